@@ -1,0 +1,59 @@
+# Two images from one file:
+#   docker build --target everpost .     the cluster binary: api, worker, serve, migrate …, against a given PostgreSQL and Temporal
+#   docker build --target standalone .   everything in one process tree, with a PostgreSQL of its own
+
+FROM golang:1.26.8-bookworm AS builder
+WORKDIR /src
+ENV CGO_ENABLED=0
+COPY go.mod go.sum ./
+RUN --mount=type=cache,target=/go/pkg/mod go mod download
+ARG VERSION=dev
+
+FROM builder AS build-everpost
+COPY . .
+RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
+    go build -buildvcs=false -trimpath -ldflags "-s -w -X main.version=${VERSION}" -o /out/everpost ./cmd/everpost
+
+FROM builder AS build-standalone
+COPY standalone/go.mod standalone/go.sum ./standalone/
+RUN --mount=type=cache,target=/go/pkg/mod cd standalone && go mod download
+COPY . .
+RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
+    cd standalone && go build -buildvcs=false -trimpath -ldflags "-s -w -X main.version=${VERSION}" -o /out/everpost .
+
+# The binaries are static. Roots are for TLS to receivers, curl is for health checks.
+FROM debian:bookworm-20260824-slim AS runtime
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends ca-certificates curl \
+    && rm -rf /var/lib/apt/lists/* \
+    && groupadd --gid 10001 everpost \
+    && useradd --uid 10001 --gid everpost --home-dir /var/lib/everpost --create-home --shell /usr/sbin/nologin everpost
+
+FROM runtime AS standalone
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends postgresql-15 \
+    && rm -rf /var/lib/apt/lists/* /var/lib/postgresql/15/main
+COPY --from=build-standalone /out/everpost /usr/local/bin/everpost
+# Its PostgreSQL runs as this user too: the database refuses root, and nothing here needs it.
+USER 10001:10001
+WORKDIR /var/lib/everpost
+# In a container the outside is what -p publishes; bind that to 127.0.0.1 unless others are meant to reach it.
+ENV EVERPOST_DATA_DIR=/var/lib/everpost/data \
+    EVERPOST_LISTEN=0.0.0.0:8080 \
+    EVERPOST_UI_LISTEN=0.0.0.0:8233
+VOLUME /var/lib/everpost
+EXPOSE 8080 8233
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=3s --start-period=60s CMD ["curl", "-fsS", "http://127.0.0.1:8081/readyz"]
+ENTRYPOINT ["everpost"]
+CMD ["standalone"]
+
+# Last, so that it is what a build without --target makes.
+FROM runtime AS everpost
+COPY --from=build-everpost /out/everpost /usr/local/bin/everpost
+USER 10001:10001
+WORKDIR /var/lib/everpost
+EXPOSE 8080
+STOPSIGNAL SIGTERM
+ENTRYPOINT ["everpost"]
+CMD ["serve"]

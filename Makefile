@@ -1,0 +1,107 @@
+# Everpost's build. `make help` lists what there is.
+#
+# Two modules live here: the root and standalone/ (docs/adr/0001). Go decides what has to be rebuilt, so no target
+# lists sources; only the tools, which have versions of their own, are files with rules.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+# Two cores are busy with one step already, and the order of the steps is part of what `make ci` says.
+.NOTPARALLEL:
+
+GO ?= go
+
+# Without a home directory that can be written to, Go's caches live in the tree (ignored by git and by ./...).
+go-dir = $(shell dir="$$($(GO) env $(1) 2>/dev/null)"; \
+	if [[ "$$dir" == /* ]] && mkdir -p "$$dir" 2>/dev/null && [[ -w "$$dir" ]]; then echo "$$dir"; else echo "$(CURDIR)/.cache/$(2)"; fi)
+export GOCACHE := $(call go-dir,GOCACHE,go-build)
+export GOMODCACHE := $(call go-dir,GOMODCACHE,go-mod)
+export GOPATH := $(call go-dir,GOPATH,go)
+export GOLANGCI_LINT_CACHE ?= $(CURDIR)/.cache/golangci-lint
+
+# The version comes from git here, not from Go's own stamping, which fails in a checkout that belongs to someone else.
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+BUILD := $(GO) build -buildvcs=false -trimpath -ldflags '-X main.version=$(VERSION)'
+
+# Tools: changing a version, or Go's, builds the tool anew beside the old one.
+GOLANGCI_LINT_VERSION := v2.15.0
+WORKFLOWCHECK_VERSION := v0.6.0
+TOOLS := $(CURDIR)/.tools/$(shell $(GO) env GOVERSION)
+GOLANGCI_LINT := $(TOOLS)/golangci-lint-$(GOLANGCI_LINT_VERSION)/golangci-lint
+WORKFLOWCHECK := $(TOOLS)/workflowcheck-$(WORKFLOWCHECK_VERSION)/workflowcheck
+
+# The race detector watches the root module, where the concurrency of our own is; it needs a C compiler.
+# `make test RACE=` runs without.
+RACE ?= $(shell [[ "$$($(GO) env CGO_ENABLED)" == 1 ]] && command -v "$$($(GO) env CC)" >/dev/null && echo -race)
+TEST_TIMEOUT ?= 10m
+TEST_FLAGS ?=
+FUZZ_TIME ?= 60s
+
+# Tests find a PostgreSQL by themselves; this starts one for all packages together, and stops it.
+WITH_POSTGRES := bin/withpg --
+# Not spelled $(MAKE) where it is used: make runs such lines even when it is asked to print them only.
+SUBMAKE = $(MAKE) --no-print-directory
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: build
+build: ## build bin/everpost (everything in one binary) and bin/everpost-cluster
+	cd standalone && $(BUILD) -o ../bin/everpost .
+	$(BUILD) -o bin/everpost-cluster ./cmd/everpost
+
+.PHONY: run
+run: build ## build if needed, then run a whole installation here: PostgreSQL, Temporal, Web UI, API, worker
+	exec bin/everpost standalone
+
+.PHONY: test
+test: bin/withpg ## run the tests of both modules, PostgreSQL and Temporal included
+	$(WITH_POSTGRES) $(SUBMAKE) test-modules
+
+.PHONY: test-long
+test-long: bin/withpg ## the same with the long tests (large data, isolation, many seeds), after fuzzing
+	$(WITH_POSTGRES) tools/fuzz $(FUZZ_TIME)
+	EVERPOST_TEST_LONG=1 $(WITH_POSTGRES) $(SUBMAKE) test-modules TEST_TIMEOUT=60m TEST_FLAGS=-count=1
+
+# Not for the command line: what `make test` runs once it has a PostgreSQL.
+.PHONY: test-modules
+test-modules:
+	$(GO) test $(RACE) -timeout $(TEST_TIMEOUT) $(TEST_FLAGS) ./...
+	cd standalone && $(GO) test -timeout $(TEST_TIMEOUT) $(TEST_FLAGS) ./...
+
+.PHONY: bin/withpg
+bin/withpg:
+	$(GO) build -buildvcs=false -o $@ ./internal/postgrestest/withpg
+
+# The tests come last, so that the run ends with go test's own lines.
+.PHONY: ci
+ci: fmt-check lint workflowcheck build test ## what .ci/run runs: format, lint, determinism, builds, tests
+
+.PHONY: lint
+lint: $(GOLANGCI_LINT) ## lint both modules
+	$(GOLANGCI_LINT) run ./...
+	cd standalone && $(GOLANGCI_LINT) run --config ../.golangci.yaml ./...
+
+.PHONY: fmt
+fmt: $(GOLANGCI_LINT) ## format both modules
+	$(GOLANGCI_LINT) fmt
+
+.PHONY: fmt-check
+fmt-check: $(GOLANGCI_LINT) ## fail if something is not formatted, and show what
+	$(GOLANGCI_LINT) fmt --diff
+
+.PHONY: workflowcheck
+workflowcheck: $(WORKFLOWCHECK) ## fail if workflow code is not deterministic
+	$(WORKFLOWCHECK) -test=false ./workflows/... ./worker/...
+
+.PHONY: clean
+clean: ## remove what was built (not the data of an installation)
+	rm -rf bin .tools
+	if [[ -d .cache ]]; then chmod -R u+w .cache; rm -rf .cache; fi
+
+$(GOLANGCI_LINT):
+	GOBIN=$(@D) GOFLAGS= $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
+
+$(WORKFLOWCHECK):
+	GOBIN=$(@D) GOFLAGS= $(GO) install go.temporal.io/sdk/contrib/tools/workflowcheck@$(WORKFLOWCHECK_VERSION)

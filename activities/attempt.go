@@ -1,0 +1,322 @@
+package activities
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"fmt"
+	"runtime/debug"
+	"strconv"
+	"time"
+
+	"github.com/everpost/everpost/internal/retry"
+	"github.com/everpost/everpost/internal/signature"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+const (
+	// claimSlack is added to an attempt's deadline in its claim: the time to record it.
+	claimSlack = 5 * time.Second
+	// ownWork bounds what an attempt does beside the request: reading and recording.
+	ownWork = 20 * time.Second
+	// earlyEnough is how much before its time an attempt may start: timers and
+	// clocks are not exact.
+	earlyEnough = 50 * time.Millisecond
+)
+
+// AttemptInput says which attempt is to be made: the next one after Progress.
+type AttemptInput struct {
+	webhook.Ref
+	webhook.Progress
+
+	NotBefore   time.Time `json:"not_before,omitzero"` // the event's deliver_at
+	CommandDone int64     `json:"command_done,omitempty"`
+}
+
+// AttemptResult is where the delivery stands after it.
+type AttemptResult struct {
+	webhook.Progress
+
+	// Running: the receiver is slow; the request goes on, Join waits for it.
+	Running bool `json:"running,omitempty"`
+	// BusyUntil: another process has the right to send until then; nothing was sent.
+	BusyUntil time.Time `json:"busy_until,omitzero"`
+	// Command is what a person asked and no step has answered, if anything.
+	Command webhook.PendingCommand `json:"command,omitzero"`
+	// Told is what the receiver answered, in words: "503, Retry-After 30s".
+	Told string `json:"told,omitempty"`
+}
+
+// Attempt makes the next attempt of a delivery, or finds out that it was made:
+// checks, signs, sends, judges and records it. It waits for the receiver at most
+// FastWait; a slower request goes on, and the result says Running.
+//
+// An error means that we could not do our part; nothing is counted.
+func (a *Activities) Attempt(ctx context.Context, in AttemptInput) (AttemptResult, error) {
+	key := in.key()
+	fl, mine, err := a.flights.enter(key)
+	if err != nil {
+		return AttemptResult{}, err
+	}
+	if mine {
+		a.fly(key, fl, in)
+	}
+	limit := time.NewTimer(a.FastWait)
+	defer limit.Stop()
+	select {
+	case <-fl.done:
+		return fl.result, fl.err
+	case <-limit.C:
+	}
+	if a.flights.needsClaim(fl) {
+		// From here on others must know that the request is under way. Should the
+		// record be out of reach, the workflow still waits in this process.
+		claimCtx, cancel := context.WithTimeout(ctx, a.FastWait)
+		defer cancel()
+		if _, err := a.Record.Begin(claimCtx, a.claim(in, webhook.MaxTimeout)); err != nil {
+			a.Logger.WarnContext(ctx, "a slow attempt could not be claimed", "delivery", in.DeliveryID, "error", err)
+		}
+	}
+	select {
+	case <-fl.done: // it ended while the claim was written
+		return fl.result, fl.err
+	default:
+		return AttemptResult{Progress: in.Progress, Running: true}, nil
+	}
+}
+
+func (in *AttemptInput) key() flightKey { return flightKey{in.DeliveryID, in.Run, in.Attempts + 1} }
+
+func (a *Activities) claim(in AttemptInput, timeout time.Duration) webhook.Claim {
+	return webhook.Claim{
+		Ref: in.Ref, Progress: in.Progress, WorkflowID: in.WorkflowID(), Owner: a.Owner, For: timeout + claimSlack,
+	}
+}
+
+// fly makes an attempt in a goroutine of its own, because it may outlast the
+// activity that began it.
+func (a *Activities) fly(key flightKey, fl *flight, in AttemptInput) {
+	a.running.Go(func() {
+		defer func() {
+			if p := recover(); p != nil {
+				fl.err = fmt.Errorf("attempt %s: panic: %v", in.DeliveryID, p)
+				a.Logger.Error("an attempt panicked", "delivery", in.DeliveryID, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			}
+			if fl.err != nil && a.Observer != nil {
+				a.Observer.Faulted(fl.err)
+			}
+			a.flights.end(key, fl)
+		}()
+		fl.result, fl.err = a.make(fl, in)
+	})
+}
+
+// make is one attempt from the first check to the record.
+func (a *Activities) make(fl *flight, in AttemptInput) (AttemptResult, error) {
+	ctx, cancel := context.WithTimeout(a.base, webhook.MaxTimeout+ownWork)
+	defer cancel()
+	if fl.unrecorded != nil {
+		return a.record(ctx, fl, in, *fl.unrecorded)
+	}
+
+	target, err := a.Targets.Target(ctx, in.EndpointID)
+	if webhook.CodeOf(err) == webhook.CodeNotFound {
+		return a.record(ctx, fl, in, in.end(webhook.StateCancelled, webhook.ReasonEndpointDeleted))
+	}
+	if err != nil {
+		return AttemptResult{}, fmt.Errorf("load endpoint %s: %w", in.EndpointID, err)
+	}
+	if now := a.Now(); in.NotBefore.After(now.Add(earlyEnough)) {
+		return a.record(ctx, fl, in, in.waitUntil(in.NotBefore))
+	}
+	payload, result, err := a.permission(ctx, fl, &in, target)
+	if payload == nil {
+		return result, err
+	}
+	if now := a.Now(); now.After(in.GiveUpAt) {
+		return a.record(ctx, fl, in, in.end(webhook.StateDeadLettered, string(retry.ReasonGiveUpTime)))
+	}
+	step, err := a.send(ctx, in, target, payload)
+	if err != nil {
+		return AttemptResult{}, err
+	}
+	return a.record(ctx, fl, in, step)
+}
+
+// permission gets the payload and with it the right to send. A nil payload means
+// that nothing is to be sent: the result and the error are the attempt's.
+func (a *Activities) permission(ctx context.Context, fl *flight, in *AttemptInput, target *webhook.Target) ([]byte, AttemptResult, error) {
+	if in.Run == 1 && in.Seq == 0 && in.Attempts == 0 {
+		if payload, ok := a.Fresh.Take(in.DeliveryID); ok {
+			return payload, AttemptResult{}, nil
+		}
+	}
+	begun, err := a.Record.Begin(ctx, a.claim(*in, target.Timeout))
+	if err != nil {
+		return nil, AttemptResult{}, fmt.Errorf("begin attempt %d of %s: %w", in.Attempts+1, in.DeliveryID, err)
+	}
+	a.flights.needsClaim(fl) // it has one now
+	result := AttemptResult{Progress: in.Progress, Command: in.unanswered(begun.Standing)}
+	switch {
+	case begun.Standing.After(in.Progress):
+		result.Progress, fl.settled = begun.Standing.Progress, true
+		return nil, result, nil
+	case !begun.Granted:
+		result.BusyUntil = begun.Standing.OwnedUntil
+		if result.BusyUntil.IsZero() { // it ended between two statements
+			result.BusyUntil = a.Now().Add(time.Second)
+		}
+		return nil, result, nil
+	case result.Command.Command == webhook.CommandCancel:
+		return nil, result, nil // the workflow ends it
+	}
+	in.Progress = begun.Standing.Progress // the same step; a run that a replay opened learns its attempts here
+	sum := sha256.Sum256(begun.Payload)
+	if begun.Payload == nil || subtle.ConstantTimeCompare(sum[:], begun.SHA256) != 1 {
+		a.Logger.ErrorContext(ctx, "a stored payload does not match its SHA-256 and was not sent", "delivery", in.DeliveryID, "event", in.EventID)
+		result, err := a.record(ctx, fl, *in, in.end(webhook.StateDeadLettered, string(retry.ReasonPayloadCorrupt)))
+		return nil, result, err
+	}
+	return begun.Payload, AttemptResult{}, nil
+}
+
+// unanswered is the standing's command unless the workflow knows it.
+func (in *AttemptInput) unanswered(st webhook.Standing) webhook.PendingCommand {
+	if st.Command.Command == webhook.CommandNone || st.Command.ID <= in.CommandDone {
+		return webhook.PendingCommand{}
+	}
+	return st.Command
+}
+
+// send makes the request and judges it.
+func (a *Activities) send(ctx context.Context, in AttemptInput, target *webhook.Target, payload []byte) (webhook.Step, error) {
+	started := a.Now()
+	header, err := signed(in, target, payload, started)
+	if err != nil {
+		return webhook.Step{}, err
+	}
+	response := a.Sender.Send(ctx, Request{Target: target, Header: header, Body: payload, Timeout: target.Timeout})
+	if response.OwnFault {
+		return webhook.Step{}, fmt.Errorf("attempt %d of %s: %s", in.Attempts+1, in.DeliveryID, response.Err)
+	}
+	ended := started.Add(response.Latency)
+	outcome := retry.Classify(response.Answer, target.RetryPolicy)
+
+	step := in.next()
+	step.Attempts++
+	step.RunAttempts++
+	step.Ambiguous = 0
+	if outcome.Ambiguous {
+		step.Ambiguous = in.Ambiguous + 1
+	}
+	verdict := target.RetryPolicy.Next(retry.Progress{
+		Attempts: step.RunAttempts, Ambiguous: step.Ambiguous, Previous: in.Delay, Outcome: outcome, Now: ended, GiveUpAt: in.GiveUpAt,
+		Random: retry.Random(step.Attempts, in.DeliveryID.String(), strconv.Itoa(in.Run)),
+	})
+	step.Attempt = &webhook.Attempt{
+		Number: step.Attempts, Run: in.Run, StartedAt: started, Latency: response.Latency, Outcome: outcome, Error: response.Err,
+		RequestHeaders: shown(header, target), ResponseHeaders: response.Header, ResponseBody: response.Body, Truncated: response.Truncated,
+	}
+	switch verdict.Action {
+	case retry.Deliver:
+		step.State = webhook.StateDelivered
+	case retry.Wait:
+		step.State, step.DueAt, step.Delay = webhook.StateRetrying, verdict.At.Truncate(time.Microsecond), verdict.Delay
+		step.Attempt.Delay, step.Attempt.DelaySource, step.Attempt.Nominal = verdict.Delay, verdict.Source.String(), verdict.Nominal
+	case retry.GiveUp:
+		step.State, step.Reason = webhook.StateDeadLettered, string(verdict.Reason)
+	}
+	return step, nil
+}
+
+// next is the step after the present one, without any change yet.
+func (in *AttemptInput) next() webhook.Step {
+	step := webhook.Step{Ref: in.Ref, Progress: in.Progress, WorkflowID: in.WorkflowID(), CommandDone: in.CommandDone}
+	step.Seq++
+	step.DueAt, step.Delay = time.Time{}, 0
+	return step
+}
+
+func (in *AttemptInput) end(state webhook.State, reason string) webhook.Step {
+	step := in.next()
+	step.State, step.Reason = state, reason
+	return step
+}
+
+func (in *AttemptInput) waitUntil(due time.Time) webhook.Step {
+	step := in.next()
+	step.DueAt = due
+	return step
+}
+
+// record writes the step. Whatever the record then says is the result.
+func (a *Activities) record(ctx context.Context, fl *flight, in AttemptInput, step webhook.Step) (AttemptResult, error) {
+	standing, err := a.Record.Record(ctx, step)
+	if err != nil {
+		if step.Attempt != nil {
+			fl.unrecorded = &step
+		}
+		return AttemptResult{}, fmt.Errorf("record %s: %w", in.DeliveryID, err)
+	}
+	fl.unrecorded, fl.settled = nil, true
+	if a.Observer != nil && step.Attempt != nil {
+		a.Observer.Attempted(step.Attempt, standing.State)
+	}
+	result := AttemptResult{Progress: standing.Progress, Command: in.unanswered(standing)}
+	if step.Attempt != nil {
+		result.Told = told(step.Attempt.Outcome)
+	}
+	return result, nil
+}
+
+// told is an outcome in words, for summaries.
+func told(o retry.Outcome) string {
+	words := string(o.Reason)
+	if o.Status != 0 {
+		words = strconv.Itoa(o.Status)
+	}
+	if o.RetryAfter > 0 {
+		words += ", Retry-After " + retry.FormatDuration(o.RetryAfter.Round(time.Second))
+	}
+	return words
+}
+
+// signed is the header of one attempt: the endpoint's own fields, then ours.
+func signed(in AttemptInput, target *webhook.Target, body []byte, now time.Time) ([][2]string, error) {
+	secrets := make([]signature.Secret, 0, len(target.Secrets))
+	for _, text := range target.Secrets {
+		secret, err := signature.ParseSecret(text)
+		if err != nil {
+			return nil, fmt.Errorf("parse a secret of endpoint %s: %w", target.ID, err)
+		}
+		secrets = append(secrets, secret)
+	}
+	id := in.EventID.String()
+	header := make([][2]string, 0, len(target.Headers)+7)
+	for name, value := range target.Headers {
+		header = append(header, [2]string{name, value})
+	}
+	return append(header,
+		[2]string{"content-type", "application/json"},
+		[2]string{"webhook-id", id},
+		[2]string{"webhook-timestamp", strconv.FormatInt(now.Unix(), 10)},
+		[2]string{"webhook-signature", signature.Sign(id, now, body, secrets...)},
+		[2]string{"everpost-attempt", strconv.Itoa(in.Attempts + 1)},
+		[2]string{"everpost-event-type", in.EventType},
+		[2]string{"everpost-delivery-id", in.DeliveryID.String()},
+	), nil
+}
+
+// shown is the header as the record keeps it: the endpoint's own fields may hold
+// credentials, so of those only the names.
+func shown(header [][2]string, target *webhook.Target) map[string]string {
+	kept := make(map[string]string, len(header))
+	for i, field := range header {
+		if i < len(target.Headers) {
+			kept[field[0]] = "[redacted]"
+		} else {
+			kept[field[0]] = field[1]
+		}
+	}
+	return kept
+}

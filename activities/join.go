@@ -1,0 +1,96 @@
+package activities
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.temporal.io/sdk/activity"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// HeartbeatEvery is how often a Join says that it lives. The heartbeat timeout
+// must be several times as long.
+const HeartbeatEvery = 3 * time.Second
+
+// Join waits for an attempt that Attempt left running: in this process; or in the
+// record, which another process writes; or, when that process's right to send has
+// run out without a word, by sending again under the same number.
+func (a *Activities) Join(ctx context.Context, in AttemptInput) (AttemptResult, error) {
+	beat := time.NewTicker(HeartbeatEvery)
+	defer beat.Stop()
+	for {
+		key := in.key()
+		fl, mine, err := a.flights.enter(key)
+		if err != nil {
+			return AttemptResult{}, err
+		}
+		if mine {
+			a.fly(key, fl, in)
+		}
+		if err := await(ctx, fl.done, beat.C); err != nil {
+			return AttemptResult{}, err
+		}
+		if fl.err != nil || fl.result.BusyUntil.IsZero() {
+			return fl.result, fl.err
+		}
+		free, stop := context.WithTimeout(ctx, fl.result.BusyUntil.Sub(a.Now()))
+		err = await(ctx, free.Done(), beat.C)
+		stop()
+		if err != nil {
+			return AttemptResult{}, err
+		}
+	}
+}
+
+// RecordStep writes a step that no attempt led to: the end of a delivery, a new
+// due time. The standing that it returns rules.
+func (a *Activities) RecordStep(ctx context.Context, step webhook.Step) (webhook.Standing, error) {
+	ctx, cancel := context.WithTimeout(ctx, ownWork)
+	defer cancel()
+	standing, err := a.Record.Record(ctx, step)
+	if err != nil {
+		return webhook.Standing{}, fmt.Errorf("record %s as %s: %w", step.DeliveryID, step.State, err)
+	}
+	return standing, nil
+}
+
+// Reopening asks for the next run of a dead letter.
+type Reopening struct {
+	webhook.Ref
+
+	Reason string `json:"reason,omitempty"`
+}
+
+// Reopen opens the next run of a dead letter, unless somebody has. The standing
+// that it returns rules.
+func (a *Activities) Reopen(ctx context.Context, in Reopening) (webhook.Standing, error) {
+	ctx, cancel := context.WithTimeout(ctx, ownWork)
+	defer cancel()
+	standing, err := a.Record.Reopen(ctx, in.Ref, in.Reason)
+	if err != nil {
+		return webhook.Standing{}, fmt.Errorf("reopen %s: %w", in.DeliveryID, err)
+	}
+	return standing, nil
+}
+
+// KeepFor is how long dead letters are kept.
+func (a *Activities) KeepFor(context.Context) (time.Duration, error) { return a.KeepDeadLetters, nil }
+
+// await waits for done and says meanwhile that the activity lives.
+func await(ctx context.Context, done <-chan struct{}, beat <-chan time.Time) error {
+	for {
+		select {
+		case <-done:
+			if ctx.Err() == nil {
+				return nil
+			}
+			return fmt.Errorf("join: %w", context.Cause(ctx))
+		case <-beat:
+			activity.RecordHeartbeat(ctx)
+		case <-ctx.Done():
+			return fmt.Errorf("join: %w", context.Cause(ctx))
+		}
+	}
+}

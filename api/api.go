@@ -1,0 +1,100 @@
+// Package api is the HTTP API, version 1: Echo handlers over the interfaces that it
+// declares itself, problem+json errors, and the OpenAPI document that describes
+// both. Its tests hold the document against the routes and against what the
+// handlers really answer.
+package api
+
+import (
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/labstack/echo/v4"
+)
+
+// Limits of a request (docs/api.md).
+const (
+	maxBodyBytes   = 320 << 10
+	maxHeaderBytes = 32 << 10
+)
+
+// Config is what the API needs. All interfaces are required.
+type Config struct {
+	Tenants         Tenants
+	Keys            Keys
+	Endpoints       Endpoints
+	EndpointSecrets EndpointSecrets
+	Events          Events
+	Deliveries      Deliveries
+	Dispatcher      Dispatcher
+	URLs            URLs
+
+	// Logger gets errors of our own, and each request at debug level: never a
+	// payload, a key or a URL. Defaults to nowhere.
+	Logger *slog.Logger
+
+	// WorkflowURL is the address of a workflow in the Temporal Web UI. Without it
+	// workflow_url is null.
+	WorkflowURL func(workflowID string) string
+
+	// Version is shown in the OpenAPI document. Defaults to "dev".
+	Version string
+
+	// Now is the clock. Defaults to time.Now.
+	Now func() time.Time
+}
+
+func (c Config) withDefaults() Config {
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.WorkflowURL == nil {
+		c.WorkflowURL = func(string) string { return "" }
+	}
+	if c.Version == "" {
+		c.Version = "dev"
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	return c
+}
+
+// Server answers the API's requests.
+type Server struct {
+	Config
+
+	echo    *echo.Echo
+	openAPI []byte
+}
+
+// New makes a Server with all routes.
+func New(c Config) *Server {
+	s := &Server{Config: c.withDefaults(), echo: echo.New()}
+	s.openAPI = openAPIDocument(s.Version)
+	s.echo.HideBanner, s.echo.HidePort = true, true
+	s.echo.HTTPErrorHandler = s.routerError
+	s.echo.Use(s.around)
+	for _, r := range routes() {
+		s.echo.Add(r.method, r.echoPath(), s.serve(r))
+	}
+	return s
+}
+
+// Handler is the API as an http.Handler.
+func (s *Server) Handler() http.Handler { return s.echo }
+
+// HTTPServer makes the server that the API is to be served by, with every time-out
+// and bound set. A client may take 30 s to send 320 KiB; no answer takes longer than
+// its own work and the 1 s that the dispatcher may let it wait.
+func (s *Server) HTTPServer(handler http.Handler) *http.Server {
+	return &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: 10 * time.Second,
+		ReadTimeout:       30 * time.Second,
+		WriteTimeout:      60 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          slog.NewLogLogger(s.Logger.Handler(), slog.LevelDebug),
+	}
+}

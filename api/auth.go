@@ -1,0 +1,76 @@
+package api
+
+import (
+	"strings"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// serve is a route as Echo calls it: who calls, whether they may, and the one
+// place where a handler's error becomes an answer.
+func (s *Server) serve(r route) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		if r.scope == scopeNone {
+			return s.answer(c, r, r.handle(s, call{Context: c, route: r}))
+		}
+		// Every answer may hold a secret, an address or a customer's data.
+		c.Response().Header().Set("Cache-Control", "no-store")
+		key, err := s.authenticate(c)
+		if err != nil {
+			return s.answer(c, r, err)
+		}
+		in := call{Context: c, route: r, key: key, tenant: c.Param("tenant")}
+		if err := in.authorise(); err != nil {
+			return s.answer(c, r, err)
+		}
+		return s.answer(c, r, r.handle(s, in))
+	}
+}
+
+func (s *Server) answer(c echo.Context, r route, err error) error {
+	if err == nil {
+		return nil
+	}
+	return s.writeError(c, r.noun, err)
+}
+
+// authenticate finds the living key that the request was made with (RFC 6750 §2.1).
+// A text that cannot be a key is refused before any lookup.
+func (s *Server) authenticate(c echo.Context) (webhook.Key, error) {
+	given := c.Request().Header["Authorization"]
+	if len(given) == 0 {
+		c.Response().Header().Set("WWW-Authenticate", `Bearer realm="everpost"`)
+		return webhook.Key{}, &webhook.Error{Code: webhook.CodeUnauthenticated, Message: `an API key is missing: send it as "Authorization: Bearer evk_…"`}
+	}
+	scheme, text, _ := strings.Cut(given[0], " ")
+	id, sum, err := ParseKey(strings.TrimSpace(text))
+	if err == nil && len(given) == 1 && strings.EqualFold(scheme, "Bearer") {
+		var key webhook.Key
+		if key, err = s.Keys.Authenticate(c.Request().Context(), id, sum); err == nil {
+			return key, nil
+		}
+		if webhook.CodeOf(err) != webhook.CodeUnauthenticated {
+			return webhook.Key{}, err
+		}
+	}
+	c.Response().Header().Set("WWW-Authenticate", `Bearer realm="everpost", error="invalid_token"`)
+	return webhook.Key{}, &webhook.Error{Code: webhook.CodeUnauthenticated, Message: "the API key is not valid, has expired or was revoked"}
+}
+
+// authorise holds the caller against the route. A tenant that is not the caller's
+// is answered like one that does not exist, before the scope is looked at.
+func (c call) authorise() error {
+	if strings.Contains(c.route.path, "{tenant}") {
+		foreign := c.key.Scope != webhook.ScopeOperator && c.key.TenantID != c.tenant
+		unusable := !webhook.ValidTenantID(c.tenant) && c.route.id != putTenantID
+		if foreign || unusable {
+			return webhook.NotFound(c.route.noun)
+		}
+	}
+	if c.key.Scope < c.route.scope {
+		return &webhook.Error{Code: webhook.CodeForbidden, Message: "this needs a key with the scope " + c.route.scope.String()}
+	}
+	return nil
+}

@@ -1,0 +1,116 @@
+package api
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// fill puts a tenant and a well-formed id that does not exist into a route's path.
+func fill(r route, tenant string) string {
+	id := map[string]string{
+		"keys": webhook.NewKeyID().String(), "endpoints": webhook.NewEndpointID().String(), "events": webhook.NewEventID().String(),
+		"deliveries":   webhook.DeliveryIDOf(webhook.NewEventID(), webhook.NewEndpointID()).String(),
+		"dead-letters": webhook.DeliveryIDOf(webhook.NewEventID(), webhook.NewEndpointID()).String(),
+	}
+	path := strings.ReplaceAll(r.path, "{tenant}", tenant)
+	if parts := strings.Split(path, "/"); strings.Contains(path, "{id}") {
+		path = strings.ReplaceAll(path, "{id}", id[parts[4]])
+	}
+	return path
+}
+
+// Every route × every kind of caller × own and foreign tenant.
+func TestAuthMatrix(t *testing.T) {
+	t.Parallel()
+	scopes := map[string]webhook.Scope{
+		"operator": webhook.ScopeOperator, "admin": webhook.ScopeAdmin, "ingest": webhook.ScopeIngest, "foreign": webhook.ScopeAdmin,
+	}
+	for _, r := range routes() {
+		if r.scope == scopeNone {
+			continue
+		}
+		b := setup(t)
+		revoked, _ := NewKey(webhook.NewKeyID())
+		for name, text := range map[string][]string{
+			"garbage": {"Bearer garbage"}, "empty": {""}, "no scheme": {b.keys["operator"]}, "basic": {"Basic " + b.keys["operator"]},
+			"revoked": {"Bearer " + revoked}, "twice": {"Bearer " + b.keys["operator"], "Bearer " + b.keys["operator"]},
+			"mistyped": {"Bearer " + b.keys["operator"][:80] + "00000" + b.keys["operator"][85:]},
+		} {
+			a := b.ok(t, http.StatusUnauthorized, "", r.method, fill(r, "acme"), "", header("Authorization", text...))
+			require.Equal(t, `Bearer realm="everpost", error="invalid_token"`, a.Header.Get("WWW-Authenticate"), name)
+		}
+		a := b.ok(t, http.StatusUnauthorized, "", r.method, fill(r, "acme"), "")
+		require.Equal(t, `Bearer realm="everpost"`, a.Header.Get("WWW-Authenticate"))
+		require.Equal(t, "no-store", a.Header.Get("Cache-Control"))
+
+		tenanted := strings.Contains(r.path, "{tenant}")
+		for _, caller := range []string{"operator", "admin", "ingest", "foreign"} {
+			a := b.do(t, caller, r.method, fill(r, "acme"), "")
+			switch {
+			case caller == "foreign" && tenanted:
+				require.Equal(t, http.StatusNotFound, a.StatusCode, "%s as %s", r.id, caller)
+			case scopes[caller] < r.scope:
+				require.Equal(t, http.StatusForbidden, a.StatusCode, "%s as %s", r.id, caller)
+				require.Equal(t, "this needs a key with the scope "+r.scope.String(), a.json["detail"])
+			default:
+				require.NotContains(t, []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusInternalServerError}, a.StatusCode, "%s as %s", r.id, caller)
+			}
+			require.Equal(t, "no-store", a.Header.Get("Cache-Control"))
+		}
+
+		if !tenanted {
+			continue
+		}
+		// Another tenant's and nobody's are the same, whoever of the two asks.
+		theirs := b.ok(t, http.StatusNotFound, "ingest", r.method, fill(r, "other"), "")
+		nobodys := b.ok(t, http.StatusNotFound, "ingest", r.method, fill(r, "nobody"), "")
+		malformed := b.ok(t, http.StatusNotFound, "ingest", r.method, fill(r, "no%00such%20tenant"), "")
+		require.Equal(t, theirs.text, nobodys.text)
+		require.Equal(t, theirs.text, malformed.text)
+		require.Equal(t, "no such "+r.noun, theirs.json["detail"])
+		if r.id != putTenantID {
+			a := b.do(t, "operator", r.method, fill(r, "no%00such"), `{}`)
+			require.Equal(t, http.StatusNotFound, a.StatusCode, r.id)
+		}
+	}
+}
+
+// A thing of another tenant under one's own tenant, a thing that does not exist,
+// and what is no id at all read the same.
+func TestForeignIDsAreNotFound(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	event, delivery := b.posted(t)
+	ids := map[string]string{"endpoints": b.endpoint(t), "events": event, "deliveries": delivery, "dead-letters": delivery}
+	for _, k := range b.memory.keys {
+		if k.TenantID == "acme" && k.Scope == webhook.ScopeIngest {
+			ids["keys"] = k.ID.String()
+		}
+	}
+	for _, r := range routes() {
+		if !strings.Contains(r.path, "{id}") {
+			continue
+		}
+		body := map[string]string{http.MethodPatch: `{"timeout":"10s"}`}[r.method]
+		nobodys := b.ok(t, http.StatusNotFound, "foreign", r.method, fill(r, "other"), body)
+		kind := strings.Split(r.path, "/")[4]
+		path := strings.NewReplacer("{tenant}", "other", "{id}", ids[kind]).Replace(r.path)
+		require.Equal(t, nobodys.text, b.ok(t, http.StatusNotFound, "foreign", r.method, path, body).text, r.id)
+		path = strings.NewReplacer("{tenant}", "other", "{id}", "ep_%00").Replace(r.path)
+		require.Equal(t, nobodys.text, b.ok(t, http.StatusNotFound, "foreign", r.method, path, body).text, r.id)
+	}
+}
+
+func TestMalformedKeysAreRefusedWithoutALookup(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.ok(t, http.StatusUnauthorized, "", "GET", "/v1/tenants", "", header("Authorization", "Bearer evk_"+strings.Repeat("0", 85)))
+	require.Zero(t, b.lookups)
+	b.ok(t, http.StatusOK, "", "GET", "/v1/tenants", "", header("Authorization", "bearer "+b.keys["operator"]))
+	require.Equal(t, 1, b.lookups)
+}

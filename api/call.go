@@ -1,0 +1,162 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+const contentJSON = "application/json"
+
+// call is one request of a known caller.
+type call struct {
+	echo.Context
+
+	route  route
+	key    webhook.Key
+	tenant string // of the path; "" for routes without one
+}
+
+// actor is the caller as the audit log names them.
+func (c call) actor() webhook.Actor {
+	return webhook.Actor{KeyID: c.key.ID, RequestID: requestID(c)}
+}
+
+// pathID parses the id in the path; a malformed one does not exist.
+func pathID[ID any](c call, parse func(string) (ID, error)) (ID, error) {
+	id, err := parse(c.Param("id"))
+	if err != nil {
+		var none ID
+		return none, webhook.NotFound(c.route.noun)
+	}
+	return id, nil
+}
+
+// body reads the request's body, maxBodyBytes at most. The bytes are the caller's
+// to keep.
+func (c call) body() ([]byte, error) {
+	r := c.Request()
+	if r.ContentLength > maxBodyBytes {
+		return nil, bodyTooLarge()
+	}
+	limited := http.MaxBytesReader(c.Response().Writer, r.Body, maxBodyBytes)
+	var (
+		text []byte
+		err  error
+	)
+	if r.ContentLength >= 0 {
+		text = make([]byte, r.ContentLength)
+		_, err = io.ReadFull(limited, text)
+	} else {
+		text, err = io.ReadAll(limited)
+	}
+	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
+		return nil, bodyTooLarge()
+	}
+	if err != nil {
+		return nil, webhook.Invalid("body", "could not be read to its end")
+	}
+	if len(text) == 0 {
+		return nil, nil
+	}
+	return text, checkContentType(r.Header)
+}
+
+// checkContentType refuses a body that says of itself that it is not JSON.
+func checkContentType(h http.Header) error {
+	media, _, _ := strings.Cut(h.Get("Content-Type"), ";")
+	media = strings.TrimSpace(media)
+	if media != "" && !strings.EqualFold(media, contentJSON) {
+		return unsupported("the body must be " + contentJSON)
+	}
+	if coding := h.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
+		return unsupported("a compressed body is not supported")
+	}
+	return nil
+}
+
+func unsupported(detail string) error {
+	return &httpError{class{http.StatusUnsupportedMediaType, "unsupported-media-type", "The media type is not supported"}, detail}
+}
+
+func bodyTooLarge() error {
+	return tooLarge("body", maxBodyBytes)
+}
+
+func tooLarge(field string, limit int) error {
+	return &webhook.Error{Code: webhook.CodeTooLarge, Fields: []webhook.FieldError{
+		{Field: field, Message: "is larger than " + strconv.Itoa(limit) + " bytes"},
+	}}
+}
+
+// object reads the body as a JSON object with the fields that field knows.
+func (c call) object(field func(d *door, name string), required ...string) error {
+	text, err := c.body()
+	if err != nil {
+		return err
+	}
+	return readObject(text, field, required...)
+}
+
+func readObject(text []byte, field func(d *door, name string), required ...string) error {
+	if text == nil {
+		return webhook.Invalid("body", "is required")
+	}
+	d := newDoor(text)
+	d.object(func(name []byte) { field(d, string(name)) }, required...)
+	d.end()
+	return d.problem()
+}
+
+// reason reads the body of a command: nothing, {}, or, where a command takes one,
+// {"reason": "…"}.
+func (c call) reason(taken bool) (reason string, err error) {
+	text, err := c.body()
+	if text == nil || err != nil {
+		return "", err
+	}
+	return reason, readObject(text, func(d *door, name string) {
+		if name != "reason" || !taken {
+			d.unknown()
+			return
+		}
+		if !d.null() {
+			reason = readPrintable(d, maxReason)
+		}
+	})
+}
+
+// requestID is the id under which the request is logged and audited.
+func requestID(c echo.Context) string {
+	return c.Response().Header().Get(echo.HeaderXRequestID)
+}
+
+// json answers with a JSON document.
+func (c call) json(status int, v any) error {
+	return writeJSON(c, status, contentJSON, v)
+}
+
+// writeJSON encodes before the status is sent, so that what cannot be encoded is
+// still answered with an error, and leaves <, > and & readable: nosniff and the
+// media type keep browsers from seeing HTML.
+func writeJSON(c echo.Context, status int, media string, v any) error {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return fmt.Errorf("encode answer of %s: %w", c.Path(), err)
+	}
+	if err := c.Blob(status, media, b.Bytes()); err != nil {
+		return fmt.Errorf("write answer of %s: %w", c.Path(), err)
+	}
+	return nil
+}

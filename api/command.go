@@ -1,0 +1,66 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// Whether the body of a command may give a reason.
+const (
+	withReason    = true
+	withoutReason = false
+)
+
+// command is the handler of an action on a delivery.
+func command(what webhook.Command, reasoned bool) func(*Server, call) error {
+	return func(s *Server, c call) error {
+		id, err := pathID(c, webhook.ParseDeliveryID)
+		if err != nil {
+			return err
+		}
+		reason, err := c.reason(reasoned)
+		if err != nil {
+			return err
+		}
+		return s.command(c, id, webhook.PendingCommand{Command: what, Reason: reason})
+	}
+}
+
+// command stores a command and tells the delivery's workflow. Once it is stored the
+// telling must not depend on whether the client still waits for the answer.
+func (s *Server) command(c call, id webhook.DeliveryID, asked webhook.PendingCommand) error {
+	ctx := c.Request().Context()
+	delivery, stored, err := s.Deliveries.Command(ctx, c.actor(), c.tenant, id, asked)
+	if err != nil {
+		if known, ok := errors.AsType[*webhook.Error](err); ok && known.Code == webhook.CodeConflict {
+			return &stateError{command: asked.Command, state: known.State}
+		}
+		return err
+	}
+	s.Dispatcher.Signal(context.WithoutCancel(ctx), delivery, stored)
+	return c.json(http.StatusAccepted, s.showDelivery(delivery))
+}
+
+// replayDeadLetter is replay for a delivery that is a dead letter: under this
+// address nothing else is sent again.
+func (s *Server) replayDeadLetter(c call) error {
+	id, err := pathID(c, webhook.ParseDeliveryID)
+	if err != nil {
+		return err
+	}
+	reason, err := c.reason(withReason)
+	if err != nil {
+		return err
+	}
+	d, err := s.Deliveries.Delivery(c.Request().Context(), c.tenant, id)
+	if err != nil {
+		return err
+	}
+	if d.State != webhook.StateDeadLettered {
+		return &stateError{command: webhook.CommandReplay, state: d.State}
+	}
+	return s.command(c, id, webhook.PendingCommand{Command: webhook.CommandReplay, Reason: reason})
+}

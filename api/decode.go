@@ -1,0 +1,245 @@
+package api
+
+import (
+	"math"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// null reads a null if there is one.
+func (d *door) null() bool {
+	if d.broken || d.next() != 'n' {
+		return false
+	}
+	d.literal("null")
+	return true
+}
+
+// unknown notes that the present name is none of ours and steps over its value.
+func (d *door) unknown() {
+	d.note("is not a known field")
+	d.skip()
+}
+
+// str reads a string; ok is false, and the reason noted, when there is none.
+func (d *door) str() (s string, ok bool) {
+	if d.next() != '"' {
+		d.mismatch("must be a string")
+		return "", false
+	}
+	raw, escaped := d.quoted()
+	if d.broken {
+		return "", false
+	}
+	if !escaped {
+		return string(raw), true
+	}
+	text, whole := unescape(raw)
+	if !whole {
+		d.note("contains half of a surrogate pair")
+		return "", false
+	}
+	return string(text), true
+}
+
+// strMax reads a string of at most limit characters.
+func (d *door) strMax(limit int) (s string, ok bool) {
+	if s, ok = d.str(); ok && utf8.RuneCountInString(s) > limit {
+		d.note("is longer than " + strconv.Itoa(limit) + " characters")
+		return "", false
+	}
+	return s, ok
+}
+
+// boolean reads true or false.
+func (d *door) boolean() (b, ok bool) {
+	switch d.next() {
+	case 't':
+		d.literal("true")
+		return true, !d.broken
+	case 'f':
+		d.literal("false")
+		return false, !d.broken
+	}
+	d.mismatch("must be true or false")
+	return false, false
+}
+
+// integer reads a whole number within bounds, written without fraction or exponent.
+func (d *door) integer(low, high int) (n int, ok bool) {
+	if c := d.next(); c != '-' && !isDigit(c) {
+		d.mismatch("must be a whole number")
+		return 0, false
+	}
+	text := d.number()
+	if d.broken {
+		return 0, false
+	}
+	n, err := strconv.Atoi(string(text))
+	if err != nil || n < low || n > high {
+		d.note("must be a whole number from " + strconv.Itoa(low) + " to " + strconv.Itoa(high))
+		return 0, false
+	}
+	return n, true
+}
+
+// float reads a number within bounds.
+func (d *door) float(low, high float64) (f float64, ok bool) {
+	if c := d.next(); c != '-' && !isDigit(c) {
+		d.mismatch("must be a number")
+		return 0, false
+	}
+	text := d.number()
+	if d.broken {
+		return 0, false
+	}
+	f, err := strconv.ParseFloat(string(text), 64)
+	if err != nil || math.IsNaN(f) || f < low || f > high {
+		d.note("must be a number from " + formatFloat(low) + " to " + formatFloat(high))
+		return 0, false
+	}
+	return f, true
+}
+
+func formatFloat(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
+
+// duration reads a Go duration string within bounds, such as "15s".
+func (d *door) duration(low, high time.Duration) (v time.Duration, ok bool) {
+	if d.next() != '"' {
+		d.mismatch(`must be a duration in quotes, such as "15s"`)
+		return 0, false
+	}
+	s, ok := d.str()
+	if !ok {
+		return 0, false
+	}
+	v, err := time.ParseDuration(s)
+	if err != nil || v < low || v > high {
+		d.note(`must be a duration from "` + shortDuration(low) + `" to "` + shortDuration(high) + `"`)
+		return 0, false
+	}
+	return v, true
+}
+
+// instant reads an RFC 3339 time.
+func (d *door) instant() (t time.Time, ok bool) {
+	s, ok := d.str()
+	if !ok {
+		return time.Time{}, false
+	}
+	if t, ok = parseTime(s); !ok {
+		d.note(notATime)
+	}
+	return t, ok
+}
+
+const notATime = `must be an RFC 3339 time, such as "2026-01-31T09:30:00Z"`
+
+// parseTime reads an RFC 3339 time to the microsecond, which is what PostgreSQL
+// keeps. time.Parse lets hours of one digit and a decimal comma pass (golang/go
+// #54580), which RFC 3339 does not have.
+func parseTime(s string) (time.Time, bool) {
+	t, err := time.Parse(time.RFC3339, s)
+	if err != nil || s[len("2006-01-02T15")] != ':' || strings.Contains(s, ",") {
+		return time.Time{}, false
+	}
+	return t.UTC().Truncate(time.Microsecond), true
+}
+
+// stringMap reads an object of strings; check, unless nil, looks at each entry and
+// returns what is wrong with it or "".
+func (d *door) stringMap(most int, check func(name, value string) string) map[string]string {
+	m := make(map[string]string)
+	d.object(func(raw []byte) {
+		value, ok := d.str()
+		if !ok {
+			return
+		}
+		name := string(raw)
+		if !utf8.ValidString(name) {
+			d.note("has half of a surrogate pair in its name")
+		}
+		if message := check(name, value); message != "" {
+			d.note(message)
+		}
+		if m[name] = value; len(m) == most+1 {
+			d.noteParent("has more than " + strconv.Itoa(most) + " entries")
+		}
+	})
+	return m
+}
+
+// unescape resolves the escapes of a string that quoted has read. A half surrogate
+// is encoded like a character of its own, so that two different ones stay
+// different when names are compared, and whole is false.
+func unescape(raw []byte) (text []byte, whole bool) {
+	text, whole = make([]byte, 0, len(raw)), true
+	for i := 0; i < len(raw); {
+		if raw[i] != '\\' {
+			text = append(text, raw[i])
+			i++
+			continue
+		}
+		if c := raw[i+1]; c != 'u' {
+			text = append(text, shortEscape(c))
+			i += 2
+			continue
+		}
+		unit, _ := hex4(raw[i+2:])
+		i += 6
+		if !utf16.IsSurrogate(unit) {
+			text = utf8.AppendRune(text, unit)
+			continue
+		}
+		if i+1 < len(raw) && raw[i] == '\\' && raw[i+1] == 'u' {
+			low, _ := hex4(raw[i+2:])
+			if pair := utf16.DecodeRune(unit, low); pair != utf8.RuneError {
+				text = utf8.AppendRune(text, pair)
+				i += 6
+				continue
+			}
+		}
+		whole = false
+		text = append(text, 0xe0|byte(unit>>12), 0x80|byte(unit>>6)&0x3f, 0x80|byte(unit)&0x3f) //nolint:gosec // the bytes of a 16-bit unit
+	}
+	return text, whole
+}
+
+func shortEscape(c byte) byte {
+	switch c {
+	case 'b':
+		return '\b'
+	case 'f':
+		return '\f'
+	case 'n':
+		return '\n'
+	case 'r':
+		return '\r'
+	case 't':
+		return '\t'
+	}
+	return c
+}
+
+// hex4 reads four hexadecimal digits.
+func hex4(b []byte) (unit rune, ok bool) {
+	if len(b) < 4 {
+		return 0, false
+	}
+	for _, c := range b[:4] {
+		switch {
+		case isDigit(c):
+			unit = unit<<4 | rune(c-'0')
+		case 'a' <= c && c <= 'f':
+			unit = unit<<4 | rune(c-'a'+10)
+		case 'A' <= c && c <= 'F':
+			unit = unit<<4 | rune(c-'A'+10)
+		default:
+			return 0, false
+		}
+	}
+	return unit, true
+}

@@ -1,0 +1,180 @@
+package api
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/everpost/everpost/internal/retry"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// deliveryView is a delivery as the API shows it.
+type deliveryView struct {
+	ID            webhook.DeliveryID `json:"id"`
+	EventID       webhook.EventID    `json:"event_id"`
+	EndpointID    webhook.EndpointID `json:"endpoint_id"`
+	EventType     string             `json:"event_type"`
+	State         webhook.State      `json:"state"`
+	Reason        *string            `json:"reason"`
+	Run           int                `json:"run"`
+	Attempts      int                `json:"attempts"`
+	LastOutcome   *outcomeView       `json:"last_outcome"`
+	LastError     *string            `json:"last_error"`
+	NextAttemptAt timestamp          `json:"next_attempt_at"`
+	GiveUpAt      timestamp          `json:"give_up_at"`
+	CreatedAt     timestamp          `json:"created_at"`
+	CompletedAt   timestamp          `json:"completed_at"`
+	WorkflowID    *string            `json:"workflow_id"`
+	WorkflowURL   *string            `json:"workflow_url"`
+}
+
+type outcomeView struct {
+	Decision     retry.Decision `json:"decision"`
+	Reason       string         `json:"reason"`
+	Status       *int           `json:"status"`
+	LatencyMS    int64          `json:"latency_ms"`
+	At           timestamp      `json:"at"`
+	RetryAfterMS *int64         `json:"retry_after_ms"`
+}
+
+// attemptView is an attempt as the API shows it.
+type attemptView struct {
+	Number            int               `json:"number"`
+	Run               int               `json:"run"`
+	StartedAt         timestamp         `json:"started_at"`
+	LatencyMS         int64             `json:"latency_ms"`
+	Status            *int              `json:"status"`
+	Decision          retry.Decision    `json:"decision"`
+	Reason            retry.Reason      `json:"reason"`
+	Error             *string           `json:"error"`
+	RetryAfterMS      *int64            `json:"retry_after_ms"`
+	DelayMS           *int64            `json:"delay_ms"`
+	DelaySource       *string           `json:"delay_source"`
+	RequestHeaders    map[string]string `json:"request_headers"`
+	ResponseHeaders   map[string]string `json:"response_headers"`
+	ResponseBody      string            `json:"response_body"`
+	ResponseTruncated bool              `json:"response_truncated"`
+}
+
+func (s *Server) showDelivery(d webhook.Delivery) deliveryView {
+	view := deliveryView{
+		ID: d.DeliveryID, EventID: d.EventID, EndpointID: d.EndpointID, EventType: d.EventType,
+		State: d.State, Reason: nullable(d.Reason), Run: d.Run, Attempts: d.Attempts, LastError: nullable(d.LastError),
+		GiveUpAt: timestamp(d.GiveUpAt), CreatedAt: timestamp(d.CreatedAt), CompletedAt: timestamp(d.CompletedAt),
+		WorkflowID: nullable(d.WorkflowID),
+	}
+	if d.State.Open() {
+		view.NextAttemptAt = timestamp(d.DueAt)
+	}
+	if d.WorkflowID != "" {
+		view.WorkflowURL = nullable(s.WorkflowURL(d.WorkflowID))
+	}
+	if last := d.LastOutcome; last != nil {
+		view.LastOutcome = &outcomeView{
+			Decision: last.Decision, Reason: last.Reason, Status: nullable(last.Status),
+			LatencyMS: last.Latency.Milliseconds(), At: timestamp(last.At), RetryAfterMS: milliseconds(last.RetryAfter),
+		}
+	}
+	return view
+}
+
+func showAttempt(a webhook.Attempt) attemptView {
+	view := attemptView{
+		Number: a.Number, Run: a.Run, StartedAt: timestamp(a.StartedAt), LatencyMS: a.Latency.Milliseconds(),
+		Status: nullable(a.Outcome.Status), Decision: a.Outcome.Decision, Reason: a.Outcome.Reason, Error: nullable(a.Error),
+		RetryAfterMS: milliseconds(a.Outcome.RetryAfter), DelaySource: nullable(a.DelaySource),
+		RequestHeaders: orEmpty(a.RequestHeaders), ResponseHeaders: make(map[string]string, len(a.ResponseHeaders)),
+		ResponseBody: strings.ToValidUTF8(string(a.ResponseBody), "�"), ResponseTruncated: a.Truncated,
+	}
+	if a.DelaySource != "" {
+		delay := a.Delay.Milliseconds()
+		view.DelayMS = &delay
+	}
+	for name, values := range a.ResponseHeaders { // RFC 9110 §5.2: a list may be shown as one value
+		view.ResponseHeaders[name] = strings.Join(values, ", ")
+	}
+	return view
+}
+
+func (s *Server) getDelivery(c call) error {
+	id, err := pathID(c, webhook.ParseDeliveryID)
+	if err != nil {
+		return err
+	}
+	d, err := s.Deliveries.Delivery(c.Request().Context(), c.tenant, id)
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, s.showDelivery(d))
+}
+
+func (s *Server) listDeliveries(c call) error {
+	q := c.query("deliveries", "state", "endpoint_id", "event_id", "event_type", "since", "until")
+	f := deliveryFilter(q)
+	f.EventID = queryID(q, "event_id", webhook.ParseEventID)
+	for _, name := range q.values["state"] {
+		state, ok := webhook.ParseState(name)
+		if !ok {
+			q.refuse("state", "is not a state of a delivery")
+		}
+		f.States = append(f.States, state)
+	}
+	if len(f.States) > len(webhook.States()) {
+		q.refuse("state", "is given more often than there are states")
+	}
+	return s.listByFilter(c, q, f)
+}
+
+// deliveryFilter reads what lists of deliveries and of dead letters have in common.
+func deliveryFilter(q *query) webhook.DeliveryFilter {
+	return webhook.DeliveryFilter{
+		EndpointID: queryID(q, "endpoint_id", webhook.ParseEndpointID),
+		EventType:  q.text("event_type", webhook.ValidType, notAType),
+		Since:      q.instant("since"),
+		Until:      q.instant("until"),
+	}
+}
+
+func (s *Server) listByFilter(c call, q *query, f webhook.DeliveryFilter) error {
+	if err := q.problem(); err != nil {
+		return err
+	}
+	if err := s.requireTenant(c); err != nil {
+		return err
+	}
+	fetch := func(limit int, after string) ([]webhook.Delivery, error) {
+		return s.Deliveries.ListDeliveries(c.Request().Context(), c.tenant, f, pageOf(limit, after))
+	}
+	return list(c, q, fetch, func(d webhook.Delivery) string { return idPosition(d.DeliveryID) }, s.showDelivery)
+}
+
+func (s *Server) listAttempts(c call) error {
+	id, err := pathID(c, webhook.ParseDeliveryID)
+	if err != nil {
+		return err
+	}
+	q := c.query("attempts of " + id.String())
+	if err := q.problem(); err != nil {
+		return err
+	}
+	fetch := func(limit int, after string) ([]webhook.Attempt, error) {
+		return s.Deliveries.Attempts(c.Request().Context(), c.tenant, id, limit, numberAfter(after))
+	}
+	return list(c, q, fetch, func(a webhook.Attempt) string { return numberPosition(a.Number) }, showAttempt)
+}
+
+func (s *Server) listDeadLetters(c call) error {
+	q := c.query("dead-letters", "endpoint_id", "event_type", "reason", "status", "since", "until")
+	f := deliveryFilter(q)
+	f.States = []webhook.State{webhook.StateDeadLettered}
+	f.Reason = q.text("reason", func(v string) bool { return printable(v, maxReason) }, notPrintable(maxReason))
+	if q.has("status") {
+		n, err := strconv.Atoi(q.values.Get("status"))
+		if err != nil || n < 100 || n > 999 {
+			q.refuse("status", "must be a status code from 100 to 999")
+		}
+		f.Status = n
+	}
+	return s.listByFilter(c, q, f)
+}

@@ -1,0 +1,136 @@
+package api
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/retry"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+const deliveriesPath = "/v1/tenants/acme/deliveries"
+
+func TestDeliveryShape(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	event, delivery := b.posted(t)
+	d := &b.deliveries[0]
+	ids := fmt.Sprintf(`{"id":"%s","event_id":"%s","endpoint_id":"%s","event_type":"order.paid",`, delivery, event, d.EndpointID)
+	workflow := fmt.Sprintf(`"workflow_id":"delivery/%s/%s","workflow_url":"http://ui.example/delivery%%2F%s%%2F%s"}`, event, d.EndpointID, event, d.EndpointID)
+	get := func() string {
+		return strings.TrimSpace(b.ok(t, http.StatusOK, "ingest", "GET", deliveriesPath+"/"+delivery, "").text)
+	}
+	require.Equal(t, ids+`"state":"pending","reason":null,"run":1,"attempts":0,"last_outcome":null,"last_error":null,"next_attempt_at":null,`+
+		`"give_up_at":"2026-02-03T09:30:00.123456Z","created_at":"2026-01-31T09:30:00.123456Z","completed_at":null,`+workflow, get())
+
+	d.State, d.Attempts, d.DueAt, d.LastError = webhook.StateRetrying, 2, testNow().Add(time.Second), "the vault did not answer"
+	d.LastOutcome = &webhook.LastOutcome{Decision: retry.Retry, Reason: "http_503", Status: 503, Latency: 41 * time.Millisecond, At: testNow(), RetryAfter: time.Second}
+	require.Equal(t, ids+`"state":"retrying","reason":null,"run":1,"attempts":2,"last_outcome":{"decision":"retry","reason":"http_503","status":503,"latency_ms":41,"at":"2026-01-31T09:30:00.123456Z","retry_after_ms":1000},`+
+		`"last_error":"the vault did not answer","next_attempt_at":"2026-01-31T09:30:01.123456Z","give_up_at":"2026-02-03T09:30:00.123456Z","created_at":"2026-01-31T09:30:00.123456Z","completed_at":null,`+workflow, get())
+
+	d.State, d.Reason, d.LastError, d.CompletedAt = webhook.StateDeadLettered, "connect_refused", "", testNow()
+	d.LastOutcome = &webhook.LastOutcome{Decision: retry.Permanent, Reason: "connect_refused", At: testNow()}
+	require.Equal(t, ids+`"state":"dead_lettered","reason":"connect_refused","run":1,"attempts":2,"last_outcome":{"decision":"permanent","reason":"connect_refused","status":null,"latency_ms":0,"at":"2026-01-31T09:30:00.123456Z","retry_after_ms":null},`+
+		`"last_error":null,"next_attempt_at":null,"give_up_at":"2026-02-03T09:30:00.123456Z","created_at":"2026-01-31T09:30:00.123456Z","completed_at":"2026-01-31T09:30:00.123456Z",`+workflow, get())
+
+	for query, want := range map[string]int{
+		"": 1, "?state=dead_lettered": 1, "?state=pending": 0, "?state=pending&state=dead_lettered": 1, "?event_id=" + event: 1,
+		"?endpoint_id=" + webhook.NewEndpointID().String(): 0,
+	} {
+		require.Len(t, b.ok(t, http.StatusOK, "ingest", "GET", deliveriesPath+query, "").json["data"], want, query)
+	}
+	for query, want := range map[string]int{"": 1, "?reason=connect_refused": 1, "?reason=other": 0, "?status=503": 0} {
+		require.Len(t, b.ok(t, http.StatusOK, "ingest", "GET", "/v1/tenants/acme/dead-letters"+query, "").json["data"], want, query)
+	}
+	d.State = webhook.StateDelivered
+	require.Empty(t, b.ok(t, http.StatusOK, "ingest", "GET", "/v1/tenants/acme/dead-letters", "").json["data"])
+}
+
+func TestAttempts(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	_, delivery := b.posted(t)
+	id := b.deliveries[0].DeliveryID
+	b.attempts[id] = []webhook.Attempt{
+		{
+			Number: 1, Run: 1, StartedAt: testNow(), Latency: 41 * time.Millisecond,
+			Outcome: retry.Outcome{Decision: retry.Retry, Reason: "http_503", Status: 503, RetryAfter: time.Second},
+			Delay:   time.Second, DelaySource: "retry_after", RequestHeaders: map[string]string{"webhook-id": "evt_1"},
+			ResponseHeaders: map[string][]string{"Via": {"a", "b"}}, ResponseBody: []byte("busy\xff\x00"), Truncated: true,
+		},
+		{Number: 2, Run: 1, StartedAt: testNow(), Outcome: retry.Outcome{Decision: retry.Permanent, Reason: retry.ReasonDeniedAddress}, Error: "denied"},
+	}
+	path := deliveriesPath + "/" + delivery + "/attempts"
+	first := b.ok(t, http.StatusOK, "ingest", "GET", path+"?limit=1", "")
+	cursor := first.json["next_cursor"].(string)
+	require.Equal(t, `{"data":[{"number":2,"run":1,"started_at":"2026-01-31T09:30:00.123456Z","latency_ms":0,"status":null,"decision":"permanent","reason":"denied_address","error":"denied","retry_after_ms":null,"delay_ms":null,"delay_source":null,`+
+		`"request_headers":{},"response_headers":{},"response_body":"","response_truncated":false}],"next_cursor":"`+cursor+`"}`, strings.TrimSpace(first.text))
+	second := b.ok(t, http.StatusOK, "ingest", "GET", path+"?limit=1&cursor="+cursor, "")
+	require.Equal(t, `{"data":[{"number":1,"run":1,"started_at":"2026-01-31T09:30:00.123456Z","latency_ms":41,"status":503,"decision":"retry","reason":"http_503","error":null,"retry_after_ms":1000,"delay_ms":1000,"delay_source":"retry_after",`+
+		`"request_headers":{"webhook-id":"evt_1"},"response_headers":{"Via":"a, b"},"response_body":"busy�\u0000","response_truncated":true}],"next_cursor":null}`, strings.TrimSpace(second.text))
+}
+
+// Every command × every state, by every address it has.
+func TestCommands(t *testing.T) {
+	t.Parallel()
+	for address, command := range map[string]webhook.Command{
+		"deliveries/ID/cancel": webhook.CommandCancel, "deliveries/ID/retry": webhook.CommandRetry, "deliveries/ID/replay": webhook.CommandReplay,
+		"dead-letters/ID/replay": webhook.CommandReplay, "dead-letters/ID/discard": webhook.CommandDiscard,
+	} {
+		for _, state := range webhook.States() {
+			b := setup(t)
+			_, delivery := b.posted(t)
+			b.deliveries[0].State = state
+			path := "/v1/tenants/acme/" + strings.Replace(address, "ID", delivery, 1)
+			taken := command.TakenIn(state, false)
+			if address == "dead-letters/ID/replay" {
+				taken = state == webhook.StateDeadLettered
+			}
+			if !taken {
+				a := b.ok(t, http.StatusConflict, "admin", "POST", path, "")
+				require.Equal(t, fmt.Sprintf(`{"type":"https://everpost.dev/errors/conflict","title":"Not possible in the present state","status":409,"detail":"%s is not possible: the delivery is %s","request_id":"req-1","state":"%s"}`,
+					command, state, state), strings.TrimSpace(a.text))
+				require.Empty(t, b.signals)
+				continue
+			}
+			b.ok(t, http.StatusAccepted, "admin", "POST", path, "")
+			require.Equal(t, delivery, b.ok(t, http.StatusAccepted, "admin", "POST", path, " {} ").json["id"])
+			require.Equal(t, []webhook.PendingCommand{{ID: 7, Command: command}, {ID: 7, Command: command}}, b.signals)
+			b.refused(t, "admin", "POST", path, `{"x":1}`, "x", "is not a known field")
+			b.refused(t, "admin", "POST", path, `[]`, "body", "must be an object")
+			if command == webhook.CommandRetry {
+				b.refused(t, "admin", "POST", path, `{"reason":"x"}`, "reason", "is not a known field")
+				continue
+			}
+			b.ok(t, http.StatusAccepted, "admin", "POST", path, `{"reason":"repaired"}`)
+			require.Equal(t, "repaired", b.signals[2].Reason)
+			b.ok(t, http.StatusAccepted, "admin", "POST", path, `{"reason":null}`)
+			b.refused(t, "admin", "POST", path, `{"reason":"`+strings.Repeat("x", 256)+`"}`, "reason", notPrintable(255))
+		}
+	}
+}
+
+func TestRetryPolicies(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	a := b.ok(t, http.StatusOK, "ingest", "GET", "/v1/retry-policies", "")
+	require.Len(t, a.json["data"], len(retry.Presets()))
+	first := a.json["data"].([]any)[0].(map[string]any)
+	require.Equal(t, "default", first["name"])
+	require.Equal(t, "10s", first["attempts"].([]any)[1].(map[string]any)["nominal"])
+
+	const preview = "/v1/retry-policies/preview"
+	a = b.ok(t, http.StatusOK, "ingest", "POST", preview, `{"retry_policy":{"strategy":"fixed","base":"30s","jitter":"none","max_attempts":2}}`)
+	require.Equal(t, []any{
+		map[string]any{"number": 1., "earliest": "0s", "nominal": "0s", "latest": "0s", "latest_after_429": "0s", "expected": true},
+		map[string]any{"number": 2., "earliest": "30s", "nominal": "30s", "latest": "30s", "latest_after_429": "1m", "expected": true},
+	}, a.json["attempts"])
+	b.refused(t, "ingest", "POST", preview, `{}`, "retry_policy", "is required")
+	b.ok(t, http.StatusBadRequest, "ingest", "POST", preview, `{"retry_policy":{"base":"-1s"}}`)
+	b.ok(t, http.StatusOK, "ingest", "POST", preview, `{"retry_policy":null}`)
+}

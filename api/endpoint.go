@@ -1,0 +1,202 @@
+package api
+
+import (
+	"crypto/rand"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/everpost/everpost/internal/retry"
+	"github.com/everpost/everpost/internal/signature"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// endpointView is an endpoint as the API shows it; Secret only when it is created.
+type endpointView struct {
+	ID             webhook.EndpointID    `json:"id"`
+	TenantID       string                `json:"tenant_id"`
+	URL            string                `json:"url"`
+	EventTypes     []string              `json:"event_types"`
+	State          webhook.EndpointState `json:"state"`
+	StateReason    *string               `json:"state_reason"`
+	Secret         string                `json:"secret,omitempty"`
+	Signature      string                `json:"signature"`
+	Timeout        string                `json:"timeout"`
+	MaxInFlight    int                   `json:"max_in_flight"`
+	RateLimit      float64               `json:"rate_limit_per_second"`
+	RetryPolicy    retry.Policy          `json:"retry_policy"`
+	CircuitBreaker breakerView           `json:"circuit_breaker"`
+	AutoDisable    any                   `json:"auto_disable"` // disableView, or false
+	AutoReplay     bool                  `json:"auto_replay"`
+	Headers        map[string]string     `json:"headers"`
+	Description    string                `json:"description"`
+	Metadata       map[string]string     `json:"metadata"`
+	CreatedAt      timestamp             `json:"created_at"`
+	UpdatedAt      timestamp             `json:"updated_at"`
+}
+
+type breakerView struct {
+	Enabled      bool    `json:"enabled"`
+	Window       string  `json:"window"`
+	MinRequests  int     `json:"min_requests"`
+	FailureRatio float64 `json:"failure_ratio"`
+	Cooldown     string  `json:"cooldown"`
+}
+
+type disableView struct {
+	Exhausted24h    int `json:"exhausted_24h"`
+	PermanentStreak int `json:"permanent_streak"`
+}
+
+func showEndpoint(e webhook.Endpoint) endpointView {
+	view := endpointView{
+		ID: e.ID, TenantID: e.TenantID, URL: e.URL, EventTypes: e.EventTypes, State: e.State, StateReason: nullable(e.StateReason),
+		Signature: e.Signature, Timeout: shortDuration(e.Timeout), MaxInFlight: e.MaxInFlight, RateLimit: e.RateLimit,
+		RetryPolicy: e.RetryPolicy,
+		CircuitBreaker: breakerView{
+			Enabled: e.CircuitBreaker.Enabled, Window: shortDuration(e.CircuitBreaker.Window), MinRequests: e.CircuitBreaker.MinRequests,
+			FailureRatio: e.CircuitBreaker.FailureRatio, Cooldown: shortDuration(e.CircuitBreaker.Cooldown),
+		},
+		AutoDisable: false, AutoReplay: e.AutoReplay, Headers: orEmpty(e.Headers), Description: e.Description,
+		Metadata: orEmpty(e.Metadata), CreatedAt: timestamp(e.CreatedAt), UpdatedAt: timestamp(e.UpdatedAt),
+	}
+	if e.AutoDisable.Enabled {
+		view.AutoDisable = disableView{Exhausted24h: e.AutoDisable.Exhausted24h, PermanentStreak: e.AutoDisable.PermanentStreak}
+	}
+	return view
+}
+
+// defaultEndpoint is an endpoint of which nothing was said.
+func defaultEndpoint() webhook.Endpoint {
+	return webhook.Endpoint{
+		EventTypes:     allEventTypes(),
+		Headers:        map[string]string{},
+		Timeout:        webhook.DefaultTimeout,
+		MaxInFlight:    webhook.DefaultMaxInFlight,
+		RateLimit:      webhook.DefaultRateLimit,
+		RetryPolicy:    retry.Default(),
+		CircuitBreaker: webhook.DefaultCircuitBreaker(),
+		AutoDisable:    webhook.DefaultAutoDisable(),
+		Signature:      webhook.SignatureV1,
+		Metadata:       map[string]string{},
+	}
+}
+
+func allEventTypes() []string { return []string{"*"} }
+
+func (s *Server) createEndpoint(c call) error {
+	now := s.Now().UTC().Truncate(time.Microsecond)
+	e := defaultEndpoint()
+	e.ID, e.TenantID, e.CreatedAt, e.UpdatedAt = webhook.NewEndpointID(), c.tenant, now, now
+	secret := ""
+	err := c.object(func(d *door, name string) {
+		if name != "secret" {
+			s.readEndpointField(d, &e, name)
+			return
+		}
+		if !d.null() {
+			secret = readSecret(d)
+		}
+	}, "url")
+	if err != nil {
+		return err
+	}
+	if secret == "" {
+		made, err := signature.GenerateHMAC(rand.Reader)
+		if err != nil {
+			return fmt.Errorf("make secret of endpoint %s: %w", e.ID, err)
+		}
+		secret = made.Reveal()
+	}
+	stored, err := s.Endpoints.CreateEndpoint(c.Request().Context(), c.actor(), e, secret)
+	if err != nil {
+		return err
+	}
+	view := showEndpoint(stored)
+	view.Secret = secret
+	return c.json(http.StatusCreated, view)
+}
+
+func (s *Server) getEndpoint(c call) error {
+	id, err := pathID(c, webhook.ParseEndpointID)
+	if err != nil {
+		return err
+	}
+	e, err := s.Endpoints.Endpoint(c.Request().Context(), c.tenant, id)
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, showEndpoint(e))
+}
+
+func (s *Server) listEndpoints(c call) error {
+	q := c.query("endpoints")
+	if err := q.problem(); err != nil {
+		return err
+	}
+	if err := s.requireTenant(c); err != nil {
+		return err
+	}
+	fetch := func(limit int, after string) ([]webhook.Endpoint, error) {
+		return s.Endpoints.ListEndpoints(c.Request().Context(), c.tenant, pageOf(limit, after))
+	}
+	return list(c, q, fetch, func(e webhook.Endpoint) string { return idPosition(e.ID) }, showEndpoint)
+}
+
+// updateEndpoint is PATCH: what is absent stays, null goes back to the default.
+// The body is read twice: first into nothing, so that what is wrong with it is said
+// before anything is locked, and then into the endpoint under its lock.
+func (s *Server) updateEndpoint(c call) error {
+	id, err := pathID(c, webhook.ParseEndpointID)
+	if err != nil {
+		return err
+	}
+	text, err := c.body()
+	if err != nil {
+		return err
+	}
+	change := func(e *webhook.Endpoint) error {
+		return readObject(text, func(d *door, name string) {
+			if name == "secret" {
+				d.note("is set when the endpoint is created and cannot be changed here")
+				d.skip()
+				return
+			}
+			s.readEndpointField(d, e, name)
+		})
+	}
+	trial := defaultEndpoint()
+	if err := change(&trial); err != nil {
+		return err
+	}
+	stored, err := s.Endpoints.UpdateEndpoint(c.Request().Context(), c.actor(), c.tenant, id, change)
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, showEndpoint(stored))
+}
+
+func (s *Server) deleteEndpoint(c call) error {
+	id, err := pathID(c, webhook.ParseEndpointID)
+	if err != nil {
+		return err
+	}
+	if err := s.EndpointSecrets.DeleteEndpoint(c.Request().Context(), c.actor(), c.tenant, id); err != nil {
+		return err
+	}
+	return c.NoContent(http.StatusNoContent)
+}
+
+func (s *Server) getEndpointSecret(c call) error {
+	id, err := pathID(c, webhook.ParseEndpointID)
+	if err != nil {
+		return err
+	}
+	secret, err := s.EndpointSecrets.EndpointSecret(c.Request().Context(), c.actor(), c.tenant, id)
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, struct {
+		Secret string `json:"secret"`
+	}{secret})
+}

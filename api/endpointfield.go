@@ -1,0 +1,219 @@
+package api
+
+import (
+	"bytes"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/everpost/everpost/internal/signature"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// Bounds of an endpoint's fields that the domain does not name.
+const (
+	maxURLBytes    = 2048
+	minRateLimit   = 0.01
+	minRatio       = 0.01
+	maxBreakerTime = 10 * time.Minute // the longest a failing probe doubles the cooldown to
+	maxCount       = 1_000_000
+)
+
+// readEndpointField reads the field called name into e; null sets its default.
+func (s *Server) readEndpointField(d *door, e *webhook.Endpoint, name string) {
+	initial := defaultEndpoint()
+	switch name {
+	case "url":
+		s.readURL(d, e)
+	case "event_types":
+		set(d, &e.EventTypes, initial.EventTypes, readEventTypes)
+	case "description":
+		set(d, &e.Description, "", readDescription)
+	case "headers":
+		set(d, &e.Headers, initial.Headers, readHeaders)
+	case "timeout":
+		set(d, &e.Timeout, initial.Timeout, readTimeout)
+	case "max_in_flight":
+		set(d, &e.MaxInFlight, initial.MaxInFlight, func(d *door) int {
+			n, _ := d.integer(1, webhook.MaxMaxInFlight)
+			return n
+		})
+	case "rate_limit_per_second":
+		set(d, &e.RateLimit, initial.RateLimit, func(d *door) float64 {
+			f, _ := d.float(minRateLimit, webhook.MaxRateLimit)
+			return f
+		})
+	case "retry_policy":
+		e.RetryPolicy = readRetryPolicy(d)
+	case "circuit_breaker":
+		set(d, &e.CircuitBreaker, initial.CircuitBreaker, readCircuitBreaker)
+	case "auto_disable":
+		set(d, &e.AutoDisable, initial.AutoDisable, readAutoDisable)
+	case "auto_replay":
+		set(d, &e.AutoReplay, false, readBoolean)
+	case "signature":
+		set(d, &e.Signature, initial.Signature, readSignature)
+	case "metadata":
+		set(d, &e.Metadata, initial.Metadata, readMetadata)
+	default:
+		d.unknown()
+	}
+}
+
+// set reads a field's value with read, or its default for null.
+func set[T any](d *door, field *T, initial T, read func(*door) T) {
+	if d.null() {
+		*field = initial
+		return
+	}
+	*field = read(d)
+}
+
+func readBoolean(d *door) bool {
+	b, _ := d.boolean()
+	return b
+}
+
+// readURL has no default to go back to: null is as good as absent.
+func (s *Server) readURL(d *door, e *webhook.Endpoint) {
+	if d.null() {
+		d.note("is required")
+		return
+	}
+	raw, ok := d.str()
+	if !ok {
+		return
+	}
+	e.URL = raw
+	if len(raw) > maxURLBytes {
+		d.note("must not be longer than " + strconv.Itoa(maxURLBytes) + " bytes")
+	} else if err := s.URLs.CheckURL(raw); err != nil {
+		d.note(err.Error())
+	}
+}
+
+func readEventTypes(d *door) []string {
+	var types []string
+	count := d.array(func(i int) {
+		if i == webhook.MaxEventTypes {
+			d.noteParent("has more than " + strconv.Itoa(webhook.MaxEventTypes) + " entries")
+		}
+		if i >= webhook.MaxEventTypes {
+			d.skip()
+			return
+		}
+		filter, ok := d.str()
+		switch {
+		case !ok:
+			return
+		case !webhook.ValidFilter(filter):
+			d.note(`must be an event type, "prefix.*" or "*"`)
+		case slices.Contains(types, filter):
+			d.note("is listed more than once")
+		}
+		types = append(types, filter)
+	})
+	if count == 0 {
+		d.note("must name at least one event type; leave it out for all of them")
+	}
+	return types
+}
+
+// readDescription takes line breaks, too: it is a text, not a label.
+func readDescription(d *door) string {
+	s, _ := d.strMax(maxDescription)
+	return s
+}
+
+func readTimeout(d *door) time.Duration {
+	if d.next() == '"' && bytes.HasPrefix(d.text[d.pos:], []byte(`"auto"`)) {
+		d.skip()
+		d.note(`"auto" is not supported yet`)
+		return 0
+	}
+	v, _ := d.duration(webhook.MinTimeout, webhook.MaxTimeout)
+	return v
+}
+
+func readSignature(d *door) string {
+	s, ok := d.str()
+	if ok && s != webhook.SignatureV1 {
+		d.note(`must be "v1": no other signature is supported yet`)
+	}
+	return s
+}
+
+// readSecret reads a signing secret that the caller brings along.
+func readSecret(d *door) string {
+	text, ok := d.str()
+	if !ok {
+		return ""
+	}
+	secret, err := signature.ParseSecret(text)
+	if err != nil || secret.Kind() != signature.HMAC {
+		d.note("must be whsec_ followed by the base64 of 24 to 64 bytes")
+		return ""
+	}
+	return secret.Reveal()
+}
+
+// readCircuitBreaker replaces the whole: what is absent or null has its default.
+func readCircuitBreaker(d *door) webhook.CircuitBreaker {
+	breaker, initial := webhook.DefaultCircuitBreaker(), webhook.DefaultCircuitBreaker()
+	d.object(func(name []byte) {
+		switch string(name) {
+		case "enabled":
+			set(d, &breaker.Enabled, initial.Enabled, readBoolean)
+		case "window":
+			set(d, &breaker.Window, initial.Window, readBreakerTime)
+		case "min_requests":
+			set(d, &breaker.MinRequests, initial.MinRequests, readCount)
+		case "failure_ratio":
+			set(d, &breaker.FailureRatio, initial.FailureRatio, func(d *door) float64 {
+				f, _ := d.float(minRatio, 1)
+				return f
+			})
+		case "cooldown":
+			set(d, &breaker.Cooldown, initial.Cooldown, readBreakerTime)
+		default:
+			d.unknown()
+		}
+	})
+	return breaker
+}
+
+func readBreakerTime(d *door) time.Duration {
+	v, _ := d.duration(time.Second, maxBreakerTime)
+	return v
+}
+
+func readCount(d *door) int {
+	n, _ := d.integer(1, maxCount)
+	return n
+}
+
+// readAutoDisable reads false, which switches it off, or an object that replaces
+// the whole: what is absent or null has its default.
+func readAutoDisable(d *door) webhook.AutoDisable {
+	disable, initial := webhook.DefaultAutoDisable(), webhook.DefaultAutoDisable()
+	switch d.next() {
+	case 'f':
+		d.literal("false")
+		return webhook.AutoDisable{}
+	case '{':
+	default:
+		d.mismatch("must be an object or false")
+		return disable
+	}
+	d.object(func(name []byte) {
+		switch string(name) {
+		case "exhausted_24h":
+			set(d, &disable.Exhausted24h, initial.Exhausted24h, readCount)
+		case "permanent_streak":
+			set(d, &disable.PermanentStreak, initial.PermanentStreak, readCount)
+		default:
+			d.unknown()
+		}
+	})
+	return disable
+}

@@ -1,0 +1,261 @@
+package api
+
+import (
+	"crypto/sha256"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// maxDeliverAhead is how far ahead deliver_at may lie.
+const maxDeliverAhead = 30 * 24 * time.Hour
+
+const notAType = "must be words of a-z, 0-9 and _ joined by dots, at most 128 characters"
+
+// eventView is an event as the API shows it in lists.
+type eventView struct {
+	ID          webhook.EventID      `json:"id"`
+	ExternalID  *string              `json:"external_id"`
+	Type        string               `json:"type"`
+	CreatedAt   timestamp            `json:"created_at"`
+	DeliverAt   timestamp            `json:"deliver_at"`
+	EndpointIDs []webhook.EndpointID `json:"endpoint_ids,omitempty"`
+	PayloadSize int                  `json:"payload_size"`
+	Reason      *string              `json:"reason"`
+}
+
+// acceptedView is an event with its deliveries, as posting and reading it shows.
+type acceptedView struct {
+	eventView
+
+	Matched    int            `json:"matched"`
+	Deliveries []deliveryStub `json:"deliveries"`
+}
+
+type deliveryStub struct {
+	ID         webhook.DeliveryID `json:"id"`
+	EndpointID webhook.EndpointID `json:"endpoint_id"`
+	State      webhook.State      `json:"state"`
+}
+
+func showEvent(e webhook.Event) eventView {
+	return eventView{
+		ID: e.ID, ExternalID: nullable(e.ExternalID), Type: e.Type, CreatedAt: timestamp(e.CreatedAt),
+		DeliverAt: timestamp(e.DeliverAt), EndpointIDs: e.EndpointIDs, PayloadSize: e.PayloadSize, Reason: nullable(e.Reason),
+	}
+}
+
+// showAccepted is the answer to a post. Every delivery is pending in it, also when
+// an earlier post's answer is repeated: it is that answer.
+func showAccepted(a webhook.Accepted) acceptedView {
+	view := acceptedView{eventView: showEvent(a.Event), Matched: len(a.Deliveries), Deliveries: make([]deliveryStub, 0, len(a.Deliveries))}
+	for _, start := range a.Deliveries {
+		view.Deliveries = append(view.Deliveries, deliveryStub{start.DeliveryID, start.EndpointID, webhook.StatePending})
+	}
+	return view
+}
+
+func (s *Server) postEvent(c call) error {
+	key, err := idempotencyKey(c.Request().Header)
+	if err != nil {
+		return err
+	}
+	text, err := c.body()
+	if err != nil {
+		return err
+	}
+	e, err := parseEvent(text, s.Now())
+	if err != nil {
+		return err
+	}
+	e.TenantID, e.IdempotencyKey, e.BodySHA256 = c.tenant, key, sha256.Sum256(text)
+	accepted, err := s.accept(c, e)
+	if err != nil {
+		return err
+	}
+	if accepted.Replayed {
+		c.Response().Header().Set("Idempotent-Replayed", "true")
+	}
+	return c.json(http.StatusAccepted, showAccepted(accepted))
+}
+
+// accept takes room in the dispatcher's queue before it stores, so that what is
+// stored is also carried on soon, and never answers for what is not committed.
+func (s *Server) accept(c call, e webhook.NewEvent) (webhook.Accepted, error) {
+	ctx := c.Request().Context()
+	release, err := s.Dispatcher.Reserve(ctx)
+	if err != nil {
+		return webhook.Accepted{}, err
+	}
+	defer release()
+	accepted, err := s.Events.Accept(ctx, e)
+	if err != nil {
+		return webhook.Accepted{}, err
+	}
+	if !accepted.Replayed {
+		s.Dispatcher.Accepted(accepted, e.Payload)
+	}
+	return accepted, nil
+}
+
+// idempotencyKey is the header's value, "" when it is absent.
+func idempotencyKey(h http.Header) (string, error) {
+	const name = "Idempotency-Key"
+	values, given := h[name]
+	if !given {
+		return "", nil
+	}
+	key := values[0]
+	if len(values) != 1 || key == "" || len(key) > webhook.MaxIdempotencyKey || !printableASCII(key) {
+		return "", webhook.Invalid(name, "must be given once and be 1 to "+strconv.Itoa(webhook.MaxIdempotencyKey)+" printable ASCII characters")
+	}
+	return key, nil
+}
+
+func printableASCII(s string) bool {
+	for _, c := range []byte(s) {
+		if c < ' ' || c > '~' {
+			return false
+		}
+	}
+	return true
+}
+
+// parseEvent reads the body of a posted event, all but what the request's address
+// and headers say. The payload is a part of text.
+func parseEvent(text []byte, now time.Time) (webhook.NewEvent, error) {
+	var e webhook.NewEvent
+	if text == nil {
+		return e, webhook.Invalid("body", "is required")
+	}
+	d := newDoor(text)
+	d.object(func(name []byte) {
+		switch string(name) {
+		case "type":
+			var ok bool
+			if e.Type, ok = d.str(); ok && !webhook.ValidType(e.Type) {
+				d.note(notAType)
+			}
+		case "payload":
+			e.Payload = d.raw()
+		case "external_id":
+			if !d.null() {
+				e.ExternalID = readPrintable(d, webhook.MaxExternalID)
+			}
+		case "deliver_at":
+			if !d.null() {
+				e.DeliverAt = readDeliverAt(d, now)
+			}
+		case "endpoint_ids":
+			if !d.null() {
+				e.EndpointIDs = readEndpointIDs(d)
+			}
+		default:
+			d.unknown()
+		}
+	}, "type", "payload")
+	d.end()
+	if len(e.Payload) > webhook.MaxPayloadBytes {
+		return webhook.NewEvent{}, tooLarge("payload", webhook.MaxPayloadBytes)
+	}
+	if err := d.problem(); err != nil {
+		return webhook.NewEvent{}, err
+	}
+	return e, nil
+}
+
+// readDeliverAt reads when the first attempts are due; a time that has passed
+// means at once, which is the zero time.
+func readDeliverAt(d *door, now time.Time) time.Time {
+	t, ok := d.instant()
+	switch {
+	case !ok || !t.After(now):
+		return time.Time{}
+	case t.Sub(now) > maxDeliverAhead:
+		d.note("must be at most 30 days ahead")
+	}
+	return t
+}
+
+func readEndpointIDs(d *door) []webhook.EndpointID {
+	ids := make([]webhook.EndpointID, 0, 8)
+	seen := make(map[webhook.EndpointID]bool)
+	count := d.array(func(i int) {
+		if i == webhook.MaxTargetEndpoints {
+			d.noteParent("has more than " + strconv.Itoa(webhook.MaxTargetEndpoints) + " entries")
+		}
+		if i >= webhook.MaxTargetEndpoints {
+			d.skip()
+			return
+		}
+		text, ok := d.str()
+		if !ok {
+			return
+		}
+		id, err := webhook.ParseEndpointID(text)
+		switch {
+		case err != nil:
+			d.note(err.Error())
+		case seen[id]:
+			d.note("is listed more than once")
+		default:
+			seen[id] = true
+			ids = append(ids, id)
+		}
+	})
+	if count == 0 {
+		d.note("must name at least one endpoint; leave it out to send to all that asked for the type")
+	}
+	return ids
+}
+
+func (s *Server) getEvent(c call) error {
+	id, err := pathID(c, webhook.ParseEventID)
+	if err != nil {
+		return err
+	}
+	event, deliveries, err := s.Events.Event(c.Request().Context(), c.tenant, id)
+	if err != nil {
+		return err
+	}
+	view := acceptedView{eventView: showEvent(event), Matched: len(deliveries), Deliveries: make([]deliveryStub, 0, len(deliveries))}
+	for _, d := range deliveries {
+		view.Deliveries = append(view.Deliveries, deliveryStub{d.DeliveryID, d.EndpointID, d.State})
+	}
+	return c.json(http.StatusOK, view)
+}
+
+// getEventPayload answers with the payload's bytes as they were sent.
+func (s *Server) getEventPayload(c call) error {
+	id, err := pathID(c, webhook.ParseEventID)
+	if err != nil {
+		return err
+	}
+	payload, err := s.Events.Payload(c.Request().Context(), c.tenant, id)
+	if err != nil {
+		return err
+	}
+	return c.Blob(http.StatusOK, contentJSON, payload)
+}
+
+func (s *Server) listEvents(c call) error {
+	q := c.query("events", "type", "external_id", "since", "until")
+	f := webhook.EventFilter{
+		Type:       q.text("type", webhook.ValidType, notAType),
+		ExternalID: q.text("external_id", func(v string) bool { return printable(v, webhook.MaxExternalID) }, notPrintable(webhook.MaxExternalID)),
+		Since:      q.instant("since"),
+		Until:      q.instant("until"),
+	}
+	if err := q.problem(); err != nil {
+		return err
+	}
+	if err := s.requireTenant(c); err != nil {
+		return err
+	}
+	fetch := func(limit int, after string) ([]webhook.Event, error) {
+		return s.Events.ListEvents(c.Request().Context(), c.tenant, f, pageOf(limit, after))
+	}
+	return list(c, q, fetch, func(e webhook.Event) string { return idPosition(e.ID) }, showEvent)
+}

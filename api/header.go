@@ -1,0 +1,66 @@
+package api
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// readHeaders reads the headers that an endpoint adds to each request.
+func readHeaders(d *door) map[string]string {
+	seen := make(map[string]bool)
+	return d.stringMap(webhook.MaxHeaders, func(name, value string) string {
+		lower := strings.ToLower(name)
+		again := seen[lower]
+		seen[lower] = true
+		switch {
+		case !token(name):
+			return "is not the name of a header"
+		case reservedHeader(lower):
+			return "is reserved and cannot be set"
+		case again:
+			return "is given more than once; case makes no difference"
+		case !fieldValue(value):
+			return "must be printable ASCII, without spaces at its ends"
+		case len(name)+len(value) > webhook.MaxHeaderBytes:
+			return "is larger than " + strconv.Itoa(webhook.MaxHeaderBytes) + " bytes, name and value together"
+		}
+		return ""
+	})
+}
+
+// reservedHeader reports whether Everpost or HTTP itself sets the header, given in
+// lower case. The hop-by-hop ones are those of RFC 9110 §7.6.1 and its
+// predecessors, which intermediaries may drop or act on; Expect asks for another
+// exchange than the one request that an attempt is.
+func reservedHeader(lower string) bool {
+	reserved := []string{
+		"connection", "content-length", "expect", "host", "keep-alive", "proxy-authenticate", "proxy-authorization",
+		"proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
+	}
+	return strings.HasPrefix(lower, "webhook-") || strings.HasPrefix(lower, "everpost-") || slices.Contains(reserved, lower)
+}
+
+// token reports whether s is a token (RFC 9110 §5.6.2).
+func token(s string) bool {
+	for _, c := range []byte(s) {
+		letter := 'a' <= c|0x20 && c|0x20 <= 'z'
+		if !letter && !isDigit(c) && !strings.ContainsRune("!#$%&'*+-.^_`|~", rune(c)) {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// fieldValue reports whether s may be a header's value (RFC 9110 §5.5). Bytes beyond
+// ASCII, which the RFC calls obsolete, are left out: receivers disagree about them.
+func fieldValue(s string) bool {
+	for _, c := range []byte(s) {
+		if c != '\t' && (c < ' ' || c > '~') {
+			return false
+		}
+	}
+	return strings.TrimSpace(s) == s
+}

@@ -1,0 +1,264 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// parse is what parseEvent says of a body, as "field: message" lines.
+func parse(body string) (webhook.NewEvent, []string) {
+	e, err := parseEvent([]byte(body), testNow())
+	if err == nil {
+		return e, nil
+	}
+	var lines []string
+	for _, f := range err.(*webhook.Error).Fields { //nolint:errorlint // parseEvent returns nothing else
+		lines = append(lines, f.Field+": "+f.Message)
+	}
+	return e, lines
+}
+
+func TestDoorRefusesWithThePlace(t *testing.T) {
+	t.Parallel()
+	nested := func(n int) string {
+		return `{"type":"a","payload":` + strings.Repeat("[", n) + strings.Repeat("]", n) + `}`
+	}
+	for body, want := range map[string][]string{
+		`{}`:                          {"type: is required", "payload: is required"},
+		`{"payload":1}`:               {"type: is required"},
+		`[]`:                          {"body: must be an object"},
+		`null`:                        {"body: must be an object"},
+		` `:                           {"body: a value is missing (byte 1)"},
+		`{`:                           {"body: a name in double quotes is missing (byte 1)"},
+		`{"type":"a","payload":1}x`:   {"body: something follows the end of the JSON value (byte 24)"},
+		`{"type":"a","payload":1}{}`:  {"body: something follows the end of the JSON value (byte 24)"},
+		`{"type":"a","payload":1,}`:   {"payload: there is a comma before } (byte 24)"},
+		`{"type":"a" "payload":1}`:    {"type: a comma or } is missing (byte 12)"},
+		`{"type":"a","payload"1}`:     {"payload: a colon is missing (byte 21)"},
+		`{"type":"a","payload":}`:     {"payload: a value is missing (byte 22)"},
+		`{"type":"a","payload":01}`:   {"payload: is not a number as JSON writes it (byte 24)"},
+		`{"type":"a","payload":-}`:    {"payload: is not a number as JSON writes it (byte 23)"},
+		`{"type":"a","payload":1.}`:   {"payload: is not a number as JSON writes it (byte 24)"},
+		`{"type":"a","payload":1e+}`:  {"payload: is not a number as JSON writes it (byte 25)"},
+		`{"type":"a","payload":NaN}`:  {"payload: a value is missing (byte 22)"},
+		`{"type":"a","payload":trux}`: {"payload: is neither true, false nor null (byte 22)"},
+		`{"type":"a","payload":'x'}`:  {"payload: a value is missing (byte 22)"},
+		`{"type":"a","payload":"x`:    {"payload: ends in the middle of a string (byte 24)"},
+		"\ufeff{}":                    {"body: a value is missing (byte 0)"},
+
+		`{"type":1,"payload":1}`:                                 {"type: must be a string"},
+		`{"type":null,"payload":null}`:                           {"type: must be a string"},
+		`{"Type":"a","payload":1}`:                               {"Type: is not a known field", "type: is required"},
+		`{"type":"a","payload":1,"x.y":{"z":[0]}}`:               {"x.y: is not a known field"},
+		`{"type":"a","payload":1,"type":"a"}`:                    {"type: is given more than once"},
+		`{"type":"a","payload":1,"t\u0079pe":"b"}`:               {"type: is given more than once"},
+		`{"type":"a","payload":{"a":{"b":1,"c":2,"b":3,"b":4}}}`: {"payload.a.b: is given more than once"},
+		`{"type":"a","payload":[0,{"k":1,"k":2}]}`:               {"payload[1].k: is given more than once"},
+		`{"type":"a","payload":{"\ud800":1,"\ud800":2}}`:         {"payload.\xed\xa0\x80: is given more than once"},
+
+		`{"type":"a","payload":"\u0000"}`:                 {"payload: contains a NUL"},
+		`{"type":"a","payload":{"a\u0000b":[1]}}`:         {"payload: contains a NUL"},
+		`{"type":"a","payload":{"a":["x\u0000"]}}`:        {"payload.a[0]: contains a NUL"},
+		"{\"type\":\"a\",\"payload\":{\"a\":\"\x00\"}}":   {"payload.a: contains a NUL (byte 28)"},
+		"{\"type\":\"a\",\"payload\":\"\n\"}":             {"payload: contains a control character that is not escaped (byte 23)"},
+		"{\"type\":\"a\",\"payload\":\"\xff\"}":           {"payload: is not valid UTF-8 (byte 23)"},
+		"{\"type\":\"a\",\"payload\":\"\xed\xa0\x80\"}":   {"payload: is not valid UTF-8 (byte 23)"},
+		"{\"type\":\"a\",\"payload\":\xff}":               {"payload: a value is missing (byte 22)"},
+		`{"type":"a","payload":"\x"}`:                     {"payload: contains an escape sequence that JSON does not have (byte 23)"},
+		`{"type":"a","payload":"\u12g4"}`:                 {"payload: contains an escape sequence that JSON does not have (byte 23)"},
+		`{"type":"a","payload":1,"external_id":"\ud83d"}`: {"external_id: contains half of a surrogate pair"},
+
+		nested(31): nil, // the body's own object is the first of the 32
+		nested(32): {"payload" + strings.Repeat("[0]", 31) + ": is nested more than 32 levels deep (byte 53)"},
+
+		`{"type":"A","payload":1,"external_id":"","deliver_at":"tomorrow","endpoint_ids":["ep_1",2],"z":0}`: {
+			"type: " + notAType, "external_id: must be 1 to 255 printable characters", "deliver_at: " + notATime,
+			"endpoint_ids[0]: is not an id of the form ep_…", "endpoint_ids[1]: must be a string",
+			"z: is not a known field",
+		},
+	} {
+		_, got := parse(body)
+		require.Equal(t, want, got, "%q", body)
+	}
+}
+
+func TestPayloadIsThePartOfTheBody(t *testing.T) {
+	t.Parallel()
+	for _, payload := range []string{
+		`{"b" : 1.10, "a":"\u00e4\/ä😀"}`, `null`, `"x"`, `0`, `-0.0e-7`, `[ ]`, `{ }`, `"\ud83d"`, `"\ud83d\ude00 \udc00"`, `true`, `false`,
+		`{"":{"":1}}`, `1e999`,
+	} {
+		body := `{"type":"a", "payload" :  ` + payload + " \n}"
+		e, errs := parse(body)
+		require.Empty(t, errs)
+		require.Equal(t, payload, string(e.Payload))
+	}
+}
+
+func TestManyNamesAreComparedToo(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	for i := range 25_000 {
+		fmt.Fprintf(&b, `"%d":0,`, i)
+	}
+	_, errs := parse(`{"type":"a","payload":{` + b.String() + `"last":0}}`)
+	require.Empty(t, errs)
+	_, errs = parse(`{"type":"a","payload":{` + b.String() + `"777":0,"777":0}}`)
+	require.Equal(t, []string{"payload.777: is given more than once"}, errs)
+}
+
+func TestErrorsAndPathsAreBounded(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("ä", 1000)
+	_, errs := parse(`{"type":"a","payload":1,"` + long + `":0}`)
+	require.Equal(t, []string{strings.Repeat("ä", 32) + "…: is not a known field"}, errs)
+
+	_, errs = parse(`{"type":"a","payload":1,"endpoint_ids":[` + strings.Repeat("0,", 50_000) + `0]}`)
+	require.Len(t, errs, maxFieldErrors)
+}
+
+func TestUnescapeIsEncodingJSONs(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{`a\"\\\/\b\f\n\r\tz`, `\u0041\u00e4\u20AC`, `\ud83d\ude00`, `x\ud83dy`, `\udc00\ud83d`, `\ud83d\ud83d\ude00`} {
+		var want string
+		require.NoError(t, json.Unmarshal([]byte(`"`+text+`"`), &want))
+		got, whole := unescape([]byte(text))
+		require.Equal(t, !strings.ContainsRune(want, utf8.RuneError), whole, text)
+		if whole {
+			require.Equal(t, want, string(got))
+		}
+	}
+}
+
+// FuzzEventBody holds the door against encoding/json: it takes nothing that is not
+// JSON, refuses nothing that is but by a rule of its own, and gives the payload's bytes.
+func FuzzEventBody(f *testing.F) {
+	for _, seed := range []string{
+		`{"type":"order.paid","payload":{"order":17},"external_id":"x"}`, `{"type":"a","payload":[1,-2.5e3,"\ud83d\ude00",null,true]}`,
+		`{"type":"a","payload":{"a":1,"a":2}}`, `{"payload":"\u0000","type":"a"}`, `{"type":"a","payload":01}`, `{} {}`, `[[[`, `"`,
+		`{"type":"a","payload":1,"deliver_at":"2026-02-01T00:00:00Z","endpoint_ids":["ep_06f4q2m0hhf5dd6cs7m9k2q8xw"]}`, "{\"type\":\"\xff\"}",
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		d := newDoor(text)
+		d.raw()
+		d.end()
+		valid := json.Valid(text) && utf8.Valid(text)
+		if d.broken {
+			tooDeep := strings.Contains(d.errs[len(d.errs)-1].Message, "levels deep")
+			require.True(t, !valid || tooDeep, "refused: %q: %v", text, d.errs)
+		} else {
+			require.True(t, valid, "taken: %q", text)
+			require.Equal(t, hasTwice(text), anyMessage(d.errs, "is given more than once"), "%q: %v", text, d.errs)
+			require.Equal(t, hasNUL(text), anyMessage(d.errs, "contains a NUL"), "%q", text)
+		}
+		for _, e := range d.errs {
+			require.NotEmpty(t, e.Field)
+		}
+
+		e, err := parseEvent(text, testNow())
+		if err != nil {
+			return
+		}
+		var want struct {
+			Type       string          `json:"type"`
+			Payload    json.RawMessage `json:"payload"`
+			ExternalID *string         `json:"external_id"`
+		}
+		require.NoError(t, json.Unmarshal(text, &want))
+		require.Equal(t, want.Type, e.Type)
+		require.Equal(t, string(want.Payload), string(e.Payload))
+		require.True(t, bytes.Contains(text, e.Payload))
+		if want.ExternalID != nil {
+			require.Equal(t, *want.ExternalID, e.ExternalID)
+		}
+	})
+}
+
+func anyMessage(errs []webhook.FieldError, message string) bool {
+	for _, e := range errs {
+		if e.Message == message {
+			return true
+		}
+	}
+	return false
+}
+
+// hasTwice finds duplicate names by encoding/json's tokens. Half surrogates, which
+// become the same replacement there, do not count.
+func hasTwice(text []byte) bool {
+	type open struct {
+		names map[string]bool // nil for an array
+		value bool            // a value comes next, not a name
+	}
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.UseNumber()
+	var stack []*open
+	twice := false
+	for {
+		token, err := dec.Token()
+		if err != nil {
+			return twice
+		}
+		delim, isDelim := token.(json.Delim)
+		if isDelim && (delim == '}' || delim == ']') {
+			stack = stack[:len(stack)-1]
+			continue
+		}
+		if len(stack) > 0 {
+			if top := stack[len(stack)-1]; top.names != nil {
+				if !top.value {
+					name := token.(string)
+					twice = twice || top.names[name] && !strings.ContainsRune(name, utf8.RuneError)
+					top.names[name], top.value = true, true
+					continue
+				}
+				top.value = false
+			}
+		}
+		switch {
+		case isDelim && delim == '{':
+			stack = append(stack, &open{names: map[string]bool{}})
+		case isDelim:
+			stack = append(stack, &open{})
+		}
+	}
+}
+
+func hasNUL(text []byte) bool {
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.UseNumber()
+	for {
+		token, err := dec.Token()
+		if err != nil {
+			return false
+		}
+		if s, ok := token.(string); ok && strings.ContainsRune(s, 0) {
+			return true
+		}
+	}
+}
+
+func BenchmarkParseEvent(b *testing.B) {
+	var fields strings.Builder
+	for i := range 30 {
+		fmt.Fprintf(&fields, `"field_%d":{"text":"some ordinary text of a field","n":%d},`, i, i*1000)
+	}
+	body := []byte(`{"type":"order.paid","external_id":"order-17-paid","payload":{` + fields.String() + `"end":true}}`)
+	b.SetBytes(int64(len(body)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := parseEvent(body, testNow()); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

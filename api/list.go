@@ -1,0 +1,173 @@
+package api
+
+import (
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// Bounds of one page of a list.
+const (
+	defaultLimit = 50
+	maxLimit     = 250
+)
+
+// page is one page of a list as the API shows it.
+type page[T any] struct {
+	Data       []T     `json:"data"`
+	NextCursor *string `json:"next_cursor"`
+}
+
+// query is the query string of a list: its filters, noting what is wrong with
+// each, and the place to go on from.
+type query struct {
+	values  url.Values
+	errs    []webhook.FieldError
+	limit   int
+	after   string // position; "" for the first page
+	binding string // what the cursors of this list belong to
+}
+
+// query reads the query string of the list called name, which knows the filters
+// given. A parameter that it does not know is refused: a mistyped filter would
+// otherwise show everything.
+func (c call) query(name string, filters ...string) *query {
+	q := &query{limit: defaultLimit}
+	values, err := url.ParseQuery(c.Request().URL.RawQuery)
+	if err != nil {
+		q.refuse("query", "is not a valid query string")
+	}
+	q.values = values
+	for _, given := range slices.Sorted(maps.Keys(values)) {
+		switch {
+		case given != "limit" && given != "cursor" && !slices.Contains(filters, given):
+			q.refuse(shown(given), "is not a known parameter")
+		case len(values[given]) > 1 && given != "state":
+			q.refuse(given, "is given more than once")
+		}
+	}
+	if q.has("limit") {
+		n, err := strconv.Atoi(values.Get("limit"))
+		if err != nil || n < 1 || n > maxLimit {
+			q.refuse("limit", "must be a whole number from 1 to "+strconv.Itoa(maxLimit))
+		} else {
+			q.limit = n
+		}
+	}
+
+	bound := url.Values{}
+	for _, filter := range filters {
+		if q.has(filter) {
+			bound[filter] = values[filter]
+		}
+	}
+	q.binding = name + "\x00" + c.tenant + "\x00" + bound.Encode()
+	if q.has("cursor") {
+		if q.after, err = decodeCursor(q.binding, values.Get("cursor")); err != nil {
+			q.refuse("cursor", err.Error())
+		}
+	}
+	return q
+}
+
+// shown is a parameter's name as an error repeats it.
+func shown(name string) string { return string(appendName(nil, []byte(name))) }
+
+func (q *query) has(name string) bool { return len(q.values[name]) > 0 }
+
+func (q *query) refuse(field, message string) {
+	if len(q.errs) < maxFieldErrors {
+		q.errs = append(q.errs, webhook.FieldError{Field: field, Message: message})
+	}
+}
+
+// problem is what was refused, as the error to be returned.
+func (q *query) problem() error {
+	if len(q.errs) == 0 {
+		return nil
+	}
+	return &webhook.Error{Code: webhook.CodeInvalid, Message: invalidRequest, Fields: q.errs}
+}
+
+// text is a filter that accept takes, "" when it is absent.
+func (q *query) text(name string, accept func(string) bool, message string) string {
+	if !q.has(name) {
+		return ""
+	}
+	value := q.values.Get(name)
+	if !accept(value) {
+		q.refuse(name, message)
+		return ""
+	}
+	return value
+}
+
+// instant is a filter that is a time, zero when it is absent.
+func (q *query) instant(name string) time.Time {
+	if !q.has(name) {
+		return time.Time{}
+	}
+	t, ok := parseTime(q.values.Get(name))
+	if !ok {
+		q.refuse(name, notATime)
+	}
+	return t
+}
+
+// queryID is a filter that is an id, zero when it is absent.
+func queryID[ID any](q *query, name string, parse func(string) (ID, error)) ID {
+	var none ID
+	if !q.has(name) {
+		return none
+	}
+	id, err := parse(q.values.Get(name))
+	if err != nil {
+		q.refuse(name, err.Error())
+		return none
+	}
+	return id
+}
+
+// list answers with one page. fetch gives at most limit entries after a position,
+// position is an entry's own, show is how the API shows it. It asks for one entry
+// more than it shows, so that next_cursor is null exactly when nothing follows.
+func list[T, V any](c call, q *query, fetch func(limit int, after string) ([]T, error), position func(T) string, show func(T) V) error {
+	entries, err := fetch(min(q.limit+1, maxLimit), q.after)
+	if err != nil {
+		return err
+	}
+	more := len(entries) > q.limit
+	if q.limit == maxLimit && len(entries) == maxLimit { // one more may not be asked for at once
+		rest, err := fetch(1, position(entries[maxLimit-1]))
+		if err != nil {
+			return err
+		}
+		more = len(rest) > 0
+	}
+	entries = entries[:min(len(entries), q.limit)]
+
+	p := page[V]{Data: make([]V, 0, len(entries))}
+	for _, entry := range entries {
+		p.Data = append(p.Data, show(entry))
+	}
+	if more {
+		next := encodeCursor(q.binding, position(entries[len(entries)-1]))
+		p.NextCursor = &next
+	}
+	return c.json(http.StatusOK, p)
+}
+
+// requireTenant answers not found to an operator who asks for a list of a tenant
+// that does not exist; a tenant's own key proves that it does.
+func (s *Server) requireTenant(c call) error {
+	if c.key.Scope != webhook.ScopeOperator {
+		return nil
+	}
+	_, err := s.Tenants.Tenant(c.Request().Context(), c.tenant)
+	return err
+}

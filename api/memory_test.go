@@ -1,0 +1,374 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// memory is the API's interfaces over maps: enough for the handlers' own tests. The
+// real stores are tested against PostgreSQL, and with the API in the end-to-end tests.
+type memory struct {
+	mu         sync.Mutex
+	now        func() time.Time
+	tenants    map[string]webhook.Tenant
+	keys       []webhook.Key
+	endpoints  []webhook.Endpoint
+	secrets    map[webhook.EndpointID]string
+	events     []webhook.NewEvent // and what became of each, by index
+	accepted   []webhook.Accepted
+	deliveries []webhook.Delivery
+	attempts   map[webhook.DeliveryID][]webhook.Attempt
+
+	calls     []string // what reached the dispatcher and the event store, in order
+	actors    []webhook.Actor
+	signals   []webhook.PendingCommand
+	lookups   int   // of keys
+	broken    error // what every call returns, when set
+	panicWith any   // what posting an event panics with, when set
+}
+
+func newMemory(now func() time.Time) *memory {
+	return &memory{
+		now: now, tenants: map[string]webhook.Tenant{}, secrets: map[webhook.EndpointID]string{},
+		attempts: map[webhook.DeliveryID][]webhook.Attempt{},
+	}
+}
+
+func (m *memory) lock() func() {
+	m.mu.Lock()
+	return m.mu.Unlock
+}
+
+func (m *memory) PutTenant(_ context.Context, by webhook.Actor, t webhook.Tenant) (webhook.Tenant, bool, error) {
+	defer m.lock()()
+	old, there := m.tenants[t.ID]
+	if there {
+		t.CreatedAt = old.CreatedAt
+	}
+	m.tenants[t.ID] = t
+	m.actors = append(m.actors, by)
+	return t, !there, m.broken
+}
+
+func (m *memory) Tenant(_ context.Context, id string) (webhook.Tenant, error) {
+	defer m.lock()()
+	t, ok := m.tenants[id]
+	if !ok {
+		return t, webhook.NotFound("tenant")
+	}
+	return t, m.broken
+}
+
+func (m *memory) ListTenants(_ context.Context, limit int, after string) ([]webhook.Tenant, error) {
+	defer m.lock()()
+	var all []webhook.Tenant
+	for _, t := range m.tenants {
+		if t.ID > after {
+			all = append(all, t)
+		}
+	}
+	slices.SortFunc(all, func(a, b webhook.Tenant) int { return strings.Compare(a.ID, b.ID) })
+	return all[:min(limit, len(all))], m.broken
+}
+
+func (m *memory) DeleteTenant(_ context.Context, _ webhook.Actor, id string) error {
+	defer m.lock()()
+	if _, ok := m.tenants[id]; !ok {
+		return webhook.NotFound("tenant")
+	}
+	if slices.ContainsFunc(m.endpoints, func(e webhook.Endpoint) bool { return e.TenantID == id }) {
+		return &webhook.Error{Code: webhook.CodeConflict, Message: "the tenant still has endpoints"}
+	}
+	delete(m.tenants, id)
+	return m.broken
+}
+
+func (m *memory) CreateKey(_ context.Context, _ webhook.Actor, k webhook.Key) error {
+	defer m.lock()()
+	m.keys = append(m.keys, k)
+	return m.broken
+}
+
+func (m *memory) ListKeys(_ context.Context, tenant string, p webhook.Page) ([]webhook.Key, error) {
+	defer m.lock()()
+	return pageIn(m.keys, p, func(k webhook.Key) ([16]byte, bool) { return k.ID, k.TenantID == tenant }), m.broken
+}
+
+func (m *memory) RevokeKey(_ context.Context, _ webhook.Actor, tenant string, id webhook.KeyID) error {
+	defer m.lock()()
+	i := slices.IndexFunc(m.keys, func(k webhook.Key) bool { return k.ID == id && k.TenantID == tenant })
+	if i < 0 {
+		return webhook.NotFound("key")
+	}
+	m.keys = slices.Delete(m.keys, i, i+1)
+	return m.broken
+}
+
+func (m *memory) Authenticate(_ context.Context, id webhook.KeyID, sum [32]byte) (webhook.Key, error) {
+	defer m.lock()()
+	m.lookups++
+	for _, k := range m.keys {
+		if k.ID == id && k.SHA256 == sum {
+			return k, nil
+		}
+	}
+	return webhook.Key{}, &webhook.Error{Code: webhook.CodeUnauthenticated}
+}
+
+func (m *memory) CreateEndpoint(_ context.Context, by webhook.Actor, e webhook.Endpoint, secret string) (webhook.Endpoint, error) {
+	defer m.lock()()
+	if _, ok := m.tenants[e.TenantID]; !ok {
+		return e, webhook.NotFound("tenant")
+	}
+	m.endpoints, m.secrets[e.ID] = append(m.endpoints, e), secret
+	m.actors = append(m.actors, by)
+	return e, m.broken
+}
+
+func (m *memory) endpoint(tenant string, id webhook.EndpointID) (*webhook.Endpoint, error) {
+	for i := range m.endpoints {
+		if e := &m.endpoints[i]; e.ID == id && e.TenantID == tenant {
+			return e, m.broken
+		}
+	}
+	return &webhook.Endpoint{}, webhook.NotFound("endpoint")
+}
+
+func (m *memory) Endpoint(_ context.Context, tenant string, id webhook.EndpointID) (webhook.Endpoint, error) {
+	defer m.lock()()
+	e, err := m.endpoint(tenant, id)
+	return *e, err
+}
+
+func (m *memory) ListEndpoints(_ context.Context, tenant string, p webhook.Page) ([]webhook.Endpoint, error) {
+	defer m.lock()()
+	return pageIn(m.endpoints, p, func(e webhook.Endpoint) ([16]byte, bool) { return e.ID, e.TenantID == tenant }), m.broken
+}
+
+func (m *memory) UpdateEndpoint(_ context.Context, _ webhook.Actor, tenant string, id webhook.EndpointID, change func(*webhook.Endpoint) error) (webhook.Endpoint, error) {
+	defer m.lock()()
+	e, err := m.endpoint(tenant, id)
+	if err == nil {
+		err = change(e)
+	}
+	return *e, err
+}
+
+func (m *memory) EndpointSecret(_ context.Context, _ webhook.Actor, tenant string, id webhook.EndpointID) (string, error) {
+	defer m.lock()()
+	_, err := m.endpoint(tenant, id)
+	return m.secrets[id], err
+}
+
+func (m *memory) DeleteEndpoint(_ context.Context, _ webhook.Actor, tenant string, id webhook.EndpointID) error {
+	defer m.lock()()
+	_, err := m.endpoint(tenant, id)
+	m.endpoints = slices.DeleteFunc(m.endpoints, func(e webhook.Endpoint) bool { return e.ID == id && e.TenantID == tenant })
+	return err
+}
+
+func (m *memory) Accept(_ context.Context, e webhook.NewEvent) (webhook.Accepted, error) {
+	defer m.lock()()
+	m.calls = append(m.calls, "accept")
+	if m.panicWith != nil {
+		panic(m.panicWith)
+	}
+	if _, ok := m.tenants[e.TenantID]; !ok {
+		return webhook.Accepted{}, webhook.NotFound("tenant")
+	}
+	for i, old := range m.events {
+		same := e.ExternalID != "" && old.ExternalID == e.ExternalID || e.IdempotencyKey != "" && old.IdempotencyKey == e.IdempotencyKey
+		if old.TenantID != e.TenantID || !same {
+			continue
+		}
+		if old.BodySHA256 != e.BodySHA256 {
+			return webhook.Accepted{}, &webhook.Error{Code: webhook.CodeMismatch, Message: "this external_id came with another body"}
+		}
+		again := m.accepted[i]
+		again.Replayed = true
+		return again, nil
+	}
+
+	now := m.now()
+	a := webhook.Accepted{Event: webhook.Event{
+		ID: webhook.NewEventID(), TenantID: e.TenantID, Type: e.Type, ExternalID: e.ExternalID, CreatedAt: now,
+		DeliverAt: e.DeliverAt, PayloadSize: len(e.Payload), EndpointIDs: e.EndpointIDs,
+	}}
+	for _, endpoint := range m.endpoints {
+		chosen := slices.Contains(e.EndpointIDs, endpoint.ID) || e.EndpointIDs == nil && endpoint.Wants(e.Type)
+		if endpoint.TenantID != e.TenantID || !chosen {
+			continue
+		}
+		ref := webhook.Ref{
+			DeliveryID: webhook.DeliveryIDOf(a.Event.ID, endpoint.ID), EventID: a.Event.ID, EndpointID: endpoint.ID,
+			TenantID: e.TenantID, EventType: e.Type,
+		}
+		a.Deliveries = append(a.Deliveries, webhook.Start{Ref: ref, Run: 1, CreatedAt: now})
+		m.deliveries = append(m.deliveries, webhook.Delivery{
+			Ref: ref, Progress: webhook.Progress{Run: 1, GiveUpAt: now.Add(72 * time.Hour)}, CreatedAt: now, WorkflowID: ref.WorkflowID(),
+		})
+	}
+	if len(a.Deliveries) == 0 {
+		a.Event.Reason = webhook.ReasonNoMatch
+	}
+	m.events, m.accepted = append(m.events, e), append(m.accepted, a)
+	return a, m.broken
+}
+
+func (m *memory) Event(_ context.Context, tenant string, id webhook.EventID) (webhook.Event, []webhook.Delivery, error) {
+	defer m.lock()()
+	for _, a := range m.accepted {
+		if a.Event.ID == id && a.Event.TenantID == tenant {
+			return a.Event, slices.DeleteFunc(slices.Clone(m.deliveries), func(d webhook.Delivery) bool { return d.EventID != id }), m.broken
+		}
+	}
+	return webhook.Event{}, nil, webhook.NotFound("event")
+}
+
+func (m *memory) Payload(_ context.Context, tenant string, id webhook.EventID) ([]byte, error) {
+	defer m.lock()()
+	for i, a := range m.accepted {
+		if a.Event.ID == id && a.Event.TenantID == tenant {
+			return m.events[i].Payload, m.broken
+		}
+	}
+	return nil, webhook.NotFound("event")
+}
+
+func (m *memory) ListEvents(_ context.Context, tenant string, f webhook.EventFilter, p webhook.Page) ([]webhook.Event, error) {
+	defer m.lock()()
+	var all []webhook.Event
+	for _, a := range m.accepted {
+		all = append(all, a.Event)
+	}
+	return pageIn(all, p, func(e webhook.Event) ([16]byte, bool) {
+		return e.ID, e.TenantID == tenant && (f.Type == "" || f.Type == e.Type) && (f.ExternalID == "" || f.ExternalID == e.ExternalID)
+	}), m.broken
+}
+
+func (m *memory) delivery(tenant string, id webhook.DeliveryID) (*webhook.Delivery, error) {
+	for i := range m.deliveries {
+		if d := &m.deliveries[i]; d.DeliveryID == id && d.TenantID == tenant {
+			return d, m.broken
+		}
+	}
+	return &webhook.Delivery{}, webhook.NotFound("delivery")
+}
+
+func (m *memory) Delivery(_ context.Context, tenant string, id webhook.DeliveryID) (webhook.Delivery, error) {
+	defer m.lock()()
+	d, err := m.delivery(tenant, id)
+	return *d, err
+}
+
+func (m *memory) ListDeliveries(_ context.Context, tenant string, f webhook.DeliveryFilter, p webhook.Page) ([]webhook.Delivery, error) {
+	defer m.lock()()
+	return pageIn(m.deliveries, p, func(d webhook.Delivery) ([16]byte, bool) {
+		return d.DeliveryID, d.TenantID == tenant && (f.States == nil || slices.Contains(f.States, d.State)) &&
+			(f.EndpointID.IsZero() || f.EndpointID == d.EndpointID) && (f.EventID.IsZero() || f.EventID == d.EventID) &&
+			(f.Reason == "" || f.Reason == d.Reason) && (f.Status == 0 || d.LastOutcome != nil && f.Status == d.LastOutcome.Status)
+	}), m.broken
+}
+
+func (m *memory) Attempts(_ context.Context, tenant string, id webhook.DeliveryID, limit, after int) ([]webhook.Attempt, error) {
+	defer m.lock()()
+	if _, err := m.delivery(tenant, id); err != nil {
+		return nil, err
+	}
+	var out []webhook.Attempt
+	for _, a := range slices.Backward(m.attempts[id]) {
+		if (after == 0 || a.Number < after) && len(out) < limit {
+			out = append(out, a)
+		}
+	}
+	return out, nil
+}
+
+func (m *memory) Command(_ context.Context, _ webhook.Actor, tenant string, id webhook.DeliveryID, c webhook.PendingCommand) (webhook.Delivery, webhook.PendingCommand, error) {
+	defer m.lock()()
+	d, err := m.delivery(tenant, id)
+	if err != nil {
+		return *d, c, err
+	}
+	if !c.Command.TakenIn(d.State, !d.DueAt.IsZero()) {
+		return *d, c, &webhook.Error{Code: webhook.CodeConflict, Message: "the command is not taken", State: d.State}
+	}
+	c.ID = 7
+	return *d, c, nil
+}
+
+func (m *memory) Reserve(context.Context) (func(), error) {
+	defer m.lock()()
+	if webhook.CodeOf(m.broken) == webhook.CodeUnavailable {
+		return nil, m.broken
+	}
+	m.calls = append(m.calls, "reserve")
+	return func() {
+		defer m.lock()()
+		m.calls = append(m.calls, "release")
+	}, nil
+}
+
+func (m *memory) Accepted(webhook.Accepted, []byte) {
+	defer m.lock()()
+	m.calls = append(m.calls, "accepted")
+}
+
+func (m *memory) Signal(_ context.Context, _ webhook.Delivery, c webhook.PendingCommand) {
+	defer m.lock()()
+	m.signals = append(m.signals, c)
+}
+
+func (m *memory) CheckURL(raw string) error {
+	if !strings.HasPrefix(raw, "https://") {
+		return errors.New("only https is allowed")
+	}
+	return nil
+}
+
+// pageIn is a page of entries in order of their ids, newest first.
+func pageIn[T any](all []T, p webhook.Page, key func(T) (id [16]byte, wanted bool)) []T {
+	var out []T
+	for _, entry := range all {
+		id, wanted := key(entry)
+		if wanted && (p.After == [16]byte{} || bytes.Compare(id[:], p.After[:]) < 0) {
+			out = append(out, entry)
+		}
+	}
+	slices.SortFunc(out, func(a, b T) int {
+		x, _ := key(a)
+		y, _ := key(b)
+		return bytes.Compare(y[:], x[:])
+	})
+	if p.Limit > maxLimit {
+		panic("a page of more than 250 was asked for")
+	}
+	return out[:min(len(out), p.Limit)]
+}
+
+// instant takes every event and stores none: for measuring what the handler costs.
+type instant struct{ Events }
+
+func (instant) Accept(_ context.Context, e webhook.NewEvent) (webhook.Accepted, error) {
+	id := webhook.NewEventID()
+	ref := webhook.Ref{EventID: id, EventType: e.Type}
+	return webhook.Accepted{Event: webhook.Event{ID: id, Type: e.Type}, Deliveries: []webhook.Start{{Ref: ref}}}, nil
+}
+
+// discard is a response that is thrown away.
+type discard struct {
+	header http.Header
+	status int
+}
+
+func (d *discard) Header() http.Header         { return d.header }
+func (d *discard) WriteHeader(status int)      { d.status = status }
+func (d *discard) Write(p []byte) (int, error) { return len(p), nil }

@@ -1,0 +1,83 @@
+package api
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// route is one operation. The router is built from routes(), and the OpenAPI
+// document is held against it.
+type route struct {
+	method string
+	path   string        // as OpenAPI writes it: /v1/tenants/{tenant}
+	scope  webhook.Scope // the smallest that may; 0: open to everyone
+	id     string        // the operationId
+	noun   string        // what does not exist when the answer is 404
+	handle func(*Server, call) error
+}
+
+// scopeNone opens a route to everyone, without a key.
+const scopeNone = webhook.Scope(0)
+
+func routes() []route {
+	const (
+		tenant     = "/v1/tenants/{tenant}"
+		key        = tenant + "/keys/{id}"
+		endpoint   = tenant + "/endpoints/{id}"
+		event      = tenant + "/events/{id}"
+		delivery   = tenant + "/deliveries/{id}"
+		deadLetter = tenant + "/dead-letters/{id}"
+		policies   = "/v1/retry-policies"
+
+		get, post, put, patch, del = http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete
+		ingest, admin, operator    = webhook.ScopeIngest, webhook.ScopeAdmin, webhook.ScopeOperator
+	)
+	return []route{
+		{get, "/openapi.yaml", scopeNone, "getOpenAPI", "document", (*Server).getOpenAPI},
+
+		{get, "/v1/tenants", operator, "listTenants", "tenant", (*Server).listTenants},
+		{put, tenant, operator, putTenantID, "tenant", (*Server).putTenant},
+		{get, tenant, admin, "getTenant", "tenant", (*Server).getTenant},
+		{del, tenant, operator, "deleteTenant", "tenant", (*Server).deleteTenant},
+
+		{post, tenant + "/keys", admin, "createKey", "tenant", (*Server).createKey},
+		{get, tenant + "/keys", admin, "listKeys", "tenant", (*Server).listKeys},
+		{del, key, admin, "revokeKey", "key", (*Server).revokeKey},
+
+		{post, tenant + "/endpoints", admin, "createEndpoint", "tenant", (*Server).createEndpoint},
+		{get, tenant + "/endpoints", admin, "listEndpoints", "tenant", (*Server).listEndpoints},
+		{get, endpoint, admin, "getEndpoint", "endpoint", (*Server).getEndpoint},
+		{patch, endpoint, admin, "updateEndpoint", "endpoint", (*Server).updateEndpoint},
+		{del, endpoint, admin, "deleteEndpoint", "endpoint", (*Server).deleteEndpoint},
+		{get, endpoint + "/secret", admin, "getEndpointSecret", "endpoint", (*Server).getEndpointSecret},
+
+		{post, tenant + "/events", ingest, "postEvent", "tenant", (*Server).postEvent},
+		{get, tenant + "/events", ingest, "listEvents", "tenant", (*Server).listEvents},
+		{get, event, ingest, "getEvent", "event", (*Server).getEvent},
+		{get, event + "/payload", ingest, "getEventPayload", "event", (*Server).getEventPayload},
+
+		{get, tenant + "/deliveries", ingest, "listDeliveries", "tenant", (*Server).listDeliveries},
+		{get, delivery, ingest, "getDelivery", "delivery", (*Server).getDelivery},
+		{get, delivery + "/attempts", ingest, "listAttempts", "delivery", (*Server).listAttempts},
+		{post, delivery + "/cancel", admin, "cancelDelivery", "delivery", command(webhook.CommandCancel, withReason)},
+		{post, delivery + "/retry", admin, "retryDelivery", "delivery", command(webhook.CommandRetry, withoutReason)},
+		{post, delivery + "/replay", admin, "replayDelivery", "delivery", command(webhook.CommandReplay, withReason)},
+
+		{get, tenant + "/dead-letters", ingest, "listDeadLetters", "tenant", (*Server).listDeadLetters},
+		{post, deadLetter + "/replay", admin, "replayDeadLetter", "dead letter", (*Server).replayDeadLetter},
+		{post, deadLetter + "/discard", admin, "discardDeadLetter", "dead letter", command(webhook.CommandDiscard, withReason)},
+
+		{get, policies, ingest, "listRetryPolicies", "retry policy", (*Server).listRetryPolicies},
+		{post, policies + "/preview", ingest, "previewRetryPolicy", "retry policy", (*Server).previewRetryPolicy},
+	}
+}
+
+// putTenantID is the one operation whose path names something that need not exist.
+const putTenantID = "putTenant"
+
+// echoPath is the path as Echo writes it: /v1/tenants/:tenant.
+func (r route) echoPath() string {
+	return strings.NewReplacer("{", ":", "}", "").Replace(r.path)
+}

@@ -1,0 +1,268 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// bundle is an API over memory with the tenants acme and other and a key of every kind.
+type bundle struct {
+	*memory
+
+	server *Server
+	log    *bytes.Buffer
+	keys   map[string]string // operator, admin, ingest (of acme), foreign (admin of other)
+}
+
+func testNow() time.Time { return time.Date(2026, 1, 31, 9, 30, 0, 123456000, time.UTC) }
+
+func setup(t *testing.T) *bundle {
+	t.Helper()
+	b := &bundle{memory: newMemory(testNow), log: &bytes.Buffer{}, keys: map[string]string{}}
+	b.server = New(Config{
+		Tenants: b, Keys: b, Endpoints: b, EndpointSecrets: b, Events: b, Deliveries: b, Dispatcher: b, URLs: b,
+		Logger:      slog.New(slog.NewJSONHandler(b.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		WorkflowURL: func(id string) string { return "http://ui.example/" + url.PathEscape(id) },
+		Now:         testNow,
+	})
+	for _, id := range []string{"acme", "other"} {
+		b.tenants[id] = webhook.Tenant{ID: id, CreatedAt: testNow(), UpdatedAt: testNow()}
+	}
+	for name, k := range map[string]webhook.Key{
+		"operator": {Scope: webhook.ScopeOperator},
+		"admin":    {Scope: webhook.ScopeAdmin, TenantID: "acme"},
+		"ingest":   {Scope: webhook.ScopeIngest, TenantID: "acme"},
+		"foreign":  {Scope: webhook.ScopeAdmin, TenantID: "other"},
+	} {
+		k.ID, k.CreatedAt = webhook.NewKeyID(), testNow()
+		b.keys[name], k.SHA256 = NewKey(k.ID)
+		b.memory.keys = append(b.memory.keys, k)
+	}
+	return b
+}
+
+// answer is what came back, with the body decoded when it is JSON.
+type answer struct {
+	*http.Response
+
+	text string
+	json map[string]any
+}
+
+// do sends a request and holds the answer against the OpenAPI document. as names a
+// key of the bundle, "" none. Options change the request before it is sent.
+func (b *bundle) do(t *testing.T, as, method, path, body string, options ...func(*http.Request)) answer {
+	t.Helper()
+	r := httptest.NewRequest(method, path, strings.NewReader(body))
+	if body == "" {
+		r.Body, r.ContentLength = http.NoBody, 0
+	}
+	if as != "" {
+		r.Header.Set("Authorization", "Bearer "+b.keys[as])
+	}
+	r.Header.Set("X-Request-Id", "req-1")
+	for _, option := range options {
+		option(r)
+	}
+	w := httptest.NewRecorder()
+	b.server.Handler().ServeHTTP(w, r)
+
+	a := answer{Response: w.Result(), text: w.Body.String()}
+	require.NoError(t, a.Body.Close())
+	require.Equal(t, "nosniff", a.Header.Get("X-Content-Type-Options"))
+	if strings.Contains(a.Header.Get("Content-Type"), "json") {
+		_ = json.Unmarshal([]byte(a.text), &a.json) // a payload may be any JSON value
+	}
+	validate(t, method, r.URL.Path, a)
+	return a
+}
+
+// ok is do for a request that must be answered with the status.
+func (b *bundle) ok(t *testing.T, status int, as, method, path, body string, options ...func(*http.Request)) answer {
+	t.Helper()
+	a := b.do(t, as, method, path, body, options...)
+	require.Equal(t, status, a.StatusCode, "%s %s: %s", method, path, a.text)
+	return a
+}
+
+// refused is do for a request that must be answered with 400 and exactly these
+// errors, as field, message, field, message, ….
+func (b *bundle) refused(t *testing.T, as, method, path, body string, want ...string) {
+	t.Helper()
+	a := b.ok(t, http.StatusBadRequest, as, method, path, body)
+	require.Equal(t, want, fieldsOf(t, a), path+" "+body)
+}
+
+func fieldsOf(t *testing.T, a answer) []string {
+	t.Helper()
+	var p problem
+	require.NoError(t, json.Unmarshal([]byte(a.text), &p))
+	var got []string
+	for _, f := range p.Errors {
+		got = append(got, f.Field, f.Message)
+	}
+	return got
+}
+
+// endpoint makes an endpoint of acme and returns its id.
+func (b *bundle) endpoint(t *testing.T) string {
+	t.Helper()
+	a := b.ok(t, http.StatusCreated, "admin", "POST", "/v1/tenants/acme/endpoints", `{"url":"https://example.com/hook"}`)
+	return a.json["id"].(string)
+}
+
+// posted posts an event of acme for one endpoint and returns the event's and the delivery's id.
+func (b *bundle) posted(t *testing.T) (event, delivery string) {
+	t.Helper()
+	b.endpoint(t)
+	a := b.ok(t, http.StatusAccepted, "ingest", "POST", "/v1/tenants/acme/events", `{"type":"order.paid","payload":{"order":17}}`)
+	return a.json["id"].(string), a.json["deliveries"].([]any)[0].(map[string]any)["id"].(string)
+}
+
+// document is the OpenAPI document as plain JSON values.
+var document = sync.OnceValue(func() map[string]any {
+	var parsed any
+	if err := yaml.Unmarshal(openAPISource, &parsed); err != nil {
+		panic(err)
+	}
+	text, err := json.Marshal(parsed)
+	if err != nil {
+		panic(err)
+	}
+	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+	if err != nil {
+		panic(err)
+	}
+	return value.(map[string]any)
+})
+
+const documentURL = "https://everpost.dev/openapi.json"
+
+// schemas compiles parts of the document, each once, and is safe for parallel tests.
+var schemas = sync.OnceValue(func() func(pointer string) (*jsonschema.Schema, error) {
+	var (
+		mu       sync.Mutex
+		compiler = jsonschema.NewCompiler()
+	)
+	compiler.DefaultDraft(jsonschema.Draft2020)
+	compiler.AssertFormat()
+	if err := compiler.AddResource(documentURL, document()); err != nil {
+		panic(err)
+	}
+	return func(pointer string) (*jsonschema.Schema, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		return compiler.Compile(documentURL + "#" + pointer)
+	}
+})
+
+// at walks the document, following references.
+func at(node any, path ...string) any {
+	for _, step := range path {
+		m, _ := resolve(node).(map[string]any)
+		node = m[step]
+	}
+	return resolve(node)
+}
+
+func resolve(node any) any {
+	m, _ := node.(map[string]any)
+	ref, ok := m["$ref"].(string)
+	if !ok {
+		return node
+	}
+	return at(document(), strings.Split(strings.TrimPrefix(ref, "#/"), "/")...)
+}
+
+// pointerTo is the JSON pointer of a place, with references on the way resolved.
+func pointerTo(path ...string) string {
+	var node any = document()
+	pointer := ""
+	for _, step := range path {
+		node = node.(map[string]any)[step]
+		pointer += "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(step)
+		if m, ok := node.(map[string]any); ok {
+			if ref, ok := m["$ref"].(string); ok {
+				pointer, node = strings.TrimPrefix(ref, "#"), resolve(node)
+			}
+		}
+	}
+	return strings.ReplaceAll(strings.ReplaceAll(pointer, "{", "%7B"), "}", "%7D")
+}
+
+// validate holds an answer against the document: the status, the media type and
+// the schema of the body.
+func validate(t *testing.T, method, path string, a answer) {
+	t.Helper()
+	r, known := routeOf(method, path)
+	place := []string{"components", "responses", "Problem"}
+	if known && a.StatusCode < 400 {
+		status := http.StatusText(a.StatusCode)
+		place = []string{"paths", r.path, strings.ToLower(method), "responses", statusOf(a.StatusCode)}
+		require.NotNil(t, at(document(), place...), "%s is not documented for %s", status, r.id)
+	}
+	content, _ := at(document(), append(place, "content")...).(map[string]any)
+	if content == nil {
+		require.Empty(t, a.text)
+		return
+	}
+	media := a.Header.Get("Content-Type")
+	require.Contains(t, content, media)
+	if !strings.Contains(media, "json") {
+		return
+	}
+	schema, err := schemas()(pointerTo(append(place, "content", media, "schema")...))
+	require.NoError(t, err)
+	value, err := jsonschema.UnmarshalJSON(strings.NewReader(a.text))
+	require.NoError(t, err)
+	require.NoError(t, schema.Validate(value), a.text)
+}
+
+func statusOf(status int) string {
+	text, _ := json.Marshal(status)
+	return string(text)
+}
+
+// routeOf finds the route of a path by its shape.
+func routeOf(method, path string) (route, bool) {
+	given := strings.Split(path, "/")
+	for _, r := range routes() {
+		want := strings.Split(r.path, "/")
+		same := r.method == method && len(want) == len(given)
+		for i := range want {
+			same = same && (want[i] == given[i] || strings.HasPrefix(want[i], "{"))
+			if !same {
+				break
+			}
+		}
+		if same {
+			return r, true
+		}
+	}
+	return route{}, false
+}
+
+func header(name string, values ...string) func(*http.Request) {
+	return func(r *http.Request) { r.Header[http.CanonicalHeaderKey(name)] = values }
+}
+
+// unsized makes the length of the body unknown, as a chunked request has it.
+func unsized(r *http.Request) {
+	r.ContentLength = -1
+	r.Body = io.NopCloser(r.Body)
+}

@@ -1,0 +1,93 @@
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+func TestTenantShape(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	a := b.ok(t, http.StatusCreated, "operator", "PUT", "/v1/tenants/Acme_2-x", `{"name":"Acme"}`)
+	require.Equal(t, `{"id":"Acme_2-x","name":"Acme","contact":null,"metadata":{},"created_at":"2026-01-31T09:30:00.123456Z","updated_at":"2026-01-31T09:30:00.123456Z"}`, strings.TrimSpace(a.text))
+	require.Equal(t, "req-1", b.actors[0].RequestID)
+	require.False(t, b.actors[0].KeyID.IsZero())
+
+	a = b.ok(t, http.StatusOK, "operator", "PUT", "/v1/tenants/Acme_2-x", `{"contact":"ops@acme.example","metadata":{"plan":"<b>"},"name":null}`)
+	require.Equal(t, a.text, b.ok(t, http.StatusOK, "operator", "GET", "/v1/tenants/Acme_2-x", "").text)
+	require.Equal(t, "", a.json["name"], "PUT replaces")
+	require.Contains(t, a.text, `"<b>"`, "not escaped: it is no HTML")
+
+	list := b.ok(t, http.StatusOK, "operator", "GET", "/v1/tenants?limit=2", "")
+	require.Len(t, list.json["data"], 2)
+	list = b.ok(t, http.StatusOK, "operator", "GET", "/v1/tenants?limit=2&cursor="+list.json["next_cursor"].(string), "")
+	require.Equal(t, "other", list.json["data"].([]any)[0].(map[string]any)["id"])
+	require.Nil(t, list.json["next_cursor"])
+
+	b.ok(t, http.StatusNoContent, "operator", "DELETE", "/v1/tenants/Acme_2-x", "")
+	b.ok(t, http.StatusNotFound, "operator", "DELETE", "/v1/tenants/Acme_2-x", "")
+	b.endpoint(t)
+	require.Equal(t, "the tenant still has endpoints", b.ok(t, http.StatusConflict, "operator", "DELETE", "/v1/tenants/acme", "").json["detail"])
+}
+
+func TestTenantRefusals(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	const tenant = "/v1/tenants/new"
+	b.refused(t, "operator", "PUT", "/v1/tenants/a%20b", `{}`, "id", "must be 1 to 64 of A-Z, a-z, 0-9, _ and -")
+	b.refused(t, "operator", "PUT", "/v1/tenants/"+strings.Repeat("a", 65), `{}`, "id", "must be 1 to 64 of A-Z, a-z, 0-9, _ and -")
+	b.refused(t, "operator", "PUT", tenant, ``, "body", "is required")
+	b.refused(t, "operator", "PUT", tenant, `{"id":"x","name":1,"contact":""}`,
+		"id", "is not a known field", "name", "must be a string", "contact", "must be 1 to 255 printable characters")
+	b.refused(t, "operator", "PUT", tenant, `{"name":"a\nb"}`, "name", "must be at most 255 printable characters")
+	b.refused(t, "operator", "PUT", tenant, `{"metadata":{"":"x","a":1,"b":"`+strings.Repeat("x", 513)+`"}}`,
+		"metadata.", "must have a name of 1 to 64 printable characters", "metadata.a", "must be a string",
+		"metadata.b", "must be at most 512 printable characters")
+
+	entries := map[string]string{}
+	for i := range webhook.MaxMetadata {
+		entries[fmt.Sprint(i)] = strings.Repeat("ä", maxMetaValue)
+	}
+	text, err := json.Marshal(map[string]any{"metadata": entries})
+	require.NoError(t, err)
+	b.ok(t, http.StatusCreated, "operator", "PUT", tenant, string(text))
+	entries["one more"] = ""
+	text, err = json.Marshal(map[string]any{"metadata": entries})
+	require.NoError(t, err)
+	b.refused(t, "operator", "PUT", tenant, string(text), "metadata", "has more than 50 entries")
+}
+
+func TestTenantKeys(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	const keys = "/v1/tenants/acme/keys"
+	a := b.ok(t, http.StatusCreated, "admin", "POST", keys, `{"scope":"ingest","name":"backend","expires_at":"2026-02-01T00:00:00+02:00"}`)
+	require.Equal(t, "2026-01-31T22:00:00.000000Z", a.json["expires_at"])
+	id, sum, err := ParseKey(a.json["key"].(string))
+	require.NoError(t, err)
+	require.Equal(t, a.json["id"], id.String())
+	stored := b.memory.keys[len(b.memory.keys)-1]
+	require.Equal(t, webhook.Key{ID: id, TenantID: "acme", Scope: webhook.ScopeIngest, Name: "backend", SHA256: sum, CreatedAt: testNow(), ExpiresAt: stored.ExpiresAt}, stored)
+
+	b.keys["new"] = a.json["key"].(string)
+	b.ok(t, http.StatusOK, "new", "GET", "/v1/tenants/acme/events", "")
+	list := b.ok(t, http.StatusOK, "admin", "GET", keys+"?limit=1", "")
+	require.Equal(t, id.String(), list.json["data"].([]any)[0].(map[string]any)["id"], "newest first")
+	require.NotContains(t, list.text, "evk_")
+	b.ok(t, http.StatusNoContent, "admin", "DELETE", keys+"/"+id.String(), "")
+	b.ok(t, http.StatusUnauthorized, "new", "GET", "/v1/tenants/acme/events", "")
+
+	b.refused(t, "admin", "POST", keys, `{}`, "scope", "is required")
+	b.refused(t, "admin", "POST", keys, `{"scope":"operator"}`, "scope", `must be "ingest" or "admin"`)
+	b.refused(t, "admin", "POST", keys, `{"scope":"admin","expires_at":"2026-01-31T09:30:00.123456Z","key":"evk_"}`,
+		"expires_at", "must be in the future", "key", "is not a known field")
+	b.ok(t, http.StatusNotFound, "operator", "POST", "/v1/tenants/nobody/keys", `{"scope":"admin"}`)
+	b.ok(t, http.StatusNotFound, "operator", "GET", "/v1/tenants/nobody/keys", "")
+}

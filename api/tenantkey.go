@@ -1,0 +1,98 @@
+package api
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// keyView is a tenant's key as the API shows it; Key only when it is created.
+type keyView struct {
+	ID         webhook.KeyID `json:"id"`
+	Key        string        `json:"key,omitempty"`
+	Scope      webhook.Scope `json:"scope"`
+	Name       string        `json:"name"`
+	CreatedAt  timestamp     `json:"created_at"`
+	ExpiresAt  timestamp     `json:"expires_at"`
+	LastUsedAt timestamp     `json:"last_used_at"`
+}
+
+func showKey(k webhook.Key) keyView {
+	return keyView{
+		ID: k.ID, Scope: k.Scope, Name: k.Name, CreatedAt: timestamp(k.CreatedAt),
+		ExpiresAt: timestamp(k.ExpiresAt), LastUsedAt: timestamp(k.LastUsedAt),
+	}
+}
+
+func (s *Server) createKey(c call) error {
+	k := webhook.Key{ID: webhook.NewKeyID(), TenantID: c.tenant, CreatedAt: s.Now().UTC().Truncate(time.Microsecond)}
+	err := c.object(func(d *door, name string) {
+		switch name {
+		case "scope":
+			switch scope, ok := d.str(); {
+			case !ok:
+			case scope == webhook.ScopeIngest.String():
+				k.Scope = webhook.ScopeIngest
+			case scope == webhook.ScopeAdmin.String():
+				k.Scope = webhook.ScopeAdmin
+			default:
+				d.note(`must be "ingest" or "admin"`)
+			}
+		case "name":
+			if !d.null() {
+				k.Name = readLabel(d, maxName)
+			}
+		case "expires_at":
+			if d.null() {
+				return
+			}
+			if t, ok := d.instant(); ok {
+				if k.ExpiresAt = t; !t.After(k.CreatedAt) {
+					d.note("must be in the future")
+				}
+			}
+		default:
+			d.unknown()
+		}
+	}, "scope")
+	if err != nil {
+		return err
+	}
+	if err := s.requireTenant(c); err != nil {
+		return err
+	}
+	text, sum := NewKey(k.ID)
+	k.SHA256 = sum
+	if err := s.Keys.CreateKey(c.Request().Context(), c.actor(), k); err != nil {
+		return err
+	}
+	view := showKey(k)
+	view.Key = text
+	return c.json(http.StatusCreated, view)
+}
+
+func (s *Server) listKeys(c call) error {
+	q := c.query("keys")
+	if err := q.problem(); err != nil {
+		return err
+	}
+	if err := s.requireTenant(c); err != nil {
+		return err
+	}
+	fetch := func(limit int, after string) ([]webhook.Key, error) {
+		return s.Keys.ListKeys(c.Request().Context(), c.tenant, pageOf(limit, after))
+	}
+	return list(c, q, fetch, func(k webhook.Key) string { return idPosition(k.ID) }, showKey)
+}
+
+func (s *Server) revokeKey(c call) error {
+	id, err := pathID(c, webhook.ParseKeyID)
+	if err != nil {
+		return err
+	}
+	if err := s.Keys.RevokeKey(c.Request().Context(), c.actor(), c.tenant, id); err != nil {
+		return err
+	}
+	return c.NoContent(http.StatusNoContent)
+}

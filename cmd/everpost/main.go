@@ -1,0 +1,16 @@
+// Command everpost runs Everpost against a given PostgreSQL and Temporal: API,
+// worker, or both. The standalone binary, which brings both along, has the same
+// commands and one more.
+package main
+
+import (
+	"os"
+
+	"github.com/everpost/everpost/internal/cli"
+)
+
+var version = "dev" // set by the linker
+
+func main() {
+	os.Exit(cli.Main(cli.Process{Version: version, Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ()}, os.Args[1:], &cli.Commands{}))
+}

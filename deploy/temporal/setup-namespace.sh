@@ -1,0 +1,26 @@
+#!/bin/sh
+# Makes the namespace and its search attributes (the CLI reads TEMPORAL_ADDRESS and TEMPORAL_NAMESPACE). Safe to repeat.
+set -eu
+
+# An open port is not yet a cluster that answers: up to two minutes.
+attempt=1
+until temporal operator cluster health; do
+	if [ "$attempt" -ge 60 ]; then
+		echo "Temporal at $TEMPORAL_ADDRESS does not answer" >&2
+		exit 1
+	fi
+	attempt=$((attempt + 1))
+	sleep 2
+done
+
+# PostgreSQL is the record; Temporal keeps a finished workflow for a day, for whoever looks at it in the Web UI.
+temporal operator namespace describe --namespace "$TEMPORAL_NAMESPACE" >/dev/null 2>&1 ||
+	temporal operator namespace create --namespace "$TEMPORAL_NAMESPACE" --retention 24h
+
+temporal operator search-attribute create --namespace "$TEMPORAL_NAMESPACE" \
+	--name TenantId --type Keyword \
+	--name EndpointId --type Keyword \
+	--name EventType --type Keyword \
+	--name EventId --type Keyword \
+	--name DeliveryState --type Keyword \
+	--name EventIds --type KeywordList

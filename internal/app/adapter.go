@@ -1,0 +1,117 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/everpost/everpost/activities"
+	"github.com/everpost/everpost/internal/config"
+	"github.com/everpost/everpost/internal/egress"
+	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/telemetry"
+	"github.com/everpost/everpost/internal/vault"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// The adapters do not know each other: these few lines are where they meet.
+
+// sender lets the activities send through the egress client.
+type sender struct {
+	client *egress.Client
+	exempt Exemption
+}
+
+func (s sender) Send(ctx context.Context, r activities.Request) activities.Response {
+	request := egress.Request{
+		EndpointID: r.Target.ID.String(), Version: r.Target.Version, URL: r.Target.URL, Header: r.Header, Body: r.Body, Timeout: r.Timeout,
+		MaxIdle: r.Target.MaxInFlight,
+	}
+	if s.exempt.URL != "" && r.Target.TenantID == s.exempt.TenantID && r.Target.URL == s.exempt.URL {
+		request.ExemptAddr = s.exempt.Addr
+	}
+	response := s.client.Send(ctx, request)
+	return activities.Response{
+		Answer: response.Answer, Latency: response.Latency, Header: response.Header, Body: response.Body, Truncated: response.Truncated,
+		Err: response.Err, OwnFault: response.OwnFault,
+	}
+}
+
+// urls lets the API check URLs with the egress guard.
+type urls struct{ guard *egress.Guard }
+
+func (u urls) CheckURL(raw string) error {
+	_, err := u.guard.CheckURL(raw)
+	return err //nolint:wrapcheck // a phrase for people, shown after the field's name
+}
+
+func newGuard(c config.Config) *egress.Guard {
+	return egress.NewGuard(egress.GuardConfig{
+		AllowHTTP: c.AllowHTTP, AllowedCIDRs: c.AllowedCIDRs, ExtraPorts: c.ExtraPorts.List, AnyPort: c.ExtraPorts.Any,
+	})
+}
+
+// sealer lets the record encrypt with the vault.
+type sealer struct{ vault *vault.Vault }
+
+func (s sealer) Seal(plaintext, additional string) (postgres.Sealed, error) {
+	if s.vault == nil {
+		return postgres.Sealed{}, errNoKEK
+	}
+	sealed, err := s.vault.Seal(plaintext, additional)
+	if err != nil {
+		return postgres.Sealed{}, fmt.Errorf("encrypt a secret: %w", err)
+	}
+	return postgres.Sealed(sealed), nil
+}
+
+func (s sealer) Open(sealed postgres.Sealed, additional string) (string, error) {
+	if s.vault == nil {
+		return "", errNoKEK
+	}
+	plaintext, err := s.vault.Open(vault.Sealed(sealed), additional)
+	if err != nil {
+		return "", fmt.Errorf("decrypt a secret: %w", err)
+	}
+	return plaintext, nil
+}
+
+var errNoKEK = errors.New("there is no key-encryption key: set EVERPOST_KEK_FILE or EVERPOST_KEK")
+
+// loadVault reads the key-encryption key; without one, a vault that is nil.
+func loadVault(c config.Config) (*vault.Vault, error) {
+	var (
+		kek *vault.StaticKEK
+		err error
+	)
+	switch {
+	case c.KEKFile != "":
+		kek, err = vault.LoadKEKFile(c.KEKFile)
+		if err != nil {
+			return nil, fmt.Errorf("EVERPOST_KEK_FILE: %w", err)
+		}
+	case c.KEK != "":
+		kek, err = vault.ParseKEK(c.KEK)
+		if err != nil {
+			return nil, fmt.Errorf("EVERPOST_KEK: %w", err)
+		}
+	default:
+		return nil, nil //nolint:nilnil // a process that handles no secrets needs none
+	}
+	return vault.New(kek), nil
+}
+
+// counted counts the events that the record accepts.
+type counted struct {
+	*postgres.Store
+
+	metrics *telemetry.Metrics
+}
+
+func (c counted) Accept(ctx context.Context, e webhook.NewEvent) (webhook.Accepted, error) {
+	accepted, err := c.Store.Accept(ctx, e)
+	if err == nil && !accepted.Replayed {
+		c.metrics.Accepted()
+	}
+	return accepted, err //nolint:wrapcheck // the record's own errors
+}

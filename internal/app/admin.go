@@ -1,0 +1,103 @@
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/pprof"
+	"time"
+
+	"github.com/everpost/everpost/internal/telemetry"
+)
+
+// adminHandler serves what operators and their machines ask: is it alive, can it
+// do its work, what does it do.
+func (a *App) adminHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, health{Status: "ok"}) })
+	mux.HandleFunc("GET /readyz", a.ready)
+	mux.Handle("GET /metrics", a.metrics.Handler())
+	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+	return mux
+}
+
+// health is the answer of /healthz and /readyz.
+type health struct {
+	Status     string `json:"status"` // ok, degraded or unavailable
+	PostgreSQL string `json:"postgresql,omitempty"`
+	Temporal   string `json:"temporal,omitempty"`
+	Worker     string `json:"worker,omitempty"`
+}
+
+// ready is 200 when the process can do its work: an API needs PostgreSQL, and says
+// "degraded" while Temporal is away, because events are accepted all the same; a
+// worker needs both.
+func (a *App) ready(w http.ResponseWriter, r *http.Request) {
+	h := health{Status: "ok", PostgreSQL: "ok", Temporal: "ok"}
+	status := http.StatusOK
+	select {
+	case <-a.started:
+	default:
+		answer(w, http.StatusServiceUnavailable, health{Status: "starting"})
+		return
+	}
+	if a.options.Worker {
+		h.Worker = "ok"
+		if !a.working.Load() {
+			h.Worker = "not started: it waits for Temporal"
+		}
+	}
+	if !a.dispatcher.Healthy() || h.Worker != "" && h.Worker != "ok" {
+		h.Status = "degraded"
+		if !a.dispatcher.Healthy() {
+			h.Temporal = "does not answer"
+		}
+		if !a.options.API {
+			h.Status, status = "unavailable", http.StatusServiceUnavailable
+		}
+	}
+	if err := a.store.Ready(r.Context()); err != nil {
+		h.Status, h.PostgreSQL, status = "unavailable", "does not answer", http.StatusServiceUnavailable
+	}
+	answer(w, status, h)
+}
+
+func answer(w http.ResponseWriter, status int, h health) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(h) // the asker has gone: nothing to do
+}
+
+// registerGauges adds what is read when the metrics are.
+func (a *App) registerGauges() {
+	a.metrics.Gauge("everpost_dispatch_waiting", "Deliveries that wait in this process for the start of their workflow.",
+		func() float64 { return float64(a.dispatcher.Waiting()) })
+	a.metrics.Gauge("everpost_temporal_up", "1 when Temporal answered when it was last asked.", func() float64 { return truth(a.dispatcher.Healthy()) })
+	a.metrics.Gauge("everpost_outbox_deliveries", "Deliveries that were stored and have no first record; -1 when PostgreSQL does not answer.",
+		func() float64 { n, _ := a.outbox(); return n })
+	a.metrics.Gauge("everpost_outbox_age_seconds", "Age of the oldest delivery in the outbox; -1 when PostgreSQL does not answer.",
+		func() float64 { _, age := a.outbox(); return age })
+	pool := a.store.Pool()
+	a.metrics.Gauge("everpost_postgres_connections_used", "Connections to PostgreSQL in use.", func() float64 { return float64(pool.Stat().AcquiredConns()) })
+}
+
+func (a *App) outbox() (depth, age float64) {
+	ctx, cancel := context.WithTimeout(a.life, 2*time.Second)
+	defer cancel()
+	n, oldest, err := a.store.OutboxDepth(ctx)
+	if err != nil {
+		return -1, -1
+	}
+	return float64(n), telemetry.Age(oldest)
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

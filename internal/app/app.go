@@ -1,0 +1,349 @@
+// Package app puts the parts together: the record, the API, the dispatcher, the
+// worker and the admin listener of one process. It is the only place that knows
+// them all.
+package app
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/log"
+
+	"github.com/everpost/everpost/activities"
+	"github.com/everpost/everpost/api"
+	"github.com/everpost/everpost/internal/config"
+	"github.com/everpost/everpost/internal/dispatch"
+	"github.com/everpost/everpost/internal/egress"
+	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/telemetry"
+	"github.com/everpost/everpost/worker"
+)
+
+// Options say which process this is.
+type Options struct {
+	Config  config.Config
+	Version string
+	Logger  *slog.Logger
+
+	// API and Worker are what this process does.
+	API    bool
+	Worker bool
+
+	// Temporal is where the engine is.
+	Temporal client.Options
+	// UIURL is the address of the Temporal Web UI; without it, deliveries show no workflow_url.
+	UIURL string
+
+	// Exempt is the one address on loopback that may be sent to although the guard
+	// refuses it, for one URL of one tenant: the demonstration's receiver.
+	Exempt Exemption
+}
+
+// Exemption lets one tenant's endpoints with one URL through to one address.
+type Exemption struct {
+	TenantID string
+	URL      string
+	Addr     netip.AddrPort
+}
+
+// App is a running process. Start it once, Stop it once.
+type App struct {
+	options Options
+	log     *slog.Logger
+	metrics *telemetry.Metrics
+
+	store      *postgres.Store
+	guard      *egress.Guard
+	client     client.Client
+	sender     *egress.Client
+	activities *activities.Activities
+	dispatcher *dispatch.Dispatcher
+	workers    *worker.Workers
+	working    atomic.Bool // the worker serves its queues
+
+	api, admin               *http.Server
+	apiListener, adminListen net.Listener
+
+	life    context.Context //nolint:containedctx // of what runs in the background; ended by Stop
+	end     context.CancelFunc
+	stop    []func() // in the order of starting; run in the reverse one
+	started chan struct{}
+}
+
+// New checks the options and opens what needs no waiting: an error is one of the
+// configuration. Nothing is served before Start.
+func New(ctx context.Context, o Options) (*App, error) {
+	if err := o.Config.Validate(); err != nil {
+		return nil, err
+	}
+	keys, err := loadVault(o.Config)
+	if err != nil {
+		return nil, err
+	}
+	a := &App{options: o, log: o.Logger, metrics: telemetry.NewMetrics(o.Version), started: make(chan struct{})}
+	a.life, a.end = context.WithCancel(context.WithoutCancel(ctx))
+	a.store, err = postgres.Open(ctx, postgres.Config{URL: o.Config.DatabaseURL, MaxConns: storeConns, Sealer: sealer{keys}, Logger: o.Logger})
+	if err != nil {
+		return nil, err
+	}
+	a.push(a.store.Close)
+	a.guard = newGuard(o.Config)
+
+	temporal := o.Temporal
+	temporal.Logger = log.NewStructuredLogger(o.Logger)
+	if temporal.Identity == "" {
+		temporal.Identity = "everpost " + o.Version
+	}
+	// The SDK gzips every request otherwise; between neighbours that is CPU for nothing.
+	temporal.ConnectionOptions.GrpcCompression = &client.GrpcCompressionNone{}
+	a.client, err = client.NewLazyClient(temporal)
+	if err != nil {
+		a.unwind()
+		return nil, fmt.Errorf("open the Temporal client: %w", err)
+	}
+	a.push(a.client.Close)
+	a.dispatcher = dispatch.New(dispatch.Config{
+		Client: a.client, Record: a.store, Logger: o.Logger, StartSlots: o.Config.StartSlots, QueueLength: o.Config.QueueLength, LocalWorker: o.Worker,
+	})
+	return a, nil
+}
+
+// storeConns is the size of the product's pool: the flushes of the group commits,
+// and reads beside them.
+const storeConns = 24
+
+// Start brings everything up, in the order in which an event passes through from
+// its end to its door, so that nothing is let in that cannot be carried on.
+func (a *App) Start(ctx context.Context) (err error) {
+	defer func() {
+		if err != nil {
+			a.unwind()
+		}
+	}()
+	if err := a.store.Ready(ctx); err != nil {
+		return fmt.Errorf("PostgreSQL cannot be used: %w", err)
+	}
+	a.store.Listen(a.life)
+	a.maintain()
+	if err := a.listen(); err != nil {
+		return err
+	}
+	if a.options.Worker {
+		a.startWorker()
+	}
+	a.dispatcher.Start()
+	a.push(a.dispatcher.Stop)
+	if a.options.API {
+		a.startAPI()
+	}
+	close(a.started)
+	return nil
+}
+
+// maintain makes partitions and prunes keys in the background.
+func (a *App) maintain() {
+	ctx, end := context.WithCancel(a.life)
+	var loops sync.WaitGroup
+	loops.Go(func() { a.store.Maintain(ctx) })
+	loops.Go(func() { a.prune(ctx) })
+	a.push(func() {
+		end()
+		loops.Wait()
+	})
+}
+
+// prune removes idempotency keys whose time has passed, every hour.
+func (a *App) prune(ctx context.Context) {
+	tick := time.NewTicker(time.Hour)
+	defer tick.Stop()
+	for {
+		if n, err := a.store.PruneIdempotencyKeys(ctx, a.options.Config.Retention); err != nil && ctx.Err() == nil {
+			a.log.Warn("old idempotency keys were not removed", "error", err)
+		} else if n > 0 {
+			a.log.Info("removed old idempotency keys", "count", n)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// listen takes both ports, so that one that is taken is known at once.
+func (a *App) listen() error {
+	var err error
+	if a.adminListen, err = listen("EVERPOST_ADMIN_LISTEN", a.options.Config.AdminListen); err != nil {
+		return err
+	}
+	a.push(func() { _ = a.adminListen.Close() })
+	a.registerGauges()
+	a.admin = &http.Server{Handler: a.adminHandler(), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
+	a.serve(a.admin, a.adminListen, time.Second)
+	if !a.options.API {
+		return nil
+	}
+	if a.apiListener, err = listen("EVERPOST_LISTEN", a.options.Config.Listen); err != nil {
+		return err
+	}
+	a.push(func() { _ = a.apiListener.Close() })
+	return nil
+}
+
+func listen(setting, address string) (net.Listener, error) {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %s cannot be listened on (%w); is another process using it? Choose another address, or port 0 for a free one", setting, address, cause(err))
+	}
+	return l, nil
+}
+
+func cause(err error) error {
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		return op.Err
+	}
+	return err
+}
+
+// serve runs a server until Stop; patience is how long it waits then for requests
+// under way.
+func (a *App) serve(s *http.Server, l net.Listener, patience time.Duration) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := s.Serve(l); err != nil && !errors.Is(err, http.ErrServerClosed) {
+			a.log.Error("a listener ended", "address", l.Addr().String(), "error", err)
+		}
+	}()
+	a.push(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := s.Shutdown(ctx); err != nil {
+			_ = s.Close()
+		}
+		<-done
+	})
+}
+
+func (a *App) startWorker() {
+	a.sender = egress.New(egress.Config{Guard: a.guard, Version: a.options.Version})
+	a.push(a.sender.Close)
+	a.activities = activities.New(activities.Config{
+		Record: a.store, Targets: a.store.EndpointCache(), Fresh: a.dispatcher.Fresh(), Sender: sender{a.sender, a.options.Exempt},
+		Observer: a.metrics, Logger: a.log, Owner: processName(), KeepDeadLetters: a.options.Config.DeadLetterRetention,
+	})
+	a.push(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), worker.StopTimeout)
+		defer cancel()
+		a.activities.Stop(ctx)
+	})
+	running := make(chan struct{})
+	go func() {
+		defer close(running)
+		a.keepStarting()
+	}()
+	a.push(func() {
+		<-running
+		if a.workers != nil {
+			a.workers.Stop()
+		}
+	})
+	// With Temporal there, the worker runs before the first event comes in.
+	select {
+	case <-running:
+	case <-time.After(workerPatience):
+	}
+}
+
+// workerPatience is how long Start waits for the worker; without a Temporal the
+// rest comes up all the same, and events are accepted.
+const workerPatience = 10 * time.Second
+
+// keepStarting starts the worker, as often as it takes.
+func (a *App) keepStarting() {
+	for told := false; ; told = true {
+		workers, err := worker.Start(a.client, a.activities)
+		if err == nil {
+			a.workers = workers
+			a.working.Store(true)
+			return
+		}
+		if !told {
+			a.log.Warn("the worker cannot reach Temporal yet; trying on", "error", err)
+		}
+		select {
+		case <-a.life.Done():
+			return
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+func (a *App) startAPI() {
+	server := api.New(api.Config{
+		Tenants: a.store, Keys: a.store, Endpoints: a.store, EndpointSecrets: a.store, Events: counted{a.store, a.metrics}, Deliveries: a.store,
+		Dispatcher: a.dispatcher, URLs: urls{a.guard}, Logger: a.log, WorkflowURL: a.workflowURL, Version: a.options.Version,
+	})
+	a.api = server.HTTPServer(server.Handler())
+	a.serve(a.api, a.apiListener, 5*time.Second)
+}
+
+// workflowURL is a workflow's page in the Web UI.
+func (a *App) workflowURL(id string) string {
+	if a.options.UIURL == "" {
+		return ""
+	}
+	namespace := a.options.Temporal.Namespace
+	if namespace == "" {
+		namespace = client.DefaultNamespace
+	}
+	return a.options.UIURL + "/namespaces/" + url.PathEscape(namespace) + "/workflows/" + url.PathEscape(id)
+}
+
+// Stop ends everything in the order of docs/adr: the door, the dispatcher, the
+// worker, the requests under way, the record. What is not finished by then is
+// found again by the next start.
+func (a *App) Stop() {
+	a.log.Info("stopping: no new work, waiting for what is under way")
+	a.end()
+	a.unwind()
+}
+
+func (a *App) push(f func()) { a.stop = append(a.stop, f) }
+
+func (a *App) unwind() {
+	for i := len(a.stop) - 1; i >= 0; i-- {
+		a.stop[i]()
+	}
+	a.stop = nil
+}
+
+// APIAddr is the address the API is served on, "" without one.
+func (a *App) APIAddr() string {
+	if a.apiListener == nil {
+		return ""
+	}
+	return a.apiListener.Addr().String()
+}
+
+// AdminAddr is the address of health checks and metrics.
+func (a *App) AdminAddr() string { return a.adminListen.Addr().String() }
+
+// processName is what claims are made under: another one for each process.
+func processName() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails: it ends the process instead
+	return hex.EncodeToString(b[:])
+}

@@ -1,0 +1,58 @@
+package app
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+
+	"github.com/everpost/everpost/internal/retry"
+	"github.com/everpost/everpost/internal/signature"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// DemoTenant is the tenant of the demonstration.
+const DemoTenant = "demo"
+
+// SetUpDemo makes the demonstration's tenant with one endpoint at url, or, when
+// the tenant is there already, points its endpoint to url. It returns the
+// endpoint and its secret. The URL is not checked: it is Options.Exempt's.
+func (a *App) SetUpDemo(ctx context.Context, url string) (webhook.Endpoint, string, error) {
+	by := webhook.Actor{Name: "demonstration"}
+	if _, _, err := a.store.PutTenant(ctx, by, webhook.Tenant{ID: DemoTenant, Name: "Demonstration"}); err != nil {
+		return webhook.Endpoint{}, "", fmt.Errorf("set up the demonstration: %w", err)
+	}
+	found, err := a.store.ListEndpoints(ctx, DemoTenant, webhook.Page{Limit: 1})
+	if err != nil {
+		return webhook.Endpoint{}, "", fmt.Errorf("set up the demonstration: %w", err)
+	}
+	var e webhook.Endpoint
+	if len(found) == 1 {
+		e, err = a.store.UpdateEndpoint(ctx, by, DemoTenant, found[0].ID, func(e *webhook.Endpoint) error {
+			e.URL = url
+			return nil
+		})
+	} else {
+		e, err = a.createDemoEndpoint(ctx, by, url)
+	}
+	if err != nil {
+		return webhook.Endpoint{}, "", fmt.Errorf("set up the demonstration: %w", err)
+	}
+	secret, err := a.store.EndpointSecret(ctx, by, DemoTenant, e.ID)
+	if err != nil {
+		return webhook.Endpoint{}, "", fmt.Errorf("set up the demonstration: %w", err)
+	}
+	return e, secret, nil
+}
+
+func (a *App) createDemoEndpoint(ctx context.Context, by webhook.Actor, url string) (webhook.Endpoint, error) {
+	secret, err := signature.GenerateHMAC(rand.Reader)
+	if err != nil {
+		return webhook.Endpoint{}, fmt.Errorf("make a secret: %w", err)
+	}
+	fast, _ := retry.Lookup("fast") // first delay at most 1 s, so that the receiver's Retry-After decides
+	return a.store.CreateEndpoint(ctx, by, webhook.Endpoint{
+		ID: webhook.NewEndpointID(), TenantID: DemoTenant, URL: url, EventTypes: []string{"*"}, Description: "the receiver inside the standalone process",
+		Timeout: webhook.DefaultTimeout, MaxInFlight: webhook.DefaultMaxInFlight, RateLimit: webhook.DefaultRateLimit, RetryPolicy: fast,
+		CircuitBreaker: webhook.DefaultCircuitBreaker(), AutoDisable: webhook.DefaultAutoDisable(), Signature: webhook.SignatureV1,
+	}, secret.Reveal()) //nolint:wrapcheck // the caller wraps
+}

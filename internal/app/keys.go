@@ -1,0 +1,98 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/everpost/everpost/api"
+	"github.com/everpost/everpost/internal/config"
+	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/vault"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// Migrate brings the product's database up to date.
+func Migrate(ctx context.Context, c config.Config, logger *slog.Logger) error {
+	return postgres.Migrate(ctx, c.DatabaseURL, logger) //nolint:wrapcheck // says what it did
+}
+
+// KeyRing makes, lists and revokes API keys without the API. Close it.
+type KeyRing struct {
+	store *postgres.Store
+}
+
+// OpenKeys opens the keys of a database.
+func OpenKeys(ctx context.Context, c config.Config, logger *slog.Logger) (*KeyRing, error) {
+	store, err := postgres.Open(ctx, postgres.Config{URL: c.DatabaseURL, MaxConns: 2, Logger: logger})
+	if err != nil {
+		return nil, err //nolint:wrapcheck // says what it did
+	}
+	return &KeyRing{store}, nil
+}
+
+// Close closes the database.
+func (k *KeyRing) Close() { k.store.Close() }
+
+// Create makes a key and returns its text, which is shown this once. An empty
+// tenant makes an operator key.
+func (k *KeyRing) Create(ctx context.Context, tenantID, name string, scope webhook.Scope, expires time.Time) (webhook.Key, string, error) {
+	if tenantID == "" {
+		scope = webhook.ScopeOperator
+	} else if _, err := k.store.Tenant(ctx, tenantID); err != nil {
+		return webhook.Key{}, "", fmt.Errorf("tenant %s: %w", tenantID, err)
+	}
+	key := webhook.Key{
+		ID: webhook.NewKeyID(), TenantID: tenantID, Scope: scope, Name: name, CreatedAt: time.Now().UTC().Truncate(time.Microsecond), ExpiresAt: expires,
+	}
+	text, sum := api.NewKey(key.ID)
+	key.SHA256 = sum
+	if err := k.store.CreateKey(ctx, webhook.Actor{Name: "command line"}, key); err != nil {
+		return webhook.Key{}, "", err //nolint:wrapcheck // says what it did
+	}
+	return key, text, nil
+}
+
+// Lives reports whether the text is a key that works.
+func (k *KeyRing) Lives(ctx context.Context, text string) (bool, error) {
+	id, sum, err := api.ParseKey(text)
+	if err != nil {
+		return false, nil //nolint:nilerr // a text that is no key does not work
+	}
+	_, err = k.store.Authenticate(ctx, id, sum)
+	if webhook.CodeOf(err) == webhook.CodeUnauthenticated {
+		return false, nil
+	}
+	return err == nil, err //nolint:wrapcheck // says what it did
+}
+
+// List returns the keys of a tenant, or the operator's for an empty one.
+func (k *KeyRing) List(ctx context.Context, tenantID string) ([]webhook.Key, error) {
+	return k.store.ListKeys(ctx, tenantID, webhook.Page{Limit: maxListedKeys}) //nolint:wrapcheck // says what it did
+}
+
+const maxListedKeys = 250
+
+// Revoke ends a key.
+func (k *KeyRing) Revoke(ctx context.Context, tenantID, keyID string) error {
+	id, err := webhook.ParseKeyID(keyID)
+	if err != nil {
+		return errors.New("the key's id " + err.Error())
+	}
+	return k.store.RevokeKey(ctx, webhook.Actor{Name: "command line"}, tenantID, id) //nolint:wrapcheck // says what it did
+}
+
+// EnsureKEKFile makes a file with a new key-encryption key, unless it is there.
+func EnsureKEKFile(path string) error {
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		return err //nolint:wrapcheck // names the file
+	}
+	if _, err := vault.GenerateKEKFile(path); err != nil {
+		return err //nolint:wrapcheck // says what it did
+	}
+	return nil
+}

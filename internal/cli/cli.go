@@ -1,0 +1,111 @@
+// Package cli is the command line that both binaries share: it reads flags and
+// environment into the settings, and calls internal/app.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"reflect"
+	"strings"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/everpost/everpost/internal/config"
+	"github.com/everpost/everpost/internal/telemetry"
+)
+
+// Process is what a command gets from the outside.
+type Process struct {
+	Version string
+	Stdout  io.Writer
+	Stderr  *os.File
+	Environ []string
+}
+
+// Commands are the commands that both binaries have.
+type Commands struct {
+	Serve   ServeCommand   `cmd:"" help:"Run API and worker in one process, against a given PostgreSQL and Temporal."`
+	API     APICommand     `cmd:"" help:"Run the API alone." name:"api"`
+	Worker  WorkerCommand  `cmd:"" help:"Run a worker alone."`
+	Migrate MigrateCommand `cmd:"" help:"Bring the database up to date."`
+	Keys    KeysCommand    `cmd:"" help:"Make, list and revoke API keys."`
+	Version VersionCommand `cmd:"" help:"Print the version."`
+}
+
+// Main runs the command line that grammar describes and returns the exit code.
+func Main(p Process, args []string, grammar any) int {
+	ctx, stop := signalled(context.Background())
+	defer stop()
+	exit, exited := 0, false
+	parser, err := kong.New(grammar,
+		kong.Name("everpost"),
+		kong.Description("Everpost delivers events to other people's HTTP endpoints and loses none."),
+		kong.UsageOnError(), kong.Writers(p.Stdout, p.Stderr),
+		kong.Exit(func(code int) { exit, exited = code, true }), // after --help; Main returns
+		kong.BindTo(ctx, (*context.Context)(nil)), kong.Bind(p),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+	)
+	if err != nil {
+		return fail(p, err)
+	}
+	command, err := parser.Parse(args)
+	if exited {
+		return exit
+	}
+	if err != nil {
+		return fail(p, errors.New(friendly(err)))
+	}
+	if err := command.Run(); err != nil {
+		return fail(p, err)
+	}
+	return 0
+}
+
+// fail says what is wrong in one line.
+func fail(p Process, err error) int {
+	_, _ = fmt.Fprintln(p.Stderr, "everpost: "+strings.ReplaceAll(err.Error(), "\n", "; "))
+	return 1
+}
+
+// friendly puts an error of the parser into plain words.
+func friendly(err error) string {
+	if strings.HasPrefix(err.Error(), "expected one of") {
+		return "no such command; 'everpost --help' lists them"
+	}
+	return err.Error() + "; see 'everpost --help' and 'everpost <command> --help'"
+}
+
+// signalled is a context that ends with SIGTERM or SIGINT. A second signal ends
+// the process at once, as if there were no handler.
+func signalled(parent context.Context) (context.Context, context.CancelFunc) {
+	ctx, stop := signal.NotifyContext(parent, syscall.SIGTERM, syscall.SIGINT)
+	context.AfterFunc(ctx, stop)
+	return ctx, stop
+}
+
+// Logger is the process's logger; it warns of variables that no setting has.
+func (p Process) Logger(level string, settings ...any) *slog.Logger {
+	logger := telemetry.NewLogger(p.Stderr, level)
+	known := map[string]bool{}
+	for _, s := range append(settings, config.Config{}, config.Standalone{}) {
+		collectNames(reflect.TypeOf(s), known)
+	}
+	for _, name := range config.Unknown(p.Environ, known) {
+		logger.Warn("unknown setting in the environment is ignored", "name", name)
+	}
+	return logger
+}
+
+func collectNames(t reflect.Type, into map[string]bool) {
+	for i := range t.NumField() {
+		for name := range strings.SplitSeq(t.Field(i).Tag.Get("env"), ",") {
+			into[name] = true
+		}
+	}
+}

@@ -1,0 +1,123 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"text/tabwriter"
+	"time"
+
+	"github.com/everpost/everpost/internal/app"
+	"github.com/everpost/everpost/internal/config"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// KeysCommand makes, lists and revokes API keys.
+type KeysCommand struct {
+	Create KeysCreateCommand `cmd:"" help:"Make a key and print it, this once."`
+	List   KeysListCommand   `cmd:"" help:"List keys."`
+	Revoke KeysRevokeCommand `cmd:"" help:"Revoke a key."`
+}
+
+type database struct {
+	DatabaseURL string `env:"EVERPOST_DATABASE_URL" help:"PostgreSQL of the product, as a postgres:// URL." placeholder:"URL" required:""`
+}
+
+func (d database) open(ctx context.Context, p Process) (*app.KeyRing, error) {
+	return app.OpenKeys(ctx, config.Config{DatabaseURL: d.DatabaseURL}, p.Logger("warn")) //nolint:wrapcheck // says what is wrong
+}
+
+// KeysCreateCommand makes a key.
+type KeysCreateCommand struct {
+	database `embed:""`
+
+	Operator  bool          `help:"Make an operator key, which may do everything." xor:"whose"`
+	Tenant    string        `help:"Make a key of this tenant." placeholder:"ID" xor:"whose"`
+	Scope     string        `default:"ingest" enum:"ingest,admin" help:"Scope of a tenant's key: ingest (post events and read them) or admin (everything of the tenant)." placeholder:"SCOPE"`
+	Name      string        `help:"A name to tell keys apart." placeholder:"NAME"`
+	ExpiresIn time.Duration `help:"How long the key is valid; for ever without it." placeholder:"DURATION"`
+}
+
+// Run makes the key.
+func (c *KeysCreateCommand) Run(ctx context.Context, p Process) error {
+	if !c.Operator && c.Tenant == "" {
+		return errors.New("keys create: say whose key it is, with --operator or --tenant ID")
+	}
+	if c.ExpiresIn < 0 {
+		return errors.New("keys create: --expires-in must not be negative")
+	}
+	keys, err := c.open(ctx, p)
+	if err != nil {
+		return err
+	}
+	defer keys.Close()
+	scope, expires := webhook.ScopeIngest, time.Time{}
+	if c.Scope == "admin" {
+		scope = webhook.ScopeAdmin
+	}
+	if c.ExpiresIn > 0 {
+		expires = time.Now().UTC().Add(c.ExpiresIn).Truncate(time.Microsecond)
+	}
+	_, text, err := keys.Create(ctx, c.Tenant, c.Name, scope, expires)
+	if err != nil {
+		return err //nolint:wrapcheck // says what is wrong
+	}
+	_, err = fmt.Fprintln(p.Stdout, text)
+	return err //nolint:wrapcheck // standard output
+}
+
+// KeysListCommand lists keys.
+type KeysListCommand struct {
+	database `embed:""`
+
+	Tenant string `help:"List the keys of this tenant; without it, the operator keys." placeholder:"ID"`
+}
+
+// Run lists them.
+func (c *KeysListCommand) Run(ctx context.Context, p Process) error {
+	keys, err := c.open(ctx, p)
+	if err != nil {
+		return err
+	}
+	defer keys.Close()
+	found, err := keys.List(ctx, c.Tenant)
+	if err != nil {
+		return err //nolint:wrapcheck // says what is wrong
+	}
+	table := tabwriter.NewWriter(p.Stdout, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(table, "ID\tSCOPE\tNAME\tCREATED\tEXPIRES\tLAST USED")
+	for i := range found {
+		k := &found[i]
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", k.ID, k.Scope, k.Name, moment(k.CreatedAt), moment(k.ExpiresAt), moment(k.LastUsedAt))
+	}
+	return table.Flush() //nolint:wrapcheck // standard output
+}
+
+func moment(t time.Time) string {
+	if t.IsZero() {
+		return "never"
+	}
+	return t.UTC().Format(time.DateTime)
+}
+
+// KeysRevokeCommand revokes a key.
+type KeysRevokeCommand struct {
+	database `embed:""`
+
+	Tenant string `help:"The tenant whose key it is; without it, an operator key." placeholder:"ID"`
+	ID     string `arg:"" help:"The key's id, key_..."`
+}
+
+// Run revokes it.
+func (c *KeysRevokeCommand) Run(ctx context.Context, p Process) error {
+	keys, err := c.open(ctx, p)
+	if err != nil {
+		return err
+	}
+	defer keys.Close()
+	if err := keys.Revoke(ctx, c.Tenant, c.ID); err != nil {
+		return err //nolint:wrapcheck // says what is wrong
+	}
+	_, err = fmt.Fprintln(p.Stdout, "revoked "+c.ID)
+	return err //nolint:wrapcheck // standard output
+}

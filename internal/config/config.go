@@ -1,0 +1,209 @@
+// Package config is what an operator can set: one struct with its defaults, the
+// names of its environment variables and its rules. The command line fills it in
+// (the tags are read by internal/cli); nothing else reads the environment.
+package config
+
+import (
+	"encoding"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"sort"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Config is the settings of an Everpost process.
+type Config struct {
+	// Listen is where the API (and the console) is served. Port 0 means a free one, here and below.
+	Listen string `default:"127.0.0.1:8080" env:"EVERPOST_LISTEN" help:"Address of the API." placeholder:"HOST:PORT"`
+
+	// AdminListen is where /healthz, /readyz, /metrics and /debug/pprof are served. Not for the public.
+	AdminListen string `default:"127.0.0.1:8081" env:"EVERPOST_ADMIN_LISTEN" help:"Address of health checks, metrics and profiles." placeholder:"HOST:PORT"`
+
+	// DatabaseURL is the product's PostgreSQL. Standalone brings its own when it is empty; elsewhere it is required.
+	DatabaseURL string `env:"EVERPOST_DATABASE_URL" help:"PostgreSQL of the product, as a postgres:// URL." placeholder:"URL"`
+
+	// OperatorKey presets an operator key, in the form that "everpost keys create" prints.
+	OperatorKey string `env:"EVERPOST_OPERATOR_KEY" help:"An operator key to accept, in the form that 'keys create' prints." placeholder:"evk_..."`
+
+	// KEKFile and KEK are the key-encryption key for secrets at rest: a file, or the key itself, as base64 of 32 bytes.
+	KEKFile string `env:"EVERPOST_KEK_FILE" help:"File with the key that encrypts secrets at rest: base64 of 32 random bytes." name:"kek-file" placeholder:"FILE"`
+	KEK     string `env:"EVERPOST_KEK" help:"The key itself, instead of a file." name:"kek" placeholder:"BASE64"`
+
+	// AllowHTTP lets endpoints have http:// URLs.
+	AllowHTTP bool `env:"EVERPOST_ALLOW_HTTP" help:"Allow endpoints with http:// URLs." name:"allow-http"`
+
+	// AllowedCIDRs are address ranges that the egress guard lets through although they are not public.
+	AllowedCIDRs []netip.Prefix `env:"EVERPOST_ALLOWED_CIDRS" help:"Address ranges that endpoints may be in although they are not public, separated by commas." name:"allowed-cidrs" placeholder:"CIDR,..."`
+
+	// ExtraPorts are destination ports beside 443 and 80.
+	ExtraPorts Ports `env:"EVERPOST_EXTRA_PORTS" help:"Destination ports beside 443 and 80, separated by commas, or 'any'." placeholder:"PORT,...|any"`
+
+	// Retention is how long finished deliveries, payloads and attempts are kept, DeadLetterRetention how long dead letters are.
+	Retention           time.Duration `default:"720h" env:"EVERPOST_RETENTION" help:"How long finished deliveries, payloads and attempts are kept." placeholder:"DURATION"`
+	DeadLetterRetention time.Duration `default:"720h" env:"EVERPOST_DEAD_LETTER_RETENTION" help:"How long dead letters are kept before they are discarded." placeholder:"DURATION"`
+
+	// LogLevel is the least level that is written.
+	LogLevel string `default:"info" enum:"debug,info,warn,error" env:"EVERPOST_LOG_LEVEL" help:"Least level of log lines: debug, info, warn or error." placeholder:"LEVEL"`
+
+	// StartSlots bounds the workflow starts under way, QueueLength the deliveries that wait for theirs.
+	StartSlots  int `default:"32" env:"EVERPOST_START_SLOTS" help:"Workflow starts under way at a time." placeholder:"N"`
+	QueueLength int `default:"1000" env:"EVERPOST_QUEUE_LENGTH" help:"Deliveries that may wait for their start before the API makes callers wait." placeholder:"N"`
+}
+
+// Standalone is what only the standalone command has.
+type Standalone struct {
+	// DataDir holds the private PostgreSQL cluster, the operator's key and the key-encryption key.
+	DataDir string `default:".everpost" env:"EVERPOST_DATA_DIR" help:"Directory of the private PostgreSQL, the operator key and the key-encryption key." placeholder:"DIR"`
+
+	TemporalListen string `default:"127.0.0.1:7233" env:"EVERPOST_TEMPORAL_LISTEN" help:"Address of the embedded Temporal." placeholder:"HOST:PORT"`
+	UIListen       string `default:"127.0.0.1:8233" env:"EVERPOST_UI_LISTEN" help:"Address of the Temporal Web UI." name:"ui-listen" placeholder:"HOST:PORT"`
+
+	// Demo is auto (on the first start of an empty data directory) or off.
+	Demo string `default:"auto" enum:"auto,off" env:"EVERPOST_DEMO" help:"The demonstration: auto (on the first start) or off." placeholder:"auto|off"`
+
+	// Shards is the number of Temporal's history shards; it cannot be changed after the first start.
+	Shards int32 `default:"16" env:"EVERPOST_TEMPORAL_SHARDS" help:"History shards of the embedded Temporal, fixed by the first start." placeholder:"N"`
+}
+
+// Ports are destination ports; Any allows all.
+type Ports struct {
+	Any  bool
+	List []uint16
+}
+
+var (
+	_ encoding.TextUnmarshaler = (*Ports)(nil)
+	_ encoding.TextMarshaler   = Ports{}
+)
+
+// UnmarshalText reads "any" or a list of ports separated by commas.
+func (p *Ports) UnmarshalText(text []byte) error {
+	*p = Ports{}
+	if strings.TrimSpace(string(text)) == "" {
+		return nil
+	}
+	if strings.TrimSpace(string(text)) == "any" {
+		p.Any = true
+		return nil
+	}
+	for field := range strings.SplitSeq(string(text), ",") {
+		port, err := strconv.ParseUint(strings.TrimSpace(field), 10, 16)
+		if err != nil || port == 0 {
+			return fmt.Errorf("%q is not a port between 1 and 65535, nor 'any'", strings.TrimSpace(field))
+		}
+		p.List = append(p.List, uint16(port))
+	}
+	return nil
+}
+
+// MarshalText is the inverse of UnmarshalText.
+func (p Ports) MarshalText() ([]byte, error) {
+	if p.Any {
+		return []byte("any"), nil
+	}
+	fields := make([]string, len(p.List))
+	for i, port := range p.List {
+		fields[i] = strconv.Itoa(int(port))
+	}
+	return []byte(strings.Join(fields, ",")), nil
+}
+
+// Validate checks every setting and names each that is unusable, as the variable
+// an operator would mend.
+func (c *Config) Validate() error {
+	var bad []error
+	refuse := func(name, format string, args ...any) {
+		bad = append(bad, fmt.Errorf("%s: %s", name, fmt.Sprintf(format, args...)))
+	}
+	for name, address := range map[string]string{"EVERPOST_LISTEN": c.Listen, "EVERPOST_ADMIN_LISTEN": c.AdminListen} {
+		if err := CheckListen(address); err != nil {
+			refuse(name, "%s", err)
+		}
+	}
+	if c.DatabaseURL != "" {
+		if u, err := url.Parse(c.DatabaseURL); err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" {
+			refuse("EVERPOST_DATABASE_URL", "must be a URL of the form postgres://user:password@host:5432/database") // never the value: it holds a password
+		}
+	}
+	if c.KEK != "" && c.KEKFile != "" {
+		refuse("EVERPOST_KEK", "is set together with EVERPOST_KEK_FILE; set one of them")
+	}
+	for name, span := range map[string]time.Duration{"EVERPOST_RETENTION": c.Retention, "EVERPOST_DEAD_LETTER_RETENTION": c.DeadLetterRetention} {
+		if span < time.Hour {
+			refuse(name, "must be at least 1h")
+		}
+	}
+	if c.StartSlots < 1 || c.StartSlots > 1000 {
+		refuse("EVERPOST_START_SLOTS", "must be between 1 and 1000")
+	}
+	if c.QueueLength < 1 || c.QueueLength > 100_000 {
+		refuse("EVERPOST_QUEUE_LENGTH", "must be between 1 and 100000")
+	}
+	return joined(bad)
+}
+
+// RequireCluster checks what a process needs that brings neither PostgreSQL nor keys of its own.
+func (c *Config) RequireCluster(keys bool) error {
+	var bad []error
+	if c.DatabaseURL == "" {
+		bad = append(bad, errors.New("EVERPOST_DATABASE_URL: is required (only 'everpost standalone' brings its own PostgreSQL)"))
+	}
+	if keys && c.KEK == "" && c.KEKFile == "" {
+		bad = append(bad, errors.New("EVERPOST_KEK_FILE: is required (a file with the base64 of 32 random bytes, or EVERPOST_KEK with the value)"))
+	}
+	return joined(bad)
+}
+
+// Validate checks the settings of the standalone command.
+func (s *Standalone) Validate() error {
+	var bad []error
+	for name, address := range map[string]string{"EVERPOST_TEMPORAL_LISTEN": s.TemporalListen, "EVERPOST_UI_LISTEN": s.UIListen} {
+		if err := CheckListen(address); err != nil {
+			bad = append(bad, fmt.Errorf("%s: %w", name, err))
+		}
+	}
+	if s.DataDir == "" {
+		bad = append(bad, errors.New("EVERPOST_DATA_DIR: must name a directory"))
+	}
+	if s.Shards < 1 || s.Shards > 4096 {
+		bad = append(bad, errors.New("EVERPOST_TEMPORAL_SHARDS: must be between 1 and 4096"))
+	}
+	return joined(bad)
+}
+
+func joined(bad []error) error {
+	sort.Slice(bad, func(i, j int) bool { return bad[i].Error() < bad[j].Error() })
+	return errors.Join(bad...)
+}
+
+// CheckListen reports whether address is one to listen on: host:port, where the
+// host may be empty and the port 0.
+func CheckListen(address string) error {
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return errors.New("must be host:port, for example 127.0.0.1:8080")
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return fmt.Errorf("has the port %q; it must be a number from 0 to 65535", port)
+	}
+	return nil
+}
+
+// Unknown returns the names in environ (as os.Environ gives them) that look like
+// settings of Everpost and are none, given the names that are.
+func Unknown(environ []string, known map[string]bool) []string {
+	var unknown []string
+	for _, entry := range environ {
+		name, _, _ := strings.Cut(entry, "=")
+		if strings.HasPrefix(name, "EVERPOST_") && !strings.HasPrefix(name, "EVERPOST_TEST_") && !known[name] {
+			unknown = append(unknown, name)
+		}
+	}
+	sort.Strings(unknown)
+	return unknown
+}

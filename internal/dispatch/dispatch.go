@@ -1,0 +1,303 @@
+// Package dispatch carries what the record holds to the engine: it starts a
+// workflow for every delivery and signals every command, at once when it can and
+// from the outbox when it could not.
+//
+// Nothing here has to succeed: a start that was not made, not answered or lost
+// with the process is taken up again by the relay, with the same workflow id, of
+// which there is one in the world.
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/client"
+
+	"github.com/everpost/everpost/internal/webhook"
+	"github.com/everpost/everpost/workflows"
+)
+
+// Record is what the relay reads.
+type Record interface {
+	// LeftBehind takes deliveries that were stored a while ago and not begun.
+	LeftBehind(ctx context.Context, limit int) ([]webhook.Start, error)
+	// Unanswered takes commands that no step has answered for a while.
+	Unanswered(ctx context.Context, limit int) ([]webhook.Commanded, error)
+}
+
+const (
+	// queueTime is how long a delivery may wait for its start; what waits longer is
+	// left to the relay, so that both never work on the same delivery.
+	queueTime = 5 * time.Second
+	// startTimeout bounds one start, with the client's own repetitions.
+	startTimeout = 5 * time.Second
+	// doorPatience is how long a request waits for room in the queue.
+	doorPatience = time.Second
+	// relayEvery is how often the outbox is looked at, relayBatch how much is taken.
+	relayEvery = time.Second
+	relayBatch = 200
+	// probeEvery is how often Temporal is asked whether it is there. The timeout is
+	// generous: a busy Temporal is not away.
+	probeEvery   = time.Second
+	probeTimeout = 3 * time.Second
+	// signalSlots bounds the signals under way.
+	signalSlots = 16
+)
+
+// Config is what a dispatcher needs.
+type Config struct {
+	Client client.Client
+	Record Record
+	Logger *slog.Logger
+
+	// StartSlots is how many starts are under way at a time. Defaults to 32.
+	StartSlots int
+	// QueueLength is how many deliveries may wait for a start before the door waits.
+	// Defaults to 1,000, about three seconds' worth.
+	QueueLength int
+	// LocalWorker says that a worker of this process, on the same client, runs the
+	// workflows: then it gets the payloads of new events handed over, and the first
+	// task with the answer to the start.
+	LocalWorker bool
+}
+
+// Dispatcher starts and signals workflows. Start it once, Stop it once.
+type Dispatcher struct {
+	Config
+
+	fresh   *Fresh
+	room    *room
+	queue   chan queued
+	signals chan struct{}
+	away    atomic.Bool // Temporal did not answer; the outbox keeps everything
+	stopped chan struct{}
+	workers sync.WaitGroup
+}
+
+type queued struct {
+	start webhook.Start
+	since time.Time
+}
+
+// New returns a dispatcher. Start begins its work.
+func New(c Config) *Dispatcher {
+	if c.StartSlots == 0 {
+		c.StartSlots = 32
+	}
+	if c.QueueLength == 0 {
+		c.QueueLength = 1000
+	}
+	return &Dispatcher{
+		Config:  c,
+		fresh:   newFresh(),
+		room:    newRoom(c.QueueLength),
+		queue:   make(chan queued, 16*c.QueueLength), // the room bounds it; an event may overdraw it by its endpoints
+		signals: make(chan struct{}, signalSlots),
+		stopped: make(chan struct{}),
+	}
+}
+
+// Fresh is where a worker of this process finds the payloads of new events.
+func (d *Dispatcher) Fresh() *Fresh { return d.fresh }
+
+// Start begins to start, relay and probe.
+func (d *Dispatcher) Start() {
+	for range d.StartSlots {
+		d.workers.Go(d.serve)
+	}
+	d.workers.Go(d.relay)
+	d.workers.Go(d.probe)
+}
+
+// Stop ends the work within about 2 s. What waits stays in the outbox.
+func (d *Dispatcher) Stop() {
+	close(d.stopped)
+	d.workers.Wait()
+}
+
+// Healthy reports whether Temporal answered when it was last asked.
+func (d *Dispatcher) Healthy() bool { return !d.away.Load() }
+
+// Waiting is how many deliveries wait for their start in this process.
+func (d *Dispatcher) Waiting() int { return len(d.queue) }
+
+// Reserve waits up to 1 s for room in the queue. Call release after Accepted, or
+// when nothing was accepted. While Temporal is away there is always room: nothing
+// is queued then.
+func (d *Dispatcher) Reserve(ctx context.Context) (release func(), err error) {
+	if d.away.Load() {
+		return func() {}, nil
+	}
+	if !d.room.take(ctx, doorPatience) {
+		if err := ctx.Err(); err != nil {
+			return nil, &webhook.Error{Code: webhook.CodeUnavailable, Message: "the request was abandoned", Err: err}
+		}
+		return nil, &webhook.Error{
+			Code: webhook.CodeUnavailable, Message: "more events are arriving than can be started; try again shortly", RetryAfter: time.Second,
+		}
+	}
+	return func() { d.room.give(1) }, nil
+}
+
+// Accepted takes deliveries that have just been committed. It never blocks and
+// never fails: what does not find a place is started by the relay.
+func (d *Dispatcher) Accepted(a webhook.Accepted, payload []byte) {
+	if d.away.Load() {
+		return
+	}
+	now := time.Now()
+	for _, start := range a.Deliveries {
+		if d.LocalWorker && !start.NotBefore.After(now) {
+			d.fresh.put(start.DeliveryID, payload, now)
+		}
+		d.room.overdraw(1)
+		select {
+		case d.queue <- queued{start, now}:
+		default:
+			d.room.give(1)
+		}
+	}
+}
+
+// serve is one start slot.
+func (d *Dispatcher) serve() {
+	for {
+		select {
+		case <-d.stopped:
+			return
+		case q := <-d.queue:
+			if left := queueTime - time.Since(q.since); left > 0 && !d.away.Load() {
+				ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+				d.note(d.begin(ctx, q.start))
+				cancel()
+			}
+			d.room.give(1)
+		}
+	}
+}
+
+// begin starts the delivery's workflow, unless it has been started before.
+func (d *Dispatcher) begin(ctx context.Context, start webhook.Start) error {
+	options := client.StartWorkflowOptions{
+		ID:                                       start.WorkflowID(),
+		TaskQueue:                                workflows.TaskQueue(start.EndpointID),
+		WorkflowIDReusePolicy:                    enumspb.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE,
+		WorkflowExecutionErrorWhenAlreadyStarted: true,
+		EnableEagerStart:                         d.LocalWorker,
+		TypedSearchAttributes:                    workflows.SearchAttributes(start.Ref),
+		StaticSummary:                            workflows.StaticSummary(start.Ref),
+	}
+	input := workflows.DeliveryInput{
+		Ref: start.Ref, Progress: webhook.Progress{Run: start.Run, GiveUpAt: start.GiveUpAt}, NotBefore: start.NotBefore,
+	}
+	var err error
+	if start.Run == 1 {
+		_, err = d.Client.ExecuteWorkflow(ctx, options, workflows.DeliveryWorkflow, input)
+	} else {
+		// A later run: its dead letter may be alive under the same id and continues as
+		// the delivery when it is signalled; else the delivery starts anew.
+		options.WorkflowIDReusePolicy = enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE
+		options.EnableEagerStart = false
+		_, err = d.Client.SignalWithStartWorkflow(ctx, options.ID, workflows.SignalReplay, workflows.Asked{Run: start.Run}, options,
+			workflows.DeliveryWorkflow, input)
+	}
+	if _, already := errors.AsType[*serviceerror.WorkflowExecutionAlreadyStarted](err); already {
+		return nil
+	}
+	return err //nolint:wrapcheck // note classifies it
+}
+
+// Signal tells a delivery's workflow what was asked of it. The command is in the
+// record, so that it arrives in the end, whether or not this does.
+func (d *Dispatcher) Signal(_ context.Context, delivery webhook.Delivery, c webhook.PendingCommand) {
+	select {
+	case d.signals <- struct{}{}:
+	default:
+		return // too many at once: the relay does it
+	}
+	select {
+	case <-d.stopped:
+		return
+	default:
+	}
+	d.workers.Go(func() {
+		defer func() { <-d.signals }()
+		ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+		defer cancel()
+		d.note(d.signal(ctx, delivery, c))
+	})
+}
+
+func (d *Dispatcher) signal(ctx context.Context, delivery webhook.Delivery, c webhook.PendingCommand) error {
+	name := ""
+	switch c.Command {
+	case webhook.CommandReplay: // opened in the record: a run to begin
+		return d.begin(ctx, webhook.Start{Ref: delivery.Ref, Run: delivery.Run, CreatedAt: delivery.CreatedAt, GiveUpAt: delivery.GiveUpAt})
+	case webhook.CommandCancel:
+		name = workflows.SignalCancel
+	case webhook.CommandRetry:
+		name = workflows.SignalRetryNow
+	case webhook.CommandDiscard:
+		name = workflows.SignalDiscard
+	case webhook.CommandNone, webhook.CommandReschedule:
+		return nil
+	}
+	return d.Client.SignalWorkflow(ctx, delivery.WorkflowID, "", name, workflows.Asked{CommandID: c.ID, Reason: c.Reason}) //nolint:wrapcheck // note classifies it
+}
+
+// note looks at what a call came to. When Temporal cannot be reached, nothing is
+// queued until it answers again.
+func (d *Dispatcher) note(err error) {
+	switch {
+	case err == nil, isGone(err): // gone: not started yet, or ended; the record knows the command
+	case isAway(err):
+		d.setAway(err)
+	default:
+		d.Logger.Error("Temporal refused a call; it will be repeated from the outbox", "error", err)
+	}
+}
+
+func isGone(err error) bool {
+	_, ok := errors.AsType[*serviceerror.NotFound](err)
+	return ok
+}
+
+func isAway(err error) bool {
+	_, unavailable := errors.AsType[*serviceerror.Unavailable](err)
+	_, late := errors.AsType[*serviceerror.DeadlineExceeded](err)
+	return unavailable || late || errors.Is(err, context.DeadlineExceeded)
+}
+
+func (d *Dispatcher) setAway(err error) {
+	if d.away.CompareAndSwap(false, true) {
+		d.Logger.Warn("Temporal does not answer; events are still accepted and will be delivered when it is back", "error", err)
+	}
+}
+
+// probe asks Temporal whether it is there. A start in need would find out too, but
+// only after its timeout, with a queue growing behind it.
+func (d *Dispatcher) probe() {
+	tick := time.NewTicker(probeEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-d.stopped:
+			return
+		case <-tick.C:
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
+		_, err := d.Client.CheckHealth(ctx, &client.CheckHealthRequest{})
+		cancel()
+		if err != nil {
+			d.setAway(err)
+		} else if d.away.CompareAndSwap(true, false) {
+			d.Logger.Info("Temporal answers again")
+		}
+	}
+}

@@ -1,0 +1,79 @@
+package dispatch
+
+import (
+	"sync"
+	"time"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+const (
+	// tokenLife is how long after its commit a delivery may be begun without a look
+	// into the record: less than the relay waits before it takes it up.
+	tokenLife = 5 * time.Second
+	// freshBytes bounds the payloads that wait; beyond it the first attempt reads its
+	// payload from the record.
+	freshBytes = 64 << 20
+)
+
+// Fresh holds the payloads of deliveries that were stored a moment ago. Each is a
+// one-time token: whoever takes it is the first to send this delivery, and needs
+// not ask the record. It is the only permission of that kind, so it must be given
+// once only, and not after its time.
+type Fresh struct {
+	mu     sync.Mutex
+	byID   map[webhook.DeliveryID]token
+	oldest []webhook.DeliveryID // in the order of their coming; taken ones linger until their time
+	bytes  int
+}
+
+type token struct {
+	payload []byte
+	until   time.Time
+}
+
+func newFresh() *Fresh { return &Fresh{byID: map[webhook.DeliveryID]token{}} }
+
+// put leaves a payload for the delivery's first attempt. committed is when its
+// transaction ended.
+func (f *Fresh) put(id webhook.DeliveryID, payload []byte, committed time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.expire(committed)
+	if f.bytes+len(payload) > freshBytes {
+		return
+	}
+	f.byID[id] = token{payload, committed.Add(tokenLife)}
+	f.oldest = append(f.oldest, id)
+	f.bytes += len(payload)
+}
+
+// Take returns the payload once, within its time.
+func (f *Fresh) Take(id webhook.DeliveryID) ([]byte, bool) {
+	now := time.Now()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	t, ok := f.byID[id]
+	if ok {
+		delete(f.byID, id)
+		f.bytes -= len(t.payload)
+	}
+	return t.payload, ok && now.Before(t.until)
+}
+
+// expire drops what is past its time. The caller holds the lock.
+func (f *Fresh) expire(now time.Time) {
+	n := 0
+	for _, id := range f.oldest {
+		t, waiting := f.byID[id]
+		if waiting && now.Before(t.until) {
+			break
+		}
+		if waiting {
+			delete(f.byID, id)
+			f.bytes -= len(t.payload)
+		}
+		n++
+	}
+	f.oldest = f.oldest[n:]
+}

@@ -1,0 +1,84 @@
+package egress
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// conn is a connection to one endpoint's receiver.
+type conn struct {
+	net.Conn              // plain or TLS: what requests are written to
+	tcp      *net.TCPConn // the socket below
+	id       identity
+	born     time.Time
+	used     bool      // it has carried a request before
+	until    time.Time // when an idle one is too old to be used
+}
+
+// discard closes the socket without a TLS farewell: a receiver that reads nothing
+// could make us wait for that one to be written.
+func (c *conn) discard() { _ = c.tcp.Close() } // nothing can be done about a failed close
+
+// dial connects to the target by the deadline. On failure it tells in which phase.
+func (c *Client) dial(ctx context.Context, deadline time.Time, t target) (*conn, phase, error) {
+	ctx, cancel := context.WithDeadline(ctx, deadline)
+	defer cancel()
+
+	var allowed atomic.Bool
+	dialer := net.Dialer{
+		Resolver:       c.config.Resolver,
+		KeepAlive:      -1, // no connection lives idle long enough to need probes
+		ControlContext: c.config.Guard.control(t.exempt, func() { allowed.Store(true) }),
+	}
+	plain, err := dialer.DialContext(ctx, "tcp", t.address)
+	if err != nil {
+		return nil, phaseDial, dialError(ctx, err, allowed.Load())
+	}
+	tcp, ok := plain.(*net.TCPConn)
+	if !ok {
+		_ = plain.Close()
+		return nil, phaseDial, fmt.Errorf("dial: %T is not a TCP connection", plain)
+	}
+	cn := &conn{Conn: tcp, tcp: tcp, born: time.Now()}
+	if t.url.Scheme != "https" {
+		return cn, phaseDial, nil
+	}
+
+	secure := tls.Client(tcp, &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		RootCAs:    c.config.RootCAs,
+		ServerName: strings.TrimSuffix(t.host, "."),
+		NextProtos: []string{"http/1.1"},
+	})
+	if err := secure.HandshakeContext(ctx); err != nil {
+		cn.discard()
+		return nil, phaseTLS, fmt.Errorf("TLS handshake: %w", err)
+	}
+	cn.Conn = secure
+	return cn, phaseTLS, nil
+}
+
+// dialError keeps a name with several addresses from counting as denied, which is
+// final, when only some of them are denied and the others are merely down: the
+// dialler reports whichever failed first.
+func dialError(ctx context.Context, err error, allowed bool) error {
+	var refusal *DeniedError
+	if !errors.As(err, &refusal) {
+		return fmt.Errorf("dial: %w", err)
+	}
+	switch {
+	case !allowed:
+		return refusal
+	case ctx.Err() != nil:
+		return fmt.Errorf("dial: %w", ctx.Err())
+	default:
+		return fmt.Errorf("dial: %w", syscall.ECONNREFUSED)
+	}
+}

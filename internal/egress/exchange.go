@@ -1,0 +1,268 @@
+package egress
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/everpost/everpost/internal/retry"
+)
+
+// inlineBytes is the body up to which a request is written before its answer is
+// read. Longer ones are written at the side: a receiver may answer without reading
+// them, and both ends would wait for the other.
+const inlineBytes = 16 << 10
+
+// smallestRequest is less than the header of any request of ours, so a receiver
+// that has fewer bytes than this has nothing it could act on.
+const smallestRequest = 64
+
+var errHeadersTooLarge = errors.New("headers above 32 KiB")
+
+// exchange writes the request, reads the answer, and keeps the connection or
+// closes it.
+//
+// untouched tells that the connection had been kept from an earlier request and
+// that the receiver certainly got nothing of this one, which then may be written
+// again on another. Certain are two cases. Nothing was handed to the kernel. Or the
+// receiver ended the connection (FIN, not RST) without an answer, and its TCP has
+// acknowledged none of the request's bytes: an end sent after a request arrived
+// would have acknowledged it, so this one was sent before. A reset proves nothing,
+// because it may overtake a delayed acknowledgement.
+func (c *Client) exchange(ctx context.Context, deadline time.Time, cn *conn, req *http.Request, r *Request) (_ Response, untouched bool) {
+	reused := cn.used
+	var ackedBefore uint64
+	if reused {
+		ackedBefore = acknowledged(cn.tcp)
+	}
+	cn.used = true
+	if err := cn.SetDeadline(deadline); err != nil {
+		cn.discard()
+		return failure(ctx, phaseHeaders, err), reused
+	}
+	// Now would do as the new deadline, but a time long past needs no timer.
+	stop := context.AfterFunc(ctx, func() { _ = cn.SetDeadline(time.Unix(1, 0)) })
+
+	rewind(req, r.Body)
+	out := c.startWriting(cn, req)
+	in := &limitedReader{conn: cn, left: MaxHeaderBytes}
+	br, _ := c.readers.Get().(*bufio.Reader) // the pool holds nothing else
+	br.Reset(in)
+	defer func() {
+		br.Reset(nil)
+		c.readers.Put(br)
+	}()
+
+	head, err := readHead(br, in, req)
+	if err != nil {
+		ended := errors.Is(err, io.EOF) && in.total == 0
+		acked := acknowledged(cn.tcp)
+		cn.discard()
+		written, writeErr := out.wait()
+		stop()
+		if reused && in.total == 0 && ctx.Err() == nil {
+			unacked := ackedBefore > 0 && acked-ackedBefore < smallestRequest
+			if written == 0 && writeErr != nil || ended && unacked {
+				return Response{}, true
+			}
+		}
+		if writeErr != nil && in.total == 0 && !isTimeout(err) {
+			err = writeErr // the cause; what was read is its consequence
+		}
+		return failure(ctx, phaseHeaders, err), false
+	}
+
+	response := answered(head)
+	in.left = maxBodyWireBytes
+	whole := head.StatusCode == http.StatusSwitchingProtocols
+	if !whole {
+		whole, err = readBody(head, &response)
+		if err != nil {
+			response = withFault(ctx, response, phaseBody, err)
+		}
+	}
+
+	now := time.Now()
+	cn.until = now.Add(keepAliveHint(head.Header, c.config.IdleTimeout))
+	reusable := whole && err == nil && !head.Close && head.StatusCode >= 200 && br.Buffered() == 0 && out.finished()
+	if stop() && reusable {
+		c.pool.put(cn, maxIdle(r.MaxIdle), now)
+	} else {
+		cn.discard()
+		_, _ = out.wait() // the answer came, however the rest of the request fared
+	}
+	response.Header = storable(head.Header)
+	return response, false
+}
+
+func maxIdle(asked int) int {
+	if asked == 0 {
+		return DefaultMaxIdle
+	}
+	return asked
+}
+
+// readHead reads the answer's head, passing over interim ones. An end before the
+// first byte is io.EOF.
+func readHead(br *bufio.Reader, in *limitedReader, req *http.Request) (*http.Response, error) {
+	const proto = "HTTP/"
+	start, err := br.Peek(len(proto))
+	if err != nil && len(start) == 0 {
+		return nil, fmt.Errorf("read answer: %w", err)
+	}
+	isHTTP := string(start) == proto
+	for {
+		head, err := http.ReadResponse(br, req) //nolint:bodyclose // Close would read an endless body to its end; the connection is closed instead
+		if err != nil {
+			// The parser takes half a line at the end of what could be read for a whole
+			// one, and complains about it: the cause is why there was no more.
+			if in.err != nil && (isHTTP || !errors.Is(in.err, io.EOF)) {
+				err = in.err
+			}
+			return nil, fmt.Errorf("read answer: %w", err)
+		}
+		interim := 100 <= head.StatusCode && head.StatusCode <= 199
+		if !interim || head.StatusCode == http.StatusSwitchingProtocols {
+			return head, nil
+		}
+	}
+}
+
+// answered is the response for a head; the header itself is added at the end.
+func answered(head *http.Response) Response {
+	h := head.Header
+	first := func(a, b string) string {
+		if v := h.Get(a); v != "" {
+			return v
+		}
+		return h.Get(b)
+	}
+	return Response{Answer: retry.Answer{
+		Status:     head.StatusCode,
+		RetryAfter: h.Get("Retry-After"),
+		Date:       h.Get("Date"),
+		ReceivedAt: time.Now(),
+		// Drafts of the IETF's RateLimit field before the seventh had one field for each.
+		RateLimitRemaining: first("X-Ratelimit-Remaining", "Ratelimit-Remaining"),
+		RateLimitReset:     first("X-Ratelimit-Reset", "Ratelimit-Reset"),
+		RateLimit:          h.Get("Ratelimit"),
+	}}
+}
+
+// readBody reads the body within its bounds into the response. whole tells that
+// its end was reached.
+func readBody(head *http.Response, response *Response) (whole bool, err error) {
+	if head.Body == http.NoBody {
+		return true, nil
+	}
+	var stored bytes.Buffer
+	n, err := io.Copy(&stored, io.LimitReader(head.Body, MaxStoredBytes+1))
+	whole = n <= MaxStoredBytes && err == nil
+	if n > MaxStoredBytes {
+		response.Truncated = true
+		stored.Truncate(MaxStoredBytes)
+		const rest = MaxBodyBytes - MaxStoredBytes - 1
+		if n, err = io.Copy(io.Discard, io.LimitReader(head.Body, rest)); err == nil {
+			whole = n < rest
+		}
+	}
+	if stored.Len() > 0 {
+		response.Body = bytes.Clone(stored.Bytes())
+	}
+	if err != nil {
+		return false, fmt.Errorf("read body: %w", err)
+	}
+	return whole, nil
+}
+
+// limitedReader bounds what is read of the answer, counts it, and remembers why it
+// ended.
+type limitedReader struct {
+	conn  io.Reader
+	left  int
+	total int
+	err   error
+}
+
+func (l *limitedReader) Read(p []byte) (int, error) {
+	if l.left <= 0 {
+		l.err = errHeadersTooLarge
+		return 0, l.err
+	}
+	n, err := l.conn.Read(p[:min(len(p), l.left)])
+	l.left -= n
+	l.total += n
+	l.err = err
+	return n, err //nolint:wrapcheck // io.Reader: io.EOF must stay itself
+}
+
+// writing is the request on its way out.
+type writing struct {
+	sent countingWriter
+	err  error
+	done chan struct{} // closed at the end; nil when written inline
+}
+
+// wait returns when writing has ended, which closing the connection enforces.
+func (w *writing) wait() (written int, err error) {
+	if w.done != nil {
+		<-w.done
+	}
+	return w.sent.n, w.err
+}
+
+// finished reports whether the whole request has been written, without waiting.
+func (w *writing) finished() bool {
+	if w.done != nil {
+		select {
+		case <-w.done:
+		default:
+			return false
+		}
+	}
+	return w.err == nil
+}
+
+func (c *Client) startWriting(cn *conn, req *http.Request) *writing {
+	w := &writing{sent: countingWriter{w: cn}}
+	if req.ContentLength <= inlineBytes {
+		c.write(w, req)
+		return w
+	}
+	w.done = make(chan struct{})
+	go func() {
+		defer close(w.done)
+		c.write(w, req)
+	}()
+	return w
+}
+
+func (c *Client) write(w *writing, req *http.Request) {
+	bw, _ := c.writers.Get().(*bufio.Writer) // the pool holds nothing else
+	bw.Reset(&w.sent)
+	err := req.Write(bw)
+	if err == nil {
+		err = bw.Flush()
+	}
+	if err != nil {
+		w.err = fmt.Errorf("write request: %w", err)
+	}
+	bw.Reset(nil)
+	c.writers.Put(bw)
+}
+
+type countingWriter struct {
+	w io.Writer
+	n int
+}
+
+func (c *countingWriter) Write(p []byte) (int, error) {
+	n, err := c.w.Write(p)
+	c.n += n
+	return n, err //nolint:wrapcheck // io.Writer: the caller wraps
+}

@@ -1,0 +1,224 @@
+package egress
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/everpost/everpost/internal/retry"
+)
+
+// maxErrBytes bounds Response.Err.
+const maxErrBytes = 200
+
+// phase is the step of a request in which an error came.
+type phase uint8
+
+const (
+	phaseStart   phase = iota // nothing was attempted yet
+	phaseDial                 // name resolution and connecting
+	phaseTLS                  // handshake
+	phaseHeaders              // request written, or being written; no complete head of an answer yet
+	phaseBody                 // head read
+)
+
+// failure is the response when no answer came.
+func failure(ctx context.Context, at phase, err error) Response {
+	return withFault(ctx, Response{}, at, err)
+}
+
+// withFault adds to a response why its answer is not complete.
+func withFault(ctx context.Context, r Response, at phase, err error) Response {
+	fault, cause := classify(at, err)
+	cancelled := errors.Is(ctx.Err(), context.Canceled)
+	if cancelled {
+		fault, cause = retry.FaultUnknown, "cancelled by the sender"
+	}
+	r.OwnFault = r.Answer.Status == 0 && (cancelled || exhausted(err))
+	r.Answer.Fault = fault
+	r.Err = printable(className(fault) + ": " + cause)
+	return r
+}
+
+// classify translates an error into a fault and a cause in words. Nothing else in
+// Everpost looks at network errors.
+func classify(at phase, err error) (retry.Fault, string) {
+	var refusal *DeniedError
+	if errors.As(err, &refusal) {
+		return retry.FaultDenied, refusal.Reason
+	}
+	var dns *net.DNSError
+	if errors.As(err, &dns) { // whose own text may hold the resolver's address
+		switch {
+		case dns.IsNotFound:
+			return retry.FaultDNSNotFound, "no such host"
+		case dns.IsTimeout:
+			return retry.FaultDNSTemporary, "the resolver did not answer in time"
+		default:
+			return retry.FaultDNSTemporary, "the resolver failed"
+		}
+	}
+	if isTimeout(err) {
+		return timeoutFault(at), "the deadline passed"
+	}
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		return errnoFault(errno), errno.Error()
+	}
+	if fault, cause, ok := tlsFault(at, err); ok {
+		return fault, cause
+	}
+	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return retry.FaultUnexpectedEOF, "the connection was closed before the answer was complete"
+	case at == phaseTLS:
+		return retry.FaultTLS, innermost(err)
+	case errors.Is(err, errHeadersTooLarge) && at == phaseBody:
+		return retry.FaultProtocol, "the body's encoding is too large"
+	case at == phaseHeaders, at == phaseBody:
+		return retry.FaultProtocol, innermost(err)
+	default:
+		return retry.FaultUnknown, innermost(err)
+	}
+}
+
+func isTimeout(err error) bool {
+	var timeout net.Error
+	return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) ||
+		errors.As(err, &timeout) && timeout.Timeout()
+}
+
+func timeoutFault(at phase) retry.Fault {
+	switch at {
+	case phaseDial:
+		return retry.FaultTimeoutDial
+	case phaseTLS:
+		return retry.FaultTimeoutTLS
+	case phaseHeaders:
+		return retry.FaultTimeoutHeaders
+	case phaseBody:
+		return retry.FaultTimeoutBody
+	case phaseStart:
+		return retry.FaultTimeoutTotal
+	default:
+		return retry.FaultTimeoutTotal
+	}
+}
+
+//nolint:exhaustive // errno has a few hundred values; those that are not named are unknown
+func errnoFault(errno syscall.Errno) retry.Fault {
+	switch errno {
+	case syscall.ECONNREFUSED, syscall.ENETUNREACH, syscall.EHOSTUNREACH, syscall.ENETDOWN, syscall.EHOSTDOWN:
+		return retry.FaultConnectRefused
+	case syscall.ECONNRESET, syscall.EPIPE, syscall.ECONNABORTED:
+		return retry.FaultConnectionReset
+	default:
+		return retry.FaultUnknown
+	}
+}
+
+// exhausted reports whether this machine has run out of something.
+func exhausted(err error) bool {
+	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EADDRNOTAVAIL} {
+		if errors.Is(err, errno) {
+			return true
+		}
+	}
+	return false
+}
+
+// tlsFault recognises TLS errors in any phase: with TLS 1.3 a receiver that wants
+// a client certificate says so only after the handshake.
+func tlsFault(at phase, err error) (retry.Fault, string, bool) {
+	var host x509.HostnameError
+	if errors.As(err, &host) {
+		return retry.FaultTLS, "the certificate is for another host", true
+	}
+	var certificate *tls.CertificateVerificationError
+	if errors.As(err, &certificate) {
+		return retry.FaultTLS, innermost(certificate.Err), true
+	}
+	var record tls.RecordHeaderError
+	if errors.As(err, &record) {
+		return retry.FaultTLS, record.Msg, true
+	}
+	var op *net.OpError
+	if errors.As(err, &op) && (op.Op == "remote error" || op.Op == "local error") { // how crypto/tls marks alerts
+		return retry.FaultTLS, op.Op + ": " + op.Err.Error(), true
+	}
+	return retry.FaultNone, "", false
+}
+
+// innermost is the text of the error at the bottom, up to the first quotation mark:
+// net/http quotes what the receiver sent, which may be anything, our payload too.
+func innermost(err error) string {
+	for next := errors.Unwrap(err); next != nil; next = errors.Unwrap(err) {
+		err = next
+	}
+	text, _, _ := strings.Cut(err.Error(), `"`)
+	return strings.TrimRight(text, " :(")
+}
+
+// printable returns at most maxErrBytes of the text, without control characters.
+func printable(text string) string {
+	text = strings.Map(func(r rune) rune {
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, text)
+	if len(text) <= maxErrBytes {
+		return text
+	}
+	end := maxErrBytes
+	for !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end]
+}
+
+// className is the fault's name as in the reasons of an attempt.
+func className(fault retry.Fault) string {
+	switch fault {
+	case retry.FaultNone:
+		return "none"
+	case retry.FaultDNSNotFound:
+		return "dns_not_found"
+	case retry.FaultDNSTemporary:
+		return "dns_temporary"
+	case retry.FaultDenied:
+		return "denied_address"
+	case retry.FaultConnectRefused:
+		return "connect_refused"
+	case retry.FaultConnectionReset:
+		return "connection_reset"
+	case retry.FaultUnexpectedEOF:
+		return "unexpected_eof"
+	case retry.FaultProtocol:
+		return "protocol_error"
+	case retry.FaultTLS:
+		return "tls_invalid"
+	case retry.FaultTimeoutDial:
+		return "timeout_dial"
+	case retry.FaultTimeoutTLS:
+		return "timeout_tls"
+	case retry.FaultTimeoutHeaders:
+		return "timeout_headers"
+	case retry.FaultTimeoutBody:
+		return "timeout_body"
+	case retry.FaultTimeoutTotal:
+		return "timeout_total"
+	case retry.FaultUnknown:
+		return "unknown"
+	default:
+		return "unknown"
+	}
+}

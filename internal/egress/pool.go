@@ -1,0 +1,167 @@
+package egress
+
+import (
+	"container/list"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+)
+
+// identity is what a kept connection may be used for. Connections are never used
+// for another endpoint, nor for another version of the same one.
+type identity struct {
+	endpoint string
+	version  int64
+	scheme   string
+	address  string
+	exempt   netip.AddrPort
+}
+
+// pool keeps idle connections, per endpoint and bounded over all of them. Only
+// endpoints that have an idle connection take memory. It has no goroutine: a timer
+// runs while something is kept.
+type pool struct {
+	max     int
+	timeout time.Duration
+
+	mu     sync.Mutex
+	byID   map[string]*shelf // by endpoint id
+	oldest *list.List        // of *idle, longest idle first
+	timer  *time.Timer
+	closed bool
+}
+
+// shelf holds one endpoint's idle connections, longest idle first, all of one identity.
+type shelf struct {
+	id   identity
+	idle []*list.Element
+}
+
+type idle struct {
+	*conn
+	since time.Time
+}
+
+func newPool(limit int, timeout time.Duration) *pool {
+	return &pool{max: limit, timeout: timeout, byID: make(map[string]*shelf), oldest: list.New()}
+}
+
+// take returns the connection of that identity that was used last, or nil. It
+// closes what it finds of other identities of the endpoint, and what is dead.
+func (p *pool) take(id identity, now time.Time) *conn {
+	for {
+		cn := p.pop(id)
+		if cn == nil {
+			return nil
+		}
+		if now.Before(cn.until) && now.Sub(cn.born) < maxConnectionAge && alive(cn.tcp) {
+			return cn
+		}
+		cn.discard()
+	}
+}
+
+func (p *pool) pop(id identity) *conn {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.byID[id.endpoint]
+	if s == nil {
+		return nil
+	}
+	if s.id != id {
+		for _, e := range slices.Clone(s.idle) {
+			p.remove(e).discard()
+		}
+		return nil
+	}
+	return p.remove(s.idle[len(s.idle)-1])
+}
+
+// put keeps a connection for the next request of its endpoint. When the endpoint
+// or the pool has its fill, the one that was idle longest gives way.
+func (p *pool) put(cn *conn, perEndpoint int, now time.Time) {
+	if cn.id.endpoint == "" || perEndpoint <= 0 || !now.Before(cn.until) {
+		cn.discard()
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		cn.discard()
+		return
+	}
+	s := p.byID[cn.id.endpoint]
+	if s != nil && s.id != cn.id {
+		// Whoever is on the shelf came later; this one was under way when the
+		// endpoint changed.
+		cn.discard()
+		return
+	}
+	if s != nil && len(s.idle) >= perEndpoint {
+		p.remove(s.idle[0]).discard()
+	}
+	if p.oldest.Len() >= p.max {
+		p.remove(p.oldest.Front()).discard()
+	}
+	s = p.byID[cn.id.endpoint] // the shelf may have gone with its last connection
+	if s == nil {
+		s = &shelf{id: cn.id}
+		p.byID[cn.id.endpoint] = s
+	}
+	s.idle = append(s.idle, p.oldest.PushBack(&idle{conn: cn, since: now}))
+	if p.timer == nil {
+		p.timer = time.AfterFunc(p.timeout, p.sweep)
+	}
+}
+
+// sweep closes what has been idle too long and comes back when the next one is due.
+func (p *pool) sweep() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	for e := p.oldest.Front(); e != nil; e = p.oldest.Front() {
+		if left := p.timeout - now.Sub(entry(e).since); left > 0 && !p.closed {
+			p.timer.Reset(left)
+			return
+		}
+		p.remove(e).discard()
+	}
+	p.timer = nil
+}
+
+func (p *pool) close() {
+	p.mu.Lock()
+	p.closed = true
+	if p.timer != nil {
+		p.timer.Stop()
+	}
+	p.mu.Unlock()
+	p.sweep()
+}
+
+// len returns the number of kept connections.
+func (p *pool) len() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.oldest.Len()
+}
+
+// remove takes an element off both orders. The caller holds the lock.
+func (p *pool) remove(e *list.Element) *conn {
+	cn := entry(e).conn
+	p.oldest.Remove(e)
+	s := p.byID[cn.id.endpoint]
+	if i := slices.Index(s.idle, e); i >= 0 {
+		s.idle = slices.Delete(s.idle, i, i+1)
+	}
+	if len(s.idle) == 0 {
+		delete(p.byID, cn.id.endpoint)
+	}
+	return cn
+}
+
+func entry(e *list.Element) *idle {
+	i, _ := e.Value.(*idle) // nothing else is ever put in
+	return i
+}

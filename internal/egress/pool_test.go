@@ -1,0 +1,210 @@
+package egress
+
+import (
+	"net/http"
+	"net/netip"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/receivertest"
+	"github.com/everpost/everpost/internal/retry"
+)
+
+// connections counts the distinct connections over which requests came.
+func connections(receiver *receivertest.Receiver) int {
+	seen := make(map[string]bool)
+	for _, request := range receiver.Requests() {
+		seen[request.RemoteAddr] = true
+	}
+	return len(seen)
+}
+
+func TestConnectionsAreKeptPerEndpoint(t *testing.T) {
+	t.Parallel()
+	receiver := receivertest.New(t)
+	c := setup(t, Config{})
+	send := func(endpoint string, version int64, path string) {
+		requireFault(t, c.Send(t.Context(), Request{EndpointID: endpoint, Version: version, URL: receiver.URL() + path}), retry.FaultNone, 200)
+	}
+	send("ep_1", 1, "/a")
+	send("ep_1", 1, "/a")
+	send("ep_1", 1, "/b")
+	require.Equal(t, 1, connections(receiver))
+	send("ep_2", 1, "/a")
+	require.Equal(t, 2, connections(receiver), "another endpoint, another connection")
+	send("ep_1", 2, "/a")
+	require.Equal(t, 3, connections(receiver), "another version, another connection")
+	require.Equal(t, 2, c.pool.len(), "and the earlier one is closed")
+	send("", 1, "/a")
+	send("", 1, "/a")
+	require.Equal(t, 5, connections(receiver), "no endpoint, nothing kept")
+	require.Equal(t, 2, c.pool.len())
+}
+
+// An answer that arrives after the endpoint changed does not bring the old
+// connection back.
+func TestChangedUnderARequest(t *testing.T) {
+	t.Parallel()
+	receiver := receivertest.New(t)
+	c := setup(t, Config{})
+	receiver.Hold()
+	var sender sync.WaitGroup
+	sender.Go(func() { c.Send(t.Context(), Request{EndpointID: "ep_1", Version: 1, URL: receiver.URL()}) })
+	require.NoError(t, receiver.WaitHeld(t.Context(), 1))
+	put(t, c, "ep_1", 2, DefaultMaxIdle)
+	receiver.Release()
+	sender.Wait()
+	require.Equal(t, 1, c.pool.len())
+	require.EqualValues(t, 2, takeAny(t, c, "ep_1").id.version)
+}
+
+func TestMaxIdlePerEndpoint(t *testing.T) {
+	t.Parallel()
+	for asked, kept := range map[int]int{-1: 0, 0: 4, 1: 1, 3: 3, 10: 4} {
+		receiver := receivertest.New(t)
+		receiver.Hold()
+		c := setup(t, Config{})
+		var senders sync.WaitGroup
+		for range 4 {
+			senders.Go(func() { c.Send(t.Context(), Request{EndpointID: "ep_1", URL: receiver.URL(), MaxIdle: asked}) })
+		}
+		require.NoError(t, receiver.WaitHeld(t.Context(), 4))
+		receiver.Release()
+		senders.Wait()
+		require.Equal(t, kept, c.pool.len(), "MaxIdle %d", asked)
+	}
+}
+
+// Any number of endpoints takes a bounded number of connections, and no memory
+// for those without one; the longest idle goes first.
+func TestMaxIdleOverall(t *testing.T) {
+	t.Parallel()
+	receiver := receivertest.New(t)
+	c := setup(t, Config{MaxIdle: 3})
+	for i := range 10 {
+		c.Send(t.Context(), Request{EndpointID: "ep_" + strconv.Itoa(i), URL: receiver.URL()})
+	}
+	require.Equal(t, 3, c.pool.len())
+	c.pool.mu.Lock()
+	defer c.pool.mu.Unlock()
+	require.Len(t, c.pool.byID, 3)
+	for _, endpoint := range []string{"ep_7", "ep_8", "ep_9"} {
+		require.Contains(t, c.pool.byID, endpoint)
+	}
+}
+
+func TestIdleConnectionsAreClosedInTime(t *testing.T) {
+	t.Parallel()
+	c := setup(t, Config{IdleTimeout: 20 * time.Millisecond})
+	cn := put(t, c, "ep_1", 1, 1)
+	hold(cn.tcp) // until the sweep closes it
+	require.Zero(t, c.pool.len())
+	hold(put(t, c, "ep_1", 1, 1).tcp) // the next one starts the timer again
+	require.Zero(t, c.pool.len())
+}
+
+func TestOldConnectionsAreNotUsed(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	for name, age := range map[string]func(*conn){
+		"idle too long": func(cn *conn) { cn.until = now.Add(-time.Nanosecond) },
+		"open too long": func(cn *conn) { cn.born = now.Add(-maxConnectionAge) },
+		"closed":        func(cn *conn) { cn.discard() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := setup(t, Config{})
+			cn := put(t, c, "ep_1", 1, 1)
+			age(cn)
+			require.Nil(t, c.pool.take(cn.id, now))
+			require.Zero(t, c.pool.len())
+		})
+	}
+}
+
+func TestKeepAliveHint(t *testing.T) {
+	t.Parallel()
+	const fallback = 30 * time.Second
+	for value, want := range map[string]time.Duration{
+		"":                 fallback,
+		"timeout=5":        4 * time.Second,
+		"timeout=5, max=9": 4 * time.Second,
+		"max=9, Timeout=5": 4 * time.Second,
+		"timeout=1":        0,
+		"timeout=0":        -time.Second,
+		"timeout=600":      fallback,
+		"timeout=99999999": fallback,
+		"timeout=-5":       fallback,
+		"timeout":          fallback,
+		"max=9":            fallback,
+	} {
+		require.Equal(t, want, keepAliveHint(http.Header{"Keep-Alive": {value}}, fallback), value)
+	}
+	receiver := receivertest.New(t)
+	receiver.Default(receivertest.Step{Header: map[string]string{"Keep-Alive": "timeout=1"}})
+	c := setup(t, Config{})
+	requireFault(t, c.Send(t.Context(), Request{EndpointID: "ep_1", URL: receiver.URL()}), retry.FaultNone, 200)
+	require.Zero(t, c.pool.len())
+}
+
+func TestClose(t *testing.T) {
+	t.Parallel()
+	receiver := receivertest.New(t)
+	c := setup(t, Config{})
+	request := Request{EndpointID: "ep_1", URL: receiver.URL()}
+	requireFault(t, c.Send(t.Context(), request), retry.FaultNone, 200)
+	require.Equal(t, 1, c.pool.len())
+	c.Close()
+	require.Zero(t, c.pool.len())
+	requireFault(t, c.Send(t.Context(), request), retry.FaultNone, 200)
+	require.Zero(t, c.pool.len(), "nothing is kept after Close")
+	c.Close()
+}
+
+func TestManySendersShareAClient(t *testing.T) {
+	t.Parallel()
+	receiver := receivertest.New(t)
+	c := setup(t, Config{MaxIdle: 5})
+	var senders sync.WaitGroup
+	for i := range 16 {
+		senders.Go(func() {
+			for n := range 50 {
+				id := strconv.Itoa(i) + "/" + strconv.Itoa(n)
+				r := c.Send(t.Context(), Request{
+					EndpointID: "ep_" + strconv.Itoa(n%7), Version: int64(n % 3), URL: receiver.URL(),
+					Header: [][2]string{{"webhook-id", id}}, Body: []byte(id), MaxIdle: 2,
+				})
+				if r.Answer.Status != 200 {
+					t.Error(r.Err)
+				}
+			}
+		})
+	}
+	senders.Wait()
+	seen := make(map[string]bool)
+	for _, request := range receiver.Requests() {
+		require.False(t, seen[request.WebhookID()], "sent twice: %s", request.WebhookID())
+		seen[request.WebhookID()] = true
+		require.Equal(t, request.WebhookID(), string(request.Body))
+	}
+	require.Len(t, seen, 16*50)
+	require.LessOrEqual(t, c.pool.len(), 5)
+}
+
+// put keeps a new connection to a silent receiver.
+func put(t *testing.T, c *Client, endpoint string, version int64, perEndpoint int) *conn {
+	t.Helper()
+	silent := answering(t, "")
+	target, err := c.config.Guard.target("http://"+silent, netip.AddrPort{})
+	require.NoError(t, err)
+	cn, _, err := c.dial(t.Context(), time.Now().Add(time.Minute), target)
+	require.NoError(t, err)
+	cn.id = identity{endpoint: endpoint, version: version}
+	cn.until = time.Now().Add(time.Minute)
+	c.pool.put(cn, perEndpoint, time.Now())
+	return cn
+}

@@ -1,0 +1,97 @@
+package localpg
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"strconv"
+	"syscall"
+)
+
+// account is whom the database's processes run as.
+type account struct {
+	name     string
+	uid, gid int
+	dropped  bool // not the caller's own account: credentials are dropped for the child
+}
+
+// databaseAccount returns the caller's own account, or, because PostgreSQL refuses to run as root,
+// that of "postgres" (which its packages make) or else "nobody".
+func databaseAccount() (account, error) {
+	if os.Geteuid() != 0 {
+		name, err := userName(os.Geteuid())
+		if err != nil {
+			return account{}, err
+		}
+		return account{name: name, uid: os.Geteuid(), gid: os.Getegid()}, nil
+	}
+	for _, name := range []string{"postgres", "nobody"} {
+		u, err := user.Lookup(name)
+		if err != nil {
+			continue
+		}
+		uid, uidErr := strconv.Atoi(u.Uid)
+		gid, gidErr := strconv.Atoi(u.Gid)
+		if err := errors.Join(uidErr, gidErr); err != nil {
+			return account{}, fmt.Errorf("read account %s: %w", name, err)
+		}
+		return account{name: name, uid: uid, gid: gid, dropped: true}, nil
+	}
+	return account{}, errors.New("PostgreSQL does not run as root, and there is neither a user postgres nor a user nobody: add one")
+}
+
+// userName returns the name that PostgreSQL, too, will find for a user id.
+func userName(uid int) (string, error) {
+	u, err := user.LookupId(strconv.Itoa(uid))
+	if err != nil {
+		return "", fmt.Errorf("PostgreSQL needs a named user, and user id %d has no name: %w", uid, err)
+	}
+	return u.Username, nil
+}
+
+// credential returns what to put into a child's attributes; nil keeps the caller's.
+func (a account) credential() *syscall.Credential {
+	if !a.dropped {
+		return nil
+	}
+	return &syscall.Credential{Uid: uint32(a.uid), Gid: uint32(a.gid)} //nolint:gosec // ids come from the kernel or passwd
+}
+
+// own hands a directory to the account.
+func (a account) own(dir string) error {
+	if !a.dropped {
+		return nil
+	}
+	if err := os.Chown(dir, a.uid, a.gid); err != nil {
+		return fmt.Errorf("give %s to user %s: %w", dir, a.name, err)
+	}
+	return nil
+}
+
+// canEnter reports whether the account can enter dir. The kernel is asked, by a child that changes
+// into it, because access lists and security modules also have a say.
+func (a account) canEnter(ctx context.Context, bin binaries, dir string) (bool, error) {
+	if !a.dropped {
+		return true, nil
+	}
+	probe := func(dir string) error {
+		cmd := exec.CommandContext(ctx, bin.path("postgres"), "--version") //nolint:gosec // a path this package put together
+		cmd.Dir = dir
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: a.credential()}
+		return cmd.Run()
+	}
+	if err := probe("/"); err != nil {
+		return false, fmt.Errorf("run PostgreSQL as user %s: %w", a.name, err)
+	}
+	err := probe(dir)
+	if errors.Is(err, os.ErrPermission) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("enter %s as user %s: %w", dir, a.name, err)
+	}
+	return true, nil
+}

@@ -1,0 +1,182 @@
+package localpg
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// oldestMajor is the oldest release that is both maintained upstream and able to run what Everpost
+// and Temporal (which asks for 12) need.
+const oldestMajor = 14
+
+// versionTimeout bounds `postgres --version`: what sits under that name may be anything.
+const versionTimeout = 5 * time.Second
+
+// ErrNotInstalled says that no usable PostgreSQL was found. The message names the remedy.
+var ErrNotInstalled = errors.New(
+	"PostgreSQL is not installed: install it (Debian, Ubuntu: apt-get install postgresql; " +
+		"macOS: brew install postgresql@17), or give Everpost the URL of a running one (EVERPOST_DATABASE_URL)")
+
+// Find returns the directory that holds initdb and postgres: those on PATH, else the newest under
+// /usr/lib/postgresql (Debian), /usr/pgsql-* (Red Hat) and Homebrew's directories. A directory
+// counts only when both are there and postgres says its version. None: ErrNotInstalled.
+func Find() (string, error) {
+	bin, err := find(context.Background(), searchDirs(), 0)
+	if err != nil {
+		return "", err
+	}
+	return bin.dir, nil
+}
+
+// binaries is an installed release.
+type binaries struct {
+	dir   string
+	major int
+}
+
+func (b binaries) path(name string) string { return filepath.Join(b.dir, name) }
+
+// find returns the first usable release of dirs, of the given major version unless that is 0.
+func find(ctx context.Context, dirs []string, major int) (binaries, error) {
+	var seen []string
+	for _, dir := range dirs {
+		bin, err := inspect(ctx, dir)
+		if err != nil {
+			continue
+		}
+		if bin.major == major || (major == 0 && bin.major >= oldestMajor) {
+			return bin, nil
+		}
+		seen = append(seen, fmt.Sprintf("%d in %s", bin.major, bin.dir))
+	}
+	switch {
+	case len(seen) == 0:
+		return binaries{}, ErrNotInstalled
+	case major == 0:
+		return binaries{}, fmt.Errorf("PostgreSQL %d or newer is needed, found only %s", oldestMajor, strings.Join(seen, ", "))
+	default:
+		return binaries{}, &wrongMajorError{want: major, found: strings.Join(seen, ", ")}
+	}
+}
+
+// wrongMajorError says that PostgreSQL is installed, but not the release that made the cluster.
+type wrongMajorError struct {
+	want  int
+	found string
+}
+
+func (e *wrongMajorError) Error() string {
+	return fmt.Sprintf("PostgreSQL %d is needed, found only %s", e.want, e.found)
+}
+
+// searchDirs lists where PostgreSQL may be, best first, without duplicates.
+func searchDirs() []string {
+	var dirs []string
+	add := func(dir string) {
+		// A package manager may link single programs into a common directory; the server's
+		// libraries are beside the real ones.
+		if resolved, err := filepath.EvalSymlinks(dir); err == nil && !slices.Contains(dirs, resolved) {
+			dirs = append(dirs, resolved)
+		}
+	}
+	for _, program := range []string{"initdb", "postgres", "pg_config"} {
+		path, err := exec.LookPath(program)
+		if err != nil {
+			continue
+		}
+		if resolved, err := filepath.EvalSymlinks(path); err == nil {
+			add(filepath.Dir(resolved))
+		}
+		add(filepath.Dir(path))
+	}
+	if dir, err := pgConfigBinDir(); err == nil {
+		add(dir)
+	}
+	for _, pattern := range []string{
+		"/usr/lib/postgresql/*/bin",
+		"/usr/pgsql-*/bin",
+		"/opt/homebrew/opt/postgresql@*/bin",
+		"/opt/homebrew/opt/postgresql/bin",
+		"/usr/local/opt/postgresql@*/bin",
+		"/usr/local/opt/postgresql/bin",
+		"/home/linuxbrew/.linuxbrew/opt/postgresql@*/bin",
+		"/usr/local/pgsql/bin",
+	} {
+		matches, err := filepath.Glob(pattern)
+		if err != nil {
+			continue // only a malformed pattern, and these are not
+		}
+		slices.SortFunc(matches, func(a, b string) int { return pathMajor(b) - pathMajor(a) })
+		for _, dir := range matches {
+			add(dir)
+		}
+	}
+	return dirs
+}
+
+func pgConfigBinDir() (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), versionTimeout)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "pg_config", "--bindir").Output()
+	if err != nil {
+		return "", fmt.Errorf("run pg_config --bindir: %w", err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// pathMajor reads the release out of a directory's name, "/usr/lib/postgresql/17/bin" → 17; 0 when
+// there is none.
+func pathMajor(dir string) int {
+	name := filepath.Base(filepath.Dir(dir))
+	digits := name[strings.LastIndexAny(name, "@-")+1:]
+	major, err := strconv.Atoi(digits)
+	if err != nil {
+		return 0
+	}
+	return major
+}
+
+// inspect tells what release dir holds, or why it holds none that can be used.
+func inspect(ctx context.Context, dir string) (binaries, error) {
+	bin := binaries{dir: dir}
+	for _, name := range []string{"initdb", "postgres"} {
+		info, err := os.Stat(bin.path(name))
+		if err != nil {
+			return bin, fmt.Errorf("look for %s: %w", name, err)
+		}
+		if !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0 {
+			return bin, fmt.Errorf("%s is not a program", bin.path(name))
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, versionTimeout)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, bin.path("postgres"), "--version").Output() //nolint:gosec // a path this package put together
+	if err != nil {
+		return bin, fmt.Errorf("run %s --version: %w", bin.path("postgres"), err)
+	}
+	bin.major, err = parseVersion(string(out))
+	return bin, err
+}
+
+// parseVersion reads the major version out of what `postgres --version` prints:
+// "postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)", "postgres (PostgreSQL) 19beta1".
+func parseVersion(s string) (int, error) {
+	m := regexp.MustCompile(`^postgres \(PostgreSQL\) (\d{1,4})(?:\D|$)`).FindStringSubmatch(s)
+	if m == nil {
+		return 0, fmt.Errorf("parse PostgreSQL version %q: not understood", s)
+	}
+	major, err := strconv.Atoi(m[1])
+	if err != nil {
+		return 0, fmt.Errorf("parse PostgreSQL version %q: %w", s, err)
+	}
+	return major, nil
+}

@@ -1,0 +1,170 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// committer is a group commit: many callers hand in an item each, one flush
+// writes all that wait in one transaction, and every caller returns when that
+// has been committed. A flush begins when the previous one has finished; there
+// are no timers, so a caller that is alone waits for nobody.
+type committer[T any] struct {
+	name  string
+	max   int
+	flush func(ctx context.Context, items []T) error
+
+	queue   chan *waiting[T]
+	stopped chan struct{} // closed by stop: no new items
+	idle    sync.WaitGroup
+	once    sync.Once
+}
+
+type waiting[T any] struct {
+	item T
+	done chan error // buffered: a caller that left does not hold up the flush
+}
+
+const (
+	flushTimeout   = 15 * time.Second // one flush with its repetitions
+	conflictRounds = 5                // repetitions after a deadlock or serialisation failure
+)
+
+// newCommitter starts lanes flushes side by side. max is the number of items in
+// one flush. flush fills in the items' results; it is repeated after a deadlock
+// and called with halves after an error that one bad item may have caused, so it
+// must not keep anything of an attempt that failed.
+func newCommitter[T any](name string, limit, lanes int, flush func(context.Context, []T) error) *committer[T] {
+	c := &committer[T]{
+		name:    name,
+		max:     limit,
+		flush:   flush,
+		queue:   make(chan *waiting[T], 4*limit),
+		stopped: make(chan struct{}),
+	}
+	for range lanes {
+		c.idle.Go(c.run)
+	}
+	return c
+}
+
+// do hands in an item and returns when it has been committed or refused. When ctx
+// ends first, the item may still be committed: its result must not be read.
+func (c *committer[T]) do(ctx context.Context, item T) error {
+	w := &waiting[T]{item: item, done: make(chan error, 1)}
+	select {
+	case <-c.stopped:
+		return errClosed()
+	default:
+	}
+	select {
+	case c.queue <- w:
+	case <-c.stopped:
+		return errClosed()
+	case <-ctx.Done():
+		return translate(c.name, ctx.Err())
+	}
+	select {
+	case err := <-w.done:
+		return err
+	case <-ctx.Done():
+		return translate(c.name, ctx.Err())
+	}
+}
+
+// stop lets what was handed in be committed and ends the lanes.
+func (c *committer[T]) stop() {
+	c.once.Do(func() { close(c.stopped) })
+	c.idle.Wait()
+	for { // handed in between the last look of the lanes and now
+		select {
+		case w := <-c.queue:
+			w.done <- errClosed()
+		default:
+			return
+		}
+	}
+}
+
+func errClosed() error {
+	return &webhook.Error{Code: webhook.CodeUnavailable, Message: "Everpost is stopping", RetryAfter: time.Second}
+}
+
+func (c *committer[T]) run() {
+	batch := make([]*waiting[T], 0, c.max)
+	for {
+		batch = batch[:0]
+		select {
+		case w := <-c.queue:
+			batch = append(batch, w)
+		case <-c.stopped:
+			select { // what was handed in before the stop is still written
+			case w := <-c.queue:
+				batch = append(batch, w)
+			default:
+				return
+			}
+		}
+	fill:
+		for len(batch) < c.max {
+			select {
+			case w := <-c.queue:
+				batch = append(batch, w)
+			default:
+				break fill
+			}
+		}
+		c.commit(batch)
+		clear(batch)
+	}
+}
+
+// commit writes a batch and tells its callers.
+func (c *committer[T]) commit(batch []*waiting[T]) {
+	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
+	defer cancel()
+	c.commitPart(ctx, batch)
+}
+
+func (c *committer[T]) commitPart(ctx context.Context, part []*waiting[T]) {
+	items := make([]T, len(part))
+	for i, w := range part {
+		items[i] = w.item
+	}
+	err := c.flush(ctx, items)
+	for round := 1; round < conflictRounds && isConflict(err); round++ {
+		err = c.flush(ctx, items)
+	}
+	if isBadData(err) && len(part) > 1 {
+		// One item cannot be stored: halve until it stands alone, so that it harms no other.
+		c.commitPart(ctx, part[:len(part)/2])
+		c.commitPart(ctx, part[len(part)/2:])
+		return
+	}
+	if err != nil {
+		err = translate(c.name, err)
+	}
+	for _, w := range part {
+		w.done <- err
+	}
+}
+
+// isConflict reports a deadlock (40P01) or a serialisation failure (40001): the
+// same statement may succeed when it is repeated.
+func isConflict(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && (pg.Code == "40P01" || pg.Code == "40001")
+}
+
+// isBadData reports class 22 (data exception) or 23 (integrity violation): an
+// error of the values, not of the database.
+func isBadData(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && len(pg.Code) == 5 && (pg.Code[:2] == "22" || pg.Code[:2] == "23")
+}

@@ -1,0 +1,363 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// endpointColumns and endpointRow.targets go together.
+const endpointColumns = `
+	e.id, e.tenant_id, e.url, e.event_types, e.description, e.state, e.state_reason,
+	e.timeout_ns, e.max_in_flight, e.rate_limit, e.retry_policy, e.circuit_breaker, e.auto_disable, e.auto_replay,
+	e.signature, e.metadata, e.headers_kek_id, e.headers_wrapped_key, e.headers_nonce, e.headers_ciphertext,
+	e.version, e.created_at, e.updated_at`
+
+// CreateEndpoint stores an endpoint with its first secret. An ID that is zero is
+// made; the version and the times are the store's. CodeNotFound: no such tenant.
+//
+// When it returns, every event that is accepted from then on is matched against it.
+func (s *Store) CreateEndpoint(ctx context.Context, by webhook.Actor, e webhook.Endpoint, secret string) (webhook.Endpoint, error) {
+	if e.ID.IsZero() {
+		e.ID = webhook.NewEndpointID()
+	}
+	e.Version = 1
+	err := s.changeEndpoint(ctx, "create", e.TenantID, e.ID, func(ctx context.Context, tx pgx.Tx) error {
+		headers, err := s.sealHeaders(&e)
+		if err != nil {
+			return err
+		}
+		err = tx.QueryRow(ctx, `
+			insert into endpoints (id, tenant_id, url, event_types, description, state, state_reason,
+				timeout_ns, max_in_flight, rate_limit, retry_policy, circuit_breaker, auto_disable, auto_replay,
+				signature, metadata, headers_kek_id, headers_wrapped_key, headers_nonce, headers_ciphertext, version)
+			values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)
+			returning created_at, updated_at`, endpointValues(&e, headers)...).Scan(&e.CreatedAt, &e.UpdatedAt)
+		if err != nil {
+			return err //nolint:wrapcheck // translated by changeEndpoint
+		}
+		if err := s.insertSecret(ctx, tx, e.TenantID, e.ID, 1, secret); err != nil {
+			return err
+		}
+		return audit(ctx, tx, by, e.TenantID, actionEndpointCreate, e.ID.String(), nil)
+	})
+	if webhook.CodeOf(err) == webhook.CodeNotFound {
+		return webhook.Endpoint{}, webhook.NotFound("tenant")
+	}
+	if err != nil {
+		return webhook.Endpoint{}, err
+	}
+	e.CreatedAt, e.UpdatedAt = e.CreatedAt.UTC(), e.UpdatedAt.UTC()
+	return e, nil
+}
+
+// Endpoint reads one endpoint; CodeNotFound when the tenant has none of this id.
+func (s *Store) Endpoint(ctx context.Context, tenantID string, id webhook.EndpointID) (webhook.Endpoint, error) {
+	var e webhook.Endpoint
+	err := s.withConn(ctx, "read endpoint "+id.String(), func(ctx context.Context, conn *pgxpool.Conn) error {
+		rows, err := conn.Query(ctx, `
+			select `+endpointColumns+` from endpoints e where id = $1 and tenant_id = $2 and deleted_at is null`, [16]byte(id), tenantID)
+		if err != nil {
+			return err //nolint:wrapcheck // translated by withConn
+		}
+		e, err = s.collectEndpoint(rows)
+		return err
+	})
+	return e, err
+}
+
+// ListEndpoints lists the endpoints of a tenant, newest first.
+func (s *Store) ListEndpoints(ctx context.Context, tenantID string, p webhook.Page) ([]webhook.Endpoint, error) {
+	var list []webhook.Endpoint
+	err := s.withConn(ctx, "list endpoints of "+tenantID, func(ctx context.Context, conn *pgxpool.Conn) error {
+		rows, err := conn.Query(ctx, `
+			select `+endpointColumns+` from endpoints e
+			where tenant_id = $1 and deleted_at is null and `+pageCondition+`
+			order by id desc limit $3`, tenantID, p.After, p.Limit)
+		if err != nil {
+			return err //nolint:wrapcheck // translated by withConn
+		}
+		list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (webhook.Endpoint, error) {
+			return s.scanEndpoint(row)
+		})
+		return err //nolint:wrapcheck // translated by withConn
+	})
+	return list, err
+}
+
+// UpdateEndpoint reads the endpoint under a lock, lets change edit it and writes it
+// back with its version raised. An error of change is returned as it is and undoes
+// everything; a change that changes nothing writes nothing. change must be quick:
+// the tenant's other endpoint changes wait for it. What it does to the ids, the
+// version and the times is ignored.
+func (s *Store) UpdateEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID,
+	change func(*webhook.Endpoint) error,
+) (webhook.Endpoint, error) {
+	var (
+		e         webhook.Endpoint
+		changeErr error
+	)
+	err := s.changeEndpoint(ctx, "update", tenantID, id, func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, `
+			select `+endpointColumns+` from endpoints e
+			where id = $1 and tenant_id = $2 and deleted_at is null for no key update`, [16]byte(id), tenantID)
+		if err != nil {
+			return err //nolint:wrapcheck // translated by changeEndpoint
+		}
+		before, err := s.collectEndpoint(rows)
+		if err != nil {
+			return err
+		}
+		e = cloneEndpoint(&before)
+		if changeErr = change(&e); changeErr != nil {
+			return changeErr
+		}
+		e.ID, e.TenantID, e.Version, e.CreatedAt, e.UpdatedAt = before.ID, before.TenantID, before.Version, before.CreatedAt, before.UpdatedAt
+		changed := changedFields(&before, &e)
+		if len(changed) == 0 {
+			return errUnchanged
+		}
+		e.Version++
+		if err := s.writeEndpoint(ctx, tx, &e); err != nil {
+			return err
+		}
+		return audit(ctx, tx, by, tenantID, actionEndpointUpdate, id.String(), jsonBytes(map[string][]string{"changed": changed}))
+	})
+	if changeErr != nil {
+		return webhook.Endpoint{}, changeErr
+	}
+	if err != nil {
+		return webhook.Endpoint{}, err
+	}
+	return e, nil
+}
+
+func (s *Store) writeEndpoint(ctx context.Context, tx pgx.Tx, e *webhook.Endpoint) error {
+	headers, err := s.sealHeaders(e)
+	if err != nil {
+		return err
+	}
+	err = tx.QueryRow(ctx, `
+		update endpoints set url = $3, event_types = $4, description = $5, state = $6, state_reason = $7,
+			timeout_ns = $8, max_in_flight = $9, rate_limit = $10, retry_policy = $11, circuit_breaker = $12, auto_disable = $13,
+			auto_replay = $14, signature = $15, metadata = $16, headers_kek_id = $17, headers_wrapped_key = $18,
+			headers_nonce = $19, headers_ciphertext = $20, version = $21, updated_at = now()
+		where id = $1 and tenant_id = $2 returning updated_at`, endpointValues(e, headers)...).Scan(&e.UpdatedAt)
+	e.UpdatedAt = e.UpdatedAt.UTC()
+	return err //nolint:wrapcheck // translated by changeEndpoint
+}
+
+// DeleteEndpoint ends the endpoint: its open deliveries are asked to be cancelled
+// and its secrets and headers are destroyed. The row stays, for the deliveries that
+// name it.
+func (s *Store) DeleteEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID) error {
+	return s.changeEndpoint(ctx, "delete", tenantID, id, func(ctx context.Context, tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, `
+			update endpoints set deleted_at = now(), updated_at = now(), version = version + 1,
+				headers_kek_id = null, headers_wrapped_key = null, headers_nonce = null, headers_ciphertext = null
+			where id = $1 and tenant_id = $2 and deleted_at is null`, [16]byte(id), tenantID)
+		if err != nil {
+			return err //nolint:wrapcheck // translated by changeEndpoint
+		}
+		if tag.RowsAffected() == 0 {
+			return webhook.NotFound("endpoint")
+		}
+		if _, err := tx.Exec(ctx, `delete from endpoint_secrets where endpoint_id = $1`, [16]byte(id)); err != nil {
+			return err //nolint:wrapcheck // translated by changeEndpoint
+		}
+		if err := cancelOpenDeliveries(ctx, tx, tenantID, id); err != nil {
+			return err
+		}
+		return audit(ctx, tx, by, tenantID, actionEndpointDelete, id.String(), nil)
+	})
+}
+
+// EndpointsOf reads every endpoint of a tenant that is not deleted, whatever its
+// state, in the order of their ids and without their headers, and the version of
+// that set: both of one moment. CodeNotFound: no such tenant.
+func (s *Store) EndpointsOf(ctx context.Context, tenantID string) (endpoints []webhook.Endpoint, version int64, err error) {
+	err = s.withConn(ctx, "read endpoints of "+tenantID, func(ctx context.Context, conn *pgxpool.Conn) error {
+		return pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+			err := tx.QueryRow(ctx, `select endpoints_version from tenants where id = $1`, tenantID).Scan(&version)
+			if isNoRows(err) {
+				return webhook.NotFound("tenant")
+			}
+			if err != nil {
+				return err //nolint:wrapcheck // translated by withConn
+			}
+			rows, err := tx.Query(ctx, `select `+endpointColumns+` from endpoints e where tenant_id = $1 and deleted_at is null order by id`, tenantID)
+			if err != nil {
+				return err //nolint:wrapcheck // translated by withConn
+			}
+			endpoints, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (webhook.Endpoint, error) {
+				var r endpointRow
+				if err := row.Scan(r.targets()...); err != nil {
+					return webhook.Endpoint{}, fmt.Errorf("read row of endpoints: %w", err)
+				}
+				return r.endpoint(), nil
+			})
+			return err //nolint:wrapcheck // translated by withConn
+		})
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	return endpoints, version, nil
+}
+
+// errUnchanged undoes the transaction of a change that changes nothing.
+var errUnchanged = errors.New("nothing changed")
+
+// changeEndpoint runs one change of an endpoint: in one transaction with a new
+// version of the tenant's endpoints and the notification of every process. The
+// tenant's row is locked first, always, so that two changes cannot deadlock and
+// none slips past DeleteTenant.
+func (s *Store) changeEndpoint(ctx context.Context, verb, tenantID string, id webhook.EndpointID,
+	fn func(ctx context.Context, tx pgx.Tx) error,
+) error {
+	c := change{Kind: changeEndpoint, ID: id.String(), Tenant: tenantID}
+	defer s.changedHere(c)
+	unchanged := false
+	err := s.inTx(ctx, verb+" endpoint "+id.String(), func(ctx context.Context, tx pgx.Tx) error {
+		err := tx.QueryRow(ctx, `
+			update tenants set endpoints_version = endpoints_version + 1 where id = $1
+			returning endpoints_version`, tenantID).Scan(&c.Version)
+		if isNoRows(err) {
+			return webhook.NotFound("endpoint")
+		}
+		if err != nil {
+			return err //nolint:wrapcheck // translated by inTx
+		}
+		if err := fn(ctx, tx); err != nil {
+			unchanged = err == errUnchanged //nolint:errorlint // never wrapped
+			return err
+		}
+		return notify(ctx, tx, c)
+	})
+	if unchanged {
+		return nil
+	}
+	return err
+}
+
+func endpointValues(e *webhook.Endpoint, headers sealedColumns) []any {
+	return []any{
+		[16]byte(e.ID), e.TenantID, e.URL, nonNilSlice(e.EventTypes), e.Description, int16(e.State), e.StateReason,
+		int64(e.Timeout), e.MaxInFlight, e.RateLimit, e.RetryPolicy, breakerRow(e.CircuitBreaker), disableRow(e.AutoDisable), e.AutoReplay,
+		e.Signature, nonNilMap(e.Metadata), headers.kekID, headers.wrappedKey, headers.nonce, headers.ciphertext, e.Version,
+	}
+}
+
+// breakerRow and disableRow are the jsonb columns: fields may be added, a name
+// never changes its meaning.
+type breakerRow struct {
+	Enabled      bool          `json:"enabled"`
+	Window       time.Duration `json:"window_ns"`
+	MinRequests  int           `json:"min_requests"`
+	FailureRatio float64       `json:"failure_ratio"`
+	Cooldown     time.Duration `json:"cooldown_ns"`
+}
+
+type disableRow struct {
+	Enabled         bool `json:"enabled"`
+	Exhausted24h    int  `json:"exhausted_24h"`
+	PermanentStreak int  `json:"permanent_streak"`
+}
+
+// endpointRow is a row of endpoints while it is being read.
+type endpointRow struct {
+	e       webhook.Endpoint
+	state   int16
+	timeout int64
+	breaker breakerRow
+	disable disableRow
+	headers sealedColumns
+}
+
+func (r *endpointRow) targets() []any {
+	e := &r.e
+	return []any{
+		(*[16]byte)(&e.ID), &e.TenantID, &e.URL, &e.EventTypes, &e.Description, &r.state, &e.StateReason,
+		&r.timeout, &e.MaxInFlight, &e.RateLimit, &e.RetryPolicy, &r.breaker, &r.disable, &e.AutoReplay,
+		&e.Signature, &e.Metadata, &r.headers.kekID, &r.headers.wrappedKey, &r.headers.nonce, &r.headers.ciphertext,
+		&e.Version, &e.CreatedAt, &e.UpdatedAt,
+	}
+}
+
+// endpoint is what was read, without the headers: those are still sealed.
+func (r *endpointRow) endpoint() webhook.Endpoint {
+	e := r.e
+	e.State = webhook.EndpointState(r.state) //nolint:gosec // written by us from an EndpointState
+	e.Timeout = time.Duration(r.timeout)
+	e.CircuitBreaker, e.AutoDisable = webhook.CircuitBreaker(r.breaker), webhook.AutoDisable(r.disable)
+	e.CreatedAt, e.UpdatedAt = e.CreatedAt.UTC(), e.UpdatedAt.UTC()
+	return e
+}
+
+func (s *Store) collectEndpoint(rows pgx.Rows) (webhook.Endpoint, error) {
+	e, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (webhook.Endpoint, error) { return s.scanEndpoint(row) })
+	if isNoRows(err) {
+		return e, webhook.NotFound("endpoint")
+	}
+	return e, err //nolint:wrapcheck // translated by the caller
+}
+
+// scanEndpoint reads endpointColumns, opens the headers, and reads whatever follows
+// into further.
+func (s *Store) scanEndpoint(row pgx.CollectableRow, further ...any) (webhook.Endpoint, error) {
+	var r endpointRow
+	if err := row.Scan(append(r.targets(), further...)...); err != nil {
+		return webhook.Endpoint{}, fmt.Errorf("read row of endpoints: %w", err)
+	}
+	e := r.endpoint()
+	if err := s.openHeaders(&e, r.headers); err != nil {
+		return webhook.Endpoint{}, err
+	}
+	return e, nil
+}
+
+func cloneEndpoint(e *webhook.Endpoint) webhook.Endpoint {
+	c := *e
+	c.EventTypes = slices.Clone(e.EventTypes)
+	c.Headers, c.Metadata = maps.Clone(e.Headers), maps.Clone(e.Metadata)
+	c.RetryPolicy.Schedule = slices.Clone(e.RetryPolicy.Schedule)
+	c.RetryPolicy.RetryStatuses = slices.Clone(e.RetryPolicy.RetryStatuses)
+	c.RetryPolicy.PermanentStatuses = slices.Clone(e.RetryPolicy.PermanentStatuses)
+	return c
+}
+
+// changedFields names what differs, for the audit log: names, never values. It goes
+// over the fields by reflection, so that a new one cannot be forgotten here and its
+// change be taken for none.
+func changedFields(before, after *webhook.Endpoint) []string {
+	var names []string
+	b, a := reflect.ValueOf(before).Elem(), reflect.ValueOf(after).Elem()
+	for i := range b.NumField() {
+		if empty(b.Field(i)) && empty(a.Field(i)) || reflect.DeepEqual(b.Field(i).Interface(), a.Field(i).Interface()) {
+			continue
+		}
+		names = append(names, b.Type().Field(i).Name)
+	}
+	return names
+}
+
+// empty reports a map or list without entries: nil and {} are stored alike.
+func empty(v reflect.Value) bool {
+	return (v.Kind() == reflect.Map || v.Kind() == reflect.Slice) && v.Len() == 0
+}
+
+func nonNilSlice(list []string) []string {
+	if list == nil {
+		return []string{}
+	}
+	return list
+}

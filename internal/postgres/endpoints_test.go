@@ -1,0 +1,268 @@
+package postgres
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/everpost/everpost/internal/retry"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+const (
+	canarySecret = "whsec_CanarySecretCanarySecretCanary"
+	canaryHeader = "CanaryHeaderValue"
+)
+
+// testEndpoint has a value of its own in every field that is stored.
+func testEndpoint(tenantID string) webhook.Endpoint {
+	policy, _ := retry.Lookup("steps-36h")
+	policy.RetryStatuses = []int{418}
+	return webhook.Endpoint{
+		ID: webhook.NewEndpointID(), TenantID: tenantID, URL: "https://receiver.example/hook?token=CanaryURLToken",
+		EventTypes: []string{"order.*", "invoice.paid"}, Description: "to the shop", State: webhook.EndpointPaused, StateReason: "by hand",
+		Headers: map[string]string{"X-Api-Key": canaryHeader}, Timeout: 7*time.Second + 3*time.Nanosecond, MaxInFlight: 17, RateLimit: 2.5,
+		RetryPolicy:    policy,
+		CircuitBreaker: webhook.CircuitBreaker{Enabled: true, Window: 90 * time.Second, MinRequests: 3, FailureRatio: 0.75, Cooldown: time.Minute},
+		AutoDisable:    webhook.AutoDisable{Enabled: true, Exhausted24h: 4, PermanentStreak: 5},
+		AutoReplay:     true, Signature: webhook.SignatureV1, Metadata: map[string]string{"team": "shop"},
+	}
+}
+
+func createEndpoint(t *testing.T, s *Store, tenantID string) webhook.Endpoint {
+	t.Helper()
+	e, err := s.CreateEndpoint(t.Context(), testActor(), testEndpoint(tenantID), canarySecret)
+	require.NoError(t, err)
+	return e
+}
+
+func version(t *testing.T, s *Store, tenantID string) int64 {
+	t.Helper()
+	return query[int64](t, s, `select endpoints_version from tenants where id = $1`, tenantID)[0]
+}
+
+func TestAnEndpointIsReadAsItWasWritten(t *testing.T) {
+	t.Parallel()
+	s, _ := setupStore(t)
+	in := testEndpoint("acme")
+	created, err := s.CreateEndpoint(t.Context(), testActor(), in, canarySecret)
+	require.NoError(t, err)
+	require.WithinDuration(t, time.Now(), created.CreatedAt, time.Minute)
+	in.Version, in.CreatedAt, in.UpdatedAt = 1, created.CreatedAt, created.UpdatedAt
+	require.Equal(t, in, created)
+
+	read, err := s.Endpoint(t.Context(), "acme", in.ID)
+	require.NoError(t, err)
+	require.Equal(t, in, read)
+	list, err := s.ListEndpoints(t.Context(), "acme", webhook.Page{Limit: 10})
+	require.NoError(t, err)
+	require.Equal(t, []webhook.Endpoint{in}, list)
+	target, err := s.Target(t.Context(), in.ID)
+	require.NoError(t, err)
+	require.Equal(t, webhook.Target{Endpoint: in, Secrets: []string{canarySecret}}, target)
+
+	of, at, err := s.EndpointsOf(t.Context(), "acme")
+	require.NoError(t, err)
+	in.Headers = nil
+	require.Equal(t, []webhook.Endpoint{in}, of)
+	require.Equal(t, version(t, s, "acme"), at)
+	require.EqualValues(t, 1, at)
+}
+
+func TestAnEndpointOfZeroValuesIsReadBackToo(t *testing.T) {
+	t.Parallel()
+	s, _ := setupStore(t)
+	created, err := s.CreateEndpoint(t.Context(), testActor(), webhook.Endpoint{TenantID: "acme", URL: "https://a.example", RetryPolicy: retry.Default()}, "whsec_x")
+	require.NoError(t, err)
+	require.False(t, created.ID.IsZero())
+	read, err := s.Endpoint(t.Context(), "acme", created.ID)
+	require.NoError(t, err)
+	require.Empty(t, read.EventTypes)
+	require.Empty(t, read.Headers)
+	require.Empty(t, read.Metadata)
+	created.EventTypes, created.Metadata = read.EventTypes, read.Metadata
+	require.Equal(t, created, read)
+}
+
+func TestEndpointsOfOthersAreNotThere(t *testing.T) {
+	t.Parallel()
+	s, _ := setupStore(t)
+	_, _, err := s.PutTenant(t.Context(), testActor(), webhook.Tenant{ID: "beta"})
+	require.NoError(t, err)
+	e := createEndpoint(t, s, "acme")
+
+	nothing := func(*webhook.Endpoint) error { return errors.New("must not be called") }
+	var words []string
+	for _, who := range []struct {
+		tenant string
+		id     webhook.EndpointID
+	}{{"beta", e.ID}, {"acme", webhook.NewEndpointID()}, {"nobody", e.ID}} {
+		_, readErr := s.Endpoint(t.Context(), who.tenant, who.id)
+		_, updateErr := s.UpdateEndpoint(t.Context(), testActor(), who.tenant, who.id, nothing)
+		_, secretErr := s.EndpointSecret(t.Context(), testActor(), who.tenant, who.id)
+		for _, err := range []error{readErr, updateErr, secretErr, s.DeleteEndpoint(t.Context(), testActor(), who.tenant, who.id)} {
+			requireCode(t, webhook.CodeNotFound, err)
+			domain, _ := errors.AsType[*webhook.Error](err)
+			words = append(words, domain.Message)
+		}
+	}
+	for _, message := range words {
+		require.Equal(t, "no such endpoint", message)
+	}
+	require.EqualValues(t, 1, version(t, s, "acme"), "what failed is undone")
+	require.EqualValues(t, 0, version(t, s, "beta"))
+	list, err := s.ListEndpoints(t.Context(), "beta", webhook.Page{Limit: 10})
+	require.NoError(t, err)
+	require.Empty(t, list)
+
+	_, err = s.CreateEndpoint(t.Context(), testActor(), testEndpoint("nobody"), "whsec_x")
+	requireCode(t, webhook.CodeNotFound, err)
+	_, _, err = s.EndpointsOf(t.Context(), "nobody")
+	requireCode(t, webhook.CodeNotFound, err)
+	_, err = s.CreateEndpoint(t.Context(), testActor(), e, "whsec_x")
+	requireCode(t, webhook.CodeConflict, err)
+}
+
+func TestUpdateEndpoint(t *testing.T) {
+	t.Parallel()
+	s, _ := setupStore(t)
+	e := createEndpoint(t, s, "acme")
+
+	got, err := s.UpdateEndpoint(t.Context(), testActor(), "acme", e.ID, func(c *webhook.Endpoint) error {
+		require.Equal(t, e, *c)
+		c.State, c.StateReason = webhook.EndpointActive, ""
+		c.Headers = map[string]string{}
+		c.Metadata["team"] = "billing"
+		c.ID, c.TenantID, c.Version, c.CreatedAt = webhook.EndpointID{}, "beta", 99, time.Time{} // not its to change
+		return nil
+	})
+	require.NoError(t, err)
+	want := e
+	want.State, want.StateReason, want.Headers, want.Metadata = webhook.EndpointActive, "", map[string]string{}, map[string]string{"team": "billing"}
+	want.Version, want.UpdatedAt = 2, got.UpdatedAt
+	require.Equal(t, want, got)
+	require.True(t, got.UpdatedAt.After(e.UpdatedAt))
+	require.EqualValues(t, 2, version(t, s, "acme"))
+	read, err := s.Endpoint(t.Context(), "acme", e.ID)
+	require.NoError(t, err)
+	want.Headers = nil
+	require.Equal(t, want, read)
+	require.Equal(t, []string{`["State", "StateReason", "Headers", "Metadata"]`},
+		query[string](t, s, `select (detail -> 'changed')::text from audit_log where action = 'endpoint.update'`))
+
+	mine := errors.New("not like this")
+	_, err = s.UpdateEndpoint(t.Context(), testActor(), "acme", e.ID, func(c *webhook.Endpoint) error {
+		c.URL = "https://elsewhere.example"
+		return mine
+	})
+	require.Same(t, mine, err)
+
+	same, err := s.UpdateEndpoint(t.Context(), testActor(), "acme", e.ID, func(c *webhook.Endpoint) error {
+		c.Headers = map[string]string{} // nil before: the same
+		return nil
+	})
+	require.NoError(t, err)
+	require.EqualValues(t, 2, same.Version)
+	require.EqualValues(t, 2, version(t, s, "acme"), "neither a refusal nor a change that is none counts")
+	require.Equal(t, []string{"endpoint.create", "endpoint.update"}, actions(t, s, e.ID.String()))
+}
+
+func TestConcurrentUpdatesLoseNothing(t *testing.T) {
+	t.Parallel()
+	s, address := setupStore(t)
+	stores := []*Store{s, openStore(t, address)}
+	first, second := createEndpoint(t, s, "acme"), createEndpoint(t, s, "acme")
+	const each = 10
+	var group errgroup.Group
+	for _, store := range stores {
+		for _, e := range []webhook.Endpoint{first, second} {
+			group.Go(func() error {
+				for range each {
+					_, err := store.UpdateEndpoint(t.Context(), testActor(), "acme", e.ID, func(e *webhook.Endpoint) error { e.MaxInFlight++; return nil })
+					if err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		}
+	}
+	require.NoError(t, group.Wait())
+	for _, e := range []webhook.Endpoint{first, second} {
+		got, err := s.Endpoint(t.Context(), "acme", e.ID)
+		require.NoError(t, err)
+		require.Equal(t, e.MaxInFlight+2*each, got.MaxInFlight)
+		require.EqualValues(t, 1+2*each, got.Version)
+	}
+	require.EqualValues(t, 2+4*each, version(t, s, "acme"))
+}
+
+func TestListEndpointsPagesNewestFirst(t *testing.T) {
+	t.Parallel()
+	s, _ := setupStore(t)
+	var all []webhook.Endpoint
+	for range 5 {
+		all = append([]webhook.Endpoint{createEndpoint(t, s, "acme")}, all...)
+	}
+	require.NoError(t, s.DeleteEndpoint(t.Context(), testActor(), "acme", all[1].ID))
+	page, err := s.ListEndpoints(t.Context(), "acme", webhook.Page{Limit: 2})
+	require.NoError(t, err)
+	require.Equal(t, []webhook.Endpoint{all[0], all[2]}, page)
+	page, err = s.ListEndpoints(t.Context(), "acme", webhook.Page{Limit: 9, After: page[1].ID})
+	require.NoError(t, err)
+	require.Equal(t, all[3:], page)
+}
+
+func TestADeletedEndpointIsGoneWithItsSecrets(t *testing.T) {
+	t.Parallel()
+	s, _ := setupStore(t)
+	e := createEndpoint(t, s, "acme")
+	open := webhook.NewEventID()
+	_, err := s.pool.Exec(t.Context(), `
+		insert into deliveries (id, event_id, endpoint_id, tenant_id, event_type, created_at, run, seq, state, give_up_at)
+		values ($1, $2, $3, 'acme', 'a', now(), 1, 1, 1, now())`,
+		[16]byte(webhook.DeliveryIDOf(open, e.ID)), [16]byte(open), [16]byte(e.ID))
+	require.NoError(t, err)
+
+	require.NoError(t, s.DeleteEndpoint(t.Context(), testActor(), "acme", e.ID))
+	requireCode(t, webhook.CodeNotFound, s.DeleteEndpoint(t.Context(), testActor(), "acme", e.ID))
+	_, err = s.Endpoint(t.Context(), "acme", e.ID)
+	requireCode(t, webhook.CodeNotFound, err)
+	_, err = s.Target(t.Context(), e.ID)
+	requireCode(t, webhook.CodeNotFound, err)
+	of, at, err := s.EndpointsOf(t.Context(), "acme")
+	require.NoError(t, err)
+	require.Empty(t, of)
+	require.EqualValues(t, 2, at)
+	require.Equal(t, []int64{0}, query[int64](t, s, `select count(*) from endpoint_secrets`))
+	require.Equal(t, []bool{true}, query[bool](t, s, `select headers_ciphertext is null from endpoints`))
+	require.Equal(t, []int16{int16(webhook.CommandCancel)}, query[int16](t, s, `select command from deliveries`), "its open delivery is to be cancelled")
+	require.Equal(t, []string{"endpoint.create", "endpoint.delete"}, actions(t, s, e.ID.String()))
+}
+
+func TestNoSecretLiesInTheDatabaseAsItIs(t *testing.T) {
+	t.Parallel()
+	s, _ := setupStore(t)
+	e := createEndpoint(t, s, "acme")
+	_, err := s.UpdateEndpoint(t.Context(), testActor(), "acme", e.ID, func(e *webhook.Endpoint) error {
+		e.Headers["X-Other"], e.URL = canaryHeader, e.URL+"2"
+		return nil
+	})
+	require.NoError(t, err)
+	_, err = s.EndpointSecret(t.Context(), testActor(), "acme", e.ID)
+	require.NoError(t, err)
+	for _, table := range []string{"endpoints", "endpoint_secrets", "audit_log"} {
+		// Bytes are shown escaped: what is readable in them stays readable.
+		rows := query[string](t, s, `select t::text from (select set_config('bytea_output', 'escape', true)) c, `+table+` t`)
+		require.NotEmpty(t, rows)
+		for _, row := range rows {
+			require.NotContains(t, row, canaryHeader, table)
+			require.NotContains(t, row, "CanarySecret", table)
+			require.False(t, table == "audit_log" && strings.Contains(row, "CanaryURLToken"), row)
+		}
+	}
+}

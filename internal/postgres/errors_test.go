@@ -1,0 +1,85 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/puddle/v2"
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+func TestTranslate(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, translate("do", nil))
+
+	state := func(code string) error {
+		return fmt.Errorf("deeper: %w", &pgconn.PgError{Code: code, Message: "words of the server"})
+	}
+	for name, c := range map[string]struct {
+		err  error
+		want webhook.Code
+	}{
+		"connection failure":   {state("08006"), webhook.CodeUnavailable},
+		"too many connections": {state("53300"), webhook.CodeUnavailable},
+		"disk full":            {state("53100"), webhook.CodeUnavailable},
+		"shutdown":             {state("57P01"), webhook.CodeUnavailable},
+		"crash":                {state("57P02"), webhook.CodeUnavailable},
+		"starting up":          {state("57P03"), webhook.CodeUnavailable},
+		"statement timeout":    {state("57014"), webhook.CodeUnavailable},
+		"lock timeout":         {state("55P03"), webhook.CodeUnavailable},
+		"standby":              {state("25006"), webhook.CodeUnavailable},
+		"deadlock":             {state("40P01"), webhook.CodeUnavailable},
+		"serialisation":        {state("40001"), webhook.CodeUnavailable},
+		"io":                   {state("58030"), webhook.CodeUnavailable},
+		"unique":               {state("23505"), webhook.CodeConflict},
+		"foreign key":          {state("23503"), webhook.CodeConflict},
+		"check":                {state("23514"), webhook.CodeInternal},
+		"bad encoding":         {state("22021"), webhook.CodeInvalid},
+		"syntax":               {state("42601"), webhook.CodeInternal},
+		"no state":             {state(""), webhook.CodeInternal},
+		"cut off":              {fmt.Errorf("read: %w", io.ErrUnexpectedEOF), webhook.CodeUnavailable},
+		"pool closed":          {puddle.ErrClosedPool, webhook.CodeUnavailable},
+		"conn closed":          {pgconn.ErrConnClosed, webhook.CodeUnavailable},
+		"deadline":             {context.DeadlineExceeded, webhook.CodeUnavailable},
+		"caller left":          {context.Canceled, webhook.CodeInternal},
+		"no rows":              {pgx.ErrNoRows, webhook.CodeInternal},
+		"domain":               {webhook.NotFound("thing"), webhook.CodeNotFound},
+	} {
+		got := translate("do a thing", c.err)
+		require.Equal(t, c.want.String(), webhook.CodeOf(got).String(), name)
+		require.ErrorIs(t, got, c.err, name)
+		require.ErrorContains(t, got, "do a thing", name)
+		if e, ok := errors.AsType[*webhook.Error](got); ok && c.want == webhook.CodeUnavailable {
+			require.Positive(t, e.RetryAfter, name)
+			require.NotContains(t, e.Message, "words of the server", name)
+		}
+	}
+}
+
+// What the real driver returns, for the errors that are easily brought about.
+func TestTranslateOfRealErrors(t *testing.T) {
+	t.Parallel()
+	s, address := setupStore(t)
+	for sql, want := range map[string]webhook.Code{
+		`select pg_sleep(10)`:                                         webhook.CodeUnavailable, // statement_timeout below
+		`insert into tenants (id, name) values ('acme', '')`:          webhook.CodeConflict,
+		`do $$ begin raise exception using errcode = '40P01'; end $$`: webhook.CodeUnavailable,
+		`select 1/0`: webhook.CodeInternal,
+	} {
+		quick := openStore(t, address+"&statement_timeout=50ms")
+		_, err := quick.pool.Exec(t.Context(), sql)
+		requireCode(t, want, translate("do", err))
+	}
+	_, _, err := s.PutTenant(t.Context(), testActor(), webhook.Tenant{ID: "nul", Name: "a\x00b"})
+	requireCode(t, webhook.CodeInvalid, err)
+
+	_, err = openStore(t, "postgres://nobody@127.0.0.1:1/none").Tenant(t.Context(), "acme")
+	requireCode(t, webhook.CodeUnavailable, err)
+}

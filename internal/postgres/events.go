@@ -1,0 +1,108 @@
+package postgres
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+const eventFields = `id, tenant_id, type, external_id, octet_length(payload), endpoint_ids, reason, created_at, deliver_at`
+
+func scanEvent(row pgx.CollectableRow) (webhook.Event, error) {
+	var (
+		e         webhook.Event
+		id        [16]byte
+		endpoints [][16]byte
+		deliver   *time.Time
+	)
+	err := row.Scan(&id, &e.TenantID, &e.Type, &e.ExternalID, &e.PayloadSize, &endpoints, &e.Reason, &e.CreatedAt, &deliver)
+	e.ID, e.CreatedAt, e.DeliverAt = id, e.CreatedAt.UTC(), orZero(deliver)
+	for _, endpoint := range endpoints {
+		e.EndpointIDs = append(e.EndpointIDs, endpoint)
+	}
+	return e, err //nolint:wrapcheck // callers translate
+}
+
+// Event reads an event and its deliveries, these in the order of the match.
+func (s *Store) Event(ctx context.Context, tenantID string, id webhook.EventID) (webhook.Event, []webhook.Delivery, error) {
+	e, err := s.event(ctx, tenantID, id)
+	if err != nil || len(e.EndpointIDs) == 0 {
+		return e, nil, err
+	}
+	ids := make([]webhook.DeliveryID, len(e.EndpointIDs))
+	place := make(map[webhook.DeliveryID]int, len(ids))
+	for i, endpoint := range e.EndpointIDs {
+		ids[i] = webhook.DeliveryIDOf(id, endpoint)
+		place[ids[i]] = i
+	}
+	found, err := s.deliveries(ctx, tenantID, ids)
+	if err != nil {
+		return webhook.Event{}, nil, err
+	}
+	sorted := make([]webhook.Delivery, 0, len(found))
+	byPlace := make(map[int]webhook.Delivery, len(found))
+	for _, d := range found {
+		byPlace[place[d.DeliveryID]] = d
+	}
+	for i := range ids {
+		if d, ok := byPlace[i]; ok {
+			sorted = append(sorted, d)
+		}
+	}
+	return e, sorted, nil
+}
+
+func (s *Store) event(ctx context.Context, tenantID string, id webhook.EventID) (webhook.Event, error) {
+	rows, err := s.pool.Query(ctx, `select `+eventFields+` from events where id = $1 and tenant_id = $2`, id, tenantID)
+	if err != nil {
+		return webhook.Event{}, translate("read an event", err)
+	}
+	e, err := pgx.CollectExactlyOneRow(rows, scanEvent)
+	if isNoRows(err) {
+		return webhook.Event{}, webhook.NotFound("event")
+	}
+	if err != nil {
+		return webhook.Event{}, translate("read an event", err)
+	}
+	return e, nil
+}
+
+// Payload is an event's payload, byte for byte as it was sent.
+func (s *Store) Payload(ctx context.Context, tenantID string, id webhook.EventID) ([]byte, error) {
+	var payload []byte
+	err := s.pool.QueryRow(ctx, `select payload from events where id = $1 and tenant_id = $2`, id, tenantID).Scan(&payload)
+	if isNoRows(err) {
+		return nil, webhook.NotFound("event")
+	}
+	if err != nil {
+		return nil, translate("read a payload", err)
+	}
+	return bytes.Clone(payload), nil
+}
+
+// ListEvents reads a page of a tenant's events, newest first.
+func (s *Store) ListEvents(ctx context.Context, tenantID string, f webhook.EventFilter, p webhook.Page) ([]webhook.Event, error) {
+	q := filterQuery{args: []any{tenantID}}
+	var b strings.Builder
+	if f.Type != "" {
+		b.WriteString(" and type = " + q.arg(f.Type))
+	}
+	if f.ExternalID != "" { // unique within the tenant: through the keys, which have the index
+		b.WriteString(" and id = (select event_id from idempotency_keys where tenant_id = $1 and kind = 1 and key = " + q.arg(f.ExternalID) + ")")
+	}
+	q.window(&b, "id", "created_at", f.Since, f.Until, p)
+	rows, err := s.pool.Query(ctx, `select `+eventFields+` from events where tenant_id = $1`+b.String()+` order by id desc limit `+q.arg(p.Limit), q.args...)
+	if err != nil {
+		return nil, translate("list events", err)
+	}
+	found, err := pgx.CollectRows(rows, scanEvent)
+	if err != nil {
+		return nil, translate("list events", err)
+	}
+	return found, nil
+}

@@ -1,0 +1,166 @@
+package postgres
+
+import (
+	"context"
+	"crypto/subtle"
+	"sync"
+	"time"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+const (
+	maxCachedKeys = 20_000
+
+	// Keys that do not exist are remembered apart from those that do, so that a flood
+	// of invented ids cannot push living keys out, and shortly: the operator may be
+	// about to create the key that a client is already trying.
+	maxMissingKeys  = 20_000
+	missingKeyFor   = time.Second
+	maxKeyLookUps   = 4 // side by side; invented ids must not take the pool
+	keyLookUpWait   = time.Second
+	maxPendingUsage = 20_000
+)
+
+// KeyCache keeps API keys in memory. Creation, revocation and deletion take effect
+// at once in the process that made them and within 2 s in the others.
+type KeyCache struct {
+	keys    *cache[webhook.KeyID, *webhook.Key] // a key that does not exist is an error of its fill
+	lookUps chan struct{}                       // one token for each look-up under way
+
+	mu      sync.Mutex
+	missing map[webhook.KeyID]time.Time // until when
+	written map[webhook.KeyID]time.Time // uses that were handed to takeUse within the last minute
+	used    map[webhook.KeyID]time.Time // uses to be written
+}
+
+func newKeyCache(s *Store) *KeyCache {
+	c := &KeyCache{
+		lookUps: make(chan struct{}, maxKeyLookUps),
+		missing: map[webhook.KeyID]time.Time{},
+		written: map[webhook.KeyID]time.Time{},
+		used:    map[webhook.KeyID]time.Time{},
+	}
+	c.keys = newCache(maxCachedKeys, s.timeToLive, func(ctx context.Context, id webhook.KeyID) (filled[*webhook.Key], error) {
+		k, err := c.lookUp(ctx, id, s.livingKey)
+		return filled[*webhook.Key]{value: k, weight: 1}, err
+	})
+	return c
+}
+
+// lookUp reads a key. It bounds how many are read side by side; who gets no turn in
+// time is told to come back.
+func (c *KeyCache) lookUp(ctx context.Context, id webhook.KeyID, read func(context.Context, webhook.KeyID) (*webhook.Key, error)) (*webhook.Key, error) {
+	timer := time.NewTimer(keyLookUpWait)
+	defer timer.Stop()
+	select {
+	case c.lookUps <- struct{}{}:
+		defer func() { <-c.lookUps }()
+	case <-ctx.Done():
+		return nil, translate("look up a key", ctx.Err())
+	case <-timer.C:
+		return nil, &webhook.Error{Code: webhook.CodeUnavailable, Message: "too many unknown keys are being tried", RetryAfter: time.Second}
+	}
+	k, err := read(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if k == nil {
+		return nil, errBadKey()
+	}
+	return k, nil
+}
+
+func (c *KeyCache) authenticate(ctx context.Context, id webhook.KeyID, sum [32]byte) (webhook.Key, error) {
+	now := time.Now()
+	k, living, err := c.find(ctx, id, now)
+	if err != nil {
+		return webhook.Key{}, err
+	}
+	// Compared also when there is no such key: a miss takes as long as a wrong secret.
+	matches := subtle.ConstantTimeCompare(k.SHA256[:], sum[:]) == 1
+	expired := !k.ExpiresAt.IsZero() && !now.Before(k.ExpiresAt)
+	if !living || !matches || expired {
+		return webhook.Key{}, errBadKey()
+	}
+	c.use(id, now)
+	return *k, nil
+}
+
+// find returns the key and true, or a key of nobody and false.
+func (c *KeyCache) find(ctx context.Context, id webhook.KeyID, now time.Time) (*webhook.Key, bool, error) {
+	if c.isMissing(id, now) {
+		return &webhook.Key{}, false, nil
+	}
+	k, err := c.keys.get(ctx, id)
+	if webhook.CodeOf(err) == webhook.CodeUnauthenticated {
+		c.remember(id, now)
+		return &webhook.Key{}, false, nil
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	return k, true, nil
+}
+
+func errBadKey() error {
+	return &webhook.Error{Code: webhook.CodeUnauthenticated, Message: "the key is not valid"}
+}
+
+func (c *KeyCache) isMissing(id webhook.KeyID, now time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	until, ok := c.missing[id]
+	return ok && now.Before(until)
+}
+
+func (c *KeyCache) remember(id webhook.KeyID, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.missing) >= maxMissingKeys {
+		clear(c.missing) // costs each of them one more look-up
+	}
+	c.missing[id] = now.Add(missingKeyFor)
+}
+
+// use notes that a key was used, once a minute for each.
+func (c *KeyCache) use(id webhook.KeyID, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now.Sub(c.written[id]) < keyUseStep || len(c.used) >= maxPendingUsage {
+		return
+	}
+	if len(c.written) >= maxCachedKeys {
+		clear(c.written) // the statement keeps to the minute as well
+	}
+	c.written[id], c.used[id] = now, now
+}
+
+// takeUse hands over what is to be written.
+func (c *KeyCache) takeUse() map[webhook.KeyID]time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	used := c.used
+	c.used = map[webhook.KeyID]time.Time{}
+	return used
+}
+
+func (c *KeyCache) forget(id webhook.KeyID) {
+	c.keys.forget(id)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.missing, id)
+}
+
+func (c *KeyCache) forgetTenant(tenantID string) {
+	c.keys.forgetIf(func(k *webhook.Key) bool { return k.TenantID == tenantID })
+}
+
+func (c *KeyCache) forgetAll() {
+	c.keys.forgetAll()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.missing)
+}
+
+func (c *KeyCache) close() { c.keys.close() }

@@ -1,0 +1,76 @@
+package postgres
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+func TestAFloodOfInventedKeysIsBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newKeyCache(&Store{})
+		defer c.close()
+		release := make(chan struct{})
+		var reading atomic.Int32
+		read := func(context.Context, webhook.KeyID) (*webhook.Key, error) {
+			reading.Add(1)
+			<-release
+			return nil, nil
+		}
+		answers := make(chan error, 100)
+		for range cap(answers) {
+			go func() { _, err := c.lookUp(t.Context(), webhook.NewKeyID(), read); answers <- err }()
+		}
+		synctest.Wait()
+		require.EqualValues(t, maxKeyLookUps, reading.Load(), "the others wait for their turn")
+		for range cap(answers) - maxKeyLookUps {
+			requireCode(t, webhook.CodeUnavailable, <-answers)
+		}
+		close(release)
+		for range maxKeyLookUps {
+			requireCode(t, webhook.CodeUnauthenticated, <-answers)
+		}
+		require.Empty(t, c.lookUps, "every turn was given back")
+	})
+}
+
+func TestAnInventedKeyIsLookedUpOnceASecondAndPushesNoneOut(t *testing.T) {
+	t.Parallel()
+	s, _ := setupStore(t)
+	k := testKey("acme")
+	require.NoError(t, s.CreateKey(t.Context(), testActor(), k))
+	_, err := s.Authenticate(t.Context(), k.ID, k.SHA256)
+	require.NoError(t, err)
+
+	invented := webhook.NewKeyID()
+	_, err = s.Authenticate(t.Context(), invented, k.SHA256)
+	requireCode(t, webhook.CodeUnauthenticated, err)
+	require.True(t, s.keyCache.isMissing(invented, time.Now()))
+	require.False(t, s.keyCache.isMissing(invented, time.Now().Add(missingKeyFor)))
+	require.Len(t, s.keyCache.keys.entries, 1)
+
+	for range 2 * maxMissingKeys {
+		s.keyCache.remember(webhook.NewKeyID(), time.Now())
+	}
+	require.LessOrEqual(t, len(s.keyCache.missing), maxMissingKeys)
+	require.Len(t, s.keyCache.keys.entries, 1)
+}
+
+func TestTheUseOfKeysIsBounded(t *testing.T) {
+	t.Parallel()
+	c := newKeyCache(&Store{})
+	defer c.close()
+	now := time.Now()
+	for range maxPendingUsage + maxCachedKeys {
+		c.use(webhook.NewKeyID(), now)
+	}
+	require.LessOrEqual(t, len(c.written), maxCachedKeys)
+	require.LessOrEqual(t, len(c.takeUse()), maxPendingUsage)
+}

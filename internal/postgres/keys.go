@@ -1,0 +1,147 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+const keyColumns = `id, coalesce(tenant_id, ''), scope, name, sha256, created_at, expires_at, last_used_at`
+
+// CreateKey stores a key of a tenant, or of an operator when TenantID is "". The
+// times are the caller's. CodeNotFound: no such tenant; CodeConflict: the id exists.
+func (s *Store) CreateKey(ctx context.Context, by webhook.Actor, k webhook.Key) error {
+	defer s.changedHere(change{Kind: changeKey, ID: k.ID.String()})
+	return s.inTx(ctx, "create key "+k.ID.String(), func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `
+			insert into api_keys (id, tenant_id, scope, name, sha256, created_at, expires_at, last_used_at)
+			values ($1, nullif($2, ''), $3, $4, $5, $6, $7, $8)`,
+			[16]byte(k.ID), k.TenantID, int16(k.Scope), k.Name, k.SHA256[:], k.CreatedAt, optional(k.ExpiresAt), optional(k.LastUsedAt))
+		if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.ConstraintName == "api_keys_tenant_id_fkey" {
+			return webhook.NotFound("tenant")
+		}
+		if err != nil {
+			return err //nolint:wrapcheck // translated by inTx
+		}
+		if err := notify(ctx, tx, change{Kind: changeKey, ID: k.ID.String(), Tenant: k.TenantID}); err != nil {
+			return err
+		}
+		return audit(ctx, tx, by, k.TenantID, actionKeyCreate, k.ID.String(), jsonBytes(map[string]string{"scope": k.Scope.String()}))
+	})
+}
+
+// ListKeys lists the living keys of a tenant, or the operator's for "", newest
+// first. Expired keys are in it, revoked ones are not.
+func (s *Store) ListKeys(ctx context.Context, tenantID string, p webhook.Page) ([]webhook.Key, error) {
+	var list []webhook.Key
+	err := s.withConn(ctx, "list keys of "+tenantID, func(ctx context.Context, conn *pgxpool.Conn) error {
+		rows, err := conn.Query(ctx, `
+			select `+keyColumns+` from api_keys
+			where tenant_id is not distinct from nullif($1, '') and revoked_at is null and `+pageCondition+`
+			order by id desc limit $3`, tenantID, p.After, p.Limit)
+		if err != nil {
+			return err //nolint:wrapcheck // translated by withConn
+		}
+		list, err = pgx.CollectRows(rows, scanKey)
+		return err //nolint:wrapcheck // translated by withConn
+	})
+	return list, err
+}
+
+// RevokeKey ends a key of a tenant, or of the operator for "": here at once,
+// elsewhere within 2 s. CodeNotFound when there is none, or it was revoked already.
+func (s *Store) RevokeKey(ctx context.Context, by webhook.Actor, tenantID string, id webhook.KeyID) error {
+	defer s.changedHere(change{Kind: changeKey, ID: id.String()})
+	return s.inTx(ctx, "revoke key "+id.String(), func(ctx context.Context, tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, `
+			update api_keys set revoked_at = now()
+			where id = $1 and tenant_id is not distinct from nullif($2, '') and revoked_at is null`, [16]byte(id), tenantID)
+		if err != nil {
+			return err //nolint:wrapcheck // translated by inTx
+		}
+		if tag.RowsAffected() == 0 {
+			return webhook.NotFound("key")
+		}
+		if err := notify(ctx, tx, change{Kind: changeKey, ID: id.String(), Tenant: tenantID}); err != nil {
+			return err
+		}
+		return audit(ctx, tx, by, tenantID, actionKeyRevoke, id.String(), nil)
+	})
+}
+
+// Authenticate returns the key of this id when it lives and the hash is its own;
+// CodeUnauthenticated otherwise, with the same words and after the same work
+// whatever is wrong. It is answered from the cache, see KeyCache.
+func (s *Store) Authenticate(ctx context.Context, id webhook.KeyID, sha256 [32]byte) (webhook.Key, error) {
+	return s.keyCache.authenticate(ctx, id, sha256)
+}
+
+// livingKey reads a key that was not revoked; nil when there is none.
+func (s *Store) livingKey(ctx context.Context, id webhook.KeyID) (*webhook.Key, error) {
+	var found *webhook.Key
+	err := s.withConn(ctx, "read key "+id.String(), func(ctx context.Context, conn *pgxpool.Conn) error {
+		rows, err := conn.Query(ctx, `select `+keyColumns+` from api_keys where id = $1 and revoked_at is null`, [16]byte(id))
+		if err != nil {
+			return err //nolint:wrapcheck // translated by withConn
+		}
+		k, err := pgx.CollectExactlyOneRow(rows, scanKey)
+		if isNoRows(err) {
+			return nil
+		}
+		found = &k
+		return err //nolint:wrapcheck // translated by withConn
+	})
+	if err != nil {
+		return nil, err
+	}
+	return found, nil
+}
+
+// keyUseStep is how exact last_used_at is.
+const keyUseStep = time.Minute
+
+// writeKeyUse writes when keys were last used, many at a time. A row that another
+// process is writing just now is left out: it gets the same minute from there.
+func (s *Store) writeKeyUse(ctx context.Context, used map[webhook.KeyID]time.Time) error {
+	ids, times := make([][16]byte, 0, len(used)), make([]time.Time, 0, len(used))
+	for id, at := range used {
+		ids, times = append(ids, id), append(times, at)
+	}
+	return s.withConn(ctx, "write key use", func(ctx context.Context, conn *pgxpool.Conn) error {
+		_, err := conn.Exec(ctx, `
+			with used as (
+				select k.id, u.at from api_keys k join unnest($1::uuid[], $2::timestamptz[]) u (id, at) on u.id = k.id
+				where k.last_used_at is null or k.last_used_at <= u.at - $3::bigint * interval '1 second'
+				for no key update of k skip locked)
+			update api_keys k set last_used_at = used.at from used where used.id = k.id`,
+			ids, times, int64(keyUseStep/time.Second))
+		return err //nolint:wrapcheck // translated by withConn
+	})
+}
+
+// pageCondition keeps rows after the page's last one; parameter 2 is that one's id.
+const pageCondition = `($2::uuid = '00000000-0000-0000-0000-000000000000' or id < $2)`
+
+func scanKey(row pgx.CollectableRow) (webhook.Key, error) {
+	var (
+		k             webhook.Key
+		scope         int16
+		sum           []byte
+		expires, used *time.Time
+	)
+	err := row.Scan((*[16]byte)(&k.ID), &k.TenantID, &scope, &k.Name, &sum, &k.CreatedAt, &expires, &used)
+	if err != nil {
+		return webhook.Key{}, fmt.Errorf("read row of api_keys: %w", err)
+	}
+	copy(k.SHA256[:], sum)         // 32 bytes: a check of the table
+	k.Scope = webhook.Scope(scope) //nolint:gosec // written by us from a Scope
+	k.CreatedAt, k.ExpiresAt, k.LastUsedAt = k.CreatedAt.UTC(), orZero(expires), orZero(used)
+	return k, nil
+}

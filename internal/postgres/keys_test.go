@@ -1,0 +1,169 @@
+package postgres
+
+import (
+	"crypto/sha256"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+func testKey(tenantID string) webhook.Key {
+	k := webhook.Key{
+		ID: webhook.NewKeyID(), TenantID: tenantID, Scope: webhook.ScopeAdmin, Name: "ci",
+		CreatedAt: time.Now().UTC().Truncate(time.Microsecond),
+	}
+	if tenantID == "" {
+		k.Scope = webhook.ScopeOperator
+	}
+	k.SHA256 = sha256.Sum256([]byte(k.ID.String()))
+	return k
+}
+
+func TestKeysAreListedNewestFirstUntilRevoked(t *testing.T) {
+	t.Parallel()
+	s, _ := setupStore(t)
+	var keys []webhook.Key
+	for range 5 {
+		k := testKey("acme")
+		k.ExpiresAt = k.CreatedAt.Add(time.Hour)
+		require.NoError(t, s.CreateKey(t.Context(), testActor(), k))
+		keys = append([]webhook.Key{k}, keys...)
+	}
+	operator := testKey("")
+	require.NoError(t, s.CreateKey(t.Context(), testActor(), operator))
+
+	page, err := s.ListKeys(t.Context(), "acme", webhook.Page{Limit: 2})
+	require.NoError(t, err)
+	require.Equal(t, keys[:2], page)
+	page, err = s.ListKeys(t.Context(), "acme", webhook.Page{Limit: 10, After: page[1].ID})
+	require.NoError(t, err)
+	require.Equal(t, keys[2:], page)
+	page, err = s.ListKeys(t.Context(), "", webhook.Page{Limit: 10})
+	require.NoError(t, err)
+	require.Equal(t, []webhook.Key{operator}, page)
+
+	requireCode(t, webhook.CodeNotFound, s.RevokeKey(t.Context(), testActor(), "", keys[0].ID))
+	requireCode(t, webhook.CodeNotFound, s.RevokeKey(t.Context(), testActor(), "acme", operator.ID))
+	require.NoError(t, s.RevokeKey(t.Context(), testActor(), "acme", keys[0].ID))
+	requireCode(t, webhook.CodeNotFound, s.RevokeKey(t.Context(), testActor(), "acme", keys[0].ID))
+	require.NoError(t, s.RevokeKey(t.Context(), testActor(), "", operator.ID))
+	page, err = s.ListKeys(t.Context(), "acme", webhook.Page{Limit: 10})
+	require.NoError(t, err)
+	require.Equal(t, keys[1:], page)
+	require.Equal(t, []string{"key.create", "key.revoke"}, actions(t, s, keys[0].ID.String()))
+	require.Equal(t, []string{"key.create", "key.revoke"}, actions(t, s, operator.ID.String()))
+}
+
+func TestCreateKeyRefuses(t *testing.T) {
+	t.Parallel()
+	s, _ := setupStore(t)
+	requireCode(t, webhook.CodeNotFound, s.CreateKey(t.Context(), testActor(), testKey("nobody")))
+	k := testKey("acme")
+	require.NoError(t, s.CreateKey(t.Context(), testActor(), k))
+	requireCode(t, webhook.CodeConflict, s.CreateKey(t.Context(), testActor(), k))
+	k = testKey("acme")
+	k.Scope = webhook.ScopeOperator
+	require.Error(t, s.CreateKey(t.Context(), testActor(), k), "a tenant's key is no operator's")
+}
+
+func TestAuthenticate(t *testing.T) {
+	t.Parallel()
+	s, _ := setupStore(t)
+	living, expired, revoked := testKey("acme"), testKey("acme"), testKey("")
+	expired.ExpiresAt = time.Now().Add(-time.Second)
+	for _, k := range []webhook.Key{living, expired, revoked} {
+		require.NoError(t, s.CreateKey(t.Context(), testActor(), k))
+	}
+	for range 2 { // from the table, then from the cache
+		got, err := s.Authenticate(t.Context(), living.ID, living.SHA256)
+		require.NoError(t, err)
+		require.Equal(t, living, got)
+		_, err = s.Authenticate(t.Context(), revoked.ID, revoked.SHA256)
+		require.NoError(t, err)
+	}
+	require.NoError(t, s.RevokeKey(t.Context(), testActor(), "", revoked.ID))
+
+	words := map[string]struct{}{}
+	for name, try := range map[string]struct {
+		id  webhook.KeyID
+		sum [32]byte
+	}{
+		"another secret":        {living.ID, sha256.Sum256([]byte("guess"))},
+		"no secret":             {living.ID, [32]byte{}},
+		"expired":               {expired.ID, expired.SHA256},
+		"revoked, here at once": {revoked.ID, revoked.SHA256},
+		"unknown":               {webhook.NewKeyID(), living.SHA256},
+		"unknown, hash of zero": {webhook.NewKeyID(), [32]byte{}},
+		"none":                  {},
+	} {
+		for range 2 {
+			_, err := s.Authenticate(t.Context(), try.id, try.sum)
+			require.Equal(t, webhook.CodeUnauthenticated.String(), webhook.CodeOf(err).String(), name)
+			words[err.Error()] = struct{}{}
+		}
+	}
+	require.Len(t, words, 1, "all refusals read alike")
+}
+
+func TestAKeyThatWasTriedBeforeItWasMadeWorksAtOnce(t *testing.T) {
+	t.Parallel()
+	s, _ := setupStore(t)
+	k := testKey("acme")
+	_, err := s.Authenticate(t.Context(), k.ID, k.SHA256)
+	requireCode(t, webhook.CodeUnauthenticated, err)
+	require.NoError(t, s.CreateKey(t.Context(), testActor(), k))
+	_, err = s.Authenticate(t.Context(), k.ID, k.SHA256)
+	require.NoError(t, err)
+}
+
+func TestTheLastUseIsWrittenOnceAMinute(t *testing.T) {
+	t.Parallel()
+	s, address := setupStore(t)
+	other := openStore(t, address)
+	k := testKey("acme")
+	require.NoError(t, s.CreateKey(t.Context(), testActor(), k))
+	lastUsed := func() time.Time {
+		page, err := s.ListKeys(t.Context(), "acme", webhook.Page{Limit: 1})
+		require.NoError(t, err)
+		return page[0].LastUsedAt
+	}
+
+	_, err := s.Authenticate(t.Context(), k.ID, sha256.Sum256([]byte("guess")))
+	require.Error(t, err)
+	s.flushKeyUse(t.Context())
+	require.Zero(t, lastUsed(), "a refused use is none")
+
+	for range 3 {
+		_, err = s.Authenticate(t.Context(), k.ID, k.SHA256)
+		require.NoError(t, err)
+	}
+	_, err = other.Authenticate(t.Context(), k.ID, k.SHA256)
+	require.NoError(t, err)
+	s.flushKeyUse(t.Context())
+	first := lastUsed()
+	require.WithinDuration(t, time.Now(), first, time.Minute)
+	_, err = s.Authenticate(t.Context(), k.ID, k.SHA256)
+	require.NoError(t, err)
+	require.Empty(t, s.keyCache.takeUse(), "within the minute")
+	other.flushKeyUse(t.Context())
+	require.Equal(t, first, lastUsed(), "another process keeps to the minute too")
+
+	require.NoError(t, s.writeKeyUse(t.Context(), map[webhook.KeyID]time.Time{k.ID: first.Add(time.Minute)}))
+	require.Equal(t, first.Add(time.Minute), lastUsed())
+}
+
+func TestTheLastUseIsWrittenWhenTheStoreCloses(t *testing.T) {
+	t.Parallel()
+	s, address := setupStore(t)
+	k := testKey("acme")
+	require.NoError(t, s.CreateKey(t.Context(), testActor(), k))
+	other := openStore(t, address)
+	other.Listen(t.Context())
+	_, err := other.Authenticate(t.Context(), k.ID, k.SHA256)
+	require.NoError(t, err)
+	other.Close()
+	require.Equal(t, []bool{true}, query[bool](t, s, `select last_used_at is not null from api_keys`))
+}

@@ -1,0 +1,264 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+const (
+	// A change is in effect within 2 s everywhere, also behind a connection that is
+	// dead without having said so. A beat is sent every beatEvery and waited for
+	// beatTimeout; beatLife after the last one that came back the listener counts as
+	// down, and a cache entry older than staleAfter is then read anew. So a change at
+	// time t is seen by t + max(beatLife, staleAfter).
+	beatEvery   = 500 * time.Millisecond
+	beatTimeout = 500 * time.Millisecond
+	beatLife    = 1500 * time.Millisecond
+	staleAfter  = 2 * time.Second
+	freshFor    = time.Minute // while the listener is up: the net under what it might miss
+
+	reconnectFirst = 100 * time.Millisecond
+	reconnectLast  = 5 * time.Second
+
+	useEvery   = 10 * time.Second // between two writes of last_used_at
+	useTimeout = 5 * time.Second  // of the last one, when stopping
+)
+
+type changeKind string
+
+const (
+	changeEndpoint changeKind = "endpoint"
+	changeKey      changeKind = "key"
+	changeTenant   changeKind = "tenant" // deleted, with all its keys
+)
+
+// change is what one process tells the others after a commit. Only changes of
+// endpoints, keys and whole tenants are told: a NOTIFY in every commit cost 30 % of
+// the transactions, because their commits take turns.
+type change struct {
+	Kind    changeKind `json:"k"`
+	ID      string     `json:"id,omitempty"`
+	Tenant  string     `json:"t,omitempty"`
+	Version int64      `json:"v,omitempty"` // of the tenant's endpoints
+}
+
+// channelName is an expression: a channel belongs to the database, our caches to a
+// schema in it. A name has at most 63 bytes.
+const channelName = `left('everpost_' || current_schema(), 63)`
+
+// notify tells every process of a change once its transaction is committed.
+func notify(ctx context.Context, tx pgx.Tx, c change) error {
+	payload, err := json.Marshal(c)
+	if err != nil {
+		return fmt.Errorf("notify of %s: %w", c.Kind, err)
+	}
+	if _, err := tx.Exec(ctx, `select pg_notify(`+channelName+`, $1)`, string(payload)); err != nil {
+		return fmt.Errorf("notify of %s: %w", c.Kind, err)
+	}
+	return nil
+}
+
+// changedHere makes a change of this process take effect in it at once. It is
+// called whatever became of the transaction: after an error of the commit nobody
+// knows, and forgetting once too often does no harm.
+func (s *Store) changedHere(c change) {
+	switch c.Kind {
+	case changeEndpoint:
+		s.endpointCache.ForgetTenant(c.Tenant)
+		if id, err := webhook.ParseEndpointID(c.ID); err == nil {
+			s.endpointCache.forget(id)
+		}
+	case changeKey:
+		if id, err := webhook.ParseKeyID(c.ID); err == nil {
+			s.keyCache.forget(id)
+		}
+	case changeTenant:
+		s.endpointCache.ForgetTenant(c.Tenant)
+		s.keyCache.forgetTenant(c.Tenant)
+	default: // of a newer release, or not ours: what it means is unknown
+		s.forgetAll()
+	}
+}
+
+func (s *Store) forgetAll() {
+	s.endpointCache.forgetAll()
+	s.keyCache.forgetAll()
+}
+
+// heartbeat is when the listener was last known to hear everything.
+type heartbeat struct{ at atomic.Pointer[time.Time] }
+
+func (h *heartbeat) beat(at time.Time) { h.at.Store(&at) }
+func (h *heartbeat) stop()             { h.at.Store(nil) }
+
+func (h *heartbeat) alive() bool {
+	at := h.at.Load()
+	return at != nil && time.Since(*at) <= beatLife
+}
+
+// timeToLive is how long a cache entry may be used.
+func (s *Store) timeToLive() time.Duration {
+	if s.heard.alive() {
+		return freshFor
+	}
+	return staleAfter
+}
+
+// Listening reports whether changes made by other processes are being heard.
+func (s *Store) Listening() bool { return s.heard.alive() }
+
+// Listen begins to hear the changes of every process, and to write when keys were
+// last used; it returns at once. It goes on until ctx ends or Close, reconnecting
+// for as long as it takes. Without it the caches work all the same, with a short
+// time to live.
+func (s *Store) Listen(ctx context.Context) {
+	s.listenOnce.Do(func() {
+		ctx, cancel := context.WithCancel(ctx)
+		context.AfterFunc(s.life, cancel)
+		s.background.Go(func() { s.listenLoop(ctx) })
+		s.background.Go(func() { s.keyUseLoop(ctx) })
+	})
+}
+
+func (s *Store) listenLoop(ctx context.Context) {
+	pause := reconnectFirst
+	for {
+		connected, err := s.listen(ctx)
+		s.heard.stop()
+		if ctx.Err() != nil {
+			return
+		}
+		if connected {
+			pause = reconnectFirst
+		}
+		s.log.WarnContext(ctx, "not hearing changes of other processes: caches are short-lived until reconnected",
+			slog.Any("error", err), slog.Duration("retry_in", pause))
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+		pause = min(2*pause, reconnectLast)
+	}
+}
+
+// listen hears changes on one connection until that is lost or ctx ends. connected
+// says that it heard for a while.
+func (s *Store) listen(ctx context.Context) (connected bool, err error) {
+	conn, err := s.openListener(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), beatTimeout)
+		defer cancel()
+		_ = conn.Close(ctx)
+	}()
+
+	// What was changed before LISTEN took effect was not heard.
+	s.forgetAll()
+	for {
+		sent := time.Now()
+		if err := within(ctx, beatTimeout, conn.Ping); err != nil {
+			return connected, fmt.Errorf("listen: %w", err)
+		}
+		// Whatever was sent before the answer has been handled: see openListener.
+		s.heard.beat(sent)
+		if !connected {
+			connected = true
+			s.log.InfoContext(ctx, "hearing changes of other processes")
+		}
+		if err := s.waitForChanges(ctx, conn); err != nil {
+			return connected, fmt.Errorf("listen: %w", err)
+		}
+	}
+}
+
+// openListener opens a connection of its own that listens. Notifications are
+// handled as they are read, also in the middle of another statement, so none waits
+// in a queue while a beat says that all is heard.
+func (s *Store) openListener(ctx context.Context) (*pgx.Conn, error) {
+	config := s.pool.Config().ConnConfig
+	config.RuntimeParams["application_name"] += " listener"
+	config.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) {
+		var c change // of an unknown kind when it cannot be read
+		_ = json.Unmarshal([]byte(n.Payload), &c)
+		s.changedHere(c)
+	}
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	var channel string
+	err = conn.QueryRow(ctx, `select `+channelName).Scan(&channel)
+	if err == nil {
+		_, err = conn.Exec(ctx, `listen `+pgx.Identifier{channel}.Sanitize())
+	}
+	if err != nil {
+		_ = conn.Close(context.WithoutCancel(ctx))
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	return conn, nil
+}
+
+// waitForChanges reads for the time between two beats.
+func (s *Store) waitForChanges(ctx context.Context, conn *pgx.Conn) error {
+	until, cancel := context.WithTimeout(ctx, beatEvery)
+	defer cancel()
+	for {
+		err := conn.PgConn().WaitForNotification(until)
+		if err == nil {
+			continue
+		}
+		if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) && !conn.IsClosed() {
+			return nil
+		}
+		return err //nolint:wrapcheck // wrapped by listen
+	}
+}
+
+func within(ctx context.Context, d time.Duration, fn func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	return fn(ctx)
+}
+
+// keyUseLoop writes when keys were last used: many at a time, and once more at the end.
+func (s *Store) keyUseLoop(ctx context.Context) {
+	tick := time.NewTicker(useEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			s.flushKeyUse(ctx)
+		case <-ctx.Done():
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), useTimeout)
+			s.flushKeyUse(ctx)
+			cancel()
+			return
+		}
+	}
+}
+
+func (s *Store) flushKeyUse(ctx context.Context) {
+	used := s.keyCache.takeUse()
+	if len(used) == 0 {
+		return
+	}
+	if err := s.writeKeyUse(ctx, used); err != nil {
+		// Information only: the next use of the keys, a minute later, is written again.
+		s.log.WarnContext(ctx, "last use of keys was not written", slog.Int("keys", len(used)), slog.Any("error", err))
+	}
+}

@@ -1,0 +1,214 @@
+package postgres
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+func listen(t *testing.T, s *Store) {
+	t.Helper()
+	s.Listen(t.Context())
+	require.Eventually(t, s.Listening, eventually, poll)
+}
+
+// setupTwo are two processes on one schema, the second of which listens.
+func setupTwo(t *testing.T) (changing, listening *Store) {
+	t.Helper()
+	changing, address := setupStore(t)
+	listening = openStore(t, address)
+	listen(t, listening)
+	return changing, listening
+}
+
+func TestAChangeIsHeardByOtherProcesses(t *testing.T) {
+	t.Parallel()
+	s, other := setupTwo(t)
+	e, key := createEndpoint(t, s, "acme"), testKey("acme")
+	require.NoError(t, s.CreateKey(t.Context(), testActor(), key))
+	c := other.EndpointCache()
+	target, err := c.Target(t.Context(), e.ID)
+	require.NoError(t, err)
+	require.Equal(t, e.URL, target.URL)
+	of, _, err := c.OfTenant(t.Context(), "acme")
+	require.NoError(t, err)
+	require.Len(t, of, 1)
+	_, err = other.Authenticate(t.Context(), key.ID, key.SHA256)
+	require.NoError(t, err)
+
+	// Well below staleAfter: that it was heard, and did not just grow old.
+	soon := func(what string, condition func() bool) {
+		start := time.Now()
+		require.Eventually(t, condition, eventually, poll, what)
+		require.Equal(t, freshFor, other.timeToLive(), "%s: the listener was up all the time", what)
+		require.Less(t, time.Since(start), freshFor/2, what)
+	}
+	_, err = s.UpdateEndpoint(t.Context(), testActor(), "acme", e.ID, func(e *webhook.Endpoint) error { e.URL = "https://new.example"; return nil })
+	require.NoError(t, err)
+	soon("target", func() bool {
+		target, err := c.Target(t.Context(), e.ID)
+		return err == nil && target.URL == "https://new.example"
+	})
+	soon("endpoints", func() bool {
+		of, at, err := c.OfTenant(t.Context(), "acme")
+		return err == nil && at == 2 && of[0].URL == "https://new.example"
+	})
+	require.NoError(t, s.RevokeKey(t.Context(), testActor(), "acme", key.ID))
+	soon("key", func() bool {
+		_, err := other.Authenticate(t.Context(), key.ID, key.SHA256)
+		return webhook.CodeOf(err) == webhook.CodeUnauthenticated
+	})
+
+	key = testKey("acme")
+	require.NoError(t, s.CreateKey(t.Context(), testActor(), key))
+	_, err = other.Authenticate(t.Context(), key.ID, key.SHA256)
+	require.NoError(t, err)
+	require.NoError(t, s.DeleteEndpoint(t.Context(), testActor(), "acme", e.ID))
+	require.NoError(t, s.DeleteTenant(t.Context(), testActor(), "acme"))
+	soon("deleted tenant", func() bool {
+		_, _, err := c.OfTenant(t.Context(), "acme")
+		_, keyErr := other.Authenticate(t.Context(), key.ID, key.SHA256)
+		return webhook.CodeOf(err) == webhook.CodeNotFound && webhook.CodeOf(keyErr) == webhook.CodeUnauthenticated
+	})
+}
+
+func TestAChangeThatIsUndoneIsNotTold(t *testing.T) {
+	t.Parallel()
+	s, address := setupStore(t)
+	conn, err := pgx.Connect(t.Context(), address)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, conn.Close(context.WithoutCancel(t.Context()))) }()
+	var channel string
+	require.NoError(t, conn.QueryRow(t.Context(), `select `+channelName).Scan(&channel))
+	_, err = conn.Exec(t.Context(), `listen `+channel)
+	require.NoError(t, err)
+
+	e := createEndpoint(t, s, "acme")
+	breakAudit(t, s)
+	require.Error(t, s.DeleteEndpoint(t.Context(), testActor(), "acme", e.ID))
+	_, err = conn.Exec(t.Context(), `select pg_notify($1, 'end')`, channel)
+	require.NoError(t, err)
+
+	n, err := conn.WaitForNotification(t.Context())
+	require.NoError(t, err)
+	require.JSONEq(t, `{"k":"endpoint","id":"`+e.ID.String()+`","t":"acme","v":1}`, n.Payload)
+	n, err = conn.WaitForNotification(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, "end", n.Payload)
+}
+
+func TestAListenerThatIsCutOffReconnectsAndForgetsAll(t *testing.T) {
+	t.Parallel()
+	s, address := setupStore(t)
+	// A name of its own, so that this test ends only its own listener.
+	other := openStore(t, address+"&application_name=cut_off")
+	listen(t, other)
+	e := createEndpoint(t, s, "acme")
+	before, err := other.EndpointCache().Target(t.Context(), e.ID)
+	require.NoError(t, err)
+
+	ended := query[bool](t, s, `select pg_terminate_backend(pid, 10000) from pg_stat_activity where application_name = 'cut_off listener'`)
+	require.Equal(t, []bool{true}, ended)
+	require.Eventually(t, func() bool {
+		after, err := other.EndpointCache().Target(t.Context(), e.ID)
+		return err == nil && after != before && other.Listening()
+	}, eventually, poll, "read anew after the reconnect")
+
+	_, err = s.UpdateEndpoint(t.Context(), testActor(), "acme", e.ID, func(e *webhook.Endpoint) error { e.URL = "https://new.example"; return nil })
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		target, err := other.EndpointCache().Target(t.Context(), e.ID)
+		return err == nil && target.URL == "https://new.example"
+	}, eventually, poll, "and it hears again")
+}
+
+// A fill that began before the listener came back must not be stored after it: what
+// changed in between was not heard.
+func TestAReconnectOvertakesAFillUnderWay(t *testing.T) {
+	t.Parallel()
+	s, other := setupTwo(t)
+	e := createEndpoint(t, s, "acme")
+	var flights int
+	err := s.inTx(t.Context(), "block readers", func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `lock table endpoint_secrets in access exclusive mode`)
+		require.NoError(t, err)
+		got := make(chan error, 1)
+		go func() { _, err := other.EndpointCache().Target(t.Context(), e.ID); got <- err }()
+		require.Eventually(t, func() bool { return flightsOf(other) == 1 }, eventually, poll)
+		other.forgetAll()
+		flights = flightsOf(other)
+		require.NoError(t, tx.Rollback(ctx))
+		require.NoError(t, <-got)
+		return nil
+	})
+	require.Error(t, err, "it was rolled back")
+	require.Zero(t, flights)
+	other.endpointCache.targets.mu.Lock()
+	defer other.endpointCache.targets.mu.Unlock()
+	require.Empty(t, other.endpointCache.targets.entries)
+}
+
+func flightsOf(s *Store) int {
+	s.endpointCache.targets.mu.Lock()
+	defer s.endpointCache.targets.mu.Unlock()
+	return len(s.endpointCache.targets.flights)
+}
+
+// A connection that is dead without having said so: nothing arrives, nothing fails.
+func TestASilentConnectionIsNoticedAndARevocationIsInEffectWithinTwoSeconds(t *testing.T) {
+	t.Parallel()
+	s, address := setupStore(t)
+	w, through := behindWire(t, address)
+	silent := openStore(t, through)
+	k := testKey("acme")
+	require.NoError(t, s.CreateKey(t.Context(), testActor(), k))
+	listen(t, silent) // after the creation, of which it would hear when the key is in its cache
+	_, err := silent.Authenticate(t.Context(), k.ID, k.SHA256)
+	require.NoError(t, err)
+
+	w.swallow()
+	require.NoError(t, s.RevokeKey(t.Context(), testActor(), "acme", k.ID))
+	revoked := time.Now()
+	require.Eventually(t, func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		_, err := silent.Authenticate(ctx, k.ID, k.SHA256)
+		return err != nil
+	}, eventually, poll)
+	require.Less(t, time.Since(revoked), staleAfter+500*time.Millisecond)
+	require.False(t, silent.Listening())
+
+	w.cut()
+	w.mend()
+	require.Eventually(t, silent.Listening, eventually, poll)
+	_, err = silent.Authenticate(t.Context(), k.ID, k.SHA256)
+	requireCode(t, webhook.CodeUnauthenticated, err)
+}
+
+func TestWithoutAListenerEntriesAreShortLived(t *testing.T) {
+	t.Parallel()
+	s, _ := setupStore(t)
+	require.False(t, s.Listening())
+	require.Equal(t, staleAfter, s.timeToLive())
+	listen(t, s)
+	require.Equal(t, freshFor, s.timeToLive())
+}
+
+func TestAChangeOfAnUnknownKindForgetsAll(t *testing.T) {
+	t.Parallel()
+	s, other := setupTwo(t)
+	e := createEndpoint(t, s, "acme")
+	before, err := other.EndpointCache().Target(t.Context(), e.ID)
+	require.NoError(t, err)
+	_, err = s.pool.Exec(t.Context(), `select pg_notify(`+channelName+`, 'what is this')`)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		after, err := other.EndpointCache().Target(t.Context(), e.ID)
+		return err == nil && after != before
+	}, eventually, poll)
+}

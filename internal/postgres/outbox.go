@@ -1,0 +1,88 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+type outboxColumns struct {
+	ids, events, endpoints [][16]byte
+	tenants, types         []string
+	runs                   []int32
+	created, giveUp, relay []time.Time
+	notBefore              []*time.Time
+}
+
+func (c *outboxColumns) add(start webhook.Start, relayAt time.Time) {
+	c.ids = append(c.ids, start.DeliveryID)
+	c.events = append(c.events, start.EventID)
+	c.endpoints = append(c.endpoints, start.EndpointID)
+	c.tenants = append(c.tenants, start.TenantID)
+	c.types = append(c.types, start.EventType)
+	c.runs = append(c.runs, int32(start.Run)) //nolint:gosec // counted up from 1 by replays
+	c.created = append(c.created, start.CreatedAt)
+	c.notBefore = append(c.notBefore, optional(start.NotBefore))
+	c.giveUp = append(c.giveUp, start.GiveUpAt)
+	c.relay = append(c.relay, relayAt)
+}
+
+func (c *outboxColumns) queue(b *pgx.Batch) {
+	if len(c.ids) == 0 {
+		return
+	}
+	b.Queue(`
+		insert into outbox (delivery_id, event_id, endpoint_id, tenant_id, event_type, run, created_at, not_before, give_up_at, relay_at)
+		select * from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::int[], $7::timestamptz[], $8::timestamptz[],
+			$9::timestamptz[], $10::timestamptz[])
+		on conflict (delivery_id) do update set run = excluded.run, give_up_at = excluded.give_up_at, relay_at = excluded.relay_at`,
+		c.ids, c.events, c.endpoints, c.tenants, c.types, c.runs, c.created, c.notBefore, c.giveUp, c.relay)
+}
+
+// LeftBehind takes up to limit deliveries that were stored a while ago and have
+// no first record: their start was never made, or died on the way. They are not
+// handed out again for the same while, by any process.
+func (s *Store) LeftBehind(ctx context.Context, limit int) ([]webhook.Start, error) {
+	rows, err := s.pool.Query(ctx, `
+		update outbox set relay_at = now() + $2::bigint * interval '1 millisecond'
+		where delivery_id in (
+			select delivery_id from outbox where relay_at <= now() order by relay_at limit $1 for update skip locked)
+		returning delivery_id, event_id, endpoint_id, tenant_id, event_type, run, created_at, not_before, give_up_at`,
+		limit, relayAfter.Milliseconds())
+	if err != nil {
+		return nil, translate("read the outbox", err)
+	}
+	starts, err := pgx.CollectRows(rows, scanStart)
+	if err != nil {
+		return nil, translate("read the outbox", err)
+	}
+	return starts, nil
+}
+
+func scanStart(row pgx.CollectableRow) (webhook.Start, error) {
+	var (
+		start                     webhook.Start
+		delivery, event, endpoint [16]byte
+		notBefore                 *time.Time
+	)
+	err := row.Scan(&delivery, &event, &endpoint, &start.TenantID, &start.EventType, &start.Run, &start.CreatedAt, &notBefore, &start.GiveUpAt)
+	start.DeliveryID, start.EventID, start.EndpointID = delivery, event, endpoint
+	start.NotBefore, start.CreatedAt, start.GiveUpAt = orZero(notBefore), start.CreatedAt.UTC(), start.GiveUpAt.UTC()
+	return start, err //nolint:wrapcheck // the caller translates
+}
+
+// OutboxDepth is how many deliveries wait for their first record, and since when
+// the oldest does (zero when none does).
+func (s *Store) OutboxDepth(ctx context.Context) (int64, time.Time, error) {
+	var (
+		n      int64
+		oldest *time.Time
+	)
+	if err := s.pool.QueryRow(ctx, `select count(*), min(created_at) from outbox`).Scan(&n, &oldest); err != nil {
+		return 0, time.Time{}, translate("count the outbox", err)
+	}
+	return n, orZero(oldest), nil
+}

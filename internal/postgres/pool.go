@@ -1,0 +1,282 @@
+// Package postgres is the record: the product's tables in PostgreSQL and the only
+// SQL outside migrations. There is one file per table, a group commit for what
+// comes in floods, and caches that LISTEN and NOTIFY keep true.
+//
+// Every method returns a *webhook.Error for what a caller can do something about;
+// translate is where the driver's errors become those.
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/everpost/everpost/internal/webhook"
+	"github.com/everpost/everpost/migrations"
+)
+
+const (
+	defaultMaxConns = 16
+
+	connectTimeout   = 5 * time.Second
+	keepAlive        = 15 * time.Second // pgx's own is 5 min: too long to notice a dead peer
+	statementTimeout = 10 * time.Second
+	lockTimeout      = 5 * time.Second
+	idleInTxTimeout  = 30 * time.Second // a session that forgot its transaction holds locks and snapshots
+	maxConnIdle      = 5 * time.Minute
+	maxConnLifetime  = time.Hour
+	lifetimeJitter   = 10 * time.Minute
+
+	acquireTimeout = 3 * time.Second  // wait for a free connection
+	callTimeout    = 15 * time.Second // one call with all its statements; longer than any of them
+	readyTimeout   = 2 * time.Second
+
+	// A migration may rewrite an index, but must not queue up behind a long
+	// transaction: what comes after it in the lock's queue waits too.
+	migrateLockTimeout = 10 * time.Second
+	migrateConns       = 3 // one holds the lock, one migrates
+)
+
+// Sealed is something encrypted with a data key of its own, and that key
+// encrypted with the key-encryption key KEKID.
+type Sealed struct {
+	KEKID      string
+	WrappedKey []byte
+	Nonce      []byte
+	Ciphertext []byte
+}
+
+// Sealer encrypts what must not lie in the database as it is. Additional is bound
+// to the result: opening with another one fails, so that rows cannot be swapped.
+type Sealer interface {
+	Seal(plaintext, additional string) (Sealed, error)
+	Open(sealed Sealed, additional string) (plaintext string, err error)
+}
+
+// Config is what a Store needs.
+type Config struct {
+	// URL is a connection string, postgres://user@host/database?search_path=schema.
+	// What it sets itself (timeouts, application_name) is not overridden. Required.
+	URL string
+
+	// MaxConns bounds the pool; the listener uses one connection more. Defaults to 16.
+	MaxConns int32
+
+	// Sealer encrypts endpoint secrets and headers. Without one, methods that need
+	// it fail; the command line's key management does not.
+	Sealer Sealer
+
+	// Logger gets what happens in the background. Defaults to none.
+	Logger *slog.Logger
+}
+
+// Store is the record. It is safe for concurrent use.
+type Store struct {
+	pool   *pgxpool.Pool
+	sealer Sealer
+	log    *slog.Logger
+
+	endpointCache *EndpointCache
+	keyCache      *KeyCache
+	heard         heartbeat
+
+	ingest   *committer[*intake]
+	records  *committer[*recording]
+	claims   *committer[*claiming]
+	inFlight keysUnderWay
+
+	life       context.Context //nolint:containedctx // ended by Close: what runs in the background has no caller
+	end        context.CancelFunc
+	background sync.WaitGroup
+	listenOnce sync.Once
+	closeOnce  sync.Once
+}
+
+// Open makes a Store. It does not wait for the database: while that is away every
+// method returns CodeUnavailable, and Ready says so. An error means that the
+// configuration is unusable.
+func Open(ctx context.Context, c Config) (*Store, error) {
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Sealer == nil {
+		c.Sealer = noSealer{}
+	}
+	config, err := poolConfig(c)
+	if err != nil {
+		return nil, err
+	}
+	// Not ctx: it ends the opening, and the pool would take it for its own life.
+	pool, err := pgxpool.NewWithConfig(context.WithoutCancel(ctx), config)
+	if err != nil {
+		return nil, fmt.Errorf("open database: %w", err)
+	}
+
+	s := &Store{pool: pool, sealer: c.Sealer, log: c.Logger, inFlight: keysUnderWay{keys: map[string]struct{}{}}}
+	s.life, s.end = context.WithCancel(context.WithoutCancel(ctx))
+	s.endpointCache = newEndpointCache(s)
+	s.keyCache = newKeyCache(s)
+	s.openWriters()
+	return s, nil
+}
+
+// Widths and lanes of the group commits.
+const (
+	intakeWidth, intakeLanes = 200, 2
+	recordWidth, recordLanes = 200, 2
+	claimWidth, claimLanes   = 200, 2
+)
+
+func (s *Store) openWriters() {
+	s.ingest = newCommitter("accept event", intakeWidth, intakeLanes, s.flushIntake)
+	s.records = newCommitter("record delivery", recordWidth, recordLanes, s.flushRecords)
+	s.claims = newCommitter("claim attempt", claimWidth, claimLanes, s.flushClaims)
+}
+
+// Close writes what was handed in, ends what runs in the background and closes
+// every connection. Calls under way finish first; later ones fail.
+func (s *Store) Close() {
+	s.closeOnce.Do(func() {
+		s.ingest.stop()
+		s.claims.stop()
+		s.records.stop()
+		s.end()
+		s.background.Wait()
+		s.endpointCache.close()
+		s.keyCache.close()
+		s.pool.Close()
+	})
+}
+
+// Pool is the pool of connections, for what has no method here: metrics and tests.
+func (s *Store) Pool() *pgxpool.Pool { return s.pool }
+
+// EndpointCache is the store's cache of endpoints.
+func (s *Store) EndpointCache() *EndpointCache { return s.endpointCache }
+
+// Ready returns nil when the database answers and takes writes; CodeUnavailable
+// otherwise, also for a standby.
+func (s *Store) Ready(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	var readOnly string
+	if err := s.pool.QueryRow(ctx, `show transaction_read_only`).Scan(&readOnly); err != nil {
+		return translate("check database", err)
+	}
+	if readOnly != "off" {
+		return unavailable("check database", errors.New("the database is read-only: a standby?"))
+	}
+	return nil
+}
+
+// Migrate brings the database of a connection string up to date and makes the
+// partitions of the days around today. Several processes may call it at once.
+func Migrate(ctx context.Context, url string, logger *slog.Logger) error {
+	config, err := poolConfig(Config{URL: url, MaxConns: migrateConns})
+	if err != nil {
+		return err
+	}
+	config.ConnConfig.RuntimeParams["statement_timeout"] = "0"
+	config.ConnConfig.RuntimeParams["lock_timeout"] = milliseconds(migrateLockTimeout)
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return fmt.Errorf("open database: %w", err)
+	}
+	defer pool.Close()
+	db := stdlib.OpenDBFromPool(pool)
+	defer func() { _ = db.Close() }()
+
+	if err := migrations.Up(ctx, db, logger); err != nil {
+		return fmt.Errorf("migrate database: %w", err)
+	}
+	return ensurePartitions(ctx, pool, logger, time.Now())
+}
+
+func poolConfig(c Config) (*pgxpool.Config, error) {
+	config, err := pgxpool.ParseConfig(c.URL)
+	if err != nil {
+		return nil, fmt.Errorf("parse database URL: %w", err) // pgx leaves the password out
+	}
+	config.MaxConns = c.MaxConns
+	if config.MaxConns <= 0 {
+		config.MaxConns = defaultMaxConns
+	}
+	config.MaxConnIdleTime = maxConnIdle
+	config.MaxConnLifetime = maxConnLifetime
+	config.MaxConnLifetimeJitter = lifetimeJitter
+
+	config.ConnConfig.ConnectTimeout = connectTimeout
+	dialer := &net.Dialer{KeepAlive: keepAlive, Timeout: connectTimeout}
+	config.ConnConfig.DialFunc = dialer.DialContext
+	params := config.ConnConfig.RuntimeParams
+	for name, value := range map[string]string{
+		"application_name":                    "everpost",
+		"statement_timeout":                   milliseconds(statementTimeout),
+		"lock_timeout":                        milliseconds(lockTimeout),
+		"idle_in_transaction_session_timeout": milliseconds(idleInTxTimeout),
+	} {
+		if _, set := params[name]; !set {
+			params[name] = value
+		}
+	}
+	return config, nil
+}
+
+func milliseconds(d time.Duration) string { return fmt.Sprint(d.Milliseconds()) }
+
+// withConn runs read statements on one connection. An error of fn that is not the
+// domain's is translated.
+func (s *Store) withConn(ctx context.Context, op string, fn func(ctx context.Context, conn *pgxpool.Conn) error) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	conn, err := s.acquire(ctx)
+	if err != nil {
+		return translate(op, err)
+	}
+	defer conn.Release()
+	return translate(op, fn(ctx, conn))
+}
+
+// inTx runs fn in a transaction and commits it when fn returns nil. An error of fn
+// that is not the domain's is translated. After an error of the commit itself it is
+// not known whether it was made.
+func (s *Store) inTx(ctx context.Context, op string, fn func(ctx context.Context, tx pgx.Tx) error) error {
+	return s.withConn(ctx, op, func(ctx context.Context, conn *pgxpool.Conn) error {
+		tx, err := conn.Begin(ctx)
+		if err != nil {
+			return err //nolint:wrapcheck // translated by withConn
+		}
+		// Also when fn panics; after a commit it does nothing.
+		defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
+		if err := fn(ctx, tx); err != nil {
+			return err
+		}
+		return tx.Commit(ctx) //nolint:wrapcheck // translated by withConn
+	})
+}
+
+// acquire waits a bounded time for a connection, so that an exhausted pool turns
+// into "come back later" and not into a pile of waiting requests.
+func (s *Store) acquire(ctx context.Context) (*pgxpool.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
+	defer cancel()
+	return s.pool.Acquire(ctx) //nolint:wrapcheck // translated by the caller
+}
+
+// noSealer stands in where no secrets are to be read or written.
+type noSealer struct{}
+
+func (noSealer) Seal(string, string) (Sealed, error) { return Sealed{}, errNoSealer() }
+func (noSealer) Open(Sealed, string) (string, error) { return "", errNoSealer() }
+
+func errNoSealer() error {
+	return &webhook.Error{Code: webhook.CodeInternal, Message: "no key-encryption key is configured"}
+}

@@ -1,0 +1,157 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// Target reads an endpoint with what a request to it needs: its headers and its
+// signing secrets, newest first, those that have expired left out. CodeNotFound
+// when it was deleted.
+func (s *Store) Target(ctx context.Context, id webhook.EndpointID) (webhook.Target, error) {
+	target, _, err := s.target(ctx, id)
+	return target, err
+}
+
+// target is Target with the time at which the next of the secrets expires, zero
+// when none will.
+func (s *Store) target(ctx context.Context, id webhook.EndpointID) (t webhook.Target, until time.Time, err error) {
+	err = s.withConn(ctx, "read target "+id.String(), func(ctx context.Context, conn *pgxpool.Conn) error {
+		rows, err := conn.Query(ctx, `
+			select `+endpointColumns+`, s.version, s.kek_id, s.wrapped_key, s.nonce, s.ciphertext, s.expires_at
+			from endpoints e
+			join endpoint_secrets s on s.endpoint_id = e.id and (s.expires_at is null or s.expires_at > now())
+			where e.id = $1 and e.deleted_at is null order by s.version desc`, [16]byte(id))
+		if err != nil {
+			return err //nolint:wrapcheck // translated by withConn
+		}
+		t.Secrets, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (string, error) {
+			var (
+				version int
+				sealed  Sealed
+				expires *time.Time
+				err     error
+			)
+			t.Endpoint, err = s.scanEndpoint(row, &version, &sealed.KEKID, &sealed.WrappedKey, &sealed.Nonce, &sealed.Ciphertext, &expires)
+			if err != nil {
+				return "", err
+			}
+			if expires != nil && (until.IsZero() || expires.Before(until)) {
+				until = *expires
+			}
+			return s.openSecret(sealed, t.TenantID, id, version)
+		})
+		if err == nil && len(t.Secrets) == 0 {
+			return webhook.NotFound("endpoint")
+		}
+		return err //nolint:wrapcheck // translated by withConn
+	})
+	if err != nil {
+		return webhook.Target{}, time.Time{}, err
+	}
+	return t, until, nil
+}
+
+// EndpointSecret is the newest signing secret. That it was read is written to the
+// audit log before it is handed out.
+func (s *Store) EndpointSecret(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID) (string, error) {
+	var secret string
+	err := s.inTx(ctx, "read secret of endpoint "+id.String(), func(ctx context.Context, tx pgx.Tx) error {
+		var (
+			version int
+			sealed  Sealed
+		)
+		err := tx.QueryRow(ctx, `
+			select s.version, s.kek_id, s.wrapped_key, s.nonce, s.ciphertext
+			from endpoint_secrets s join endpoints e on e.id = s.endpoint_id
+			where e.id = $1 and e.tenant_id = $2 and e.deleted_at is null order by s.version desc limit 1`, [16]byte(id), tenantID).
+			Scan(&version, &sealed.KEKID, &sealed.WrappedKey, &sealed.Nonce, &sealed.Ciphertext)
+		if isNoRows(err) {
+			return webhook.NotFound("endpoint")
+		}
+		if err != nil {
+			return err //nolint:wrapcheck // translated by inTx
+		}
+		if secret, err = s.openSecret(sealed, tenantID, id, version); err != nil {
+			return err
+		}
+		return audit(ctx, tx, by, tenantID, actionEndpointSecretRead, id.String(), nil)
+	})
+	if err != nil {
+		return "", err
+	}
+	return secret, nil
+}
+
+func (s *Store) insertSecret(ctx context.Context, tx pgx.Tx, tenantID string, id webhook.EndpointID, version int, secret string) error {
+	sealed, err := s.sealer.Seal(secret, secretPlace(tenantID, id, version))
+	if err != nil {
+		return fmt.Errorf("seal secret %d: %w", version, err)
+	}
+	_, err = tx.Exec(ctx, `
+		insert into endpoint_secrets (endpoint_id, version, kek_id, wrapped_key, nonce, ciphertext) values ($1, $2, $3, $4, $5, $6)`,
+		[16]byte(id), version, sealed.KEKID, sealed.WrappedKey, sealed.Nonce, sealed.Ciphertext)
+	return err //nolint:wrapcheck // translated by the caller
+}
+
+func (s *Store) openSecret(sealed Sealed, tenantID string, id webhook.EndpointID, version int) (string, error) {
+	secret, err := s.sealer.Open(sealed, secretPlace(tenantID, id, version))
+	if err != nil {
+		return "", fmt.Errorf("open secret %d: %w", version, err)
+	}
+	return secret, nil
+}
+
+// secretPlace is bound to a sealed secret, so that its row cannot be put elsewhere.
+func secretPlace(tenantID string, id webhook.EndpointID, version int) string {
+	return tenantID + "|" + id.String() + "|" + strconv.Itoa(version)
+}
+
+func headersPlace(e *webhook.Endpoint) string { return e.TenantID + "|" + e.ID.String() + "|headers" }
+
+// sealedColumns are the columns of something sealed that may be absent.
+type sealedColumns struct {
+	kekID                         *string
+	wrappedKey, nonce, ciphertext []byte
+}
+
+func (s *Store) sealHeaders(e *webhook.Endpoint) (sealedColumns, error) {
+	if len(e.Headers) == 0 {
+		return sealedColumns{}, nil
+	}
+	text, err := json.Marshal(e.Headers)
+	if err != nil {
+		return sealedColumns{}, fmt.Errorf("seal headers: %w", err)
+	}
+	sealed, err := s.sealer.Seal(string(text), headersPlace(e))
+	if err != nil {
+		return sealedColumns{}, fmt.Errorf("seal headers: %w", err)
+	}
+	return sealedColumns{&sealed.KEKID, sealed.WrappedKey, sealed.Nonce, sealed.Ciphertext}, nil
+}
+
+func (s *Store) openHeaders(e *webhook.Endpoint, c sealedColumns) error {
+	if c.kekID == nil {
+		return nil
+	}
+	text, err := s.sealer.Open(Sealed{*c.kekID, c.wrappedKey, c.nonce, c.ciphertext}, headersPlace(e))
+	if err != nil {
+		return fmt.Errorf("open headers: %w", err)
+	}
+	if err := json.Unmarshal([]byte(text), &e.Headers); err != nil {
+		return fmt.Errorf("open headers: %w", errHeaders)
+	}
+	return nil
+}
+
+// errHeaders stands for the decoder's error, which quotes what it could not read.
+var errHeaders = errors.New("not a JSON object of strings")

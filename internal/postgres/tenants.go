@@ -1,0 +1,134 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+const tenantColumns = `id, name, contact, metadata, created_at, updated_at`
+
+// PutTenant creates the tenant or replaces its name, contact and metadata. The
+// times are the database's.
+func (s *Store) PutTenant(ctx context.Context, by webhook.Actor, t webhook.Tenant) (stored webhook.Tenant, created bool, err error) {
+	err = s.inTx(ctx, "put tenant "+t.ID, func(ctx context.Context, tx pgx.Tx) error {
+		// xmax is 0 in a row version that this statement inserted.
+		rows, err := tx.Query(ctx, `
+			insert into tenants (id, name, contact, metadata) values ($1, $2, $3, $4)
+			on conflict (id) do update
+			set name = excluded.name, contact = excluded.contact, metadata = excluded.metadata, updated_at = now()
+			returning `+tenantColumns+`, xmax = 0`, t.ID, t.Name, t.Contact, nonNilMap(t.Metadata))
+		if err != nil {
+			return err //nolint:wrapcheck // translated by inTx
+		}
+		stored, err = pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (webhook.Tenant, error) {
+			return scanTenant(row, &created)
+		})
+		if err != nil {
+			return err //nolint:wrapcheck // translated by inTx
+		}
+		action := actionTenantUpdate
+		if created {
+			action = actionTenantCreate
+		}
+		return audit(ctx, tx, by, t.ID, action, t.ID, nil)
+	})
+	if err != nil {
+		return webhook.Tenant{}, false, err
+	}
+	return stored, created, nil
+}
+
+// Tenant reads one tenant; CodeNotFound when there is none.
+func (s *Store) Tenant(ctx context.Context, id string) (webhook.Tenant, error) {
+	var t webhook.Tenant
+	err := s.withConn(ctx, "read tenant "+id, func(ctx context.Context, conn *pgxpool.Conn) error {
+		rows, err := conn.Query(ctx, `select `+tenantColumns+` from tenants where id = $1`, id)
+		if err != nil {
+			return err //nolint:wrapcheck // translated by withConn
+		}
+		t, err = pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (webhook.Tenant, error) { return scanTenant(row) })
+		if isNoRows(err) {
+			return webhook.NotFound("tenant")
+		}
+		return err //nolint:wrapcheck // translated by withConn
+	})
+	return t, err
+}
+
+// ListTenants is ordered by id, by bytes; after is the last id of the page before,
+// "" for the first page.
+func (s *Store) ListTenants(ctx context.Context, limit int, after string) ([]webhook.Tenant, error) {
+	var list []webhook.Tenant
+	err := s.withConn(ctx, "list tenants", func(ctx context.Context, conn *pgxpool.Conn) error {
+		rows, err := conn.Query(ctx, `select `+tenantColumns+` from tenants where id > $1 order by id limit $2`, after, limit)
+		if err != nil {
+			return err //nolint:wrapcheck // translated by withConn
+		}
+		list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (webhook.Tenant, error) { return scanTenant(row) })
+		return err //nolint:wrapcheck // translated by withConn
+	})
+	return list, err
+}
+
+// DeleteTenant removes the tenant with its keys and with what its deleted endpoints
+// left. CodeConflict while it has endpoints. Its events and deliveries stay until
+// retention removes them; nobody can read them meanwhile, unless a tenant of the
+// same id is made.
+func (s *Store) DeleteTenant(ctx context.Context, by webhook.Actor, id string) error {
+	defer s.changedHere(change{Kind: changeTenant, Tenant: id})
+	return s.inTx(ctx, "delete tenant "+id, func(ctx context.Context, tx pgx.Tx) error {
+		// The lock keeps CreateEndpoint out, which begins with the tenant's row too. The
+		// look for endpoints is a statement of its own: it must see what was committed
+		// while this one waited.
+		if err := lockTenant(ctx, tx, id); err != nil {
+			return err
+		}
+		var live bool
+		err := tx.QueryRow(ctx, `select exists (select from endpoints where tenant_id = $1 and deleted_at is null)`, id).Scan(&live)
+		if err != nil {
+			return err //nolint:wrapcheck // translated by inTx
+		}
+		if live {
+			return &webhook.Error{Code: webhook.CodeConflict, Message: "the tenant still has endpoints: delete them first"}
+		}
+		if _, err := tx.Exec(ctx, `delete from tenants where id = $1`, id); err != nil {
+			return err //nolint:wrapcheck // translated by inTx
+		}
+		if err := notify(ctx, tx, change{Kind: changeTenant, Tenant: id}); err != nil {
+			return err
+		}
+		return audit(ctx, tx, by, id, actionTenantDelete, id, nil)
+	})
+}
+
+func lockTenant(ctx context.Context, tx pgx.Tx, id string) error {
+	err := tx.QueryRow(ctx, `select id from tenants where id = $1 for update`, id).Scan(&id)
+	if isNoRows(err) {
+		return webhook.NotFound("tenant")
+	}
+	return err //nolint:wrapcheck // translated by inTx
+}
+
+// scanTenant reads tenantColumns and whatever follows them.
+func scanTenant(row pgx.CollectableRow, further ...any) (webhook.Tenant, error) {
+	var t webhook.Tenant
+	err := row.Scan(append([]any{&t.ID, &t.Name, &t.Contact, &t.Metadata, &t.CreatedAt, &t.UpdatedAt}, further...)...)
+	if err != nil {
+		return webhook.Tenant{}, fmt.Errorf("read row of tenants: %w", err)
+	}
+	t.CreatedAt, t.UpdatedAt = t.CreatedAt.UTC(), t.UpdatedAt.UTC()
+	return t, nil
+}
+
+// nonNilMap is an empty map for nil, so that the column holds {} and not null.
+func nonNilMap(m map[string]string) map[string]string {
+	if m == nil {
+		return map[string]string{}
+	}
+	return m
+}

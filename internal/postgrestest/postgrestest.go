@@ -1,0 +1,178 @@
+// Package postgrestest gives tests a real PostgreSQL: a schema of its own for each
+// test, migrated, on a server that is shared.
+package postgrestest
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/localpg"
+	"github.com/everpost/everpost/migrations"
+)
+
+// URLVariable names the environment variable with the address of a database for
+// tests. The role must be allowed to create schemas in it. When it is not set, each
+// test process starts a server of its own: see Main.
+const URLVariable = "EVERPOST_TEST_DATABASE_URL"
+
+const (
+	// A test's store, its second store and their listeners, times the packages that
+	// run side by side.
+	serverConnections = 300
+
+	setUpTimeout = time.Minute
+	stopTimeout  = 20 * time.Second
+)
+
+// New returns the address of a fresh schema with all migrations applied: everything
+// that a connection to it makes without naming a schema lands there. The schema is
+// dropped when the test ends. Partitions other than the DEFAULT ones are not made.
+//
+// Keep pools small: the server's connections are shared by all tests that run.
+func New(t testing.TB) string {
+	t.Helper()
+	address := NewEmpty(t)
+	config, err := pgx.ParseConfig(address)
+	require.NoError(t, err)
+	db := stdlib.OpenDB(*config)
+	defer func() { require.NoError(t, db.Close()) }()
+
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), setUpTimeout)
+	defer cancel()
+	require.NoError(t, migrations.Up(ctx, db, slog.New(slog.DiscardHandler)))
+	return address
+}
+
+// NewEmpty is New without the migrations.
+func NewEmpty(t testing.TB) string {
+	t.Helper()
+	base, err := serverURL()
+	require.NoError(t, err)
+
+	schema := "test_" + strings.ToLower(rand.Text())
+	execute(t, base, `create schema `+schema)
+	t.Cleanup(func() { execute(t, base, `drop schema `+schema+` cascade`) })
+
+	u, err := url.Parse(base)
+	require.NoError(t, err)
+	query := u.Query()
+	query.Set("search_path", schema)
+	u.RawQuery = query.Encode()
+	return u.String()
+}
+
+// execute runs one statement on a connection that it closes again.
+func execute(t testing.TB, address, statement string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), setUpTimeout)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, address)
+	require.NoError(t, err)
+	defer func() { _ = conn.Close(ctx) }()
+	_, err = conn.Exec(ctx, statement)
+	require.NoError(t, err, statement)
+}
+
+// Main wraps a package's tests so that the private server, if one was started, is
+// stopped and removed after them, before anything looks for leaked goroutines:
+//
+//	func TestMain(m *testing.M) { goleak.VerifyTestMain(postgrestest.Main(m)) }
+//
+// Without it the server ends with the process, but its directory stays behind.
+func Main(m *testing.M) interface{ Run() int } { return testMain{m} }
+
+type testMain struct{ m *testing.M }
+
+func (t testMain) Run() int {
+	code := t.m.Run()
+	if err := private.stop(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return max(code, 1)
+	}
+	return code
+}
+
+// serverURL is the address of the server that the tests of this process share.
+func serverURL() (string, error) {
+	if given := os.Getenv(URLVariable); given != "" {
+		return given, nil
+	}
+	return private.start()
+}
+
+// private is the one server of a test process.
+var private server //nolint:gochecknoglobals // tests of a package have nothing else in common
+
+type server struct {
+	mu      sync.Mutex
+	started bool
+	stopAll func() error
+	url     string
+	err     error
+}
+
+func (s *server) start() (string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.started {
+		s.started = true
+		s.url, s.stopAll, s.err = Start(context.Background(), slog.New(slog.DiscardHandler))
+	}
+	return s.url, s.err
+}
+
+func (s *server) stop() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopAll == nil {
+		return nil
+	}
+	return s.stopAll()
+}
+
+// Start starts a server in a temporary directory that is not safe against a crash
+// of the machine, and returns the address of its database. stop ends the server and
+// removes the directory. If this process is killed the server ends too, and the
+// directory is left.
+func Start(ctx context.Context, log *slog.Logger) (address string, stop func() error, err error) {
+	dir, err := os.MkdirTemp("", "everpost-test-")
+	if err != nil {
+		return "", nil, fmt.Errorf("start a server for tests: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			_ = os.RemoveAll(dir)
+		}
+	}()
+	// As root, the server runs under another account, which has to pass through.
+	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // holds a test's data only
+		return "", nil, fmt.Errorf("start a server for tests: %w", err)
+	}
+	cluster, err := localpg.Start(ctx, localpg.Options{Dir: dir, Log: log, MaxConnections: serverConnections, Unsafe: true})
+	if err != nil {
+		return "", nil, fmt.Errorf("start a server for tests: %w", err)
+	}
+	return cluster.URL(localpg.Database), func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+		defer cancel()
+		if err := cluster.Stop(ctx); err != nil {
+			return fmt.Errorf("stop the server for tests: %w", err)
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			return fmt.Errorf("remove the server for tests: %w", err)
+		}
+		return nil
+	}, nil
+}

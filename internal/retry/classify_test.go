@@ -1,0 +1,219 @@
+package retry_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/retry"
+)
+
+// received is when the answers of these tests came: 2025-03-04 05:06:07 UTC.
+func received() time.Time {
+	return time.Date(2025, time.March, 4, 5, 6, 7, 0, time.UTC)
+}
+
+func TestClassifyEveryStatus(t *testing.T) {
+	t.Parallel()
+
+	retried := []int{404, 408, 425, 429}
+	for status := -1; status <= 1100; status++ {
+		got := retry.Classify(retry.Answer{Status: status, ReceivedAt: received(), RetryAfter: "7"}, retry.Default())
+
+		want := retry.Outcome{Decision: retry.Permanent, Status: status, Reason: retry.Reason(fmt.Sprintf("http_%03d", status))}
+		switch {
+		case status < 100 || status > 999:
+			want = retry.Outcome{Decision: retry.Retry, Reason: "http_000", Trouble: true}
+		case status/100 == 2:
+			want.Decision, want.Reason = retry.Delivered, retry.ReasonDelivered
+		case status/100 == 1 || status >= 500:
+			want.Decision, want.Trouble = retry.Retry, true
+		case slices.Contains(retried, status):
+			want.Decision = retry.Retry
+			want.Ambiguous = status == 404
+			want.Trouble = status == 429
+		case status == 410:
+			want.DisableEndpoint = true
+		}
+		if want.Decision == retry.Retry {
+			want.RetryAfter = 7 * time.Second
+		}
+		require.Equal(t, want, got, "status %d", status)
+
+		parsed, err := retry.ParseReason(string(got.Reason))
+		require.NoError(t, err)
+		require.Equal(t, got.Reason, parsed)
+	}
+}
+
+func TestClassifyEveryFault(t *testing.T) {
+	t.Parallel()
+
+	type row struct {
+		decision           retry.Decision
+		reason             retry.Reason
+		ambiguous, trouble bool
+	}
+	table := map[retry.Fault]row{
+		retry.FaultDNSNotFound:     {retry.Retry, "dns_not_found", true, false},
+		retry.FaultDNSTemporary:    {retry.Retry, "dns_temporary", false, false},
+		retry.FaultDenied:          {retry.Permanent, "denied_address", false, false},
+		retry.FaultConnectRefused:  {retry.Retry, "connect_refused", false, true},
+		retry.FaultConnectionReset: {retry.Retry, "connection_reset", false, true},
+		retry.FaultUnexpectedEOF:   {retry.Retry, "unexpected_eof", false, true},
+		retry.FaultProtocol:        {retry.Retry, "protocol_error", false, true},
+		retry.FaultTLS:             {retry.Retry, "tls_invalid", true, false},
+		retry.FaultTimeoutDial:     {retry.Retry, "timeout_dial", false, true},
+		retry.FaultTimeoutTLS:      {retry.Retry, "timeout_tls", false, true},
+		retry.FaultTimeoutHeaders:  {retry.Retry, "timeout_headers", false, true},
+		retry.FaultTimeoutBody:     {retry.Retry, "timeout_body", false, true},
+		retry.FaultTimeoutTotal:    {retry.Retry, "timeout_total", false, true},
+		retry.FaultUnknown:         {retry.Retry, "unknown", false, false},
+		retry.FaultUnknown + 1:     {retry.Retry, "unknown", false, false},
+	}
+	for fault := retry.FaultNone + 1; fault <= retry.FaultUnknown+1; fault++ {
+		want, known := table[fault]
+		require.True(t, known, "fault %d is not in the table", fault)
+
+		got := retry.Classify(retry.Answer{Fault: fault, ReceivedAt: received()}, retry.Default())
+		require.Equal(t, retry.Outcome{
+			Decision: want.decision, Reason: want.reason, Ambiguous: want.ambiguous, Trouble: want.trouble,
+		}, got, fault.String())
+		require.Contains(t, retry.Reasons(), got.Reason)
+
+		// A status that was read decides, whatever happened to the rest.
+		for _, status := range []int{204, 301, 404, 410, 503} {
+			whole := retry.Classify(retry.Answer{Status: status, ReceivedAt: received()}, retry.Default())
+			broken := retry.Classify(retry.Answer{Status: status, Fault: fault, ReceivedAt: received()}, retry.Default())
+			require.Equal(t, whole, broken, "%s after %d", fault, status)
+		}
+	}
+}
+
+func TestClassifyOverrides(t *testing.T) {
+	t.Parallel()
+
+	for status := 0; status <= 1000; status++ {
+		plain := retry.Classify(retry.Answer{Status: status}, retry.Default())
+		fixed := status < 100 || status > 999 || status/100 == 2 || status/100 == 3
+
+		again := retry.Default()
+		again.RetryStatuses = []int{status}
+		got := retry.Classify(retry.Answer{Status: status, RetryAfter: "9"}, again)
+		if fixed {
+			require.Equal(t, plain.Decision, got.Decision, "status %d", status)
+		} else {
+			require.Equal(t, retry.Retry, got.Decision, "status %d", status)
+			require.False(t, got.Ambiguous, "status %d", status)
+			require.False(t, got.DisableEndpoint, "status %d", status)
+			require.Equal(t, 9*time.Second, got.RetryAfter, "status %d", status)
+		}
+
+		never := retry.Default()
+		never.PermanentStatuses = []int{status}
+		got = retry.Classify(retry.Answer{Status: status, RetryAfter: "9"}, never)
+		if fixed {
+			require.Equal(t, plain.Decision, got.Decision, "status %d", status)
+		} else {
+			require.Equal(t, retry.Permanent, got.Decision, "status %d", status)
+			require.False(t, got.Ambiguous, "status %d", status)
+			require.Equal(t, status == 410, got.DisableEndpoint, "status %d", status)
+			require.Zero(t, got.RetryAfter, "status %d", status)
+		}
+		require.Equal(t, plain.Trouble, got.Trouble, "an override says nothing about the receiver")
+		require.Equal(t, plain.Reason, got.Reason)
+	}
+}
+
+func TestClassifyRateLimit(t *testing.T) {
+	t.Parallel()
+
+	const date = "Tue, 04 Mar 2025 06:00:00 GMT" // not our clock
+	epoch := time.Date(2025, time.March, 4, 6, 0, 0, 0, time.UTC).Unix()
+	table := []struct {
+		name                    string
+		remaining, reset, field string
+		want                    time.Duration
+	}{
+		{"nothing said", "", "", "", 0},
+		{"seconds", "0", "30", "", 30 * time.Second},
+		{"fraction of a second", " 0 ", " 1.5 ", "", 1500 * time.Millisecond},
+		{"unix seconds", "0", fmt.Sprint(epoch + 40), "", 40 * time.Second},
+		{"unix milliseconds", "0", fmt.Sprint((epoch+40)*1000 + 250), "", 40250 * time.Millisecond},
+		{"unix seconds in the past", "0", fmt.Sprint(epoch - 40), "", 0},
+		{"HTTP-date", "0", "Tue, 04 Mar 2025 06:00:50 GMT", "", 50 * time.Second},
+		{"something remains", "1", "30", "", 0},
+		{"rubbish", "none", "30", "", 0},
+		{"rubbish reset", "0", "soon", "", 0},
+		{"not a number", "0", "NaN", "", 0},
+		{"infinite", "0", "+Inf", "", 0},
+		{"negative", "0", "-5", "", 0},
+		{"huge", "0", "1e300", "", 1<<63 - 1 - time.Duration(epoch)*time.Second},
+		{"dictionary", "", "", "limit=10, remaining=0, reset=20", 20 * time.Second},
+		{"dictionary, remaining", "", "", "limit=10, remaining=3, reset=20", 0},
+		{"list", "", "", `"burst";r=5;t=90, "day;r=7,";r=0;t=60`, 60 * time.Second},
+		{"list, all remaining", "", "", `"burst";r=5;t=90,"day";r=1;t=60`, 0},
+		{"list, no time", "", "", `"burst";r=0`, 0},
+		{"open quote", "", "", `"burst;r=0;t=5\`, 0},
+		{"longest counts", "0", "30", `"a";r=0;t=10`, 30 * time.Second},
+	}
+	for _, row := range table {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			for _, status := range []int{200, 429, 400} {
+				got := retry.Classify(retry.Answer{
+					Status: status, ReceivedAt: received(), Date: date,
+					RateLimitRemaining: row.remaining, RateLimitReset: row.reset, RateLimit: row.field,
+				}, retry.Default())
+				require.Equal(t, row.want, got.PaceFor)
+			}
+		})
+	}
+}
+
+func TestReasons(t *testing.T) {
+	t.Parallel()
+
+	seen := map[retry.Reason]bool{}
+	for _, reason := range retry.Reasons() {
+		require.False(t, seen[reason], reason)
+		seen[reason] = true
+		parsed, err := retry.ParseReason(string(reason))
+		require.NoError(t, err)
+		require.Equal(t, reason, parsed)
+		_, isStatus := reason.Status()
+		require.False(t, isStatus)
+	}
+	status, ok := retry.HTTPReason(503).Status()
+	require.True(t, ok)
+	require.Equal(t, 503, status)
+
+	for _, text := range []string{"", "http_", "http_50", "http_5030", "http_099", "http_-10", "HTTP_503", "delivered ", "http_٣٣٣", "no"} {
+		_, err := retry.ParseReason(text)
+		require.Error(t, err, text)
+	}
+}
+
+func TestOutcomeSurvivesJSON(t *testing.T) {
+	t.Parallel()
+
+	for _, want := range []retry.Outcome{
+		{},
+		retry.Classify(retry.Answer{Status: 410}, retry.Default()),
+		retry.Classify(retry.Answer{Status: 429, RetryAfter: "99999999999999999999"}, retry.Default()),
+		retry.Classify(retry.Answer{Fault: retry.FaultTLS}, retry.Default()),
+	} {
+		text, err := json.Marshal(want)
+		require.NoError(t, err)
+		var got retry.Outcome
+		require.NoError(t, json.Unmarshal(text, &got))
+		require.Equal(t, want, got)
+	}
+
+	var decision retry.Decision
+	require.Error(t, json.Unmarshal([]byte(`"maybe"`), &decision))
+}

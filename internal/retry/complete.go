@@ -1,0 +1,119 @@
+package retry
+
+// complete makes a whole policy of what was read: given fields over the preset's,
+// Default's where the preset has none, nothing where the setting is not used.
+func (d *document) complete() Policy {
+	p := d.start
+	read := d.read
+	choose(d, "strategy", &p.Strategy, read.Strategy)
+	choose(d, "jitter", &p.Jitter, read.Jitter)
+	choose(d, "min_delay", &p.MinDelay, read.MinDelay)
+	choose(d, "max_attempts", &p.MaxAttempts, read.MaxAttempts)
+	choose(d, "ambiguous_attempts", &p.AmbiguousAttempts, read.AmbiguousAttempts)
+	choose(d, "give_up_after", &p.GiveUpAfter, read.GiveUpAfter)
+	if d.given["schedule"] {
+		p.Schedule = read.Schedule
+	}
+	if d.given["retry_statuses"] {
+		p.RetryStatuses = read.RetryStatuses
+	}
+	if d.given["permanent_statuses"] {
+		p.PermanentStatuses = read.PermanentStatuses
+	}
+
+	// A preset of steps has no base; Default has all the rest.
+	fallback := Default()
+	fallback.JitterRatio = DefaultJitterRatio
+	settle(d, "base", p.usesBase(), &p.Base, read.Base, fallback.Base)
+	settle(d, "factor", p.Strategy == StrategyExponential, &p.Factor, read.Factor, fallback.Factor)
+	settle(d, "cap", p.usesCap(), &p.Cap, read.Cap, fallback.Cap)
+	settle(d, "jitter_ratio", p.Jitter == JitterProportional, &p.JitterRatio, read.JitterRatio, fallback.JitterRatio)
+	if p.Strategy != StrategySchedule {
+		p.Schedule = nil
+	}
+	// Out of bounds it stays as it is, to be refused.
+	if p.AmbiguousAttempts <= MostAttempts && p.MaxAttempts > 0 {
+		p.AmbiguousAttempts = min(p.AmbiguousAttempts, p.MaxAttempts)
+	}
+	if !d.given["preset"] && !p.Equal(Default()) {
+		p.Preset = ""
+	}
+
+	return p
+}
+
+// choose sets *into to value if the field was given.
+func choose[T any](d *document, field string, into *T, value T) {
+	if d.given[field] {
+		*into = value
+	}
+}
+
+// settle sets *into to the value given, the preset's, or the fallback, in this order;
+// to zero if the setting is not used.
+func settle[T comparable](d *document, field string, used bool, into *T, value, fallback T) {
+	var zero T
+	switch {
+	case !used:
+		*into = zero
+	case d.given[field]:
+		*into = value
+	case *into == zero:
+		*into = fallback
+	}
+}
+
+// validate adds what Validate refuses, but for fields that could not even be read,
+// and the given settings that would silently have no effect.
+func (d *document) validate(p Policy) {
+	d.validateUnused(p)
+	if d.bad.has("preset") || d.bad.has("strategy") || d.bad.has("jitter") {
+		// What the others are checked against is not known.
+		return
+	}
+	for _, one := range p.refused() {
+		if one.Field == "cap" && !d.given["cap"] && d.given["base"] {
+			one = FieldError{Field: "base", Message: "must not be above cap, which is " + FormatDuration(p.Cap)}
+		}
+		if !d.bad.has(one.Field) || one.Field == "" {
+			d.bad = append(d.bad, one)
+		}
+	}
+}
+
+// validateUnused checks the given settings that p does not use: their bounds, and
+// that the object itself chose what makes them unused.
+func (d *document) validateUnused(p Policy) {
+	unused := []struct {
+		field, chooser, chosen string
+		used                   bool
+	}{
+		{"base", "strategy", p.Strategy.String(), p.usesBase()},
+		{"factor", "strategy", p.Strategy.String(), p.Strategy == StrategyExponential},
+		{"cap", "strategy", p.Strategy.String(), p.usesCap()},
+		{"schedule", "strategy", p.Strategy.String(), p.Strategy == StrategySchedule},
+		{"jitter_ratio", "jitter", p.Jitter.String(), p.Jitter == JitterProportional},
+	}
+	for _, one := range unused {
+		if d.given[one.field] && !one.used && !d.given[one.chooser] {
+			d.bad.addOnce(one.field, "is not used with "+one.chooser+" "+one.chosen+"; name the "+one.chooser+" too")
+		}
+	}
+
+	if d.given["base"] && !p.usesBase() && !d.bad.has("base") {
+		d.bad.within("base", d.read.Base, ShortestDelay, LongestDelay)
+	}
+	if d.given["cap"] && !p.usesCap() && !d.bad.has("cap") {
+		d.bad.within("cap", d.read.Cap, ShortestDelay, LongestDelay)
+	}
+	if d.given["factor"] && p.Strategy != StrategyExponential && !d.bad.has("factor") && !validFactor(d.read.Factor) {
+		d.bad.add("factor", factorMessage)
+	}
+	if d.given["jitter_ratio"] && p.Jitter != JitterProportional && !d.bad.has("jitter_ratio") &&
+		!validRatio(d.read.JitterRatio) {
+		d.bad.add("jitter_ratio", ratioMessage)
+	}
+	if d.given["schedule"] && p.Strategy != StrategySchedule && !d.bad.has("schedule") {
+		validateSchedule(&d.bad, d.read.Schedule)
+	}
+}

@@ -1,0 +1,79 @@
+package retry
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Decision says what an attempt came to. The zero value means that nothing was
+// decided: no attempt was made, or it failed for a reason of our own.
+type Decision uint8
+
+// The decisions about an attempt.
+const (
+	Delivered Decision = iota + 1 // the receiver has accepted: nothing more to do
+	Retry                         // try again, as the policy says
+	Permanent                     // trying again cannot help: dead-letter
+)
+
+// String returns "delivered", "retry" or "permanent", and "" for the zero value.
+func (d Decision) String() string {
+	switch d {
+	case Delivered:
+		return "delivered"
+	case Retry:
+		return "retry"
+	case Permanent:
+		return "permanent"
+	default:
+		return ""
+	}
+}
+
+// MarshalText returns String as bytes. The zero value is empty text, so that a
+// result without a decision can still travel as JSON.
+func (d Decision) MarshalText() ([]byte, error) {
+	return []byte(d.String()), nil
+}
+
+// UnmarshalText is the inverse of MarshalText and refuses any other text.
+func (d *Decision) UnmarshalText(text []byte) error {
+	return parseEnum(d, text, "decision", 0, Delivered, Retry, Permanent)
+}
+
+// parseEnum sets *into to the one of values whose String is text.
+func parseEnum[T fmt.Stringer](into *T, text []byte, kind string, values ...T) error {
+	for _, value := range values {
+		if value.String() == string(text) {
+			*into = value
+			return nil
+		}
+	}
+
+	return fmt.Errorf("parse %s %q: must be %s", kind, clip(string(text)), enumNames(values))
+}
+
+// enumNames lists the values for a person: "none, full or equal".
+func enumNames[T fmt.Stringer](values []T) string {
+	names := make([]string, 0, len(values))
+	for _, value := range values {
+		if name := value.String(); name != "" {
+			names = append(names, name)
+		}
+	}
+	if len(names) < 2 {
+		return strings.Join(names, "")
+	}
+
+	return strings.Join(names[:len(names)-1], ", ") + " or " + names[len(names)-1]
+}
+
+// clip bounds what of a caller's text is repeated in a message.
+func clip(text string) string {
+	const most = 64
+	if len(text) <= most {
+		return text
+	}
+
+	return strings.ToValidUTF8(text[:most], "") + "…"
+}

@@ -1,0 +1,53 @@
+package retry_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/retry"
+)
+
+// TestEnumNames: the names are part of the API, the console and the metrics.
+func TestEnumNames(t *testing.T) {
+	t.Parallel()
+
+	for want, values := range map[string][]fmt.Stringer{
+		"delivered retry permanent ":    {retry.Delivered, retry.Retry, retry.Permanent, retry.Decision(0)},
+		"deliver wait give_up ":         {retry.Deliver, retry.Wait, retry.GiveUp, retry.Action(0)},
+		"backoff retry_after deadline ": {retry.SourceBackoff, retry.SourceRetryAfter, retry.SourceDeadline, retry.DelaySource(0)},
+		"none unknown unknown":          {retry.FaultNone, retry.FaultUnknown, retry.Fault(99)},
+	} {
+		var names []string
+		for _, value := range values {
+			names = append(names, value.String())
+		}
+		require.Equal(t, want, strings.Join(names, " "))
+	}
+
+	for _, source := range []retry.DelaySource{0, retry.SourceBackoff, retry.SourceRetryAfter, retry.SourceDeadline} {
+		text, err := json.Marshal(source)
+		require.NoError(t, err)
+		var got retry.DelaySource
+		require.NoError(t, json.Unmarshal(text, &got))
+		require.Equal(t, source, got)
+	}
+	var source retry.DelaySource
+	require.ErrorContains(t, json.Unmarshal([]byte(`"`+strings.Repeat("x", 1000)+`"`), &source), "backoff, retry_after or deadline")
+}
+
+func TestPreviewAsJSON(t *testing.T) {
+	t.Parallel()
+
+	text, err := json.Marshal([]retry.PreviewAttempt{
+		{Number: 2, Earliest: 5 * time.Second, Nominal: 10 * time.Second, Latest: time.Minute, LatestAfter429: time.Hour, Expected: true},
+		{Number: 3, Nominal: time.Hour, Latest: time.Hour, LatestAfter429: time.Hour},
+	})
+	require.NoError(t, err)
+	require.JSONEq(t, `[{"number":2,"earliest":"5s","nominal":"10s","latest":"1m","latest_after_429":"1h"},
+		{"number":3,"earliest":"0s","nominal":null,"latest":"1h","latest_after_429":"1h"}]`, string(text))
+}

@@ -1,0 +1,82 @@
+package retry
+
+import (
+	"strconv"
+	"strings"
+	"time"
+)
+
+// FieldError is one refused setting of a policy.
+type FieldError struct {
+	Field   string // the path within the policy, "schedule[2]"; empty for the whole
+	Message string // what is wrong, for a person: "must be between 1ms and 720h"
+}
+
+// FieldErrors are all refused settings of a policy, never empty when returned as an
+// error.
+type FieldErrors []FieldError
+
+// Error joins all of them: "base: must be …; factor: must be …".
+func (e FieldErrors) Error() string {
+	var text strings.Builder
+	for i, one := range e {
+		if i > 0 {
+			text.WriteString("; ")
+		}
+		if one.Field != "" {
+			text.WriteString(one.Field)
+			text.WriteString(": ")
+		}
+		text.WriteString(one.Message)
+	}
+
+	return text.String()
+}
+
+func (e *FieldErrors) add(field, message string) {
+	*e = append(*e, FieldError{Field: field, Message: message})
+}
+
+// addOnce adds unless the field is already refused for a more basic reason.
+func (e *FieldErrors) addOnce(field, message string) {
+	if !e.has(field) {
+		e.add(field, message)
+	}
+}
+
+// has says whether the field, or one of its elements, is refused.
+func (e *FieldErrors) has(field string) bool {
+	for _, one := range *e {
+		if one.Field == field || strings.HasPrefix(one.Field, field+"[") {
+			return true
+		}
+	}
+
+	return false
+}
+
+func (e *FieldErrors) within(field string, value, low, high time.Duration) {
+	if value < low || value > high {
+		e.add(field, "must be between "+FormatDuration(low)+" and "+FormatDuration(high))
+	}
+}
+
+func (e *FieldErrors) between(field string, value, low, high int) {
+	if value < low || value > high {
+		e.add(field, "must be between "+strconv.Itoa(low)+" and "+strconv.Itoa(high))
+	}
+}
+
+// orNil avoids the error interface that holds an empty list and so is not nil.
+func (e *FieldErrors) orNil() error {
+	if len(*e) == 0 {
+		return nil
+	}
+
+	return *e
+}
+
+// indexed returns "field[i]".
+func indexed(field string, i int) string {
+	return field + "[" + strconv.Itoa(i) + "]"
+}

@@ -1,0 +1,280 @@
+package retry_test
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/everpost/everpost/internal/retry"
+)
+
+// tenSeconds waits 10 s flat: a policy whose arithmetic a reader can do in the head.
+func tenSeconds() retry.Policy {
+	return retry.Policy{
+		Strategy: retry.StrategyFixed, Base: 10 * time.Second,
+		MaxAttempts: 5, AmbiguousAttempts: 3, GiveUpAfter: time.Hour,
+	}
+}
+
+func TestNext(t *testing.T) {
+	t.Parallel()
+
+	const s = time.Second
+	type want struct {
+		action retry.Action
+		delay  time.Duration
+		source retry.DelaySource
+		reason retry.Reason
+	}
+	wait := func(delay time.Duration, source retry.DelaySource) want {
+		return want{retry.Wait, delay, source, ""}
+	}
+	giveUp := func(reason retry.Reason) want { return want{retry.GiveUp, 0, 0, reason} }
+	again := func(status int, after time.Duration) retry.Outcome {
+		return retry.Outcome{Decision: retry.Retry, Status: status, Reason: retry.HTTPReason(status), RetryAfter: after}
+	}
+	ambiguous := retry.Outcome{Decision: retry.Retry, Status: 404, Reason: "http_404", Ambiguous: true}
+
+	table := []struct {
+		name                string
+		attempts, ambiguous int
+		outcome             retry.Outcome
+		remaining           time.Duration // until the give-up time
+		want                want
+	}{
+		{"delivered", 1, 0, retry.Outcome{Decision: retry.Delivered}, time.Hour, want{action: retry.Deliver}},
+		{"delivered by the last attempt, too late", 5, 0, retry.Outcome{Decision: retry.Delivered}, -s, want{action: retry.Deliver}},
+		{"permanent", 1, 0, retry.Outcome{Decision: retry.Permanent, Reason: "http_400"}, time.Hour, giveUp("http_400")},
+		{"undecided", 1, 0, retry.Outcome{}, time.Hour, wait(10*s, retry.SourceBackoff)},
+
+		{"backoff", 1, 0, again(503, 0), time.Hour, wait(10*s, retry.SourceBackoff)},
+		{"shorter Retry-After", 1, 0, again(503, 3*s), time.Hour, wait(10*s, retry.SourceBackoff)},
+		{"equal Retry-After", 1, 0, again(503, 10*s), time.Hour, wait(10*s, retry.SourceBackoff)},
+		{"longer Retry-After", 1, 0, again(503, 30*s), time.Hour, wait(30*s, retry.SourceRetryAfter)},
+		{"429", 1, 0, again(429, 0), time.Hour, wait(20*s, retry.SourceBackoff)},
+		{"429 with Retry-After", 1, 0, again(429, s), time.Hour, wait(10*s, retry.SourceBackoff)},
+
+		{"last but one", 4, 0, again(503, 0), time.Hour, wait(10*s, retry.SourceBackoff)},
+		{"max attempts", 5, 0, again(503, 0), time.Hour, giveUp("max_attempts")},
+		{"above max attempts", 6, 0, again(503, 0), time.Hour, giveUp("max_attempts")},
+		{"ambiguous below its limit", 2, 2, ambiguous, time.Hour, wait(10*s, retry.SourceBackoff)},
+		{"ambiguous limit", 4, 3, ambiguous, time.Hour, giveUp("ambiguous_limit")},
+		{"ambiguous and max attempts", 5, 3, ambiguous, time.Hour, giveUp("ambiguous_limit")},
+		{"max attempts, ambiguous below its limit", 5, 1, ambiguous, time.Hour, giveUp("max_attempts")},
+		{"no longer ambiguous", 4, 3, again(503, 0), time.Hour, wait(10*s, retry.SourceBackoff)},
+
+		{"just in time", 1, 0, again(503, 0), 10 * s, wait(10*s, retry.SourceBackoff)},
+		{"moved", 1, 0, again(503, 0), 10*s - 1, wait(9*s-1, retry.SourceDeadline)},
+		{"moved with exactly half", 1, 0, again(503, 0), 6 * s, wait(5*s, retry.SourceDeadline)},
+		{"less than half", 1, 0, again(503, 0), 6*s - 1, giveUp("give_up_time")},
+		{"no time at all", 1, 0, again(503, 0), 0, giveUp("give_up_time")},
+		{"too late", 1, 0, again(503, 0), -time.Hour, giveUp("give_up_time")},
+		{"429 moved: half of the doubled delay", 1, 0, again(429, 0), 11 * s, wait(10*s, retry.SourceDeadline)},
+		{"429 less than half", 1, 0, again(429, 0), 11*s - 1, giveUp("give_up_time")},
+		{"moved with Retry-After kept", 1, 0, again(503, 7*s), 8 * s, wait(7*s, retry.SourceDeadline)},
+		{"Retry-After forbids moving", 1, 0, again(503, 7*s), 8*s - 1, giveUp("give_up_time")},
+		{"Retry-After at the give-up time", 1, 0, again(503, 30*s), 30 * s, wait(30*s, retry.SourceRetryAfter)},
+		{"Retry-After past the give-up time", 1, 0, again(503, 30*s), 30*s - 1, giveUp("retry_after_past_give_up")},
+		{"both past it", 1, 0, again(503, 3*s), 2 * s, giveUp("retry_after_past_give_up")},
+		{"Retry-After saturated", 1, 0, again(429, math.MaxInt64), time.Hour, giveUp("retry_after_past_give_up")},
+		{"negative Retry-After", 1, 0, again(503, -s), time.Hour, wait(10*s, retry.SourceBackoff)},
+	}
+	for _, row := range table {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			got := tenSeconds().Next(retry.Progress{
+				Attempts: row.attempts, Ambiguous: row.ambiguous, Outcome: row.outcome,
+				Now: received(), GiveUpAt: received().Add(row.remaining), Random: 0.5,
+			})
+			require.Equal(t, row.want, want{got.Action, got.Delay, got.Source, got.Reason})
+			if got.Action == retry.Wait {
+				require.Equal(t, received().Add(got.Delay), got.At)
+				require.Equal(t, 10*s, got.Nominal)
+			} else {
+				require.Zero(t, got.At)
+			}
+		})
+	}
+}
+
+func TestNextWithoutGiveUpTime(t *testing.T) {
+	t.Parallel()
+
+	progress := retry.Progress{
+		Attempts: 1, Now: received(),
+		Outcome: retry.Outcome{Decision: retry.Retry, Status: 503, RetryAfter: retry.LongestGiveUp},
+	}
+	require.Equal(t, retry.Wait, tenSeconds().Next(progress).Action)
+	progress.Outcome.RetryAfter++
+	require.Equal(t, retry.ReasonRetryAfterPastGiveUp, tenSeconds().Next(progress).Reason)
+}
+
+func TestNextFarFromNow(t *testing.T) {
+	t.Parallel()
+
+	progress := retry.Progress{
+		Attempts: 1, Now: time.Date(9000, 1, 1, 0, 0, 0, 0, time.UTC), GiveUpAt: time.Date(1, 1, 2, 0, 0, 0, 0, time.UTC),
+		Outcome: retry.Outcome{Decision: retry.Retry, Status: 503},
+	}
+	require.Equal(t, retry.ReasonGiveUpTime, tenSeconds().Next(progress).Reason)
+	progress.Now, progress.GiveUpAt = progress.GiveUpAt, progress.Now
+	require.Equal(t, 10*time.Second, tenSeconds().Next(progress).Delay)
+}
+
+func TestAmbiguousLimitIsNeverAboveMaxAttempts(t *testing.T) {
+	t.Parallel()
+
+	policy := tenSeconds()
+	policy.MaxAttempts, policy.AmbiguousAttempts = 2, 4
+	verdict := policy.Next(retry.Progress{
+		Attempts: 2, Ambiguous: 2, Now: received(), GiveUpAt: received().Add(time.Hour),
+		Outcome: retry.Outcome{Decision: retry.Retry, Status: 404, Ambiguous: true},
+	})
+	require.Equal(t, retry.ReasonAmbiguousLimit, verdict.Reason)
+}
+
+func TestZeroPolicyIsDefault(t *testing.T) {
+	t.Parallel()
+
+	progress := retry.Progress{
+		Attempts: 3, Now: received(), GiveUpAt: received().Add(time.Hour), Random: 0.3,
+		Outcome: retry.Outcome{Decision: retry.Retry, Status: 503},
+	}
+	require.Equal(t, retry.Default().Next(progress), retry.Policy{}.Next(progress))
+	require.Equal(t, retry.Preview(retry.Default()), retry.Preview(retry.Policy{}))
+	require.NoError(t, retry.Policy{}.Validate())
+}
+
+// TestWholeRuns follows runs of any policy against any receiver to their end, and
+// holds every attempt against the preview.
+func TestWholeRuns(t *testing.T) {
+	t.Parallel()
+
+	rapid.Check(t, func(t *rapid.T) {
+		policy := validPolicy().Draw(t, "policy")
+		policy.MaxAttempts = min(policy.MaxAttempts, 30)
+		policy.AmbiguousAttempts = min(policy.AmbiguousAttempts, policy.MaxAttempts)
+		preview := retry.Preview(policy)
+		begin, giveUpAt := received(), received().Add(policy.GiveUpAfter)
+
+		kind := rapid.SampledFrom([]string{"plain", "429", "any"}).Draw(t, "receiver")
+		draw := func() retry.Outcome {
+			outcome := retry.Outcome{Decision: retry.Retry, Status: 503}
+			if kind == "429" || kind == "any" && rapid.Bool().Draw(t, "429") {
+				outcome.Status = 429
+			}
+			if kind == "any" {
+				outcome.Ambiguous = rapid.Bool().Draw(t, "ambiguous")
+				outcome.RetryAfter = anyDuration(0, retry.LongestDelay).Draw(t, "retry after")
+			}
+
+			return outcome
+		}
+
+		now, ambiguous, previous := begin, 0, time.Duration(0)
+		for attempt := 1; ; attempt++ {
+			require.LessOrEqual(t, attempt, policy.MaxAttempts)
+			require.False(t, now.After(giveUpAt), "attempt %d starts past the give-up time", attempt)
+			since := now.Sub(begin)
+			if kind != "any" {
+				require.LessOrEqual(t, attempt, len(preview), "an attempt that the preview does not know")
+				require.LessOrEqual(t, preview[attempt-1].Earliest, since, "attempt %d", attempt)
+				require.LessOrEqual(t, since, preview[attempt-1].LatestAfter429, "attempt %d", attempt)
+			}
+			if kind == "plain" {
+				require.LessOrEqual(t, since, preview[attempt-1].Latest, "attempt %d", attempt)
+			}
+
+			outcome := draw()
+			if outcome.Ambiguous {
+				ambiguous++
+			} else {
+				ambiguous = 0
+			}
+			verdict := policy.Next(retry.Progress{
+				Attempts: attempt, Ambiguous: ambiguous, Previous: previous, Outcome: outcome,
+				Now: now, GiveUpAt: giveUpAt, Random: rapid.Float64Range(0, 0.9999).Draw(t, "u"),
+			})
+			if verdict.Action == retry.GiveUp {
+				require.NotEmpty(t, verdict.Reason)
+				return
+			}
+			require.Equal(t, retry.Wait, verdict.Action)
+			require.GreaterOrEqual(t, verdict.Delay, outcome.RetryAfter)
+			_, latest := policy.Window(attempt, previous)
+			if outcome.Status == 429 {
+				latest *= 2
+			}
+			require.LessOrEqual(t, verdict.Delay, max(latest, outcome.RetryAfter))
+			now, previous = verdict.At, verdict.Delay
+		}
+	})
+}
+
+func TestPreview(t *testing.T) {
+	t.Parallel()
+
+	const s, h = time.Second, time.Hour
+	plain := tenSeconds()
+	require.Equal(t, []retry.PreviewAttempt{
+		{Number: 1, Expected: true},
+		{2, 10 * s, 10 * s, 10 * s, 20 * s, true},
+		{3, 20 * s, 20 * s, 20 * s, 40 * s, true},
+		{4, 30 * s, 30 * s, 30 * s, 60 * s, true},
+		{5, 40 * s, 40 * s, 40 * s, 80 * s, true},
+	}, retry.Preview(plain))
+
+	// The last attempt is moved forward, the one after it never comes.
+	plain.GiveUpAfter = 27 * s
+	require.Equal(t, []retry.PreviewAttempt{
+		{Number: 1, Expected: true},
+		{2, 10 * s, 10 * s, 10 * s, 20 * s, true},
+		{3, 20 * s, 20 * s, 20 * s, 27 * s, true},
+		{4, 26 * s, 26 * s, 27 * s, 27 * s, true},
+	}, retry.Preview(plain))
+
+	// A delay of up to 9 s is moved forward to 4.5 s, sooner than the shortest of 5 s.
+	early := tenSeconds()
+	early.Jitter, early.GiveUpAfter = retry.JitterEqual, 5500*time.Millisecond
+	require.Equal(t, 4500*time.Millisecond, retry.Preview(early)[1].Earliest)
+
+	// A doubled delay is what the next decorrelated one grows from.
+	decorrelated := tenSeconds()
+	decorrelated.Jitter, decorrelated.Cap, decorrelated.MaxAttempts = retry.JitterDecorrelated, 1000*s, 4
+	require.Equal(t, []retry.PreviewAttempt{
+		{Number: 1, Expected: true},
+		{2, 10 * s, 20 * s, 30 * s, 60 * s, true},
+		{3, 20 * s, 55 * s, 120 * s, 420 * s, true},
+		{4, 30 * s, 112500 * time.Millisecond, 390 * s, 2420 * s, true},
+	}, retry.Preview(decorrelated))
+
+	// Nominally the default gives up after 14 attempts, at 69.1 h; all 16 take place
+	// only when the jitter is short.
+	byDefault := retry.Preview(retry.Default())
+	require.Len(t, byDefault, 16)
+	require.True(t, byDefault[13].Expected)
+	require.Equal(t, 32800*s+5*12*h, byDefault[13].Nominal)
+	require.False(t, byDefault[14].Expected)
+	require.Equal(t, 72*h, byDefault[14].Nominal)
+	require.Equal(t, 5*s, byDefault[1].Earliest)
+	require.Equal(t, 10*s, byDefault[1].Latest)
+	require.Equal(t, 20*s, byDefault[1].LatestAfter429)
+
+	for _, preset := range retry.Presets() {
+		previous := retry.PreviewAttempt{}
+		for i, one := range retry.Preview(preset.Policy) {
+			require.Equal(t, i+1, one.Number)
+			require.LessOrEqual(t, previous.Earliest, one.Earliest)
+			require.LessOrEqual(t, one.Earliest, one.Nominal)
+			require.LessOrEqual(t, one.Latest, one.LatestAfter429)
+			require.LessOrEqual(t, one.LatestAfter429, preset.Policy.GiveUpAfter)
+			if one.Expected {
+				require.LessOrEqual(t, one.Nominal, one.Latest)
+			}
+			previous = one
+		}
+	}
+}

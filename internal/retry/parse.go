@@ -1,0 +1,250 @@
+package retry
+
+import (
+	"bytes"
+	"encoding/json"
+	"strconv"
+	"time"
+	"unicode/utf8"
+)
+
+// longestPolicy bounds the text of a policy; the longest useful one has some 3 KiB.
+const longestPolicy = 64 << 10
+
+// ParsePolicy reads a policy from JSON: the name of a preset as a string; an object
+// with the settings, in which what is absent or null is as in the preset that its
+// "preset" names, or else in Default; or null for Default. Durations are strings for
+// time.ParseDuration ("30s", "72h").
+//
+// Numbers and names are checked by Validate's bounds. A setting that the strategy or
+// the jitter in force does not use is dropped when the object names that strategy or
+// jitter itself, and refused otherwise: {"schedule": [...]} alone would be a schedule
+// that is never used. AmbiguousAttempts is brought down to MaxAttempts. Preset is
+// kept when it was given or when nothing differs from Default.
+//
+// The error is FieldErrors and names every refused setting, unknown ones and those
+// given twice included. The returned policy is valid and in the form that MarshalJSON
+// writes.
+func ParsePolicy(raw []byte) (Policy, error) {
+	raw = bytes.TrimSpace(raw)
+	switch {
+	case len(raw) > longestPolicy:
+		return Policy{}, FieldErrors{{Message: "is too long"}}
+	case !utf8.Valid(raw) || !json.Valid(raw):
+		return Policy{}, FieldErrors{{Message: "is not valid JSON"}}
+	}
+
+	switch raw[0] {
+	case 'n':
+		return Default(), nil
+	case '"':
+		return parsePresetName(raw)
+	case '{':
+		return parseObject(raw)
+	default:
+		return Policy{}, FieldErrors{{Message: "must be a preset's name or an object"}}
+	}
+}
+
+func parsePresetName(raw []byte) (Policy, error) {
+	var reading document
+	reading.readPreset("", raw)
+	if err := reading.bad.orNil(); err != nil {
+		return Policy{}, err
+	}
+
+	return reading.start, nil
+}
+
+func parseObject(raw []byte) (Policy, error) {
+	reading := document{given: map[string]bool{}, start: Default()}
+	reading.readFields(raw)
+	policy := reading.complete()
+	reading.validate(policy)
+	if err := reading.bad.orNil(); err != nil {
+		return Policy{}, err
+	}
+
+	return policy, nil
+}
+
+// document is an object while it is read.
+type document struct {
+	given map[string]bool // fields that were there and not null
+	start Policy          // the preset that absent fields are taken from
+	read  Policy          // the fields that were there
+	bad   FieldErrors
+}
+
+// readFields goes through the members of an object that is known to be valid JSON.
+// encoding/json alone would let a key given twice pass, and match keys in any case.
+func (d *document) readFields(raw []byte) {
+	seen := map[string]bool{}
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	_, err := decoder.Token()
+	for err == nil && decoder.More() {
+		var key json.Token
+		var value json.RawMessage
+		if key, err = decoder.Token(); err != nil {
+			break
+		}
+		if err = decoder.Decode(&value); err != nil {
+			break
+		}
+		field, _ := key.(string)
+		if seen[field] {
+			d.bad.addOnce(clip(field), "is there twice")
+			continue
+		}
+		seen[field] = true
+		d.readField(field, value)
+	}
+	if err != nil {
+		d.bad.add("", "is not valid JSON")
+	}
+}
+
+func (d *document) readField(field string, value json.RawMessage) {
+	read := d.reader(field)
+	switch {
+	case read == nil && field == "":
+		d.bad.add("", "has a setting without a name")
+	case read == nil:
+		d.bad.add(clip(field), "is not a setting of a retry policy")
+	case string(value) == "null":
+	default:
+		d.given[field] = true
+		read(field, value)
+	}
+}
+
+// reader returns the function that reads a field, nil for an unknown one.
+func (d *document) reader(field string) func(field string, value json.RawMessage) {
+	switch field {
+	case "preset":
+		return d.readPreset
+	case "strategy":
+		return func(field string, value json.RawMessage) { readName(d, field, value, &d.read.Strategy, strategies()) }
+	case "base":
+		return d.duration(&d.read.Base)
+	case "factor":
+		return d.number(&d.read.Factor)
+	case "cap":
+		return d.duration(&d.read.Cap)
+	case "schedule":
+		return d.readSchedule
+	case "jitter":
+		return func(field string, value json.RawMessage) { readName(d, field, value, &d.read.Jitter, jitters()) }
+	case "jitter_ratio":
+		return d.number(&d.read.JitterRatio)
+	case "min_delay":
+		return d.duration(&d.read.MinDelay)
+	case "max_attempts":
+		return d.count(&d.read.MaxAttempts)
+	case "ambiguous_attempts":
+		return d.count(&d.read.AmbiguousAttempts)
+	case "give_up_after":
+		return d.duration(&d.read.GiveUpAfter)
+	case "retry_statuses":
+		return d.statuses(&d.read.RetryStatuses)
+	case "permanent_statuses":
+		return d.statuses(&d.read.PermanentStatuses)
+	default:
+		return nil
+	}
+}
+
+func (d *document) readPreset(field string, value json.RawMessage) {
+	var name string
+	if json.Unmarshal(value, &name) != nil {
+		d.bad.add(field, "must be a preset's name")
+		return
+	}
+	preset, found := Lookup(name)
+	if !found {
+		d.bad.add(field, "there is no preset "+strconv.Quote(clip(name)))
+		return
+	}
+	d.start = preset
+}
+
+// readName reads an enum by its String.
+func readName[T interface {
+	comparable
+	String() string
+}](d *document, field string, value json.RawMessage, into *T, values []T) {
+	var name string
+	if json.Unmarshal(value, &name) != nil || parseEnum(into, []byte(name), field, values...) != nil {
+		d.bad.add(field, "must be "+enumNames(values))
+	}
+}
+
+func (d *document) duration(into *time.Duration) func(string, json.RawMessage) {
+	return func(field string, value json.RawMessage) {
+		var text string
+		parsed, err := time.Duration(0), json.Unmarshal(value, &text)
+		if err == nil {
+			parsed, err = time.ParseDuration(text)
+		}
+		if err != nil {
+			d.bad.add(field, `must be a duration such as "30s" or "72h"`)
+			return
+		}
+		*into = parsed
+	}
+}
+
+func (d *document) number(into *float64) func(string, json.RawMessage) {
+	return func(field string, value json.RawMessage) {
+		if json.Unmarshal(value, into) != nil {
+			d.bad.add(field, "must be a number")
+		}
+	}
+}
+
+func (d *document) count(into *int) func(string, json.RawMessage) {
+	return func(field string, value json.RawMessage) {
+		if json.Unmarshal(value, into) != nil {
+			d.bad.add(field, "must be a whole number")
+		}
+	}
+}
+
+func (d *document) readSchedule(field string, value json.RawMessage) {
+	d.list(field, value, "durations", MostSteps, func(place string, element json.RawMessage) {
+		var step time.Duration
+		d.duration(&step)(place, element)
+		d.read.Schedule = append(d.read.Schedule, step)
+	})
+}
+
+func (d *document) statuses(into *[]int) func(string, json.RawMessage) {
+	return func(field string, value json.RawMessage) {
+		d.list(field, value, "status codes", MostStatuses, func(place string, element json.RawMessage) {
+			var status int
+			// null would pass Unmarshal as "leave it as it is".
+			if string(element) == "null" || json.Unmarshal(element, &status) != nil {
+				d.bad.add(place, "must be a status code")
+			}
+			*into = append(*into, status)
+		})
+	}
+}
+
+// list reads an array element by element, unless it has more than most.
+func (d *document) list(
+	field string, value json.RawMessage, kind string, most int, read func(place string, element json.RawMessage),
+) {
+	var elements []json.RawMessage
+	if json.Unmarshal(value, &elements) != nil {
+		d.bad.add(field, "must be a list of "+kind)
+		return
+	}
+	if len(elements) > most {
+		d.bad.add(field, "must have at most "+strconv.Itoa(most)+" entries")
+		return
+	}
+	for i, element := range elements {
+		read(indexed(field, i), element)
+	}
+}

@@ -1,0 +1,81 @@
+package retry
+
+import "time"
+
+// DefaultPreset is the name of the preset that Default returns.
+const DefaultPreset = "default"
+
+// Preset is a policy with a name, to be chosen by it.
+type Preset struct {
+	Name   string
+	Policy Policy
+}
+
+// Default returns the policy of an endpoint that asks for none: exponential from 10 s
+// by 3 up to 12 h, equal jitter, 16 attempts within 72 h.
+func Default() Policy {
+	return exponential(DefaultPreset, 10*time.Second, 3, 12*time.Hour, JitterEqual, 16, 72*time.Hour)
+}
+
+// Lookup returns the preset's policy; false if there is none of that name.
+func Lookup(name string) (Policy, bool) {
+	for _, preset := range Presets() {
+		if preset.Name == name {
+			return preset.Policy, true
+		}
+	}
+
+	return Policy{}, false
+}
+
+// Presets returns all presets, the default first. The caller owns the slices.
+func Presets() []Preset {
+	fullJitter := exponential("full-jitter", 30*time.Second, 2, time.Hour, JitterFull, 5, 72*time.Hour)
+	fullJitter.MinDelay = time.Second
+
+	policies := []Policy{
+		Default(),
+		exponential("exponential-1h", time.Minute, 2, time.Hour, JitterEqual, 16, 72*time.Hour),
+		fullJitter,
+		steps("steps-90m", 0.2, 72*time.Hour,
+			30*time.Second, 2*time.Minute, 10*time.Minute, time.Hour),
+		steps("steps-36h", 0.2, 72*time.Hour,
+			10*time.Second, 30*time.Second, 2*time.Minute, 10*time.Minute, 30*time.Minute,
+			2*time.Hour, 8*time.Hour, 24*time.Hour),
+		// The example schedule of the Standard Webhooks specification, "Deliverability
+		// and reliability".
+		steps("standard-webhooks", 0.1, 84*time.Hour,
+			5*time.Second, 5*time.Minute, 30*time.Minute, 2*time.Hour, 5*time.Hour,
+			10*time.Hour, 14*time.Hour, 20*time.Hour, 24*time.Hour),
+		exponential("fast", time.Second, 2, time.Minute, JitterFull, 5, time.Hour),
+	}
+
+	presets := make([]Preset, 0, len(policies))
+	for _, policy := range policies {
+		presets = append(presets, Preset{Name: policy.Preset, Policy: policy})
+	}
+
+	return presets
+}
+
+// defaultAmbiguousAttempts is the limit of every preset: with the default's delays
+// about two minutes, long enough for a deployment that is under way.
+const defaultAmbiguousAttempts = 4
+
+func exponential(
+	name string, base time.Duration, factor float64, limit time.Duration, jitter Jitter,
+	attempts int, giveUp time.Duration,
+) Policy {
+	return Policy{
+		Preset: name, Strategy: StrategyExponential, Base: base, Factor: factor, Cap: limit, Jitter: jitter,
+		MaxAttempts: attempts, AmbiguousAttempts: defaultAmbiguousAttempts, GiveUpAfter: giveUp,
+	}
+}
+
+// steps makes a policy with one attempt more than it has delays.
+func steps(name string, ratio float64, giveUp time.Duration, schedule ...time.Duration) Policy {
+	return Policy{
+		Preset: name, Strategy: StrategySchedule, Schedule: schedule, Jitter: JitterProportional, JitterRatio: ratio,
+		MaxAttempts: len(schedule) + 1, AmbiguousAttempts: defaultAmbiguousAttempts, GiveUpAfter: giveUp,
+	}
+}

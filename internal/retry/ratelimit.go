@@ -1,0 +1,129 @@
+package retry
+
+import (
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// paceFor returns how long the receiver's rate limit has still to run when one of
+// its fields says that nothing remains of it; 0 otherwise. When several say so, the
+// longest counts.
+func paceFor(answer Answer, reference time.Time) time.Duration {
+	var pace time.Duration
+	if answer.RateLimitRemaining != "" && spent(answer.RateLimitRemaining) {
+		pace = resetIn(answer.RateLimitReset, reference)
+	}
+
+	return max(pace, rateLimitField(answer.RateLimit))
+}
+
+// spent reads a remaining quota: true for zero and below.
+func spent(text string) bool {
+	remaining, err := strconv.ParseInt(trimBlanks(text), 10, 64)
+
+	return err == nil && remaining <= 0
+}
+
+// resetIn reads X-RateLimit-Reset, which no standard fixes. In use are seconds from
+// now, unix seconds and unix milliseconds, some with a fraction; they are told apart
+// by size, as nobody means to wait for 30 years. An HTTP-date is read as well.
+func resetIn(text string, reference time.Time) time.Duration {
+	text = trimBlanks(text)
+	const unixSeconds, unixMilliseconds = 1e9, 1e11
+
+	value, err := strconv.ParseFloat(text, 64)
+	switch {
+	case err != nil:
+		return retryAfter(text, reference)
+	case math.IsNaN(value) || math.IsInf(value, 0) || value <= 0:
+		return 0
+	case value < unixSeconds:
+		return time.Duration(math.Ceil(value * float64(time.Second)))
+	case reference.IsZero():
+		return 0
+	case value < unixMilliseconds:
+		return max(0, time.Unix(0, 0).Add(capSeconds(value)).Sub(reference))
+	default:
+		return max(0, time.Unix(0, 0).Add(capSeconds(value/1000)).Sub(reference))
+	}
+}
+
+// capSeconds turns seconds into a Duration, saturating; to the millisecond, which is
+// as far as a float64 reaches for unix times.
+func capSeconds(seconds float64) time.Duration {
+	if seconds >= saturated.Seconds() {
+		return saturated
+	}
+
+	return time.Duration(seconds * float64(time.Second)).Round(time.Millisecond)
+}
+
+// rateLimitField reads the RateLimit field of the IETF drafts "RateLimit header
+// fields for HTTP" (draft-ietf-httpapi-ratelimit-headers): the dictionary of the
+// drafts up to 07 (limit=10, remaining=0, reset=30) and the list of policies since
+// ("burst";r=0;t=30). Both count in seconds.
+func rateLimitField(field string) time.Duration {
+	const longest = 1024
+	if field == "" || len(field) > longest {
+		return 0
+	}
+
+	var pace time.Duration
+	var whole quota
+	for _, member := range splitOutsideQuotes(field, ',') {
+		var item quota
+		for _, part := range splitOutsideQuotes(member, ';') {
+			name, value, _ := strings.Cut(part, "=")
+			switch trimBlanks(name) {
+			case "r":
+				item.spent = spent(value)
+			case "t":
+				item.reset, _ = parseSeconds(trimBlanks(value))
+			case "remaining":
+				whole.spent = spent(value)
+			case "reset":
+				whole.reset, _ = parseSeconds(trimBlanks(value))
+			}
+		}
+		pace = max(pace, item.pace())
+	}
+
+	return max(pace, whole.pace())
+}
+
+// quota is one limit of a RateLimit field.
+type quota struct {
+	spent bool
+	reset time.Duration
+}
+
+func (q quota) pace() time.Duration {
+	if !q.spent {
+		return 0
+	}
+
+	return q.reset
+}
+
+// splitOutsideQuotes splits at every separator that is not within double quotes: the
+// names of policies are quoted strings (RFC 9651) and may contain anything.
+func splitOutsideQuotes(text string, separator byte) []string {
+	var parts []string
+	quoted := false
+	begin := 0
+	for i := 0; i < len(text); i++ {
+		switch {
+		case quoted && text[i] == '\\':
+			i++
+		case text[i] == '"':
+			quoted = !quoted
+		case !quoted && text[i] == separator:
+			parts = append(parts, text[begin:i])
+			begin = i + 1
+		}
+	}
+
+	return append(parts, text[begin:])
+}

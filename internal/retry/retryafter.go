@@ -1,0 +1,106 @@
+package retry
+
+import (
+	"math"
+	"strings"
+	"time"
+)
+
+// saturated stands for any time span that a Duration cannot hold (292 years).
+const saturated = time.Duration(math.MaxInt64)
+
+// reference is the moment from which the answer's points in time are measured: its
+// own Date when there is one, so that a receiver whose clock is off still means
+// what it says, else our clock when it came. Zero when neither is known.
+func (a Answer) reference() time.Time {
+	if date, ok := parseHTTPDate(a.Date, a.ReceivedAt); ok {
+		return date
+	}
+
+	return a.ReceivedAt
+}
+
+// retryAfter reads a Retry-After field (RFC 9110 section 10.2.3): whole seconds or an
+// HTTP-date, with blanks around it. It returns 0 for an absent field, rubbish, zero,
+// and a date that is not in the future of reference.
+func retryAfter(field string, reference time.Time) time.Duration {
+	field = trimBlanks(field)
+	if seconds, ok := parseSeconds(field); ok {
+		return seconds
+	}
+	date, ok := parseHTTPDate(field, reference)
+	if !ok || reference.IsZero() {
+		return 0
+	}
+
+	return max(0, date.Sub(reference))
+}
+
+// parseSeconds reads a run of digits as seconds, saturating. Signs, fractions and
+// empty text are refused.
+func parseSeconds(text string) (time.Duration, bool) {
+	if text == "" {
+		return 0, false
+	}
+	const most = int64(saturated / time.Second)
+	var seconds int64
+	for i := range len(text) {
+		if text[i] < '0' || text[i] > '9' {
+			return 0, false
+		}
+		if seconds > most {
+			continue // saturated already; the rest must still be digits
+		}
+		seconds = seconds*10 + int64(text[i]-'0')
+	}
+	if seconds > most {
+		return saturated, true
+	}
+
+	return time.Duration(seconds) * time.Second, true
+}
+
+// parseHTTPDate reads the three forms of an HTTP-date (RFC 9110 section 5.6.7):
+// IMF-fixdate, RFC 850 and asctime, all of them in UTC. near settles the century of
+// the two-digit year of RFC 850: not more than 50 years after it.
+func parseHTTPDate(field string, near time.Time) (time.Time, bool) {
+	field = trimBlanks(field)
+	// The longest form, RFC 850 with a Wednesday, has 33 bytes.
+	if len(field) < len(time.ANSIC) || len(field) > 40 {
+		return time.Time{}, false
+	}
+	if date, err := time.Parse("Mon, 02 Jan 2006 15:04:05 GMT", field); err == nil {
+		return date, true
+	}
+	if date, err := time.Parse("Monday, 02-Jan-06 15:04:05 GMT", field); err == nil {
+		return settleCentury(date, near), true
+	}
+	if date, err := time.Parse(time.ANSIC, field); err == nil {
+		return date, true
+	}
+
+	return time.Time{}, false
+}
+
+// settleCentury moves a date read from a two-digit year into the century that RFC
+// 9110 asks for: the latest one that is not more than 50 years after near.
+func settleCentury(date, near time.Time) time.Time {
+	if near.IsZero() {
+		return date
+	}
+	limit := near.AddDate(50, 0, 0)
+	for date.AddDate(100, 0, 0).Before(limit) {
+		date = date.AddDate(100, 0, 0)
+	}
+	for date.After(limit) && date.Year() >= 100 {
+		date = date.AddDate(-100, 0, 0)
+	}
+
+	return date
+}
+
+// trimBlanks removes what RFC 9110 calls OWS, and the line ends that a lenient
+// parser may have left.
+func trimBlanks(field string) string {
+	return strings.Trim(field, " \t\r\n")
+}

@@ -1,0 +1,26 @@
+// Package telemetry is how a process tells what it does: log lines on standard
+// error and metrics for Prometheus.
+package telemetry
+
+import (
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+
+	"github.com/mattn/go-isatty"
+)
+
+// NewLogger writes text to a terminal and JSON to anything else. level is debug,
+// info, warn or error; anything else is info.
+func NewLogger(w io.Writer, level string) *slog.Logger {
+	var least slog.Level
+	if err := least.UnmarshalText([]byte(strings.ToUpper(level))); err != nil {
+		least = slog.LevelInfo
+	}
+	options := &slog.HandlerOptions{Level: least}
+	if file, ok := w.(*os.File); ok && isatty.IsTerminal(file.Fd()) {
+		return slog.New(slog.NewTextHandler(w, options))
+	}
+	return slog.New(slog.NewJSONHandler(w, options))
+}

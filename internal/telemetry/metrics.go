@@ -1,0 +1,118 @@
+package telemetry
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/everpost/everpost/internal/retry"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// Metrics are a process's metrics, in a registry of their own. docs/operations.md
+// lists them for operators.
+type Metrics struct {
+	registry *prometheus.Registry
+
+	attempts      *prometheus.CounterVec
+	latency       *prometheus.HistogramVec
+	ends          *prometheus.CounterVec
+	firstTries    prometheus.Counter
+	retries       prometheus.Counter
+	attemptsTo    prometheus.Histogram
+	backoff       prometheus.Histogram
+	ownFaults     prometheus.Counter
+	eventAccepted prometheus.Counter
+}
+
+// NewMetrics makes the metrics and registers those of Go and of the process.
+func NewMetrics(version string) *Metrics {
+	m := &Metrics{
+		registry: prometheus.NewRegistry(),
+		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "everpost_attempts_total", Help: "Requests to receivers, by what they came to.",
+		}, []string{"decision", "reason"}),
+		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "everpost_attempt_duration_seconds", Help: "How long requests to receivers took.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 20, 30},
+		}, []string{"decision"}),
+		ends: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "everpost_deliveries_total", Help: "Deliveries that came to rest after an attempt, by state.",
+		}, []string{"state"}),
+		firstTries: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "everpost_first_attempts_total", Help: "First attempts of deliveries.",
+		}),
+		retries: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "everpost_retry_attempts_total", Help: "Attempts after the first of a run.",
+		}),
+		attemptsTo: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "everpost_attempts_to_success", Help: "Attempts that delivered deliveries needed.", Buckets: []float64{1, 2, 3, 4, 5, 8, 12, 16},
+		}),
+		backoff: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "everpost_backoff_duration_seconds", Help: "Delays before the next attempt.",
+			Buckets: []float64{1, 5, 15, 60, 300, 900, 3600, 3 * 3600, 12 * 3600},
+		}),
+		ownFaults: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "everpost_own_faults_total", Help: "Attempts that could not be made because of us; nothing was counted against the receiver.",
+		}),
+		eventAccepted: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "everpost_events_accepted_total", Help: "Events that were stored and answered with 202.",
+		}),
+	}
+	m.registry.MustRegister(m.attempts, m.latency, m.ends, m.firstTries, m.retries, m.attemptsTo, m.backoff, m.ownFaults, m.eventAccepted,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	build := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "everpost_build_info", Help: "1, with the version as a label.", ConstLabels: prometheus.Labels{"version": version},
+	})
+	build.Set(1)
+	m.registry.MustRegister(build)
+	return m
+}
+
+// Gauge registers a value that is read when the metrics are.
+func (m *Metrics) Gauge(name, help string, value func() float64) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value))
+}
+
+// Handler serves the metrics.
+func (m *Metrics) Handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+}
+
+// Attempted counts an attempt and where it left its delivery.
+func (m *Metrics) Attempted(a *webhook.Attempt, s webhook.State) {
+	decision := a.Outcome.Decision.String()
+	m.attempts.WithLabelValues(decision, string(a.Outcome.Reason)).Inc()
+	m.latency.WithLabelValues(decision).Observe(a.Latency.Seconds())
+	if a.Number == 1 {
+		m.firstTries.Inc()
+	} else {
+		m.retries.Inc()
+	}
+	if a.Delay > 0 {
+		m.backoff.Observe(a.Delay.Seconds())
+	}
+	if !s.Open() {
+		m.ends.WithLabelValues(s.String()).Inc()
+	}
+	if a.Outcome.Decision == retry.Delivered {
+		m.attemptsTo.Observe(float64(a.Number))
+	}
+}
+
+// Faulted counts a failure of our own.
+func (m *Metrics) Faulted(error) { m.ownFaults.Inc() }
+
+// Accepted counts an event that was stored.
+func (m *Metrics) Accepted() { m.eventAccepted.Inc() }
+
+// Age is how many seconds ago t was; 0 for the zero time.
+func Age(t time.Time) float64 {
+	if t.IsZero() {
+		return 0
+	}
+	return time.Since(t).Seconds()
+}

@@ -1,0 +1,270 @@
+package vault_test
+
+import (
+	"bytes"
+	"encoding/base64"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+
+	"github.com/everpost/everpost/internal/vault"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const where = "acme|ep_1|1"
+
+func kekFrom(t testing.TB, seed byte) *vault.StaticKEK {
+	t.Helper()
+	key := bytes.Repeat([]byte{seed}, vault.KeyBytes)
+	key[0] ^= 0xff
+	kek, err := vault.ParseKEK(base64.StdEncoding.EncodeToString(key))
+	require.NoError(t, err)
+	return kek
+}
+
+func TestSealAndOpen(t *testing.T) {
+	t.Parallel()
+	v := vault.New(kekFrom(t, 1))
+	rapid.Check(t, func(rt *rapid.T) {
+		plaintext, additional := rapid.String().Draw(rt, "plaintext"), rapid.String().Draw(rt, "additional")
+		sealed, err := v.Seal(plaintext, additional)
+		require.NoError(rt, err)
+		require.Len(rt, sealed.WrappedKey, 12+32+16)
+		require.Len(rt, sealed.Nonce, 12)
+		require.Len(rt, sealed.Ciphertext, len(plaintext)+16)
+		opened, err := v.Open(sealed, additional)
+		require.NoError(rt, err)
+		require.Equal(rt, plaintext, opened)
+		_, err = v.Open(sealed, additional+"x")
+		require.ErrorIs(rt, err, vault.ErrTampered)
+	})
+}
+
+func TestEachSealingHasItsOwnKeyAndNonce(t *testing.T) {
+	t.Parallel()
+	v := vault.New(kekFrom(t, 1))
+	a, err := v.Seal("whsec_x", where)
+	require.NoError(t, err)
+	b, err := v.Seal("whsec_x", where)
+	require.NoError(t, err)
+	require.NotEqual(t, a.Ciphertext, b.Ciphertext)
+	require.NotEqual(t, a.WrappedKey, b.WrappedKey)
+	require.NotEqual(t, a.Nonce, b.Nonce)
+}
+
+// Every bit of every part, each part cut short, and each part empty.
+func TestTamperingIsSeen(t *testing.T) {
+	t.Parallel()
+	v := vault.New(kekFrom(t, 1))
+	original, err := v.Seal("whsec_secret", where)
+	require.NoError(t, err)
+	parts := map[string]func(*vault.Sealed) *[]byte{
+		"wrapped key": func(s *vault.Sealed) *[]byte { return &s.WrappedKey },
+		"nonce":       func(s *vault.Sealed) *[]byte { return &s.Nonce },
+		"ciphertext":  func(s *vault.Sealed) *[]byte { return &s.Ciphertext },
+	}
+	for name, part := range parts {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			refuse := func(altered []byte) {
+				sealed := original
+				*part(&sealed) = altered
+				opened, err := v.Open(sealed, where)
+				require.ErrorIs(t, err, vault.ErrTampered)
+				require.Empty(t, opened)
+			}
+			source := original
+			whole := *part(&source)
+			for bit := range len(whole) * 8 {
+				altered := bytes.Clone(whole)
+				altered[bit/8] ^= 1 << (bit % 8)
+				refuse(altered)
+			}
+			for n := range whole {
+				refuse(whole[:n])
+			}
+			refuse(append(bytes.Clone(whole), 0))
+			refuse(nil)
+		})
+	}
+}
+
+func TestSwappedRowsDoNotOpen(t *testing.T) {
+	t.Parallel()
+	v := vault.New(kekFrom(t, 1))
+	a, err := v.Seal("secret of a", "acme|ep_a|1")
+	require.NoError(t, err)
+	b, err := v.Seal("secret of b", "acme|ep_b|1")
+	require.NoError(t, err)
+
+	_, err = v.Open(a, "acme|ep_b|1")
+	require.ErrorIs(t, err, vault.ErrTampered)
+	_, err = v.Open(a, "acme|ep_a|2")
+	require.ErrorIs(t, err, vault.ErrTampered)
+	mixed := a
+	mixed.WrappedKey = b.WrappedKey
+	_, err = v.Open(mixed, "acme|ep_a|1")
+	require.ErrorIs(t, err, vault.ErrTampered)
+}
+
+func TestWrongKEK(t *testing.T) {
+	t.Parallel()
+	one, two := kekFrom(t, 1), kekFrom(t, 2)
+	require.NotEqual(t, one.ID(), two.ID())
+	sealed, err := vault.New(one).Seal("secret", where)
+	require.NoError(t, err)
+
+	_, err = vault.New(two).Open(sealed, where)
+	require.ErrorIs(t, err, vault.ErrUnknownKEK)
+	_, err = vault.New(two).Rewrap(sealed)
+	require.ErrorIs(t, err, vault.ErrUnknownKEK)
+	sealed.KEKID = two.ID()
+	_, err = vault.New(two).Open(sealed, where)
+	require.ErrorIs(t, err, vault.ErrTampered)
+}
+
+func TestRewrapMovesToTheNewKey(t *testing.T) {
+	t.Parallel()
+	older, newer := kekFrom(t, 1), kekFrom(t, 2)
+	before, err := vault.New(older).Seal("secret", where)
+	require.NoError(t, err)
+
+	both := vault.New(newer, older)
+	opened, err := both.Open(before, where)
+	require.NoError(t, err, "before the rotation has reached the row")
+	require.Equal(t, "secret", opened)
+
+	after, err := both.Rewrap(before)
+	require.NoError(t, err)
+	require.Equal(t, newer.ID(), after.KEKID)
+	require.Equal(t, before.Ciphertext, after.Ciphertext)
+	opened, err = vault.New(newer).Open(after, where)
+	require.NoError(t, err, "without the older key")
+	require.Equal(t, "secret", opened)
+
+	again, err := both.Rewrap(after)
+	require.NoError(t, err)
+	require.Equal(t, after, again)
+}
+
+type brokenKEK struct{ vault.KEK }
+
+var errKMS = errors.New("kms away")
+
+func (brokenKEK) ID() string                    { return "kms" }
+func (brokenKEK) Wrap([]byte) ([]byte, error)   { return nil, errKMS }
+func (brokenKEK) Unwrap([]byte) ([]byte, error) { return nil, errKMS }
+
+func TestErrorsOfTheKEKAreReturned(t *testing.T) {
+	t.Parallel()
+	v := vault.New(brokenKEK{})
+	_, err := v.Seal("secret", where)
+	require.ErrorIs(t, err, errKMS)
+	_, err = v.Open(vault.Sealed{KEKID: "kms"}, where)
+	require.ErrorIs(t, err, errKMS)
+	require.NotErrorIs(t, err, vault.ErrTampered, "an outage is not an attack")
+}
+
+func TestConcurrentUse(t *testing.T) {
+	t.Parallel()
+	v := vault.New(kekFrom(t, 1))
+	var group sync.WaitGroup
+	for range 16 {
+		group.Go(func() {
+			for range 50 {
+				sealed, err := v.Seal("secret", where)
+				if err == nil {
+					_, err = v.Open(sealed, where)
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	group.Wait()
+}
+
+func TestParseKEK(t *testing.T) {
+	t.Parallel()
+	random := bytes.Repeat([]byte{7, 9}, 16)
+	good := base64.StdEncoding.EncodeToString(random)
+	for name, c := range map[string]struct{ text, err string }{
+		"good":             {good, ""},
+		"with white space": {" " + good + "\r\n", ""},
+		"empty":            {"", "0 bytes instead of 32"},
+		"too short":        {base64.StdEncoding.EncodeToString(random[:31]), "31 bytes"},
+		"too long":         {base64.StdEncoding.EncodeToString(append(bytes.Clone(random), 1)), "33 bytes"},
+		"hexadecimal":      {strings.Repeat("0a", 32), "48 bytes"},
+		"not base64":       {"?" + good[1:], "not base64"},
+		"zeros":            {base64.StdEncoding.EncodeToString(make([]byte, 32)), "not random"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			kek, err := vault.ParseKEK(c.text)
+			if c.err == "" {
+				require.NoError(t, err)
+				require.Regexp(t, `^kek_[0-9a-f]{16}$`, kek.ID())
+				return
+			}
+			require.ErrorContains(t, err, c.err)
+			if len(c.text) > 8 {
+				require.NotContains(t, err.Error(), c.text[1:9])
+			}
+		})
+	}
+}
+
+func TestKEKFile(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "kek")
+	made, err := vault.GenerateKEKFile(path)
+	require.NoError(t, err)
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode())
+
+	loaded, err := vault.LoadKEKFile(path)
+	require.NoError(t, err)
+	require.Equal(t, made.ID(), loaded.ID())
+	sealed, err := vault.New(made).Seal("secret", where)
+	require.NoError(t, err)
+	opened, err := vault.New(loaded).Open(sealed, where)
+	require.NoError(t, err)
+	require.Equal(t, "secret", opened)
+
+	before, err := os.ReadFile(path)
+	require.NoError(t, err)
+	_, err = vault.GenerateKEKFile(path)
+	require.ErrorIs(t, err, os.ErrExist)
+	after, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, before, after, "a key that exists is never replaced")
+
+	left, err := os.ReadDir(filepath.Dir(path))
+	require.NoError(t, err)
+	require.Len(t, left, 1, "no drafts are left behind")
+
+	_, err = vault.LoadKEKFile(path + "x")
+	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+func BenchmarkOpen(b *testing.B) {
+	v := vault.New(kekFrom(b, 1))
+	sealed, err := v.Seal("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", where)
+	require.NoError(b, err)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := v.Open(sealed, where); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,106 @@
+package webhook
+
+import (
+	"crypto/sha256"
+	"strings"
+	"time"
+)
+
+// Limits of an event (docs/api.md).
+const (
+	MaxPayloadBytes    = 256 << 10
+	MaxTypeLength      = 128
+	MaxExternalID      = 255
+	MaxIdempotencyKey  = 255
+	MaxTargetEndpoints = 1000 // endpoint_ids of one event
+)
+
+// ReasonNoMatch is stored with an event that no endpoint asked for.
+const ReasonNoMatch = "no_matching_endpoint"
+
+// NewEvent is an event as the door takes it.
+type NewEvent struct {
+	TenantID    string
+	Type        string
+	Payload     []byte       // any JSON value, exactly as it was sent
+	ExternalID  string       // the caller's own id, "" for none; unique within the tenant
+	DeliverAt   time.Time    // zero: at once
+	EndpointIDs []EndpointID // nil: every endpoint that asked for the type
+
+	IdempotencyKey string            // "" for none; unique within the tenant
+	BodySHA256     [sha256.Size]byte // of the request's body: what "the same request" means
+}
+
+// Event is what happened, as it is stored.
+type Event struct {
+	ID          EventID
+	TenantID    string
+	Type        string
+	ExternalID  string
+	CreatedAt   time.Time
+	DeliverAt   time.Time // zero: at once
+	PayloadSize int       // bytes
+	EndpointIDs []EndpointID
+	Reason      string // why there is no delivery; "" when there is one
+}
+
+// Accepted is what the door answers: an event and its deliveries, stored.
+type Accepted struct {
+	Event      Event
+	Deliveries []Start
+	Replayed   bool // an earlier request's event: nothing new was stored
+}
+
+// Start is a delivery that was stored and not yet begun: all that a workflow
+// needs to take it up.
+type Start struct {
+	Ref
+
+	Run       int
+	CreatedAt time.Time
+	NotBefore time.Time // deliver_at; zero: at once
+	GiveUpAt  time.Time
+}
+
+// Ref names a delivery: ids only, no content, fit for a workflow's history.
+type Ref struct {
+	DeliveryID DeliveryID `json:"delivery_id"`
+	EventID    EventID    `json:"event_id"`
+	EndpointID EndpointID `json:"endpoint_id"`
+	TenantID   string     `json:"tenant_id"`
+	EventType  string     `json:"event_type"`
+}
+
+// WorkflowID is the id of the delivery's own workflow.
+func (r Ref) WorkflowID() string {
+	return "delivery/" + r.EventID.String() + "/" + r.EndpointID.String()
+}
+
+// ValidType reports whether t is an event type: lower-case words of letters,
+// digits and underscores, joined by dots, 128 bytes at most.
+func ValidType(t string) bool {
+	if t == "" || len(t) > MaxTypeLength {
+		return false
+	}
+	for word := range strings.SplitSeq(t, ".") {
+		if word == "" || strings.Trim(word, "abcdefghijklmnopqrstuvwxyz0123456789_") != "" {
+			return false
+		}
+	}
+	return true
+}
+
+// ValidFilter reports whether f may stand in an endpoint's event_types: an event
+// type, a prefix followed by ".*", or "*".
+func ValidFilter(f string) bool {
+	return f == "*" || ValidType(strings.TrimSuffix(f, ".*"))
+}
+
+// FilterMatches reports whether an event type passes one filter.
+func FilterMatches(filter, eventType string) bool {
+	if filter == "*" || filter == eventType {
+		return true
+	}
+	prefix, ok := strings.CutSuffix(filter, "*") // "order.*" → "order."
+	return ok && strings.HasSuffix(prefix, ".") && strings.HasPrefix(eventType, prefix)
+}

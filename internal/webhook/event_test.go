@@ -1,0 +1,77 @@
+package webhook_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+func TestEventTypesAndFilters(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string][2]bool{ // valid as a type, valid as a filter
+		"order":                  {true, true},
+		"order.paid":             {true, true},
+		"a_1.b2.c":               {true, true},
+		"":                       {false, false},
+		"Order":                  {false, false},
+		"order.":                 {false, false},
+		".order":                 {false, false},
+		"order..paid":            {false, false},
+		"order paid":             {false, false},
+		"order.*":                {false, true},
+		"*":                      {false, true},
+		"*.paid":                 {false, false},
+		"order*":                 {false, false},
+		".*":                     {false, false},
+		strings.Repeat("a", 128): {true, true},
+		strings.Repeat("a", 129): {false, false},
+	} {
+		require.Equal(t, want[0], webhook.ValidType(in), "type %q", in)
+		require.Equal(t, want[1], webhook.ValidFilter(in), "filter %q", in)
+	}
+}
+
+func TestFilterMatches(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		filter, eventType string
+		want              bool
+	}{
+		{"*", "order.paid", true},
+		{"order.paid", "order.paid", true},
+		{"order.paid", "order.paid.late", false},
+		{"order.*", "order.paid", true},
+		{"order.*", "order.paid.late", true},
+		{"order.*", "order", false},
+		{"order.*", "orders.paid", false},
+		{"order", "order.paid", false},
+	} {
+		require.Equal(t, c.want, webhook.FilterMatches(c.filter, c.eventType), "%s on %s", c.filter, c.eventType)
+	}
+}
+
+func TestCommandsAreTakenWhereTheyMakeSense(t *testing.T) {
+	t.Parallel()
+	type row struct{ cancel, retry, retryScheduled, replay, discard bool }
+	for state, want := range map[webhook.State]row{
+		webhook.StatePending:      {cancel: true, retryScheduled: true},
+		webhook.StateRetrying:     {cancel: true, retry: true, retryScheduled: true},
+		webhook.StateHeld:         {cancel: true},
+		webhook.StateDelivered:    {replay: true},
+		webhook.StateDeadLettered: {replay: true, discard: true},
+		webhook.StateCancelled:    {replay: true},
+		webhook.StateDiscarded:    {replay: true},
+	} {
+		require.Equal(t, want, row{
+			cancel:         webhook.CommandCancel.TakenIn(state, false),
+			retry:          webhook.CommandRetry.TakenIn(state, false),
+			retryScheduled: webhook.CommandRetry.TakenIn(state, true),
+			replay:         webhook.CommandReplay.TakenIn(state, false),
+			discard:        webhook.CommandDiscard.TakenIn(state, false),
+		}, state)
+	}
+	require.Len(t, webhook.States(), 7)
+}

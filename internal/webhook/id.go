@@ -1,0 +1,162 @@
+package webhook
+
+import (
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/binary"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// ID is a UUIDv7 (RFC 9562 §5.7) shown as a prefix and 26 characters of
+// Crockford's base32, for example evt_06f4q2m0hhf5dd6cs7m9k2q8xw. Text and bytes
+// sort alike, by time of creation.
+//
+// The kind is part of the type, so that an event's id cannot be passed where an
+// endpoint's is wanted. The zero ID is "none"; it is never stored.
+type ID[K kind] [16]byte
+
+type kind interface{ prefix() string }
+
+// The kinds of ids.
+type (
+	eventKind    struct{}
+	endpointKind struct{}
+	deliveryKind struct{}
+	keyKind      struct{}
+
+	EventID    = ID[eventKind]
+	EndpointID = ID[endpointKind]
+	DeliveryID = ID[deliveryKind]
+	KeyID      = ID[keyKind]
+)
+
+func (eventKind) prefix() string    { return "evt" }
+func (endpointKind) prefix() string { return "ep" }
+func (deliveryKind) prefix() string { return "dlv" }
+func (keyKind) prefix() string      { return "key" }
+
+const (
+	base32Alphabet = "0123456789abcdefghjkmnpqrstvwxyz"
+	base32Length   = 26
+)
+
+func idEncoding() *base32.Encoding {
+	return base32.NewEncoding(base32Alphabet).WithPadding(base32.NoPadding)
+}
+
+func newID[K kind]() ID[K] { return ID[K](uuid.Must(uuid.NewV7())) }
+
+// NewEventID, NewEndpointID and NewKeyID make an id that carries the present time.
+func NewEventID() EventID       { return newID[eventKind]() }
+func NewEndpointID() EndpointID { return newID[endpointKind]() }
+func NewKeyID() KeyID           { return newID[keyKind]() }
+
+// DeliveryIDOf is the id of the delivery of an event to an endpoint: the event's
+// time followed by a hash of both ids, as a UUIDv8 (RFC 9562 §5.8). The same pair
+// always has the same id, and it sorts into the day of its event.
+func DeliveryIDOf(event EventID, endpoint EndpointID) DeliveryID {
+	var pair [32]byte
+	copy(pair[:16], event[:])
+	copy(pair[16:], endpoint[:])
+	sum := sha256.Sum256(pair[:])
+
+	var id DeliveryID
+	copy(id[:6], event[:6])
+	copy(id[6:], sum[:10])
+	id[6] = id[6]&0x0f | 0x80
+	id[8] = id[8]&0x3f | 0x80
+	return id
+}
+
+// String is the id as the API shows it.
+func (id ID[K]) String() string {
+	var k K
+	prefix := k.prefix()
+	out := make([]byte, len(prefix)+1+base32Length)
+	copy(out, prefix)
+	out[len(prefix)] = '_'
+	encode(out[len(prefix)+1:], id)
+	return string(out)
+}
+
+// encode writes 16 bytes as 26 base32 digits, most significant first, the last
+// one padded with zero bits.
+func encode(dst []byte, src [16]byte) {
+	hi, lo := binary.BigEndian.Uint64(src[:8]), binary.BigEndian.Uint64(src[8:])
+	for i := range base32Length {
+		shift := 123 - 5*i // position of the digit's lowest bit within the 128
+		var digit uint64
+		switch {
+		case shift >= 64:
+			digit = hi >> (shift - 64)
+		case shift > 59:
+			digit = hi<<(64-shift) | lo>>shift
+		case shift >= 0:
+			digit = lo >> shift
+		default:
+			digit = lo << -shift
+		}
+		dst[i] = base32Alphabet[digit&31]
+	}
+}
+
+// ParseEventID, ParseEndpointID, ParseDeliveryID and ParseKeyID read an id of
+// their kind, in its one spelling. The error is a phrase for people, fit to follow
+// a field's name, and does not repeat what was given.
+func ParseEventID(s string) (EventID, error)       { return parseID[eventKind](s) }
+func ParseEndpointID(s string) (EndpointID, error) { return parseID[endpointKind](s) }
+func ParseDeliveryID(s string) (DeliveryID, error) { return parseID[deliveryKind](s) }
+func ParseKeyID(s string) (KeyID, error)           { return parseID[keyKind](s) }
+
+func parseID[K kind](s string) (ID[K], error) {
+	var (
+		id ID[K]
+		k  K
+	)
+	rest, ok := strings.CutPrefix(s, k.prefix()+"_")
+	if !ok || len(rest) != base32Length {
+		return ID[K]{}, fmt.Errorf("is not an id of the form %s_…", k.prefix())
+	}
+	n, err := idEncoding().Decode(id[:], []byte(rest))
+	if err != nil || n != len(id) || id.String() != s { // the last digit has unused bits: one spelling only
+		return ID[K]{}, fmt.Errorf("is not an id of the form %s_…", k.prefix())
+	}
+	return id, nil
+}
+
+// IsZero reports whether the id is "none".
+func (id ID[K]) IsZero() bool { return id == ID[K]{} }
+
+// Time is the millisecond that the id carries, in UTC.
+func (id ID[K]) Time() time.Time {
+	var ms [8]byte
+	copy(ms[2:], id[:6])
+	return time.UnixMilli(int64(binary.BigEndian.Uint64(ms[:]))).UTC() //nolint:gosec // 48 bits always fit
+}
+
+// MarshalText implements encoding.TextMarshaler; the zero id is the empty text.
+func (id ID[K]) MarshalText() ([]byte, error) {
+	if id.IsZero() {
+		return nil, nil
+	}
+	return []byte(id.String()), nil
+}
+
+// UnmarshalText implements encoding.TextUnmarshaler with the rules of the Parse functions;
+// the empty text is the zero id.
+func (id *ID[K]) UnmarshalText(text []byte) error {
+	if len(text) == 0 {
+		*id = ID[K]{}
+		return nil
+	}
+	parsed, err := parseID[K](string(text))
+	if err != nil {
+		return err
+	}
+	*id = parsed
+	return nil
+}

@@ -1,0 +1,76 @@
+package webhook_test
+
+import (
+	"encoding/base32"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+func TestIDKeepsTimeAndOrder(t *testing.T) {
+	t.Parallel()
+	before := time.Now().Truncate(time.Millisecond)
+	a, b := webhook.NewEventID(), webhook.NewEventID()
+	require.WithinRange(t, a.Time(), before.UTC(), time.Now())
+	require.Less(t, a.String(), b.String(), "ids made one after the other sort so")
+	require.Len(t, a.String(), len("evt_")+26)
+}
+
+func TestIDTextIsCrockfordBase32AndParsesBack(t *testing.T) {
+	t.Parallel()
+	enc := base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)
+	rapid.Check(t, func(t *rapid.T) {
+		var id webhook.EventID
+		copy(id[:], rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "bytes"))
+		require.Equal(t, "evt_"+enc.EncodeToString(id[:]), id.String())
+		back, err := webhook.ParseEventID(id.String())
+		require.NoError(t, err)
+		require.Equal(t, id, back)
+	})
+}
+
+func TestParseIDRefuses(t *testing.T) {
+	t.Parallel()
+	good := webhook.NewEventID().String()
+	for name, in := range map[string]string{
+		"empty":              "",
+		"another kind":       webhook.NewEndpointID().String(),
+		"too short":          good[:len(good)-1],
+		"too long":           good + "0",
+		"upper case":         "EVT_" + good[4:],
+		"a letter left out":  good[:10] + "u" + good[11:],
+		"unused bits in use": good[:len(good)-1] + "z",
+		"a line break":       good[:len(good)-1] + "\n",
+	} {
+		_, err := webhook.ParseEventID(in)
+		require.EqualError(t, err, "is not an id of the form evt_…", name)
+	}
+}
+
+func TestDeliveryIDIsOfItsPairAndSortsWithItsEvent(t *testing.T) {
+	t.Parallel()
+	event, endpoint := webhook.NewEventID(), webhook.NewEndpointID()
+	id := webhook.DeliveryIDOf(event, endpoint)
+	require.Equal(t, id, webhook.DeliveryIDOf(event, endpoint))
+	require.NotEqual(t, id, webhook.DeliveryIDOf(event, webhook.NewEndpointID()))
+	require.NotEqual(t, id, webhook.DeliveryIDOf(webhook.NewEventID(), endpoint))
+	require.Equal(t, event.Time(), id.Time())
+	require.Equal(t, byte(8), id[6]>>4, "a UUID of version 8")
+}
+
+func TestIDInJSON(t *testing.T) {
+	t.Parallel()
+	ref := webhook.Ref{EventID: webhook.NewEventID(), EndpointID: webhook.NewEndpointID(), TenantID: "acme"}
+	text, err := json.Marshal(ref)
+	require.NoError(t, err)
+	require.Contains(t, string(text), `"event_id":"evt_`)
+	var back webhook.Ref
+	require.NoError(t, json.Unmarshal(text, &back))
+	require.Equal(t, ref, back)
+	require.Error(t, json.Unmarshal([]byte(`{"event_id":"ep_1"}`), &back))
+}

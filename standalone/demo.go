@@ -1,0 +1,273 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/everpost/everpost/internal/app"
+	"github.com/everpost/everpost/internal/signature"
+)
+
+const (
+	demoPatience = 20 * time.Second // for the first event to go through
+	demoPath     = "/demo"
+	demoMaxBody  = 1 << 20
+)
+
+// demonstration is a receiver in this process that refuses the first attempt of
+// every event with 503 and "Retry-After: 1" and takes the second, and the first
+// event that is sent to it. It is set up on the first start of a data directory
+// and listens on the same address from then on.
+type demonstration struct {
+	log    *slog.Logger
+	file   string // remembers the address
+	fresh  bool   // this is the first start
+	addr   netip.AddrPort
+	server *http.Server
+
+	mu       sync.Mutex
+	secret   signature.Secret
+	arrivals map[string][]arrival // by webhook-id, for the event that is shown
+	watched  string
+}
+
+type arrival struct {
+	at       time.Time
+	status   int
+	verified error
+}
+
+// openDemonstration starts the receiver when this is the first start, or when an
+// earlier one has left its address. Otherwise it does nothing.
+func openDemonstration(dir, mode string, log *slog.Logger) (*demonstration, error) {
+	d := &demonstration{log: log, file: filepath.Join(dir, "demo.addr"), arrivals: map[string][]arrival{}}
+	address := "127.0.0.1:0"
+	text, err := os.ReadFile(d.file)
+	switch {
+	case err == nil:
+		address = strings.TrimSpace(string(text))
+	case !errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("read the demonstration's address: %w", err)
+	case mode == "off" || !isFirstStart(dir):
+		return d, nil
+	default:
+		d.fresh = true
+	}
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		log.Warn("the demonstration's receiver cannot listen; its deliveries will wait", "address", address, "error", err)
+		d.fresh = false
+		return d, nil
+	}
+	d.addr = netip.MustParseAddrPort(listener.Addr().String())
+	d.server = &http.Server{Handler: http.HandlerFunc(d.receive), ReadHeaderTimeout: 5 * time.Second}
+	go func() { _ = d.server.Serve(listener) }() // ends with stop
+	return d, nil
+}
+
+// isFirstStart reports whether no operator key was there before this start.
+func isFirstStart(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, "started"))
+	return errors.Is(err, fs.ErrNotExist)
+}
+
+func (d *demonstration) stop() {
+	if d.server != nil {
+		_ = d.server.Close()
+	}
+}
+
+func (d *demonstration) url() string { return "http://" + d.addr.String() + demoPath }
+
+// exemption is what the egress guard has to let through.
+func (d *demonstration) exemption() app.Exemption {
+	if d.server == nil {
+		return app.Exemption{}
+	}
+	return app.Exemption{TenantID: app.DemoTenant, URL: d.url(), Addr: d.addr}
+}
+
+// receive answers a first attempt with 503 and every other one with 200.
+func (d *demonstration) receive(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(io.LimitReader(r.Body, demoMaxBody))
+	if err != nil {
+		return
+	}
+	a := arrival{at: time.Now(), status: http.StatusOK}
+	if r.Header.Get("everpost-attempt") == "1" {
+		a.status = http.StatusServiceUnavailable
+		w.Header().Set("Retry-After", "1")
+	}
+	d.mu.Lock()
+	a.verified = signature.Verify(signature.Message{
+		ID: r.Header.Get(signature.HeaderID), Timestamp: r.Header.Get(signature.HeaderTimestamp), Signature: r.Header.Get(signature.HeaderSignature), Body: body,
+	}, a.at, 0, d.secret)
+	if id := r.Header.Get(signature.HeaderID); id == d.watched || d.watched == "" {
+		d.arrivals[id] = append(d.arrivals[id], a)
+	}
+	d.mu.Unlock()
+	w.WriteHeader(a.status)
+}
+
+// show sends the first event and tells what happens to it. A demonstration that
+// fails is told too, and is no reason not to run.
+func (d *demonstration) show(ctx context.Context, out io.Writer, a *app.App, api, keyFile string) error {
+	if !d.fresh {
+		return markStarted(d.file)
+	}
+	_, secret, err := a.SetUpDemo(ctx, d.url())
+	if err == nil {
+		d.mu.Lock()
+		d.secret, err = signature.ParseSecret(secret)
+		d.mu.Unlock()
+	}
+	if err == nil {
+		err = os.WriteFile(d.file, []byte(d.addr.String()+"\n"), 0o600)
+	}
+	if err != nil {
+		d.log.Error("the demonstration cannot be shown", "error", err)
+		return nil
+	}
+	if err := markStarted(d.file); err != nil {
+		return err
+	}
+	story := &story{demo: d, out: out, api: api, keyFile: keyFile}
+	if err := story.tell(ctx); err != nil {
+		d.log.Error("the demonstration did not go through", "error", err)
+	}
+	return nil
+}
+
+func markStarted(file string) error {
+	if err := os.WriteFile(filepath.Join(filepath.Dir(file), "started"), nil, 0o600); err != nil {
+		return fmt.Errorf("remember the first start: %w", err)
+	}
+	return nil
+}
+
+// story is the demonstration's event on its way, told line by line.
+type story struct {
+	demo         *demonstration
+	out          io.Writer
+	api, keyFile string
+	begun        time.Time
+}
+
+func (s *story) say(format string, args ...any) {
+	_, _ = fmt.Fprintf(s.out, format+"\n", args...)
+}
+
+func (s *story) tell(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, demoPatience)
+	defer cancel()
+	key, err := os.ReadFile(s.keyFile)
+	if err != nil {
+		return fmt.Errorf("read the operator key: %w", err)
+	}
+	s.begun = time.Now()
+	event, err := s.call(ctx, string(bytes.TrimSpace(key)), http.MethodPost, "/v1/tenants/"+app.DemoTenant+"/events",
+		`{"type":"demo.hello","payload":{"hello":"world"}}`)
+	if err != nil {
+		return err
+	}
+	accepted := time.Since(s.begun)
+	s.say("\nA demonstration: one event, to a receiver that is busy at first.")
+	s.line(accepted, "accepted     %s, stored, 202", event.ID)
+	if len(event.Deliveries) != 1 {
+		return fmt.Errorf("the event has %d deliveries, not one", len(event.Deliveries))
+	}
+	delivery, err := s.follow(ctx, string(bytes.TrimSpace(key)), event.Deliveries[0].ID)
+	if err != nil {
+		return err
+	}
+	s.arrivals(event.ID)
+	s.say("Its workflow, with both attempts: %s", delivery.WorkflowURL)
+	s.say("Send the next one:\n  curl -sS %s/v1/tenants/%s/events -H \"Authorization: Bearer $(cat %s)\" -H 'Content-Type: application/json' -d '%s'\n",
+		s.api, app.DemoTenant, s.keyFile, `{"type":"demo.hello","payload":{"hello":"again"}}`)
+	return nil
+}
+
+func (s *story) line(at time.Duration, format string, args ...any) {
+	s.say("  %6.3f s  "+format, append([]any{at.Seconds()}, args...)...)
+}
+
+// arrivals tells what the receiver saw.
+func (s *story) arrivals(id string) {
+	s.demo.mu.Lock()
+	defer s.demo.mu.Unlock()
+	for n, a := range s.demo.arrivals[id] {
+		signed := "signature verified"
+		if a.verified != nil {
+			signed = "SIGNATURE NOT VERIFIED: " + a.verified.Error()
+		}
+		if a.status == http.StatusOK {
+			s.line(a.at.Sub(s.begun), "attempt %d    200, delivered; %s", n+1, signed)
+		} else {
+			s.line(a.at.Sub(s.begun), "attempt %d    %d with Retry-After: 1, waiting 1 s as asked; %s", n+1, a.status, signed)
+		}
+	}
+	s.demo.watched = "none" // from now on nothing is kept
+	clear(s.demo.arrivals)
+}
+
+// shown is what the story needs of an event or a delivery.
+type shown struct {
+	ID          string  `json:"id"`
+	State       string  `json:"state"`
+	WorkflowURL string  `json:"workflow_url"`
+	Deliveries  []shown `json:"deliveries"`
+	Detail      string  `json:"detail"`
+}
+
+// follow asks for the delivery until it has come to rest.
+func (s *story) follow(ctx context.Context, key, id string) (shown, error) {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		d, err := s.call(ctx, key, http.MethodGet, "/v1/tenants/"+app.DemoTenant+"/deliveries/"+id, "")
+		if err != nil || d.State != "pending" && d.State != "retrying" {
+			return d, err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return shown{}, fmt.Errorf("the delivery is still %s after %s", d.State, demoPatience)
+		}
+	}
+}
+
+func (s *story) call(ctx context.Context, key, method, path, body string) (shown, error) {
+	request, err := http.NewRequestWithContext(ctx, method, s.api+path, strings.NewReader(body))
+	if err != nil {
+		return shown{}, fmt.Errorf("ask the API: %w", err)
+	}
+	request.Header.Set("Authorization", "Bearer "+key)
+	request.Header.Set("Content-Type", "application/json")
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return shown{}, fmt.Errorf("ask the API: %w", err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	var answer shown
+	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
+		return shown{}, fmt.Errorf("read the API's answer: %w", err)
+	}
+	if response.StatusCode >= http.StatusBadRequest {
+		return shown{}, fmt.Errorf("the API answered %d: %s", response.StatusCode, answer.Detail)
+	}
+	return answer, nil
+}

@@ -1,0 +1,91 @@
+package temporald
+
+import (
+	"time"
+
+	"go.temporal.io/server/common/cluster"
+	"go.temporal.io/server/common/config"
+	"go.temporal.io/server/common/dynamicconfig"
+)
+
+const (
+	clusterName = "active"
+
+	mainStore       = "main"
+	visibilityStore = "visibility"
+
+	// unlimited stands for the limits that protect a shared cluster from its tenants. Here there is
+	// one tenant, which has limits of its own.
+	unlimited = 1_000_000
+)
+
+// serverConfig is what a configuration file would say.
+func serverConfig(dbs *databases, ports ports, shards int) *config.Config {
+	return &config.Config{
+		Global: config.Global{
+			Membership: config.Membership{BroadcastAddress: loopback.String()},
+		},
+		Persistence: config.Persistence{
+			DefaultStore:     mainStore,
+			VisibilityStore:  visibilityStore,
+			NumHistoryShards: int32(shards), //nolint:gosec // at most maxShards
+			DataStores: map[string]config.DataStore{
+				mainStore:       {SQL: dbs.store(MainDatabase)},
+				visibilityStore: {SQL: dbs.store(VisibilityDatabase)},
+			},
+		},
+		ClusterMetadata: &cluster.Config{
+			FailoverVersionIncrement: 10,
+			MasterClusterName:        clusterName,
+			CurrentClusterName:       clusterName,
+			ClusterInformation: map[string]cluster.ClusterInformation{
+				clusterName: {Enabled: true, InitialFailoverVersion: 1, RPCAddress: ports.dial()},
+			},
+		},
+		DCRedirectionPolicy: config.DCRedirectionPolicy{Policy: "noop"},
+		Services:            ports.services(),
+		PublicClient:        config.PublicClient{HostPort: ports.dial()},
+		Archival: config.Archival{
+			History:    config.HistoryArchival{State: config.ArchivalDisabled},
+			Visibility: config.VisibilityArchival{State: config.ArchivalDisabled},
+		},
+		NamespaceDefaults: config.NamespaceDefaults{Archival: config.ArchivalNamespaceDefaults{
+			History:    config.HistoryArchivalNamespaceDefaults{State: config.ArchivalDisabled},
+			Visibility: config.VisibilityArchivalNamespaceDefaults{State: config.ArchivalDisabled},
+		}},
+	}
+}
+
+// dynamicConfig is what a dynamic configuration file would say. The keys are the server's own
+// constants, so one that is renamed does not compile.
+func dynamicConfig() dynamicconfig.StaticClient {
+	settings := dynamicconfig.StaticClient{
+		// A delivery is started as dead letter or fresh delivery the moment it stops being the other.
+		dynamicconfig.WorkflowIdReuseMinimalInterval.Key(): time.Duration(0),
+		// Timers are looked for this far apart: they fire late by up to as much.
+		dynamicconfig.TimerProcessorMaxTimeShift.Key(): 100 * time.Millisecond,
+		// New search attributes can be used at once, not after the cache's minute.
+		dynamicconfig.ForceSearchAttributesCacheRefreshOnRead.Key(): true,
+		// The first workflow task comes with the answer to the start.
+		dynamicconfig.EnableEagerWorkflowStart.Key():     true,
+		dynamicconfig.EnableActivityEagerExecution.Key(): true,
+	}
+	for _, key := range []dynamicconfig.Key{
+		dynamicconfig.FrontendRPS.Key(),
+		dynamicconfig.FrontendMaxNamespaceRPSPerInstance.Key(),
+		dynamicconfig.FrontendMaxConcurrentLongRunningRequestsPerInstance.Key(), // "frontend.namespaceCount"
+		dynamicconfig.FrontendMaxNamespaceVisibilityRPSPerInstance.Key(),
+		dynamicconfig.HistoryRPS.Key(),
+		dynamicconfig.MatchingRPS.Key(),
+		dynamicconfig.FrontendPersistenceMaxQPS.Key(),
+		dynamicconfig.HistoryPersistenceMaxQPS.Key(),
+		dynamicconfig.MatchingPersistenceMaxQPS.Key(),
+		dynamicconfig.WorkerPersistenceMaxQPS.Key(),
+		dynamicconfig.VisibilityPersistenceMaxReadQPS.Key(),
+		dynamicconfig.VisibilityPersistenceMaxWriteQPS.Key(),
+		dynamicconfig.BatcherRPS.Key(),
+	} {
+		settings[key] = unlimited
+	}
+	return settings
+}

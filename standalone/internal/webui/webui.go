@@ -1,0 +1,246 @@
+// Package webui serves Temporal's Web UI from this process.
+//
+// It puts the UI's published parts together itself instead of using its Server: that one binds its
+// port with a call that ends the whole process when the port is taken, cannot say which port it got,
+// writes to standard output, and cuts requests off when it stops.
+package webui
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/labstack/echo/v4"
+	"github.com/labstack/echo/v4/middleware"
+	"github.com/temporalio/ui-server/v2/server/api"
+	"github.com/temporalio/ui-server/v2/server/config"
+	"github.com/temporalio/ui-server/v2/server/cors"
+	"github.com/temporalio/ui-server/v2/server/csrf"
+	"github.com/temporalio/ui-server/v2/server/headers"
+	"github.com/temporalio/ui-server/v2/server/route"
+	"github.com/temporalio/ui-server/v2/ui"
+)
+
+// Options says what to serve where.
+type Options struct {
+	// Listen is the address, an IP address (or localhost) and a port; port 0 takes a free one.
+	// Defaults to 127.0.0.1:0.
+	Listen string
+
+	// Temporal is the address of the frontend. Required.
+	Temporal string
+
+	// Namespace is the one shown first. Defaults to "default".
+	Namespace string
+
+	// Logger gets the messages of the HTTP server. Nil discards them.
+	Logger *slog.Logger
+}
+
+// Limits on requests. Reading a history may wait half a minute for its next event.
+const (
+	headerTimeout  = 10 * time.Second
+	readTimeout    = 30 * time.Second
+	writeTimeout   = 2 * time.Minute
+	idleTimeout    = 2 * time.Minute
+	maxHeaderBytes = 64 << 10
+
+	// maxBody is the largest request; Temporal itself takes no signal or query beyond 2 MiB.
+	maxBody = "4M"
+)
+
+// UI is a running Web UI. It is safe for concurrent use.
+type UI struct {
+	address string
+	http    *http.Server
+	log     *slog.Logger
+	done    chan struct{} // closed when the server has ended
+	err     error         // why it ended; read after done
+	once    sync.Once
+}
+
+// Start serves the UI and returns when it answers. It fails when the address is taken. Cancelling
+// ctx ends the start, not a UI that has been returned.
+func Start(ctx context.Context, o Options) (*UI, error) {
+	if o.Temporal == "" {
+		return nil, errors.New("web UI: Temporal's address is not set")
+	}
+	if o.Listen == "" {
+		o.Listen = "127.0.0.1:0"
+	}
+	if o.Namespace == "" {
+		o.Namespace = "default"
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", o.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("web UI's address %s: %w", o.Listen, rootCause(err))
+	}
+	bound, ok := listener.Addr().(*net.TCPAddr)
+	if !ok {
+		return nil, errors.Join(fmt.Errorf("web UI's address %s: bound to %s", o.Listen, listener.Addr()), listener.Close())
+	}
+	handler, err := newHandler(o, bound.IP)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("start web UI: %w", err), listener.Close())
+	}
+
+	u := &UI{
+		address: dialAddress(bound),
+		http: &http.Server{
+			Handler:           handler,
+			ReadHeaderTimeout: headerTimeout,
+			ReadTimeout:       readTimeout,
+			WriteTimeout:      writeTimeout,
+			IdleTimeout:       idleTimeout,
+			MaxHeaderBytes:    maxHeaderBytes,
+			ErrorLog:          slog.NewLogLogger(o.Logger.Handler(), slog.LevelWarn),
+		},
+		log:  o.Logger,
+		done: make(chan struct{}),
+	}
+	go func() {
+		defer close(u.done)
+		if err := u.http.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			u.err = fmt.Errorf("serve web UI: %w", err)
+		}
+	}()
+	if err := u.check(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("start web UI: %w", err), u.Stop(context.WithoutCancel(ctx)))
+	}
+	return u, nil
+}
+
+// check asks for what tells that requests get through to a handler. The port is bound and served, so
+// asking once is enough.
+func (u *UI) check(ctx context.Context) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.URL()+"/healthz", nil)
+	if err != nil {
+		return fmt.Errorf("ask for /healthz: %w", err)
+	}
+	client := http.Client{Timeout: headerTimeout, Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := client.Do(request)
+	if err != nil {
+		return fmt.Errorf("ask for /healthz: %w", err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("ask for /healthz: answered %s", response.Status)
+	}
+	return nil
+}
+
+// Address returns the address, host and port, to be dialled from this machine.
+func (u *UI) Address() string { return u.address }
+
+// URL returns the address as a URL without a path, "http://127.0.0.1:8233".
+func (u *UI) URL() string { return "http://" + u.address }
+
+// Stop ends the UI: requests under way may finish until ctx is done, then they are cut off. It
+// returns why the UI had ended by itself, if it had. Calling it again does nothing.
+func (u *UI) Stop(ctx context.Context) error {
+	u.once.Do(func() {
+		if err := u.http.Shutdown(ctx); err != nil {
+			u.log.Debug("web UI: cutting off requests", slog.Any("error", err))
+			_ = u.http.Close()
+		}
+	})
+	<-u.done
+	return u.err
+}
+
+// newHandler puts the UI together in the order of the UI's own server.
+func newHandler(o Options, bound net.IP) (http.Handler, error) {
+	provider, err := config.NewConfigProviderWithRefresh(&config.Config{
+		TemporalGRPCAddress: o.Temporal,
+		EnableUI:            true,
+		DefaultNamespace:    o.Namespace,
+		DisableNewsFetch:    true, // nothing here calls home
+		NotifyOnNewVersion:  false,
+		HideLogs:            true,
+		// Without this the cookie against forged requests is for https only, and every write fails.
+		CORS: config.CORS{CookieInsecure: true},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("configure: %w", err)
+	}
+	assets, err := ui.Assets()
+	if err != nil {
+		return nil, fmt.Errorf("open assets: %w", err)
+	}
+	if assets, err = fs.Sub(assets, "local"); err != nil {
+		return nil, fmt.Errorf("open assets: %w", err)
+	}
+
+	e := echo.New()
+	e.HideBanner, e.HidePort = true, true
+	if bound.IsLoopback() {
+		e.Pre(refuseForeignNames)
+	}
+	e.Use(middleware.Recover(), middleware.BodyLimit(maxBody), middleware.Gzip())
+	e.Use(cors.CORSMiddleware(cors.CORSConfig{ConfigProvider: provider})) // no origin but our own
+	e.Use(middleware.Secure())
+	e.Use(csrf.EnsureTokenCookie(false), middleware.CSRFWithConfig(csrf.MiddlewareConfig(provider, false)))
+
+	route.SetHealthRoute(e)
+	forward := headers.WithForwardHeaders([]string{"Caller-Type"})
+	if err := route.SetAPIRoutes(e, provider, []api.Middleware{forward}); err != nil {
+		return nil, fmt.Errorf("set API routes: %w", err)
+	}
+	if err := route.SetUIRoutes(e, "", assets, provider); err != nil {
+		return nil, fmt.Errorf("set UI routes: %w", err)
+	}
+	route.SetRenderRoute(e, "/")
+	return e, nil
+}
+
+// refuseForeignNames keeps web pages out that have their own name resolve to this machine (DNS
+// rebinding): to the browser such a page and a UI bound to loopback have one origin, and the UI asks
+// nobody who they are. Addresses and localhost cannot be taken over like that.
+func refuseForeignNames(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		host := c.Request().Host
+		if name, _, err := net.SplitHostPort(host); err == nil {
+			host = name
+		}
+		if host == "localhost" || net.ParseIP(trimBrackets(host)) != nil {
+			return next(c)
+		}
+		return echo.NewHTTPError(http.StatusForbidden, "open the Web UI as localhost or by address")
+	}
+}
+
+func trimBrackets(host string) string {
+	if len(host) > 1 && host[0] == '[' && host[len(host)-1] == ']' {
+		return host[1 : len(host)-1]
+	}
+	return host
+}
+
+// dialAddress returns a bound address as seen from this machine.
+func dialAddress(bound *net.TCPAddr) string {
+	ip := bound.IP
+	if ip.IsUnspecified() {
+		ip = net.IPv4(127, 0, 0, 1) // also reaches a listener on [::]
+	}
+	return net.JoinHostPort(ip.String(), strconv.Itoa(bound.Port))
+}
+
+// rootCause leaves out what names the address a second time.
+func rootCause(err error) error {
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		return errno
+	}
+	return err
+}

@@ -1,0 +1,140 @@
+package webui_test
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/standalone/internal/webui"
+)
+
+// start serves a UI in front of a Temporal that is not there.
+func start(t *testing.T) *webui.UI {
+	t.Helper()
+	u, err := webui.Start(t.Context(), webui.Options{Temporal: "127.0.0.1:1"})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, u.Stop(context.WithoutCancel(t.Context()))) })
+	return u
+}
+
+func get(t *testing.T, rawURL string, edit func(*http.Request)) (int, string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, rawURL, nil)
+	require.NoError(t, err)
+	if edit != nil {
+		edit(request)
+	}
+	response, err := http.DefaultClient.Do(request)
+	require.NoError(t, err)
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	return response.StatusCode, string(body)
+}
+
+func TestServesThePages(t *testing.T) {
+	t.Parallel()
+	u := start(t)
+	for _, path := range []string{"/", "/namespaces/default/workflows"} {
+		status, body := get(t, u.URL()+path, nil)
+		require.Equal(t, http.StatusOK, status, path)
+		require.Contains(t, body, "<html", path)
+		require.Contains(t, body, "/_app/", path)
+	}
+	status, body := get(t, u.URL()+"/api/v1/settings", nil)
+	require.Equal(t, http.StatusOK, status)
+	require.Contains(t, body, `"DefaultNamespace":"default"`)
+	require.Contains(t, body, `"DisableWriteActions":false`)
+}
+
+func TestRefusesForeignNames(t *testing.T) {
+	t.Parallel()
+	u := start(t)
+	_, port, err := net.SplitHostPort(u.Address())
+	require.NoError(t, err)
+	for host, want := range map[string]int{
+		"localhost:" + port:    http.StatusOK,
+		"localhost":            http.StatusOK,
+		"127.0.0.1":            http.StatusOK,
+		"[::1]:" + port:        http.StatusOK,
+		"[::1]":                http.StatusOK,
+		"evil.example":         http.StatusForbidden,
+		"evil.example:" + port: http.StatusForbidden,
+		"localhost.example":    http.StatusForbidden,
+	} {
+		status, _ := get(t, u.URL()+"/", func(r *http.Request) { r.Host = host })
+		require.Equal(t, want, status, host)
+	}
+}
+
+func TestNoForeignOrigin(t *testing.T) {
+	t.Parallel()
+	u := start(t)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, u.URL()+"/api/v1/settings", nil)
+	require.NoError(t, err)
+	request.Header.Set("Origin", "https://evil.example")
+	response, err := http.DefaultClient.Do(request)
+	require.NoError(t, err)
+	defer func() { _ = response.Body.Close() }()
+	require.Empty(t, response.Header.Get("Access-Control-Allow-Origin"))
+}
+
+// TestWritesNeedTheToken: a page of ours reads the cookie and sends it as a header; one of others
+// cannot.
+func TestWritesNeedTheToken(t *testing.T) {
+	t.Parallel()
+	u := start(t)
+	jar, err := cookiejar.New(nil)
+	require.NoError(t, err)
+	client := http.Client{Jar: jar}
+	response, err := client.Get(u.URL() + "/") //nolint:noctx // a test
+	require.NoError(t, err)
+	require.NoError(t, response.Body.Close())
+	base, err := url.Parse(u.URL())
+	require.NoError(t, err)
+	var token string
+	for _, cookie := range jar.Cookies(base) {
+		if cookie.Name == "_csrf" {
+			token = cookie.Value
+		}
+	}
+	require.NotEmpty(t, token, "the cookie works over http")
+
+	post := func(token string) int {
+		target := u.URL() + "/api/v1/namespaces/default/workflows/w/cancel"
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, target, strings.NewReader("{}"))
+		require.NoError(t, err)
+		request.Header.Set("X-CSRF-Token", token)
+		response, err := client.Do(request)
+		require.NoError(t, err)
+		defer func() { _ = response.Body.Close() }()
+		return response.StatusCode
+	}
+	require.Equal(t, http.StatusForbidden, post("wrong"))
+	require.Equal(t, http.StatusServiceUnavailable, post(token), "let through to Temporal, which is not there")
+}
+
+func TestTakenAddressIsNamed(t *testing.T) {
+	t.Parallel()
+	u := start(t)
+	_, err := webui.Start(t.Context(), webui.Options{Listen: u.Address(), Temporal: "127.0.0.1:1"})
+	require.EqualError(t, err, "web UI's address "+u.Address()+": address already in use")
+}
+
+func TestStopFreesThePort(t *testing.T) {
+	t.Parallel()
+	u, err := webui.Start(t.Context(), webui.Options{Temporal: "127.0.0.1:1"})
+	require.NoError(t, err)
+	require.NoError(t, u.Stop(t.Context()))
+	require.NoError(t, u.Stop(t.Context()), "stopping twice is harmless")
+	again, err := webui.Start(t.Context(), webui.Options{Listen: u.Address(), Temporal: "127.0.0.1:1"})
+	require.NoError(t, err)
+	require.NoError(t, again.Stop(t.Context()))
+}

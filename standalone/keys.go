@@ -1,0 +1,64 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/everpost/everpost/internal/app"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// keyFile holds the operator's key.
+func (i *instance) keyFile() string { return filepath.Join(i.command.DataDir, "operator.key") }
+
+// prepareKeys makes the key-encryption key and the operator's key on the first start.
+func (i *instance) prepareKeys(ctx context.Context) error {
+	if i.command.KEK == "" && i.command.KEKFile == "" {
+		i.command.KEKFile = filepath.Join(i.command.DataDir, "kek")
+		if err := app.EnsureKEKFile(i.command.KEKFile); err != nil {
+			return err //nolint:wrapcheck // says what it did
+		}
+	}
+	if i.command.OperatorKey != "" {
+		return i.writeKeyFile(i.command.OperatorKey)
+	}
+	keys, err := app.OpenKeys(ctx, i.command.Config, i.log)
+	if err != nil {
+		return err //nolint:wrapcheck // says what it did
+	}
+	defer keys.Close()
+	if text, err := os.ReadFile(i.keyFile()); err == nil {
+		if lives, err := keys.Lives(ctx, strings.TrimSpace(string(text))); err != nil || lives {
+			return err //nolint:wrapcheck // says what it did
+		}
+		i.log.Warn("the operator key in the file is not valid any more; making a new one", "file", i.keyFile())
+	}
+	_, text, err := keys.Create(ctx, "", "standalone", webhook.ScopeOperator, time.Time{})
+	if err != nil {
+		return err //nolint:wrapcheck // says what it did
+	}
+	return i.writeKeyFile(text)
+}
+
+// writeKeyFile replaces the file in one step: it is never half written and never
+// readable by others.
+func (i *instance) writeKeyFile(text string) error {
+	file, err := os.CreateTemp(i.command.DataDir, ".operator.key-") // mode 0600
+	if err != nil {
+		return fmt.Errorf("write the operator key: %w", err)
+	}
+	defer func() { _ = os.Remove(file.Name()) }()
+	_, err = file.WriteString(text + "\n")
+	if err = errors.Join(err, file.Close()); err == nil {
+		err = os.Rename(file.Name(), i.keyFile())
+	}
+	if err != nil {
+		return fmt.Errorf("write the operator key: %w", err)
+	}
+	return nil
+}

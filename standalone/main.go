@@ -1,0 +1,21 @@
+// Command everpost is a whole installation in one binary: PostgreSQL (found on
+// the machine), Temporal and its Web UI (embedded), the API and a worker. It has
+// the commands of the cluster binary too.
+package main
+
+import (
+	"os"
+
+	"github.com/everpost/everpost/internal/cli"
+)
+
+var version = "dev" // set by the linker
+
+type commandLine struct {
+	Standalone   standaloneCommand `cmd:"" help:"Run a whole installation: PostgreSQL, Temporal, Web UI, API and worker."`
+	cli.Commands `embed:""`
+}
+
+func main() {
+	os.Exit(cli.Main(cli.Process{Version: version, Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ()}, os.Args[1:], &commandLine{}))
+}

@@ -1,0 +1,244 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime/debug"
+	"time"
+
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/client"
+
+	"github.com/everpost/everpost/internal/app"
+	"github.com/everpost/everpost/internal/cli"
+	"github.com/everpost/everpost/internal/config"
+	"github.com/everpost/everpost/internal/localpg"
+	"github.com/everpost/everpost/standalone/internal/temporald"
+	"github.com/everpost/everpost/standalone/internal/webui"
+	"github.com/everpost/everpost/workflows"
+)
+
+const (
+	startTimeout = 2 * time.Minute // a first start on a slow machine, with room
+	stopTimeout  = 35 * time.Second
+	// namespaceRetention is how long Temporal keeps what has ended. PostgreSQL is the
+	// record, so a day is enough.
+	namespaceRetention = 24 * time.Hour
+
+	// garbageTarget trades memory for CPU: most of what a delivery allocates is dead
+	// a moment later. memoryLimit makes the collector work harder before it costs more.
+	// GOGC and GOMEMLIMIT override them.
+	garbageTarget = 400
+	memoryLimit   = 512 << 20
+)
+
+// standaloneCommand runs everything in one process tree.
+type standaloneCommand struct {
+	config.Config     `embed:""`
+	config.Standalone `embed:""`
+}
+
+// Run runs until a signal, or until a part that cannot be replaced has failed.
+func (c *standaloneCommand) Run(ctx context.Context, p cli.Process) error {
+	logger := p.Logger(c.LogLevel)
+	if err := errors.Join(c.Config.Validate(), c.Standalone.Validate()); err != nil {
+		return err //nolint:wrapcheck // names the settings
+	}
+	tuneCollector()
+	i := &instance{command: c, process: p, log: logger}
+	defer i.stop()
+	if err := i.start(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil // told to stop while starting
+		}
+		return err
+	}
+	if err := i.announce(ctx); err != nil {
+		logger.Warn("standard output is closed", "error", err)
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-i.failed:
+		return err
+	}
+}
+
+func tuneCollector() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(garbageTarget)
+	}
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(memoryLimit)
+	}
+}
+
+// instance is a running installation.
+type instance struct {
+	command *standaloneCommand
+	process cli.Process
+	log     *slog.Logger
+
+	private  bool // the database is this instance's own
+	temporal *temporald.Server
+	ui       *webui.UI
+	app      *app.App
+	demo     *demonstration
+
+	failed chan error
+	stops  []func(context.Context) // in the order of starting
+}
+
+func (i *instance) push(stop func(context.Context)) { i.stops = append(i.stops, stop) }
+
+// stop ends the parts in the reverse order of their starting: the product, the Web
+// UI, Temporal, PostgreSQL.
+func (i *instance) stop() {
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	defer cancel()
+	for n := len(i.stops) - 1; n >= 0; n-- {
+		i.stops[n](ctx)
+	}
+}
+
+func (i *instance) start(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	i.failed = make(chan error, 3)
+	lock, err := i.openDataDir(ctx)
+	if err != nil {
+		return err
+	}
+	if err := i.startDatabase(ctx, lock); err != nil {
+		return err
+	}
+	if err := i.startEngine(ctx); err != nil {
+		return err
+	}
+	if err := i.prepareKeys(ctx); err != nil {
+		return err
+	}
+	return i.startProduct(ctx)
+}
+
+// openDataDir makes the data directory and takes its lock, so that no other
+// instance uses it.
+func (i *instance) openDataDir(ctx context.Context) (*localpg.Lock, error) {
+	lock, err := localpg.LockDir(ctx, i.command.DataDir, i.log)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // one line that says what and how to mend it
+	}
+	i.push(func(context.Context) { lock.Release() })
+	return lock, nil
+}
+
+// startDatabase starts the private PostgreSQL, unless there is another one to use,
+// and brings the product's tables up to date.
+func (i *instance) startDatabase(ctx context.Context, lock *localpg.Lock) error {
+	i.private = i.command.DatabaseURL == ""
+	if i.private {
+		cluster, err := i.startCluster(ctx, localpg.Options{Dir: i.command.DataDir, Lock: lock, Log: i.log})
+		if err != nil {
+			return err
+		}
+		i.push(func(ctx context.Context) {
+			if err := cluster.Stop(ctx); err != nil {
+				i.log.Error("PostgreSQL did not stop in good order", "error", err)
+			}
+		})
+		i.command.DatabaseURL = cluster.URL(localpg.Database)
+	}
+	if err := app.Migrate(ctx, i.command.Config, i.log); err != nil {
+		return fmt.Errorf("PostgreSQL cannot be used: %w", err)
+	}
+	return nil
+}
+
+func (i *instance) startCluster(ctx context.Context, o localpg.Options) (*localpg.Cluster, error) {
+	cluster, err := localpg.Start(ctx, o)
+	if errors.Is(err, localpg.ErrNotInstalled) {
+		i.log.Info("PostgreSQL is not installed; installing it")
+		if err := localpg.Install(ctx); err != nil {
+			return nil, err //nolint:wrapcheck // says what to install
+		}
+		cluster, err = localpg.Start(ctx, o)
+	}
+	return cluster, err //nolint:wrapcheck // one line that says what and how to mend it
+}
+
+// startEngine starts Temporal and its Web UI.
+func (i *instance) startEngine(ctx context.Context) error {
+	attributes := map[string]enumspb.IndexedValueType{}
+	for _, name := range workflows.KeywordAttributes() {
+		attributes[name] = enumspb.INDEXED_VALUE_TYPE_KEYWORD
+	}
+	for _, name := range workflows.KeywordListAttributes() {
+		attributes[name] = enumspb.INDEXED_VALUE_TYPE_KEYWORD_LIST
+	}
+	var err error
+	i.temporal, err = temporald.Start(ctx, temporald.Options{
+		DatabaseURL: i.command.DatabaseURL, Listen: i.command.TemporalListen, Namespace: client.DefaultNamespace, Retention: namespaceRetention,
+		Shards: int(i.command.Shards), SearchAttributes: attributes, Logger: i.log,
+		PruneVisibilityIndexes: i.private,
+	})
+	if err != nil {
+		return err //nolint:wrapcheck // says what it did
+	}
+	i.push(func(ctx context.Context) {
+		if err := i.temporal.Stop(ctx); err != nil {
+			i.log.Error("Temporal did not stop in good order", "error", err)
+		}
+	})
+	go func() {
+		<-i.temporal.Done()
+		i.failed <- fmt.Errorf("the embedded Temporal ended: %w", i.temporal.Err())
+	}()
+	i.ui, err = webui.Start(ctx, webui.Options{
+		Listen: i.command.UIListen, Temporal: i.temporal.Address(), Namespace: client.DefaultNamespace, Logger: i.log,
+	})
+	if err != nil {
+		return err //nolint:wrapcheck // says what it did
+	}
+	i.push(func(ctx context.Context) {
+		if err := i.ui.Stop(ctx); err != nil {
+			i.log.Error("the Web UI did not stop in good order", "error", err)
+		}
+	})
+	return nil
+}
+
+// startProduct starts API and worker on one Temporal client, and the receiver of
+// the demonstration before them: it may have deliveries waiting.
+func (i *instance) startProduct(ctx context.Context) error {
+	var err error
+	if i.demo, err = openDemonstration(i.command.DataDir, i.command.Demo, i.log); err != nil {
+		return err
+	}
+	i.push(func(context.Context) { i.demo.stop() })
+	i.app, err = app.New(ctx, app.Options{
+		Config: i.command.Config, Version: i.process.Version, Logger: i.log, API: true, Worker: true,
+		Temporal: client.Options{HostPort: i.temporal.Address(), Namespace: client.DefaultNamespace}, UIURL: i.ui.URL(),
+		Exempt: i.demo.exemption(),
+	})
+	if err != nil {
+		return err //nolint:wrapcheck // says what is wrong
+	}
+	if err := i.app.Start(ctx); err != nil {
+		return err //nolint:wrapcheck // says what is wrong
+	}
+	i.push(func(context.Context) { i.app.Stop() })
+	return nil
+}
+
+// announce says that all is up, and shows the demonstration.
+func (i *instance) announce(ctx context.Context) error {
+	_, err := fmt.Fprintf(i.process.Stdout, "ready api=http://%s admin=http://%s ui=%s temporal=%s key_file=%s\n",
+		i.app.APIAddr(), i.app.AdminAddr(), i.ui.URL(), i.temporal.Address(), i.keyFile())
+	if err != nil {
+		return err //nolint:wrapcheck // standard output
+	}
+	return i.demo.show(ctx, i.process.Stdout, i.app, "http://"+i.app.APIAddr(), i.keyFile())
+}

@@ -1,0 +1,139 @@
+package workflows
+
+import (
+	"fmt"
+	"time"
+
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// DeadLetterInput is a delivery that was given up.
+type DeadLetterInput struct {
+	webhook.Ref
+	webhook.Progress
+
+	CommandDone int64     `json:"command_done,omitempty"`
+	Told        string    `json:"told,omitempty"`      // what the receiver said last, in words
+	KeepUntil   time.Time `json:"keep_until,omitzero"` // zero: not yet known
+}
+
+// DeadLetterWorkflow keeps a delivery that was given up until somebody replays
+// it, which continues it as a DeliveryWorkflow, or discards it, or its retention
+// has passed.
+func DeadLetterWorkflow(ctx workflow.Context, in DeadLetterInput) error {
+	l := newDeadLetter(ctx, in)
+	if err := workflow.SetQueryHandler(ctx, QueryStatus, l.status); err != nil {
+		return fmt.Errorf("set the status query: %w", err)
+	}
+	return l.run(ctx)
+}
+
+// deadLetter is the state of a DeadLetterWorkflow.
+type deadLetter struct {
+	in      DeadLetterInput
+	signals signals
+	replay  *Asked
+	discard *Asked
+	cancel  *Asked // of the run that a replay has opened
+}
+
+func newDeadLetter(ctx workflow.Context, in DeadLetterInput) *deadLetter {
+	return &deadLetter{in: in, signals: newSignals(ctx)}
+}
+
+func (l *deadLetter) status() (Status, error) {
+	return Status{Ref: l.in.Ref, Progress: l.in.Progress}, nil
+}
+
+func (l *deadLetter) run(ctx workflow.Context) error {
+	workflow.SetCurrentDetails(ctx, details(l.in.Ref, l.in.Progress, l.in.Told, ""))
+	if l.in.KeepUntil.IsZero() {
+		l.in.KeepUntil = workflow.Now(ctx).Add(keepFor(ctx))
+	}
+	for {
+		l.drain(ctx)
+		switch {
+		case l.in.State.Open():
+			return l.becomeDelivery(ctx)
+		case l.in.State != webhook.StateDeadLettered:
+			showState(ctx, l.in.State)
+			return nil // nothing blocked since the drain: no signal is lost
+		case l.replay != nil:
+			l.cancel = nil // asked before there was anything to cancel
+			l.in.Progress = reopen(ctx, l.in.Ref, l.replay.Reason).Progress
+			l.replay = nil
+		case l.discard != nil:
+			l.end(ctx, *l.discard)
+		case !workflow.Now(ctx).Before(l.in.KeepUntil):
+			l.end(ctx, Asked{Reason: webhook.ReasonRetention})
+		case workflow.GetInfo(ctx).GetContinueAsNewSuggested():
+			return workflow.NewContinueAsNewError(ctx, DeadLetterWorkflow, l.in)
+		default:
+			l.wait(ctx)
+		}
+	}
+}
+
+// wait sleeps until somebody asks for something or the retention has passed.
+func (l *deadLetter) wait(ctx workflow.Context) {
+	timerCtx, stop := workflow.WithCancel(ctx)
+	defer stop()
+	timer := workflow.NewTimerWithOptions(timerCtx, l.in.KeepUntil.Sub(workflow.Now(ctx)), workflow.TimerOptions{
+		Summary: "kept until " + l.in.KeepUntil.UTC().Format(time.RFC3339),
+	})
+	selector := workflow.NewSelector(ctx)
+	selector.AddFuture(timer, func(workflow.Future) {})
+	l.signals.wake(selector)
+	selector.Select(ctx)
+}
+
+// end discards the dead letter, unless the record knows better.
+func (l *deadLetter) end(ctx workflow.Context, asked Asked) {
+	step := webhook.Step{Ref: l.in.Ref, Progress: l.in.Progress, WorkflowID: l.in.WorkflowID(), CommandDone: l.in.CommandDone}
+	step.Seq++
+	step.State, step.Reason = webhook.StateDiscarded, asked.Reason
+	if step.Reason == "" {
+		step.Reason = webhook.ReasonDiscarded
+	}
+	l.in.Progress = recordStep(ctx, step, "discard").Progress
+	l.discard = nil
+}
+
+// drain takes all signals that are there. Cancelling the workflow, as the Web UI
+// can, means to discard.
+func (l *deadLetter) drain(ctx workflow.Context) {
+	for {
+		command, asked, ok := l.signals.receive()
+		if !ok {
+			break
+		}
+		if asked.CommandID != 0 {
+			if asked.CommandID <= l.in.CommandDone {
+				continue
+			}
+			l.in.CommandDone = asked.CommandID
+		}
+		switch command {
+		case webhook.CommandReplay:
+			l.replay = &asked
+		case webhook.CommandDiscard:
+			l.discard = &asked
+		case webhook.CommandCancel:
+			l.cancel = &asked
+		case webhook.CommandNone, webhook.CommandRetry, webhook.CommandReschedule:
+		}
+	}
+	if ctx.Err() != nil && l.discard == nil {
+		l.discard = &Asked{Reason: "the workflow was cancelled"}
+	}
+}
+
+// becomeDelivery continues as the delivery that a replay has opened.
+func (l *deadLetter) becomeDelivery(ctx workflow.Context) error {
+	showState(ctx, l.in.State)
+	return workflow.NewContinueAsNewError(ctx, DeliveryWorkflow, DeliveryInput{
+		Ref: l.in.Ref, Progress: l.in.Progress, CommandDone: l.in.CommandDone, Cancel: l.cancel,
+	})
+}

@@ -1,0 +1,226 @@
+package workflows
+
+import (
+	"fmt"
+	"time"
+
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/everpost/everpost/internal/retry"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// DeliveryInput is a delivery to be made, or to be gone on with.
+type DeliveryInput struct {
+	webhook.Ref
+	webhook.Progress
+
+	NotBefore   time.Time `json:"not_before,omitzero"` // the event's deliver_at
+	CommandDone int64     `json:"command_done,omitempty"`
+	Told        string    `json:"told,omitempty"`   // what the receiver said last, in words
+	Cancel      *Asked    `json:"cancel,omitempty"` // taken by the run before and not carried out
+}
+
+// DeliveryWorkflow carries one delivery until it rests: attempt, durable timer,
+// attempt, as the endpoint's policy says. It ends when the delivery is delivered
+// or cancelled, and continues as DeadLetterWorkflow when it is given up.
+func DeliveryWorkflow(ctx workflow.Context, in DeliveryInput) error {
+	d := newDelivery(ctx, in)
+	if err := workflow.SetQueryHandler(ctx, QueryStatus, d.status); err != nil {
+		return fmt.Errorf("set the status query: %w", err)
+	}
+	return d.run(ctx)
+}
+
+// delivery is the state of a DeliveryWorkflow.
+type delivery struct {
+	in        DeliveryInput
+	signals   signals
+	cancelled *Asked // a cancel that was taken and not yet carried out
+	hurry     bool   // retry-now
+	faults    int    // our own failures in a row
+	lastError string
+	shown     webhook.State // of the search attribute; pending is not shown
+}
+
+func newDelivery(ctx workflow.Context, in DeliveryInput) *delivery {
+	return &delivery{in: in, signals: newSignals(ctx), cancelled: in.Cancel}
+}
+
+func (d *delivery) status() (Status, error) {
+	return Status{Ref: d.in.Ref, Progress: d.in.Progress, LastError: d.lastError}, nil
+}
+
+func (d *delivery) run(ctx workflow.Context) error {
+	for {
+		d.drain(ctx)
+		switch {
+		case d.cancelled != nil && d.in.State.Open():
+			d.cancel(ctx)
+		case d.in.State == webhook.StateDeadLettered:
+			return d.becomeDeadLetter(ctx)
+		case !d.in.State.Open():
+			d.show(ctx)
+			return nil // nothing blocked since the drain: no signal is lost
+		case workflow.GetInfo(ctx).GetContinueAsNewSuggested():
+			return workflow.NewContinueAsNewError(ctx, DeliveryWorkflow, d.in)
+		case d.waits(ctx):
+			d.wait(ctx)
+		case d.faults > 0 && workflow.Now(ctx).After(d.in.GiveUpAt):
+			d.giveUp(ctx)
+		default:
+			d.attempt(ctx)
+		}
+	}
+}
+
+// waits reports whether the next attempt is still to come.
+func (d *delivery) waits(ctx workflow.Context) bool {
+	return !d.hurry && d.in.DueAt.After(workflow.Now(ctx))
+}
+
+// wait sleeps until the next attempt is due or somebody asks for something.
+func (d *delivery) wait(ctx workflow.Context) {
+	d.show(ctx)
+	timerCtx, stop := workflow.WithCancel(ctx)
+	defer stop()
+	timer := workflow.NewTimerWithOptions(timerCtx, d.in.DueAt.Sub(workflow.Now(ctx)), workflow.TimerOptions{Summary: d.waitSummary()})
+	selector := workflow.NewSelector(ctx)
+	selector.AddFuture(timer, func(workflow.Future) {})
+	selector.AddReceive(ctx.Done(), func(workflow.ReceiveChannel, bool) {})
+	d.signals.wake(selector)
+	selector.Select(ctx)
+}
+
+func (d *delivery) waitSummary() string {
+	switch {
+	case d.faults > 0:
+		return fmt.Sprintf("our own fault, try again (%d)", d.faults)
+	case d.in.Attempts == 0:
+		return "until " + d.in.DueAt.UTC().Format(time.RFC3339)
+	default:
+		return fmt.Sprintf("retry %d: %s", d.in.RunAttempts, d.in.Told)
+	}
+}
+
+// attempt makes the next attempt and takes over what the record says after it.
+func (d *delivery) attempt(ctx workflow.Context) {
+	d.hurry = false
+	result, err := makeAttempt(ctx, d.in, d.faults)
+	if err != nil {
+		d.fault(ctx, err)
+		return
+	}
+	d.faults, d.lastError = 0, ""
+	d.in.Progress = result.Progress
+	if !result.BusyUntil.IsZero() {
+		d.in.DueAt = result.BusyUntil
+	}
+	if result.Told != "" {
+		d.in.Told = result.Told
+	}
+	d.obey(result.Command.Command, Asked{CommandID: result.Command.ID, Reason: result.Command.Reason})
+}
+
+// fault waits after a failure of our own: 1 s doubling to 1 min. No attempt is
+// counted and the receiver is not blamed.
+func (d *delivery) fault(ctx workflow.Context, err error) {
+	d.faults++
+	d.lastError = words(err)
+	delay := min(time.Second<<min(d.faults-1, 6), time.Minute)
+	d.in.DueAt = workflow.Now(ctx).Add(delay)
+	workflow.GetLogger(ctx).Warn("an attempt could not be made", "delivery", d.in.DeliveryID.String(), "tries", d.faults, "error", d.lastError)
+	if d.faults == 1 || d.faults%10 == 0 {
+		// Told to whoever asks for the delivery, if the record can be reached at all.
+		step := d.next()
+		step.LastError = d.lastError
+		if standing, err := recordOnce(ctx, step, "own fault"); err == nil {
+			d.adopt(standing)
+		}
+	}
+}
+
+// cancel ends the delivery, unless the record knows better: delivered wins.
+func (d *delivery) cancel(ctx workflow.Context) {
+	step := d.next()
+	step.State, step.Reason = webhook.StateCancelled, d.cancelled.Reason
+	if step.Reason == "" {
+		step.Reason = webhook.ReasonCancelled
+	}
+	step.DueAt = time.Time{}
+	d.adopt(recordStep(ctx, step, "cancel"))
+	d.cancelled = nil
+}
+
+// giveUp ends a delivery that our own failures kept from its attempts.
+func (d *delivery) giveUp(ctx workflow.Context) {
+	step := d.next()
+	step.State, step.Reason, step.LastError = webhook.StateDeadLettered, string(retry.ReasonInternal), d.lastError
+	step.DueAt = time.Time{}
+	d.faults = 0
+	d.adopt(recordStep(ctx, step, "give up"))
+}
+
+func (d *delivery) next() webhook.Step {
+	step := webhook.Step{Ref: d.in.Ref, Progress: d.in.Progress, WorkflowID: d.in.WorkflowID(), CommandDone: d.in.CommandDone}
+	step.Seq++
+	return step
+}
+
+func (d *delivery) adopt(standing webhook.Standing) {
+	d.in.Progress = standing.Progress
+	d.obey(standing.Command.Command, Asked{CommandID: standing.Command.ID, Reason: standing.Command.Reason})
+}
+
+// drain takes all signals that are there, and the cancellation of the workflow.
+func (d *delivery) drain(ctx workflow.Context) {
+	for {
+		command, asked, ok := d.signals.receive()
+		if !ok {
+			break
+		}
+		d.obey(command, asked)
+	}
+	if ctx.Err() != nil && d.cancelled == nil {
+		d.cancelled = &Asked{Reason: "the workflow was cancelled"}
+	}
+}
+
+// obey notes what is asked. What has been seen before, or makes no sense for a
+// delivery under way, is passed over: the API has told the caller already.
+func (d *delivery) obey(command webhook.Command, asked Asked) {
+	if asked.CommandID != 0 {
+		if asked.CommandID <= d.in.CommandDone {
+			return
+		}
+		d.in.CommandDone = asked.CommandID
+	}
+	switch command {
+	case webhook.CommandCancel:
+		d.cancelled = &asked
+	case webhook.CommandRetry:
+		d.hurry, d.in.NotBefore = true, time.Time{}
+	case webhook.CommandNone, webhook.CommandReschedule, webhook.CommandReplay, webhook.CommandDiscard:
+	}
+}
+
+// becomeDeadLetter continues as the dead letter. The record says dead_lettered already.
+func (d *delivery) becomeDeadLetter(ctx workflow.Context) error {
+	d.show(ctx)
+	return workflow.NewContinueAsNewError(ctx, DeadLetterWorkflow, DeadLetterInput{
+		Ref: d.in.Ref, Progress: d.in.Progress, CommandDone: d.in.CommandDone, Told: d.in.Told,
+	})
+}
+
+// show tells the Web UI where the delivery stands. Off the happy path only: each
+// upsert is an event of the history and a write of the visibility store.
+func (d *delivery) show(ctx workflow.Context) {
+	if d.in.Attempts == 1 && d.in.State == webhook.StateDelivered {
+		return // the happy path: a completed workflow without a state says enough
+	}
+	if d.shown != d.in.State {
+		d.shown = d.in.State
+		showState(ctx, d.in.State)
+	}
+	workflow.SetCurrentDetails(ctx, details(d.in.Ref, d.in.Progress, d.in.Told, d.lastError))
+}

@@ -1,0 +1,52 @@
+package workflows
+
+import (
+	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// signals are the channels of a delivery's workflow. Both types listen to all of
+// them: a command may arrive while one continues as the other.
+type signals struct {
+	cancel, retry, replay, discard workflow.ReceiveChannel
+}
+
+func newSignals(ctx workflow.Context) signals {
+	return signals{
+		cancel: workflow.GetSignalChannel(ctx, SignalCancel), retry: workflow.GetSignalChannel(ctx, SignalRetryNow),
+		replay: workflow.GetSignalChannel(ctx, SignalReplay), discard: workflow.GetSignalChannel(ctx, SignalDiscard),
+	}
+}
+
+func (s *signals) each() []struct {
+	channel workflow.ReceiveChannel
+	command webhook.Command
+} {
+	return []struct {
+		channel workflow.ReceiveChannel
+		command webhook.Command
+	}{
+		{s.cancel, webhook.CommandCancel}, {s.retry, webhook.CommandRetry},
+		{s.replay, webhook.CommandReplay}, {s.discard, webhook.CommandDiscard},
+	}
+}
+
+// receive takes one signal that is there already.
+func (s *signals) receive() (webhook.Command, Asked, bool) {
+	for _, sig := range s.each() {
+		var input converter.RawValue
+		if sig.channel.ReceiveAsync(&input) {
+			return sig.command, decode(input), true
+		}
+	}
+	return webhook.CommandNone, Asked{}, false
+}
+
+// wake lets a selector return when any signal is there; it stays in its channel.
+func (s *signals) wake(selector workflow.Selector) {
+	for _, sig := range s.each() {
+		selector.AddReceive(sig.channel, func(workflow.ReceiveChannel, bool) {})
+	}
+}

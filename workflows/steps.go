@@ -1,0 +1,177 @@
+package workflows
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	commonpb "go.temporal.io/api/common/v1"
+	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/everpost/everpost/activities"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// a names the activities for the compiler; the worker has the real ones.
+var a *activities.Activities //nolint:gochecknoglobals // only its method values are used: type-checked references
+
+const (
+	attemptTimeout = 10 * time.Second // of a local activity; it returns after about 1 s
+	// joinTimeout is an attempt's deadline twice, one of another process that died
+	// and one of our own, and the time to record it.
+	joinTimeout      = 2*webhook.MaxTimeout + 30*time.Second
+	heartbeatTimeout = 4 * activities.HeartbeatEvery
+	longestPause     = time.Minute // between tries of a step of our own
+)
+
+// makeAttempt makes one attempt: as a local activity, and when the receiver is
+// slow, joined by an ordinary one. Both run on a disconnected context: a cancel
+// never aborts a request that is under way.
+func makeAttempt(ctx workflow.Context, in DeliveryInput, faults int) (activities.AttemptResult, error) {
+	ctx, stop := workflow.NewDisconnectedContext(ctx)
+	defer stop()
+	asked := activities.AttemptInput{Ref: in.Ref, Progress: in.Progress, NotBefore: in.NotBefore, CommandDone: in.CommandDone}
+	summary := fmt.Sprintf("attempt %d", in.Attempts+1)
+	if faults > 0 {
+		summary += ", after a fault of our own"
+	}
+	var result activities.AttemptResult
+	local := workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{
+		StartToCloseTimeout: attemptTimeout, RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 1}, Summary: summary,
+	})
+	if err := workflow.ExecuteLocalActivity(local, a.Attempt, asked).Get(ctx, &result); err != nil || !result.Running {
+		return result, err
+	}
+	joined := workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+		StartToCloseTimeout: joinTimeout, HeartbeatTimeout: heartbeatTimeout, Summary: summary + ": the receiver is slow, waiting for its answer",
+		RetryPolicy: &temporal.RetryPolicy{InitialInterval: time.Second, BackoffCoefficient: 2, MaximumInterval: longestPause},
+	})
+	result = activities.AttemptResult{}
+	err := workflow.ExecuteActivity(joined, a.Join, asked).Get(ctx, &result)
+	return result, err
+}
+
+// recordStep writes a step, as often as it takes.
+func recordStep(ctx workflow.Context, step webhook.Step, why string) webhook.Standing {
+	for pause := time.Second; ; pause = min(2*pause, longestPause) {
+		standing, err := recordOnce(ctx, step, why)
+		if err == nil {
+			return standing
+		}
+		sleep(ctx, pause, "the record cannot be reached: "+why)
+	}
+}
+
+// recordOnce tries to write a step.
+func recordOnce(ctx workflow.Context, step webhook.Step, why string) (webhook.Standing, error) {
+	ctx, stop := workflow.NewDisconnectedContext(ctx)
+	defer stop()
+	var standing webhook.Standing
+	err := workflow.ExecuteLocalActivity(localOptions(ctx, why), a.RecordStep, step).Get(ctx, &standing)
+	return standing, err
+}
+
+// reopen opens the next run of a dead letter, as often as it takes.
+func reopen(ctx workflow.Context, ref webhook.Ref, reason string) webhook.Standing {
+	disconnected, stop := workflow.NewDisconnectedContext(ctx)
+	defer stop()
+	for pause := time.Second; ; pause = min(2*pause, longestPause) {
+		var standing webhook.Standing
+		err := workflow.ExecuteLocalActivity(localOptions(disconnected, "replay"), a.Reopen, activities.Reopening{Ref: ref, Reason: reason}).
+			Get(disconnected, &standing)
+		if err == nil {
+			return standing
+		}
+		sleep(ctx, pause, "the record cannot be reached: replay")
+	}
+}
+
+func localOptions(ctx workflow.Context, summary string) workflow.Context {
+	return workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{
+		StartToCloseTimeout: attemptTimeout, RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 1}, Summary: summary,
+	})
+}
+
+// keepFor is how long dead letters are kept, as the worker's settings say now.
+func keepFor(ctx workflow.Context) time.Duration {
+	disconnected, stop := workflow.NewDisconnectedContext(ctx)
+	defer stop()
+	for {
+		var kept time.Duration
+		if err := workflow.ExecuteLocalActivity(localOptions(disconnected, "retention"), a.KeepFor).Get(disconnected, &kept); err == nil {
+			return kept
+		}
+		sleep(ctx, time.Second, "retention")
+	}
+}
+
+// sleep waits whether or not the workflow has been cancelled.
+func sleep(ctx workflow.Context, d time.Duration, summary string) {
+	ctx, stop := workflow.NewDisconnectedContext(ctx)
+	defer stop()
+	_ = workflow.NewTimerWithOptions(ctx, d, workflow.TimerOptions{Summary: summary}).Get(ctx, nil) // a disconnected timer is not cancelled
+}
+
+// showState sets the search attribute.
+func showState(ctx workflow.Context, s webhook.State) {
+	err := workflow.UpsertTypedSearchAttributes(ctx, temporal.NewSearchAttributeKeyKeyword(AttributeDeliveryState).ValueSet(s.String()))
+	if err != nil {
+		workflow.GetLogger(ctx).Warn("the search attribute was not set", "error", err)
+	}
+}
+
+// details is where a delivery stands, in markdown, for the Web UI.
+func details(ref webhook.Ref, p webhook.Progress, told, lastError string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "**%s** · `%s` to `%s`\n\n", p.State, ref.EventType, ref.EndpointID)
+	fmt.Fprintf(&b, "- attempts: %d", p.Attempts)
+	if p.Run > 1 {
+		fmt.Fprintf(&b, " (%d in run %d)", p.RunAttempts, p.Run)
+	}
+	b.WriteByte('\n')
+	line := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(&b, "- %s: %s\n", name, value)
+		}
+	}
+	line("last answer", told)
+	line("reason", p.Reason)
+	line("our own fault", lastError)
+	if p.State.Open() {
+		if !p.DueAt.IsZero() {
+			line("next attempt", p.DueAt.UTC().Format(time.RFC3339))
+		}
+		line("given up at", p.GiveUpAt.UTC().Format(time.RFC3339))
+	}
+	return b.String()
+}
+
+// words is an error's innermost message, without the SDK's wrapping.
+func words(err error) string {
+	var app *temporal.ApplicationError
+	if errors.As(err, &app) {
+		return app.Message()
+	}
+	return err.Error()
+}
+
+// decode reads a signal's input: an Asked, or a plain text, which is taken as the
+// reason, or nothing.
+func decode(raw converter.RawValue) Asked {
+	var payload *commonpb.Payload = raw.Payload()
+	if payload == nil {
+		return Asked{}
+	}
+	var asked Asked
+	if err := converter.GetDefaultDataConverter().FromPayload(payload, &asked); err == nil {
+		return asked
+	}
+	var reason string
+	if err := converter.GetDefaultDataConverter().FromPayload(payload, &reason); err == nil {
+		return Asked{Reason: reason}
+	}
+	return Asked{}
+}
