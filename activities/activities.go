@@ -8,7 +8,6 @@ package activities
 import (
 	"context"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/everpost/everpost/internal/retry"
@@ -94,7 +93,6 @@ type Activities struct {
 	flights flights
 	base    context.Context //nolint:containedctx // the life of requests that outlive their activity; ended by Stop
 	cancel  context.CancelFunc
-	running sync.WaitGroup
 }
 
 // New returns the activities; call Stop when the worker has stopped.
@@ -111,17 +109,18 @@ func New(c Config) *Activities {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	a := &Activities{Config: c, flights: newFlights(c.MaxUnderWay)}
+	a := &Activities{Config: c, flights: newFlights(c.MaxUnderWay, rememberedFlights)}
 	a.base, a.cancel = context.WithCancel(context.Background())
 	return a
 }
 
 // Stop waits for the requests under way and their records until ctx ends, then
-// cuts them off: an attempt that was cut off is made again elsewhere.
+// cuts them off: an attempt that was cut off is made again elsewhere. Attempts that
+// are asked for from now on are refused with an error.
 func (a *Activities) Stop(ctx context.Context) {
 	done := make(chan struct{})
 	go func() {
-		a.running.Wait()
+		a.flights.close()
 		close(done)
 	}()
 	select {

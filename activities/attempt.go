@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
+	"errors"
 	"fmt"
+	"runtime"
 	"runtime/debug"
 	"strconv"
 	"time"
@@ -22,6 +24,10 @@ const (
 	// earlyEnough is how much before its time an attempt may start: timers and
 	// clocks are not exact.
 	earlyEnough = 50 * time.Millisecond
+	// busyPause is the least wait for another process's right to send.
+	busyPause = time.Second
+	// rebases bounds how often a step is moved behind one that was recorded meanwhile.
+	rebases = 5
 )
 
 // AttemptInput says which attempt is to be made: the next one after Progress.
@@ -53,13 +59,9 @@ type AttemptResult struct {
 //
 // An error means that we could not do our part; nothing is counted.
 func (a *Activities) Attempt(ctx context.Context, in AttemptInput) (AttemptResult, error) {
-	key := in.key()
-	fl, mine, err := a.flights.enter(key)
+	fl, err := a.flight(in)
 	if err != nil {
 		return AttemptResult{}, err
-	}
-	if mine {
-		a.fly(key, fl, in)
 	}
 	limit := time.NewTimer(a.FastWait)
 	defer limit.Stop()
@@ -69,12 +71,10 @@ func (a *Activities) Attempt(ctx context.Context, in AttemptInput) (AttemptResul
 	case <-limit.C:
 	}
 	if a.flights.needsClaim(fl) {
-		// From here on others must know that the request is under way. Should the
-		// record be out of reach, the workflow still waits in this process.
-		claimCtx, cancel := context.WithTimeout(ctx, a.FastWait)
-		defer cancel()
-		if _, err := a.Record.Begin(claimCtx, a.claim(in, webhook.MaxTimeout)); err != nil {
-			a.Logger.WarnContext(ctx, "a slow attempt could not be claimed", "delivery", in.DeliveryID, "error", err)
+		// From here on others must know that the request is under way.
+		if err := a.writeClaim(ctx, in); err != nil {
+			a.Logger.WarnContext(ctx, "a slow attempt could not be claimed yet", "delivery", in.DeliveryID, "error", err)
+			a.flights.run(func() { a.keepClaiming(fl, in) })
 		}
 	}
 	select {
@@ -82,6 +82,44 @@ func (a *Activities) Attempt(ctx context.Context, in AttemptInput) (AttemptResul
 		return fl.result, fl.err
 	default:
 		return AttemptResult{Progress: in.Progress, Running: true}, nil
+	}
+}
+
+// flight is the attempt's flight: the one under way, the remembered one, or a new one.
+func (a *Activities) flight(in AttemptInput) (*flight, error) {
+	key := in.key()
+	fl, mine, err := a.flights.enter(key, in.Progress)
+	if err != nil {
+		return nil, fmt.Errorf("attempt %d of %s: %w", key.number, in.DeliveryID, err)
+	}
+	if mine {
+		go a.fly(key, fl, in)
+	}
+	return fl, nil
+}
+
+// writeClaim tells the record that this process sends the attempt.
+func (a *Activities) writeClaim(ctx context.Context, in AttemptInput) error {
+	ctx, cancel := context.WithTimeout(ctx, a.FastWait)
+	defer cancel()
+	_, err := a.Record.Begin(ctx, a.claim(in, webhook.MaxTimeout))
+	return err //nolint:wrapcheck // only logged
+}
+
+// keepClaiming repeats the claim while the request is under way: when the record is
+// in reach again, a Join in another process must find it there before it sends.
+func (a *Activities) keepClaiming(fl *flight, in AttemptInput) {
+	for {
+		pause := time.NewTimer(a.FastWait / 2)
+		select {
+		case <-fl.done:
+			pause.Stop()
+			return
+		case <-pause.C:
+		}
+		if a.writeClaim(a.base, in) == nil {
+			return
+		}
 	}
 }
 
@@ -93,22 +131,30 @@ func (a *Activities) claim(in AttemptInput, timeout time.Duration) webhook.Claim
 	}
 }
 
-// fly makes an attempt in a goroutine of its own, because it may outlast the
+// fly makes an attempt, in a goroutine of its own, because it may outlast the
 // activity that began it.
 func (a *Activities) fly(key flightKey, fl *flight, in AttemptInput) {
-	a.running.Go(func() {
-		defer func() {
-			if p := recover(); p != nil {
-				fl.err = fmt.Errorf("attempt %s: panic: %v", in.DeliveryID, p)
-				a.Logger.Error("an attempt panicked", "delivery", in.DeliveryID, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-			}
-			if fl.err != nil && a.Observer != nil {
-				a.Observer.Faulted(fl.err)
-			}
-			a.flights.end(key, fl)
-		}()
-		fl.result, fl.err = a.make(fl, in)
-	})
+	defer a.flights.end(key, fl)
+	defer func() {
+		if p := recover(); p != nil {
+			fl.err = a.panicked(in, p)
+		}
+		if fl.err != nil && a.Observer != nil {
+			a.Observer.Faulted(fl.err)
+		}
+	}()
+	fl.result, fl.err = a.make(fl, in)
+}
+
+// panicked logs a panic and makes it an error. A panic's value may be anything, a
+// payload too: unless the runtime made it, it is told nowhere.
+func (a *Activities) panicked(in AttemptInput, value any) error {
+	words := fmt.Sprintf("a value of type %T", value)
+	if own, ok := value.(runtime.Error); ok {
+		words = own.Error()
+	}
+	a.Logger.Error("an attempt panicked", "delivery", in.DeliveryID, "panic", words, "stack", string(debug.Stack()))
+	return fmt.Errorf("attempt %d of %s: panic: %s", in.Attempts+1, in.DeliveryID, words)
 }
 
 // make is one attempt from the first check to the record.
@@ -124,7 +170,7 @@ func (a *Activities) make(fl *flight, in AttemptInput) (AttemptResult, error) {
 		return a.record(ctx, fl, in, in.end(webhook.StateCancelled, webhook.ReasonEndpointDeleted))
 	}
 	if err != nil {
-		return AttemptResult{}, fmt.Errorf("load endpoint %s: %w", in.EndpointID, err)
+		return AttemptResult{}, a.ownFault(ctx, fmt.Sprintf("load endpoint %s", in.EndpointID), err)
 	}
 	if now := a.Now(); in.NotBefore.After(now.Add(earlyEnough)) {
 		return a.record(ctx, fl, in, in.waitUntil(in.NotBefore))
@@ -153,7 +199,7 @@ func (a *Activities) permission(ctx context.Context, fl *flight, in *AttemptInpu
 	}
 	begun, err := a.Record.Begin(ctx, a.claim(*in, target.Timeout))
 	if err != nil {
-		return nil, AttemptResult{}, fmt.Errorf("begin attempt %d of %s: %w", in.Attempts+1, in.DeliveryID, err)
+		return nil, AttemptResult{}, a.ownFault(ctx, fmt.Sprintf("begin attempt %d of %s", in.Attempts+1, in.DeliveryID), err)
 	}
 	a.flights.needsClaim(fl) // it has one now
 	result := AttemptResult{Progress: in.Progress, Command: in.unanswered(begun.Standing)}
@@ -161,10 +207,17 @@ func (a *Activities) permission(ctx context.Context, fl *flight, in *AttemptInpu
 	case begun.Standing.After(in.Progress):
 		result.Progress, fl.settled = begun.Standing.Progress, true
 		return nil, result, nil
+	case in.After(begun.Standing.Progress):
+		// The record has lost steps: it was restored from an older copy. It rules all
+		// the same, and the delivery goes on from there.
+		result.Progress = begun.Standing.Progress
+		return nil, result, nil
 	case !begun.Granted:
+		// One that has run out by our clock, or ended between two statements, is asked
+		// for again, but not without a pause.
 		result.BusyUntil = begun.Standing.OwnedUntil
-		if result.BusyUntil.IsZero() { // it ended between two statements
-			result.BusyUntil = a.Now().Add(time.Second)
+		if soonest := a.Now().Add(busyPause); result.BusyUntil.Before(soonest) {
+			result.BusyUntil = soonest
 		}
 		return nil, result, nil
 	case result.Command.Command == webhook.CommandCancel:
@@ -251,12 +304,19 @@ func (in *AttemptInput) waitUntil(due time.Time) webhook.Step {
 
 // record writes the step. Whatever the record then says is the result.
 func (a *Activities) record(ctx context.Context, fl *flight, in AttemptInput, step webhook.Step) (AttemptResult, error) {
+	if step.Attempt != nil {
+		fl.unrecorded = &step // whatever happens from here on, it is not sent again by this process
+	}
 	standing, err := a.Record.Record(ctx, step)
-	if err != nil {
-		if step.Attempt != nil {
-			fl.unrecorded = &step
+	for moved := 0; err == nil && overtaken(step, standing); moved++ {
+		if moved == rebases {
+			return AttemptResult{}, fmt.Errorf("record %s: other steps come before it, time after time", in.DeliveryID)
 		}
-		return AttemptResult{}, fmt.Errorf("record %s: %w", in.DeliveryID, err)
+		step.Seq = standing.Seq + 1
+		standing, err = a.Record.Record(ctx, step)
+	}
+	if err != nil {
+		return AttemptResult{}, a.ownFault(ctx, fmt.Sprintf("record %s", in.DeliveryID), err)
 	}
 	fl.unrecorded, fl.settled = nil, true
 	if a.Observer != nil && step.Attempt != nil {
@@ -267,6 +327,26 @@ func (a *Activities) record(ctx context.Context, fl *flight, in AttemptInput, st
 		result.Told = told(step.Attempt.Outcome)
 	}
 	return result, nil
+}
+
+// overtaken reports that an attempt was made and the record does not count it,
+// because its owner recorded a step that knew nothing of it: a fault of our own,
+// while the request was under way or its outcome could not be recorded. The attempt
+// goes behind that step; else it would be made again.
+func overtaken(step webhook.Step, standing webhook.Standing) bool {
+	return step.Attempt != nil && standing.Run == step.Run && standing.State.Open() && standing.Attempts < step.Attempts
+}
+
+// ownFault is an error as the workflow and the delivery's last_error show it: of an
+// Error of the domain only what is written for people. The cause, which may name
+// hosts and users, is for the log.
+func (a *Activities) ownFault(ctx context.Context, op string, err error) error {
+	domain, ok := errors.AsType[*webhook.Error](err)
+	if !ok {
+		return fmt.Errorf("%s: %w", op, err)
+	}
+	a.Logger.WarnContext(ctx, "a fault of our own", "doing", op, "error", err)
+	return fmt.Errorf("%s: %w", op, &webhook.Error{Code: domain.Code, Message: domain.Message})
 }
 
 // told is an outcome in words, for summaries.

@@ -21,13 +21,9 @@ func (a *Activities) Join(ctx context.Context, in AttemptInput) (AttemptResult, 
 	beat := time.NewTicker(HeartbeatEvery)
 	defer beat.Stop()
 	for {
-		key := in.key()
-		fl, mine, err := a.flights.enter(key)
+		fl, err := a.flight(in)
 		if err != nil {
 			return AttemptResult{}, err
-		}
-		if mine {
-			a.fly(key, fl, in)
 		}
 		if err := await(ctx, fl.done, beat.C); err != nil {
 			return AttemptResult{}, err
@@ -51,7 +47,7 @@ func (a *Activities) RecordStep(ctx context.Context, step webhook.Step) (webhook
 	defer cancel()
 	standing, err := a.Record.Record(ctx, step)
 	if err != nil {
-		return webhook.Standing{}, fmt.Errorf("record %s as %s: %w", step.DeliveryID, step.State, err)
+		return webhook.Standing{}, a.ownFault(ctx, fmt.Sprintf("record %s as %s", step.DeliveryID, step.State), err)
 	}
 	return standing, nil
 }
@@ -70,7 +66,7 @@ func (a *Activities) Reopen(ctx context.Context, in Reopening) (webhook.Standing
 	defer cancel()
 	standing, err := a.Record.Reopen(ctx, in.Ref, in.Reason)
 	if err != nil {
-		return webhook.Standing{}, fmt.Errorf("reopen %s: %w", in.DeliveryID, err)
+		return webhook.Standing{}, a.ownFault(ctx, fmt.Sprintf("reopen %s", in.DeliveryID), err)
 	}
 	return standing, nil
 }

@@ -29,6 +29,10 @@ type Config struct {
 	Dispatcher      Dispatcher
 	URLs            URLs
 
+	// OperatorKey is accepted as an operator key beside those of the record. Any text;
+	// defaults to none.
+	OperatorKey string
+
 	// Logger gets errors of our own, and each request at debug level: never a
 	// payload, a key or a URL. Defaults to nowhere.
 	Logger *slog.Logger

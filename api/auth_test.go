@@ -114,3 +114,12 @@ func TestMalformedKeysAreRefusedWithoutALookup(t *testing.T) {
 	b.ok(t, http.StatusOK, "", "GET", "/v1/tenants", "", header("Authorization", "bearer "+b.keys["operator"]))
 	require.Equal(t, 1, b.lookups)
 }
+
+func TestPresetOperatorKey(t *testing.T) {
+	t.Parallel()
+	s := New(Config{OperatorKey: "0123456789abcdef0123456789abcdef"})
+	require.True(t, s.isPreset("0123456789abcdef0123456789abcdef"))
+	require.False(t, s.isPreset("0123456789abcdef0123456789abcdeF"))
+	require.False(t, s.isPreset(""))
+	require.False(t, New(Config{}).isPreset(""), "no preset key, no empty one either")
+}

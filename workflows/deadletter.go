@@ -17,6 +17,8 @@ type DeadLetterInput struct {
 	CommandDone int64     `json:"command_done,omitempty"`
 	Told        string    `json:"told,omitempty"`      // what the receiver said last, in words
 	KeepUntil   time.Time `json:"keep_until,omitzero"` // zero: not yet known
+	Replay      *Asked    `json:"replay,omitempty"`    // asked when it was not a dead letter yet
+	Discard     *Asked    `json:"discard,omitempty"`   // likewise
 }
 
 // DeadLetterWorkflow keeps a delivery that was given up until somebody replays
@@ -36,11 +38,19 @@ type deadLetter struct {
 	signals signals
 	replay  *Asked
 	discard *Asked
-	cancel  *Asked // of the run that a replay has opened
+	cancel  *Asked // sent by hand, of the run that a replay has opened
 }
 
 func newDeadLetter(ctx workflow.Context, in DeadLetterInput) *deadLetter {
-	return &deadLetter{in: in, signals: newSignals(ctx)}
+	l := &deadLetter{in: in, signals: newSignals(ctx)}
+	if in.Replay != nil {
+		l.obey(webhook.CommandReplay, *in.Replay)
+	}
+	if in.Discard != nil {
+		l.obey(webhook.CommandDiscard, *in.Discard)
+	}
+	l.in.Replay, l.in.Discard = nil, nil
+	return l
 }
 
 func (l *deadLetter) status() (Status, error) {
@@ -98,7 +108,9 @@ func (l *deadLetter) end(ctx workflow.Context, asked Asked) {
 		step.Reason = webhook.ReasonDiscarded
 	}
 	l.in.Progress = recordStep(ctx, step, "discard").Progress
-	l.discard = nil
+	if l.in.State != webhook.StateDeadLettered { // else the record was only further on: once more
+		l.discard = nil
+	}
 }
 
 // drain takes all signals that are there. Cancelling the workflow, as the Web UI
@@ -109,24 +121,33 @@ func (l *deadLetter) drain(ctx workflow.Context) {
 		if !ok {
 			break
 		}
-		if asked.CommandID != 0 {
-			if asked.CommandID <= l.in.CommandDone {
-				continue
-			}
-			l.in.CommandDone = asked.CommandID
-		}
-		switch command {
-		case webhook.CommandReplay:
-			l.replay = &asked
-		case webhook.CommandDiscard:
-			l.discard = &asked
-		case webhook.CommandCancel:
-			l.cancel = &asked
-		case webhook.CommandNone, webhook.CommandRetry, webhook.CommandReschedule:
-		}
+		l.obey(command, asked)
 	}
 	if ctx.Err() != nil && l.discard == nil {
 		l.discard = &Asked{Reason: "the workflow was cancelled"}
+	}
+}
+
+// obey notes what is asked of a dead letter. A replay that it has been through is
+// passed over. What the record keeps for a delivery under way stays unanswered: if
+// a replay has opened one, its first attempt finds it there.
+func (l *deadLetter) obey(command webhook.Command, asked Asked) {
+	if asked.CommandID != 0 && asked.CommandID <= l.in.CommandDone {
+		return
+	}
+	switch command {
+	case webhook.CommandReplay:
+		if asked.Run == 0 || asked.Run > l.in.Run {
+			l.replay = &asked
+		}
+	case webhook.CommandDiscard:
+		l.discard = &asked
+		l.in.CommandDone = max(l.in.CommandDone, asked.CommandID)
+	case webhook.CommandCancel:
+		if asked.CommandID == 0 {
+			l.cancel = &asked
+		}
+	case webhook.CommandNone, webhook.CommandRetry, webhook.CommandReschedule:
 	}
 }
 

@@ -19,6 +19,8 @@ type DeliveryInput struct {
 	CommandDone int64     `json:"command_done,omitempty"`
 	Told        string    `json:"told,omitempty"`   // what the receiver said last, in words
 	Cancel      *Asked    `json:"cancel,omitempty"` // taken by the run before and not carried out
+	Faults      int       `json:"faults,omitempty"` // our own failures in a row
+	LastError   string    `json:"last_error,omitempty"`
 }
 
 // DeliveryWorkflow carries one delivery until it rests: attempt, durable timer,
@@ -36,19 +38,24 @@ func DeliveryWorkflow(ctx workflow.Context, in DeliveryInput) error {
 type delivery struct {
 	in        DeliveryInput
 	signals   signals
-	cancelled *Asked // a cancel that was taken and not yet carried out
-	hurry     bool   // retry-now
-	faults    int    // our own failures in a row
-	lastError string
+	cancelled *Asked        // a cancel that was taken and not yet carried out
+	replay    *Asked        // for the dead letter that this becomes: they came before it was one
+	discard   *Asked        //
 	shown     webhook.State // of the search attribute; pending is not shown
+	detailed  bool          // the Web UI has details, which must be kept true
 }
+
+// clockSlack is how long an attempt that sent nothing and says nothing of when to
+// ask again waits all the same: the record's, the worker's and the server's clocks
+// differ, and a delivery that is due by one and not by another must not spin.
+const clockSlack = time.Second
 
 func newDelivery(ctx workflow.Context, in DeliveryInput) *delivery {
 	return &delivery{in: in, signals: newSignals(ctx), cancelled: in.Cancel}
 }
 
 func (d *delivery) status() (Status, error) {
-	return Status{Ref: d.in.Ref, Progress: d.in.Progress, LastError: d.lastError}, nil
+	return Status{Ref: d.in.Ref, Progress: d.in.Progress, LastError: d.in.LastError}, nil
 }
 
 func (d *delivery) run(ctx workflow.Context) error {
@@ -63,10 +70,11 @@ func (d *delivery) run(ctx workflow.Context) error {
 			d.show(ctx)
 			return nil // nothing blocked since the drain: no signal is lost
 		case workflow.GetInfo(ctx).GetContinueAsNewSuggested():
+			d.in.Cancel = nil // carried out, or it would be the case above
 			return workflow.NewContinueAsNewError(ctx, DeliveryWorkflow, d.in)
 		case d.waits(ctx):
 			d.wait(ctx)
-		case d.faults > 0 && workflow.Now(ctx).After(d.in.GiveUpAt):
+		case d.in.Faults > 0 && workflow.Now(ctx).After(d.in.GiveUpAt):
 			d.giveUp(ctx)
 		default:
 			d.attempt(ctx)
@@ -76,7 +84,7 @@ func (d *delivery) run(ctx workflow.Context) error {
 
 // waits reports whether the next attempt is still to come.
 func (d *delivery) waits(ctx workflow.Context) bool {
-	return !d.hurry && d.in.DueAt.After(workflow.Now(ctx))
+	return d.in.DueAt.After(workflow.Now(ctx))
 }
 
 // wait sleeps until the next attempt is due or somebody asks for something.
@@ -94,8 +102,8 @@ func (d *delivery) wait(ctx workflow.Context) {
 
 func (d *delivery) waitSummary() string {
 	switch {
-	case d.faults > 0:
-		return fmt.Sprintf("our own fault, try again (%d)", d.faults)
+	case d.in.Faults > 0:
+		return fmt.Sprintf("our own fault, try again (%d)", d.in.Faults)
 	case d.in.Attempts == 0:
 		return "until " + d.in.DueAt.UTC().Format(time.RFC3339)
 	default:
@@ -105,16 +113,19 @@ func (d *delivery) waitSummary() string {
 
 // attempt makes the next attempt and takes over what the record says after it.
 func (d *delivery) attempt(ctx workflow.Context) {
-	d.hurry = false
-	result, err := makeAttempt(ctx, d.in, d.faults)
+	before := d.in.Attempts
+	result, err := makeAttempt(ctx, d.in)
 	if err != nil {
 		d.fault(ctx, err)
 		return
 	}
-	d.faults, d.lastError = 0, ""
+	d.in.Faults, d.in.LastError = 0, ""
 	d.in.Progress = result.Progress
 	if !result.BusyUntil.IsZero() {
 		d.in.DueAt = result.BusyUntil
+	}
+	if d.in.State.Open() && d.in.Attempts == before && !d.waits(ctx) {
+		d.in.DueAt = workflow.Now(ctx).Add(clockSlack)
 	}
 	if result.Told != "" {
 		d.in.Told = result.Told
@@ -125,22 +136,23 @@ func (d *delivery) attempt(ctx workflow.Context) {
 // fault waits after a failure of our own: 1 s doubling to 1 min. No attempt is
 // counted and the receiver is not blamed.
 func (d *delivery) fault(ctx workflow.Context, err error) {
-	d.faults++
-	d.lastError = words(err)
-	delay := min(time.Second<<min(d.faults-1, 6), time.Minute)
+	d.in.Faults++
+	d.in.LastError = words(err)
+	delay := min(time.Second<<min(d.in.Faults-1, 6), time.Minute)
 	d.in.DueAt = workflow.Now(ctx).Add(delay)
-	workflow.GetLogger(ctx).Warn("an attempt could not be made", "delivery", d.in.DeliveryID.String(), "tries", d.faults, "error", d.lastError)
-	if d.faults == 1 || d.faults%10 == 0 {
+	workflow.GetLogger(ctx).Warn("an attempt could not be made", "delivery", d.in.DeliveryID.String(), "tries", d.in.Faults, "error", d.in.LastError)
+	if d.in.Faults == 1 || d.in.Faults%10 == 0 {
 		// Told to whoever asks for the delivery, if the record can be reached at all.
 		step := d.next()
-		step.LastError = d.lastError
+		step.LastError = d.in.LastError
 		if standing, err := recordOnce(ctx, step, "own fault"); err == nil {
 			d.adopt(standing)
 		}
 	}
 }
 
-// cancel ends the delivery, unless the record knows better: delivered wins.
+// cancel ends the delivery, unless the record knows better: delivered wins. Where
+// the record was only further on its way, the cancel is still to be carried out.
 func (d *delivery) cancel(ctx workflow.Context) {
 	step := d.next()
 	step.State, step.Reason = webhook.StateCancelled, d.cancelled.Reason
@@ -149,15 +161,17 @@ func (d *delivery) cancel(ctx workflow.Context) {
 	}
 	step.DueAt = time.Time{}
 	d.adopt(recordStep(ctx, step, "cancel"))
-	d.cancelled = nil
+	if !d.in.State.Open() || d.in.Run != step.Run {
+		d.cancelled = nil
+	}
 }
 
 // giveUp ends a delivery that our own failures kept from its attempts.
 func (d *delivery) giveUp(ctx workflow.Context) {
 	step := d.next()
-	step.State, step.Reason, step.LastError = webhook.StateDeadLettered, string(retry.ReasonInternal), d.lastError
+	step.State, step.Reason, step.LastError = webhook.StateDeadLettered, string(retry.ReasonInternal), d.in.LastError
 	step.DueAt = time.Time{}
-	d.faults = 0
+	d.in.Faults = 0
 	d.adopt(recordStep(ctx, step, "give up"))
 }
 
@@ -187,40 +201,50 @@ func (d *delivery) drain(ctx workflow.Context) {
 }
 
 // obey notes what is asked. What has been seen before, or makes no sense for a
-// delivery under way, is passed over: the API has told the caller already.
+// delivery under way, is passed over: the API has told the caller already. What is
+// meant for the dead letter stays unanswered, and is handed over to it.
 func (d *delivery) obey(command webhook.Command, asked Asked) {
-	if asked.CommandID != 0 {
-		if asked.CommandID <= d.in.CommandDone {
-			return
-		}
-		d.in.CommandDone = asked.CommandID
+	if asked.CommandID != 0 && asked.CommandID <= d.in.CommandDone {
+		return
 	}
 	switch command {
 	case webhook.CommandCancel:
 		d.cancelled = &asked
 	case webhook.CommandRetry:
-		d.hurry, d.in.NotBefore = true, time.Time{}
-	case webhook.CommandNone, webhook.CommandReschedule, webhook.CommandReplay, webhook.CommandDiscard:
+		d.in.DueAt, d.in.NotBefore = time.Time{}, time.Time{}
+	case webhook.CommandReplay, webhook.CommandDiscard:
+		if d.in.State != webhook.StateDeadLettered {
+			return
+		}
+		if command == webhook.CommandReplay {
+			d.replay = &asked
+		} else {
+			d.discard = &asked
+		}
+		return
+	case webhook.CommandNone, webhook.CommandReschedule:
 	}
+	d.in.CommandDone = max(d.in.CommandDone, asked.CommandID)
 }
 
 // becomeDeadLetter continues as the dead letter. The record says dead_lettered already.
 func (d *delivery) becomeDeadLetter(ctx workflow.Context) error {
 	d.show(ctx)
 	return workflow.NewContinueAsNewError(ctx, DeadLetterWorkflow, DeadLetterInput{
-		Ref: d.in.Ref, Progress: d.in.Progress, CommandDone: d.in.CommandDone, Told: d.in.Told,
+		Ref: d.in.Ref, Progress: d.in.Progress, CommandDone: d.in.CommandDone, Told: d.in.Told, Replay: d.replay, Discard: d.discard,
 	})
 }
 
 // show tells the Web UI where the delivery stands. Off the happy path only: each
 // upsert is an event of the history and a write of the visibility store.
 func (d *delivery) show(ctx workflow.Context) {
-	if d.in.Attempts == 1 && d.in.State == webhook.StateDelivered {
+	if d.in.Attempts == 1 && d.in.State == webhook.StateDelivered && !d.detailed {
 		return // the happy path: a completed workflow without a state says enough
 	}
 	if d.shown != d.in.State {
 		d.shown = d.in.State
 		showState(ctx, d.in.State)
 	}
-	workflow.SetCurrentDetails(ctx, details(d.in.Ref, d.in.Progress, d.in.Told, d.lastError))
+	d.detailed = true
+	workflow.SetCurrentDetails(ctx, details(d.in.Ref, d.in.Progress, d.in.Told, d.in.LastError))
 }

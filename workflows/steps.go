@@ -30,12 +30,12 @@ const (
 // makeAttempt makes one attempt: as a local activity, and when the receiver is
 // slow, joined by an ordinary one. Both run on a disconnected context: a cancel
 // never aborts a request that is under way.
-func makeAttempt(ctx workflow.Context, in DeliveryInput, faults int) (activities.AttemptResult, error) {
+func makeAttempt(ctx workflow.Context, in DeliveryInput) (activities.AttemptResult, error) {
 	ctx, stop := workflow.NewDisconnectedContext(ctx)
 	defer stop()
 	asked := activities.AttemptInput{Ref: in.Ref, Progress: in.Progress, NotBefore: in.NotBefore, CommandDone: in.CommandDone}
 	summary := fmt.Sprintf("attempt %d", in.Attempts+1)
-	if faults > 0 {
+	if in.Faults > 0 {
 		summary += ", after a fault of our own"
 	}
 	var result activities.AttemptResult
@@ -46,7 +46,9 @@ func makeAttempt(ctx workflow.Context, in DeliveryInput, faults int) (activities
 		return result, err
 	}
 	joined := workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-		StartToCloseTimeout: joinTimeout, HeartbeatTimeout: heartbeatTimeout, Summary: summary + ": the receiver is slow, waiting for its answer",
+		// Past the give-up time our own failures end it, which the workflow has to write.
+		ScheduleToCloseTimeout: max(in.GiveUpAt.Sub(workflow.Now(ctx)), 0) + joinTimeout,
+		StartToCloseTimeout:    joinTimeout, HeartbeatTimeout: heartbeatTimeout, Summary: summary + ": the receiver is slow, waiting for its answer",
 		RetryPolicy: &temporal.RetryPolicy{InitialInterval: time.Second, BackoffCoefficient: 2, MaximumInterval: longestPause},
 	})
 	result = activities.AttemptResult{}
@@ -166,12 +168,22 @@ func decode(raw converter.RawValue) Asked {
 		return Asked{}
 	}
 	var asked Asked
-	if err := converter.GetDefaultDataConverter().FromPayload(payload, &asked); err == nil {
-		return asked
+	if err := converter.GetDefaultDataConverter().FromPayload(payload, &asked); err != nil {
+		asked = Asked{}
+		if err := converter.GetDefaultDataConverter().FromPayload(payload, &asked.Reason); err != nil {
+			return Asked{}
+		}
 	}
-	var reason string
-	if err := converter.GetDefaultDataConverter().FromPayload(payload, &reason); err == nil {
-		return Asked{Reason: reason}
-	}
-	return Asked{}
+	asked.Reason = storable(asked.Reason)
+	return asked
+}
+
+// longestReason bounds the reason of a signal sent by hand, in bytes.
+const longestReason = 1000
+
+// storable makes a text one that the record takes: a step that PostgreSQL refuses
+// (a NUL, broken UTF-8) would be repeated for ever.
+func storable(text string) string {
+	text = strings.ReplaceAll(text[:min(len(text), longestReason)], "\x00", "")
+	return strings.ToValidUTF8(text, "")
 }

@@ -42,7 +42,7 @@ type urls struct{ guard *egress.Guard }
 
 func (u urls) CheckURL(raw string) error {
 	_, err := u.guard.CheckURL(raw)
-	return err //nolint:wrapcheck // a phrase for people, shown after the field's name
+	return err
 }
 
 func newGuard(c config.Config) *egress.Guard {
@@ -113,5 +113,5 @@ func (c counted) Accept(ctx context.Context, e webhook.NewEvent) (webhook.Accept
 	if err == nil && !accepted.Replayed {
 		c.metrics.Accepted()
 	}
-	return accepted, err //nolint:wrapcheck // the record's own errors
+	return accepted, err
 }

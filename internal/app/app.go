@@ -152,27 +152,31 @@ func (a *App) Start(ctx context.Context) (err error) {
 	return nil
 }
 
-// maintain makes partitions and prunes keys in the background.
+// maintain makes partitions and removes what is past its retention, in the background.
 func (a *App) maintain() {
 	ctx, end := context.WithCancel(a.life)
 	var loops sync.WaitGroup
 	loops.Go(func() { a.store.Maintain(ctx) })
-	loops.Go(func() { a.prune(ctx) })
+	loops.Go(func() { a.retain(ctx) })
 	a.push(func() {
 		end()
 		loops.Wait()
 	})
 }
 
-// prune removes idempotency keys whose time has passed, every hour.
-func (a *App) prune(ctx context.Context) {
+// retain removes what is past its retention, every hour.
+func (a *App) retain(ctx context.Context) {
 	tick := time.NewTicker(time.Hour)
 	defer tick.Stop()
+	keep := a.options.Config.Retention
 	for {
-		if n, err := a.store.PruneIdempotencyKeys(ctx, a.options.Config.Retention); err != nil && ctx.Err() == nil {
-			a.log.Warn("old idempotency keys were not removed", "error", err)
-		} else if n > 0 {
-			a.log.Info("removed old idempotency keys", "count", n)
+		removed, err := a.store.Retain(ctx, time.Now(), keep)
+		keys, keysErr := a.store.PruneIdempotencyKeys(ctx, keep)
+		if err := errors.Join(err, keysErr); err != nil && ctx.Err() == nil {
+			a.log.Warn("what is past its retention was not all removed; the next try is in an hour", "error", err)
+		}
+		if removed.Days > 0 || removed.Rows > 0 || keys > 0 {
+			a.log.Info("removed what is past its retention", "days", removed.Days, "deliveries", removed.Rows, "idempotency_keys", keys)
 		}
 		select {
 		case <-tick.C:
@@ -295,6 +299,7 @@ func (a *App) startAPI() {
 	server := api.New(api.Config{
 		Tenants: a.store, Keys: a.store, Endpoints: a.store, EndpointSecrets: a.store, Events: counted{a.store, a.metrics}, Deliveries: a.store,
 		Dispatcher: a.dispatcher, URLs: urls{a.guard}, Logger: a.log, WorkflowURL: a.workflowURL, Version: a.options.Version,
+		OperatorKey: a.options.Config.OperatorKey,
 	})
 	a.api = server.HTTPServer(server.Handler())
 	a.serve(a.api, a.apiListener, 5*time.Second)

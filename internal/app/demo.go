@@ -54,5 +54,5 @@ func (a *App) createDemoEndpoint(ctx context.Context, by webhook.Actor, url stri
 		ID: webhook.NewEndpointID(), TenantID: DemoTenant, URL: url, EventTypes: []string{"*"}, Description: "the receiver inside the standalone process",
 		Timeout: webhook.DefaultTimeout, MaxInFlight: webhook.DefaultMaxInFlight, RateLimit: webhook.DefaultRateLimit, RetryPolicy: fast,
 		CircuitBreaker: webhook.DefaultCircuitBreaker(), AutoDisable: webhook.DefaultAutoDisable(), Signature: webhook.SignatureV1,
-	}, secret.Reveal()) //nolint:wrapcheck // the caller wraps
+	}, secret.Reveal())
 }

@@ -18,7 +18,7 @@ import (
 
 // Migrate brings the product's database up to date.
 func Migrate(ctx context.Context, c config.Config, logger *slog.Logger) error {
-	return postgres.Migrate(ctx, c.DatabaseURL, logger) //nolint:wrapcheck // says what it did
+	return postgres.Migrate(ctx, c.DatabaseURL, logger)
 }
 
 // KeyRing makes, lists and revokes API keys without the API. Close it.
@@ -30,7 +30,7 @@ type KeyRing struct {
 func OpenKeys(ctx context.Context, c config.Config, logger *slog.Logger) (*KeyRing, error) {
 	store, err := postgres.Open(ctx, postgres.Config{URL: c.DatabaseURL, MaxConns: 2, Logger: logger})
 	if err != nil {
-		return nil, err //nolint:wrapcheck // says what it did
+		return nil, err
 	}
 	return &KeyRing{store}, nil
 }
@@ -52,7 +52,7 @@ func (k *KeyRing) Create(ctx context.Context, tenantID, name string, scope webho
 	text, sum := api.NewKey(key.ID)
 	key.SHA256 = sum
 	if err := k.store.CreateKey(ctx, webhook.Actor{Name: "command line"}, key); err != nil {
-		return webhook.Key{}, "", err //nolint:wrapcheck // says what it did
+		return webhook.Key{}, "", err
 	}
 	return key, text, nil
 }
@@ -67,12 +67,12 @@ func (k *KeyRing) Lives(ctx context.Context, text string) (bool, error) {
 	if webhook.CodeOf(err) == webhook.CodeUnauthenticated {
 		return false, nil
 	}
-	return err == nil, err //nolint:wrapcheck // says what it did
+	return err == nil, err
 }
 
 // List returns the keys of a tenant, or the operator's for an empty one.
 func (k *KeyRing) List(ctx context.Context, tenantID string) ([]webhook.Key, error) {
-	return k.store.ListKeys(ctx, tenantID, webhook.Page{Limit: maxListedKeys}) //nolint:wrapcheck // says what it did
+	return k.store.ListKeys(ctx, tenantID, webhook.Page{Limit: maxListedKeys})
 }
 
 const maxListedKeys = 250
@@ -83,7 +83,7 @@ func (k *KeyRing) Revoke(ctx context.Context, tenantID, keyID string) error {
 	if err != nil {
 		return errors.New("the key's id " + err.Error())
 	}
-	return k.store.RevokeKey(ctx, webhook.Actor{Name: "command line"}, tenantID, id) //nolint:wrapcheck // says what it did
+	return k.store.RevokeKey(ctx, webhook.Actor{Name: "command line"}, tenantID, id)
 }
 
 // EnsureKEKFile makes a file with a new key-encryption key, unless it is there.
@@ -92,7 +92,7 @@ func EnsureKEKFile(path string) error {
 		return err //nolint:wrapcheck // names the file
 	}
 	if _, err := vault.GenerateKEKFile(path); err != nil {
-		return err //nolint:wrapcheck // says what it did
+		return err
 	}
 	return nil
 }

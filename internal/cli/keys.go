@@ -24,7 +24,7 @@ type database struct {
 }
 
 func (d database) open(ctx context.Context, p Process) (*app.KeyRing, error) {
-	return app.OpenKeys(ctx, config.Config{DatabaseURL: d.DatabaseURL}, p.Logger("warn")) //nolint:wrapcheck // says what is wrong
+	return app.OpenKeys(ctx, config.Config{DatabaseURL: d.DatabaseURL}, p.Logger("warn"))
 }
 
 // KeysCreateCommand makes a key.
@@ -60,7 +60,7 @@ func (c *KeysCreateCommand) Run(ctx context.Context, p Process) error {
 	}
 	_, text, err := keys.Create(ctx, c.Tenant, c.Name, scope, expires)
 	if err != nil {
-		return err //nolint:wrapcheck // says what is wrong
+		return err
 	}
 	_, err = fmt.Fprintln(p.Stdout, text)
 	return err //nolint:wrapcheck // standard output
@@ -82,7 +82,7 @@ func (c *KeysListCommand) Run(ctx context.Context, p Process) error {
 	defer keys.Close()
 	found, err := keys.List(ctx, c.Tenant)
 	if err != nil {
-		return err //nolint:wrapcheck // says what is wrong
+		return err
 	}
 	table := tabwriter.NewWriter(p.Stdout, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(table, "ID\tSCOPE\tNAME\tCREATED\tEXPIRES\tLAST USED")
@@ -116,7 +116,7 @@ func (c *KeysRevokeCommand) Run(ctx context.Context, p Process) error {
 	}
 	defer keys.Close()
 	if err := keys.Revoke(ctx, c.Tenant, c.ID); err != nil {
-		return err //nolint:wrapcheck // says what is wrong
+		return err
 	}
 	_, err = fmt.Fprintln(p.Stdout, "revoked "+c.ID)
 	return err //nolint:wrapcheck // standard output

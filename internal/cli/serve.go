@@ -47,7 +47,7 @@ func (c *WorkerCommand) Run(ctx context.Context, p Process) error {
 func serve(ctx context.Context, p Process, c config.Config, uiURL string, withAPI, withWorker bool) error {
 	logger := p.Logger(c.LogLevel, ServeCommand{})
 	if err := c.RequireCluster(true); err != nil {
-		return err //nolint:wrapcheck // names the settings
+		return err
 	}
 	// TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE and so on: Temporal's own conventions.
 	temporal, err := envconfig.LoadDefaultClientOptions()
@@ -58,10 +58,10 @@ func serve(ctx context.Context, p Process, c config.Config, uiURL string, withAP
 		Config: c, Version: p.Version, Logger: logger, API: withAPI, Worker: withWorker, Temporal: temporal, UIURL: uiURL,
 	})
 	if err != nil {
-		return err //nolint:wrapcheck // says what is wrong
+		return err
 	}
 	if err := a.Start(ctx); err != nil {
-		return err //nolint:wrapcheck // says what is wrong
+		return err
 	}
 	ready := "ready"
 	if withAPI {
@@ -84,7 +84,7 @@ type MigrateCommand struct {
 // Run migrates.
 func (c *MigrateCommand) Run(ctx context.Context, p Process) error {
 	if err := app.Migrate(ctx, config.Config{DatabaseURL: c.DatabaseURL}, p.Logger(c.LogLevel)); err != nil {
-		return err //nolint:wrapcheck // says what is wrong
+		return err
 	}
 	_, err := fmt.Fprintln(p.Stdout, "the database is up to date")
 	return err //nolint:wrapcheck // standard output

@@ -27,8 +27,8 @@ type Config struct {
 	// DatabaseURL is the product's PostgreSQL. Standalone brings its own when it is empty; elsewhere it is required.
 	DatabaseURL string `env:"EVERPOST_DATABASE_URL" help:"PostgreSQL of the product, as a postgres:// URL." placeholder:"URL"`
 
-	// OperatorKey presets an operator key, in the form that "everpost keys create" prints.
-	OperatorKey string `env:"EVERPOST_OPERATOR_KEY" help:"An operator key to accept, in the form that 'keys create' prints." placeholder:"evk_..."`
+	// OperatorKey presets an operator key: a secret of 32 characters or more. It works for as long as it is set.
+	OperatorKey string `env:"EVERPOST_OPERATOR_KEY" help:"An operator key to accept beside those in the database: any secret of 32 characters or more." placeholder:"SECRET"`
 
 	// KEKFile and KEK are the key-encryption key for secrets at rest: a file, or the key itself, as base64 of 32 bytes.
 	KEKFile string `env:"EVERPOST_KEK_FILE" help:"File with the key that encrypts secrets at rest: base64 of 32 random bytes." name:"kek-file" placeholder:"FILE"`
@@ -69,6 +69,9 @@ type Standalone struct {
 	// Shards is the number of Temporal's history shards; it cannot be changed after the first start.
 	Shards int32 `default:"16" env:"EVERPOST_TEMPORAL_SHARDS" help:"History shards of the embedded Temporal, fixed by the first start." placeholder:"N"`
 }
+
+// minOperatorKey is the length of a preset operator key that nobody guesses.
+const minOperatorKey = 32
 
 // Ports are destination ports; Any allows all.
 type Ports struct {
@@ -132,6 +135,9 @@ func (c *Config) Validate() error {
 	}
 	if c.KEK != "" && c.KEKFile != "" {
 		refuse("EVERPOST_KEK", "is set together with EVERPOST_KEK_FILE; set one of them")
+	}
+	if c.OperatorKey != "" && (len(c.OperatorKey) < minOperatorKey || strings.Trim(c.OperatorKey, c.OperatorKey[:1]) == "") {
+		refuse("EVERPOST_OPERATOR_KEY", "must be a secret of at least %d characters; 'openssl rand -hex 32' makes one", minOperatorKey)
 	}
 	for name, span := range map[string]time.Duration{"EVERPOST_RETENTION": c.Retention, "EVERPOST_DEAD_LETTER_RETENTION": c.DeadLetterRetention} {
 		if span < time.Hour {

@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -24,6 +25,8 @@ func TestValidateNamesEachUnusableSetting(t *testing.T) {
 		"EVERPOST_LISTEN: must be host:port":                  func(c *config.Config) { c.Listen = "8080" },
 		"EVERPOST_ADMIN_LISTEN: has the port \"http\"":        func(c *config.Config) { c.AdminListen = "localhost:http" },
 		"EVERPOST_DATABASE_URL: must be a URL":                func(c *config.Config) { c.DatabaseURL = "mysql://root:hunter2@db" },
+		"EVERPOST_OPERATOR_KEY: must be a secret":             func(c *config.Config) { c.OperatorKey = "changeme" },
+		"EVERPOST_OPERATOR_KEY: must be a secret of at least": func(c *config.Config) { c.OperatorKey = strings.Repeat("a", 64) },
 		"EVERPOST_KEK: is set together":                       func(c *config.Config) { c.KEK, c.KEKFile = "a", "b" },
 		"EVERPOST_RETENTION: must be at least 1h":             func(c *config.Config) { c.Retention = time.Minute },
 		"EVERPOST_DEAD_LETTER_RETENTION: must be at least 1h": func(c *config.Config) { c.DeadLetterRetention = 0 },

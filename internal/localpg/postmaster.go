@@ -132,7 +132,7 @@ func poll(ctx context.Context, limit time.Duration, condition func() bool) (bool
 		case <-deadline.C:
 			return false, nil
 		case <-ctx.Done():
-			return false, ctx.Err() //nolint:wrapcheck // the caller says what was waited for
+			return false, ctx.Err()
 		}
 	}
 	return true, nil

@@ -43,14 +43,14 @@ func scanAttempt(row pgx.CollectableRow) (webhook.Attempt, error) {
 	err := row.Scan(&a.Number, &a.Run, &a.StartedAt, &latency, &decision, &reason, &a.Outcome.Status, &retryAfter, &a.Error, &delay, &a.DelaySource,
 		&nominal, &a.Truncated, &requestHeaders, &responseHeaders, &body)
 	if err != nil {
-		return a, err //nolint:wrapcheck // the caller translates
+		return a, err
 	}
 	a.StartedAt, a.Latency = a.StartedAt.UTC(), time.Duration(latency)*time.Microsecond
 	a.Outcome.Decision, a.Outcome.Reason = retry.Decision(decision), retry.Reason(reason) //nolint:gosec // written by us from a Decision
 	a.Outcome.RetryAfter, a.Delay, a.Nominal = time.Duration(retryAfter), time.Duration(delay), time.Duration(nominal)
 	a.ResponseBody = bytes.Clone(body)
 	if err := json.Unmarshal(requestHeaders, &a.RequestHeaders); err != nil {
-		return a, err //nolint:wrapcheck // the caller translates
+		return a, err
 	}
-	return a, json.Unmarshal(responseHeaders, &a.ResponseHeaders) //nolint:wrapcheck // the caller translates
+	return a, json.Unmarshal(responseHeaders, &a.ResponseHeaders)
 }

@@ -59,17 +59,17 @@ func lockDelivery(ctx context.Context, tx pgx.Tx, tenantID string, id webhook.De
 		from outbox where delivery_id = $1 and tenant_id = $2
 		on conflict do nothing`, id, tenantID)
 	if err != nil {
-		return webhook.Delivery{}, err //nolint:wrapcheck // Command translates
+		return webhook.Delivery{}, err
 	}
 	rows, err := tx.Query(ctx, `select `+deliveryColumns+` from deliveries d where id = $1 and tenant_id = $2 for update`, id, tenantID)
 	if err != nil {
-		return webhook.Delivery{}, err //nolint:wrapcheck // Command translates
+		return webhook.Delivery{}, err
 	}
 	d, err := pgx.CollectExactlyOneRow(rows, scanDelivery)
 	if isNoRows(err) {
 		return webhook.Delivery{}, webhook.NotFound("delivery")
 	}
-	return d, err //nolint:wrapcheck // Command translates
+	return d, err
 }
 
 func storeCommand(ctx context.Context, tx pgx.Tx, id webhook.DeliveryID, c webhook.PendingCommand) (int64, error) {
@@ -77,7 +77,7 @@ func storeCommand(ctx context.Context, tx pgx.Tx, id webhook.DeliveryID, c webho
 	err := tx.QueryRow(ctx, `
 		update deliveries set command = $2, command_id = command_id + 1, command_reason = $3, command_at = $4, commanded_at = now()
 		where id = $1 returning command_id`, id, int16(c.Command), c.Reason, optional(c.At)).Scan(&commandID)
-	return commandID, err //nolint:wrapcheck // Command translates
+	return commandID, err
 }
 
 // openRun begins a delivery again: a fresh budget, a fresh give-up time, the
@@ -100,13 +100,13 @@ func (s *Store) openRun(ctx context.Context, tx pgx.Tx, d *webhook.Delivery) err
 			give_up_at = $4, completed_at = null, last_error = '', owner = null, owner_until = null, command = 0
 		where id = $1`, d.DeliveryID, d.Run, int16(d.State), d.GiveUpAt)
 	if err != nil {
-		return err //nolint:wrapcheck // Command translates
+		return err
 	}
 	var ob outboxColumns
 	ob.add(webhook.Start{Ref: d.Ref, Run: d.Run, CreatedAt: now, GiveUpAt: d.GiveUpAt}, now.Add(relayAfter))
 	batch := &pgx.Batch{}
 	ob.queue(batch)
-	return tx.SendBatch(ctx, batch).Close() //nolint:wrapcheck // Command translates
+	return tx.SendBatch(ctx, batch).Close()
 }
 
 // Reopen opens the next run of a dead letter for its own workflow, which a person
@@ -161,7 +161,7 @@ func (s *Store) Unanswered(ctx context.Context, limit int) ([]webhook.Commanded,
 		err := row.Scan(append([]any{&command, &c.Command.ID, &c.Command.Reason, &at}, scan.targets()...)...)
 		c.Command.Command, c.Command.At = webhook.Command(command), orZero(at) //nolint:gosec // written by us from a Command
 		c.Delivery = scan.delivery()
-		return c, err //nolint:wrapcheck // translated below
+		return c, err
 	})
 	if err != nil {
 		return nil, translate("read commands", err)
@@ -176,5 +176,5 @@ func cancelOpenDeliveries(ctx context.Context, tx pgx.Tx, tenantID string, id we
 	_, err := tx.Exec(ctx, `
 		update deliveries set command = $3, command_id = command_id + 1, command_reason = $4, commanded_at = now() - interval '1 hour'
 		where endpoint_id = $1 and tenant_id = $2 and state < 3`, id, tenantID, int16(webhook.CommandCancel), webhook.ReasonEndpointDeleted)
-	return err //nolint:wrapcheck // DeleteEndpoint translates
+	return err
 }

@@ -67,7 +67,7 @@ func (s *deliveryScan) delivery() webhook.Delivery {
 func scanDelivery(row pgx.CollectableRow) (webhook.Delivery, error) {
 	scan := deliveryScan{}
 	err := row.Scan(scan.targets()...)
-	return scan.delivery(), err //nolint:wrapcheck // callers translate
+	return scan.delivery(), err
 }
 
 // Delivery reads one delivery of a tenant.
@@ -183,22 +183,12 @@ func (q *filterQuery) deliveries(id, t string, f webhook.DeliveryFilter, p webho
 // window bounds a list by time and by the page before.
 func (q *filterQuery) window(b *strings.Builder, id, created string, since, until time.Time, p webhook.Page) {
 	if !since.IsZero() {
-		b.WriteString(" and " + id + " >= " + q.arg(idAt(since)) + " and " + created + " >= " + q.arg(since))
+		b.WriteString(" and " + id + " >= " + q.arg([16]byte(idsFrom(since))) + " and " + created + " >= " + q.arg(since))
 	}
 	if !until.IsZero() {
-		b.WriteString(" and " + id + " < " + q.arg(idAt(until.Add(time.Millisecond))) + " and " + created + " < " + q.arg(until))
+		b.WriteString(" and " + id + " < " + q.arg([16]byte(idsFrom(until.Add(time.Millisecond)))) + " and " + created + " < " + q.arg(until))
 	}
 	if p.After != [16]byte{} {
 		b.WriteString(" and " + id + " < " + q.arg(p.After))
 	}
-}
-
-// idAt is the smallest id of a moment's millisecond.
-func idAt(t time.Time) [16]byte {
-	ms := uint64(max(t.UnixMilli(), 0)) //nolint:gosec // not negative
-	var id [16]byte
-	for i := range 6 {
-		id[i] = byte(ms >> (40 - 8*i))
-	}
-	return id
 }

@@ -43,7 +43,7 @@ func (s *Store) CreateEndpoint(ctx context.Context, by webhook.Actor, e webhook.
 			values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)
 			returning created_at, updated_at`, endpointValues(&e, headers)...).Scan(&e.CreatedAt, &e.UpdatedAt)
 		if err != nil {
-			return err //nolint:wrapcheck // translated by changeEndpoint
+			return err
 		}
 		if err := s.insertSecret(ctx, tx, e.TenantID, e.ID, 1, secret); err != nil {
 			return err
@@ -67,7 +67,7 @@ func (s *Store) Endpoint(ctx context.Context, tenantID string, id webhook.Endpoi
 		rows, err := conn.Query(ctx, `
 			select `+endpointColumns+` from endpoints e where id = $1 and tenant_id = $2 and deleted_at is null`, [16]byte(id), tenantID)
 		if err != nil {
-			return err //nolint:wrapcheck // translated by withConn
+			return err
 		}
 		e, err = s.collectEndpoint(rows)
 		return err
@@ -84,12 +84,12 @@ func (s *Store) ListEndpoints(ctx context.Context, tenantID string, p webhook.Pa
 			where tenant_id = $1 and deleted_at is null and `+pageCondition+`
 			order by id desc limit $3`, tenantID, p.After, p.Limit)
 		if err != nil {
-			return err //nolint:wrapcheck // translated by withConn
+			return err
 		}
 		list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (webhook.Endpoint, error) {
 			return s.scanEndpoint(row)
 		})
-		return err //nolint:wrapcheck // translated by withConn
+		return err
 	})
 	return list, err
 }
@@ -111,7 +111,7 @@ func (s *Store) UpdateEndpoint(ctx context.Context, by webhook.Actor, tenantID s
 			select `+endpointColumns+` from endpoints e
 			where id = $1 and tenant_id = $2 and deleted_at is null for no key update`, [16]byte(id), tenantID)
 		if err != nil {
-			return err //nolint:wrapcheck // translated by changeEndpoint
+			return err
 		}
 		before, err := s.collectEndpoint(rows)
 		if err != nil {
@@ -153,7 +153,7 @@ func (s *Store) writeEndpoint(ctx context.Context, tx pgx.Tx, e *webhook.Endpoin
 			headers_nonce = $19, headers_ciphertext = $20, version = $21, updated_at = now()
 		where id = $1 and tenant_id = $2 returning updated_at`, endpointValues(e, headers)...).Scan(&e.UpdatedAt)
 	e.UpdatedAt = e.UpdatedAt.UTC()
-	return err //nolint:wrapcheck // translated by changeEndpoint
+	return err
 }
 
 // DeleteEndpoint ends the endpoint: its open deliveries are asked to be cancelled
@@ -166,13 +166,13 @@ func (s *Store) DeleteEndpoint(ctx context.Context, by webhook.Actor, tenantID s
 				headers_kek_id = null, headers_wrapped_key = null, headers_nonce = null, headers_ciphertext = null
 			where id = $1 and tenant_id = $2 and deleted_at is null`, [16]byte(id), tenantID)
 		if err != nil {
-			return err //nolint:wrapcheck // translated by changeEndpoint
+			return err
 		}
 		if tag.RowsAffected() == 0 {
 			return webhook.NotFound("endpoint")
 		}
 		if _, err := tx.Exec(ctx, `delete from endpoint_secrets where endpoint_id = $1`, [16]byte(id)); err != nil {
-			return err //nolint:wrapcheck // translated by changeEndpoint
+			return err
 		}
 		if err := cancelOpenDeliveries(ctx, tx, tenantID, id); err != nil {
 			return err
@@ -192,11 +192,11 @@ func (s *Store) EndpointsOf(ctx context.Context, tenantID string) (endpoints []w
 				return webhook.NotFound("tenant")
 			}
 			if err != nil {
-				return err //nolint:wrapcheck // translated by withConn
+				return err
 			}
 			rows, err := tx.Query(ctx, `select `+endpointColumns+` from endpoints e where tenant_id = $1 and deleted_at is null order by id`, tenantID)
 			if err != nil {
-				return err //nolint:wrapcheck // translated by withConn
+				return err
 			}
 			endpoints, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (webhook.Endpoint, error) {
 				var r endpointRow
@@ -205,7 +205,7 @@ func (s *Store) EndpointsOf(ctx context.Context, tenantID string) (endpoints []w
 				}
 				return r.endpoint(), nil
 			})
-			return err //nolint:wrapcheck // translated by withConn
+			return err
 		})
 	})
 	if err != nil {
@@ -235,7 +235,7 @@ func (s *Store) changeEndpoint(ctx context.Context, verb, tenantID string, id we
 			return webhook.NotFound("endpoint")
 		}
 		if err != nil {
-			return err //nolint:wrapcheck // translated by inTx
+			return err
 		}
 		if err := fn(ctx, tx); err != nil {
 			unchanged = err == errUnchanged //nolint:errorlint // never wrapped
@@ -308,7 +308,7 @@ func (s *Store) collectEndpoint(rows pgx.Rows) (webhook.Endpoint, error) {
 	if isNoRows(err) {
 		return e, webhook.NotFound("endpoint")
 	}
-	return e, err //nolint:wrapcheck // translated by the caller
+	return e, err
 }
 
 // scanEndpoint reads endpointColumns, opens the headers, and reads whatever follows

@@ -56,7 +56,9 @@ func TestTranslate(t *testing.T) {
 		require.Equal(t, c.want.String(), webhook.CodeOf(got).String(), name)
 		require.ErrorIs(t, got, c.err, name)
 		require.ErrorContains(t, got, "do a thing", name)
-		if e, ok := errors.AsType[*webhook.Error](got); ok && c.want == webhook.CodeUnavailable {
+		e, ok := errors.AsType[*webhook.Error](got)
+		require.Equal(t, !errors.Is(c.err, context.Canceled), ok, "%s: nobody is left to be told", name)
+		if ok && c.want == webhook.CodeUnavailable {
 			require.Positive(t, e.RetryAfter, name)
 			require.NotContains(t, e.Message, "words of the server", name)
 		}

@@ -25,7 +25,7 @@ func scanEvent(row pgx.CollectableRow) (webhook.Event, error) {
 	for _, endpoint := range endpoints {
 		e.EndpointIDs = append(e.EndpointIDs, endpoint)
 	}
-	return e, err //nolint:wrapcheck // callers translate
+	return e, err
 }
 
 // Event reads an event and its deliveries, these in the order of the match.

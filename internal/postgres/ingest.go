@@ -182,7 +182,7 @@ func (s *Store) acceptedBefore(ctx context.Context, tenantID string, id webhook.
 func (s *Store) flushIntake(ctx context.Context, items []*intake) error {
 	tx, err := s.pool.Begin(ctx)
 	if err != nil {
-		return err //nolint:wrapcheck // the committer looks at the SQLSTATE and translates
+		return err
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
 
@@ -192,7 +192,7 @@ func (s *Store) flushIntake(ctx context.Context, items []*intake) error {
 	if err := insertIntake(ctx, tx, items); err != nil {
 		return err
 	}
-	return tx.Commit(ctx) //nolint:wrapcheck // as above
+	return tx.Commit(ctx)
 }
 
 // checkIntake compares the endpoints' versions and takes the keys.
@@ -231,7 +231,7 @@ func checkIntake(ctx context.Context, tx pgx.Tx, items []*intake) error {
 func tenantVersions(ctx context.Context, tx pgx.Tx, tenants []string) (map[string]int64, error) {
 	rows, err := tx.Query(ctx, `select id, endpoints_version from tenants where id = any($1)`, tenants)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // the committer looks at the SQLSTATE and translates
+		return nil, err
 	}
 	versions := make(map[string]int64, len(tenants))
 	var (
@@ -242,7 +242,7 @@ func tenantVersions(ctx context.Context, tx pgx.Tx, tenants []string) (map[strin
 		versions[id] = version
 		return nil
 	})
-	return versions, err //nolint:wrapcheck // as above
+	return versions, err
 }
 
 // takeKeys inserts the keys of the items that can be stored. Where a key exists,
@@ -276,7 +276,7 @@ func takeKeys(ctx context.Context, tx pgx.Tx, names []string, byKey map[string]*
 		select * from unnest($1::text[], $2::smallint[], $3::text[], $4::bytea[], $5::uuid[], $6::timestamptz[])
 		on conflict do nothing`, tenantIDs, kinds, keys, sums, events, created)
 	if err != nil || tag.RowsAffected() == int64(len(keys)) {
-		return err //nolint:wrapcheck // the committer looks at the SQLSTATE and translates
+		return err
 	}
 	return findEarlier(ctx, tx, tenantIDs, kinds, keys, byKey)
 }
@@ -288,7 +288,7 @@ func findEarlier(ctx context.Context, tx pgx.Tx, tenantIDs []string, kinds []int
 		join unnest($1::text[], $2::smallint[], $3::text[]) u (t, k, name) on i.tenant_id = t and i.kind = k and i.key = name`,
 		tenantIDs, kinds, keys)
 	if err != nil {
-		return err //nolint:wrapcheck // the committer looks at the SQLSTATE and translates
+		return err
 	}
 	var (
 		tenantID, key string
@@ -308,7 +308,7 @@ func findEarlier(ctx context.Context, tx pgx.Tx, tenantIDs []string, kinds []int
 		return nil
 	})
 	if err != nil {
-		return err //nolint:wrapcheck // as above
+		return err
 	}
 	var orphans [][16]byte
 	for _, in := range refused {
@@ -318,7 +318,7 @@ func findEarlier(ctx context.Context, tx pgx.Tx, tenantIDs []string, kinds []int
 		delete from idempotency_keys i using unnest($1::text[], $2::smallint[], $3::text[]) u (t, k, name)
 		where i.tenant_id = t and i.kind = k and i.key = name
 		  and i.event_id = any($4::uuid[])`, tenantIDs, kinds, keys, orphans)
-	return err //nolint:wrapcheck // as above
+	return err
 }
 
 // insertIntake writes the events that nothing speaks against, and their outbox rows.
@@ -342,7 +342,7 @@ func insertIntake(ctx context.Context, tx pgx.Tx, items []*intake) error {
 	if batch.Len() == 0 {
 		return nil
 	}
-	return tx.SendBatch(ctx, batch).Close() //nolint:wrapcheck // the committer looks at the SQLSTATE and translates
+	return tx.SendBatch(ctx, batch).Close()
 }
 
 type eventColumns struct {

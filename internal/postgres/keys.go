@@ -28,7 +28,7 @@ func (s *Store) CreateKey(ctx context.Context, by webhook.Actor, k webhook.Key) 
 			return webhook.NotFound("tenant")
 		}
 		if err != nil {
-			return err //nolint:wrapcheck // translated by inTx
+			return err
 		}
 		if err := notify(ctx, tx, change{Kind: changeKey, ID: k.ID.String(), Tenant: k.TenantID}); err != nil {
 			return err
@@ -47,10 +47,10 @@ func (s *Store) ListKeys(ctx context.Context, tenantID string, p webhook.Page) (
 			where tenant_id is not distinct from nullif($1, '') and revoked_at is null and `+pageCondition+`
 			order by id desc limit $3`, tenantID, p.After, p.Limit)
 		if err != nil {
-			return err //nolint:wrapcheck // translated by withConn
+			return err
 		}
 		list, err = pgx.CollectRows(rows, scanKey)
-		return err //nolint:wrapcheck // translated by withConn
+		return err
 	})
 	return list, err
 }
@@ -64,7 +64,7 @@ func (s *Store) RevokeKey(ctx context.Context, by webhook.Actor, tenantID string
 			update api_keys set revoked_at = now()
 			where id = $1 and tenant_id is not distinct from nullif($2, '') and revoked_at is null`, [16]byte(id), tenantID)
 		if err != nil {
-			return err //nolint:wrapcheck // translated by inTx
+			return err
 		}
 		if tag.RowsAffected() == 0 {
 			return webhook.NotFound("key")
@@ -89,14 +89,14 @@ func (s *Store) livingKey(ctx context.Context, id webhook.KeyID) (*webhook.Key, 
 	err := s.withConn(ctx, "read key "+id.String(), func(ctx context.Context, conn *pgxpool.Conn) error {
 		rows, err := conn.Query(ctx, `select `+keyColumns+` from api_keys where id = $1 and revoked_at is null`, [16]byte(id))
 		if err != nil {
-			return err //nolint:wrapcheck // translated by withConn
+			return err
 		}
 		k, err := pgx.CollectExactlyOneRow(rows, scanKey)
 		if isNoRows(err) {
 			return nil
 		}
 		found = &k
-		return err //nolint:wrapcheck // translated by withConn
+		return err
 	})
 	if err != nil {
 		return nil, err
@@ -122,7 +122,7 @@ func (s *Store) writeKeyUse(ctx context.Context, used map[webhook.KeyID]time.Tim
 				for no key update of k skip locked)
 			update api_keys k set last_used_at = used.at from used where used.id = k.id`,
 			ids, times, int64(keyUseStep/time.Second))
-		return err //nolint:wrapcheck // translated by withConn
+		return err
 	})
 }
 

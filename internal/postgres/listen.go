@@ -225,7 +225,7 @@ func (s *Store) waitForChanges(ctx context.Context, conn *pgx.Conn) error {
 		if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) && !conn.IsClosed() {
 			return nil
 		}
-		return err //nolint:wrapcheck // wrapped by listen
+		return err
 	}
 }
 

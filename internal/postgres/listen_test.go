@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -131,23 +132,22 @@ func TestAListenerThatIsCutOffReconnectsAndForgetsAll(t *testing.T) {
 // changed in between was not heard.
 func TestAReconnectOvertakesAFillUnderWay(t *testing.T) {
 	t.Parallel()
-	s, other := setupTwo(t)
+	s, address := setupStore(t)
 	e := createEndpoint(t, s, "acme")
-	var flights int
-	err := s.inTx(t.Context(), "block readers", func(ctx context.Context, tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `lock table endpoint_secrets in access exclusive mode`)
-		require.NoError(t, err)
-		got := make(chan error, 1)
-		go func() { _, err := other.EndpointCache().Target(t.Context(), e.ID); got <- err }()
-		require.Eventually(t, func() bool { return flightsOf(other) == 1 }, eventually, poll)
-		other.forgetAll()
-		flights = flightsOf(other)
-		require.NoError(t, tx.Rollback(ctx))
-		require.NoError(t, <-got)
-		return nil
-	})
-	require.Error(t, err, "it was rolled back")
-	require.Zero(t, flights)
+	other := openStore(t, address)
+	blocker, err := s.pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = blocker.Rollback(context.WithoutCancel(t.Context())) }()
+	_, err = blocker.Exec(t.Context(), `lock table endpoint_secrets in access exclusive mode`)
+	require.NoError(t, err)
+
+	got := make(chan error, 1)
+	go func() { _, err := other.EndpointCache().Target(t.Context(), e.ID); got <- err }()
+	require.Eventually(t, func() bool { return flightsOf(other) == 1 }, eventually, poll)
+	listen(t, other)
+	require.Zero(t, flightsOf(other))
+	require.NoError(t, blocker.Rollback(t.Context()))
+	require.NoError(t, <-got)
 	other.endpointCache.targets.mu.Lock()
 	defer other.endpointCache.targets.mu.Unlock()
 	require.Empty(t, other.endpointCache.targets.entries)
@@ -197,6 +197,25 @@ func TestWithoutAListenerEntriesAreShortLived(t *testing.T) {
 	require.Equal(t, staleAfter, s.timeToLive())
 	listen(t, s)
 	require.Equal(t, freshFor, s.timeToLive())
+}
+
+func TestTheListenerCountsAsDownSoonAfterItsLastBeat(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var h heartbeat
+		require.False(t, h.alive())
+		h.beat(time.Now())
+		time.Sleep(beatLife)
+		require.True(t, h.alive())
+		time.Sleep(time.Nanosecond)
+		require.False(t, h.alive())
+		h.beat(time.Now())
+		require.True(t, h.alive())
+		h.stop()
+		require.False(t, h.alive())
+	})
+	require.LessOrEqual(t, beatLife, staleAfter, "a dead listener is noticed before an entry is too old")
+	require.Less(t, beatEvery+beatTimeout, beatLife, "a slow answer is no outage")
 }
 
 func TestAChangeOfAnUnknownKindForgetsAll(t *testing.T) {

@@ -71,7 +71,7 @@ func scanStart(row pgx.CollectableRow) (webhook.Start, error) {
 	err := row.Scan(&delivery, &event, &endpoint, &start.TenantID, &start.EventType, &start.Run, &start.CreatedAt, &notBefore, &start.GiveUpAt)
 	start.DeliveryID, start.EventID, start.EndpointID = delivery, event, endpoint
 	start.NotBefore, start.CreatedAt, start.GiveUpAt = orZero(notBefore), start.CreatedAt.UTC(), start.GiveUpAt.UTC()
-	return start, err //nolint:wrapcheck // the caller translates
+	return start, err
 }
 
 // OutboxDepth is how many deliveries wait for their first record, and since when

@@ -113,7 +113,7 @@ func ensurePartition(ctx context.Context, pool *pgxpool.Pool, logger *slog.Logge
 			create table %[1]s (like %[2]s including all);
 			alter table %[2]s attach partition %[1]s for values from ('%[3]s') to ('%[4]s')`,
 			quote(name), quote(t.table), low, high))
-		return err //nolint:wrapcheck // translated below
+		return err
 	})
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == "23514" {
 		skipped, err = true, nil // a row of the day came in between the look and the lock
@@ -132,13 +132,13 @@ func ensurePartition(ctx context.Context, pool *pgxpool.Pool, logger *slog.Logge
 func lockPartitions(ctx context.Context, tx pgx.Tx, name string) (exists bool, err error) {
 	_, err = tx.Exec(ctx, `select pg_advisory_xact_lock(hashtextextended('everpost/partitions/' || current_schema(), 0))`)
 	if err != nil {
-		return false, err //nolint:wrapcheck // translated by ensurePartition
+		return false, err
 	}
 	if exists, err = tableExists(ctx, tx, name); err != nil || exists {
 		return exists, err
 	}
 	_, err = tx.Exec(ctx, `set local lock_timeout = `+milliseconds(attachLockTimeout))
-	return false, err //nolint:wrapcheck // translated by ensurePartition
+	return false, err
 }
 
 // tableExists looks in the schema that unqualified names are made in.
@@ -147,7 +147,7 @@ func tableExists(ctx context.Context, db interface {
 }, name string,
 ) (exists bool, err error) {
 	err = db.QueryRow(ctx, `select exists (select from pg_tables where schemaname = current_schema() and tablename = $1)`, name).Scan(&exists)
-	return exists, err //nolint:wrapcheck // translated by ensurePartition
+	return exists, err
 }
 
 // defaultHolds reports whether the DEFAULT partition has ids in [low, high).
@@ -161,12 +161,12 @@ func defaultHolds(ctx context.Context, tx pgx.Tx, t partitioned, low, high uuid.
 		return false, &webhook.Error{Code: webhook.CodeInternal, Message: "table " + t.table + " is not there or not partitioned: is the database migrated?"}
 	}
 	if err != nil || name == nil {
-		return false, err //nolint:wrapcheck // translated by ensurePartition
+		return false, err
 	}
 	var holds bool
 	err = tx.QueryRow(ctx, fmt.Sprintf(`select exists (select from %s where %s >= $1 and %[2]s < $2)`, quote(*name), quote(t.column)),
 		[16]byte(low), [16]byte(high)).Scan(&holds)
-	return holds, err //nolint:wrapcheck // translated by ensurePartition
+	return holds, err
 }
 
 // idsFrom is the smallest id that can carry the time: 48 bits of milliseconds, the

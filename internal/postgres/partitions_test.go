@@ -107,6 +107,30 @@ func TestADayWithRowsInTheDefaultPartitionStaysThere(t *testing.T) {
 	insertEvent(t, s, eventIDAt(noon(), 2))
 }
 
+// A row that comes in between the look into the DEFAULT partition and the lock on it.
+func TestADayThatGetsARowWhileItsPartitionIsMadeStaysInTheDefault(t *testing.T) {
+	t.Parallel()
+	s, _ := setupStore(t)
+	tx, err := s.pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	id := eventIDAt(noon(), 1)
+	_, err = tx.Exec(t.Context(), `
+		insert into events (id, tenant_id, type, payload, payload_sha256, endpoint_ids, created_at) values ($1, 'acme', 'a', '', '', '{}', now())`, [16]byte(id))
+	require.NoError(t, err)
+
+	made := make(chan error, 1)
+	today := partitioned{"events", "id"}
+	go func() { made <- ensurePartition(t.Context(), s.pool, s.log, today, noon().Truncate(day)) }()
+	require.Eventually(t, func() bool {
+		return query[bool](t, s, `select exists (select from pg_locks where not granted and relation = 'events_default'::regclass)`)[0]
+	}, eventually, poll)
+	require.NoError(t, tx.Commit(t.Context()))
+	require.NoError(t, <-made)
+	require.Equal(t, []string{"events_default"}, partitionsOf(t, s, "events"))
+	require.Equal(t, "events_default", partitionOf(t, s, id))
+}
+
 func TestPartitionsOfAMissingTableAreAnErrorThatNamesIt(t *testing.T) {
 	t.Parallel()
 	s, _ := setupStore(t)

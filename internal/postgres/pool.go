@@ -252,14 +252,14 @@ func (s *Store) inTx(ctx context.Context, op string, fn func(ctx context.Context
 	return s.withConn(ctx, op, func(ctx context.Context, conn *pgxpool.Conn) error {
 		tx, err := conn.Begin(ctx)
 		if err != nil {
-			return err //nolint:wrapcheck // translated by withConn
+			return err
 		}
 		// Also when fn panics; after a commit it does nothing.
 		defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
 		if err := fn(ctx, tx); err != nil {
 			return err
 		}
-		return tx.Commit(ctx) //nolint:wrapcheck // translated by withConn
+		return tx.Commit(ctx)
 	})
 }
 
@@ -268,7 +268,7 @@ func (s *Store) inTx(ctx context.Context, op string, fn func(ctx context.Context
 func (s *Store) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
-	return s.pool.Acquire(ctx) //nolint:wrapcheck // translated by the caller
+	return s.pool.Acquire(ctx)
 }
 
 // noSealer stands in where no secrets are to be read or written.

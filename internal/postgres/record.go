@@ -66,7 +66,7 @@ func (s *Store) flushRecords(ctx context.Context, items []*recording) error {
 	attempts.queue(batch)
 	begun.queue(batch)
 	if err := s.pool.SendBatch(ctx, batch).Close(); err != nil {
-		return err //nolint:wrapcheck // the committer looks at the SQLSTATE and translates
+		return err
 	}
 	if err := s.readRefused(ctx, highest, standings); err != nil {
 		return err
@@ -90,7 +90,7 @@ func (s *Store) readRefused(ctx context.Context, items []*recording, standings m
 	}
 	rows, err := s.pool.Query(ctx, `select `+standingColumns+` from deliveries d where id = any($1)`, refused)
 	if err != nil {
-		return err //nolint:wrapcheck // the committer looks at the SQLSTATE and translates
+		return err
 	}
 	return readStandings(rows, standings)
 }
@@ -117,7 +117,7 @@ func readStandings(rows pgx.Rows, into map[webhook.DeliveryID]webhook.Standing) 
 		into[id] = st
 		return nil
 	})
-	return err //nolint:wrapcheck // the committer looks at the SQLSTATE and translates
+	return err
 }
 
 // upsertStep is rule R6 in SQL: forward only, and never out of a final state
@@ -374,7 +374,7 @@ func (s *Store) flushClaims(ctx context.Context, items []*claiming) error {
 	batch.Queue(`select id, payload, payload_sha256 from events where id = any($1)`, events).
 		Query(func(rows pgx.Rows) error { return readPayloads(rows, payloads) })
 	if err := s.pool.SendBatch(ctx, batch).Close(); err != nil {
-		return err //nolint:wrapcheck // the committer looks at the SQLSTATE and translates
+		return err
 	}
 	for i, it := range items {
 		id := it.claim.DeliveryID
@@ -399,7 +399,7 @@ func readOwned(rows pgx.Rows, into map[webhook.DeliveryID]time.Time) error {
 		into[id] = until.UTC()
 		return nil
 	})
-	return err //nolint:wrapcheck // the committer looks at the SQLSTATE and translates
+	return err
 }
 
 func readPayloads(rows pgx.Rows, into map[webhook.EventID][2][]byte) error {
@@ -411,7 +411,7 @@ func readPayloads(rows pgx.Rows, into map[webhook.EventID][2][]byte) error {
 		into[id] = [2][]byte{bytes.Clone(payload), bytes.Clone(sum)}
 		return nil
 	})
-	return err //nolint:wrapcheck // the committer looks at the SQLSTATE and translates
+	return err
 }
 
 // ownerOf is a process's name as the record keeps it.

@@ -32,7 +32,7 @@ func (s *Store) target(ctx context.Context, id webhook.EndpointID) (t webhook.Ta
 			join endpoint_secrets s on s.endpoint_id = e.id and (s.expires_at is null or s.expires_at > now())
 			where e.id = $1 and e.deleted_at is null order by s.version desc`, [16]byte(id))
 		if err != nil {
-			return err //nolint:wrapcheck // translated by withConn
+			return err
 		}
 		t.Secrets, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (string, error) {
 			var (
@@ -53,7 +53,7 @@ func (s *Store) target(ctx context.Context, id webhook.EndpointID) (t webhook.Ta
 		if err == nil && len(t.Secrets) == 0 {
 			return webhook.NotFound("endpoint")
 		}
-		return err //nolint:wrapcheck // translated by withConn
+		return err
 	})
 	if err != nil {
 		return webhook.Target{}, time.Time{}, err
@@ -79,7 +79,7 @@ func (s *Store) EndpointSecret(ctx context.Context, by webhook.Actor, tenantID s
 			return webhook.NotFound("endpoint")
 		}
 		if err != nil {
-			return err //nolint:wrapcheck // translated by inTx
+			return err
 		}
 		if secret, err = s.openSecret(sealed, tenantID, id, version); err != nil {
 			return err
@@ -100,7 +100,7 @@ func (s *Store) insertSecret(ctx context.Context, tx pgx.Tx, tenantID string, id
 	_, err = tx.Exec(ctx, `
 		insert into endpoint_secrets (endpoint_id, version, kek_id, wrapped_key, nonce, ciphertext) values ($1, $2, $3, $4, $5, $6)`,
 		[16]byte(id), version, sealed.KEKID, sealed.WrappedKey, sealed.Nonce, sealed.Ciphertext)
-	return err //nolint:wrapcheck // translated by the caller
+	return err
 }
 
 func (s *Store) openSecret(sealed Sealed, tenantID string, id webhook.EndpointID, version int) (string, error) {

@@ -23,13 +23,13 @@ func (s *Store) PutTenant(ctx context.Context, by webhook.Actor, t webhook.Tenan
 			set name = excluded.name, contact = excluded.contact, metadata = excluded.metadata, updated_at = now()
 			returning `+tenantColumns+`, xmax = 0`, t.ID, t.Name, t.Contact, nonNilMap(t.Metadata))
 		if err != nil {
-			return err //nolint:wrapcheck // translated by inTx
+			return err
 		}
 		stored, err = pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (webhook.Tenant, error) {
 			return scanTenant(row, &created)
 		})
 		if err != nil {
-			return err //nolint:wrapcheck // translated by inTx
+			return err
 		}
 		action := actionTenantUpdate
 		if created {
@@ -49,13 +49,13 @@ func (s *Store) Tenant(ctx context.Context, id string) (webhook.Tenant, error) {
 	err := s.withConn(ctx, "read tenant "+id, func(ctx context.Context, conn *pgxpool.Conn) error {
 		rows, err := conn.Query(ctx, `select `+tenantColumns+` from tenants where id = $1`, id)
 		if err != nil {
-			return err //nolint:wrapcheck // translated by withConn
+			return err
 		}
 		t, err = pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (webhook.Tenant, error) { return scanTenant(row) })
 		if isNoRows(err) {
 			return webhook.NotFound("tenant")
 		}
-		return err //nolint:wrapcheck // translated by withConn
+		return err
 	})
 	return t, err
 }
@@ -67,10 +67,10 @@ func (s *Store) ListTenants(ctx context.Context, limit int, after string) ([]web
 	err := s.withConn(ctx, "list tenants", func(ctx context.Context, conn *pgxpool.Conn) error {
 		rows, err := conn.Query(ctx, `select `+tenantColumns+` from tenants where id > $1 order by id limit $2`, after, limit)
 		if err != nil {
-			return err //nolint:wrapcheck // translated by withConn
+			return err
 		}
 		list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (webhook.Tenant, error) { return scanTenant(row) })
-		return err //nolint:wrapcheck // translated by withConn
+		return err
 	})
 	return list, err
 }
@@ -91,13 +91,13 @@ func (s *Store) DeleteTenant(ctx context.Context, by webhook.Actor, id string) e
 		var live bool
 		err := tx.QueryRow(ctx, `select exists (select from endpoints where tenant_id = $1 and deleted_at is null)`, id).Scan(&live)
 		if err != nil {
-			return err //nolint:wrapcheck // translated by inTx
+			return err
 		}
 		if live {
 			return &webhook.Error{Code: webhook.CodeConflict, Message: "the tenant still has endpoints: delete them first"}
 		}
 		if _, err := tx.Exec(ctx, `delete from tenants where id = $1`, id); err != nil {
-			return err //nolint:wrapcheck // translated by inTx
+			return err
 		}
 		if err := notify(ctx, tx, change{Kind: changeTenant, Tenant: id}); err != nil {
 			return err
@@ -111,7 +111,7 @@ func lockTenant(ctx context.Context, tx pgx.Tx, id string) error {
 	if isNoRows(err) {
 		return webhook.NotFound("tenant")
 	}
-	return err //nolint:wrapcheck // translated by inTx
+	return err
 }
 
 // scanTenant reads tenantColumns and whatever follows them.

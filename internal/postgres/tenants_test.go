@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -170,4 +171,19 @@ func TestAChangeAndItsAuditEntryAreOne(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, e, got)
 	require.Equal(t, entries, query[int64](t, s, `select count(*) from audit_log`))
+}
+
+// The notification comes after the audit entry: when it fails, both are undone.
+func TestAChangeThatFailsAfterItsAuditEntryLeavesNone(t *testing.T) {
+	t.Parallel()
+	s, _ := setupStore(t)
+	long := strings.Repeat("a", 9000) // longer than a notification may be; the API allows 64
+	_, _, err := s.PutTenant(t.Context(), testActor(), webhook.Tenant{ID: long})
+	require.NoError(t, err)
+	e := testEndpoint(long)
+	_, err = s.CreateEndpoint(t.Context(), testActor(), e, "whsec_x")
+	require.ErrorContains(t, err, "notify")
+	require.Empty(t, actions(t, s, e.ID.String()))
+	require.Equal(t, []int64{0}, query[int64](t, s, `select count(*) from endpoints`))
+	require.Zero(t, version(t, s, long))
 }

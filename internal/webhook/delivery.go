@@ -18,16 +18,16 @@ const (
 // its record says: where it stands and how far it has come. Run and Seq order the
 // steps; a step with a smaller pair is never applied over a greater one.
 type Progress struct {
-	Run         int           `json:"run"`          // 1, and one more for each replay
-	Seq         int           `json:"seq"`          // steps recorded in this run
-	State       State         `json:"state"`        //
-	Reason      string        `json:"reason"`       // of the end; "" while open
-	Attempts    int           `json:"attempts"`     // over all runs; the next one's number is one more
-	RunAttempts int           `json:"run_attempts"` // in this run: what max_attempts bounds
-	Ambiguous   int           `json:"ambiguous"`    // consecutive ambiguous outcomes
-	Delay       time.Duration `json:"delay"`        // the last computed delay (decorrelated jitter needs it)
-	DueAt       time.Time     `json:"due_at"`       // of the next attempt; zero when there is none or at once
-	GiveUpAt    time.Time     `json:"give_up_at"`   // fixed at acceptance or replay
+	Run         int           `json:"run"`           // 1, and one more for each replay
+	Seq         int           `json:"seq,omitempty"` // steps recorded in this run
+	State       State         `json:"state"`
+	Reason      string        `json:"reason,omitempty"`       // of the end; "" while open
+	Attempts    int           `json:"attempts,omitempty"`     // over all runs; the next one's number is one more
+	RunAttempts int           `json:"run_attempts,omitempty"` // in this run: what max_attempts bounds
+	Ambiguous   int           `json:"ambiguous,omitempty"`    // consecutive ambiguous outcomes
+	Delay       time.Duration `json:"delay,omitempty"`        // the last computed delay (decorrelated jitter needs it)
+	DueAt       time.Time     `json:"due_at,omitzero"`        // of the next attempt; zero when there is none or at once
+	GiveUpAt    time.Time     `json:"give_up_at,omitzero"`    // fixed at acceptance or replay
 }
 
 // After reports whether p is a later step than q.

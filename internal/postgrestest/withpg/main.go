@@ -49,7 +49,7 @@ func run(args []string) (code int, err error) {
 		log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 		address, stop, startErr := postgrestest.Start(context.Background(), log)
 		if startErr != nil {
-			return notRun, startErr //nolint:wrapcheck // it says all there is to say
+			return notRun, startErr
 		}
 		defer func() { // also when the command could not be run
 			if stopErr := stop(); stopErr != nil {

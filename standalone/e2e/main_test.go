@@ -1,0 +1,108 @@
+// Package e2e_test runs the real binary as a user would: a process of its own, real
+// PostgreSQL, real Temporal, real HTTP receivers that check every signature with the
+// library which Standard Webhooks gives to receivers.
+//
+// Most tests share one instance, each with a tenant of its own. Those that kill
+// something have their own, at most two at a time: starting one is work for both
+// cores. EVERPOST_TEST_BINARY names a binary to test instead of building one.
+package e2e_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+)
+
+// atOnce is how many tests run at a time: they wait much more than they compute.
+const atOnce = "12"
+
+// binary is the path of what is tested; TestMain sets it.
+var binary string
+
+// ownInstances bounds the instances beside the shared one.
+var ownInstances = make(chan struct{}, 2)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", atOnce); err != nil {
+		panic(err)
+	}
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) (code int) {
+	begun := time.Now()
+	work, err := os.MkdirTemp("", "everpost-e2e-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+		return 1
+	}
+	defer func() { _ = os.RemoveAll(work) }()
+	if binary, err = build(work); err != nil {
+		fmt.Fprintln(os.Stderr, "e2e: build the binary:", err)
+		return 1
+	}
+	built := time.Since(begun)
+	code = m.Run()
+	if err := stopShared(); err != nil {
+		fmt.Fprintln(os.Stderr, "e2e: the shared instance did not stop in good order:", err)
+		code = 1
+	}
+	fmt.Printf("e2e: %.0f s, of which building the binary took %.0f s\n", time.Since(begun).Seconds(), built.Seconds())
+	return code
+}
+
+// build makes the binary, unless one is given.
+func build(work string) (string, error) {
+	if given := os.Getenv("EVERPOST_TEST_BINARY"); given != "" {
+		return filepath.Abs(given)
+	}
+	out := filepath.Join(work, "everpost")
+	command := exec.Command("go", "build", "-buildvcs=false", "-o", out, "..")
+	command.Stdout, command.Stderr = os.Stderr, os.Stderr
+	return out, command.Run()
+}
+
+// shared is the instance that most tests use, started by the first that does.
+var (
+	sharedMu       sync.Mutex
+	sharedInstance *instance
+	errShared      error
+)
+
+func shared(t *testing.T) *instance {
+	t.Helper()
+	sharedMu.Lock()
+	defer sharedMu.Unlock()
+	if sharedInstance == nil && errShared == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), startPatience)
+		defer cancel()
+		sharedInstance, errShared = newInstance()
+		if errShared == nil {
+			errShared = sharedInstance.start(ctx)
+		}
+	}
+	if errShared != nil {
+		t.Fatalf("the shared instance does not run: %v\n%s", errShared, sharedInstance.tail(0))
+	}
+	return sharedInstance
+}
+
+func stopShared() error {
+	sharedMu.Lock()
+	defer sharedMu.Unlock()
+	if sharedInstance == nil {
+		return nil
+	}
+	defer sharedInstance.remove()
+	if errShared != nil {
+		return nil //nolint:nilerr // it never ran, as a test has said
+	}
+	return sharedInstance.stop()
+}

@@ -1,0 +1,52 @@
+package e2e_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// endWithParent lets no instance outlive the test.
+func endWithParent() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+}
+
+// serversOf are the process ids of the PostgreSQL servers that run on a directory
+// or below it, by their command lines, and whether that can be known here.
+func serversOf(dir string) (ids []int, known bool) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, false
+	}
+	for _, entry := range entries {
+		id, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			continue
+		}
+		line, err := os.ReadFile(filepath.Join("/proc", entry.Name(), "cmdline"))
+		if err != nil {
+			continue // it has ended
+		}
+		args := strings.Split(string(bytes.TrimRight(line, "\x00")), "\x00")
+		if strings.Contains(args[0], "postgres") && slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, dir) || strings.HasPrefix(arg, "-D"+dir) }) {
+			ids = append(ids, id)
+		}
+	}
+	return ids, true
+}
+
+// parentOf is the parent of a process, 0 when it has ended.
+func parentOf(id int) int {
+	status, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(id), "status"))
+	if err != nil {
+		return 0
+	}
+	_, rest, _ := strings.Cut(string(status), "\nPPid:")
+	line, _, _ := strings.Cut(rest, "\n")
+	parent, _ := strconv.Atoi(strings.TrimSpace(line))
+	return parent
+}
