@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
-	"errors"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	"github.com/everpost/everpost/internal/retry"
-	"github.com/everpost/everpost/internal/signature"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -26,8 +24,6 @@ const (
 	earlyEnough = 50 * time.Millisecond
 	// busyPause is the least wait for another process's right to send.
 	busyPause = time.Second
-	// rebases bounds how often a step is moved behind one that was recorded meanwhile.
-	rebases = 5
 )
 
 // AttemptInput says which attempt is to be made: the next one after Progress.
@@ -204,10 +200,10 @@ func (a *Activities) permission(ctx context.Context, fl *flight, in *AttemptInpu
 	a.flights.needsClaim(fl) // it has one now
 	result := AttemptResult{Progress: in.Progress, Command: in.unanswered(begun.Standing)}
 	switch {
-	case begun.Standing.After(in.Progress):
+	case begun.Standing.After(in.Progress), !begun.Standing.State.Open():
 		result.Progress, fl.settled = begun.Standing.Progress, true
 		return nil, result, nil
-	case in.After(begun.Standing.Progress):
+	case in.After(begun.Standing.Progress) && begun.Standing.Run > 0:
 		// The record has lost steps: it was restored from an older copy. It rules all
 		// the same, and the delivery goes on from there.
 		result.Progress = begun.Standing.Progress
@@ -300,103 +296,4 @@ func (in *AttemptInput) waitUntil(due time.Time) webhook.Step {
 	step := in.next()
 	step.DueAt = due
 	return step
-}
-
-// record writes the step. Whatever the record then says is the result.
-func (a *Activities) record(ctx context.Context, fl *flight, in AttemptInput, step webhook.Step) (AttemptResult, error) {
-	if step.Attempt != nil {
-		fl.unrecorded = &step // whatever happens from here on, it is not sent again by this process
-	}
-	standing, err := a.Record.Record(ctx, step)
-	for moved := 0; err == nil && overtaken(step, standing); moved++ {
-		if moved == rebases {
-			return AttemptResult{}, fmt.Errorf("record %s: other steps come before it, time after time", in.DeliveryID)
-		}
-		step.Seq = standing.Seq + 1
-		standing, err = a.Record.Record(ctx, step)
-	}
-	if err != nil {
-		return AttemptResult{}, a.ownFault(ctx, fmt.Sprintf("record %s", in.DeliveryID), err)
-	}
-	fl.unrecorded, fl.settled = nil, true
-	if a.Observer != nil && step.Attempt != nil {
-		a.Observer.Attempted(step.Attempt, standing.State)
-	}
-	result := AttemptResult{Progress: standing.Progress, Command: in.unanswered(standing)}
-	if step.Attempt != nil {
-		result.Told = told(step.Attempt.Outcome)
-	}
-	return result, nil
-}
-
-// overtaken reports that an attempt was made and the record does not count it,
-// because its owner recorded a step that knew nothing of it: a fault of our own,
-// while the request was under way or its outcome could not be recorded. The attempt
-// goes behind that step; else it would be made again.
-func overtaken(step webhook.Step, standing webhook.Standing) bool {
-	return step.Attempt != nil && standing.Run == step.Run && standing.State.Open() && standing.Attempts < step.Attempts
-}
-
-// ownFault is an error as the workflow and the delivery's last_error show it: of an
-// Error of the domain only what is written for people. The cause, which may name
-// hosts and users, is for the log.
-func (a *Activities) ownFault(ctx context.Context, op string, err error) error {
-	domain, ok := errors.AsType[*webhook.Error](err)
-	if !ok {
-		return fmt.Errorf("%s: %w", op, err)
-	}
-	a.Logger.WarnContext(ctx, "a fault of our own", "doing", op, "error", err)
-	return fmt.Errorf("%s: %w", op, &webhook.Error{Code: domain.Code, Message: domain.Message})
-}
-
-// told is an outcome in words, for summaries.
-func told(o retry.Outcome) string {
-	words := string(o.Reason)
-	if o.Status != 0 {
-		words = strconv.Itoa(o.Status)
-	}
-	if o.RetryAfter > 0 {
-		words += ", Retry-After " + retry.FormatDuration(o.RetryAfter.Round(time.Second))
-	}
-	return words
-}
-
-// signed is the header of one attempt: the endpoint's own fields, then ours.
-func signed(in AttemptInput, target *webhook.Target, body []byte, now time.Time) ([][2]string, error) {
-	secrets := make([]signature.Secret, 0, len(target.Secrets))
-	for _, text := range target.Secrets {
-		secret, err := signature.ParseSecret(text)
-		if err != nil {
-			return nil, fmt.Errorf("parse a secret of endpoint %s: %w", target.ID, err)
-		}
-		secrets = append(secrets, secret)
-	}
-	id := in.EventID.String()
-	header := make([][2]string, 0, len(target.Headers)+7)
-	for name, value := range target.Headers {
-		header = append(header, [2]string{name, value})
-	}
-	return append(header,
-		[2]string{"content-type", "application/json"},
-		[2]string{"webhook-id", id},
-		[2]string{"webhook-timestamp", strconv.FormatInt(now.Unix(), 10)},
-		[2]string{"webhook-signature", signature.Sign(id, now, body, secrets...)},
-		[2]string{"everpost-attempt", strconv.Itoa(in.Attempts + 1)},
-		[2]string{"everpost-event-type", in.EventType},
-		[2]string{"everpost-delivery-id", in.DeliveryID.String()},
-	), nil
-}
-
-// shown is the header as the record keeps it: the endpoint's own fields may hold
-// credentials, so of those only the names.
-func shown(header [][2]string, target *webhook.Target) map[string]string {
-	kept := make(map[string]string, len(header))
-	for i, field := range header {
-		if i < len(target.Headers) {
-			kept[field[0]] = "[redacted]"
-		} else {
-			kept[field[0]] = field[1]
-		}
-	}
-	return kept
 }

@@ -157,14 +157,16 @@ func (i *instance) startDatabase(ctx context.Context, lock *localpg.Lock) error 
 	return nil
 }
 
-func (i *instance) startCluster(ctx context.Context, o localpg.Options) (*localpg.Cluster, error) {
-	cluster, err := localpg.Start(ctx, o)
+// startCluster starts the private PostgreSQL, which is started again whenever it
+// dies, after installing it if it is not there.
+func (i *instance) startCluster(ctx context.Context, o localpg.Options) (*localpg.Supervised, error) {
+	cluster, err := localpg.Supervise(ctx, o)
 	if errors.Is(err, localpg.ErrNotInstalled) {
 		i.log.Info("PostgreSQL is not installed; installing it")
 		if err := localpg.Install(ctx); err != nil {
 			return nil, err //nolint:wrapcheck // says what to install
 		}
-		cluster, err = localpg.Start(ctx, o)
+		cluster, err = localpg.Supervise(ctx, o)
 	}
 	return cluster, err //nolint:wrapcheck // one line that says what and how to mend it
 }

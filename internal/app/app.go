@@ -28,6 +28,7 @@ import (
 	"github.com/everpost/everpost/internal/egress"
 	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/telemetry"
+	"github.com/everpost/everpost/internal/webhook"
 	"github.com/everpost/everpost/worker"
 )
 
@@ -78,7 +79,8 @@ type App struct {
 
 	life    context.Context //nolint:containedctx // of what runs in the background; ended by Stop
 	end     context.CancelFunc
-	stop    []func() // in the order of starting; run in the reverse one
+	stop    []func()  // in the order of starting; run in the reverse one
+	stopBy  time.Time // when what is under way is cut off; set by Stop
 	started chan struct{}
 }
 
@@ -96,6 +98,7 @@ func New(ctx context.Context, o Options) (*App, error) {
 	a.life, a.end = context.WithCancel(context.WithoutCancel(ctx))
 	a.store, err = postgres.Open(ctx, postgres.Config{URL: o.Config.DatabaseURL, MaxConns: storeConns, Sealer: sealer{keys}, Logger: o.Logger})
 	if err != nil {
+		a.end()
 		return nil, err
 	}
 	a.push(a.store.Close)
@@ -249,7 +252,8 @@ func (a *App) startWorker() {
 		Observer: a.metrics, Logger: a.log, Owner: processName(), KeepDeadLetters: a.options.Config.DeadLetterRetention,
 	})
 	a.push(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), worker.StopTimeout)
+		// The same time as the worker's, and not a second one after it.
+		ctx, cancel := context.WithDeadline(context.Background(), a.stopBy)
 		defer cancel()
 		a.activities.Stop(ctx)
 	})
@@ -322,13 +326,18 @@ func (a *App) workflowURL(id string) string {
 // found again by the next start.
 func (a *App) Stop() {
 	a.log.Info("stopping: no new work, waiting for what is under way")
-	a.end()
+	a.stopBy = time.Now().Add(stopTime)
 	a.unwind()
 }
+
+// stopTime is how long after Stop requests and their records may still be under
+// way: the door and the dispatcher take up to 7 s, then an attempt its deadline.
+const stopTime = 7*time.Second + webhook.MaxTimeout
 
 func (a *App) push(f func()) { a.stop = append(a.stop, f) }
 
 func (a *App) unwind() {
+	a.end()
 	for i := len(a.stop) - 1; i >= 0; i-- {
 		a.stop[i]()
 	}

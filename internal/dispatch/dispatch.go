@@ -32,8 +32,8 @@ type Record interface {
 }
 
 const (
-	// queueTime is how long a delivery may wait for its start; what waits longer is
-	// left to the relay, so that both never work on the same delivery.
+	// queueTime is how long after its commit a delivery may wait for its start; what
+	// waits longer is left to the relay, so that both never work on the same delivery.
 	queueTime = 5 * time.Second
 	// startTimeout bounds one start, with the client's own repetitions.
 	startTimeout = 5 * time.Second
@@ -42,12 +42,16 @@ const (
 	// relayEvery is how often the outbox is looked at, relayBatch how much is taken.
 	relayEvery = time.Second
 	relayBatch = 200
+	// readTimeout bounds one look into the record.
+	readTimeout = 10 * time.Second
 	// probeEvery is how often Temporal is asked whether it is there. The timeout is
 	// generous: a busy Temporal is not away.
 	probeEvery   = time.Second
 	probeTimeout = 3 * time.Second
 	// signalSlots bounds the signals under way.
 	signalSlots = 16
+	// stopPatience is how long Stop waits for calls under way before it cuts them off.
+	stopPatience = 1500 * time.Millisecond
 )
 
 // Config is what a dispatcher needs.
@@ -75,8 +79,13 @@ type Dispatcher struct {
 	room    *room
 	queue   chan queued
 	signals chan struct{}
-	away    atomic.Bool // Temporal did not answer; the outbox keeps everything
+	away    atomic.Bool   // Temporal did not answer; the outbox keeps everything
+	doubt   chan struct{} // a call was not answered in time: ask now whether Temporal is there
 	stopped chan struct{}
+	life    context.Context //nolint:containedctx // of the calls to Temporal, which outlive who asked for them; ended by Stop
+	end     context.CancelFunc
+
+	mu      sync.Mutex // workers grows only with mu held and stopped open, so never beside Stop's Wait
 	workers sync.WaitGroup
 }
 
@@ -93,14 +102,17 @@ func New(c Config) *Dispatcher {
 	if c.QueueLength == 0 {
 		c.QueueLength = 1000
 	}
-	return &Dispatcher{
+	d := &Dispatcher{
 		Config:  c,
-		fresh:   newFresh(),
+		fresh:   newFresh(time.Now),
 		room:    newRoom(c.QueueLength),
 		queue:   make(chan queued, 16*c.QueueLength), // the room bounds it; an event may overdraw it by its endpoints
 		signals: make(chan struct{}, signalSlots),
+		doubt:   make(chan struct{}, 1),
 		stopped: make(chan struct{}),
 	}
+	d.life, d.end = context.WithCancel(context.Background())
+	return d
 }
 
 // Fresh is where a worker of this process finds the payloads of new events.
@@ -115,10 +127,25 @@ func (d *Dispatcher) Start() {
 	d.workers.Go(d.probe)
 }
 
-// Stop ends the work within about 2 s. What waits stays in the outbox.
+// Stop ends the work within about 2 s. What waits or is cut off stays in the outbox.
 func (d *Dispatcher) Stop() {
+	d.mu.Lock()
 	close(d.stopped)
+	d.mu.Unlock()
+	cut := time.AfterFunc(stopPatience, d.end)
 	d.workers.Wait()
+	cut.Stop()
+	d.end()
+}
+
+// stopping reports whether Stop was called.
+func (d *Dispatcher) stopping() bool {
+	select {
+	case <-d.stopped:
+		return true
+	default:
+		return false
+	}
 }
 
 // Healthy reports whether Temporal answered when it was last asked.
@@ -153,12 +180,14 @@ func (d *Dispatcher) Accepted(a webhook.Accepted, payload []byte) {
 	}
 	now := time.Now()
 	for _, start := range a.Deliveries {
+		// All that is timed counts from the same moment as the relay's patience: from
+		// before the commit, however long that took.
 		if d.LocalWorker && !start.NotBefore.After(now) {
-			d.fresh.put(start.DeliveryID, payload, now)
+			d.fresh.put(start.DeliveryID, payload, start.CreatedAt)
 		}
 		d.room.overdraw(1)
 		select {
-		case d.queue <- queued{start, now}:
+		case d.queue <- queued{start, start.CreatedAt}:
 		default:
 			d.room.give(1)
 		}
@@ -172,10 +201,8 @@ func (d *Dispatcher) serve() {
 		case <-d.stopped:
 			return
 		case q := <-d.queue:
-			if left := queueTime - time.Since(q.since); left > 0 && !d.away.Load() {
-				ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
-				d.note(d.begin(ctx, q.start))
-				cancel()
+			if time.Since(q.since) < queueTime && !d.away.Load() {
+				d.call(func(ctx context.Context) error { return d.begin(ctx, q.start) })
 			}
 			d.room.give(1)
 		}
@@ -216,21 +243,19 @@ func (d *Dispatcher) begin(ctx context.Context, start webhook.Start) error {
 // Signal tells a delivery's workflow what was asked of it. The command is in the
 // record, so that it arrives in the end, whether or not this does.
 func (d *Dispatcher) Signal(_ context.Context, delivery webhook.Delivery, c webhook.PendingCommand) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.stopping() {
+		return
+	}
 	select {
 	case d.signals <- struct{}{}:
 	default:
 		return // too many at once: the relay does it
 	}
-	select {
-	case <-d.stopped:
-		return
-	default:
-	}
 	d.workers.Go(func() {
 		defer func() { <-d.signals }()
-		ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
-		defer cancel()
-		d.note(d.signal(ctx, delivery, c))
+		d.call(func(ctx context.Context) error { return d.signal(ctx, delivery, c) })
 	})
 }
 
@@ -248,56 +273,9 @@ func (d *Dispatcher) signal(ctx context.Context, delivery webhook.Delivery, c we
 	case webhook.CommandNone, webhook.CommandReschedule:
 		return nil
 	}
-	return d.Client.SignalWorkflow(ctx, delivery.WorkflowID, "", name, workflows.Asked{CommandID: c.ID, Reason: c.Reason}) //nolint:wrapcheck // note classifies it
-}
-
-// note looks at what a call came to. When Temporal cannot be reached, nothing is
-// queued until it answers again.
-func (d *Dispatcher) note(err error) {
-	switch {
-	case err == nil, isGone(err): // gone: not started yet, or ended; the record knows the command
-	case isAway(err):
-		d.setAway(err)
-	default:
-		d.Logger.Error("Temporal refused a call; it will be repeated from the outbox", "error", err)
+	id := delivery.WorkflowID
+	if id == "" { // no step is recorded yet, so nobody else has taken it over
+		id = delivery.Ref.WorkflowID()
 	}
-}
-
-func isGone(err error) bool {
-	_, ok := errors.AsType[*serviceerror.NotFound](err)
-	return ok
-}
-
-func isAway(err error) bool {
-	_, unavailable := errors.AsType[*serviceerror.Unavailable](err)
-	_, late := errors.AsType[*serviceerror.DeadlineExceeded](err)
-	return unavailable || late || errors.Is(err, context.DeadlineExceeded)
-}
-
-func (d *Dispatcher) setAway(err error) {
-	if d.away.CompareAndSwap(false, true) {
-		d.Logger.Warn("Temporal does not answer; events are still accepted and will be delivered when it is back", "error", err)
-	}
-}
-
-// probe asks Temporal whether it is there. A start in need would find out too, but
-// only after its timeout, with a queue growing behind it.
-func (d *Dispatcher) probe() {
-	tick := time.NewTicker(probeEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-d.stopped:
-			return
-		case <-tick.C:
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
-		_, err := d.Client.CheckHealth(ctx, &client.CheckHealthRequest{})
-		cancel()
-		if err != nil {
-			d.setAway(err)
-		} else if d.away.CompareAndSwap(true, false) {
-			d.Logger.Info("Temporal answers again")
-		}
-	}
+	return d.Client.SignalWorkflow(ctx, id, "", name, workflows.Asked{CommandID: c.ID, Reason: c.Reason}) //nolint:wrapcheck // note classifies it
 }

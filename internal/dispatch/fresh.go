@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// tokenLife is how long after its commit a delivery may be begun without a look
+	// tokenLife is how long after it was stored a delivery may be begun without a look
 	// into the record: less than the relay waits before it takes it up.
 	tokenLife = 5 * time.Second
 	// freshBytes bounds the payloads that wait; beyond it the first attempt reads its
@@ -25,6 +25,7 @@ type Fresh struct {
 	byID   map[webhook.DeliveryID]token
 	oldest []webhook.DeliveryID // in the order of their coming; taken ones linger until their time
 	bytes  int
+	now    func() time.Time
 }
 
 type token struct {
@@ -32,33 +33,40 @@ type token struct {
 	until   time.Time
 }
 
-func newFresh() *Fresh { return &Fresh{byID: map[webhook.DeliveryID]token{}} }
+func newFresh(now func() time.Time) *Fresh {
+	return &Fresh{byID: map[webhook.DeliveryID]token{}, now: now}
+}
 
-// put leaves a payload for the delivery's first attempt. committed is when its
-// transaction ended.
-func (f *Fresh) put(id webhook.DeliveryID, payload []byte, committed time.Time) {
+// put leaves a payload for the delivery's first attempt. stored is when the relay
+// begins to count: not after the commit.
+func (f *Fresh) put(id webhook.DeliveryID, payload []byte, stored time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.expire(committed)
-	if f.bytes+len(payload) > freshBytes {
+	now := f.now()
+	f.expire(now)
+	until := stored.Add(tokenLife)
+	if _, twice := f.byID[id]; twice || f.bytes+len(payload) > freshBytes || !now.Before(until) {
 		return
 	}
-	f.byID[id] = token{payload, committed.Add(tokenLife)}
+	f.byID[id] = token{payload, until}
 	f.oldest = append(f.oldest, id)
 	f.bytes += len(payload)
 }
 
 // Take returns the payload once, within its time.
 func (f *Fresh) Take(id webhook.DeliveryID) ([]byte, bool) {
-	now := time.Now()
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	now := f.now()
 	t, ok := f.byID[id]
 	if ok {
 		delete(f.byID, id)
 		f.bytes -= len(t.payload)
 	}
-	return t.payload, ok && now.Before(t.until)
+	if !ok || !now.Before(t.until) {
+		return nil, false
+	}
+	return t.payload, true
 }
 
 // expire drops what is past its time. The caller holds the lock.

@@ -21,10 +21,8 @@ func (d *Dispatcher) relay() {
 		case <-tick.C:
 		}
 		for d.relayOnce() {
-			select {
-			case <-d.stopped:
+			if d.stopping() {
 				return
-			default:
 			}
 		}
 	}
@@ -35,24 +33,44 @@ func (d *Dispatcher) relayOnce() bool {
 	if d.away.Load() {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*startTimeout)
-	defer cancel()
-	starts, err := d.Record.LeftBehind(ctx, relayBatch)
+	starts, err := take(d, d.Record.LeftBehind)
 	if err != nil {
-		d.Logger.Warn("the outbox cannot be read", "error", err)
-		return false
-	}
-	commands, err := d.Record.Unanswered(ctx, relayBatch)
-	if err != nil {
-		d.Logger.Warn("pending commands cannot be read", "error", err)
 		return false
 	}
 	if len(starts) > 0 {
 		d.Logger.Info("taking up deliveries that were left behind", "count", len(starts))
 	}
-	each(d.StartSlots, starts, func(start webhook.Start) { d.note(d.begin(ctx, start)) })
-	each(d.StartSlots, commands, func(c webhook.Commanded) { d.note(d.signal(ctx, c.Delivery, c.Command)) })
+	// What was taken is carried on before anything else can fail: it is not handed out
+	// again for a while.
+	each(d.StartSlots, starts, func(start webhook.Start) {
+		d.carry(func(ctx context.Context) error { return d.begin(ctx, start) })
+	})
+	commands, err := take(d, d.Record.Unanswered)
+	if err != nil {
+		return false
+	}
+	each(d.StartSlots, commands, func(c webhook.Commanded) {
+		d.carry(func(ctx context.Context) error { return d.signal(ctx, c.Delivery, c.Command) })
+	})
 	return (len(starts) == relayBatch || len(commands) == relayBatch) && !d.away.Load()
+}
+
+// take reads a batch of what was left behind; an error has been logged.
+func take[T any](d *Dispatcher, read func(context.Context, int) ([]T, error)) ([]T, error) {
+	ctx, cancel := context.WithTimeout(d.life, readTimeout)
+	defer cancel()
+	batch, err := read(ctx, relayBatch)
+	if err != nil && !d.stopping() {
+		d.Logger.Warn("what was left behind cannot be read", "error", err)
+	}
+	return batch, err
+}
+
+// carry makes a call unless there is nobody to call, or no time left.
+func (d *Dispatcher) carry(f func(context.Context) error) {
+	if !d.away.Load() && !d.stopping() {
+		d.call(f)
+	}
 }
 
 // each calls f for all items, at most n at a time, and returns when all are done.

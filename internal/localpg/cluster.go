@@ -199,12 +199,17 @@ func (h home) initdb(ctx context.Context, o Options, dir string) error {
 	return err
 }
 
-// socketDir returns the directory for the server's socket, and what to do with it afterwards.
-func (h home) socketDir() (dir string, remove func(), err error) {
+// socketDir returns the directory for the server's socket, and what to do with it afterwards. A
+// wanted one is used again, if the cluster's own directory will not do.
+func (h home) socketDir(wanted string) (dir string, remove func(), err error) {
 	if len(filepath.Join(h.dir, ".s.PGSQL."+port)) <= maxSocketPath && isPlain(h.dir) {
 		return h.dir, func() {}, nil
 	}
-	dir, err = os.MkdirTemp("", socketDirPrefix)
+	if dir = wanted; dir != "" {
+		err = os.Mkdir(dir, 0o700)
+	} else {
+		dir, err = os.MkdirTemp("", socketDirPrefix)
+	}
 	if err == nil {
 		err = h.account.own(dir)
 	}

@@ -65,6 +65,11 @@ type Options struct {
 	// database cannot enter Dir. Defaults to /var/lib/everpost.
 	FallbackDir string
 
+	// socketDir is where the socket goes when it cannot lie in the cluster's own
+	// directory: a server that takes another one's place keeps its address. Empty:
+	// a new directory.
+	socketDir string
+
 	// Unsafe turns off every wait for the disk. For tests: a crash of the machine ruins the cluster.
 	Unsafe bool
 }
@@ -143,7 +148,7 @@ func Start(ctx context.Context, o Options) (_ *Cluster, err error) {
 	if err != nil {
 		return nil, err
 	}
-	socketDir, removeSocketDir, err := home.socketDir()
+	socketDir, removeSocketDir, err := home.socketDir(o.socketDir)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,179 @@
+package workflows_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/mock"
+	"github.com/stretchr/testify/require"
+	sdkpb "go.temporal.io/api/sdk/v1"
+	"go.temporal.io/sdk/converter"
+	sdklog "go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/everpost/everpost/activities"
+	"github.com/everpost/everpost/internal/webhook"
+	"github.com/everpost/everpost/worker"
+	"github.com/everpost/everpost/workflows"
+)
+
+// keep is how long dead letters are kept in these tests.
+const keep = 30 * 24 * time.Hour
+
+// life is one delivery's workflow through all the runs it continues as. Time is
+// skipped; the activities are the real ones and see the skipped time.
+type life struct {
+	t          require.TestingT
+	b          *bundle
+	start      webhook.Start
+	activities *activities.Activities
+
+	next   string // the type of the run to come; "" when the last one has ended
+	input  any
+	now    time.Time
+	env    atomic.Pointer[testsuite.TestWorkflowEnvironment] // of the run under way, or the last one
+	states []string                                          // what the search attribute was set to
+	timers []time.Duration                                   // of the latest run
+}
+
+// stopper is a test or a rapid check.
+type stopper interface {
+	require.TestingT
+	Cleanup(f func())
+}
+
+// begin is a delivery that is about to be started. fastWait is how long a
+// workflow task waits for the receiver: an hour for whoever does not test that.
+func (b *bundle) begin(t stopper, start webhook.Start, fastWait time.Duration) *life {
+	l := &life{t: t, b: b, start: start, next: "DeliveryWorkflow", now: time.Now().UTC()}
+	l.input = workflows.DeliveryInput{Ref: start.Ref, Progress: webhook.Progress{Run: start.Run, GiveUpAt: start.GiveUpAt}, NotBefore: start.NotBefore}
+	l.activities = activities.New(activities.Config{
+		Record: b.record, Targets: b.store.EndpointCache(), Fresh: noFresh{}, Sender: b.sender, Logger: slog.New(slog.DiscardHandler),
+		Owner: "this process", FastWait: fastWait, KeepDeadLetters: keep, Now: func() time.Time { return l.env.Load().Now() },
+	})
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		l.activities.Stop(ctx)
+	})
+	return l
+}
+
+// deliver accepts an event now and begins its delivery.
+func (b *bundle) deliver(t *testing.T) *life {
+	t.Helper()
+	return b.begin(t, b.accept(t, time.Time{}), time.Hour)
+}
+
+// prepare makes the environment of the next run.
+func (l *life) prepare() *testsuite.TestWorkflowEnvironment {
+	var suite testsuite.WorkflowTestSuite
+	suite.SetLogger(sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)))
+	env := suite.NewTestWorkflowEnvironment()
+	env.SetStartTime(l.now)
+	env.SetTestTimeout(time.Minute)
+	worker.Register(env, l.activities)
+	l.timers = nil
+	env.SetOnTimerScheduledListener(func(_ string, d time.Duration) { l.timers = append(l.timers, d) })
+	env.OnUpsertTypedSearchAttributes(mock.Anything).Run(func(args mock.Arguments) {
+		attributes, ok := args.Get(0).(temporal.SearchAttributes)
+		require.True(l.t, ok)
+		state, ok := attributes.GetKeyword(temporal.NewSearchAttributeKeyKeyword(workflows.AttributeDeliveryState))
+		require.True(l.t, ok)
+		l.states = append(l.states, state)
+	}).Return(nil).Maybe()
+	l.env.Store(env)
+	return env
+}
+
+// run makes one run, after the script has had its environment. Afterwards l.next
+// is the type it continues as, and l.input that one's input.
+func (l *life) run(script ...func(*testsuite.TestWorkflowEnvironment)) {
+	env := l.prepare()
+	for _, s := range script {
+		s(env)
+	}
+	require.NotEmpty(l.t, l.next, "the workflow has ended")
+	env.ExecuteWorkflow(l.next, l.input)
+	require.True(l.t, env.IsWorkflowCompleted())
+	l.now = env.Now()
+	err := env.GetWorkflowError()
+	var again *workflow.ContinueAsNewError
+	if !errors.As(err, &again) {
+		require.NoError(l.t, err)
+		l.next, l.input = "", nil
+		return
+	}
+	l.next = again.WorkflowType.Name
+	switch l.next {
+	case "DeliveryWorkflow":
+		l.input = decode[workflows.DeliveryInput](l.t, again)
+	case "DeadLetterWorkflow":
+		l.input = decode[workflows.DeadLetterInput](l.t, again)
+	default:
+		require.Fail(l.t, "an unknown workflow", l.next)
+	}
+}
+
+func decode[T any](t require.TestingT, again *workflow.ContinueAsNewError) T {
+	var input T
+	require.NoError(t, converter.GetDefaultDataConverter().FromPayloads(again.Input, &input))
+	return input
+}
+
+// ends requires that the life is over, in this state of the record.
+func (l *life) ends(state webhook.State, reason string) webhook.Delivery {
+	require.Empty(l.t, l.next, "the workflow goes on")
+	d := l.b.delivery(l.t, l.start.DeliveryID)
+	require.Equal(l.t, state, d.State)
+	require.Equal(l.t, reason, d.Reason)
+	require.False(l.t, d.CompletedAt.IsZero())
+	return d
+}
+
+// rests requires that the delivery has become a dead letter.
+func (l *life) rests(reason string) workflows.DeadLetterInput {
+	require.Equal(l.t, "DeadLetterWorkflow", l.next)
+	in, ok := l.input.(workflows.DeadLetterInput)
+	require.True(l.t, ok)
+	d := l.b.delivery(l.t, l.start.DeliveryID)
+	require.Equal(l.t, webhook.StateDeadLettered, d.State, "the record knows before the workflow continues")
+	require.Equal(l.t, reason, d.Reason)
+	require.Equal(l.t, l.start.Ref, in.Ref)
+	require.Equal(l.t, d.Progress, in.Progress)
+	return in
+}
+
+// after lets something happen a while after the start of the run.
+func after(d time.Duration, do func(*testsuite.TestWorkflowEnvironment)) func(*testsuite.TestWorkflowEnvironment) {
+	return func(env *testsuite.TestWorkflowEnvironment) { env.RegisterDelayedCallback(func() { do(env) }, d) }
+}
+
+// signal sends one, with the input as it is.
+func signal(name string, input any) func(*testsuite.TestWorkflowEnvironment) {
+	return func(env *testsuite.TestWorkflowEnvironment) { env.SignalWorkflow(name, input) }
+}
+
+// status asks the run, which may have ended.
+func (l *life) status() workflows.Status {
+	answer, err := l.env.Load().QueryWorkflow(workflows.QueryStatus)
+	require.NoError(l.t, err)
+	var status workflows.Status
+	require.NoError(l.t, answer.Get(&status))
+	return status
+}
+
+// details are what the Web UI shows of the run.
+func (l *life) details() string {
+	answer, err := l.env.Load().QueryWorkflow("__temporal_workflow_metadata")
+	require.NoError(l.t, err)
+	var metadata sdkpb.WorkflowMetadata
+	require.NoError(l.t, answer.Get(&metadata))
+	return metadata.GetCurrentDetails()
+}

@@ -1,0 +1,178 @@
+package workflows_test
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"net/netip"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/everpost/everpost/activities"
+	"github.com/everpost/everpost/internal/egress"
+	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/postgrestest"
+	"github.com/everpost/everpost/internal/receivertest"
+	"github.com/everpost/everpost/internal/retry"
+	"github.com/everpost/everpost/internal/vault"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(postgrestest.Main(m)) }
+
+const tenant = "acme"
+
+// bundle is what deliveries are made with: the real record in a schema of the
+// test's own, the real HTTP client and a real receiver.
+type bundle struct {
+	store    *postgres.Store
+	record   *fallible // the store as the activities see it
+	receiver *receivertest.Receiver
+	sender   sender
+	endpoint webhook.Endpoint
+}
+
+// setup makes a bundle with one endpoint, which has the named policy.
+func setup(t *testing.T, preset string) *bundle {
+	t.Helper()
+	policy, ok := retry.Lookup(preset)
+	require.True(t, ok)
+	return setupPolicy(t, policy)
+}
+
+func setupPolicy(t *testing.T, policy retry.Policy) *bundle {
+	t.Helper()
+	kek, err := vault.ParseKEK(base64.StdEncoding.EncodeToString([]byte("a key-encryption key of the tests")[:32]))
+	require.NoError(t, err)
+	store, err := postgres.Open(t.Context(), postgres.Config{URL: postgrestest.New(t), MaxConns: 6, Sealer: sealer{vault.New(kek)}})
+	require.NoError(t, err)
+	t.Cleanup(store.Close)
+
+	guard := egress.NewGuard(egress.GuardConfig{AllowHTTP: true, AllowedCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, AnyPort: true})
+	client := egress.New(egress.Config{Guard: guard})
+	t.Cleanup(client.Close)
+
+	b := &bundle{store: store, record: &fallible{Store: store}, receiver: receivertest.New(t), sender: sender{client}}
+	_, _, err = store.PutTenant(t.Context(), webhook.Actor{Name: "test"}, webhook.Tenant{ID: tenant})
+	require.NoError(t, err)
+	b.endpoint = b.newEndpoint(t, policy)
+	return b
+}
+
+func (b *bundle) newEndpoint(t require.TestingT, policy retry.Policy) webhook.Endpoint {
+	e, err := b.store.CreateEndpoint(context.Background(), webhook.Actor{Name: "test"}, webhook.Endpoint{
+		ID: webhook.NewEndpointID(), TenantID: tenant, URL: b.receiver.URL() + "/hook", EventTypes: []string{"*"}, Timeout: webhook.DefaultTimeout,
+		MaxInFlight: webhook.DefaultMaxInFlight, RateLimit: webhook.DefaultRateLimit, RetryPolicy: policy,
+		CircuitBreaker: webhook.DefaultCircuitBreaker(), AutoDisable: webhook.DefaultAutoDisable(), Signature: webhook.SignatureV1,
+	}, "whsec_"+base64.StdEncoding.EncodeToString([]byte("a signing secret of these tests.")))
+	require.NoError(t, err)
+	return e
+}
+
+// accept stores an event for the endpoint and returns its delivery.
+func (b *bundle) accept(t require.TestingT, deliverAt time.Time) webhook.Start {
+	accepted, err := b.store.Accept(context.Background(), webhook.NewEvent{
+		TenantID: tenant, Type: "order.paid", Payload: []byte(`{"order":17}`), DeliverAt: deliverAt, EndpointIDs: []webhook.EndpointID{b.endpoint.ID},
+	})
+	require.NoError(t, err)
+	require.Len(t, accepted.Deliveries, 1)
+	return accepted.Deliveries[0]
+}
+
+// delivery reads what the record says.
+func (b *bundle) delivery(t require.TestingT, id webhook.DeliveryID) webhook.Delivery {
+	d, err := b.store.Delivery(context.Background(), tenant, id)
+	require.NoError(t, err)
+	return d
+}
+
+// attempts reads the recorded attempts, oldest first.
+func (b *bundle) attempts(t require.TestingT, id webhook.DeliveryID) []webhook.Attempt {
+	found, err := b.store.Attempts(context.Background(), tenant, id, 1000, 0)
+	require.NoError(t, err)
+	for i, j := 0, len(found)-1; i < j; i, j = i+1, j-1 {
+		found[i], found[j] = found[j], found[i]
+	}
+	return found
+}
+
+// command does what the API does with a command, but for the signal.
+func (b *bundle) command(t require.TestingT, id webhook.DeliveryID, c webhook.Command, reason string) webhook.PendingCommand {
+	_, pending, err := b.store.Command(context.Background(), webhook.Actor{Name: "test"}, tenant, id, webhook.PendingCommand{Command: c, Reason: reason})
+	require.NoError(t, err)
+	return pending
+}
+
+func (b *bundle) exec(t require.TestingT, sql string, args ...any) {
+	_, err := b.store.Pool().Exec(context.Background(), sql, args...)
+	require.NoError(t, err)
+}
+
+// fallible is the record, which can be made to be out of reach for single calls.
+type fallible struct {
+	*postgres.Store
+
+	// onBegin and onRecord, when set, are asked before each call; an error is the
+	// call's, and the record stays untouched.
+	onBegin  atomic.Pointer[func(webhook.Claim) error]
+	onRecord atomic.Pointer[func(webhook.Step) error]
+}
+
+func (f *fallible) Begin(ctx context.Context, c webhook.Claim) (webhook.Begun, error) {
+	if ask := f.onBegin.Load(); ask != nil {
+		if err := (*ask)(c); err != nil {
+			return webhook.Begun{}, err
+		}
+	}
+	return f.Store.Begin(ctx, c) //nolint:wrapcheck // the record's own error
+}
+
+func (f *fallible) Record(ctx context.Context, s webhook.Step) (webhook.Standing, error) {
+	if ask := f.onRecord.Load(); ask != nil {
+		if err := (*ask)(s); err != nil {
+			return webhook.Standing{}, err
+		}
+	}
+	return f.Store.Record(ctx, s) //nolint:wrapcheck // the record's own error
+}
+
+// sender and sealer are internal/app's.
+type sender struct{ client *egress.Client }
+
+func (s sender) Send(ctx context.Context, r activities.Request) activities.Response {
+	response := s.client.Send(ctx, egress.Request{
+		EndpointID: r.Target.ID.String(), Version: r.Target.Version, URL: r.Target.URL, Header: r.Header, Body: r.Body, Timeout: r.Timeout,
+		MaxIdle: r.Target.MaxInFlight,
+	})
+	return activities.Response{
+		Answer: response.Answer, Latency: response.Latency, Header: response.Header, Body: response.Body, Truncated: response.Truncated,
+		Err: response.Err, OwnFault: response.OwnFault,
+	}
+}
+
+type sealer struct{ vault *vault.Vault }
+
+func (s sealer) Seal(plaintext, additional string) (postgres.Sealed, error) {
+	sealed, err := s.vault.Seal(plaintext, additional)
+	if err != nil {
+		return postgres.Sealed{}, fmt.Errorf("seal: %w", err)
+	}
+	return postgres.Sealed(sealed), nil
+}
+
+func (s sealer) Open(sealed postgres.Sealed, additional string) (string, error) {
+	plaintext, err := s.vault.Open(vault.Sealed(sealed), additional)
+	if err != nil {
+		return "", fmt.Errorf("open: %w", err)
+	}
+	return plaintext, nil
+}
+
+// noFresh has no payloads: every attempt asks the record.
+type noFresh struct{}
+
+func (noFresh) Take(webhook.DeliveryID) ([]byte, bool) { return nil, false }
