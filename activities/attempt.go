@@ -55,7 +55,7 @@ type AttemptResult struct {
 //
 // An error means that we could not do our part; nothing is counted.
 func (a *Activities) Attempt(ctx context.Context, in AttemptInput) (AttemptResult, error) {
-	fl, err := a.flight(in)
+	fl, err := a.flight(in) //nolint:contextcheck // a request may outlast the activity that began it
 	if err != nil {
 		return AttemptResult{}, err
 	}
@@ -99,7 +99,7 @@ func (a *Activities) writeClaim(ctx context.Context, in AttemptInput) error {
 	ctx, cancel := context.WithTimeout(ctx, a.FastWait)
 	defer cancel()
 	_, err := a.Record.Begin(ctx, a.claim(in, webhook.MaxTimeout))
-	return err //nolint:wrapcheck // only logged
+	return err
 }
 
 // keepClaiming repeats the claim while the request is under way: when the record is

@@ -1,6 +1,7 @@
 package activities
 
 import (
+	"container/list"
 	"errors"
 	"sync"
 
@@ -18,10 +19,9 @@ type flight struct {
 	settled bool // result is what the record says; false when nothing was sent and nothing is known
 
 	// unrecorded is the step of a request that was answered while the record was out
-	// of reach: the next try records it and sends nothing. kept says that the memo has
-	// counted it.
+	// of reach: the next try records it and sends nothing. place is its in flights.left.
 	unrecorded *webhook.Step
-	kept       bool
+	place      *list.Element
 }
 
 type flightKey struct {
@@ -45,7 +45,8 @@ const rememberedFlights = 10_000
 type flights struct {
 	mu             sync.Mutex
 	byKey          map[flightKey]*flight
-	recorded, left ring // of the ended ones in byKey: recorded; answered and not recorded
+	recorded       ring      // of the ended ones in byKey, those that were recorded
+	left           list.List // of the keys in byKey with an answer that is not recorded
 	underWay, most int
 	closed         bool
 
@@ -55,7 +56,7 @@ type flights struct {
 }
 
 func newFlights(most, remembered int) flights {
-	return flights{byKey: map[flightKey]*flight{}, recorded: newRing(remembered), left: newRing(remembered), most: most}
+	return flights{byKey: map[flightKey]*flight{}, recorded: newRing(remembered), most: most}
 }
 
 // enter returns the flight of an attempt that is to lead on from a step. mine says
@@ -81,7 +82,7 @@ func (f *flights) enter(key flightKey, from webhook.Progress) (fl *flight, mine 
 	f.running.Add(1)
 	fl = &flight{done: make(chan struct{})}
 	if before != nil {
-		fl.unrecorded, fl.kept = before.unrecorded, before.kept
+		fl.unrecorded, fl.place = before.unrecorded, before.place
 	}
 	f.byKey[key] = fl
 	return fl, true, nil
@@ -94,19 +95,37 @@ func (f *flights) end(key flightKey, fl *flight) {
 	defer f.running.Done()
 	f.underWay--
 	close(fl.done)
-	switch {
-	case fl.err == nil && fl.settled:
-		// An outcome that could not be recorded is not forgotten for one that was.
-		if old := f.recorded.push(key); f.byKey[old].forgettable() {
-			delete(f.byKey, old)
-		}
-	case fl.unrecorded == nil: // nothing came of it: the next try asks the record again
+	if fl.unrecorded != nil {
+		f.leave(key, fl)
+		return
+	}
+	if fl.place != nil {
+		f.left.Remove(fl.place)
+	}
+	if fl.err != nil || !fl.settled { // nothing came of it: the next try asks the record again
 		delete(f.byKey, key)
-	case !fl.kept:
-		fl.kept = true
-		if old := f.left.push(key); f.byKey[old] != nil && f.byKey[old].ended() {
-			delete(f.byKey, old)
-		}
+		return
+	}
+	if old := f.recorded.push(key, fl); old.flight != nil && f.byKey[old.key] == old.flight {
+		delete(f.byKey, old.key)
+	}
+}
+
+// leave keeps an answer that is not recorded, and forgets the oldest one when there
+// are too many. The caller holds the lock.
+func (f *flights) leave(key flightKey, fl *flight) {
+	if fl.place != nil {
+		return
+	}
+	fl.place = f.left.PushBack(key)
+	if f.left.Len() <= len(f.recorded.entries) {
+		return
+	}
+	oldest, _ := f.left.Remove(f.left.Front()).(flightKey)
+	if other := f.byKey[oldest]; other.ended() {
+		delete(f.byKey, oldest)
+	} else {
+		other.place = nil // being recorded just now
 	}
 }
 
@@ -119,9 +138,6 @@ func (fl *flight) ended() bool {
 		return false
 	}
 }
-
-// forgettable reports whether the record knows all of it. The caller holds the lock.
-func (fl *flight) forgettable() bool { return fl != nil && fl.ended() && fl.err == nil }
 
 // needsClaim reports, once, that nobody has written who sends this attempt.
 func (f *flights) needsClaim(fl *flight) bool {
@@ -149,17 +165,22 @@ func (f *flights) close() {
 	f.running.Wait()
 }
 
-// ring is the latest keys that were pushed.
+// ring is the latest flights that were pushed.
 type ring struct {
-	keys []flightKey
-	next int
+	entries []ringEntry
+	next    int
 }
 
-func newRing(size int) ring { return ring{keys: make([]flightKey, size)} }
+type ringEntry struct {
+	key    flightKey
+	flight *flight
+}
 
-// push returns the key that had to go, the zero one while there is room.
-func (r *ring) push(key flightKey) (old flightKey) {
-	old, r.keys[r.next] = r.keys[r.next], key
-	r.next = (r.next + 1) % len(r.keys)
+func newRing(size int) ring { return ring{entries: make([]ringEntry, size)} }
+
+// push returns the one that had to go, none while there is room.
+func (r *ring) push(key flightKey, fl *flight) (old ringEntry) {
+	old, r.entries[r.next] = r.entries[r.next], ringEntry{key, fl}
+	r.next = (r.next + 1) % len(r.entries)
 	return old
 }

@@ -14,6 +14,10 @@ import (
 // must be several times as long.
 const HeartbeatEvery = 3 * time.Second
 
+// joinLook is how often a Join looks whether another process has recorded the
+// outcome it waits for.
+const joinLook = time.Second
+
 // Join waits for an attempt that Attempt left running: in this process; or in the
 // record, which another process writes; or, when that process's right to send has
 // run out without a word, by sending again under the same number.
@@ -21,7 +25,7 @@ func (a *Activities) Join(ctx context.Context, in AttemptInput) (AttemptResult, 
 	beat := time.NewTicker(HeartbeatEvery)
 	defer beat.Stop()
 	for {
-		fl, err := a.flight(in)
+		fl, err := a.flight(in) //nolint:contextcheck // a request may outlast the activity that began it
 		if err != nil {
 			return AttemptResult{}, err
 		}
@@ -31,8 +35,8 @@ func (a *Activities) Join(ctx context.Context, in AttemptInput) (AttemptResult, 
 		if fl.err != nil || fl.result.BusyUntil.IsZero() {
 			return fl.result, fl.err
 		}
-		free, stop := context.WithTimeout(ctx, fl.result.BusyUntil.Sub(a.Now()))
-		err = await(ctx, free.Done(), beat.C)
+		again, stop := context.WithTimeout(ctx, min(fl.result.BusyUntil.Sub(a.Now()), joinLook))
+		err = await(ctx, again.Done(), beat.C)
 		stop()
 		if err != nil {
 			return AttemptResult{}, err

@@ -58,7 +58,8 @@ func TestAuthMatrix(t *testing.T) {
 				require.Equal(t, http.StatusForbidden, a.StatusCode, "%s as %s", r.id, caller)
 				require.Equal(t, "this needs a key with the scope "+r.scope.String(), a.json["detail"])
 			default:
-				require.NotContains(t, []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusInternalServerError}, a.StatusCode, "%s as %s", r.id, caller)
+				require.NotContains(t, []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusInternalServerError}, a.StatusCode,
+					"%s as %s", r.id, caller)
 			}
 			require.Equal(t, "no-store", a.Header.Get("Cache-Control"))
 		}

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
@@ -34,7 +35,7 @@ func decodeCursor(binding, cursor string) (position string, err error) {
 		raw, err := cursorEncoding().DecodeString(cursor)
 		if err == nil && len(raw) > cursorHash {
 			position = string(raw[cursorHash:])
-			if sum := cursorSum(binding, position); string(raw[:cursorHash]) == string(sum[:cursorHash]) {
+			if sum := cursorSum(binding, position); bytes.Equal(raw[:cursorHash], sum[:cursorHash]) {
 				return position, nil
 			}
 		}

@@ -80,7 +80,9 @@ func TestListsInPages(t *testing.T) {
 				if cursor != "" {
 					target += "&cursor=" + cursor
 				}
-				var p page[struct{ ID string }]
+				var p page[struct {
+					ID string `json:"id"`
+				}]
 				require.NoError(t, json.Unmarshal([]byte(b.ok(t, http.StatusOK, "ingest", "GET", target, "").text), &p))
 				for _, e := range p.Data {
 					got = append(got, e.ID)
@@ -101,30 +103,33 @@ func TestQueryStringsAreStrict(t *testing.T) {
 	b := setup(t)
 	const base = "/v1/tenants/acme/"
 	for target, want := range map[string][]string{
-		"events?limit=0":                      {"limit", "must be a whole number from 1 to 250"},
-		"events?limit=251":                    {"limit", "must be a whole number from 1 to 250"},
-		"events?limit=x":                      {"limit", "must be a whole number from 1 to 250"},
-		"events?limit=":                       {"limit", "must be a whole number from 1 to 250"},
-		"events?limit=1&limit=2":              {"limit", "is given more than once"},
-		"events?stat=x&zzz":                   {"stat", "is not a known parameter", "zzz", "is not a known parameter"},
-		"events?state=held":                   {"state", "is not a known parameter"},
-		"events?a=%zz":                        {"query", "is not a valid query string"},
-		"events?a;b":                          {"query", "is not a valid query string"},
-		"events?type=Order":                   {"type", notAType},
-		"events?external_id=a%00":             {"external_id", notPrintable(255)},
-		"events?external_id=%ff":              {"external_id", notPrintable(255)},
-		"events?since=yesterday":              {"since", notATime},
-		"events?until=2026-01-31T9:30:00Z":    {"until", notATime},
-		"deliveries?state=done":               {"state", "is not a state of a delivery"},
-		"deliveries?endpoint_id=evt_1":        {"endpoint_id", "is not an id of the form ep_…"},
-		"deliveries?event_id=1":               {"event_id", "is not an id of the form evt_…"},
-		"deliveries?event_type=order.*":       {"event_type", notAType},
-		"dead-letters?status=42":              {"status", "must be a status code from 100 to 999"},
-		"dead-letters?reason=":                {"reason", notPrintable(255)},
-		"dead-letters?state=pending":          {"state", "is not a known parameter"},
-		"keys?x=1":                            {"x", "is not a known parameter"},
-		"endpoints?x=1":                       {"x", "is not a known parameter"},
-		"events?limit=0&since=x&cursor=x&y=z": {"y", "is not a known parameter", "limit", "must be a whole number from 1 to 250", "cursor", "is not a next_cursor of this list with these filters", "since", notATime},
+		"events?limit=0":                   {"limit", "must be a whole number from 1 to 250"},
+		"events?limit=251":                 {"limit", "must be a whole number from 1 to 250"},
+		"events?limit=x":                   {"limit", "must be a whole number from 1 to 250"},
+		"events?limit=":                    {"limit", "must be a whole number from 1 to 250"},
+		"events?limit=1&limit=2":           {"limit", "is given more than once"},
+		"events?stat=x&zzz":                {"stat", "is not a known parameter", "zzz", "is not a known parameter"},
+		"events?state=held":                {"state", "is not a known parameter"},
+		"events?a=%zz":                     {"query", "is not a valid query string"},
+		"events?a;b":                       {"query", "is not a valid query string"},
+		"events?type=Order":                {"type", notAType},
+		"events?external_id=a%00":          {"external_id", notPrintable(255)},
+		"events?external_id=%ff":           {"external_id", notPrintable(255)},
+		"events?since=yesterday":           {"since", notATime},
+		"events?until=2026-01-31T9:30:00Z": {"until", notATime},
+		"deliveries?state=done":            {"state", "is not a state of a delivery"},
+		"deliveries?endpoint_id=evt_1":     {"endpoint_id", "is not an id of the form ep_…"},
+		"deliveries?event_id=1":            {"event_id", "is not an id of the form evt_…"},
+		"deliveries?event_type=order.*":    {"event_type", notAType},
+		"dead-letters?status=42":           {"status", "must be a status code from 100 to 999"},
+		"dead-letters?reason=":             {"reason", notPrintable(255)},
+		"dead-letters?state=pending":       {"state", "is not a known parameter"},
+		"keys?x=1":                         {"x", "is not a known parameter"},
+		"endpoints?x=1":                    {"x", "is not a known parameter"},
+		"events?limit=0&since=x&cursor=x&y=z": {
+			"y", "is not a known parameter", "limit", "must be a whole number from 1 to 250",
+			"cursor", "is not a next_cursor of this list with these filters", "since", notATime,
+		},
 	} {
 		b.refused(t, "admin", "GET", base+target, "", want...)
 	}

@@ -69,59 +69,59 @@ func (d *door) boolean() (b, ok bool) {
 }
 
 // integer reads a whole number within bounds, written without fraction or exponent.
-func (d *door) integer(low, high int) (n int, ok bool) {
+func (d *door) integer(low, high int) int {
 	if c := d.next(); c != '-' && !isDigit(c) {
 		d.mismatch("must be a whole number")
-		return 0, false
+		return 0
 	}
 	text := d.number()
 	if d.broken {
-		return 0, false
+		return 0
 	}
 	n, err := strconv.Atoi(string(text))
 	if err != nil || n < low || n > high {
 		d.note("must be a whole number from " + strconv.Itoa(low) + " to " + strconv.Itoa(high))
-		return 0, false
+		return 0
 	}
-	return n, true
+	return n
 }
 
 // float reads a number within bounds.
-func (d *door) float(low, high float64) (f float64, ok bool) {
+func (d *door) float(low, high float64) float64 {
 	if c := d.next(); c != '-' && !isDigit(c) {
 		d.mismatch("must be a number")
-		return 0, false
+		return 0
 	}
 	text := d.number()
 	if d.broken {
-		return 0, false
+		return 0
 	}
 	f, err := strconv.ParseFloat(string(text), 64)
 	if err != nil || math.IsNaN(f) || f < low || f > high {
 		d.note("must be a number from " + formatFloat(low) + " to " + formatFloat(high))
-		return 0, false
+		return 0
 	}
-	return f, true
+	return f
 }
 
 func formatFloat(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
 
 // duration reads a Go duration string within bounds, such as "15s".
-func (d *door) duration(low, high time.Duration) (v time.Duration, ok bool) {
+func (d *door) duration(low, high time.Duration) time.Duration {
 	if d.next() != '"' {
 		d.mismatch(`must be a duration in quotes, such as "15s"`)
-		return 0, false
+		return 0
 	}
 	s, ok := d.str()
 	if !ok {
-		return 0, false
+		return 0
 	}
 	v, err := time.ParseDuration(s)
 	if err != nil || v < low || v > high {
 		d.note(`must be a duration from "` + shortDuration(low) + `" to "` + shortDuration(high) + `"`)
-		return 0, false
+		return 0
 	}
-	return v, true
+	return v
 }
 
 // instant reads an RFC 3339 time.

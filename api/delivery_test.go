@@ -20,7 +20,7 @@ func TestDeliveryShape(t *testing.T) {
 	b := setup(t)
 	event, delivery := b.posted(t)
 	d := &b.deliveries[0]
-	ids := fmt.Sprintf(`{"id":"%s","event_id":"%s","endpoint_id":"%s","event_type":"order.paid",`, delivery, event, d.EndpointID)
+	ids := fmt.Sprintf(`{"id":%q,"event_id":%q,"endpoint_id":%q,"event_type":"order.paid",`, delivery, event, d.EndpointID)
 	workflow := fmt.Sprintf(`"workflow_id":"delivery/%s/%s","workflow_url":"http://ui.example/delivery%%2F%s%%2F%s"}`, event, d.EndpointID, event, d.EndpointID)
 	get := func() string {
 		return strings.TrimSpace(b.ok(t, http.StatusOK, "ingest", "GET", deliveriesPath+"/"+delivery, "").text)
@@ -29,14 +29,20 @@ func TestDeliveryShape(t *testing.T) {
 		`"give_up_at":"2026-02-03T09:30:00.123456Z","created_at":"2026-01-31T09:30:00.123456Z","completed_at":null,`+workflow, get())
 
 	d.State, d.Attempts, d.DueAt, d.LastError = webhook.StateRetrying, 2, testNow().Add(time.Second), "the vault did not answer"
-	d.LastOutcome = &webhook.LastOutcome{Decision: retry.Retry, Reason: "http_503", Status: 503, Latency: 41 * time.Millisecond, At: testNow(), RetryAfter: time.Second}
-	require.Equal(t, ids+`"state":"retrying","reason":null,"run":1,"attempts":2,"last_outcome":{"decision":"retry","reason":"http_503","status":503,"latency_ms":41,"at":"2026-01-31T09:30:00.123456Z","retry_after_ms":1000},`+
-		`"last_error":"the vault did not answer","next_attempt_at":"2026-01-31T09:30:01.123456Z","give_up_at":"2026-02-03T09:30:00.123456Z","created_at":"2026-01-31T09:30:00.123456Z","completed_at":null,`+workflow, get())
+	d.LastOutcome = &webhook.LastOutcome{
+		Decision: retry.Retry, Reason: "http_503", Status: 503, Latency: 41 * time.Millisecond, At: testNow(), RetryAfter: time.Second,
+	}
+	require.Equal(t, ids+`"state":"retrying","reason":null,"run":1,"attempts":2,"last_outcome":{"decision":"retry","reason":"http_503",`+
+		`"status":503,"latency_ms":41,"at":"2026-01-31T09:30:00.123456Z","retry_after_ms":1000},`+
+		`"last_error":"the vault did not answer","next_attempt_at":"2026-01-31T09:30:01.123456Z","give_up_at":"2026-02-03T09:30:00.123456Z",`+
+		`"created_at":"2026-01-31T09:30:00.123456Z","completed_at":null,`+workflow, get())
 
 	d.State, d.Reason, d.LastError, d.CompletedAt = webhook.StateDeadLettered, "connect_refused", "", testNow()
 	d.LastOutcome = &webhook.LastOutcome{Decision: retry.Permanent, Reason: "connect_refused", At: testNow()}
-	require.Equal(t, ids+`"state":"dead_lettered","reason":"connect_refused","run":1,"attempts":2,"last_outcome":{"decision":"permanent","reason":"connect_refused","status":null,"latency_ms":0,"at":"2026-01-31T09:30:00.123456Z","retry_after_ms":null},`+
-		`"last_error":null,"next_attempt_at":null,"give_up_at":"2026-02-03T09:30:00.123456Z","created_at":"2026-01-31T09:30:00.123456Z","completed_at":"2026-01-31T09:30:00.123456Z",`+workflow, get())
+	require.Equal(t, ids+`"state":"dead_lettered","reason":"connect_refused","run":1,"attempts":2,"last_outcome":{"decision":"permanent",`+
+		`"reason":"connect_refused","status":null,"latency_ms":0,"at":"2026-01-31T09:30:00.123456Z","retry_after_ms":null},`+
+		`"last_error":null,"next_attempt_at":null,"give_up_at":"2026-02-03T09:30:00.123456Z","created_at":"2026-01-31T09:30:00.123456Z",`+
+		`"completed_at":"2026-01-31T09:30:00.123456Z",`+workflow, get())
 
 	for query, want := range map[string]int{
 		"": 1, "?state=dead_lettered": 1, "?state=pending": 0, "?state=pending&state=dead_lettered": 1, "?event_id=" + event: 1,
@@ -68,11 +74,14 @@ func TestAttempts(t *testing.T) {
 	path := deliveriesPath + "/" + delivery + "/attempts"
 	first := b.ok(t, http.StatusOK, "ingest", "GET", path+"?limit=1", "")
 	cursor := first.json["next_cursor"].(string)
-	require.Equal(t, `{"data":[{"number":2,"run":1,"started_at":"2026-01-31T09:30:00.123456Z","latency_ms":0,"status":null,"decision":"permanent","reason":"denied_address","error":"denied","retry_after_ms":null,"delay_ms":null,"delay_source":null,`+
+	require.Equal(t, `{"data":[{"number":2,"run":1,"started_at":"2026-01-31T09:30:00.123456Z","latency_ms":0,"status":null,`+
+		`"decision":"permanent","reason":"denied_address","error":"denied","retry_after_ms":null,"delay_ms":null,"delay_source":null,`+
 		`"request_headers":{},"response_headers":{},"response_body":"","response_truncated":false}],"next_cursor":"`+cursor+`"}`, strings.TrimSpace(first.text))
 	second := b.ok(t, http.StatusOK, "ingest", "GET", path+"?limit=1&cursor="+cursor, "")
-	require.Equal(t, `{"data":[{"number":1,"run":1,"started_at":"2026-01-31T09:30:00.123456Z","latency_ms":41,"status":503,"decision":"retry","reason":"http_503","error":null,"retry_after_ms":1000,"delay_ms":1000,"delay_source":"retry_after",`+
-		`"request_headers":{"webhook-id":"evt_1"},"response_headers":{"Via":"a, b"},"response_body":"busy�\u0000","response_truncated":true}],"next_cursor":null}`, strings.TrimSpace(second.text))
+	require.Equal(t, `{"data":[{"number":1,"run":1,"started_at":"2026-01-31T09:30:00.123456Z","latency_ms":41,"status":503,"decision":"retry",`+
+		`"reason":"http_503","error":null,"retry_after_ms":1000,"delay_ms":1000,"delay_source":"retry_after",`+
+		`"request_headers":{"webhook-id":"evt_1"},"response_headers":{"Via":"a, b"},"response_body":"busy�\u0000","response_truncated":true}],`+
+		`"next_cursor":null}`, strings.TrimSpace(second.text))
 }
 
 // Every command × every state, by every address it has.
@@ -93,7 +102,8 @@ func TestCommands(t *testing.T) {
 			}
 			if !taken {
 				a := b.ok(t, http.StatusConflict, "admin", "POST", path, "")
-				require.Equal(t, fmt.Sprintf(`{"type":"https://everpost.dev/errors/conflict","title":"Not possible in the present state","status":409,"detail":"%s is not possible: the delivery is %s","request_id":"req-1","state":"%s"}`,
+				require.Equal(t, fmt.Sprintf(`{"type":"https://everpost.dev/errors/conflict","title":"Not possible in the present state",`+
+					`"status":409,"detail":"%s is not possible: the delivery is %s","request_id":"req-1","state":%q}`,
 					command, state, state), strings.TrimSpace(a.text))
 				require.Empty(t, b.signals)
 				continue

@@ -19,9 +19,12 @@ func TestEndpointShape(t *testing.T) {
 	b := setup(t)
 	a := b.ok(t, http.StatusCreated, "admin", "POST", endpointsPath, `{"url":"https://example.com/hook?a=1&b=2","event_types":["order.*"]}`)
 	id, secret := a.json["id"].(string), a.json["secret"].(string)
-	shape := `{"id":"` + id + `","tenant_id":"acme","url":"https://example.com/hook?a=1&b=2","event_types":["order.*"],"state":"active","state_reason":null,SECRET"signature":"v1",` +
-		`"timeout":"15s","max_in_flight":10,"rate_limit_per_second":10000,"retry_policy":{"preset":"default","strategy":"exponential","base":"10s","factor":3,"cap":"12h","jitter":"equal","max_attempts":16,"ambiguous_attempts":4,"give_up_after":"72h"},` +
-		`"circuit_breaker":{"enabled":true,"window":"60s","min_requests":20,"failure_ratio":0.5,"cooldown":"30s"},"auto_disable":{"exhausted_24h":10,"permanent_streak":100},"auto_replay":false,` +
+	shape := `{"id":"` + id + `","tenant_id":"acme","url":"https://example.com/hook?a=1&b=2","event_types":["order.*"],"state":"active",` +
+		`"state_reason":null,SECRET"signature":"v1","timeout":"15s","max_in_flight":10,"rate_limit_per_second":10000,` +
+		`"retry_policy":{"preset":"default","strategy":"exponential","base":"10s","factor":3,"cap":"12h","jitter":"equal",` +
+		`"max_attempts":16,"ambiguous_attempts":4,"give_up_after":"72h"},` +
+		`"circuit_breaker":{"enabled":true,"window":"60s","min_requests":20,"failure_ratio":0.5,"cooldown":"30s"},` +
+		`"auto_disable":{"exhausted_24h":10,"permanent_streak":100},"auto_replay":false,` +
 		`"headers":{},"description":"","metadata":{},"created_at":"2026-01-31T09:30:00.123456Z","updated_at":"2026-01-31T09:30:00.123456Z"}`
 	require.Equal(t, strings.Replace(shape, "SECRET", `"secret":"`+secret+`",`, 1), strings.TrimSpace(a.text))
 	require.Regexp(t, `^whsec_[A-Za-z0-9+/]{43}=$`, secret)
@@ -37,7 +40,8 @@ func TestEndpointShape(t *testing.T) {
 }
 
 // full sets every field to something other than its default.
-const full = `{"url":"https://example.com/x","event_types":["order.paid","a.*"],"description":"two\nlines","headers":{"X-Api-Key":"k","authorization":"Bearer x"},` +
+const full = `{"url":"https://example.com/x","event_types":["order.paid","a.*"],"description":"two\nlines",` +
+	`"headers":{"X-Api-Key":"k","authorization":"Bearer x"},` +
 	`"timeout":"1.5s","max_in_flight":1000,"rate_limit_per_second":0.5,"retry_policy":{"preset":"fast","max_attempts":3},` +
 	`"circuit_breaker":{"enabled":false,"window":"10m","min_requests":5,"failure_ratio":1,"cooldown":"1s"},"auto_disable":false,"auto_replay":true,` +
 	`"signature":"v1","secret":"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw","metadata":{"a":"b"}}`
@@ -70,7 +74,8 @@ func TestPatchLeavesReplacesAndResets(t *testing.T) {
 	b.ok(t, http.StatusOK, "admin", "PATCH", path, `{}`)
 	require.Equal(t, before, b.endpoints[0], "absent is unchanged")
 
-	b.ok(t, http.StatusOK, "admin", "PATCH", path, `{"timeout":"2s","headers":{"X-New":"1"},"circuit_breaker":{"min_requests":9},"retry_policy":{"max_attempts":7},"auto_disable":{"exhausted_24h":3}}`)
+	b.ok(t, http.StatusOK, "admin", "PATCH", path, `{"timeout":"2s","headers":{"X-New":"1"},"circuit_breaker":{"min_requests":9},`+
+		`"retry_policy":{"max_attempts":7},"auto_disable":{"exhausted_24h":3}}`)
 	want := before
 	want.Timeout, want.Headers = 2*time.Second, map[string]string{"X-New": "1"}
 	want.CircuitBreaker = webhook.DefaultCircuitBreaker()
@@ -88,8 +93,8 @@ func TestPatchLeavesReplacesAndResets(t *testing.T) {
 	b.ok(t, http.StatusOK, "admin", "PATCH", path, `{"retry_policy":`+policy+`}`)
 	require.Equal(t, want, b.endpoints[0])
 
-	b.ok(t, http.StatusOK, "admin", "PATCH", path, `{"event_types":null,"description":null,"headers":null,"timeout":null,"max_in_flight":null,"rate_limit_per_second":null,`+
-		`"retry_policy":null,"circuit_breaker":null,"auto_disable":null,"auto_replay":null,"signature":null,"metadata":null}`)
+	b.ok(t, http.StatusOK, "admin", "PATCH", path, `{"event_types":null,"description":null,"headers":null,"timeout":null,"max_in_flight":null,`+
+		`"rate_limit_per_second":null,"retry_policy":null,"circuit_breaker":null,"auto_disable":null,"auto_replay":null,"signature":null,"metadata":null}`)
 	reset := defaultEndpoint()
 	reset.ID, reset.TenantID, reset.URL, reset.CreatedAt, reset.UpdatedAt = want.ID, want.TenantID, want.URL, want.CreatedAt, want.UpdatedAt
 	require.Equal(t, reset, b.endpoints[0], "null is the default")
@@ -102,6 +107,12 @@ func TestPatchLeavesReplacesAndResets(t *testing.T) {
 func TestEndpointRefusals(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
+	var many []string
+	for i := range 101 {
+		many = append(many, fmt.Sprintf(`"t%d"`, i))
+	}
+	standIns := strings.NewReplacer("U,", `"url":"https://example.com",`, "MANY", strings.Join(many, ","),
+		"LONGTEXT", strings.Repeat("ä", 1025), "LONG", strings.Repeat("x", 2048))
 	for fields, want := range map[string][]string{
 		``:                            {"url", "is required"},
 		`"url":null`:                  {"url", "is required"},
@@ -109,10 +120,14 @@ func TestEndpointRefusals(t *testing.T) {
 		`"url":7`:                     {"url", "must be a string"},
 		`"url":"https://e.com/LONG/"`: {"url", "must not be longer than 2048 bytes"},
 
-		`U,"event_types":[]`:                     {"event_types", "must name at least one event type; leave it out for all of them"},
-		`U,"event_types":"*"`:                    {"event_types", "must be an array"},
-		`U,"event_types":["a","A","a",1]`:        {"event_types[1]", `must be an event type, "prefix.*" or "*"`, "event_types[2]", "is listed more than once", "event_types[3]", "must be a string"},
-		`U,"event_types":["*.paid","a*"]`:        {"event_types[0]", `must be an event type, "prefix.*" or "*"`, "event_types[1]", `must be an event type, "prefix.*" or "*"`},
+		`U,"event_types":[]`:  {"event_types", "must name at least one event type; leave it out for all of them"},
+		`U,"event_types":"*"`: {"event_types", "must be an array"},
+		`U,"event_types":["a","A","a",1]`: {
+			"event_types[1]", `must be an event type, "prefix.*" or "*"`, "event_types[2]", "is listed more than once", "event_types[3]", "must be a string",
+		},
+		`U,"event_types":["*.paid","a*"]`: {
+			"event_types[0]", `must be an event type, "prefix.*" or "*"`, "event_types[1]", `must be an event type, "prefix.*" or "*"`,
+		},
 		`U,"event_types":[MANY]`:                 {"event_types", "has more than 100 entries"},
 		`U,"timeout":"0s"`:                       {"timeout", `must be a duration from "1s" to "30s"`},
 		`U,"timeout":"31s"`:                      {"timeout", `must be a duration from "1s" to "30s"`},
@@ -129,23 +144,23 @@ func TestEndpointRefusals(t *testing.T) {
 		`U,"auto_replay":1`:                      {"auto_replay", "must be true or false"},
 		`U,"signature":"hex"`:                    {"signature", `must be "v1": no other signature is supported yet`},
 		`U,"secret":"whsec_short"`:               {"secret", "must be whsec_ followed by the base64 of 24 to 64 bytes"},
-		`U,"secret":"whsk_6Xb/dCcHpPea21PS1N9VY/NZW723CEc77N4rJCubMbfVKIDij2HKpMKkioLlX0dRqSKJp4AJ6p9lMicMFs6Kvg=="`: {"secret", "must be whsec_ followed by the base64 of 24 to 64 bytes"},
-		`U,"auto_disable":true`:                      {"auto_disable", "must be an object or false"},
-		`U,"auto_disable":{"exhausted_24h":0,"x":1}`: {"auto_disable.exhausted_24h", "must be a whole number from 1 to 1000000", "auto_disable.x", "is not a known field"},
+		`U,"secret":"whsk_6Xb/dCcHpPea21PS1N9VY/NZW723CEc77N4rJCubMbfVKIDij2HKpMKkioLlX0dRqSKJp4AJ6p9lMicMFs6Kvg=="`: {
+			"secret", "must be whsec_ followed by the base64 of 24 to 64 bytes",
+		},
+		`U,"auto_disable":true`: {"auto_disable", "must be an object or false"},
+		`U,"auto_disable":{"exhausted_24h":0,"x":1}`: {
+			"auto_disable.exhausted_24h", "must be a whole number from 1 to 1000000", "auto_disable.x", "is not a known field",
+		},
 		`U,"circuit_breaker":{"failure_ratio":1.1,"window":"11m","cooldown":"1ms","min_requests":null}`: {
 			"circuit_breaker.failure_ratio", "must be a number from 0.01 to 1", "circuit_breaker.window", `must be a duration from "1s" to "600s"`,
-			"circuit_breaker.cooldown", `must be a duration from "1s" to "600s"`},
+			"circuit_breaker.cooldown", `must be a duration from "1s" to "600s"`,
+		},
 		`U,"metadata":[]`:                {"metadata", "must be an object"},
 		`U,"description":"LONGTEXT"`:     {"description", "is longer than 1024 characters"},
 		`U,"state":"active"`:             {"state", "is not a known field"},
 		`"url":"x","timeout":"0s","y":1`: {"url", "only https is allowed", "timeout", `must be a duration from "1s" to "30s"`, "y", "is not a known field"},
 	} {
-		many := strings.Repeat(`"a",`, 0)
-		for i := range 101 {
-			many += fmt.Sprintf(`"t%d",`, i)
-		}
-		body := strings.NewReplacer("U,", `"url":"https://example.com",`, "LONGTEXT", strings.Repeat("ä", 1025), "LONG", strings.Repeat("x", 2048), "MANY", strings.TrimSuffix(many, ",")).Replace(fields)
-		b.refused(t, "admin", "POST", endpointsPath, "{"+body+"}", want...)
+		b.refused(t, "admin", "POST", endpointsPath, "{"+standIns.Replace(fields)+"}", want...)
 	}
 	require.Empty(t, b.endpoints)
 }
@@ -191,7 +206,8 @@ func TestHeaders(t *testing.T) {
 	}
 	b.refused(t, "admin", "POST", endpointsPath, send(`"X-A":"1","x-a":"2"`), "headers.x-a", "is given more than once; case makes no difference")
 	b.refused(t, "admin", "POST", endpointsPath, send(`"X-A":null`), "headers.X-A", "must be a string")
-	b.refused(t, "admin", "POST", endpointsPath, send(`"X-A":"`+strings.Repeat("x", 4094)+`"`), "headers.X-A", "is larger than 4096 bytes, name and value together")
+	b.refused(t, "admin", "POST", endpointsPath, send(`"X-A":"`+strings.Repeat("x", 4094)+`"`), "headers.X-A",
+		"is larger than 4096 bytes, name and value together")
 	b.ok(t, http.StatusCreated, "admin", "POST", endpointsPath, send(`"X-A":"`+strings.Repeat("x", 4093)+`","X-B":"","X-C":"a\tb c"`))
 
 	var many []string

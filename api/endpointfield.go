@@ -35,13 +35,11 @@ func (s *Server) readEndpointField(d *door, e *webhook.Endpoint, name string) {
 		set(d, &e.Timeout, initial.Timeout, readTimeout)
 	case "max_in_flight":
 		set(d, &e.MaxInFlight, initial.MaxInFlight, func(d *door) int {
-			n, _ := d.integer(1, webhook.MaxMaxInFlight)
-			return n
+			return d.integer(1, webhook.MaxMaxInFlight)
 		})
 	case "rate_limit_per_second":
 		set(d, &e.RateLimit, initial.RateLimit, func(d *door) float64 {
-			f, _ := d.float(minRateLimit, webhook.MaxRateLimit)
-			return f
+			return d.float(minRateLimit, webhook.MaxRateLimit)
 		})
 	case "retry_policy":
 		e.RetryPolicy = readRetryPolicy(d)
@@ -131,8 +129,7 @@ func readTimeout(d *door) time.Duration {
 		d.note(`"auto" is not supported yet`)
 		return 0
 	}
-	v, _ := d.duration(webhook.MinTimeout, webhook.MaxTimeout)
-	return v
+	return d.duration(webhook.MinTimeout, webhook.MaxTimeout)
 }
 
 func readSignature(d *door) string {
@@ -170,8 +167,7 @@ func readCircuitBreaker(d *door) webhook.CircuitBreaker {
 			set(d, &breaker.MinRequests, initial.MinRequests, readCount)
 		case "failure_ratio":
 			set(d, &breaker.FailureRatio, initial.FailureRatio, func(d *door) float64 {
-				f, _ := d.float(minRatio, 1)
-				return f
+				return d.float(minRatio, 1)
 			})
 		case "cooldown":
 			set(d, &breaker.Cooldown, initial.Cooldown, readBreakerTime)
@@ -183,13 +179,11 @@ func readCircuitBreaker(d *door) webhook.CircuitBreaker {
 }
 
 func readBreakerTime(d *door) time.Duration {
-	v, _ := d.duration(time.Second, maxBreakerTime)
-	return v
+	return d.duration(time.Second, maxBreakerTime)
 }
 
 func readCount(d *door) int {
-	n, _ := d.integer(1, maxCount)
-	return n
+	return d.integer(1, maxCount)
 }
 
 // readAutoDisable reads false, which switches it off, or an object that replaces

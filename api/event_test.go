@@ -23,8 +23,10 @@ func TestPostEvent(t *testing.T) {
 	a := b.ok(t, http.StatusAccepted, "ingest", "POST", eventsPath, body)
 	event, err := webhook.ParseEventID(a.json["id"].(string))
 	require.NoError(t, err)
-	require.Equal(t, fmt.Sprintf(`{"id":"%s","external_id":"order-17-paid","type":"order.paid","created_at":"2026-01-31T09:30:00.123456Z","deliver_at":null,"payload_size":16,"reason":null,"matched":1,`+
-		`"deliveries":[{"id":"%s","endpoint_id":"%s","state":"pending"}]}`, event, webhook.DeliveryIDOf(event, b.endpoints[0].ID), endpoint), strings.TrimSpace(a.text))
+	require.Equal(t, fmt.Sprintf(`{"id":"%s","external_id":"order-17-paid","type":"order.paid","created_at":"2026-01-31T09:30:00.123456Z",`+
+		`"deliver_at":null,"payload_size":16,"reason":null,"matched":1,`+
+		`"deliveries":[{"id":"%s","endpoint_id":"%s","state":"pending"}]}`, event, webhook.DeliveryIDOf(event, b.endpoints[0].ID), endpoint),
+		strings.TrimSpace(a.text))
 	require.Empty(t, a.Header.Get("Idempotent-Replayed"))
 	require.Equal(t, []string{"reserve", "accept", "accepted", "release"}, b.calls)
 	require.Equal(t, webhook.NewEvent{
@@ -78,7 +80,9 @@ func TestPostEventFields(t *testing.T) {
 
 	b.ok(t, http.StatusAccepted, "ingest", "POST", eventsPath, post(`"external_id":null,"deliver_at":null,"endpoint_ids":null`))
 	require.Nil(t, b.events[0].EndpointIDs)
-	a := b.ok(t, http.StatusAccepted, "ingest", "POST", eventsPath, post(`"external_id":"`+strings.Repeat("ä", 255)+`","endpoint_ids":["`+id+`"],"deliver_at":"2026-03-02T10:30:00.1234567+01:00"`))
+	longest := strings.Repeat("ä", 255)
+	a := b.ok(t, http.StatusAccepted, "ingest", "POST", eventsPath,
+		post(`"external_id":"`+longest+`","endpoint_ids":["`+id+`"],"deliver_at":"2026-03-02T10:30:00.1234567+01:00"`))
 	require.Equal(t, "2026-03-02T09:30:00.123456Z", a.json["deliver_at"], "30 days ahead, to the microsecond")
 	require.Equal(t, []any{id}, a.json["endpoint_ids"])
 	a = b.ok(t, http.StatusAccepted, "ingest", "POST", eventsPath, post(`"deliver_at":"2020-01-01T00:00:00Z"`))
@@ -94,8 +98,10 @@ func TestPostEventFields(t *testing.T) {
 		`"external_id":"a\u2028b"`:                         {"external_id", notPrintable(255)},
 		`"endpoint_ids":["` + id + `","` + id + `"]`:       {"endpoint_ids[1]", "is listed more than once"},
 		`"endpoint_ids":{}`:                                {"endpoint_ids", "must be an array"},
-		`"endpoint_ids":[]`:                                {"endpoint_ids", "must name at least one endpoint; leave it out to send to all that asked for the type"},
-		`"id":"x"`:                                         {"id", "is not a known field"},
+		`"endpoint_ids":[]`: {
+			"endpoint_ids", "must name at least one endpoint; leave it out to send to all that asked for the type",
+		},
+		`"id":"x"`: {"id", "is not a known field"},
 	} {
 		b.refused(t, "ingest", "POST", eventsPath, post(fields), want...)
 	}
@@ -135,13 +141,14 @@ func BenchmarkPostEvent(b *testing.B) {
 	body := `{"type":"order.paid","external_id":"order-17-paid","payload":{"text":"` + strings.Repeat("some text ", 100) + `"}}`
 	b.ReportAllocs()
 	for b.Loop() {
-		r, err := http.NewRequest(http.MethodPost, eventsPath, strings.NewReader(body)) //nolint:noctx // a benchmark
+		r, err := http.NewRequest(http.MethodPost, eventsPath, strings.NewReader(body))
 		if err != nil {
 			b.Fatal(err)
 		}
 		r.Header.Set("Authorization", "Bearer "+text)
 		w := &discard{header: http.Header{}}
-		if s.Handler().ServeHTTP(w, r); w.status != http.StatusAccepted {
+		s.Handler().ServeHTTP(w, r)
+		if w.status != http.StatusAccepted {
 			b.Fatal(w.status)
 		}
 		m.calls = m.calls[:0]

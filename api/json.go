@@ -241,7 +241,8 @@ func (d *door) raw() []byte {
 // end notes what follows the one value that a text may hold.
 func (d *door) end() {
 	if !d.broken {
-		if d.next(); d.pos < len(d.text) {
+		d.next()
+		if d.pos < len(d.text) {
 			d.fail("something follows the end of the JSON value")
 		}
 	}

@@ -153,7 +153,9 @@ func (m *memory) ListEndpoints(_ context.Context, tenant string, p webhook.Page)
 	return pageIn(m.endpoints, p, func(e webhook.Endpoint) ([16]byte, bool) { return e.ID, e.TenantID == tenant }), m.broken
 }
 
-func (m *memory) UpdateEndpoint(_ context.Context, _ webhook.Actor, tenant string, id webhook.EndpointID, change func(*webhook.Endpoint) error) (webhook.Endpoint, error) {
+func (m *memory) UpdateEndpoint(_ context.Context, _ webhook.Actor, tenant string, id webhook.EndpointID,
+	change func(*webhook.Endpoint) error,
+) (webhook.Endpoint, error) {
 	defer m.lock()()
 	e, err := m.endpoint(tenant, id)
 	if err == nil {
@@ -292,7 +294,9 @@ func (m *memory) Attempts(_ context.Context, tenant string, id webhook.DeliveryI
 	return out, nil
 }
 
-func (m *memory) Command(_ context.Context, _ webhook.Actor, tenant string, id webhook.DeliveryID, c webhook.PendingCommand) (webhook.Delivery, webhook.PendingCommand, error) {
+func (m *memory) Command(_ context.Context, _ webhook.Actor, tenant string, id webhook.DeliveryID,
+	c webhook.PendingCommand,
+) (webhook.Delivery, webhook.PendingCommand, error) {
 	defer m.lock()()
 	d, err := m.delivery(tenant, id)
 	if err != nil {

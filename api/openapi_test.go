@@ -45,7 +45,7 @@ func TestOpenAPISaysWhatEachOperationNeeds(t *testing.T) {
 
 		item := at(document(), "paths", r.path).(map[string]any)
 		inPath, _ := item["parameters"].([]any)
-		for _, part := range strings.Split(r.path, "/") {
+		for part := range strings.SplitSeq(r.path, "/") {
 			if !strings.HasPrefix(part, "{") {
 				continue
 			}
@@ -80,7 +80,7 @@ func TestOpenAPISchemasAndExamples(t *testing.T) {
 			walk(child, append(slices.Clone(path), name)...)
 		}
 	}
-	walk(map[string]any(document()))
+	walk(document())
 	require.Greater(t, examples, 8)
 }
 

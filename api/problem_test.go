@@ -23,17 +23,76 @@ func TestEveryCodeHasItsProblem(t *testing.T) {
 		want   string
 		retry  string
 	}{
-		{errors.New("canary"), 500, `{"type":"https://everpost.dev/errors/internal","title":"Internal error","status":500,"detail":"something went wrong on our side; the request id finds it in our log","request_id":"req-1"}`, ""},
-		{&webhook.Error{Code: webhook.CodeInternal, Message: "canary", Err: secret}, 500, `{"type":"https://everpost.dev/errors/internal","title":"Internal error","status":500,"detail":"something went wrong on our side; the request id finds it in our log","request_id":"req-1"}`, ""},
-		{&webhook.Error{Code: webhook.CodeInvalid, Fields: []webhook.FieldError{{Field: "endpoint_ids[1]", Message: "does not exist"}, {Field: "type", Message: "is bad"}}}, 400, `{"type":"https://everpost.dev/errors/validation","title":"The request is not valid","status":400,"detail":"endpoint_ids[1]: does not exist (and 1 more)","request_id":"req-1","errors":[{"field":"endpoint_ids[1]","message":"does not exist"},{"field":"type","message":"is bad"}]}`, ""},
-		{&webhook.Error{Code: webhook.CodeNotFound, Message: "no such tenant acme in shard 3"}, 404, `{"type":"https://everpost.dev/errors/not-found","title":"Not found","status":404,"detail":"no such tenant","request_id":"req-1"}`, ""},
-		{&webhook.Error{Code: webhook.CodeConflict, Message: "the first request is still under way"}, 409, `{"type":"https://everpost.dev/errors/conflict","title":"Not possible in the present state","status":409,"detail":"the first request is still under way","request_id":"req-1"}`, ""},
-		{&webhook.Error{Code: webhook.CodeTooLarge, Message: "too much"}, 413, `{"type":"https://everpost.dev/errors/too-large","title":"The request is too large","status":413,"detail":"too much","request_id":"req-1"}`, ""},
-		{&webhook.Error{Code: webhook.CodeMismatch, Message: "this external_id came with another body"}, 422, `{"type":"https://everpost.dev/errors/idempotency-mismatch","title":"The key was used with another body","status":422,"detail":"this external_id came with another body","request_id":"req-1"}`, ""},
-		{&webhook.Error{Code: webhook.CodeRateLimited, Message: "over the tenant's rate", RetryAfter: 1500 * time.Millisecond}, 429, `{"type":"https://everpost.dev/errors/rate-limited","title":"Too many requests","status":429,"detail":"over the tenant's rate","request_id":"req-1"}`, "2"},
-		{&webhook.Error{Code: webhook.CodeUnavailable, Err: secret}, 503, `{"type":"https://everpost.dev/errors/unavailable","title":"Not available at the moment","status":503,"detail":"not available at the moment","request_id":"req-1"}`, "1"},
-		{&webhook.Error{Code: webhook.CodeForbidden, Message: "no"}, 403, `{"type":"https://everpost.dev/errors/forbidden","title":"The API key may not do this","status":403,"detail":"no","request_id":"req-1"}`, ""},
-		{&webhook.Error{Code: webhook.CodeUnauthenticated, Message: "no"}, 401, `{"type":"https://everpost.dev/errors/unauthenticated","title":"No valid API key","status":401,"detail":"no","request_id":"req-1"}`, ""},
+		{
+			errors.New("canary"), 500,
+			`{"type":"https://everpost.dev/errors/internal","title":"Internal error","status":500,` +
+				`"detail":"something went wrong on our side; the request id finds it in our log","request_id":"req-1"}`,
+			"",
+		},
+		{
+			&webhook.Error{Code: webhook.CodeInternal, Message: "canary", Err: secret}, 500,
+			`{"type":"https://everpost.dev/errors/internal","title":"Internal error","status":500,` +
+				`"detail":"something went wrong on our side; the request id finds it in our log","request_id":"req-1"}`,
+			"",
+		},
+		{
+			&webhook.Error{Code: webhook.CodeInvalid, Fields: []webhook.FieldError{
+				{Field: "endpoint_ids[1]", Message: "does not exist"},
+				{Field: "type", Message: "is bad"},
+			}}, 400,
+			`{"type":"https://everpost.dev/errors/validation","title":"The request is not valid","status":400,` +
+				`"detail":"endpoint_ids[1]: does not exist (and 1 more)","request_id":"req-1",` +
+				`"errors":[{"field":"endpoint_ids[1]","message":"does not exist"},{"field":"type","message":"is bad"}]}`,
+			"",
+		},
+		{
+			&webhook.Error{Code: webhook.CodeNotFound, Message: "no such tenant acme in shard 3"}, 404,
+			`{"type":"https://everpost.dev/errors/not-found","title":"Not found","status":404,` +
+				`"detail":"no such tenant","request_id":"req-1"}`,
+			"",
+		},
+		{
+			&webhook.Error{Code: webhook.CodeConflict, Message: "the first request is still under way"}, 409,
+			`{"type":"https://everpost.dev/errors/conflict","title":"Not possible in the present state","status":409,` +
+				`"detail":"the first request is still under way","request_id":"req-1"}`,
+			"",
+		},
+		{
+			&webhook.Error{Code: webhook.CodeTooLarge, Message: "too much"}, 413,
+			`{"type":"https://everpost.dev/errors/too-large","title":"The request is too large","status":413,` +
+				`"detail":"too much","request_id":"req-1"}`,
+			"",
+		},
+		{
+			&webhook.Error{Code: webhook.CodeMismatch, Message: "this external_id came with another body"}, 422,
+			`{"type":"https://everpost.dev/errors/idempotency-mismatch","title":"The key was used with another body","status":422,` +
+				`"detail":"this external_id came with another body","request_id":"req-1"}`,
+			"",
+		},
+		{
+			&webhook.Error{Code: webhook.CodeRateLimited, Message: "over the tenant's rate", RetryAfter: 1500 * time.Millisecond}, 429,
+			`{"type":"https://everpost.dev/errors/rate-limited","title":"Too many requests","status":429,` +
+				`"detail":"over the tenant's rate","request_id":"req-1"}`,
+			"2",
+		},
+		{
+			&webhook.Error{Code: webhook.CodeUnavailable, Err: secret}, 503,
+			`{"type":"https://everpost.dev/errors/unavailable","title":"Not available at the moment","status":503,` +
+				`"detail":"not available at the moment","request_id":"req-1"}`,
+			"1",
+		},
+		{
+			&webhook.Error{Code: webhook.CodeForbidden, Message: "no"}, 403,
+			`{"type":"https://everpost.dev/errors/forbidden","title":"The API key may not do this","status":403,` +
+				`"detail":"no","request_id":"req-1"}`,
+			"",
+		},
+		{
+			&webhook.Error{Code: webhook.CodeUnauthenticated, Message: "no"}, 401,
+			`{"type":"https://everpost.dev/errors/unauthenticated","title":"No valid API key","status":401,` +
+				`"detail":"no","request_id":"req-1"}`,
+			"",
+		},
 	} {
 		b := setup(t)
 		b.broken = c.err
@@ -49,11 +108,13 @@ func TestRouterProblems(t *testing.T) {
 	b := setup(t)
 	for _, path := range []string{"/", "/v1", "/v1/tenants/", "/v1/tenants/acme/nothing", "/v2/tenants", "/v1/tenants/acme/events/batch/x"} {
 		a := b.ok(t, http.StatusNotFound, "admin", "GET", path, "")
-		require.Equal(t, `{"type":"https://everpost.dev/errors/not-found","title":"Not found","status":404,"detail":"no such route","request_id":"req-1"}`, strings.TrimSpace(a.text))
+		require.Equal(t, `{"type":"https://everpost.dev/errors/not-found","title":"Not found","status":404,"detail":"no such route",`+
+			`"request_id":"req-1"}`, strings.TrimSpace(a.text))
 	}
 	a := b.ok(t, http.StatusMethodNotAllowed, "admin", "PUT", "/v1/tenants/acme/events", "")
 	require.Equal(t, "GET, POST", a.Header.Get("Allow"))
-	require.Equal(t, `{"type":"https://everpost.dev/errors/method-not-allowed","title":"The method is not allowed","status":405,"detail":"this address does not take PUT","request_id":"req-1"}`, strings.TrimSpace(a.text))
+	require.Equal(t, `{"type":"https://everpost.dev/errors/method-not-allowed","title":"The method is not allowed","status":405,`+
+		`"detail":"this address does not take PUT","request_id":"req-1"}`, strings.TrimSpace(a.text))
 }
 
 func TestPanicIsAnsweredAndLoggedWithoutItsValue(t *testing.T) {
@@ -86,7 +147,8 @@ func TestRequestIDs(t *testing.T) {
 func TestLogHoldsNoSecrets(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.ok(t, http.StatusCreated, "admin", "POST", "/v1/tenants/acme/endpoints", `{"url":"https://example.com/canary","headers":{"X-Token":"canary"},"secret":"whsec_Y2FuYXJ5Y2FuYXJ5Y2FuYXJ5Y2FuYXJ5"}`)
+	b.ok(t, http.StatusCreated, "admin", "POST", "/v1/tenants/acme/endpoints", `{"url":"https://example.com/canary",`+
+		`"headers":{"X-Token":"canary"},"secret":"whsec_Y2FuYXJ5Y2FuYXJ5Y2FuYXJ5Y2FuYXJ5"}`)
 	b.ok(t, http.StatusAccepted, "ingest", "POST", "/v1/tenants/acme/events?canary=1", `{"type":"a","payload":"canary"}`, header("Idempotency-Key", "canary"))
 	b.refused(t, "ingest", "POST", "/v1/tenants/acme/events", `{"type":"a","payload":{"canary":1,"canary":1}}`, "payload.canary", "is given more than once")
 	require.Contains(t, b.log.String(), `"route":"/v1/tenants/:tenant/events","status":202`)

@@ -36,7 +36,8 @@ type Endpoints interface {
 	ListEndpoints(ctx context.Context, tenantID string, p webhook.Page) ([]webhook.Endpoint, error)
 	// UpdateEndpoint reads the endpoint under a lock, lets change edit it and writes
 	// it back; an error of change is returned as it is.
-	UpdateEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID, change func(*webhook.Endpoint) error) (webhook.Endpoint, error)
+	UpdateEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID,
+		change func(*webhook.Endpoint) error) (webhook.Endpoint, error)
 }
 
 // EndpointSecrets reads and removes what belongs to an endpoint.
@@ -67,7 +68,8 @@ type Deliveries interface {
 	// Command stores a command with the delivery; CodeConflict with the State when
 	// it makes no sense there. The delivery is returned as it stood after it, with
 	// the command's id, for the signal that follows.
-	Command(ctx context.Context, by webhook.Actor, tenantID string, id webhook.DeliveryID, c webhook.PendingCommand) (webhook.Delivery, webhook.PendingCommand, error)
+	Command(ctx context.Context, by webhook.Actor, tenantID string, id webhook.DeliveryID,
+		c webhook.PendingCommand) (webhook.Delivery, webhook.PendingCommand, error)
 }
 
 // Dispatcher carries what was stored to the engine. Neither Accepted nor Signal

@@ -2,8 +2,8 @@ package api
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -16,13 +16,14 @@ func TestTenantShape(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	a := b.ok(t, http.StatusCreated, "operator", "PUT", "/v1/tenants/Acme_2-x", `{"name":"Acme"}`)
-	require.Equal(t, `{"id":"Acme_2-x","name":"Acme","contact":null,"metadata":{},"created_at":"2026-01-31T09:30:00.123456Z","updated_at":"2026-01-31T09:30:00.123456Z"}`, strings.TrimSpace(a.text))
+	require.Equal(t, `{"id":"Acme_2-x","name":"Acme","contact":null,"metadata":{},"created_at":"2026-01-31T09:30:00.123456Z",`+
+		`"updated_at":"2026-01-31T09:30:00.123456Z"}`, strings.TrimSpace(a.text))
 	require.Equal(t, "req-1", b.actors[0].RequestID)
 	require.False(t, b.actors[0].KeyID.IsZero())
 
 	a = b.ok(t, http.StatusOK, "operator", "PUT", "/v1/tenants/Acme_2-x", `{"contact":"ops@acme.example","metadata":{"plan":"<b>"},"name":null}`)
 	require.Equal(t, a.text, b.ok(t, http.StatusOK, "operator", "GET", "/v1/tenants/Acme_2-x", "").text)
-	require.Equal(t, "", a.json["name"], "PUT replaces")
+	require.Empty(t, a.json["name"], "PUT replaces")
 	require.Contains(t, a.text, `"<b>"`, "not escaped: it is no HTML")
 
 	list := b.ok(t, http.StatusOK, "operator", "GET", "/v1/tenants?limit=2", "")
@@ -53,7 +54,7 @@ func TestTenantRefusals(t *testing.T) {
 
 	entries := map[string]string{}
 	for i := range webhook.MaxMetadata {
-		entries[fmt.Sprint(i)] = strings.Repeat("ä", maxMetaValue)
+		entries[strconv.Itoa(i)] = strings.Repeat("ä", maxMetaValue)
 	}
 	text, err := json.Marshal(map[string]any{"metadata": entries})
 	require.NoError(t, err)
@@ -74,7 +75,8 @@ func TestTenantKeys(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, a.json["id"], id.String())
 	stored := b.memory.keys[len(b.memory.keys)-1]
-	require.Equal(t, webhook.Key{ID: id, TenantID: "acme", Scope: webhook.ScopeIngest, Name: "backend", SHA256: sum, CreatedAt: testNow(), ExpiresAt: stored.ExpiresAt}, stored)
+	require.Equal(t, webhook.Key{ID: id, TenantID: "acme", Scope: webhook.ScopeIngest, Name: "backend", SHA256: sum,
+		CreatedAt: testNow(), ExpiresAt: stored.ExpiresAt}, stored)
 
 	b.keys["new"] = a.json["key"].(string)
 	b.ok(t, http.StatusOK, "new", "GET", "/v1/tenants/acme/events", "")

@@ -53,7 +53,7 @@ type arrival struct {
 
 // openDemonstration starts the receiver when this is the first start, or when an
 // earlier one has left its address. Otherwise it does nothing.
-func openDemonstration(dir, mode string, log *slog.Logger) (*demonstration, error) {
+func openDemonstration(ctx context.Context, dir, mode string, log *slog.Logger) (*demonstration, error) {
 	d := &demonstration{log: log, file: filepath.Join(dir, "demo.addr"), arrivals: map[string][]arrival{}}
 	address := "127.0.0.1:0"
 	text, err := os.ReadFile(d.file)
@@ -67,9 +67,9 @@ func openDemonstration(dir, mode string, log *slog.Logger) (*demonstration, erro
 	default:
 		d.fresh = true
 	}
-	listener, err := net.Listen("tcp", address)
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {
-		log.Warn("the demonstration's receiver cannot listen; its deliveries will wait", "address", address, "error", err)
+		log.WarnContext(ctx, "the demonstration's receiver cannot listen; its deliveries will wait", "address", address, "error", err)
 		d.fresh = false
 		return d, nil
 	}
@@ -79,7 +79,7 @@ func openDemonstration(dir, mode string, log *slog.Logger) (*demonstration, erro
 	return d, nil
 }
 
-// isFirstStart reports whether no operator key was there before this start.
+// isFirstStart reports whether no start in this directory got as far as markStarted.
 func isFirstStart(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, "started"))
 	return errors.Is(err, fs.ErrNotExist)
@@ -114,7 +114,8 @@ func (d *demonstration) receive(w http.ResponseWriter, r *http.Request) {
 	}
 	d.mu.Lock()
 	a.verified = signature.Verify(signature.Message{
-		ID: r.Header.Get(signature.HeaderID), Timestamp: r.Header.Get(signature.HeaderTimestamp), Signature: r.Header.Get(signature.HeaderSignature), Body: body,
+		ID: r.Header.Get(signature.HeaderID), Timestamp: r.Header.Get(signature.HeaderTimestamp),
+		Signature: r.Header.Get(signature.HeaderSignature), Body: body,
 	}, a.at, 0, d.secret)
 	if id := r.Header.Get(signature.HeaderID); id == d.watched || d.watched == "" {
 		d.arrivals[id] = append(d.arrivals[id], a)
@@ -139,7 +140,7 @@ func (d *demonstration) show(ctx context.Context, out io.Writer, a *app.App, api
 		err = os.WriteFile(d.file, []byte(d.addr.String()+"\n"), 0o600)
 	}
 	if err != nil {
-		d.log.Error("the demonstration cannot be shown", "error", err)
+		d.log.ErrorContext(ctx, "the demonstration cannot be shown", "error", err)
 		return nil
 	}
 	if err := markStarted(d.file); err != nil {
@@ -147,7 +148,7 @@ func (d *demonstration) show(ctx context.Context, out io.Writer, a *app.App, api
 	}
 	story := &story{demo: d, out: out, api: api, keyFile: keyFile}
 	if err := story.tell(ctx); err != nil {
-		d.log.Error("the demonstration did not go through", "error", err)
+		d.log.ErrorContext(ctx, "the demonstration did not go through", "error", err)
 	}
 	return nil
 }
@@ -167,7 +168,7 @@ type story struct {
 	begun        time.Time
 }
 
-func (s *story) say(format string, args ...any) {
+func (s *story) sayf(format string, args ...any) {
 	_, _ = fmt.Fprintf(s.out, format+"\n", args...)
 }
 
@@ -185,8 +186,8 @@ func (s *story) tell(ctx context.Context) error {
 		return err
 	}
 	accepted := time.Since(s.begun)
-	s.say("\nA demonstration: one event, to a receiver that is busy at first.")
-	s.line(accepted, "accepted     %s, stored, 202", event.ID)
+	s.sayf("\nA demonstration: one event, to a receiver that is busy at first.")
+	s.linef(accepted, "accepted     %s, stored, 202", event.ID)
 	if len(event.Deliveries) != 1 {
 		return fmt.Errorf("the event has %d deliveries, not one", len(event.Deliveries))
 	}
@@ -195,14 +196,14 @@ func (s *story) tell(ctx context.Context) error {
 		return err
 	}
 	s.arrivals(event.ID)
-	s.say("Its workflow, with both attempts: %s", delivery.WorkflowURL)
-	s.say("Send the next one:\n  curl -sS %s/v1/tenants/%s/events -H \"Authorization: Bearer $(cat %s)\" -H 'Content-Type: application/json' -d '%s'\n",
+	s.sayf("Its workflow, with both attempts: %s", delivery.WorkflowURL)
+	s.sayf("Send the next one:\n  curl -sS %s/v1/tenants/%s/events -H \"Authorization: Bearer $(cat %s)\" -H 'Content-Type: application/json' -d '%s'\n",
 		s.api, app.DemoTenant, s.keyFile, `{"type":"demo.hello","payload":{"hello":"again"}}`)
 	return nil
 }
 
-func (s *story) line(at time.Duration, format string, args ...any) {
-	s.say("  %6.3f s  "+format, append([]any{at.Seconds()}, args...)...)
+func (s *story) linef(at time.Duration, format string, args ...any) {
+	s.sayf("  %6.3f s  "+format, append([]any{at.Seconds()}, args...)...)
 }
 
 // arrivals tells what the receiver saw.
@@ -215,9 +216,9 @@ func (s *story) arrivals(id string) {
 			signed = "SIGNATURE NOT VERIFIED: " + a.verified.Error()
 		}
 		if a.status == http.StatusOK {
-			s.line(a.at.Sub(s.begun), "attempt %d    200, delivered; %s", n+1, signed)
+			s.linef(a.at.Sub(s.begun), "attempt %d    200, delivered; %s", n+1, signed)
 		} else {
-			s.line(a.at.Sub(s.begun), "attempt %d    %d with Retry-After: 1, waiting 1 s as asked; %s", n+1, a.status, signed)
+			s.linef(a.at.Sub(s.begun), "attempt %d    %d with Retry-After: 1, waiting 1 s as asked; %s", n+1, a.status, signed)
 		}
 	}
 	s.demo.watched = "none" // from now on nothing is kept
@@ -257,7 +258,8 @@ func (s *story) call(ctx context.Context, key, method, path, body string) (shown
 	}
 	request.Header.Set("Authorization", "Bearer "+key)
 	request.Header.Set("Content-Type", "application/json")
-	response, err := http.DefaultClient.Do(request)
+	client := http.Client{Timeout: demoPatience}
+	response, err := client.Do(request)
 	if err != nil {
 		return shown{}, fmt.Errorf("ask the API: %w", err)
 	}

@@ -21,7 +21,7 @@ func (i *instance) prepareKeys(ctx context.Context) error {
 	if i.command.KEK == "" && i.command.KEKFile == "" {
 		i.command.KEKFile = filepath.Join(i.command.DataDir, "kek")
 		if err := app.EnsureKEKFile(i.command.KEKFile); err != nil {
-			return err //nolint:wrapcheck // says what it did
+			return err
 		}
 	}
 	if i.command.OperatorKey != "" {
@@ -29,18 +29,18 @@ func (i *instance) prepareKeys(ctx context.Context) error {
 	}
 	keys, err := app.OpenKeys(ctx, i.command.Config, i.log)
 	if err != nil {
-		return err //nolint:wrapcheck // says what it did
+		return err
 	}
 	defer keys.Close()
 	if text, err := os.ReadFile(i.keyFile()); err == nil {
 		if lives, err := keys.Lives(ctx, strings.TrimSpace(string(text))); err != nil || lives {
-			return err //nolint:wrapcheck // says what it did
+			return err
 		}
-		i.log.Warn("the operator key in the file is not valid any more; making a new one", "file", i.keyFile())
+		i.log.WarnContext(ctx, "the operator key in the file is not valid any more; making a new one", "file", i.keyFile())
 	}
 	_, text, err := keys.Create(ctx, "", "standalone", webhook.ScopeOperator, time.Time{})
 	if err != nil {
-		return err //nolint:wrapcheck // says what it did
+		return err
 	}
 	return i.writeKeyFile(text)
 }

@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"os"
 	"runtime/debug"
+	"slices"
+	"syscall"
 	"time"
 
 	enumspb "go.temporal.io/api/enums/v1"
@@ -45,11 +47,11 @@ type standaloneCommand struct {
 func (c *standaloneCommand) Run(ctx context.Context, p cli.Process) error {
 	logger := p.Logger(c.LogLevel)
 	if err := errors.Join(c.Config.Validate(), c.Standalone.Validate()); err != nil {
-		return err //nolint:wrapcheck // names the settings
+		return err
 	}
 	tuneCollector()
 	i := &instance{command: c, process: p, log: logger}
-	defer i.stop()
+	defer i.stop(ctx)
 	if err := i.start(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil // told to stop while starting
@@ -57,7 +59,7 @@ func (c *standaloneCommand) Run(ctx context.Context, p cli.Process) error {
 		return err
 	}
 	if err := i.announce(ctx); err != nil {
-		logger.Warn("standard output is closed", "error", err)
+		logger.WarnContext(ctx, "standard output is closed", "error", err)
 	}
 	select {
 	case <-ctx.Done():
@@ -95,12 +97,12 @@ type instance struct {
 func (i *instance) push(stop func(context.Context)) { i.stops = append(i.stops, stop) }
 
 // stop ends the parts in the reverse order of their starting: the product, the Web
-// UI, Temporal, PostgreSQL.
-func (i *instance) stop() {
-	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+// UI, Temporal, PostgreSQL. It does so although ctx has ended.
+func (i *instance) stop(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
-	for n := len(i.stops) - 1; n >= 0; n-- {
-		i.stops[n](ctx)
+	for _, stop := range slices.Backward(i.stops) {
+		stop(ctx)
 	}
 }
 
@@ -129,7 +131,7 @@ func (i *instance) start(ctx context.Context) error {
 func (i *instance) openDataDir(ctx context.Context) (*localpg.Lock, error) {
 	lock, err := localpg.LockDir(ctx, i.command.DataDir, i.log)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // one line that says what and how to mend it
+		return nil, err
 	}
 	i.push(func(context.Context) { lock.Release() })
 	return lock, nil
@@ -146,7 +148,7 @@ func (i *instance) startDatabase(ctx context.Context, lock *localpg.Lock) error 
 		}
 		i.push(func(ctx context.Context) {
 			if err := cluster.Stop(ctx); err != nil {
-				i.log.Error("PostgreSQL did not stop in good order", "error", err)
+				i.log.ErrorContext(ctx, "PostgreSQL did not stop in good order", "error", err)
 			}
 		})
 		i.command.DatabaseURL = cluster.URL(localpg.Database)
@@ -162,13 +164,13 @@ func (i *instance) startDatabase(ctx context.Context, lock *localpg.Lock) error 
 func (i *instance) startCluster(ctx context.Context, o localpg.Options) (*localpg.Supervised, error) {
 	cluster, err := localpg.Supervise(ctx, o)
 	if errors.Is(err, localpg.ErrNotInstalled) {
-		i.log.Info("PostgreSQL is not installed; installing it")
+		i.log.InfoContext(ctx, "PostgreSQL is not installed; installing it")
 		if err := localpg.Install(ctx); err != nil {
-			return nil, err //nolint:wrapcheck // says what to install
+			return nil, err
 		}
 		cluster, err = localpg.Supervise(ctx, o)
 	}
-	return cluster, err //nolint:wrapcheck // one line that says what and how to mend it
+	return cluster, err
 }
 
 // startEngine starts Temporal and its Web UI.
@@ -187,11 +189,11 @@ func (i *instance) startEngine(ctx context.Context) error {
 		PruneVisibilityIndexes: i.private,
 	})
 	if err != nil {
-		return err //nolint:wrapcheck // says what it did
+		return namePort("EVERPOST_TEMPORAL_LISTEN", err)
 	}
 	i.push(func(ctx context.Context) {
 		if err := i.temporal.Stop(ctx); err != nil {
-			i.log.Error("Temporal did not stop in good order", "error", err)
+			i.log.ErrorContext(ctx, "Temporal did not stop in good order", "error", err)
 		}
 	})
 	go func() {
@@ -202,21 +204,29 @@ func (i *instance) startEngine(ctx context.Context) error {
 		Listen: i.command.UIListen, Temporal: i.temporal.Address(), Namespace: client.DefaultNamespace, Logger: i.log,
 	})
 	if err != nil {
-		return err //nolint:wrapcheck // says what it did
+		return namePort("EVERPOST_UI_LISTEN", err)
 	}
 	i.push(func(ctx context.Context) {
 		if err := i.ui.Stop(ctx); err != nil {
-			i.log.Error("the Web UI did not stop in good order", "error", err)
+			i.log.ErrorContext(ctx, "the Web UI did not stop in good order", "error", err)
 		}
 	})
 	return nil
+}
+
+// namePort adds to the error of a port that is taken which setting to change.
+func namePort(setting string, err error) error {
+	if !errors.Is(err, syscall.EADDRINUSE) {
+		return err // says what it did
+	}
+	return fmt.Errorf("%s: %w; is another process using it? Choose another address, or port 0 for a free one", setting, err)
 }
 
 // startProduct starts API and worker on one Temporal client, and the receiver of
 // the demonstration before them: it may have deliveries waiting.
 func (i *instance) startProduct(ctx context.Context) error {
 	var err error
-	if i.demo, err = openDemonstration(i.command.DataDir, i.command.Demo, i.log); err != nil {
+	if i.demo, err = openDemonstration(ctx, i.command.DataDir, i.command.Demo, i.log); err != nil {
 		return err
 	}
 	i.push(func(context.Context) { i.demo.stop() })
@@ -226,10 +236,10 @@ func (i *instance) startProduct(ctx context.Context) error {
 		Exempt: i.demo.exemption(),
 	})
 	if err != nil {
-		return err //nolint:wrapcheck // says what is wrong
+		return err
 	}
 	if err := i.app.Start(ctx); err != nil {
-		return err //nolint:wrapcheck // says what is wrong
+		return err
 	}
 	i.push(func(context.Context) { i.app.Stop() })
 	return nil

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/mock"
 	"github.com/stretchr/testify/require"
 	sdkpb "go.temporal.io/api/sdk/v1"
+	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/converter"
 	sdklog "go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/temporal"
@@ -57,6 +58,8 @@ func (b *bundle) begin(t stopper, start webhook.Start, fastWait time.Duration) *
 		Record: b.record, Targets: b.store.EndpointCache(), Fresh: noFresh{}, Sender: b.sender, Logger: slog.New(slog.DiscardHandler),
 		Owner: "this process", FastWait: fastWait, KeepDeadLetters: keep, Now: func() time.Time { return l.env.Load().Now() },
 	})
+	skipped := func() time.Duration { return time.Until(l.env.Load().Now()) }
+	b.record.skipped.Store(&skipped)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
@@ -177,3 +180,10 @@ func (l *life) details() string {
 	require.NoError(l.t, answer.Get(&metadata))
 	return metadata.GetCurrentDetails()
 }
+
+// The types of the environment's listeners.
+type (
+	activityInfo  = activity.Info
+	contextOf     = context.Context
+	encodedValues = converter.EncodedValues
+)

@@ -102,9 +102,22 @@ func (b *bundle) attempts(t require.TestingT, id webhook.DeliveryID) []webhook.A
 
 // command does what the API does with a command, but for the signal.
 func (b *bundle) command(t require.TestingT, id webhook.DeliveryID, c webhook.Command, reason string) webhook.PendingCommand {
-	_, pending, err := b.store.Command(context.Background(), webhook.Actor{Name: "test"}, tenant, id, webhook.PendingCommand{Command: c, Reason: reason})
-	require.NoError(t, err)
+	pending, taken := b.tryCommand(t, id, c, reason)
+	require.True(t, taken, "%s was refused", c)
 	return pending
+}
+
+// tryCommand is command; false when the delivery's state forbids it.
+func (b *bundle) tryCommand(t require.TestingT, id webhook.DeliveryID, c webhook.Command, reason string) (webhook.PendingCommand, bool) {
+	_, pending, err := b.store.Command(context.Background(), webhook.Actor{Name: "test"}, tenant, id, webhook.PendingCommand{Command: c, Reason: reason})
+	if webhook.CodeOf(err) == webhook.CodeConflict {
+		return webhook.PendingCommand{}, false
+	}
+	require.NoError(t, err)
+	if c == webhook.CommandReplay {
+		require.NoError(t, b.record.catchUp(context.Background(), id))
+	}
+	return pending, true
 }
 
 func (b *bundle) exec(t require.TestingT, sql string, args ...any) {
@@ -120,6 +133,33 @@ type fallible struct {
 	// call's, and the record stays untouched.
 	onBegin  atomic.Pointer[func(webhook.Claim) error]
 	onRecord atomic.Pointer[func(webhook.Step) error]
+	// recorded, when set, is called once a step is written, before its writer knows.
+	recorded atomic.Pointer[func()]
+	// skipped is how far the test's time is ahead of the store's, which is real.
+	skipped atomic.Pointer[func() time.Duration]
+}
+
+// Reopen counts the give-up time from the test's now.
+func (f *fallible) Reopen(ctx context.Context, ref webhook.Ref, reason string) (webhook.Standing, error) {
+	before, err := f.Standing(ctx, ref.DeliveryID)
+	if err != nil {
+		return before, err
+	}
+	after, err := f.Store.Reopen(ctx, ref, reason)
+	if err != nil || after.Run == before.Run {
+		return after, err
+	}
+	if err := f.catchUp(ctx, ref.DeliveryID); err != nil {
+		return after, err
+	}
+	return f.Standing(ctx, ref.DeliveryID)
+}
+
+// catchUp moves the give-up time of a run that was opened just now to the test's time.
+func (f *fallible) catchUp(ctx context.Context, id webhook.DeliveryID) error {
+	_, err := f.Pool().Exec(ctx, `update deliveries set give_up_at = give_up_at + $2::bigint * interval '1 microsecond' where id = $1`,
+		id, (*f.skipped.Load())().Microseconds())
+	return err
 }
 
 func (f *fallible) Begin(ctx context.Context, c webhook.Claim) (webhook.Begun, error) {
@@ -128,7 +168,7 @@ func (f *fallible) Begin(ctx context.Context, c webhook.Claim) (webhook.Begun, e
 			return webhook.Begun{}, err
 		}
 	}
-	return f.Store.Begin(ctx, c) //nolint:wrapcheck // the record's own error
+	return f.Store.Begin(ctx, c)
 }
 
 func (f *fallible) Record(ctx context.Context, s webhook.Step) (webhook.Standing, error) {
@@ -137,7 +177,11 @@ func (f *fallible) Record(ctx context.Context, s webhook.Step) (webhook.Standing
 			return webhook.Standing{}, err
 		}
 	}
-	return f.Store.Record(ctx, s) //nolint:wrapcheck // the record's own error
+	standing, err := f.Store.Record(ctx, s)
+	if tell := f.recorded.Swap(nil); tell != nil {
+		(*tell)()
+	}
+	return standing, err
 }
 
 // sender and sealer are internal/app's.

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	commonpb "go.temporal.io/api/common/v1"
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
@@ -127,34 +126,31 @@ func showState(ctx workflow.Context, s webhook.State) {
 
 // details is where a delivery stands, in markdown, for the Web UI.
 func details(ref webhook.Ref, p webhook.Progress, told, lastError string) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "**%s** · `%s` to `%s`\n\n", p.State, ref.EventType, ref.EndpointID)
-	fmt.Fprintf(&b, "- attempts: %d", p.Attempts)
+	// Put together by +: workflowcheck takes fmt.Fprintf for non-deterministic.
+	text := fmt.Sprintf("**%s** · %#q to %#q\n\n- attempts: %d", p.State, ref.EventType, ref.EndpointID.String(), p.Attempts)
 	if p.Run > 1 {
-		fmt.Fprintf(&b, " (%d in run %d)", p.RunAttempts, p.Run)
+		text += fmt.Sprintf(" (%d in run %d)", p.RunAttempts, p.Run)
 	}
-	b.WriteByte('\n')
-	line := func(name, value string) {
-		if value != "" {
-			fmt.Fprintf(&b, "- %s: %s\n", name, value)
-		}
+	text += "\n" + line("last answer", told) + line("reason", p.Reason) + line("our own fault", lastError)
+	if !p.State.Open() {
+		return text
 	}
-	line("last answer", told)
-	line("reason", p.Reason)
-	line("our own fault", lastError)
-	if p.State.Open() {
-		if !p.DueAt.IsZero() {
-			line("next attempt", p.DueAt.UTC().Format(time.RFC3339))
-		}
-		line("given up at", p.GiveUpAt.UTC().Format(time.RFC3339))
+	if !p.DueAt.IsZero() {
+		text += line("next attempt", p.DueAt.UTC().Format(time.RFC3339))
 	}
-	return b.String()
+	return text + line("given up at", p.GiveUpAt.UTC().Format(time.RFC3339))
+}
+
+func line(name, value string) string {
+	if value == "" {
+		return ""
+	}
+	return "- " + name + ": " + value + "\n"
 }
 
 // words is an error's innermost message, without the SDK's wrapping.
 func words(err error) string {
-	var app *temporal.ApplicationError
-	if errors.As(err, &app) {
+	if app, ok := errors.AsType[*temporal.ApplicationError](err); ok {
 		return app.Message()
 	}
 	return err.Error()
@@ -163,7 +159,7 @@ func words(err error) string {
 // decode reads a signal's input: an Asked, or a plain text, which is taken as the
 // reason, or nothing.
 func decode(raw converter.RawValue) Asked {
-	var payload *commonpb.Payload = raw.Payload()
+	payload := raw.Payload()
 	if payload == nil {
 		return Asked{}
 	}

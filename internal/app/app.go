@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -99,7 +100,7 @@ func New(ctx context.Context, o Options) (*App, error) {
 	a.store, err = postgres.Open(ctx, postgres.Config{URL: o.Config.DatabaseURL, MaxConns: storeConns, Sealer: sealer{keys}, Logger: o.Logger})
 	if err != nil {
 		a.end()
-		return nil, err
+		return nil, fmt.Errorf("EVERPOST_DATABASE_URL: %w", err)
 	}
 	a.push(a.store.Close)
 	a.guard = newGuard(o.Config)
@@ -138,18 +139,18 @@ func (a *App) Start(ctx context.Context) (err error) {
 	if err := a.store.Ready(ctx); err != nil {
 		return fmt.Errorf("PostgreSQL cannot be used: %w", err)
 	}
-	a.store.Listen(a.life)
-	a.maintain()
-	if err := a.listen(); err != nil {
+	a.store.Listen(a.life)             //nolint:contextcheck // what Start brings up outlives its context, here and below
+	a.maintain()                       //nolint:contextcheck // see above
+	if err := a.listen(); err != nil { //nolint:contextcheck // see above
 		return err
 	}
 	if a.options.Worker {
-		a.startWorker()
+		a.startWorker() //nolint:contextcheck // see above
 	}
 	a.dispatcher.Start()
 	a.push(a.dispatcher.Stop)
 	if a.options.API {
-		a.startAPI()
+		a.startAPI() //nolint:contextcheck // see above
 	}
 	close(a.started)
 	return nil
@@ -176,10 +177,10 @@ func (a *App) retain(ctx context.Context) {
 		removed, err := a.store.Retain(ctx, time.Now(), keep)
 		keys, keysErr := a.store.PruneIdempotencyKeys(ctx, keep)
 		if err := errors.Join(err, keysErr); err != nil && ctx.Err() == nil {
-			a.log.Warn("what is past its retention was not all removed; the next try is in an hour", "error", err)
+			a.log.WarnContext(ctx, "what is past its retention was not all removed; the next try is in an hour", "error", err)
 		}
 		if removed.Days > 0 || removed.Rows > 0 || keys > 0 {
-			a.log.Info("removed what is past its retention", "days", removed.Days, "deliveries", removed.Rows, "idempotency_keys", keys)
+			a.log.InfoContext(ctx, "removed what is past its retention", "days", removed.Days, "deliveries", removed.Rows, "idempotency_keys", keys)
 		}
 		select {
 		case <-tick.C:
@@ -192,7 +193,7 @@ func (a *App) retain(ctx context.Context) {
 // listen takes both ports, so that one that is taken is known at once.
 func (a *App) listen() error {
 	var err error
-	if a.adminListen, err = listen("EVERPOST_ADMIN_LISTEN", a.options.Config.AdminListen); err != nil {
+	if a.adminListen, err = listen(a.life, "EVERPOST_ADMIN_LISTEN", a.options.Config.AdminListen); err != nil {
 		return err
 	}
 	a.push(func() { _ = a.adminListen.Close() })
@@ -202,17 +203,19 @@ func (a *App) listen() error {
 	if !a.options.API {
 		return nil
 	}
-	if a.apiListener, err = listen("EVERPOST_LISTEN", a.options.Config.Listen); err != nil {
+	if a.apiListener, err = listen(a.life, "EVERPOST_LISTEN", a.options.Config.Listen); err != nil {
 		return err
 	}
 	a.push(func() { _ = a.apiListener.Close() })
 	return nil
 }
 
-func listen(setting, address string) (net.Listener, error) {
-	l, err := net.Listen("tcp", address)
+func listen(ctx context.Context, setting, address string) (net.Listener, error) {
+	var config net.ListenConfig
+	l, err := config.Listen(ctx, "tcp", address)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %s cannot be listened on (%w); is another process using it? Choose another address, or port 0 for a free one", setting, address, cause(err))
+		return nil, fmt.Errorf("%s: %s cannot be listened on (%w); is another process using it? Choose another address, or port 0 for a free one",
+			setting, address, cause(err))
 	}
 	return l, nil
 }
@@ -338,8 +341,8 @@ func (a *App) push(f func()) { a.stop = append(a.stop, f) }
 
 func (a *App) unwind() {
 	a.end()
-	for i := len(a.stop) - 1; i >= 0; i-- {
-		a.stop[i]()
+	for _, stop := range slices.Backward(a.stop) {
+		stop()
 	}
 	a.stop = nil
 }

@@ -49,7 +49,7 @@ func Main(p Process, args []string, grammar any) int {
 		kong.UsageOnError(), kong.Writers(p.Stdout, p.Stderr),
 		kong.Exit(func(code int) { exit, exited = code, true }), // after --help; Main returns
 		kong.BindTo(ctx, (*context.Context)(nil)), kong.Bind(p),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}), kong.ValueFormatter(describe),
 	)
 	if err != nil {
 		return fail(p, err)
@@ -59,7 +59,7 @@ func Main(p Process, args []string, grammar any) int {
 		return exit
 	}
 	if err != nil {
-		return fail(p, errors.New(friendly(err)))
+		return fail(p, errors.New(friendly(err, args)))
 	}
 	if err := command.Run(); err != nil {
 		return fail(p, err)
@@ -73,10 +73,26 @@ func fail(p Process, err error) int {
 	return 1
 }
 
+// describe is the help of a flag: what it is, its default, its variable. The parser's
+// own text leaves out the default of a flag with a placeholder.
+func describe(v *kong.Value) string {
+	var facts []string
+	if v.HasDefault && v.Default != "" {
+		facts = append(facts, "default "+v.Default)
+	}
+	for _, name := range v.Tag.Envs {
+		facts = append(facts, "$"+name)
+	}
+	if len(facts) == 0 {
+		return v.Help
+	}
+	return strings.TrimSuffix(v.Help, ".") + " (" + strings.Join(facts, ", ") + ")."
+}
+
 // friendly puts an error of the parser into plain words.
-func friendly(err error) string {
-	if strings.HasPrefix(err.Error(), "expected one of") {
-		return "no such command; 'everpost --help' lists them"
+func friendly(err error, args []string) string {
+	if len(args) == 0 {
+		return "a command is missing; 'everpost --help' lists them"
 	}
 	return err.Error() + "; see 'everpost --help' and 'everpost <command> --help'"
 }
@@ -90,10 +106,10 @@ func signalled(parent context.Context) (context.Context, context.CancelFunc) {
 }
 
 // Logger is the process's logger; it warns of variables that no setting has.
-func (p Process) Logger(level string, settings ...any) *slog.Logger {
+func (p Process) Logger(level string) *slog.Logger {
 	logger := telemetry.NewLogger(p.Stderr, level)
 	known := map[string]bool{}
-	for _, s := range append(settings, config.Config{}, config.Standalone{}) {
+	for _, s := range []any{config.Config{}, config.Standalone{}, ServeCommand{}} {
 		collectNames(reflect.TypeOf(s), known)
 	}
 	for _, name := range config.Unknown(p.Environ, known) {
@@ -103,8 +119,8 @@ func (p Process) Logger(level string, settings ...any) *slog.Logger {
 }
 
 func collectNames(t reflect.Type, into map[string]bool) {
-	for i := range t.NumField() {
-		for name := range strings.SplitSeq(t.Field(i).Tag.Get("env"), ",") {
+	for field := range t.Fields() {
+		for name := range strings.SplitSeq(field.Tag.Get("env"), ",") {
 			into[name] = true
 		}
 	}

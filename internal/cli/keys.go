@@ -33,7 +33,7 @@ type KeysCreateCommand struct {
 
 	Operator  bool          `help:"Make an operator key, which may do everything." xor:"whose"`
 	Tenant    string        `help:"Make a key of this tenant." placeholder:"ID" xor:"whose"`
-	Scope     string        `default:"ingest" enum:"ingest,admin" help:"Scope of a tenant's key: ingest (post events and read them) or admin (everything of the tenant)." placeholder:"SCOPE"`
+	Scope     string        `default:"ingest" enum:"ingest,admin" help:"Of a tenant's key: ingest (events) or admin (all of the tenant)." placeholder:"SCOPE"`
 	Name      string        `help:"A name to tell keys apart." placeholder:"NAME"`
 	ExpiresIn time.Duration `help:"How long the key is valid; for ever without it." placeholder:"DURATION"`
 }

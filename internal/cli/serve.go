@@ -45,7 +45,7 @@ func (c *WorkerCommand) Run(ctx context.Context, p Process) error {
 }
 
 func serve(ctx context.Context, p Process, c config.Config, uiURL string, withAPI, withWorker bool) error {
-	logger := p.Logger(c.LogLevel, ServeCommand{})
+	logger := p.Logger(c.LogLevel)
 	if err := c.RequireCluster(true); err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func serve(ctx context.Context, p Process, c config.Config, uiURL string, withAP
 		ready += " api=http://" + a.APIAddr()
 	}
 	if _, err := fmt.Fprintln(p.Stdout, ready+" admin=http://"+a.AdminAddr()); err != nil {
-		logger.Warn("standard output is closed", "error", err)
+		logger.WarnContext(ctx, "standard output is closed", "error", err)
 	}
 	<-ctx.Done()
 	a.Stop()

@@ -38,7 +38,7 @@ type Config struct {
 	AllowHTTP bool `env:"EVERPOST_ALLOW_HTTP" help:"Allow endpoints with http:// URLs." name:"allow-http"`
 
 	// AllowedCIDRs are address ranges that the egress guard lets through although they are not public.
-	AllowedCIDRs []netip.Prefix `env:"EVERPOST_ALLOWED_CIDRS" help:"Address ranges that endpoints may be in although they are not public, separated by commas." name:"allowed-cidrs" placeholder:"CIDR,..."`
+	AllowedCIDRs []netip.Prefix `env:"EVERPOST_ALLOWED_CIDRS" help:"Address ranges that endpoints may be in although they are not public, separated by commas." name:"allowed-cidrs" placeholder:"CIDR"`
 
 	// ExtraPorts are destination ports beside 443 and 80.
 	ExtraPorts Ports `env:"EVERPOST_EXTRA_PORTS" help:"Destination ports beside 443 and 80, separated by commas, or 'any'." placeholder:"PORT,...|any"`
@@ -52,7 +52,7 @@ type Config struct {
 
 	// StartSlots bounds the workflow starts under way, QueueLength the deliveries that wait for theirs.
 	StartSlots  int `default:"32" env:"EVERPOST_START_SLOTS" help:"Workflow starts under way at a time." placeholder:"N"`
-	QueueLength int `default:"1000" env:"EVERPOST_QUEUE_LENGTH" help:"Deliveries that may wait for their start before the API makes callers wait." placeholder:"N"`
+	QueueLength int `default:"400" env:"EVERPOST_QUEUE_LENGTH" help:"Deliveries that may wait for their start before the API makes callers wait." placeholder:"N"`
 }
 
 // Standalone is what only the standalone command has.

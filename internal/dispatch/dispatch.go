@@ -63,7 +63,7 @@ type Config struct {
 	// StartSlots is how many starts are under way at a time. Defaults to 32.
 	StartSlots int
 	// QueueLength is how many deliveries may wait for a start before the door waits.
-	// Defaults to 1,000, about three seconds' worth.
+	// Defaults to 400: on a slow machine too they are started before queueTime has passed.
 	QueueLength int
 	// LocalWorker says that a worker of this process, on the same client, runs the
 	// workflows: then it gets the payloads of new events handed over, and the first
@@ -100,7 +100,7 @@ func New(c Config) *Dispatcher {
 		c.StartSlots = 32
 	}
 	if c.QueueLength == 0 {
-		c.QueueLength = 1000
+		c.QueueLength = 400
 	}
 	d := &Dispatcher{
 		Config:  c,
@@ -253,7 +253,7 @@ func (d *Dispatcher) Signal(_ context.Context, delivery webhook.Delivery, c webh
 	default:
 		return // too many at once: the relay does it
 	}
-	d.workers.Go(func() {
+	d.workers.Go(func() { //nolint:contextcheck // the caller is answered before the signal is
 		defer func() { <-d.signals }()
 		d.call(func(ctx context.Context) error { return d.signal(ctx, delivery, c) })
 	})

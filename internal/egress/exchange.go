@@ -35,69 +35,79 @@ var errHeadersTooLarge = errors.New("headers above 32 KiB")
 // would have acknowledged it, so this one was sent before. A reset proves nothing,
 // because it may overtake a delayed acknowledgement.
 func (c *Client) exchange(ctx context.Context, deadline time.Time, cn *conn, req *http.Request, r *Request) (_ Response, untouched bool) {
-	reused := cn.used
-	var ackedBefore uint64
-	if reused {
-		ackedBefore = acknowledged(cn.tcp)
+	x := &exchanging{conn: cn, reused: cn.used, in: &limitedReader{conn: cn, left: MaxHeaderBytes}}
+	if x.reused {
+		x.ackedBefore = acknowledged(cn.tcp)
 	}
 	cn.used = true
 	if err := cn.SetDeadline(deadline); err != nil {
 		cn.discard()
-		return failure(ctx, phaseHeaders, err), reused
+		return failure(ctx, phaseHeaders, err), x.reused
 	}
 	// Now would do as the new deadline, but a time long past needs no timer.
 	stop := context.AfterFunc(ctx, func() { _ = cn.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
 
 	rewind(req, r.Body)
-	out := c.startWriting(cn, req)
-	in := &limitedReader{conn: cn, left: MaxHeaderBytes}
+	x.out = c.startWriting(cn, req)
 	br, _ := c.readers.Get().(*bufio.Reader) // the pool holds nothing else
-	br.Reset(in)
+	br.Reset(x.in)
 	defer func() {
 		br.Reset(nil)
 		c.readers.Put(br)
 	}()
 
-	head, err := readHead(br, in, req)
+	head, err := readHead(br, x.in, req) //nolint:bodyclose // Close would read an endless body to its end; the connection is closed instead
 	if err != nil {
-		ended := errors.Is(err, io.EOF) && in.total == 0
-		acked := acknowledged(cn.tcp)
-		cn.discard()
-		written, writeErr := out.wait()
-		stop()
-		if reused && in.total == 0 && ctx.Err() == nil {
-			unacked := ackedBefore > 0 && acked-ackedBefore < smallestRequest
-			if written == 0 && writeErr != nil || ended && unacked {
-				return Response{}, true
-			}
-		}
-		if writeErr != nil && in.total == 0 && !isTimeout(err) {
-			err = writeErr // the cause; what was read is its consequence
-		}
-		return failure(ctx, phaseHeaders, err), false
+		return x.unanswered(ctx, err)
 	}
 
 	response := answered(head)
-	in.left = maxBodyWireBytes
-	whole := head.StatusCode == http.StatusSwitchingProtocols
-	if !whole {
-		whole, err = readBody(head, &response)
-		if err != nil {
-			response = withFault(ctx, response, phaseBody, err)
-		}
+	x.in.left = maxBodyWireBytes
+	whole, err := readBody(head, &response)
+	if err != nil {
+		response = withFault(ctx, response, phaseBody, err)
 	}
 
 	now := time.Now()
 	cn.until = now.Add(keepAliveHint(head.Header, c.config.IdleTimeout))
-	reusable := whole && err == nil && !head.Close && head.StatusCode >= 200 && br.Buffered() == 0 && out.finished()
+	reusable := whole && !head.Close && head.StatusCode >= 200 && br.Buffered() == 0 && x.out.finished()
 	if stop() && reusable {
 		c.pool.put(cn, maxIdle(r.MaxIdle), now)
 	} else {
 		cn.discard()
-		_, _ = out.wait() // the answer came, however the rest of the request fared
+		_, _ = x.out.wait() // the answer came, however the rest of the request fared
 	}
 	response.Header = storable(head.Header)
 	return response, false
+}
+
+// exchanging is one request under way on a connection.
+type exchanging struct {
+	conn        *conn
+	reused      bool   // the connection was kept from an earlier request
+	ackedBefore uint64 // by the receiver's TCP before the request; 0 when unknown, or not reused
+	in          *limitedReader
+	out         *writing
+}
+
+// unanswered closes the connection after readHead's error and returns what the
+// request came to, untouched as in exchange.
+func (x *exchanging) unanswered(ctx context.Context, err error) (_ Response, untouched bool) {
+	silent := x.in.total == 0
+	ended := silent && errors.Is(err, io.EOF)
+	unacked := x.ackedBefore > 0 && acknowledged(x.conn.tcp)-x.ackedBefore < smallestRequest
+	x.conn.discard()
+	written, writeErr := x.out.wait()
+
+	unsent := written == 0 && writeErr != nil
+	if x.reused && silent && ctx.Err() == nil && (unsent || ended && unacked) {
+		return Response{}, true
+	}
+	if writeErr != nil && silent && !isTimeout(err) {
+		err = writeErr // the cause; what was read is its consequence
+	}
+	return failure(ctx, phaseHeaders, err), false
 }
 
 func maxIdle(asked int) int {
@@ -117,7 +127,7 @@ func readHead(br *bufio.Reader, in *limitedReader, req *http.Request) (*http.Res
 	}
 	isHTTP := string(start) == proto
 	for {
-		head, err := http.ReadResponse(br, req) //nolint:bodyclose // Close would read an endless body to its end; the connection is closed instead
+		head, err := http.ReadResponse(br, req)
 		if err != nil {
 			// The parser takes half a line at the end of what could be read for a whole
 			// one, and complains about it: the cause is why there was no more.
@@ -155,9 +165,9 @@ func answered(head *http.Response) Response {
 }
 
 // readBody reads the body within its bounds into the response. whole tells that
-// its end was reached.
+// its end was reached. What follows a 101 is no body, and is not read.
 func readBody(head *http.Response, response *Response) (whole bool, err error) {
-	if head.Body == http.NoBody {
+	if head.Body == http.NoBody || head.StatusCode == http.StatusSwitchingProtocols {
 		return true, nil
 	}
 	var stored bytes.Buffer

@@ -78,7 +78,8 @@ func TestWhatIsKeptOfAnAnswer(t *testing.T) {
 	require.Equal(t, []string{"a", "b"}, r.Header["X-Other"])
 	require.NotContains(t, r.Header, "Set-Cookie")
 
-	r = c.Send(t.Context(), Request{URL: "http://" + answering(t, "HTTP/1.1 200 OK\r\nRateLimit-Remaining: 1\r\nRateLimit-Reset: 5\r\nContent-Length: 0\r\n\r\n")})
+	answer := "HTTP/1.1 200 OK\r\nRateLimit-Remaining: 1\r\nRateLimit-Reset: 5\r\nContent-Length: 0\r\n\r\n"
+	r = c.Send(t.Context(), Request{URL: "http://" + answering(t, answer)})
 	require.Equal(t, "1", r.Answer.RateLimitRemaining)
 	require.Equal(t, "5", r.Answer.RateLimitReset)
 	require.Empty(t, r.Body)

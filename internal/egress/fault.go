@@ -51,12 +51,10 @@ func withFault(ctx context.Context, r Response, at phase, err error) Response {
 // classify translates an error into a fault and a cause in words. Nothing else in
 // Everpost looks at network errors.
 func classify(at phase, err error) (retry.Fault, string) {
-	var refusal *DeniedError
-	if errors.As(err, &refusal) {
+	if refusal, ok := errors.AsType[*DeniedError](err); ok {
 		return retry.FaultDenied, refusal.Reason
 	}
-	var dns *net.DNSError
-	if errors.As(err, &dns) { // whose own text may hold the resolver's address
+	if dns, ok := errors.AsType[*net.DNSError](err); ok { // whose own text may hold the resolver's address
 		switch {
 		case dns.IsNotFound:
 			return retry.FaultDNSNotFound, "no such host"
@@ -69,11 +67,10 @@ func classify(at phase, err error) (retry.Fault, string) {
 	if isTimeout(err) {
 		return timeoutFault(at), "the deadline passed"
 	}
-	var errno syscall.Errno
-	if errors.As(err, &errno) {
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return errnoFault(errno), errno.Error()
 	}
-	if fault, cause, ok := tlsFault(at, err); ok {
+	if fault, cause, ok := tlsFault(err); ok {
 		return fault, cause
 	}
 	switch {
@@ -137,21 +134,18 @@ func exhausted(err error) bool {
 
 // tlsFault recognises TLS errors in any phase: with TLS 1.3 a receiver that wants
 // a client certificate says so only after the handshake.
-func tlsFault(at phase, err error) (retry.Fault, string, bool) {
-	var host x509.HostnameError
-	if errors.As(err, &host) {
+func tlsFault(err error) (retry.Fault, string, bool) {
+	if _, ok := errors.AsType[x509.HostnameError](err); ok {
 		return retry.FaultTLS, "the certificate is for another host", true
 	}
-	var certificate *tls.CertificateVerificationError
-	if errors.As(err, &certificate) {
+	if certificate, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return retry.FaultTLS, innermost(certificate.Err), true
 	}
-	var record tls.RecordHeaderError
-	if errors.As(err, &record) {
+	if record, ok := errors.AsType[tls.RecordHeaderError](err); ok {
 		return retry.FaultTLS, record.Msg, true
 	}
-	var op *net.OpError
-	if errors.As(err, &op) && (op.Op == "remote error" || op.Op == "local error") { // how crypto/tls marks alerts
+	op, ok := errors.AsType[*net.OpError](err)
+	if ok && (op.Op == "remote error" || op.Op == "local error") { // how crypto/tls marks alerts
 		return retry.FaultTLS, op.Op + ": " + op.Err.Error(), true
 	}
 	return retry.FaultNone, "", false

@@ -81,7 +81,9 @@ func TestHostileReceivers(t *testing.T) {
 			_, _ = io.WriteString(conn, ok+"Content-Length: 100000\r\n\r\n")
 			drip(conn, "x", 10*time.Millisecond)
 		}), retry.FaultTimeoutBody, 200},
-		"1xx drip":        {afterRequest(func(conn *net.TCPConn) { drip(conn, "HTTP/1.1 102 Processing\r\n\r\n", 10*time.Millisecond) }), retry.FaultTimeoutHeaders, 0},
+		"1xx drip": {afterRequest(func(conn *net.TCPConn) {
+			drip(conn, "HTTP/1.1 102 Processing\r\n\r\n", 10*time.Millisecond)
+		}), retry.FaultTimeoutHeaders, 0},
 		"1xx flood":       {afterRequest(func(conn *net.TCPConn) { flood(conn, "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n") }), retry.FaultProtocol, 0},
 		"endless headers": {afterRequest(func(conn *net.TCPConn) { _, _ = io.WriteString(conn, ok); flood(conn, "X: y\r\n") }), retry.FaultProtocol, 0},
 		"endless header":  {afterRequest(func(conn *net.TCPConn) { _, _ = io.WriteString(conn, ok+"X: "); flood(conn, "yyyyyyyy") }), retry.FaultProtocol, 0},

@@ -92,6 +92,7 @@ func readRequest(br *bufio.Reader) bool {
 
 // answering serves one answer, as it stands, to the first request of each connection.
 func answering(t testing.TB, answer string) string {
+	t.Helper()
 	return rawServer(t, func(conn *net.TCPConn, _ int) {
 		if readRequest(bufio.NewReader(conn)) {
 			_, _ = io.WriteString(conn, answer)

@@ -94,7 +94,7 @@ func clusterMajor(dir string) (int, error) {
 }
 
 func chooseBinaries(ctx context.Context, o Options, dir string, major int) (binaries, error) {
-	dirs := searchDirs()
+	dirs := searchDirs(ctx)
 	if o.BinDir != "" {
 		dirs = []string{o.BinDir}
 	}
@@ -144,7 +144,7 @@ func (h home) settle(ctx context.Context, o Options) (string, error) {
 	if err := writeFileAtomically(filepath.Join(o.Dir, locationFile), dir+"\n"); err != nil {
 		return "", err
 	}
-	o.Log.Warn("the database's user cannot enter the data directory: the database lives elsewhere",
+	o.Log.WarnContext(ctx, "the database's user cannot enter the data directory: the database lives elsewhere",
 		slog.String("user", h.account.name), slog.String("data_dir", o.Dir), slog.String("database_dir", dir))
 	return dir, nil
 }
@@ -244,13 +244,13 @@ func (h home) writeAccess() error {
 	}
 	users := []string{self, h.account.name}
 	slices.Sort(users)
-	ident := ""
+	var ident strings.Builder
 	for _, name := range slices.Compact(users) {
-		ident += fmt.Sprintf("everpost %q %s\n", name, superuser)
+		fmt.Fprintf(&ident, "everpost %q %s\n", name, superuser)
 	}
 	for name, text := range map[string]string{
-		"pg_hba.conf":   "local all all peer map=everpost\n",
-		"pg_ident.conf": ident,
+		"pg_hba.conf":   "local all all peer map=everpost\n", //nolint:dupword // databases, users
+		"pg_ident.conf": ident.String(),
 	} {
 		// Written in place: the files are the server's, who made them with its own owner and mode.
 		if err := os.WriteFile(filepath.Join(h.dir, name), []byte(text), 0o600); err != nil {
@@ -330,7 +330,7 @@ func (h home) launchOnce(ctx context.Context, o Options, socketDir string) (_ *p
 	}
 	cmd.Stdout, cmd.Stderr = write, write
 	messages := &serverLog{log: o.Log, pipe: read, done: make(chan struct{})}
-	go messages.follow()
+	go messages.follow() //nolint:contextcheck // for as long as the server lives
 	server, err := startProcess(cmd)
 	_ = write.Close()
 	if err != nil {

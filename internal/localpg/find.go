@@ -29,8 +29,8 @@ var ErrNotInstalled = errors.New(
 // Find returns the directory that holds initdb and postgres: those on PATH, else the newest under
 // /usr/lib/postgresql (Debian), /usr/pgsql-* (Red Hat) and Homebrew's directories. A directory
 // counts only when both are there and postgres says its version. None: ErrNotInstalled.
-func Find() (string, error) {
-	bin, err := find(context.Background(), searchDirs(), 0)
+func Find(ctx context.Context) (string, error) {
+	bin, err := find(ctx, searchDirs(ctx), 0)
 	if err != nil {
 		return "", err
 	}
@@ -79,7 +79,7 @@ func (e *wrongMajorError) Error() string {
 }
 
 // searchDirs lists where PostgreSQL may be, best first, without duplicates.
-func searchDirs() []string {
+func searchDirs(ctx context.Context) []string {
 	var dirs []string
 	add := func(dir string) {
 		// A package manager may link single programs into a common directory; the server's
@@ -98,7 +98,7 @@ func searchDirs() []string {
 		}
 		add(filepath.Dir(path))
 	}
-	if dir, err := pgConfigBinDir(); err == nil {
+	if dir, err := pgConfigBinDir(ctx); err == nil {
 		add(dir)
 	}
 	for _, pattern := range []string{
@@ -123,8 +123,8 @@ func searchDirs() []string {
 	return dirs
 }
 
-func pgConfigBinDir() (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), versionTimeout)
+func pgConfigBinDir(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, versionTimeout)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, "pg_config", "--bindir").Output()
 	if err != nil {

@@ -21,7 +21,7 @@ const (
 // distribution's own cluster is not made. Anywhere else it returns ErrNotInstalled, whose message
 // says what to install. It does nothing when PostgreSQL is there.
 func Install(ctx context.Context) error {
-	_, err := Find()
+	_, err := Find(ctx)
 	if err == nil || !errors.Is(err, ErrNotInstalled) {
 		return err
 	}
@@ -50,7 +50,7 @@ func Install(ctx context.Context) error {
 			return fmt.Errorf("install PostgreSQL: apt-get %s: %w: %s", args[0], err, lastLine(string(out)))
 		}
 	}
-	_, err = Find()
+	_, err = Find(ctx)
 	return err
 }
 

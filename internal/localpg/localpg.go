@@ -21,6 +21,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -239,16 +240,13 @@ func (c *Cluster) Stop(ctx context.Context) error {
 	if waitFor(ctx, c.settled) {
 		return c.stopResult()
 	}
-	c.log.Warn("PostgreSQL is slow to stop: it will recover at its next start", slog.Int("pid", c.PID()))
+	c.log.WarnContext(ctx, "PostgreSQL is slow to stop: it will recover at its next start", slog.Int("pid", c.PID()))
 	for _, step := range []struct {
 		signal syscall.Signal
 		grace  time.Duration
 	}{{syscall.SIGQUIT, quitGrace}, {syscall.SIGKILL, killGrace}} {
 		c.server.signal(step.signal)
-		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), step.grace)
-		ended := waitFor(grace, c.settled)
-		cancel()
-		if ended {
+		if waitAtMost(step.grace, c.settled) {
 			return c.stopResult()
 		}
 	}
@@ -271,9 +269,21 @@ func waitFor(ctx context.Context, done <-chan struct{}) bool {
 	}
 }
 
+// waitAtMost is for waits after a context has ended already.
+func waitAtMost(grace time.Duration, done <-chan struct{}) bool {
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
 func runLastToFirst(cleanups []func()) {
-	for i := len(cleanups) - 1; i >= 0; i-- {
-		cleanups[i]()
+	for _, cleanup := range slices.Backward(cleanups) {
+		cleanup()
 	}
 }
 

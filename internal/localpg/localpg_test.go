@@ -29,7 +29,7 @@ const helperDir = "LOCALPG_TEST_HELPER_DIR"
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(helperDir); dir != "" {
-		os.Exit(helper(dir))
+		os.Exit(helper(dir)) //nolint:forbidigo // here it is a program of its own
 	}
 	goleak.VerifyTestMain(m)
 }
@@ -78,10 +78,10 @@ func queryInt(t *testing.T, c *localpg.Cluster, sql string) (n int) {
 // testing's own are closed.
 func openDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "localpg-test-")
+	dir, err := os.MkdirTemp("", "localpg-test-") //nolint:usetesting // the directory above t.TempDir is closed to the database's user
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
-	require.NoError(t, os.Chmod(dir, 0o755)) //nolint:gosec // on purpose
+	require.NoError(t, os.Chmod(dir, 0o755))
 	return dir
 }
 
@@ -99,7 +99,7 @@ func start(t *testing.T, o localpg.Options) *localpg.Cluster {
 }
 
 func alive(pid int) bool {
-	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		return syscall.Kill(pid, 0) == nil && !exists("/proc/self/stat")
 	}
@@ -273,7 +273,7 @@ func TestRefusedDirectories(t *testing.T) {
 			dir := openDir(t)
 			for name, text := range test.files {
 				path := filepath.Join(dir, name)
-				require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755)) //nolint:gosec // on purpose
+				require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
 				require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 			}
 			_, err := localpg.Start(t.Context(), localpg.Options{Dir: dir, Unsafe: true})
@@ -324,10 +324,10 @@ func TestLogsHoldNoRows(t *testing.T) {
 
 func TestFind(t *testing.T) {
 	t.Parallel()
-	dir, err := localpg.Find()
+	dir, err := localpg.Find(t.Context())
 	require.NoError(t, err)
 	for _, program := range []string{"initdb", "postgres"} {
-		require.NoError(t, exec.CommandContext(t.Context(), filepath.Join(dir, program), "--version").Run()) //nolint:gosec // found above
+		require.NoError(t, exec.CommandContext(t.Context(), filepath.Join(dir, program), "--version").Run())
 	}
 }
 
@@ -413,7 +413,7 @@ func TestOrdinaryUser(t *testing.T) {
 	require.NoError(t, err)
 	dir := openDir(t)
 	binary := filepath.Join(dir, "everpost")
-	require.NoError(t, os.WriteFile(binary, program, 0o755)) //nolint:gosec // a program
+	require.NoError(t, os.WriteFile(binary, program, 0o755))
 	data := filepath.Join(dir, "data")
 	require.NoError(t, os.Mkdir(data, 0o700))
 	require.NoError(t, os.Chown(data, nobody, nobody))
@@ -437,7 +437,7 @@ func TestRootUnderAClosedDirectory(t *testing.T) {
 		t.Skip("needs root")
 	}
 	closed := openDir(t)
-	require.NoError(t, os.Chmod(closed, 0o700)) //nolint:gosec // on purpose
+	require.NoError(t, os.Chmod(closed, 0o700))
 	fallback := filepath.Join(openDir(t), "fallback")
 	dir := filepath.Join(closed, "data")
 	var logged bytes.Buffer
@@ -457,6 +457,6 @@ func TestRootUnderAClosedDirectory(t *testing.T) {
 	require.NoError(t, c.Stop(t.Context()))
 
 	// The database is found again when the directory has been opened meanwhile.
-	require.NoError(t, os.Chmod(closed, 0o755)) //nolint:gosec // on purpose
+	require.NoError(t, os.Chmod(closed, 0o755))
 	require.Equal(t, 7, queryInt(t, start(t, o), "SELECT n FROM t"))
 }

@@ -88,7 +88,7 @@ func endOrphan(ctx context.Context, cluster string, log *slog.Logger) error {
 		return nil
 	}
 	if p.serves(cluster) {
-		log.Warn("found PostgreSQL running without its Everpost: stopping it", slog.Int("pid", p.pid))
+		log.WarnContext(ctx, "found PostgreSQL running without its Everpost: stopping it", slog.Int("pid", p.pid))
 		if err := p.end(ctx, cluster); err != nil {
 			return err
 		}

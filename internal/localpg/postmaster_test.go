@@ -17,10 +17,10 @@ import (
 // setupHome makes a cluster without a server, and returns it with the options it was made by.
 func setupHome(t *testing.T) (home, Options) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "localpg-test-")
+	dir, err := os.MkdirTemp("", "localpg-test-") //nolint:usetesting // the directory above t.TempDir is closed to the database's user
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
-	require.NoError(t, os.Chmod(dir, 0o755)) //nolint:gosec // the database's user passes through
+	require.NoError(t, os.Chmod(dir, 0o755))
 	o, err := Options{Dir: dir, Unsafe: true}.withDefaults()
 	require.NoError(t, err)
 	o.Lock, err = LockDir(t.Context(), dir, nil)
@@ -136,7 +136,7 @@ func TestFindChecksWhatItFinds(t *testing.T) {
 		dir := t.TempDir()
 		for _, name := range programs {
 			script := "#!/bin/sh\necho '" + version + "'\n"
-			require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755)) //nolint:gosec // a program
+			require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755))
 		}
 		return dir
 	}

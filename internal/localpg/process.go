@@ -56,9 +56,7 @@ func (p *process) signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) }
 // endNow ends the process without good manners, and returns when it has ended.
 func (p *process) endNow() {
 	p.signal(syscall.SIGQUIT)
-	grace, cancel := context.WithTimeout(context.Background(), quitGrace)
-	defer cancel()
-	if !waitFor(grace, p.done) {
+	if !waitAtMost(quitGrace, p.done) {
 		p.signal(syscall.SIGKILL)
 		<-p.done
 	}
@@ -70,9 +68,7 @@ const drainGrace = 2 * time.Second
 
 // drain returns when the messages of a process that has ended have been passed on.
 func (p *process) drain() {
-	grace, cancel := context.WithTimeout(context.Background(), drainGrace)
-	defer cancel()
-	if !waitFor(grace, p.output.done) {
+	if !waitAtMost(drainGrace, p.output.done) {
 		_ = p.output.pipe.Close()
 		<-p.output.done
 	}
@@ -171,7 +167,7 @@ func (l *serverLog) write(line string) {
 		level = slog.LevelWarn
 		l.keep(message)
 	}
-	l.log.Log(context.Background(), level, "PostgreSQL: "+message, slog.String("severity", severity))
+	l.log.Log(context.Background(), level, "PostgreSQL says", slog.String("severity", severity), slog.String("message", message))
 }
 
 // isRefusal tells a session's end, which its client is told of, from the server's.

@@ -33,7 +33,8 @@ func TestSupervisedServerIsStartedAgain(t *testing.T) {
 					return 0, err
 				}
 				defer func() { _ = conn.Close(ctx) }()
-				return pid, conn.QueryRow(ctx, `select split_part(pg_read_file('postmaster.pid'), E'\n', 1)::int`).Scan(&pid)
+				err = conn.QueryRow(ctx, `select split_part(pg_read_file('postmaster.pid'), E'\n', 1)::int`).Scan(&pid)
+				return pid, err
 			}
 			first, err := backend()
 			require.NoError(t, err)

@@ -26,6 +26,10 @@ func (s *Store) Command(ctx context.Context, by webhook.Actor, tenantID string, 
 		if d, err = lockDelivery(ctx, tx, tenantID, id); err != nil {
 			return err
 		}
+		if c.Command == webhook.CommandCancel && d.State == webhook.StateCancelled {
+			c = webhook.PendingCommand{} // repeated after it was carried out: nobody has to be told
+			return nil
+		}
 		if !c.Command.TakenIn(d.State, !d.DueAt.IsZero()) {
 			return &webhook.Error{
 				Code: webhook.CodeConflict, State: d.State, Message: "a delivery that is " + d.State.String() + " takes no " + c.Command.String(),

@@ -58,7 +58,7 @@ func TestCommandsAreTakenByState(t *testing.T) {
 			_, err := b.Record(t.Context(), stepOf(start, 1, state))
 			require.NoError(t, err)
 			d, _, err := b.command(t, start.DeliveryID, c)
-			if c.TakenIn(state, false) {
+			if c.TakenIn(state, false) || c == webhook.CommandCancel && state == webhook.StateCancelled { // repeated
 				require.NoError(t, err, "%s in %s", c, state)
 				continue
 			}

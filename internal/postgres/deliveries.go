@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -130,12 +131,7 @@ func (s *Store) ListDeliveries(ctx context.Context, tenantID string, f webhook.D
 }
 
 func wantsPending(states []webhook.State) bool {
-	for _, st := range states {
-		if st == webhook.StatePending {
-			return true
-		}
-	}
-	return len(states) == 0
+	return len(states) == 0 || slices.Contains(states, webhook.StatePending)
 }
 
 // filterQuery collects the conditions of a list and their arguments.

@@ -115,7 +115,7 @@ type flight[V any] struct {
 
 func newCache[K comparable, V any](limit int, life func() time.Duration, fill func(context.Context, K) (filled[V], error)) *cache[K, V] {
 	c := &cache[K, V]{limit: limit, life: life, fill: fill, entries: map[K]*entry[V]{}, flights: map[K]*flight[V]{}}
-	c.stop, c.cancel = context.WithCancel(context.Background())
+	c.stop, c.cancel = context.WithCancel(context.Background()) //nolint:gosec // close calls it
 	return c
 }
 
@@ -164,7 +164,7 @@ func (c *cache[K, V]) lookUp(ctx context.Context, key K) (value V, _ *flight[V],
 func (c *cache[K, V]) fly(ctx context.Context, key K, f *flight[V], since time.Time) {
 	ctx, cancel := context.WithTimeout(ctx, fillTimeout)
 	defer cancel()
-	defer context.AfterFunc(c.stop, cancel)()
+	defer context.AfterFunc(c.stop, cancel)() //nolint:contextcheck // the cache's end is nobody's request
 	found, err := c.fill(ctx, key)
 	f.value, f.err = found.value, err
 
@@ -205,7 +205,8 @@ func (c *cache[K, V]) evict() {
 		if oldest == nil || e.used.Before(oldest.used) {
 			oldestKey, oldest = key, e
 		}
-		if seen++; seen == evictionSample {
+		seen++
+		if seen == evictionSample {
 			break
 		}
 	}

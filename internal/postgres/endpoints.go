@@ -118,7 +118,8 @@ func (s *Store) UpdateEndpoint(ctx context.Context, by webhook.Actor, tenantID s
 			return err
 		}
 		e = cloneEndpoint(&before)
-		if changeErr = change(&e); changeErr != nil {
+		changeErr = change(&e)
+		if changeErr != nil {
 			return changeErr
 		}
 		e.ID, e.TenantID, e.Version, e.CreatedAt, e.UpdatedAt = before.ID, before.TenantID, before.Version, before.CreatedAt, before.UpdatedAt

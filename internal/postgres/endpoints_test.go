@@ -76,7 +76,8 @@ func TestAnEndpointIsReadAsItWasWritten(t *testing.T) {
 func TestAnEndpointOfZeroValuesIsReadBackToo(t *testing.T) {
 	t.Parallel()
 	s, _ := setupStore(t)
-	created, err := s.CreateEndpoint(t.Context(), testActor(), webhook.Endpoint{TenantID: "acme", URL: "https://a.example", RetryPolicy: retry.Default()}, "whsec_x")
+	created, err := s.CreateEndpoint(t.Context(), testActor(),
+		webhook.Endpoint{TenantID: "acme", URL: "https://a.example", RetryPolicy: retry.Default()}, "whsec_x")
 	require.NoError(t, err)
 	require.False(t, created.ID.IsZero())
 	read, err := s.Endpoint(t.Context(), "acme", created.ID)

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -349,5 +348,5 @@ func TestEndpointArraySpellsUUIDs(t *testing.T) {
 	text := endpointArray([]webhook.Start{{Ref: webhook.Ref{EndpointID: a}}, {Ref: webhook.Ref{EndpointID: b}}})
 	require.Equal(t, fmt.Sprintf("{%x,%x}", a[:], b[:]), text)
 	require.Equal(t, "{}", endpointArray(nil))
-	require.False(t, strings.Contains(text, " "))
+	require.NotContains(t, text, " ")
 }

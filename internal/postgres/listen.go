@@ -124,7 +124,7 @@ func (s *Store) Listening() bool { return s.heard.alive() }
 func (s *Store) Listen(ctx context.Context) {
 	s.listenOnce.Do(func() {
 		ctx, cancel := context.WithCancel(ctx)
-		context.AfterFunc(s.life, cancel)
+		context.AfterFunc(s.life, cancel) //nolint:contextcheck // whichever ends first
 		s.background.Go(func() { s.listenLoop(ctx) })
 		s.background.Go(func() { s.keyUseLoop(ctx) })
 	})

@@ -12,7 +12,7 @@ import (
 type outboxColumns struct {
 	ids, events, endpoints [][16]byte
 	tenants, types         []string
-	runs                   []int32
+	runs                   []int
 	created, giveUp, relay []time.Time
 	notBefore              []*time.Time
 }
@@ -23,7 +23,7 @@ func (c *outboxColumns) add(start webhook.Start, relayAt time.Time) {
 	c.endpoints = append(c.endpoints, start.EndpointID)
 	c.tenants = append(c.tenants, start.TenantID)
 	c.types = append(c.types, start.EventType)
-	c.runs = append(c.runs, int32(start.Run)) //nolint:gosec // counted up from 1 by replays
+	c.runs = append(c.runs, start.Run)
 	c.created = append(c.created, start.CreatedAt)
 	c.notBefore = append(c.notBefore, optional(start.NotBefore))
 	c.giveUp = append(c.giveUp, start.GiveUpAt)

@@ -174,7 +174,7 @@ func defaultHolds(ctx context.Context, tx pgx.Tx, t partitioned, low, high uuid.
 // above it.
 func idsFrom(t time.Time) uuid.UUID {
 	var ms [8]byte
-	binary.BigEndian.PutUint64(ms[:], uint64(t.UnixMilli())) //nolint:gosec // no times before 1970
+	binary.BigEndian.PutUint64(ms[:], uint64(t.UnixMilli())) // none is before 1970
 	var id uuid.UUID
 	copy(id[:6], ms[2:])
 	return id

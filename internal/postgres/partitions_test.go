@@ -34,7 +34,8 @@ func eventIDAt(t time.Time, rest byte) webhook.EventID {
 func insertEvent(t *testing.T, s *Store, id webhook.EventID) {
 	t.Helper()
 	_, err := s.pool.Exec(t.Context(), `
-		insert into events (id, tenant_id, type, payload, payload_sha256, endpoint_ids, created_at) values ($1, 'acme', 'a', '', '', '{}', now())`, [16]byte(id))
+		insert into events (id, tenant_id, type, payload, payload_sha256, endpoint_ids, created_at)
+		values ($1, 'acme', 'a', '', '', '{}', now())`, [16]byte(id))
 	require.NoError(t, err)
 }
 
@@ -116,7 +117,8 @@ func TestADayThatGetsARowWhileItsPartitionIsMadeStaysInTheDefault(t *testing.T) 
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
 	id := eventIDAt(noon(), 1)
 	_, err = tx.Exec(t.Context(), `
-		insert into events (id, tenant_id, type, payload, payload_sha256, endpoint_ids, created_at) values ($1, 'acme', 'a', '', '', '{}', now())`, [16]byte(id))
+		insert into events (id, tenant_id, type, payload, payload_sha256, endpoint_ids, created_at)
+		values ($1, 'acme', 'a', '', '', '{}', now())`, [16]byte(id))
 	require.NoError(t, err)
 
 	made := make(chan error, 1)

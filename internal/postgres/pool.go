@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"strconv"
 	"sync"
 	"time"
 
@@ -230,7 +231,7 @@ func poolConfig(c Config) (*pgxpool.Config, error) {
 	return config, nil
 }
 
-func milliseconds(d time.Duration) string { return fmt.Sprint(d.Milliseconds()) }
+func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
 // withConn runs read statements on one connection. An error of fn that is not the
 // domain's is translated.

@@ -6,7 +6,6 @@ import (
 	"crypto/cipher"
 	"crypto/rand"
 	"errors"
-	"io"
 	"log/slog"
 	"net"
 	"net/url"
@@ -327,7 +326,7 @@ func TestAfterCloseEverythingIsUnavailable(t *testing.T) {
 func TestMigrateMakesSchemaAndPartitions(t *testing.T) {
 	t.Parallel()
 	address := postgrestest.NewEmpty(t)
-	logger := slog.New(slog.NewTextHandler(io.Discard, nil))
+	logger := slog.New(slog.DiscardHandler)
 	require.NoError(t, Migrate(t.Context(), address, logger))
 	require.NoError(t, Migrate(t.Context(), address, logger))
 	s := openStore(t, address)

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/everpost/everpost/internal/webhook"
@@ -42,7 +41,8 @@ func (s *Store) flushRecords(ctx context.Context, items []*recording) error {
 	// flushes that lock rows in different orders would deadlock.
 	sorted := slices.Clone(items)
 	slices.SortStableFunc(sorted, func(a, b *recording) int {
-		return cmp.Or(bytes.Compare(a.step.DeliveryID[:], b.step.DeliveryID[:]), cmp.Compare(b.step.Run, a.step.Run), cmp.Compare(b.step.Seq, a.step.Seq))
+		return cmp.Or(bytes.Compare(a.step.DeliveryID[:], b.step.DeliveryID[:]),
+			cmp.Compare(b.step.Run, a.step.Run), cmp.Compare(b.step.Seq, a.step.Seq))
 	})
 	highest := slices.CompactFunc(slices.Clone(sorted), func(a, b *recording) bool { return a.step.DeliveryID == b.step.DeliveryID })
 
@@ -154,12 +154,12 @@ type stepColumns struct {
 	tenants, types, reasons, lastErrors, workflows []string
 	created, giveUp                                []time.Time
 	due, completed, lastAt                         []*time.Time
-	runs, seqs, attempts, runAttempts, ambiguous   []int32
+	runs, seqs, attempts, runAttempts, ambiguous   []int
 	states                                         []int16
 	delays, commandsDone                           []int64
 	lastDecisions                                  []*int16
 	lastReasons                                    []*string
-	lastStatuses                                   []*int32
+	lastStatuses                                   []*int
 	lastLatencies, lastRetryAfters                 []*int64
 }
 
@@ -170,13 +170,13 @@ func (c *stepColumns) add(s *webhook.Step) {
 	c.tenants = append(c.tenants, s.TenantID)
 	c.types = append(c.types, s.EventType)
 	c.created = append(c.created, s.EventID.Time())
-	c.runs = append(c.runs, int32(s.Run))
-	c.seqs = append(c.seqs, int32(s.Seq))
+	c.runs = append(c.runs, s.Run)
+	c.seqs = append(c.seqs, s.Seq)
 	c.states = append(c.states, int16(s.State))
 	c.reasons = append(c.reasons, s.Reason)
-	c.attempts = append(c.attempts, int32(s.Attempts))
-	c.runAttempts = append(c.runAttempts, int32(s.RunAttempts))
-	c.ambiguous = append(c.ambiguous, int32(s.Ambiguous))
+	c.attempts = append(c.attempts, s.Attempts)
+	c.runAttempts = append(c.runAttempts, s.RunAttempts)
+	c.ambiguous = append(c.ambiguous, s.Ambiguous)
 	c.delays = append(c.delays, int64(s.Delay))
 	c.due = append(c.due, optional(s.DueAt))
 	c.giveUp = append(c.giveUp, s.GiveUpAt)
@@ -196,7 +196,7 @@ func (c *stepColumns) add(s *webhook.Step) {
 	a := s.Attempt
 	c.lastDecisions = append(c.lastDecisions, new(int16(a.Outcome.Decision)))
 	c.lastReasons = append(c.lastReasons, new(string(a.Outcome.Reason)))
-	c.lastStatuses = append(c.lastStatuses, new(int32(a.Outcome.Status)))
+	c.lastStatuses = append(c.lastStatuses, new(a.Outcome.Status))
 	c.lastLatencies = append(c.lastLatencies, new(a.Latency.Microseconds()))
 	c.lastAt = append(c.lastAt, new(a.StartedAt.Add(a.Latency)))
 	c.lastRetryAfters = append(c.lastRetryAfters, new(int64(a.Outcome.RetryAfter)))
@@ -224,7 +224,7 @@ func (c *stepColumns) args() []any {
 
 type attemptColumns struct {
 	deliveries                                    [][16]byte
-	runs, numbers, statuses                       []int32
+	runs, numbers, statuses                       []int
 	started                                       []time.Time
 	latencies, retryAfters, delays, nominals      []int64
 	decisions                                     []int16
@@ -235,13 +235,13 @@ type attemptColumns struct {
 
 func (c *attemptColumns) add(id webhook.DeliveryID, a *webhook.Attempt) {
 	c.deliveries = append(c.deliveries, id)
-	c.runs = append(c.runs, int32(a.Run))
-	c.numbers = append(c.numbers, int32(a.Number))
+	c.runs = append(c.runs, a.Run)
+	c.numbers = append(c.numbers, a.Number)
 	c.started = append(c.started, a.StartedAt)
 	c.latencies = append(c.latencies, a.Latency.Microseconds())
 	c.decisions = append(c.decisions, int16(a.Outcome.Decision))
 	c.reasons = append(c.reasons, string(a.Outcome.Reason))
-	c.statuses = append(c.statuses, int32(a.Outcome.Status))
+	c.statuses = append(c.statuses, a.Outcome.Status)
 	c.retryAfters = append(c.retryAfters, int64(a.Outcome.RetryAfter))
 	c.errs = append(c.errs, a.Error)
 	c.delays = append(c.delays, int64(a.Delay))
@@ -271,12 +271,12 @@ func (c *attemptColumns) queue(b *pgx.Batch) {
 // rows go with it.
 type begunColumns struct {
 	ids  [][16]byte
-	runs []int32
+	runs []int
 }
 
 func (c *begunColumns) add(id webhook.DeliveryID, run int) {
 	c.ids = append(c.ids, id)
-	c.runs = append(c.runs, int32(run))
+	c.runs = append(c.runs, run)
 }
 
 func (c *begunColumns) queue(b *pgx.Batch) {
@@ -297,122 +297,3 @@ func nonNil(b []byte) []byte {
 	}
 	return b
 }
-
-// claiming is one claim on its way into the record, with what its flush found out.
-type claiming struct {
-	claim    webhook.Claim
-	granted  bool             // result
-	standing webhook.Standing // result
-	payload  []byte           // result
-	sum      []byte           // result
-}
-
-// Begin takes the right to send the next attempt and reads all that sending it
-// needs, in one transaction: the payload, its SHA-256, and the standing with the
-// pending command. The right is granted when the record stands where the claimant
-// stands, in an open state, and nobody else has it.
-//
-// Not granted: either the standing is after the claimant's (the outcome is known
-// already, or another run has begun), or it is the same and OwnedUntil is set.
-// A payload that retention has removed is nil.
-func (s *Store) Begin(ctx context.Context, c webhook.Claim) (webhook.Begun, error) {
-	item := &claiming{claim: c}
-	if err := s.claims.do(ctx, item); err != nil {
-		return webhook.Begun{}, err
-	}
-	return webhook.Begun{Granted: item.granted, Standing: item.standing, Payload: item.payload, SHA256: item.sum}, nil
-}
-
-const claimAttempt = `
-	insert into deliveries as d (id, event_id, endpoint_id, tenant_id, event_type, created_at, run, seq, state, attempts, give_up_at, workflow_id, owner, owner_until)
-	select id, event, endpoint, tenant, type, created, run, seq, 0, attempts, give_up, workflow, owner, now() + span * interval '1 microsecond'
-	from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::timestamptz[], $7::int[], $8::int[], $9::int[], $10::timestamptz[],
-		$11::text[], $12::uuid[], $13::bigint[])
-		u (id, event, endpoint, tenant, type, created, run, seq, attempts, give_up, workflow, owner, span)
-	on conflict (id) do update set owner = excluded.owner, owner_until = excluded.owner_until, workflow_id = excluded.workflow_id
-	where d.run = excluded.run and d.seq = excluded.seq and d.state < 3
-	  and (d.owner is null or d.owner = excluded.owner or d.owner_until < now())
-	returning ` + standingColumns
-
-func (s *Store) flushClaims(ctx context.Context, items []*claiming) error {
-	slices.SortStableFunc(items, func(a, b *claiming) int { return bytes.Compare(a.claim.DeliveryID[:], b.claim.DeliveryID[:]) })
-	var (
-		ids, events, endpoints, owners [][16]byte
-		tenants, types, workflows      []string
-		created, giveUp                []time.Time
-		runs, seqs, attempts           []int32
-		spans                          []int64
-		begun                          begunColumns
-	)
-	for i, it := range items {
-		it.granted, it.payload, it.sum = false, nil, nil
-		c := &it.claim
-		if i > 0 && items[i-1].claim.DeliveryID == c.DeliveryID {
-			continue // a second claim of the same delivery in one flush is not granted
-		}
-		ids, events, endpoints = append(ids, c.DeliveryID), append(events, c.EventID), append(endpoints, c.EndpointID)
-		tenants, types = append(tenants, c.TenantID), append(types, c.EventType)
-		created, giveUp = append(created, c.EventID.Time()), append(giveUp, c.GiveUpAt)
-		runs, seqs, attempts = append(runs, int32(c.Run)), append(seqs, int32(c.Seq)), append(attempts, int32(c.Attempts))
-		workflows = append(workflows, c.WorkflowID)
-		owners = append(owners, ownerOf(c.Owner))
-		spans = append(spans, c.For.Microseconds())
-		begun.add(c.DeliveryID, c.Run)
-	}
-
-	batch := &pgx.Batch{}
-	granted := make(map[webhook.DeliveryID]webhook.Standing, len(items))
-	batch.Queue(claimAttempt, ids, events, endpoints, tenants, types, created, runs, seqs, attempts, giveUp, workflows, owners, spans).
-		Query(func(rows pgx.Rows) error { return readStandings(rows, granted) })
-	begun.queue(batch)
-	standings, owned := make(map[webhook.DeliveryID]webhook.Standing, len(items)), map[webhook.DeliveryID]time.Time{}
-	batch.Queue(`select `+standingColumns+` from deliveries d where id = any($1)`, ids).
-		Query(func(rows pgx.Rows) error { return readStandings(rows, standings) })
-	batch.Queue(`select id, owner_until from deliveries where id = any($1) and owner is not null and owner_until >= now()`, ids).
-		Query(func(rows pgx.Rows) error { return readOwned(rows, owned) })
-	payloads := map[webhook.EventID][2][]byte{}
-	batch.Queue(`select id, payload, payload_sha256 from events where id = any($1)`, events).
-		Query(func(rows pgx.Rows) error { return readPayloads(rows, payloads) })
-	if err := s.pool.SendBatch(ctx, batch).Close(); err != nil {
-		return err
-	}
-	for i, it := range items {
-		id := it.claim.DeliveryID
-		_, ok := granted[id]
-		it.granted = ok && (i == 0 || items[i-1].claim.DeliveryID != id)
-		it.standing = standings[id]
-		if !it.granted {
-			it.standing.OwnedUntil = owned[id]
-		}
-		found := payloads[it.claim.EventID]
-		it.payload, it.sum = found[0], found[1]
-	}
-	return nil
-}
-
-func readOwned(rows pgx.Rows, into map[webhook.DeliveryID]time.Time) error {
-	var (
-		id    [16]byte
-		until time.Time
-	)
-	_, err := pgx.ForEachRow(rows, []any{&id, &until}, func() error {
-		into[id] = until.UTC()
-		return nil
-	})
-	return err
-}
-
-func readPayloads(rows pgx.Rows, into map[webhook.EventID][2][]byte) error {
-	var (
-		id           [16]byte
-		payload, sum []byte
-	)
-	_, err := pgx.ForEachRow(rows, []any{&id, &payload, &sum}, func() error {
-		into[id] = [2][]byte{bytes.Clone(payload), bytes.Clone(sum)}
-		return nil
-	})
-	return err
-}
-
-// ownerOf is a process's name as the record keeps it.
-func ownerOf(name string) [16]byte { return uuid.NewSHA1(uuid.NameSpaceOID, []byte(name)) }

@@ -204,49 +204,55 @@ func TestRecordsSideBySideDoNotDeadlock(t *testing.T) {
 func TestClaims(t *testing.T) {
 	t.Parallel()
 	b := setupDelivery(t)
-	begin := func(c webhook.Claim) webhook.Begun {
+	begin := func(t *testing.T, c webhook.Claim) webhook.Begun {
+		t.Helper()
 		begun, err := b.Begin(t.Context(), c)
 		require.NoError(t, err)
 		return begun
 	}
 	t.Run("a free one is granted, with the payload", func(t *testing.T) {
+		t.Parallel()
 		start := b.accept(t)
-		begun := begin(claimOf(start, 0, "me", time.Minute))
+		begun := begin(t, claimOf(start, 0, "me", time.Minute))
 		require.True(t, begun.Granted)
 		require.Equal(t, `{"order": 17}`, string(begun.Payload))
 		require.Len(t, begun.SHA256, 32)
 		require.Equal(t, webhook.Progress{Run: 1, GiveUpAt: start.GiveUpAt}, begun.Standing.Progress)
-		require.True(t, begin(claimOf(start, 0, "me", time.Minute)).Granted, "ours is granted again")
+		require.True(t, begin(t, claimOf(start, 0, "me", time.Minute)).Granted, "ours is granted again")
 	})
 	t.Run("a foreign one is not, until it has run out", func(t *testing.T) {
+		t.Parallel()
 		start := b.accept(t)
-		require.True(t, begin(claimOf(start, 0, "me", time.Minute)).Granted)
-		refused := begin(claimOf(start, 0, "you", time.Minute))
+		require.True(t, begin(t, claimOf(start, 0, "me", time.Minute)).Granted)
+		refused := begin(t, claimOf(start, 0, "you", time.Minute))
 		require.False(t, refused.Granted)
 		require.WithinDuration(t, time.Now().Add(time.Minute), refused.Standing.OwnedUntil, 10*time.Second)
 		_, err := b.pool.Exec(t.Context(), `update deliveries set owner_until = now() - interval '1 second' where id = $1`, start.DeliveryID)
 		require.NoError(t, err)
-		require.True(t, begin(claimOf(start, 0, "you", time.Minute)).Granted)
-		require.False(t, begin(claimOf(start, 0, "me", time.Minute)).Granted, "it has moved")
+		require.True(t, begin(t, claimOf(start, 0, "you", time.Minute)).Granted)
+		require.False(t, begin(t, claimOf(start, 0, "me", time.Minute)).Granted, "it has moved")
 	})
 	t.Run("a known outcome is returned and not claimed", func(t *testing.T) {
+		t.Parallel()
 		start := b.accept(t)
 		step := stepOf(start, 1, webhook.StateDelivered)
 		_, err := b.Record(t.Context(), step)
 		require.NoError(t, err)
-		begun := begin(claimOf(start, 0, "me", time.Minute))
+		begun := begin(t, claimOf(start, 0, "me", time.Minute))
 		require.False(t, begun.Granted)
 		require.Equal(t, step.Progress, begun.Standing.Progress)
 		require.Zero(t, begun.Standing.OwnedUntil)
 	})
 	t.Run("a step of the record frees it", func(t *testing.T) {
+		t.Parallel()
 		start := b.accept(t)
-		require.True(t, begin(claimOf(start, 0, "me", time.Minute)).Granted)
+		require.True(t, begin(t, claimOf(start, 0, "me", time.Minute)).Granted)
 		_, err := b.Record(t.Context(), stepOf(start, 1, webhook.StateRetrying))
 		require.NoError(t, err)
-		require.True(t, begin(claimOf(start, 1, "you", time.Minute)).Granted)
+		require.True(t, begin(t, claimOf(start, 1, "you", time.Minute)).Granted)
 	})
 	t.Run("of two at once one is granted", func(t *testing.T) {
+		t.Parallel()
 		other := openStore(t, b.address)
 		for range 20 {
 			start := b.accept(t)
@@ -265,6 +271,7 @@ func TestClaims(t *testing.T) {
 		}
 	})
 	t.Run("of two in one flush the first is granted", func(t *testing.T) {
+		t.Parallel()
 		start := b.accept(t)
 		items := []*claiming{{claim: claimOf(start, 0, "me", time.Minute)}, {claim: claimOf(start, 0, "you", time.Minute)}}
 		require.NoError(t, b.flushClaims(t.Context(), items))
@@ -273,9 +280,10 @@ func TestClaims(t *testing.T) {
 		require.NotZero(t, items[1].standing.OwnedUntil)
 	})
 	t.Run("a payload that is gone is nil", func(t *testing.T) {
+		t.Parallel()
 		start := b.accept(t)
 		_, err := b.pool.Exec(t.Context(), `delete from events where id = $1`, start.EventID)
 		require.NoError(t, err)
-		require.Nil(t, begin(claimOf(start, 0, "me", time.Minute)).Payload)
+		require.Nil(t, begin(t, claimOf(start, 0, "me", time.Minute)).Payload)
 	})
 }

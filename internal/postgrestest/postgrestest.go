@@ -113,7 +113,7 @@ func serverURL() (string, error) {
 }
 
 // private is the one server of a test process.
-var private server //nolint:gochecknoglobals // tests of a package have nothing else in common
+var private server // a global: the tests of a package have nothing else in common
 
 type server struct {
 	mu      sync.Mutex
@@ -165,7 +165,7 @@ func Start(ctx context.Context, log *slog.Logger) (address string, stop func() e
 		return "", nil, fmt.Errorf("start a server for tests: %w", err)
 	}
 	return cluster.URL(localpg.Database), func() error {
-		ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 		defer cancel()
 		if err := cluster.Stop(ctx); err != nil {
 			return fmt.Errorf("stop the server for tests: %w", err)

@@ -1,6 +1,5 @@
 // Package receivertest is a webhook receiver that does what it is told: it records
-// what arrives and answers by a script. It serves over real connections, for tests,
-// the demonstration and "everpost listen".
+// what arrives and answers by a script. It serves over real connections.
 package receivertest
 
 import (

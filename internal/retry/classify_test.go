@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -97,7 +98,7 @@ func TestClassifyEveryFault(t *testing.T) {
 func TestClassifyOverrides(t *testing.T) {
 	t.Parallel()
 
-	for status := 0; status <= 1000; status++ {
+	for status := range 1001 {
 		plain := retry.Classify(retry.Answer{Status: status}, retry.Default())
 		fixed := status < 100 || status > 999 || status/100 == 2 || status/100 == 3
 
@@ -142,9 +143,9 @@ func TestClassifyRateLimit(t *testing.T) {
 		{"nothing said", "", "", "", 0},
 		{"seconds", "0", "30", "", 30 * time.Second},
 		{"fraction of a second", " 0 ", " 1.5 ", "", 1500 * time.Millisecond},
-		{"unix seconds", "0", fmt.Sprint(epoch + 40), "", 40 * time.Second},
-		{"unix milliseconds", "0", fmt.Sprint((epoch+40)*1000 + 250), "", 40250 * time.Millisecond},
-		{"unix seconds in the past", "0", fmt.Sprint(epoch - 40), "", 0},
+		{"unix seconds", "0", strconv.FormatInt(epoch+40, 10), "", 40 * time.Second},
+		{"unix milliseconds", "0", strconv.FormatInt((epoch+40)*1000+250, 10), "", 40250 * time.Millisecond},
+		{"unix seconds in the past", "0", strconv.FormatInt(epoch-40, 10), "", 0},
 		{"HTTP-date", "0", "Tue, 04 Mar 2025 06:00:50 GMT", "", 50 * time.Second},
 		{"something remains", "1", "30", "", 0},
 		{"rubbish", "none", "30", "", 0},

@@ -67,6 +67,7 @@ func settle[T comparable](d *document, field string, used bool, into *T, value, 
 // and the given settings that would silently have no effect.
 func (d *document) validate(p Policy) {
 	d.validateUnused(p)
+	d.validateUnusedBounds(p)
 	if d.bad.has("preset") || d.bad.has("strategy") || d.bad.has("jitter") {
 		// What the others are checked against is not known.
 		return
@@ -81,8 +82,7 @@ func (d *document) validate(p Policy) {
 	}
 }
 
-// validateUnused checks the given settings that p does not use: their bounds, and
-// that the object itself chose what makes them unused.
+// validateUnused checks that the object itself chose what makes p not use a given setting.
 func (d *document) validateUnused(p Policy) {
 	unused := []struct {
 		field, chooser, chosen string
@@ -99,7 +99,11 @@ func (d *document) validateUnused(p Policy) {
 			d.bad.addOnce(one.field, "is not used with "+one.chooser+" "+one.chosen+"; name the "+one.chooser+" too")
 		}
 	}
+}
 
+// validateUnusedBounds checks the given settings that p does not use, and that
+// Validate therefore does not look at.
+func (d *document) validateUnusedBounds(p Policy) {
 	if d.given["base"] && !p.usesBase() && !d.bad.has("base") {
 		d.bad.within("base", d.read.Base, ShortestDelay, LongestDelay)
 	}

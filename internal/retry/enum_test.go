@@ -20,7 +20,7 @@ func TestEnumNames(t *testing.T) {
 		"delivered retry permanent ":    {retry.Delivered, retry.Retry, retry.Permanent, retry.Decision(0)},
 		"deliver wait give_up ":         {retry.Deliver, retry.Wait, retry.GiveUp, retry.Action(0)},
 		"backoff retry_after deadline ": {retry.SourceBackoff, retry.SourceRetryAfter, retry.SourceDeadline, retry.DelaySource(0)},
-		"none unknown unknown":          {retry.FaultNone, retry.FaultUnknown, retry.Fault(99)},
+		"none unknown unknown":          {retry.FaultNone, retry.FaultUnknown, retry.Fault(99)}, //nolint:dupword // two values of that name
 	} {
 		var names []string
 		for _, value := range values {

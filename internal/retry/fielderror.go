@@ -14,6 +14,8 @@ type FieldError struct {
 
 // FieldErrors are all refused settings of a policy, never empty when returned as an
 // error.
+//
+//nolint:recvcheck // read as a value, as an error is; collected through a pointer
 type FieldErrors []FieldError
 
 // Error joins all of them: "base: must be …; factor: must be …".
@@ -55,6 +57,7 @@ func (e *FieldErrors) has(field string) bool {
 	return false
 }
 
+//nolint:unparam // the longest delay and the longest give-up time are the same at present
 func (e *FieldErrors) within(field string, value, low, high time.Duration) {
 	if value < low || value > high {
 		e.add(field, "must be between "+FormatDuration(low)+" and "+FormatDuration(high))

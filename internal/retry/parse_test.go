@@ -2,7 +2,6 @@ package retry_test
 
 import (
 	"encoding/json"
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -193,7 +192,7 @@ func TestValidateOfLiterals(t *testing.T) {
 
 	policy := retry.Policy{Jitter: 99, MinDelay: -1, RetryStatuses: make([]int, 101)}
 	var refused retry.FieldErrors
-	require.True(t, errors.As(policy.Validate(), &refused))
+	require.ErrorAs(t, policy.Validate(), &refused)
 	fields := map[string]bool{}
 	for _, one := range refused {
 		fields[one.Field] = true

@@ -28,12 +28,15 @@ func TestPresets(t *testing.T) {
 			[]time.Duration{10 * s, 30 * s, 90 * s, 270 * s, 810 * s, 2430 * s, 7290 * s, 21870 * s, 12 * h, 12 * h},
 			retry.JitterEqual, 0, 0, 16, 72 * h,
 		},
-		"exponential-1h":    {[]time.Duration{m, 2 * m, 4 * m, 8 * m, 16 * m, 32 * m, h, h}, retry.JitterEqual, 0, 0, 16, 72 * h},
-		"full-jitter":       {[]time.Duration{30 * s, m, 2 * m, 4 * m}, retry.JitterFull, 0, s, 5, 72 * h},
-		"steps-90m":         {[]time.Duration{30 * s, 2 * m, 10 * m, h, h}, retry.JitterProportional, 0.2, 0, 5, 72 * h},
-		"steps-36h":         {[]time.Duration{10 * s, 30 * s, 2 * m, 10 * m, 30 * m, 2 * h, 8 * h, 24 * h}, retry.JitterProportional, 0.2, 0, 9, 72 * h},
-		"standard-webhooks": {[]time.Duration{5 * s, 5 * m, 30 * m, 2 * h, 5 * h, 10 * h, 14 * h, 20 * h, 24 * h}, retry.JitterProportional, 0.1, 0, 10, 84 * h},
-		"fast":              {[]time.Duration{s, 2 * s, 4 * s, 8 * s, 16 * s, 32 * s, m, m}, retry.JitterFull, 0, 0, 5, h},
+		"exponential-1h": {[]time.Duration{m, 2 * m, 4 * m, 8 * m, 16 * m, 32 * m, h, h}, retry.JitterEqual, 0, 0, 16, 72 * h},
+		"full-jitter":    {[]time.Duration{30 * s, m, 2 * m, 4 * m}, retry.JitterFull, 0, s, 5, 72 * h},
+		"steps-90m":      {[]time.Duration{30 * s, 2 * m, 10 * m, h, h}, retry.JitterProportional, 0.2, 0, 5, 72 * h},
+		"steps-36h":      {[]time.Duration{10 * s, 30 * s, 2 * m, 10 * m, 30 * m, 2 * h, 8 * h, 24 * h}, retry.JitterProportional, 0.2, 0, 9, 72 * h},
+		"standard-webhooks": {
+			[]time.Duration{5 * s, 5 * m, 30 * m, 2 * h, 5 * h, 10 * h, 14 * h, 20 * h, 24 * h},
+			retry.JitterProportional, 0.1, 0, 10, 84 * h,
+		},
+		"fast": {[]time.Duration{s, 2 * s, 4 * s, 8 * s, 16 * s, 32 * s, m, m}, retry.JitterFull, 0, 0, 5, h},
 	}
 	presets := retry.Presets()
 	require.Len(t, presets, len(table))
@@ -75,8 +78,8 @@ func TestNominalStrategies(t *testing.T) {
 
 	linear := retry.Policy{Strategy: retry.StrategyLinear, Base: 10 * time.Second, Cap: 35 * time.Second}
 	fixed := retry.Policy{Strategy: retry.StrategyFixed, Base: 7 * time.Second}
-	for attempt, want := range []time.Duration{10, 10, 20, 30, 35, 35} {
-		require.Equal(t, want*time.Second, linear.Nominal(attempt), "attempt %d", attempt)
+	for attempt, seconds := range []int{10, 10, 20, 30, 35, 35} {
+		require.Equal(t, time.Duration(seconds)*time.Second, linear.Nominal(attempt), "attempt %d", attempt)
 		require.Equal(t, 7*time.Second, fixed.Nominal(attempt), "attempt %d", attempt)
 	}
 	require.Equal(t, 35*time.Second, linear.Nominal(math.MaxInt))

@@ -65,7 +65,7 @@ func TestJitterIsUniform(t *testing.T) {
 
 	const n = 20_000
 	for _, policy := range spreadingPolicies() {
-		random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // repeatable on purpose
+		random := rand.New(rand.NewPCG(1, 2))
 		earliest, latest := policy.Window(1, 0)
 		delays := make([]float64, 0, n)
 		for range n {

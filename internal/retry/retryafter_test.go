@@ -125,7 +125,7 @@ func FuzzRetryAfter(f *testing.F) {
 
 		trimmed := strings.Trim(field, " \t\r\n")
 		if seconds, err := strconv.ParseUint(trimmed, 10, 32); err == nil {
-			require.Equal(t, time.Duration(seconds)*time.Second, got.RetryAfter) //nolint:gosec // 32 bits
+			require.Equal(t, time.Duration(seconds)*time.Second, got.RetryAfter)
 			return
 		}
 		if got.RetryAfter > 0 && strings.Trim(trimmed, "0123456789") != "" {

@@ -304,7 +304,7 @@ func TestSecretsDoNotShow(t *testing.T) {
 		for _, handler := range []slog.Handler{slog.NewJSONHandler(&out, nil), slog.NewTextHandler(&out, nil)} {
 			slog.New(handler).Info("x", "secret", hidden, "pointer", &hidden, "nested", nested)
 		}
-		_, err := json.Marshal(nested)
+		_, err := json.Marshal(nested) //nolint:musttag // it is refused
 		require.ErrorIs(t, err, signature.ErrNotSerialisable)
 		out.WriteString(err.Error())
 		require.Contains(t, out.String(), "[redacted]")
@@ -323,7 +323,7 @@ func TestSecretsDoNotShow(t *testing.T) {
 	}
 }
 
-func TestSignAllocatesLittle(t *testing.T) {
+func TestSignAllocatesLittle(t *testing.T) { //nolint:paralleltest // AllocsPerRun counts what others allocate too
 	hm := secret(t, knownHMAC)
 	body := make([]byte, 1024)
 	at := time.Unix(knownUnix, 0)

@@ -1,6 +1,7 @@
 package vault
 
 import (
+	"bytes"
 	"crypto/cipher"
 	"crypto/hmac"
 	"crypto/rand"
@@ -36,7 +37,7 @@ func ParseKEK(text string) (*StaticKEK, error) {
 	if len(key) != KeyBytes {
 		return nil, fmt.Errorf("parse key-encryption key: %d bytes instead of %d", len(key), KeyBytes)
 	}
-	if strings.Count(string(key), string(key[:1])) == KeyBytes {
+	if bytes.Count(key, key[:1]) == KeyBytes {
 		return nil, errors.New("parse key-encryption key: not random")
 	}
 	return newStaticKEK(key)

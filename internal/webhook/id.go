@@ -50,10 +50,14 @@ func idEncoding() *base32.Encoding {
 
 func newID[K kind]() ID[K] { return ID[K](uuid.Must(uuid.NewV7())) }
 
-// NewEventID, NewEndpointID and NewKeyID make an id that carries the present time.
-func NewEventID() EventID       { return newID[eventKind]() }
+// NewEventID makes an id that carries the present time.
+func NewEventID() EventID { return newID[eventKind]() }
+
+// NewEndpointID makes an id that carries the present time.
 func NewEndpointID() EndpointID { return newID[endpointKind]() }
-func NewKeyID() KeyID           { return newID[keyKind]() }
+
+// NewKeyID makes an id that carries the present time.
+func NewKeyID() KeyID { return newID[keyKind]() }
 
 // DeliveryIDOf is the id of the delivery of an event to an endpoint: the event's
 // time followed by a hash of both ids, as a UUIDv8 (RFC 9562 §5.8). The same pair
@@ -104,14 +108,20 @@ func encode(dst []byte, src [16]byte) {
 	}
 }
 
-// ParseEventID, ParseEndpointID, ParseDeliveryID and ParseKeyID read an id of
-// their kind, in its one spelling. The error is a phrase for people, fit to follow
-// a field's name, and does not repeat what was given.
-func ParseEventID(s string) (EventID, error)       { return parseID[eventKind](s) }
-func ParseEndpointID(s string) (EndpointID, error) { return parseID[endpointKind](s) }
-func ParseDeliveryID(s string) (DeliveryID, error) { return parseID[deliveryKind](s) }
-func ParseKeyID(s string) (KeyID, error)           { return parseID[keyKind](s) }
+// ParseEventID reads an event's id; see parseID.
+func ParseEventID(s string) (EventID, error) { return parseID[eventKind](s) }
 
+// ParseEndpointID reads an endpoint's id; see parseID.
+func ParseEndpointID(s string) (EndpointID, error) { return parseID[endpointKind](s) }
+
+// ParseDeliveryID reads a delivery's id; see parseID.
+func ParseDeliveryID(s string) (DeliveryID, error) { return parseID[deliveryKind](s) }
+
+// ParseKeyID reads a key's id; see parseID.
+func ParseKeyID(s string) (KeyID, error) { return parseID[keyKind](s) }
+
+// parseID reads an id of one kind, in its one spelling. The error is a phrase for
+// people, fit to follow a field's name, and does not repeat what was given.
 func parseID[K kind](s string) (ID[K], error) {
 	var (
 		id ID[K]

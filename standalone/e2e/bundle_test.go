@@ -3,10 +3,13 @@ package e2e_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -70,14 +73,18 @@ func newBundle(t *testing.T, in *instance, d *door, tenant string) *bundle {
 	return b
 }
 
-// tenantName makes a tenant's id of a test's name.
+// tenants counts the tenants, so that each is new, whatever the test is called.
+var tenants atomic.Int64
+
+// tenantName makes a new tenant's id of a test's name.
 func tenantName(test string) string {
-	return strings.Map(func(r rune) rune {
+	name := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' {
 			return r
 		}
 		return '_'
 	}, test)
+	return fmt.Sprintf("t%d-%.50s", tenants.Add(1), name)
 }
 
 // path is an address below the tenant.
@@ -160,9 +167,7 @@ func patiently() fieldsOf {
 func (b *bundle) endpoint(r *receiver, path string, further fieldsOf) endpoint {
 	b.t.Helper()
 	fields := fieldsOf{"url": r.URL() + path, "retry_policy": quickly()}
-	for name, value := range further {
-		fields[name] = value
-	}
+	maps.Copy(fields, further)
 	var made endpoint
 	b.ask(http.StatusCreated, http.MethodPost, "/endpoints", fields, &made)
 	require.NotEmpty(b.t, made.Secret)
@@ -175,12 +180,12 @@ func (b *bundle) endpoint(r *receiver, path string, further fieldsOf) endpoint {
 // post posts an event and requires that it is accepted. The payload is JSON text.
 func (b *bundle) post(kind, payload string, further ...string) event {
 	b.t.Helper()
-	fields := ""
+	var fields strings.Builder
 	for i := 0; i < len(further); i += 2 {
-		fields += fmt.Sprintf(",%q:%s", further[i], further[i+1])
+		fmt.Fprintf(&fields, ",%q:%s", further[i], further[i+1])
 	}
 	var made event
-	b.ask(http.StatusAccepted, http.MethodPost, "/events", fmt.Sprintf(`{"type":%q,"payload":%s%s}`, kind, payload, fields), &made)
+	b.ask(http.StatusAccepted, http.MethodPost, "/events", fmt.Sprintf(`{"type":%q,"payload":%s%s}`, kind, payload, fields.String()), &made)
 	return made
 }
 
@@ -200,11 +205,13 @@ func (b *bundle) delivery(id string) delivery {
 	return d
 }
 
+// attempts are a delivery's attempts, oldest first.
 func (b *bundle) attempts(id string) []attempt {
 	b.t.Helper()
 	var all page[attempt]
 	b.ask(http.StatusOK, http.MethodGet, "/deliveries/"+id+"/attempts", nil, &all)
 	require.Nil(b.t, all.NextCursor)
+	slices.Reverse(all.Data) // lists are newest first
 	return all.Data
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	commonpb "go.temporal.io/api/common/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 
@@ -27,8 +28,8 @@ func workflowsBy(ctx context.Context, t *testing.T, engine client.Client, query 
 	found, err := engine.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{Query: query, PageSize: 100})
 	require.NoError(t, err)
 	var ids []string
-	for _, e := range found.Executions {
-		ids = append(ids, e.Execution.WorkflowId)
+	for _, e := range found.GetExecutions() {
+		ids = append(ids, e.GetExecution().GetWorkflowId())
 	}
 	return ids
 }
@@ -53,7 +54,8 @@ func waiting(t *testing.T) (*bundle, *receiver, delivery) {
 	r.Script("/hook", receivertest.Step{Status: 500})
 	b.endpoint(r, "/hook", fieldsOf{"retry_policy": patiently()})
 	_, d := b.postOne("order.paid", `{}`)
-	return b, r, b.waitState(d.ID, "retrying")
+	d = b.waitState(d.ID, "retrying")
+	return b, r, d
 }
 
 // deadLettered is a delivery that was refused for good; a second try would succeed.
@@ -63,7 +65,8 @@ func deadLettered(t *testing.T) (*bundle, *receiver, delivery) {
 	r.Script("/hook", receivertest.Step{Status: 400})
 	b.endpoint(r, "/hook", nil)
 	_, d := b.postOne("order.paid", `{"n":1}`)
-	return b, r, b.waitState(d.ID, "dead_lettered")
+	d = b.waitState(d.ID, "dead_lettered")
+	return b, r, d
 }
 
 func TestPermanentThenReplayed(t *testing.T) {
@@ -228,4 +231,8 @@ func TestDeletedEndpointKeepsItsDeadLetters(t *testing.T) {
 	require.Equal(t, "dead_lettered", b.delivery(d.ID).State, "readable")
 	b.ask(http.StatusConflict, http.MethodPost, "/dead-letters/"+d.ID+"/replay", nil, nil)
 	require.Equal(t, 1, r.Count())
+}
+
+func execution(workflow string) *commonpb.WorkflowExecution {
+	return &commonpb.WorkflowExecution{WorkflowId: workflow}
 }

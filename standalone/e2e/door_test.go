@@ -66,7 +66,8 @@ func TestBadInput(t *testing.T) {
 		`{"url":"https://example.com","headers":{"Host":"x"}}`, `{"url":"https://example.com","headers":{"webhook-id":"x"}}`,
 		`{"url":"https://example.com","headers":{"X":"a\r\nb: c"}}`, `{"url":"https://example.com","event_types":["*.*"]}`,
 		`{"url":"https://example.com","secret":"whsec_short"}`, `{"url":"https://example.com","metadata":{"a":{"b":1}}}`,
-		`{"scope":"operator"}`, `{"scope":7}`, `{"scope":"ingest","expires_at":"2001-01-01T00:00:00Z"}`, `{"reason":1}`, `{"reason":"` + strings.Repeat("x", 5000) + `"}`,
+		`{"scope":"operator"}`, `{"scope":7}`, `{"scope":"ingest","expires_at":"2001-01-01T00:00:00Z"}`,
+		`{"reason":1}`, `{"reason":"` + strings.Repeat("x", 5000) + `"}`,
 	}
 	places := []struct{ method, path string }{
 		{"POST", b.path("/events")}, {"POST", b.path("/endpoints")}, {"PATCH", b.path("/endpoints/" + ep.ID)}, {"POST", b.path("/keys")},
@@ -89,16 +90,21 @@ func TestBadInput(t *testing.T) {
 		b.path("/deliveries?limit=0"), b.path("/deliveries?limit=-1"), b.path("/deliveries?limit=99999999999999999999"), b.path("/deliveries?limit=1&limit=2"),
 		b.path("/deliveries?cursor=x"), b.path("/deliveries?cursor=AAAA"), b.path("/deliveries?cursor=%00"), b.path("/deliveries?state=odd"),
 		b.path("/deliveries?since=yesterday"), b.path("/deliveries?since=0000-00-00T00:00:00Z"), b.path("/events?type=%ff"), b.path("/events?external_id=%00"),
-		b.path("/dead-letters?status=one"), b.path("/dead-letters?reason=%00"), b.path("/events?%zz"), b.path("/events?a;b"), b.path("/endpoints/" + ep.ID + "/nothing"),
+		b.path("/dead-letters?status=one"), b.path("/dead-letters?reason=%00"), b.path("/events?%zz"), b.path("/events?a;b"),
+		b.path("/endpoints/" + ep.ID + "/nothing"),
 	} {
 		for _, method := range []string{"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "TRACE", "ODD"} {
 			got, err := b.door.call(ctx, method, path, nil)
 			require.NoError(t, err, "%s %s", method, path)
 			requireNoFaultOfOurs(t, got, method+" "+path)
-			require.GreaterOrEqual(t, got.status, 400, "%s %s", method, path)
+			if method != "OPTIONS" { // says what an address takes, also of one that is nothing
+				require.GreaterOrEqual(t, got.status, 400, "%s %s", method, path)
+			}
 		}
 	}
-	for _, key := range []string{"", "evk_", "evk_" + strings.Repeat("0", 80), strings.Repeat("x", 8000), "\xff\xfe", b.door.key + "x", b.door.key[:len(b.door.key)-1]} {
+	for _, key := range []string{
+		"", "evk_", "evk_" + strings.Repeat("0", 80), strings.Repeat("x", 8000), "\xff\xfe", b.door.key + "x", b.door.key[:len(b.door.key)-1],
+	} {
 		got, err := (&door{base: b.door.base, key: key, http: b.door.http}).call(ctx, "GET", "/v1/tenants", nil)
 		require.NoError(t, err)
 		require.Equal(t, http.StatusUnauthorized, got.status, "%q", key)

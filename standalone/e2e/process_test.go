@@ -92,11 +92,8 @@ func (p *process) said() []string {
 // ready waits for the line that says all is up and returns its fields.
 func (p *process) ready(ctx context.Context) (map[string]string, error) {
 	for {
-		for n, line := range p.said() {
-			if rest, ok := strings.CutPrefix(line, "ready "); ok {
-				if n != 0 {
-					return nil, fmt.Errorf("something stands before the ready line: %q", p.said()[:n])
-				}
+		for _, line := range p.said() {
+			if rest, ok := strings.CutPrefix(line, "ready"); ok { // no other line before it begins like this
 				return fields(rest), nil
 			}
 		}

@@ -3,7 +3,6 @@ package e2e_test
 import (
 	"bytes"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,12 +26,13 @@ func serversOf(dir string) (ids []int, known bool) {
 		if err != nil {
 			continue
 		}
-		line, err := os.ReadFile(filepath.Join("/proc", entry.Name(), "cmdline"))
+		line, err := os.ReadFile("/proc/" + entry.Name() + "/cmdline")
 		if err != nil {
 			continue // it has ended
 		}
 		args := strings.Split(string(bytes.TrimRight(line, "\x00")), "\x00")
-		if strings.Contains(args[0], "postgres") && slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, dir) || strings.HasPrefix(arg, "-D"+dir) }) {
+		onDir := func(arg string) bool { return strings.HasPrefix(strings.TrimPrefix(arg, "-D"), dir) }
+		if strings.Contains(args[0], "postgres") && slices.ContainsFunc(args, onDir) {
 			ids = append(ids, id)
 		}
 	}
@@ -41,7 +41,7 @@ func serversOf(dir string) (ids []int, known bool) {
 
 // parentOf is the parent of a process, 0 when it has ended.
 func parentOf(id int) int {
-	status, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(id), "status"))
+	status, err := os.ReadFile("/proc/" + strconv.Itoa(id) + "/status")
 	if err != nil {
 		return 0
 	}

@@ -64,7 +64,7 @@ func run(args []string) (code int, err error) {
 
 func runCommand(args, environment []string, signals <-chan os.Signal) (int, error) {
 	// Not ended by a context: signals are passed on and the command ends by itself.
-	cmd := exec.Command(args[0], args[1:]...) //nolint:gosec,noctx // running what it is given is its purpose
+	cmd := exec.Command(args[0], args[1:]...) //nolint:gosec // running what it is given is its purpose
 	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.Env = os.Stdin, os.Stdout, os.Stderr, environment
 	if err := cmd.Start(); err != nil {
 		return notRun, fmt.Errorf("start the command: %w", err)

@@ -28,10 +28,10 @@ func nothing(workflow.Context) error { return nil }
 func BenchmarkWorkflow(b *testing.B) {
 	for _, prune := range []bool{false, true} {
 		b.Run(fmt.Sprintf("prune=%t", prune), func(b *testing.B) {
-			dir, err := os.MkdirTemp("", "temporald-bench-")
+			dir, err := os.MkdirTemp("", "temporald-bench-") //nolint:usetesting // the directory above TempDir is closed to the database's user
 			require.NoError(b, err)
 			defer func() { _ = os.RemoveAll(dir) }()
-			require.NoError(b, os.Chmod(dir, 0o755)) //nolint:gosec // the database's user passes through
+			require.NoError(b, os.Chmod(dir, 0o755))
 			pg, err := localpg.Start(b.Context(), localpg.Options{Dir: dir})
 			require.NoError(b, err)
 			defer func() { require.NoError(b, pg.Stop(context.WithoutCancel(b.Context()))) }()

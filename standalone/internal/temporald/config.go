@@ -1,6 +1,7 @@
 package temporald
 
 import (
+	"sync/atomic"
 	"time"
 
 	"go.temporal.io/server/common/cluster"
@@ -17,6 +18,10 @@ const (
 	// unlimited stands for the limits that protect a shared cluster from its tenants. Here there is
 	// one tenant, which has limits of its own.
 	unlimited = 1_000_000
+
+	cachedWorkflows  = 1000
+	cachedEventBytes = 16 << 20
+	cacheTTL         = time.Minute
 )
 
 // serverConfig is what a configuration file would say.
@@ -56,16 +61,40 @@ func serverConfig(dbs *databases, ports ports, shards int) *config.Config {
 	}
 }
 
-// dynamicConfig is what a dynamic configuration file would say. The keys are the server's own
-// constants, so one that is renamed does not compile.
-func dynamicConfig() dynamicconfig.StaticClient {
+// dynamicConfig is what a dynamic configuration file would say.
+type dynamicConfig struct {
+	dynamicconfig.StaticClient
+
+	provisioned atomic.Bool // the search attributes exist and have been used
+}
+
+// GetValue implements dynamicconfig.Client. Until the search attributes are there,
+// every part of the server reads them from the database each time it needs them,
+// so that new ones can be used at once; for good, that would cost every workflow
+// a tenth of its CPU.
+func (c *dynamicConfig) GetValue(key dynamicconfig.Key) []dynamicconfig.ConstrainedValue {
+	if key == dynamicconfig.ForceSearchAttributesCacheRefreshOnRead.Key() {
+		return []dynamicconfig.ConstrainedValue{{Value: !c.provisioned.Load()}}
+	}
+	return c.StaticClient.GetValue(key)
+}
+
+// newDynamicConfig fills it in. The keys are the server's own constants, so one that
+// is renamed does not compile.
+func newDynamicConfig() *dynamicConfig {
 	settings := dynamicconfig.StaticClient{
 		// A delivery is started as dead letter or fresh delivery the moment it stops being the other.
 		dynamicconfig.WorkflowIdReuseMinimalInterval.Key(): time.Duration(0),
 		// Timers are looked for this far apart: they fire late by up to as much.
 		dynamicconfig.TimerProcessorMaxTimeShift.Key(): 100 * time.Millisecond,
-		// New search attributes can be used at once, not after the cache's minute.
-		dynamicconfig.ForceSearchAttributesCacheRefreshOnRead.Key(): true,
+		// The state of a workflow takes some 25 KB in memory, the default is 128,000 of
+		// them for an hour. One that is not kept is read when it is needed; a delivery
+		// is over within milliseconds, or waits for minutes.
+		dynamicconfig.HistoryCacheHostLevelMaxSize.Key():     cachedWorkflows,
+		dynamicconfig.HistoryCacheTTL.Key():                  cacheTTL,
+		dynamicconfig.EventsHostLevelCacheMaxSizeBytes.Key(): cachedEventBytes,
+		dynamicconfig.EnableHostLevelEventsCache.Key():       true,
+		dynamicconfig.EventsCacheTTL.Key():                   cacheTTL,
 		// The first workflow task comes with the answer to the start.
 		dynamicconfig.EnableEagerWorkflowStart.Key():     true,
 		dynamicconfig.EnableActivityEagerExecution.Key(): true,
@@ -87,5 +116,5 @@ func dynamicConfig() dynamicconfig.StaticClient {
 	} {
 		settings[key] = unlimited
 	}
-	return settings
+	return &dynamicConfig{StaticClient: settings}
 }

@@ -111,8 +111,7 @@ func sqlState(err error) string {
 	if err == nil {
 		return ""
 	}
-	var pgErr *pgconn.PgError
-	if errors.As(err, &pgErr) {
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return pgErr.Code
 	}
 	return "?"

@@ -111,7 +111,7 @@ func (l *logger) log(level slog.Level, msg string, tags []tag.Tag) {
 	if level < l.level.Level() || !l.out.Enabled(ctx, level) {
 		return
 	}
-	l.out.LogAttrs(ctx, level, msg, attributes(tags)...)
+	l.out.LogAttrs(ctx, level, msg, attributes(tags)...) //nolint:sloglint // the server's message
 }
 
 func attributes(tags []tag.Tag) []slog.Attr {

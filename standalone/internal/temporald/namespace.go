@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	commonpb "go.temporal.io/api/common/v1"
@@ -178,13 +179,11 @@ func (p provisioner) ensureSearchAttributes(ctx context.Context, want map[string
 // awaitUse returns when workflows can be started and found by every search attribute. Parts of the
 // server read the namespace anew every 2 s only.
 func (p provisioner) awaitUse(ctx context.Context, attributes []string) error {
-	query := ""
+	conditions := make([]string, len(attributes))
 	for i, name := range attributes {
-		if i > 0 {
-			query += " AND "
-		}
-		query += name + " IS NULL"
+		conditions[i] = name + " IS NULL"
 	}
+	query := strings.Join(conditions, " AND ")
 	retry := func(err error) bool {
 		return isError[*serviceerror.NamespaceNotFound](err) || isError[*serviceerror.InvalidArgument](err)
 	}

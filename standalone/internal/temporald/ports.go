@@ -59,8 +59,7 @@ func findPorts(frontend net.TCPAddr) (_ ports, err error) {
 
 // rootCause leaves out what names the address a second time.
 func rootCause(err error) error {
-	var errno syscall.Errno
-	if errors.As(err, &errno) {
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return errno
 	}
 	return err

@@ -16,10 +16,10 @@ import (
 // The server calls that fatal.
 func TestPortLostToAnother(t *testing.T) {
 	t.Parallel()
-	dir, err := os.MkdirTemp("", "temporald-test-")
+	dir, err := os.MkdirTemp("", "temporald-test-") //nolint:usetesting // the directory above TempDir is closed to the database's user
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
-	require.NoError(t, os.Chmod(dir, 0o755)) //nolint:gosec // the database's user passes through
+	require.NoError(t, os.Chmod(dir, 0o755))
 	pg, err := localpg.Start(t.Context(), localpg.Options{Dir: dir, Unsafe: true})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, pg.Stop(context.WithoutCancel(t.Context()))) })
@@ -61,8 +61,11 @@ func TestStoreKeepsWhatTheURLSays(t *testing.T) {
 		url, addr, user, password string
 		attributes                map[string]string
 	}{
-		"socket":  {"postgres://everpost@/everpost?host=%2Frun%2Fpg&port=5432", "", "everpost", "", map[string]string{"host": "/run/pg", "port": "5432"}},
-		"network": {"postgres://u%40x:p%2Fw@db:5433/x?sslmode=verify-full&pool_max_conns=9", "db:5433", "u%40x", "p/w", map[string]string{"sslmode": "verify-full"}},
+		"socket": {"postgres://everpost@/everpost?host=%2Frun%2Fpg&port=5432", "", "everpost", "", map[string]string{"host": "/run/pg", "port": "5432"}},
+		"network": {
+			"postgres://u%40x:p%2Fw@db:5433/x?sslmode=verify-full&pool_max_conns=9",
+			"db:5433", "u%40x", "p/w", map[string]string{"sslmode": "verify-full"},
+		},
 	} {
 		u, err := parseURL(test.url)
 		require.NoError(t, err, name)

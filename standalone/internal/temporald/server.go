@@ -111,6 +111,8 @@ type Server struct {
 	address string
 	logger  *logger
 
+	settings *dynamicConfig
+
 	stopOnce sync.Once
 	stopped  chan struct{}
 	stopErr  error
@@ -158,6 +160,9 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if err != nil {
 		return fail(err)
 	}
+	// Not yet: each part has read the namespace on its own and may still hold it as it
+	// was before it had search attributes; starts would be refused.
+	time.AfterFunc(namespaceKnown, func() { s.settings.provisioned.Store(true) })
 	if o.PruneVisibilityIndexes {
 		if err := dbs.pruneIndexes(ctx, columns); err != nil {
 			return fail(err)
@@ -165,6 +170,10 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	}
 	return s, nil
 }
+
+// namespaceKnown is how long after its making every part of the server has read the
+// namespace anew; each does so every 2 s (system.namespaceCacheRefreshInterval).
+const namespaceKnown = 10 * time.Second
 
 // failedStartGrace bounds the stop of a server that never was of use.
 const failedStartGrace = 15 * time.Second
@@ -221,12 +230,12 @@ func startOnFreePorts(o Options, dbs *databases, listen net.TCPAddr) (*Server, e
 // fatal error of the server ends the one that it is in; see logger.Fatal.
 func startServices(o Options, dbs *databases, ports ports) (*Server, error) {
 	log := newLogger(o.Logger, o.LogLevel)
-	s := &Server{address: ports.dial(), logger: log, stopped: make(chan struct{})}
+	s := &Server{address: ports.dial(), logger: log, settings: newDynamicConfig(), stopped: make(chan struct{})}
 	var err error
 	finished := make(chan struct{})
 	go func() {
 		defer close(finished)
-		if s.server, err = buildServer(o, dbs, ports, log); err == nil {
+		if s.server, err = buildServer(o, dbs, ports, s.settings, log); err == nil {
 			err = s.server.Start()
 		}
 	}()
@@ -240,7 +249,7 @@ func startServices(o Options, dbs *databases, ports ports) (*Server, error) {
 	return s, nil
 }
 
-func buildServer(o Options, dbs *databases, ports ports, log *logger) (_ temporal.Server, err error) {
+func buildServer(o Options, dbs *databases, ports ports, settings *dynamicConfig, log *logger) (_ temporal.Server, err error) {
 	log.state.building.Store(true)
 	defer log.state.building.Store(false)
 	defer func() {
@@ -254,7 +263,7 @@ func buildServer(o Options, dbs *databases, ports ports, log *logger) (_ tempora
 		temporal.WithConfig(serverConfig(dbs, ports, o.Shards)),
 		temporal.ForServices(temporal.DefaultServices),
 		temporal.WithStaticHosts(ports.hosts()),
-		temporal.WithDynamicConfigClient(dynamicConfig()),
+		temporal.WithDynamicConfigClient(settings),
 		temporal.WithLogger(log),
 		temporal.WithAuthorizer(authorization.NewNoopAuthorizer()),
 		temporal.WithClaimMapper(func(*config.Config) authorization.ClaimMapper {

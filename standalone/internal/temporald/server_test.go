@@ -33,10 +33,10 @@ import (
 // database starts a PostgreSQL for one test.
 func database(t *testing.T) *localpg.Cluster {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "temporald-test-") // testing's own directories are closed to the database's user
+	dir, err := os.MkdirTemp("", "temporald-test-") //nolint:usetesting // the directory above TempDir is closed to the database's user
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
-	require.NoError(t, os.Chmod(dir, 0o755)) //nolint:gosec // on purpose
+	require.NoError(t, os.Chmod(dir, 0o755))
 	pg, err := localpg.Start(t.Context(), localpg.Options{Dir: dir, Unsafe: true})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, pg.Stop(context.WithoutCancel(t.Context()))) })
@@ -181,7 +181,7 @@ func TestRunsWorkflowsAcrossRestarts(t *testing.T) {
 
 func get(t *testing.T, url string) string {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
 	require.NoError(t, err)
 	response, err := http.DefaultClient.Do(request)
 	require.NoError(t, err)
@@ -204,7 +204,7 @@ func TestShardsAreFixed(t *testing.T) {
 	start(t, o)
 }
 
-func TestRefusals(t *testing.T) {
+func TestRefusals(t *testing.T) { //nolint:tparallel // the rows share the listener
 	t.Parallel()
 	taken, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -222,12 +222,15 @@ func TestRefusals(t *testing.T) {
 		{"a name to listen on", temporald.Options{DatabaseURL: url, Listen: "example.com:1"}, "want an IP address and a port"},
 		{"no port", temporald.Options{DatabaseURL: url, Listen: "127.0.0.1"}, "missing port"},
 		{"a port too high", temporald.Options{DatabaseURL: url, Listen: "127.0.0.1:65536"}, "65536"},
-		{"a port that is taken", temporald.Options{DatabaseURL: url, Listen: taken.Addr().String()}, "Temporal's address " + taken.Addr().String() + ": address already in use"},
+		{
+			"a port that is taken", temporald.Options{DatabaseURL: url, Listen: taken.Addr().String()},
+			"Temporal's address " + taken.Addr().String() + ": address already in use",
+		},
 		{"short retention", temporald.Options{DatabaseURL: url, Retention: time.Minute}, "at least 1h"},
 		{"negative shards", temporald.Options{DatabaseURL: url, Shards: -1}, "shards -1"},
 	}
 	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) { //nolint:paralleltest // they share the listener
+		t.Run(test.name, func(t *testing.T) {
 			_, err := temporald.Start(t.Context(), test.o)
 			require.ErrorContains(t, err, test.want)
 			require.NotContains(t, err.Error(), "canary")

@@ -124,7 +124,7 @@ func Start(ctx context.Context, o Options) (*UI, error) {
 // check asks for what tells that requests get through to a handler. The port is bound and served, so
 // asking once is enough.
 func (u *UI) check(ctx context.Context) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.URL()+"/healthz", nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.URL()+"/healthz", http.NoBody)
 	if err != nil {
 		return fmt.Errorf("ask for /healthz: %w", err)
 	}
@@ -151,7 +151,7 @@ func (u *UI) URL() string { return "http://" + u.address }
 func (u *UI) Stop(ctx context.Context) error {
 	u.once.Do(func() {
 		if err := u.http.Shutdown(ctx); err != nil {
-			u.log.Debug("web UI: cutting off requests", slog.Any("error", err))
+			u.log.DebugContext(ctx, "web UI: cutting off requests", slog.Any("error", err))
 			_ = u.http.Close()
 		}
 	})
@@ -238,8 +238,7 @@ func dialAddress(bound *net.TCPAddr) string {
 
 // rootCause leaves out what names the address a second time.
 func rootCause(err error) error {
-	var errno syscall.Errno
-	if errors.As(err, &errno) {
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return errno
 	}
 	return err

@@ -26,7 +26,7 @@ func start(t *testing.T) *webui.UI {
 
 func get(t *testing.T, rawURL string, edit func(*http.Request)) (int, string) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, rawURL, nil)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, rawURL, http.NoBody)
 	require.NoError(t, err)
 	if edit != nil {
 		edit(request)
@@ -77,7 +77,7 @@ func TestRefusesForeignNames(t *testing.T) {
 func TestNoForeignOrigin(t *testing.T) {
 	t.Parallel()
 	u := start(t)
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, u.URL()+"/api/v1/settings", nil)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, u.URL()+"/api/v1/settings", http.NoBody)
 	require.NoError(t, err)
 	request.Header.Set("Origin", "https://evil.example")
 	response, err := http.DefaultClient.Do(request)
@@ -94,7 +94,7 @@ func TestWritesNeedTheToken(t *testing.T) {
 	jar, err := cookiejar.New(nil)
 	require.NoError(t, err)
 	client := http.Client{Jar: jar}
-	response, err := client.Get(u.URL() + "/") //nolint:noctx // a test
+	response, err := client.Get(u.URL() + "/")
 	require.NoError(t, err)
 	require.NoError(t, response.Body.Close())
 	base, err := url.Parse(u.URL())

@@ -1,0 +1,253 @@
+package activities_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/converter"
+
+	"github.com/everpost/everpost/activities"
+	"github.com/everpost/everpost/internal/receivertest"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+func slow(c *activities.Config) { c.FastWait = 50 * time.Millisecond }
+
+// expire ends whatever claim there is on a delivery.
+func (b *bundle) expire(t *testing.T, in activities.AttemptInput) {
+	t.Helper()
+	b.execute(t, `update deliveries set owner_until = now() - interval '1 second' where id = $1 and owner is not null`, in.DeliveryID)
+}
+
+// R4: a slow receiver keeps nobody for longer than the fast wait; the claim is
+// there for others to see, the request goes on, and Join brings its outcome.
+func TestSlowReceiverIsJoined(t *testing.T) {
+	t.Parallel()
+	for name, withToken := range map[string]bool{"with a token": true, "with a claim": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			p, other := b.process(t, slow), b.process(t, slow)
+			in := b.stored(t)
+			if withToken {
+				in = b.fresh(t, p)
+			}
+			b.Hold()
+			begun := time.Now()
+			got, err := p.attempt(in)
+			require.NoError(t, err)
+			require.True(t, got.Running)
+			require.Equal(t, in.Progress, got.Progress)
+			require.Less(t, time.Since(begun), webhook.DefaultTimeout/2, "it did not wait for the receiver")
+			require.NoError(t, b.WaitHeld(t.Context(), 1))
+
+			busy, err := other.attempt(in)
+			require.NoError(t, err)
+			require.False(t, busy.Running)
+			require.Equal(t, in.Progress, busy.Progress)
+			require.WithinRange(t, busy.BusyUntil, time.Now().Add(webhook.DefaultTimeout/2), time.Now().Add(webhook.MaxTimeout+10*time.Second))
+
+			beats := make(chan struct{}, 100)
+			env := p.environment()
+			env.SetOnActivityHeartbeatListener(func(*activity.Info, converter.EncodedValues) { beats <- struct{}{} })
+			joined := later(func() (activities.AttemptResult, error) { return result(env.ExecuteActivity(p.Join, in)) })
+			<-beats // it says that it lives
+			b.Release()
+			end := <-joined
+			require.NoError(t, end.err)
+			require.Equal(t, webhook.StateDelivered, end.result.State)
+			require.Equal(t, 1, b.Count())
+
+			again, err := p.join(in)
+			require.NoError(t, err)
+			require.Equal(t, end.result, again, "R3: a Join that runs again gets the same")
+		})
+	}
+}
+
+// R2: a foreign claim keeps others from sending; one that has expired does not.
+func TestForeignClaim(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p := b.process(t, nil)
+	in := b.stored(t)
+	begun, err := b.store.Begin(t.Context(), webhook.Claim{
+		Ref: in.Ref, Progress: in.Progress, WorkflowID: in.WorkflowID(), Owner: "a process that died", For: time.Minute,
+	})
+	require.NoError(t, err)
+	require.True(t, begun.Granted)
+	got, err := p.attempt(in)
+	require.NoError(t, err)
+	require.WithinDuration(t, time.Now().Add(time.Minute), got.BusyUntil, 30*time.Second)
+	require.Zero(t, b.Count())
+
+	b.expire(t, in)
+	got, err = p.attempt(in)
+	require.NoError(t, err)
+	require.Equal(t, webhook.StateDelivered, got.State)
+	require.Equal(t, 1, got.Attempts)
+}
+
+// A claim that ends soon by the record's clock is not asked for again and again.
+func TestBusyIsNotAsked(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ahead := time.Now().Add(time.Hour)
+	p := b.process(t, func(c *activities.Config) { c.Now = func() time.Time { return ahead } }) // our clock is wrong
+	in := b.stored(t)
+	_, err := b.store.Begin(t.Context(), webhook.Claim{Ref: in.Ref, Progress: in.Progress, WorkflowID: in.WorkflowID(), Owner: "another", For: time.Minute})
+	require.NoError(t, err)
+	got, err := p.attempt(in)
+	require.NoError(t, err)
+	require.Equal(t, ahead.Add(time.Second).UTC(), got.BusyUntil.UTC())
+}
+
+// R4: Join in another process waits for the claim, and adopts what the first
+// process records.
+func TestJoinElsewhereAdoptsTheOutcome(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p, other := b.process(t, slow), b.process(t, slow)
+	in := b.fresh(t, p)
+	b.Script("/hook", receivertest.Step{Status: 503}, receivertest.Step{Status: 200})
+	b.Hold()
+	got, err := p.attempt(in)
+	require.NoError(t, err)
+	require.True(t, got.Running)
+	joined := later(func() (activities.AttemptResult, error) { return other.join(in) })
+	require.Eventually(t, func() bool { return other.record.count() > 0 }, 20*time.Second, time.Millisecond, "it looked while the claim was there")
+	b.Release()
+	end := <-joined
+	require.NoError(t, end.err)
+	require.Equal(t, webhook.StateRetrying, end.result.State)
+	require.Equal(t, 1, end.result.Attempts)
+	require.Equal(t, 1, b.Count())
+}
+
+// R4: when the first process died, its right to send runs out and Join sends again
+// under the same number.
+func TestJoinElsewhereSendsAgainAfterADeath(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p, other := b.process(t, slow), b.process(t, slow)
+	in := b.fresh(t, p)
+	b.Hold()
+	got, err := p.attempt(in)
+	require.NoError(t, err)
+	require.True(t, got.Running)
+	dead, cancel := context.WithCancel(t.Context())
+	cancel()
+	p.Stop(dead)
+
+	joined := later(func() (activities.AttemptResult, error) { return other.join(in) })
+	require.Eventually(t, func() bool { return other.record.count() > 0 }, 20*time.Second, time.Millisecond, "it waits for the claim first")
+	require.Equal(t, 1, b.Count())
+	b.expire(t, in)
+	b.Release()
+	end := <-joined
+	require.NoError(t, end.err)
+	require.Equal(t, webhook.StateDelivered, end.result.State)
+	require.Equal(t, 1, end.result.Attempts, "the same number")
+	requests := b.Requests()
+	require.Len(t, requests, 2)
+	require.Equal(t, requests[0].WebhookID(), requests[1].WebhookID())
+	require.Equal(t, "1", requests[1].Header.Get("everpost-attempt"))
+}
+
+// A Join whose activity is cancelled leaves the request alone.
+func TestCancelledJoinLeavesTheRequest(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p := b.process(t, slow)
+	in := b.stored(t)
+	b.Hold()
+	_, err := p.attempt(in)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = p.Join(ctx, in)
+	require.ErrorIs(t, err, context.Canceled)
+	b.Release()
+	got, err := p.join(in)
+	require.NoError(t, err)
+	require.Equal(t, webhook.StateDelivered, got.State)
+	require.Equal(t, 1, b.Count())
+}
+
+// The requests under way are bounded; one that is there already is joined all the
+// same.
+func TestTooManyUnderWay(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p := b.process(t, func(c *activities.Config) { c.FastWait, c.MaxUnderWay = 50*time.Millisecond, 1 })
+	in, second := b.stored(t), b.stored(t)
+	b.Hold()
+	_, err := p.attempt(in)
+	require.NoError(t, err)
+	_, err = p.attempt(second)
+	require.ErrorContains(t, err, "too many requests under way")
+	_, err = p.join(second)
+	require.ErrorContains(t, err, "too many requests under way")
+	joined := later(func() (activities.AttemptResult, error) { return p.join(in) })
+	b.Release()
+	require.NoError(t, (<-joined).err)
+	got, err := p.attempt(second)
+	require.NoError(t, err)
+	require.Equal(t, webhook.StateDelivered, got.State)
+}
+
+// R11: Stop waits for a request under way and for its record.
+func TestStopWaitsForTheRecord(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p := b.process(t, slow)
+	in := b.fresh(t, p)
+	b.Hold()
+	_, err := p.attempt(in)
+	require.NoError(t, err)
+	require.NoError(t, b.WaitHeld(t.Context(), 1))
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		p.Stop(context.Background())
+	}()
+	require.Eventually(t, func() bool {
+		_, err := p.attempt(b.stored(t))
+		return err != nil // Stop has begun: nothing new
+	}, 20*time.Second, time.Millisecond)
+	select {
+	case <-stopped:
+		require.Fail(t, "Stop did not wait")
+	default:
+	}
+	b.Release()
+	<-stopped
+	require.Equal(t, webhook.StateDelivered, b.delivery(t, in).State)
+}
+
+// R11: when its time is over, Stop cuts off what is under way. Nothing is counted:
+// the attempt is made again elsewhere.
+func TestStopCutsOff(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p := b.process(t, slow)
+	in := b.stored(t)
+	b.Hold()
+	_, err := p.attempt(in)
+	require.NoError(t, err)
+	require.NoError(t, b.WaitHeld(t.Context(), 1))
+	joined := later(func() (activities.AttemptResult, error) { return p.join(in) })
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	begun := time.Now()
+	p.Stop(over)
+	require.Less(t, time.Since(begun), webhook.DefaultTimeout/2)
+	require.Error(t, (<-joined).err)
+	require.Empty(t, b.attempts(t, in))
+	require.Zero(t, b.delivery(t, in).Attempts)
+	_, err = p.attempt(b.stored(t))
+	require.ErrorContains(t, err, "this process is stopping")
+}

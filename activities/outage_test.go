@@ -1,0 +1,176 @@
+package activities_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/activities"
+	"github.com/everpost/everpost/internal/receivertest"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// note is the step with which a workflow tells of a fault of our own.
+func note(in activities.AttemptInput) webhook.Step {
+	step := webhook.Step{Ref: in.Ref, Progress: in.Progress, WorkflowID: in.WorkflowID(), LastError: "the database was away"}
+	step.Seq++
+	return step
+}
+
+// R3, R4: the record is away when the answer comes. The outcome is kept, and the
+// next try records it and sends nothing; also when the owner has recorded a step
+// of its own meanwhile.
+func TestOutcomeOutlivesAnOutageOfTheRecord(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ withToken, noted bool }{
+		"with a token": {withToken: true}, "with a claim": {},
+		"with a token, a fault noted": {withToken: true, noted: true}, "with a claim, a fault noted": {noted: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			wire, address := behindWire(t, b.address)
+			seen := &metrics{}
+			p := b.processAt(t, address, func(c *activities.Config) { c.Observer = seen })
+			in := b.stored(t)
+			if c.withToken {
+				in = b.fresh(t, p)
+			}
+			b.Script("/hook", receivertest.Step{Status: 503}, receivertest.Step{Status: 200})
+			b.Hold()
+			first := later(func() (activities.AttemptResult, error) { return p.attempt(in) })
+			require.NoError(t, b.WaitHeld(t.Context(), 1))
+			wire.cut()
+			b.Release()
+			got := <-first
+			require.ErrorContains(t, got.err, "the database is not reachable at the moment")
+			require.NotContains(t, got.err.Error(), "record delivery", "the cause is for the log")
+			require.Contains(t, p.log.String(), "record delivery")
+
+			_, err := p.attempt(in)
+			require.Error(t, err, "still away")
+			wire.mend()
+			if c.noted {
+				standing, err := p.RecordStep(t.Context(), note(in))
+				require.NoError(t, err)
+				in.Progress = standing.Progress
+			}
+			result, err := p.attempt(in)
+			require.NoError(t, err)
+			require.Equal(t, webhook.StateRetrying, result.State)
+			require.Equal(t, 1, result.Attempts)
+			require.Equal(t, "503", result.Told)
+			require.Greater(t, result.Seq, in.Seq)
+			require.Equal(t, 1, b.Count(), "one request")
+			require.Len(t, b.attempts(t, in), 1)
+			require.Equal(t, result.Progress, b.delivery(t, in).Progress)
+			require.Equal(t, 1, seen.attempted)
+			require.Equal(t, 2, seen.faults)
+
+			in.Progress = result.Progress
+			result, err = p.attempt(in)
+			require.NoError(t, err)
+			require.Equal(t, webhook.StateDelivered, result.State)
+			require.Equal(t, 2, b.Count())
+		})
+	}
+}
+
+// The record is away before anything was sent: an error, no request, and the token
+// is not needed for the next try.
+func TestRecordAwayBeforeTheRequest(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	wire, address := behindWire(t, b.address)
+	p := b.processAt(t, address, nil)
+	in := b.stored(t)
+	_, err := p.record.EndpointCache().Target(t.Context(), b.endpoint.ID)
+	require.NoError(t, err)
+	wire.cut()
+	_, err = p.attempt(in)
+	require.ErrorContains(t, err, "begin attempt 1 of "+in.DeliveryID.String()+": the database is not reachable")
+	require.Zero(t, b.Count())
+	wire.mend()
+	got, err := p.attempt(in)
+	require.NoError(t, err)
+	require.Equal(t, webhook.StateDelivered, got.State)
+	require.Equal(t, 1, b.Count())
+}
+
+// A step that the owner records while the request is under way does not make the
+// request's outcome void.
+func TestStepBesideARequestUnderWay(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p := b.process(t, func(c *activities.Config) { c.FastWait = 20 * time.Millisecond })
+	in := b.stored(t)
+	b.Hold()
+	got, err := p.attempt(in)
+	require.NoError(t, err)
+	require.True(t, got.Running)
+	require.NoError(t, b.WaitHeld(t.Context(), 1))
+	standing, err := p.RecordStep(t.Context(), note(in))
+	require.NoError(t, err)
+	in.Progress = standing.Progress
+	joined := later(func() (activities.AttemptResult, error) { return p.join(in) })
+	b.Release()
+	end := <-joined
+	require.NoError(t, end.err)
+	require.Equal(t, webhook.StateDelivered, end.result.State)
+	require.Equal(t, 2, end.result.Seq)
+	require.Equal(t, 1, b.Count())
+}
+
+// R5: a delivery that was ended meanwhile stays ended, with the attempt kept.
+func TestEndBesideARequestUnderWayRules(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p := b.process(t, func(c *activities.Config) { c.FastWait = 20 * time.Millisecond })
+	in := b.stored(t)
+	b.Script("/hook", receivertest.Step{Status: 500})
+	b.Hold()
+	_, err := p.attempt(in)
+	require.NoError(t, err)
+	require.NoError(t, b.WaitHeld(t.Context(), 1))
+	end := note(in)
+	end.State, end.Reason = webhook.StateCancelled, webhook.ReasonCancelled
+	_, err = b.store.Record(t.Context(), end)
+	require.NoError(t, err)
+	b.Release()
+	got, err := p.join(in)
+	require.NoError(t, err)
+	require.Equal(t, webhook.StateCancelled, got.State)
+	require.Len(t, b.attempts(t, in), 1)
+}
+
+// R4: the record is away when a slow attempt wants to write its claim. It is
+// written when the record is back, so that no other process sends beside it.
+func TestClaimIsWrittenWhenTheRecordIsBack(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	wire, address := behindWire(t, b.address)
+	p := b.processAt(t, address, func(c *activities.Config) { c.FastWait = 100 * time.Millisecond })
+	in := b.fresh(t, p)
+	_, err := p.record.EndpointCache().Target(t.Context(), b.endpoint.ID)
+	require.NoError(t, err)
+	b.Hold()
+	wire.cut()
+	got, err := p.attempt(in)
+	require.NoError(t, err)
+	require.True(t, got.Running)
+	wire.mend()
+	require.Eventually(t, func() bool {
+		var owned bool
+		err := b.store.Pool().QueryRow(t.Context(), `select count(*) > 0 from deliveries where id = $1 and owner_until > now()`, in.DeliveryID).Scan(&owned)
+		return err == nil && owned
+	}, 20*time.Second, 10*time.Millisecond)
+	busy, err := b.process(t, nil).attempt(in)
+	require.NoError(t, err)
+	require.False(t, busy.BusyUntil.IsZero())
+	b.Release()
+	got, err = p.join(in)
+	require.NoError(t, err)
+	require.Equal(t, webhook.StateDelivered, got.State)
+	require.Equal(t, 1, b.Count())
+}

@@ -1,0 +1,359 @@
+package activities_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"net/url"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/testsuite"
+	"go.uber.org/goleak"
+
+	"github.com/everpost/everpost/activities"
+	"github.com/everpost/everpost/internal/dispatch"
+	"github.com/everpost/everpost/internal/egress"
+	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/postgrestest"
+	"github.com/everpost/everpost/internal/receivertest"
+	"github.com/everpost/everpost/internal/retry"
+	"github.com/everpost/everpost/internal/vault"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(postgrestest.Main(m)) }
+
+const (
+	tenant  = "acme"
+	secret  = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+	payload = `{"order": 17, "note": "canary-payload"}`
+	kek     = "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="
+)
+
+// bundle is a record with one endpoint, and its receiver.
+type bundle struct {
+	*receivertest.Receiver
+
+	address  string
+	store    *postgres.Store // the test's own, never in the way of a process
+	endpoint webhook.Endpoint
+}
+
+func setup(t *testing.T) *bundle {
+	t.Helper()
+	b := &bundle{Receiver: receivertest.New(t), address: postgrestest.New(t)}
+	b.store = openStore(t, b.address)
+	_, _, err := b.store.PutTenant(t.Context(), webhook.Actor{Name: "test"}, webhook.Tenant{ID: tenant, Name: "Acme"})
+	require.NoError(t, err)
+	b.endpoint, err = b.store.CreateEndpoint(t.Context(), webhook.Actor{Name: "test"}, webhook.Endpoint{
+		ID: webhook.NewEndpointID(), TenantID: tenant, URL: b.URL() + "/hook?token=canary-url", EventTypes: []string{"*"},
+		Headers: map[string]string{"X-Api-Key": "canary-header"}, Timeout: webhook.DefaultTimeout,
+		MaxInFlight: 10, RateLimit: 10_000, RetryPolicy: retry.Default(), Signature: webhook.SignatureV1,
+		CircuitBreaker: webhook.DefaultCircuitBreaker(), AutoDisable: webhook.DefaultAutoDisable(),
+	}, secret)
+	require.NoError(t, err)
+	return b
+}
+
+func openStore(t *testing.T, address string) *postgres.Store {
+	t.Helper()
+	key, err := vault.ParseKEK(kek)
+	require.NoError(t, err)
+	store, err := postgres.Open(t.Context(), postgres.Config{URL: address, MaxConns: 4, Sealer: sealer{vault.New(key)}})
+	require.NoError(t, err)
+	t.Cleanup(store.Close)
+	return store
+}
+
+// sealer is the composition root's, in short.
+type sealer struct{ vault *vault.Vault }
+
+func (s sealer) Seal(plaintext, additional string) (postgres.Sealed, error) {
+	sealed, err := s.vault.Seal(plaintext, additional)
+	return postgres.Sealed(sealed), err
+}
+
+func (s sealer) Open(sealed postgres.Sealed, additional string) (string, error) {
+	return s.vault.Open(vault.Sealed(sealed), additional)
+}
+
+// sender is the composition root's, in short.
+type sender struct{ client *egress.Client }
+
+func (s sender) Send(ctx context.Context, r activities.Request) activities.Response {
+	response := s.client.Send(ctx, egress.Request{
+		EndpointID: r.Target.ID.String(), Version: r.Target.Version, URL: r.Target.URL, Header: r.Header, Body: r.Body, Timeout: r.Timeout,
+	})
+	return activities.Response{
+		Answer: response.Answer, Latency: response.Latency, Header: response.Header, Body: response.Body, Truncated: response.Truncated,
+		Err: response.Err, OwnFault: response.OwnFault,
+	}
+}
+
+// faulty makes something of ours fail around a sender.
+type faulty func(context.Context, activities.Request) activities.Response
+
+func (f faulty) Send(ctx context.Context, r activities.Request) activities.Response { return f(ctx, r) }
+
+// asked counts the claims that reach the record.
+type asked struct {
+	*postgres.Store
+
+	mu     sync.Mutex
+	claims int
+}
+
+func (a *asked) Begin(ctx context.Context, c webhook.Claim) (webhook.Begun, error) {
+	a.mu.Lock()
+	a.claims++
+	a.mu.Unlock()
+	return a.Store.Begin(ctx, c)
+}
+
+func (a *asked) count() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.claims
+}
+
+// process is one Everpost process, as far as attempts go.
+type process struct {
+	*activities.Activities
+
+	record *asked
+	tokens *dispatch.Dispatcher
+	log    *buffer
+}
+
+// process starts a process on the bundle's record.
+func (b *bundle) process(t *testing.T, change func(*activities.Config)) *process {
+	t.Helper()
+	return b.processAt(t, b.address, change)
+}
+
+func (b *bundle) processAt(t *testing.T, address string, change func(*activities.Config)) *process {
+	t.Helper()
+	client := egress.New(egress.Config{Guard: egress.NewGuard(egress.GuardConfig{
+		AllowHTTP: true, AnyPort: true, AllowedCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
+	})})
+	t.Cleanup(client.Close)
+	p := &process{record: &asked{Store: openStore(t, address)}, log: &buffer{}}
+	p.tokens = dispatch.New(dispatch.Config{LocalWorker: true}) // never started: it only leaves the tokens
+	config := activities.Config{
+		Record: p.record, Targets: p.record.EndpointCache(), Fresh: p.tokens.Fresh(), Sender: sender{client},
+		Logger: slog.New(slog.NewTextHandler(p.log, nil)), Owner: t.Name() + webhook.NewEventID().String(), FastWait: 10 * time.Second,
+	}
+	if change != nil {
+		change(&config)
+	}
+	p.Activities = activities.New(config)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		p.Stop(ctx)
+	})
+	return p
+}
+
+// buffer is a log that may be read while it is written.
+type buffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+// event stores an event with one delivery and returns what its first attempt is
+// asked for with.
+func (b *bundle) event(t *testing.T) (webhook.Accepted, activities.AttemptInput) {
+	t.Helper()
+	accepted, err := b.store.Accept(t.Context(), webhook.NewEvent{TenantID: tenant, Type: "order.paid", Payload: []byte(payload)})
+	require.NoError(t, err)
+	require.Len(t, accepted.Deliveries, 1)
+	start := accepted.Deliveries[0]
+	return accepted, activities.AttemptInput{
+		Ref: start.Ref, Progress: webhook.Progress{Run: start.Run, GiveUpAt: start.GiveUpAt}, NotBefore: start.NotBefore,
+	}
+}
+
+// stored is an event's first attempt, without a token.
+func (b *bundle) stored(t *testing.T) activities.AttemptInput {
+	t.Helper()
+	_, in := b.event(t)
+	return in
+}
+
+// fresh is an event's first attempt, with a token at the process.
+func (b *bundle) fresh(t *testing.T, p *process) activities.AttemptInput {
+	t.Helper()
+	accepted, in := b.event(t)
+	p.tokens.Accepted(accepted, []byte(payload))
+	return in
+}
+
+func (b *bundle) delivery(t *testing.T, in activities.AttemptInput) webhook.Delivery {
+	t.Helper()
+	d, err := b.store.Delivery(t.Context(), tenant, in.DeliveryID)
+	require.NoError(t, err)
+	return d
+}
+
+func (b *bundle) attempts(t *testing.T, in activities.AttemptInput) []webhook.Attempt {
+	t.Helper()
+	all, err := b.store.Attempts(t.Context(), tenant, in.DeliveryID, 10, 0)
+	require.NoError(t, err)
+	return all
+}
+
+func (b *bundle) execute(t *testing.T, sql string, args ...any) {
+	t.Helper()
+	tag, err := b.store.Pool().Exec(t.Context(), sql, args...)
+	require.NoError(t, err)
+	require.Equal(t, int64(1), tag.RowsAffected(), sql)
+}
+
+// environment is where Temporal runs one activity.
+func (p *process) environment() *testsuite.TestActivityEnvironment {
+	var suite testsuite.WorkflowTestSuite
+	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
+	env := suite.NewTestActivityEnvironment()
+	env.RegisterActivity(p.Attempt)
+	env.RegisterActivity(p.Join)
+	return env
+}
+
+// attempt runs Attempt as the workflow does.
+func (p *process) attempt(in activities.AttemptInput) (activities.AttemptResult, error) {
+	return result(p.environment().ExecuteLocalActivity(p.Attempt, in))
+}
+
+// join runs Join as the workflow does.
+func (p *process) join(in activities.AttemptInput) (activities.AttemptResult, error) {
+	return result(p.environment().ExecuteActivity(p.Join, in))
+}
+
+func result(value interface{ Get(any) error }, err error) (r activities.AttemptResult, _ error) {
+	if err != nil {
+		return r, err
+	}
+	err = value.Get(&r)
+	return r, err
+}
+
+// outcome is what an activity returned.
+type outcome struct {
+	result activities.AttemptResult
+	err    error
+}
+
+// later runs an activity in the background.
+func later(run func() (activities.AttemptResult, error)) <-chan outcome {
+	done := make(chan outcome, 1)
+	go func() {
+		r, err := run()
+		done <- outcome{r, err}
+	}()
+	return done
+}
+
+// wire is a TCP proxy in front of the database that can be cut and mended.
+type wire struct {
+	listener        net.Listener
+	network, target string
+
+	mu    sync.Mutex
+	conns map[net.Conn]struct{}
+	down  bool
+	wg    sync.WaitGroup
+}
+
+// behindWire returns the wire and the address that leads through it.
+func behindWire(t *testing.T, address string) (*wire, string) {
+	t.Helper()
+	config, err := pgx.ParseConfig(address)
+	require.NoError(t, err)
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	w := &wire{listener: listener, conns: map[net.Conn]struct{}{}}
+	w.network, w.target = pgconn.NetworkAddress(config.Host, config.Port)
+	w.wg.Go(w.accept)
+	t.Cleanup(func() {
+		_ = listener.Close()
+		w.cut()
+		w.wg.Wait()
+	})
+	u, err := url.Parse(address)
+	require.NoError(t, err)
+	q := u.Query()
+	q.Del("host")
+	q.Del("port")
+	q.Set("sslmode", "disable")
+	u.Host, u.RawQuery = listener.Addr().String(), q.Encode()
+	return w, u.String()
+}
+
+func (w *wire) accept() {
+	for {
+		client, err := w.listener.Accept()
+		if err != nil {
+			return
+		}
+		server, err := net.Dial(w.network, w.target)
+		if err != nil {
+			_ = client.Close()
+			continue
+		}
+		w.mu.Lock()
+		down := w.down
+		if !down {
+			w.conns[client], w.conns[server] = struct{}{}, struct{}{}
+		}
+		w.mu.Unlock()
+		if down {
+			_, _ = client.Close(), server.Close()
+			continue
+		}
+		for _, pair := range [][2]net.Conn{{client, server}, {server, client}} {
+			w.wg.Go(func() {
+				_, _ = io.Copy(pair[0], pair[1])
+				_, _ = pair[0].Close(), pair[1].Close()
+			})
+		}
+	}
+}
+
+// cut ends all connections and lets none through.
+func (w *wire) cut() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.down = true
+	for conn := range w.conns {
+		_ = conn.Close()
+	}
+	clear(w.conns)
+}
+
+func (w *wire) mend() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.down = false
+}

@@ -1,0 +1,299 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/client"
+	"go.uber.org/goleak"
+
+	"github.com/everpost/everpost/internal/config"
+	"github.com/everpost/everpost/internal/postgrestest"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(postgrestest.Main(m)) }
+
+const (
+	operatorKey = "an operator key for tests, long enough"
+	kek         = "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="
+)
+
+// options are those of a process without a Temporal.
+func options(t *testing.T, databaseURL string) Options {
+	t.Helper()
+	return Options{
+		Config: config.Config{
+			Listen: "127.0.0.1:0", AdminListen: "127.0.0.1:0", DatabaseURL: databaseURL, OperatorKey: operatorKey, KEK: kek,
+			Retention: 720 * time.Hour, DeadLetterRetention: 720 * time.Hour, StartSlots: 4, QueueLength: 100,
+		},
+		Version: "1.2.3", Logger: slog.New(slog.DiscardHandler), API: true, Temporal: client.Options{HostPort: closedPort(t)},
+	}
+}
+
+func closedPort(t *testing.T) string {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	return l.Addr().String()
+}
+
+// start starts a process that stops with the test.
+func start(t *testing.T, o Options) *App {
+	t.Helper()
+	a, err := New(t.Context(), o)
+	require.NoError(t, err)
+	require.NoError(t, a.Start(t.Context()))
+	t.Cleanup(a.Stop)
+	return a
+}
+
+// call makes a request and reads its answer.
+func call(t *testing.T, method, url, body string) (int, map[string]any) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	require.NoError(t, err)
+	request.Header.Set("Authorization", "Bearer "+operatorKey)
+	request.Header.Set("Content-Type", "application/json")
+	request.Close = true
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	response, err := (&http.Client{Transport: transport}).Do(request)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, response.Body.Close()) }()
+	text, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	var answer map[string]any
+	if bytes.HasPrefix(text, []byte("{")) {
+		require.NoError(t, json.Unmarshal(text, &answer))
+	} else {
+		answer = map[string]any{"text": string(text)}
+	}
+	return response.StatusCode, answer
+}
+
+// Each setting that cannot be used is named, and no secret is shown.
+func TestBadConfigurationIsNamed(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		spoil func(*config.Config)
+		want  string
+	}{
+		"listen":       {func(c *config.Config) { c.Listen = "8080" }, "EVERPOST_LISTEN"},
+		"database":     {func(c *config.Config) { c.DatabaseURL = "mysql://canary@x/y" }, "EVERPOST_DATABASE_URL"},
+		"database URL": {func(c *config.Config) { c.DatabaseURL = "postgres://u:canary@x/y?sslmode=perhaps" }, "EVERPOST_DATABASE_URL"},
+		"KEK":          {func(c *config.Config) { c.KEK = "canary" }, "EVERPOST_KEK: "},
+		"KEK file":     {func(c *config.Config) { c.KEK, c.KEKFile = "", "/does/not/exist" }, "EVERPOST_KEK_FILE: "},
+		"operator key": {func(c *config.Config) { c.OperatorKey = "canary" }, "EVERPOST_OPERATOR_KEY"},
+		"slots":        {func(c *config.Config) { c.StartSlots = -1 }, "EVERPOST_START_SLOTS"},
+	} {
+		o := options(t, "postgres://localhost/x")
+		c.spoil(&o.Config)
+		_, err := New(t.Context(), o)
+		require.ErrorContains(t, err, c.want, name)
+		require.NotContains(t, err.Error(), "canary", name)
+	}
+}
+
+// A port that is taken is named with its setting, and nothing is left running: the
+// other port is free again, and goleak finds nothing.
+func TestTakenPort(t *testing.T) {
+	t.Parallel()
+	taken, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { _ = taken.Close() }()
+	address := postgrestest.New(t)
+	for setting, set := range map[string]func(*config.Config){
+		"EVERPOST_LISTEN":       func(c *config.Config) { c.Listen = taken.Addr().String() },
+		"EVERPOST_ADMIN_LISTEN": func(c *config.Config) { c.AdminListen = taken.Addr().String() },
+	} {
+		o := options(t, address)
+		set(&o.Config)
+		a, err := New(t.Context(), o)
+		require.NoError(t, err)
+		err = a.Start(t.Context())
+		require.ErrorContains(t, err, setting+": "+taken.Addr().String())
+		require.ErrorContains(t, err, "address already in use")
+		if setting == "EVERPOST_LISTEN" {
+			free, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", a.AdminAddr())
+			require.NoError(t, err)
+			require.NoError(t, free.Close())
+		}
+	}
+}
+
+func TestDatabaseUnreachable(t *testing.T) {
+	t.Parallel()
+	a, err := New(t.Context(), options(t, "postgres://someone:canary@"+closedPort(t)+"/x"))
+	require.NoError(t, err)
+	err = a.Start(t.Context())
+	require.ErrorContains(t, err, "PostgreSQL cannot be used: ")
+	require.ErrorContains(t, err, "connection refused")
+	require.NotContains(t, err.Error(), "canary")
+}
+
+// A process that was made and never started can be stopped.
+func TestStopWithoutStart(t *testing.T) {
+	t.Parallel()
+	a, err := New(t.Context(), options(t, "postgres://localhost/x"))
+	require.NoError(t, err)
+	a.Stop()
+}
+
+// Temporal is away: events are accepted all the same, and say so to whoever asks.
+func TestAPIWithoutTemporal(t *testing.T) {
+	t.Parallel()
+	a := start(t, options(t, postgrestest.New(t)))
+	api, admin := "http://"+a.APIAddr(), "http://"+a.AdminAddr()
+	status, _ := call(t, "PUT", api+"/v1/tenants/acme", `{"name":"Acme"}`)
+	require.Equal(t, http.StatusCreated, status)
+	status, answer := call(t, "POST", api+"/v1/tenants/acme/endpoints", `{"url":"https://example.com/hook","event_types":["*"]}`)
+	require.Equal(t, http.StatusCreated, status, answer)
+
+	require.Eventually(t, func() bool { return !a.dispatcher.Healthy() }, 30*time.Second, 5*time.Millisecond)
+	for range 3 {
+		status, answer = call(t, "POST", api+"/v1/tenants/acme/events", `{"type":"order.paid","payload":{}}`)
+		require.Equal(t, http.StatusAccepted, status, answer)
+	}
+	depth, oldest, err := a.store.OutboxDepth(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, int64(3), depth)
+	require.NotZero(t, oldest)
+
+	status, answer = call(t, "GET", admin+"/healthz", "")
+	require.Equal(t, http.StatusOK, status)
+	require.Equal(t, map[string]any{"status": "ok"}, answer)
+	status, answer = call(t, "GET", admin+"/readyz", "")
+	require.Equal(t, http.StatusOK, status)
+	require.Equal(t, map[string]any{"status": "degraded", "postgresql": "ok", "temporal": "does not answer"}, answer)
+	_, answer = call(t, "GET", admin+"/metrics", "")
+	for _, line := range []string{
+		"everpost_events_accepted_total 3", "everpost_outbox_deliveries 3", "everpost_temporal_up 0", "everpost_dispatch_waiting 0",
+		`everpost_build_info{version="1.2.3"} 1`,
+	} {
+		require.Contains(t, answer["text"], "\n"+line+"\n")
+	}
+	status, _ = call(t, "GET", admin+"/debug/pprof/cmdline", "")
+	require.Equal(t, http.StatusOK, status)
+}
+
+// A worker alone cannot do its work without Temporal; it starts all the same, waits
+// for it, and can be stopped meanwhile.
+func TestWorkerWithoutTemporal(t *testing.T) {
+	t.Parallel()
+	o := options(t, postgrestest.New(t))
+	o.API, o.Worker = false, true
+	a, err := New(t.Context(), o)
+	require.NoError(t, err)
+	require.NoError(t, a.Start(t.Context()))
+	require.Empty(t, a.APIAddr())
+	require.Eventually(t, func() bool { return !a.dispatcher.Healthy() }, 30*time.Second, 5*time.Millisecond)
+	status, answer := call(t, "GET", "http://"+a.AdminAddr()+"/readyz", "")
+	require.Equal(t, http.StatusServiceUnavailable, status)
+	require.Equal(t, map[string]any{
+		"status": "unavailable", "postgresql": "ok", "temporal": "does not answer", "worker": "not started: it waits for Temporal",
+	}, answer)
+	begun := time.Now()
+	a.Stop()
+	require.Less(t, time.Since(begun), webhook.MaxTimeout, "there was nothing to wait for")
+}
+
+// PostgreSQL goes away under a running process: it says so, and is back with it.
+func TestReadyNeedsPostgreSQL(t *testing.T) {
+	t.Parallel()
+	a := start(t, options(t, postgrestest.New(t)))
+	a.store.Close()
+	status, answer := call(t, "GET", "http://"+a.AdminAddr()+"/readyz", "")
+	require.Equal(t, http.StatusServiceUnavailable, status)
+	require.Equal(t, "unavailable", answer["status"])
+	require.Equal(t, "does not answer", answer["postgresql"])
+	_, answer = call(t, "GET", "http://"+a.AdminAddr()+"/metrics", "")
+	require.Contains(t, answer["text"], "\neverpost_outbox_deliveries -1\n")
+	require.Contains(t, answer["text"], "\neverpost_outbox_age_seconds -1\n")
+}
+
+func TestDemoIsSetUpOnce(t *testing.T) {
+	t.Parallel()
+	a := start(t, options(t, postgrestest.New(t)))
+	first, secret, err := a.SetUpDemo(t.Context(), "http://127.0.0.1:1/demo")
+	require.NoError(t, err)
+	again, same, err := a.SetUpDemo(t.Context(), "http://127.0.0.1:2/demo")
+	require.NoError(t, err)
+	require.Equal(t, first.ID, again.ID)
+	require.Equal(t, secret, same)
+	require.Equal(t, "http://127.0.0.1:2/demo", again.URL)
+}
+
+// Keys are made and looked after without the API; the last word has the record.
+func TestKeyRing(t *testing.T) {
+	t.Parallel()
+	o := options(t, postgrestest.New(t))
+	keys, err := OpenKeys(t.Context(), o.Config, o.Logger)
+	require.NoError(t, err)
+	defer keys.Close()
+	key, text, err := keys.Create(t.Context(), "", "test", webhook.ScopeIngest, time.Time{})
+	require.NoError(t, err)
+	require.Equal(t, webhook.ScopeOperator, key.Scope, "a key of no tenant is an operator's")
+	lives, err := keys.Lives(t.Context(), text)
+	require.NoError(t, err)
+	require.True(t, lives)
+	for _, other := range []string{"", "nonsense", text[:len(text)-1] + "!"} {
+		lives, err = keys.Lives(t.Context(), other)
+		require.NoError(t, err)
+		require.False(t, lives)
+	}
+	require.NoError(t, keys.Revoke(t.Context(), "", key.ID.String()))
+	lives, err = keys.Lives(t.Context(), text)
+	require.NoError(t, err)
+	require.False(t, lives)
+	_, _, err = keys.Create(t.Context(), "nobody", "test", webhook.ScopeAdmin, time.Time{})
+	require.Equal(t, webhook.CodeNotFound, webhook.CodeOf(err))
+	require.ErrorContains(t, keys.Revoke(t.Context(), "", "nonsense"), "the key's id")
+}
+
+func TestKEKFileIsMadeOnce(t *testing.T) {
+	t.Parallel()
+	path := t.TempDir() + "/kek"
+	require.NoError(t, EnsureKEKFile(path))
+	first, err := loadVault(config.Config{KEKFile: path})
+	require.NoError(t, err)
+	sealed, err := first.Seal("secret", "additional")
+	require.NoError(t, err)
+	require.NoError(t, EnsureKEKFile(path))
+	second, err := loadVault(config.Config{KEKFile: path})
+	require.NoError(t, err)
+	text, err := second.Open(sealed, "additional")
+	require.NoError(t, err)
+	require.Equal(t, "secret", text)
+}
+
+// The address of a workflow's page; an id may hold anything that a path may not.
+func TestWorkflowURL(t *testing.T) {
+	t.Parallel()
+	a := &App{}
+	require.Empty(t, a.workflowURL("delivery/evt_1/ep_1"))
+	a.options.UIURL = "http://127.0.0.1:8233"
+	require.Equal(t, "http://127.0.0.1:8233/namespaces/default/workflows/delivery%2Fevt_1%2Fep_1", a.workflowURL("delivery/evt_1/ep_1"))
+	a.options.Temporal.Namespace = "of/mine"
+	require.Equal(t, "http://127.0.0.1:8233/namespaces/of%2Fmine/workflows/x", a.workflowURL("x"))
+}
+
+// A context that ends while a process starts stops the start, with nothing left.
+func TestStartIsAbandoned(t *testing.T) {
+	t.Parallel()
+	a, err := New(t.Context(), options(t, postgrestest.New(t)))
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, a.Start(ctx), context.Canceled)
+}

@@ -1,0 +1,185 @@
+package cli_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/everpost/everpost/internal/cli"
+	"github.com/everpost/everpost/internal/config"
+	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/postgrestest"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(postgrestest.Main(m)) }
+
+// run runs a command line. The environment that the flags read is the test
+// process's own; environ is what the warnings are made from.
+func run(t *testing.T, environ []string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	file, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, file.Close()) }()
+	var out bytes.Buffer
+	code = cli.Main(cli.Process{Version: "1.2.3", Stdout: &out, Stderr: file, Environ: environ}, args, &cli.Commands{})
+	text, err := os.ReadFile(file.Name())
+	require.NoError(t, err)
+	return code, out.String(), string(text)
+}
+
+// The contract of docs/configuration: the help of a command lists each setting with
+// its variable and its default.
+func TestHelpListsEverySetting(t *testing.T) {
+	t.Parallel()
+	for _, command := range []string{"serve", "api", "worker"} {
+		code, help, _ := run(t, nil, command, "--help")
+		require.Zero(t, code)
+		words := strings.Join(strings.Fields(help), " ") // lines are wrapped
+		for field := range reflect.TypeFor[config.Config]().Fields() {
+			tag := field.Tag
+			require.Contains(t, words, "$"+tag.Get("env"), command)
+			if value := tag.Get("default"); value != "" {
+				require.Contains(t, words, "(default "+value+", $"+tag.Get("env")+").", command)
+			}
+		}
+	}
+	for command, setting := range map[string]string{
+		"migrate": "EVERPOST_DATABASE_URL", "keys create": "EVERPOST_DATABASE_URL", "keys list": "EVERPOST_DATABASE_URL",
+		"keys revoke": "EVERPOST_DATABASE_URL", "": "migrate", "keys": "revoke",
+	} {
+		code, help, _ := run(t, nil, append(strings.Fields(command), "--help")...)
+		require.Zero(t, code, command)
+		require.Contains(t, help, setting, command)
+	}
+}
+
+// What is wrong is said in one line that names it, and nothing is started.
+func TestBadCommandLines(t *testing.T) {
+	t.Parallel()
+	const kek = "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="
+	for _, c := range []struct {
+		args string
+		want string
+	}{
+		{"", "a command is missing"},
+		{"sevre", "sevre"},
+		{"keys", `expected one of "create"`},
+		{"serve --colour", "--colour"},
+		{"serve --log-level=loud", "--log-level"},
+		{"serve --retention=tomorrow", "--retention"},
+		{"serve --allowed-cidrs=10.0.0.0", "--allowed-cidrs"},
+		{"serve --extra-ports=0", "--extra-ports"},
+		{"serve --kek=" + kek, "EVERPOST_DATABASE_URL: is required"},
+		{"serve --database-url=postgres://localhost/x", "EVERPOST_KEK_FILE: is required"},
+		{"serve --database-url=localhost --kek=" + kek, "EVERPOST_DATABASE_URL: must be a URL"},
+		{"api --database-url=postgres://localhost/x --kek=short", "EVERPOST_KEK: "},
+		{"api --database-url=postgres://localhost/x --kek-file=/does/not/exist", "EVERPOST_KEK_FILE: "},
+		{"worker --database-url=postgres://localhost/x --retention=1m --listen=x --kek=" + kek, "EVERPOST_LISTEN: must be host:port"},
+		{"worker --database-url=postgres://localhost/x --retention=1m --kek=" + kek, "EVERPOST_RETENTION: must be at least 1h"},
+		{"migrate", "--database-url"},
+		{"keys list", "--database-url"},
+		{"keys create --database-url=postgres://localhost/x", "--operator or --tenant"},
+		{"keys create --database-url=postgres://localhost/x --operator --tenant=acme", "--tenant"},
+		{"keys create --database-url=postgres://localhost/x --tenant=acme --scope=all", "--scope"},
+		{"keys create --database-url=postgres://localhost/x --tenant=acme --expires-in=-1h", "--expires-in"},
+		{"keys revoke --database-url=postgres://localhost/x key_1", "the key's id"},
+		{"keys revoke --database-url=postgres://localhost/x", "<id>"},
+	} {
+		code, stdout, stderr := run(t, nil, strings.Fields(c.args)...)
+		require.Equal(t, 1, code, c.args)
+		require.Empty(t, stdout, c.args)
+		require.Equal(t, 1, strings.Count(stderr, "\n"), "one line: %s: %s", c.args, stderr)
+		require.Contains(t, stderr, c.want, c.args)
+	}
+}
+
+// A database that is not there: one line, without the password.
+func TestDatabaseAway(t *testing.T) {
+	t.Parallel()
+	for _, command := range []string{"migrate", "keys list"} {
+		code, _, stderr := run(t, nil, append(strings.Fields(command), "--database-url=postgres://someone:canary@127.0.0.1:1/x")...)
+		require.Equal(t, 1, code, command)
+		require.Equal(t, 1, strings.Count(stderr, "\n"), stderr)
+		require.Contains(t, stderr, "127.0.0.1", command)
+		require.NotContains(t, stderr, "canary", command)
+	}
+}
+
+func TestVersion(t *testing.T) {
+	t.Parallel()
+	code, stdout, stderr := run(t, nil, "version")
+	require.Zero(t, code)
+	require.Equal(t, "everpost 1.2.3\n", stdout)
+	require.Empty(t, stderr)
+}
+
+// An unknown variable only warns, and every setting of any command is known.
+func TestUnknownVariableWarns(t *testing.T) {
+	t.Parallel()
+	environ := []string{"EVERPOST_LITSEN=:80", "EVERPOST_UI_URL=http://x", "EVERPOST_TEST_DATABASE_URL=x", "PATH=/"}
+	for _, s := range []any{config.Config{}, config.Standalone{}} {
+		for field := range reflect.TypeOf(s).Fields() {
+			environ = append(environ, field.Tag.Get("env")+"=x")
+		}
+	}
+	code, _, stderr := run(t, environ, "migrate", "--database-url="+postgrestest.NewEmpty(t))
+	require.Zero(t, code, stderr)
+	require.Contains(t, stderr, `"name":"EVERPOST_LITSEN"`)
+	require.Equal(t, 1, strings.Count(stderr, "unknown setting"), stderr)
+}
+
+// Migrating, and keys from their making to their end.
+func TestMigrateAndKeys(t *testing.T) {
+	t.Parallel()
+	address := postgrestest.NewEmpty(t)
+	url := "--database-url=" + address
+	for range 2 { // again is no error
+		code, stdout, stderr := run(t, nil, "migrate", url)
+		require.Zero(t, code, stderr)
+		require.Equal(t, "the database is up to date\n", stdout)
+	}
+	store, err := postgres.Open(t.Context(), postgres.Config{URL: address, MaxConns: 2})
+	require.NoError(t, err)
+	t.Cleanup(store.Close)
+	_, _, err = store.PutTenant(t.Context(), webhook.Actor{Name: "test"}, webhook.Tenant{ID: "acme", Name: "Acme"})
+	require.NoError(t, err)
+
+	for _, whose := range [][]string{{"--operator"}, {"--tenant=acme", "--scope=admin", "--expires-in=24h"}} {
+		code, key, stderr := run(t, nil, append([]string{"keys", "create", "--name=laptop", url}, whose...)...)
+		require.Zero(t, code, stderr)
+		require.Equal(t, 1, strings.Count(key, "\n"), "the key and nothing else, for scripts")
+		list := []string{"keys", "list", url}
+		scope := "operator"
+		if whose[0] != "--operator" {
+			list, scope = append(list, "--tenant=acme"), "admin"
+		}
+		code, table, _ := run(t, nil, list...)
+		require.Zero(t, code)
+		lines := strings.Split(strings.TrimSpace(table), "\n")
+		require.Len(t, lines, 2, table)
+		require.Contains(t, lines[1], scope)
+		require.Contains(t, lines[1], "laptop")
+		id := strings.Fields(lines[1])[0]
+		require.NotContains(t, table, strings.TrimSpace(key), "a key's text is shown once")
+
+		revoke := append([]string{"keys", "revoke", url, id}, list[3:]...)
+		code, stdout, stderr := run(t, nil, revoke...)
+		require.Zero(t, code, stderr)
+		require.Equal(t, "revoked "+id+"\n", stdout)
+		_, table, _ = run(t, nil, list...)
+		require.NotContains(t, table, id)
+	}
+	code, _, stderr := run(t, nil, "keys", "create", url, "--tenant=nobody")
+	require.Equal(t, 1, code)
+	require.Contains(t, stderr, "tenant nobody: ")
+	code, _, stderr = run(t, nil, "keys", "revoke", url, webhook.NewKeyID().String())
+	require.Equal(t, 1, code)
+	require.Contains(t, stderr, "no such key")
+}

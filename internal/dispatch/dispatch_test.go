@@ -1,0 +1,323 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/log"
+	"go.uber.org/goleak"
+
+	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/postgrestest"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(postgrestest.Main(m)) }
+
+// outbox is a record of which a part cannot be read.
+type outbox struct {
+	starts   []webhook.Start
+	commands error
+}
+
+func (o *outbox) LeftBehind(context.Context, int) ([]webhook.Start, error) {
+	starts := o.starts
+	o.starts = nil
+	return starts, nil
+}
+
+func (o *outbox) Unanswered(context.Context, int) ([]webhook.Commanded, error) {
+	return nil, o.commands
+}
+
+// temporalAt is a client of a Temporal at an address where there is none.
+func temporalAt(t *testing.T, address string) client.Client {
+	t.Helper()
+	c, err := client.NewLazyClient(client.Options{HostPort: address, Logger: log.NewStructuredLogger(slog.New(slog.DiscardHandler))})
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	return c
+}
+
+// closedPort is an address that refuses connections.
+func closedPort(t *testing.T) string {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	return l.Addr().String()
+}
+
+// silentPort is an address that takes connections and never says a word.
+func silentPort(t *testing.T) string {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var mu sync.Mutex
+	var open []net.Conn
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			open = append(open, conn)
+			mu.Unlock()
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		serving.Wait()
+		for _, conn := range open {
+			_ = conn.Close()
+		}
+	})
+	return l.Addr().String()
+}
+
+func setup(t *testing.T, c Config) *Dispatcher {
+	t.Helper()
+	c.Logger = slog.New(slog.DiscardHandler)
+	if c.Record == nil {
+		c.Record = &outbox{}
+	}
+	return New(c)
+}
+
+func accepted(n int) webhook.Accepted {
+	var a webhook.Accepted
+	for range n {
+		event, endpoint := webhook.NewEventID(), webhook.NewEndpointID()
+		a.Deliveries = append(a.Deliveries, webhook.Start{
+			Ref: webhook.Ref{
+				DeliveryID: webhook.DeliveryIDOf(event, endpoint), EventID: event, EndpointID: endpoint, TenantID: "acme", EventType: "order.paid",
+			},
+			Run: 1, CreatedAt: time.Now(), GiveUpAt: time.Now().Add(time.Hour),
+		})
+	}
+	return a
+}
+
+// The queue may be overdrawn by an event's endpoints, but is bounded; Accepted never
+// waits, and the door does.
+func TestDoorWaitsForRoom(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := setup(t, Config{QueueLength: 2, LocalWorker: true})
+		release, err := d.Reserve(t.Context())
+		require.NoError(t, err)
+		a := accepted(100)
+		d.Accepted(a, []byte("{}"))
+		release()
+		require.Equal(t, 32, d.Waiting(), "16 times the length")
+		require.Equal(t, 32, d.room.used, "what found no place uses none")
+
+		begun := time.Now()
+		_, err = d.Reserve(t.Context())
+		require.Equal(t, doorPatience, time.Since(begun))
+		require.Equal(t, webhook.CodeUnavailable, webhook.CodeOf(err))
+		problem, ok := errors.AsType[*webhook.Error](err)
+		require.True(t, ok)
+		require.Equal(t, time.Second, problem.RetryAfter)
+
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err = d.Reserve(ctx)
+		require.ErrorIs(t, err, context.Canceled)
+		require.Equal(t, 32, d.room.used)
+
+		for range 31 { // as the start slots do
+			<-d.queue
+			d.room.give(1)
+		}
+		release, err = d.Reserve(t.Context())
+		require.NoError(t, err)
+		release()
+		require.Equal(t, 1, d.room.used)
+	})
+}
+
+// R2: payloads are handed over for what a worker of this process sends at once, and
+// for nothing else.
+func TestTokensAreLeftForALocalWorker(t *testing.T) {
+	t.Parallel()
+	for _, local := range []bool{true, false} {
+		d := setup(t, Config{LocalWorker: local})
+		a := accepted(2)
+		a.Deliveries[1].NotBefore = time.Now().Add(time.Hour)
+		d.Accepted(a, []byte("{}"))
+		_, now := d.Fresh().Take(a.Deliveries[0].DeliveryID)
+		_, later := d.Fresh().Take(a.Deliveries[1].DeliveryID)
+		require.Equal(t, local, now)
+		require.False(t, later)
+	}
+}
+
+// R1: what has waited for longer than its time is left to the relay.
+func TestQueueTimeLeavesItToTheRelay(t *testing.T) {
+	t.Parallel()
+	d := setup(t, Config{Client: temporalAt(t, silentPort(t)), StartSlots: 1})
+	a := accepted(3)
+	for i := range a.Deliveries {
+		a.Deliveries[i].CreatedAt = time.Now().Add(-queueTime)
+	}
+	d.Accepted(a, []byte("{}"))
+	d.workers.Go(d.serve)
+	require.Eventually(t, func() bool {
+		d.room.mu.Lock()
+		defer d.room.mu.Unlock()
+		return d.room.used == 0
+	}, queueTime-time.Second, time.Millisecond, "none was started, which would have taken its time out")
+	require.True(t, d.Healthy())
+	d.Stop()
+}
+
+// Without a Temporal: it is noticed by the probe; then nothing is queued, there is
+// always room, and the outbox is left alone.
+func TestTemporalAway(t *testing.T) {
+	t.Parallel()
+	address := postgrestest.New(t)
+	store, err := postgres.Open(t.Context(), postgres.Config{URL: address, MaxConns: 3})
+	require.NoError(t, err)
+	t.Cleanup(store.Close)
+	d := setup(t, Config{Client: temporalAt(t, closedPort(t)), Record: store, QueueLength: 1, LocalWorker: true})
+	require.True(t, d.Healthy())
+	d.Start()
+	defer d.Stop()
+	require.Eventually(t, func() bool { return !d.Healthy() }, 30*time.Second, 5*time.Millisecond)
+
+	require.NoError(t, leaveBehind(t, store))
+	require.False(t, d.relayOnce())
+	var taken int
+	require.NoError(t, store.Pool().QueryRow(t.Context(), `select count(*) from outbox where relay_at > now()`).Scan(&taken))
+	require.Zero(t, taken)
+
+	before := d.Waiting()
+	for range 100 {
+		release, err := d.Reserve(t.Context())
+		require.NoError(t, err)
+		d.Accepted(accepted(10), []byte("{}"))
+		release()
+	}
+	require.Equal(t, before, d.Waiting())
+	require.Zero(t, d.fresh.bytes, "nobody would take it")
+	require.Zero(t, d.room.used)
+}
+
+func leaveBehind(t *testing.T, store *postgres.Store) error {
+	t.Helper()
+	start := accepted(1).Deliveries[0]
+	_, err := store.Pool().Exec(t.Context(), `
+		insert into outbox (delivery_id, event_id, endpoint_id, tenant_id, event_type, run, created_at, give_up_at, relay_at)
+		values ($1, $2, $3, $4, $5, 1, now(), now() + interval '1 hour', now() - interval '1 minute')`,
+		start.DeliveryID, start.EventID, start.EndpointID, start.TenantID, start.EventType)
+	return err
+}
+
+// What an error of a call says about Temporal. One that was late is no proof: it
+// makes the probe ask at once.
+func TestNote(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		err         error
+		away, doubt bool
+	}{
+		"none":           {},
+		"unavailable":    {err: serviceerror.NewUnavailable("x"), away: true},
+		"late":           {err: context.DeadlineExceeded, doubt: true},
+		"late, of gRPC":  {err: serviceerror.NewDeadlineExceeded("x"), doubt: true},
+		"gone":           {err: serviceerror.NewNotFound("x")},
+		"refused":        {err: serviceerror.NewInvalidArgument("x")},
+		"too many":       {err: serviceerror.NewResourceExhausted(0, "x")},
+		"something else": {err: errors.New("x")},
+	} {
+		d := setup(t, Config{})
+		for range 2 {
+			d.note(c.err) // twice: it must not block
+		}
+		require.Equal(t, !c.away, d.Healthy(), name)
+		require.Equal(t, c.doubt, len(d.doubt) == 1, name)
+	}
+}
+
+// R1: what the relay took is carried on although something else cannot be read.
+func TestRelayCarriesWhatItTook(t *testing.T) {
+	t.Parallel()
+	starts := accepted(3).Deliveries
+	d := setup(t, Config{
+		Client: temporalAt(t, closedPort(t)), Record: &outbox{starts: starts, commands: errors.New("not readable")}, StartSlots: 1,
+	})
+	require.False(t, d.relayOnce())
+	require.True(t, !d.Healthy() || len(d.doubt) == 1, "a start was tried")
+}
+
+// R11: Stop does not wait for a Temporal that does not answer, and nothing begins
+// after it.
+func TestStopCutsOff(t *testing.T) {
+	t.Parallel()
+	d := setup(t, Config{Client: temporalAt(t, silentPort(t)), StartSlots: 2})
+	d.Start()
+	a := accepted(10)
+	d.Accepted(a, []byte("{}"))
+	require.Eventually(t, func() bool { return d.Waiting() < 10 }, 20*time.Second, time.Millisecond, "starts are under way")
+	delivery := webhook.Delivery{Ref: a.Deliveries[0].Ref}
+	var signalling sync.WaitGroup
+	for range 4 {
+		signalling.Go(func() {
+			for range 100 {
+				d.Signal(context.Background(), delivery, webhook.PendingCommand{Command: webhook.CommandCancel, ID: 1})
+			}
+		})
+	}
+	begun := time.Now()
+	d.Stop()
+	require.Less(t, time.Since(begun), startTimeout-time.Second)
+	signalling.Wait()
+	require.Empty(t, d.signals)
+	d.Signal(context.Background(), delivery, webhook.PendingCommand{Command: webhook.CommandCancel, ID: 1})
+	require.Empty(t, d.signals, "after Stop")
+	d.Accepted(accepted(1), []byte("{}")) // stays in the outbox
+}
+
+// More signals than slots are left to the relay, and their places come back.
+func TestSignalsAreBounded(t *testing.T) {
+	t.Parallel()
+	d := setup(t, Config{Client: temporalAt(t, silentPort(t))})
+	delivery := webhook.Delivery{Ref: accepted(1).Deliveries[0].Ref}
+	for range 10 * signalSlots {
+		d.Signal(t.Context(), delivery, webhook.PendingCommand{Command: webhook.CommandRetry, ID: 1})
+	}
+	require.Len(t, d.signals, signalSlots)
+	d.Stop()
+	require.Empty(t, d.signals)
+}
+
+func TestEachIsBoundedAndComplete(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		items := make([]int, 50)
+		var now, most, done atomic.Int32
+		begun := time.Now()
+		each(8, items, func(int) {
+			most.Store(max(most.Load(), now.Add(1)))
+			<-time.After(time.Second) // of the bubble's clock
+			now.Add(-1)
+			done.Add(1)
+		})
+		require.Equal(t, int32(50), done.Load())
+		require.LessOrEqual(t, most.Load(), int32(8))
+		require.Equal(t, 7*time.Second, time.Since(begun), "and as many at a time as there may be")
+	})
+}

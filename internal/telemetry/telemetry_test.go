@@ -1,0 +1,109 @@
+package telemetry_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"net/http/httptest"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/retry"
+	"github.com/everpost/everpost/internal/telemetry"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// Anything but a terminal gets JSON, a file and a pipe too, so that machines can
+// read it.
+func TestLoggerWritesJSON(t *testing.T) {
+	t.Parallel()
+	var b bytes.Buffer
+	telemetry.NewLogger(&b, "warn").Info("not worth it")
+	require.Empty(t, b.String())
+	telemetry.NewLogger(&b, "warn").Warn("look here", "count", 3)
+	requireLine(t, b.Bytes())
+
+	file, err := os.CreateTemp(t.TempDir(), "log")
+	require.NoError(t, err)
+	defer func() { require.NoError(t, file.Close()) }()
+	telemetry.NewLogger(file, "warn").Warn("look here", "count", 3)
+	text, err := os.ReadFile(file.Name())
+	require.NoError(t, err)
+	requireLine(t, text)
+}
+
+func requireLine(t *testing.T, text []byte) {
+	t.Helper()
+	var line map[string]any
+	require.NoError(t, json.Unmarshal(text, &line))
+	require.Equal(t, "look here", line["msg"])
+	require.Equal(t, "WARN", line["level"])
+	require.InDelta(t, 3, line["count"], 0)
+}
+
+func TestLogLevels(t *testing.T) {
+	t.Parallel()
+	for level, lines := range map[string]int{"debug": 4, "info": 3, "warn": 2, "error": 1, "": 3, "nonsense": 3} {
+		var b bytes.Buffer
+		log := telemetry.NewLogger(&b, level)
+		log.Debug("x")
+		log.Info("x")
+		log.Warn("x")
+		log.Error("x")
+		require.Equal(t, lines, bytes.Count(b.Bytes(), []byte("\n")), level)
+	}
+}
+
+// What an attempt of each kind leaves in the exposition.
+func TestMetricsOfAttempts(t *testing.T) {
+	t.Parallel()
+	m := telemetry.NewMetrics("1.2.3")
+	m.Gauge("everpost_test_gauge", "A value.", func() float64 { return 42 })
+	m.Attempted(&webhook.Attempt{
+		Number: 1, Run: 1, Latency: 30 * time.Millisecond, Delay: 10 * time.Second,
+		Outcome: retry.Outcome{Decision: retry.Retry, Reason: retry.HTTPReason(503), Status: 503},
+	}, webhook.StateRetrying)
+	m.Attempted(&webhook.Attempt{
+		Number: 2, Run: 1, Latency: 2 * time.Millisecond, Outcome: retry.Outcome{Decision: retry.Delivered, Reason: "delivered", Status: 200},
+	}, webhook.StateDelivered)
+	m.Attempted(&webhook.Attempt{
+		Number: 1, Run: 1, Outcome: retry.Outcome{Decision: retry.Permanent, Reason: retry.HTTPReason(400), Status: 400},
+	}, webhook.StateDeadLettered)
+	m.Faulted(errors.New("ours"))
+	m.Accepted()
+
+	answer := httptest.NewRecorder()
+	m.Handler().ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), "GET", "/metrics", nil))
+	require.Equal(t, 200, answer.Code)
+	for _, line := range []string{
+		`everpost_attempts_total{decision="retry",reason="http_503"} 1`,
+		`everpost_attempts_total{decision="delivered",reason="delivered"} 1`,
+		`everpost_attempts_total{decision="permanent",reason="http_400"} 1`,
+		`everpost_attempt_duration_seconds_bucket{decision="retry",le="0.025"} 0`,
+		`everpost_attempt_duration_seconds_bucket{decision="retry",le="0.05"} 1`,
+		`everpost_deliveries_total{state="delivered"} 1`,
+		`everpost_deliveries_total{state="dead_lettered"} 1`,
+		`everpost_first_attempts_total 2`,
+		`everpost_retry_attempts_total 1`,
+		`everpost_attempts_to_success_sum 2`,
+		`everpost_attempts_to_success_count 1`,
+		`everpost_backoff_duration_seconds_sum 10`,
+		`everpost_backoff_duration_seconds_count 1`,
+		`everpost_own_faults_total 1`,
+		`everpost_events_accepted_total 1`,
+		`everpost_build_info{version="1.2.3"} 1`,
+		`everpost_test_gauge 42`,
+	} {
+		require.Contains(t, answer.Body.String(), "\n"+line+"\n")
+	}
+	require.NotContains(t, answer.Body.String(), `state="retrying"`, "an open delivery has not come to rest")
+}
+
+func TestAge(t *testing.T) {
+	t.Parallel()
+	require.Zero(t, telemetry.Age(time.Time{}))
+	require.InDelta(t, 60, telemetry.Age(time.Now().Add(-time.Minute)), 30)
+}

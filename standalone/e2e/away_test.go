@@ -1,0 +1,140 @@
+package e2e_test
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/operatorservice/v1"
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/client"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/everpost/everpost/internal/localpg"
+)
+
+// makeNamespace makes a namespace as an operator of a cluster would, and waits until
+// it can be used.
+func makeNamespace(ctx context.Context, t *testing.T, address, name string) {
+	t.Helper()
+	engine, err := client.Dial(client.Options{HostPort: address, Namespace: name, Logger: quiet{}})
+	require.NoError(t, err)
+	defer engine.Close()
+	_, err = engine.WorkflowService().RegisterNamespace(ctx, &workflowservice.RegisterNamespaceRequest{
+		Namespace: name, WorkflowExecutionRetentionPeriod: durationpb.New(24 * time.Hour),
+	})
+	require.NoError(t, err)
+	attributes := map[string]enumspb.IndexedValueType{"EventIds": enumspb.INDEXED_VALUE_TYPE_KEYWORD_LIST}
+	for _, attribute := range []string{"TenantId", "EndpointId", "EventType", "EventId", "DeliveryState"} {
+		attributes[attribute] = enumspb.INDEXED_VALUE_TYPE_KEYWORD
+	}
+	eventually(ctx, t, func() string {
+		_, err := engine.OperatorService().AddSearchAttributes(ctx, &operatorservice.AddSearchAttributesRequest{Namespace: name, SearchAttributes: attributes})
+		if err == nil {
+			_, err = engine.CountWorkflow(ctx, &workflowservice.CountWorkflowExecutionsRequest{Query: "EventId IS NULL AND DeliveryState IS NULL"})
+		}
+		if err != nil {
+			return "the namespace cannot be used: " + err.Error()
+		}
+		return ""
+	})
+}
+
+// cluster is "everpost serve" on a PostgreSQL of its own, with the Temporal at the address.
+func cluster(t *testing.T, temporal, namespace string) *instance {
+	t.Helper()
+	in := ownHome(t)
+	database, err := localpg.Start(t.Context(), localpg.Options{Dir: filepath.Join(in.home, "database"), Unsafe: true})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		if in.process != nil && in.process.running() {
+			if err := in.process.terminate(); err != nil {
+				t.Errorf("stop everpost serve: %v", err)
+			}
+		}
+		if err := database.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	in.key = strings.Repeat("operator-", 5)
+	in.env = in.env.with(settings{
+		"EVERPOST_DATABASE_URL": database.URL(localpg.Database), "EVERPOST_OPERATOR_KEY": in.key,
+		"EVERPOST_KEK": "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=", "TEMPORAL_ADDRESS": temporal, "TEMPORAL_NAMESPACE": namespace,
+	})
+	for _, name := range []string{"EVERPOST_DATA_DIR", "EVERPOST_DEMO", "EVERPOST_TEMPORAL_LISTEN", "EVERPOST_UI_LISTEN"} {
+		delete(in.env, name) // these are standalone's
+	}
+	ctx := contextFor(t, startPatience)
+	f, err := runToEnd(ctx, in.env, "migrate")
+	require.NoError(t, err)
+	require.Zero(t, f.code, f.stderr)
+	in.process, err = launch(in.env, in.log, "serve")
+	require.NoError(t, err)
+	in.addr, err = in.process.ready(ctx)
+	require.NoError(t, err)
+	return in
+}
+
+// health asks /readyz.
+func (in *instance) health(t *testing.T) (status int, says string) {
+	t.Helper()
+	got, err := (&door{base: in.addr["admin"], http: in.http}).call(contextFor(t, patience), http.MethodGet, "/readyz", nil)
+	require.NoError(t, err)
+	var h struct {
+		Status string `json:"status"`
+	}
+	require.NoError(t, got.into(&h))
+	return got.status, h.Status
+}
+
+func (in *instance) waitHealth(t *testing.T, want string) {
+	t.Helper()
+	eventually(contextFor(t, patience), t, func() string {
+		status, says := in.health(t)
+		require.Equal(t, http.StatusOK, status, "the API can do its work all the time")
+		if says != want {
+			return "readyz says " + says + ", not " + want
+		}
+		return ""
+	})
+}
+
+func TestTemporalAway(t *testing.T) {
+	t.Parallel()
+	engine, namespace := shared(t).addr["temporal"], "away-"+filepath.Base(os.TempDir())+time.Now().Format("150405")
+	makeNamespace(contextFor(t, patience), t, engine, namespace)
+	line := newProxy(t, engine)
+	in := cluster(t, line.address, namespace)
+	b, r := newBundle(t, in, in.door(), "acme"), newReceiver(t)
+	b.endpoint(r, "/hook", nil)
+	in.waitHealth(t, "ok")
+	_, d := b.postOne("order.paid", `{}`)
+	b.waitState(d.ID, "delivered")
+
+	line.cut()
+	var ids []string
+	for range 10 { // before anyone has noticed
+		e, _ := b.postOne("order.paid", `{}`)
+		ids = append(ids, e.ID)
+	}
+	in.waitHealth(t, "degraded")
+	for range 10 {
+		began := time.Now()
+		e, _ := b.postOne("order.paid", `{}`)
+		ids = append(ids, e.ID)
+		require.Less(t, time.Since(began), 5*time.Second, "nobody waits for Temporal at the door")
+	}
+	require.Equal(t, 1, r.Count(), "without an engine nothing is sent")
+
+	line.restore(t)
+	in.waitHealth(t, "ok")
+	b.allDelivered(contextFor(t, patience), r, ids)
+	require.Equal(t, 1+len(ids), r.Count(), "each once")
+	require.NoError(t, in.process.terminate())
+}

@@ -1,0 +1,194 @@
+package record_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+	enumspb "go.temporal.io/api/enums/v1"
+	historypb "go.temporal.io/api/history/v1"
+	"go.temporal.io/sdk/client"
+
+	"github.com/everpost/everpost/internal/app"
+	"github.com/everpost/everpost/internal/config"
+	"github.com/everpost/everpost/internal/localpg"
+	"github.com/everpost/everpost/internal/receivertest"
+	"github.com/everpost/everpost/standalone/internal/temporald"
+	"github.com/everpost/everpost/workflows"
+)
+
+const (
+	// identity is what histories name as the process that did something.
+	identity = "everpost"
+	patience = 30 * time.Second
+	key      = "an-operator-key-for-the-recorder-of-histories"
+)
+
+// installation is a whole one: PostgreSQL, Temporal, API and worker, and a receiver.
+type installation struct {
+	receiver *receivertest.Receiver
+	temporal client.Client
+	database *pgx.Conn
+	api      string
+}
+
+func setup(t *testing.T) *installation {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "everpost-record-") //nolint:usetesting // those are closed to the database's user
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	require.NoError(t, os.Chmod(dir, 0o755))
+	cluster, err := localpg.Start(t.Context(), localpg.Options{Dir: dir, Unsafe: true})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, cluster.Stop(context.WithoutCancel(t.Context()))) })
+
+	attributes := map[string]enumspb.IndexedValueType{}
+	for _, name := range workflows.KeywordAttributes() {
+		attributes[name] = enumspb.INDEXED_VALUE_TYPE_KEYWORD
+	}
+	for _, name := range workflows.KeywordListAttributes() {
+		attributes[name] = enumspb.INDEXED_VALUE_TYPE_KEYWORD_LIST
+	}
+	url := cluster.URL(localpg.Database)
+	engine, err := temporald.Start(t.Context(), temporald.Options{DatabaseURL: url, SearchAttributes: attributes})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
+		defer cancel()
+		require.NoError(t, engine.Stop(ctx))
+	})
+
+	settings := config.Config{
+		Listen: "127.0.0.1:0", AdminListen: "127.0.0.1:0", DatabaseURL: url, OperatorKey: key,
+		KEK:       base64.StdEncoding.EncodeToString([]byte("a key-encryption key of the tests")[:32]),
+		AllowHTTP: true, AllowedCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, ExtraPorts: config.Ports{Any: true},
+		Retention: 720 * time.Hour, DeadLetterRetention: 720 * time.Hour, StartSlots: 4, QueueLength: 100,
+	}
+	logger := slog.New(slog.DiscardHandler)
+	require.NoError(t, app.Migrate(t.Context(), settings, logger))
+	options := client.Options{HostPort: engine.Address(), Namespace: client.DefaultNamespace, Identity: identity}
+	product, err := app.New(t.Context(), app.Options{Config: settings, Version: "test", Logger: logger, API: true, Worker: true, Temporal: options})
+	require.NoError(t, err)
+	require.NoError(t, product.Start(t.Context()))
+	t.Cleanup(product.Stop)
+
+	i := &installation{receiver: receivertest.New(t), api: "http://" + product.APIAddr()}
+	i.temporal, err = client.Dial(options)
+	require.NoError(t, err)
+	t.Cleanup(i.temporal.Close)
+	i.database, err = pgx.Connect(t.Context(), url)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, i.database.Close(context.WithoutCancel(t.Context()))) })
+	i.call(t, http.MethodPut, "", map[string]any{})
+	return i
+}
+
+// call asks the API about the tenant and returns the answer.
+func (i *installation) call(t *testing.T, method, path string, body any) map[string]any {
+	t.Helper()
+	text, err := json.Marshal(body)
+	require.NoError(t, err)
+	request, err := http.NewRequestWithContext(t.Context(), method, i.api+"/v1/tenants/acme"+path, bytes.NewReader(text))
+	require.NoError(t, err)
+	request.Header.Set("Authorization", "Bearer "+key)
+	request.Header.Set("Content-Type", "application/json")
+	response, err := http.DefaultClient.Do(request)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, response.Body.Close()) }()
+	answer, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	require.Less(t, response.StatusCode, 300, "%s %s: %s", method, path, answer)
+	var decoded map[string]any
+	if len(answer) > 0 {
+		require.NoError(t, json.Unmarshal(answer, &decoded))
+	}
+	return decoded
+}
+
+func (i *installation) exec(t *testing.T, sql string, args ...any) {
+	t.Helper()
+	_, err := i.database.Exec(t.Context(), sql, args...)
+	require.NoError(t, err)
+}
+
+// delivery is one event on its way to an endpoint of its own.
+type delivery struct {
+	*installation
+
+	id, workflowID, endpoint string
+
+	earlier []*historypb.History // of chains before the newest one
+}
+
+// post makes an endpoint that waits base before each retry, scripts its receiver
+// and posts an event for it.
+func (i *installation) post(t *testing.T, base string, deliverAt time.Time, script ...receivertest.Step) delivery {
+	t.Helper()
+	path := "/" + t.Name()
+	i.receiver.Script(path, script...)
+	endpoint := i.call(t, http.MethodPost, "/endpoints", map[string]any{
+		"url": i.receiver.URL() + path, "event_types": []string{"nothing.by.itself"},
+		"headers":      map[string]string{"x-key": "canary"},
+		"retry_policy": map[string]any{"strategy": "fixed", "base": base, "jitter": "none", "max_attempts": 3},
+	})
+	event := map[string]any{"type": "order.paid", "payload": "canary", "endpoint_ids": []any{endpoint["id"]}}
+	if !deliverAt.IsZero() {
+		event["deliver_at"] = deliverAt.Format(time.RFC3339Nano)
+	}
+	accepted := i.call(t, http.MethodPost, "/events", event)
+	deliveries, ok := accepted["deliveries"].([]any)
+	require.True(t, ok)
+	require.Len(t, deliveries, 1)
+	one, ok := deliveries[0].(map[string]any)
+	require.True(t, ok)
+	return delivery{
+		installation: i, id: text(t, one["id"]), endpoint: text(t, endpoint["id"]),
+		workflowID: "delivery/" + text(t, accepted["id"]) + "/" + text(t, endpoint["id"]),
+	}
+}
+
+func text(t *testing.T, value any) string {
+	t.Helper()
+	s, ok := value.(string)
+	require.True(t, ok, "%v is no text", value)
+	return s
+}
+
+// now is the delivery as the API shows it.
+func (d delivery) now(t *testing.T) map[string]any {
+	t.Helper()
+	return d.call(t, http.MethodGet, "/deliveries/"+d.id, nil)
+}
+
+// awaits waits until the API shows the delivery in a state.
+func (d delivery) awaits(t *testing.T, state string) {
+	t.Helper()
+	await(t, func() bool { return d.now(t)["state"] == state })
+}
+
+// await asks until the answer is yes. (require.Eventually asks in a goroutine, in
+// which a test must not fail.)
+func await(t *testing.T, satisfied func() bool) {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(patience); !satisfied(); <-tick.C {
+		require.True(t, time.Now().Before(deadline), "it took too long")
+	}
+}
+
+// do asks for a command through the API.
+func (d delivery) do(t *testing.T, command string) {
+	t.Helper()
+	d.call(t, http.MethodPost, "/deliveries/"+d.id+"/"+command, map[string]any{})
+}

@@ -1,0 +1,53 @@
+package worker_test
+
+import (
+	"reflect"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/activities"
+	"github.com/everpost/everpost/worker"
+	"github.com/everpost/everpost/workflows"
+)
+
+// registry keeps the names of what is registered.
+type registry struct{ workflows, activities []string }
+
+func (r *registry) RegisterWorkflow(w any) { r.workflows = append(r.workflows, name(w)) }
+func (r *registry) RegisterActivity(a any) { r.activities = append(r.activities, name(a)) }
+
+// name is what Temporal calls a function.
+func name(function any) string {
+	full := runtime.FuncForPC(reflect.ValueOf(function).Pointer()).Name()
+	return strings.TrimSuffix(full[strings.LastIndexByte(full, '.')+1:], "-fm")
+}
+
+// notActivities are the exported methods of Activities that no workflow calls.
+func notActivities() []string { return []string{"Stop"} }
+
+func TestEverythingIsRegistered(t *testing.T) {
+	t.Parallel()
+	var r registry
+	a := activities.New(activities.Config{})
+	worker.Register(&r, a)
+
+	require.ElementsMatch(t, []string{"DeliveryWorkflow", "DeadLetterWorkflow"}, r.workflows)
+
+	var expected []string
+	for method := range reflect.TypeFor[*activities.Activities]().Methods() {
+		expected = append(expected, method.Name)
+	}
+	require.ElementsMatch(t, expected, append(r.activities, notActivities()...))
+}
+
+// The names are in the histories of deliveries under way: they cannot be changed.
+func TestNamesAreTheContract(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "DeliveryWorkflow", name(workflows.DeliveryWorkflow))
+	require.Equal(t, "DeadLetterWorkflow", name(workflows.DeadLetterWorkflow))
+	require.Equal(t, []string{"everpost"}, workflows.TaskQueues())
+	require.Contains(t, workflows.TaskQueues(), workflows.TaskQueue([16]byte{1}))
+}

@@ -1,0 +1,277 @@
+package workflows_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/testsuite"
+
+	"github.com/everpost/everpost/internal/receivertest"
+	"github.com/everpost/everpost/internal/webhook"
+	"github.com/everpost/everpost/workflows"
+)
+
+type environment = *testsuite.TestWorkflowEnvironment
+
+// asked stores a command as the API does, and signals it.
+func (l *life) asked(c webhook.Command, signalName, reason string) func(environment) {
+	return func(env environment) {
+		pending := l.b.command(l.t, l.start.DeliveryID, c, reason)
+		env.SignalWorkflow(signalName, workflows.Asked{CommandID: pending.ID, Reason: reason})
+	}
+}
+
+// Every way to ask for an end while the delivery waits for its next attempt.
+func TestCancelledWhileWaiting(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name, reason string
+		ask          func(*life) func(environment)
+	}{
+		{"by the API", "duplicate order", func(l *life) func(environment) {
+			return l.asked(webhook.CommandCancel, workflows.SignalCancel, "duplicate order")
+		}},
+		{"by hand", "by hand", func(*life) func(environment) {
+			return signal(workflows.SignalCancel, workflows.Asked{Reason: "by hand"})
+		}},
+		{"by hand without an input", webhook.ReasonCancelled, func(*life) func(environment) { return signal(workflows.SignalCancel, nil) }},
+		{"by hand with a text", "enough of it", func(*life) func(environment) { return signal(workflows.SignalCancel, "enough of it") }},
+		{"by hand with a number", webhook.ReasonCancelled, func(*life) func(environment) { return signal(workflows.SignalCancel, 17) }},
+		{"by hand with what PostgreSQL refuses", "ab", func(*life) func(environment) { return signal(workflows.SignalCancel, "a\x00b") }},
+		{"by cancelling the workflow", "the workflow was cancelled", func(*life) func(environment) { return environment.CancelWorkflow }},
+		{"twice", "first", func(l *life) func(environment) {
+			return func(env environment) {
+				l.asked(webhook.CommandCancel, workflows.SignalCancel, "first")(env)
+				env.CancelWorkflow()
+			}
+		}},
+		{"twice by the API", "first", func(l *life) func(environment) {
+			return func(env environment) {
+				l.asked(webhook.CommandCancel, workflows.SignalCancel, "first")(env)
+				l.asked(webhook.CommandCancel, workflows.SignalCancel, "second")(env)
+			}
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, "default")
+			b.receiver.Default(receivertest.Step{Status: 500})
+			l := b.deliver(t)
+			l.run(after(time.Second, test.ask(l)))
+			d := l.ends(webhook.StateCancelled, test.reason)
+			require.Equal(t, 1, d.Attempts)
+			require.True(t, d.DueAt.IsZero())
+			require.Equal(t, []string{"retrying", "cancelled"}, l.states)
+			require.Contains(t, l.details(), "**cancelled**")
+			require.Equal(t, d.Progress, l.status().Progress)
+		})
+	}
+}
+
+// held runs with a receiver that answers with the step only after something was
+// done while the request was under way.
+func held(t *testing.T, step receivertest.Step, fastWait time.Duration, during func(l *life, env environment)) *life {
+	t.Helper()
+	b := setup(t, "default")
+	b.receiver.Default(step)
+	b.receiver.Hold()
+	l := b.begin(t, b.accept(t, time.Time{}), fastWait)
+	done := make(chan error, 1)
+	go func() {
+		err := b.receiver.WaitHeld(t.Context(), 1)
+		if err == nil {
+			during(l, l.env.Load())
+			b.receiver.Release()
+		}
+		done <- err
+	}()
+	l.run()
+	require.NoError(t, <-done)
+	return l
+}
+
+// A cancel never aborts a request that is under way: what it came to decides.
+func TestCancelledDuringAnAttempt(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name   string
+		step   receivertest.Step
+		state  webhook.State
+		reason string
+	}{
+		{"delivered wins", receivertest.Step{Status: 200}, webhook.StateDelivered, ""},
+		{"before the next attempt", receivertest.Step{Status: 500}, webhook.StateCancelled, "enough"},
+		{"dead letter", receivertest.Step{Status: 400}, webhook.StateDeadLettered, "http_400"},
+	} {
+		for _, way := range []struct {
+			name     string
+			fastWait time.Duration
+			ask      func(l *life, env environment)
+		}{
+			{"signal", time.Hour, func(_ *life, env environment) { env.SignalWorkflow(workflows.SignalCancel, "enough") }},
+			{"signal, joined", 10 * time.Millisecond, func(_ *life, env environment) { env.SignalWorkflow(workflows.SignalCancel, "enough") }},
+			{"workflow, joined", 10 * time.Millisecond, func(_ *life, env environment) { env.CancelWorkflow() }},
+			// The signal does not arrive: the record has the command.
+			{"stored only", time.Hour, func(l *life, _ environment) { l.b.command(l.t, l.start.DeliveryID, webhook.CommandCancel, "enough") }},
+		} {
+			t.Run(test.name+"/"+way.name, func(t *testing.T) {
+				t.Parallel()
+				l := held(t, test.step, way.fastWait, way.ask)
+				reason := test.reason
+				if reason == "enough" && way.name == "workflow, joined" {
+					reason = "the workflow was cancelled"
+				}
+				if test.state == webhook.StateDeadLettered {
+					l.rests(reason)
+				} else {
+					l.ends(test.state, reason)
+				}
+				require.Equal(t, 1, l.b.receiver.Count())
+				require.Len(t, l.b.attempts(t, l.start.DeliveryID), 1, "the attempt that was under way is recorded")
+			})
+		}
+	}
+}
+
+// A cancel that came before the first attempt is found in the record, although
+// its signal came before the workflow was started and is lost.
+func TestCancelledBeforeTheFirstAttempt(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "default")
+	l := b.deliver(t)
+	b.command(t, l.start.DeliveryID, webhook.CommandCancel, "too early to know")
+	l.run()
+	l.ends(webhook.StateCancelled, "too early to know")
+	require.Zero(t, b.receiver.Count())
+}
+
+func TestRetryNow(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name string
+		ask  func(*life) func(environment)
+	}{
+		{"by the API", func(l *life) func(environment) { return l.asked(webhook.CommandRetry, workflows.SignalRetryNow, "") }},
+		{"by hand", func(*life) func(environment) { return signal(workflows.SignalRetryNow, nil) }},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, "default")
+			l := b.deliver(t)
+			b.receiver.Script("/hook", receivertest.Step{Status: 503, Header: map[string]string{"Retry-After": "36000"}})
+			l.run(after(time.Minute, test.ask(l)))
+			l.ends(webhook.StateDelivered, "")
+			attempts := b.attempts(t, l.start.DeliveryID)
+			require.Len(t, attempts, 2)
+			require.InDelta(t, 60, attempts[1].StartedAt.Sub(attempts[0].StartedAt).Seconds(), slack.Seconds())
+		})
+	}
+}
+
+// Asked once, an attempt is made at once, once.
+func TestRetryNowIsObeyedOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "default")
+	b.receiver.Default(receivertest.Step{Status: 503, Header: map[string]string{"Retry-After": "36000"}})
+	l := b.deliver(t)
+	l.run(
+		after(time.Minute, func(env environment) {
+			c := b.command(t, l.start.DeliveryID, webhook.CommandRetry, "")
+			for range 3 { // the relay repeats it
+				env.SignalWorkflow(workflows.SignalRetryNow, workflows.Asked{CommandID: c.ID})
+			}
+		}),
+		after(time.Hour, func(env environment) {
+			require.Equal(t, 2, b.receiver.Count())
+			env.CancelWorkflow()
+		}),
+	)
+	l.ends(webhook.StateCancelled, "the workflow was cancelled")
+}
+
+func TestRetryNowBeforeDeliverAt(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "default")
+	l := b.begin(t, b.accept(t, time.Now().Add(10*time.Hour)), time.Hour)
+	l.run(after(time.Hour, l.asked(webhook.CommandRetry, workflows.SignalRetryNow, "")))
+	l.ends(webhook.StateDelivered, "")
+	require.Less(t, time.Until(b.attempts(t, l.start.DeliveryID)[0].StartedAt), 2*time.Hour)
+}
+
+// Commands for which a delivery under way has no use change nothing.
+func TestCommandsThatMakeNoSenseArePassedOver(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "default")
+	b.receiver.Script("/hook", receivertest.Step{Status: 500})
+	l := b.deliver(t)
+	l.run(after(time.Second, func(env environment) {
+		env.SignalWorkflow(workflows.SignalReplay, nil)
+		env.SignalWorkflow(workflows.SignalDiscard, nil)
+	}))
+	require.Equal(t, 2, l.ends(webhook.StateDelivered, "").Attempts)
+}
+
+// A long history ends in a new run with everything that was not carried out yet.
+func TestContinueAsNewCarriesEverythingOver(t *testing.T) {
+	t.Parallel()
+	suggest := func(env environment) { env.SetContinueAsNewSuggested(true) }
+
+	t.Run("an attempt that is due", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t, "default")
+		b.receiver.Default(receivertest.Step{Status: 500})
+		l := b.deliver(t)
+		l.run(after(time.Second, suggest))
+		in, ok := l.input.(workflows.DeliveryInput)
+		require.True(t, ok)
+		require.Equal(t, b.delivery(t, l.start.DeliveryID).Progress, in.Progress)
+		require.Equal(t, "500", in.Told)
+		require.Equal(t, l.start.Ref, in.Ref)
+		b.receiver.Default(receivertest.Step{})
+		l.run()
+		require.Equal(t, 2, l.ends(webhook.StateDelivered, "").Attempts)
+	})
+	t.Run("retry-now", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t, "default")
+		b.receiver.Script("/hook", receivertest.Step{Status: 503, Header: map[string]string{"Retry-After": "36000"}})
+		l := b.deliver(t)
+		l.run(after(time.Minute, func(env environment) {
+			suggest(env)
+			l.asked(webhook.CommandRetry, workflows.SignalRetryNow, "")(env)
+		}))
+		require.Equal(t, "DeliveryWorkflow", l.next)
+		require.Equal(t, 1, b.receiver.Count())
+		l.run()
+		l.ends(webhook.StateDelivered, "")
+		attempts := b.attempts(t, l.start.DeliveryID)
+		require.Less(t, attempts[1].StartedAt.Sub(attempts[0].StartedAt), 10*time.Minute)
+	})
+	t.Run("a cancel is carried out first", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t, "default")
+		b.receiver.Default(receivertest.Step{Status: 500})
+		l := b.deliver(t)
+		l.run(after(time.Second, func(env environment) {
+			suggest(env)
+			env.SignalWorkflow(workflows.SignalCancel, nil)
+		}))
+		l.ends(webhook.StateCancelled, webhook.ReasonCancelled)
+	})
+}
+
+// A cancel that the record refuses, because it is further than the workflow knows
+// but not at its end, is written again behind what was there.
+func TestACancelIsNotLostOnARecordThatIsFurther(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "default")
+	b.receiver.Default(receivertest.Step{Status: 500})
+	l := b.deliver(t)
+	l.run(after(time.Second, func(env environment) {
+		b.exec(t, `update deliveries set seq = seq + 3 where id = $1`, l.start.DeliveryID)
+		env.SignalWorkflow(workflows.SignalCancel, "enough")
+	}))
+	d := l.ends(webhook.StateCancelled, "enough")
+	require.Equal(t, 5, d.Seq)
+}

@@ -1,0 +1,138 @@
+package workflows_test
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	commonpb "go.temporal.io/api/common/v1"
+	enumspb "go.temporal.io/api/enums/v1"
+	historypb "go.temporal.io/api/history/v1"
+	"go.temporal.io/sdk/client"
+	sdklog "go.temporal.io/sdk/log"
+	sdk "go.temporal.io/sdk/worker"
+
+	"github.com/everpost/everpost/workflows"
+)
+
+// The histories in testdata are real ones, one file for each run of a chain, made
+// with
+//
+//	cd standalone && go test ./record -run TestRecord -update
+//
+// A change of the workflows that breaks one of them breaks deliveries that are
+// under way: keep the old way behind workflow.GetVersion, and record a new history
+// under a new name. Do not record the old ones anew once they are released.
+func TestRecordedHistoriesReplay(t *testing.T) {
+	t.Parallel()
+	for name, history := range histories(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.NoError(t, replayer().ReplayWorkflowHistory(sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)), history))
+		})
+	}
+}
+
+func replayer() sdk.WorkflowReplayer {
+	r := sdk.NewWorkflowReplayer()
+	r.RegisterWorkflow(workflows.DeliveryWorkflow)
+	r.RegisterWorkflow(workflows.DeadLetterWorkflow)
+	return r
+}
+
+func histories(t *testing.T) map[string]*historypb.History {
+	t.Helper()
+	paths, err := filepath.Glob("testdata/*.json")
+	require.NoError(t, err)
+	found := make(map[string]*historypb.History, len(paths))
+	for _, path := range paths {
+		file, err := os.Open(path)
+		require.NoError(t, err)
+		found[strings.TrimSuffix(filepath.Base(path), ".json")], err = client.HistoryFromJSON(file, client.HistoryJSONOptions{})
+		require.NoError(t, err)
+		require.NoError(t, file.Close())
+	}
+	return found
+}
+
+// Each branch has a history, which really takes it.
+func TestEveryBranchIsRecorded(t *testing.T) {
+	t.Parallel()
+	const (
+		completed = enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED
+		continued = enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW
+		timer     = enumspb.EVENT_TYPE_TIMER_FIRED
+		stopped   = enumspb.EVENT_TYPE_TIMER_CANCELED
+		activity  = enumspb.EVENT_TYPE_ACTIVITY_TASK_COMPLETED
+		signalled = enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
+		cancelled = enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED
+		marker    = enumspb.EVENT_TYPE_MARKER_RECORDED
+	)
+	all := histories(t)
+	for name, events := range map[string][]enumspb.EventType{
+		"success":                    {marker, completed},
+		"retry":                      {timer, timer, completed},
+		"retry-after":                {timer, completed},
+		"exhausted-1":                {timer, timer, continued},
+		"joined":                     {activity, completed},
+		"joined-retry":               {activity, timer, marker, completed},
+		"cancel":                     {signalled, stopped, marker, completed},
+		"cancel-while-joined":        {signalled, activity, completed},
+		"cancel-from-the-record":     {timer, marker, marker, completed},
+		"cancelled-workflow":         {cancelled, stopped, marker, completed},
+		"retry-now":                  {signalled, stopped, marker, completed},
+		"retry-now-without-input":    {signalled, stopped, marker, completed},
+		"endpoint-deleted":           {marker, completed},
+		"replay-1":                   {marker, continued},
+		"replay-2":                   {signalled, stopped, marker, continued},
+		"replay-3":                   {marker, completed},
+		"replay-by-hand-2":           {signalled, stopped, marker, continued},
+		"discard-2":                  {signalled, stopped, marker, completed},
+		"discard-by-cancellation-2":  {cancelled, stopped, marker, completed},
+		"own-fault":                  {marker, timer, timer, completed},
+		"deliver-at":                 {timer, marker, completed},
+		"busy":                       {timer, marker, timer, marker, completed},
+		"replay-after-delivered-1":   {marker, completed},
+		"replay-after-delivered-2":   {marker, completed},
+		"dead-letter-that-is-kept-2": {},
+	} {
+		history, recorded := all[name]
+		require.True(t, recorded, name)
+		for _, event := range history.GetEvents() {
+			if len(events) > 0 && event.GetEventType() == events[0] {
+				events = events[1:]
+			}
+		}
+		require.Empty(t, events, "%s lacks these", name)
+	}
+}
+
+// Nothing of the machine that recorded them, and nothing that must not be in a
+// history, is in the files.
+func TestRecordedHistoriesKeepSecrets(t *testing.T) {
+	t.Parallel()
+	for name, history := range histories(t) {
+		var text strings.Builder
+		text.WriteString(history.String())
+		for _, event := range history.GetEvents() {
+			write := func(payloads *commonpb.Payloads) {
+				for _, p := range payloads.GetPayloads() {
+					text.Write(p.GetData())
+				}
+			}
+			for _, details := range event.GetMarkerRecordedEventAttributes().GetDetails() {
+				write(details)
+			}
+			write(event.GetWorkflowExecutionStartedEventAttributes().GetInput())
+			write(event.GetWorkflowExecutionSignaledEventAttributes().GetInput())
+			write(event.GetActivityTaskScheduledEventAttributes().GetInput())
+			write(event.GetActivityTaskCompletedEventAttributes().GetResult())
+		}
+		for _, secret := range []string{"canary", "whsec_", "http://", "127.0.0.1", "localhost", "/tmp", "/root", "/home"} {
+			require.NotContains(t, text.String(), secret, name)
+		}
+	}
+}
