@@ -33,6 +33,11 @@ type AttemptInput struct {
 
 	NotBefore   time.Time `json:"not_before,omitzero"` // the event's deliver_at
 	CommandDone int64     `json:"command_done,omitempty"`
+
+	// FirstTask says that the delivery's workflow is in its very first task: no task
+	// before it can have been lost together with what it sent. Only then may a fresh
+	// token stand for the look into the record.
+	FirstTask bool `json:"first_task,omitempty"`
 }
 
 // AttemptResult is where the delivery stands after it.
@@ -98,7 +103,11 @@ func (a *Activities) flight(in AttemptInput) (*flight, error) {
 func (a *Activities) writeClaim(ctx context.Context, in AttemptInput) error {
 	ctx, cancel := context.WithTimeout(ctx, a.FastWait)
 	defer cancel()
-	_, err := a.Record.Begin(ctx, a.claim(in, webhook.MaxTimeout))
+	timeout := webhook.MaxTimeout
+	if target, err := a.Targets.Target(ctx, in.EndpointID); err == nil {
+		timeout = target.Timeout
+	}
+	_, err := a.Record.Begin(ctx, a.claim(in, timeout))
 	return err
 }
 
@@ -188,7 +197,7 @@ func (a *Activities) make(fl *flight, in AttemptInput) (AttemptResult, error) {
 // permission gets the payload and with it the right to send. A nil payload means
 // that nothing is to be sent: the result and the error are the attempt's.
 func (a *Activities) permission(ctx context.Context, fl *flight, in *AttemptInput, target *webhook.Target) ([]byte, AttemptResult, error) {
-	if in.Run == 1 && in.Seq == 0 && in.Attempts == 0 {
+	if in.FirstTask && in.Run == 1 && in.Seq == 0 && in.Attempts == 0 {
 		if payload, ok := a.Fresh.Take(in.DeliveryID); ok {
 			return payload, AttemptResult{}, nil
 		}

@@ -118,10 +118,12 @@ func TestJoinElsewhereAdoptsTheOutcome(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, got.Running)
 	joined := later(func() (activities.AttemptResult, error) { return other.join(in) })
-	require.Eventually(t, func() bool { return other.record.count() > 0 }, 20*time.Second, time.Millisecond, "it looked while the claim was there")
+	require.Eventually(t, func() bool { return other.record.count() > 1 }, 20*time.Second, time.Millisecond, "it looks again while the claim is there")
 	b.Release()
+	released := time.Now()
 	end := <-joined
 	require.NoError(t, end.err)
+	require.Less(t, time.Since(released), webhook.MaxTimeout/2, "it looks before the claim ends")
 	require.Equal(t, webhook.StateRetrying, end.result.State)
 	require.Equal(t, 1, end.result.Attempts)
 	require.Equal(t, 1, b.Count())
@@ -143,7 +145,7 @@ func TestJoinElsewhereSendsAgainAfterADeath(t *testing.T) {
 	p.Stop(dead)
 
 	joined := later(func() (activities.AttemptResult, error) { return other.join(in) })
-	require.Eventually(t, func() bool { return other.record.count() > 0 }, 20*time.Second, time.Millisecond, "it waits for the claim first")
+	require.Eventually(t, func() bool { return other.record.count() > 1 }, 20*time.Second, time.Millisecond, "it waits for the claim first")
 	require.Equal(t, 1, b.Count())
 	b.expire(t, in)
 	b.Release()

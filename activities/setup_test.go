@@ -191,7 +191,8 @@ func (b *bundle) event(t *testing.T) (webhook.Accepted, activities.AttemptInput)
 	require.Len(t, accepted.Deliveries, 1)
 	start := accepted.Deliveries[0]
 	return accepted, activities.AttemptInput{
-		Ref: start.Ref, Progress: webhook.Progress{Run: start.Run, GiveUpAt: start.GiveUpAt}, NotBefore: start.NotBefore,
+		FirstTask: true,
+		Ref:       start.Ref, Progress: webhook.Progress{Run: start.Run, GiveUpAt: start.GiveUpAt}, NotBefore: start.NotBefore,
 	}
 }
 

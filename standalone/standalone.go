@@ -233,7 +233,7 @@ func (i *instance) startProduct(ctx context.Context) error {
 	i.app, err = app.New(ctx, app.Options{
 		Config: i.command.Config, Version: i.process.Version, Logger: i.log, API: true, Worker: true,
 		Temporal: client.Options{HostPort: i.temporal.Address(), Namespace: client.DefaultNamespace}, UIURL: i.ui.URL(),
-		Exempt: i.demo.exemption(),
+		Exempt: i.demo.exemption(), Owner: i.owner(),
 	})
 	if err != nil {
 		return err
@@ -243,6 +243,16 @@ func (i *instance) startProduct(ctx context.Context) error {
 	}
 	i.push(func(context.Context) { i.app.Stop() })
 	return nil
+}
+
+// owner names the process in claims. The lock on the data directory lets one
+// instance at a time use the private database, so what an instance before this one
+// has claimed can be taken over at once.
+func (i *instance) owner() string {
+	if i.private {
+		return "standalone"
+	}
+	return ""
 }
 
 // announce says that all is up, and shows the demonstration.

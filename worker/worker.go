@@ -28,8 +28,9 @@ type Workers struct {
 }
 
 // Start begins to serve all task queues. An eager start needs the very client
-// that starts the workflows.
-func Start(c client.Client, a *activities.Activities) (*Workers, error) {
+// that starts the workflows. fatal is called when a worker has given up by itself,
+// because its namespace is gone for one.
+func Start(c client.Client, a *activities.Activities, fatal func(error)) (*Workers, error) {
 	w := &Workers{}
 	for _, queue := range workflows.TaskQueues() {
 		one := sdk.New(c, queue, sdk.Options{
@@ -42,6 +43,7 @@ func Start(c client.Client, a *activities.Activities) (*Workers, error) {
 			// default of 1 s; that is no deadlock.
 			DeadlockDetectionTimeout: 10 * time.Second,
 			WorkerStopTimeout:        StopTimeout,
+			OnFatalError:             fatal,
 		})
 		Register(one, a)
 		if err := one.Start(); err != nil {

@@ -300,3 +300,15 @@ func TestDiscardWhileTheRecordIsAway(t *testing.T) {
 	require.Equal(t, []time.Duration{time.Second, 2 * time.Second, 4 * time.Second}, l.timers[1:4])
 	require.Equal(t, time.Minute, l.timers[len(l.timers)-1])
 }
+
+// A discard that the record refuses, because it is further than the workflow knows,
+// is written again behind what was there.
+func TestADiscardIsNotLostOnARecordThatIsFurther(t *testing.T) {
+	t.Parallel()
+	l := deadLetter(t)
+	l.run(after(time.Second, func(env environment) {
+		l.b.exec(t, `update deliveries set seq = seq + 3 where id = $1`, l.start.DeliveryID)
+		env.SignalWorkflow(workflows.SignalDiscard, "enough")
+	}))
+	require.Equal(t, 5, l.ends(webhook.StateDiscarded, "enough").Seq)
+}

@@ -130,7 +130,11 @@ func (d *delivery) attempt(ctx workflow.Context) {
 	if result.Told != "" {
 		d.in.Told = result.Told
 	}
+	due := d.in.DueAt
 	d.obey(result.Command.Command, Asked{CommandID: result.Command.ID, Reason: result.Command.Reason})
+	if d.in.Attempts > before {
+		d.in.DueAt = due // a retry that was found in the record: this attempt was it
+	}
 }
 
 // fault waits after a failure of our own: 1 s doubling to 1 min. No attempt is

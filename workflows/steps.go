@@ -21,7 +21,10 @@ const (
 	attemptTimeout = 10 * time.Second // of a local activity; it returns after about 1 s
 	// joinTimeout is an attempt's deadline twice, one of another process that died
 	// and one of our own, and the time to record it.
-	joinTimeout      = 2*webhook.MaxTimeout + 30*time.Second
+	joinTimeout = 2*webhook.MaxTimeout + 30*time.Second
+	// firstTaskLength is the history when the first task begins: workflow started, task
+	// scheduled, task started. A task that has to be repeated finds more.
+	firstTaskLength  = 3
 	heartbeatTimeout = 4 * activities.HeartbeatEvery
 	longestPause     = time.Minute // between tries of a step of our own
 )
@@ -32,7 +35,10 @@ const (
 func makeAttempt(ctx workflow.Context, in DeliveryInput) (activities.AttemptResult, error) {
 	ctx, stop := workflow.NewDisconnectedContext(ctx)
 	defer stop()
-	asked := activities.AttemptInput{Ref: in.Ref, Progress: in.Progress, NotBefore: in.NotBefore, CommandDone: in.CommandDone}
+	asked := activities.AttemptInput{
+		Ref: in.Ref, Progress: in.Progress, NotBefore: in.NotBefore, CommandDone: in.CommandDone,
+		FirstTask: workflow.GetInfo(ctx).GetCurrentHistoryLength() <= firstTaskLength,
+	}
 	summary := fmt.Sprintf("attempt %d", in.Attempts+1)
 	if in.Faults > 0 {
 		summary += ", after a fault of our own"

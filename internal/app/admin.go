@@ -48,7 +48,7 @@ func (a *App) ready(w http.ResponseWriter, r *http.Request) {
 	if a.options.Worker {
 		h.Worker = "ok"
 		if !a.working.Load() {
-			h.Worker = "not started: it waits for Temporal"
+			h.Worker = "not running"
 		}
 	}
 	if !a.dispatcher.Healthy() || h.Worker != "" && h.Worker != "ok" {

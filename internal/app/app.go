@@ -48,6 +48,11 @@ type Options struct {
 	// UIURL is the address of the Temporal Web UI; without it, deliveries show no workflow_url.
 	UIURL string
 
+	// Owner is the name under which attempts are claimed. A process that takes the
+	// place of one with the same name takes over its claims at once, so there must
+	// never be two at a time. Defaults to a name of its own for each process.
+	Owner string
+
 	// Exempt is the one address on loopback that may be sent to although the guard
 	// refuses it, for one URL of one tenant: the demonstration's receiver.
 	Exempt Exemption
@@ -90,6 +95,9 @@ type App struct {
 func New(ctx context.Context, o Options) (*App, error) {
 	if err := o.Config.Validate(); err != nil {
 		return nil, err
+	}
+	if o.Owner == "" {
+		o.Owner = processName()
 	}
 	keys, err := loadVault(o.Config)
 	if err != nil {
@@ -138,6 +146,9 @@ func (a *App) Start(ctx context.Context) (err error) {
 	}()
 	if err := a.store.Ready(ctx); err != nil {
 		return fmt.Errorf("PostgreSQL cannot be used: %w", err)
+	}
+	if err := a.store.Migrated(ctx); err != nil {
+		return err
 	}
 	a.store.Listen(a.life)             //nolint:contextcheck // what Start brings up outlives its context, here and below
 	a.maintain()                       //nolint:contextcheck // see above
@@ -252,7 +263,7 @@ func (a *App) startWorker() {
 	a.push(a.sender.Close)
 	a.activities = activities.New(activities.Config{
 		Record: a.store, Targets: a.store.EndpointCache(), Fresh: a.dispatcher.Fresh(), Sender: sender{a.sender, a.options.Exempt},
-		Observer: a.metrics, Logger: a.log, Owner: processName(), KeepDeadLetters: a.options.Config.DeadLetterRetention,
+		Observer: a.metrics, Logger: a.log, Owner: a.options.Owner, KeepDeadLetters: a.options.Config.DeadLetterRetention,
 	})
 	a.push(func() {
 		// The same time as the worker's, and not a second one after it.
@@ -285,7 +296,10 @@ const workerPatience = 10 * time.Second
 // keepStarting starts the worker, as often as it takes.
 func (a *App) keepStarting() {
 	for told := false; ; told = true {
-		workers, err := worker.Start(a.client, a.activities)
+		workers, err := worker.Start(a.client, a.activities, func(err error) {
+			a.working.Store(false)
+			a.log.Error("the worker has given up; this process has to be started again", "error", err)
+		})
 		if err == nil {
 			a.workers = workers
 			a.working.Store(true)

@@ -201,7 +201,7 @@ func TestWorkerWithoutTemporal(t *testing.T) {
 	status, answer := call(t, "GET", "http://"+a.AdminAddr()+"/readyz", "")
 	require.Equal(t, http.StatusServiceUnavailable, status)
 	require.Equal(t, map[string]any{
-		"status": "unavailable", "postgresql": "ok", "temporal": "does not answer", "worker": "not started: it waits for Temporal",
+		"status": "unavailable", "postgresql": "ok", "temporal": "does not answer", "worker": "not running",
 	}, answer)
 	begun := time.Now()
 	a.Stop()

@@ -155,13 +155,16 @@ func TestTokensAreLeftForALocalWorker(t *testing.T) {
 	t.Parallel()
 	for _, local := range []bool{true, false} {
 		d := setup(t, Config{LocalWorker: local})
-		a := accepted(2)
+		a := accepted(3)
 		a.Deliveries[1].NotBefore = time.Now().Add(time.Hour)
+		a.Deliveries[2].CreatedAt = time.Now().Add(-tokenLife) // its commit took so long
 		d.Accepted(a, []byte("{}"))
 		_, now := d.Fresh().Take(a.Deliveries[0].DeliveryID)
 		_, later := d.Fresh().Take(a.Deliveries[1].DeliveryID)
 		require.Equal(t, local, now)
+		_, slow := d.Fresh().Take(a.Deliveries[2].DeliveryID)
 		require.False(t, later)
+		require.False(t, slow)
 	}
 }
 

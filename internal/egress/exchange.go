@@ -165,9 +165,9 @@ func answered(head *http.Response) Response {
 }
 
 // readBody reads the body within its bounds into the response. whole tells that
-// its end was reached. What follows a 101 is no body, and is not read.
+// its end was reached. A 101 has no body: what follows it is not read.
 func readBody(head *http.Response, response *Response) (whole bool, err error) {
-	if head.Body == http.NoBody || head.StatusCode == http.StatusSwitchingProtocols {
+	if head.Body == http.NoBody {
 		return true, nil
 	}
 	var stored bytes.Buffer

@@ -101,14 +101,15 @@ func TestHostileReceivers(t *testing.T) {
 			_, _ = io.WriteString(conn, ok+"Transfer-Encoding: chunked\r\nTrailer: X\r\n\r\n0\r\n")
 			flood(conn, "X: y\r\n")
 		}), retry.FaultProtocol, 200},
-		"101 hold":               {sayAndHold("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n"), retry.FaultNone, 101},
-		"status 000":             {say("HTTP/1.1 000 Nothing\r\n\r\n"), retry.FaultNone, 0},
-		"status 099":             {say("HTTP/1.1 099 Odd\r\n\r\n"), retry.FaultNone, 99},
-		"status 999":             {say("HTTP/1.1 999 Odd\r\n\r\n"), retry.FaultNone, 999},
-		"status 600":             {say("HTTP/1.1 600 Odd\r\n\r\n"), retry.FaultNone, 600},
-		"status -20":             {say("HTTP/1.1 -20 Odd\r\n\r\n"), retry.FaultProtocol, 0},
-		"reset":                  {afterRequest(func(conn *net.TCPConn) { _ = conn.SetLinger(0) }), retry.FaultConnectionReset, 0},
-		"closed at once":         {func(*net.TCPConn, int) {}, retry.FaultUnexpectedEOF, 0},
+		"101 hold":   {sayAndHold("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n"), retry.FaultNone, 101},
+		"status 000": {say("HTTP/1.1 000 Nothing\r\n\r\n"), retry.FaultNone, 0},
+		"status 099": {say("HTTP/1.1 099 Odd\r\n\r\n"), retry.FaultNone, 99},
+		"status 999": {say("HTTP/1.1 999 Odd\r\n\r\n"), retry.FaultNone, 999},
+		"status 600": {say("HTTP/1.1 600 Odd\r\n\r\n"), retry.FaultNone, 600},
+		"status -20": {say("HTTP/1.1 -20 Odd\r\n\r\n"), retry.FaultProtocol, 0},
+		"reset":      {afterRequest(func(conn *net.TCPConn) { _ = conn.SetLinger(0) }), retry.FaultConnectionReset, 0},
+		// Half of it: a whole close answers a request that has arrived already with a reset.
+		"closed at once":         {func(conn *net.TCPConn, _ int) { _ = conn.CloseWrite(); hold(conn) }, retry.FaultUnexpectedEOF, 0},
 		"closed after request":   {say(""), retry.FaultUnexpectedEOF, 0},
 		"closed in status":       {say("HTTP/1.1 20"), retry.FaultUnexpectedEOF, 0},
 		"closed in a header":     {say(ok + "Conte"), retry.FaultUnexpectedEOF, 0},

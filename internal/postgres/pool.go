@@ -178,6 +178,27 @@ func (s *Store) Ready(ctx context.Context) error {
 	return nil
 }
 
+// Migrated returns nil when the database has the tables that this release needs. It
+// says what to do otherwise: a database of an older release is to be migrated, one of
+// a newer release needs that release.
+func (s *Store) Migrated(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	db := stdlib.OpenDBFromPool(s.pool)
+	defer func() { _ = db.Close() }()
+	current, newest, err := migrations.Version(ctx, db)
+	if errors.Is(err, migrations.ErrNewer) {
+		return err
+	}
+	if err != nil {
+		return translate("look at the database's version", err)
+	}
+	if current < newest {
+		return fmt.Errorf("the database is at version %d and has to be at %d: run 'everpost migrate'", current, newest)
+	}
+	return nil
+}
+
 // Migrate brings the database of a connection string up to date and makes the
 // partitions of the days around today. Several processes may call it at once.
 func Migrate(ctx context.Context, url string, logger *slog.Logger) error {

@@ -333,3 +333,11 @@ func TestMigrateMakesSchemaAndPartitions(t *testing.T) {
 	require.Contains(t, query[string](t, s, `select tablename from pg_tables where schemaname = current_schema()`),
 		"deliveries_"+time.Now().UTC().Format("20060102"))
 }
+
+func TestMigratedSaysWhatToDo(t *testing.T) {
+	t.Parallel()
+	s, _ := setupStore(t)
+	require.NoError(t, s.Migrated(t.Context()))
+	empty := openStore(t, postgrestest.NewEmpty(t))
+	require.ErrorContains(t, empty.Migrated(t.Context()), "run 'everpost migrate'")
+}

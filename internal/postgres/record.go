@@ -143,7 +143,9 @@ const upsertStep = `
 		last_decision = coalesce(excluded.last_decision, d.last_decision), last_reason = coalesce(excluded.last_reason, d.last_reason),
 		last_status = coalesce(excluded.last_status, d.last_status), last_latency_us = coalesce(excluded.last_latency_us, d.last_latency_us),
 		last_at = coalesce(excluded.last_at, d.last_at), last_retry_after_ns = coalesce(excluded.last_retry_after_ns, d.last_retry_after_ns),
-		owner = null, owner_until = null,
+		-- A step beside a request under way (a fault noted) leaves the right to send where it is.
+		owner = case when excluded.last_decision is null and excluded.state < 3 then d.owner end,
+		owner_until = case when excluded.last_decision is null and excluded.state < 3 then d.owner_until end,
 		command = case when excluded.state > 2 or d.command_id <= excluded.command_id then 0 else d.command end
 	where (excluded.run, excluded.seq) > (d.run, d.seq)
 	  and (excluded.run > d.run or d.state not in (3, 5, 6) and (d.state <> 4 or excluded.state = 6))

@@ -243,13 +243,18 @@ func TestClaims(t *testing.T) {
 		require.Equal(t, step.Progress, begun.Standing.Progress)
 		require.Zero(t, begun.Standing.OwnedUntil)
 	})
-	t.Run("a step of the record frees it", func(t *testing.T) {
+	t.Run("the attempt's record frees it", func(t *testing.T) {
 		t.Parallel()
 		start := b.accept(t)
 		require.True(t, begin(t, claimOf(start, 0, "me", time.Minute)).Granted)
-		_, err := b.Record(t.Context(), stepOf(start, 1, webhook.StateRetrying))
+		_, err := b.Record(t.Context(), stepOf(start, 1, webhook.StatePending))
 		require.NoError(t, err)
-		require.True(t, begin(t, claimOf(start, 1, "you", time.Minute)).Granted)
+		require.False(t, begin(t, claimOf(start, 1, "you", time.Minute)).Granted, "a fault that is noted beside a request does not")
+		step := stepOf(start, 2, webhook.StateRetrying)
+		step.Attempt = attemptOf(1, 1, 503)
+		_, err = b.Record(t.Context(), step)
+		require.NoError(t, err)
+		require.True(t, begin(t, claimOf(start, 2, "you", time.Minute)).Granted)
 	})
 	t.Run("of two at once one is granted", func(t *testing.T) {
 		t.Parallel()

@@ -36,7 +36,10 @@ func serversOf(dir string) (ids []int, known bool) {
 			ids = append(ids, id)
 		}
 	}
-	return ids, true
+	// A process that a server has just forked for a client still has the server's own
+	// command line. It is no server: its parent is one.
+	children := func(id int) bool { return slices.Contains(ids, parentOf(id)) }
+	return slices.DeleteFunc(slices.Clone(ids), children), true
 }
 
 // parentOf is the parent of a process, 0 when it has ended.
