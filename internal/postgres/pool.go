@@ -131,9 +131,9 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 
 // Widths and lanes of the group commits.
 const (
-	intakeWidth, intakeLanes = 200, 2
-	recordWidth, recordLanes = 200, 2
-	claimWidth, claimLanes   = 200, 2
+	intakeWidth, intakeLanes = 200, 1
+	recordWidth, recordLanes = 200, 1
+	claimWidth, claimLanes   = 200, 1
 )
 
 func (s *Store) openWriters() {

@@ -19,7 +19,7 @@ const (
 	// one tenant, which has limits of its own.
 	unlimited = 1_000_000
 
-	cachedWorkflows  = 1000
+	cachedWorkflows  = 5000
 	cachedEventBytes = 16 << 20
 	cacheTTL         = time.Minute
 )
@@ -85,6 +85,12 @@ func newDynamicConfig() *dynamicConfig {
 	settings := dynamicconfig.StaticClient{
 		// A delivery is started as dead letter or fresh delivery the moment it stops being the other.
 		dynamicconfig.WorkflowIdReuseMinimalInterval.Key(): time.Duration(0),
+		// Each shard looks for visibility tasks once a second at most. Most deliveries are
+		// over by then, and of a workflow that has ended only the end is written: half the
+		// writes, and visibility is the dearest of them. The lists of the Web UI are a
+		// second behind.
+		dynamicconfig.VisibilityProcessorMaxPollRPS.Key(): 1,
+		dynamicconfig.VisibilityTaskBatchSize.Key():       500,
 		// Timers are looked for this far apart: they fire late by up to as much.
 		dynamicconfig.TimerProcessorMaxTimeShift.Key(): 100 * time.Millisecond,
 		// The state of a workflow takes some 25 KB in memory, the default is 128,000 of

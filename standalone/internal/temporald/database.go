@@ -28,7 +28,7 @@ const (
 const (
 	// Each of the four services has a pool of its own to each database.
 	maxConnections     = 12
-	maxIdleConnections = 4
+	maxIdleConnections = maxConnections // fewer, and under load connections are closed and made again all the time
 
 	// Connections is the most that a server opens.
 	Connections = 4 * 2 * maxConnections
