@@ -199,6 +199,8 @@ func (a *Activities) make(fl *flight, in AttemptInput) (AttemptResult, error) {
 func (a *Activities) permission(ctx context.Context, fl *flight, in *AttemptInput, target *webhook.Target) ([]byte, AttemptResult, error) {
 	if in.FirstTask && in.Run == 1 && in.Seq == 0 && in.Attempts == 0 {
 		if payload, ok := a.Fresh.Take(in.DeliveryID); ok {
+			// Not compared with its SHA-256, as one from the record is below: these are the
+			// very bytes the sum was taken of, and they have not left the process.
 			return payload, AttemptResult{}, nil
 		}
 	}
@@ -218,13 +220,7 @@ func (a *Activities) permission(ctx context.Context, fl *flight, in *AttemptInpu
 		result.Progress = begun.Standing.Progress
 		return nil, result, nil
 	case !begun.Granted:
-		// One that has run out by our clock, or ended between two statements, is asked
-		// for again, but not without a pause.
-		result.BusyUntil = begun.Standing.OwnedUntil
-		if soonest := a.Now().Add(busyPause); result.BusyUntil.Before(soonest) {
-			result.BusyUntil = soonest
-		}
-		return nil, result, nil
+		return nil, a.busy(result, begun.Standing.OwnedUntil), nil
 	case result.Command.Command == webhook.CommandCancel:
 		return nil, result, nil // the workflow ends it
 	}

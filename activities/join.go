@@ -2,6 +2,7 @@ package activities
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -21,7 +22,12 @@ const joinLook = time.Second
 // Join waits for an attempt that Attempt left running: in this process; or in the
 // record, which another process writes; or, when that process's right to send has
 // run out without a word, by sending again under the same number.
+//
+// R11: when its worker is stopping it waits for a request of this process, which
+// the process waits for anyway, but not for another's: that ends in an error, and
+// whoever is there then joins.
 func (a *Activities) Join(ctx context.Context, in AttemptInput) (AttemptResult, error) {
+	stopping := activity.GetWorkerStopChannel(ctx)
 	beat := time.NewTicker(HeartbeatEvery)
 	defer beat.Stop()
 	for {
@@ -29,14 +35,14 @@ func (a *Activities) Join(ctx context.Context, in AttemptInput) (AttemptResult, 
 		if err != nil {
 			return AttemptResult{}, err
 		}
-		if err := await(ctx, fl.done, beat.C); err != nil {
+		if err := await(ctx, fl.done, nil, beat.C); err != nil {
 			return AttemptResult{}, err
 		}
 		if fl.err != nil || fl.result.BusyUntil.IsZero() {
 			return fl.result, fl.err
 		}
 		again, stop := context.WithTimeout(ctx, min(fl.result.BusyUntil.Sub(a.Now()), joinLook))
-		err = await(ctx, again.Done(), beat.C)
+		err = await(ctx, again.Done(), stopping, beat.C)
 		stop()
 		if err != nil {
 			return AttemptResult{}, err
@@ -45,13 +51,17 @@ func (a *Activities) Join(ctx context.Context, in AttemptInput) (AttemptResult, 
 }
 
 // RecordStep writes a step that no attempt led to: the end of a delivery, a new
-// due time. The standing that it returns rules.
+// due time. The standing that it returns rules; where its OwnedUntil is set, another
+// process is making an attempt, and the delivery is not to be ended before that.
+//
+// An error of the type ErrorGone says that there is no such delivery any more.
 func (a *Activities) RecordStep(ctx context.Context, step webhook.Step) (webhook.Standing, error) {
 	ctx, cancel := context.WithTimeout(ctx, ownWork)
 	defer cancel()
+	step.Owner = a.Owner
 	standing, err := a.Record.Record(ctx, step)
 	if err != nil {
-		return webhook.Standing{}, a.ownFault(ctx, fmt.Sprintf("record %s as %s", step.DeliveryID, step.State), err)
+		return webhook.Standing{}, gone(a.ownFault(ctx, fmt.Sprintf("record %s as %s", step.DeliveryID, step.State), err))
 	}
 	return standing, nil
 }
@@ -64,13 +74,13 @@ type Reopening struct {
 }
 
 // Reopen opens the next run of a dead letter, unless somebody has. The standing
-// that it returns rules.
+// that it returns rules. Errors are RecordStep's.
 func (a *Activities) Reopen(ctx context.Context, in Reopening) (webhook.Standing, error) {
 	ctx, cancel := context.WithTimeout(ctx, ownWork)
 	defer cancel()
 	standing, err := a.Record.Reopen(ctx, in.Ref, in.Reason)
 	if err != nil {
-		return webhook.Standing{}, a.ownFault(ctx, fmt.Sprintf("reopen %s", in.DeliveryID), err)
+		return webhook.Standing{}, gone(a.ownFault(ctx, fmt.Sprintf("reopen %s", in.DeliveryID), err))
 	}
 	return standing, nil
 }
@@ -78,10 +88,16 @@ func (a *Activities) Reopen(ctx context.Context, in Reopening) (webhook.Standing
 // KeepFor is how long dead letters are kept.
 func (a *Activities) KeepFor(context.Context) (time.Duration, error) { return a.KeepDeadLetters, nil }
 
-// await waits for done and says meanwhile that the activity lives.
-func await(ctx context.Context, done <-chan struct{}, beat <-chan time.Time) error {
+// errWorkerStopping ends a Join whose worker is stopping.
+var errWorkerStopping = errors.New("join: this worker is stopping; another one goes on waiting")
+
+// await waits for done and says meanwhile that the activity lives. It does not wait
+// on when stopping is closed; a nil one never is.
+func await(ctx context.Context, done, stopping <-chan struct{}, beat <-chan time.Time) error {
 	for {
 		select {
+		case <-stopping:
+			return errWorkerStopping
 		case <-done:
 			if ctx.Err() == nil {
 				return nil

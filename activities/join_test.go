@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/worker"
 
 	"github.com/everpost/everpost/activities"
 	"github.com/everpost/everpost/internal/receivertest"
@@ -22,6 +23,16 @@ func (b *bundle) expire(t *testing.T, in activities.AttemptInput) {
 	b.execute(t, `update deliveries set owner_until = now() - interval '1 second' where id = $1 and owner is not null`, in.DeliveryID)
 }
 
+// claimedElsewhere gives another process the right to send for a minute.
+func (b *bundle) claimedElsewhere(t *testing.T, in activities.AttemptInput) {
+	t.Helper()
+	begun, err := b.store.Begin(t.Context(), webhook.Claim{
+		Ref: in.Ref, Progress: in.Progress, WorkflowID: in.WorkflowID(), Owner: "another process", For: time.Minute,
+	})
+	require.NoError(t, err)
+	require.True(t, begun.Granted)
+}
+
 // R4: a slow receiver keeps nobody for longer than the fast wait; the claim is
 // there for others to see, the request goes on, and Join brings its outcome.
 func TestSlowReceiverIsJoined(t *testing.T) {
@@ -30,7 +41,7 @@ func TestSlowReceiverIsJoined(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			p, other := b.process(t, slow), b.process(t, slow)
+			p, other := b.process(t, slow), b.process(t, nil) // the other only looks, however long that takes
 			in := b.stored(t)
 			if withToken {
 				in = b.fresh(t, p)
@@ -170,13 +181,56 @@ func TestCancelledJoinLeavesTheRequest(t *testing.T) {
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = p.Join(ctx, in)
-	require.ErrorIs(t, err, context.Canceled)
+	env := p.environment()
+	env.SetWorkerOptions(worker.Options{BackgroundActivityContext: ctx})
+	_, err = env.ExecuteActivity(p.Join, in)
+	require.ErrorContains(t, err, "canceled")
 	b.Release()
 	got, err := p.join(in)
 	require.NoError(t, err)
 	require.Equal(t, webhook.StateDelivered, got.State)
 	require.Equal(t, 1, b.Count())
+}
+
+// R11: a Join does not keep a stopping worker for the sake of another process, but
+// it brings the outcome of a request of its own, which Stop waits for anyway.
+func TestJoinWhileItsWorkerStops(t *testing.T) {
+	t.Parallel()
+	stopping := make(chan struct{})
+	close(stopping)
+	join := func(p *process, in activities.AttemptInput) (activities.AttemptResult, error) {
+		env := p.environment()
+		env.SetWorkerStopChannel(stopping)
+		return result(env.ExecuteActivity(p.Join, in))
+	}
+	t.Run("another process sends", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		p := b.process(t, slow)
+		in := b.stored(t)
+		b.claimedElsewhere(t, in)
+		begun := time.Now()
+		_, err := join(p, in)
+		require.ErrorContains(t, err, "this worker is stopping")
+		require.Less(t, time.Since(begun), webhook.MaxTimeout/2)
+		require.Zero(t, b.Count())
+	})
+	t.Run("this process sends", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		p := b.process(t, slow)
+		in := b.stored(t)
+		b.Hold()
+		got, err := p.attempt(in)
+		require.NoError(t, err)
+		require.True(t, got.Running)
+		joined := later(func() (activities.AttemptResult, error) { return join(p, in) })
+		require.NoError(t, b.WaitHeld(t.Context(), 1))
+		b.Release()
+		end := <-joined
+		require.NoError(t, end.err)
+		require.Equal(t, webhook.StateDelivered, end.result.State)
+	})
 }
 
 // The requests under way are bounded; one that is there already is joined all the

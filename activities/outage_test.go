@@ -1,6 +1,9 @@
 package activities_test
 
 import (
+	"context"
+	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -134,7 +137,7 @@ func TestEndBesideARequestUnderWayRules(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, b.WaitHeld(t.Context(), 1))
 	end := note(in)
-	end.State, end.Reason = webhook.StateCancelled, webhook.ReasonCancelled
+	end.State, end.Reason, end.Owner = webhook.StateCancelled, webhook.ReasonCancelled, p.Owner
 	_, err = b.store.Record(t.Context(), end)
 	require.NoError(t, err)
 	b.Release()
@@ -142,6 +145,91 @@ func TestEndBesideARequestUnderWayRules(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, webhook.StateCancelled, got.State)
 	require.Len(t, b.attempts(t, in), 1)
+}
+
+// R2, R5: while another process has the right to send, which may be delivering just
+// now, nothing but an attempt ends the delivery.
+func TestNoEndBesideAnotherProcess(t *testing.T) {
+	t.Parallel()
+	cancelled := func(in activities.AttemptInput) webhook.Step {
+		step := note(in)
+		step.State, step.Reason = webhook.StateCancelled, webhook.ReasonCancelled
+		return step
+	}
+	t.Run("asked by the workflow", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		p := b.process(t, nil)
+		in := b.stored(t)
+		b.claimedElsewhere(t, in)
+		standing, err := p.RecordStep(t.Context(), cancelled(in))
+		require.NoError(t, err)
+		require.Equal(t, webhook.StatePending, standing.State)
+		require.WithinRange(t, standing.OwnedUntil, time.Now().Add(time.Second), time.Now().Add(time.Minute))
+		b.expire(t, in)
+		standing, err = p.RecordStep(t.Context(), cancelled(in))
+		require.NoError(t, err)
+		require.Equal(t, webhook.StateCancelled, standing.State)
+	})
+	t.Run("not beside this one", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		p := b.process(t, func(c *activities.Config) { c.Owner = "another process" }) // its claim is this one's
+		in := b.stored(t)
+		b.claimedElsewhere(t, in)
+		standing, err := p.RecordStep(t.Context(), cancelled(in))
+		require.NoError(t, err)
+		require.Equal(t, webhook.StateCancelled, standing.State)
+	})
+	t.Run("found by an attempt", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		p := b.process(t, nil)
+		in := b.stored(t)
+		require.NoError(t, b.store.DeleteEndpoint(t.Context(), webhook.Actor{Name: "test"}, tenant, b.endpoint.ID))
+		b.claimedElsewhere(t, in)
+		got, err := p.attempt(in)
+		require.NoError(t, err)
+		require.Equal(t, webhook.StatePending, got.State)
+		require.WithinRange(t, got.BusyUntil, time.Now().Add(time.Second), time.Now().Add(time.Minute))
+		b.expire(t, in)
+		got, err = p.attempt(in)
+		require.NoError(t, err)
+		require.Equal(t, webhook.StateCancelled, got.State)
+	})
+}
+
+// An error that was not written for people is told to nobody but the log.
+func TestUnknownFaultsAreNotTold(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p := b.process(t, func(c *activities.Config) { c.Record = broken{} })
+	in := b.stored(t)
+	_, attempt := p.attempt(in)
+	_, step := p.RecordStep(t.Context(), note(in))
+	_, reopening := p.Reopen(t.Context(), activities.Reopening{Ref: in.Ref})
+	for _, err := range []error{attempt, step, reopening} {
+		require.ErrorContains(t, err, "a fault of our own; its cause is in the log")
+		require.NotContains(t, err.Error(), "canary")
+	}
+	require.Equal(t, 3, strings.Count(p.log.String(), "dial canary-host"))
+}
+
+// broken is a record behind which something fails that is no error of the domain.
+type broken struct{}
+
+var errForeign = errors.New("dial canary-host: refused")
+
+func (broken) Begin(context.Context, webhook.Claim) (webhook.Begun, error) {
+	return webhook.Begun{}, errForeign
+}
+
+func (broken) Record(context.Context, webhook.Step) (webhook.Standing, error) {
+	return webhook.Standing{}, errForeign
+}
+
+func (broken) Reopen(context.Context, webhook.Ref, string) (webhook.Standing, error) {
+	return webhook.Standing{}, errForeign
 }
 
 // R4: the record is away when a slow attempt wants to write its claim. It is

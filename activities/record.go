@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"time"
 
+	"go.temporal.io/sdk/temporal"
+
 	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -19,6 +21,7 @@ func (a *Activities) record(ctx context.Context, fl *flight, in AttemptInput, st
 	if step.Attempt != nil {
 		fl.unrecorded = &step // whatever happens from here on, it is not sent again by this process
 	}
+	step.Owner = a.Owner
 	standing, err := a.Record.Record(ctx, step)
 	for moved := 0; err == nil && overtaken(step, standing); moved++ {
 		if moved == rebases {
@@ -29,6 +32,9 @@ func (a *Activities) record(ctx context.Context, fl *flight, in AttemptInput, st
 	}
 	if err != nil {
 		return AttemptResult{}, a.ownFault(ctx, fmt.Sprintf("record %s", in.DeliveryID), err)
+	}
+	if held(step, standing) {
+		return a.busy(AttemptResult{Progress: standing.Progress, Command: in.unanswered(standing)}, standing.OwnedUntil), nil
 	}
 	fl.unrecorded, fl.settled = nil, true
 	if a.Observer != nil && step.Attempt != nil {
@@ -49,16 +55,48 @@ func overtaken(step webhook.Step, standing webhook.Standing) bool {
 	return step.Attempt != nil && standing.Run == step.Run && standing.State.Open() && standing.Attempts < step.Attempts
 }
 
-// ownFault is an error as the workflow and the delivery's last_error show it: of an
-// Error of the domain only what is written for people. The cause, which may name
-// hosts and users, is for the log.
-func (a *Activities) ownFault(ctx context.Context, op string, err error) error {
-	domain, ok := errors.AsType[*webhook.Error](err)
-	if !ok {
-		return fmt.Errorf("%s: %w", op, err)
+// held reports that the record has refused to end the delivery, because another
+// process has the right to send: it may be delivering it just now.
+func held(step webhook.Step, standing webhook.Standing) bool {
+	return step.Attempt == nil && !step.State.Open() && standing.State.Open() && !standing.OwnedUntil.IsZero()
+}
+
+// busy is the result while another process has the right to send. One that has run
+// out by our clock, or ended between two statements, is asked for again, but not
+// without a pause.
+func (a *Activities) busy(result AttemptResult, until time.Time) AttemptResult {
+	result.BusyUntil = until
+	if soonest := a.Now().Add(busyPause); result.BusyUntil.Before(soonest) {
+		result.BusyUntil = soonest
 	}
+	return result
+}
+
+// ErrorGone is the type of the error, never to be retried, that there is no such
+// delivery any more.
+const ErrorGone = "gone"
+
+// gone gives an error of the code CodeNotFound the type ErrorGone.
+func gone(err error) error {
+	if webhook.CodeOf(err) != webhook.CodeNotFound {
+		return err
+	}
+	return temporal.NewNonRetryableApplicationError(err.Error(), ErrorGone, nil)
+}
+
+// unknownFault stands for an error that was not written for people.
+const unknownFault = "a fault of our own; its cause is in the log"
+
+// ownFault is an error as the workflow and the delivery's last_error show it: of an
+// Error of the domain only what is written for people, of any other a fixed text.
+// The cause, which may name hosts and users, is for the log.
+func (a *Activities) ownFault(ctx context.Context, op string, err error) error {
 	a.Logger.WarnContext(ctx, "a fault of our own", "doing", op, "error", err)
-	return fmt.Errorf("%s: %w", op, &webhook.Error{Code: domain.Code, Message: domain.Message})
+	shown := &webhook.Error{Code: webhook.CodeInternal, Message: unknownFault}
+	if domain, ok := errors.AsType[*webhook.Error](err); ok {
+		shown.Code, shown.Message = domain.Code, domain.Message
+	}
+	return fmt.Errorf("%s: %w", op, shown)
 }
 
 // told is an outcome in words, for summaries.

@@ -12,7 +12,7 @@ import (
 	"github.com/labstack/echo/v4"
 )
 
-// Limits of a request (docs/api.md).
+// Limits of a request (openapi.yaml says them to callers).
 const (
 	maxBodyBytes   = 320 << 10
 	maxHeaderBytes = 32 << 10

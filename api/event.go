@@ -220,7 +220,8 @@ func (s *Server) getEvent(c call) error {
 	if err != nil {
 		return err
 	}
-	view := acceptedView{eventView: showEvent(event), Matched: len(deliveries), Deliveries: make([]deliveryStub, 0, len(deliveries))}
+	// What matched stays, also when retention has removed some of the deliveries.
+	view := acceptedView{eventView: showEvent(event), Matched: len(event.EndpointIDs), Deliveries: make([]deliveryStub, 0, len(deliveries))}
 	for _, d := range deliveries {
 		view.Deliveries = append(view.Deliveries, deliveryStub{d.DeliveryID, d.EndpointID, d.State})
 	}

@@ -202,7 +202,7 @@ func (m *memory) Accept(_ context.Context, e webhook.NewEvent) (webhook.Accepted
 	now := m.now()
 	a := webhook.Accepted{Event: webhook.Event{
 		ID: webhook.NewEventID(), TenantID: e.TenantID, Type: e.Type, ExternalID: e.ExternalID, CreatedAt: now,
-		DeliverAt: e.DeliverAt, PayloadSize: len(e.Payload), EndpointIDs: e.EndpointIDs,
+		DeliverAt: e.DeliverAt, PayloadSize: len(e.Payload),
 	}}
 	for _, endpoint := range m.endpoints {
 		chosen := slices.Contains(e.EndpointIDs, endpoint.ID) || e.EndpointIDs == nil && endpoint.Wants(e.Type)
@@ -213,6 +213,7 @@ func (m *memory) Accept(_ context.Context, e webhook.NewEvent) (webhook.Accepted
 			DeliveryID: webhook.DeliveryIDOf(a.Event.ID, endpoint.ID), EventID: a.Event.ID, EndpointID: endpoint.ID,
 			TenantID: e.TenantID, EventType: e.Type,
 		}
+		a.Event.EndpointIDs = append(a.Event.EndpointIDs, endpoint.ID)
 		a.Deliveries = append(a.Deliveries, webhook.Start{Ref: ref, Run: 1, CreatedAt: now})
 		m.deliveries = append(m.deliveries, webhook.Delivery{
 			Ref: ref, Progress: webhook.Progress{Run: 1, GiveUpAt: now.Add(72 * time.Hour)}, CreatedAt: now, WorkflowID: ref.WorkflowID(),

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -13,6 +14,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/everpost/everpost/internal/config"
 )
 
 const root = ".."
@@ -54,13 +57,15 @@ func commands() []string {
 	return []string{"standalone", "serve", "api", "worker", "migrate", "keys", "version"}
 }
 
-// settings are the environment variables that the everpost binary reads (README, "Settings").
+// settings are the environment variables that the everpost binary reads.
 func settings() []string {
-	return []string{
-		"EVERPOST_ADMIN_LISTEN", "EVERPOST_ALLOWED_CIDRS", "EVERPOST_ALLOW_HTTP", "EVERPOST_DATABASE_URL", "EVERPOST_DATA_DIR",
-		"EVERPOST_DEAD_LETTER_RETENTION", "EVERPOST_DEMO", "EVERPOST_EXTRA_PORTS", "EVERPOST_KEK", "EVERPOST_KEK_FILE", "EVERPOST_LISTEN",
-		"EVERPOST_OPERATOR_KEY", "EVERPOST_RETENTION", "EVERPOST_TEMPORAL_LISTEN", "EVERPOST_UI_LISTEN",
+	names := []string{"EVERPOST_UI_URL"} // of the commands that serve the API
+	for _, of := range []reflect.Type{reflect.TypeFor[config.Config](), reflect.TypeFor[config.Standalone]()} {
+		for field := range of.Fields() {
+			names = append(names, field.Tag.Get("env"))
+		}
 	}
+	return names
 }
 
 func read(t *testing.T, name string) string {

@@ -122,4 +122,4 @@ create table idempotency_keys (
     created_at  timestamptz not null,
     primary key (tenant_id, kind, key)
 );
-create index idempotency_keys_by_age on idempotency_keys (created_at);
+create index idempotency_keys_by_age on idempotency_keys (kind, created_at);

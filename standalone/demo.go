@@ -31,7 +31,7 @@ const (
 // demonstration is a receiver in this process that refuses the first attempt of
 // every event with 503 and "Retry-After: 1" and takes the second, and the first
 // event that is sent to it. It is set up on the first start of a data directory
-// and listens on the same address from then on.
+// and listens on the same address from then on, while its tenant exists.
 type demonstration struct {
 	log    *slog.Logger
 	file   string // remembers the address
@@ -40,9 +40,9 @@ type demonstration struct {
 	server *http.Server
 
 	mu       sync.Mutex
+	story    bool // the first event is being told: its arrivals are verified and kept
 	secret   signature.Secret
-	arrivals map[string][]arrival // by webhook-id, for the event that is shown
-	watched  string
+	arrivals map[string][]arrival // by webhook-id
 }
 
 type arrival struct {
@@ -52,13 +52,19 @@ type arrival struct {
 }
 
 // openDemonstration starts the receiver when this is the first start, or when an
-// earlier one has left its address. Otherwise it does nothing.
-func openDemonstration(ctx context.Context, dir, mode string, log *slog.Logger) (*demonstration, error) {
+// earlier one has left its address and the demonstration's tenant is still there,
+// which exists tells. Otherwise it does nothing.
+func openDemonstration(
+	ctx context.Context, dir, mode string, exists func(context.Context) (bool, error), log *slog.Logger,
+) (*demonstration, error) {
 	d := &demonstration{log: log, file: filepath.Join(dir, "demo.addr"), arrivals: map[string][]arrival{}}
 	address := "127.0.0.1:0"
 	text, err := os.ReadFile(d.file)
 	switch {
 	case err == nil:
+		if there, err := exists(ctx); err != nil || !there {
+			return d, err
+		}
 		address = strings.TrimSpace(string(text))
 	case !errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("read the demonstration's address: %w", err)
@@ -112,16 +118,31 @@ func (d *demonstration) receive(w http.ResponseWriter, r *http.Request) {
 		a.status = http.StatusServiceUnavailable
 		w.Header().Set("Retry-After", "1")
 	}
-	d.mu.Lock()
-	a.verified = signature.Verify(signature.Message{
-		ID: r.Header.Get(signature.HeaderID), Timestamp: r.Header.Get(signature.HeaderTimestamp),
-		Signature: r.Header.Get(signature.HeaderSignature), Body: body,
-	}, a.at, 0, d.secret)
-	if id := r.Header.Get(signature.HeaderID); id == d.watched || d.watched == "" {
-		d.arrivals[id] = append(d.arrivals[id], a)
-	}
-	d.mu.Unlock()
+	d.keep(a, r.Header, body)
 	w.WriteHeader(a.status)
+}
+
+// keep verifies and remembers what has arrived, while the story is told. Later there
+// is nobody to tell, and no secret to verify with.
+func (d *demonstration) keep(a arrival, h http.Header, body []byte) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.story {
+		return
+	}
+	id := h.Get(signature.HeaderID)
+	a.verified = signature.Verify(signature.Message{
+		ID: id, Timestamp: h.Get(signature.HeaderTimestamp), Signature: h.Get(signature.HeaderSignature), Body: body,
+	}, a.at, 0, d.secret)
+	d.arrivals[id] = append(d.arrivals[id], a)
+}
+
+// tell begins the story, with the secret of its endpoint, or ends it.
+func (d *demonstration) tell(begin bool, secret signature.Secret) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.story, d.secret = begin, secret
+	clear(d.arrivals)
 }
 
 // show sends the first event and tells what happens to it. A demonstration that
@@ -131,10 +152,9 @@ func (d *demonstration) show(ctx context.Context, out io.Writer, a *app.App, api
 		return markStarted(d.file)
 	}
 	_, secret, err := a.SetUpDemo(ctx, d.url())
+	var parsed signature.Secret
 	if err == nil {
-		d.mu.Lock()
-		d.secret, err = signature.ParseSecret(secret)
-		d.mu.Unlock()
+		parsed, err = signature.ParseSecret(secret)
 	}
 	if err == nil {
 		err = os.WriteFile(d.file, []byte(d.addr.String()+"\n"), 0o600)
@@ -146,6 +166,8 @@ func (d *demonstration) show(ctx context.Context, out io.Writer, a *app.App, api
 	if err := markStarted(d.file); err != nil {
 		return err
 	}
+	d.tell(true, parsed)
+	defer d.tell(false, signature.Secret{})
 	story := &story{demo: d, out: out, api: api, keyFile: keyFile}
 	if err := story.tell(ctx); err != nil {
 		d.log.ErrorContext(ctx, "the demonstration did not go through", "error", err)
@@ -221,8 +243,6 @@ func (s *story) arrivals(id string) {
 			s.linef(a.at.Sub(s.begun), "attempt %d    %d with Retry-After: 1, waiting 1 s as asked; %s", n+1, a.status, signed)
 		}
 	}
-	s.demo.watched = "none" // from now on nothing is kept
-	clear(s.demo.arrivals)
 }
 
 // shown is what the story needs of an event or a delivery.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"syscall"
@@ -25,16 +26,27 @@ import (
 
 const (
 	startTimeout = 2 * time.Minute // a first start on a slow machine, with room
-	stopTimeout  = 35 * time.Second
+
+	// stopTimeout is for all of a stop, of which 40 s are promised: the product first,
+	// then engineTime for the Web UI, Temporal and PostgreSQL, and of it databaseTime
+	// for PostgreSQL alone. uiTime is for the Web UI's requests, which may wait for
+	// half a minute and lose nothing.
+	stopTimeout  = app.StopTime + engineTime
+	engineTime   = 5 * time.Second
+	databaseTime = 2 * time.Second
+	uiTime       = 500 * time.Millisecond
+
 	// namespaceRetention is how long Temporal keeps what has ended. PostgreSQL is the
 	// record, so a day is enough.
 	namespaceRetention = 24 * time.Hour
 
 	// garbageTarget trades memory for CPU: most of what a delivery allocates is dead
 	// a moment later. memoryLimit makes the collector work harder before it costs more.
-	// GOGC and GOMEMLIMIT override them.
+	// GOGC and GOMEMLIMIT override them. What a burst has taken is given back to the
+	// system when a while passes without a collection.
 	garbageTarget = 400
-	memoryLimit   = 512 << 20
+	memoryLimit   = 1 << 30
+	idleAfter     = 30 * time.Second
 )
 
 // standaloneCommand runs everything in one process tree.
@@ -50,6 +62,7 @@ func (c *standaloneCommand) Run(ctx context.Context, p cli.Process) error {
 		return err
 	}
 	tuneCollector()
+	go trimWhenIdle(ctx)
 	i := &instance{command: c, process: p, log: logger}
 	defer i.stop(ctx)
 	if err := i.start(ctx); err != nil {
@@ -78,6 +91,28 @@ func tuneCollector() {
 	}
 }
 
+// trimWhenIdle gives memory back to the system, once, after each burst: Go itself
+// keeps as much as its next collection would find, which after a burst is a lot.
+func trimWhenIdle(ctx context.Context) {
+	tick := time.NewTicker(idleAfter)
+	defer tick.Stop()
+	var before, trimmed uint32
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		var stats runtime.MemStats
+		runtime.ReadMemStats(&stats)
+		if stats.NumGC == before && stats.NumGC != trimmed {
+			debug.FreeOSMemory()
+			trimmed = stats.NumGC + 1 // it is a collection itself
+		}
+		before = stats.NumGC
+	}
+}
+
 // instance is a running installation.
 type instance struct {
 	command *standaloneCommand
@@ -97,7 +132,7 @@ type instance struct {
 func (i *instance) push(stop func(context.Context)) { i.stops = append(i.stops, stop) }
 
 // stop ends the parts in the reverse order of their starting: the product, the Web
-// UI, Temporal, PostgreSQL. It does so although ctx has ended.
+// UI, Temporal, PostgreSQL, all against one deadline. It does so although ctx has ended.
 func (i *instance) stop(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
@@ -192,6 +227,9 @@ func (i *instance) startEngine(ctx context.Context) error {
 		return namePort("EVERPOST_TEMPORAL_LISTEN", err)
 	}
 	i.push(func(ctx context.Context) {
+		end, _ := ctx.Deadline()
+		ctx, cancel := context.WithDeadline(ctx, end.Add(-databaseTime))
+		defer cancel()
 		if err := i.temporal.Stop(ctx); err != nil {
 			i.log.ErrorContext(ctx, "Temporal did not stop in good order", "error", err)
 		}
@@ -207,6 +245,8 @@ func (i *instance) startEngine(ctx context.Context) error {
 		return namePort("EVERPOST_UI_LISTEN", err)
 	}
 	i.push(func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, uiTime)
+		defer cancel()
 		if err := i.ui.Stop(ctx); err != nil {
 			i.log.ErrorContext(ctx, "the Web UI did not stop in good order", "error", err)
 		}
@@ -226,7 +266,8 @@ func namePort(setting string, err error) error {
 // the demonstration before them: it may have deliveries waiting.
 func (i *instance) startProduct(ctx context.Context) error {
 	var err error
-	if i.demo, err = openDemonstration(ctx, i.command.DataDir, i.command.Demo, i.log); err != nil {
+	exists := func(ctx context.Context) (bool, error) { return app.DemoExists(ctx, i.command.Config, i.log) }
+	if i.demo, err = openDemonstration(ctx, i.command.DataDir, i.command.Demo, exists, i.log); err != nil {
 		return err
 	}
 	i.push(func(context.Context) { i.demo.stop() })
@@ -241,7 +282,7 @@ func (i *instance) startProduct(ctx context.Context) error {
 	if err := i.app.Start(ctx); err != nil {
 		return err
 	}
-	i.push(func(context.Context) { i.app.Stop() })
+	i.push(func(context.Context) { i.app.Stop() }) //nolint:contextcheck // has a deadline of its own, within this one
 	return nil
 }
 

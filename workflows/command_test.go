@@ -22,7 +22,7 @@ func (l *life) asked(c webhook.Command, signalName, reason string) func(environm
 	}
 }
 
-// Every way to ask for an end while the delivery waits for its next attempt.
+// R5: every way to ask for an end while the delivery waits for its next attempt.
 func TestCancelledWhileWaiting(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -91,7 +91,7 @@ func held(t *testing.T, step receivertest.Step, fastWait time.Duration, during f
 	return l
 }
 
-// A cancel never aborts a request that is under way: what it came to decides.
+// R5: a cancel never aborts a request that is under way: what it came to decides.
 func TestCancelledDuringAnAttempt(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -134,7 +134,7 @@ func TestCancelledDuringAnAttempt(t *testing.T) {
 	}
 }
 
-// A cancel that came before the first attempt is found in the record, although
+// R7: a cancel that came before the first attempt is found in the record, although
 // its signal came before the workflow was started and is lost.
 func TestCancelledBeforeTheFirstAttempt(t *testing.T) {
 	t.Parallel()
@@ -169,7 +169,7 @@ func TestRetryNow(t *testing.T) {
 	}
 }
 
-// Asked once, an attempt is made at once, once.
+// R7: the relay repeats a command's signal; asked once, an attempt is made at once, once.
 func TestRetryNowIsObeyedOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "default")
@@ -188,6 +188,67 @@ func TestRetryNowIsObeyedOnce(t *testing.T) {
 		}),
 	)
 	l.ends(webhook.StateCancelled, "the workflow was cancelled")
+}
+
+// R7: a retry that is found in an attempt's own outcome has been answered by it. The
+// record is told so at once, or the relay would repeat the signal until the next
+// attempt; and that one keeps its time.
+func TestRetryNowDuringAnAttempt(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ signalled, away bool }{
+		"stored only":                  {},
+		"signalled":                    {signalled: true},
+		"the record is away meanwhile": {away: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, "default")
+			b.receiver.Script("/hook", receivertest.Step{Status: 500},
+				receivertest.Step{Status: 503, Header: map[string]string{"Retry-After": "36000"}})
+			l := b.begin(t, b.accept(t, time.Time{}), 10*time.Millisecond)
+			done := make(chan bool, 1)
+			during := func() {
+				defer b.receiver.Release()
+				if b.receiver.WaitHeld(t.Context(), 1) != nil {
+					done <- false
+					return
+				}
+				c, taken := b.tryCommand(t, l.start.DeliveryID, webhook.CommandRetry, "")
+				if test.signalled {
+					l.env.Load().SignalWorkflow(workflows.SignalRetryNow, workflows.Asked{CommandID: c.ID})
+				}
+				done <- taken
+			}
+			pending := func() (command int) {
+				require.NoError(t, b.store.Pool().QueryRow(t.Context(), `select command from deliveries where id = $1`, l.start.DeliveryID).Scan(&command))
+				return command
+			}
+			l.run(
+				after(time.Second, func(environment) {
+					b.unrecordable(test.away)
+					b.receiver.Hold()
+					go during()
+				}),
+				after(time.Hour, func(env environment) {
+					if test.away { // the relay signals again, once the record is back
+						require.NotZero(t, pending())
+						b.unrecordable(false)
+						env.SignalWorkflow(workflows.SignalRetryNow, workflows.Asked{CommandID: 1})
+					}
+				}),
+				after(2*time.Hour, func(environment) {
+					require.Zero(t, pending())
+					require.Equal(t, 2, b.receiver.Count())
+					require.InDelta(t, 10, time.Until(b.delivery(t, l.start.DeliveryID).DueAt).Hours(), 0.1)
+				}),
+			)
+			require.True(t, <-done)
+			l.ends(webhook.StateDelivered, "")
+			attempts := b.attempts(t, l.start.DeliveryID)
+			require.Len(t, attempts, 3)
+			require.GreaterOrEqual(t, attempts[2].StartedAt.Sub(attempts[1].StartedAt), 10*time.Hour)
+		})
+	}
 }
 
 func TestRetryNowBeforeDeliverAt(t *testing.T) {
@@ -212,7 +273,7 @@ func TestCommandsThatMakeNoSenseArePassedOver(t *testing.T) {
 	require.Equal(t, 2, l.ends(webhook.StateDelivered, "").Attempts)
 }
 
-// A long history ends in a new run with everything that was not carried out yet.
+// R5: a long history ends in a new run with everything that was not carried out yet.
 func TestContinueAsNewCarriesEverythingOver(t *testing.T) {
 	t.Parallel()
 	suggest := func(env environment) { env.SetContinueAsNewSuggested(true) }
@@ -261,7 +322,7 @@ func TestContinueAsNewCarriesEverythingOver(t *testing.T) {
 	})
 }
 
-// A cancel that the record refuses, because it is further than the workflow knows
+// R5: a cancel that the record refuses, because it is further than the workflow knows
 // but not at its end, is written again behind what was there.
 func TestACancelIsNotLostOnARecordThatIsFurther(t *testing.T) {
 	t.Parallel()

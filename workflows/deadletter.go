@@ -1,6 +1,7 @@
 package workflows
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -39,6 +40,7 @@ type deadLetter struct {
 	replay  *Asked
 	discard *Asked
 	cancel  *Asked // sent by hand, of the run that a replay has opened
+	stuck   error  // why what was asked could not be recorded: errGone or errLongHistory
 }
 
 func newDeadLetter(ctx workflow.Context, in DeadLetterInput) *deadLetter {
@@ -65,21 +67,24 @@ func (l *deadLetter) run(ctx workflow.Context) error {
 	for {
 		l.drain(ctx)
 		switch {
+		case errors.Is(l.stuck, errGone):
+			workflow.GetLogger(ctx).Warn("a dead letter ends that the record does not know any more", "delivery", l.in.DeliveryID.String())
+			return nil
+		case l.stuck != nil:
+			return l.becomeItself(ctx)
 		case l.in.State.Open():
 			return l.becomeDelivery(ctx)
 		case l.in.State != webhook.StateDeadLettered:
 			showState(ctx, l.in.State)
 			return nil // nothing blocked since the drain: no signal is lost
 		case l.replay != nil:
-			l.cancel = nil // asked before there was anything to cancel
-			l.in.Progress = reopen(ctx, l.in.Ref, l.replay.Reason).Progress
-			l.replay = nil
+			l.reopen(ctx)
 		case l.discard != nil:
 			l.end(ctx, *l.discard)
 		case !workflow.Now(ctx).Before(l.in.KeepUntil):
 			l.end(ctx, Asked{Reason: webhook.ReasonRetention})
 		case workflow.GetInfo(ctx).GetContinueAsNewSuggested():
-			return workflow.NewContinueAsNewError(ctx, DeadLetterWorkflow, l.in)
+			return l.becomeItself(ctx)
 		default:
 			l.wait(ctx)
 		}
@@ -99,6 +104,17 @@ func (l *deadLetter) wait(ctx workflow.Context) {
 	selector.Select(ctx)
 }
 
+// reopen opens the next run.
+func (l *deadLetter) reopen(ctx workflow.Context) {
+	l.cancel = nil // asked before there was anything to cancel
+	standing, err := reopen(ctx, l.in.Ref, l.replay.Reason)
+	if err != nil {
+		l.stuck = err
+		return
+	}
+	l.in.Progress, l.replay = standing.Progress, nil
+}
+
 // end discards the dead letter, unless the record knows better.
 func (l *deadLetter) end(ctx workflow.Context, asked Asked) {
 	step := webhook.Step{Ref: l.in.Ref, Progress: l.in.Progress, WorkflowID: l.in.WorkflowID(), CommandDone: l.in.CommandDone}
@@ -107,7 +123,12 @@ func (l *deadLetter) end(ctx workflow.Context, asked Asked) {
 	if step.Reason == "" {
 		step.Reason = webhook.ReasonDiscarded
 	}
-	l.in.Progress = recordStep(ctx, step, "discard").Progress
+	standing, err := recordStep(ctx, step, "discard")
+	if err != nil {
+		l.stuck = err
+		return
+	}
+	l.in.Progress = standing.Progress
 	if l.in.State != webhook.StateDeadLettered { // else the record was only further on: once more
 		l.discard = nil
 	}
@@ -149,6 +170,18 @@ func (l *deadLetter) obey(command webhook.Command, asked Asked) {
 		}
 	case webhook.CommandNone, webhook.CommandRetry, webhook.CommandReschedule:
 	}
+}
+
+// becomeItself continues with a history of its own, and with what could not be
+// carried out.
+func (l *deadLetter) becomeItself(ctx workflow.Context) error {
+	for _, asked := range []*Asked{l.replay, l.discard} {
+		if asked != nil {
+			asked.CommandID = 0 // counted already: by its id it would be passed over
+		}
+	}
+	l.in.Replay, l.in.Discard = l.replay, l.discard
+	return workflow.NewContinueAsNewError(ctx, DeadLetterWorkflow, l.in)
 }
 
 // becomeDelivery continues as the delivery that a replay has opened.

@@ -143,7 +143,7 @@ func TestADeadLetterPassesOverOtherCommands(t *testing.T) {
 	require.InDelta(t, keep.Seconds(), l.now.Sub(began).Seconds(), slack.Seconds())
 }
 
-// The API opens a run in the record before the workflow hears of it. A discard
+// R6: the API opens a run in the record before the workflow hears of it. A discard
 // that is carried out then finds the record further on and does not end it.
 func TestDiscardFindsAnOpenedRun(t *testing.T) {
 	t.Parallel()
@@ -166,7 +166,7 @@ func TestDiscardFindsAnOpenedRun(t *testing.T) {
 	}
 }
 
-// Replayed and cancelled again by the API before the workflow hears of either, in
+// R7: replayed and cancelled again by the API before the workflow hears of either, in
 // whatever order the two signals arrive: the cancel is kept in the record.
 func TestCancelOfARunThatAReplayHasOpened(t *testing.T) {
 	t.Parallel()
@@ -212,7 +212,7 @@ func TestAnOldCancelDoesNotEndAReplay(t *testing.T) {
 	l.ends(webhook.StateDelivered, "")
 }
 
-// What is asked of a dead letter can reach the delivery's workflow, in the moment
+// R5: what is asked of a dead letter can reach the delivery's workflow, in the moment
 // between the record and the hand-over: it is handed over too.
 func TestWhatComesBetweenRecordAndHandOverIsHandedOver(t *testing.T) {
 	t.Parallel()
@@ -288,7 +288,7 @@ func TestReplayWithoutAnEndpoint(t *testing.T) {
 	require.Equal(t, 1, l.ends(webhook.StateDiscarded, webhook.ReasonDiscarded).Run)
 }
 
-// A record that is out of reach delays what was asked and loses nothing of it.
+// R7: a record that is out of reach delays what was asked and loses nothing of it.
 func TestDiscardWhileTheRecordIsAway(t *testing.T) {
 	t.Parallel()
 	l := deadLetter(t)
@@ -301,7 +301,7 @@ func TestDiscardWhileTheRecordIsAway(t *testing.T) {
 	require.Equal(t, time.Minute, l.timers[len(l.timers)-1])
 }
 
-// A discard that the record refuses, because it is further than the workflow knows,
+// R5: a discard that the record refuses, because it is further than the workflow knows,
 // is written again behind what was there.
 func TestADiscardIsNotLostOnARecordThatIsFurther(t *testing.T) {
 	t.Parallel()

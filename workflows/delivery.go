@@ -1,6 +1,7 @@
 package workflows
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -43,6 +44,8 @@ type delivery struct {
 	discard   *Asked        //
 	shown     webhook.State // of the search attribute; pending is not shown
 	detailed  bool          // the Web UI has details, which must be kept true
+	repeated  bool          // the record keeps a command that was obeyed, and has it signalled again
+	stuck     error         // why the end could not be recorded: errGone or errLongHistory
 }
 
 // clockSlack is how long an attempt that sent nothing and says nothing of when to
@@ -51,7 +54,9 @@ type delivery struct {
 const clockSlack = time.Second
 
 func newDelivery(ctx workflow.Context, in DeliveryInput) *delivery {
-	return &delivery{in: in, signals: newSignals(ctx), cancelled: in.Cancel}
+	d := &delivery{in: in, signals: newSignals(ctx), cancelled: in.Cancel}
+	d.in.Cancel = nil
+	return d
 }
 
 func (d *delivery) status() (Status, error) {
@@ -62,6 +67,11 @@ func (d *delivery) run(ctx workflow.Context) error {
 	for {
 		d.drain(ctx)
 		switch {
+		case errors.Is(d.stuck, errGone):
+			workflow.GetLogger(ctx).Warn("a delivery ends that the record does not know any more", "delivery", d.in.DeliveryID.String())
+			return nil
+		case d.stuck != nil:
+			return d.becomeItself(ctx)
 		case d.cancelled != nil && d.in.State.Open():
 			d.cancel(ctx)
 		case d.in.State == webhook.StateDeadLettered:
@@ -70,8 +80,7 @@ func (d *delivery) run(ctx workflow.Context) error {
 			d.show(ctx)
 			return nil // nothing blocked since the drain: no signal is lost
 		case workflow.GetInfo(ctx).GetContinueAsNewSuggested():
-			d.in.Cancel = nil // carried out, or it would be the case above
-			return workflow.NewContinueAsNewError(ctx, DeliveryWorkflow, d.in)
+			return d.becomeItself(ctx)
 		case d.waits(ctx):
 			d.wait(ctx)
 		case d.in.Faults > 0 && workflow.Now(ctx).After(d.in.GiveUpAt):
@@ -89,6 +98,9 @@ func (d *delivery) waits(ctx workflow.Context) bool {
 
 // wait sleeps until the next attempt is due or somebody asks for something.
 func (d *delivery) wait(ctx workflow.Context) {
+	if d.repeated && d.answer(ctx) {
+		return // to look again: the record may have told something new
+	}
 	d.show(ctx)
 	timerCtx, stop := workflow.WithCancel(ctx)
 	defer stop()
@@ -130,11 +142,32 @@ func (d *delivery) attempt(ctx workflow.Context) {
 	if result.Told != "" {
 		d.in.Told = result.Told
 	}
-	due := d.in.DueAt
-	d.obey(result.Command.Command, Asked{CommandID: result.Command.ID, Reason: result.Command.Reason})
 	if d.in.Attempts > before {
-		d.in.DueAt = due // a retry that was found in the record: this attempt was it
+		d.repeated = false // the attempt's step has told the record
+		if result.Command.Command == webhook.CommandRetry {
+			// R7: this attempt was it. The next one keeps its time, and the record has to be
+			// told: it keeps the command until a step says that it was seen.
+			d.in.CommandDone, d.repeated = max(d.in.CommandDone, result.Command.ID), true
+			return
+		}
 	}
+	d.obey(result.Command.Command, Asked{CommandID: result.Command.ID, Reason: result.Command.Reason})
+}
+
+// answer tells the record which commands have been seen. Without it the relay
+// would signal one again, every few seconds, until the next attempt is recorded.
+// It reports whether the record was in reach; if not, the next signal brings it up
+// again.
+func (d *delivery) answer(ctx workflow.Context) bool {
+	d.repeated = false
+	step := d.next()
+	step.LastError = d.in.LastError
+	standing, err := recordOnce(ctx, step, "the command was seen")
+	if err != nil {
+		return false
+	}
+	d.adopt(standing)
+	return true
 }
 
 // fault waits after a failure of our own: 1 s doubling to 1 min. No attempt is
@@ -164,7 +197,9 @@ func (d *delivery) cancel(ctx workflow.Context) {
 		step.Reason = webhook.ReasonCancelled
 	}
 	step.DueAt = time.Time{}
-	d.adopt(recordStep(ctx, step, "cancel"))
+	if !d.end(ctx, step, "cancel") {
+		return
+	}
 	if !d.in.State.Open() || d.in.Run != step.Run {
 		d.cancelled = nil
 	}
@@ -175,8 +210,20 @@ func (d *delivery) giveUp(ctx workflow.Context) {
 	step := d.next()
 	step.State, step.Reason, step.LastError = webhook.StateDeadLettered, string(retry.ReasonInternal), d.in.LastError
 	step.DueAt = time.Time{}
-	d.in.Faults = 0
-	d.adopt(recordStep(ctx, step, "give up"))
+	if d.end(ctx, step, "give up") {
+		d.in.Faults = 0
+	}
+}
+
+// end records an end and adopts what the record says; false when it could not.
+func (d *delivery) end(ctx workflow.Context, step webhook.Step, why string) bool {
+	standing, err := recordStep(ctx, step, why)
+	if err != nil {
+		d.stuck = err
+		return false
+	}
+	d.adopt(standing)
+	return true
 }
 
 func (d *delivery) next() webhook.Step {
@@ -209,6 +256,7 @@ func (d *delivery) drain(ctx workflow.Context) {
 // meant for the dead letter stays unanswered, and is handed over to it.
 func (d *delivery) obey(command webhook.Command, asked Asked) {
 	if asked.CommandID != 0 && asked.CommandID <= d.in.CommandDone {
+		d.repeated = d.repeated || command != webhook.CommandNone
 		return
 	}
 	switch command {
@@ -229,6 +277,13 @@ func (d *delivery) obey(command webhook.Command, asked Asked) {
 	case webhook.CommandNone, webhook.CommandReschedule:
 	}
 	d.in.CommandDone = max(d.in.CommandDone, asked.CommandID)
+}
+
+// becomeItself continues with a history of its own, and with a cancel that could not
+// be carried out.
+func (d *delivery) becomeItself(ctx workflow.Context) error {
+	d.in.Cancel = d.cancelled
+	return workflow.NewContinueAsNewError(ctx, DeliveryWorkflow, d.in)
 }
 
 // becomeDeadLetter continues as the dead letter. The record says dead_lettered already.

@@ -1,7 +1,6 @@
 package workflows_test
 
 import (
-	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,7 +13,7 @@ import (
 	"github.com/everpost/everpost/workflows"
 )
 
-var errAway = errors.New("the record is away")
+var errAway = &webhook.Error{Code: webhook.CodeUnavailable, Message: "the record is away"}
 
 // failing returns a function that fails the first n times; n < 0: always.
 func failing(n int64) func() error {
@@ -81,7 +80,7 @@ func TestOwnFaultsUntilTheGiveUpTime(t *testing.T) {
 	require.Equal(t, 1, l.ends(webhook.StateDelivered, "").Attempts)
 }
 
-// An outcome that could not be recorded is recorded later, and nothing is sent
+// R3: an outcome that could not be recorded is recorded later, and nothing is sent
 // again, also when the fault itself was recorded in between.
 func TestAnOutcomeThatCouldNotBeRecorded(t *testing.T) {
 	t.Parallel()
@@ -107,7 +106,7 @@ func TestAnOutcomeThatCouldNotBeRecorded(t *testing.T) {
 	}
 }
 
-// A person can end a delivery that our own faults hold up.
+// R5: a person can end a delivery that our own faults hold up.
 func TestCancelledDuringOwnFaults(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "default")
@@ -134,7 +133,7 @@ func TestContinueAsNewDuringOwnFaults(t *testing.T) {
 	l.ends(webhook.StateDelivered, "")
 }
 
-// A receiver slower than a workflow task may wait is joined: one request, one attempt.
+// R4: a receiver slower than a workflow task may wait is joined: one request, one attempt.
 func TestSlowAttemptIsJoined(t *testing.T) {
 	t.Parallel()
 	for name, step := range map[string]receivertest.Step{"delivered": {}, "retried": {Status: 500}} {
@@ -178,7 +177,7 @@ func (b *bundle) foreignClaim(t *testing.T, start webhook.Start, progress webhoo
 	require.True(t, begun.Granted)
 }
 
-// While another process has the right to send nothing is sent here. It is asked
+// R2, R4: while another process has the right to send nothing is sent here. It is asked
 // again when that right ends: then the outcome is known, or the attempt made here.
 func TestBusyElsewhere(t *testing.T) {
 	t.Parallel()
@@ -230,7 +229,7 @@ func TestBusyElsewhere(t *testing.T) {
 	})
 }
 
-// The record can know more than the workflow: an outcome whose activity was lost.
+// R3: the record can know more than the workflow: an outcome whose activity was lost.
 func TestTheRecordIsFurtherThanTheWorkflow(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "default")

@@ -81,6 +81,7 @@ func TestEveryBranchIsRecorded(t *testing.T) {
 		"joined-retry":               {activity, timer, marker, completed},
 		"cancel":                     {signalled, stopped, marker, completed},
 		"cancel-while-joined":        {signalled, activity, completed},
+		"retry-while-joined":         {activity, marker, timer, marker, completed},
 		"cancel-from-the-record":     {timer, marker, marker, completed},
 		"cancelled-workflow":         {cancelled, stopped, marker, completed},
 		"retry-now":                  {signalled, stopped, marker, completed},

@@ -61,15 +61,42 @@ func makeAttempt(ctx workflow.Context, in DeliveryInput) (activities.AttemptResu
 	return result, err
 }
 
-// recordStep writes a step, as often as it takes.
-func recordStep(ctx workflow.Context, step webhook.Step, why string) webhook.Standing {
-	for pause := time.Second; ; pause = min(2*pause, longestPause) {
-		standing, err := recordOnce(ctx, step, why)
-		if err == nil {
-			return standing
+// What keeps a step from being recorded. Either ends the run.
+var (
+	errGone        = errors.New("there is no such delivery any more")
+	errLongHistory = errors.New("the history has become long")
+)
+
+// recordStep writes the end of a delivery, as often as it takes. While another
+// process has the right to send, the record refuses it: it may be delivering.
+func recordStep(ctx workflow.Context, step webhook.Step, why string) (webhook.Standing, error) {
+	return persist(ctx, why, func(ctx workflow.Context) (webhook.Standing, error) { return recordOnce(ctx, step, why) })
+}
+
+// persist repeats what is to be recorded until it is, or errGone, or errLongHistory.
+func persist(ctx workflow.Context, why string, try func(workflow.Context) (webhook.Standing, error)) (webhook.Standing, error) {
+	for pause := time.Second; ; {
+		standing, err := try(ctx)
+		switch {
+		case isGone(err):
+			return standing, errGone
+		case err != nil:
+			sleep(ctx, pause, "the record cannot be reached: "+why)
+			pause = min(2*pause, longestPause)
+		case standing.State.Open() && !standing.OwnedUntil.IsZero():
+			sleep(ctx, max(standing.OwnedUntil.Sub(workflow.Now(ctx)), clockSlack), "another process is making an attempt: "+why)
+		default:
+			return standing, nil
 		}
-		sleep(ctx, pause, "the record cannot be reached: "+why)
+		if workflow.GetInfo(ctx).GetContinueAsNewSuggested() {
+			return standing, errLongHistory
+		}
 	}
+}
+
+func isGone(err error) bool {
+	app, ok := errors.AsType[*temporal.ApplicationError](err)
+	return ok && app.Type() == activities.ErrorGone
 }
 
 // recordOnce tries to write a step.
@@ -82,18 +109,13 @@ func recordOnce(ctx workflow.Context, step webhook.Step, why string) (webhook.St
 }
 
 // reopen opens the next run of a dead letter, as often as it takes.
-func reopen(ctx workflow.Context, ref webhook.Ref, reason string) webhook.Standing {
+func reopen(ctx workflow.Context, ref webhook.Ref, reason string) (webhook.Standing, error) {
 	disconnected, stop := workflow.NewDisconnectedContext(ctx)
 	defer stop()
-	for pause := time.Second; ; pause = min(2*pause, longestPause) {
-		var standing webhook.Standing
-		err := workflow.ExecuteLocalActivity(localOptions(disconnected, "replay"), a.Reopen, activities.Reopening{Ref: ref, Reason: reason}).
-			Get(disconnected, &standing)
-		if err == nil {
-			return standing
-		}
-		sleep(ctx, pause, "the record cannot be reached: replay")
-	}
+	return persist(disconnected, "replay", func(ctx workflow.Context) (standing webhook.Standing, err error) {
+		err = workflow.ExecuteLocalActivity(localOptions(ctx, "replay"), a.Reopen, activities.Reopening{Ref: ref, Reason: reason}).Get(ctx, &standing)
+		return standing, err
+	})
 }
 
 func localOptions(ctx workflow.Context, summary string) workflow.Context {

@@ -1,13 +1,9 @@
 package app
 
 import (
-	"context"
 	"encoding/json"
 	"net/http"
 	"net/http/pprof"
-	"time"
-
-	"github.com/everpost/everpost/internal/telemetry"
 )
 
 // adminHandler serves what operators and their machines ask: is it alive, can it
@@ -17,17 +13,17 @@ func (a *App) adminHandler() http.Handler {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, health{Status: "ok"}) })
 	mux.HandleFunc("GET /readyz", a.ready)
 	mux.Handle("GET /metrics", a.metrics.Handler())
+	// Without /debug/pprof/cmdline: secrets may have been given as flags.
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
-	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
 	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 	return mux
 }
 
 // health is the answer of /healthz and /readyz.
 type health struct {
-	Status     string `json:"status"` // ok, degraded or unavailable
+	Status     string `json:"status"` // ok, degraded, unavailable, starting or stopping
 	PostgreSQL string `json:"postgresql,omitempty"`
 	Temporal   string `json:"temporal,omitempty"`
 	Worker     string `json:"worker,omitempty"`
@@ -35,7 +31,7 @@ type health struct {
 
 // ready is 200 when the process can do its work: an API needs PostgreSQL, and says
 // "degraded" while Temporal is away, because events are accepted all the same; a
-// worker needs both.
+// worker needs both. It is 503 before all is up, and from the beginning of Stop on.
 func (a *App) ready(w http.ResponseWriter, r *http.Request) {
 	h := health{Status: "ok", PostgreSQL: "ok", Temporal: "ok"}
 	status := http.StatusOK
@@ -43,6 +39,10 @@ func (a *App) ready(w http.ResponseWriter, r *http.Request) {
 	case <-a.started:
 	default:
 		answer(w, http.StatusServiceUnavailable, health{Status: "starting"})
+		return
+	}
+	if a.stopping.Load() {
+		answer(w, http.StatusServiceUnavailable, health{Status: "stopping"})
 		return
 	}
 	if a.options.Worker {
@@ -77,22 +77,9 @@ func (a *App) registerGauges() {
 	a.metrics.Gauge("everpost_dispatch_waiting", "Deliveries that wait in this process for the start of their workflow.",
 		func() float64 { return float64(a.dispatcher.Waiting()) })
 	a.metrics.Gauge("everpost_temporal_up", "1 when Temporal answered when it was last asked.", func() float64 { return truth(a.dispatcher.Healthy()) })
-	a.metrics.Gauge("everpost_outbox_deliveries", "Deliveries that were stored and have no first record; -1 when PostgreSQL does not answer.",
-		func() float64 { n, _ := a.outbox(); return n })
-	a.metrics.Gauge("everpost_outbox_age_seconds", "Age of the oldest delivery in the outbox; -1 when PostgreSQL does not answer.",
-		func() float64 { _, age := a.outbox(); return age })
+	a.metrics.Register(newOutboxCollector(a.life, a.store))
 	pool := a.store.Pool()
 	a.metrics.Gauge("everpost_postgres_connections_used", "Connections to PostgreSQL in use.", func() float64 { return float64(pool.Stat().AcquiredConns()) })
-}
-
-func (a *App) outbox() (depth, age float64) {
-	ctx, cancel := context.WithTimeout(a.life, 2*time.Second)
-	defer cancel()
-	n, oldest, err := a.store.OutboxDepth(ctx)
-	if err != nil {
-		return -1, -1
-	}
-	return float64(n), telemetry.Age(oldest)
 }
 
 func truth(b bool) float64 {

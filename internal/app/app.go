@@ -14,7 +14,6 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,7 +28,6 @@ import (
 	"github.com/everpost/everpost/internal/egress"
 	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/telemetry"
-	"github.com/everpost/everpost/internal/webhook"
 	"github.com/everpost/everpost/worker"
 )
 
@@ -77,17 +75,20 @@ type App struct {
 	sender     *egress.Client
 	activities *activities.Activities
 	dispatcher *dispatch.Dispatcher
-	workers    *worker.Workers
 	working    atomic.Bool // the worker serves its queues
 
 	api, admin               *http.Server
 	apiListener, adminListen net.Listener
 
-	life    context.Context //nolint:containedctx // of what runs in the background; ended by Stop
-	end     context.CancelFunc
-	stop    []func()  // in the order of starting; run in the reverse one
-	stopBy  time.Time // when what is under way is cut off; set by Stop
-	started chan struct{}
+	life     context.Context //nolint:containedctx // of what runs in the background; ended by Stop
+	end      context.CancelFunc
+	phases   []phase // of stopping, in the order of starting; run in the reverse one
+	started  chan struct{}
+	stopping atomic.Bool
+
+	// Others in tests: StopTime and worker.Start.
+	stopTime  time.Duration
+	newWorker func(client.Client, *activities.Activities, func(error)) (*worker.Workers, error)
 }
 
 // New checks the options and opens what needs no waiting: an error is one of the
@@ -104,15 +105,11 @@ func New(ctx context.Context, o Options) (*App, error) {
 		return nil, err
 	}
 	a := &App{options: o, log: o.Logger, metrics: telemetry.NewMetrics(o.Version), started: make(chan struct{})}
+	a.stopTime, a.newWorker = StopTime, worker.Start
 	a.life, a.end = context.WithCancel(context.WithoutCancel(ctx))
-	a.store, err = postgres.Open(ctx, postgres.Config{URL: o.Config.DatabaseURL, MaxConns: storeConns, Sealer: sealer{keys}, Logger: o.Logger})
-	if err != nil {
-		a.end()
-		return nil, fmt.Errorf("EVERPOST_DATABASE_URL: %w", err)
-	}
-	a.push(a.store.Close)
 	a.guard = newGuard(o.Config)
 
+	// The client before the record: what writes the record is stopped first (R11).
 	temporal := o.Temporal
 	temporal.Logger = log.NewStructuredLogger(o.Logger)
 	if temporal.Identity == "" {
@@ -122,10 +119,18 @@ func New(ctx context.Context, o Options) (*App, error) {
 	temporal.ConnectionOptions.GrpcCompression = &client.GrpcCompressionNone{}
 	a.client, err = client.NewLazyClient(temporal)
 	if err != nil {
-		a.unwind()
+		a.end()
 		return nil, fmt.Errorf("open the Temporal client: %w", err)
 	}
-	a.push(a.client.Close)
+	a.push(phaseClient, func(context.Context) { a.client.Close() })
+	a.store, err = postgres.Open(ctx, postgres.Config{URL: o.Config.DatabaseURL, MaxConns: storeConns, Sealer: sealer{keys}, Logger: o.Logger})
+	if err != nil {
+		a.end()
+		a.unwind() //nolint:contextcheck // stops although ctx has ended
+		return nil, fmt.Errorf("EVERPOST_DATABASE_URL: %w", err)
+	}
+	a.push(phaseRecord, func(context.Context) { a.store.Close() })
+	a.push(phaseBackground, func(context.Context) { a.end() })
 	a.dispatcher = dispatch.New(dispatch.Config{
 		Client: a.client, Record: a.store, Logger: o.Logger, StartSlots: o.Config.StartSlots, QueueLength: o.Config.QueueLength, LocalWorker: o.Worker,
 	})
@@ -139,7 +144,7 @@ const storeConns = 24
 // Start brings everything up, in the order in which an event passes through from
 // its end to its door, so that nothing is let in that cannot be carried on.
 func (a *App) Start(ctx context.Context) (err error) {
-	defer func() {
+	defer func() { //nolint:contextcheck // stops although ctx has ended
 		if err != nil {
 			a.unwind()
 		}
@@ -150,16 +155,16 @@ func (a *App) Start(ctx context.Context) (err error) {
 	if err := a.store.Migrated(ctx); err != nil {
 		return err
 	}
-	a.store.Listen(a.life)             //nolint:contextcheck // what Start brings up outlives its context, here and below
-	a.maintain()                       //nolint:contextcheck // see above
-	if err := a.listen(); err != nil { //nolint:contextcheck // see above
+	a.store.Listen(a.life) //nolint:contextcheck // what Start brings up outlives its context, here and below
+	a.maintain()           //nolint:contextcheck // see above
+	if err := a.listen(); err != nil {
 		return err
 	}
 	if a.options.Worker {
-		a.startWorker() //nolint:contextcheck // see above
+		a.startWorker()
 	}
 	a.dispatcher.Start()
-	a.push(a.dispatcher.Stop)
+	a.push(phaseDispatcher, func(context.Context) { a.dispatcher.Stop() })
 	if a.options.API {
 		a.startAPI() //nolint:contextcheck // see above
 	}
@@ -173,7 +178,7 @@ func (a *App) maintain() {
 	var loops sync.WaitGroup
 	loops.Go(func() { a.store.Maintain(ctx) })
 	loops.Go(func() { a.retain(ctx) })
-	a.push(func() {
+	a.push(phaseMaintenance, func(context.Context) {
 		end()
 		loops.Wait()
 	})
@@ -207,17 +212,17 @@ func (a *App) listen() error {
 	if a.adminListen, err = listen(a.life, "EVERPOST_ADMIN_LISTEN", a.options.Config.AdminListen); err != nil {
 		return err
 	}
-	a.push(func() { _ = a.adminListen.Close() })
+	a.push(phaseAdmin, func(context.Context) { _ = a.adminListen.Close() })
 	a.registerGauges()
 	a.admin = &http.Server{Handler: a.adminHandler(), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
-	a.serve(a.admin, a.adminListen, time.Second)
+	a.serve(phaseAdmin, a.admin, a.adminListen, time.Second)
 	if !a.options.API {
 		return nil
 	}
 	if a.apiListener, err = listen(a.life, "EVERPOST_LISTEN", a.options.Config.Listen); err != nil {
 		return err
 	}
-	a.push(func() { _ = a.apiListener.Close() })
+	a.push(phaseListener, func(context.Context) { _ = a.apiListener.Close() })
 	return nil
 }
 
@@ -240,7 +245,7 @@ func cause(err error) error {
 
 // serve runs a server until Stop; patience is how long it waits then for requests
 // under way.
-func (a *App) serve(s *http.Server, l net.Listener, patience time.Duration) {
+func (a *App) serve(name string, s *http.Server, l net.Listener, patience time.Duration) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -248,72 +253,14 @@ func (a *App) serve(s *http.Server, l net.Listener, patience time.Duration) {
 			a.log.Error("a listener ended", "address", l.Addr().String(), "error", err)
 		}
 	}()
-	a.push(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+	a.push(name, func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
 		if err := s.Shutdown(ctx); err != nil {
 			_ = s.Close()
 		}
 		<-done
 	})
-}
-
-func (a *App) startWorker() {
-	a.sender = egress.New(egress.Config{Guard: a.guard, Version: a.options.Version})
-	a.push(a.sender.Close)
-	a.activities = activities.New(activities.Config{
-		Record: a.store, Targets: a.store.EndpointCache(), Fresh: a.dispatcher.Fresh(), Sender: sender{a.sender, a.options.Exempt},
-		Observer: a.metrics, Logger: a.log, Owner: a.options.Owner, KeepDeadLetters: a.options.Config.DeadLetterRetention,
-	})
-	a.push(func() {
-		// The same time as the worker's, and not a second one after it.
-		ctx, cancel := context.WithDeadline(context.Background(), a.stopBy)
-		defer cancel()
-		a.activities.Stop(ctx)
-	})
-	running := make(chan struct{})
-	go func() {
-		defer close(running)
-		a.keepStarting()
-	}()
-	a.push(func() {
-		<-running
-		if a.workers != nil {
-			a.workers.Stop()
-		}
-	})
-	// With Temporal there, the worker runs before the first event comes in.
-	select {
-	case <-running:
-	case <-time.After(workerPatience):
-	}
-}
-
-// workerPatience is how long Start waits for the worker; without a Temporal the
-// rest comes up all the same, and events are accepted.
-const workerPatience = 10 * time.Second
-
-// keepStarting starts the worker, as often as it takes.
-func (a *App) keepStarting() {
-	for told := false; ; told = true {
-		workers, err := worker.Start(a.client, a.activities, func(err error) {
-			a.working.Store(false)
-			a.log.Error("the worker has given up; this process has to be started again", "error", err)
-		})
-		if err == nil {
-			a.workers = workers
-			a.working.Store(true)
-			return
-		}
-		if !told {
-			a.log.Warn("the worker cannot reach Temporal yet; trying on", "error", err)
-		}
-		select {
-		case <-a.life.Done():
-			return
-		case <-time.After(time.Second):
-		}
-	}
 }
 
 func (a *App) startAPI() {
@@ -323,7 +270,7 @@ func (a *App) startAPI() {
 		OperatorKey: a.options.Config.OperatorKey,
 	})
 	a.api = server.HTTPServer(server.Handler())
-	a.serve(a.api, a.apiListener, 5*time.Second)
+	a.serve(phaseDoor, a.api, a.apiListener, 5*time.Second)
 }
 
 // workflowURL is a workflow's page in the Web UI.
@@ -336,29 +283,6 @@ func (a *App) workflowURL(id string) string {
 		namespace = client.DefaultNamespace
 	}
 	return a.options.UIURL + "/namespaces/" + url.PathEscape(namespace) + "/workflows/" + url.PathEscape(id)
-}
-
-// Stop ends everything in the order of docs/adr: the door, the dispatcher, the
-// worker, the requests under way, the record. What is not finished by then is
-// found again by the next start.
-func (a *App) Stop() {
-	a.log.Info("stopping: no new work, waiting for what is under way")
-	a.stopBy = time.Now().Add(stopTime)
-	a.unwind()
-}
-
-// stopTime is how long after Stop requests and their records may still be under
-// way: the door and the dispatcher take up to 7 s, then an attempt its deadline.
-const stopTime = 7*time.Second + webhook.MaxTimeout
-
-func (a *App) push(f func()) { a.stop = append(a.stop, f) }
-
-func (a *App) unwind() {
-	a.end()
-	for _, stop := range slices.Backward(a.stop) {
-		stop()
-	}
-	a.stop = nil
 }
 
 // APIAddr is the address the API is served on, "" without one.

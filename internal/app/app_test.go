@@ -183,8 +183,11 @@ func TestAPIWithoutTemporal(t *testing.T) {
 	} {
 		require.Contains(t, answer["text"], "\n"+line+"\n")
 	}
-	status, _ = call(t, "GET", admin+"/debug/pprof/cmdline", "")
+	status, _ = call(t, "GET", admin+"/debug/pprof/goroutine", "")
 	require.Equal(t, http.StatusOK, status)
+	status, answer = call(t, "GET", admin+"/debug/pprof/cmdline", "")
+	require.Equal(t, http.StatusNotFound, status, "the command line may hold secrets")
+	require.NotContains(t, answer["text"], "test")
 }
 
 // A worker alone cannot do its work without Temporal; it starts all the same, waits

@@ -4,7 +4,10 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"log/slog"
 
+	"github.com/everpost/everpost/internal/config"
+	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/signature"
 	"github.com/everpost/everpost/internal/webhook"
@@ -12,6 +15,20 @@ import (
 
 // DemoTenant is the tenant of the demonstration.
 const DemoTenant = "demo"
+
+// DemoExists reports whether the demonstration's tenant is in the database.
+func DemoExists(ctx context.Context, c config.Config, logger *slog.Logger) (bool, error) {
+	store, err := postgres.Open(ctx, postgres.Config{URL: c.DatabaseURL, MaxConns: 2, Logger: logger})
+	if err != nil {
+		return false, err
+	}
+	defer store.Close()
+	_, err = store.Tenant(ctx, DemoTenant)
+	if webhook.CodeOf(err) == webhook.CodeNotFound {
+		return false, nil
+	}
+	return err == nil, err
+}
 
 // SetUpDemo makes the demonstration's tenant with one endpoint at url, or, when
 // the tenant is there already, points its endpoint to url. It returns the

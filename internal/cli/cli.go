@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"reflect"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -45,7 +46,8 @@ func Main(p Process, args []string, grammar any) int {
 	exit, exited := 0, false
 	parser, err := kong.New(grammar,
 		kong.Name("everpost"),
-		kong.Description("Everpost delivers events to other people's HTTP endpoints and loses none."),
+		kong.Description("Everpost delivers events to other people's HTTP endpoints and loses none. "+
+			"A flag can be given as an environment variable instead; secrets belong there, because every user of a machine can see a command line."),
 		kong.UsageOnError(), kong.Writers(p.Stdout, p.Stderr),
 		kong.Exit(func(code int) { exit, exited = code, true }), // after --help; Main returns
 		kong.BindTo(ctx, (*context.Context)(nil)), kong.Bind(p),
@@ -94,7 +96,33 @@ func friendly(err error, args []string) string {
 	if len(args) == 0 {
 		return "a command is missing; 'everpost --help' lists them"
 	}
+	if name, ok := unknownCommand(err); ok {
+		return "no such command: " + name + "; 'everpost --help' lists them"
+	}
 	return err.Error() + "; see 'everpost --help' and 'everpost <command> --help'"
+}
+
+// unknownCommand is the name that stands where a command should: the parser takes it
+// for an argument too many.
+func unknownCommand(err error) (name string, ok bool) {
+	failed, ok := errors.AsType[*kong.ParseError](err)
+	if !ok || failed.Context == nil {
+		return "", false
+	}
+	if selected := failed.Context.Selected(); selected != nil && selected.Leaf() {
+		return "", false // the command is known, and takes no such argument
+	}
+	rest, ok := strings.CutPrefix(failed.Error(), "unexpected argument ")
+	if !ok {
+		return "", false
+	}
+	name, _, _ = strings.Cut(rest, ",") // ", did you mean …"
+	for _, step := range slices.Backward(failed.Context.Path) {
+		if step.Command != nil {
+			return step.Command.Name + " " + name, true
+		}
+	}
+	return name, true
 }
 
 // signalled is a context that ends with SIGTERM or SIGINT. A second signal ends

@@ -69,7 +69,10 @@ func TestBadCommandLines(t *testing.T) {
 		want string
 	}{
 		{"", "a command is missing"},
-		{"sevre", "sevre"},
+		{"sevre", "no such command: sevre; 'everpost --help' lists them"},
+		{"nonsense --colour", "no such command: nonsense;"},
+		{"keys mint", "no such command: keys mint;"},
+		{"serve now", "unexpected argument now"},
 		{"keys", `expected one of "create"`},
 		{"serve --colour", "--colour"},
 		{"serve --log-level=loud", "--log-level"},

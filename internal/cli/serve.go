@@ -71,7 +71,7 @@ func serve(ctx context.Context, p Process, c config.Config, uiURL string, withAP
 		logger.WarnContext(ctx, "standard output is closed", "error", err)
 	}
 	<-ctx.Done()
-	a.Stop()
+	a.Stop() //nolint:contextcheck // stops although ctx has ended
 	return nil
 }
 

@@ -1,6 +1,7 @@
 // Package config is what an operator can set: one struct with its defaults, the
 // names of its environment variables and its rules. The command line fills it in
-// (the tags are read by internal/cli); nothing else reads the environment.
+// (the tags are read by internal/cli). Beside it only others' conventions are read from
+// the environment: TEMPORAL_… by the SDK, GOGC and GOMEMLIMIT in standalone.
 package config
 
 import (
@@ -52,7 +53,7 @@ type Config struct {
 
 	// StartSlots bounds the workflow starts under way, QueueLength the deliveries that wait for theirs.
 	StartSlots  int `default:"32" env:"EVERPOST_START_SLOTS" help:"Workflow starts under way at a time." placeholder:"N"`
-	QueueLength int `default:"400" env:"EVERPOST_QUEUE_LENGTH" help:"Deliveries that may wait for their start before the API makes callers wait." placeholder:"N"`
+	QueueLength int `default:"128" env:"EVERPOST_QUEUE_LENGTH" help:"Deliveries that may wait for their start before the API makes callers wait." placeholder:"N"`
 }
 
 // Standalone is what only the standalone command has.

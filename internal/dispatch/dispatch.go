@@ -63,7 +63,7 @@ type Config struct {
 	// StartSlots is how many starts are under way at a time. Defaults to 32.
 	StartSlots int
 	// QueueLength is how many deliveries may wait for a start before the door waits.
-	// Defaults to 400: on a slow machine too they are started before queueTime has passed.
+	// Defaults to 128: enough to keep the slots busy, and little to wait behind.
 	QueueLength int
 	// LocalWorker says that a worker of this process, on the same client, runs the
 	// workflows: then it gets the payloads of new events handed over, and the first
@@ -100,7 +100,7 @@ func New(c Config) *Dispatcher {
 		c.StartSlots = 32
 	}
 	if c.QueueLength == 0 {
-		c.QueueLength = 400
+		c.QueueLength = 128
 	}
 	d := &Dispatcher{
 		Config:  c,

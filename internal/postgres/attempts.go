@@ -18,18 +18,10 @@ func (s *Store) Attempts(ctx context.Context, tenantID string, id webhook.Delive
 	if _, err := s.Delivery(ctx, tenantID, id); err != nil {
 		return nil, err
 	}
-	rows, err := s.pool.Query(ctx, `
+	return queryAll(ctx, s, "read attempts", scanAttempt, `
 		select number, run, started_at, latency_us, decision, reason, status, retry_after_ns, error, delay_ns, delay_source, nominal_ns, truncated,
 			request_headers, response_headers, response_body
 		from attempts where delivery_id = $1 and ($2 = 0 or number < $2) order by number desc limit $3`, id, afterNumber, limit)
-	if err != nil {
-		return nil, translate("read attempts", err)
-	}
-	found, err := pgx.CollectRows(rows, scanAttempt)
-	if err != nil {
-		return nil, translate("read attempts", err)
-	}
-	return found, nil
 }
 
 func scanAttempt(row pgx.CollectableRow) (webhook.Attempt, error) {
@@ -53,4 +45,49 @@ func scanAttempt(row pgx.CollectableRow) (webhook.Attempt, error) {
 		return a, err
 	}
 	return a, json.Unmarshal(responseHeaders, &a.ResponseHeaders)
+}
+
+type attemptColumns struct {
+	deliveries                                    [][16]byte
+	runs, numbers, statuses                       []int
+	started                                       []time.Time
+	latencies, retryAfters, delays, nominals      []int64
+	decisions                                     []int16
+	reasons, errs, sources                        []string
+	truncated                                     []bool
+	requestHeaders, responseHeaders, responseBody [][]byte
+}
+
+func (c *attemptColumns) add(id webhook.DeliveryID, a *webhook.Attempt) {
+	c.deliveries = append(c.deliveries, id)
+	c.runs = append(c.runs, a.Run)
+	c.numbers = append(c.numbers, a.Number)
+	c.started = append(c.started, a.StartedAt)
+	c.latencies = append(c.latencies, a.Latency.Microseconds())
+	c.decisions = append(c.decisions, int16(a.Outcome.Decision))
+	c.reasons = append(c.reasons, string(a.Outcome.Reason))
+	c.statuses = append(c.statuses, a.Outcome.Status)
+	c.retryAfters = append(c.retryAfters, int64(a.Outcome.RetryAfter))
+	c.errs = append(c.errs, a.Error)
+	c.delays = append(c.delays, int64(a.Delay))
+	c.sources = append(c.sources, a.DelaySource)
+	c.nominals = append(c.nominals, int64(a.Nominal))
+	c.truncated = append(c.truncated, a.Truncated)
+	c.requestHeaders = append(c.requestHeaders, jsonBytes(a.RequestHeaders))
+	c.responseHeaders = append(c.responseHeaders, jsonBytes(a.ResponseHeaders))
+	c.responseBody = append(c.responseBody, nonNil(a.ResponseBody))
+}
+
+func (c *attemptColumns) queue(b *pgx.Batch) {
+	if len(c.deliveries) == 0 {
+		return
+	}
+	b.Queue(`
+		insert into attempts (delivery_id, run, number, started_at, latency_us, decision, reason, status, retry_after_ns, error,
+			delay_ns, delay_source, nominal_ns, truncated, request_headers, response_headers, response_body)
+		select * from unnest($1::uuid[], $2::int[], $3::int[], $4::timestamptz[], $5::bigint[], $6::smallint[], $7::text[], $8::int[], $9::bigint[],
+			$10::text[], $11::bigint[], $12::text[], $13::bigint[], $14::boolean[], $15::bytea[], $16::bytea[], $17::bytea[])
+		on conflict (delivery_id, run, number) do nothing`,
+		c.deliveries, c.runs, c.numbers, c.started, c.latencies, c.decisions, c.reasons, c.statuses, c.retryAfters, c.errs,
+		c.delays, c.sources, c.nominals, c.truncated, c.requestHeaders, c.responseHeaders, c.responseBody)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -22,13 +23,27 @@ type committer[T any] struct {
 
 	queue   chan *waiting[T]
 	stopped chan struct{} // closed by stop: no new items
+	drained chan struct{} // closed by stop: nobody looks into the queue any more
 	idle    sync.WaitGroup
 	once    sync.Once
+
+	closeDrained sync.Once
 }
 
 type waiting[T any] struct {
 	item T
 	done chan error // buffered: a caller that left does not hold up the flush
+
+	left atomic.Bool // set by whoever is first, the settling or the caller's leaving
+	late func()      // called when the item is settled after its caller left; nil: nothing
+}
+
+// settle tells the caller, or what the caller left behind, how it ended.
+func (w *waiting[T]) settle(err error) {
+	w.done <- err
+	if w.left.Swap(true) && w.late != nil {
+		w.late()
+	}
 }
 
 const (
@@ -47,6 +62,7 @@ func newCommitter[T any](name string, limit, lanes int, flush func(context.Conte
 		flush:   flush,
 		queue:   make(chan *waiting[T], 4*limit),
 		stopped: make(chan struct{}),
+		drained: make(chan struct{}),
 	}
 	for range lanes {
 		c.idle.Go(c.run)
@@ -57,24 +73,41 @@ func newCommitter[T any](name string, limit, lanes int, flush func(context.Conte
 // do hands in an item and returns when it has been committed or refused. When ctx
 // ends first, the item may still be committed: its result must not be read.
 func (c *committer[T]) do(ctx context.Context, item T) error {
-	w := &waiting[T]{item: item, done: make(chan error, 1)}
+	_, err := c.doUntilSettled(ctx, item, nil)
+	return err
+}
+
+// doUntilSettled is do for a caller that guards something as long as the item may
+// still be committed. left reports that ctx ended first: the item is still on its
+// way, and late is called once it is not.
+func (c *committer[T]) doUntilSettled(ctx context.Context, item T, late func()) (left bool, err error) {
+	w := &waiting[T]{item: item, done: make(chan error, 1), late: late}
 	select {
 	case <-c.stopped:
-		return errClosed()
+		return false, errClosed()
 	default:
 	}
 	select {
 	case c.queue <- w:
 	case <-c.stopped:
-		return errClosed()
+		return false, errClosed()
 	case <-ctx.Done():
-		return translate(c.name, ctx.Err())
+		return false, translate(c.name, ctx.Err())
 	}
 	select {
 	case err := <-w.done:
-		return err
+		return false, err
+	case <-c.drained:
+		// Handed in while the writer stopped: settled with the rest, or seen by nobody.
+		select {
+		case err := <-w.done:
+			return false, err
+		default:
+			return false, errClosed()
+		}
 	case <-ctx.Done():
-		return translate(c.name, ctx.Err())
+		settled := w.left.Swap(true)
+		return !settled, translate(c.name, ctx.Err())
 	}
 }
 
@@ -85,8 +118,9 @@ func (c *committer[T]) stop() {
 	for { // handed in between the last look of the lanes and now
 		select {
 		case w := <-c.queue:
-			w.done <- errClosed()
+			w.settle(errClosed())
 		default:
+			c.closeDrained.Do(func() { close(c.drained) })
 			return
 		}
 	}
@@ -138,11 +172,13 @@ func (c *committer[T]) commitPart(ctx context.Context, part []*waiting[T]) {
 		items[i] = w.item
 	}
 	err := c.flush(ctx, items)
-	for round := 1; round < conflictRounds && isConflict(err); round++ {
+	for round := 1; round < conflictRounds && (isConflict(err) || len(part) == 1 && isLocked(err)); round++ {
 		err = c.flush(ctx, items)
 	}
-	if isBadData(err) && len(part) > 1 {
-		// One item cannot be stored: halve until it stands alone, so that it harms no other.
+	if (isBadData(err) || isHeldUp(err)) && len(part) > 1 {
+		// One item cannot be stored: halve until it stands alone, so that it harms no
+		// other. The deadline is the whole batch's: it outlasts the log2(200) ≈ 8 lock
+		// timeouts of one such item, and the repetitions of it alone, twice over.
 		c.commitPart(ctx, part[:len(part)/2])
 		c.commitPart(ctx, part[len(part)/2:])
 		return
@@ -151,7 +187,7 @@ func (c *committer[T]) commitPart(ctx context.Context, part []*waiting[T]) {
 		err = translate(c.name, err)
 	}
 	for _, w := range part {
-		w.done <- err
+		w.settle(err)
 	}
 }
 
@@ -160,6 +196,19 @@ func (c *committer[T]) commitPart(ctx context.Context, part []*waiting[T]) {
 func isConflict(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && (pg.Code == "40P01" || pg.Code == "40001")
+}
+
+// isLocked reports a lock timeout (55P03).
+func isLocked(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && pg.Code == "55P03"
+}
+
+// isHeldUp reports a lock timeout or a statement's (57014): somebody holds one of
+// the rows, which says nothing about the others.
+func isHeldUp(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && (isLocked(err) || pg.Code == "57014")
 }
 
 // isBadData reports class 22 (data exception) or 23 (integrity violation): an

@@ -107,12 +107,12 @@ func (s *Store) flushClaims(ctx context.Context, items []*claiming) error {
 	standings, owned := make(map[webhook.DeliveryID]webhook.Standing, len(items)), map[webhook.DeliveryID]time.Time{}
 	batch.Queue(`select `+standingColumns+` from deliveries d where id = any($1)`, claims.ids).
 		Query(func(rows pgx.Rows) error { return readStandings(rows, standings) })
-	batch.Queue(`select id, owner_until from deliveries where id = any($1) and owner is not null and owner_until >= now()`, claims.ids).
+	batch.Queue(selectOwned, claims.ids).
 		Query(func(rows pgx.Rows) error { return readOwned(rows, owned) })
 	payloads := map[webhook.EventID][2][]byte{}
 	batch.Queue(`select id, payload, payload_sha256 from events where id = any($1)`, claims.events).
 		Query(func(rows pgx.Rows) error { return readPayloads(rows, payloads) })
-	if err := s.pool.SendBatch(ctx, batch).Close(); err != nil {
+	if err := s.writer.SendBatch(ctx, batch).Close(); err != nil {
 		return err
 	}
 	for _, it := range items {
@@ -128,6 +128,8 @@ func (s *Store) flushClaims(ctx context.Context, items []*claiming) error {
 	}
 	return nil
 }
+
+const selectOwned = `select id, owner_until from deliveries where id = any($1) and owner is not null and owner_until >= now()`
 
 func readOwned(rows pgx.Rows, into map[webhook.DeliveryID]time.Time) error {
 	var (

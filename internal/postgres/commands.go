@@ -16,12 +16,19 @@ import (
 // A replay opens the next run here and now, with an outbox row, so that it is
 // carried to the engine as surely as a new event is.
 //
-// Errors: CodeNotFound; CodeConflict with the State that forbids the command.
-// Cancelling twice is no error.
+// Errors: CodeNotFound; CodeConflict with the State that forbids the command, or
+// when a cancel has been stored that nobody has answered yet: nothing else may take
+// its place. Cancelling twice is no error.
 func (s *Store) Command(ctx context.Context, by webhook.Actor, tenantID string, id webhook.DeliveryID, c webhook.PendingCommand,
 ) (webhook.Delivery, webhook.PendingCommand, error) {
+	giveUpAfter, replayable := time.Duration(0), error(nil)
+	if c.Command == webhook.CommandReplay {
+		if giveUpAfter, replayable = s.giveUpAfter(ctx, tenantID, id); replayable != nil && webhook.CodeOf(replayable) != webhook.CodeConflict {
+			return webhook.Delivery{}, webhook.PendingCommand{}, replayable
+		}
+	}
 	var d webhook.Delivery
-	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+	err := s.inTx(ctx, "store a command", func(ctx context.Context, tx pgx.Tx) error {
 		var err error
 		if d, err = lockDelivery(ctx, tx, tenantID, id); err != nil {
 			return err
@@ -36,10 +43,15 @@ func (s *Store) Command(ctx context.Context, by webhook.Actor, tenantID string, 
 			}
 		}
 		if c.Command == webhook.CommandReplay {
-			if err := s.openRun(ctx, tx, &d); err != nil {
+			if replayable != nil {
+				return replayable
+			}
+			if err := openRun(ctx, tx, &d, giveUpAfter); err != nil {
 				return err
 			}
-		} else if c.ID, err = storeCommand(ctx, tx, id, c); err != nil {
+		} else if c.ID, err = storeCommand(ctx, tx, id, c); isNoRows(err) {
+			return &webhook.Error{Code: webhook.CodeConflict, State: d.State, Message: "the delivery is being cancelled"}
+		} else if err != nil {
 			return err
 		}
 		detail, err := json.Marshal(map[string]string{"reason": c.Reason})
@@ -49,9 +61,28 @@ func (s *Store) Command(ctx context.Context, by webhook.Actor, tenantID string, 
 		return audit(ctx, tx, by, tenantID, "delivery."+c.Command.String(), id.String(), detail)
 	})
 	if err != nil {
-		return webhook.Delivery{}, webhook.PendingCommand{}, translate("store a command", err)
+		return webhook.Delivery{}, webhook.PendingCommand{}, err
 	}
 	return d, c, nil
+}
+
+// giveUpAfter is how long a new run of the delivery may last: its endpoint's
+// setting. It is read before the transaction, because a cache that has to be filled
+// needs a connection of its own, and many replays would hold all of them. CodeConflict:
+// the endpoint was deleted.
+func (s *Store) giveUpAfter(ctx context.Context, tenantID string, id webhook.DeliveryID) (time.Duration, error) {
+	d, err := s.Delivery(ctx, tenantID, id)
+	if err != nil {
+		return 0, err
+	}
+	target, err := s.endpointCache.Target(ctx, d.EndpointID)
+	if webhook.CodeOf(err) == webhook.CodeNotFound {
+		return 0, &webhook.Error{Code: webhook.CodeConflict, State: d.State, Message: "the delivery's endpoint was deleted"}
+	}
+	if err != nil {
+		return 0, err
+	}
+	return target.RetryPolicy.GiveUpAfter, nil
 }
 
 // lockDelivery reads a delivery for a change. One that has no record yet gets its
@@ -76,30 +107,26 @@ func lockDelivery(ctx context.Context, tx pgx.Tx, tenantID string, id webhook.De
 	return d, err
 }
 
+// storeCommand returns no row where a cancel waits for its answer and the command is
+// another: a later retry would make the cancel be forgotten.
 func storeCommand(ctx context.Context, tx pgx.Tx, id webhook.DeliveryID, c webhook.PendingCommand) (int64, error) {
 	var commandID int64
 	err := tx.QueryRow(ctx, `
 		update deliveries set command = $2, command_id = command_id + 1, command_reason = $3, command_at = $4, commanded_at = now()
-		where id = $1 returning command_id`, id, int16(c.Command), c.Reason, optional(c.At)).Scan(&commandID)
+		where id = $1 and (command <> $5 or $2 = $5) returning command_id`,
+		id, int16(c.Command), c.Reason, optional(c.At), int16(webhook.CommandCancel)).Scan(&commandID)
 	return commandID, err
 }
 
 // openRun begins a delivery again: a fresh budget, a fresh give-up time, the
 // attempts counted on.
-func (s *Store) openRun(ctx context.Context, tx pgx.Tx, d *webhook.Delivery) error {
-	target, err := s.endpointCache.Target(ctx, d.EndpointID)
-	if webhook.CodeOf(err) == webhook.CodeNotFound {
-		return &webhook.Error{Code: webhook.CodeConflict, State: d.State, Message: "the delivery's endpoint was deleted"}
-	}
-	if err != nil {
-		return err
-	}
+func openRun(ctx context.Context, tx pgx.Tx, d *webhook.Delivery, giveUpAfter time.Duration) error {
 	now := time.Now().UTC().Truncate(time.Microsecond)
 	d.Progress = webhook.Progress{
-		Run: d.Run + 1, State: webhook.StatePending, Attempts: d.Attempts, GiveUpAt: now.Add(target.RetryPolicy.GiveUpAfter),
+		Run: d.Run + 1, State: webhook.StatePending, Attempts: d.Attempts, GiveUpAt: now.Add(giveUpAfter),
 	}
 	d.CompletedAt, d.LastError = time.Time{}, ""
-	_, err = tx.Exec(ctx, `
+	_, err := tx.Exec(ctx, `
 		update deliveries set run = $2, seq = 0, state = $3, reason = '', run_attempts = 0, ambiguous = 0, delay_ns = 0, due_at = null,
 			give_up_at = $4, completed_at = null, last_error = '', owner = null, owner_until = null, command = 0
 		where id = $1`, d.DeliveryID, d.Run, int16(d.State), d.GiveUpAt)
@@ -126,59 +153,26 @@ func (s *Store) Reopen(ctx context.Context, ref webhook.Ref, reason string) (web
 	return s.Standing(ctx, ref.DeliveryID)
 }
 
-// Standing is what the record says of a delivery; CodeNotFound before the first record.
-func (s *Store) Standing(ctx context.Context, id webhook.DeliveryID) (webhook.Standing, error) {
-	rows, err := s.pool.Query(ctx, `select `+standingColumns+` from deliveries d where id = $1`, id)
-	if err != nil {
-		return webhook.Standing{}, translate("read a standing", err)
-	}
-	found := map[webhook.DeliveryID]webhook.Standing{}
-	if err := readStandings(rows, found); err != nil {
-		return webhook.Standing{}, translate("read a standing", err)
-	}
-	st, ok := found[id]
-	if !ok {
-		return webhook.Standing{}, webhook.NotFound("delivery")
-	}
-	return st, nil
-}
-
 // Unanswered takes up to limit commands that no step has answered for a while, to
 // be signalled again. They are not handed out again for the same while.
 func (s *Store) Unanswered(ctx context.Context, limit int) ([]webhook.Commanded, error) {
-	rows, err := s.pool.Query(ctx, `
+	return queryAll(ctx, s, "read commands", scanCommanded, `
 		update deliveries d set commanded_at = now()
 		where id in (
 			select id from deliveries where command <> 0 and commanded_at <= now() - $2::bigint * interval '1 millisecond'
 			order by commanded_at limit $1 for update skip locked)
 		returning d.command, d.command_id, d.command_reason, d.command_at, `+deliveryColumns, limit, relayAfter.Milliseconds())
-	if err != nil {
-		return nil, translate("read commands", err)
-	}
-	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (webhook.Commanded, error) {
-		var (
-			c       webhook.Commanded
-			command int16
-			at      *time.Time
-		)
-		scan := deliveryScan{}
-		err := row.Scan(append([]any{&command, &c.Command.ID, &c.Command.Reason, &at}, scan.targets()...)...)
-		c.Command.Command, c.Command.At = webhook.Command(command), orZero(at) //nolint:gosec // written by us from a Command
-		c.Delivery = scan.delivery()
-		return c, err
-	})
-	if err != nil {
-		return nil, translate("read commands", err)
-	}
-	return found, nil
 }
 
-// cancelOpenDeliveries asks every open delivery of an endpoint that is being
-// deleted to be cancelled. Those without a record find the endpoint gone with
-// their first attempt.
-func cancelOpenDeliveries(ctx context.Context, tx pgx.Tx, tenantID string, id webhook.EndpointID) error {
-	_, err := tx.Exec(ctx, `
-		update deliveries set command = $3, command_id = command_id + 1, command_reason = $4, commanded_at = now() - interval '1 hour'
-		where endpoint_id = $1 and tenant_id = $2 and state < 3`, id, tenantID, int16(webhook.CommandCancel), webhook.ReasonEndpointDeleted)
-	return err
+func scanCommanded(row pgx.CollectableRow) (webhook.Commanded, error) {
+	var (
+		c       webhook.Commanded
+		command int16
+		at      *time.Time
+	)
+	scan := deliveryScan{}
+	err := row.Scan(append([]any{&command, &c.Command.ID, &c.Command.Reason, &at}, scan.targets()...)...)
+	c.Command.Command, c.Command.At = webhook.Command(command), orZero(at) //nolint:gosec // written by us from a Command
+	c.Delivery = scan.delivery()
+	return c, err
 }

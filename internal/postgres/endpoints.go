@@ -161,7 +161,7 @@ func (s *Store) writeEndpoint(ctx context.Context, tx pgx.Tx, e *webhook.Endpoin
 // and its secrets and headers are destroyed. The row stays, for the deliveries that
 // name it.
 func (s *Store) DeleteEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID) error {
-	return s.changeEndpoint(ctx, "delete", tenantID, id, func(ctx context.Context, tx pgx.Tx) error {
+	err := s.changeEndpoint(ctx, "delete", tenantID, id, func(ctx context.Context, tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `
 			update endpoints set deleted_at = now(), updated_at = now(), version = version + 1,
 				headers_kek_id = null, headers_wrapped_key = null, headers_nonce = null, headers_ciphertext = null
@@ -175,11 +175,13 @@ func (s *Store) DeleteEndpoint(ctx context.Context, by webhook.Actor, tenantID s
 		if _, err := tx.Exec(ctx, `delete from endpoint_secrets where endpoint_id = $1`, [16]byte(id)); err != nil {
 			return err
 		}
-		if err := cancelOpenDeliveries(ctx, tx, tenantID, id); err != nil {
-			return err
-		}
 		return audit(ctx, tx, by, tenantID, actionEndpointDelete, id.String(), nil)
 	})
+	if err != nil {
+		return err
+	}
+	s.cancelAfterDelete(ctx, tenantID, id)
+	return nil
 }
 
 // EndpointsOf reads every endpoint of a tenant that is not deleted, whatever its
@@ -354,11 +356,4 @@ func changedFields(before, after *webhook.Endpoint) []string {
 // empty reports a map or list without entries: nil and {} are stored alike.
 func empty(v reflect.Value) bool {
 	return (v.Kind() == reflect.Map || v.Kind() == reflect.Slice) && v.Len() == 0
-}
-
-func nonNilSlice(list []string) []string {
-	if list == nil {
-		return []string{}
-	}
-	return list
 }

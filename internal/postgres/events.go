@@ -58,31 +58,26 @@ func (s *Store) Event(ctx context.Context, tenantID string, id webhook.EventID) 
 }
 
 func (s *Store) event(ctx context.Context, tenantID string, id webhook.EventID) (webhook.Event, error) {
-	rows, err := s.pool.Query(ctx, `select `+eventFields+` from events where id = $1 and tenant_id = $2`, id, tenantID)
+	found, err := queryAll(ctx, s, "read an event", scanEvent, `select `+eventFields+` from events where id = $1 and tenant_id = $2`, id, tenantID)
 	if err != nil {
-		return webhook.Event{}, translate("read an event", err)
+		return webhook.Event{}, err
 	}
-	e, err := pgx.CollectExactlyOneRow(rows, scanEvent)
-	if isNoRows(err) {
+	if len(found) == 0 {
 		return webhook.Event{}, webhook.NotFound("event")
 	}
-	if err != nil {
-		return webhook.Event{}, translate("read an event", err)
-	}
-	return e, nil
+	return found[0], nil
 }
 
 // Payload is an event's payload, byte for byte as it was sent.
 func (s *Store) Payload(ctx context.Context, tenantID string, id webhook.EventID) ([]byte, error) {
-	var payload []byte
-	err := s.pool.QueryRow(ctx, `select payload from events where id = $1 and tenant_id = $2`, id, tenantID).Scan(&payload)
-	if isNoRows(err) {
+	found, err := queryAll(ctx, s, "read a payload", pgx.RowTo[[]byte], `select payload from events where id = $1 and tenant_id = $2`, id, tenantID)
+	if err != nil {
+		return nil, err
+	}
+	if len(found) == 0 {
 		return nil, webhook.NotFound("event")
 	}
-	if err != nil {
-		return nil, translate("read a payload", err)
-	}
-	return bytes.Clone(payload), nil
+	return bytes.Clone(found[0]), nil
 }
 
 // ListEvents reads a page of a tenant's events, newest first.
@@ -96,13 +91,6 @@ func (s *Store) ListEvents(ctx context.Context, tenantID string, f webhook.Event
 		b.WriteString(" and id = (select event_id from idempotency_keys where tenant_id = $1 and kind = 1 and key = " + q.arg(f.ExternalID) + ")")
 	}
 	q.window(&b, "id", "created_at", f.Since, f.Until, p)
-	rows, err := s.pool.Query(ctx, `select `+eventFields+` from events where tenant_id = $1`+b.String()+` order by id desc limit `+q.arg(p.Limit), q.args...)
-	if err != nil {
-		return nil, translate("list events", err)
-	}
-	found, err := pgx.CollectRows(rows, scanEvent)
-	if err != nil {
-		return nil, translate("list events", err)
-	}
-	return found, nil
+	sql := `select ` + eventFields + ` from events where tenant_id = $1` + b.String() + ` order by id desc limit ` + q.arg(p.Limit)
+	return queryAll(ctx, s, "list events", scanEvent, sql, q.args...)
 }

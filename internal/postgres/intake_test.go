@@ -299,6 +299,11 @@ func TestPruneIdempotencyKeys(t *testing.T) {
 	require.Equal(t, 1, pruned, "the Idempotency-Key; an external id lives as long as its event")
 	pruned, err = b.PruneIdempotencyKeys(t.Context(), 24*time.Hour)
 	require.NoError(t, err)
+	require.Zero(t, pruned, "its event is still there, however old it is")
+	_, err = b.pool.Exec(t.Context(), `delete from events where external_id = 'old'`)
+	require.NoError(t, err)
+	pruned, err = b.PruneIdempotencyKeys(t.Context(), 24*time.Hour)
+	require.NoError(t, err)
 	require.Equal(t, 1, pruned)
 	require.Equal(t, 2, b.count(t, "idempotency_keys"))
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -46,20 +47,12 @@ func (c *outboxColumns) queue(b *pgx.Batch) {
 // no first record: their start was never made, or died on the way. They are not
 // handed out again for the same while, by any process.
 func (s *Store) LeftBehind(ctx context.Context, limit int) ([]webhook.Start, error) {
-	rows, err := s.pool.Query(ctx, `
+	return queryAll(ctx, s, "read the outbox", scanStart, `
 		update outbox set relay_at = now() + $2::bigint * interval '1 millisecond'
 		where delivery_id in (
 			select delivery_id from outbox where relay_at <= now() order by relay_at limit $1 for update skip locked)
 		returning delivery_id, event_id, endpoint_id, tenant_id, event_type, run, created_at, not_before, give_up_at`,
 		limit, relayAfter.Milliseconds())
-	if err != nil {
-		return nil, translate("read the outbox", err)
-	}
-	starts, err := pgx.CollectRows(rows, scanStart)
-	if err != nil {
-		return nil, translate("read the outbox", err)
-	}
-	return starts, nil
 }
 
 func scanStart(row pgx.CollectableRow) (webhook.Start, error) {
@@ -74,15 +67,21 @@ func scanStart(row pgx.CollectableRow) (webhook.Start, error) {
 	return start, err
 }
 
+// maxCounted bounds the count of the outbox: beyond it the number says nothing more.
+const maxCounted = 100_000
+
 // OutboxDepth is how many deliveries wait for their first record, and since when
-// the oldest does (zero when none does).
+// the oldest does (zero when none does). It counts no further than 100,001, which
+// stands for "more than 100,000".
 func (s *Store) OutboxDepth(ctx context.Context) (int64, time.Time, error) {
 	var (
 		n      int64
 		oldest *time.Time
 	)
-	if err := s.pool.QueryRow(ctx, `select count(*), min(created_at) from outbox`).Scan(&n, &oldest); err != nil {
-		return 0, time.Time{}, translate("count the outbox", err)
-	}
-	return n, orZero(oldest), nil
+	err := s.withConn(ctx, "count the outbox", func(ctx context.Context, conn *pgxpool.Conn) error {
+		// In the order of the key, which is that of time: the oldest is among the counted.
+		return conn.QueryRow(ctx, `select count(*), min(created_at) from (select created_at from outbox order by delivery_id limit $1) o`, maxCounted+1).
+			Scan(&n, &oldest)
+	})
+	return n, orZero(oldest), err
 }

@@ -54,7 +54,8 @@ func (s *Store) EnsurePartitions(ctx context.Context, now time.Time) error {
 	return ensurePartitions(ctx, s.pool, s.log, now)
 }
 
-// Maintain makes partitions ahead of time until ctx ends.
+// Maintain makes partitions ahead of time, and finishes the cancelling of what
+// deleted endpoints left open, until ctx ends.
 func (s *Store) Maintain(ctx context.Context) {
 	for {
 		wait := maintainEvery
@@ -62,9 +63,15 @@ func (s *Store) Maintain(ctx context.Context) {
 			s.log.ErrorContext(ctx, "partitions were not made", slog.Any("error", err), slog.Duration("retry_in", maintainRetry))
 			wait = maintainRetry
 		}
+		if err := s.cancelLeftOpen(ctx); err != nil && ctx.Err() == nil {
+			s.log.ErrorContext(ctx, "deliveries of deleted endpoints were not all cancelled", slog.Any("error", err), slog.Duration("retry_in", maintainRetry))
+			wait = maintainRetry
+		}
 		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
+		case <-s.leftOpen:
+			timer.Stop()
 		case <-ctx.Done():
 			timer.Stop()
 			return

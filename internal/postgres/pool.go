@@ -31,10 +31,18 @@ const (
 	keepAlive        = 15 * time.Second // pgx's own is 5 min: too long to notice a dead peer
 	statementTimeout = 10 * time.Second
 	lockTimeout      = 5 * time.Second
-	idleInTxTimeout  = 30 * time.Second // a session that forgot its transaction holds locks and snapshots
-	maxConnIdle      = 5 * time.Minute
-	maxConnLifetime  = time.Hour
-	lifetimeJitter   = 10 * time.Minute
+
+	// A flush carries other people's items: it must not wait long for one row, and
+	// having waited it is halved (see committer), so that a dozen waits in a row have
+	// to fit into flushTimeout. Five of them, an item's own, are longer than a table is
+	// locked while a partition is attached or dropped.
+	flushStatementTimeout = 5 * time.Second
+	flushLockTimeout      = 500 * time.Millisecond
+
+	idleInTxTimeout = 30 * time.Second // a session that forgot its transaction holds locks and snapshots
+	maxConnIdle     = 5 * time.Minute
+	maxConnLifetime = time.Hour
+	lifetimeJitter  = 10 * time.Minute
 
 	acquireTimeout = 3 * time.Second  // wait for a free connection
 	callTimeout    = 15 * time.Second // one call with all its statements; longer than any of them
@@ -68,7 +76,9 @@ type Config struct {
 	// What it sets itself (timeouts, application_name) is not overridden. Required.
 	URL string
 
-	// MaxConns bounds the pool; the listener uses one connection more. Defaults to 16.
+	// MaxConns bounds the pool of everything but the group commits, which have one
+	// connection each of their own (three), so that no flood of reads can stop them;
+	// the listener uses one more. Defaults to 16.
 	MaxConns int32
 
 	// Sealer encrypts endpoint secrets and headers. Without one, methods that need
@@ -82,6 +92,7 @@ type Config struct {
 // Store is the record. It is safe for concurrent use.
 type Store struct {
 	pool   *pgxpool.Pool
+	writer *pgxpool.Pool // of the group commits
 	sealer Sealer
 	log    *slog.Logger
 
@@ -93,6 +104,8 @@ type Store struct {
 	records  *committer[*recording]
 	claims   *committer[*claiming]
 	inFlight keysUnderWay
+
+	leftOpen chan struct{} // asks Maintain to look for what a deleted endpoint left open
 
 	life       context.Context //nolint:containedctx // ended by Close: what runs in the background has no caller
 	end        context.CancelFunc
@@ -121,7 +134,16 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
 
-	s := &Store{pool: pool, sealer: c.Sealer, log: c.Logger, inFlight: keysUnderWay{keys: map[string]struct{}{}}}
+	writer, err := pgxpool.NewWithConfig(context.WithoutCancel(ctx), writerConfig(config))
+	if err != nil {
+		pool.Close()
+		return nil, fmt.Errorf("open database: %w", err)
+	}
+
+	s := &Store{
+		pool: pool, writer: writer, sealer: c.Sealer, log: c.Logger,
+		inFlight: keysUnderWay{keys: map[string]struct{}{}}, leftOpen: make(chan struct{}, 1),
+	}
 	s.life, s.end = context.WithCancel(context.WithoutCancel(ctx))
 	s.endpointCache = newEndpointCache(s)
 	s.keyCache = newKeyCache(s)
@@ -153,6 +175,7 @@ func (s *Store) Close() {
 		s.background.Wait()
 		s.endpointCache.close()
 		s.keyCache.close()
+		s.writer.Close()
 		s.pool.Close()
 	})
 }
@@ -252,6 +275,16 @@ func poolConfig(c Config) (*pgxpool.Config, error) {
 	return config, nil
 }
 
+// writerConfig is the pool of the group commits: a connection for each lane.
+func writerConfig(of *pgxpool.Config) *pgxpool.Config {
+	config := of.Copy()
+	config.MaxConns = intakeLanes + recordLanes + claimLanes
+	config.MinConns, config.MinIdleConns = 0, 0
+	config.ConnConfig.RuntimeParams["statement_timeout"] = milliseconds(flushStatementTimeout)
+	config.ConnConfig.RuntimeParams["lock_timeout"] = milliseconds(flushLockTimeout)
+	return config
+}
+
 func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
 // withConn runs read statements on one connection. An error of fn that is not the
@@ -283,6 +316,22 @@ func (s *Store) inTx(ctx context.Context, op string, fn func(ctx context.Context
 		}
 		return tx.Commit(ctx)
 	})
+}
+
+// queryAll reads all rows of one statement, in the bounds of withConn.
+func queryAll[T any](ctx context.Context, s *Store, op string, scan pgx.RowToFunc[T], sql string, args ...any) (found []T, err error) {
+	err = s.withConn(ctx, op, func(ctx context.Context, conn *pgxpool.Conn) error {
+		rows, err := conn.Query(ctx, sql, args...)
+		if err != nil {
+			return err
+		}
+		found, err = pgx.CollectRows(rows, scan)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return found, nil
 }
 
 // acquire waits a bounded time for a connection, so that an exhausted pool turns

@@ -4,11 +4,12 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -27,6 +28,10 @@ type recording struct {
 // would leave a final state, changes nothing but still keeps its attempt. The
 // standing that is returned is the record's, whichever way it went: who is told
 // "delivered" when writing "cancelled" adopts it.
+//
+// An end that no attempt brought about (cancelled, dead-lettered, discarded) is
+// refused while another process than step.Owner holds the right to send: its POST
+// may just be succeeding. The standing's OwnedUntil then says when to try again.
 func (s *Store) Record(ctx context.Context, step webhook.Step) (webhook.Standing, error) {
 	r := &recording{step: step}
 	if err := s.records.do(ctx, r); err != nil {
@@ -42,7 +47,8 @@ func (s *Store) flushRecords(ctx context.Context, items []*recording) error {
 	sorted := slices.Clone(items)
 	slices.SortStableFunc(sorted, func(a, b *recording) int {
 		return cmp.Or(bytes.Compare(a.step.DeliveryID[:], b.step.DeliveryID[:]),
-			cmp.Compare(b.step.Run, a.step.Run), cmp.Compare(b.step.Seq, a.step.Seq))
+			cmp.Compare(b.step.Run, a.step.Run), cmp.Compare(b.step.Seq, a.step.Seq),
+			cmp.Compare(withAttempt(b), withAttempt(a))) // what was sent counts more than what was decided
 	})
 	highest := slices.CompactFunc(slices.Clone(sorted), func(a, b *recording) bool { return a.step.DeliveryID == b.step.DeliveryID })
 
@@ -65,34 +71,55 @@ func (s *Store) flushRecords(ctx context.Context, items []*recording) error {
 	batch.Queue(upsertStep, steps.args()...).Query(func(rows pgx.Rows) error { return readStandings(rows, standings) })
 	attempts.queue(batch)
 	begun.queue(batch)
-	if err := s.pool.SendBatch(ctx, batch).Close(); err != nil {
+	if err := s.writer.SendBatch(ctx, batch).Close(); err != nil {
 		return err
 	}
-	if err := s.readRefused(ctx, highest, standings); err != nil {
+	owned, err := s.readRefused(ctx, highest, standings)
+	if err != nil {
 		return err
 	}
 	for _, r := range items {
 		r.standing = standings[r.step.DeliveryID]
+		if waitsForClaim(&r.step) && r.standing.State.Open() && r.step.After(r.standing.Progress) {
+			r.standing.OwnedUntil = owned[r.step.DeliveryID]
+			if r.standing.OwnedUntil.IsZero() { // ended since: try again at once
+				r.standing.OwnedUntil = time.Now().UTC()
+			}
+		}
 	}
 	return nil
 }
 
-// readRefused reads the standing of the deliveries whose step was not applied.
-func (s *Store) readRefused(ctx context.Context, items []*recording, standings map[webhook.DeliveryID]webhook.Standing) error {
+func withAttempt(r *recording) int {
+	if r.step.Attempt != nil {
+		return 1
+	}
+	return 0
+}
+
+// waitsForClaim reports an end that no attempt brought about: it must not overtake
+// a request that another process has under way.
+func waitsForClaim(s *webhook.Step) bool { return s.Attempt == nil && s.State > webhook.StateDelivered }
+
+// readRefused reads the standing of the deliveries whose step was not applied, and
+// until when somebody has the right to send them.
+func (s *Store) readRefused(ctx context.Context, items []*recording, standings map[webhook.DeliveryID]webhook.Standing,
+) (owned map[webhook.DeliveryID]time.Time, err error) {
 	var refused [][16]byte
+	owned = map[webhook.DeliveryID]time.Time{}
 	for _, r := range items {
 		if _, applied := standings[r.step.DeliveryID]; !applied {
 			refused = append(refused, r.step.DeliveryID)
 		}
 	}
 	if len(refused) == 0 {
-		return nil
+		return owned, nil
 	}
-	rows, err := s.pool.Query(ctx, `select `+standingColumns+` from deliveries d where id = any($1)`, refused)
-	if err != nil {
-		return err
-	}
-	return readStandings(rows, standings)
+	batch := &pgx.Batch{}
+	batch.Queue(`select `+standingColumns+` from deliveries d where id = any($1)`, refused).
+		Query(func(rows pgx.Rows) error { return readStandings(rows, standings) })
+	batch.Queue(selectOwned, refused).Query(func(rows pgx.Rows) error { return readOwned(rows, owned) })
+	return owned, s.writer.SendBatch(ctx, batch).Close()
 }
 
 // standingColumns is what readStandings scans, of the table d.
@@ -120,21 +147,43 @@ func readStandings(rows pgx.Rows, into map[webhook.DeliveryID]webhook.Standing) 
 	return err
 }
 
+// Standing is what the record says of a delivery; CodeNotFound before the first record.
+func (s *Store) Standing(ctx context.Context, id webhook.DeliveryID) (webhook.Standing, error) {
+	found := map[webhook.DeliveryID]webhook.Standing{}
+	err := s.withConn(ctx, "read a standing", func(ctx context.Context, conn *pgxpool.Conn) error {
+		rows, err := conn.Query(ctx, `select `+standingColumns+` from deliveries d where id = $1`, id)
+		if err != nil {
+			return err
+		}
+		return readStandings(rows, found)
+	})
+	if err != nil {
+		return webhook.Standing{}, err
+	}
+	st, ok := found[id]
+	if !ok {
+		return webhook.Standing{}, webhook.NotFound("delivery")
+	}
+	return st, nil
+}
+
 // upsertStep is rule R6 in SQL: forward only, and never out of a final state
 // within a run; a dead letter only becomes discarded.
 const upsertStep = `
 	insert into deliveries as d (id, event_id, endpoint_id, tenant_id, event_type, created_at,
 		run, seq, state, reason, attempts, run_attempts, ambiguous, delay_ns, due_at, give_up_at, completed_at, last_error, workflow_id,
-		last_decision, last_reason, last_status, last_latency_us, last_at, last_retry_after_ns, command_id)
+		last_decision, last_reason, last_status, last_latency_us, last_at, last_retry_after_ns, command_id, owner, owner_until)
 	select id, event, endpoint, tenant, type, created,
 		run, seq, state, reason, attempts, run_attempts, ambiguous, delay, due, give_up, completed, last_error, workflow,
-		l_decision, l_reason, l_status, l_latency, l_at, l_retry_after, command_done -- compared below, never stored over another
+		l_decision, l_reason, l_status, l_latency, l_at, l_retry_after,
+		command_done, writer, writer_until -- compared below, never stored over others
 	from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::timestamptz[],
 		$7::int[], $8::int[], $9::smallint[], $10::text[], $11::int[], $12::int[], $13::int[], $14::bigint[], $15::timestamptz[], $16::timestamptz[],
 		$17::timestamptz[], $18::text[], $19::text[],
-		$20::smallint[], $21::text[], $22::int[], $23::bigint[], $24::timestamptz[], $25::bigint[], $26::bigint[])
+		$20::smallint[], $21::text[], $22::int[], $23::bigint[], $24::timestamptz[], $25::bigint[], $26::bigint[],
+		$27::uuid[], $28::timestamptz[])
 	u (id, event, endpoint, tenant, type, created, run, seq, state, reason, attempts, run_attempts, ambiguous, delay, due, give_up,
-		completed, last_error, workflow, l_decision, l_reason, l_status, l_latency, l_at, l_retry_after, command_done)
+		completed, last_error, workflow, l_decision, l_reason, l_status, l_latency, l_at, l_retry_after, command_done, writer, writer_until)
 	on conflict (id) do update set
 		run = excluded.run, seq = excluded.seq, state = excluded.state, reason = excluded.reason,
 		attempts = excluded.attempts, run_attempts = excluded.run_attempts, ambiguous = excluded.ambiguous, delay_ns = excluded.delay_ns,
@@ -149,6 +198,8 @@ const upsertStep = `
 		command = case when excluded.state > 2 or d.command_id <= excluded.command_id then 0 else d.command end
 	where (excluded.run, excluded.seq) > (d.run, d.seq)
 	  and (excluded.run > d.run or d.state not in (3, 5, 6) and (d.state <> 4 or excluded.state = 6))
+	  -- Only an end without an attempt names its writer: it waits for a request under way elsewhere.
+	  and (excluded.owner is null or d.owner is null or d.owner = excluded.owner or d.owner_until < now())
 	returning ` + standingColumns
 
 type stepColumns struct {
@@ -163,6 +214,8 @@ type stepColumns struct {
 	lastReasons                                    []*string
 	lastStatuses                                   []*int
 	lastLatencies, lastRetryAfters                 []*int64
+	writers                                        []pgtype.UUID
+	writersUntil                                   []*time.Time
 }
 
 func (c *stepColumns) add(s *webhook.Step) {
@@ -186,6 +239,7 @@ func (c *stepColumns) add(s *webhook.Step) {
 	c.lastErrors = append(c.lastErrors, s.LastError)
 	c.workflows = append(c.workflows, s.WorkflowID)
 	c.commandsDone = append(c.commandsDone, s.CommandDone)
+	c.addWriter(s)
 	if s.Attempt == nil {
 		c.lastDecisions = append(c.lastDecisions, nil)
 		c.lastReasons = append(c.lastReasons, nil)
@@ -202,6 +256,17 @@ func (c *stepColumns) add(s *webhook.Step) {
 	c.lastLatencies = append(c.lastLatencies, new(a.Latency.Microseconds()))
 	c.lastAt = append(c.lastAt, new(a.StartedAt.Add(a.Latency)))
 	c.lastRetryAfters = append(c.lastRetryAfters, new(int64(a.Outcome.RetryAfter)))
+}
+
+// addWriter names the writer of an end without an attempt. Where that is the first
+// record it stays in the row, as a claim that has run out.
+func (c *stepColumns) addWriter(s *webhook.Step) {
+	if !waitsForClaim(s) {
+		c.writers, c.writersUntil = append(c.writers, pgtype.UUID{}), append(c.writersUntil, nil)
+		return
+	}
+	c.writers = append(c.writers, pgtype.UUID{Bytes: ownerOf(s.Owner), Valid: true})
+	c.writersUntil = append(c.writersUntil, &time.Time{})
 }
 
 // completedAt is when the delivery came to rest: with the attempt's end, or now.
@@ -221,52 +286,8 @@ func (c *stepColumns) args() []any {
 		c.runs, c.seqs, c.states, c.reasons, c.attempts, c.runAttempts, c.ambiguous, c.delays, c.due, c.giveUp,
 		c.completed, c.lastErrors, c.workflows,
 		c.lastDecisions, c.lastReasons, c.lastStatuses, c.lastLatencies, c.lastAt, c.lastRetryAfters, c.commandsDone,
+		c.writers, c.writersUntil,
 	}
-}
-
-type attemptColumns struct {
-	deliveries                                    [][16]byte
-	runs, numbers, statuses                       []int
-	started                                       []time.Time
-	latencies, retryAfters, delays, nominals      []int64
-	decisions                                     []int16
-	reasons, errs, sources                        []string
-	truncated                                     []bool
-	requestHeaders, responseHeaders, responseBody [][]byte
-}
-
-func (c *attemptColumns) add(id webhook.DeliveryID, a *webhook.Attempt) {
-	c.deliveries = append(c.deliveries, id)
-	c.runs = append(c.runs, a.Run)
-	c.numbers = append(c.numbers, a.Number)
-	c.started = append(c.started, a.StartedAt)
-	c.latencies = append(c.latencies, a.Latency.Microseconds())
-	c.decisions = append(c.decisions, int16(a.Outcome.Decision))
-	c.reasons = append(c.reasons, string(a.Outcome.Reason))
-	c.statuses = append(c.statuses, a.Outcome.Status)
-	c.retryAfters = append(c.retryAfters, int64(a.Outcome.RetryAfter))
-	c.errs = append(c.errs, a.Error)
-	c.delays = append(c.delays, int64(a.Delay))
-	c.sources = append(c.sources, a.DelaySource)
-	c.nominals = append(c.nominals, int64(a.Nominal))
-	c.truncated = append(c.truncated, a.Truncated)
-	c.requestHeaders = append(c.requestHeaders, jsonBytes(a.RequestHeaders))
-	c.responseHeaders = append(c.responseHeaders, jsonBytes(a.ResponseHeaders))
-	c.responseBody = append(c.responseBody, nonNil(a.ResponseBody))
-}
-
-func (c *attemptColumns) queue(b *pgx.Batch) {
-	if len(c.deliveries) == 0 {
-		return
-	}
-	b.Queue(`
-		insert into attempts (delivery_id, run, number, started_at, latency_us, decision, reason, status, retry_after_ns, error,
-			delay_ns, delay_source, nominal_ns, truncated, request_headers, response_headers, response_body)
-		select * from unnest($1::uuid[], $2::int[], $3::int[], $4::timestamptz[], $5::bigint[], $6::smallint[], $7::text[], $8::int[], $9::bigint[],
-			$10::text[], $11::bigint[], $12::text[], $13::bigint[], $14::boolean[], $15::bytea[], $16::bytea[], $17::bytea[])
-		on conflict (delivery_id, run, number) do nothing`,
-		c.deliveries, c.runs, c.numbers, c.started, c.latencies, c.decisions, c.reasons, c.statuses, c.retryAfters, c.errs,
-		c.delays, c.sources, c.nominals, c.truncated, c.requestHeaders, c.responseHeaders, c.responseBody)
 }
 
 // begunColumns are the runs whose first record is being written: their outbox
@@ -283,19 +304,4 @@ func (c *begunColumns) add(id webhook.DeliveryID, run int) {
 
 func (c *begunColumns) queue(b *pgx.Batch) {
 	b.Queue(`delete from outbox o using unnest($1::uuid[], $2::int[]) u (id, run) where o.delivery_id = u.id and o.run <= u.run`, c.ids, c.runs)
-}
-
-func jsonBytes(v any) []byte {
-	text, err := json.Marshal(v)
-	if err != nil { // maps of strings always marshal
-		return []byte("{}")
-	}
-	return text
-}
-
-func nonNil(b []byte) []byte {
-	if b == nil {
-		return []byte{}
-	}
-	return b
 }

@@ -292,3 +292,65 @@ func TestClaims(t *testing.T) {
 		require.Nil(t, begin(t, claimOf(start, 0, "me", time.Minute)).Payload)
 	})
 }
+
+// R5 and R2 together: an end that no attempt brought about does not overtake the
+// request that another process has under way.
+func TestAnEndWaitsForAForeignClaim(t *testing.T) {
+	t.Parallel()
+	b := setupDelivery(t)
+	for _, end := range []webhook.State{webhook.StateCancelled, webhook.StateDeadLettered} {
+		claimed := func(span time.Duration) webhook.Start {
+			start := b.accept(t)
+			begun, err := b.Begin(t.Context(), claimOf(start, 0, "them", span))
+			require.NoError(t, err)
+			require.True(t, begun.Granted)
+			return start
+		}
+		record := func(start webhook.Start, owner string) webhook.Standing {
+			step := stepOf(start, 1, end)
+			step.Owner = owner
+			standing, err := b.Record(t.Context(), step)
+			require.NoError(t, err)
+			return standing
+		}
+		start := claimed(time.Minute)
+		refused := record(start, "me")
+		require.Equal(t, webhook.StatePending, refused.State)
+		require.WithinDuration(t, time.Now().Add(time.Minute), refused.OwnedUntil, 10*time.Second)
+
+		delivered := stepOf(start, 1, webhook.StateDelivered)
+		delivered.Owner, delivered.Attempt = "them", attemptOf(1, 1, 200)
+		standing, err := b.Record(t.Context(), delivered)
+		require.NoError(t, err)
+		require.Equal(t, webhook.StateDelivered, standing.State)
+		adopted := record(start, "me")
+		require.Equal(t, webhook.StateDelivered, adopted.State, "delivered wins")
+		require.Zero(t, adopted.OwnedUntil, "there is nothing to wait for")
+
+		require.Equal(t, end, record(claimed(time.Minute), "them").State, "its own request has ended")
+		expired := record(claimed(-time.Second), "me")
+		require.Equal(t, end, expired.State)
+		require.Zero(t, expired.OwnedUntil)
+
+		first := record(b.accept(t), "me") // as its first record
+		require.Equal(t, end, first.State)
+		require.Zero(t, first.OwnedUntil)
+	}
+}
+
+// A replay finds the right to send free, also where the first record was an end.
+func TestAnEndAsFirstRecordLeavesNoClaim(t *testing.T) {
+	t.Parallel()
+	b := setupDelivery(t)
+	start := b.accept(t)
+	end := stepOf(start, 1, webhook.StateDeadLettered)
+	end.Owner = "me"
+	_, err := b.Record(t.Context(), end)
+	require.NoError(t, err)
+	_, _, err = b.command(t, start.DeliveryID, webhook.CommandReplay)
+	require.NoError(t, err)
+	start.Run = 2
+	begun, err := b.Begin(t.Context(), claimOf(start, 0, "them", time.Minute))
+	require.NoError(t, err)
+	require.True(t, begun.Granted)
+}

@@ -1,9 +1,11 @@
 package postgres
 
 import (
+	"context"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/everpost/everpost/internal/webhook"
@@ -54,4 +56,104 @@ func TestRetentionDropsFinishedDaysAndKeepsWhatIsNeeded(t *testing.T) {
 	require.True(t, lost(fresh.EventID))
 	require.Zero(t, b.count(t, "attempts"))
 	require.NoError(t, b.EnsurePartitions(t.Context(), now.Add(72*time.Hour)), "partitions go on")
+}
+
+// replayUnderWay is a replay that is not committed yet.
+func (b *deliveryBundle) replayUnderWay(t *testing.T, id webhook.DeliveryID) (commit func()) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), b.address)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
+	tx, err := conn.Begin(t.Context())
+	require.NoError(t, err)
+	d, err := lockDelivery(t.Context(), tx, "acme", id)
+	require.NoError(t, err)
+	require.NoError(t, openRun(t.Context(), tx, &d, time.Hour))
+	return func() { require.NoError(t, tx.Commit(t.Context())) }
+}
+
+func TestRetentionKeepsWhatIsBeingReplayed(t *testing.T) {
+	t.Parallel()
+	for name, neighbour := range map[string]webhook.State{
+		"in a day that can be dropped": webhook.StateDelivered,
+		"in a day with a dead letter":  webhook.StateDeadLettered,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setupDelivery(t)
+			require.NoError(t, b.EnsurePartitions(t.Context(), time.Now()))
+			replayed, beside := b.accept(t), b.accept(t)
+			for start, state := range map[webhook.Start]webhook.State{replayed: webhook.StateCancelled, beside: neighbour} {
+				_, err := b.Record(t.Context(), stepOf(start, 1, state))
+				require.NoError(t, err)
+			}
+			commit := b.replayUnderWay(t, replayed.DeliveryID)
+			retained := make(chan error, 1)
+			go func() { // the day alone: others are dropped, for which every transaction is waited for
+				_, _, err := b.retainDay(t.Context(), oldDay{replayed.EventID.Time().UTC().Truncate(day), []string{"events", "deliveries", "attempts"}})
+				retained <- err
+			}()
+			waits := func() bool {
+				var waiting bool
+				err := b.pool.QueryRow(t.Context(), `
+					select exists (select from pg_locks where not granted and relation = 'deliveries'::regclass)`).Scan(&waiting)
+				return err == nil && waiting
+			}
+			if neighbour == webhook.StateDelivered {
+				require.Eventually(t, waits, eventually, poll)
+				commit()
+				require.NoError(t, <-retained)
+			} else {
+				require.NoError(t, <-retained, "it does not wait for the replay's lock")
+				commit()
+			}
+			d, err := b.Delivery(t.Context(), "acme", replayed.DeliveryID)
+			require.NoError(t, err)
+			require.Equal(t, 2, d.Run)
+			_, err = b.Payload(t.Context(), "acme", replayed.EventID)
+			require.NoError(t, err)
+		})
+	}
+}
+
+// A day may have partitions in some tables and lie in the DEFAULT of others.
+func TestRetentionLooksIntoTheDefaultPartitions(t *testing.T) {
+	t.Parallel()
+	for name, missing := range map[string][]string{
+		"all": {"events", "deliveries", "attempts"}, "events": {"events"}, "deliveries": {"deliveries"}, "attempts": {"attempts"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setupDelivery(t)
+			require.NoError(t, b.EnsurePartitions(t.Context(), time.Now()))
+			for _, table := range missing {
+				for _, partition := range query[string](t, b.Store, `select tablename from pg_tables
+					where schemaname = current_schema() and tablename ~ ('^' || $1 || '_[0-9]{8}$')`, table) {
+					_, err := b.pool.Exec(t.Context(), `drop table `+quote(partition))
+					require.NoError(t, err)
+				}
+			}
+			finished, open := b.accept(t), b.accept(t)
+			for start, state := range map[webhook.Start]webhook.State{finished: webhook.StateDelivered, open: webhook.StateRetrying} {
+				step := stepOf(start, 1, state)
+				step.Attempt = attemptOf(1, 1, 200)
+				_, err := b.Record(t.Context(), step)
+				require.NoError(t, err)
+			}
+			for _, left := range []int{1, 0} {
+				for range 2 { // and comes to an end
+					_, err := b.Retain(t.Context(), time.Now().Add(72*time.Hour), 24*time.Hour)
+					require.NoError(t, err)
+					for _, table := range []string{"events", "deliveries", "attempts"} {
+						require.Equal(t, left, b.count(t, table), table)
+					}
+				}
+				_, err := b.Record(t.Context(), stepOf(open, 2, webhook.StateCancelled))
+				require.NoError(t, err)
+				if left == 0 {
+					break
+				}
+			}
+		})
+	}
 }

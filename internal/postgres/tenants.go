@@ -126,9 +126,3 @@ func scanTenant(row pgx.CollectableRow, further ...any) (webhook.Tenant, error) 
 }
 
 // nonNilMap is an empty map for nil, so that the column holds {} and not null.
-func nonNilMap(m map[string]string) map[string]string {
-	if m == nil {
-		return map[string]string{}
-	}
-	return m
-}

@@ -45,12 +45,13 @@ type PendingCommand struct {
 }
 
 // Step is one change of a delivery's record, made by its owner. Everything in it
-// is written in one statement, or, where the record is already further, nothing.
+// is written in one transaction, or, where the record is already further, nothing.
 type Step struct {
 	Ref
 	Progress
 
 	WorkflowID  string
+	Owner       string   // the process that writes it; "" is no process that holds a claim
 	LastError   string   // our own failure, "" for none
 	CommandDone int64    // commands up to this id have been seen
 	Attempt     *Attempt // the attempt that this step records, if any
@@ -72,7 +73,8 @@ type Standing struct {
 
 	Command PendingCommand // zero: none
 	// OwnedUntil is when another process's right to send ends; zero when nobody
-	// else has it.
+	// else has it. A recorded step is told it when it was refused for that: an end
+	// that no attempt brought about waits for the attempt that is under way.
 	OwnedUntil time.Time
 }
 

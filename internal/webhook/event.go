@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Limits of an event (docs/api.md).
+// Limits of an event (api/openapi.yaml says them to callers).
 const (
 	MaxPayloadBytes    = 256 << 10
 	MaxTypeLength      = 128

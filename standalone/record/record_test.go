@@ -157,6 +157,16 @@ func commandBranches() []branch {
 			t.Helper()
 			d.signal(t, workflows.SignalRetryNow)
 		}),
+		// Its signal got lost: the attempt finds it in its own outcome, and answers it.
+		{"retry-while-joined", func(t *testing.T, i *installation) delivery {
+			t.Helper()
+			d := i.post(t, "3s", time.Time{}, busy, receivertest.Step{Status: 503, Delay: 3 * time.Second}, fine)
+			d.awaits(t, "retrying")
+			await(t, func() bool { return i.count(t, d.workflowID, enumspb.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED) == 1 })
+			d.exec(t, `update deliveries set command = 2, command_id = command_id + 1, command_reason = '', commanded_at = now() where state = 1`)
+			d.awaits(t, "delivered")
+			return d
+		}},
 		{"cancel-while-joined", func(t *testing.T, i *installation) delivery {
 			t.Helper()
 			i.receiver.Hold()

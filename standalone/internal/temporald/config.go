@@ -19,7 +19,8 @@ const (
 	// one tenant, which has limits of its own.
 	unlimited = 1_000_000
 
-	cachedWorkflows  = 5000
+	cachedWorkflows  = 5000 // more than ten seconds' worth, for so long a task's timeout is watched
+	queueWorkers     = 64
 	cachedEventBytes = 16 << 20
 	cacheTTL         = time.Minute
 )
@@ -93,7 +94,7 @@ func newDynamicConfig() *dynamicConfig {
 		dynamicconfig.VisibilityTaskBatchSize.Key():       500,
 		// Timers are looked for this far apart: they fire late by up to as much.
 		dynamicconfig.TimerProcessorMaxTimeShift.Key(): 100 * time.Millisecond,
-		// The state of a workflow takes some 25 KB in memory, the default is 128,000 of
+		// The state of a workflow takes some 20 KB in memory, the default is 128,000 of
 		// them for an hour. One that is not kept is read when it is needed; a delivery
 		// is over within milliseconds, or waits for minutes.
 		dynamicconfig.HistoryCacheHostLevelMaxSize.Key():     cachedWorkflows,
@@ -101,6 +102,9 @@ func newDynamicConfig() *dynamicConfig {
 		dynamicconfig.EventsHostLevelCacheMaxSizeBytes.Key(): cachedEventBytes,
 		dynamicconfig.EnableHostLevelEventsCache.Key():       true,
 		dynamicconfig.EventsCacheTTL.Key():                   cacheTTL,
+		dynamicconfig.HistoryCacheBackgroundEvict.Key(): dynamicconfig.CacheBackgroundEvictSettings{
+			Enabled: true, LoopInterval: cacheTTL / 4, MaxEntryPerCall: 1024,
+		},
 		// The first workflow task comes with the answer to the start.
 		dynamicconfig.EnableEagerWorkflowStart.Key():     true,
 		dynamicconfig.EnableActivityEagerExecution.Key(): true,
@@ -121,6 +125,16 @@ func newDynamicConfig() *dynamicConfig {
 		dynamicconfig.BatcherRPS.Key(),
 	} {
 		settings[key] = unlimited
+	}
+	// Thousands of idle goroutines cost memory, and every garbage collection scans their stacks.
+	for _, key := range []dynamicconfig.Key{
+		dynamicconfig.TimerProcessorSchedulerWorkerCount.Key(),
+		dynamicconfig.TransferProcessorSchedulerWorkerCount.Key(),
+		dynamicconfig.VisibilityProcessorSchedulerWorkerCount.Key(),
+		dynamicconfig.ReplicationProcessorSchedulerWorkerCount.Key(),
+		dynamicconfig.ReplicationLowPriorityProcessorSchedulerWorkerCount.Key(),
+	} {
+		settings[key] = queueWorkers
 	}
 	return &dynamicConfig{StaticClient: settings}
 }

@@ -1,0 +1,97 @@
+package postgres
+
+import (
+	"context"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// lockRow holds a delivery's row until the function that it returns is called.
+func (b *deliveryBundle) lockRow(t *testing.T, id webhook.DeliveryID) (release func()) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), b.address)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
+	tx, err := conn.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `select from deliveries where id = $1 for update`, id)
+	require.NoError(t, err)
+	return func() { require.NoError(t, tx.Rollback(t.Context())) }
+}
+
+// R9: whoever holds one row holds up no other.
+func TestALockedRowHarmsNoOther(t *testing.T) {
+	t.Parallel()
+	b := setupDelivery(t)
+	const n, locked = 40, 17
+	batch := make([]*waiting[*recording], n)
+	for i := range batch {
+		start := b.accept(t)
+		_, err := b.Record(t.Context(), stepOf(start, 1, webhook.StateRetrying))
+		require.NoError(t, err)
+		batch[i] = &waiting[*recording]{item: &recording{step: stepOf(start, 2, webhook.StateDelivered)}, done: make(chan error, 1)}
+	}
+	release := b.lockRow(t, batch[locked].item.step.DeliveryID)
+	defer release()
+	b.records.commit(batch)
+	for i, w := range batch {
+		err := <-w.done
+		if i == locked {
+			require.Equal(t, webhook.CodeUnavailable, webhook.CodeOf(err), "%v", err)
+			continue
+		}
+		require.NoError(t, err, "%d", i)
+		require.Equal(t, webhook.StateDelivered, w.item.standing.State)
+	}
+}
+
+// An item that is alone waits out what locks a whole table for a moment.
+func TestALockedRowIsWaitedForAWhile(t *testing.T) {
+	t.Parallel()
+	b := setupDelivery(t)
+	start := b.accept(t)
+	_, err := b.Record(t.Context(), stepOf(start, 1, webhook.StateRetrying))
+	require.NoError(t, err)
+	release := b.lockRow(t, start.DeliveryID)
+	flush, flushes := b.records.flush, 0
+	w := &waiting[*recording]{item: &recording{step: stepOf(start, 2, webhook.StateDelivered)}, done: make(chan error, 1)}
+	c := &committer[*recording]{name: "record", flush: func(ctx context.Context, items []*recording) error {
+		flushes++
+		if flushes == 2 {
+			release()
+		}
+		return flush(ctx, items)
+	}}
+	c.commit([]*waiting[*recording]{w})
+	require.NoError(t, <-w.done)
+	require.Equal(t, 2, flushes)
+}
+
+// The queue may take an item after the stop has looked into it for the last time.
+func TestAnItemHandedInWhileStoppingIsRefused(t *testing.T) {
+	t.Parallel()
+	c := &committer[int]{name: "test", queue: make(chan *waiting[int], 1), stopped: make(chan struct{}), drained: make(chan struct{})}
+	refused := make(chan error, 1)
+	go func() { refused <- c.do(context.WithoutCancel(t.Context()), 1) }()
+	require.Eventually(t, func() bool { return len(c.queue) == 1 }, eventually, poll)
+	close(c.drained)
+	require.Equal(t, webhook.CodeUnavailable, webhook.CodeOf(<-refused))
+}
+
+func TestStopSettlesWhatWasHandedIn(t *testing.T) {
+	t.Parallel()
+	written := 0
+	c := newCommitter("test", 10, 1, func(_ context.Context, items []int) error {
+		written += len(items)
+		return nil
+	})
+	require.NoError(t, c.do(t.Context(), 1))
+	c.stop()
+	c.stop()
+	require.Equal(t, webhook.CodeUnavailable, webhook.CodeOf(c.do(t.Context(), 2)))
+	require.Equal(t, 1, written)
+}
