@@ -145,7 +145,7 @@ func (l *deadLetter) drain(ctx workflow.Context) {
 		l.obey(command, asked)
 	}
 	if ctx.Err() != nil && l.discard == nil {
-		l.discard = &Asked{Reason: "the workflow was cancelled"}
+		l.discard = &Asked{Reason: reasonWorkflowCancelled}
 	}
 }
 

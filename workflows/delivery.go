@@ -247,7 +247,7 @@ func (d *delivery) drain(ctx workflow.Context) {
 		d.obey(command, asked)
 	}
 	if ctx.Err() != nil && d.cancelled == nil {
-		d.cancelled = &Asked{Reason: "the workflow was cancelled"}
+		d.cancelled = &Asked{Reason: reasonWorkflowCancelled}
 	}
 }
 
@@ -287,8 +287,14 @@ func (d *delivery) becomeItself(ctx workflow.Context) error {
 }
 
 // becomeDeadLetter continues as the dead letter. The record says dead_lettered already.
+//
+// Cancelling the workflow in the Web UI at this moment means the dead letter that the
+// person sees already: a continued run does not inherit the request, so it is handed on.
 func (d *delivery) becomeDeadLetter(ctx workflow.Context) error {
 	d.show(ctx)
+	if ctx.Err() != nil && d.discard == nil {
+		d.discard = &Asked{Reason: reasonWorkflowCancelled}
+	}
 	return workflow.NewContinueAsNewError(ctx, DeadLetterWorkflow, DeadLetterInput{
 		Ref: d.in.Ref, Progress: d.in.Progress, CommandDone: d.in.CommandDone, Told: d.in.Told, Replay: d.replay, Discard: d.discard,
 	})

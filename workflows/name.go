@@ -15,6 +15,10 @@ const (
 	SignalDiscard  = "discard"   // DeadLetterWorkflow, input Asked
 )
 
+// reasonWorkflowCancelled is the reason of an end that somebody brought about by
+// cancelling the workflow itself.
+const reasonWorkflowCancelled = "the workflow was cancelled"
+
 // QueryStatus asks a workflow where its delivery stands; the answer is a Status.
 const QueryStatus = "status"
 
