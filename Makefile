@@ -68,7 +68,8 @@ test-long: bin/withpg ## the same with the long tests (large data, isolation, ma
 .PHONY: test-modules
 test-modules:
 	$(GO) test $(RACE) -timeout $(TEST_TIMEOUT) $(TEST_FLAGS) ./...
-	cd standalone && $(GO) test -timeout $(TEST_TIMEOUT) $(TEST_FLAGS) ./...
+	# One package at a time: each starts whole Temporals, which bind their ports by number.
+	cd standalone && $(GO) test -p 1 -timeout $(TEST_TIMEOUT) $(TEST_FLAGS) ./...
 
 .PHONY: bin/withpg
 bin/withpg:

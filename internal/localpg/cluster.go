@@ -269,9 +269,10 @@ func settings(o Options, socketDir string) map[string]string {
 		"unix_socket_directories": `"` + strings.ReplaceAll(socketDir, `"`, `""`) + `"`,
 		"unix_socket_permissions": "0700",
 		"max_connections":         strconv.Itoa(o.MaxConnections),
-		"shared_buffers":          "256MB",
-		"max_wal_size":            "2GB",
-		"jit":                     "off", // its compiler costs more than our short statements gain
+		"shared_buffers":          "512MB",
+		"max_wal_size":            "4GB",
+		"checkpoint_timeout":      "15min", // after each checkpoint every page is written whole once more
+		"jit":                     "off",   // its compiler costs more than our short statements gain
 
 		"log_destination":   "stderr",
 		"logging_collector": "off",

@@ -92,6 +92,9 @@ func newDynamicConfig() *dynamicConfig {
 		// second behind.
 		dynamicconfig.VisibilityProcessorMaxPollRPS.Key(): 1,
 		dynamicconfig.VisibilityTaskBatchSize.Key():       500,
+		// Each new task makes its shard look for tasks. Under load, so often is often enough.
+		dynamicconfig.TimerProcessorMaxPollRPS.Key():    4,
+		dynamicconfig.TransferProcessorMaxPollRPS.Key(): 8,
 		// Timers are looked for this far apart: they fire late by up to as much.
 		dynamicconfig.TimerProcessorMaxTimeShift.Key(): 100 * time.Millisecond,
 		// The state of a workflow takes some 20 KB in memory, the default is 128,000 of
@@ -105,6 +108,8 @@ func newDynamicConfig() *dynamicConfig {
 		dynamicconfig.HistoryCacheBackgroundEvict.Key(): dynamicconfig.CacheBackgroundEvictSettings{
 			Enabled: true, LoopInterval: cacheTTL / 4, MaxEntryPerCall: 1024,
 		},
+		dynamicconfig.PersistenceHealthSignalMetricsEnabled.Key():     false,
+		dynamicconfig.PersistenceHealthSignalAggregationEnabled.Key(): false,
 		// The first workflow task comes with the answer to the start.
 		dynamicconfig.EnableEagerWorkflowStart.Key():     true,
 		dynamicconfig.EnableActivityEagerExecution.Key(): true,

@@ -175,8 +175,19 @@ func TestRunsWorkflowsAcrossRestarts(t *testing.T) {
 	require.True(t, runWorkflow(t, c, "delivery/evt_2/ep_1"))
 	require.True(t, find(c, query)(), "what the first ran is still known")
 	t.Logf("warm start to first workflow: ready %v, done %v", warm.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
-	require.NotContains(t, logged.String(), "level=ERROR")
-	require.Empty(t, logged.String(), "nothing to warn of in a healthy life")
+	require.Empty(t, withoutLostPorts(logged.String()), "nothing to warn of in a healthy life")
+}
+
+// withoutLostPorts drops the lines about a port that another process took between the
+// look for a free one and its use: the start is repeated with others.
+func withoutLostPorts(log string) string {
+	var kept strings.Builder
+	for line := range strings.Lines(log) {
+		if !strings.Contains(line, "address already in use") {
+			kept.WriteString(line)
+		}
+	}
+	return kept.String()
 }
 
 func get(t *testing.T, url string) string {
