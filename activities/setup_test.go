@@ -207,7 +207,7 @@ func (b *bundle) stored(t *testing.T) activities.AttemptInput {
 func (b *bundle) fresh(t *testing.T, p *process) activities.AttemptInput {
 	t.Helper()
 	accepted, in := b.event(t)
-	p.tokens.Accepted(accepted, []byte(payload))
+	p.tokens.Accepted(accepted)
 	return in
 }
 

@@ -95,7 +95,7 @@ func (s *Server) accept(c call, e webhook.NewEvent) (webhook.Accepted, error) {
 		return webhook.Accepted{}, err
 	}
 	if !accepted.Replayed {
-		s.Dispatcher.Accepted(accepted, e.Payload)
+		s.Dispatcher.Accepted(accepted)
 	}
 	return accepted, nil
 }

@@ -322,7 +322,7 @@ func (m *memory) Reserve(context.Context) (func(), error) {
 	}, nil
 }
 
-func (m *memory) Accepted(webhook.Accepted, []byte) {
+func (m *memory) Accepted(...webhook.Accepted) {
 	defer m.lock()()
 	m.calls = append(m.calls, "accepted")
 }

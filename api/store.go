@@ -79,7 +79,7 @@ type Dispatcher interface {
 	// Reserve waits up to 1 s for room in the queue and takes it; CodeUnavailable
 	// when there is none. The caller must call release once, after Accepted.
 	Reserve(ctx context.Context) (release func(), err error)
-	Accepted(a webhook.Accepted, payload []byte)
+	Accepted(all ...webhook.Accepted)
 	Signal(ctx context.Context, d webhook.Delivery, c webhook.PendingCommand)
 }
 

@@ -174,16 +174,22 @@ func (d *Dispatcher) Reserve(ctx context.Context) (release func(), err error) {
 
 // Accepted takes deliveries that have just been committed. It never blocks and
 // never fails: what does not find a place is started by the relay.
-func (d *Dispatcher) Accepted(a webhook.Accepted, payload []byte) {
+func (d *Dispatcher) Accepted(all ...webhook.Accepted) {
 	if d.away.Load() {
 		return
 	}
 	now := time.Now()
+	for _, a := range all {
+		d.queueUp(a, now)
+	}
+}
+
+func (d *Dispatcher) queueUp(a webhook.Accepted, now time.Time) {
 	for _, start := range a.Deliveries {
 		// All that is timed counts from the same moment as the relay's patience: from
 		// before the commit, however long that took.
 		if d.LocalWorker && !start.NotBefore.After(now) {
-			d.fresh.put(start.DeliveryID, payload, start.CreatedAt)
+			d.fresh.put(start.DeliveryID, a.Payload, start.CreatedAt)
 		}
 		d.room.overdraw(1)
 		select {

@@ -97,7 +97,7 @@ func setup(t *testing.T, c Config) *Dispatcher {
 }
 
 func accepted(n int) webhook.Accepted {
-	var a webhook.Accepted
+	a := webhook.Accepted{Payload: []byte("{}")}
 	for range n {
 		event, endpoint := webhook.NewEventID(), webhook.NewEndpointID()
 		a.Deliveries = append(a.Deliveries, webhook.Start{
@@ -119,7 +119,7 @@ func TestDoorWaitsForRoom(t *testing.T) {
 		release, err := d.Reserve(t.Context())
 		require.NoError(t, err)
 		a := accepted(100)
-		d.Accepted(a, []byte("{}"))
+		d.Accepted(a)
 		release()
 		require.Equal(t, 32, d.Waiting(), "16 times the length")
 		require.Equal(t, 32, d.room.used, "what found no place uses none")
@@ -158,7 +158,7 @@ func TestTokensAreLeftForALocalWorker(t *testing.T) {
 		a := accepted(3)
 		a.Deliveries[1].NotBefore = time.Now().Add(time.Hour)
 		a.Deliveries[2].CreatedAt = time.Now().Add(-tokenLife) // its commit took so long
-		d.Accepted(a, []byte("{}"))
+		d.Accepted(a)
 		_, now := d.Fresh().Take(a.Deliveries[0].DeliveryID)
 		_, later := d.Fresh().Take(a.Deliveries[1].DeliveryID)
 		require.Equal(t, local, now)
@@ -176,7 +176,7 @@ func TestQueueTimeLeavesItToTheRelay(t *testing.T) {
 	for i := range a.Deliveries {
 		a.Deliveries[i].CreatedAt = time.Now().Add(-queueTime)
 	}
-	d.Accepted(a, []byte("{}"))
+	d.Accepted(a)
 	d.workers.Go(d.serve)
 	require.Eventually(t, func() bool {
 		d.room.mu.Lock()
@@ -211,7 +211,7 @@ func TestTemporalAway(t *testing.T) {
 	for range 100 {
 		release, err := d.Reserve(t.Context())
 		require.NoError(t, err)
-		d.Accepted(accepted(10), []byte("{}"))
+		d.Accepted(accepted(10))
 		release()
 	}
 	require.Equal(t, before, d.Waiting())
@@ -273,7 +273,7 @@ func TestStopCutsOff(t *testing.T) {
 	d := setup(t, Config{Client: temporalAt(t, silentPort(t)), StartSlots: 2})
 	d.Start()
 	a := accepted(10)
-	d.Accepted(a, []byte("{}"))
+	d.Accepted(a)
 	require.Eventually(t, func() bool { return d.Waiting() < 10 }, 20*time.Second, time.Millisecond, "starts are under way")
 	delivery := webhook.Delivery{Ref: a.Deliveries[0].Ref}
 	var signalling sync.WaitGroup
@@ -291,7 +291,7 @@ func TestStopCutsOff(t *testing.T) {
 	require.Empty(t, d.signals)
 	d.Signal(context.Background(), delivery, webhook.PendingCommand{Command: webhook.CommandCancel, ID: 1})
 	require.Empty(t, d.signals, "after Stop")
-	d.Accepted(accepted(1), []byte("{}")) // stays in the outbox
+	d.Accepted(accepted(1)) // stays in the outbox
 }
 
 // More signals than slots are left to the relay, and their places come back.

@@ -85,7 +85,7 @@ func (s *Store) Accept(ctx context.Context, e webhook.NewEvent) (webhook.Accepte
 		case in.stale:
 			s.endpointCache.ForgetTenant(e.TenantID)
 		default:
-			return webhook.Accepted{Event: in.stored(), Deliveries: in.starts}, nil
+			return webhook.Accepted{Event: in.stored(), Deliveries: in.starts, Payload: in.event.Payload}, nil
 		}
 	}
 	return webhook.Accepted{}, &webhook.Error{
