@@ -71,6 +71,8 @@ type Config struct {
 	Targets  Targets
 	Fresh    Fresh
 	Sender   Sender
+	Starter  Starter
+	Replays  Replays
 	Observer Observer // may be nil
 	Logger   *slog.Logger
 	Owner    string // names this process in claims; unique among processes

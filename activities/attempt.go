@@ -22,6 +22,9 @@ const (
 	// earlyEnough is how much before its time an attempt may start: timers and
 	// clocks are not exact.
 	earlyEnough = 50 * time.Millisecond
+	// MaxEarly is how much before its due time an attempt may be asked for: it waits
+	// that long, so that attempts with one timer between them still go out spread.
+	MaxEarly = time.Second
 	// busyPause is the least wait for another process's right to send.
 	busyPause = time.Second
 )
@@ -38,6 +41,12 @@ type AttemptInput struct {
 	// before it can have been lost together with what it sent. Only then may a fresh
 	// token stand for the look into the record.
 	FirstTask bool `json:"first_task,omitempty"`
+
+	// Shared is the workflow that makes the attempt beside those of other deliveries;
+	// "" is the delivery's own. It goes on with the delivery when the next attempt is
+	// due within Near; else the delivery's own does, and the record says so.
+	Shared string        `json:"shared,omitempty"`
+	Near   time.Duration `json:"near,omitempty"`
 }
 
 // AttemptResult is where the delivery stands after it.
@@ -52,6 +61,9 @@ type AttemptResult struct {
 	Command webhook.PendingCommand `json:"command,omitzero"`
 	// Told is what the receiver answered, in words: "503, Retry-After 30s".
 	Told string `json:"told,omitempty"`
+	// WorkflowID is who goes on with the delivery, as the record says; "" when it was
+	// not asked.
+	WorkflowID string `json:"workflow_id,omitempty"`
 }
 
 // Attempt makes the next attempt of a delivery, or finds out that it was made:
@@ -64,7 +76,7 @@ func (a *Activities) Attempt(ctx context.Context, in AttemptInput) (AttemptResul
 	if err != nil {
 		return AttemptResult{}, err
 	}
-	limit := time.NewTimer(a.FastWait)
+	limit := time.NewTimer(a.FastWait + untilDue(in, a.Now()))
 	defer limit.Stop()
 	select {
 	case <-fl.done:
@@ -84,6 +96,11 @@ func (a *Activities) Attempt(ctx context.Context, in AttemptInput) (AttemptResul
 	default:
 		return AttemptResult{Progress: in.Progress, Running: true}, nil
 	}
+}
+
+// untilDue is how long an attempt that was asked for a little early has to wait.
+func untilDue(in AttemptInput, now time.Time) time.Duration {
+	return min(max(in.DueAt.Sub(now), 0), MaxEarly)
 }
 
 // flight is the attempt's flight: the one under way, the remembered one, or a new one.
@@ -107,6 +124,7 @@ func (a *Activities) writeClaim(ctx context.Context, in AttemptInput) error {
 	if target, err := a.Targets.Target(ctx, in.EndpointID); err == nil {
 		timeout = target.Timeout
 	}
+	in.Shared = "" // whoever is slow goes on in a workflow of its own
 	_, err := a.Record.Begin(ctx, a.claim(in, timeout))
 	return err
 }
@@ -130,9 +148,17 @@ func (a *Activities) keepClaiming(fl *flight, in AttemptInput) {
 
 func (in *AttemptInput) key() flightKey { return flightKey{in.DeliveryID, in.Run, in.Attempts + 1} }
 
+// holder is the workflow that makes the attempt.
+func (in *AttemptInput) holder() string {
+	if in.Shared != "" {
+		return in.Shared
+	}
+	return in.WorkflowID()
+}
+
 func (a *Activities) claim(in AttemptInput, timeout time.Duration) webhook.Claim {
 	return webhook.Claim{
-		Ref: in.Ref, Progress: in.Progress, WorkflowID: in.WorkflowID(), Owner: a.Owner, For: timeout + claimSlack,
+		Ref: in.Ref, Progress: in.Progress, WorkflowID: in.holder(), Owner: a.Owner, For: timeout + claimSlack,
 	}
 }
 
@@ -170,6 +196,10 @@ func (a *Activities) make(fl *flight, in AttemptInput) (AttemptResult, error) {
 		return a.record(ctx, fl, in, *fl.unrecorded)
 	}
 
+	if !a.waitUntilDue(ctx, in) {
+		return AttemptResult{}, errStopping
+	}
+
 	target, err := a.Targets.Target(ctx, in.EndpointID)
 	if webhook.CodeOf(err) == webhook.CodeNotFound {
 		return a.record(ctx, fl, in, in.end(webhook.StateCancelled, webhook.ReasonEndpointDeleted))
@@ -179,6 +209,9 @@ func (a *Activities) make(fl *flight, in AttemptInput) (AttemptResult, error) {
 	}
 	if now := a.Now(); in.NotBefore.After(now.Add(earlyEnough)) {
 		return a.record(ctx, fl, in, in.waitUntil(in.NotBefore))
+	}
+	if target.State != webhook.EndpointActive || in.State == webhook.StateHeld && a.Now().After(in.GiveUpAt) {
+		return a.hold(ctx, fl, in)
 	}
 	payload, result, err := a.permission(ctx, fl, &in, target)
 	if payload == nil {
@@ -191,6 +224,34 @@ func (a *Activities) make(fl *flight, in AttemptInput) (AttemptResult, error) {
 	if err != nil {
 		return AttemptResult{}, err
 	}
+	return a.record(ctx, fl, in, step)
+}
+
+// waitUntilDue waits until the attempt is due, when it was asked for a little early;
+// false when this process is told to end meanwhile.
+func (a *Activities) waitUntilDue(ctx context.Context, in AttemptInput) bool {
+	early := untilDue(in, a.Now())
+	if early == 0 {
+		return true
+	}
+	due := time.NewTimer(early)
+	defer due.Stop()
+	select {
+	case <-due.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// hold records that the delivery waits for its endpoint. Past the give-up time it
+// is given up instead.
+func (a *Activities) hold(ctx context.Context, fl *flight, in AttemptInput) (AttemptResult, error) {
+	if a.Now().After(in.GiveUpAt) {
+		return a.record(ctx, fl, in, in.end(webhook.StateDeadLettered, webhook.ReasonHeldExpired))
+	}
+	step := in.waitUntil(time.Time{})
+	step.State, step.WorkflowID = webhook.StateHeld, in.WorkflowID()
 	return a.record(ctx, fl, in, step)
 }
 
@@ -209,7 +270,7 @@ func (a *Activities) permission(ctx context.Context, fl *flight, in *AttemptInpu
 		return nil, AttemptResult{}, a.ownFault(ctx, fmt.Sprintf("begin attempt %d of %s", in.Attempts+1, in.DeliveryID), err)
 	}
 	a.flights.needsClaim(fl) // it has one now
-	result := AttemptResult{Progress: in.Progress, Command: in.unanswered(begun.Standing)}
+	result := AttemptResult{Progress: in.Progress, Command: in.unanswered(begun.Standing), WorkflowID: begun.Standing.WorkflowID}
 	switch {
 	case begun.Standing.After(in.Progress), !begun.Standing.State.Open():
 		result.Progress, fl.settled = begun.Standing.Progress, true
@@ -276,24 +337,31 @@ func (a *Activities) send(ctx context.Context, in AttemptInput, target *webhook.
 		step.State = webhook.StateDelivered
 	case retry.Wait:
 		step.State, step.DueAt, step.Delay = webhook.StateRetrying, verdict.At.Truncate(time.Microsecond), verdict.Delay
+		if verdict.At.Sub(ended) > in.Near {
+			step.WorkflowID = in.WorkflowID()
+		}
 		step.Attempt.Delay, step.Attempt.DelaySource, step.Attempt.Nominal = verdict.Delay, verdict.Source.String(), verdict.Nominal
 	case retry.GiveUp:
-		step.State, step.Reason = webhook.StateDeadLettered, string(verdict.Reason)
+		step.State, step.Reason, step.WorkflowID = webhook.StateDeadLettered, string(verdict.Reason), in.WorkflowID()
 	}
 	return step, nil
 }
 
 // next is the step after the present one, without any change yet.
 func (in *AttemptInput) next() webhook.Step {
-	step := webhook.Step{Ref: in.Ref, Progress: in.Progress, WorkflowID: in.WorkflowID(), CommandDone: in.CommandDone}
+	step := webhook.Step{Ref: in.Ref, Progress: in.Progress, WorkflowID: in.holder(), CommandDone: in.CommandDone}
 	step.Seq++
 	step.DueAt, step.Delay = time.Time{}, 0
 	return step
 }
 
+// end is a step into rest. A dead letter has a workflow of its own.
 func (in *AttemptInput) end(state webhook.State, reason string) webhook.Step {
 	step := in.next()
 	step.State, step.Reason = state, reason
+	if state == webhook.StateDeadLettered {
+		step.WorkflowID = in.WorkflowID()
+	}
 	return step
 }
 

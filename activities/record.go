@@ -34,17 +34,22 @@ func (a *Activities) record(ctx context.Context, fl *flight, in AttemptInput, st
 		return AttemptResult{}, a.ownFault(ctx, fmt.Sprintf("record %s", in.DeliveryID), err)
 	}
 	if held(step, standing) {
-		return a.busy(AttemptResult{Progress: standing.Progress, Command: in.unanswered(standing)}, standing.OwnedUntil), nil
+		return a.busy(resultOf(in, standing), standing.OwnedUntil), nil
 	}
 	fl.unrecorded, fl.settled = nil, true
 	if a.Observer != nil && step.Attempt != nil {
 		a.Observer.Attempted(step.Attempt, standing.State)
 	}
-	result := AttemptResult{Progress: standing.Progress, Command: in.unanswered(standing)}
+	result := resultOf(in, standing)
 	if step.Attempt != nil {
 		result.Told = told(step.Attempt.Outcome)
 	}
 	return result, nil
+}
+
+// resultOf is what the record says, as a result.
+func resultOf(in AttemptInput, st webhook.Standing) AttemptResult {
+	return AttemptResult{Progress: st.Progress, Command: in.unanswered(st), WorkflowID: st.WorkflowID}
 }
 
 // overtaken reports that an attempt was made and the record does not count it,

@@ -106,7 +106,8 @@ create table outbox (
     created_at  timestamptz not null,
     not_before  timestamptz,
     give_up_at  timestamptz not null,
-    relay_at    timestamptz not null -- from when the relay may take it
+    relay_at    timestamptz not null, -- from when the relay may take it
+    relayed     integer     not null default 0 -- how often it has
 ) with (autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 10000,
         autovacuum_analyze_scale_factor = 0.0, autovacuum_analyze_threshold = 50000);
 create index outbox_relay on outbox (relay_at);
@@ -119,6 +120,7 @@ create table idempotency_keys (
     key         text        not null,
     body_sha256 bytea       not null,
     event_id    uuid        not null,
+    event_ids   uuid[],     -- what the Idempotency-Key of a batch answers with, in order; event_id is the first
     created_at  timestamptz not null,
     primary key (tenant_id, kind, key)
 );

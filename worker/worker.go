@@ -65,12 +65,19 @@ type Registry interface {
 // Register makes the workflows and activities known.
 func Register(r Registry, a *activities.Activities) {
 	r.RegisterWorkflow(workflows.DeliveryWorkflow)
+	r.RegisterWorkflow(workflows.FanoutWorkflow)
 	r.RegisterWorkflow(workflows.DeadLetterWorkflow)
+	r.RegisterWorkflow(workflows.ReplayWorkflow)
 	r.RegisterActivity(a.Attempt)
+	r.RegisterActivity(a.Attempts)
+	r.RegisterActivity(a.HandOver)
 	r.RegisterActivity(a.Join)
 	r.RegisterActivity(a.RecordStep)
 	r.RegisterActivity(a.Reopen)
 	r.RegisterActivity(a.KeepFor)
+	r.RegisterActivity(a.ReleaseReplay)
+	r.RegisterActivity(a.CountReplay)
+	r.RegisterActivity(a.RecordReplay)
 }
 
 // Stop takes no more tasks and waits up to StopTimeout for those under way.

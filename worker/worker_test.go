@@ -34,7 +34,7 @@ func TestEverythingIsRegistered(t *testing.T) {
 	a := activities.New(activities.Config{})
 	worker.Register(&r, a)
 
-	require.ElementsMatch(t, []string{"DeliveryWorkflow", "DeadLetterWorkflow"}, r.workflows)
+	require.ElementsMatch(t, []string{"DeliveryWorkflow", "FanoutWorkflow", "DeadLetterWorkflow", "ReplayWorkflow"}, r.workflows)
 
 	var expected []string
 	for method := range reflect.TypeFor[*activities.Activities]().Methods() {
@@ -47,7 +47,9 @@ func TestEverythingIsRegistered(t *testing.T) {
 func TestNamesAreTheContract(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "DeliveryWorkflow", name(workflows.DeliveryWorkflow))
+	require.Equal(t, "FanoutWorkflow", name(workflows.FanoutWorkflow))
 	require.Equal(t, "DeadLetterWorkflow", name(workflows.DeadLetterWorkflow))
+	require.Equal(t, "ReplayWorkflow", name(workflows.ReplayWorkflow))
 	require.Equal(t, []string{"everpost"}, workflows.TaskQueues())
 	require.Contains(t, workflows.TaskQueues(), workflows.TaskQueue([16]byte{1}))
 }

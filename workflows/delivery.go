@@ -22,6 +22,11 @@ type DeliveryInput struct {
 	Cancel      *Asked    `json:"cancel,omitempty"` // taken by the run before and not carried out
 	Faults      int       `json:"faults,omitempty"` // our own failures in a row
 	LastError   string    `json:"last_error,omitempty"`
+
+	// Of a delivery that a shared workflow has handed over: see activities.Handover.
+	Command  webhook.PendingCommand `json:"command,omitzero"`
+	UnderWay bool                   `json:"under_way,omitempty"`
+	TakeOver bool                   `json:"take_over,omitempty"`
 }
 
 // DeliveryWorkflow carries one delivery until it rests: attempt, durable timer,
@@ -44,7 +49,8 @@ type delivery struct {
 	discard   *Asked        //
 	shown     webhook.State // of the search attribute; pending is not shown
 	detailed  bool          // the Web UI has details, which must be kept true
-	repeated  bool          // the record keeps a command that was obeyed, and has it signalled again
+	released  bool          // a held delivery may try whether it still has to wait
+	untold    bool          // the record does not know what this workflow has obeyed, or that it goes on with the delivery
 	stuck     error         // why the end could not be recorded: errGone or errLongHistory
 }
 
@@ -54,8 +60,9 @@ type delivery struct {
 const clockSlack = time.Second
 
 func newDelivery(ctx workflow.Context, in DeliveryInput) *delivery {
-	d := &delivery{in: in, signals: newSignals(ctx), cancelled: in.Cancel}
-	d.in.Cancel = nil
+	d := &delivery{in: in, signals: newSignals(ctx), cancelled: in.Cancel, untold: in.TakeOver}
+	d.in.Cancel, d.in.TakeOver, d.in.Command = nil, false, webhook.PendingCommand{}
+	d.obey(in.Command.Command, askedBy(in.Command))
 	return d
 }
 
@@ -93,18 +100,26 @@ func (d *delivery) run(ctx workflow.Context) error {
 
 // waits reports whether the next attempt is still to come.
 func (d *delivery) waits(ctx workflow.Context) bool {
-	return d.in.DueAt.After(workflow.Now(ctx))
+	return d.until().After(workflow.Now(ctx))
+}
+
+// until is when the delivery goes on by itself. A held one does when it is to be given up.
+func (d *delivery) until() time.Time {
+	if d.in.State == webhook.StateHeld && !d.released {
+		return d.in.GiveUpAt
+	}
+	return d.in.DueAt
 }
 
 // wait sleeps until the next attempt is due or somebody asks for something.
 func (d *delivery) wait(ctx workflow.Context) {
-	if d.repeated && d.answer(ctx) {
+	if d.untold && d.answer(ctx) {
 		return // to look again: the record may have told something new
 	}
 	d.show(ctx)
 	timerCtx, stop := workflow.WithCancel(ctx)
 	defer stop()
-	timer := workflow.NewTimerWithOptions(timerCtx, d.in.DueAt.Sub(workflow.Now(ctx)), workflow.TimerOptions{Summary: d.waitSummary()})
+	timer := workflow.NewTimerWithOptions(timerCtx, d.until().Sub(workflow.Now(ctx)), workflow.TimerOptions{Summary: d.waitSummary()})
 	selector := workflow.NewSelector(ctx)
 	selector.AddFuture(timer, func(workflow.Future) {})
 	selector.AddReceive(ctx.Done(), func(workflow.ReceiveChannel, bool) {})
@@ -114,6 +129,8 @@ func (d *delivery) wait(ctx workflow.Context) {
 
 func (d *delivery) waitSummary() string {
 	switch {
+	case d.in.State == webhook.StateHeld && !d.released:
+		return "held until its endpoint is active again"
 	case d.in.Faults > 0:
 		return fmt.Sprintf("our own fault, try again (%d)", d.in.Faults)
 	case d.in.Attempts == 0:
@@ -127,6 +144,7 @@ func (d *delivery) waitSummary() string {
 func (d *delivery) attempt(ctx workflow.Context) {
 	before := d.in.Attempts
 	result, err := makeAttempt(ctx, d.in)
+	d.in.UnderWay, d.released = false, false
 	if err != nil {
 		d.fault(ctx, err)
 		return
@@ -143,26 +161,30 @@ func (d *delivery) attempt(ctx workflow.Context) {
 		d.in.Told = result.Told
 	}
 	if d.in.Attempts > before {
-		d.repeated = false // the attempt's step has told the record
+		d.untold = false // the attempt's step has told the record
 		if result.Command.Command == webhook.CommandRetry {
 			// R7: this attempt was it. The next one keeps its time, and the record has to be
 			// told: it keeps the command until a step says that it was seen.
-			d.in.CommandDone, d.repeated = max(d.in.CommandDone, result.Command.ID), true
+			d.in.CommandDone, d.untold = max(d.in.CommandDone, result.Command.ID), true
 			return
 		}
 	}
-	d.obey(result.Command.Command, Asked{CommandID: result.Command.ID, Reason: result.Command.Reason})
+	if result.WorkflowID != "" && result.WorkflowID != d.in.WorkflowID() {
+		d.untold = true // begun by a shared workflow, which has handed it over since
+	}
+	d.obey(result.Command.Command, askedBy(result.Command))
 }
 
-// answer tells the record which commands have been seen. Without it the relay
-// would signal one again, every few seconds, until the next attempt is recorded.
+// answer tells the record which commands have been seen, when the next attempt is
+// due after them, and who goes on with the delivery. Without it the relay would
+// signal a command again, every few seconds, until the next attempt is recorded.
 // It reports whether the record was in reach; if not, the next signal brings it up
 // again.
 func (d *delivery) answer(ctx workflow.Context) bool {
-	d.repeated = false
+	d.untold = false
 	step := d.next()
 	step.LastError = d.in.LastError
-	standing, err := recordOnce(ctx, step, "the command was seen")
+	standing, err := recordOnce(ctx, step, "who goes on, and which commands were seen")
 	if err != nil {
 		return false
 	}
@@ -234,7 +256,7 @@ func (d *delivery) next() webhook.Step {
 
 func (d *delivery) adopt(standing webhook.Standing) {
 	d.in.Progress = standing.Progress
-	d.obey(standing.Command.Command, Asked{CommandID: standing.Command.ID, Reason: standing.Command.Reason})
+	d.obey(standing.Command.Command, askedBy(standing.Command))
 }
 
 // drain takes all signals that are there, and the cancellation of the workflow.
@@ -256,14 +278,16 @@ func (d *delivery) drain(ctx workflow.Context) {
 // meant for the dead letter stays unanswered, and is handed over to it.
 func (d *delivery) obey(command webhook.Command, asked Asked) {
 	if asked.CommandID != 0 && asked.CommandID <= d.in.CommandDone {
-		d.repeated = d.repeated || command != webhook.CommandNone
+		d.untold = d.untold || command != webhook.CommandNone
 		return
 	}
 	switch command {
 	case webhook.CommandCancel:
 		d.cancelled = &asked
-	case webhook.CommandRetry:
-		d.in.DueAt, d.in.NotBefore = time.Time{}, time.Time{}
+	case webhook.CommandRetry, webhook.CommandRelease:
+		d.in.DueAt, d.in.NotBefore, d.released = time.Time{}, time.Time{}, true
+	case webhook.CommandReschedule:
+		d.reschedule(asked)
 	case webhook.CommandReplay, webhook.CommandDiscard:
 		if d.in.State != webhook.StateDeadLettered {
 			return
@@ -274,9 +298,26 @@ func (d *delivery) obey(command webhook.Command, asked Asked) {
 			d.discard = &asked
 		}
 		return
-	case webhook.CommandNone, webhook.CommandReschedule:
+	case webhook.CommandNone:
 	}
 	d.in.CommandDone = max(d.in.CommandDone, asked.CommandID)
+}
+
+// reschedule moves the next attempt, and with one that waits for its deliver_at the
+// give-up time too, which counts from there. Without a time there is nothing to do;
+// a time past the give-up time means then.
+func (d *delivery) reschedule(asked Asked) {
+	at, ok := asked.when()
+	switch {
+	case !ok:
+		return
+	case !d.in.NotBefore.IsZero() && d.in.RunAttempts == 0:
+		d.in.GiveUpAt = d.in.GiveUpAt.Add(at.Sub(d.in.NotBefore))
+		d.in.NotBefore = at
+	case at.After(d.in.GiveUpAt):
+		at = d.in.GiveUpAt
+	}
+	d.in.DueAt, d.released, d.untold = at, true, true
 }
 
 // becomeItself continues with a history of its own, and with a cancel that could not

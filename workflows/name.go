@@ -1,6 +1,8 @@
 package workflows
 
 import (
+	"time"
+
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/everpost/everpost/internal/webhook"
@@ -9,10 +11,12 @@ import (
 // Signals of the workflows. Their input is optional: sent by hand from the Web
 // UI, without one, each does the plain thing.
 const (
-	SignalCancel   = "cancel"    // DeliveryWorkflow, input Asked
-	SignalRetryNow = "retry-now" // DeliveryWorkflow, input Asked
-	SignalReplay   = "replay"    // DeadLetterWorkflow, input Asked
-	SignalDiscard  = "discard"   // DeadLetterWorkflow, input Asked
+	SignalCancel     = "cancel"     // DeliveryWorkflow, input Asked
+	SignalRetryNow   = "retry-now"  // DeliveryWorkflow, input Asked
+	SignalReschedule = "reschedule" // DeliveryWorkflow, input Asked with At, or a time alone
+	SignalRelease    = "release"    // DeliveryWorkflow, input Asked: try again whether it has to be held
+	SignalReplay     = "replay"     // DeadLetterWorkflow, input Asked
+	SignalDiscard    = "discard"    // DeadLetterWorkflow, input Asked
 )
 
 // reasonWorkflowCancelled is the reason of an end that somebody brought about by
@@ -30,6 +34,25 @@ type Asked struct {
 	Reason    string `json:"reason,omitempty"`
 	// Run is the run that a replay has opened; 0 when it was sent by hand.
 	Run int `json:"run,omitempty"`
+	// At is when to try again; of reschedule.
+	At time.Time `json:"at,omitzero"`
+	// DeliveryID says to a shared workflow which of its deliveries is meant; without
+	// it, all are.
+	DeliveryID webhook.DeliveryID `json:"delivery_id,omitzero"`
+}
+
+// askedBy is a command of the record as a signal would have brought it.
+func askedBy(c webhook.PendingCommand) Asked {
+	return Asked{CommandID: c.ID, Reason: c.Reason, At: c.At}
+}
+
+// when is the time that a signal names, in its field or, sent by hand, as its text.
+func (a Asked) when() (time.Time, bool) {
+	if !a.At.IsZero() {
+		return a.At, true
+	}
+	at, err := time.Parse(time.RFC3339, a.Reason)
+	return at.UTC(), err == nil
 }
 
 // Status is the answer to QueryStatus.
@@ -55,6 +78,7 @@ const (
 	AttributeEventType     = "EventType"
 	AttributeEventID       = "EventId"
 	AttributeDeliveryState = "DeliveryState"
+	AttributeEventIDs      = "EventIds" // of a workflow that carries several deliveries
 )
 
 // KeywordAttributes are the names of the search attributes of type Keyword, and
@@ -63,8 +87,8 @@ func KeywordAttributes() []string {
 	return []string{AttributeTenantID, AttributeEndpointID, AttributeEventType, AttributeEventID, AttributeDeliveryState}
 }
 
-// KeywordListAttributes is reserved for workflows that carry several deliveries.
-func KeywordListAttributes() []string { return []string{"EventIds"} }
+// KeywordListAttributes are the search attributes of type KeywordList.
+func KeywordListAttributes() []string { return []string{AttributeEventIDs} }
 
 // SearchAttributes are given with the start of a delivery's workflow, where they
 // cost nothing. DeliveryState is not among them: it appears when the delivery

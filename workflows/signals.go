@@ -10,12 +10,13 @@ import (
 // signals are the channels of a delivery's workflow. Both types listen to all of
 // them: a command may arrive while one continues as the other.
 type signals struct {
-	cancel, retry, replay, discard workflow.ReceiveChannel
+	cancel, retry, reschedule, release, replay, discard workflow.ReceiveChannel
 }
 
 func newSignals(ctx workflow.Context) signals {
 	return signals{
 		cancel: workflow.GetSignalChannel(ctx, SignalCancel), retry: workflow.GetSignalChannel(ctx, SignalRetryNow),
+		reschedule: workflow.GetSignalChannel(ctx, SignalReschedule), release: workflow.GetSignalChannel(ctx, SignalRelease),
 		replay: workflow.GetSignalChannel(ctx, SignalReplay), discard: workflow.GetSignalChannel(ctx, SignalDiscard),
 	}
 }
@@ -29,6 +30,7 @@ func (s *signals) each() []struct {
 		command webhook.Command
 	}{
 		{s.cancel, webhook.CommandCancel}, {s.retry, webhook.CommandRetry},
+		{s.reschedule, webhook.CommandReschedule}, {s.release, webhook.CommandRelease},
 		{s.replay, webhook.CommandReplay}, {s.discard, webhook.CommandDiscard},
 	}
 }

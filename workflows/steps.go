@@ -47,7 +47,9 @@ func makeAttempt(ctx workflow.Context, in DeliveryInput) (activities.AttemptResu
 	local := workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{
 		StartToCloseTimeout: attemptTimeout, RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 1}, Summary: summary,
 	})
-	if err := workflow.ExecuteLocalActivity(local, a.Attempt, asked).Get(ctx, &result); err != nil || !result.Running {
+	err := workflow.ExecuteLocalActivity(local, a.Attempt, asked).Get(ctx, &result)
+	elsewhere := in.UnderWay && !result.BusyUntil.IsZero() // begun by the shared workflow, in another process
+	if err != nil || !result.Running && !elsewhere {
 		return result, err
 	}
 	joined := workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
@@ -57,7 +59,7 @@ func makeAttempt(ctx workflow.Context, in DeliveryInput) (activities.AttemptResu
 		RetryPolicy: &temporal.RetryPolicy{InitialInterval: time.Second, BackoffCoefficient: 2, MaximumInterval: longestPause},
 	})
 	result = activities.AttemptResult{}
-	err := workflow.ExecuteActivity(joined, a.Join, asked).Get(ctx, &result)
+	err = workflow.ExecuteActivity(joined, a.Join, asked).Get(ctx, &result)
 	return result, err
 }
 

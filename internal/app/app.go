@@ -132,7 +132,8 @@ func New(ctx context.Context, o Options) (*App, error) {
 	a.push(phaseRecord, func(context.Context) { a.store.Close() })
 	a.push(phaseBackground, func(context.Context) { a.end() })
 	a.dispatcher = dispatch.New(dispatch.Config{
-		Client: a.client, Record: a.store, Logger: o.Logger, StartSlots: o.Config.StartSlots, QueueLength: o.Config.QueueLength, LocalWorker: o.Worker,
+		Client: a.client, Record: a.store, Logger: o.Logger, StartSlots: o.Config.StartSlots, Width: o.Config.MaxPerWorkflow, Near: o.Config.NearRetry,
+		QueueLength: o.Config.QueueLength, LocalWorker: o.Worker,
 	})
 	return a, nil
 }

@@ -52,8 +52,12 @@ type Config struct {
 	LogLevel string `default:"info" enum:"debug,info,warn,error" env:"EVERPOST_LOG_LEVEL" help:"Least level of log lines: debug, info, warn or error." placeholder:"LEVEL"`
 
 	// StartSlots bounds the workflow starts under way, QueueLength the deliveries that wait for theirs.
-	StartSlots  int `default:"32" env:"EVERPOST_START_SLOTS" help:"Workflow starts under way at a time." placeholder:"N"`
-	QueueLength int `default:"128" env:"EVERPOST_QUEUE_LENGTH" help:"Deliveries that may wait for their start before the API makes callers wait." placeholder:"N"`
+	// What waits shares a workflow for its first attempts, up to MaxPerWorkflow; retries that are due
+	// within NearRetry stay in it.
+	StartSlots     int           `default:"1" env:"EVERPOST_START_SLOTS" help:"Workflow starts under way at a time; what waits for one shares the next." placeholder:"N"`
+	MaxPerWorkflow int           `default:"50" env:"EVERPOST_MAX_DELIVERIES_PER_WORKFLOW" help:"Deliveries that may share a workflow for their first attempts; 1 gives each its own." name:"max-deliveries-per-workflow" placeholder:"N"`
+	NearRetry      time.Duration `default:"60s" env:"EVERPOST_NEAR_RETRY" help:"How far off a retry may be to be made by the shared workflow too." placeholder:"DURATION"`
+	QueueLength    int           `default:"1000" env:"EVERPOST_QUEUE_LENGTH" help:"Deliveries that may wait for their start before the API makes callers wait." placeholder:"N"`
 }
 
 // Standalone is what only the standalone command has.
@@ -145,11 +149,17 @@ func (c *Config) Validate() error {
 			refuse(name, "must be at least 1h")
 		}
 	}
-	if c.StartSlots < 1 || c.StartSlots > 1000 {
-		refuse("EVERPOST_START_SLOTS", "must be between 1 and 1000")
+	for name, n := range map[string]struct{ value, least, most int }{
+		"EVERPOST_START_SLOTS":                 {c.StartSlots, 1, 1000},
+		"EVERPOST_MAX_DELIVERIES_PER_WORKFLOW": {c.MaxPerWorkflow, 1, 200},
+		"EVERPOST_QUEUE_LENGTH":                {c.QueueLength, 1, 100_000},
+	} {
+		if n.value < n.least || n.value > n.most {
+			refuse(name, "must be between %d and %d", n.least, n.most)
+		}
 	}
-	if c.QueueLength < 1 || c.QueueLength > 100_000 {
-		refuse("EVERPOST_QUEUE_LENGTH", "must be between 1 and 100000")
+	if c.NearRetry < time.Second || c.NearRetry > time.Hour {
+		refuse("EVERPOST_NEAR_RETRY", "must be between 1s and 1h")
 	}
 	return joined(bad)
 }

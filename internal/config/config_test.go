@@ -12,7 +12,8 @@ import (
 
 func valid() config.Config {
 	return config.Config{
-		Listen: "127.0.0.1:0", AdminListen: ":8081", Retention: time.Hour, DeadLetterRetention: time.Hour, StartSlots: 1, QueueLength: 1, LogLevel: "info",
+		Listen: "127.0.0.1:0", AdminListen: ":8081", Retention: time.Hour, DeadLetterRetention: time.Hour, StartSlots: 1,
+		MaxPerWorkflow: 1, NearRetry: time.Second, QueueLength: 1, LogLevel: "info",
 	}
 }
 
@@ -22,16 +23,18 @@ func TestValidateNamesEachUnusableSetting(t *testing.T) {
 	require.NoError(t, c.Validate())
 
 	for name, spoil := range map[string]func(*config.Config){
-		"EVERPOST_LISTEN: must be host:port":                  func(c *config.Config) { c.Listen = "8080" },
-		"EVERPOST_ADMIN_LISTEN: has the port \"http\"":        func(c *config.Config) { c.AdminListen = "localhost:http" },
-		"EVERPOST_DATABASE_URL: must be a URL":                func(c *config.Config) { c.DatabaseURL = "mysql://root:hunter2@db" },
-		"EVERPOST_OPERATOR_KEY: must be a secret":             func(c *config.Config) { c.OperatorKey = "changeme" },
-		"EVERPOST_OPERATOR_KEY: must be a secret of at least": func(c *config.Config) { c.OperatorKey = strings.Repeat("a", 64) },
-		"EVERPOST_KEK: is set together":                       func(c *config.Config) { c.KEK, c.KEKFile = "a", "b" },
-		"EVERPOST_RETENTION: must be at least 1h":             func(c *config.Config) { c.Retention = time.Minute },
-		"EVERPOST_DEAD_LETTER_RETENTION: must be at least 1h": func(c *config.Config) { c.DeadLetterRetention = 0 },
-		"EVERPOST_START_SLOTS: must be between 1 and 1000":    func(c *config.Config) { c.StartSlots = 0 },
-		"EVERPOST_QUEUE_LENGTH: must be between 1 and 100000": func(c *config.Config) { c.QueueLength = 100_001 },
+		"EVERPOST_LISTEN: must be host:port":                              func(c *config.Config) { c.Listen = "8080" },
+		"EVERPOST_ADMIN_LISTEN: has the port \"http\"":                    func(c *config.Config) { c.AdminListen = "localhost:http" },
+		"EVERPOST_DATABASE_URL: must be a URL":                            func(c *config.Config) { c.DatabaseURL = "mysql://root:hunter2@db" },
+		"EVERPOST_OPERATOR_KEY: must be a secret":                         func(c *config.Config) { c.OperatorKey = "changeme" },
+		"EVERPOST_OPERATOR_KEY: must be a secret of at least":             func(c *config.Config) { c.OperatorKey = strings.Repeat("a", 64) },
+		"EVERPOST_KEK: is set together":                                   func(c *config.Config) { c.KEK, c.KEKFile = "a", "b" },
+		"EVERPOST_RETENTION: must be at least 1h":                         func(c *config.Config) { c.Retention = time.Minute },
+		"EVERPOST_DEAD_LETTER_RETENTION: must be at least 1h":             func(c *config.Config) { c.DeadLetterRetention = 0 },
+		"EVERPOST_START_SLOTS: must be between 1 and 1000":                func(c *config.Config) { c.StartSlots = 0 },
+		"EVERPOST_MAX_DELIVERIES_PER_WORKFLOW: must be between 1 and 200": func(c *config.Config) { c.MaxPerWorkflow = 201 },
+		"EVERPOST_NEAR_RETRY: must be between 1s and 1h":                  func(c *config.Config) { c.NearRetry = time.Millisecond },
+		"EVERPOST_QUEUE_LENGTH: must be between 1 and 100000":             func(c *config.Config) { c.QueueLength = 100_001 },
 	} {
 		c := valid()
 		spoil(&c)

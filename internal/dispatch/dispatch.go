@@ -9,14 +9,11 @@ package dispatch
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	enumspb "go.temporal.io/api/enums/v1"
-	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
 
 	"github.com/everpost/everpost/internal/webhook"
@@ -60,10 +57,16 @@ type Config struct {
 	Record Record
 	Logger *slog.Logger
 
-	// StartSlots is how many starts are under way at a time. Defaults to 32.
+	// StartSlots is how many starts are under way at a time. Defaults to 1: while one
+	// is under way, what arrives gathers, and shares the next.
 	StartSlots int
+	// Width is how many deliveries may share a workflow for their first attempts.
+	// Defaults to 50; 1 gives each one of its own.
+	Width int
+	// Near is how far off a retry may be for that workflow to make it too. Defaults to 1 min.
+	Near time.Duration
 	// QueueLength is how many deliveries may wait for a start before the door waits.
-	// Defaults to 128: enough to keep the slots busy, and little to wait behind.
+	// Defaults to 1,000: at 3,000 starts a second, a third of one.
 	QueueLength int
 	// LocalWorker says that a worker of this process, on the same client, runs the
 	// workflows: then it gets the payloads of new events handed over, and the first
@@ -97,10 +100,16 @@ type queued struct {
 // New returns a dispatcher. Start begins its work.
 func New(c Config) *Dispatcher {
 	if c.StartSlots == 0 {
-		c.StartSlots = 32
+		c.StartSlots = 1
+	}
+	if c.Width == 0 {
+		c.Width = 50
+	}
+	if c.Near == 0 {
+		c.Near = time.Minute
 	}
 	if c.QueueLength == 0 {
-		c.QueueLength = 128
+		c.QueueLength = 1000
 	}
 	d := &Dispatcher{
 		Config:  c,
@@ -200,52 +209,6 @@ func (d *Dispatcher) queueUp(a webhook.Accepted, now time.Time) {
 	}
 }
 
-// serve is one start slot.
-func (d *Dispatcher) serve() {
-	for {
-		select {
-		case <-d.stopped:
-			return
-		case q := <-d.queue:
-			if time.Since(q.since) < queueTime && !d.away.Load() {
-				d.call(func(ctx context.Context) error { return d.begin(ctx, q.start) })
-			}
-			d.room.give(1)
-		}
-	}
-}
-
-// begin starts the delivery's workflow, unless it has been started before.
-func (d *Dispatcher) begin(ctx context.Context, start webhook.Start) error {
-	options := client.StartWorkflowOptions{
-		ID:                                       start.WorkflowID(),
-		TaskQueue:                                workflows.TaskQueue(start.EndpointID),
-		WorkflowIDReusePolicy:                    enumspb.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE,
-		WorkflowExecutionErrorWhenAlreadyStarted: true,
-		EnableEagerStart:                         d.LocalWorker,
-		TypedSearchAttributes:                    workflows.SearchAttributes(start.Ref),
-		StaticSummary:                            workflows.StaticSummary(start.Ref),
-	}
-	input := workflows.DeliveryInput{
-		Ref: start.Ref, Progress: webhook.Progress{Run: start.Run, GiveUpAt: start.GiveUpAt}, NotBefore: start.NotBefore,
-	}
-	var err error
-	if start.Run == 1 {
-		_, err = d.Client.ExecuteWorkflow(ctx, options, workflows.DeliveryWorkflow, input)
-	} else {
-		// A later run: its dead letter may be alive under the same id and continues as
-		// the delivery when it is signalled; else the delivery starts anew.
-		options.WorkflowIDReusePolicy = enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE
-		options.EnableEagerStart = false
-		_, err = d.Client.SignalWithStartWorkflow(ctx, options.ID, workflows.SignalReplay, workflows.Asked{Run: start.Run}, options,
-			workflows.DeliveryWorkflow, input)
-	}
-	if _, already := errors.AsType[*serviceerror.WorkflowExecutionAlreadyStarted](err); already {
-		return nil
-	}
-	return err //nolint:wrapcheck // note classifies it
-}
-
 // Signal tells a delivery's workflow what was asked of it. The command is in the
 // record, so that it arrives in the end, whether or not this does.
 func (d *Dispatcher) Signal(_ context.Context, delivery webhook.Delivery, c webhook.PendingCommand) {
@@ -274,14 +237,19 @@ func (d *Dispatcher) signal(ctx context.Context, delivery webhook.Delivery, c we
 		name = workflows.SignalCancel
 	case webhook.CommandRetry:
 		name = workflows.SignalRetryNow
+	case webhook.CommandReschedule:
+		name = workflows.SignalReschedule
+	case webhook.CommandRelease:
+		name = workflows.SignalRelease
 	case webhook.CommandDiscard:
 		name = workflows.SignalDiscard
-	case webhook.CommandNone, webhook.CommandReschedule:
+	case webhook.CommandNone:
 		return nil
 	}
 	id := delivery.WorkflowID
 	if id == "" { // no step is recorded yet, so nobody else has taken it over
 		id = delivery.Ref.WorkflowID()
 	}
-	return d.Client.SignalWorkflow(ctx, id, "", name, workflows.Asked{CommandID: c.ID, Reason: c.Reason}) //nolint:wrapcheck // note classifies it
+	asked := workflows.Asked{CommandID: c.ID, Reason: c.Reason, At: c.At, DeliveryID: delivery.DeliveryID}
+	return d.Client.SignalWorkflow(ctx, id, "", name, asked) //nolint:wrapcheck // note classifies it
 }

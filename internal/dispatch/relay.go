@@ -42,14 +42,12 @@ func (d *Dispatcher) relayOnce() bool {
 	}
 	// What was taken is carried on before anything else can fail: it is not handed out
 	// again for a while.
-	each(d.StartSlots, starts, func(start webhook.Start) {
-		d.carry(func(ctx context.Context) error { return d.begin(ctx, start) })
-	})
+	d.start(starts)
 	commands, err := take(d, d.Record.Unanswered)
 	if err != nil {
 		return false
 	}
-	each(d.StartSlots, commands, func(c webhook.Commanded) {
+	each(ownWidth, commands, func(c webhook.Commanded) {
 		d.carry(func(ctx context.Context) error { return d.signal(ctx, c.Delivery, c.Command) })
 	})
 	return (len(starts) == relayBatch || len(commands) == relayBatch) && !d.away.Load()

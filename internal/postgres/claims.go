@@ -44,7 +44,7 @@ const claimAttempt = `
 	from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::timestamptz[], $7::int[], $8::int[], $9::int[], $10::timestamptz[],
 		$11::text[], $12::uuid[], $13::bigint[])
 		u (id, event, endpoint, tenant, type, created, run, seq, attempts, give_up, workflow, owner, span)
-	on conflict (id) do update set owner = excluded.owner, owner_until = excluded.owner_until, workflow_id = excluded.workflow_id
+	on conflict (id) do update set owner = excluded.owner, owner_until = excluded.owner_until, workflow_id = ` + takeOver + `
 	where d.run = excluded.run and d.seq = excluded.seq and d.state < 3
 	  and (d.owner is null or d.owner = excluded.owner or d.owner_until < now())
 	returning ` + standingColumns

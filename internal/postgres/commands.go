@@ -125,11 +125,11 @@ func openRun(ctx context.Context, tx pgx.Tx, d *webhook.Delivery, giveUpAfter ti
 	d.Progress = webhook.Progress{
 		Run: d.Run + 1, State: webhook.StatePending, Attempts: d.Attempts, GiveUpAt: now.Add(giveUpAfter),
 	}
-	d.CompletedAt, d.LastError = time.Time{}, ""
+	d.CompletedAt, d.LastError, d.WorkflowID = time.Time{}, "", d.Ref.WorkflowID()
 	_, err := tx.Exec(ctx, `
 		update deliveries set run = $2, seq = 0, state = $3, reason = '', run_attempts = 0, ambiguous = 0, delay_ns = 0, due_at = null,
-			give_up_at = $4, completed_at = null, last_error = '', owner = null, owner_until = null, command = 0
-		where id = $1`, d.DeliveryID, d.Run, int16(d.State), d.GiveUpAt)
+			give_up_at = $4, completed_at = null, last_error = '', owner = null, owner_until = null, command = 0, workflow_id = $5
+		where id = $1`, d.DeliveryID, d.Run, int16(d.State), d.GiveUpAt, d.WorkflowID)
 	if err != nil {
 		return err
 	}

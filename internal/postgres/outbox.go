@@ -39,7 +39,7 @@ func (c *outboxColumns) queue(b *pgx.Batch) {
 		insert into outbox (delivery_id, event_id, endpoint_id, tenant_id, event_type, run, created_at, not_before, give_up_at, relay_at)
 		select * from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::int[], $7::timestamptz[], $8::timestamptz[],
 			$9::timestamptz[], $10::timestamptz[])
-		on conflict (delivery_id) do update set run = excluded.run, give_up_at = excluded.give_up_at, relay_at = excluded.relay_at`,
+		on conflict (delivery_id) do update set run = excluded.run, give_up_at = excluded.give_up_at, relay_at = excluded.relay_at, relayed = 0`,
 		c.ids, c.events, c.endpoints, c.tenants, c.types, c.runs, c.created, c.notBefore, c.giveUp, c.relay)
 }
 
@@ -48,10 +48,10 @@ func (c *outboxColumns) queue(b *pgx.Batch) {
 // handed out again for the same while, by any process.
 func (s *Store) LeftBehind(ctx context.Context, limit int) ([]webhook.Start, error) {
 	return queryAll(ctx, s, "read the outbox", scanStart, `
-		update outbox set relay_at = now() + $2::bigint * interval '1 millisecond'
+		update outbox set relay_at = now() + $2::bigint * interval '1 millisecond', relayed = relayed + 1
 		where delivery_id in (
 			select delivery_id from outbox where relay_at <= now() order by relay_at limit $1 for update skip locked)
-		returning delivery_id, event_id, endpoint_id, tenant_id, event_type, run, created_at, not_before, give_up_at`,
+		returning delivery_id, event_id, endpoint_id, tenant_id, event_type, run, created_at, not_before, give_up_at, relayed`,
 		limit, relayAfter.Milliseconds())
 }
 
@@ -61,7 +61,7 @@ func scanStart(row pgx.CollectableRow) (webhook.Start, error) {
 		delivery, event, endpoint [16]byte
 		notBefore                 *time.Time
 	)
-	err := row.Scan(&delivery, &event, &endpoint, &start.TenantID, &start.EventType, &start.Run, &start.CreatedAt, &notBefore, &start.GiveUpAt)
+	err := row.Scan(&delivery, &event, &endpoint, &start.TenantID, &start.EventType, &start.Run, &start.CreatedAt, &notBefore, &start.GiveUpAt, &start.Relayed)
 	start.DeliveryID, start.EventID, start.EndpointID = delivery, event, endpoint
 	start.NotBefore, start.CreatedAt, start.GiveUpAt = orZero(notBefore), start.CreatedAt.UTC(), start.GiveUpAt.UTC()
 	return start, err

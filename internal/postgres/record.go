@@ -124,7 +124,13 @@ func (s *Store) readRefused(ctx context.Context, items []*recording, standings m
 
 // standingColumns is what readStandings scans, of the table d.
 const standingColumns = `d.id, d.run, d.seq, d.state, d.reason, d.attempts, d.run_attempts, d.ambiguous, d.delay_ns, d.due_at, d.give_up_at,
-	d.command, d.command_id, d.command_reason, d.command_at`
+	d.workflow_id, d.command, d.command_id, d.command_reason, d.command_at`
+
+// takeOver is who goes on with the delivery after a statement that says so: within a
+// run a workflow of the delivery's own takes it from a shared one, and none takes it
+// back, or from another shared one.
+const takeOver = `case when excluded.run > d.run or d.workflow_id = '' or starts_with(excluded.workflow_id, '` + webhook.OwnWorkflow + `')
+	then excluded.workflow_id else d.workflow_id end`
 
 func readStandings(rows pgx.Rows, into map[webhook.DeliveryID]webhook.Standing) error {
 	var (
@@ -136,7 +142,7 @@ func readStandings(rows pgx.Rows, into map[webhook.DeliveryID]webhook.Standing) 
 	)
 	_, err := pgx.ForEachRow(rows, []any{
 		&id, &st.Run, &st.Seq, &state, &st.Reason, &st.Attempts, &st.RunAttempts, &st.Ambiguous, &delay, &due, &st.GiveUpAt,
-		&command, &st.Command.ID, &st.Command.Reason, &at,
+		&st.WorkflowID, &command, &st.Command.ID, &st.Command.Reason, &at,
 	}, func() error {
 		st.State, st.Delay = webhook.State(state), time.Duration(delay) //nolint:gosec // written by us from a State
 		st.DueAt, st.GiveUpAt = orZero(due), st.GiveUpAt.UTC()
@@ -188,7 +194,7 @@ const upsertStep = `
 		run = excluded.run, seq = excluded.seq, state = excluded.state, reason = excluded.reason,
 		attempts = excluded.attempts, run_attempts = excluded.run_attempts, ambiguous = excluded.ambiguous, delay_ns = excluded.delay_ns,
 		due_at = excluded.due_at, give_up_at = excluded.give_up_at, completed_at = excluded.completed_at,
-		last_error = excluded.last_error, workflow_id = excluded.workflow_id,
+		last_error = excluded.last_error, workflow_id = ` + takeOver + `,
 		last_decision = coalesce(excluded.last_decision, d.last_decision), last_reason = coalesce(excluded.last_reason, d.last_reason),
 		last_status = coalesce(excluded.last_status, d.last_status), last_latency_us = coalesce(excluded.last_latency_us, d.last_latency_us),
 		last_at = coalesce(excluded.last_at, d.last_at), last_retry_after_ns = coalesce(excluded.last_retry_after_ns, d.last_retry_after_ns),

@@ -12,6 +12,7 @@ const (
 	ReasonRetention       = "retention"
 	ReasonCancelled       = "cancelled" // cancelled without a reason given
 	ReasonDiscarded       = "discarded" // discarded without a reason given
+	ReasonHeldExpired     = "held_expired"
 )
 
 // Progress is what the owner of a delivery carries from step to step, and what
@@ -71,7 +72,8 @@ type Claim struct {
 type Standing struct {
 	Progress
 
-	Command PendingCommand // zero: none
+	WorkflowID string         // of the workflow that goes on with the delivery
+	Command    PendingCommand // zero: none
 	// OwnedUntil is when another process's right to send ends; zero when nobody
 	// else has it. A recorded step is told it when it was refused for that: an end
 	// that no attempt brought about waits for the attempt that is under way.

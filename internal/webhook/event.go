@@ -13,6 +13,7 @@ const (
 	MaxExternalID      = 255
 	MaxIdempotencyKey  = 255
 	MaxTargetEndpoints = 1000 // endpoint_ids of one event
+	MaxBatchEvents     = 100
 )
 
 // ReasonNoMatch is stored with an event that no endpoint asked for.
@@ -29,6 +30,18 @@ type NewEvent struct {
 
 	IdempotencyKey string            // "" for none; unique within the tenant
 	BodySHA256     [sha256.Size]byte // of the request's body: what "the same request" means
+}
+
+// NewBatch is events that are stored together or not at all. No external id stands
+// in it twice.
+type NewBatch struct {
+	TenantID string
+	// Events are 1 to MaxBatchEvents. Their TenantID and IdempotencyKey are not looked
+	// at; the BodySHA256 of each is that of its own bytes within the request's body.
+	Events []NewEvent
+
+	IdempotencyKey string            // "" for none; of the batch as a whole
+	BodySHA256     [sha256.Size]byte // of the whole body
 }
 
 // Event is what happened, as it is stored.
@@ -61,6 +74,7 @@ type Start struct {
 	CreatedAt time.Time
 	NotBefore time.Time // deliver_at; zero: at once
 	GiveUpAt  time.Time
+	Relayed   int // how often the relay has taken it up
 }
 
 // Ref names a delivery: ids only, no content, fit for a workflow's history.
@@ -72,9 +86,12 @@ type Ref struct {
 	EventType  string     `json:"event_type"`
 }
 
+// OwnWorkflow begins the id of every workflow that carries a single delivery.
+const OwnWorkflow = "delivery/"
+
 // WorkflowID is the id of the delivery's own workflow.
 func (r Ref) WorkflowID() string {
-	return "delivery/" + r.EventID.String() + "/" + r.EndpointID.String()
+	return OwnWorkflow + r.EventID.String() + "/" + r.EndpointID.String()
 }
 
 // ValidType reports whether t is an event type: lower-case words of letters,

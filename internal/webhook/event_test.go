@@ -59,7 +59,7 @@ func TestCommandsAreTakenWhereTheyMakeSense(t *testing.T) {
 	for state, want := range map[webhook.State]row{
 		webhook.StatePending:      {cancel: true, retryScheduled: true},
 		webhook.StateRetrying:     {cancel: true, retry: true, retryScheduled: true},
-		webhook.StateHeld:         {cancel: true},
+		webhook.StateHeld:         {cancel: true, retry: true, retryScheduled: true},
 		webhook.StateDelivered:    {replay: true},
 		webhook.StateDeadLettered: {replay: true, discard: true},
 		webhook.StateCancelled:    {replay: true},

@@ -91,6 +91,7 @@ const (
 	CommandReschedule
 	CommandReplay
 	CommandDiscard
+	CommandRelease
 )
 
 // String is the command's name in the API and in the record.
@@ -108,6 +109,8 @@ func (c Command) String() string {
 		return "replay"
 	case CommandDiscard:
 		return "discard"
+	case CommandRelease:
+		return "release"
 	}
 	return fmt.Sprintf("command(%d)", uint8(c))
 }
@@ -117,7 +120,7 @@ func (c Command) MarshalText() ([]byte, error) { return []byte(c.String()), nil 
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (c *Command) UnmarshalText(text []byte) error {
-	for _, known := range []Command{CommandNone, CommandCancel, CommandRetry, CommandReschedule, CommandReplay, CommandDiscard} {
+	for _, known := range []Command{CommandNone, CommandCancel, CommandRetry, CommandReschedule, CommandReplay, CommandDiscard, CommandRelease} {
 		if known.String() == string(text) {
 			*c = known
 			return nil
@@ -128,12 +131,16 @@ func (c *Command) UnmarshalText(text []byte) error {
 
 // TakenIn reports whether the command makes sense for a delivery in the state.
 // scheduled says that the delivery waits for a time: its next attempt or deliver_at.
+// A held delivery is sent again only when its endpoint is active, which is not looked
+// at here. Release is no command of people: resuming an endpoint brings it about.
 func (c Command) TakenIn(s State, scheduled bool) bool {
 	switch c {
 	case CommandCancel:
 		return s.Open()
 	case CommandRetry, CommandReschedule:
-		return s == StateRetrying || s == StatePending && scheduled
+		return s == StateRetrying || s == StateHeld || s == StatePending && scheduled
+	case CommandRelease:
+		return s == StateHeld
 	case CommandReplay:
 		return s == StateDelivered || s == StateDeadLettered || s == StateCancelled || s == StateDiscarded
 	case CommandDiscard:

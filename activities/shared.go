@@ -1,0 +1,111 @@
+package activities
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+const (
+	// handOverTime bounds one hand-over; what it did not get to is handed over by the next.
+	handOverTime = 8 * time.Second
+	// handOverWidth is how many workflows it starts at a time.
+	handOverWidth = 8
+)
+
+// Starter starts the own workflow of a delivery that leaves a shared one. That there
+// is one already is no error.
+type Starter interface {
+	HandOver(ctx context.Context, h Handover) error
+}
+
+// Handover is a delivery that goes on in a workflow of its own.
+type Handover struct {
+	webhook.Ref
+	webhook.Progress
+
+	// Command is what was asked of the delivery and is still to be carried out.
+	Command webhook.PendingCommand `json:"command,omitzero"`
+	// UnderWay: the next attempt's request goes on; Join waits for it.
+	UnderWay bool `json:"under_way,omitempty"`
+	// TakeOver: the record does not know yet who goes on with the delivery.
+	TakeOver  bool   `json:"take_over,omitempty"`
+	Told      string `json:"told,omitempty"` // what the receiver said last, in words
+	Faults    int    `json:"faults,omitempty"`
+	LastError string `json:"last_error,omitempty"`
+}
+
+// AttemptsResult is where several deliveries stand after an attempt of each: those
+// that did not simply come to rest.
+type AttemptsResult struct {
+	Left []Left `json:"left,omitempty"`
+}
+
+// Left is a delivery that an attempt did not bring to rest.
+type Left struct {
+	Index int `json:"index"` // of its input
+
+	AttemptResult
+
+	// Fault is an error of ours in words; then nothing else is known.
+	Fault string `json:"fault,omitempty"`
+}
+
+// Attempts makes the next attempt of several deliveries side by side, each as
+// Attempt does, and leaves out of its result whoever came to rest other than as a
+// dead letter.
+//
+// It never fails: a fault of ours with one delivery is none of the others'.
+func (a *Activities) Attempts(ctx context.Context, all []AttemptInput) (AttemptsResult, error) {
+	results := make([]Left, len(all))
+	var made sync.WaitGroup
+	for i := range all {
+		made.Go(func() {
+			results[i] = Left{Index: i}
+			result, err := a.Attempt(ctx, all[i])
+			if err != nil {
+				results[i].Fault = err.Error()
+				return
+			}
+			results[i].AttemptResult = result
+		})
+	}
+	made.Wait()
+	var left AttemptsResult
+	for i := range results {
+		if results[i].Fault != "" || results[i].unfinished() {
+			left.Left = append(left.Left, results[i])
+		}
+	}
+	return left, nil
+}
+
+// unfinished reports that something is still to be done for the delivery.
+func (r *AttemptResult) unfinished() bool { return r.Running || !r.State.Final() }
+
+// HandOver starts the own workflows of deliveries. An error says that some were not
+// started; repeating it for all does no harm.
+func (a *Activities) HandOver(ctx context.Context, all []Handover) error {
+	ctx, cancel := context.WithTimeout(ctx, handOverTime)
+	defer cancel()
+	var (
+		started sync.WaitGroup
+		slots   = make(chan struct{}, handOverWidth)
+		faults  = make([]error, len(all))
+	)
+	for i := range all {
+		slots <- struct{}{}
+		started.Go(func() {
+			defer func() { <-slots }()
+			faults[i] = a.Starter.HandOver(ctx, all[i])
+		})
+	}
+	started.Wait()
+	if err := errors.Join(faults...); err != nil {
+		return a.ownFault(ctx, "hand over to workflows of their own", err)
+	}
+	return nil
+}

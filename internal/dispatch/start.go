@@ -1,0 +1,144 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/client"
+
+	"github.com/everpost/everpost/activities"
+	"github.com/everpost/everpost/internal/webhook"
+	"github.com/everpost/everpost/workflows"
+)
+
+// ownWidth is how many starts of single deliveries a slot makes at a time.
+const ownWidth = 8
+
+// serve is one start slot. It takes all that waits, up to a workflow's width, as one
+// start: at ease that is a single delivery, and under load many share.
+func (d *Dispatcher) serve() {
+	batch := make([]webhook.Start, 0, d.Width)
+	for {
+		batch = batch[:0]
+		select {
+		case <-d.stopped:
+			return
+		case q := <-d.queue:
+			taken := d.take(&batch, q)
+			for len(batch) < d.Width && len(d.queue) > 0 {
+				select {
+				case q := <-d.queue:
+					taken += d.take(&batch, q)
+				default: // another slot was faster
+				}
+			}
+			d.start(batch)
+			d.room.give(taken)
+		}
+	}
+}
+
+// take puts a delivery into the batch unless it has waited for too long.
+func (d *Dispatcher) take(batch *[]webhook.Start, q queued) (taken int) {
+	if time.Since(q.since) < queueTime && !d.away.Load() {
+		*batch = append(*batch, q.start)
+	}
+	return 1
+}
+
+// start begins deliveries: those that may share a workflow in as few as they fit
+// into, the others in their own.
+func (d *Dispatcher) start(batch []webhook.Start) {
+	var shared, own []webhook.Start
+	now := time.Now()
+	for _, s := range batch {
+		if d.Width > 1 && s.Run == 1 && s.Relayed < 2 && !s.NotBefore.After(now) {
+			shared = append(shared, s)
+		} else {
+			own = append(own, s)
+		}
+	}
+	for len(shared) > 1 {
+		group := shared[:min(d.Width, len(shared))]
+		shared = shared[len(group):]
+		d.carry(func(ctx context.Context) error { return d.beginShared(ctx, group) })
+	}
+	each(ownWidth, append(own, shared...), func(s webhook.Start) {
+		d.carry(func(ctx context.Context) error { return d.begin(ctx, s) })
+	})
+}
+
+// beginShared starts the workflow of several first attempts. Its id is made of the
+// deliveries: a start that is repeated, because its answer got lost, is the same.
+func (d *Dispatcher) beginShared(ctx context.Context, group []webhook.Start) error {
+	options := d.options(workflows.FanoutID(group), workflows.TaskQueue(group[0].EndpointID))
+	options.TypedSearchAttributes = workflows.FanoutAttributes(group)
+	options.StaticSummary = workflows.FanoutSummary(group)
+	_, err := d.Client.ExecuteWorkflow(ctx, options, workflows.FanoutWorkflow, workflows.FanoutOf(group, d.Near))
+	return unlessStarted(err)
+}
+
+// begin starts the delivery's workflow, unless it has been started before.
+func (d *Dispatcher) begin(ctx context.Context, start webhook.Start) error {
+	options := d.own(start.Ref)
+	input := workflows.DeliveryInput{
+		Ref: start.Ref, Progress: webhook.Progress{Run: start.Run, GiveUpAt: start.GiveUpAt}, NotBefore: start.NotBefore,
+	}
+	var err error
+	if start.Run == 1 {
+		_, err = d.Client.ExecuteWorkflow(ctx, options, workflows.DeliveryWorkflow, input)
+	} else {
+		// A later run: its dead letter may be alive under the same id and continues as
+		// the delivery when it is signalled; else the delivery starts anew.
+		options.WorkflowIDReusePolicy = enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE
+		options.EnableEagerStart = false
+		_, err = d.Client.SignalWithStartWorkflow(ctx, options.ID, workflows.SignalReplay, workflows.Asked{Run: start.Run}, options,
+			workflows.DeliveryWorkflow, input)
+	}
+	return unlessStarted(err)
+}
+
+// HandOver starts the own workflow of a delivery that leaves a shared one, as what it
+// has become. Nil also when there is one already, or was: then it goes on, or came to
+// rest, in that.
+func (d *Dispatcher) HandOver(ctx context.Context, h activities.Handover) error {
+	options := d.own(h.Ref)
+	var err error
+	if h.State == webhook.StateDeadLettered {
+		options.TypedSearchAttributes = workflows.DeadLetterAttributes(h.Ref)
+		_, err = d.Client.ExecuteWorkflow(ctx, options, workflows.DeadLetterWorkflow, workflows.DeadLetterFrom(h))
+	} else {
+		_, err = d.Client.ExecuteWorkflow(ctx, options, workflows.DeliveryWorkflow, workflows.DeliveryFrom(h))
+	}
+	return unlessStarted(err)
+}
+
+// own are the options of a delivery's own workflow.
+func (d *Dispatcher) own(ref webhook.Ref) client.StartWorkflowOptions {
+	options := d.options(ref.WorkflowID(), workflows.TaskQueue(ref.EndpointID))
+	options.TypedSearchAttributes = workflows.SearchAttributes(ref)
+	options.StaticSummary = workflows.StaticSummary(ref)
+	return options
+}
+
+// options are those of every start: there is one workflow of an id in the world,
+// running or closed.
+func (d *Dispatcher) options(id, queue string) client.StartWorkflowOptions {
+	return client.StartWorkflowOptions{
+		ID: id, TaskQueue: queue,
+		WorkflowIDReusePolicy:                    enumspb.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE,
+		WorkflowExecutionErrorWhenAlreadyStarted: true,
+		EnableEagerStart:                         d.LocalWorker,
+	}
+}
+
+// unlessStarted is the error of a start; that it was made before is none.
+func unlessStarted(err error) error {
+	if _, already := errors.AsType[*serviceerror.WorkflowExecutionAlreadyStarted](err); already {
+		return nil
+	}
+	return err
+}

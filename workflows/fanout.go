@@ -1,0 +1,272 @@
+package workflows
+
+import (
+	"fmt"
+	"time"
+
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/everpost/everpost/activities"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// nearRounds is how often after the first attempt a shared workflow tries again.
+const nearRounds = 2
+
+// FanoutInput is several deliveries whose first attempts are made side by side.
+type FanoutInput struct {
+	Deliveries []FanoutDelivery `json:"deliveries"`
+	// Near is how far off a next attempt may be for this workflow to make it too.
+	Near time.Duration `json:"near,omitempty"`
+}
+
+// FanoutDelivery is one of them.
+type FanoutDelivery struct {
+	webhook.Ref
+
+	GiveUpAt time.Time `json:"give_up_at"`
+}
+
+// FanoutWorkflow makes the first attempts of several deliveries, which costs a
+// fraction of a workflow for each. It keeps near retries for a round or two. Whoever
+// has to wait longer, is slow, is given up, or is asked something goes on in a
+// workflow of its own, where a person can look at it: the record says who goes on
+// with which delivery.
+//
+// Cancelling it means to hand everything over now.
+func FanoutWorkflow(ctx workflow.Context, in FanoutInput) error {
+	f := newFanout(ctx, in)
+	if err := workflow.SetQueryHandler(ctx, QueryStatus, f.status); err != nil {
+		return fmt.Errorf("set the status query: %w", err)
+	}
+	return f.run(ctx)
+}
+
+// fanout is the state of a FanoutWorkflow.
+type fanout struct {
+	id      string
+	near    time.Duration
+	signals signals
+	members []*member // those that are still here
+}
+
+// member is a delivery in a shared workflow.
+type member struct {
+	activities.Handover
+
+	rounds  int  // attempts made here
+	leaving bool // to a workflow of its own
+}
+
+func newFanout(ctx workflow.Context, in FanoutInput) *fanout {
+	f := &fanout{
+		id: workflow.GetInfo(ctx).WorkflowExecution.ID, near: in.Near, signals: newSignals(ctx), members: make([]*member, len(in.Deliveries)),
+	}
+	for i, d := range in.Deliveries {
+		f.members[i] = &member{Handover: activities.Handover{Ref: d.Ref, Progress: webhook.Progress{Run: 1, GiveUpAt: d.GiveUpAt}}}
+	}
+	return f
+}
+
+// status is where the deliveries stand that are still here.
+func (f *fanout) status() ([]Status, error) {
+	all := make([]Status, len(f.members))
+	for i, m := range f.members {
+		all[i] = Status{Ref: m.Ref, Progress: m.Progress, LastError: m.LastError}
+	}
+	return all, nil
+}
+
+func (f *fanout) run(ctx workflow.Context) error {
+	for {
+		f.drain(ctx)
+		leaving, due := f.sort(ctx)
+		switch {
+		case len(due) > 0:
+			f.attempt(ctx, due)
+		case len(leaving) > 0:
+			f.handOver(ctx, leaving)
+		case len(f.members) == 0:
+			return nil // nothing blocked since the drain: no signal is lost
+		default:
+			f.wait(ctx)
+		}
+	}
+}
+
+// sort finds who leaves and whose next attempt is due. Attempts with one timer
+// between them are asked for together, a little early, and wait by themselves.
+func (f *fanout) sort(ctx workflow.Context) (leaving, due []*member) {
+	now := workflow.Now(ctx)
+	early, ripe := now.Add(activities.MaxEarly), false
+	for _, m := range f.members {
+		switch {
+		case m.leaving:
+			leaving = append(leaving, m)
+		case !m.DueAt.After(early):
+			due = append(due, m)
+			ripe = ripe || !m.DueAt.After(now)
+		}
+	}
+	if !ripe {
+		due = nil
+	}
+	return leaving, due
+}
+
+// attempt makes the next attempt of those that are due.
+func (f *fanout) attempt(ctx workflow.Context, due []*member) {
+	disconnected, stop := workflow.NewDisconnectedContext(ctx)
+	defer stop()
+	first := workflow.GetInfo(ctx).GetCurrentHistoryLength() <= firstTaskLength
+	inputs := make([]activities.AttemptInput, len(due))
+	for i, m := range due {
+		inputs[i] = activities.AttemptInput{Ref: m.Ref, Progress: m.Progress, FirstTask: first, Shared: f.id}
+		if m.rounds < nearRounds {
+			inputs[i].Near = f.near
+		}
+		m.rounds++
+	}
+	var result activities.AttemptsResult
+	summary := fmt.Sprintf("attempt %d of %d deliveries", due[0].Attempts+1, len(due))
+	err := workflow.ExecuteLocalActivity(localOptions(disconnected, summary), a.Attempts, inputs).Get(disconnected, &result)
+	if err != nil {
+		for _, m := range due {
+			m.fault(ctx, words(err))
+		}
+		return
+	}
+	rest := make(map[*member]bool, len(due))
+	for _, m := range due {
+		rest[m] = true
+	}
+	for i := range result.Left {
+		left := &result.Left[i]
+		m := due[left.Index]
+		if f.adopt(ctx, m, left) {
+			delete(rest, m)
+		}
+	}
+	f.remove(func(m *member) bool { return rest[m] })
+}
+
+// adopt takes over what an attempt left to be done. It reports whether that is
+// somebody's of this workflow.
+func (f *fanout) adopt(ctx workflow.Context, m *member, left *activities.Left) (ours bool) {
+	switch {
+	case left.Fault != "":
+		m.fault(ctx, left.Fault)
+		return true
+	case left.Running:
+		m.leaving, m.UnderWay = true, true
+		return true
+	case left.Run != m.Run:
+		return false // replayed meanwhile, which goes its own way
+	}
+	m.Progress, m.Told, m.Command = left.Progress, left.Told, left.Command
+	switch {
+	case !left.BusyUntil.IsZero():
+		m.DueAt, m.leaving, m.TakeOver = left.BusyUntil, true, true
+	case left.Command.Command != webhook.CommandNone:
+		m.leaving, m.TakeOver = true, true
+	case left.WorkflowID != f.id, m.State != webhook.StateRetrying:
+		m.leaving = true
+	}
+	return true
+}
+
+// fault leaves a delivery with a failure of our own to its own workflow, which
+// repeats the attempt with patience.
+func (m *member) fault(ctx workflow.Context, what string) {
+	m.leaving, m.TakeOver, m.Faults, m.LastError = true, true, 1, what
+	m.DueAt = workflow.Now(ctx).Add(clockSlack)
+	workflow.GetLogger(ctx).Warn("an attempt could not be made", "delivery", m.DeliveryID.String(), "error", what)
+}
+
+// handOver starts the deliveries' own workflows, as often as it takes.
+func (f *fanout) handOver(ctx workflow.Context, leaving []*member) {
+	disconnected, stop := workflow.NewDisconnectedContext(ctx)
+	defer stop()
+	all, gone := make([]activities.Handover, len(leaving)), make(map[*member]bool, len(leaving))
+	for i, m := range leaving {
+		all[i], gone[m] = m.Handover, true
+	}
+	summary := fmt.Sprintf("%d deliveries go on in workflows of their own", len(leaving))
+	for pause := time.Second; ; pause = min(2*pause, longestPause) {
+		err := workflow.ExecuteLocalActivity(localOptions(disconnected, summary), a.HandOver, all).Get(disconnected, nil)
+		if err == nil {
+			break
+		}
+		workflow.GetLogger(ctx).Warn("deliveries could not be handed over yet", "count", len(all), "error", words(err))
+		sleep(ctx, pause, "the workflows could not be started")
+	}
+	f.remove(func(m *member) bool { return gone[m] })
+}
+
+// wait sleeps until the next attempt is due or somebody asks for something.
+func (f *fanout) wait(ctx workflow.Context) {
+	timerCtx, stop := workflow.WithCancel(ctx)
+	defer stop()
+	timer := workflow.NewTimerWithOptions(timerCtx, f.timer().Sub(workflow.Now(ctx)), workflow.TimerOptions{
+		Summary: fmt.Sprintf("retries of %d deliveries", len(f.members)),
+	})
+	selector := workflow.NewSelector(ctx)
+	selector.AddFuture(timer, func(workflow.Future) {})
+	selector.AddReceive(ctx.Done(), func(workflow.ReceiveChannel, bool) {})
+	f.signals.wake(selector)
+	selector.Select(ctx)
+}
+
+// timer is when the next attempt of anyone is due.
+func (f *fanout) timer() time.Time {
+	var next time.Time
+	for _, m := range f.members {
+		if next.IsZero() || m.DueAt.Before(next) {
+			next = m.DueAt
+		}
+	}
+	return next
+}
+
+// drain takes all signals that are there, and the cancellation of the workflow. Who
+// is asked anything leaves, and takes it along.
+func (f *fanout) drain(ctx workflow.Context) {
+	for {
+		command, asked, ok := f.signals.receive()
+		if !ok {
+			break
+		}
+		for _, m := range f.members {
+			if asked.DeliveryID.IsZero() || asked.DeliveryID == m.DeliveryID {
+				m.ask(command, asked)
+			}
+		}
+	}
+	if ctx.Err() != nil {
+		for _, m := range f.members {
+			m.leave()
+		}
+	}
+}
+
+// ask notes a command for the delivery's own workflow. A cancel is not replaced.
+func (m *member) ask(command webhook.Command, asked Asked) {
+	if m.Command.Command != webhook.CommandCancel {
+		at, _ := asked.when()
+		m.Command = webhook.PendingCommand{ID: asked.CommandID, Command: command, Reason: asked.Reason, At: at}
+	}
+	m.leave()
+}
+
+func (m *member) leave() { m.leaving, m.TakeOver = true, true }
+
+func (f *fanout) remove(gone func(*member) bool) {
+	kept := f.members[:0]
+	for _, m := range f.members {
+		if !gone(m) {
+			kept = append(kept, m)
+		}
+	}
+	clear(f.members[len(kept):])
+	f.members = kept
+}

@@ -1,0 +1,99 @@
+package workflows
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/everpost/everpost/activities"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// FanoutID is the id of the workflow that makes these first attempts: the same
+// deliveries have the same one.
+func FanoutID(deliveries []webhook.Start) string {
+	sum := sha256.New()
+	for i := range deliveries {
+		_, _ = sum.Write(deliveries[i].DeliveryID[:]) // never fails
+	}
+	return "fanout/" + deliveries[0].EventID.String() + "/" + hex.EncodeToString(sum.Sum(nil)[:8])
+}
+
+// FanoutOf is the input of the workflow that makes these first attempts.
+func FanoutOf(deliveries []webhook.Start, near time.Duration) FanoutInput {
+	in := FanoutInput{Deliveries: make([]FanoutDelivery, len(deliveries)), Near: near}
+	for i, d := range deliveries {
+		in.Deliveries[i] = FanoutDelivery{Ref: d.Ref, GiveUpAt: d.GiveUpAt}
+	}
+	return in
+}
+
+// FanoutAttributes are its search attributes: the events, and what all deliveries
+// have in common.
+func FanoutAttributes(deliveries []webhook.Start) temporal.SearchAttributes {
+	var (
+		first  = deliveries[0].Ref
+		events []string
+		seen   = make(map[webhook.EventID]bool, len(deliveries))
+		tenant = temporal.NewSearchAttributeKeyKeyword(AttributeTenantID).ValueSet(first.TenantID)
+	)
+	updates := []temporal.SearchAttributeUpdate{}
+	sameTenant, sameEndpoint, sameType := true, true, true
+	for i := range deliveries {
+		d := &deliveries[i]
+		if !seen[d.EventID] {
+			seen[d.EventID] = true
+			events = append(events, d.EventID.String())
+		}
+		sameTenant = sameTenant && d.TenantID == first.TenantID
+		sameEndpoint = sameEndpoint && d.EndpointID == first.EndpointID
+		sameType = sameType && d.EventType == first.EventType
+	}
+	updates = append(updates, temporal.NewSearchAttributeKeyKeywordList(AttributeEventIDs).ValueSet(events))
+	if sameTenant {
+		updates = append(updates, tenant)
+	}
+	if sameEndpoint {
+		updates = append(updates, temporal.NewSearchAttributeKeyKeyword(AttributeEndpointID).ValueSet(first.EndpointID.String()))
+	}
+	if sameType {
+		updates = append(updates, temporal.NewSearchAttributeKeyKeyword(AttributeEventType).ValueSet(first.EventType))
+	}
+	return temporal.NewSearchAttributes(updates...)
+}
+
+// FanoutSummary is one line for the Web UI's list of workflows.
+func FanoutSummary(deliveries []webhook.Start) string {
+	return fmt.Sprintf("first attempts of %d deliveries", len(deliveries))
+}
+
+// DeliveryFrom is the input of the workflow that takes a delivery over.
+func DeliveryFrom(h activities.Handover) DeliveryInput {
+	return DeliveryInput{
+		Ref: h.Ref, Progress: h.Progress, Told: h.Told, Faults: h.Faults, LastError: h.LastError,
+		Command: h.Command, UnderWay: h.UnderWay, TakeOver: h.TakeOver,
+	}
+}
+
+// DeadLetterFrom is the same for a delivery that was given up.
+func DeadLetterFrom(h activities.Handover) DeadLetterInput {
+	in := DeadLetterInput{Ref: h.Ref, Progress: h.Progress, Told: h.Told}
+	asked := askedBy(h.Command)
+	switch h.Command.Command {
+	case webhook.CommandReplay:
+		in.Replay = &asked
+	case webhook.CommandDiscard:
+		in.Discard = &asked
+	case webhook.CommandNone, webhook.CommandCancel, webhook.CommandRetry, webhook.CommandReschedule, webhook.CommandRelease:
+	}
+	return in
+}
+
+// DeadLetterAttributes are the search attributes of a workflow that begins as a dead letter.
+func DeadLetterAttributes(ref webhook.Ref) temporal.SearchAttributes {
+	return temporal.NewSearchAttributes(SearchAttributes(ref).Copy(),
+		temporal.NewSearchAttributeKeyKeyword(AttributeDeliveryState).ValueSet(webhook.StateDeadLettered.String()))
+}
