@@ -98,6 +98,9 @@ func TestForeignIDsAreNotFound(t *testing.T) {
 			continue
 		}
 		body := map[string]string{http.MethodPatch: `{"timeout":"10s"}`}[r.method]
+		if r.id == "rescheduleDelivery" {
+			body = `{"at":"2026-01-01T00:00:00Z"}`
+		}
 		nobodys := b.ok(t, http.StatusNotFound, "foreign", r.method, fill(r, "other"), body)
 		kind := strings.Split(r.path, "/")[4]
 		path := strings.NewReplacer("{tenant}", "other", "{id}", ids[kind]).Replace(r.path)

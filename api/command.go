@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"time"
 
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -63,4 +64,42 @@ func (s *Server) replayDeadLetter(c call) error {
 		return &stateError{command: webhook.CommandReplay, state: d.State}
 	}
 	return s.command(c, id, webhook.PendingCommand{Command: webhook.CommandReplay, Reason: reason})
+}
+
+// reschedule moves the next attempt of a delivery to another time.
+func (s *Server) reschedule(c call) error {
+	id, err := pathID(c, webhook.ParseDeliveryID)
+	if err != nil {
+		return err
+	}
+	at, err := c.at()
+	if err != nil {
+		return err
+	}
+	return s.command(c, id, webhook.PendingCommand{Command: webhook.CommandReschedule, At: at})
+}
+
+// at reads a body that says when. A time that has passed means now.
+func (c call) at() (at time.Time, err error) {
+	text, err := c.body()
+	if err != nil {
+		return time.Time{}, err
+	}
+	if text == nil {
+		return time.Time{}, webhook.Invalid("at", "is required")
+	}
+	now := time.Now().UTC()
+	return at, readObject(text, func(d *door, name string) {
+		if name != "at" {
+			d.unknown()
+			return
+		}
+		var ok bool
+		if at, ok = d.instant(); ok && at.Sub(now) > maxDeliverAhead {
+			d.note("must be at most 30 days ahead")
+		}
+		if at.Before(now) {
+			at = now
+		}
+	}, "at")
 }

@@ -125,6 +125,29 @@ func TestCommands(t *testing.T) {
 	}
 }
 
+func TestReschedule(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	_, delivery := b.posted(t)
+	path := "/v1/tenants/acme/deliveries/" + delivery + "/reschedule"
+	at := time.Now().UTC().Add(time.Hour).Truncate(time.Microsecond)
+	body := `{"at":"` + at.Format(time.RFC3339Nano) + `"}`
+	require.Equal(t, "pending", b.ok(t, http.StatusConflict, "admin", "POST", path, body).json["state"], "it waits for nothing")
+
+	b.deliveries[0].State = webhook.StateRetrying
+	require.Equal(t, delivery, b.ok(t, http.StatusAccepted, "admin", "POST", path, body).json["id"])
+	require.Equal(t, []webhook.PendingCommand{{ID: 7, Command: webhook.CommandReschedule, At: at}}, b.signals)
+	b.ok(t, http.StatusAccepted, "admin", "POST", path, `{"at":"2020-01-01T00:00:00Z"}`)
+	require.WithinDuration(t, time.Now(), b.signals[1].At, time.Minute, "a time that has passed means now")
+
+	b.refused(t, "admin", "POST", path, "", "at", "is required")
+	b.refused(t, "admin", "POST", path, "{}", "at", "is required")
+	b.refused(t, "admin", "POST", path, `{"at":"tomorrow"}`, "at", "must be a time like 2026-01-31T09:30:00Z (RFC 3339)")
+	b.refused(t, "admin", "POST", path, `{"at":"`+at.Add(31*24*time.Hour).Format(time.RFC3339)+`"}`, "at", "must be at most 30 days ahead")
+	b.refused(t, "admin", "POST", path, `{"at":"2020-01-01T00:00:00Z","reason":"x"}`, "reason", "is not a known field")
+	require.Len(t, b.signals, 2)
+}
+
 func TestRetryPolicies(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -63,6 +63,7 @@ func routes() []route {
 		{get, delivery + "/attempts", ingest, "listAttempts", "delivery", (*Server).listAttempts},
 		{post, delivery + "/cancel", admin, "cancelDelivery", "delivery", command(webhook.CommandCancel, withReason)},
 		{post, delivery + "/retry", admin, "retryDelivery", "delivery", command(webhook.CommandRetry, withoutReason)},
+		{post, delivery + "/reschedule", admin, "rescheduleDelivery", "delivery", (*Server).reschedule},
 		{post, delivery + "/replay", admin, "replayDelivery", "delivery", command(webhook.CommandReplay, withReason)},
 
 		{get, tenant + "/dead-letters", ingest, "listDeadLetters", "tenant", (*Server).listDeadLetters},

@@ -62,7 +62,7 @@ const clockSlack = time.Second
 func newDelivery(ctx workflow.Context, in DeliveryInput) *delivery {
 	d := &delivery{in: in, signals: newSignals(ctx), cancelled: in.Cancel, untold: in.TakeOver}
 	d.in.Cancel, d.in.TakeOver, d.in.Command = nil, false, webhook.PendingCommand{}
-	d.obey(in.Command.Command, askedBy(in.Command))
+	d.obey(ctx, in.Command.Command, askedBy(in.Command))
 	return d
 }
 
@@ -172,7 +172,7 @@ func (d *delivery) attempt(ctx workflow.Context) {
 	if result.WorkflowID != "" && result.WorkflowID != d.in.WorkflowID() {
 		d.untold = true // begun by a shared workflow, which has handed it over since
 	}
-	d.obey(result.Command.Command, askedBy(result.Command))
+	d.obey(ctx, result.Command.Command, askedBy(result.Command))
 }
 
 // answer tells the record which commands have been seen, when the next attempt is
@@ -188,7 +188,7 @@ func (d *delivery) answer(ctx workflow.Context) bool {
 	if err != nil {
 		return false
 	}
-	d.adopt(standing)
+	d.adopt(ctx, standing)
 	return true
 }
 
@@ -205,7 +205,7 @@ func (d *delivery) fault(ctx workflow.Context, err error) {
 		step := d.next()
 		step.LastError = d.in.LastError
 		if standing, err := recordOnce(ctx, step, "own fault"); err == nil {
-			d.adopt(standing)
+			d.adopt(ctx, standing)
 		}
 	}
 }
@@ -244,7 +244,7 @@ func (d *delivery) end(ctx workflow.Context, step webhook.Step, why string) bool
 		d.stuck = err
 		return false
 	}
-	d.adopt(standing)
+	d.adopt(ctx, standing)
 	return true
 }
 
@@ -254,9 +254,9 @@ func (d *delivery) next() webhook.Step {
 	return step
 }
 
-func (d *delivery) adopt(standing webhook.Standing) {
+func (d *delivery) adopt(ctx workflow.Context, standing webhook.Standing) {
 	d.in.Progress = standing.Progress
-	d.obey(standing.Command.Command, askedBy(standing.Command))
+	d.obey(ctx, standing.Command.Command, askedBy(standing.Command))
 }
 
 // drain takes all signals that are there, and the cancellation of the workflow.
@@ -266,7 +266,7 @@ func (d *delivery) drain(ctx workflow.Context) {
 		if !ok {
 			break
 		}
-		d.obey(command, asked)
+		d.obey(ctx, command, asked)
 	}
 	if ctx.Err() != nil && d.cancelled == nil {
 		d.cancelled = &Asked{Reason: reasonWorkflowCancelled}
@@ -276,7 +276,7 @@ func (d *delivery) drain(ctx workflow.Context) {
 // obey notes what is asked. What has been seen before, or makes no sense for a
 // delivery under way, is passed over: the API has told the caller already. What is
 // meant for the dead letter stays unanswered, and is handed over to it.
-func (d *delivery) obey(command webhook.Command, asked Asked) {
+func (d *delivery) obey(ctx workflow.Context, command webhook.Command, asked Asked) {
 	if asked.CommandID != 0 && asked.CommandID <= d.in.CommandDone {
 		d.untold = d.untold || command != webhook.CommandNone
 		return
@@ -287,7 +287,7 @@ func (d *delivery) obey(command webhook.Command, asked Asked) {
 	case webhook.CommandRetry, webhook.CommandRelease:
 		d.in.DueAt, d.in.NotBefore, d.released = time.Time{}, time.Time{}, true
 	case webhook.CommandReschedule:
-		d.reschedule(asked)
+		d.reschedule(ctx, asked)
 	case webhook.CommandReplay, webhook.CommandDiscard:
 		if d.in.State != webhook.StateDeadLettered {
 			return
@@ -303,17 +303,20 @@ func (d *delivery) obey(command webhook.Command, asked Asked) {
 	d.in.CommandDone = max(d.in.CommandDone, asked.CommandID)
 }
 
-// reschedule moves the next attempt, and with one that waits for its deliver_at the
-// give-up time too, which counts from there. Without a time there is nothing to do;
-// a time past the give-up time means then.
-func (d *delivery) reschedule(asked Asked) {
+// reschedule moves the next attempt, and before the first one the give-up time too,
+// which counts from there. Without a time there is nothing to do; a time past the
+// give-up time means then.
+func (d *delivery) reschedule(ctx workflow.Context, asked Asked) {
 	at, ok := asked.when()
 	switch {
 	case !ok:
 		return
-	case !d.in.NotBefore.IsZero() && d.in.RunAttempts == 0:
-		d.in.GiveUpAt = d.in.GiveUpAt.Add(at.Sub(d.in.NotBefore))
-		d.in.NotBefore = at
+	case d.in.State == webhook.StatePending:
+		from := d.in.NotBefore
+		if from.IsZero() {
+			from = workflow.Now(ctx)
+		}
+		d.in.GiveUpAt, d.in.NotBefore = d.in.GiveUpAt.Add(at.Sub(from)), at
 	case at.After(d.in.GiveUpAt):
 		at = d.in.GiveUpAt
 	}

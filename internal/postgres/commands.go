@@ -21,10 +21,10 @@ import (
 // its place. Cancelling twice is no error.
 func (s *Store) Command(ctx context.Context, by webhook.Actor, tenantID string, id webhook.DeliveryID, c webhook.PendingCommand,
 ) (webhook.Delivery, webhook.PendingCommand, error) {
-	giveUpAfter, replayable := time.Duration(0), error(nil)
-	if c.Command == webhook.CommandReplay {
-		if giveUpAfter, replayable = s.giveUpAfter(ctx, tenantID, id); replayable != nil && webhook.CodeOf(replayable) != webhook.CodeConflict {
-			return webhook.Delivery{}, webhook.PendingCommand{}, replayable
+	endpoint, refusal := webhook.Endpoint{}, error(nil)
+	if c.Command != webhook.CommandCancel && c.Command != webhook.CommandDiscard {
+		if endpoint, refusal = s.endpointOf(ctx, tenantID, id); refusal != nil && webhook.CodeOf(refusal) != webhook.CodeConflict {
+			return webhook.Delivery{}, webhook.PendingCommand{}, refusal
 		}
 	}
 	var d webhook.Delivery
@@ -37,16 +37,14 @@ func (s *Store) Command(ctx context.Context, by webhook.Actor, tenantID string, 
 			c = webhook.PendingCommand{} // repeated after it was carried out: nobody has to be told
 			return nil
 		}
-		if !c.Command.TakenIn(d.State, !d.DueAt.IsZero()) {
-			return &webhook.Error{
-				Code: webhook.CodeConflict, State: d.State, Message: "a delivery that is " + d.State.String() + " takes no " + c.Command.String(),
-			}
+		if err := takes(&d, c, &endpoint); err != nil {
+			return err
 		}
 		if c.Command == webhook.CommandReplay {
-			if replayable != nil {
-				return replayable
+			if refusal != nil {
+				return refusal
 			}
-			if err := openRun(ctx, tx, &d, giveUpAfter); err != nil {
+			if err := openRun(ctx, tx, &d, endpoint.RetryPolicy.GiveUpAfter); err != nil {
 				return err
 			}
 		} else if c.ID, err = storeCommand(ctx, tx, id, c); isNoRows(err) {
@@ -54,7 +52,11 @@ func (s *Store) Command(ctx context.Context, by webhook.Actor, tenantID string, 
 		} else if err != nil {
 			return err
 		}
-		detail, err := json.Marshal(map[string]string{"reason": c.Reason})
+		said := map[string]string{"reason": c.Reason}
+		if !c.At.IsZero() {
+			said["at"] = c.At.Format(time.RFC3339Nano)
+		}
+		detail, err := json.Marshal(said)
 		if err != nil {
 			return err
 		}
@@ -66,23 +68,38 @@ func (s *Store) Command(ctx context.Context, by webhook.Actor, tenantID string, 
 	return d, c, nil
 }
 
-// giveUpAfter is how long a new run of the delivery may last: its endpoint's
-// setting. It is read before the transaction, because a cache that has to be filled
-// needs a connection of its own, and many replays would hold all of them. CodeConflict:
-// the endpoint was deleted.
-func (s *Store) giveUpAfter(ctx context.Context, tenantID string, id webhook.DeliveryID) (time.Duration, error) {
+// takes refuses a command that makes no sense for the delivery as it stands.
+func takes(d *webhook.Delivery, c webhook.PendingCommand, endpoint *webhook.Endpoint) error {
+	refuse := func(why string) error {
+		return &webhook.Error{Code: webhook.CodeConflict, State: d.State, Message: why}
+	}
+	switch again := c.Command == webhook.CommandRetry || c.Command == webhook.CommandReschedule; {
+	case !c.Command.TakenIn(d.State, !d.DueAt.IsZero()):
+		return refuse("a delivery that is " + d.State.String() + " takes no " + c.Command.String())
+	case again && d.State == webhook.StateHeld && endpoint.State != webhook.EndpointActive:
+		return refuse("the delivery's endpoint is " + endpoint.State.String())
+	case c.Command == webhook.CommandReschedule && d.State != webhook.StatePending && c.At.After(d.GiveUpAt):
+		return webhook.Invalid("at", "must not be after the delivery's give_up_at, "+d.GiveUpAt.Format(time.RFC3339))
+	}
+	return nil
+}
+
+// endpointOf is the delivery's endpoint. It is read before the transaction, because a
+// cache that has to be filled needs a connection of its own, and many commands would
+// hold all of them. CodeConflict: the endpoint was deleted.
+func (s *Store) endpointOf(ctx context.Context, tenantID string, id webhook.DeliveryID) (webhook.Endpoint, error) {
 	d, err := s.Delivery(ctx, tenantID, id)
 	if err != nil {
-		return 0, err
+		return webhook.Endpoint{}, err
 	}
 	target, err := s.endpointCache.Target(ctx, d.EndpointID)
 	if webhook.CodeOf(err) == webhook.CodeNotFound {
-		return 0, &webhook.Error{Code: webhook.CodeConflict, State: d.State, Message: "the delivery's endpoint was deleted"}
+		return webhook.Endpoint{}, &webhook.Error{Code: webhook.CodeConflict, State: d.State, Message: "the delivery's endpoint was deleted"}
 	}
 	if err != nil {
-		return 0, err
+		return webhook.Endpoint{}, err
 	}
-	return target.RetryPolicy.GiveUpAfter, nil
+	return target.Endpoint, nil
 }
 
 // lockDelivery reads a delivery for a change. One that has no record yet gets its

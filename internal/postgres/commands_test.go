@@ -240,3 +240,64 @@ func TestListDeliveriesSeesPendingAndRecordedOnce(t *testing.T) {
 	require.Empty(t, list(webhook.DeliveryFilter{Since: time.Now().Add(time.Minute)}, page))
 	require.Len(t, list(webhook.DeliveryFilter{Since: time.Now().Add(-time.Minute), Until: time.Now().Add(time.Minute)}, page), 4)
 }
+
+// A held delivery is tried again when its endpoint is active again, not before.
+func TestHeldIsRetriedWhenItsEndpointIsActive(t *testing.T) {
+	t.Parallel()
+	b := setupDelivery(t)
+	start := b.accept(t)
+	step := stepOf(start, 1, webhook.StateHeld)
+	_, err := b.Record(t.Context(), step)
+	require.NoError(t, err)
+	for _, state := range []webhook.EndpointState{webhook.EndpointPaused, webhook.EndpointDisabled} {
+		_, err = b.Pool().Exec(t.Context(), `update endpoints set state = $1, version = version + 1`, int16(state))
+		require.NoError(t, err)
+		b.endpointCache.forget(start.EndpointID)
+		for _, c := range []webhook.Command{webhook.CommandRetry, webhook.CommandReschedule} {
+			_, _, err = b.command(t, start.DeliveryID, c)
+			require.Equal(t, webhook.CodeConflict, webhook.CodeOf(err), "%s while %s", c, state)
+			require.ErrorContains(t, err, state.String())
+		}
+	}
+	_, err = b.Pool().Exec(t.Context(), `update endpoints set state = 0, version = version + 1`)
+	require.NoError(t, err)
+	b.endpointCache.forget(start.EndpointID)
+	_, c, err := b.command(t, start.DeliveryID, webhook.CommandRetry)
+	require.NoError(t, err)
+	require.Equal(t, int64(1), c.ID)
+}
+
+// A new time lies before the give-up time, except before the first attempt, which
+// moves both.
+func TestRescheduleIsBoundedByTheGiveUpTime(t *testing.T) {
+	t.Parallel()
+	b := setupDelivery(t)
+	for _, test := range []struct {
+		state webhook.State
+		after time.Duration // of the give-up time
+		taken bool
+	}{
+		{webhook.StateRetrying, 0, true},
+		{webhook.StateRetrying, time.Microsecond, false},
+		{webhook.StateHeld, time.Microsecond, false},
+		{webhook.StatePending, 10 * 24 * time.Hour, true},
+	} {
+		start := b.accept(t)
+		step := stepOf(start, 1, test.state)
+		step.DueAt = start.CreatedAt.Add(time.Hour)
+		_, err := b.Record(t.Context(), step)
+		require.NoError(t, err)
+		asked := webhook.PendingCommand{Command: webhook.CommandReschedule, At: step.GiveUpAt.Add(test.after)}
+		_, c, err := b.Command(t.Context(), testActor(), "acme", start.DeliveryID, asked)
+		if !test.taken {
+			require.Equal(t, webhook.CodeInvalid, webhook.CodeOf(err), test)
+			require.ErrorContains(t, err, "at")
+			continue
+		}
+		require.NoError(t, err, test)
+		require.Equal(t, asked.At, c.At)
+		commanded, err := b.Standing(t.Context(), start.DeliveryID)
+		require.NoError(t, err)
+		require.Equal(t, webhook.PendingCommand{ID: 1, Command: webhook.CommandReschedule, At: asked.At}, commanded.Command)
+	}
+}
