@@ -142,7 +142,7 @@ func TestReschedule(t *testing.T) {
 
 	b.refused(t, "admin", "POST", path, "", "at", "is required")
 	b.refused(t, "admin", "POST", path, "{}", "at", "is required")
-	b.refused(t, "admin", "POST", path, `{"at":"tomorrow"}`, "at", "must be a time like 2026-01-31T09:30:00Z (RFC 3339)")
+	b.refused(t, "admin", "POST", path, `{"at":"tomorrow"}`, "at", `must be an RFC 3339 time, such as "2026-01-31T09:30:00Z"`)
 	b.refused(t, "admin", "POST", path, `{"at":"`+at.Add(31*24*time.Hour).Format(time.RFC3339)+`"}`, "at", "must be at most 30 days ahead")
 	b.refused(t, "admin", "POST", path, `{"at":"2020-01-01T00:00:00Z","reason":"x"}`, "reason", "is not a known field")
 	require.Len(t, b.signals, 2)
