@@ -62,11 +62,16 @@ create table deliveries (
     command_id     bigint      not null default 0,
     command_reason text        not null default '',
     command_at     timestamptz, -- reschedule: to when
-    commanded_at   timestamptz  -- when it was asked
+    commanded_at   timestamptz, -- when it was asked
+
+    reconciled_at  timestamptz  -- when it was last asked whether its workflow lives
 ) partition by range (id);
 create index deliveries_by_tenant on deliveries (tenant_id, id desc);
 create index deliveries_open on deliveries (endpoint_id, due_at) where state < 3;
 create index deliveries_dead on deliveries (tenant_id, id desc) where state = 4;
+-- From when an open delivery should have gone on by itself: see internal/postgres/overdue.go.
+create index deliveries_overdue on deliveries ((case when state = 2 then give_up_at else coalesce(due_at, owner_until, give_up_at) end)) where state < 3;
+create index deliveries_expired on deliveries (completed_at) where state = 4;
 create index deliveries_commanded on deliveries (commanded_at) where command <> 0;
 create table deliveries_default partition of deliveries default;
 

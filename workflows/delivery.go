@@ -27,6 +27,10 @@ type DeliveryInput struct {
 	Command  webhook.PendingCommand `json:"command,omitzero"`
 	UnderWay bool                   `json:"under_way,omitempty"`
 	TakeOver bool                   `json:"take_over,omitempty"`
+
+	// Terminated: somebody has terminated the workflow that carried the delivery. It is
+	// given up, so that the record and the queue of dead letters say so.
+	Terminated bool `json:"terminated,omitempty"`
 }
 
 // DeliveryWorkflow carries one delivery until it rests: attempt, durable timer,
@@ -90,8 +94,10 @@ func (d *delivery) run(ctx workflow.Context) error {
 			return d.becomeItself(ctx)
 		case d.waits(ctx):
 			d.wait(ctx)
+		case d.in.Terminated:
+			d.giveUp(ctx, webhook.ReasonTerminated)
 		case d.in.Faults > 0 && workflow.Now(ctx).After(d.in.GiveUpAt):
-			d.giveUp(ctx)
+			d.giveUp(ctx, string(retry.ReasonInternal))
 		default:
 			d.attempt(ctx)
 		}
@@ -227,13 +233,13 @@ func (d *delivery) cancel(ctx workflow.Context) {
 	}
 }
 
-// giveUp ends a delivery that our own failures kept from its attempts.
-func (d *delivery) giveUp(ctx workflow.Context) {
+// giveUp ends a delivery that something of ours keeps from its attempts.
+func (d *delivery) giveUp(ctx workflow.Context, reason string) {
 	step := d.next()
-	step.State, step.Reason, step.LastError = webhook.StateDeadLettered, string(retry.ReasonInternal), d.in.LastError
+	step.State, step.Reason, step.LastError = webhook.StateDeadLettered, reason, d.in.LastError
 	step.DueAt = time.Time{}
 	if d.end(ctx, step, "give up") {
-		d.in.Faults = 0
+		d.in.Faults, d.in.Terminated = 0, d.in.Terminated && d.in.State.Open()
 	}
 }
 

@@ -134,6 +134,7 @@ func New(ctx context.Context, o Options) (*App, error) {
 	a.dispatcher = dispatch.New(dispatch.Config{
 		Client: a.client, Record: a.store, Logger: o.Logger, StartSlots: o.Config.StartSlots, Width: o.Config.MaxPerWorkflow, Near: o.Config.NearRetry,
 		QueueLength: o.Config.QueueLength, LocalWorker: o.Worker,
+		Overdue: a.store, ReconcileEvery: o.Config.ReconcileEvery, KeepDeadLetters: o.Config.DeadLetterRetention,
 	})
 	return a, nil
 }

@@ -57,6 +57,8 @@ type Config struct {
 	StartSlots     int           `default:"1" env:"EVERPOST_START_SLOTS" help:"Workflow starts under way at a time; what waits for one shares the next." placeholder:"N"`
 	MaxPerWorkflow int           `default:"50" env:"EVERPOST_MAX_DELIVERIES_PER_WORKFLOW" help:"Deliveries that may share a workflow for their first attempts; 1 gives each its own." name:"max-deliveries-per-workflow" placeholder:"N"`
 	NearRetry      time.Duration `default:"60s" env:"EVERPOST_NEAR_RETRY" help:"How far off a retry may be to be made by the shared workflow too." placeholder:"DURATION"`
+	// ReconcileEvery is how often open deliveries are looked for that no workflow carries.
+	ReconcileEvery time.Duration `default:"5m" env:"EVERPOST_RECONCILE_EVERY" help:"How often open deliveries are looked for whose workflow is gone." placeholder:"DURATION"`
 	QueueLength    int           `default:"1000" env:"EVERPOST_QUEUE_LENGTH" help:"Deliveries that may wait for their start before the API makes callers wait." placeholder:"N"`
 }
 
@@ -157,6 +159,9 @@ func (c *Config) Validate() error {
 		if n.value < n.least || n.value > n.most {
 			refuse(name, "must be between %d and %d", n.least, n.most)
 		}
+	}
+	if c.ReconcileEvery < time.Second || c.ReconcileEvery > 24*time.Hour {
+		refuse("EVERPOST_RECONCILE_EVERY", "must be between 1s and 24h")
 	}
 	if c.NearRetry < time.Second || c.NearRetry > time.Hour {
 		refuse("EVERPOST_NEAR_RETRY", "must be between 1s and 1h")

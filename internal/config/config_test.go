@@ -13,7 +13,7 @@ import (
 func valid() config.Config {
 	return config.Config{
 		Listen: "127.0.0.1:0", AdminListen: ":8081", Retention: time.Hour, DeadLetterRetention: time.Hour, StartSlots: 1,
-		MaxPerWorkflow: 1, NearRetry: time.Second, QueueLength: 1, LogLevel: "info",
+		MaxPerWorkflow: 1, NearRetry: time.Second, ReconcileEvery: time.Second, QueueLength: 1, LogLevel: "info",
 	}
 }
 
@@ -33,6 +33,7 @@ func TestValidateNamesEachUnusableSetting(t *testing.T) {
 		"EVERPOST_DEAD_LETTER_RETENTION: must be at least 1h":             func(c *config.Config) { c.DeadLetterRetention = 0 },
 		"EVERPOST_START_SLOTS: must be between 1 and 1000":                func(c *config.Config) { c.StartSlots = 0 },
 		"EVERPOST_MAX_DELIVERIES_PER_WORKFLOW: must be between 1 and 200": func(c *config.Config) { c.MaxPerWorkflow = 201 },
+		"EVERPOST_RECONCILE_EVERY: must be between 1s and 24h":            func(c *config.Config) { c.ReconcileEvery = 0 },
 		"EVERPOST_NEAR_RETRY: must be between 1s and 1h":                  func(c *config.Config) { c.NearRetry = time.Millisecond },
 		"EVERPOST_QUEUE_LENGTH: must be between 1 and 100000":             func(c *config.Config) { c.QueueLength = 100_001 },
 	} {

@@ -53,9 +53,10 @@ const (
 
 // Config is what a dispatcher needs.
 type Config struct {
-	Client client.Client
-	Record Record
-	Logger *slog.Logger
+	Client  client.Client
+	Record  Record
+	Replays Replays // defaults to none
+	Logger  *slog.Logger
 
 	// StartSlots is how many starts are under way at a time. Defaults to 1: while one
 	// is under way, what arrives gathers, and shares the next.
@@ -68,6 +69,12 @@ type Config struct {
 	// QueueLength is how many deliveries may wait for a start before the door waits.
 	// Defaults to 1,000: at 3,000 starts a second, a third of one.
 	QueueLength int
+	// Overdue is read by the reconciler, every ReconcileEvery (defaults to 5 min). Without
+	// it there is none.
+	Overdue        Overdue
+	ReconcileEvery time.Duration
+	// KeepDeadLetters is how long a dead letter is kept. Defaults to 30 days.
+	KeepDeadLetters time.Duration
 	// LocalWorker says that a worker of this process, on the same client, runs the
 	// workflows: then it gets the payloads of new events handed over, and the first
 	// task with the answer to the start.
@@ -108,6 +115,12 @@ func New(c Config) *Dispatcher {
 	if c.Near == 0 {
 		c.Near = time.Minute
 	}
+	if c.ReconcileEvery == 0 {
+		c.ReconcileEvery = reconcileEvery
+	}
+	if c.KeepDeadLetters == 0 {
+		c.KeepDeadLetters = 30 * 24 * time.Hour
+	}
 	if c.QueueLength == 0 {
 		c.QueueLength = 1000
 	}
@@ -134,6 +147,9 @@ func (d *Dispatcher) Start() {
 	}
 	d.workers.Go(d.relay)
 	d.workers.Go(d.probe)
+	if d.Overdue != nil {
+		d.workers.Go(d.reconcile)
+	}
 }
 
 // Stop ends the work within about 2 s. What waits or is cut off stays in the outbox.

@@ -45,10 +45,11 @@ func (c *outboxColumns) queue(b *pgx.Batch) {
 
 // LeftBehind takes up to limit deliveries that were stored a while ago and have
 // no first record: their start was never made, or died on the way. They are not
-// handed out again for the same while, by any process.
+// handed out again for the same while, by any process, and each time for twice as
+// long, up to 8 min: where no worker runs at all, starting them again does not help.
 func (s *Store) LeftBehind(ctx context.Context, limit int) ([]webhook.Start, error) {
 	return queryAll(ctx, s, "read the outbox", scanStart, `
-		update outbox set relay_at = now() + $2::bigint * interval '1 millisecond', relayed = relayed + 1
+		update outbox set relay_at = now() + $2::bigint * (1 << least(relayed, 5)) * interval '1 millisecond', relayed = relayed + 1
 		where delivery_id in (
 			select delivery_id from outbox where relay_at <= now() order by relay_at limit $1 for update skip locked)
 		returning delivery_id, event_id, endpoint_id, tenant_id, event_type, run, created_at, not_before, give_up_at, relayed`,

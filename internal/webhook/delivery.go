@@ -10,8 +10,9 @@ import (
 const (
 	ReasonEndpointDeleted = "endpoint_deleted"
 	ReasonRetention       = "retention"
-	ReasonCancelled       = "cancelled" // cancelled without a reason given
-	ReasonDiscarded       = "discarded" // discarded without a reason given
+	ReasonCancelled       = "cancelled"  // cancelled without a reason given
+	ReasonDiscarded       = "discarded"  // discarded without a reason given
+	ReasonTerminated      = "terminated" // somebody terminated its workflow
 	ReasonHeldExpired     = "held_expired"
 )
 

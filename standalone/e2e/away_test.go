@@ -47,7 +47,7 @@ func makeNamespace(ctx context.Context, t *testing.T, address, name string) {
 }
 
 // cluster is "everpost serve" on a PostgreSQL of its own, with the Temporal at the address.
-func cluster(t *testing.T, temporal, namespace string) *instance {
+func cluster(t *testing.T, temporal, namespace string, further settings) *instance {
 	t.Helper()
 	in := ownHome(t)
 	database, err := localpg.Start(t.Context(), localpg.Options{Dir: filepath.Join(in.home, "database"), Unsafe: true})
@@ -66,7 +66,7 @@ func cluster(t *testing.T, temporal, namespace string) *instance {
 	in.env = in.env.with(settings{
 		"EVERPOST_DATABASE_URL": database.URL(localpg.Database), "EVERPOST_OPERATOR_KEY": in.key,
 		"EVERPOST_KEK": "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=", "TEMPORAL_ADDRESS": temporal, "TEMPORAL_NAMESPACE": namespace,
-	})
+	}).with(further)
 	for _, name := range []string{"EVERPOST_DATA_DIR", "EVERPOST_DEMO", "EVERPOST_TEMPORAL_LISTEN", "EVERPOST_UI_LISTEN"} {
 		delete(in.env, name) // these are standalone's
 	}
@@ -110,7 +110,7 @@ func TestTemporalAway(t *testing.T) {
 	engine, namespace := shared(t).addr["temporal"], "away-"+filepath.Base(os.TempDir())+time.Now().Format("150405")
 	makeNamespace(contextFor(t, patience), t, engine, namespace)
 	line := newProxy(t, engine)
-	in := cluster(t, line.address, namespace)
+	in := cluster(t, line.address, namespace, nil)
 	b, r := newBundle(t, in, in.door(), "acme"), newReceiver(t)
 	b.endpoint(r, "/hook", nil)
 	in.waitHealth(t, "ok")
