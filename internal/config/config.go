@@ -8,6 +8,7 @@ import (
 	"encoding"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/netip"
 	"net/url"
@@ -146,11 +147,6 @@ func (c *Config) Validate() error {
 	if c.OperatorKey != "" && (len(c.OperatorKey) < minOperatorKey || strings.Trim(c.OperatorKey, c.OperatorKey[:1]) == "") {
 		refuse("EVERPOST_OPERATOR_KEY", "must be a secret of at least %d characters; 'openssl rand -hex 32' makes one", minOperatorKey)
 	}
-	for name, span := range map[string]time.Duration{"EVERPOST_RETENTION": c.Retention, "EVERPOST_DEAD_LETTER_RETENTION": c.DeadLetterRetention} {
-		if span < time.Hour {
-			refuse(name, "must be at least 1h")
-		}
-	}
 	for name, n := range map[string]struct{ value, least, most int }{
 		"EVERPOST_START_SLOTS":                 {c.StartSlots, 1, 1000},
 		"EVERPOST_MAX_DELIVERIES_PER_WORKFLOW": {c.MaxPerWorkflow, 1, 200},
@@ -160,11 +156,18 @@ func (c *Config) Validate() error {
 			refuse(name, "must be between %d and %d", n.least, n.most)
 		}
 	}
-	if c.ReconcileEvery < time.Second || c.ReconcileEvery > 24*time.Hour {
-		refuse("EVERPOST_RECONCILE_EVERY", "must be between 1s and 24h")
-	}
-	if c.NearRetry < time.Second || c.NearRetry > time.Hour {
-		refuse("EVERPOST_NEAR_RETRY", "must be between 1s and 1h")
+	for name, span := range map[string]struct {
+		value, least, most time.Duration
+		says               string
+	}{
+		"EVERPOST_RETENTION":             {c.Retention, time.Hour, math.MaxInt64, "at least 1h"},
+		"EVERPOST_DEAD_LETTER_RETENTION": {c.DeadLetterRetention, time.Hour, math.MaxInt64, "at least 1h"},
+		"EVERPOST_NEAR_RETRY":            {c.NearRetry, time.Second, time.Hour, "between 1s and 1h"},
+		"EVERPOST_RECONCILE_EVERY":       {c.ReconcileEvery, time.Second, 24 * time.Hour, "between 1s and 24h"},
+	} {
+		if span.value < span.least || span.value > span.most {
+			refuse(name, "must be %s", span.says)
+		}
 	}
 	return joined(bad)
 }

@@ -97,7 +97,7 @@ func (d *Dispatcher) statusOf(ctx context.Context, id string) (enumspb.WorkflowE
 	if isGone(err) {
 		return enumspb.WORKFLOW_EXECUTION_STATUS_UNSPECIFIED, nil
 	}
-	return described.GetWorkflowExecutionInfo().GetStatus(), err //nolint:wrapcheck // note classifies it
+	return described.GetWorkflowExecutionInfo().GetStatus(), err
 }
 
 func alive(s enumspb.WorkflowExecutionStatus) bool {
