@@ -3,6 +3,7 @@ package api
 import (
 	"errors"
 	"net/http"
+	"time"
 
 	"github.com/everpost/everpost/internal/retry"
 )
@@ -30,12 +31,16 @@ func showPreview(p retry.Policy) []previewView {
 	views := make([]previewView, 0, len(attempts))
 	for _, a := range attempts {
 		views = append(views, previewView{
-			Number: a.Number, Earliest: retry.FormatDuration(a.Earliest), Nominal: retry.FormatDuration(a.Nominal),
-			Latest: retry.FormatDuration(a.Latest), LatestAfter429: retry.FormatDuration(a.LatestAfter429), Expected: a.Expected,
+			Number: a.Number, Earliest: showDelay(a.Earliest), Nominal: showDelay(a.Nominal),
+			Latest: showDelay(a.Latest), LatestAfter429: showDelay(a.LatestAfter429), Expected: a.Expected,
 		})
 	}
 	return views
 }
+
+// showDelay writes a time of the preview to the microsecond, as all times of the API:
+// what a factor with a fraction leaves beyond is the rounding of its powers.
+func showDelay(d time.Duration) string { return retry.FormatDuration(d.Round(time.Microsecond)) }
 
 // listRetryPolicies shows all presets; they are few and always one page.
 func (s *Server) listRetryPolicies(c call) error {

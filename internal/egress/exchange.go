@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/everpost/everpost/internal/retry"
@@ -160,7 +161,7 @@ func answered(head *http.Response) Response {
 		// Drafts of the IETF's RateLimit field before the seventh had one field for each.
 		RateLimitRemaining: first("X-Ratelimit-Remaining", "Ratelimit-Remaining"),
 		RateLimitReset:     first("X-Ratelimit-Reset", "Ratelimit-Reset"),
-		RateLimit:          h.Get("Ratelimit"),
+		RateLimit:          strings.Join(h.Values("Ratelimit"), ", "), // a list: RFC 9110, section 5.3
 	}}
 }
 

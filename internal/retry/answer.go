@@ -40,9 +40,8 @@ type Answer struct {
 	Date       string    // the raw Date field, empty when absent
 	ReceivedAt time.Time // our clock when the answer (or the fault) was there
 
-	// Raw rate-limit hints: X-RateLimit-Remaining and X-RateLimit-Reset, and the
-	// IETF RateLimit and RateLimit-Policy fields. Empty when absent.
-	RateLimitRemaining string
-	RateLimitReset     string
-	RateLimit          string
+	// Raw rate-limit hints, empty when absent.
+	RateLimitRemaining string // X-RateLimit-Remaining, or the IETF drafts' RateLimit-Remaining
+	RateLimitReset     string // X-RateLimit-Reset, or RateLimit-Reset
+	RateLimit          string // the IETF drafts' RateLimit; several lines of it joined by commas
 }

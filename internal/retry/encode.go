@@ -3,7 +3,6 @@ package retry
 import (
 	"encoding/json"
 	"fmt"
-	"time"
 )
 
 // policyJSON is the shape of a policy in the HTTP API and in the database. Settings
@@ -79,32 +78,4 @@ func (p *Policy) UnmarshalJSON(raw []byte) error {
 	*p = policy
 
 	return nil
-}
-
-// MarshalJSON returns the times as duration strings, a nominal time that is not
-// expected as null.
-func (a PreviewAttempt) MarshalJSON() ([]byte, error) {
-	var nominal *string
-	if a.Expected {
-		text := FormatDuration(a.Nominal.Round(time.Millisecond))
-		nominal = &text
-	}
-	text, err := json.Marshal(struct {
-		Number         int     `json:"number"`
-		Earliest       string  `json:"earliest"`
-		Nominal        *string `json:"nominal"`
-		Latest         string  `json:"latest"`
-		LatestAfter429 string  `json:"latest_after_429"`
-	}{
-		Number:         a.Number,
-		Earliest:       FormatDuration(a.Earliest.Round(time.Millisecond)),
-		Nominal:        nominal,
-		Latest:         FormatDuration(a.Latest.Round(time.Millisecond)),
-		LatestAfter429: FormatDuration(a.LatestAfter429.Round(time.Millisecond)),
-	})
-	if err != nil {
-		return nil, fmt.Errorf("encode preview: %w", err)
-	}
-
-	return text, nil
 }

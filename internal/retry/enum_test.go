@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -38,16 +37,4 @@ func TestEnumNames(t *testing.T) {
 	}
 	var source retry.DelaySource
 	require.ErrorContains(t, json.Unmarshal([]byte(`"`+strings.Repeat("x", 1000)+`"`), &source), "backoff, retry_after or deadline")
-}
-
-func TestPreviewAsJSON(t *testing.T) {
-	t.Parallel()
-
-	text, err := json.Marshal([]retry.PreviewAttempt{
-		{Number: 2, Earliest: 5 * time.Second, Nominal: 10 * time.Second, Latest: time.Minute, LatestAfter429: time.Hour, Expected: true},
-		{Number: 3, Nominal: time.Hour, Latest: time.Hour, LatestAfter429: time.Hour},
-	})
-	require.NoError(t, err)
-	require.JSONEq(t, `[{"number":2,"earliest":"5s","nominal":"10s","latest":"1m","latest_after_429":"1h"},
-		{"number":3,"earliest":"0s","nominal":null,"latest":"1h","latest_after_429":"1h"}]`, string(text))
 }

@@ -2,8 +2,9 @@ package retry
 
 import "time"
 
-// PreviewAttempt says when an attempt of a run may start, counted from the first one
-// and with receivers that answer at once and ask for no delay of their own.
+// PreviewAttempt says when an attempt of a run may start, counted from the first one,
+// which is taken to be at the run's very beginning, where the give-up time is counted
+// from; with receivers that answer at once and ask for no delay of their own.
 type PreviewAttempt struct {
 	Number int
 

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/everpost/everpost/internal/retry"
+)
+
+// What lies between these lines of the page is ours.
+const (
+	pageBegin = "<!-- presets: made by go generate ./internal/retry/plot, do not edit -->\n"
+	pageEnd   = "<!-- end of presets -->\n"
+)
+
+// page returns the page with its generated part made anew. It is an error when the
+// page does not say where that is.
+func page(old string) (string, error) {
+	before, rest, begins := strings.Cut(old, pageBegin)
+	_, after, ends := strings.Cut(rest, pageEnd)
+	if !begins || !ends {
+		return "", errors.New("the lines around the generated part are missing")
+	}
+	return before + pageBegin + tables() + pictures() + pageEnd + after, nil
+}
+
+// tables are the presets, and the nominal time of each of their attempts.
+func tables() string {
+	var text strings.Builder
+	text.WriteString("\n| preset | delays before jitter | jitter | attempts | given up after |\n|---|---|---|---|---|\n")
+	presets := retry.Presets()
+	most := 0
+	for _, preset := range presets {
+		p := preset.Policy
+		fmt.Fprintf(&text, "| `%s` | %s | %s | %d | %s |\n", preset.Name, delays(p), jitter(p), p.MaxAttempts, retry.FormatDuration(p.GiveUpAfter))
+		most = max(most, p.MaxAttempts)
+	}
+
+	text.WriteString("\nWhen each attempt starts, counted from the first, if jitter is left out and every answer comes at once:\n\n| attempt |")
+	for _, preset := range presets {
+		fmt.Fprintf(&text, " `%s` |", preset.Name)
+	}
+	text.WriteString("\n|---|" + strings.Repeat("---|", len(presets)) + "\n")
+	for number := 1; number <= most; number++ {
+		text.WriteString("| " + strconv.Itoa(number) + " |")
+		for _, preset := range presets {
+			text.WriteString(" " + nominal(preset.Policy, number) + " |")
+		}
+		text.WriteByte('\n')
+	}
+	return text.String()
+}
+
+// nominal is one cell of the table.
+func nominal(p retry.Policy, number int) string {
+	attempts := retry.Preview(p)
+	switch {
+	case number > len(attempts):
+		return ""
+	case !attempts[number-1].Expected:
+		return "*"
+	case number == 1:
+		return "at once"
+	default:
+		return retry.FormatDuration(attempts[number-1].Nominal)
+	}
+}
+
+func pictures() string {
+	var text strings.Builder
+	text.WriteString("\n\\* Only when jitter has made the delays before it short; otherwise the give-up time comes first.\n")
+	for _, preset := range retry.Presets() {
+		fmt.Fprintf(&text, "\n![The attempts of %s on a logarithmic time axis](retries/%s.svg)\n", preset.Name, preset.Name)
+	}
+	return text.String() + "\n"
+}
+
+// delays is how the delays of a preset grow, in words.
+func delays(p retry.Policy) string {
+	if p.Strategy == retry.StrategySchedule {
+		steps := make([]string, 0, len(p.Schedule))
+		for _, step := range p.Schedule {
+			steps = append(steps, retry.FormatDuration(step))
+		}
+		return strings.Join(steps, ", ")
+	}
+	text := retry.FormatDuration(p.Base)
+	if p.Strategy == retry.StrategyExponential {
+		text += ", each " + strconv.FormatFloat(p.Factor, 'g', -1, 64) + " times the one before"
+	}
+	if p.Cap > 0 {
+		text += ", at most " + retry.FormatDuration(p.Cap)
+	}
+	return text
+}
+
+func jitter(p retry.Policy) string {
+	text := p.Jitter.String()
+	if p.Jitter == retry.JitterProportional {
+		text += " " + strconv.FormatFloat(p.JitterRatio, 'g', -1, 64)
+	}
+	if p.MinDelay > 0 {
+		text += ", at least " + retry.FormatDuration(p.MinDelay)
+	}
+	return text
+}

@@ -1,0 +1,264 @@
+package retry_test
+
+import (
+	"encoding/json"
+	"math"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/everpost/everpost/internal/retry"
+)
+
+// anyProgress draws where a run may stand, near its limits and its give-up time as
+// often as far from them.
+func anyProgress(policy retry.Policy) *rapid.Generator[retry.Progress] {
+	return rapid.Custom(func(t *rapid.T) retry.Progress {
+		outcome := retry.Outcome{
+			Decision: retry.Retry, Status: rapid.SampledFrom([]int{0, 404, 429, 500, 503}).Draw(t, "status"),
+			Ambiguous: rapid.Bool().Draw(t, "ambiguous"),
+		}
+		progress := retry.Progress{
+			Attempts: rapid.IntRange(1, policy.MaxAttempts+1).Draw(t, "attempts"), Now: received(),
+			Previous: anyDuration(0, retry.LongestDelay).Draw(t, "previous"),
+			Random:   retry.Random(rapid.IntRange(1, 1000).Draw(t, "attempt"), "dlv_"+strconv.Itoa(rapid.Int().Draw(t, "delivery")), "1"),
+		}
+		if outcome.Ambiguous {
+			progress.Ambiguous = rapid.IntRange(1, policy.AmbiguousAttempts+1).Draw(t, "ambiguous in a row")
+		}
+		// The give-up time lies anywhere, or around the end of the delay; what the receiver
+		// asks for lies anywhere, or around the give-up time.
+		_, latest := policy.Window(progress.Attempts, progress.Previous)
+		remaining := anyDuration(0, policy.GiveUpAfter).Draw(t, "remaining")
+		if rapid.Bool().Draw(t, "near the end") {
+			remaining = time.Duration(float64(rapid.IntRange(0, 250).Draw(t, "percent of the delay")) / 100 * float64(latest))
+		}
+		switch rapid.SampledFrom([]string{"none", "any", "near the end"}).Draw(t, "Retry-After") {
+		case "any":
+			outcome.RetryAfter = anyDuration(0, math.MaxInt64).Draw(t, "asked")
+		case "near the end":
+			outcome.RetryAfter = max(0, remaining+time.Duration(rapid.IntRange(-2000, 1000).Draw(t, "asked ms"))*time.Millisecond)
+		}
+		progress.GiveUpAt = received().Add(remaining)
+		progress.Outcome = outcome
+
+		return progress
+	})
+}
+
+// bound is the longest delay that a strategy and a jitter can come to, as the table of
+// 10-retry.md has it: the cap, or the step with its proportional share.
+func bound(policy retry.Policy, attempt int) time.Duration {
+	if policy.Cap > 0 {
+		return policy.Cap
+	}
+	step := policy.Base
+	if policy.Strategy == retry.StrategySchedule {
+		step = policy.Schedule[min(attempt, len(policy.Schedule))-1]
+	}
+	if policy.Jitter == retry.JitterProportional {
+		step += time.Duration(policy.JitterRatio * float64(step))
+	}
+
+	return max(step, policy.MinDelay)
+}
+
+// TestNextKeepsEveryRule: any policy, any receiver, any moment.
+func TestNextKeepsEveryRule(t *testing.T) {
+	t.Parallel()
+
+	rapid.Check(t, func(t *rapid.T) {
+		policy := validPolicy().Draw(t, "policy")
+		requireRules(t, policy, anyProgress(policy).Draw(t, "progress"))
+	})
+}
+
+// TestNearTheDeadline is all of the space around a give-up time, a quarter of a second
+// apart: what remains, and what the receiver asks for, against a delay of 10 s.
+func TestNearTheDeadline(t *testing.T) {
+	t.Parallel()
+
+	const step = 250 * time.Millisecond
+	policy := tenSeconds()
+	seen := map[retry.DelaySource]int{}
+	for remaining := -time.Second; remaining <= 25*time.Second; remaining += step {
+		for asked := time.Duration(0); asked <= 25*time.Second; asked += step {
+			for _, status := range []int{503, 429} {
+				verdict := requireRules(t, policy, retry.Progress{
+					Attempts: 1, Now: received(), GiveUpAt: received().Add(remaining),
+					Outcome: retry.Outcome{Decision: retry.Retry, Status: status, RetryAfter: asked},
+				})
+				seen[verdict.Source]++
+			}
+		}
+	}
+	require.Len(t, seen, 4, "given up, and each source of a delay")
+}
+
+// requireRules holds a verdict against the rules as they are written down, each by
+// itself: what a delay may be, and when giving up is right. It returns the verdict.
+func requireRules(t require.TestingT, policy retry.Policy, progress retry.Progress) retry.Verdict {
+	verdict := policy.Next(progress)
+	outcome, remaining := progress.Outcome, progress.GiveUpAt.Sub(progress.Now)
+
+	backoff, most := policy.Delay(progress.Attempts, progress.Previous, progress.Random), bound(policy, progress.Attempts)
+	if outcome.Status == 429 && outcome.RetryAfter == 0 {
+		backoff, most = 2*backoff, 2*most
+	}
+	// The last attempt before the give-up time, one second before it.
+	last := remaining - time.Second
+	mayMove := last >= 0 && 2*last >= backoff && last >= outcome.RetryAfter
+
+	if verdict.Action == retry.Wait {
+		require.GreaterOrEqual(t, verdict.Delay, time.Duration(0), "negative")
+		require.GreaterOrEqual(t, verdict.Delay, outcome.RetryAfter, "below Retry-After")
+		require.LessOrEqual(t, verdict.Delay, max(most, outcome.RetryAfter), "above its bound")
+		require.LessOrEqual(t, verdict.Delay, remaining, "past the give-up time")
+		require.Equal(t, progress.Now.Add(verdict.Delay), verdict.At)
+		require.Less(t, progress.Attempts, policy.MaxAttempts)
+		require.False(t, outcome.Ambiguous && progress.Ambiguous >= policy.AmbiguousAttempts)
+	}
+	switch {
+	case verdict.Source == retry.SourceBackoff:
+		require.Equal(t, backoff, verdict.Delay)
+	case verdict.Source == retry.SourceRetryAfter:
+		require.Equal(t, outcome.RetryAfter, verdict.Delay)
+		require.Greater(t, verdict.Delay, backoff)
+	case verdict.Source == retry.SourceDeadline:
+		require.Equal(t, last, verdict.Delay)
+		require.Greater(t, backoff, remaining, "moved without need")
+		require.True(t, mayMove)
+	case verdict.Reason == retry.ReasonAmbiguousLimit:
+		require.True(t, outcome.Ambiguous && progress.Ambiguous >= policy.AmbiguousAttempts)
+	case verdict.Reason == retry.ReasonMaxAttempts:
+		require.GreaterOrEqual(t, progress.Attempts, policy.MaxAttempts)
+	case verdict.Reason == retry.ReasonRetryAfterPastGiveUp:
+		require.Greater(t, outcome.RetryAfter, remaining)
+	case verdict.Reason == retry.ReasonGiveUpTime:
+		require.Greater(t, backoff, remaining, "it would have been in time")
+		require.False(t, mayMove, "it could have been moved")
+	default:
+		require.Fail(t, "neither a delay with its source nor an end with its reason", "%+v", verdict)
+	}
+
+	return verdict
+}
+
+// TestSameInputsSameDelay: a verdict is a function of its inputs, also after the
+// policy went through the record, which keeps it as JSON.
+func TestSameInputsSameDelay(t *testing.T) {
+	t.Parallel()
+
+	rapid.Check(t, func(t *rapid.T) {
+		policy := validPolicy().Draw(t, "policy")
+		progress := anyProgress(policy).Draw(t, "progress")
+		text, err := json.Marshal(policy)
+		require.NoError(t, err)
+		stored, err := retry.ParsePolicy(text)
+		require.NoError(t, err)
+		first, again := policy.Next(progress), policy.Next(progress)
+		require.Equal(t, first, again)
+		require.Equal(t, first, stored.Next(progress))
+		require.Equal(t, retry.Preview(policy), retry.Preview(stored))
+	})
+}
+
+// TestFarAttemptsAreTheCap: attempt 10,000 with factor 10 is the cap, not a negative
+// number, with every strategy that grows and every jitter.
+func TestFarAttemptsAreTheCap(t *testing.T) {
+	t.Parallel()
+
+	for _, strategy := range []retry.Strategy{retry.StrategyLinear, retry.StrategyExponential} {
+		for _, jitter := range []retry.Jitter{
+			retry.JitterNone, retry.JitterFull, retry.JitterEqual, retry.JitterDecorrelated, retry.JitterProportional,
+		} {
+			for _, limit := range []time.Duration{12 * time.Hour, retry.LongestDelay} {
+				policy := retry.Policy{
+					Strategy: strategy, Base: 10 * time.Minute, Factor: 10, Cap: limit, Jitter: jitter, JitterRatio: 0.2,
+					MaxAttempts: retry.MostAttempts, AmbiguousAttempts: 4, GiveUpAfter: retry.LongestGiveUp,
+				}
+				for _, attempt := range []int{10_000, 10_001, math.MaxInt32, math.MaxInt} {
+					require.Equal(t, limit, policy.Nominal(attempt), "%s %s, attempt %d", strategy, jitter, attempt)
+					low, high := policy.Window(attempt, limit)
+					require.Equal(t, limit, high, "%s %s, attempt %d", strategy, jitter, attempt)
+					require.GreaterOrEqual(t, low, time.Duration(0))
+					for _, u := range []float64{0, 0.5, 1 - 1.0/(1<<53)} {
+						delay := policy.Delay(attempt, limit, u)
+						require.LessOrEqual(t, low, delay)
+						require.LessOrEqual(t, delay, limit)
+					}
+				}
+			}
+		}
+	}
+}
+
+// receiverByte is what one byte of a fuzzed script makes a receiver do: how long it
+// takes and what it answers.
+func receiverByte(b byte) (latency time.Duration, outcome retry.Outcome) {
+	latency = time.Duration(b>>5) * 4 * time.Second // 0 to 28 s: the longest request
+	outcome = retry.Outcome{Decision: retry.Retry, Status: 503}
+	switch b & 7 {
+	case 0, 1:
+	case 2:
+		outcome.Status = 429
+	case 3:
+		outcome.Status, outcome.Ambiguous = 404, true
+	case 4:
+		outcome.RetryAfter = time.Duration(b>>3) * time.Second
+	case 5:
+		outcome.RetryAfter = time.Duration(b>>3) * time.Hour
+	case 6:
+		outcome.Status, outcome.RetryAfter = 429, time.Duration(b>>3)*time.Minute
+	default:
+		outcome.RetryAfter = math.MaxInt64
+	}
+
+	return latency, outcome
+}
+
+// FuzzRun follows a run of any policy against any receiver, slow ones too, with the
+// jitter of real attempts: the sum of everything that it waits and takes never starts an
+// attempt past the give-up time, and the run ends within its budget.
+func FuzzRun(f *testing.F) {
+	for _, preset := range retry.Presets() {
+		text, err := json.Marshal(preset.Name)
+		require.NoError(f, err)
+		f.Add(text, []byte{0}, "dlv_06gzfmmqbxxnk537qnw6yr8vqr")
+		f.Add(text, []byte{2, 0xe2, 3, 0x23, 12, 0}, "dlv_06gzfmmqbxxnk537qnw6yr8vqs")
+	}
+	f.Add([]byte(`{"strategy":"fixed","base":"35m","jitter":"none","give_up_after":"1h"}`), []byte{0x20}, "dlv_1")
+	f.Add([]byte(`{"strategy":"linear","base":"10s","jitter":"decorrelated","give_up_after":"90s","max_attempts":1000}`), []byte{0, 2, 20}, "dlv_2")
+
+	f.Fuzz(func(t *testing.T, text, script []byte, id string) {
+		policy, err := retry.ParsePolicy(text)
+		if err != nil || len(script) == 0 {
+			return
+		}
+		now, waited, ambiguous, previous := received(), time.Duration(0), 0, time.Duration(0)
+		giveUpAt := now.Add(policy.GiveUpAfter)
+		for attempt := 1; ; attempt++ {
+			require.LessOrEqual(t, attempt, policy.MaxAttempts)
+			require.False(t, now.After(giveUpAt), "attempt %d", attempt)
+			latency, outcome := receiverByte(script[(attempt-1)%len(script)])
+			now, waited = now.Add(latency), waited+latency
+			ambiguous++
+			if !outcome.Ambiguous {
+				ambiguous = 0
+			}
+			verdict := policy.Next(retry.Progress{
+				Attempts: attempt, Ambiguous: ambiguous, Previous: previous, Outcome: outcome, Now: now, GiveUpAt: giveUpAt,
+				Random: random(id, 1, attempt),
+			})
+			if verdict.Action == retry.GiveUp {
+				return
+			}
+			require.Equal(t, retry.Wait, verdict.Action)
+			now, waited, previous = verdict.At, waited+verdict.Delay, verdict.Delay
+			require.LessOrEqual(t, waited, policy.GiveUpAfter, "the sum over attempts, after attempt %d", attempt)
+		}
+	})
+}

@@ -1,0 +1,374 @@
+package workflows_test
+
+import (
+	"net/http"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/receivertest"
+	"github.com/everpost/everpost/internal/retry"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// In this file time is skipped: each test is the whole life of a delivery, up to 84
+// hours of it, with the real record, real requests and the real activities.
+
+// ran is a delivery that was given up.
+type ran struct {
+	life     *life
+	policy   retry.Policy
+	delivery webhook.Delivery
+	attempts []webhook.Attempt
+}
+
+// exhaust runs a delivery under the policy until it is a dead letter. The receiver
+// answers by the script and then always with the last step.
+func exhaust(t *testing.T, policy retry.Policy, script ...receivertest.Step) ran {
+	t.Helper()
+	b := setupPolicy(t, policy)
+	return b.exhaust(t, policy, script...)
+}
+
+func (b *bundle) exhaust(t *testing.T, policy retry.Policy, script ...receivertest.Step) ran {
+	t.Helper()
+	b.receiver.Script("/hook", script...)
+	b.receiver.Default(script[len(script)-1])
+	l := b.deliver(t)
+	l.run()
+	d := b.delivery(t, l.start.DeliveryID)
+	in := l.rests(d.Reason)
+	r := ran{life: l, policy: policy, delivery: d, attempts: b.attempts(t, l.start.DeliveryID)}
+
+	require.Len(t, r.attempts, d.Attempts)
+	require.Equal(t, d.Attempts, d.RunAttempts)
+	require.Equal(t, d.Attempts, in.RunAttempts)
+	require.Equal(t, d.Attempts, b.receiver.Count(), "each request is an attempt, each attempt was one request")
+	require.LessOrEqual(t, d.Attempts, policy.MaxAttempts)
+	for i, a := range r.attempts {
+		require.Equal(t, i+1, a.Number)
+		require.Equal(t, 1, a.Run)
+		require.Equal(t, strconv.Itoa(i+1), b.receiver.Requests()[i].Header.Get("everpost-attempt"))
+		require.False(t, a.StartedAt.After(l.start.GiveUpAt), "attempt %d", a.Number)
+	}
+	r.requireVerdicts(t)
+	return r
+}
+
+// requireVerdicts works out again, from what is recorded of each attempt, what had to
+// follow from it: the same delay from the same inputs, to the last end.
+func (r ran) requireVerdicts(t *testing.T) {
+	t.Helper()
+	ambiguous, previous := 0, time.Duration(0)
+	for i, a := range r.attempts {
+		a.Outcome.Ambiguous = a.Outcome.Status == http.StatusNotFound // which the record does not keep
+		ambiguous++
+		if !a.Outcome.Ambiguous {
+			ambiguous = 0
+		}
+		ended := a.StartedAt.Add(a.Latency)
+		verdict := r.policy.Next(retry.Progress{
+			Attempts: a.Number, Ambiguous: ambiguous, Previous: previous, Outcome: a.Outcome, Now: ended, GiveUpAt: r.delivery.GiveUpAt,
+			Random: retry.Random(a.Number, r.delivery.DeliveryID.String(), strconv.Itoa(a.Run)),
+		})
+		if i == len(r.attempts)-1 {
+			require.Equal(t, retry.GiveUp, verdict.Action)
+			require.Equal(t, string(verdict.Reason), r.delivery.Reason)
+			return
+		}
+		require.Equal(t, retry.Wait, verdict.Action, "attempt %d", a.Number)
+		require.Equal(t, verdict.Source.String(), a.DelaySource, "attempt %d", a.Number)
+		require.InDelta(t, verdict.Delay, a.Delay, float64(time.Millisecond), "attempt %d", a.Number)
+		require.GreaterOrEqual(t, r.attempts[i+1].StartedAt.Sub(ended), verdict.Delay-time.Millisecond, "attempt %d", a.Number)
+		previous = a.Delay
+	}
+}
+
+// at is when the attempts started, counted from the first.
+func (r ran) at(i int) time.Duration { return r.attempts[i].StartedAt.Sub(r.attempts[0].StartedAt) }
+
+// last is at of the last attempt.
+func (r ran) last() time.Duration { return r.at(len(r.attempts) - 1) }
+
+// requireNumber holds the number of the attempts against what the policy's preview
+// promises to a receiver that fails every one of them.
+func (r ran) requireNumber(t *testing.T, latest func(retry.PreviewAttempt) time.Duration) {
+	t.Helper()
+	bounds := retry.Preview(r.policy)
+	certain := 0 // so many take place whatever is drawn
+	for _, bound := range bounds {
+		if latest(bound)+slack < r.policy.GiveUpAfter {
+			certain++
+		}
+	}
+	require.GreaterOrEqual(t, len(r.attempts), certain)
+	require.LessOrEqual(t, len(r.attempts), len(bounds))
+}
+
+// requireTimes holds the times of the attempts against the preview, counted from when
+// the give-up time began to run: the first attempt is a few milliseconds later, which the
+// preview takes for nothing. late is what our own failures may have added before each.
+func (r ran) requireTimes(t *testing.T, latest func(retry.PreviewAttempt) time.Duration, late time.Duration) {
+	t.Helper()
+	bounds := retry.Preview(r.policy)
+	begin := r.delivery.GiveUpAt.Add(-r.policy.GiveUpAfter)
+	for i, a := range r.attempts {
+		at := a.StartedAt.Sub(begin)
+		require.GreaterOrEqual(t, at, bounds[i].Earliest, "attempt %d", i+1)
+		require.LessOrEqual(t, at, latest(bounds[i])+time.Duration(i+1)*late+slack, "attempt %d", i+1)
+	}
+}
+
+// requireEndedAtOnce: what cannot be tried again is given up when that is known, not
+// when its time is over.
+func (r ran) requireEndedAtOnce(t *testing.T) {
+	t.Helper()
+	require.WithinDuration(t, r.attempts[len(r.attempts)-1].StartedAt, r.life.now, slack)
+}
+
+func latestPlain(a retry.PreviewAttempt) time.Duration    { return a.Latest }
+func latestAfter429(a retry.PreviewAttempt) time.Duration { return a.LatestAfter429 }
+
+// Each preset, against a receiver that always fails, and one that always says 429.
+func TestEveryPresetToItsEnd(t *testing.T) {
+	t.Parallel()
+	for status, latest := range map[int]func(retry.PreviewAttempt) time.Duration{
+		http.StatusServiceUnavailable: latestPlain, http.StatusTooManyRequests: latestAfter429,
+	} {
+		for _, preset := range retry.Presets() {
+			t.Run(preset.Name+" "+strconv.Itoa(status), func(t *testing.T) {
+				t.Parallel()
+				r := exhaust(t, preset.Policy, receivertest.Step{Status: status})
+				r.requireNumber(t, latest)
+				r.requireTimes(t, latest, 0)
+				r.requireEndedAtOnce(t)
+				reason := retry.ReasonGiveUpTime
+				if len(r.attempts) == preset.Policy.MaxAttempts {
+					reason = retry.ReasonMaxAttempts
+				}
+				require.Equal(t, string(reason), r.delivery.Reason)
+				require.Equal(t, retry.HTTPReason(status), r.attempts[len(r.attempts)-1].Outcome.Reason)
+			})
+		}
+	}
+}
+
+// Each preset with attempts to spare, so that it is the time that ends it: over the
+// full 72 hours, 84 hours or one hour, up to where no further attempt fits. So does the
+// jitter that no preset has, in which each delay grows from the one before.
+func TestEveryPresetUntilItsGiveUpTime(t *testing.T) {
+	t.Parallel()
+	decorrelated := retry.Default()
+	decorrelated.Jitter = retry.JitterDecorrelated
+	for _, preset := range append(retry.Presets(), retry.Preset{Name: "decorrelated", Policy: decorrelated}) {
+		t.Run(preset.Name, func(t *testing.T) {
+			t.Parallel()
+			policy := preset.Policy
+			policy.MaxAttempts = retry.MostAttempts
+			r := exhaust(t, policy, receivertest.Step{Status: http.StatusServiceUnavailable})
+			r.requireNumber(t, latestPlain)
+			r.requireTimes(t, latestPlain, 0)
+			r.requireEndedAtOnce(t)
+			require.Equal(t, string(retry.ReasonGiveUpTime), r.delivery.Reason)
+			_, longest := policy.Window(len(r.attempts), retry.LongestDelay)
+			require.Greater(t, r.last(), policy.GiveUpAfter-longest-slack, "one more would have fitted")
+		})
+	}
+}
+
+// Each preset, against a receiver whose URL is wrong: four attempts, not all of them.
+func TestEveryPresetAtTheAmbiguousLimit(t *testing.T) {
+	t.Parallel()
+	for _, preset := range retry.Presets() {
+		t.Run(preset.Name, func(t *testing.T) {
+			t.Parallel()
+			r := exhaust(t, preset.Policy, receivertest.Step{Status: http.StatusNotFound})
+			r.requireTimes(t, latestPlain, 0)
+			require.Len(t, r.attempts, 4)
+			require.Equal(t, string(retry.ReasonAmbiguousLimit), r.delivery.Reason)
+		})
+	}
+}
+
+// Any other outcome begins the count of ambiguous ones again.
+func TestAmbiguousOutcomesAreCountedInARow(t *testing.T) {
+	t.Parallel()
+	wrong, down := receivertest.Step{Status: http.StatusNotFound}, receivertest.Step{Drop: true}
+	r := exhaust(t, retry.Default(), wrong, wrong, wrong, down, wrong, wrong, wrong, wrong)
+	require.Len(t, r.attempts, 8)
+	require.Equal(t, string(retry.ReasonAmbiguousLimit), r.delivery.Reason)
+}
+
+// What happens to the attempt that the give-up time cuts off, to the second.
+func TestTheLastAttemptNearTheDeadline(t *testing.T) {
+	t.Parallel()
+	const moved = time.Hour - time.Second
+	minutes := func(n ...int) (at []time.Duration) {
+		for _, minute := range n {
+			at = append(at, time.Duration(minute)*time.Minute)
+		}
+		return at
+	}
+	for name, c := range map[string]struct {
+		base   time.Duration
+		status int
+		most   int             // attempts
+		at     []time.Duration // when they start
+		source string          // of the last delay
+		reason retry.Reason
+	}{
+		"moved":                             {35 * time.Minute, 503, 9, append(minutes(0, 35), moved), "deadline", retry.ReasonGiveUpTime},
+		"moved, and the last of all":        {35 * time.Minute, 503, 3, append(minutes(0, 35), moved), "deadline", retry.ReasonMaxAttempts},
+		"less than half of the delay":       {41 * time.Minute, 503, 9, minutes(0, 41), "backoff", retry.ReasonGiveUpTime},
+		"the first retry is too late":       {3 * time.Hour, 503, 9, minutes(0), "", retry.ReasonGiveUpTime},
+		"429: moved":                        {19 * time.Minute, 429, 9, append(minutes(0, 38), moved), "deadline", retry.ReasonGiveUpTime},
+		"429: less than half of the double": {20 * time.Minute, 429, 9, minutes(0, 40), "backoff", retry.ReasonGiveUpTime},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := exhaust(t, retry.Policy{
+				Strategy: retry.StrategyFixed, Base: c.base, MaxAttempts: c.most, AmbiguousAttempts: 3, GiveUpAfter: time.Hour,
+			}, receivertest.Step{Status: c.status})
+			require.Equal(t, string(c.reason), r.delivery.Reason)
+			require.Len(t, r.attempts, len(c.at))
+			for i, at := range c.at {
+				require.InDelta(t, at, r.at(i), float64(slack), "attempt %d", i+1)
+			}
+			if len(c.at) > 1 {
+				require.Equal(t, c.source, r.attempts[len(c.at)-2].DelaySource)
+			}
+			if c.source == "deadline" {
+				require.WithinRange(t, r.attempts[len(c.at)-1].StartedAt, r.life.start.GiveUpAt.Add(-time.Second), r.life.start.GiveUpAt)
+			}
+			r.requireEndedAtOnce(t)
+		})
+	}
+}
+
+// What a receiver asks for is kept up to the give-up time, and ends the delivery at
+// once when it lies past it, at whichever attempt.
+func TestRetryAfterAroundTheDeadline(t *testing.T) {
+	t.Parallel()
+	busy := receivertest.Step{Status: http.StatusServiceUnavailable}
+	wait := func(status int, after string) receivertest.Step {
+		return receivertest.Step{Status: status, Header: map[string]string{"Retry-After": after}}
+	}
+	date := time.Now().UTC().Add(2 * time.Hour).Format(http.TimeFormat)
+	for name, c := range map[string]struct {
+		script []receivertest.Step
+		at     []time.Duration // from the first attempt at which the receiver asks
+		asked  int             // that attempt's number
+		reason retry.Reason
+	}{
+		"past it":                     {[]receivertest.Step{busy, busy, wait(503, "3600")}, nil, 3, retry.ReasonRetryAfterPastGiveUp},
+		"past it, as a date":          {[]receivertest.Step{busy, wait(429, date)}, nil, 2, retry.ReasonRetryAfterPastGiveUp},
+		"past it by the last but one": {[]receivertest.Step{busy, busy, busy, wait(500, "86400")}, nil, 4, retry.ReasonRetryAfterPastGiveUp},
+		"in time, then past it": {
+			[]receivertest.Step{wait(503, "1800"), wait(503, "1801")}, []time.Duration{30 * time.Minute}, 1, retry.ReasonRetryAfterPastGiveUp,
+		},
+		"twice in time": {
+			[]receivertest.Step{wait(429, "1200"), wait(429, "1200"), {Status: 400}}, []time.Duration{20 * time.Minute, 40 * time.Minute}, 1, "http_400",
+		},
+		"max_attempts is reached first": {[]receivertest.Step{busy, busy, busy, busy, wait(503, "86400")}, nil, 5, retry.ReasonMaxAttempts},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			policy, ok := retry.Lookup("fast") // five attempts within an hour
+			require.True(t, ok)
+			b := setupPolicy(t, policy)
+			b.receiver.Script("/hook", c.script...)
+			b.receiver.Default(receivertest.Step{Status: 200})
+			l := b.deliver(t)
+			l.run()
+			l.rests(string(c.reason))
+			r := ran{life: l, policy: policy, delivery: b.delivery(t, l.start.DeliveryID), attempts: b.attempts(t, l.start.DeliveryID)}
+			require.Len(t, r.attempts, c.asked+len(c.at))
+			require.Equal(t, len(r.attempts), b.receiver.Count())
+			for i, at := range c.at {
+				waited := r.at(c.asked+i) - r.at(c.asked-1)
+				require.GreaterOrEqual(t, waited, at, "sooner than asked")
+				require.LessOrEqual(t, waited, at+slack)
+				require.Equal(t, "retry_after", r.attempts[c.asked+i-1].DelaySource)
+			}
+			r.requireEndedAtOnce(t)
+		})
+	}
+}
+
+// stumble makes the record fail around every attempt: so many claims before it, and so
+// many writes of its outcome after it.
+func (b *bundle) stumble(claims, writes int) {
+	var mu sync.Mutex
+	claimed, written := map[int]int{}, map[int]int{}
+	onBegin := func(c webhook.Claim) error {
+		mu.Lock()
+		defer mu.Unlock()
+		claimed[c.Attempts]++
+		if claimed[c.Attempts] <= claims {
+			return errAway
+		}
+		return nil
+	}
+	onRecord := func(s webhook.Step) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if s.Attempt == nil {
+			return nil
+		}
+		written[s.Attempt.Number]++
+		if written[s.Attempt.Number] <= writes {
+			return errAway
+		}
+		return nil
+	}
+	b.record.onBegin.Store(&onBegin)
+	b.record.onRecord.Store(&onRecord)
+}
+
+// Our own failures are no attempts: the budget, the numbers, the delays and the reason
+// are those of the receiver alone, however often the record was away in between.
+func TestOwnFaultsNeverCountAsAttempts(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"fast", "steps-90m", "standard-webhooks"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			policy, ok := retry.Lookup(name)
+			require.True(t, ok)
+			b := setupPolicy(t, policy)
+			b.stumble(3, 2)
+			r := b.exhaust(t, policy, receivertest.Step{Status: http.StatusServiceUnavailable})
+			require.Equal(t, string(retry.ReasonMaxAttempts), r.delivery.Reason)
+			require.Len(t, r.attempts, policy.MaxAttempts)
+			require.Empty(t, r.delivery.LastError)
+
+			// Later than without them by what they were waited for, 1 s doubling, and no more.
+			r.requireTimes(t, latestPlain, (1+2+4+8+16)*time.Second)
+		})
+	}
+}
+
+// A record that is away for ever after two attempts: the delivery ends at its give-up
+// time for our own reason, with two attempts.
+func TestOwnFaultsAfterAttemptsUntilTheGiveUpTime(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "fast")
+	b.receiver.Default(receivertest.Step{Status: http.StatusServiceUnavailable})
+	refuse := func(c webhook.Claim) error {
+		if c.Attempts >= 2 {
+			return errAway
+		}
+		return nil
+	}
+	b.record.onBegin.Store(&refuse)
+	l := b.deliver(t)
+	l.run()
+	in := l.rests(string(retry.ReasonInternal))
+	require.Equal(t, 2, in.Attempts)
+	require.Equal(t, 2, b.receiver.Count())
+	require.Len(t, b.attempts(t, l.start.DeliveryID), 2)
+	require.WithinRange(t, l.now, l.start.GiveUpAt, l.start.GiveUpAt.Add(time.Minute+slack))
+	require.Contains(t, b.delivery(t, l.start.DeliveryID).LastError, errAway.Error())
+}
