@@ -15,6 +15,7 @@ import (
 // Limits of a request (openapi.yaml says them to callers).
 const (
 	maxBodyBytes   = 320 << 10
+	maxBatchBytes  = 8 << 20
 	maxHeaderBytes = 32 << 10
 )
 
@@ -26,6 +27,7 @@ type Config struct {
 	EndpointSecrets EndpointSecrets
 	Events          Events
 	Deliveries      Deliveries
+	Replays         Replays
 	Dispatcher      Dispatcher
 	URLs            URLs
 
@@ -89,8 +91,9 @@ func New(c Config) *Server {
 func (s *Server) Handler() http.Handler { return s.echo }
 
 // HTTPServer makes the server that the API is to be served by, with every time-out
-// and bound set. A client may take 30 s to send 320 KiB; no answer takes longer than
-// its own work and the 1 s that the dispatcher may let it wait.
+// and bound set. A client may take 30 s to send its body, 320 KiB or a batch of 8 MiB;
+// no answer takes longer than its own work and the 1 s that the dispatcher may let it
+// wait.
 func (s *Server) HTTPServer(handler http.Handler) *http.Server {
 	return &http.Server{
 		Handler:           handler,

@@ -16,6 +16,7 @@ func fill(r route, tenant string) string {
 		"keys": webhook.NewKeyID().String(), "endpoints": webhook.NewEndpointID().String(), "events": webhook.NewEventID().String(),
 		"deliveries":   webhook.DeliveryIDOf(webhook.NewEventID(), webhook.NewEndpointID()).String(),
 		"dead-letters": webhook.DeliveryIDOf(webhook.NewEventID(), webhook.NewEndpointID()).String(),
+		"replays":      webhook.NewReplayID().String(),
 	}
 	path := strings.ReplaceAll(r.path, "{tenant}", tenant)
 	if parts := strings.Split(path, "/"); strings.Contains(path, "{id}") {
@@ -88,6 +89,7 @@ func TestForeignIDsAreNotFound(t *testing.T) {
 	b := setup(t)
 	event, delivery := b.posted(t)
 	ids := map[string]string{"endpoints": b.endpoint(t), "events": event, "deliveries": delivery, "dead-letters": delivery}
+	ids["replays"] = b.ok(t, http.StatusAccepted, "admin", "POST", replaysPath, `{"source":"dead_letters"}`).json["id"].(string)
 	for _, k := range b.memory.keys {
 		if k.TenantID == "acme" && k.Scope == webhook.ScopeIngest {
 			ids["keys"] = k.ID.String()
@@ -100,6 +102,9 @@ func TestForeignIDsAreNotFound(t *testing.T) {
 		body := map[string]string{http.MethodPatch: `{"timeout":"10s"}`}[r.method]
 		if r.id == "rescheduleDelivery" {
 			body = `{"at":"2026-01-01T00:00:00Z"}`
+		}
+		if r.id == "updateReplay" {
+			body = `{"rate_per_minute":1}`
 		}
 		nobodys := b.ok(t, http.StatusNotFound, "foreign", r.method, fill(r, "other"), body)
 		kind := strings.Split(r.path, "/")[4]

@@ -43,24 +43,17 @@ func pathID[ID any](c call, parse func(string) (ID, error)) (ID, error) {
 
 // body reads the request's body, maxBodyBytes at most. The bytes are the caller's
 // to keep.
-func (c call) body() ([]byte, error) {
+func (c call) body() ([]byte, error) { return c.bodyUpTo(maxBodyBytes) }
+
+// bodyUpTo reads the request's body, limit bytes at most.
+func (c call) bodyUpTo(limit int) ([]byte, error) {
 	r := c.Request()
-	if r.ContentLength > maxBodyBytes {
-		return nil, bodyTooLarge()
+	if r.ContentLength > int64(limit) {
+		return nil, tooLarge("body", limit)
 	}
-	limited := http.MaxBytesReader(c.Response().Writer, r.Body, maxBodyBytes)
-	var (
-		text []byte
-		err  error
-	)
-	if r.ContentLength >= 0 {
-		text = make([]byte, r.ContentLength)
-		_, err = io.ReadFull(limited, text)
-	} else {
-		text, err = io.ReadAll(limited)
-	}
-	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
-		return nil, bodyTooLarge()
+	text, err := readBody(http.MaxBytesReader(c.Response().Writer, r.Body, int64(limit)), r.ContentLength)
+	if _, over := errors.AsType[*http.MaxBytesError](err); over {
+		return nil, tooLarge("body", limit)
 	}
 	if err != nil {
 		return nil, webhook.Invalid("body", "could not be read to its end")
@@ -69,6 +62,26 @@ func (c call) body() ([]byte, error) {
 		return nil, nil
 	}
 	return text, checkContentType(r.Header)
+}
+
+// readBody reads a body of which the length is known, or -1. Room for a large one is
+// made as it comes, not because it is announced.
+func readBody(body io.Reader, length int64) (text []byte, err error) {
+	if length >= 0 && length <= maxBodyBytes {
+		text = make([]byte, length)
+		_, err = io.ReadFull(body, text)
+	} else {
+		var b bytes.Buffer
+		var n int64
+		if n, err = b.ReadFrom(body); err == nil && n < length {
+			err = io.ErrUnexpectedEOF
+		}
+		text = b.Bytes()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read body: %w", err)
+	}
+	return text, nil
 }
 
 // checkContentType refuses a body that says of itself that it is not JSON.
@@ -88,14 +101,12 @@ func unsupported(detail string) error {
 	return &httpError{class{http.StatusUnsupportedMediaType, "unsupported-media-type", "The media type is not supported"}, detail}
 }
 
-func bodyTooLarge() error {
-	return tooLarge("body", maxBodyBytes)
+func tooLarge(field string, limit int) error {
+	return &webhook.Error{Code: webhook.CodeTooLarge, Fields: []webhook.FieldError{overLimit(field, limit)}}
 }
 
-func tooLarge(field string, limit int) error {
-	return &webhook.Error{Code: webhook.CodeTooLarge, Fields: []webhook.FieldError{
-		{Field: field, Message: "is larger than " + strconv.Itoa(limit) + " bytes"},
-	}}
+func overLimit(field string, limit int) webhook.FieldError {
+	return webhook.FieldError{Field: field, Message: "is larger than " + strconv.Itoa(limit) + " bytes"}
 }
 
 // object reads the body as a JSON object with the fields that field knows.

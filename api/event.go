@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"crypto/sha256"
 	"net/http"
 	"strconv"
@@ -71,33 +72,42 @@ func (s *Server) postEvent(c call) error {
 		return err
 	}
 	e.TenantID, e.IdempotencyKey, e.BodySHA256 = c.tenant, key, sha256.Sum256(text)
-	accepted, err := s.accept(c, e)
+	all, err := s.accept(c, func(ctx context.Context) ([]webhook.Accepted, error) {
+		accepted, err := s.Events.Accept(ctx, e)
+		return []webhook.Accepted{accepted}, err
+	})
 	if err != nil {
 		return err
 	}
-	if accepted.Replayed {
-		c.Response().Header().Set("Idempotent-Replayed", "true")
-	}
-	return c.json(http.StatusAccepted, showAccepted(accepted))
+	return c.json(http.StatusAccepted, showAccepted(all[0]))
 }
 
 // accept takes room in the dispatcher's queue before it stores, so that what is
-// stored is also carried on soon, and never answers for what is not committed.
-func (s *Server) accept(c call, e webhook.NewEvent) (webhook.Accepted, error) {
+// stored is also carried on soon, and never answers for what is not committed. It
+// says so in the answer's header when nothing new was stored.
+func (s *Server) accept(c call, store func(context.Context) ([]webhook.Accepted, error)) ([]webhook.Accepted, error) {
 	ctx := c.Request().Context()
 	release, err := s.Dispatcher.Reserve(ctx)
 	if err != nil {
-		return webhook.Accepted{}, err
+		return nil, err
 	}
 	defer release()
-	accepted, err := s.Events.Accept(ctx, e)
+	all, err := store(ctx)
 	if err != nil {
-		return webhook.Accepted{}, err
+		return nil, err
 	}
-	if !accepted.Replayed {
-		s.Dispatcher.Accepted(accepted)
+	fresh := make([]webhook.Accepted, 0, len(all))
+	for _, a := range all {
+		if !a.Replayed {
+			fresh = append(fresh, a)
+		}
 	}
-	return accepted, nil
+	if len(fresh) == 0 {
+		c.Response().Header().Set("Idempotent-Replayed", "true")
+	} else {
+		s.Dispatcher.Accepted(fresh...)
+	}
+	return all, nil
 }
 
 // idempotencyKey is the header's value, "" when it is absent.
@@ -126,11 +136,25 @@ func printableASCII(s string) bool {
 // parseEvent reads the body of a posted event, all but what the request's address
 // and headers say. The payload is a part of text.
 func parseEvent(text []byte, now time.Time) (webhook.NewEvent, error) {
-	var e webhook.NewEvent
 	if text == nil {
-		return e, webhook.Invalid("body", "is required")
+		return webhook.NewEvent{}, webhook.Invalid("body", "is required")
 	}
 	d := newDoor(text)
+	e := readEvent(d, now)
+	d.end()
+	if len(e.Payload) > webhook.MaxPayloadBytes {
+		return webhook.NewEvent{}, tooLarge("payload", webhook.MaxPayloadBytes)
+	}
+	if err := d.problem(); err != nil {
+		return webhook.NewEvent{}, err
+	}
+	return e, nil
+}
+
+// readEvent reads an event at the present place. The size of the payload, which is a
+// part of the text, is left to the caller.
+func readEvent(d *door, now time.Time) webhook.NewEvent {
+	var e webhook.NewEvent
 	d.object(func(name []byte) {
 		switch string(name) {
 		case "type":
@@ -156,14 +180,7 @@ func parseEvent(text []byte, now time.Time) (webhook.NewEvent, error) {
 			d.unknown()
 		}
 	}, "type", "payload")
-	d.end()
-	if len(e.Payload) > webhook.MaxPayloadBytes {
-		return webhook.NewEvent{}, tooLarge("payload", webhook.MaxPayloadBytes)
-	}
-	if err := d.problem(); err != nil {
-		return webhook.NewEvent{}, err
-	}
-	return e, nil
+	return e
 }
 
 // readDeliverAt reads when the first attempts are due; a time that has passed

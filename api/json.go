@@ -35,6 +35,7 @@ type door struct {
 	names  [][]byte // of the open objects, as one stack; compared when an object ends
 	errs   []webhook.FieldError
 	broken bool // not JSON: nothing more is read
+	around int  // levels that do not count for maxDepth: a batch's, around what is posted alone otherwise
 
 	frameRoom [maxDepth]frame // what frames and names start in: no allocation for an ordinary text
 	nameRoom  [4 * fewNames][]byte
@@ -172,7 +173,7 @@ func (d *door) array(element func(i int)) int {
 
 // enter steps over the opening bracket and opens a frame.
 func (d *door) enter(f frame) bool {
-	if len(d.frames) == maxDepth {
+	if len(d.frames) == maxDepth+d.around {
 		d.fail("is nested more than " + strconv.Itoa(maxDepth) + " levels deep")
 		return false
 	}

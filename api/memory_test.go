@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -24,12 +25,15 @@ type memory struct {
 	secrets    map[webhook.EndpointID]string
 	events     []webhook.NewEvent // and what became of each, by index
 	accepted   []webhook.Accepted
+	batches    []webhook.NewBatch
 	deliveries []webhook.Delivery
 	attempts   map[webhook.DeliveryID][]webhook.Attempt
+	replays    []webhook.Replay
 
 	calls     []string // what reached the dispatcher and the event store, in order
 	actors    []webhook.Actor
 	signals   []webhook.PendingCommand
+	woken     []webhook.Replay
 	lookups   int   // of keys
 	broken    error // what every call returns, when set
 	panicWith any   // what posting an event panics with, when set
@@ -180,6 +184,28 @@ func (m *memory) DeleteEndpoint(_ context.Context, _ webhook.Actor, tenant strin
 func (m *memory) Accept(_ context.Context, e webhook.NewEvent) (webhook.Accepted, error) {
 	defer m.lock()()
 	m.calls = append(m.calls, "accept")
+	return m.accept(e)
+}
+
+// AcceptBatch knows external ids, and no Idempotency-Key: what that does is the
+// store's, and tested there.
+func (m *memory) AcceptBatch(_ context.Context, b webhook.NewBatch) ([]webhook.Accepted, error) {
+	defer m.lock()()
+	m.calls = append(m.calls, "accept batch")
+	m.batches = append(m.batches, b)
+	var all []webhook.Accepted
+	for _, e := range b.Events {
+		e.TenantID = b.TenantID
+		a, err := m.accept(e)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, a)
+	}
+	return all, nil
+}
+
+func (m *memory) accept(e webhook.NewEvent) (webhook.Accepted, error) {
 	if m.panicWith != nil {
 		panic(m.panicWith)
 	}
@@ -322,9 +348,13 @@ func (m *memory) Reserve(context.Context) (func(), error) {
 	}, nil
 }
 
-func (m *memory) Accepted(...webhook.Accepted) {
+func (m *memory) Accepted(all ...webhook.Accepted) {
 	defer m.lock()()
-	m.calls = append(m.calls, "accepted")
+	call := "accepted"
+	if len(all) > 1 {
+		call += " " + strconv.Itoa(len(all))
+	}
+	m.calls = append(m.calls, call)
 }
 
 func (m *memory) Signal(_ context.Context, _ webhook.Delivery, c webhook.PendingCommand) {

@@ -26,7 +26,7 @@ type problem struct {
 	Status    int                  `json:"status"`
 	Detail    string               `json:"detail"`
 	RequestID string               `json:"request_id"`
-	State     string               `json:"state,omitempty"` // of the delivery that refused a command
+	State     string               `json:"state,omitempty"` // of the delivery or replay that refused a command
 	Errors    []webhook.FieldError `json:"errors,omitempty"`
 }
 
@@ -71,14 +71,18 @@ type httpError struct {
 
 func (e *httpError) Error() string { return e.detail }
 
-// stateError is the refusal of a command that makes no sense for the delivery.
+// stateError is the refusal of a command that makes no sense for what it is asked of.
 type stateError struct {
-	command webhook.Command
-	state   webhook.State
+	command, noun, state string
+	cancelling           bool // a cancel was asked for, and nothing may take its place
 }
 
 func (e *stateError) Error() string {
-	return e.command.String() + " is not possible: the delivery is " + e.state.String()
+	text := e.command + " is not possible: the " + e.noun + " is "
+	if e.cancelling {
+		return text + "being cancelled"
+	}
+	return text + e.state
 }
 
 // writeError answers with the problem that an error is. Handlers hand it the errors
@@ -96,11 +100,11 @@ func (s *Server) writeError(c echo.Context, noun string, err error) error {
 	if refused, ok := errors.AsType[*httpError](err); ok {
 		kind, p.Detail = refused.class, refused.detail
 	} else if refused, ok := errors.AsType[*stateError](err); ok {
-		kind, p.Detail, p.State = classOf(webhook.CodeConflict), refused.Error(), refused.state.String()
+		kind, p.Detail, p.State = classOf(webhook.CodeConflict), refused.Error(), refused.state
 	}
 
 	switch kind.status {
-	case http.StatusBadRequest, http.StatusRequestEntityTooLarge:
+	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusConflict, http.StatusUnprocessableEntity:
 		if len(known.Fields) > 0 {
 			p.Errors, p.Detail = known.Fields, fieldsInWords(known.Fields)
 		}

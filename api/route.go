@@ -29,6 +29,7 @@ func routes() []route {
 		event      = tenant + "/events/{id}"
 		delivery   = tenant + "/deliveries/{id}"
 		deadLetter = tenant + "/dead-letters/{id}"
+		replay     = tenant + "/replays/{id}"
 		policies   = "/v1/retry-policies"
 
 		get, post, put, patch, del = http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete
@@ -54,6 +55,7 @@ func routes() []route {
 		{get, endpoint + "/secret", admin, "getEndpointSecret", "endpoint", (*Server).getEndpointSecret},
 
 		{post, tenant + "/events", ingest, "postEvent", "tenant", (*Server).postEvent},
+		{post, tenant + "/events/batch", ingest, "postEventBatch", "tenant", (*Server).postEventBatch},
 		{get, tenant + "/events", ingest, "listEvents", "tenant", (*Server).listEvents},
 		{get, event, ingest, "getEvent", "event", (*Server).getEvent},
 		{get, event + "/payload", ingest, "getEventPayload", "event", (*Server).getEventPayload},
@@ -69,6 +71,14 @@ func routes() []route {
 		{get, tenant + "/dead-letters", ingest, "listDeadLetters", "tenant", (*Server).listDeadLetters},
 		{post, deadLetter + "/replay", admin, "replayDeadLetter", "dead letter", (*Server).replayDeadLetter},
 		{post, deadLetter + "/discard", admin, "discardDeadLetter", "dead letter", command(webhook.CommandDiscard, withReason)},
+
+		{post, tenant + "/replays", admin, "createReplay", "tenant", (*Server).createReplay},
+		{get, tenant + "/replays", ingest, "listReplays", "tenant", (*Server).listReplays},
+		{get, replay, ingest, "getReplay", "replay", (*Server).getReplay},
+		{patch, replay, admin, "updateReplay", "replay", (*Server).updateReplay},
+		{post, replay + "/pause", admin, "pauseReplay", "replay", commandReplay(webhook.ReplayPause)},
+		{post, replay + "/resume", admin, "resumeReplay", "replay", commandReplay(webhook.ReplayResume)},
+		{post, replay + "/cancel", admin, "cancelReplay", "replay", commandReplay(webhook.ReplayCancel)},
 
 		{get, policies, ingest, "listRetryPolicies", "retry policy", (*Server).listRetryPolicies},
 		{post, policies + "/preview", ingest, "previewRetryPolicy", "retry policy", (*Server).previewRetryPolicy},

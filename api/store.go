@@ -48,12 +48,20 @@ type EndpointSecrets interface {
 	DeleteEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID) error
 }
 
-// Events takes and reads events.
-type Events interface {
+// Intake takes events.
+type Intake interface {
 	// Accept stores an event and its deliveries; when it returns without an error
 	// they are committed. CodeNotFound: no such tenant; CodeInvalid: an unknown
 	// endpoint id; CodeMismatch and CodeConflict: see the idempotency rules.
 	Accept(ctx context.Context, e webhook.NewEvent) (webhook.Accepted, error)
+	// AcceptBatch stores all of a batch's events or none, and answers for each. Its
+	// errors are Accept's and say which event; CodeTooLarge: too many deliveries.
+	AcceptBatch(ctx context.Context, b webhook.NewBatch) ([]webhook.Accepted, error)
+}
+
+// Events takes and reads events.
+type Events interface {
+	Intake
 	Event(ctx context.Context, tenantID string, id webhook.EventID) (webhook.Event, []webhook.Delivery, error)
 	Payload(ctx context.Context, tenantID string, id webhook.EventID) ([]byte, error)
 	ListEvents(ctx context.Context, tenantID string, f webhook.EventFilter, p webhook.Page) ([]webhook.Event, error)
@@ -72,7 +80,7 @@ type Deliveries interface {
 		c webhook.PendingCommand) (webhook.Delivery, webhook.PendingCommand, error)
 }
 
-// Dispatcher carries what was stored to the engine. Neither Accepted nor Signal
+// Dispatcher carries what was stored to the engine. But for Reserve nothing
 // reports an error: what cannot be carried now stays in the record and is carried
 // later.
 type Dispatcher interface {
@@ -81,6 +89,8 @@ type Dispatcher interface {
 	Reserve(ctx context.Context) (release func(), err error)
 	Accepted(all ...webhook.Accepted)
 	Signal(ctx context.Context, d webhook.Delivery, c webhook.PendingCommand)
+	// WakeReplay starts a replay's workflow, or tells it what was asked of the replay.
+	WakeReplay(ctx context.Context, r webhook.Replay)
 }
 
 // URLs says whether a URL may be an endpoint's; the error is a phrase for people

@@ -115,3 +115,13 @@ func (c counted) Accept(ctx context.Context, e webhook.NewEvent) (webhook.Accept
 	}
 	return accepted, err
 }
+
+func (c counted) AcceptBatch(ctx context.Context, b webhook.NewBatch) ([]webhook.Accepted, error) {
+	all, err := c.Store.AcceptBatch(ctx, b)
+	for i := range all {
+		if !all[i].Replayed {
+			c.metrics.Accepted()
+		}
+	}
+	return all, err
+}

@@ -3,7 +3,7 @@ package postgres
 import (
 	"context"
 	"crypto/sha256"
-	"slices"
+	"strconv"
 	"time"
 
 	"github.com/everpost/everpost/internal/webhook"
@@ -15,23 +15,43 @@ const (
 	relayAfter = 15 * time.Second
 
 	matchRounds = 5 // repetitions of a match against endpoints that changed meanwhile
+
+	// maxBatchDeliveries bounds the transaction of a batch, for which everybody else's
+	// events wait.
+	maxBatchDeliveries = 20_000
+	deliveriesPerEvent = 10 // in the weight of a request: a row of the outbox costs a tenth of an event
 )
 
-// intake is one event on its way into the store, with what its flush found out.
+// intake is one request on its way into the store, an event or a batch of them, with
+// what its flush found out. It is stored as a whole or not at all.
 type intake struct {
-	event    webhook.NewEvent
-	id       webhook.EventID
-	created  time.Time
-	version  int64 // of the tenant's endpoints that the match was made with
-	starts   []webhook.Start
-	reason   string
+	tenantID string
+	arrivals []arrival
+	batch    bool // earlier events may stand beside new ones, and errors say which event
+	body     [sha256.Size]byte
 	keys     []intakeKey
-	sum      [sha256.Size]byte
-	stale    bool            // result: the endpoints changed, match again
-	unknown  bool            // result: there is no such tenant
-	earlier  webhook.EventID // result: an earlier request's event has one of the keys
-	mismatch bool            // result: … and its body was another one
+
+	created time.Time
+	version int64 // of the tenant's endpoints that the match was made with
+
+	stale    bool           // result: the endpoints changed, match again
+	again    bool           // result: a key changed hands meanwhile, hand it in again
+	answered bool           // result: earlier requests' events are the whole answer, nothing is stored
+	refused  *webhook.Error // result: why nothing is stored
 }
+
+// arrival is one event of a request.
+type arrival struct {
+	event   webhook.NewEvent
+	sum     [sha256.Size]byte // of the payload
+	id      webhook.EventID
+	starts  []webhook.Start
+	reason  string
+	unknown webhook.EndpointID // of its endpoint_ids, one that does not exist; zero: none
+	earlier *webhook.Event     // result: what an earlier request stored in its place
+}
+
+func (a *arrival) isKnown() bool { return a.earlier != nil }
 
 // Accept stores an event and its deliveries. When it returns without an error,
 // all of it is committed.
@@ -40,21 +60,57 @@ type intake struct {
 // CodeMismatch (a key came back with another body), CodeConflict (a request with
 // the same key is under way), CodeUnavailable.
 func (s *Store) Accept(ctx context.Context, e webhook.NewEvent) (webhook.Accepted, error) {
-	in := &intake{event: e, sum: sha256.Sum256(e.Payload)}
+	in := &intake{tenantID: e.TenantID, body: e.BodySHA256}
+	in.add(e, e.IdempotencyKey)
+	all, err := s.take(ctx, in)
+	if err != nil {
+		return webhook.Accepted{}, err
+	}
+	return all[0], nil
+}
+
+// AcceptBatch stores the events of a batch and their deliveries in one transaction,
+// all or none. An event whose external id is known is answered with what was stored
+// then, and the others are stored; with the Idempotency-Key of an earlier batch all
+// of that one's answer comes again. The errors are Accept's, with the events they
+// are about, and CodeTooLarge for a batch of too many deliveries.
+func (s *Store) AcceptBatch(ctx context.Context, b webhook.NewBatch) ([]webhook.Accepted, error) {
+	if len(b.Events) == 0 {
+		return nil, webhook.Invalid("events", "must hold at least one event")
+	}
+	return s.take(ctx, intakeOf(b))
+}
+
+func intakeOf(b webhook.NewBatch) *intake {
+	in := &intake{tenantID: b.TenantID, batch: true, body: b.BodySHA256, arrivals: make([]arrival, 0, len(b.Events))}
+	key := b.IdempotencyKey
+	for _, e := range b.Events {
+		in.add(e, key)
+		key = "" // once
+	}
+	return in
+}
+
+// add takes an event into the request, and the request's own key unless it is "".
+func (in *intake) add(e webhook.NewEvent, key string) {
+	if key != "" {
+		in.keys = append(in.keys, intakeKey{kind: keyIdempotency, key: key})
+	}
 	if e.ExternalID != "" {
-		in.keys = append(in.keys, intakeKey{keyExternalID, e.ExternalID})
+		in.keys = append(in.keys, intakeKey{kind: keyExternalID, key: e.ExternalID, at: len(in.arrivals)})
 	}
-	if e.IdempotencyKey != "" {
-		in.keys = append(in.keys, intakeKey{keyIdempotency, e.IdempotencyKey})
-	}
-	if !s.inFlight.enter(e.TenantID, in.keys) {
-		return webhook.Accepted{}, &webhook.Error{
-			Code: webhook.CodeConflict, Message: "a request with the same key is under way; repeat it to get its answer", RetryAfter: time.Second,
-		}
+	in.arrivals = append(in.arrivals, arrival{event: e, sum: sha256.Sum256(e.Payload)})
+}
+
+// take hands the request in until it is settled, and returns its answer, an entry
+// for each event.
+func (s *Store) take(ctx context.Context, in *intake) ([]webhook.Accepted, error) {
+	if taken := s.inFlight.enter(in.tenantID, in.keys); taken != nil {
+		return nil, in.underWay(taken)
 	}
 	// A client that left does not take its item out of the queue: its keys stay under
 	// way until that is settled.
-	leave := func() { s.inFlight.leave(e.TenantID, in.keys) }
+	leave := func() { s.inFlight.leave(in.tenantID, in.keys) }
 	left := false
 	defer func() {
 		if !left {
@@ -64,116 +120,136 @@ func (s *Store) Accept(ctx context.Context, e webhook.NewEvent) (webhook.Accepte
 
 	for range matchRounds {
 		if err := s.match(ctx, in); err != nil {
-			return webhook.Accepted{}, err
+			return nil, err
 		}
 		var err error
 		if left, err = s.ingest.doUntilSettled(ctx, in, leave); err != nil {
-			return webhook.Accepted{}, err
+			return nil, err
 		}
 		switch {
-		case in.unknown:
-			return webhook.Accepted{}, webhook.NotFound("tenant")
-		case !in.earlier.IsZero():
-			again, err := s.acceptedBefore(ctx, in)
-			if webhook.CodeOf(err) != webhook.CodeNotFound {
-				return again, err
-			}
-			// Retention has removed that event: its keys are free.
-			if err := s.freeKeys(ctx, in); err != nil {
-				return webhook.Accepted{}, err
-			}
+		case in.refused != nil:
+			return nil, in.refused
 		case in.stale:
-			s.endpointCache.ForgetTenant(e.TenantID)
+			s.endpointCache.ForgetTenant(in.tenantID)
+		case in.again:
 		default:
-			return webhook.Accepted{Event: in.stored(), Deliveries: in.starts, Payload: in.event.Payload}, nil
+			return in.answer(), nil
 		}
 	}
-	return webhook.Accepted{}, &webhook.Error{
+	return nil, &webhook.Error{
 		Code: webhook.CodeUnavailable, Message: "the tenant's endpoints are changing too fast", RetryAfter: time.Second,
 	}
 }
 
-// match gives the event its id and finds the endpoints it goes to.
+// match gives the events their ids and finds the endpoints they go to.
 func (s *Store) match(ctx context.Context, in *intake) error {
-	endpoints, version, err := s.endpointCache.OfTenant(ctx, in.event.TenantID)
+	endpoints, version, err := s.endpointCache.OfTenant(ctx, in.tenantID)
 	if err != nil {
 		return err
 	}
-	in.id = webhook.NewEventID()
-	in.created = time.Now().UTC().Truncate(time.Microsecond)
-	in.version, in.reason, in.starts = version, "", nil
-	in.stale, in.unknown, in.mismatch, in.earlier = false, false, false, webhook.EventID{}
-
-	if in.event.EndpointIDs != nil {
-		return in.matchNamed(endpoints)
+	in.version, in.created = version, time.Now().UTC().Truncate(time.Microsecond)
+	var byID map[webhook.EndpointID]*webhook.Endpoint
+	deliveries := 0
+	for i := range in.arrivals {
+		a := &in.arrivals[i]
+		a.id, a.starts, a.reason, a.unknown = webhook.NewEventID(), nil, "", webhook.EndpointID{}
+		if a.event.EndpointIDs == nil {
+			in.matchType(a, endpoints)
+		} else {
+			if byID == nil {
+				byID = make(map[webhook.EndpointID]*webhook.Endpoint, len(endpoints))
+				for k := range endpoints {
+					byID[endpoints[k].ID] = &endpoints[k]
+				}
+			}
+			in.matchNamed(a, byID)
+		}
+		deliveries += len(a.starts)
 	}
+	if in.batch && deliveries > maxBatchDeliveries {
+		return &webhook.Error{Code: webhook.CodeTooLarge, Fields: []webhook.FieldError{{
+			Field: "events", Message: "make more than " + strconv.Itoa(maxBatchDeliveries) + " deliveries together; post fewer at a time",
+		}}}
+	}
+	return nil
+}
+
+func (in *intake) matchType(a *arrival, endpoints []webhook.Endpoint) {
 	for i := range endpoints {
-		if endpoints[i].Wants(in.event.Type) {
-			in.add(&endpoints[i])
+		if endpoints[i].Wants(a.event.Type) {
+			in.start(a, &endpoints[i])
 		}
 	}
-	if len(in.starts) == 0 {
-		in.reason = webhook.ReasonNoMatch
+	if len(a.starts) == 0 {
+		a.reason = webhook.ReasonNoMatch
 	}
-	return nil
 }
 
-func (in *intake) matchNamed(endpoints []webhook.Endpoint) error {
-	for _, id := range in.event.EndpointIDs {
-		i := slices.IndexFunc(endpoints, func(e webhook.Endpoint) bool { return e.ID == id })
-		if i < 0 {
-			return webhook.Invalid("endpoint_ids", "names an endpoint that does not exist: "+id.String())
+// matchNamed leaves what is wrong to the flush: the endpoints may be older than the
+// one that is missing here, and an event that is known already is not matched anew.
+func (in *intake) matchNamed(a *arrival, byID map[webhook.EndpointID]*webhook.Endpoint) {
+	for _, id := range a.event.EndpointIDs {
+		e := byID[id]
+		if e == nil {
+			a.unknown = id
+			return
 		}
-		in.add(&endpoints[i])
+		in.start(a, e)
 	}
-	return nil
 }
 
-func (in *intake) add(e *webhook.Endpoint) {
+func (in *intake) start(a *arrival, e *webhook.Endpoint) {
 	from := in.created
-	if in.event.DeliverAt.After(from) {
-		from = in.event.DeliverAt
+	if a.event.DeliverAt.After(from) {
+		from = a.event.DeliverAt
 	}
-	in.starts = append(in.starts, webhook.Start{
+	a.starts = append(a.starts, webhook.Start{
 		Ref: webhook.Ref{
-			DeliveryID: webhook.DeliveryIDOf(in.id, e.ID), EventID: in.id, EndpointID: e.ID,
-			TenantID: in.event.TenantID, EventType: in.event.Type,
+			DeliveryID: webhook.DeliveryIDOf(a.id, e.ID), EventID: a.id, EndpointID: e.ID,
+			TenantID: in.tenantID, EventType: a.event.Type,
 		},
-		Run: 1, CreatedAt: in.created, NotBefore: in.event.DeliverAt,
+		Run: 1, CreatedAt: in.created, NotBefore: a.event.DeliverAt,
 		GiveUpAt: from.Add(e.RetryPolicy.GiveUpAfter).Truncate(time.Microsecond),
 	})
 }
 
-func (in *intake) stored() webhook.Event {
-	e := webhook.Event{
-		ID: in.id, TenantID: in.event.TenantID, Type: in.event.Type, ExternalID: in.event.ExternalID,
-		CreatedAt: in.created, DeliverAt: in.event.DeliverAt, PayloadSize: len(in.event.Payload), Reason: in.reason,
+// answer is what the request is answered with once it is settled.
+func (in *intake) answer() []webhook.Accepted {
+	all := make([]webhook.Accepted, len(in.arrivals))
+	for i := range in.arrivals {
+		a := &in.arrivals[i]
+		if a.earlier != nil {
+			all[i] = acceptedBefore(*a.earlier)
+			continue
+		}
+		e := webhook.Event{
+			ID: a.id, TenantID: in.tenantID, Type: a.event.Type, ExternalID: a.event.ExternalID,
+			CreatedAt: in.created, DeliverAt: a.event.DeliverAt, PayloadSize: len(a.event.Payload), Reason: a.reason,
+		}
+		for _, start := range a.starts {
+			e.EndpointIDs = append(e.EndpointIDs, start.EndpointID)
+		}
+		all[i] = webhook.Accepted{Event: e, Deliveries: a.starts, Payload: a.event.Payload}
 	}
-	for _, start := range in.starts {
-		e.EndpointIDs = append(e.EndpointIDs, start.EndpointID)
-	}
-	return e
+	return all
 }
 
-// acceptedBefore is the answer that the first request with the same key got;
-// CodeMismatch when its body was another one, CodeNotFound when its event is gone.
-func (s *Store) acceptedBefore(ctx context.Context, in *intake) (webhook.Accepted, error) {
-	tenantID := in.event.TenantID
-	e, err := s.event(ctx, tenantID, in.earlier)
-	if err != nil {
-		return webhook.Accepted{}, err
-	}
-	if in.mismatch {
-		return webhook.Accepted{}, &webhook.Error{
-			Code: webhook.CodeMismatch, Message: "this key was used before with another body",
-		}
-	}
+// acceptedBefore is the answer that an event got when it was stored.
+func acceptedBefore(e webhook.Event) webhook.Accepted {
 	again := webhook.Accepted{Event: e, Replayed: true}
 	for _, endpoint := range e.EndpointIDs {
 		again.Deliveries = append(again.Deliveries, webhook.Start{Ref: webhook.Ref{
 			DeliveryID: webhook.DeliveryIDOf(e.ID, endpoint), EventID: e.ID, EndpointID: endpoint,
-			TenantID: tenantID, EventType: e.Type,
+			TenantID: e.TenantID, EventType: e.Type,
 		}, Run: 1, CreatedAt: e.CreatedAt, NotBefore: e.DeliverAt})
 	}
-	return again, nil
+	return again
+}
+
+// field is the path of an event's field in the request.
+func (in *intake) field(at int, name string) string {
+	if !in.batch {
+		return name
+	}
+	return "events[" + strconv.Itoa(at) + "]." + name
 }

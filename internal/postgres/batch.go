@@ -18,7 +18,7 @@ import (
 // are no timers, so a caller that is alone waits for nobody.
 type committer[T any] struct {
 	name  string
-	max   int
+	max   int // weight of the items in one flush
 	flush func(ctx context.Context, items []T) error
 
 	queue   chan *waiting[T]
@@ -51,10 +51,11 @@ const (
 	conflictRounds = 5                // repetitions after a deadlock or serialisation failure
 )
 
-// newCommitter starts lanes flushes side by side. max is the number of items in
-// one flush. flush fills in the items' results; it is repeated after a deadlock
-// and called with halves after an error that one bad item may have caused, so it
-// must not keep anything of an attempt that failed.
+// newCommitter starts lanes flushes side by side. limit is the weight of the items in
+// one flush, of which the last may go beyond it; an item weighs 1 unless it is heavy.
+// flush fills in the items' results; it is repeated after a deadlock and called with
+// halves after an error that one bad item may have caused, so it must not keep
+// anything of an attempt that failed.
 func newCommitter[T any](name string, limit, lanes int, flush func(context.Context, []T) error) *committer[T] {
 	c := &committer[T]{
 		name:    name,
@@ -145,11 +146,13 @@ func (c *committer[T]) run() {
 				return
 			}
 		}
+		weight := weightOf(batch[0].item)
 	fill:
-		for len(batch) < c.max {
+		for weight < c.max {
 			select {
 			case w := <-c.queue:
 				batch = append(batch, w)
+				weight += weightOf(w.item)
 			default:
 				break fill
 			}
@@ -157,6 +160,16 @@ func (c *committer[T]) run() {
 		c.commit(batch)
 		clear(batch)
 	}
+}
+
+// heavy is an item that counts for more than one in a flush.
+type heavy interface{ weight() int }
+
+func weightOf(item any) int {
+	if h, ok := item.(heavy); ok {
+		return h.weight()
+	}
+	return 1
 }
 
 // commit writes a batch and tells its callers.

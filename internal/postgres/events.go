@@ -2,7 +2,10 @@ package postgres
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,33 +31,26 @@ func scanEvent(row pgx.CollectableRow) (webhook.Event, error) {
 	return e, err
 }
 
-// Event reads an event and its deliveries, these in the order of the match.
+// Event reads an event and its deliveries, these in the order of the match, and after
+// them those that a replay of events has made.
 func (s *Store) Event(ctx context.Context, tenantID string, id webhook.EventID) (webhook.Event, []webhook.Delivery, error) {
 	e, err := s.event(ctx, tenantID, id)
-	if err != nil || len(e.EndpointIDs) == 0 {
+	if err != nil {
 		return e, nil, err
 	}
-	ids := make([]webhook.DeliveryID, len(e.EndpointIDs))
-	place := make(map[webhook.DeliveryID]int, len(ids))
-	for i, endpoint := range e.EndpointIDs {
-		ids[i] = webhook.DeliveryIDOf(id, endpoint)
-		place[ids[i]] = i
-	}
-	found, err := s.deliveries(ctx, tenantID, ids)
+	found, err := s.ListDeliveries(ctx, tenantID, webhook.DeliveryFilter{EventID: id}, webhook.Page{Limit: math.MaxInt32})
 	if err != nil {
 		return webhook.Event{}, nil, err
 	}
-	sorted := make([]webhook.Delivery, 0, len(found))
-	byPlace := make(map[int]webhook.Delivery, len(found))
-	for _, d := range found {
-		byPlace[place[d.DeliveryID]] = d
+	place := make(map[webhook.EndpointID]int, len(e.EndpointIDs))
+	for i, endpoint := range e.EndpointIDs {
+		place[endpoint] = i - len(e.EndpointIDs)
 	}
-	for i := range ids {
-		if d, ok := byPlace[i]; ok {
-			sorted = append(sorted, d)
-		}
+	slices.SortStableFunc(found, func(a, b webhook.Delivery) int { return cmp.Compare(place[a.EndpointID], place[b.EndpointID]) })
+	if len(found) > 0 {
+		e.Reason = ""
 	}
-	return e, sorted, nil
+	return e, found, nil
 }
 
 func (s *Store) event(ctx context.Context, tenantID string, id webhook.EventID) (webhook.Event, error) {

@@ -1,14 +1,13 @@
 package postgres
 
 import (
-	"bytes"
+	"cmp"
 	"context"
-	"strings"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -19,150 +18,204 @@ const (
 	keyIdempotency int16 = 2
 )
 
+// intakeKey is a key of a request, with what its flush found out.
 type intakeKey struct {
 	kind int16
 	key  string
+	at   int // the arrival that it names; an Idempotency-Key is the request's
+
+	row  *keyRow // result: what stands under it from an earlier request; nil: nothing
+	free bool    // result: … and that request's events are gone, so that it is to be deleted
 }
 
 // name is the key as one string that sorts; a tenant's id holds no NUL.
-func (k intakeKey) name(tenantID string) string {
+func (k *intakeKey) name(tenantID string) string {
 	return tenantID + "\x00" + string(rune(k.kind)) + k.key
 }
 
-// repeat is an item with a key that an earlier item of the same flush has.
-type repeat struct{ of, item *intake }
-
-// settle gives the repetition the answer of the first, which has taken its keys by
-// now. Where the first is refused for a key of its own, the repetition is matched again.
-func (r repeat) settle() {
-	if !r.of.earlier.IsZero() {
-		r.item.stale = true
-		return
-	}
-	r.item.earlier = r.of.id
-	r.item.mismatch = r.item.mismatch || r.item.event.BodySHA256 != r.of.event.BodySHA256
+// keyRow is an earlier request's row.
+type keyRow struct {
+	sum    []byte
+	events []webhook.EventID // one, or those of a batch in their order
 }
 
-// keysOf are the names of the keys to be taken and the item that takes each. Every
-// key is taken once: by the first item that can be stored. The others are repeats,
-// and take none of their keys.
-func keysOf(items []*intake) (names []string, byKey map[string]*intake, repeats []repeat) {
-	byKey = map[string]*intake{}
+// heldKey is a key that a flush takes for a request.
+type heldKey struct {
+	*intakeKey
+
+	name string
+	in   *intake
+}
+
+// event is the id that tells the key's row from others' rows.
+func (h heldKey) event() webhook.EventID { return h.in.arrivals[h.at].id }
+
+// keysOf are the keys of the requests that can be stored, in the order in which all
+// flushes take them, so that none waits for another that waits for it. Of two
+// requests with a key in common the later is handed in again; keysUnderWay keeps
+// that from happening within a process.
+func keysOf(items []*intake) []heldKey {
+	var all []heldKey
+	holder := map[string]*intake{}
 	for _, in := range items {
-		if in.stale || in.unknown {
+		if !in.stores() {
 			continue
 		}
-		own := make([]string, len(in.keys))
-		repeated := false
-		for i, k := range in.keys {
-			own[i] = k.name(in.event.TenantID)
-			if first := byKey[own[i]]; first != nil {
-				repeats, repeated = append(repeats, repeat{of: first, item: in}), true
-			}
+		first := len(all)
+		for i := range in.keys {
+			name := in.keys[i].name(in.tenantID)
+			in.again = in.again || holder[name] != nil
+			all = append(all, heldKey{&in.keys[i], name, in})
 		}
-		if repeated {
+		if in.again {
+			all = all[:first]
 			continue
 		}
-		for _, name := range own {
-			byKey[name] = in
+		for _, h := range all[first:] {
+			holder[h.name] = in
 		}
-		names = append(names, own...)
 	}
-	return names, byKey, repeats
+	slices.SortFunc(all, func(a, b heldKey) int { return cmp.Compare(a.name, b.name) })
+	return all
 }
 
-// takeKeys inserts keys. Where a key exists,
-// the item learns whose it is, and its other key is given back.
-func takeKeys(ctx context.Context, tx pgx.Tx, names []string, byKey map[string]*intake) error {
+// takeKeys inserts the keys and settles the requests of which one was there.
+func takeKeys(ctx context.Context, tx pgx.Tx, items []*intake, keys []heldKey) error {
 	var (
-		tenantIDs, keys []string
-		kinds           []int16
-		sums            [][]byte
-		events          [][16]byte
-		created         []time.Time
+		columns idempotencyColumns
+		sums    [][]byte
+		lists   []*string
+		created []time.Time
 	)
-	for _, name := range names {
-		in := byKey[name]
-		tenantID, rest, _ := strings.Cut(name, "\x00")
-		tenantIDs = append(tenantIDs, tenantID)
-		kinds = append(kinds, int16(rest[0]))
-		keys = append(keys, rest[1:])
-		sums = append(sums, in.event.BodySHA256[:])
-		events = append(events, in.id)
-		created = append(created, in.created)
+	for _, h := range keys {
+		sum, list := h.in.body[:], (*string)(nil)
+		if h.kind == keyExternalID {
+			sum = h.in.arrivals[h.at].event.BodySHA256[:]
+		} else {
+			list = h.in.eventList()
+		}
+		columns.add(h, h.event())
+		sums, lists, created = append(sums, sum), append(lists, list), append(created, h.in.created)
 	}
-	//nolint:unqueryvet // unnest's arguments are the columns; allowed-patterns does not reach pgx's Exec
 	tag, err := tx.Exec(ctx, `
-		insert into idempotency_keys (tenant_id, kind, key, body_sha256, event_id, created_at)
-		select * from unnest($1::text[], $2::smallint[], $3::text[], $4::bytea[], $5::uuid[], $6::timestamptz[])
-		on conflict do nothing`, tenantIDs, kinds, keys, sums, events, created)
+		insert into idempotency_keys (tenant_id, kind, key, event_id, body_sha256, event_ids, created_at)
+		select tenant, kind, key, event, sum, list::uuid[], created
+		from unnest($1::text[], $2::smallint[], $3::text[], $4::uuid[], $5::bytea[], $6::text[], $7::timestamptz[])
+		  u (tenant, kind, key, event, sum, list, created)
+		on conflict do nothing`, columns.tenants, columns.kinds, columns.keys, columns.events, sums, lists, created)
 	if err != nil || tag.RowsAffected() == int64(len(keys)) {
 		return err
 	}
-	return findEarlier(ctx, tx, tenantIDs, kinds, keys, byKey)
+	return settleKnown(ctx, tx, items, keys, columns)
 }
 
-func findEarlier(ctx context.Context, tx pgx.Tx, tenantIDs []string, kinds []int16, keys []string, byKey map[string]*intake) error {
-	rows, err := tx.Query(ctx, `
-		select i.tenant_id, i.kind, i.key, i.body_sha256, i.event_id
-		from idempotency_keys i
-		join unnest($1::text[], $2::smallint[], $3::text[]) u (t, k, name) on i.tenant_id = t and i.kind = k and i.key = name`,
-		tenantIDs, kinds, keys)
-	if err != nil {
-		return err
-	}
+// idempotencyColumns name rows of idempotency_keys. The event says whose row is
+// meant, so that nobody deletes what has become another's.
+type idempotencyColumns struct {
+	tenants, keys []string
+	kinds         []int16
+	events        [][16]byte
+}
+
+func (c *idempotencyColumns) add(h heldKey, event webhook.EventID) {
+	c.tenants = append(c.tenants, h.in.tenantID)
+	c.kinds = append(c.kinds, h.kind)
+	c.keys = append(c.keys, h.key)
+	c.events = append(c.events, event)
+}
+
+// settleKeys gives back the keys of what is not stored, deletes those whose events
+// are gone, and completes the answers of batches that hold earlier events.
+func settleKeys(ctx context.Context, tx pgx.Tx, keys []heldKey) error {
 	var (
-		tenantID, key string
-		kind          int16
-		sum           []byte
-		event         [16]byte
-		refused       []*intake
+		orphans, mixed idempotencyColumns
+		lists          []string
 	)
-	_, err = pgx.ForEachRow(rows, []any{&tenantID, &kind, &key, &sum, &event}, func() error {
-		in := byKey[intakeKey{kind, key}.name(tenantID)]
-		if webhook.EventID(event) == in.id {
-			return nil // taken just now
+	for _, h := range keys {
+		switch {
+		case h.free:
+			orphans.add(h, h.row.events[0])
+		case h.row != nil:
+		case !h.in.stores():
+			orphans.add(h, h.event())
+		case h.kind == keyIdempotency && h.in.mixed():
+			mixed.add(h, h.in.answerIDs()[0])
+			lists = append(lists, *h.in.eventList())
 		}
-		in.earlier = event
-		in.mismatch = in.mismatch || !bytes.Equal(sum, in.event.BodySHA256[:])
-		refused = append(refused, in)
+	}
+	batch := &pgx.Batch{}
+	if len(orphans.keys) > 0 {
+		batch.Queue(`
+			delete from idempotency_keys i
+			using unnest($1::text[], $2::smallint[], $3::text[], $4::uuid[]) u (tenant, kind, name, event)
+			where i.tenant_id = tenant and i.kind = u.kind and i.key = name and i.event_id = event`,
+			orphans.tenants, orphans.kinds, orphans.keys, orphans.events)
+	}
+	if len(mixed.keys) > 0 {
+		batch.Queue(`
+			update idempotency_keys i set event_id = event, event_ids = list::uuid[]
+			from unnest($1::text[], $2::smallint[], $3::text[], $4::uuid[], $5::text[]) u (tenant, kind, name, event, list)
+			where i.tenant_id = tenant and i.kind = u.kind and i.key = name`,
+			mixed.tenants, mixed.kinds, mixed.keys, mixed.events, lists)
+	}
+	if batch.Len() == 0 {
 		return nil
-	})
-	if err != nil {
-		return err
 	}
-	var orphans [][16]byte
-	for _, in := range refused {
-		orphans = append(orphans, in.id)
-	}
-	_, err = tx.Exec(ctx, `
-		delete from idempotency_keys i using unnest($1::text[], $2::smallint[], $3::text[]) u (t, k, name)
-		where i.tenant_id = t and i.kind = k and i.key = name
-		  and i.event_id = any($4::uuid[])`, tenantIDs, kinds, keys, orphans)
-	return err
+	return tx.SendBatch(ctx, batch).Close()
 }
 
-// keysUnderWay are the idempotency keys of requests that this process is storing.
+// eventList is what the request's Idempotency-Key is to answer with; nil for one event.
+func (in *intake) eventList() *string {
+	if !in.batch {
+		return nil
+	}
+	list := uuidArray(in.answerIDs())
+	return &list
+}
+
+// mixed reports whether earlier events are in the answer.
+func (in *intake) mixed() bool {
+	for i := range in.arrivals {
+		if in.arrivals[i].isKnown() {
+			return true
+		}
+	}
+	return false
+}
+
+// answerIDs are the ids of the events in the answer.
+func (in *intake) answerIDs() []webhook.EventID {
+	ids := make([]webhook.EventID, len(in.arrivals))
+	for i := range in.arrivals {
+		if ids[i] = in.arrivals[i].id; in.arrivals[i].earlier != nil {
+			ids[i] = in.arrivals[i].earlier.ID
+		}
+	}
+	return ids
+}
+
+// keysUnderWay are the keys of requests that this process is storing.
 type keysUnderWay struct {
 	mu   sync.Mutex
-	keys map[string]struct{}
+	keys map[string]struct{} // by name
 }
 
-func (u *keysUnderWay) enter(tenantID string, keys []intakeKey) bool {
+// enter puts all of a request's keys under way, or none and returns one that is.
+func (u *keysUnderWay) enter(tenantID string, keys []intakeKey) (taken *intakeKey) {
 	if len(keys) == 0 {
-		return true
+		return nil
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	for _, k := range keys {
-		if _, taken := u.keys[k.name(tenantID)]; taken {
-			return false
+	for i := range keys {
+		if _, there := u.keys[keys[i].name(tenantID)]; there {
+			return &keys[i]
 		}
 	}
-	for _, k := range keys {
-		u.keys[k.name(tenantID)] = struct{}{}
+	for i := range keys {
+		u.keys[keys[i].name(tenantID)] = struct{}{}
 	}
-	return true
+	return nil
 }
 
 func (u *keysUnderWay) leave(tenantID string, keys []intakeKey) {
@@ -171,21 +224,9 @@ func (u *keysUnderWay) leave(tenantID string, keys []intakeKey) {
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	for _, k := range keys {
-		delete(u.keys, k.name(tenantID))
+	for i := range keys {
+		delete(u.keys, keys[i].name(tenantID))
 	}
-}
-
-// freeKeys deletes the keys that the item's earlier event has left behind.
-func (s *Store) freeKeys(ctx context.Context, in *intake) error {
-	return s.withConn(ctx, "free keys of an event that is gone", func(ctx context.Context, conn *pgxpool.Conn) error {
-		_, err := conn.Exec(ctx, `
-			delete from idempotency_keys i where i.tenant_id = $1 and i.event_id = $2
-				and (i.kind, i.key) in (($3::smallint, $4::text), ($5::smallint, $6::text))
-				and not exists (select from events e where e.id = i.event_id)`,
-			in.event.TenantID, in.earlier, keyExternalID, in.event.ExternalID, keyIdempotency, in.event.IdempotencyKey)
-		return err
-	})
 }
 
 // PruneIdempotencyKeys removes keys that are older than their time, a batch at a

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"crypto/sha256"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -13,41 +14,37 @@ import (
 // matched is an item as Accept hands it in.
 func (b *deliveryBundle) matched(t *testing.T, e webhook.NewEvent) *intake {
 	t.Helper()
-	in := &intake{event: e}
-	if e.ExternalID != "" {
-		in.keys = append(in.keys, intakeKey{keyExternalID, e.ExternalID})
-	}
-	if e.IdempotencyKey != "" {
-		in.keys = append(in.keys, intakeKey{keyIdempotency, e.IdempotencyKey})
-	}
+	in := &intake{tenantID: e.TenantID, body: e.BodySHA256}
+	in.add(e, e.IdempotencyKey)
 	require.NoError(t, b.match(t.Context(), in))
 	return in
 }
 
-// A client that timed out and repeats its request can have both in one flush.
+func keyed(external, key, body string) webhook.NewEvent {
+	e := newEvent("order.paid")
+	e.ExternalID, e.IdempotencyKey, e.BodySHA256 = external, key, sha256.Sum256([]byte(body))
+	return e
+}
+
+// Within a process keysUnderWay keeps requests with the same key apart. Should they
+// meet in a flush all the same, one is stored and the others are handed in again.
 func TestRepetitionsInOneFlushAreOneEvent(t *testing.T) {
 	t.Parallel()
-	keyed := func(external, key, body string) webhook.NewEvent {
-		e := newEvent("order.paid")
-		e.ExternalID, e.IdempotencyKey, e.BodySHA256 = external, key, sha256.Sum256([]byte(body))
-		return e
-	}
 	for name, c := range map[string]struct {
-		events   []webhook.NewEvent
-		stale    int // this one's match is old; -1: none
-		of       int // whose event the last item's earlier is
-		mismatch bool
-		stored   int
+		events []webhook.NewEvent
+		stale  int   // this one's match is old; -1: none
+		again  []int // these are handed in again
+		stored int
 	}{
-		"same external id":      {[]webhook.NewEvent{keyed("x", "", "b"), keyed("x", "", "b")}, -1, 0, false, 1},
-		"same key":              {[]webhook.NewEvent{keyed("", "k", "b"), keyed("", "k", "b")}, -1, 0, false, 1},
-		"another body":          {[]webhook.NewEvent{keyed("x", "", "b"), keyed("x", "", "c")}, -1, 0, true, 1},
-		"three":                 {[]webhook.NewEvent{keyed("x", "", "b"), keyed("x", "", "b"), keyed("x", "", "b")}, -1, 0, false, 1},
-		"one of two keys":       {[]webhook.NewEvent{keyed("x", "", "b"), keyed("x", "k", "b")}, -1, 0, false, 1},
-		"each key of another":   {[]webhook.NewEvent{keyed("x", "", "b"), keyed("", "k", "b"), keyed("x", "k", "b")}, -1, 1, false, 2},
-		"key of one not stored": {[]webhook.NewEvent{keyed("x", "", "b"), keyed("x", "k", "b"), keyed("", "k", "b")}, -1, -1, false, 2},
-		"first is stale":        {[]webhook.NewEvent{keyed("x", "", "b"), keyed("x", "", "b")}, 0, -1, false, 1},
-		"last is stale":         {[]webhook.NewEvent{keyed("x", "", "b"), keyed("x", "", "b")}, 1, -1, false, 1},
+		"same external id":     {[]webhook.NewEvent{keyed("x", "", "b"), keyed("x", "", "b")}, -1, []int{1}, 1},
+		"same key":             {[]webhook.NewEvent{keyed("", "k", "b"), keyed("", "k", "b")}, -1, []int{1}, 1},
+		"another body":         {[]webhook.NewEvent{keyed("x", "", "b"), keyed("x", "", "c")}, -1, []int{1}, 1},
+		"three":                {[]webhook.NewEvent{keyed("x", "", "b"), keyed("x", "", "b"), keyed("x", "", "b")}, -1, []int{1, 2}, 1},
+		"one of two keys":      {[]webhook.NewEvent{keyed("x", "", "b"), keyed("x", "k", "b")}, -1, []int{1}, 1},
+		"each key of another":  {[]webhook.NewEvent{keyed("x", "", "b"), keyed("", "k", "b"), keyed("x", "k", "b")}, -1, []int{2}, 2},
+		"key of one put aside": {[]webhook.NewEvent{keyed("x", "", "b"), keyed("x", "k", "b"), keyed("", "k", "b")}, -1, []int{1}, 2},
+		"first is stale":       {[]webhook.NewEvent{keyed("x", "", "b"), keyed("x", "", "b")}, 0, nil, 1},
+		"last is stale":        {[]webhook.NewEvent{keyed("x", "", "b"), keyed("x", "", "b")}, 1, nil, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -62,14 +59,11 @@ func TestRepetitionsInOneFlushAreOneEvent(t *testing.T) {
 			}
 			require.NoError(t, b.flushIntake(t.Context(), items))
 			require.Equal(t, c.stored, b.count(t, "events"))
-			last := items[len(items)-1]
-			require.Equal(t, c.mismatch, last.mismatch)
-			want := webhook.EventID{}
-			if c.of >= 0 {
-				want = items[c.of].id
-			}
-			require.Equal(t, want, last.earlier)
 			require.Equal(t, c.stored, b.countKeyedEvents(t), "every key belongs to an event, every event has its key")
+			for i, in := range items {
+				require.Equal(t, slices.Contains(c.again, i), in.again, i)
+				require.Equal(t, i == c.stale, in.stale, i)
+			}
 		})
 	}
 }
@@ -78,24 +72,6 @@ func (b *deliveryBundle) countKeyedEvents(t *testing.T) (n int) {
 	t.Helper()
 	require.NoError(t, b.pool.QueryRow(t.Context(), `select count(distinct event_id) from idempotency_keys join events on id = event_id`).Scan(&n))
 	return n
-}
-
-func TestARepetitionOfARefusedItemIsMatchedAgain(t *testing.T) {
-	t.Parallel()
-	b := setupDelivery(t)
-	e := newEvent("order.paid")
-	e.ExternalID = "known"
-	_, err := b.Accept(t.Context(), e)
-	require.NoError(t, err)
-	first := e
-	first.IdempotencyKey = "k" // refused for the other key
-	second := newEvent("order.paid")
-	second.IdempotencyKey = "k"
-	items := []*intake{b.matched(t, first), b.matched(t, second)}
-	require.NoError(t, b.flushIntake(t.Context(), items))
-	require.False(t, items[0].earlier.IsZero())
-	require.True(t, items[1].stale)
-	require.Equal(t, 1, b.count(t, "events"))
 }
 
 // The item of a client that left is still in the queue: so are its keys.
@@ -124,11 +100,12 @@ func TestKeysStayUnderWayAfterTheirClientLeft(t *testing.T) {
 	require.Equal(t, webhook.CodeConflict, webhook.CodeOf(err), "its first request is under way")
 	close(goOn)
 	require.Eventually(t, func() bool {
-		free := b.inFlight.enter("acme", []intakeKey{{keyExternalID, "x"}})
-		if free {
-			b.inFlight.leave("acme", []intakeKey{{keyExternalID, "x"}})
+		key := []intakeKey{{kind: keyExternalID, key: "x"}}
+		if b.inFlight.enter("acme", key) != nil {
+			return false
 		}
-		return free
+		b.inFlight.leave("acme", key)
+		return true
 	}, eventually, poll)
 	require.Equal(t, 1, b.count(t, "events"))
 }
@@ -157,4 +134,20 @@ func TestAKeyWhoseEventIsGoneIsFree(t *testing.T) {
 			require.Equal(t, again.Event.ID, third.Event.ID)
 		})
 	}
+}
+
+// A key that stood in the way when it was to be taken, and is gone when it is looked
+// at, belongs to nobody: whoever wanted it must not go on as if it were theirs.
+func TestAKeyThatVanishesIsTakenAgain(t *testing.T) {
+	t.Parallel()
+	b := setupDelivery(t)
+	in := b.matched(t, keyed("x", "", "b"))
+	keys := keysOf([]*intake{in})
+	var columns idempotencyColumns
+	columns.add(keys[0], keys[0].event())
+	tx, err := b.pool.Begin(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, readKeys(t.Context(), tx, keys, columns))
+	require.NoError(t, tx.Rollback(t.Context()))
+	require.True(t, in.again)
 }

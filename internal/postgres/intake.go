@@ -29,13 +29,14 @@ func (s *Store) flushIntake(ctx context.Context, items []*intake) error {
 	return tx.Commit(ctx)
 }
 
-// checkIntake compares the endpoints' versions and takes the keys.
+// checkIntake compares the endpoints' versions, takes the keys, and leaves each
+// request settled: to be stored, or not.
 func checkIntake(ctx context.Context, tx pgx.Tx, items []*intake) error {
 	var tenants []string
 	for _, in := range items {
-		in.stale, in.unknown, in.mismatch, in.earlier = false, false, false, webhook.EventID{}
-		if !slices.Contains(tenants, in.event.TenantID) {
-			tenants = append(tenants, in.event.TenantID)
+		in.reset()
+		if !slices.Contains(tenants, in.tenantID) {
+			tenants = append(tenants, in.tenantID)
 		}
 	}
 	versions, err := tenantVersions(ctx, tx, tenants)
@@ -43,21 +44,65 @@ func checkIntake(ctx context.Context, tx pgx.Tx, items []*intake) error {
 		return err
 	}
 	for _, in := range items {
-		version, known := versions[in.event.TenantID]
-		in.unknown, in.stale = !known, known && version != in.version
+		version, known := versions[in.tenantID]
+		if !known {
+			in.refused = webhook.NotFound("tenant")
+		}
+		in.stale = known && version != in.version
 	}
-	keys, byKey, repeats := keysOf(items)
-	if len(keys) == 0 {
-		return nil
+	keys := keysOf(items)
+	if len(keys) > 0 {
+		if err := takeKeys(ctx, tx, items, keys); err != nil {
+			return err
+		}
 	}
-	slices.Sort(keys) // one order for all: no deadlocks between flushes
-	if err := takeKeys(ctx, tx, keys, byKey); err != nil {
-		return err
+	for _, in := range items {
+		if in.stores() {
+			in.refuseUnknown()
+		}
 	}
-	for _, r := range repeats {
-		r.settle()
+	return settleKeys(ctx, tx, keys)
+}
+
+// reset forgets what an earlier flush found out.
+func (in *intake) reset() {
+	in.stale, in.again, in.answered, in.refused = false, false, false, nil
+	for i := range in.arrivals {
+		in.arrivals[i].earlier = nil
 	}
-	return nil
+	for i := range in.keys {
+		in.keys[i].row, in.keys[i].free = nil, false
+	}
+}
+
+// stores reports whether nothing speaks against storing the request.
+func (in *intake) stores() bool {
+	return in.refused == nil && !in.stale && !in.again && !in.answered
+}
+
+// refuseUnknown refuses a request with an event for an endpoint that does not exist.
+func (in *intake) refuseUnknown() {
+	var wrong []webhook.FieldError
+	for i := range in.arrivals {
+		if a := &in.arrivals[i]; a.earlier == nil && !a.unknown.IsZero() {
+			wrong = append(wrong, webhook.FieldError{
+				Field: in.field(i, "endpoint_ids"), Message: "names an endpoint that does not exist: " + a.unknown.String(),
+			})
+		}
+	}
+	if len(wrong) > 0 {
+		in.refused = &webhook.Error{Code: webhook.CodeInvalid, Message: "the request is not valid", Fields: wrong}
+	}
+}
+
+// weight is what a request counts for in a flush: one per event, or more when it
+// makes very many deliveries.
+func (in *intake) weight() int {
+	deliveries := 0
+	for i := range in.arrivals {
+		deliveries += len(in.arrivals[i].starts)
+	}
+	return max(len(in.arrivals), deliveries/deliveriesPerEvent)
 }
 
 func tenantVersions(ctx context.Context, tx pgx.Tx, tenants []string) (map[string]int64, error) {
@@ -84,12 +129,18 @@ func insertIntake(ctx context.Context, tx pgx.Tx, items []*intake) error {
 		ob outboxColumns
 	)
 	for _, in := range items {
-		if in.stale || in.unknown || !in.earlier.IsZero() {
+		if !in.stores() {
 			continue
 		}
-		ev.add(in)
-		for _, start := range in.starts {
-			ob.add(start, in.created.Add(relayAfter))
+		for i := range in.arrivals {
+			a := &in.arrivals[i]
+			if a.isKnown() {
+				continue
+			}
+			ev.add(in, a)
+			for _, start := range a.starts {
+				ob.add(start, in.created.Add(relayAfter))
+			}
 		}
 	}
 	batch := &pgx.Batch{}
@@ -110,17 +161,21 @@ type eventColumns struct {
 	deliverAt                 []*time.Time
 }
 
-func (c *eventColumns) add(in *intake) {
-	c.ids = append(c.ids, in.id)
-	c.tenants = append(c.tenants, in.event.TenantID)
-	c.types = append(c.types, in.event.Type)
-	c.externals = append(c.externals, in.event.ExternalID)
-	c.payloads = append(c.payloads, in.event.Payload)
-	c.sums = append(c.sums, in.sum[:])
-	c.endpoints = append(c.endpoints, endpointArray(in.starts))
-	c.reasons = append(c.reasons, in.reason)
+func (c *eventColumns) add(in *intake, a *arrival) {
+	endpoints := make([]webhook.EndpointID, len(a.starts))
+	for i := range a.starts {
+		endpoints[i] = a.starts[i].EndpointID
+	}
+	c.ids = append(c.ids, a.id)
+	c.tenants = append(c.tenants, in.tenantID)
+	c.types = append(c.types, a.event.Type)
+	c.externals = append(c.externals, a.event.ExternalID)
+	c.payloads = append(c.payloads, a.event.Payload)
+	c.sums = append(c.sums, a.sum[:])
+	c.endpoints = append(c.endpoints, uuidArray(endpoints))
+	c.reasons = append(c.reasons, a.reason)
 	c.created = append(c.created, in.created)
-	c.deliverAt = append(c.deliverAt, optional(in.event.DeliverAt))
+	c.deliverAt = append(c.deliverAt, optional(a.event.DeliverAt))
 }
 
 func (c *eventColumns) queue(b *pgx.Batch) {
@@ -135,18 +190,18 @@ func (c *eventColumns) queue(b *pgx.Batch) {
 		c.ids, c.tenants, c.types, c.externals, c.payloads, c.sums, c.endpoints, c.reasons, c.created, c.deliverAt)
 }
 
-// endpointArray spells an array of uuids: unnest flattens arrays of arrays, so
-// that a list per row has to travel as text.
-func endpointArray(starts []webhook.Start) string {
+// uuidArray spells an array of uuids: unnest flattens arrays of arrays, so that a
+// list per row has to travel as text.
+func uuidArray[ID ~[16]byte](ids []ID) string {
 	const hexDigits = "0123456789abcdef"
 	var b strings.Builder
-	b.Grow(2 + 33*len(starts))
+	b.Grow(2 + 33*len(ids))
 	b.WriteByte('{')
-	for i, start := range starts {
+	for i, id := range ids {
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		for _, octet := range start.EndpointID {
+		for _, octet := range id {
 			b.WriteByte(hexDigits[octet>>4])
 			b.WriteByte(hexDigits[octet&15])
 		}

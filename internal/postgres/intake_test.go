@@ -347,11 +347,11 @@ func TestListEvents(t *testing.T) {
 	require.Equal(t, webhook.CodeNotFound, webhook.CodeOf(err))
 }
 
-func TestEndpointArraySpellsUUIDs(t *testing.T) {
+func TestUUIDArraySpellsUUIDs(t *testing.T) {
 	t.Parallel()
 	a, b := webhook.NewEndpointID(), webhook.NewEndpointID()
-	text := endpointArray([]webhook.Start{{Ref: webhook.Ref{EndpointID: a}}, {Ref: webhook.Ref{EndpointID: b}}})
+	text := uuidArray([]webhook.EndpointID{a, b})
 	require.Equal(t, fmt.Sprintf("{%x,%x}", a[:], b[:]), text)
-	require.Equal(t, "{}", endpointArray(nil))
+	require.Equal(t, "{}", uuidArray[webhook.EndpointID](nil))
 	require.NotContains(t, text, " ")
 }

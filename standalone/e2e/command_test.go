@@ -2,11 +2,13 @@ package e2e_test
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	commonpb "go.temporal.io/api/common/v1"
+	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 
@@ -19,7 +21,24 @@ func workflowID(d delivery) string { return "delivery/" + d.EventID + "/" + d.En
 // signal sends a signal by hand, as someone at the Web UI would; nil is no input at all.
 func (b *bundle) signal(workflow, name string, input any) {
 	b.t.Helper()
-	require.NoError(b.t, b.in.temporal(b.t).SignalWorkflow(contextFor(b.t, patience), workflow, "", name, input))
+	b.byHand(func(ctx context.Context, engine client.Client) error {
+		return engine.SignalWorkflow(ctx, workflow, "", name, input)
+	})
+}
+
+// byHand does something to a workflow as soon as it is there: a delivery may make its
+// first attempt in a shared one before it gets its own.
+func (b *bundle) byHand(do func(context.Context, client.Client) error) {
+	b.t.Helper()
+	ctx, engine := contextFor(b.t, patience), b.in.temporal(b.t)
+	eventually(ctx, b.t, func() string {
+		err := do(ctx, engine)
+		if _, gone := errors.AsType[*serviceerror.NotFound](err); gone {
+			return err.Error()
+		}
+		require.NoError(b.t, err)
+		return ""
+	})
 }
 
 // workflowsBy are the ids of the workflows that a visibility query finds.

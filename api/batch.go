@@ -1,0 +1,119 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// batchLevels are the levels of JSON around an event in a batch: the body's object
+// and its array. Each event may be as deep as one that is posted alone.
+const batchLevels = 2
+
+// batchView is the answer to a batch: an entry for each event, in their order.
+type batchView struct {
+	Events []acceptedView `json:"events"`
+}
+
+func (s *Server) postEventBatch(c call) error {
+	key, err := idempotencyKey(c.Request().Header)
+	if err != nil {
+		return err
+	}
+	text, err := c.bodyUpTo(maxBatchBytes)
+	if err != nil {
+		return err
+	}
+	b, err := parseBatch(text, s.Now())
+	if err != nil {
+		return err
+	}
+	b.TenantID, b.IdempotencyKey, b.BodySHA256 = c.tenant, key, sha256.Sum256(text)
+	all, err := s.accept(c, func(ctx context.Context) ([]webhook.Accepted, error) { return s.Events.AcceptBatch(ctx, b) })
+	if err != nil {
+		return err
+	}
+	view := batchView{Events: make([]acceptedView, 0, len(all))}
+	for _, a := range all {
+		view.Events = append(view.Events, showAccepted(a))
+	}
+	return c.json(http.StatusAccepted, view)
+}
+
+// parseBatch reads the body of a batch. The payloads are copies: one that waits for
+// its delivery must not keep 8 MiB alive.
+func parseBatch(text []byte, now time.Time) (webhook.NewBatch, error) {
+	if text == nil {
+		return webhook.NewBatch{}, webhook.Invalid("body", "is required")
+	}
+	r := batchReader{door: newDoor(text), now: now, places: map[string]int{}}
+	r.around = batchLevels
+	r.object(func(name []byte) {
+		if string(name) == "events" {
+			r.readEvents()
+		} else {
+			r.unknown()
+		}
+	}, "events")
+	r.end()
+	if len(r.large) > 0 {
+		return webhook.NewBatch{}, &webhook.Error{Code: webhook.CodeTooLarge, Fields: r.large}
+	}
+	if err := r.problem(); err != nil {
+		return webhook.NewBatch{}, err
+	}
+	for i := range r.events {
+		r.events[i].Payload = bytes.Clone(r.events[i].Payload)
+	}
+	return webhook.NewBatch{Events: r.events}, nil
+}
+
+// batchReader reads the events of a batch.
+type batchReader struct {
+	*door
+
+	now    time.Time
+	events []webhook.NewEvent
+	places map[string]int // by external id: the first event that has it
+	large  []webhook.FieldError
+}
+
+func (r *batchReader) readEvents() {
+	count := r.array(func(i int) {
+		if i == webhook.MaxBatchEvents {
+			r.noteParent("has more than " + strconv.Itoa(webhook.MaxBatchEvents) + " entries")
+		}
+		if i >= webhook.MaxBatchEvents {
+			r.skip()
+			return
+		}
+		r.readEvent(i)
+	})
+	if count == 0 {
+		r.note("must hold at least one event")
+	}
+}
+
+func (r *batchReader) readEvent(i int) {
+	r.next()
+	start := r.pos
+	e := readEvent(r.door, r.now)
+	if r.broken {
+		return
+	}
+	e.BodySHA256 = sha256.Sum256(r.text[start:r.pos])
+	if len(e.Payload) > webhook.MaxPayloadBytes {
+		r.large = append(r.large, overLimit(r.path()+".payload", webhook.MaxPayloadBytes))
+	}
+	if first, twice := r.places[e.ExternalID]; twice {
+		r.noteIn("external_id", "is that of events["+strconv.Itoa(first)+"] too")
+	} else if e.ExternalID != "" {
+		r.places[e.ExternalID] = i
+	}
+	r.events = append(r.events, e)
+}
