@@ -83,8 +83,9 @@ func (a *Activities) Attempt(ctx context.Context, in AttemptInput) (AttemptResul
 		return fl.result, fl.err
 	case <-limit.C:
 	}
-	if a.flights.needsClaim(fl) {
-		// From here on others must know that the request is under way.
+	if a.flights.needsClaim(fl) || in.Shared != "" {
+		// From here on others must know that the request is under way, and that a shared
+		// workflow leaves the delivery to its own.
 		if err := a.writeClaim(ctx, in); err != nil {
 			a.Logger.WarnContext(ctx, "a slow attempt could not be claimed yet", "delivery", in.DeliveryID, "error", err)
 			a.flights.run(func() { a.keepClaiming(fl, in) })

@@ -65,6 +65,11 @@ func (a *Activities) Attempts(ctx context.Context, all []AttemptInput) (Attempts
 	for i := range all {
 		made.Go(func() {
 			results[i] = Left{Index: i}
+			defer func() {
+				if p := recover(); p != nil { // else it would end the process, and with it the others
+					results[i].Fault = a.panicked(all[i], p).Error()
+				}
+			}()
 			result, err := a.Attempt(ctx, all[i])
 			if err != nil {
 				results[i].Fault = err.Error()
@@ -100,7 +105,7 @@ func (a *Activities) HandOver(ctx context.Context, all []Handover) error {
 		slots <- struct{}{}
 		started.Go(func() {
 			defer func() { <-slots }()
-			faults[i] = a.Starter.HandOver(ctx, all[i])
+			faults[i] = a.handOver(ctx, all[i])
 		})
 	}
 	started.Wait()
@@ -108,4 +113,14 @@ func (a *Activities) HandOver(ctx context.Context, all []Handover) error {
 		return a.ownFault(ctx, "hand over to workflows of their own", err)
 	}
 	return nil
+}
+
+// handOver starts one; a panic is its error, and none of the others'.
+func (a *Activities) handOver(ctx context.Context, h Handover) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = a.panicked(AttemptInput{Ref: h.Ref, Progress: h.Progress}, p)
+		}
+	}()
+	return a.Starter.HandOver(ctx, h)
 }

@@ -27,6 +27,7 @@ type Config struct {
 	EndpointSecrets EndpointSecrets
 	Events          Events
 	Deliveries      Deliveries
+	EndpointSwitch  EndpointSwitch
 	Replays         Replays
 	Dispatcher      Dispatcher
 	URLs            URLs

@@ -141,9 +141,15 @@ func (c call) reason(taken bool) (reason string, err error) {
 			return
 		}
 		if !d.null() {
-			reason = readPrintable(d, maxReason)
+			reason = readReason(d)
 		}
 	})
+}
+
+// nothing refuses a body with anything in it.
+func (c call) nothing() error {
+	_, err := c.reason(withoutReason)
+	return err
 }
 
 // requestID is the id under which the request is logged and audited.

@@ -81,6 +81,9 @@ func readPrintable(d *door, limit int) string {
 	return s
 }
 
+// readReason reads why something is asked, or why something was given up.
+func readReason(d *door) string { return readPrintable(d, maxReason) }
+
 // readLabel is readPrintable that lets the empty text pass.
 func readLabel(d *door, limit int) string {
 	s, ok := d.str()

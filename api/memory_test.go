@@ -168,6 +168,30 @@ func (m *memory) UpdateEndpoint(_ context.Context, _ webhook.Actor, tenant strin
 	return *e, err
 }
 
+func (m *memory) PauseEndpoint(_ context.Context, _ webhook.Actor, tenant string, id webhook.EndpointID) (webhook.Endpoint, error) {
+	defer m.lock()()
+	e, err := m.endpoint(tenant, id)
+	if err == nil && e.State == webhook.EndpointDisabled {
+		err = &webhook.Error{Code: webhook.CodeConflict, Message: "the endpoint is disabled"}
+	}
+	if err == nil {
+		e.State = webhook.EndpointPaused
+	}
+	return *e, err
+}
+
+func (m *memory) ResumeEndpoint(_ context.Context, _ webhook.Actor, tenant string, id webhook.EndpointID, rate int,
+) (webhook.Endpoint, webhook.Replay, error) {
+	defer m.lock()()
+	e, err := m.endpoint(tenant, id)
+	r := webhook.Replay{}
+	if err == nil && e.State != webhook.EndpointActive {
+		e.State = webhook.EndpointActive
+		r = webhook.Replay{ID: webhook.NewReplayID(), TenantID: tenant, Asked: rate}
+	}
+	return *e, r, err
+}
+
 func (m *memory) EndpointSecret(_ context.Context, _ webhook.Actor, tenant string, id webhook.EndpointID) (string, error) {
 	defer m.lock()()
 	_, err := m.endpoint(tenant, id)

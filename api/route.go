@@ -48,6 +48,8 @@ func routes() []route {
 		{del, key, admin, "revokeKey", "key", (*Server).revokeKey},
 
 		{post, tenant + "/endpoints", admin, "createEndpoint", "tenant", (*Server).createEndpoint},
+		{post, endpoint + "/pause", admin, "pauseEndpoint", "endpoint", (*Server).pauseEndpoint},
+		{post, endpoint + "/resume", admin, "resumeEndpoint", "endpoint", (*Server).resumeEndpoint},
 		{get, tenant + "/endpoints", admin, "listEndpoints", "tenant", (*Server).listEndpoints},
 		{get, endpoint, admin, "getEndpoint", "endpoint", (*Server).getEndpoint},
 		{patch, endpoint, admin, "updateEndpoint", "endpoint", (*Server).updateEndpoint},

@@ -28,6 +28,9 @@ type DeliveryInput struct {
 	UnderWay bool                   `json:"under_way,omitempty"`
 	TakeOver bool                   `json:"take_over,omitempty"`
 
+	// Released: held, and to try at DueAt whether it still has to wait.
+	Released bool `json:"released,omitempty"`
+
 	// Terminated: somebody has terminated the workflow that carried the delivery. It is
 	// given up, so that the record and the queue of dead letters say so.
 	Terminated bool `json:"terminated,omitempty"`
@@ -53,7 +56,6 @@ type delivery struct {
 	discard   *Asked        //
 	shown     webhook.State // of the search attribute; pending is not shown
 	detailed  bool          // the Web UI has details, which must be kept true
-	released  bool          // a held delivery may try whether it still has to wait
 	untold    bool          // the record does not know what this workflow has obeyed, or that it goes on with the delivery
 	stuck     error         // why the end could not be recorded: errGone or errLongHistory
 }
@@ -65,8 +67,7 @@ const clockSlack = time.Second
 
 func newDelivery(ctx workflow.Context, in DeliveryInput) *delivery {
 	d := &delivery{in: in, signals: newSignals(ctx), cancelled: in.Cancel, untold: in.TakeOver}
-	d.in.Cancel, d.in.TakeOver, d.in.Command = nil, false, webhook.PendingCommand{}
-	d.obey(ctx, in.Command.Command, askedBy(in.Command))
+	d.in.Cancel, d.in.TakeOver = nil, false
 	return d
 }
 
@@ -75,6 +76,7 @@ func (d *delivery) status() (Status, error) {
 }
 
 func (d *delivery) run(ctx workflow.Context) error {
+	d.takeUp(ctx)
 	for {
 		d.drain(ctx)
 		switch {
@@ -104,6 +106,17 @@ func (d *delivery) run(ctx workflow.Context) error {
 	}
 }
 
+// takeUp does what a shared workflow has left to be done. A request that is under way
+// comes first: what it comes to decides, whatever was asked meanwhile (R5).
+func (d *delivery) takeUp(ctx workflow.Context) {
+	command := d.in.Command
+	d.in.Command = webhook.PendingCommand{}
+	if d.in.UnderWay {
+		d.attempt(ctx)
+	}
+	d.obey(ctx, command.Command, askedBy(command))
+}
+
 // waits reports whether the next attempt is still to come.
 func (d *delivery) waits(ctx workflow.Context) bool {
 	return d.until().After(workflow.Now(ctx))
@@ -111,7 +124,7 @@ func (d *delivery) waits(ctx workflow.Context) bool {
 
 // until is when the delivery goes on by itself. A held one does when it is to be given up.
 func (d *delivery) until() time.Time {
-	if d.in.State == webhook.StateHeld && !d.released {
+	if d.in.State == webhook.StateHeld && !d.in.Released {
 		return d.in.GiveUpAt
 	}
 	return d.in.DueAt
@@ -135,7 +148,7 @@ func (d *delivery) wait(ctx workflow.Context) {
 
 func (d *delivery) waitSummary() string {
 	switch {
-	case d.in.State == webhook.StateHeld && !d.released:
+	case d.in.State == webhook.StateHeld && !d.in.Released:
 		return "held until its endpoint is active again"
 	case d.in.Faults > 0:
 		return fmt.Sprintf("our own fault, try again (%d)", d.in.Faults)
@@ -150,7 +163,7 @@ func (d *delivery) waitSummary() string {
 func (d *delivery) attempt(ctx workflow.Context) {
 	before := d.in.Attempts
 	result, err := makeAttempt(ctx, d.in)
-	d.in.UnderWay, d.released = false, false
+	d.in.UnderWay, d.in.Released = false, false
 	if err != nil {
 		d.fault(ctx, err)
 		return
@@ -161,7 +174,7 @@ func (d *delivery) attempt(ctx workflow.Context) {
 		d.in.DueAt = result.BusyUntil
 	}
 	if d.in.State.Open() && d.in.Attempts == before && !d.waits(ctx) {
-		d.in.DueAt = workflow.Now(ctx).Add(clockSlack)
+		d.in.DueAt, d.in.Released = workflow.Now(ctx).Add(clockSlack), true
 	}
 	if result.Told != "" {
 		d.in.Told = result.Told
@@ -204,7 +217,7 @@ func (d *delivery) fault(ctx workflow.Context, err error) {
 	d.in.Faults++
 	d.in.LastError = words(err)
 	delay := min(time.Second<<min(d.in.Faults-1, 6), time.Minute)
-	d.in.DueAt = workflow.Now(ctx).Add(delay)
+	d.in.DueAt, d.in.Released = workflow.Now(ctx).Add(delay), true
 	workflow.GetLogger(ctx).Warn("an attempt could not be made", "delivery", d.in.DeliveryID.String(), "tries", d.in.Faults, "error", d.in.LastError)
 	if d.in.Faults == 1 || d.in.Faults%10 == 0 {
 		// Told to whoever asks for the delivery, if the record can be reached at all.
@@ -262,6 +275,9 @@ func (d *delivery) next() webhook.Step {
 
 func (d *delivery) adopt(ctx workflow.Context, standing webhook.Standing) {
 	d.in.Progress = standing.Progress
+	if standing.State.Open() && standing.WorkflowID != "" && standing.WorkflowID != d.in.WorkflowID() {
+		d.untold = true // the step came too late: a shared workflow's attempt was before it
+	}
 	d.obey(ctx, standing.Command.Command, askedBy(standing.Command))
 }
 
@@ -291,7 +307,7 @@ func (d *delivery) obey(ctx workflow.Context, command webhook.Command, asked Ask
 	case webhook.CommandCancel:
 		d.cancelled = &asked
 	case webhook.CommandRetry, webhook.CommandRelease:
-		d.in.DueAt, d.in.NotBefore, d.released = time.Time{}, time.Time{}, true
+		d.in.DueAt, d.in.NotBefore, d.in.Released = time.Time{}, time.Time{}, true
 	case webhook.CommandReschedule:
 		d.reschedule(ctx, asked)
 	case webhook.CommandReplay, webhook.CommandDiscard:
@@ -326,7 +342,7 @@ func (d *delivery) reschedule(ctx workflow.Context, asked Asked) {
 	case at.After(d.in.GiveUpAt):
 		at = d.in.GiveUpAt
 	}
-	d.in.DueAt, d.released, d.untold = at, true, true
+	d.in.DueAt, d.in.Released, d.untold = at, true, true
 }
 
 // becomeItself continues with a history of its own, and with a cancel that could not

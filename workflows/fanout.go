@@ -170,7 +170,7 @@ func (f *fanout) adopt(ctx workflow.Context, m *member, left *activities.Left) (
 	case left.Command.Command != webhook.CommandNone:
 		m.leaving, m.TakeOver = true, true
 	case left.WorkflowID != f.id, m.State != webhook.StateRetrying:
-		m.leaving = true
+		m.leaving, m.TakeOver = true, left.WorkflowID != m.WorkflowID()
 	}
 	return true
 }
@@ -235,6 +235,9 @@ func (f *fanout) drain(ctx workflow.Context) {
 		command, asked, ok := f.signals.receive()
 		if !ok {
 			break
+		}
+		if asked.unreadable {
+			continue // it may be meant for one: least of all is it for everyone
 		}
 		for _, m := range f.members {
 			if asked.DeliveryID.IsZero() || asked.DeliveryID == m.DeliveryID {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	sdkpb "go.temporal.io/api/sdk/v1"
 	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/converter"
 	sdklog "go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/temporal"
@@ -37,6 +38,8 @@ type life struct {
 
 	next   string // the type of the run to come; "" when the last one has ended
 	input  any
+	id     string // of a shared workflow; a delivery's own does not ask for its own
+	handed handed // what a shared workflow has handed over
 	now    time.Time
 	env    atomic.Pointer[testsuite.TestWorkflowEnvironment] // of the run under way, or the last one
 	states []string                                          // what the search attribute was set to
@@ -52,13 +55,23 @@ type stopper interface {
 // begin is a delivery that is about to be started. fastWait is how long a
 // workflow task waits for the receiver: an hour for whoever does not test that.
 func (b *bundle) begin(t stopper, start webhook.Start, fastWait time.Duration) *life {
+	return b.beginIn(t, "this process", start, fastWait)
+}
+
+// beginIn is begin in a process of that name.
+func (b *bundle) beginIn(t stopper, process string, start webhook.Start, fastWait time.Duration) *life {
 	l := &life{t: t, b: b, start: start, next: "DeliveryWorkflow", now: time.Now().UTC()}
 	l.input = workflows.DeliveryInput{Ref: start.Ref, Progress: webhook.Progress{Run: start.Run, GiveUpAt: start.GiveUpAt}, NotBefore: start.NotBefore}
 	l.activities = activities.New(activities.Config{
-		Record: b.record, Targets: b.store.EndpointCache(), Fresh: noFresh{}, Sender: b.sender, Logger: slog.New(slog.DiscardHandler),
-		Owner: "this process", FastWait: fastWait, KeepDeadLetters: keep, Now: func() time.Time { return l.env.Load().Now() },
+		Record: b.record, Targets: b.store.EndpointCache(), Fresh: noFresh{}, Sender: b.sender, Starter: &l.handed,
+		Logger: slog.New(slog.DiscardHandler), Owner: process, FastWait: fastWait, KeepDeadLetters: keep, Now: func() time.Time { return l.env.Load().Now() },
 	})
-	skipped := func() time.Duration { return time.Until(l.env.Load().Now()) }
+	skipped := func() time.Duration {
+		if env := l.env.Load(); env != nil {
+			return time.Until(env.Now())
+		}
+		return 0
+	}
 	b.record.skipped.Store(&skipped)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -81,6 +94,9 @@ func (l *life) prepare() *testsuite.TestWorkflowEnvironment {
 	env := suite.NewTestWorkflowEnvironment()
 	env.SetStartTime(l.now)
 	env.SetTestTimeout(time.Minute)
+	if l.next == "FanoutWorkflow" {
+		env.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: l.id, TaskQueue: "everpost"})
+	}
 	worker.Register(env, l.activities)
 	l.timers = nil
 	env.SetOnTimerScheduledListener(func(_ string, d time.Duration) { l.timers = append(l.timers, d) })

@@ -39,6 +39,8 @@ type Asked struct {
 	// DeliveryID says to a shared workflow which of its deliveries is meant; without
 	// it, all are.
 	DeliveryID webhook.DeliveryID `json:"delivery_id,omitzero"`
+
+	unreadable bool // the input was none of these
 }
 
 // askedBy is a command of the record as a signal would have brought it.

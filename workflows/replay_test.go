@@ -14,6 +14,7 @@ import (
 	"go.temporal.io/sdk/client"
 	sdklog "go.temporal.io/sdk/log"
 	sdk "go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
 
 	"github.com/everpost/everpost/workflows"
 )
@@ -31,7 +32,10 @@ func TestRecordedHistoriesReplay(t *testing.T) {
 	for name, history := range histories(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			require.NoError(t, replayer().ReplayWorkflowHistory(sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)), history))
+			// A shared workflow compares its id with the record's.
+			id := history.GetEvents()[0].GetWorkflowExecutionStartedEventAttributes().GetWorkflowId()
+			require.NoError(t, replayer().ReplayWorkflowHistoryWithOptions(sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)), history,
+				sdk.ReplayWorkflowHistoryOptions{OriginalExecution: workflow.Execution{ID: id}}))
 		})
 	}
 }
@@ -40,6 +44,8 @@ func replayer() sdk.WorkflowReplayer {
 	r := sdk.NewWorkflowReplayer()
 	r.RegisterWorkflow(workflows.DeliveryWorkflow)
 	r.RegisterWorkflow(workflows.DeadLetterWorkflow)
+	r.RegisterWorkflow(workflows.FanoutWorkflow)
+	r.RegisterWorkflow(workflows.ReplayWorkflow)
 	return r
 }
 
@@ -70,6 +76,7 @@ func TestEveryBranchIsRecorded(t *testing.T) {
 		signalled = enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
 		cancelled = enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED
 		marker    = enumspb.EVENT_TYPE_MARKER_RECORDED
+		failed    = enumspb.EVENT_TYPE_WORKFLOW_TASK_FAILED
 	)
 	all := histories(t)
 	for name, events := range map[string][]enumspb.EventType{
@@ -99,6 +106,41 @@ func TestEveryBranchIsRecorded(t *testing.T) {
 		"replay-after-delivered-1":   {marker, completed},
 		"replay-after-delivered-2":   {marker, completed},
 		"dead-letter-that-is-kept-2": {},
+		"held-released":              {timer, marker, signalled, stopped, marker, completed},
+		"held-released-in-vain":      {signalled, stopped, marker, signalled, stopped, marker, completed},
+		"held-retried":               {timer, marker, signalled, stopped, marker, completed},
+		"held-cancelled":             {timer, marker, signalled, stopped, marker, completed},
+		"held-expired-1":             {timer, marker, timer, marker, continued},
+		"reschedule":                 {signalled, stopped, marker, timer, marker, completed},
+		"reschedule-by-hand":         {signalled, stopped, marker, timer, marker, completed},
+		"reschedule-deliver-at":      {signalled, stopped, marker, timer, marker, completed},
+		"fanout-success":             {marker, completed},
+		"fanout-retry":               {marker, timer, marker, timer, marker, completed},
+		"fanout-wait":                {marker, marker, timer, marker, completed},
+		"fanout-dead-letter":         {marker, marker, completed},
+		"fanout-slow":                {marker, marker, completed},
+		"fanout-slow-and-cancelled":  {failed, signalled, marker, completed}, // R3
+		"fanout-busy":                {marker, timer, marker, marker, completed},
+		"fanout-own-fault":           {marker, marker, completed},
+		"fanout-asked-about-one":     {signalled, stopped, marker, timer, marker, completed},
+		"fanout-cancelled-workflow":  {cancelled, stopped, marker, completed},
+		"fanout-taken-over":          {marker, timer, marker, completed},
+		"handed-over-wait":           {},
+		"handed-over-dead-letter":    {marker},
+		"handed-over-slow":           {marker, activity, completed},
+		// Told by the second hand-over, after the task of the first one was lost.
+		"handed-over-slow-and-cancelled": {marker, signalled, activity, marker, completed},
+		"handed-over-busy":               {marker, timer, marker, completed},
+		"handed-over-own-fault":          {marker, timer, marker, completed},
+		"handed-over-asked-about-one":    {marker, completed},
+		"handed-over-cancelled-workflow": {marker, timer, marker, completed},
+		"paced":                          {marker, marker, timer, marker, marker, completed},
+		"paced-by-api":                   {marker, signalled, marker, marker, signalled, marker, marker, signalled, marker, marker, completed},
+		"paced-by-hand":                  {signalled, marker, signalled, marker, signalled, marker, completed},
+		"paced-cancelled-workflow":       {cancelled, stopped, marker, completed},
+		"paced-pauses-itself":            {marker, timer, marker, signalled, marker, marker, completed},
+		"paced-own-fault":                {marker, timer, timer, marker, completed},
+		"paced-lost":                     {marker, marker, signalled, marker, marker, completed},
 	} {
 		history, recorded := all[name]
 		require.True(t, recorded, name)

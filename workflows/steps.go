@@ -37,7 +37,8 @@ func makeAttempt(ctx workflow.Context, in DeliveryInput) (activities.AttemptResu
 	defer stop()
 	asked := activities.AttemptInput{
 		Ref: in.Ref, Progress: in.Progress, NotBefore: in.NotBefore, CommandDone: in.CommandDone,
-		FirstTask: workflow.GetInfo(ctx).GetCurrentHistoryLength() <= firstTaskLength,
+		// One that was handed over is not this workflow's first attempt.
+		FirstTask: !in.UnderWay && workflow.GetInfo(ctx).GetCurrentHistoryLength() <= firstTaskLength,
 	}
 	summary := fmt.Sprintf("attempt %d", in.Attempts+1)
 	if in.Faults > 0 {
@@ -197,7 +198,7 @@ func decode(raw converter.RawValue) Asked {
 	if err := converter.GetDefaultDataConverter().FromPayload(payload, &asked); err != nil {
 		asked = Asked{}
 		if err := converter.GetDefaultDataConverter().FromPayload(payload, &asked.Reason); err != nil {
-			return Asked{}
+			return Asked{unreadable: true}
 		}
 	}
 	asked.Reason = storable(asked.Reason)

@@ -132,8 +132,8 @@ func New(ctx context.Context, o Options) (*App, error) {
 	a.push(phaseRecord, func(context.Context) { a.store.Close() })
 	a.push(phaseBackground, func(context.Context) { a.end() })
 	a.dispatcher = dispatch.New(dispatch.Config{
-		Client: a.client, Record: a.store, Logger: o.Logger, StartSlots: o.Config.StartSlots, Width: o.Config.MaxPerWorkflow, Near: o.Config.NearRetry,
-		QueueLength: o.Config.QueueLength, LocalWorker: o.Worker,
+		Client: a.client, Record: a.store, Replays: a.store, Logger: o.Logger,
+		StartSlots: o.Config.StartSlots, Width: o.Config.MaxPerWorkflow, Near: o.Config.NearRetry, QueueLength: o.Config.QueueLength, LocalWorker: o.Worker,
 		Overdue: a.store, ReconcileEvery: o.Config.ReconcileEvery, KeepDeadLetters: o.Config.DeadLetterRetention,
 	})
 	return a, nil
@@ -267,9 +267,9 @@ func (a *App) serve(name string, s *http.Server, l net.Listener, patience time.D
 
 func (a *App) startAPI() {
 	server := api.New(api.Config{
-		Tenants: a.store, Keys: a.store, Endpoints: a.store, EndpointSecrets: a.store, Events: counted{a.store, a.metrics}, Deliveries: a.store,
-		Dispatcher: a.dispatcher, URLs: urls{a.guard}, Logger: a.log, WorkflowURL: a.workflowURL, Version: a.options.Version,
-		OperatorKey: a.options.Config.OperatorKey,
+		Tenants: a.store, Keys: a.store, Endpoints: a.store, EndpointSecrets: a.store, Events: counted{a.store, a.metrics},
+		Deliveries: a.store, EndpointSwitch: a.store, Replays: a.store, Dispatcher: a.dispatcher, URLs: urls{a.guard}, Logger: a.log,
+		WorkflowURL: a.workflowURL, Version: a.options.Version, OperatorKey: a.options.Config.OperatorKey,
 	})
 	a.api = server.HTTPServer(server.Handler())
 	a.serve(phaseDoor, a.api, a.apiListener, 5*time.Second)

@@ -24,6 +24,7 @@ import (
 // Process is what a command gets from the outside.
 type Process struct {
 	Version string
+	Stdin   io.Reader // nil stands for os.Stdin
 	Stdout  io.Writer
 	Stderr  *os.File
 	Environ []string
@@ -36,6 +37,15 @@ type Commands struct {
 	Worker  WorkerCommand  `cmd:"" help:"Run a worker alone."`
 	Migrate MigrateCommand `cmd:"" help:"Bring the database up to date."`
 	Keys    KeysCommand    `cmd:"" help:"Make, list and revoke API keys."`
+
+	Send        SendCommand        `cmd:"" help:"Post an event."`
+	Events      EventsCommand      `cmd:"" help:"Show events."`
+	Deliveries  DeliveriesCommand  `cmd:"" help:"Show deliveries; cancel, retry, reschedule and replay them."`
+	DeadLetters DeadLettersCommand `cmd:"" help:"Show, replay and discard what was given up."`
+	Endpoints   EndpointsCommand   `cmd:"" help:"Show, create, change, pause and test endpoints."`
+	Replays     ReplaysCommand     `cmd:"" help:"Send many deliveries again, at a rate, and look after it."`
+	Listen      ListenCommand      `cmd:"" help:"Run a receiver for trying things out: it prints what arrives, verifies it, and fails as told."`
+
 	Version VersionCommand `cmd:"" help:"Print the version."`
 }
 
@@ -51,7 +61,7 @@ func Main(p Process, args []string, grammar any) int {
 		kong.UsageOnError(), kong.Writers(p.Stdout, p.Stderr),
 		kong.Exit(func(code int) { exit, exited = code, true }), // after --help; Main returns
 		kong.BindTo(ctx, (*context.Context)(nil)), kong.Bind(p),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true}), kong.ValueFormatter(describe),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}), kong.ValueFormatter(describe),
 	)
 	if err != nil {
 		return fail(p, err)
@@ -137,7 +147,7 @@ func signalled(parent context.Context) (context.Context, context.CancelFunc) {
 func (p Process) Logger(level string) *slog.Logger {
 	logger := telemetry.NewLogger(p.Stderr, level)
 	known := map[string]bool{}
-	for _, s := range []any{config.Config{}, config.Standalone{}, ServeCommand{}} {
+	for _, s := range []any{config.Config{}, config.Standalone{}, ServeCommand{}, remote{}, ListenCommand{}} {
 		collectNames(reflect.TypeOf(s), known)
 	}
 	for _, name := range config.Unknown(p.Environ, known) {

@@ -245,10 +245,20 @@ func (d *Dispatcher) Signal(_ context.Context, delivery webhook.Delivery, c webh
 }
 
 func (d *Dispatcher) signal(ctx context.Context, delivery webhook.Delivery, c webhook.PendingCommand) error {
+	if c.Command == webhook.CommandReplay { // opened in the record: a run to begin
+		return d.begin(ctx, webhook.Start{Ref: delivery.Ref, Run: delivery.Run, CreatedAt: delivery.CreatedAt, GiveUpAt: delivery.GiveUpAt})
+	}
+	id := delivery.WorkflowID
+	if id == "" { // no step is recorded yet, so nobody else has taken it over
+		id = delivery.Ref.WorkflowID()
+	}
+	return d.tell(ctx, id, delivery.DeliveryID, c)
+}
+
+// tell signals a command to a workflow that carries the delivery.
+func (d *Dispatcher) tell(ctx context.Context, id string, of webhook.DeliveryID, c webhook.PendingCommand) error {
 	name := ""
 	switch c.Command {
-	case webhook.CommandReplay: // opened in the record: a run to begin
-		return d.begin(ctx, webhook.Start{Ref: delivery.Ref, Run: delivery.Run, CreatedAt: delivery.CreatedAt, GiveUpAt: delivery.GiveUpAt})
 	case webhook.CommandCancel:
 		name = workflows.SignalCancel
 	case webhook.CommandRetry:
@@ -257,15 +267,13 @@ func (d *Dispatcher) signal(ctx context.Context, delivery webhook.Delivery, c we
 		name = workflows.SignalReschedule
 	case webhook.CommandRelease:
 		name = workflows.SignalRelease
+	case webhook.CommandReplay:
+		name = workflows.SignalReplay
 	case webhook.CommandDiscard:
 		name = workflows.SignalDiscard
 	case webhook.CommandNone:
 		return nil
 	}
-	id := delivery.WorkflowID
-	if id == "" { // no step is recorded yet, so nobody else has taken it over
-		id = delivery.Ref.WorkflowID()
-	}
-	asked := workflows.Asked{CommandID: c.ID, Reason: c.Reason, At: c.At, DeliveryID: delivery.DeliveryID}
+	asked := workflows.Asked{CommandID: c.ID, Reason: c.Reason, At: c.At, DeliveryID: of}
 	return d.Client.SignalWorkflow(ctx, id, "", name, asked) //nolint:wrapcheck // note classifies it
 }

@@ -24,6 +24,8 @@ type Overdue interface {
 	// for the time again.
 	Overdue(ctx context.Context, again time.Duration, limit int) ([]webhook.Delivery, error)
 	Expired(ctx context.Context, keep, again time.Duration, limit int) ([]webhook.Delivery, error)
+	// ReleaseForgotten asks what is held for active endpoints to try again.
+	ReleaseForgotten(ctx context.Context, limit int) error
 }
 
 // reconcile looks for deliveries that the record says are open and that no workflow
@@ -42,6 +44,19 @@ func (d *Dispatcher) reconcile() {
 		d.reconcileAll(func(ctx context.Context, again time.Duration, limit int) ([]webhook.Delivery, error) {
 			return d.Overdue.Expired(ctx, d.KeepDeadLetters, again, limit)
 		})
+		d.releaseForgotten()
+	}
+}
+
+// releaseForgotten asks at most a batch in each round: what follows is paced by that.
+func (d *Dispatcher) releaseForgotten() {
+	if d.away.Load() || d.stopping() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(d.life, readTimeout)
+	defer cancel()
+	if err := d.Overdue.ReleaseForgotten(ctx, relayBatch); err != nil && !d.stopping() {
+		d.Logger.Warn("what is held for active endpoints could not be released", "error", err)
 	}
 }
 

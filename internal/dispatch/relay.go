@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,6 +21,7 @@ func (d *Dispatcher) relay() {
 			return
 		case <-tick.C:
 		}
+		d.relayReplays()
 		for d.relayOnce() {
 			if d.stopping() {
 				return
@@ -37,8 +39,11 @@ func (d *Dispatcher) relayOnce() bool {
 	if err != nil {
 		return false
 	}
-	if len(starts) > 0 {
-		d.Logger.Info("taking up deliveries that were left behind", "count", len(starts))
+	late := slices.DeleteFunc(slices.Clone(starts), func(start webhook.Start) bool {
+		return time.Since(start.CreatedAt) < queueTime // a replay's are meant for the relay
+	})
+	if len(late) > 0 {
+		d.Logger.Info("taking up deliveries that were left behind", "count", len(late))
 	}
 	// What was taken is carried on before anything else can fail: it is not handed out
 	// again for a while.

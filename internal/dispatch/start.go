@@ -103,7 +103,7 @@ func (d *Dispatcher) begin(ctx context.Context, start webhook.Start) error {
 
 // HandOver starts the own workflow of a delivery that leaves a shared one, as what it
 // has become. Nil also when there is one already, or was: then it goes on, or came to
-// rest, in that.
+// rest, in that, and is told what was asked.
 func (d *Dispatcher) HandOver(ctx context.Context, h activities.Handover) error {
 	options := d.own(h.Ref)
 	var err error
@@ -112,6 +112,13 @@ func (d *Dispatcher) HandOver(ctx context.Context, h activities.Handover) error 
 		_, err = d.Client.ExecuteWorkflow(ctx, options, workflows.DeadLetterWorkflow, workflows.DeadLetterFrom(h))
 	} else {
 		_, err = d.Client.ExecuteWorkflow(ctx, options, workflows.DeliveryWorkflow, workflows.DeliveryFrom(h))
+	}
+	if err != nil && unlessStarted(err) == nil && h.Command.Command != webhook.CommandNone {
+		// It may have been handed over before, by a task that was lost because a signal
+		// came: what that asked is not in the record when it was sent by hand.
+		if err := d.tell(ctx, options.ID, h.DeliveryID, h.Command); err != nil && !isGone(err) {
+			return err
+		}
 	}
 	return unlessStarted(err)
 }

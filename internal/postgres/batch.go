@@ -204,11 +204,12 @@ func (c *committer[T]) commitPart(ctx context.Context, part []*waiting[T]) {
 	}
 }
 
-// isConflict reports a deadlock (40P01) or a serialisation failure (40001): the
-// same statement may succeed when it is repeated.
+// isConflict reports a deadlock (40P01), a serialisation failure (40001) or a row that
+// was on its way into the DEFAULT partition while its day's own was attached (23514
+// without the name of a constraint): the same statement may succeed when it is repeated.
 func isConflict(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && (pg.Code == "40P01" || pg.Code == "40001")
+	return ok && (pg.Code == "40P01" || pg.Code == "40001" || pg.Code == "23514" && pg.ConstraintName == "")
 }
 
 // isLocked reports a lock timeout (55P03).

@@ -102,6 +102,14 @@ func (s *Store) ListEndpoints(ctx context.Context, tenantID string, p webhook.Pa
 func (s *Store) UpdateEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID,
 	change func(*webhook.Endpoint) error,
 ) (webhook.Endpoint, error) {
+	return s.updateEndpoint(ctx, by, tenantID, id, change, nil)
+}
+
+// updateEndpoint is UpdateEndpoint; in the same transaction it calls also, unless that
+// is nil or nothing has changed.
+func (s *Store) updateEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID,
+	change func(*webhook.Endpoint) error, also func(context.Context, pgx.Tx) error,
+) (webhook.Endpoint, error) {
 	var (
 		e         webhook.Endpoint
 		changeErr error
@@ -130,6 +138,11 @@ func (s *Store) UpdateEndpoint(ctx context.Context, by webhook.Actor, tenantID s
 		e.Version++
 		if err := s.writeEndpoint(ctx, tx, &e); err != nil {
 			return err
+		}
+		if also != nil {
+			if err := also(ctx, tx); err != nil {
+				return err
+			}
 		}
 		return audit(ctx, tx, by, tenantID, actionEndpointUpdate, id.String(), jsonBytes(map[string][]string{"changed": changed}))
 	})

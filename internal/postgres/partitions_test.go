@@ -133,6 +133,32 @@ func TestADayThatGetsARowWhileItsPartitionIsMadeStaysInTheDefault(t *testing.T) 
 	require.Equal(t, "events_default", partitionOf(t, s, id))
 }
 
+// The partition of today is made while an event is on its way into the DEFAULT one, as
+// on the first start of an installation: the event is stored all the same.
+func TestAnEventOnItsWayWhileItsPartitionIsMadeIsStored(t *testing.T) {
+	t.Parallel()
+	b := setupDelivery(t)
+	today := time.Now().UTC().Truncate(day)
+	tx, err := b.pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	_, err = tx.Exec(t.Context(), `create table the_day (like events including all);
+		alter table events attach partition the_day for values from ('`+idsFrom(today.Add(-day)).String()+`') to ('`+idsFrom(today.Add(2*day)).String()+`')`)
+	require.NoError(t, err)
+
+	accepted := make(chan error, 1)
+	go func() {
+		_, err := b.Accept(t.Context(), newEvent("order.paid"))
+		accepted <- err
+	}()
+	require.Eventually(t, func() bool {
+		return query[bool](t, b.Store, `select exists (select from pg_locks where not granted and relation = 'events_default'::regclass)`)[0]
+	}, eventually, poll)
+	require.NoError(t, tx.Commit(t.Context()))
+	require.NoError(t, <-accepted)
+	require.Equal(t, []string{"the_day"}, query[string](t, b.Store, `select tableoid::regclass::text from events`))
+}
+
 func TestPartitionsOfAMissingTableAreAnErrorThatNamesIt(t *testing.T) {
 	t.Parallel()
 	s, _ := setupStore(t)

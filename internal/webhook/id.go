@@ -27,17 +27,20 @@ type (
 	endpointKind struct{}
 	deliveryKind struct{}
 	keyKind      struct{}
+	replayKind   struct{}
 
 	EventID    = ID[eventKind]
 	EndpointID = ID[endpointKind]
 	DeliveryID = ID[deliveryKind]
 	KeyID      = ID[keyKind]
+	ReplayID   = ID[replayKind]
 )
 
 func (eventKind) prefix() string    { return "evt" }
 func (endpointKind) prefix() string { return "ep" }
 func (deliveryKind) prefix() string { return "dlv" }
 func (keyKind) prefix() string      { return "key" }
+func (replayKind) prefix() string   { return "rpl" }
 
 const (
 	base32Alphabet = "0123456789abcdefghjkmnpqrstvwxyz"
@@ -58,6 +61,9 @@ func NewEndpointID() EndpointID { return newID[endpointKind]() }
 
 // NewKeyID makes an id that carries the present time.
 func NewKeyID() KeyID { return newID[keyKind]() }
+
+// NewReplayID makes an id that carries the present time.
+func NewReplayID() ReplayID { return newID[replayKind]() }
 
 // DeliveryIDOf is the id of the delivery of an event to an endpoint: the event's
 // time followed by a hash of both ids, as a UUIDv8 (RFC 9562 §5.8). The same pair
@@ -119,6 +125,9 @@ func ParseDeliveryID(s string) (DeliveryID, error) { return parseID[deliveryKind
 
 // ParseKeyID reads a key's id; see parseID.
 func ParseKeyID(s string) (KeyID, error) { return parseID[keyKind](s) }
+
+// ParseReplayID reads a replay's id; see parseID.
+func ParseReplayID(s string) (ReplayID, error) { return parseID[replayKind](s) }
 
 // parseID reads an id of one kind, in its one spelling. The error is a phrase for
 // people, fit to follow a field's name, and does not repeat what was given.

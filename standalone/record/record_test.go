@@ -61,7 +61,8 @@ type branch struct {
 }
 
 func branches() []branch {
-	return append(append(deliveryBranches(), commandBranches()...), deadLetterBranches()...)
+	return slices.Concat(deliveryBranches(), commandBranches(), deadLetterBranches(), replayBranches(),
+		heldBranches(), rescheduleBranches(), fanoutBranches())
 }
 
 // ending is a branch that the receiver's answers alone bring to an end.

@@ -72,7 +72,8 @@ func setup(t *testing.T) *installation {
 		Listen: "127.0.0.1:0", AdminListen: "127.0.0.1:0", DatabaseURL: url, OperatorKey: key,
 		KEK:       base64.StdEncoding.EncodeToString([]byte("a key-encryption key of the tests")[:32]),
 		AllowHTTP: true, AllowedCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, ExtraPorts: config.Ports{Any: true},
-		Retention: 720 * time.Hour, DeadLetterRetention: 720 * time.Hour, StartSlots: 4, MaxPerWorkflow: 50, NearRetry: time.Minute, ReconcileEvery: time.Minute, QueueLength: 100,
+		Retention: 720 * time.Hour, DeadLetterRetention: 720 * time.Hour, StartSlots: 4, MaxPerWorkflow: 50, NearRetry: time.Minute,
+		ReconcileEvery: time.Minute, QueueLength: 100,
 	}
 	logger := slog.New(slog.DiscardHandler)
 	require.NoError(t, app.Migrate(t.Context(), settings, logger))
@@ -130,18 +131,33 @@ type delivery struct {
 	earlier []*historypb.History // of chains before the newest one
 }
 
+// newEndpoint makes an endpoint of the test's own that waits base before each retry,
+// and scripts its receiver.
+func (i *installation) newEndpoint(t *testing.T, base, giveUpAfter string, script ...receivertest.Step) map[string]any {
+	t.Helper()
+	path := "/" + t.Name()
+	i.receiver.Script(path, script...)
+	return i.call(t, http.MethodPost, "/endpoints", map[string]any{
+		"url": i.receiver.URL() + path, "event_types": []string{"nothing.by.itself"},
+		"headers": map[string]string{"x-key": "canary"},
+		"retry_policy": map[string]any{
+			"strategy": "fixed", "base": base, "jitter": "none", "max_attempts": 3, "give_up_after": giveUpAfter,
+		},
+	})
+}
+
 // post makes an endpoint that waits base before each retry, scripts its receiver
 // and posts an event for it.
 func (i *installation) post(t *testing.T, base string, deliverAt time.Time, script ...receivertest.Step) delivery {
 	t.Helper()
-	path := "/" + t.Name()
-	i.receiver.Script(path, script...)
-	endpoint := i.call(t, http.MethodPost, "/endpoints", map[string]any{
-		"url": i.receiver.URL() + path, "event_types": []string{"nothing.by.itself"},
-		"headers":      map[string]string{"x-key": "canary"},
-		"retry_policy": map[string]any{"strategy": "fixed", "base": base, "jitter": "none", "max_attempts": 3},
-	})
-	event := map[string]any{"type": "order.paid", "payload": "canary", "endpoint_ids": []any{endpoint["id"]}}
+	endpoint := i.newEndpoint(t, base, "72h", script...)
+	return i.postTo(t, text(t, endpoint["id"]), deliverAt)
+}
+
+// postTo posts an event for an endpoint.
+func (i *installation) postTo(t *testing.T, endpoint string, deliverAt time.Time) delivery {
+	t.Helper()
+	event := map[string]any{"type": "order.paid", "payload": "canary", "endpoint_ids": []any{endpoint}}
 	if !deliverAt.IsZero() {
 		event["deliver_at"] = deliverAt.Format(time.RFC3339Nano)
 	}
@@ -152,8 +168,8 @@ func (i *installation) post(t *testing.T, base string, deliverAt time.Time, scri
 	one, ok := deliveries[0].(map[string]any)
 	require.True(t, ok)
 	return delivery{
-		installation: i, id: text(t, one["id"]), endpoint: text(t, endpoint["id"]),
-		workflowID: "delivery/" + text(t, accepted["id"]) + "/" + text(t, endpoint["id"]),
+		installation: i, id: text(t, one["id"]), endpoint: endpoint,
+		workflowID: "delivery/" + text(t, accepted["id"]) + "/" + endpoint,
 	}
 }
 

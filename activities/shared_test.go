@@ -1,0 +1,404 @@
+package activities_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/activities"
+	"github.com/everpost/everpost/internal/receivertest"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// sharedID is the workflow that makes attempts side by side in these tests.
+const sharedID = "fanout/evt_1/aaaa"
+
+// attemptsOf asks for several attempts as a shared workflow does.
+func (p *process) attemptsOf(t *testing.T, all ...activities.AttemptInput) []activities.Left {
+	t.Helper()
+	env := p.environment()
+	env.RegisterActivity(p.Attempts)
+	value, err := env.ExecuteLocalActivity(p.Attempts, all)
+	require.NoError(t, err, "it never fails")
+	var result activities.AttemptsResult
+	require.NoError(t, value.Get(&result))
+	return result.Left
+}
+
+// sharing makes attempts those of a shared workflow.
+func sharing(all ...activities.AttemptInput) []activities.AttemptInput {
+	for i := range all {
+		all[i].Shared, all[i].Near = sharedID, time.Minute
+	}
+	return all
+}
+
+// panicking is a part of ours that panics for one endpoint.
+type panicking struct {
+	activities.Targets
+
+	on webhook.EndpointID
+}
+
+func (p panicking) Target(ctx context.Context, id webhook.EndpointID) (*webhook.Target, error) {
+	if id == p.on {
+		panic("canary-panic")
+	}
+	return p.Targets.Target(ctx, id)
+}
+
+// R8: what befalls one attempt is none of the others', and who came to rest is left out
+// of what the history has to keep.
+func TestAttemptsSideBySide(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var all []activities.AttemptInput
+	for range 6 {
+		all = append(all, b.stored(t))
+	}
+	sharing(all...)
+	faulty := webhook.NewEndpointID()
+	p := b.process(t, func(c *activities.Config) { c.Targets = panicking{Targets: c.Targets, on: faulty} })
+	b.Script(all[1].EventID.String(), receivertest.Step{Status: http.StatusServiceUnavailable})
+	b.Script(all[2].EventID.String(), receivertest.Step{Status: http.StatusBadRequest})
+	all[3].EndpointID = faulty
+	all[4].EndpointID = webhook.NewEndpointID() // which there is not: deleted
+	left := p.attemptsOf(t, all...)
+	require.Len(t, left, 3)
+	require.Equal(t, []int{1, 2, 3}, []int{left[0].Index, left[1].Index, left[2].Index})
+	require.Equal(t, webhook.StateRetrying, left[0].State)
+	require.Equal(t, "503", left[0].Told)
+	require.Equal(t, sharedID, left[0].WorkflowID)
+	require.Equal(t, webhook.StateDeadLettered, left[1].State)
+	require.Equal(t, all[2].WorkflowID(), left[1].WorkflowID)
+	require.Contains(t, left[2].Fault, "panic: a value of type string")
+	require.NotContains(t, left[2].Fault+p.log.String(), "canary-panic")
+	for _, n := range []int{0, 5} {
+		require.Equal(t, webhook.StateDelivered, b.delivery(t, all[n]).State)
+	}
+	require.Equal(t, webhook.StateCancelled, b.delivery(t, all[4]).State)
+	require.Equal(t, 4, b.Count())
+}
+
+// A panic beside the request, while its claim is written, is none of the others' either.
+func TestAttemptsPanicWhileTheyWait(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p := b.process(t, slow)
+	all := sharing(b.fresh(t, p), b.fresh(t, p))
+	p.Record = claimPanics{p.record, all[0].DeliveryID}
+	b.Hold()
+	left := p.attemptsOf(t, all...)
+	require.Len(t, left, 2)
+	require.Contains(t, left[0].Fault, "panic: a value of type string")
+	require.True(t, left[1].Running)
+	b.Release()
+	joined, err := p.join(all[0])
+	require.NoError(t, err)
+	require.Equal(t, webhook.StateDelivered, joined.State, "its request went on")
+	require.Equal(t, 2, b.Count())
+}
+
+type claimPanics struct {
+	*asked
+
+	on webhook.DeliveryID
+}
+
+func (c claimPanics) Begin(ctx context.Context, claim webhook.Claim) (webhook.Begun, error) {
+	if claim.DeliveryID == c.on {
+		panic("canary-panic")
+	}
+	return c.asked.Begin(ctx, claim)
+}
+
+// A fault with one, which could not be recorded or asked for.
+func TestAttemptsOfWhichOneFails(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p := b.process(t, nil)
+	all := sharing(b.stored(t), b.stored(t), b.stored(t))
+	p.Record = failsFor{p.record, all[1].DeliveryID}
+	left := p.attemptsOf(t, all...)
+	require.Len(t, left, 1)
+	require.Equal(t, 1, left[0].Index)
+	require.Contains(t, left[0].Fault, "the record is away")
+	require.Equal(t, 2, b.Count())
+	require.Equal(t, webhook.StateDelivered, b.delivery(t, all[0]).State)
+	require.Equal(t, webhook.StateDelivered, b.delivery(t, all[2]).State)
+}
+
+type failsFor struct {
+	*asked
+
+	on webhook.DeliveryID
+}
+
+func (f failsFor) Begin(ctx context.Context, claim webhook.Claim) (webhook.Begun, error) {
+	if claim.DeliveryID == f.on {
+		return webhook.Begun{}, &webhook.Error{Code: webhook.CodeUnavailable, Message: "the record is away"}
+	}
+	return f.asked.Begin(ctx, claim)
+}
+
+// R8: who goes on with a delivery is said by the attempt's own step.
+func TestAttemptSaysWhoGoesOn(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		step  receivertest.Step
+		near  time.Duration
+		state webhook.State
+		own   bool
+	}{
+		"delivered":               {state: webhook.StateDelivered},
+		"soon":                    {step: again(2), near: time.Minute, state: webhook.StateRetrying},
+		"just soon enough":        {step: again(60), near: time.Minute, state: webhook.StateRetrying},
+		"not soon":                {step: again(61), near: time.Minute, state: webhook.StateRetrying, own: true},
+		"soon, in the last round": {step: again(2), state: webhook.StateRetrying, own: true},
+		"given up":                {step: receivertest.Step{Status: 400}, near: time.Minute, state: webhook.StateDeadLettered, own: true},
+		"asks for far too long":   {step: again(900_000), near: time.Minute, state: webhook.StateDeadLettered, own: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			p := b.process(t, nil)
+			for _, in := range []activities.AttemptInput{b.stored(t), b.fresh(t, p)} {
+				b.Script(in.EventID.String(), c.step)
+				in.Shared, in.Near = sharedID, c.near
+				got, err := p.attempt(in)
+				require.NoError(t, err)
+				require.Equal(t, c.state, got.State)
+				want := sharedID
+				if c.own {
+					want = in.WorkflowID()
+				}
+				require.Equal(t, want, got.WorkflowID)
+				require.Equal(t, want, b.delivery(t, in).WorkflowID)
+			}
+		})
+	}
+}
+
+func again(seconds int) receivertest.Step {
+	return receivertest.Step{Status: 503, Header: map[string]string{"Retry-After": strconv.Itoa(seconds)}}
+}
+
+// Whoever waits for its endpoint, or is given up over that, has a workflow of its own.
+func TestHeldHasItsOwnWorkflow(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p := b.process(t, nil)
+	_, err := b.store.UpdateEndpoint(t.Context(), webhook.Actor{Name: "test"}, tenant, b.endpoint.ID, func(e *webhook.Endpoint) error {
+		e.State = webhook.EndpointPaused
+		return nil
+	})
+	require.NoError(t, err)
+	in := sharing(b.stored(t))[0]
+	got, err := p.attempt(in)
+	require.NoError(t, err)
+	require.Equal(t, webhook.StateHeld, got.State)
+	require.Equal(t, in.WorkflowID(), got.WorkflowID)
+	require.Zero(t, got.DueAt)
+
+	late := sharing(b.stored(t))[0]
+	late.GiveUpAt = time.Now().Add(-time.Second)
+	got, err = p.attempt(late)
+	require.NoError(t, err)
+	require.Equal(t, webhook.StateDeadLettered, got.State)
+	require.Equal(t, webhook.ReasonHeldExpired, got.Reason)
+	require.Equal(t, late.WorkflowID(), got.WorkflowID)
+	require.Zero(t, b.Count())
+}
+
+// R4: the claim of a slow attempt names the delivery's own workflow, whether or not the
+// record was asked before it was sent.
+func TestSlowAttemptLeavesTheSharedWorkflow(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p := b.process(t, func(c *activities.Config) { c.FastWait = 2 * time.Second }) // the record is asked by then
+	all := sharing(b.fresh(t, p), b.stored(t))
+	b.Hold()
+	left := p.attemptsOf(t, all...)
+	require.Len(t, left, 2)
+	for i, in := range all {
+		require.True(t, left[i].Running)
+		require.Equal(t, in.WorkflowID(), b.delivery(t, in).WorkflowID)
+	}
+	b.Release()
+	for _, in := range all {
+		joined, err := p.join(in)
+		require.NoError(t, err)
+		require.Equal(t, webhook.StateDelivered, joined.State)
+		require.Equal(t, in.WorkflowID(), joined.WorkflowID, "and the attempt's step does not take it back")
+	}
+	require.Equal(t, 2, b.Count())
+}
+
+// R8: attempts that were asked for together, a little early, go out each at its own time.
+func TestAttemptsWaitForTheirTime(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p := b.process(t, func(c *activities.Config) { c.FastWait = 5 * time.Second })
+	const n = 5
+	all := make([]activities.AttemptInput, n)
+	now := time.Now()
+	for i := range all {
+		all[i] = b.stored(t)
+		all[i].State, all[i].DueAt = webhook.StateRetrying, now.Add(200*time.Millisecond*time.Duration(i))
+	}
+	require.Empty(t, p.attemptsOf(t, sharing(all...)...))
+	for _, in := range all {
+		attempts := b.attempts(t, in)
+		require.Len(t, attempts, 1)
+		require.GreaterOrEqual(t, attempts[0].StartedAt, in.DueAt.Add(-time.Millisecond), "not before its time")
+		require.Less(t, attempts[0].StartedAt.Sub(in.DueAt), 5*time.Second)
+	}
+}
+
+// An attempt that waits for its time leaves room for the receiver's: the fast wait
+// counts from its due time. And it is not waited for longer than it may be early.
+func TestEarlyAttempt(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p := b.process(t, slow) // 50 ms
+	in := b.stored(t)
+	in.DueAt = time.Now().Add(500 * time.Millisecond)
+	got, err := p.attempt(in)
+	require.NoError(t, err)
+	if got.Running {
+		got, err = p.join(in)
+		require.NoError(t, err)
+	}
+	require.Equal(t, webhook.StateDelivered, got.State)
+	require.GreaterOrEqual(t, b.attempts(t, in)[0].StartedAt, in.DueAt.Add(-time.Millisecond))
+
+	p = b.process(t, nil)
+	in = b.stored(t)
+	in.DueAt = time.Now().Add(time.Hour) // somebody asks for it now: so be it, after as long as it may be early
+	begun := time.Now()
+	got, err = p.attempt(in)
+	require.NoError(t, err)
+	require.Equal(t, webhook.StateDelivered, got.State)
+	require.WithinRange(t, b.attempts(t, in)[0].StartedAt, begun.Add(activities.MaxEarly-time.Millisecond), begun.Add(time.Minute))
+}
+
+// R11: who waits for its time when the process is told to end sends nothing.
+func TestEarlyAttemptWhileTheProcessStops(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	now := time.Now()
+	looked := make(chan struct{}, 100)
+	p := b.process(t, func(c *activities.Config) {
+		c.Now = func() time.Time { looked <- struct{}{}; return now }
+	})
+	in := b.stored(t)
+	in.DueAt = now.Add(activities.MaxEarly)
+	done := later(func() (activities.AttemptResult, error) { return p.attempt(in) })
+	for range 2 { // for how long to wait for it, and for how long it has to wait
+		<-looked
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	p.Stop(over)
+	require.ErrorContains(t, (<-done).err, "this process is stopping")
+	require.Zero(t, b.Count())
+	require.Empty(t, b.attempts(t, in))
+}
+
+// starter notes what is handed over.
+type starter struct {
+	mu      sync.Mutex
+	started map[webhook.DeliveryID]int
+	now     int
+	most    int
+	do      func(ctx context.Context, h activities.Handover) error
+}
+
+func (s *starter) HandOver(ctx context.Context, h activities.Handover) error {
+	s.mu.Lock()
+	s.now++
+	s.most = max(s.most, s.now)
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.now--
+	}()
+	if err := s.do(ctx, h); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.started[h.DeliveryID]++
+	return nil
+}
+
+func handovers(n int) []activities.Handover {
+	all := make([]activities.Handover, n)
+	for i := range all {
+		event, endpoint := webhook.NewEventID(), webhook.NewEndpointID()
+		all[i].Ref = webhook.Ref{DeliveryID: webhook.DeliveryIDOf(event, endpoint), EventID: event, EndpointID: endpoint}
+	}
+	return all
+}
+
+func TestHandOver(t *testing.T) {
+	t.Parallel()
+	begin := func(do func(context.Context, activities.Handover) error) (*activities.Activities, *starter, *buffer) {
+		s := &starter{started: map[webhook.DeliveryID]int{}, do: do}
+		log := &buffer{}
+		return activities.New(activities.Config{Starter: s, Logger: slog.New(slog.NewTextHandler(log, nil))}), s, log
+	}
+	t.Run("all, a few at a time", func(t *testing.T) {
+		t.Parallel()
+		a, s, _ := begin(func(context.Context, activities.Handover) error { return nil })
+		all := handovers(50)
+		require.NoError(t, a.HandOver(t.Context(), all))
+		require.Len(t, s.started, 50)
+		require.LessOrEqual(t, s.most, 8)
+	})
+	t.Run("one fails", func(t *testing.T) {
+		t.Parallel()
+		all := handovers(20)
+		a, s, log := begin(func(_ context.Context, h activities.Handover) error {
+			if h.DeliveryID == all[3].DeliveryID {
+				return errors.New("canary-address is not there")
+			}
+			return nil
+		})
+		err := a.HandOver(t.Context(), all)
+		require.ErrorContains(t, err, "hand over to workflows of their own")
+		require.NotContains(t, err.Error(), "canary", "the cause is for the log")
+		require.Contains(t, log.String(), "canary-address")
+		require.Len(t, s.started, 19, "none of the others'")
+	})
+	t.Run("one panics", func(t *testing.T) {
+		t.Parallel()
+		all := handovers(20)
+		a, s, _ := begin(func(_ context.Context, h activities.Handover) error {
+			if h.DeliveryID == all[3].DeliveryID {
+				panic("canary")
+			}
+			return nil
+		})
+		require.Error(t, a.HandOver(t.Context(), all))
+		require.Len(t, s.started, 19)
+	})
+	t.Run("nobody answers", func(t *testing.T) {
+		t.Parallel()
+		a, _, _ := begin(func(ctx context.Context, _ activities.Handover) error {
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		begun := time.Now()
+		require.Error(t, a.HandOver(t.Context(), handovers(50)))
+		require.Less(t, time.Since(begun), 10*time.Second, "within the time of a local activity")
+	})
+}

@@ -1,0 +1,249 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"slices"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// Replays stores sets of deliveries that are sent again, and what is asked of them.
+type Replays interface {
+	// CreateReplay stores a replay and counts its set. CodeNotFound: no such tenant;
+	// CodeInvalid: an unknown endpoint.
+	CreateReplay(ctx context.Context, by webhook.Actor, r webhook.Replay) (webhook.Replay, error)
+	Replay(ctx context.Context, tenantID string, id webhook.ReplayID) (webhook.Replay, error)
+	ListReplays(ctx context.Context, tenantID string, p webhook.Page) ([]webhook.Replay, error)
+	// CommandReplay stores a command; CodeConflict, beside the replay, when it makes no
+	// sense in its state. Where nothing is left to be done the replay's Command is not
+	// pending.
+	CommandReplay(ctx context.Context, by webhook.Actor, tenantID string, id webhook.ReplayID, c webhook.ReplayCommand) (webhook.Replay, error)
+}
+
+// replayView is a replay as the API shows it.
+type replayView struct {
+	ID          webhook.ReplayID     `json:"id"`
+	State       webhook.ReplayState  `json:"state"`
+	StateReason *string              `json:"state_reason"`
+	Source      webhook.ReplaySource `json:"source"`
+	EndpointID  *webhook.EndpointID  `json:"endpoint_id"`
+	EventType   *string              `json:"event_type"`
+	Reason      *string              `json:"reason"`
+	Status      *int                 `json:"status"`
+	Since       timestamp            `json:"since"`
+	Until       timestamp            `json:"until"`
+	Total       *int64               `json:"total"`
+	Released    int64                `json:"released"`
+	Skipped     int64                `json:"skipped"`
+	Delivered   int64                `json:"delivered"`
+	Failed      int64                `json:"failed"`
+	RatePerMin  int                  `json:"rate_per_minute"`
+	CurrentRate int                  `json:"current_rate_per_minute"`
+	Ramp        bool                 `json:"ramp"`
+	CreatedAt   timestamp            `json:"created_at"`
+	CompletedAt timestamp            `json:"completed_at"`
+	WorkflowID  string               `json:"workflow_id"`
+	WorkflowURL *string              `json:"workflow_url"`
+}
+
+func (s *Server) showReplay(r webhook.Replay) replayView {
+	return replayView{
+		ID: r.ID, State: r.State, StateReason: nullable(r.StateReason), Source: r.Source,
+		EndpointID: nullable(r.Filter.EndpointID), EventType: nullable(r.Filter.EventType), Reason: nullable(r.Filter.Reason),
+		Status: nullable(r.Filter.Status), Since: timestamp(r.Filter.Since), Until: timestamp(r.Filter.Until),
+		Total: r.Total, Released: r.Released, Skipped: r.Skipped, Delivered: r.Delivered, Failed: r.Failed,
+		RatePerMin: r.Asked, CurrentRate: r.Rate, Ramp: r.Ramp, CreatedAt: timestamp(r.CreatedAt), CompletedAt: timestamp(r.CompletedAt),
+		WorkflowID: r.WorkflowID(), WorkflowURL: nullable(s.WorkflowURL(r.WorkflowID())),
+	}
+}
+
+// createReplay stores a replay and has its workflow started. It is stored when it is
+// answered; that the engine is away only delays it.
+func (s *Server) createReplay(c call) error {
+	r := webhook.Replay{TenantID: c.tenant, Asked: webhook.DefaultReplayRate, Ramp: true}
+	if err := c.object(func(d *door, name string) { readReplayField(d, &r, name) }, "source"); err != nil {
+		return err
+	}
+	if bad := replayContradictions(&r); len(bad) > 0 {
+		return &webhook.Error{Code: webhook.CodeInvalid, Message: invalidRequest, Fields: bad}
+	}
+	ctx := c.Request().Context()
+	r, err := s.Replays.CreateReplay(ctx, c.actor(), r)
+	if err != nil {
+		return err
+	}
+	s.Dispatcher.WakeReplay(context.WithoutCancel(ctx), r)
+	return c.json(http.StatusAccepted, s.showReplay(r))
+}
+
+func readReplayField(d *door, r *webhook.Replay, name string) {
+	f := &r.Filter
+	switch name {
+	case "source":
+		r.Source = readReplaySource(d)
+	case "endpoint_id":
+		set(d, &f.EndpointID, webhook.EndpointID{}, readEndpointID)
+	case "event_type":
+		set(d, &f.EventType, "", readReplayedType)
+	case "reason":
+		set(d, &f.Reason, "", readReason)
+	case "status":
+		set(d, &f.Status, 0, func(d *door) int { return d.integer(100, 999) })
+	case "since":
+		if !d.null() {
+			f.Since, _ = d.instant()
+		}
+	case "until":
+		if !d.null() {
+			f.Until, _ = d.instant()
+		}
+	case "rate_per_minute":
+		set(d, &r.Asked, webhook.DefaultReplayRate, readReplayRate)
+	case "ramp":
+		set(d, &r.Ramp, true, readBoolean)
+	default:
+		d.unknown()
+	}
+}
+
+func readReplaySource(d *door) webhook.ReplaySource {
+	name, ok := d.str()
+	if !ok {
+		return 0
+	}
+	source, known := webhook.ParseReplaySource(name)
+	if !known {
+		d.note(`must be "dead_letters", "held" or "events"`)
+	}
+	return source
+}
+
+func readEndpointID(d *door) webhook.EndpointID {
+	text, ok := d.str()
+	if !ok {
+		return webhook.EndpointID{}
+	}
+	id, err := webhook.ParseEndpointID(text)
+	if err != nil {
+		d.note(err.Error())
+	}
+	return id
+}
+
+func readReplayedType(d *door) string {
+	text, ok := d.str()
+	if ok && !webhook.ValidType(text) {
+		d.note(notAType)
+	}
+	return text
+}
+
+func readReplayRate(d *door) int { return d.integer(1, webhook.MaxReplayRate) }
+
+// replayContradictions are fields that do not go together.
+func replayContradictions(r *webhook.Replay) (bad []webhook.FieldError) {
+	refuse := func(when bool, field, message string) {
+		if when {
+			bad = append(bad, webhook.FieldError{Field: field, Message: message})
+		}
+	}
+	events, letters := r.Source == webhook.ReplayEvents, r.Source == webhook.ReplayDeadLetters
+	refuse(events && r.Filter.EndpointID.IsZero(), "endpoint_id", `is required with the source "events"`)
+	refuse(events && r.Filter.Since.IsZero(), "since", `is required with the source "events"`)
+	refuse(!letters && r.Filter.Reason != "", "reason", `is for the source "dead_letters" only`)
+	refuse(!letters && r.Filter.Status != 0, "status", `is for the source "dead_letters" only`)
+	both := !r.Filter.Since.IsZero() && !r.Filter.Until.IsZero()
+	refuse(both && !r.Filter.Since.Before(r.Filter.Until), "until", "must be after since")
+	return bad
+}
+
+func (s *Server) getReplay(c call) error {
+	id, err := pathID(c, webhook.ParseReplayID)
+	if err != nil {
+		return err
+	}
+	r, err := s.Replays.Replay(c.Request().Context(), c.tenant, id)
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, s.showReplay(r))
+}
+
+func (s *Server) listReplays(c call) error {
+	q := c.query("replays")
+	if err := q.problem(); err != nil {
+		return err
+	}
+	if err := s.requireTenant(c); err != nil {
+		return err
+	}
+	fetch := func(limit int, after string) ([]webhook.Replay, error) {
+		return s.Replays.ListReplays(c.Request().Context(), c.tenant, pageOf(limit, after))
+	}
+	return list(c, q, fetch, func(r webhook.Replay) string { return idPosition(r.ID) }, s.showReplay)
+}
+
+// commandReplay is the handler of an action on a replay.
+func commandReplay(action webhook.ReplayAction) func(*Server, call) error {
+	return func(s *Server, c call) error {
+		id, err := pathID(c, webhook.ParseReplayID)
+		if err != nil {
+			return err
+		}
+		if _, err := c.reason(withoutReason); err != nil {
+			return err
+		}
+		return s.commandReplay(c, id, webhook.ReplayCommand{Action: action})
+	}
+}
+
+func (s *Server) updateReplay(c call) error {
+	id, err := pathID(c, webhook.ParseReplayID)
+	if err != nil {
+		return err
+	}
+	asked := webhook.ReplayCommand{}
+	err = c.object(func(d *door, name string) {
+		if name != "rate_per_minute" {
+			if slices.Contains(replayFields(), name) {
+				d.note("is set when the replay is created and cannot be changed")
+				d.skip()
+				return
+			}
+			d.unknown()
+			return
+		}
+		set(d, &asked.Rate, webhook.DefaultReplayRate, readReplayRate)
+	}, "rate_per_minute")
+	if err != nil {
+		return err
+	}
+	return s.commandReplay(c, id, asked)
+}
+
+// replayFields are those of a replay's creation that stay as they are.
+func replayFields() []string {
+	return []string{"source", "endpoint_id", "event_type", "reason", "status", "since", "until", "ramp"}
+}
+
+// commandReplay stores a command and tells the replay's workflow, if it has anything
+// to do.
+func (s *Server) commandReplay(c call, id webhook.ReplayID, asked webhook.ReplayCommand) error {
+	ctx := c.Request().Context()
+	r, err := s.Replays.CommandReplay(ctx, c.actor(), c.tenant, id, asked)
+	if webhook.CodeOf(err) == webhook.CodeConflict {
+		name := asked.Action.String()
+		if asked.Rate != 0 {
+			name = "another rate"
+		}
+		return &stateError{command: name, noun: "replay", state: r.State.String(), cancelling: r.State.Open()}
+	}
+	if err != nil {
+		return err
+	}
+	if r.Command.Pending() {
+		s.Dispatcher.WakeReplay(context.WithoutCancel(ctx), r)
+	}
+	return c.json(http.StatusAccepted, s.showReplay(r))
+}

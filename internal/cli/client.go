@@ -1,0 +1,213 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+const (
+	// requestTimeout is for one request to the API as a whole. The slowest answer is
+	// that of an endpoint's test, which takes as long as its receiver may: 30 s.
+	requestTimeout = 45 * time.Second
+
+	// maxAnswer is more than the largest page: 250 attempts with their excerpts.
+	maxAnswer = 64 << 20
+
+	operatorKeyFile = "operator.key" // as standalone names it in its data directory
+	maxKeyFile      = 4 << 10
+)
+
+// remote is what all commands have that call the API.
+type remote struct {
+	URL     string `default:"http://127.0.0.1:8080" env:"EVERPOST_URL" help:"Address of Everpost's API." name:"url" placeholder:"URL"`
+	Key     string `env:"EVERPOST_KEY" help:"API key. Without one, on this machine, the operator key in the data directory is used." placeholder:"KEY"`
+	DataDir string `default:".everpost" env:"EVERPOST_DATA_DIR" help:"Data directory of 'everpost standalone', where operator.key is." placeholder:"DIR"`
+	Tenant  string `env:"EVERPOST_TENANT" help:"Whose events, deliveries and endpoints." placeholder:"ID"`
+	JSON    bool   `help:"Print the API's answer, for scripts." name:"json"`
+}
+
+// session is a command's way to the API and back to the person who called it.
+type session struct {
+	Process
+
+	http   *http.Client
+	base   string // without a slash at its end
+	key    string // "" when there is none
+	source string // the file that the key is from, "" when it was given
+	tenant string
+	json   bool
+}
+
+// request is one call of the API, under the tenant's part of it.
+type request struct {
+	method string
+	path   []string // below /v1/tenants/{tenant}
+	query  url.Values
+	body   []byte // JSON; nil for none
+	header map[string]string
+}
+
+// answer is what the API said when it did what it was asked.
+type answer struct {
+	body   []byte
+	header http.Header
+}
+
+// open checks the settings and finds the key. Nothing is sent yet.
+func (r *remote) open(p Process) (*session, error) {
+	u, err := url.Parse(r.URL)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return nil, errors.New("--url: must be an address such as http://127.0.0.1:8080, without a user, query or fragment")
+	}
+	if r.Tenant == "" {
+		return nil, errors.New("--tenant: is required, here or as $EVERPOST_TENANT (the demonstration's is demo)")
+	}
+	key, source := strings.TrimSpace(r.Key), ""
+	if key == "" && onThisMachine(u.Hostname()) {
+		source = filepath.Join(r.DataDir, operatorKeyFile)
+		if key, err = readOperatorKey(source); err != nil {
+			return nil, err
+		}
+	}
+	for _, c := range []byte(key) {
+		if c < ' ' || c == 0x7f { // a preset operator key may be any phrase
+			return nil, errors.New("--key: is not an API key: it holds a line end or another control character")
+		}
+	}
+	return &session{
+		Process: p, base: strings.TrimRight(u.String(), "/"), key: key, source: source, tenant: r.Tenant, json: r.JSON,
+		http: &http.Client{
+			Timeout: requestTimeout,
+			Transport: &http.Transport{
+				Proxy:               http.ProxyFromEnvironment,
+				DialContext:         (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
+				TLSHandshakeTimeout: 10 * time.Second,
+				IdleConnTimeout:     time.Minute,
+			},
+			// A key goes to the address that was named and to no other.
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+	}, nil
+}
+
+// onThisMachine reports whether the host is loopback. The operator's key is never
+// sent anywhere else unless it was given: a mistyped address would get the master key.
+func onThisMachine(host string) bool {
+	addr, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && addr.Unmap().IsLoopback()
+}
+
+// readOperatorKey reads the key that standalone left for its operator, "" when
+// there is none.
+func readOperatorKey(path string) (string, error) {
+	file, err := os.Open(path) //nolint:gosec // the operator's own file
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("operator key: %w; give a key with --key or $EVERPOST_KEY", err)
+	}
+	defer func() { _ = file.Close() }() // only read
+	text, err := io.ReadAll(io.LimitReader(file, maxKeyFile))
+	if err != nil {
+		return "", fmt.Errorf("operator key: %w", err)
+	}
+	return strings.TrimSpace(string(text)), nil
+}
+
+// close ends the connections.
+func (s *session) close() { s.http.CloseIdleConnections() }
+
+// do makes a request. An answer that is not 2xx is a *refusal; any other error means
+// that no answer came.
+func (s *session) do(ctx context.Context, r request) (answer, error) {
+	parts := []string{s.base, "v1", "tenants", url.PathEscape(s.tenant)}
+	for _, part := range r.path {
+		parts = append(parts, url.PathEscape(part))
+	}
+	target := strings.Join(parts, "/")
+	if len(r.query) > 0 {
+		target += "?" + r.query.Encode()
+	}
+	asked, err := http.NewRequestWithContext(ctx, r.method, target, bytes.NewReader(r.body))
+	if err != nil {
+		return answer{}, errors.New("--url: is not an address") // err would repeat the query
+	}
+	asked.Header.Set("User-Agent", "everpost-cli/"+s.Version)
+	asked.Header.Set("Accept", "application/json")
+	if s.key != "" {
+		asked.Header.Set("Authorization", "Bearer "+s.key)
+	}
+	if r.body != nil {
+		asked.Header.Set("Content-Type", "application/json")
+	}
+	for name, value := range r.header {
+		asked.Header.Set(name, value)
+	}
+	response, err := s.http.Do(asked)
+	if err != nil {
+		return answer{}, s.unreachable(ctx, err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
+	if err != nil {
+		return answer{}, s.unreachable(ctx, err)
+	}
+	if len(body) > maxAnswer {
+		return answer{}, fmt.Errorf("the answer of %s is larger than %d MiB", s.base, maxAnswer>>20)
+	}
+	if response.StatusCode < 200 || response.StatusCode > 299 {
+		return answer{}, s.refused(asked, response, body)
+	}
+	return answer{body: body, header: response.Header}, nil
+}
+
+// errForeign is the error for an answer that is none of Everpost's.
+var errForeign = errors.New("the answer is not what Everpost's API gives: is --url right?")
+
+// decode reads an answer. The error is errForeign.
+func decode[T any](a answer) (T, error) {
+	var v T
+	if err := json.Unmarshal(a.body, &v); err != nil {
+		return v, errForeign
+	}
+	return v, nil
+}
+
+// marshal encodes what cannot fail to be encoded: maps and structs of plain values.
+func marshal(v any) []byte {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		panic(err)
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+}
+
+// object is a JSON object for a request's body, of the entries that were given; nil
+// for no body when there are none.
+func object(entries map[string]any) []byte {
+	for name, value := range entries {
+		if value == nil || value == "" {
+			delete(entries, name)
+		}
+	}
+	if len(entries) == 0 {
+		return nil
+	}
+	return marshal(entries)
+}

@@ -1,0 +1,251 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// EndpointsCommand looks after the URLs that events are sent to.
+type EndpointsCommand struct {
+	List   EndpointsListCommand   `cmd:"" help:"List endpoints."`
+	Get    EndpointsGetCommand    `cmd:"" help:"Show an endpoint."`
+	Create EndpointsCreateCommand `cmd:"" help:"Create an endpoint and print it, with its secret."`
+	Update EndpointsUpdateCommand `cmd:"" help:"Change an endpoint."`
+	Delete EndpointsDeleteCommand `cmd:"" help:"Delete an endpoint; its deliveries under way are cancelled."`
+	Secret EndpointsSecretCommand `cmd:"" help:"Print an endpoint's secret."`
+	Pause  EndpointsPauseCommand  `cmd:"" help:"Hold what is for an endpoint."`
+	Resume EndpointsResumeCommand `cmd:"" help:"Send what was held, paced."`
+	Health EndpointsHealthCommand `cmd:"" help:"Show how an endpoint is doing."`
+	Test   EndpointsTestCommand   `cmd:"" help:"Send one request to an endpoint at once; exit with 1 if it is not taken."`
+}
+
+// endpoint is an endpoint in a list.
+type endpoint struct {
+	ID         string   `json:"id"`
+	URL        string   `json:"url"`
+	EventTypes []string `json:"event_types"`
+	State      string   `json:"state"`
+	Why        *string  `json:"state_reason"`
+}
+
+// address is the URL without its query, which may hold a token.
+func (e endpoint) address() string {
+	u, err := url.Parse(e.URL)
+	if err != nil || u.RawQuery == "" {
+		return e.URL
+	}
+	u.RawQuery = ""
+	return u.String() + "?…"
+}
+
+// EndpointsListCommand lists endpoints.
+type EndpointsListCommand struct {
+	remote `embed:""`
+	paging `embed:""`
+}
+
+// Run lists them.
+func (c *EndpointsListCommand) Run(ctx context.Context, p Process) error {
+	s, err := c.open(p)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	return listOf(ctx, s, "endpoints", request{path: []string{"endpoints"}}, c.paging, []column[endpoint]{
+		{"ID", func(e endpoint) string { return e.ID }},
+		{"STATE", func(e endpoint) string { return e.State }},
+		{"URL", endpoint.address},
+		{"EVENT TYPES", func(e endpoint) string { return strings.Join(e.EventTypes, ", ") }},
+		{"REASON", func(e endpoint) string { return text(e.Why) }},
+	})
+}
+
+// oneEndpoint is a command for one endpoint.
+type oneEndpoint struct {
+	remote `embed:""`
+
+	ID webhook.EndpointID `arg:"" help:"The endpoint's id, ep_..."`
+}
+
+// asked is a request about the endpoint: verb is the rest of its path, "" for none.
+func (c *oneEndpoint) asked(method, verb string, body []byte) request {
+	path := []string{"endpoints", c.ID.String()}
+	if verb != "" {
+		path = append(path, verb)
+	}
+	return request{method: method, path: path, body: body}
+}
+
+// EndpointsGetCommand shows an endpoint.
+type EndpointsGetCommand struct {
+	oneEndpoint `embed:""`
+}
+
+// Run shows it.
+func (c *EndpointsGetCommand) Run(ctx context.Context, p Process) error {
+	return c.once(ctx, p, c.asked(http.MethodGet, "", nil))
+}
+
+// EndpointsCreateCommand creates an endpoint.
+type EndpointsCreateCommand struct {
+	remote         `embed:""`
+	endpointFields `embed:""`
+
+	Address string `arg:"" help:"The URL to send to; https, unless Everpost was started with EVERPOST_ALLOW_HTTP." name:"endpoint-url"`
+}
+
+// Run creates it.
+func (c *EndpointsCreateCommand) Run(ctx context.Context, p Process) error {
+	body, err := c.body(p, &c.Address)
+	if err != nil {
+		return err
+	}
+	return c.once(ctx, p, request{method: http.MethodPost, path: []string{"endpoints"}, body: body})
+}
+
+// EndpointsUpdateCommand changes an endpoint.
+type EndpointsUpdateCommand struct {
+	oneEndpoint    `embed:""`
+	endpointFields `embed:""`
+
+	Address *string `help:"The URL to send to." name:"endpoint-url" placeholder:"URL"`
+}
+
+// Run changes it.
+func (c *EndpointsUpdateCommand) Run(ctx context.Context, p Process) error {
+	body, err := c.body(p, c.Address)
+	if err != nil {
+		return err
+	}
+	if string(body) == "{}" {
+		return errors.New("endpoints update: say what is to change; 'everpost endpoints update --help' lists it")
+	}
+	return c.once(ctx, p, c.asked(http.MethodPatch, "", body))
+}
+
+// EndpointsDeleteCommand deletes an endpoint.
+type EndpointsDeleteCommand struct {
+	oneEndpoint `embed:""`
+}
+
+// Run deletes it.
+func (c *EndpointsDeleteCommand) Run(ctx context.Context, p Process) error {
+	s, err := c.open(p)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	if _, err := s.do(ctx, c.asked(http.MethodDelete, "", nil)); err != nil || s.json { // 204: there is no answer to print
+		return err
+	}
+	return s.line("deleted " + c.ID.String())
+}
+
+// EndpointsSecretCommand prints a secret.
+type EndpointsSecretCommand struct {
+	oneEndpoint `embed:""`
+}
+
+// Run prints it and nothing else, for scripts.
+func (c *EndpointsSecretCommand) Run(ctx context.Context, p Process) error {
+	s, err := c.open(p)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	a, err := s.do(ctx, c.asked(http.MethodGet, "secret", nil))
+	if err != nil {
+		return err
+	}
+	if s.json {
+		return s.show(a)
+	}
+	shown, err := decode[struct {
+		Secret string `json:"secret"`
+	}](a)
+	if err != nil {
+		return err
+	}
+	return s.line(plain(shown.Secret))
+}
+
+// EndpointsPauseCommand pauses an endpoint.
+type EndpointsPauseCommand struct {
+	oneEndpoint `embed:""`
+}
+
+// Run pauses it.
+func (c *EndpointsPauseCommand) Run(ctx context.Context, p Process) error {
+	return c.once(ctx, p, c.asked(http.MethodPost, "pause", nil))
+}
+
+// EndpointsResumeCommand resumes an endpoint.
+type EndpointsResumeCommand struct {
+	oneEndpoint `embed:""`
+
+	Rate float64 `help:"Held deliveries released in a minute; without it, as fast as the endpoint took them before." name:"rate-per-minute" placeholder:"N"`
+}
+
+// Run resumes it.
+func (c *EndpointsResumeCommand) Run(ctx context.Context, p Process) error {
+	body := map[string]any{}
+	if c.Rate != 0 {
+		body["rate_per_minute"] = c.Rate
+	}
+	return c.once(ctx, p, c.asked(http.MethodPost, "resume", object(body)))
+}
+
+// EndpointsHealthCommand shows an endpoint's health.
+type EndpointsHealthCommand struct {
+	oneEndpoint `embed:""`
+}
+
+// Run shows it.
+func (c *EndpointsHealthCommand) Run(ctx context.Context, p Process) error {
+	return c.once(ctx, p, c.asked(http.MethodGet, "health", nil))
+}
+
+// EndpointsTestCommand tests an endpoint.
+type EndpointsTestCommand struct {
+	oneEndpoint `embed:""`
+
+	Type    string `help:"The type of the event that is sent." placeholder:"TYPE"`
+	Payload source `help:"Its payload: JSON, @file, or - for standard input." placeholder:"JSON"`
+}
+
+// Run tests it.
+func (c *EndpointsTestCommand) Run(ctx context.Context, p Process) error {
+	body := map[string]any{"type": c.Type}
+	var payload []byte
+	if c.Payload != "" {
+		var err error
+		if payload, err = c.Payload.read(p, "--payload"); err != nil {
+			return err
+		}
+	}
+	s, err := c.open(p)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	a, err := s.do(ctx, c.asked(http.MethodPost, "test", withPayload(object(body), payload)))
+	if err != nil {
+		return err
+	}
+	if err := s.show(a); err != nil {
+		return err
+	}
+	tried, err := decode[struct {
+		Decision string `json:"decision"`
+		Reason   string `json:"reason"`
+	}](a)
+	if err == nil && tried.Decision != "delivered" {
+		err = errors.New("the endpoint did not take the test: " + plain(orDash(tried.Reason)))
+	}
+	return err
+}

@@ -1,0 +1,111 @@
+package cli_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+func TestEndpoints(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	created := rows(t, b.ok("endpoints", "create", "https://example.com/hook?token=canary", "--event-type=order.*", "--event-type=user.created"))
+	values := map[string]string{}
+	for _, row := range created {
+		values[row[0]] = row[1]
+	}
+	id, secret := values["id"], values["secret"]
+	require.True(t, strings.HasPrefix(secret, "whsec_"))
+	require.Equal(t, "order.*, user.created", values["event_types"])
+	require.Equal(t, secret+"\n", b.ok("endpoints", "secret", id))
+	require.Equal(t, map[string]any{"secret": secret}, b.json("endpoints", "secret", id))
+
+	table := rows(t, b.ok("endpoints", "list"))
+	require.Equal(t, [][]string{
+		{"ID", "STATE", "URL", "EVENT TYPES", "REASON"}, {id, "active", "https://example.com/hook?…", "order.*, user.created", "-"},
+	}, table)
+	require.NotContains(t, b.ok("endpoints", "get", id), secret)
+	require.Equal(t, "deleted "+id+"\n", b.ok("endpoints", "delete", id))
+	require.Contains(t, b.fails("endpoints", "get", id), "no such endpoint of tenant acme")
+	other := b.endpoint()
+	require.Empty(t, b.ok("endpoints", "delete", other, "--json"))
+}
+
+// Every setting gets where the API has it, by creating and by changing; a header's value
+// is shown to nobody who did not ask for JSON.
+func TestEndpointSettings(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	flags := []string{
+		"--event-type=a,b.*", "--description=ours", "--header=X-Token: canary, and more", "--header=X-Empty:", "--timeout=7s", "--max-in-flight=3",
+		"--rate-limit-per-second=2.5", "--retry-policy=fast", "--auto-replay", "--metadata=team=a;b,c", "--metadata=x=y",
+		"--data", `{"circuit_breaker":{"enabled":false},"auto_disable":false,"description":"a flag goes before it"}`,
+	}
+	want := map[string]any{
+		"event_types": []any{"a", "b.*"}, "description": "ours", "headers": map[string]any{"X-Token": "canary, and more", "X-Empty": ""}, "timeout": "7s",
+		"max_in_flight": 3.0, "rate_limit_per_second": 2.5, "auto_replay": true, "metadata": map[string]any{"team": "a;b,c", "x": "y"}, "auto_disable": false,
+	}
+	id := b.endpoint(flags...)
+	plain := b.endpoint()
+	b.ok(append([]string{"endpoints", "update", plain, "--endpoint-url=https://example.com/other"}, flags...)...)
+	for _, one := range []string{id, plain} {
+		got := b.json("endpoints", "get", one)
+		for name, value := range want {
+			require.Equal(t, value, got[name], name)
+		}
+		require.Equal(t, "fast", got["retry_policy"].(map[string]any)["preset"])
+		require.Equal(t, false, got["circuit_breaker"].(map[string]any)["enabled"])
+	}
+	require.Equal(t, "https://example.com/other", b.json("endpoints", "get", plain)["url"])
+	shown := b.ok("endpoints", "get", id)
+	require.NotContains(t, shown, "canary")
+	require.Contains(t, rows(t, shown), []string{"headers", "X-Empty=… X-Token=…"})
+
+	// Changing one thing leaves the others; null is a default again.
+	b.ok("endpoints", "update", id, `--retry-policy={"preset":"fast","max_attempts":2}`, "--no-auto-replay", "--description=")
+	got := b.json("endpoints", "get", id)
+	require.InDelta(t, 2, got["retry_policy"].(map[string]any)["max_attempts"], 0)
+	require.Equal(t, false, got["auto_replay"])
+	require.Empty(t, got["description"])
+	require.Equal(t, "7s", got["timeout"])
+	file := filepath.Join(t.TempDir(), "settings.json")
+	require.NoError(t, os.WriteFile(file, []byte(`{"timeout":null}`), 0o600))
+	b.ok("endpoints", "update", id, "--data=@"+file)
+	require.Equal(t, "15s", b.json("endpoints", "get", id)["timeout"])
+}
+
+func TestBadEndpoints(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	id := b.endpoint()
+	for _, c := range []struct {
+		flag, want string
+	}{
+		{"--endpoint-url=http://example.com", "everpost: url: only https is allowed"},
+		{"--timeout=1h", "everpost: timeout: "},
+		{"--retry-policy=slow", "everpost: retry_policy"},
+		{`--retry-policy={"base":`, "everpost: --retry-policy: is not JSON"},
+		{`--retry-policy={"base":"-1s"}`, "everpost: retry_policy.base: "},
+		{"--header=canary", "everpost: --header: must be of the form 'Name: value'"},
+		{"--header=: canary", "everpost: --header: must be of the form 'Name: value'"},
+		{"--header=webhook-id: x", "everpost: headers.webhook-id: "},
+		{"--data=[]", "everpost: --data: must be a JSON object"},
+		{"--data=null", "everpost: --data: must be a JSON object"},
+		{"--data=canary", "everpost: --data: is not JSON"},
+		{`--data={"colour":1}`, "everpost: colour: "},
+		{"--data={}", "everpost: endpoints update: say what is to change"},
+	} {
+		line := b.fails("endpoints", "update", id, c.flag)
+		require.Contains(t, line, c.want, c.flag)
+		require.NotContains(t, line, "canary", c.flag)
+	}
+	require.Contains(t, b.fails("endpoints", "update", id, "--header=A: 1", "--header=A: 2"), "--header: A is given more than once")
+	require.Contains(t, b.fails("endpoints", "update", id), "say what is to change")
+	require.Contains(t, b.fails("endpoints", "create", "ftp://example.com"), "everpost: url: ")
+	require.Contains(t, b.fails("endpoints", "get", webhook.NewEventID().String()), "is not an id of the form ep_…")
+}

@@ -1,0 +1,131 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// EventsCommand shows events.
+type EventsCommand struct {
+	List    EventsListCommand    `cmd:"" help:"List events."`
+	Get     EventsGetCommand     `cmd:"" help:"Show an event and where each of its deliveries stands."`
+	Payload EventsPayloadCommand `cmd:"" help:"Print an event's payload, its bytes as they were sent."`
+}
+
+// EventsListCommand lists events.
+type EventsListCommand struct {
+	remote `embed:""`
+	paging `embed:""`
+
+	Type       string  `help:"Only events of this type." placeholder:"TYPE"`
+	ExternalID string  `help:"Only the event with this id of your own." placeholder:"ID"`
+	Since      instant `help:"Only what was created since: a time, or a duration ago such as 1h." placeholder:"WHEN"`
+	Until      instant `help:"Only what was created before." placeholder:"WHEN"`
+}
+
+// event is an event in a list.
+type event struct {
+	ID          string     `json:"id"`
+	Type        string     `json:"type"`
+	ExternalID  *string    `json:"external_id"`
+	CreatedAt   *time.Time `json:"created_at"`
+	EndpointIDs []string   `json:"endpoint_ids"`
+	PayloadSize int        `json:"payload_size"`
+}
+
+// Run lists them.
+func (c *EventsListCommand) Run(ctx context.Context, p Process) error {
+	s, err := c.open(p)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	now := time.Now()
+	filters := given(map[string]string{"type": c.Type, "external_id": c.ExternalID, "since": c.Since.ago(now), "until": c.Until.ago(now)})
+	return listOf(ctx, s, "events", request{path: []string{"events"}, query: filters}, c.paging, []column[event]{
+		{"ID", func(e event) string { return e.ID }},
+		{"TYPE", func(e event) string { return e.Type }},
+		{"EXTERNAL ID", func(e event) string { return text(e.ExternalID) }},
+		{"CREATED", func(e event) string { return moments(e.CreatedAt) }},
+		{"ENDPOINTS", func(e event) string { return strconv.Itoa(len(e.EndpointIDs)) }},
+		{"BYTES", func(e event) string { return strconv.Itoa(e.PayloadSize) }},
+	})
+}
+
+// EventsGetCommand shows an event.
+type EventsGetCommand struct {
+	remote `embed:""`
+
+	ID webhook.EventID `arg:"" help:"The event's id, evt_..."`
+}
+
+// Run shows it.
+func (c *EventsGetCommand) Run(ctx context.Context, p Process) error {
+	return c.once(ctx, p, request{method: http.MethodGet, path: []string{"events", c.ID.String()}})
+}
+
+// EventsPayloadCommand prints a payload.
+type EventsPayloadCommand struct {
+	remote `embed:""`
+
+	ID webhook.EventID `arg:"" help:"The event's id, evt_..."`
+}
+
+// Run prints it, and a line end after it only where a person reads: what is
+// written to a file or a pipe is the payload and nothing else.
+func (c *EventsPayloadCommand) Run(ctx context.Context, p Process) error {
+	s, err := c.open(p)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	a, err := s.do(ctx, request{method: http.MethodGet, path: []string{"events", c.ID.String(), "payload"}})
+	if err != nil {
+		return err
+	}
+	if file, ok := p.Stdout.(*os.File); ok {
+		if about, err := file.Stat(); err == nil && about.Mode()&os.ModeCharDevice != 0 {
+			a.body = append(a.body, '\n')
+		}
+	}
+	if _, err := p.Stdout.Write(a.body); err != nil {
+		return fmt.Errorf("write the payload: %w", err)
+	}
+	return nil
+}
+
+// once opens a session for one request and prints the one thing that comes back.
+func (r *remote) once(ctx context.Context, p Process, asked request) error {
+	s, err := r.open(p)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	return s.record(ctx, asked)
+}
+
+// given is a query of the filters that are not empty.
+func given(filters map[string]string) url.Values {
+	query := url.Values{}
+	for name, value := range filters {
+		if value != "" {
+			query.Set(name, value)
+		}
+	}
+	return query
+}
+
+// text is an optional text, "-" for none.
+func text(s *string) string {
+	if s == nil {
+		return "-"
+	}
+	return orDash(*s)
+}

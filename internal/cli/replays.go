@@ -1,0 +1,167 @@
+package cli
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// ReplaysCommand sends many deliveries again, at a rate, and looks after it.
+type ReplaysCommand struct {
+	Create  ReplaysCreateCommand  `cmd:"" help:"Begin a replay."`
+	List    ReplaysListCommand    `cmd:"" help:"List replays."`
+	Get     ReplaysGetCommand     `cmd:"" help:"Show a replay and how far it is."`
+	Pause   ReplaysPauseCommand   `cmd:"" help:"Stop a replay for a while."`
+	Resume  ReplaysResumeCommand  `cmd:"" help:"Go on with a replay that was paused, or paused itself."`
+	Cancel  ReplaysCancelCommand  `cmd:"" help:"End a replay; what it has released goes on."`
+	SetRate ReplaysSetRateCommand `cmd:"" help:"Change how many deliveries a replay releases in a minute."`
+}
+
+// pace is how fast a replay goes.
+type pace struct {
+	Rate float64 `help:"Deliveries released in a minute; Everpost's default is 100." name:"rate-per-minute" placeholder:"N"`
+	Ramp bool    `default:"true" help:"Go faster while what was released succeeds, slower while it fails." negatable:""`
+}
+
+// ReplaysCreateCommand begins a replay.
+type ReplaysCreateCommand struct {
+	remote          `embed:""`
+	deliveryFilters `embed:""`
+	pace            `embed:""`
+
+	Source string `default:"dead_letters" enum:"dead_letters,held,events" help:"What to send: dead_letters, held (deliveries) or events (all of an endpoint since a time)." placeholder:"SOURCE"` //nolint:lll // a struct tag cannot be wrapped
+	Reason string `help:"Only what was given up for this reason." placeholder:"REASON"`
+	Status int    `help:"Only what was last answered with this status." placeholder:"CODE"`
+}
+
+// Run begins it.
+func (c *ReplaysCreateCommand) Run(ctx context.Context, p Process) error {
+	return c.startReplay(ctx, p, c.Source, deadLetterFields(c.deliveryFilters, c.Reason, c.Status, time.Now()), c.pace)
+}
+
+// startReplay begins a replay of what the filters choose. What is not given is left
+// to the API.
+func (r *remote) startReplay(ctx context.Context, p Process, source string, filters map[string]string, at pace) error {
+	body := map[string]any{"source": source}
+	for name, value := range filters {
+		body[name] = value
+	}
+	if status, err := strconv.Atoi(filters["status"]); err == nil {
+		body["status"] = status
+	}
+	if at.Rate != 0 {
+		body["rate_per_minute"] = at.Rate
+	}
+	if !at.Ramp {
+		body["ramp"] = false
+	}
+	return r.once(ctx, p, request{method: http.MethodPost, path: []string{"replays"}, body: object(body)})
+}
+
+// replay is a replay in a list.
+type replay struct {
+	ID        string     `json:"id"`
+	State     string     `json:"state"`
+	Why       *string    `json:"state_reason"`
+	Total     int64      `json:"total"`
+	Released  int64      `json:"released"`
+	Delivered int64      `json:"delivered"`
+	Failed    int64      `json:"failed"`
+	Rate      float64    `json:"rate_per_minute"`
+	CreatedAt *time.Time `json:"created_at"`
+}
+
+// ReplaysListCommand lists replays.
+type ReplaysListCommand struct {
+	remote `embed:""`
+	paging `embed:""`
+}
+
+// Run lists them.
+func (c *ReplaysListCommand) Run(ctx context.Context, p Process) error {
+	s, err := c.open(p)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	return listOf(ctx, s, "replays", request{path: []string{"replays"}}, c.paging, []column[replay]{
+		{"ID", func(r replay) string { return r.ID }},
+		{"STATE", func(r replay) string { return r.State }},
+		{"TOTAL", func(r replay) string { return strconv.FormatInt(r.Total, 10) }},
+		{"RELEASED", func(r replay) string { return strconv.FormatInt(r.Released, 10) }},
+		{"DELIVERED", func(r replay) string { return strconv.FormatInt(r.Delivered, 10) }},
+		{"FAILED", func(r replay) string { return strconv.FormatInt(r.Failed, 10) }},
+		{"PER MINUTE", func(r replay) string { return strconv.FormatFloat(r.Rate, 'g', -1, 64) }},
+		{"CREATED", func(r replay) string { return moments(r.CreatedAt) }},
+		{"REASON", func(r replay) string { return text(r.Why) }},
+	})
+}
+
+// oneReplay is a command for one replay.
+type oneReplay struct {
+	remote `embed:""`
+
+	ID replayID `arg:"" help:"The replay's id, rpl_..."`
+}
+
+// act makes a request about the replay: verb is the rest of its path, "" for none.
+func (c *oneReplay) act(ctx context.Context, p Process, method, verb string, body []byte) error {
+	path := []string{"replays", string(c.ID)}
+	if verb != "" {
+		path = append(path, verb)
+	}
+	return c.once(ctx, p, request{method: method, path: path, body: body})
+}
+
+// ReplaysGetCommand shows a replay.
+type ReplaysGetCommand struct {
+	oneReplay `embed:""`
+}
+
+// Run shows it.
+func (c *ReplaysGetCommand) Run(ctx context.Context, p Process) error {
+	return c.act(ctx, p, http.MethodGet, "", nil)
+}
+
+// ReplaysPauseCommand pauses a replay.
+type ReplaysPauseCommand struct {
+	oneReplay `embed:""`
+}
+
+// Run pauses it.
+func (c *ReplaysPauseCommand) Run(ctx context.Context, p Process) error {
+	return c.act(ctx, p, http.MethodPost, "pause", nil)
+}
+
+// ReplaysResumeCommand resumes a replay.
+type ReplaysResumeCommand struct {
+	oneReplay `embed:""`
+}
+
+// Run resumes it.
+func (c *ReplaysResumeCommand) Run(ctx context.Context, p Process) error {
+	return c.act(ctx, p, http.MethodPost, "resume", nil)
+}
+
+// ReplaysCancelCommand cancels a replay.
+type ReplaysCancelCommand struct {
+	oneReplay `embed:""`
+}
+
+// Run cancels it.
+func (c *ReplaysCancelCommand) Run(ctx context.Context, p Process) error {
+	return c.act(ctx, p, http.MethodPost, "cancel", nil)
+}
+
+// ReplaysSetRateCommand changes the rate of a replay.
+type ReplaysSetRateCommand struct {
+	oneReplay `embed:""`
+
+	PerMinute float64 `arg:"" help:"Deliveries released in a minute."`
+}
+
+// Run changes it.
+func (c *ReplaysSetRateCommand) Run(ctx context.Context, p Process) error {
+	return c.act(ctx, p, http.MethodPatch, "", marshal(map[string]any{"rate_per_minute": c.PerMinute}))
+}

@@ -1,0 +1,117 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// SendCommand posts an event.
+type SendCommand struct {
+	remote `embed:""`
+
+	Type    string `arg:"" help:"The event's type, such as order.paid."`
+	Payload source `arg:"" default:"{}" help:"Its payload: JSON, @file, or - for standard input. The receiver gets its bytes as they are." optional:""`
+
+	ExternalID     string               `help:"An id of your own, unique within the tenant: an event that is sent again is stored once." placeholder:"ID"`
+	IdempotencyKey string               `help:"As --external-id, but not a part of the event, and forgotten after a day." placeholder:"KEY"`
+	DeliverAt      instant              `help:"When to deliver: a time, or a duration from now such as 10m." placeholder:"WHEN"`
+	Endpoint       []webhook.EndpointID `help:"Send to just this endpoint, whatever types it asked for; may be repeated." placeholder:"ID"`
+	Wait           bool                 `help:"Wait until every delivery has ended and print each attempt; exit with 1 if one was not delivered."`
+	Timeout        time.Duration        `default:"2m" help:"How long to wait." placeholder:"DURATION"`
+}
+
+// accepted is an event as posting and reading it shows.
+type accepted struct {
+	ID         string  `json:"id"`
+	Type       string  `json:"type"`
+	Reason     *string `json:"reason"`
+	Deliveries []struct {
+		ID         string `json:"id"`
+		EndpointID string `json:"endpoint_id"`
+		State      string `json:"state"`
+	} `json:"deliveries"`
+}
+
+// Run posts the event.
+func (c *SendCommand) Run(ctx context.Context, p Process) error {
+	if c.Timeout <= 0 {
+		return errors.New("--timeout: must be more than 0s")
+	}
+	payload, err := c.Payload.read(p, "payload")
+	if err != nil {
+		return err
+	}
+	s, err := c.open(p)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	r := request{method: http.MethodPost, path: []string{"events"}, body: c.body(payload)}
+	if c.IdempotencyKey != "" {
+		r.header = map[string]string{"Idempotency-Key": c.IdempotencyKey}
+	}
+	posted, err := s.do(ctx, r)
+	if err != nil {
+		return c.doubt(err)
+	}
+	event, err := decode[accepted](posted)
+	if err != nil {
+		return err
+	}
+	switch {
+	case c.Wait:
+		return s.await(ctx, event, posted, c.Timeout)
+	case s.json:
+		return s.show(posted)
+	}
+	return s.announce(event, posted)
+}
+
+// body is the request's body.
+func (c *SendCommand) body(payload []byte) []byte {
+	fields := map[string]any{"type": c.Type, "external_id": c.ExternalID, "deliver_at": c.DeliverAt.ahead(time.Now())}
+	if len(c.Endpoint) > 0 {
+		fields["endpoint_ids"] = c.Endpoint
+	}
+	return withPayload(object(fields), payload)
+}
+
+// doubt adds to an error what it means for the event.
+func (c *SendCommand) doubt(err error) error {
+	quiet, ok := errors.AsType[*silence](err)
+	switch {
+	case !ok || quiet.known:
+		return err
+	case c.ExternalID != "" || c.IdempotencyKey != "":
+		return fmt.Errorf("%w; the event may be stored: send it again just so, it is stored once", err)
+	}
+	return fmt.Errorf("%w; the event may be stored: sent again it may be delivered twice (--external-id and --idempotency-key prevent that)", err)
+}
+
+// announce says what was stored.
+func (s *session) announce(event accepted, posted answer) error {
+	if posted.header.Get("Idempotent-Replayed") != "" {
+		_, _ = fmt.Fprintln(s.Stderr, "this was sent before: below is the first answer, and nothing new is sent")
+	}
+	if len(event.Deliveries) == 0 {
+		reason := "no delivery"
+		if event.Reason != nil {
+			reason += ": " + *event.Reason
+		}
+		return s.line(fmt.Sprintf("%s  stored  %s", plain(event.ID), plain(reason)))
+	}
+	if err := s.line(plain(event.ID) + "  stored"); err != nil {
+		return err
+	}
+	for _, d := range event.Deliveries {
+		if err := s.line(fmt.Sprintf("%s  to %s  %s", plain(d.ID), plain(d.EndpointID), plain(d.State))); err != nil {
+			return err
+		}
+	}
+	return nil
+}

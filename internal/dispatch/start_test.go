@@ -1,0 +1,356 @@
+package dispatch
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	commonpb "go.temporal.io/api/common/v1"
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/log"
+	"google.golang.org/grpc"
+	grpchealth "google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/everpost/everpost/activities"
+	"github.com/everpost/everpost/internal/webhook"
+	"github.com/everpost/everpost/workflows"
+)
+
+// frontend is as much of a Temporal as one that is asked to start things: it keeps
+// what it was asked, and can be told to keep a start waiting. The real one is in
+// standalone/e2e.
+type frontend struct {
+	workflowservice.UnimplementedWorkflowServiceServer
+
+	mu      sync.Mutex
+	starts  []*workflowservice.StartWorkflowExecutionRequest
+	signals []*workflowservice.SignalWithStartWorkflowExecutionRequest
+	gate    chan struct{} // closed: open
+	fail    error         // of a start that would otherwise succeed
+	told    []*workflowservice.SignalWorkflowExecutionRequest
+	deaf    error // of a signal that would otherwise succeed
+}
+
+func newFrontend(t *testing.T) (*frontend, client.Client) {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	f := &frontend{gate: make(chan struct{})}
+	close(f.gate)
+	server := grpc.NewServer(grpc.UnaryInterceptor(
+		func(ctx context.Context, in any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+			out, err := handle(ctx, in)
+			if err != nil {
+				return nil, serviceerror.ToStatus(err).Err()
+			}
+			return out, nil
+		}))
+	workflowservice.RegisterWorkflowServiceServer(server, f)
+	alive := grpchealth.NewServer()
+	alive.SetServingStatus("temporal.api.workflowservice.v1.WorkflowService", healthpb.HealthCheckResponse_SERVING)
+	healthpb.RegisterHealthServer(server, alive)
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = server.Serve(l) })
+	t.Cleanup(func() {
+		server.Stop()
+		serving.Wait()
+	})
+	c, err := client.Dial(client.Options{HostPort: l.Addr().String(), Logger: log.NewStructuredLogger(slog.New(slog.DiscardHandler))})
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	return f, c
+}
+
+func (f *frontend) GetSystemInfo(context.Context, *workflowservice.GetSystemInfoRequest) (*workflowservice.GetSystemInfoResponse, error) {
+	return &workflowservice.GetSystemInfoResponse{Capabilities: &workflowservice.GetSystemInfoResponse_Capabilities{}}, nil
+}
+
+func (f *frontend) StartWorkflowExecution(
+	ctx context.Context, in *workflowservice.StartWorkflowExecutionRequest,
+) (*workflowservice.StartWorkflowExecutionResponse, error) {
+	f.mu.Lock()
+	f.starts = append(f.starts, in)
+	gate, fail := f.gate, f.fail
+	f.mu.Unlock()
+	select {
+	case <-gate:
+		return &workflowservice.StartWorkflowExecutionResponse{RunId: "a run"}, fail
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (f *frontend) SignalWithStartWorkflowExecution(
+	_ context.Context, in *workflowservice.SignalWithStartWorkflowExecutionRequest,
+) (*workflowservice.SignalWithStartWorkflowExecutionResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.signals = append(f.signals, in)
+	return &workflowservice.SignalWithStartWorkflowExecutionResponse{RunId: "a run"}, nil
+}
+
+func (f *frontend) SignalWorkflowExecution(
+	_ context.Context, in *workflowservice.SignalWorkflowExecutionRequest,
+) (*workflowservice.SignalWorkflowExecutionResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.told = append(f.told, in)
+	return &workflowservice.SignalWorkflowExecutionResponse{}, f.deaf
+}
+
+// shut keeps all starts waiting until the function is called.
+func (f *frontend) shut() (open func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	gate := make(chan struct{})
+	f.gate = gate
+	return func() { close(gate) }
+}
+
+func (f *frontend) failing(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.fail = err
+}
+
+// started are the starts so far, in the order of their ids.
+func (f *frontend) started() []*workflowservice.StartWorkflowExecutionRequest {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.SortedFunc(slices.Values(f.starts), func(a, b *workflowservice.StartWorkflowExecutionRequest) int {
+		return strings.Compare(a.GetWorkflowId(), b.GetWorkflowId())
+	})
+}
+
+func inputOf[T any](t *testing.T, payloads *commonpb.Payloads) T {
+	t.Helper()
+	var input T
+	require.NoError(t, converter.GetDefaultDataConverter().FromPayloads(payloads, &input))
+	return input
+}
+
+// One that is alone gets a workflow of its own.
+func TestOneAloneHasItsOwnWorkflow(t *testing.T) {
+	t.Parallel()
+	f, c := newFrontend(t)
+	d := setup(t, Config{Client: c})
+	start := accepted(1).Deliveries[0]
+	d.start([]webhook.Start{start})
+	require.Len(t, f.starts, 1)
+	request := f.starts[0]
+	require.Equal(t, start.WorkflowID(), request.GetWorkflowId())
+	require.Equal(t, "DeliveryWorkflow", request.GetWorkflowType().GetName())
+	require.Equal(t, enumspb.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE, request.GetWorkflowIdReusePolicy())
+	input := inputOf[workflows.DeliveryInput](t, request.GetInput())
+	require.Equal(t, start.Ref, input.Ref)
+	require.Equal(t, 1, input.Run)
+	require.WithinDuration(t, start.GiveUpAt, input.GiveUpAt, 0)
+}
+
+// What gathers while a start is under way shares the next ones, as many as fit, and in
+// no more workflows than it takes.
+func TestWhatWaitsShares(t *testing.T) {
+	t.Parallel()
+	f, c := newFrontend(t)
+	d := setup(t, Config{Client: c, Width: 10, Near: 30 * time.Second})
+	open := f.shut()
+	first, rest := accepted(1), accepted(25)
+	d.Accepted(first)
+	d.workers.Go(d.serve)
+	require.Eventually(t, func() bool { return len(f.started()) == 1 }, 20*time.Second, time.Millisecond)
+	d.Accepted(rest)
+	open()
+	require.Eventually(t, func() bool { return len(f.started()) == 4 }, 20*time.Second, time.Millisecond)
+	d.Stop()
+	require.Equal(t, first.Deliveries[0].WorkflowID(), f.starts[0].GetWorkflowId(), "it was alone")
+
+	var got []workflows.FanoutDelivery
+	for i, width := range []int{10, 10, 5} {
+		request := f.starts[1+i]
+		require.Equal(t, "FanoutWorkflow", request.GetWorkflowType().GetName())
+		require.Equal(t, enumspb.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE, request.GetWorkflowIdReusePolicy())
+		group := rest.Deliveries[len(got):][:width]
+		require.Equal(t, workflows.FanoutID(group), request.GetWorkflowId())
+		require.Contains(t, string(request.GetUserMetadata().GetSummary().GetData()), fmt.Sprintf("%d deliveries", width))
+		input := inputOf[workflows.FanoutInput](t, request.GetInput())
+		require.Equal(t, 30*time.Second, input.Near)
+		got = append(got, input.Deliveries...)
+	}
+	for i, start := range rest.Deliveries {
+		require.Equal(t, start.Ref, got[i].Ref, "each once, in their order")
+		require.WithinDuration(t, start.GiveUpAt, got[i].GiveUpAt, 0)
+	}
+	require.Zero(t, d.room.used)
+}
+
+// What waits for a time, is a later run, or was taken up twice does not share.
+func TestWhoNeverShares(t *testing.T) {
+	t.Parallel()
+	f, c := newFrontend(t)
+	d := setup(t, Config{Client: c})
+	all := accepted(6).Deliveries
+	all[0].NotBefore = time.Now().Add(time.Hour)
+	all[1].Run = 2
+	all[2].Relayed = 2
+	all[3].NotBefore, all[3].Relayed = time.Now().Add(-time.Second), 1 // its time has come
+	d.start(all)
+	var own []string
+	shared := 0
+	for _, request := range f.started() {
+		if request.GetWorkflowType().GetName() == "FanoutWorkflow" {
+			shared++
+			require.Equal(t, workflows.FanoutID(all[3:]), request.GetWorkflowId())
+			continue
+		}
+		own = append(own, request.GetWorkflowId())
+	}
+	require.Equal(t, 1, shared)
+	require.ElementsMatch(t, []string{all[0].WorkflowID(), all[2].WorkflowID()}, own)
+	require.Len(t, f.signals, 1, "a later run may find its dead letter alive")
+	require.Equal(t, all[1].WorkflowID(), f.signals[0].GetWorkflowId())
+	require.Equal(t, enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE, f.signals[0].GetWorkflowIdReusePolicy())
+}
+
+// With a width of one nobody shares; and one that is left over has its own.
+func TestWidth(t *testing.T) {
+	t.Parallel()
+	for width, want := range map[int][2]int{1: {0, 7}, 2: {3, 1}, 3: {2, 1}, 6: {1, 1}, 7: {1, 0}, 50: {1, 0}} {
+		f, c := newFrontend(t)
+		d := setup(t, Config{Client: c, Width: width})
+		d.start(accepted(7).Deliveries)
+		got := [2]int{}
+		for _, request := range f.started() {
+			if request.GetWorkflowType().GetName() == "FanoutWorkflow" {
+				got[0]++
+			} else {
+				got[1]++
+			}
+		}
+		require.Equal(t, want, got, "width %d", width)
+	}
+}
+
+// R1: a start that is repeated because its answer was lost is the same, and that it was
+// made before is success.
+func TestARepeatedStartIsTheSame(t *testing.T) {
+	t.Parallel()
+	f, c := newFrontend(t)
+	d := setup(t, Config{Client: c})
+	group := accepted(5).Deliveries
+	d.start(group)
+	f.failing(serviceerror.NewWorkflowExecutionAlreadyStarted("there is one", "", "a run"))
+	d.start(group)
+	require.NoError(t, d.beginShared(t.Context(), group))
+	require.NoError(t, d.begin(t.Context(), group[0]))
+	require.Equal(t, f.starts[0].GetWorkflowId(), f.starts[1].GetWorkflowId())
+	require.NotEqual(t, workflows.FanoutID(group), workflows.FanoutID(group[1:]), "another group is another workflow")
+	require.NotEqual(t, workflows.FanoutID(group), workflows.FanoutID(append(slices.Clone(group[1:]), group[0])))
+	require.True(t, strings.HasPrefix(workflows.FanoutID(group), "fanout/"+group[0].EventID.String()+"/"))
+}
+
+// What a shared workflow says of itself is what all of it have in common.
+func TestFanoutAttributes(t *testing.T) {
+	t.Parallel()
+	f, c := newFrontend(t)
+	d := setup(t, Config{Client: c})
+	same := accepted(1).Deliveries[0]
+	for name, test := range map[string]struct {
+		change func(*webhook.Start)
+		lacks  string
+	}{
+		"the same":         {func(*webhook.Start) {}, ""},
+		"another tenant":   {func(s *webhook.Start) { s.TenantID = "other" }, "TenantId"},
+		"another endpoint": {func(s *webhook.Start) { s.EndpointID = webhook.NewEndpointID() }, "EndpointId"},
+		"another type":     {func(s *webhook.Start) { s.EventType = "order.sent" }, "EventType"},
+	} {
+		two := same
+		two.EventID = webhook.NewEventID()
+		test.change(&two)
+		group := []webhook.Start{same, two, same}
+		before := len(f.starts)
+		require.NoError(t, d.beginShared(t.Context(), group), name)
+		fields := f.starts[before].GetSearchAttributes().GetIndexedFields()
+		for attribute, want := range map[string]string{
+			"TenantId": `"acme"`, "EndpointId": `"` + same.EndpointID.String() + `"`, "EventType": `"order.paid"`,
+			"EventIds": `["` + same.EventID.String() + `","` + two.EventID.String() + `"]`,
+		} {
+			if attribute == test.lacks {
+				require.NotContains(t, fields, attribute, name)
+			} else {
+				require.Equal(t, want, string(fields[attribute].GetData()), "%s: %s", name, attribute)
+			}
+		}
+		require.NotContains(t, fields, "DeliveryState", name)
+	}
+}
+
+// A delivery that leaves a shared workflow goes on as what it has become; that there is
+// a workflow of it already is no error, that Temporal is away is one.
+func TestHandOverStartsItsOwnWorkflow(t *testing.T) {
+	t.Parallel()
+	f, c := newFrontend(t)
+	d := setup(t, Config{Client: c})
+	start := accepted(1).Deliveries[0]
+	command := webhook.PendingCommand{ID: 3, Command: webhook.CommandDiscard, Reason: "asked"}
+	h := activities.Handover{
+		Ref: start.Ref, Progress: webhook.Progress{Run: 1, Seq: 2, State: webhook.StateRetrying, Attempts: 2, RunAttempts: 2, Delay: time.Second},
+		Command: command, UnderWay: true, TakeOver: true, Told: "503", Faults: 1, LastError: "away",
+	}
+	require.NoError(t, d.HandOver(t.Context(), h))
+	request := f.starts[0]
+	require.Equal(t, start.WorkflowID(), request.GetWorkflowId())
+	require.Equal(t, "DeliveryWorkflow", request.GetWorkflowType().GetName())
+	require.Equal(t, enumspb.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE, request.GetWorkflowIdReusePolicy())
+	require.Equal(t, workflows.DeliveryInput{
+		Ref: h.Ref, Progress: h.Progress, Command: command, UnderWay: true, TakeOver: true, Told: "503", Faults: 1, LastError: "away",
+	}, inputOf[workflows.DeliveryInput](t, request.GetInput()))
+	require.NotContains(t, request.GetSearchAttributes().GetIndexedFields(), "DeliveryState")
+
+	h.State, h.Reason = webhook.StateDeadLettered, "http_400"
+	require.NoError(t, d.HandOver(t.Context(), h))
+	request = f.starts[1]
+	require.Equal(t, start.WorkflowID(), request.GetWorkflowId())
+	require.Equal(t, "DeadLetterWorkflow", request.GetWorkflowType().GetName())
+	require.Equal(t, enumspb.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE, request.GetWorkflowIdReusePolicy())
+	require.Equal(t, workflows.DeadLetterInput{
+		Ref: h.Ref, Progress: h.Progress, Told: "503", Discard: &workflows.Asked{CommandID: 3, Reason: "asked"},
+	}, inputOf[workflows.DeadLetterInput](t, request.GetInput()))
+	require.JSONEq(t, `"dead_lettered"`, string(request.GetSearchAttributes().GetIndexedFields()["DeliveryState"].GetData()))
+
+	// R3: a task that was lost has handed it over before, without what was asked since.
+	f.failing(serviceerror.NewWorkflowExecutionAlreadyStarted("there is one", "", "a run"))
+	for c, name := range map[webhook.Command]string{
+		webhook.CommandCancel: workflows.SignalCancel, webhook.CommandRetry: workflows.SignalRetryNow,
+		webhook.CommandReschedule: workflows.SignalReschedule, webhook.CommandRelease: workflows.SignalRelease,
+		webhook.CommandReplay: workflows.SignalReplay, webhook.CommandDiscard: workflows.SignalDiscard,
+	} {
+		h.Command = webhook.PendingCommand{Command: c, Reason: "by hand"}
+		require.NoError(t, d.HandOver(t.Context(), h))
+		told := f.told[len(f.told)-1]
+		require.Equal(t, name, told.GetSignalName())
+		require.Equal(t, start.WorkflowID(), told.GetWorkflowExecution().GetWorkflowId())
+		require.Equal(t, workflows.Asked{Reason: "by hand", DeliveryID: start.DeliveryID}, inputOf[workflows.Asked](t, told.GetInput()))
+	}
+	h.Command = webhook.PendingCommand{}
+	require.NoError(t, d.HandOver(t.Context(), h))
+	require.Len(t, f.told, 6)
+	h.Command = command
+	f.deaf = serviceerror.NewNotFound("it has ended")
+	require.NoError(t, d.HandOver(t.Context(), h))
+	f.deaf = serviceerror.NewInvalidArgument("no such signal")
+	require.Error(t, d.HandOver(t.Context(), h))
+	f.failing(serviceerror.NewInvalidArgument("no such attribute"))
+	require.Error(t, d.HandOver(t.Context(), h))
+}

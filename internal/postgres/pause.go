@@ -1,0 +1,66 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// PauseEndpoint lets the endpoint's deliveries be held when they are due, until it is
+// resumed. One that is paused stays as it is.
+//
+// Errors: CodeNotFound; CodeConflict, it is disabled.
+func (s *Store) PauseEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID) (webhook.Endpoint, error) {
+	return s.UpdateEndpoint(ctx, by, tenantID, id, func(e *webhook.Endpoint) error {
+		switch e.State {
+		case webhook.EndpointActive:
+			e.State, e.StateReason = webhook.EndpointPaused, "paused by hand"
+		case webhook.EndpointDisabled:
+			return &webhook.Error{Code: webhook.CodeConflict, Message: "the endpoint is disabled"}
+		case webhook.EndpointPaused:
+		}
+		return nil
+	})
+}
+
+// ResumeEndpoint makes a paused or disabled endpoint active again, and in the same
+// transaction begins a replay of what is held for it, at the rate (deliveries per
+// minute) and from there on faster or slower as it goes. One that is active stays as it
+// is: then the replay's id is zero. CodeNotFound.
+func (s *Store) ResumeEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID, rate int,
+) (webhook.Endpoint, webhook.Replay, error) {
+	r := webhook.Replay{
+		TenantID: tenantID, Source: webhook.ReplayHeld, Filter: webhook.ReplayFilter{EndpointID: id}, Asked: rate, Ramp: true,
+	}
+	e, err := s.updateEndpoint(ctx, by, tenantID, id, func(e *webhook.Endpoint) error {
+		e.State, e.StateReason = webhook.EndpointActive, ""
+		return nil
+	}, func(ctx context.Context, tx pgx.Tx) error { return insertReplay(ctx, tx, by, &r) })
+	if err != nil {
+		return webhook.Endpoint{}, webhook.Replay{}, err
+	}
+	return e, r, nil
+}
+
+// ReleaseForgotten asks up to limit held deliveries whose endpoint has been active for a
+// minute, and that no replay is releasing, to try again: a process that did not yet
+// know that the endpoint was resumed held them, after the replay had passed. The relay
+// tells their workflows.
+func (s *Store) ReleaseForgotten(ctx context.Context, limit int) error {
+	return s.withConn(ctx, "release what is held for active endpoints", func(ctx context.Context, conn *pgxpool.Conn) error {
+		_, err := conn.Exec(ctx, `
+			with forgotten as (
+				select d.id from deliveries d
+				join endpoints e on e.id = d.endpoint_id and e.tenant_id = d.tenant_id
+				where d.state = 2 and d.command = 0 and e.state = 0 and e.updated_at < now() - interval '1 minute'
+				  and not exists (select from replays r where r.endpoint_id = e.id and r.source = $2 and r.state < 2)
+				order by d.id limit $1 for update of d skip locked)
+			update deliveries d set command = $3, command_id = command_id + 1, command_reason = '', command_at = null,
+				commanded_at = now() - interval '1 hour'
+			from forgotten f where d.id = f.id`, limit, int16(webhook.ReplayHeld), int16(webhook.CommandRelease))
+		return err
+	})
+}

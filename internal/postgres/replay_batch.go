@@ -1,0 +1,383 @@
+package postgres
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/everpost/everpost/internal/retry"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+const (
+	// replayScan bounds how many rows one batch looks at for those that match.
+	replayScan = 20_000
+	// maxWaiting is how many deliveries may wait for their start before replays stop
+	// adding to them: events that are new come first.
+	maxWaiting = 5000
+)
+
+// ReleaseReplay releases the next of a replay's set: it opens a run of each, or asks
+// its hold to end, has its workflow started or told, notes that its first outcome is
+// awaited, and moves the cursor and the counters, all in one transaction. So a batch
+// that is asked for again, by its number, is not released again; the standing that is
+// returned is the one that it left.
+//
+// Nothing is released when the replay is not running, when a pause or a cancel was
+// asked for, or when too many deliveries wait for their start (Behind). What was
+// replayed, discarded or deleted since the replay was made is passed over, as is what
+// goes to an endpoint that was deleted. CodeNotFound: there is no such replay.
+func (s *Store) ReleaseReplay(ctx context.Context, b webhook.ReplayBatch) (webhook.ReplayStanding, error) {
+	var standing webhook.ReplayStanding
+	err := s.inTx(ctx, "release a batch of a replay", func(ctx context.Context, tx pgx.Tx) error {
+		r, err := lockReplay(ctx, tx, b.ID)
+		if err != nil {
+			return err
+		}
+		behind := false
+		if r.seq < b.Seq && !r.exhausted && r.State == webhook.ReplayRunning && !r.Command.Stops() {
+			if behind, err = outboxIsLong(ctx, tx); err == nil && !behind {
+				err = r.release(ctx, tx, b)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		standing, err = replayStanding(ctx, tx, b.ID)
+		standing.Behind = behind
+		return err
+	})
+	return standing, err
+}
+
+func outboxIsLong(ctx context.Context, tx pgx.Tx) (long bool, err error) {
+	err = tx.QueryRow(ctx, `select count(*) > $1 from (select from outbox limit $1 + 1) o`, maxWaiting).Scan(&long)
+	return long, err
+}
+
+// lockedReplay is a replay that this transaction alone may change.
+type lockedReplay struct {
+	webhook.Replay
+
+	seq       int64
+	cursor    [16]byte
+	exhausted bool
+}
+
+func lockReplay(ctx context.Context, tx pgx.Tx, id webhook.ReplayID) (*lockedReplay, error) {
+	rows, err := tx.Query(ctx, `select `+replayColumns+` from replays r where id = $1 for no key update`, id)
+	if err != nil {
+		return nil, err
+	}
+	r := &lockedReplay{}
+	if r.Replay, err = pgx.CollectExactlyOneRow(rows, scanReplay); isNoRows(err) {
+		return nil, webhook.NotFound("replay")
+	}
+	if err != nil {
+		return nil, err
+	}
+	err = tx.QueryRow(ctx, `select seq, cursor, exhausted from replays where id = $1`, id).Scan(&r.seq, &r.cursor, &r.exhausted)
+	return r, err
+}
+
+// release releases a batch and notes how far it has come.
+func (r *lockedReplay) release(ctx context.Context, tx pgx.Tx, b webhook.ReplayBatch) error {
+	ids, cursor, exhausted, err := nextOf(ctx, tx, setOf(&r.Replay).after(r.cursor), b.Limit, replayScan)
+	if err != nil {
+		return err
+	}
+	var out released
+	if len(ids) > 0 {
+		switch r.Source {
+		case webhook.ReplayDeadLetters:
+			out, err = r.deadLetters(ctx, tx, ids, b.Now)
+		case webhook.ReplayEvents:
+			out, err = r.events(ctx, tx, ids, b.Now)
+		case webhook.ReplayHeld:
+			out, err = r.held(ctx, tx, ids)
+		}
+		if err != nil {
+			return err
+		}
+		if err := out.note(ctx, tx, r.ID, b.Now); err != nil {
+			return err
+		}
+	}
+	if cursor == ([16]byte{}) {
+		cursor = r.cursor
+	}
+	// At the end it is known what was passed over on the way, and how many there were.
+	_, err = tx.Exec(ctx, `
+		update replays set seq = $2, cursor = $3, exhausted = $4, released = released + $5,
+			skipped = case when $4 then greatest(skipped + $6, coalesce(total, 0) - released - $5) else skipped + $6 end,
+			total = case when $4 then greatest(coalesce(total, 0), released + $5 + skipped + $6) else total end
+		where id = $1`, r.ID, b.Seq, cursor, exhausted, len(out.ids), out.skipped)
+	return err
+}
+
+// nextOf is the next limit ids of a set that match, the id up to which it has been
+// looked at, and whether that was its end. It looks at scan rows at most: with few
+// that match among many, fewer are returned before the end. A zero cursor is where it was.
+func nextOf(ctx context.Context, tx pgx.Tx, set replaySet, limit, scan int) (ids [][16]byte, cursor [16]byte, exhausted bool, err error) {
+	type row struct {
+		ID      [16]byte
+		Matched bool
+	}
+	read := func(condition string, most int) ([]row, error) {
+		sql, args := set.sql("d.id, (" + set.matched + ") as matched")
+		q := filterQuery{args: slices.Clone(args)}
+		rows, err := tx.Query(ctx, `select id, matched from (`+sql+` order by d.id limit `+q.arg(scan)+`) s where `+condition+
+			` order by id limit `+q.arg(most), q.args...)
+		if err != nil {
+			return nil, err
+		}
+		return pgx.CollectRows(rows, pgx.RowToStructByPos[row])
+	}
+	found, err := read("matched", limit+1)
+	if err != nil {
+		return nil, cursor, false, err
+	}
+	if len(found) <= limit {
+		// Which rows were looked at is needed too, from one and the same look.
+		if found, err = read("true", scan); err != nil {
+			return nil, cursor, false, err
+		}
+		exhausted = len(found) < scan
+	}
+	for _, r := range found {
+		if r.Matched && len(ids) == limit {
+			return ids, cursor, false, nil
+		}
+		if r.Matched {
+			ids = append(ids, r.ID)
+		}
+		cursor = r.ID
+	}
+	return ids, cursor, exhausted, nil
+}
+
+// released is what a batch has released: which attempt of each is waited for.
+type released struct {
+	ids     [][16]byte
+	runs    []int
+	numbers []int
+	skipped int
+}
+
+func (out *released) add(d webhook.Delivery) {
+	out.ids = append(out.ids, d.DeliveryID)
+	out.runs = append(out.runs, d.Run)
+	out.numbers = append(out.numbers, d.Attempts+1)
+}
+
+// note writes down that the first outcomes are awaited.
+func (out *released) note(ctx context.Context, tx pgx.Tx, id webhook.ReplayID, now time.Time) error {
+	_, err := tx.Exec(ctx, `
+		insert into replay_releases (replay_id, delivery_id, run, number, released_at, look_at)
+		select $1, u.id, u.run, u.number, $5, $5::timestamptz + $6::bigint * interval '1 millisecond'
+		from unnest($2::uuid[], $3::int[], $4::int[]) u (id, run, number)`, id, out.ids, out.runs, out.numbers, now, firstLook.Milliseconds())
+	return err
+}
+
+// deadLetters opens a run of each that is still the dead letter that it was.
+func (r *lockedReplay) deadLetters(ctx context.Context, tx pgx.Tx, ids [][16]byte, now time.Time) (released, error) {
+	found, err := lockDeliveries(ctx, tx, ids, `d.state = 4 and d.completed_at <= $2`, r.CreatedAt)
+	if err != nil {
+		return released{}, err
+	}
+	return openRuns(ctx, tx, found, now)
+}
+
+// lockDeliveries reads deliveries for a change, in the order of their keys, as the
+// flushes of the record lock them. What does not meet the condition is left out.
+func lockDeliveries(ctx context.Context, tx pgx.Tx, ids [][16]byte, condition string, args ...any) ([]webhook.Delivery, error) {
+	rows, err := tx.Query(ctx, `select `+deliveryColumns+` from deliveries d where d.id = any($1) and `+condition+` order by d.id for update`,
+		append([]any{ids}, args...)...)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, scanDelivery)
+}
+
+// openRuns is openRun for many that rest. Those of a deleted endpoint are skipped.
+func openRuns(ctx context.Context, tx pgx.Tx, all []webhook.Delivery, now time.Time) (released, error) {
+	var out released
+	policies, err := policiesOf(ctx, tx, all)
+	if err != nil || len(all) == 0 {
+		return out, err
+	}
+	var (
+		ids       [][16]byte
+		workflows []string
+		giveUp    []time.Time
+		ob        outboxColumns
+	)
+	now = now.UTC().Truncate(time.Microsecond)
+	for _, d := range all {
+		policy, known := policies[d.EndpointID]
+		if !known {
+			out.skipped++
+			continue
+		}
+		d.Run++
+		d.GiveUpAt = now.Add(policy.GiveUpAfter)
+		out.add(d)
+		ids, workflows, giveUp = append(ids, d.DeliveryID), append(workflows, d.Ref.WorkflowID()), append(giveUp, d.GiveUpAt)
+		ob.add(webhook.Start{Ref: d.Ref, Run: d.Run, CreatedAt: now, GiveUpAt: d.GiveUpAt}, time.Now())
+	}
+	batch := &pgx.Batch{}
+	batch.Queue(`
+		update deliveries d set run = d.run + 1, seq = 0, state = 0, reason = '', run_attempts = 0, ambiguous = 0, delay_ns = 0, due_at = null,
+			give_up_at = u.give_up, completed_at = null, last_error = '', owner = null, owner_until = null, command = 0, workflow_id = u.workflow
+		from unnest($1::uuid[], $2::timestamptz[], $3::text[]) u (id, give_up, workflow) where d.id = any($1) and d.id = u.id`,
+		ids, giveUp, workflows)
+	ob.queue(batch)
+	return out, tx.SendBatch(ctx, batch).Close()
+}
+
+// policiesOf are the retry policies of the deliveries' endpoints; a deleted endpoint
+// has none.
+func policiesOf(ctx context.Context, tx pgx.Tx, all []webhook.Delivery) (map[webhook.EndpointID]retry.Policy, error) {
+	policies := map[webhook.EndpointID]retry.Policy{}
+	var ids [][16]byte
+	for _, d := range all {
+		if _, seen := policies[d.EndpointID]; !seen {
+			policies[d.EndpointID], ids = retry.Policy{}, append(ids, d.EndpointID)
+		}
+	}
+	clear(policies)
+	rows, err := tx.Query(ctx, `select id, retry_policy from endpoints where id = any($1) and deleted_at is null`, ids)
+	if err != nil {
+		return nil, err
+	}
+	var (
+		id     [16]byte
+		policy retry.Policy
+	)
+	_, err = pgx.ForEachRow(rows, []any{&id, &policy}, func() error {
+		policies[id], policy = policy, retry.Policy{}
+		return nil
+	})
+	return policies, err
+}
+
+// events sends past events to the replay's endpoint: a delivery that rests is opened
+// again, one that is open goes on by itself, and one that never was is made.
+func (r *lockedReplay) events(ctx context.Context, tx pgx.Tx, events [][16]byte, now time.Time) (released, error) {
+	wanted := map[webhook.DeliveryID]webhook.Start{}
+	var ids [][16]byte
+	rows, err := tx.Query(ctx, `select id, type, created_at, deliver_at from events where id = any($1) and tenant_id = $2 for key share`, events, r.TenantID)
+	if err != nil {
+		return released{}, err
+	}
+	var (
+		event     [16]byte
+		kind      string
+		created   time.Time
+		deliverAt *time.Time
+	)
+	_, err = pgx.ForEachRow(rows, []any{&event, &kind, &created, &deliverAt}, func() error {
+		id := webhook.DeliveryIDOf(event, r.Filter.EndpointID)
+		ids = append(ids, id)
+		wanted[id] = webhook.Start{
+			Ref: webhook.Ref{DeliveryID: id, EventID: event, EndpointID: r.Filter.EndpointID, TenantID: r.TenantID, EventType: kind},
+			Run: 1, CreatedAt: created.UTC(), NotBefore: orZero(deliverAt),
+		}
+		return nil
+	})
+	if err != nil {
+		return released{}, err
+	}
+	found, err := lockDeliveries(ctx, tx, ids, "true")
+	if err != nil {
+		return released{}, err
+	}
+	var rest []webhook.Delivery
+	for _, d := range found {
+		delete(wanted, d.DeliveryID)
+		if !d.State.Open() {
+			rest = append(rest, d)
+		}
+	}
+	out, err := openRuns(ctx, tx, rest, now)
+	if err != nil {
+		return out, err
+	}
+	out.skipped += len(found) - len(rest)
+	err = r.begin(ctx, tx, wanted, now, &out)
+	return out, err
+}
+
+// begin makes the first runs of deliveries that never were. Those that wait in the
+// outbox are open.
+func (r *lockedReplay) begin(ctx context.Context, tx pgx.Tx, wanted map[webhook.DeliveryID]webhook.Start, now time.Time, out *released) error {
+	if len(wanted) == 0 {
+		return nil
+	}
+	policies, err := policiesOf(ctx, tx, []webhook.Delivery{{Ref: webhook.Ref{EndpointID: r.Filter.EndpointID}}})
+	if err != nil {
+		return err
+	}
+	policy, known := policies[r.Filter.EndpointID]
+	if !known {
+		out.skipped += len(wanted)
+		return nil
+	}
+	var ids [][16]byte
+	for id := range wanted {
+		ids = append(ids, id)
+	}
+	slices.SortFunc(ids, func(a, b [16]byte) int { return bytes.Compare(a[:], b[:]) })
+	rows, err := tx.Query(ctx, `select delivery_id from outbox where delivery_id = any($1)`, ids)
+	if err != nil {
+		return err
+	}
+	begun, err := pgx.CollectRows(rows, pgx.RowTo[[16]byte])
+	if err != nil {
+		return err
+	}
+	out.skipped += len(begun)
+	var ob outboxColumns
+	for _, id := range ids {
+		if slices.Contains(begun, id) {
+			continue
+		}
+		start := wanted[id]
+		from := now.UTC()
+		if start.NotBefore.After(from) {
+			from = start.NotBefore
+		}
+		start.GiveUpAt = from.Add(policy.GiveUpAfter).Truncate(time.Microsecond)
+		ob.add(start, time.Now())
+		out.add(webhook.Delivery{Ref: start.Ref, Progress: webhook.Progress{Run: 1}})
+	}
+	batch := &pgx.Batch{}
+	ob.queue(batch)
+	if batch.Len() == 0 {
+		return nil
+	}
+	return tx.SendBatch(ctx, batch).Close()
+}
+
+// held asks the holds to end. The relay tells the workflows within a second or so;
+// an endpoint that takes nothing holds them again. What a cancel was asked of is left
+// alone.
+func (r *lockedReplay) held(ctx context.Context, tx pgx.Tx, ids [][16]byte) (released, error) {
+	var out released
+	found, err := lockDeliveries(ctx, tx, ids, "d.state = 2 and d.command <> $2", int16(webhook.CommandCancel))
+	if err != nil {
+		return out, err
+	}
+	ids = nil
+	for _, d := range found {
+		ids = append(ids, d.DeliveryID)
+		out.add(d)
+	}
+	_, err = tx.Exec(ctx, `
+		update deliveries set command = $2, command_id = command_id + 1, command_reason = '', commanded_at = now() - interval '1 hour'
+		where id = any($1)`, ids, int16(webhook.CommandRelease))
+	return out, err
+}

@@ -1,0 +1,174 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// replayColumns is what scanReplay scans, of the table r.
+const replayColumns = `r.id, r.tenant_id, r.source, r.endpoint_id, r.event_type, r.reason, r.status, r.since, r.until,
+	r.asked, r.rate, r.ramp, r.state, r.state_reason, r.total, r.released, r.skipped, r.delivered, r.failed,
+	r.command, r.command_rate, r.command_id, r.started, r.created_at, r.completed_at`
+
+func scanReplay(row pgx.CollectableRow) (webhook.Replay, error) {
+	var (
+		r                       webhook.Replay
+		id                      [16]byte
+		endpoint                pgtype.UUID
+		source, state, command  int16
+		since, until, completed *time.Time
+	)
+	err := row.Scan(&id, &r.TenantID, &source, &endpoint, &r.Filter.EventType, &r.Filter.Reason, &r.Filter.Status, &since, &until,
+		&r.Asked, &r.Rate, &r.Ramp, &state, &r.StateReason, &r.Total, &r.Released, &r.Skipped, &r.Delivered, &r.Failed,
+		&command, &r.Command.Rate, &r.Command.ID, &r.Started, &r.CreatedAt, &completed)
+	r.ID, r.Source, r.State = id, webhook.ReplaySource(source), webhook.ReplayState(state) //nolint:gosec // written by us
+	r.Filter.EndpointID, r.Filter.Since, r.Filter.Until = endpoint.Bytes, orZero(since), orZero(until)
+	r.Command.Action = webhook.ReplayAction(command) //nolint:gosec // written by us
+	r.CreatedAt, r.CompletedAt = r.CreatedAt.UTC(), orZero(completed)
+	return r, err
+}
+
+// CreateReplay stores a replay, with the audit entry, and counts its set, which is
+// fixed from then on: what comes to rest later is not part of it. The id and the
+// times are the store's. Asked, Ramp, Source and Filter are the caller's.
+//
+// Errors: CodeNotFound, no such tenant; CodeInvalid, it has no such endpoint.
+func (s *Store) CreateReplay(ctx context.Context, by webhook.Actor, r webhook.Replay) (webhook.Replay, error) {
+	err := s.inTx(ctx, "create a replay", func(ctx context.Context, tx pgx.Tx) error { return insertReplay(ctx, tx, by, &r) })
+	return r, err
+}
+
+func insertReplay(ctx context.Context, tx pgx.Tx, by webhook.Actor, r *webhook.Replay) error {
+	r.ID, r.Rate = webhook.NewReplayID(), r.Asked
+	var endpointKnown bool
+	err := tx.QueryRow(ctx, `
+		select clock_timestamp(), exists (select from endpoints where id = $2 and tenant_id = $1 and deleted_at is null)
+		from tenants where id = $1 for key share`, r.TenantID, r.Filter.EndpointID).Scan(&r.CreatedAt, &endpointKnown)
+	switch {
+	case isNoRows(err):
+		return webhook.NotFound("tenant")
+	case err != nil:
+		return err
+	case !endpointKnown && !r.Filter.EndpointID.IsZero():
+		return webhook.Invalid("endpoint_id", "names an endpoint that does not exist")
+	}
+	r.CreatedAt = r.CreatedAt.UTC()
+	set := setOf(r)
+	if r.Total, err = countSet(ctx, tx, set); err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, `
+		insert into replays (id, tenant_id, source, endpoint_id, event_type, reason, status, since, until, created_at,
+			asked, rate, ramp, total, cursor, relay_at)
+		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11, $12, $13, $14, $15)`,
+		r.ID, r.TenantID, int16(r.Source), pgtype.UUID{Bytes: r.Filter.EndpointID, Valid: !r.Filter.EndpointID.IsZero()},
+		r.Filter.EventType, r.Filter.Reason, r.Filter.Status, optional(r.Filter.Since), optional(r.Filter.Until), r.CreatedAt,
+		r.Asked, r.Ramp, r.Total, set.low, time.Now().Add(relayAfter))
+	if err != nil {
+		return err
+	}
+	detail := map[string]string{"source": r.Source.String()}
+	if !r.Filter.EndpointID.IsZero() {
+		detail["endpoint_id"] = r.Filter.EndpointID.String()
+	}
+	return audit(ctx, tx, by, r.TenantID, "replay.create", r.ID.String(), jsonBytes(detail))
+}
+
+// Replay reads one replay of a tenant; CodeNotFound.
+func (s *Store) Replay(ctx context.Context, tenantID string, id webhook.ReplayID) (webhook.Replay, error) {
+	found, err := queryAll(ctx, s, "read a replay", scanReplay,
+		`select `+replayColumns+` from replays r where id = $1 and tenant_id = $2`, id, tenantID)
+	if err != nil {
+		return webhook.Replay{}, err
+	}
+	if len(found) == 0 {
+		return webhook.Replay{}, webhook.NotFound("replay")
+	}
+	return found[0], nil
+}
+
+// ListReplays reads a page of a tenant's replays, newest first.
+func (s *Store) ListReplays(ctx context.Context, tenantID string, p webhook.Page) ([]webhook.Replay, error) {
+	return queryAll(ctx, s, "list replays", scanReplay,
+		`select `+replayColumns+` from replays r where tenant_id = $1 and `+pageCondition+` order by id desc limit $3`, tenantID, p.After, p.Limit)
+}
+
+// CommandReplay stores what a person asks of a replay, with the audit entry, and
+// returns the replay as it stands then. Its workflow finds the command with its next
+// step at the latest, and no batch is released past a pause or a cancel; a signal
+// makes it sooner. What changes nothing is not stored: the Command of what is
+// returned is not pending then.
+//
+// Errors: CodeNotFound; CodeConflict, beside the replay, when it has ended, or is
+// being cancelled and the command is another.
+func (s *Store) CommandReplay(ctx context.Context, by webhook.Actor, tenantID string, id webhook.ReplayID, c webhook.ReplayCommand,
+) (webhook.Replay, error) {
+	var r webhook.Replay
+	err := s.inTx(ctx, "store a command", func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, `select `+replayColumns+` from replays r where id = $1 and tenant_id = $2 for no key update`, id, tenantID)
+		if err != nil {
+			return err
+		}
+		r, err = pgx.CollectExactlyOneRow(rows, scanReplay)
+		switch {
+		case isNoRows(err):
+			return webhook.NotFound("replay")
+		case err != nil:
+			return err
+		case !r.State.Open():
+			return &webhook.Error{Code: webhook.CodeConflict, Message: "the replay is " + r.State.String()}
+		case r.Command.Action == webhook.ReplayCancel && c.Action != webhook.ReplayCancel:
+			return &webhook.Error{Code: webhook.CodeConflict, Message: "the replay is being cancelled"}
+		case !changes(&r, c):
+			return nil
+		}
+		name := "set_rate"
+		if c.Action != webhook.ReplayKeep {
+			r.Command.Action, name = c.Action, c.Action.String()
+		}
+		if c.Rate != 0 {
+			r.Command.Rate, r.Asked = c.Rate, c.Rate
+		}
+		r.Command.ID++
+		_, err = tx.Exec(ctx, `update replays set command = $2, command_rate = $3, command_id = $4, asked = $5, relay_at = $6 where id = $1`,
+			id, int16(r.Command.Action), r.Command.Rate, r.Command.ID, r.Asked, time.Now().Add(relayAfter))
+		if err != nil {
+			return err
+		}
+		return audit(ctx, tx, by, tenantID, "replay."+name, id.String(), nil)
+	})
+	return r, err
+}
+
+// changes reports whether the command asks for anything but what is, or what was
+// asked for already.
+func changes(r *webhook.Replay, c webhook.ReplayCommand) bool {
+	if c.Rate != 0 {
+		return c.Rate != r.Asked || c.Rate != r.Rate
+	}
+	switch c.Action {
+	case webhook.ReplayPause:
+		return r.Command.Action != webhook.ReplayPause && (r.State != webhook.ReplayPaused || r.Command.Action != webhook.ReplayKeep)
+	case webhook.ReplayResume:
+		return r.Command.Action != webhook.ReplayResume && (r.State != webhook.ReplayRunning || r.Command.Action != webhook.ReplayKeep)
+	case webhook.ReplayCancel:
+		return r.Command.Action != webhook.ReplayCancel
+	case webhook.ReplayKeep:
+	}
+	return false
+}
+
+// ReplaysLeftBehind takes up to limit replays whose workflow has to be looked after:
+// it was never at work, has not answered a command for a while, or has not been heard
+// of for long although the replay runs. They are not handed out again for a while.
+func (s *Store) ReplaysLeftBehind(ctx context.Context, limit int) ([]webhook.Replay, error) {
+	return queryAll(ctx, s, "look for replays that were left behind", scanReplay, `
+		update replays r set relay_at = now() + $2::bigint * interval '1 millisecond'
+		where id in (select id from replays where relay_at <= now() order by relay_at limit $1 for update skip locked)
+		returning `+replayColumns, limit, relayAfter.Milliseconds())
+}

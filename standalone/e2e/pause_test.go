@@ -1,0 +1,59 @@
+package e2e_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Pausing holds and drops nothing; resuming releases at the asked rate; a held delivery
+// takes commands.
+func TestPauseHoldsAndResumeReleases(t *testing.T) {
+	t.Parallel()
+	b, r := setup(t), newReceiver(t)
+	ep := b.endpoint(r, "/hook", nil)
+	b.ask(http.StatusOK, http.MethodPost, "/endpoints/"+ep.ID+"/pause", nil, nil)
+
+	var ids []string
+	for range 20 {
+		_, d := b.postOne("order.paid", `{}`)
+		ids = append(ids, d.ID)
+	}
+	for _, id := range ids {
+		d := b.waitState(id, "held")
+		require.Zero(t, d.Attempts)
+		require.Nil(t, d.NextAttemptAt)
+	}
+	require.Zero(t, r.Count(), "nothing is sent to a paused endpoint")
+	got := b.command(http.StatusConflict, ids[0], "retry", nil)
+	require.Contains(t, string(got.body), `"state":"held"`)
+	b.command(http.StatusAccepted, ids[0], "cancel", nil)
+	b.waitState(ids[0], "cancelled")
+
+	var resumed struct {
+		State    string  `json:"state"`
+		ReplayID *string `json:"replay_id"`
+	}
+	b.ask(http.StatusOK, http.MethodPost, "/endpoints/"+ep.ID+"/resume", fieldsOf{"rate_per_minute": 6000}, &resumed)
+	require.Equal(t, "active", resumed.State)
+	require.NotNil(t, resumed.ReplayID)
+	for _, id := range ids[1:] {
+		require.Equal(t, 1, b.waitState(id, "delivered").Attempts)
+	}
+	require.Equal(t, len(ids)-1, r.Count(), "each once")
+	eventually(contextFor(t, patience), t, func() string {
+		var replay struct {
+			State    string `json:"state"`
+			Released int    `json:"released"`
+		}
+		b.ask(http.StatusOK, http.MethodGet, "/replays/"+*resumed.ReplayID, nil, &replay)
+		if replay.State != "completed" {
+			return "the replay is " + replay.State
+		}
+		require.Equal(t, len(ids)-1, replay.Released)
+		return ""
+	})
+	_, d := b.postOne("order.paid", `{}`)
+	b.waitState(d.ID, "delivered")
+}

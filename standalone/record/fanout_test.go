@@ -1,0 +1,198 @@
+package record_test
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/client"
+
+	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/receivertest"
+	"github.com/everpost/everpost/internal/webhook"
+	"github.com/everpost/everpost/workflows"
+)
+
+// lot is several deliveries in one shared workflow.
+type lot struct {
+	*installation
+
+	id     string
+	starts []webhook.Start
+}
+
+// share makes an endpoint that waits base before each retry, and lets one workflow make
+// the first attempts of as many deliveries as there are scripts. They are stored without
+// a dispatcher, which would group them as it happens.
+func (i *installation) share(t *testing.T, base string, scripts ...[]receivertest.Step) lot {
+	t.Helper()
+	endpoint, err := webhook.ParseEndpointID(text(t, i.newEndpoint(t, base, "72h")["id"]))
+	require.NoError(t, err)
+	store, err := postgres.Open(t.Context(), postgres.Config{URL: i.database.Config().ConnString(), MaxConns: 2})
+	require.NoError(t, err)
+	t.Cleanup(store.Close)
+	l := lot{installation: i}
+	for _, script := range scripts {
+		accepted, err := store.Accept(t.Context(), webhook.NewEvent{
+			TenantID: "acme", Type: "order.paid", Payload: []byte(`"canary"`), EndpointIDs: []webhook.EndpointID{endpoint},
+		})
+		require.NoError(t, err)
+		i.receiver.Script(accepted.Event.ID.String(), script...)
+		l.starts = append(l.starts, accepted.Deliveries...)
+	}
+	l.id = workflows.FanoutID(l.starts)
+	_, err = i.temporal.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{
+		ID: l.id, TaskQueue: workflows.TaskQueue(endpoint), TypedSearchAttributes: workflows.FanoutAttributes(l.starts),
+		StaticSummary: workflows.FanoutSummary(l.starts),
+	}, workflows.FanoutWorkflow, workflows.FanoutOf(l.starts, time.Minute))
+	require.NoError(t, err)
+	return l
+}
+
+// of is one of the deliveries; what is written down is its own workflow.
+func (l lot) of(n int) delivery {
+	start := l.starts[n]
+	return delivery{installation: l.installation, id: start.DeliveryID.String(), endpoint: start.EndpointID.String(), workflowID: start.WorkflowID()}
+}
+
+// shared is the lot as what is written down: the shared workflow.
+func (l lot) shared() delivery { return delivery{installation: l.installation, workflowID: l.id} }
+
+func script(steps ...receivertest.Step) []receivertest.Step { return steps }
+
+// sharing are the branches in which something happens to a lot. Of each there are two:
+// the shared workflow's, and that of the one which is handed over, if any (handed ≥ 0).
+func sharing(name string, handed int, do func(t *testing.T, i *installation) lot) []branch {
+	both := []branch{{"fanout-" + name, func(t *testing.T, i *installation) delivery {
+		t.Helper()
+		return do(t, i).shared()
+	}}}
+	if handed >= 0 {
+		both = append(both, branch{"handed-over-" + name, func(t *testing.T, i *installation) delivery {
+			t.Helper()
+			return do(t, i).of(handed)
+		}})
+	}
+	return both
+}
+
+func fanoutBranches() []branch {
+	long := receivertest.Step{Status: http.StatusServiceUnavailable, Header: map[string]string{"Retry-After": "3600"}}
+	slow := receivertest.Step{Delay: 2500 * time.Millisecond}
+	var all []branch
+	add := func(name string, handed int, do func(t *testing.T, i *installation) lot) {
+		all = append(all, sharing(name, handed, do)...)
+	}
+	add("success", -1, func(t *testing.T, i *installation) lot {
+		t.Helper()
+		l := i.share(t, "1s", script(fine), script(fine), script(fine))
+		l.all(t, "delivered")
+		return l
+	})
+	add("retry", -1, func(t *testing.T, i *installation) lot {
+		t.Helper()
+		l := i.share(t, "1s", script(busy, busy, fine), script(fine), script(busy, fine))
+		l.all(t, "delivered")
+		return l
+	})
+	add("wait", 0, func(t *testing.T, i *installation) lot {
+		t.Helper()
+		l := i.share(t, "1s", script(long, fine), script(busy, fine))
+		l.of(0).awaits(t, "retrying")
+		l.of(1).awaits(t, "delivered")
+		i.awaitTimer(t, l.of(0).workflowID)
+		return l
+	})
+	add("dead-letter", 0, func(t *testing.T, i *installation) lot {
+		t.Helper()
+		l := i.share(t, "1s", script(wrong), script(fine))
+		l.of(0).awaits(t, "dead_lettered")
+		l.of(1).awaits(t, "delivered")
+		i.awaitTimer(t, l.of(0).workflowID)
+		return l
+	})
+	add("slow", 0, func(t *testing.T, i *installation) lot {
+		t.Helper()
+		l := i.share(t, "1s", script(slow), script(fine))
+		l.all(t, "delivered")
+		return l
+	})
+	add("slow-and-cancelled", 0, func(t *testing.T, i *installation) lot {
+		t.Helper()
+		i.receiver.Hold()
+		l := i.share(t, "1h", script(busy))
+		require.NoError(t, i.receiver.WaitHeld(t.Context(), 1))
+		require.NoError(t, i.temporal.SignalWorkflow(t.Context(), l.id, "", workflows.SignalCancel, "enough"))
+		await(t, func() bool { return i.count(t, l.of(0).workflowID, enumspb.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED) == 1 })
+		i.receiver.Release()
+		l.all(t, "cancelled")
+		return l
+	})
+	// Another process has the right to send when the retry is due.
+	add("busy", 0, func(t *testing.T, i *installation) lot {
+		t.Helper()
+		l := i.share(t, "2s", script(busy, fine))
+		l.all(t, "retrying")
+		i.exec(t, `update deliveries set owner = gen_random_uuid(), owner_until = now() + interval '6 seconds' where state = 1 and workflow_id = $1`, l.id)
+		l.all(t, "delivered")
+		return l
+	})
+	// The record goes away while a request is under way.
+	add("own-fault", 0, func(t *testing.T, i *installation) lot {
+		t.Helper()
+		i.receiver.Hold()
+		l := i.share(t, "1s", script(fine))
+		require.NoError(t, i.receiver.WaitHeld(t.Context(), 1))
+		i.exec(t, `alter table deliveries rename to deliveries_away`)
+		i.receiver.Release()
+		await(t, func() bool { return i.count(t, l.of(0).workflowID, enumspb.EVENT_TYPE_TIMER_STARTED) >= 1 })
+		i.exec(t, `alter table deliveries_away rename to deliveries`)
+		l.all(t, "delivered")
+		return l
+	})
+	add("asked-about-one", 0, func(t *testing.T, i *installation) lot {
+		t.Helper()
+		l := i.share(t, "4s", script(busy, fine), script(busy, fine))
+		l.all(t, "retrying")
+		i.awaitTimer(t, l.id)
+		l.of(0).do(t, "retry")
+		l.all(t, "delivered")
+		return l
+	})
+	add("cancelled-workflow", 0, func(t *testing.T, i *installation) lot {
+		t.Helper()
+		l := i.share(t, "4s", script(busy, fine), script(busy, fine))
+		l.all(t, "retrying")
+		i.awaitTimer(t, l.id)
+		require.NoError(t, i.temporal.CancelWorkflow(t.Context(), l.id, ""))
+		l.all(t, "delivered")
+		return l
+	})
+	// Its own, started by the relay, has taken it over.
+	add("taken-over", -1, func(t *testing.T, i *installation) lot {
+		t.Helper()
+		l := i.share(t, "3s", script(busy, fine), script(fine))
+		l.of(0).awaits(t, "retrying")
+		start := l.starts[0]
+		_, err := i.temporal.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{ID: start.WorkflowID(), TaskQueue: workflows.TaskQueue(start.EndpointID)},
+			workflows.DeliveryWorkflow, workflows.DeliveryInput{Ref: start.Ref, Progress: webhook.Progress{Run: 1, GiveUpAt: start.GiveUpAt}})
+		require.NoError(t, err)
+		l.all(t, "delivered")
+		return l
+	})
+	return all
+}
+
+// all waits until the API shows all of the lot in a state, and, if that is an end, until
+// the shared workflow has ended.
+func (l lot) all(t *testing.T, state string) {
+	t.Helper()
+	for n := range l.starts {
+		l.of(n).awaits(t, state)
+	}
+	if state != "retrying" {
+		await(t, func() bool { return l.count(t, l.id, enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED) == 1 })
+	}
+}

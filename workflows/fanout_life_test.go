@@ -1,0 +1,165 @@
+package workflows_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/activities"
+	"github.com/everpost/everpost/internal/webhook"
+	"github.com/everpost/everpost/workflows"
+)
+
+// near is how far off a retry may be for a shared workflow to make it too.
+const near = time.Minute
+
+// handed is where shared workflows hand deliveries over to. The test environment can
+// start no second workflow, so this notes what is started; as in a Temporal there is
+// one workflow of an id.
+type handed struct {
+	mu    sync.Mutex
+	first []activities.Handover
+	calls int
+	fail  func(h activities.Handover) error // asked before each call, unless nil
+}
+
+func (s *handed) HandOver(_ context.Context, h activities.Handover) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls++
+	if s.fail != nil {
+		if err := s.fail(h); err != nil {
+			return err
+		}
+	}
+	if !slices.ContainsFunc(s.first, func(other activities.Handover) bool { return other.DeliveryID == h.DeliveryID }) {
+		s.first = append(s.first, h)
+	}
+	return nil
+}
+
+func (s *handed) failing(fail func(activities.Handover) error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fail = fail
+}
+
+// of is the hand-over of a delivery, if there was one.
+func (s *handed) of(id webhook.DeliveryID) (activities.Handover, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, h := range s.first {
+		if h.DeliveryID == id {
+			return h, true
+		}
+	}
+	return activities.Handover{}, false
+}
+
+func (s *handed) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.first)
+}
+
+// acceptFor stores an event for an endpoint and returns its delivery.
+func (b *bundle) acceptFor(t require.TestingT, endpoint webhook.EndpointID) webhook.Start {
+	accepted, err := b.store.Accept(context.Background(), webhook.NewEvent{
+		TenantID: tenant, Type: "order.paid", Payload: []byte(`{"order":17}`), EndpointIDs: []webhook.EndpointID{endpoint},
+	})
+	require.NoError(t, err)
+	require.Len(t, accepted.Deliveries, 1)
+	return accepted.Deliveries[0]
+}
+
+// acceptSome stores n events for the endpoint.
+func (b *bundle) acceptSome(t require.TestingT, n int) []webhook.Start {
+	starts := make([]webhook.Start, n)
+	for i := range starts {
+		starts[i] = b.acceptFor(t, b.endpoint.ID)
+	}
+	return starts
+}
+
+// setState pauses the endpoint, or makes it active again.
+func (b *bundle) setState(t require.TestingT, id webhook.EndpointID, state webhook.EndpointState) {
+	_, err := b.store.UpdateEndpoint(context.Background(), webhook.Actor{Name: "test"}, tenant, id, func(e *webhook.Endpoint) error {
+		e.State = state
+		return nil
+	})
+	require.NoError(t, err)
+}
+
+// share begins the workflow that makes the first attempts of deliveries together.
+func (b *bundle) share(t stopper, fastWait time.Duration, starts ...webhook.Start) *life {
+	return b.shareIn(t, "this process", fastWait, starts...)
+}
+
+func (b *bundle) shareIn(t stopper, process string, fastWait time.Duration, starts ...webhook.Start) *life {
+	l := b.beginIn(t, process, starts[0], fastWait)
+	l.next, l.input, l.id = "FanoutWorkflow", workflows.FanoutOf(starts, near), workflows.FanoutID(starts)
+	return l
+}
+
+// goesOn makes the life that of the own workflow to which a delivery was handed over,
+// in the same process.
+func (l *life) goesOn(h activities.Handover) *life {
+	l.start = webhook.Start{Ref: h.Ref, Run: h.Run, GiveUpAt: h.GiveUpAt}
+	l.states = nil
+	l.next, l.input = "DeliveryWorkflow", workflows.DeliveryFrom(h)
+	if h.State == webhook.StateDeadLettered {
+		l.next, l.input = "DeadLetterWorkflow", workflows.DeadLetterFrom(h)
+	}
+	return l
+}
+
+// handedOver requires that the delivery was handed over, and that the record names its
+// own workflow already, or will be told.
+func (l *life) handedOver(start webhook.Start) activities.Handover {
+	h, there := l.handed.of(start.DeliveryID)
+	require.True(l.t, there, "it was not handed over")
+	require.Equal(l.t, start.Ref, h.Ref)
+	if !h.TakeOver {
+		require.Equal(l.t, start.WorkflowID(), l.b.delivery(l.t, start.DeliveryID).WorkflowID)
+	}
+	return h
+}
+
+// stayed requires that the delivery came to rest in the shared workflow.
+func (l *life) stayed(start webhook.Start, state webhook.State, attempts int) {
+	_, there := l.handed.of(start.DeliveryID)
+	require.False(l.t, there, "it was handed over")
+	d := l.b.delivery(l.t, start.DeliveryID)
+	require.Equal(l.t, state, d.State)
+	require.Equal(l.t, attempts, d.Attempts)
+	require.Equal(l.t, l.id, d.WorkflowID)
+	require.Equal(l.t, attempts, requestsOf(l.b, start.EventID))
+}
+
+// countLocal notes the local activities of the next run.
+func countLocal(into *[]string) func(environment) {
+	var mu sync.Mutex
+	return func(env environment) {
+		env.SetOnLocalActivityStartedListener(func(info *activityInfo, _ contextOf, _ []any) {
+			mu.Lock()
+			defer mu.Unlock()
+			*into = append(*into, info.ActivityType.Name)
+		})
+	}
+}
+
+// outboxRows is how many deliveries have no first record yet.
+func (b *bundle) outboxRows(t *testing.T) (n int) {
+	t.Helper()
+	require.NoError(t, b.store.Pool().QueryRow(t.Context(), `select count(*) from outbox`).Scan(&n))
+	return n
+}
+
+// expire ends whatever claim there is on a delivery.
+func (b *bundle) expire(t require.TestingT, start webhook.Start) {
+	b.exec(t, `update deliveries set owner_until = now() - interval '1 second' where id = $1 and owner is not null`, start.DeliveryID)
+}

@@ -1,0 +1,153 @@
+package workflows_test
+
+import (
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/everpost/everpost/activities"
+	"github.com/everpost/everpost/internal/retry"
+	"github.com/everpost/everpost/internal/webhook"
+	"github.com/everpost/everpost/workflows"
+)
+
+// sharedActs are what people, the relay and bad luck may do to a shared workflow and to
+// one of its deliveries.
+func sharedActs() map[string]func(l *life, of webhook.Start, env environment) {
+	byAPI := func(c webhook.Command, name string) func(*life, webhook.Start, environment) {
+		return func(l *life, of webhook.Start, env environment) {
+			if pending, taken := l.b.tryCommand(l.t, of.DeliveryID, c, "by the API"); taken {
+				env.SignalWorkflow(name, workflows.Asked{CommandID: pending.ID, Reason: "by the API", DeliveryID: of.DeliveryID})
+			}
+		}
+	}
+	byHand := func(name string) func(*life, webhook.Start, environment) {
+		return func(_ *life, of webhook.Start, env environment) {
+			env.SignalWorkflow(name, workflows.Asked{DeliveryID: of.DeliveryID})
+		}
+	}
+	return map[string]func(l *life, of webhook.Start, env environment){
+		"cancel":          byAPI(webhook.CommandCancel, workflows.SignalCancel),
+		"retry":           byAPI(webhook.CommandRetry, workflows.SignalRetryNow),
+		"cancel by hand":  byHand(workflows.SignalCancel),
+		"retry by hand":   byHand(workflows.SignalRetryNow),
+		"replay by hand":  byHand(workflows.SignalReplay),
+		"release by hand": byHand(workflows.SignalRelease),
+		"stored cancel": func(l *life, of webhook.Start, _ environment) {
+			l.b.tryCommand(l.t, of.DeliveryID, webhook.CommandCancel, "its signal was lost")
+		},
+		"replay": func(l *life, of webhook.Start, _ environment) {
+			l.b.tryCommand(l.t, of.DeliveryID, webhook.CommandReplay, "")
+		},
+		"all by hand":     func(_ *life, _ webhook.Start, env environment) { env.SignalWorkflow(workflows.SignalRetryNow, nil) },
+		"cancel workflow": func(_ *life, _ webhook.Start, env environment) { env.CancelWorkflow() },
+		"record is away":  func(l *life, _ webhook.Start, _ environment) { l.b.failNext(3) },
+		"record is ahead": func(l *life, of webhook.Start, _ environment) {
+			l.b.exec(l.t, `update deliveries set seq = seq + 1 where id = $1 and state < 3`, of.DeliveryID)
+		},
+		"taken over": func(l *life, of webhook.Start, _ environment) { // by its own, which the relay has started
+			l.b.exec(l.t, `update deliveries set seq = seq + 1, workflow_id = $2 where id = $1 and state < 3`, of.DeliveryID, of.WorkflowID())
+		},
+		"sent elsewhere": func(l *life, of webhook.Start, _ environment) {
+			l.b.exec(l.t, `update deliveries set owner = gen_random_uuid(), owner_until = now() + interval '300 milliseconds'
+				where id = $1 and state < 3 and owner is null`, of.DeliveryID)
+		},
+		"hand-over fails": func(l *life, _ webhook.Start, _ environment) {
+			fail := failing(2)
+			l.handed.failing(func(activities.Handover) error { return fail() })
+		},
+		"paused": func(l *life, _ webhook.Start, _ environment) {
+			l.b.setState(l.t, l.b.endpoint.ID, webhook.EndpointPaused)
+		},
+		"resumed": func(l *life, _ webhook.Start, _ environment) {
+			l.b.setState(l.t, l.b.endpoint.ID, webhook.EndpointActive)
+		},
+	}
+}
+
+// Whatever happens: each delivery comes to rest in the shared workflow or is handed
+// over, once; the record names whoever goes on; nothing is sent twice; and all come to
+// rest in the end.
+func TestSharedDeliveriesComeToRest(t *testing.T) {
+	t.Parallel()
+	policy, _ := retry.Lookup("fast")
+	b := setupPolicy(t, policy)
+	possible := sharedActs()
+	names := make([]string, 0, len(possible))
+	for name := range possible {
+		names = append(names, name)
+	}
+	slices.Sort(names) // rapid repeats a failure from its draws: the order must not be the map's
+	rapid.Check(t, func(t *rapid.T) {
+		b.failNext(0)
+		b.setState(t, b.endpoint.ID, webhook.EndpointActive)
+		starts := b.acceptSome(t, rapid.IntRange(1, 4).Draw(t, "deliveries"))
+		for i, start := range starts {
+			b.receiver.Script(start.EventID.String(), rapid.SliceOfN(rapid.Custom(drawStep), 0, 8).Draw(t, "answers of "+strconv.Itoa(i))...)
+		}
+		fastWait := rapid.SampledFrom([]time.Duration{time.Nanosecond, time.Hour}).Draw(t, "fast wait")
+		l := b.share(t, fastWait, starts...)
+		var scripts []func(environment)
+		for range rapid.IntRange(0, 4).Draw(t, "acts") {
+			do := possible[rapid.SampledFrom(names).Draw(t, "act")]
+			of := starts[rapid.IntRange(0, len(starts)-1).Draw(t, "of")]
+			at := time.Duration(rapid.IntRange(0, 20_000).Draw(t, "after ms")) * time.Millisecond
+			scripts = append(scripts, after(at, func(env environment) { do(l, of, env) }))
+		}
+		l.run(scripts...)
+		b.failNext(0)
+		b.setState(t, b.endpoint.ID, webhook.EndpointActive)
+		for _, start := range starts {
+			checkLeft(t, l, start)
+		}
+		for _, start := range starts {
+			l.finish(start)
+			d := b.delivery(t, start.DeliveryID)
+			require.True(t, d.State.Final(), "%s", d.State)
+			checkAttempts(t, b.attempts(t, start.DeliveryID), d, policy, map[int]time.Time{d.Run: d.GiveUpAt})
+			require.Equal(t, d.Attempts, requestsOf(b, start.EventID), "each request is an attempt, each attempt was one request")
+			require.Contains(t, []string{l.id, start.WorkflowID()}, d.WorkflowID)
+			if h, left := l.handed.of(start.DeliveryID); left && !h.UnderWay { // else the shared one may have recorded its end
+				require.Equal(t, start.WorkflowID(), d.WorkflowID)
+			}
+		}
+	})
+}
+
+// checkLeft checks where a delivery is when its shared workflow has ended.
+func checkLeft(t require.TestingT, l *life, start webhook.Start) {
+	h, left := l.handed.of(start.DeliveryID)
+	d := l.b.delivery(t, start.DeliveryID)
+	if !left {
+		require.True(t, d.State.Final() || d.Run > 1, "%s, and nobody goes on with it", d.State)
+		return
+	}
+	require.Equal(t, 1, h.Run)
+	if d.State.Open() && d.Run == 1 && !h.UnderWay {
+		require.True(t, h.TakeOver || d.WorkflowID == start.WorkflowID(), "the record names %s, and is not told", d.WorkflowID)
+	}
+}
+
+// finish lets the own workflow of a delivery run to its end, if it has one.
+func (l *life) finish(start webhook.Start) {
+	h, left := l.handed.of(start.DeliveryID)
+	l.start, l.next, l.input = start, "", nil
+	if left {
+		l.goesOn(h)
+	} else {
+		l.relay()
+	}
+	for run := 1; l.next != ""; run++ {
+		require.Less(l.t, run, 100, "it never rests")
+		var scripts []func(environment)
+		if d := l.b.delivery(l.t, start.DeliveryID); d.Run > h.Run && run == 1 { // the API's signal
+			scripts = append(scripts, after(0, signal(workflows.SignalReplay, workflows.Asked{Run: d.Run})))
+		}
+		l.run(scripts...)
+		l.relay()
+	}
+}

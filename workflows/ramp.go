@@ -1,0 +1,82 @@
+package workflows
+
+import "time"
+
+// When a replay with a ramp looks at what came of its releases, and what it makes of it.
+const (
+	rampEvery   = time.Minute
+	rampSample  = 20 // first outcomes; fewer say nothing
+	rampDouble  = 95 // percent delivered: twice as fast from here on
+	rampHalve   = 80 // percent delivered: half as fast below
+	rampPause   = 50 // percent delivered: not at all below
+	slowestRate = 1
+)
+
+// sample is what came of a replay's releases at one rate.
+type sample struct {
+	rate, ceiling     int // per minute; ceiling is what the receiver takes
+	delivered, failed int64
+	over              time.Duration // how long it was gathered
+}
+
+// verdict is what follows from a sample.
+type verdict struct {
+	rate   int
+	pause  bool
+	judged bool // the next sample begins anew; else this one goes on
+}
+
+// judge doubles the rate at least a minute after the last time when at least 95 % were
+// delivered at first go, never above the ceiling, and halves it below 80 %. Below 50 %
+// it pauses, and does not wait for the minute to be over: the receiver is in trouble.
+//
+// It does not double a rate that was not made use of: where half of what it allows is
+// missing, a receiver is slow, or somebody else the bottleneck.
+func (s sample) judge() verdict {
+	all := s.delivered + s.failed
+	switch {
+	case all < rampSample:
+		return verdict{rate: s.rate}
+	case 100*s.delivered < rampPause*all:
+		return verdict{rate: s.rate, pause: true, judged: true}
+	case s.over < rampEvery:
+		return verdict{rate: s.rate}
+	case 100*s.delivered < rampHalve*all:
+		return verdict{rate: max(s.rate/2, slowestRate), judged: true}
+	case 100*s.delivered >= rampDouble*all && 2*all >= s.allowed():
+		return verdict{rate: max(min(2*s.rate, s.ceiling), s.rate), judged: true}
+	default:
+		return verdict{rate: s.rate, judged: true}
+	}
+}
+
+// allowed is how many the rate allows in the time of the sample.
+func (s sample) allowed() int64 { return int64(s.over.Minutes() * float64(s.rate)) }
+
+// Pacing of releases.
+const (
+	releaseEvery = time.Second // at rates above one a second, several at a time
+	releaseLate  = 2 * releaseEvery
+	releaseMost  = 2000
+)
+
+// interval is the time between two releases at a rate per minute.
+func interval(rate int) time.Duration { return time.Minute / time.Duration(max(rate, slowestRate)) }
+
+// due is how many releases are due now when the next one was due at a time: timers
+// are late by a second or so, which is made up for, but not for more.
+func due(next, now time.Time, rate int) int {
+	if now.Before(next) {
+		return 0
+	}
+	late := min(now.Sub(next), releaseLate)
+	return min(1+int(late/interval(rate)), releaseMost)
+}
+
+// following is when the release after n more is due.
+func following(next, now time.Time, rate, n int) time.Time {
+	if behind := now.Add(-releaseLate); next.Before(behind) {
+		next = behind
+	}
+	return next.Add(time.Duration(n) * interval(rate))
+}

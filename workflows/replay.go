@@ -1,0 +1,411 @@
+package workflows
+
+import (
+	"fmt"
+	"time"
+
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/everpost/everpost/activities"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// ReplayInput is a replay to be made, or to be gone on with. Everything about it is
+// in the record; beyond the id there is only what is between two looks there.
+type ReplayInput struct {
+	ReplayID webhook.ReplayID `json:"replay_id"`
+	// Lost says that the replay runs according to the record, and that nobody has heard
+	// of its workflow for long: that was terminated.
+	Lost bool `json:"lost,omitempty"`
+
+	Standing *webhook.ReplayStanding `json:"standing,omitempty"` // nil: not known yet
+	Next     time.Time               `json:"next,omitzero"`      // when the next release is due
+	Tick     time.Time               `json:"tick,omitzero"`      // when it was last asked for one
+	CountAt  time.Time               `json:"count_at,omitzero"`  // when to look for outcomes; zero: none is awaited
+	Window   ReplayWindow            `json:"window,omitzero"`
+	ByHand   ReplayByHand            `json:"by_hand,omitzero"`
+	Look     bool                    `json:"look,omitempty"`      // the record has something to say
+	PauseFor string                  `json:"pause_for,omitempty"` // why it is to pause by itself
+	ChangeTo int                     `json:"change_to,omitempty"` // the rate that it is to go on at by itself; 0: as it is
+}
+
+// ReplayWindow is since when first outcomes are gathered for the ramp, and how many
+// there were before.
+type ReplayWindow struct {
+	Since     time.Time `json:"since,omitzero"`
+	Delivered int64     `json:"delivered,omitempty"`
+	Failed    int64     `json:"failed,omitempty"`
+}
+
+// ReplayByHand is what was asked of the workflow itself and is not recorded yet.
+type ReplayByHand struct {
+	Action  webhook.ReplayAction `json:"action,omitempty"`
+	Reason  string               `json:"reason,omitempty"`
+	SetRate bool                 `json:"set_rate,omitempty"`
+	Rate    int                  `json:"rate,omitempty"` // 0: the one that was asked for last
+}
+
+// ReplayStatus is the answer to QueryStatus.
+type ReplayStatus struct {
+	webhook.ReplayStanding
+
+	ReplayID  webhook.ReplayID `json:"replay_id"`
+	LastError string           `json:"last_error,omitempty"` // of our own, while it keeps the replay waiting
+}
+
+const (
+	// countEvery is how often first outcomes are looked for.
+	countEvery = 5 * time.Second
+	// behindPause is how long a replay lets deliveries be started that wait.
+	behindPause = 5 * time.Second
+)
+
+const (
+	reasonPaused    = "paused by a person"
+	reasonCancelled = "cancelled by a person"
+	reasonLost      = "its workflow was ended from outside; resume goes on with it"
+)
+
+// ReplayWorkflow sends a set of deliveries again, at a rate: it releases them in the
+// record, a batch a second, where each finds its own workflow, and counts what their
+// first attempts came to. It ends when all have one, or when it is cancelled.
+func ReplayWorkflow(ctx workflow.Context, in ReplayInput) error {
+	r := newReplay(ctx, in)
+	if err := workflow.SetQueryHandler(ctx, QueryStatus, r.status); err != nil {
+		return fmt.Errorf("set the status query: %w", err)
+	}
+	return r.run(ctx)
+}
+
+// replay is the state of a ReplayWorkflow.
+type replay struct {
+	in      ReplayInput
+	st      webhook.ReplayStanding
+	signals replaySignals
+	known   bool // st is the record's
+	gone    bool // there is no such replay any more
+
+	faults int       // our own failures in a row
+	after  time.Time // there is no other try before this time
+	why    string    // the last of them
+}
+
+func newReplay(ctx workflow.Context, in ReplayInput) *replay {
+	r := &replay{in: in, signals: newReplaySignals(ctx)}
+	if in.Standing != nil {
+		r.st, r.known = *in.Standing, true
+	}
+	return r
+}
+
+func (r *replay) status() (ReplayStatus, error) {
+	return ReplayStatus{ReplayStanding: r.st, ReplayID: r.in.ReplayID, LastError: r.why}, nil
+}
+
+func (r *replay) run(ctx workflow.Context) error {
+	for {
+		r.drain(ctx)
+		now := workflow.Now(ctx)
+		switch {
+		case r.gone:
+			workflow.GetLogger(ctx).Warn("a replay ends that the record does not know any more", "replay", r.in.ReplayID.String())
+			return nil
+		case r.known && !r.st.State.Open():
+			return nil // nothing blocked since the drain: no signal is lost
+		case workflow.GetInfo(ctx).GetContinueAsNewSuggested():
+			return r.becomeItself(ctx)
+		case now.Before(r.after):
+			r.wait(ctx, r.after)
+		case r.in.Look || !r.known:
+			r.count(ctx)
+		case r.asked():
+			r.step(ctx)
+		case r.st.Exhausted && r.st.Waiting() == 0:
+			r.complete(ctx)
+		case !r.in.CountAt.IsZero() && !now.Before(r.in.CountAt):
+			r.count(ctx)
+		case r.releases() && !now.Before(r.releaseAt()):
+			r.release(ctx)
+		default:
+			r.wait(ctx, r.nextAt())
+		}
+	}
+}
+
+// releases reports whether there is something left to be released.
+func (r *replay) releases() bool { return r.st.State == webhook.ReplayRunning && !r.st.Exhausted }
+
+// releaseAt is when to release next: exactly when it is due at low rates, and once a
+// second with what is due at high ones.
+func (r *replay) releaseAt() time.Time {
+	soonest := r.in.Tick.Add(releaseEvery)
+	if r.st.Behind {
+		soonest = r.in.Tick.Add(behindPause)
+	}
+	if r.in.Next.After(soonest) {
+		return r.in.Next
+	}
+	return soonest
+}
+
+// nextAt is when there is something to do by itself; zero: never.
+func (r *replay) nextAt() time.Time {
+	at := r.in.CountAt
+	if r.releases() && (at.IsZero() || r.releaseAt().Before(at)) {
+		at = r.releaseAt()
+	}
+	return at
+}
+
+// wait sleeps until a time, or, with a zero one, until somebody asks for something.
+func (r *replay) wait(ctx workflow.Context, until time.Time) {
+	workflow.SetCurrentDetails(ctx, replayDetails(&r.st, r.why))
+	timerCtx, stop := workflow.NewDisconnectedContext(ctx)
+	timerCtx, end := workflow.WithCancel(timerCtx)
+	defer stop()
+	defer end()
+	selector := workflow.NewSelector(ctx)
+	if !until.IsZero() {
+		timer := workflow.NewTimerWithOptions(timerCtx, until.Sub(workflow.Now(ctx)), workflow.TimerOptions{Summary: r.waitSummary()})
+		selector.AddFuture(timer, func(workflow.Future) {})
+	}
+	if ctx.Err() == nil { // else it is known
+		selector.AddReceive(ctx.Done(), func(workflow.ReceiveChannel, bool) {})
+	}
+	r.signals.wake(selector)
+	selector.Select(ctx)
+}
+
+func (r *replay) waitSummary() string {
+	switch {
+	case r.faults > 0:
+		return fmt.Sprintf("our own fault, try again (%d)", r.faults)
+	case r.releases():
+		return fmt.Sprintf("%d released, %d per minute", r.st.Released, r.st.Rate)
+	default:
+		return fmt.Sprintf("%d first attempts awaited", r.st.Waiting())
+	}
+}
+
+// release releases what is due.
+func (r *replay) release(ctx workflow.Context) {
+	now := workflow.Now(ctx)
+	batch := activities.Batch{ID: r.in.ReplayID, Seq: r.st.Seq + 1, Limit: due(r.in.Next, now, r.st.Rate)}
+	if r.record(ctx, "release", a.ReleaseReplay, batch) {
+		r.in.Tick = now
+	}
+}
+
+// count looks for first outcomes, and so at the record.
+func (r *replay) count(ctx workflow.Context) {
+	first := !r.known
+	if !r.record(ctx, "count first outcomes", a.CountReplay, r.in.ReplayID) {
+		return
+	}
+	now := workflow.Now(ctx)
+	if r.in.Look = false; first {
+		r.begin(now)
+	}
+	switch at := r.st.LookAt; {
+	case at.IsZero():
+		r.in.CountAt = time.Time{}
+	case !at.After(now): // there are more than one look takes
+		r.in.CountAt = now
+	default:
+		r.in.CountAt = now.Add(countEvery)
+		if at.After(r.in.CountAt) {
+			r.in.CountAt = at
+		}
+	}
+	r.judge(now)
+}
+
+// begin is what the first look leads to.
+func (r *replay) begin(now time.Time) {
+	r.in.Next = now
+	r.gather(now)
+	if r.in.Lost && r.st.State == webhook.ReplayRunning && !r.st.Command.Pending() {
+		r.in.PauseFor = reasonLost
+	}
+}
+
+// gather begins a new sample for the ramp.
+func (r *replay) gather(now time.Time) {
+	r.in.Window = ReplayWindow{Since: now, Delivered: r.st.Delivered, Failed: r.st.Failed}
+}
+
+// judge keeps the replay below what the receiver takes, and makes it faster or slower
+// by what first attempts came to.
+func (r *replay) judge(now time.Time) {
+	if !r.releases() {
+		return
+	}
+	if r.st.Rate > r.st.Ceiling {
+		r.in.ChangeTo = r.st.Ceiling
+	}
+	if !r.st.Ramp {
+		return
+	}
+	s := sample{
+		rate: r.st.Rate, ceiling: r.st.Ceiling, over: now.Sub(r.in.Window.Since),
+		delivered: r.st.Delivered - r.in.Window.Delivered, failed: r.st.Failed - r.in.Window.Failed,
+	}
+	v := s.judge()
+	if v.pause {
+		r.in.PauseFor = fmt.Sprintf("paused: %d of %d first attempts failed", s.failed, s.delivered+s.failed)
+	}
+	if v.rate != r.st.Rate {
+		r.in.ChangeTo = v.rate
+	}
+	if v.judged {
+		r.gather(now)
+	}
+}
+
+// asked reports whether the replay is to change, for whatever reason.
+func (r *replay) asked() bool {
+	return r.st.Command.Pending() || r.in.ByHand != ReplayByHand{} || r.in.PauseFor != "" || r.in.ChangeTo != 0
+}
+
+// step carries out what was asked.
+func (r *replay) step(ctx workflow.Context) {
+	before := r.st
+	step := r.next()
+	if r.in.ChangeTo != 0 {
+		step.Rate = r.in.ChangeTo
+	}
+	if r.in.PauseFor != "" && step.State == webhook.ReplayRunning {
+		step.State, step.Reason = webhook.ReplayPaused, r.in.PauseFor
+	}
+	r.apply(&step, r.st.Command.Action, "", r.st.Command.Rate)
+	rate := r.in.ByHand.Rate
+	if r.in.ByHand.SetRate && rate == 0 {
+		rate = step.Asked
+	}
+	r.apply(&step, r.in.ByHand.Action, r.in.ByHand.Reason, rate)
+	if !r.record(ctx, "change", a.RecordReplay, step) {
+		return
+	}
+	if r.st.State.Open() && !carriedOut(&step, &r.st) {
+		return // the record was further: once more, behind what was there
+	}
+	r.in.ByHand, r.in.PauseFor, r.in.ChangeTo = ReplayByHand{}, "", 0
+	now := workflow.Now(ctx)
+	if before.Rate != r.st.Rate || before.State != r.st.State {
+		r.gather(now)
+		if soon := now.Add(interval(r.st.Rate)); before.State != r.st.State || r.in.Next.After(soon) {
+			r.in.Next = soon
+		}
+	}
+}
+
+// apply adds an action and a rate to a step. Whoever resumes goes on no faster than
+// was asked for.
+func (r *replay) apply(step *webhook.ReplayStep, action webhook.ReplayAction, reason string, rate int) {
+	switch action {
+	case webhook.ReplayPause:
+		if step.State == webhook.ReplayRunning {
+			step.State, step.Reason = webhook.ReplayPaused, orElse(reason, reasonPaused)
+		}
+	case webhook.ReplayResume:
+		step.State, step.Reason, step.Rate = webhook.ReplayRunning, "", min(step.Rate, step.Asked)
+	case webhook.ReplayCancel:
+		step.State, step.Reason = webhook.ReplayCancelled, orElse(reason, reasonCancelled)
+	case webhook.ReplayKeep:
+	}
+	if rate != 0 {
+		step.Asked, step.Rate = rate, min(rate, r.st.Ceiling)
+	}
+}
+
+// carriedOut reports whether a standing is what a step leads to. The number alone does
+// not say it: a batch of the same number, whose answer was lost, may have been first.
+func carriedOut(step *webhook.ReplayStep, st *webhook.ReplayStanding) bool {
+	return st.Seq == step.Seq && st.State == step.State && st.Reason == step.Reason && st.Rate == step.Rate &&
+		(st.Asked == step.Asked || st.Command.Pending()) // another rate has been asked for since
+}
+
+// complete ends the replay.
+func (r *replay) complete(ctx workflow.Context) {
+	step := r.next()
+	step.State, step.Reason = webhook.ReplayCompleted, ""
+	r.record(ctx, "complete", a.RecordReplay, step)
+}
+
+func (r *replay) next() webhook.ReplayStep {
+	return webhook.ReplayStep{
+		ID: r.in.ReplayID, Seq: r.st.Seq + 1, State: r.st.State, Reason: r.st.Reason, Asked: r.st.Asked, Rate: r.st.Rate, CommandDone: r.st.Command.ID,
+	}
+}
+
+// record runs an activity on the record and adopts the standing that it returns. When
+// it fails, it is false, and nothing is tried again before a pause: 1 s doubling to
+// 1 min.
+func (r *replay) record(ctx workflow.Context, what string, activity, input any) bool {
+	disconnected, stop := workflow.NewDisconnectedContext(ctx)
+	defer stop()
+	var standing webhook.ReplayStanding
+	err := workflow.ExecuteLocalActivity(localOptions(disconnected, what), activity, input).Get(disconnected, &standing)
+	if err == nil {
+		r.adopt(standing, workflow.Now(ctx))
+		r.faults, r.after, r.why = 0, time.Time{}, ""
+		return true
+	}
+	if r.gone = isGone(err); r.gone {
+		return false
+	}
+	r.faults++
+	r.after = workflow.Now(ctx).Add(min(time.Second<<min(r.faults-1, 6), longestPause))
+	r.why = words(err)
+	workflow.GetLogger(ctx).Warn("a replay cannot go on", "replay", r.in.ReplayID.String(), "tries", r.faults, "error", r.why)
+	return false
+}
+
+// adopt takes over what the record says. What it has released, also by a batch whose
+// answer was lost, is waited for, and counts for the pace.
+func (r *replay) adopt(standing webhook.ReplayStanding, now time.Time) {
+	if n := int(standing.Released - r.st.Released); r.known && n > 0 {
+		r.in.Next = following(r.in.Next, now, r.st.Rate, n)
+	}
+	if r.in.CountAt.IsZero() && !standing.LookAt.IsZero() {
+		r.in.CountAt = now.Add(countEvery)
+	}
+	r.st, r.known = standing, true
+}
+
+// drain takes all signals that are there, and the cancellation of the workflow, which
+// means cancel. A command that the record keeps is read there: several may be one.
+func (r *replay) drain(ctx workflow.Context) {
+	for {
+		action, asked, ok := r.signals.receive()
+		if !ok {
+			break
+		}
+		switch {
+		case asked.CommandID != 0:
+			r.in.Look = true
+		case action == webhook.ReplayKeep:
+			r.in.ByHand.SetRate, r.in.ByHand.Rate = true, asked.PerMinute
+		case r.in.ByHand.Action != webhook.ReplayCancel:
+			r.in.ByHand.Action, r.in.ByHand.Reason = action, asked.Reason
+		}
+	}
+	if ctx.Err() != nil && r.in.ByHand.Action != webhook.ReplayCancel {
+		r.in.ByHand.Action, r.in.ByHand.Reason = webhook.ReplayCancel, reasonWorkflowCancelled
+	}
+}
+
+// becomeItself continues with a history of its own.
+func (r *replay) becomeItself(ctx workflow.Context) error {
+	if r.known {
+		r.in.Standing, r.in.Lost = &r.st, false
+	}
+	return workflow.NewContinueAsNewError(ctx, ReplayWorkflow, r.in)
+}
+
+func orElse(text, other string) string {
+	if text == "" {
+		return other
+	}
+	return text
+}

@@ -1,0 +1,127 @@
+package workflows
+
+import (
+	"fmt"
+
+	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// Signals of ReplayWorkflow, input AskedOfReplay, beside SignalCancel.
+const (
+	SignalPause   = "pause"
+	SignalResume  = "resume"
+	SignalSetRate = "set-rate"
+)
+
+// AskedOfReplay is a command as it reaches a ReplayWorkflow. Sent by hand the input
+// may also be a text, which is taken as the reason, a number, which is taken as the
+// rate, or absent.
+type AskedOfReplay struct {
+	// CommandID is the id under which the record keeps the command, which says the
+	// rest; 0 when it was sent by hand.
+	CommandID int64  `json:"command_id,omitempty"`
+	Reason    string `json:"reason,omitempty"`
+	PerMinute int    `json:"per_minute,omitempty"` // of set-rate; 0: the one that was asked for last
+}
+
+// replaySignals are the channels of a ReplayWorkflow.
+type replaySignals struct {
+	pause, resume, cancel, setRate workflow.ReceiveChannel
+}
+
+func newReplaySignals(ctx workflow.Context) replaySignals {
+	return replaySignals{
+		pause: workflow.GetSignalChannel(ctx, SignalPause), resume: workflow.GetSignalChannel(ctx, SignalResume),
+		cancel: workflow.GetSignalChannel(ctx, SignalCancel), setRate: workflow.GetSignalChannel(ctx, SignalSetRate),
+	}
+}
+
+// receive takes one signal that is there already; ReplayKeep is set-rate.
+func (s *replaySignals) receive() (webhook.ReplayAction, AskedOfReplay, bool) {
+	for _, sig := range []struct {
+		channel workflow.ReceiveChannel
+		action  webhook.ReplayAction
+	}{{s.pause, webhook.ReplayPause}, {s.resume, webhook.ReplayResume}, {s.cancel, webhook.ReplayCancel}, {s.setRate, webhook.ReplayKeep}} {
+		var input converter.RawValue
+		if sig.channel.ReceiveAsync(&input) {
+			return sig.action, decodeReplay(input), true
+		}
+	}
+	return webhook.ReplayKeep, AskedOfReplay{}, false
+}
+
+// wake lets a selector return when any signal is there; it stays in its channel.
+func (s *replaySignals) wake(selector workflow.Selector) {
+	for _, channel := range []workflow.ReceiveChannel{s.pause, s.resume, s.cancel, s.setRate} {
+		selector.AddReceive(channel, func(workflow.ReceiveChannel, bool) {})
+	}
+}
+
+func decodeReplay(raw converter.RawValue) AskedOfReplay {
+	payload := raw.Payload()
+	if payload == nil {
+		return AskedOfReplay{}
+	}
+	var (
+		asked AskedOfReplay
+		text  string
+		rate  float64
+		from  = converter.GetDefaultDataConverter().FromPayload
+	)
+	switch {
+	case from(payload, &text) == nil:
+		asked = AskedOfReplay{Reason: text}
+	case from(payload, &rate) == nil:
+		asked = AskedOfReplay{PerMinute: int(min(max(rate, 0), webhook.MaxReplayRate))}
+	case from(payload, &asked) != nil:
+		asked = AskedOfReplay{}
+	}
+	asked.Reason = storable(asked.Reason)
+	asked.PerMinute = min(max(asked.PerMinute, 0), webhook.MaxReplayRate)
+	return asked
+}
+
+// ReplaySearchAttributes are given with the start of a replay's workflow.
+func ReplaySearchAttributes(r webhook.Replay) temporal.SearchAttributes {
+	all := []temporal.SearchAttributeUpdate{temporal.NewSearchAttributeKeyKeyword(AttributeTenantID).ValueSet(r.TenantID)}
+	if !r.Filter.EndpointID.IsZero() {
+		all = append(all, temporal.NewSearchAttributeKeyKeyword(AttributeEndpointID).ValueSet(r.Filter.EndpointID.String()))
+	}
+	if r.Filter.EventType != "" {
+		all = append(all, temporal.NewSearchAttributeKeyKeyword(AttributeEventType).ValueSet(r.Filter.EventType))
+	}
+	return temporal.NewSearchAttributes(all...)
+}
+
+// ReplaySummary is one line for the Web UI's list of workflows.
+func ReplaySummary(r webhook.Replay) string {
+	text := "replay of " + r.Source.String()
+	if r.Filter.EventType != "" {
+		text += " of type " + r.Filter.EventType
+	}
+	if !r.Filter.EndpointID.IsZero() {
+		text += " to " + r.Filter.EndpointID.String()
+	}
+	return text
+}
+
+// replayDetails is where a replay stands, in markdown, for the Web UI.
+func replayDetails(st *webhook.ReplayStanding, lastError string) string {
+	text := fmt.Sprintf("**%s** · %d released", st.State, st.Released)
+	if st.Total != nil {
+		text = fmt.Sprintf("**%s** · %d of %d released", st.State, st.Released, *st.Total)
+	}
+	text += fmt.Sprintf("\n\n- first attempts: %d delivered, %d failed, %d awaited\n- rate: %d per minute (asked for: %d)\n",
+		st.Delivered, st.Failed, st.Waiting(), st.Rate, st.Asked)
+	if st.Skipped > 0 {
+		text += fmt.Sprintf("- skipped: %d\n", st.Skipped)
+	}
+	if st.Behind {
+		text += "- waiting: too many deliveries wait for their start\n"
+	}
+	return text + line("reason", st.Reason) + line("our own fault", lastError)
+}
