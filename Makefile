@@ -64,6 +64,21 @@ test-long: bin/withpg ## the same with the long tests (large data, isolation, ma
 	$(WITH_POSTGRES) tools/fuzz $(FUZZ_TIME)
 	EVERPOST_TEST_LONG=1 $(WITH_POSTGRES) $(SUBMAKE) test-modules TEST_TIMEOUT=60m TEST_FLAGS=-count=1
 
+# For example BENCH_FLAGS='-only throughput -runs 1'; bin/bench -help lists them.
+BENCH_FLAGS ?=
+
+.PHONY: bench
+bench: build bin/bench ## measure what Everpost does on this machine: most of an hour, BENCH_FLAGS=-quick for minutes
+	exec bin/bench $(BENCH_FLAGS)
+
+.PHONY: bench-compare
+bench-compare: bin/bench ## compare the CPU per delivery of the last two runs of bench; fail if it grew by more than 20 %
+	exec bin/bench compare $(BENCH_FLAGS)
+
+.PHONY: bin/bench
+bin/bench:
+	$(GO) build -buildvcs=false -o $@ ./bench
+
 # Not for the command line: what `make test` runs once it has a PostgreSQL.
 .PHONY: test-modules
 test-modules:

@@ -37,7 +37,7 @@ func (s *Server) command(c call, id webhook.DeliveryID, asked webhook.PendingCom
 	delivery, stored, err := s.Deliveries.Command(ctx, c.actor(), c.tenant, id, asked)
 	if err != nil {
 		if known, ok := errors.AsType[*webhook.Error](err); ok && known.Code == webhook.CodeConflict {
-			return &stateError{command: asked.Command.String(), noun: "delivery", state: known.State.String()}
+			return &stateError{command: asked.Command.String(), state: known.State.String(), why: known.Message}
 		}
 		return err
 	}
@@ -61,7 +61,7 @@ func (s *Server) replayDeadLetter(c call) error {
 		return err
 	}
 	if d.State != webhook.StateDeadLettered {
-		return &stateError{command: webhook.CommandReplay.String(), noun: "delivery", state: d.State.String()}
+		return &stateError{command: webhook.CommandReplay.String(), state: d.State.String(), why: "the delivery is " + d.State.String()}
 	}
 	return s.command(c, id, webhook.PendingCommand{Command: webhook.CommandReplay, Reason: reason})
 }

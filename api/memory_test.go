@@ -354,7 +354,7 @@ func (m *memory) Command(_ context.Context, _ webhook.Actor, tenant string, id w
 		return *d, c, err
 	}
 	if !c.Command.TakenIn(d.State, !d.DueAt.IsZero()) {
-		return *d, c, &webhook.Error{Code: webhook.CodeConflict, Message: "the command is not taken", State: d.State}
+		return *d, c, &webhook.Error{Code: webhook.CodeConflict, Message: "the delivery is " + d.State.String(), State: d.State}
 	}
 	c.ID = 7
 	return *d, c, nil

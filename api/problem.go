@@ -73,17 +73,11 @@ func (e *httpError) Error() string { return e.detail }
 
 // stateError is the refusal of a command that makes no sense for what it is asked of.
 type stateError struct {
-	command, noun, state string
-	cancelling           bool // a cancel was asked for, and nothing may take its place
+	command, state string
+	why            string // a sentence without its full stop: the delivery is held
 }
 
-func (e *stateError) Error() string {
-	text := e.command + " is not possible: the " + e.noun + " is "
-	if e.cancelling {
-		return text + "being cancelled"
-	}
-	return text + e.state
-}
+func (e *stateError) Error() string { return e.command + " is not possible: " + e.why }
 
 // writeError answers with the problem that an error is. Handlers hand it the errors
 // of the stores as they are: they carry their code, and the log line names the

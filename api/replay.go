@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"slices"
 
@@ -232,12 +233,12 @@ func replayFields() []string {
 func (s *Server) commandReplay(c call, id webhook.ReplayID, asked webhook.ReplayCommand) error {
 	ctx := c.Request().Context()
 	r, err := s.Replays.CommandReplay(ctx, c.actor(), c.tenant, id, asked)
-	if webhook.CodeOf(err) == webhook.CodeConflict {
+	if known, ok := errors.AsType[*webhook.Error](err); ok && known.Code == webhook.CodeConflict {
 		name := asked.Action.String()
 		if asked.Rate != 0 {
 			name = "another rate"
 		}
-		return &stateError{command: name, noun: "replay", state: r.State.String(), cancelling: r.State.Open()}
+		return &stateError{command: name, state: r.State.String(), why: known.Message}
 	}
 	if err != nil {
 		return err

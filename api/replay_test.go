@@ -45,8 +45,11 @@ func (m *memory) CommandReplay(ctx context.Context, _ webhook.Actor, tenant stri
 	if err != nil {
 		return r, err
 	}
-	if !r.State.Open() || r.Command.Action == webhook.ReplayCancel {
-		return r, &webhook.Error{Code: webhook.CodeConflict, Message: "the command is not taken"}
+	if !r.State.Open() {
+		return r, &webhook.Error{Code: webhook.CodeConflict, Message: "the replay is " + r.State.String()}
+	}
+	if r.Command.Action == webhook.ReplayCancel {
+		return r, &webhook.Error{Code: webhook.CodeConflict, Message: "the replay is being cancelled"}
 	}
 	if c.Action == webhook.ReplayPause && r.State == webhook.ReplayPaused {
 		return r, nil

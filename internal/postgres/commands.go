@@ -75,7 +75,7 @@ func takes(d *webhook.Delivery, c webhook.PendingCommand, endpoint *webhook.Endp
 	}
 	switch again := c.Command == webhook.CommandRetry || c.Command == webhook.CommandReschedule; {
 	case !c.Command.TakenIn(d.State, !d.DueAt.IsZero()):
-		return refuse("a delivery that is " + d.State.String() + " takes no " + c.Command.String())
+		return refuse("the delivery is " + d.State.String())
 	case again && d.State == webhook.StateHeld && endpoint.State != webhook.EndpointActive:
 		return refuse("the delivery's endpoint is " + endpoint.State.String())
 	case c.Command == webhook.CommandReschedule && d.State != webhook.StatePending && c.At.After(d.GiveUpAt):
