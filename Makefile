@@ -73,7 +73,7 @@ bench: build bin/bench ## measure what Everpost does on this machine: most of an
 
 .PHONY: bench-compare
 bench-compare: bin/bench ## compare the CPU per delivery of the last two runs of bench; fail if it grew by more than 20 %
-	exec bin/bench compare $(BENCH_FLAGS)
+	exec bin/bench compare
 
 .PHONY: bin/bench
 bin/bench:

@@ -40,16 +40,10 @@ func (s *Store) Command(ctx context.Context, by webhook.Actor, tenantID string, 
 		if err := takes(&d, c, &endpoint); err != nil {
 			return err
 		}
-		if c.Command == webhook.CommandReplay {
-			if refusal != nil {
-				return refusal
-			}
-			if err := openRun(ctx, tx, &d, endpoint.RetryPolicy.GiveUpAfter); err != nil {
-				return err
-			}
-		} else if c.ID, err = storeCommand(ctx, tx, id, c); isNoRows(err) {
-			return &webhook.Error{Code: webhook.CodeConflict, State: d.State, Message: "the delivery is being cancelled"}
-		} else if err != nil {
+		if c.Command == webhook.CommandReplay && refusal != nil {
+			return refusal
+		}
+		if err := putCommand(ctx, tx, &d, &c, endpoint.RetryPolicy.GiveUpAfter); err != nil {
 			return err
 		}
 		said := map[string]string{"reason": c.Reason}
@@ -122,6 +116,18 @@ func lockDelivery(ctx context.Context, tx pgx.Tx, tenantID string, id webhook.De
 		return webhook.Delivery{}, webhook.NotFound("delivery")
 	}
 	return d, err
+}
+
+// putCommand stores the command, and gives it its id. A replay opens the next run.
+func putCommand(ctx context.Context, tx pgx.Tx, d *webhook.Delivery, c *webhook.PendingCommand, giveUpAfter time.Duration) error {
+	if c.Command == webhook.CommandReplay {
+		return openRun(ctx, tx, d, giveUpAfter)
+	}
+	var err error
+	if c.ID, err = storeCommand(ctx, tx, d.DeliveryID, *c); isNoRows(err) {
+		return &webhook.Error{Code: webhook.CodeConflict, State: d.State, Message: "the delivery is being cancelled"}
+	}
+	return err
 }
 
 // storeCommand returns no row where a cancel waits for its answer and the command is
