@@ -2,7 +2,6 @@ package activities
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -12,8 +11,9 @@ import (
 const (
 	// handOverTime bounds one hand-over; what it did not get to is handed over by the next.
 	handOverTime = 8 * time.Second
-	// handOverWidth is how many workflows it starts at a time.
-	handOverWidth = 8
+	// handOverWidth is how many workflows it starts at a time. All hand-overs of a
+	// process together have a bound of their own, in the Starter.
+	handOverWidth = 4
 )
 
 // Starter starts the own workflow of a delivery that leaves a shared one. That there
@@ -91,28 +91,42 @@ func (a *Activities) Attempts(ctx context.Context, all []AttemptInput) (Attempts
 // unfinished reports that something is still to be done for the delivery.
 func (r *AttemptResult) unfinished() bool { return r.Running || !r.State.Final() }
 
-// HandOver starts the own workflows of deliveries. An error says that some were not
-// started; repeating it for all does no harm.
-func (a *Activities) HandOver(ctx context.Context, all []Handover) error {
+// HandedOver is what a hand-over left to be done.
+type HandedOver struct {
+	Left  []int  `json:"left,omitempty"`  // indexes of those that were not started
+	Fault string `json:"fault,omitempty"` // why, in words
+}
+
+// HandOver starts the own workflows of deliveries: as many as it gets to. It never
+// fails; repeating it for those that are left does no harm.
+func (a *Activities) HandOver(ctx context.Context, all []Handover) (HandedOver, error) {
 	ctx, cancel := context.WithTimeout(ctx, handOverTime)
 	defer cancel()
 	var (
 		started sync.WaitGroup
 		slots   = make(chan struct{}, handOverWidth)
 		faults  = make([]error, len(all))
+		result  HandedOver
 	)
 	for i := range all {
 		slots <- struct{}{}
 		started.Go(func() {
 			defer func() { <-slots }()
-			faults[i] = a.handOver(ctx, all[i])
+			if faults[i] = context.Cause(ctx); faults[i] == nil {
+				faults[i] = a.handOver(ctx, all[i])
+			}
 		})
 	}
 	started.Wait()
-	if err := errors.Join(faults...); err != nil {
-		return a.ownFault(ctx, "hand over to workflows of their own", err)
+	for i, fault := range faults {
+		if fault != nil {
+			result.Left = append(result.Left, i)
+		}
 	}
-	return nil
+	if len(result.Left) > 0 {
+		result.Fault = a.ownFault(ctx, "hand over to workflows of their own", faults[result.Left[0]]).Error()
+	}
+	return result, nil
 }
 
 // handOver starts one; a panic is its error, and none of the others'.

@@ -47,15 +47,17 @@ type fanout struct {
 	id      string
 	near    time.Duration
 	signals signals
-	members []*member // those that are still here
+	members []*member     // those that are still here
+	pause   time.Duration // after the last hand-over that could not start all
 }
 
 // member is a delivery in a shared workflow.
 type member struct {
 	activities.Handover
 
-	rounds  int  // attempts made here
-	leaving bool // to a workflow of its own
+	rounds  int       // attempts made here
+	leaving bool      // to a workflow of its own
+	leaveAt time.Time // … not before; zero: at once
 }
 
 func newFanout(ctx workflow.Context, in FanoutInput) *fanout {
@@ -102,7 +104,9 @@ func (f *fanout) sort(ctx workflow.Context) (leaving, due []*member) {
 	for _, m := range f.members {
 		switch {
 		case m.leaving:
-			leaving = append(leaving, m)
+			if !m.leaveAt.After(now) {
+				leaving = append(leaving, m)
+			}
 		case !m.DueAt.After(early):
 			due = append(due, m)
 			ripe = ripe || !m.DueAt.After(now)
@@ -183,49 +187,79 @@ func (m *member) fault(ctx workflow.Context, what string) {
 	workflow.GetLogger(ctx).Warn("an attempt could not be made", "delivery", m.DeliveryID.String(), "error", what)
 }
 
-// handOver starts the deliveries' own workflows, as often as it takes.
+// handOver starts the deliveries' own workflows. Who could not be started is tried
+// again a while later, and does not keep the others waiting.
 func (f *fanout) handOver(ctx workflow.Context, leaving []*member) {
 	disconnected, stop := workflow.NewDisconnectedContext(ctx)
 	defer stop()
-	all, gone := make([]activities.Handover, len(leaving)), make(map[*member]bool, len(leaving))
+	all := make([]activities.Handover, len(leaving))
 	for i, m := range leaving {
-		all[i], gone[m] = m.Handover, true
+		all[i] = m.Handover
 	}
+	var handed activities.HandedOver
 	summary := fmt.Sprintf("%d deliveries go on in workflows of their own", len(leaving))
-	for pause := time.Second; ; pause = min(2*pause, longestPause) {
-		err := workflow.ExecuteLocalActivity(localOptions(disconnected, summary), a.HandOver, all).Get(disconnected, nil)
-		if err == nil {
-			break
+	if err := workflow.ExecuteLocalActivity(localOptions(disconnected, summary), a.HandOver, all).Get(disconnected, &handed); err != nil {
+		handed = activities.HandedOver{Fault: words(err)}
+		for i := range leaving {
+			handed.Left = append(handed.Left, i)
 		}
-		workflow.GetLogger(ctx).Warn("deliveries could not be handed over yet", "count", len(all), "error", words(err))
-		sleep(ctx, pause, "the workflows could not be started")
+	}
+	gone := make(map[*member]bool, len(leaving))
+	for _, m := range leaving {
+		gone[m] = true
+	}
+	for _, i := range handed.Left {
+		delete(gone, leaving[i])
 	}
 	f.remove(func(m *member) bool { return gone[m] })
+	if len(handed.Left) == 0 {
+		return
+	}
+	f.pause = min(max(2*f.pause, time.Second), longestPause)
+	if len(gone) > 0 {
+		f.pause = time.Second
+	}
+	for _, i := range handed.Left {
+		leaving[i].leaveAt = workflow.Now(ctx).Add(f.pause)
+	}
+	workflow.GetLogger(ctx).Warn("deliveries could not be handed over yet", "count", len(handed.Left), "error", handed.Fault)
 }
 
-// wait sleeps until the next attempt is due or somebody asks for something.
+// wait sleeps until somebody is to be handed over or tried again, or somebody asks for
+// something.
 func (f *fanout) wait(ctx workflow.Context) {
 	timerCtx, stop := workflow.WithCancel(ctx)
+	if ctx.Err() != nil { // everybody leaves already
+		timerCtx, stop = workflow.NewDisconnectedContext(ctx)
+	}
 	defer stop()
 	timer := workflow.NewTimerWithOptions(timerCtx, f.timer().Sub(workflow.Now(ctx)), workflow.TimerOptions{
-		Summary: fmt.Sprintf("retries of %d deliveries", len(f.members)),
+		Summary: fmt.Sprintf("next steps of %d deliveries", len(f.members)),
 	})
-	selector := workflow.NewSelector(ctx)
+	selector := workflow.NewSelector(timerCtx)
 	selector.AddFuture(timer, func(workflow.Future) {})
-	selector.AddReceive(ctx.Done(), func(workflow.ReceiveChannel, bool) {})
+	selector.AddReceive(timerCtx.Done(), func(workflow.ReceiveChannel, bool) {})
 	f.signals.wake(selector)
-	selector.Select(ctx)
+	selector.Select(timerCtx)
 }
 
-// timer is when the next attempt of anyone is due.
+// timer is when the next step of anyone is due.
 func (f *fanout) timer() time.Time {
 	var next time.Time
 	for _, m := range f.members {
-		if next.IsZero() || m.DueAt.Before(next) {
-			next = m.DueAt
+		if at := m.nextStep(); next.IsZero() || at.Before(next) {
+			next = at
 		}
 	}
 	return next
+}
+
+// nextStep is when the delivery is to be handed over, or tried again.
+func (m *member) nextStep() time.Time {
+	if m.leaving {
+		return m.leaveAt
+	}
+	return m.DueAt
 }
 
 // drain takes all signals that are there, and the cancellation of the workflow. Who

@@ -148,21 +148,21 @@ func TestSharedFindsCommandsInTheRecord(t *testing.T) {
 	l.ends(webhook.StateCancelled, "too late for its signal")
 }
 
-// R8: a hand-over that fails is repeated until it is made, with everything.
+// R8: a hand-over that fails is repeated until it is made, with what is left of it.
 func TestSharedHandsOverUntilItIsDone(t *testing.T) {
 	t.Parallel()
 	l, starts := trio(t)
 	calls := 0
 	l.handed.failing(func(h activities.Handover) error {
 		calls++
-		if h.DeliveryID == starts[2].DeliveryID && calls < 3*len(starts) {
+		if h.DeliveryID == starts[2].DeliveryID && calls < 6 {
 			return errAway
 		}
 		return nil
 	})
 	l.run(after(time.Second, environment.CancelWorkflow))
-	require.Equal(t, []time.Duration{time.Second, 2 * time.Second}, l.timers[1:3])
-	require.GreaterOrEqual(t, l.handed.calls, 3*len(starts))
+	require.Equal(t, []time.Duration{time.Second, 2 * time.Second, 4 * time.Second}, l.timers[1:])
+	require.Equal(t, 6, l.handed.calls, "nobody who has left is handed over again")
 	require.Equal(t, 3, l.handed.count())
 	for _, start := range starts {
 		require.True(t, l.handedOver(start).TakeOver)
@@ -191,4 +191,24 @@ func TestSharedIsAskedDuringAnAttempt(t *testing.T) {
 	l.goesOn(h).run()
 	l.ends(webhook.StateCancelled, "enough")
 	require.Equal(t, 1, b.receiver.Count())
+}
+
+// A hand-over that fails keeps nobody else waiting: near retries are made at their time.
+func TestSharedGoesOnBesideAFailingHandOver(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "default")
+	near, slow := b.accept(t, time.Time{}), b.accept(t, time.Time{})
+	b.receiver.Default(receivertest.Step{Status: 503})
+	l := b.share(t, time.Hour, near, slow)
+	l.handed.failing(func(h activities.Handover) error {
+		if h.DeliveryID == slow.DeliveryID && requestsOf(b, near.EventID) < 2 {
+			return errAway
+		}
+		return nil
+	})
+	l.run(after(time.Second, func(env environment) {
+		env.SignalWorkflow(workflows.SignalCancel, workflows.Asked{DeliveryID: slow.DeliveryID})
+	}))
+	require.GreaterOrEqual(t, requestsOf(b, near.EventID), 2, "it was tried again meanwhile")
+	require.Equal(t, webhook.CommandCancel, l.handedOver(slow).Command.Command)
 }

@@ -45,6 +45,8 @@ const (
 	// generous: a busy Temporal is not away.
 	probeEvery   = time.Second
 	probeTimeout = 3 * time.Second
+	// handOverTurns is how many hand-overs are under way at a time.
+	handOverTurns = 8
 	// signalSlots bounds the signals under way.
 	signalSlots = 16
 	// stopPatience is how long Stop waits for calls under way before it cuts them off.
@@ -87,6 +89,7 @@ type Dispatcher struct {
 
 	fresh   *Fresh
 	room    *room
+	turns   *room // of hand-overs
 	queue   chan queued
 	signals chan struct{}
 	away    atomic.Bool   // Temporal did not answer; the outbox keeps everything
@@ -128,6 +131,7 @@ func New(c Config) *Dispatcher {
 		Config:  c,
 		fresh:   newFresh(time.Now),
 		room:    newRoom(c.QueueLength),
+		turns:   newRoom(handOverTurns),
 		queue:   make(chan queued, 16*c.QueueLength), // the room bounds it; an event may overdraw it by its endpoints
 		signals: make(chan struct{}, signalSlots),
 		doubt:   make(chan struct{}, 1),

@@ -104,7 +104,14 @@ func (d *Dispatcher) begin(ctx context.Context, start webhook.Start) error {
 // HandOver starts the own workflow of a delivery that leaves a shared one, as what it
 // has become. Nil also when there is one already, or was: then it goes on, or came to
 // rest, in that, and is told what was asked.
+//
+// Hand-overs take turns: where many shared workflows have much to hand over, each start
+// is as quick as if it were alone, and none is begun that will not be finished in time.
 func (d *Dispatcher) HandOver(ctx context.Context, h activities.Handover) error {
+	if !d.turns.take(ctx, startTimeout) {
+		return errCrowded
+	}
+	defer d.turns.give(1)
 	options := d.own(h.Ref)
 	var err error
 	if h.State == webhook.StateDeadLettered {
@@ -122,6 +129,9 @@ func (d *Dispatcher) HandOver(ctx context.Context, h activities.Handover) error 
 	}
 	return unlessStarted(err)
 }
+
+// errCrowded ends a hand-over for which there was no time.
+var errCrowded = &webhook.Error{Code: webhook.CodeUnavailable, Message: "many deliveries are going on in workflows of their own at once"}
 
 // own are the options of a delivery's own workflow.
 func (d *Dispatcher) own(ref webhook.Ref) client.StartWorkflowOptions {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -353,4 +354,25 @@ func TestHandOverStartsItsOwnWorkflow(t *testing.T) {
 	require.Error(t, d.HandOver(t.Context(), h))
 	f.failing(serviceerror.NewInvalidArgument("no such attribute"))
 	require.Error(t, d.HandOver(t.Context(), h))
+}
+
+// Hand-overs take turns; one that does not get its in time is left to the next try.
+func TestHandOversTakeTurns(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := New(Config{Logger: slog.New(slog.DiscardHandler)})
+		for range handOverTurns {
+			require.True(t, d.turns.take(t.Context(), 0))
+		}
+		begun := time.Now()
+		err := d.HandOver(t.Context(), activities.Handover{})
+		require.Equal(t, webhook.CodeUnavailable, webhook.CodeOf(err))
+		require.Equal(t, startTimeout, time.Since(begun))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		begun = time.Now()
+		require.Error(t, d.HandOver(ctx, activities.Handover{}))
+		require.Equal(t, time.Second, time.Since(begun))
+		require.Equal(t, handOverTurns, d.turns.used)
+	})
 }

@@ -1,0 +1,13 @@
+package main
+
+import "context"
+
+// batchSize is the most that one request takes.
+const batchSize = 100
+
+// batch posts a hundred events in each request, to one endpoint.
+func batch(ctx context.Context, b *bench) ([]row, error) { return b.alone(ctx, b.batchWork(), nil) }
+
+func (b *bench) batchWork() work {
+	return work{name: "batch-100", events: b.size.batched, endpoints: 1, connections: 16, batch: batchSize}
+}

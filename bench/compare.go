@@ -1,0 +1,151 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// tolerance is how much the CPU per delivery may differ between two runs of the same code:
+// on a shared machine seconds vary more, CPU less.
+const tolerance = 0.20
+
+// errRegression says that a run took more CPU than the tolerance allows.
+var errRegression = errors.New("more CPU per delivery than before")
+
+// verdict is a row in both runs.
+type verdict struct {
+	name        string
+	before, now float64 // CPU per delivery, Go and PostgreSQL, ms
+	why         string  // it cannot be compared; empty: it can
+}
+
+// change is how much more CPU it takes now, 0.1 for a tenth.
+func (v verdict) change() float64 { return v.now/v.before - 1 }
+
+func (v verdict) String() string {
+	switch {
+	case v.why != "":
+		return v.why
+	case v.change() > tolerance:
+		return "WORSE"
+	case v.change() < -tolerance:
+		return "better"
+	default:
+		return "same"
+	}
+}
+
+// compareCommand is `bench compare [-results dir] [old [new]]`. Without new it is the newest
+// run that is kept, without old the one kept before it.
+func compareCommand(args []string, stdout, stderr io.Writer) error {
+	flags := flag.NewFlagSet("bench compare", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	dir := flags.String("results", resultsDir, "`directory` of the kept runs")
+	flags.Usage = func() {
+		_, _ = fmt.Fprintf(stderr, "bench compare [-results dir] [old.json [new.json]]\n"+
+			"By CPU per delivery, Go and PostgreSQL; beyond +%.0f %% the exit code is 1.\n", 100*tolerance)
+		flags.PrintDefaults()
+	}
+	if err := flags.Parse(args); err != nil {
+		return errUsage
+	}
+	paths := flags.Args()
+	if len(paths) < 2 {
+		all, err := kept(*dir)
+		if err != nil {
+			return err
+		}
+		all = all[max(0, len(all)-(2-len(paths))):]
+		if paths = append(paths, all...); len(paths) < 2 {
+			return fmt.Errorf("there are not two runs to compare in %s", *dir)
+		}
+	}
+	if len(paths) > 2 {
+		return errors.New("compare: two runs at a time")
+	}
+	old, err := load(paths[0])
+	if err != nil {
+		return err
+	}
+	recent, err := load(paths[1])
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintf(stdout, "before: %s\n        %s\nnow:    %s\n        %s\n\n", paths[0], old.Machine, paths[1], recent.Machine); err != nil {
+		return fmt.Errorf("print: %w", err)
+	}
+	return compare(old, recent, stdout)
+}
+
+// compare prints both runs side by side and returns errRegression when one work takes more
+// CPU than the tolerance allows, another error when there is nothing to compare.
+func compare(old, recent *result, stdout io.Writer) error {
+	if old.Quick != recent.Quick {
+		return errors.New("one of them is a quick run: they cannot be compared")
+	}
+	if !old.Machine.sameHardware(*recent.Machine) {
+		return errors.New("they ran on different machines: they cannot be compared")
+	}
+	text := &strings.Builder{}
+	lines := [][]string{{"CPU per delivery, ms", "before", "now", "change", ""}}
+	var worse []string
+	compared := 0
+	for _, v := range verdicts(old, recent) {
+		if v.why != "" {
+			lines = append(lines, []string{v.name, "–", "–", "–", v.String()})
+			continue
+		}
+		compared++
+		lines = append(lines, []string{
+			v.name, fmt.Sprintf("%.2f", v.before), fmt.Sprintf("%.2f", v.now), fmt.Sprintf("%+.0f %%", 100*v.change()), v.String(),
+		})
+		if v.change() > tolerance {
+			worse = append(worse, v.name)
+		}
+	}
+	writeAligned(text, lines)
+	if _, err := io.WriteString(stdout, text.String()); err != nil {
+		return fmt.Errorf("print: %w", err)
+	}
+	switch {
+	case len(worse) > 0:
+		return fmt.Errorf("%w: %s", errRegression, strings.Join(worse, ", "))
+	case compared == 0:
+		return errors.New("no work is in both runs with its CPU")
+	default:
+		return nil
+	}
+}
+
+// verdicts sets the rows of two runs side by side, in the order of the later one. The
+// ceiling is no work of ours.
+func verdicts(old, recent *result) []verdict {
+	var all []verdict
+	for _, m := range recent.Rows {
+		now, ok := m.cpu()
+		if !ok || m.Name == ceilingName {
+			continue
+		}
+		v := verdict{name: m.Name, now: now}
+		was := old.row(m.Name)
+		if was == nil {
+			v.why = "not in the run before"
+		} else if v.before, ok = was.cpu(); !ok {
+			v.why = "not measured before"
+		} else if was.About != m.About {
+			v.why = "was other work: " + was.About
+		}
+		all = append(all, v)
+	}
+	return all
+}
+
+// cpu is the CPU per delivery, Go and PostgreSQL, in ms.
+func (m *measured) cpu() (float64, bool) {
+	inGo, ok := m.Median[cpuGo]
+	sum := inGo + m.Median[cpuPostgres]
+	return sum, ok && sum > 0
+}

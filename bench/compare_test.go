@@ -1,0 +1,101 @@
+package main
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func resultWith(rows ...row) *result {
+	r := &result{Machine: &machine{Cores: 2}}
+	for _, one := range rows {
+		r.add(one)
+	}
+	return r
+}
+
+// words is a text without its alignment.
+func words(text string) string { return strings.Join(strings.Fields(text), " ") }
+
+func cpuRow(inGo, inPostgres float64) row {
+	return row{"throughput", "events", figures{cpuGo: inGo, cpuPostgres: inPostgres, deliveriesPerSecond: 1}}
+}
+
+func TestCompare(t *testing.T) {
+	t.Parallel()
+	quick, elsewhere := resultWith(cpuRow(1, 1)), resultWith(cpuRow(1, 1))
+	quick.Quick, elsewhere.Machine.Cores = true, 8
+	const nothing = "no work is in both runs with its CPU"
+	for _, c := range []struct {
+		name     string
+		old, now *result
+		says     string
+		err      string
+	}{
+		{"the same", resultWith(cpuRow(0.4, 0.2)), resultWith(cpuRow(0.4, 0.2)), "+0 % same", ""},
+		{"just within", resultWith(cpuRow(0.5, 0.5)), resultWith(cpuRow(0.7, 0.49)), "+19 % same", ""},
+		{"beyond, in Go", resultWith(cpuRow(0.5, 0.5)), resultWith(cpuRow(0.71, 0.5)), "+21 % WORSE", "more CPU per delivery than before: throughput"},
+		{"beyond, in PostgreSQL", resultWith(cpuRow(0.5, 0.5)), resultWith(cpuRow(0.5, 0.71)), "+21 % WORSE", "more CPU per delivery than before: throughput"},
+		{"less", resultWith(cpuRow(0.5, 0.5)), resultWith(cpuRow(0.3, 0.3)), "-40 % better", ""},
+		{"other work", resultWith(row{"throughput", "fewer", figures{cpuGo: 1}}), resultWith(cpuRow(1, 1)), "was other work: fewer", nothing},
+		{"new work", resultWith(), resultWith(cpuRow(1, 1)), "not in the run before", nothing},
+		{"without /proc", resultWith(row{"throughput", "events", figures{}}), resultWith(cpuRow(1, 1)), "not measured before", nothing},
+		{
+			"the ceiling is not ours", resultWith(row{ceilingName, "", figures{cpuGo: 0, cpuPostgres: 1}}),
+			resultWith(row{ceilingName, "", figures{cpuGo: 0, cpuPostgres: 9}}), "", nothing,
+		},
+		{"quick", resultWith(cpuRow(1, 1)), quick, "", "one of them is a quick run: they cannot be compared"},
+		{"elsewhere", resultWith(cpuRow(1, 1)), elsewhere, "", "they ran on different machines: they cannot be compared"},
+	} {
+		text := &strings.Builder{}
+		err := compare(c.old, c.now, text)
+		if c.err == "" {
+			require.NoError(t, err, c.name)
+		} else {
+			require.EqualError(t, err, c.err, c.name)
+		}
+		require.Contains(t, words(text.String()), c.says, c.name)
+	}
+}
+
+// TestCompareCommand compares the newest kept run with the one before it, unless others
+// are named.
+func TestCompareCommand(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	compareThem := func(args ...string) (string, error) {
+		text := &strings.Builder{}
+		err := command(t.Context(), append([]string{"compare", "-results", dir}, args...), text, text)
+		return text.String(), err
+	}
+	_, err := compareThem()
+	require.ErrorContains(t, err, "there are not two runs to compare in "+dir)
+
+	var paths []string
+	for i := range 11 { // the tenth and eleventh are later than the second, though not by their names' letters
+		path, err := resultWith(cpuRow(float64(i+1), 1)).keep(dir)
+		require.NoError(t, err)
+		paths = append(paths, path)
+	}
+	text, err := compareThem()
+	require.NoError(t, err)
+	require.Contains(t, text, "before: "+paths[9])
+	require.Contains(t, text, "now:    "+paths[10])
+	require.Contains(t, words(text), "throughput 11.00 12.00 +9 % same")
+
+	text, err = compareThem(paths[0])
+	require.ErrorIs(t, err, errRegression)
+	require.Contains(t, text, "before: "+paths[0])
+	require.Contains(t, text, "now:    "+paths[10])
+
+	_, err = compareThem(paths[10], paths[0])
+	require.NoError(t, err)
+	_, err = compareThem(paths[0], paths[1], paths[2])
+	require.Error(t, err)
+	_, err = compareThem(paths[0], filepath.Join(dir, "none.json"))
+	require.ErrorContains(t, err, "none.json")
+	_, err = compareThem("-nonsense")
+	require.ErrorIs(t, err, errUsage)
+}

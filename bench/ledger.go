@@ -1,0 +1,218 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// work is one load: how many events, how they are posted, how their deliveries are answered.
+type work struct {
+	name        string
+	events      int
+	endpoints   int            // each event goes to all of them
+	connections int            // how many requests may be under way
+	batch       int            // events of a request; 1: POST …/events
+	rate        float64        // events/s, whatever the answers do; 0: each connection posts when it has its answer
+	fails       int32          // so many attempts of each delivery are answered 503, the later ones 200
+	settings    map[string]any // of the endpoints, beside their URL and event type
+	patience    time.Duration  // for the last arrivals; 0: as long as for any other work
+	about       string         // what is special about it
+}
+
+// always is work.fails for an endpoint that never answers 200.
+const always = math.MaxInt32
+
+// deliveries is how many deliveries the work makes.
+func (w work) deliveries() int { return w.events * w.endpoints }
+
+// describe says what the work is: in the table, and to tell whether two runs did the same.
+func (w work) describe() string {
+	parts := []string{"one endpoint"}
+	if w.endpoints > 1 {
+		parts[0] = fmt.Sprintf("%d endpoints", w.endpoints)
+	}
+	if w.rate > 0 {
+		parts = append(parts, fmt.Sprintf("%g/s for %g s", w.rate, float64(w.events)/w.rate))
+	} else {
+		parts = append(parts, fmt.Sprintf("%d connections", w.connections), fmt.Sprintf("%d events", w.events))
+	}
+	parts = append(parts, "1 KiB each")
+	if w.batch > 1 {
+		parts = append(parts, fmt.Sprintf("%d in a request", w.batch))
+	}
+	if w.about != "" {
+		parts = append(parts, w.about)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// payloadSize is the size of an event's payload in bytes.
+const payloadSize = 1024
+
+// ledger is the book of one load: what was posted and what arrived, matched by the number
+// that each payload begins with. Times are since its beginning.
+type ledger struct {
+	work  work
+	id    string // the event type's second part, and the receiver's path
+	began time.Time
+
+	endpointIDs []string
+
+	// By event; each is written by the connection that posts it and read when all are posted.
+	due      []time.Duration
+	accepted []time.Duration // 0: it was not
+
+	refusals atomic.Int64 // answers 429 and 503 at the door
+
+	slots []slot       // by event × endpoints + endpoint
+	done  atomic.Int64 // slots that have ended
+	last  atomic.Int64 // when the latest of them did, a time.Duration
+}
+
+// slot is one delivery. It has ended when it was answered 2xx; where nothing ever is, with
+// its first attempt.
+type slot struct {
+	tries   atomic.Int32 // arrivals
+	ended   atomic.Int32 // the arrivals that ended it: more than one are duplicates
+	arrived atomic.Int64 // the first of those, a time.Duration
+}
+
+func newLedger(id string, w work) *ledger {
+	return &ledger{
+		work: w, id: id, began: time.Now(),
+		due: make([]time.Duration, w.events), accepted: make([]time.Duration, w.events), slots: make([]slot, w.deliveries()),
+	}
+}
+
+// since is the time on the ledger's clock.
+func (l *ledger) since() time.Duration { return time.Since(l.began) }
+
+// arrive records an attempt of a delivery and says how it is answered; ok is false for
+// what was never posted.
+func (l *ledger) arrive(event, endpoint int) (status int, ok bool) {
+	if event < 0 || event >= l.work.events || endpoint < 0 || endpoint >= l.work.endpoints {
+		return 0, false
+	}
+	at := int64(l.since())
+	s := &l.slots[event*l.work.endpoints+endpoint]
+	status = http.StatusOK
+	if s.tries.Add(1) <= l.work.fails {
+		status = http.StatusServiceUnavailable
+		if l.work.fails != always {
+			return status, true
+		}
+	}
+	if s.ended.Add(1) == 1 {
+		s.arrived.Store(at)
+		for last := l.last.Load(); at > last; last = l.last.Load() {
+			if l.last.CompareAndSwap(last, at) {
+				break
+			}
+		}
+		l.done.Add(1)
+	}
+	return status, true
+}
+
+// look is how often a condition is looked at that nothing announces.
+const look = 10 * time.Millisecond
+
+// wait returns when all deliveries have ended, or none did for a while, or the patience
+// ends. Its error is ctx's.
+func (l *ledger) wait(ctx context.Context, stall, patience time.Duration) error {
+	ticker := time.NewTicker(look)
+	defer ticker.Stop()
+	begun := time.Now()
+	moved, before := begun, -1
+	for {
+		got := int(l.done.Load())
+		if got >= l.work.deliveries() {
+			return nil
+		}
+		if got != before {
+			moved, before = time.Now(), got
+		}
+		if time.Since(moved) > stall || time.Since(begun) > patience {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-ticker.C:
+		}
+	}
+}
+
+// figures sums up what was posted and what arrived.
+func (l *ledger) figures() figures {
+	f := figures{}
+	var accepts, ends []time.Duration
+	var lastAccept time.Duration
+	more := 0
+	for event, at := range l.accepted {
+		if at == 0 {
+			continue
+		}
+		accepts = append(accepts, at-l.due[event])
+		lastAccept = max(lastAccept, at)
+		for i := range l.work.endpoints {
+			s := &l.slots[event*l.work.endpoints+i]
+			ended := int(s.ended.Load())
+			if ended == 0 {
+				continue
+			}
+			more += ended - 1
+			ends = append(ends, time.Duration(s.arrived.Load())-l.due[event])
+		}
+	}
+	last := time.Duration(l.last.Load())
+	f.set(acceptedPerSecond, per(len(accepts), lastAccept))
+	f.set(deliveriesPerSecond, per(len(ends), last))
+	f.set(lost, float64(len(accepts)*l.work.endpoints-len(ends)))
+	f.set(duplicates, float64(more))
+	f.set(refused, float64(l.refusals.Load()))
+	f.set(drain, max(last-lastAccept, 0).Seconds())
+	f.setQuantiles(accepts, acceptP50, acceptP95, acceptP99)
+	f.setQuantiles(ends, endToEndP50, endToEndP95, endToEndP99)
+	return f
+}
+
+// A payload is {"k":"000000017","pad":"…"}: the number stands where the receiver finds it
+// without parsing JSON.
+const (
+	payloadHead = `{"k":"`
+	payloadMid  = `","pad":"`
+	payloadTail = `"}`
+	numberWidth = 9
+	paddingSize = payloadSize - len(payloadHead) - numberWidth - len(payloadMid) - len(payloadTail)
+)
+
+// appendPayload appends the payload of an event. The padding is a piece of a random text,
+// so that no store can make it smaller.
+func appendPayload(to []byte, event int, padding string) []byte {
+	to = append(to, payloadHead...)
+	to = fmt.Appendf(to, "%0*d", numberWidth, event)
+	to = append(to, payloadMid...)
+	offset := (event * 7) % (len(padding) - paddingSize)
+	to = append(to, padding[offset:offset+paddingSize]...)
+	return append(to, payloadTail...)
+}
+
+// eventNumber reads the number of a payload's event, -1 when it is none of ours.
+func eventNumber(payload []byte) int {
+	const end = len(payloadHead) + numberWidth
+	if len(payload) != payloadSize || string(payload[:len(payloadHead)]) != payloadHead {
+		return -1
+	}
+	n, err := strconv.Atoi(string(payload[len(payloadHead):end]))
+	if err != nil || string(payload[end:end+len(payloadMid)]) != payloadMid {
+		return -1
+	}
+	return n
+}

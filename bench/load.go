@@ -1,0 +1,251 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// sender posts the events [first, first+n) of a load, over one of its connections.
+type sender func(ctx context.Context, connection, first, n int) error
+
+// drive has the ledger's work posted, and returns when all of it was accepted.
+//
+// With a rate, event i is due at i ÷ rate, whatever became of those before it, and its
+// latencies count from then: a stall delays many, and is not hidden by posting fewer
+// (G. Tene's "coordinated omission"). Without, it is due when its connection is free.
+func drive(ctx context.Context, l *ledger, send sender) error {
+	w := l.work
+	group, ctx := errgroup.WithContext(ctx)
+	var next atomic.Int64
+	l.began = time.Now()
+	for connection := range min(w.connections, w.events) {
+		group.Go(func() error {
+			for {
+				first := int(next.Add(int64(w.batch))) - w.batch
+				n := min(w.batch, w.events-first)
+				if n <= 0 {
+					return nil
+				}
+				if err := l.await(ctx, first, n); err != nil {
+					return err
+				}
+				if err := send(ctx, connection, first, n); err != nil {
+					return err
+				}
+				at := l.since()
+				for i := range n {
+					l.accepted[first+i] = at
+				}
+			}
+		})
+	}
+	return group.Wait() //nolint:wrapcheck // what the sender said
+}
+
+// await waits until the events are due and notes when that was.
+func (l *ledger) await(ctx context.Context, first, n int) error {
+	due := l.since()
+	if l.work.rate > 0 {
+		due = time.Duration(float64(first) / l.work.rate * float64(time.Second))
+		if err := pause(ctx, due-l.since()); err != nil {
+			return err
+		}
+	}
+	for i := range n {
+		l.due[first+i] = due
+	}
+	return nil
+}
+
+// newPadding is a random text that payloads take their pieces from.
+func newPadding() string {
+	const letters = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_"
+	text := make([]byte, 8*payloadSize)
+	for i := range text {
+		text[i] = letters[rand.IntN(len(letters))]
+	}
+	return string(text)
+}
+
+// door is the sender that posts to an installation.
+func (b *bench) door(in *instance, l *ledger) sender {
+	bodies := make([][]byte, l.work.connections)
+	return func(ctx context.Context, connection, first, n int) error {
+		body := bodies[connection][:0]
+		if l.work.batch > 1 {
+			body = append(body, `{"events":[`...)
+		}
+		for i := first; i < first+n; i++ {
+			if i > first {
+				body = append(body, ',')
+			}
+			body = fmt.Appendf(body, `{"type":"%s","external_id":"%s-%d","payload":`, eventType(l), l.id, i)
+			body = append(appendPayload(body, i, b.padding), '}')
+		}
+		if l.work.batch > 1 {
+			body = append(body, "]}"...)
+		}
+		bodies[connection] = body
+		refusals, err := in.api.postEvents(ctx, l.work.batch > 1, body)
+		l.refusals.Add(int64(refusals))
+		return err
+	}
+}
+
+func eventType(l *ledger) string { return "bench." + l.id }
+
+// open makes a ledger for the work, and its endpoints. Close it when nothing more can come.
+func (b *bench) open(ctx context.Context, in *instance, w work) (*ledger, error) {
+	l := b.newLedger(w)
+	for i := range w.endpoints {
+		id, err := in.api.addEndpoint(ctx, b.receiver.url(l, i), eventType(l), w.settings)
+		if err != nil {
+			b.receiver.close(l)
+			return nil, err
+		}
+		l.endpointIDs = append(l.endpointIDs, id)
+	}
+	return l, nil
+}
+
+// newLedger is one that the receiver knows.
+func (b *bench) newLedger(w work) *ledger {
+	b.ledgers++
+	l := newLedger(fmt.Sprintf("l%d", b.ledgers), w)
+	b.receiver.open(l)
+	return l
+}
+
+// errTooSlow ends a work whose events the door does not take in time.
+var errTooSlow = errors.New("the door did not take all events in time")
+
+// deliver posts all of the work and waits for the deliveries.
+func (b *bench) deliver(ctx context.Context, in *instance, l *ledger) error {
+	posting, cancel := context.WithTimeoutCause(ctx, b.size.patience, errTooSlow)
+	defer cancel()
+	if err := drive(posting, l, b.door(in, l)); err != nil {
+		return err
+	}
+	return l.wait(ctx, b.size.stall, cmp.Or(l.work.patience, b.size.patience))
+}
+
+// warmUp has every connection, statement and cache of an installation used once. It is
+// not measured.
+func (b *bench) warmUp(ctx context.Context, in *instance) error {
+	l, err := b.open(ctx, in, work{name: "warm-up", events: b.size.warmUp, endpoints: 1, connections: 64, batch: 1})
+	if err != nil {
+		return err
+	}
+	defer b.receiver.close(l)
+	return b.deliver(ctx, in, l)
+}
+
+// measure does the work on an installation and says what it came to. CPU is counted until
+// a while after the last arrival: what is still done then belongs to it as well.
+func (b *bench) measure(ctx context.Context, in *instance, w work) (figures, error) {
+	l, err := b.open(ctx, in, w)
+	if err != nil {
+		return nil, err
+	}
+	defer b.receiver.close(l)
+	m := startMeter(in.command.Process.Pid)
+	if err := b.deliver(ctx, in, l); err != nil {
+		return nil, err
+	}
+	if err := pause(ctx, b.size.linger); err != nil {
+		return nil, err
+	}
+	f := l.figures()
+	m.stop(f, w.deliveries())
+	if b.ceiling > 0 && w.rate == 0 {
+		f.set(ofCeiling, f[deliveriesPerSecond]/b.ceiling)
+	}
+	if f[lost] > 0 { // some of it may only be waiting for its time
+		for _, id := range l.endpointIDs {
+			n, err := in.api.count(ctx, id, w.events, "pending", "retrying", "held")
+			if err != nil {
+				return nil, err
+			}
+			f[stillOpen] += float64(n)
+		}
+		f[lost] -= f[stillOpen]
+	}
+	return f, nil
+}
+
+// meter measures what a process and its PostgreSQL use while deliveries are made.
+type meter struct {
+	pid    int
+	known  bool
+	before usage
+	self   float64
+	begun  time.Time
+}
+
+func startMeter(pid int) meter {
+	m := meter{pid: pid, self: selfCPU(), begun: time.Now()}
+	m.before, m.known = usageOf(pid)
+	return m
+}
+
+// stop adds the CPU per delivery, and the memory, to the figures. Without /proc it is
+// this program's own CPU only.
+func (m meter) stop(f figures, deliveries int) {
+	each := 1000 / float64(deliveries)
+	f.set(cpuBench, (selfCPU()-m.self)*each)
+	after, ok := usageOf(m.pid)
+	if !ok || !m.known {
+		return
+	}
+	used := after.minus(m.before)
+	f.set(cpuGo, used.process*each)
+	f.set(cpuPostgres, used.below*each)
+	f.set(cpuOthers, used.others()/time.Since(m.begun).Seconds())
+	if _, most, ok := memoryOf(m.pid); ok {
+		f.set(rssMax, most)
+	}
+}
+
+// alone measures one work on an installation of its own. And is called before that is
+// stopped, unless it is nil.
+func (b *bench) alone(ctx context.Context, w work, and func(in *instance) error) (_ []row, err error) {
+	in, err := b.fresh(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, in.end()) }()
+	if err := b.warmUp(ctx, in); err != nil {
+		return nil, err
+	}
+	f, err := b.measure(ctx, in, w)
+	if err != nil {
+		return nil, err
+	}
+	rows := []row{{w.name, w.describe(), f}}
+	if and != nil {
+		err = and(in)
+	}
+	return rows, err
+}
+
+// fresh is a started installation that nothing was done with, but for the tenant.
+func (b *bench) fresh(ctx context.Context) (*instance, error) {
+	in, err := newInstance(b.dir, b.binary, b.settings)
+	if err != nil {
+		return nil, err
+	}
+	if _, err = in.start(ctx); err == nil {
+		err = in.api.putTenant(ctx)
+	}
+	if err != nil {
+		return nil, errors.Join(err, in.end())
+	}
+	return in, nil
+}

@@ -1,0 +1,126 @@
+// Command bench measures Everpost on the machine it runs on.
+//
+// It starts `everpost standalone` on free ports in a temporary directory, posts events to
+// it, is itself the endpoints that they are delivered to, prints a table for people and
+// keeps the figures as JSON. Each piece of work has an installation of its own, which is
+// stopped and removed before the next. Beside it stands the ceiling: the same machine's
+// plain loop "insert a row with commit, POST it", without any engine, in the same run.
+//
+//	bench [flags]              measure
+//	bench compare [old [new]]  compare two kept runs by CPU per delivery
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+)
+
+func main() {
+	// What a first signal begins, a second one does not wait for: the installation is told
+	// to stop by the system then, see childAttributes.
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	context.AfterFunc(ctx, stop)
+	err := command(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	switch {
+	case err == nil:
+	case errors.Is(err, errUsage):
+		os.Exit(2)
+	default:
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// errUsage says that the command line was not understood, or help was asked for; the flags
+// have printed it.
+var errUsage = errors.New("usage")
+
+// resultsDir is where runs are kept, seen from the top of the repository.
+const resultsDir = "bench/results"
+
+// command is main with its surroundings as arguments.
+func command(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	if len(args) > 0 && args[0] == "compare" {
+		return compareCommand(args[1:], stdout, stderr)
+	}
+	o, results, err := parse(args, stderr)
+	if err != nil {
+		return err
+	}
+	return measureCommand(ctx, o, results, stdout, stderr)
+}
+
+// parse reads the command line. Results is where to keep the figures, empty for nowhere.
+func parse(args []string, stderr io.Writer) (o options, results string, err error) {
+	o = options{settings: map[string]string{}, size: fullSize(), progress: stderr}
+	var only string
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.StringVar(&o.binary, "binary", "bin/everpost", "the `file` to measure")
+	flags.IntVar(&o.runs, "runs", 3, "how often everything is done; the table shows medians (1 with -quick)")
+	flags.StringVar(&only, "only", "", "`names` of what to do, separated by commas: "+strings.Join(scenarioNames(), ", "))
+	flags.BoolVar(&o.quick, "quick", false, "much less of everything: to see that it runs, not to compare")
+	flags.StringVar(&o.profiles, "profile", "", "`directory` for CPU and allocation profiles of the throughput work, taken after it was measured")
+	flags.StringVar(&results, "results", resultsDir, "`directory` to keep the figures in; empty, and with -quick unless it is given: they are not kept")
+	flags.StringVar(&o.dir, "dir", "", "`directory` on the disk to measure on (default: the system's for temporary files)")
+	flags.Func("set", "a setting of the installation, `NAME=VALUE`; may be repeated. Those in the environment are not passed on", func(s string) error {
+		name, value, ok := strings.Cut(s, "=")
+		if !ok || name == "" {
+			return errors.New("is not NAME=VALUE")
+		}
+		o.settings[name] = value
+		return nil
+	})
+	if err := flags.Parse(args); err != nil {
+		return o, "", errUsage
+	}
+	if flags.NArg() > 0 {
+		return o, "", fmt.Errorf("%q is no command; the other one is compare", flags.Arg(0))
+	}
+	if o.quick {
+		o.size = quickSize()
+		given := map[string]bool{}
+		flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
+		if !given["runs"] {
+			o.runs = 1
+		}
+		if !given["results"] {
+			results = ""
+		}
+	}
+	if o.runs < 1 {
+		return o, "", fmt.Errorf("-runs: is %d, must be at least 1", o.runs)
+	}
+	if only != "" {
+		o.only = strings.Split(only, ",")
+	}
+	return o, results, nil
+}
+
+// measureCommand measures, prints and keeps. What was measured before something failed, or
+// before a signal, is printed all the same, and not kept.
+func measureCommand(ctx context.Context, o options, results string, stdout, stderr io.Writer) error {
+	r, err := measureAll(ctx, o)
+	if r == nil {
+		return err
+	}
+	if printErr := r.render(stdout); printErr != nil {
+		return errors.Join(err, printErr)
+	}
+	if err = errors.Join(err, r.sound()); err != nil || results == "" {
+		return err
+	}
+	path, err := r.keep(results)
+	if err == nil {
+		_, _ = fmt.Fprintln(stderr, "kept as", path)
+	}
+	return err
+}
