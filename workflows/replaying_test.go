@@ -103,6 +103,20 @@ func (r *replaying) StepReplay(ctx context.Context, step webhook.ReplayStep) (we
 	return r.call("step", func() (webhook.ReplayStanding, error) { return r.Store.StepReplay(ctx, step) })
 }
 
+// let changes fail or lose, also while the replay runs.
+func (r *replaying) let(hook *func(string) error, to func(string) error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	*hook = to
+}
+
+// answer changes which first attempts succeed, by their number, also while the replay runs.
+func (r *replaying) answer(to func(int) bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.succeeds = to
+}
+
 func (r *replaying) call(what string, do func() (webhook.ReplayStanding, error)) (webhook.ReplayStanding, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

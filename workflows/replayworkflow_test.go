@@ -75,7 +75,7 @@ func TestReplayRampsUp(t *testing.T) {
 func TestReplayWithoutARampKeepsItsRate(t *testing.T) {
 	t.Parallel()
 	r := setupReplay(t, 1000).replayOf(t, 150, webhook.Replay{Asked: 60})
-	r.succeeds = func(int) bool { return false }
+	r.answer(func(int) bool { return false })
 	r.run()
 	require.EqualValues(t, 150, r.ends(webhook.ReplayCompleted, "").Failed)
 	require.Equal(t, []int{60}, r.rates)
@@ -85,7 +85,7 @@ func TestReplayWithoutARampKeepsItsRate(t *testing.T) {
 func TestReplayRampsDown(t *testing.T) {
 	t.Parallel()
 	r := setupReplay(t, 1000).replayOf(t, 600, webhook.Replay{Asked: 120, Ramp: true})
-	r.succeeds = func(n int) bool { return n > 190 || n%3 != 0 }
+	r.answer(func(n int) bool { return n > 190 || n%3 != 0 })
 	r.run()
 	r.ends(webhook.ReplayCompleted, "")
 	require.Equal(t, []int{120, 60, 30}, r.rates[:3])
@@ -97,7 +97,7 @@ func TestReplayRampsDown(t *testing.T) {
 func TestReplayPausesItself(t *testing.T) {
 	t.Parallel()
 	r := setupReplay(t, 1000).replayOf(t, 100, webhook.Replay{Asked: 240, Ramp: true})
-	r.succeeds = func(n int) bool { return n <= 2 || n > 50 }
+	r.answer(func(n int) bool { return n <= 2 || n > 50 })
 	var at int
 	r.run(after(time.Hour, func(env environment) {
 		now := r.read()
@@ -107,7 +107,7 @@ func TestReplayPausesItself(t *testing.T) {
 		require.Contains(t, r.details(), "**paused**")
 		at = len(r.released)
 		require.Less(t, at, 50, "long before the minute was over")
-		r.succeeds = func(int) bool { return true }
+		r.answer(func(int) bool { return true })
 		env.SignalWorkflow(workflows.SignalResume, nil)
 	}))
 	r.ends(webhook.ReplayCompleted, "")
@@ -120,7 +120,7 @@ func TestReplayPausesItself(t *testing.T) {
 func TestReplayOfWhichAllIsReleasedDoesNotPause(t *testing.T) {
 	t.Parallel()
 	r := setupReplay(t, 1000).replayOf(t, 40, webhook.Replay{Asked: 6000, Ramp: true})
-	r.succeeds = func(int) bool { return false }
+	r.answer(func(int) bool { return false })
 	r.run()
 	require.EqualValues(t, 40, r.ends(webhook.ReplayCompleted, "").Failed)
 	require.Equal(t, []webhook.ReplayState{webhook.ReplayRunning, webhook.ReplayCompleted}, r.states)
@@ -236,7 +236,7 @@ func TestReplayIsCancelledWhileTheRecordIsAway(t *testing.T) {
 	r := setupReplay(t, 1000).replayOf(t, 30, webhook.Replay{Asked: 60})
 	r.run(after(10*time.Second, func(env environment) {
 		fail := failing(12)
-		r.fail = func(string) error { return fail() }
+		r.let(&r.fail, func(string) error { return fail() })
 		env.CancelWorkflow()
 	}))
 	r.ends(webhook.ReplayCancelled, "the workflow was cancelled")
@@ -264,7 +264,7 @@ func TestReplayKeepsWhatWasAskedOverRuns(t *testing.T) {
 	r := setupReplay(t, 1000).replayOf(t, 30, webhook.Replay{Asked: 60})
 	r.run(after(10*time.Second, func(env environment) {
 		fail := failing(1)
-		r.fail = func(string) error { env.SetContinueAsNewSuggested(true); return fail() }
+		r.let(&r.fail, func(string) error { env.SetContinueAsNewSuggested(true); return fail() })
 		env.SignalWorkflow(workflows.SignalCancel, "enough")
 	}))
 	require.Equal(t, webhook.ReplayCancel, r.input.ByHand.Action)
@@ -279,7 +279,7 @@ func TestReplayIsCancelledBehindALostAnswer(t *testing.T) {
 	r := setupReplay(t, 1000).replayOf(t, 30, webhook.Replay{Asked: 60})
 	r.run(after(10*time.Second, func(env environment) {
 		lost := failing(1)
-		r.lose = func(what string) error {
+		r.let(&r.lose, func(what string) error {
 			if what != "release" {
 				return nil
 			}
@@ -288,7 +288,7 @@ func TestReplayIsCancelledBehindALostAnswer(t *testing.T) {
 				env.SignalWorkflow(workflows.SignalCancel, "enough")
 			}
 			return err
-		}
+		})
 	}))
 	done := r.ends(webhook.ReplayCancelled, "enough")
 	require.EqualValues(t, len(r.released), done.Released)
@@ -299,10 +299,10 @@ func TestReplayIsCancelledBehindALostAnswer(t *testing.T) {
 func TestReplayWhileTheRecordIsAway(t *testing.T) {
 	t.Parallel()
 	for name, interfere := range map[string]func(r *replaying, fail func(string) error){
-		"nothing is carried out":      func(r *replaying, fail func(string) error) { r.fail = fail },
-		"carried out, not answered":   func(r *replaying, fail func(string) error) { r.lose = fail },
-		"every second call fails":     func(r *replaying, _ func(string) error) { r.fail = everySecond() },
-		"every second answer is gone": func(r *replaying, _ func(string) error) { r.lose = everySecond() },
+		"nothing is carried out":      func(r *replaying, fail func(string) error) { r.let(&r.fail, fail) },
+		"carried out, not answered":   func(r *replaying, fail func(string) error) { r.let(&r.lose, fail) },
+		"every second call fails":     func(r *replaying, _ func(string) error) { r.let(&r.fail, everySecond()) },
+		"every second answer is gone": func(r *replaying, _ func(string) error) { r.let(&r.lose, everySecond()) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -357,12 +357,12 @@ func TestReplayWaitsForEachFirstOutcome(t *testing.T) {
 	r := setupReplay(t, 1000).replayOf(t, 3, webhook.Replay{Asked: 600})
 	r.holds = true
 	counts := 0
-	r.fail = func(what string) error {
+	r.let(&r.fail, func(what string) error {
 		if what == "count" {
 			counts++
 		}
 		return nil
-	}
+	})
 	r.run(after(24*time.Hour, func(environment) {
 		require.Equal(t, webhook.ReplayRunning, r.read().State)
 		require.Contains(t, r.details(), "3 of 3 released")
@@ -415,14 +415,14 @@ func TestReplayProperties(t *testing.T) {
 		"continue as new":  func(_ *replaying, env environment) { env.SetContinueAsNewSuggested(true) },
 		"record is away": func(r *replaying, _ environment) {
 			fail := failing(3)
-			r.fail = func(string) error { return fail() }
+			r.let(&r.fail, func(string) error { return fail() })
 		},
 		"answers get lost": func(r *replaying, _ environment) {
 			fail := failing(3)
-			r.lose = func(string) error { return fail() }
+			r.let(&r.lose, func(string) error { return fail() })
 		},
-		"receiver breaks":    func(r *replaying, _ environment) { r.succeeds = func(n int) bool { return n%3 == 0 } },
-		"receiver is mended": func(r *replaying, _ environment) { r.succeeds = func(int) bool { return true } },
+		"receiver breaks":    func(r *replaying, _ environment) { r.answer(func(n int) bool { return n%3 == 0 }) },
+		"receiver is mended": func(r *replaying, _ environment) { r.answer(func(int) bool { return true }) },
 	}
 	for action, name := range map[webhook.ReplayAction]string{webhook.ReplayPause: "pause", webhook.ReplayResume: "resume", webhook.ReplayCancel: "cancel"} {
 		acts[name] = func(r *replaying, env environment) {
@@ -449,7 +449,7 @@ func TestReplayProperties(t *testing.T) {
 			}
 			for at := time.Hour; at < 20*time.Hour; at += time.Hour { // somebody looks after it
 				scripts = append(scripts, after(at, func(env environment) {
-					r.succeeds = func(int) bool { return true }
+					r.answer(func(int) bool { return true })
 					env.SignalWorkflow(workflows.SignalResume, nil)
 				}))
 			}
