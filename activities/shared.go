@@ -29,6 +29,8 @@ type Handover struct {
 
 	// Command is what was asked of the delivery and is still to be carried out.
 	Command webhook.PendingCommand `json:"command,omitzero"`
+	// CommandDone: commands up to this id have been carried out.
+	CommandDone int64 `json:"command_done,omitempty"`
 	// UnderWay: the next attempt's request goes on; Join waits for it.
 	UnderWay bool `json:"under_way,omitempty"`
 	// TakeOver: the record does not know yet who goes on with the delivery.

@@ -24,6 +24,8 @@ type DeliveryInput struct {
 	LastError   string    `json:"last_error,omitempty"`
 
 	// Of a delivery that a shared workflow has handed over: see activities.Handover.
+	HandedOver bool `json:"handed_over,omitempty"`
+
 	Command  webhook.PendingCommand `json:"command,omitzero"`
 	UnderWay bool                   `json:"under_way,omitempty"`
 	TakeOver bool                   `json:"take_over,omitempty"`
@@ -138,7 +140,11 @@ func (d *delivery) wait(ctx workflow.Context) {
 	d.show(ctx)
 	timerCtx, stop := workflow.WithCancel(ctx)
 	defer stop()
-	timer := workflow.NewTimerWithOptions(timerCtx, d.until().Sub(workflow.Now(ctx)), workflow.TimerOptions{Summary: d.waitSummary()})
+	span := d.until().Sub(workflow.Now(ctx))
+	if d.untold { // the record was out of reach
+		span = min(span, longestPause)
+	}
+	timer := workflow.NewTimerWithOptions(timerCtx, span, workflow.TimerOptions{Summary: d.waitSummary()})
 	selector := workflow.NewSelector(ctx)
 	selector.AddFuture(timer, func(workflow.Future) {})
 	selector.AddReceive(ctx.Done(), func(workflow.ReceiveChannel, bool) {})
@@ -205,6 +211,7 @@ func (d *delivery) answer(ctx workflow.Context) bool {
 	step.LastError = d.in.LastError
 	standing, err := recordOnce(ctx, step, "who goes on, and which commands were seen")
 	if err != nil {
+		d.untold = true
 		return false
 	}
 	d.adopt(ctx, standing)
@@ -348,7 +355,7 @@ func (d *delivery) reschedule(ctx workflow.Context, asked Asked) {
 // becomeItself continues with a history of its own, and with a cancel that could not
 // be carried out.
 func (d *delivery) becomeItself(ctx workflow.Context) error {
-	d.in.Cancel = d.cancelled
+	d.in.Cancel, d.in.TakeOver = d.cancelled, d.untold
 	return workflow.NewContinueAsNewError(ctx, DeliveryWorkflow, d.in)
 }
 

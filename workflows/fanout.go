@@ -167,8 +167,13 @@ func (f *fanout) adopt(ctx workflow.Context, m *member, left *activities.Left) (
 	case left.Run != m.Run:
 		return false // replayed meanwhile, which goes its own way
 	}
+	attempted := left.Attempts > m.Attempts
 	m.Progress, m.Told, m.Command = left.Progress, left.Told, left.Command
 	switch {
+	case attempted && left.Command.Command == webhook.CommandRetry:
+		// R7: this attempt was it. Its own workflow tells the record.
+		m.leaving, m.TakeOver = true, true
+		m.CommandDone, m.Command = left.Command.ID, webhook.PendingCommand{}
 	case !left.BusyUntil.IsZero():
 		m.DueAt, m.leaving, m.TakeOver = left.BusyUntil, true, true
 	case left.Command.Command != webhook.CommandNone:

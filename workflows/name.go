@@ -9,7 +9,8 @@ import (
 )
 
 // Signals of the workflows. Their input is optional: sent by hand from the Web
-// UI, without one, each does the plain thing.
+// UI, without one, each does the plain thing. FanoutWorkflow takes all of them, for the
+// delivery that the input names, or for each.
 const (
 	SignalCancel     = "cancel"     // DeliveryWorkflow, input Asked
 	SignalRetryNow   = "retry-now"  // DeliveryWorkflow, input Asked

@@ -31,8 +31,12 @@ func FanoutOf(deliveries []webhook.Start, near time.Duration) FanoutInput {
 	return in
 }
 
-// FanoutAttributes are its search attributes: the events, and what all deliveries
-// have in common.
+// maxEventIDs is how many ids go into one search attribute: Temporal takes values of up
+// to 2,048 bytes by default (frontend.searchAttributesSizeOfValueLimit), which is 62.
+const maxEventIDs = 60
+
+// FanoutAttributes are its search attributes: the events (the first 60), and what all
+// deliveries have in common.
 func FanoutAttributes(deliveries []webhook.Start) temporal.SearchAttributes {
 	var (
 		first  = deliveries[0].Ref
@@ -44,7 +48,7 @@ func FanoutAttributes(deliveries []webhook.Start) temporal.SearchAttributes {
 	sameTenant, sameEndpoint, sameType := true, true, true
 	for i := range deliveries {
 		d := &deliveries[i]
-		if !seen[d.EventID] {
+		if !seen[d.EventID] && len(events) < maxEventIDs {
 			seen[d.EventID] = true
 			events = append(events, d.EventID.String())
 		}
@@ -73,14 +77,14 @@ func FanoutSummary(deliveries []webhook.Start) string {
 // DeliveryFrom is the input of the workflow that takes a delivery over.
 func DeliveryFrom(h activities.Handover) DeliveryInput {
 	return DeliveryInput{
-		Ref: h.Ref, Progress: h.Progress, Told: h.Told, Faults: h.Faults, LastError: h.LastError,
-		Command: h.Command, UnderWay: h.UnderWay, TakeOver: h.TakeOver,
+		Ref: h.Ref, Progress: h.Progress, CommandDone: h.CommandDone, Told: h.Told, Faults: h.Faults, LastError: h.LastError,
+		HandedOver: true, Command: h.Command, UnderWay: h.UnderWay, TakeOver: h.TakeOver,
 	}
 }
 
 // DeadLetterFrom is the same for a delivery that was given up.
 func DeadLetterFrom(h activities.Handover) DeadLetterInput {
-	in := DeadLetterInput{Ref: h.Ref, Progress: h.Progress, Told: h.Told}
+	in := DeadLetterInput{Ref: h.Ref, Progress: h.Progress, CommandDone: h.CommandDone, Told: h.Told}
 	asked := askedBy(h.Command)
 	switch h.Command.Command {
 	case webhook.CommandReplay:

@@ -37,8 +37,8 @@ func makeAttempt(ctx workflow.Context, in DeliveryInput) (activities.AttemptResu
 	defer stop()
 	asked := activities.AttemptInput{
 		Ref: in.Ref, Progress: in.Progress, NotBefore: in.NotBefore, CommandDone: in.CommandDone,
-		// One that was handed over is not this workflow's first attempt.
-		FirstTask: !in.UnderWay && workflow.GetInfo(ctx).GetCurrentHistoryLength() <= firstTaskLength,
+		// Of what was handed over another workflow may have made the first attempt.
+		FirstTask: !in.HandedOver && workflow.GetInfo(ctx).GetCurrentHistoryLength() <= firstTaskLength,
 	}
 	summary := fmt.Sprintf("attempt %d", in.Attempts+1)
 	if in.Faults > 0 {

@@ -64,12 +64,20 @@ type replay struct {
 	ID        string     `json:"id"`
 	State     string     `json:"state"`
 	Why       *string    `json:"state_reason"`
-	Total     int64      `json:"total"`
+	Total     *int64     `json:"total"`
 	Released  int64      `json:"released"`
 	Delivered int64      `json:"delivered"`
 	Failed    int64      `json:"failed"`
-	Rate      float64    `json:"rate_per_minute"`
+	Rate      float64    `json:"current_rate_per_minute"`
 	CreatedAt *time.Time `json:"created_at"`
+}
+
+// counted is a number that may not be known.
+func counted(n *int64) string {
+	if n == nil {
+		return "-"
+	}
+	return strconv.FormatInt(*n, 10)
 }
 
 // ReplaysListCommand lists replays.
@@ -88,7 +96,7 @@ func (c *ReplaysListCommand) Run(ctx context.Context, p Process) error {
 	return listOf(ctx, s, "replays", request{path: []string{"replays"}}, c.paging, []column[replay]{
 		{"ID", func(r replay) string { return r.ID }},
 		{"STATE", func(r replay) string { return r.State }},
-		{"TOTAL", func(r replay) string { return strconv.FormatInt(r.Total, 10) }},
+		{"TOTAL", func(r replay) string { return counted(r.Total) }},
 		{"RELEASED", func(r replay) string { return strconv.FormatInt(r.Released, 10) }},
 		{"DELIVERED", func(r replay) string { return strconv.FormatInt(r.Delivered, 10) }},
 		{"FAILED", func(r replay) string { return strconv.FormatInt(r.Failed, 10) }},

@@ -256,7 +256,17 @@ func (d *Dispatcher) signal(ctx context.Context, delivery webhook.Delivery, c we
 	if id == "" { // no step is recorded yet, so nobody else has taken it over
 		id = delivery.Ref.WorkflowID()
 	}
-	return d.tell(ctx, id, delivery.DeliveryID, c)
+	err := d.tell(ctx, id, delivery.DeliveryID, c)
+	own := delivery.Ref.WorkflowID()
+	if isGone(err) && id != own { // handed over, and the record does not know yet
+		err = d.tell(ctx, own, delivery.DeliveryID, c)
+	}
+	if isGone(err) && delivery.State == webhook.StateDeadLettered { // nobody keeps it any more
+		if err = d.revive(ctx, &delivery); err == nil {
+			err = d.tell(ctx, own, delivery.DeliveryID, c)
+		}
+	}
+	return err
 }
 
 // tell signals a command to a workflow that carries the delivery.

@@ -86,6 +86,12 @@ func (d *Dispatcher) revive(ctx context.Context, delivery *webhook.Delivery) err
 			status = handed
 		}
 	}
+	if err == nil && alive(status) && delivery.State == webhook.StateDeadLettered && d.expired(delivery) {
+		// It was to be kept for longer when it began.
+		return d.tell(ctx, delivery.WorkflowID, delivery.DeliveryID, webhook.PendingCommand{
+			Command: webhook.CommandDiscard, Reason: webhook.ReasonRetention,
+		})
+	}
 	if err != nil || alive(status) {
 		return err
 	}
@@ -101,9 +107,14 @@ func (d *Dispatcher) revive(ctx context.Context, delivery *webhook.Delivery) err
 	} else {
 		_, err = d.Client.ExecuteWorkflow(ctx, options, workflows.DeliveryWorkflow, workflows.DeliveryInput{
 			Ref: delivery.Ref, Progress: delivery.Progress, TakeOver: true, Terminated: terminated,
+			Released: delivery.State == webhook.StateHeld && !delivery.DueAt.IsZero(), // rescheduled
 		})
 	}
 	return unlessStarted(err)
+}
+
+func (d *Dispatcher) expired(delivery *webhook.Delivery) bool {
+	return time.Since(delivery.CompletedAt) > d.KeepDeadLetters
 }
 
 // statusOf is how a workflow stands; unspecified when there is none of the id.

@@ -90,6 +90,10 @@ func (d *Dispatcher) begin(ctx context.Context, start webhook.Start) error {
 	var err error
 	if start.Run == 1 {
 		_, err = d.Client.ExecuteWorkflow(ctx, options, workflows.DeliveryWorkflow, input)
+		if err != nil && unlessStarted(err) == nil && start.Relayed > 1 {
+			// Started, long ago, and nothing of it recorded: is it still there?
+			return d.revive(ctx, &webhook.Delivery{Ref: start.Ref, Progress: input.Progress, CreatedAt: start.CreatedAt, WorkflowID: options.ID})
+		}
 	} else {
 		// A later run: its dead letter may be alive under the same id and continues as
 		// the delivery when it is signalled; else the delivery starts anew.

@@ -16,10 +16,12 @@ import (
 	commonpb "go.temporal.io/api/common/v1"
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
+	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/temporal"
 	"google.golang.org/grpc"
 	grpchealth "google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
@@ -42,6 +44,9 @@ type frontend struct {
 	fail    error         // of a start that would otherwise succeed
 	told    []*workflowservice.SignalWorkflowExecutionRequest
 	deaf    error // of a signal that would otherwise succeed
+
+	// there is how workflows stand, by id; nil: all run.
+	there map[string]enumspb.WorkflowExecutionStatus
 }
 
 func newFrontend(t *testing.T) (*frontend, client.Client) {
@@ -107,8 +112,23 @@ func (f *frontend) SignalWorkflowExecution(
 ) (*workflowservice.SignalWorkflowExecutionResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.there != nil && f.there[in.GetWorkflowExecution().GetWorkflowId()] != enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING {
+		return nil, serviceerror.NewNotFound("no such workflow is running")
+	}
 	f.told = append(f.told, in)
 	return &workflowservice.SignalWorkflowExecutionResponse{}, f.deaf
+}
+
+func (f *frontend) DescribeWorkflowExecution(
+	_ context.Context, in *workflowservice.DescribeWorkflowExecutionRequest,
+) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	status, known := f.there[in.GetExecution().GetWorkflowId()]
+	if !known {
+		return nil, serviceerror.NewNotFound("no such workflow")
+	}
+	return &workflowservice.DescribeWorkflowExecutionResponse{WorkflowExecutionInfo: &workflowpb.WorkflowExecutionInfo{Status: status}}, nil
 }
 
 // shut keeps all starts waiting until the function is called.
@@ -315,7 +335,7 @@ func TestHandOverStartsItsOwnWorkflow(t *testing.T) {
 	require.Equal(t, "DeliveryWorkflow", request.GetWorkflowType().GetName())
 	require.Equal(t, enumspb.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE, request.GetWorkflowIdReusePolicy())
 	require.Equal(t, workflows.DeliveryInput{
-		Ref: h.Ref, Progress: h.Progress, Command: command, UnderWay: true, TakeOver: true, Told: "503", Faults: 1, LastError: "away",
+		Ref: h.Ref, Progress: h.Progress, HandedOver: true, Command: command, UnderWay: true, TakeOver: true, Told: "503", Faults: 1, LastError: "away",
 	}, inputOf[workflows.DeliveryInput](t, request.GetInput()))
 	require.NotContains(t, request.GetSearchAttributes().GetIndexedFields(), "DeliveryState")
 
@@ -375,4 +395,12 @@ func TestHandOversTakeTurns(t *testing.T) {
 		require.Equal(t, time.Second, time.Since(begun))
 		require.Equal(t, handOverTurns, d.turns.used)
 	})
+}
+
+func alreadyStarted() error {
+	return serviceerror.NewWorkflowExecutionAlreadyStarted("there is one", "", "a run")
+}
+
+func eventIDsKey() temporal.SearchAttributeKeyKeywordList {
+	return temporal.NewSearchAttributeKeyKeywordList(workflows.AttributeEventIDs)
 }

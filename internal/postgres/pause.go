@@ -29,7 +29,8 @@ func (s *Store) PauseEndpoint(ctx context.Context, by webhook.Actor, tenantID st
 // ResumeEndpoint makes a paused or disabled endpoint active again, and in the same
 // transaction begins a replay of what is held for it, at the rate (deliveries per
 // minute) and from there on faster or slower as it goes. One that is active stays as it
-// is: then the replay's id is zero. CodeNotFound.
+// is: then the replay's id is zero. What it will release is not counted, because other
+// changes of the tenant's endpoints wait for this one. CodeNotFound.
 func (s *Store) ResumeEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID, rate int,
 ) (webhook.Endpoint, webhook.Replay, error) {
 	r := webhook.Replay{
@@ -38,7 +39,7 @@ func (s *Store) ResumeEndpoint(ctx context.Context, by webhook.Actor, tenantID s
 	e, err := s.updateEndpoint(ctx, by, tenantID, id, func(e *webhook.Endpoint) error {
 		e.State, e.StateReason = webhook.EndpointActive, ""
 		return nil
-	}, func(ctx context.Context, tx pgx.Tx) error { return insertReplay(ctx, tx, by, &r) })
+	}, func(ctx context.Context, tx pgx.Tx) error { return insertReplay(ctx, tx, by, &r, false) })
 	if err != nil {
 		return webhook.Endpoint{}, webhook.Replay{}, err
 	}
@@ -48,16 +49,21 @@ func (s *Store) ResumeEndpoint(ctx context.Context, by webhook.Actor, tenantID s
 // ReleaseForgotten asks up to limit held deliveries whose endpoint has been active for a
 // minute, and that no replay is releasing, to try again: a process that did not yet
 // know that the endpoint was resumed held them, after the replay had passed. The relay
-// tells their workflows.
+// tells their workflows. What was rescheduled waits for its time. It looks only at
+// endpoints that were changed within a day: held ones of others were released long ago.
 func (s *Store) ReleaseForgotten(ctx context.Context, limit int) error {
 	return s.withConn(ctx, "release what is held for active endpoints", func(ctx context.Context, conn *pgxpool.Conn) error {
 		_, err := conn.Exec(ctx, `
 			with forgotten as (
-				select d.id from deliveries d
-				join endpoints e on e.id = d.endpoint_id and e.tenant_id = d.tenant_id
-				where d.state = 2 and d.command = 0 and e.state = 0 and e.updated_at < now() - interval '1 minute'
+				select d.id from endpoints e
+				cross join lateral (
+					select id from deliveries
+					where endpoint_id = e.id and tenant_id = e.tenant_id and state = 2 and command = 0 and due_at is null and state < 3
+					limit $1 for update skip locked) d
+				where e.state = 0 and e.deleted_at is null
+				  and e.updated_at between now() - interval '1 day' and now() - interval '1 minute'
 				  and not exists (select from replays r where r.endpoint_id = e.id and r.source = $2 and r.state < 2)
-				order by d.id limit $1 for update of d skip locked)
+				limit $1)
 			update deliveries d set command = $3, command_id = command_id + 1, command_reason = '', command_at = null,
 				commanded_at = now() - interval '1 hour'
 			from forgotten f where d.id = f.id`, limit, int16(webhook.ReplayHeld), int16(webhook.CommandRelease))

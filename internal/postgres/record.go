@@ -192,7 +192,7 @@ const upsertStep = `
 		completed, last_error, workflow, l_decision, l_reason, l_status, l_latency, l_at, l_retry_after, command_done, writer, writer_until)
 	on conflict (id) do update set
 		run = excluded.run, seq = excluded.seq, state = excluded.state, reason = excluded.reason,
-		attempts = excluded.attempts, run_attempts = excluded.run_attempts, ambiguous = excluded.ambiguous, delay_ns = excluded.delay_ns,
+		attempts = greatest(d.attempts, excluded.attempts), run_attempts = excluded.run_attempts, ambiguous = excluded.ambiguous, delay_ns = excluded.delay_ns,
 		due_at = excluded.due_at, give_up_at = excluded.give_up_at, completed_at = excluded.completed_at,
 		last_error = excluded.last_error, workflow_id = ` + takeOver + `,
 		last_decision = coalesce(excluded.last_decision, d.last_decision), last_reason = coalesce(excluded.last_reason, d.last_reason),

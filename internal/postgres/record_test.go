@@ -354,3 +354,22 @@ func TestAnEndAsFirstRecordLeavesNoClaim(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, begun.Granted)
 }
+
+// Attempts are counted over all runs, also when the first step of a run knows nothing of
+// those before it: it was begun anew, and is held.
+func TestAttemptsAreNotForgotten(t *testing.T) {
+	t.Parallel()
+	b := setupDelivery(t)
+	start := b.accept(t)
+	step := stepOf(start, 1, webhook.StateDelivered)
+	step.Attempts, step.Attempt = 1, attemptOf(1, 1, 200)
+	_, err := b.Record(t.Context(), step)
+	require.NoError(t, err)
+	_, _, err = b.command(t, start.DeliveryID, webhook.CommandReplay)
+	require.NoError(t, err)
+	start.Run = 2
+	standing, err := b.Record(t.Context(), stepOf(start, 1, webhook.StateHeld))
+	require.NoError(t, err)
+	require.Equal(t, webhook.StateHeld, standing.State)
+	require.Equal(t, 1, standing.Attempts)
+}

@@ -85,6 +85,12 @@ func lockReplay(ctx context.Context, tx pgx.Tx, id webhook.ReplayID) (*lockedRep
 
 // release releases a batch and notes how far it has come.
 func (r *lockedReplay) release(ctx context.Context, tx pgx.Tx, b webhook.ReplayBatch) error {
+	if r.Source == webhook.ReplayEvents {
+		// In the order in which retention locks the tables of a day.
+		if _, err := tx.Exec(ctx, `lock table deliveries in row share mode`); err != nil {
+			return err
+		}
+	}
 	ids, cursor, exhausted, err := nextOf(ctx, tx, setOf(&r.Replay).after(r.cursor), b.Limit, replayScan)
 	if err != nil {
 		return err
@@ -367,7 +373,7 @@ func (r *lockedReplay) begin(ctx context.Context, tx pgx.Tx, wanted map[webhook.
 // alone.
 func (r *lockedReplay) held(ctx context.Context, tx pgx.Tx, ids [][16]byte) (released, error) {
 	var out released
-	found, err := lockDeliveries(ctx, tx, ids, "d.state = 2 and d.command <> $2", int16(webhook.CommandCancel))
+	found, err := lockDeliveries(ctx, tx, ids, "d.state = 2 and d.command = 0 and d.due_at is null")
 	if err != nil {
 		return out, err
 	}

@@ -1,0 +1,128 @@
+package gate
+
+import (
+	"time"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// Verdict is the gate's answer to whoever wants to send.
+type Verdict uint8
+
+// The verdicts.
+const (
+	Admitted Verdict = iota + 1 // send now; the Pass has to be ended
+	Deferred                    // come back at Admission.Until
+	Held                        // too many are before it: wait until released, see Gate.Room
+)
+
+// String is the verdict as a metric label.
+func (v Verdict) String() string {
+	switch v {
+	case Admitted:
+		return "admitted"
+	case Deferred:
+		return "deferred"
+	case Held:
+		return "held"
+	}
+	return "unknown"
+}
+
+// Reason says why somebody could not go at once.
+type Reason uint8
+
+// The reasons.
+const (
+	ReasonNone          Reason = iota // it could
+	ReasonInFlight                    // all places are taken, or the receiver is too slow for more
+	ReasonRate                        // the endpoint's rate, or the slope after its recovery
+	ReasonCircuitOpen                 // the receiver is given a rest
+	ReasonRetryAfter                  // it answered 429 with Retry-After
+	ReasonRateLimitHint               // it said that nothing remains of its rate limit
+	ReasonBacklog                     // what is reserved already fills the next minutes
+)
+
+// String is the reason as a metric label and in the API.
+func (r Reason) String() string {
+	switch r {
+	case ReasonNone:
+		return ""
+	case ReasonInFlight:
+		return "in_flight"
+	case ReasonRate:
+		return "rate"
+	case ReasonCircuitOpen:
+		return "circuit_open"
+	case ReasonRetryAfter:
+		return "retry_after"
+	case ReasonRateLimitHint:
+		return "rate_limit_hint"
+	case ReasonBacklog:
+		return "backlog"
+	}
+	return "unknown"
+}
+
+// Admission is what Enter says.
+type Admission struct {
+	Verdict Verdict
+	Reason  Reason    // of a deferral or a hold
+	Until   time.Time // of a deferral: when to come back
+}
+
+// Limits are what an endpoint allows. They rule from the Enter that brings them.
+type Limits struct {
+	MaxInFlight int                    // requests at a time; defaults to webhook.DefaultMaxInFlight
+	Rate        float64                // requests per second; defaults to webhook.DefaultRateLimit
+	Timeout     time.Duration          // after which a request ends by itself; defaults to webhook.DefaultTimeout
+	Breaker     webhook.CircuitBreaker // off unless enabled; absent settings are the defaults
+}
+
+// LimitsOf are the limits that an endpoint's settings say.
+func LimitsOf(ep *webhook.Endpoint) Limits {
+	return Limits{MaxInFlight: ep.MaxInFlight, Rate: ep.RateLimit, Timeout: ep.Timeout, Breaker: ep.CircuitBreaker}
+}
+
+// withDefaults fills in what is absent.
+func (l Limits) withDefaults() Limits {
+	if l.MaxInFlight <= 0 {
+		l.MaxInFlight = webhook.DefaultMaxInFlight
+	}
+	if !(l.Rate > 0) { // NaN too
+		l.Rate = webhook.DefaultRateLimit
+	}
+	if l.Timeout <= 0 {
+		l.Timeout = webhook.DefaultTimeout
+	}
+	if !l.Breaker.Enabled {
+		l.Breaker = webhook.CircuitBreaker{}
+		return l
+	}
+	initial := webhook.DefaultCircuitBreaker()
+	if l.Breaker.Window <= 0 {
+		l.Breaker.Window = initial.Window
+	}
+	if l.Breaker.MinRequests <= 0 {
+		l.Breaker.MinRequests = initial.MinRequests
+	}
+	if !(l.Breaker.FailureRatio > 0) {
+		l.Breaker.FailureRatio = initial.FailureRatio
+	}
+	if l.Breaker.Cooldown <= 0 {
+		l.Breaker.Cooldown = initial.Cooldown
+	}
+	return l
+}
+
+// Entry is somebody who wants to send.
+type Entry struct {
+	Endpoint webhook.EndpointID
+	Delivery webhook.DeliveryID // reservations are kept by it
+	Limits   Limits
+
+	// Released says that the delivery was held and has been released. The last minute
+	// before the horizon is kept for those: while there is a backlog, who comes later
+	// waits behind it.
+	Released bool
+}

@@ -1,0 +1,249 @@
+package gate
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sony/gobreaker/v2"
+
+	"github.com/everpost/everpost/internal/retry"
+)
+
+// Circuit is the state of an endpoint's circuit breaker.
+type Circuit uint8
+
+// The states of a circuit.
+const (
+	CircuitClosed   Circuit = iota // requests go
+	CircuitOpen                    // none goes
+	CircuitHalfOpen                // one goes, and decides
+)
+
+// String is the state's name in the API.
+func (c Circuit) String() string {
+	switch c {
+	case CircuitClosed:
+		return "closed"
+	case CircuitOpen:
+		return "open"
+	case CircuitHalfOpen:
+		return "half_open"
+	}
+	return "unknown"
+}
+
+const (
+	// maxCooldown is how long a receiver is left alone at most between two probes.
+	maxCooldown = 10 * time.Minute
+	// calm is how long a circuit must have been closed for its next opening to count
+	// as the first. One that opens again sooner rests for longer, so that a receiver
+	// that comes and goes does not open and close it all the time; up to relapses times
+	// its cooldown, so that it is not cut off either.
+	calm     = 5 * time.Minute
+	relapses = 4
+	// earlyProbe is the part by which a doubled cooldown is shortened at random: a
+	// receiver that comes and goes in time with our probes would never be found well.
+	earlyProbe = 0.2
+	// windowParts is how finely the window rolls.
+	windowParts = 6
+	// openMargin keeps our end of a cooldown behind gobreaker's, which reads the clock
+	// a little later than we do.
+	openMargin = 5 * time.Millisecond
+	// minProbe is what a probe is expected to take at least.
+	minProbe = 100 * time.Millisecond
+)
+
+// What gobreaker is told of a request.
+var (
+	errTrouble = errors.New("the receiver is in trouble")
+	errUnheard = errors.New("nothing was learnt of the receiver")
+)
+
+type breaker = gobreaker.TwoStepCircuitBreaker[struct{}]
+
+// circuit is an endpoint's breaker and what is known beside it. gobreaker counts,
+// opens, lets one probe through and closes; how long a cooldown takes is ours, and
+// since gobreaker's is fixed, one with another cooldown replaces it.
+type circuit struct {
+	state    Circuit
+	breaker  *breaker      // nil until the first result, and when switched off
+	epoch    uint32        // a result of an earlier epoch says nothing about this one
+	forced   bool          // the breaker opens on the next failure, whatever it has counted
+	tripped  bool          // the breaker has opened
+	since    time.Time     // of the trouble or the recovery; zero when there was none
+	until    time.Duration // while open: the end of the cooldown
+	cooldown time.Duration // of the last opening
+	closed   time.Duration // when it closed last
+	probe    *Pass
+	failures uint32 // of requests, when it opened
+	requests uint32
+	last     retry.Reason // of the trouble that opened it
+}
+
+// newBreaker makes one that rests for cooldown when it opens.
+func (e *endpoint) newBreaker(cooldown time.Duration) *breaker {
+	window := e.limits.Breaker.Window
+	return gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
+		MaxRequests:  1,
+		Interval:     window,
+		BucketPeriod: (window + windowParts - 1) / windowParts,
+		Timeout:      cooldown,
+		ReadyToTrip:  e.readyToTrip,
+		IsExcluded:   unheard,
+	})
+}
+
+func unheard(err error) bool { return errors.Is(err, errUnheard) }
+
+// readyToTrip is asked by gobreaker after a failure.
+func (e *endpoint) readyToTrip(counts gobreaker.Counts) bool {
+	if e.circuit.forced {
+		return true
+	}
+	ended := counts.TotalSuccesses + counts.TotalFailures
+	settings := e.limits.Breaker
+	if int64(ended) < int64(settings.MinRequests) || float64(counts.TotalFailures) < settings.FailureRatio*float64(ended) {
+		return false
+	}
+	e.circuit.tripped = true
+	e.circuit.failures, e.circuit.requests = counts.TotalFailures, ended
+	return true
+}
+
+// judge tells the breaker what became of a request. A request counts when it ends:
+// one that hangs for longer than the window would else never count.
+func (e *endpoint) judge(now time.Duration, p *Pass, verdict error) {
+	c := &e.circuit
+	if p.epoch != c.epoch {
+		return
+	}
+	if p.probe != nil {
+		e.probed(now, p, verdict)
+		return
+	}
+	if !e.limits.Breaker.Enabled || c.state != CircuitClosed {
+		return
+	}
+	if c.breaker == nil {
+		c.breaker = e.newBreaker(e.limits.Breaker.Cooldown)
+	}
+	done, err := c.breaker.Allow()
+	if err != nil {
+		return // it is open by a trouble of this very moment
+	}
+	done(verdict)
+	if c.tripped {
+		c.tripped = false
+		cooldown := e.limits.Breaker.Cooldown
+		if c.cooldown > 0 && now-c.closed < calm {
+			cooldown = min(c.cooldown*2, cooldown*relapses)
+		}
+		e.open(now, cooldown)
+	}
+}
+
+// probed is what follows from a probe.
+func (e *endpoint) probed(now time.Duration, p *Pass, verdict error) {
+	c := &e.circuit
+	c.probe = nil
+	p.probe(verdict)
+	switch {
+	case unheard(verdict): // the next one asks again
+	case verdict != nil:
+		e.open(now, c.cooldown*2)
+	default:
+		e.close(now)
+		e.slope(now, rampTime)
+	}
+}
+
+// open gives the receiver a rest.
+func (e *endpoint) open(now, cooldown time.Duration) {
+	c := &e.circuit
+	cooldown = max(min(cooldown, maxCooldown), e.limits.Breaker.Cooldown)
+	rest := cooldown
+	if c.state != CircuitClosed || cooldown != e.limits.Breaker.Cooldown {
+		rest -= time.Duration(earlyProbe * e.shard.gate.config.Random() * float64(cooldown))
+		c.breaker = e.newBreaker(rest)
+		c.forced = true
+		if done, err := c.breaker.Allow(); err == nil {
+			done(errTrouble)
+		}
+		c.forced = false
+	}
+	from := c.state
+	if from == CircuitClosed {
+		c.since = e.shard.gate.base.Add(now)
+	}
+	c.state, c.cooldown, c.until = CircuitOpen, cooldown, now+rest+openMargin
+	c.epoch++
+	c.last = e.lastTrouble
+	e.changed(now, from)
+	e.turnAway(never)
+	e.slope(c.until+e.probeTime(now), rampTime)
+}
+
+// close lets requests go again.
+func (e *endpoint) close(now time.Duration) {
+	c := &e.circuit
+	from := c.state
+	c.state, c.breaker, c.probe = CircuitClosed, nil, nil
+	c.since, c.closed = e.shard.gate.base.Add(now), now
+	c.epoch++
+	if from != CircuitClosed {
+		e.changed(now, from)
+	}
+}
+
+// tryProbe admits a request as the probe, if this is the moment for one.
+func (e *endpoint) tryProbe(now time.Duration) *Pass {
+	c := &e.circuit
+	if now < c.until || e.inFlight >= e.limits.MaxInFlight || !e.conforms(now) {
+		return nil
+	}
+	done, err := c.breaker.Allow()
+	if err != nil {
+		return nil
+	}
+	if c.state == CircuitOpen {
+		c.state = CircuitHalfOpen
+		e.changed(now, CircuitOpen)
+	}
+	p := e.admit(now, now)
+	p.probe, c.probe = done, p
+	return p
+}
+
+// afterProbe is when the next one should come while the circuit is not closed: the
+// first at the end of the cooldown, the others when its probe is likely to be over.
+func (e *endpoint) afterProbe(now time.Duration) time.Duration {
+	c := &e.circuit
+	probe := e.probeTime(now)
+	if c.probe != nil {
+		return max(c.probe.start+probe, now)
+	}
+	from := max(c.until, now)
+	if n := len(e.line.slots); n > 0 && e.line.slots[n-1].at >= c.until {
+		from += probe
+	}
+	return from
+}
+
+func (e *endpoint) probeTime(now time.Duration) time.Duration {
+	return min(max(e.smoothed(now)*3/2, minProbe), e.limits.Timeout)
+}
+
+// relapsed says that the circuit has opened more than once for the same trouble:
+// whoever came back for nothing would do so again and again.
+func (e *endpoint) relapsed() bool {
+	return e.circuit.state != CircuitClosed && e.circuit.cooldown > e.limits.Breaker.Cooldown
+}
+
+// why tells a person why the circuit opened.
+func (c *circuit) why() string {
+	if c.state == CircuitClosed || c.requests == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d of %d requests failed, the last with %s", c.failures, c.requests, c.last)
+}

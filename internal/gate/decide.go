@@ -1,0 +1,199 @@
+package gate
+
+import (
+	"slices"
+	"time"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// earliest is when a newcomer may go, and what it waits for: now means at once.
+func (e *endpoint) earliest(now time.Duration) (time.Duration, Reason) {
+	if until, reason := e.barred(now); until > now {
+		return until, reason
+	}
+	tempo := e.tempo(now)
+	from, reason := max(now, e.next-burst), ReasonRate
+	if !e.hasPlace(now, never) {
+		from, reason = max(from, e.nextFree(now)), ReasonInFlight
+		if e.inFlight < e.limits.MaxInFlight { // it is kept for somebody
+			from = max(from, now+tempo.places)
+		}
+	} else if tempo.places >= tempo.gap(now) {
+		reason = ReasonInFlight
+	}
+	if n := len(e.waiters); n > 0 {
+		from = max(from, e.waiters[n-1].at)
+	}
+	return e.line.free(from, tempo), reason
+}
+
+// mayReserve is how many reservations there may be in all.
+func (e *endpoint) mayReserve() int {
+	switch {
+	case e.relapsed():
+		return pioneers
+	case !e.known:
+		return max(unknownReserved, 4*e.limits.MaxInFlight)
+	}
+	return maxReserved
+}
+
+// decide answers somebody who wants to go: with a pass, a wait, or an admission
+// that says when to come back.
+func (e *endpoint) decide(now time.Duration, en *Entry) (Admission, *Pass, *waiter) {
+	if len(e.line.slots) == 0 && e.inFlight < e.limits.MaxInFlight && e.circuit.state == CircuitClosed &&
+		e.barredUntil <= now && e.conforms(now) {
+		return Admission{Verdict: Admitted}, e.admit(now, now), nil
+	}
+	e.expire(now)
+	mine, holds := e.line.when[en.Delivery]
+	if holds && e.waits(en.Delivery) {
+		return e.deferred(now+minDeferral, ReasonInFlight), nil, nil // it is here already
+	}
+	if until, reason := e.barred(now); until > now {
+		return e.decideBarred(now, until, reason, en)
+	}
+	if holds && mine <= now+patience {
+		if len(e.waiters) < maxReturningWaiters {
+			return e.wait(now, mine, en.Delivery, true)
+		}
+		e.line.remove(en.Delivery)
+		holds = false
+	}
+	at, reason := e.earliest(now)
+	switch {
+	case at <= now:
+		e.line.remove(en.Delivery)
+		return Admission{Verdict: Admitted}, e.admit(now, now), nil
+	case at <= now+patience && len(e.waiters) < maxWaiters:
+		e.line.remove(en.Delivery)
+		e.line.add(at, en.Delivery)
+		return e.wait(now, at, en.Delivery, false)
+	case holds: // it came early
+		return e.deferred(mine, reason), nil, nil
+	}
+	return e.book(now, at, reason, en), nil, nil
+}
+
+// decideBarred answers somebody who comes while nobody goes, but for a probe.
+func (e *endpoint) decideBarred(now, until time.Duration, reason Reason, en *Entry) (Admission, *Pass, *waiter) {
+	if reason == ReasonCircuitOpen {
+		if p := e.tryProbe(now); p != nil {
+			e.line.remove(en.Delivery)
+			return Admission{Verdict: Admitted}, p, nil
+		}
+	}
+	if mine, holds := e.line.when[en.Delivery]; holds && mine >= max(until, now+minDeferral) {
+		return e.deferred(mine, reason), nil, nil
+	}
+	e.line.remove(en.Delivery)
+	return e.book(now, until, reason, en), nil, nil
+}
+
+// reach is how far ahead somebody may get a reservation. After a relapse trust has to
+// grow first: were the circuit to open again, all who have one would come for nothing.
+func (e *endpoint) reach(now time.Duration, released bool) time.Duration {
+	reach := horizonFirst
+	if released {
+		reach = horizon
+	}
+	if c := &e.circuit; c.state == CircuitClosed && c.cooldown > e.limits.Breaker.Cooldown && now-c.closed < calm {
+		reach = min(reach, rampTime/2+2*(now-c.closed))
+	}
+	return reach
+}
+
+// book reserves the first time that is free, not before from and worth a timer.
+func (e *endpoint) book(now, from time.Duration, reason Reason, en *Entry) Admission {
+	n := len(e.line.slots)
+	if n >= e.mayReserve() || n >= pioneers && e.line.total.Load() >= e.shard.gate.maxReserved {
+		return Admission{Verdict: Held, Reason: ReasonBacklog}
+	}
+	last := now + e.reach(now, en.Released)
+	at := e.line.free(max(from, now+minDeferral), e.tempo(now))
+	if at > last && n >= pioneers {
+		return Admission{Verdict: Held, Reason: ReasonBacklog}
+	}
+	e.line.add(at, en.Delivery)
+	return e.deferred(at, reason)
+}
+
+// bookAgain reserves for somebody whose turn came while no place was free: before
+// those who have not had theirs.
+func (e *endpoint) bookAgain(now time.Duration, en *Entry) Admission {
+	from, reason := e.earliest(now)
+	if until, _ := e.barred(now); until <= now && len(e.line.slots) < e.mayReserve() {
+		tempo := e.tempo(now)
+		tempo.places /= 2
+		at, found := e.line.freeBefore(max(e.nextFree(now), e.next-burst, now+minDeferral), now+soon, tempo)
+		if found {
+			e.line.add(at, en.Delivery)
+			return e.deferred(at, reason)
+		}
+	}
+	return e.book(now, from, reason, en)
+}
+
+func (e *endpoint) deferred(at time.Duration, reason Reason) Admission {
+	return Admission{Verdict: Deferred, Reason: reason, Until: e.shard.gate.base.Add(at)}
+}
+
+// wait puts somebody whose slot has that time into the line of those inside Enter.
+func (e *endpoint) wait(now, at time.Duration, delivery webhook.DeliveryID, returned bool) (Admission, *Pass, *waiter) {
+	w := &waiter{
+		delivery: delivery, at: at, deadline: max(now+patience, at+waitMargin), returned: returned,
+		ready: make(chan struct{}),
+	}
+	i := len(e.waiters)
+	for i > 0 && e.waiters[i-1].at > at {
+		i--
+	}
+	e.waiters = slices.Insert(e.waiters, i, w)
+	e.pump(now)
+	if w.pass != nil {
+		return Admission{Verdict: Admitted}, w.pass, nil
+	}
+	e.inside++
+	return Admission{}, nil, w
+}
+
+// pump lets in who is first in the line, as long as somebody may go.
+func (e *endpoint) pump(now time.Duration) {
+	for len(e.waiters) > 0 {
+		w := e.waiters[0]
+		// Whose turn has come has paid for it. Before its turn somebody goes when the
+		// places are faster than predicted, never faster than the rate.
+		if w.at > now && !e.conforms(now) || !e.hasPlace(now, w.at) {
+			return
+		}
+		e.leave(w)
+		w.pass = e.admit(now, min(w.at, now))
+		close(w.ready)
+	}
+}
+
+// leave takes a waiter and its slot out of the line.
+func (e *endpoint) leave(w *waiter) {
+	if i := slices.Index(e.waiters, w); i >= 0 {
+		e.waiters = slices.Delete(e.waiters, i, i+1)
+		e.line.remove(w.delivery)
+	}
+	if len(e.waiters) == 0 {
+		e.waiters = nil
+	}
+}
+
+// admit makes a request one in flight. Its turn was at turn.
+func (e *endpoint) admit(now, turn time.Duration) *Pass {
+	p := &Pass{endpoint: e, start: now, epoch: e.circuit.epoch, prev: e.newest}
+	if e.newest != nil {
+		e.newest.next = p
+	} else {
+		e.oldest = p
+	}
+	e.newest = p
+	e.inFlight++
+	e.charge(turn, now)
+	return p
+}

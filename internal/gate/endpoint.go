@@ -1,0 +1,223 @@
+package gate
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/everpost/everpost/internal/retry"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+const (
+	// patience is how far away a turn may be to be awaited inside Enter.
+	patience = 250 * time.Millisecond
+	// waitMargin is how much later than its turn a waiter may be let in: a place may
+	// become free a little later than predicted.
+	waitMargin = 100 * time.Millisecond
+	// minDeferral is the least time after which somebody is told to come back: durable
+	// timers are no finer.
+	minDeferral = 1200 * time.Millisecond
+	// horizon is how far ahead reservations go. Who was not held before leaves the last
+	// minute of it to those who were.
+	horizon      = 5 * time.Minute
+	horizonFirst = 4 * time.Minute
+	// soon is how near the next turn is of somebody who came at its own and found all
+	// places taken. It may take turns twice as close as others, but no nearer: where
+	// much has gone wrong, that is no herd.
+	soon = 10 * time.Second
+	// lateness is how late somebody may come to a reservation; then it is lost.
+	lateness = time.Second
+
+	// maxWaiters is how many newcomers wait inside Enter for one endpoint; the width of
+	// a shared workflow is 50. Those who come back may be more: they were told to.
+	maxWaiters          = 64
+	maxReturningWaiters = 4 * maxWaiters
+	// maxReserved is how many reservations one endpoint may have.
+	maxReserved = 10_000
+	// unknownReserved is that for an endpoint that has not answered yet: it may hang.
+	unknownReserved = 100
+	// pioneers may always have one, however far away it is: so an endpoint is tried
+	// again without anybody being released.
+	pioneers = 4
+
+	// slowTurnover is from when on a place is kept for somebody who is late. Where
+	// places become free faster, it gets one while it waits, and to keep one for each
+	// would leave most of them empty.
+	slowTurnover = patience
+
+	never = time.Duration(math.MaxInt64)
+)
+
+// endpoint is what the gate knows of one endpoint. Times are since the gate was
+// made. Its shard's lock guards it.
+type endpoint struct {
+	id     webhook.EndpointID
+	shard  *shard
+	limits Limits
+	every  time.Duration // between two requests at the configured rate
+
+	// Requests in flight, in the order of their start.
+	inFlight       int
+	oldest, newest *Pass
+
+	waiters []*waiter // by their turn; each has a slot in the line too
+	inside  int       // those in Enter who will look again, turned away or not
+	line    timeline
+
+	next    time.Duration // when the rate allows the next request, exactly
+	latency time.Duration // smoothed, of ended requests
+	known   bool          // there was one
+	ramp    ramp
+	sent    float64 // smoothed rate per second, as of sentAt
+	sentAt  time.Duration
+	born    time.Duration
+	earlier float64 // the rate before the last trouble
+
+	barredUntil  time.Duration // what the receiver asked for
+	barredReason Reason
+	circuit      circuit
+	troubles     int // in a row
+	lastTrouble  retry.Reason
+	recent       recent
+
+	touched        time.Duration
+	younger, older *endpoint // in the order of use
+}
+
+// waiter is somebody inside Enter.
+type waiter struct {
+	delivery webhook.DeliveryID
+	at       time.Duration // its turn
+	deadline time.Duration
+	returned bool          // it was told to come
+	ready    chan struct{} // closed when there is a pass, or when it is turned away
+	pass     *Pass
+}
+
+// apply makes limits those of the endpoint.
+func (e *endpoint) apply(now time.Duration, limits Limits) {
+	if e.every != 0 && limits == e.limits {
+		return
+	}
+	before := e.limits
+	first := e.every == 0
+	e.limits, e.every = limits, interval(limits.Rate)
+	if first {
+		return
+	}
+	e.next = min(e.next, now+burst+e.every)
+	if limits.Rate < before.Rate {
+		e.dropReserved() // those were for a faster rate; each comes and gets another
+	}
+	if limits.Breaker != before.Breaker {
+		switch {
+		case !limits.Breaker.Enabled && e.circuit.state != CircuitClosed:
+			e.close(now)
+			e.slope(now, rampTime)
+		case e.circuit.state == CircuitClosed:
+			e.circuit.breaker = nil // counts from the beginning; one that is open stays so
+		}
+	}
+	e.pump(now)
+}
+
+// dropReserved gives back what is reserved for those who are not here.
+func (e *endpoint) dropReserved() {
+	e.line.expire(never)
+	for _, w := range e.waiters {
+		e.line.add(w.at, w.delivery)
+	}
+}
+
+// expire drops what is reserved for those who did not come.
+func (e *endpoint) expire(now time.Duration) {
+	if len(e.waiters) == 0 {
+		e.line.expire(now - lateness)
+		return
+	}
+	for i := 0; i < len(e.line.slots) && e.line.slots[i].at < now-lateness; {
+		if id := e.line.slots[i].delivery; e.waits(id) {
+			i++
+		} else {
+			e.line.remove(id)
+		}
+	}
+}
+
+// hasPlace says whether a place is free for somebody whose turn is at at, counting
+// those kept for others whose turn came before and who may still come.
+func (e *endpoint) hasPlace(now, at time.Duration) bool {
+	return e.inFlight < e.limits.MaxInFlight && e.inFlight+e.expected(now, at) < e.limits.MaxInFlight
+}
+
+// expected is how many are late, but not too late, for a turn before the given one.
+func (e *endpoint) expected(now, before time.Duration) int {
+	if len(e.line.slots) == 0 || e.turnover(now) <= slowTurnover {
+		return 0
+	}
+	n := 0
+	for _, s := range e.line.slots[e.line.index(now-lateness):] {
+		if s.at > now || s.at >= before {
+			break
+		}
+		if !e.waits(s.delivery) {
+			n++
+		}
+	}
+	return n
+}
+
+// waits says whether the delivery is inside Enter.
+func (e *endpoint) waits(delivery webhook.DeliveryID) bool {
+	return slices.ContainsFunc(e.waiters, func(w *waiter) bool { return w.delivery == delivery })
+}
+
+// barred returns until when nobody goes, and why; the past when somebody may.
+func (e *endpoint) barred(now time.Duration) (time.Duration, Reason) {
+	switch {
+	case e.barredUntil > now:
+		return e.barredUntil, e.barredReason
+	case e.circuit.state != CircuitClosed:
+		return max(e.afterProbe(now), now+1), ReasonCircuitOpen
+	}
+	return 0, ReasonNone
+}
+
+// bar lets nobody go before until, and rise slowly then if over is not zero.
+func (e *endpoint) bar(now, until, over time.Duration, reason Reason) {
+	until = min(until, now+maxBar)
+	if until <= e.barredUntil || until <= now {
+		return
+	}
+	if over > 0 {
+		e.rememberRate(now)
+	}
+	e.barredUntil, e.barredReason = until, reason
+	e.turnAway(until)
+	if over > 0 {
+		e.slope(until, over)
+	}
+}
+
+// turnAway sends the waiters back to the beginning, and drops what is reserved for
+// a time before before.
+func (e *endpoint) turnAway(before time.Duration) {
+	for _, w := range e.waiters {
+		e.line.remove(w.delivery)
+		close(w.ready)
+	}
+	e.waiters = nil
+	e.line.expire(before)
+}
+
+// idle says whether nothing would be missed if the endpoint were forgotten.
+func (e *endpoint) idle(now time.Duration) bool {
+	e.expire(now)
+	return e.inFlight == 0 && e.inside == 0 && len(e.line.slots) == 0
+}
+
+// settled says whether there is no trouble to remember either.
+func (e *endpoint) settled(now time.Duration) bool {
+	return now >= e.barredUntil && (e.circuit.state == CircuitClosed || now > e.circuit.until+idleAfter)
+}

@@ -1,0 +1,214 @@
+package gate
+
+import (
+	"time"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+const (
+	recentPart  = 3 * time.Minute
+	recentParts = 5 // 15 minutes
+)
+
+// Recent counts the attempts of the last 15 minutes (12 to 15, as the count rolls).
+type Recent struct {
+	Delivered, Failed int
+	First, Retries    int // first attempts and later ones
+}
+
+// SuccessRatio is the share of attempts that delivered; false when there was none.
+func (r Recent) SuccessRatio() (float64, bool) {
+	if r.Delivered+r.Failed == 0 {
+		return 0, false
+	}
+	return float64(r.Delivered) / float64(r.Delivered+r.Failed), true
+}
+
+// RetryRatio is retries ÷ first attempts, of which at least one is assumed.
+func (r Recent) RetryRatio() float64 { return float64(r.Retries) / float64(max(r.First, 1)) }
+
+// recent are the counts behind it.
+type recent struct {
+	parts [recentParts]struct{ delivered, failed, first, retries uint32 }
+	part  int64 // the present one, counted from the gate's beginning
+
+	successStreak, failureStreak int
+}
+
+// roll empties the parts that have become old.
+func (r *recent) roll(now time.Duration) {
+	part := int64(now / recentPart)
+	for n := 0; r.part < part && n < recentParts; n++ {
+		r.part++
+		clear(r.parts[r.part%recentParts : r.part%recentParts+1])
+	}
+	r.part = part
+}
+
+func (r *recent) count(now time.Duration, result *Result) {
+	r.roll(now)
+	part := &r.parts[r.part%recentParts]
+	if result.Delivered {
+		part.delivered++
+		r.successStreak++
+		r.failureStreak = 0
+	} else {
+		part.failed++
+		r.failureStreak++
+		r.successStreak = 0
+	}
+	if result.Number > 1 {
+		part.retries++
+	} else {
+		part.first++
+	}
+}
+
+func (r *recent) sum(now time.Duration) Recent {
+	r.roll(now)
+	var sum Recent
+	for i := range r.parts {
+		sum.Delivered += int(r.parts[i].delivered)
+		sum.Failed += int(r.parts[i].failed)
+		sum.First += int(r.parts[i].first)
+		sum.Retries += int(r.parts[i].retries)
+	}
+	return sum
+}
+
+// Health is how an endpoint is seen by this process.
+type Health struct {
+	Circuit   Circuit
+	Since     time.Time // of the circuit's trouble or recovery; zero when it was never open
+	Why       string    // it is not closed: "14 of 20 requests failed, the last with http_503"
+	NextProbe time.Time // while it is open
+
+	BarredUntil time.Time // what the receiver asked for; zero when nothing
+	BarredFor   Reason
+
+	Latency     time.Duration // smoothed; 0 when nothing is known
+	Rate        float64       // per second that may go now; 0 while nobody goes
+	RecentRate  float64       // smoothed, of requests per second that went
+	EarlierRate float64       // that before the last trouble; 0 when there was none
+
+	InFlight int
+	Waiting  int // inside Enter
+	Reserved int // deferred, with a time of their own
+
+	Recent
+	SuccessStreak, FailureStreak int // attempts in a row
+}
+
+// Health tells how an endpoint is. One that is not remembered has the zero Health.
+func (g *Gate) Health(id webhook.EndpointID) Health {
+	var h Health
+	g.look(id, func(e *endpoint, now time.Duration) {
+		at := func(d time.Duration) time.Time { return g.base.Add(d) }
+		c := &e.circuit
+		h = Health{
+			Circuit: c.state, Since: c.since, Why: c.why(),
+			Rate: e.effectiveRate(now), RecentRate: e.recentRate(now), EarlierRate: e.earlier,
+			InFlight: e.inFlight, Waiting: len(e.waiters), Reserved: len(e.line.slots) - len(e.waiters),
+			Recent: e.recent.sum(now), SuccessStreak: e.recent.successStreak, FailureStreak: e.recent.failureStreak,
+		}
+		if e.known || e.inFlight > 0 {
+			h.Latency = e.smoothed(now)
+		}
+		if c.state == CircuitOpen {
+			h.NextProbe = at(c.until)
+		}
+		if e.barredUntil > now {
+			h.BarredUntil, h.BarredFor = at(e.barredUntil), e.barredReason
+		}
+	})
+	return h
+}
+
+// slowLatency is the smoothed latency above which an endpoint is slow.
+const slowLatency = time.Second
+
+// Slow says whether an attempt is likely to take long: the latency is above 1 s, or
+// the wait above 250 ms, or nobody goes.
+func (g *Gate) Slow(id webhook.EndpointID) bool {
+	slow := false
+	g.look(id, func(e *endpoint, now time.Duration) {
+		if e.circuit.state != CircuitClosed || e.smoothed(now) > slowLatency {
+			slow = true
+			return
+		}
+		at, _ := e.earliest(now)
+		slow = at > now+patience
+	})
+	return slow
+}
+
+// Rate is how many requests per second may go now: the least of the configured rate,
+// what the latency and the places allow, and the slope after a recovery. 0 while
+// nobody goes. An endpoint that is not remembered has the rate of its limits.
+func (g *Gate) Rate(id webhook.EndpointID, limits Limits) float64 {
+	rate := limits.withDefaults().Rate
+	g.look(id, func(e *endpoint, now time.Duration) { rate = min(rate, e.effectiveRate(now)) })
+	return rate
+}
+
+// Room is how many more reservations fit into the time until the horizon. So many
+// may be released of what is held.
+func (g *Gate) Room(id webhook.EndpointID) int {
+	room := unknownReserved
+	g.look(id, func(e *endpoint, now time.Duration) { room = e.room(now) })
+	return max(0, min(room, int(g.maxReserved-g.reserved.Load())))
+}
+
+func (e *endpoint) room(now time.Duration) int {
+	taken := len(e.line.slots)
+	from := now
+	if until, _ := e.barred(now); until > now {
+		from = until
+	}
+	const step = 5 * time.Second // the slope hardly rises within
+	tempo, fit := e.tempo(now), 0.0
+	end := now + e.reach(now, true)
+	for at := from; at < end; at += step {
+		fit += float64(min(step, end-at)) / float64(tempo.gap(at))
+	}
+	return max(min(int(fit), e.mayReserve()), pioneers) - taken
+}
+
+// look calls f with what is remembered of an endpoint, if anything.
+func (g *Gate) look(id webhook.EndpointID, f func(e *endpoint, now time.Duration)) {
+	s := g.shard(id)
+	s.mu.Lock()
+	defer s.unlock()
+	if e := s.endpoints[id]; e != nil {
+		now := g.now()
+		e.expire(now)
+		f(e, now)
+	}
+}
+
+// Totals are sums over all endpoints.
+type Totals struct {
+	Endpoints, InFlight, Waiting, Reserved int
+	NotClosed                              int // circuits
+}
+
+// Totals counts. It takes each lock in turn, so the sums need not be of one moment.
+func (g *Gate) Totals() Totals {
+	var sum Totals
+	for i := range g.shards {
+		s := &g.shards[i]
+		s.mu.Lock()
+		for _, e := range s.endpoints {
+			sum.Endpoints++
+			sum.InFlight += e.inFlight
+			sum.Waiting += len(e.waiters)
+			sum.Reserved += len(e.line.slots) - len(e.waiters)
+			if e.circuit.state != CircuitClosed {
+				sum.NotClosed++
+			}
+		}
+		s.mu.Unlock()
+	}
+	return sum
+}

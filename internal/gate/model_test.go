@@ -1,0 +1,324 @@
+package gate
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// modeled is a delivery in the model.
+type modeled struct {
+	id      webhook.DeliveryID
+	asked   int // its place in the order of asking
+	until   time.Time
+	back    bool // it has asked before
+	returns int  // of those in time: who comes too early or too late has to come again
+	leave   context.CancelFunc
+	answer  chan answer
+}
+
+type answer struct {
+	Admission
+	pass *Pass
+	at   time.Time
+}
+
+// model is an endpoint and who wants to send to it, each in one of four lists.
+type model struct {
+	*rapid.T
+	ctx      context.Context
+	gate     *Gate
+	entry    Entry
+	n        uint16
+	asked    int
+	inside   []*modeled // in Enter, in the order of asking
+	deferred map[webhook.DeliveryID]*modeled
+	held     []*modeled
+	sending  map[*Pass]*modeled
+	admitted []time.Time
+	counts   []int // of returns, of those who were deferred and have been admitted
+}
+
+// enter lets somebody ask and sorts the answers.
+func (m *model) enter(d *modeled, released bool) {
+	ctx, cancel := context.WithCancel(m.ctx)
+	d.leave, d.answer = cancel, make(chan answer, 1)
+	m.asked++
+	d.asked = m.asked
+	en := m.entry
+	en.Delivery, en.Released = d.id, released
+	m.inside = append(m.inside, d)
+	go func() {
+		admission, pass := m.gate.Enter(ctx, en)
+		d.answer <- answer{admission, pass, time.Now()}
+	}()
+	m.settle()
+}
+
+// settle waits until nobody moves and puts whoever has an answer where it belongs.
+func (m *model) settle() {
+	synctest.Wait()
+	var admitted []answer
+	m.inside = slices.DeleteFunc(m.inside, func(d *modeled) bool {
+		select {
+		case a := <-d.answer:
+			d.leave()
+			switch a.Verdict {
+			case Admitted:
+				require.NotNil(m, a.pass)
+				admitted = append(admitted, a)
+				m.sending[a.pass] = d
+				if d.returns > 0 {
+					m.counts = append(m.counts, d.returns)
+				}
+			case Deferred:
+				require.Nil(m, a.pass)
+				if !a.Until.Equal(d.until) { // else it came early, for nothing
+					require.GreaterOrEqual(m, a.Until.Sub(a.at), minDeferral, "less is not worth a timer")
+				}
+				d.until = a.Until
+				m.deferred[d.id] = d
+			case Held:
+				require.Nil(m, a.pass)
+				m.held = append(m.held, d)
+			default:
+				require.Fail(m, "no verdict")
+			}
+			return true
+		default:
+			return false
+		}
+	})
+	slices.SortFunc(admitted, func(a, b answer) int { return a.at.Compare(b.at) })
+	for _, a := range admitted {
+		m.admitted = append(m.admitted, a.at)
+		who := m.sending[a.pass]
+		for _, d := range m.inside {
+			require.False(m, !who.back && !d.back && d.asked < who.asked, "a newcomer was overtaken in the line")
+		}
+	}
+}
+
+func (m *model) pick(from []*modeled) *modeled {
+	if len(from) == 0 {
+		m.Skip("there is nobody")
+	}
+	return from[rapid.IntRange(0, len(from)-1).Draw(m.T, "who")]
+}
+
+func (m *model) due(early time.Duration) (due []*modeled) {
+	for _, d := range m.deferred {
+		if !time.Now().Add(early).Before(d.until) {
+			due = append(due, d)
+		}
+	}
+	slices.SortFunc(due, func(a, b *modeled) int { return cmp.Or(a.until.Compare(b.until), cmp.Compare(a.asked, b.asked)) })
+	return due
+}
+
+// comeBack lets somebody who was deferred ask again.
+func (m *model) comeBack(d *modeled) {
+	delete(m.deferred, d.id)
+	d.back = true
+	if late := time.Since(d.until); late >= 0 && late <= lateness {
+		d.returns++
+	}
+	m.enter(d, false)
+}
+
+// pass lets time go by, in which who is due comes back, in time.
+func (m *model) pass(by time.Duration) {
+	end := time.Now().Add(by)
+	for {
+		next := end
+		for _, d := range m.deferred {
+			if d.until.Before(next) {
+				next = d.until
+			}
+		}
+		elapse(max(time.Until(next), 0))
+		m.settle()
+		for _, d := range m.due(0) {
+			m.comeBack(d)
+		}
+		if !next.Before(end) {
+			return
+		}
+	}
+}
+
+func (m *model) passes() []*Pass {
+	passes := slices.Collect(maps.Keys(m.sending))
+	slices.SortFunc(passes, func(a, b *Pass) int { return cmp.Compare(m.sending[a].asked, m.sending[b].asked) })
+	return passes
+}
+
+// check holds what is always so.
+func (m *model) check(rate float64, places int) {
+	require.LessOrEqual(m, len(m.sending), places, "more in flight than allowed")
+	h := m.gate.Health(m.entry.Endpoint)
+	require.Equal(m, len(m.sending), h.InFlight)
+	require.Equal(m, len(m.inside), h.Waiting)
+	require.LessOrEqual(m, h.Waiting, maxReturningWaiters+maxWaiters)
+
+	// Who comes late or waits for a place uses a turn of its own that is past.
+	slack := (lateness + patience + waitMargin + burst).Seconds()
+	level := 0.0 // of a bucket that leaks at the rate
+	for i, at := range m.admitted {
+		if i > 0 {
+			level = max(0, level-rate*at.Sub(m.admitted[i-1]).Seconds())
+		}
+		level++
+		require.LessOrEqual(m, level, rate*slack+2, "faster than the rate")
+	}
+
+	s := m.gate.shard(m.entry.Endpoint)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.endpoints[m.entry.Endpoint]
+	require.NotNil(m, e)
+	require.Equal(m, int64(len(e.line.slots)), m.gate.reserved.Load(), "what is given back is given back")
+	require.Len(m, e.line.when, len(e.line.slots), "one each")
+	for i := 1; i < len(e.line.slots); i++ {
+		require.Less(m, e.line.slots[i-1].at, e.line.slots[i].at, "two at the same time")
+	}
+	require.True(m, slices.IsSortedFunc(e.waiters, func(a, b *waiter) int { return cmp.Compare(a.at, b.at) }))
+	for _, sl := range e.line.slots {
+		_, away := m.deferred[sl.delivery]
+		gone := sl.at < s.gate.now()
+		require.True(m, away || e.waits(sl.delivery) || gone, "a reservation of nobody")
+	}
+	now := s.gate.now()
+	late := slices.ContainsFunc(e.line.slots, func(sl slot) bool { return sl.at <= now && !e.waits(sl.delivery) })
+	if len(e.waiters) > 0 && e.waiters[0].at <= now && !late { // else a place may have been kept until just now
+		require.False(m, e.hasPlace(now, e.waiters[0].at), "somebody waits although it could go")
+	}
+}
+
+// The invariants of admission, whatever happens in whatever order: never more in
+// flight than allowed, never faster than the rate, distinct reservations, unused
+// ones given back, and at last everybody has had its turn.
+func TestModel(t *testing.T) {
+	t.Parallel()
+	returned, times := 0, 0
+	synctest.Test(t, func(t *testing.T) {
+		rapid.Check(struct{ rapid.TB }{t}, func(t *rapid.T) {
+			places := rapid.IntRange(1, 4).Draw(t, "places")
+			rate := rapid.SampledFrom([]float64{0.5, 3, 20, 1000}).Draw(t, "rate")
+			m := &model{
+				T: t, gate: New(Config{}), entry: entry(),
+				deferred: make(map[webhook.DeliveryID]*modeled), sending: make(map[*Pass]*modeled),
+			}
+			m.entry.Limits = Limits{MaxInFlight: places, Rate: rate}
+			var stop context.CancelFunc
+			m.ctx, stop = context.WithCancel(context.Background())
+			defer synctest.Wait()
+			defer stop()
+			newcomer := func() {
+				if m.n == 200 {
+					t.Skip("enough")
+				}
+				m.n++
+				m.enter(&modeled{id: webhook.DeliveryIDOf(webhook.EventID{byte(m.n), byte(m.n >> 8)}, m.entry.Endpoint)}, false)
+			}
+			newcomer()
+			t.Repeat(map[string]func(*rapid.T){
+				"ask": func(*rapid.T) { newcomer() },
+				"ask together": func(t *rapid.T) {
+					for range rapid.IntRange(1, 80).Draw(t, "how many") {
+						newcomer()
+					}
+				},
+				"come back late": func(t *rapid.T) {
+					due := m.due(lateness)
+					m.T = t
+					d := m.pick(due)
+					elapse(time.Until(d.until) + time.Duration(rapid.IntRange(0, 1500).Draw(t, "ms"))*time.Millisecond)
+					m.settle()
+					m.comeBack(d)
+				},
+				"come back early": func(t *rapid.T) {
+					m.T = t
+					m.comeBack(m.pick(m.due(time.Hour)))
+				},
+				"rest": func(t *rapid.T) {
+					m.T = t
+					d := m.pick(m.due(time.Hour))
+					delete(m.deferred, d.id)
+					m.gate.Forget(m.entry.Endpoint, d.id)
+					m.settle() // its place may be somebody's
+				},
+				"leave": func(t *rapid.T) {
+					m.T = t
+					d := m.pick(m.inside)
+					d.leave()
+					synctest.Wait()
+					m.settle()
+					require.NotContains(t, m.inside, d)
+				},
+				"end": func(t *rapid.T) {
+					m.T = t
+					passes := m.passes()
+					if len(passes) == 0 {
+						t.Skip("nothing is in flight")
+					}
+					p := passes[rapid.IntRange(0, len(passes)-1).Draw(t, "which")]
+					delete(m.sending, p)
+					if rapid.IntRange(0, 9).Draw(t, "sent") == 0 {
+						p.Cancel()
+					} else {
+						p.Done(delivered(0))
+					}
+					p.Cancel() // is ignored
+					m.settle()
+				},
+				"time": func(t *rapid.T) {
+					m.T = t
+					m.pass(time.Duration(rapid.IntRange(1, 2000).Draw(t, "ms")) * time.Millisecond)
+				},
+				"": func(t *rapid.T) {
+					m.T = t
+					m.check(rate, places)
+				},
+			})
+			m.T = t
+			m.drain(t, rate, places)
+			for _, n := range m.counts {
+				returned++
+				times += n
+			}
+		})
+	})
+	require.Positive(t, returned)
+	require.LessOrEqual(t, float64(times)/float64(returned), 2.0, "deferred ones come back more than twice on average")
+}
+
+// drain lets everything come to its end: requests take 100 ms from here on.
+func (m *model) drain(t *rapid.T, rate float64, places int) {
+	for n := 0; len(m.inside)+len(m.deferred)+len(m.held)+len(m.sending) > 0; n++ {
+		require.Less(t, n, 30_000, "somebody never gets a turn")
+		for _, p := range m.passes() {
+			delete(m.sending, p)
+			p.Done(delivered(100 * time.Millisecond))
+		}
+		m.settle()
+		for range min(m.gate.Room(m.entry.Endpoint), len(m.held)) {
+			d := m.held[0]
+			m.held = m.held[1:]
+			m.enter(d, true)
+		}
+		m.pass(200 * time.Millisecond)
+		if n%50 == 0 {
+			m.check(rate, places)
+		}
+	}
+}

@@ -1,0 +1,239 @@
+package gate
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// sim is a receiver and those who send to it through a gate, in a bubble: every
+// delivery is a goroutine that does what a workflow does, and one more releases what
+// is held, oldest first, as far as the gate has room.
+type sim struct {
+	t        *testing.T
+	gate     *Gate
+	endpoint webhook.EndpointID
+	limits   Limits
+	begun    time.Time
+	// serve says how long a request takes that comes at a time since the beginning, and
+	// what becomes of it.
+	serve func(at time.Duration) (time.Duration, Result)
+	late  time.Duration // timers are late by up to this
+
+	mu       sync.Mutex
+	random   *rand.Rand
+	held     []*simDelivery // oldest first
+	all      []*simDelivery
+	arrivals []time.Duration // at the receiver
+	inFlight int
+	most     int // in flight
+	reserved int // the most ever
+	changes  []Change
+	wait     sync.WaitGroup
+	stop     context.CancelFunc
+	ctx      context.Context
+}
+
+type simDelivery struct {
+	id       webhook.DeliveryID
+	asked    time.Duration
+	done     time.Duration // delivered
+	returns  int           // deferred and come back
+	attempts int
+	release  chan struct{}
+}
+
+func newSim(t *testing.T, limits Limits, serve func(time.Duration) (time.Duration, Result)) *sim {
+	t.Helper()
+	s := &sim{
+		t: t, endpoint: webhook.NewEndpointID(), limits: limits, begun: time.Now(), serve: serve, late: time.Second,
+		random: rand.New(rand.NewPCG(1, 2)),
+	}
+	s.gate = New(Config{Changed: func(c Change) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.changes = append(s.changes, c)
+	}})
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	s.wait.Go(s.releaser)
+	t.Cleanup(s.end)
+	return s
+}
+
+// end stops everybody and waits for them. A sim ends with its test anyway.
+func (s *sim) end() {
+	s.stop()
+	s.wait.Wait()
+}
+
+func (s *sim) now() time.Duration { return time.Since(s.begun) }
+
+// sleep waits, unless the sim ends.
+func (s *sim) sleep(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-s.ctx.Done():
+		return false
+	}
+}
+
+func (s *sim) upTo(d time.Duration) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Duration(s.random.Int64N(int64(d) + 1))
+}
+
+// send makes a delivery and returns at once.
+func (s *sim) send() {
+	d := &simDelivery{id: newDelivery(s.endpoint), asked: s.now(), release: make(chan struct{}, 1)}
+	s.mu.Lock()
+	s.all = append(s.all, d)
+	s.mu.Unlock()
+	s.wait.Go(func() { s.deliver(d) })
+}
+
+// stream sends at a rate for a time.
+func (s *sim) stream(rate int, over time.Duration) {
+	every := time.Second / time.Duration(rate)
+	for range int(over / every) {
+		s.send()
+		if !s.sleep(every) {
+			return
+		}
+	}
+}
+
+func (s *sim) deliver(d *simDelivery) {
+	released := false
+	for s.ctx.Err() == nil {
+		admission, pass := s.gate.Enter(s.ctx, Entry{Endpoint: s.endpoint, Delivery: d.id, Limits: s.limits, Released: released})
+		switch admission.Verdict {
+		case Admitted:
+			if s.request(d, pass) {
+				return
+			}
+			if !s.sleep(time.Second<<min(d.attempts, 6) + s.upTo(time.Second)) {
+				return
+			}
+			released = false
+		case Deferred:
+			s.mu.Lock()
+			d.returns++
+			s.mu.Unlock()
+			if !s.sleep(time.Until(admission.Until) + s.upTo(s.late)) {
+				return
+			}
+		case Held:
+			s.mu.Lock()
+			i, _ := slices.BinarySearchFunc(s.held, d, func(a, b *simDelivery) int { return int(a.asked - b.asked) })
+			s.held = slices.Insert(s.held, i, d)
+			s.mu.Unlock()
+			select {
+			case <-d.release:
+				released = true
+			case <-s.ctx.Done():
+				return
+			}
+		}
+	}
+}
+
+// request makes one and says whether it delivered.
+func (s *sim) request(d *simDelivery, pass *Pass) bool {
+	s.mu.Lock()
+	d.attempts++
+	s.arrivals = append(s.arrivals, s.now())
+	s.inFlight++
+	s.most = max(s.most, s.inFlight)
+	s.mu.Unlock()
+	took, result := s.serve(s.now())
+	ended := s.sleep(took)
+	s.mu.Lock()
+	s.inFlight--
+	s.mu.Unlock()
+	if !ended {
+		pass.Cancel()
+		return true
+	}
+	result.Latency, result.Number = took, d.attempts
+	pass.Done(result)
+	if result.Delivered {
+		s.mu.Lock()
+		d.done = s.now()
+		s.mu.Unlock()
+	}
+	return result.Delivered
+}
+
+// releaser lets go of what is held.
+func (s *sim) releaser() {
+	for s.sleep(time.Second) {
+		room := s.gate.Room(s.endpoint)
+		s.mu.Lock()
+		s.reserved = max(s.reserved, s.gate.Health(s.endpoint).Reserved)
+		n := min(room, len(s.held))
+		for _, d := range s.held[:n] {
+			d.release <- struct{}{}
+		}
+		s.held = slices.Delete(s.held, 0, n)
+		s.mu.Unlock()
+	}
+}
+
+// within counts the arrivals per second from a time on: the most in any one.
+func (s *sim) within(from, to time.Duration) (most int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	seconds := make(map[int]int)
+	for _, at := range s.arrivals {
+		if at >= from && at < to {
+			seconds[int((at-from)/time.Second)]++
+			most = max(most, seconds[int((at-from)/time.Second)])
+		}
+	}
+	return most
+}
+
+// returns tells how often a deferred delivery came back on average, and at most.
+func (s *sim) returns() (average float64, most int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sum, n := 0, 0
+	for _, d := range s.all {
+		if d.returns > 0 {
+			sum += d.returns
+			n++
+		}
+		most = max(most, d.returns)
+	}
+	return float64(sum) / float64(max(n, 1)), most
+}
+
+func (s *sim) heldNow() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.held)
+}
+
+func (s *sim) delivered() (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, d := range s.all {
+		if d.done > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+func constant(latency time.Duration) func(time.Duration) (time.Duration, Result) {
+	return func(time.Duration) (time.Duration, Result) { return latency, delivered(latency) }
+}

@@ -1,0 +1,158 @@
+package gate
+
+import (
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// firstFree looks at every candidate: from itself, and the end of each slot's gap.
+func firstFree(slots []slot, from, gap time.Duration) time.Duration {
+	candidates := []time.Duration{from}
+	for _, s := range slots {
+		if s.at+gap > from {
+			candidates = append(candidates, s.at+gap)
+		}
+	}
+	slices.Sort(candidates)
+	for _, at := range candidates {
+		if !slices.ContainsFunc(slots, func(s slot) bool { return s.at > at-gap && s.at < at+gap }) {
+			return at
+		}
+	}
+	panic("there is always room at the end")
+}
+
+// The line against a look at every possible time: whoever asks gets the first one
+// that is free, holes included, whatever was given back or has expired.
+func TestTimelineModel(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		var total atomic.Int64
+		line := timeline{total: &total}
+		gap := time.Duration(rapid.IntRange(1, 5).Draw(t, "gap"))
+		var model []slot
+		endpoint, n, now := webhook.NewEndpointID(), 0, time.Duration(0)
+		add := func(from time.Duration) {
+			at := line.free(from, steady(gap))
+			require.Equal(t, firstFree(model, from, gap), at)
+			n++
+			id := webhook.DeliveryIDOf(webhook.EventID{byte(n), byte(n >> 8)}, endpoint)
+			line.add(at, id)
+			model = append(model, slot{at, id})
+			slices.SortFunc(model, func(a, b slot) int { return int(a.at - b.at) })
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"add": func(t *rapid.T) {
+				add(now + time.Duration(rapid.IntRange(0, 40).Draw(t, "from")))
+			},
+			"add many": func(t *rapid.T) {
+				for range rapid.IntRange(1, 20).Draw(t, "how many") {
+					add(now + time.Duration(rapid.IntRange(0, 40).Draw(t, "from")))
+				}
+			},
+			"remove": func(t *rapid.T) {
+				if len(model) == 0 {
+					require.False(t, line.remove(webhook.DeliveryID{}))
+					t.Skip("nothing is reserved")
+				}
+				i := rapid.IntRange(0, len(model)-1).Draw(t, "which")
+				require.True(t, line.remove(model[i].delivery))
+				require.False(t, line.remove(model[i].delivery))
+				model = slices.Delete(model, i, i+1)
+			},
+			"expire": func(t *rapid.T) {
+				now += time.Duration(rapid.IntRange(0, 20).Draw(t, "by"))
+				line.expire(now)
+				model = slices.DeleteFunc(model, func(s slot) bool { return s.at < now })
+			},
+			"": func(t *rapid.T) {
+				require.Len(t, line.slots, len(model))
+				require.Len(t, line.when, len(model))
+				require.EqualValues(t, len(model), total.Load())
+				for i, s := range model {
+					require.Equal(t, s, line.slots[i])
+					require.Equal(t, s.at, line.when[s.delivery])
+				}
+			},
+		})
+	})
+}
+
+// The distance may change from one asking to the next: what is given keeps the
+// present one from both neighbours.
+func TestTimelineChangingGap(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		var total atomic.Int64
+		line := timeline{total: &total}
+		for n := range byte(rapid.IntRange(0, 60).Draw(t, "n")) {
+			gap := time.Duration(rapid.IntRange(1, 1000).Draw(t, "gap"))
+			from := time.Duration(rapid.IntRange(0, 10_000).Draw(t, "from"))
+			at := line.free(from, steady(gap))
+			require.GreaterOrEqual(t, at, from)
+			for _, s := range line.slots {
+				require.GreaterOrEqual(t, (s.at - at).Abs(), gap)
+			}
+			line.add(at, webhook.DeliveryID{n})
+		}
+	})
+}
+
+// Those who come one after another do not each look through the whole line: what is
+// full stays known, on a slope, while latencies vary, while those in front go, and
+// with a hole far behind.
+func TestTimelineIsCheap(t *testing.T) {
+	t.Parallel()
+	var total atomic.Int64
+	line := timeline{total: &total}
+	slope := ramp{on: true, from: time.Minute, over: rampTime, base: 500}
+	for i := range 5000 {
+		now := time.Duration(i) * time.Millisecond
+		tempo := tempo{rate: interval(10_000), places: time.Millisecond + time.Duration(i%100)*time.Microsecond, ramp: &slope}
+		line.free(now, tempo)
+		at := line.free(now+minDeferral, tempo)
+		line.freeBefore(now, now+soon, steady(time.Microsecond))
+		line.add(at, webhook.DeliveryID{byte(i), byte(i >> 8)})
+		if i%10 == 9 {
+			line.remove(line.slots[0].delivery)
+		}
+		if i%1000 == 999 {
+			line.remove(line.slots[len(line.slots)-10].delivery)
+			line.free(now+minDeferral, tempo)
+		}
+		if i > 100 {
+			require.LessOrEqual(t, line.index(line.full.from), 2, "what is in front")
+			require.LessOrEqual(t, len(line.slots)-line.index(line.full.to), 12, "what is behind")
+		}
+	}
+}
+
+// Where the distance becomes less there is room between those who keep the old one.
+func TestTimelineFaster(t *testing.T) {
+	t.Parallel()
+	var total atomic.Int64
+	line := timeline{total: &total}
+	for n := range byte(10) {
+		line.add(line.free(0, steady(100)), webhook.DeliveryID{n})
+	}
+	require.EqualValues(t, 1000, line.free(0, steady(100)))
+	require.EqualValues(t, 50, line.free(0, steady(50)))
+	line.add(50, webhook.DeliveryID{10})
+	at, found := line.freeBefore(0, 120, steady(50))
+	require.False(t, found)
+	require.EqualValues(t, 150, at)
+	at, found = line.freeBefore(0, 150, steady(50))
+	require.True(t, found)
+	require.EqualValues(t, 150, at)
+	require.EqualValues(t, 150, line.free(0, steady(50)))
+}
+
+// steady is a tempo without a slope.
+func steady(gap time.Duration) tempo { return tempo{rate: gap, ramp: &ramp{}} }
