@@ -161,7 +161,7 @@ func (d *delivery) waitSummary() string {
 	case d.in.Attempts == 0:
 		return "until " + d.in.DueAt.UTC().Format(time.RFC3339)
 	default:
-		return fmt.Sprintf("retry %d: %s", d.in.RunAttempts, d.in.Told)
+		return fmt.Sprintf("retry %d at %s, after %s", d.in.RunAttempts, d.in.DueAt.UTC().Format(time.TimeOnly), d.in.Told)
 	}
 }
 

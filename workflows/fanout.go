@@ -132,7 +132,7 @@ func (f *fanout) attempt(ctx workflow.Context, due []*member) {
 		m.rounds++
 	}
 	var result activities.AttemptsResult
-	summary := fmt.Sprintf("attempt %d of %d deliveries", due[0].Attempts+1, len(due))
+	summary := fmt.Sprintf("attempt %d of %s", due[0].Attempts+1, deliveries(len(due)))
 	err := workflow.ExecuteLocalActivity(localOptions(disconnected, summary), a.Attempts, inputs).Get(disconnected, &result)
 	if err != nil {
 		for _, m := range due {
@@ -202,7 +202,7 @@ func (f *fanout) handOver(ctx workflow.Context, leaving []*member) {
 		all[i] = m.Handover
 	}
 	var handed activities.HandedOver
-	summary := fmt.Sprintf("%d deliveries go on in workflows of their own", len(leaving))
+	summary := "to workflows of their own: " + deliveries(len(leaving))
 	if err := workflow.ExecuteLocalActivity(localOptions(disconnected, summary), a.HandOver, all).Get(disconnected, &handed); err != nil {
 		handed = activities.HandedOver{Fault: words(err)}
 		for i := range leaving {
@@ -239,7 +239,7 @@ func (f *fanout) wait(ctx workflow.Context) {
 	}
 	defer stop()
 	timer := workflow.NewTimerWithOptions(timerCtx, f.timer().Sub(workflow.Now(ctx)), workflow.TimerOptions{
-		Summary: fmt.Sprintf("next steps of %d deliveries", len(f.members)),
+		Summary: "next step of " + deliveries(len(f.members)),
 	})
 	selector := workflow.NewSelector(timerCtx)
 	selector.AddFuture(timer, func(workflow.Future) {})
@@ -311,4 +311,12 @@ func (f *fanout) remove(gone func(*member) bool) {
 	}
 	clear(f.members[len(kept):])
 	f.members = kept
+}
+
+// deliveries is a number of them in words.
+func deliveries(n int) string {
+	if n == 1 {
+		return "1 delivery"
+	}
+	return fmt.Sprintf("%d deliveries", n)
 }

@@ -20,8 +20,6 @@ type EndpointsCommand struct {
 	Secret EndpointsSecretCommand `cmd:"" help:"Print an endpoint's secret."`
 	Pause  EndpointsPauseCommand  `cmd:"" help:"Hold what is for an endpoint."`
 	Resume EndpointsResumeCommand `cmd:"" help:"Send what was held, paced."`
-	Health EndpointsHealthCommand `cmd:"" help:"Show how an endpoint is doing."`
-	Test   EndpointsTestCommand   `cmd:"" help:"Send one request to an endpoint at once; exit with 1 if it is not taken."`
 }
 
 // endpoint is an endpoint in a list.
@@ -198,54 +196,4 @@ func (c *EndpointsResumeCommand) Run(ctx context.Context, p Process) error {
 		body["rate_per_minute"] = c.Rate
 	}
 	return c.once(ctx, p, c.asked(http.MethodPost, "resume", object(body)))
-}
-
-// EndpointsHealthCommand shows an endpoint's health.
-type EndpointsHealthCommand struct {
-	oneEndpoint `embed:""`
-}
-
-// Run shows it.
-func (c *EndpointsHealthCommand) Run(ctx context.Context, p Process) error {
-	return c.once(ctx, p, c.asked(http.MethodGet, "health", nil))
-}
-
-// EndpointsTestCommand tests an endpoint.
-type EndpointsTestCommand struct {
-	oneEndpoint `embed:""`
-
-	Type    string `help:"The type of the event that is sent." placeholder:"TYPE"`
-	Payload source `help:"Its payload: JSON, @file, or - for standard input." placeholder:"JSON"`
-}
-
-// Run tests it.
-func (c *EndpointsTestCommand) Run(ctx context.Context, p Process) error {
-	body := map[string]any{"type": c.Type}
-	var payload []byte
-	if c.Payload != "" {
-		var err error
-		if payload, err = c.Payload.read(p, "--payload"); err != nil {
-			return err
-		}
-	}
-	s, err := c.open(p)
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	a, err := s.do(ctx, c.asked(http.MethodPost, "test", withPayload(object(body), payload)))
-	if err != nil {
-		return err
-	}
-	if err := s.show(a); err != nil {
-		return err
-	}
-	tried, err := decode[struct {
-		Decision string `json:"decision"`
-		Reason   string `json:"reason"`
-	}](a)
-	if err == nil && tried.Decision != "delivered" {
-		err = errors.New("the endpoint did not take the test: " + plain(orDash(tried.Reason)))
-	}
-	return err
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strconv"
 	"time"
@@ -30,6 +31,7 @@ type ReplaysCreateCommand struct {
 	deliveryFilters `embed:""`
 	pace            `embed:""`
 
+	All    bool   `help:"All of the tenant's: needed when nothing narrows it down."`
 	Source string `default:"dead_letters" enum:"dead_letters,held,events" help:"What to send: dead_letters, held (deliveries) or events (all of an endpoint since a time)." placeholder:"SOURCE"` //nolint:lll // a struct tag cannot be wrapped
 	Reason string `help:"Only what was given up for this reason." placeholder:"REASON"`
 	Status int    `help:"Only what was last answered with this status." placeholder:"CODE"`
@@ -37,7 +39,15 @@ type ReplaysCreateCommand struct {
 
 // Run begins it.
 func (c *ReplaysCreateCommand) Run(ctx context.Context, p Process) error {
-	return c.startReplay(ctx, p, c.Source, deadLetterFields(c.deliveryFilters, c.Reason, c.Status, time.Now()), c.pace)
+	filters := deadLetterFields(c.deliveryFilters, c.Reason, c.Status, time.Now())
+	narrow := false
+	for _, value := range filters {
+		narrow = narrow || value != ""
+	}
+	if !narrow && !c.All {
+		return errors.New("replays create: say which: --endpoint, --event-type, --reason, --status, --since or --until, or --all of the tenant's")
+	}
+	return c.startReplay(ctx, p, c.Source, filters, c.pace)
 }
 
 // startReplay begins a replay of what the filters choose. What is not given is left
@@ -68,8 +78,17 @@ type replay struct {
 	Released  int64      `json:"released"`
 	Delivered int64      `json:"delivered"`
 	Failed    int64      `json:"failed"`
-	Rate      float64    `json:"current_rate_per_minute"`
+	Asked     float64    `json:"rate_per_minute"`
+	Current   *float64   `json:"current_rate_per_minute"`
 	CreatedAt *time.Time `json:"created_at"`
+}
+
+// rate is how fast it goes at the moment.
+func (r replay) rate() float64 {
+	if r.Current == nil {
+		return r.Asked
+	}
+	return *r.Current
 }
 
 // counted is a number that may not be known.
@@ -100,7 +119,7 @@ func (c *ReplaysListCommand) Run(ctx context.Context, p Process) error {
 		{"RELEASED", func(r replay) string { return strconv.FormatInt(r.Released, 10) }},
 		{"DELIVERED", func(r replay) string { return strconv.FormatInt(r.Delivered, 10) }},
 		{"FAILED", func(r replay) string { return strconv.FormatInt(r.Failed, 10) }},
-		{"PER MINUTE", func(r replay) string { return strconv.FormatFloat(r.Rate, 'g', -1, 64) }},
+		{"PER MINUTE", func(r replay) string { return strconv.FormatFloat(r.rate(), 'g', -1, 64) }},
 		{"CREATED", func(r replay) string { return moments(r.CreatedAt) }},
 		{"REASON", func(r replay) string { return text(r.Why) }},
 	})

@@ -32,6 +32,6 @@ func TestReplays(t *testing.T) {
 	for _, c := range [][]string{{"pause", id}, {"resume", id}, {"set-rate", id, "250"}, {"cancel", id}} {
 		require.Contains(t, rows(t, b.ok(append([]string{"replays"}, c...)...)), []string{"id", id}, c)
 	}
-	require.Contains(t, b.fails("replays", "create", "--source=events"), "everpost: endpoint_id: ")
+	require.Contains(t, b.fails("replays", "create", "--source=events", "--all"), "everpost: endpoint_id: ")
 	require.Contains(t, b.fails("replays", "get", id+"x"), "no such replay of tenant acme")
 }
