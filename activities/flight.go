@@ -111,6 +111,14 @@ func (f *flights) end(key flightKey, fl *flight) {
 	}
 }
 
+// isUntold reports an attempt that has ended and could not be recorded.
+func (f *flights) isUntold(key flightKey) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	fl := f.byKey[key]
+	return fl != nil && fl.ended() && fl.unrecorded != nil
+}
+
 // leave keeps an answer that is not recorded, and forgets the oldest one when there
 // are too many. The caller holds the lock.
 func (f *flights) leave(key flightKey, fl *flight) {

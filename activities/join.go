@@ -59,11 +59,35 @@ func (a *Activities) RecordStep(ctx context.Context, step webhook.Step) (webhook
 	ctx, cancel := context.WithTimeout(ctx, ownWork)
 	defer cancel()
 	step.Owner = a.Owner
+	if standing, told, err := a.tellFirst(ctx, step); told {
+		return standing, err
+	}
 	standing, err := a.Record.Record(ctx, step)
 	if err != nil {
 		return webhook.Standing{}, gone(a.ownFault(ctx, fmt.Sprintf("record %s as %s", step.DeliveryID, step.State), err))
 	}
 	return standing, nil
+}
+
+// tellFirst records, before an end that no attempt led to, the attempt that was made
+// and could not be recorded when the record was out of reach: it may have delivered.
+// told is false when there is none.
+func (a *Activities) tellFirst(ctx context.Context, step webhook.Step) (standing webhook.Standing, told bool, err error) {
+	in := AttemptInput{Ref: step.Ref, Progress: step.Progress, CommandDone: step.CommandDone}
+	in.Seq-- // it leads on from where the end does
+	if step.Attempt != nil || step.State.Open() || !a.flights.isUntold(in.key()) {
+		return webhook.Standing{}, false, nil
+	}
+	fl, err := a.flight(in) //nolint:contextcheck // as for an attempt
+	if err != nil {
+		return webhook.Standing{}, true, err
+	}
+	select {
+	case <-fl.done:
+		return webhook.Standing{Progress: fl.result.Progress, Command: fl.result.Command, WorkflowID: fl.result.WorkflowID}, true, fl.err
+	case <-ctx.Done():
+		return webhook.Standing{}, true, fmt.Errorf("record %s: %w", step.DeliveryID, context.Cause(ctx))
+	}
 }
 
 // Reopening asks for the next run of a dead letter.

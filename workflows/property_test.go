@@ -165,6 +165,10 @@ func checkHandOver(t require.TestingT, l *life) {
 		require.True(t, d.State.Final(), "it has ended as %s", d.State)
 	case workflows.DeadLetterInput:
 		require.Equal(t, webhook.StateDeadLettered, in.State)
+		if d.Run == in.Run+1 { // a replay came between the record's end of the run and the workflow's
+			require.Equal(t, webhook.StatePending, d.State)
+			return
+		}
 		require.Equal(t, in.Run, d.Run)
 	case workflows.DeliveryInput:
 		require.True(t, in.State.Open())
