@@ -262,3 +262,31 @@ func TestClaimIsWrittenWhenTheRecordIsBack(t *testing.T) {
 	require.Equal(t, webhook.StateDelivered, got.State)
 	require.Equal(t, 1, b.Count())
 }
+
+// R5: delivered wins, also over a cancel that comes while the record could not be told
+// that it was delivered.
+func TestCancelLetsTheOutcomeBeRecordedFirst(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	wire, address := behindWire(t, b.address)
+	p := b.processAt(t, address, nil)
+	in := b.fresh(t, p)
+	b.Hold()
+	first := later(func() (activities.AttemptResult, error) { return p.attempt(in) })
+	require.NoError(t, b.WaitHeld(t.Context(), 1))
+	wire.cut()
+	b.Release()
+	require.Error(t, (<-first).err)
+	cancel := note(in)
+	cancel.State, cancel.Reason = webhook.StateCancelled, "too late"
+	_, err := p.RecordStep(t.Context(), cancel)
+	require.Error(t, err, "still away")
+	wire.mend()
+	standing, err := p.RecordStep(t.Context(), cancel)
+	require.NoError(t, err)
+	require.Equal(t, webhook.StateDelivered, standing.State)
+	require.Equal(t, 1, standing.Attempts)
+	require.Equal(t, 1, b.Count())
+	require.Len(t, b.attempts(t, in), 1)
+	require.Equal(t, standing.Progress, b.delivery(t, in).Progress)
+}
