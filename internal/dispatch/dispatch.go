@@ -232,6 +232,12 @@ func (d *Dispatcher) queueUp(a webhook.Accepted, now time.Time) {
 // Signal tells a delivery's workflow what was asked of it. The command is in the
 // record, so that it arrives in the end, whether or not this does.
 func (d *Dispatcher) Signal(_ context.Context, delivery webhook.Delivery, c webhook.PendingCommand) {
+	d.aside(func(ctx context.Context) error { return d.signal(ctx, delivery, c) }) //nolint:contextcheck // the caller is answered before the signal is
+}
+
+// aside makes a call beside its caller, if it is not too late and not too many are
+// under way: the relay makes up for it.
+func (d *Dispatcher) aside(f func(context.Context) error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.stopping() {
@@ -240,11 +246,11 @@ func (d *Dispatcher) Signal(_ context.Context, delivery webhook.Delivery, c webh
 	select {
 	case d.signals <- struct{}{}:
 	default:
-		return // too many at once: the relay does it
+		return
 	}
-	d.workers.Go(func() { //nolint:contextcheck // the caller is answered before the signal is
+	d.workers.Go(func() {
 		defer func() { <-d.signals }()
-		d.call(func(ctx context.Context) error { return d.signal(ctx, delivery, c) })
+		d.call(f)
 	})
 }
 

@@ -22,20 +22,7 @@ type Replays interface {
 // WakeReplay starts a replay's workflow, or tells it that something was asked of it. What
 // is asked is in the record, so that it arrives in the end, whether or not this does.
 func (d *Dispatcher) WakeReplay(_ context.Context, r webhook.Replay) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.stopping() {
-		return
-	}
-	select {
-	case d.signals <- struct{}{}:
-	default:
-		return // too many at once: the relay does it
-	}
-	d.workers.Go(func() { //nolint:contextcheck // the caller is answered before the workflow is reached
-		defer func() { <-d.signals }()
-		d.call(func(ctx context.Context) error { return d.wake(ctx, r) })
-	})
+	d.aside(func(ctx context.Context) error { return d.wake(ctx, r) }) //nolint:contextcheck // the caller is answered before the workflow is reached
 }
 
 // wake starts the replay's workflow unless it runs, and tells it what was asked, if
