@@ -367,7 +367,7 @@ func TestReplayWaitsForEachFirstOutcome(t *testing.T) {
 		require.Equal(t, webhook.ReplayRunning, r.read().State)
 		require.Contains(t, r.details(), "3 of 3 released")
 		require.Contains(t, r.details(), "0 delivered, 0 failed, 3 awaited")
-		require.Less(t, counts, 400)
+		require.Less(t, counts, 1000, "once or twice in 5 min; every 5 s were 17,280")
 		r.b.exec(t, `delete from outbox`)
 		r.b.exec(t, `update deliveries set state = 5 where id = any($1)`, r.set)
 	}))
