@@ -168,8 +168,8 @@ func TestFiftyAtOnce(t *testing.T) {
 		require.Equal(t, 50, s.delivered())
 		_, most := s.returns()
 		require.Zero(t, most)
-		require.Equal(t, 10, s.most)
 		s.end()
+		require.Equal(t, 10, s.most)
 	})
 }
 

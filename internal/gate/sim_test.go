@@ -35,6 +35,7 @@ type sim struct {
 	reserved int // the most ever
 	changes  []Change
 	wait     sync.WaitGroup
+	ended    bool
 	stop     context.CancelFunc
 	ctx      context.Context
 }
@@ -67,6 +68,9 @@ func newSim(t *testing.T, limits Limits, serve func(time.Duration) (time.Duratio
 
 // end stops everybody and waits for them. A sim ends with its test anyway.
 func (s *sim) end() {
+	s.mu.Lock()
+	s.ended = true
+	s.mu.Unlock()
 	s.stop()
 	s.wait.Wait()
 }
@@ -91,12 +95,16 @@ func (s *sim) upTo(d time.Duration) time.Duration {
 	return time.Duration(s.random.Int64N(int64(d) + 1))
 }
 
-// send makes a delivery and returns at once.
+// send makes a delivery and returns at once. Nothing is made once the sim has ended: end
+// may wait already, and nobody may join those it waits for.
 func (s *sim) send() {
 	d := &simDelivery{id: newDelivery(s.endpoint), asked: s.now(), release: make(chan struct{}, 1)}
 	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return
+	}
 	s.all = append(s.all, d)
-	s.mu.Unlock()
 	s.wait.Go(func() { s.deliver(d) })
 }
 

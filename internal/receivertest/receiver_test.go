@@ -92,7 +92,7 @@ func TestMisbehaviour(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.Script("/drop", receivertest.Step{Drop: true})
-	b.Script("/raw", receivertest.Step{Raw: "HTTP/1.1 299 Odd\r\nContent-Length: 2\r\n\r\nok"})
+	b.Script("/raw", receivertest.Step{Raw: "HTTP/1.1 299 Odd\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok"})
 	b.Script("/hang", receivertest.Step{Hang: true})
 	b.Script("/delay", receivertest.Step{Delay: time.Millisecond, Status: 201})
 
