@@ -61,7 +61,9 @@ type Response struct {
 
 // Observer is told of attempts, for metrics. Its methods must be cheap.
 type Observer interface {
-	Attempted(a *webhook.Attempt, s webhook.State)
+	Attempted(ref webhook.Ref, a *webhook.Attempt, p webhook.Progress)
+	// TurnedAway: the gate let a delivery wait, for the reason.
+	TurnedAway(reason string)
 	Faulted(err error)
 }
 
@@ -71,6 +73,7 @@ type Config struct {
 	Targets  Targets
 	Fresh    Fresh
 	Sender   Sender
+	Gate     Gate // nil: everybody goes at once
 	Starter  Starter
 	Replays  Replays
 	Observer Observer // may be nil
@@ -93,6 +96,7 @@ type Activities struct {
 	Config
 
 	flights flights
+	slow    slow
 	base    context.Context //nolint:containedctx // the life of requests that outlive their activity; ended by Stop
 	cancel  context.CancelFunc
 }

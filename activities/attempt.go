@@ -76,7 +76,7 @@ func (a *Activities) Attempt(ctx context.Context, in AttemptInput) (AttemptResul
 	if err != nil {
 		return AttemptResult{}, err
 	}
-	limit := time.NewTimer(a.FastWait + untilDue(in, a.Now()))
+	limit := time.NewTimer(a.patience(in.EndpointID) + untilDue(in, a.Now()))
 	defer limit.Stop()
 	select {
 	case <-fl.done:
@@ -211,9 +211,19 @@ func (a *Activities) make(fl *flight, in AttemptInput) (AttemptResult, error) {
 	if now := a.Now(); in.NotBefore.After(now.Add(earlyEnough)) {
 		return a.record(ctx, fl, in, in.waitUntil(in.NotBefore))
 	}
-	if target.State != webhook.EndpointActive || in.State == webhook.StateHeld && a.Now().After(in.GiveUpAt) {
-		return a.hold(ctx, fl, in)
+	if reason := whyHeld(target); reason != "" || in.State == webhook.StateHeld && a.Now().After(in.GiveUpAt) {
+		return a.hold(ctx, fl, in, reason)
 	}
+	if in.Deferred() && !a.Now().Before(in.GiveUpAt) {
+		return a.record(ctx, fl, in, in.end(webhook.StateDeadLettered, webhook.ReasonDeferredExpired))
+	}
+	admission := a.admit(ctx, in, target)
+	if admission.Pass == nil {
+		// The step says that it waits: whoever sends it then has to ask the record.
+		_, _ = a.Fresh.Take(in.DeliveryID)
+		return a.turnedAway(ctx, fl, in, admission)
+	}
+	defer admission.Pass.Cancel()
 	payload, result, err := a.permission(ctx, fl, &in, target)
 	if payload == nil {
 		return result, err
@@ -221,7 +231,7 @@ func (a *Activities) make(fl *flight, in AttemptInput) (AttemptResult, error) {
 	if now := a.Now(); now.After(in.GiveUpAt) {
 		return a.record(ctx, fl, in, in.end(webhook.StateDeadLettered, string(retry.ReasonGiveUpTime)))
 	}
-	step, err := a.send(ctx, in, target, payload)
+	step, err := a.send(ctx, in, target, payload, admission.Pass)
 	if err != nil {
 		return AttemptResult{}, err
 	}
@@ -245,15 +255,16 @@ func (a *Activities) waitUntilDue(ctx context.Context, in AttemptInput) bool {
 	}
 }
 
-// hold records that the delivery waits for its endpoint. Past the give-up time it
-// is given up instead.
-func (a *Activities) hold(ctx context.Context, fl *flight, in AttemptInput) (AttemptResult, error) {
-	if a.Now().After(in.GiveUpAt) {
-		return a.record(ctx, fl, in, in.end(webhook.StateDeadLettered, webhook.ReasonHeldExpired))
+// whyHeld is why nothing is sent to the endpoint; "" when it is active.
+func whyHeld(target *webhook.Target) string {
+	switch target.State {
+	case webhook.EndpointPaused:
+		return webhook.ReasonPaused
+	case webhook.EndpointDisabled:
+		return webhook.ReasonDisabled
+	case webhook.EndpointActive:
 	}
-	step := in.waitUntil(time.Time{})
-	step.State, step.WorkflowID = webhook.StateHeld, in.WorkflowID()
-	return a.record(ctx, fl, in, step)
+	return ""
 }
 
 // permission gets the payload and with it the right to send. A nil payload means
@@ -304,8 +315,8 @@ func (in *AttemptInput) unanswered(st webhook.Standing) webhook.PendingCommand {
 	return st.Command
 }
 
-// send makes the request and judges it.
-func (a *Activities) send(ctx context.Context, in AttemptInput, target *webhook.Target, payload []byte) (webhook.Step, error) {
+// send makes the request, judges it, and ends the pass with what it came to.
+func (a *Activities) send(ctx context.Context, in AttemptInput, target *webhook.Target, payload []byte, pass Pass) (webhook.Step, error) {
 	started := a.Now()
 	header, err := signed(in, target, payload, started)
 	if err != nil {
@@ -317,6 +328,7 @@ func (a *Activities) send(ctx context.Context, in AttemptInput, target *webhook.
 	}
 	ended := started.Add(response.Latency)
 	outcome := retry.Classify(response.Answer, target.RetryPolicy)
+	pass.Done(outcome, in.Attempts+1, response.Latency)
 
 	step := in.next()
 	step.Attempts++
@@ -352,7 +364,7 @@ func (a *Activities) send(ctx context.Context, in AttemptInput, target *webhook.
 func (in *AttemptInput) next() webhook.Step {
 	step := webhook.Step{Ref: in.Ref, Progress: in.Progress, WorkflowID: in.holder(), CommandDone: in.CommandDone}
 	step.Seq++
-	step.DueAt, step.Delay = time.Time{}, 0
+	step.Reason, step.DueAt, step.Delay = "", time.Time{}, 0
 	return step
 }
 

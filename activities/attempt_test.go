@@ -354,7 +354,9 @@ type metrics struct {
 	attempted, faults int
 }
 
-func (m *metrics) Attempted(*webhook.Attempt, webhook.State) {
+func (m *metrics) TurnedAway(string) {}
+
+func (m *metrics) Attempted(webhook.Ref, *webhook.Attempt, webhook.Progress) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.attempted++

@@ -66,6 +66,7 @@ func (a *Activities) RecordStep(ctx context.Context, step webhook.Step) (webhook
 	if err != nil {
 		return webhook.Standing{}, gone(a.ownFault(ctx, fmt.Sprintf("record %s as %s", step.DeliveryID, step.State), err))
 	}
+	a.forget(&step)
 	return standing, nil
 }
 

@@ -38,8 +38,9 @@ func (a *Activities) record(ctx context.Context, fl *flight, in AttemptInput, st
 	}
 	fl.unrecorded, fl.settled = nil, true
 	if a.Observer != nil && step.Attempt != nil {
-		a.Observer.Attempted(step.Attempt, standing.State)
+		a.Observer.Attempted(in.Ref, step.Attempt, standing.Progress)
 	}
+	a.forget(&step)
 	result := resultOf(in, standing)
 	if step.Attempt != nil {
 		result.Told = told(step.Attempt.Outcome)

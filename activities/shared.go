@@ -58,7 +58,7 @@ type Left struct {
 
 // Attempts makes the next attempt of several deliveries side by side, each as
 // Attempt does, and leaves out of its result whoever came to rest other than as a
-// dead letter.
+// dead letter, and whoever is held in the record.
 //
 // It never fails: a fault of ours with one delivery is none of the others'.
 func (a *Activities) Attempts(ctx context.Context, all []AttemptInput) (AttemptsResult, error) {
@@ -91,7 +91,10 @@ func (a *Activities) Attempts(ctx context.Context, all []AttemptInput) (Attempts
 }
 
 // unfinished reports that something is still to be done for the delivery.
-func (r *AttemptResult) unfinished() bool { return r.Running || !r.State.Final() }
+func (r *AttemptResult) unfinished() bool {
+	held := r.State == webhook.StateHeld && r.WorkflowID == "" && r.Command.Command == webhook.CommandNone
+	return r.Running || !r.State.Final() && !held
+}
 
 // HandedOver is what a hand-over left to be done.
 type HandedOver struct {

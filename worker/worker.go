@@ -18,6 +18,11 @@ import (
 // local activity's slot for a second at most, so this many are never the limit.
 const slots = 4000
 
+// cachedWorkflows is how many workflows are kept in memory between two of their tasks:
+// about 60 KB each. The SDK's default is 10,000, which deliveries that wait for hours
+// would fill for nothing; one that is not there is read again from its history.
+const cachedWorkflows = 1000
+
 // StopTimeout is how long a stopping worker waits for what is under way: an
 // attempt's deadline and 2 s to record it.
 const StopTimeout = webhook.MaxTimeout + 2*time.Second
@@ -32,6 +37,7 @@ type Workers struct {
 // because its namespace is gone for one.
 func Start(c client.Client, a *activities.Activities, fatal func(error)) (*Workers, error) {
 	w := &Workers{}
+	sdk.SetStickyWorkflowCacheSize(cachedWorkflows)
 	for _, queue := range workflows.TaskQueues() {
 		one := sdk.New(c, queue, sdk.Options{
 			MaxConcurrentWorkflowTaskExecutionSize:  slots,

@@ -7,6 +7,7 @@ import (
 
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/everpost/everpost/activities"
 	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -124,10 +125,15 @@ func (d *delivery) waits(ctx workflow.Context) bool {
 	return d.until().After(workflow.Now(ctx))
 }
 
-// until is when the delivery goes on by itself. A held one does when it is to be given up.
+// until is when the delivery goes on by itself. A held one does when it is to be given
+// up. One whose turn the gate keeps comes a little early and waits for it: durable
+// timers are coarse, and a turn is kept for no more than a second.
 func (d *delivery) until() time.Time {
-	if d.in.State == webhook.StateHeld && !d.in.Released {
+	switch {
+	case d.in.State == webhook.StateHeld && !d.in.Released:
 		return d.in.GiveUpAt
+	case d.in.Deferred():
+		return d.in.DueAt.Add(-activities.MaxEarly)
 	}
 	return d.in.DueAt
 }
@@ -155,9 +161,11 @@ func (d *delivery) wait(ctx workflow.Context) {
 func (d *delivery) waitSummary() string {
 	switch {
 	case d.in.State == webhook.StateHeld && !d.in.Released:
-		return "held until its endpoint is active again"
+		return "held until it is released: " + plain(d.in.Reason)
 	case d.in.Faults > 0:
 		return fmt.Sprintf("our own fault, try again (%d)", d.in.Faults)
+	case d.in.Deferred():
+		return fmt.Sprintf("attempt %d at %s: %s", d.in.Attempts+1, d.in.DueAt.UTC().Format(time.TimeOnly), plain(d.in.Reason))
 	case d.in.Attempts == 0:
 		return "until " + d.in.DueAt.UTC().Format(time.RFC3339)
 	default:
@@ -315,6 +323,7 @@ func (d *delivery) obey(ctx workflow.Context, command webhook.Command, asked Ask
 		d.cancelled = &asked
 	case webhook.CommandRetry, webhook.CommandRelease:
 		d.in.DueAt, d.in.NotBefore, d.in.Released = time.Time{}, time.Time{}, true
+		d.forgetTurn()
 	case webhook.CommandReschedule:
 		d.reschedule(ctx, asked)
 	case webhook.CommandReplay, webhook.CommandDiscard:
@@ -350,6 +359,14 @@ func (d *delivery) reschedule(ctx workflow.Context, asked Asked) {
 		at = d.in.GiveUpAt
 	}
 	d.in.DueAt, d.in.Released, d.untold = at, true, true
+	d.forgetTurn()
+}
+
+// forgetTurn forgets why the delivery waited, when its time is another now.
+func (d *delivery) forgetTurn() {
+	if d.in.State != webhook.StateHeld {
+		d.in.Reason = ""
+	}
 }
 
 // becomeItself continues with a history of its own, and with a cancel that could not

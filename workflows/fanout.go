@@ -10,8 +10,12 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// nearRounds is how often after the first attempt a shared workflow tries again.
-const nearRounds = 2
+const (
+	// nearRounds is how often after the first attempt a shared workflow tries again.
+	nearRounds = 2
+	// maxDeferrals is how often it lets a delivery wait for its turn: normally that is once.
+	maxDeferrals = 8
+)
 
 // FanoutInput is several deliveries whose first attempts are made side by side.
 type FanoutInput struct {
@@ -25,6 +29,8 @@ type FanoutDelivery struct {
 	webhook.Ref
 
 	GiveUpAt time.Time `json:"give_up_at"`
+	// Progress is where a delivery stands that was held, and goes on from there.
+	Progress *webhook.Progress `json:"progress,omitempty"`
 }
 
 // FanoutWorkflow makes the first attempts of several deliveries, which costs a
@@ -55,9 +61,10 @@ type fanout struct {
 type member struct {
 	activities.Handover
 
-	rounds  int       // attempts made here
-	leaving bool      // to a workflow of its own
-	leaveAt time.Time // … not before; zero: at once
+	rounds    int       // attempts made here
+	deferrals int       // turns that the gate gave it
+	leaving   bool      // to a workflow of its own
+	leaveAt   time.Time // … not before; zero: at once
 }
 
 func newFanout(ctx workflow.Context, in FanoutInput) *fanout {
@@ -66,6 +73,9 @@ func newFanout(ctx workflow.Context, in FanoutInput) *fanout {
 	}
 	for i, d := range in.Deliveries {
 		f.members[i] = &member{Handover: activities.Handover{Ref: d.Ref, Progress: webhook.Progress{Run: 1, GiveUpAt: d.GiveUpAt}}}
+		if d.Progress != nil {
+			f.members[i].Progress = *d.Progress
+		}
 	}
 	return f
 }
@@ -109,7 +119,7 @@ func (f *fanout) sort(ctx workflow.Context) (leaving, due []*member) {
 			}
 		case !m.DueAt.After(early):
 			due = append(due, m)
-			ripe = ripe || !m.DueAt.After(now)
+			ripe = ripe || !m.nextStep().After(now)
 		}
 	}
 	if !ripe {
@@ -129,7 +139,6 @@ func (f *fanout) attempt(ctx workflow.Context, due []*member) {
 		if m.rounds < nearRounds {
 			inputs[i].Near = f.near
 		}
-		m.rounds++
 	}
 	var result activities.AttemptsResult
 	summary := fmt.Sprintf("attempt %d of %s", due[0].Attempts+1, deliveries(len(due)))
@@ -168,7 +177,13 @@ func (f *fanout) adopt(ctx workflow.Context, m *member, left *activities.Left) (
 		return false // replayed meanwhile, which goes its own way
 	}
 	attempted := left.Attempts > m.Attempts
-	m.Progress, m.Told, m.Command = left.Progress, left.Told, left.Command
+	m.Progress, m.Command = left.Progress, left.Command
+	if attempted {
+		m.Told = left.Told
+		m.rounds++
+	} else {
+		m.deferrals++
+	}
 	switch {
 	case attempted && left.Command.Command == webhook.CommandRetry:
 		// R7: this attempt was it. Its own workflow tells the record.
@@ -178,7 +193,7 @@ func (f *fanout) adopt(ctx workflow.Context, m *member, left *activities.Left) (
 		m.DueAt, m.leaving, m.TakeOver = left.BusyUntil, true, true
 	case left.Command.Command != webhook.CommandNone:
 		m.leaving, m.TakeOver = true, true
-	case left.WorkflowID != f.id, m.State != webhook.StateRetrying:
+	case left.WorkflowID != f.id, m.deferrals > maxDeferrals, m.State != webhook.StateRetrying && !m.Deferred():
 		m.leaving, m.TakeOver = true, left.WorkflowID != m.WorkflowID()
 	}
 	return true
@@ -259,10 +274,14 @@ func (f *fanout) timer() time.Time {
 	return next
 }
 
-// nextStep is when the delivery is to be handed over, or tried again.
+// nextStep is when the delivery is to be handed over, or tried again: a little early
+// when the gate keeps a turn for it, as for a delivery in a workflow of its own.
 func (m *member) nextStep() time.Time {
-	if m.leaving {
+	switch {
+	case m.leaving:
 		return m.leaveAt
+	case m.Deferred():
+		return m.DueAt.Add(-activities.MaxEarly)
 	}
 	return m.DueAt
 }

@@ -18,6 +18,9 @@ func FanoutID(deliveries []webhook.Start) string {
 	sum := sha256.New()
 	for i := range deliveries {
 		_, _ = sum.Write(deliveries[i].DeliveryID[:]) // never fails
+		if at := deliveries[i].Held; at != nil { // released at another time, it is another workflow
+			_, _ = fmt.Fprintf(sum, "%d.%d", at.Run, at.Seq)
+		}
 	}
 	return "fanout/" + deliveries[0].EventID.String() + "/" + hex.EncodeToString(sum.Sum(nil)[:8])
 }
@@ -26,7 +29,7 @@ func FanoutID(deliveries []webhook.Start) string {
 func FanoutOf(deliveries []webhook.Start, near time.Duration) FanoutInput {
 	in := FanoutInput{Deliveries: make([]FanoutDelivery, len(deliveries)), Near: near}
 	for i, d := range deliveries {
-		in.Deliveries[i] = FanoutDelivery{Ref: d.Ref, GiveUpAt: d.GiveUpAt}
+		in.Deliveries[i] = FanoutDelivery{Ref: d.Ref, GiveUpAt: d.GiveUpAt, Progress: d.Held}
 	}
 	return in
 }

@@ -162,14 +162,41 @@ func details(ref webhook.Ref, p webhook.Progress, told, lastError string) string
 	if p.Run > 1 {
 		text += fmt.Sprintf(" (%d in run %d)", p.RunAttempts, p.Run)
 	}
-	text += "\n" + line("last answer", told) + line("reason", p.Reason) + line("our own fault", lastError)
+	text += "\n" + line("last answer", told)
 	if !p.State.Open() {
-		return text
+		return text + line("reason", p.Reason) + line("our own fault", lastError)
 	}
+	if p.Reason != "" {
+		text += line("waits", plain(p.Reason))
+	}
+	text += line("our own fault", lastError)
 	if !p.DueAt.IsZero() {
 		text += line("next attempt", p.DueAt.UTC().Format(time.RFC3339))
 	}
 	return text + line("given up at", p.GiveUpAt.UTC().Format(time.RFC3339))
+}
+
+// plain is a reason of the record in words.
+func plain(reason string) string {
+	switch reason {
+	case webhook.ReasonPaused:
+		return "its endpoint is paused"
+	case webhook.ReasonDisabled:
+		return "its endpoint is disabled"
+	case webhook.ReasonBacklog:
+		return "many are waiting before it"
+	case "circuit_open":
+		return "the receiver is in trouble and is given a rest"
+	case "retry_after", "rate_limit_hint":
+		return "the receiver asked for a pause"
+	case "rate":
+		return "the endpoint's rate is reached"
+	case "in_flight":
+		return "the endpoint is busy"
+	case "":
+		return "its endpoint was not active"
+	}
+	return reason
 }
 
 func line(name, value string) string {

@@ -26,6 +26,7 @@ import (
 	"github.com/everpost/everpost/internal/config"
 	"github.com/everpost/everpost/internal/dispatch"
 	"github.com/everpost/everpost/internal/egress"
+	"github.com/everpost/everpost/internal/gate"
 	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/telemetry"
 	"github.com/everpost/everpost/worker"
@@ -70,6 +71,7 @@ type App struct {
 	metrics *telemetry.Metrics
 
 	store      *postgres.Store
+	gate       *gate.Gate // nil without a worker
 	guard      *egress.Guard
 	client     client.Client
 	sender     *egress.Client
@@ -123,7 +125,12 @@ func New(ctx context.Context, o Options) (*App, error) {
 		return nil, fmt.Errorf("open the Temporal client: %w", err)
 	}
 	a.push(phaseClient, func(context.Context) { a.client.Close() })
-	a.store, err = postgres.Open(ctx, postgres.Config{URL: o.Config.DatabaseURL, MaxConns: storeConns, Sealer: sealer{keys}, Logger: o.Logger})
+	if o.Worker {
+		a.gate = gate.New(gate.Config{Changed: a.circuitChanged})
+	}
+	a.store, err = postgres.Open(ctx, postgres.Config{
+		URL: o.Config.DatabaseURL, MaxConns: storeConns, Sealer: sealer{keys}, EndpointChanged: a.endpointChanged, Logger: o.Logger,
+	})
 	if err != nil {
 		a.end()
 		a.unwind() //nolint:contextcheck // stops although ctx has ended
@@ -131,11 +138,15 @@ func New(ctx context.Context, o Options) (*App, error) {
 	}
 	a.push(phaseRecord, func(context.Context) { a.store.Close() })
 	a.push(phaseBackground, func(context.Context) { a.end() })
-	a.dispatcher = dispatch.New(dispatch.Config{
+	forDispatch := dispatch.Config{
 		Client: a.client, Record: a.store, Replays: a.store, Logger: o.Logger,
 		StartSlots: o.Config.StartSlots, Width: o.Config.MaxPerWorkflow, Near: o.Config.NearRetry, QueueLength: o.Config.QueueLength, LocalWorker: o.Worker,
-		Overdue: a.store, ReconcileEvery: o.Config.ReconcileEvery, KeepDeadLetters: o.Config.DeadLetterRetention,
-	})
+		Overdue: a.store, ReconcileEvery: o.Config.ReconcileEvery, KeepDeadLetters: o.Config.DeadLetterRetention, Backlog: a.store,
+	}
+	if a.gate != nil {
+		forDispatch.Gate = a.gate
+	}
+	a.dispatcher = dispatch.New(forDispatch)
 	return a, nil
 }
 

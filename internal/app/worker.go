@@ -22,7 +22,7 @@ func (a *App) startWorker() {
 	a.push(phaseSender, func(context.Context) { a.sender.Close() })
 	a.activities = activities.New(activities.Config{
 		Record: a.store, Targets: a.store.EndpointCache(), Fresh: a.dispatcher.Fresh(), Sender: sender{a.sender, a.options.Exempt},
-		Starter: a.dispatcher, Replays: a.store,
+		Gate: admission{a.gate, a.dispatcher}, Starter: a.dispatcher, Replays: a.store,
 		Observer: a.metrics, Logger: a.log, Owner: a.options.Owner, KeepDeadLetters: a.options.Config.DeadLetterRetention,
 	})
 	halt, halted, up := make(chan struct{}), make(chan struct{}), make(chan struct{}, 1)

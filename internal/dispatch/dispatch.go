@@ -71,6 +71,11 @@ type Config struct {
 	// QueueLength is how many deliveries may wait for a start before the door waits.
 	// Defaults to 1,000: at 3,000 starts a second, a third of one.
 	QueueLength int
+	// Gate admits requests to endpoints, in a process with a worker; nil: there is none.
+	Gate Gate
+	// Backlog is what is held because too much was waiting, and is released as the gate
+	// has room for it.
+	Backlog Backlog
 	// Overdue is read by the reconciler, every ReconcileEvery (defaults to 5 min). Without
 	// it there is none.
 	Overdue        Overdue
@@ -93,6 +98,7 @@ type Dispatcher struct {
 	queue   chan queued
 	signals chan struct{}
 	away    atomic.Bool   // Temporal did not answer; the outbox keeps everything
+	backlog backlog
 	doubt   chan struct{} // a call was not answered in time: ask now whether Temporal is there
 	stopped chan struct{}
 	life    context.Context //nolint:containedctx // of the calls to Temporal, which outlive who asked for them; ended by Stop
@@ -153,6 +159,9 @@ func (d *Dispatcher) Start() {
 	d.workers.Go(d.probe)
 	if d.Overdue != nil {
 		d.workers.Go(d.reconcile)
+	}
+	if d.Gate != nil && d.Backlog != nil {
+		d.workers.Go(d.release)
 	}
 }
 
@@ -267,7 +276,8 @@ func (d *Dispatcher) signal(ctx context.Context, delivery webhook.Delivery, c we
 	if isGone(err) && id != own { // handed over, and the record does not know yet
 		err = d.tell(ctx, own, delivery.DeliveryID, c)
 	}
-	if isGone(err) && delivery.State == webhook.StateDeadLettered { // nobody keeps it any more
+	if isGone(err) && (delivery.State == webhook.StateDeadLettered || delivery.State == webhook.StateHeld && delivery.WorkflowID == "") {
+		// Nobody keeps it any more, or it is held by the record alone.
 		if err = d.revive(ctx, &delivery); err == nil {
 			err = d.tell(ctx, own, delivery.DeliveryID, c)
 		}

@@ -77,8 +77,12 @@ func (d *Dispatcher) reconcileAll(read func(context.Context, time.Duration, int)
 // revive sees to it that somebody carries a delivery: its own workflow, or the one
 // that the record names.
 func (d *Dispatcher) revive(ctx context.Context, delivery *webhook.Delivery) error {
-	status, err := d.statusOf(ctx, delivery.WorkflowID)
-	if own := delivery.Ref.WorkflowID(); err == nil && !alive(status) && own != delivery.WorkflowID {
+	own, carrier := delivery.Ref.WorkflowID(), delivery.WorkflowID
+	if carrier == "" { // held by the record alone, or told so when it was begun just now
+		carrier = own
+	}
+	status, err := d.statusOf(ctx, carrier)
+	if err == nil && !alive(status) && own != carrier {
 		// A shared workflow has ended. It may have handed the delivery over, and the
 		// delivery's own has not yet told the record.
 		var handed enumspb.WorkflowExecutionStatus
@@ -88,7 +92,7 @@ func (d *Dispatcher) revive(ctx context.Context, delivery *webhook.Delivery) err
 	}
 	if err == nil && alive(status) && delivery.State == webhook.StateDeadLettered && d.expired(delivery) {
 		// It was to be kept for longer when it began.
-		return d.tell(ctx, delivery.WorkflowID, delivery.DeliveryID, webhook.PendingCommand{
+		return d.tell(ctx, carrier, delivery.DeliveryID, webhook.PendingCommand{
 			Command: webhook.CommandDiscard, Reason: webhook.ReasonRetention,
 		})
 	}

@@ -52,23 +52,34 @@ func (d *Dispatcher) take(batch *[]webhook.Start, q queued) (taken int) {
 // start begins deliveries: those that may share a workflow in as few as they fit
 // into, the others in their own.
 func (d *Dispatcher) start(batch []webhook.Start) {
-	var shared, own []webhook.Start
+	var shared, slow, own []webhook.Start
 	now := time.Now()
 	for _, s := range batch {
-		if d.Width > 1 && s.Run == 1 && s.Relayed < 2 && !s.NotBefore.After(now) {
-			shared = append(shared, s)
-		} else {
+		switch {
+		case d.Width == 1, s.Relayed > 1, s.NotBefore.After(now), s.Run > 1 && s.Held == nil:
 			own = append(own, s)
+		case d.Gate != nil && d.Gate.Slow(s.EndpointID):
+			slow = append(slow, s)
+		default:
+			shared = append(shared, s)
 		}
 	}
-	for len(shared) > 1 {
-		group := shared[:min(d.Width, len(shared))]
-		shared = shared[len(group):]
-		d.carry(func(ctx context.Context) error { return d.beginShared(ctx, group) })
-	}
-	each(ownWidth, append(own, shared...), func(s webhook.Start) {
+	own = append(own, d.startShared(shared)...)
+	own = append(own, d.startShared(slow)...) // among themselves, so that nobody else waits for them
+	each(ownWidth, own, func(s webhook.Start) {
 		d.carry(func(ctx context.Context) error { return d.begin(ctx, s) })
 	})
+}
+
+// startShared begins deliveries in as few workflows as they fit into, and returns who
+// was left alone.
+func (d *Dispatcher) startShared(all []webhook.Start) (alone []webhook.Start) {
+	for len(all) > 1 {
+		group := all[:min(d.Width, len(all))]
+		all = all[len(group):]
+		d.carry(func(ctx context.Context) error { return d.beginShared(ctx, group) })
+	}
+	return all
 }
 
 // beginShared starts the workflow of several first attempts. Its id is made of the
@@ -88,13 +99,19 @@ func (d *Dispatcher) begin(ctx context.Context, start webhook.Start) error {
 		Ref: start.Ref, Progress: webhook.Progress{Run: start.Run, GiveUpAt: start.GiveUpAt}, NotBefore: start.NotBefore,
 	}
 	var err error
-	if start.Run == 1 {
+	switch {
+	case start.Held != nil:
+		// It may have had a workflow before, in an earlier run, or until it was held.
+		options.WorkflowIDReusePolicy = enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE
+		input.Progress, input.HandedOver, input.Released = *start.Held, true, true
+		_, err = d.Client.ExecuteWorkflow(ctx, options, workflows.DeliveryWorkflow, input)
+	case start.Run == 1:
 		_, err = d.Client.ExecuteWorkflow(ctx, options, workflows.DeliveryWorkflow, input)
 		if err != nil && unlessStarted(err) == nil && start.Relayed > 1 {
 			// Started, long ago, and nothing of it recorded: is it still there?
 			return d.revive(ctx, &webhook.Delivery{Ref: start.Ref, Progress: input.Progress, CreatedAt: start.CreatedAt, WorkflowID: options.ID})
 		}
-	} else {
+	default:
 		// A later run: its dead letter may be alive under the same id and continues as
 		// the delivery when it is signalled; else the delivery starts anew.
 		options.WorkflowIDReusePolicy = enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE

@@ -160,6 +160,22 @@ func (g *Gate) Room(id webhook.EndpointID) int {
 	return max(0, min(room, int(g.maxReserved-g.reserved.Load())))
 }
 
+// releaseAhead is for how long what is released of a backlog lasts: what is released
+// and cannot go soon costs a timer each, and comes for nothing when trouble is back.
+const releaseAhead = 10 * time.Second
+
+// Releasable is how many of what is held for an endpoint are to be released now: what
+// may go within the next ten seconds, less what has a time already, and never so few
+// that nobody would find out that the receiver is back.
+func (g *Gate) Releasable(id webhook.EndpointID) int {
+	n := unknownReserved
+	g.look(id, func(e *endpoint, now time.Duration) {
+		ahead := int(e.effectiveRate(now) * releaseAhead.Seconds())
+		n = min(e.room(now), max(ahead, pioneers)-len(e.line.slots))
+	})
+	return max(0, min(n, int(g.maxReserved-g.reserved.Load())))
+}
+
 func (e *endpoint) room(now time.Duration) int {
 	taken := len(e.line.slots)
 	from := now

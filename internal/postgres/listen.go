@@ -77,6 +77,9 @@ func (s *Store) changedHere(c change) {
 		s.endpointCache.ForgetTenant(c.Tenant)
 		if id, err := webhook.ParseEndpointID(c.ID); err == nil {
 			s.endpointCache.forget(id)
+			if s.endpointChanged != nil {
+				s.endpointChanged(id)
+			}
 		}
 	case changeKey:
 		if id, err := webhook.ParseKeyID(c.ID); err == nil {

@@ -48,12 +48,42 @@ func (c *outboxColumns) queue(b *pgx.Batch) {
 // handed out again for the same while, by any process, and each time for twice as
 // long, up to 8 min: where no worker runs at all, starting them again does not help.
 func (s *Store) LeftBehind(ctx context.Context, limit int) ([]webhook.Start, error) {
-	return queryAll(ctx, s, "read the outbox", scanStart, `
+	starts, err := queryAll(ctx, s, "read the outbox", scanStart, `
 		update outbox set relay_at = now() + $2::bigint * (1 << least(relayed, 5)) * interval '1 millisecond', relayed = relayed + 1
 		where delivery_id in (
 			select delivery_id from outbox where relay_at <= now() order by relay_at limit $1 for update skip locked)
 		returning delivery_id, event_id, endpoint_id, tenant_id, event_type, run, created_at, not_before, give_up_at, relayed`,
 		limit, relayAfter.Milliseconds())
+	if err != nil {
+		return nil, err
+	}
+	return starts, s.findHeld(ctx, starts)
+}
+
+// findHeld says of those that were held and are released where they stand.
+func (s *Store) findHeld(ctx context.Context, starts []webhook.Start) error {
+	if len(starts) == 0 {
+		return nil
+	}
+	ids := make([][16]byte, len(starts))
+	for i := range starts {
+		ids[i] = starts[i].DeliveryID
+	}
+	found, err := queryAll(ctx, s, "read what is held", scanDelivery,
+		`select `+deliveryColumns+` from deliveries d where d.id = any($1) and d.state = 2`, ids)
+	if err != nil {
+		return err
+	}
+	held := make(map[webhook.DeliveryID]*webhook.Progress, len(found))
+	for i := range found {
+		held[found[i].DeliveryID] = &found[i].Progress
+	}
+	for i := range starts {
+		if at := held[starts[i].DeliveryID]; at != nil && at.Run == starts[i].Run {
+			starts[i].Held = at
+		}
+	}
+	return nil
 }
 
 func scanStart(row pgx.CollectableRow) (webhook.Start, error) {

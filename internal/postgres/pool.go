@@ -85,6 +85,10 @@ type Config struct {
 	// it fail; the command line's key management does not.
 	Sealer Sealer
 
+	// EndpointChanged is told of every change of an endpoint, by whichever process, at
+	// least once. It must be quick. May be nil.
+	EndpointChanged func(webhook.EndpointID)
+
 	// Logger gets what happens in the background. Defaults to none.
 	Logger *slog.Logger
 }
@@ -95,6 +99,8 @@ type Store struct {
 	writer *pgxpool.Pool // of the group commits
 	sealer Sealer
 	log    *slog.Logger
+
+	endpointChanged func(webhook.EndpointID) // may be nil
 
 	endpointCache *EndpointCache
 	keyCache      *KeyCache
@@ -141,7 +147,7 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 	}
 
 	s := &Store{
-		pool: pool, writer: writer, sealer: c.Sealer, log: c.Logger,
+		pool: pool, writer: writer, sealer: c.Sealer, log: c.Logger, endpointChanged: c.EndpointChanged,
 		inFlight: keysUnderWay{keys: map[string]struct{}{}}, leftOpen: make(chan struct{}, 1),
 	}
 	s.life, s.end = context.WithCancel(context.WithoutCancel(ctx))

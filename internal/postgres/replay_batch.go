@@ -373,17 +373,13 @@ func (r *lockedReplay) begin(ctx context.Context, tx pgx.Tx, wanted map[webhook.
 // alone.
 func (r *lockedReplay) held(ctx context.Context, tx pgx.Tx, ids [][16]byte) (released, error) {
 	var out released
-	found, err := lockDeliveries(ctx, tx, ids, "d.state = 2 and d.command = 0 and d.due_at is null")
+	found, err := lockDeliveries(ctx, tx, ids, "d.due_at is null and "+isHeld)
 	if err != nil {
 		return out, err
 	}
-	ids = nil
 	for _, d := range found {
-		ids = append(ids, d.DeliveryID)
 		out.add(d)
 	}
-	_, err = tx.Exec(ctx, `
-		update deliveries set command = $2, command_id = command_id + 1, command_reason = '', commanded_at = now() - interval '1 hour'
-		where id = any($1)`, ids, int16(webhook.CommandRelease))
+	_, _, err = release(ctx, tx, found, time.Now(), longAgo)
 	return out, err
 }

@@ -25,6 +25,8 @@ type Metrics struct {
 	attemptsTo    prometheus.Histogram
 	backoff       prometheus.Histogram
 	ownFaults     prometheus.Counter
+	turnedAway    *prometheus.CounterVec
+	circuits      *prometheus.CounterVec
 	eventAccepted prometheus.Counter
 }
 
@@ -55,6 +57,12 @@ func NewMetrics(version string) *Metrics {
 			Name: "everpost_backoff_duration_seconds", Help: "Delays before the next attempt.",
 			Buckets: []float64{1, 5, 15, 60, 300, 900, 3600, 3 * 3600, 12 * 3600},
 		}),
+		turnedAway: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "everpost_turned_away_total", Help: "Deliveries that had to wait for their turn at an endpoint, by why; no attempt is counted.",
+		}, []string{"reason"}),
+		circuits: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "everpost_circuit_changes_total", Help: "Changes of endpoints' circuit breakers, by the new state.",
+		}, []string{"to"}),
 		ownFaults: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "everpost_own_faults_total", Help: "Attempts that could not be made because of us; nothing was counted against the receiver.",
 		}),
@@ -86,7 +94,7 @@ func (m *Metrics) Handler() http.Handler {
 }
 
 // Attempted counts an attempt and where it left its delivery.
-func (m *Metrics) Attempted(a *webhook.Attempt, s webhook.State) {
+func (m *Metrics) Attempted(_ webhook.Ref, a *webhook.Attempt, p webhook.Progress) {
 	decision := a.Outcome.Decision.String()
 	m.attempts.WithLabelValues(decision, string(a.Outcome.Reason)).Inc()
 	m.latency.WithLabelValues(decision).Observe(a.Latency.Seconds())
@@ -98,13 +106,19 @@ func (m *Metrics) Attempted(a *webhook.Attempt, s webhook.State) {
 	if a.Delay > 0 {
 		m.backoff.Observe(a.Delay.Seconds())
 	}
-	if !s.Open() {
-		m.ends.WithLabelValues(s.String()).Inc()
+	if !p.State.Open() {
+		m.ends.WithLabelValues(p.State.String()).Inc()
 	}
 	if a.Outcome.Decision == retry.Delivered {
 		m.attemptsTo.Observe(float64(a.Number))
 	}
 }
+
+// TurnedAway counts a delivery that the gate let wait.
+func (m *Metrics) TurnedAway(reason string) { m.turnedAway.WithLabelValues(reason).Inc() }
+
+// CircuitChanged counts a change of an endpoint's circuit.
+func (m *Metrics) CircuitChanged(to string) { m.circuits.WithLabelValues(to).Inc() }
 
 // Faulted counts a failure of our own.
 func (m *Metrics) Faulted(error) { m.ownFaults.Inc() }

@@ -62,16 +62,16 @@ func TestMetricsOfAttempts(t *testing.T) {
 	t.Parallel()
 	m := telemetry.NewMetrics("1.2.3")
 	m.Gauge("everpost_test_gauge", "A value.", func() float64 { return 42 })
-	m.Attempted(&webhook.Attempt{
+	m.Attempted(webhook.Ref{}, &webhook.Attempt{
 		Number: 1, Run: 1, Latency: 30 * time.Millisecond, Delay: 10 * time.Second,
 		Outcome: retry.Outcome{Decision: retry.Retry, Reason: retry.HTTPReason(503), Status: 503},
-	}, webhook.StateRetrying)
-	m.Attempted(&webhook.Attempt{
+	}, webhook.Progress{State: webhook.StateRetrying})
+	m.Attempted(webhook.Ref{}, &webhook.Attempt{
 		Number: 2, Run: 1, Latency: 2 * time.Millisecond, Outcome: retry.Outcome{Decision: retry.Delivered, Reason: "delivered", Status: 200},
-	}, webhook.StateDelivered)
-	m.Attempted(&webhook.Attempt{
+	}, webhook.Progress{State: webhook.StateDelivered})
+	m.Attempted(webhook.Ref{}, &webhook.Attempt{
 		Number: 1, Run: 1, Outcome: retry.Outcome{Decision: retry.Permanent, Reason: retry.HTTPReason(400), Status: 400},
-	}, webhook.StateDeadLettered)
+	}, webhook.Progress{State: webhook.StateDeadLettered})
 	m.Faulted(errors.New("ours"))
 	m.Accepted()
 

@@ -14,6 +14,14 @@ const (
 	ReasonDiscarded       = "discarded"  // discarded without a reason given
 	ReasonTerminated      = "terminated" // somebody terminated its workflow
 	ReasonHeldExpired     = "held_expired"
+	ReasonDeferredExpired = "deferred_expired" // its turn did not come before its give-up time
+)
+
+// Reasons of a hold. While a delivery is deferred, its reason is the gate's.
+const (
+	ReasonBacklog  = "backlog" // more waits for the endpoint than fits into the next minutes
+	ReasonPaused   = "endpoint_paused"
+	ReasonDisabled = "endpoint_disabled"
 )
 
 // Progress is what the owner of a delivery carries from step to step, and what
@@ -23,7 +31,7 @@ type Progress struct {
 	Run         int           `json:"run"`           // 1, and one more for each replay
 	Seq         int           `json:"seq,omitempty"` // steps recorded in this run
 	State       State         `json:"state"`
-	Reason      string        `json:"reason,omitempty"`       // of the end; "" while open
+	Reason      string        `json:"reason,omitempty"`       // of the end, or of a wait that is not its own retry's
 	Attempts    int           `json:"attempts,omitempty"`     // over all runs; the next one's number is one more
 	RunAttempts int           `json:"run_attempts,omitempty"` // in this run: what max_attempts bounds
 	Ambiguous   int           `json:"ambiguous,omitempty"`    // consecutive ambiguous outcomes
@@ -35,6 +43,11 @@ type Progress struct {
 // After reports whether p is a later step than q.
 func (p Progress) After(q Progress) bool {
 	return p.Run > q.Run || p.Run == q.Run && p.Seq > q.Seq
+}
+
+// Deferred reports whether the delivery has been told by the gate to come back at DueAt.
+func (p Progress) Deferred() bool {
+	return p.Reason != "" && !p.DueAt.IsZero() && (p.State == StatePending || p.State == StateRetrying)
 }
 
 // PendingCommand is a command as it is stored with a delivery until a step says

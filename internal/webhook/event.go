@@ -75,6 +75,10 @@ type Start struct {
 	NotBefore time.Time // deliver_at; zero: at once
 	GiveUpAt  time.Time
 	Relayed   int // how often the relay has taken it up
+
+	// Held is where a delivery stands that was held and is released; nil for one whose
+	// run begins.
+	Held *Progress
 }
 
 // Ref names a delivery: ids only, no content, fit for a workflow's history.

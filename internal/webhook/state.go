@@ -9,7 +9,7 @@ type State uint8
 const (
 	StatePending      State = iota // no attempt recorded in this run
 	StateRetrying                  // tried, will be tried again
-	StateHeld                      // its endpoint is paused or disabled
+	StateHeld                      // its endpoint is paused or disabled, or has too many waiting
 	StateDelivered                 // the receiver answered 2xx
 	StateDeadLettered              // given up; replay, discard or retention leave it
 	StateCancelled                 // ended by a person or with its endpoint

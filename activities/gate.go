@@ -1,0 +1,178 @@
+package activities
+
+import (
+	"context"
+	"encoding/binary"
+	"sync/atomic"
+	"time"
+
+	"github.com/everpost/everpost/internal/retry"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// Gate admits requests to endpoints, so that no receiver is hurt and none hurts its
+// neighbours.
+type Gate interface {
+	// Enter asks to send one request. It may wait for up to about 250 ms.
+	Enter(ctx context.Context, e Entry) Admission
+	// Forget gives back what is reserved for a delivery that will not come.
+	Forget(endpoint webhook.EndpointID, delivery webhook.DeliveryID)
+	// Slow says whether an attempt is likely to take long, or to be turned away.
+	Slow(endpoint webhook.EndpointID) bool
+}
+
+// Entry is a delivery that wants to be sent.
+type Entry struct {
+	Endpoint *webhook.Endpoint
+	Delivery webhook.DeliveryID
+	Released bool // it was held
+}
+
+// Admission is a gate's answer: a pass, or a time to come back at, or neither, which
+// means that the delivery is held until somebody releases it.
+type Admission struct {
+	Pass   Pass // has to be ended
+	Until  time.Time
+	Reason string // of a wait: "circuit_open"
+}
+
+// Pass is the right to send one request. It ends once; what is said after that is ignored.
+type Pass interface {
+	// Done tells what became of the request; number is that of the attempt.
+	Done(outcome retry.Outcome, number int, latency time.Duration)
+	// Cancel says that nothing was learnt of the receiver.
+	Cancel()
+}
+
+const (
+	// slowWait is FastWait where the receiver is known to be slow: it has to be long
+	// enough for whoever is turned away, or gets a turn after a moment and an answer soon.
+	slowWait = 300 * time.Millisecond
+	// crowdedPause is the least time after which who found no place among the slow ones
+	// comes back, and crowdedSpread what is added by chance, so that they do not come at once.
+	crowdedPause  = 1200 * time.Millisecond
+	crowdedSpread = 2 * time.Second
+	// reasonCrowded is that of whoever waits because too many slow receivers are being waited for.
+	reasonCrowded = "capacity"
+	// farTurn is from when on a turn is too far off for a shared workflow to wait for:
+	// the gate gives nearly all within five minutes.
+	farTurn = 6 * time.Minute
+)
+
+// slow bounds the requests under way to slow receivers, all together.
+type slow struct{ places atomic.Int64 }
+
+// take takes a place unless half of all places are taken.
+func (s *slow) take(all int) bool {
+	if s.places.Add(1) <= int64(max(all/2, 1)) {
+		return true
+	}
+	s.places.Add(-1)
+	return false
+}
+
+func (s *slow) give() { s.places.Add(-1) }
+
+// patience is how long a workflow task waits for an attempt.
+func (a *Activities) patience(endpoint webhook.EndpointID) time.Duration {
+	if a.Gate != nil && a.Gate.Slow(endpoint) {
+		return min(slowWait, a.FastWait)
+	}
+	return a.FastWait
+}
+
+// admit asks the gate. The pass has to be ended; without one, the delivery waits.
+func (a *Activities) admit(ctx context.Context, in AttemptInput, target *webhook.Target) Admission {
+	if a.Gate == nil {
+		return Admission{Pass: freePass{}}
+	}
+	admission := a.Gate.Enter(ctx, Entry{Endpoint: &target.Endpoint, Delivery: in.DeliveryID, Released: in.State == webhook.StateHeld})
+	if admission.Pass == nil || !a.Gate.Slow(in.EndpointID) {
+		return admission
+	}
+	if !a.slow.take(a.MaxUnderWay) {
+		admission.Pass.Cancel()
+		spread := time.Duration(binary.BigEndian.Uint64(in.DeliveryID[8:]) % uint64(crowdedSpread))
+		return Admission{Until: a.Now().Add(crowdedPause + spread), Reason: reasonCrowded}
+	}
+	admission.Pass = &slowPass{Pass: admission.Pass, slow: &a.slow}
+	return admission
+}
+
+// slowPass gives its place among the slow ones back when it ends.
+type slowPass struct {
+	Pass
+
+	slow  *slow
+	ended bool
+}
+
+func (p *slowPass) Done(outcome retry.Outcome, number int, latency time.Duration) {
+	p.end()
+	p.Pass.Done(outcome, number, latency)
+}
+
+func (p *slowPass) Cancel() {
+	p.end()
+	p.Pass.Cancel()
+}
+
+func (p *slowPass) end() {
+	if !p.ended {
+		p.ended = true
+		p.slow.give()
+	}
+}
+
+// freePass is everybody's where there is no gate.
+type freePass struct{}
+
+func (freePass) Done(retry.Outcome, int, time.Duration) {}
+func (freePass) Cancel()                                {}
+
+// turnedAway records that the delivery waits for its turn, or is held until it is
+// released. A turn that would come after the give-up time does not come.
+func (a *Activities) turnedAway(ctx context.Context, fl *flight, in AttemptInput, adm Admission) (AttemptResult, error) {
+	if a.Observer != nil {
+		a.Observer.TurnedAway(adm.Reason)
+	}
+	if adm.Until.IsZero() {
+		return a.hold(ctx, fl, in, adm.Reason)
+	}
+	step := in.next()
+	step.State, step.Reason, step.DueAt = webhook.StatePending, adm.Reason, adm.Until.UTC().Truncate(time.Microsecond)
+	if in.RunAttempts > 0 {
+		step.State = webhook.StateRetrying
+	}
+	if step.DueAt.After(in.GiveUpAt) {
+		step.DueAt = in.GiveUpAt
+	}
+	if step.DueAt.Sub(a.Now()) > farTurn {
+		step.WorkflowID = in.WorkflowID()
+	}
+	return a.record(ctx, fl, in, step)
+}
+
+// hold records that the delivery waits to be released. Past the give-up time it is
+// given up instead.
+//
+// A delivery that a shared workflow holds is nobody's: there may be many, and a row is
+// all that each costs. Whoever releases it starts a workflow.
+func (a *Activities) hold(ctx context.Context, fl *flight, in AttemptInput, reason string) (AttemptResult, error) {
+	if a.Now().After(in.GiveUpAt) {
+		return a.record(ctx, fl, in, in.end(webhook.StateDeadLettered, webhook.ReasonHeldExpired))
+	}
+	step := in.waitUntil(time.Time{})
+	step.State, step.Reason = webhook.StateHeld, reason
+	if in.Shared != "" {
+		step.WorkflowID = ""
+	}
+	return a.record(ctx, fl, in, step)
+}
+
+// forget tells the gate that a delivery has come to rest without an attempt.
+func (a *Activities) forget(step *webhook.Step) {
+	if a.Gate != nil && step.Attempt == nil && !step.State.Open() {
+		a.Gate.Forget(step.EndpointID, step.DeliveryID)
+	}
+}

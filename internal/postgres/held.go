@@ -1,0 +1,104 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+const (
+	// isHeld is a delivery of the table d that waits to be released, and of which that
+	// was not asked yet.
+	isHeld = `d.state = 2 and d.command = 0 and not exists (select from outbox o where o.delivery_id = d.id)`
+	// longAgo is the age of a command that the relay is to tell at once.
+	longAgo = time.Hour
+)
+
+// BacklogEndpoints are the active endpoints for which something is held because too
+// much was waiting: at most limit, those after the given one, in the order of their ids.
+func (s *Store) BacklogEndpoints(ctx context.Context, after webhook.EndpointID, limit int) ([]webhook.EndpointID, error) {
+	return queryAll(ctx, s, "look for a backlog", func(row pgx.CollectableRow) (webhook.EndpointID, error) {
+		var id [16]byte
+		err := row.Scan(&id)
+		return id, err
+	}, `
+		select e.id from endpoints e
+		where e.state = 0 and e.deleted_at is null and e.id > $1
+		  and exists (select from deliveries d where d.endpoint_id = e.id and d.state = 2 and d.reason = $2)
+		order by e.id limit $3`, after, webhook.ReasonBacklog, limit)
+}
+
+// ReleaseBacklog releases up to limit of what is held for an active endpoint because
+// too much was waiting, the oldest first. Those that no workflow carries are returned
+// as starts, and wait in the outbox until their next record; the others as commands to
+// be signalled. Either way the relay makes up for a caller that does not.
+func (s *Store) ReleaseBacklog(ctx context.Context, endpoint webhook.EndpointID, limit int) (starts []webhook.Start, commands []webhook.Commanded, err error) {
+	err = s.inTx(ctx, "release a backlog", func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, `
+			select `+deliveryColumns+` from deliveries d
+			where d.endpoint_id = $1 and d.reason = $2 and `+isHeld+`
+			  and exists (select from endpoints e where e.id = $1 and e.state = 0 and e.deleted_at is null)
+			order by d.id limit $3 for update of d skip locked`, endpoint, webhook.ReasonBacklog, limit)
+		if err != nil {
+			return err
+		}
+		found, err := pgx.CollectRows(rows, scanDelivery)
+		if err != nil {
+			return err
+		}
+		starts, commands, err = release(ctx, tx, found, time.Now().Add(relayAfter), 0)
+		return err
+	})
+	return starts, commands, err
+}
+
+// release lets held deliveries try again, which this transaction has locked. The relay
+// looks after those that no workflow carries from the time relayAt on, and after the
+// others when their command, which is given age ago, is old enough.
+func release(ctx context.Context, tx pgx.Tx, held []webhook.Delivery, relayAt time.Time, age time.Duration,
+) (starts []webhook.Start, commands []webhook.Commanded, err error) {
+	var (
+		ob      outboxColumns
+		carried = map[webhook.DeliveryID]webhook.Delivery{}
+		ids     [][16]byte
+		now     = time.Now().UTC().Truncate(time.Microsecond)
+	)
+	for _, d := range held {
+		if d.WorkflowID != "" {
+			carried[d.DeliveryID], ids = d, append(ids, d.DeliveryID)
+			continue
+		}
+		start := webhook.Start{Ref: d.Ref, Run: d.Run, CreatedAt: now, GiveUpAt: d.GiveUpAt, Held: &d.Progress}
+		ob.add(start, relayAt)
+		starts = append(starts, start)
+	}
+	batch := &pgx.Batch{}
+	ob.queue(batch)
+	if len(ids) > 0 {
+		batch.Queue(`
+			update deliveries set command = $2, command_id = command_id + 1, command_reason = '', command_at = null,
+				commanded_at = now() - $3::bigint * interval '1 millisecond'
+			where id = any($1) returning id, command_id`, ids, int16(webhook.CommandRelease), age.Milliseconds()).
+			Query(func(rows pgx.Rows) error {
+				var (
+					id      [16]byte
+					command int64
+				)
+				_, err := pgx.ForEachRow(rows, []any{&id, &command}, func() error {
+					commands = append(commands, webhook.Commanded{
+						Delivery: carried[id], Command: webhook.PendingCommand{ID: command, Command: webhook.CommandRelease},
+					})
+					return nil
+				})
+				return err
+			})
+	}
+	if batch.Len() == 0 {
+		return nil, nil, nil
+	}
+	err = tx.SendBatch(ctx, batch).Close()
+	return starts, commands, err
+}
