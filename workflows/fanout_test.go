@@ -77,7 +77,7 @@ func sharers() []sharer {
 				t.Helper()
 				require.NoError(t, b.store.DeleteEndpoint(t.Context(), webhook.Actor{Name: "test"}, tenant, start.EndpointID))
 			}},
-		{name: "endpoint paused", state: webhook.StateHeld, leaves: true,
+		{name: "endpoint paused", state: webhook.StateHeld, reason: webhook.ReasonPaused, // the record alone holds it
 			before: func(t *testing.T, b *bundle, start webhook.Start) {
 				t.Helper()
 				b.setState(t, start.EndpointID, webhook.EndpointPaused)
@@ -211,10 +211,6 @@ func TestHandedOverComeToRest(t *testing.T) {
 			resume := func(env environment) {
 				require.Equal(t, start.WorkflowID(), b.delivery(t, start.DeliveryID).WorkflowID, "the record knows who goes on")
 				b.expire(t, start)
-				if s.state == webhook.StateHeld {
-					b.setState(t, start.EndpointID, webhook.EndpointActive)
-					env.SignalWorkflow(workflows.SignalRelease, nil)
-				}
 				if s.state == webhook.StateDeadLettered {
 					env.SignalWorkflow(workflows.SignalReplay, nil)
 				}

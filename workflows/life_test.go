@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -20,6 +21,8 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/everpost/everpost/activities"
+	"github.com/everpost/everpost/internal/gate"
+	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 	"github.com/everpost/everpost/worker"
 	"github.com/everpost/everpost/workflows"
@@ -40,6 +43,7 @@ type life struct {
 	input  any
 	id     string // of a shared workflow; a delivery's own does not ask for its own
 	handed handed // what a shared workflow has handed over
+	gate   *gate.Gate
 	now    time.Time
 	env    atomic.Pointer[testsuite.TestWorkflowEnvironment] // of the run under way, or the last one
 	states []string                                          // what the search attribute was set to
@@ -66,6 +70,12 @@ func (b *bundle) beginIn(t stopper, process string, start webhook.Start, fastWai
 		Record: b.record, Targets: b.store.EndpointCache(), Fresh: noFresh{}, Sender: b.sender, Starter: &l.handed,
 		Logger: slog.New(slog.DiscardHandler), Owner: process, FastWait: fastWait, KeepDeadLetters: keep, Now: func() time.Time { return l.env.Load().Now() },
 	})
+	if b.guarded != nil {
+		running := runningClock{skipped: l.clock}
+		b.guarded.Now, l.activities.Now = running.now, running.now
+		l.gate = gate.New(*b.guarded)
+		l.activities.Gate = admission{l.gate}
+	}
 	skipped := func() time.Duration {
 		if env := l.env.Load(); env != nil {
 			return time.Until(env.Now())
@@ -79,6 +89,59 @@ func (b *bundle) beginIn(t stopper, process string, start webhook.Start, fastWai
 		l.activities.Stop(ctx)
 	})
 	return l
+}
+
+// clock is the skipped time.
+func (l *life) clock() time.Time {
+	if env := l.env.Load(); env != nil {
+		return env.Now()
+	}
+	return l.now
+}
+
+// runningClock is the skipped time, and goes on while that stands still because an
+// activity is at work.
+type runningClock struct {
+	skipped func() time.Time
+
+	mu     sync.Mutex
+	last   time.Time // of the skipped time
+	passed time.Time // when it was that, by the wall's clock
+	told   time.Time
+}
+
+func (c *runningClock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now := c.skipped(); !now.Equal(c.last) {
+		c.last, c.passed = now, time.Now()
+	}
+	if now := c.last.Add(time.Since(c.passed)); now.After(c.told) {
+		c.told = now
+	}
+	return c.told
+}
+
+// admission is the composition root's, in short.
+type admission struct{ *gate.Gate }
+
+func (a admission) Enter(ctx context.Context, e activities.Entry) activities.Admission {
+	answer, pass := a.Gate.Enter(ctx, gate.Entry{
+		Endpoint: e.Endpoint.ID, Delivery: e.Delivery, Limits: gate.LimitsOf(e.Endpoint), Released: e.Released,
+	})
+	switch {
+	case pass != nil:
+		return activities.Admission{Pass: passage{pass}}
+	case answer.Verdict == gate.Held:
+		return activities.Admission{Reason: webhook.ReasonBacklog}
+	}
+	return activities.Admission{Until: answer.Until, Reason: answer.Reason.String()}
+}
+
+type passage struct{ *gate.Pass }
+
+func (p passage) Done(outcome retry.Outcome, number int, latency time.Duration) {
+	p.Pass.Done(gate.ResultOf(outcome, number, latency))
 }
 
 // deliver accepts an event now and begins its delivery.

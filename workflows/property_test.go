@@ -151,6 +151,10 @@ func (l *life) relay() {
 	if l.next != "" || !d.State.Open() {
 		return
 	}
+	if d.State == webhook.StateHeld && d.WorkflowID == "" { // who releases it starts a workflow
+		l.next, l.input = "DeliveryWorkflow", workflows.DeliveryInput{Ref: d.Ref, Progress: d.Progress, HandedOver: true, Released: true}
+		return
+	}
 	var run int
 	require.NoError(l.t, l.b.store.Pool().QueryRow(context.Background(), `select run from outbox where delivery_id = $1`, d.DeliveryID).Scan(&run))
 	require.Equal(l.t, d.Run, run)

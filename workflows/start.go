@@ -18,7 +18,7 @@ func FanoutID(deliveries []webhook.Start) string {
 	sum := sha256.New()
 	for i := range deliveries {
 		_, _ = sum.Write(deliveries[i].DeliveryID[:]) // never fails
-		if at := deliveries[i].Held; at != nil { // released at another time, it is another workflow
+		if at := deliveries[i].Held; at != nil {      // released at another time, it is another workflow
 			_, _ = fmt.Fprintf(sum, "%d.%d", at.Run, at.Seq)
 		}
 	}

@@ -1,0 +1,184 @@
+package workflows_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/gate"
+	"github.com/everpost/everpost/internal/webhook"
+	"github.com/everpost/everpost/workflows"
+)
+
+// setupGate is setup with a gate, for an endpoint that takes so many requests in a second.
+func setupGate(t *testing.T, perSecond float64, config gate.Config) *bundle {
+	t.Helper()
+	b := setupReplay(t, perSecond)
+	b.guarded = &config
+	return b
+}
+
+// Those who cannot go at once come back at a time of their own, in the same workflow,
+// and that is no attempt.
+func TestSharedAttemptsTakeTurns(t *testing.T) {
+	t.Parallel()
+	b := setupGate(t, 0.5, gate.Config{})
+	starts := b.acceptSome(t, 5)
+	l := b.share(t, time.Hour, starts...)
+	var waiting []webhook.Delivery
+	l.run(after(time.Second, func(environment) {
+		for _, start := range starts {
+			if d := b.delivery(t, start.DeliveryID); d.State.Open() {
+				waiting = append(waiting, d)
+			}
+		}
+	}))
+	require.Len(t, waiting, 4)
+	for _, d := range waiting {
+		require.Equal(t, webhook.StatePending, d.State)
+		require.Equal(t, "rate", d.Reason)
+		require.Zero(t, d.Attempts)
+		require.False(t, d.DueAt.IsZero())
+		require.Equal(t, l.id, d.WorkflowID)
+	}
+	require.Len(t, l.timers, 4, "one each, and nobody comes back twice")
+	for _, start := range starts {
+		l.stayed(start, webhook.StateDelivered, 1)
+	}
+	apart(t, b, starts, 1900*time.Millisecond)
+	require.Zero(t, l.gate.Totals().InFlight)
+	require.Zero(t, l.gate.Totals().Reserved)
+}
+
+// apart requires that no two attempts were made closer to each other.
+func apart(t *testing.T, b *bundle, starts []webhook.Start, least time.Duration) {
+	t.Helper()
+	var last time.Time
+	for _, start := range starts {
+		at := b.attempts(t, start.DeliveryID)[0].StartedAt
+		if !last.IsZero() {
+			require.GreaterOrEqual(t, at.Sub(last).Abs(), least)
+		}
+		last = at
+	}
+}
+
+// What does not fit before the horizon is held by the record alone: the workflow ends
+// without it. Whoever releases it starts a workflow, in which it goes on, as often as
+// it takes, and every delivery is made once.
+func TestBacklogIsHeldByTheRecord(t *testing.T) {
+	t.Parallel()
+	b := setupGate(t, 0.5, gate.Config{MaxReserved: 1}) // so that four may have a time, and no more
+	starts := b.acceptSome(t, 8)
+	l := b.share(t, time.Hour, starts...)
+	l.run()
+	var held []webhook.Start
+	for _, start := range starts {
+		d := b.delivery(t, start.DeliveryID)
+		if d.State == webhook.StateDelivered {
+			continue
+		}
+		require.Equal(t, webhook.StateHeld, d.State)
+		require.Equal(t, webhook.ReasonBacklog, d.Reason)
+		require.Empty(t, d.WorkflowID, "it is nobody's")
+		require.Zero(t, d.Attempts)
+		require.Zero(t, d.DueAt)
+		held = append(held, start)
+	}
+	require.Len(t, held, 3)
+	require.Zero(t, l.handed.count(), "nobody had to be handed over")
+	require.Zero(t, b.outboxRows(t))
+
+	released, commands, err := b.store.ReleaseBacklog(t.Context(), b.endpoint.ID, 10)
+	require.NoError(t, err)
+	require.Empty(t, commands)
+	require.Len(t, released, 3)
+	again, _, err := b.store.ReleaseBacklog(t.Context(), b.endpoint.ID, 10)
+	require.NoError(t, err)
+	require.Empty(t, again, "they are on their way")
+
+	second := b.share(t, time.Hour, released...)
+	require.NotEqual(t, l.id, second.id)
+	require.NotEqual(t, workflows.FanoutID(held), second.id, "released at another time it is another workflow")
+	second.run()
+	for _, start := range held {
+		second.stayed(start, webhook.StateDelivered, 1)
+	}
+	require.Zero(t, b.outboxRows(t))
+	require.Equal(t, 8, b.receiver.Count())
+}
+
+// In a workflow of its own a delivery waits for its turn by one timer, and tells why.
+func TestOwnWorkflowTakesItsTurn(t *testing.T) {
+	t.Parallel()
+	b := setupGate(t, 0.1, gate.Config{})
+	l := b.deliver(t)
+	occupy(t, l)
+	var shown string
+	l.run(after(time.Second, func(environment) { shown = l.details() }))
+	d := l.ends(webhook.StateDelivered, "")
+	require.Equal(t, 1, d.Attempts)
+	require.Len(t, l.timers, 1)
+	require.Contains(t, shown, "**pending**")
+	require.Contains(t, shown, "the endpoint's rate is reached")
+	require.Zero(t, l.gate.Totals().Reserved)
+}
+
+// other is a delivery that nobody else knows of.
+func other(b *bundle) webhook.DeliveryID {
+	return webhook.DeliveryIDOf(webhook.NewEventID(), b.endpoint.ID)
+}
+
+// occupy takes the endpoint's next turn.
+func occupy(t *testing.T, l *life) {
+	t.Helper()
+	_, pass := l.gate.Enter(context.Background(), gate.Entry{
+		Endpoint: l.b.endpoint.ID, Delivery: other(l.b), Limits: gate.Limits{Rate: 0.1},
+	})
+	require.NotNil(t, pass)
+	pass.Cancel()
+}
+
+// A turn that would come after the give-up time does not come.
+func TestDeferredExpires(t *testing.T) {
+	t.Parallel()
+	b := setupGate(t, 0.1, gate.Config{})
+	start := b.accept(t, time.Time{})
+	start.GiveUpAt = time.Now().Add(5 * time.Second).UTC().Truncate(time.Microsecond)
+	l := b.begin(t, start, time.Hour)
+	occupy(t, l)
+	l.run()
+	l.rests(webhook.ReasonDeferredExpired)
+	require.Zero(t, b.receiver.Count())
+	require.Zero(t, l.gate.Totals().Reserved)
+}
+
+// A delivery with a workflow of its own that is held over a backlog keeps it, and is
+// told when its time has come.
+func TestOwnWorkflowIsHeldAndReleased(t *testing.T) {
+	t.Parallel()
+	b := setupGate(t, 0.1, gate.Config{MaxReserved: 1})
+	l := b.deliver(t)
+	occupy(t, l)
+	for range 5 { // whoever comes now finds no time
+		l.gate.Enter(t.Context(), gate.Entry{Endpoint: b.endpoint.ID, Delivery: other(b), Limits: gate.Limits{Rate: 0.1}})
+	}
+	l.run(
+		after(time.Second, func(environment) {
+			d := b.delivery(t, l.start.DeliveryID)
+			require.Equal(t, webhook.StateHeld, d.State)
+			require.Equal(t, webhook.ReasonBacklog, d.Reason)
+			require.Equal(t, l.start.WorkflowID(), d.WorkflowID)
+		}),
+		after(2*time.Minute, func(env environment) {
+			starts, commands, err := b.store.ReleaseBacklog(t.Context(), b.endpoint.ID, 10)
+			require.NoError(t, err)
+			require.Empty(t, starts)
+			require.Len(t, commands, 1)
+			env.SignalWorkflow(workflows.SignalRelease, workflows.Asked{CommandID: commands[0].Command.ID})
+		}))
+	d := l.ends(webhook.StateDelivered, "")
+	require.Equal(t, 1, d.Attempts)
+}
