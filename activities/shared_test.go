@@ -190,8 +190,9 @@ func again(seconds int) receivertest.Step {
 	return receivertest.Step{Status: 503, Header: map[string]string{"Retry-After": strconv.Itoa(seconds)}}
 }
 
-// Whoever waits for its endpoint, or is given up over that, has a workflow of its own.
-func TestHeldHasItsOwnWorkflow(t *testing.T) {
+// Whoever waits for its endpoint is held by the record alone; given up over that, it
+// has a workflow of its own.
+func TestHeldIsNobodys(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := b.process(t, nil)
@@ -201,15 +202,23 @@ func TestHeldHasItsOwnWorkflow(t *testing.T) {
 	})
 	require.NoError(t, err)
 	in := sharing(b.stored(t))[0]
-	got, err := p.attempt(in)
+	require.Empty(t, p.attemptsOf(t, in), "the shared workflow need not know")
+	held := b.delivery(t, in)
+	require.Equal(t, webhook.StateHeld, held.State)
+	require.Equal(t, webhook.ReasonPaused, held.Reason)
+	require.Empty(t, held.WorkflowID)
+	require.Zero(t, held.DueAt)
+
+	_, command, err := b.store.Command(t.Context(), webhook.Actor{Name: "test"}, tenant, in.DeliveryID, webhook.PendingCommand{Command: webhook.CommandCancel})
 	require.NoError(t, err)
-	require.Equal(t, webhook.StateHeld, got.State)
-	require.Equal(t, in.WorkflowID(), got.WorkflowID)
-	require.Zero(t, got.DueAt)
+	in.Progress = held.Progress
+	left := p.attemptsOf(t, in)
+	require.Len(t, left, 1, "a command has to be carried out")
+	require.Equal(t, command.ID, left[0].Command.ID)
 
 	late := sharing(b.stored(t))[0]
 	late.GiveUpAt = time.Now().Add(-time.Second)
-	got, err = p.attempt(late)
+	got, err := p.attempt(late)
 	require.NoError(t, err)
 	require.Equal(t, webhook.StateDeadLettered, got.State)
 	require.Equal(t, webhook.ReasonHeldExpired, got.Reason)

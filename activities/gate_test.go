@@ -1,0 +1,202 @@
+package activities_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/activities"
+	"github.com/everpost/everpost/internal/gate"
+	"github.com/everpost/everpost/internal/receivertest"
+	"github.com/everpost/everpost/internal/retry"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// admission is the composition root's, in short.
+type admission struct{ *gate.Gate }
+
+func (a admission) Enter(ctx context.Context, e activities.Entry) activities.Admission {
+	answer, pass := a.Gate.Enter(ctx, gate.Entry{
+		Endpoint: e.Endpoint.ID, Delivery: e.Delivery, Limits: gate.LimitsOf(e.Endpoint), Released: e.Released,
+	})
+	switch {
+	case pass != nil:
+		return activities.Admission{Pass: passage{pass}}
+	case answer.Verdict == gate.Held:
+		return activities.Admission{Reason: webhook.ReasonBacklog}
+	}
+	return activities.Admission{Until: answer.Until, Reason: answer.Reason.String()}
+}
+
+type passage struct{ *gate.Pass }
+
+func (p passage) Done(outcome retry.Outcome, number int, latency time.Duration) {
+	p.Pass.Done(gate.ResultOf(outcome, number, latency))
+}
+
+// guarded is a process with a gate.
+func (b *bundle) guarded(t *testing.T, g *gate.Gate, change func(*activities.Config)) *process {
+	t.Helper()
+	return b.process(t, func(c *activities.Config) {
+		c.Gate = admission{g}
+		if change != nil {
+			change(c)
+		}
+	})
+}
+
+// limit changes how much the endpoint takes.
+func (b *bundle) limit(t *testing.T, inFlight int, perSecond float64) {
+	t.Helper()
+	b.execute(t, `update endpoints set max_in_flight = $2, rate_limit = $3, version = version + 1 where id = $1`, b.endpoint.ID, inFlight, perSecond)
+}
+
+// Whatever an attempt comes to, its place is given back, and what was learnt of the
+// receiver is told; a failure of our own tells nothing.
+func TestEachPassEnds(t *testing.T) {
+	t.Parallel()
+	fault := faulty(func(context.Context, activities.Request) activities.Response {
+		return activities.Response{OwnFault: true, Err: "the process is stopping"}
+	})
+	for name, c := range map[string]struct {
+		script            receivertest.Step
+		sender            activities.Sender
+		before            func(t *testing.T, b *bundle, in activities.AttemptInput)
+		delivered, failed int
+	}{
+		"delivered":          {delivered: 1},
+		"retried":            {script: receivertest.Step{Status: 503}, failed: 1},
+		"refused":            {script: receivertest.Step{Status: 400}, failed: 1},
+		"cut off":            {script: receivertest.Step{Drop: true}, failed: 1},
+		"a fault of our own": {sender: fault},
+		"a panic": {sender: faulty(func(context.Context, activities.Request) activities.Response {
+			panic("ours")
+		})},
+		"sent by another process": {before: func(t *testing.T, b *bundle, in activities.AttemptInput) {
+			t.Helper()
+			begun, err := b.store.Begin(t.Context(), webhook.Claim{Ref: in.Ref, Progress: in.Progress, Owner: "another", For: time.Minute})
+			require.NoError(t, err)
+			require.True(t, begun.Granted)
+		}},
+		"cancelled": {before: func(t *testing.T, b *bundle, in activities.AttemptInput) {
+			t.Helper()
+			_, _, err := b.store.Command(t.Context(), webhook.Actor{Name: "test"}, tenant, in.DeliveryID, webhook.PendingCommand{Command: webhook.CommandCancel})
+			require.NoError(t, err)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, g := setup(t), gate.New(gate.Config{})
+			p := b.guarded(t, g, func(config *activities.Config) {
+				if c.sender != nil {
+					config.Sender = c.sender
+				}
+			})
+			in := b.stored(t)
+			b.Script("/hook", c.script)
+			if c.before != nil {
+				c.before(t, b, in)
+			}
+			_, _ = p.attempt(in)
+			require.Zero(t, g.Totals().InFlight)
+			health := g.Health(b.endpoint.ID)
+			require.Equal(t, c.delivered, health.Delivered)
+			require.Equal(t, c.failed, health.Failed)
+		})
+	}
+}
+
+// Being told to come back is recorded, is no attempt, and leaves no token: whoever
+// sends the delivery then asks the record.
+func TestDeferral(t *testing.T) {
+	t.Parallel()
+	b, g := setup(t), gate.New(gate.Config{})
+	b.limit(t, 10, 0.01)
+	p := b.guarded(t, g, nil)
+	first := b.fresh(t, p)
+	got, err := p.attempt(first)
+	require.NoError(t, err)
+	require.Equal(t, webhook.StateDelivered, got.State)
+
+	in := b.fresh(t, p)
+	got, err = p.attempt(in)
+	require.NoError(t, err)
+	require.Equal(t, webhook.StatePending, got.State)
+	require.Equal(t, "rate", got.Reason)
+	require.True(t, got.Deferred())
+	require.Zero(t, got.Attempts)
+	require.InDelta(t, 100, time.Until(got.DueAt).Seconds(), 2)
+	require.Equal(t, got.Progress, b.delivery(t, in).Progress)
+	require.Equal(t, 1, g.Totals().Reserved)
+	_, there := p.tokens.Fresh().Take(in.DeliveryID)
+	require.False(t, there)
+
+	// Its end gives the turn back.
+	step := webhook.Step{Ref: in.Ref, Progress: got.Progress, WorkflowID: in.WorkflowID()}
+	step.Seq++
+	step.State, step.Reason, step.DueAt = webhook.StateCancelled, webhook.ReasonCancelled, time.Time{}
+	_, err = p.RecordStep(t.Context(), step)
+	require.NoError(t, err)
+	require.Zero(t, g.Totals().Reserved)
+	require.Equal(t, 1, b.Count())
+}
+
+// A retry that has to wait stays retrying, and one that was held is held no more.
+func TestDeferralOfARetry(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		from, to webhook.State
+		attempts int
+	}{
+		"before the first attempt": {webhook.StatePending, webhook.StatePending, 0},
+		"a retry":                  {webhook.StateRetrying, webhook.StateRetrying, 2},
+		"held before the first":    {webhook.StateHeld, webhook.StatePending, 0},
+		"held before a retry":      {webhook.StateHeld, webhook.StateRetrying, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, g := setup(t), gate.New(gate.Config{})
+			b.limit(t, 10, 0.01)
+			p := b.guarded(t, g, nil)
+			_, err := p.attempt(b.stored(t))
+			require.NoError(t, err)
+			in := b.stored(t)
+			in.State, in.Attempts, in.RunAttempts = c.from, c.attempts, c.attempts
+			got, err := p.attempt(in)
+			require.NoError(t, err)
+			require.Equal(t, c.to, got.State)
+			require.Equal(t, c.attempts, got.Attempts)
+			require.True(t, got.Deferred())
+		})
+	}
+}
+
+// Slow receivers hold a workflow's task for a moment only, and no more than half of
+// all places together.
+func TestSlowReceivers(t *testing.T) {
+	t.Parallel()
+	b, g := setup(t), gate.New(gate.Config{})
+	p := b.guarded(t, g, func(c *activities.Config) { c.MaxUnderWay = 4 })
+	b.Script("/hook", receivertest.Step{Hang: true}, receivertest.Step{Hang: true}, receivertest.Step{Hang: true})
+	// One that is known to be slow: as after a request that took long.
+	_, pass := g.Enter(t.Context(), gate.Entry{Endpoint: b.endpoint.ID, Limits: gate.LimitsOf(&b.endpoint)})
+	require.NotNil(t, pass)
+	pass.Done(gate.Result{Latency: 5 * time.Second, Delivered: true, Answered: true})
+	require.True(t, g.Slow(b.endpoint.ID))
+
+	for range 2 {
+		begun := time.Now()
+		got, err := p.attempt(b.stored(t))
+		require.NoError(t, err)
+		require.True(t, got.Running)
+		require.Less(t, time.Since(begun), 5*time.Second, "the fast wait of these tests is 10 s")
+	}
+	got, err := p.attempt(b.stored(t))
+	require.NoError(t, err)
+	require.False(t, got.Running)
+	require.Equal(t, "capacity", got.Reason)
+	require.True(t, got.Deferred())
+	require.Equal(t, 2, g.Totals().InFlight)
+}
