@@ -51,10 +51,21 @@ func TestTakeOver(t *testing.T) {
 				require.Equal(t, 2, standing.Seq, "who does not own it has its step recorded all the same")
 			}
 
+			leaving := held()
+			gone := stepOf(leaving, 2, webhook.StateHeld)
+			gone.WorkflowID = nobody
+			standing, err := b.Record(t.Context(), gone)
+			require.NoError(t, err)
+			if holder == own {
+				require.Equal(t, own, standing.WorkflowID, "what a shared workflow says comes too late")
+			} else {
+				require.Equal(t, nobody, standing.WorkflowID, "%q leaves it to nobody", holder)
+			}
+
 			start := held()
 			late := stepOf(start, 1, webhook.StateRetrying)
 			late.WorkflowID = writer
-			standing, err := b.Record(t.Context(), late)
+			standing, err = b.Record(t.Context(), late)
 			require.NoError(t, err)
 			require.Equal(t, holder, standing.WorkflowID, "a step that is not applied tells nothing")
 

@@ -1,0 +1,181 @@
+package postgres
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// hold records that a delivery is held, by a workflow or by nobody.
+func (b *deliveryBundle) hold(t *testing.T, start webhook.Start, workflow, reason string) webhook.Start {
+	t.Helper()
+	step := stepOf(start, 1, webhook.StateHeld)
+	step.WorkflowID, step.Reason = workflow, reason
+	standing, err := b.Record(t.Context(), step)
+	require.NoError(t, err)
+	require.Equal(t, webhook.StateHeld, standing.State)
+	require.Equal(t, workflow, standing.WorkflowID)
+	return start
+}
+
+func startIDs(starts []webhook.Start) []webhook.DeliveryID {
+	var ids []webhook.DeliveryID
+	for _, s := range starts {
+		ids = append(ids, s.DeliveryID)
+	}
+	return ids
+}
+
+// A backlog is released from its oldest on, each delivery once: what no workflow
+// carries by the outbox, the rest by a command.
+func TestReleaseBacklog(t *testing.T) {
+	t.Parallel()
+	b := setupDelivery(t)
+	endpoint := b.endpoint.ID
+	var held []webhook.Start
+	for range 4 {
+		held = append(held, b.hold(t, b.accept(t), nobody, webhook.ReasonBacklog))
+	}
+	carried := b.accept(t)
+	b.hold(t, carried, carried.WorkflowID(), webhook.ReasonBacklog)
+	b.hold(t, b.accept(t), nobody, webhook.ReasonPaused) // released by resume
+	_, err := b.Record(t.Context(), stepOf(b.accept(t), 1, webhook.StateRetrying))
+	require.NoError(t, err)
+	asked := b.hold(t, b.accept(t), nobody, webhook.ReasonBacklog)
+	_, _, err = b.command(t, asked.DeliveryID, webhook.CommandCancel)
+	require.NoError(t, err)
+
+	found, err := b.BacklogEndpoints(t.Context(), webhook.EndpointID{}, 10)
+	require.NoError(t, err)
+	require.Equal(t, []webhook.EndpointID{endpoint}, found)
+	found, err = b.BacklogEndpoints(t.Context(), endpoint, 10)
+	require.NoError(t, err)
+	require.Empty(t, found, "after it there is none")
+
+	starts, commands, err := b.ReleaseBacklog(t.Context(), endpoint, 3)
+	require.NoError(t, err)
+	require.Equal(t, startIDs(held[:3]), startIDs(starts), "the oldest first")
+	require.Empty(t, commands)
+	for _, start := range starts {
+		require.NotNil(t, start.Held)
+		require.Equal(t, webhook.StateHeld, start.Held.State)
+		require.Equal(t, 1, start.Held.Seq)
+	}
+	starts, commands, err = b.ReleaseBacklog(t.Context(), endpoint, 10)
+	require.NoError(t, err)
+	require.Equal(t, startIDs(held[3:]), startIDs(starts), "those are on their way")
+	require.Len(t, commands, 1)
+	require.Equal(t, carried.DeliveryID, commands[0].Delivery.DeliveryID)
+	require.Equal(t, webhook.CommandRelease, commands[0].Command.Command)
+	starts, commands, err = b.ReleaseBacklog(t.Context(), endpoint, 10)
+	require.NoError(t, err)
+	require.Empty(t, starts)
+	require.Empty(t, commands)
+	unanswered, err := b.Unanswered(t.Context(), 10)
+	require.NoError(t, err)
+	require.Empty(t, unanswered, "whoever released it tells its workflow; the relay waits a while")
+
+	// The relay makes up for a caller that died, and hands out where they stand.
+	_, err = b.Pool().Exec(t.Context(), `update outbox set relay_at = now()`)
+	require.NoError(t, err)
+	relayed, err := b.LeftBehind(t.Context(), 10)
+	require.NoError(t, err)
+	for _, start := range relayed {
+		if start.DeliveryID == asked.DeliveryID {
+			continue
+		}
+		require.Contains(t, startIDs(held), start.DeliveryID)
+		require.NotNil(t, start.Held)
+		require.Equal(t, 1, start.Held.Seq)
+	}
+	rows := b.count(t, "outbox")
+	// The first record of whoever goes on with it ends its outbox row, and it is held no more.
+	claim := claimOf(held[0], 1, "me", time.Minute)
+	claim.WorkflowID = one
+	begun, err := b.Begin(t.Context(), claim)
+	require.NoError(t, err)
+	require.True(t, begun.Granted)
+	require.Equal(t, one, begun.Standing.WorkflowID)
+	require.NotNil(t, begun.Payload)
+	require.Equal(t, rows-1, b.count(t, "outbox"))
+}
+
+// Nothing is released for an endpoint that is not active.
+func TestBacklogOfAPausedEndpointStays(t *testing.T) {
+	t.Parallel()
+	b := setupDelivery(t)
+	b.hold(t, b.accept(t), nobody, webhook.ReasonBacklog)
+	_, err := b.PauseEndpoint(t.Context(), testActor(), "acme", b.endpoint.ID)
+	require.NoError(t, err)
+	starts, _, err := b.ReleaseBacklog(t.Context(), b.endpoint.ID, 10)
+	require.NoError(t, err)
+	require.Empty(t, starts)
+	found, err := b.BacklogEndpoints(t.Context(), webhook.EndpointID{}, 10)
+	require.NoError(t, err)
+	require.Empty(t, found)
+}
+
+// Several processes that release at once release each delivery once.
+func TestBacklogIsReleasedOnceByMany(t *testing.T) {
+	t.Parallel()
+	b := setupDelivery(t)
+	for range 40 {
+		b.hold(t, b.accept(t), nobody, webhook.ReasonBacklog)
+	}
+	type got struct {
+		ids []webhook.DeliveryID
+		err error
+	}
+	results := make(chan got)
+	for range 4 {
+		go func() {
+			var mine got
+			for range 14 {
+				starts, _, err := b.ReleaseBacklog(t.Context(), b.endpoint.ID, 3)
+				mine.ids = append(mine.ids, startIDs(starts)...)
+				if err != nil {
+					mine.err = err
+				}
+			}
+			results <- mine
+		}()
+	}
+	seen := map[webhook.DeliveryID]bool{}
+	for range 4 {
+		r := <-results
+		require.NoError(t, r.err)
+		for _, id := range r.ids {
+			require.False(t, seen[id], "released twice")
+			seen[id] = true
+		}
+	}
+	require.Len(t, seen, 40)
+	require.Equal(t, 40, b.count(t, "outbox"))
+}
+
+// A resume lets go of what the record alone holds by the outbox, too.
+func TestReplayReleasesWhatNobodyCarries(t *testing.T) {
+	t.Parallel()
+	b := setupDelivery(t)
+	start := b.hold(t, b.accept(t), nobody, webhook.ReasonPaused)
+	carried := b.accept(t)
+	b.hold(t, carried, carried.WorkflowID(), webhook.ReasonPaused)
+	_, err := b.PauseEndpoint(t.Context(), testActor(), "acme", b.endpoint.ID)
+	require.NoError(t, err)
+	_, r, err := b.ResumeEndpoint(t.Context(), testActor(), "acme", b.endpoint.ID, 60)
+	require.NoError(t, err)
+	standing, err := b.ReleaseReplay(t.Context(), webhook.ReplayBatch{ID: r.ID, Seq: 1, Limit: 10, Now: time.Now()})
+	require.NoError(t, err)
+	require.EqualValues(t, 2, standing.Released)
+	relayed, err := b.LeftBehind(t.Context(), 10)
+	require.NoError(t, err)
+	require.Equal(t, []webhook.DeliveryID{start.DeliveryID}, startIDs(relayed))
+	require.NotNil(t, relayed[0].Held)
+	unanswered, err := b.Unanswered(t.Context(), 10)
+	require.NoError(t, err)
+	require.Len(t, unanswered, 1)
+	require.Equal(t, carried.DeliveryID, unanswered[0].Delivery.DeliveryID)
+}
