@@ -179,9 +179,9 @@ func TestWaitersInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, en := New(Config{}), entry()
 		en.Limits.MaxInFlight = 1
-		learn(t, g, en, time.Millisecond)
+		learn(t, g, en, 400*time.Microsecond)
 		first := admit(t, g, en)
-		order := make(chan int, 200)
+		order := make(chan int, maxWaiters)
 		deferred := 0
 		for i := range maxWaiters + 10 {
 			go func() {
@@ -193,16 +193,16 @@ func TestWaitersInOrder(t *testing.T) {
 					return
 				}
 				order <- i
-				elapse(time.Millisecond)
-				pass.Done(delivered(time.Millisecond))
+				elapse(400 * time.Microsecond)
+				pass.Done(delivered(400*time.Microsecond))
 			}()
 			synctest.Wait()
 		}
 		require.Equal(t, maxWaiters, g.Health(en.Endpoint).Waiting)
 		require.Equal(t, 10, deferred)
 		require.Equal(t, 10, g.Health(en.Endpoint).Reserved)
-		first.Done(delivered(time.Millisecond))
-		elapse(100 * time.Millisecond)
+		first.Done(delivered(400*time.Microsecond))
+		elapse(patience)
 		require.Len(t, order, maxWaiters)
 		for i := range maxWaiters {
 			require.Equal(t, i, <-order)

@@ -28,6 +28,15 @@ func (e *endpoint) earliest(now time.Duration) (time.Duration, Reason) {
 	return e.line.free(from, tempo), reason
 }
 
+// mayWait is how many newcomers may wait inside Enter. Where it is known that each will
+// wait for a moment only, it is better than a timer for as many as come in that time.
+func (e *endpoint) mayWait() int {
+	if e.known {
+		return maxWaiters
+	}
+	return unknownWaiters
+}
+
 // mayReserve is how many reservations there may be in all.
 func (e *endpoint) mayReserve() int {
 	switch {
@@ -66,7 +75,7 @@ func (e *endpoint) decide(now time.Duration, en *Entry) (Admission, *Pass, *wait
 	case at <= now:
 		e.line.remove(en.Delivery)
 		return Admission{Verdict: Admitted}, e.admit(now, now), nil
-	case at <= now+patience && len(e.waiters) < maxWaiters:
+	case at <= now+patience && len(e.waiters) < e.mayWait():
 		e.line.remove(en.Delivery)
 		e.line.add(at, en.Delivery)
 		return e.wait(now, at, en.Delivery, false)

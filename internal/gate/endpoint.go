@@ -29,10 +29,13 @@ const (
 	// lateness is how late somebody may come to a reservation; then it is lost.
 	lateness = time.Second
 
-	// maxWaiters is how many newcomers wait inside Enter for one endpoint; the width of
-	// a shared workflow is 50. Those who come back may be more: they were told to.
-	maxWaiters          = 64
-	maxReturningWaiters = 4 * maxWaiters
+	// unknownWaiters is how many newcomers wait inside Enter for an endpoint that has not
+	// answered yet: the width of a shared workflow is 50. maxWaiters is that for one that
+	// is known: 2,000 per second for as long as patience. Those who come back may be as
+	// many more: they were told to.
+	unknownWaiters      = 64
+	maxWaiters          = 512
+	maxReturningWaiters = 2 * maxWaiters
 	// maxReserved is how many reservations one endpoint may have.
 	maxReserved = 10_000
 	// unknownReserved is that for an endpoint that has not answered yet: it may hang.

@@ -101,8 +101,8 @@ func (g *Gate) now() time.Duration { return g.config.Now().Sub(g.base) }
 // shard returns an endpoint's; the last byte of an id is random.
 func (g *Gate) shard(id webhook.EndpointID) *shard { return &g.shards[id[len(id)-1]%shards] }
 
-// Enter asks to send one request. A turn that is near is awaited, by at most 64 for
-// one endpoint, in their order. When ctx ends meanwhile, the place is given back and
+// Enter asks to send one request. A turn that is near is awaited, by a bounded number
+// for one endpoint, in their order. When ctx ends meanwhile, the place is given back and
 // the answer is a deferral without a reservation.
 //
 // Only with the verdict Admitted there is a Pass, which must be ended. Deferred means
