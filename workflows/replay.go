@@ -209,8 +209,8 @@ func (r *replay) count(ctx workflow.Context) {
 	switch at := r.st.LookAt; {
 	case at.IsZero():
 		r.in.CountAt = time.Time{}
-	case !at.After(now): // there are more than one look takes
-		r.in.CountAt = now
+	case !at.After(now): // there are more than one look takes, or the record's clock is behind
+		r.in.CountAt = now.Add(clockSlack)
 	default:
 		r.in.CountAt = now.Add(countEvery)
 		if at.After(r.in.CountAt) {

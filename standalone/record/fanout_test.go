@@ -28,7 +28,13 @@ type lot struct {
 // a dispatcher, which would group them as it happens.
 func (i *installation) share(t *testing.T, base string, scripts ...[]receivertest.Step) lot {
 	t.Helper()
-	endpoint, err := webhook.ParseEndpointID(text(t, i.newEndpoint(t, base, "72h")["id"]))
+	return i.shareTo(t, text(t, i.newEndpoint(t, base, "72h")["id"]), scripts...)
+}
+
+// shareTo does it for an endpoint that there is.
+func (i *installation) shareTo(t *testing.T, id string, scripts ...[]receivertest.Step) lot {
+	t.Helper()
+	endpoint, err := webhook.ParseEndpointID(id)
 	require.NoError(t, err)
 	store, err := postgres.Open(t.Context(), postgres.Config{URL: i.database.Config().ConnString(), MaxConns: 2})
 	require.NoError(t, err)
@@ -42,13 +48,19 @@ func (i *installation) share(t *testing.T, base string, scripts ...[]receivertes
 		i.receiver.Script(accepted.Event.ID.String(), script...)
 		l.starts = append(l.starts, accepted.Deliveries...)
 	}
+	l.begin(t)
+	return l
+}
+
+// begin starts the shared workflow of the lot as it stands.
+func (l *lot) begin(t *testing.T) {
+	t.Helper()
 	l.id = workflows.FanoutID(l.starts)
-	_, err = i.temporal.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{
-		ID: l.id, TaskQueue: workflows.TaskQueue(endpoint), TypedSearchAttributes: workflows.FanoutAttributes(l.starts),
+	_, err := l.temporal.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{
+		ID: l.id, TaskQueue: workflows.TaskQueue(l.starts[0].EndpointID), TypedSearchAttributes: workflows.FanoutAttributes(l.starts),
 		StaticSummary: workflows.FanoutSummary(l.starts),
 	}, workflows.FanoutWorkflow, workflows.FanoutOf(l.starts, time.Minute))
 	require.NoError(t, err)
-	return l
 }
 
 // of is one of the deliveries; what is written down is its own workflow.

@@ -62,7 +62,7 @@ type branch struct {
 
 func branches() []branch {
 	return slices.Concat(deliveryBranches(), commandBranches(), deadLetterBranches(), replayBranches(),
-		heldBranches(), rescheduleBranches(), fanoutBranches())
+		heldBranches(), rescheduleBranches(), fanoutBranches(), gateBranches())
 }
 
 // ending is a branch that the receiver's answers alone bring to an end.
