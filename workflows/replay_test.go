@@ -135,7 +135,7 @@ func TestEveryBranchIsRecorded(t *testing.T) {
 		"handed-over-asked-about-one":    {marker, completed},
 		"handed-over-cancelled-workflow": {marker, timer, marker, completed},
 		"deferred":                       {marker, timer, marker, completed},
-		"deferred-expired-1":             {marker, timer, marker, continued},
+		"deferred-expired-1":             {marker, marker, continued}, // so soon that the attempt waits for it
 		"fanout-deferred":                {marker, timer, marker, timer, marker, completed},
 		"fanout-held":                    {marker, completed},
 		"fanout-released":                {marker, completed},
