@@ -79,6 +79,17 @@ bench-compare: bin/bench ## compare the CPU per delivery of the last two runs of
 bin/bench:
 	$(GO) build -buildvcs=false -o $@ ./bench
 
+# For example ISOLATION_FLAGS='-only hang -quick'; bin/isolation -help lists them.
+ISOLATION_FLAGS ?= -pictures docs/isolation
+
+.PHONY: isolation
+isolation: build bin/isolation ## measure that a receiver in trouble costs its neighbours nothing: half an hour (docs/isolation.md)
+	exec bin/isolation $(ISOLATION_FLAGS)
+
+.PHONY: bin/isolation
+bin/isolation:
+	$(GO) build -buildvcs=false -o $@ ./bench/isolation
+
 # Not for the command line: what `make test` runs once it has a PostgreSQL.
 .PHONY: test-modules
 test-modules:

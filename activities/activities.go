@@ -77,8 +77,11 @@ type Config struct {
 	Starter  Starter
 	Replays  Replays
 	Observer Observer // may be nil
-	Logger   *slog.Logger
-	Owner    string // names this process in claims; unique among processes
+	// Ended is told of deliveries that came to rest without an attempt, now and then twice.
+	// It must be cheap, and may be nil.
+	Ended  func(ref webhook.Ref, p webhook.Progress)
+	Logger *slog.Logger
+	Owner  string // names this process in claims; unique among processes
 
 	// FastWait is how long a workflow task waits for a receiver. Defaults to 1 s.
 	FastWait time.Duration

@@ -317,18 +317,12 @@ func (in *AttemptInput) unanswered(st webhook.Standing) webhook.PendingCommand {
 
 // send makes the request, judges it, and ends the pass with what it came to.
 func (a *Activities) send(ctx context.Context, in AttemptInput, target *webhook.Target, payload []byte, pass Pass) (webhook.Step, error) {
-	started := a.Now()
-	header, err := signed(in, target, payload, started)
+	made, err := post(ctx, a.Sender, a.Now(), target, message{in.EventID, in.DeliveryID, in.EventType, in.Attempts + 1}, payload)
 	if err != nil {
-		return webhook.Step{}, err
+		return webhook.Step{}, fmt.Errorf("attempt %d of %s: %w", in.Attempts+1, in.DeliveryID, err)
 	}
-	response := a.Sender.Send(ctx, Request{Target: target, Header: header, Body: payload, Timeout: target.Timeout})
-	if response.OwnFault {
-		return webhook.Step{}, fmt.Errorf("attempt %d of %s: %s", in.Attempts+1, in.DeliveryID, response.Err)
-	}
-	ended := started.Add(response.Latency)
-	outcome := retry.Classify(response.Answer, target.RetryPolicy)
-	pass.Done(outcome, in.Attempts+1, response.Latency)
+	outcome, ended := made.Outcome, made.StartedAt.Add(made.Latency)
+	pass.Done(outcome, in.Attempts+1, made.Latency)
 
 	step := in.next()
 	step.Attempts++
@@ -341,10 +335,8 @@ func (a *Activities) send(ctx context.Context, in AttemptInput, target *webhook.
 		Attempts: step.RunAttempts, Ambiguous: step.Ambiguous, Previous: in.Delay, Outcome: outcome, Now: ended, GiveUpAt: in.GiveUpAt,
 		Random: retry.Random(step.Attempts, in.DeliveryID.String(), strconv.Itoa(in.Run)),
 	})
-	step.Attempt = &webhook.Attempt{
-		Number: step.Attempts, Run: in.Run, StartedAt: started, Latency: response.Latency, Outcome: outcome, Error: response.Err,
-		RequestHeaders: shown(header, target), ResponseHeaders: response.Header, ResponseBody: response.Body, Truncated: response.Truncated,
-	}
+	made.Run = in.Run
+	step.Attempt = &made
 	switch verdict.Action {
 	case retry.Deliver:
 		step.State = webhook.StateDelivered

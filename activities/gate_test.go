@@ -82,7 +82,8 @@ func TestEachPassEnds(t *testing.T) {
 		}},
 		"cancelled": {before: func(t *testing.T, b *bundle, in activities.AttemptInput) {
 			t.Helper()
-			_, _, err := b.store.Command(t.Context(), webhook.Actor{Name: "test"}, tenant, in.DeliveryID, webhook.PendingCommand{Command: webhook.CommandCancel})
+			cancel := webhook.PendingCommand{Command: webhook.CommandCancel}
+			_, _, err := b.store.Command(t.Context(), webhook.Actor{Name: "test"}, tenant, in.DeliveryID, cancel)
 			require.NoError(t, err)
 		}},
 	} {

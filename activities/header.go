@@ -9,8 +9,8 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// signed is the header of one attempt: the endpoint's own fields, then ours.
-func signed(in AttemptInput, target *webhook.Target, body []byte, now time.Time) ([][2]string, error) {
+// signed is the header of one request: the endpoint's own fields, then ours.
+func signed(m message, target *webhook.Target, body []byte, now time.Time) ([][2]string, error) {
 	secrets := make([]signature.Secret, 0, len(target.Secrets))
 	for _, text := range target.Secrets {
 		secret, err := signature.ParseSecret(text)
@@ -19,7 +19,7 @@ func signed(in AttemptInput, target *webhook.Target, body []byte, now time.Time)
 		}
 		secrets = append(secrets, secret)
 	}
-	id := in.EventID.String()
+	id := m.event.String()
 	header := make([][2]string, 0, len(target.Headers)+7)
 	for name, value := range target.Headers {
 		header = append(header, [2]string{name, value})
@@ -29,9 +29,9 @@ func signed(in AttemptInput, target *webhook.Target, body []byte, now time.Time)
 		[2]string{"webhook-id", id},
 		[2]string{"webhook-timestamp", strconv.FormatInt(now.Unix(), 10)},
 		[2]string{"webhook-signature", signature.Sign(id, now, body, secrets...)},
-		[2]string{"everpost-attempt", strconv.Itoa(in.Attempts + 1)},
-		[2]string{"everpost-event-type", in.EventType},
-		[2]string{"everpost-delivery-id", in.DeliveryID.String()},
+		[2]string{"everpost-attempt", strconv.Itoa(m.number)},
+		[2]string{"everpost-event-type", m.eventType},
+		[2]string{"everpost-delivery-id", m.delivery.String()},
 	), nil
 }
 

@@ -67,6 +67,7 @@ func (a *Activities) RecordStep(ctx context.Context, step webhook.Step) (webhook
 		return webhook.Standing{}, gone(a.ownFault(ctx, fmt.Sprintf("record %s as %s", step.DeliveryID, step.State), err))
 	}
 	a.forget(&step)
+	a.ended(&step, standing)
 	return standing, nil
 }
 

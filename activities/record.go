@@ -41,11 +41,20 @@ func (a *Activities) record(ctx context.Context, fl *flight, in AttemptInput, st
 		a.Observer.Attempted(in.Ref, step.Attempt, standing.Progress)
 	}
 	a.forget(&step)
+	a.ended(&step, standing)
 	result := resultOf(in, standing)
 	if step.Attempt != nil {
 		result.Told = told(step.Attempt.Outcome)
 	}
 	return result, nil
+}
+
+// ended tells that a step without an attempt brought its delivery to rest.
+func (a *Activities) ended(step *webhook.Step, standing webhook.Standing) {
+	applied := standing.Run == step.Run && standing.Seq == step.Seq && standing.State == step.State
+	if a.Ended != nil && step.Attempt == nil && !step.State.Open() && applied {
+		a.Ended(step.Ref, standing.Progress)
+	}
 }
 
 // resultOf is what the record says, as a result.

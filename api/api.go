@@ -28,6 +28,8 @@ type Config struct {
 	Events          Events
 	Deliveries      Deliveries
 	EndpointSwitch  EndpointSwitch
+	Health          EndpointHealth
+	Tests           EndpointTests
 	Replays         Replays
 	Dispatcher      Dispatcher
 	URLs            URLs
@@ -94,7 +96,7 @@ func (s *Server) Handler() http.Handler { return s.echo }
 // HTTPServer makes the server that the API is to be served by, with every time-out
 // and bound set. A client may take 30 s to send its body, 320 KiB or a batch of 8 MiB;
 // no answer takes longer than its own work and the 1 s that the dispatcher may let it
-// wait.
+// wait, but for that of an endpoint's test, which sets a limit of its own.
 func (s *Server) HTTPServer(handler http.Handler) *http.Server {
 	return &http.Server{
 		Handler:           handler,

@@ -41,7 +41,7 @@ type outcomeView struct {
 // attemptView is an attempt as the API shows it.
 type attemptView struct {
 	Number            int               `json:"number"`
-	Run               int               `json:"run"`
+	Run               *int              `json:"run"` // null for a test
 	StartedAt         timestamp         `json:"started_at"`
 	LatencyMS         int64             `json:"latency_ms"`
 	Status            *int              `json:"status"`
@@ -81,7 +81,7 @@ func (s *Server) showDelivery(d webhook.Delivery) deliveryView {
 
 func showAttempt(a webhook.Attempt) attemptView {
 	view := attemptView{
-		Number: a.Number, Run: a.Run, StartedAt: timestamp(a.StartedAt), LatencyMS: a.Latency.Milliseconds(),
+		Number: a.Number, Run: nullable(a.Run), StartedAt: timestamp(a.StartedAt), LatencyMS: a.Latency.Milliseconds(),
 		Status: nullable(a.Outcome.Status), Decision: a.Outcome.Decision, Reason: a.Outcome.Reason, Error: nullable(a.Error),
 		RetryAfterMS: milliseconds(a.Outcome.RetryAfter), DelaySource: nullable(a.DelaySource),
 		RequestHeaders: orEmpty(a.RequestHeaders), ResponseHeaders: make(map[string]string, len(a.ResponseHeaders)),

@@ -87,7 +87,7 @@ func (s *Server) postEvent(c call) error {
 // says so in the answer's header when nothing new was stored.
 func (s *Server) accept(c call, store func(context.Context) ([]webhook.Accepted, error)) ([]webhook.Accepted, error) {
 	ctx := c.Request().Context()
-	release, err := s.Dispatcher.Reserve(ctx)
+	release, err := s.Dispatcher.Reserve(ctx, c.tenant)
 	if err != nil {
 		return nil, err
 	}
@@ -158,10 +158,7 @@ func readEvent(d *door, now time.Time) webhook.NewEvent {
 	d.object(func(name []byte) {
 		switch string(name) {
 		case "type":
-			var ok bool
-			if e.Type, ok = d.str(); ok && !webhook.ValidType(e.Type) {
-				d.note(notAType)
-			}
+			e.Type = readEventType(d)
 		case "payload":
 			e.Payload = d.raw()
 		case "external_id":
@@ -181,6 +178,19 @@ func readEvent(d *door, now time.Time) webhook.NewEvent {
 		}
 	}, "type", "payload")
 	return e
+}
+
+// readEventType reads the type of an event that somebody posts: none of Everpost's own.
+func readEventType(d *door) string {
+	eventType, ok := d.str()
+	switch {
+	case !ok:
+	case !webhook.ValidType(eventType):
+		d.note(notAType)
+	case webhook.IsOperational(eventType):
+		d.note("must not begin with " + webhook.OperationalPrefix + ": such events are Everpost's own")
+	}
+	return eventType
 }
 
 // readDeliverAt reads when the first attempts are due; a time that has passed

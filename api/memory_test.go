@@ -29,6 +29,9 @@ type memory struct {
 	deliveries []webhook.Delivery
 	attempts   map[webhook.DeliveryID][]webhook.Attempt
 	replays    []webhook.Replay
+	seen       []webhook.Seen // of every endpoint
+	backlog    webhook.Backlog
+	test       func(ctx context.Context, eventType string, payload []byte) (webhook.Attempt, error)
 
 	calls     []string // what reached the dispatcher and the event store, in order
 	actors    []webhook.Actor
@@ -360,7 +363,7 @@ func (m *memory) Command(_ context.Context, _ webhook.Actor, tenant string, id w
 	return *d, c, nil
 }
 
-func (m *memory) Reserve(context.Context) (func(), error) {
+func (m *memory) Reserve(context.Context, string) (func(), error) {
 	defer m.lock()()
 	if webhook.CodeOf(m.broken) == webhook.CodeUnavailable {
 		return nil, m.broken

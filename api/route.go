@@ -54,6 +54,8 @@ func routes() []route {
 		{get, endpoint, admin, "getEndpoint", "endpoint", (*Server).getEndpoint},
 		{patch, endpoint, admin, "updateEndpoint", "endpoint", (*Server).updateEndpoint},
 		{del, endpoint, admin, "deleteEndpoint", "endpoint", (*Server).deleteEndpoint},
+		{get, endpoint + "/health", admin, "getEndpointHealth", "endpoint", (*Server).getEndpointHealth},
+		{post, endpoint + "/test", admin, "testEndpoint", "endpoint", (*Server).testEndpoint},
 		{get, endpoint + "/secret", admin, "getEndpointSecret", "endpoint", (*Server).getEndpointSecret},
 
 		{post, tenant + "/events", ingest, "postEvent", "tenant", (*Server).postEvent},

@@ -18,6 +18,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/everpost/everpost/bench/internal/installation"
 )
 
 func TestMain(m *testing.M) {
@@ -79,10 +81,11 @@ func setup(t *testing.T) (*bench, options) {
 // requireNoProcess looks for a process with the directory in its command line.
 func requireNoProcess(t *testing.T, dir string) {
 	t.Helper()
-	for pid := range processes() {
-		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-		if err == nil {
-			require.NotContains(t, string(line), dir, "process %d is left running", pid)
+	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	require.NoError(t, err)
+	for _, path := range lines {
+		if line, err := os.ReadFile(path); err == nil {
+			require.NotContains(t, string(line), dir, "%s is of a process left running", path)
 		}
 	}
 }
@@ -146,7 +149,7 @@ func names(r *result) []string {
 func requireMeasured(t *testing.T, m *measured, further ...metric) {
 	t.Helper()
 	wanted := slices.Concat(further, []metric{deliveriesPerSecond, endToEndP50, endToEndP95, endToEndP99, cpuBench})
-	if _, ok := usageOf(os.Getpid()); ok {
+	if _, ok := installation.UsageOf(os.Getpid()); ok {
 		wanted = append(wanted, cpuGo, cpuPostgres, rssMax)
 	}
 	for _, name := range wanted {
@@ -162,7 +165,7 @@ func TestWorks(t *testing.T) {
 	b, _ := setup(t)
 	in, err := b.fresh(t.Context())
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, in.end()) })
+	t.Cleanup(func() { require.NoError(t, in.End()) })
 	for _, w := range []work{b.fanOutWork(), b.batchWork(), b.size.paces[0].work(), b.retriesWork(false), b.retriesWork(true)} {
 		f, err := b.measure(t.Context(), in, w)
 		require.NoError(t, err, w.name)
@@ -180,10 +183,10 @@ func TestWorks(t *testing.T) {
 	require.ErrorIs(t, err, errTooSlow)
 
 	_, err = in.api.postEvents(t.Context(), false, []byte(`{"type":"bench.a"}`))
-	failed, ok := errors.AsType[*statusError](err)
+	failed, ok := errors.AsType[*installation.StatusError](err)
 	require.True(t, ok, err)
-	require.Equal(t, 400, failed.status)
-	in.api.base += "/elsewhere"
+	require.Equal(t, 400, failed.Status)
+	in.api.Base += "/elsewhere"
 	_, err = in.api.postEvents(t.Context(), true, []byte(`{}`))
 	require.ErrorIs(t, err, errNoBatch)
 }

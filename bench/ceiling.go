@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/everpost/everpost/bench/internal/installation"
 	"github.com/everpost/everpost/internal/localpg"
 )
 
@@ -18,12 +19,12 @@ import (
 // waits for the commit, and posts the payload to the receiver; a crash would lose it, and
 // nothing is tried again. PostgreSQL is made and set exactly as the installation's own.
 func ceiling(ctx context.Context, b *bench) (_ []row, err error) {
-	home, err := newHome(b.dir)
+	home, err := installation.NewHome(b.dir)
 	if err != nil {
 		return nil, err
 	}
 	data := filepath.Join(home, "data")
-	defer func() { err = errors.Join(err, removeHome(home, data)) }()
+	defer func() { err = errors.Join(err, installation.RemoveHome(home, data)) }()
 	database, err := localpg.Start(ctx, localpg.Options{Dir: data})
 	if errors.Is(err, localpg.ErrNotInstalled) { // as the installation does
 		if err = localpg.Install(ctx); err == nil {
@@ -34,12 +35,12 @@ func ceiling(ctx context.Context, b *bench) (_ []row, err error) {
 		return nil, err
 	}
 	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopPatience)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), installation.StopPatience)
 		defer cancel()
 		err = errors.Join(err, database.Stop(ctx))
 	}()
 
-	p := &plainLoop{bench: b, url: database.URL(localpg.Database), http: newHTTPClient()}
+	p := &plainLoop{bench: b, url: database.URL(localpg.Database), http: installation.NewHTTPClient()}
 	defer p.close(ctx)
 	if err := p.open(ctx); err != nil {
 		return nil, err

@@ -86,7 +86,7 @@ func compare(old, recent *result, stdout io.Writer) error {
 	if old.Quick != recent.Quick {
 		return errors.New("one of them is a quick run: they cannot be compared")
 	}
-	if !old.Machine.sameHardware(*recent.Machine) {
+	if !old.Machine.SameHardware(*recent.Machine) {
 		return errors.New("they ran on different machines: they cannot be compared")
 	}
 	text := &strings.Builder{}

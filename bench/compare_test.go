@@ -6,10 +6,12 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/bench/internal/installation"
 )
 
 func resultWith(rows ...row) *result {
-	r := &result{Machine: &machine{Cores: 2}}
+	r := &result{Machine: &installation.Machine{Cores: 2}}
 	for _, one := range rows {
 		r.add(one)
 	}

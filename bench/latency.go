@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+
+	"github.com/everpost/everpost/bench/internal/installation"
 )
 
 // pace is a rate of events, and for how long.
@@ -26,6 +28,6 @@ func latency(ctx context.Context, b *bench) ([]row, error) {
 func (p pace) work() work {
 	return work{
 		name: fmt.Sprintf("latency-%d", p.rate), events: p.rate * p.seconds, endpoints: 1,
-		connections: maxConnections, batch: 1, rate: float64(p.rate),
+		connections: installation.MaxConnections, batch: 1, rate: float64(p.rate),
 	}
 }

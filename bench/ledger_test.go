@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/everpost/everpost/bench/internal/installation"
 )
 
 // TestLedgerCounts lets some deliveries never arrive and some arrive once more.
@@ -145,7 +147,7 @@ func TestDriveHidesNoStall(t *testing.T) {
 	l := newLedger("l", work{events: 20, endpoints: 1, connections: 1, batch: 1, rate: float64(time.Second / every)})
 	err := drive(t.Context(), l, func(ctx context.Context, _, first, _ int) error {
 		if first == 0 {
-			return pause(ctx, hang)
+			return installation.Pause(ctx, hang)
 		}
 		return nil
 	})

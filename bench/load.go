@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/everpost/everpost/bench/internal/installation"
 )
 
 // sender posts the events [first, first+n) of a load, over one of its connections.
@@ -54,7 +56,7 @@ func (l *ledger) await(ctx context.Context, first, n int) error {
 	due := l.since()
 	if l.work.rate > 0 {
 		due = time.Duration(float64(first) / l.work.rate * float64(time.Second))
-		if err := pause(ctx, due-l.since()); err != nil {
+		if err := installation.Pause(ctx, due-l.since()); err != nil {
 			return err
 		}
 	}
@@ -155,11 +157,11 @@ func (b *bench) measure(ctx context.Context, in *instance, w work) (figures, err
 		return nil, err
 	}
 	defer b.receiver.close(l)
-	m := startMeter(in.command.Process.Pid)
+	m := startMeter(in.Pid())
 	if err := b.deliver(ctx, in, l); err != nil {
 		return nil, err
 	}
-	if err := pause(ctx, b.size.linger); err != nil {
+	if err := installation.Pause(ctx, b.size.linger); err != nil {
 		return nil, err
 	}
 	f := l.figures()
@@ -184,14 +186,14 @@ func (b *bench) measure(ctx context.Context, in *instance, w work) (figures, err
 type meter struct {
 	pid    int
 	known  bool
-	before usage
+	before installation.Usage
 	self   float64
 	begun  time.Time
 }
 
 func startMeter(pid int) meter {
-	m := meter{pid: pid, self: selfCPU(), begun: time.Now()}
-	m.before, m.known = usageOf(pid)
+	m := meter{pid: pid, self: installation.SelfCPU(), begun: time.Now()}
+	m.before, m.known = installation.UsageOf(pid)
 	return m
 }
 
@@ -199,16 +201,16 @@ func startMeter(pid int) meter {
 // this program's own CPU only.
 func (m meter) stop(f figures, deliveries int) {
 	each := 1000 / float64(deliveries)
-	f.set(cpuBench, (selfCPU()-m.self)*each)
-	after, ok := usageOf(m.pid)
+	f.set(cpuBench, (installation.SelfCPU()-m.self)*each)
+	after, ok := installation.UsageOf(m.pid)
 	if !ok || !m.known {
 		return
 	}
-	used := after.minus(m.before)
-	f.set(cpuGo, used.process*each)
-	f.set(cpuPostgres, used.below*each)
-	f.set(cpuOthers, used.others()/time.Since(m.begun).Seconds())
-	if _, most, ok := memoryOf(m.pid); ok {
+	used := after.Minus(m.before)
+	f.set(cpuGo, used.Process*each)
+	f.set(cpuPostgres, used.Below*each)
+	f.set(cpuOthers, used.Others()/time.Since(m.begun).Seconds())
+	if _, most, ok := installation.MemoryOf(m.pid); ok {
 		f.set(rssMax, most)
 	}
 }
@@ -220,7 +222,7 @@ func (b *bench) alone(ctx context.Context, w work, and func(in *instance) error)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, in.end()) }()
+	defer func() { err = errors.Join(err, in.End()) }()
 	if err := b.warmUp(ctx, in); err != nil {
 		return nil, err
 	}
@@ -241,11 +243,12 @@ func (b *bench) fresh(ctx context.Context) (*instance, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err = in.start(ctx); err == nil {
+	if _, err = in.Start(ctx); err == nil {
+		in.api = client{in.API}
 		err = in.api.putTenant(ctx)
 	}
 	if err != nil {
-		return nil, errors.Join(err, in.end())
+		return nil, errors.Join(err, in.End())
 	}
 	return in, nil
 }

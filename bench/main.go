@@ -24,7 +24,7 @@ import (
 
 func main() {
 	// What a first signal begins, a second one does not wait for: the installation is told
-	// to stop by the system then, see childAttributes.
+	// to stop by the system then, see installation.
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	context.AfterFunc(ctx, stop)
 	err := command(ctx, os.Args[1:], os.Stdout, os.Stderr)

@@ -45,7 +45,7 @@ func (b *bench) profile(ctx context.Context, in *instance, w work) error {
 
 // saveProfile writes what the admin listener answers into a file.
 func (in *instance) saveProfile(ctx context.Context, path, name string) error {
-	response, err := in.admin(ctx, path)
+	response, err := in.Admin(ctx, path)
 	if err != nil {
 		return err
 	}

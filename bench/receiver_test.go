@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/bench/internal/installation"
 )
 
 // TestReceiver tells what belongs to a ledger from what does not.
@@ -17,7 +19,7 @@ func TestReceiver(t *testing.T) {
 	l := newLedger("l1", work{events: 3, endpoints: 2, fails: 1})
 	r.open(l)
 	good := string(appendPayload(nil, 2, newPadding()))
-	caller := newHTTPClient()
+	caller := installation.NewHTTPClient()
 	t.Cleanup(caller.CloseIdleConnections)
 	post := func(path, body string) int {
 		response, err := caller.Post(r.base+path, "application/json", strings.NewReader(body))

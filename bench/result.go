@@ -12,17 +12,19 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/everpost/everpost/bench/internal/installation"
 )
 
 // result is what a run came to, as it is kept.
 type result struct {
-	At       time.Time         `json:"at"`
-	Quick    bool              `json:"quick"`
-	Runs     int               `json:"runs"`
-	Settings map[string]string `json:"settings,omitempty"` // of the installation, beside those every run has
-	Machine  *machine          `json:"machine"`
-	Rows     []*measured       `json:"rows"`
-	Skipped  []skipped         `json:"skipped,omitempty"`
+	At       time.Time             `json:"at"`
+	Quick    bool                  `json:"quick"`
+	Runs     int                   `json:"runs"`
+	Settings map[string]string     `json:"settings,omitempty"` // of the installation, beside those every run has
+	Machine  *installation.Machine `json:"machine"`
+	Rows     []*measured           `json:"rows"`
+	Skipped  []skipped             `json:"skipped,omitempty"`
 }
 
 // measured is one piece of work in all rounds.
@@ -111,7 +113,7 @@ func load(path string) (*result, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read a kept run: %w", err)
 	}
-	r := &result{Machine: &machine{}}
+	r := &result{Machine: &installation.Machine{}}
 	if err := json.Unmarshal(text, r); err != nil {
 		return nil, fmt.Errorf("read a kept run: %s: %w", path, err)
 	}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/bench/internal/installation"
 )
 
 func TestKeep(t *testing.T) {
@@ -59,7 +61,7 @@ func TestRender(t *testing.T) {
 		row{"start", "twice", figures{firstStart: 3.04, secondStart: 0.6, stopTime: 1.2}},
 	)
 	r.Runs, r.Settings = 3, map[string]string{"EVERPOST_START_SLOTS": "4"}
-	*r.Machine = machine{Version: "v1", Go: "go1.26.8", PostgreSQL: "15.4", Cores: 2, MemoryGiB: 23.5, System: "linux/amd64"}
+	*r.Machine = installation.Machine{Version: "v1", Go: "go1.26.8", PostgreSQL: "15.4", Cores: 2, MemoryGiB: 23.5, System: "linux/amd64"}
 	r.skip("batch", errNoBatch)
 	text := &strings.Builder{}
 	require.NoError(t, r.render(text))

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/everpost/everpost/bench/internal/installation"
 )
 
 // options are what a run is asked to do.
@@ -111,7 +113,7 @@ type bench struct {
 
 	receiver *receiver
 	padding  string
-	machine  machine
+	machine  installation.Machine
 	ledgers  int     // made so far
 	round    int     // from 1
 	ceiling  float64 // deliveries/s of the plain loop in this round
@@ -137,7 +139,7 @@ func measureAll(ctx context.Context, o options) (_ *result, err error) {
 		return nil, err
 	}
 	b := &bench{options: o, padding: newPadding()}
-	if b.machine, err = describeMachine(ctx, o.binary); err != nil {
+	if b.machine, err = installation.Describe(ctx, o.binary); err != nil {
 		return nil, err
 	}
 	if b.receiver, err = startReceiver(ctx); err != nil {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/everpost/everpost/bench/internal/installation"
 )
 
 // start starts an installation on an empty directory, stops it, starts it again and stops it.
@@ -12,19 +14,19 @@ func start(ctx context.Context, b *bench) (_ []row, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, in.end()) }()
+	defer func() { err = errors.Join(err, in.End()) }()
 	f := figures{}
 	for _, m := range []metric{firstStart, secondStart} {
-		took, err := in.start(ctx)
+		took, err := in.Start(ctx)
 		if err != nil {
 			return nil, err
 		}
 		f.set(m, took.Seconds())
-		if now, _, ok := memoryOf(in.command.Process.Pid); ok {
+		if now, _, ok := installation.MemoryOf(in.Pid()); ok {
 			f.set(rssRest, now)
 		}
 		begun := time.Now()
-		if err := in.stop(); err != nil {
+		if err := in.Stop(); err != nil {
 			return nil, err
 		}
 		f.set(stopTime, time.Since(begun).Seconds())

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/everpost/everpost/bench/internal/installation"
 )
 
 // waiting asks what deliveries cost that wait for a retry: how an installation is at rest
@@ -17,7 +19,7 @@ func waiting(ctx context.Context, b *bench) (_ []row, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, in.end()) }()
+	defer func() { err = errors.Join(err, in.End()) }()
 	if err := b.warmUp(ctx, in); err != nil {
 		return nil, err
 	}
@@ -75,7 +77,7 @@ func (b *bench) fill(ctx context.Context, in *instance) error {
 		if time.Now().After(end) {
 			return fmt.Errorf("some of the deliveries that were to wait are still not retrying %s after their attempts", b.size.patience)
 		}
-		if err := pause(ctx, 10*look); err != nil {
+		if err := installation.Pause(ctx, 10*look); err != nil {
 			return err
 		}
 	}
@@ -91,7 +93,7 @@ func (b *bench) post(ctx context.Context, in *instance, w work) (*ledger, error)
 	var reporter sync.WaitGroup
 	begun := time.Now()
 	reporter.Go(func() {
-		for pause(reporting, b.size.report) == nil {
+		for installation.Pause(reporting, b.size.report) == nil {
 			b.sayf("%s: %d of %d after %s", w.name, l.done.Load(), w.deliveries(), time.Since(begun).Round(time.Second))
 		}
 	})
@@ -113,15 +115,15 @@ func (b *bench) atRestAndAtWork(ctx context.Context, in *instance) (figures, err
 		return nil, err
 	}
 	rest.set(settleTime, time.Since(begun).Seconds())
-	used, known, err := in.over(ctx, b.size.rest)
+	used, known, err := in.Over(ctx, b.size.rest)
 	if err != nil {
 		return nil, err
 	}
 	if known {
-		rest.set(restGo, 100*used.process)
-		rest.set(restPostgres, 100*used.below)
+		rest.set(restGo, 100*used.Process)
+		rest.set(restPostgres, 100*used.Below)
 	}
-	if now, _, ok := memoryOf(in.command.Process.Pid); ok {
+	if now, _, ok := installation.MemoryOf(in.Pid()); ok {
 		rest.set(rssRest, now)
 	}
 	var rounds []figures
@@ -144,11 +146,11 @@ func (b *bench) settle(ctx context.Context, in *instance) error {
 	end := time.Now().Add(b.size.patience)
 	var seen []float64
 	for time.Now().Before(end) {
-		used, known, err := in.over(ctx, b.size.rest/4)
+		used, known, err := in.Over(ctx, b.size.rest/4)
 		if err != nil || !known {
 			return err
 		}
-		seen = append(seen, used.process+used.below)
+		seen = append(seen, used.Process+used.Below)
 		if len(seen) < looks {
 			continue
 		}
@@ -158,17 +160,4 @@ func (b *bench) settle(ctx context.Context, in *instance) error {
 		}
 	}
 	return nil
-}
-
-// over is what the installation used in the time that begins now, in cores; known is
-// false without /proc.
-func (in *instance) over(ctx context.Context, d time.Duration) (_ usage, known bool, _ error) {
-	before, ok := in.usage()
-	begun := time.Now()
-	if err := pause(ctx, d); err != nil {
-		return usage{}, false, err
-	}
-	after, still := in.usage()
-	used, took := after.minus(before), time.Since(begun).Seconds()
-	return usage{process: used.process / took, below: used.below / took}, ok && still, nil
 }

@@ -77,7 +77,7 @@ func (a *App) registerGauges() {
 	a.metrics.Gauge("everpost_dispatch_waiting", "Deliveries that wait in this process for the start of their workflow.",
 		func() float64 { return float64(a.dispatcher.Waiting()) })
 	a.metrics.Gauge("everpost_temporal_up", "1 when Temporal answered when it was last asked.", func() float64 { return truth(a.dispatcher.Healthy()) })
-	a.metrics.Register(newOutboxCollector(a.life, a.store))
+	a.metrics.Register(newRecordCollector(a.life, a.store))
 	if a.gate != nil {
 		a.metrics.Register(newGateCollector(a.gate))
 	}

@@ -46,13 +46,14 @@ func (p passage) Done(outcome retry.Outcome, number int, latency time.Duration) 
 func (a *App) circuitChanged(c gate.Change) {
 	a.metrics.CircuitChanged(c.To.String())
 	a.log.Info("an endpoint's circuit has changed", "endpoint", c.Endpoint, "from", c.From.String(), "to", c.To.String(), "why", c.Why)
+	a.watch.circuitChanged(c)
 }
 
 // endpointChanged is told when somebody has changed an endpoint: it may lead elsewhere
 // now, or a person says that it is well.
 func (a *App) endpointChanged(id webhook.EndpointID) {
 	if a.gate != nil {
-		a.gate.Reset(id)
+		a.watch.reset(id)
 	}
 }
 

@@ -72,6 +72,7 @@ type App struct {
 
 	store      *postgres.Store
 	gate       *gate.Gate // nil without a worker
+	watch      *watch     // nil without a worker
 	guard      *egress.Guard
 	client     client.Client
 	sender     *egress.Client
@@ -88,9 +89,10 @@ type App struct {
 	started  chan struct{}
 	stopping atomic.Bool
 
-	// Others in tests: StopTime and worker.Start.
-	stopTime  time.Duration
-	newWorker func(client.Client, *activities.Activities, func(error)) (*worker.Workers, error)
+	// Others in tests: StopTime, shareEvery and worker.Start.
+	stopTime   time.Duration
+	shareEvery time.Duration
+	newWorker  func(client.Client, *activities.Activities, func(error)) (*worker.Workers, error)
 }
 
 // New checks the options and opens what needs no waiting: an error is one of the
@@ -107,7 +109,7 @@ func New(ctx context.Context, o Options) (*App, error) {
 		return nil, err
 	}
 	a := &App{options: o, log: o.Logger, metrics: telemetry.NewMetrics(o.Version), started: make(chan struct{})}
-	a.stopTime, a.newWorker = StopTime, worker.Start
+	a.stopTime, a.shareEvery, a.newWorker = StopTime, shareEvery, worker.Start
 	a.life, a.end = context.WithCancel(context.WithoutCancel(ctx))
 	a.guard = newGuard(o.Config)
 
@@ -129,7 +131,8 @@ func New(ctx context.Context, o Options) (*App, error) {
 		a.gate = gate.New(gate.Config{Changed: a.circuitChanged})
 	}
 	a.store, err = postgres.Open(ctx, postgres.Config{
-		URL: o.Config.DatabaseURL, MaxConns: storeConns, Sealer: sealer{keys}, EndpointChanged: a.endpointChanged, Logger: o.Logger,
+		URL: o.Config.DatabaseURL, MaxConns: storeConns, Sealer: sealer{keys}, EndpointChanged: a.endpointChanged,
+		OperatorTenant: o.Config.OperatorTenant, Logger: o.Logger,
 	})
 	if err != nil {
 		a.end()
@@ -147,6 +150,9 @@ func New(ctx context.Context, o Options) (*App, error) {
 		forDispatch.Gate = a.gate
 	}
 	a.dispatcher = dispatch.New(forDispatch)
+	if a.gate != nil {
+		a.watch = newWatch(a.store, a.dispatcher, a.gate, a.metrics, o.Logger)
+	}
 	return a, nil
 }
 
@@ -174,7 +180,11 @@ func (a *App) Start(ctx context.Context) (err error) {
 		return err
 	}
 	if a.options.Worker {
+		a.watch.start(a.life) //nolint:contextcheck // see above
+		a.push(phaseWatch, func(ctx context.Context) { a.watch.stop(ctx) })
 		a.startWorker()
+	} else {
+		a.startSender()
 	}
 	a.dispatcher.Start()
 	a.push(phaseDispatcher, func(context.Context) { a.dispatcher.Stop() })
@@ -191,6 +201,9 @@ func (a *App) maintain() {
 	var loops sync.WaitGroup
 	loops.Go(func() { a.store.Maintain(ctx) })
 	loops.Go(func() { a.retain(ctx) })
+	if a.gate != nil {
+		loops.Go(func() { a.shareHealth(ctx) })
+	}
 	a.push(phaseMaintenance, func(context.Context) {
 		end()
 		loops.Wait()
@@ -205,11 +218,13 @@ func (a *App) retain(ctx context.Context) {
 	for {
 		removed, err := a.store.Retain(ctx, time.Now(), keep)
 		keys, keysErr := a.store.PruneIdempotencyKeys(ctx, keep)
-		if err := errors.Join(err, keysErr); err != nil && ctx.Err() == nil {
+		replays, replaysErr := a.store.PruneReplays(ctx, keep)
+		if err := errors.Join(err, keysErr, replaysErr); err != nil && ctx.Err() == nil {
 			a.log.WarnContext(ctx, "what is past its retention was not all removed; the next try is in an hour", "error", err)
 		}
-		if removed.Days > 0 || removed.Rows > 0 || keys > 0 {
-			a.log.InfoContext(ctx, "removed what is past its retention", "days", removed.Days, "deliveries", removed.Rows, "idempotency_keys", keys)
+		if removed.Days > 0 || removed.Rows > 0 || keys > 0 || replays > 0 {
+			a.log.InfoContext(ctx, "removed what is past its retention",
+				"days", removed.Days, "deliveries", removed.Rows, "idempotency_keys", keys, "replays", replays)
 		}
 		select {
 		case <-tick.C:
@@ -277,9 +292,11 @@ func (a *App) serve(name string, s *http.Server, l net.Listener, patience time.D
 }
 
 func (a *App) startAPI() {
+	endpoints := checkup{a.store, a.gate, a.options.Owner, activities.NewTests(sender{a.sender, a.options.Exempt})}
 	server := api.New(api.Config{
 		Tenants: a.store, Keys: a.store, Endpoints: a.store, EndpointSecrets: a.store, Events: counted{a.store, a.metrics},
-		Deliveries: a.store, EndpointSwitch: a.store, Replays: a.store, Dispatcher: a.dispatcher, URLs: urls{a.guard}, Logger: a.log,
+		Deliveries: a.store, EndpointSwitch: a.store, Health: endpoints, Tests: endpoints, Replays: a.store, Dispatcher: a.dispatcher,
+		URLs: urls{a.guard}, Logger: a.log,
 		WorkflowURL: a.workflowURL, Version: a.options.Version, OperatorKey: a.options.Config.OperatorKey,
 	})
 	a.api = server.HTTPServer(server.Handler())

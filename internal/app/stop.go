@@ -24,6 +24,7 @@ const (
 	phaseWorker      = "the worker"
 	phaseRequests    = "the requests under way"
 	phaseSender      = "the sender"
+	phaseWatch       = "the watch over endpoints"
 	phaseListener    = "the door's listener"
 	phaseAdmin       = "the admin listener"
 	phaseMaintenance = "the maintenance"

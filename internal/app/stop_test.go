@@ -135,7 +135,7 @@ func TestR11OrderOfStopping(t *testing.T) {
 	order, left := log.parts(t)
 	require.Empty(t, left)
 	require.Equal(t, []string{
-		phaseDoor, phaseDispatcher, phaseWorker, phaseRequests, phaseSender, phaseListener, phaseAdmin,
+		phaseDoor, phaseDispatcher, phaseWorker, phaseRequests, phaseSender, phaseWatch, phaseListener, phaseAdmin,
 		phaseMaintenance, phaseBackground, phaseRecord, phaseClient,
 	}, order)
 }

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/everpost/everpost/activities"
-	"github.com/everpost/everpost/internal/egress"
 	"github.com/everpost/everpost/worker"
 )
 
@@ -18,12 +17,11 @@ const (
 )
 
 func (a *App) startWorker() {
-	a.sender = egress.New(egress.Config{Guard: a.guard, Version: a.options.Version})
-	a.push(phaseSender, func(context.Context) { a.sender.Close() })
+	a.startSender()
 	a.activities = activities.New(activities.Config{
 		Record: a.store, Targets: a.store.EndpointCache(), Fresh: a.dispatcher.Fresh(), Sender: sender{a.sender, a.options.Exempt},
 		Gate: admission{a.gate, a.dispatcher}, Starter: a.dispatcher, Replays: a.store,
-		Observer: a.metrics, Logger: a.log, Owner: a.options.Owner, KeepDeadLetters: a.options.Config.DeadLetterRetention,
+		Observer: a.watch, Ended: a.watch.ended, Logger: a.log, Owner: a.options.Owner, KeepDeadLetters: a.options.Config.DeadLetterRetention,
 	})
 	halt, halted, up := make(chan struct{}), make(chan struct{}), make(chan struct{}, 1)
 	go func() {

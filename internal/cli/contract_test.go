@@ -69,6 +69,25 @@ func TestContract(t *testing.T) {
 			`{"state":"active"}`, "state  active\n", 0,
 		},
 		{
+			"endpoints health " + ep, `GET /endpoints/` + ep + `/health `,
+			`{"summary":"red \u001b[31m; 12 waiting","state":"paused","state_reason":"by hand","circuit":{"state":"closed"}}`,
+			"red \\x1b[31m; 12 waiting\n\nstate                      paused (by hand)\n", 0,
+		},
+		{"endpoints health --json " + ep, `GET /endpoints/` + ep + `/health `, `{"summary":"well","new":1}`, `{"summary":"well","new":1}` + "\n", 0},
+		{
+			"endpoints test " + ep, `POST /endpoints/` + ep + `/test `,
+			`{"decision":"delivered","status":200,"reason":"delivered"}`, "200 delivered, 0 ms\n\ndecision", 0,
+		},
+		{
+			"endpoints test --type=order.paid --payload=[1.0] " + ep, `POST /endpoints/` + ep + `/test {"type":"order.paid","payload":[1.0]}`,
+			`{"decision":"retry","status":503,"reason":"http_503"}`, "503 http_503, 0 ms\n", 1,
+		},
+		{
+			"endpoints test --payload={} --json " + ep, `POST /endpoints/` + ep + `/test {"payload":{}}`,
+			`{"decision":"permanent"}`, `{"decision":"permanent"}` + "\n", 1,
+		},
+		{"endpoints test --payload={ " + ep, ``, ``, "", 1},
+		{
 			"deliveries attempts " + dlv, "GET /deliveries/" + dlv + "/attempts?limit=50 ",
 			`{"data":[{"number":1,"run":1,"reason":"unknown","error":"red \u001b[31m"}],"next_cursor":null}`, "red \\x1b[31m\n", 0,
 		},

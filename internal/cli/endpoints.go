@@ -18,6 +18,8 @@ type EndpointsCommand struct {
 	Update EndpointsUpdateCommand `cmd:"" help:"Change an endpoint."`
 	Delete EndpointsDeleteCommand `cmd:"" help:"Delete an endpoint; its deliveries under way are cancelled."`
 	Secret EndpointsSecretCommand `cmd:"" help:"Print an endpoint's secret."`
+	Health EndpointsHealthCommand `cmd:"" help:"Show how an endpoint fares, and why deliveries to it wait."`
+	Test   EndpointsTestCommand   `cmd:"" help:"Send one request to an endpoint now, and show what it came to."`
 	Pause  EndpointsPauseCommand  `cmd:"" help:"Hold what is for an endpoint."`
 	Resume EndpointsResumeCommand `cmd:"" help:"Send what was held, paced."`
 }

@@ -141,7 +141,7 @@ func TestHelpOfTheClient(t *testing.T) {
 		"send", "events list", "events get", "events payload", "deliveries list", "deliveries get", "deliveries attempts", "deliveries cancel",
 		"deliveries retry", "deliveries reschedule", "deliveries replay", "dead-letters list", "dead-letters replay", "dead-letters discard",
 		"endpoints list", "endpoints get", "endpoints create", "endpoints update", "endpoints delete", "endpoints secret", "endpoints pause",
-		"endpoints resume", "replays create", "replays list", "replays get", "replays pause", "replays resume",
+		"endpoints resume", "endpoints health", "endpoints test", "replays create", "replays list", "replays get", "replays pause", "replays resume",
 		"replays cancel", "replays set-rate",
 	} {
 		r := call{args: append(strings.Fields(command), "--help")}.run(t)

@@ -37,16 +37,16 @@ type bundle struct {
 	store *postgres.Store
 }
 
-func setup(t *testing.T) *bundle {
+func setup(t *testing.T, flags ...string) *bundle {
 	t.Helper()
 	database := postgrestest.New(t)
 	var settings config.Config
 	defaults, err := kong.New(&settings)
 	require.NoError(t, err)
-	_, err = defaults.Parse([]string{
+	_, err = defaults.Parse(append([]string{
 		"--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--database-url=" + database, "--operator-key=" + operatorKey,
 		"--kek=MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=",
-	})
+	}, flags...))
 	require.NoError(t, err)
 	a, err := app.New(t.Context(), app.Options{
 		Config: settings, Version: "1.2.3", Logger: slog.New(slog.DiscardHandler), API: true, Temporal: client.Options{HostPort: closedPort(t)},

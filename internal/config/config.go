@@ -32,6 +32,9 @@ type Config struct {
 	// OperatorKey presets an operator key: a secret of 32 characters or more. It works for as long as it is set.
 	OperatorKey string `env:"EVERPOST_OPERATOR_KEY" help:"An operator key to accept beside those in the database: any secret of 32 characters or more." placeholder:"SECRET"`
 
+	// OperatorTenant is the tenant whose endpoints are told of every tenant's operational events. Empty: none.
+	OperatorTenant string `env:"EVERPOST_OPERATOR_TENANT" help:"Tenant whose endpoints are told of every tenant's operational events (everpost.…)." placeholder:"ID"`
+
 	// KEKFile and KEK are the key-encryption key for secrets at rest: a file, or the key itself, as base64 of 32 bytes.
 	KEKFile string `env:"EVERPOST_KEK_FILE" help:"File with the key that encrypts secrets at rest: base64 of 32 random bytes." name:"kek-file" placeholder:"FILE"`
 	KEK     string `env:"EVERPOST_KEK" help:"The key itself, instead of a file." name:"kek" placeholder:"BASE64"`
@@ -80,6 +83,12 @@ type Standalone struct {
 
 // minOperatorKey is the length of a preset operator key that nobody guesses.
 const minOperatorKey = 32
+
+// A tenant's id, as internal/webhook has it: this package knows no other.
+const (
+	tenantAlphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-"
+	maxTenantID    = 64
+)
 
 // Ports are destination ports; Any allows all.
 type Ports struct {
@@ -146,6 +155,9 @@ func (c *Config) Validate() error {
 	}
 	if c.OperatorKey != "" && (len(c.OperatorKey) < minOperatorKey || strings.Trim(c.OperatorKey, c.OperatorKey[:1]) == "") {
 		refuse("EVERPOST_OPERATOR_KEY", "must be a secret of at least %d characters; 'openssl rand -hex 32' makes one", minOperatorKey)
+	}
+	if strings.Trim(c.OperatorTenant, tenantAlphabet) != "" || len(c.OperatorTenant) > maxTenantID {
+		refuse("EVERPOST_OPERATOR_TENANT", "must be the id of a tenant: at most %d of A-Z, a-z, 0-9, _ and -", maxTenantID)
 	}
 	for name, n := range map[string]struct{ value, least, most int }{
 		"EVERPOST_START_SLOTS":                 {c.StartSlots, 1, 1000},

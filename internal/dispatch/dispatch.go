@@ -69,7 +69,8 @@ type Config struct {
 	// Near is how far off a retry may be for that workflow to make it too. Defaults to 1 min.
 	Near time.Duration
 	// QueueLength is how many deliveries may wait for a start before the door waits.
-	// Defaults to 1,000: at 3,000 starts a second, a third of one.
+	// Defaults to 1,000: at 3,000 starts a second, a third of one. A tenant that is alone
+	// gets half of it, several get less each: see room.
 	QueueLength int
 	// Gate admits requests to endpoints, in a process with a worker; nil: there is none.
 	Gate Gate
@@ -95,9 +96,9 @@ type Dispatcher struct {
 	fresh   *Fresh
 	room    *room
 	turns   *room // of hand-overs
-	queue   chan queued
+	queue   *lanes
 	signals chan struct{}
-	away    atomic.Bool   // Temporal did not answer; the outbox keeps everything
+	away    atomic.Bool // Temporal did not answer; the outbox keeps everything
 	backlog backlog
 	doubt   chan struct{} // a call was not answered in time: ask now whether Temporal is there
 	stopped chan struct{}
@@ -106,11 +107,6 @@ type Dispatcher struct {
 
 	mu      sync.Mutex // workers grows only with mu held and stopped open, so never beside Stop's Wait
 	workers sync.WaitGroup
-}
-
-type queued struct {
-	start webhook.Start
-	since time.Time
 }
 
 // New returns a dispatcher. Start begins its work.
@@ -136,9 +132,9 @@ func New(c Config) *Dispatcher {
 	d := &Dispatcher{
 		Config:  c,
 		fresh:   newFresh(time.Now),
-		room:    newRoom(c.QueueLength),
-		turns:   newRoom(handOverTurns),
-		queue:   make(chan queued, 16*c.QueueLength), // the room bounds it; an event may overdraw it by its endpoints
+		room:    newRoom(c.QueueLength, 1),
+		turns:   newRoom(handOverTurns, handOverTurns),
+		queue:   newLanes(16 * c.QueueLength), // the room bounds it; an event may overdraw it by its endpoints
 		signals: make(chan struct{}, signalSlots),
 		doubt:   make(chan struct{}, 1),
 		stopped: make(chan struct{}),
@@ -190,16 +186,17 @@ func (d *Dispatcher) stopping() bool {
 func (d *Dispatcher) Healthy() bool { return !d.away.Load() }
 
 // Waiting is how many deliveries wait for their start in this process.
-func (d *Dispatcher) Waiting() int { return len(d.queue) }
+func (d *Dispatcher) Waiting() int { return d.queue.length() }
 
-// Reserve waits up to 1 s for room in the queue. Call release after Accepted, or
-// when nothing was accepted. While Temporal is away there is always room: nothing
-// is queued then.
-func (d *Dispatcher) Reserve(ctx context.Context) (release func(), err error) {
+// Reserve waits up to 1 s for room in the queue for the tenant, and not behind those
+// who wait because their own tenant has too much in it. Call release once, after
+// Accepted, or when nothing was accepted. While Temporal is away there is always room:
+// nothing is queued then.
+func (d *Dispatcher) Reserve(ctx context.Context, tenantID string) (release func(), err error) {
 	if d.away.Load() {
 		return func() {}, nil
 	}
-	if !d.room.take(ctx, doorPatience) {
+	if !d.room.take(ctx, tenantID, doorPatience) {
 		if err := ctx.Err(); err != nil {
 			return nil, &webhook.Error{Code: webhook.CodeUnavailable, Message: "the request was abandoned", Err: err}
 		}
@@ -207,7 +204,7 @@ func (d *Dispatcher) Reserve(ctx context.Context) (release func(), err error) {
 			Code: webhook.CodeUnavailable, Message: "more events are arriving than can be started; try again shortly", RetryAfter: time.Second,
 		}
 	}
-	return func() { d.room.give(1) }, nil
+	return func() { d.room.give(tenantID, 1) }, nil
 }
 
 // Accepted takes deliveries that have just been committed. It never blocks and
@@ -229,11 +226,9 @@ func (d *Dispatcher) queueUp(a webhook.Accepted, now time.Time) {
 		if d.LocalWorker && !start.NotBefore.After(now) {
 			d.fresh.put(start.DeliveryID, a.Payload, start.CreatedAt)
 		}
-		d.room.overdraw(1)
-		select {
-		case d.queue <- queued{start, start.CreatedAt}:
-		default:
-			d.room.give(1)
+		d.room.overdraw(start.TenantID, 1)
+		if !d.queue.put(start) {
+			d.room.give(start.TenantID, 1)
 		}
 	}
 }
@@ -276,13 +271,20 @@ func (d *Dispatcher) signal(ctx context.Context, delivery webhook.Delivery, c we
 	if isGone(err) && id != own { // handed over, and the record does not know yet
 		err = d.tell(ctx, own, delivery.DeliveryID, c)
 	}
-	if isGone(err) && (delivery.State == webhook.StateDeadLettered || delivery.State == webhook.StateHeld && delivery.WorkflowID == "") {
-		// Nobody keeps it any more, or it is held by the record alone.
+	if isGone(err) && forsaken(&delivery) {
 		if err = d.revive(ctx, &delivery); err == nil {
 			err = d.tell(ctx, own, delivery.DeliveryID, c)
 		}
 	}
 	return err
+}
+
+// forsaken reports that a delivery whose own workflow is not there does not get
+// one by itself soon: nobody keeps it any more, or it is held by the record alone, or by
+// a workflow that somebody has terminated, and which nobody misses before its give-up time.
+func forsaken(delivery *webhook.Delivery) bool {
+	return delivery.State == webhook.StateDeadLettered ||
+		delivery.State == webhook.StateHeld && (delivery.WorkflowID == "" || delivery.WorkflowID == delivery.Ref.WorkflowID())
 }
 
 // tell signals a command to a workflow that carries the delivery.

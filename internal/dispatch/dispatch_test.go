@@ -111,42 +111,59 @@ func accepted(n int) webhook.Accepted {
 }
 
 // The queue may be overdrawn by an event's endpoints, but is bounded; Accepted never
-// waits, and the door does.
+// waits, and the door does, for the tenant that has too much and for nobody else.
 func TestDoorWaitsForRoom(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := setup(t, Config{QueueLength: 2, LocalWorker: true})
-		release, err := d.Reserve(t.Context())
+		release, err := d.Reserve(t.Context(), "acme")
 		require.NoError(t, err)
-		a := accepted(100)
-		d.Accepted(a)
+		d.Accepted(accepted(100))
 		release()
-		require.Equal(t, 32, d.Waiting(), "16 times the length")
-		require.Equal(t, 32, d.room.used, "what found no place uses none")
+		require.Equal(t, 30, d.Waiting(), "16 times the length, and a sixteenth of that is left free")
+		require.Equal(t, 30, usedBy(d, "acme"), "what found no place uses none")
 
 		begun := time.Now()
-		_, err = d.Reserve(t.Context())
+		_, err = d.Reserve(t.Context(), "acme")
 		require.Equal(t, doorPatience, time.Since(begun))
 		require.Equal(t, webhook.CodeUnavailable, webhook.CodeOf(err))
 		problem, ok := errors.AsType[*webhook.Error](err)
 		require.True(t, ok)
 		require.Equal(t, time.Second, problem.RetryAfter)
 
+		begun = time.Now()
+		release, err = d.Reserve(t.Context(), "another")
+		require.NoError(t, err)
+		require.Zero(t, time.Since(begun))
+		release()
+
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		_, err = d.Reserve(ctx)
+		_, err = d.Reserve(ctx, "acme")
 		require.ErrorIs(t, err, context.Canceled)
-		require.Equal(t, 32, d.room.used)
+		require.Equal(t, 30, usedBy(d, "acme"))
 
-		for range 31 { // as the start slots do
-			<-d.queue
-			d.room.give(1)
+		for range 30 { // as the start slots do
+			start, ok := d.queue.next()
+			require.True(t, ok)
+			d.room.give(start.TenantID, 1)
 		}
-		release, err = d.Reserve(t.Context())
+		release, err = d.Reserve(t.Context(), "acme")
 		require.NoError(t, err)
 		release()
-		require.Equal(t, 1, d.room.used)
+		require.Zero(t, usedBy(d, "acme"))
+		require.Empty(t, d.room.guests)
 	})
+}
+
+// usedBy is what a tenant uses of the room, with its debt.
+func usedBy(d *Dispatcher, tenant string) int {
+	d.room.mu.Lock()
+	defer d.room.mu.Unlock()
+	if g := d.room.guests[tenant]; g != nil {
+		return g.used
+	}
+	return 0
 }
 
 // R2: payloads are handed over for what a worker of this process sends at once, and
@@ -178,11 +195,8 @@ func TestQueueTimeLeavesItToTheRelay(t *testing.T) {
 	}
 	d.Accepted(a)
 	d.workers.Go(d.serve)
-	require.Eventually(t, func() bool {
-		d.room.mu.Lock()
-		defer d.room.mu.Unlock()
-		return d.room.used == 0
-	}, queueTime-time.Second, time.Millisecond, "none was started, which would have taken its time out")
+	require.Eventually(t, func() bool { return usedBy(d, "acme") == 0 }, queueTime-time.Second, time.Millisecond,
+		"none was started, which would have taken its time out")
 	require.True(t, d.Healthy())
 	d.Stop()
 }
@@ -209,14 +223,14 @@ func TestTemporalAway(t *testing.T) {
 
 	before := d.Waiting()
 	for range 100 {
-		release, err := d.Reserve(t.Context())
+		release, err := d.Reserve(t.Context(), "acme")
 		require.NoError(t, err)
 		d.Accepted(accepted(10))
 		release()
 	}
 	require.Equal(t, before, d.Waiting())
 	require.Zero(t, d.fresh.bytes, "nobody would take it")
-	require.Zero(t, d.room.used)
+	require.Empty(t, d.room.guests)
 }
 
 func leaveBehind(t *testing.T, store *postgres.Store) error {

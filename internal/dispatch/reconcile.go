@@ -100,7 +100,9 @@ func (d *Dispatcher) revive(ctx context.Context, delivery *webhook.Delivery) err
 		return err
 	}
 	terminated := status == enumspb.WORKFLOW_EXECUTION_STATUS_TERMINATED
-	d.Logger.WarnContext(ctx, "a delivery had no workflow and gets one", "delivery", delivery.DeliveryID, "state", delivery.State, "terminated", terminated)
+	if delivery.WorkflowID != "" || terminated { // else it was not to have one while it was held
+		d.Logger.WarnContext(ctx, "a delivery had no workflow and gets one", "delivery", delivery.DeliveryID, "state", delivery.State, "terminated", terminated)
+	}
 	options := d.own(delivery.Ref)
 	options.WorkflowIDReusePolicy = enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE // the one there was has ended
 	if delivery.State == webhook.StateDeadLettered {

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -18,6 +19,9 @@ const (
 	// has held, or this one before it was started.
 	backlogEvery = time.Minute
 	backlogPage  = 1000
+	// heldSettles is how long a hold may take from when it is decided until it is in the
+	// record: for so long an endpoint stays on the list although nothing is found.
+	heldSettles = 5 * time.Second
 )
 
 // Gate is what starting needs to know of the admission to endpoints.
@@ -38,36 +42,45 @@ type Backlog interface {
 	ReleaseBacklog(ctx context.Context, endpoint webhook.EndpointID, limit int) ([]webhook.Start, []webhook.Commanded, error)
 }
 
-// backlog is the endpoints for which something may be held.
+// backlog is the endpoints for which something may be held, and when that was said last.
+// The time is zero when it was read in the record.
 type backlog struct {
-	mu        sync.Mutex
-	endpoints map[webhook.EndpointID]bool
+	mu   sync.Mutex
+	said map[webhook.EndpointID]time.Time
 }
 
-// Held says that a delivery of the endpoint was held because too much was waiting.
-func (d *Dispatcher) Held(endpoint webhook.EndpointID) { d.backlog.add(endpoint) }
+// Held says that a delivery of the endpoint is about to be held because too much is
+// waiting.
+func (d *Dispatcher) Held(endpoint webhook.EndpointID) { d.backlog.add(time.Now(), endpoint) }
 
-func (b *backlog) add(all ...webhook.EndpointID) {
+func (b *backlog) add(said time.Time, all ...webhook.EndpointID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.endpoints == nil {
-		b.endpoints = map[webhook.EndpointID]bool{}
+	if b.said == nil {
+		b.said = map[webhook.EndpointID]time.Time{}
 	}
 	for _, id := range all {
-		b.endpoints[id] = true
+		if at, there := b.said[id]; !there || at.Before(said) {
+			b.said[id] = said
+		}
 	}
 }
 
-// take empties the set, so that whoever is held from now on is in it again.
-func (b *backlog) take() []webhook.EndpointID {
+// all are the endpoints, in no order, so that none is always the last.
+func (b *backlog) all() []webhook.EndpointID {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	all := make([]webhook.EndpointID, 0, len(b.endpoints))
-	for id := range b.endpoints {
-		all = append(all, id)
+	return slices.Collect(maps.Keys(b.said))
+}
+
+// forget drops an endpoint for which nothing was found by a look that began at the
+// time, unless what was said of it may not have been in the record by then.
+func (b *backlog) forget(id webhook.EndpointID, looked time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if looked.Sub(b.said[id]) >= heldSettles {
+		delete(b.said, id)
 	}
-	clear(b.endpoints)
-	return all
 }
 
 // release lets go of what is held, as far as the gate has room for it.
@@ -81,19 +94,23 @@ func (d *Dispatcher) release() {
 			return
 		case <-tick.C:
 		}
-		if d.away.Load() {
-			continue
-		}
 		if time.Since(looked) >= backlogEvery && d.findBacklog() {
 			looked = time.Now()
 		}
-		for _, id := range d.backlog.take() {
-			if d.stopping() {
-				return
-			}
-			if d.releaseOf(id) {
-				d.backlog.add(id)
-			}
+		d.releaseAll()
+	}
+}
+
+// releaseAll goes once through the endpoints. It ends when nobody is there to be told:
+// what was released then would come back by the relay all at once.
+func (d *Dispatcher) releaseAll() {
+	for _, id := range d.backlog.all() {
+		if d.away.Load() || d.stopping() {
+			return
+		}
+		began := time.Now()
+		if !d.releaseOf(id) {
+			d.backlog.forget(id, began)
 		}
 	}
 }
@@ -101,19 +118,20 @@ func (d *Dispatcher) release() {
 // findBacklog looks for all endpoints with a backlog; false when it could not.
 func (d *Dispatcher) findBacklog() bool {
 	var after webhook.EndpointID
-	for {
+	for !d.away.Load() && !d.stopping() {
 		page, err := take(d, func(ctx context.Context, _ int) ([]webhook.EndpointID, error) {
 			return d.Backlog.BacklogEndpoints(ctx, after, backlogPage)
 		})
 		if err != nil {
 			return false
 		}
-		d.backlog.add(page...)
+		d.backlog.add(time.Time{}, page...)
 		if len(page) < backlogPage {
 			return true
 		}
 		after = page[len(page)-1]
 	}
+	return false
 }
 
 // releaseOf releases what the gate has room for; true when there may be more.

@@ -22,31 +22,48 @@ const ownWidth = 8
 func (d *Dispatcher) serve() {
 	batch := make([]webhook.Start, 0, d.Width)
 	for {
-		batch = batch[:0]
 		select {
 		case <-d.stopped:
 			return
-		case q := <-d.queue:
-			taken := d.take(&batch, q)
-			for len(batch) < d.Width && len(d.queue) > 0 {
-				select {
-				case q := <-d.queue:
-					taken += d.take(&batch, q)
-				default: // another slot was faster
-				}
-			}
+		case <-d.queue.ready:
+			batch = d.gather(batch[:0])
 			d.start(batch)
-			d.room.give(taken)
+			for i := range batch {
+				d.room.give(batch[i].TenantID, 1)
+			}
 		}
 	}
 }
 
-// take puts a delivery into the batch unless it has waited for too long.
-func (d *Dispatcher) take(batch *[]webhook.Start, q queued) (taken int) {
-	if time.Since(q.since) < queueTime && !d.away.Load() {
-		*batch = append(*batch, q.start)
+// gather takes what is to be started next: from every tenant in turn, and no more of
+// those that go alone, which cost the most by far, than can be started at a time. So a
+// batch is short whatever a tenant has posted, and there is place in it for the others.
+// What has waited for too long is left to the relay.
+func (d *Dispatcher) gather(batch []webhook.Start) []webhook.Start {
+	now, alone := time.Now(), 0
+	for len(batch) < d.Width && alone < ownWidth {
+		start, ok := d.queue.next()
+		if !ok {
+			return batch
+		}
+		if now.Sub(start.CreatedAt) >= queueTime || d.away.Load() {
+			d.room.give(start.TenantID, 1)
+			continue
+		}
+		if d.goesAlone(&start, now) {
+			alone++
+		}
+		batch = append(batch, start)
 	}
-	return 1
+	d.queue.wake() // another slot; and if there is none, this one when it is back
+	return batch
+}
+
+// goesAlone reports that a delivery gets a workflow of its own from the beginning: it
+// waits for its time, or continues a workflow that may be there, or was in a shared one
+// that has not come to anything.
+func (d *Dispatcher) goesAlone(s *webhook.Start, now time.Time) bool {
+	return d.Width == 1 || s.Relayed > 1 || s.NotBefore.After(now) || s.Run > 1 && s.Held == nil
 }
 
 // start begins deliveries: those that may share a workflow in as few as they fit
@@ -56,7 +73,7 @@ func (d *Dispatcher) start(batch []webhook.Start) {
 	now := time.Now()
 	for _, s := range batch {
 		switch {
-		case d.Width == 1, s.Relayed > 1, s.NotBefore.After(now), s.Run > 1 && s.Held == nil:
+		case d.goesAlone(&s, now):
 			own = append(own, s)
 		case d.Gate != nil && d.Gate.Slow(s.EndpointID):
 			slow = append(slow, s)
@@ -64,9 +81,9 @@ func (d *Dispatcher) start(batch []webhook.Start) {
 			shared = append(shared, s)
 		}
 	}
-	own = append(own, d.startShared(shared)...)
-	own = append(own, d.startShared(slow)...) // among themselves, so that nobody else waits for them
-	each(ownWidth, own, func(s webhook.Start) {
+	first := d.startShared(shared)
+	first = append(first, d.startShared(slow)...) // among themselves, so that nobody else waits for them
+	each(ownWidth, append(first, own...), func(s webhook.Start) {
 		d.carry(func(ctx context.Context) error { return d.begin(ctx, s) })
 	})
 }
@@ -129,10 +146,10 @@ func (d *Dispatcher) begin(ctx context.Context, start webhook.Start) error {
 // Hand-overs take turns: where many shared workflows have much to hand over, each start
 // is as quick as if it were alone, and none is begun that will not be finished in time.
 func (d *Dispatcher) HandOver(ctx context.Context, h activities.Handover) error {
-	if !d.turns.take(ctx, startTimeout) {
+	if !d.turns.take(ctx, h.TenantID, startTimeout) {
 		return errCrowded
 	}
-	defer d.turns.give(1)
+	defer d.turns.give(h.TenantID, 1)
 	options := d.own(h.Ref)
 	var err error
 	if h.State == webhook.StateDeadLettered {

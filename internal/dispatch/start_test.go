@@ -47,6 +47,8 @@ type frontend struct {
 
 	// there is how workflows stand, by id; nil: all run.
 	there map[string]enumspb.WorkflowExecutionStatus
+	// begins: what is started is there.
+	begins bool
 }
 
 func newFrontend(t *testing.T) (*frontend, client.Client) {
@@ -89,6 +91,9 @@ func (f *frontend) StartWorkflowExecution(
 	f.mu.Lock()
 	f.starts = append(f.starts, in)
 	gate, fail := f.gate, f.fail
+	if f.begins {
+		f.there[in.GetWorkflowId()] = enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING
+	}
 	f.mu.Unlock()
 	select {
 	case <-gate:
@@ -124,6 +129,9 @@ func (f *frontend) DescribeWorkflowExecution(
 ) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if in.GetExecution().GetWorkflowId() == "" {
+		return nil, serviceerror.NewInvalidArgument("WorkflowId is not set on request.") // as the real one
+	}
 	status, known := f.there[in.GetExecution().GetWorkflowId()]
 	if !known {
 		return nil, serviceerror.NewNotFound("no such workflow")
@@ -213,7 +221,7 @@ func TestWhatWaitsShares(t *testing.T) {
 		require.Equal(t, start.Ref, got[i].Ref, "each once, in their order")
 		require.WithinDuration(t, start.GiveUpAt, got[i].GiveUpAt, 0)
 	}
-	require.Zero(t, d.room.used)
+	require.Empty(t, d.room.guests)
 }
 
 // What waits for a time, is a later run, or was taken up twice does not share.
@@ -382,7 +390,7 @@ func TestHandOversTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := New(Config{Logger: slog.New(slog.DiscardHandler)})
 		for range handOverTurns {
-			require.True(t, d.turns.take(t.Context(), 0))
+			require.True(t, d.turns.take(t.Context(), "acme", 0), "all turns may be one tenant's")
 		}
 		begun := time.Now()
 		err := d.HandOver(t.Context(), activities.Handover{})
@@ -403,4 +411,11 @@ func alreadyStarted() error {
 
 func eventIDsKey() temporal.SearchAttributeKeyKeywordList {
 	return temporal.NewSearchAttributeKeyKeywordList(workflows.AttributeEventIDs)
+}
+
+// isStartOf tells a start of the workflow of that id.
+func isStartOf(id string) func(*workflowservice.StartWorkflowExecutionRequest) bool {
+	return func(request *workflowservice.StartWorkflowExecutionRequest) bool {
+		return request.GetWorkflowId() == id
+	}
 }

@@ -194,14 +194,14 @@ func TestWaitersInOrder(t *testing.T) {
 				}
 				order <- i
 				elapse(400 * time.Microsecond)
-				pass.Done(delivered(400*time.Microsecond))
+				pass.Done(delivered(400 * time.Microsecond))
 			}()
 			synctest.Wait()
 		}
 		require.Equal(t, maxWaiters, g.Health(en.Endpoint).Waiting)
 		require.Equal(t, 10, deferred)
 		require.Equal(t, 10, g.Health(en.Endpoint).Reserved)
-		first.Done(delivered(400*time.Microsecond))
+		first.Done(delivered(400 * time.Microsecond))
 		elapse(patience)
 		require.Len(t, order, maxWaiters)
 		for i := range maxWaiters {

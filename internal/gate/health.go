@@ -91,6 +91,8 @@ type Health struct {
 	Rate        float64       // per second that may go now; 0 while nobody goes
 	RecentRate  float64       // smoothed, of requests per second that went
 	EarlierRate float64       // that before the last trouble; 0 when there was none
+	Recovering  bool          // the rate rises after a trouble, and is not what it may be yet
+	WaitsFor    Reason        // what somebody who came now would wait for longer than a moment
 
 	InFlight int
 	Waiting  int // inside Enter
@@ -103,26 +105,78 @@ type Health struct {
 // Health tells how an endpoint is. One that is not remembered has the zero Health.
 func (g *Gate) Health(id webhook.EndpointID) Health {
 	var h Health
-	g.look(id, func(e *endpoint, now time.Duration) {
-		at := func(d time.Duration) time.Time { return g.base.Add(d) }
-		c := &e.circuit
-		h = Health{
-			Circuit: c.state, Since: c.since, Why: c.why(),
-			Rate: e.effectiveRate(now), RecentRate: e.recentRate(now), EarlierRate: e.earlier,
-			InFlight: e.inFlight, Waiting: len(e.waiters), Reserved: len(e.line.slots) - len(e.waiters),
-			Recent: e.recent.sum(now), SuccessStreak: e.recent.successStreak, FailureStreak: e.recent.failureStreak,
-		}
-		if e.known || e.inFlight > 0 {
-			h.Latency = e.smoothed(now)
-		}
-		if c.state == CircuitOpen {
-			h.NextProbe = at(c.until)
-		}
-		if e.barredUntil > now {
-			h.BarredUntil, h.BarredFor = at(e.barredUntil), e.barredReason
-		}
-	})
+	g.look(id, func(e *endpoint, now time.Duration) { h = e.health(now) })
 	return h
+}
+
+func (e *endpoint) health(now time.Duration) Health {
+	at := func(d time.Duration) time.Time { return e.shard.gate.base.Add(d) }
+	c := &e.circuit
+	h := Health{
+		Circuit: c.state, Since: c.since, Why: c.why(),
+		Rate: e.effectiveRate(now), RecentRate: e.recentRate(now), EarlierRate: e.earlier, Recovering: e.recovering(now),
+		InFlight: e.inFlight, Waiting: len(e.waiters), Reserved: len(e.line.slots) - len(e.waiters),
+		Recent: e.recent.sum(now), SuccessStreak: e.recent.successStreak, FailureStreak: e.recent.failureStreak,
+	}
+	if e.known || e.inFlight > 0 {
+		h.Latency = e.smoothed(now)
+	}
+	if c.state == CircuitOpen {
+		h.NextProbe = at(c.until)
+	}
+	if e.barredUntil > now {
+		h.BarredUntil, h.BarredFor = at(e.barredUntil), e.barredReason
+	}
+	if turn, reason := e.earliest(now); turn > now+patience {
+		h.WaitsFor = reason
+	}
+	return h
+}
+
+// recovering says whether the slope after a trouble is what bounds the rate.
+func (e *endpoint) recovering(now time.Duration) bool {
+	until, _ := e.barred(now)
+	return until <= now && e.ramp.on && e.ramp.rate(now) < e.limits.Rate
+}
+
+// well says whether there is nothing to tell of an endpoint but that it answers, or
+// that nothing was sent to it lately.
+func (e *endpoint) well(now time.Duration) bool {
+	until, _ := e.barred(now)
+	if until > now || len(e.line.slots) > 0 || e.recovering(now) {
+		return false
+	}
+	troubled := e.recent.failureStreak > 0 || e.smoothed(now) > slowLatency
+	sum := e.recent.sum(now)
+	return !troubled || e.inFlight == 0 && sum.Delivered+sum.Failed == 0
+}
+
+// EachUnwell calls f with every endpoint of which there is more to tell than that it
+// answers: nobody goes or somebody waits, it failed last, it is slow, or it recovers.
+// Those of a shard are copied under its lock, and f is called without one: the whole
+// is not of one moment.
+func (g *Gate) EachUnwell(f func(webhook.EndpointID, Health)) {
+	type seen struct {
+		id     webhook.EndpointID
+		health Health
+	}
+	var copied []seen
+	for i := range g.shards {
+		s := &g.shards[i]
+		s.mu.Lock()
+		now := g.now()
+		for id, e := range s.endpoints {
+			e.expire(now)
+			if !e.well(now) {
+				copied = append(copied, seen{id, e.health(now)})
+			}
+		}
+		s.unlock()
+		for _, one := range copied {
+			f(one.id, one.health)
+		}
+		copied = copied[:0]
+	}
 }
 
 // slowLatency is the smoothed latency above which an endpoint is slow.

@@ -61,6 +61,143 @@ func TestHealth(t *testing.T) {
 	})
 }
 
+// What an endpoint is told of beside the others: each way of not being well, and no other.
+func TestEachUnwell(t *testing.T) {
+	t.Parallel()
+	asked := delivered(time.Millisecond)
+	asked.DeferFor = time.Minute
+	hinted := delivered(time.Millisecond)
+	hinted.PaceFor = time.Minute
+	for name, c := range map[string]struct {
+		make func(t *testing.T, g *Gate, en Entry)
+		want func(t *testing.T, h Health) // nil: it is well
+	}{
+		"answers": {make: func(t *testing.T, g *Gate, en Entry) {
+			t.Helper()
+			results(t, g, en, 3, 0, delivered(20*time.Millisecond))
+			admit(t, g, another(en))
+		}},
+		"failed once": {func(t *testing.T, g *Gate, en Entry) {
+			t.Helper()
+			results(t, g, en, 1, 0, refused(time.Millisecond))
+		}, func(t *testing.T, h Health) {
+			t.Helper()
+			require.Equal(t, 1, h.FailureStreak)
+			require.Equal(t, ReasonNone, h.WaitsFor)
+		}},
+		"failed long ago": {make: func(t *testing.T, g *Gate, en Entry) {
+			t.Helper()
+			results(t, g, en, 1, 16*time.Minute, refused(2*time.Second))
+			require.Equal(t, 1, g.Health(en.Endpoint).FailureStreak)
+		}},
+		"slow": {func(t *testing.T, g *Gate, en Entry) {
+			t.Helper()
+			results(t, g, en, 1, 0, delivered(2*time.Second))
+		}, func(t *testing.T, h Health) { t.Helper(); require.Equal(t, 2*time.Second, h.Latency) }},
+		"hangs": {func(t *testing.T, g *Gate, en Entry) {
+			t.Helper()
+			for range 10 {
+				admit(t, g, another(en))
+			}
+			elapse(2 * time.Second)
+		}, func(t *testing.T, h Health) {
+			t.Helper()
+			require.Equal(t, 10, h.InFlight)
+			require.Equal(t, ReasonInFlight, h.WaitsFor)
+		}},
+		"at its rate": {func(t *testing.T, g *Gate, en Entry) {
+			t.Helper()
+			en.Limits.Rate = 0.5
+			results(t, g, en, 1, 0, delivered(time.Millisecond))
+			g.Enter(t.Context(), another(en))
+		}, func(t *testing.T, h Health) {
+			t.Helper()
+			require.Equal(t, 1, h.Reserved)
+			require.Equal(t, ReasonRate, h.WaitsFor)
+			require.False(t, h.Recovering)
+		}},
+		"open": {func(t *testing.T, g *Gate, en Entry) { t.Helper(); trip(t, g, en) }, func(t *testing.T, h Health) {
+			t.Helper()
+			require.Equal(t, CircuitOpen, h.Circuit)
+			require.Equal(t, ReasonCircuitOpen, h.WaitsFor)
+			require.False(t, h.Recovering, "nobody goes yet")
+		}},
+		"half open": {func(t *testing.T, g *Gate, en Entry) {
+			t.Helper()
+			trip(t, g, en)
+			elapse(31 * time.Second)
+			admit(t, g, another(en))
+		}, func(t *testing.T, h Health) { t.Helper(); require.Equal(t, CircuitHalfOpen, h.Circuit) }},
+		"recovers": {func(t *testing.T, g *Gate, en Entry) {
+			t.Helper()
+			trip(t, g, en)
+			elapse(31 * time.Second)
+			results(t, g, en, 1, 0, delivered(time.Millisecond))
+		}, func(t *testing.T, h Health) {
+			t.Helper()
+			require.Equal(t, CircuitClosed, h.Circuit)
+			require.True(t, h.Recovering)
+			require.Less(t, h.Rate, 100.0)
+		}},
+		"recovered": {make: func(t *testing.T, g *Gate, en Entry) {
+			t.Helper()
+			trip(t, g, en)
+			elapse(31 * time.Second)
+			results(t, g, en, 1, 6*time.Minute, delivered(time.Millisecond))
+		}},
+		"asked for a pause": {func(t *testing.T, g *Gate, en Entry) { t.Helper(); results(t, g, en, 1, 0, asked) }, func(t *testing.T, h Health) {
+			t.Helper()
+			require.Equal(t, ReasonRetryAfter, h.BarredFor)
+			require.Equal(t, ReasonRetryAfter, h.WaitsFor)
+		}},
+		"hinted": {func(t *testing.T, g *Gate, en Entry) { t.Helper(); results(t, g, en, 1, 0, hinted) }, func(t *testing.T, h Health) {
+			t.Helper()
+			require.Equal(t, ReasonRateLimitHint, h.WaitsFor)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				g := New(Config{})
+				en := guarded()
+				c.make(t, g, en)
+				var seen []Health
+				g.EachUnwell(func(id webhook.EndpointID, h Health) {
+					require.Equal(t, en.Endpoint, id)
+					require.Equal(t, h, g.Health(id), "no lock is held, and it is the same")
+					seen = append(seen, h)
+				})
+				if c.want == nil {
+					require.Empty(t, seen)
+					return
+				}
+				require.Len(t, seen, 1)
+				c.want(t, seen[0])
+			})
+		})
+	}
+}
+
+// All that are not well are told of, each once.
+func TestEachUnwellOfMany(t *testing.T) {
+	t.Parallel()
+	g, want := newClock().gate(), map[webhook.EndpointID]int{}
+	for i := range 1000 {
+		en := entry()
+		en.Endpoint[15] = byte(i)
+		_, pass := g.Enter(canceled(), en)
+		if i%3 == 0 {
+			pass.Done(refused(0))
+			want[en.Endpoint] = 1
+		} else {
+			pass.Done(delivered(0))
+		}
+	}
+	got := map[webhook.EndpointID]int{}
+	g.EachUnwell(func(id webhook.EndpointID, _ Health) { got[id]++ })
+	require.Equal(t, want, got)
+}
+
 // An endpoint that hangs is known to be slow before its first time-out.
 func TestSlowBeforeTheFirstTimeout(t *testing.T) {
 	t.Parallel()

@@ -52,7 +52,7 @@ func (s *deliveryScan) delivery() webhook.Delivery {
 	d.Delay = time.Duration(s.delay)
 	d.CreatedAt, d.GiveUpAt = d.CreatedAt.UTC(), d.GiveUpAt.UTC()
 	d.DueAt, d.CompletedAt = orZero(s.due), orZero(s.completed)
-	if d.WorkflowID == "" {
+	if d.WorkflowID == "" && d.State != webhook.StateHeld { // held by the record alone: nobody carries it
 		d.WorkflowID = d.Ref.WorkflowID()
 	}
 	if s.lastDecision != nil {

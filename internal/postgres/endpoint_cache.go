@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"slices"
 
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -23,8 +24,22 @@ type EndpointCache struct {
 
 // tenantEndpoints is every endpoint of a tenant at one version of them.
 type tenantEndpoints struct {
-	endpoints []webhook.Endpoint
-	version   int64
+	endpoints   []webhook.Endpoint
+	version     int64
+	operational []string // the filters for operational events, of all of them
+}
+
+// operationalFilters are those of some endpoints that let operational events through.
+func operationalFilters(endpoints []webhook.Endpoint) []string {
+	var filters []string
+	for i := range endpoints {
+		for _, filter := range endpoints[i].EventTypes {
+			if webhook.IsOperational(filter) && !slices.Contains(filters, filter) {
+				filters = append(filters, filter)
+			}
+		}
+	}
+	return filters
 }
 
 func newEndpointCache(s *Store) *EndpointCache {
@@ -35,7 +50,8 @@ func newEndpointCache(s *Store) *EndpointCache {
 		}),
 		tenants: newCache(maxCachedEndpoints, s.timeToLive, func(ctx context.Context, tenantID string) (filled[tenantEndpoints], error) {
 			endpoints, version, err := s.EndpointsOf(ctx, tenantID)
-			return filled[tenantEndpoints]{value: tenantEndpoints{endpoints, version}, weight: max(1, len(endpoints))}, err
+			of := tenantEndpoints{endpoints, version, operationalFilters(endpoints)}
+			return filled[tenantEndpoints]{value: of, weight: max(1, len(endpoints))}, err
 		}),
 	}
 }
@@ -50,6 +66,12 @@ func (c *EndpointCache) Target(ctx context.Context, id webhook.EndpointID) (*web
 func (c *EndpointCache) OfTenant(ctx context.Context, tenantID string) ([]webhook.Endpoint, int64, error) {
 	t, err := c.tenants.get(ctx, tenantID)
 	return t.endpoints, t.version, err
+}
+
+// asksFor reports whether an endpoint of the tenant asked for an operational event.
+func (c *EndpointCache) asksFor(ctx context.Context, tenantID, eventType string) (bool, error) {
+	t, err := c.tenants.get(ctx, tenantID)
+	return slices.ContainsFunc(t.operational, func(filter string) bool { return webhook.FilterMatches(filter, eventType) }), err
 }
 
 // ForgetTenant makes the next OfTenant read the tenant's endpoints anew.

@@ -102,13 +102,13 @@ func (s *Store) ListEndpoints(ctx context.Context, tenantID string, p webhook.Pa
 func (s *Store) UpdateEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID,
 	change func(*webhook.Endpoint) error,
 ) (webhook.Endpoint, error) {
-	return s.updateEndpoint(ctx, by, tenantID, id, change, nil)
+	return s.updateEndpoint(ctx, by, tenantID, id, func(_ context.Context, _ pgx.Tx, e *webhook.Endpoint) error { return change(e) }, nil)
 }
 
-// updateEndpoint is UpdateEndpoint; in the same transaction it calls also, unless that
-// is nil or nothing has changed.
+// updateEndpoint is UpdateEndpoint with a change that may look into the record; in the
+// same transaction it calls also, unless that is nil or nothing has changed.
 func (s *Store) updateEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID,
-	change func(*webhook.Endpoint) error, also func(context.Context, pgx.Tx) error,
+	change func(context.Context, pgx.Tx, *webhook.Endpoint) error, also func(context.Context, pgx.Tx) error,
 ) (webhook.Endpoint, error) {
 	var (
 		e         webhook.Endpoint
@@ -126,7 +126,7 @@ func (s *Store) updateEndpoint(ctx context.Context, by webhook.Actor, tenantID s
 			return err
 		}
 		e = cloneEndpoint(&before)
-		changeErr = change(&e)
+		changeErr = change(ctx, tx, &e)
 		if changeErr != nil {
 			return changeErr
 		}
@@ -137,6 +137,9 @@ func (s *Store) updateEndpoint(ctx context.Context, by webhook.Actor, tenantID s
 		}
 		e.Version++
 		if err := s.writeEndpoint(ctx, tx, &e); err != nil {
+			return err
+		}
+		if err := s.followChange(ctx, tx, &before, &e); err != nil {
 			return err
 		}
 		if also != nil {
@@ -153,6 +156,18 @@ func (s *Store) updateEndpoint(ctx context.Context, by webhook.Actor, tenantID s
 		return webhook.Endpoint{}, err
 	}
 	return e, nil
+}
+
+// followChange does in a change's transaction what follows from it: an endpoint that
+// leads elsewhere or goes on begins anew, and who asked for it is told of a new state.
+func (s *Store) followChange(ctx context.Context, tx pgx.Tx, before, after *webhook.Endpoint) error {
+	if before.State == after.State && before.URL == after.URL {
+		return nil
+	}
+	if err := forgetTrouble(ctx, tx, after.ID); err != nil || before.State == after.State {
+		return err
+	}
+	return s.noteState(ctx, tx, after)
 }
 
 func (s *Store) writeEndpoint(ctx context.Context, tx pgx.Tx, e *webhook.Endpoint) error {
@@ -186,6 +201,9 @@ func (s *Store) DeleteEndpoint(ctx context.Context, by webhook.Actor, tenantID s
 			return webhook.NotFound("endpoint")
 		}
 		if _, err := tx.Exec(ctx, `delete from endpoint_secrets where endpoint_id = $1`, [16]byte(id)); err != nil {
+			return err
+		}
+		if err := forgetTrouble(ctx, tx, id); err != nil {
 			return err
 		}
 		return audit(ctx, tx, by, tenantID, actionEndpointDelete, id.String(), nil)

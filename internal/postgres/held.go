@@ -27,19 +27,20 @@ func (s *Store) BacklogEndpoints(ctx context.Context, after webhook.EndpointID, 
 	}, `
 		select e.id from endpoints e
 		where e.state = 0 and e.deleted_at is null and e.id > $1
-		  and exists (select from deliveries d where d.endpoint_id = e.id and d.state = 2 and d.reason = $2)
+		  and exists (select from deliveries d where d.endpoint_id = e.id and d.state = 2 and d.reason = $2 and d.due_at is null)
 		order by e.id limit $3`, after, webhook.ReasonBacklog, limit)
 }
 
 // ReleaseBacklog releases up to limit of what is held for an active endpoint because
-// too much was waiting, the oldest first. Those that no workflow carries are returned
-// as starts, and wait in the outbox until their next record; the others as commands to
-// be signalled. Either way the relay makes up for a caller that does not.
+// too much was waiting, the oldest first; what was rescheduled waits for its time. Those
+// that no workflow carries are returned as starts, and wait in the outbox until their
+// next record; the others as commands to be signalled. Either way the relay makes up for
+// a caller that does not.
 func (s *Store) ReleaseBacklog(ctx context.Context, endpoint webhook.EndpointID, limit int) (starts []webhook.Start, commands []webhook.Commanded, err error) {
 	err = s.inTx(ctx, "release a backlog", func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, `
 			select `+deliveryColumns+` from deliveries d
-			where d.endpoint_id = $1 and d.reason = $2 and `+isHeld+`
+			where d.endpoint_id = $1 and d.reason = $2 and d.due_at is null and `+isHeld+`
 			  and exists (select from endpoints e where e.id = $1 and e.state = 0 and e.deleted_at is null)
 			order by d.id limit $3 for update of d skip locked`, endpoint, webhook.ReasonBacklog, limit)
 		if err != nil {
@@ -58,10 +59,14 @@ func (s *Store) ReleaseBacklog(ctx context.Context, endpoint webhook.EndpointID,
 // release lets held deliveries try again, which this transaction has locked. The relay
 // looks after those that no workflow carries from the time relayAt on, and after the
 // others when their command, which is given age ago, is old enough.
+//
+// Whoever has released one a moment ago has left its row as it was, so that the lock
+// alone does not tell: that it is in the outbox already does.
 func release(ctx context.Context, tx pgx.Tx, held []webhook.Delivery, relayAt time.Time, age time.Duration,
 ) (starts []webhook.Start, commands []webhook.Commanded, err error) {
 	var (
 		ob      outboxColumns
+		free    = map[webhook.DeliveryID]webhook.Start{}
 		carried = map[webhook.DeliveryID]webhook.Delivery{}
 		ids     [][16]byte
 		now     = time.Now().UTC().Truncate(time.Microsecond)
@@ -73,10 +78,10 @@ func release(ctx context.Context, tx pgx.Tx, held []webhook.Delivery, relayAt ti
 		}
 		start := webhook.Start{Ref: d.Ref, Run: d.Run, CreatedAt: now, GiveUpAt: d.GiveUpAt, Held: &d.Progress}
 		ob.add(start, relayAt)
-		starts = append(starts, start)
+		free[d.DeliveryID] = start
 	}
 	batch := &pgx.Batch{}
-	ob.queue(batch)
+	ob.queueNew(batch, func(id webhook.DeliveryID) { starts = append(starts, free[id]) })
 	if len(ids) > 0 {
 		batch.Queue(`
 			update deliveries set command = $2, command_id = command_id + 1, command_reason = '', command_at = null,

@@ -31,16 +31,36 @@ func (c *outboxColumns) add(start webhook.Start, relayAt time.Time) {
 	c.relay = append(c.relay, relayAt)
 }
 
+const insertOutbox = `
+	insert into outbox (delivery_id, event_id, endpoint_id, tenant_id, event_type, run, created_at, not_before, give_up_at, relay_at)
+	select * from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::int[], $7::timestamptz[], $8::timestamptz[],
+		$9::timestamptz[], $10::timestamptz[])
+	on conflict (delivery_id) do `
+
+func (c *outboxColumns) args() []any {
+	return []any{c.ids, c.events, c.endpoints, c.tenants, c.types, c.runs, c.created, c.notBefore, c.giveUp, c.relay}
+}
+
+// queue writes the rows. A delivery that has one begins its next run.
 func (c *outboxColumns) queue(b *pgx.Batch) {
+	if len(c.ids) > 0 {
+		b.Queue(insertOutbox+`update set run = excluded.run, give_up_at = excluded.give_up_at, relay_at = excluded.relay_at, relayed = 0`, c.args()...)
+	}
+}
+
+// queueNew writes the rows of those that have none; written is told of each.
+func (c *outboxColumns) queueNew(b *pgx.Batch, written func(webhook.DeliveryID)) {
 	if len(c.ids) == 0 {
 		return
 	}
-	b.Queue(`
-		insert into outbox (delivery_id, event_id, endpoint_id, tenant_id, event_type, run, created_at, not_before, give_up_at, relay_at)
-		select * from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::int[], $7::timestamptz[], $8::timestamptz[],
-			$9::timestamptz[], $10::timestamptz[])
-		on conflict (delivery_id) do update set run = excluded.run, give_up_at = excluded.give_up_at, relay_at = excluded.relay_at, relayed = 0`,
-		c.ids, c.events, c.endpoints, c.tenants, c.types, c.runs, c.created, c.notBefore, c.giveUp, c.relay)
+	b.Queue(insertOutbox+`nothing returning delivery_id`, c.args()...).Query(func(rows pgx.Rows) error {
+		var id [16]byte
+		_, err := pgx.ForEachRow(rows, []any{&id}, func() error {
+			written(id)
+			return nil
+		})
+		return err
+	})
 }
 
 // LeftBehind takes up to limit deliveries that were stored a while ago and have

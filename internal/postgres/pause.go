@@ -36,7 +36,7 @@ func (s *Store) ResumeEndpoint(ctx context.Context, by webhook.Actor, tenantID s
 	r := webhook.Replay{
 		TenantID: tenantID, Source: webhook.ReplayHeld, Filter: webhook.ReplayFilter{EndpointID: id}, Asked: rate, Ramp: true,
 	}
-	e, err := s.updateEndpoint(ctx, by, tenantID, id, func(e *webhook.Endpoint) error {
+	e, err := s.updateEndpoint(ctx, by, tenantID, id, func(_ context.Context, _ pgx.Tx, e *webhook.Endpoint) error {
 		e.State, e.StateReason = webhook.EndpointActive, ""
 		return nil
 	}, func(ctx context.Context, tx pgx.Tx) error { return insertReplay(ctx, tx, by, &r, false) })
@@ -49,8 +49,9 @@ func (s *Store) ResumeEndpoint(ctx context.Context, by webhook.Actor, tenantID s
 // ReleaseForgotten asks up to limit held deliveries whose endpoint has been active for a
 // minute, and that no replay is releasing, to try again: a process that did not yet
 // know that the endpoint was resumed held them, after the replay had passed. The relay
-// tells their workflows. What was rescheduled waits for its time. It looks only at
-// endpoints that were changed within a day: held ones of others were released long ago.
+// tells their workflows. What was rescheduled waits for its time, and a backlog until the
+// gate has room for it. It looks only at endpoints that were changed within a day: held
+// ones of others were released long ago.
 func (s *Store) ReleaseForgotten(ctx context.Context, limit int) error {
 	return s.withConn(ctx, "release what is held for active endpoints", func(ctx context.Context, conn *pgxpool.Conn) error {
 		_, err := conn.Exec(ctx, `
@@ -59,6 +60,7 @@ func (s *Store) ReleaseForgotten(ctx context.Context, limit int) error {
 				cross join lateral (
 					select id from deliveries
 					where endpoint_id = e.id and tenant_id = e.tenant_id and state = 2 and command = 0 and due_at is null and state < 3
+						and reason <> $4
 					limit $1 for update skip locked) d
 				where e.state = 0 and e.deleted_at is null
 				  and e.updated_at between now() - interval '1 day' and now() - interval '1 minute'
@@ -66,7 +68,7 @@ func (s *Store) ReleaseForgotten(ctx context.Context, limit int) error {
 				limit $1)
 			update deliveries d set command = $3, command_id = command_id + 1, command_reason = '', command_at = null,
 				commanded_at = now() - interval '1 hour'
-			from forgotten f where d.id = f.id`, limit, int16(webhook.ReplayHeld), int16(webhook.CommandRelease))
+			from forgotten f where d.id = f.id`, limit, int16(webhook.ReplayHeld), int16(webhook.CommandRelease), webhook.ReasonBacklog)
 		return err
 	})
 }

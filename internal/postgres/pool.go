@@ -89,6 +89,10 @@ type Config struct {
 	// least once. It must be quick. May be nil.
 	EndpointChanged func(webhook.EndpointID)
 
+	// OperatorTenant is the tenant whose endpoints are told of every tenant's operational
+	// events. Defaults to none.
+	OperatorTenant string
+
 	// Logger gets what happens in the background. Defaults to none.
 	Logger *slog.Logger
 }
@@ -101,6 +105,7 @@ type Store struct {
 	log    *slog.Logger
 
 	endpointChanged func(webhook.EndpointID) // may be nil
+	operatorTenant  string                   // "" for none
 
 	endpointCache *EndpointCache
 	keyCache      *KeyCache
@@ -147,7 +152,7 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 	}
 
 	s := &Store{
-		pool: pool, writer: writer, sealer: c.Sealer, log: c.Logger, endpointChanged: c.EndpointChanged,
+		pool: pool, writer: writer, sealer: c.Sealer, log: c.Logger, endpointChanged: c.EndpointChanged, operatorTenant: c.OperatorTenant,
 		inFlight: keysUnderWay{keys: map[string]struct{}{}}, leftOpen: make(chan struct{}, 1),
 	}
 	s.life, s.end = context.WithCancel(context.WithoutCancel(ctx))

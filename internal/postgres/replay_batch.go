@@ -377,9 +377,12 @@ func (r *lockedReplay) held(ctx context.Context, tx pgx.Tx, ids [][16]byte) (rel
 	if err != nil {
 		return out, err
 	}
-	for _, d := range found {
-		out.add(d)
+	starts, commands, err := release(ctx, tx, found, time.Now(), longAgo)
+	for _, start := range starts {
+		out.add(webhook.Delivery{Ref: start.Ref, Progress: *start.Held})
 	}
-	_, _, err = release(ctx, tx, found, time.Now(), longAgo)
+	for _, c := range commands {
+		out.add(c.Delivery)
+	}
 	return out, err
 }

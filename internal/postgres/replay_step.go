@@ -19,7 +19,7 @@ const replaySilence = 10 * time.Minute
 func (s *Store) StepReplay(ctx context.Context, step webhook.ReplayStep) (webhook.ReplayStanding, error) {
 	var standing webhook.ReplayStanding
 	err := s.inTx(ctx, "record a replay", func(ctx context.Context, tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `
+		tag, err := tx.Exec(ctx, `
 			update replays set seq = $2, state = $3::smallint, state_reason = $4, rate = $6, started = true,
 				asked = case when command_id <= $7 then $5 else asked end,
 				command = case when command_id <= $7 or $3::smallint > 1 then 0 else command end,
@@ -35,6 +35,11 @@ func (s *Store) StepReplay(ctx context.Context, step webhook.ReplayStep) (webhoo
 		if !step.State.Open() { // nobody counts any more
 			if _, err = tx.Exec(ctx, `delete from replay_releases where replay_id = $1
 				and exists (select from replays where id = $1 and state > 1)`, step.ID); err != nil {
+				return err
+			}
+		}
+		if step.State == webhook.ReplayCompleted && tag.RowsAffected() > 0 {
+			if err := s.noteReplay(ctx, tx, step.ID); err != nil {
 				return err
 			}
 		}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -174,4 +175,34 @@ func (s *Store) ReplaysLeftBehind(ctx context.Context, limit int) ([]webhook.Rep
 		update replays r set relay_at = now() + $2::bigint * interval '1 millisecond'
 		where id in (select id from replays where relay_at <= now() order by relay_at limit $1 for update skip locked)
 		returning `+replayColumns, limit, relayAfter.Milliseconds())
+}
+
+// PruneReplays removes replays that ended longer ago than keep, and returns how many.
+func (s *Store) PruneReplays(ctx context.Context, keep time.Duration) (int, error) {
+	var gone int64
+	err := s.withConn(ctx, "prune replays", func(ctx context.Context, conn *pgxpool.Conn) error {
+		tag, err := conn.Exec(ctx, `delete from replays where completed_at < now() - $1::bigint * interval '1 millisecond'`, keep.Milliseconds())
+		gone = tag.RowsAffected()
+		return err
+	})
+	return int(gone), err
+}
+
+// ReplayRate is how many replays are running, and how many deliveries they release in
+// a minute together.
+func (s *Store) ReplayRate(ctx context.Context) (running, perMinute int64, err error) {
+	err = s.withConn(ctx, "read the rate of replays", func(ctx context.Context, conn *pgxpool.Conn) error {
+		return conn.QueryRow(ctx, `select count(*), coalesce(sum(rate), 0) from replays where state = $1`, int16(webhook.ReplayRunning)).
+			Scan(&running, &perMinute)
+	})
+	return running, perMinute, err
+}
+
+// HeldDepth is how many deliveries are held. It counts no further than 100,001, which
+// stands for "more than 100,000".
+func (s *Store) HeldDepth(ctx context.Context) (n int64, err error) {
+	err = s.withConn(ctx, "count what is held", func(ctx context.Context, conn *pgxpool.Conn) error {
+		return conn.QueryRow(ctx, `select count(*) from (select from deliveries where state = 2 limit $1) d`, maxCounted+1).Scan(&n)
+	})
+	return n, err
 }

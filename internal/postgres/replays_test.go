@@ -250,3 +250,32 @@ func TestReplaysLeftBehind(t *testing.T) {
 	step(3, webhook.ReplayCancelled, 1)
 	require.Empty(t, in(24*time.Hour))
 }
+
+// Replays that have ended go when their retention has passed; what runs stays.
+func TestReplaysArePruned(t *testing.T) {
+	t.Parallel()
+	b := setupDelivery(t)
+	running, ended, old := b.replay(t, webhook.Replay{Source: webhook.ReplayHeld}), b.replay(t, webhook.Replay{Source: webhook.ReplayHeld}),
+		b.replay(t, webhook.Replay{Source: webhook.ReplayHeld})
+	n, perMinute, err := b.ReplayRate(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, 3, n)
+	require.EqualValues(t, running.Rate+ended.Rate+old.Rate, perMinute)
+	for id, age := range map[webhook.ReplayID]time.Duration{ended.ID: time.Hour, old.ID: 3 * time.Hour} {
+		_, err := b.Pool().Exec(t.Context(), `update replays set state = $2, completed_at = now() - $3::bigint * interval '1 millisecond' where id = $1`,
+			id, int16(webhook.ReplayCompleted), age.Milliseconds())
+		require.NoError(t, err)
+	}
+	gone, err := b.PruneReplays(t.Context(), 2*time.Hour)
+	require.NoError(t, err)
+	require.Equal(t, 1, gone)
+	_, err = b.Replay(t.Context(), "acme", old.ID)
+	require.Equal(t, webhook.CodeNotFound, webhook.CodeOf(err))
+	for _, id := range []webhook.ReplayID{running.ID, ended.ID} {
+		_, err = b.Replay(t.Context(), "acme", id)
+		require.NoError(t, err)
+	}
+	n, _, err = b.ReplayRate(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, 1, n)
+}

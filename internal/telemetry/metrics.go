@@ -28,6 +28,10 @@ type Metrics struct {
 	turnedAway    *prometheus.CounterVec
 	circuits      *prometheus.CounterVec
 	eventAccepted prometheus.Counter
+	disabled      prometheus.Counter
+	retryStorms   prometheus.Counter
+	notices       *prometheus.CounterVec
+	noticesLost   prometheus.Counter
 }
 
 // NewMetrics makes the metrics and registers those of Go and of the process.
@@ -69,8 +73,21 @@ func NewMetrics(version string) *Metrics {
 		eventAccepted: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "everpost_events_accepted_total", Help: "Events that were stored and answered with 202.",
 		}),
+		disabled: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "everpost_endpoints_disabled_total", Help: "Endpoints that this process has disabled because they only fail.",
+		}),
+		retryStorms: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "everpost_retry_storms_total", Help: "Warnings that an endpoint is sent mostly retries, at most one per endpoint and hour.",
+		}),
+		notices: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "everpost_notices_total", Help: "Operational events of circuits, retry storms and dead letters that were stored, by type.",
+		}, []string{"type"}),
+		noticesLost: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "everpost_notices_dropped_total", Help: "Operational events that were not stored: too many at once, or refused.",
+		}),
 	}
 	m.registry.MustRegister(m.attempts, m.latency, m.ends, m.firstTries, m.retries, m.attemptsTo, m.backoff, m.ownFaults, m.eventAccepted,
+		m.turnedAway, m.circuits, m.disabled, m.retryStorms, m.notices, m.noticesLost,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "everpost_build_info", Help: "1, with the version as a label.", ConstLabels: prometheus.Labels{"version": version},
@@ -125,6 +142,18 @@ func (m *Metrics) Faulted(error) { m.ownFaults.Inc() }
 
 // Accepted counts an event that was stored.
 func (m *Metrics) Accepted() { m.eventAccepted.Inc() }
+
+// Disabled counts an endpoint that was disabled because it only fails.
+func (m *Metrics) Disabled() { m.disabled.Inc() }
+
+// RetryStorm counts a warning that an endpoint is sent mostly retries.
+func (m *Metrics) RetryStorm() { m.retryStorms.Inc() }
+
+// Noticed counts an operational event that was stored.
+func (m *Metrics) Noticed(eventType string) { m.notices.WithLabelValues(eventType).Inc() }
+
+// NoticesLost counts operational events that were not stored.
+func (m *Metrics) NoticesLost(n int) { m.noticesLost.Add(float64(n)) }
 
 // Age is how many seconds ago t was; 0 for the zero time.
 func Age(t time.Time) float64 {

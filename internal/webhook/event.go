@@ -118,9 +118,13 @@ func ValidFilter(f string) bool {
 	return f == "*" || ValidType(strings.TrimSuffix(f, ".*"))
 }
 
-// FilterMatches reports whether an event type passes one filter.
+// FilterMatches reports whether an event type passes one filter. Operational events
+// have to be asked for by name: "*" does not let them through.
 func FilterMatches(filter, eventType string) bool {
-	if filter == "*" || filter == eventType {
+	if filter == "*" {
+		return !IsOperational(eventType)
+	}
+	if filter == eventType {
 		return true
 	}
 	prefix, ok := strings.CutSuffix(filter, "*") // "order.*" → "order."

@@ -1,4 +1,4 @@
-package main
+package installation
 
 import (
 	"os"
@@ -27,7 +27,7 @@ func TestParseStat(t *testing.T) {
 func TestUsage(t *testing.T) {
 	t.Parallel()
 	if _, err := os.Stat("/proc/self/stat"); err != nil {
-		_, ok := usageOf(os.Getpid())
+		_, ok := UsageOf(os.Getpid())
 		require.False(t, ok)
 		t.Skip("there is no /proc here")
 	}
@@ -37,30 +37,30 @@ func TestUsage(t *testing.T) {
 	require.NoError(t, err)
 	output, err := command.StdoutPipe()
 	require.NoError(t, err)
-	before, ok := usageOf(os.Getpid())
+	before, ok := UsageOf(os.Getpid())
 	require.True(t, ok)
 	require.NoError(t, command.Start())
 	_, err = output.Read(make([]byte, 1))
 	require.NoError(t, err)
-	during, ok := usageOf(os.Getpid())
+	during, ok := UsageOf(os.Getpid())
 	require.True(t, ok)
-	once := during.minus(before).below
+	once := during.Minus(before).Below
 	require.Greater(t, once, 0.02, "the loop takes longer")
 	_, err = input.Write([]byte("\n"))
 	require.NoError(t, err)
 	require.NoError(t, command.Wait())
-	after, ok := usageOf(os.Getpid())
+	after, ok := UsageOf(os.Getpid())
 	require.True(t, ok)
-	require.Greater(t, after.minus(during).below, once/4, "the second time takes as long")
-	require.GreaterOrEqual(t, after.machine, after.process)
+	require.Greater(t, after.Minus(during).Below, once/4, "the second time takes as long")
+	require.GreaterOrEqual(t, after.Machine, after.Process)
 
-	_, ok = usageOf(1 << 30)
+	_, ok = UsageOf(1 << 30)
 	require.False(t, ok, "there is no such process")
 }
 
 func TestMemory(t *testing.T) {
 	t.Parallel()
-	now, most, ok := memoryOf(os.Getpid())
+	now, most, ok := MemoryOf(os.Getpid())
 	if _, err := os.Stat("/proc/self/status"); err != nil {
 		require.False(t, ok)
 		return

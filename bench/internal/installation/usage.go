@@ -1,4 +1,4 @@
-package main
+package installation
 
 import (
 	"os"
@@ -7,34 +7,34 @@ import (
 	"syscall"
 )
 
-// usage is CPU time in seconds.
-type usage struct {
-	process float64 // of one process
-	below   float64 // of all its descendants, those that have ended included
-	machine float64 // all work of all cores since boot
-	self    float64 // this program
+// Usage is CPU time in seconds.
+type Usage struct {
+	Process float64 // of one process
+	Below   float64 // of all its descendants, those that have ended included
+	Machine float64 // all work of all cores since boot
+	Self    float64 // this program
 }
 
-// minus is what was used between two looks.
-func (u usage) minus(before usage) usage {
-	return usage{u.process - before.process, u.below - before.below, u.machine - before.machine, u.self - before.self}
+// Minus is what was used between two looks.
+func (u Usage) Minus(before Usage) Usage {
+	return Usage{u.Process - before.Process, u.Below - before.Below, u.Machine - before.Machine, u.Self - before.Self}
 }
 
-// others is what neither the process, nor its descendants, nor this program used.
-func (u usage) others() float64 { return max(u.machine-u.process-u.below-u.self, 0) }
+// Others is what neither the process, nor its descendants, nor this program used.
+func (u Usage) Others() float64 { return max(u.Machine-u.Process-u.Below-u.Self, 0) }
 
 const ticksPerSecond = 100 // USER_HZ, which is the same on every Linux
 
-// usageOf reads what a process has used from /proc; ok is false where there is none, or
+// UsageOf reads what a process has used from /proc; ok is false where there is none, or
 // the process is not there.
-func usageOf(pid int) (u usage, ok bool) {
-	u.self = selfCPU()
+func UsageOf(pid int) (u Usage, ok bool) {
+	u.Self = SelfCPU()
 	all := processes()
 	root, ok := all[pid]
 	if !ok {
 		return u, false
 	}
-	u.process, u.below, u.machine = root.own, root.ended, machineCPU()
+	u.Process, u.Below, u.Machine = root.own, root.ended, machineCPU()
 	children := map[int][]int{}
 	for id, p := range all {
 		children[p.parent] = append(children[p.parent], id)
@@ -43,11 +43,11 @@ func usageOf(pid int) (u usage, ok bool) {
 	// and ended time of all that live is all time there ever was.
 	for next := children[pid]; len(next) > 0; next = next[1:] {
 		p := all[next[0]]
-		u.below += p.ended
+		u.Below += p.ended
 		if precise, ok := onCPU(next[0]); ok {
-			u.below += precise
+			u.Below += precise
 		} else {
-			u.below += p.own
+			u.Below += p.own
 		}
 		next = append(next, children[next[0]]...)
 	}
@@ -139,8 +139,8 @@ func machineCPU() float64 {
 	return seconds(fields[user:system+1]...) + seconds(fields[irq:steal]...)
 }
 
-// selfCPU is what this program has used.
-func selfCPU() float64 {
+// SelfCPU is what this program has used.
+func SelfCPU() float64 {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
 		return 0
@@ -148,9 +148,9 @@ func selfCPU() float64 {
 	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9
 }
 
-// memoryOf is what a process has in memory, now and at most since its start, in MiB; ok is
+// MemoryOf is what a process has in memory, now and at most since its start, in MiB; ok is
 // false where there is no /proc.
-func memoryOf(pid int) (now, most float64, ok bool) {
+func MemoryOf(pid int) (now, most float64, ok bool) {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	if err != nil {
 		return 0, 0, false

@@ -1,4 +1,4 @@
-package main
+package installation
 
 import (
 	"context"
@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// machine is what the figures depend on beside the code. What cannot be found out is empty.
-type machine struct {
+// Machine is what the figures depend on beside the code. What cannot be found out is empty.
+type Machine struct {
 	Cores      int     `json:"cores"`
 	Processor  string  `json:"processor"`
 	MemoryGiB  float64 `json:"memory_gib"`
@@ -24,10 +24,10 @@ type machine struct {
 	Version    string  `json:"version"`    // of the binary: git's, as the Makefile builds it
 }
 
-// describeMachine looks at the machine and the binary. It fails when the binary cannot be
+// Describe looks at the machine and the binary. It fails when the binary cannot be
 // run.
-func describeMachine(ctx context.Context, binary string) (machine, error) {
-	m := machine{Cores: runtime.NumCPU(), System: runtime.GOOS + "/" + runtime.GOARCH}
+func Describe(ctx context.Context, binary string) (Machine, error) {
+	m := Machine{Cores: runtime.NumCPU(), System: runtime.GOOS + "/" + runtime.GOARCH}
 	said, err := exec.CommandContext(ctx, binary, "version").Output()
 	if err != nil {
 		return m, fmt.Errorf("run %s version: %w; make build makes it", binary, err)
@@ -52,7 +52,7 @@ func describeMachine(ctx context.Context, binary string) (machine, error) {
 }
 
 // String is the machine in a line.
-func (m machine) String() string {
+func (m Machine) String() string {
 	var parts []string
 	for _, p := range []struct{ format, value string }{
 		{"everpost %s", m.Version}, {"%s", m.Go}, {"PostgreSQL %s", m.PostgreSQL},
@@ -72,7 +72,7 @@ func gib(n float64) string {
 	return fmt.Sprintf("%g", n)
 }
 
-// sameHardware reports whether figures of both can be compared.
-func (m machine) sameHardware(other machine) bool {
+// SameHardware reports whether figures of both can be compared.
+func (m Machine) SameHardware(other Machine) bool {
 	return m.Cores == other.Cores && m.Processor == other.Processor && m.System == other.System
 }

@@ -1,0 +1,42 @@
+package activities
+
+import (
+	"context"
+	"time"
+
+	"github.com/everpost/everpost/internal/retry"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// message is what a request is about.
+type message struct {
+	event     webhook.EventID
+	delivery  webhook.DeliveryID
+	eventType string
+	number    int // of the attempt; 0 for a test
+}
+
+// post makes one signed request and judges what it came to. Whatever is sent to a
+// receiver is sent here. The attempt that it returns has no run, and no delay until
+// the next one.
+//
+// An error means that nothing is known of the receiver: it ended because of us.
+func post(ctx context.Context, sender Sender, now time.Time, target *webhook.Target, m message, body []byte) (webhook.Attempt, error) {
+	header, err := signed(m, target, body, now)
+	if err != nil {
+		return webhook.Attempt{}, err
+	}
+	response := sender.Send(ctx, Request{Target: target, Header: header, Body: body, Timeout: target.Timeout})
+	if response.OwnFault {
+		return webhook.Attempt{}, &ownFaultError{response.Err}
+	}
+	return webhook.Attempt{
+		Number: m.number, StartedAt: now, Latency: response.Latency, Outcome: retry.Classify(response.Answer, target.RetryPolicy), Error: response.Err,
+		RequestHeaders: shown(header, target), ResponseHeaders: response.Header, ResponseBody: response.Body, Truncated: response.Truncated,
+	}, nil
+}
+
+// ownFaultError is a request that ended because of us; it holds no part of the URL.
+type ownFaultError struct{ text string }
+
+func (e *ownFaultError) Error() string { return e.text }

@@ -1,0 +1,76 @@
+package activities
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+const (
+	// testsOfEndpoint and testsAtATime bound the tests under way in a process: each may
+	// wait for as long as its receiver lets it.
+	testsOfEndpoint = 3
+	testsAtATime    = 100
+	// testPause is when somebody may come back who found no place.
+	testPause = 5 * time.Second
+	// testFaultPause is the same after a fault of our own.
+	testFaultPause = time.Second
+)
+
+// Tests are single requests that people ask for to find out whether a receiver takes
+// them in. They go at once, past the gate, and nothing of them is recorded.
+type Tests struct {
+	sender Sender
+
+	mu       sync.Mutex
+	underWay map[webhook.EndpointID]int
+	all      int
+}
+
+// NewTests makes them through a sender.
+func NewTests(sender Sender) *Tests {
+	return &Tests{sender: sender, underWay: map[webhook.EndpointID]int{}}
+}
+
+// Take takes a place for a test of an endpoint, which has to be given back.
+// CodeRateLimited: there is none.
+func (t *Tests) Take(id webhook.EndpointID) (giveBack func(), err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.underWay[id] >= testsOfEndpoint:
+		return nil, &webhook.Error{Code: webhook.CodeRateLimited, Message: "this endpoint is being tested already; wait for the answers", RetryAfter: testPause}
+	case t.all >= testsAtATime:
+		return nil, &webhook.Error{Code: webhook.CodeRateLimited, Message: "too many endpoints are being tested at the moment", RetryAfter: testPause}
+	}
+	t.all++
+	t.underWay[id]++
+	return func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.all--
+		t.underWay[id]--
+		if t.underWay[id] == 0 {
+			delete(t.underWay, id)
+		}
+	}, nil
+}
+
+// Send makes one signed request with the payload, as the first attempt of a new event
+// but for the number 0, and returns what it came to; a receiver's refusal is no error.
+// It takes as long as the endpoint's timeout at most. CodeUnavailable: a fault of our
+// own, or ctx has ended; nothing is known of the receiver.
+func (t *Tests) Send(ctx context.Context, target *webhook.Target, eventType string, payload []byte) (webhook.Attempt, error) {
+	event := webhook.NewEventID()
+	made, err := post(ctx, t.sender, time.Now(), target, message{event, webhook.DeliveryIDOf(event, target.ID), eventType, 0}, payload)
+	if fault, ok := errors.AsType[*ownFaultError](err); ok {
+		return webhook.Attempt{}, &webhook.Error{
+			Code: webhook.CodeUnavailable, Message: "the request could not be made, for a reason of our own; nothing is known of the receiver",
+			RetryAfter: testFaultPause, Err: fault,
+		}
+	}
+	return made, err
+}

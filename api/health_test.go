@@ -1,0 +1,66 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+func (m *memory) Health(_ context.Context, tenant string, id webhook.EndpointID) (webhook.Health, error) {
+	defer m.lock()()
+	e, err := m.endpoint(tenant, id)
+	return webhook.Health{Endpoint: *e, Seen: webhook.Together(m.seen), Known: len(m.seen) > 0, Backlog: m.backlog}, err
+}
+
+func TestEndpointHealth(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	id := b.endpoint(t)
+	path := "/v1/tenants/acme/endpoints/" + id + "/health"
+	nothing := map[string]any{
+		"endpoint_id": id, "summary": "active; no trouble is known; nothing waits", "state": "active", "state_reason": nil,
+		"circuit":       map[string]any{"state": "closed", "since": nil, "next_probe_at": nil, "why": nil},
+		"next_probe_at": nil, "deferred_until": nil, "deferred_for": nil, "rate_per_second": 10_000.0, "latency_ms": nil, "success_rate": nil,
+		"retry_ratio": nil, "success_streak": 0.0, "failure_streak": 0.0, "in_flight": 0.0, "waiting": 0.0, "retrying": 0.0, "deferred": 0.0,
+		"scheduled": 0.0, "held": 0.0, "more": false, "next_attempt_at": nil, "oldest_waiting_at": nil,
+	}
+	require.Equal(t, nothing, b.ok(t, http.StatusOK, "admin", "GET", path, "").json)
+
+	now := testNow()
+	b.seen = []webhook.Seen{{
+		Circuit: webhook.CircuitOpen, Since: now.Add(-7 * time.Minute), NextProbe: now.Add(21 * time.Second),
+		Why:         "14 of 20 requests failed, the last with http_503",
+		BarredUntil: now.Add(time.Minute), BarredFor: webhook.ReasonRetryAfter, Latency: 120 * time.Millisecond, Rate: 1.23456, InFlight: 2,
+		Delivered: 2, Failed: 1, First: 2, Retries: 1, FailureStreak: 4, SuccessStreak: 5,
+	}}
+	b.backlog = webhook.Backlog{
+		Retrying: 2, Deferred: 210, Scheduled: 3, Held: 10_000, MoreHeld: true, NextAt: now.Add(time.Second), Oldest: now.Add(-8 * time.Minute),
+	}
+	require.Equal(t, map[string]any{
+		"endpoint_id": id, "state": "active", "state_reason": nil,
+		"summary": "circuit open since 09:23 UTC after 14 of 20 requests failed, the last with 503; next probe in 21 s; 2 in flight; " +
+			"212 waiting (210 for their turn, 2 for a retry); 3 scheduled; 10000+ held, being released oldest first; the oldest since 09:22 UTC",
+		"circuit": map[string]any{
+			"state": "open", "since": "2026-01-31T09:23:00.123456Z", "next_probe_at": "2026-01-31T09:30:21.123456Z",
+			"why": "14 of 20 requests failed, the last with http_503",
+		},
+		"next_probe_at": "2026-01-31T09:30:21.123456Z", "deferred_until": "2026-01-31T09:31:00.123456Z", "deferred_for": "retry_after",
+		"rate_per_second": 1.2346, "latency_ms": 120.0, "success_rate": 0.6667, "retry_ratio": 0.5, "success_streak": 5.0, "failure_streak": 4.0,
+		"in_flight": 2.0, "waiting": 212.0, "retrying": 2.0, "deferred": 210.0, "scheduled": 3.0, "held": 10_000.0, "more": true,
+		"next_attempt_at": "2026-01-31T09:30:01.123456Z", "oldest_waiting_at": "2026-01-31T09:22:00.123456Z",
+	}, b.ok(t, http.StatusOK, "admin", "GET", path, "").json)
+
+	// A pause that is over is not told of.
+	b.seen[0].BarredUntil = now
+	a := b.ok(t, http.StatusOK, "operator", "GET", path, "")
+	require.Nil(t, a.json["deferred_until"])
+	require.Nil(t, a.json["deferred_for"])
+	b.endpoints[0].State, b.endpoints[0].StateReason = webhook.EndpointPaused, "paused by hand"
+	a = b.ok(t, http.StatusOK, "operator", "GET", path, "")
+	require.Equal(t, []any{"paused", "paused by hand", 0.0}, []any{a.json["state"], a.json["state_reason"], a.json["rate_per_second"]})
+}

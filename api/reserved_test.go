@@ -1,0 +1,26 @@
+package api
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Nobody may post events that look like Everpost's own; they are read as any other.
+func TestOperationalTypesAreReserved(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	const refusal = "must not begin with everpost.: such events are Everpost's own"
+	for _, key := range []string{"ingest", "operator"} {
+		for _, eventType := range []string{"everpost.endpoint.disabled", "everpost.x"} {
+			b.refused(t, key, "POST", eventsPath, `{"type":"`+eventType+`","payload":1}`, "type", refusal)
+			b.refused(t, key, "POST", batchPath, batch(`{"type":"a","payload":1}`, `{"type":"`+eventType+`","payload":1}`), "events[1].type", refusal)
+		}
+	}
+	require.Empty(t, b.events)
+	for _, eventType := range []string{"everpost", "everposted.x", "x.everpost.y"} {
+		b.ok(t, http.StatusAccepted, "ingest", "POST", eventsPath, `{"type":"`+eventType+`","payload":1}`)
+	}
+	b.ok(t, http.StatusOK, "ingest", "GET", eventsPath+"?type=everpost.endpoint.disabled", "")
+}

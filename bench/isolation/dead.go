@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+const deadName = "dead-100"
+
+const (
+	perTenant       = 100 // endpoints; one of them is dead
+	fewestEndpoints = 3 * perTenant
+	creators        = 16   // connections that make endpoints
+	deadRate        = 20.0 // events per second to all dead endpoints together
+)
+
+// city is many endpoints, in tenants of a hundred. The first of each tenant is dead.
+type city struct {
+	*place
+
+	well    *receiver
+	tenants int
+	dead    [3]string // addresses: refuses, hangs, 503
+}
+
+// dead: a hundredth of all endpoints is dead in one of three ways.
+func dead(ctx context.Context, l *lab, r *report) (err error) {
+	in, err := l.fresh(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, in.End()) }()
+	c := &city{place: in, tenants: l.size.endpoints / perTenant}
+	var receivers [3]*receiver
+	for i, m := range []manner{answers, hangs, fails} {
+		if receivers[i], err = in.receive(ctx, m); err != nil {
+			return err
+		}
+	}
+	closed, release, err := closedPort()
+	if err != nil {
+		return err
+	}
+	defer release()
+	c.well, c.dead = receivers[0], [3]string{closed, receivers[1].base, receivers[2].base}
+
+	begun := time.Now()
+	if err := c.build(ctx); err != nil {
+		return err
+	}
+	r.figure("endpoints made", float64(c.tenants*perTenant), "")
+	r.figure("endpoints made per second", float64(c.tenants*perTenant)/time.Since(begun).Seconds(), "/s")
+	l.sayf("%d endpoints after %s; 50/s to those that are well, alone", c.tenants*perTenant, time.Since(begun).Round(time.Second))
+	cost := in.begin()
+	before, err := l.run(ctx, flow{rate: steady, lasts: l.size.base, one: c.toWell(0)})
+	if err != nil {
+		return err
+	}
+	cost.report(r, "before")
+	l.sayf("the same beside 20/s to %d dead endpoints", c.tenants)
+	cost = in.begin()
+	var during []post
+	err = beside(ctx,
+		func(ctx context.Context) (err error) {
+			during, err = l.run(ctx, flow{rate: steady, lasts: l.size.base, one: c.toWell(len(before))})
+			return err
+		},
+		func(ctx context.Context) error {
+			_, err := l.run(ctx, flow{rate: deadRate, lasts: l.size.base, one: c.toDead})
+			return err
+		})
+	if err != nil {
+		return err
+	}
+	cost.report(r, "during")
+	if _, err := wait(ctx, l.size.patience, func() bool { return match(during, c.well.soFar()).missing == 0 }); err != nil {
+		return err
+	}
+	quiet, loud := match(before, c.well.soFar()), match(during, c.well.soFar())
+	r.compare("the well endpoints, end to end", &quiet, &loud, neighbourShare, neighbourMore)
+	return nil
+}
+
+// build makes all endpoints, several at a time.
+func (c *city) build(ctx context.Context) error {
+	var next atomic.Int64
+	makers := make([]func(context.Context) error, creators)
+	for i := range makers {
+		makers[i] = func(ctx context.Context) error {
+			for {
+				t := int(next.Add(1)) - 1
+				if t >= c.tenants {
+					return nil
+				}
+				if err := c.settle(ctx, t); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return beside(ctx, makers...)
+}
+
+// settle makes one tenant with its endpoints.
+func (c *city) settle(ctx context.Context, t int) error {
+	name := fmt.Sprintf("t%d", t)
+	if err := c.tenant(ctx, name); err != nil {
+		return err
+	}
+	for e := range perTenant {
+		address := c.well.base
+		if e == 0 {
+			address = c.dead[t%len(c.dead)]
+		}
+		_, err := c.endpoint(ctx, name, fields{"url": address, "event_types": []string{kindOf(e)}, "auto_disable": false})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// kindOf is the event type of a tenant's endpoint.
+func kindOf(e int) string { return fmt.Sprintf("to.e%d", e) }
+
+// toWell posts to one well endpoint after another, never twice to the same tenant in a row.
+func (c *city) toWell(from int) func(ctx context.Context, i int) (string, error) {
+	return func(ctx context.Context, i int) (string, error) {
+		i += from
+		t, e := i%c.tenants, 1+i/c.tenants%(perTenant-1)
+		return c.poster(fmt.Sprintf("t%d", t), kindOf(e))(ctx, i)
+	}
+}
+
+// toDead posts to one dead endpoint after another.
+func (c *city) toDead(ctx context.Context, i int) (string, error) {
+	return c.poster(fmt.Sprintf("t%d", i%c.tenants), kindOf(0))(ctx, i)
+}

@@ -1,0 +1,110 @@
+// Command isolation measures that a receiver in trouble costs its neighbours nothing and
+// is not run over when it is back.
+//
+// It starts `everpost standalone` on free ports in a temporary directory, an installation
+// for each scenario, is itself all the receivers, and prints what it measured and whether
+// that meets the criterion. It ends with 1 when one is not met.
+//
+//	isolation [flags]
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+)
+
+func main() {
+	// A second signal is not waited for: the installation is told to stop by the system
+	// then.
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	context.AfterFunc(ctx, stop)
+	err := command(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	switch {
+	case err == nil:
+	case errors.Is(err, errUsage):
+		os.Exit(2)
+	default:
+		fmt.Fprintln(os.Stderr, "isolation:", err)
+		os.Exit(1)
+	}
+}
+
+// errUsage says that the command line was not understood, or help was asked for; the flags
+// have printed it.
+var errUsage = errors.New("usage")
+
+// command is main with its surroundings as arguments.
+func command(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	o, results, err := parse(args, stderr)
+	if err != nil {
+		return err
+	}
+	r, err := measureAll(ctx, o)
+	if r == nil {
+		return err
+	}
+	if printErr := r.render(stdout); printErr != nil {
+		return errors.Join(err, printErr)
+	}
+	if err == nil && results != "" {
+		var path string
+		if path, err = r.keep(results); err == nil {
+			_, _ = fmt.Fprintln(stderr, "kept as", path)
+		}
+	}
+	return errors.Join(err, r.sound())
+}
+
+// parse reads the command line. Results is where to keep the figures, empty for nowhere.
+func parse(args []string, stderr io.Writer) (o options, results string, err error) {
+	o = options{settings: map[string]string{}, size: fullSize(), progress: stderr}
+	var (
+		only      string
+		quick     bool
+		endpoints int
+	)
+	flags := flag.NewFlagSet("isolation", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.StringVar(&o.binary, "binary", "bin/everpost", "the `file` to measure")
+	flags.StringVar(&only, "only", "", "`names` of scenarios, separated by commas: "+strings.Join(scenarioNames(), ", "))
+	flags.BoolVar(&quick, "quick", false, "much less of everything: to see that it runs; its figures say little")
+	flags.IntVar(&endpoints, "endpoints", 0, "how many there are in "+deadName+", of which one in a hundred is dead (default 10000; 300 with -quick)")
+	flags.StringVar(&results, "results", "bench/results", "`directory` to keep the figures in; empty: they are not kept")
+	flags.StringVar(&o.pictures, "pictures", "", "`directory` for the picture of "+recoveryName+"; empty: none is drawn")
+	flags.StringVar(&o.dir, "dir", "", "`directory` on the disk to measure on (default: the system's for temporary files)")
+	flags.Func("set", "a setting of the installation, `NAME=VALUE`; may be repeated. Those in the environment are not passed on", func(s string) error {
+		name, value, ok := strings.Cut(s, "=")
+		if !ok || name == "" {
+			return errors.New("is not NAME=VALUE")
+		}
+		o.settings[name] = value
+		return nil
+	})
+	if err := flags.Parse(args); err != nil {
+		return o, "", errUsage
+	}
+	if flags.NArg() > 0 {
+		return o, "", fmt.Errorf("%q is not expected", flags.Arg(0))
+	}
+	if quick {
+		o.size = quickSize()
+	}
+	switch {
+	case endpoints < 0 || endpoints > 0 && endpoints < fewestEndpoints:
+		return o, "", fmt.Errorf("-endpoints: is %d, must be at least %d", endpoints, fewestEndpoints)
+	case endpoints > 0:
+		o.size.endpoints = endpoints
+	}
+	if only != "" {
+		o.only = strings.Split(only, ",")
+	}
+	return o, results, nil
+}

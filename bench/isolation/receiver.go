@@ -1,0 +1,204 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/everpost/everpost/bench/internal/installation"
+)
+
+// manner is how a receiver answers.
+type manner int
+
+const (
+	answers   manner = iota // 200
+	fails                   // 503
+	refuses                 // 400
+	alternate               // 200, 503, 200, …
+	hangs                   // not, until the sender leaves or the manner changes
+)
+
+// receiver is one that notes when what arrived.
+type receiver struct {
+	lab    *lab
+	base   string // http://127.0.0.1:40001
+	server *http.Server
+	ended  chan error
+
+	mu       sync.Mutex
+	manner   manner
+	changed  chan struct{} // closed when the manner changes
+	delay    time.Duration // before an answer
+	arrivals []arrival
+	active   int // requests that wait for their answers
+	most     int // of them, at once, since it was last forgotten
+	open     int // connections
+	mostOpen int
+}
+
+// arrival is a request.
+type arrival struct {
+	event string        // webhook-id
+	at    time.Duration // since the beginning of the lab
+	good  bool          // it was answered 200
+}
+
+// receive starts a receiver on a free port of the loopback interface, which stops with the
+// place.
+func (p *place) receive(ctx context.Context, m manner) (*receiver, error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("listen for deliveries: %w", err)
+	}
+	r := &receiver{
+		lab: p.lab, base: "http://" + listener.Addr().String(), ended: make(chan error, 1), manner: m, changed: make(chan struct{}),
+	}
+	r.server = &http.Server{Handler: r, ReadHeaderTimeout: time.Minute, ConnState: r.connection}
+	go func() { r.ended <- r.server.Serve(listener) }()
+	p.receivers = append(p.receivers, r)
+	return r, nil
+}
+
+// against makes an endpoint of the tenant acme, for one type of event, with a receiver of
+// its own.
+func (p *place) against(ctx context.Context, m manner, kind string, settings fields) (to *receiver, endpoint string, err error) {
+	if to, err = p.receive(ctx, m); err != nil {
+		return nil, "", err
+	}
+	settings["url"], settings["event_types"], settings["auto_disable"] = to.base, []string{kind}, false
+	endpoint, err = p.endpoint(ctx, "acme", settings)
+	return to, endpoint, err
+}
+
+// stop closes it; what is under way is cut off.
+func (r *receiver) stop() error {
+	err := r.server.Close()
+	if served := <-r.ended; !errors.Is(served, http.ErrServerClosed) {
+		err = errors.Join(err, served)
+	}
+	return err
+}
+
+// connection counts those that are open.
+func (r *receiver) connection(_ net.Conn, state http.ConnState) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch state {
+	case http.StateNew:
+		r.open++
+		r.mostOpen = max(r.mostOpen, r.open)
+	case http.StateClosed, http.StateHijacked:
+		r.open--
+	case http.StateActive, http.StateIdle:
+	}
+}
+
+func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
+	_, _ = io.Copy(io.Discard, request.Body) // a sender that leaves is seen by the context
+	m, delay, changed := r.enter(request.Header.Get("webhook-id"))
+	defer r.leave()
+	if m == hangs {
+		select {
+		case <-request.Context().Done():
+		case <-changed:
+		}
+		panic(http.ErrAbortHandler) // closes the connection without an answer
+	}
+	if installation.Pause(request.Context(), delay) != nil {
+		return
+	}
+	switch m {
+	case fails:
+		w.WriteHeader(http.StatusServiceUnavailable)
+	case refuses:
+		w.WriteHeader(http.StatusBadRequest)
+	case answers, alternate, hangs:
+		w.WriteHeader(http.StatusOK)
+	}
+}
+
+// enter notes a request and says how it is answered.
+func (r *receiver) enter(event string) (m manner, delay time.Duration, changed <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m = r.manner
+	if m == alternate && len(r.arrivals)%2 == 1 {
+		m = fails
+	}
+	r.arrivals = append(r.arrivals, arrival{event, r.lab.since(), m == answers || m == alternate})
+	r.active++
+	r.most = max(r.most, r.active)
+	return m, r.delay, r.changed
+}
+
+func (r *receiver) leave() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.active--
+}
+
+// become changes the manner and returns when that was.
+func (r *receiver) become(m manner, delay time.Duration) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.manner, r.delay = m, delay
+	close(r.changed)
+	r.changed = make(chan struct{})
+	return r.lab.since()
+}
+
+// soFar are the arrivals up to now, in their order.
+func (r *receiver) soFar() []arrival {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clip(r.arrivals)
+}
+
+// underWay is how many requests wait for their answers.
+func (r *receiver) underWay() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.active
+}
+
+// forgetMost begins to count anew how many requests there are at once.
+func (r *receiver) forgetMost() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.most = r.active
+}
+
+func (r *receiver) atOnce() (requests, connections int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.most, r.mostOpen
+}
+
+// closedPort is an address of the loopback interface where connections are refused for as
+// long as the file is open: the port is taken, and nobody listens.
+func closedPort() (address string, release func(), err error) {
+	socket, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	if err != nil {
+		return "", nil, fmt.Errorf("take a port: %w", err)
+	}
+	release = func() { _ = syscall.Close(socket) }
+	err = syscall.Bind(socket, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}})
+	var bound syscall.Sockaddr
+	if err == nil {
+		bound, err = syscall.Getsockname(socket)
+	}
+	at, ok := bound.(*syscall.SockaddrInet4)
+	if err != nil || !ok {
+		release()
+		return "", nil, fmt.Errorf("take a port: %w", err)
+	}
+	return fmt.Sprintf("http://127.0.0.1:%d", at.Port), release, nil
+}

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/everpost/everpost/bench/internal/installation"
+)
+
+// result is what a run came to, as it is kept.
+type result struct {
+	At       time.Time            `json:"at"`
+	Settings map[string]string    `json:"settings,omitempty"`
+	Machine  installation.Machine `json:"machine"`
+	Reports  []*report            `json:"scenarios"`
+}
+
+// report is what one scenario came to.
+type report struct {
+	Name     string      `json:"name"`
+	About    string      `json:"about"`
+	Figures  []figure    `json:"figures"`
+	Criteria []criterion `json:"criteria"`
+	Others   float64     `json:"others_cores"` // what other programs used meanwhile
+	Curves   []curve     `json:"curves,omitempty"`
+}
+
+type figure struct {
+	Name  string  `json:"name"`
+	Value float64 `json:"value"`
+	Unit  string  `json:"unit"`
+}
+
+// criterion is met when what was measured is not above the limit.
+type criterion struct {
+	Text  string  `json:"text"`
+	Got   float64 `json:"got"`
+	Limit float64 `json:"limit"`
+	Unit  string  `json:"unit"`
+	Met   bool    `json:"met"`
+}
+
+// curve is arrivals per second, second by second.
+type curve struct {
+	Name   string `json:"name"`
+	Counts []int  `json:"counts"`
+}
+
+func round(v float64) float64 { return math.Round(v*1000) / 1000 }
+
+func (r *report) figure(name string, value float64, unit string) {
+	r.Figures = append(r.Figures, figure{name, round(value), unit})
+}
+
+// atMost adds a criterion.
+func (r *report) atMost(text string, got, limit float64, unit string) {
+	r.Criteria = append(r.Criteria, criterion{text, round(got), round(limit), unit, got <= limit})
+}
+
+// exactly adds two, as one: neither more nor less.
+func (r *report) exactly(text string, got, want int, unit string) {
+	r.Criteria = append(r.Criteria, criterion{text + ", exactly", float64(got), float64(want), unit, got == want})
+}
+
+// compare adds what the issue asks of a neighbour: the same p99 as in quiet, within a
+// share and some milliseconds.
+func (r *report) compare(whose string, quiet, during *outcome, share, more float64) {
+	r.figure(whose+", before: p50", quiet.quantile(50), "ms")
+	r.figure(whose+", before: p99", quiet.quantile(99), "ms")
+	r.figure(whose+", during: p50", during.quantile(50), "ms")
+	r.figure(whose+", during: p99", during.quantile(99), "ms")
+	r.atMost(whose+", during: p99", during.quantile(99), quiet.quantile(99)*(1+share)+more, "ms")
+	r.exactly(whose+": lost or twice", quiet.missing+quiet.again+during.missing+during.again, 0, "events")
+}
+
+// complete adds that all arrived, and each once.
+func (r *report) complete(whose string, o *outcome) {
+	r.exactly(whose+": lost", o.missing, 0, "events")
+	r.figure(whose+": answered 200 more than once", float64(o.again), "times")
+	r.exactly(whose+": never posted", o.strange, 0, "arrivals")
+}
+
+// verdict is "met" when all criteria are.
+func (r *report) verdict() string {
+	if len(r.Criteria) == 0 {
+		return "NOT MEASURED"
+	}
+	for _, c := range r.Criteria {
+		if !c.Met {
+			return "NOT MET"
+		}
+	}
+	return "met"
+}
+
+// disturbing is how many cores of other programs' work make latencies doubtful.
+const disturbing = 0.1
+
+// render writes the result for people.
+func (r *result) render(to io.Writer) error {
+	text := &strings.Builder{}
+	fmt.Fprintf(text, "%s\n", r.Machine)
+	for _, one := range r.Reports {
+		fmt.Fprintf(text, "\n%s: %s\n  %s\n", one.Name, one.verdict(), one.About)
+		for _, f := range one.Figures {
+			fmt.Fprintf(text, "    %-58s %10.4g %s\n", f.Name, f.Value, f.Unit)
+		}
+		for _, c := range one.Criteria {
+			met := "met"
+			if !c.Met {
+				met = "NOT MET"
+			}
+			fmt.Fprintf(text, "  > %-58s %10.4g %s (limit %.4g): %s\n", c.Text, c.Got, c.Unit, c.Limit, met)
+		}
+		if one.Others > disturbing {
+			fmt.Fprintf(text, "    other programs used %.1f cores meanwhile: on an idle machine the latencies are better\n", one.Others)
+		}
+	}
+	if _, err := io.WriteString(to, text.String()); err != nil {
+		return fmt.Errorf("print the table: %w", err)
+	}
+	return nil
+}
+
+// sound is nil when all criteria are met.
+func (r *result) sound() error {
+	var missed []error
+	for _, one := range r.Reports {
+		for _, c := range one.Criteria {
+			if !c.Met {
+				missed = append(missed, fmt.Errorf("%s: %s: %.4g %s, the limit is %.4g", one.Name, c.Text, c.Got, c.Unit, c.Limit))
+			}
+		}
+	}
+	return errors.Join(missed...)
+}
+
+// keep writes the result into the directory as isolation-<date>-<n>.json, n being the first
+// that is free, and returns the path.
+func (r *result) keep(dir string) (string, error) {
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err == nil {
+		err = os.MkdirAll(dir, 0o755) //nolint:gosec // for everyone to read, as the rest of the tree
+	}
+	for n := 1; err == nil; n++ {
+		path := filepath.Join(dir, fmt.Sprintf("isolation-%s-%d.json", r.At.Format(time.DateOnly), n))
+		var file *os.File
+		file, err = os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644) //nolint:gosec // as above
+		if errors.Is(err, fs.ErrExist) {
+			err = nil
+			continue
+		}
+		if err == nil {
+			_, err = file.Write(append(text, '\n'))
+			if err = errors.Join(err, file.Close()); err == nil {
+				return path, nil
+			}
+		}
+	}
+	return "", fmt.Errorf("keep the figures: %w", err)
+}

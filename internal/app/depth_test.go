@@ -1,0 +1,62 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+)
+
+// countedRecord counts how often it is asked, and answers with an error.
+type countedRecord struct {
+	asked int
+	err   error
+}
+
+func (c *countedRecord) OutboxDepth(context.Context) (int64, time.Time, error) {
+	c.asked++
+	return 3, time.Time{}, c.err
+}
+
+func (c *countedRecord) HeldDepth(context.Context) (int64, error) {
+	c.asked++
+	return 4, c.err
+}
+
+func (c *countedRecord) ReplayRate(context.Context) (running, perMinute int64, err error) {
+	c.asked++
+	return 5, 600, c.err
+}
+
+// Counting is work for PostgreSQL: once for all metrics that a count serves. What
+// cannot be counted is -1, and no reason for the others to be left out.
+func TestScrapeCountsOnce(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		err  error
+		want map[string]float64
+	}{
+		{nil, map[string]float64{
+			"everpost_outbox_deliveries": 3, "everpost_outbox_age_seconds": 0, "everpost_held_deliveries": 4,
+			"everpost_replays_running": 5, "everpost_replay_rate_per_minute": 600,
+		}},
+		{errors.New("away"), map[string]float64{
+			"everpost_outbox_deliveries": -1, "everpost_outbox_age_seconds": -1, "everpost_held_deliveries": -1,
+			"everpost_replays_running": -1, "everpost_replay_rate_per_minute": -1,
+		}},
+	} {
+		record, registry := &countedRecord{err: c.err}, prometheus.NewRegistry()
+		registry.MustRegister(newRecordCollector(t.Context(), record))
+		families, err := registry.Gather()
+		require.NoError(t, err)
+		got := map[string]float64{}
+		for _, f := range families {
+			got[f.GetName()] = f.GetMetric()[0].GetGauge().GetValue()
+		}
+		require.Equal(t, c.want, got)
+		require.Equal(t, 3, record.asked)
+	}
+}

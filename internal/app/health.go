@@ -1,0 +1,152 @@
+package app
+
+import (
+	"context"
+	"time"
+
+	"github.com/everpost/everpost/activities"
+	"github.com/everpost/everpost/internal/egress"
+	"github.com/everpost/everpost/internal/gate"
+	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+const (
+	// shareEvery is how often a worker tells the other processes of its endpoints that
+	// are not well. What it says is believed for ten times as long.
+	shareEvery = 3 * time.Second
+	// shareTimeout bounds one time of telling.
+	shareTimeout = 5 * time.Second
+	// maxShared is of how many at most: a statement of about 2 MB.
+	maxShared = 5000
+)
+
+// checkup tells the API how endpoints fare, and lets it try them.
+type checkup struct {
+	store *postgres.Store
+	gate  *gate.Gate // nil without a worker
+	owner string     // the name under which this process shares what its gate sees
+	tests *activities.Tests
+}
+
+// Health puts together what this process's gate sees, what other workers have told, and
+// what the record counts.
+func (c checkup) Health(ctx context.Context, tenantID string, id webhook.EndpointID) (webhook.Health, error) {
+	but := ""
+	if c.gate != nil {
+		but = c.owner
+	}
+	e, backlog, seen, err := c.store.Health(ctx, tenantID, id, but)
+	if err != nil {
+		return webhook.Health{}, err
+	}
+	if c.gate != nil {
+		if own := c.gate.Health(id); own != (gate.Health{}) {
+			seen = append(seen, seenOf(own))
+		}
+	}
+	return webhook.Health{Endpoint: e, Seen: webhook.Together(seen), Known: len(seen) > 0, Backlog: backlog}, nil
+}
+
+// TestEndpoint sends one request. The endpoint is read anew, so that it is tested as it
+// was changed a moment ago by whichever process.
+func (c checkup) TestEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID, eventType string, payload []byte,
+) (webhook.Attempt, error) {
+	target, err := c.store.Target(ctx, id)
+	if err != nil {
+		return webhook.Attempt{}, err
+	}
+	if target.TenantID != tenantID {
+		return webhook.Attempt{}, webhook.NotFound("endpoint")
+	}
+	giveBack, err := c.tests.Take(id)
+	if err != nil {
+		return webhook.Attempt{}, err
+	}
+	defer giveBack()
+	if err := c.store.NoteTest(ctx, by, tenantID, id); err != nil {
+		return webhook.Attempt{}, err
+	}
+	return c.tests.Send(ctx, &target, eventType, payload)
+}
+
+// seenOf is what a gate says of an endpoint, for everybody.
+func seenOf(h gate.Health) webhook.Seen {
+	s := webhook.Seen{
+		Circuit: webhook.CircuitState(h.Circuit.String()), Since: h.Since, Why: h.Why, NextProbe: h.NextProbe,
+		BarredUntil: h.BarredUntil, BarredFor: h.BarredFor.String(), WaitsFor: h.WaitsFor.String(),
+		Latency: h.Latency, Rate: h.Rate, Recovering: h.Recovering, InFlight: h.InFlight,
+		Delivered: h.Delivered, Failed: h.Failed, First: h.First, Retries: h.Retries,
+		SuccessStreak: h.SuccessStreak, FailureStreak: h.FailureStreak,
+	}
+	for _, t := range []*time.Time{&s.Since, &s.NextProbe, &s.BarredUntil} {
+		if !t.IsZero() {
+			*t = t.UTC().Round(0)
+		}
+	}
+	return s
+}
+
+// shareHealth tells the other processes, every few seconds, which endpoints are not well
+// as this one sees it. While none is, it writes nothing.
+func (a *App) shareHealth(ctx context.Context) {
+	tick := time.NewTicker(a.shareEvery)
+	defer tick.Stop()
+	told, failed := true, false // an earlier process of this name may have told something
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			if told { // nothing is seen by a process that is gone
+				_ = a.tellHealth(ctx, nil)
+			}
+			return
+		}
+		unwell := a.unwell()
+		if len(unwell) == 0 && !told {
+			continue
+		}
+		err := a.tellHealth(ctx, unwell)
+		if err != nil && !failed && ctx.Err() == nil {
+			a.log.WarnContext(ctx, "how endpoints fare cannot be shared with other processes; trying on", "error", err)
+		}
+		failed = err != nil
+		told = failed || len(unwell) > 0
+	}
+}
+
+// tellHealth is not cut off by the end of the process: what was cut off might be written
+// after what is written last.
+func (a *App) tellHealth(ctx context.Context, unwell map[webhook.EndpointID]webhook.Seen) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shareTimeout)
+	defer cancel()
+	return a.store.WriteSeen(ctx, a.options.Owner, unwell)
+}
+
+// unwell is what the gate sees of endpoints that are not plainly well. When there are too
+// many, those to which nothing goes come first.
+func (a *App) unwell() map[webhook.EndpointID]webhook.Seen {
+	shut, others := map[webhook.EndpointID]webhook.Seen{}, map[webhook.EndpointID]webhook.Seen{}
+	a.gate.EachUnwell(func(id webhook.EndpointID, h gate.Health) {
+		into := others
+		if h.Rate == 0 {
+			into = shut
+		}
+		if len(into) < maxShared {
+			into[id] = seenOf(h)
+		}
+	})
+	for id := range others {
+		if len(shut) >= maxShared {
+			break
+		}
+		shut[id] = others[id]
+	}
+	return shut
+}
+
+// startSender makes what sends requests, for a worker and for tests of endpoints.
+func (a *App) startSender() {
+	a.sender = egress.New(egress.Config{Guard: a.guard, Version: a.options.Version})
+	a.push(phaseSender, func(context.Context) { a.sender.Close() })
+}

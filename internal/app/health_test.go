@@ -1,0 +1,223 @@
+package app
+
+import (
+	"context"
+	"net/http"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/client"
+
+	"github.com/everpost/everpost/internal/gate"
+	"github.com/everpost/everpost/internal/postgrestest"
+	"github.com/everpost/everpost/internal/receivertest"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// process is a running process whose workers tell of their endpoints at once.
+func process(t *testing.T, o Options) *App {
+	t.Helper()
+	a, err := New(t.Context(), o)
+	require.NoError(t, err)
+	a.shareEvery = 5 * time.Millisecond
+	t.Cleanup(a.Stop)
+	require.NoError(t, a.Start(t.Context()))
+	return a
+}
+
+// endpoint makes one of the tenant acme, with a circuit breaker that opens soon.
+func endpoint(t *testing.T, a *App, url string) string {
+	t.Helper()
+	api := "http://" + a.APIAddr() + "/v1/tenants/acme"
+	_, _ = call(t, "PUT", api, `{"name":"Acme"}`)
+	status, answer := call(t, "POST", api+"/endpoints", `{"url":"`+url+`","circuit_breaker":{"min_requests":2}}`)
+	require.Equal(t, http.StatusCreated, status, answer)
+	return answer["id"].(string)
+}
+
+// fail lets n requests through a process's gate fail.
+func (a *App) fail(t *testing.T, id string, n int) {
+	t.Helper()
+	endpoint, err := webhook.ParseEndpointID(id)
+	require.NoError(t, err)
+	e, err := a.store.Endpoint(t.Context(), "acme", endpoint)
+	require.NoError(t, err)
+	for range n {
+		_, pass := a.gate.Enter(t.Context(), gate.Entry{
+			Endpoint: endpoint, Delivery: webhook.DeliveryIDOf(webhook.NewEventID(), endpoint), Limits: gate.LimitsOf(&e),
+		})
+		require.NotNil(t, pass)
+		pass.Done(gate.Result{Latency: 20 * time.Millisecond, Number: 1, Reason: "http_503", Answered: true, Trouble: true})
+	}
+}
+
+// What an API says of an endpoint is what its own gate and those of other processes see.
+func TestHealthIsShared(t *testing.T) {
+	t.Parallel()
+	database := postgrestest.New(t)
+	alone := start(t, options(t, database))
+	id := endpoint(t, alone, "https://example.com/hook")
+	health := func(a *App) map[string]any {
+		t.Helper()
+		status, answer := call(t, "GET", "http://"+a.APIAddr()+"/v1/tenants/acme/endpoints/"+id+"/health", "")
+		require.Equal(t, http.StatusOK, status, answer)
+		return answer
+	}
+	circuit := func(a *App) any { return health(a)["circuit"].(map[string]any)["state"] }
+	require.Equal(t, "active; no trouble is known; nothing waits", health(alone)["summary"])
+
+	temporal := newFrontend(t)
+	o := options(t, database)
+	o.Worker, o.Temporal, o.Owner = true, client.Options{HostPort: temporal.address}, "w1"
+	both := process(t, o)
+	o.API, o.Owner = false, "w2"
+	worker := process(t, o)
+
+	worker.fail(t, id, 2)
+	for _, a := range []*App{alone, both} {
+		require.Eventually(t, func() bool { return circuit(a) == "open" }, 20*time.Second, 5*time.Millisecond)
+		answer := health(a)
+		require.Regexp(t, `^circuit open since \d\d:\d\d UTC after 2 of 2 requests failed, the last with 503; next probe in \d+ s; nothing waits$`,
+			answer["summary"])
+		require.InDelta(t, 2, answer["failure_streak"], 0)
+		require.InDelta(t, 0, answer["success_rate"], 0)
+		require.InDelta(t, 20, answer["latency_ms"], 0)
+		require.InDelta(t, 0, answer["rate_per_second"], 0)
+		require.NotNil(t, answer["next_probe_at"])
+	}
+
+	// What a process sees itself is counted once, and without delay.
+	worker.gate.Reset(parse(t, id))
+	both.fail(t, id, 1)
+	require.Equal(t, 3, both.seen(t, id).Failed)
+	require.Eventually(t, func() bool { return alone.seen(t, id).Failed == 3 }, 20*time.Second, 5*time.Millisecond)
+	require.Equal(t, 3, both.seen(t, id).Failed, "not from what it has told the others too")
+	require.Eventually(t, func() bool { return circuit(alone) == "closed" }, 20*time.Second, 5*time.Millisecond)
+
+	// A process that ends takes with it what it has said.
+	both.Stop()
+	worker.Stop()
+	require.Equal(t, "active; no trouble is known; nothing waits", health(alone)["summary"])
+	var n int
+	require.NoError(t, alone.store.Pool().QueryRow(t.Context(), `select count(*) from endpoint_health`).Scan(&n))
+	require.Zero(t, n)
+}
+
+func parse(t *testing.T, id string) webhook.EndpointID {
+	t.Helper()
+	parsed, err := webhook.ParseEndpointID(id)
+	require.NoError(t, err)
+	return parsed
+}
+
+// seen is an endpoint as a process sees it, by itself and by what others tell.
+func (a *App) seen(t *testing.T, id string) webhook.Seen {
+	t.Helper()
+	h, err := checkup{store: a.store, gate: a.gate, owner: a.options.Owner}.Health(t.Context(), "acme", parse(t, id))
+	require.NoError(t, err)
+	return h.Seen
+}
+
+// Of too many endpoints that are not well, those to which nothing goes are told of.
+func TestSharedHealthIsBounded(t *testing.T) {
+	t.Parallel()
+	a := &App{gate: gate.New(gate.Config{})}
+	require.Empty(t, a.unwell())
+	enter := func(deferFor time.Duration) webhook.EndpointID {
+		id := webhook.NewEndpointID()
+		_, pass := a.gate.Enter(t.Context(), gate.Entry{Endpoint: id, Delivery: webhook.DeliveryIDOf(webhook.NewEventID(), id)})
+		pass.Done(gate.Result{Latency: time.Millisecond, DeferFor: deferFor})
+		return id
+	}
+	var shut []webhook.EndpointID
+	for i := range 2 * maxShared {
+		enter(0)
+		if i%500 == 0 {
+			shut = append(shut, enter(time.Hour))
+		}
+	}
+	got := a.unwell()
+	require.Len(t, got, maxShared)
+	for _, id := range shut {
+		require.Equal(t, webhook.ReasonRetryAfter, got[id].WaitsFor)
+		require.Equal(t, webhook.ReasonRetryAfter, got[id].BarredFor)
+		require.WithinDuration(t, time.Now().Add(time.Hour), got[id].BarredUntil, time.Minute)
+	}
+}
+
+// The gate's names are the domain's.
+func TestNamesOfTheGate(t *testing.T) {
+	t.Parallel()
+	for c, want := range map[gate.Circuit]webhook.CircuitState{
+		gate.CircuitClosed: webhook.CircuitClosed, gate.CircuitHalfOpen: webhook.CircuitHalfOpen, gate.CircuitOpen: webhook.CircuitOpen,
+	} {
+		require.Equal(t, want, seenOf(gate.Health{Circuit: c}).Circuit)
+	}
+	for r, want := range map[gate.Reason]string{
+		gate.ReasonNone: "", gate.ReasonInFlight: webhook.ReasonInFlight, gate.ReasonRate: webhook.ReasonRate, gate.ReasonBacklog: webhook.ReasonBacklog,
+		gate.ReasonCircuitOpen: webhook.ReasonCircuitOpen, gate.ReasonRetryAfter: webhook.ReasonRetryAfter,
+		gate.ReasonRateLimitHint: webhook.ReasonRateLimitHint,
+	} {
+		require.Equal(t, want, seenOf(gate.Health{WaitsFor: r}).WaitsFor)
+	}
+}
+
+// An API alone tests an endpoint: at once, whatever its state, and a few at a time.
+func TestEndpointIsTested(t *testing.T) {
+	t.Parallel()
+	receiver := receivertest.New(t)
+	o := options(t, postgrestest.New(t))
+	o.Config.AllowHTTP, o.Config.AllowedCIDRs, o.Config.ExtraPorts.Any = true, []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, true
+	a := start(t, o)
+	api := "http://" + a.APIAddr() + "/v1/tenants/acme/endpoints/"
+	id := endpoint(t, a, receiver.URL()+"/hook")
+	status, _ := call(t, "POST", api+id+"/pause", "")
+	require.Equal(t, http.StatusOK, status)
+
+	status, answer := call(t, "POST", api+id+"/test", `{"type":"order.paid","payload":{"n": 1}}`)
+	require.Equal(t, http.StatusOK, status, answer)
+	require.Equal(t, []any{"delivered", 200.0, 0.0, nil}, []any{answer["decision"], answer["status"], answer["number"], answer["run"]})
+	got := receiver.Requests()
+	require.Len(t, got, 1)
+	require.Equal(t, `{"n": 1}`, string(got[0].Body))
+	status, secret := call(t, "GET", api+id+"/secret", "")
+	require.Equal(t, http.StatusOK, status)
+	require.NoError(t, got[0].Verify(secret["secret"].(string)))
+	audited := func() (n int) {
+		t.Helper()
+		const sql = `select count(*) from audit_log where action = 'endpoint.test' and subject = $1`
+		require.NoError(t, a.store.Pool().QueryRow(t.Context(), sql, id).Scan(&n))
+		return n
+	}
+	require.Equal(t, 1, audited())
+
+	_, _ = call(t, "PUT", "http://"+a.APIAddr()+"/v1/tenants/other", `{"name":"Other"}`)
+	status, _ = call(t, "POST", "http://"+a.APIAddr()+"/v1/tenants/other/endpoints/"+id+"/test", "")
+	require.Equal(t, http.StatusNotFound, status)
+
+	receiver.Hold()
+	const atOnce = 3
+	var answers sync.WaitGroup
+	for range atOnce {
+		answers.Go(func() {
+			status, answer := call(t, "POST", api+id+"/test", "")
+			assert.Equal(t, http.StatusOK, status, answer)
+		})
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	require.NoError(t, receiver.WaitHeld(ctx, atOnce))
+	status, answer = call(t, "POST", api+id+"/test", "")
+	require.Equal(t, http.StatusTooManyRequests, status)
+	require.Equal(t, "this endpoint is being tested already; wait for the answers", answer["detail"])
+	require.Equal(t, 1+atOnce, audited(), "what was refused is not in the log")
+	status, _ = call(t, "POST", "http://"+a.APIAddr()+"/v1/tenants/other/endpoints/"+id+"/test", "")
+	require.Equal(t, http.StatusNotFound, status, "another tenant does not learn of it")
+	receiver.Release()
+	answers.Wait()
+	require.Equal(t, 1+atOnce, receiver.Count())
+}

@@ -1,0 +1,244 @@
+package app
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/gate"
+	"github.com/everpost/everpost/internal/retry"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+func containsLine(t *testing.T, h http.Handler, line string) bool {
+	t.Helper()
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
+	text, err := io.ReadAll(w.Body)
+	require.NoError(t, err)
+	return strings.Contains(string(text), "\n"+line+"\n")
+}
+
+// send sends through the gate, as an attempt of a number does, and tells the watch.
+func (b *watched) send(t *testing.T, w *watch, number, status int) {
+	t.Helper()
+	ref := b.ref("order.paid")
+	pass := b.enter(t, w)
+	a, p := answerOf(status)
+	a.Number, p.Attempts = number, number
+	if a.Outcome.Decision == retry.Retry {
+		p.State, p.Reason = webhook.StateRetrying, ""
+	}
+	pass.Done(gate.ResultOf(a.Outcome, number, time.Millisecond))
+	w.Attempted(ref, a, p)
+}
+
+// probe sends as soon as the gate lets somebody through; the watch hears of it from the gate only.
+func (b *watched) probe(t *testing.T, w *watch, status int) {
+	t.Helper()
+	a, _ := answerOf(status)
+	b.enter(t, w).Done(gate.ResultOf(a.Outcome, 1, time.Millisecond))
+}
+
+// enter waits until the gate lets somebody through.
+func (b *watched) enter(t *testing.T, w *watch) (pass *gate.Pass) {
+	t.Helper()
+	entry := gate.Entry{Endpoint: b.endpoint.ID, Delivery: b.ref("x").DeliveryID, Limits: gate.LimitsOf(&b.endpoint)}
+	require.Eventually(t, func() bool {
+		_, pass = w.gate.Enter(t.Context(), entry)
+		return pass != nil
+	}, soon, time.Millisecond)
+	return pass
+}
+
+// setBreaker gives the endpoint a circuit that opens soon and rests shortly.
+func (b *watched) setBreaker(t *testing.T, autoReplay bool) {
+	t.Helper()
+	e, err := b.own.UpdateEndpoint(t.Context(), webhook.Actor{}, "acme", b.endpoint.ID, func(e *webhook.Endpoint) error {
+		e.CircuitBreaker = webhook.CircuitBreaker{Enabled: true, Window: time.Minute, MinRequests: 5, FailureRatio: 0.5, Cooldown: 50 * time.Millisecond}
+		e.AutoReplay = autoReplay
+		return nil
+	})
+	require.NoError(t, err)
+	b.endpoint = e
+}
+
+// A circuit that opens and closes by a probe is told of, once each, not its probes.
+func TestCircuitsAreTold(t *testing.T) {
+	t.Parallel()
+	b := setupWatch(t)
+	b.setBreaker(t, false)
+	w := b.process(t)
+	for range 5 {
+		b.send(t, w, 1, 503)
+	}
+	b.probe(t, w, 503)
+	b.probe(t, w, 200)
+	require.Zero(t, w.notifyAll(t.Context()))
+	opened := b.told(t, webhook.NoticeCircuitOpened)
+	require.Len(t, opened, 1)
+	require.Equal(t, "the endpoint is given a rest: 5 of 5 requests failed, the last with http_503", opened[0]["summary"])
+	endpoint, _ := opened[0]["endpoint"].(map[string]any)
+	require.Equal(t, "https://example.com/hook", endpoint["url"])
+	require.Len(t, b.told(t, webhook.NoticeRecovered), 1)
+	var replays int
+	require.NoError(t, b.own.Pool().QueryRow(t.Context(), `select count(*) from replays`).Scan(&replays))
+	require.Zero(t, replays, "nobody asked for one")
+}
+
+// A change of the endpoint closes its circuit and says nothing of the receiver: it has
+// recovered when something is delivered.
+func TestAChangeIsNoRecovery(t *testing.T) {
+	t.Parallel()
+	b := setupWatch(t)
+	b.setBreaker(t, false)
+	w := b.process(t)
+	for range 5 {
+		b.send(t, w, 1, 503)
+	}
+	require.Equal(t, gate.CircuitOpen, w.gate.Health(b.endpoint.ID).Circuit)
+	w.reset(b.endpoint.ID)
+	require.Equal(t, gate.CircuitClosed, w.gate.Health(b.endpoint.ID).Circuit)
+	require.Zero(t, w.notifyAll(t.Context()))
+	require.Empty(t, b.told(t, webhook.NoticeRecovered))
+	for range 5 { // it opens anew: the outage goes on
+		b.send(t, w, 1, 503)
+	}
+	w.reset(b.endpoint.ID)
+	for range 2 { // the second is nothing new
+		b.send(t, w, 1, 200)
+	}
+	require.Zero(t, w.notifyAll(t.Context()))
+	require.Len(t, b.told(t, webhook.NoticeCircuitOpened), 2)
+	require.Len(t, b.told(t, webhook.NoticeRecovered), 1)
+	require.Zero(t, w.outage.reset.Load())
+	require.Empty(t, w.outage.open)
+}
+
+// What is never sent to again after a change is not remembered for ever.
+func TestOutagesAreForgotten(t *testing.T) {
+	t.Parallel()
+	o, now := newOutages(), time.Now()
+	changed, open := webhook.NewEndpointID(), webhook.NewEndpointID()
+	o.opened(changed, now)
+	o.opened(open, now)
+	o.resetting(changed, func() {
+		_, over := o.closed(changed, now)
+		require.False(t, over)
+	})
+	o.prune(now.Add(deliveredWithin))
+	require.Len(t, o.open, 2)
+	o.prune(now.Add(deliveredWithin + 1))
+	require.Zero(t, o.reset.Load())
+	require.Contains(t, o.open, open)
+	require.Len(t, o.open, 1)
+	_, over := o.delivered(changed)
+	require.False(t, over)
+	since, over := o.closed(open, now)
+	require.True(t, over)
+	require.Equal(t, now, since)
+}
+
+// An endpoint that is sent operational events only causes none itself.
+func TestOperationalEndpointsCauseNothing(t *testing.T) {
+	t.Parallel()
+	b := setupWatch(t)
+	b.make(t, "ops", "everpost.*")
+	w := b.process(t)
+	w.circuitChanged(gate.Change{Endpoint: b.ops.ID, From: gate.CircuitClosed, To: gate.CircuitOpen, At: time.Now()})
+	w.circuitChanged(gate.Change{Endpoint: b.ops.ID, From: gate.CircuitHalfOpen, To: gate.CircuitClosed, At: time.Now()})
+	w.circuitChanged(gate.Change{Endpoint: webhook.NewEndpointID(), From: gate.CircuitClosed, To: gate.CircuitOpen, At: time.Now()})
+	require.Zero(t, w.notifyAll(t.Context()))
+	require.Empty(t, b.told(t, webhook.NoticeCircuitOpened))
+	require.Empty(t, b.told(t, webhook.NoticeRecovered))
+	require.True(t, metric(t, w, "everpost_notices_dropped_total 0"))
+}
+
+// When an outage is over its dead letters are replayed, those of before are not.
+func TestRecoveryReplays(t *testing.T) {
+	t.Parallel()
+	b := setupWatch(t)
+	b.setBreaker(t, true)
+	w := b.process(t)
+	dead := func() webhook.DeliveryID {
+		accepted, err := b.own.Accept(t.Context(), webhook.NewEvent{TenantID: "acme", Type: "order.paid", Payload: []byte("1")})
+		require.NoError(t, err)
+		start := accepted.Deliveries[0]
+		_, err = b.own.Record(t.Context(), webhook.Step{
+			Ref: start.Ref, Progress: webhook.Progress{Run: 1, Seq: 1, State: webhook.StateDeadLettered, Reason: "max_attempts", GiveUpAt: start.GiveUpAt},
+			WorkflowID: start.WorkflowID(),
+		})
+		require.NoError(t, err)
+		return start.DeliveryID
+	}
+	_, err := b.own.Pool().Exec(t.Context(), `update deliveries set created_at = created_at - interval '1 hour' where id = $1`, dead())
+	require.NoError(t, err)
+	for range 5 {
+		b.send(t, w, 1, 503)
+	}
+	dead()
+	dead()
+	b.probe(t, w, 200)
+	require.Zero(t, w.notifyAll(t.Context()))
+	replays, err := b.own.ListReplays(t.Context(), "acme", webhook.Page{Limit: 10})
+	require.NoError(t, err)
+	require.Len(t, replays, 1)
+	require.Equal(t, webhook.ReplayDeadLetters, replays[0].Source)
+	require.Equal(t, b.endpoint.ID, replays[0].Filter.EndpointID)
+	require.EqualValues(t, 2, *replays[0].Total)
+	require.WithinDuration(t, time.Now().Add(-outageMargin), replays[0].Filter.Since, time.Minute)
+}
+
+// Only more than a hundred retries, and more than five for each first attempt, are a storm.
+func TestInStorm(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		first, retries int
+		want           bool
+	}{{0, 0, false}, {0, 100, false}, {0, 101, true}, {20, 100, false}, {20, 101, true}, {21, 105, false}, {21, 106, true}, {1000, 5000, false}} {
+		require.Equal(t, c.want, inStorm(gate.Recent{First: c.first, Retries: c.retries}), c)
+	}
+}
+
+// A storm is warned of once an hour, in whichever process.
+func TestRetryStormsAreTold(t *testing.T) {
+	t.Parallel()
+	b := setupWatch(t)
+	one, other := b.process(t), b.process(t)
+	for _, w := range []*watch{one, other} {
+		for range 110 {
+			w.storms.looked = map[webhook.EndpointID]time.Time{} // as if 10 s had gone by
+			b.send(t, w, 2, 404)
+		}
+		require.True(t, metric(t, w, "everpost_retry_storms_total 1"))
+	}
+	at := time.Now()
+	require.Zero(t, one.notifyAll(t.Context()))
+	require.Zero(t, other.notifyAll(t.Context()))
+	told := b.told(t, webhook.NoticeRetryStorm)
+	if at.Truncate(time.Hour).Equal(at.Add(-time.Minute).Truncate(time.Hour)) { // not around a full hour
+		require.Len(t, told, 1)
+	}
+	require.Equal(t, "within 15 minutes the endpoint was sent 0 first attempts, and 101 retries", told[0]["summary"])
+}
+
+func TestStormsAreLookedForNowAndThen(t *testing.T) {
+	t.Parallel()
+	s, id, now := newStorms(), webhook.NewEndpointID(), time.Now()
+	require.True(t, s.due(id, now))
+	require.False(t, s.due(id, now.Add(stormLook-1)))
+	require.True(t, s.due(id, now.Add(stormLook)))
+	require.True(t, s.warn(id, now))
+	require.False(t, s.warn(id, now.Add(stormPause-1)))
+	require.True(t, s.warn(id, now.Add(stormPause)))
+	for range 3 * maxStorms {
+		s.due(webhook.NewEndpointID(), now)
+		now = now.Add(time.Millisecond)
+	}
+	require.LessOrEqual(t, len(s.looked), maxStorms)
+}

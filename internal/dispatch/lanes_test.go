@@ -1,0 +1,168 @@
+package dispatch
+
+import (
+	"fmt"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// startOf is a delivery of the tenant with a number.
+func startOf(tenant string, n int) webhook.Start {
+	return webhook.Start{Ref: webhook.Ref{TenantID: tenant}, Run: n}
+}
+
+// The queue over all that may happen to it: nobody is lost or comes twice, a tenant's
+// come in their order, between two of one tenant every other that waits gets one, and
+// the bound holds.
+func TestLanesModel(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		q := newLanes(rapid.IntRange(1, 40).Draw(t, "size"))
+		tenants := []string{"a", "b", "c", "d", "e"}
+		waiting := map[string][]int{}
+		since := map[string]map[string]bool{} // by tenant: who has waited since it was taken last, and was not taken
+		number, total := 0, 0
+		t.Repeat(map[string]func(*rapid.T){
+			"put": func(t *rapid.T) {
+				tenant := rapid.SampledFrom(tenants).Draw(t, "tenant")
+				for range rapid.IntRange(1, 10).Draw(t, "n") {
+					number++
+					if !q.put(startOf(tenant, number)) {
+						require.True(t, total == q.size || len(waiting[tenant]) >= laneGreed*(q.size-total), "there was a place")
+						return
+					}
+					require.Less(t, total, q.size)
+					require.True(t, len(waiting[tenant]) == 0 || len(waiting[tenant]) < laneGreed*(q.size-total), "it was another's")
+					waiting[tenant] = append(waiting[tenant], number)
+					total++
+				}
+			},
+			"next": func(t *rapid.T) {
+				start, ok := q.next()
+				require.Equal(t, total > 0, ok)
+				if !ok {
+					return
+				}
+				total--
+				tenant := start.TenantID
+				require.Equal(t, waiting[tenant][0], start.Run, "the first of its tenant")
+				waiting[tenant] = waiting[tenant][1:]
+				require.Empty(t, since[tenant], "they waited for longer")
+				since[tenant] = map[string]bool{}
+				for other := range waiting {
+					delete(since[other], tenant)
+					if other != tenant && len(waiting[other]) > 0 {
+						since[tenant][other] = true
+					}
+				}
+			},
+			"": func(t *rapid.T) {
+				lanes := 0
+				for _, all := range waiting {
+					if len(all) > 0 {
+						lanes++
+					}
+				}
+				require.Len(t, q.byTenant, lanes, "empty lanes are forgotten")
+				require.Equal(t, total, q.length())
+				require.Equal(t, total > 0, q.first != nil)
+				require.True(t, total == 0 || len(q.ready) == 1, "somebody has to be told")
+			},
+		})
+	})
+}
+
+// Many that put and take at a time: each comes once, and whoever takes is always woken.
+func TestLanesAtOnce(t *testing.T) {
+	t.Parallel()
+	const tenants, each, takers = 8, 2000, 3
+	q := newLanes(2 * tenants * each)
+	var putting, taking sync.WaitGroup
+	var mu sync.Mutex
+	got := map[string][]int{}
+	left := tenants * each
+	done := make(chan struct{})
+	for range takers {
+		taking.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				case <-q.ready:
+				}
+				mu.Lock() // so that the order in which they come is known
+				for range 50 {
+					start, ok := q.next()
+					if !ok {
+						break
+					}
+					got[start.TenantID] = append(got[start.TenantID], start.Run)
+					left--
+					if left == 0 {
+						close(done)
+					}
+				}
+				mu.Unlock()
+				q.wake()
+			}
+		})
+	}
+	for i := range tenants {
+		putting.Go(func() {
+			for n := range each {
+				if !q.put(startOf(strconv.Itoa(i), n)) {
+					panic("there is a place for all")
+				}
+			}
+		})
+	}
+	putting.Wait()
+	taking.Wait()
+	require.Len(t, got, tenants)
+	for tenant, numbers := range got {
+		require.Len(t, numbers, each, tenant)
+		for n, number := range numbers {
+			require.Equal(t, n, number, tenant)
+		}
+	}
+	require.Zero(t, q.length())
+}
+
+// What a tenant that wants everything leaves to the others.
+func TestLanesLeavePlaces(t *testing.T) {
+	t.Parallel()
+	q := newLanes(16_000)
+	fill := func(tenant string) (n int) {
+		for q.put(startOf(tenant, n)) {
+			n++
+		}
+		return n
+	}
+	require.Equal(t, 15_000, fill("a"))
+	require.Equal(t, 938, fill("b"), "fifteen sixteenths of what is left")
+	require.True(t, q.put(startOf("c", 1)))
+}
+
+// One put and one take, with as many lanes that wait.
+func BenchmarkLanes(b *testing.B) {
+	for _, tenants := range []int{0, 1, 100, 10_000} {
+		b.Run(fmt.Sprint("tenants=", tenants), func(b *testing.B) {
+			q := newLanes(1 << 20)
+			for i := range 2 * tenants {
+				q.put(startOf(strconv.Itoa(i%tenants), i))
+			}
+			start := startOf("quiet", 1)
+			b.ReportAllocs()
+			for b.Loop() {
+				q.put(start)
+				start, _ = q.next()
+			}
+		})
+	}
+}
