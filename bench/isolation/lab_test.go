@@ -224,3 +224,26 @@ func TestMetric(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, n)
 }
+
+// TestConnectionsAtOnce: one that ends when another begins is not there at the same time,
+// although the receiver hears of it a little later.
+func TestConnectionsAtOnce(t *testing.T) {
+	t.Parallel()
+	const s = time.Second
+	for _, c := range []struct {
+		stays []stay
+		want  int
+	}{
+		{nil, 0},
+		{[]stay{{0, s}}, 1},
+		{[]stay{{0, s}, {s, 2 * s}}, 1},
+		{[]stay{{0, s}, {s - hearing/2, 2 * s}}, 1},
+		{[]stay{{0, s}, {s - 2*hearing, 2 * s}}, 2},
+		{[]stay{{0, 3 * s}, {s, 2 * s}, {s, 3 * s}}, 3},
+		{[]stay{{0, hearing / 2}, {s, s + hearing/2}}, 1},
+	} {
+		r := &receiver{lab: newLab(), closed: c.stays}
+		_, connections := r.atOnce()
+		require.Equal(t, c.want, connections, "%v", c.stays)
+	}
+}

@@ -40,9 +40,12 @@ type receiver struct {
 	arrivals []arrival
 	active   int // requests that wait for their answers
 	most     int // of them, at once, since it was last forgotten
-	open     int // connections
-	mostOpen int
+	open     map[net.Conn]time.Duration // since when
+	closed   []stay
 }
+
+// stay is how long a connection was open, by the lab's clock.
+type stay struct{ from, until time.Duration }
 
 // arrival is a request.
 type arrival struct {
@@ -60,6 +63,7 @@ func (p *place) receive(ctx context.Context, m manner) (*receiver, error) {
 	}
 	r := &receiver{
 		lab: p.lab, base: "http://" + listener.Addr().String(), ended: make(chan error, 1), manner: m, changed: make(chan struct{}),
+		open: map[net.Conn]time.Duration{},
 	}
 	r.server = &http.Server{Handler: r, ReadHeaderTimeout: time.Minute, ConnState: r.connection}
 	go func() { r.ended <- r.server.Serve(listener) }()
@@ -87,16 +91,16 @@ func (r *receiver) stop() error {
 	return err
 }
 
-// connection counts those that are open.
-func (r *receiver) connection(_ net.Conn, state http.ConnState) {
+// connection notes when one begins and ends.
+func (r *receiver) connection(c net.Conn, state http.ConnState) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch state {
 	case http.StateNew:
-		r.open++
-		r.mostOpen = max(r.mostOpen, r.open)
+		r.open[c] = r.lab.since()
 	case http.StateClosed, http.StateHijacked:
-		r.open--
+		r.closed = append(r.closed, stay{r.open[c], r.lab.since()})
+		delete(r.open, c)
 	case http.StateActive, http.StateIdle:
 	}
 }
@@ -176,10 +180,28 @@ func (r *receiver) forgetMost() {
 	r.most = r.active
 }
 
+// hearing is how much later than the sender a receiver may know that a connection has
+// ended: the sender's next one may be there before.
+const hearing = 50 * time.Millisecond
+
+// atOnce is how many requests, and how many connections, there were at the same time.
 func (r *receiver) atOnce() (requests, connections int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.most, r.mostOpen
+	stays := slices.Clone(r.closed)
+	for _, from := range r.open {
+		stays = append(stays, stay{from, r.lab.since() + hearing})
+	}
+	for _, one := range stays { // there were the most when one of them began
+		n := 0
+		for _, other := range stays {
+			if other == one || other.from <= one.from && one.from < other.until-hearing {
+				n++
+			}
+		}
+		connections = max(connections, n)
+	}
+	return r.most, connections
 }
 
 // closedPort is an address of the loopback interface where connections are refused for as

@@ -191,7 +191,7 @@ func TestRecoveryReplays(t *testing.T) {
 	require.Equal(t, webhook.ReplayDeadLetters, replays[0].Source)
 	require.Equal(t, b.endpoint.ID, replays[0].Filter.EndpointID)
 	require.EqualValues(t, 2, *replays[0].Total)
-	require.WithinDuration(t, time.Now().Add(-outageMargin), replays[0].Filter.Since, time.Minute)
+	require.WithinDuration(t, time.Now().Add(-outageMargin), replays[0].Filter.Since, outageMargin/3)
 }
 
 // Only more than a hundred retries, and more than five for each first attempt, are a storm.

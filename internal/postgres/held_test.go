@@ -179,3 +179,24 @@ func TestReplayReleasesWhatNobodyCarries(t *testing.T) {
 	require.Len(t, unanswered, 1)
 	require.Equal(t, carried.DeliveryID, unanswered[0].Delivery.DeliveryID)
 }
+
+// What was rescheduled while it was held waits for its time, not for room. Nobody
+// carries it by its id alone.
+func TestBacklogThatWasRescheduledStays(t *testing.T) {
+	t.Parallel()
+	b := setupDelivery(t)
+	held := b.hold(t, b.accept(t), nobody, webhook.ReasonBacklog)
+	d, err := b.Delivery(t.Context(), "acme", held.DeliveryID)
+	require.NoError(t, err)
+	require.Empty(t, d.WorkflowID)
+	_, err = b.Pool().Exec(t.Context(), `update deliveries set due_at = now() + interval '1 day'`)
+	require.NoError(t, err)
+
+	found, err := b.BacklogEndpoints(t.Context(), webhook.EndpointID{}, 10)
+	require.NoError(t, err)
+	require.Empty(t, found)
+	starts, commands, err := b.ReleaseBacklog(t.Context(), b.endpoint.ID, 10)
+	require.NoError(t, err)
+	require.Empty(t, starts)
+	require.Empty(t, commands)
+}

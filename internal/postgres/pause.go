@@ -2,9 +2,9 @@ package postgres
 
 import (
 	"context"
+	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -46,29 +46,31 @@ func (s *Store) ResumeEndpoint(ctx context.Context, by webhook.Actor, tenantID s
 	return e, r, nil
 }
 
-// ReleaseForgotten asks up to limit held deliveries whose endpoint has been active for a
-// minute, and that no replay is releasing, to try again: a process that did not yet
-// know that the endpoint was resumed held them, after the replay had passed. The relay
-// tells their workflows. What was rescheduled waits for its time, and a backlog until the
-// gate has room for it. It looks only at endpoints that were changed within a day: held
-// ones of others were released long ago.
+// ReleaseForgotten lets up to limit held deliveries try again whose endpoint has been
+// active for a minute, and that no replay is releasing: a process that did not yet know
+// that the endpoint was resumed held them, after the replay had passed. The relay starts
+// or tells their workflows. What was rescheduled waits for its time, and a backlog until
+// the gate has room for it. It looks only at endpoints that were changed within a day:
+// held ones of others were released long ago.
 func (s *Store) ReleaseForgotten(ctx context.Context, limit int) error {
-	return s.withConn(ctx, "release what is held for active endpoints", func(ctx context.Context, conn *pgxpool.Conn) error {
-		_, err := conn.Exec(ctx, `
-			with forgotten as (
-				select d.id from endpoints e
-				cross join lateral (
-					select id from deliveries
-					where endpoint_id = e.id and tenant_id = e.tenant_id and state = 2 and command = 0 and due_at is null and state < 3
-						and reason <> $4
-					limit $1 for update skip locked) d
+	return s.inTx(ctx, "release what is held for active endpoints", func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, `
+			with active as (
+				select e.id from endpoints e
 				where e.state = 0 and e.deleted_at is null
 				  and e.updated_at between now() - interval '1 day' and now() - interval '1 minute'
-				  and not exists (select from replays r where r.endpoint_id = e.id and r.source = $2 and r.state < 2)
-				limit $1)
-			update deliveries d set command = $3, command_id = command_id + 1, command_reason = '', command_at = null,
-				commanded_at = now() - interval '1 hour'
-			from forgotten f where d.id = f.id`, limit, int16(webhook.ReplayHeld), int16(webhook.CommandRelease), webhook.ReasonBacklog)
+				  and not exists (select from replays r where r.endpoint_id = e.id and r.source = $2 and r.state < 2))
+			select `+deliveryColumns+` from deliveries d
+			where d.endpoint_id in (select id from active) and d.reason <> $3 and d.due_at is null and `+isHeld+`
+			order by d.id limit $1 for update of d skip locked`, limit, int16(webhook.ReplayHeld), webhook.ReasonBacklog)
+		if err != nil {
+			return err
+		}
+		found, err := pgx.CollectRows(rows, scanDelivery)
+		if err != nil {
+			return err
+		}
+		_, _, err = release(ctx, tx, found, time.Now(), longAgo)
 		return err
 	})
 }
