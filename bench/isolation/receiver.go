@@ -38,8 +38,8 @@ type receiver struct {
 	changed  chan struct{} // closed when the manner changes
 	delay    time.Duration // before an answer
 	arrivals []arrival
-	active   int // requests that wait for their answers
-	most     int // of them, at once, since it was last forgotten
+	active   int                        // requests that wait for their answers
+	most     int                        // of them, at once, since it was last forgotten
 	open     map[net.Conn]time.Duration // since when
 	closed   []stay
 }

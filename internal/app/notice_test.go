@@ -165,7 +165,8 @@ func TestProcessesDisableTogether(t *testing.T) {
 	require.Eventually(t, func() bool { return b.now(t).State == webhook.EndpointDisabled }, soon, time.Millisecond)
 	require.Equal(t, "100 requests in a row were refused for good, the last with 400", b.now(t).StateReason)
 	require.Len(t, b.told(t, webhook.NoticeDisabled), 1)
-	require.Eventually(t, func() bool { return metric(t, one, "everpost_endpoints_disabled_total 1") }, soon, time.Millisecond)
+	const counted = "everpost_endpoints_disabled_total 1"
+	require.Eventually(t, func() bool { return metric(t, one, counted) != metric(t, other, counted) }, soon, time.Millisecond, "by one of both")
 	require.Eventually(t, func() bool { return len(b.told(t, webhook.NoticeDeadLettered)) == 100 }, soon, time.Millisecond)
 }
 

@@ -35,6 +35,7 @@ func TestValidateNamesEachUnusableSetting(t *testing.T) {
 		"EVERPOST_MAX_DELIVERIES_PER_WORKFLOW: must be between 1 and 200": func(c *config.Config) { c.MaxPerWorkflow = 201 },
 		"EVERPOST_RECONCILE_EVERY: must be between 1s and 24h":            func(c *config.Config) { c.ReconcileEvery = 0 },
 		"EVERPOST_NEAR_RETRY: must be between 1s and 1h":                  func(c *config.Config) { c.NearRetry = time.Millisecond },
+		"EVERPOST_OPERATOR_TENANT: must be the id of a tenant":            func(c *config.Config) { c.OperatorTenant = "my tenant" },
 		"EVERPOST_QUEUE_LENGTH: must be between 1 and 100000":             func(c *config.Config) { c.QueueLength = 100_001 },
 	} {
 		c := valid()

@@ -102,6 +102,30 @@ func TestMetricsOfAttempts(t *testing.T) {
 	require.NotContains(t, answer.Body.String(), `state="retrying"`, "an open delivery has not come to rest")
 }
 
+// What is seen of endpoints is in the exposition, too.
+func TestMetricsOfEndpoints(t *testing.T) {
+	t.Parallel()
+	m := telemetry.NewMetrics("1.2.3")
+	m.TurnedAway("rate")
+	m.CircuitChanged("open")
+	m.Disabled()
+	m.RetryStorm()
+	m.Noticed(webhook.NoticeRetryStorm)
+	m.NoticesLost(3)
+	answer := httptest.NewRecorder()
+	m.Handler().ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), "GET", "/metrics", nil))
+	for _, line := range []string{
+		`everpost_turned_away_total{reason="rate"} 1`,
+		`everpost_circuit_changes_total{to="open"} 1`,
+		`everpost_endpoints_disabled_total 1`,
+		`everpost_retry_storms_total 1`,
+		`everpost_notices_total{type="everpost.endpoint.retry_storm"} 1`,
+		`everpost_notices_dropped_total 3`,
+	} {
+		require.Contains(t, answer.Body.String(), "\n"+line+"\n")
+	}
+}
+
 func TestAge(t *testing.T) {
 	t.Parallel()
 	require.Zero(t, telemetry.Age(time.Time{}))
