@@ -194,7 +194,11 @@ func (a *Activities) make(fl *flight, in AttemptInput) (AttemptResult, error) {
 	ctx, cancel := context.WithTimeout(a.base, webhook.MaxTimeout+ownWork)
 	defer cancel()
 	if fl.unrecorded != nil {
-		return a.record(ctx, fl, in, *fl.unrecorded)
+		step := *fl.unrecorded
+		if in.Shared == "" { // a shared workflow may have made it, and left it to the delivery's own to tell
+			step.WorkflowID = in.WorkflowID()
+		}
+		return a.record(ctx, fl, in, step)
 	}
 
 	if !a.waitUntilDue(ctx, in) {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/labstack/echo/v4"
+
+	"github.com/everpost/everpost/internal/webhook"
 )
 
 // Limits of a request (openapi.yaml says them to callers).
@@ -28,11 +30,12 @@ type Config struct {
 	Events          Events
 	Deliveries      Deliveries
 	EndpointSwitch  EndpointSwitch
-	Health          EndpointHealth
-	Tests           EndpointTests
-	Replays         Replays
-	Dispatcher      Dispatcher
-	URLs            URLs
+
+	Health     EndpointHealth
+	Tests      EndpointTests
+	Replays    Replays
+	Dispatcher Dispatcher
+	URLs       URLs
 
 	// OperatorKey is accepted as an operator key beside those of the record. Any text;
 	// defaults to none.
@@ -41,6 +44,10 @@ type Config struct {
 	// Logger gets errors of our own, and each request at debug level: never a
 	// payload, a key or a URL. Defaults to nowhere.
 	Logger *slog.Logger
+
+	// UsualRate is how many deliveries an endpoint got in a minute before it was paused;
+	// 0 when that is not known. Defaults to not known.
+	UsualRate func(webhook.EndpointID) int
 
 	// WorkflowURL is the address of a workflow in the Temporal Web UI. Without it
 	// workflow_url is null.

@@ -17,8 +17,17 @@ type EndpointSwitch interface {
 }
 
 // resumeRate is how many held deliveries are released in a minute at first, unless the
-// caller says.
+// caller says, or the endpoint used to get more.
 const resumeRate = 600
+
+// usualRate is how many deliveries the endpoint got in a minute before, as far as that
+// is known.
+func (s *Server) usualRate(id webhook.EndpointID) int {
+	if s.UsualRate == nil {
+		return 0
+	}
+	return min(s.UsualRate(id), webhook.MaxReplayRate)
+}
 
 // resumedView is an endpoint that goes on, and the replay that releases what it held.
 type resumedView struct {
@@ -51,14 +60,14 @@ func (s *Server) resumeEndpoint(c call) error {
 	if err != nil {
 		return err
 	}
-	rate := resumeRate
+	rate := max(resumeRate, s.usualRate(id))
 	if text != nil {
 		err := readObject(text, func(d *door, name string) {
 			if name != "rate_per_minute" {
 				d.unknown()
 				return
 			}
-			set(d, &rate, resumeRate, readReplayRate)
+			set(d, &rate, rate, readReplayRate)
 		})
 		if err != nil {
 			return err

@@ -15,6 +15,8 @@ const (
 	nearRounds = 2
 	// maxDeferrals is how often it lets a delivery wait for its turn: normally that is once.
 	maxDeferrals = 8
+	// shortestTimer is the least time between two of its tasks.
+	shortestTimer = 10 * time.Millisecond
 )
 
 // FanoutInput is several deliveries whose first attempts are made side by side.
@@ -54,6 +56,7 @@ type fanout struct {
 	near    time.Duration
 	signals signals
 	members []*member     // those that are still here
+	rested  bool          // the task has begun with a timer or a signal, and not yet waited for a turn
 	pause   time.Duration // after the last hand-over that could not start all
 }
 
@@ -107,7 +110,8 @@ func (f *fanout) run(ctx workflow.Context) error {
 }
 
 // sort finds who leaves and whose next attempt is due. Attempts with one timer
-// between them are asked for together, a little early, and wait by themselves.
+// between them are asked for together, a little early, and wait by themselves: once in
+// a workflow task, so that none takes long (R4).
 func (f *fanout) sort(ctx workflow.Context) (leaving, due []*member) {
 	now := workflow.Now(ctx)
 	early, ripe := now.Add(activities.MaxEarly), false
@@ -119,7 +123,7 @@ func (f *fanout) sort(ctx workflow.Context) (leaving, due []*member) {
 			}
 		case !m.DueAt.After(early):
 			due = append(due, m)
-			ripe = ripe || !m.nextStep().After(now)
+			ripe = ripe || !m.DueAt.After(now) || f.rested && !m.nextStep().After(now)
 		}
 	}
 	if !ripe {
@@ -132,6 +136,7 @@ func (f *fanout) sort(ctx workflow.Context) (leaving, due []*member) {
 func (f *fanout) attempt(ctx workflow.Context, due []*member) {
 	disconnected, stop := workflow.NewDisconnectedContext(ctx)
 	defer stop()
+	f.rested = false
 	first := workflow.GetInfo(ctx).GetCurrentHistoryLength() <= firstTaskLength
 	inputs := make([]activities.AttemptInput, len(due))
 	for i, m := range due {
@@ -253,7 +258,9 @@ func (f *fanout) wait(ctx workflow.Context) {
 		timerCtx, stop = workflow.NewDisconnectedContext(ctx)
 	}
 	defer stop()
-	timer := workflow.NewTimerWithOptions(timerCtx, f.timer().Sub(workflow.Now(ctx)), workflow.TimerOptions{
+	f.rested = true
+	// A timer that is due already would fire without the task coming to its end.
+	timer := workflow.NewTimerWithOptions(timerCtx, max(f.timer().Sub(workflow.Now(ctx)), shortestTimer), workflow.TimerOptions{
 		Summary: "next step of " + deliveries(len(f.members)),
 	})
 	selector := workflow.NewSelector(timerCtx)

@@ -11,6 +11,9 @@ import (
 
 const recoveryName = "recovery"
 
+// gated is the name of what was measured with the gate as it is.
+const gated = "with the gate"
+
 // climb is for how long after the return the peak is looked for.
 const climb = time.Minute
 
@@ -30,15 +33,15 @@ type outage struct {
 // without.
 func recovery(ctx context.Context, l *lab, r *report) error {
 	l.sayf("with the gate")
-	with, err := l.fail(ctx, r, "with the gate", fields{
-		"circuit_breaker": fields{"cooldown": l.size.cooldown.String()}, "retry_policy": fields{"preset": "fast"},
+	with, err := l.fail(ctx, r, gated, fields{
+		"circuit_breaker": fields{"cooldown": l.size.cooldown.String()}, "retry_policy": fields{"preset": "fast", "max_attempts": 16},
 	})
 	if err != nil {
 		return err
 	}
 	l.sayf("without")
 	without, err := l.fail(ctx, r, "without", fields{
-		"circuit_breaker": fields{"enabled": false}, "retry_policy": fields{"preset": "fast"}, "max_in_flight": 1000,
+		"circuit_breaker": fields{"enabled": false}, "retry_policy": fields{"preset": "fast", "max_attempts": 16}, "max_in_flight": 1000,
 	})
 	if err != nil {
 		return err
@@ -46,8 +49,11 @@ func recovery(ctx context.Context, l *lab, r *report) error {
 	r.Curves = []curve{with.curve, without.curve}
 	// Nobody sets a rate here, so the rate that it had earlier is what counts.
 	end := max(with.healed, with.until) + climb
-	r.atMost("with the gate: arrivals per second until a minute after the first 200", float64(busiest(with.seconds(with.until, end))), 2*steady, "/s")
-	r.complete("with the gate", &with.outcome)
+	r.atMost(gated+": arrivals per second until a minute after the first 200", float64(busiest(with.seconds(with.until, end))), 2*steady, "/s")
+	r.exactly(gated+": neither delivered nor given up", with.outcome.missing-with.deadLetters, 0, "events")
+	r.exactly(gated+": given up", with.deadLetters, 0, "events")
+	r.exactly(gated+": never posted", with.outcome.strange, 0, "arrivals")
+	r.figure(gated+": answered 200 more than once", float64(with.outcome.again), "times")
 	if l.pictures == "" {
 		return nil
 	}
@@ -147,5 +153,7 @@ func (o *outage) report(r *report, name string) {
 	r.figure(name+": first 200 after its return", (o.healed - o.until).Seconds(), "s")
 	r.figure(name+": what was due before had all arrived after", o.calm.Seconds(), "s")
 	r.figure(name+": of so many events", float64(len(o.posts)), "")
-	r.figure(name+": given up", float64(o.deadLetters), "deliveries")
+	if name != gated {
+		r.figure(name+": given up", float64(o.deadLetters), "deliveries")
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -55,6 +56,9 @@ type curve struct {
 }
 
 func round(v float64) float64 { return math.Round(v*1000) / 1000 }
+
+// plain is a number with no more digits than anyone can use.
+func plain(v float64) string { return strconv.FormatFloat(math.Round(v*100)/100, 'f', -1, 64) }
 
 func (r *report) figure(name string, value float64, unit string) {
 	r.Figures = append(r.Figures, figure{name, round(value), unit})
@@ -111,14 +115,14 @@ func (r *result) render(to io.Writer) error {
 	for _, one := range r.Reports {
 		fmt.Fprintf(text, "\n%s: %s\n  %s\n", one.Name, one.verdict(), one.About)
 		for _, f := range one.Figures {
-			fmt.Fprintf(text, "    %-58s %10.4g %s\n", f.Name, f.Value, f.Unit)
+			fmt.Fprintf(text, "    %-78s %9s %s\n", f.Name, plain(f.Value), f.Unit)
 		}
 		for _, c := range one.Criteria {
 			met := "met"
 			if !c.Met {
 				met = "NOT MET"
 			}
-			fmt.Fprintf(text, "  > %-58s %10.4g %s (limit %.4g): %s\n", c.Text, c.Got, c.Unit, c.Limit, met)
+			fmt.Fprintf(text, "  > %-78s %9s %s (limit %s): %s\n", c.Text, plain(c.Got), c.Unit, plain(c.Limit), met)
 		}
 		if one.Others > disturbing {
 			fmt.Fprintf(text, "    other programs used %.1f cores meanwhile: on an idle machine the latencies are better\n", one.Others)
@@ -136,7 +140,7 @@ func (r *result) sound() error {
 	for _, one := range r.Reports {
 		for _, c := range one.Criteria {
 			if !c.Met {
-				missed = append(missed, fmt.Errorf("%s: %s: %.4g %s, the limit is %.4g", one.Name, c.Text, c.Got, c.Unit, c.Limit))
+				missed = append(missed, fmt.Errorf("%s: %s: %s %s, the limit is %s", one.Name, c.Text, plain(c.Got), c.Unit, plain(c.Limit)))
 			}
 		}
 	}

@@ -50,12 +50,12 @@ func TestCompare(t *testing.T) {
 func TestRenderAndKeep(t *testing.T) {
 	t.Parallel()
 	one := &report{Name: "hang", About: "one hangs", Others: 1.5, Curves: []curve{{"with", []int{1, 2}}}}
-	one.figure("p50", 1.23456, "ms")
+	one.figure("p50", 12345.678, "ms")
 	one.atMost("p99", 7, 5, "ms")
 	r := &result{At: time.Date(2026, 11, 20, 1, 2, 3, 0, time.UTC), Reports: []*report{one}}
 	text := &strings.Builder{}
 	require.NoError(t, r.render(text))
-	for _, want := range []string{"hang: NOT MET\n  one hangs\n", "1.235 ms\n", "7 ms (limit 5): NOT MET\n", "other programs used 1.5 cores"} {
+	for _, want := range []string{"hang: NOT MET\n  one hangs\n", "12345.68 ms\n", "7 ms (limit 5): NOT MET\n", "other programs used 1.5 cores"} {
 		require.Contains(t, text.String(), want)
 	}
 

@@ -90,3 +90,13 @@ func (c *gateCollector) Collect(to chan<- prometheus.Metric) {
 		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n))
 	}
 }
+
+// usualRate is how many deliveries an endpoint got in a minute before it was paused or
+// in trouble, as far as this process remembers.
+func (a *App) usualRate(id webhook.EndpointID) int {
+	if a.gate == nil {
+		return 0
+	}
+	h := a.gate.Health(id)
+	return int(60 * max(h.EarlierRate, h.RecentRate))
+}

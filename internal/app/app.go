@@ -295,7 +295,7 @@ func (a *App) startAPI() {
 	endpoints := checkup{a.store, a.gate, a.options.Owner, activities.NewTests(sender{a.sender, a.options.Exempt})}
 	server := api.New(api.Config{
 		Tenants: a.store, Keys: a.store, Endpoints: a.store, EndpointSecrets: a.store, Events: counted{a.store, a.metrics},
-		Deliveries: a.store, EndpointSwitch: a.store, Health: endpoints, Tests: endpoints, Replays: a.store, Dispatcher: a.dispatcher,
+		Deliveries: a.store, EndpointSwitch: a.store, UsualRate: a.usualRate, Health: endpoints, Tests: endpoints, Replays: a.store, Dispatcher: a.dispatcher,
 		URLs: urls{a.guard}, Logger: a.log,
 		WorkflowURL: a.workflowURL, Version: a.options.Version, OperatorKey: a.options.Config.OperatorKey,
 	})

@@ -40,6 +40,8 @@ type Backlog interface {
 	// ReleaseBacklog releases the oldest of an endpoint: those to be started, and those
 	// whose workflow is to be told. What is not carried out comes back by the relay.
 	ReleaseBacklog(ctx context.Context, endpoint webhook.EndpointID, limit int) ([]webhook.Start, []webhook.Commanded, error)
+	// ReleaseExpired releases what nobody carries and is to be given up.
+	ReleaseExpired(ctx context.Context, limit int) ([]webhook.Start, error)
 }
 
 // backlog is the endpoints for which something may be held, and when that was said last.
@@ -98,6 +100,7 @@ func (d *Dispatcher) release() {
 			looked = time.Now()
 		}
 		d.releaseAll()
+		d.releaseExpired()
 	}
 }
 
@@ -111,6 +114,22 @@ func (d *Dispatcher) releaseAll() {
 		began := time.Now()
 		if !d.releaseOf(id) {
 			d.backlog.forget(id, began)
+		}
+	}
+}
+
+// releaseExpired starts what is held by the record alone and is to be given up.
+func (d *Dispatcher) releaseExpired() {
+	for !d.away.Load() && !d.stopping() {
+		starts, err := take(d, d.Backlog.ReleaseExpired)
+		if err != nil {
+			return
+		}
+		for group := range slices.Chunk(starts, d.Width) {
+			d.start(group)
+		}
+		if len(starts) < relayBatch {
+			return
 		}
 	}
 }

@@ -36,6 +36,7 @@ type shelf struct {
 	mu       sync.Mutex
 	starts   map[webhook.EndpointID][]webhook.Start
 	commands map[webhook.EndpointID][]webhook.Commanded
+	expired  []webhook.Start
 	fail     error // of all reads
 	searches int
 	looks    []int // the limits
@@ -69,6 +70,17 @@ func (s *shelf) ReleaseBacklog(_ context.Context, id webhook.EndpointID, limit i
 	return starts, commands, nil
 }
 
+func (s *shelf) ReleaseExpired(_ context.Context, limit int) ([]webhook.Start, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fail != nil {
+		return nil, s.fail
+	}
+	some := s.expired[:min(limit, len(s.expired))]
+	s.expired = s.expired[len(some):]
+	return some, nil
+}
+
 func (s *shelf) failing(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,6 +110,24 @@ func heldFor(n int) (webhook.EndpointID, []webhook.Start) {
 		}
 	}
 	return endpoint, starts
+}
+
+// What has expired is started, however much it is and whatever the gate has room for.
+func TestReleaseExpired(t *testing.T) {
+	t.Parallel()
+	f, c := newFrontend(t)
+	_, held := heldFor(relayBatch + 3)
+	s := &shelf{expired: held}
+	d := setup(t, Config{Client: c, Gate: doorman{room: roomFor(0)}, Backlog: s})
+	d.releaseExpired()
+	require.Empty(t, s.expired)
+	n := 0
+	for _, request := range f.started() {
+		n += len(inputOf[workflows.FanoutInput](t, request.GetInput()).Deliveries)
+	}
+	require.Equal(t, len(held), n)
+	s.failing(errors.New("away"))
+	d.releaseExpired()
 }
 
 // As much is released as the gate has room for, and the endpoint stays on the list until

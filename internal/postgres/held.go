@@ -56,6 +56,27 @@ func (s *Store) ReleaseBacklog(ctx context.Context, endpoint webhook.EndpointID,
 	return starts, commands, err
 }
 
+// ReleaseExpired releases up to limit of what the record alone holds and whose give-up
+// time has passed: whoever starts it gives it up. The others have workflows, with timers.
+func (s *Store) ReleaseExpired(ctx context.Context, limit int) (starts []webhook.Start, err error) {
+	err = s.inTx(ctx, "release what has expired", func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, `
+			select `+deliveryColumns+` from deliveries d
+			where d.state < 3 and `+goesOn+` < now() and d.workflow_id = '' and `+isHeld+`
+			order by `+goesOn+` limit $1 for update of d skip locked`, limit)
+		if err != nil {
+			return err
+		}
+		found, err := pgx.CollectRows(rows, scanDelivery)
+		if err != nil {
+			return err
+		}
+		starts, _, err = release(ctx, tx, found, time.Now().Add(relayAfter), 0)
+		return err
+	})
+	return starts, err
+}
+
 // release lets held deliveries try again, which this transaction has locked. The relay
 // looks after those that no workflow carries from the time relayAt on, and after the
 // others when their command, which is given age ago, is old enough.

@@ -200,3 +200,20 @@ func TestBacklogThatWasRescheduledStays(t *testing.T) {
 	require.Empty(t, starts)
 	require.Empty(t, commands)
 }
+
+// What nobody carries is released at its give-up time, whatever it waits for.
+func TestReleaseExpired(t *testing.T) {
+	t.Parallel()
+	b := setupDelivery(t)
+	expired, young, carried := b.hold(t, b.accept(t), nobody, webhook.ReasonPaused), b.hold(t, b.accept(t), nobody, webhook.ReasonBacklog), b.accept(t)
+	b.hold(t, carried, carried.WorkflowID(), webhook.ReasonBacklog)
+	_, err := b.Pool().Exec(t.Context(), `update deliveries set give_up_at = now() - interval '1 second' where id <> $1`, young.DeliveryID)
+	require.NoError(t, err)
+	starts, err := b.ReleaseExpired(t.Context(), 10)
+	require.NoError(t, err)
+	require.Equal(t, []webhook.DeliveryID{expired.DeliveryID}, startIDs(starts))
+	require.NotNil(t, starts[0].Held)
+	starts, err = b.ReleaseExpired(t.Context(), 10)
+	require.NoError(t, err)
+	require.Empty(t, starts, "it is on its way")
+}

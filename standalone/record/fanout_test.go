@@ -48,12 +48,11 @@ func (i *installation) shareTo(t *testing.T, id string, scripts ...[]receivertes
 		i.receiver.Script(accepted.Event.ID.String(), script...)
 		l.starts = append(l.starts, accepted.Deliveries...)
 	}
-	l.begin(t)
-	return l
+	return l.begin(t)
 }
 
 // begin starts the shared workflow of the lot as it stands.
-func (l *lot) begin(t *testing.T) {
+func (l lot) begin(t *testing.T) lot {
 	t.Helper()
 	l.id = workflows.FanoutID(l.starts)
 	_, err := l.temporal.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{
@@ -61,6 +60,7 @@ func (l *lot) begin(t *testing.T) {
 		StaticSummary: workflows.FanoutSummary(l.starts),
 	}, workflows.FanoutWorkflow, workflows.FanoutOf(l.starts, time.Minute))
 	require.NoError(t, err)
+	return l
 }
 
 // of is one of the deliveries; what is written down is its own workflow.

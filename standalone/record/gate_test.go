@@ -56,7 +56,7 @@ func gateBranches() []branch {
 					Run: 1, Seq: 1, State: webhook.StateHeld, Reason: webhook.ReasonPaused, GiveUpAt: l.starts[n].GiveUpAt,
 				}
 			}
-			l.begin(t)
+			l = l.begin(t)
 			l.all(t, "delivered")
 			return l.shared()
 		}},
