@@ -83,6 +83,9 @@ func (a *Activities) Attempt(ctx context.Context, in AttemptInput) (AttemptResul
 		return fl.result, fl.err
 	case <-limit.C:
 	}
+	if !a.awaitPassage(fl) {
+		return fl.result, fl.err
+	}
 	if a.flights.needsClaim(fl) || in.Shared != "" {
 		// From here on others must know that the request is under way, and that a shared
 		// workflow leaves the delivery to its own.
@@ -97,6 +100,21 @@ func (a *Activities) Attempt(ctx context.Context, in AttemptInput) (AttemptResul
 	default:
 		return AttemptResult{Progress: in.Progress, Running: true}, nil
 	}
+}
+
+// awaitPassage waits until the gate has let a flight through: whoever is still there is
+// about to be told to wait, and a claim would say that it is being sent. False when the
+// flight has ended.
+func (a *Activities) awaitPassage(fl *flight) bool {
+	limit := time.NewTimer(a.FastWait)
+	defer limit.Stop()
+	select {
+	case <-fl.done:
+		return false
+	case <-fl.passed:
+	case <-limit.C: // the record is slow
+	}
+	return true
 }
 
 // untilDue is how long an attempt that was asked for a little early has to wait.
@@ -228,6 +246,7 @@ func (a *Activities) make(fl *flight, in AttemptInput) (AttemptResult, error) {
 		return a.turnedAway(ctx, fl, in, admission)
 	}
 	defer admission.Pass.Cancel()
+	close(fl.passed)
 	payload, result, err := a.permission(ctx, fl, &in, target)
 	if payload == nil {
 		return result, err

@@ -13,6 +13,7 @@ import (
 // the request went out, gets the outcome and not a second request.
 type flight struct {
 	done    chan struct{} // closed when it has ended; result and err are there then
+	passed  chan struct{} // closed when the gate has let it through
 	result  AttemptResult
 	err     error
 	claimed bool // guarded by flights.mu: the record knows who sends, or is being told
@@ -80,7 +81,7 @@ func (f *flights) enter(key flightKey, from webhook.Progress) (fl *flight, mine 
 	}
 	f.underWay++
 	f.running.Add(1)
-	fl = &flight{done: make(chan struct{})}
+	fl = &flight{done: make(chan struct{}), passed: make(chan struct{})}
 	if before != nil {
 		fl.unrecorded, fl.place = before.unrecorded, before.place
 	}

@@ -2,8 +2,7 @@ package activities
 
 import (
 	"context"
-	"encoding/binary"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/everpost/everpost/internal/retry"
@@ -51,27 +50,43 @@ const (
 	// crowdedPause is the least time after which who found no place among the slow ones
 	// comes back, and crowdedSpread what is added by chance, so that they do not come at once.
 	crowdedPause  = 1200 * time.Millisecond
-	crowdedSpread = 2 * time.Second
-	// reasonCrowded is that of whoever waits because too many slow receivers are being waited for.
-	reasonCrowded = "capacity"
+	crowdedSpread = 4 * time.Second
 	// farTurn is from when on a turn is too far off for a shared workflow to wait for:
 	// the gate gives nearly all within five minutes.
 	farTurn = 6 * time.Minute
 )
 
-// slow bounds the requests under way to slow receivers, all together.
-type slow struct{ places atomic.Int64 }
-
-// take takes a place unless half of all places are taken.
-func (s *slow) take(all int) bool {
-	if s.places.Add(1) <= int64(max(all/2, 1)) {
-		return true
-	}
-	s.places.Add(-1)
-	return false
+// slow bounds the requests under way to slow receivers: all together to half of all
+// places, and those of a tenant to as many as are left to the others.
+type slow struct {
+	mu    sync.Mutex
+	taken int
+	of    map[string]int // by tenant; none is 0
 }
 
-func (s *slow) give() { s.places.Add(-1) }
+func (s *slow) take(tenant string, all int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.of == nil {
+		s.of = map[string]int{}
+	}
+	free := max(all/2, 1) - s.taken
+	if free <= 0 || s.of[tenant] >= max(free, 1) {
+		return false
+	}
+	s.taken++
+	s.of[tenant]++
+	return true
+}
+
+func (s *slow) give(tenant string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.taken--
+	if s.of[tenant]--; s.of[tenant] == 0 {
+		delete(s.of, tenant)
+	}
+}
 
 // patience is how long a workflow task waits for an attempt.
 func (a *Activities) patience(endpoint webhook.EndpointID) time.Duration {
@@ -90,12 +105,12 @@ func (a *Activities) admit(ctx context.Context, in AttemptInput, target *webhook
 	if admission.Pass == nil || !a.Gate.Slow(in.EndpointID) {
 		return admission
 	}
-	if !a.slow.take(a.MaxUnderWay) {
+	if !a.slow.take(in.TenantID, a.MaxUnderWay) {
 		admission.Pass.Cancel()
-		spread := time.Duration(binary.BigEndian.Uint64(in.DeliveryID[8:]) % uint64(crowdedSpread))
-		return Admission{Until: a.Now().Add(crowdedPause + spread), Reason: reasonCrowded}
+		spread := retry.Random(in.Seq, in.DeliveryID.String(), webhook.ReasonCapacity) * float64(crowdedSpread)
+		return Admission{Until: a.Now().Add(crowdedPause + time.Duration(spread)), Reason: webhook.ReasonCapacity}
 	}
-	admission.Pass = &slowPass{Pass: admission.Pass, slow: &a.slow}
+	admission.Pass = &slowPass{Pass: admission.Pass, slow: &a.slow, tenant: in.TenantID}
 	return admission
 }
 
@@ -103,8 +118,9 @@ func (a *Activities) admit(ctx context.Context, in AttemptInput, target *webhook
 type slowPass struct {
 	Pass
 
-	slow  *slow
-	ended bool
+	slow   *slow
+	tenant string
+	ended  bool
 }
 
 func (p *slowPass) Done(outcome retry.Outcome, number int, latency time.Duration) {
@@ -120,7 +136,7 @@ func (p *slowPass) Cancel() {
 func (p *slowPass) end() {
 	if !p.ended {
 		p.ended = true
-		p.slow.give()
+		p.slow.give(p.tenant)
 	}
 }
 

@@ -174,12 +174,12 @@ func TestDeferralOfARetry(t *testing.T) {
 	}
 }
 
-// Slow receivers hold a workflow's task for a moment only, and no more than half of
-// all places together.
+// Slow receivers hold a workflow's task for a moment only, have no more than half of
+// all places together, and those of a tenant no more than they leave to others.
 func TestSlowReceivers(t *testing.T) {
 	t.Parallel()
 	b, g := setup(t), gate.New(gate.Config{})
-	p := b.guarded(t, g, func(c *activities.Config) { c.MaxUnderWay = 4 })
+	p := b.guarded(t, g, func(c *activities.Config) { c.MaxUnderWay = 8 })
 	b.Script("/hook", receivertest.Step{Hang: true}, receivertest.Step{Hang: true}, receivertest.Step{Hang: true})
 	// One that is known to be slow: as after a request that took long.
 	_, pass := g.Enter(t.Context(), gate.Entry{Endpoint: b.endpoint.ID, Limits: gate.LimitsOf(&b.endpoint)})

@@ -116,6 +116,17 @@ func TestBusyIsNotAsked(t *testing.T) {
 	require.Equal(t, ahead.Add(time.Second).UTC(), got.BusyUntil.UTC())
 }
 
+// awaitClaim waits until the record knows that the attempt is being sent. With the fast
+// wait of these tests the first try to tell it may have no time.
+func (b *bundle) awaitClaim(t *testing.T, in activities.AttemptInput) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		var claimed bool
+		err := b.store.Pool().QueryRow(t.Context(), `select owner is not null from deliveries where id = $1`, in.DeliveryID).Scan(&claimed)
+		return err == nil && claimed
+	}, 20*time.Second, time.Millisecond)
+}
+
 // R4: Join in another process waits for the claim, and adopts what the first
 // process records.
 func TestJoinElsewhereAdoptsTheOutcome(t *testing.T) {
@@ -128,6 +139,7 @@ func TestJoinElsewhereAdoptsTheOutcome(t *testing.T) {
 	got, err := p.attempt(in)
 	require.NoError(t, err)
 	require.True(t, got.Running)
+	b.awaitClaim(t, in)
 	joined := later(func() (activities.AttemptResult, error) { return other.join(in) })
 	require.Eventually(t, func() bool { return other.record.count() > 1 }, 20*time.Second, time.Millisecond, "it looks again while the claim is there")
 	b.Release()
@@ -151,6 +163,7 @@ func TestJoinElsewhereSendsAgainAfterADeath(t *testing.T) {
 	got, err := p.attempt(in)
 	require.NoError(t, err)
 	require.True(t, got.Running)
+	b.awaitClaim(t, in)
 	dead, cancel := context.WithCancel(t.Context())
 	cancel()
 	p.Stop(dead)

@@ -92,7 +92,7 @@ func (a *Activities) Attempts(ctx context.Context, all []AttemptInput) (Attempts
 
 // unfinished reports that something is still to be done for the delivery.
 func (r *AttemptResult) unfinished() bool {
-	held := r.State == webhook.StateHeld && r.WorkflowID == "" && r.Command.Command == webhook.CommandNone
+	held := r.State == webhook.StateHeld && r.WorkflowID == "" && r.Command.Command == webhook.CommandNone && r.BusyUntil.IsZero()
 	return r.Running || !r.State.Final() && !held
 }
 

@@ -1,7 +1,7 @@
 -- +goose Up
 
 -- For the release of what is held for one endpoint, oldest first. Only what is held is in it.
-create index deliveries_backlog on deliveries (endpoint_id, id) where state = 2;
+create index deliveries_backlog on deliveries (endpoint_id, reason, id) where state = 2;
 
 -- How each worker sees those of its endpoints that are not plainly well. A row is true
 -- for seconds and of no use after a crash, so it is not written ahead.

@@ -186,6 +186,7 @@ func (d *delivery) attempt(ctx workflow.Context) {
 	d.in.Progress = result.Progress
 	if !result.BusyUntil.IsZero() {
 		d.in.DueAt = result.BusyUntil
+		d.forgetTurn()
 	}
 	if d.in.State.Open() && d.in.Attempts == before && !d.waits(ctx) {
 		d.in.DueAt, d.in.Released = workflow.Now(ctx).Add(clockSlack), true
@@ -195,15 +196,15 @@ func (d *delivery) attempt(ctx workflow.Context) {
 	}
 	if d.in.Attempts > before {
 		d.untold = false // the attempt's step has told the record
-		if result.Command.Command == webhook.CommandRetry {
+		if isToTry(result.Command.Command) {
 			// R7: this attempt was it. The next one keeps its time, and the record has to be
 			// told: it keeps the command until a step says that it was seen.
 			d.in.CommandDone, d.untold = max(d.in.CommandDone, result.Command.ID), true
 			return
 		}
 	}
-	if result.WorkflowID != "" && result.WorkflowID != d.in.WorkflowID() {
-		d.untold = true // begun by a shared workflow, which has handed it over since
+	if d.isElsewhere(result.WorkflowID, d.in.State) {
+		d.untold = true // begun by a shared workflow, which has handed it over since, or has held it
 	}
 	d.obey(ctx, result.Command.Command, askedBy(result.Command))
 }
@@ -233,6 +234,7 @@ func (d *delivery) fault(ctx workflow.Context, err error) {
 	d.in.LastError = words(err)
 	delay := min(time.Second<<min(d.in.Faults-1, 6), time.Minute)
 	d.in.DueAt, d.in.Released = workflow.Now(ctx).Add(delay), true
+	d.forgetTurn()
 	workflow.GetLogger(ctx).Warn("an attempt could not be made", "delivery", d.in.DeliveryID.String(), "tries", d.in.Faults, "error", d.in.LastError)
 	if d.in.Faults == 1 || d.in.Faults%10 == 0 {
 		// Told to whoever asks for the delivery, if the record can be reached at all.
@@ -290,8 +292,8 @@ func (d *delivery) next() webhook.Step {
 
 func (d *delivery) adopt(ctx workflow.Context, standing webhook.Standing) {
 	d.in.Progress = standing.Progress
-	if standing.State.Open() && standing.WorkflowID != "" && standing.WorkflowID != d.in.WorkflowID() {
-		d.untold = true // the step came too late: a shared workflow's attempt was before it
+	if standing.State.Open() && d.isElsewhere(standing.WorkflowID, standing.State) {
+		d.untold = true // the step came too late: a shared workflow's attempt, or hold, was before it
 	}
 	d.obey(ctx, standing.Command.Command, askedBy(standing.Command))
 }
@@ -321,7 +323,11 @@ func (d *delivery) obey(ctx workflow.Context, command webhook.Command, asked Ask
 	switch command {
 	case webhook.CommandCancel:
 		d.cancelled = &asked
-	case webhook.CommandRetry, webhook.CommandRelease:
+	case webhook.CommandRelease:
+		if d.in.State == webhook.StateHeld { // else it has been released meanwhile, and its retry keeps its time
+			d.in.DueAt, d.in.Released = time.Time{}, true
+		}
+	case webhook.CommandRetry:
 		d.in.DueAt, d.in.NotBefore, d.in.Released = time.Time{}, time.Time{}, true
 		d.forgetTurn()
 	case webhook.CommandReschedule:
@@ -361,6 +367,15 @@ func (d *delivery) reschedule(ctx workflow.Context, asked Asked) {
 	d.in.DueAt, d.in.Released, d.untold = at, true, true
 	d.forgetTurn()
 }
+
+// isElsewhere reports that the record does not know that this workflow goes on with the
+// delivery: it names another, or nobody, which only a held one is.
+func (d *delivery) isElsewhere(named string, s webhook.State) bool {
+	return named != d.in.WorkflowID() && (named != "" || s == webhook.StateHeld)
+}
+
+// isToTry reports a command that an attempt which was made since has answered.
+func isToTry(c webhook.Command) bool { return c == webhook.CommandRetry || c == webhook.CommandRelease }
 
 // forgetTurn forgets why the delivery waited, when its time is another now.
 func (d *delivery) forgetTurn() {

@@ -190,7 +190,7 @@ func (f *fanout) adopt(ctx workflow.Context, m *member, left *activities.Left) (
 		m.deferrals++
 	}
 	switch {
-	case attempted && left.Command.Command == webhook.CommandRetry:
+	case attempted && isToTry(left.Command.Command):
 		// R7: this attempt was it. Its own workflow tells the record.
 		m.leaving, m.TakeOver = true, true
 		m.CommandDone, m.Command = left.Command.ID, webhook.PendingCommand{}

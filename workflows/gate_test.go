@@ -2,12 +2,14 @@ package workflows_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/everpost/everpost/internal/gate"
+	"github.com/everpost/everpost/internal/receivertest"
 	"github.com/everpost/everpost/internal/webhook"
 	"github.com/everpost/everpost/workflows"
 )
@@ -43,7 +45,8 @@ func TestSharedAttemptsTakeTurns(t *testing.T) {
 		require.False(t, d.DueAt.IsZero())
 		require.Equal(t, l.id, d.WorkflowID)
 	}
-	require.Len(t, l.timers, 4, "one each, and nobody comes back twice")
+	turns := slices.DeleteFunc(l.timers, func(d time.Duration) bool { return d <= 10*time.Millisecond }) // those only end a task
+	require.Len(t, turns, 4, "one each, and nobody comes back twice")
 	for _, start := range starts {
 		l.stayed(start, webhook.StateDelivered, 1)
 	}
@@ -181,4 +184,62 @@ func TestOwnWorkflowIsHeldAndReleased(t *testing.T) {
 		}))
 	d := l.ends(webhook.StateDelivered, "")
 	require.Equal(t, 1, d.Attempts)
+}
+
+// A delivery that was held and is released goes on after a fault of ours, in a workflow
+// of its own, and does not wait until it is to be given up.
+func TestReleasedGoesOnAfterAFault(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		spoil func(b *bundle, start webhook.Start)
+	}{
+		"the record is away": {func(b *bundle, _ webhook.Start) { b.failNext(1) }},
+		"another process is sending it": {func(b *bundle, start webhook.Start) {
+			b.exec(t, `update deliveries set owner = gen_random_uuid(), owner_until = now() + interval '5 seconds' where id = $1`, start.DeliveryID)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, "default")
+			start := b.accept(t, time.Time{})
+			b.setState(t, start.EndpointID, webhook.EndpointPaused)
+			b.share(t, time.Hour, start).run()
+			b.setState(t, start.EndpointID, webhook.EndpointActive)
+			d := b.delivery(t, start.DeliveryID)
+			require.Equal(t, webhook.StateHeld, d.State)
+			start.Held = &d.Progress
+			l := b.share(t, time.Hour, start)
+			c.spoil(b, start)
+			l.run()
+			h := l.handedOver(start)
+			require.Equal(t, webhook.StateHeld, h.State)
+			b.failNext(0)
+			before := l.now
+			l.goesOn(h).run(after(10*time.Millisecond, func(environment) { b.expire(t, start) }))
+			l.ends(webhook.StateDelivered, "")
+			require.Less(t, l.now.Sub(before), time.Minute)
+		})
+	}
+}
+
+// A release that comes while the delivery is being sent has been carried out: the retry
+// keeps its time.
+func TestReleaseDuringAnAttempt(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "default")
+	start := b.accept(t, time.Time{})
+	b.receiver.Script(start.EventID.String(), receivertest.Step{Status: 503, Header: map[string]string{"Retry-After": "3600"}})
+	b.setState(t, start.EndpointID, webhook.EndpointPaused)
+	b.share(t, time.Hour, start).run()
+	b.setState(t, start.EndpointID, webhook.EndpointActive)
+	d := b.delivery(t, start.DeliveryID)
+	start.Held = &d.Progress
+	b.exec(t, `update deliveries set command = $2, command_id = command_id + 1 where id = $1`, start.DeliveryID, int16(webhook.CommandRelease))
+	l := b.share(t, time.Hour, start)
+	l.run()
+	before := l.now
+	l.goesOn(l.handedOver(start)).run()
+	l.ends(webhook.StateDelivered, "")
+	require.GreaterOrEqual(t, l.now.Sub(before), 59*time.Minute)
+	require.Equal(t, 2, b.receiver.Count())
 }

@@ -82,6 +82,8 @@ func DeliveryFrom(h activities.Handover) DeliveryInput {
 	return DeliveryInput{
 		Ref: h.Ref, Progress: h.Progress, CommandDone: h.CommandDone, Told: h.Told, Faults: h.Faults, LastError: h.LastError,
 		HandedOver: true, Command: h.Command, UnderWay: h.UnderWay, TakeOver: h.TakeOver,
+		// It was held and is released: a fault of our own has only put that off.
+		Released: h.State == webhook.StateHeld && !h.DueAt.IsZero(),
 	}
 }
 

@@ -185,14 +185,16 @@ func plain(reason string) string {
 		return "its endpoint is disabled"
 	case webhook.ReasonBacklog:
 		return "many are waiting before it"
-	case "circuit_open":
+	case webhook.ReasonCircuitOpen:
 		return "the receiver is in trouble and is given a rest"
-	case "retry_after", "rate_limit_hint":
+	case webhook.ReasonRetryAfter, webhook.ReasonRateLimitHint:
 		return "the receiver asked for a pause"
-	case "rate":
+	case webhook.ReasonRate:
 		return "the endpoint's rate is reached"
-	case "in_flight":
+	case webhook.ReasonInFlight:
 		return "the endpoint is busy"
+	case webhook.ReasonCapacity:
+		return "too many slow receivers are being waited for"
 	case "":
 		return "its endpoint was not active"
 	}

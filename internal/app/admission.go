@@ -49,9 +49,9 @@ func (a *App) circuitChanged(c gate.Change) {
 	a.watch.circuitChanged(c)
 }
 
-// endpointChanged is told when somebody has changed an endpoint: it may lead elsewhere
+// endpointMoved is told when somebody has changed an endpoint: it may lead elsewhere
 // now, or a person says that it is well.
-func (a *App) endpointChanged(id webhook.EndpointID) {
+func (a *App) endpointMoved(id webhook.EndpointID) {
 	if a.gate != nil {
 		a.watch.reset(id)
 	}

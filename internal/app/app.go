@@ -131,7 +131,7 @@ func New(ctx context.Context, o Options) (*App, error) {
 		a.gate = gate.New(gate.Config{Changed: a.circuitChanged})
 	}
 	a.store, err = postgres.Open(ctx, postgres.Config{
-		URL: o.Config.DatabaseURL, MaxConns: storeConns, Sealer: sealer{keys}, EndpointChanged: a.endpointChanged,
+		URL: o.Config.DatabaseURL, MaxConns: storeConns, Sealer: sealer{keys}, EndpointMoved: a.endpointMoved,
 		OperatorTenant: o.Config.OperatorTenant, Logger: o.Logger,
 	})
 	if err != nil {

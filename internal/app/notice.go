@@ -30,10 +30,11 @@ type watch struct {
 	gate       *gate.Gate
 	log        *slog.Logger
 
-	tally  tally
-	storms storms
-	outage outages
-	queue  noticeQueue
+	tally   tally
+	storms  storms
+	outage  outages
+	queue   noticeQueue
+	replays autoReplays
 
 	end     context.CancelFunc
 	running sync.WaitGroup
@@ -45,7 +46,7 @@ const watchPatience = 2 * time.Second
 func newWatch(store *postgres.Store, d *dispatch.Dispatcher, g *gate.Gate, m *telemetry.Metrics, log *slog.Logger) *watch {
 	return &watch{
 		Metrics: m, store: store, dispatcher: d, gate: g, log: log,
-		tally: newTally(), storms: newStorms(), outage: newOutages(), queue: newNoticeQueue(),
+		tally: newTally(), storms: newStorms(), outage: newOutages(), queue: newNoticeQueue(), replays: newAutoReplays(),
 	}
 }
 
@@ -55,6 +56,7 @@ func (w *watch) start(ctx context.Context) {
 	w.refreshTrouble(ctx)
 	w.running.Go(func() { w.keepTally(ctx) })
 	w.running.Go(func() { w.keepNotifying(ctx) })
+	w.running.Go(func() { w.keepReplaying(ctx) })
 }
 
 // stop ends it, and writes what has been noted until ctx ends.
@@ -67,6 +69,9 @@ func (w *watch) stop(ctx context.Context) {
 	if left := w.notifyAll(ctx); left > 0 {
 		w.NoticesLost(left)
 		w.log.WarnContext(ctx, "operational events were not stored: the process ends", "count", left)
+	}
+	if left := 0; left > 0 {
+		w.log.WarnContext(ctx, "dead letters of outages are not replayed by themselves: the process ends", "endpoints", left)
 	}
 }
 
@@ -168,9 +173,11 @@ func (w *watch) circuitChanged(c gate.Change) {
 	}
 }
 
-// recovered notes that an endpoint takes requests again, since its circuit opened.
+// recovered notes that an endpoint takes requests again, since its circuit opened, and
+// that its dead letters may be replayed.
 func (w *watch) recovered(id webhook.EndpointID, at, since time.Time) {
-	w.note(job{endpoint: id, since: since, notice: webhook.Notice{
+	w.replays.put(id, autoReplay{since: since})
+	w.note(job{endpoint: id, notice: webhook.Notice{
 		Type: webhook.NoticeRecovered, At: at,
 		Summary: "the endpoint takes requests again, " + at.Sub(since).Round(time.Second).String() + " after it was given a rest",
 	}})

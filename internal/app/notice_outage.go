@@ -29,6 +29,7 @@ type outage struct {
 	since     time.Time
 	resetting bool      // now, by this process
 	reset     time.Time // when a change closed the circuit; zero: it is open
+	missed    bool      // when last looked for, it was not open
 }
 
 func newOutages() outages {
@@ -36,11 +37,16 @@ func newOutages() outages {
 }
 
 // opened notes that a circuit has opened. After one that was closed by a change, the
-// outage goes on.
+// outage goes on; one that nobody has closed was forgotten by the gate, and this is
+// another.
 func (o *outages) opened(id webhook.EndpointID, at time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if known := o.open[id]; known != nil {
+		if known.reset.IsZero() {
+			known.since = at
+		}
+		known.missed = false
 		o.mark(known, time.Time{})
 		return
 	}
@@ -93,18 +99,40 @@ func (o *outages) resetting(id webhook.EndpointID, reset func()) {
 	reset()
 }
 
-// prune forgets outages after whose change nothing was delivered.
-func (o *outages) prune(now time.Time) {
-	if o.reset.Load() == 0 {
-		return
+// prune forgets outages after whose change nothing was delivered, and those of circuits
+// that are not open, twice in a row: the gate has forgotten their endpoints. Once is not
+// enough, because the gate tells of a change a moment after it.
+func (o *outages) prune(now time.Time, open func(webhook.EndpointID) bool) {
+	for id, known := range o.look(now) {
+		if open(id) { // it is asked without the lock: it tells of changes
+			continue
+		}
+		o.mu.Lock()
+		if o.open[id] == known && known.reset.IsZero() {
+			if known.missed {
+				o.forget(id, known)
+			}
+			known.missed = true
+		}
+		o.mu.Unlock()
 	}
+}
+
+// look forgets outages after whose change nothing was delivered, and returns those whose
+// circuits should be open.
+func (o *outages) look(now time.Time) map[webhook.EndpointID]*outage {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	open := make(map[webhook.EndpointID]*outage, len(o.open))
 	for id, known := range o.open {
-		if !known.reset.IsZero() && now.Sub(known.reset) > deliveredWithin {
+		switch {
+		case known.reset.IsZero():
+			open[id] = known
+		case now.Sub(known.reset) > deliveredWithin:
 			o.forget(id, known)
 		}
 	}
+	return open
 }
 
 // mark notes that a change has closed the circuit, or, with the zero time, that none has.

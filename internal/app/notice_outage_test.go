@@ -80,6 +80,7 @@ func TestCircuitsAreTold(t *testing.T) {
 	b.probe(t, w, 503)
 	b.probe(t, w, 200)
 	require.Zero(t, w.notifyAll(t.Context()))
+	require.Zero(t, w.replayAll(t.Context()))
 	opened := b.told(t, webhook.NoticeCircuitOpened)
 	require.Len(t, opened, 1)
 	require.Equal(t, "the endpoint is given a rest: 5 of 5 requests failed, the last with http_503", opened[0]["summary"])
@@ -131,9 +132,10 @@ func TestOutagesAreForgotten(t *testing.T) {
 		_, over := o.closed(changed, now)
 		require.False(t, over)
 	})
-	o.prune(now.Add(deliveredWithin))
+	all := func(webhook.EndpointID) bool { return true }
+	o.prune(now.Add(deliveredWithin), all)
 	require.Len(t, o.open, 2)
-	o.prune(now.Add(deliveredWithin + 1))
+	o.prune(now.Add(deliveredWithin+1), all)
 	require.Zero(t, o.reset.Load())
 	require.Contains(t, o.open, open)
 	require.Len(t, o.open, 1)
@@ -142,6 +144,46 @@ func TestOutagesAreForgotten(t *testing.T) {
 	since, over := o.closed(open, now)
 	require.True(t, over)
 	require.Equal(t, now, since)
+}
+
+// A circuit that opens from closed, and that no change has closed, was forgotten by the
+// gate: what was before belongs to another outage.
+func TestAnOutageOfAForgottenEndpointIsOver(t *testing.T) {
+	t.Parallel()
+	o, id, now := newOutages(), webhook.NewEndpointID(), time.Now()
+	o.opened(id, now.Add(-72*time.Hour))
+	o.opened(id, now)
+	since, over := o.closed(id, now)
+	require.True(t, over)
+	require.Equal(t, now, since)
+
+	o.opened(id, now)
+	o.resetting(id, func() { o.closed(id, now) })
+	o.opened(id, now.Add(time.Minute))
+	since, over = o.closed(id, now.Add(time.Hour))
+	require.True(t, over)
+	require.Equal(t, now, since, "after a change it goes on")
+}
+
+// What the gate has forgotten does not take the place of others.
+func TestForgottenEndpointsHaveNoOutage(t *testing.T) {
+	t.Parallel()
+	b := setupWatch(t)
+	b.setBreaker(t, false)
+	w := b.process(t)
+	for range 5 {
+		b.send(t, w, 1, 503)
+	}
+	forgotten := webhook.NewEndpointID()
+	w.circuitChanged(gate.Change{Endpoint: forgotten, From: gate.CircuitClosed, To: gate.CircuitOpen, At: time.Now()})
+	w.refreshTrouble(t.Context())
+	require.Len(t, w.outage.open, 2, "the gate may be about to tell of it")
+	w.circuitChanged(gate.Change{Endpoint: forgotten, From: gate.CircuitClosed, To: gate.CircuitOpen, At: time.Now()})
+	w.refreshTrouble(t.Context())
+	require.Len(t, w.outage.open, 2, "it has opened since")
+	w.refreshTrouble(t.Context())
+	require.Len(t, w.outage.open, 1)
+	require.Contains(t, w.outage.open, b.endpoint.ID)
 }
 
 // An endpoint that is sent operational events only causes none itself.
@@ -165,28 +207,16 @@ func TestRecoveryReplays(t *testing.T) {
 	b := setupWatch(t)
 	b.setBreaker(t, true)
 	w := b.process(t)
-	dead := func() webhook.DeliveryID {
-		accepted, err := b.own.Accept(t.Context(), webhook.NewEvent{TenantID: "acme", Type: "order.paid", Payload: []byte("1")})
-		require.NoError(t, err)
-		start := accepted.Deliveries[0]
-		_, err = b.own.Record(t.Context(), webhook.Step{
-			Ref: start.Ref, Progress: webhook.Progress{Run: 1, Seq: 1, State: webhook.StateDeadLettered, Reason: "max_attempts", GiveUpAt: start.GiveUpAt},
-			WorkflowID: start.WorkflowID(),
-		})
-		require.NoError(t, err)
-		return start.DeliveryID
-	}
-	_, err := b.own.Pool().Exec(t.Context(), `update deliveries set created_at = created_at - interval '1 hour' where id = $1`, dead())
+	_, err := b.own.Pool().Exec(t.Context(), `update deliveries set created_at = created_at - interval '1 hour' where id = $1`, b.deadLetter(t))
 	require.NoError(t, err)
 	for range 5 {
 		b.send(t, w, 1, 503)
 	}
-	dead()
-	dead()
+	b.deadLetter(t)
+	b.deadLetter(t)
 	b.probe(t, w, 200)
-	require.Zero(t, w.notifyAll(t.Context()))
-	replays, err := b.own.ListReplays(t.Context(), "acme", webhook.Page{Limit: 10})
-	require.NoError(t, err)
+	require.Zero(t, w.replayAll(t.Context()))
+	replays := b.replays(t)
 	require.Len(t, replays, 1)
 	require.Equal(t, webhook.ReplayDeadLetters, replays[0].Source)
 	require.Equal(t, b.endpoint.ID, replays[0].Filter.EndpointID)

@@ -23,9 +23,6 @@ const (
 	noticePatience = 50 * time.Millisecond
 	// lostEvery is how often it is logged that some were dropped.
 	lostEvery = 10 * time.Second
-	// outageMargin is how long before the opening of its circuit an outage is taken to
-	// have begun: an opening needs a while of failures (a minute, by default).
-	outageMargin = 2 * time.Minute
 )
 
 // job is an operational event to be stored. That of an endpoint names it, and is filled
@@ -33,7 +30,6 @@ const (
 type job struct {
 	notice   webhook.Notice
 	endpoint webhook.EndpointID
-	since    time.Time // of the outage that is over
 }
 
 // noticeQueue holds what waits to be stored. It never blocks who puts something in.
@@ -168,8 +164,8 @@ func passes(err error) bool {
 	return code == webhook.CodeUnavailable || code == webhook.CodeConflict
 }
 
-// carryOut stores the operational events of jobs for whoever asked for them, has their
-// deliveries started, and begins replays where an outage is over.
+// carryOut stores the operational events of jobs for whoever asked for them, and has
+// their deliveries started.
 func (w *watch) carryOut(ctx context.Context, jobs []job) error {
 	notices := make([]webhook.Notice, 0, len(jobs))
 	for i := range jobs {
@@ -215,9 +211,6 @@ func (w *watch) complete(ctx context.Context, j *job) (n webhook.Notice, wanted 
 		if webhook.CodeOf(err) == webhook.CodeNotFound { // it was deleted meanwhile
 			return n, false, nil
 		}
-		if err == nil {
-			err = w.replay(ctx, target, j.since)
-		}
 		if err != nil || target.OperationalOnly() { // operational events never cause others
 			return n, false, err
 		}
@@ -225,20 +218,4 @@ func (w *watch) complete(ctx context.Context, j *job) (n webhook.Notice, wanted 
 	}
 	wanted, err = w.store.Listens(ctx, n.TenantID, n.Type)
 	return n, wanted, err
-}
-
-// replay begins a replay of the dead letters of an outage that is over, if there was one
-// (since is not zero) and its endpoint asks for that.
-func (w *watch) replay(ctx context.Context, target *webhook.Target, since time.Time) error {
-	if since.IsZero() || !target.AutoReplay {
-		return nil
-	}
-	since = since.Add(-max(outageMargin, target.CircuitBreaker.Window)).UTC().Truncate(time.Microsecond)
-	r, begun, err := w.store.AutoReplay(ctx, target.TenantID, target.ID, since)
-	if err != nil || !begun {
-		return err
-	}
-	w.log.InfoContext(ctx, "an outage is over: its dead letters are replayed", "endpoint", target.ID, "replay", r.ID)
-	w.dispatcher.WakeReplay(ctx, r)
-	return nil
 }

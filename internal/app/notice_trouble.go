@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/everpost/everpost/internal/gate"
 	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -192,7 +193,7 @@ func (w *watch) refreshTrouble(ctx context.Context) {
 		return
 	}
 	w.tally.read(all, time.Now())
-	w.outage.prune(time.Now())
+	w.outage.prune(time.Now(), func(id webhook.EndpointID) bool { return w.gate.Health(id).Circuit != gate.CircuitClosed })
 	w.disable(ctx, all)
 }
 

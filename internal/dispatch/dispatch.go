@@ -279,12 +279,12 @@ func (d *Dispatcher) signal(ctx context.Context, delivery webhook.Delivery, c we
 	return err
 }
 
-// forsaken reports that a delivery whose own workflow is not there does not get
-// one by itself soon: nobody keeps it any more, or it is held by the record alone, or by
-// a workflow that somebody has terminated, and which nobody misses before its give-up time.
+// forsaken reports that a delivery that neither its own workflow nor the one in the
+// record carries does not get one by itself soon: nobody keeps it any more, or it is held
+// by the record alone, or by a workflow that was terminated or lost, and which nobody
+// misses before its give-up time.
 func forsaken(delivery *webhook.Delivery) bool {
-	return delivery.State == webhook.StateDeadLettered ||
-		delivery.State == webhook.StateHeld && (delivery.WorkflowID == "" || delivery.WorkflowID == delivery.Ref.WorkflowID())
+	return delivery.State == webhook.StateDeadLettered || delivery.State == webhook.StateHeld
 }
 
 // tell signals a command to a workflow that carries the delivery.

@@ -163,6 +163,13 @@ func TestBeginReleased(t *testing.T) {
 			f.failing(alreadyStarted())
 			require.NoError(t, d.begin(t.Context(), start))
 			require.Len(t, f.starts, 3, "no look and no second try")
+			require.Empty(t, f.told, "it has ended since")
+
+			f.there = map[string]enumspb.WorkflowExecutionStatus{start.WorkflowID(): running}
+			f.failing(alreadyStarted())
+			require.NoError(t, d.begin(t.Context(), start))
+			require.Len(t, f.told, 1, "it may wait to be released")
+			require.Equal(t, workflows.SignalRelease, f.told[0].GetSignalName())
 		}
 	}
 }
@@ -193,7 +200,7 @@ func TestCommandsReachTheHeld(t *testing.T) {
 						f.there[delivery.Ref.WorkflowID()] = own
 					}
 					err := d.signal(t.Context(), delivery, webhook.PendingCommand{ID: 9, Command: command})
-					begins := own != running && state == webhook.StateHeld && named != "fanout/it"
+					begins := own != running && state == webhook.StateHeld
 					if !begins && own != running {
 						require.True(t, isGone(err), name)
 						require.Empty(t, f.starts, name)

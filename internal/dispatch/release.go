@@ -22,6 +22,11 @@ const (
 	// heldSettles is how long a hold may take from when it is decided until it is in the
 	// record: for so long an endpoint stays on the list although nothing is found.
 	heldSettles = 5 * time.Second
+	// releaseWidth is how many endpoints are served at a time: one slow call keeps no
+	// other waiting.
+	releaseWidth = 4
+	// sentSettles is how long what is released may need to come to the gate.
+	sentSettles = 3 * time.Second
 )
 
 // Gate is what starting needs to know of the admission to endpoints.
@@ -49,6 +54,41 @@ type Backlog interface {
 type backlog struct {
 	mu   sync.Mutex
 	said map[webhook.EndpointID]time.Time
+	sent map[webhook.EndpointID]sent
+}
+
+// sent is what was released of an endpoint since a time. The gate counts it only when
+// it has come there, and knows nothing at all of an endpoint that is new to it.
+type sent struct {
+	since time.Time
+	n     int
+}
+
+// onItsWay is how much was released a moment ago and may not have come to the gate.
+func (b *backlog) onItsWay(id webhook.EndpointID, now time.Time) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if now.Sub(b.sent[id].since) >= sentSettles {
+		delete(b.sent, id)
+	}
+	return b.sent[id].n
+}
+
+func (b *backlog) released(id webhook.EndpointID, n int, now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if n == 0 {
+		return
+	}
+	if b.sent == nil {
+		b.sent = map[webhook.EndpointID]sent{}
+	}
+	s := b.sent[id]
+	if s.n == 0 {
+		s.since = now
+	}
+	s.n += n
+	b.sent[id] = s
 }
 
 // Held says that a delivery of the endpoint is about to be held because too much is
@@ -82,6 +122,7 @@ func (b *backlog) forget(id webhook.EndpointID, looked time.Time) {
 	defer b.mu.Unlock()
 	if looked.Sub(b.said[id]) >= heldSettles {
 		delete(b.said, id)
+		delete(b.sent, id)
 	}
 }
 
@@ -107,7 +148,7 @@ func (d *Dispatcher) release() {
 // releaseAll goes once through the endpoints. It ends when nobody is there to be told:
 // what was released then would come back by the relay all at once.
 func (d *Dispatcher) releaseAll() {
-	for _, id := range d.backlog.all() {
+	each(releaseWidth, d.backlog.all(), func(id webhook.EndpointID) {
 		if d.away.Load() || d.stopping() {
 			return
 		}
@@ -115,7 +156,7 @@ func (d *Dispatcher) releaseAll() {
 		if !d.releaseOf(id) {
 			d.backlog.forget(id, began)
 		}
-	}
+	})
 }
 
 // releaseExpired starts what is held by the record alone and is to be given up.
@@ -155,7 +196,8 @@ func (d *Dispatcher) findBacklog() bool {
 
 // releaseOf releases what the gate has room for; true when there may be more.
 func (d *Dispatcher) releaseOf(endpoint webhook.EndpointID) (more bool) {
-	n := min(d.Gate.Releasable(endpoint), releaseBatch)
+	now := time.Now()
+	n := min(d.Gate.Releasable(endpoint)-d.backlog.onItsWay(endpoint, now), releaseBatch)
 	if n <= 0 {
 		return true
 	}
@@ -168,6 +210,7 @@ func (d *Dispatcher) releaseOf(endpoint webhook.EndpointID) (more bool) {
 		}
 		return true
 	}
+	d.backlog.released(endpoint, len(starts)+len(commands), now)
 	for group := range slices.Chunk(starts, d.Width) {
 		d.start(group)
 	}

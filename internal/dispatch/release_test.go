@@ -325,7 +325,8 @@ func TestReleaseFromTheRecord(t *testing.T) {
 		_, err := store.Record(t.Context(), step)
 		require.NoError(t, err)
 	}
-	d := setup(t, Config{Client: c, Record: store, Gate: doorman{room: roomFor(3)}, Backlog: store})
+	room := 3
+	d := setup(t, Config{Client: c, Record: store, Gate: doorman{room: func(webhook.EndpointID) int { return room }}, Backlog: store})
 	pause := func(state webhook.EndpointState) {
 		_, err := store.Pool().Exec(t.Context(), `update endpoints set state = $1`, int16(state))
 		require.NoError(t, err)
@@ -340,6 +341,9 @@ func TestReleaseFromTheRecord(t *testing.T) {
 	require.Equal(t, []webhook.EndpointID{endpoint}, d.backlog.all())
 	d.releaseAll()
 	require.Equal(t, []webhook.EndpointID{endpoint}, d.backlog.all(), "there may be more")
+	d.releaseAll()
+	require.Equal(t, []webhook.EndpointID{endpoint}, d.backlog.all(), "what is on its way fills the room")
+	room = 6
 	d.releaseAll()
 	require.Empty(t, d.backlog.all())
 

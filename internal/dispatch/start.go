@@ -122,6 +122,12 @@ func (d *Dispatcher) begin(ctx context.Context, start webhook.Start) error {
 		options.WorkflowIDReusePolicy = enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE
 		input.Progress, input.HandedOver, input.Released = *start.Held, true, true
 		_, err = d.Client.ExecuteWorkflow(ctx, options, workflows.DeliveryWorkflow, input)
+		if err != nil && unlessStarted(err) == nil { // it may wait there to be released
+			err = d.tell(ctx, options.ID, start.DeliveryID, webhook.PendingCommand{Command: webhook.CommandRelease})
+			if isGone(err) { // it has just ended
+				err = nil
+			}
+		}
 	case start.Run == 1:
 		_, err = d.Client.ExecuteWorkflow(ctx, options, workflows.DeliveryWorkflow, input)
 		if err != nil && unlessStarted(err) == nil && start.Relayed > 1 {

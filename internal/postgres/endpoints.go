@@ -164,6 +164,9 @@ func (s *Store) followChange(ctx context.Context, tx pgx.Tx, before, after *webh
 	if before.State == after.State && before.URL == after.URL {
 		return nil
 	}
+	if err := notify(ctx, tx, change{Kind: changeMoved, ID: after.ID.String()}); err != nil {
+		return err
+	}
 	if err := forgetTrouble(ctx, tx, after.ID); err != nil || before.State == after.State {
 		return err
 	}

@@ -11,8 +11,9 @@ import (
 
 const (
 	// isHeld is a delivery of the table d that waits to be released, and of which that
-	// was not asked yet.
-	isHeld = `d.state = 2 and d.command = 0 and not exists (select from outbox o where o.delivery_id = d.id)`
+	// was not asked yet: one that is on its way is in the outbox, and then somebody's to send.
+	isHeld = `d.state = 2 and d.command = 0 and (d.owner is null or d.owner_until < now())
+		and not exists (select from outbox o where o.delivery_id = d.id)`
 	// longAgo is the age of a command that the relay is to tell at once.
 	longAgo = time.Hour
 )
@@ -25,10 +26,15 @@ func (s *Store) BacklogEndpoints(ctx context.Context, after webhook.EndpointID, 
 		err := row.Scan(&id)
 		return id, err
 	}, `
-		select e.id from endpoints e
-		where e.state = 0 and e.deleted_at is null and e.id > $1
+		with recursive held (id) as ( -- from endpoint to endpoint through the index of what is held
+			(select endpoint_id from deliveries where state = 2 and endpoint_id > $1 order by endpoint_id limit 1)
+			union all
+			select (select endpoint_id from deliveries where state = 2 and endpoint_id > held.id order by endpoint_id limit 1)
+			from held where held.id is not null)
+		select e.id from held join endpoints e on e.id = held.id
+		where e.state = 0 and e.deleted_at is null
 		  and exists (select from deliveries d where d.endpoint_id = e.id and d.state = 2 and d.reason = $2 and d.due_at is null)
-		order by e.id limit $3`, after, webhook.ReasonBacklog, limit)
+		limit $3`, after, webhook.ReasonBacklog, limit)
 }
 
 // ReleaseBacklog releases up to limit of what is held for an active endpoint because

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -15,6 +14,17 @@ const (
 	cancelAtOnce = 3 * time.Second // of the request that deletes an endpoint; Maintain does the rest
 	cancelRead   = 100_000         // ids in memory
 	cancelBatch  = 1000            // rows locked together, for about 20 ms
+	// releaseEvery is the time between two batches that the relay is to start: it has
+	// others to look after.
+	releaseEvery = time.Second
+
+	// heldByRecord is a delivery of the table d that is held and that no workflow
+	// carries; what was rescheduled waits for its time. See docs/adr/0018.
+	heldByRecord = `d.state = 2 and d.workflow_id = '' and d.due_at is null`
+	// isLeftOpen is one of the open deliveries of a deleted endpoint of which nothing was
+	// asked yet: those that are held by the record alone are asked by the outbox.
+	isLeftOpen = `d.state < 3 and d.command <> 1 and not (d.state = 2 and d.workflow_id = ''
+		and exists (select from outbox o where o.delivery_id = d.id))`
 )
 
 // cancelAfterDelete begins to cancel what the deleted endpoint leaves open, and
@@ -32,23 +42,30 @@ func (s *Store) cancelAfterDelete(ctx context.Context, tenantID string, id webho
 }
 
 // cancelOpenDeliveries asks every open delivery of a deleted endpoint to be
-// cancelled. Those without a record find the endpoint gone with their first attempt.
+// cancelled. Those without a record find the endpoint gone with their first attempt;
+// and those that the record alone holds with their next: they are released, and start
+// and end in company, where a command would take a workflow for each.
 //
 // Each batch is a transaction of its own that locks in the order of the keys, like
 // flushRecords: one statement over all of them would make the records of everybody
 // wait. Dying in between is safe: endpoints.deleted_at says that there may be more.
 func (s *Store) cancelOpenDeliveries(ctx context.Context, tenantID string, id webhook.EndpointID) error {
+	relayAt := time.Now()
 	for {
 		ids, err := queryAll(ctx, s, "read open deliveries", pgx.RowTo[[16]byte], `
 			select id from (
-				select id from deliveries where endpoint_id = $1 and tenant_id = $2 and state < 3 and command <> $3 limit $4) d
-			order by id`, id, tenantID, int16(webhook.CommandCancel), cancelRead)
+				select id from deliveries d where d.endpoint_id = $1 and d.tenant_id = $2 and `+isLeftOpen+` limit $3) d
+			order by id`, id, tenantID, cancelRead)
 		if err != nil || len(ids) == 0 {
 			return err
 		}
 		for from := 0; from < len(ids); from += cancelBatch {
-			if err := s.cancelOpen(ctx, ids[from:min(from+cancelBatch, len(ids))]); err != nil {
+			released, err := s.cancelOpen(ctx, ids[from:min(from+cancelBatch, len(ids))], relayAt)
+			if err != nil {
 				return err
+			}
+			if released {
+				relayAt = relayAt.Add(releaseEvery)
 			}
 		}
 		if len(ids) < cancelRead {
@@ -57,14 +74,27 @@ func (s *Store) cancelOpenDeliveries(ctx context.Context, tenantID string, id we
 	}
 }
 
-func (s *Store) cancelOpen(ctx context.Context, ids [][16]byte) error {
-	return s.withConn(ctx, "cancel deliveries of a deleted endpoint", func(ctx context.Context, conn *pgxpool.Conn) error {
-		_, err := conn.Exec(ctx, `
-			with open as (select id from deliveries where id = any($1) and state < 3 order by id for update)
+// cancelOpen asks a batch. The relay starts what is released of it from relayAt on.
+func (s *Store) cancelOpen(ctx context.Context, ids [][16]byte, relayAt time.Time) (released bool, err error) {
+	err = s.inTx(ctx, "cancel deliveries of a deleted endpoint", func(ctx context.Context, tx pgx.Tx) error {
+		// All at once, because two statements would lock in an order of their own.
+		if _, err := tx.Exec(ctx, `select from deliveries where id = any($1) and state < 3 order by id for update`, ids); err != nil {
+			return err
+		}
+		held, err := lockDeliveries(ctx, tx, ids, heldByRecord+" and "+isHeld)
+		if err != nil {
+			return err
+		}
+		if _, _, err := release(ctx, tx, held, relayAt, 0); err != nil {
+			return err
+		}
+		released = len(held) > 0
+		_, err = tx.Exec(ctx, `
 			update deliveries d set command = $2, command_id = command_id + 1, command_reason = $3, commanded_at = now() - interval '1 hour'
-			from open where d.id = open.id`, ids, int16(webhook.CommandCancel), webhook.ReasonEndpointDeleted)
+			where id = any($1) and `+isLeftOpen, ids, int16(webhook.CommandCancel), webhook.ReasonEndpointDeleted)
 		return err
 	})
+	return released, err
 }
 
 // cancelLeftOpen finishes what an interrupted deletion of an endpoint left undone.
@@ -76,8 +106,8 @@ func (s *Store) cancelLeftOpen(ctx context.Context) error {
 	}
 	left, err := queryAll(ctx, s, "look for deleted endpoints", pgx.RowToStructByPos[deleted], `
 		select id, tenant_id from endpoints e where deleted_at > now() - interval '31 days'
-			and exists (select from deliveries d where d.endpoint_id = e.id and d.tenant_id = e.tenant_id and d.state < 3 and d.command <> $1)
-		order by deleted_at limit 1000`, int16(webhook.CommandCancel))
+			and exists (select from deliveries d where d.endpoint_id = e.id and d.tenant_id = e.tenant_id and `+isLeftOpen+`)
+		order by deleted_at limit 1000`)
 	if err != nil {
 		return err
 	}

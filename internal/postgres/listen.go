@@ -40,6 +40,7 @@ const (
 	changeEndpoint changeKind = "endpoint"
 	changeKey      changeKind = "key"
 	changeTenant   changeKind = "tenant" // deleted, with all its keys
+	changeMoved    changeKind = "moved"  // an endpoint leads elsewhere, or has another state; told beside changeEndpoint
 )
 
 // change is what one process tells the others after a commit. Only changes of
@@ -77,9 +78,10 @@ func (s *Store) changedHere(c change) {
 		s.endpointCache.ForgetTenant(c.Tenant)
 		if id, err := webhook.ParseEndpointID(c.ID); err == nil {
 			s.endpointCache.forget(id)
-			if s.endpointChanged != nil {
-				s.endpointChanged(id)
-			}
+		}
+	case changeMoved:
+		if id, err := webhook.ParseEndpointID(c.ID); err == nil && s.endpointMoved != nil {
+			s.endpointMoved(id)
 		}
 	case changeKey:
 		if id, err := webhook.ParseKeyID(c.ID); err == nil {

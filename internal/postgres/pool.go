@@ -85,9 +85,10 @@ type Config struct {
 	// it fail; the command line's key management does not.
 	Sealer Sealer
 
-	// EndpointChanged is told of every change of an endpoint, by whichever process, at
-	// least once. It must be quick. May be nil.
-	EndpointChanged func(webhook.EndpointID)
+	// EndpointMoved is told of every endpoint that leads elsewhere now, or has another
+	// state, once that is committed, by whichever process, while this one listens. It
+	// must be quick. May be nil.
+	EndpointMoved func(webhook.EndpointID)
 
 	// OperatorTenant is the tenant whose endpoints are told of every tenant's operational
 	// events. Defaults to none.
@@ -104,8 +105,8 @@ type Store struct {
 	sealer Sealer
 	log    *slog.Logger
 
-	endpointChanged func(webhook.EndpointID) // may be nil
-	operatorTenant  string                   // "" for none
+	endpointMoved  func(webhook.EndpointID) // may be nil
+	operatorTenant string                   // "" for none
 
 	endpointCache *EndpointCache
 	keyCache      *KeyCache
@@ -152,7 +153,7 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 	}
 
 	s := &Store{
-		pool: pool, writer: writer, sealer: c.Sealer, log: c.Logger, endpointChanged: c.EndpointChanged, operatorTenant: c.OperatorTenant,
+		pool: pool, writer: writer, sealer: c.Sealer, log: c.Logger, endpointMoved: c.EndpointMoved, operatorTenant: c.OperatorTenant,
 		inFlight: keysUnderWay{keys: map[string]struct{}{}}, leftOpen: make(chan struct{}, 1),
 	}
 	s.life, s.end = context.WithCancel(context.WithoutCancel(ctx))

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -295,70 +294,6 @@ func (s *Store) TroubledEndpoints(ctx context.Context) ([]Troubled, error) {
 	}, `
 		select `+troubleColumns+` from endpoint_trouble t join endpoints e on e.id = t.endpoint_id
 		where e.state = 0 and e.deleted_at is null limit $1`, maxTroubled)
-}
-
-// system is who changes what nobody has asked for.
-func system() webhook.Actor { return webhook.Actor{Name: "everpost"} }
-
-// lookedAt bounds how many of a tenant's newest deliveries are looked at for a success.
-const lookedAt = 50_000
-
-// DisableTroubled disables an endpoint whose trouble on record is enough for that, and
-// returns why; "" when it is not: it has been changed, or something was delivered since
-// the first failure, which is then forgotten.
-func (s *Store) DisableTroubled(ctx context.Context, tenantID string, id webhook.EndpointID) (why string, err error) {
-	var delivered time.Time
-	_, err = s.updateEndpoint(ctx, system(), tenantID, id, func(ctx context.Context, tx pgx.Tx, e *webhook.Endpoint) error {
-		if e.State != webhook.EndpointActive {
-			return nil
-		}
-		rows, err := tx.Query(ctx, `
-			select `+troubleColumns+` from endpoint_trouble t join endpoints e on e.id = t.endpoint_id
-			where t.endpoint_id = $1 for update of t`, id)
-		if err != nil {
-			return err
-		}
-		row, err := pgx.CollectExactlyOneRow(rows, scanTrouble)
-		if isNoRows(err) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		reason := row.why(row.settings, time.Now())
-		if reason != "" && row.gone.IsZero() {
-			if delivered, err = deliveredSince(ctx, tx, tenantID, id, row.since); err != nil || !delivered.IsZero() {
-				return err
-			}
-		}
-		if reason != "" {
-			why, e.State, e.StateReason = reason, webhook.EndpointDisabled, reason
-		}
-		return nil
-	}, nil)
-	if err != nil {
-		return "", err
-	}
-	if !delivered.IsZero() {
-		_, err = s.CountTrouble(ctx, []Trouble{{EndpointID: id, Succeeded: delivered}})
-	}
-	return why, err
-}
-
-// deliveredSince is when something was last delivered to an endpoint, of the tenant's
-// deliveries that were made since then; zero when nothing was.
-//
-// That no success is missed is seen to by the processes, which take the trouble off the
-// record with each. This is the net under them: a process that was killed may not have
-// come to it.
-func deliveredSince(ctx context.Context, tx pgx.Tx, tenantID string, id webhook.EndpointID, since time.Time) (time.Time, error) {
-	var at *time.Time
-	err := tx.QueryRow(ctx, `
-		select max(completed_at) from (
-			select endpoint_id, state, completed_at from deliveries where tenant_id = $1 and id >= $2 order by id desc limit $3) d
-		where endpoint_id = $4 and state = 3 and completed_at > $5`,
-		tenantID, idsFrom(since), lookedAt, pgtype.UUID{Bytes: id, Valid: true}, since).Scan(&at)
-	return orZero(at), err
 }
 
 // forgetTrouble removes what is on record of an endpoint that begins anew.

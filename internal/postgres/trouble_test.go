@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"sync"
@@ -274,6 +275,89 @@ func TestWhatAProcessThatDiedLeft(t *testing.T) {
 	why, err = other.DisableTroubled(t.Context(), "acme", b.endpoint.ID)
 	require.NoError(t, err)
 	require.NotEmpty(t, why, "that was before")
+}
+
+// While an endpoint's deliveries are looked at, the tenant's endpoints can be changed.
+func TestLookingForASuccessKeepsNobodyWaiting(t *testing.T) {
+	t.Parallel()
+	b := setupDelivery(t)
+	_, err := b.CountTrouble(t.Context(), []Trouble{b.refused(100)})
+	require.NoError(t, err)
+	looking, err := b.pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = looking.Rollback(context.WithoutCancel(t.Context())) }()
+	_, err = looking.Exec(t.Context(), `lock table deliveries in access exclusive mode`)
+	require.NoError(t, err)
+	why := b.disableMeanwhile(t)
+	b.waits(t, "relation")
+	_, err = b.UpdateEndpoint(t.Context(), testActor(), "acme", b.endpoint.ID, func(e *webhook.Endpoint) error {
+		e.Description = "changed meanwhile"
+		return nil
+	})
+	require.NoError(t, err)
+	require.NoError(t, looking.Rollback(t.Context()))
+	require.NotEmpty(t, <-why)
+	require.Equal(t, webhook.EndpointDisabled, b.now(t).State)
+}
+
+// What is delivered, and what begins anew, while the change waits for its turn.
+func TestASuccessWhileDisablingWaits(t *testing.T) {
+	t.Parallel()
+	for name, meanwhile := range map[string]func(t *testing.T, b *deliveryBundle){
+		"a success that nobody counted": func(t *testing.T, b *deliveryBundle) {
+			t.Helper()
+			b.rest(t, b.accept(t), webhook.StateDelivered)
+		},
+		"trouble that began anew": func(t *testing.T, b *deliveryBundle) {
+			t.Helper()
+			_, err := b.CountTrouble(t.Context(), []Trouble{b.succeeded(time.Now())})
+			require.NoError(t, err)
+			_, err = b.CountTrouble(t.Context(), []Trouble{b.refused(100)})
+			require.NoError(t, err)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setupDelivery(t)
+			_, err := b.CountTrouble(t.Context(), []Trouble{b.refused(100)})
+			require.NoError(t, err)
+			changing, err := b.pool.Begin(t.Context())
+			require.NoError(t, err)
+			defer func() { _ = changing.Rollback(context.WithoutCancel(t.Context())) }()
+			_, err = changing.Exec(t.Context(), `select from tenants where id = 'acme' for no key update`)
+			require.NoError(t, err)
+			why := b.disableMeanwhile(t)
+			b.waits(t, "transactionid")
+			meanwhile(t, b)
+			require.NoError(t, changing.Rollback(t.Context()))
+			require.Empty(t, <-why)
+			require.Equal(t, webhook.EndpointActive, b.now(t).State)
+		})
+	}
+}
+
+// disableMeanwhile disables the endpoint, and tells why, or the error.
+func (b *deliveryBundle) disableMeanwhile(t *testing.T) <-chan string {
+	t.Helper()
+	other, done := openStore(t, b.address), make(chan string, 1)
+	go func() {
+		why, err := other.DisableTroubled(context.WithoutCancel(t.Context()), "acme", b.endpoint.ID)
+		if err != nil {
+			why = err.Error()
+		}
+		done <- why
+	}()
+	return done
+}
+
+// waits returns when somebody waits for a lock of a kind.
+func (b *deliveryBundle) waits(t *testing.T, kind string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		return slices.Equal([]bool{true}, query[bool](t, b.Store, `
+			select exists (select from pg_locks l where not l.granted and l.locktype = $1
+				and l.pid in (select pid from pg_stat_activity where datname = current_database()))`, kind))
+	}, eventually, poll)
 }
 
 func TestDeletedEndpointsHaveNoTrouble(t *testing.T) {

@@ -25,6 +25,7 @@ const (
 	ReasonInFlight      = "in_flight"       // all places are taken, or the receiver is too slow for more
 	ReasonRate          = "rate"            // the endpoint's rate, or the slope after its recovery
 	ReasonCircuitOpen   = "circuit_open"    // the receiver is given a rest
+	ReasonCapacity      = "capacity"        // half of the worker waits for slow receivers
 	ReasonRetryAfter    = "retry_after"     // it answered 429 with Retry-After
 	ReasonRateLimitHint = "rate_limit_hint" // it said that nothing remains of its rate limit
 )
