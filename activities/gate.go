@@ -83,7 +83,8 @@ func (s *slow) give(tenant string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.taken--
-	if s.of[tenant]--; s.of[tenant] == 0 {
+	s.of[tenant]--
+	if s.of[tenant] == 0 {
 		delete(s.of, tenant)
 	}
 }

@@ -70,7 +70,7 @@ func (w *watch) stop(ctx context.Context) {
 		w.NoticesLost(left)
 		w.log.WarnContext(ctx, "operational events were not stored: the process ends", "count", left)
 	}
-	if left := 0; left > 0 {
+	if left := w.replayAll(ctx); left > 0 {
 		w.log.WarnContext(ctx, "dead letters of outages are not replayed by themselves: the process ends", "endpoints", left)
 	}
 }

@@ -98,12 +98,14 @@ func TestAutoReplaysAreBounded(t *testing.T) {
 	all := q.takeAll()
 	require.Len(t, all, maxAutoReplays)
 	require.Equal(t, now.Add(-time.Second), all[id].since)
-	_, _, wait, lost := q.take(now)
-	require.Positive(t, wait)
+	_, _, pause, lost := q.take(now)
+	require.Positive(t, pause)
 	require.Equal(t, 7, lost)
 	q.put(id, autoReplay{since: now.Add(-time.Second)})
 	q.put(id, autoReplay{since: now})
-	_, r, _, _ := q.take(now)
+	got, r, wait, _ := q.take(now)
+	require.Zero(t, wait)
+	require.Equal(t, id, got)
 	require.Equal(t, now.Add(-time.Second), r.since)
 }
 

@@ -105,7 +105,8 @@ func enoughTrouble(ctx context.Context, db reader, id webhook.EndpointID, lock s
 	if err != nil {
 		return nil, "", err
 	}
-	return row, row.why(row.settings, time.Now()), nil
+	why = row.why(row.settings, time.Now())
+	return row, why, nil
 }
 
 // deliveredSince is when something was last delivered to an endpoint, of the tenant's

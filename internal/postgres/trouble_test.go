@@ -336,6 +336,24 @@ func TestASuccessWhileDisablingWaits(t *testing.T) {
 	}
 }
 
+// After a success there is no change that would have to wait for its turn.
+func TestASuccessLeavesTheTenantAlone(t *testing.T) {
+	t.Parallel()
+	b := setupDelivery(t)
+	_, err := b.CountTrouble(t.Context(), []Trouble{b.refused(100)})
+	require.NoError(t, err)
+	b.rest(t, b.accept(t), webhook.StateDelivered)
+	changing, err := b.pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = changing.Rollback(context.WithoutCancel(t.Context())) }()
+	_, err = changing.Exec(t.Context(), `select from tenants where id = 'acme' for no key update`)
+	require.NoError(t, err)
+	why, err := b.DisableTroubled(t.Context(), "acme", b.endpoint.ID)
+	require.NoError(t, err)
+	require.Empty(t, why)
+	require.Zero(t, b.count(t, "endpoint_trouble"))
+}
+
 // disableMeanwhile disables the endpoint, and tells why, or the error.
 func (b *deliveryBundle) disableMeanwhile(t *testing.T) <-chan string {
 	t.Helper()
