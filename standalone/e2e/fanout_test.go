@@ -167,7 +167,9 @@ func TestKilledWithSharedWorkflows(t *testing.T) {
 	in := ownInstance(t, nil)
 	b, r, held := newBundle(t, in, in.door(), "acme"), newReceiver(t), newReceiver(t)
 	only := func(kind string) fieldsOf {
-		return fieldsOf{"event_types": []string{kind}, "retry_policy": fieldsOf{"strategy": "fixed", "base": "5s", "jitter": "none"}}
+		fields := unguarded()
+		fields["event_types"], fields["retry_policy"] = []string{kind}, fieldsOf{"strategy": "fixed", "base": "5s", "jitter": "none"}
+		return fields
 	}
 	b.endpoint(r, "/retried", only("a.retried"))
 	b.endpoint(r, "/burst", only("a.burst"))

@@ -58,6 +58,11 @@ func (b *bundle) waitReplayState(id, state string) replay {
 	return b.waitReplay(contextFor(b.t, replayPatience), id, state, func(r replay) bool { return r.State == state })
 }
 
+// unguarded are the settings of an endpoint that may fail as often as it likes.
+func unguarded() fieldsOf {
+	return fieldsOf{"auto_disable": false, "circuit_breaker": fieldsOf{"enabled": false}}
+}
+
 // manyDeadLetters posts n events to an endpoint whose receiver refuses all, and
 // returns their ids when all deliveries are dead letters.
 func (b *bundle) manyDeadLetters(r *receiver, n int) []string {
@@ -94,7 +99,7 @@ func TestReplayOfAnOutage(t *testing.T) {
 	const many = 300
 	in := ownInstance(t, nil)
 	b, r := newBundle(t, in, in.door(), "acme"), newReceiver(t)
-	ep := b.endpoint(r, "/hook", nil)
+	ep := b.endpoint(r, "/hook", unguarded())
 	ids := b.manyDeadLetters(r, many)
 	r.Default(receivertest.Step{})
 
@@ -141,7 +146,7 @@ func TestReplayPausesItself(t *testing.T) {
 	t.Parallel()
 	const many = 100
 	b, r := setup(t), newReceiver(t)
-	b.endpoint(r, "/hook", nil)
+	b.endpoint(r, "/hook", unguarded())
 	b.manyDeadLetters(r, many)
 	made := b.makeReplay(fieldsOf{"source": "dead_letters", "rate_per_minute": 300})
 	paused := b.waitReplayState(made.ID, "paused")
