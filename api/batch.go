@@ -34,7 +34,7 @@ func (s *Server) postEventBatch(c call) error {
 		return err
 	}
 	b.TenantID, b.IdempotencyKey, b.BodySHA256 = c.tenant, key, sha256.Sum256(text)
-	all, err := s.accept(c, func(ctx context.Context) ([]webhook.Accepted, error) { return s.Events.AcceptBatch(ctx, b) })
+	all, err := s.accept(c, len(b.Events), func(ctx context.Context) ([]webhook.Accepted, error) { return s.Events.AcceptBatch(ctx, b) })
 	if err != nil {
 		return err
 	}

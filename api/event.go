@@ -72,7 +72,7 @@ func (s *Server) postEvent(c call) error {
 		return err
 	}
 	e.TenantID, e.IdempotencyKey, e.BodySHA256 = c.tenant, key, sha256.Sum256(text)
-	all, err := s.accept(c, func(ctx context.Context) ([]webhook.Accepted, error) {
+	all, err := s.accept(c, 1, func(ctx context.Context) ([]webhook.Accepted, error) {
 		accepted, err := s.Events.Accept(ctx, e)
 		return []webhook.Accepted{accepted}, err
 	})
@@ -85,9 +85,9 @@ func (s *Server) postEvent(c call) error {
 // accept takes room in the dispatcher's queue before it stores, so that what is
 // stored is also carried on soon, and never answers for what is not committed. It
 // says so in the answer's header when nothing new was stored.
-func (s *Server) accept(c call, store func(context.Context) ([]webhook.Accepted, error)) ([]webhook.Accepted, error) {
+func (s *Server) accept(c call, n int, store func(context.Context) ([]webhook.Accepted, error)) ([]webhook.Accepted, error) {
 	ctx := c.Request().Context()
-	release, err := s.Dispatcher.Reserve(ctx, c.tenant)
+	release, err := s.Dispatcher.Reserve(ctx, c.tenant, n)
 	if err != nil {
 		return nil, err
 	}

@@ -363,7 +363,7 @@ func (m *memory) Command(_ context.Context, _ webhook.Actor, tenant string, id w
 	return *d, c, nil
 }
 
-func (m *memory) Reserve(context.Context, string) (func(), error) {
+func (m *memory) Reserve(context.Context, string, int) (func(), error) {
 	defer m.lock()()
 	if webhook.CodeOf(m.broken) == webhook.CodeUnavailable {
 		return nil, m.broken

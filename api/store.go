@@ -84,9 +84,9 @@ type Deliveries interface {
 // reports an error: what cannot be carried now stays in the record and is carried
 // later.
 type Dispatcher interface {
-	// Reserve waits up to 1 s for room in the queue for the tenant and takes it; CodeUnavailable
-	// when there is none. The caller must call release once, after Accepted.
-	Reserve(ctx context.Context, tenantID string) (release func(), err error)
+	// Reserve waits up to 1 s for room in the queue for n events of the tenant and takes
+	// it; CodeUnavailable when there is none. The caller must call release once, after Accepted.
+	Reserve(ctx context.Context, tenantID string, n int) (release func(), err error)
 	Accepted(all ...webhook.Accepted)
 	Signal(ctx context.Context, d webhook.Delivery, c webhook.PendingCommand)
 	// WakeReplay starts a replay's workflow, or tells it what was asked of the replay.

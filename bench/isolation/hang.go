@@ -55,15 +55,27 @@ func hang(ctx context.Context, l *lab, r *report) (err error) {
 		return err
 	}
 	cost.report(r, "before")
-	l.sayf("the same beside %d deliveries that hang", l.size.backlog)
+	l.sayf("the same while %d deliveries arrive that hang", l.size.backlog)
 	cost = in.begin()
-	var during []post
+	var arriving []post
 	err = beside(ctx,
-		func(ctx context.Context) (err error) { during, err = l.run(ctx, watched); return err },
+		func(ctx context.Context) (err error) {
+			short := watched
+			short.lasts /= 3
+			arriving, err = l.run(ctx, short)
+			return err
+		},
 		func(ctx context.Context) error {
 			_, err := in.burst(ctx, "acme", "a.slow", l.size.backlog, 1)
 			return err
 		})
+	if err != nil {
+		return err
+	}
+	cost.report(r, "while they arrive")
+	l.sayf("the same beside them")
+	cost = in.begin()
+	during, err := l.run(ctx, watched)
 	if err != nil {
 		return err
 	}
@@ -75,6 +87,8 @@ func hang(ctx context.Context, l *lab, r *report) (err error) {
 	if _, err := wait(ctx, l.size.patience, func() bool { return match(during, well.soFar()).missing == 0 }); err != nil {
 		return err
 	}
+	arrived := match(arriving, well.soFar())
+	r.figure("the other endpoint, end to end, while they arrive: p99", arrived.quantile(99), "ms")
 	quiet, loud := match(before, well.soFar()), match(during, well.soFar())
 	r.compare("the other endpoint, end to end", &quiet, &loud, neighbourShare, neighbourMore)
 	_, connections := hanging.atOnce()

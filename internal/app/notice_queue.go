@@ -195,7 +195,7 @@ func (w *watch) carryOut(ctx context.Context, jobs []job) error {
 func (w *watch) begin(ctx context.Context, stored []webhook.Accepted) {
 	ctx, cancel := context.WithTimeout(ctx, noticePatience)
 	defer cancel()
-	release, err := w.dispatcher.Reserve(ctx, stored[0].Event.TenantID)
+	release, err := w.dispatcher.Reserve(ctx, stored[0].Event.TenantID, len(stored))
 	if err != nil {
 		return
 	}

@@ -189,14 +189,15 @@ func (d *Dispatcher) Healthy() bool { return !d.away.Load() }
 func (d *Dispatcher) Waiting() int { return d.queue.length() }
 
 // Reserve waits up to 1 s for room in the queue for the tenant, and not behind those
-// who wait because their own tenant has too much in it. Call release once, after
-// Accepted, or when nothing was accepted. While Temporal is away there is always room:
-// nothing is queued then.
-func (d *Dispatcher) Reserve(ctx context.Context, tenantID string) (release func(), err error) {
+// who wait because their own tenant has too much in it. n is how many events are about
+// to be stored: as many wait for their commit together, and so before others'. Call
+// release once, after Accepted, or when nothing was accepted. While Temporal is away
+// there is always room: nothing is queued then.
+func (d *Dispatcher) Reserve(ctx context.Context, tenantID string, n int) (release func(), err error) {
 	if d.away.Load() {
 		return func() {}, nil
 	}
-	if !d.room.take(ctx, tenantID, doorPatience) {
+	if !d.room.take(ctx, tenantID, n, doorPatience) {
 		if err := ctx.Err(); err != nil {
 			return nil, &webhook.Error{Code: webhook.CodeUnavailable, Message: "the request was abandoned", Err: err}
 		}
@@ -204,7 +205,7 @@ func (d *Dispatcher) Reserve(ctx context.Context, tenantID string) (release func
 			Code: webhook.CodeUnavailable, Message: "more events are arriving than can be started; try again shortly", RetryAfter: time.Second,
 		}
 	}
-	return func() { d.room.give(tenantID, 1) }, nil
+	return func() { d.room.give(tenantID, n) }, nil
 }
 
 // Accepted takes deliveries that have just been committed. It never blocks and

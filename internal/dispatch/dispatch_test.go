@@ -116,7 +116,7 @@ func TestDoorWaitsForRoom(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := setup(t, Config{QueueLength: 2, LocalWorker: true})
-		release, err := d.Reserve(t.Context(), "acme")
+		release, err := d.Reserve(t.Context(), "acme", 1)
 		require.NoError(t, err)
 		d.Accepted(accepted(100))
 		release()
@@ -124,7 +124,7 @@ func TestDoorWaitsForRoom(t *testing.T) {
 		require.Equal(t, 30, usedBy(d, "acme"), "what found no place uses none")
 
 		begun := time.Now()
-		_, err = d.Reserve(t.Context(), "acme")
+		_, err = d.Reserve(t.Context(), "acme", 1)
 		require.Equal(t, doorPatience, time.Since(begun))
 		require.Equal(t, webhook.CodeUnavailable, webhook.CodeOf(err))
 		problem, ok := errors.AsType[*webhook.Error](err)
@@ -132,14 +132,14 @@ func TestDoorWaitsForRoom(t *testing.T) {
 		require.Equal(t, time.Second, problem.RetryAfter)
 
 		begun = time.Now()
-		release, err = d.Reserve(t.Context(), "another")
+		release, err = d.Reserve(t.Context(), "another", 1)
 		require.NoError(t, err)
 		require.Zero(t, time.Since(begun))
 		release()
 
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		_, err = d.Reserve(ctx, "acme")
+		_, err = d.Reserve(ctx, "acme", 1)
 		require.ErrorIs(t, err, context.Canceled)
 		require.Equal(t, 30, usedBy(d, "acme"))
 
@@ -148,7 +148,7 @@ func TestDoorWaitsForRoom(t *testing.T) {
 			require.True(t, ok)
 			d.room.give(start.TenantID, 1)
 		}
-		release, err = d.Reserve(t.Context(), "acme")
+		release, err = d.Reserve(t.Context(), "acme", 1)
 		require.NoError(t, err)
 		release()
 		require.Zero(t, usedBy(d, "acme"))
@@ -223,7 +223,7 @@ func TestTemporalAway(t *testing.T) {
 
 	before := d.Waiting()
 	for range 100 {
-		release, err := d.Reserve(t.Context(), "acme")
+		release, err := d.Reserve(t.Context(), "acme", 1)
 		require.NoError(t, err)
 		d.Accepted(accepted(10))
 		release()

@@ -140,14 +140,14 @@ func TestDoorIsFair(t *testing.T) {
 		refused := make(chan error, 500)
 		for range cap(refused) {
 			go func() {
-				_, err := d.Reserve(t.Context(), "loud")
+				_, err := d.Reserve(t.Context(), "loud", 1)
 				refused <- err
 			}()
 		}
 		synctest.Wait()
 		begun := time.Now()
 		for range 25 { // half of what the other has left
-			_, err := d.Reserve(t.Context(), "quiet")
+			_, err := d.Reserve(t.Context(), "quiet", 1)
 			require.NoError(t, err)
 		}
 		require.Zero(t, time.Since(begun), "no time has passed")

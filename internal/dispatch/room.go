@@ -32,25 +32,32 @@ type guest struct {
 	tenant  string
 	used    int       // places, and its debt
 	debt    int       // what it has overdrawn beyond its share: no place of anybody's
-	waiters list.List // of chan struct{}, closed when the place is theirs
+	waiters list.List // of *wish
 	turn    uint64    // among those that use as many
 	at      int       // in the line
+}
+
+// wish is what somebody waits for.
+type wish struct {
+	n     int           // places
+	ready chan struct{} // closed when they are theirs
 }
 
 func newRoom(size, greed int) *room {
 	return &room{size: size, greed: greed, guests: map[string]*guest{}}
 }
 
-// take waits for a place for the tenant, at most patience.
-func (r *room) take(ctx context.Context, tenant string, patience time.Duration) bool {
+// take waits, at most patience, until the tenant may use a place, and uses n: those
+// beyond its share are a debt.
+func (r *room) take(ctx context.Context, tenant string, n int, patience time.Duration) bool {
 	r.mu.Lock()
 	g := r.guest(tenant)
 	if g.waiters.Len() == 0 && r.mayUse(g) {
-		r.use(g)
+		r.charge(g, n)
 		r.mu.Unlock()
 		return true
 	}
-	mine := make(chan struct{})
+	mine := &wish{n, make(chan struct{})}
 	place := g.waiters.PushBack(mine)
 	if g.waiters.Len() == 1 {
 		r.turns++
@@ -62,7 +69,7 @@ func (r *room) take(ctx context.Context, tenant string, patience time.Duration) 
 	limit := time.NewTimer(patience)
 	defer limit.Stop()
 	select {
-	case <-mine:
+	case <-mine.ready:
 		return true
 	case <-limit.C:
 	case <-ctx.Done():
@@ -70,7 +77,7 @@ func (r *room) take(ctx context.Context, tenant string, patience time.Duration) 
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	select {
-	case <-mine: // it came at the last moment
+	case <-mine.ready: // it came at the last moment
 		return true
 	default:
 		g.waiters.Remove(place)
@@ -88,14 +95,7 @@ func (r *room) overdraw(tenant string, n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	g := r.guest(tenant)
-	for range n {
-		if r.mayUse(g) {
-			r.use(g)
-		} else {
-			g.used++
-			g.debt++
-		}
-	}
+	r.charge(g, n)
 	r.moved(g)
 }
 
@@ -118,9 +118,9 @@ func (r *room) give(tenant string, n int) {
 func (r *room) admit() {
 	for len(r.line) > 0 && r.mayUse(r.line[0]) {
 		g := r.line[0]
-		next, _ := g.waiters.Remove(g.waiters.Front()).(chan struct{})
-		r.use(g)
-		close(next)
+		next, _ := g.waiters.Remove(g.waiters.Front()).(*wish)
+		r.charge(g, next.n)
+		close(next.ready)
 		if g.waiters.Len() == 0 {
 			heap.Pop(&r.line)
 			continue
@@ -143,9 +143,16 @@ func (r *room) guest(tenant string) *guest {
 
 func (r *room) mayUse(g *guest) bool { return g.used < r.greed*(r.size-r.used) }
 
-func (r *room) use(g *guest) {
-	g.used++
-	r.used++
+// charge counts n places, and as a debt those that the tenant may not use.
+func (r *room) charge(g *guest, n int) {
+	for range n {
+		g.used++
+		if g.used-1 < r.greed*(r.size-r.used) {
+			r.used++
+		} else {
+			g.debt++
+		}
+	}
 }
 
 // moved puts the guest where it belongs in the line, if it is there.

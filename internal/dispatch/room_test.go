@@ -112,7 +112,7 @@ func TestRoomModel(t *testing.T) {
 					tenant, g := draw(t)
 					ctx, cancel := context.WithCancel(context.Background())
 					w := &waiter{leave: cancel, got: make(chan bool, 1)}
-					go func() { w.got <- r.take(ctx, tenant, time.Hour) }()
+					go func() { w.got <- r.take(ctx, tenant, 1, time.Hour) }()
 					synctest.Wait()
 					if len(g.waiting) == 0 {
 						g.since = m.tick()
@@ -192,19 +192,19 @@ func TestRoomPatience(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRoom(1, 1)
-		require.True(t, r.take(t.Context(), "a", 0))
+		require.True(t, r.take(t.Context(), "a", 1, 0))
 		for _, tenant := range []string{"a", "b"} {
 			begun := time.Now()
-			require.False(t, r.take(t.Context(), tenant, time.Second))
+			require.False(t, r.take(t.Context(), tenant, 1, time.Second))
 			require.Equal(t, time.Second, time.Since(begun))
 			time.AfterFunc(time.Second/2, func() { r.give("a", 1) })
 			begun = time.Now()
-			require.True(t, r.take(t.Context(), tenant, time.Second))
+			require.True(t, r.take(t.Context(), tenant, 1, time.Second))
 			require.Equal(t, time.Second/2, time.Since(begun))
 			require.Equal(t, 1, r.used)
 			r.give(tenant, 1)
 			require.Empty(t, r.guests)
-			require.True(t, r.take(t.Context(), "a", 0))
+			require.True(t, r.take(t.Context(), "a", 1, 0))
 		}
 	})
 }
@@ -216,13 +216,13 @@ func TestRoomTurns(t *testing.T) {
 		r := newRoom(9, 9)
 		for tenant, n := range map[string]int{"a": 2, "b": 3, "c": 4} {
 			for range n {
-				require.True(t, r.take(t.Context(), tenant, 0))
+				require.True(t, r.take(t.Context(), tenant, 1, 0))
 			}
 		}
 		got := make(chan string, 8)
 		for _, tenant := range []string{"a", "a", "a", "b", "b", "b"} {
 			go func() {
-				if r.take(t.Context(), tenant, time.Hour) {
+				if r.take(t.Context(), tenant, 1, time.Hour) {
 					got <- tenant
 				}
 			}()
@@ -250,7 +250,7 @@ func TestRoomShares(t *testing.T) {
 		for i, most := range want {
 			tenant := fmt.Sprint("t", i)
 			got := 0
-			for r.take(t.Context(), tenant, 0) {
+			for r.take(t.Context(), tenant, 1, 0) {
 				got++
 			}
 			require.InDelta(t, most, got, 1, "greed %d, tenant %d", greed, i)
@@ -265,13 +265,43 @@ func TestRoomDebt(t *testing.T) {
 	r := newRoom(10, 1)
 	r.overdraw("a", 1000)
 	require.Equal(t, 5, r.used)
-	require.True(t, r.take(t.Context(), "b", 0))
-	require.False(t, r.take(t.Context(), "a", 0))
+	require.True(t, r.take(t.Context(), "b", 1, 0))
+	require.False(t, r.take(t.Context(), "a", 1, 0))
 	r.give("a", 995)
 	require.Equal(t, 6, r.used, "only what was owed is paid")
-	require.False(t, r.take(t.Context(), "a", 0), "a has five, and four are free")
+	require.False(t, r.take(t.Context(), "a", 1, 0), "a has five, and four are free")
 	r.give("a", 1)
-	require.True(t, r.take(t.Context(), "a", 0))
+	require.True(t, r.take(t.Context(), "a", 1, 0))
+}
+
+// A batch counts for all its events from when it is let in: of many that wait, one is
+// let in where there is room for one.
+func TestRoomForMany(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r, entered := newRoom(10, 1), make(chan struct{}, 3)
+		require.True(t, r.take(t.Context(), "a", 8, 0), "five places, and a debt of three")
+		require.Equal(t, 5, r.used)
+		for range 3 {
+			go func() {
+				if r.take(t.Context(), "a", 8, time.Hour) {
+					entered <- struct{}{}
+				}
+			}()
+		}
+		synctest.Wait()
+		r.give("a", 3)
+		synctest.Wait()
+		require.Empty(t, entered)
+		for n, left := range []int{5, 8, 8} { // of the one before
+			r.give("a", left)
+			synctest.Wait()
+			require.Len(t, entered, n+1)
+		}
+		r.give("a", 8)
+		require.Zero(t, r.used)
+		require.Empty(t, r.guests)
+	})
 }
 
 // A request at the door at ease, and beside many tenants that wait.
@@ -283,7 +313,7 @@ func BenchmarkRoom(b *testing.B) {
 			for i := range waiting { // each uses more than it may, and wants one more
 				tenant := fmt.Sprint("t", i)
 				r.overdraw(tenant, 4*waiting)
-				go r.take(ctx, tenant, time.Hour)
+				go r.take(ctx, tenant, 1, time.Hour)
 			}
 			for lined := 0; lined < waiting; {
 				r.mu.Lock()

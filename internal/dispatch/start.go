@@ -152,7 +152,7 @@ func (d *Dispatcher) begin(ctx context.Context, start webhook.Start) error {
 // Hand-overs take turns: where many shared workflows have much to hand over, each start
 // is as quick as if it were alone, and none is begun that will not be finished in time.
 func (d *Dispatcher) HandOver(ctx context.Context, h activities.Handover) error {
-	if !d.turns.take(ctx, h.TenantID, startTimeout) {
+	if !d.turns.take(ctx, h.TenantID, 1, startTimeout) {
 		return errCrowded
 	}
 	defer d.turns.give(h.TenantID, 1)

@@ -390,7 +390,7 @@ func TestHandOversTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := New(Config{Logger: slog.New(slog.DiscardHandler)})
 		for range handOverTurns {
-			require.True(t, d.turns.take(t.Context(), "acme", 0), "all turns may be one tenant's")
+			require.True(t, d.turns.take(t.Context(), "acme", 1, 0), "all turns may be one tenant's")
 		}
 		begun := time.Now()
 		err := d.HandOver(t.Context(), activities.Handover{})
