@@ -20,6 +20,7 @@ const (
 	unlimited = 1_000_000
 
 	cachedWorkflows  = 5000 // more than ten seconds' worth, for so long a task's timeout is watched
+	stickyWorkflows  = 1000 // of the SDK, about 60 KB each
 	queueWorkers     = 64
 	cachedEventBytes = 16 << 20
 	cacheTTL         = time.Minute
@@ -97,6 +98,9 @@ func newDynamicConfig() *dynamicConfig {
 		dynamicconfig.TransferProcessorMaxPollRPS.Key(): 8,
 		// Timers are looked for this far apart: they fire late by up to as much.
 		dynamicconfig.TimerProcessorMaxTimeShift.Key(): 100 * time.Millisecond,
+		// Temporal's own workers make the SDK's cache of workflows before ours come, so that
+		// its size is what they say: see worker.Start.
+		dynamicconfig.WorkerStickyCacheSize.Key(): stickyWorkflows,
 		// The state of a workflow takes some 20 KB in memory, the default is 128,000 of
 		// them for an hour. One that is not kept is read when it is needed; a delivery
 		// is over within milliseconds, or waits for minutes.
