@@ -57,18 +57,7 @@ func hang(ctx context.Context, l *lab, r *report) (err error) {
 	cost.report(r, "before")
 	l.sayf("the same while %d deliveries arrive that hang", l.size.backlog)
 	cost = in.begin()
-	var arriving []post
-	err = beside(ctx,
-		func(ctx context.Context) (err error) {
-			short := watched
-			short.lasts /= 3
-			arriving, err = l.run(ctx, short)
-			return err
-		},
-		func(ctx context.Context) error {
-			_, err := in.burst(ctx, "acme", "a.slow", l.size.backlog, 1)
-			return err
-		})
+	arriving, err := l.whileTheyArrive(ctx, in, watched)
 	if err != nil {
 		return err
 	}
@@ -99,6 +88,18 @@ func hang(ctx context.Context, l *lab, r *report) (err error) {
 		r.figure("RSS, at most", most, "MiB")
 	}
 	return nil
+}
+
+// whileTheyArrive is a third of the flow, at the beginning of which the backlog is posted.
+func (l *lab) whileTheyArrive(ctx context.Context, in *place, watched flow) (posts []post, err error) {
+	watched.lasts /= 3
+	err = beside(ctx,
+		func(ctx context.Context) (err error) { posts, err = l.run(ctx, watched); return err },
+		func(ctx context.Context) error {
+			_, err := in.burst(ctx, "acme", "a.slow", l.size.backlog, 1)
+			return err
+		})
+	return posts, err
 }
 
 // count is how many deliveries a query finds; it stops counting at the limit.
