@@ -217,3 +217,28 @@ func TestReleaseExpired(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, starts, "it is on its way")
 }
+
+// What somebody has the right to send is on its way, and not held, until that has run out.
+func TestWhatIsBeingSentIsNotHeld(t *testing.T) {
+	t.Parallel()
+	b := setupDelivery(t)
+	start := b.hold(t, b.accept(t), nobody, webhook.ReasonBacklog)
+	released := func() []webhook.DeliveryID {
+		starts, commands, err := b.ReleaseBacklog(t.Context(), b.endpoint.ID, 10)
+		require.NoError(t, err)
+		for _, c := range commands {
+			starts = append(starts, webhook.Start{Ref: c.Delivery.Ref})
+		}
+		return startIDs(starts)
+	}
+	require.Equal(t, []webhook.DeliveryID{start.DeliveryID}, released())
+	claim := claimOf(start, 1, "me", time.Minute)
+	claim.WorkflowID = one
+	begun, err := b.Begin(t.Context(), claim)
+	require.NoError(t, err)
+	require.True(t, begun.Granted)
+	require.Empty(t, released())
+	_, err = b.Pool().Exec(t.Context(), `update deliveries set owner_until = now() - interval '1 second'`)
+	require.NoError(t, err)
+	require.Equal(t, []webhook.DeliveryID{start.DeliveryID}, released())
+}

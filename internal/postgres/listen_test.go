@@ -231,3 +231,38 @@ func TestAChangeOfAnUnknownKindForgetsAll(t *testing.T) {
 		return err == nil && after != before
 	}, eventually, poll)
 }
+
+// Only what leads an endpoint elsewhere or gives it another state is told as a move:
+// neither another change, nor one that was refused or belongs to a stranger.
+func TestOnlyAMoveIsTold(t *testing.T) {
+	t.Parallel()
+	changing, address := setupStore(t)
+	listening, moved := openStore(t, address), make(chan webhook.EndpointID, 10)
+	listening.endpointMoved = func(id webhook.EndpointID) { moved <- id }
+	listen(t, listening)
+	_, _, err := changing.PutTenant(t.Context(), testActor(), webhook.Tenant{ID: "other"})
+	require.NoError(t, err)
+	e, last := createEndpoint(t, changing, "acme"), createEndpoint(t, changing, "other")
+	change := func(tenantID string, to func(*webhook.Endpoint) error) error {
+		_, err := changing.UpdateEndpoint(t.Context(), testActor(), tenantID, e.ID, to)
+		return err
+	}
+	describe := func(e *webhook.Endpoint) error { e.Description = "another"; return nil }
+	require.NoError(t, change("acme", describe))
+	require.NoError(t, change("acme", describe), "it changes nothing")
+	require.Error(t, change("acme", func(*webhook.Endpoint) error { return webhook.NotFound("endpoint") }))
+	require.Error(t, change("other", func(e *webhook.Endpoint) error { e.URL = "https://example.com/theirs"; return nil }))
+	require.NoError(t, change("acme", func(e *webhook.Endpoint) error { e.URL = "https://example.com/elsewhere"; return nil }))
+	disable := func(e *webhook.Endpoint) error { e.State = webhook.EndpointDisabled; return nil }
+	require.NoError(t, change("acme", disable))
+	_, err = changing.UpdateEndpoint(t.Context(), testActor(), "other", last.ID, disable) // behind all others
+	require.NoError(t, err)
+	for _, want := range []webhook.EndpointID{e.ID, e.ID, last.ID} {
+		select {
+		case id := <-moved:
+			require.Equal(t, want, id)
+		case <-time.After(eventually):
+			require.FailNow(t, "it was not told", "%s", want)
+		}
+	}
+}
