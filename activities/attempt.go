@@ -44,7 +44,8 @@ type AttemptInput struct {
 
 	// Shared is the workflow that makes the attempt beside those of other deliveries;
 	// "" is the delivery's own. It goes on with the delivery when the next attempt is
-	// due within Near; else the delivery's own does, and the record says so.
+	// due within Near, or no workflow can be spared; else the delivery's own does, and
+	// the record says so.
 	Shared string        `json:"shared,omitempty"`
 	Near   time.Duration `json:"near,omitempty"`
 }
@@ -365,7 +366,7 @@ func (a *Activities) send(ctx context.Context, in AttemptInput, target *webhook.
 		step.State = webhook.StateDelivered
 	case retry.Wait:
 		step.State, step.DueAt, step.Delay = webhook.StateRetrying, verdict.At.Truncate(time.Microsecond), verdict.Delay
-		if verdict.At.Sub(ended) > in.Near {
+		if in.Shared != "" && verdict.At.Sub(ended) > in.Near && a.Starter.Spare() {
 			step.WorkflowID = in.WorkflowID()
 		}
 		step.Attempt.Delay, step.Attempt.DelaySource, step.Attempt.Nominal = verdict.Delay, verdict.Source.String(), verdict.Nominal

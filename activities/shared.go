@@ -2,6 +2,7 @@ package activities
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -17,10 +18,16 @@ const (
 )
 
 // Starter starts the own workflow of a delivery that leaves a shared one. That there
-// is one already is no error.
+// is one already is no error; ErrCrowded means that none can be started now.
 type Starter interface {
 	HandOver(ctx context.Context, h Handover) error
+	// Spare takes one of the workflows that there are to spare for deliveries that only
+	// wait; false: it waits where it is. It must be cheap.
+	Spare() bool
 }
+
+// ErrCrowded ends a hand-over for which there was no time.
+var ErrCrowded = &webhook.Error{Code: webhook.CodeUnavailable, Message: "many deliveries are going on in workflows of their own at once"}
 
 // Handover is a delivery that goes on in a workflow of its own.
 type Handover struct {
@@ -107,6 +114,8 @@ type HandedOver struct {
 func (a *Activities) HandOver(ctx context.Context, all []Handover) (HandedOver, error) {
 	ctx, cancel := context.WithTimeout(ctx, handOverTime)
 	defer cancel()
+	ctx, crowded := context.WithCancelCause(ctx)
+	defer crowded(nil)
 	var (
 		started sync.WaitGroup
 		slots   = make(chan struct{}, handOverWidth)
@@ -119,6 +128,9 @@ func (a *Activities) HandOver(ctx context.Context, all []Handover) (HandedOver, 
 			defer func() { <-slots }()
 			if faults[i] = context.Cause(ctx); faults[i] == nil {
 				faults[i] = a.handOver(ctx, all[i])
+			}
+			if errors.Is(faults[i], ErrCrowded) {
+				crowded(ErrCrowded) // nor can the others
 			}
 		})
 	}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -349,6 +350,8 @@ func (s *starter) HandOver(ctx context.Context, h activities.Handover) error {
 	return nil
 }
 
+func (s *starter) Spare() bool { return true }
+
 func handovers(n int) []activities.Handover {
 	all := make([]activities.Handover, n)
 	for i := range all {
@@ -391,6 +394,20 @@ func TestHandOver(t *testing.T) {
 		require.NotContains(t, handed.Fault, "canary", "the cause is for the log")
 		require.Contains(t, log.String(), "canary-address")
 		require.Len(t, s.started, 19, "none of the others'")
+	})
+	t.Run("there is no room", func(t *testing.T) {
+		t.Parallel()
+		var asked atomic.Int32
+		a, s, _ := begin(func(context.Context, activities.Handover) error {
+			asked.Add(1)
+			return activities.ErrCrowded
+		})
+		handed, err := a.HandOver(t.Context(), handovers(50))
+		require.NoError(t, err)
+		require.Len(t, handed.Left, 50)
+		require.Contains(t, handed.Fault, "at once")
+		require.Empty(t, s.started)
+		require.LessOrEqual(t, asked.Load(), int32(8), "the others do not ask")
 	})
 	t.Run("one panics", func(t *testing.T) {
 		t.Parallel()

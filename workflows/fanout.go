@@ -2,6 +2,7 @@ package workflows
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"go.temporal.io/sdk/workflow"
@@ -15,6 +16,9 @@ const (
 	nearRounds = 2
 	// maxDeferrals is how often it lets a delivery wait for its turn: normally that is once.
 	maxDeferrals = 8
+	// longFanout is how many events a shared workflow's history may have: it is read
+	// again for every step that finds it no longer in memory.
+	longFanout = 500
 	// shortestTimer is the least time between two of its tasks.
 	shortestTimer = 10 * time.Millisecond
 )
@@ -31,15 +35,16 @@ type FanoutDelivery struct {
 	webhook.Ref
 
 	GiveUpAt time.Time `json:"give_up_at"`
-	// Progress is where a delivery stands that was held, and goes on from there.
+	// Progress is where a delivery stands that goes on from there: it was held, or was in
+	// this workflow before it continued as new.
 	Progress *webhook.Progress `json:"progress,omitempty"`
 }
 
 // FanoutWorkflow makes the first attempts of several deliveries, which costs a
 // fraction of a workflow for each. It keeps near retries for a round or two. Whoever
-// has to wait longer, is slow, is given up, or is asked something goes on in a
-// workflow of its own, where a person can look at it: the record says who goes on
-// with which delivery.
+// is slow, is given up, or is asked something goes on in a workflow of its own, where a
+// person can look at it; so does whoever has to wait longer, unless many do: then they
+// wait, and are tried again, here. The record says who goes on with which delivery.
 //
 // Cancelling it means to hand everything over now.
 func FanoutWorkflow(ctx workflow.Context, in FanoutInput) error {
@@ -103,10 +108,28 @@ func (f *fanout) run(ctx workflow.Context) error {
 			f.handOver(ctx, leaving)
 		case len(f.members) == 0:
 			return nil // nothing blocked since the drain: no signal is lost
+		case f.long(ctx):
+			return f.becomeItself(ctx)
 		default:
 			f.wait(ctx)
 		}
 	}
+}
+
+// long reports that it is time to continue as new. Whoever could not leave yet keeps it
+// from that: what is to be told to its own workflow is known here alone.
+func (f *fanout) long(ctx workflow.Context) bool {
+	return workflow.GetInfo(ctx).GetCurrentHistoryLength() > longFanout && ctx.Err() == nil &&
+		!slices.ContainsFunc(f.members, func(m *member) bool { return m.leaving })
+}
+
+// becomeItself goes on with a short history.
+func (f *fanout) becomeItself(ctx workflow.Context) error {
+	in := FanoutInput{Near: f.near, Deliveries: make([]FanoutDelivery, len(f.members))}
+	for i, m := range f.members {
+		in.Deliveries[i] = FanoutDelivery{Ref: m.Ref, GiveUpAt: m.GiveUpAt, Progress: &m.Progress}
+	}
+	return workflow.NewContinueAsNewError(ctx, FanoutWorkflow, in)
 }
 
 // sort finds who leaves and whose next attempt is due. Attempts with one timer

@@ -24,6 +24,7 @@ type handed struct {
 	mu    sync.Mutex
 	first []activities.Handover
 	calls int
+	full  bool                              // no workflow can be spared
 	fail  func(h activities.Handover) error // asked before each call, unless nil
 }
 
@@ -40,6 +41,19 @@ func (s *handed) HandOver(_ context.Context, h activities.Handover) error {
 		s.first = append(s.first, h)
 	}
 	return nil
+}
+
+func (s *handed) Spare() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.full
+}
+
+// spare says whether from now on workflows can be spared for those that only wait.
+func (s *handed) spare(some bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.full = !some
 }
 
 func (s *handed) failing(fail func(activities.Handover) error) {

@@ -198,6 +198,8 @@ func (l *life) run(script ...func(*testsuite.TestWorkflowEnvironment)) {
 		l.input = decode[workflows.DeliveryInput](l.t, again)
 	case "DeadLetterWorkflow":
 		l.input = decode[workflows.DeadLetterInput](l.t, again)
+	case "FanoutWorkflow":
+		l.input = decode[workflows.FanoutInput](l.t, again)
 	default:
 		require.Fail(l.t, "an unknown workflow", l.next)
 	}

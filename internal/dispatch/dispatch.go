@@ -15,7 +15,9 @@ import (
 	"time"
 
 	"go.temporal.io/sdk/client"
+	"golang.org/x/time/rate"
 
+	"github.com/everpost/everpost/internal/lanes"
 	"github.com/everpost/everpost/internal/webhook"
 	"github.com/everpost/everpost/workflows"
 )
@@ -47,6 +49,11 @@ const (
 	probeTimeout = 3 * time.Second
 	// handOverTurns is how many hand-overs are under way at a time.
 	handOverTurns = 8
+	// turnPatience is how long one waits for its turn; then it is tried again later.
+	turnPatience = time.Second
+	// spareRate is how many workflows a second, and spareBurst how many at once, go to
+	// deliveries that only wait: a fifth of a core.
+	spareRate, spareBurst = 20, 100
 	// signalSlots bounds the signals under way.
 	signalSlots = 16
 	// stopPatience is how long Stop waits for calls under way before it cuts them off.
@@ -96,7 +103,8 @@ type Dispatcher struct {
 	fresh   *Fresh
 	room    *room
 	turns   *room // of hand-overs
-	queue   *lanes
+	spare   *rate.Limiter
+	queue   *lanes.Queue[webhook.Start]
 	signals chan struct{}
 	away    atomic.Bool // Temporal did not answer; the outbox keeps everything
 	backlog backlog
@@ -134,7 +142,8 @@ func New(c Config) *Dispatcher {
 		fresh:   newFresh(time.Now),
 		room:    newRoom(c.QueueLength, 1),
 		turns:   newRoom(handOverTurns, handOverTurns),
-		queue:   newLanes(16 * c.QueueLength), // the room bounds it; an event may overdraw it by its endpoints
+		spare:   rate.NewLimiter(spareRate, spareBurst),
+		queue:   lanes.New[webhook.Start](16 * c.QueueLength), // the room bounds it; an event may overdraw it by its endpoints
 		signals: make(chan struct{}, signalSlots),
 		doubt:   make(chan struct{}, 1),
 		stopped: make(chan struct{}),
@@ -186,7 +195,7 @@ func (d *Dispatcher) stopping() bool {
 func (d *Dispatcher) Healthy() bool { return !d.away.Load() }
 
 // Waiting is how many deliveries wait for their start in this process.
-func (d *Dispatcher) Waiting() int { return d.queue.length() }
+func (d *Dispatcher) Waiting() int { return d.queue.Len() }
 
 // Reserve waits up to 1 s for room in the queue for the tenant, and not behind those
 // who wait because their own tenant has too much in it. n is how many events are about
@@ -228,7 +237,7 @@ func (d *Dispatcher) queueUp(a webhook.Accepted, now time.Time) {
 			d.fresh.put(start.DeliveryID, a.Payload, start.CreatedAt)
 		}
 		d.room.overdraw(start.TenantID, 1)
-		if !d.queue.put(start) {
+		if !d.queue.Put(start.TenantID, start) {
 			d.room.give(start.TenantID, 1)
 		}
 	}

@@ -144,7 +144,7 @@ func TestDoorWaitsForRoom(t *testing.T) {
 		require.Equal(t, 30, usedBy(d, "acme"))
 
 		for range 30 { // as the start slots do
-			start, ok := d.queue.next()
+			start, ok := d.queue.Next()
 			require.True(t, ok)
 			d.room.give(start.TenantID, 1)
 		}

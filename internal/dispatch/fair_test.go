@@ -64,7 +64,7 @@ func TestGatherTakesTurns(t *testing.T) {
 	require.ElementsMatch(t, []string{"a", "b"}, first[3:5])
 	require.ElementsMatch(t, []string{"a", "b"}, first[5:7])
 	require.Equal(t, "a", first[7])
-	require.Len(t, d.queue.ready, 1, "another slot is told of what is left")
+	require.Len(t, d.queue.Ready, 1, "another slot is told of what is left")
 	require.Equal(t, slices.Repeat([]string{"a"}, 8), tenantsOf(d.gather(nil)))
 	require.Len(t, d.gather(nil), 8)
 	require.Empty(t, d.gather(nil))
@@ -85,7 +85,7 @@ func TestGatherTakesFewThatGoAlone(t *testing.T) {
 		batch := tenantsOf(d.gather(nil))
 		require.Less(t, len(batch), 10)
 		require.LessOrEqual(t, len(slices.DeleteFunc(batch, func(tenant string) bool { return tenant == "quiet" })), ownWidth)
-		require.Len(t, d.queue.ready, 1)
+		require.Len(t, d.queue.Ready, 1)
 	}
 	require.Len(t, d.gather(nil), 4)
 }

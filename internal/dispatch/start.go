@@ -25,7 +25,7 @@ func (d *Dispatcher) serve() {
 		select {
 		case <-d.stopped:
 			return
-		case <-d.queue.ready:
+		case <-d.queue.Ready:
 			batch = d.gather(batch[:0])
 			d.start(batch)
 			for i := range batch {
@@ -42,7 +42,7 @@ func (d *Dispatcher) serve() {
 func (d *Dispatcher) gather(batch []webhook.Start) []webhook.Start {
 	now, alone := time.Now(), 0
 	for len(batch) < d.Width && alone < ownWidth {
-		start, ok := d.queue.next()
+		start, ok := d.queue.Next()
 		if !ok {
 			return batch
 		}
@@ -55,7 +55,7 @@ func (d *Dispatcher) gather(batch []webhook.Start) []webhook.Start {
 		}
 		batch = append(batch, start)
 	}
-	d.queue.wake() // another slot; and if there is none, this one when it is back
+	d.queue.Wake() // another slot; and if there is none, this one when it is back
 	return batch
 }
 
@@ -152,8 +152,8 @@ func (d *Dispatcher) begin(ctx context.Context, start webhook.Start) error {
 // Hand-overs take turns: where many shared workflows have much to hand over, each start
 // is as quick as if it were alone, and none is begun that will not be finished in time.
 func (d *Dispatcher) HandOver(ctx context.Context, h activities.Handover) error {
-	if !d.turns.take(ctx, h.TenantID, 1, startTimeout) {
-		return errCrowded
+	if !d.turns.take(ctx, h.TenantID, 1, turnPatience) {
+		return activities.ErrCrowded
 	}
 	defer d.turns.give(h.TenantID, 1)
 	options := d.own(h.Ref)
@@ -174,8 +174,10 @@ func (d *Dispatcher) HandOver(ctx context.Context, h activities.Handover) error 
 	return unlessStarted(err)
 }
 
-// errCrowded ends a hand-over for which there was no time.
-var errCrowded = &webhook.Error{Code: webhook.CodeUnavailable, Message: "many deliveries are going on in workflows of their own at once"}
+// Spare implements activities.Starter: a workflow of its own costs ten times what a
+// delivery costs that waits beside others. It is a favour, to whoever looks at the
+// delivery, and not done to many at once.
+func (d *Dispatcher) Spare() bool { return d.spare.Allow() }
 
 // own are the options of a delivery's own workflow.
 func (d *Dispatcher) own(ref webhook.Ref) client.StartWorkflowOptions {

@@ -395,13 +395,32 @@ func TestHandOversTakeTurns(t *testing.T) {
 		begun := time.Now()
 		err := d.HandOver(t.Context(), activities.Handover{})
 		require.Equal(t, webhook.CodeUnavailable, webhook.CodeOf(err))
-		require.Equal(t, startTimeout, time.Since(begun))
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		require.Equal(t, turnPatience, time.Since(begun))
+		ctx, cancel := context.WithTimeout(t.Context(), turnPatience/2)
 		defer cancel()
 		begun = time.Now()
 		require.Error(t, d.HandOver(ctx, activities.Handover{}))
-		require.Equal(t, time.Second, time.Since(begun))
+		require.Equal(t, turnPatience/2, time.Since(begun))
 		require.Equal(t, handOverTurns, d.turns.used)
+	})
+}
+
+// To deliveries that only wait workflows go at a rate: who has none waits beside others.
+func TestSpareWorkflowsAreRationed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := New(Config{Logger: slog.New(slog.DiscardHandler)})
+		taken := func() (n int) {
+			for d.Spare() {
+				n++
+			}
+			return n
+		}
+		require.Equal(t, spareBurst, taken(), "a few at once")
+		time.Sleep(time.Second)
+		require.Equal(t, spareRate, taken())
+		time.Sleep(time.Hour)
+		require.Equal(t, spareBurst, taken(), "nothing is saved up beyond that")
 	})
 }
 

@@ -427,7 +427,7 @@ func TestFlushesAreBoundedByEvents(t *testing.T) {
 	for range 5 { // while the first is written
 		all.Go(hand)
 	}
-	require.Eventually(t, func() bool { return len(c.queue) == 5 }, eventually, poll)
+	require.Eventually(t, func() bool { return c.queue.Len() == 5 }, eventually, poll)
 	close(goOn)
 	require.Equal(t, 3, <-flushes)
 	require.Equal(t, 2, <-flushes)

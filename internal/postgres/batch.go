@@ -9,19 +9,22 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/everpost/everpost/internal/lanes"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
 // committer is a group commit: many callers hand in an item each, one flush
 // writes all that wait in one transaction, and every caller returns when that
 // has been committed. A flush begins when the previous one has finished; there
-// are no timers, so a caller that is alone waits for nobody.
+// are no timers, so a caller that is alone waits for nobody. Each tenant's items wait in
+// their own order, and the tenants get places in turns: whoever hands in much at once
+// keeps another's item from no flush.
 type committer[T any] struct {
 	name  string
 	max   int // weight of the items in one flush
 	flush func(ctx context.Context, items []T) error
 
-	queue   chan *waiting[T]
+	queue   *lanes.Queue[*waiting[T]]
 	stopped chan struct{} // closed by stop: no new items
 	drained chan struct{} // closed by stop: nobody looks into the queue any more
 	idle    sync.WaitGroup
@@ -49,23 +52,25 @@ func (w *waiting[T]) settle(err error) {
 const (
 	flushTimeout   = 15 * time.Second // one flush with its repetitions
 	conflictRounds = 5                // repetitions after a deadlock or serialisation failure
+	// manyItems is more than can wait: each has a caller that waits with it.
+	manyItems = 1 << 30
 )
 
-// newCommitter starts lanes flushes side by side. limit is the weight of the items in
+// newCommitter makes width flushes side by side. limit is the weight of the items in
 // one flush, of which the last may go beyond it; an item weighs 1 unless it is heavy.
 // flush fills in the items' results; it is repeated after a deadlock and called with
 // halves after an error that one bad item may have caused, so it must not keep
 // anything of an attempt that failed.
-func newCommitter[T any](name string, limit, lanes int, flush func(context.Context, []T) error) *committer[T] {
+func newCommitter[T any](name string, limit, width int, flush func(context.Context, []T) error) *committer[T] {
 	c := &committer[T]{
 		name:    name,
 		max:     limit,
 		flush:   flush,
-		queue:   make(chan *waiting[T], 4*limit),
+		queue:   lanes.New[*waiting[T]](manyItems),
 		stopped: make(chan struct{}),
 		drained: make(chan struct{}),
 	}
-	for range lanes {
+	for range width {
 		c.idle.Go(c.run)
 	}
 	return c
@@ -88,12 +93,11 @@ func (c *committer[T]) doUntilSettled(ctx context.Context, item T, late func()) 
 		return false, errClosed()
 	default:
 	}
-	select {
-	case c.queue <- w:
-	case <-c.stopped:
+	if err := ctx.Err(); err != nil {
+		return false, translate(c.name, err)
+	}
+	if !c.queue.Put(tenantOf(item), w) {
 		return false, errClosed()
-	case <-ctx.Done():
-		return false, translate(c.name, ctx.Err())
 	}
 	select {
 	case err := <-w.done:
@@ -117,13 +121,12 @@ func (c *committer[T]) stop() {
 	c.once.Do(func() { close(c.stopped) })
 	c.idle.Wait()
 	for { // handed in between the last look of the lanes and now
-		select {
-		case w := <-c.queue:
-			w.settle(errClosed())
-		default:
+		w, more := c.queue.Next()
+		if !more {
 			c.closeDrained.Do(func() { close(c.drained) })
 			return
 		}
+		w.settle(errClosed())
 	}
 }
 
@@ -134,32 +137,34 @@ func errClosed() error {
 func (c *committer[T]) run() {
 	batch := make([]*waiting[T], 0, c.max)
 	for {
-		batch = batch[:0]
+		stopping := false
 		select {
-		case w := <-c.queue:
-			batch = append(batch, w)
+		case <-c.queue.Ready:
 		case <-c.stopped:
-			select { // what was handed in before the stop is still written
-			case w := <-c.queue:
-				batch = append(batch, w)
-			default:
-				return
-			}
+			stopping = true // what was handed in before is still written
 		}
-		weight := weightOf(batch[0].item)
-	fill:
-		for weight < c.max {
-			select {
-			case w := <-c.queue:
-				batch = append(batch, w)
-				weight += weightOf(w.item)
-			default:
-				break fill
-			}
+		batch = c.gather(batch[:0])
+		if len(batch) > 0 {
+			c.commit(batch)
+			clear(batch)
+		} else if stopping {
+			return
 		}
-		c.commit(batch)
-		clear(batch)
 	}
+}
+
+// gather takes what goes into the next flush. What it leaves is for another lane.
+func (c *committer[T]) gather(batch []*waiting[T]) []*waiting[T] {
+	for weight := 0; weight < c.max; {
+		w, ok := c.queue.Next()
+		if !ok {
+			return batch
+		}
+		batch = append(batch, w)
+		weight += weightOf(w.item)
+	}
+	c.queue.Wake()
+	return batch
 }
 
 // heavy is an item that counts for more than one in a flush.
@@ -170,6 +175,16 @@ func weightOf(item any) int {
 		return h.weight()
 	}
 	return 1
+}
+
+// ofTenant is an item of a tenant's; all others share a lane.
+type ofTenant interface{ tenant() string }
+
+func tenantOf(item any) string {
+	if of, ok := item.(ofTenant); ok {
+		return of.tenant()
+	}
+	return ""
 }
 
 // commit writes a batch and tells its callers.

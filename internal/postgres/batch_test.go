@@ -2,11 +2,14 @@ package postgres
 
 import (
 	"context"
+	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/everpost/everpost/internal/lanes"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -74,10 +77,10 @@ func TestALockedRowIsWaitedForAWhile(t *testing.T) {
 // The queue may take an item after the stop has looked into it for the last time.
 func TestAnItemHandedInWhileStoppingIsRefused(t *testing.T) {
 	t.Parallel()
-	c := &committer[int]{name: "test", queue: make(chan *waiting[int], 1), stopped: make(chan struct{}), drained: make(chan struct{})}
+	c := &committer[int]{name: "test", queue: lanes.New[*waiting[int]](1), stopped: make(chan struct{}), drained: make(chan struct{})}
 	refused := make(chan error, 1)
 	go func() { refused <- c.do(context.WithoutCancel(t.Context()), 1) }()
-	require.Eventually(t, func() bool { return len(c.queue) == 1 }, eventually, poll)
+	require.Eventually(t, func() bool { return c.queue.Len() == 1 }, eventually, poll)
 	close(c.drained)
 	require.Equal(t, webhook.CodeUnavailable, webhook.CodeOf(<-refused))
 }
@@ -94,4 +97,46 @@ func TestStopSettlesWhatWasHandedIn(t *testing.T) {
 	c.stop()
 	require.Equal(t, webhook.CodeUnavailable, webhook.CodeOf(c.do(t.Context(), 2)))
 	require.Equal(t, 1, written)
+}
+
+// load is an item of a tenant's that weighs something.
+type load struct {
+	of   string
+	much int
+}
+
+func (l load) tenant() string { return l.of }
+func (l load) weight() int    { return l.much }
+
+// However much one tenant has handed in, the next flush has place for another's.
+func TestAFlushHasPlaceForEveryTenant(t *testing.T) {
+	t.Parallel()
+	begun, goOn := make(chan []load), make(chan struct{})
+	c := newCommitter("test", 10, 1, func(_ context.Context, items []load) error {
+		begun <- items
+		<-goOn
+		return nil
+	})
+	var callers sync.WaitGroup
+	defer c.stop()
+	defer callers.Wait()
+	defer close(goOn)
+	handIn := func(l load) {
+		n := c.queue.Len()
+		callers.Go(func() { assert.NoError(t, c.do(t.Context(), l)) })
+		require.Eventually(t, func() bool { return c.queue.Len() > n }, eventually, poll)
+	}
+	callers.Go(func() { assert.NoError(t, c.do(t.Context(), load{"loud", 1})) })
+	require.Equal(t, []load{{"loud", 1}}, <-begun, "the first waits for nobody")
+	for range 5 {
+		handIn(load{"loud", 8})
+	}
+	handIn(load{"quiet", 1})
+	handIn(load{"quiet", 2})
+	goOn <- struct{}{}
+	require.Equal(t, []load{{"loud", 8}, {"quiet", 1}, {"loud", 8}}, <-begun, "in turns, until it is full")
+	goOn <- struct{}{}
+	require.Equal(t, []load{{"quiet", 2}, {"loud", 8}}, <-begun)
+	goOn <- struct{}{}
+	require.Equal(t, []load{{"loud", 8}, {"loud", 8}}, <-begun)
 }

@@ -21,6 +21,8 @@ type claiming struct {
 	sum      []byte           // result
 }
 
+func (c *claiming) tenant() string { return c.claim.TenantID }
+
 // Begin takes the right to send the next attempt and reads all that sending it
 // needs, in one transaction: the payload, its SHA-256, and the standing with the
 // pending command. The right is granted when the record stands where the claimant

@@ -95,6 +95,8 @@ func (in *intake) refuseUnknown() {
 	}
 }
 
+func (in *intake) tenant() string { return in.tenantID }
+
 // weight is what a request counts for in a flush: one per event, or more when it
 // makes very many deliveries.
 func (in *intake) weight() int {

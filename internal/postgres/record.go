@@ -20,6 +20,8 @@ type recording struct {
 	standing webhook.Standing // result
 }
 
+func (r *recording) tenant() string { return r.step.TenantID }
+
 // Record writes one step of a delivery: its new state, the attempt that led to
 // it, and, as the first record of its run, the end of its outbox row; all in one
 // transaction.

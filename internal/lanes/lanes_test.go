@@ -1,4 +1,4 @@
-package dispatch
+package lanes
 
 import (
 	"fmt"
@@ -8,13 +8,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
-
-	"github.com/everpost/everpost/internal/webhook"
 )
 
-// startOf is a delivery of the tenant with a number.
-func startOf(tenant string, n int) webhook.Start {
-	return webhook.Start{Ref: webhook.Ref{TenantID: tenant}, Run: n}
+// item is something of a tenant's, with a number.
+type item struct {
+	tenant string
+	n      int
 }
 
 // The queue over all that may happen to it: nobody is lost or comes twice, a tenant's
@@ -23,7 +22,7 @@ func startOf(tenant string, n int) webhook.Start {
 func TestLanesModel(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		q := newLanes(rapid.IntRange(1, 40).Draw(t, "size"))
+		q := New[item](rapid.IntRange(1, 40).Draw(t, "size"))
 		tenants := []string{"a", "b", "c", "d", "e"}
 		waiting := map[string][]int{}
 		since := map[string]map[string]bool{} // by tenant: who has waited since it was taken last, and was not taken
@@ -33,25 +32,25 @@ func TestLanesModel(t *testing.T) {
 				tenant := rapid.SampledFrom(tenants).Draw(t, "tenant")
 				for range rapid.IntRange(1, 10).Draw(t, "n") {
 					number++
-					if !q.put(startOf(tenant, number)) {
-						require.True(t, total == q.size || len(waiting[tenant]) >= laneGreed*(q.size-total), "there was a place")
+					if !q.Put(tenant, item{tenant, number}) {
+						require.True(t, total == q.size || len(waiting[tenant]) >= greed*(q.size-total), "there was a place")
 						return
 					}
 					require.Less(t, total, q.size)
-					require.True(t, len(waiting[tenant]) == 0 || len(waiting[tenant]) < laneGreed*(q.size-total), "it was another's")
+					require.True(t, len(waiting[tenant]) == 0 || len(waiting[tenant]) < greed*(q.size-total), "it was another's")
 					waiting[tenant] = append(waiting[tenant], number)
 					total++
 				}
 			},
 			"next": func(t *rapid.T) {
-				start, ok := q.next()
+				start, ok := q.Next()
 				require.Equal(t, total > 0, ok)
 				if !ok {
 					return
 				}
 				total--
-				tenant := start.TenantID
-				require.Equal(t, waiting[tenant][0], start.Run, "the first of its tenant")
+				tenant := start.tenant
+				require.Equal(t, waiting[tenant][0], start.n, "the first of its tenant")
 				waiting[tenant] = waiting[tenant][1:]
 				require.Empty(t, since[tenant], "they waited for longer")
 				since[tenant] = map[string]bool{}
@@ -70,9 +69,9 @@ func TestLanesModel(t *testing.T) {
 					}
 				}
 				require.Len(t, q.byTenant, lanes, "empty lanes are forgotten")
-				require.Equal(t, total, q.length())
+				require.Equal(t, total, q.Len())
 				require.Equal(t, total > 0, q.first != nil)
-				require.True(t, total == 0 || len(q.ready) == 1, "somebody has to be told")
+				require.True(t, total == 0 || len(q.Ready) == 1, "somebody has to be told")
 			},
 		})
 	})
@@ -82,7 +81,7 @@ func TestLanesModel(t *testing.T) {
 func TestLanesAtOnce(t *testing.T) {
 	t.Parallel()
 	const tenants, each, takers = 8, 2000, 3
-	q := newLanes(2 * tenants * each)
+	q := New[item](2 * tenants * each)
 	var putting, taking sync.WaitGroup
 	var mu sync.Mutex
 	got := map[string][]int{}
@@ -94,29 +93,29 @@ func TestLanesAtOnce(t *testing.T) {
 				select {
 				case <-done:
 					return
-				case <-q.ready:
+				case <-q.Ready:
 				}
 				mu.Lock() // so that the order in which they come is known
 				for range 50 {
-					start, ok := q.next()
+					start, ok := q.Next()
 					if !ok {
 						break
 					}
-					got[start.TenantID] = append(got[start.TenantID], start.Run)
+					got[start.tenant] = append(got[start.tenant], start.n)
 					left--
 					if left == 0 {
 						close(done)
 					}
 				}
 				mu.Unlock()
-				q.wake()
+				q.Wake()
 			}
 		})
 	}
 	for i := range tenants {
 		putting.Go(func() {
 			for n := range each {
-				if !q.put(startOf(strconv.Itoa(i), n)) {
+				if !q.Put(strconv.Itoa(i), item{strconv.Itoa(i), n}) {
 					panic("there is a place for all")
 				}
 			}
@@ -131,37 +130,37 @@ func TestLanesAtOnce(t *testing.T) {
 			require.Equal(t, n, number, tenant)
 		}
 	}
-	require.Zero(t, q.length())
+	require.Zero(t, q.Len())
 }
 
 // What a tenant that wants everything leaves to the others.
 func TestLanesLeavePlaces(t *testing.T) {
 	t.Parallel()
-	q := newLanes(16_000)
+	q := New[item](16_000)
 	fill := func(tenant string) (n int) {
-		for q.put(startOf(tenant, n)) {
+		for q.Put(tenant, item{tenant, n}) {
 			n++
 		}
 		return n
 	}
 	require.Equal(t, 15_000, fill("a"))
 	require.Equal(t, 938, fill("b"), "fifteen sixteenths of what is left")
-	require.True(t, q.put(startOf("c", 1)))
+	require.True(t, q.Put("c", item{"c", 1}))
 }
 
 // One put and one take, with as many lanes that wait.
 func BenchmarkLanes(b *testing.B) {
 	for _, tenants := range []int{0, 1, 100, 10_000} {
 		b.Run(fmt.Sprint("tenants=", tenants), func(b *testing.B) {
-			q := newLanes(1 << 20)
+			q := New[item](1 << 20)
 			for i := range 2 * tenants {
-				q.put(startOf(strconv.Itoa(i%tenants), i))
+				q.Put(strconv.Itoa(i%tenants), item{strconv.Itoa(i % tenants), i})
 			}
-			start := startOf("quiet", 1)
+			one := item{"quiet", 1}
 			b.ReportAllocs()
 			for b.Loop() {
-				q.put(start)
-				start, _ = q.next()
+				q.Put(one.tenant, one)
+				one, _ = q.Next()
 			}
 		})
 	}

@@ -1,0 +1,114 @@
+// Package lanes is a queue that is fair among tenants.
+package lanes
+
+import "sync"
+
+// greed is how many times as many as there are places left a tenant may have in the
+// queue: one that is alone fills all but a sixteenth.
+const greed = 15
+
+// Queue is a queue in which each tenant has a lane of its own, and the lanes are served
+// in turns, one item each: between two of one tenant, every other that waits gets one.
+// However much one brings, whoever takes next has place for another's. An operation
+// costs O(1). Empty lanes are forgotten. It may be used by many at a time.
+type Queue[T any] struct {
+	// Ready holds something whenever something waits and nobody is about to take it.
+	Ready <-chan struct{}
+
+	ready chan struct{}
+
+	mu          sync.Mutex
+	size        int
+	waiting     int
+	byTenant    map[string]*lane[T]
+	first, last *lane[T] // whose turn it is, and who comes after all others
+}
+
+type lane[T any] struct {
+	tenant string
+	items  []T // never empty
+	next   *lane[T]
+}
+
+// New returns a queue with so many places.
+func New[T any](size int) *Queue[T] {
+	ready := make(chan struct{}, 1)
+	return &Queue[T]{Ready: ready, ready: ready, size: size, byTenant: map[string]*lane[T]{}}
+}
+
+// Put queues an item behind those of its tenant, and wakes somebody; false when there is
+// no place: a tenant that has filled the queue leaves some of it to the others.
+func (q *Queue[T]) Put(tenant string, item T) bool {
+	if !q.append(tenant, item) {
+		return false
+	}
+	q.Wake()
+	return true
+}
+
+func (q *Queue[T]) append(tenant string, item T) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	l := q.byTenant[tenant]
+	switch {
+	case l == nil && q.waiting < q.size:
+		l = &lane[T]{tenant: tenant}
+		q.byTenant[tenant] = l
+		q.toEnd(l)
+	case l == nil || len(l.items) >= greed*(q.size-q.waiting):
+		return false
+	}
+	l.items = append(l.items, item)
+	q.waiting++
+	return true
+}
+
+// Next takes the item whose turn it is. Whoever leaves some behind has to Wake.
+func (q *Queue[T]) Next() (item T, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	l := q.first
+	if l == nil {
+		return item, false
+	}
+	var none T
+	item, l.items[0] = l.items[0], none // what it refers to is not kept
+	l.items = l.items[1:]
+	q.waiting--
+	if q.first = l.next; q.first == nil {
+		q.last = nil
+	}
+	if len(l.items) == 0 {
+		delete(q.byTenant, l.tenant)
+	} else {
+		q.toEnd(l)
+	}
+	return item, true
+}
+
+// toEnd gives the lane the last turn of all.
+func (q *Queue[T]) toEnd(l *lane[T]) {
+	l.next = nil
+	if q.last == nil {
+		q.first = l
+	} else {
+		q.last.next = l
+	}
+	q.last = l
+}
+
+// Wake tells somebody who waits for Ready, if anybody, that there is something. He may
+// find nothing, when another was faster.
+func (q *Queue[T]) Wake() {
+	select {
+	case q.ready <- struct{}{}:
+	default: // he is told already
+	}
+}
+
+// Len is how many wait.
+func (q *Queue[T]) Len() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.waiting
+}

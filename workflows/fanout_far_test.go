@@ -1,0 +1,114 @@
+package workflows_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/receivertest"
+	"github.com/everpost/everpost/internal/retry"
+	"github.com/everpost/everpost/internal/webhook"
+	"github.com/everpost/everpost/workflows"
+)
+
+// far is a policy whose retries are not near.
+func far() retry.Policy {
+	policy, _ := retry.Lookup("default")
+	policy.Strategy, policy.Base, policy.Cap, policy.Jitter = retry.StrategyFixed, 6*time.Hour, 6*time.Hour, retry.JitterNone
+	return policy
+}
+
+// R8: where many wait for long, they stay together: each is tried again at its time, by
+// the workflow that the record names.
+func TestSharedKeepsThoseWhoWaitForLong(t *testing.T) {
+	t.Parallel()
+	b := setupPolicy(t, far())
+	starts := b.acceptSome(t, 6)
+	for i, start := range starts {
+		steps := make([]receivertest.Step, i)
+		for n := range steps {
+			steps[n] = busyStep
+		}
+		b.receiver.Script(start.EventID.String(), steps...)
+	}
+	l := b.share(t, time.Hour, starts...)
+	l.handed.spare(false)
+	l.run(after(time.Hour, func(environment) {
+		for i, start := range starts[1:] {
+			d := b.delivery(t, start.DeliveryID)
+			require.Equal(t, webhook.StateRetrying, d.State, "of number %d", i+1)
+			require.Equal(t, l.id, d.WorkflowID)
+		}
+	}))
+	require.Empty(t, l.next)
+	require.Zero(t, l.handed.count())
+	require.Len(t, l.timers, 5, "one for each round")
+	for i, start := range starts {
+		l.stayed(start, webhook.StateDelivered, i+1)
+		for n, a := range b.attempts(t, start.DeliveryID)[:i] {
+			require.Equal(t, 6*time.Hour, a.Delay, "after attempt %d", n+1)
+		}
+	}
+}
+
+// One of those that stayed gets a workflow of its own with a later attempt, when one can
+// be spared.
+func TestSharedLetsThemGoLater(t *testing.T) {
+	t.Parallel()
+	b := setupPolicy(t, far())
+	start := b.accept(t, time.Time{})
+	b.receiver.Default(busyStep)
+	l := b.share(t, time.Hour, start)
+	l.handed.spare(false)
+	l.run(after(time.Hour, func(environment) { l.handed.spare(true) }))
+	h := l.handedOver(start)
+	require.Equal(t, 2, h.Attempts)
+	require.False(t, h.TakeOver, "the record knows")
+}
+
+// Who waits in a shared workflow for long is reached by commands as ever, and is given up
+// at its time.
+func TestSharedThoseWhoWaitForLongAreReached(t *testing.T) {
+	t.Parallel()
+	b := setupPolicy(t, far())
+	starts := b.acceptSome(t, 2)
+	b.receiver.Default(busyStep)
+	l := b.share(t, time.Hour, starts...)
+	l.handed.spare(false)
+	l.run(after(time.Hour, signal(workflows.SignalCancel, workflows.Asked{Reason: "asked", DeliveryID: starts[1].DeliveryID})))
+	cancelled := l.handedOver(starts[1])
+	require.Equal(t, 1, cancelled.Attempts)
+	require.Equal(t, webhook.CommandCancel, cancelled.Command.Command)
+	given := l.handedOver(starts[0])
+	require.Equal(t, webhook.StateDeadLettered, given.State, "after 72 h")
+	require.Equal(t, webhook.StateDeadLettered, b.delivery(t, starts[0].DeliveryID).State)
+}
+
+// A long history is continued as a short one, with everybody where they stood.
+func TestSharedContinuesAsNew(t *testing.T) {
+	t.Parallel()
+	b := setupPolicy(t, far())
+	starts := b.acceptSome(t, 3)
+	for _, start := range starts[1:] {
+		b.receiver.Script(start.EventID.String(), busyStep, busyStep)
+	}
+	l := b.share(t, time.Hour, starts...)
+	l.handed.spare(false)
+	l.run(after(time.Hour, func(env environment) { env.SetCurrentHistoryLength(501) }))
+	require.Equal(t, "FanoutWorkflow", l.next)
+	in, ok := l.input.(workflows.FanoutInput)
+	require.True(t, ok)
+	require.Equal(t, near, in.Near)
+	require.Len(t, in.Deliveries, 2, "who was delivered is not there")
+	for i, d := range in.Deliveries {
+		require.Equal(t, starts[i+1].Ref, d.Ref)
+		require.Equal(t, b.delivery(t, d.DeliveryID).Progress, *d.Progress)
+		require.Equal(t, 2, d.Progress.Attempts)
+	}
+	l.run()
+	require.Empty(t, l.next)
+	for _, start := range starts[1:] {
+		l.stayed(start, webhook.StateDelivered, 3)
+	}
+}
