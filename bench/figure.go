@@ -38,6 +38,9 @@ const (
 	acceptRatio     metric = "accepted_ratio"
 	throughputRatio metric = "deliveries_ratio"
 
+	latencyRatio metric = "end_to_end_p50_ratio"
+	retainTime   metric = "retain_s"
+
 	firstStart  metric = "first_start_s" // on an empty directory, exec to ready
 	secondStart metric = "second_start_s"
 	stopTime    metric = "stop_s" // SIGTERM to exit, nothing under way

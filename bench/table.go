@@ -50,6 +50,8 @@ func remarks() []remark {
 		{settleTime, "%.0f s until it was calm", true},
 		{acceptRatio, "%.2f of the accepted events/s of the empty system", true},
 		{throughputRatio, "%.2f of the deliveries/s of the empty system", true},
+		{latencyRatio, "%.2f of the end-to-end p50 of the empty system", true},
+		{retainTime, "%.1f s until everything old was removed", true},
 		{firstStart, "%.2f s from the first start to ready", true},
 		{secondStart, "%.2f s from the second start to ready", true},
 		{stopTime, "%.2f s from SIGTERM to the end", true},

@@ -190,13 +190,28 @@ func (c *Cluster) watch() {
 
 // URL returns the connection string of a database of this cluster, in the form that pgx and libpq
 // read. The database need not exist; Database always does.
-func (c *Cluster) URL(database string) string {
+func (c *Cluster) URL(database string) string { return urlOf(c.socketDir, database) }
+
+// RunningURL is URL of the cluster that another process runs in the data directory dir.
+func RunningURL(dir, database string) (string, error) {
+	cluster, err := clusterLocation(dir)
+	if err != nil {
+		return "", err
+	}
+	p, ok := readPostmaster(cluster)
+	if !ok || !p.ready || !p.serves(cluster) {
+		return "", fmt.Errorf("no PostgreSQL runs in %s", dir)
+	}
+	return urlOf(p.socketDir, database), nil
+}
+
+func urlOf(socketDir, database string) string {
 	u := url.URL{
 		Scheme: "postgres",
 		User:   url.User(superuser),
 		Path:   "/" + database,
 		RawQuery: url.Values{
-			"host":    {c.socketDir},
+			"host":    {socketDir},
 			"port":    {port},
 			"sslmode": {"disable"},
 		}.Encode(),

@@ -18,6 +18,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/everpost/everpost/internal/localpg"
 )
 
 // StopPatience is how long an end may take: 40 s are promised.
@@ -253,6 +255,11 @@ func (in *Instance) withLog(err error) error {
 	}
 	text = text[max(0, len(text)-logTail):]
 	return fmt.Errorf("%w; the end of its log:\n%s", err, bytes.TrimSpace(text))
+}
+
+// DatabaseURL is where its own PostgreSQL is to be reached.
+func (in *Instance) DatabaseURL() (string, error) {
+	return localpg.RunningURL(in.settings["EVERPOST_DATA_DIR"], localpg.Database) //nolint:wrapcheck // says which directory
 }
 
 // Pid is that of its process, once it was started.

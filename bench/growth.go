@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/everpost/everpost/internal/postgres"
+)
+
+// grown is what an installation has finished long ago.
+type grown struct{ days, perDay int }
+
+func (g grown) deliveries() int { return g.days * g.perDay }
+
+const day = 24 * time.Hour
+
+// retentionPace is the work beside which old days are removed.
+var retentionPace = pace{200, 20} //nolint:gochecknoglobals // a constant, but for Go
+
+// growth asks whether an installation becomes slower with what it has finished, and
+// whether anyone notices when that is removed.
+func growth(ctx context.Context, b *bench) (_ []row, err error) {
+	in, err := b.fresh(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, in.End()) }()
+	if err := b.warmUp(ctx, in); err != nil {
+		return nil, err
+	}
+	past, err := openPast(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	defer past.close(ctx)
+
+	before, steady, err := b.atBoth(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	about := fmt.Sprintf("%s, median of %d", b.throughputWork().describe(), b.size.rounds)
+	rows := []row{{"growth-before", about, before}, {"growth-before-steady", retentionPace.work().describe(), steady}}
+
+	b.sayf("writing %d finished deliveries of the last %d days", b.size.growth.deliveries(), b.size.growth.days)
+	begun := time.Now()
+	if err := past.write(ctx, b.size.growth); err != nil {
+		return rows, err
+	}
+	b.sayf("written after %s", time.Since(begun).Round(time.Second))
+	beside, besideSteady, err := b.atBoth(ctx, in)
+	if err != nil {
+		return rows, err
+	}
+	beside.set(acceptRatio, beside[acceptedPerSecond]/before[acceptedPerSecond])
+	beside.set(throughputRatio, beside[deliveriesPerSecond]/before[deliveriesPerSecond])
+	besideSteady.set(latencyRatio, besideSteady[endToEndP50]/steady[endToEndP50])
+	with := fmt.Sprintf(", beside %d finished deliveries", b.size.growth.deliveries())
+	rows = append(rows, row{"growth-beside", about + with, beside}, row{"growth-beside-steady", retentionPace.work().describe() + with, besideSteady})
+
+	removing, err := b.whileRetained(ctx, in, past)
+	if err != nil {
+		return rows, err
+	}
+	return append(rows, row{"growth-retention", retentionPace.work().describe() + ", while these are removed", removing}), nil
+}
+
+// atBoth measures the throughput work, as a median of several, and the steady one.
+func (b *bench) atBoth(ctx context.Context, in *instance) (most, steady figures, err error) {
+	var rounds []figures
+	for range b.size.rounds {
+		f, err := b.measure(ctx, in, b.throughputWork())
+		if err != nil {
+			return nil, nil, err
+		}
+		rounds = append(rounds, f)
+	}
+	steady, err = b.measure(ctx, in, retentionPace.work())
+	return median(rounds), steady, err
+}
+
+// whileRetained measures the steady work while the worker's retention is done.
+func (b *bench) whileRetained(ctx context.Context, in *instance, past *past) (figures, error) {
+	retained := make(chan error, 1)
+	took := time.Duration(0)
+	go func() {
+		begun := time.Now()
+		err := past.retain(ctx)
+		took = time.Since(begun)
+		retained <- err
+	}()
+	all, err := b.measure(ctx, in, retentionPace.work())
+	if err = errors.Join(err, <-retained); err != nil {
+		return nil, err
+	}
+	f := maps.Clone(all)
+	f.set(retainTime, took.Seconds())
+	return f, nil
+}
+
+// past is the database of an installation, into which is written what it might have done.
+type past struct {
+	connection *pgx.Conn
+	store      *postgres.Store
+}
+
+func openPast(ctx context.Context, in *instance) (*past, error) {
+	url, err := in.DatabaseURL()
+	if err != nil {
+		return nil, err //nolint:wrapcheck // says which directory
+	}
+	connection, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the installation's PostgreSQL: %w", err)
+	}
+	store, err := postgres.Open(ctx, postgres.Config{URL: url, MaxConns: 2})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open the record: %w", err), connection.Close(ctx))
+	}
+	return &past{connection, store}, nil
+}
+
+func (p *past) close(ctx context.Context) {
+	p.store.Close()
+	_ = p.connection.Close(context.WithoutCancel(ctx)) // the server is stopped next
+}
+
+// write makes days of events of 1 KiB, each with an external id, delivered by one attempt.
+func (p *past) write(ctx context.Context, g grown) error {
+	today := time.Now().UTC().Truncate(day)
+	for n := g.days + 1; n > 1; n-- { // not yesterday, of which retention keeps a part
+		from := today.Add(-time.Duration(n) * day)
+		if err := p.store.EnsurePartitions(ctx, from); err != nil {
+			return fmt.Errorf("make partitions: %w", err)
+		}
+		if _, err := p.connection.Exec(ctx, writeDay, from, g.perDay, payloadSize); err != nil {
+			return fmt.Errorf("write the past: %w", err)
+		}
+	}
+	for _, statement := range []string{"vacuum (analyze) events, deliveries, attempts, idempotency_keys", "checkpoint"} {
+		if _, err := p.connection.Exec(ctx, statement); err != nil {
+			return fmt.Errorf("%s: %w", statement, err)
+		}
+	}
+	return nil
+}
+
+// writeDay writes $2 deliveries, spread over the day $1, with payloads of $3 bytes. Ids are
+// UUIDv7 of their time, as the record makes them.
+const writeDay = `
+	with made as materialized (
+		select moment, md5(random()::text) salt,
+			(lpad(to_hex((extract(epoch from moment) * 1000)::bigint), 12, '0') || '7' || substr(md5(random()::text), 1, 3) || '8' || substr(md5(random()::text), 1, 15))::uuid event,
+			(lpad(to_hex((extract(epoch from moment) * 1000)::bigint), 12, '0') || '8' || substr(md5(random()::text), 1, 3) || '8' || substr(md5(random()::text), 1, 15))::uuid delivery
+		from (select $1::timestamptz + n * (interval '1 day' / $2::int) moment from generate_series(0, $2::int - 1) n) times),
+	endpoint as (select id, tenant_id from endpoints order by id limit 1),
+	events as (
+		insert into events (id, tenant_id, type, external_id, payload, payload_sha256, endpoint_ids, created_at)
+		select event, tenant_id, 'bench.past', salt, convert_to(repeat(salt, $3::int / 32), 'UTF8'), sha256(salt::bytea), array[id], moment from made, endpoint),
+	keys as (
+		insert into idempotency_keys (tenant_id, kind, key, body_sha256, event_id, created_at)
+		select tenant_id, 1, salt, sha256(salt::bytea), event, moment from made, endpoint),
+	attempts as (
+		insert into attempts (delivery_id, run, number, started_at, latency_us, decision, reason, status, retry_after_ns, error, delay_ns, delay_source,
+			nominal_ns, truncated, request_headers, response_headers, response_body)
+		select delivery, 1, 1, moment, 2000, 0, 'http_200', 200, 0, '', 0, '', 0, false, '{}', '{}', '' from made)
+	insert into deliveries (id, event_id, endpoint_id, tenant_id, event_type, created_at, run, seq, state, attempts, run_attempts, give_up_at, completed_at,
+		workflow_id, last_decision, last_reason, last_status, last_latency_us, last_at)
+	select delivery, event, id, tenant_id, 'bench.past', moment, 1, 1, 3, 1, 1, moment + interval '72 hours', moment,
+		'delivery/' || event || '/' || id, 0, 'http_200', 200, 2000, moment from made, endpoint`
+
+// retain does once what a worker does every hour.
+func (p *past) retain(ctx context.Context) error {
+	if _, err := p.store.Retain(ctx, time.Now(), day); err != nil {
+		return fmt.Errorf("remove old days: %w", err)
+	}
+	if _, err := p.store.PruneIdempotencyKeys(ctx, day); err != nil {
+		return fmt.Errorf("remove old keys: %w", err)
+	}
+	return nil
+}
