@@ -51,7 +51,8 @@ var binaryForTests = sync.OnceValues(func() (string, error) {
 func tiny() size {
 	return size{
 		warmUp: 20, events: 100, fanOut: 10, batched: 250, retried: 20, broken: 10, paces: []pace{{40, 1}}, waiting: 150, rounds: 1,
-		rest: time.Second, linger: 100 * time.Millisecond, stall: time.Minute, patience: time.Minute, profile: time.Second, report: time.Second,
+		growth: grown{days: 2, perDay: 50, beside: pace{40, 1}},
+		rest:   time.Second, linger: 100 * time.Millisecond, stall: time.Minute, patience: time.Minute, profile: time.Second, report: time.Second,
 	}
 }
 
@@ -286,4 +287,58 @@ func TestNoBinary(t *testing.T) {
 	t.Parallel()
 	err := command(t.Context(), []string{"-binary", filepath.Join(t.TempDir(), "everpost"), "-results="}, &strings.Builder{}, &strings.Builder{})
 	require.ErrorContains(t, err, "make build makes it")
+}
+
+// TestGrowth writes a past that the record finds, and has it removed.
+func TestGrowth(t *testing.T) {
+	t.Parallel()
+	b, _ := setup(t)
+	rows, err := growth(t.Context(), b)
+	require.NoError(t, err)
+	r := resultWith(rows...)
+	require.Equal(t, []string{"growth-before", "growth-before-steady", "growth-beside", "growth-beside-steady", "growth-retention"}, names(r))
+	for _, m := range r.Rows {
+		requireMeasured(t, m)
+		require.Zero(t, m.Median[lost])
+	}
+	require.Positive(t, r.row("growth-beside").Median[throughputRatio])
+	require.Positive(t, r.row("growth-beside-steady").Median[latencyRatio])
+	require.Positive(t, r.row("growth-retention").Median[retainTime])
+}
+
+// TestPast is written as the record itself writes it, as far as it can be read.
+func TestPast(t *testing.T) {
+	t.Parallel()
+	b, _ := setup(t)
+	in, err := b.fresh(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, in.End()) })
+	require.NoError(t, b.warmUp(t.Context(), in))
+	past, err := openPast(t.Context(), in)
+	require.NoError(t, err)
+	t.Cleanup(func() { past.close(context.WithoutCancel(t.Context())) })
+	count := func(table string) (n int) {
+		require.NoError(t, past.connection.QueryRow(t.Context(), "select count(*) from "+table).Scan(&n))
+		return n
+	}
+	tables := []string{"events", "deliveries", "attempts", "idempotency_keys"}
+	require.Eventually(t, func() bool { return count("attempts") == b.size.warmUp }, time.Minute, look, "all arrivals are recorded")
+	before := map[string]int{}
+	for _, table := range tables {
+		before[table] = count(table)
+	}
+	require.NoError(t, past.write(t.Context(), b.size.growth))
+	for _, table := range tables {
+		require.Equal(t, before[table]+b.size.growth.deliveries(), count(table), table)
+	}
+	for _, table := range tables[:3] {
+		require.Zero(t, count(table+"_default"), "each day has a partition")
+	}
+	n, err := in.api.count(t.Context(), "", b.size.warmUp+b.size.growth.deliveries(), "delivered")
+	require.NoError(t, err)
+	require.Equal(t, b.size.warmUp+b.size.growth.deliveries(), n, "the API shows them")
+	require.NoError(t, past.retain(t.Context()))
+	for _, table := range tables {
+		require.Equal(t, before[table], count(table), table)
+	}
 }

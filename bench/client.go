@@ -43,11 +43,14 @@ func (c client) addEndpoint(ctx context.Context, address, eventType string, furt
 	return made.ID, err
 }
 
-// count is how many deliveries of an endpoint are in one of the states; it stops counting
-// at the limit.
+// count is how many deliveries of an endpoint, or of all, are in one of the states; it
+// stops counting at the limit.
 func (c client) count(ctx context.Context, endpoint string, limit int, states ...string) (int, error) {
 	const page = 250 // the most that a list gives at a time
-	query := url.Values{"endpoint_id": {endpoint}, "state": states, "limit": {strconv.Itoa(min(limit, page))}}
+	query := url.Values{"state": states, "limit": {strconv.Itoa(min(limit, page))}}
+	if endpoint != "" {
+		query.Set("endpoint_id", endpoint)
+	}
 	n := 0
 	for {
 		var got struct {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/everpost/everpost/bench/internal/installation"
 )
 
 // tolerance is how much the CPU per delivery may differ between two runs of the same code:
@@ -50,7 +52,7 @@ func compareCommand(args []string, stdout, stderr io.Writer) error {
 		flags.PrintDefaults()
 	}
 	if err := flags.Parse(args); err != nil {
-		return errUsage
+		return installation.ErrUsage
 	}
 	paths := flags.Args()
 	if len(paths) < 2 {

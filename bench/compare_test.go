@@ -99,5 +99,5 @@ func TestCompareCommand(t *testing.T) {
 	_, err = compareThem(paths[0], filepath.Join(dir, "none.json"))
 	require.ErrorContains(t, err, "none.json")
 	_, err = compareThem("-nonsense")
-	require.ErrorIs(t, err, errUsage)
+	require.ErrorIs(t, err, installation.ErrUsage)
 }

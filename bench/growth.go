@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -12,15 +11,15 @@ import (
 	"github.com/everpost/everpost/internal/postgres"
 )
 
-// grown is what an installation has finished long ago.
-type grown struct{ days, perDay int }
+// grown is what an installation has finished long ago, and what it does steadily beside it.
+type grown struct {
+	days, perDay int
+	beside       pace
+}
 
 func (g grown) deliveries() int { return g.days * g.perDay }
 
 const day = 24 * time.Hour
-
-// retentionPace is the work beside which old days are removed.
-var retentionPace = pace{200, 20} //nolint:gochecknoglobals // a constant, but for Go
 
 // growth asks whether an installation becomes slower with what it has finished, and
 // whether anyone notices when that is removed.
@@ -44,7 +43,7 @@ func growth(ctx context.Context, b *bench) (_ []row, err error) {
 		return nil, err
 	}
 	about := fmt.Sprintf("%s, median of %d", b.throughputWork().describe(), b.size.rounds)
-	rows := []row{{"growth-before", about, before}, {"growth-before-steady", retentionPace.work().describe(), steady}}
+	rows := []row{{"growth-before", about, before}, {"growth-before-steady", b.size.growth.beside.work().describe(), steady}}
 
 	b.sayf("writing %d finished deliveries of the last %d days", b.size.growth.deliveries(), b.size.growth.days)
 	begun := time.Now()
@@ -60,13 +59,13 @@ func growth(ctx context.Context, b *bench) (_ []row, err error) {
 	beside.set(throughputRatio, beside[deliveriesPerSecond]/before[deliveriesPerSecond])
 	besideSteady.set(latencyRatio, besideSteady[endToEndP50]/steady[endToEndP50])
 	with := fmt.Sprintf(", beside %d finished deliveries", b.size.growth.deliveries())
-	rows = append(rows, row{"growth-beside", about + with, beside}, row{"growth-beside-steady", retentionPace.work().describe() + with, besideSteady})
+	rows = append(rows, row{"growth-beside", about + with, beside}, row{"growth-beside-steady", b.size.growth.beside.work().describe() + with, besideSteady})
 
 	removing, err := b.whileRetained(ctx, in, past)
 	if err != nil {
 		return rows, err
 	}
-	return append(rows, row{"growth-retention", retentionPace.work().describe() + ", while these are removed", removing}), nil
+	return append(rows, row{"growth-retention", b.size.growth.beside.work().describe() + ", while these are removed", removing}), nil
 }
 
 // atBoth measures the throughput work, as a median of several, and the steady one.
@@ -79,7 +78,7 @@ func (b *bench) atBoth(ctx context.Context, in *instance) (most, steady figures,
 		}
 		rounds = append(rounds, f)
 	}
-	steady, err = b.measure(ctx, in, retentionPace.work())
+	steady, err = b.measure(ctx, in, b.size.growth.beside.work())
 	return median(rounds), steady, err
 }
 
@@ -93,11 +92,10 @@ func (b *bench) whileRetained(ctx context.Context, in *instance, past *past) (fi
 		took = time.Since(begun)
 		retained <- err
 	}()
-	all, err := b.measure(ctx, in, retentionPace.work())
-	if err = errors.Join(err, <-retained); err != nil {
+	f, err := b.measure(ctx, in, b.size.growth.beside.work())
+	if err := errors.Join(err, <-retained); err != nil {
 		return nil, err
 	}
-	f := maps.Clone(all)
 	f.set(retainTime, took.Seconds())
 	return f, nil
 }
@@ -111,7 +109,7 @@ type past struct {
 func openPast(ctx context.Context, in *instance) (*past, error) {
 	url, err := in.DatabaseURL()
 	if err != nil {
-		return nil, err //nolint:wrapcheck // says which directory
+		return nil, err
 	}
 	connection, err := pgx.Connect(ctx, url)
 	if err != nil {
@@ -154,24 +152,27 @@ func (p *past) write(ctx context.Context, g grown) error {
 const writeDay = `
 	with made as materialized (
 		select moment, md5(random()::text) salt,
-			(lpad(to_hex((extract(epoch from moment) * 1000)::bigint), 12, '0') || '7' || substr(md5(random()::text), 1, 3) || '8' || substr(md5(random()::text), 1, 15))::uuid event,
-			(lpad(to_hex((extract(epoch from moment) * 1000)::bigint), 12, '0') || '8' || substr(md5(random()::text), 1, 3) || '8' || substr(md5(random()::text), 1, 15))::uuid delivery
-		from (select $1::timestamptz + n * (interval '1 day' / $2::int) moment from generate_series(0, $2::int - 1) n) times),
+			(time || '7' || left(md5(random()::text), 3) || '8' || left(md5(random()::text), 15))::uuid event,
+			(time || '8' || left(md5(random()::text), 3) || '8' || left(md5(random()::text), 15))::uuid delivery
+		from generate_series(0, $2::int - 1) n,
+			lateral (select $1::timestamptz + n * (interval '1 day' / $2::int) moment) times,
+			lateral (select lpad(to_hex((extract(epoch from moment) * 1000)::bigint), 12, '0') "time") hex),
 	endpoint as (select id, tenant_id from endpoints order by id limit 1),
 	events as (
 		insert into events (id, tenant_id, type, external_id, payload, payload_sha256, endpoint_ids, created_at)
-		select event, tenant_id, 'bench.past', salt, convert_to(repeat(salt, $3::int / 32), 'UTF8'), sha256(salt::bytea), array[id], moment from made, endpoint),
+		select event, tenant_id, 'bench.past', salt, convert_to(repeat(salt, $3::int / 32), 'UTF8'), sha256(salt::bytea), array[id], moment
+		from made, endpoint),
 	keys as (
 		insert into idempotency_keys (tenant_id, kind, key, body_sha256, event_id, created_at)
 		select tenant_id, 1, salt, sha256(salt::bytea), event, moment from made, endpoint),
 	attempts as (
-		insert into attempts (delivery_id, run, number, started_at, latency_us, decision, reason, status, retry_after_ns, error, delay_ns, delay_source,
-			nominal_ns, truncated, request_headers, response_headers, response_body)
+		insert into attempts (delivery_id, run, number, started_at, latency_us, decision, reason, status, retry_after_ns, error, delay_ns,
+			delay_source, nominal_ns, truncated, request_headers, response_headers, response_body)
 		select delivery, 1, 1, moment, 2000, 0, 'http_200', 200, 0, '', 0, '', 0, false, '{}', '{}', '' from made)
-	insert into deliveries (id, event_id, endpoint_id, tenant_id, event_type, created_at, run, seq, state, attempts, run_attempts, give_up_at, completed_at,
-		workflow_id, last_decision, last_reason, last_status, last_latency_us, last_at)
+	insert into deliveries (id, event_id, endpoint_id, tenant_id, event_type, created_at, run, seq, state, attempts, run_attempts, give_up_at,
+		completed_at, workflow_id, last_decision, last_reason, last_status, last_latency_us, last_at, last_retry_after_ns)
 	select delivery, event, id, tenant_id, 'bench.past', moment, 1, 1, 3, 1, 1, moment + interval '72 hours', moment,
-		'delivery/' || event || '/' || id, 0, 'http_200', 200, 2000, moment from made, endpoint`
+		'delivery/' || event || '/' || id, 0, 'http_200', 200, 2000, moment, 0 from made, endpoint`
 
 // retain does once what a worker does every hour.
 func (p *past) retain(ctx context.Context) error {

@@ -16,32 +16,12 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
 	"strings"
-	"syscall"
+
+	"github.com/everpost/everpost/bench/internal/installation"
 )
 
-func main() {
-	// What a first signal begins, a second one does not wait for: the installation is told
-	// to stop by the system then, see installation.
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	context.AfterFunc(ctx, stop)
-	err := command(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	switch {
-	case err == nil:
-	case errors.Is(err, errUsage):
-		os.Exit(2)
-	default:
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(1)
-	}
-}
-
-// errUsage says that the command line was not understood, or help was asked for; the flags
-// have printed it.
-var errUsage = errors.New("usage")
+func main() { installation.Main("bench", command) }
 
 // resultsDir is where runs are kept, seen from the top of the repository.
 const resultsDir = "bench/results"
@@ -71,16 +51,9 @@ func parse(args []string, stderr io.Writer) (o options, results string, err erro
 	flags.StringVar(&o.profiles, "profile", "", "`directory` for CPU and allocation profiles of the throughput work, taken after it was measured")
 	flags.StringVar(&results, "results", resultsDir, "`directory` to keep the figures in; empty, and with -quick unless it is given: they are not kept")
 	flags.StringVar(&o.dir, "dir", "", "`directory` on the disk to measure on (default: the system's for temporary files)")
-	flags.Func("set", "a setting of the installation, `NAME=VALUE`; may be repeated. Those in the environment are not passed on", func(s string) error {
-		name, value, ok := strings.Cut(s, "=")
-		if !ok || name == "" {
-			return errors.New("is not NAME=VALUE")
-		}
-		o.settings[name] = value
-		return nil
-	})
+	installation.SettingsFlag(flags, o.settings)
 	if err := flags.Parse(args); err != nil {
-		return o, "", errUsage
+		return o, "", installation.ErrUsage
 	}
 	if flags.NArg() > 0 {
 		return o, "", fmt.Errorf("%q is no command; the other one is compare", flags.Arg(0))

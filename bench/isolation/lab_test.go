@@ -185,9 +185,9 @@ func TestWaitEnds(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, held)
 	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(errUsage)
+	cancel(installation.ErrUsage)
 	_, err = wait(ctx, time.Hour, func() bool { return false })
-	require.ErrorIs(t, err, errUsage)
+	require.ErrorIs(t, err, installation.ErrUsage)
 }
 
 func TestCommandLine(t *testing.T) {

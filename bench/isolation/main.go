@@ -14,32 +14,12 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
 	"strings"
-	"syscall"
+
+	"github.com/everpost/everpost/bench/internal/installation"
 )
 
-func main() {
-	// A second signal is not waited for: the installation is told to stop by the system
-	// then.
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	context.AfterFunc(ctx, stop)
-	err := command(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	switch {
-	case err == nil:
-	case errors.Is(err, errUsage):
-		os.Exit(2)
-	default:
-		fmt.Fprintln(os.Stderr, "isolation:", err)
-		os.Exit(1)
-	}
-}
-
-// errUsage says that the command line was not understood, or help was asked for; the flags
-// have printed it.
-var errUsage = errors.New("usage")
+func main() { installation.Main("isolation", command) }
 
 // command is main with its surroundings as arguments.
 func command(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -80,16 +60,9 @@ func parse(args []string, stderr io.Writer) (o options, results string, err erro
 	flags.StringVar(&results, "results", "bench/results", "`directory` to keep the figures in; empty: they are not kept")
 	flags.StringVar(&o.pictures, "pictures", "", "`directory` for the picture of "+recoveryName+"; empty: none is drawn")
 	flags.StringVar(&o.dir, "dir", "", "`directory` on the disk to measure on (default: the system's for temporary files)")
-	flags.Func("set", "a setting of the installation, `NAME=VALUE`; may be repeated. Those in the environment are not passed on", func(s string) error {
-		name, value, ok := strings.Cut(s, "=")
-		if !ok || name == "" {
-			return errors.New("is not NAME=VALUE")
-		}
-		o.settings[name] = value
-		return nil
-	})
+	installation.SettingsFlag(flags, o.settings)
 	if err := flags.Parse(args); err != nil {
-		return o, "", errUsage
+		return o, "", installation.ErrUsage
 	}
 	if flags.NArg() > 0 {
 		return o, "", fmt.Errorf("%q is not expected", flags.Arg(0))

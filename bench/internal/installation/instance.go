@@ -259,7 +259,7 @@ func (in *Instance) withLog(err error) error {
 
 // DatabaseURL is where its own PostgreSQL is to be reached.
 func (in *Instance) DatabaseURL() (string, error) {
-	return localpg.RunningURL(in.settings["EVERPOST_DATA_DIR"], localpg.Database) //nolint:wrapcheck // says which directory
+	return localpg.RunningURL(in.settings["EVERPOST_DATA_DIR"], localpg.Database)
 }
 
 // Pid is that of its process, once it was started.
