@@ -64,6 +64,10 @@ test-long: bin/withpg ## the same with the long tests (large data, isolation, ma
 	$(WITH_POSTGRES) tools/fuzz $(FUZZ_TIME)
 	EVERPOST_TEST_LONG=1 $(WITH_POSTGRES) $(SUBMAKE) test-modules TEST_TIMEOUT=60m TEST_FLAGS=-count=1
 
+.PHONY: contract
+contract: build ## let a tool from npm make requests from openapi.yaml, for 10 minutes; needs npm and Java
+	tools/contract bin/everpost
+
 # For example BENCH_FLAGS='-only throughput -runs 1'; bin/bench -help lists them.
 BENCH_FLAGS ?=
 

@@ -2,6 +2,7 @@ package activities
 
 import (
 	"fmt"
+	"net/textproto"
 	"strconv"
 	"time"
 
@@ -9,38 +10,78 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// signed is the header of one request: the endpoint's own fields, then ours.
-func signed(m message, target *webhook.Target, body []byte, now time.Time) ([][2]string, error) {
+// signed is the header of one request: the endpoint's own fields, of which there are
+// own, then ours.
+func signed(m message, target *webhook.Target, body []byte, now time.Time) (header [][2]string, own int, err error) {
 	secrets := make([]signature.Secret, 0, len(target.Secrets))
 	for _, text := range target.Secrets {
 		secret, err := signature.ParseSecret(text)
 		if err != nil {
-			return nil, fmt.Errorf("parse a secret of endpoint %s: %w", target.ID, err)
+			return nil, 0, fmt.Errorf("parse a secret of endpoint %s: %w", target.ID, err)
 		}
 		secrets = append(secrets, secret)
 	}
-	id := m.event.String()
-	header := make([][2]string, 0, len(target.Headers)+7)
-	for name, value := range target.Headers {
-		header = append(header, [2]string{name, value})
+	proof, err := proofOf(target, m.event.String(), now, body, secrets)
+	if err != nil {
+		return nil, 0, err
 	}
+	header = make([][2]string, 0, len(target.Headers)+7)
+	for name, value := range target.Headers {
+		if !has(proof, name) {
+			header = append(header, [2]string{name, value})
+		}
+	}
+	own = len(header)
+	header = append(header, [2]string{"content-type", "application/json"})
+	header = append(header, proof...)
 	return append(header,
-		[2]string{"content-type", "application/json"},
-		[2]string{"webhook-id", id},
-		[2]string{"webhook-timestamp", strconv.FormatInt(now.Unix(), 10)},
-		[2]string{"webhook-signature", signature.Sign(id, now, body, secrets...)},
 		[2]string{"everpost-attempt", strconv.Itoa(m.number)},
 		[2]string{"everpost-event-type", m.eventType},
 		[2]string{"everpost-delivery-id", m.delivery.String()},
-	), nil
+	), own, nil
+}
+
+// proofOf is what a receiver verifies and knows a repetition by. Under v1 and v1a every
+// secret signs, of whichever kind it is: while an endpoint changes from one scheme to
+// the other, receivers find the signature they know. The header of the hex scheme holds
+// one signature: the newest secret's that can make it.
+func proofOf(target *webhook.Target, id string, now time.Time, body []byte, secrets []signature.Secret) ([][2]string, error) {
+	if target.Signature != webhook.SignatureHex {
+		return [][2]string{
+			{signature.HeaderID, id},
+			{signature.HeaderTimestamp, strconv.FormatInt(now.Unix(), 10)},
+			{signature.HeaderSignature, signature.Sign(id, now, body, secrets...)},
+		}, nil
+	}
+	for _, secret := range secrets {
+		if secret.Kind() == signature.HMAC {
+			text, err := signature.SignHex(body, secret)
+			return [][2]string{{signature.HeaderHexIdempotency, id}, {signature.HeaderHexSignature, text}}, err
+		}
+	}
+	return nil, fmt.Errorf("sign for endpoint %s: %w", target.ID, signature.ErrNoHMACSecret)
+}
+
+// has reports whether a field is among some, in whatever case: an endpoint may have set
+// one itself before its scheme needed it.
+func has(fields [][2]string, name string) bool {
+	for _, field := range fields {
+		if textproto.CanonicalMIMEHeaderKey(field[0]) == textproto.CanonicalMIMEHeaderKey(name) {
+			return true
+		}
+	}
+	return false
 }
 
 // shown is the header as the record keeps it: the endpoint's own fields may hold
-// credentials, so of those only the names.
-func shown(header [][2]string, target *webhook.Target) map[string]string {
-	kept := make(map[string]string, len(header))
+// credentials, so of those only the names, and so the one that is made of its auth.
+func shown(header [][2]string, own int, auth webhook.Auth) map[string]string {
+	kept := make(map[string]string, len(header)+1)
+	if auth.Kind != webhook.AuthNone {
+		kept["Authorization"] = "[redacted]"
+	}
 	for i, field := range header {
-		if i < len(target.Headers) {
+		if i < own {
 			kept[field[0]] = "[redacted]"
 		} else {
 			kept[field[0]] = field[1]

@@ -22,7 +22,7 @@ type message struct {
 //
 // An error means that nothing is known of the receiver: it ended because of us.
 func post(ctx context.Context, sender Sender, now time.Time, target *webhook.Target, m message, body []byte) (webhook.Attempt, error) {
-	header, err := signed(m, target, body, now)
+	header, own, err := signed(m, target, body, now)
 	if err != nil {
 		return webhook.Attempt{}, err
 	}
@@ -32,7 +32,7 @@ func post(ctx context.Context, sender Sender, now time.Time, target *webhook.Tar
 	}
 	return webhook.Attempt{
 		Number: m.number, StartedAt: now, Latency: response.Latency, Outcome: retry.Classify(response.Answer, target.RetryPolicy), Error: response.Err,
-		RequestHeaders: shown(header, target), ResponseHeaders: response.Header, ResponseBody: response.Body, Truncated: response.Truncated,
+		RequestHeaders: shown(header, own, target.Auth), ResponseHeaders: response.Header, ResponseBody: response.Body, Truncated: response.Truncated,
 	}, nil
 }
 

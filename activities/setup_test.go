@@ -3,6 +3,7 @@ package activities_test
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"io"
 	"log/slog"
 	"net"
@@ -26,6 +27,7 @@ import (
 	"github.com/everpost/everpost/internal/postgrestest"
 	"github.com/everpost/everpost/internal/receivertest"
 	"github.com/everpost/everpost/internal/retry"
+	"github.com/everpost/everpost/internal/signature"
 	"github.com/everpost/everpost/internal/vault"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -68,22 +70,33 @@ func openStore(t *testing.T, address string) *postgres.Store {
 	t.Helper()
 	key, err := vault.ParseKEK(kek)
 	require.NoError(t, err)
-	store, err := postgres.Open(t.Context(), postgres.Config{URL: address, MaxConns: 4, Sealer: sealer{vault.New(key)}})
+	store, err := postgres.Open(t.Context(), postgres.Config{URL: address, MaxConns: 4, Sealer: sealer{vault.New(key)}, MakeSecret: makeSecret})
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
 	return store
 }
 
+// makeSecret is the composition root's, in short.
+func makeSecret(scheme string) (webhook.NewSecret, error) {
+	if scheme != webhook.SignatureV1a {
+		made, err := signature.GenerateHMAC(rand.Reader)
+		return webhook.NewSecret{Secret: made.Reveal()}, err
+	}
+	made, err := signature.GenerateEd25519(rand.Reader)
+	public, _ := made.Public()
+	return webhook.NewSecret{Secret: made.Reveal(), PublicKey: public.String()}, err
+}
+
 // sealer is the composition root's, in short.
 type sealer struct{ vault *vault.Vault }
 
-func (s sealer) Seal(plaintext, additional string) (postgres.Sealed, error) {
-	sealed, err := s.vault.Seal(plaintext, additional)
+func (s sealer) Seal(ctx context.Context, plaintext, additional string) (postgres.Sealed, error) {
+	sealed, err := s.vault.Seal(ctx, plaintext, additional)
 	return postgres.Sealed(sealed), err
 }
 
-func (s sealer) Open(sealed postgres.Sealed, additional string) (string, error) {
-	return s.vault.Open(vault.Sealed(sealed), additional)
+func (s sealer) Open(ctx context.Context, sealed postgres.Sealed, additional string) (string, error) {
+	return s.vault.Open(ctx, vault.Sealed(sealed), additional)
 }
 
 // sender is the composition root's, in short.
@@ -92,6 +105,7 @@ type sender struct{ client *egress.Client }
 func (s sender) Send(ctx context.Context, r activities.Request) activities.Response {
 	response := s.client.Send(ctx, egress.Request{
 		EndpointID: r.Target.ID.String(), Version: r.Target.Version, URL: r.Target.URL, Header: r.Header, Body: r.Body, Timeout: r.Timeout,
+		Auth: r.Target.Auth, Certificate: r.Target.Certificate,
 	})
 	return activities.Response{
 		Answer: response.Answer, Latency: response.Latency, Header: response.Header, Body: response.Body, Truncated: response.Truncated,
@@ -149,7 +163,7 @@ func (b *bundle) processAt(t *testing.T, address string, change func(*activities
 	p := &process{record: &asked{Store: openStore(t, address)}, log: &buffer{}}
 	p.tokens = dispatch.New(dispatch.Config{LocalWorker: true}) // never started: it only leaves the tokens
 	config := activities.Config{
-		Record: p.record, Targets: p.record.EndpointCache(), Fresh: p.tokens.Fresh(), Sender: sender{client},
+		Record: p.record, Targets: p.record.EndpointCache(), Fresh: p.tokens.Fresh(), Starter: p.tokens, Sender: sender{client},
 		Logger: slog.New(slog.NewTextHandler(p.log, nil)), Owner: t.Name() + webhook.NewEventID().String(), FastWait: 10 * time.Second,
 	}
 	if change != nil {

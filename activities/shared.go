@@ -18,7 +18,7 @@ const (
 )
 
 // Starter starts the own workflow of a delivery that leaves a shared one. That there
-// is one already is no error; ErrCrowded means that none can be started now.
+// is one already is no error; ErrCrowded means that none of the tenant's can be started now.
 type Starter interface {
 	HandOver(ctx context.Context, h Handover) error
 	// Spare takes one of the workflows that there are to spare for deliveries that only
@@ -114,23 +114,24 @@ type HandedOver struct {
 func (a *Activities) HandOver(ctx context.Context, all []Handover) (HandedOver, error) {
 	ctx, cancel := context.WithTimeout(ctx, handOverTime)
 	defer cancel()
-	ctx, crowded := context.WithCancelCause(ctx)
-	defer crowded(nil)
 	var (
 		started sync.WaitGroup
 		slots   = make(chan struct{}, handOverWidth)
 		faults  = make([]error, len(all))
+		crowded sync.Map // tenants that there is no room for now
 		result  HandedOver
 	)
 	for i := range all {
 		slots <- struct{}{}
 		started.Go(func() {
 			defer func() { <-slots }()
-			if faults[i] = context.Cause(ctx); faults[i] == nil {
+			if _, full := crowded.Load(all[i].TenantID); full {
+				faults[i] = ErrCrowded
+			} else if faults[i] = context.Cause(ctx); faults[i] == nil {
 				faults[i] = a.handOver(ctx, all[i])
 			}
 			if errors.Is(faults[i], ErrCrowded) {
-				crowded(ErrCrowded) // nor can the others
+				crowded.Store(all[i].TenantID, nil)
 			}
 		})
 	}

@@ -395,19 +395,46 @@ func TestHandOver(t *testing.T) {
 		require.Contains(t, log.String(), "canary-address")
 		require.Len(t, s.started, 19, "none of the others'")
 	})
-	t.Run("there is no room", func(t *testing.T) {
+	t.Run("there is no room for a tenant", func(t *testing.T) {
 		t.Parallel()
-		var asked atomic.Int32
-		a, s, _ := begin(func(context.Context, activities.Handover) error {
-			asked.Add(1)
-			return activities.ErrCrowded
+		var (
+			asked atomic.Int32
+			begun = make(chan struct{})
+			full  = make(chan struct{})
+			once  sync.Once
+		)
+		all := handovers(43)
+		for i := range all {
+			all[i].TenantID = "loud"
+		}
+		for i := range 3 {
+			all[40+i].TenantID = "quiet"
+		}
+		a, s, _ := begin(func(ctx context.Context, h activities.Handover) error {
+			switch h.DeliveryID {
+			case all[0].DeliveryID: // has its turn, and takes its time
+				close(begun)
+				<-full
+				return ctx.Err()
+			default:
+				if h.TenantID == "quiet" {
+					return nil
+				}
+				<-begun
+				asked.Add(1)
+				once.Do(func() { close(full) })
+				return activities.ErrCrowded
+			}
 		})
-		handed, err := a.HandOver(t.Context(), handovers(50))
+		handed, err := a.HandOver(t.Context(), all)
 		require.NoError(t, err)
-		require.Len(t, handed.Left, 50)
+		require.Len(t, handed.Left, 39)
 		require.Contains(t, handed.Fault, "at once")
-		require.Empty(t, s.started)
-		require.LessOrEqual(t, asked.Load(), int32(8), "the others do not ask")
+		require.LessOrEqual(t, asked.Load(), int32(4), "the others do not ask")
+		require.Equal(t, 1, s.started[all[0].DeliveryID], "it is not cut off")
+		for i := range 3 {
+			require.Equal(t, 1, s.started[all[40+i].DeliveryID], "the room is another's")
+		}
 	})
 	t.Run("one panics", func(t *testing.T) {
 		t.Parallel()

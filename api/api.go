@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/labstack/echo/v4"
+	"golang.org/x/time/rate"
 
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -30,6 +31,8 @@ type Config struct {
 	Events          Events
 	Deliveries      Deliveries
 	EndpointSwitch  EndpointSwitch
+	Audit           Audit
+	Limits          Limits
 
 	Health     EndpointHealth
 	Tests      EndpointTests
@@ -82,12 +85,15 @@ type Server struct {
 
 	echo    *echo.Echo
 	openAPI []byte
+	page    func() ([]byte, error) // the document for people
+	buckets buckets
 }
 
 // New makes a Server with all routes.
 func New(c Config) *Server {
-	s := &Server{Config: c.withDefaults(), echo: echo.New()}
+	s := &Server{Config: c.withDefaults(), echo: echo.New(), buckets: buckets{of: map[string]*rate.Limiter{}}}
 	s.openAPI = openAPIDocument(s.Version)
+	s.page = docsOf(s.openAPI)
 	s.echo.HideBanner, s.echo.HidePort = true, true
 	s.echo.HTTPErrorHandler = s.routerError
 	s.echo.Use(s.around)

@@ -23,6 +23,9 @@ func (s *Server) serve(r route) echo.HandlerFunc {
 		if err != nil {
 			return s.answer(c, r, err)
 		}
+		if err := s.admit(c.Request().Context(), key); err != nil {
+			return s.answer(c, r, err)
+		}
 		in := call{Context: c, route: r, key: key, tenant: c.Param("tenant")}
 		if err := in.authorise(); err != nil {
 			return s.answer(c, r, err)
@@ -38,12 +41,14 @@ func (s *Server) answer(c echo.Context, r route, err error) error {
 	return s.writeError(c, r.noun, err)
 }
 
+// challenge asks for a key (RFC 6750 §3).
+const challenge = `Bearer realm="everpost"`
+
 // authenticate finds the living key that the request was made with (RFC 6750 §2.1).
 // A text that cannot be a key is refused before any lookup.
 func (s *Server) authenticate(c echo.Context) (webhook.Key, error) {
 	given := c.Request().Header["Authorization"]
 	if len(given) == 0 {
-		c.Response().Header().Set("WWW-Authenticate", `Bearer realm="everpost"`)
 		return webhook.Key{}, &webhook.Error{Code: webhook.CodeUnauthenticated, Message: `an API key is missing: send it as "Authorization: Bearer evk_…"`}
 	}
 	scheme, text, _ := strings.Cut(given[0], " ")
@@ -60,7 +65,7 @@ func (s *Server) authenticate(c echo.Context) (webhook.Key, error) {
 			return webhook.Key{}, err
 		}
 	}
-	c.Response().Header().Set("WWW-Authenticate", `Bearer realm="everpost", error="invalid_token"`)
+	c.Response().Header().Set("WWW-Authenticate", challenge+`, error="invalid_token"`)
 	return webhook.Key{}, &webhook.Error{Code: webhook.CodeUnauthenticated, Message: "the API key is not valid, has expired or was revoked"}
 }
 

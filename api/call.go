@@ -98,7 +98,7 @@ func checkContentType(h http.Header) error {
 }
 
 func unsupported(detail string) error {
-	return &httpError{class{http.StatusUnsupportedMediaType, "unsupported-media-type", "The media type is not supported"}, detail}
+	return &httpError{unsupportedMedia(), detail}
 }
 
 func tooLarge(field string, limit int) error {

@@ -1,13 +1,10 @@
 package api
 
 import (
-	"crypto/rand"
-	"fmt"
 	"net/http"
 	"time"
 
 	"github.com/everpost/everpost/internal/retry"
-	"github.com/everpost/everpost/internal/signature"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -21,6 +18,7 @@ type endpointView struct {
 	StateReason    *string               `json:"state_reason"`
 	Secret         string                `json:"secret,omitempty"`
 	Signature      string                `json:"signature"`
+	PublicKey      *string               `json:"public_key"`
 	Timeout        string                `json:"timeout"`
 	MaxInFlight    int                   `json:"max_in_flight"`
 	RateLimit      float64               `json:"rate_limit_per_second"`
@@ -29,6 +27,8 @@ type endpointView struct {
 	AutoDisable    any                   `json:"auto_disable"` // disableView, or false
 	AutoReplay     bool                  `json:"auto_replay"`
 	Headers        map[string]string     `json:"headers"`
+	Auth           *authView             `json:"auth"`
+	Certificate    *certificateView      `json:"client_certificate"`
 	Description    string                `json:"description"`
 	Metadata       map[string]string     `json:"metadata"`
 	CreatedAt      timestamp             `json:"created_at"`
@@ -51,13 +51,14 @@ type disableView struct {
 func showEndpoint(e webhook.Endpoint) endpointView {
 	view := endpointView{
 		ID: e.ID, TenantID: e.TenantID, URL: e.URL, EventTypes: e.EventTypes, State: e.State, StateReason: nullable(e.StateReason),
-		Signature: e.Signature, Timeout: shortDuration(e.Timeout), MaxInFlight: e.MaxInFlight, RateLimit: e.RateLimit,
+		Signature: e.Signature, PublicKey: nullable(e.PublicKey), Timeout: shortDuration(e.Timeout), MaxInFlight: e.MaxInFlight, RateLimit: e.RateLimit,
 		RetryPolicy: e.RetryPolicy,
 		CircuitBreaker: breakerView{
 			Enabled: e.CircuitBreaker.Enabled, Window: shortDuration(e.CircuitBreaker.Window), MinRequests: e.CircuitBreaker.MinRequests,
 			FailureRatio: e.CircuitBreaker.FailureRatio, Cooldown: shortDuration(e.CircuitBreaker.Cooldown),
 		},
-		AutoDisable: false, AutoReplay: e.AutoReplay, Headers: orEmpty(e.Headers), Description: e.Description,
+		AutoDisable: false, AutoReplay: e.AutoReplay, Headers: orEmpty(e.Headers),
+		Auth: showAuth(e.Auth), Certificate: showCertificate(e.Certificate), Description: e.Description,
 		Metadata: orEmpty(e.Metadata), CreatedAt: timestamp(e.CreatedAt), UpdatedAt: timestamp(e.UpdatedAt),
 	}
 	if e.AutoDisable.Enabled {
@@ -88,26 +89,26 @@ func (s *Server) createEndpoint(c call) error {
 	now := s.Now().UTC().Truncate(time.Microsecond)
 	e := defaultEndpoint()
 	e.ID, e.TenantID, e.CreatedAt, e.UpdatedAt = webhook.NewEndpointID(), c.tenant, now, now
-	secret := ""
+	var given webhook.NewSecret
 	err := c.object(func(d *door, name string) {
 		if name != "secret" {
 			s.readEndpointField(d, &e, name)
 			return
 		}
-		if !d.null() {
-			secret = readSecret(d)
-		}
+		set(d, &given, webhook.NewSecret{}, readSecret)
 	}, "url")
+	if err == nil {
+		err = checkAuth(&e)
+	}
 	if err != nil {
 		return err
 	}
-	if secret == "" {
-		made, err := signature.GenerateHMAC(rand.Reader)
-		if err != nil {
-			return fmt.Errorf("make secret of endpoint %s: %w", e.ID, err)
-		}
-		secret = made.Reveal()
+	made, err := firstSecret(e.Signature, given)
+	if err != nil {
+		return err
 	}
+	e.PublicKey = made.PublicKey
+	secret := made.Secret
 	stored, err := s.Endpoints.CreateEndpoint(c.Request().Context(), c.actor(), e, secret)
 	if err != nil {
 		return err
@@ -156,7 +157,7 @@ func (s *Server) updateEndpoint(c call) error {
 		return err
 	}
 	change := func(e *webhook.Endpoint) error {
-		return readObject(text, func(d *door, name string) {
+		err := readObject(text, func(d *door, name string) {
 			if name == "secret" {
 				d.note("is set when the endpoint is created and cannot be changed here")
 				d.skip()
@@ -164,6 +165,10 @@ func (s *Server) updateEndpoint(c call) error {
 			}
 			s.readEndpointField(d, e, name)
 		})
+		if err != nil {
+			return err
+		}
+		return checkAuth(e)
 	}
 	trial := defaultEndpoint()
 	if err := change(&trial); err != nil {
@@ -185,18 +190,4 @@ func (s *Server) deleteEndpoint(c call) error {
 		return err
 	}
 	return c.NoContent(http.StatusNoContent)
-}
-
-func (s *Server) getEndpointSecret(c call) error {
-	id, err := pathID(c, webhook.ParseEndpointID)
-	if err != nil {
-		return err
-	}
-	secret, err := s.EndpointSecrets.EndpointSecret(c.Request().Context(), c.actor(), c.tenant, id)
-	if err != nil {
-		return err
-	}
-	return c.json(http.StatusOK, struct {
-		Secret string `json:"secret"`
-	}{secret})
 }

@@ -20,12 +20,13 @@ func TestEndpointShape(t *testing.T) {
 	a := b.ok(t, http.StatusCreated, "admin", "POST", endpointsPath, `{"url":"https://example.com/hook?a=1&b=2","event_types":["order.*"]}`)
 	id, secret := a.json["id"].(string), a.json["secret"].(string)
 	shape := `{"id":"` + id + `","tenant_id":"acme","url":"https://example.com/hook?a=1&b=2","event_types":["order.*"],"state":"active",` +
-		`"state_reason":null,SECRET"signature":"v1","timeout":"15s","max_in_flight":10,"rate_limit_per_second":10000,` +
+		`"state_reason":null,SECRET"signature":"v1","public_key":null,"timeout":"15s","max_in_flight":10,"rate_limit_per_second":10000,` +
 		`"retry_policy":{"preset":"default","strategy":"exponential","base":"10s","factor":3,"cap":"12h","jitter":"equal",` +
 		`"max_attempts":16,"ambiguous_attempts":4,"give_up_after":"72h"},` +
 		`"circuit_breaker":{"enabled":true,"window":"60s","min_requests":20,"failure_ratio":0.5,"cooldown":"30s"},` +
 		`"auto_disable":{"exhausted_24h":10,"permanent_streak":100},"auto_replay":false,` +
-		`"headers":{},"description":"","metadata":{},"created_at":"2026-01-31T09:30:00.123456Z","updated_at":"2026-01-31T09:30:00.123456Z"}`
+		`"headers":{},"auth":null,"client_certificate":null,"description":"","metadata":{},` +
+		`"created_at":"2026-01-31T09:30:00.123456Z","updated_at":"2026-01-31T09:30:00.123456Z"}`
 	require.Equal(t, strings.Replace(shape, "SECRET", `"secret":"`+secret+`",`, 1), strings.TrimSpace(a.text))
 	require.Regexp(t, `^whsec_[A-Za-z0-9+/]{43}=$`, secret)
 
@@ -142,10 +143,10 @@ func TestEndpointRefusals(t *testing.T) {
 		`U,"rate_limit_per_second":1e999`:        {"rate_limit_per_second", "must be a number from 0.01 to 10000"},
 		`U,"rate_limit_per_second":"1"`:          {"rate_limit_per_second", "must be a number"},
 		`U,"auto_replay":1`:                      {"auto_replay", "must be true or false"},
-		`U,"signature":"hex"`:                    {"signature", `must be "v1": no other signature is supported yet`},
-		`U,"secret":"whsec_short"`:               {"secret", "must be whsec_ followed by the base64 of 24 to 64 bytes"},
+		`U,"signature":"v2"`:                     {"signature", `must be "v1", "v1a" or "hex"`},
+		`U,"secret":"whsec_short"`:               {"secret", noSecret},
 		`U,"secret":"whsk_6Xb/dCcHpPea21PS1N9VY/NZW723CEc77N4rJCubMbfVKIDij2HKpMKkioLlX0dRqSKJp4AJ6p9lMicMFs6Kvg=="`: {
-			"secret", "must be whsec_ followed by the base64 of 24 to 64 bytes",
+			"secret", `must begin with whsec_, because the endpoint's signature is "v1"`,
 		},
 		`U,"auto_disable":true`: {"auto_disable", "must be an object or false"},
 		`U,"auto_disable":{"exhausted_24h":0,"x":1}`: {

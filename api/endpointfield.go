@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/everpost/everpost/internal/signature"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -31,6 +30,10 @@ func (s *Server) readEndpointField(d *door, e *webhook.Endpoint, name string) {
 		set(d, &e.Description, "", readDescription)
 	case "headers":
 		set(d, &e.Headers, initial.Headers, readHeaders)
+	case "auth":
+		set(d, &e.Auth, webhook.Auth{}, s.readAuth)
+	case "client_certificate":
+		set(d, &e.Certificate, webhook.ClientCertificate{}, s.readCertificate)
 	case "timeout":
 		set(d, &e.Timeout, initial.Timeout, readTimeout)
 	case "max_in_flight":
@@ -134,24 +137,10 @@ func readTimeout(d *door) time.Duration {
 
 func readSignature(d *door) string {
 	s, ok := d.str()
-	if ok && s != webhook.SignatureV1 {
-		d.note(`must be "v1": no other signature is supported yet`)
+	if ok && s != webhook.SignatureV1 && s != webhook.SignatureV1a && s != webhook.SignatureHex {
+		d.note(`must be "v1", "v1a" or "hex"`)
 	}
 	return s
-}
-
-// readSecret reads a signing secret that the caller brings along.
-func readSecret(d *door) string {
-	text, ok := d.str()
-	if !ok {
-		return ""
-	}
-	secret, err := signature.ParseSecret(text)
-	if err != nil || secret.Kind() != signature.HMAC {
-		d.note("must be whsec_ followed by the base64 of 24 to 64 bytes")
-		return ""
-	}
-	return secret.Reveal()
 }
 
 // readCircuitBreaker replaces the whole: what is absent or null has its default.

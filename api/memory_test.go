@@ -33,6 +33,8 @@ type memory struct {
 	backlog    webhook.Backlog
 	test       func(ctx context.Context, eventType string, payload []byte) (webhook.Attempt, error)
 
+	audit []webhook.AuditEntry
+
 	calls     []string // what reached the dispatcher and the event store, in order
 	actors    []webhook.Actor
 	signals   []webhook.PendingCommand
@@ -72,6 +74,19 @@ func (m *memory) Tenant(_ context.Context, id string) (webhook.Tenant, error) {
 		return t, webhook.NotFound("tenant")
 	}
 	return t, m.broken
+}
+
+func (m *memory) TenantLimits(_ context.Context, id string) (webhook.Limits, error) {
+	defer m.lock()()
+	return m.tenants[id].Limits.Or(webhook.Limits{}), nil
+}
+
+func (m *memory) ListAudit(_ context.Context, f webhook.AuditFilter, p webhook.Page) ([]webhook.AuditEntry, error) {
+	defer m.lock()()
+	return pageIn(m.audit, p, func(e webhook.AuditEntry) ([16]byte, bool) {
+		return e.ID, (f.TenantID == "" || f.TenantID == e.TenantID) && (f.Action == "" || f.Action == e.Action) &&
+			(f.KeyID.IsZero() || f.KeyID == e.By.KeyID)
+	}), m.broken
 }
 
 func (m *memory) ListTenants(_ context.Context, limit int, after string) ([]webhook.Tenant, error) {
@@ -165,10 +180,44 @@ func (m *memory) UpdateEndpoint(_ context.Context, _ webhook.Actor, tenant strin
 ) (webhook.Endpoint, error) {
 	defer m.lock()()
 	e, err := m.endpoint(tenant, id)
-	if err == nil {
-		err = change(e)
+	if err != nil {
+		return *e, err
+	}
+	err = change(e)
+	if err == nil && !webhook.SecretFits(e.Signature, m.secrets[id]) {
+		made := knownSecret(e.Signature)
+		m.secrets[id], e.PublicKey = made.Secret, made.PublicKey
 	}
 	return *e, err
+}
+
+// knownSecret stands for one that is made.
+func knownSecret(scheme string) webhook.NewSecret {
+	if scheme == webhook.SignatureV1a {
+		return webhook.NewSecret{Secret: knownPrivateKey, PublicKey: knownPublicKey}
+	}
+	return webhook.NewSecret{Secret: "whsec_bmV3bmV3bmV3bmV3bmV3bmV3bmV3bmV3"}
+}
+
+func (m *memory) RotateSecret(_ context.Context, by webhook.Actor, tenant string, id webhook.EndpointID, r webhook.Rotation) (webhook.Rotated, error) {
+	defer m.lock()()
+	e, err := m.endpoint(tenant, id)
+	if err != nil {
+		return webhook.Rotated{}, err
+	}
+	if r.Secret == "" {
+		r.NewSecret = knownSecret(e.Signature)
+	}
+	if !webhook.SecretFits(e.Signature, r.Secret) {
+		return webhook.Rotated{}, webhook.UnfitSecret(e.Signature)
+	}
+	m.secrets[id], e.PublicKey = r.Secret, r.PublicKey
+	m.actors = append(m.actors, by)
+	done := webhook.Rotated{NewSecret: r.NewSecret}
+	if r.Grace > 0 {
+		done.OldUntil = m.now().Add(r.Grace)
+	}
+	return done, nil
 }
 
 func (m *memory) PauseEndpoint(_ context.Context, _ webhook.Actor, tenant string, id webhook.EndpointID) (webhook.Endpoint, error) {

@@ -9,19 +9,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/everpost/everpost/internal/contracttest"
+	"github.com/everpost/everpost/internal/webhook"
 )
 
 func TestOpenAPIAndRoutesAreTheSame(t *testing.T) {
 	t.Parallel()
-	documented := map[string]string{}
-	for path, item := range at(document(), "paths").(map[string]any) {
-		for method, operation := range item.(map[string]any) {
-			if method != "parameters" {
-				documented[strings.ToUpper(method)+" "+path], _ = operation.(map[string]any)["operationId"].(string)
-			}
-		}
+	documented, routed := map[string]string{}, map[string]string{}
+	for _, o := range document().Operations() {
+		documented[o.Method+" "+o.Path] = o.ID
 	}
-	routed := map[string]string{}
 	for _, r := range routes() {
 		routed[r.method+" "+r.path] = r.id
 	}
@@ -29,59 +27,138 @@ func TestOpenAPIAndRoutesAreTheSame(t *testing.T) {
 	require.Len(t, slices.Compact(slices.Sorted(maps.Values(routed))), len(routed), "operation ids are unique")
 }
 
+// routeOf is an operation's route.
+func routeOf(t *testing.T, o contracttest.Operation) route {
+	t.Helper()
+	i := slices.IndexFunc(routes(), func(r route) bool { return r.id == o.ID })
+	require.GreaterOrEqual(t, i, 0, o.ID)
+	return routes()[i]
+}
+
 func TestOpenAPISaysWhatEachOperationNeeds(t *testing.T) {
 	t.Parallel()
-	for _, r := range routes() {
-		operation := at(document(), "paths", r.path, strings.ToLower(r.method)).(map[string]any)
-		require.NotEmpty(t, operation["summary"], r.id)
-		require.NotEmpty(t, operation["tags"], r.id)
-		require.NotNil(t, at(operation, "responses", "default"), r.id)
-		_, open := operation["security"]
-		require.Equal(t, r.scope == scopeNone, open, r.id)
-		if r.scope != scopeNone && r.id != "listRetryPolicies" && r.id != "previewRetryPolicy" {
-			scope := strings.ToUpper(r.scope.String()[:1]) + r.scope.String()[1:]
-			require.True(t, strings.HasPrefix(operation["description"].(string), scope), r.id)
-		}
+	d := document()
+	for _, o := range d.Operations() {
+		r := routeOf(t, o)
+		require.NotEmpty(t, d.In(o, "summary"), o.ID)
+		require.NotEmpty(t, d.In(o, "tags"), o.ID)
+		require.Equal(t, r.scope == scopeNone, d.In(o, "security") != nil, o.ID)
+		require.Equal(t, r.scope, scopeIn(t, o), o.ID)
 
-		item := at(document(), "paths", r.path).(map[string]any)
-		inPath, _ := item["parameters"].([]any)
-		for part := range strings.SplitSeq(r.path, "/") {
+		inPath, _ := d.At("paths", o.Path, "parameters").([]any)
+		for part := range strings.SplitSeq(o.Path, "/") {
 			if !strings.HasPrefix(part, "{") {
 				continue
 			}
 			require.True(t, slices.ContainsFunc(inPath, func(p any) bool {
-				return at(p, "name") == strings.Trim(part, "{}") && at(p, "in") == "path"
-			}), "%s: %s", r.id, part)
+				return d.Of(p, "name") == strings.Trim(part, "{}") && d.Of(p, "in") == "path"
+			}), "%s: %s", o.ID, part)
 		}
 	}
+}
+
+// scopeIn is the scope that the document says an operation needs: the first word of
+// its description.
+func scopeIn(t *testing.T, o contracttest.Operation) webhook.Scope {
+	t.Helper()
+	text, _ := document().In(o, "description").(string)
+	for word, scope := range map[string]webhook.Scope{
+		"Any key.": webhook.ScopeIngest, "Ingest.": webhook.ScopeIngest, "Admin.": webhook.ScopeAdmin, "Operator.": webhook.ScopeOperator,
+	} {
+		if strings.HasPrefix(text, word) {
+			return scope
+		}
+	}
+	require.NotNil(t, document().In(o, "security"), "%s: the description does not begin with the scope", o.ID)
+	return scopeNone
+}
+
+// Every operation has a schema and an example for what it takes and for what it
+// answers with, and the errors that it can give.
+func TestOpenAPIIsComplete(t *testing.T) {
+	t.Parallel()
+	d := document()
+	for _, o := range d.Operations() {
+		var content []any
+		if body := d.In(o, "requestBody"); body != nil {
+			content = append(content, d.Of(body, "content"))
+		}
+		responses := d.In(o, "responses").(map[string]any)
+		require.NotContains(t, responses, "default", "%s: the answers are listed one by one", o.ID)
+		var errors []string
+		succeeds := false
+		for status := range responses {
+			if status >= "400" {
+				errors = append(errors, status)
+				continue
+			}
+			succeeds = true
+			if status != "204" {
+				content = append(content, d.In(o, "responses", status, "content"))
+			}
+		}
+		require.True(t, succeeds, o.ID)
+		for _, media := range content {
+			require.Len(t, media, 1, o.ID)
+			for name, of := range media.(map[string]any) {
+				require.NotNil(t, d.Of(of, "schema"), "%s: %s", o.ID, name)
+				if strings.Contains(name, "json") {
+					example, examples := d.Of(of, "example"), d.Of(of, "examples")
+					require.True(t, example != nil || examples != nil, "%s: %s has no example", o.ID, name)
+				}
+			}
+		}
+		slices.Sort(errors)
+		require.Equal(t, errorsOf(t, o), errors, o.ID)
+	}
+}
+
+// errorsOf are the statuses that an operation can fail with, by rule.
+func errorsOf(t *testing.T, o contracttest.Operation) []string {
+	t.Helper()
+	errors := []string{"500"}
+	r := routeOf(t, o)
+	if r.scope == scopeNone {
+		return errors
+	}
+	errors = append(errors, "401", "429", "503")
+	if r.scope > webhook.ScopeIngest {
+		errors = append(errors, "403")
+	}
+	if strings.Contains(o.Path, "{tenant}") {
+		errors = append(errors, "404")
+	}
+	body := document().In(o, "requestBody") != nil
+	if body || document().In(o, "parameters") != nil {
+		errors = append(errors, "400")
+	}
+	if body {
+		errors = append(errors, "413", "415")
+	}
+	if o.Method != http.MethodGet && strings.Contains(o.Path, "{tenant}") {
+		errors = append(errors, "409") // its state, a quota, or a change that was made at the same time
+	}
+	if strings.HasPrefix(o.ID, "postEvent") {
+		errors = append(errors, "422")
+	}
+	slices.Sort(errors)
+	return errors
 }
 
 // Every schema of the document compiles, and every example passes its own.
 func TestOpenAPISchemasAndExamples(t *testing.T) {
 	t.Parallel()
-	for name := range at(document(), "components", "schemas").(map[string]any) {
-		_, err := schemas()(pointerTo("components", "schemas", name))
+	d := document()
+	for name := range d.At("components", "schemas").(map[string]any) {
+		_, err := d.Schema("components", "schemas", name)
 		require.NoError(t, err, name)
 	}
 	examples := 0
-	var walk func(node any, path ...string)
-	walk = func(node any, path ...string) {
-		m, ok := node.(map[string]any)
-		if !ok {
-			return
-		}
-		if example, ok := m["example"]; ok && m["schema"] != nil {
-			schema, err := schemas()(pointerTo(append(slices.Clone(path), "schema")...))
-			require.NoError(t, err)
-			require.NoError(t, schema.Validate(example), path)
-			examples++
-		}
-		for name, child := range m {
-			walk(child, append(slices.Clone(path), name)...)
-		}
-	}
-	walk(document())
-	require.Greater(t, examples, 8)
+	d.Examples(func(place []string, example any) {
+		require.NoError(t, d.CheckValue(example, append(slices.Clone(place), "schema")...), place)
+		examples++
+	})
+	require.Greater(t, examples, 50)
 }
 
 func TestOpenAPIIsServedWithTheVersion(t *testing.T) {

@@ -50,6 +50,8 @@ func classOf(code webhook.Code) class {
 		return class{http.StatusNotFound, "not-found", "Not found"}
 	case webhook.CodeConflict:
 		return class{http.StatusConflict, "conflict", "Not possible in the present state"}
+	case webhook.CodeQuota:
+		return class{http.StatusConflict, "quota-exceeded", "A quota of the tenant is used up"}
 	case webhook.CodeTooLarge:
 		return class{http.StatusRequestEntityTooLarge, "too-large", "The request is too large"}
 	case webhook.CodeMismatch:
@@ -61,6 +63,15 @@ func classOf(code webhook.Code) class {
 	case webhook.CodeInternal:
 	}
 	return class{http.StatusInternalServerError, "internal", "Internal error"}
+}
+
+// What only HTTP knows to refuse.
+func unsupportedMedia() class {
+	return class{http.StatusUnsupportedMediaType, "unsupported-media-type", "The media type is not supported"}
+}
+
+func methodNotAllowed() class {
+	return class{http.StatusMethodNotAllowed, "method-not-allowed", "The method is not allowed"}
 }
 
 // httpError is a refusal that only HTTP knows.
@@ -101,6 +112,10 @@ func (s *Server) writeError(c echo.Context, noun string, err error) error {
 	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusConflict, http.StatusUnprocessableEntity:
 		if len(known.Fields) > 0 {
 			p.Errors, p.Detail = known.Fields, fieldsInWords(known.Fields)
+		}
+	case http.StatusUnauthorized:
+		if header := c.Response().Header(); header.Get("WWW-Authenticate") == "" { // RFC 9110 §15.5.2 wants one
+			header.Set("WWW-Authenticate", challenge)
 		}
 	case http.StatusNotFound:
 		if noun != "" {
@@ -150,7 +165,7 @@ func (s *Server) routerError(err error, c echo.Context) {
 		allow, _ := c.Get(echo.ContextKeyHeaderAllow).(string)
 		header.Set("Allow", strings.TrimPrefix(allow, http.MethodOptions+", "))
 		answer = s.writeError(c, "", &httpError{
-			class{http.StatusMethodNotAllowed, "method-not-allowed", "The method is not allowed"},
+			methodNotAllowed(),
 			"this address does not take " + c.Request().Method,
 		})
 	default:

@@ -96,7 +96,11 @@ func TestEveryCodeHasItsProblem(t *testing.T) {
 	} {
 		b := setup(t)
 		b.broken = c.err
-		a := b.ok(t, c.status, "ingest", "POST", "/v1/tenants/acme/events", `{"type":"a","payload":1}`)
+		as, path, body := "ingest", "/v1/tenants/acme/events", `{"type":"a","payload":1}`
+		if c.status == http.StatusForbidden { // every key may post events
+			as, path, body = "admin", "/v1/tenants/acme/endpoints", `{"url":"https://example.com"}`
+		}
+		a := b.ok(t, c.status, as, "POST", path, body)
 		require.Equal(t, c.want, strings.TrimSpace(a.text))
 		require.Equal(t, c.retry, a.Header.Get("Retry-After"))
 		require.Equal(t, c.status == 500, strings.Contains(b.log.String(), "canary"), "only an internal error's cause is logged")

@@ -37,6 +37,9 @@ func routes() []route {
 	)
 	return []route{
 		{get, "/openapi.yaml", scopeNone, "getOpenAPI", "document", (*Server).getOpenAPI},
+		{get, "/docs", scopeNone, "getDocs", "document", (*Server).getDocs},
+
+		{get, "/v1/audit", operator, "listAudit", "entry", (*Server).listAudit},
 
 		{get, "/v1/tenants", operator, "listTenants", "tenant", (*Server).listTenants},
 		{put, tenant, operator, putTenantID, "tenant", (*Server).putTenant},
@@ -57,6 +60,7 @@ func routes() []route {
 		{get, endpoint + "/health", admin, "getEndpointHealth", "endpoint", (*Server).getEndpointHealth},
 		{post, endpoint + "/test", admin, "testEndpoint", "endpoint", (*Server).testEndpoint},
 		{get, endpoint + "/secret", admin, "getEndpointSecret", "endpoint", (*Server).getEndpointSecret},
+		{post, endpoint + "/rotate-secret", admin, "rotateEndpointSecret", "endpoint", (*Server).rotateEndpointSecret},
 
 		{post, tenant + "/events", ingest, "postEvent", "tenant", (*Server).postEvent},
 		{post, tenant + "/events/batch", ingest, "postEventBatch", "tenant", (*Server).postEventBatch},

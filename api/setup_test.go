@@ -13,10 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/stretchr/testify/require"
-	"go.yaml.in/yaml/v3"
 
+	"github.com/everpost/everpost/internal/contracttest"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -36,7 +35,7 @@ func setup(t *testing.T) *bundle {
 	b := &bundle{memory: newMemory(testNow), log: &bytes.Buffer{}, keys: map[string]string{}}
 	b.server = New(Config{
 		Tenants: b, Keys: b, Endpoints: b, EndpointSecrets: b, Events: b, Deliveries: b,
-		EndpointSwitch: b, Health: b, Tests: b, Replays: b, Dispatcher: b, URLs: b,
+		EndpointSwitch: b, Health: b, Tests: b, Replays: b, Dispatcher: b, URLs: b, Audit: b, Limits: b,
 		Logger:      slog.New(slog.NewJSONHandler(b.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		WorkflowURL: func(id string) string { return "http://ui.example/" + url.PathEscape(id) },
 		Now:         testNow,
@@ -85,11 +84,12 @@ func (b *bundle) do(t *testing.T, as, method, path, body string, options ...func
 
 	a := answer{Response: w.Result(), text: w.Body.String()}
 	require.NoError(t, a.Body.Close())
-	require.Equal(t, "nosniff", a.Header.Get("X-Content-Type-Options"))
 	if strings.Contains(a.Header.Get("Content-Type"), "json") {
 		_ = json.Unmarshal([]byte(a.text), &a.json) // a payload may be any JSON value
 	}
-	validate(t, method, r.URL.Path, a)
+	require.NoError(t, document().Check(contracttest.Answer{
+		Method: method, Path: r.URL.EscapedPath(), Status: a.StatusCode, Header: a.Header, Body: w.Body.Bytes(),
+	}))
 	return a
 }
 
@@ -135,128 +135,14 @@ func (b *bundle) posted(t *testing.T) (event, delivery string) {
 	return a.json["id"].(string), a.json["deliveries"].([]any)[0].(map[string]any)["id"].(string)
 }
 
-// document is the OpenAPI document as plain JSON values.
-var document = sync.OnceValue(func() map[string]any {
-	var parsed any
-	if err := yaml.Unmarshal(openAPISource, &parsed); err != nil {
-		panic(err)
-	}
-	text, err := json.Marshal(parsed)
+// document is the OpenAPI document, parsed once.
+var document = sync.OnceValue(func() *contracttest.Document {
+	d, err := contracttest.Parse(openAPISource)
 	if err != nil {
 		panic(err)
 	}
-	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
-	if err != nil {
-		panic(err)
-	}
-	return value.(map[string]any)
+	return d
 })
-
-const documentURL = "https://everpost.dev/openapi.json"
-
-// schemas compiles parts of the document, each once, and is safe for parallel tests.
-var schemas = sync.OnceValue(func() func(pointer string) (*jsonschema.Schema, error) {
-	var (
-		mu       sync.Mutex
-		compiler = jsonschema.NewCompiler()
-	)
-	compiler.DefaultDraft(jsonschema.Draft2020)
-	compiler.AssertFormat()
-	if err := compiler.AddResource(documentURL, document()); err != nil {
-		panic(err)
-	}
-	return func(pointer string) (*jsonschema.Schema, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		return compiler.Compile(documentURL + "#" + pointer)
-	}
-})
-
-// at walks the document, following references.
-func at(node any, path ...string) any {
-	for _, step := range path {
-		m, _ := resolve(node).(map[string]any)
-		node = m[step]
-	}
-	return resolve(node)
-}
-
-func resolve(node any) any {
-	m, _ := node.(map[string]any)
-	ref, ok := m["$ref"].(string)
-	if !ok {
-		return node
-	}
-	return at(document(), strings.Split(strings.TrimPrefix(ref, "#/"), "/")...)
-}
-
-// pointerTo is the JSON pointer of a place, with references on the way resolved.
-func pointerTo(path ...string) string {
-	var node any = document()
-	pointer := ""
-	for _, step := range path {
-		node = node.(map[string]any)[step]
-		pointer += "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(step)
-		if m, ok := node.(map[string]any); ok {
-			if ref, ok := m["$ref"].(string); ok {
-				pointer, node = strings.TrimPrefix(ref, "#"), resolve(node)
-			}
-		}
-	}
-	return strings.ReplaceAll(strings.ReplaceAll(pointer, "{", "%7B"), "}", "%7D")
-}
-
-// validate holds an answer against the document: the status, the media type and
-// the schema of the body.
-func validate(t *testing.T, method, path string, a answer) {
-	t.Helper()
-	r, known := routeOf(method, path)
-	place := []string{"components", "responses", "Problem"}
-	if known && a.StatusCode < 400 {
-		status := http.StatusText(a.StatusCode)
-		place = []string{"paths", r.path, strings.ToLower(method), "responses", statusOf(a.StatusCode)}
-		require.NotNil(t, at(document(), place...), "%s is not documented for %s", status, r.id)
-	}
-	content, _ := at(document(), append(place, "content")...).(map[string]any)
-	if content == nil {
-		require.Empty(t, a.text)
-		return
-	}
-	media := a.Header.Get("Content-Type")
-	require.Contains(t, content, media)
-	if !strings.Contains(media, "json") {
-		return
-	}
-	schema, err := schemas()(pointerTo(append(place, "content", media, "schema")...))
-	require.NoError(t, err)
-	value, err := jsonschema.UnmarshalJSON(strings.NewReader(a.text))
-	require.NoError(t, err)
-	require.NoError(t, schema.Validate(value), a.text)
-}
-
-func statusOf(status int) string {
-	text, _ := json.Marshal(status)
-	return string(text)
-}
-
-// routeOf finds the route of a path by its shape.
-func routeOf(method, path string) (route, bool) {
-	given := strings.Split(path, "/")
-	for _, r := range routes() {
-		want := strings.Split(r.path, "/")
-		same := r.method == method && len(want) == len(given)
-		for i := range want {
-			same = same && (want[i] == given[i] || strings.HasPrefix(want[i], "{"))
-			if !same {
-				break
-			}
-		}
-		if same {
-			return r, true
-		}
-	}
-	return route{}, false
-}
 
 func header(name string, values ...string) func(*http.Request) {
 	return func(r *http.Request) { r.Header[http.CanonicalHeaderKey(name)] = values }

@@ -35,14 +35,19 @@ type Endpoints interface {
 	Endpoint(ctx context.Context, tenantID string, id webhook.EndpointID) (webhook.Endpoint, error)
 	ListEndpoints(ctx context.Context, tenantID string, p webhook.Page) ([]webhook.Endpoint, error)
 	// UpdateEndpoint reads the endpoint under a lock, lets change edit it and writes
-	// it back; an error of change is returned as it is.
+	// it back; an error of change is returned as it is. An endpoint whose signature scheme
+	// needs a secret of another kind then gets one.
 	UpdateEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID,
 		change func(*webhook.Endpoint) error) (webhook.Endpoint, error)
 }
 
-// EndpointSecrets reads and removes what belongs to an endpoint.
+// EndpointSecrets reads, rotates and removes what belongs to an endpoint.
 type EndpointSecrets interface {
-	// EndpointSecret is the newest signing secret (whsec_…).
+	// RotateSecret gives the endpoint a new secret, and makes one unless the caller has.
+	// CodeInvalid: the caller's does not fit the signature scheme; CodeConflict: too many
+	// are in use.
+	RotateSecret(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID, r webhook.Rotation) (webhook.Rotated, error)
+	// EndpointSecret is the newest signing secret (whsec_… or whsk_…).
 	EndpointSecret(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID) (string, error)
 	// DeleteEndpoint ends the endpoint and asks its open deliveries to be cancelled.
 	DeleteEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID) error

@@ -13,13 +13,16 @@ type tenantView struct {
 	Name      string            `json:"name"`
 	Contact   *string           `json:"contact"`
 	Metadata  map[string]string `json:"metadata"`
+	Limits    limitsView        `json:"limits"`
 	CreatedAt timestamp         `json:"created_at"`
 	UpdatedAt timestamp         `json:"updated_at"`
 }
 
+const notATenantID = "must be 1 to 64 of A-Z, a-z, 0-9, _ and -"
+
 func showTenant(t webhook.Tenant) tenantView {
 	return tenantView{
-		ID: t.ID, Name: t.Name, Contact: nullable(t.Contact), Metadata: orEmpty(t.Metadata),
+		ID: t.ID, Name: t.Name, Contact: nullable(t.Contact), Metadata: orEmpty(t.Metadata), Limits: showLimits(t.Limits),
 		CreatedAt: timestamp(t.CreatedAt), UpdatedAt: timestamp(t.UpdatedAt),
 	}
 }
@@ -36,7 +39,7 @@ func (s *Server) putTenant(c call) error {
 	now := s.Now().UTC()
 	t := webhook.Tenant{ID: c.tenant, Metadata: map[string]string{}, CreatedAt: now, UpdatedAt: now}
 	if !webhook.ValidTenantID(t.ID) {
-		return webhook.Invalid("id", "must be 1 to "+strconv.Itoa(webhook.MaxTenantID)+" of A-Z, a-z, 0-9, _ and -")
+		return webhook.Invalid("id", notATenantID)
 	}
 	err := c.object(func(d *door, name string) {
 		switch name {
@@ -51,6 +54,10 @@ func (s *Server) putTenant(c call) error {
 		case "metadata":
 			if !d.null() {
 				t.Metadata = readMetadata(d)
+			}
+		case "limits":
+			if !d.null() {
+				t.Limits = readLimits(d)
 			}
 		default:
 			d.unknown()

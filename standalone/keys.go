@@ -18,7 +18,7 @@ func (i *instance) keyFile() string { return filepath.Join(i.command.DataDir, "o
 
 // prepareKeys makes the key-encryption key and the operator's key on the first start.
 func (i *instance) prepareKeys(ctx context.Context) error {
-	if i.command.KEK == "" && i.command.KEKFile == "" {
+	if !i.command.AnyKEK() {
 		i.command.KEKFile = filepath.Join(i.command.DataDir, "kek")
 		if err := app.EnsureKEKFile(i.command.KEKFile); err != nil {
 			return err

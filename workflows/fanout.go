@@ -2,7 +2,6 @@ package workflows
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"go.temporal.io/sdk/workflow"
@@ -12,7 +11,7 @@ import (
 )
 
 const (
-	// nearRounds is how often after the first attempt a shared workflow tries again.
+	// nearRounds is how many near retries of a delivery stay in any case.
 	nearRounds = 2
 	// maxDeferrals is how often it lets a delivery wait for its turn: normally that is once.
 	maxDeferrals = 8
@@ -28,6 +27,8 @@ type FanoutInput struct {
 	Deliveries []FanoutDelivery `json:"deliveries"`
 	// Near is how far off a next attempt may be for this workflow to make it too.
 	Near time.Duration `json:"near,omitempty"`
+	// Members are those of the run before, when the workflow continues as new.
+	Members []*Member `json:"members,omitempty"`
 }
 
 // FanoutDelivery is one of them.
@@ -35,8 +36,7 @@ type FanoutDelivery struct {
 	webhook.Ref
 
 	GiveUpAt time.Time `json:"give_up_at"`
-	// Progress is where a delivery stands that goes on from there: it was held, or was in
-	// this workflow before it continued as new.
+	// Progress is where a delivery stands that was held, and goes on from there.
 	Progress *webhook.Progress `json:"progress,omitempty"`
 }
 
@@ -60,30 +60,29 @@ type fanout struct {
 	id      string
 	near    time.Duration
 	signals signals
-	members []*member     // those that are still here
+	members []*Member     // those that are still here
 	rested  bool          // the task has begun with a timer or a signal, and not yet waited for a turn
 	pause   time.Duration // after the last hand-over that could not start all
 }
 
-// member is a delivery in a shared workflow.
-type member struct {
+// Member is a delivery in a shared workflow.
+type Member struct {
 	activities.Handover
 
-	rounds    int       // attempts made here
-	deferrals int       // turns that the gate gave it
-	leaving   bool      // to a workflow of its own
-	leaveAt   time.Time // … not before; zero: at once
+	Rounds    int       `json:"rounds,omitempty"`    // attempts made here
+	Deferrals int       `json:"deferrals,omitempty"` // turns that the gate gave it for the next one
+	Leaving   bool      `json:"leaving,omitempty"`   // to a workflow of its own
+	LeaveAt   time.Time `json:"leave_at,omitzero"`   // … not before; zero: at once
 }
 
 func newFanout(ctx workflow.Context, in FanoutInput) *fanout {
-	f := &fanout{
-		id: workflow.GetInfo(ctx).WorkflowExecution.ID, near: in.Near, signals: newSignals(ctx), members: make([]*member, len(in.Deliveries)),
-	}
-	for i, d := range in.Deliveries {
-		f.members[i] = &member{Handover: activities.Handover{Ref: d.Ref, Progress: webhook.Progress{Run: 1, GiveUpAt: d.GiveUpAt}}}
+	f := &fanout{id: workflow.GetInfo(ctx).WorkflowExecution.ID, near: in.Near, signals: newSignals(ctx), members: in.Members}
+	for _, d := range in.Deliveries {
+		m := &Member{Handover: activities.Handover{Ref: d.Ref, Progress: webhook.Progress{Run: 1, GiveUpAt: d.GiveUpAt}}}
 		if d.Progress != nil {
-			f.members[i].Progress = *d.Progress
+			m.Progress = *d.Progress
 		}
+		f.members = append(f.members, m)
 	}
 	return f
 }
@@ -116,32 +115,26 @@ func (f *fanout) run(ctx workflow.Context) error {
 	}
 }
 
-// long reports that it is time to continue as new. Whoever could not leave yet keeps it
-// from that: what is to be told to its own workflow is known here alone.
+// long reports that it is time to continue as new.
 func (f *fanout) long(ctx workflow.Context) bool {
-	return workflow.GetInfo(ctx).GetCurrentHistoryLength() > longFanout && ctx.Err() == nil &&
-		!slices.ContainsFunc(f.members, func(m *member) bool { return m.leaving })
+	return workflow.GetInfo(ctx).GetCurrentHistoryLength() > longFanout
 }
 
-// becomeItself goes on with a short history.
+// becomeItself goes on with a short history, and everybody where they stand.
 func (f *fanout) becomeItself(ctx workflow.Context) error {
-	in := FanoutInput{Near: f.near, Deliveries: make([]FanoutDelivery, len(f.members))}
-	for i, m := range f.members {
-		in.Deliveries[i] = FanoutDelivery{Ref: m.Ref, GiveUpAt: m.GiveUpAt, Progress: &m.Progress}
-	}
-	return workflow.NewContinueAsNewError(ctx, FanoutWorkflow, in)
+	return workflow.NewContinueAsNewError(ctx, FanoutWorkflow, FanoutInput{Near: f.near, Members: f.members})
 }
 
 // sort finds who leaves and whose next attempt is due. Attempts with one timer
 // between them are asked for together, a little early, and wait by themselves: once in
 // a workflow task, so that none takes long (R4).
-func (f *fanout) sort(ctx workflow.Context) (leaving, due []*member) {
+func (f *fanout) sort(ctx workflow.Context) (leaving, due []*Member) {
 	now := workflow.Now(ctx)
 	early, ripe := now.Add(activities.MaxEarly), false
 	for _, m := range f.members {
 		switch {
-		case m.leaving:
-			if !m.leaveAt.After(now) {
+		case m.Leaving:
+			if !m.LeaveAt.After(now) {
 				leaving = append(leaving, m)
 			}
 		case !m.DueAt.After(early):
@@ -156,7 +149,7 @@ func (f *fanout) sort(ctx workflow.Context) (leaving, due []*member) {
 }
 
 // attempt makes the next attempt of those that are due.
-func (f *fanout) attempt(ctx workflow.Context, due []*member) {
+func (f *fanout) attempt(ctx workflow.Context, due []*Member) {
 	disconnected, stop := workflow.NewDisconnectedContext(ctx)
 	defer stop()
 	f.rested = false
@@ -164,7 +157,7 @@ func (f *fanout) attempt(ctx workflow.Context, due []*member) {
 	inputs := make([]activities.AttemptInput, len(due))
 	for i, m := range due {
 		inputs[i] = activities.AttemptInput{Ref: m.Ref, Progress: m.Progress, FirstTask: first, Shared: f.id}
-		if m.rounds < nearRounds {
+		if m.Rounds < nearRounds {
 			inputs[i].Near = f.near
 		}
 	}
@@ -177,7 +170,7 @@ func (f *fanout) attempt(ctx workflow.Context, due []*member) {
 		}
 		return
 	}
-	rest := make(map[*member]bool, len(due))
+	rest := make(map[*Member]bool, len(due))
 	for _, m := range due {
 		rest[m] = true
 	}
@@ -188,18 +181,18 @@ func (f *fanout) attempt(ctx workflow.Context, due []*member) {
 			delete(rest, m)
 		}
 	}
-	f.remove(func(m *member) bool { return rest[m] })
+	f.remove(func(m *Member) bool { return rest[m] })
 }
 
 // adopt takes over what an attempt left to be done. It reports whether that is
 // somebody's of this workflow.
-func (f *fanout) adopt(ctx workflow.Context, m *member, left *activities.Left) (ours bool) {
+func (f *fanout) adopt(ctx workflow.Context, m *Member, left *activities.Left) (ours bool) {
 	switch {
 	case left.Fault != "":
 		m.fault(ctx, left.Fault)
 		return true
 	case left.Running:
-		m.leaving, m.UnderWay = true, true
+		m.Leaving, m.UnderWay = true, true
 		return true
 	case left.Run != m.Run:
 		return false // replayed meanwhile, which goes its own way
@@ -208,36 +201,37 @@ func (f *fanout) adopt(ctx workflow.Context, m *member, left *activities.Left) (
 	m.Progress, m.Command = left.Progress, left.Command
 	if attempted {
 		m.Told = left.Told
-		m.rounds++
+		m.Rounds++
+		m.Deferrals = 0
 	} else {
-		m.deferrals++
+		m.Deferrals++
 	}
 	switch {
 	case attempted && isToTry(left.Command.Command):
 		// R7: this attempt was it. Its own workflow tells the record.
-		m.leaving, m.TakeOver = true, true
+		m.Leaving, m.TakeOver = true, true
 		m.CommandDone, m.Command = left.Command.ID, webhook.PendingCommand{}
 	case !left.BusyUntil.IsZero():
-		m.DueAt, m.leaving, m.TakeOver = left.BusyUntil, true, true
+		m.DueAt, m.Leaving, m.TakeOver = left.BusyUntil, true, true
 	case left.Command.Command != webhook.CommandNone:
-		m.leaving, m.TakeOver = true, true
-	case left.WorkflowID != f.id, m.deferrals > maxDeferrals, m.State != webhook.StateRetrying && !m.Deferred():
-		m.leaving, m.TakeOver = true, left.WorkflowID != m.WorkflowID()
+		m.Leaving, m.TakeOver = true, true
+	case left.WorkflowID != f.id, m.Deferrals > maxDeferrals, m.State != webhook.StateRetrying && !m.Deferred():
+		m.Leaving, m.TakeOver = true, left.WorkflowID != m.WorkflowID()
 	}
 	return true
 }
 
 // fault leaves a delivery with a failure of our own to its own workflow, which
 // repeats the attempt with patience.
-func (m *member) fault(ctx workflow.Context, what string) {
-	m.leaving, m.TakeOver, m.Faults, m.LastError = true, true, 1, what
+func (m *Member) fault(ctx workflow.Context, what string) {
+	m.Leaving, m.TakeOver, m.Faults, m.LastError = true, true, 1, what
 	m.DueAt = workflow.Now(ctx).Add(clockSlack)
 	workflow.GetLogger(ctx).Warn("an attempt could not be made", "delivery", m.DeliveryID.String(), "error", what)
 }
 
 // handOver starts the deliveries' own workflows. Who could not be started is tried
 // again a while later, and does not keep the others waiting.
-func (f *fanout) handOver(ctx workflow.Context, leaving []*member) {
+func (f *fanout) handOver(ctx workflow.Context, leaving []*Member) {
 	disconnected, stop := workflow.NewDisconnectedContext(ctx)
 	defer stop()
 	all := make([]activities.Handover, len(leaving))
@@ -252,15 +246,16 @@ func (f *fanout) handOver(ctx workflow.Context, leaving []*member) {
 			handed.Left = append(handed.Left, i)
 		}
 	}
-	gone := make(map[*member]bool, len(leaving))
+	gone := make(map[*Member]bool, len(leaving))
 	for _, m := range leaving {
 		gone[m] = true
 	}
 	for _, i := range handed.Left {
 		delete(gone, leaving[i])
 	}
-	f.remove(func(m *member) bool { return gone[m] })
+	f.remove(func(m *Member) bool { return gone[m] })
 	if len(handed.Left) == 0 {
+		f.pause = 0
 		return
 	}
 	f.pause = min(max(2*f.pause, time.Second), longestPause)
@@ -268,7 +263,7 @@ func (f *fanout) handOver(ctx workflow.Context, leaving []*member) {
 		f.pause = time.Second
 	}
 	for _, i := range handed.Left {
-		leaving[i].leaveAt = workflow.Now(ctx).Add(f.pause)
+		leaving[i].LeaveAt = workflow.Now(ctx).Add(f.pause)
 	}
 	workflow.GetLogger(ctx).Warn("deliveries could not be handed over yet", "count", len(handed.Left), "error", handed.Fault)
 }
@@ -306,10 +301,10 @@ func (f *fanout) timer() time.Time {
 
 // nextStep is when the delivery is to be handed over, or tried again: a little early
 // when the gate keeps a turn for it, as for a delivery in a workflow of its own.
-func (m *member) nextStep() time.Time {
+func (m *Member) nextStep() time.Time {
 	switch {
-	case m.leaving:
-		return m.leaveAt
+	case m.Leaving:
+		return m.LeaveAt
 	case m.Deferred():
 		return m.DueAt.Add(-activities.MaxEarly)
 	}
@@ -328,7 +323,11 @@ func (f *fanout) drain(ctx workflow.Context) {
 			continue // it may be meant for one: least of all is it for everyone
 		}
 		for _, m := range f.members {
-			if asked.DeliveryID.IsZero() || asked.DeliveryID == m.DeliveryID {
+			switch {
+			case !asked.DeliveryID.IsZero() && asked.DeliveryID != m.DeliveryID:
+			case command == webhook.CommandCancel && asked.Reason == webhook.ReasonEndpointDeleted && !m.Leaving:
+				m.DueAt = workflow.Now(ctx) // an attempt finds the endpoint gone, and ends it here
+			default:
 				m.ask(command, asked)
 			}
 		}
@@ -341,7 +340,7 @@ func (f *fanout) drain(ctx workflow.Context) {
 }
 
 // ask notes a command for the delivery's own workflow. A cancel is not replaced.
-func (m *member) ask(command webhook.Command, asked Asked) {
+func (m *Member) ask(command webhook.Command, asked Asked) {
 	if m.Command.Command != webhook.CommandCancel {
 		at, _ := asked.when()
 		m.Command = webhook.PendingCommand{ID: asked.CommandID, Command: command, Reason: asked.Reason, At: at}
@@ -349,9 +348,9 @@ func (m *member) ask(command webhook.Command, asked Asked) {
 	m.leave()
 }
 
-func (m *member) leave() { m.leaving, m.TakeOver = true, true }
+func (m *Member) leave() { m.Leaving, m.TakeOver = true, true }
 
-func (f *fanout) remove(gone func(*member) bool) {
+func (f *fanout) remove(gone func(*Member) bool) {
 	kept := f.members[:0]
 	for _, m := range f.members {
 		if !gone(m) {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/everpost/everpost/activities"
 	"github.com/everpost/everpost/internal/receivertest"
 	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
@@ -100,15 +101,68 @@ func TestSharedContinuesAsNew(t *testing.T) {
 	in, ok := l.input.(workflows.FanoutInput)
 	require.True(t, ok)
 	require.Equal(t, near, in.Near)
-	require.Len(t, in.Deliveries, 2, "who was delivered is not there")
-	for i, d := range in.Deliveries {
-		require.Equal(t, starts[i+1].Ref, d.Ref)
-		require.Equal(t, b.delivery(t, d.DeliveryID).Progress, *d.Progress)
-		require.Equal(t, 2, d.Progress.Attempts)
+	require.Empty(t, in.Deliveries)
+	require.Len(t, in.Members, 2, "who was delivered is not there")
+	for i, m := range in.Members {
+		require.Equal(t, starts[i+1].Ref, m.Ref)
+		require.Equal(t, b.delivery(t, m.DeliveryID).Progress, m.Progress)
+		require.Equal(t, 2, m.Attempts)
+		require.Equal(t, 2, m.Rounds)
+		require.Equal(t, "503", m.Told)
 	}
 	l.run()
 	require.Empty(t, l.next)
 	for _, start := range starts[1:] {
 		l.stayed(start, webhook.StateDelivered, 3)
+	}
+}
+
+// Nor does it wait with that for somebody who could not leave yet, and who takes along
+// what was asked.
+func TestSharedContinuesAsNewWithThoseWhoLeave(t *testing.T) {
+	t.Parallel()
+	b := setupPolicy(t, far())
+	starts := b.acceptSome(t, 2)
+	b.receiver.Script(starts[0].EventID.String(), busyStep)
+	b.receiver.Script(starts[1].EventID.String(), busyStep)
+	l := b.share(t, time.Hour, starts...)
+	l.handed.spare(false)
+	l.handed.failing(func(activities.Handover) error { return activities.ErrCrowded })
+	l.run(after(time.Hour, func(env environment) {
+		env.SignalWorkflow(workflows.SignalCancel, workflows.Asked{Reason: "by hand", DeliveryID: starts[1].DeliveryID})
+		env.SetCurrentHistoryLength(501)
+	}))
+	require.Equal(t, "FanoutWorkflow", l.next)
+	in, ok := l.input.(workflows.FanoutInput)
+	require.True(t, ok)
+	require.True(t, in.Members[1].Leaving)
+	require.False(t, in.Members[0].Leaving)
+	l.handed.failing(nil)
+	l.run()
+	h := l.handedOver(starts[1])
+	require.Equal(t, webhook.CommandCancel, h.Command.Command)
+	require.Equal(t, "by hand", h.Command.Reason)
+	l.stayed(starts[0], webhook.StateDelivered, 2)
+}
+
+// Those whose endpoint is deleted end where they are: it may be very many at once.
+func TestSharedEndsWhoseEndpointIsDeleted(t *testing.T) {
+	t.Parallel()
+	b := setupPolicy(t, far())
+	starts := b.acceptSome(t, 3)
+	b.receiver.Default(busyStep)
+	l := b.share(t, time.Hour, starts...)
+	l.handed.spare(false)
+	l.run(after(time.Hour, func(env environment) {
+		require.NoError(t, b.store.DeleteEndpoint(t.Context(), webhook.Actor{Name: "test"}, tenant, b.endpoint.ID))
+		for _, start := range starts {
+			env.SignalWorkflow(workflows.SignalCancel, workflows.Asked{CommandID: 1, Reason: webhook.ReasonEndpointDeleted, DeliveryID: start.DeliveryID})
+		}
+	}))
+	require.Empty(t, l.next)
+	require.Zero(t, l.handed.count())
+	for _, start := range starts {
+		l.stayed(start, webhook.StateCancelled, 1)
+		require.Equal(t, webhook.ReasonEndpointDeleted, b.delivery(t, start.DeliveryID).Reason)
 	}
 }

@@ -145,8 +145,8 @@ func (l *life) handedOver(start webhook.Start) activities.Handover {
 
 // stayed requires that the delivery came to rest in the shared workflow.
 func (l *life) stayed(start webhook.Start, state webhook.State, attempts int) {
-	_, there := l.handed.of(start.DeliveryID)
-	require.False(l.t, there, "it was handed over")
+	h, there := l.handed.of(start.DeliveryID)
+	require.False(l.t, there, "it was handed over: %+v", h)
 	d := l.b.delivery(l.t, start.DeliveryID)
 	require.Equal(l.t, state, d.State)
 	require.Equal(l.t, attempts, d.Attempts)

@@ -202,16 +202,16 @@ func (s sender) Send(ctx context.Context, r activities.Request) activities.Respo
 
 type sealer struct{ vault *vault.Vault }
 
-func (s sealer) Seal(plaintext, additional string) (postgres.Sealed, error) {
-	sealed, err := s.vault.Seal(plaintext, additional)
+func (s sealer) Seal(ctx context.Context, plaintext, additional string) (postgres.Sealed, error) {
+	sealed, err := s.vault.Seal(ctx, plaintext, additional)
 	if err != nil {
 		return postgres.Sealed{}, fmt.Errorf("seal: %w", err)
 	}
 	return postgres.Sealed(sealed), nil
 }
 
-func (s sealer) Open(sealed postgres.Sealed, additional string) (string, error) {
-	plaintext, err := s.vault.Open(vault.Sealed(sealed), additional)
+func (s sealer) Open(ctx context.Context, sealed postgres.Sealed, additional string) (string, error) {
+	plaintext, err := s.vault.Open(ctx, vault.Sealed(sealed), additional)
 	if err != nil {
 		return "", fmt.Errorf("open: %w", err)
 	}

@@ -74,7 +74,7 @@ func FanoutAttributes(deliveries []webhook.Start) temporal.SearchAttributes {
 
 // FanoutSummary is one line for the Web UI's list of workflows.
 func FanoutSummary(deliveries []webhook.Start) string {
-	return fmt.Sprintf("first attempts of %d deliveries", len(deliveries))
+	return fmt.Sprintf("attempts of %d deliveries side by side", len(deliveries))
 }
 
 // DeliveryFrom is the input of the workflow that takes a delivery over.

@@ -2,15 +2,12 @@ package app
 
 import (
 	"context"
-	"errors"
-	"fmt"
 
 	"github.com/everpost/everpost/activities"
 	"github.com/everpost/everpost/internal/config"
 	"github.com/everpost/everpost/internal/egress"
 	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/telemetry"
-	"github.com/everpost/everpost/internal/vault"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -25,7 +22,7 @@ type sender struct {
 func (s sender) Send(ctx context.Context, r activities.Request) activities.Response {
 	request := egress.Request{
 		EndpointID: r.Target.ID.String(), Version: r.Target.Version, URL: r.Target.URL, Header: r.Header, Body: r.Body, Timeout: r.Timeout,
-		MaxIdle: r.Target.MaxInFlight,
+		MaxIdle: r.Target.MaxInFlight, Auth: r.Target.Auth, Certificate: r.Target.Certificate,
 	}
 	if s.exempt.URL != "" && r.Target.TenantID == s.exempt.TenantID && r.Target.URL == s.exempt.URL {
 		request.ExemptAddr = s.exempt.Addr
@@ -51,54 +48,12 @@ func newGuard(c config.Config) *egress.Guard {
 	})
 }
 
-// sealer lets the record encrypt with the vault.
-type sealer struct{ vault *vault.Vault }
-
-func (s sealer) Seal(plaintext, additional string) (postgres.Sealed, error) {
-	if s.vault == nil {
-		return postgres.Sealed{}, errNoKEK
+// tenantLimits are those of every tenant that has none of its own.
+func tenantLimits(c config.Config) webhook.Limits {
+	return webhook.Limits{
+		RequestsPerSecond: c.TenantRequestsPerSecond, Burst: c.TenantBurst, Endpoints: c.TenantEndpoints,
+		PendingDeliveries: c.TenantPendingDeliveries, EndpointsPerEvent: c.TenantEndpointsPerEvent,
 	}
-	sealed, err := s.vault.Seal(plaintext, additional)
-	if err != nil {
-		return postgres.Sealed{}, fmt.Errorf("encrypt a secret: %w", err)
-	}
-	return postgres.Sealed(sealed), nil
-}
-
-func (s sealer) Open(sealed postgres.Sealed, additional string) (string, error) {
-	if s.vault == nil {
-		return "", errNoKEK
-	}
-	plaintext, err := s.vault.Open(vault.Sealed(sealed), additional)
-	if err != nil {
-		return "", fmt.Errorf("decrypt a secret: %w", err)
-	}
-	return plaintext, nil
-}
-
-var errNoKEK = errors.New("there is no key-encryption key: set EVERPOST_KEK_FILE or EVERPOST_KEK")
-
-// loadVault reads the key-encryption key; without one, a vault that is nil.
-func loadVault(c config.Config) (*vault.Vault, error) {
-	var (
-		kek *vault.StaticKEK
-		err error
-	)
-	switch {
-	case c.KEKFile != "":
-		kek, err = vault.LoadKEKFile(c.KEKFile)
-		if err != nil {
-			return nil, fmt.Errorf("EVERPOST_KEK_FILE: %w", err)
-		}
-	case c.KEK != "":
-		kek, err = vault.ParseKEK(c.KEK)
-		if err != nil {
-			return nil, fmt.Errorf("EVERPOST_KEK: %w", err)
-		}
-	default:
-		return nil, nil //nolint:nilnil // a process that handles no secrets needs none
-	}
-	return vault.New(kek), nil
 }
 
 // counted counts the events that the record accepts.

@@ -104,7 +104,7 @@ func New(ctx context.Context, o Options) (*App, error) {
 	if o.Owner == "" {
 		o.Owner = processName()
 	}
-	keys, err := loadVault(o.Config)
+	keys, err := loadVault(o.Config.KEKs)
 	if err != nil {
 		return nil, err
 	}
@@ -131,15 +131,20 @@ func New(ctx context.Context, o Options) (*App, error) {
 		a.gate = gate.New(gate.Config{Changed: a.circuitChanged})
 	}
 	a.store, err = postgres.Open(ctx, postgres.Config{
-		URL: o.Config.DatabaseURL, MaxConns: storeConns, Sealer: sealer{keys}, EndpointMoved: a.endpointMoved,
-		OperatorTenant: o.Config.OperatorTenant, Logger: o.Logger,
+		URL: o.Config.DatabaseURL, MaxConns: storeConns, Sealer: sealer{keys}, MakeSecret: makeSecret, EndpointMoved: a.endpointMoved,
+		OperatorTenant: o.Config.OperatorTenant, Limits: tenantLimits(o.Config), Logger: o.Logger,
 	})
 	if err != nil {
 		a.end()
 		a.unwind() //nolint:contextcheck // stops although ctx has ended
 		return nil, fmt.Errorf("EVERPOST_DATABASE_URL: %w", err)
 	}
-	a.push(phaseRecord, func(context.Context) { a.store.Close() })
+	a.push(phaseRecord, func(context.Context) {
+		a.store.Close()
+		if keys != nil {
+			keys.Close()
+		}
+	})
 	a.push(phaseBackground, func(context.Context) { a.end() })
 	forDispatch := dispatch.Config{
 		Client: a.client, Record: a.store, Replays: a.store, Logger: o.Logger,
@@ -219,12 +224,13 @@ func (a *App) retain(ctx context.Context) {
 		removed, err := a.store.Retain(ctx, time.Now(), keep)
 		keys, keysErr := a.store.PruneIdempotencyKeys(ctx, keep)
 		replays, replaysErr := a.store.PruneReplays(ctx, keep)
-		if err := errors.Join(err, keysErr, replaysErr); err != nil && ctx.Err() == nil {
+		secrets, secretsErr := a.store.PruneSecrets(ctx)
+		if err := errors.Join(err, keysErr, replaysErr, secretsErr); err != nil && ctx.Err() == nil {
 			a.log.WarnContext(ctx, "what is past its retention was not all removed; the next try is in an hour", "error", err)
 		}
-		if removed.Days > 0 || removed.Rows > 0 || keys > 0 || replays > 0 {
+		if removed.Days > 0 || removed.Rows > 0 || keys > 0 || replays > 0 || secrets > 0 {
 			a.log.InfoContext(ctx, "removed what is past its retention",
-				"days", removed.Days, "deliveries", removed.Rows, "idempotency_keys", keys, "replays", replays)
+				"days", removed.Days, "deliveries", removed.Rows, "idempotency_keys", keys, "replays", replays, "secrets", secrets)
 		}
 		select {
 		case <-tick.C:
@@ -296,7 +302,7 @@ func (a *App) startAPI() {
 	server := api.New(api.Config{
 		Tenants: a.store, Keys: a.store, Endpoints: a.store, EndpointSecrets: a.store, Events: counted{a.store, a.metrics},
 		Deliveries: a.store, EndpointSwitch: a.store, UsualRate: a.usualRate, Health: endpoints, Tests: endpoints, Replays: a.store, Dispatcher: a.dispatcher,
-		URLs: urls{a.guard}, Logger: a.log,
+		URLs: urls{a.guard}, Audit: a.store, Limits: a.store, Logger: a.log,
 		WorkflowURL: a.workflowURL, Version: a.options.Version, OperatorKey: a.options.Config.OperatorKey,
 	})
 	a.api = server.HTTPServer(server.Handler())

@@ -33,7 +33,7 @@ func options(t *testing.T, databaseURL string) Options {
 	t.Helper()
 	return Options{
 		Config: config.Config{
-			Listen: "127.0.0.1:0", AdminListen: "127.0.0.1:0", DatabaseURL: databaseURL, OperatorKey: operatorKey, KEK: kek,
+			Listen: "127.0.0.1:0", AdminListen: "127.0.0.1:0", DatabaseURL: databaseURL, OperatorKey: operatorKey, KEKs: config.KEKs{KEK: kek},
 			Retention: 720 * time.Hour, DeadLetterRetention: 720 * time.Hour, StartSlots: 4,
 			MaxPerWorkflow: 50, NearRetry: time.Minute, ReconcileEvery: time.Minute, QueueLength: 100,
 		},
@@ -269,14 +269,14 @@ func TestKEKFileIsMadeOnce(t *testing.T) {
 	t.Parallel()
 	path := t.TempDir() + "/kek"
 	require.NoError(t, EnsureKEKFile(path))
-	first, err := loadVault(config.Config{KEKFile: path})
+	first, err := loadVault(config.KEKs{KEKFile: path})
 	require.NoError(t, err)
-	sealed, err := first.Seal("secret", "additional")
+	sealed, err := first.Seal(t.Context(), "secret", "additional")
 	require.NoError(t, err)
 	require.NoError(t, EnsureKEKFile(path))
-	second, err := loadVault(config.Config{KEKFile: path})
+	second, err := loadVault(config.KEKs{KEKFile: path})
 	require.NoError(t, err)
-	text, err := second.Open(sealed, "additional")
+	text, err := second.Open(t.Context(), sealed, "additional")
 	require.NoError(t, err)
 	require.Equal(t, "secret", text)
 }

@@ -147,6 +147,6 @@ func (a *App) unwell() map[webhook.EndpointID]webhook.Seen {
 
 // startSender makes what sends requests, for a worker and for tests of endpoints.
 func (a *App) startSender() {
-	a.sender = egress.New(egress.Config{Guard: a.guard, Version: a.options.Version})
+	a.sender = egress.New(egress.Config{Guard: a.guard, Version: a.options.Version, Proxy: a.options.Config.EgressProxyURL()})
 	a.push(phaseSender, func(context.Context) { a.sender.Close() })
 }

@@ -36,7 +36,7 @@ type Commands struct {
 	API     APICommand     `cmd:"" help:"Run the API alone." name:"api"`
 	Worker  WorkerCommand  `cmd:"" help:"Run a worker alone."`
 	Migrate MigrateCommand `cmd:"" help:"Bring the database up to date."`
-	Keys    KeysCommand    `cmd:"" help:"Make, list and revoke API keys."`
+	Keys    KeysCommand    `cmd:"" help:"Make, list and revoke API keys; rotate the key for secrets at rest."`
 
 	Send        SendCommand        `cmd:"" help:"Post an event."`
 	Events      EventsCommand      `cmd:"" help:"Show events."`
@@ -44,6 +44,7 @@ type Commands struct {
 	DeadLetters DeadLettersCommand `cmd:"" help:"Show, replay and discard what was given up."`
 	Endpoints   EndpointsCommand   `cmd:"" help:"Show, create, change, pause and test endpoints."`
 	Replays     ReplaysCommand     `cmd:"" help:"Send many deliveries again, at a rate, and look after it."`
+	Audit       AuditCommand       `cmd:"" help:"Show who changed what."`
 	Listen      ListenCommand      `cmd:"" help:"Run a receiver for trying things out: it prints what arrives, verifies it, and fails as told."`
 
 	Version VersionCommand `cmd:"" help:"Print the version."`
@@ -157,7 +158,7 @@ func (p Process) Logger(level string) *slog.Logger {
 }
 
 func collectNames(t reflect.Type, into map[string]bool) {
-	for field := range t.Fields() {
+	for _, field := range reflect.VisibleFields(t) {
 		for name := range strings.SplitSeq(field.Tag.Get("env"), ",") {
 			into[name] = true
 		}

@@ -57,6 +57,7 @@ type request struct {
 	path   []string // below /v1/tenants/{tenant}
 	query  url.Values
 	body   []byte // JSON; nil for none
+	ofAll  bool   // the path is below /v1: it is about no tenant alone
 	header map[string]string
 }
 
@@ -68,12 +69,18 @@ type answer struct {
 
 // open checks the settings and finds the key. Nothing is sent yet.
 func (r *remote) open(p Process) (*session, error) {
+	s, err := r.openForAll(p)
+	if err == nil && r.Tenant == "" {
+		return nil, errors.New("--tenant: is required, here or as $EVERPOST_TENANT (the demonstration's is demo)")
+	}
+	return s, err
+}
+
+// openForAll is open for what need not be about one tenant.
+func (r *remote) openForAll(p Process) (*session, error) {
 	u, err := url.Parse(r.URL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		return nil, errors.New("--url: must be an address such as http://127.0.0.1:8080, without a user, query or fragment")
-	}
-	if r.Tenant == "" {
-		return nil, errors.New("--tenant: is required, here or as $EVERPOST_TENANT (the demonstration's is demo)")
 	}
 	key, source := strings.TrimSpace(r.Key), ""
 	if key == "" && onThisMachine(u.Hostname()) {
@@ -134,7 +141,10 @@ func (s *session) close() { s.http.CloseIdleConnections() }
 // do makes a request. An answer that is not 2xx is a *refusal; any other error means
 // that no answer came.
 func (s *session) do(ctx context.Context, r request) (answer, error) {
-	parts := []string{s.base, "v1", "tenants", url.PathEscape(s.tenant)}
+	parts := []string{s.base, "v1"}
+	if !r.ofAll {
+		parts = append(parts, "tenants", url.PathEscape(s.tenant))
+	}
 	for _, part := range r.path {
 		parts = append(parts, url.PathEscape(part))
 	}

@@ -69,6 +69,16 @@ func TestContract(t *testing.T) {
 			`{"state":"active"}`, "state  active\n", 0,
 		},
 		{
+			"endpoints rotate-secret " + ep, `POST /endpoints/` + ep + `/rotate-secret `,
+			`{"secret":"whsec_x","public_key":null,"old_secrets_until":"2026-01-31T09:30:00.000000Z"}`, "secret             whsec_x\n", 0,
+		},
+		{
+			"endpoints rotate-secret --grace=48h " + ep, `POST /endpoints/` + ep + `/rotate-secret {"grace":"48h0m0s"}`,
+			`{"secret":"whsk_x","public_key":"whpk_x"}`, "public_key  whpk_x\n", 0,
+		},
+		{"endpoints rotate-secret --grace=soon " + ep, ``, ``, "", 1},
+		{"endpoints rotate-secret --secret=whsec_x " + ep, ``, ``, "", 1},
+		{
 			"endpoints health " + ep, `GET /endpoints/` + ep + `/health `,
 			`{"summary":"red \u001b[31m; 12 waiting","state":"paused","state_reason":"by hand","circuit":{"state":"closed"}}`,
 			"red \\x1b[31m; 12 waiting\n\nstate                      paused (by hand)\n", 0,

@@ -11,6 +11,8 @@ import (
 // What has no flag of its own goes into Data, and so does null, which sets a field back
 // to its default.
 type endpointFields struct {
+	endpointAuth `embed:""`
+
 	EventTypes  []string          `help:"What to send: exact types, prefix.* or *, separated by commas or repeated." name:"event-type" placeholder:"TYPE"`
 	Description *string           `help:"A note for people." placeholder:"TEXT"`
 	Header      []string          `help:"A header to send along, as 'Name: value'; may be repeated. All are replaced." placeholder:"HEADER" sep:"none"`
@@ -18,6 +20,7 @@ type endpointFields struct {
 	MaxInFlight *int              `help:"Requests at a time." placeholder:"N"`
 	Rate        *float64          `help:"Requests in a second." name:"rate-limit-per-second" placeholder:"N"`
 	RetryPolicy *string           `help:"A preset's name, or JSON." placeholder:"POLICY"`
+	Signature   *string           `help:"How requests are signed: v1, v1a or hex." placeholder:"SCHEME"`
 	AutoReplay  *bool             `help:"Replay the dead letters of an outage when the endpoint is back." negatable:""`
 	Metadata    map[string]string `help:"A note of your own, as name=value; may be repeated. All are replaced." mapsep:"none" placeholder:"NAME=VALUE"`
 	Data        source            `help:"Any settings as the API takes them: a JSON object, @file, or - for standard input. A flag goes before its field here." placeholder:"JSON"` //nolint:lll // a struct tag cannot be wrapped
@@ -35,11 +38,15 @@ func (f *endpointFields) body(p Process, address *string) ([]byte, error) {
 			return nil, errors.New("--data: must be a JSON object")
 		}
 	}
+	if err := f.authInto(fields, p); err != nil {
+		return nil, err
+	}
 	set(fields, "url", address)
 	set(fields, "description", f.Description)
 	set(fields, "max_in_flight", f.MaxInFlight)
 	set(fields, "rate_limit_per_second", f.Rate)
 	set(fields, "auto_replay", f.AutoReplay)
+	set(fields, "signature", f.Signature)
 	if f.Timeout != nil {
 		fields["timeout"] = marshal(f.Timeout.String())
 	}

@@ -12,16 +12,17 @@ import (
 
 // EndpointsCommand looks after the URLs that events are sent to.
 type EndpointsCommand struct {
-	List   EndpointsListCommand   `cmd:"" help:"List endpoints."`
-	Get    EndpointsGetCommand    `cmd:"" help:"Show an endpoint."`
-	Create EndpointsCreateCommand `cmd:"" help:"Create an endpoint and print it, with its secret."`
-	Update EndpointsUpdateCommand `cmd:"" help:"Change an endpoint."`
-	Delete EndpointsDeleteCommand `cmd:"" help:"Delete an endpoint; its deliveries under way are cancelled."`
-	Secret EndpointsSecretCommand `cmd:"" help:"Print an endpoint's secret."`
-	Health EndpointsHealthCommand `cmd:"" help:"Show how an endpoint fares, and why deliveries to it wait."`
-	Test   EndpointsTestCommand   `cmd:"" help:"Send one request to an endpoint now, and show what it came to."`
-	Pause  EndpointsPauseCommand  `cmd:"" help:"Hold what is for an endpoint."`
-	Resume EndpointsResumeCommand `cmd:"" help:"Send what was held, paced."`
+	List         EndpointsListCommand         `cmd:"" help:"List endpoints."`
+	Get          EndpointsGetCommand          `cmd:"" help:"Show an endpoint."`
+	Create       EndpointsCreateCommand       `cmd:"" help:"Create an endpoint and print it, with its secret."`
+	Update       EndpointsUpdateCommand       `cmd:"" help:"Change an endpoint."`
+	Delete       EndpointsDeleteCommand       `cmd:"" help:"Delete an endpoint; its deliveries under way are cancelled."`
+	Secret       EndpointsSecretCommand       `cmd:"" help:"Print an endpoint's secret."`
+	RotateSecret EndpointsRotateSecretCommand `cmd:"" help:"Give an endpoint a new secret; the old one is used beside it for a while."`
+	Health       EndpointsHealthCommand       `cmd:"" help:"Show how an endpoint fares, and why deliveries to it wait."`
+	Test         EndpointsTestCommand         `cmd:"" help:"Send one request to an endpoint now, and show what it came to."`
+	Pause        EndpointsPauseCommand        `cmd:"" help:"Hold what is for an endpoint."`
+	Resume       EndpointsResumeCommand       `cmd:"" help:"Send what was held, paced."`
 }
 
 // endpoint is an endpoint in a list.

@@ -12,11 +12,12 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// KeysCommand makes, lists and revokes API keys.
+// KeysCommand makes, lists and revokes API keys, and rotates the key that encrypts secrets.
 type KeysCommand struct {
 	Create KeysCreateCommand `cmd:"" help:"Make a key and print it, this once."`
 	List   KeysListCommand   `cmd:"" help:"List keys."`
 	Revoke KeysRevokeCommand `cmd:"" help:"Revoke a key."`
+	Rewrap KeysRewrapCommand `cmd:"" help:"Move all secrets at rest to a new key-encryption key, while everything runs."`
 }
 
 type database struct {

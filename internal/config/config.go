@@ -35,9 +35,8 @@ type Config struct {
 	// OperatorTenant is the tenant whose endpoints are told of every tenant's operational events. Empty: none.
 	OperatorTenant string `env:"EVERPOST_OPERATOR_TENANT" help:"Tenant whose endpoints are told of every tenant's operational events (everpost.…)." placeholder:"ID"`
 
-	// KEKFile and KEK are the key-encryption key for secrets at rest: a file, or the key itself, as base64 of 32 bytes.
-	KEKFile string `env:"EVERPOST_KEK_FILE" help:"File with the key that encrypts secrets at rest: base64 of 32 random bytes." name:"kek-file" placeholder:"FILE"`
-	KEK     string `env:"EVERPOST_KEK" help:"The key itself, instead of a file." name:"kek" placeholder:"BASE64"`
+	// The keys for secrets at rest.
+	KEKs `embed:""`
 
 	// AllowHTTP lets endpoints have http:// URLs.
 	AllowHTTP bool `env:"EVERPOST_ALLOW_HTTP" help:"Allow endpoints with http:// URLs." name:"allow-http"`
@@ -48,9 +47,19 @@ type Config struct {
 	// ExtraPorts are destination ports beside 443 and 80.
 	ExtraPorts Ports `env:"EVERPOST_EXTRA_PORTS" help:"Destination ports beside 443 and 80, separated by commas, or 'any'." placeholder:"PORT,...|any"`
 
+	// EgressProxy is a proxy that requests to receivers go through, by CONNECT. It may hold a password.
+	EgressProxy string `env:"EVERPOST_EGRESS_PROXY" help:"Proxy for requests to receivers, by CONNECT: http://[user:password@]host:port." placeholder:"URL"`
+
 	// Retention is how long finished deliveries, payloads and attempts are kept, DeadLetterRetention how long dead letters are.
 	Retention           time.Duration `default:"720h" env:"EVERPOST_RETENTION" help:"How long finished deliveries, payloads and attempts are kept." placeholder:"DURATION"`
 	DeadLetterRetention time.Duration `default:"720h" env:"EVERPOST_DEAD_LETTER_RETENTION" help:"How long dead letters are kept before they are discarded." placeholder:"DURATION"`
+
+	// Limits of every tenant that has none of its own; 0 is no limit.
+	TenantRequestsPerSecond float64 `default:"0" env:"EVERPOST_TENANT_REQUESTS_PER_SECOND" help:"Requests per second with a tenant's keys, unless the tenant has a limit of its own; 0 is no limit." placeholder:"N"`
+	TenantBurst             int     `default:"0" env:"EVERPOST_TENANT_BURST" help:"How many of those requests may come at once; 0 is those of a second." placeholder:"N"`
+	TenantEndpoints         int     `default:"0" env:"EVERPOST_TENANT_ENDPOINTS" help:"Endpoints of a tenant, unless it has a limit of its own; 0 is no limit." placeholder:"N"`
+	TenantPendingDeliveries int     `default:"0" env:"EVERPOST_TENANT_PENDING_DELIVERIES" help:"Deliveries of a tenant that may be pending, unless it has a limit of its own; 0 is no limit." placeholder:"N"`
+	TenantEndpointsPerEvent int     `default:"0" env:"EVERPOST_TENANT_ENDPOINTS_PER_EVENT" help:"Endpoints that one event may go to, unless its tenant has a limit of its own; 0 is no limit." placeholder:"N"`
 
 	// LogLevel is the least level that is written.
 	LogLevel string `default:"info" enum:"debug,info,warn,error" env:"EVERPOST_LOG_LEVEL" help:"Least level of log lines: debug, info, warn or error." placeholder:"LEVEL"`
@@ -88,6 +97,10 @@ const minOperatorKey = 32
 const (
 	tenantAlphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-"
 	maxTenantID    = 64
+
+	maxTenantLimit = 1_000_000
+	minTenantRate  = 0.01
+	maxTenantRate  = 100_000
 )
 
 // Ports are destination ports; Any allows all.
@@ -150,23 +163,37 @@ func (c *Config) Validate() error {
 			refuse("EVERPOST_DATABASE_URL", "must be a URL of the form postgres://user:password@host:5432/database") // never the value: it holds a password
 		}
 	}
-	if c.KEK != "" && c.KEKFile != "" {
-		refuse("EVERPOST_KEK", "is set together with EVERPOST_KEK_FILE; set one of them")
-	}
+	c.validateKEKs(refuse)
 	if c.OperatorKey != "" && (len(c.OperatorKey) < minOperatorKey || strings.Trim(c.OperatorKey, c.OperatorKey[:1]) == "") {
 		refuse("EVERPOST_OPERATOR_KEY", "must be a secret of at least %d characters; 'openssl rand -hex 32' makes one", minOperatorKey)
 	}
 	if strings.Trim(c.OperatorTenant, tenantAlphabet) != "" || len(c.OperatorTenant) > maxTenantID {
 		refuse("EVERPOST_OPERATOR_TENANT", "must be the id of a tenant: at most %d of A-Z, a-z, 0-9, _ and -", maxTenantID)
 	}
+	if c.EgressProxy != "" && c.EgressProxyURL() == nil {
+		refuse("EVERPOST_EGRESS_PROXY", "must be http://host:port, or http://user:password@host:port") // never the value, as above
+	}
+	c.validateNumbers(refuse)
+	return joined(bad)
+}
+
+// validateNumbers tells refuse which are out of their bounds.
+func (c *Config) validateNumbers(refuse func(name, format string, args ...any)) {
 	for name, n := range map[string]struct{ value, least, most int }{
 		"EVERPOST_START_SLOTS":                 {c.StartSlots, 1, 1000},
 		"EVERPOST_MAX_DELIVERIES_PER_WORKFLOW": {c.MaxPerWorkflow, 1, 200},
 		"EVERPOST_QUEUE_LENGTH":                {c.QueueLength, 1, 100_000},
+		"EVERPOST_TENANT_BURST":                {c.TenantBurst, 0, maxTenantLimit},
+		"EVERPOST_TENANT_ENDPOINTS":            {c.TenantEndpoints, 0, maxTenantLimit},
+		"EVERPOST_TENANT_PENDING_DELIVERIES":   {c.TenantPendingDeliveries, 0, maxTenantLimit},
+		"EVERPOST_TENANT_ENDPOINTS_PER_EVENT":  {c.TenantEndpointsPerEvent, 0, maxTenantLimit},
 	} {
 		if n.value < n.least || n.value > n.most {
 			refuse(name, "must be between %d and %d", n.least, n.most)
 		}
+	}
+	if r := c.TenantRequestsPerSecond; r != 0 && !(r >= minTenantRate && r <= maxTenantRate) { // also NaN
+		refuse("EVERPOST_TENANT_REQUESTS_PER_SECOND", "must be 0, for no limit, or between %g and %d", minTenantRate, maxTenantRate)
 	}
 	for name, span := range map[string]struct {
 		value, least, most time.Duration
@@ -181,7 +208,18 @@ func (c *Config) Validate() error {
 			refuse(name, "must be %s", span.says)
 		}
 	}
-	return joined(bad)
+}
+
+// EgressProxyURL is EgressProxy, taken apart; nil when it is empty or not valid.
+func (c *Config) EgressProxyURL() *url.URL {
+	u, err := url.Parse(c.EgressProxy)
+	if err != nil || u.Scheme != "http" || u.Hostname() == "" || u.RawQuery != "" || u.Fragment != "" || strings.Trim(u.Path, "/") != "" {
+		return nil
+	}
+	if port, err := strconv.ParseUint(u.Port(), 10, 16); err != nil || port == 0 {
+		return nil
+	}
+	return u
 }
 
 // RequireCluster checks what a process needs that brings neither PostgreSQL nor keys of its own.
@@ -190,8 +228,8 @@ func (c *Config) RequireCluster(keys bool) error {
 	if c.DatabaseURL == "" {
 		bad = append(bad, errors.New("EVERPOST_DATABASE_URL: is required (only 'everpost standalone' brings its own PostgreSQL)"))
 	}
-	if keys && c.KEK == "" && c.KEKFile == "" {
-		bad = append(bad, errors.New("EVERPOST_KEK_FILE: is required (a file with the base64 of 32 random bytes, or EVERPOST_KEK with the value)"))
+	if keys && !c.AnyKEK() {
+		bad = append(bad, errNoKEK)
 	}
 	return joined(bad)
 }

@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -17,18 +18,31 @@ func valid() config.Config {
 	}
 }
 
+func vaultKEK(token, file string, timeout time.Duration) config.KEKs {
+	return config.KEKs{KEKVaultAddr: "https://vault", KEKVaultToken: token, KEKVaultTokenFile: file, KEKVaultTimeout: timeout}
+}
+
 func TestValidateNamesEachUnusableSetting(t *testing.T) {
 	t.Parallel()
 	c := valid()
 	require.NoError(t, c.Validate())
 
 	for name, spoil := range map[string]func(*config.Config){
-		"EVERPOST_LISTEN: must be host:port":                              func(c *config.Config) { c.Listen = "8080" },
-		"EVERPOST_ADMIN_LISTEN: has the port \"http\"":                    func(c *config.Config) { c.AdminListen = "localhost:http" },
-		"EVERPOST_DATABASE_URL: must be a URL":                            func(c *config.Config) { c.DatabaseURL = "mysql://root:hunter2@db" },
-		"EVERPOST_OPERATOR_KEY: must be a secret":                         func(c *config.Config) { c.OperatorKey = "changeme" },
-		"EVERPOST_OPERATOR_KEY: must be a secret of at least":             func(c *config.Config) { c.OperatorKey = strings.Repeat("a", 64) },
-		"EVERPOST_KEK: is set together":                                   func(c *config.Config) { c.KEK, c.KEKFile = "a", "b" },
+		"EVERPOST_LISTEN: must be host:port":                  func(c *config.Config) { c.Listen = "8080" },
+		"EVERPOST_ADMIN_LISTEN: has the port \"http\"":        func(c *config.Config) { c.AdminListen = "localhost:http" },
+		"EVERPOST_DATABASE_URL: must be a URL":                func(c *config.Config) { c.DatabaseURL = "mysql://root:hunter2@db" },
+		"EVERPOST_OPERATOR_KEY: must be a secret":             func(c *config.Config) { c.OperatorKey = "changeme" },
+		"EVERPOST_OPERATOR_KEY: must be a secret of at least": func(c *config.Config) { c.OperatorKey = strings.Repeat("a", 64) },
+		"EVERPOST_KEK: is set together":                       func(c *config.Config) { c.KEK, c.KEKFile = "a", "b" },
+		"EVERPOST_KEK_VAULT_ADDR: is set together": func(c *config.Config) {
+			c.KEKs = vaultKEK("hunter2", "", time.Second)
+			c.KEK = "a"
+		},
+		"EVERPOST_KEK_VAULT_OLD: is set without":                          func(c *config.Config) { c.KEK, c.KEKVaultOld = "a", true },
+		"EVERPOST_KEK_VAULT_TOKEN: either it":                             func(c *config.Config) { c.KEKs = vaultKEK("", "", time.Second) },
+		"EVERPOST_KEK_VAULT_TOKEN: either it or":                          func(c *config.Config) { c.KEKs = vaultKEK("hunter2", "file", time.Second) },
+		"EVERPOST_KEK_VAULT_TIMEOUT: must be between 100ms and 10s":       func(c *config.Config) { c.KEKs = vaultKEK("hunter2", "", time.Minute) },
+		"EVERPOST_KEK_FILE: is required: an old key":                      func(c *config.Config) { c.KEKOld = []string{"hunter2"} },
 		"EVERPOST_RETENTION: must be at least 1h":                         func(c *config.Config) { c.Retention = time.Minute },
 		"EVERPOST_DEAD_LETTER_RETENTION: must be at least 1h":             func(c *config.Config) { c.DeadLetterRetention = 0 },
 		"EVERPOST_START_SLOTS: must be between 1 and 1000":                func(c *config.Config) { c.StartSlots = 0 },
@@ -36,6 +50,9 @@ func TestValidateNamesEachUnusableSetting(t *testing.T) {
 		"EVERPOST_RECONCILE_EVERY: must be between 1s and 24h":            func(c *config.Config) { c.ReconcileEvery = 0 },
 		"EVERPOST_NEAR_RETRY: must be between 1s and 1h":                  func(c *config.Config) { c.NearRetry = time.Millisecond },
 		"EVERPOST_OPERATOR_TENANT: must be the id of a tenant":            func(c *config.Config) { c.OperatorTenant = "my tenant" },
+		"EVERPOST_EGRESS_PROXY: must be http://host:port":                 func(c *config.Config) { c.EgressProxy = "https://out:hunter2@proxy:3128" },
+		"EVERPOST_TENANT_ENDPOINTS: must be between 0 and 1000000":        func(c *config.Config) { c.TenantEndpoints = -1 },
+		"EVERPOST_TENANT_REQUESTS_PER_SECOND: must be 0":                  func(c *config.Config) { c.TenantRequestsPerSecond = math.NaN() },
 		"EVERPOST_QUEUE_LENGTH: must be between 1 and 100000":             func(c *config.Config) { c.QueueLength = 100_001 },
 	} {
 		c := valid()
@@ -43,6 +60,19 @@ func TestValidateNamesEachUnusableSetting(t *testing.T) {
 		require.ErrorContains(t, c.Validate(), name)
 		require.NotContains(t, c.Validate().Error(), "hunter2", "an error repeats no secret")
 	}
+	for _, good := range []config.KEKs{
+		{KEKFile: "a", KEKOldFiles: []string{"b"}, KEKOld: []string{"c"}},
+		{KEKVaultAddr: "https://vault", KEKVaultToken: "t", KEKVaultTimeout: time.Second, KEKOldFiles: []string{"b"}},
+		{KEK: "a", KEKVaultAddr: "https://vault", KEKVaultTokenFile: "t", KEKVaultTimeout: time.Second, KEKVaultOld: true},
+	} {
+		c := valid()
+		c.KEKs = good
+		require.NoError(t, c.Validate())
+		require.NoError(t, good.RequireKEK())
+		require.True(t, c.AnyKEK())
+	}
+	require.ErrorContains(t, (&config.KEKs{}).RequireKEK(), "EVERPOST_KEK_FILE: is required (a file")
+	require.ErrorContains(t, (&config.KEKs{KEK: "a", KEKFile: "b"}).RequireKEK(), "EVERPOST_KEK: is set together")
 	c = config.Config{}
 	require.ErrorContains(t, c.RequireCluster(true), "EVERPOST_DATABASE_URL")
 	require.ErrorContains(t, c.RequireCluster(true), "EVERPOST_KEK_FILE")
@@ -69,4 +99,16 @@ func TestUnknownVariables(t *testing.T) {
 	require.Equal(t, []string{"EVERPOST_LISTNE", "EVERPOST_SERVICE_HOST"}, config.Unknown(
 		[]string{"PATH=/bin", "EVERPOST_SERVICE_HOST=10.0.0.1", "EVERPOST_LISTEN=:1", "EVERPOST_LISTNE=:1", "EVERPOST_TEST_DATABASE_URL=x"},
 		map[string]bool{"EVERPOST_LISTEN": true}))
+}
+
+func TestEgressProxyURL(t *testing.T) {
+	t.Parallel()
+	for text, valid := range map[string]bool{
+		"http://proxy:3128": true, "http://out:secret@proxy.internal:3128/": true, "http://[fd00::1]:3128": true, "http://10.0.0.1:80": true,
+		"": false, "proxy:3128": false, "http://proxy": false, "http://:3128": false, "https://proxy:3128": false, "socks5://proxy:1080": false,
+		"http://proxy:0": false, "http://proxy:65536": false, "http://proxy:3128/path": false, "http://proxy:3128?a": false, "http://a b:3128": false,
+	} {
+		c := config.Config{EgressProxy: text}
+		require.Equal(t, valid, c.EgressProxyURL() != nil, text)
+	}
 }

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	enumspb "go.temporal.io/api/enums/v1"
@@ -82,9 +83,12 @@ func (d *Dispatcher) revive(ctx context.Context, delivery *webhook.Delivery) err
 		carrier = own
 	}
 	status, err := d.statusOf(ctx, carrier)
-	if err == nil && !alive(status) && own != carrier {
-		// A shared workflow has ended. It may have handed the delivery over, and the
-		// delivery's own has not yet told the record.
+	if err == nil && own != carrier && (!alive(status) || !d.hasMember(ctx, carrier, delivery.DeliveryID)) {
+		// A shared workflow has ended, or goes on with others. It may have handed the
+		// delivery over, and the delivery's own has not yet told the record.
+		if alive(status) {
+			status = enumspb.WORKFLOW_EXECUTION_STATUS_UNSPECIFIED
+		}
 		var handed enumspb.WorkflowExecutionStatus
 		if handed, err = d.statusOf(ctx, own); handed != enumspb.WORKFLOW_EXECUTION_STATUS_UNSPECIFIED {
 			status = handed
@@ -130,6 +134,17 @@ func (d *Dispatcher) statusOf(ctx context.Context, id string) (enumspb.WorkflowE
 		return enumspb.WORKFLOW_EXECUTION_STATUS_UNSPECIFIED, nil
 	}
 	return described.GetWorkflowExecutionInfo().GetStatus(), err
+}
+
+// hasMember asks a shared workflow whether it carries a delivery. One that cannot be asked
+// is believed to: its worker may be busy, and it will be asked again.
+func (d *Dispatcher) hasMember(ctx context.Context, id string, delivery webhook.DeliveryID) bool {
+	var members []workflows.Status
+	answer, err := d.Client.QueryWorkflow(ctx, id, "", workflows.QueryStatus)
+	if err != nil || answer.Get(&members) != nil {
+		return true
+	}
+	return slices.ContainsFunc(members, func(s workflows.Status) bool { return s.DeliveryID == delivery })
 }
 
 func alive(s enumspb.WorkflowExecutionStatus) bool {

@@ -77,6 +77,45 @@ func waitingDelivery() webhook.Delivery {
 	}
 }
 
+// A shared workflow that is alive carries a delivery only if it says so, or cannot be asked.
+func TestReviveWhoIsNotInItsSharedWorkflow(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		members func(webhook.Delivery) []workflows.Status
+		own     bool
+		revived bool
+	}{
+		"it is there":          {func(d webhook.Delivery) []workflows.Status { return []workflows.Status{{}, {Ref: d.Ref}} }, false, false},
+		"others are there":     {func(webhook.Delivery) []workflows.Status { return []workflows.Status{{}} }, false, true},
+		"nobody is there":      {func(webhook.Delivery) []workflows.Status { return []workflows.Status{} }, false, true},
+		"its own carries it":   {func(webhook.Delivery) []workflows.Status { return []workflows.Status{} }, true, false},
+		"no worker can answer": {func(webhook.Delivery) []workflows.Status { return nil }, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f, c := newFrontend(t)
+			d := New(Config{Client: c, Logger: slog.New(slog.DiscardHandler)})
+			delivery := waitingDelivery()
+			delivery.WorkflowID = "fanout/it"
+			f.there = map[string]enumspb.WorkflowExecutionStatus{"fanout/it": running}
+			if test.own {
+				f.there[delivery.Ref.WorkflowID()] = running
+			}
+			f.members = test.members(delivery)
+			require.NoError(t, d.revive(t.Context(), &delivery))
+			if !test.revived {
+				require.Empty(t, f.started())
+				return
+			}
+			require.Len(t, f.started(), 1)
+			require.Equal(t, delivery.Ref.WorkflowID(), f.started()[0].GetWorkflowId())
+			in := inputOf[workflows.DeliveryInput](t, f.started()[0].GetInput())
+			require.True(t, in.TakeOver)
+			require.False(t, in.Terminated)
+		})
+	}
+}
+
 // A dead letter that nobody keeps gets a workflow; one that is kept for longer than the
 // setting says now is told.
 func TestReviveDeadLetter(t *testing.T) {

@@ -46,7 +46,8 @@ type frontend struct {
 	deaf    error // of a signal that would otherwise succeed
 
 	// there is how workflows stand, by id; nil: all run.
-	there map[string]enumspb.WorkflowExecutionStatus
+	there   map[string]enumspb.WorkflowExecutionStatus
+	members []workflows.Status // of every shared workflow; nil: none answers
 	// begins: what is started is there.
 	begins bool
 }
@@ -101,6 +102,17 @@ func (f *frontend) StartWorkflowExecution(
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+}
+
+// QueryWorkflow answers with the members of every shared workflow; an error while that is nil.
+func (f *frontend) QueryWorkflow(context.Context, *workflowservice.QueryWorkflowRequest) (*workflowservice.QueryWorkflowResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.members == nil {
+		return nil, serviceerror.NewDeadlineExceeded("no worker is there")
+	}
+	payloads, err := converter.GetDefaultDataConverter().ToPayloads(f.members)
+	return &workflowservice.QueryWorkflowResponse{QueryResult: payloads}, err
 }
 
 func (f *frontend) SignalWithStartWorkflowExecution(

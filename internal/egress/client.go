@@ -14,7 +14,8 @@
 //   - each kept connection costs two goroutines and two buffers, here it costs a
 //     descriptor, and a hand-over between three goroutines per request.
 //
-// HTTP/1.1 only, no proxy, no redirects, no cookies, no decompression.
+// HTTP/1.1 only, no redirects, no cookies, no decompression; a proxy only if the
+// operator names one (see tunnel).
 package egress
 
 import (
@@ -22,11 +23,14 @@ import (
 	"context"
 	"crypto/x509"
 	"net"
+	"net/http"
 	"net/netip"
+	"net/url"
 	"sync"
 	"time"
 
 	"github.com/everpost/everpost/internal/retry"
+	"github.com/everpost/everpost/internal/webhook"
 )
 
 // Bounds on what a request may take and an answer may cost.
@@ -64,6 +68,12 @@ type Config struct {
 
 	// Resolver looks names up. Defaults to net.DefaultResolver.
 	Resolver *net.Resolver
+
+	// Proxy is the operator's way out, http://[user:password@]host:port: requests go
+	// through tunnels that it makes (CONNECT), to addresses that the guard has checked.
+	// Request.ExemptAddr is reached without it. Defaults to none; HTTPS_PROXY and the
+	// like are not looked at.
+	Proxy *url.URL
 }
 
 // WithDefaults returns a copy with the absent fields filled in.
@@ -103,6 +113,13 @@ type Request struct {
 	// Body must not be changed, not even after Send has returned: a receiver that
 	// answers early leaves the rest of it unread.
 	Body []byte
+
+	// Auth makes the Authorization header; one among Header is ignored then. What it
+	// needs first, a token, counts towards Timeout.
+	Auth webhook.Auth
+
+	// Certificate is what a TLS session is opened with, if any.
+	Certificate webhook.ClientCertificate
 
 	// Timeout covers name resolution, connecting, TLS, headers and body together.
 	// Defaults to DefaultTimeout; MaxTimeout at most.
@@ -146,6 +163,7 @@ type Client struct {
 	config    Config
 	userAgent string
 	pool      *pool
+	tokens    *tokens
 	readers   sync.Pool // of *bufio.Reader
 	writers   sync.Pool // of *bufio.Writer
 }
@@ -157,6 +175,7 @@ func New(config Config) *Client {
 		config:    config,
 		userAgent: "Everpost/" + config.Version,
 		pool:      newPool(config.MaxIdle, config.IdleTimeout),
+		tokens:    newTokens(),
 		readers:   sync.Pool{New: func() any { return bufio.NewReaderSize(nil, 4<<10) }},
 		writers:   sync.Pool{New: func() any { return bufio.NewWriterSize(nil, 16<<10) }},
 	}
@@ -172,7 +191,8 @@ func (c *Client) Close() { c.pool.close() }
 // from an earlier request, which the receiver may close at any moment, it is
 // written again on a new connection when it is certain that the receiver got
 // nothing of it (see exchange). RFC 9112, section 9.3.1, forbids more than that
-// for a POST.
+// for a POST. It is also sent again, with a new token, when the receiver answers 401
+// to a token from an earlier request: it has refused it then, not lost it.
 //
 // Cancelling the context aborts the request and leaves its outcome unknown.
 func (c *Client) Send(ctx context.Context, r Request) Response {
@@ -194,7 +214,28 @@ func (c *Client) send(ctx context.Context, deadline time.Time, r *Request) Respo
 	if err != nil {
 		return failure(ctx, phaseStart, err)
 	}
-	req, err := c.newRequest(t, r)
+	if t.certificate, err = certificateOf(r.Certificate); err != nil {
+		return failure(ctx, phaseTLS, err)
+	}
+	for again := false; ; again = true {
+		authorization, err := c.authorization(ctx, deadline, r)
+		if err != nil {
+			return unauthorized(ctx, err)
+		}
+		response := c.once(ctx, deadline, t, r, authorization.header)
+		if response.Answer.Status != http.StatusUnauthorized || authorization.token == nil {
+			return response
+		}
+		c.tokens.drop(r.EndpointID, authorization.token)
+		if again || !authorization.cached {
+			return response
+		}
+	}
+}
+
+// once makes one request on a kept connection or a new one.
+func (c *Client) once(ctx context.Context, deadline time.Time, t target, r *Request, authorization string) Response {
+	req, err := c.newRequest(t, r, authorization)
 	if err != nil {
 		return failure(ctx, phaseStart, err)
 	}

@@ -31,6 +31,40 @@ func (c *Client) dial(ctx context.Context, deadline time.Time, t target) (*conn,
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
 
+	tcp, err := c.connect(ctx, t)
+	if err != nil {
+		return nil, phaseDial, err
+	}
+	cn := &conn{Conn: tcp, tcp: tcp, born: time.Now()}
+	if t.url.Scheme != "https" {
+		return cn, phaseDial, nil
+	}
+
+	config := &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		RootCAs:    c.config.RootCAs,
+		ServerName: strings.TrimSuffix(t.host, "."),
+		NextProtos: []string{"http/1.1"},
+	}
+	if t.certificate != nil {
+		// Whatever authorities the receiver names: one that it does not know it refuses in
+		// clear words, a missing one often only later.
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return t.certificate, nil }
+	}
+	secure := tls.Client(tcp, config)
+	if err := secure.HandshakeContext(ctx); err != nil {
+		cn.discard()
+		return nil, phaseTLS, fmt.Errorf("TLS handshake: %w", err)
+	}
+	cn.Conn = secure
+	return cn, phaseTLS, nil
+}
+
+// connect opens a connection to the target, or to the proxy and through it.
+func (c *Client) connect(ctx context.Context, t target) (*net.TCPConn, error) {
+	if c.config.Proxy != nil && !t.exempt.IsValid() {
+		return c.tunnel(ctx, t)
+	}
 	var allowed atomic.Bool
 	dialer := net.Dialer{
 		Resolver:       c.config.Resolver,
@@ -39,30 +73,19 @@ func (c *Client) dial(ctx context.Context, deadline time.Time, t target) (*conn,
 	}
 	plain, err := dialer.DialContext(ctx, "tcp", t.address)
 	if err != nil {
-		return nil, phaseDial, dialError(ctx, err, allowed.Load())
+		return nil, dialError(ctx, err, allowed.Load())
 	}
+	return ofTCP(plain)
+}
+
+// ofTCP is the connection as what a dial of TCP makes it.
+func ofTCP(plain net.Conn) (*net.TCPConn, error) {
 	tcp, ok := plain.(*net.TCPConn)
 	if !ok {
 		_ = plain.Close()
-		return nil, phaseDial, fmt.Errorf("dial: %T is not a TCP connection", plain)
+		return nil, fmt.Errorf("dial: %T is not a TCP connection", plain)
 	}
-	cn := &conn{Conn: tcp, tcp: tcp, born: time.Now()}
-	if t.url.Scheme != "https" {
-		return cn, phaseDial, nil
-	}
-
-	secure := tls.Client(tcp, &tls.Config{
-		MinVersion: tls.VersionTLS12,
-		RootCAs:    c.config.RootCAs,
-		ServerName: strings.TrimSuffix(t.host, "."),
-		NextProtos: []string{"http/1.1"},
-	})
-	if err := secure.HandshakeContext(ctx); err != nil {
-		cn.discard()
-		return nil, phaseTLS, fmt.Errorf("TLS handshake: %w", err)
-	}
-	cn.Conn = secure
-	return cn, phaseTLS, nil
+	return tcp, nil
 }
 
 // dialError keeps a name with several addresses from counting as denied, which is

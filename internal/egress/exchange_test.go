@@ -296,7 +296,7 @@ func TestKeptConnectionClosedUnderTheRequest(t *testing.T) {
 			<-closed
 			target, err := c.config.Guard.target(url, netip.AddrPort{})
 			require.NoError(t, err)
-			req, err := c.newRequest(target, &request)
+			req, err := c.newRequest(target, &request, "")
 			require.NoError(t, err)
 			_, untouched := c.exchange(t.Context(), time.Now().Add(time.Minute), kept, req, &request)
 			require.True(t, untouched)
@@ -376,7 +376,7 @@ func TestFreshConnectionThatDiesAtOnce(t *testing.T) {
 	require.NoError(t, err)
 	close(connected)
 	<-reset
-	req, err := c.newRequest(target, &Request{})
+	req, err := c.newRequest(target, &Request{}, "")
 	require.NoError(t, err)
 	r, untouched := c.exchange(t.Context(), time.Now().Add(time.Minute), cn, req, &Request{})
 	require.False(t, untouched)

@@ -42,7 +42,7 @@ func withFault(ctx context.Context, r Response, at phase, err error) Response {
 	if cancelled {
 		fault, cause = retry.FaultUnknown, "cancelled by the sender"
 	}
-	r.OwnFault = r.Answer.Status == 0 && (cancelled || exhausted(err))
+	r.OwnFault = r.Answer.Status == 0 && (cancelled || exhausted(err) || proxyFailed(err) || tokenFailedHere(err))
 	r.Answer.Fault = fault
 	r.Err = printable(className(fault) + ": " + cause)
 	return r
@@ -53,6 +53,12 @@ func withFault(ctx context.Context, r Response, at phase, err error) Response {
 func classify(at phase, err error) (retry.Fault, string) {
 	if refusal, ok := errors.AsType[*DeniedError](err); ok {
 		return retry.FaultDenied, refusal.Reason
+	}
+	if token, ok := errors.AsType[*tokenError](err); ok {
+		return token.fault, token.cause
+	}
+	if proxy, ok := errors.AsType[*proxyError](err); ok {
+		return proxy.fault, proxy.cause
 	}
 	if dns, ok := errors.AsType[*net.DNSError](err); ok { // whose own text may hold the resolver's address
 		switch {
@@ -210,6 +216,10 @@ func className(fault retry.Fault) string {
 		return "timeout_body"
 	case retry.FaultTimeoutTotal:
 		return "timeout_total"
+	case retry.FaultTokenRefused:
+		return "token_refused"
+	case retry.FaultTokenUnavailable:
+		return "token_unavailable"
 	case retry.FaultUnknown:
 		return "unknown"
 	default:

@@ -170,7 +170,7 @@ func TestResetInTheBody(t *testing.T) {
 	cn, _, err := c.dial(t.Context(), time.Now().Add(time.Minute), target)
 	require.NoError(t, err)
 	cn.Conn = &signalling{Conn: cn.Conn, read: seen}
-	req, err := c.newRequest(target, &Request{})
+	req, err := c.newRequest(target, &Request{}, "")
 	require.NoError(t, err)
 	r, untouched := c.exchange(t.Context(), time.Now().Add(time.Minute), cn, req, &Request{})
 	require.False(t, untouched)

@@ -14,10 +14,11 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// newRequest builds the request. Fields that net/http would drop silently are
-// refused, so that what was signed is what is sent.
-func (c *Client) newRequest(t target, r *Request) (*http.Request, error) {
-	header := make(http.Header, len(r.Header)+2)
+// newRequest builds the request, with an Authorization header unless that is empty.
+// Fields that net/http would drop silently are refused, so that what was signed is what
+// is sent.
+func (c *Client) newRequest(t target, r *Request, authorization string) (*http.Request, error) {
+	header := make(http.Header, len(r.Header)+3)
 	for _, field := range r.Header {
 		if !httpguts.ValidHeaderFieldName(field[0]) || !httpguts.ValidHeaderFieldValue(field[1]) {
 			return nil, denied("a header is not valid")
@@ -26,6 +27,9 @@ func (c *Client) newRequest(t target, r *Request) (*http.Request, error) {
 		if !steersConnection(name) {
 			header[name] = append(header[name], field[1])
 		}
+	}
+	if authorization != "" {
+		header["Authorization"] = []string{authorization}
 	}
 	if _, ok := header["Content-Type"]; !ok {
 		header["Content-Type"] = []string{"application/json"}

@@ -168,7 +168,8 @@ func (a *authority) config(t testing.TB, host string, notAfter time.Time) *tls.C
 }
 
 // resolver asks a name server in the test. answer gets each question and returns
-// the addresses, or a code; nil addresses with success mean silence.
+// the addresses, or a code; nil addresses with success mean silence. Number counts the
+// questions for IPv4 from 1; it is 0 for IPv6.
 func resolver(t testing.TB, answer func(name string, number int) ([]netip.Addr, dnsmessage.RCode)) *net.Resolver {
 	t.Helper()
 	socket, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -226,18 +227,30 @@ func serveDNS(socket *net.UDPConn, answer func(string, int) ([]netip.Addr, dnsme
 			if addrs == nil && code == dnsmessage.RCodeSuccess {
 				continue
 			}
-			reply.RCode = code
-			for _, addr := range addrs {
-				reply.Answers = append(reply.Answers, dnsmessage.Resource{
-					Header: dnsmessage.ResourceHeader{Name: question.Name, Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET},
-					Body:   &dnsmessage.AResource{A: addr.As4()},
-				})
-			}
-		} else if _, code := answer(question.Name.String(), 0); code != dnsmessage.RCodeSuccess {
-			reply.RCode = code
+			reply.RCode, reply.Answers = code, records(question, addrs)
+		} else {
+			addrs, code := answer(question.Name.String(), 0)
+			reply.RCode, reply.Answers = code, records(question, addrs)
 		}
 		if packed, err := reply.Pack(); err == nil {
 			_, _ = socket.WriteToUDPAddrPort(packed, from)
 		}
 	}
+}
+
+// records are the addresses that fit the question.
+func records(question dnsmessage.Question, addrs []netip.Addr) []dnsmessage.Resource {
+	var all []dnsmessage.Resource
+	for _, addr := range addrs {
+		var body dnsmessage.ResourceBody = &dnsmessage.AAAAResource{AAAA: addr.As16()}
+		if addr.Is4() {
+			body = &dnsmessage.AResource{A: addr.As4()}
+		}
+		if addr.Is4() == (question.Type == dnsmessage.TypeA) {
+			all = append(all, dnsmessage.Resource{
+				Header: dnsmessage.ResourceHeader{Name: question.Name, Type: question.Type, Class: dnsmessage.ClassINET}, Body: body,
+			})
+		}
+	}
+	return all
 }

@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"crypto/tls"
 	"net"
 	"net/netip"
 	"net/url"
@@ -17,6 +18,8 @@ type target struct {
 	host    string         // without brackets and port
 	address string         // host:port as net.Dial wants it
 	exempt  netip.AddrPort // let through by the dial check although not public
+
+	certificate *tls.Certificate // of ours; nil for none
 }
 
 // CheckURL parses the URL of an endpoint and returns a *DeniedError when no

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/everpost/everpost/internal/retry"
+	"github.com/everpost/everpost/internal/webhook"
 )
 
 // judged is what a request comes to in the end: the real connection, the fault that
@@ -135,6 +136,15 @@ func secure(host string, until time.Duration, trusted bool) func(*testing.T) Res
 	}
 }
 
+// tokenless sends to a receiver that wants a token, when the token server answers this.
+func tokenless(answer string) func(*testing.T) Response {
+	return func(t *testing.T) Response {
+		t.Helper()
+		auth := webhook.Auth{Kind: webhook.AuthClientCredentials, TokenURL: "http://" + answering(t, answer), ClientID: "id", ClientSecret: "s3cr3t"}
+		return setup(t, Config{}).Send(t.Context(), Request{URL: "http://127.0.0.1:" + closedPort(t), Auth: auth})
+	}
+}
+
 // verdicts is the classifier's table in 10-retry.md, from real connections.
 func verdicts() map[string]judged {
 	// Short for the rows: who is in trouble (it counts for a circuit breaker), who may be
@@ -207,6 +217,9 @@ func verdicts() map[string]judged {
 		"certificate for another host":  {secure("other.example", time.Hour, true), ambiguous("tls_invalid"), "tls_invalid"},
 		"certificate in order":          {secure("127.0.0.1", time.Hour, true), delivered(200), ""},
 		"plaintext where TLS should be": {byTLS(patience, "HTTP/1.1 400 Bad Request\r\n\r\n"), ambiguous("tls_invalid"), "tls_invalid"},
+
+		"credentials refused":  {tokenless("HTTP/1.1 401 No\r\nContent-Length: 0\r\n\r\n"), ambiguous("token_refused"), "token_refused"},
+		"token server is down": {tokenless("HTTP/1.1 503 Down\r\nContent-Length: 0\r\n\r\n"), neutral("token_unavailable"), "token_unavailable"},
 
 		"denied address": {to(public, patience, exactly("http://10.0.0.1/")), denied, "denied_address"},
 		"unusable URL":   {to(public, patience, exactly("http://user@example.com/")), denied, "denied_address"},

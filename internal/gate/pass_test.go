@@ -19,6 +19,7 @@ func TestResultOfEveryReason(t *testing.T) {
 		"dns_not_found": nothing, "dns_temporary": nothing, "connect_refused": failure, "connection_reset": failure,
 		"unexpected_eof": failure, "protocol_error": failure, "tls_invalid": nothing, "timeout_dial": failure, "timeout_tls": failure,
 		"timeout_headers": failure, "timeout_body": failure, "timeout_total": failure, "denied_address": nothing, "unknown": nothing,
+		"token_refused": nothing, "token_unavailable": nothing,
 	}
 	verdict := func(r Result) string {
 		err := r.verdict()

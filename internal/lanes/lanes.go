@@ -8,9 +8,8 @@ import "sync"
 const greed = 15
 
 // Queue is a queue in which each tenant has a lane of its own, and the lanes are served
-// in turns, one item each: between two of one tenant, every other that waits gets one.
-// However much one brings, whoever takes next has place for another's. An operation
-// costs O(1). Empty lanes are forgotten. It may be used by many at a time.
+// in turns, one item each: between two of one tenant, every other that waits gets one,
+// however much anybody brings. An operation costs O(1). Empty lanes are forgotten. It may be used by many at a time.
 type Queue[T any] struct {
 	// Ready holds something whenever something waits and nobody is about to take it.
 	Ready <-chan struct{}

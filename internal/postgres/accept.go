@@ -33,6 +33,8 @@ type intake struct {
 
 	created time.Time
 	version int64 // of the tenant's endpoints that the match was made with
+	limits  webhook.Limits
+	pending *pendingCount // nil without a quota
 
 	stale    bool           // result: the endpoints changed, match again
 	again    bool           // result: a key changed hands meanwhile, hand it in again
@@ -58,7 +60,8 @@ func (a *arrival) isKnown() bool { return a.earlier != nil }
 //
 // Errors: CodeNotFound (no such tenant), CodeInvalid (an unknown endpoint id),
 // CodeMismatch (a key came back with another body), CodeConflict (a request with
-// the same key is under way), CodeUnavailable.
+// the same key is under way), CodeQuota and CodeRateLimited (a quota of the tenant is
+// used up, the latter for now), CodeUnavailable.
 func (s *Store) Accept(ctx context.Context, e webhook.NewEvent) (webhook.Accepted, error) {
 	in := &intake{tenantID: e.TenantID, body: e.BodySHA256}
 	in.add(e, e.IdempotencyKey)
@@ -133,6 +136,7 @@ func (s *Store) take(ctx context.Context, in *intake) ([]webhook.Accepted, error
 			s.endpointCache.ForgetTenant(in.tenantID)
 		case in.again:
 		default:
+			in.countStored()
 			return in.answer(), nil
 		}
 	}
@@ -171,7 +175,7 @@ func (s *Store) match(ctx context.Context, in *intake) error {
 			Field: "events", Message: "make more than " + strconv.Itoa(maxBatchDeliveries) + " deliveries together; post fewer at a time",
 		}}}
 	}
-	return nil
+	return s.quotas.set(ctx, in)
 }
 
 func (in *intake) matchType(a *arrival, endpoints []webhook.Endpoint) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
@@ -30,17 +29,13 @@ const (
 // and never holds a secret, a payload, a URL or a header: the log is kept for long
 // and read by many.
 func audit(ctx context.Context, tx pgx.Tx, by webhook.Actor, tenantID, action, subject string, detail []byte) error {
-	id, err := uuid.NewV7()
-	if err != nil {
-		return fmt.Errorf("audit %s: %w", action, err)
-	}
 	if detail == nil {
 		detail = []byte("{}")
 	}
-	_, err = tx.Exec(ctx, `
+	_, err := tx.Exec(ctx, `
 		insert into audit_log (id, key_id, actor, request_id, tenant_id, action, subject, detail)
 		values ($1, $2, $3, $4, nullif($5, ''), $6, $7, $8)`,
-		[16]byte(id), pgtype.UUID{Bytes: by.KeyID, Valid: !by.KeyID.IsZero()}, by.Name, by.RequestID,
+		[16]byte(webhook.NewAuditID()), pgtype.UUID{Bytes: by.KeyID, Valid: !by.KeyID.IsZero()}, by.Name, by.RequestID,
 		tenantID, action, subject, detail)
 	if err != nil {
 		return fmt.Errorf("audit %s: %w", action, err)

@@ -17,8 +17,8 @@ import (
 // writes all that wait in one transaction, and every caller returns when that
 // has been committed. A flush begins when the previous one has finished; there
 // are no timers, so a caller that is alone waits for nobody. Each tenant's items wait in
-// their own order, and the tenants get places in turns: whoever hands in much at once
-// keeps another's item from no flush.
+// their own order, and the tenants get places in turns: however much one hands in at once,
+// no more than one item of it comes between two of another's.
 type committer[T any] struct {
 	name  string
 	max   int // weight of the items in one flush
@@ -52,8 +52,9 @@ func (w *waiting[T]) settle(err error) {
 const (
 	flushTimeout   = 15 * time.Second // one flush with its repetitions
 	conflictRounds = 5                // repetitions after a deadlock or serialisation failure
-	// manyItems is more than can wait: each has a caller that waits with it.
-	manyItems = 1 << 30
+	// queuedItems bounds what waits for a flush; what nobody waits for any more is
+	// dropped from it without being written.
+	queuedItems = 1 << 14
 )
 
 // newCommitter makes width flushes side by side. limit is the weight of the items in
@@ -66,7 +67,7 @@ func newCommitter[T any](name string, limit, width int, flush func(context.Conte
 		name:    name,
 		max:     limit,
 		flush:   flush,
-		queue:   lanes.New[*waiting[T]](manyItems),
+		queue:   lanes.New[*waiting[T]](queuedItems),
 		stopped: make(chan struct{}),
 		drained: make(chan struct{}),
 	}
@@ -97,7 +98,7 @@ func (c *committer[T]) doUntilSettled(ctx context.Context, item T, late func()) 
 		return false, translate(c.name, err)
 	}
 	if !c.queue.Put(tenantOf(item), w) {
-		return false, errClosed()
+		return false, errFull()
 	}
 	select {
 	case err := <-w.done:
@@ -130,6 +131,17 @@ func (c *committer[T]) stop() {
 	}
 }
 
+// errLeft is told to nobody: the caller has gone.
+func errLeft() error {
+	return &webhook.Error{Code: webhook.CodeUnavailable, Message: "its caller did not wait for it"}
+}
+
+func errFull() error {
+	return &webhook.Error{
+		Code: webhook.CodeUnavailable, Message: "more is to be written than the database takes; try again shortly", RetryAfter: time.Second,
+	}
+}
+
 func errClosed() error {
 	return &webhook.Error{Code: webhook.CodeUnavailable, Message: "Everpost is stopping", RetryAfter: time.Second}
 }
@@ -153,12 +165,18 @@ func (c *committer[T]) run() {
 	}
 }
 
-// gather takes what goes into the next flush. What it leaves is for another lane.
+// gather takes what goes into the next flush, and drops what its caller has left: to
+// write that before what others wait for would be of use to nobody. What it leaves is for
+// another lane.
 func (c *committer[T]) gather(batch []*waiting[T]) []*waiting[T] {
 	for weight := 0; weight < c.max; {
 		w, ok := c.queue.Next()
 		if !ok {
 			return batch
+		}
+		if w.left.Load() {
+			w.settle(errLeft())
+			continue
 		}
 		batch = append(batch, w)
 		weight += weightOf(w.item)

@@ -140,3 +140,49 @@ func TestAFlushHasPlaceForEveryTenant(t *testing.T) {
 	goOn <- struct{}{}
 	require.Equal(t, []load{{"loud", 8}, {"loud", 8}}, <-begun)
 }
+
+// What nobody waits for any more is not written before what others wait for.
+func TestWhatItsCallerHasLeftIsNotWritten(t *testing.T) {
+	t.Parallel()
+	begun, goOn := make(chan []int), make(chan struct{})
+	c := newCommitter("test", 10, 1, func(_ context.Context, items []int) error {
+		begun <- items
+		<-goOn
+		return nil
+	})
+	defer c.stop()
+	var callers sync.WaitGroup
+	callers.Go(func() { assert.NoError(t, c.do(t.Context(), 1)) })
+	require.Equal(t, []int{1}, <-begun)
+	gone, leave := context.WithCancel(t.Context())
+	late := make(chan struct{}, 2)
+	var leaving sync.WaitGroup
+	for range 2 {
+		leaving.Go(func() {
+			left, err := c.doUntilSettled(gone, 2, func() { late <- struct{}{} })
+			assert.True(t, left)
+			assert.Error(t, err)
+		})
+	}
+	require.Eventually(t, func() bool { return c.queue.Len() == 2 }, eventually, poll)
+	leave()
+	leaving.Wait()
+	callers.Go(func() { assert.NoError(t, c.do(t.Context(), 3)) })
+	require.Eventually(t, func() bool { return c.queue.Len() == 3 }, eventually, poll)
+	require.Empty(t, late, "it may still be written")
+	goOn <- struct{}{}
+	require.Equal(t, []int{3}, <-begun)
+	goOn <- struct{}{}
+	callers.Wait()
+	require.Len(t, late, 2, "and now no more")
+}
+
+// A queue that is full says so.
+func TestAFullQueueRefuses(t *testing.T) {
+	t.Parallel()
+	c := &committer[int]{name: "test", queue: lanes.New[*waiting[int]](1), stopped: make(chan struct{}), drained: make(chan struct{})}
+	c.queue.Put("", &waiting[int]{})
+	err := c.do(t.Context(), 1)
+	require.Equal(t, webhook.CodeUnavailable, webhook.CodeOf(err))
+	require.ErrorContains(t, err, "try again shortly")
+}

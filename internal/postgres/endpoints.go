@@ -19,11 +19,12 @@ import (
 const endpointColumns = `
 	e.id, e.tenant_id, e.url, e.event_types, e.description, e.state, e.state_reason,
 	e.timeout_ns, e.max_in_flight, e.rate_limit, e.retry_policy, e.circuit_breaker, e.auto_disable, e.auto_replay,
-	e.signature, e.metadata, e.headers_kek_id, e.headers_wrapped_key, e.headers_nonce, e.headers_ciphertext,
-	e.version, e.created_at, e.updated_at`
+	e.signature, e.public_key, e.metadata, e.headers_kek_id, e.headers_wrapped_key, e.headers_nonce, e.headers_ciphertext,
+	e.auth_kek_id, e.auth_wrapped_key, e.auth_nonce, e.auth_ciphertext, e.version, e.created_at, e.updated_at`
 
 // CreateEndpoint stores an endpoint with its first secret. An ID that is zero is
-// made; the version and the times are the store's. CodeNotFound: no such tenant.
+// made; the version and the times are the store's. CodeNotFound: no such tenant;
+// CodeQuota: it has as many as it may.
 //
 // When it returns, every event that is accepted from then on is matched against it.
 func (s *Store) CreateEndpoint(ctx context.Context, by webhook.Actor, e webhook.Endpoint, secret string) (webhook.Endpoint, error) {
@@ -32,16 +33,24 @@ func (s *Store) CreateEndpoint(ctx context.Context, by webhook.Actor, e webhook.
 	}
 	e.Version = 1
 	err := s.changeEndpoint(ctx, "create", e.TenantID, e.ID, func(ctx context.Context, tx pgx.Tx) error {
-		headers, err := s.sealHeaders(&e)
+		if err := s.quotas.allowEndpoint(ctx, tx, e.TenantID); err != nil {
+			return err
+		}
+		headers, err := s.sealHeaders(ctx, &e)
+		if err != nil {
+			return err
+		}
+		auth, err := s.sealAuth(ctx, &e)
 		if err != nil {
 			return err
 		}
 		err = tx.QueryRow(ctx, `
 			insert into endpoints (id, tenant_id, url, event_types, description, state, state_reason,
 				timeout_ns, max_in_flight, rate_limit, retry_policy, circuit_breaker, auto_disable, auto_replay,
-				signature, metadata, headers_kek_id, headers_wrapped_key, headers_nonce, headers_ciphertext, version)
-			values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)
-			returning created_at, updated_at`, endpointValues(&e, headers)...).Scan(&e.CreatedAt, &e.UpdatedAt)
+				signature, metadata, headers_kek_id, headers_wrapped_key, headers_nonce, headers_ciphertext, version, public_key,
+				auth_kek_id, auth_wrapped_key, auth_nonce, auth_ciphertext)
+			values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26)
+			returning created_at, updated_at`, endpointValues(&e, headers, auth)...).Scan(&e.CreatedAt, &e.UpdatedAt)
 		if err != nil {
 			return err
 		}
@@ -62,23 +71,29 @@ func (s *Store) CreateEndpoint(ctx context.Context, by webhook.Actor, e webhook.
 
 // Endpoint reads one endpoint; CodeNotFound when the tenant has none of this id.
 func (s *Store) Endpoint(ctx context.Context, tenantID string, id webhook.EndpointID) (webhook.Endpoint, error) {
-	var e webhook.Endpoint
-	err := s.withConn(ctx, "read endpoint "+id.String(), func(ctx context.Context, conn *pgxpool.Conn) error {
+	var row endpointRow
+	op := "read endpoint " + id.String()
+	err := s.withConn(ctx, op, func(ctx context.Context, conn *pgxpool.Conn) error {
 		rows, err := conn.Query(ctx, `
 			select `+endpointColumns+` from endpoints e where id = $1 and tenant_id = $2 and deleted_at is null`, [16]byte(id), tenantID)
 		if err != nil {
 			return err
 		}
-		e, err = s.collectEndpoint(rows)
+		row, err = collectEndpoint(rows)
 		return err
 	})
-	return e, err
+	if err != nil {
+		return webhook.Endpoint{}, err
+	}
+	e, err := s.openEndpoint(ctx, &row)
+	return e, translate(op, err)
 }
 
 // ListEndpoints lists the endpoints of a tenant, newest first.
 func (s *Store) ListEndpoints(ctx context.Context, tenantID string, p webhook.Page) ([]webhook.Endpoint, error) {
-	var list []webhook.Endpoint
-	err := s.withConn(ctx, "list endpoints of "+tenantID, func(ctx context.Context, conn *pgxpool.Conn) error {
+	var found []endpointRow
+	op := "list endpoints of " + tenantID
+	err := s.withConn(ctx, op, func(ctx context.Context, conn *pgxpool.Conn) error {
 		rows, err := conn.Query(ctx, `
 			select `+endpointColumns+` from endpoints e
 			where tenant_id = $1 and deleted_at is null and `+pageCondition+`
@@ -86,11 +101,15 @@ func (s *Store) ListEndpoints(ctx context.Context, tenantID string, p webhook.Pa
 		if err != nil {
 			return err
 		}
-		list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (webhook.Endpoint, error) {
-			return s.scanEndpoint(row)
-		})
+		found, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (endpointRow, error) { return scanEndpoint(row) })
 		return err
 	})
+	list := make([]webhook.Endpoint, len(found))
+	for i := range found {
+		if list[i], err = s.openEndpoint(ctx, &found[i]); err != nil {
+			return nil, translate(op, err)
+		}
+	}
 	return list, err
 }
 
@@ -121,7 +140,11 @@ func (s *Store) updateEndpoint(ctx context.Context, by webhook.Actor, tenantID s
 		if err != nil {
 			return err
 		}
-		before, err := s.collectEndpoint(rows)
+		row, err := collectEndpoint(rows)
+		if err != nil {
+			return err
+		}
+		before, err := s.openEndpoint(ctx, &row)
 		if err != nil {
 			return err
 		}
@@ -136,6 +159,9 @@ func (s *Store) updateEndpoint(ctx context.Context, by webhook.Actor, tenantID s
 			return errUnchanged
 		}
 		e.Version++
+		if err := s.fitSecret(ctx, tx, &before, &e); err != nil {
+			return err
+		}
 		if err := s.writeEndpoint(ctx, tx, &e); err != nil {
 			return err
 		}
@@ -174,7 +200,11 @@ func (s *Store) followChange(ctx context.Context, tx pgx.Tx, before, after *webh
 }
 
 func (s *Store) writeEndpoint(ctx context.Context, tx pgx.Tx, e *webhook.Endpoint) error {
-	headers, err := s.sealHeaders(e)
+	headers, err := s.sealHeaders(ctx, e)
+	if err != nil {
+		return err
+	}
+	auth, err := s.sealAuth(ctx, e)
 	if err != nil {
 		return err
 	}
@@ -182,20 +212,22 @@ func (s *Store) writeEndpoint(ctx context.Context, tx pgx.Tx, e *webhook.Endpoin
 		update endpoints set url = $3, event_types = $4, description = $5, state = $6, state_reason = $7,
 			timeout_ns = $8, max_in_flight = $9, rate_limit = $10, retry_policy = $11, circuit_breaker = $12, auto_disable = $13,
 			auto_replay = $14, signature = $15, metadata = $16, headers_kek_id = $17, headers_wrapped_key = $18,
-			headers_nonce = $19, headers_ciphertext = $20, version = $21, updated_at = now()
-		where id = $1 and tenant_id = $2 returning updated_at`, endpointValues(e, headers)...).Scan(&e.UpdatedAt)
+			headers_nonce = $19, headers_ciphertext = $20, version = $21, public_key = $22,
+			auth_kek_id = $23, auth_wrapped_key = $24, auth_nonce = $25, auth_ciphertext = $26, updated_at = now()
+		where id = $1 and tenant_id = $2 returning updated_at`, endpointValues(e, headers, auth)...).Scan(&e.UpdatedAt)
 	e.UpdatedAt = e.UpdatedAt.UTC()
 	return err
 }
 
 // DeleteEndpoint ends the endpoint: its open deliveries are asked to be cancelled
-// and its secrets and headers are destroyed. The row stays, for the deliveries that
+// and its secrets, headers and credentials are destroyed. The row stays, for the deliveries that
 // name it.
 func (s *Store) DeleteEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID) error {
 	err := s.changeEndpoint(ctx, "delete", tenantID, id, func(ctx context.Context, tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `
 			update endpoints set deleted_at = now(), updated_at = now(), version = version + 1,
-				headers_kek_id = null, headers_wrapped_key = null, headers_nonce = null, headers_ciphertext = null
+				headers_kek_id = null, headers_wrapped_key = null, headers_nonce = null, headers_ciphertext = null,
+				auth_kek_id = null, auth_wrapped_key = null, auth_nonce = null, auth_ciphertext = null
 			where id = $1 and tenant_id = $2 and deleted_at is null`, [16]byte(id), tenantID)
 		if err != nil {
 			return err
@@ -236,11 +268,8 @@ func (s *Store) EndpointsOf(ctx context.Context, tenantID string) (endpoints []w
 				return err
 			}
 			endpoints, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (webhook.Endpoint, error) {
-				var r endpointRow
-				if err := row.Scan(r.targets()...); err != nil {
-					return webhook.Endpoint{}, fmt.Errorf("read row of endpoints: %w", err)
-				}
-				return r.endpoint(), nil
+				r, err := scanEndpoint(row)
+				return r.endpoint(), err
 			})
 			return err
 		})
@@ -286,11 +315,12 @@ func (s *Store) changeEndpoint(ctx context.Context, verb, tenantID string, id we
 	return err
 }
 
-func endpointValues(e *webhook.Endpoint, headers sealedColumns) []any {
+func endpointValues(e *webhook.Endpoint, headers, auth sealedColumns) []any {
 	return []any{
 		[16]byte(e.ID), e.TenantID, e.URL, nonNilSlice(e.EventTypes), e.Description, int16(e.State), e.StateReason,
 		int64(e.Timeout), e.MaxInFlight, e.RateLimit, e.RetryPolicy, breakerRow(e.CircuitBreaker), disableRow(e.AutoDisable), e.AutoReplay,
 		e.Signature, nonNilMap(e.Metadata), headers.kekID, headers.wrappedKey, headers.nonce, headers.ciphertext, e.Version,
+		e.PublicKey, auth.kekID, auth.wrappedKey, auth.nonce, auth.ciphertext,
 	}
 }
 
@@ -318,6 +348,7 @@ type endpointRow struct {
 	breaker breakerRow
 	disable disableRow
 	headers sealedColumns
+	auth    sealedColumns
 }
 
 func (r *endpointRow) targets() []any {
@@ -325,12 +356,12 @@ func (r *endpointRow) targets() []any {
 	return []any{
 		(*[16]byte)(&e.ID), &e.TenantID, &e.URL, &e.EventTypes, &e.Description, &r.state, &e.StateReason,
 		&r.timeout, &e.MaxInFlight, &e.RateLimit, &e.RetryPolicy, &r.breaker, &r.disable, &e.AutoReplay,
-		&e.Signature, &e.Metadata, &r.headers.kekID, &r.headers.wrappedKey, &r.headers.nonce, &r.headers.ciphertext,
-		&e.Version, &e.CreatedAt, &e.UpdatedAt,
+		&e.Signature, &e.PublicKey, &e.Metadata, &r.headers.kekID, &r.headers.wrappedKey, &r.headers.nonce, &r.headers.ciphertext,
+		&r.auth.kekID, &r.auth.wrappedKey, &r.auth.nonce, &r.auth.ciphertext, &e.Version, &e.CreatedAt, &e.UpdatedAt,
 	}
 }
 
-// endpoint is what was read, without the headers: those are still sealed.
+// endpoint is what was read, without headers and credentials: those are still sealed.
 func (r *endpointRow) endpoint() webhook.Endpoint {
 	e := r.e
 	e.State = webhook.EndpointState(r.state) //nolint:gosec // written by us from an EndpointState
@@ -340,23 +371,31 @@ func (r *endpointRow) endpoint() webhook.Endpoint {
 	return e
 }
 
-func (s *Store) collectEndpoint(rows pgx.Rows) (webhook.Endpoint, error) {
-	e, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (webhook.Endpoint, error) { return s.scanEndpoint(row) })
+func collectEndpoint(rows pgx.Rows) (endpointRow, error) {
+	r, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (endpointRow, error) { return scanEndpoint(row) })
 	if isNoRows(err) {
-		return e, webhook.NotFound("endpoint")
+		return r, webhook.NotFound("endpoint")
 	}
-	return e, err
+	return r, err
 }
 
-// scanEndpoint reads endpointColumns, opens the headers, and reads whatever follows
-// into further.
-func (s *Store) scanEndpoint(row pgx.CollectableRow, further ...any) (webhook.Endpoint, error) {
+// scanEndpoint reads endpointColumns, and whatever follows into further.
+func scanEndpoint(row pgx.CollectableRow, further ...any) (endpointRow, error) {
 	var r endpointRow
 	if err := row.Scan(append(r.targets(), further...)...); err != nil {
-		return webhook.Endpoint{}, fmt.Errorf("read row of endpoints: %w", err)
+		return endpointRow{}, fmt.Errorf("read row of endpoints: %w", err)
 	}
+	return r, nil
+}
+
+// openEndpoint is the endpoint with its headers and its credentials. It may have to ask a key management
+// service, so that where it can be it is done without a connection in hand.
+func (s *Store) openEndpoint(ctx context.Context, r *endpointRow) (webhook.Endpoint, error) {
 	e := r.endpoint()
-	if err := s.openHeaders(&e, r.headers); err != nil {
+	if err := s.openHeaders(ctx, &e, r.headers); err != nil {
+		return webhook.Endpoint{}, err
+	}
+	if err := s.openAuth(ctx, &e, r.auth); err != nil {
 		return webhook.Endpoint{}, err
 	}
 	return e, nil
@@ -366,6 +405,7 @@ func cloneEndpoint(e *webhook.Endpoint) webhook.Endpoint {
 	c := *e
 	c.EventTypes = slices.Clone(e.EventTypes)
 	c.Headers, c.Metadata = maps.Clone(e.Headers), maps.Clone(e.Metadata)
+	c.Auth = e.Auth.Clone()
 	c.RetryPolicy.Schedule = slices.Clone(e.RetryPolicy.Schedule)
 	c.RetryPolicy.RetryStatuses = slices.Clone(e.RetryPolicy.RetryStatuses)
 	c.RetryPolicy.PermanentStatuses = slices.Clone(e.RetryPolicy.PermanentStatuses)

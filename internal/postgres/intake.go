@@ -60,6 +60,9 @@ func checkIntake(ctx context.Context, tx pgx.Tx, items []*intake) error {
 		if in.stores() {
 			in.refuseUnknown()
 		}
+		if in.stores() {
+			in.refuseOver()
+		}
 	}
 	return settleKeys(ctx, tx, keys)
 }

@@ -39,7 +39,7 @@ type changeKind string
 const (
 	changeEndpoint changeKind = "endpoint"
 	changeKey      changeKind = "key"
-	changeTenant   changeKind = "tenant" // deleted, with all its keys
+	changeTenant   changeKind = "tenant" // changed, or deleted with all its keys
 	changeMoved    changeKind = "moved"  // an endpoint leads elsewhere, or has another state; told beside changeEndpoint
 )
 
@@ -90,6 +90,7 @@ func (s *Store) changedHere(c change) {
 	case changeTenant:
 		s.endpointCache.ForgetTenant(c.Tenant)
 		s.keyCache.forgetTenant(c.Tenant)
+		s.quotas.forget(c.Tenant)
 	default: // of a newer release, or not ours: what it means is unknown
 		s.forgetAll()
 	}
@@ -98,6 +99,7 @@ func (s *Store) changedHere(c change) {
 func (s *Store) forgetAll() {
 	s.endpointCache.forgetAll()
 	s.keyCache.forgetAll()
+	s.quotas.forgetAll()
 }
 
 // heartbeat is when the listener was last known to hear everything.

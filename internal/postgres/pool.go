@@ -66,8 +66,8 @@ type Sealed struct {
 // Sealer encrypts what must not lie in the database as it is. Additional is bound
 // to the result: opening with another one fails, so that rows cannot be swapped.
 type Sealer interface {
-	Seal(plaintext, additional string) (Sealed, error)
-	Open(sealed Sealed, additional string) (plaintext string, err error)
+	Seal(ctx context.Context, plaintext, additional string) (Sealed, error)
+	Open(ctx context.Context, sealed Sealed, additional string) (plaintext string, err error)
 }
 
 // Config is what a Store needs.
@@ -85,6 +85,10 @@ type Config struct {
 	// it fail; the command line's key management does not.
 	Sealer Sealer
 
+	// MakeSecret makes a signing secret for a signature scheme. Without one, secrets
+	// cannot be rotated, nor schemes changed.
+	MakeSecret func(scheme string) (webhook.NewSecret, error)
+
 	// EndpointMoved is told of every endpoint that leads elsewhere now, or has another
 	// state, once that is committed, by whichever process, while this one listens. It
 	// must be quick. May be nil.
@@ -93,6 +97,9 @@ type Config struct {
 	// OperatorTenant is the tenant whose endpoints are told of every tenant's operational
 	// events. Defaults to none.
 	OperatorTenant string
+
+	// Limits are those of a tenant that has none of its own. Defaults to none.
+	Limits webhook.Limits
 
 	// Logger gets what happens in the background. Defaults to none.
 	Logger *slog.Logger
@@ -105,11 +112,13 @@ type Store struct {
 	sealer Sealer
 	log    *slog.Logger
 
+	makeSecret     func(scheme string) (webhook.NewSecret, error)
 	endpointMoved  func(webhook.EndpointID) // may be nil
 	operatorTenant string                   // "" for none
 
 	endpointCache *EndpointCache
 	keyCache      *KeyCache
+	quotas        *quotas
 	heard         heartbeat
 
 	ingest   *committer[*intake]
@@ -136,6 +145,9 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 	if c.Sealer == nil {
 		c.Sealer = noSealer{}
 	}
+	if c.MakeSecret == nil {
+		c.MakeSecret = func(string) (webhook.NewSecret, error) { return webhook.NewSecret{}, errNoSealer() }
+	}
 	config, err := poolConfig(c)
 	if err != nil {
 		return nil, err
@@ -153,12 +165,13 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 	}
 
 	s := &Store{
-		pool: pool, writer: writer, sealer: c.Sealer, log: c.Logger, endpointMoved: c.EndpointMoved, operatorTenant: c.OperatorTenant,
+		pool: pool, writer: writer, sealer: c.Sealer, makeSecret: c.MakeSecret, log: c.Logger, endpointMoved: c.EndpointMoved, operatorTenant: c.OperatorTenant,
 		inFlight: keysUnderWay{keys: map[string]struct{}{}}, leftOpen: make(chan struct{}, 1),
 	}
 	s.life, s.end = context.WithCancel(context.WithoutCancel(ctx))
 	s.endpointCache = newEndpointCache(s)
 	s.keyCache = newKeyCache(s)
+	s.quotas = newQuotas(s, c.Limits)
 	s.openWriters()
 	return s, nil
 }
@@ -187,6 +200,7 @@ func (s *Store) Close() {
 		s.background.Wait()
 		s.endpointCache.close()
 		s.keyCache.close()
+		s.quotas.close()
 		s.writer.Close()
 		s.pool.Close()
 	})
@@ -357,8 +371,8 @@ func (s *Store) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 // noSealer stands in where no secrets are to be read or written.
 type noSealer struct{}
 
-func (noSealer) Seal(string, string) (Sealed, error) { return Sealed{}, errNoSealer() }
-func (noSealer) Open(Sealed, string) (string, error) { return "", errNoSealer() }
+func (noSealer) Seal(context.Context, string, string) (Sealed, error) { return Sealed{}, errNoSealer() }
+func (noSealer) Open(context.Context, Sealed, string) (string, error) { return "", errNoSealer() }
 
 func errNoSealer() error {
 	return &webhook.Error{Code: webhook.CodeInternal, Message: "no key-encryption key is configured"}

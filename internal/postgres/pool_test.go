@@ -34,7 +34,7 @@ const (
 // openStore opens a store that is closed with the test.
 func openStore(t *testing.T, address string) *Store {
 	t.Helper()
-	s, err := Open(t.Context(), Config{URL: address, MaxConns: 4, Sealer: newTestSealer(t)})
+	s, err := Open(t.Context(), Config{URL: address, MaxConns: 4, Sealer: newTestSealer(t), MakeSecret: testSecret})
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
 	return s
@@ -67,7 +67,7 @@ func newTestSealer(t *testing.T) testSealer {
 	return testSealer{aead}
 }
 
-func (s testSealer) Seal(plaintext, additional string) (Sealed, error) {
+func (s testSealer) Seal(_ context.Context, plaintext, additional string) (Sealed, error) {
 	nonce := make([]byte, s.aead.NonceSize())
 	if _, err := rand.Read(nonce); err != nil {
 		return Sealed{}, err
@@ -75,7 +75,7 @@ func (s testSealer) Seal(plaintext, additional string) (Sealed, error) {
 	return Sealed{KEKID: "test", WrappedKey: []byte{1}, Nonce: nonce, Ciphertext: s.aead.Seal(nil, nonce, []byte(plaintext), []byte(additional))}, nil
 }
 
-func (s testSealer) Open(sealed Sealed, additional string) (string, error) {
+func (s testSealer) Open(_ context.Context, sealed Sealed, additional string) (string, error) {
 	text, err := s.aead.Open(nil, sealed.Nonce, sealed.Ciphertext, []byte(additional))
 	return string(text), err
 }

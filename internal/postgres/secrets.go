@@ -25,7 +25,12 @@ func (s *Store) Target(ctx context.Context, id webhook.EndpointID) (webhook.Targ
 // target is Target with the time at which the next of the secrets expires, zero
 // when none will.
 func (s *Store) target(ctx context.Context, id webhook.EndpointID) (t webhook.Target, until time.Time, err error) {
-	err = s.withConn(ctx, "read target "+id.String(), func(ctx context.Context, conn *pgxpool.Conn) error {
+	op := "read target " + id.String()
+	var (
+		row    endpointRow
+		stored []storedSecret
+	)
+	err = s.withConn(ctx, op, func(ctx context.Context, conn *pgxpool.Conn) error {
 		rows, err := conn.Query(ctx, `
 			select `+endpointColumns+`, s.version, s.kek_id, s.wrapped_key, s.nonce, s.ciphertext, s.expires_at
 			from endpoints e
@@ -34,23 +39,11 @@ func (s *Store) target(ctx context.Context, id webhook.EndpointID) (t webhook.Ta
 		if err != nil {
 			return err
 		}
-		t.Secrets, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (string, error) {
-			var (
-				version int
-				sealed  Sealed
-				expires *time.Time
-				err     error
-			)
-			t.Endpoint, err = s.scanEndpoint(row, &version, &sealed.KEKID, &sealed.WrappedKey, &sealed.Nonce, &sealed.Ciphertext, &expires)
-			if err != nil {
-				return "", err
-			}
-			if expires != nil && (until.IsZero() || expires.Before(until)) {
-				until = *expires
-			}
-			return s.openSecret(sealed, t.TenantID, id, version)
+		stored, err = pgx.CollectRows(rows, func(r pgx.CollectableRow) (one storedSecret, err error) {
+			row, err = scanEndpoint(r, &one.version, &one.KEKID, &one.WrappedKey, &one.Nonce, &one.Ciphertext, &one.expires)
+			return one, err
 		})
-		if err == nil && len(t.Secrets) == 0 {
+		if err == nil && len(stored) == 0 {
 			return webhook.NotFound("endpoint")
 		}
 		return err
@@ -58,7 +51,29 @@ func (s *Store) target(ctx context.Context, id webhook.EndpointID) (t webhook.Ta
 	if err != nil {
 		return webhook.Target{}, time.Time{}, err
 	}
+	// Without a connection in hand: the key management service may have to be asked.
+	if t.Endpoint, err = s.openEndpoint(ctx, &row); err != nil {
+		return webhook.Target{}, time.Time{}, translate(op, err)
+	}
+	for _, one := range stored {
+		secret, err := s.openSecret(ctx, one.Sealed, t.TenantID, id, one.version)
+		if err != nil {
+			return webhook.Target{}, time.Time{}, translate(op, err)
+		}
+		t.Secrets = append(t.Secrets, secret)
+		if one.expires != nil && (until.IsZero() || one.expires.Before(until)) {
+			until = *one.expires
+		}
+	}
 	return t, until, nil
+}
+
+// storedSecret is a row of endpoint_secrets.
+type storedSecret struct {
+	Sealed
+
+	version int
+	expires *time.Time
 }
 
 // EndpointSecret is the newest signing secret. That it was read is written to the
@@ -81,7 +96,7 @@ func (s *Store) EndpointSecret(ctx context.Context, by webhook.Actor, tenantID s
 		if err != nil {
 			return err
 		}
-		if secret, err = s.openSecret(sealed, tenantID, id, version); err != nil {
+		if secret, err = s.openSecret(ctx, sealed, tenantID, id, version); err != nil {
 			return err
 		}
 		return audit(ctx, tx, by, tenantID, actionEndpointSecretRead, id.String(), nil)
@@ -93,7 +108,7 @@ func (s *Store) EndpointSecret(ctx context.Context, by webhook.Actor, tenantID s
 }
 
 func (s *Store) insertSecret(ctx context.Context, tx pgx.Tx, tenantID string, id webhook.EndpointID, version int, secret string) error {
-	sealed, err := s.sealer.Seal(secret, secretPlace(tenantID, id, version))
+	sealed, err := s.sealer.Seal(ctx, secret, secretPlace(tenantID, id, version))
 	if err != nil {
 		return fmt.Errorf("seal secret %d: %w", version, err)
 	}
@@ -103,8 +118,8 @@ func (s *Store) insertSecret(ctx context.Context, tx pgx.Tx, tenantID string, id
 	return err
 }
 
-func (s *Store) openSecret(sealed Sealed, tenantID string, id webhook.EndpointID, version int) (string, error) {
-	secret, err := s.sealer.Open(sealed, secretPlace(tenantID, id, version))
+func (s *Store) openSecret(ctx context.Context, sealed Sealed, tenantID string, id webhook.EndpointID, version int) (string, error) {
+	secret, err := s.sealer.Open(ctx, sealed, secretPlace(tenantID, id, version))
 	if err != nil {
 		return "", fmt.Errorf("open secret %d: %w", version, err)
 	}
@@ -124,7 +139,7 @@ type sealedColumns struct {
 	wrappedKey, nonce, ciphertext []byte
 }
 
-func (s *Store) sealHeaders(e *webhook.Endpoint) (sealedColumns, error) {
+func (s *Store) sealHeaders(ctx context.Context, e *webhook.Endpoint) (sealedColumns, error) {
 	if len(e.Headers) == 0 {
 		return sealedColumns{}, nil
 	}
@@ -132,18 +147,18 @@ func (s *Store) sealHeaders(e *webhook.Endpoint) (sealedColumns, error) {
 	if err != nil {
 		return sealedColumns{}, fmt.Errorf("seal headers: %w", err)
 	}
-	sealed, err := s.sealer.Seal(string(text), headersPlace(e))
+	sealed, err := s.sealer.Seal(ctx, string(text), headersPlace(e))
 	if err != nil {
 		return sealedColumns{}, fmt.Errorf("seal headers: %w", err)
 	}
 	return sealedColumns{&sealed.KEKID, sealed.WrappedKey, sealed.Nonce, sealed.Ciphertext}, nil
 }
 
-func (s *Store) openHeaders(e *webhook.Endpoint, c sealedColumns) error {
+func (s *Store) openHeaders(ctx context.Context, e *webhook.Endpoint, c sealedColumns) error {
 	if c.kekID == nil {
 		return nil
 	}
-	text, err := s.sealer.Open(Sealed{*c.kekID, c.wrappedKey, c.nonce, c.ciphertext}, headersPlace(e))
+	text, err := s.sealer.Open(ctx, Sealed{*c.kekID, c.wrappedKey, c.nonce, c.ciphertext}, headersPlace(e))
 	if err != nil {
 		return fmt.Errorf("open headers: %w", err)
 	}

@@ -2,6 +2,8 @@ package postgres
 
 import (
 	"context"
+	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -10,6 +12,17 @@ import (
 
 	"github.com/everpost/everpost/internal/webhook"
 )
+
+// testSecret makes secrets that are told apart by the number at their end.
+func testSecret(scheme string) (webhook.NewSecret, error) {
+	n := strconv.FormatInt(madeSecrets.Add(1), 10)
+	if scheme == webhook.SignatureV1a {
+		return webhook.NewSecret{Secret: "whsk_" + n, PublicKey: "whpk_" + n}, nil
+	}
+	return webhook.NewSecret{Secret: "whsec_" + n}, nil
+}
+
+var madeSecrets atomic.Int64
 
 // addSecret stores a further secret and makes all before it expire at a time.
 func addSecret(t *testing.T, s *Store, e webhook.Endpoint, version int, secret string, expires time.Time) {

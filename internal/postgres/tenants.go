@@ -10,18 +10,20 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-const tenantColumns = `id, name, contact, metadata, created_at, updated_at`
+const tenantColumns = `id, name, contact, metadata, limits, created_at, updated_at`
 
-// PutTenant creates the tenant or replaces its name, contact and metadata. The
+// PutTenant creates the tenant or replaces its name, contact, metadata and limits. The
 // times are the database's.
 func (s *Store) PutTenant(ctx context.Context, by webhook.Actor, t webhook.Tenant) (stored webhook.Tenant, created bool, err error) {
+	changed := change{Kind: changeTenant, Tenant: t.ID}
+	defer s.changedHere(changed)
 	err = s.inTx(ctx, "put tenant "+t.ID, func(ctx context.Context, tx pgx.Tx) error {
 		// xmax is 0 in a row version that this statement inserted.
 		rows, err := tx.Query(ctx, `
-			insert into tenants (id, name, contact, metadata) values ($1, $2, $3, $4)
+			insert into tenants (id, name, contact, metadata, limits) values ($1, $2, $3, $4, $5)
 			on conflict (id) do update
-			set name = excluded.name, contact = excluded.contact, metadata = excluded.metadata, updated_at = now()
-			returning `+tenantColumns+`, xmax = 0`, t.ID, t.Name, t.Contact, nonNilMap(t.Metadata))
+			set name = excluded.name, contact = excluded.contact, metadata = excluded.metadata, limits = excluded.limits, updated_at = now()
+			returning `+tenantColumns+`, xmax = 0`, t.ID, t.Name, t.Contact, nonNilMap(t.Metadata), t.Limits)
 		if err != nil {
 			return err
 		}
@@ -34,6 +36,8 @@ func (s *Store) PutTenant(ctx context.Context, by webhook.Actor, t webhook.Tenan
 		action := actionTenantUpdate
 		if created {
 			action = actionTenantCreate
+		} else if err := notify(ctx, tx, changed); err != nil {
+			return err
 		}
 		return audit(ctx, tx, by, t.ID, action, t.ID, nil)
 	})
@@ -117,7 +121,7 @@ func lockTenant(ctx context.Context, tx pgx.Tx, id string) error {
 // scanTenant reads tenantColumns and whatever follows them.
 func scanTenant(row pgx.CollectableRow, further ...any) (webhook.Tenant, error) {
 	var t webhook.Tenant
-	err := row.Scan(append([]any{&t.ID, &t.Name, &t.Contact, &t.Metadata, &t.CreatedAt, &t.UpdatedAt}, further...)...)
+	err := row.Scan(append([]any{&t.ID, &t.Name, &t.Contact, &t.Metadata, &t.Limits, &t.CreatedAt, &t.UpdatedAt}, further...)...)
 	if err != nil {
 		return webhook.Tenant{}, fmt.Errorf("read row of tenants: %w", err)
 	}

@@ -13,21 +13,23 @@ type Fault uint8
 
 // The faults, from the first step of a request to the last.
 const (
-	FaultNone            Fault = iota // an answer came back
-	FaultDNSNotFound                  // the name does not exist (NXDOMAIN)
-	FaultDNSTemporary                 // the resolver failed or timed out
-	FaultDenied                       // the egress guard refused the address, or the URL is unusable
-	FaultConnectRefused               // nothing listens there, or the network is unreachable
-	FaultConnectionReset              // reset or broken pipe
-	FaultUnexpectedEOF                // closed before the answer was complete
-	FaultProtocol                     // the answer is not HTTP
-	FaultTLS                          // certificate invalid, expired or for another host; handshake refused
-	FaultTimeoutDial                  // no TCP connection in time
-	FaultTimeoutTLS                   // no TLS session in time
-	FaultTimeoutHeaders               // no response headers in time
-	FaultTimeoutBody                  // headers came, the body did not end in time
-	FaultTimeoutTotal                 // the deadline over everything passed in no nameable phase
-	FaultUnknown                      // anything else
+	FaultNone             Fault = iota // an answer came back
+	FaultDNSNotFound                   // the name does not exist (NXDOMAIN)
+	FaultDNSTemporary                  // the resolver failed or timed out
+	FaultDenied                        // the egress guard refused the address, or the URL is unusable
+	FaultConnectRefused                // nothing listens there, or the network is unreachable
+	FaultConnectionReset               // reset or broken pipe
+	FaultUnexpectedEOF                 // closed before the answer was complete
+	FaultProtocol                      // the answer is not HTTP
+	FaultTLS                           // certificate invalid, expired or for another host; handshake refused
+	FaultTimeoutDial                   // no TCP connection in time
+	FaultTimeoutTLS                    // no TLS session in time
+	FaultTimeoutHeaders                // no response headers in time
+	FaultTimeoutBody                   // headers came, the body did not end in time
+	FaultTimeoutTotal                  // the deadline over everything passed in no nameable phase
+	FaultTokenRefused                  // the endpoint's token server gives no token for its credentials
+	FaultTokenUnavailable              // the endpoint's token server cannot be reached or is in trouble
+	FaultUnknown                       // anything else
 )
 
 // Answer is what came back from one request, reduced to what a decision needs.

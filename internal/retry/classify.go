@@ -145,6 +145,12 @@ func classifyFault(fault Fault) Outcome {
 		outcome.Reason, outcome.Trouble = ReasonTimeoutBody, true
 	case FaultTimeoutTotal:
 		outcome.Reason, outcome.Trouble = ReasonTimeoutTotal, true
+	case FaultTokenRefused:
+		// Wrong credentials, or those of tomorrow: as a certificate that is not valid.
+		outcome.Reason, outcome.Ambiguous = ReasonTokenRefused, true
+	case FaultTokenUnavailable:
+		// Another server than the receiver: as a resolver that fails.
+		outcome.Reason = ReasonTokenUnavailable
 	case FaultNone, FaultUnknown:
 		// In doubt: retry, and nothing is held against the receiver.
 	}

@@ -60,21 +60,23 @@ func TestClassifyEveryFault(t *testing.T) {
 		ambiguous, trouble bool
 	}
 	table := map[retry.Fault]row{
-		retry.FaultDNSNotFound:     {retry.Retry, "dns_not_found", true, false},
-		retry.FaultDNSTemporary:    {retry.Retry, "dns_temporary", false, false},
-		retry.FaultDenied:          {retry.Permanent, "denied_address", false, false},
-		retry.FaultConnectRefused:  {retry.Retry, "connect_refused", false, true},
-		retry.FaultConnectionReset: {retry.Retry, "connection_reset", false, true},
-		retry.FaultUnexpectedEOF:   {retry.Retry, "unexpected_eof", false, true},
-		retry.FaultProtocol:        {retry.Retry, "protocol_error", false, true},
-		retry.FaultTLS:             {retry.Retry, "tls_invalid", true, false},
-		retry.FaultTimeoutDial:     {retry.Retry, "timeout_dial", false, true},
-		retry.FaultTimeoutTLS:      {retry.Retry, "timeout_tls", false, true},
-		retry.FaultTimeoutHeaders:  {retry.Retry, "timeout_headers", false, true},
-		retry.FaultTimeoutBody:     {retry.Retry, "timeout_body", false, true},
-		retry.FaultTimeoutTotal:    {retry.Retry, "timeout_total", false, true},
-		retry.FaultUnknown:         {retry.Retry, "unknown", false, false},
-		retry.FaultUnknown + 1:     {retry.Retry, "unknown", false, false},
+		retry.FaultDNSNotFound:      {retry.Retry, "dns_not_found", true, false},
+		retry.FaultDNSTemporary:     {retry.Retry, "dns_temporary", false, false},
+		retry.FaultDenied:           {retry.Permanent, "denied_address", false, false},
+		retry.FaultConnectRefused:   {retry.Retry, "connect_refused", false, true},
+		retry.FaultConnectionReset:  {retry.Retry, "connection_reset", false, true},
+		retry.FaultUnexpectedEOF:    {retry.Retry, "unexpected_eof", false, true},
+		retry.FaultProtocol:         {retry.Retry, "protocol_error", false, true},
+		retry.FaultTLS:              {retry.Retry, "tls_invalid", true, false},
+		retry.FaultTimeoutDial:      {retry.Retry, "timeout_dial", false, true},
+		retry.FaultTimeoutTLS:       {retry.Retry, "timeout_tls", false, true},
+		retry.FaultTimeoutHeaders:   {retry.Retry, "timeout_headers", false, true},
+		retry.FaultTimeoutBody:      {retry.Retry, "timeout_body", false, true},
+		retry.FaultTimeoutTotal:     {retry.Retry, "timeout_total", false, true},
+		retry.FaultTokenRefused:     {retry.Retry, "token_refused", true, false},
+		retry.FaultTokenUnavailable: {retry.Retry, "token_unavailable", false, false},
+		retry.FaultUnknown:          {retry.Retry, "unknown", false, false},
+		retry.FaultUnknown + 1:      {retry.Retry, "unknown", false, false},
 	}
 	for fault := retry.FaultNone + 1; fault <= retry.FaultUnknown+1; fault++ {
 		want, known := table[fault]

@@ -32,6 +32,10 @@ func (f Fault) String() string {
 		return "timeout_body"
 	case FaultTimeoutTotal:
 		return "timeout_total"
+	case FaultTokenRefused:
+		return "token_refused"
+	case FaultTokenUnavailable:
+		return "token_unavailable"
 	case FaultUnknown:
 		return "unknown"
 	default:

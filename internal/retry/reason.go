@@ -30,6 +30,11 @@ const (
 	ReasonDeniedAddress   Reason = "denied_address"
 	ReasonPayloadCorrupt  Reason = "payload_corrupt"
 	ReasonUnknown         Reason = "unknown"
+
+	// Of an endpoint with OAuth 2 client credentials: nothing was sent to it, because
+	// there was no token.
+	ReasonTokenRefused     Reason = "token_refused"
+	ReasonTokenUnavailable Reason = "token_unavailable" //nolint:gosec // a name
 )
 
 // Reasons of a delivery that ended. One whose last attempt was permanent has that
@@ -54,7 +59,7 @@ func Reasons() []Reason {
 		ReasonDelivered, ReasonDNSNotFound, ReasonDNSTemporary, ReasonConnectRefused, ReasonConnectionReset,
 		ReasonUnexpectedEOF, ReasonProtocolError, ReasonTLSInvalid, ReasonTimeoutDial, ReasonTimeoutTLS,
 		ReasonTimeoutHeaders, ReasonTimeoutBody, ReasonTimeoutTotal, ReasonDeniedAddress, ReasonPayloadCorrupt,
-		ReasonUnknown,
+		ReasonTokenRefused, ReasonTokenUnavailable, ReasonUnknown,
 		ReasonMaxAttempts, ReasonGiveUpTime, ReasonRetryAfterPastGiveUp, ReasonAmbiguousLimit, ReasonHeldExpired,
 		ReasonDeferredExpired, ReasonInternal, ReasonEndpointDeleted, ReasonTerminated, ReasonRetention,
 	}

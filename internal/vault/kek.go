@@ -2,6 +2,7 @@ package vault
 
 import (
 	"bytes"
+	"context"
 	"crypto/cipher"
 	"crypto/hmac"
 	"crypto/rand"
@@ -125,16 +126,16 @@ func (k *StaticKEK) ID() string { return k.id }
 
 // Wrap encrypts a data key: a random nonce, then AES-256-GCM with the ID as
 // additional data. 2^32 keys may be wrapped this way (NIST SP 800-38D, section 8.3).
-func (k *StaticKEK) Wrap(dataKey []byte) ([]byte, error) {
+func (k *StaticKEK) Wrap(_ context.Context, dataKey []byte) (id string, wrapped []byte, err error) {
 	nonce := make([]byte, k.aead.NonceSize(), k.aead.NonceSize()+len(dataKey)+k.aead.Overhead())
 	if _, err := rand.Read(nonce); err != nil {
-		return nil, fmt.Errorf("make a nonce: %w", err)
+		return "", nil, fmt.Errorf("make a nonce: %w", err)
 	}
-	return k.aead.Seal(nonce, nonce, dataKey, []byte(k.id)), nil
+	return k.id, k.aead.Seal(nonce, nonce, dataKey, []byte(k.id)), nil
 }
 
 // Unwrap decrypts what Wrap returned, or returns ErrTampered.
-func (k *StaticKEK) Unwrap(wrapped []byte) ([]byte, error) {
+func (k *StaticKEK) Unwrap(_ context.Context, wrapped []byte) ([]byte, error) {
 	size := k.aead.NonceSize()
 	if len(wrapped) < size {
 		return nil, ErrTampered

@@ -3,11 +3,13 @@
 package vault
 
 import (
+	"context"
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // KeyBytes is the length of every key: AES-256.
@@ -19,22 +21,32 @@ var (
 	ErrUnknownKEK = errors.New("unknown key-encryption key")
 	// ErrTampered: the row was altered, belongs elsewhere, or the key is another one.
 	ErrTampered = errors.New("not authentic")
+	// ErrUnavailable: the key management service is away, sealed, slow or talks
+	// nonsense. It may be otherwise a moment later.
+	ErrUnavailable = errors.New("the key management service is not available")
+	// ErrRefused: the key management service does not let us use the key.
+	ErrRefused = errors.New("the key management service refuses")
 )
 
 // KEK is a key-encryption key: 32 bytes in this process (StaticKEK), or a key in a
-// key management service. Implementations are safe for concurrent use.
+// key management service (Transit). Implementations are safe for concurrent use.
 type KEK interface {
-	// ID names the key in the database, so that an older one can be told apart.
+	// ID names the key in the database, so that an older one can be told apart. It
+	// holds no versionMark.
 	ID() string
-	// Wrap encrypts a data key of KeyBytes.
-	Wrap(dataKey []byte) ([]byte, error)
+	// Wrap encrypts a data key of KeyBytes. id is ID, followed by versionMark and the
+	// version that did it when the key has several.
+	Wrap(ctx context.Context, dataKey []byte) (id string, wrapped []byte, err error)
 	// Unwrap is the inverse of Wrap; what was altered is ErrTampered.
-	Unwrap(wrapped []byte) ([]byte, error)
+	Unwrap(ctx context.Context, wrapped []byte) ([]byte, error)
 }
+
+// versionMark stands between a key's ID and its version.
+const versionMark = "#"
 
 // Sealed is an encrypted secret as it lies in a row.
 type Sealed struct {
-	KEKID      string // the key that wrapped WrappedKey
+	KEKID      string // the key that wrapped WrappedKey, with its version if it has several
 	WrappedKey []byte // the data key, encrypted
 	Nonce      []byte // 12 bytes
 	Ciphertext []byte // as long as the plaintext, and a tag of 16 bytes
@@ -59,37 +71,33 @@ func New(current KEK, older ...KEK) *Vault {
 
 // Seal encrypts the plaintext. additional says where the row belongs, as
 // "tenant|endpoint|version": a sealed row opens only with the same words, so rows
-// cannot be swapped. It is not stored.
-func (v *Vault) Seal(plaintext, additional string) (Sealed, error) {
+// cannot be swapped. It is not stored. The error is that of the key.
+func (v *Vault) Seal(ctx context.Context, plaintext, additional string) (Sealed, error) {
 	dataKey := make([]byte, KeyBytes)
 	defer clear(dataKey)
 	if _, err := rand.Read(dataKey); err != nil {
 		return Sealed{}, fmt.Errorf("make a data key: %w", err)
 	}
-	wrapped, err := v.current.Wrap(dataKey)
+	sealed, err := v.wrap(ctx, dataKey)
 	if err != nil {
-		return Sealed{}, fmt.Errorf("wrap a data key with %s: %w", v.current.ID(), err)
+		return Sealed{}, err
 	}
 	aead, err := newGCM(dataKey)
 	if err != nil {
 		return Sealed{}, err
 	}
-	nonce := make([]byte, aead.NonceSize())
-	if _, err := rand.Read(nonce); err != nil {
+	sealed.Nonce = make([]byte, aead.NonceSize())
+	if _, err := rand.Read(sealed.Nonce); err != nil {
 		return Sealed{}, fmt.Errorf("make a nonce: %w", err)
 	}
-	return Sealed{
-		KEKID:      v.current.ID(),
-		WrappedKey: wrapped,
-		Nonce:      nonce,
-		Ciphertext: aead.Seal(nil, nonce, []byte(plaintext), []byte(additional)),
-	}, nil
+	sealed.Ciphertext = aead.Seal(nil, sealed.Nonce, []byte(plaintext), []byte(additional))
+	return sealed, nil
 }
 
 // Open decrypts what Seal returned for the same additional words. It returns
 // ErrUnknownKEK or ErrTampered, or the error of the key itself.
-func (v *Vault) Open(sealed Sealed, additional string) (string, error) {
-	dataKey, err := v.unwrap(sealed)
+func (v *Vault) Open(ctx context.Context, sealed Sealed, additional string) (string, error) {
+	dataKey, err := v.unwrap(ctx, sealed)
 	if err != nil {
 		return "", err
 	}
@@ -108,36 +116,73 @@ func (v *Vault) Open(sealed Sealed, additional string) (string, error) {
 	return string(plaintext), nil
 }
 
-// Rewrap returns the secret with its data key wrapped by the current key. The
-// secret itself is not decrypted. One that has the current key already is returned
-// as it is.
-func (v *Vault) Rewrap(sealed Sealed) (Sealed, error) {
-	if sealed.KEKID == v.current.ID() {
-		return sealed, nil
+// Current is what the KEKID of whatever is sealed now would be. It asks the key.
+func (v *Vault) Current(ctx context.Context) (string, error) {
+	throwaway := make([]byte, KeyBytes)
+	if _, err := rand.Read(throwaway); err != nil {
+		return "", fmt.Errorf("make a data key: %w", err)
 	}
-	dataKey, err := v.unwrap(sealed)
+	sealed, err := v.wrap(ctx, throwaway)
+	return sealed.KEKID, err
+}
+
+// Knows reports whether the vault was given the key that wrapped something.
+func (v *Vault) Knows(kekID string) bool {
+	_, ok := v.kekOf(kekID)
+	return ok
+}
+
+// Rewrap returns the secret with its data key wrapped by the current key, by its
+// newest version. The secret itself is not decrypted. Errors are those of Open but
+// for the secret's own ErrTampered, and those of Seal.
+func (v *Vault) Rewrap(ctx context.Context, sealed Sealed) (Sealed, error) {
+	dataKey, err := v.unwrap(ctx, sealed)
 	if err != nil {
 		return Sealed{}, err
 	}
 	defer clear(dataKey)
-	wrapped, err := v.current.Wrap(dataKey)
+	rewrapped, err := v.wrap(ctx, dataKey)
+	if err != nil {
+		return Sealed{}, err
+	}
+	rewrapped.Nonce, rewrapped.Ciphertext = sealed.Nonce, sealed.Ciphertext
+	return rewrapped, nil
+}
+
+// Close lets go of what the keys hold: connections to a key management service.
+func (v *Vault) Close() {
+	for _, kek := range v.byID {
+		if closer, ok := kek.(interface{ Close() }); ok {
+			closer.Close()
+		}
+	}
+}
+
+// wrap is a Sealed that has a wrapped key, and nothing sealed with it yet.
+func (v *Vault) wrap(ctx context.Context, dataKey []byte) (Sealed, error) {
+	id, wrapped, err := v.current.Wrap(ctx, dataKey)
 	if err != nil {
 		return Sealed{}, fmt.Errorf("wrap a data key with %s: %w", v.current.ID(), err)
 	}
-	sealed.KEKID, sealed.WrappedKey = v.current.ID(), wrapped
-	return sealed, nil
+	return Sealed{KEKID: id, WrappedKey: wrapped}, nil
 }
 
-func (v *Vault) unwrap(sealed Sealed) ([]byte, error) {
-	kek, ok := v.byID[sealed.KEKID]
+func (v *Vault) unwrap(ctx context.Context, sealed Sealed) ([]byte, error) {
+	kek, ok := v.kekOf(sealed.KEKID)
 	if !ok {
 		return nil, fmt.Errorf("unwrap a data key with %q: %w", sealed.KEKID, ErrUnknownKEK)
 	}
-	dataKey, err := kek.Unwrap(sealed.WrappedKey)
+	dataKey, err := kek.Unwrap(ctx, sealed.WrappedKey)
 	if err != nil {
 		return nil, fmt.Errorf("unwrap a data key with %s: %w", sealed.KEKID, err)
 	}
 	return dataKey, nil
+}
+
+func (v *Vault) kekOf(kekID string) (KEK, bool) {
+	id, _, _ := strings.Cut(kekID, versionMark)
+	kek, ok := v.byID[id]
+	return kek, ok
 }
 
 func newGCM(key []byte) (cipher.AEAD, error) {

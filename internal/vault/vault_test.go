@@ -2,6 +2,7 @@ package vault_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/base64"
 	"errors"
 	"os"
@@ -35,15 +36,15 @@ func TestSealAndOpen(t *testing.T) {
 	v := vault.New(kekFrom(t, 1))
 	rapid.Check(t, func(rt *rapid.T) {
 		plaintext, additional := rapid.String().Draw(rt, "plaintext"), rapid.String().Draw(rt, "additional")
-		sealed, err := v.Seal(plaintext, additional)
+		sealed, err := v.Seal(t.Context(), plaintext, additional)
 		require.NoError(rt, err)
 		require.Len(rt, sealed.WrappedKey, 12+32+16)
 		require.Len(rt, sealed.Nonce, 12)
 		require.Len(rt, sealed.Ciphertext, len(plaintext)+16)
-		opened, err := v.Open(sealed, additional)
+		opened, err := v.Open(t.Context(), sealed, additional)
 		require.NoError(rt, err)
 		require.Equal(rt, plaintext, opened)
-		_, err = v.Open(sealed, additional+"x")
+		_, err = v.Open(t.Context(), sealed, additional+"x")
 		require.ErrorIs(rt, err, vault.ErrTampered)
 	})
 }
@@ -51,9 +52,9 @@ func TestSealAndOpen(t *testing.T) {
 func TestEachSealingHasItsOwnKeyAndNonce(t *testing.T) {
 	t.Parallel()
 	v := vault.New(kekFrom(t, 1))
-	a, err := v.Seal("whsec_x", where)
+	a, err := v.Seal(t.Context(), "whsec_x", where)
 	require.NoError(t, err)
-	b, err := v.Seal("whsec_x", where)
+	b, err := v.Seal(t.Context(), "whsec_x", where)
 	require.NoError(t, err)
 	require.NotEqual(t, a.Ciphertext, b.Ciphertext)
 	require.NotEqual(t, a.WrappedKey, b.WrappedKey)
@@ -64,7 +65,7 @@ func TestEachSealingHasItsOwnKeyAndNonce(t *testing.T) {
 func TestTamperingIsSeen(t *testing.T) {
 	t.Parallel()
 	v := vault.New(kekFrom(t, 1))
-	original, err := v.Seal("whsec_secret", where)
+	original, err := v.Seal(t.Context(), "whsec_secret", where)
 	require.NoError(t, err)
 	parts := map[string]func(*vault.Sealed) *[]byte{
 		"wrapped key": func(s *vault.Sealed) *[]byte { return &s.WrappedKey },
@@ -77,7 +78,7 @@ func TestTamperingIsSeen(t *testing.T) {
 			refuse := func(altered []byte) {
 				sealed := original
 				*part(&sealed) = altered
-				opened, err := v.Open(sealed, where)
+				opened, err := v.Open(t.Context(), sealed, where)
 				require.ErrorIs(t, err, vault.ErrTampered)
 				require.Empty(t, opened)
 			}
@@ -100,18 +101,18 @@ func TestTamperingIsSeen(t *testing.T) {
 func TestSwappedRowsDoNotOpen(t *testing.T) {
 	t.Parallel()
 	v := vault.New(kekFrom(t, 1))
-	a, err := v.Seal("secret of a", "acme|ep_a|1")
+	a, err := v.Seal(t.Context(), "secret of a", "acme|ep_a|1")
 	require.NoError(t, err)
-	b, err := v.Seal("secret of b", "acme|ep_b|1")
+	b, err := v.Seal(t.Context(), "secret of b", "acme|ep_b|1")
 	require.NoError(t, err)
 
-	_, err = v.Open(a, "acme|ep_b|1")
+	_, err = v.Open(t.Context(), a, "acme|ep_b|1")
 	require.ErrorIs(t, err, vault.ErrTampered)
-	_, err = v.Open(a, "acme|ep_a|2")
+	_, err = v.Open(t.Context(), a, "acme|ep_a|2")
 	require.ErrorIs(t, err, vault.ErrTampered)
 	mixed := a
 	mixed.WrappedKey = b.WrappedKey
-	_, err = v.Open(mixed, "acme|ep_a|1")
+	_, err = v.Open(t.Context(), mixed, "acme|ep_a|1")
 	require.ErrorIs(t, err, vault.ErrTampered)
 }
 
@@ -119,57 +120,61 @@ func TestWrongKEK(t *testing.T) {
 	t.Parallel()
 	one, two := kekFrom(t, 1), kekFrom(t, 2)
 	require.NotEqual(t, one.ID(), two.ID())
-	sealed, err := vault.New(one).Seal("secret", where)
+	sealed, err := vault.New(one).Seal(t.Context(), "secret", where)
 	require.NoError(t, err)
 
-	_, err = vault.New(two).Open(sealed, where)
+	_, err = vault.New(two).Open(t.Context(), sealed, where)
 	require.ErrorIs(t, err, vault.ErrUnknownKEK)
-	_, err = vault.New(two).Rewrap(sealed)
+	_, err = vault.New(two).Rewrap(t.Context(), sealed)
 	require.ErrorIs(t, err, vault.ErrUnknownKEK)
 	sealed.KEKID = two.ID()
-	_, err = vault.New(two).Open(sealed, where)
+	_, err = vault.New(two).Open(t.Context(), sealed, where)
 	require.ErrorIs(t, err, vault.ErrTampered)
 }
 
 func TestRewrapMovesToTheNewKey(t *testing.T) {
 	t.Parallel()
 	older, newer := kekFrom(t, 1), kekFrom(t, 2)
-	before, err := vault.New(older).Seal("secret", where)
+	before, err := vault.New(older).Seal(t.Context(), "secret", where)
 	require.NoError(t, err)
 
 	both := vault.New(newer, older)
-	opened, err := both.Open(before, where)
+	opened, err := both.Open(t.Context(), before, where)
 	require.NoError(t, err, "before the rotation has reached the row")
 	require.Equal(t, "secret", opened)
 
-	after, err := both.Rewrap(before)
+	after, err := both.Rewrap(t.Context(), before)
 	require.NoError(t, err)
 	require.Equal(t, newer.ID(), after.KEKID)
 	require.Equal(t, before.Ciphertext, after.Ciphertext)
-	opened, err = vault.New(newer).Open(after, where)
+	opened, err = vault.New(newer).Open(t.Context(), after, where)
 	require.NoError(t, err, "without the older key")
 	require.Equal(t, "secret", opened)
 
-	again, err := both.Rewrap(after)
+	current, err := both.Current(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, after, again)
+	require.Equal(t, newer.ID(), current)
+	require.True(t, both.Knows(older.ID()))
+	require.False(t, vault.New(newer).Knows(older.ID()))
 }
 
 type brokenKEK struct{ vault.KEK }
 
 var errKMS = errors.New("kms away")
 
-func (brokenKEK) ID() string                    { return "kms" }
-func (brokenKEK) Wrap([]byte) ([]byte, error)   { return nil, errKMS }
-func (brokenKEK) Unwrap([]byte) ([]byte, error) { return nil, errKMS }
+func (brokenKEK) ID() string                                           { return "kms" }
+func (brokenKEK) Wrap(context.Context, []byte) (string, []byte, error) { return "", nil, errKMS }
+func (brokenKEK) Unwrap(context.Context, []byte) ([]byte, error)       { return nil, errKMS }
 
 func TestErrorsOfTheKEKAreReturned(t *testing.T) {
 	t.Parallel()
 	v := vault.New(brokenKEK{})
-	_, err := v.Seal("secret", where)
+	_, err := v.Seal(t.Context(), "secret", where)
 	require.ErrorIs(t, err, errKMS)
-	_, err = v.Open(vault.Sealed{KEKID: "kms"}, where)
+	_, err = v.Current(t.Context())
 	require.ErrorIs(t, err, errKMS)
+	_, err = v.Open(t.Context(), vault.Sealed{KEKID: "kms#7"}, where)
+	require.ErrorIs(t, err, errKMS, "a version belongs to its key")
 	require.NotErrorIs(t, err, vault.ErrTampered, "an outage is not an attack")
 }
 
@@ -180,9 +185,9 @@ func TestConcurrentUse(t *testing.T) {
 	for range 16 {
 		group.Go(func() {
 			for range 50 {
-				sealed, err := v.Seal("secret", where)
+				sealed, err := v.Seal(t.Context(), "secret", where)
 				if err == nil {
-					_, err = v.Open(sealed, where)
+					_, err = v.Open(t.Context(), sealed, where)
 				}
 				if err != nil {
 					t.Error(err)
@@ -235,9 +240,9 @@ func TestKEKFile(t *testing.T) {
 	loaded, err := vault.LoadKEKFile(path)
 	require.NoError(t, err)
 	require.Equal(t, made.ID(), loaded.ID())
-	sealed, err := vault.New(made).Seal("secret", where)
+	sealed, err := vault.New(made).Seal(t.Context(), "secret", where)
 	require.NoError(t, err)
-	opened, err := vault.New(loaded).Open(sealed, where)
+	opened, err := vault.New(loaded).Open(t.Context(), sealed, where)
 	require.NoError(t, err)
 	require.Equal(t, "secret", opened)
 
@@ -259,11 +264,11 @@ func TestKEKFile(t *testing.T) {
 
 func BenchmarkOpen(b *testing.B) {
 	v := vault.New(kekFrom(b, 1))
-	sealed, err := v.Seal("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", where)
+	sealed, err := v.Seal(b.Context(), "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", where)
 	require.NoError(b, err)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := v.Open(sealed, where); err != nil {
+		if _, err := v.Open(b.Context(), sealed, where); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -18,7 +18,6 @@ const (
 	MaxHeaders         = 20
 	MaxHeaderBytes     = 4 << 10 // name and value of one header
 	MaxEventTypes      = 100
-	SignatureV1        = "v1" // Standard Webhooks, HMAC-SHA256
 )
 
 // EndpointState says whether an endpoint is being sent to.
@@ -83,6 +82,8 @@ type Endpoint struct {
 	State          EndpointState
 	StateReason    string // "" while active
 	Headers        map[string]string
+	Auth           Auth
+	Certificate    ClientCertificate
 	Timeout        time.Duration // one request, from DNS to the last byte
 	MaxInFlight    int
 	RateLimit      float64 // requests per second
@@ -90,7 +91,8 @@ type Endpoint struct {
 	CircuitBreaker CircuitBreaker
 	AutoDisable    AutoDisable
 	AutoReplay     bool
-	Signature      string
+	Signature      string // a scheme: SignatureV1, SignatureV1a or SignatureHex
+	PublicKey      string // whpk_…: of the newest secret, "" when that is an HMAC key
 	Metadata       map[string]string
 	Version        int64 // grows with every change: kept connections and caches are bound to it
 	CreatedAt      time.Time
@@ -112,5 +114,5 @@ func (e *Endpoint) Wants(eventType string) bool {
 type Target struct {
 	Endpoint
 
-	Secrets []string // whsec_…
+	Secrets []string // whsec_… or whsk_…
 }

@@ -17,6 +17,7 @@ const (
 	CodeForbidden                   // the key's scope is too small (403)
 	CodeNotFound                    // does not exist, or is another tenant's (404)
 	CodeConflict                    // not possible in the present state (409)
+	CodeQuota                       // a quota of the tenant is used up (409)
 	CodeTooLarge                    // over a limit of size (413)
 	CodeMismatch                    // an idempotency key came back with another body (422)
 	CodeRateLimited                 // too many requests of a tenant (429)
@@ -38,6 +39,8 @@ func (c Code) String() string {
 		return "not_found"
 	case CodeConflict:
 		return "conflict"
+	case CodeQuota:
+		return "quota"
 	case CodeTooLarge:
 		return "too_large"
 	case CodeMismatch:

@@ -28,12 +28,14 @@ type (
 	deliveryKind struct{}
 	keyKind      struct{}
 	replayKind   struct{}
+	auditKind    struct{}
 
 	EventID    = ID[eventKind]
 	EndpointID = ID[endpointKind]
 	DeliveryID = ID[deliveryKind]
 	KeyID      = ID[keyKind]
 	ReplayID   = ID[replayKind]
+	AuditID    = ID[auditKind]
 )
 
 func (eventKind) prefix() string    { return "evt" }
@@ -41,6 +43,7 @@ func (endpointKind) prefix() string { return "ep" }
 func (deliveryKind) prefix() string { return "dlv" }
 func (keyKind) prefix() string      { return "key" }
 func (replayKind) prefix() string   { return "rpl" }
+func (auditKind) prefix() string    { return "aud" }
 
 const (
 	base32Alphabet = "0123456789abcdefghjkmnpqrstvwxyz"
@@ -64,6 +67,9 @@ func NewKeyID() KeyID { return newID[keyKind]() }
 
 // NewReplayID makes an id that carries the present time.
 func NewReplayID() ReplayID { return newID[replayKind]() }
+
+// NewAuditID makes an id that carries the present time.
+func NewAuditID() AuditID { return newID[auditKind]() }
 
 // DeliveryIDOf is the id of the delivery of an event to an endpoint: the event's
 // time followed by a hash of both ids, as a UUIDv8 (RFC 9562 §5.8). The same pair

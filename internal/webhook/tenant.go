@@ -17,6 +17,7 @@ type Tenant struct {
 	Name      string
 	Contact   string // "" when unknown
 	Metadata  map[string]string
+	Limits    Limits // what an operator has set for it
 	CreatedAt time.Time
 	UpdatedAt time.Time
 }

@@ -84,7 +84,7 @@ func cluster(t *testing.T, temporal, namespace string, further settings) *instan
 // health asks /readyz.
 func (in *instance) health(t *testing.T) (status int, says string) {
 	t.Helper()
-	got, err := (&door{base: in.addr["admin"], http: in.http}).call(contextFor(t, patience), http.MethodGet, "/readyz", nil)
+	got, err := (&door{base: in.addr["admin"], http: http.DefaultClient}).call(contextFor(t, patience), http.MethodGet, "/readyz", nil)
 	require.NoError(t, err)
 	var h struct {
 		Status string `json:"status"`

@@ -67,7 +67,7 @@ func TestCanaries(t *testing.T) {
 	log, err := os.ReadFile(b.in.logPath)
 	require.NoError(t, err)
 	requireNoMarker(t, "the log", string(log), markers)
-	metrics, err := (&door{base: b.in.addr["admin"], http: b.in.http}).call(ctx, http.MethodGet, "/metrics", nil)
+	metrics, err := (&door{base: b.in.addr["admin"], http: http.DefaultClient}).call(ctx, http.MethodGet, "/metrics", nil)
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, metrics.status)
 	requireNoMarker(t, "the metrics", string(metrics.body), markers)

@@ -46,7 +46,7 @@ func newInstance() (*instance, error) {
 	}
 	in := &instance{
 		home: home, data: filepath.Join(home, "data"), logPath: filepath.Join(home, "log"),
-		http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}, Timeout: 30 * time.Second},
+		http: &http.Client{Transport: watched(&http.Transport{MaxIdleConnsPerHost: 64}), Timeout: 30 * time.Second},
 	}
 	in.env = settings{
 		"EVERPOST_DATA_DIR": in.data, "EVERPOST_DEMO": "off",

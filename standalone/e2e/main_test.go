@@ -54,6 +54,9 @@ func run(m *testing.M) (code int) {
 		fmt.Fprintln(os.Stderr, "e2e: the shared instance did not stop in good order:", err)
 		code = 1
 	}
+	if !keptContract() {
+		code = 1
+	}
 	fmt.Fprintf(os.Stdout, "e2e: %.0f s, of which building the binary took %.0f s\n", time.Since(begun).Seconds(), built.Seconds())
 	return code
 }

@@ -1,0 +1,88 @@
+package activities_test
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/activities"
+	"github.com/everpost/everpost/internal/receivertest"
+	"github.com/everpost/everpost/internal/retry"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// A payload that changes in the record between two attempts, however little, is never
+// sent: the delivery is dead-lettered, the error is logged without a byte of it, and
+// whoever is told of dead letters is told. Once it is mended, a replay sends it.
+func TestPayloadIntegrity(t *testing.T) {
+	t.Parallel()
+	for name, spoil := range map[string]string{
+		"one bit":           `update events set payload = set_bit(payload, 9, 1 - get_bit(payload, 9)) where id = $1`,
+		"a byte less":       `update events set payload = substring(payload from 1 for length(payload) - 1) where id = $1`,
+		"a byte more":       `update events set payload = payload || ' ' where id = $1`,
+		"nothing":           `update events set payload = '' where id = $1`,
+		"another event's":   `update events set payload = 'canary-other' where id = $1`,
+		"another checksum":  `update events set payload_sha256 = set_bit(payload_sha256, 255, 1 - get_bit(payload_sha256, 255)) where id = $1`,
+		"no bytes, no sum":  `update events set payload = '', payload_sha256 = '' where id = $1`,
+		"a shorter sum":     `update events set payload_sha256 = substring(payload_sha256 from 1 for 31) where id = $1`,
+		"sum of the sum":    `update events set payload_sha256 = sha256(payload_sha256) where id = $1`,
+		"bytes for the sum": `update events set payload_sha256 = payload where id = $1`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			var mu sync.Mutex
+			var told []webhook.Progress
+			p := b.process(t, func(c *activities.Config) {
+				c.Ended = func(_ webhook.Ref, p webhook.Progress) {
+					mu.Lock()
+					defer mu.Unlock()
+					told = append(told, p)
+				}
+			})
+			in := b.stored(t)
+			b.Script("/hook", receivertest.Step{Status: 503})
+			first, err := p.attempt(in)
+			require.NoError(t, err)
+			require.Equal(t, webhook.StateRetrying, first.State)
+			b.execute(t, `create table kept as select id, payload, payload_sha256 from events where id = $1`, in.EventID)
+			b.execute(t, spoil, in.EventID)
+
+			in.Progress = first.Progress
+			in.DueAt = time.Time{}
+			second, err := p.attempt(in)
+			require.NoError(t, err)
+			require.Equal(t, webhook.StateDeadLettered, second.State)
+			require.Equal(t, string(retry.ReasonPayloadCorrupt), second.Reason)
+			require.Equal(t, 1, second.Attempts, "the attempt before counts, this was none")
+			require.Equal(t, 1, b.Count(), "nothing was sent")
+			require.Len(t, b.attempts(t, in), 1)
+			require.Contains(t, p.log.String(), "does not match its SHA-256")
+			require.Contains(t, p.log.String(), in.DeliveryID.String())
+			require.NotContains(t, p.log.String(), "canary")
+			mu.Lock()
+			require.NotEmpty(t, told)
+			require.Equal(t, string(retry.ReasonPayloadCorrupt), told[0].Reason)
+			mu.Unlock()
+
+			standing, err := p.Reopen(t.Context(), activities.Reopening{Ref: in.Ref, Reason: "mended"})
+			require.NoError(t, err)
+			in.Progress = webhook.Progress{Run: standing.Run, GiveUpAt: standing.GiveUpAt}
+			again, err := p.attempt(in)
+			require.NoError(t, err)
+			require.Equal(t, webhook.StateDeadLettered, again.State, "a replay does not send it either")
+			require.Equal(t, 1, b.Count())
+
+			b.execute(t, `update events e set payload = k.payload, payload_sha256 = k.payload_sha256 from kept k where k.id = e.id and e.id = $1`, in.EventID)
+			standing, err = p.Reopen(t.Context(), activities.Reopening{Ref: in.Ref, Reason: "mended"})
+			require.NoError(t, err)
+			in.Progress = webhook.Progress{Run: standing.Run, GiveUpAt: standing.GiveUpAt}
+			mended, err := p.attempt(in)
+			require.NoError(t, err)
+			require.Equal(t, webhook.StateDelivered, mended.State)
+			require.Equal(t, payload, string(b.Requests()[1].Body))
+		})
+	}
+}

@@ -1,0 +1,237 @@
+package api
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// authView is what is shown of an endpoint's credentials: what is not secret.
+type authView struct {
+	Type     webhook.AuthKind `json:"type"`
+	Username string           `json:"username,omitempty"`
+	TokenURL string           `json:"token_url,omitempty"`
+	ClientID string           `json:"client_id,omitempty"`
+	Scopes   []string         `json:"scopes,omitempty"`
+	Audience string           `json:"audience,omitempty"`
+}
+
+// certificateView is what is shown of a client certificate: enough to recognise it and
+// to renew it in time.
+type certificateView struct {
+	Subject   string    `json:"subject"`
+	SHA256    string    `json:"sha256"`
+	ExpiresAt timestamp `json:"expires_at"`
+}
+
+func showAuth(a webhook.Auth) *authView {
+	if a.Kind == webhook.AuthNone {
+		return nil
+	}
+	return &authView{Type: a.Kind, Username: a.Username, TokenURL: a.TokenURL, ClientID: a.ClientID, Scopes: a.Scopes, Audience: a.Audience}
+}
+
+func showCertificate(c webhook.ClientCertificate) *certificateView {
+	if c.IsZero() {
+		return nil
+	}
+	pair, err := c.Pair()
+	if err != nil { // it was checked when it was set; the delivery says what is wrong with it
+		return &certificateView{}
+	}
+	sum := sha256.Sum256(pair.Leaf.Raw)
+	return &certificateView{Subject: pair.Leaf.Subject.String(), SHA256: hex.EncodeToString(sum[:]), ExpiresAt: timestamp(pair.Leaf.NotAfter)}
+}
+
+// authFields are the fields of an auth object of a kind, beside its type.
+func authFields(kind webhook.AuthKind) (required, optional []string) {
+	switch kind {
+	case webhook.AuthBasic:
+		return []string{"username", "password"}, nil
+	case webhook.AuthBearer:
+		return []string{"token"}, nil
+	case webhook.AuthClientCredentials:
+		return []string{"token_url", "client_id", "client_secret"}, []string{"scopes", "audience"}
+	case webhook.AuthNone:
+	}
+	return nil, nil
+}
+
+// readAuth reads how requests to an endpoint say who sends them; all of it, since what
+// is secret of the present one was never shown.
+func (s *Server) readAuth(d *door) webhook.Auth {
+	var a webhook.Auth
+	var given []string
+	d.object(func(name []byte) {
+		given = append(given, string(name))
+		switch string(name) {
+		case "type":
+			a.Kind = readAuthKind(d)
+		case "username":
+			a.Username = readUsername(d)
+		case "password":
+			a.Password = readText(d, 0, notControl, "must not contain control characters")
+		case "token":
+			a.Token = readText(d, 1, visible, "must be printable ASCII without spaces")
+		case "token_url":
+			a.TokenURL = s.readTokenURL(d)
+		case "client_id":
+			a.ClientID = readText(d, 1, spaceOrVisible, "must be printable ASCII")
+		case "client_secret":
+			a.ClientSecret = readText(d, 1, spaceOrVisible, "must be printable ASCII")
+		case "scopes":
+			set(d, &a.Scopes, nil, readScopes)
+		case "audience":
+			set(d, &a.Audience, "", func(d *door) string { return readText(d, 1, visible, "must be printable ASCII without spaces") })
+		default:
+			given = given[:len(given)-1]
+			d.unknown()
+		}
+	}, "type")
+	checkAuthFields(d, a.Kind, given)
+	return a
+}
+
+// checkAuthFields notes what is missing of the kind, and what belongs to others.
+func checkAuthFields(d *door, kind webhook.AuthKind, given []string) {
+	if kind == webhook.AuthNone {
+		return
+	}
+	required, optional := authFields(kind)
+	for _, name := range required {
+		if !slices.Contains(given, name) {
+			d.noteIn(name, "is required")
+		}
+	}
+	for _, name := range given {
+		if name != "type" && !slices.Contains(required, name) && !slices.Contains(optional, name) {
+			d.noteIn(name, `does not belong to the type "`+string(kind)+`"`)
+		}
+	}
+}
+
+func readAuthKind(d *door) webhook.AuthKind {
+	text, ok := d.str()
+	if !ok {
+		return webhook.AuthNone
+	}
+	if required, _ := authFields(webhook.AuthKind(text)); required == nil {
+		d.note(`must be "basic", "bearer" or "oauth2_client_credentials"`)
+		return webhook.AuthNone
+	}
+	return webhook.AuthKind(text)
+}
+
+// readUsername: a colon would end it (RFC 7617, section 2).
+func readUsername(d *door) string {
+	name := readText(d, 1, notControl, "must not contain control characters")
+	if strings.Contains(name, ":") {
+		d.note("must not contain a colon")
+	}
+	return name
+}
+
+func (s *Server) readTokenURL(d *door) string {
+	raw, ok := d.str()
+	if !ok {
+		return ""
+	}
+	if err := s.URLs.CheckURL(raw); err != nil {
+		d.note(err.Error())
+	}
+	return raw
+}
+
+// readScopes reads scope tokens (RFC 6749, section 3.3).
+func readScopes(d *door) []string {
+	var scopes []string
+	d.array(func(i int) {
+		if i == webhook.MaxTokenScopes {
+			d.noteParent("has more than " + strconv.Itoa(webhook.MaxTokenScopes) + " entries")
+		}
+		scope := readText(d, 1, inScope, "must be printable ASCII without spaces, quotes and backslashes")
+		if slices.Contains(scopes, scope) {
+			d.note("is listed more than once")
+		}
+		scopes = append(scopes, scope)
+	})
+	return scopes
+}
+
+// readText reads a string of at least some bytes and at most MaxCredentialBytes, whose
+// characters are all allowed.
+func readText(d *door, least int, allowed func(rune) bool, otherwise string) string {
+	text, ok := d.str()
+	switch {
+	case !ok:
+	case len(text) < least:
+		d.note("must not be empty")
+	case len(text) > webhook.MaxCredentialBytes:
+		d.note("must not be longer than " + strconv.Itoa(webhook.MaxCredentialBytes) + " bytes")
+	case strings.ContainsFunc(text, func(c rune) bool { return !allowed(c) }):
+		d.note(otherwise)
+	}
+	return text
+}
+
+func notControl(c rune) bool     { return c >= ' ' && (c < 0x7f || c > 0x9f) }
+func spaceOrVisible(c rune) bool { return c >= ' ' && c <= '~' }
+func inScope(c rune) bool        { return visible(c) && c != '"' && c != '\\' }
+func visible(c rune) bool        { return c > ' ' && c <= '~' }
+
+// readCertificate reads a client certificate with its key.
+func (s *Server) readCertificate(d *door) webhook.ClientCertificate {
+	var c webhook.ClientCertificate
+	before := len(d.errs)
+	d.object(func(name []byte) {
+		switch string(name) {
+		case "certificate":
+			c.Certificate = readPEM(d)
+		case "key":
+			c.Key = readPEM(d)
+		default:
+			d.unknown()
+		}
+	}, "certificate", "key")
+	if d.broken || len(d.errs) > before {
+		return c
+	}
+	if err := c.Check(s.Now()); errors.Is(err, webhook.ErrKey) {
+		d.noteIn("key", err.Error())
+	} else if err != nil {
+		d.noteIn("certificate", err.Error())
+	}
+	return c
+}
+
+func readPEM(d *door) string {
+	text, ok := d.str()
+	if ok && len(text) > webhook.MaxCertificateBytes {
+		d.note("must not be longer than " + strconv.Itoa(webhook.MaxCertificateBytes) + " bytes")
+	}
+	return text
+}
+
+// checkAuth looks at what only the endpoint as a whole shows.
+func checkAuth(e *webhook.Endpoint) error {
+	var fields []webhook.FieldError
+	if e.Auth.Kind != webhook.AuthNone {
+		for name := range e.Headers {
+			if strings.EqualFold(name, "Authorization") {
+				fields = append(fields, webhook.FieldError{Field: "headers." + name, Message: "cannot be set beside auth, which makes this header"})
+			}
+		}
+	}
+	if !e.Certificate.IsZero() && strings.HasPrefix(strings.ToLower(e.URL), "http:") {
+		fields = append(fields, webhook.FieldError{Field: "client_certificate", Message: "needs an https URL"})
+	}
+	if fields == nil {
+		return nil
+	}
+	return &webhook.Error{Code: webhook.CodeInvalid, Message: invalidRequest, Fields: fields}
+}

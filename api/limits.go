@@ -1,0 +1,53 @@
+package api
+
+import (
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// limitsView is a tenant's own limits as the API shows them; null is the operator's
+// default.
+type limitsView struct {
+	RequestsPerSecond *float64 `json:"requests_per_second"`
+	Burst             *int     `json:"burst"`
+	Endpoints         *int     `json:"endpoints"`
+	PendingDeliveries *int     `json:"pending_deliveries"`
+	EndpointsPerEvent *int     `json:"endpoints_per_event"`
+}
+
+func showLimits(l webhook.Limits) limitsView {
+	return limitsView{
+		RequestsPerSecond: nullable(l.RequestsPerSecond), Burst: nullable(l.Burst), Endpoints: nullable(l.Endpoints),
+		PendingDeliveries: nullable(l.PendingDeliveries), EndpointsPerEvent: nullable(l.EndpointsPerEvent),
+	}
+}
+
+// readLimits reads what an operator sets for a tenant. What is absent or null has the
+// operator's default.
+func readLimits(d *door) webhook.Limits {
+	var l webhook.Limits
+	counts := map[string]struct {
+		into *int
+		most int
+	}{
+		"burst":               {&l.Burst, webhook.MaxBurst},
+		"endpoints":           {&l.Endpoints, webhook.MaxEndpointQuota},
+		"pending_deliveries":  {&l.PendingDeliveries, webhook.MaxPendingQuota},
+		"endpoints_per_event": {&l.EndpointsPerEvent, webhook.MaxEndpointQuota},
+	}
+	d.object(func(name []byte) {
+		if string(name) == "requests_per_second" {
+			if !d.null() {
+				l.RequestsPerSecond = d.float(webhook.MinRequestsPerSecond, webhook.MaxRequestsPerSecond)
+			}
+			return
+		}
+		count, known := counts[string(name)]
+		switch {
+		case !known:
+			d.unknown()
+		case !d.null():
+			*count.into = d.integer(1, count.most)
+		}
+	})
+	return l
+}

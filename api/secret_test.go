@@ -1,0 +1,112 @@
+package api
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// A pair that the Standard Webhooks libraries publish.
+const (
+	knownPrivateKey = "whsk_6Xb/dCcHpPea21PS1N9VY/NZW723CEc77N4rJCubMbfVKIDij2HKpMKkioLlX0dRqSKJp4AJ6p9lMicMFs6Kvg=="
+	knownPublicKey  = "whpk_1SiA4o9hyqTCpIqC5V9HUakiiaeACeqfZTInDBbOir4="
+)
+
+const noSecret = "must be whsec_ followed by the base64 of 24 to 64 bytes, or whsk_ followed by that of an ed25519 private key"
+
+// Each scheme with each kind of secret, one that is made and none that fits.
+func TestSchemes(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for _, c := range []struct {
+		fields string
+		secret string // a pattern
+		public any
+	}{
+		{``, `^whsec_[A-Za-z0-9+/]{43}=$`, nil},
+		{`,"signature":null`, `^whsec_[A-Za-z0-9+/]{43}=$`, nil},
+		{`,"signature":"hex"`, `^whsec_[A-Za-z0-9+/]{43}=$`, nil},
+		{`,"signature":"v1a","secret":"` + knownPrivateKey + `"`, `^whsk_6Xb/dCc`, knownPublicKey},
+		{`,"secret":"` + knownPrivateKey + `","signature":"v1a"`, `^whsk_6Xb/dCc`, knownPublicKey},
+		{`,"signature":"hex","secret":"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"`, `^whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw$`, nil},
+	} {
+		a := b.ok(t, http.StatusCreated, "admin", "POST", endpointsPath, `{"url":"https://example.com"`+c.fields+`}`)
+		require.Regexp(t, c.secret, a.json["secret"], c.fields)
+		require.Equal(t, c.public, a.json["public_key"], c.fields)
+	}
+	a := b.ok(t, http.StatusCreated, "admin", "POST", endpointsPath, `{"url":"https://example.com","signature":"v1a","secret":null}`)
+	require.Regexp(t, `^whsk_[A-Za-z0-9+/]{86}==$`, a.json["secret"])
+	require.Regexp(t, `^whpk_[A-Za-z0-9+/]{43}=$`, a.json["public_key"])
+	shown := b.ok(t, http.StatusOK, "admin", "GET", endpointsPath+"/"+a.json["id"].(string), "")
+	require.Equal(t, a.json["public_key"], shown.json["public_key"])
+	require.NotContains(t, shown.text, "whsk_")
+
+	for fields, begin := range map[string][2]string{
+		`"signature":"v1a","secret":"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"`: {"whsk_", "v1a"},
+		`"signature":"hex","secret":"` + knownPrivateKey + `"`:                {"whsec_", "hex"},
+		`"secret":"` + knownPrivateKey + `"`:                                  {"whsec_", "v1"},
+	} {
+		b.refused(t, "admin", "POST", endpointsPath, `{"url":"https://example.com",`+fields+`}`,
+			"secret", "must begin with "+begin[0]+`, because the endpoint's signature is "`+begin[1]+`"`)
+	}
+}
+
+func TestPatchChangesTheScheme(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	path := endpointsPath + "/" + b.endpoint(t)
+	secret := func() any { return b.ok(t, http.StatusOK, "admin", "GET", path+"/secret", "").json["secret"] }
+	first := secret()
+	a := b.ok(t, http.StatusOK, "admin", "PATCH", path, `{"signature":"hex"}`)
+	require.Equal(t, "hex", a.json["signature"])
+	require.Equal(t, first, secret(), "the same kind of secret")
+	a = b.ok(t, http.StatusOK, "admin", "PATCH", path, `{"signature":"v1a"}`)
+	require.Equal(t, knownPublicKey, a.json["public_key"])
+	require.Equal(t, knownPrivateKey, secret())
+	require.NotContains(t, a.text, "whsk_")
+	a = b.ok(t, http.StatusOK, "admin", "PATCH", path, `{"signature":null}`)
+	require.Nil(t, a.json["public_key"])
+	require.True(t, strings.HasPrefix(secret().(string), "whsec_"))
+}
+
+func TestRotateSecret(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	id := b.endpoint(t)
+	path := endpointsPath + "/" + id + "/rotate-secret"
+	for _, c := range []struct {
+		body  string
+		until any
+	}{
+		{``, testNow().Add(24 * time.Hour).Format("2006-01-02T15:04:05.000000Z")},
+		{`{}`, testNow().Add(24 * time.Hour).Format("2006-01-02T15:04:05.000000Z")},
+		{`{"grace":null,"secret":null}`, testNow().Add(24 * time.Hour).Format("2006-01-02T15:04:05.000000Z")},
+		{`{"grace":"168h"}`, testNow().Add(168 * time.Hour).Format("2006-01-02T15:04:05.000000Z")},
+		{`{"grace":"0s"}`, nil},
+		{`{"grace":"1.5s","secret":"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}`, "2026-01-31T09:30:01.623456Z"},
+	} {
+		a := b.ok(t, http.StatusOK, "admin", "POST", path, c.body)
+		require.Equal(t, c.until, a.json["old_secrets_until"], c.body)
+		require.Regexp(t, "^whsec_", a.json["secret"])
+		require.Nil(t, a.json["public_key"])
+		require.Equal(t, "no-store", a.Header.Get("Cache-Control"))
+		require.Equal(t, a.json["secret"], b.ok(t, http.StatusOK, "admin", "GET", endpointsPath+"/"+id+"/secret", "").json["secret"])
+	}
+	require.Equal(t, "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", b.secrets[b.endpoints[0].ID])
+	b.refused(t, "admin", "POST", path, `{"grace":"169h","secret":"whsec_x","more":1}`,
+		"grace", `must be a duration from "0s" to "168h"`, "secret", noSecret, "more", "is not a known field")
+	b.refused(t, "admin", "POST", path, `{"grace":"-1s"}`, "grace", `must be a duration from "0s" to "168h"`)
+	b.refused(t, "admin", "POST", path, `{"secret":"`+knownPrivateKey+`"}`, "secret", `must begin with whsec_, because the endpoint's signature is "v1"`)
+	b.ok(t, http.StatusForbidden, "ingest", "POST", path, "")
+	b.ok(t, http.StatusNotFound, "foreign", "POST", strings.Replace(path, "acme", "other", 1), "")
+	b.ok(t, http.StatusNotFound, "admin", "POST", endpointsPath+"/"+webhook.NewEndpointID().String()+"/rotate-secret", "")
+
+	b.ok(t, http.StatusOK, "admin", "PATCH", endpointsPath+"/"+id, `{"signature":"v1a"}`)
+	a := b.ok(t, http.StatusOK, "admin", "POST", path, `{"secret":"`+knownPrivateKey+`"}`)
+	require.Equal(t, knownPublicKey, a.json["public_key"])
+}

@@ -1,0 +1,167 @@
+package app
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/everpost/everpost/internal/config"
+	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/signature"
+	"github.com/everpost/everpost/internal/vault"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// kmsPause is when a caller may come back who needed a key management service that is
+// away: it is asked again by then.
+const kmsPause = 5 * time.Second
+
+// sealer lets the record encrypt with the vault.
+type sealer struct{ vault *vault.Vault }
+
+func (s sealer) Seal(ctx context.Context, plaintext, additional string) (postgres.Sealed, error) {
+	if s.vault == nil {
+		return postgres.Sealed{}, errNoKEK
+	}
+	sealed, err := s.vault.Seal(ctx, plaintext, additional)
+	if err != nil {
+		return postgres.Sealed{}, fmt.Errorf("encrypt a secret: %w", ofVault(err))
+	}
+	return postgres.Sealed(sealed), nil
+}
+
+func (s sealer) Open(ctx context.Context, sealed postgres.Sealed, additional string) (string, error) {
+	if s.vault == nil {
+		return "", errNoKEK
+	}
+	plaintext, err := s.vault.Open(ctx, vault.Sealed(sealed), additional)
+	if err != nil {
+		return "", fmt.Errorf("decrypt a secret: %w", ofVault(err))
+	}
+	return plaintext, nil
+}
+
+// Current is the name of the key that encrypts.
+func (s sealer) Current(ctx context.Context) (string, error) {
+	if s.vault == nil {
+		return "", errNoKEK
+	}
+	id, err := s.vault.Current(ctx)
+	return id, ofVault(err)
+}
+
+// Rewrap wraps a data key with the key that encrypts.
+func (s sealer) Rewrap(ctx context.Context, sealed postgres.Sealed) (postgres.Sealed, error) {
+	rewrapped, err := s.vault.Rewrap(ctx, vault.Sealed(sealed))
+	return postgres.Sealed(rewrapped), ofVault(err)
+}
+
+// ofVault gives an outage of the key management service its code, because it is a matter
+// of time, and tells the record of what is not.
+func ofVault(err error) error {
+	if errors.Is(err, vault.ErrTampered) || errors.Is(err, vault.ErrUnknownKEK) {
+		return fmt.Errorf("%w: %w", postgres.ErrUnreadable, err)
+	}
+	if !errors.Is(err, vault.ErrUnavailable) {
+		return err
+	}
+	return &webhook.Error{
+		Code: webhook.CodeUnavailable, Message: "the key that encrypts secrets cannot be reached", RetryAfter: kmsPause, Err: err,
+	}
+}
+
+var errNoKEK = errors.New("there is no key-encryption key: set EVERPOST_KEK_FILE, EVERPOST_KEK or EVERPOST_KEK_VAULT_ADDR")
+
+// loadVault reads the key-encryption keys; without one, a vault that is nil. A key in a
+// key management service is not asked for yet.
+func loadVault(c config.KEKs) (*vault.Vault, error) {
+	if !c.AnyKEK() {
+		return nil, nil //nolint:nilnil // a process that handles no secrets needs none
+	}
+	older, err := oldKEKs(c)
+	if err != nil {
+		return nil, err
+	}
+	var current vault.KEK
+	switch {
+	case c.KEKFile != "":
+		current, err = loadKEKFile("EVERPOST_KEK_FILE", c.KEKFile)
+	case c.KEK != "":
+		current, err = parseKEK("EVERPOST_KEK", c.KEK)
+	default:
+		current, err = openTransit(c)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return vault.New(current, older...), nil
+}
+
+// oldKEKs are the keys that are only read with.
+func oldKEKs(c config.KEKs) (older []vault.KEK, err error) {
+	for _, path := range c.KEKOldFiles {
+		kek, err := loadKEKFile("EVERPOST_KEK_OLD_FILES", path)
+		if err != nil {
+			return nil, err
+		}
+		older = append(older, kek)
+	}
+	for _, text := range c.KEKOld {
+		kek, err := parseKEK("EVERPOST_KEK_OLD", text)
+		if err != nil {
+			return nil, err
+		}
+		older = append(older, kek)
+	}
+	if c.KEKVaultOld {
+		kek, err := openTransit(c)
+		if err != nil {
+			return nil, err
+		}
+		older = append(older, kek)
+	}
+	return older, nil
+}
+
+func loadKEKFile(setting, path string) (vault.KEK, error) {
+	kek, err := vault.LoadKEKFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", setting, err)
+	}
+	return kek, nil
+}
+
+func parseKEK(setting, text string) (vault.KEK, error) {
+	kek, err := vault.ParseKEK(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", setting, err)
+	}
+	return kek, nil
+}
+
+func openTransit(c config.KEKs) (vault.KEK, error) {
+	kek, err := vault.NewTransit(vault.TransitConfig{
+		Address: c.KEKVaultAddr, Mount: c.KEKVaultMount, Key: c.KEKVaultKey, Namespace: c.KEKVaultNamespace,
+		Token: c.KEKVaultToken, TokenFile: c.KEKVaultTokenFile, CAFile: c.KEKVaultCAFile, Timeout: c.KEKVaultTimeout,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("EVERPOST_KEK_VAULT_…: %w", err)
+	}
+	return kek, nil
+}
+
+// makeSecret makes a secret for a signature scheme.
+func makeSecret(scheme string) (webhook.NewSecret, error) {
+	if scheme != webhook.SignatureV1a {
+		secret, err := signature.GenerateHMAC(rand.Reader)
+		return webhook.NewSecret{Secret: secret.Reveal()}, err
+	}
+	secret, err := signature.GenerateEd25519(rand.Reader)
+	if err != nil {
+		return webhook.NewSecret{}, err
+	}
+	public, _ := secret.Public()
+	return webhook.NewSecret{Secret: secret.Reveal(), PublicKey: public.String()}, nil
+}

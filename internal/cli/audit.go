@@ -1,0 +1,55 @@
+package cli
+
+import (
+	"context"
+	"time"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// AuditCommand shows who changed what. It needs an operator's key.
+type AuditCommand struct {
+	remote `embed:""`
+	paging `embed:""`
+
+	ByKey  webhook.KeyID `help:"Only what was done with this key." name:"by-key" placeholder:"ID"`
+	Action string        `help:"Only this action, such as endpoint.create." placeholder:"NAME"`
+	Since  instant       `help:"Only what was done since: a time, or a duration ago such as 1h." placeholder:"WHEN"`
+	Until  instant       `help:"Only what was done before." placeholder:"WHEN"`
+}
+
+// auditEntry is an entry in the list.
+type auditEntry struct {
+	At        *time.Time `json:"at"`
+	KeyID     *string    `json:"key_id"`
+	Actor     *string    `json:"actor"`
+	TenantID  *string    `json:"tenant_id"`
+	Action    string     `json:"action"`
+	Subject   string     `json:"subject"`
+	RequestID *string    `json:"request_id"`
+}
+
+// Run lists it: of the tenant, or with none given, of all.
+func (c *AuditCommand) Run(ctx context.Context, p Process) error {
+	s, err := c.openForAll(p)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	now, by := time.Now(), ""
+	if !c.ByKey.IsZero() {
+		by = c.ByKey.String()
+	}
+	filters := given(map[string]string{
+		"tenant": c.Tenant, "key": by, "action": c.Action, "since": c.Since.ago(now), "until": c.Until.ago(now),
+	})
+	return listOf(ctx, s, "entries", request{path: []string{"audit"}, query: filters, ofAll: true}, c.paging, []column[auditEntry]{
+		{"AT", func(e auditEntry) string { return moments(e.At) }},
+		{"ACTION", func(e auditEntry) string { return e.Action }},
+		{"SUBJECT", func(e auditEntry) string { return e.Subject }},
+		{"TENANT", func(e auditEntry) string { return text(e.TenantID) }},
+		{"KEY", func(e auditEntry) string { return text(e.KeyID) }},
+		{"BY", func(e auditEntry) string { return text(e.Actor) }},
+		{"REQUEST", func(e auditEntry) string { return text(e.RequestID) }},
+	})
+}

@@ -1,0 +1,42 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+)
+
+// endpointAuth are the settings of an endpoint that are secret: they come from files, or
+// from standard input, because every user of a machine can see a command line.
+type endpointAuth struct {
+	Auth        source `help:"How requests say who sends them: a JSON object, better as @file, or - for standard input; null for none." placeholder:"JSON"`
+	Certificate string `help:"A file with the client certificate for the receiver, in PEM." name:"client-certificate" placeholder:"FILE"`
+	Key         string `help:"A file with its key, in PEM." name:"client-key" placeholder:"FILE"`
+}
+
+// authInto sets the fields that were given.
+func (a *endpointAuth) authInto(fields map[string]json.RawMessage, p Process) error {
+	if a.Auth != "" {
+		text, err := a.Auth.read(p, "--auth")
+		if err != nil {
+			return err
+		}
+		fields["auth"] = text
+	}
+	if a.Certificate == "" && a.Key == "" {
+		return nil
+	}
+	if a.Certificate == "" || a.Key == "" {
+		return errors.New("--client-certificate and --client-key: one needs the other")
+	}
+	certificate, err := readFile(a.Certificate)
+	if err != nil {
+		return fmt.Errorf("--client-certificate: %w", err)
+	}
+	key, err := readFile(a.Key)
+	if err != nil {
+		return fmt.Errorf("--client-key: %w", err)
+	}
+	fields["client_certificate"] = marshal(map[string]string{"certificate": string(certificate), "key": string(key)})
+	return nil
+}

@@ -1,0 +1,81 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// KEKs are the key-encryption keys for secrets at rest: the one that encrypts, and
+// those that are still known for reading while 'everpost keys rewrap' replaces them.
+type KEKs struct {
+	// KEKFile and KEK are a key of this process: a file, or the key itself, as base64 of 32 bytes.
+	KEKFile string `env:"EVERPOST_KEK_FILE" help:"File with the key that encrypts secrets at rest: base64 of 32 random bytes." name:"kek-file" placeholder:"FILE"`
+	KEK     string `env:"EVERPOST_KEK" help:"The key itself, instead of a file." name:"kek" placeholder:"BASE64"`
+
+	// KEKOldFiles and KEKOld are further keys, in the same form, that are only read with.
+	KEKOldFiles []string `env:"EVERPOST_KEK_OLD_FILES" help:"Files with further keys that secrets may still be encrypted with, separated by commas." name:"kek-old-files" placeholder:"FILE"`
+	KEKOld      []string `env:"EVERPOST_KEK_OLD" help:"Such keys themselves, separated by commas." name:"kek-old" placeholder:"BASE64"`
+
+	// KEKVaultAddr and what follows are a key in the transit engine of a HashiCorp Vault, instead of a file or value.
+	KEKVaultAddr      string        `env:"EVERPOST_KEK_VAULT_ADDR" help:"HashiCorp Vault whose transit engine holds the key, instead of a file: https://host:port." name:"kek-vault-addr" placeholder:"URL"`
+	KEKVaultMount     string        `default:"transit" env:"EVERPOST_KEK_VAULT_MOUNT" help:"Path of the transit engine." name:"kek-vault-mount" placeholder:"PATH"`
+	KEKVaultKey       string        `default:"everpost" env:"EVERPOST_KEK_VAULT_KEY" help:"Name of the key in it." name:"kek-vault-key" placeholder:"NAME"`
+	KEKVaultNamespace string        `env:"EVERPOST_KEK_VAULT_NAMESPACE" help:"Vault's namespace." name:"kek-vault-namespace" placeholder:"PATH"`
+	KEKVaultToken     string        `env:"EVERPOST_KEK_VAULT_TOKEN" help:"Token for Vault." name:"kek-vault-token" placeholder:"SECRET"`
+	KEKVaultTokenFile string        `env:"EVERPOST_KEK_VAULT_TOKEN_FILE" help:"File with the token instead, read anew for each request." name:"kek-vault-token-file" placeholder:"FILE"`
+	KEKVaultCAFile    string        `env:"EVERPOST_KEK_VAULT_CA_FILE" help:"Certificates (PEM) to trust instead of the system's." name:"kek-vault-ca-file" placeholder:"FILE"`
+	KEKVaultTimeout   time.Duration `default:"3s" env:"EVERPOST_KEK_VAULT_TIMEOUT" help:"Of one request to Vault." name:"kek-vault-timeout" placeholder:"DURATION"`
+	// KEKVaultOld makes Vault's key one that is only read with, beside a file or value.
+	KEKVaultOld bool `env:"EVERPOST_KEK_VAULT_OLD" help:"Only read with Vault's key; the file or the value encrypts." name:"kek-vault-old"`
+}
+
+// AnyKEK reports whether there is a key to encrypt with.
+func (k *KEKs) AnyKEK() bool {
+	return k.KEK != "" || k.KEKFile != "" || k.KEKVaultAddr != "" && !k.KEKVaultOld
+}
+
+// RequireKEK checks the settings by themselves, for a command that needs a key and
+// little else. It is not named Validate: the parser of the command line calls whatever
+// is, also where no key is needed.
+func (k *KEKs) RequireKEK() error {
+	var bad []error
+	k.validateKEKs(func(name, format string, args ...any) {
+		bad = append(bad, fmt.Errorf("%s: %s", name, fmt.Sprintf(format, args...)))
+	})
+	if !k.AnyKEK() && len(bad) == 0 {
+		bad = append(bad, errNoKEK)
+	}
+	return joined(bad)
+}
+
+var errNoKEK = errors.New("EVERPOST_KEK_FILE: is required (a file with the base64 of 32 random bytes, or EVERPOST_KEK with the value, " +
+	"or EVERPOST_KEK_VAULT_ADDR with a Vault that holds the key)")
+
+// maxVaultTimeout is far below what a request of a caller may take.
+const maxVaultTimeout = 10 * time.Second
+
+// validateKEKs tells refuse what does not go together. The keys themselves are checked
+// when they are read.
+func (k *KEKs) validateKEKs(refuse func(name, format string, args ...any)) {
+	vault := k.KEKVaultAddr != ""
+	if k.KEK != "" && k.KEKFile != "" {
+		refuse("EVERPOST_KEK", "is set together with EVERPOST_KEK_FILE; set one of them")
+	}
+	if vault && !k.KEKVaultOld && (k.KEK != "" || k.KEKFile != "") {
+		refuse("EVERPOST_KEK_VAULT_ADDR", "is set together with EVERPOST_KEK_FILE or EVERPOST_KEK; only one key encrypts. "+
+			"To read with Vault's key only, set EVERPOST_KEK_VAULT_OLD; with a file's, name that in EVERPOST_KEK_OLD_FILES")
+	}
+	if k.KEKVaultOld && !vault {
+		refuse("EVERPOST_KEK_VAULT_OLD", "is set without EVERPOST_KEK_VAULT_ADDR")
+	}
+	if vault && (k.KEKVaultToken == "") == (k.KEKVaultTokenFile == "") {
+		refuse("EVERPOST_KEK_VAULT_TOKEN", "either it or EVERPOST_KEK_VAULT_TOKEN_FILE is required with EVERPOST_KEK_VAULT_ADDR")
+	}
+	if vault && (k.KEKVaultTimeout < 100*time.Millisecond || k.KEKVaultTimeout > maxVaultTimeout) {
+		refuse("EVERPOST_KEK_VAULT_TIMEOUT", "must be between 100ms and %s", maxVaultTimeout)
+	}
+	if (len(k.KEKOld) > 0 || len(k.KEKOldFiles) > 0 || k.KEKVaultOld) && !k.AnyKEK() {
+		refuse("EVERPOST_KEK_FILE", "is required: an old key alone encrypts nothing")
+	}
+}

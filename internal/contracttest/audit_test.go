@@ -1,0 +1,165 @@
+package contracttest_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/api"
+	"github.com/everpost/everpost/internal/contracttest"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// isAudited reports whether an operation is one that the audit log has to tell of:
+// whatever changes something and needs more than an ingest key, and reading a secret.
+func isAudited(t *testing.T, o contracttest.Operation) bool {
+	t.Helper()
+	scope, open := scopeOf(t, o)
+	return !open && (o.Method != http.MethodGet && scope > webhook.ScopeIngest || o.ID == "getEndpointSecret")
+}
+
+// prepared is a request that will do something, and who may make it.
+func (w *world) prepared(o contracttest.Operation) (as, path, body string) {
+	w.Helper()
+	as, tenant, id := "admin", own, ""
+	if scope, _ := scopeOf(w.T, o); scope == webhook.ScopeOperator {
+		as = "operator"
+	}
+	switch {
+	case o.ID == "deleteTenant":
+		tenant = "gone-" + strings.ToLower(o.Method)
+		w.ok(http.StatusCreated, "operator", "PUT", "/v1/tenants/"+tenant, `{}`)
+	case strings.Contains(o.Path, "{id}"):
+		id = w.make(own, o)
+	}
+	return as, strings.NewReplacer("{tenant}", tenant, "{id}", id).Replace(o.Path), w.body(o, own)
+}
+
+// Every operation that changes something writes who did it, under the request's id.
+func TestEveryChangeIsAudited(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	adminKey, _, err := api.ParseKey(w.keys["admin"])
+	require.NoError(t, err)
+	audited := 0
+	for _, o := range document().Operations() {
+		if !isAudited(t, o) {
+			continue
+		}
+		as, path, body := w.prepared(o)
+		a := w.do(as, o.Method, path, body, "X-Request-Id", "audited-"+o.ID)
+		require.Less(t, a.status, 300, "%s: %s", o.ID, a.text)
+		entries, err := w.store.ListAudit(t.Context(), webhook.AuditFilter{}, webhook.Page{Limit: 5})
+		require.NoError(t, err)
+		require.NotEmpty(t, entries, o.ID)
+		found := false
+		for _, e := range entries {
+			if e.By.RequestID != "audited-"+o.ID {
+				continue
+			}
+			found = true
+			require.False(t, e.By.KeyID.IsZero(), o.ID)
+			if as == "admin" {
+				require.Equal(t, adminKey, e.By.KeyID, o.ID)
+				require.Equal(t, own, e.TenantID, o.ID)
+			}
+			require.NotEmpty(t, e.Action, o.ID)
+			require.NotEmpty(t, e.Subject, o.ID)
+		}
+		require.True(t, found, "%s left no entry", o.ID)
+		audited++
+	}
+	require.Greater(t, audited, 20)
+}
+
+// A change whose audit entry cannot be written is not made.
+func TestWithoutAnAuditEntryNothingIsChanged(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	conn, err := pgx.Connect(t.Context(), w.address)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, conn.Close(t.Context())) }()
+	for _, o := range document().Operations() {
+		if !isAudited(t, o) {
+			continue
+		}
+		as, path, body := w.prepared(o)
+		_, err := conn.Exec(t.Context(), `alter table audit_log add constraint broken check (false) not valid`)
+		require.NoError(t, err)
+		before := recorded(t, conn)
+		w.ok(http.StatusInternalServerError, as, o.Method, path, body)
+		require.Equal(t, before, recorded(t, conn), o.ID)
+		_, err = conn.Exec(t.Context(), `alter table audit_log drop constraint broken`)
+		require.NoError(t, err)
+	}
+}
+
+// recorded is what stands in the tables that requests change. When a key was last used
+// is written in the background.
+func recorded(t *testing.T, conn *pgx.Conn) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for _, table := range []string{"tenants", "api_keys", "endpoints", "endpoint_secrets", "deliveries", "outbox", "replays", "audit_log"} {
+		var rows string
+		err := conn.QueryRow(t.Context(), `
+			select coalesce(string_agg(row, chr(10) order by row), '')
+			from (select (to_jsonb(t) - 'last_used_at')::text as row from `+pgx.Identifier{table}.Sanitize()+` t) rows`).Scan(&rows)
+		require.NoError(t, err)
+		all[table] = rows
+	}
+	return all
+}
+
+func TestTheAuditLogIsListed(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.ok(http.StatusCreated, "operator", "PUT", "/v1/tenants/third", `{}`, "X-Request-Id", "third")
+	endpoint := w.ok(http.StatusCreated, "admin", "POST", "/v1/tenants/acme/endpoints", `{"url":"`+w.hook+`"}`, "X-Request-Id", "made").field(t, "id")
+	adminKey, _, err := api.ParseKey(w.keys["admin"])
+	require.NoError(t, err)
+
+	of := func(query string) []string {
+		a := w.ok(http.StatusOK, "operator", "GET", "/v1/audit"+query, "")
+		var list struct {
+			Data []struct{ Action, Subject string }
+		}
+		a.into(t, &list)
+		var found []string
+		for _, e := range list.Data {
+			found = append(found, e.Action+" "+e.Subject)
+		}
+		return found
+	}
+	require.Equal(t, "endpoint.create "+endpoint, of("")[0], "newest first")
+	require.Equal(t, []string{"tenant.create third"}, of("?tenant=third"))
+	require.Equal(t, []string{"endpoint.create " + endpoint}, of("?key="+adminKey.String()+"&action=endpoint.create"))
+	require.Empty(t, of("?action=endpoint.create&tenant=third"))
+	require.Empty(t, of("?until=2020-01-01T00:00:00Z"))
+	require.Empty(t, of("?since=2120-01-01T00:00:00Z"))
+	require.Equal(t, of(""), of("?since=2020-01-01T00:00:00Z&until=2120-01-01T00:00:00Z"))
+
+	var paged []string
+	for cursor := ""; ; {
+		a := w.ok(http.StatusOK, "operator", "GET", "/v1/audit?limit=2"+cursor, "")
+		var list struct {
+			Data []struct{ Action, Subject string }
+			Next *string `json:"next_cursor"`
+		}
+		a.into(t, &list)
+		for _, e := range list.Data {
+			paged = append(paged, e.Action+" "+e.Subject)
+		}
+		if list.Next == nil {
+			break
+		}
+		cursor = "&cursor=" + *list.Next
+	}
+	require.Equal(t, of(""), paged)
+	for _, query := range []string{"?tenant=no%20such", "?key=evk_1", "?action=", "?since=today", "?endpoint=x"} {
+		w.ok(http.StatusBadRequest, "operator", "GET", "/v1/audit"+query, "")
+	}
+	w.ok(http.StatusForbidden, "admin", "GET", "/v1/audit?tenant=acme", "")
+}

@@ -1,0 +1,78 @@
+package contracttest_test
+
+import (
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/everpost/everpost/internal/contracttest"
+)
+
+// Requests made of the document's schemas, and spoiled ones, for every operation: none
+// is answered with 5xx or with what the document does not say (the transport sees to
+// that), and what the document forbids is refused.
+func TestGeneratedRequests(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	rounds := 1 // see TestMain
+	if os.Getenv("EVERPOST_TEST_LONG") != "" {
+		rounds = 50
+	}
+	w.ok(http.StatusCreated, "operator", "PUT", "/v1/tenants/generated", `{}`)
+	g := generator{document: document(), known: map[string][]any{
+		"url": {w.hook}, "endpoint_id": {w.endpoint(own)}, "endpoint_ids": {[]any{w.endpoint(own)}}, "preset": {"default", "fast"}, "secret": {nil},
+	}}
+	for _, o := range document().Operations() {
+		succeeded, refused := 0, 0
+		for range rounds {
+			rapid.Check(t, func(t *rapid.T) {
+				id := ""
+				if strings.Contains(o.Path, "{id}") {
+					id = w.make(own, o)
+				}
+				if w.generated(t, g, o, id) < 300 {
+					succeeded++
+				} else {
+					refused++
+				}
+			})
+		}
+		t.Logf("%s: %d succeeded, %d were refused", o.ID, succeeded, refused)
+		require.Positive(t, succeeded, "nothing that was made for %s was taken", o.ID)
+	}
+}
+
+func (w *world) generated(t *rapid.T, g generator, o contracttest.Operation, id string) (status int) {
+	tenant := own
+	if o.ID == "putTenant" || o.ID == "deleteTenant" {
+		tenant = "generated" // limits would stand in the way of the others
+	}
+	if rapid.IntRange(0, 9).Draw(t, "another id") == 0 {
+		id = url.PathEscape(rapid.String().Draw(t, "id"))
+	}
+	path := strings.NewReplacer("{tenant}", tenant, "{id}", id).Replace(o.Path)
+	query := url.Values{}
+	for name, value := range g.query(t, o) {
+		query.Set(name, value)
+	}
+	if len(query) > 0 {
+		path += "?" + query.Encode()
+	}
+	body := g.body(t, o)
+	as := rapid.SampledFrom([]string{"operator", "operator", "admin", "ingest"}).Draw(t, "as")
+	a := w.do(as, o.Method, path, body)
+	if a.status >= 500 {
+		t.Fatalf("%s as %s: %s %s %q: %d %s", o.ID, as, o.Method, path, body, a.status, a.text)
+	}
+	if body == "" || a.status >= 400 {
+		return a.status
+	}
+	err := document().CheckJSON([]byte(body), "paths", o.Path, strings.ToLower(o.Method), "requestBody", "content", "application/json", "schema")
+	require.NoError(t, err, "%s took what the document forbids: %q", o.ID, body)
+	return a.status
+}

@@ -1,0 +1,271 @@
+package egress
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/everpost/everpost/internal/receivertest"
+	"github.com/everpost/everpost/internal/retry"
+)
+
+// connectProxy is a proxy that makes tunnels. Every address leads to the receiver it was
+// given, whatever it was asked for: the tests look at what it was asked for.
+type connectProxy struct {
+	url *url.URL
+
+	mu    sync.Mutex
+	asked []*http.Request
+}
+
+// proxyTo starts a proxy. answer decides by the number of the request, counted from 1;
+// "" is a tunnel to the receiver.
+func proxyTo(t *testing.T, receiver string, answer func(number int) string) *connectProxy {
+	t.Helper()
+	p := &connectProxy{}
+	address := rawServer(t, func(conn *net.TCPConn, _ int) {
+		req, err := http.ReadRequest(bufio.NewReader(conn))
+		if err != nil {
+			return
+		}
+		p.mu.Lock()
+		p.asked = append(p.asked, req)
+		number := len(p.asked)
+		p.mu.Unlock()
+		switch said := answer(number); said {
+		case "":
+			tunnelling(conn, receiver)
+		case "hang":
+			hold(conn)
+		default:
+			_, _ = io.WriteString(conn, said)
+		}
+	})
+	p.url = &url.URL{Scheme: "http", Host: address, User: url.UserPassword("out", "s3cr3t")}
+	return p
+}
+
+func tunnelling(conn *net.TCPConn, receiver string) {
+	far, err := net.Dial("tcp", receiver)
+	if err != nil {
+		_, _ = io.WriteString(conn, "HTTP/1.1 502 Bad Gateway\r\n\r\n")
+		return
+	}
+	defer far.Close()
+	_, _ = io.WriteString(conn, "HTTP/1.1 200 Connection established\r\n\r\n")
+	var there sync.WaitGroup
+	there.Go(func() {
+		_, _ = io.Copy(far, conn)
+		_ = far.Close()
+	})
+	_, _ = io.Copy(conn, far)
+	_ = conn.Close()
+	there.Wait()
+}
+
+func always(text string) func(int) string { return func(int) string { return text } }
+
+// requests are the addresses that it was asked for.
+func (p *connectProxy) requests() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := []string{}
+	for _, req := range p.asked {
+		all = append(all, req.Host)
+	}
+	return all
+}
+
+// strictly lets through what is public, over http too and on any port.
+func strictly() *Guard { return NewGuard(GuardConfig{AllowHTTP: true, AnyPort: true}) }
+
+func TestThroughTheProxy(t *testing.T) {
+	t.Parallel()
+	receiver := receivertest.New(t)
+	p := proxyTo(t, receiver.Addr().String(), always(""))
+	c := setup(t, Config{Guard: strictly(), Proxy: p.url, Resolver: resolver(t, func(string, int) ([]netip.Addr, dnsmessage.RCode) {
+		return []netip.Addr{netip.MustParseAddr("2606:4700::1"), netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("93.184.215.14")}, 0
+	})})
+	request := Request{EndpointID: "ep_1", URL: "http://receiver.example.:8080/hook", Body: []byte("{}"), Timeout: patience}
+	for range 2 {
+		requireFault(t, c.Send(t.Context(), request), retry.FaultNone, 200)
+	}
+	require.Equal(t, []string{"93.184.215.14:8080"}, p.requests(), "one tunnel, to the address that was checked")
+	require.Equal(t, "Basic b3V0OnMzY3IzdA==", p.asked[0].Header.Get("Proxy-Authorization"))
+	require.Equal(t, "CONNECT", p.asked[0].Method)
+	require.Len(t, receiver.Requests(), 2)
+	for _, got := range receiver.Requests() {
+		require.Empty(t, got.Header.Get("Proxy-Authorization"))
+		require.Equal(t, "/hook", got.Path)
+	}
+}
+
+// TLS is with the receiver, by its name, through the tunnel.
+func TestTLSThroughTheProxy(t *testing.T) {
+	t.Parallel()
+	ca := newAuthority(t)
+	for host, fault := range map[string]retry.Fault{"receiver.example": retry.FaultNone, "other.example": retry.FaultTLS} {
+		receiver := receivertest.NewWith(t, receivertest.Options{TLS: ca.config(t, host, time.Now().Add(time.Hour))})
+		p := proxyTo(t, receiver.Addr().String(), always(""))
+		c := setup(t, Config{Guard: strictly(), Proxy: p.url, RootCAs: ca.pool, Resolver: resolver(t, func(string, int) ([]netip.Addr, dnsmessage.RCode) {
+			return []netip.Addr{netip.MustParseAddr("93.184.215.14")}, 0
+		})})
+		r := c.Send(t.Context(), Request{URL: "https://receiver.example/", Timeout: patience})
+		require.Equal(t, className(fault), className(r.Answer.Fault), r.Err)
+		require.Equal(t, []string{"93.184.215.14:443"}, p.requests())
+	}
+}
+
+// The proxy is asked for no denied address, and a name that changes its answer leads to
+// none: what was checked is what it is asked for.
+func TestProxyIsAskedForNoDeniedAddress(t *testing.T) {
+	t.Parallel()
+	p := proxyTo(t, "127.0.0.1:1", always("HTTP/1.1 502 Bad Gateway\r\n\r\n"))
+	denied := deniedAddresses()
+	c := setup(t, Config{Guard: strictly(), Proxy: p.url, Resolver: naming(t, denied)})
+	for i, addr := range denied {
+		for _, host := range []string{literal(addr), nameOf(i)} {
+			r := c.Send(t.Context(), Request{URL: "https://" + host + "/", Timeout: patience})
+			require.Equal(t, "denied_address: the address is not public", r.Err, "%s as %s", addr, host)
+		}
+	}
+	require.Empty(t, p.requests())
+
+	rebinding := setup(t, Config{Guard: strictly(), Proxy: p.url, Resolver: resolver(t, func(_ string, number int) ([]netip.Addr, dnsmessage.RCode) {
+		if number <= 1 {
+			return []netip.Addr{netip.MustParseAddr("93.184.215.14")}, 0
+		}
+		return []netip.Addr{netip.MustParseAddr("169.254.169.254")}, 0
+	})})
+	for _, fault := range []retry.Fault{retry.FaultConnectRefused, retry.FaultDenied} {
+		r := rebinding.Send(t.Context(), Request{URL: "https://receiver.example./", Timeout: patience})
+		require.Equal(t, className(fault), className(r.Answer.Fault), r.Err)
+	}
+	require.Equal(t, []string{"93.184.215.14:443"}, p.requests())
+}
+
+// Whose fault it is when the proxy makes no tunnel.
+func TestProxyRefuses(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		answer string
+		err    string
+		ours   bool
+	}{
+		"bad gateway":           {"HTTP/1.1 502 Bad Gateway\r\n\r\n", "connect_refused: the egress proxy answered 502", false},
+		"forbidden":             {"HTTP/1.1 403 Forbidden\r\n\r\n", "connect_refused: the egress proxy answered 403", false},
+		"gateway timeout":       {"HTTP/1.1 504 Gateway Timeout\r\n\r\n", "timeout_dial: the egress proxy could not connect in time", false},
+		"hang":                  {"hang", "timeout_dial: the deadline passed", false},
+		"answer before asked":   {"HTTP/1.1 200 OK\r\n\r\nHTTP/1.1 200 OK\r\n\r\n", "protocol_error: an answer before the request", false},
+		"authentication":        {"HTTP/1.1 407 Who are you\r\n\r\n", "unknown: the egress proxy answered 407", true},
+		"not a proxy":           {"HTTP/1.1 405 Method Not Allowed\r\n\r\n", "unknown: the egress proxy answered 405", true},
+		"redirect":              {"HTTP/1.1 302 Found\r\nLocation: http://10.0.0.1/\r\n\r\n", "unknown: the egress proxy answered 302", true},
+		"garbage":               {"SSH-2.0-OpenSSH\r\n", "unknown: the egress proxy gave no answer", true},
+		"endless head":          {"HTTP/1.1 200 OK\r\nX: " + strings.Repeat("y", 64<<10), "unknown: the egress proxy gave no answer", true},
+		"closed without a word": {" ", "unknown: the egress proxy gave no answer", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := proxyTo(t, "", always(c.answer))
+			timeout := patience
+			if c.answer == "hang" {
+				timeout = short
+			}
+			r := setup(t, Config{Guard: strictly(), Proxy: p.url}).Send(t.Context(), Request{URL: "http://93.184.215.14" + secretPath, Timeout: timeout})
+			require.Equal(t, c.err, r.Err)
+			require.Equal(t, c.ours, r.OwnFault)
+			require.Less(t, r.Latency, timeout+time.Second)
+			require.Zero(t, r.Answer.Status)
+		})
+	}
+	gone := &url.URL{Scheme: "http", Host: "127.0.0.1:" + closedPort(t)}
+	r := setup(t, Config{Guard: strictly(), Proxy: gone}).Send(t.Context(), Request{URL: "http://93.184.215.14" + secretPath, Timeout: patience})
+	require.Equal(t, "unknown: the egress proxy cannot be reached", r.Err)
+	require.True(t, r.OwnFault)
+}
+
+// A name with several addresses: the next one is asked for when one fails or takes its
+// share of the time, but never more than four, and none after a failure of the proxy.
+func TestProxyIsAskedForTheNextAddress(t *testing.T) {
+	t.Parallel()
+	six := []netip.Addr{}
+	for _, text := range []string{"93.184.215.14", "93.184.215.15", "93.184.215.16", "93.184.215.17", "93.184.215.18", "93.184.215.19"} {
+		six = append(six, netip.MustParseAddr(text))
+	}
+	names := func(t *testing.T) *net.Resolver {
+		t.Helper()
+		return resolver(t, func(string, int) ([]netip.Addr, dnsmessage.RCode) { return six, 0 })
+	}
+	for name, c := range map[string]struct {
+		first string
+		then  string
+		asked int
+		fault retry.Fault
+		ours  bool
+	}{
+		"down, then up":  {"HTTP/1.1 502 Bad Gateway\r\n\r\n", "", 2, retry.FaultNone, false},
+		"hang, then up":  {"hang", "", 2, retry.FaultNone, false},
+		"all down":       {"HTTP/1.1 503 Away\r\n\r\n", "HTTP/1.1 503 Away\r\n\r\n", maxTunnels, retry.FaultConnectRefused, false},
+		"not let in":     {"HTTP/1.1 407 Who are you\r\n\r\n", "", 1, retry.FaultUnknown, true},
+		"not let in now": {"HTTP/1.1 503 Away\r\n\r\n", "HTTP/1.1 407 Who are you\r\n\r\n", 2, retry.FaultUnknown, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			receiver := receivertest.New(t)
+			p := proxyTo(t, receiver.Addr().String(), func(number int) string {
+				if number == 1 {
+					return c.first
+				}
+				return c.then
+			})
+			timeout := patience
+			if c.first == "hang" {
+				timeout = time.Second
+			}
+			r := setup(t, Config{Guard: strictly(), Proxy: p.url, Resolver: names(t)}).
+				Send(t.Context(), Request{URL: "http://receiver.example.:8080/", Timeout: timeout})
+			require.Equal(t, className(c.fault), className(r.Answer.Fault), r.Err)
+			require.Equal(t, c.ours, r.OwnFault)
+			require.Len(t, p.requests(), c.asked)
+		})
+	}
+}
+
+// Names that do not resolve, and the demonstration's receiver, do not reach the proxy.
+func TestPastTheProxy(t *testing.T) {
+	t.Parallel()
+	p := proxyTo(t, "", always("hang"))
+	for code, fault := range map[dnsmessage.RCode]retry.Fault{
+		dnsmessage.RCodeNameError: retry.FaultDNSNotFound, dnsmessage.RCodeServerFailure: retry.FaultDNSTemporary,
+	} {
+		c := setup(t, Config{Guard: strictly(), Proxy: p.url, Resolver: resolver(t, func(string, int) ([]netip.Addr, dnsmessage.RCode) { return nil, code })})
+		requireFault(t, c.Send(t.Context(), Request{URL: "https://receiver.example./", Timeout: patience}), fault, 0)
+	}
+	receiver := receivertest.New(t)
+	c := setup(t, Config{Guard: strictly(), Proxy: p.url})
+	requireFault(t, c.Send(t.Context(), Request{URL: receiver.URL(), ExemptAddr: receiver.Addr(), Timeout: patience}), retry.FaultNone, 200)
+	require.Empty(t, p.requests())
+}
+
+func TestCancelledAtTheProxy(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	p := proxyTo(t, "", func(int) string {
+		cancel()
+		return "hang"
+	})
+	r := setup(t, Config{Guard: strictly(), Proxy: p.url}).Send(ctx, Request{URL: "http://93.184.215.14/", Timeout: patience})
+	require.True(t, r.OwnFault)
+	require.Equal(t, "unknown: cancelled by the sender", r.Err)
+}

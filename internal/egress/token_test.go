@@ -1,0 +1,361 @@
+package egress
+
+import (
+	"context"
+	"encoding/base64"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/everpost/everpost/internal/receivertest"
+	"github.com/everpost/everpost/internal/retry"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// authorized is a receiver, its token server, and a client.
+type authorized struct {
+	*receivertest.Receiver
+
+	tokens *receivertest.Receiver
+	client *Client
+}
+
+func setupAuth(t *testing.T) *authorized {
+	t.Helper()
+	a := &authorized{Receiver: receivertest.New(t), tokens: receivertest.New(t), client: setup(t, Config{})}
+	a.tokens.Default(tokenStep("t0", 3600))
+	return a
+}
+
+// tokenStep answers with a token; a life of 0 is not told.
+func tokenStep(token string, life int) receivertest.Step {
+	body := `{"access_token":"` + token + `","token_type":"bearer"`
+	if life > 0 {
+		body += `,"expires_in":` + strconv.Itoa(life)
+	}
+	return receivertest.Step{Header: map[string]string{"Content-Type": "application/json"}, Body: body + "}"}
+}
+
+// request is one of an endpoint with client credentials.
+func (a *authorized) request(endpoint string) Request {
+	return Request{
+		EndpointID: endpoint, Version: 1, URL: a.URL() + "/hook", Header: [][2]string{{"webhook-id", "evt_1"}}, Body: []byte("{}"), Timeout: patience,
+		Auth: webhook.Auth{
+			Kind: webhook.AuthClientCredentials, TokenURL: a.tokens.URL() + "/token?tenant=s3cr3t", ClientID: "the client", ClientSecret: "s3cr3t%word",
+			Scopes: []string{"hooks.write", "hooks.read"}, Audience: "https://receiver.example",
+		},
+	}
+}
+
+// authorizations are the headers that the receiver got.
+func (a *authorized) authorizations() []string {
+	all := []string{}
+	for _, r := range a.Requests() {
+		all = append(all, r.Header.Get("Authorization"))
+	}
+	return all
+}
+
+func TestBasicAndBearer(t *testing.T) {
+	t.Parallel()
+	a := setupAuth(t)
+	for _, auth := range []webhook.Auth{
+		{Kind: webhook.AuthBasic, Username: "Aladdin", Password: "open sesame"}, // RFC 7617, section 2
+		{Kind: webhook.AuthBasic, Username: "a", Password: "b:c"},
+		{Kind: webhook.AuthBearer, Token: "mF_9.B5f-4.1JqM"}, // RFC 6750, section 2.1
+		{},
+	} {
+		r := a.client.Send(t.Context(), Request{
+			URL: a.URL(), Header: [][2]string{{"authorization", "of the endpoint's own"}}, Auth: auth, Timeout: patience,
+		})
+		requireFault(t, r, retry.FaultNone, 200)
+	}
+	require.Equal(t, []string{
+		"Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==", "Basic " + base64.StdEncoding.EncodeToString([]byte("a:b:c")), "Bearer mF_9.B5f-4.1JqM",
+		"of the endpoint's own",
+	}, a.authorizations())
+	require.Len(t, a.Requests()[0].Header["Authorization"], 1)
+}
+
+func TestClientCredentials(t *testing.T) {
+	t.Parallel()
+	a := setupAuth(t)
+	a.tokens.Script("/token", tokenStep("t1", 3600), tokenStep("t2", 3600), tokenStep("t3", 3600))
+	send := func(request Request) { requireFault(t, a.client.Send(t.Context(), request), retry.FaultNone, 200) }
+	one := a.request("ep_1")
+	send(one)
+	send(one)
+	send(one)
+	changed := one
+	changed.Version = 2
+	send(changed)
+	send(a.request("ep_2"))
+	send(changed)
+	alone := a.request("")
+	send(alone)
+	send(alone)
+	require.Equal(t, []string{
+		"Bearer t1", "Bearer t1", "Bearer t1", "Bearer t2", "Bearer t3", "Bearer t2", "Bearer t0", "Bearer t0",
+	}, a.authorizations(), "a token belongs to one version of one endpoint")
+	require.Equal(t, 5, a.tokens.Count())
+
+	asked := a.tokens.Requests()[0]
+	require.Equal(t, "POST", asked.Method)
+	require.Equal(t, "/token?tenant=s3cr3t", asked.Path)
+	require.Equal(t, "application/x-www-form-urlencoded", asked.Header.Get("Content-Type"))
+	form, err := url.ParseQuery(string(asked.Body))
+	require.NoError(t, err)
+	require.Equal(t, url.Values{
+		"grant_type": {"client_credentials"}, "scope": {"hooks.write hooks.read"}, "audience": {"https://receiver.example"},
+	}, form)
+	// Both are form-encoded first: RFC 6749, section 2.3.1.
+	require.Equal(t, "Basic "+base64.StdEncoding.EncodeToString([]byte("the+client:s3cr3t%25word")), asked.Header.Get("Authorization"))
+	require.Empty(t, asked.Header.Get("Webhook-Id"))
+}
+
+// A token server that wants the credentials in the body, as many do.
+func TestCredentialsInTheBody(t *testing.T) {
+	t.Parallel()
+	a := setupAuth(t)
+	a.tokens.Script("/token", receivertest.Step{Status: 401, Body: `{"error":"invalid_client"}`})
+	requireFault(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FaultNone, 200)
+	form, err := url.ParseQuery(string(a.tokens.Requests()[1].Body))
+	require.NoError(t, err)
+	require.Equal(t, "s3cr3t%word", form.Get("client_secret"))
+	require.Equal(t, []string{"Bearer t0"}, a.authorizations())
+
+	// It is remembered for when the token has to be renewed.
+	a.client.tokens.byEndpoint["ep_1"].until = time.Now()
+	requireFault(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FaultNone, 200)
+	require.Equal(t, 3, a.tokens.Count())
+}
+
+// However many requests there are, one asks for the token, and the others wait for it.
+func TestOneAsksForTheToken(t *testing.T) {
+	t.Parallel()
+	a := setupAuth(t)
+	a.tokens.Hold()
+	var senders sync.WaitGroup
+	for range 20 {
+		senders.Go(func() { sendForOneToken(t, a) })
+	}
+	require.NoError(t, a.tokens.WaitHeld(t.Context(), 1))
+	require.True(t, eventually(func() bool { return running("egress.sendForOneToken", "(*tokens).get") == 20 }))
+	a.tokens.Release()
+	senders.Wait()
+	require.Equal(t, 1, a.tokens.Count())
+	require.Equal(t, 20, a.Count())
+}
+
+func sendForOneToken(t *testing.T, a *authorized) {
+	t.Helper()
+	if r := a.client.Send(t.Context(), a.request("ep_1")); r.Answer.Status != 200 {
+		t.Error(r.Err)
+	}
+}
+
+// Who asks and goes away takes nobody with him: one of those who wait asks anew.
+func TestWhoAsksGoesAway(t *testing.T) {
+	t.Parallel()
+	a := setupAuth(t)
+	a.tokens.Hold()
+	ctx, cancel := context.WithCancel(t.Context())
+	var senders sync.WaitGroup
+	senders.Go(func() {
+		if r := a.client.Send(ctx, a.request("ep_1")); !r.OwnFault {
+			t.Error(r.Err)
+		}
+	})
+	require.NoError(t, a.tokens.WaitHeld(t.Context(), 1))
+	senders.Go(func() { waitForAnothersToken(t, a) })
+	require.True(t, eventually(func() bool { return running("egress.waitForAnothersToken", "[select") == 1 }))
+	cancel()
+	asked := eventually(func() bool { return a.tokens.Count() == 2 })
+	a.tokens.Release()
+	senders.Wait()
+	require.True(t, asked)
+	require.Equal(t, 1, a.Count())
+}
+
+func waitForAnothersToken(t *testing.T, a *authorized) {
+	t.Helper()
+	if r := a.client.Send(t.Context(), a.request("ep_1")); r.Answer.Status != 200 {
+		t.Error(r.Err)
+	}
+}
+
+func TestTokensAreRenewedInTime(t *testing.T) {
+	t.Parallel()
+	for life, kept := range map[int]time.Duration{3600: 59 * time.Minute, 100: 80 * time.Second, 10: 8 * time.Second, 0: unsaidLife} {
+		a := setupAuth(t)
+		a.tokens.Default(tokenStep("t", life))
+		start := time.Now()
+		requireFault(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FaultNone, 200)
+		a.client.tokens.mu.Lock()
+		got := a.client.tokens.byEndpoint["ep_1"]
+		require.WithinRange(t, got.until, start.Add(kept-time.Second), time.Now().Add(kept), "%d", life)
+		got.until = time.Now()
+		a.client.tokens.mu.Unlock()
+		requireFault(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FaultNone, 200)
+		require.Equal(t, 2, a.tokens.Count())
+	}
+}
+
+// A receiver that does not want a token any more: the token goes, and when it was not
+// made for this very request the request is sent once more with a new one.
+func TestUnwantedToken(t *testing.T) {
+	t.Parallel()
+	a := setupAuth(t)
+	a.tokens.Script("/token", tokenStep("t1", 3600), tokenStep("t2", 3600), tokenStep("t3", 3600), receivertest.Step{Status: 503})
+	no := receivertest.Step{Status: 401}
+	a.Script("/hook", receivertest.Step{}, no, receivertest.Step{Status: 204}, no, no, receivertest.Step{}, no)
+	for _, want := range []int{200, 204, 401} {
+		requireFault(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FaultNone, want)
+	}
+	require.Equal(t, []string{"Bearer t1", "Bearer t1", "Bearer t2", "Bearer t2", "Bearer t3"}, a.authorizations())
+	require.Empty(t, a.client.tokens.byEndpoint, "the new one was not wanted either")
+	requireFault(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FaultTokenUnavailable, 0)
+	requireFault(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FaultNone, 200)
+	require.Equal(t, "Bearer t0", a.authorizations()[5])
+
+	// And a 401 when no new token is to be had is no verdict on the event.
+	a.tokens.Default(receivertest.Step{Status: 503})
+	requireFault(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FaultTokenUnavailable, 0)
+	require.Equal(t, 7, a.Count())
+	for _, r := range a.Requests() {
+		require.Equal(t, "evt_1", r.WebhookID())
+		require.Equal(t, "{}", string(r.Body))
+	}
+	// A 401 to other credentials is an answer like any other.
+	basic := a.request("ep_2")
+	basic.Auth = webhook.Auth{Kind: webhook.AuthBasic, Username: "u", Password: "p"}
+	a.Script("/hook", no)
+	requireFault(t, a.client.Send(t.Context(), basic), retry.FaultNone, 401)
+	require.Equal(t, 8, a.Count())
+	// So is one to a token that was made for this request.
+	a.tokens.Default(tokenStep("t4", 3600))
+	a.Script("/hook", no)
+	requireFault(t, a.client.Send(t.Context(), a.request("ep_3")), retry.FaultNone, 401)
+	require.Equal(t, 9, a.Count())
+}
+
+// Why there is no token, in words that tell no secret, and what that means. Nothing is
+// sent to the receiver.
+func TestNoToken(t *testing.T) {
+	t.Parallel()
+	const refused, unavailable = "token_refused: the token server", "token_unavailable: the token server"
+	with := func(status int, name, value string) receivertest.Step {
+		return receivertest.Step{Status: status, Header: map[string]string{name: value}}
+	}
+	failing := func(status int, code string) receivertest.Step {
+		step := with(status, "Content-Type", "application/json")
+		step.Body = `{"error":"` + code + `"}`
+		return step
+	}
+	const odd = `{"error":"s3cr3t","error_description":"s3cr3t"}`
+	for name, c := range map[string]struct {
+		step       receivertest.Step
+		err        string
+		retryAfter time.Duration
+	}{
+		"client unknown":   {failing(401, "invalid_client"), refused + " answered 401 (invalid_client)", 0},
+		"scope unknown":    {failing(400, "invalid_scope"), refused + " answered 400 (invalid_scope)", 0},
+		"own words":        {receivertest.Step{Status: 403, Body: odd}, refused + " answered 403", 0},
+		"error with a 200": {failing(200, "invalid_grant"), refused + " answered 200 (invalid_grant)", 0},
+		"busy for now":     {failing(400, "temporarily_unavailable"), unavailable + " answered 400 (temporarily_unavailable)", 0},
+		"down":             {with(503, "Retry-After", "30"), unavailable + " answered 503", 30 * time.Second},
+		"too many":         {with(429, "Retry-After", "7"), unavailable + " answered 429", 7 * time.Second},
+		"redirect":         {with(302, "Location", "/elsewhere"), refused + " answered 302", 0},
+		"redirect of POST": {with(307, "Location", "/elsewhere"), refused + " answered 307", 0},
+		"no token":         {receivertest.Step{Body: `{"token_type":"bearer"}`}, refused + "'s answer holds no token", 0},
+		"no JSON":          {receivertest.Step{Body: "<html>s3cr3t"}, refused + "'s answer holds no token", 0},
+		"line break":       {tokenStep(`a\r\nX-Injected: s3cr3t`, 60), refused + " gave a token that is not printable", 0},
+		"too long":         {tokenStep(strings.Repeat("s3cr3t", 4000), 60), refused + "'s answer is too long", 0},
+		"cut off":          {receivertest.Step{Drop: true}, unavailable + ": unexpected_eof: the connection was closed before the answer was complete", 0},
+		"hang":             {receivertest.Step{Hang: true}, unavailable + ": timeout_headers: the deadline passed", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := setupAuth(t)
+			if c.step.Header == nil {
+				c.step.Header = map[string]string{"Content-Type": "application/json"}
+			}
+			a.tokens.Default(c.step)
+			request := a.request("ep_1")
+			if c.step.Hang {
+				request.Timeout = short
+			}
+			r := a.client.Send(t.Context(), request)
+			require.Equal(t, c.err, r.Err)
+			require.False(t, r.OwnFault)
+			require.Less(t, r.Latency, request.Timeout+time.Second)
+			require.Equal(t, c.retryAfter, retry.Classify(r.Answer, retry.Default()).RetryAfter)
+			require.Zero(t, a.Count())
+			for _, asked := range a.tokens.Requests() {
+				require.Contains(t, asked.Path, "/token?", "redirects are not followed")
+			}
+		})
+	}
+}
+
+// A token server is a stranger, too: the guard is before it.
+func TestTokenServerIsGuarded(t *testing.T) {
+	t.Parallel()
+	e := listenAll(t, 0, nil)
+	names := resolver(t, func(string, int) ([]netip.Addr, dnsmessage.RCode) {
+		return []netip.Addr{private[0], netip.MustParseAddr("169.254.169.254")}, dnsmessage.RCodeSuccess
+	})
+	receiver := receivertest.New(t)
+	c := setup(t, Config{Guard: onlyOne(), Resolver: names})
+	for address, reason := range map[string]string{
+		"http://127.0.0.2:" + e.port + "/latest/": "the address is not public",
+		"http://[::1]:" + e.port + "/":            "the address is not public",
+		"http://tokens.example.:" + e.port + "/":  "the address is not public",
+		"http://u:p@127.0.0.1:" + e.port + "/":    "must not contain a user name or password",
+		"ftp://127.0.0.1/":                        "only https and http are allowed",
+	} {
+		r := c.Send(t.Context(), Request{
+			URL: receiver.URL(), Timeout: patience,
+			Auth: webhook.Auth{Kind: webhook.AuthClientCredentials, TokenURL: address, ClientID: "id", ClientSecret: "s3cr3t"},
+		})
+		require.Equal(t, "denied_address: the token server: "+reason, r.Err, address)
+	}
+	e.ring(t)
+	require.Empty(t, e.at())
+	require.Zero(t, receiver.Count())
+
+	// Nor is a token asked for when the receiver itself is denied.
+	tokens := receivertest.New(t)
+	r := c.Send(t.Context(), Request{
+		URL: "http://10.0.0.1/", Auth: webhook.Auth{Kind: webhook.AuthClientCredentials, TokenURL: tokens.URL(), ClientID: "id", ClientSecret: "s3cr3t"},
+	})
+	require.Equal(t, "denied_address: the address is not public", r.Err)
+	require.Zero(t, tokens.Count())
+}
+
+// However many endpoints have tokens, a bounded number is kept.
+func TestTokensAreBounded(t *testing.T) {
+	t.Parallel()
+	kept := newTokens()
+	until := time.Now().Add(time.Hour)
+	for i := range maxTokens + 100 {
+		_, cached, err := kept.get(t.Context(), until, &Request{EndpointID: strconv.Itoa(i)}, func() (*token, error) { return &token{until: until}, nil })
+		require.NoError(t, err)
+		require.False(t, cached)
+	}
+	require.Len(t, kept.byEndpoint, maxTokens)
+	require.Empty(t, kept.fetching)
+	for _, one := range kept.byEndpoint {
+		one.until = time.Now()
+	}
+	_, _, err := kept.get(t.Context(), until, &Request{EndpointID: "new"}, func() (*token, error) { return &token{until: until}, nil })
+	require.NoError(t, err)
+	require.Len(t, kept.byEndpoint, 1, "those that are over make room")
+}

@@ -1,0 +1,198 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+const (
+	maxCachedLimits = 50_000
+
+	// pendingFor is how long a count of a tenant's pending deliveries is used. What this
+	// process accepts meanwhile is added to it; what others accept, and what comes to
+	// rest, shows in the next count.
+	pendingFor = 3 * time.Second
+)
+
+// quotas are the limits of tenants in memory. An event costs a look into it; only a
+// tenant with a quota of pending deliveries costs a query, one every few seconds.
+type quotas struct {
+	limits  *cache[string, webhook.Limits]
+	pending *cache[string, *pendingCount]
+	byPlan  webhook.Limits // the operator's defaults
+}
+
+// pendingCount is about how many deliveries of a tenant are not at rest.
+type pendingCount struct {
+	counted int // at most one more than the quota
+	added   atomic.Int64
+}
+
+func (p *pendingCount) now() int { return p.counted + int(p.added.Load()) }
+
+func newQuotas(s *Store, defaults webhook.Limits) *quotas {
+	q := &quotas{byPlan: defaults}
+	q.limits = newCache(maxCachedLimits, s.timeToLive, func(ctx context.Context, tenantID string) (filled[webhook.Limits], error) {
+		limits, err := s.tenantLimits(ctx, tenantID)
+		return filled[webhook.Limits]{value: limits.Or(q.byPlan), weight: 1}, err
+	})
+	q.pending = newCache(maxCachedLimits, func() time.Duration { return pendingFor },
+		func(ctx context.Context, tenantID string) (filled[*pendingCount], error) {
+			return filled[*pendingCount]{value: s.countPending(ctx, tenantID), weight: 1}, nil
+		})
+	return q
+}
+
+// TenantLimits are the limits in force for a tenant, the operator's defaults included.
+// They come from memory. CodeNotFound: no such tenant.
+func (s *Store) TenantLimits(ctx context.Context, tenantID string) (webhook.Limits, error) {
+	return s.quotas.limits.get(ctx, tenantID)
+}
+
+func (s *Store) tenantLimits(ctx context.Context, tenantID string) (limits webhook.Limits, err error) {
+	err = s.withConn(ctx, "read limits of "+tenantID, func(ctx context.Context, conn *pgxpool.Conn) error {
+		return scanLimits(conn.QueryRow(ctx, `select limits from tenants where id = $1`, tenantID), &limits)
+	})
+	return limits, err
+}
+
+func scanLimits(row pgx.Row, limits *webhook.Limits) error {
+	err := row.Scan(limits)
+	if isNoRows(err) {
+		return webhook.NotFound("tenant")
+	}
+	if err != nil {
+		return fmt.Errorf("read limits: %w", err)
+	}
+	return nil
+}
+
+// countPending counts a tenant's deliveries that are not at rest: those that have no
+// first record yet, and those of its endpoints that are open. It does not count beyond
+// the quota. A count that fails is none: a quota protects the installation and must
+// not be what refuses events.
+func (s *Store) countPending(ctx context.Context, tenantID string) *pendingCount {
+	found := &pendingCount{}
+	limits, err := s.TenantLimits(ctx, tenantID)
+	if err == nil && limits.PendingDeliveries > 0 {
+		err = s.withConn(ctx, "count pending deliveries of "+tenantID, func(ctx context.Context, conn *pgxpool.Conn) error {
+			return conn.QueryRow(ctx, `
+				select (select count(*) from (select from outbox where tenant_id = $1 limit $2) waiting) +
+					(select count(*) from (
+						select from endpoints e join deliveries d on d.endpoint_id = e.id and d.state < 3
+						where e.tenant_id = $1 and e.deleted_at is null limit $2) open)`,
+				tenantID, limits.PendingDeliveries+1).Scan(&found.counted)
+		})
+	}
+	if err != nil {
+		s.log.WarnContext(ctx, "a tenant's pending deliveries were not counted; its quota is not in force for a moment",
+			slog.String("tenant", tenantID), slog.Any("error", err))
+	}
+	return found
+}
+
+// allowEndpoint refuses one more endpoint of a tenant that has as many as it may. The
+// tenant's row is locked by the caller, so that the count is exact.
+func (q *quotas) allowEndpoint(ctx context.Context, tx pgx.Tx, tenantID string) error {
+	var own webhook.Limits
+	if err := scanLimits(tx.QueryRow(ctx, `select limits from tenants where id = $1`, tenantID), &own); err != nil {
+		return err
+	}
+	quota := own.Or(q.byPlan).Endpoints
+	if quota == 0 {
+		return nil
+	}
+	var full bool
+	err := tx.QueryRow(ctx, `
+		select count(*) >= $2 from (select from endpoints where tenant_id = $1 and deleted_at is null limit $2) living`, tenantID, quota).Scan(&full)
+	if err != nil {
+		return fmt.Errorf("count endpoints of %s: %w", tenantID, err)
+	}
+	if full {
+		return quotaError("endpoints", quota)
+	}
+	return nil
+}
+
+// set looks up what a request of events must keep to.
+func (q *quotas) set(ctx context.Context, in *intake) error {
+	limits, err := q.limits.get(ctx, in.tenantID)
+	if err != nil {
+		return err
+	}
+	in.limits, in.pending = limits, nil
+	if limits.PendingDeliveries > 0 {
+		in.pending, err = q.pending.get(ctx, in.tenantID)
+	}
+	return err
+}
+
+// countStored adds what a request has stored to the count of what is pending.
+func (in *intake) countStored() {
+	if in.pending != nil {
+		_, made := in.makes()
+		in.pending.added.Add(int64(made))
+	}
+}
+
+// makes is how many deliveries a request's new events have, the most of one event and
+// all together.
+func (in *intake) makes() (most, all int) {
+	for i := range in.arrivals {
+		if a := &in.arrivals[i]; !a.isKnown() {
+			most, all = max(most, len(a.starts)), all+len(a.starts)
+		}
+	}
+	return most, all
+}
+
+// refuseOver refuses a request that is over a quota of its tenant. It is asked when it
+// is known which of the events are new: the answer to an earlier one has no price.
+func (in *intake) refuseOver() {
+	most, all := in.makes()
+	quota, pending := in.limits.PendingDeliveries, 0
+	if in.pending != nil {
+		pending = in.pending.now()
+	}
+	switch {
+	case in.limits.EndpointsPerEvent > 0 && most > in.limits.EndpointsPerEvent:
+		in.refused = quotaError("endpoints per event", in.limits.EndpointsPerEvent)
+	case quota == 0 || all == 0 || pending+all <= quota:
+	case all > quota:
+		in.refused = quotaError("pending deliveries", quota)
+	default:
+		in.refused = &webhook.Error{
+			Code: webhook.CodeRateLimited, RetryAfter: pendingFor,
+			Message: "the tenant may have " + strconv.Itoa(quota) + " pending deliveries, and has about " + strconv.Itoa(pending),
+		}
+	}
+}
+
+// quotaError says what the tenant may have how much of.
+func quotaError(what string, quota int) *webhook.Error {
+	return &webhook.Error{Code: webhook.CodeQuota, Message: "the tenant may have " + strconv.Itoa(quota) + " " + what}
+}
+
+func (q *quotas) forget(tenantID string) {
+	q.limits.forget(tenantID)
+	q.pending.forget(tenantID)
+}
+
+func (q *quotas) forgetAll() {
+	q.limits.forgetAll()
+	q.pending.forgetAll()
+}
+
+func (q *quotas) close() {
+	q.limits.close()
+	q.pending.close()
+}

@@ -1,0 +1,97 @@
+package vault
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"sync"
+	"time"
+)
+
+const (
+	// maxCachedKeys is of a process: 50,000 take about 8 MiB.
+	maxCachedKeys = 50_000
+	// keyFresh is how long a data key is used without asking, keyKept how long at all.
+	keyFresh = 15 * time.Minute
+	keyKept  = 24 * time.Hour
+
+	evictionSample = 8
+)
+
+// keyCache keeps data keys in memory, by what they are wrapped as. Secrets that they
+// open are in memory anyway, for as long as their endpoints are being sent to.
+type keyCache struct {
+	limit int
+
+	mu   sync.Mutex
+	keys map[[sha256.Size]byte]*cachedKey
+}
+
+type cachedKey struct {
+	key   [KeyBytes]byte
+	asked time.Time // when the key management service returned it
+	used  time.Time
+}
+
+func newKeyCache(limit int) *keyCache {
+	return &keyCache{limit: limit, keys: map[[sha256.Size]byte]*cachedKey{}}
+}
+
+// get returns a copy of the data key, nil when it is not known or too old.
+func (c *keyCache) get(wrapped []byte, now time.Time) (key []byte, fresh bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	place := sha256.Sum256(wrapped)
+	known, ok := c.keys[place]
+	if !ok {
+		return nil, false
+	}
+	age := now.Sub(known.asked)
+	if age >= keyKept {
+		c.remove(place)
+		return nil, false
+	}
+	known.used = now
+	return bytes.Clone(known.key[:]), age < keyFresh
+}
+
+func (c *keyCache) put(wrapped, key []byte, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	place := sha256.Sum256(wrapped)
+	if _, known := c.keys[place]; !known && len(c.keys) >= c.limit {
+		c.evict()
+	}
+	c.keys[place] = &cachedKey{key: [KeyBytes]byte(key), asked: now, used: now}
+}
+
+// evict removes the least recently used of a few, which the map's random order picks.
+func (c *keyCache) evict() {
+	var (
+		oldest      [sha256.Size]byte
+		oldestSince time.Time
+		seen        int
+	)
+	for place, known := range c.keys {
+		if seen == 0 || known.used.Before(oldestSince) {
+			oldest, oldestSince = place, known.used
+		}
+		seen++
+		if seen == evictionSample {
+			break
+		}
+	}
+	c.remove(oldest)
+}
+
+func (c *keyCache) forget(wrapped []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.remove(sha256.Sum256(wrapped))
+}
+
+func (c *keyCache) remove(place [sha256.Size]byte) {
+	if known, ok := c.keys[place]; ok {
+		clear(known.key[:])
+		delete(c.keys, place)
+	}
+}

@@ -1,0 +1,203 @@
+package vault
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+)
+
+const (
+	maxTransitAnswer = 64 << 10
+	maxTokenFile     = 8 << 10
+	maxCAFile        = 1 << 20
+	transitIdleTime  = 30 * time.Second
+)
+
+// transitHTTP speaks with one key of a transit engine.
+type transitHTTP struct {
+	client           *http.Client
+	base             *url.URL // …/v1/<mount>
+	key              string
+	namespace        string
+	token, tokenFile string
+}
+
+func newTransitHTTP(c TransitConfig) (*transitHTTP, error) {
+	address, err := checkAddress(c.Address)
+	if err != nil {
+		return nil, err
+	}
+	if (c.Token == "") == (c.TokenFile == "") {
+		return nil, errors.New("either a token or a file with one must be given")
+	}
+	if c.Token != "" && !isToken(c.Token) {
+		return nil, errors.New("the token is not one: it must be printable, without spaces")
+	}
+	trust := &tls.Config{MinVersion: tls.VersionTLS12}
+	if c.CAFile != "" {
+		if trust.RootCAs, err = loadCA(c.CAFile); err != nil {
+			return nil, err
+		}
+	}
+	return &transitHTTP{
+		client: &http.Client{
+			Timeout: c.Timeout,
+			Transport: &http.Transport{
+				Proxy: nil, TLSClientConfig: trust, DialContext: (&net.Dialer{Timeout: c.Timeout}).DialContext,
+				MaxIdleConnsPerHost: transitAtATime, IdleConnTimeout: transitIdleTime, ForceAttemptHTTP2: true,
+				MaxResponseHeaderBytes: maxTransitAnswer,
+			},
+			// The token goes nowhere but where it was meant for.
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+		base: address.JoinPath("v1", c.Mount), key: c.Key, namespace: c.Namespace, token: c.Token, tokenFile: c.TokenFile,
+	}, nil
+}
+
+func isLoopback(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	address, err := netip.ParseAddr(host)
+	return err == nil && address.IsLoopback()
+}
+
+func isToken(text string) bool {
+	return text != "" && strings.IndexFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }) < 0
+}
+
+func loadCA(path string) (*x509.CertPool, error) {
+	text, err := readFile(path, maxCAFile)
+	if err != nil {
+		return nil, fmt.Errorf("load certificates: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("load certificates: %s holds none in PEM form", path)
+	}
+	return pool, nil
+}
+
+// readFile reads a file of at most some bytes.
+func readFile(path string, most int64) ([]byte, error) {
+	file, err := os.Open(path) //nolint:gosec // the operator names the file
+	if err != nil {
+		return nil, err //nolint:wrapcheck // names the file
+	}
+	defer func() { _ = file.Close() }() // opened for reading
+	text, err := io.ReadAll(io.LimitReader(file, most+1))
+	if err != nil {
+		return nil, err //nolint:wrapcheck // names the file
+	}
+	if int64(len(text)) > most {
+		return nil, fmt.Errorf("%s has more than %d bytes", path, most)
+	}
+	return text, nil
+}
+
+func (h *transitHTTP) close() { h.client.CloseIdleConnections() }
+
+// post asks for an operation of the key and reads the answer. Its errors name neither
+// what was sent nor the token, and repeat nothing of what came back.
+func (h *transitHTTP) post(ctx context.Context, operation string, request map[string]string, answer any) error {
+	token, err := h.currentToken()
+	if err != nil {
+		return err
+	}
+	body, err := json.Marshal(request)
+	if err != nil {
+		return fmt.Errorf("make a request: %w", err)
+	}
+	defer clear(body)
+	asked, err := http.NewRequestWithContext(ctx, http.MethodPost, h.base.JoinPath(operation, h.key).String(), bytes.NewReader(body))
+	if err != nil {
+		return fmt.Errorf("make a request: %w", err)
+	}
+	asked.Header.Set("Content-Type", "application/json")
+	asked.Header.Set("X-Vault-Request", "true") // asked for by Vault Agent against forged requests
+	asked.Header.Set("X-Vault-Token", token)
+	if h.namespace != "" {
+		asked.Header.Set("X-Vault-Namespace", h.namespace)
+	}
+	response, err := h.client.Do(asked)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrUnavailable, withoutURL(err))
+	}
+	defer func() { _ = response.Body.Close() }() // read as far as it is wanted
+	text, err := io.ReadAll(io.LimitReader(response.Body, maxTransitAnswer+1))
+	defer clear(text)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: %w", ErrUnavailable, withoutURL(err))
+	case len(text) > maxTransitAnswer:
+		return fmt.Errorf("%w: the answer has more than %d bytes", ErrUnavailable, maxTransitAnswer)
+	case response.StatusCode != http.StatusOK:
+		return refusal(response.StatusCode, text)
+	case json.Unmarshal(text, answer) != nil:
+		return fmt.Errorf("%w: the answer is not JSON", ErrUnavailable)
+	}
+	return nil
+}
+
+// currentToken is the token, from its file if it has one.
+func (h *transitHTTP) currentToken() (string, error) {
+	if h.tokenFile == "" {
+		return h.token, nil
+	}
+	text, err := readFile(h.tokenFile, maxTokenFile)
+	if err != nil {
+		return "", fmt.Errorf("%w: read the token: %w", ErrUnavailable, err)
+	}
+	token := strings.TrimSpace(string(text))
+	if !isToken(token) {
+		return "", fmt.Errorf("%w: %s holds no token", ErrUnavailable, h.tokenFile)
+	}
+	return token, nil
+}
+
+func withoutURL(err error) error {
+	if u, ok := errors.AsType[*url.Error](err); ok {
+		return u.Err
+	}
+	return err
+}
+
+// refusal is what a status of Vault means
+// (https://developer.hashicorp.com/vault/api-docs#http-status-codes). Some causes share
+// a 400 and are told apart by their words.
+func refusal(status int, text []byte) error {
+	var said struct {
+		Errors []string `json:"errors"`
+	}
+	_ = json.Unmarshal(text, &said) // whatever else it is says nothing
+	words := strings.Join(said.Errors, "\n")
+	switch {
+	case status == http.StatusForbidden || status == http.StatusUnauthorized:
+		return fmt.Errorf("%w (%d): the token is not valid or may not use the key", ErrRefused, status)
+	case status == http.StatusNotFound || strings.Contains(words, "encryption key not found"):
+		return fmt.Errorf("%w (%d): there is no such mount or key", ErrRefused, status)
+	case status == http.StatusBadRequest && (strings.Contains(words, "message authentication failed") || strings.Contains(words, "invalid ciphertext")):
+		return ErrTampered
+	case status == http.StatusBadRequest && strings.Contains(words, "too old"):
+		return fmt.Errorf("%w (%d): this version of the key is not to be used any more (min_decryption_version)", ErrRefused, status)
+	case status == http.StatusBadRequest:
+		return fmt.Errorf("%w (%d)", ErrRefused, status)
+	case status == http.StatusServiceUnavailable:
+		return fmt.Errorf("%w (%d): sealed, or being maintained", ErrUnavailable, status)
+	case status >= 300 && status < 400:
+		return fmt.Errorf("%w (%d): redirected elsewhere; the address must be that of the active node or of a load balancer", ErrUnavailable, status)
+	}
+	return fmt.Errorf("%w (%d)", ErrUnavailable, status)
+}

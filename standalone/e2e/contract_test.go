@@ -1,0 +1,82 @@
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/contracttest"
+)
+
+// contract is the API's document in the tree, and the transports that hold every
+// answer of every test against it.
+var contract struct {
+	sync.Mutex
+
+	document *contracttest.Document
+	watches  []*contracttest.Transport
+}
+
+// watched is a transport whose answers are held against the contract: one that
+// violates it is an error of its request, and of the whole run.
+func watched(base http.RoundTripper) http.RoundTripper {
+	contract.Lock()
+	defer contract.Unlock()
+	if contract.document == nil {
+		text, err := os.ReadFile(filepath.Join("..", "..", "api", "openapi.yaml"))
+		if err == nil {
+			contract.document, err = contracttest.Parse(text)
+		}
+		if err != nil {
+			panic(err)
+		}
+	}
+	watch := &contracttest.Transport{Document: contract.document, Base: base}
+	contract.watches = append(contract.watches, watch)
+	return watch
+}
+
+// keptContract says what violated the contract, also where a test took the request's
+// error for an outage that it had made itself.
+func keptContract() bool {
+	contract.Lock()
+	defer contract.Unlock()
+	checked, kept := 0, true
+	for _, watch := range contract.watches {
+		found, n := watch.Violations()
+		checked += n
+		for _, violation := range found {
+			fmt.Fprintln(os.Stderr, "e2e:", violation)
+			kept = false
+		}
+	}
+	fmt.Fprintf(os.Stdout, "e2e: %d answers were held against the contract\n", checked)
+	return kept
+}
+
+// The document that is served is the one in the tree, but for the version.
+func TestTheContractIsServed(t *testing.T) {
+	t.Parallel()
+	in := shared(t)
+	a, err := (&door{base: in.addr["api"], http: in.http}).call(context.WithoutCancel(t.Context()), http.MethodGet, "/openapi.yaml", nil)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, a.status)
+	want, err := os.ReadFile(filepath.Join("..", "..", "api", "openapi.yaml"))
+	require.NoError(t, err)
+	lines, served := strings.Split(string(want), "\n"), strings.Split(string(a.body), "\n")
+	require.Len(t, served, len(lines))
+	for i, line := range lines {
+		if strings.HasPrefix(line, "  version: ") {
+			require.True(t, strings.HasPrefix(served[i], "  version: "))
+			continue
+		}
+		require.Equal(t, line, served[i])
+	}
+}
