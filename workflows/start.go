@@ -34,13 +34,16 @@ func FanoutOf(deliveries []webhook.Start, near time.Duration) FanoutInput {
 	return in
 }
 
-// maxEventIDs is how many ids go into one search attribute: Temporal takes values of up
-// to 2,048 bytes by default (frontend.searchAttributesSizeOfValueLimit), which is 62.
-const maxEventIDs = 60
+// EventIDs is how many ids go into one search attribute, unless Temporal is told
+// otherwise: it takes values of up to 2,048 bytes by default, which is 62.
+const EventIDs = 60
 
-// FanoutAttributes are its search attributes: the events (the first 60), and what all
+// EventIDBytes is what an id takes in a search attribute, with quotes and a comma.
+const EventIDBytes = 33
+
+// FanoutAttributes are its search attributes: the first so many events, and what all
 // deliveries have in common.
-func FanoutAttributes(deliveries []webhook.Start) temporal.SearchAttributes {
+func FanoutAttributes(deliveries []webhook.Start, eventIDs int) temporal.SearchAttributes {
 	var (
 		first  = deliveries[0].Ref
 		events []string
@@ -51,7 +54,7 @@ func FanoutAttributes(deliveries []webhook.Start) temporal.SearchAttributes {
 	sameTenant, sameEndpoint, sameType := true, true, true
 	for i := range deliveries {
 		d := &deliveries[i]
-		if !seen[d.EventID] && len(events) < maxEventIDs {
+		if !seen[d.EventID] && len(events) < eventIDs {
 			seen[d.EventID] = true
 			events = append(events, d.EventID.String())
 		}

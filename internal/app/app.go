@@ -44,6 +44,8 @@ type Options struct {
 
 	// Temporal is where the engine is.
 	Temporal client.Options
+	// EventIDs is how many events a shared workflow can be found by; see dispatch.Config.
+	EventIDs int
 	// UIURL is the address of the Temporal Web UI; without it, deliveries show no workflow_url.
 	UIURL string
 
@@ -148,7 +150,8 @@ func New(ctx context.Context, o Options) (*App, error) {
 	a.push(phaseBackground, func(context.Context) { a.end() })
 	forDispatch := dispatch.Config{
 		Client: a.client, Record: a.store, Replays: a.store, Logger: o.Logger,
-		StartSlots: o.Config.StartSlots, Width: o.Config.MaxPerWorkflow, Near: o.Config.NearRetry, QueueLength: o.Config.QueueLength, LocalWorker: o.Worker,
+		StartSlots: o.Config.StartSlots, QueueLength: o.Config.QueueLength, LocalWorker: o.Worker,
+		Width: o.Config.MaxPerWorkflow, EventIDs: o.EventIDs, Near: o.Config.NearRetry,
 		Overdue: a.store, ReconcileEvery: o.Config.ReconcileEvery, KeepDeadLetters: o.Config.DeadLetterRetention, Backlog: a.store,
 	}
 	if a.gate != nil {

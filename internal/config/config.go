@@ -68,7 +68,7 @@ type Config struct {
 	// What waits shares a workflow for its first attempts, up to MaxPerWorkflow; retries that are due
 	// within NearRetry stay in it.
 	StartSlots     int           `default:"1" env:"EVERPOST_START_SLOTS" help:"Workflow starts under way at a time; what waits for one shares the next." placeholder:"N"`
-	MaxPerWorkflow int           `default:"50" env:"EVERPOST_MAX_DELIVERIES_PER_WORKFLOW" help:"Deliveries that may share a workflow for their first attempts; 1 gives each its own." name:"max-deliveries-per-workflow" placeholder:"N"`
+	MaxPerWorkflow int           `default:"100" env:"EVERPOST_MAX_DELIVERIES_PER_WORKFLOW" help:"Deliveries that may share a workflow for their first attempts; 1 gives each its own." name:"max-deliveries-per-workflow" placeholder:"N"`
 	NearRetry      time.Duration `default:"60s" env:"EVERPOST_NEAR_RETRY" help:"How far off a retry may be to be made by the shared workflow too." placeholder:"DURATION"`
 	// ReconcileEvery is how often open deliveries are looked for that no workflow carries.
 	ReconcileEvery time.Duration `default:"5m" env:"EVERPOST_RECONCILE_EVERY" help:"How often open deliveries are looked for whose workflow is gone." placeholder:"DURATION"`

@@ -71,8 +71,11 @@ type Config struct {
 	// is under way, what arrives gathers, and shares the next.
 	StartSlots int
 	// Width is how many deliveries may share a workflow for their first attempts.
-	// Defaults to 50; 1 gives each one of its own.
+	// Defaults to 100; 1 gives each one of its own.
 	Width int
+	// EventIDs is how many of their events a workflow can be found by. Defaults to
+	// workflows.EventIDs; more needs a Temporal that takes longer search attributes.
+	EventIDs int
 	// Near is how far off a retry may be for that workflow to make it too. Defaults to 1 min.
 	Near time.Duration
 	// QueueLength is how many deliveries may wait for a start before the door waits.
@@ -123,7 +126,10 @@ func New(c Config) *Dispatcher {
 		c.StartSlots = 1
 	}
 	if c.Width == 0 {
-		c.Width = 50
+		c.Width = 100
+	}
+	if c.EventIDs == 0 {
+		c.EventIDs = workflows.EventIDs
 	}
 	if c.Near == 0 {
 		c.Near = time.Minute

@@ -182,12 +182,13 @@ func TestRelayRevives(t *testing.T) {
 func TestFanoutAttributesFit(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, 50, 60, 61, 200} {
-		ids, ok := workflows.FanoutAttributes(accepted(n).Deliveries).GetKeywordList(eventIDsKey())
+		ids, ok := workflows.FanoutAttributes(accepted(n).Deliveries, workflows.EventIDs).GetKeywordList(eventIDsKey())
 		require.True(t, ok)
-		require.Len(t, ids, min(n, 60))
+		require.Len(t, ids, min(n, workflows.EventIDs))
 		size := 0
 		for _, id := range ids {
-			size += len(id) + 3 // as JSON: quotes and a comma
+			require.LessOrEqual(t, len(id)+3, workflows.EventIDBytes, "as JSON: quotes and a comma")
+			size += len(id) + 3
 		}
 		require.Less(t, size+1, 2048)
 	}

@@ -103,7 +103,7 @@ func (d *Dispatcher) startShared(all []webhook.Start) (alone []webhook.Start) {
 // deliveries: a start that is repeated, because its answer got lost, is the same.
 func (d *Dispatcher) beginShared(ctx context.Context, group []webhook.Start) error {
 	options := d.options(workflows.FanoutID(group), workflows.TaskQueue(group[0].EndpointID))
-	options.TypedSearchAttributes = workflows.FanoutAttributes(group)
+	options.TypedSearchAttributes = workflows.FanoutAttributes(group, d.EventIDs)
 	options.StaticSummary = workflows.FanoutSummary(group)
 	_, err := d.Client.ExecuteWorkflow(ctx, options, workflows.FanoutWorkflow, workflows.FanoutOf(group, d.Near))
 	return unlessStarted(err)

@@ -108,3 +108,26 @@ func TestBatchIsAllOrNothing(t *testing.T) {
 	b.waitState(known.Deliveries[0].ID, "delivered")
 	require.Equal(t, 2, r.Count())
 }
+
+// TestEveryEventOfABatchIsFound: a workflow that a hundred events share is found by each.
+func TestEveryEventOfABatchIsFound(t *testing.T) {
+	t.Parallel()
+	b, r := setup(t), newReceiver(t)
+	b.endpoint(r, "/hook", nil)
+	events := make([]string, 100)
+	for n := range events {
+		events[n] = fmt.Sprintf(`{"type":"order.paid","payload":%d}`, n)
+	}
+	var made batch
+	b.ask(http.StatusAccepted, http.MethodPost, "/events/batch", batchBody(events...), &made)
+	engine := b.in.temporal(t)
+	for _, n := range []int{0, 59, 60, 98, 99} {
+		e := made.Events[n]
+		eventually(contextFor(t, patience), t, func() string {
+			if len(workflowsBy(t.Context(), t, engine, "EventIds = '"+e.ID+"'")) == 0 {
+				return fmt.Sprintf("no workflow is found by event %d", n)
+			}
+			return ""
+		})
+	}
+}

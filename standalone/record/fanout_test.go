@@ -56,7 +56,7 @@ func (l lot) begin(t *testing.T) lot {
 	t.Helper()
 	l.id = workflows.FanoutID(l.starts)
 	_, err := l.temporal.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{
-		ID: l.id, TaskQueue: workflows.TaskQueue(l.starts[0].EndpointID), TypedSearchAttributes: workflows.FanoutAttributes(l.starts),
+		ID: l.id, TaskQueue: workflows.TaskQueue(l.starts[0].EndpointID), TypedSearchAttributes: workflows.FanoutAttributes(l.starts, workflows.EventIDs),
 		StaticSummary: workflows.FanoutSummary(l.starts),
 	}, workflows.FanoutWorkflow, workflows.FanoutOf(l.starts, time.Minute))
 	require.NoError(t, err)

@@ -19,6 +19,9 @@ const (
 	// one tenant, which has limits of its own.
 	unlimited = 1_000_000
 
+	// AttributeBytes is how long the value of a search attribute may be, as JSON.
+	AttributeBytes = 8 << 10
+
 	cachedWorkflows  = 5000 // more than ten seconds' worth, for so long a task's timeout is watched
 	stickyWorkflows  = 1000 // of the SDK, about 60 KB each
 	queueWorkers     = 64
@@ -115,6 +118,8 @@ func newDynamicConfig() *dynamicConfig {
 		dynamicconfig.PersistenceHealthSignalMetricsEnabled.Key():     false,
 		dynamicconfig.PersistenceHealthSignalAggregationEnabled.Key(): false,
 		// The first workflow task comes with the answer to the start.
+		dynamicconfig.SearchAttributesSizeOfValueLimit.Key(): AttributeBytes,
+
 		dynamicconfig.EnableEagerWorkflowStart.Key():     true,
 		dynamicconfig.EnableActivityEagerExecution.Key(): true,
 	}
