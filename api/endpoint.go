@@ -57,7 +57,7 @@ func showEndpoint(e webhook.Endpoint) endpointView {
 			Enabled: e.CircuitBreaker.Enabled, Window: shortDuration(e.CircuitBreaker.Window), MinRequests: e.CircuitBreaker.MinRequests,
 			FailureRatio: e.CircuitBreaker.FailureRatio, Cooldown: shortDuration(e.CircuitBreaker.Cooldown),
 		},
-		AutoDisable: false, AutoReplay: e.AutoReplay, Headers: orEmpty(e.Headers),
+		AutoDisable: false, AutoReplay: e.AutoReplay, Headers: showHeaders(e.Headers),
 		Auth: showAuth(e.Auth), Certificate: showCertificate(e.Certificate), Description: e.Description,
 		Metadata: orEmpty(e.Metadata), CreatedAt: timestamp(e.CreatedAt), UpdatedAt: timestamp(e.UpdatedAt),
 	}
@@ -171,10 +171,14 @@ func (s *Server) updateEndpoint(c call) error {
 		return checkAuth(e)
 	}
 	trial := defaultEndpoint()
+	trial.Headers = nil // not known yet
 	if err := change(&trial); err != nil {
 		return err
 	}
-	stored, err := s.Endpoints.UpdateEndpoint(c.Request().Context(), c.actor(), c.tenant, id, change)
+	stored, err := s.Endpoints.UpdateEndpoint(c.Request().Context(), c.actor(), c.tenant, id, func(e *webhook.Endpoint) error {
+		e.Headers = orEmpty(e.Headers)
+		return change(e)
+	})
 	if err != nil {
 		return err
 	}

@@ -60,6 +60,7 @@ func TestEndpointWithEveryField(t *testing.T) {
 	require.Equal(t, webhook.CircuitBreaker{Window: 10 * time.Minute, MinRequests: 5, FailureRatio: 1, Cooldown: time.Second}, e.CircuitBreaker)
 	require.Equal(t, webhook.AutoDisable{}, e.AutoDisable)
 	require.Equal(t, map[string]string{"X-Api-Key": "k", "authorization": "Bearer x"}, e.Headers)
+	require.Equal(t, map[string]any{"X-Api-Key": "[redacted]", "authorization": "[redacted]"}, a.json["headers"], "they may be credentials")
 	require.Equal(t, 3, e.RetryPolicy.MaxAttempts)
 	require.Equal(t, time.Second, e.RetryPolicy.Base, "the rest is the preset's")
 	require.InDelta(t, 0.5, e.RateLimit, 0)
@@ -74,6 +75,11 @@ func TestPatchLeavesReplacesAndResets(t *testing.T) {
 
 	b.ok(t, http.StatusOK, "admin", "PATCH", path, `{}`)
 	require.Equal(t, before, b.endpoints[0], "absent is unchanged")
+
+	b.ok(t, http.StatusOK, "admin", "PATCH", path, `{"headers":{"X-Api-Key":"[redacted]","Authorization":"Bearer y"}}`)
+	require.Equal(t, map[string]string{"X-Api-Key": "k", "Authorization": "Bearer y"}, b.endpoints[0].Headers, "what was not shown is kept")
+	b.refused(t, "admin", "PATCH", path, `{"headers":{"X-Other":"[redacted]"}}`,
+		"headers.X-Other", "is [redacted], which only stands for a value that is there; give the value itself")
 
 	b.ok(t, http.StatusOK, "admin", "PATCH", path, `{"timeout":"2s","headers":{"X-New":"1"},"circuit_breaker":{"min_requests":9},`+
 		`"retry_policy":{"max_attempts":7},"auto_disable":{"exhausted_24h":3}}`)

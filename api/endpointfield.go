@@ -29,7 +29,7 @@ func (s *Server) readEndpointField(d *door, e *webhook.Endpoint, name string) {
 	case "description":
 		set(d, &e.Description, "", readDescription)
 	case "headers":
-		set(d, &e.Headers, initial.Headers, readHeaders)
+		set(d, &e.Headers, initial.Headers, func(d *door) map[string]string { return readHeaders(d, e.Headers) })
 	case "auth":
 		set(d, &e.Auth, webhook.Auth{}, s.readAuth)
 	case "client_certificate":

@@ -9,9 +9,12 @@ import (
 )
 
 // readHeaders reads the headers that an endpoint adds to each request.
-func readHeaders(d *door) map[string]string {
+//
+// A value that was shown as redacted and comes back like that is the stored one, of which
+// there must be some: what GET shows may be sent with PATCH. Nil is what is not known yet.
+func readHeaders(d *door, stored map[string]string) map[string]string {
 	seen := make(map[string]bool)
-	return d.stringMap(webhook.MaxHeaders, func(name, value string) string {
+	headers := d.stringMap(webhook.MaxHeaders, func(name, value string) string {
 		lower := strings.ToLower(name)
 		again := seen[lower]
 		seen[lower] = true
@@ -22,6 +25,8 @@ func readHeaders(d *door) map[string]string {
 			return "is reserved and cannot be set"
 		case again:
 			return "is given more than once; case makes no difference"
+		case value == redacted && stored != nil && nameIn(stored, name) == "":
+			return "is " + redacted + ", which only stands for a value that is there; give the value itself"
 		case !fieldValue(value):
 			return "must be printable ASCII, without spaces at its ends"
 		case len(name)+len(value) > webhook.MaxHeaderBytes:
@@ -29,6 +34,34 @@ func readHeaders(d *door) map[string]string {
 		}
 		return ""
 	})
+	for name, value := range headers {
+		if value == redacted {
+			headers[name] = stored[nameIn(stored, name)]
+		}
+	}
+	return headers
+}
+
+// redacted stands for what may be a credential.
+const redacted = "[redacted]"
+
+// showHeaders is an endpoint's headers without their values.
+func showHeaders(headers map[string]string) map[string]string {
+	shown := make(map[string]string, len(headers))
+	for name := range headers {
+		shown[name] = redacted
+	}
+	return shown
+}
+
+// nameIn is how a header is spelled among others, whatever the case; "" when it is not there.
+func nameIn(headers map[string]string, name string) string {
+	for other := range headers {
+		if strings.EqualFold(other, name) {
+			return other
+		}
+	}
+	return ""
 }
 
 // reservedHeader reports whether Everpost or HTTP itself sets the header, given in

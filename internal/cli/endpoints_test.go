@@ -47,7 +47,8 @@ func TestEndpointSettings(t *testing.T) {
 		"--data", `{"circuit_breaker":{"enabled":false},"auto_disable":false,"description":"a flag goes before it"}`,
 	}
 	want := map[string]any{
-		"event_types": []any{"a", "b.*"}, "description": "ours", "headers": map[string]any{"X-Token": "canary, and more", "X-Empty": ""}, "timeout": "7s",
+		"event_types": []any{"a", "b.*"}, "description": "ours", "timeout": "7s",
+		"headers":       map[string]any{"X-Token": "[redacted]", "X-Empty": "[redacted]"},
 		"max_in_flight": 3.0, "rate_limit_per_second": 2.5, "auto_replay": true, "metadata": map[string]any{"team": "a;b,c", "x": "y"}, "auto_disable": false,
 	}
 	id := b.endpoint(flags...)
