@@ -429,9 +429,9 @@ func TestSpareWorkflowsAreRationed(t *testing.T) {
 			return n
 		}
 		require.Equal(t, spareBurst, taken(), "a few at once")
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		require.Equal(t, spareRate, taken())
-		time.Sleep(time.Hour)
+		<-time.After(time.Hour)
 		require.Equal(t, spareBurst, taken(), "nothing is saved up beyond that")
 	})
 }
