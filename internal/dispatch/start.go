@@ -14,8 +14,13 @@ import (
 	"github.com/everpost/everpost/workflows"
 )
 
-// ownWidth is how many starts of single deliveries a slot makes at a time.
-const ownWidth = 8
+const (
+	// ownWidth is how many starts of single deliveries a slot makes at a time.
+	ownWidth = 8
+	// fewPart of a workflow's width is what a tenant may have in a start to go before
+	// those that have more.
+	fewPart = 8
+)
 
 // serve is one start slot. It takes all that waits, up to a workflow's width, as one
 // start: at ease that is a single delivery, and under load many share.
@@ -81,11 +86,38 @@ func (d *Dispatcher) start(batch []webhook.Start) {
 			shared = append(shared, s)
 		}
 	}
-	first := d.startShared(shared)
-	first = append(first, d.startShared(slow)...) // among themselves, so that nobody else waits for them
-	each(ownWidth, append(first, own...), func(s webhook.Start) {
+	few, many := apart(shared, d.Width/fewPart)
+	d.beginEach(d.startShared(few)) // they wait for nobody who has many
+	alone := d.startShared(many)
+	alone = append(alone, d.startShared(slow)...) // among themselves, so that nobody else waits for them
+	d.beginEach(append(alone, own...))
+}
+
+// beginEach begins deliveries in their own workflows.
+func (d *Dispatcher) beginEach(all []webhook.Start) {
+	each(ownWidth, all, func(s webhook.Start) {
 		d.carry(func(ctx context.Context) error { return d.begin(ctx, s) })
 	})
+}
+
+// apart divides what is to be started: into what tenants have who have only a few in it,
+// and the rest. Where there is one tenant only, nobody waits for another.
+func apart(all []webhook.Start, few int) (ofFew, ofMany []webhook.Start) {
+	count := map[string]int{}
+	for i := range all {
+		count[all[i].TenantID]++
+	}
+	if len(count) <= 1 {
+		return nil, all
+	}
+	for _, s := range all {
+		if count[s.TenantID] <= few {
+			ofFew = append(ofFew, s)
+		} else {
+			ofMany = append(ofMany, s)
+		}
+	}
+	return ofFew, ofMany
 }
 
 // startShared begins deliveries in as few workflows as they fit into, and returns who

@@ -64,10 +64,15 @@ func (q *Queue[T]) append(tenant string, item T) bool {
 
 // Next takes the item whose turn it is. Whoever leaves some behind has to Wake.
 func (q *Queue[T]) Next() (item T, ok bool) {
+	return q.NextIf(func(T) bool { return true })
+}
+
+// NextIf is Next if that item is wanted; else it keeps its turn.
+func (q *Queue[T]) NextIf(wanted func(T) bool) (item T, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	l := q.first
-	if l == nil {
+	if l == nil || !wanted(l.items[0]) {
 		return item, false
 	}
 	var none T

@@ -429,8 +429,9 @@ func TestFlushesAreBoundedByEvents(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { return c.queue.Len() == 5 }, eventually, poll)
 	close(goOn)
-	require.Equal(t, 3, <-flushes)
-	require.Equal(t, 2, <-flushes)
+	for _, want := range []int{2, 2, 1} {
+		require.Equal(t, want, <-flushes)
+	}
 	all.Wait()
 	c.stop()
 }

@@ -58,7 +58,8 @@ const (
 )
 
 // newCommitter makes width flushes side by side. limit is the weight of the items in
-// one flush, of which the last may go beyond it; an item weighs 1 unless it is heavy.
+// one flush, unless one alone is heavier; an item weighs 1 unless it is heavy. So a heavy
+// one does not keep those waiting that come before it.
 // flush fills in the items' results; it is repeated after a deadlock and called with
 // halves after an error that one bad item may have caused, so it must not keep
 // anything of an attempt that failed.
@@ -169,10 +170,12 @@ func (c *committer[T]) run() {
 // write that before what others wait for would be of use to nobody. What it leaves is for
 // another lane.
 func (c *committer[T]) gather(batch []*waiting[T]) []*waiting[T] {
-	for weight := 0; weight < c.max; {
-		w, ok := c.queue.Next()
+	weight := 0
+	fits := func(w *waiting[T]) bool { return weight == 0 || weight+weightOf(w.item) <= c.max }
+	for weight < c.max {
+		w, ok := c.queue.NextIf(fits)
 		if !ok {
-			return batch
+			break
 		}
 		if w.left.Load() {
 			w.settle(errLeft())
@@ -181,7 +184,9 @@ func (c *committer[T]) gather(batch []*waiting[T]) []*waiting[T] {
 		batch = append(batch, w)
 		weight += weightOf(w.item)
 	}
-	c.queue.Wake()
+	if c.queue.Len() > 0 {
+		c.queue.Wake()
+	}
 	return batch
 }
 

@@ -134,11 +134,16 @@ func TestAFlushHasPlaceForEveryTenant(t *testing.T) {
 	handIn(load{"quiet", 1})
 	handIn(load{"quiet", 2})
 	goOn <- struct{}{}
-	require.Equal(t, []load{{"loud", 8}, {"quiet", 1}, {"loud", 8}}, <-begun, "in turns, until it is full")
+	require.Equal(t, []load{{"loud", 8}, {"quiet", 1}}, <-begun, "in turns, as long as the next one fits")
 	goOn <- struct{}{}
-	require.Equal(t, []load{{"quiet", 2}, {"loud", 8}}, <-begun)
+	require.Equal(t, []load{{"loud", 8}, {"quiet", 2}}, <-begun)
+	for range 3 {
+		goOn <- struct{}{}
+		require.Equal(t, []load{{"loud", 8}}, <-begun)
+	}
 	goOn <- struct{}{}
-	require.Equal(t, []load{{"loud", 8}, {"loud", 8}}, <-begun)
+	callers.Go(func() { assert.NoError(t, c.do(t.Context(), load{"loud", 11})) })
+	require.Equal(t, []load{{"loud", 11}}, <-begun, "too heavy, but alone")
 }
 
 // What nobody waits for any more is not written before what others wait for.

@@ -178,7 +178,7 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 
 // Widths and lanes of the group commits.
 const (
-	intakeWidth, intakeLanes = 200, 1
+	intakeWidth, intakeLanes = 100, 1
 	recordWidth, recordLanes = 200, 1
 	claimWidth, claimLanes   = 200, 1
 )
