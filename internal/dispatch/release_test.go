@@ -289,12 +289,14 @@ func TestReleaseEndsWithTemporal(t *testing.T) {
 	} {
 		s := &shelf{}
 		d := setup(t, Config{Gate: doorman{room: roomFor(1)}, Backlog: s})
-		s.onLook = func() { end(d) }
+		var once sync.Once // several are served at a time
+		s.onLook = func() { once.Do(func() { end(d) }) }
 		for range 10 {
 			d.Held(webhook.NewEndpointID())
 		}
 		d.releaseAll()
-		require.Len(t, s.looks, 1, name)
+		require.NotEmpty(t, s.looks, name)
+		require.LessOrEqual(t, len(s.looks), releaseWidth, name)
 		require.Len(t, d.backlog.all(), 10, name)
 		require.False(t, d.findBacklog(), name)
 		require.Zero(t, s.searches, name)
