@@ -2,11 +2,13 @@ package activities_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/everpost/everpost/activities"
 	"github.com/everpost/everpost/internal/receivertest"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -41,24 +43,77 @@ func TestClientCredentials(t *testing.T) {
 	in.Progress, in.DueAt = got.Progress, time.Time{}
 	got, err = p.attempt(in)
 	require.NoError(t, err)
+	require.Equal(t, "token_unavailable, Retry-After 1h", got.Told)
+	require.Equal(t, 1, tokens.Count(), "it is left alone for so long, also when a person asks for an attempt")
+
+	logs := []*process{p, b.process(t, nil), b.process(t, nil)} // which know nothing of that
+	in.Progress, in.DueAt = got.Progress, time.Time{}
+	got, err = logs[1].attempt(in)
+	require.NoError(t, err)
 	require.Equal(t, webhook.StateRetrying, got.State)
 	require.Equal(t, "token_refused", got.Told)
 	require.Equal(t, 1, got.Ambiguous)
 	require.Zero(t, b.Count(), "without a token nothing is sent")
 
 	in.Progress, in.DueAt = got.Progress, time.Time{}
-	got, err = p.attempt(in)
+	got, err = logs[2].attempt(in)
 	require.NoError(t, err)
 	require.Equal(t, webhook.StateDelivered, got.State)
-	require.Equal(t, 3, got.Attempts)
+	require.Equal(t, 4, got.Attempts)
 	require.Equal(t, "Bearer canary-token", b.Requests()[0].Header.Get("Authorization"))
 	require.NoError(t, b.Requests()[0].Verify(secret))
 
 	attempts := b.attempts(t, in)
-	require.Len(t, attempts, 3)
+	require.Len(t, attempts, 4)
 	for _, a := range attempts {
 		require.Equal(t, "[redacted]", a.RequestHeaders["Authorization"])
 		require.NotContains(t, fmt.Sprintf("%+v", a), "canary")
 	}
-	require.NotContains(t, p.log.String(), "canary")
+	for _, p := range logs {
+		require.NotContains(t, p.log.String(), "canary")
+	}
+}
+
+// A receiver that repeats what it was sent: nothing secret of it is recorded, where the
+// excerpt ends neither.
+func TestNoEchoIsRecorded(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p := b.process(t, nil)
+	tests := activities.NewTests(p.Sender)
+	target := b.target(t)
+	target.Auth = webhook.Auth{Kind: webhook.AuthBearer, Token: "canary-token"}
+	target.Headers = map[string]string{"X-Api-Key": "canary-header", "X-Own": "mine", "Accept": "text/plain"}
+	const excerpt = 16 << 10
+	b.Script("/hook",
+		receivertest.Step{
+			Status: 400, Body: `{"X-Api-Key":"canary-header","Authorization":"Bearer canary-token","X-Own":"mine","Accept":"text/plain"}`,
+			Header: map[string]string{"X-Echo": "canary-header, canary-token", "Content-Type": "text/plain"},
+		},
+		receivertest.Step{Status: 400, Body: strings.Repeat("x", excerpt-6) + "canary-header"},
+		receivertest.Step{Status: 400, Body: strings.Repeat("x", excerpt-6) + "canary-token"},
+		receivertest.Step{Status: 400, Body: strings.Repeat("canary-token", 10) + strings.Repeat("x", excerpt)},
+		receivertest.Step{Raw: "HTTP/1.1 400 No\r\nContent-Length: 99\r\n\r\ncanary-hea"},
+	)
+	for i, want := range []string{
+		`{"X-Api-Key":"[redacted]","Authorization":"[redacted]","X-Own":"mine","Accept":"text/plain"}`,
+		"", "", "", "[redacted]",
+	} {
+		made, err := tests.Send(t.Context(), target, "order.paid", []byte(payload))
+		require.NoError(t, err)
+		got := b.Requests()[i]
+		require.Equal(t, "Bearer canary-token", got.Header.Get("Authorization"))
+		require.Equal(t, "canary-header", got.Header.Get("X-Api-Key"))
+		require.NotContains(t, string(made.ResponseBody), "cana")
+		require.LessOrEqual(t, len(made.ResponseBody), excerpt)
+		if want != "" {
+			require.Equal(t, want, string(made.ResponseBody))
+		} else {
+			require.True(t, made.Truncated)
+		}
+		if i == 0 {
+			require.Equal(t, []string{"[redacted], [redacted]"}, made.ResponseHeaders["X-Echo"])
+			require.Equal(t, []string{"text/plain"}, made.ResponseHeaders["Content-Type"])
+		}
+	}
 }

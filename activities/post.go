@@ -8,6 +8,9 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
+// maxBody bounds what is recorded of an answer, as Response.Body is bounded.
+const maxBody = 16 << 10
+
 // message is what a request is about.
 type message struct {
 	event     webhook.EventID
@@ -30,10 +33,25 @@ func post(ctx context.Context, sender Sender, now time.Time, target *webhook.Tar
 	if response.OwnFault {
 		return webhook.Attempt{}, &ownFaultError{response.Err}
 	}
+	withoutEcho(&response, header[:own])
 	return webhook.Attempt{
 		Number: m.number, StartedAt: now, Latency: response.Latency, Outcome: retry.Classify(response.Answer, target.RetryPolicy), Error: response.Err,
 		RequestHeaders: shown(header, own, target.Auth), ResponseHeaders: response.Header, ResponseBody: response.Body, Truncated: response.Truncated,
 	}, nil
+}
+
+// withoutEcho removes from an answer what the endpoint's own header fields hold, which
+// may be credentials, if the receiver repeats it. What auth made the Sender has removed.
+func withoutEcho(r *Response, own [][2]string) {
+	if len(own) == 0 {
+		return
+	}
+	echoes := webhook.EchoesOfHeader(own...)
+	echoes.RedactHeader(r.Header)
+	r.Body = echoes.RedactText(r.Body, r.Truncated || r.Answer.Fault != retry.FaultNone)
+	if len(r.Body) > maxBody {
+		r.Body, r.Truncated = r.Body[:maxBody], true
+	}
 }
 
 // ownFaultError is a request that ended because of us; it holds no part of the URL.

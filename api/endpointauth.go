@@ -40,12 +40,12 @@ func showCertificate(c webhook.ClientCertificate) *certificateView {
 	if c.IsZero() {
 		return nil
 	}
-	pair, err := c.Pair()
+	leaf, err := c.Leaf()
 	if err != nil { // it was checked when it was set; the delivery says what is wrong with it
 		return &certificateView{}
 	}
-	sum := sha256.Sum256(pair.Leaf.Raw)
-	return &certificateView{Subject: pair.Leaf.Subject.String(), SHA256: hex.EncodeToString(sum[:]), ExpiresAt: timestamp(pair.Leaf.NotAfter)}
+	sum := sha256.Sum256(leaf.Raw)
+	return &certificateView{Subject: leaf.Subject.String(), SHA256: hex.EncodeToString(sum[:]), ExpiresAt: timestamp(leaf.NotAfter)}
 }
 
 // authFields are the fields of an auth object of a kind, beside its type.
@@ -153,6 +153,10 @@ func readScopes(d *door) []string {
 	d.array(func(i int) {
 		if i == webhook.MaxTokenScopes {
 			d.noteParent("has more than " + strconv.Itoa(webhook.MaxTokenScopes) + " entries")
+		}
+		if i >= webhook.MaxTokenScopes { // each is compared with those before it
+			d.skip()
+			return
 		}
 		scope := readText(d, 1, inScope, "must be printable ASCII without spaces, quotes and backslashes")
 		if slices.Contains(scopes, scope) {

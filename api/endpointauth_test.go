@@ -4,6 +4,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/rsa"
 	"crypto/sha256"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -46,6 +47,18 @@ func certificate(t *testing.T, from, until time.Time) (c webhook.ClientCertifica
 		Certificate: string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})),
 		Key:         string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})),
 	}, hex.EncodeToString(digest[:])
+}
+
+// weak is a certificate for an RSA key of 1,024 bits, with another's key.
+func weak(t *testing.T, c webhook.ClientCertificate) webhook.ClientCertificate {
+	t.Helper()
+	key, err := rsa.GenerateKey(rand.Reader, 1024)
+	require.NoError(t, err)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	require.NoError(t, err)
+	c.Certificate = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+	return c
 }
 
 func quoted(t *testing.T, c webhook.ClientCertificate) string {
@@ -111,6 +124,11 @@ func TestClientCertificate(t *testing.T) {
 		require.NotContains(t, a.text, "PRIVATE KEY")
 		require.NotContains(t, a.text, "BEGIN")
 	}
+	// Showing reads the certificate, not the key: a list has hundreds of them.
+	b.endpoints[0].Certificate.Key = "canary"
+	for _, list := range []string{path, endpointsPath} {
+		require.Contains(t, b.ok(t, http.StatusOK, "admin", "GET", list, "").text, `"sha256":"`+sum+`"`)
+	}
 	require.Contains(t, b.ok(t, http.StatusOK, "admin", "PATCH", path, `{"client_certificate":null}`).text, `"client_certificate":null`)
 	require.True(t, b.endpoints[0].Certificate.IsZero())
 
@@ -128,6 +146,11 @@ func TestClientCertificate(t *testing.T) {
 		"key twice":     {quoted(t, webhook.ClientCertificate{Certificate: c.Key, Key: c.Key}), []string{"client_certificate.certificate", notCertificate}},
 		"certificate":   {quoted(t, webhook.ClientCertificate{Certificate: c.Certificate, Key: c.Certificate}), []string{"client_certificate.key", notKey}},
 		"empty":         {`{"certificate":"","key":""}`, []string{"client_certificate.certificate", notCertificate}},
+		"a small key":   {quoted(t, weak(t, c)), []string{"client_certificate.certificate", webhook.ErrKeyKind.Error()}},
+		"a long chain": {
+			quoted(t, webhook.ClientCertificate{Certificate: strings.Repeat(c.Certificate, 6), Key: c.Key}),
+			[]string{"client_certificate.certificate", "has more than 5 certificates"},
+		},
 		"no key":        {`{"certificate":"canary"}`, []string{"client_certificate.key", "is required"}},
 		"nothing":       {`{}`, []string{"client_certificate.certificate", "is required", "client_certificate.key", "is required"}},
 		"another field": {`{"certificate":"","key":"","password":"canary"}`, []string{"client_certificate.password", "is not a known field"}},
@@ -180,7 +203,10 @@ func TestEndpointAuthRefusals(t *testing.T) {
 		strings.Replace(clientAuth, "hooks:read", "a b", 1):                                     {"auth.scopes[1]", graphic + ", quotes and backslashes"},
 		strings.Replace(clientAuth, "hooks:read", `a\"`, 1):                                     {"auth.scopes[1]", graphic + ", quotes and backslashes"},
 		strings.Replace(clientAuth, `"hooks.write","hooks:read"`, strings.Join(scopes, ","), 1): {"auth.scopes", "has more than 20 entries"},
-		strings.Replace(clientAuth, `"https://receiver.example/"`, `""`, 1):                     {"auth.audience", "must not be empty"},
+		strings.Replace(clientAuth, `"hooks.write","hooks:read"`, strings.Join(scopes, ",")+strings.Repeat(`,"s0"`, 50_000)+`,7`, 1): {
+			"auth.scopes", "has more than 20 entries", // the rest is not looked at: it took time by the square of it
+		},
+		strings.Replace(clientAuth, `"https://receiver.example/"`, `""`, 1): {"auth.audience", "must not be empty"},
 	} {
 		b.refused(t, "admin", "POST", endpointsPath, `{"url":"https://example.com","auth":`+text+`}`, want...)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,10 +17,36 @@ import (
 // keyFile holds the operator's key.
 func (i *instance) keyFile() string { return filepath.Join(i.command.DataDir, "operator.key") }
 
+// ownKEKFile holds the key-encryption key of a data directory.
+func (c *standaloneCommand) ownKEKFile() string { return filepath.Join(c.DataDir, "kek") }
+
+// resolveKEK settles which key encrypts: the data directory's own, unless another one is
+// set. Then the own one, if there is one, is known for reading: what it has encrypted is
+// in the record until it is rewrapped.
+func (c *standaloneCommand) resolveKEK() {
+	own := c.ownKEKFile()
+	if !c.AnyKEK() {
+		c.KEKFile = own
+		return
+	}
+	known := slices.ContainsFunc(append([]string{c.KEKFile}, c.KEKOldFiles...), func(file string) bool { return sameFile(file, own) })
+	if _, err := os.Stat(own); err == nil && !known {
+		c.KEKOldFiles = append(c.KEKOldFiles, own)
+	}
+}
+
+func sameFile(a, b string) bool {
+	one, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	other, err := os.Stat(b)
+	return err == nil && os.SameFile(one, other)
+}
+
 // prepareKeys makes the key-encryption key and the operator's key on the first start.
 func (i *instance) prepareKeys(ctx context.Context) error {
-	if !i.command.AnyKEK() {
-		i.command.KEKFile = filepath.Join(i.command.DataDir, "kek")
+	if i.command.KEKFile == i.command.ownKEKFile() {
 		if err := app.EnsureKEKFile(i.command.KEKFile); err != nil {
 			return err
 		}

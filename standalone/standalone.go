@@ -58,6 +58,7 @@ type standaloneCommand struct {
 // Run runs until a signal, or until a part that cannot be replaced has failed.
 func (c *standaloneCommand) Run(ctx context.Context, p cli.Process) error {
 	logger := p.Logger(c.LogLevel)
+	c.resolveKEK()
 	if err := errors.Join(c.Config.Validate(), c.Standalone.Validate()); err != nil {
 		return err
 	}

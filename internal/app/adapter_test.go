@@ -61,6 +61,7 @@ func TestCredentialsAreSent(t *testing.T) {
 	target.Auth = webhook.Auth{Kind: webhook.AuthBearer, Token: "abc"}
 	require.Equal(t, 200, send().Answer.Status)
 	require.Equal(t, "Bearer abc", receiver.Requests()[0].Header.Get("Authorization"))
+	target.Version++
 	target.Certificate = webhook.ClientCertificate{Certificate: "none", Key: "none"}
 	require.Equal(t, "tls_invalid: the client certificate is not a certificate in PEM", send().Err)
 }

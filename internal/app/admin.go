@@ -27,11 +27,13 @@ type health struct {
 	PostgreSQL string `json:"postgresql,omitempty"`
 	Temporal   string `json:"temporal,omitempty"`
 	Worker     string `json:"worker,omitempty"`
+	KeyService string `json:"key_service,omitempty"` // only with a key management service
 }
 
 // ready is 200 when the process can do its work: an API needs PostgreSQL, and says
 // "degraded" while Temporal is away, because events are accepted all the same; a
-// worker needs both. It is 503 before all is up, and from the beginning of Stop on.
+// worker needs both. A key management service that does not answer or refuses degrades
+// both: endpoints that are known are still sent to. It is 503 before all is up, and from the beginning of Stop on.
 func (a *App) ready(w http.ResponseWriter, r *http.Request) {
 	h := health{Status: "ok", PostgreSQL: "ok", Temporal: "ok"}
 	status := http.StatusOK
@@ -50,6 +52,9 @@ func (a *App) ready(w http.ResponseWriter, r *http.Request) {
 		if !a.working.Load() {
 			h.Worker = "not running"
 		}
+	}
+	if h.KeyService = a.keyServiceState(); h.KeyService != "" && h.KeyService != "ok" {
+		h.Status = "degraded"
 	}
 	if !a.dispatcher.Healthy() || h.Worker != "" && h.Worker != "ok" {
 		h.Status = "degraded"

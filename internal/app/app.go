@@ -29,6 +29,7 @@ import (
 	"github.com/everpost/everpost/internal/gate"
 	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/telemetry"
+	"github.com/everpost/everpost/internal/vault"
 	"github.com/everpost/everpost/worker"
 )
 
@@ -80,7 +81,9 @@ type App struct {
 	sender     *egress.Client
 	activities *activities.Activities
 	dispatcher *dispatch.Dispatcher
-	working    atomic.Bool // the worker serves its queues
+	working    atomic.Bool  // the worker serves its queues
+	keys       *vault.Vault // nil without a key
+	keyService atomic.Pointer[string]
 
 	api, admin               *http.Server
 	apiListener, adminListen net.Listener
@@ -91,10 +94,11 @@ type App struct {
 	started  chan struct{}
 	stopping atomic.Bool
 
-	// Others in tests: StopTime, shareEvery and worker.Start.
-	stopTime   time.Duration
-	shareEvery time.Duration
-	newWorker  func(client.Client, *activities.Activities, func(error)) (*worker.Workers, error)
+	// Others in tests: StopTime, shareEvery, keyServiceEvery and worker.Start.
+	stopTime        time.Duration
+	shareEvery      time.Duration
+	keyServiceEvery time.Duration
+	newWorker       func(client.Client, *activities.Activities, func(error)) (*worker.Workers, error)
 }
 
 // New checks the options and opens what needs no waiting: an error is one of the
@@ -110,8 +114,8 @@ func New(ctx context.Context, o Options) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &App{options: o, log: o.Logger, metrics: telemetry.NewMetrics(o.Version), started: make(chan struct{})}
-	a.stopTime, a.shareEvery, a.newWorker = StopTime, shareEvery, worker.Start
+	a := &App{options: o, log: o.Logger, metrics: telemetry.NewMetrics(o.Version), keys: keys, started: make(chan struct{})}
+	a.stopTime, a.shareEvery, a.keyServiceEvery, a.newWorker = StopTime, shareEvery, keyServiceEvery, worker.Start
 	a.life, a.end = context.WithCancel(context.WithoutCancel(ctx))
 	a.guard = newGuard(o.Config)
 
@@ -182,6 +186,9 @@ func (a *App) Start(ctx context.Context) (err error) {
 	if err := a.store.Migrated(ctx); err != nil {
 		return err
 	}
+	if err := a.checkKeys(ctx); err != nil {
+		return err
+	}
 	a.store.Listen(a.life) //nolint:contextcheck // what Start brings up outlives its context, here and below
 	a.maintain()           //nolint:contextcheck // see above
 	if err := a.listen(); err != nil {
@@ -211,6 +218,9 @@ func (a *App) maintain() {
 	loops.Go(func() { a.retain(ctx) })
 	if a.gate != nil {
 		loops.Go(func() { a.shareHealth(ctx) })
+	}
+	if a.usesKeyService() {
+		loops.Go(func() { a.watchKeyService(ctx) })
 	}
 	a.push(phaseMaintenance, func(context.Context) {
 		end()

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -158,10 +159,18 @@ func (w *watch) notify(ctx context.Context, jobs []job) bool {
 	return true
 }
 
-// passes reports an error that the same will not meet again later.
+// passes reports an error that the same will not meet again later. Of several, one is
+// enough: what was stored for others meanwhile is known by its key.
 func passes(err error) bool {
 	code := webhook.CodeOf(err)
-	return code == webhook.CodeUnavailable || code == webhook.CodeConflict
+	if code == webhook.CodeUnavailable || code == webhook.CodeConflict || code == webhook.CodeRateLimited {
+		return true
+	}
+	several, ok := errors.AsType[interface {
+		error
+		Unwrap() []error
+	}](err)
+	return ok && slices.ContainsFunc(several.Unwrap(), passes)
 }
 
 // carryOut stores the operational events of jobs for whoever asked for them, and has

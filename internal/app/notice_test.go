@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -383,6 +384,40 @@ func TestNoticesAreBounded(t *testing.T) {
 	b.answers(w, maxNotices+7, 400)
 	require.Equal(t, maxNotices, w.queue.drop(0))
 	require.True(t, metric(t, w, "everpost_notices_dropped_total 7"))
+}
+
+// Of several errors, one that passes is enough to try again; what an error came from
+// says nothing.
+func TestErrorsThatPass(t *testing.T) {
+	t.Parallel()
+	of := func(code webhook.Code) error { return &webhook.Error{Code: code, Message: "no"} }
+	for code := webhook.CodeInternal; code <= webhook.CodeUnavailable; code++ {
+		want := code == webhook.CodeUnavailable || code == webhook.CodeConflict || code == webhook.CodeRateLimited
+		require.Equal(t, want, passes(of(code)), code)
+		require.Equal(t, want, passes(fmt.Errorf("store: %w", errors.Join(of(webhook.CodeInvalid), of(code)))), code)
+		require.Equal(t, want, passes(errors.Join(of(code), of(webhook.CodeInvalid))), code)
+	}
+	require.False(t, passes(errors.Join(errors.New("a"), errors.New("b"))))
+	require.True(t, passes(&webhook.Error{Code: webhook.CodeUnavailable, Err: fmt.Errorf("%w: %w", errors.New("a"), of(webhook.CodeInvalid))}))
+}
+
+// A tenant's full quota keeps nobody from being told.
+func TestAFullQuotaIsTold(t *testing.T) {
+	t.Parallel()
+	b := setupWatch(t)
+	b.make(t, "acme", "everpost.*")
+	for range 2 {
+		b.make(t, "ops", "everpost.*")
+	}
+	for _, id := range []string{"acme", "ops"} {
+		_, _, err := b.own.PutTenant(t.Context(), webhook.Actor{}, webhook.Tenant{ID: id, Limits: webhook.Limits{PendingDeliveries: 1, EndpointsPerEvent: 1}})
+		require.NoError(t, err)
+	}
+	w := b.process(t)
+	b.answers(w, 5, 400)
+	require.Zero(t, w.notifyAll(t.Context()))
+	require.Len(t, b.told(t, webhook.NoticeDeadLettered), 5)
+	require.True(t, metric(t, w, "everpost_notices_dropped_total 0"))
 }
 
 // A process that ends writes what it has noted.

@@ -58,18 +58,24 @@ func (s sealer) Rewrap(ctx context.Context, sealed postgres.Sealed) (postgres.Se
 	return postgres.Sealed(rewrapped), ofVault(err)
 }
 
-// ofVault gives an outage of the key management service its code, because it is a matter
-// of time, and tells the record of what is not.
+// ofVault gives an outage of the key management service and its refusal their code,
+// because they are a matter of time, and tells the record of what is not.
 func ofVault(err error) error {
 	if errors.Is(err, vault.ErrTampered) || errors.Is(err, vault.ErrUnknownKEK) {
 		return fmt.Errorf("%w: %w", postgres.ErrUnreadable, err)
 	}
-	if !errors.Is(err, vault.ErrUnavailable) {
-		return err
+	switch {
+	case errors.Is(err, vault.ErrRefused):
+		return &webhook.Error{
+			Code: webhook.CodeUnavailable, RetryAfter: kmsPause, Err: err,
+			Message: "the key management service refuses; an operator has to renew its access",
+		}
+	case errors.Is(err, vault.ErrUnavailable):
+		return &webhook.Error{
+			Code: webhook.CodeUnavailable, Message: "the key that encrypts secrets cannot be reached", RetryAfter: kmsPause, Err: err,
+		}
 	}
-	return &webhook.Error{
-		Code: webhook.CodeUnavailable, Message: "the key that encrypts secrets cannot be reached", RetryAfter: kmsPause, Err: err,
-	}
+	return err
 }
 
 var errNoKEK = errors.New("there is no key-encryption key: set EVERPOST_KEK_FILE, EVERPOST_KEK or EVERPOST_KEK_VAULT_ADDR")

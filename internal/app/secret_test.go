@@ -25,16 +25,23 @@ import (
 
 const otherKEK = "OTg3NjU0MzIxMDk4NzY1NDMyMTA5ODc2NTQzMjEwOTg="
 
+// transitState is what a Vault answers everything with; 0: it does what it is asked.
+type transitState struct{ status atomic.Int32 }
+
 // transit is a Vault that encrypts nothing; package vault tests with a better one.
-func transit(t *testing.T) (settings config.KEKs, sealed *atomic.Bool) {
+func transit(t *testing.T) (settings config.KEKs, state *transitState) {
 	t.Helper()
-	sealed = &atomic.Bool{}
+	state = &transitState{}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var asked struct {
 			Plaintext  string `json:"plaintext"`
 			Ciphertext string `json:"ciphertext"`
 		}
-		if sealed.Load() || r.Header.Get("X-Vault-Token") != "token" || json.NewDecoder(r.Body).Decode(&asked) != nil {
+		if status := state.status.Load(); status != 0 {
+			w.WriteHeader(int(status))
+			return
+		}
+		if r.Header.Get("X-Vault-Token") != "token" || json.NewDecoder(r.Body).Decode(&asked) != nil {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return
 		}
@@ -45,7 +52,7 @@ func transit(t *testing.T) (settings config.KEKs, sealed *atomic.Bool) {
 		_ = json.NewEncoder(w).Encode(map[string]any{"data": answer})
 	}))
 	t.Cleanup(server.Close)
-	return config.KEKs{KEKVaultAddr: server.URL, KEKVaultToken: "token", KEKVaultTimeout: 3 * time.Second}, sealed
+	return config.KEKs{KEKVaultAddr: server.URL, KEKVaultToken: "token", KEKVaultTimeout: 3 * time.Second}, state
 }
 
 // Which key encrypts, and with which one reads.
@@ -104,7 +111,7 @@ func TestLoadVault(t *testing.T) {
 // and what needs it is a matter of time and not of a fault.
 func TestVaultIsAway(t *testing.T) {
 	t.Parallel()
-	settings, sealed := transit(t)
+	settings, inVault := transit(t)
 	keys, err := loadVault(settings)
 	require.NoError(t, err)
 	t.Cleanup(keys.Close)
@@ -126,7 +133,7 @@ func TestVaultIsAway(t *testing.T) {
 	_, err = store.Target(t.Context(), known.ID)
 	require.NoError(t, err)
 
-	sealed.Store(true)
+	inVault.status.Store(http.StatusServiceUnavailable)
 	target, err := store.Target(t.Context(), known.ID)
 	require.NoError(t, err)
 	require.Equal(t, []string{"whsec_known"}, target.Secrets)

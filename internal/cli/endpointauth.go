@@ -4,12 +4,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // endpointAuth are the settings of an endpoint that are secret: they come from files, or
 // from standard input, because every user of a machine can see a command line.
 type endpointAuth struct {
-	Auth        source `help:"How requests say who sends them: a JSON object, better as @file, or - for standard input; null for none." placeholder:"JSON"`
+	Auth        source `help:"How requests say who sends them: a JSON object, as @file, or - for standard input; null for none." placeholder:"@FILE|-|null"`
 	Certificate string `help:"A file with the client certificate for the receiver, in PEM." name:"client-certificate" placeholder:"FILE"`
 	Key         string `help:"A file with its key, in PEM." name:"client-key" placeholder:"FILE"`
 }
@@ -17,6 +18,9 @@ type endpointAuth struct {
 // authInto sets the fields that were given.
 func (a *endpointAuth) authInto(fields map[string]json.RawMessage, p Process) error {
 	if a.Auth != "" {
+		if a.Auth != "-" && a.Auth != "null" && !strings.HasPrefix(string(a.Auth), "@") {
+			return errors.New("--auth: must be @file, - or null: every user of a machine can see a command line")
+		}
 		text, err := a.Auth.read(p, "--auth")
 		if err != nil {
 			return err

@@ -51,6 +51,13 @@ func TestEndpointAuthFlags(t *testing.T) {
 	require.Contains(t, b.fails("endpoints", "update", id, "--client-key="+private), "--client-certificate and --client-key: one needs the other")
 	none := filepath.Join(dir, "none")
 	require.Contains(t, b.fails("endpoints", "update", id, "--client-key="+private, "--client-certificate="+none), "--client-certificate: ")
-	require.Contains(t, b.fails("endpoints", "update", id, `--auth={"type":"basic","password":"canary"}`), "auth.username: is required")
-	require.NotContains(t, b.fails("endpoints", "update", id, `--auth={"type":"canary"}`), "canary")
+	incomplete := write("incomplete.json", `{"type":"basic","password":"canary"}`)
+	require.Contains(t, b.fails("endpoints", "update", id, "--auth=@"+incomplete), "auth.username: is required")
+	require.NotContains(t, b.fails("endpoints", "update", id, "--auth=@"+write("odd.json", `{"type":"canary"}`)), "canary")
+	for _, inline := range []string{`{"type":"bearer","token":"canary"}`, "canary", " null", "null "} {
+		text := b.fails("endpoints", "update", id, "--auth="+inline)
+		require.Contains(t, text, "--auth: must be @file, - or null: every user of a machine can see a command line")
+		require.NotContains(t, text, "canary")
+	}
+	require.Nil(t, b.json("endpoints", "get", id)["auth"])
 }

@@ -38,22 +38,23 @@ func TestValidateNamesEachUnusableSetting(t *testing.T) {
 			c.KEKs = vaultKEK("hunter2", "", time.Second)
 			c.KEK = "a"
 		},
-		"EVERPOST_KEK_VAULT_OLD: is set without":                          func(c *config.Config) { c.KEK, c.KEKVaultOld = "a", true },
-		"EVERPOST_KEK_VAULT_TOKEN: either it":                             func(c *config.Config) { c.KEKs = vaultKEK("", "", time.Second) },
-		"EVERPOST_KEK_VAULT_TOKEN: either it or":                          func(c *config.Config) { c.KEKs = vaultKEK("hunter2", "file", time.Second) },
-		"EVERPOST_KEK_VAULT_TIMEOUT: must be between 100ms and 10s":       func(c *config.Config) { c.KEKs = vaultKEK("hunter2", "", time.Minute) },
-		"EVERPOST_KEK_FILE: is required: an old key":                      func(c *config.Config) { c.KEKOld = []string{"hunter2"} },
-		"EVERPOST_RETENTION: must be at least 1h":                         func(c *config.Config) { c.Retention = time.Minute },
-		"EVERPOST_DEAD_LETTER_RETENTION: must be at least 1h":             func(c *config.Config) { c.DeadLetterRetention = 0 },
-		"EVERPOST_START_SLOTS: must be between 1 and 1000":                func(c *config.Config) { c.StartSlots = 0 },
-		"EVERPOST_MAX_DELIVERIES_PER_WORKFLOW: must be between 1 and 200": func(c *config.Config) { c.MaxPerWorkflow = 201 },
-		"EVERPOST_RECONCILE_EVERY: must be between 1s and 24h":            func(c *config.Config) { c.ReconcileEvery = 0 },
-		"EVERPOST_NEAR_RETRY: must be between 1s and 1h":                  func(c *config.Config) { c.NearRetry = time.Millisecond },
-		"EVERPOST_OPERATOR_TENANT: must be the id of a tenant":            func(c *config.Config) { c.OperatorTenant = "my tenant" },
-		"EVERPOST_EGRESS_PROXY: must be http://host:port":                 func(c *config.Config) { c.EgressProxy = "https://out:hunter2@proxy:3128" },
-		"EVERPOST_TENANT_ENDPOINTS: must be between 0 and 1000000":        func(c *config.Config) { c.TenantEndpoints = -1 },
-		"EVERPOST_TENANT_REQUESTS_PER_SECOND: must be 0":                  func(c *config.Config) { c.TenantRequestsPerSecond = math.NaN() },
-		"EVERPOST_QUEUE_LENGTH: must be between 1 and 100000":             func(c *config.Config) { c.QueueLength = 100_001 },
+		"EVERPOST_KEK_VAULT_OLD: is set without":                                func(c *config.Config) { c.KEK, c.KEKVaultOld = "a", true },
+		"EVERPOST_KEK_VAULT_TOKEN: is set without EVERPOST_KEK_VAULT_ADDR":      func(c *config.Config) { c.KEK, c.KEKVaultToken = "a", "hunter2" },
+		"EVERPOST_KEK_VAULT_TOKEN_FILE: is set without EVERPOST_KEK_VAULT_ADDR": func(c *config.Config) { c.KEK, c.KEKVaultTokenFile = "a", "hunter2" },
+		"EVERPOST_KEK_VAULT_TOKEN: either it":                                   func(c *config.Config) { c.KEKs = vaultKEK("", "", time.Second) },
+		"EVERPOST_KEK_VAULT_TOKEN: either it or":                                func(c *config.Config) { c.KEKs = vaultKEK("hunter2", "file", time.Second) },
+		"EVERPOST_KEK_VAULT_TIMEOUT: must be between 100ms and 10s":             func(c *config.Config) { c.KEKs = vaultKEK("hunter2", "", time.Minute) },
+		"EVERPOST_RETENTION: must be at least 1h":                               func(c *config.Config) { c.Retention = time.Minute },
+		"EVERPOST_DEAD_LETTER_RETENTION: must be at least 1h":                   func(c *config.Config) { c.DeadLetterRetention = 0 },
+		"EVERPOST_START_SLOTS: must be between 1 and 1000":                      func(c *config.Config) { c.StartSlots = 0 },
+		"EVERPOST_MAX_DELIVERIES_PER_WORKFLOW: must be between 1 and 200":       func(c *config.Config) { c.MaxPerWorkflow = 201 },
+		"EVERPOST_RECONCILE_EVERY: must be between 1s and 24h":                  func(c *config.Config) { c.ReconcileEvery = 0 },
+		"EVERPOST_NEAR_RETRY: must be between 1s and 1h":                        func(c *config.Config) { c.NearRetry = time.Millisecond },
+		"EVERPOST_OPERATOR_TENANT: must be the id of a tenant":                  func(c *config.Config) { c.OperatorTenant = "my tenant" },
+		"EVERPOST_EGRESS_PROXY: must be http://host:port":                       func(c *config.Config) { c.EgressProxy = "https://out:hunter2@proxy:3128" },
+		"EVERPOST_TENANT_ENDPOINTS: must be between 0 and 1000000":              func(c *config.Config) { c.TenantEndpoints = -1 },
+		"EVERPOST_TENANT_REQUESTS_PER_SECOND: must be 0":                        func(c *config.Config) { c.TenantRequestsPerSecond = math.NaN() },
+		"EVERPOST_QUEUE_LENGTH: must be between 1 and 100000":                   func(c *config.Config) { c.QueueLength = 100_001 },
 	} {
 		c := valid()
 		spoil(&c)
@@ -72,11 +73,32 @@ func TestValidateNamesEachUnusableSetting(t *testing.T) {
 		require.True(t, c.AnyKEK())
 	}
 	require.ErrorContains(t, (&config.KEKs{}).RequireKEK(), "EVERPOST_KEK_FILE: is required (a file")
+	for _, old := range []config.KEKs{
+		{KEKOld: []string{"a"}}, {KEKOldFiles: []string{"a"}},
+		{KEKVaultAddr: "https://vault", KEKVaultToken: "t", KEKVaultTimeout: time.Second, KEKVaultOld: true},
+	} {
+		c := valid()
+		c.KEKs = old
+		require.NoError(t, c.Validate(), "standalone has a key of its own beside it")
+		require.ErrorContains(t, old.RequireKEK(), "EVERPOST_KEK_FILE: is required (a file")
+		require.ErrorContains(t, c.RequireCluster(true), "EVERPOST_KEK_FILE: is required (a file")
+	}
 	require.ErrorContains(t, (&config.KEKs{KEK: "a", KEKFile: "b"}).RequireKEK(), "EVERPOST_KEK: is set together")
 	c = config.Config{}
 	require.ErrorContains(t, c.RequireCluster(true), "EVERPOST_DATABASE_URL")
 	require.ErrorContains(t, c.RequireCluster(true), "EVERPOST_KEK_FILE")
 	require.NotContains(t, c.RequireCluster(false).Error(), "EVERPOST_KEK_FILE")
+}
+
+func TestLostKeys(t *testing.T) {
+	t.Parallel()
+	k := config.KEKs{KEKLost: []string{"kek_a2997c449c3991c8", "vault:transit/old", "vault:transit/everpost#2"}}
+	for id, lost := range map[string]bool{
+		"kek_a2997c449c3991c8": true, "kek_0000000000000000": false, "vault:transit/old#1": true, "vault:transit/old#9": true,
+		"vault:transit/everpost#2": true, "vault:transit/everpost#3": false, "": false,
+	} {
+		require.Equal(t, lost, k.IsLost(id), id)
+	}
 }
 
 func TestPorts(t *testing.T) {

@@ -3,6 +3,8 @@ package config
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -16,6 +18,9 @@ type KEKs struct {
 	// KEKOldFiles and KEKOld are further keys, in the same form, that are only read with.
 	KEKOldFiles []string `env:"EVERPOST_KEK_OLD_FILES" help:"Files with further keys that secrets may still be encrypted with, separated by commas." name:"kek-old-files" placeholder:"FILE"`
 	KEKOld      []string `env:"EVERPOST_KEK_OLD" help:"Such keys themselves, separated by commas." name:"kek-old" placeholder:"BASE64"`
+
+	// KEKLost are the ids of keys that are gone for good: a process starts although it does not know them.
+	KEKLost []string `env:"EVERPOST_KEK_LOST" help:"Ids of keys that are lost for good, separated by commas: what they encrypt cannot be read, and is not waited for." name:"kek-lost" placeholder:"ID"`
 
 	// KEKVaultAddr and what follows are a key in the transit engine of a HashiCorp Vault, instead of a file or value.
 	KEKVaultAddr      string        `env:"EVERPOST_KEK_VAULT_ADDR" help:"HashiCorp Vault whose transit engine holds the key, instead of a file: https://host:port." name:"kek-vault-addr" placeholder:"URL"`
@@ -33,6 +38,13 @@ type KEKs struct {
 // AnyKEK reports whether there is a key to encrypt with.
 func (k *KEKs) AnyKEK() bool {
 	return k.KEK != "" || k.KEKFile != "" || k.KEKVaultAddr != "" && !k.KEKVaultOld
+}
+
+// IsLost reports whether a key, by the id that the record has for it, is among those
+// that are lost. The version of a key in Vault need not be named.
+func (k *KEKs) IsLost(kekID string) bool {
+	name, _, _ := strings.Cut(kekID, "#")
+	return slices.Contains(k.KEKLost, kekID) || slices.Contains(k.KEKLost, name)
 }
 
 // RequireKEK checks the settings by themselves, for a command that needs a key and
@@ -56,7 +68,8 @@ var errNoKEK = errors.New("EVERPOST_KEK_FILE: is required (a file with the base6
 const maxVaultTimeout = 10 * time.Second
 
 // validateKEKs tells refuse what does not go together. The keys themselves are checked
-// when they are read.
+// when they are read. Old keys alone do go together: standalone has a key of its own
+// beside them, and who has none is told by RequireKEK and RequireCluster.
 func (k *KEKs) validateKEKs(refuse func(name, format string, args ...any)) {
 	vault := k.KEKVaultAddr != ""
 	if k.KEK != "" && k.KEKFile != "" {
@@ -66,16 +79,18 @@ func (k *KEKs) validateKEKs(refuse func(name, format string, args ...any)) {
 		refuse("EVERPOST_KEK_VAULT_ADDR", "is set together with EVERPOST_KEK_FILE or EVERPOST_KEK; only one key encrypts. "+
 			"To read with Vault's key only, set EVERPOST_KEK_VAULT_OLD; with a file's, name that in EVERPOST_KEK_OLD_FILES")
 	}
-	if k.KEKVaultOld && !vault {
-		refuse("EVERPOST_KEK_VAULT_OLD", "is set without EVERPOST_KEK_VAULT_ADDR")
+	for name, set := range map[string]bool{
+		"EVERPOST_KEK_VAULT_OLD": k.KEKVaultOld, "EVERPOST_KEK_VAULT_TOKEN": k.KEKVaultToken != "",
+		"EVERPOST_KEK_VAULT_TOKEN_FILE": k.KEKVaultTokenFile != "",
+	} {
+		if set && !vault {
+			refuse(name, "is set without EVERPOST_KEK_VAULT_ADDR")
+		}
 	}
 	if vault && (k.KEKVaultToken == "") == (k.KEKVaultTokenFile == "") {
 		refuse("EVERPOST_KEK_VAULT_TOKEN", "either it or EVERPOST_KEK_VAULT_TOKEN_FILE is required with EVERPOST_KEK_VAULT_ADDR")
 	}
 	if vault && (k.KEKVaultTimeout < 100*time.Millisecond || k.KEKVaultTimeout > maxVaultTimeout) {
 		refuse("EVERPOST_KEK_VAULT_TIMEOUT", "must be between 100ms and %s", maxVaultTimeout)
-	}
-	if (len(k.KEKOld) > 0 || len(k.KEKOldFiles) > 0 || k.KEKVaultOld) && !k.AnyKEK() {
-		refuse("EVERPOST_KEK_FILE", "is required: an old key alone encrypts nothing")
 	}
 }

@@ -140,7 +140,8 @@ type Response struct {
 	Answer  retry.Answer
 	Latency time.Duration // from Send to the end of the answer, or to the failure
 
-	// Header of the answer, 8 KiB at most, without Set-Cookie and the like.
+	// Header of the answer, 8 KiB at most, without Set-Cookie and the like. Where it, or
+	// Body, repeats what Request.Auth made, it says "[redacted]".
 	Header map[string][]string
 
 	// Body is the beginning of the answer's body, as sent (not decompressed), and
@@ -164,6 +165,7 @@ type Client struct {
 	userAgent string
 	pool      *pool
 	tokens    *tokens
+	certs     *certificates
 	readers   sync.Pool // of *bufio.Reader
 	writers   sync.Pool // of *bufio.Writer
 }
@@ -176,6 +178,7 @@ func New(config Config) *Client {
 		userAgent: "Everpost/" + config.Version,
 		pool:      newPool(config.MaxIdle, config.IdleTimeout),
 		tokens:    newTokens(),
+		certs:     newCertificates(),
 		readers:   sync.Pool{New: func() any { return bufio.NewReaderSize(nil, 4<<10) }},
 		writers:   sync.Pool{New: func() any { return bufio.NewWriterSize(nil, 16<<10) }},
 	}
@@ -214,15 +217,13 @@ func (c *Client) send(ctx context.Context, deadline time.Time, r *Request) Respo
 	if err != nil {
 		return failure(ctx, phaseStart, err)
 	}
-	if t.certificate, err = certificateOf(r.Certificate); err != nil {
-		return failure(ctx, phaseTLS, err)
-	}
 	for again := false; ; again = true {
 		authorization, err := c.authorization(ctx, deadline, r)
 		if err != nil {
 			return unauthorized(ctx, err)
 		}
 		response := c.once(ctx, deadline, t, r, authorization.header)
+		withoutEcho(&response, authorization.header)
 		if response.Answer.Status != http.StatusUnauthorized || authorization.token == nil {
 			return response
 		}
@@ -250,6 +251,9 @@ func (c *Client) once(ctx context.Context, deadline time.Time, t target, r *Requ
 			return response
 		}
 	}
+	if t.certificate, err = c.certs.of(r); err != nil {
+		return failure(ctx, phaseTLS, err)
+	}
 	fresh, at, err := c.dial(ctx, deadline, t)
 	if err != nil {
 		return failure(ctx, at, err)
@@ -257,6 +261,21 @@ func (c *Client) once(ctx context.Context, deadline time.Time, t target, r *Requ
 	fresh.id = id
 	response, _ := c.exchange(ctx, deadline, fresh, req, r)
 	return response
+}
+
+// withoutEcho removes from an answer the credentials that were sent: some receivers
+// repeat what they were asked, and the answer is kept for more eyes than the endpoint is.
+func withoutEcho(response *Response, authorization string) {
+	if authorization == "" {
+		return
+	}
+	echoes := webhook.EchoesOfHeader([2]string{"Authorization", authorization})
+	echoes.RedactHeader(response.Header)
+	response.Header = storable(response.Header) // it may be longer now
+	response.Body = echoes.RedactText(response.Body, response.Truncated || response.Answer.Fault != retry.FaultNone)
+	if len(response.Body) > MaxStoredBytes {
+		response.Body, response.Truncated = response.Body[:MaxStoredBytes], true
+	}
 }
 
 func timeout(asked time.Duration) time.Duration {

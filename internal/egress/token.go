@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/oauth2"
@@ -23,11 +22,11 @@ import (
 )
 
 const (
-	// maxTokens bounds the endpoints whose tokens are kept; one more costs a request.
-	maxTokens = 10_000
 	// unsaidLife is how long a token is used whose life the token server does not tell
 	// (RFC 6749, section 5.1, leaves it open).
 	unsaidLife = 5 * time.Minute
+	// maxLife is how long a token is used at most, whatever the token server says.
+	maxLife = time.Hour
 	// maxEarly is how long before its end a token is renewed, or a fifth of its life if
 	// that is less.
 	maxEarly = time.Minute
@@ -44,10 +43,8 @@ type authorization struct {
 
 // token is what a token server gave.
 type token struct {
-	version int64 // of the endpoint
-	header  string
-	until   time.Time // when it is to be renewed
-	style   oauth2.AuthStyle
+	header string
+	until  time.Time // when it is to be renewed
 }
 
 // tokenError is why there is no token.
@@ -74,7 +71,9 @@ func (c *Client) authorization(ctx context.Context, deadline time.Time, r *Reque
 	case webhook.AuthBearer:
 		return authorization{header: "Bearer " + r.Auth.Token}, nil
 	case webhook.AuthClientCredentials:
-		got, cached, err := c.tokens.get(ctx, deadline, r, func() (*token, error) { return c.fetchToken(ctx, deadline, r) })
+		got, cached, err := c.tokens.get(ctx, deadline, r, func(style authStyle) (*token, authStyle, error) {
+			return c.fetchToken(ctx, deadline, r, style)
+		})
 		if err != nil {
 			return authorization{}, err
 		}
@@ -93,120 +92,13 @@ func unauthorized(ctx context.Context, err error) Response {
 	return r
 }
 
-// tokens keeps one token for each endpoint. Whoever needs one that is being fetched
-// waits for it, and shares what became of it.
-type tokens struct {
-	mu         sync.Mutex
-	byEndpoint map[string]*token
-	fetching   map[string]*fetch
-}
-
-type fetch struct {
-	version int64
-	done    chan struct{}
-	token   *token
-	err     error
-}
-
-func newTokens() *tokens {
-	return &tokens{byEndpoint: make(map[string]*token), fetching: make(map[string]*fetch)}
-}
-
-// get returns the endpoint's token; cached tells that an earlier request has used it.
-func (t *tokens) get(ctx context.Context, deadline time.Time, r *Request, ask func() (*token, error)) (_ *token, cached bool, _ error) {
-	if r.EndpointID == "" {
-		got, err := ask()
-		return got, false, err
-	}
-	ctx, cancel := context.WithDeadline(ctx, deadline)
-	defer cancel()
-	for {
-		kept, running, mine := t.enter(r)
-		switch {
-		case kept != nil:
-			return kept, true, nil
-		case mine:
-			running.token, running.err = ask()
-			t.leave(r.EndpointID, running)
-			return running.token, false, running.err
-		}
-		select {
-		case <-running.done:
-		case <-ctx.Done():
-			if errors.Is(ctx.Err(), context.Canceled) {
-				return nil, false, fmt.Errorf("wait for a token: %w", ctx.Err())
-			}
-			return nil, false, &tokenError{fault: retry.FaultTokenUnavailable, cause: "the token server gave no token in time"}
-		}
-		// What failed because its own request was cancelled says nothing.
-		if running.version == r.Version && (running.err == nil || !errors.Is(running.err, context.Canceled)) {
-			return running.token, false, running.err
-		}
-	}
-}
-
-// enter returns the kept token, or the fetch under way, or one that is the caller's to
-// make.
-func (t *tokens) enter(r *Request) (kept *token, running *fetch, mine bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if kept := t.byEndpoint[r.EndpointID]; kept != nil && kept.version == r.Version && time.Now().Before(kept.until) {
-		return kept, nil, false
-	}
-	if running := t.fetching[r.EndpointID]; running != nil {
-		return nil, running, false
-	}
-	running = &fetch{version: r.Version, done: make(chan struct{})}
-	t.fetching[r.EndpointID] = running
-	return nil, running, true
-}
-
-func (t *tokens) leave(endpoint string, f *fetch) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	delete(t.fetching, endpoint)
-	close(f.done)
-	if f.err != nil {
-		return
-	}
-	if len(t.byEndpoint) >= maxTokens {
-		now := time.Now()
-		for id, kept := range t.byEndpoint {
-			if !now.Before(kept.until) {
-				delete(t.byEndpoint, id)
-			}
-		}
-	}
-	if len(t.byEndpoint) < maxTokens {
-		t.byEndpoint[endpoint] = f.token
-	}
-}
-
-// style is how the endpoint's last token was asked for.
-func (t *tokens) style(r *Request) oauth2.AuthStyle {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if last := t.byEndpoint[r.EndpointID]; last != nil && last.version == r.Version && r.EndpointID != "" {
-		return last.style
-	}
-	return oauth2.AuthStyleInHeader
-}
-
-// drop forgets a token that the receiver did not want.
-func (t *tokens) drop(endpoint string, unwanted *token) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.byEndpoint[endpoint] == unwanted {
-		delete(t.byEndpoint, endpoint)
-	}
-}
-
-// fetchToken asks the token server, under the same guard and bounds as a receiver. The
-// error is a *tokenError, a *DeniedError, or the context's.
-func (c *Client) fetchToken(ctx context.Context, deadline time.Time, r *Request) (*token, error) {
+// fetchToken asks the token server, under the same guard and bounds as a receiver, and
+// returns how it was asked at last. The error is a *tokenError, a *DeniedError, or the
+// context's.
+func (c *Client) fetchToken(ctx context.Context, deadline time.Time, r *Request, style authStyle) (*token, authStyle, error) {
 	auth := &r.Auth
 	config := clientcredentials.Config{
-		ClientID: auth.ClientID, ClientSecret: auth.ClientSecret, TokenURL: auth.TokenURL, Scopes: auth.Scopes, AuthStyle: c.tokens.style(r),
+		ClientID: auth.ClientID, ClientSecret: auth.ClientSecret, TokenURL: auth.TokenURL, Scopes: auth.Scopes, AuthStyle: style,
 	}
 	if auth.Audience != "" {
 		config.EndpointParams = url.Values{"audience": {auth.Audience}}
@@ -223,20 +115,20 @@ func (c *Client) fetchToken(ctx context.Context, deadline time.Time, r *Request)
 		got, err = config.Token(ask)
 	}
 	if err != nil {
-		return nil, noToken(ctx, err)
+		return nil, style, noToken(ctx, err)
 	}
 	header := got.Type() + " " + got.AccessToken
 	for _, b := range []byte(header) {
 		if b < ' ' || b > '~' {
-			return nil, &tokenError{fault: retry.FaultTokenRefused, cause: "the token server gave a token that is not printable"}
+			return nil, style, &tokenError{fault: retry.FaultTokenRefused, cause: "the token server gave a token that is not printable"}
 		}
 	}
 	until := now.Add(unsaidLife)
 	if !got.Expiry.IsZero() {
-		life := got.Expiry.Sub(now)
-		until = got.Expiry.Add(-min(maxEarly, life/5))
+		life := min(got.Expiry.Sub(now), maxLife)
+		until = now.Add(life - min(maxEarly, life/5))
 	}
-	return &token{version: r.Version, header: header, until: until, style: config.AuthStyle}, nil
+	return &token{header: header, until: until}, config.AuthStyle, nil
 }
 
 // refusesHeader reports whether the token server may want the client's credentials in

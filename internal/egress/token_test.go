@@ -3,6 +3,7 @@ package egress
 import (
 	"context"
 	"encoding/base64"
+	"math"
 	"net/netip"
 	"net/url"
 	"strconv"
@@ -52,6 +53,11 @@ func (a *authorized) request(endpoint string) Request {
 			Scopes: []string{"hooks.write", "hooks.read"}, Audience: "https://receiver.example",
 		},
 	}
+}
+
+// standing is what is kept of an endpoint's tokens.
+func (a *authorized) standing(endpoint string) *standing {
+	return a.client.tokens.byEndpoint.get(endpoint, time.Now())
 }
 
 // authorizations are the headers that the receiver got.
@@ -132,9 +138,23 @@ func TestCredentialsInTheBody(t *testing.T) {
 	require.Equal(t, []string{"Bearer t0"}, a.authorizations())
 
 	// It is remembered for when the token has to be renewed.
-	a.client.tokens.byEndpoint["ep_1"].until = time.Now()
+	a.standing("ep_1").token.until = time.Now()
 	requireFault(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FaultNone, 200)
 	require.Equal(t, 3, a.tokens.Count())
+
+	// And when the receiver did not want the token, or the token server failed meanwhile.
+	a.Script("/hook", receivertest.Step{Status: 401})
+	requireFault(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FaultNone, 200)
+	require.Equal(t, 4, a.tokens.Count())
+	a.standing("ep_1").token.until = time.Now()
+	a.tokens.Script("/token", receivertest.Step{Status: 503})
+	requireFault(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FaultTokenUnavailable, 0)
+	a.standing("ep_1").pause = time.Now()
+	requireFault(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FaultNone, 200)
+	require.Equal(t, 6, a.tokens.Count())
+	for _, asked := range a.tokens.Requests()[1:] {
+		require.Empty(t, asked.Header.Get("Authorization"))
+	}
 }
 
 // However many requests there are, one asks for the token, and the others wait for it.
@@ -193,16 +213,16 @@ func waitForAnothersToken(t *testing.T, a *authorized) {
 
 func TestTokensAreRenewedInTime(t *testing.T) {
 	t.Parallel()
-	for life, kept := range map[int]time.Duration{3600: 59 * time.Minute, 100: 80 * time.Second, 10: 8 * time.Second, 0: unsaidLife} {
+	for life, kept := range map[int]time.Duration{
+		3600: 59 * time.Minute, 3601: 59 * time.Minute, math.MaxInt32: 59 * time.Minute, 100: 80 * time.Second, 10: 8 * time.Second, 0: unsaidLife,
+	} {
 		a := setupAuth(t)
 		a.tokens.Default(tokenStep("t", life))
 		start := time.Now()
 		requireFault(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FaultNone, 200)
-		a.client.tokens.mu.Lock()
-		got := a.client.tokens.byEndpoint["ep_1"]
+		got := a.standing("ep_1").token
 		require.WithinRange(t, got.until, start.Add(kept-time.Second), time.Now().Add(kept), "%d", life)
 		got.until = time.Now()
-		a.client.tokens.mu.Unlock()
 		requireFault(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FaultNone, 200)
 		require.Equal(t, 2, a.tokens.Count())
 	}
@@ -220,8 +240,9 @@ func TestUnwantedToken(t *testing.T) {
 		requireFault(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FaultNone, want)
 	}
 	require.Equal(t, []string{"Bearer t1", "Bearer t1", "Bearer t2", "Bearer t2", "Bearer t3"}, a.authorizations())
-	require.Empty(t, a.client.tokens.byEndpoint, "the new one was not wanted either")
+	require.Nil(t, a.standing("ep_1").token, "the new one was not wanted either")
 	requireFault(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FaultTokenUnavailable, 0)
+	a.standing("ep_1").pause = time.Now()
 	requireFault(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FaultNone, 200)
 	require.Equal(t, "Bearer t0", a.authorizations()[5])
 
@@ -338,24 +359,4 @@ func TestTokenServerIsGuarded(t *testing.T) {
 	})
 	require.Equal(t, "denied_address: the address is not public", r.Err)
 	require.Zero(t, tokens.Count())
-}
-
-// However many endpoints have tokens, a bounded number is kept.
-func TestTokensAreBounded(t *testing.T) {
-	t.Parallel()
-	kept := newTokens()
-	until := time.Now().Add(time.Hour)
-	for i := range maxTokens + 100 {
-		_, cached, err := kept.get(t.Context(), until, &Request{EndpointID: strconv.Itoa(i)}, func() (*token, error) { return &token{until: until}, nil })
-		require.NoError(t, err)
-		require.False(t, cached)
-	}
-	require.Len(t, kept.byEndpoint, maxTokens)
-	require.Empty(t, kept.fetching)
-	for _, one := range kept.byEndpoint {
-		one.until = time.Now()
-	}
-	_, _, err := kept.get(t.Context(), until, &Request{EndpointID: "new"}, func() (*token, error) { return &token{until: until}, nil })
-	require.NoError(t, err)
-	require.Len(t, kept.byEndpoint, 1, "those that are over make room")
 }

@@ -28,6 +28,7 @@ type intake struct {
 	tenantID string
 	arrivals []arrival
 	batch    bool // earlier events may stand beside new ones, and errors say which event
+	exempt   bool // from the tenant's quotas: it is ours, and not something that the tenant asks for
 	body     [sha256.Size]byte
 	keys     []intakeKey
 
@@ -136,7 +137,6 @@ func (s *Store) take(ctx context.Context, in *intake) ([]webhook.Accepted, error
 			s.endpointCache.ForgetTenant(in.tenantID)
 		case in.again:
 		default:
-			in.countStored()
 			return in.answer(), nil
 		}
 	}

@@ -1,8 +1,11 @@
 package postgres
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -10,20 +13,58 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// ListAudit lists what was changed, and by whom, newest first.
+// auditSkew is how far the time in an entry's id, a process's, may be from its own time,
+// the database's: their clocks differ, and a transaction takes a while.
+const auditSkew = time.Hour
+
+// ListAudit lists what was changed, and by whom, newest first. It reads as far as the
+// times in the ids say, so that a span of time costs what is in it.
 func (s *Store) ListAudit(ctx context.Context, f webhook.AuditFilter, p webhook.Page) ([]webhook.AuditEntry, error) {
-	return queryAll(ctx, s, "list audit log", scanAudit, `
-		select a.id, a.at, a.key_id, coalesce(nullif(a.actor, ''), k.name, ''), a.request_id, coalesce(a.tenant_id, ''),
-			a.action, a.subject, a.detail
-		from audit_log a left join api_keys k on k.id = a.key_id
-		where ($1::uuid = '00000000-0000-0000-0000-000000000000' or a.id < $1)
-			and ($2 = '' or a.tenant_id = $2)
-			and ($3::uuid is null or a.key_id = $3)
-			and ($4 = '' or a.action = $4)
-			and ($5::timestamptz is null or a.at >= $5)
-			and ($6::timestamptz is null or a.at < $6)
-		order by a.id desc limit $7`,
-		p.After, f.TenantID, pgtype.UUID{Bytes: f.KeyID, Valid: !f.KeyID.IsZero()}, f.Action, optional(f.Since), optional(f.Until), p.Limit)
+	return queryAll(ctx, s, "list audit log", scanAudit, auditList, auditArgs(f, p)...)
+}
+
+const auditList = `
+	select a.id, a.at, a.key_id, coalesce(nullif(a.actor, ''), k.name, ''), a.request_id, coalesce(a.tenant_id, ''),
+		a.action, a.subject, a.detail
+	from audit_log a left join api_keys k on k.id = a.key_id
+	where a.id >= $8 and a.id < $1
+		and ($2 = '' or a.tenant_id = $2)
+		and ($3::uuid is null or a.key_id = $3)
+		and ($4 = '' or a.action = $4)
+		and ($5::timestamptz is null or a.at >= $5)
+		and ($6::timestamptz is null or a.at < $6)
+	order by a.id desc limit $7`
+
+func auditArgs(f webhook.AuditFilter, p webhook.Page) []any {
+	key := pgtype.UUID{Bytes: f.KeyID, Valid: !f.KeyID.IsZero()}
+	return []any{auditBefore(f, p), f.TenantID, key, f.Action, optional(f.Since), optional(f.Until), p.Limit, auditFrom(f)}
+}
+
+// auditFrom and auditBefore bound the ids of the entries that are asked for.
+func auditFrom(f webhook.AuditFilter) (from [16]byte) {
+	if !f.Since.IsZero() {
+		from = idAt(f.Since.Add(-auditSkew))
+	}
+	return from
+}
+
+func auditBefore(f webhook.AuditFilter, p webhook.Page) [16]byte {
+	before := [16]byte(bytes.Repeat([]byte{0xff}, 16))
+	if !f.Until.IsZero() {
+		before = idAt(f.Until.Add(auditSkew))
+	}
+	if p.After != ([16]byte{}) && bytes.Compare(p.After[:], before[:]) < 0 {
+		before = p.After
+	}
+	return before
+}
+
+// idAt is the least UUIDv7 of a time: milliseconds since 1970 in the first six bytes.
+func idAt(at time.Time) (id [16]byte) {
+	var ms [8]byte
+	binary.BigEndian.PutUint64(ms[:], uint64(min(max(at.UnixMilli(), 0), 1<<48-1)))
+	copy(id[:6], ms[2:])
+	return id
 }
 
 func scanAudit(row pgx.CollectableRow) (webhook.AuditEntry, error) {

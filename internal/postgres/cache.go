@@ -75,6 +75,17 @@ func (c *cache[K, V]) get(ctx context.Context, key K) (V, error) {
 	}
 }
 
+// peek returns the value of a key if it is there, however old, and fills nothing.
+func (c *cache[K, V]) peek(key K) (value V, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e, ok := c.entries[key]
+	if ok {
+		value = e.value
+	}
+	return value, ok
+}
+
 // lookUp returns the value, or the flight that brings it.
 func (c *cache[K, V]) lookUp(ctx context.Context, key K) (value V, _ *flight[V], _ error) {
 	c.mu.Lock()

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"reflect"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -32,29 +35,25 @@ func (s *Store) CreateEndpoint(ctx context.Context, by webhook.Actor, e webhook.
 		e.ID = webhook.NewEndpointID()
 	}
 	e.Version = 1
-	err := s.changeEndpoint(ctx, "create", e.TenantID, e.ID, func(ctx context.Context, tx pgx.Tx) error {
+	sealed, err := s.sealNew(ctx, &e, secret)
+	if err != nil {
+		return webhook.Endpoint{}, translate("create endpoint "+e.ID.String(), err)
+	}
+	err = s.changeEndpoint(ctx, "create", e.TenantID, e.ID, func(ctx context.Context, tx pgx.Tx) error {
 		if err := s.quotas.allowEndpoint(ctx, tx, e.TenantID); err != nil {
 			return err
 		}
-		headers, err := s.sealHeaders(ctx, &e)
-		if err != nil {
-			return err
-		}
-		auth, err := s.sealAuth(ctx, &e)
-		if err != nil {
-			return err
-		}
-		err = tx.QueryRow(ctx, `
+		err := tx.QueryRow(ctx, `
 			insert into endpoints (id, tenant_id, url, event_types, description, state, state_reason,
 				timeout_ns, max_in_flight, rate_limit, retry_policy, circuit_breaker, auto_disable, auto_replay,
 				signature, metadata, headers_kek_id, headers_wrapped_key, headers_nonce, headers_ciphertext, version, public_key,
 				auth_kek_id, auth_wrapped_key, auth_nonce, auth_ciphertext)
 			values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26)
-			returning created_at, updated_at`, endpointValues(&e, headers, auth)...).Scan(&e.CreatedAt, &e.UpdatedAt)
+			returning created_at, updated_at`, endpointValues(&e, sealed.headers, sealed.auth)...).Scan(&e.CreatedAt, &e.UpdatedAt)
 		if err != nil {
 			return err
 		}
-		if err := s.insertSecret(ctx, tx, e.TenantID, e.ID, 1, secret); err != nil {
+		if err := insertSealed(ctx, tx, e.ID, 1, sealed.secret); err != nil {
 			return err
 		}
 		return audit(ctx, tx, by, e.TenantID, actionEndpointCreate, e.ID.String(), nil)
@@ -71,9 +70,17 @@ func (s *Store) CreateEndpoint(ctx context.Context, by webhook.Actor, e webhook.
 
 // Endpoint reads one endpoint; CodeNotFound when the tenant has none of this id.
 func (s *Store) Endpoint(ctx context.Context, tenantID string, id webhook.EndpointID) (webhook.Endpoint, error) {
-	var row endpointRow
-	op := "read endpoint " + id.String()
-	err := s.withConn(ctx, op, func(ctx context.Context, conn *pgxpool.Conn) error {
+	row, err := s.endpointRow(ctx, tenantID, id)
+	if err != nil {
+		return webhook.Endpoint{}, err
+	}
+	e, err := s.openEndpoint(ctx, &row)
+	return e, translate("read endpoint "+id.String(), err)
+}
+
+// endpointRow reads one endpoint, still sealed.
+func (s *Store) endpointRow(ctx context.Context, tenantID string, id webhook.EndpointID) (row endpointRow, err error) {
+	err = s.withConn(ctx, "read endpoint "+id.String(), func(ctx context.Context, conn *pgxpool.Conn) error {
 		rows, err := conn.Query(ctx, `
 			select `+endpointColumns+` from endpoints e where id = $1 and tenant_id = $2 and deleted_at is null`, [16]byte(id), tenantID)
 		if err != nil {
@@ -82,14 +89,11 @@ func (s *Store) Endpoint(ctx context.Context, tenantID string, id webhook.Endpoi
 		row, err = collectEndpoint(rows)
 		return err
 	})
-	if err != nil {
-		return webhook.Endpoint{}, err
-	}
-	e, err := s.openEndpoint(ctx, &row)
-	return e, translate(op, err)
+	return row, err
 }
 
-// ListEndpoints lists the endpoints of a tenant, newest first.
+// ListEndpoints lists the endpoints of a tenant, newest first. One whose headers and
+// credentials cannot be opened is listed without them.
 func (s *Store) ListEndpoints(ctx context.Context, tenantID string, p webhook.Page) ([]webhook.Endpoint, error) {
 	var found []endpointRow
 	op := "list endpoints of " + tenantID
@@ -104,14 +108,41 @@ func (s *Store) ListEndpoints(ctx context.Context, tenantID string, p webhook.Pa
 		found, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (endpointRow, error) { return scanEndpoint(row) })
 		return err
 	})
-	list := make([]webhook.Endpoint, len(found))
-	for i := range found {
-		if list[i], err = s.openEndpoint(ctx, &found[i]); err != nil {
-			return nil, translate(op, err)
-		}
+	if err != nil {
+		return nil, err
 	}
-	return list, err
+	list := s.openSome(ctx, found)
+	if err := ctx.Err(); err != nil {
+		return nil, translate(op, err)
+	}
+	return list, nil
 }
+
+// openSome opens endpoints, a few at a time. What cannot be opened is shown as far as it
+// can be, and logged: one endpoint must not hide the others.
+func (s *Store) openSome(ctx context.Context, rows []endpointRow) []webhook.Endpoint {
+	list, errs := make([]webhook.Endpoint, len(rows)), make([]error, len(rows))
+	var workers sync.WaitGroup
+	var next atomic.Int64
+	for range min(openAtATime, len(rows)) {
+		workers.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(rows)); i = next.Add(1) - 1 {
+				if list[i], errs[i] = s.openEndpoint(ctx, &rows[i]); errs[i] != nil {
+					list[i] = rows[i].endpoint()
+				}
+			}
+		})
+	}
+	workers.Wait()
+	if at := slices.IndexFunc(errs, func(err error) bool { return err != nil }); at >= 0 && ctx.Err() == nil {
+		s.log.WarnContext(ctx, "headers and credentials of endpoints cannot be opened; they are shown without",
+			slog.String("tenant", list[at].TenantID), slog.String("first", list[at].ID.String()), slog.Any("error", errs[at]))
+	}
+	return list
+}
+
+// openAtATime bounds how many endpoints of a list are opened side by side.
+const openAtATime = 8
 
 // UpdateEndpoint reads the endpoint under a lock, lets change edit it and writes it
 // back with its version raised. An error of change is returned as it is and undoes
@@ -121,12 +152,41 @@ func (s *Store) ListEndpoints(ctx context.Context, tenantID string, p webhook.Pa
 func (s *Store) UpdateEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID,
 	change func(*webhook.Endpoint) error,
 ) (webhook.Endpoint, error) {
-	return s.updateEndpoint(ctx, by, tenantID, id, func(_ context.Context, _ pgx.Tx, e *webhook.Endpoint) error { return change(e) }, nil)
+	// Opened while nobody waits: a key management service may have to be asked.
+	row, err := s.endpointRow(ctx, tenantID, id)
+	if err != nil {
+		return webhook.Endpoint{}, err
+	}
+	known, err := s.openEndpoint(ctx, &row)
+	if err != nil {
+		return webhook.Endpoint{}, translate("update endpoint "+id.String(), err)
+	}
+	open := func(ctx context.Context, now *endpointRow) (webhook.Endpoint, error) {
+		if !now.headers.equal(row.headers) || !now.auth.equal(row.auth) { // changed meanwhile
+			return s.openEndpoint(ctx, now)
+		}
+		e := now.endpoint()
+		e.Headers, e.Auth, e.Certificate = known.Headers, known.Auth, known.Certificate
+		return e, nil
+	}
+	return s.editEndpoint(ctx, by, tenantID, id, open,
+		func(_ context.Context, _ pgx.Tx, e *webhook.Endpoint) error { return change(e) }, nil)
 }
 
-// updateEndpoint is UpdateEndpoint with a change that may look into the record; in the
-// same transaction it calls also, unless that is nil or nothing has changed.
+// updateEndpoint is UpdateEndpoint with a change that may look into the record, and that
+// does not see headers and credentials: they stay as they are, and sealed, so that this
+// works without the key. In the same transaction it calls also, unless that is nil or
+// nothing has changed.
 func (s *Store) updateEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID,
+	change func(context.Context, pgx.Tx, *webhook.Endpoint) error, also func(context.Context, pgx.Tx) error,
+) (webhook.Endpoint, error) {
+	closed := func(_ context.Context, row *endpointRow) (webhook.Endpoint, error) { return row.endpoint(), nil }
+	return s.editEndpoint(ctx, by, tenantID, id, closed, change, also)
+}
+
+// editEndpoint is both, with what opens the row that was read, if anything.
+func (s *Store) editEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID,
+	open func(context.Context, *endpointRow) (webhook.Endpoint, error),
 	change func(context.Context, pgx.Tx, *webhook.Endpoint) error, also func(context.Context, pgx.Tx) error,
 ) (webhook.Endpoint, error) {
 	var (
@@ -144,7 +204,7 @@ func (s *Store) updateEndpoint(ctx context.Context, by webhook.Actor, tenantID s
 		if err != nil {
 			return err
 		}
-		before, err := s.openEndpoint(ctx, &row)
+		before, err := open(ctx, &row)
 		if err != nil {
 			return err
 		}
@@ -162,7 +222,7 @@ func (s *Store) updateEndpoint(ctx context.Context, by webhook.Actor, tenantID s
 		if err := s.fitSecret(ctx, tx, &before, &e); err != nil {
 			return err
 		}
-		if err := s.writeEndpoint(ctx, tx, &e); err != nil {
+		if err := s.writeEndpoint(ctx, tx, &row, &before, &e); err != nil {
 			return err
 		}
 		if err := s.followChange(ctx, tx, &before, &e); err != nil {
@@ -199,14 +259,19 @@ func (s *Store) followChange(ctx context.Context, tx pgx.Tx, before, after *webh
 	return s.noteState(ctx, tx, after)
 }
 
-func (s *Store) writeEndpoint(ctx context.Context, tx pgx.Tx, e *webhook.Endpoint) error {
-	headers, err := s.sealHeaders(ctx, e)
-	if err != nil {
-		return err
+// writeEndpoint writes e over the locked row that before was read from. What is sealed
+// stays as it lies there, unless it was changed.
+func (s *Store) writeEndpoint(ctx context.Context, tx pgx.Tx, row *endpointRow, before, e *webhook.Endpoint) (err error) {
+	headers, auth := row.headers, row.auth
+	if !maps.Equal(before.Headers, e.Headers) {
+		if headers, err = s.sealHeaders(ctx, e); err != nil {
+			return err
+		}
 	}
-	auth, err := s.sealAuth(ctx, e)
-	if err != nil {
-		return err
+	if !reflect.DeepEqual(before.Auth, e.Auth) || before.Certificate != e.Certificate {
+		if auth, err = s.sealAuth(ctx, e); err != nil {
+			return err
+		}
 	}
 	err = tx.QueryRow(ctx, `
 		update endpoints set url = $3, event_types = $4, description = $5, state = $6, state_reason = $7,
@@ -415,8 +480,8 @@ func cloneEndpoint(e *webhook.Endpoint) webhook.Endpoint {
 // changedFields names what differs, for the audit log: names, never values. It goes
 // over the fields by reflection, so that a new one cannot be forgotten here and its
 // change be taken for none.
-func changedFields(before, after *webhook.Endpoint) []string {
-	var names []string
+func changedFields[T any](before, after *T) []string {
+	names := []string{}
 	b, a := reflect.ValueOf(before).Elem(), reflect.ValueOf(after).Elem()
 	for i := range b.NumField() {
 		if empty(b.Field(i)) && empty(a.Field(i)) || reflect.DeepEqual(b.Field(i).Interface(), a.Field(i).Interface()) {

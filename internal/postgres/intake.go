@@ -20,13 +20,18 @@ func (s *Store) flushIntake(ctx context.Context, items []*intake) error {
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
 
+	s.quotas.renew(items)
 	if err := checkIntake(ctx, tx, items); err != nil {
 		return err
 	}
 	if err := insertIntake(ctx, tx, items); err != nil {
 		return err
 	}
-	return tx.Commit(ctx)
+	if err := tx.Commit(ctx); err != nil {
+		return err
+	}
+	s.quotas.countStored(items)
+	return nil
 }
 
 // checkIntake compares the endpoints' versions, takes the keys, and leaves each

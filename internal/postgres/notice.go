@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"time"
 
@@ -139,17 +140,24 @@ func (s *Store) listeners(ctx context.Context, tenantID, eventType string) ([]st
 
 // Notify stores operational events for whoever asked for them, many in a transaction,
 // and returns what was stored, for the dispatcher. A notice with a key that is known is
-// not stored again. After an error some may have been stored: those are returned too.
+// not stored again. No quota of a tenant holds them up: they tell of what it costs when
+// one is used up. What cannot be stored for one tenant is stored for the others; after an
+// error that is returned too.
 func (s *Store) Notify(ctx context.Context, notices []webhook.Notice) ([]webhook.Accepted, error) {
 	batches, err := s.batches(ctx, notices)
 	if err != nil {
 		return nil, err
 	}
-	var stored []webhook.Accepted
+	var (
+		stored  []webhook.Accepted
+		refused []error
+	)
 	for _, b := range batches {
-		all, err := s.AcceptBatch(ctx, b)
+		in := intakeOf(b)
+		in.exempt = true
+		all, err := s.take(ctx, in)
 		if err != nil {
-			return stored, err
+			refused = append(refused, fmt.Errorf("store operational events of %s: %w", b.TenantID, err))
 		}
 		for _, a := range all {
 			if !a.Replayed {
@@ -157,7 +165,7 @@ func (s *Store) Notify(ctx context.Context, notices []webhook.Notice) ([]webhook
 			}
 		}
 	}
-	return stored, nil
+	return stored, errors.Join(refused...)
 }
 
 // batches are the events that notices become, by the tenants that they become events of.

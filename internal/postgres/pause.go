@@ -14,7 +14,7 @@ import (
 //
 // Errors: CodeNotFound; CodeConflict, it is disabled.
 func (s *Store) PauseEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID) (webhook.Endpoint, error) {
-	return s.UpdateEndpoint(ctx, by, tenantID, id, func(e *webhook.Endpoint) error {
+	e, err := s.updateEndpoint(ctx, by, tenantID, id, func(_ context.Context, _ pgx.Tx, e *webhook.Endpoint) error {
 		switch e.State {
 		case webhook.EndpointActive:
 			e.State, e.StateReason = webhook.EndpointPaused, "paused by hand"
@@ -23,7 +23,23 @@ func (s *Store) PauseEndpoint(ctx context.Context, by webhook.Actor, tenantID st
 		case webhook.EndpointPaused:
 		}
 		return nil
-	})
+	}, nil)
+	if err != nil {
+		return webhook.Endpoint{}, err
+	}
+	return s.opened(ctx, e), nil
+}
+
+// opened is an endpoint whose state was changed with its headers and credentials, as far
+// as they can be opened: what was done is done without.
+func (s *Store) opened(ctx context.Context, e webhook.Endpoint) webhook.Endpoint {
+	row, err := s.endpointRow(ctx, e.TenantID, e.ID)
+	if err != nil {
+		return e
+	}
+	now := s.openSome(ctx, []endpointRow{row})[0]
+	e.Headers, e.Auth, e.Certificate = now.Headers, now.Auth, now.Certificate
+	return e
 }
 
 // ResumeEndpoint makes a paused or disabled endpoint active again, and in the same
@@ -43,7 +59,7 @@ func (s *Store) ResumeEndpoint(ctx context.Context, by webhook.Actor, tenantID s
 	if err != nil {
 		return webhook.Endpoint{}, webhook.Replay{}, err
 	}
-	return e, r, nil
+	return s.opened(ctx, e), r, nil
 }
 
 // ReleaseForgotten lets up to limit held deliveries try again whose endpoint has been

@@ -125,6 +125,10 @@ func (q *quotas) allowEndpoint(ctx context.Context, tx pgx.Tx, tenantID string) 
 
 // set looks up what a request of events must keep to.
 func (q *quotas) set(ctx context.Context, in *intake) error {
+	if in.exempt {
+		in.limits, in.pending = webhook.Limits{}, nil
+		return nil
+	}
 	limits, err := q.limits.get(ctx, in.tenantID)
 	if err != nil {
 		return err
@@ -136,11 +140,29 @@ func (q *quotas) set(ctx context.Context, in *intake) error {
 	return err
 }
 
-// countStored adds what a request has stored to the count of what is pending.
-func (in *intake) countStored() {
-	if in.pending != nil {
-		_, made := in.makes()
-		in.pending.added.Add(int64(made))
+// renew gives requests that have waited for their flush the present counts.
+func (q *quotas) renew(items []*intake) {
+	for _, in := range items {
+		if in.pending == nil {
+			continue
+		}
+		if present, ok := q.pending.peek(in.tenantID); ok {
+			in.pending = present
+		}
+	}
+}
+
+// countStored adds what a flush has committed to the present counts, whether or not
+// anybody waits for the answers still.
+func (q *quotas) countStored(items []*intake) {
+	for _, in := range items {
+		if !in.stores() {
+			continue
+		}
+		if present, ok := q.pending.peek(in.tenantID); ok {
+			_, made := in.makes()
+			present.added.Add(int64(made))
+		}
 	}
 }
 

@@ -252,7 +252,7 @@ func TestRewrapLeavesWhatDoesNotOpen(t *testing.T) {
 		lost.ID() + ": 1 signing secrets", older.ID() + ": 1 signing secrets", newer.ID() + ": 2 signing secrets",
 		lost.ID() + ": 1 headers", newer.ID() + ": 3 headers",
 	}, uses(done.Uses))
-	_, err = unknown.ListEndpoints(t.Context(), "acme", webhook.Page{Limit: 10})
+	_, err = unknown.Endpoint(t.Context(), "acme", endpoints[0].ID)
 	require.Error(t, err, "it does not know the newer key")
 }
 

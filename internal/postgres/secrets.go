@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -108,11 +109,23 @@ func (s *Store) EndpointSecret(ctx context.Context, by webhook.Actor, tenantID s
 }
 
 func (s *Store) insertSecret(ctx context.Context, tx pgx.Tx, tenantID string, id webhook.EndpointID, version int, secret string) error {
+	sealed, err := s.sealSecret(ctx, tenantID, id, version, secret)
+	if err != nil {
+		return err
+	}
+	return insertSealed(ctx, tx, id, version, sealed)
+}
+
+func (s *Store) sealSecret(ctx context.Context, tenantID string, id webhook.EndpointID, version int, secret string) (Sealed, error) {
 	sealed, err := s.sealer.Seal(ctx, secret, secretPlace(tenantID, id, version))
 	if err != nil {
-		return fmt.Errorf("seal secret %d: %w", version, err)
+		return Sealed{}, fmt.Errorf("seal secret %d: %w", version, err)
 	}
-	_, err = tx.Exec(ctx, `
+	return sealed, nil
+}
+
+func insertSealed(ctx context.Context, tx pgx.Tx, id webhook.EndpointID, version int, sealed Sealed) error {
+	_, err := tx.Exec(ctx, `
 		insert into endpoint_secrets (endpoint_id, version, kek_id, wrapped_key, nonce, ciphertext) values ($1, $2, $3, $4, $5, $6)`,
 		[16]byte(id), version, sealed.KEKID, sealed.WrappedKey, sealed.Nonce, sealed.Ciphertext)
 	return err
@@ -137,6 +150,29 @@ func headersPlace(e *webhook.Endpoint) string { return e.TenantID + "|" + e.ID.S
 type sealedColumns struct {
 	kekID                         *string
 	wrappedKey, nonce, ciphertext []byte
+}
+
+func (c sealedColumns) equal(d sealedColumns) bool {
+	return (c.kekID == nil) == (d.kekID == nil) && (c.kekID == nil || *c.kekID == *d.kekID) &&
+		bytes.Equal(c.wrappedKey, d.wrappedKey) && bytes.Equal(c.nonce, d.nonce) && bytes.Equal(c.ciphertext, d.ciphertext)
+}
+
+// sealedParts are what is sealed of a new endpoint.
+type sealedParts struct {
+	headers, auth sealedColumns
+	secret        Sealed // the first
+}
+
+// sealNew seals what a new endpoint has, before the tenant's row is locked.
+func (s *Store) sealNew(ctx context.Context, e *webhook.Endpoint, secret string) (parts sealedParts, err error) {
+	if parts.headers, err = s.sealHeaders(ctx, e); err != nil {
+		return parts, err
+	}
+	if parts.auth, err = s.sealAuth(ctx, e); err != nil {
+		return parts, err
+	}
+	parts.secret, err = s.sealSecret(ctx, e.TenantID, e.ID, 1, secret)
+	return parts, err
 }
 
 func (s *Store) sealHeaders(ctx context.Context, e *webhook.Endpoint) (sealedColumns, error) {

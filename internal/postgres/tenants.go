@@ -13,11 +13,15 @@ import (
 const tenantColumns = `id, name, contact, metadata, limits, created_at, updated_at`
 
 // PutTenant creates the tenant or replaces its name, contact, metadata and limits. The
-// times are the database's.
+// times are the database's. The audit log has the names of what was changed.
 func (s *Store) PutTenant(ctx context.Context, by webhook.Actor, t webhook.Tenant) (stored webhook.Tenant, created bool, err error) {
 	changed := change{Kind: changeTenant, Tenant: t.ID}
 	defer s.changedHere(changed)
 	err = s.inTx(ctx, "put tenant "+t.ID, func(ctx context.Context, tx pgx.Tx) error {
+		before, err := tenantBefore(ctx, tx, t.ID)
+		if err != nil {
+			return err
+		}
 		// xmax is 0 in a row version that this statement inserted.
 		rows, err := tx.Query(ctx, `
 			insert into tenants (id, name, contact, metadata, limits) values ($1, $2, $3, $4, $5)
@@ -33,18 +37,43 @@ func (s *Store) PutTenant(ctx context.Context, by webhook.Actor, t webhook.Tenan
 		if err != nil {
 			return err
 		}
-		action := actionTenantUpdate
 		if created {
-			action = actionTenantCreate
-		} else if err := notify(ctx, tx, changed); err != nil {
+			return audit(ctx, tx, by, t.ID, actionTenantCreate, t.ID, nil)
+		}
+		if err := notify(ctx, tx, changed); err != nil {
 			return err
 		}
-		return audit(ctx, tx, by, t.ID, action, t.ID, nil)
+		detail := jsonBytes(map[string][]string{"changed": changedOfTenant(before, stored)})
+		return audit(ctx, tx, by, t.ID, actionTenantUpdate, t.ID, detail)
 	})
 	if err != nil {
 		return webhook.Tenant{}, false, err
 	}
 	return stored, created, nil
+}
+
+// tenantBefore reads and locks a tenant that is about to be written; one that is not
+// there, or that somebody else makes at this moment, is as empty.
+func tenantBefore(ctx context.Context, tx pgx.Tx, id string) (webhook.Tenant, error) {
+	rows, err := tx.Query(ctx, `select `+tenantColumns+` from tenants where id = $1 for no key update`, id)
+	if err != nil {
+		return webhook.Tenant{}, err
+	}
+	t, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (webhook.Tenant, error) { return scanTenant(row) })
+	if isNoRows(err) {
+		return webhook.Tenant{ID: id}, nil
+	}
+	return t, err
+}
+
+// changedOfTenant names what differs, for the audit log, each limit by itself.
+func changedOfTenant(before, after webhook.Tenant) []string {
+	limits := changedFields(&before.Limits, &after.Limits)
+	for i, name := range limits {
+		limits[i] = "Limits." + name
+	}
+	before.CreatedAt, before.UpdatedAt, before.Limits = after.CreatedAt, after.UpdatedAt, after.Limits
+	return append(changedFields(&before, &after), limits...)
 }
 
 // Tenant reads one tenant; CodeNotFound when there is none.

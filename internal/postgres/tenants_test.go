@@ -61,6 +61,32 @@ func TestPutTenantCreatesThenReplaces(t *testing.T) {
 	require.Equal(t, who{by.KeyID, "req-1", "beta"}, got)
 }
 
+// The audit log says what of a tenant was changed, each limit by itself.
+func TestTenantUpdatesAreNamed(t *testing.T) {
+	t.Parallel()
+	s, _ := setupStore(t)
+	for _, c := range []struct {
+		to   webhook.Tenant
+		want string
+	}{
+		{webhook.Tenant{Name: "Beta"}, `{}`}, // it is made
+		{webhook.Tenant{Name: "Beta"}, `{"changed": []}`},
+		{
+			webhook.Tenant{Name: "Beta", Metadata: map[string]string{}, Limits: webhook.Limits{PendingDeliveries: 5, Burst: 1}},
+			`{"changed": ["Limits.Burst", "Limits.PendingDeliveries"]}`,
+		},
+		{
+			webhook.Tenant{Name: "Canary", Contact: "canary", Metadata: map[string]string{"canary": "canary"}},
+			`{"changed": ["Name", "Contact", "Metadata", "Limits.Burst", "Limits.PendingDeliveries"]}`,
+		},
+	} {
+		c.to.ID = "beta"
+		_, _, err := s.PutTenant(t.Context(), testActor(), c.to)
+		require.NoError(t, err)
+		require.JSONEq(t, c.want, query[string](t, s, `select detail::text from audit_log where subject = 'beta' order by id desc limit 1`)[0])
+	}
+}
+
 func TestListTenantsGoesByBytes(t *testing.T) {
 	t.Parallel()
 	s, _ := setupStore(t)

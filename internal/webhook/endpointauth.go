@@ -1,11 +1,16 @@
 package webhook
 
 import (
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rsa"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -14,6 +19,14 @@ const (
 	MaxCredentialBytes  = 4 << 10  // a user name, a password, a token, a client's secret
 	MaxTokenScopes      = 20       // of one endpoint
 	MaxCertificateBytes = 16 << 10 // a client certificate with its chain, and its key, each
+	MaxCertificates     = 5        // a client certificate and those between it and its authority
+
+	// Every TLS session costs a private operation, which no deadline interrupts: some
+	// milliseconds with 4,096 bits, more than a second with 16,384.
+	minRSABits, maxRSABits = 2048, 4096
+	// maxKeyBytes is of a private key in DER: 2,400 are one of maxRSABits in PKCS #8. To
+	// read a longer one, only to find that it is not wanted, may cost as much as to use it.
+	maxKeyBytes = 2560
 )
 
 // AuthKind is how a request says who sends it.
@@ -63,6 +76,8 @@ type ClientCertificate struct {
 // Errors of a client certificate, in words for whoever gave it.
 var (
 	ErrCertificate = errors.New("is not a certificate in PEM")
+	ErrChain       = errors.New("has more than 5 certificates")
+	ErrKeyKind     = errors.New("must be for an ECDSA key (P-256, P-384 or P-521), an Ed25519 key or an RSA key of 2048 to 4096 bits")
 	ErrKey         = errors.New("is not the unencrypted private key of the certificate, in PEM")
 	ErrExpired     = errors.New("has expired")
 	ErrNotYet      = errors.New("is not valid yet")
@@ -77,17 +92,35 @@ func (c ClientCertificate) String() string { return "[redacted]" }
 // GoString is String.
 func (c ClientCertificate) GoString() string { return "[redacted]" }
 
+// Leaf is the certificate itself, without a look at its key or at those behind it. The
+// error is ErrCertificate.
+func (c ClientCertificate) Leaf() (*x509.Certificate, error) {
+	return leafOf(blocksIn(c.Certificate, 1, isCertificate))
+}
+
 // Pair is the certificate, with its Leaf, and its key, ready for use. The error is
-// ErrCertificate or ErrKey: those of the parser might quote what they could not read.
+// ErrCertificate, ErrChain, ErrKeyKind or ErrKey: those of the parser might quote what
+// they could not read. The key is not read before what it would cost is known.
 func (c ClientCertificate) Pair() (tls.Certificate, error) {
-	pair, err := tls.X509KeyPair([]byte(c.Certificate), []byte(c.Key))
-	if err == nil {
-		return pair, nil
+	chain := blocksIn(c.Certificate, MaxCertificates+1, isCertificate)
+	leaf, err := leafOf(chain)
+	switch {
+	case err != nil:
+		return tls.Certificate{}, err
+	case len(chain) > MaxCertificates:
+		return tls.Certificate{}, ErrChain
+	case !affordable(leaf.PublicKey):
+		return tls.Certificate{}, ErrKeyKind
 	}
-	if len(certificatesIn(c.Certificate)) == 0 {
-		return tls.Certificate{}, ErrCertificate
+	key := blocksIn(c.Key, 1, isPrivateKey)
+	if len(key) == 0 || len(key[0]) > maxKeyBytes {
+		return tls.Certificate{}, ErrKey
 	}
-	return tls.Certificate{}, ErrKey
+	pair, err := tls.X509KeyPair([]byte(c.Certificate), []byte(c.Key)) // of the same blocks
+	if err != nil {
+		return tls.Certificate{}, ErrKey
+	}
+	return pair, nil
 }
 
 // Check is Pair for someone who sets it: a certificate that is not valid at the time is
@@ -105,18 +138,43 @@ func (c ClientCertificate) Check(now time.Time) error {
 	return nil
 }
 
-// certificatesIn are the certificates in a PEM text, as far as they can be read.
-func certificatesIn(text string) []*x509.Certificate {
-	var found []*x509.Certificate
-	for block, rest := pem.Decode([]byte(text)); block != nil; block, rest = pem.Decode(rest) {
-		if block.Type != "CERTIFICATE" {
-			continue
+// affordable reports whether a session may be opened with the key of a public key.
+func affordable(public any) bool {
+	switch key := public.(type) {
+	case *ecdsa.PublicKey:
+		return key.Curve == elliptic.P256() || key.Curve == elliptic.P384() || key.Curve == elliptic.P521()
+	case ed25519.PublicKey:
+		return true
+	case *rsa.PublicKey:
+		return minRSABits <= key.N.BitLen() && key.N.BitLen() <= maxRSABits
+	}
+	return false
+}
+
+func leafOf(chain [][]byte) (*x509.Certificate, error) {
+	if len(chain) == 0 {
+		return nil, ErrCertificate
+	}
+	leaf, err := x509.ParseCertificate(chain[0])
+	if err != nil {
+		return nil, ErrCertificate
+	}
+	return leaf, nil
+}
+
+// blocksIn are the first blocks of a kind in a PEM text, at most so many.
+func blocksIn(text string, most int, wanted func(kind string) bool) [][]byte {
+	var found [][]byte
+	for block, rest := pem.Decode([]byte(text)); block != nil && len(found) < most; block, rest = pem.Decode(rest) {
+		if wanted(block.Type) {
+			found = append(found, block.Bytes)
 		}
-		certificate, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return nil
-		}
-		found = append(found, certificate)
 	}
 	return found
+}
+
+// isCertificate and isPrivateKey choose as tls.X509KeyPair does.
+func isCertificate(kind string) bool { return kind == "CERTIFICATE" }
+func isPrivateKey(kind string) bool {
+	return kind == "PRIVATE KEY" || strings.HasSuffix(kind, " PRIVATE KEY")
 }

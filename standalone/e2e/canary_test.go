@@ -2,12 +2,20 @@ package e2e_test
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/base64"
 	"encoding/hex"
+	"encoding/pem"
+	"math/big"
 	"net/http"
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	enumspb "go.temporal.io/api/enums/v1"
@@ -28,20 +36,43 @@ func TestCanaries(t *testing.T) {
 	random := base64.StdEncoding.EncodeToString([]byte("canary-secret-0123456789abcdefgh")) // 24 to 64 bytes
 	markers := map[string]string{
 		"secret": random, "payload": "canarypayload7391", "url": "canaryurltoken5527", "header": "canaryheader8164",
+		"password": "canarypassword4410", "bearer token": "canarybearer6038", "client secret": "canaryclient2279",
+		"issued token": "canaryissued9152", "token URL": "canarytokenurl3384",
 	}
-	target := func(path, url string) endpoint {
+	certificate, private := clientCertificate(t)
+	markers["key"] = private
+	tokens := receivertest.New(t)
+	tokens.Default(receivertest.Step{
+		Header: map[string]string{"Content-Type": "application/json"}, Body: `{"access_token":"` + markers["issued token"] + `","expires_in":3600}`,
+	})
+	// In trouble it says what it was asked, as some do.
+	told := markers["client secret"] + markers["token URL"]
+	tokens.Script("/token", receivertest.Step{Status: 503, Body: told, Header: map[string]string{"X-Echo": told}})
+	tokenClient := fieldsOf{
+		"type": "oauth2_client_credentials", "token_url": tokens.URL() + "/token?key=" + markers["token URL"],
+		"client_id": "shop", "client_secret": markers["client secret"],
+	}
+	bearer := fieldsOf{"type": "bearer", "token": markers["bearer token"]}
+	target := func(path, url string, auth, certificate fieldsOf) endpoint {
 		return b.endpoint(r, path, fieldsOf{
 			"url": url + path, "secret": "whsec_" + random, "headers": fieldsOf{"X-Api-Key": markers["header"]}, "event_types": []string{"c" + path[1:6]},
+			"auth": auth, "client_certificate": certificate,
 		})
 	}
 	query := "?token=" + markers["url"]
-	target("/alive"+query, r.URL())
-	target("/retry"+query, r.URL())
-	target("/perma"+query, r.URL())
-	target("/drops"+query, r.URL())
-	target("/slows"+query, r.URL())
-	target("/nones"+query, "http://127.0.0.1:1") // nobody listens there
-	echo := "refused: " + markers["payload"] + markers["header"]
+	alive := target("/alive"+query, r.URL(), fieldsOf{"type": "basic", "username": "shop", "password": markers["password"]}, nil)
+	target("/retry"+query, r.URL(), bearer, nil)
+	target("/perma"+query, r.URL(), fieldsOf{"type": "basic", "username": "shop", "password": markers["password"]}, nil)
+	target("/drops"+query, r.URL(), tokenClient, nil)
+	target("/slows"+query, r.URL(), nil, nil)
+	target("/nones"+query, "http://127.0.0.1:1", bearer, nil) // nobody listens there
+	target("/certs"+query, strings.Replace(r.URL(), "http:", "https:", 1), nil, certificate)
+	b.ask(http.StatusOK, http.MethodPatch, "/endpoints/"+alive.ID, fieldsOf{"auth": fieldsOf{
+		"type": "basic", "username": "shop", "password": markers["password"],
+	}, "description": "changed"}, nil)
+	echo := strings.Join([]string{
+		"refused", markers["payload"], markers["header"], markers["password"], markers["bearer token"], markers["issued token"],
+	}, " ")
 	r.Script("/retry", receivertest.Step{Status: 500, Body: echo, Header: map[string]string{"X-Echo": markers["header"]}})
 	r.Script("/perma", receivertest.Step{Status: 400, Body: echo})
 	r.Script("/drops", receivertest.Step{Drop: true}, receivertest.Step{Raw: echo})
@@ -49,6 +80,7 @@ func TestCanaries(t *testing.T) {
 	payload := `{"marker":"` + markers["payload"] + `"}`
 	kinds := map[string]string{
 		"calive": "delivered", "cretry": "delivered", "cperma": "dead_lettered", "cdrops": "delivered", "cslows": "delivered", "cnones": "dead_lettered",
+		"ccerts": "dead_lettered",
 	}
 	workflows := map[string]string{} // to the event's id
 	for kind, state := range kinds {
@@ -59,6 +91,9 @@ func TestCanaries(t *testing.T) {
 			d = b.waitState(d.ID, "delivered")
 		}
 		workflows[d.WorkflowID] = e.ID
+		// Who may read attempts may not read what is secret of the endpoint.
+		attempts := b.ask(http.StatusOK, http.MethodGet, "/deliveries/"+d.ID+"/attempts", nil, nil)
+		requireNoMarker(t, "the attempts of "+kind, string(attempts.body), credentialsAmong(markers, kind))
 	}
 	// The door, too, has something to say about what is wrong with a request.
 	b.ask(http.StatusBadRequest, http.MethodPost, "/events", `{"type":"a","payload":"`+markers["payload"]+`\u0000"}`, nil)
@@ -71,6 +106,11 @@ func TestCanaries(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, metrics.status)
 	requireNoMarker(t, "the metrics", string(metrics.body), markers)
+	audit, err := b.in.door().call(ctx, http.MethodGet, "/v1/audit?tenant="+b.tenant, nil)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, audit.status)
+	require.Contains(t, string(audit.body), "endpoint.update", "the search finds what is there")
+	requireNoMarker(t, "the audit log", string(audit.body), markers)
 	for id, eventID := range workflows {
 		histories := historiesOf(ctx, t, engine, id)
 		require.Contains(t, histories, eventID, "the search finds what is there")
@@ -85,6 +125,45 @@ func TestCanaries(t *testing.T) {
 	request := r.Requests()[0]
 	require.Equal(t, payload, string(request.Body))
 	require.Equal(t, markers["header"], request.Header.Get("X-Api-Key"))
+	sent := map[string]bool{}
+	for _, request := range r.Requests() {
+		sent[request.Header.Get("Authorization")] = true
+	}
+	basic := "Basic " + base64.StdEncoding.EncodeToString([]byte("shop:"+markers["password"]))
+	for _, authorization := range []string{basic, "Bearer " + markers["bearer token"], "Bearer " + markers["issued token"]} {
+		require.True(t, sent[authorization], authorization)
+	}
+	require.Equal(t, 2, tokens.Count())
+	require.Contains(t, tokens.Requests()[0].Path, markers["token URL"])
+}
+
+// credentialsAmong are the markers that may be nowhere in the attempts of a kind of event:
+// its receiver repeats the payload, and whatever else was not sent to it.
+func credentialsAmong(markers map[string]string, kind string) map[string]string {
+	of := map[string][]string{
+		"cretry": {"bearer token"}, "cperma": {"password"}, "cdrops": {"issued token"},
+	}[kind]
+	some := map[string]string{}
+	for _, name := range append(of, "secret", "url", "header", "client secret", "token URL", "key") {
+		some[name] = markers[name]
+	}
+	return some
+}
+
+// clientCertificate is one as the API takes it, with a piece of the key's text to look for.
+func clientCertificate(t *testing.T) (fields fieldsOf, marker string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "shop"}, NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	require.NoError(t, err)
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	require.NoError(t, err)
+	text := string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}))
+	return fieldsOf{
+		"certificate": string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})), "key": text,
+	}, strings.Split(text, "\n")[1][10:40] // its first 36 bytes tell only of which kind it is
 }
 
 // historiesOf is the text of all runs of a workflow id that are still known.

@@ -1,0 +1,92 @@
+package app
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/config"
+	"github.com/everpost/everpost/internal/postgrestest"
+	"github.com/everpost/everpost/internal/vault"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// What a key management service does to a caller is a matter of time, and says why.
+func TestErrorsOfTheVault(t *testing.T) {
+	t.Parallel()
+	for err, says := range map[error]string{
+		vault.ErrRefused:     "the key management service refuses; an operator has to renew its access",
+		vault.ErrUnavailable: "the key that encrypts secrets cannot be reached",
+	} {
+		translated, ok := ofVault(fmt.Errorf("wrap: %w", err)).(*webhook.Error) //nolint:errorlint // not wrapped
+		require.True(t, ok)
+		require.Equal(t, webhook.CodeUnavailable, translated.Code)
+		require.Equal(t, says, translated.Message)
+		require.Positive(t, translated.RetryAfter)
+		require.ErrorIs(t, translated, err)
+	}
+	require.Equal(t, webhook.CodeInternal, webhook.CodeOf(ofVault(vault.ErrTampered)))
+	require.NoError(t, ofVault(nil))
+}
+
+// A key management service that refuses, or is away, is seen in /readyz, and a caller who
+// needs it is told to come back.
+func TestKeyServiceInReadyz(t *testing.T) {
+	t.Parallel()
+	o := options(t, postgrestest.New(t))
+	var inVault *transitState
+	o.Config.KEKs, inVault = transit(t)
+	a, err := New(t.Context(), o)
+	require.NoError(t, err)
+	a.keyServiceEvery = 5 * time.Millisecond
+	t.Cleanup(a.Stop)
+	require.NoError(t, a.Start(t.Context()))
+	api := "http://" + a.APIAddr() + "/v1/tenants/acme"
+	_, _ = call(t, "PUT", api, `{"name":"Acme"}`)
+	ready := func() map[string]any {
+		status, answer := call(t, "GET", "http://"+a.AdminAddr()+"/readyz", "")
+		require.Equal(t, http.StatusOK, status)
+		return answer
+	}
+	require.Eventually(t, func() bool { return ready()["key_service"] == "ok" }, soon, time.Millisecond)
+	for status, says := range map[int32]string{http.StatusForbidden: "refuses", http.StatusServiceUnavailable: "does not answer"} {
+		inVault.status.Store(status)
+		require.Eventually(t, func() bool { return ready()["key_service"] == says }, soon, time.Millisecond)
+		require.Equal(t, "degraded", ready()["status"])
+		status, answer := call(t, "POST", api+"/endpoints", `{"url":"https://example.com/hook"}`)
+		require.Equal(t, http.StatusServiceUnavailable, status, answer)
+		require.Contains(t, answer["detail"], map[string]string{"refuses": "an operator has to renew", "does not answer": "cannot be reached"}[says])
+	}
+}
+
+// A process does not start without a key that the record needs.
+func TestUnknownKeyIsRefusedAtStart(t *testing.T) {
+	t.Parallel()
+	database := postgrestest.New(t)
+	first := start(t, options(t, database))
+	_ = endpoint(t, first, "https://example.com/hook")
+	first.Stop()
+	known, err := vault.ParseKEK(kek)
+	require.NoError(t, err)
+	try := func(keks config.KEKs) error {
+		o := options(t, database)
+		o.Config.KEKs = keks
+		a, err := New(t.Context(), o)
+		require.NoError(t, err)
+		defer a.Stop()
+		return a.Start(t.Context())
+	}
+	err = try(config.KEKs{KEK: otherKEK})
+	require.ErrorContains(t, err, "EVERPOST_KEK_OLD_FILES: the key that encrypts 1 signing secrets ("+known.ID()+") is not known")
+	require.ErrorContains(t, err, "EVERPOST_KEK_LOST")
+	require.NoError(t, try(config.KEKs{KEK: otherKEK, KEKOld: []string{kek}}))
+	require.NoError(t, try(config.KEKs{KEK: otherKEK, KEKLost: []string{known.ID()}}))
+
+	store := (&watched{address: database}).store(t)
+	_, err = store.Pool().Exec(t.Context(), `update endpoint_secrets set expires_at = now() - interval '1 second'`)
+	require.NoError(t, err)
+	require.NoError(t, try(config.KEKs{KEK: otherKEK}), "nobody needs what has expired")
+}

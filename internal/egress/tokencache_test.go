@@ -1,0 +1,166 @@
+package egress
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/receivertest"
+	"github.com/everpost/everpost/internal/retry"
+)
+
+// However many endpoints have tokens, a bounded number is kept, and nobody's can keep
+// another endpoint from having its own.
+func TestTokensAreBounded(t *testing.T) {
+	t.Parallel()
+	kept := newTokens()
+	until := time.Now().Add(time.Hour)
+	get := func(endpoint string, version int64) (cached bool) {
+		_, cached, err := kept.get(t.Context(), until, &Request{EndpointID: endpoint, Version: version},
+			func(style authStyle) (*token, authStyle, error) {
+				return &token{until: until}, style, nil
+			})
+		require.NoError(t, err)
+		return cached
+	}
+	require.False(t, get("mine", 1))
+	for i := range maxTokens + 1000 {
+		require.False(t, get(strconv.Itoa(i), 1))
+		require.True(t, get(strconv.Itoa(i), 1), "the latest is kept")
+		if i%100 == 0 { // what is in use stays: of eight it is never the one that was used longest ago
+			get("mine", 1)
+		}
+	}
+	require.Len(t, kept.byEndpoint.kept, maxTokens)
+	require.Empty(t, kept.fetching)
+	require.False(t, get("mine", 2), "an endpoint that has changed has a new one")
+	require.True(t, get("mine", 2), "which takes the place of its old one")
+	require.Len(t, kept.byEndpoint.kept, maxTokens)
+}
+
+// Of a sample the one that was used longest ago gives way; with fewer than a sample, the
+// very oldest.
+func TestRecent(t *testing.T) {
+	t.Parallel()
+	kept := newRecent[int](3)
+	begin := time.Now()
+	at := func(second int) time.Time { return begin.Add(time.Duration(second) * time.Second) }
+	for i := 1; i <= 3; i++ {
+		kept.put(strconv.Itoa(i), i, at(i))
+	}
+	require.Equal(t, 1, kept.get("1", at(4)))
+	kept.put("2", 22, at(3)) // its own place: nobody has to go
+	require.Len(t, kept.kept, 3)
+	kept.put("5", 5, at(5))
+	kept.put("6", 6, at(6))
+	require.Equal(t, []int{1, 0, 0, 5, 6}, []int{
+		kept.get("1", at(7)), kept.get("2", at(7)), kept.get("3", at(7)), kept.get("5", at(7)), kept.get("6", at(7)),
+	})
+}
+
+// A token server in trouble is not asked again by every request, but when the pause is
+// over, or the endpoint has changed.
+func TestTokenServerIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	a := setupAuth(t)
+	a.tokens.Default(receivertest.Step{Status: 503})
+	send := func(request Request) Response { return a.client.Send(t.Context(), request) }
+	for i, pause := range []time.Duration{5 * time.Second, 10 * time.Second, 20 * time.Second, 30 * time.Second, 30 * time.Second} {
+		before := time.Now()
+		first := send(a.request("ep_1"))
+		requireFault(t, first, retry.FaultTokenUnavailable, 0)
+		require.WithinRange(t, a.standing("ep_1").pause, before.Add(pause), time.Now().Add(pause), "%d", i)
+		require.Equal(t, i+1, a.tokens.Count())
+		again := send(a.request("ep_1"))
+		require.Equal(t, first.Err, again.Err)
+		require.Equal(t, i+1, a.tokens.Count(), "it is not asked again")
+		require.False(t, again.OwnFault)
+		left := retry.Classify(again.Answer, retry.Default()).RetryAfter
+		require.InDelta(t, pause.Seconds(), left.Seconds(), 2, "nor does the next attempt come in vain")
+		a.standing("ep_1").pause = time.Now()
+	}
+	requireFault(t, send(a.request("ep_2")), retry.FaultTokenUnavailable, 0)
+	require.Equal(t, 6, a.tokens.Count(), "each endpoint for itself")
+	requireFault(t, send(a.request("")), retry.FaultTokenUnavailable, 0)
+	requireFault(t, send(a.request("")), retry.FaultTokenUnavailable, 0)
+	require.Equal(t, 8, a.tokens.Count())
+
+	// The setting was wrong, and is mended.
+	a.tokens.Script("/token", receivertest.Step{Status: 400, Body: `{"error":"invalid_scope"}`}, receivertest.Step{Status: 403})
+	refused := a.request("ep_3")
+	for range 3 { // asked twice, once in each style
+		requireFault(t, send(refused), retry.FaultTokenRefused, 0)
+	}
+	require.Equal(t, 10, a.tokens.Count())
+	a.tokens.Default(tokenStep("t", 3600))
+	refused.Version++
+	requireFault(t, send(refused), retry.FaultNone, 200)
+	require.Equal(t, 1, a.Count())
+	// After a success the next failure is a first one.
+	a.standing("ep_1").pause = time.Now()
+	requireFault(t, send(a.request("ep_1")), retry.FaultNone, 200)
+	a.standing("ep_1").token.until = time.Now()
+	a.tokens.Default(receivertest.Step{Status: 503})
+	requireFault(t, send(a.request("ep_1")), retry.FaultTokenUnavailable, 0)
+	require.LessOrEqual(t, time.Until(a.standing("ep_1").pause), minTokenPause)
+}
+
+// For as long as it says, but not for ever. What is left of that is told to those who
+// come later.
+func TestTokenServerSaysHowLong(t *testing.T) {
+	t.Parallel()
+	for said, pause := range map[string]time.Duration{
+		"7": 7 * time.Second, "3600": time.Hour, "7200": time.Hour, "99999999999999999999": time.Hour, "0": minTokenPause, "soon": minTokenPause,
+	} {
+		a := setupAuth(t)
+		a.tokens.Default(receivertest.Step{Status: 429, Header: map[string]string{"Retry-After": said}})
+		before := time.Now()
+		requireFault(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FaultTokenUnavailable, 0)
+		known := a.standing("ep_1")
+		require.WithinRange(t, known.pause, before.Add(pause), time.Now().Add(pause), said)
+		if known.said.IsZero() {
+			require.Equal(t, minTokenPause, pause)
+			continue
+		}
+		whole := known.said.Sub(before)
+		known.said, known.pause = known.said.Add(-3*time.Second), known.pause.Add(-3*time.Second)
+		r := a.client.Send(t.Context(), a.request("ep_1"))
+		left := retry.Classify(r.Answer, retry.Default()).RetryAfter
+		require.InDelta(t, (whole - 3*time.Second).Seconds(), left.Seconds(), 2, said)
+		require.Equal(t, 1, a.tokens.Count())
+		known.said = time.Time{}
+		r = a.client.Send(t.Context(), a.request("ep_1"))
+		require.LessOrEqual(t, retry.Classify(r.Answer, retry.Default()).RetryAfter, pause+time.Second, said)
+	}
+}
+
+// What failed because of us is not remembered against the token server.
+func TestOwnFailuresAreNotRemembered(t *testing.T) {
+	t.Parallel()
+	a := setupAuth(t)
+	a.tokens.Hold()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan Response)
+	go func() { ended <- a.client.Send(ctx, a.request("ep_1")) }()
+	require.NoError(t, a.tokens.WaitHeld(t.Context(), 1))
+	cancel()
+	require.True(t, (<-ended).OwnFault)
+	a.tokens.Release()
+	requireFault(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FaultNone, http.StatusOK)
+
+	// No descriptor was free, or our proxy is away.
+	asked := 0
+	for range 2 {
+		_, _, err := a.client.tokens.get(t.Context(), time.Now().Add(patience), &Request{EndpointID: "ep_2"},
+			func(style authStyle) (*token, authStyle, error) {
+				asked++
+				return nil, style, &tokenError{fault: retry.FaultUnknown, cause: "ours"}
+			})
+		require.EqualError(t, err, "ours")
+	}
+	require.Equal(t, 2, asked)
+}
