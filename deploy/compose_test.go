@@ -60,7 +60,7 @@ func commands() []string {
 // settings are the environment variables that the everpost binary reads.
 func settings() []string {
 	names := []string{"EVERPOST_UI_URL"} // of the commands that serve the API
-	for _, of := range []reflect.Type{reflect.TypeFor[config.Config](), reflect.TypeFor[config.Standalone]()} {
+	for _, of := range []reflect.Type{reflect.TypeFor[config.Config](), reflect.TypeFor[config.KEKs](), reflect.TypeFor[config.Standalone]()} {
 		for field := range of.Fields() {
 			names = append(names, field.Tag.Get("env"))
 		}

@@ -94,14 +94,18 @@ func takeRole(config *pgxpool.Config, roles ...string) *pgxpool.Config {
 
 // noRole says why none of the roles was taken, and what to do.
 func noRole(ctx context.Context, conn *pgx.Conn, roles []string) error {
-	var there bool
-	if err := conn.QueryRow(ctx, `select exists (select from pg_roles where rolname = any($1))`, roles).Scan(&there); err != nil {
+	var (
+		there bool
+		login string
+	)
+	err := conn.QueryRow(ctx, `select exists (select from pg_roles where rolname = any($1)), session_user`, roles).Scan(&there, &login)
+	if err != nil {
 		return fmt.Errorf("take the role %s: %w", roles[0], err)
 	}
 	if !there {
 		return fmt.Errorf("%w: there is no role %s: run 'everpost migrate'", errNoRole, roles[0])
 	}
-	return fmt.Errorf("%w: the login %s is not a member of %s: grant it, see docs/security-database.md", errNoRole, conn.Config().User, strings.Join(roles, " or "))
+	return fmt.Errorf("%w: the login %s is not a member of %s: grant it, see docs/security-database.md", errNoRole, login, strings.Join(roles, " or "))
 }
 
 var errNoRole = errors.New("the database is not set up for this login")
