@@ -250,7 +250,8 @@ func (h home) writeAccess() error {
 		fmt.Fprintf(&ident, "everpost %q %s\n", name, superuser)
 	}
 	for name, text := range map[string]string{
-		"pg_hba.conf":   "local all " + superuser + " peer map=everpost\nlocal all all scram-sha-256\n", //nolint:dupword // databases, users: further logins need a password
+		"pg_hba.conf": "local all " + superuser + " peer map=everpost\n" +
+			"local all all scram-sha-256\n", //nolint:dupword // databases, users
 		"pg_ident.conf": ident.String(),
 	} {
 		// Written in place: the files are the server's, who made them with its own owner and mode.

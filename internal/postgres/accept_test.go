@@ -147,7 +147,8 @@ func TestAcceptBatchOfABrokenConnection(t *testing.T) {
 	t.Parallel()
 	b := setupDelivery(t)
 	_, err := b.login.Exec(t.Context(), `
-		create function break_off() returns trigger language plpgsql security definer as $$ begin perform pg_terminate_backend(pg_backend_pid()); return null; end $$;
+		create function break_off() returns trigger language plpgsql security definer as
+			$$ begin perform pg_terminate_backend(pg_backend_pid()); return null; end $$;
 		create trigger break_off after insert on outbox execute function break_off()`)
 	require.NoError(t, err)
 	_, err = b.AcceptBatch(t.Context(), batchOf("k", "x", "y"))

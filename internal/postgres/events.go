@@ -54,7 +54,8 @@ func (s *Store) Event(ctx context.Context, tenantID string, id webhook.EventID) 
 }
 
 func (s *Store) event(ctx context.Context, tenantID string, id webhook.EventID) (webhook.Event, error) {
-	found, err := queryAll(ctx, s.ofTenant(tenantID), "read an event", scanEvent, `select `+eventFields+` from events where id = $1 and tenant_id = $2`, id, tenantID)
+	found, err := queryAll(ctx, s.ofTenant(tenantID), "read an event", scanEvent,
+		`select `+eventFields+` from events where id = $1 and tenant_id = $2`, id, tenantID)
 	if err != nil {
 		return webhook.Event{}, err
 	}
@@ -66,7 +67,8 @@ func (s *Store) event(ctx context.Context, tenantID string, id webhook.EventID) 
 
 // Payload is an event's payload, byte for byte as it was sent.
 func (s *Store) Payload(ctx context.Context, tenantID string, id webhook.EventID) ([]byte, error) {
-	found, err := queryAll(ctx, s.ofTenant(tenantID), "read a payload", pgx.RowTo[[]byte], `select payload from events where id = $1 and tenant_id = $2`, id, tenantID)
+	found, err := queryAll(ctx, s.ofTenant(tenantID), "read a payload", pgx.RowTo[[]byte],
+		`select payload from events where id = $1 and tenant_id = $2`, id, tenantID)
 	if err != nil {
 		return nil, err
 	}

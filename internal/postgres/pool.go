@@ -368,7 +368,7 @@ func (w who) inTx(ctx context.Context, op string, fn func(ctx context.Context, t
 
 // inSnapshot is inTx for reads of one moment.
 func (w who) inSnapshot(ctx context.Context, op string, fn func(ctx context.Context, tx pgx.Tx) error) error {
-	return w.transact(ctx, op, "isolation level repeatable read read only", fn)
+	return w.transact(ctx, op, "read only, isolation level repeatable read", fn)
 }
 
 func (w who) transact(ctx context.Context, op, mode string, fn func(ctx context.Context, tx pgx.Tx) error) error {

@@ -164,7 +164,7 @@ func (n *named) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, e
 	rows, err := results.Query()
 	if err != nil {
 		_ = results.Close() // says the same
-		return nil, err     //nolint:wrapcheck // as a connection does
+		return nil, err
 	}
 	return &namedRows{rows, results}, nil
 }
@@ -214,13 +214,13 @@ func (r namedRow) Scan(into ...any) error {
 	defer r.rows.Close()
 	if !r.rows.Next() {
 		if err := r.rows.Err(); err != nil {
-			return err //nolint:wrapcheck // as a connection does
+			return err
 		}
 		return pgx.ErrNoRows
 	}
 	if err := r.rows.Scan(into...); err != nil {
-		return err //nolint:wrapcheck // as a connection does
+		return err
 	}
 	r.rows.Close()
-	return r.rows.Err() //nolint:wrapcheck // as a connection does
+	return r.rows.Err()
 }

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"encoding/hex"
 	"fmt"
 	"strings"
 	"testing"
@@ -62,7 +63,8 @@ func TestRolesMayDoWhatTheyHaveToAndNoMore(t *testing.T) {
 				where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped and has_column_privilege($1, c.oid, a.attnum, p.name)) end, ' ' order by p.at)
 			from pg_class c, unnest(array['select', 'insert', 'update', 'delete', 'truncate', 'references', 'trigger']) with ordinality p (name, at)
 			where c.relnamespace = current_schema()::regnamespace and c.relkind in ('r', 'p', 'v')
-			  and (has_table_privilege($1, c.oid, p.name) or p.name in ('select', 'insert', 'update', 'references') and has_any_column_privilege($1, c.oid, p.name))
+			  and (has_table_privilege($1, c.oid, p.name)
+				or p.name in ('select', 'insert', 'update', 'references') and has_any_column_privilege($1, c.oid, p.name))
 			group by 1`, role)
 		require.NoError(t, err)
 		var table, may string
@@ -81,8 +83,8 @@ func TestRolesMayDoWhatTheyHaveToAndNoMore(t *testing.T) {
 		select proname || ' ' || r from pg_proc, unnest(array['public', 'everpost_api', 'everpost_operator', 'everpost_ingest', 'everpost_worker']) r
 		where pronamespace = current_schema()::regnamespace and (r = 'everpost_worker') <> has_function_privilege(r, oid, 'execute')`))
 	require.Empty(t, query[string](t, s, `
-		select rolname from pg_roles where rolname like 'everpost\_%' and (rolcanlogin or rolsuper or rolbypassrls or rolcreaterole or rolcreatedb or rolinherit)
-		and rolname = any($1)`, []string{RoleAPI, RoleOperator, RoleIngest, RoleWorker}))
+		select rolname from pg_roles
+		where (rolcanlogin or rolsuper or rolbypassrls or rolcreaterole or rolcreatedb or rolinherit) and rolname = any($1)`, []string{RoleAPI, RoleOperator, RoleIngest, RoleWorker}))
 }
 
 // as runs fn in a role, with a tenant named if it is not "", and undoes it.
@@ -125,7 +127,9 @@ func setupWall(t *testing.T) *walled {
 		w.keys[tenant] = webhook.Key{ID: webhook.NewKeyID(), TenantID: tenant, Scope: webhook.ScopeAdmin, CreatedAt: time.Now()}
 		require.NoError(t, s.CreateKey(t.Context(), testActor(), w.keys[tenant]))
 		for _, external := range []string{"one", "two"} { // one gets a record, the other stays in the outbox
-			accepted, err := s.Accept(t.Context(), webhook.NewEvent{TenantID: tenant, Type: "order.paid", Payload: []byte(`1`), ExternalID: external, EndpointIDs: []webhook.EndpointID{e.ID}})
+			accepted, err := s.Accept(t.Context(), webhook.NewEvent{
+				TenantID: tenant, Type: "order.paid", Payload: []byte(`1`), ExternalID: external, EndpointIDs: []webhook.EndpointID{e.ID},
+			})
 			require.NoError(t, err)
 			w.deliveries[tenant] = accepted.Deliveries[0]
 			if external == "two" {
@@ -142,7 +146,8 @@ func setupWall(t *testing.T) *walled {
 		require.NoError(t, s.WriteSeen(t.Context(), tenant, map[webhook.EndpointID]webhook.Seen{e.ID: {Circuit: "open"}}))
 		_, err = s.login.Exec(t.Context(), `insert into endpoint_trouble (endpoint_id, since) values ($1, now())`, e.ID)
 		require.NoError(t, err)
-		_, err = s.login.Exec(t.Context(), `insert into replay_releases select $1, $2, 1, 1, now(), now()`, w.replays[tenant].ID, w.deliveries[tenant].DeliveryID)
+		_, err = s.login.Exec(t.Context(), `insert into replay_releases select $1, $2, 1, 1, current_timestamp, now()`,
+			w.replays[tenant].ID, w.deliveries[tenant].DeliveryID)
 		require.NoError(t, err)
 	}
 	return w
@@ -165,8 +170,8 @@ func TestTheAPISeesAndChangesTheTenantThatItNames(t *testing.T) {
 	t.Parallel()
 	w := setupWall(t)
 	owners := belongs()
-	require.Len(t, query[string](t, w.Store, `select relname from pg_class where relnamespace = current_schema()::regnamespace and relrowsecurity`), len(owners),
-		"every table with policies is in this test")
+	require.Len(t, query[string](t, w.Store, `
+		select relname from pg_class where relnamespace = current_schema()::regnamespace and relrowsecurity`), len(owners), "every table with policies is in this test")
 	for table, may := range granted()[RoleAPI] {
 		if table == "everpost_schema_version" {
 			continue
@@ -218,10 +223,11 @@ func TestTheAPIWritesNoRowOfAnotherTenant(t *testing.T) {
 		"delivery": `insert into deliveries (id, event_id, endpoint_id, tenant_id, event_type, created_at, run, seq, state, give_up_at)
 			values (gen_random_uuid(), gen_random_uuid(), '` + uuidText(id) + `', 'other', '', now(), 1, 1, 0, now())`,
 		"start": `insert into outbox (delivery_id, event_id, endpoint_id, tenant_id, event_type, run, created_at, give_up_at, relay_at)
-			values (gen_random_uuid(), gen_random_uuid(), '` + uuidText(id) + `', 'other', '', 1, now(), now(), now())`,
+			values (gen_random_uuid(), gen_random_uuid(), '` + uuidText(id) + `', 'other', '', 1, now(), current_timestamp, now())`,
 		"replay": `insert into replays (id, tenant_id, source, created_at, asked, rate, ramp, cursor)
 			values (gen_random_uuid(), 'other', 1, now(), 1, 1, false, gen_random_uuid())`,
-		"secret":               `insert into endpoint_secrets (endpoint_id, version, kek_id, wrapped_key, nonce, ciphertext) values ('` + uuidText(id) + `', 9, '', '', '', '')`,
+		"secret": `insert into endpoint_secrets (endpoint_id, version, kek_id, wrapped_key, nonce, ciphertext)
+			values ('` + uuidText(id) + `', 9, '', '', '', '')`,
 		"endpoint, taken over": `update endpoints set tenant_id = 'other'`,
 		"delivery, given away": `update deliveries set tenant_id = 'other'`,
 	} {
@@ -240,7 +246,7 @@ func TestTheAPIWritesNoRowOfAnotherTenant(t *testing.T) {
 	}
 }
 
-func uuidText(id webhook.EndpointID) string { return fmt.Sprintf("%x", id[:]) }
+func uuidText(id webhook.EndpointID) string { return hex.EncodeToString(id[:]) }
 
 func requireRefused(t *testing.T, err error, what string) {
 	t.Helper()
@@ -254,8 +260,10 @@ func TestRolesAreRefusedWhatIsNotTheirs(t *testing.T) {
 	w := setupWall(t)
 	for role, statements := range map[string][]string{
 		RoleIngest: {
-			`select payload from events`, `select id from events`, `update deliveries set state = 3`, `select id from deliveries`, `select delivery_id from outbox`,
-			`delete from outbox`, `select sha256 from api_keys`, `select ciphertext from endpoint_secrets`, `update tenants set name = ''`, `select name from tenants`,
+			`select payload from events`, `select id from events`, `update deliveries set state = 3`, `select id from deliveries`,
+			`select delivery_id from outbox`,
+			`delete from outbox`,
+			`select sha256 from api_keys`, `select ciphertext from endpoint_secrets`, `update tenants set name = ''`, `select name from tenants`,
 			`select everpost_drop_partitions('{events_20200101}')`,
 		},
 		RoleWorker: {
@@ -268,13 +276,16 @@ func TestRolesAreRefusedWhatIsNotTheirs(t *testing.T) {
 			`select everpost_make_partition('events', 'tenants', gen_random_uuid(), gen_random_uuid())`,
 		},
 		RoleOperator: {
-			`select payload from events`, `select ciphertext from endpoint_secrets`, `select url from endpoints`, `select id from deliveries`, `delete from audit_log`,
+			`select payload from events`, `select ciphertext from endpoint_secrets`, `select url from endpoints`,
+			`select id from deliveries`, `delete from audit_log`,
 			`update audit_log set actor = ''`,
 		},
 		RoleAPI: {
-			`insert into tenants (id, name) values ('new', '')`, `delete from tenants`, `update tenants set limits = '{}'`, `delete from audit_log`, `update events set payload = ''`,
+			`insert into tenants (id, name) values ('new', '')`, `delete from tenants`, `update tenants set limits = '{}'`,
+			`delete from audit_log`, `update events set payload = ''`,
 			`delete from deliveries`, `insert into attempts select * from attempts`, `insert into idempotency_keys select * from idempotency_keys`,
-			`select id from events_default`, `select replay_id from replay_releases`, `select everpost_drop_partitions('{events_20200101}')`, `alter table events disable row level security`,
+			`select id from events_default`, `select replay_id from replay_releases`, `select everpost_drop_partitions('{events_20200101}')`,
+			`alter table events disable row level security`,
 		},
 	} {
 		for _, sql := range statements {
@@ -299,7 +310,10 @@ func TestTheNameEndsWithItsStatement(t *testing.T) {
 
 		require.ErrorIs(t, named.QueryRow(ctx, `select id from tenants where id = 'other'`).Scan(new(string)), pgx.ErrNoRows)
 		require.ErrorContains(t, named.QueryRow(ctx, `select 1/0`).Scan(&n), "division by zero")
-		_, err := named.Query(ctx, `select wrong`)
+		rows, err := named.Query(ctx, `select wrong`)
+		if rows != nil {
+			rows.Close()
+		}
 		require.ErrorContains(t, err, "wrong")
 		_, err = named.Exec(ctx, `select 1/0`)
 		require.ErrorContains(t, err, "division by zero")

@@ -16,7 +16,9 @@ func NewLogin(t testing.TB, address string, roles ...string) (name, its string) 
 	t.Helper()
 	name, password := "test_"+strings.ToLower(rand.Text()), rand.Text()
 	execute(t, address, `create role `+name+` login password '`+password+`'`)
-	t.Cleanup(func() { execute(t, address, `reassign owned by `+name+` to current_user; drop owned by `+name+`; drop role `+name) })
+	t.Cleanup(func() {
+		execute(t, address, `reassign owned by `+name+` to current_user; drop owned by `+name+`; drop role `+name)
+	})
 	if len(roles) > 0 {
 		execute(t, address, `grant `+strings.Join(roles, ", ")+` to `+name)
 	}
