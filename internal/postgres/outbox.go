@@ -43,7 +43,8 @@ func (c *outboxColumns) args() []any {
 func (c *outboxColumns) queue(b *pgx.Batch) {
 	if len(c.ids) > 0 {
 		b.Queue(insertOutbox+`
-			on conflict (delivery_id) do update set run = excluded.run, give_up_at = excluded.give_up_at, relay_at = excluded.relay_at, relayed = 0`, c.args()...)
+			on conflict (delivery_id) do update
+			set run = excluded.run, give_up_at = excluded.give_up_at, relay_at = excluded.relay_at, relayed = 0`, c.args()...)
 	}
 }
 

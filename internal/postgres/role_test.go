@@ -84,7 +84,8 @@ func TestRolesMayDoWhatTheyHaveToAndNoMore(t *testing.T) {
 		where pronamespace = current_schema()::regnamespace and (r = 'everpost_worker') <> has_function_privilege(r, oid, 'execute')`))
 	require.Empty(t, query[string](t, s, `
 		select rolname from pg_roles
-		where (rolcanlogin or rolsuper or rolbypassrls or rolcreaterole or rolcreatedb or rolinherit) and rolname = any($1)`, []string{RoleAPI, RoleOperator, RoleIngest, RoleWorker}))
+		where (rolcanlogin or rolsuper or rolbypassrls or rolcreaterole or rolcreatedb or rolinherit) and rolname = any($1)`,
+		[]string{RoleAPI, RoleOperator, RoleIngest, RoleWorker}))
 }
 
 // as runs fn in a role, with a tenant named if it is not "", and undoes it.
@@ -171,7 +172,8 @@ func TestTheAPISeesAndChangesTheTenantThatItNames(t *testing.T) {
 	w := setupWall(t)
 	owners := belongs()
 	require.Len(t, query[string](t, w.Store, `
-		select relname from pg_class where relnamespace = current_schema()::regnamespace and relrowsecurity`), len(owners), "every table with policies is in this test")
+		select relname from pg_class where relnamespace = current_schema()::regnamespace and relrowsecurity`), len(owners),
+		"every table with policies is in this test")
 	for table, may := range granted()[RoleAPI] {
 		if table == "everpost_schema_version" {
 			continue
