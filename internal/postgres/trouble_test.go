@@ -357,7 +357,7 @@ func TestASuccessLeavesTheTenantAlone(t *testing.T) {
 // disableMeanwhile disables the endpoint, and tells why, or the error.
 func (b *deliveryBundle) disableMeanwhile(t *testing.T) <-chan string {
 	t.Helper()
-	other, done := openStore(t, b.address), make(chan string, 1)
+	other, done := openStore(t, b.address+"&application_name="+b.disabler()), make(chan string, 1)
 	go func() {
 		why, err := other.DisableTroubled(context.WithoutCancel(t.Context()), "acme", b.endpoint.ID)
 		if err != nil {
@@ -368,13 +368,17 @@ func (b *deliveryBundle) disableMeanwhile(t *testing.T) <-chan string {
 	return done
 }
 
-// waits returns when somebody waits for a lock of a kind.
+// disabler is the name under which disableMeanwhile is connected: the database is shared by
+// tests that wait for locks of their own.
+func (b *deliveryBundle) disabler() string { return b.endpoint.ID.String() }
+
+// waits returns when disableMeanwhile waits for a lock of a kind.
 func (b *deliveryBundle) waits(t *testing.T, kind string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		return slices.Equal([]bool{true}, query[bool](t, b.Store, `
 			select exists (select from pg_locks l where not l.granted and l.locktype = $1
-				and l.pid in (select pid from pg_stat_activity where datname = current_database()))`, kind))
+				and l.pid in (select pid from pg_stat_activity where datname = current_database() and application_name = $2))`, kind, b.disabler()))
 	}, eventually, poll)
 }
 
