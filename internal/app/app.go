@@ -81,6 +81,7 @@ type App struct {
 	activities *activities.Activities
 	dispatcher *dispatch.Dispatcher
 	working    atomic.Bool // the worker serves its queues
+	overAll    bool        // this process may look after all tenants' deliveries: see takeRoles
 
 	api, admin               *http.Server
 	apiListener, adminListen net.Listener
@@ -182,6 +183,9 @@ func (a *App) Start(ctx context.Context) (err error) {
 	if err := a.store.Migrated(ctx); err != nil {
 		return err
 	}
+	if err := a.takeRoles(ctx); err != nil {
+		return err
+	}
 	a.store.Listen(a.life) //nolint:contextcheck // what Start brings up outlives its context, here and below
 	a.maintain()           //nolint:contextcheck // see above
 	if err := a.listen(); err != nil {
@@ -203,8 +207,33 @@ func (a *App) Start(ctx context.Context) (err error) {
 	return nil
 }
 
+// takeRoles finds out what the database's login may do. One that is only for the API does
+// not relay, maintain or count over all tenants: the workers do.
+func (a *App) takeRoles(ctx context.Context) error {
+	serves, err := a.store.May(ctx, postgres.RoleAPI)
+	if err != nil {
+		return err
+	}
+	if a.overAll, err = a.store.May(ctx, postgres.RoleWorker); err != nil {
+		return err
+	}
+	const needs = "EVERPOST_DATABASE_URL: the login is not a member of the role %s: see docs/security-database.md"
+	switch {
+	case a.options.API && !serves:
+		return fmt.Errorf(needs, postgres.RoleAPI)
+	case a.options.Worker && !a.overAll:
+		return fmt.Errorf(needs, postgres.RoleWorker)
+	case !a.overAll:
+		a.dispatcher.OnlyStart()
+	}
+	return nil
+}
+
 // maintain makes partitions and removes what is past its retention, in the background.
 func (a *App) maintain() {
+	if !a.overAll {
+		return
+	}
 	ctx, end := context.WithCancel(a.life)
 	var loops sync.WaitGroup
 	loops.Go(func() { a.store.Maintain(ctx) })

@@ -12,7 +12,7 @@ import (
 
 // ListAudit lists what was changed, and by whom, newest first.
 func (s *Store) ListAudit(ctx context.Context, f webhook.AuditFilter, p webhook.Page) ([]webhook.AuditEntry, error) {
-	return queryAll(ctx, s, "list audit log", scanAudit, `
+	return queryAll(ctx, s.asOperator(), "list audit log", scanAudit, `
 		select a.id, a.at, a.key_id, coalesce(nullif(a.actor, ''), k.name, ''), a.request_id, coalesce(a.tenant_id, ''),
 			a.action, a.subject, a.detail
 		from audit_log a left join api_keys k on k.id = a.key_id

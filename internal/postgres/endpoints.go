@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -32,7 +31,7 @@ func (s *Store) CreateEndpoint(ctx context.Context, by webhook.Actor, e webhook.
 		e.ID = webhook.NewEndpointID()
 	}
 	e.Version = 1
-	err := s.changeEndpoint(ctx, "create", e.TenantID, e.ID, func(ctx context.Context, tx pgx.Tx) error {
+	err := s.changeEndpoint(ctx, s.ofTenant(e.TenantID), "create", e.TenantID, e.ID, func(ctx context.Context, tx pgx.Tx) error {
 		if err := s.quotas.allowEndpoint(ctx, tx, e.TenantID); err != nil {
 			return err
 		}
@@ -71,9 +70,17 @@ func (s *Store) CreateEndpoint(ctx context.Context, by webhook.Actor, e webhook.
 
 // Endpoint reads one endpoint; CodeNotFound when the tenant has none of this id.
 func (s *Store) Endpoint(ctx context.Context, tenantID string, id webhook.EndpointID) (webhook.Endpoint, error) {
-	var row endpointRow
-	op := "read endpoint " + id.String()
-	err := s.withConn(ctx, op, func(ctx context.Context, conn *pgxpool.Conn) error {
+	row, err := s.endpointRow(ctx, tenantID, id)
+	if err != nil {
+		return webhook.Endpoint{}, err
+	}
+	e, err := s.openEndpoint(ctx, &row)
+	return e, translate("read endpoint "+id.String(), err)
+}
+
+// endpointRow is Endpoint without what is sealed.
+func (s *Store) endpointRow(ctx context.Context, tenantID string, id webhook.EndpointID) (row endpointRow, err error) {
+	err = s.ofTenant(tenantID).withConn(ctx, "read endpoint "+id.String(), func(ctx context.Context, conn querier) error {
 		rows, err := conn.Query(ctx, `
 			select `+endpointColumns+` from endpoints e where id = $1 and tenant_id = $2 and deleted_at is null`, [16]byte(id), tenantID)
 		if err != nil {
@@ -82,18 +89,14 @@ func (s *Store) Endpoint(ctx context.Context, tenantID string, id webhook.Endpoi
 		row, err = collectEndpoint(rows)
 		return err
 	})
-	if err != nil {
-		return webhook.Endpoint{}, err
-	}
-	e, err := s.openEndpoint(ctx, &row)
-	return e, translate(op, err)
+	return row, err
 }
 
 // ListEndpoints lists the endpoints of a tenant, newest first.
 func (s *Store) ListEndpoints(ctx context.Context, tenantID string, p webhook.Page) ([]webhook.Endpoint, error) {
 	var found []endpointRow
 	op := "list endpoints of " + tenantID
-	err := s.withConn(ctx, op, func(ctx context.Context, conn *pgxpool.Conn) error {
+	err := s.ofTenant(tenantID).withConn(ctx, op, func(ctx context.Context, conn querier) error {
 		rows, err := conn.Query(ctx, `
 			select `+endpointColumns+` from endpoints e
 			where tenant_id = $1 and deleted_at is null and `+pageCondition+`
@@ -121,19 +124,19 @@ func (s *Store) ListEndpoints(ctx context.Context, tenantID string, p webhook.Pa
 func (s *Store) UpdateEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID,
 	change func(*webhook.Endpoint) error,
 ) (webhook.Endpoint, error) {
-	return s.updateEndpoint(ctx, by, tenantID, id, func(_ context.Context, _ pgx.Tx, e *webhook.Endpoint) error { return change(e) }, nil)
+	return s.updateEndpoint(ctx, s.ofTenant(tenantID), by, tenantID, id, func(_ context.Context, _ pgx.Tx, e *webhook.Endpoint) error { return change(e) }, nil)
 }
 
 // updateEndpoint is UpdateEndpoint with a change that may look into the record; in the
 // same transaction it calls also, unless that is nil or nothing has changed.
-func (s *Store) updateEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID,
+func (s *Store) updateEndpoint(ctx context.Context, as who, by webhook.Actor, tenantID string, id webhook.EndpointID,
 	change func(context.Context, pgx.Tx, *webhook.Endpoint) error, also func(context.Context, pgx.Tx) error,
 ) (webhook.Endpoint, error) {
 	var (
 		e         webhook.Endpoint
 		changeErr error
 	)
-	err := s.changeEndpoint(ctx, "update", tenantID, id, func(ctx context.Context, tx pgx.Tx) error {
+	err := s.changeEndpoint(ctx, as, "update", tenantID, id, func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, `
 			select `+endpointColumns+` from endpoints e
 			where id = $1 and tenant_id = $2 and deleted_at is null for no key update`, [16]byte(id), tenantID)
@@ -223,7 +226,7 @@ func (s *Store) writeEndpoint(ctx context.Context, tx pgx.Tx, e *webhook.Endpoin
 // and its secrets, headers and credentials are destroyed. The row stays, for the deliveries that
 // name it.
 func (s *Store) DeleteEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID) error {
-	err := s.changeEndpoint(ctx, "delete", tenantID, id, func(ctx context.Context, tx pgx.Tx) error {
+	err := s.changeEndpoint(ctx, s.ofTenant(tenantID), "delete", tenantID, id, func(ctx context.Context, tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `
 			update endpoints set deleted_at = now(), updated_at = now(), version = version + 1,
 				headers_kek_id = null, headers_wrapped_key = null, headers_nonce = null, headers_ciphertext = null,
@@ -254,25 +257,23 @@ func (s *Store) DeleteEndpoint(ctx context.Context, by webhook.Actor, tenantID s
 // state, in the order of their ids and without their headers, and the version of
 // that set: both of one moment. CodeNotFound: no such tenant.
 func (s *Store) EndpointsOf(ctx context.Context, tenantID string) (endpoints []webhook.Endpoint, version int64, err error) {
-	err = s.withConn(ctx, "read endpoints of "+tenantID, func(ctx context.Context, conn *pgxpool.Conn) error {
-		return pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-			err := tx.QueryRow(ctx, `select endpoints_version from tenants where id = $1`, tenantID).Scan(&version)
-			if isNoRows(err) {
-				return webhook.NotFound("tenant")
-			}
-			if err != nil {
-				return err
-			}
-			rows, err := tx.Query(ctx, `select `+endpointColumns+` from endpoints e where tenant_id = $1 and deleted_at is null order by id`, tenantID)
-			if err != nil {
-				return err
-			}
-			endpoints, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (webhook.Endpoint, error) {
-				r, err := scanEndpoint(row)
-				return r.endpoint(), err
-			})
+	err = s.ofTenant(tenantID).inSnapshot(ctx, "read endpoints of "+tenantID, func(ctx context.Context, tx pgx.Tx) error {
+		err := tx.QueryRow(ctx, `select endpoints_version from tenants where id = $1`, tenantID).Scan(&version)
+		if isNoRows(err) {
+			return webhook.NotFound("tenant")
+		}
+		if err != nil {
 			return err
+		}
+		rows, err := tx.Query(ctx, `select `+endpointColumns+` from endpoints e where tenant_id = $1 and deleted_at is null order by id`, tenantID)
+		if err != nil {
+			return err
+		}
+		endpoints, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (webhook.Endpoint, error) {
+			r, err := scanEndpoint(row)
+			return r.endpoint(), err
 		})
+		return err
 	})
 	if err != nil {
 		return nil, 0, err
@@ -287,13 +288,13 @@ var errUnchanged = errors.New("nothing changed")
 // version of the tenant's endpoints and the notification of every process. The
 // tenant's row is locked first, always, so that two changes cannot deadlock and
 // none slips past DeleteTenant.
-func (s *Store) changeEndpoint(ctx context.Context, verb, tenantID string, id webhook.EndpointID,
+func (s *Store) changeEndpoint(ctx context.Context, as who, verb, tenantID string, id webhook.EndpointID,
 	fn func(ctx context.Context, tx pgx.Tx) error,
 ) error {
 	c := change{Kind: changeEndpoint, ID: id.String(), Tenant: tenantID}
 	defer s.changedHere(c)
 	unchanged := false
-	err := s.inTx(ctx, verb+" endpoint "+id.String(), func(ctx context.Context, tx pgx.Tx) error {
+	err := as.inTx(ctx, verb+" endpoint "+id.String(), func(ctx context.Context, tx pgx.Tx) error {
 		err := tx.QueryRow(ctx, `
 			update tenants set endpoints_version = endpoints_version + 1 where id = $1
 			returning endpoints_version`, tenantID).Scan(&c.Version)
