@@ -60,7 +60,7 @@ func commands() []string {
 // settings are the environment variables that the everpost binary reads.
 func settings() []string {
 	names := []string{"EVERPOST_UI_URL"} // of the commands that serve the API
-	for _, of := range []reflect.Type{reflect.TypeFor[config.Config](), reflect.TypeFor[config.Standalone]()} {
+	for _, of := range []reflect.Type{reflect.TypeFor[config.Config](), reflect.TypeFor[config.KEKs](), reflect.TypeFor[config.Standalone]()} {
 		for field := range of.Fields() {
 			names = append(names, field.Tag.Get("env"))
 		}
@@ -218,6 +218,9 @@ func TestOurServicesAreConfigured(t *testing.T) {
 	require.Contains(t, services["api"].Environment, "EVERPOST_OPERATOR_KEY")
 	require.NotContains(t, services["worker"].Environment, "EVERPOST_OPERATOR_KEY", "who does not serve the API needs no key of it")
 	require.NotContains(t, services["migrate"].Environment, "EVERPOST_KEK", "migrations open no secrets")
+	for name, login := range map[string]string{"migrate": "everpost", "api": "everpost_api_login", "worker": "everpost_worker_login"} {
+		require.Contains(t, *services[name].Environment["EVERPOST_DATABASE_URL"], "//"+login+":", name)
+	}
 }
 
 // A secret is a variable without a default that .env has to give; nothing secret stands in the file itself.
@@ -232,7 +235,7 @@ func TestNoDefaultPasswords(t *testing.T) {
 				require.Regexp(t, required, *value, "%s %s", name, variable)
 			}
 			if value != nil && strings.Contains(*value, "://") {
-				require.Regexp(t, `^postgres://everpost:\$\{[A-Z_]+:\?[^}]+\}@`, *value, "%s %s", name, variable)
+				require.Regexp(t, `^postgres://everpost(_api_login|_worker_login)?:\$\{[A-Z_]+:\?[^}]+\}@`, *value, "%s %s", name, variable)
 			}
 		}
 	}

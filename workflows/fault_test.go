@@ -148,13 +148,16 @@ func TestSlowAttemptIsJoined(t *testing.T) {
 			go func() { done <- b.receiver.WaitHeld(t.Context(), 1) }()
 			l.run(func(env environment) {
 				env.SetOnActivityStartedListener(func(*activityInfo, contextOf, encodedValues) {
+					first := joins.Add(1) == 1
+					if first {
+						require.NoError(t, <-done)
+					}
 					// By now the record knows who sends.
 					var owned bool
 					require.NoError(t, b.store.Pool().QueryRow(t.Context(),
 						`select owner_until > now() from deliveries where id = $1`, l.start.DeliveryID).Scan(&owned))
 					require.True(t, owned)
-					if joins.Add(1) == 1 {
-						require.NoError(t, <-done)
+					if first {
 						b.receiver.Release()
 					}
 				})

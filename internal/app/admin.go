@@ -82,12 +82,13 @@ func (a *App) registerGauges() {
 	a.metrics.Gauge("everpost_dispatch_waiting", "Deliveries that wait in this process for the start of their workflow.",
 		func() float64 { return float64(a.dispatcher.Waiting()) })
 	a.metrics.Gauge("everpost_temporal_up", "1 when Temporal answered when it was last asked.", func() float64 { return truth(a.dispatcher.Healthy()) })
-	a.metrics.Register(newRecordCollector(a.life, a.store))
+	if a.overAll {
+		a.metrics.Register(newRecordCollector(a.life, a.store))
+	}
 	if a.gate != nil {
 		a.metrics.Register(newGateCollector(a.gate))
 	}
-	pool := a.store.Pool()
-	a.metrics.Gauge("everpost_postgres_connections_used", "Connections to PostgreSQL in use.", func() float64 { return float64(pool.Stat().AcquiredConns()) })
+	a.metrics.Gauge("everpost_postgres_connections_used", "Connections to PostgreSQL in use.", func() float64 { return float64(a.store.ConnectionsUsed()) })
 }
 
 func truth(b bool) float64 {

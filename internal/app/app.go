@@ -84,6 +84,7 @@ type App struct {
 	working    atomic.Bool  // the worker serves its queues
 	keys       *vault.Vault // nil without a key
 	keyService atomic.Pointer[string]
+	overAll    bool // this process may look after all tenants' deliveries: see takeRoles
 
 	api, admin               *http.Server
 	apiListener, adminListen net.Listener
@@ -186,6 +187,9 @@ func (a *App) Start(ctx context.Context) (err error) {
 	if err := a.store.Migrated(ctx); err != nil {
 		return err
 	}
+	if err := a.takeRoles(ctx); err != nil {
+		return err
+	}
 	if err := a.checkKeys(ctx); err != nil {
 		return err
 	}
@@ -210,12 +214,36 @@ func (a *App) Start(ctx context.Context) (err error) {
 	return nil
 }
 
+// takeRoles finds out what the database's login may do. One that is only for the API does
+// not relay, maintain or count over all tenants: the workers do.
+func (a *App) takeRoles(ctx context.Context) error {
+	serves, err := a.store.May(ctx, postgres.RoleAPI)
+	if err != nil {
+		return err
+	}
+	if a.overAll, err = a.store.May(ctx, postgres.RoleWorker); err != nil {
+		return err
+	}
+	const needs = "EVERPOST_DATABASE_URL: the login is not a member of the role %s: see docs/security-database.md"
+	switch {
+	case a.options.API && !serves:
+		return fmt.Errorf(needs, postgres.RoleAPI)
+	case a.options.Worker && !a.overAll:
+		return fmt.Errorf(needs, postgres.RoleWorker)
+	case !a.overAll:
+		a.dispatcher.OnlyStart()
+	}
+	return nil
+}
+
 // maintain makes partitions and removes what is past its retention, in the background.
 func (a *App) maintain() {
 	ctx, end := context.WithCancel(a.life)
 	var loops sync.WaitGroup
-	loops.Go(func() { a.store.Maintain(ctx) })
-	loops.Go(func() { a.retain(ctx) })
+	if a.overAll {
+		loops.Go(func() { a.store.Maintain(ctx) })
+		loops.Go(func() { a.retain(ctx) })
+	}
 	if a.gate != nil {
 		loops.Go(func() { a.shareHealth(ctx) })
 	}

@@ -52,12 +52,9 @@ func (c checkup) Health(ctx context.Context, tenantID string, id webhook.Endpoin
 // was changed a moment ago by whichever process.
 func (c checkup) TestEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID, eventType string, payload []byte,
 ) (webhook.Attempt, error) {
-	target, err := c.store.Target(ctx, id)
+	target, err := c.store.TargetOf(ctx, tenantID, id)
 	if err != nil {
 		return webhook.Attempt{}, err
-	}
-	if target.TenantID != tenantID {
-		return webhook.Attempt{}, webhook.NotFound("endpoint")
 	}
 	giveBack, err := c.tests.Take(id)
 	if err != nil {

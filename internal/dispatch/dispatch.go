@@ -161,13 +161,19 @@ func New(c Config) *Dispatcher {
 // Fresh is where a worker of this process finds the payloads of new events.
 func (d *Dispatcher) Fresh() *Fresh { return d.fresh }
 
+// OnlyStart leaves what was left behind, what is overdue and what is held to other
+// processes: this one may not read all tenants' deliveries. It is called before Start.
+func (d *Dispatcher) OnlyStart() { d.Record, d.Replays, d.Overdue, d.Backlog = nil, nil, nil, nil }
+
 // Start begins to start, relay and probe.
 func (d *Dispatcher) Start() {
 	for range d.StartSlots {
 		d.workers.Go(d.serve)
 	}
-	d.workers.Go(d.relay)
 	d.workers.Go(d.probe)
+	if d.Record != nil {
+		d.workers.Go(d.relay)
+	}
 	if d.Overdue != nil {
 		d.workers.Go(d.reconcile)
 	}

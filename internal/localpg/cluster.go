@@ -236,7 +236,8 @@ func isPlain(path string) bool {
 }
 
 // writeAccess says who may connect: over the socket, the account this process runs as and the one
-// the server runs as. It is written at every start, because the first may change.
+// the server runs as; other logins, of which there are none unless somebody makes them, with
+// their password. It is written at every start, because the first may change.
 func (h home) writeAccess() error {
 	self, err := userName(os.Geteuid())
 	if err != nil {
@@ -249,7 +250,8 @@ func (h home) writeAccess() error {
 		fmt.Fprintf(&ident, "everpost %q %s\n", name, superuser)
 	}
 	for name, text := range map[string]string{
-		"pg_hba.conf":   "local all all peer map=everpost\n", //nolint:dupword // databases, users
+		"pg_hba.conf": "local all " + superuser + " peer map=everpost\n" +
+			"local all all scram-sha-256\n", //nolint:dupword // databases, users
 		"pg_ident.conf": ident.String(),
 	} {
 		// Written in place: the files are the server's, who made them with its own owner and mode.

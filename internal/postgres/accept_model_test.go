@@ -126,7 +126,7 @@ func TestAcceptIsTheModels(t *testing.T) {
 					rt.Skip("there is nothing to remove")
 				}
 				id := rapid.SampledFrom(ids).Draw(rt, "removed")
-				_, err := b.pool.Exec(ctx, `delete from events where id = $1`, id)
+				_, err := b.login.Exec(ctx, `delete from events where id = $1`, id)
 				require.NoError(rt, err)
 				delete(m.alive, id)
 			},
@@ -209,7 +209,7 @@ func (b *deliveryBundle) acceptAs(ctx context.Context, rt *rapid.T, m *model, in
 // requireModel compares what is stored: the events, and the keys of those that are there.
 func (b *deliveryBundle) requireModel(ctx context.Context, rt *rapid.T, m *model, tenant string) {
 	var events []webhook.EventID
-	require.NoError(rt, b.pool.QueryRow(ctx, `select coalesce(array_agg(id order by id), '{}') from events where tenant_id = $1`, tenant).Scan(&events))
+	require.NoError(rt, b.login.QueryRow(ctx, `select coalesce(array_agg(id order by id), '{}') from events where tenant_id = $1`, tenant).Scan(&events))
 	require.Equal(rt, m.ids(), append([]webhook.EventID(nil), events...))
 	want := 0
 	for _, keys := range []map[string]modelKey{m.externals, m.keys} {
@@ -220,7 +220,7 @@ func (b *deliveryBundle) requireModel(ctx context.Context, rt *rapid.T, m *model
 		}
 	}
 	var keys int
-	require.NoError(rt, b.pool.QueryRow(ctx, `
+	require.NoError(rt, b.login.QueryRow(ctx, `
 		select count(*) from idempotency_keys i where tenant_id = $1
 		and exists (select from events e where e.id = any(coalesce(i.event_ids, array[i.event_id])))`, tenant).Scan(&keys))
 	require.Equal(rt, want, keys)

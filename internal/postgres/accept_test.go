@@ -91,7 +91,7 @@ func TestAcceptBatchStoresAllInOneTransaction(t *testing.T) {
 		require.Equal(t, in.Events[i].Payload, a.Payload)
 	}
 	var transactions int
-	require.NoError(t, b.pool.QueryRow(t.Context(), `select count(distinct x) from (
+	require.NoError(t, b.login.QueryRow(t.Context(), `select count(distinct x) from (
 		select xmin::text x from events union all select xmin::text from outbox union all select xmin::text from idempotency_keys) r`).Scan(&transactions))
 	require.Equal(t, 1, transactions)
 }
@@ -99,7 +99,7 @@ func TestAcceptBatchStoresAllInOneTransaction(t *testing.T) {
 // bar makes the database refuse one payload and one event type.
 func (b *deliveryBundle) bar(t *testing.T) {
 	t.Helper()
-	_, err := b.pool.Exec(t.Context(), `alter table events add check (payload <> 'barred'); alter table outbox add check (event_type <> 'order.barred')`)
+	_, err := b.login.Exec(t.Context(), `alter table events add check (payload <> 'barred'); alter table outbox add check (event_type <> 'order.barred')`)
 	require.NoError(t, err)
 }
 
@@ -146,14 +146,15 @@ func TestAcceptBatchIsAllOrNothing(t *testing.T) {
 func TestAcceptBatchOfABrokenConnection(t *testing.T) {
 	t.Parallel()
 	b := setupDelivery(t)
-	_, err := b.pool.Exec(t.Context(), `
-		create function break_off() returns trigger language plpgsql as $$ begin perform pg_terminate_backend(pg_backend_pid()); return null; end $$;
+	_, err := b.login.Exec(t.Context(), `
+		create function break_off() returns trigger language plpgsql security definer as
+			$$ begin perform pg_terminate_backend(pg_backend_pid()); return null; end $$;
 		create trigger break_off after insert on outbox execute function break_off()`)
 	require.NoError(t, err)
 	_, err = b.AcceptBatch(t.Context(), batchOf("k", "x", "y"))
 	require.Equal(t, webhook.CodeUnavailable, webhook.CodeOf(err), "%v", err)
 	b.requireEmpty(t)
-	_, err = b.pool.Exec(t.Context(), `drop trigger break_off on outbox`)
+	_, err = b.login.Exec(t.Context(), `drop trigger break_off on outbox`)
 	require.NoError(t, err)
 	all, err := b.AcceptBatch(t.Context(), batchOf("k", "x", "y"))
 	require.NoError(t, err)
@@ -251,7 +252,7 @@ func TestAcceptBatchWithAnIdempotencyKey(t *testing.T) {
 
 func (b *deliveryBundle) countOf(t *testing.T, what string) (n int) {
 	t.Helper()
-	require.NoError(t, b.pool.QueryRow(t.Context(), `select count(*) from `+what).Scan(&n))
+	require.NoError(t, b.login.QueryRow(t.Context(), `select count(*) from `+what).Scan(&n))
 	return n
 }
 
@@ -302,7 +303,7 @@ func TestAcceptBatchWhoseEventsAreGone(t *testing.T) {
 	first, err := b.AcceptBatch(t.Context(), in)
 	require.NoError(t, err)
 	remove := func(ids ...webhook.EventID) {
-		_, err := b.pool.Exec(t.Context(), `delete from events where id = any($1)`, ids)
+		_, err := b.login.Exec(t.Context(), `delete from events where id = any($1)`, ids)
 		require.NoError(t, err)
 	}
 	remove(first[1].Event.ID)
@@ -331,14 +332,14 @@ func TestAcceptBatchWhoseEventsAreGone(t *testing.T) {
 // is one. Otherwise they give up sooner, and a slow machine looks the same.
 func (s *Store) waitForLocks(t *testing.T) {
 	t.Helper()
-	config := s.writer.Config()
+	config := s.door.Config()
 	for _, name := range []string{"lock_timeout", "statement_timeout"} {
 		config.ConnConfig.RuntimeParams[name] = milliseconds(flushTimeout)
 	}
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	require.NoError(t, err)
-	s.writer.Close()
-	s.writer = pool
+	s.door.Close()
+	s.door = pool
 }
 
 // Processes take batches with the same external ids in other orders at the same time:

@@ -18,7 +18,7 @@ func (s *Store) Attempts(ctx context.Context, tenantID string, id webhook.Delive
 	if _, err := s.Delivery(ctx, tenantID, id); err != nil {
 		return nil, err
 	}
-	return queryAll(ctx, s, "read attempts", scanAttempt, `
+	return queryAll(ctx, s.ofTenant(tenantID), "read attempts", scanAttempt, `
 		select number, run, started_at, latency_us, decision, reason, status, retry_after_ns, error, delay_ns, delay_source, nominal_ns, truncated,
 			request_headers, response_headers, response_body
 		from attempts where delivery_id = $1 and ($2 = 0 or number < $2) order by number desc limit $3`, id, afterNumber, limit)

@@ -119,7 +119,7 @@ func TestSealedCredentialsCannotBeSwapped(t *testing.T) {
 		if columns == "headers" {
 			from = a.ID
 		}
-		_, err := s.pool.Exec(t.Context(), `
+		_, err := s.login.Exec(t.Context(), `
 			update endpoints t set auth_kek_id = o.`+columns+`_kek_id, auth_wrapped_key = o.`+columns+`_wrapped_key,
 				auth_nonce = o.`+columns+`_nonce, auth_ciphertext = o.`+columns+`_ciphertext
 			from endpoints o where t.id = $1 and o.id = $2`, [16]byte(a.ID), [16]byte(from))

@@ -28,7 +28,7 @@ func (s *Store) Command(ctx context.Context, by webhook.Actor, tenantID string, 
 		}
 	}
 	var d webhook.Delivery
-	err := s.inTx(ctx, "store a command", func(ctx context.Context, tx pgx.Tx) error {
+	err := s.ofTenant(tenantID).inTx(ctx, "store a command", func(ctx context.Context, tx pgx.Tx) error {
 		var err error
 		if d, err = lockDelivery(ctx, tx, tenantID, id); err != nil {
 			return err
@@ -78,22 +78,22 @@ func takes(d *webhook.Delivery, c webhook.PendingCommand, endpoint *webhook.Endp
 	return nil
 }
 
-// endpointOf is the delivery's endpoint. It is read before the transaction, because a
-// cache that has to be filled needs a connection of its own, and many commands would
-// hold all of them. CodeConflict: the endpoint was deleted.
+// endpointOf is the delivery's endpoint. It is read before the transaction, because
+// that needs a connection of its own, and many commands would hold all of them.
+// CodeConflict: the endpoint was deleted.
 func (s *Store) endpointOf(ctx context.Context, tenantID string, id webhook.DeliveryID) (webhook.Endpoint, error) {
 	d, err := s.Delivery(ctx, tenantID, id)
 	if err != nil {
 		return webhook.Endpoint{}, err
 	}
-	target, err := s.endpointCache.Target(ctx, d.EndpointID)
+	row, err := s.endpointRow(ctx, tenantID, d.EndpointID)
 	if webhook.CodeOf(err) == webhook.CodeNotFound {
 		return webhook.Endpoint{}, &webhook.Error{Code: webhook.CodeConflict, State: d.State, Message: "the delivery's endpoint was deleted"}
 	}
 	if err != nil {
 		return webhook.Endpoint{}, err
 	}
-	return target.Endpoint, nil
+	return row.endpoint(), nil // its headers and credentials are not needed
 }
 
 // lockDelivery reads a delivery for a change. One that has no record yet gets its
@@ -179,7 +179,7 @@ func (s *Store) Reopen(ctx context.Context, ref webhook.Ref, reason string) (web
 // Unanswered takes up to limit commands that no step has answered for a while, to
 // be signalled again. They are not handed out again for the same while.
 func (s *Store) Unanswered(ctx context.Context, limit int) ([]webhook.Commanded, error) {
-	return queryAll(ctx, s, "read commands", scanCommanded, `
+	return queryAll(ctx, s.asWorker(), "read commands", scanCommanded, `
 		update deliveries d set commanded_at = now()
 		where id in (
 			select id from deliveries where command <> 0 and commanded_at <= now() - $2::bigint * interval '1 millisecond'

@@ -104,7 +104,7 @@ func TestReplayOpensARun(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, d.Progress, stored.Progress)
 
-	_, err = b.pool.Exec(t.Context(), `update outbox set relay_at = now()`)
+	_, err = b.login.Exec(t.Context(), `update outbox set relay_at = now()`)
 	require.NoError(t, err)
 	left, err := b.LeftBehind(t.Context(), 10)
 	require.NoError(t, err)
@@ -175,7 +175,7 @@ func TestLeftBehind(t *testing.T) {
 	left, err := b.LeftBehind(t.Context(), 10)
 	require.NoError(t, err)
 	require.Empty(t, left, "too young: its own process is at it")
-	_, err = b.pool.Exec(t.Context(), `update outbox set relay_at = now()`)
+	_, err = b.login.Exec(t.Context(), `update outbox set relay_at = now()`)
 	require.NoError(t, err)
 	first, err := b.LeftBehind(t.Context(), 3)
 	require.NoError(t, err)

@@ -91,7 +91,7 @@ func (s *Store) deliveries(ctx context.Context, tenantID string, ids []webhook.D
 	}
 	// One statement, so one snapshot: a delivery that moves from the outbox to its
 	// record meanwhile is seen exactly once.
-	return queryAll(ctx, s, "read deliveries", scanDelivery, `
+	return queryAll(ctx, s.ofTenant(tenantID), "read deliveries", scanDelivery, `
 		select `+deliveryColumns+` from deliveries d where d.id = any($1) and d.tenant_id = $2
 		union all
 		select `+outboxAsDelivery+` from outbox o where o.delivery_id = any($1) and o.tenant_id = $2
@@ -116,7 +116,7 @@ func (s *Store) ListDeliveries(ctx context.Context, tenantID string, f webhook.D
 	sql := `select * from (
 		(select ` + deliveryColumns + ` from deliveries d where d.tenant_id = $1` + recorded + ` order by d.id desc limit ` + q.arg(p.Limit) + `)` +
 		pending + `) x order by 1 desc limit ` + q.arg(p.Limit)
-	return queryAll(ctx, s, "list deliveries", scanDelivery, sql, q.args...)
+	return queryAll(ctx, s.ofTenant(tenantID), "list deliveries", scanDelivery, sql, q.args...)
 }
 
 func wantsPending(states []webhook.State) bool {

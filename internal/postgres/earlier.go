@@ -69,7 +69,8 @@ func readKeys(ctx context.Context, tx pgx.Tx, keys []heldKey, columns idempotenc
 	return nil
 }
 
-// earlierEvents reads the events that the keys' rows name.
+// earlierEvents reads the events that the keys' rows name, through a view without
+// payloads.
 func earlierEvents(ctx context.Context, tx pgx.Tx, keys []heldKey) (map[webhook.EventID]*webhook.Event, error) {
 	events := map[webhook.EventID]*webhook.Event{}
 	var ids [][16]byte
@@ -81,7 +82,8 @@ func earlierEvents(ctx context.Context, tx pgx.Tx, keys []heldKey) (map[webhook.
 			ids = append(ids, id)
 		}
 	}
-	rows, err := tx.Query(ctx, `select `+eventFields+` from events where id = any($1)`, ids)
+	rows, err := tx.Query(ctx, `
+		select id, tenant_id, type, external_id, payload_size, endpoint_ids, reason, created_at, deliver_at from event_heads where id = any($1)`, ids)
 	if err != nil {
 		return nil, err
 	}

@@ -45,7 +45,7 @@ func operationalFilters(endpoints []webhook.Endpoint) []string {
 func newEndpointCache(s *Store) *EndpointCache {
 	return &EndpointCache{
 		targets: newCache(maxCachedTargets, s.timeToLive, func(ctx context.Context, id webhook.EndpointID) (filled[*webhook.Target], error) {
-			target, until, err := s.target(ctx, id)
+			target, until, err := s.target(ctx, s.asWorker(), id)
 			return filled[*webhook.Target]{value: &target, weight: 1, until: until}, err
 		}),
 		tenants: newCache(maxCachedEndpoints, s.timeToLive, func(ctx context.Context, tenantID string) (filled[tenantEndpoints], error) {

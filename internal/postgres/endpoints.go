@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -39,7 +38,7 @@ func (s *Store) CreateEndpoint(ctx context.Context, by webhook.Actor, e webhook.
 	if err != nil {
 		return webhook.Endpoint{}, translate("create endpoint "+e.ID.String(), err)
 	}
-	err = s.changeEndpoint(ctx, "create", e.TenantID, e.ID, func(ctx context.Context, tx pgx.Tx) error {
+	err = s.changeEndpoint(ctx, s.ofTenant(e.TenantID), "create", e.TenantID, e.ID, func(ctx context.Context, tx pgx.Tx) error {
 		if err := s.quotas.allowEndpoint(ctx, tx, e.TenantID); err != nil {
 			return err
 		}
@@ -80,7 +79,7 @@ func (s *Store) Endpoint(ctx context.Context, tenantID string, id webhook.Endpoi
 
 // endpointRow reads one endpoint, still sealed.
 func (s *Store) endpointRow(ctx context.Context, tenantID string, id webhook.EndpointID) (row endpointRow, err error) {
-	err = s.withConn(ctx, "read endpoint "+id.String(), func(ctx context.Context, conn *pgxpool.Conn) error {
+	err = s.ofTenant(tenantID).withConn(ctx, "read endpoint "+id.String(), func(ctx context.Context, conn querier) error {
 		rows, err := conn.Query(ctx, `
 			select `+endpointColumns+` from endpoints e where id = $1 and tenant_id = $2 and deleted_at is null`, [16]byte(id), tenantID)
 		if err != nil {
@@ -97,7 +96,7 @@ func (s *Store) endpointRow(ctx context.Context, tenantID string, id webhook.End
 func (s *Store) ListEndpoints(ctx context.Context, tenantID string, p webhook.Page) ([]webhook.Endpoint, error) {
 	var found []endpointRow
 	op := "list endpoints of " + tenantID
-	err := s.withConn(ctx, op, func(ctx context.Context, conn *pgxpool.Conn) error {
+	err := s.ofTenant(tenantID).withConn(ctx, op, func(ctx context.Context, conn querier) error {
 		rows, err := conn.Query(ctx, `
 			select `+endpointColumns+` from endpoints e
 			where tenant_id = $1 and deleted_at is null and `+pageCondition+`
@@ -169,7 +168,7 @@ func (s *Store) UpdateEndpoint(ctx context.Context, by webhook.Actor, tenantID s
 		e.Headers, e.Auth, e.Certificate = known.Headers, known.Auth, known.Certificate
 		return e, nil
 	}
-	return s.editEndpoint(ctx, by, tenantID, id, open,
+	return s.editEndpoint(ctx, s.ofTenant(tenantID), by, tenantID, id, open,
 		func(_ context.Context, _ pgx.Tx, e *webhook.Endpoint) error { return change(e) }, nil)
 }
 
@@ -177,15 +176,15 @@ func (s *Store) UpdateEndpoint(ctx context.Context, by webhook.Actor, tenantID s
 // does not see headers and credentials: they stay as they are, and sealed, so that this
 // works without the key. In the same transaction it calls also, unless that is nil or
 // nothing has changed.
-func (s *Store) updateEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID,
+func (s *Store) updateEndpoint(ctx context.Context, as who, by webhook.Actor, tenantID string, id webhook.EndpointID,
 	change func(context.Context, pgx.Tx, *webhook.Endpoint) error, also func(context.Context, pgx.Tx) error,
 ) (webhook.Endpoint, error) {
 	closed := func(_ context.Context, row *endpointRow) (webhook.Endpoint, error) { return row.endpoint(), nil }
-	return s.editEndpoint(ctx, by, tenantID, id, closed, change, also)
+	return s.editEndpoint(ctx, as, by, tenantID, id, closed, change, also)
 }
 
 // editEndpoint is both, with what opens the row that was read, if anything.
-func (s *Store) editEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID,
+func (s *Store) editEndpoint(ctx context.Context, as who, by webhook.Actor, tenantID string, id webhook.EndpointID,
 	open func(context.Context, *endpointRow) (webhook.Endpoint, error),
 	change func(context.Context, pgx.Tx, *webhook.Endpoint) error, also func(context.Context, pgx.Tx) error,
 ) (webhook.Endpoint, error) {
@@ -193,7 +192,7 @@ func (s *Store) editEndpoint(ctx context.Context, by webhook.Actor, tenantID str
 		e         webhook.Endpoint
 		changeErr error
 	)
-	err := s.changeEndpoint(ctx, "update", tenantID, id, func(ctx context.Context, tx pgx.Tx) error {
+	err := s.changeEndpoint(ctx, as, "update", tenantID, id, func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, `
 			select `+endpointColumns+` from endpoints e
 			where id = $1 and tenant_id = $2 and deleted_at is null for no key update`, [16]byte(id), tenantID)
@@ -288,7 +287,7 @@ func (s *Store) writeEndpoint(ctx context.Context, tx pgx.Tx, row *endpointRow, 
 // and its secrets, headers and credentials are destroyed. The row stays, for the deliveries that
 // name it.
 func (s *Store) DeleteEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID) error {
-	err := s.changeEndpoint(ctx, "delete", tenantID, id, func(ctx context.Context, tx pgx.Tx) error {
+	err := s.changeEndpoint(ctx, s.ofTenant(tenantID), "delete", tenantID, id, func(ctx context.Context, tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `
 			update endpoints set deleted_at = now(), updated_at = now(), version = version + 1,
 				headers_kek_id = null, headers_wrapped_key = null, headers_nonce = null, headers_ciphertext = null,
@@ -319,25 +318,23 @@ func (s *Store) DeleteEndpoint(ctx context.Context, by webhook.Actor, tenantID s
 // state, in the order of their ids and without their headers, and the version of
 // that set: both of one moment. CodeNotFound: no such tenant.
 func (s *Store) EndpointsOf(ctx context.Context, tenantID string) (endpoints []webhook.Endpoint, version int64, err error) {
-	err = s.withConn(ctx, "read endpoints of "+tenantID, func(ctx context.Context, conn *pgxpool.Conn) error {
-		return pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-			err := tx.QueryRow(ctx, `select endpoints_version from tenants where id = $1`, tenantID).Scan(&version)
-			if isNoRows(err) {
-				return webhook.NotFound("tenant")
-			}
-			if err != nil {
-				return err
-			}
-			rows, err := tx.Query(ctx, `select `+endpointColumns+` from endpoints e where tenant_id = $1 and deleted_at is null order by id`, tenantID)
-			if err != nil {
-				return err
-			}
-			endpoints, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (webhook.Endpoint, error) {
-				r, err := scanEndpoint(row)
-				return r.endpoint(), err
-			})
+	err = s.ofTenant(tenantID).inSnapshot(ctx, "read endpoints of "+tenantID, func(ctx context.Context, tx pgx.Tx) error {
+		err := tx.QueryRow(ctx, `select endpoints_version from tenants where id = $1`, tenantID).Scan(&version)
+		if isNoRows(err) {
+			return webhook.NotFound("tenant")
+		}
+		if err != nil {
 			return err
+		}
+		rows, err := tx.Query(ctx, `select `+endpointColumns+` from endpoints e where tenant_id = $1 and deleted_at is null order by id`, tenantID)
+		if err != nil {
+			return err
+		}
+		endpoints, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (webhook.Endpoint, error) {
+			r, err := scanEndpoint(row)
+			return r.endpoint(), err
 		})
+		return err
 	})
 	if err != nil {
 		return nil, 0, err
@@ -352,13 +349,13 @@ var errUnchanged = errors.New("nothing changed")
 // version of the tenant's endpoints and the notification of every process. The
 // tenant's row is locked first, always, so that two changes cannot deadlock and
 // none slips past DeleteTenant.
-func (s *Store) changeEndpoint(ctx context.Context, verb, tenantID string, id webhook.EndpointID,
+func (s *Store) changeEndpoint(ctx context.Context, as who, verb, tenantID string, id webhook.EndpointID,
 	fn func(ctx context.Context, tx pgx.Tx) error,
 ) error {
 	c := change{Kind: changeEndpoint, ID: id.String(), Tenant: tenantID}
 	defer s.changedHere(c)
 	unchanged := false
-	err := s.inTx(ctx, verb+" endpoint "+id.String(), func(ctx context.Context, tx pgx.Tx) error {
+	err := as.inTx(ctx, verb+" endpoint "+id.String(), func(ctx context.Context, tx pgx.Tx) error {
 		err := tx.QueryRow(ctx, `
 			update tenants set endpoints_version = endpoints_version + 1 where id = $1
 			returning endpoints_version`, tenantID).Scan(&c.Version)

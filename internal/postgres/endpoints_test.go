@@ -223,7 +223,7 @@ func TestADeletedEndpointIsGoneWithItsSecrets(t *testing.T) {
 	s, _ := setupStore(t)
 	e := createEndpoint(t, s, "acme")
 	open := webhook.NewEventID()
-	_, err := s.pool.Exec(t.Context(), `
+	_, err := s.login.Exec(t.Context(), `
 		insert into deliveries (id, event_id, endpoint_id, tenant_id, event_type, created_at, run, seq, state, give_up_at)
 		values ($1, $2, $3, 'acme', 'a', now(), 1, 1, 1, now())`,
 		[16]byte(webhook.DeliveryIDOf(open, e.ID)), [16]byte(open), [16]byte(e.ID))

@@ -76,7 +76,7 @@ func TestTranslateOfRealErrors(t *testing.T) {
 		`select 1/0`: webhook.CodeInternal,
 	} {
 		quick := openStore(t, address+"&statement_timeout=50ms")
-		_, err := quick.pool.Exec(t.Context(), sql)
+		_, err := quick.login.Exec(t.Context(), sql)
 		requireCode(t, want, translate("do", err))
 	}
 	_, _, err := s.PutTenant(t.Context(), testActor(), webhook.Tenant{ID: "nul", Name: "a\x00b"})

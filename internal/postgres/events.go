@@ -54,7 +54,8 @@ func (s *Store) Event(ctx context.Context, tenantID string, id webhook.EventID) 
 }
 
 func (s *Store) event(ctx context.Context, tenantID string, id webhook.EventID) (webhook.Event, error) {
-	found, err := queryAll(ctx, s, "read an event", scanEvent, `select `+eventFields+` from events where id = $1 and tenant_id = $2`, id, tenantID)
+	found, err := queryAll(ctx, s.ofTenant(tenantID), "read an event", scanEvent,
+		`select `+eventFields+` from events where id = $1 and tenant_id = $2`, id, tenantID)
 	if err != nil {
 		return webhook.Event{}, err
 	}
@@ -66,7 +67,8 @@ func (s *Store) event(ctx context.Context, tenantID string, id webhook.EventID) 
 
 // Payload is an event's payload, byte for byte as it was sent.
 func (s *Store) Payload(ctx context.Context, tenantID string, id webhook.EventID) ([]byte, error) {
-	found, err := queryAll(ctx, s, "read a payload", pgx.RowTo[[]byte], `select payload from events where id = $1 and tenant_id = $2`, id, tenantID)
+	found, err := queryAll(ctx, s.ofTenant(tenantID), "read a payload", pgx.RowTo[[]byte],
+		`select payload from events where id = $1 and tenant_id = $2`, id, tenantID)
 	if err != nil {
 		return nil, err
 	}
@@ -88,5 +90,5 @@ func (s *Store) ListEvents(ctx context.Context, tenantID string, f webhook.Event
 	}
 	q.window(&b, "id", "created_at", f.Since, f.Until, p)
 	sql := `select ` + eventFields + ` from events where tenant_id = $1` + b.String() + ` order by id desc limit ` + q.arg(p.Limit)
-	return queryAll(ctx, s, "list events", scanEvent, sql, q.args...)
+	return queryAll(ctx, s.ofTenant(tenantID), "list events", scanEvent, sql, q.args...)
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -29,7 +28,7 @@ func (s *Store) WriteSeen(ctx context.Context, worker string, seen map[webhook.E
 	for id := range seen {
 		ids, texts = append(ids, id), append(texts, jsonBytes(seen[id]))
 	}
-	return s.withConn(ctx, "share the health of endpoints", func(ctx context.Context, conn *pgxpool.Conn) error {
+	return s.asWorker().withConn(ctx, "share the health of endpoints", func(ctx context.Context, conn querier) error {
 		_, err := conn.Exec(ctx, `
 			with here as (select id, seen from unnest($2::uuid[], $3::jsonb[]) u (id, seen)),
 			gone as (
@@ -84,7 +83,7 @@ func (s *Store) Health(ctx context.Context, tenantID string, id webhook.Endpoint
 			seen, err = pgx.CollectRows(rows, pgx.RowTo[webhook.Seen])
 			return err
 		})
-	err = s.withConn(ctx, "read the health of endpoint "+id.String(), func(ctx context.Context, conn *pgxpool.Conn) error {
+	err = s.ofTenant(tenantID).withConn(ctx, "read the health of endpoint "+id.String(), func(ctx context.Context, conn querier) error {
 		return conn.SendBatch(ctx, batch).Close()
 	})
 	return e, b, seen, err
@@ -118,7 +117,7 @@ func positive(n *int) *int {
 
 // NoteTest writes to the audit log that somebody tests an endpoint.
 func (s *Store) NoteTest(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID) error {
-	return s.inTx(ctx, "note a test of endpoint "+id.String(), func(ctx context.Context, tx pgx.Tx) error {
+	return s.ofTenant(tenantID).inTx(ctx, "note a test of endpoint "+id.String(), func(ctx context.Context, tx pgx.Tx) error {
 		return audit(ctx, tx, by, tenantID, actionEndpointTest, id.String(), nil)
 	})
 }

@@ -79,7 +79,7 @@ func TestHealthCountsAreBounded(t *testing.T) {
 	b := setupDelivery(t)
 	insert := func(n int, state webhook.State, due string) {
 		t.Helper()
-		_, err := b.pool.Exec(t.Context(), `
+		_, err := b.login.Exec(t.Context(), `
 			insert into deliveries (id, event_id, endpoint_id, tenant_id, event_type, created_at, run, seq, state, due_at, give_up_at)
 			select gen_random_uuid(), event, $1, 'acme', 'order.paid', now(), 1, 1, $3, `+due+`, now() from generate_series(1, $2) n, gen_random_uuid() event`,
 			b.endpoint.ID, n, int16(state))
@@ -127,7 +127,7 @@ func TestSharedHealth(t *testing.T) {
 	_, got = b.health(t)
 	require.Equal(t, []webhook.Seen{seen(4), seen(3)}, got)
 
-	_, err = b.pool.Exec(t.Context(), `update endpoint_health set seen_at = now() - $1::bigint * interval '1 millisecond' where worker = 'w1'`,
+	_, err = b.login.Exec(t.Context(), `update endpoint_health set seen_at = now() - $1::bigint * interval '1 millisecond' where worker = 'w1'`,
 		seenLife.Milliseconds())
 	require.NoError(t, err)
 	_, got = b.health(t)
@@ -145,7 +145,7 @@ func TestNoteTest(t *testing.T) {
 	by := testActor()
 	require.NoError(t, b.NoteTest(t.Context(), by, "acme", b.endpoint.ID))
 	var n int
-	require.NoError(t, b.pool.QueryRow(t.Context(), `
+	require.NoError(t, b.login.QueryRow(t.Context(), `
 		select count(*) from audit_log
 		where action = 'endpoint.test' and tenant_id = 'acme' and subject = $1 and request_id = 'req-1' and key_id = $2`,
 		b.endpoint.ID.String(), by.KeyID).Scan(&n))

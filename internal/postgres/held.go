@@ -21,7 +21,7 @@ const (
 // BacklogEndpoints are the active endpoints for which something is held because too
 // much was waiting: at most limit, those after the given one, in the order of their ids.
 func (s *Store) BacklogEndpoints(ctx context.Context, after webhook.EndpointID, limit int) ([]webhook.EndpointID, error) {
-	return queryAll(ctx, s, "look for a backlog", func(row pgx.CollectableRow) (webhook.EndpointID, error) {
+	return queryAll(ctx, s.asWorker(), "look for a backlog", func(row pgx.CollectableRow) (webhook.EndpointID, error) {
 		var id [16]byte
 		err := row.Scan(&id)
 		return id, err
@@ -43,7 +43,7 @@ func (s *Store) BacklogEndpoints(ctx context.Context, after webhook.EndpointID, 
 // next record; the others as commands to be signalled. Either way the relay makes up for
 // a caller that does not.
 func (s *Store) ReleaseBacklog(ctx context.Context, endpoint webhook.EndpointID, limit int) (starts []webhook.Start, commands []webhook.Commanded, err error) {
-	err = s.inTx(ctx, "release a backlog", func(ctx context.Context, tx pgx.Tx) error {
+	err = s.asWorker().inTx(ctx, "release a backlog", func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, `
 			select `+deliveryColumns+` from deliveries d
 			where d.endpoint_id = $1 and d.reason = $2 and d.due_at is null and `+isHeld+`
@@ -65,7 +65,7 @@ func (s *Store) ReleaseBacklog(ctx context.Context, endpoint webhook.EndpointID,
 // ReleaseExpired releases up to limit of what the record alone holds and whose give-up
 // time has passed: whoever starts it gives it up. The others have workflows, with timers.
 func (s *Store) ReleaseExpired(ctx context.Context, limit int) (starts []webhook.Start, err error) {
-	err = s.inTx(ctx, "release what has expired", func(ctx context.Context, tx pgx.Tx) error {
+	err = s.asWorker().inTx(ctx, "release what has expired", func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, `
 			select `+deliveryColumns+` from deliveries d
 			where d.state < 3 and `+goesOn+` < now() and d.workflow_id = '' and `+isHeld+`

@@ -254,7 +254,7 @@ func (s *Store) pruneKeys(ctx context.Context, kind int16, before time.Time) (in
 	total := 0
 	for after := new(time.Time{}); ; {
 		var seen, gone int
-		err := s.pool.QueryRow(ctx, `
+		err := s.work.QueryRow(ctx, `
 			with old as (
 				select tenant_id, kind, key, event_id, created_at from idempotency_keys
 				where kind = $1 and created_at < $2 and created_at > $3 order by created_at limit $4),

@@ -70,7 +70,7 @@ func TestRepetitionsInOneFlushAreOneEvent(t *testing.T) {
 
 func (b *deliveryBundle) countKeyedEvents(t *testing.T) (n int) {
 	t.Helper()
-	require.NoError(t, b.pool.QueryRow(t.Context(), `select count(distinct event_id) from idempotency_keys join events on id = event_id`).Scan(&n))
+	require.NoError(t, b.login.QueryRow(t.Context(), `select count(distinct event_id) from idempotency_keys join events on id = event_id`).Scan(&n))
 	return n
 }
 
@@ -121,7 +121,7 @@ func TestAKeyWhoseEventIsGoneIsFree(t *testing.T) {
 			e.ExternalID, e.IdempotencyKey, e.BodySHA256 = "x", "k", sha256.Sum256([]byte("the same"))
 			first, err := b.Accept(t.Context(), e)
 			require.NoError(t, err)
-			_, err = b.pool.Exec(t.Context(), `delete from events`)
+			_, err = b.login.Exec(t.Context(), `delete from events`)
 			require.NoError(t, err)
 			e.BodySHA256 = sha256.Sum256([]byte(body))
 			again, err := b.Accept(t.Context(), e)
@@ -145,7 +145,7 @@ func TestAKeyThatVanishesIsTakenAgain(t *testing.T) {
 	keys := keysOf([]*intake{in})
 	var columns idempotencyColumns
 	columns.add(keys[0], keys[0].event())
-	tx, err := b.pool.Begin(t.Context())
+	tx, err := b.login.Begin(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, readKeys(t.Context(), tx, keys, columns))
 	require.NoError(t, tx.Rollback(t.Context()))

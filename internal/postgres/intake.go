@@ -14,7 +14,7 @@ import (
 // flushIntake writes events, outbox rows and keys of many requests in one
 // transaction of two round trips.
 func (s *Store) flushIntake(ctx context.Context, items []*intake) error {
-	tx, err := s.writer.Begin(ctx)
+	tx, err := s.door.Begin(ctx)
 	if err != nil {
 		return err
 	}
@@ -155,7 +155,7 @@ func insertIntake(ctx context.Context, tx pgx.Tx, items []*intake) error {
 	}
 	batch := &pgx.Batch{}
 	ev.queue(batch)
-	ob.queue(batch)
+	ob.queueFirst(batch)
 	if batch.Len() == 0 {
 		return nil
 	}

@@ -57,7 +57,7 @@ func (b *deliveryBundle) accept(t *testing.T) webhook.Start {
 
 func (b *deliveryBundle) count(t *testing.T, table string) (n int) {
 	t.Helper()
-	require.NoError(t, b.pool.QueryRow(t.Context(), `select count(*) from `+table).Scan(&n))
+	require.NoError(t, b.login.QueryRow(t.Context(), `select count(*) from `+table).Scan(&n))
 	return n
 }
 
@@ -292,7 +292,7 @@ func TestPruneIdempotencyKeys(t *testing.T) {
 		_, err := b.Accept(t.Context(), in)
 		require.NoError(t, err)
 	}
-	_, err := b.pool.Exec(t.Context(), `update idempotency_keys set created_at = now() - interval '25 hours' where key = 'old'`)
+	_, err := b.login.Exec(t.Context(), `update idempotency_keys set created_at = now() - interval '25 hours' where key = 'old'`)
 	require.NoError(t, err)
 	pruned, err := b.PruneIdempotencyKeys(t.Context(), 30*24*time.Hour)
 	require.NoError(t, err)
@@ -300,7 +300,7 @@ func TestPruneIdempotencyKeys(t *testing.T) {
 	pruned, err = b.PruneIdempotencyKeys(t.Context(), 24*time.Hour)
 	require.NoError(t, err)
 	require.Zero(t, pruned, "its event is still there, however old it is")
-	_, err = b.pool.Exec(t.Context(), `delete from events where external_id = 'old'`)
+	_, err = b.login.Exec(t.Context(), `delete from events where external_id = 'old'`)
 	require.NoError(t, err)
 	pruned, err = b.PruneIdempotencyKeys(t.Context(), 24*time.Hour)
 	require.NoError(t, err)

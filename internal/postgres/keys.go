@@ -8,7 +8,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -19,7 +18,7 @@ const keyColumns = `id, coalesce(tenant_id, ''), scope, name, sha256, created_at
 // times are the caller's. CodeNotFound: no such tenant; CodeConflict: the id exists.
 func (s *Store) CreateKey(ctx context.Context, by webhook.Actor, k webhook.Key) error {
 	defer s.changedHere(change{Kind: changeKey, ID: k.ID.String()})
-	return s.inTx(ctx, "create key "+k.ID.String(), func(ctx context.Context, tx pgx.Tx) error {
+	return s.ofTenantOrOperator(k.TenantID).inTx(ctx, "create key "+k.ID.String(), func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `
 			insert into api_keys (id, tenant_id, scope, name, sha256, created_at, expires_at, last_used_at)
 			values ($1, nullif($2, ''), $3, $4, $5, $6, $7, $8)`,
@@ -41,7 +40,7 @@ func (s *Store) CreateKey(ctx context.Context, by webhook.Actor, k webhook.Key) 
 // first. Expired keys are in it, revoked ones are not.
 func (s *Store) ListKeys(ctx context.Context, tenantID string, p webhook.Page) ([]webhook.Key, error) {
 	var list []webhook.Key
-	err := s.withConn(ctx, "list keys of "+tenantID, func(ctx context.Context, conn *pgxpool.Conn) error {
+	err := s.ofTenantOrOperator(tenantID).withConn(ctx, "list keys of "+tenantID, func(ctx context.Context, conn querier) error {
 		rows, err := conn.Query(ctx, `
 			select `+keyColumns+` from api_keys
 			where tenant_id is not distinct from nullif($1, '') and revoked_at is null and `+pageCondition+`
@@ -59,7 +58,7 @@ func (s *Store) ListKeys(ctx context.Context, tenantID string, p webhook.Page) (
 // elsewhere within 2 s. CodeNotFound when there is none, or it was revoked already.
 func (s *Store) RevokeKey(ctx context.Context, by webhook.Actor, tenantID string, id webhook.KeyID) error {
 	defer s.changedHere(change{Kind: changeKey, ID: id.String()})
-	return s.inTx(ctx, "revoke key "+id.String(), func(ctx context.Context, tx pgx.Tx) error {
+	return s.ofTenantOrOperator(tenantID).inTx(ctx, "revoke key "+id.String(), func(ctx context.Context, tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `
 			update api_keys set revoked_at = now()
 			where id = $1 and tenant_id is not distinct from nullif($2, '') and revoked_at is null`, [16]byte(id), tenantID)
@@ -86,7 +85,7 @@ func (s *Store) Authenticate(ctx context.Context, id webhook.KeyID, sha256 [32]b
 // livingKey reads a key that was not revoked; nil when there is none.
 func (s *Store) livingKey(ctx context.Context, id webhook.KeyID) (*webhook.Key, error) {
 	var found *webhook.Key
-	err := s.withConn(ctx, "read key "+id.String(), func(ctx context.Context, conn *pgxpool.Conn) error {
+	err := s.asOperator().withConn(ctx, "read key "+id.String(), func(ctx context.Context, conn querier) error {
 		rows, err := conn.Query(ctx, `select `+keyColumns+` from api_keys where id = $1 and revoked_at is null`, [16]byte(id))
 		if err != nil {
 			return err
@@ -114,7 +113,7 @@ func (s *Store) writeKeyUse(ctx context.Context, used map[webhook.KeyID]time.Tim
 	for id, at := range used {
 		ids, times = append(ids, id), append(times, at)
 	}
-	return s.withConn(ctx, "write key use", func(ctx context.Context, conn *pgxpool.Conn) error {
+	return s.asOperator().withConn(ctx, "write key use", func(ctx context.Context, conn querier) error {
 		_, err := conn.Exec(ctx, `
 			with used as (
 				select k.id, u.at from api_keys k join unnest($1::uuid[], $2::timestamptz[]) u (id, at) on u.id = k.id

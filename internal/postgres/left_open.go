@@ -52,7 +52,7 @@ func (s *Store) cancelAfterDelete(ctx context.Context, tenantID string, id webho
 func (s *Store) cancelOpenDeliveries(ctx context.Context, tenantID string, id webhook.EndpointID) error {
 	relayAt := time.Now()
 	for {
-		ids, err := queryAll(ctx, s, "read open deliveries", pgx.RowTo[[16]byte], `
+		ids, err := queryAll(ctx, s.ofTenant(tenantID), "read open deliveries", pgx.RowTo[[16]byte], `
 			select id from (
 				select id from deliveries d where d.endpoint_id = $1 and d.tenant_id = $2 and `+isLeftOpen+` limit $3) d
 			order by id`, id, tenantID, cancelRead)
@@ -60,7 +60,7 @@ func (s *Store) cancelOpenDeliveries(ctx context.Context, tenantID string, id we
 			return err
 		}
 		for from := 0; from < len(ids); from += cancelBatch {
-			released, err := s.cancelOpen(ctx, ids[from:min(from+cancelBatch, len(ids))], relayAt)
+			released, err := s.cancelOpen(ctx, tenantID, ids[from:min(from+cancelBatch, len(ids))], relayAt)
 			if err != nil {
 				return err
 			}
@@ -75,8 +75,8 @@ func (s *Store) cancelOpenDeliveries(ctx context.Context, tenantID string, id we
 }
 
 // cancelOpen asks a batch. The relay starts what is released of it from relayAt on.
-func (s *Store) cancelOpen(ctx context.Context, ids [][16]byte, relayAt time.Time) (released bool, err error) {
-	err = s.inTx(ctx, "cancel deliveries of a deleted endpoint", func(ctx context.Context, tx pgx.Tx) error {
+func (s *Store) cancelOpen(ctx context.Context, tenantID string, ids [][16]byte, relayAt time.Time) (released bool, err error) {
+	err = s.ofTenant(tenantID).inTx(ctx, "cancel deliveries of a deleted endpoint", func(ctx context.Context, tx pgx.Tx) error {
 		// All at once, because two statements would lock in an order of their own.
 		if _, err := tx.Exec(ctx, `select from deliveries where id = any($1) and state < 3 order by id for update`, ids); err != nil {
 			return err
@@ -104,7 +104,7 @@ func (s *Store) cancelLeftOpen(ctx context.Context) error {
 		ID       [16]byte
 		TenantID string
 	}
-	left, err := queryAll(ctx, s, "look for deleted endpoints", pgx.RowToStructByPos[deleted], `
+	left, err := queryAll(ctx, s.asWorker(), "look for deleted endpoints", pgx.RowToStructByPos[deleted], `
 		select id, tenant_id from endpoints e where deleted_at > now() - interval '31 days'
 			and exists (select from deliveries d where d.endpoint_id = e.id and d.tenant_id = e.tenant_id and `+isLeftOpen+`)
 		order by deleted_at limit 1000`)

@@ -50,7 +50,7 @@ func TestCancelLeftOpenAsksOnce(t *testing.T) {
 	require.Zero(t, standing.Command, "its endpoint is there")
 
 	// As a process leaves it that died right after the deletion.
-	_, err = b.pool.Exec(t.Context(), `update endpoints set deleted_at = now() where id = $1`, b.endpoint.ID)
+	_, err = b.login.Exec(t.Context(), `update endpoints set deleted_at = now() where id = $1`, b.endpoint.ID)
 	require.NoError(t, err)
 	for range 2 {
 		require.NoError(t, b.cancelLeftOpen(t.Context()))
@@ -72,13 +72,13 @@ func TestADeletedEndpointsHeldDeliveriesAreReleased(t *testing.T) {
 	carried := b.accept(t)
 	b.hold(t, carried, carried.WorkflowID(), webhook.ReasonPaused)
 	rescheduled := b.hold(t, b.accept(t), nobody, webhook.ReasonPaused)
-	_, err := b.pool.Exec(t.Context(), `update deliveries set due_at = now() + interval '1 day' where id = $1`, rescheduled.DeliveryID)
+	_, err := b.login.Exec(t.Context(), `update deliveries set due_at = now() + interval '1 day' where id = $1`, rescheduled.DeliveryID)
 	require.NoError(t, err)
 	asked := b.hold(t, b.accept(t), nobody, webhook.ReasonPaused)
 	_, _, err = b.command(t, asked.DeliveryID, webhook.CommandRetry)
 	require.NoError(t, err)
 	under := b.hold(t, b.accept(t), nobody, webhook.ReasonPaused)
-	_, err = b.pool.Exec(t.Context(), `update deliveries set owner = gen_random_uuid(), owner_until = now() + interval '1 minute' where id = $1`,
+	_, err = b.login.Exec(t.Context(), `update deliveries set owner = gen_random_uuid(), owner_until = now() + interval '1 minute' where id = $1`,
 		under.DeliveryID)
 	require.NoError(t, err)
 
@@ -87,7 +87,7 @@ func TestADeletedEndpointsHeldDeliveriesAreReleased(t *testing.T) {
 		require.NoError(t, b.cancelLeftOpen(t.Context()))
 		unanswered, err := b.Unanswered(t.Context(), 10)
 		require.NoError(t, err)
-		_, err = b.pool.Exec(t.Context(), `update deliveries set commanded_at = now() - interval '1 hour' where command <> 0`)
+		_, err = b.login.Exec(t.Context(), `update deliveries set commanded_at = now() - interval '1 hour' where command <> 0`)
 		require.NoError(t, err) // so that they are handed out again
 		var ids []webhook.DeliveryID
 		for _, c := range unanswered {
@@ -113,7 +113,7 @@ func TestADeletedEndpointsHeldDeliveriesAreReleasedInTurn(t *testing.T) {
 	t.Parallel()
 	b := setupDelivery(t)
 	start := b.hold(t, b.accept(t), nobody, webhook.ReasonPaused)
-	_, err := b.pool.Exec(t.Context(), `
+	_, err := b.login.Exec(t.Context(), `
 		insert into deliveries (id, event_id, endpoint_id, tenant_id, event_type, created_at, run, seq, state, give_up_at)
 		select gen_random_uuid(), event_id, endpoint_id, tenant_id, event_type, created_at, run, seq, state, give_up_at
 		from deliveries, generate_series(1, $1) where id = $2`, 2*cancelBatch, start.DeliveryID)

@@ -135,7 +135,7 @@ func TestAReconnectOvertakesAFillUnderWay(t *testing.T) {
 	s, address := setupStore(t)
 	e := createEndpoint(t, s, "acme")
 	other := openStore(t, address)
-	blocker, err := s.pool.Begin(t.Context())
+	blocker, err := s.login.Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = blocker.Rollback(context.WithoutCancel(t.Context())) }()
 	_, err = blocker.Exec(t.Context(), `lock table endpoint_secrets in access exclusive mode`)
@@ -224,7 +224,7 @@ func TestAChangeOfAnUnknownKindForgetsAll(t *testing.T) {
 	e := createEndpoint(t, s, "acme")
 	before, err := other.EndpointCache().Target(t.Context(), e.ID)
 	require.NoError(t, err)
-	_, err = s.pool.Exec(t.Context(), `select pg_notify(`+channelName+`, 'what is this')`)
+	_, err = s.login.Exec(t.Context(), `select pg_notify(`+channelName+`, 'what is this')`)
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
 		after, err := other.EndpointCache().Target(t.Context(), e.ID)

@@ -51,60 +51,76 @@ func (s *Store) noteReplay(ctx context.Context, tx pgx.Tx, id webhook.ReplayID) 
 // note writes an operational event in a transaction, for whoever asked for it: nothing,
 // when nobody did. The relay starts its deliveries within about a second.
 func (s *Store) note(ctx context.Context, tx pgx.Tx, n *webhook.Notice) error {
-	audience, err := s.audience(ctx, tx, n)
-	if err != nil || len(audience) == 0 {
-		return err
-	}
-	if err := tx.QueryRow(ctx, `select contact from tenants where id = $1`, n.TenantID).Scan(&n.Contact); err != nil {
-		return err
-	}
 	n.At = time.Now().UTC().Truncate(time.Microsecond)
+	if err := s.noteFor(ctx, tx, n, n.TenantID); err != nil || s.operatorTenant == "" || s.operatorTenant == n.TenantID {
+		return err
+	}
+	// The only place where a transaction of one tenant's writes another's: it says so, and
+	// goes back.
+	if _, err := tx.Exec(ctx, setLocally, settingTenant, s.operatorTenant); err != nil {
+		return err
+	}
+	if err := s.noteFor(ctx, tx, n, s.operatorTenant); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, setLocally, settingTenant, n.TenantID)
+	return err
+}
+
+// noteFor is note for the endpoints of one tenant. The contact is read on the way, when
+// it is the tenant's own.
+func (s *Store) noteFor(ctx context.Context, tx pgx.Tx, n *webhook.Notice, tenantID string) error {
+	if tenantID == n.TenantID {
+		if err := tx.QueryRow(ctx, `select contact from tenants where id = $1`, n.TenantID).Scan(&n.Contact); err != nil {
+			return err
+		}
+	}
+	endpoints, err := audience(ctx, tx, n.Type, tenantID)
+	if err != nil || len(endpoints) == 0 {
+		return err
+	}
 	payload, err := n.Payload()
 	if err != nil {
 		return err
 	}
+	in := &intake{tenantID: tenantID, created: n.At}
+	in.add(webhook.NewEvent{TenantID: tenantID, Type: n.Type, Payload: payload}, "")
+	a := &in.arrivals[0]
+	a.id = webhook.NewEventID()
+	in.matchType(a, endpoints)
 	var (
-		ev eventColumns
-		ob outboxColumns
+		ev    eventColumns
+		ob    outboxColumns
+		batch pgx.Batch
 	)
-	for tenant, endpoints := range audience {
-		in := &intake{tenantID: tenant, created: n.At}
-		in.add(webhook.NewEvent{TenantID: tenant, Type: n.Type, Payload: payload}, "")
-		a := &in.arrivals[0]
-		a.id = webhook.NewEventID()
-		in.matchType(a, endpoints)
-		ev.add(in, a)
-		for _, start := range a.starts {
-			ob.add(start, n.At)
-		}
+	ev.add(in, a)
+	for _, start := range a.starts {
+		ob.add(start, n.At)
 	}
-	batch := &pgx.Batch{}
-	ev.queue(batch)
-	ob.queue(batch)
-	return tx.SendBatch(ctx, batch).Close()
+	ev.queue(&batch)
+	ob.queueFirst(&batch)
+	return tx.SendBatch(ctx, &batch).Close()
 }
 
-// audience are the endpoints that asked for an operational event, by their tenants.
-func (s *Store) audience(ctx context.Context, tx pgx.Tx, n *webhook.Notice) (map[string][]webhook.Endpoint, error) {
+// audience are a tenant's endpoints that asked for an operational event.
+func audience(ctx context.Context, tx pgx.Tx, eventType, tenantID string) ([]webhook.Endpoint, error) {
 	rows, err := tx.Query(ctx, `
-		select id, tenant_id, event_types, retry_policy from endpoints e
-		where tenant_id = any($1) and deleted_at is null
-		  and exists (select from unnest(e.event_types) f where starts_with(f, '`+webhook.OperationalPrefix+`')) order by id`,
-		[]string{n.TenantID, s.operatorTenant})
+		select id, event_types, retry_policy from endpoints e
+		where tenant_id = $1 and deleted_at is null
+		  and exists (select from unnest(e.event_types) f where starts_with(f, '`+webhook.OperationalPrefix+`')) order by id`, tenantID)
 	if err != nil {
 		return nil, err
 	}
 	var (
-		id     [16]byte
-		tenant string
-		types  []string
-		policy retry.Policy
+		id       [16]byte
+		types    []string
+		policy   retry.Policy
+		audience []webhook.Endpoint
 	)
-	audience := map[string][]webhook.Endpoint{}
-	_, err = pgx.ForEachRow(rows, []any{&id, &tenant, &types, &policy}, func() error {
-		e := webhook.Endpoint{ID: id, TenantID: tenant, EventTypes: types, RetryPolicy: policy}
-		if e.Wants(n.Type) {
-			audience[tenant] = append(audience[tenant], e)
+	_, err = pgx.ForEachRow(rows, []any{&id, &types, &policy}, func() error {
+		e := webhook.Endpoint{ID: id, TenantID: tenantID, EventTypes: types, RetryPolicy: policy}
+		if e.Wants(eventType) {
+			audience = append(audience, e)
 		}
 		types, policy = nil, retry.Policy{}
 		return nil

@@ -22,7 +22,7 @@ func (s *Store) AutoReplay(ctx context.Context, tenantID string, id webhook.Endp
 		Asked: webhook.DefaultReplayRate, Ramp: true,
 	}
 	nothing := false
-	err = s.inTx(ctx, "begin a replay by itself", func(ctx context.Context, tx pgx.Tx) error {
+	err = s.asWorker().inTx(ctx, "begin a replay by itself", func(ctx context.Context, tx pgx.Tx) error {
 		var wanted bool
 		// The lock is what keeps two processes from beginning one each; the look for
 		// others is a statement of its own, to see what was committed while this waited.

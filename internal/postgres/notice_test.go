@@ -130,7 +130,7 @@ func TestNobodyListens(t *testing.T) {
 
 	b.listens(t, "acme", "everpost.*")
 	broken := b.endpoint.ID
-	_, err = b.pool.Exec(t.Context(), `alter table audit_log add check (action <> 'endpoint.update') not valid`)
+	_, err = b.login.Exec(t.Context(), `alter table audit_log add check (action <> 'endpoint.update') not valid`)
 	require.NoError(t, err)
 	_, _, err = b.ResumeEndpoint(t.Context(), testActor(), "acme", broken, 1)
 	require.Error(t, err)
@@ -212,7 +212,7 @@ func TestCompletedReplaysAreTold(t *testing.T) {
 			require.NoError(t, err)
 		}
 		told := b.told(t, "ops", webhook.NoticeReplayed)
-		_, err := b.pool.Exec(t.Context(), `delete from events`)
+		_, err := b.login.Exec(t.Context(), `delete from events`)
 		require.NoError(t, err)
 		if state != webhook.ReplayCompleted {
 			require.Empty(t, told, state)
@@ -266,11 +266,11 @@ func TestAutoReplay(t *testing.T) {
 	require.EqualValues(t, 3, *r.Total)
 	require.Equal(t, []string{"everpost"}, query[string](t, b.Store, `select actor from audit_log where action = 'replay.create'`))
 
-	_, err = b.pool.Exec(t.Context(), `update replays set state = 3; update endpoints set state = 1`)
+	_, err = b.login.Exec(t.Context(), `update replays set state = 3; update endpoints set state = 1`)
 	require.NoError(t, err)
 	_, begun = begin(b.Store, since)
 	require.False(t, begun, "it is paused")
-	_, err = b.pool.Exec(t.Context(), `update endpoints set state = 0`)
+	_, err = b.login.Exec(t.Context(), `update endpoints set state = 0`)
 	require.NoError(t, err)
 	_, begun = begin(b.Store, since)
 	require.True(t, begun)
@@ -285,9 +285,9 @@ func TestAutoReplayTakesTurns(t *testing.T) {
 	t.Parallel()
 	b := setupDelivery(t)
 	b.deadLetters(t, 3)
-	_, err := b.pool.Exec(t.Context(), `update endpoints set auto_replay = true`)
+	_, err := b.login.Exec(t.Context(), `update endpoints set auto_replay = true`)
 	require.NoError(t, err)
-	tx, err := b.pool.Begin(t.Context())
+	tx, err := b.login.Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
 	_, err = tx.Exec(t.Context(), `select from endpoints where id = $1 for no key update`, b.endpoint.ID)
@@ -299,7 +299,7 @@ func TestAutoReplayTakesTurns(t *testing.T) {
 	}()
 	require.Eventually(t, func() bool {
 		var waits bool
-		err := b.pool.QueryRow(t.Context(), `select exists (select from pg_locks l
+		err := b.login.QueryRow(t.Context(), `select exists (select from pg_locks l
 			where not l.granted and l.locktype in ('transactionid', 'tuple') and l.pid in
 				(select pid from pg_locks where relation = 'endpoints'::regclass))`).Scan(&waits)
 		return err == nil && (waits || len(result) > 0)

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -34,8 +33,7 @@ func (c *outboxColumns) add(start webhook.Start, relayAt time.Time) {
 const insertOutbox = `
 	insert into outbox (delivery_id, event_id, endpoint_id, tenant_id, event_type, run, created_at, not_before, give_up_at, relay_at)
 	select * from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::int[], $7::timestamptz[], $8::timestamptz[],
-		$9::timestamptz[], $10::timestamptz[])
-	on conflict (delivery_id) do `
+		$9::timestamptz[], $10::timestamptz[])`
 
 func (c *outboxColumns) args() []any {
 	return []any{c.ids, c.events, c.endpoints, c.tenants, c.types, c.runs, c.created, c.notBefore, c.giveUp, c.relay}
@@ -44,7 +42,17 @@ func (c *outboxColumns) args() []any {
 // queue writes the rows. A delivery that has one begins its next run.
 func (c *outboxColumns) queue(b *pgx.Batch) {
 	if len(c.ids) > 0 {
-		b.Queue(insertOutbox+`update set run = excluded.run, give_up_at = excluded.give_up_at, relay_at = excluded.relay_at, relayed = 0`, c.args()...)
+		b.Queue(insertOutbox+`
+			on conflict (delivery_id) do update
+			set run = excluded.run, give_up_at = excluded.give_up_at, relay_at = excluded.relay_at, relayed = 0`, c.args()...)
+	}
+}
+
+// queueFirst writes the rows of events that are being stored: nobody else knows their
+// ids. It needs no right to read the table.
+func (c *outboxColumns) queueFirst(b *pgx.Batch) {
+	if len(c.ids) > 0 {
+		b.Queue(insertOutbox, c.args()...)
 	}
 }
 
@@ -53,7 +61,7 @@ func (c *outboxColumns) queueNew(b *pgx.Batch, written func(webhook.DeliveryID))
 	if len(c.ids) == 0 {
 		return
 	}
-	b.Queue(insertOutbox+`nothing returning delivery_id`, c.args()...).Query(func(rows pgx.Rows) error {
+	b.Queue(insertOutbox+` on conflict (delivery_id) do nothing returning delivery_id`, c.args()...).Query(func(rows pgx.Rows) error {
 		var id [16]byte
 		_, err := pgx.ForEachRow(rows, []any{&id}, func() error {
 			written(id)
@@ -68,7 +76,7 @@ func (c *outboxColumns) queueNew(b *pgx.Batch, written func(webhook.DeliveryID))
 // handed out again for the same while, by any process, and each time for twice as
 // long, up to 8 min: where no worker runs at all, starting them again does not help.
 func (s *Store) LeftBehind(ctx context.Context, limit int) ([]webhook.Start, error) {
-	starts, err := queryAll(ctx, s, "read the outbox", scanStart, `
+	starts, err := queryAll(ctx, s.asWorker(), "read the outbox", scanStart, `
 		update outbox set relay_at = now() + $2::bigint * (1 << least(relayed, 5)) * interval '1 millisecond', relayed = relayed + 1
 		where delivery_id in (
 			select delivery_id from outbox where relay_at <= now() order by relay_at limit $1 for update skip locked)
@@ -89,7 +97,7 @@ func (s *Store) findHeld(ctx context.Context, starts []webhook.Start) error {
 	for i := range starts {
 		ids[i] = starts[i].DeliveryID
 	}
-	found, err := queryAll(ctx, s, "read what is held", scanDelivery,
+	found, err := queryAll(ctx, s.asWorker(), "read what is held", scanDelivery,
 		`select `+deliveryColumns+` from deliveries d where d.id = any($1) and d.state = 2`, ids)
 	if err != nil {
 		return err
@@ -129,7 +137,7 @@ func (s *Store) OutboxDepth(ctx context.Context) (int64, time.Time, error) {
 		n      int64
 		oldest *time.Time
 	)
-	err := s.withConn(ctx, "count the outbox", func(ctx context.Context, conn *pgxpool.Conn) error {
+	err := s.asWorker().withConn(ctx, "count the outbox", func(ctx context.Context, conn querier) error {
 		// In the order of the key, which is that of time: the oldest is among the counted.
 		return conn.QueryRow(ctx, `select count(*), min(created_at) from (select created_at from outbox order by delivery_id limit $1) o`, maxCounted+1).
 			Scan(&n, &oldest)

@@ -24,7 +24,7 @@ const (
 // longest overdue first: their workflow is late, or there is none. They are not
 // handed out again for the time again, by any process.
 func (s *Store) Overdue(ctx context.Context, again time.Duration, limit int) ([]webhook.Delivery, error) {
-	return queryAll(ctx, s, "look for overdue deliveries", scanDelivery, `
+	return queryAll(ctx, s.asWorker(), "look for overdue deliveries", scanDelivery, `
 		update deliveries d set reconciled_at = now()
 		where id in (
 			select id from deliveries
@@ -37,7 +37,7 @@ func (s *Store) Overdue(ctx context.Context, again time.Duration, limit int) ([]
 // Expired takes up to limit dead letters that were to be discarded a while ago: what
 // completed longer ago than keep. Else it is like Overdue.
 func (s *Store) Expired(ctx context.Context, keep, again time.Duration, limit int) ([]webhook.Delivery, error) {
-	return queryAll(ctx, s, "look for expired dead letters", scanDelivery, `
+	return queryAll(ctx, s.asWorker(), "look for expired dead letters", scanDelivery, `
 		update deliveries d set reconciled_at = now()
 		where id in (
 			select id from deliveries

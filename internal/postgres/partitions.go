@@ -51,7 +51,7 @@ func partitionedTables() []partitioned {
 //
 // An error leaves what was made and does not keep the other tables from theirs.
 func (s *Store) EnsurePartitions(ctx context.Context, now time.Time) error {
-	return ensurePartitions(ctx, s.pool, s.log, now)
+	return ensurePartitions(ctx, s.work, s.log, now)
 }
 
 // Maintain makes partitions ahead of time, and finishes the cancelling of what
@@ -116,10 +116,7 @@ func ensurePartition(ctx context.Context, pool *pgxpool.Pool, logger *slog.Logge
 		}
 		// Made beside the table and then attached: CREATE TABLE … PARTITION OF would
 		// lock the whole table against reading.
-		_, err = tx.Exec(ctx, fmt.Sprintf(`
-			create table %[1]s (like %[2]s including all);
-			alter table %[2]s attach partition %[1]s for values from ('%[3]s') to ('%[4]s')`,
-			quote(name), quote(t.table), low, high))
+		_, err = tx.Exec(ctx, `select everpost_make_partition($1, $2, $3, $4)`, t.table, name, low, high)
 		return err
 	})
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == "23514" {

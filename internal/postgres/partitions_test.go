@@ -33,7 +33,7 @@ func eventIDAt(t time.Time, rest byte) webhook.EventID {
 
 func insertEvent(t *testing.T, s *Store, id webhook.EventID) {
 	t.Helper()
-	_, err := s.pool.Exec(t.Context(), `
+	_, err := s.login.Exec(t.Context(), `
 		insert into events (id, tenant_id, type, payload, payload_sha256, endpoint_ids, created_at)
 		values ($1, 'acme', 'a', '', '', '{}', now())`, [16]byte(id))
 	require.NoError(t, err)
@@ -112,7 +112,7 @@ func TestADayWithRowsInTheDefaultPartitionStaysThere(t *testing.T) {
 func TestADayThatGetsARowWhileItsPartitionIsMadeStaysInTheDefault(t *testing.T) {
 	t.Parallel()
 	s, _ := setupStore(t)
-	tx, err := s.pool.Begin(t.Context())
+	tx, err := s.login.Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
 	id := eventIDAt(noon(), 1)
@@ -123,7 +123,7 @@ func TestADayThatGetsARowWhileItsPartitionIsMadeStaysInTheDefault(t *testing.T) 
 
 	made := make(chan error, 1)
 	today := partitioned{"events", "id"}
-	go func() { made <- ensurePartition(t.Context(), s.pool, s.log, today, noon().Truncate(day)) }()
+	go func() { made <- ensurePartition(t.Context(), s.login, s.log, today, noon().Truncate(day)) }()
 	require.Eventually(t, func() bool {
 		return query[bool](t, s, `select exists (select from pg_locks where not granted and relation = 'events_default'::regclass)`)[0]
 	}, eventually, poll)
@@ -139,7 +139,7 @@ func TestAnEventOnItsWayWhileItsPartitionIsMadeIsStored(t *testing.T) {
 	t.Parallel()
 	b := setupDelivery(t)
 	today := time.Now().UTC().Truncate(day)
-	tx, err := b.pool.Begin(t.Context())
+	tx, err := b.login.Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
 	_, err = tx.Exec(t.Context(), `create table the_day (like events including all);
@@ -162,7 +162,7 @@ func TestAnEventOnItsWayWhileItsPartitionIsMadeIsStored(t *testing.T) {
 func TestPartitionsOfAMissingTableAreAnErrorThatNamesIt(t *testing.T) {
 	t.Parallel()
 	s, _ := setupStore(t)
-	_, err := s.pool.Exec(t.Context(), `drop table events`)
+	_, err := s.login.Exec(t.Context(), `drop table events cascade`)
 	require.NoError(t, err)
 	require.ErrorContains(t, s.EnsurePartitions(t.Context(), noon()), "events")
 	require.Len(t, partitionsOf(t, s, "attempts"), 6, "the others have theirs")

@@ -14,7 +14,7 @@ import (
 //
 // Errors: CodeNotFound; CodeConflict, it is disabled.
 func (s *Store) PauseEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID) (webhook.Endpoint, error) {
-	e, err := s.updateEndpoint(ctx, by, tenantID, id, func(_ context.Context, _ pgx.Tx, e *webhook.Endpoint) error {
+	e, err := s.updateEndpoint(ctx, s.ofTenant(tenantID), by, tenantID, id, func(_ context.Context, _ pgx.Tx, e *webhook.Endpoint) error {
 		switch e.State {
 		case webhook.EndpointActive:
 			e.State, e.StateReason = webhook.EndpointPaused, "paused by hand"
@@ -52,7 +52,7 @@ func (s *Store) ResumeEndpoint(ctx context.Context, by webhook.Actor, tenantID s
 	r := webhook.Replay{
 		TenantID: tenantID, Source: webhook.ReplayHeld, Filter: webhook.ReplayFilter{EndpointID: id}, Asked: rate, Ramp: true,
 	}
-	e, err := s.updateEndpoint(ctx, by, tenantID, id, func(_ context.Context, _ pgx.Tx, e *webhook.Endpoint) error {
+	e, err := s.updateEndpoint(ctx, s.ofTenant(tenantID), by, tenantID, id, func(_ context.Context, _ pgx.Tx, e *webhook.Endpoint) error {
 		e.State, e.StateReason = webhook.EndpointActive, ""
 		return nil
 	}, func(ctx context.Context, tx pgx.Tx) error { return insertReplay(ctx, tx, by, &r, false) })
@@ -69,7 +69,7 @@ func (s *Store) ResumeEndpoint(ctx context.Context, by webhook.Actor, tenantID s
 // the gate has room for it. It looks only at endpoints that were changed within a day:
 // held ones of others were released long ago.
 func (s *Store) ReleaseForgotten(ctx context.Context, limit int) error {
-	return s.inTx(ctx, "release what is held for active endpoints", func(ctx context.Context, tx pgx.Tx) error {
+	return s.asWorker().inTx(ctx, "release what is held for active endpoints", func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, `
 			with active as (
 				select e.id from endpoints e

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 
@@ -76,9 +77,10 @@ type Config struct {
 	// What it sets itself (timeouts, application_name) is not overridden. Required.
 	URL string
 
-	// MaxConns bounds the pool of everything but the group commits, which have one
-	// connection each of their own (three), so that no flood of reads can stop them;
-	// the listener uses one more. Defaults to 16.
+	// MaxConns bounds the pool of what is done for tenants and operators, and half of it
+	// that of a worker's part. The group commits have one connection each of their own
+	// (three), so that no flood of reads can stop them; the listener uses one more.
+	// Defaults to 16.
 	MaxConns int32
 
 	// Sealer encrypts endpoint secrets and headers. Without one, methods that need
@@ -107,14 +109,19 @@ type Config struct {
 
 // Store is the record. It is safe for concurrent use.
 type Store struct {
-	pool   *pgxpool.Pool
-	writer *pgxpool.Pool // of the group commits
+	pool   *pgxpool.Pool // for tenants and operators: see who
+	work   *pgxpool.Pool // for a worker's part
+	door   *pgxpool.Pool // of the group commit of events
+	writer *pgxpool.Pool // of the group commits of records and claims
+	login  *pgxpool.Pool // in the login's own name; opens no connection by itself
 	sealer Sealer
 	log    *slog.Logger
 
 	makeSecret     func(scheme string) (webhook.NewSecret, error)
 	endpointMoved  func(webhook.EndpointID) // may be nil
 	operatorTenant string                   // "" for none
+
+	misnamed string // in tests of the wall: the tenant that ofTenant names, whichever it was asked for
 
 	endpointCache *EndpointCache
 	keyCache      *KeyCache
@@ -148,25 +155,14 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 	if c.MakeSecret == nil {
 		c.MakeSecret = func(string) (webhook.NewSecret, error) { return webhook.NewSecret{}, errNoSealer() }
 	}
-	config, err := poolConfig(c)
-	if err != nil {
-		return nil, err
-	}
-	// Not ctx: it ends the opening, and the pool would take it for its own life.
-	pool, err := pgxpool.NewWithConfig(context.WithoutCancel(ctx), config)
-	if err != nil {
-		return nil, fmt.Errorf("open database: %w", err)
-	}
-
-	writer, err := pgxpool.NewWithConfig(context.WithoutCancel(ctx), writerConfig(config))
-	if err != nil {
-		pool.Close()
-		return nil, fmt.Errorf("open database: %w", err)
-	}
-
 	s := &Store{
-		pool: pool, writer: writer, sealer: c.Sealer, makeSecret: c.MakeSecret, log: c.Logger, endpointMoved: c.EndpointMoved, operatorTenant: c.OperatorTenant,
+		sealer: c.Sealer, makeSecret: c.MakeSecret, log: c.Logger, endpointMoved: c.EndpointMoved, operatorTenant: c.OperatorTenant,
 		inFlight: keysUnderWay{keys: map[string]struct{}{}}, leftOpen: make(chan struct{}, 1),
+	}
+	// Not ctx: it ends the opening, and the pools would take it for their own life.
+	if err := s.openPools(context.WithoutCancel(ctx), c); err != nil {
+		s.closePools()
+		return nil, err
 	}
 	s.life, s.end = context.WithCancel(context.WithoutCancel(ctx))
 	s.endpointCache = newEndpointCache(s)
@@ -174,6 +170,39 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 	s.quotas = newQuotas(s, c.Limits)
 	s.openWriters()
 	return s, nil
+}
+
+// openPools makes the pools, each with the role that its work needs.
+func (s *Store) openPools(ctx context.Context, c Config) error {
+	config, err := poolConfig(c)
+	if err != nil {
+		return err
+	}
+	work := config.Copy()
+	work.MaxConns = max(2, config.MaxConns/2) //nolint:mnd // half
+	for _, p := range []struct {
+		pool   **pgxpool.Pool
+		config *pgxpool.Config
+	}{
+		{&s.pool, takeRole(config.Copy(), RoleAPI, RoleWorker)},
+		{&s.work, takeRole(work, RoleWorker)},
+		{&s.door, takeRole(writerConfig(config, intakeLanes), RoleIngest)},
+		{&s.writer, takeRole(writerConfig(config, recordLanes+claimLanes), RoleWorker)},
+		{&s.login, config},
+	} {
+		if *p.pool, err = pgxpool.NewWithConfig(ctx, p.config); err != nil {
+			return fmt.Errorf("open database: %w", err)
+		}
+	}
+	return nil
+}
+
+func (s *Store) closePools() {
+	for _, pool := range []*pgxpool.Pool{s.door, s.writer, s.work, s.pool, s.login} {
+		if pool != nil {
+			pool.Close()
+		}
+	}
 }
 
 // Widths and lanes of the group commits.
@@ -201,13 +230,21 @@ func (s *Store) Close() {
 		s.endpointCache.close()
 		s.keyCache.close()
 		s.quotas.close()
-		s.writer.Close()
-		s.pool.Close()
+		s.closePools()
 	})
 }
 
-// Pool is the pool of connections, for what has no method here: metrics and tests.
-func (s *Store) Pool() *pgxpool.Pool { return s.pool }
+// Pool is a pool of connections in the name of the login itself, for what has no method
+// here: tests. The store does not use it.
+func (s *Store) Pool() *pgxpool.Pool { return s.login }
+
+// ConnectionsUsed is how many connections are in use.
+func (s *Store) ConnectionsUsed() (n int) {
+	for _, pool := range []*pgxpool.Pool{s.door, s.writer, s.work, s.pool} {
+		n += int(pool.Stat().AcquiredConns())
+	}
+	return n
+}
 
 // EndpointCache is the store's cache of endpoints.
 func (s *Store) EndpointCache() *EndpointCache { return s.endpointCache }
@@ -238,6 +275,9 @@ func (s *Store) Migrated(ctx context.Context) error {
 	current, newest, err := migrations.Version(ctx, db)
 	if errors.Is(err, migrations.ErrNewer) {
 		return err
+	}
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == "42501" {
+		return errors.New("the database is of a release before roles, or its schema is not the login's: run 'everpost migrate'")
 	}
 	if err != nil {
 		return translate("look at the database's version", err)
@@ -301,10 +341,10 @@ func poolConfig(c Config) (*pgxpool.Config, error) {
 	return config, nil
 }
 
-// writerConfig is the pool of the group commits: a connection for each lane.
-func writerConfig(of *pgxpool.Config) *pgxpool.Config {
+// writerConfig is a pool of group commits: a connection for each lane.
+func writerConfig(of *pgxpool.Config, conns int32) *pgxpool.Config {
 	config := of.Copy()
-	config.MaxConns = intakeLanes + recordLanes + claimLanes
+	config.MaxConns = conns
 	config.MinConns, config.MinIdleConns = 0, 0
 	config.ConnConfig.RuntimeParams["statement_timeout"] = milliseconds(flushStatementTimeout)
 	config.ConnConfig.RuntimeParams["lock_timeout"] = milliseconds(flushLockTimeout)
@@ -313,25 +353,27 @@ func writerConfig(of *pgxpool.Config) *pgxpool.Config {
 
 func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
-// withConn runs read statements on one connection. An error of fn that is not the
-// domain's is translated.
-func (s *Store) withConn(ctx context.Context, op string, fn func(ctx context.Context, conn *pgxpool.Conn) error) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	conn, err := s.acquire(ctx)
-	if err != nil {
-		return translate(op, err)
-	}
-	defer conn.Release()
-	return translate(op, fn(ctx, conn))
+// withConn makes statements in w's name, each by itself, on one connection. An error of
+// fn that is not the domain's is translated.
+func (w who) withConn(ctx context.Context, op string, fn func(ctx context.Context, db querier) error) error {
+	return w.use(ctx, op, func(ctx context.Context, conn *pgxpool.Conn) error { return fn(ctx, w.on(conn)) })
 }
 
-// inTx runs fn in a transaction and commits it when fn returns nil. An error of fn
-// that is not the domain's is translated. After an error of the commit itself it is
+// inTx runs fn in a transaction in w's name and commits it when fn returns nil. An error
+// of fn that is not the domain's is translated. After an error of the commit itself it is
 // not known whether it was made.
-func (s *Store) inTx(ctx context.Context, op string, fn func(ctx context.Context, tx pgx.Tx) error) error {
-	return s.withConn(ctx, op, func(ctx context.Context, conn *pgxpool.Conn) error {
-		tx, err := conn.Begin(ctx)
+func (w who) inTx(ctx context.Context, op string, fn func(ctx context.Context, tx pgx.Tx) error) error {
+	return w.transact(ctx, op, "", fn)
+}
+
+// inSnapshot is inTx for reads of one moment.
+func (w who) inSnapshot(ctx context.Context, op string, fn func(ctx context.Context, tx pgx.Tx) error) error {
+	return w.transact(ctx, op, "read only, isolation level repeatable read", fn)
+}
+
+func (w who) transact(ctx context.Context, op, mode string, fn func(ctx context.Context, tx pgx.Tx) error) error {
+	return w.use(ctx, op, func(ctx context.Context, conn *pgxpool.Conn) error {
+		tx, err := conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: w.begin(mode)})
 		if err != nil {
 			return err
 		}
@@ -344,10 +386,25 @@ func (s *Store) inTx(ctx context.Context, op string, fn func(ctx context.Context
 	})
 }
 
+// use gives fn a connection, in the bounds of one call.
+func (w who) use(ctx context.Context, op string, fn func(ctx context.Context, conn *pgxpool.Conn) error) error {
+	if err := w.check(); err != nil {
+		return translate(op, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	conn, err := w.acquire(ctx)
+	if err != nil {
+		return translate(op, err)
+	}
+	defer conn.Release()
+	return translate(op, fn(ctx, conn))
+}
+
 // queryAll reads all rows of one statement, in the bounds of withConn.
-func queryAll[T any](ctx context.Context, s *Store, op string, scan pgx.RowToFunc[T], sql string, args ...any) (found []T, err error) {
-	err = s.withConn(ctx, op, func(ctx context.Context, conn *pgxpool.Conn) error {
-		rows, err := conn.Query(ctx, sql, args...)
+func queryAll[T any](ctx context.Context, w who, op string, scan pgx.RowToFunc[T], sql string, args ...any) (found []T, err error) {
+	err = w.withConn(ctx, op, func(ctx context.Context, db querier) error {
+		rows, err := db.Query(ctx, sql, args...)
 		if err != nil {
 			return err
 		}
@@ -362,10 +419,10 @@ func queryAll[T any](ctx context.Context, s *Store, op string, scan pgx.RowToFun
 
 // acquire waits a bounded time for a connection, so that an exhausted pool turns
 // into "come back later" and not into a pile of waiting requests.
-func (s *Store) acquire(ctx context.Context) (*pgxpool.Conn, error) {
+func (w who) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
-	return s.pool.Acquire(ctx)
+	return w.pool.Acquire(ctx)
 }
 
 // noSealer stands in where no secrets are to be read or written.

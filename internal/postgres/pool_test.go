@@ -83,7 +83,7 @@ func (s testSealer) Open(_ context.Context, sealed Sealed, additional string) (s
 // query reads the one column of a query.
 func query[T any](t *testing.T, s *Store, sql string, args ...any) []T {
 	t.Helper()
-	rows, err := s.pool.Query(t.Context(), sql, args...)
+	rows, err := s.login.Query(t.Context(), sql, args...)
 	require.NoError(t, err)
 	list, err := pgx.CollectRows(rows, pgx.RowTo[T])
 	require.NoError(t, err)
@@ -272,10 +272,10 @@ func TestALostDatabaseIsUnavailableUntilItIsBack(t *testing.T) {
 func TestASessionThatIsEndedUnderWayIsUnavailable(t *testing.T) {
 	t.Parallel()
 	s, _ := setupStore(t)
-	err := s.inTx(t.Context(), "change something", func(ctx context.Context, tx pgx.Tx) error {
+	err := s.ofTenant("acme").inTx(t.Context(), "change something", func(ctx context.Context, tx pgx.Tx) error {
 		var pid int
 		require.NoError(t, tx.QueryRow(ctx, `select pg_backend_pid()`).Scan(&pid))
-		_, err := s.pool.Exec(ctx, `select pg_terminate_backend($1, 10000)`, pid)
+		_, err := s.login.Exec(ctx, `select pg_terminate_backend($1, 10000)`, pid)
 		require.NoError(t, err)
 		_, err = tx.Exec(ctx, `select 1`)
 		return err
@@ -290,7 +290,7 @@ func TestAnExhaustedPoolIsUnavailableAndACallerThatLeftIsNot(t *testing.T) {
 	s, _ := setupStore(t)
 	held := make([]*pgxpool.Conn, 0, 4)
 	for range 4 {
-		conn, err := s.acquire(t.Context())
+		conn, err := s.ofTenant("acme").acquire(t.Context())
 		require.NoError(t, err)
 		held = append(held, conn)
 	}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -59,7 +58,7 @@ func (s *Store) TenantLimits(ctx context.Context, tenantID string) (webhook.Limi
 }
 
 func (s *Store) tenantLimits(ctx context.Context, tenantID string) (limits webhook.Limits, err error) {
-	err = s.withConn(ctx, "read limits of "+tenantID, func(ctx context.Context, conn *pgxpool.Conn) error {
+	err = s.ofTenant(tenantID).withConn(ctx, "read limits of "+tenantID, func(ctx context.Context, conn querier) error {
 		return scanLimits(conn.QueryRow(ctx, `select limits from tenants where id = $1`, tenantID), &limits)
 	})
 	return limits, err
@@ -84,7 +83,7 @@ func (s *Store) countPending(ctx context.Context, tenantID string) *pendingCount
 	found := &pendingCount{}
 	limits, err := s.TenantLimits(ctx, tenantID)
 	if err == nil && limits.PendingDeliveries > 0 {
-		err = s.withConn(ctx, "count pending deliveries of "+tenantID, func(ctx context.Context, conn *pgxpool.Conn) error {
+		err = s.ofTenant(tenantID).withConn(ctx, "count pending deliveries of "+tenantID, func(ctx context.Context, conn querier) error {
 			return conn.QueryRow(ctx, `
 				select (select count(*) from (select from outbox where tenant_id = $1 limit $2) waiting) +
 					(select count(*) from (

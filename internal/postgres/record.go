@@ -9,7 +9,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -159,7 +158,7 @@ func readStandings(rows pgx.Rows, into map[webhook.DeliveryID]webhook.Standing) 
 // Standing is what the record says of a delivery; CodeNotFound before the first record.
 func (s *Store) Standing(ctx context.Context, id webhook.DeliveryID) (webhook.Standing, error) {
 	found := map[webhook.DeliveryID]webhook.Standing{}
-	err := s.withConn(ctx, "read a standing", func(ctx context.Context, conn *pgxpool.Conn) error {
+	err := s.asWorker().withConn(ctx, "read a standing", func(ctx context.Context, conn querier) error {
 		rows, err := conn.Query(ctx, `select `+standingColumns+` from deliveries d where id = $1`, id)
 		if err != nil {
 			return err

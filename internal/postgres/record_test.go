@@ -227,7 +227,7 @@ func TestClaims(t *testing.T) {
 		refused := begin(t, claimOf(start, 0, "you", time.Minute))
 		require.False(t, refused.Granted)
 		require.WithinDuration(t, time.Now().Add(time.Minute), refused.Standing.OwnedUntil, 10*time.Second)
-		_, err := b.pool.Exec(t.Context(), `update deliveries set owner_until = now() - interval '1 second' where id = $1`, start.DeliveryID)
+		_, err := b.login.Exec(t.Context(), `update deliveries set owner_until = now() - interval '1 second' where id = $1`, start.DeliveryID)
 		require.NoError(t, err)
 		require.True(t, begin(t, claimOf(start, 0, "you", time.Minute)).Granted)
 		require.False(t, begin(t, claimOf(start, 0, "me", time.Minute)).Granted, "it has moved")
@@ -287,7 +287,7 @@ func TestClaims(t *testing.T) {
 	t.Run("a payload that is gone is nil", func(t *testing.T) {
 		t.Parallel()
 		start := b.accept(t)
-		_, err := b.pool.Exec(t.Context(), `delete from events where id = $1`, start.EventID)
+		_, err := b.login.Exec(t.Context(), `delete from events where id = $1`, start.EventID)
 		require.NoError(t, err)
 		require.Nil(t, begin(t, claimOf(start, 0, "me", time.Minute)).Payload)
 	})

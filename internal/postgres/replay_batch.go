@@ -32,7 +32,7 @@ const (
 // goes to an endpoint that was deleted. CodeNotFound: there is no such replay.
 func (s *Store) ReleaseReplay(ctx context.Context, b webhook.ReplayBatch) (webhook.ReplayStanding, error) {
 	var standing webhook.ReplayStanding
-	err := s.inTx(ctx, "release a batch of a replay", func(ctx context.Context, tx pgx.Tx) error {
+	err := s.asWorker().inTx(ctx, "release a batch of a replay", func(ctx context.Context, tx pgx.Tx) error {
 		r, err := lockReplay(ctx, tx, b.ID)
 		if err != nil {
 			return err

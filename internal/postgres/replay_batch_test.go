@@ -61,7 +61,7 @@ func TestDeadLettersAreReleasedInBatches(t *testing.T) {
 
 func (b *deliveryBundle) discard(t *testing.T, id webhook.DeliveryID) webhook.DeliveryID {
 	t.Helper()
-	_, err := b.pool.Exec(t.Context(), `update deliveries set state = 6, seq = seq + 1 where id = $1`, id)
+	_, err := b.login.Exec(t.Context(), `update deliveries set state = 6, seq = seq + 1 where id = $1`, id)
 	require.NoError(t, err)
 	return id
 }
@@ -116,7 +116,7 @@ func TestNothingIsReleased(t *testing.T) {
 		},
 		"while too many wait for their start": func(t *testing.T, b *deliveryBundle, _ webhook.Replay) {
 			t.Helper()
-			_, err := b.pool.Exec(t.Context(), `
+			_, err := b.login.Exec(t.Context(), `
 				insert into outbox (delivery_id, event_id, endpoint_id, tenant_id, event_type, run, created_at, give_up_at, relay_at)
 				select gen_random_uuid(), e.id, p.id, 'x', 'x', 1, now(), now() + interval '1 day', now() + interval '1 hour'
 				from generate_series(0, $1), (select gen_random_uuid() id) e, (select gen_random_uuid() id) p`, maxWaiting)
@@ -194,7 +194,7 @@ func TestTheSetIsTheList(t *testing.T) {
 		}
 		r := b.replay(t, webhook.Replay{Filter: f})
 		require.EqualValues(t, len(want), *r.Total, "%+v", f)
-		require.NoError(t, b.inTx(t.Context(), "look", func(ctx context.Context, tx pgx.Tx) error {
+		require.NoError(t, b.asWorker().inTx(t.Context(), "look", func(ctx context.Context, tx pgx.Tx) error {
 			var exhausted bool
 			got, _, exhausted, err = nextOf(ctx, tx, setOf(&r), 100, replayScan)
 			require.True(t, exhausted)
@@ -213,7 +213,7 @@ func TestASetIsWalkedInBoundedSteps(t *testing.T) {
 		matching := rapid.SliceOfNDistinct(rapid.SampledFrom(ids), 0, len(ids), func(id webhook.DeliveryID) [16]byte { return id }).Draw(rt, "matching")
 		limit, scan := rapid.IntRange(1, 14).Draw(rt, "limit"), rapid.IntRange(1, 14).Draw(rt, "scan")
 		var got, want [][16]byte
-		err := b.inTx(context.Background(), "walk", func(ctx context.Context, tx pgx.Tx) error {
+		err := b.asWorker().inTx(context.Background(), "walk", func(ctx context.Context, tx pgx.Tx) error {
 			if _, err := tx.Exec(ctx, `update deliveries set reason = case when id = any($1) then 'this' else 'other' end`, matching); err != nil {
 				return err
 			}
@@ -304,7 +304,7 @@ func TestEventsAreReplayed(t *testing.T) {
 
 	require.NoError(t, b.DeleteEndpoint(t.Context(), testActor(), "acme", young.ID))
 	r.ID = b.replay(t, webhook.Replay{Source: webhook.ReplayEvents, Filter: webhook.ReplayFilter{EndpointID: b.endpoint.ID, Since: since}}).ID
-	_, err = b.pool.Exec(t.Context(), `update endpoints set deleted_at = now() where id = $1`, b.endpoint.ID)
+	_, err = b.login.Exec(t.Context(), `update endpoints set deleted_at = now() where id = $1`, b.endpoint.ID)
 	require.NoError(t, err)
 	st = b.release(t, r, 1, 100)
 	require.Equal(t, []int64{0, 6}, []int64{st.Released, st.Skipped})

@@ -15,7 +15,7 @@ import (
 // CodeNotFound: there is no such replay.
 func (s *Store) ReplayOutcomes(ctx context.Context, id webhook.ReplayID, now time.Time, limit int) (webhook.ReplayStanding, error) {
 	var standing webhook.ReplayStanding
-	err := s.inTx(ctx, "count first outcomes", func(ctx context.Context, tx pgx.Tx) error {
+	err := s.asWorker().inTx(ctx, "count first outcomes", func(ctx context.Context, tx pgx.Tx) error {
 		// Also says that the workflow is alive: seldom, because relay_at has an index.
 		// The lock keeps two that were asked at the same time from counting twice.
 		_, err := tx.Exec(ctx, `

@@ -60,7 +60,7 @@ func TestFirstOutcomes(t *testing.T) {
 		"is gone": {func(t *testing.T, b *deliveryBundle, start webhook.Start) {
 			t.Helper()
 			for _, table := range []string{"deliveries where id", "outbox where delivery_id"} {
-				_, err := b.pool.Exec(t.Context(), `delete from `+table+` = $1`, start.DeliveryID)
+				_, err := b.login.Exec(t.Context(), `delete from `+table+` = $1`, start.DeliveryID)
 				require.NoError(t, err)
 			}
 		}, []int64{0, 1}},

@@ -18,7 +18,7 @@ const replaySilence = 10 * time.Minute
 // whichever way it went. CodeNotFound: there is no such replay.
 func (s *Store) StepReplay(ctx context.Context, step webhook.ReplayStep) (webhook.ReplayStanding, error) {
 	var standing webhook.ReplayStanding
-	err := s.inTx(ctx, "record a replay", func(ctx context.Context, tx pgx.Tx) error {
+	err := s.asWorker().inTx(ctx, "record a replay", func(ctx context.Context, tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `
 			update replays set seq = $2, state = $3::smallint, state_reason = $4, rate = $6, started = true,
 				asked = case when command_id <= $7 then $5 else asked end,

@@ -6,7 +6,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -40,7 +39,7 @@ func scanReplay(row pgx.CollectableRow) (webhook.Replay, error) {
 //
 // Errors: CodeNotFound, no such tenant; CodeInvalid, it has no such endpoint.
 func (s *Store) CreateReplay(ctx context.Context, by webhook.Actor, r webhook.Replay) (webhook.Replay, error) {
-	err := s.inTx(ctx, "create a replay", func(ctx context.Context, tx pgx.Tx) error { return insertReplay(ctx, tx, by, &r, true) })
+	err := s.ofTenant(r.TenantID).inTx(ctx, "create a replay", func(ctx context.Context, tx pgx.Tx) error { return insertReplay(ctx, tx, by, &r, true) })
 	return r, err
 }
 
@@ -85,7 +84,7 @@ func insertReplay(ctx context.Context, tx pgx.Tx, by webhook.Actor, r *webhook.R
 
 // Replay reads one replay of a tenant; CodeNotFound.
 func (s *Store) Replay(ctx context.Context, tenantID string, id webhook.ReplayID) (webhook.Replay, error) {
-	found, err := queryAll(ctx, s, "read a replay", scanReplay,
+	found, err := queryAll(ctx, s.ofTenant(tenantID), "read a replay", scanReplay,
 		`select `+replayColumns+` from replays r where id = $1 and tenant_id = $2`, id, tenantID)
 	if err != nil {
 		return webhook.Replay{}, err
@@ -98,7 +97,7 @@ func (s *Store) Replay(ctx context.Context, tenantID string, id webhook.ReplayID
 
 // ListReplays reads a page of a tenant's replays, newest first.
 func (s *Store) ListReplays(ctx context.Context, tenantID string, p webhook.Page) ([]webhook.Replay, error) {
-	return queryAll(ctx, s, "list replays", scanReplay,
+	return queryAll(ctx, s.ofTenant(tenantID), "list replays", scanReplay,
 		`select `+replayColumns+` from replays r where tenant_id = $1 and `+pageCondition+` order by id desc limit $3`, tenantID, p.After, p.Limit)
 }
 
@@ -113,7 +112,7 @@ func (s *Store) ListReplays(ctx context.Context, tenantID string, p webhook.Page
 func (s *Store) CommandReplay(ctx context.Context, by webhook.Actor, tenantID string, id webhook.ReplayID, c webhook.ReplayCommand,
 ) (webhook.Replay, error) {
 	var r webhook.Replay
-	err := s.inTx(ctx, "store a command", func(ctx context.Context, tx pgx.Tx) error {
+	err := s.ofTenant(tenantID).inTx(ctx, "store a command", func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, `select `+replayColumns+` from replays r where id = $1 and tenant_id = $2 for no key update`, id, tenantID)
 		if err != nil {
 			return err
@@ -171,7 +170,7 @@ func changes(r *webhook.Replay, c webhook.ReplayCommand) bool {
 // it was never at work, has not answered a command for a while, or has not been heard
 // of for long although the replay runs. They are not handed out again for a while.
 func (s *Store) ReplaysLeftBehind(ctx context.Context, limit int) ([]webhook.Replay, error) {
-	return queryAll(ctx, s, "look for replays that were left behind", scanReplay, `
+	return queryAll(ctx, s.asWorker(), "look for replays that were left behind", scanReplay, `
 		update replays r set relay_at = now() + $2::bigint * interval '1 millisecond'
 		where id in (select id from replays where relay_at <= now() order by relay_at limit $1 for update skip locked)
 		returning `+replayColumns, limit, relayAfter.Milliseconds())
@@ -180,7 +179,7 @@ func (s *Store) ReplaysLeftBehind(ctx context.Context, limit int) ([]webhook.Rep
 // PruneReplays removes replays that ended longer ago than keep, and returns how many.
 func (s *Store) PruneReplays(ctx context.Context, keep time.Duration) (int, error) {
 	var gone int64
-	err := s.withConn(ctx, "prune replays", func(ctx context.Context, conn *pgxpool.Conn) error {
+	err := s.asWorker().withConn(ctx, "prune replays", func(ctx context.Context, conn querier) error {
 		tag, err := conn.Exec(ctx, `delete from replays where completed_at < now() - $1::bigint * interval '1 millisecond'`, keep.Milliseconds())
 		gone = tag.RowsAffected()
 		return err
@@ -191,7 +190,7 @@ func (s *Store) PruneReplays(ctx context.Context, keep time.Duration) (int, erro
 // ReplayRate is how many replays are running, and how many deliveries they release in
 // a minute together.
 func (s *Store) ReplayRate(ctx context.Context) (running, perMinute int64, err error) {
-	err = s.withConn(ctx, "read the rate of replays", func(ctx context.Context, conn *pgxpool.Conn) error {
+	err = s.asWorker().withConn(ctx, "read the rate of replays", func(ctx context.Context, conn querier) error {
 		return conn.QueryRow(ctx, `select count(*), coalesce(sum(rate), 0) from replays where state = $1`, int16(webhook.ReplayRunning)).
 			Scan(&running, &perMinute)
 	})
@@ -201,7 +200,7 @@ func (s *Store) ReplayRate(ctx context.Context) (running, perMinute int64, err e
 // HeldDepth is how many deliveries are held. It counts no further than 100,001, which
 // stands for "more than 100,000".
 func (s *Store) HeldDepth(ctx context.Context) (n int64, err error) {
-	err = s.withConn(ctx, "count what is held", func(ctx context.Context, conn *pgxpool.Conn) error {
+	err = s.asWorker().withConn(ctx, "count what is held", func(ctx context.Context, conn querier) error {
 		return conn.QueryRow(ctx, `select count(*) from (select from deliveries where state = 2 limit $1) d`, maxCounted+1).Scan(&n)
 	})
 	return n, err

@@ -213,7 +213,7 @@ func TestReplaysLeftBehind(t *testing.T) {
 	b := setupDelivery(t)
 	r := b.replay(t, webhook.Replay{})
 	in := func(d time.Duration) (left []webhook.Replay) {
-		_, err := b.pool.Exec(t.Context(), `update replays set relay_at = relay_at - $1::bigint * interval '1 millisecond'`, d.Milliseconds())
+		_, err := b.login.Exec(t.Context(), `update replays set relay_at = relay_at - $1::bigint * interval '1 millisecond'`, d.Milliseconds())
 		require.NoError(t, err)
 		left, err = b.ReplaysLeftBehind(t.Context(), 10)
 		require.NoError(t, err)

@@ -12,7 +12,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 const (
@@ -83,7 +82,7 @@ func (s *Store) daysBefore(ctx context.Context, limit time.Time) ([]oldDay, erro
 		}
 		return days[from]
 	}
-	names, err := queryAll(ctx, s, "read partitions", pgx.RowTo[string], `
+	names, err := queryAll(ctx, s.asWorker(), "read partitions", pgx.RowTo[string], `
 		select tablename from pg_tables
 		where schemaname = current_schema() and tablename ~ '^(events|deliveries|attempts)_[0-9]{8}$'`)
 	if err != nil {
@@ -112,7 +111,7 @@ func (s *Store) daysBefore(ctx context.Context, limit time.Time) ([]oldDay, erro
 // daysInDefault goes from day to day through a table's DEFAULT partition, by its index.
 func (s *Store) daysInDefault(ctx context.Context, t partitioned, limit time.Time, found func(time.Time)) error {
 	for next := time.UnixMilli(0); ; {
-		ids, err := queryAll(ctx, s, "look into "+t.table+"_default", pgx.RowTo[[16]byte], fmt.Sprintf(
+		ids, err := queryAll(ctx, s.asWorker(), "look into "+t.table+"_default", pgx.RowTo[[16]byte], fmt.Sprintf(
 			`select %[1]s from %[2]s where %[1]s >= $1 order by %[1]s limit 1`, quote(t.column), quote(t.table+"_default")), [16]byte(idsFrom(next)))
 		if err != nil || len(ids) == 0 {
 			return err
@@ -150,7 +149,7 @@ func (s *Store) dropDay(ctx context.Context, d oldDay) (dropped bool, err error)
 	if len(d.tables) == 0 {
 		return false, nil
 	}
-	err = s.inTx(ctx, "drop partitions", func(ctx context.Context, tx pgx.Tx) error {
+	err = s.asWorker().inTx(ctx, "drop partitions", func(ctx context.Context, tx pgx.Tx) error {
 		if needed, err := neededDay(ctx, tx, d); err != nil || needed {
 			return err
 		}
@@ -159,7 +158,7 @@ func (s *Store) dropDay(ctx context.Context, d oldDay) (dropped bool, err error)
 		var partitions []string
 		for _, table := range []string{"deliveries", "attempts", "events"} {
 			if slices.Contains(d.tables, table) {
-				partitions = append(partitions, quote(table+"_"+d.from.Format("20060102")))
+				partitions = append(partitions, table+"_"+d.from.Format("20060102"))
 			}
 		}
 		_, err := tx.Exec(ctx, fmt.Sprintf(`
@@ -172,7 +171,7 @@ func (s *Store) dropDay(ctx context.Context, d oldDay) (dropped bool, err error)
 			return err
 		}
 		dropped = true
-		_, err = tx.Exec(ctx, `drop table if exists `+strings.Join(partitions, ", "))
+		_, err = tx.Exec(ctx, `select everpost_drop_partitions($1)`, partitions)
 		return err
 	})
 	return dropped && err == nil, err
@@ -196,7 +195,7 @@ func (s *Store) deleteFinished(ctx context.Context, d oldDay) (total int64, err 
 	_, high := d.bounds()
 	for after := idsFrom(d.from); ; {
 		low := "'" + after.String() + "'::uuid"
-		gone, err := queryAll(ctx, s, "delete finished deliveries", pgx.RowTo[[16]byte], fmt.Sprintf(`
+		gone, err := queryAll(ctx, s.asWorker(), "delete finished deliveries", pgx.RowTo[[16]byte], fmt.Sprintf(`
 			with finished as (
 				select id from deliveries where id > %[1]s and id < %[2]s and state in (3, 5, 6) order by id limit %[3]d for update skip locked),
 			gone as (
@@ -232,14 +231,14 @@ func (s *Store) deleteOrphans(ctx context.Context, d oldDay) error {
 func (s *Store) sweepDay(ctx context.Context, d oldDay, table, column, sql string) error {
 	_, high := d.bounds()
 	for after := idsFrom(d.from); ; {
-		ids, err := queryAll(ctx, s, "read old "+table, pgx.RowTo[[16]byte], fmt.Sprintf(
+		ids, err := queryAll(ctx, s.asWorker(), "read old "+table, pgx.RowTo[[16]byte], fmt.Sprintf(
 			`select distinct %[1]s from %[2]s where %[1]s > '%[3]s'::uuid and %[1]s < %[4]s order by 1 limit %[5]d`,
 			quote(column), quote(table), after, high, deleteBatch))
 		if err != nil || len(ids) == 0 {
 			return err
 		}
 		first, last := timeOf(ids[0]), timeOf(ids[len(ids)-1])
-		err = s.withConn(ctx, "delete old "+table, func(ctx context.Context, conn *pgxpool.Conn) error {
+		err = s.asWorker().withConn(ctx, "delete old "+table, func(ctx context.Context, conn querier) error {
 			_, err := conn.Exec(ctx, sql, ids, [16]byte(idsFrom(first)), [16]byte(idsFrom(last.Add(time.Millisecond))))
 			return err
 		})

@@ -95,7 +95,7 @@ func TestRetentionKeepsWhatIsBeingReplayed(t *testing.T) {
 			}()
 			waits := func() bool {
 				var waiting bool
-				err := b.pool.QueryRow(t.Context(), `
+				err := b.login.QueryRow(t.Context(), `
 					select exists (select from pg_locks where not granted and relation = 'deliveries'::regclass)`).Scan(&waiting)
 				return err == nil && waiting
 			}
@@ -129,7 +129,7 @@ func TestRetentionLooksIntoTheDefaultPartitions(t *testing.T) {
 			for _, table := range missing {
 				for _, partition := range query[string](t, b.Store, `select tablename from pg_tables
 					where schemaname = current_schema() and tablename ~ ('^' || $1 || '_[0-9]{8}$')`, table) {
-					_, err := b.pool.Exec(t.Context(), `drop table `+quote(partition))
+					_, err := b.login.Exec(t.Context(), `drop table `+quote(partition))
 					require.NoError(t, err)
 				}
 			}

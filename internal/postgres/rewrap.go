@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -83,7 +82,7 @@ func (s *Store) rewrap(ctx context.Context, by webhook.Actor, keys Rewrapper, ba
 		return run.result, err
 	}
 	result := run.result
-	return result, s.inTx(ctx, "note the rewrapping", func(ctx context.Context, tx pgx.Tx) error {
+	return result, s.asWorker().inTx(ctx, "note the rewrapping", func(ctx context.Context, tx pgx.Tx) error {
 		return audit(ctx, tx, by, "", actionKeysRewrap, current, jsonBytes(map[string]int64{"rows": result.Rows, "unreadable": result.Unreadable}))
 	})
 }
@@ -92,7 +91,7 @@ func (s *Store) rewrap(ctx context.Context, by webhook.Actor, keys Rewrapper, ba
 func (s *Store) KEKUses(ctx context.Context) ([]KEKUse, error) {
 	var uses []KEKUse
 	for _, p := range sealedPlaces() {
-		found, err := queryAll(ctx, s, "count what is sealed", pgx.RowToStructByPos[KEKUse], fmt.Sprintf(
+		found, err := queryAll(ctx, s.asWorker(), "count what is sealed", pgx.RowToStructByPos[KEKUse], fmt.Sprintf(
 			`select %[1]s, '%[2]s', count(*) from %[3]s where %[1]s is not null group by 1 order by 1`, p.prefix+"kek_id", p.what, p.table))
 		if err != nil {
 			return nil, err
@@ -215,7 +214,7 @@ func (r *rewrapping) place(ctx context.Context, p sealedPlace) error {
 
 // count is how many rows of a place have another key.
 func (r *rewrapping) count(ctx context.Context, p sealedPlace) (int64, error) {
-	counted, err := queryAll(ctx, r.store, "count "+p.what, pgx.RowTo[int64],
+	counted, err := queryAll(ctx, r.store.asWorker(), "count "+p.what, pgx.RowTo[int64],
 		fmt.Sprintf(`select count(*) from %s where %skek_id <> $1`, p.table, p.prefix), r.result.Current)
 	if err != nil {
 		return 0, err
@@ -229,7 +228,7 @@ func (r *rewrapping) read(ctx context.Context, p sealedPlace, after sealedKey) (
 	if p.table != "endpoints" {
 		tenant = `(select e.tenant_id from endpoints e where e.id = ` + p.id + `)`
 	}
-	return queryAll(ctx, r.store, "read "+p.what, func(row pgx.CollectableRow) (sealedRow, error) {
+	return queryAll(ctx, r.store.asWorker(), "read "+p.what, func(row pgx.CollectableRow) (sealedRow, error) {
 		found := sealedRow{sealedKey: sealedKey{what: p.what}}
 		err := row.Scan(&found.id, &found.version, &found.tenantID, &found.was.KEKID, &found.was.WrappedKey, &found.was.Nonce, &found.was.Ciphertext)
 		return found, err
@@ -294,7 +293,7 @@ func (r *rewrapping) write(ctx context.Context, p sealedPlace, rows []sealedRow)
 	if len(ids) == 0 {
 		return 0, nil
 	}
-	err = r.store.withConn(ctx, "write "+p.what, func(ctx context.Context, conn *pgxpool.Conn) error {
+	err = r.store.asWorker().withConn(ctx, "write "+p.what, func(ctx context.Context, conn querier) error {
 		tag, err := conn.Exec(ctx, fmt.Sprintf(`
 			with wanted as (
 				select w.id, w.version, w.old, w.kek_id, w.wrapped_key

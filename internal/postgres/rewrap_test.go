@@ -237,7 +237,7 @@ func TestRewrapLeavesWhatDoesNotOpen(t *testing.T) {
 	before, _ := sealedWith(t, address, older)
 	endpoints := sealedEndpoints(t, before, 3)
 	// The wrapped key is whole, the secret is not: it would still be lost, but with a name that says it is well.
-	_, err := before.pool.Exec(t.Context(), `update endpoint_secrets set ciphertext = '\x00' || ciphertext where endpoint_id = $1`, [16]byte(endpoints[1].ID))
+	_, err := before.login.Exec(t.Context(), `update endpoint_secrets set ciphertext = '\x00' || ciphertext where endpoint_id = $1`, [16]byte(endpoints[1].ID))
 	require.NoError(t, err)
 
 	both, keys := sealedWith(t, address, newer, older)
@@ -264,7 +264,7 @@ func TestRewrapPassesLockedRows(t *testing.T) {
 	before, _ := sealedWith(t, address, older)
 	endpoints := sealedEndpoints(t, before, 3)
 	both, keys := sealedWith(t, address, newer, older)
-	tx, err := before.pool.Begin(t.Context())
+	tx, err := before.login.Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
 	_, err = tx.Exec(t.Context(), `select from endpoints where id = $1 for no key update`, [16]byte(endpoints[1].ID))

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -19,19 +18,28 @@ import (
 // signing secrets, newest first, those that have expired left out. CodeNotFound
 // when it was deleted.
 func (s *Store) Target(ctx context.Context, id webhook.EndpointID) (webhook.Target, error) {
-	target, _, err := s.target(ctx, id)
+	target, _, err := s.target(ctx, s.asWorker(), id)
+	return target, err
+}
+
+// TargetOf is Target for whoever acts for a tenant, whose endpoint it has to be.
+func (s *Store) TargetOf(ctx context.Context, tenantID string, id webhook.EndpointID) (webhook.Target, error) {
+	target, _, err := s.target(ctx, s.ofTenant(tenantID), id)
+	if err == nil && target.TenantID != tenantID {
+		return webhook.Target{}, webhook.NotFound("endpoint")
+	}
 	return target, err
 }
 
 // target is Target with the time at which the next of the secrets expires, zero
 // when none will.
-func (s *Store) target(ctx context.Context, id webhook.EndpointID) (t webhook.Target, until time.Time, err error) {
+func (s *Store) target(ctx context.Context, as who, id webhook.EndpointID) (t webhook.Target, until time.Time, err error) {
 	op := "read target " + id.String()
 	var (
 		row    endpointRow
 		stored []storedSecret
 	)
-	err = s.withConn(ctx, op, func(ctx context.Context, conn *pgxpool.Conn) error {
+	err = as.withConn(ctx, op, func(ctx context.Context, conn querier) error {
 		rows, err := conn.Query(ctx, `
 			select `+endpointColumns+`, s.version, s.kek_id, s.wrapped_key, s.nonce, s.ciphertext, s.expires_at
 			from endpoints e
@@ -81,7 +89,7 @@ type storedSecret struct {
 // audit log before it is handed out.
 func (s *Store) EndpointSecret(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID) (string, error) {
 	var secret string
-	err := s.inTx(ctx, "read secret of endpoint "+id.String(), func(ctx context.Context, tx pgx.Tx) error {
+	err := s.ofTenant(tenantID).inTx(ctx, "read secret of endpoint "+id.String(), func(ctx context.Context, tx pgx.Tx) error {
 		var (
 			version int
 			sealed  Sealed

@@ -7,7 +7,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -22,7 +21,7 @@ const actionEndpointSecretRotate = "endpoint.secret_rotate"
 // so many secrets are in use that one has to expire first.
 func (s *Store) RotateSecret(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID, r webhook.Rotation) (webhook.Rotated, error) {
 	done := webhook.Rotated{NewSecret: r.NewSecret}
-	err := s.changeEndpoint(ctx, "rotate secret of", tenantID, id, func(ctx context.Context, tx pgx.Tx) error {
+	err := s.changeEndpoint(ctx, s.ofTenant(tenantID), "rotate secret of", tenantID, id, func(ctx context.Context, tx pgx.Tx) error {
 		var scheme string
 		err := tx.QueryRow(ctx, `
 			select signature from endpoints where id = $1 and tenant_id = $2 and deleted_at is null for no key update`, [16]byte(id), tenantID).
@@ -102,7 +101,7 @@ func (s *Store) addSecret(ctx context.Context, tx pgx.Tx, tenantID string, id we
 
 // PruneSecrets removes the secrets that have expired, and says how many.
 func (s *Store) PruneSecrets(ctx context.Context) (removed int64, err error) {
-	err = s.withConn(ctx, "remove expired secrets", func(ctx context.Context, conn *pgxpool.Conn) error {
+	err = s.asWorker().withConn(ctx, "remove expired secrets", func(ctx context.Context, conn querier) error {
 		tag, err := conn.Exec(ctx, `delete from endpoint_secrets where expires_at < now()`)
 		removed = tag.RowsAffected()
 		return err

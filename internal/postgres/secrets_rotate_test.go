@@ -38,14 +38,14 @@ func TestRotateSecretKeepsTheOldForItsGrace(t *testing.T) {
 	require.Regexp(t, `^whsec_\d+$`, done.Secret, "made")
 	require.WithinRange(t, done.OldUntil, begun.Add(time.Hour-time.Minute), time.Now().Add(time.Hour+time.Minute))
 	require.Equal(t, []string{done.Secret, first[0]}, secretsOf(t, s, e), "at once, also from the cache; the new one first")
-	_, until, err := s.target(t.Context(), e.ID)
+	_, until, err := s.target(t.Context(), s.asWorker(), e.ID)
 	require.NoError(t, err)
 	require.True(t, until.Equal(done.OldUntil))
 
 	longer := rotate(t, s, e, 2*time.Hour, "whsec_mine")
 	require.Equal(t, []string{"whsec_mine", done.Secret, first[0]}, secretsOf(t, s, e))
 	require.Greater(t, longer.OldUntil, done.OldUntil.Add(30*time.Minute))
-	_, until, err = s.target(t.Context(), e.ID)
+	_, until, err = s.target(t.Context(), s.asWorker(), e.ID)
 	require.NoError(t, err)
 	require.True(t, until.Equal(done.OldUntil), "the first keeps its own end")
 
@@ -173,7 +173,7 @@ func TestSchemeBringsItsSecret(t *testing.T) {
 	require.Regexp(t, `^whpk_\d+$`, public)
 	now := secretsOf(t, s, e)
 	require.Equal(t, []string{"whsk_" + public[5:], first[0]}, now, "the old one for its grace")
-	_, until, err := s.target(t.Context(), e.ID)
+	_, until, err := s.target(t.Context(), s.asWorker(), e.ID)
 	require.NoError(t, err)
 	require.WithinDuration(t, time.Now().Add(webhook.DefaultGrace), until, time.Minute)
 

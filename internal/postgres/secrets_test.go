@@ -27,7 +27,7 @@ var madeSecrets atomic.Int64
 // addSecret stores a further secret and makes all before it expire at a time.
 func addSecret(t *testing.T, s *Store, e webhook.Endpoint, version int, secret string, expires time.Time) {
 	t.Helper()
-	require.NoError(t, s.inTx(t.Context(), "add a secret", func(ctx context.Context, tx pgx.Tx) error {
+	require.NoError(t, s.ofTenant("acme").inTx(t.Context(), "add a secret", func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `update endpoint_secrets set expires_at = $2 where endpoint_id = $1 and expires_at is null`, [16]byte(e.ID), expires)
 		require.NoError(t, err)
 		return s.insertSecret(ctx, tx, e.TenantID, e.ID, version, secret)
@@ -42,7 +42,7 @@ func TestATargetHasTheLivingSecretsNewestFirst(t *testing.T) {
 	addSecret(t, s, e, 2, "whsec_second", time.Now().Add(-time.Second))
 	addSecret(t, s, e, 3, "whsec_third", soon)
 
-	target, until, err := s.target(t.Context(), e.ID)
+	target, until, err := s.target(t.Context(), s.asWorker(), e.ID)
 	require.NoError(t, err)
 	require.Equal(t, []string{"whsec_third", "whsec_second"}, target.Secrets, "the first has expired")
 	require.True(t, until.Equal(soon), "not to be kept longer than its secrets live")
@@ -56,7 +56,7 @@ func TestSealedRowsCannotBeSwapped(t *testing.T) {
 	t.Parallel()
 	s, _ := setupStore(t)
 	a, b := createEndpoint(t, s, "acme"), createEndpoint(t, s, "acme")
-	_, err := s.pool.Exec(t.Context(), `
+	_, err := s.login.Exec(t.Context(), `
 		update endpoint_secrets t set nonce = o.nonce, ciphertext = o.ciphertext from endpoint_secrets o
 		where t.endpoint_id = $1 and o.endpoint_id = $2`, [16]byte(a.ID), [16]byte(b.ID))
 	require.NoError(t, err)
@@ -66,7 +66,7 @@ func TestSealedRowsCannotBeSwapped(t *testing.T) {
 	requireCode(t, webhook.CodeInternal, err)
 	require.Equal(t, []string{"endpoint.create"}, actions(t, s, a.ID.String()), "nothing was read")
 
-	_, err = s.pool.Exec(t.Context(), `
+	_, err = s.login.Exec(t.Context(), `
 		update endpoints t set headers_nonce = o.headers_nonce, headers_ciphertext = o.headers_ciphertext from endpoints o
 		where t.id = $1 and o.id = $2`, [16]byte(b.ID), [16]byte(a.ID))
 	require.NoError(t, err)

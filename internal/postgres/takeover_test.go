@@ -146,7 +146,7 @@ func TestRelayedIsCounted(t *testing.T) {
 	start := b.accept(t)
 	require.Zero(t, start.Relayed)
 	take := func() []webhook.Start {
-		_, err := b.pool.Exec(t.Context(), `update outbox set relay_at = now() - interval '1 second'`)
+		_, err := b.login.Exec(t.Context(), `update outbox set relay_at = now() - interval '1 second'`)
 		require.NoError(t, err)
 		starts, err := b.LeftBehind(t.Context(), 10)
 		require.NoError(t, err)

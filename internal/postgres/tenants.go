@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -17,7 +16,7 @@ const tenantColumns = `id, name, contact, metadata, limits, created_at, updated_
 func (s *Store) PutTenant(ctx context.Context, by webhook.Actor, t webhook.Tenant) (stored webhook.Tenant, created bool, err error) {
 	changed := change{Kind: changeTenant, Tenant: t.ID}
 	defer s.changedHere(changed)
-	err = s.inTx(ctx, "put tenant "+t.ID, func(ctx context.Context, tx pgx.Tx) error {
+	err = s.asOperator().inTx(ctx, "put tenant "+t.ID, func(ctx context.Context, tx pgx.Tx) error {
 		before, err := tenantBefore(ctx, tx, t.ID)
 		if err != nil {
 			return err
@@ -79,7 +78,7 @@ func changedOfTenant(before, after webhook.Tenant) []string {
 // Tenant reads one tenant; CodeNotFound when there is none.
 func (s *Store) Tenant(ctx context.Context, id string) (webhook.Tenant, error) {
 	var t webhook.Tenant
-	err := s.withConn(ctx, "read tenant "+id, func(ctx context.Context, conn *pgxpool.Conn) error {
+	err := s.ofTenant(id).withConn(ctx, "read tenant "+id, func(ctx context.Context, conn querier) error {
 		rows, err := conn.Query(ctx, `select `+tenantColumns+` from tenants where id = $1`, id)
 		if err != nil {
 			return err
@@ -97,7 +96,7 @@ func (s *Store) Tenant(ctx context.Context, id string) (webhook.Tenant, error) {
 // "" for the first page.
 func (s *Store) ListTenants(ctx context.Context, limit int, after string) ([]webhook.Tenant, error) {
 	var list []webhook.Tenant
-	err := s.withConn(ctx, "list tenants", func(ctx context.Context, conn *pgxpool.Conn) error {
+	err := s.asOperator().withConn(ctx, "list tenants", func(ctx context.Context, conn querier) error {
 		rows, err := conn.Query(ctx, `select `+tenantColumns+` from tenants where id > $1 order by id limit $2`, after, limit)
 		if err != nil {
 			return err
@@ -114,7 +113,7 @@ func (s *Store) ListTenants(ctx context.Context, limit int, after string) ([]web
 // same id is made.
 func (s *Store) DeleteTenant(ctx context.Context, by webhook.Actor, id string) error {
 	defer s.changedHere(change{Kind: changeTenant, Tenant: id})
-	return s.inTx(ctx, "delete tenant "+id, func(ctx context.Context, tx pgx.Tx) error {
+	return s.asOperator().inTx(ctx, "delete tenant "+id, func(ctx context.Context, tx pgx.Tx) error {
 		// The lock keeps CreateEndpoint out, which begins with the tenant's row too. The
 		// look for endpoints is a statement of its own: it must see what was committed
 		// while this one waited.

@@ -20,7 +20,7 @@ func actions(t *testing.T, s *Store, subject string) []string {
 // breakAudit makes every further audit entry of the schema fail.
 func breakAudit(t *testing.T, s *Store) {
 	t.Helper()
-	_, err := s.pool.Exec(t.Context(), `alter table audit_log add constraint broken check (false) not valid`)
+	_, err := s.login.Exec(t.Context(), `alter table audit_log add constraint broken check (false) not valid`)
 	require.NoError(t, err)
 }
 
@@ -50,7 +50,7 @@ func TestPutTenantCreatesThenReplaces(t *testing.T) {
 	require.Equal(t, second, read)
 	require.Equal(t, []string{"tenant.create", "tenant.update"}, actions(t, s, "beta"))
 
-	rows, err := s.pool.Query(t.Context(), `select key_id, request_id, tenant_id from audit_log where subject = 'beta' limit 1`)
+	rows, err := s.login.Query(t.Context(), `select key_id, request_id, tenant_id from audit_log where subject = 'beta' limit 1`)
 	require.NoError(t, err)
 	type who struct {
 		KeyID               [16]byte
@@ -138,11 +138,11 @@ func TestDeleteTenantSeesAnEndpointThatWasCommittedWhileItWaited(t *testing.T) {
 	t.Parallel()
 	s, _ := setupStore(t)
 	e := createEndpoint(t, s, "acme")
-	_, err := s.pool.Exec(t.Context(), `update endpoints set deleted_at = now()`)
+	_, err := s.login.Exec(t.Context(), `update endpoints set deleted_at = now()`)
 	require.NoError(t, err)
 
 	deleted := make(chan error, 1)
-	err = s.inTx(t.Context(), "create", func(ctx context.Context, tx pgx.Tx) error {
+	err = s.ofTenant("acme").inTx(t.Context(), "create", func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `update tenants set endpoints_version = endpoints_version + 1`)
 		require.NoError(t, err)
 		go func() { deleted <- s.DeleteTenant(t.Context(), testActor(), "acme") }()

@@ -224,7 +224,7 @@ func (s *Store) CountTrouble(ctx context.Context, seen []Trouble) ([]Troubled, e
 		}
 	}
 	var left []Troubled
-	err := s.inTx(ctx, "count trouble", func(ctx context.Context, tx pgx.Tx) error {
+	err := s.asWorker().inTx(ctx, "count trouble", func(ctx context.Context, tx pgx.Tx) error {
 		left = nil
 		rows, err := lockTrouble(ctx, tx, all, failed, since)
 		if err != nil {
@@ -288,7 +288,7 @@ func (s *troubleScan) troubled() Troubled {
 
 // TroubledEndpoints are the active endpoints with trouble on record, 100,000 at most.
 func (s *Store) TroubledEndpoints(ctx context.Context) ([]Troubled, error) {
-	return queryAll(ctx, s, "look for endpoints in trouble", func(row pgx.CollectableRow) (Troubled, error) {
+	return queryAll(ctx, s.asWorker(), "look for endpoints in trouble", func(row pgx.CollectableRow) (Troubled, error) {
 		scan, err := scanTrouble(row)
 		return scan.troubled(), err
 	}, `

@@ -6,7 +6,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -52,7 +51,7 @@ func (s *Store) DisableTroubled(ctx context.Context, tenantID string, id webhook
 // lookAtTrouble reads the trouble of an endpoint, nil when it is not enough, and when
 // something was delivered since, without keeping anybody waiting.
 func (s *Store) lookAtTrouble(ctx context.Context, tenantID string, id webhook.EndpointID) (seen *troubleScan, delivered time.Time, err error) {
-	err = s.withConn(ctx, "look at an endpoint in trouble", func(ctx context.Context, conn *pgxpool.Conn) error {
+	err = s.asWorker().withConn(ctx, "look at an endpoint in trouble", func(ctx context.Context, conn querier) error {
 		row, reason, err := enoughTrouble(ctx, conn, id, "")
 		if err != nil || reason == "" {
 			return err
@@ -68,7 +67,7 @@ func (s *Store) lookAtTrouble(ctx context.Context, tenantID string, id webhook.E
 
 // disable disables an endpoint with such trouble, unless that has changed.
 func (s *Store) disable(ctx context.Context, tenantID string, seen *troubleScan) (why string, delivered time.Time, err error) {
-	_, err = s.updateEndpoint(ctx, system(), tenantID, seen.id, func(ctx context.Context, tx pgx.Tx, e *webhook.Endpoint) error {
+	_, err = s.updateEndpoint(ctx, s.asWorker(), system(), tenantID, seen.id, func(ctx context.Context, tx pgx.Tx, e *webhook.Endpoint) error {
 		if e.State != webhook.EndpointActive {
 			return nil
 		}

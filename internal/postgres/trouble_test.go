@@ -67,7 +67,7 @@ func (b *deliveryBundle) set(t *testing.T, d webhook.AutoDisable) {
 
 func (b *deliveryBundle) changedLongAgo(t *testing.T) {
 	t.Helper()
-	_, err := b.pool.Exec(t.Context(), `update endpoints set updated_at = now() - interval '2 days'`)
+	_, err := b.login.Exec(t.Context(), `update endpoints set updated_at = now() - interval '2 days'`)
 	require.NoError(t, err)
 }
 
@@ -176,7 +176,7 @@ func TestAutoDisableSettings(t *testing.T) {
 				"gone": {Trouble{EndpointID: b.endpoint.ID, Gone: now}, c.gone},
 			} {
 				require.Equal(t, one.want, tell(t, b.Store, one.seen) != "", kind)
-				_, err := b.pool.Exec(t.Context(), `update endpoints set state = 0; delete from endpoint_trouble`)
+				_, err := b.login.Exec(t.Context(), `update endpoints set state = 0; delete from endpoint_trouble`)
 				require.NoError(t, err)
 				b.changedLongAgo(t)
 			}
@@ -283,7 +283,7 @@ func TestLookingForASuccessKeepsNobodyWaiting(t *testing.T) {
 	b := setupDelivery(t)
 	_, err := b.CountTrouble(t.Context(), []Trouble{b.refused(100)})
 	require.NoError(t, err)
-	looking, err := b.pool.Begin(t.Context())
+	looking, err := b.login.Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = looking.Rollback(context.WithoutCancel(t.Context())) }()
 	_, err = looking.Exec(t.Context(), `lock table deliveries in access exclusive mode`)
@@ -321,7 +321,7 @@ func TestASuccessWhileDisablingWaits(t *testing.T) {
 			b := setupDelivery(t)
 			_, err := b.CountTrouble(t.Context(), []Trouble{b.refused(100)})
 			require.NoError(t, err)
-			changing, err := b.pool.Begin(t.Context())
+			changing, err := b.login.Begin(t.Context())
 			require.NoError(t, err)
 			defer func() { _ = changing.Rollback(context.WithoutCancel(t.Context())) }()
 			_, err = changing.Exec(t.Context(), `select from tenants where id = 'acme' for no key update`)
@@ -343,7 +343,7 @@ func TestASuccessLeavesTheTenantAlone(t *testing.T) {
 	_, err := b.CountTrouble(t.Context(), []Trouble{b.refused(100)})
 	require.NoError(t, err)
 	b.rest(t, b.accept(t), webhook.StateDelivered)
-	changing, err := b.pool.Begin(t.Context())
+	changing, err := b.login.Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = changing.Rollback(context.WithoutCancel(t.Context())) }()
 	_, err = changing.Exec(t.Context(), `select from tenants where id = 'acme' for no key update`)
@@ -357,7 +357,7 @@ func TestASuccessLeavesTheTenantAlone(t *testing.T) {
 // disableMeanwhile disables the endpoint, and tells why, or the error.
 func (b *deliveryBundle) disableMeanwhile(t *testing.T) <-chan string {
 	t.Helper()
-	other, done := openStore(t, b.address), make(chan string, 1)
+	other, done := openStore(t, b.address+"&application_name="+b.disabler()), make(chan string, 1)
 	go func() {
 		why, err := other.DisableTroubled(context.WithoutCancel(t.Context()), "acme", b.endpoint.ID)
 		if err != nil {
@@ -368,13 +368,17 @@ func (b *deliveryBundle) disableMeanwhile(t *testing.T) <-chan string {
 	return done
 }
 
-// waits returns when somebody waits for a lock of a kind.
+// disabler is the name under which disableMeanwhile is connected: the database is shared by
+// tests that wait for locks of their own.
+func (b *deliveryBundle) disabler() string { return b.endpoint.ID.String() }
+
+// waits returns when disableMeanwhile waits for a lock of a kind.
 func (b *deliveryBundle) waits(t *testing.T, kind string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		return slices.Equal([]bool{true}, query[bool](t, b.Store, `
 			select exists (select from pg_locks l where not l.granted and l.locktype = $1
-				and l.pid in (select pid from pg_stat_activity where datname = current_database()))`, kind))
+				and l.pid in (select pid from pg_stat_activity where datname = current_database() and application_name = $2))`, kind, b.disabler()))
 	}, eventually, poll)
 }
 

@@ -1,0 +1,226 @@
+package postgres
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// The group roles that the product's tables are granted to: see docs/security-database.md
+// and migrations/00009_roles.sql. A login takes those that it is a member of.
+const (
+	RoleAPI      = "everpost_api"      // one tenant at a time: the one that its transaction names
+	RoleOperator = "everpost_operator" // tenants, keys and the audit log; taken for a transaction
+	RoleIngest   = "everpost_ingest"   // adds events
+	RoleWorker   = "everpost_worker"   // deliveries of all tenants
+)
+
+const (
+	settingTenant = "everpost.tenant"
+	settingRole   = "role"
+)
+
+// who is in whose name statements are made: a pool, whose connections have a role, and
+// what is set for the length of a statement or transaction.
+type who struct {
+	pool           *pgxpool.Pool
+	setting, value string // nothing when empty
+}
+
+// ofTenant sees and writes what is the tenant's. A process that is only a worker does
+// this in the worker's role.
+func (s *Store) ofTenant(tenantID string) who {
+	if s.misnamed != "" {
+		tenantID = s.misnamed
+	}
+	return who{s.pool, settingTenant, tenantID}
+}
+
+// asOperator is for what is no tenant's, and for what a tenant cannot do itself.
+func (s *Store) asOperator() who { return who{s.pool, settingRole, RoleOperator} }
+
+// ofTenantOrOperator is ofTenant, or asOperator for "".
+func (s *Store) ofTenantOrOperator(tenantID string) who {
+	if tenantID == "" {
+		return s.asOperator()
+	}
+	return s.ofTenant(tenantID)
+}
+
+// asWorker sees and writes deliveries of all tenants.
+func (s *Store) asWorker() who { return who{pool: s.work} }
+
+// May reports whether the login may take a role. One that has RoleAPI has RoleOperator
+// and RoleIngest, one that has RoleWorker has RoleIngest.
+func (s *Store) May(ctx context.Context, role string) (may bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	err = s.pool.QueryRow(ctx, `select exists (select from pg_roles where rolname = $1 and `+mayTake+`)`, role).Scan(&may)
+	return may, translate("ask for the roles of this login", err)
+}
+
+// mayTake is whether the login may take the role of a row of pg_roles. PostgreSQL 16
+// tells that from membership.
+const mayTake = `pg_has_role(session_user, rolname, case when current_setting('server_version_num')::int >= 160000 then 'SET' else 'MEMBER' end)`
+
+// takeRole makes new connections take the first of some roles that their login may take.
+// It is a setting of the session: nothing is done in the login's own name.
+func takeRole(config *pgxpool.Config, roles ...string) *pgxpool.Config {
+	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		var taken *string
+		err := conn.QueryRow(ctx, `
+			select set_config('role', (
+				select rolname from pg_roles where rolname = any($1) and `+mayTake+` order by array_position($1, rolname::text) limit 1), false)`,
+			roles).Scan(&taken)
+		if err == nil && (taken == nil || *taken == "" || *taken == "none") {
+			return noRole(ctx, conn, roles)
+		}
+		if err != nil {
+			return fmt.Errorf("take the role %s: %w", roles[0], err)
+		}
+		return nil
+	}
+	return config
+}
+
+// noRole says why none of the roles was taken, and what to do.
+func noRole(ctx context.Context, conn *pgx.Conn, roles []string) error {
+	var (
+		there bool
+		login string
+	)
+	err := conn.QueryRow(ctx, `select exists (select from pg_roles where rolname = any($1)), session_user`, roles).Scan(&there, &login)
+	if err != nil {
+		return fmt.Errorf("take the role %s: %w", roles[0], err)
+	}
+	if !there {
+		return fmt.Errorf("%w: there is no role %s: run 'everpost migrate'", errNoRole, roles[0])
+	}
+	return fmt.Errorf("%w: the login %s is not a member of %s: grant it, see docs/security-database.md", errNoRole, login, strings.Join(roles, " or "))
+}
+
+var errNoRole = errors.New("the database is not set up for this login")
+
+// querier is a connection or a transaction.
+type querier interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
+}
+
+// on is a connection that makes each statement in w's name.
+func (w who) on(conn *pgxpool.Conn) querier {
+	if w.setting == "" {
+		return conn
+	}
+	return &named{conn, w}
+}
+
+// begin is how a transaction in w's name begins, in one round trip. The value stands in
+// it in hexadecimal, so that no text can be anything but a value.
+func (w who) begin(mode string) string {
+	if w.setting == "" {
+		return "begin " + mode
+	}
+	return "begin " + mode + "; select set_config('" + w.setting + `', convert_from('\x` + hex.EncodeToString([]byte(w.value)) + `', 'UTF8'), true)`
+}
+
+// check refuses what PostgreSQL cannot hold, before a transaction breaks on it.
+func (w who) check() error {
+	if strings.ContainsRune(w.value, 0) || !utf8.ValidString(w.value) {
+		return &webhook.Error{Code: webhook.CodeInvalid, Message: "text with a NUL or invalid UTF-8 cannot be stored"}
+	}
+	return nil
+}
+
+// setLocally sets something until the end of a transaction.
+const setLocally = `select set_config($1, $2, true)`
+
+// named sends what w sets ahead of each statement and in the same round trip: what is
+// sent together is one transaction, with the end of which the setting goes.
+type named struct {
+	conn *pgxpool.Conn
+	w    who
+}
+
+func (n *named) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	results := n.send(ctx, sql, args)
+	tag, err := results.Exec()
+	return tag, errors.Join(err, results.Close())
+}
+
+func (n *named) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	results := n.send(ctx, sql, args)
+	rows, err := results.Query()
+	if err != nil {
+		_ = results.Close() // says the same
+		return nil, err
+	}
+	return &namedRows{rows, results}, nil
+}
+
+func (n *named) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	rows, err := n.Query(ctx, sql, args...)
+	return namedRow{rows, err}
+}
+
+func (n *named) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
+	all := &pgx.Batch{}
+	all.Queue(setLocally, n.w.setting, n.w.value)
+	all.QueuedQueries = append(all.QueuedQueries, b.QueuedQueries...)
+	return n.conn.SendBatch(ctx, all)
+}
+
+// send sends one statement; its results come next.
+func (n *named) send(ctx context.Context, sql string, args []any) pgx.BatchResults {
+	batch := &pgx.Batch{}
+	batch.Queue(sql, args...)
+	results := n.SendBatch(ctx, batch)
+	_, _ = results.Exec() // its error is that of what comes next
+	return results
+}
+
+// namedRows ends the batch with its rows.
+type namedRows struct {
+	pgx.Rows
+
+	results pgx.BatchResults
+}
+
+func (r *namedRows) Close() {
+	r.Rows.Close()
+	_ = r.results.Close() // says the same as Err
+}
+
+type namedRow struct {
+	rows pgx.Rows
+	err  error
+}
+
+func (r namedRow) Scan(into ...any) error {
+	if r.err != nil {
+		return r.err
+	}
+	defer r.rows.Close()
+	if !r.rows.Next() {
+		if err := r.rows.Err(); err != nil {
+			return err
+		}
+		return pgx.ErrNoRows
+	}
+	if err := r.rows.Scan(into...); err != nil {
+		return err
+	}
+	r.rows.Close()
+	return r.rows.Err()
+}

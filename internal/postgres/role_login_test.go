@@ -1,0 +1,250 @@
+package postgres
+
+import (
+	"crypto/sha256"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/postgrestest"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// setupLogin is a store of the owner's and one that logs in with some roles.
+func setupLogin(t *testing.T, roles ...string) (owner *walled, its *Store) {
+	t.Helper()
+	owner = setupWall(t)
+	_, address := postgrestest.NewLogin(t, owner.address, roles...)
+	return owner, openStore(t, address)
+}
+
+func TestALoginOfTheAPIRunsTheAPI(t *testing.T) {
+	t.Parallel()
+	owner, s := setupLogin(t, RoleAPI)
+	ctx, by := t.Context(), testActor()
+	require.NoError(t, s.Ready(ctx))
+	require.NoError(t, s.Migrated(ctx))
+	for role, want := range map[string]bool{RoleAPI: true, RoleIngest: true, RoleOperator: true, RoleWorker: false} {
+		may, err := s.May(ctx, role)
+		require.NoError(t, err)
+		require.Equal(t, want, may, role)
+	}
+
+	// What operators do.
+	_, created, err := s.PutTenant(ctx, by, webhook.Tenant{ID: "new", Name: "New"})
+	require.NoError(t, err)
+	require.True(t, created)
+	tenants, err := s.ListTenants(ctx, 10, "")
+	require.NoError(t, err)
+	require.Len(t, tenants, 3)
+	secret := sha256.Sum256([]byte("secret"))
+	for _, k := range []webhook.Key{
+		{ID: webhook.NewKeyID(), Scope: webhook.ScopeOperator, SHA256: secret, CreatedAt: time.Now()},
+		{ID: webhook.NewKeyID(), TenantID: "new", Scope: webhook.ScopeAdmin, SHA256: secret, CreatedAt: time.Now()},
+	} {
+		require.NoError(t, s.CreateKey(ctx, by, k))
+		found, err := s.Authenticate(ctx, k.ID, secret)
+		require.NoError(t, err)
+		require.Equal(t, k.TenantID, found.TenantID)
+		require.NoError(t, s.writeKeyUse(ctx, map[webhook.KeyID]time.Time{k.ID: time.Now()}))
+		listed, err := s.ListKeys(ctx, k.TenantID, webhook.Page{Limit: 10})
+		require.NoError(t, err)
+		require.Len(t, listed, 1)
+		require.False(t, listed[0].LastUsedAt.IsZero())
+		require.NoError(t, s.RevokeKey(ctx, by, k.TenantID, k.ID))
+	}
+	require.NoError(t, s.DeleteTenant(ctx, by, "new"))
+	entries, err := s.ListAudit(ctx, webhook.AuditFilter{}, webhook.Page{Limit: 100})
+	require.NoError(t, err)
+	require.Equal(t, "tenant.delete", entries[0].Action)
+
+	// What tenants do.
+	accepted, err := s.Accept(ctx, webhook.NewEvent{TenantID: "acme", Type: "order.paid", Payload: []byte(`1`), ExternalID: "three", IdempotencyKey: "k"})
+	require.NoError(t, err)
+	again, err := s.Accept(ctx, webhook.NewEvent{TenantID: "acme", Type: "order.paid", Payload: []byte(`1`), ExternalID: "three", IdempotencyKey: "k"})
+	require.NoError(t, err)
+	require.True(t, again.Replayed)
+	require.Equal(t, accepted.Event.ID, again.Event.ID)
+	require.Equal(t, accepted.Event.PayloadSize, again.Event.PayloadSize)
+	for name, read := range owner.reads() {
+		found, err := read(ctx, s)
+		require.NoError(t, err, name)
+		require.False(t, nothing(found), name)
+	}
+	for name, change := range owner.changes() {
+		if name != "DeleteEndpoint" {
+			require.NoError(t, change(ctx, s), name)
+		}
+	}
+	require.NoError(t, owner.changes()["DeleteEndpoint"](ctx, s))
+
+	// And what it does not.
+	_, err = s.LeftBehind(ctx, 10)
+	require.ErrorContains(t, err, "not a member of everpost_worker")
+	_, err = s.Begin(ctx, claimOf(owner.deliveries["other"], 1, "me", time.Minute))
+	require.ErrorContains(t, err, "not a member of everpost_worker")
+	_, err = s.Target(ctx, owner.endpoints["other"].ID)
+	require.ErrorContains(t, err, "not a member of everpost_worker")
+}
+
+func TestALoginOfTheWorkerDoesAWorkersPart(t *testing.T) {
+	t.Parallel()
+	owner, s := setupLogin(t, RoleWorker)
+	ctx := t.Context()
+	require.NoError(t, s.Ready(ctx))
+	require.NoError(t, s.Migrated(ctx))
+
+	e, d := owner.endpoints["acme"], owner.deliveries["acme"]
+	_, err := s.EndpointCache().Target(ctx, e.ID)
+	require.NoError(t, err)
+	_, err = activate(t, s, e)
+	require.NoError(t, err)
+	accepted, err := owner.Accept(ctx, webhook.NewEvent{TenantID: "acme", Type: "order.paid", Payload: []byte(`1`), EndpointIDs: []webhook.EndpointID{e.ID}})
+	require.NoError(t, err)
+	start := accepted.Deliveries[0]
+	begun, err := s.Begin(ctx, claimOf(start, 0, "me", time.Minute))
+	require.NoError(t, err)
+	require.True(t, begun.Granted)
+	step := stepOf(start, 1, webhook.StateDelivered)
+	step.Attempt = attemptOf(1, 1, 200)
+	_, err = s.Record(ctx, step)
+	require.NoError(t, err)
+	_, err = s.Reopen(ctx, d.Ref, "because")
+	require.NoError(t, err)
+
+	_, err = owner.login.Exec(ctx, `update outbox set relay_at = now()`)
+	require.NoError(t, err)
+	starts, err := s.LeftBehind(ctx, 10)
+	require.NoError(t, err)
+	require.NotEmpty(t, starts)
+	_, err = s.Notify(ctx, []webhook.Notice{{Type: webhook.NoticeRetryStorm, TenantID: "acme", Endpoint: &e, At: time.Now()}})
+	require.NoError(t, err)
+	_, err = s.CountTrouble(ctx, []Trouble{{EndpointID: e.ID, Gone: time.Now().Add(time.Minute)}})
+	require.NoError(t, err)
+	why, err := s.DisableTroubled(ctx, "acme", e.ID)
+	require.NoError(t, err)
+	require.NotEmpty(t, why)
+	_, _, err = s.AutoReplay(ctx, "acme", e.ID, time.Now().Add(-time.Hour))
+	require.NoError(t, err)
+
+	for name, do := range map[string]func() error{
+		"Unanswered":        func() error { _, err := s.Unanswered(ctx, 10); return err },
+		"Overdue":           func() error { _, err := s.Overdue(ctx, time.Hour, 10); return err },
+		"Expired":           func() error { _, err := s.Expired(ctx, time.Hour, time.Hour, 10); return err },
+		"ReleaseForgotten":  func() error { return s.ReleaseForgotten(ctx, 10) },
+		"ReleaseExpired":    func() error { _, err := s.ReleaseExpired(ctx, 10); return err },
+		"BacklogEndpoints":  func() error { _, err := s.BacklogEndpoints(ctx, webhook.EndpointID{}, 10); return err },
+		"ReleaseBacklog":    func() error { _, _, err := s.ReleaseBacklog(ctx, e.ID, 10); return err },
+		"ReplaysLeftBehind": func() error { _, err := s.ReplaysLeftBehind(ctx, 10); return err },
+		"ReleaseReplay": func() error {
+			_, err := s.ReleaseReplay(ctx, webhook.ReplayBatch{ID: owner.replays["acme"].ID, Seq: 1, Limit: 10, Now: time.Now()})
+			return err
+		},
+		"ReplayOutcomes": func() error { _, err := s.ReplayOutcomes(ctx, owner.replays["acme"].ID, time.Now(), 10); return err },
+		"StepReplay": func() error {
+			_, err := s.StepReplay(ctx, webhook.ReplayStep{ID: owner.replays["other"].ID, Seq: 9, State: webhook.ReplayCompleted})
+			return err
+		},
+		"PruneReplays":      func() error { _, err := s.PruneReplays(ctx, 0); return err },
+		"PruneSecrets":      func() error { _, err := s.PruneSecrets(ctx); return err },
+		"PruneKeys":         func() error { _, err := s.PruneIdempotencyKeys(ctx, 0); return err },
+		"TroubledEndpoints": func() error { _, err := s.TroubledEndpoints(ctx); return err },
+		"WriteSeen":         func() error { return s.WriteSeen(ctx, "me", nil) },
+		"OutboxDepth":       func() error { _, _, err := s.OutboxDepth(ctx); return err },
+		"HeldDepth":         func() error { _, err := s.HeldDepth(ctx); return err },
+		"ReplayRate":        func() error { _, _, err := s.ReplayRate(ctx); return err },
+		"KEKUses":           func() error { _, err := s.KEKUses(ctx); return err },
+		"cancelLeftOpen":    func() error { return s.cancelLeftOpen(ctx) },
+		"EnsurePartitions":  func() error { return s.EnsurePartitions(ctx, time.Now().AddDate(0, 0, 30)) },
+	} {
+		require.NoError(t, do(), name)
+	}
+	old := time.Now().AddDate(0, 0, -30)
+	require.NoError(t, s.EnsurePartitions(ctx, old))
+	gone, err := s.Retain(ctx, time.Now(), 20*24*time.Hour)
+	require.NoError(t, err)
+	require.Positive(t, gone.Days)
+	require.NotContains(t, partitionsOf(t, owner.Store, "events"), "events_"+old.UTC().Format("20060102"))
+
+	// What is not a worker's.
+	for name, err := range map[string]error{
+		"PutTenant": func() error { _, _, err := s.PutTenant(ctx, testActor(), webhook.Tenant{ID: "new"}); return err }(),
+		"CreateKey": s.CreateKey(ctx, testActor(), webhook.Key{ID: webhook.NewKeyID(), TenantID: "acme", Scope: webhook.ScopeAdmin, CreatedAt: time.Now()}),
+		"ListKeys":  func() error { _, err := s.ListKeys(ctx, "acme", webhook.Page{Limit: 1}); return err }(),
+		"ListAudit": func() error { _, err := s.ListAudit(ctx, webhook.AuditFilter{}, webhook.Page{Limit: 1}); return err }(),
+	} {
+		require.ErrorContains(t, err, "permission denied", name)
+	}
+}
+
+// activate makes an endpoint active that was made paused.
+func activate(t *testing.T, s *Store, e webhook.Endpoint) (webhook.Endpoint, error) {
+	t.Helper()
+	return s.UpdateEndpoint(t.Context(), testActor(), e.TenantID, e.ID, func(e *webhook.Endpoint) error {
+		e.State, e.AutoReplay = webhook.EndpointActive, true
+		return nil
+	})
+}
+
+func TestALoginWithoutRolesIsToldSo(t *testing.T) {
+	t.Parallel()
+	owner, s := setupLogin(t)
+	err := s.Ready(t.Context())
+	require.ErrorContains(t, err, "is not a member of everpost_api or everpost_worker: grant it, see docs/security-database.md")
+	_, err = s.Tenant(t.Context(), "acme")
+	require.Error(t, err)
+	require.Len(t, query[string](t, owner.Store, `select id from tenants`), 2)
+}
+
+// Logins come and go while the roles stay: the next one goes on.
+func TestARotatedLoginGoesOn(t *testing.T) {
+	t.Parallel()
+	owner, address := setupStore(t)
+	first, its := postgrestest.NewLogin(t, address, RoleAPI)
+	s, err := Open(t.Context(), Config{URL: its, MaxConns: 4, Sealer: newTestSealer(t), MakeSecret: testSecret})
+	require.NoError(t, err)
+	e := createEndpoint(t, s, "acme")
+
+	_, next := postgrestest.NewLogin(t, address, RoleAPI)
+	_, err = owner.login.Exec(t.Context(), `revoke everpost_api from `+pgx.Identifier{first}.Sanitize())
+	require.NoError(t, err)
+	s.Close()
+	stale := openStore(t, its)
+	require.ErrorContains(t, stale.Ready(t.Context()), "is not a member")
+
+	s = openStore(t, next)
+	require.NoError(t, s.Ready(t.Context()))
+	found, err := s.Endpoint(t.Context(), "acme", e.ID)
+	require.NoError(t, err)
+	require.Equal(t, e.URL, found.URL)
+}
+
+// An owner that may not make roles migrates when they are there, and works in those that
+// it was given.
+func TestAnOwnerThatMayMakeNoRoles(t *testing.T) {
+	t.Parallel()
+	superuser := openStore(t, postgrestest.New(t))
+	address := postgrestest.NewEmpty(t)
+	name, its := postgrestest.NewLogin(t, address)
+	u, err := url.Parse(address)
+	require.NoError(t, err)
+	schema := pgx.Identifier{u.Query().Get("search_path")}.Sanitize()
+	_, err = superuser.login.Exec(t.Context(), `alter schema `+schema+` owner to `+pgx.Identifier{name}.Sanitize())
+	require.NoError(t, err)
+
+	require.NoError(t, Migrate(t.Context(), its, superuser.log))
+	s := openStore(t, its)
+	require.ErrorContains(t, s.Ready(t.Context()), "is not a member of everpost_api")
+	_, err = superuser.login.Exec(t.Context(), `grant everpost_api, everpost_worker to `+pgx.Identifier{name}.Sanitize())
+	require.NoError(t, err)
+	require.NoError(t, s.Ready(t.Context()))
+	_, _, err = s.PutTenant(t.Context(), testActor(), webhook.Tenant{ID: "acme", Name: "Acme"})
+	require.NoError(t, err)
+	require.NoError(t, s.EnsurePartitions(t.Context(), time.Now().AddDate(0, 0, 9)))
+	require.Equal(t, []string{name}, query[string](t, superuser, `
+		select distinct tableowner::text from pg_tables where schemaname = $1 and tablename like 'events%'`, strings.Trim(schema, `"`)))
+}
