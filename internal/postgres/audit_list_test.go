@@ -20,7 +20,7 @@ func auditedAt(t *testing.T, s *Store, at time.Time, skew time.Duration, key web
 	random := uuid.New()
 	copy(id[6:], random[6:])
 	id[6] = 0x70
-	_, err := s.pool.Exec(t.Context(), `
+	_, err := s.login.Exec(t.Context(), `
 		insert into audit_log (id, at, key_id, actor, request_id, tenant_id, action, subject)
 		values ($1, $2, $3, '', '', 'span', 'a', '')`, id, at, [16]byte(key))
 	require.NoError(t, err)
@@ -64,15 +64,15 @@ func TestAuditLogIsFoundByIndex(t *testing.T) {
 	t.Parallel()
 	s, _ := setupStore(t)
 	begin := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	_, err := s.pool.Exec(t.Context(), `
+	_, err := s.login.Exec(t.Context(), `
 		insert into audit_log (id, at, key_id, actor, request_id, tenant_id, action, subject)
 		select (lpad(to_hex((extract(epoch from at) * 1000)::bigint), 12, '0') || '7000' || substr(md5(n::text), 1, 16))::uuid, at,
 			gen_random_uuid(), '', '', 'span', 'a', ''
 		from (select n, $1::timestamptz + n * interval '1 minute' as at from generate_series(1, 20000) n) times`, begin)
 	require.NoError(t, err)
-	_, err = s.pool.Exec(t.Context(), `analyze audit_log`)
+	_, err = s.login.Exec(t.Context(), `analyze audit_log`)
 	require.NoError(t, err)
-	tx, err := s.pool.Begin(t.Context())
+	tx, err := s.login.Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
 	explain := func(sql string, args ...any) string {

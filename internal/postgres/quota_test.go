@@ -50,7 +50,7 @@ func TestNotifyGoesOn(t *testing.T) {
 	b := setupNotices(t)
 	b.listens(t, "acme", "everpost.*")
 	b.listens(t, "ops", "everpost.*")
-	_, err := b.pool.Exec(t.Context(), `alter table events add check (tenant_id <> 'acme') not valid`)
+	_, err := b.login.Exec(t.Context(), `alter table events add check (tenant_id <> 'acme') not valid`)
 	require.NoError(t, err)
 	stored, err := b.Notify(t.Context(), []webhook.Notice{b.opened("acme")})
 	require.ErrorContains(t, err, "operational events of acme")
@@ -66,7 +66,7 @@ func TestWhatWasLeftCountsAsPending(t *testing.T) {
 	b.limit(t, "acme", webhook.Limits{PendingDeliveries: 3})
 	b.quotas.pending.life = func() time.Duration { return time.Hour } // of the count: it is not made anew
 	b.accept(t)
-	hold, err := b.pool.Begin(t.Context())
+	hold, err := b.login.Begin(t.Context())
 	require.NoError(t, err)
 	_, err = hold.Exec(t.Context(), `lock table events in access exclusive mode`)
 	require.NoError(t, err)

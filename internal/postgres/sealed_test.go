@@ -155,7 +155,7 @@ func TestSealedMeanwhile(t *testing.T) {
 	once := sync.Once{}
 	b.keys.locked = func() bool { // called while the endpoint is opened: it was read by then
 		once.Do(func() {
-			_, err := b.pool.Exec(t.Context(), `
+			_, err := b.login.Exec(t.Context(), `
 				update endpoints set headers_kek_id = null, headers_wrapped_key = null, headers_nonce = null, headers_ciphertext = null`)
 			require.NoError(t, err)
 		})
@@ -215,7 +215,7 @@ func TestListShowsWhatCannotBeOpened(t *testing.T) {
 	for range 2 * openAtATime {
 		b.sealed(t)
 	}
-	_, err := b.pool.Exec(t.Context(), `update endpoints set headers_ciphertext = 'x' where id = $1`, [16]byte(b.endpoint.ID))
+	_, err := b.login.Exec(t.Context(), `update endpoints set headers_ciphertext = 'x' where id = $1`, [16]byte(b.endpoint.ID))
 	require.NoError(t, err)
 	list, err := b.ListEndpoints(t.Context(), "acme", webhook.Page{Limit: 100})
 	require.NoError(t, err)
