@@ -254,6 +254,7 @@ func (s *Store) pruneKeys(ctx context.Context, kind int16, before time.Time) (in
 	total := 0
 	for after := new(time.Time{}); ; {
 		var seen, gone int
+		begun := time.Now()
 		err := s.work.QueryRow(ctx, `
 			with old as (
 				select tenant_id, kind, key, event_id, created_at from idempotency_keys
@@ -267,6 +268,9 @@ func (s *Store) pruneKeys(ctx context.Context, kind int16, before time.Time) (in
 			kind, before, *after, deleteBatch, keyIdempotency).Scan(&seen, &after, &gone)
 		total += gone
 		if err != nil || seen < deleteBatch {
+			return total, err
+		}
+		if err := rest(ctx, begun); err != nil {
 			return total, err
 		}
 	}

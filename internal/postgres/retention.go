@@ -132,6 +132,22 @@ func timeOf(id uuid.UUID) time.Time {
 	return time.UnixMilli(int64(binary.BigEndian.Uint64(ms[:]))).UTC() //nolint:gosec // 48 bits
 }
 
+// restFactor is how much longer than a batch of deletions took the next one waits, so that
+// they take a quarter of what one connection can.
+const restFactor = 3
+
+// rest lets others have the database after a batch that began at a time.
+func rest(ctx context.Context, begun time.Time) error {
+	pause := time.NewTimer(restFactor * time.Since(begun))
+	defer pause.Stop()
+	select {
+	case <-pause.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 func (s *Store) retainDay(ctx context.Context, d oldDay) (dropped bool, rows int64, err error) {
 	if dropped, err = s.dropDay(ctx, d); err != nil || dropped && d.whole() {
 		return dropped, 0, err
@@ -194,6 +210,7 @@ func neededDay(ctx context.Context, tx pgx.Tx, d oldDay) (needed bool, err error
 func (s *Store) deleteFinished(ctx context.Context, d oldDay) (total int64, err error) {
 	_, high := d.bounds()
 	for after := idsFrom(d.from); ; {
+		begun := time.Now()
 		low := "'" + after.String() + "'::uuid"
 		gone, err := queryAll(ctx, s.asWorker(), "delete finished deliveries", pgx.RowTo[[16]byte], fmt.Sprintf(`
 			with finished as (
@@ -207,6 +224,9 @@ func (s *Store) deleteFinished(ctx context.Context, d oldDay) (total int64, err 
 			return total, err
 		}
 		after = slices.MaxFunc(gone, func(a, b [16]byte) int { return bytes.Compare(a[:], b[:]) })
+		if err := rest(ctx, begun); err != nil {
+			return total, err
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -156,4 +157,18 @@ func TestRetentionLooksIntoTheDefaultPartitions(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Between two batches of deletions the others have the database for longer than a batch takes.
+func TestRest(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		begun := time.Now().Add(-2 * time.Second)
+		before := time.Now()
+		require.NoError(t, rest(t.Context(), begun))
+		require.Equal(t, 6*time.Second, time.Since(before))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, rest(ctx, begun), context.DeadlineExceeded)
+	})
 }
