@@ -26,9 +26,11 @@ BUILD := $(GO) build -buildvcs=false -ldflags '-X main.version=$(VERSION)'
 # Tools: changing a version, or Go's, builds the tool anew beside the old one.
 GOLANGCI_LINT_VERSION := v2.15.0
 WORKFLOWCHECK_VERSION := v0.6.0
+GOVULNCHECK_VERSION := v1.8.0
 TOOLS := $(CURDIR)/.tools/$(shell $(GO) env GOVERSION)
 GOLANGCI_LINT := $(TOOLS)/golangci-lint-$(GOLANGCI_LINT_VERSION)/golangci-lint
 WORKFLOWCHECK := $(TOOLS)/workflowcheck-$(WORKFLOWCHECK_VERSION)/workflowcheck
+GOVULNCHECK := $(TOOLS)/govulncheck-$(GOVULNCHECK_VERSION)/govulncheck
 
 # The race detector watches the root module, where the concurrency of our own is; it needs a C compiler.
 # `make test RACE=` runs without.
@@ -107,7 +109,7 @@ bin/withpg:
 
 # The tests come last, so that the run ends with go test's own lines.
 .PHONY: ci
-ci: fmt-check lint workflowcheck build test ## what .ci/run runs: format, lint, determinism, builds, tests
+ci: fmt-check lint workflowcheck vulncheck build test ## what .ci/run runs: format, lint, determinism, vulnerabilities, builds, tests
 
 .PHONY: lint
 lint: $(GOLANGCI_LINT) ## lint both modules
@@ -126,6 +128,10 @@ fmt-check: $(GOLANGCI_LINT) ## fail if something is not formatted, and show what
 workflowcheck: $(WORKFLOWCHECK) ## fail if workflow code is not deterministic
 	$(WORKFLOWCHECK) -test=false ./workflows/... ./worker/...
 
+.PHONY: vulncheck
+vulncheck: $(GOVULNCHECK) ## fail if something is called that is known to be vulnerable; skipped where the database of that is out of reach
+	tools/vulncheck $(GOVULNCHECK)
+
 .PHONY: clean
 clean: ## remove what was built (not the data of an installation)
 	rm -rf bin .tools
@@ -136,3 +142,6 @@ $(GOLANGCI_LINT):
 
 $(WORKFLOWCHECK):
 	GOBIN=$(@D) GOFLAGS= $(GO) install go.temporal.io/sdk/contrib/tools/workflowcheck@$(WORKFLOWCHECK_VERSION)
+
+$(GOVULNCHECK):
+	GOBIN=$(@D) GOFLAGS= $(GO) install golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK_VERSION)

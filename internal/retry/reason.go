@@ -31,8 +31,8 @@ const (
 	ReasonPayloadCorrupt  Reason = "payload_corrupt"
 	ReasonUnknown         Reason = "unknown"
 
-	// Of an endpoint with OAuth 2 client credentials: nothing was sent to it, because
-	// there was no token.
+	// ReasonTokenRefused and the next are of an endpoint with OAuth 2 client credentials:
+	// nothing was sent to it, because there was no token.
 	ReasonTokenRefused     Reason = "token_refused"
 	ReasonTokenUnavailable Reason = "token_unavailable" //nolint:gosec // a name
 )
