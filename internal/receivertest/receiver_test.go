@@ -176,10 +176,10 @@ func TestWaiting(t *testing.T) {
 		}
 	}()
 	requests, err := b.WaitUntil(t.Context(), func(all []receivertest.Request) bool {
-		return len(all) > 0 && all[len(all)-1].WebhookID() == "evt_3"
+		return len(all) > 3 && all[3].WebhookID() == "evt_3" // the next one may be there already
 	})
 	require.NoError(t, err)
-	require.Len(t, requests, 4)
+	require.GreaterOrEqual(t, len(requests), 4)
 	_, err = b.WaitFor(t.Context(), 5)
 	require.NoError(t, err)
 
