@@ -1,0 +1,138 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// endpointColumns and endpointRow.targets go together.
+const endpointColumns = `
+	e.id, e.tenant_id, e.url, e.event_types, e.description, e.state, e.state_reason,
+	e.timeout_ns, e.max_in_flight, e.rate_limit, e.retry_policy, e.circuit_breaker, e.auto_disable, e.auto_replay,
+	e.signature, e.public_key, e.metadata, e.headers_kek_id, e.headers_wrapped_key, e.headers_nonce, e.headers_ciphertext,
+	e.auth_kek_id, e.auth_wrapped_key, e.auth_nonce, e.auth_ciphertext, e.version, e.created_at, e.updated_at`
+
+func endpointValues(e *webhook.Endpoint, headers, auth sealedColumns) []any {
+	return []any{
+		[16]byte(e.ID), e.TenantID, e.URL, nonNilSlice(e.EventTypes), e.Description, int16(e.State), e.StateReason,
+		int64(e.Timeout), e.MaxInFlight, e.RateLimit, e.RetryPolicy, breakerRow(e.CircuitBreaker), disableRow(e.AutoDisable), e.AutoReplay,
+		e.Signature, nonNilMap(e.Metadata), headers.kekID, headers.wrappedKey, headers.nonce, headers.ciphertext, e.Version,
+		e.PublicKey, auth.kekID, auth.wrappedKey, auth.nonce, auth.ciphertext,
+	}
+}
+
+// breakerRow and disableRow are the jsonb columns: fields may be added, a name
+// never changes its meaning.
+type breakerRow struct {
+	Enabled      bool          `json:"enabled"`
+	Window       time.Duration `json:"window_ns"`
+	MinRequests  int           `json:"min_requests"`
+	FailureRatio float64       `json:"failure_ratio"`
+	Cooldown     time.Duration `json:"cooldown_ns"`
+}
+
+type disableRow struct {
+	Enabled         bool `json:"enabled"`
+	Exhausted24h    int  `json:"exhausted_24h"`
+	PermanentStreak int  `json:"permanent_streak"`
+}
+
+// endpointRow is a row of endpoints while it is being read.
+type endpointRow struct {
+	e       webhook.Endpoint
+	state   int16
+	timeout int64
+	breaker breakerRow
+	disable disableRow
+	headers sealedColumns
+	auth    sealedColumns
+}
+
+func (r *endpointRow) targets() []any {
+	e := &r.e
+	return []any{
+		(*[16]byte)(&e.ID), &e.TenantID, &e.URL, &e.EventTypes, &e.Description, &r.state, &e.StateReason,
+		&r.timeout, &e.MaxInFlight, &e.RateLimit, &e.RetryPolicy, &r.breaker, &r.disable, &e.AutoReplay,
+		&e.Signature, &e.PublicKey, &e.Metadata, &r.headers.kekID, &r.headers.wrappedKey, &r.headers.nonce, &r.headers.ciphertext,
+		&r.auth.kekID, &r.auth.wrappedKey, &r.auth.nonce, &r.auth.ciphertext, &e.Version, &e.CreatedAt, &e.UpdatedAt,
+	}
+}
+
+// endpoint is what was read, without headers and credentials: those are still sealed.
+func (r *endpointRow) endpoint() webhook.Endpoint {
+	e := r.e
+	e.State = webhook.EndpointState(r.state) //nolint:gosec // written by us from an EndpointState
+	e.Timeout = time.Duration(r.timeout)
+	e.CircuitBreaker, e.AutoDisable = webhook.CircuitBreaker(r.breaker), webhook.AutoDisable(r.disable)
+	e.CreatedAt, e.UpdatedAt = e.CreatedAt.UTC(), e.UpdatedAt.UTC()
+	return e
+}
+
+func collectEndpoint(rows pgx.Rows) (endpointRow, error) {
+	r, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (endpointRow, error) { return scanEndpoint(row) })
+	if isNoRows(err) {
+		return r, webhook.NotFound("endpoint")
+	}
+	return r, err
+}
+
+// scanEndpoint reads endpointColumns, and whatever follows into further.
+func scanEndpoint(row pgx.CollectableRow, further ...any) (endpointRow, error) {
+	var r endpointRow
+	if err := row.Scan(append(r.targets(), further...)...); err != nil {
+		return endpointRow{}, fmt.Errorf("read row of endpoints: %w", err)
+	}
+	return r, nil
+}
+
+// openEndpoint is the endpoint with its headers and its credentials. It may have to ask a key management
+// service, so that where it can be it is done without a connection in hand.
+func (s *Store) openEndpoint(ctx context.Context, r *endpointRow) (webhook.Endpoint, error) {
+	e := r.endpoint()
+	if err := s.openHeaders(ctx, &e, r.headers); err != nil {
+		return webhook.Endpoint{}, err
+	}
+	if err := s.openAuth(ctx, &e, r.auth); err != nil {
+		return webhook.Endpoint{}, err
+	}
+	return e, nil
+}
+
+func cloneEndpoint(e *webhook.Endpoint) webhook.Endpoint {
+	c := *e
+	c.EventTypes = slices.Clone(e.EventTypes)
+	c.Headers, c.Metadata = maps.Clone(e.Headers), maps.Clone(e.Metadata)
+	c.Auth = e.Auth.Clone()
+	c.RetryPolicy.Schedule = slices.Clone(e.RetryPolicy.Schedule)
+	c.RetryPolicy.RetryStatuses = slices.Clone(e.RetryPolicy.RetryStatuses)
+	c.RetryPolicy.PermanentStatuses = slices.Clone(e.RetryPolicy.PermanentStatuses)
+	return c
+}
+
+// changedFields names what differs, for the audit log: names, never values. It goes
+// over the fields by reflection, so that a new one cannot be forgotten here and its
+// change be taken for none.
+func changedFields[T any](before, after *T) []string {
+	names := []string{}
+	b, a := reflect.ValueOf(before).Elem(), reflect.ValueOf(after).Elem()
+	for i := range b.NumField() {
+		if empty(b.Field(i)) && empty(a.Field(i)) || reflect.DeepEqual(b.Field(i).Interface(), a.Field(i).Interface()) {
+			continue
+		}
+		names = append(names, b.Type().Field(i).Name)
+	}
+	return names
+}
+
+// empty reports a map or list without entries: nil and {} are stored alike.
+func empty(v reflect.Value) bool {
+	return (v.Kind() == reflect.Map || v.Kind() == reflect.Slice) && v.Len() == 0
+}
