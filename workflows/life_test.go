@@ -244,6 +244,12 @@ func signal(name string, input any) func(*testsuite.TestWorkflowEnvironment) {
 	return func(env *testsuite.TestWorkflowEnvironment) { env.SignalWorkflow(name, input) }
 }
 
+// attempted waits until so many attempts are recorded: on a busy machine the last one may
+// still be under way when the skipped time is past it.
+func (l *life) attempted(n int) {
+	require.Eventually(l.t, func() bool { return l.b.delivery(l.t, l.start.DeliveryID).Attempts == n }, 20*time.Second, time.Millisecond)
+}
+
 // status asks the run, which may have ended.
 func (l *life) status() workflows.Status {
 	answer, err := l.env.Load().QueryWorkflow(workflows.QueryStatus)

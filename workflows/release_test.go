@@ -185,7 +185,10 @@ func TestRetryIsHeld(t *testing.T) {
 	b.receiver.Script("/hook", receivertest.Step{Status: 500})
 	l := b.deliver(t)
 	l.run(
-		after(time.Millisecond, func(environment) { b.setState(t, b.endpoint.ID, webhook.EndpointPaused) }),
+		after(time.Millisecond, func(environment) {
+			l.attempted(1)
+			b.setState(t, b.endpoint.ID, webhook.EndpointPaused)
+		}),
 		after(30*time.Minute, func(env environment) {
 			d := b.delivery(t, l.start.DeliveryID)
 			require.Equal(t, webhook.StateHeld, d.State)
