@@ -99,6 +99,9 @@ func (l *Lock) Release() {
 	for _, f := range l.files {
 		// The file stays: whoever waits for it holds the same one. The id in it would mislead.
 		_ = f.Truncate(0)
+		// Closing alone would leave the lock with a child that is just being started: until it
+		// executes its program it shares our open files.
+		_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN)
 		_ = f.Close()
 	}
 	l.files = nil
