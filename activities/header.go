@@ -78,11 +78,11 @@ func has(fields [][2]string, name string) bool {
 func shown(header [][2]string, own int, auth webhook.Auth) map[string]string {
 	kept := make(map[string]string, len(header)+1)
 	if auth.Kind != webhook.AuthNone {
-		kept["Authorization"] = "[redacted]"
+		kept["Authorization"] = webhook.Redacted
 	}
 	for i, field := range header {
 		if i < own {
-			kept[field[0]] = "[redacted]"
+			kept[field[0]] = webhook.Redacted
 		} else {
 			kept[field[0]] = field[1]
 		}

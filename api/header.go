@@ -25,8 +25,8 @@ func readHeaders(d *door, stored map[string]string) map[string]string {
 			return "is reserved and cannot be set"
 		case again:
 			return "is given more than once; case makes no difference"
-		case value == redacted && stored != nil && nameIn(stored, name) == "":
-			return "is " + redacted + ", which only stands for a value that is there; give the value itself"
+		case value == webhook.Redacted && stored != nil && nameIn(stored, name) == "":
+			return "is " + webhook.Redacted + ", which only stands for a value that is there; give the value itself"
 		case !fieldValue(value):
 			return "must be printable ASCII, without spaces at its ends"
 		case len(name)+len(value) > webhook.MaxHeaderBytes:
@@ -35,21 +35,18 @@ func readHeaders(d *door, stored map[string]string) map[string]string {
 		return ""
 	})
 	for name, value := range headers {
-		if value == redacted {
+		if value == webhook.Redacted {
 			headers[name] = stored[nameIn(stored, name)]
 		}
 	}
 	return headers
 }
 
-// redacted stands for what may be a credential.
-const redacted = "[redacted]"
-
 // showHeaders is an endpoint's headers without their values.
 func showHeaders(headers map[string]string) map[string]string {
 	shown := make(map[string]string, len(headers))
 	for name := range headers {
-		shown[name] = redacted
+		shown[name] = webhook.Redacted
 	}
 	return shown
 }

@@ -55,7 +55,7 @@ func docsOf(document []byte) func() ([]byte, error) {
 		if err := yaml.Unmarshal(document, &d.root); err != nil {
 			return nil, fmt.Errorf("read the OpenAPI document: %w", err)
 		}
-		text, err := template.New("page").Parse(pageSource)
+		text, err := template.New("page").Funcs(template.FuncMap{"prose": prose}).Parse(pageSource)
 		if err != nil {
 			return nil, fmt.Errorf("read the page's template: %w", err)
 		}
@@ -188,4 +188,16 @@ func asYAML(v any) string {
 		return ""
 	}
 	return strings.TrimSpace(strings.ReplaceAll(strings.ReplaceAll(string(text), "'#/components/schemas/", "'"), "$ref: ", ""))
+}
+
+// prose is a text of the document in HTML: what stands between backticks is code.
+func prose(text string) template.HTML {
+	var b strings.Builder
+	for i, part := range strings.Split(text, "`") {
+		if part = template.HTMLEscapeString(part); i%2 == 1 {
+			part = "<code>" + part + "</code>"
+		}
+		b.WriteString(part)
+	}
+	return template.HTML(b.String()) //nolint:gosec // escaped above
 }

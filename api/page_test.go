@@ -52,3 +52,8 @@ func TestDocsPage(t *testing.T) {
 	require.NotContains(t, a.text, "ZgotmplZ", "nothing that the template had to take out")
 	require.Contains(t, a.text, "order.paid", "examples are shown")
 }
+
+func TestProse(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, `from <code>since</code> on, &lt;b&gt; as it is, <code>a&lt;b</code>`, string(prose("from `since` on, <b> as it is, `a<b`")))
+}

@@ -193,14 +193,14 @@ func (in *intake) refuseOver() {
 	default:
 		in.refused = &webhook.Error{
 			Code: webhook.CodeRateLimited, RetryAfter: pendingFor,
-			Message: "the tenant may have " + strconv.Itoa(quota) + " pending deliveries, and has about " + strconv.Itoa(pending),
+			Message: "the tenant's limit of pending deliveries is " + strconv.Itoa(quota) + ", and it has about " + strconv.Itoa(pending),
 		}
 	}
 }
 
-// quotaError says what the tenant may have how much of.
+// quotaError says which limit is reached.
 func quotaError(what string, quota int) *webhook.Error {
-	return &webhook.Error{Code: webhook.CodeQuota, Message: "the tenant may have " + strconv.Itoa(quota) + " " + what}
+	return &webhook.Error{Code: webhook.CodeQuota, Message: "the tenant's limit of " + what + " is " + strconv.Itoa(quota)}
 }
 
 func (q *quotas) forget(tenantID string) {
