@@ -56,7 +56,7 @@ func (c checkup) TestEndpoint(ctx context.Context, by webhook.Actor, tenantID st
 	if err != nil {
 		return webhook.Attempt{}, err
 	}
-	giveBack, err := c.tests.Take(id)
+	giveBack, err := c.tests.Take(tenantID, id)
 	if err != nil {
 		return webhook.Attempt{}, err
 	}
