@@ -54,6 +54,7 @@ func (e *endpoint) decide(now time.Duration, en *Entry) (Admission, *Pass, *wait
 		return Admission{Verdict: Admitted}, e.admit(now, now, en.Retries), nil
 	}
 	e.expire(now)
+	e.pump(now) // a place that was kept for somebody who did not come is the next one's
 	mine, holds := e.line.when[en.Delivery]
 	if holds && e.waits(en.Delivery) {
 		return e.deferred(now+minDeferral, ReasonInFlight), nil, nil // it is here already
