@@ -18,51 +18,9 @@ const (
 	// ownWidth is how many starts of single deliveries a slot makes at a time.
 	ownWidth = 8
 	// fewPart of a workflow's width is what a tenant may have in a start to go before
-	// those that have more.
+	// those that have more, and what is started beside a start of a tenant that has much.
 	fewPart = 8
 )
-
-// serve is one start slot. It takes all that waits, up to a workflow's width, as one
-// start: at ease that is a single delivery, and under load many share.
-func (d *Dispatcher) serve() {
-	batch := make([]webhook.Start, 0, d.Width)
-	for {
-		select {
-		case <-d.stopped:
-			return
-		case <-d.queue.Ready:
-			batch = d.gather(batch[:0])
-			d.start(batch)
-			for i := range batch {
-				d.room.give(batch[i].TenantID, 1)
-			}
-		}
-	}
-}
-
-// gather takes what is to be started next: from every tenant in turn, and no more of
-// those that go alone, which cost the most by far, than can be started at a time. So a
-// batch is short whatever a tenant has posted, and there is place in it for the others.
-// What has waited for too long is left to the relay.
-func (d *Dispatcher) gather(batch []webhook.Start) []webhook.Start {
-	now, alone := time.Now(), 0
-	for len(batch) < d.Width && alone < ownWidth {
-		start, ok := d.queue.Next()
-		if !ok {
-			return batch
-		}
-		if now.Sub(start.CreatedAt) >= queueTime || d.away.Load() {
-			d.room.give(start.TenantID, 1)
-			continue
-		}
-		if d.goesAlone(&start, now) {
-			alone++
-		}
-		batch = append(batch, start)
-	}
-	d.queue.Wake() // another slot; and if there is none, this one when it is back
-	return batch
-}
 
 // goesAlone reports that a delivery gets a workflow of its own from the beginning: it
 // waits for its time, or continues a workflow that may be there, or was in a shared one

@@ -71,23 +71,48 @@ func (q *Queue[T]) Next() (item T, ok bool) {
 func (q *Queue[T]) NextIf(wanted func(T) bool) (item T, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	l := q.first
-	if l == nil || !wanted(l.items[0]) {
+	if q.first == nil || !wanted(q.first.items[0]) {
 		return item, false
+	}
+	return q.takeAfter(nil), true
+}
+
+// NextBut is Next of all tenants but one, which keeps its turn.
+func (q *Queue[T]) NextBut(tenant string) (item T, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var before *lane[T]
+	l := q.first
+	if l != nil && l.tenant == tenant {
+		before, l = l, l.next
+	}
+	if l == nil {
+		return item, false
+	}
+	return q.takeAfter(before), true
+}
+
+// takeAfter takes an item of the lane after before, or of the first one, which has the
+// last turn then.
+func (q *Queue[T]) takeAfter(before *lane[T]) (item T) {
+	place := &q.first
+	if before != nil {
+		place = &before.next
+	}
+	l := *place
+	if *place = l.next; *place == nil {
+		q.last = before
 	}
 	var none T
 	item, l.items[0] = l.items[0], none // what it refers to is not kept
 	l.items = l.items[1:]
 	q.waiting--
-	if q.first = l.next; q.first == nil {
-		q.last = nil
-	}
 	if len(l.items) == 0 {
 		delete(q.byTenant, l.tenant)
 	} else {
 		q.toEnd(l)
 	}
-	return item, true
+	return item
 }
 
 // toEnd gives the lane the last turn of all.

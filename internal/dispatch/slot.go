@@ -1,0 +1,146 @@
+package dispatch
+
+import (
+	"time"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+const (
+	// company is for how long after a tenant's start others take it into account.
+	company = time.Second
+	// restPart of the time that a start of one tenant's many deliveries has taken is how
+	// long no more of them are started while others have something to send. It leaves them
+	// some of the CPU, which such a start and what follows it would use up.
+	restPart = 2
+)
+
+// slot is one start slot: it makes one start after another, of all that waits.
+type slot struct {
+	*Dispatcher
+
+	latest, other seen // the tenants that started something last
+}
+
+type seen struct {
+	tenant string
+	at     time.Time
+}
+
+// serve takes all that waits, up to a workflow's width, as one start: at ease that is a
+// single delivery, and under load many share.
+func (d *Dispatcher) serve() {
+	s := slot{Dispatcher: d}
+	for {
+		select {
+		case <-d.stopped:
+			return
+		case <-d.queue.Ready:
+			batch := d.gather(make([]webhook.Start, 0, d.Width))
+			if loud := s.crowdedBy(batch); loud != "" {
+				s.beside(loud, batch)
+			} else {
+				d.startAll(batch)
+			}
+		}
+	}
+}
+
+// crowdedBy is the tenant that has most of a large batch while others have something to
+// send as well; "" when there is none.
+func (s *slot) crowdedBy(batch []webhook.Start) (loud string) {
+	if s.Width < 2*fewPart {
+		return "" // no start is a large one
+	}
+	now := time.Now()
+	count := map[string]int{}
+	for i := range batch {
+		tenant := batch[i].TenantID
+		if count[tenant]++; count[tenant] > s.Width/2 {
+			loud = tenant
+		}
+		if tenant != s.latest.tenant {
+			s.other = s.latest
+		}
+		s.latest = seen{tenant, now}
+	}
+	for _, who := range []seen{s.latest, s.other} {
+		if who.tenant != loud && now.Sub(who.at) < company {
+			return loud
+		}
+	}
+	return ""
+}
+
+// beside starts a batch that is nearly all of one tenant, and until it has also rested
+// for a while, what others bring.
+func (s *slot) beside(loud string, batch []webhook.Start) {
+	begun := time.Now()
+	done := make(chan struct{})
+	s.workers.Go(func() { // the slot itself is one of them: Stop waits
+		defer close(done)
+		s.startAll(batch)
+	})
+	var rested <-chan time.Time
+	for {
+		select {
+		case <-done:
+			done = nil
+			rest := time.NewTimer(time.Since(begun) / restPart)
+			defer rest.Stop()
+			rested = rest.C
+		case <-rested:
+			s.queue.Wake() // for what was left there
+			return
+		case <-s.stopped:
+			return
+		case <-s.queue.Ready:
+			few := s.gatherBut(loud, make([]webhook.Start, 0, s.Width/fewPart))
+			for i := range few {
+				s.other = seen{few[i].TenantID, time.Now()}
+			}
+			s.startAll(few)
+		}
+	}
+}
+
+// startAll starts a batch and gives its places in the queue back.
+func (d *Dispatcher) startAll(batch []webhook.Start) {
+	d.start(batch)
+	for i := range batch {
+		d.room.give(batch[i].TenantID, 1)
+	}
+}
+
+// gather takes what is to be started next: from every tenant in turn, and no more of
+// those that go alone, which cost the most by far, than can be started at a time. So a
+// batch is short whatever a tenant has posted, and there is place in it for the others.
+func (d *Dispatcher) gather(batch []webhook.Start) []webhook.Start {
+	return d.gatherFrom(d.queue.Next, batch, d.Width)
+}
+
+// gatherBut takes some of what others than the tenant have.
+func (d *Dispatcher) gatherBut(loud string, batch []webhook.Start) []webhook.Start {
+	return d.gatherFrom(func() (webhook.Start, bool) { return d.queue.NextBut(loud) }, batch, max(d.Width/fewPart, 1))
+}
+
+// gatherFrom leaves what has waited for too long to the relay.
+func (d *Dispatcher) gatherFrom(next func() (webhook.Start, bool), batch []webhook.Start, width int) []webhook.Start {
+	now, alone := time.Now(), 0
+	for len(batch) < width && alone < ownWidth {
+		start, ok := next()
+		if !ok {
+			return batch
+		}
+		if now.Sub(start.CreatedAt) >= queueTime || d.away.Load() {
+			d.room.give(start.TenantID, 1)
+			continue
+		}
+		if d.goesAlone(&start, now) {
+			alone++
+		}
+		batch = append(batch, start)
+	}
+	d.queue.Wake() // another slot; and if there is none, this one when it is back
+	return batch
+}

@@ -1,0 +1,83 @@
+package dispatch
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// While a large start of one tenant is under way, others' few are started beside it, and
+// then it is its turn again.
+func TestOthersStartBesideALargeStart(t *testing.T) {
+	t.Parallel()
+	f, c := newFrontend(t)
+	d := setup(t, Config{Client: c})
+	s := slot{Dispatcher: d}
+	begun := func(n int) func() bool { return func() bool { return len(f.started()) == n } }
+	open := f.shut()
+	d.Accepted(acceptedOf("loud", d.Width))
+	batch := d.gather(nil)
+	require.Len(t, batch, d.Width)
+	returned := make(chan struct{})
+	d.workers.Go(func() {
+		defer close(returned)
+		s.beside("loud", batch)
+	})
+	require.Eventually(t, begun(1), 20*time.Second, time.Millisecond)
+	d.Accepted(acceptedOf("loud", 2))
+	quiet := acceptedOf("quiet", 1)
+	d.Accepted(quiet)
+	require.Eventually(t, begun(2), 20*time.Second, time.Millisecond)
+	require.True(t, slices.ContainsFunc(f.started(), isStartOf(quiet.Deliveries[0].WorkflowID())))
+	open()
+	<-returned
+	require.Len(t, d.queue.Ready, 1, "what was left there")
+	require.Equal(t, []string{"loud", "loud"}, tenantsOf(d.gather(nil)))
+	d.Stop()
+	require.Equal(t, 2, usedBy(d, "loud"), "places are given back")
+}
+
+func TestCrowdedBy(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := slot{Dispatcher: New(Config{})}
+		batch := func(parts ...any) (tenants []string) {
+			for i := 0; i < len(parts); i += 2 {
+				for range parts[i+1].(int) {
+					tenants = append(tenants, parts[i].(string))
+				}
+			}
+			return tenants
+		}
+		for _, step := range []struct {
+			batch []string
+			want  string
+			then  time.Duration
+		}{
+			{batch("a", 100), "", 0}, // alone
+			{batch("b", 1), "", 0},
+			{batch("a", 100), "a", company / 2},
+			{batch("a", 100), "a", company / 2},
+			{batch("a", 100), "", 0}, // the other has not been heard of for a while
+			{batch("b", 1, "a", 99), "a", 0},
+			{batch("a", 50, "b", 50), "", 0}, // nobody has most
+			{batch("a", 49, "b", 51), "b", 0},
+			{batch("c", 1, "d", 1, "a", 51), "a", 2 * company},
+			{batch("a", 50), "", 0}, // no large one
+			{batch("a", 51), "", 0},
+		} {
+			starts := acceptedOf("", len(step.batch)).Deliveries
+			for i := range starts {
+				starts[i].TenantID = step.batch[i]
+			}
+			require.Equal(t, step.want, s.crowdedBy(starts), step.batch)
+			time.Sleep(step.then)
+		}
+		small := slot{Dispatcher: New(Config{Width: 2*fewPart - 1})}
+		small.crowdedBy(acceptedOf("b", 1).Deliveries)
+		require.Empty(t, small.crowdedBy(acceptedOf("a", small.Width).Deliveries))
+	})
+}
