@@ -90,7 +90,7 @@ func (a *Activities) Attempt(ctx context.Context, in AttemptInput) (AttemptResul
 	if a.flights.needsClaim(fl) || in.Shared != "" {
 		// From here on others must know that the request is under way, and that a shared
 		// workflow leaves the delivery to its own.
-		if err := a.writeClaim(ctx, in); err != nil {
+		if err := a.writeClaim(ctx, fl, in); err != nil {
 			a.Logger.WarnContext(ctx, "a slow attempt could not be claimed yet", "delivery", in.DeliveryID, "error", err)
 			a.flights.run(func() { a.keepClaiming(fl, in) })
 		}
@@ -137,12 +137,14 @@ func (a *Activities) flight(in AttemptInput) (*flight, error) {
 }
 
 // writeClaim tells the record that this process sends the attempt.
-func (a *Activities) writeClaim(ctx context.Context, in AttemptInput) error {
+func (a *Activities) writeClaim(ctx context.Context, fl *flight, in AttemptInput) error {
 	ctx, cancel := context.WithTimeout(ctx, a.FastWait)
 	defer cancel()
 	timeout := webhook.MaxTimeout
-	if target, err := a.Targets.Target(ctx, in.EndpointID); err == nil {
-		timeout = target.Timeout
+	select {
+	case <-fl.passed:
+		timeout = fl.timeout
+	default: // it may be let through at any moment
 	}
 	in.Shared = "" // whoever is slow goes on in a workflow of its own
 	_, err := a.Record.Begin(ctx, a.claim(in, timeout))
@@ -160,7 +162,7 @@ func (a *Activities) keepClaiming(fl *flight, in AttemptInput) {
 			return
 		case <-pause.C:
 		}
-		if a.writeClaim(a.base, in) == nil {
+		if a.writeClaim(a.base, fl, in) == nil {
 			return
 		}
 	}
@@ -247,6 +249,8 @@ func (a *Activities) make(fl *flight, in AttemptInput) (AttemptResult, error) {
 		return a.turnedAway(ctx, fl, in, admission)
 	}
 	defer admission.Pass.Cancel()
+	target = within(target, admission.Timeout)
+	fl.timeout = target.Timeout
 	close(fl.passed)
 	payload, result, err := a.permission(ctx, fl, &in, target)
 	if payload == nil {

@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -13,7 +14,8 @@ import (
 // the request went out, gets the outcome and not a second request.
 type flight struct {
 	done    chan struct{} // closed when it has ended; result and err are there then
-	passed  chan struct{} // closed when the gate has let it through
+	passed  chan struct{} // closed when the gate has let it through; timeout is there then
+	timeout time.Duration // of its request
 	result  AttemptResult
 	err     error
 	claimed bool // guarded by flights.mu: the record knows who sends, or is being told

@@ -25,14 +25,16 @@ type Entry struct {
 	Endpoint *webhook.Endpoint
 	Delivery webhook.DeliveryID
 	Released bool // it was held
+	Retries  int  // attempts of this run that were made before
 }
 
 // Admission is a gate's answer: a pass, or a time to come back at, or neither, which
 // means that the delivery is held until somebody releases it.
 type Admission struct {
-	Pass   Pass // has to be ended
-	Until  time.Time
-	Reason string // of a wait: "circuit_open"
+	Pass    Pass          // has to be ended
+	Timeout time.Duration // with a pass: how long the request may take; 0 is the endpoint's Timeout
+	Until   time.Time
+	Reason  string // of a wait: "circuit_open"
 }
 
 // Pass is the right to send one request. It ends once; what is said after that is ignored.
@@ -102,7 +104,9 @@ func (a *Activities) admit(ctx context.Context, in AttemptInput, target *webhook
 	if a.Gate == nil {
 		return Admission{Pass: freePass{}}
 	}
-	admission := a.Gate.Enter(ctx, Entry{Endpoint: &target.Endpoint, Delivery: in.DeliveryID, Released: in.State == webhook.StateHeld})
+	admission := a.Gate.Enter(ctx, Entry{
+		Endpoint: &target.Endpoint, Delivery: in.DeliveryID, Released: in.State == webhook.StateHeld, Retries: in.RunAttempts,
+	})
 	if admission.Pass == nil || !a.Gate.Slow(in.EndpointID) {
 		return admission
 	}
@@ -113,6 +117,16 @@ func (a *Activities) admit(ctx context.Context, in AttemptInput, target *webhook
 	}
 	admission.Pass = &slowPass{Pass: admission.Pass, slow: &a.slow, tenant: in.TenantID}
 	return admission
+}
+
+// within is the target with the timeout of one request; 0 is its own.
+func within(target *webhook.Target, timeout time.Duration) *webhook.Target {
+	if timeout == 0 || timeout == target.Timeout {
+		return target
+	}
+	own := *target // others read the one that was found
+	own.Timeout = timeout
+	return &own
 }
 
 // slowPass gives its place among the slow ones back when it ends.

@@ -20,12 +20,12 @@ type admission struct{ *gate.Gate }
 
 func (a admission) Enter(ctx context.Context, e activities.Entry) activities.Admission {
 	answer, pass := a.Gate.Enter(ctx, gate.Entry{
-		Endpoint: e.Endpoint.ID, Delivery: e.Delivery, Limits: gate.LimitsOf(e.Endpoint), Released: e.Released,
+		Endpoint: e.Endpoint.ID, Delivery: e.Delivery, Limits: gate.LimitsOf(e.Endpoint), Released: e.Released, Retries: e.Retries,
 		Host: a.HostOf(e.Endpoint.URL),
 	})
 	switch {
 	case pass != nil:
-		return activities.Admission{Pass: passage{pass}}
+		return activities.Admission{Pass: passage{pass}, Timeout: pass.Timeout()}
 	case answer.Verdict == gate.Held:
 		return activities.Admission{Reason: webhook.ReasonBacklog}
 	}

@@ -13,6 +13,7 @@ const (
 	// testsOfEndpoint and testsAtATime bound the tests under way in a process: each may
 	// wait for as long as its receiver lets it.
 	testsOfEndpoint = 3
+	testsOfTenant   = 10
 	testsAtATime    = 100
 	// testPause is when somebody may come back who found no place.
 	testPause = 5 * time.Second
@@ -27,27 +28,33 @@ type Tests struct {
 
 	mu       sync.Mutex
 	underWay map[webhook.EndpointID]int
+	byTenant map[string]int
 	all      int
 }
 
 // NewTests makes them through a sender.
 func NewTests(sender Sender) *Tests {
-	return &Tests{sender: sender, underWay: map[webhook.EndpointID]int{}}
+	return &Tests{sender: sender, underWay: map[webhook.EndpointID]int{}, byTenant: map[string]int{}}
 }
 
-// Take takes a place for a test of an endpoint, which has to be given back.
+// Take takes a place for a test of a tenant's endpoint, which has to be given back.
 // CodeRateLimited: there is none.
-func (t *Tests) Take(id webhook.EndpointID) (giveBack func(), err error) {
+func (t *Tests) Take(tenantID string, id webhook.EndpointID) (giveBack func(), err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
 	case t.underWay[id] >= testsOfEndpoint:
 		return nil, &webhook.Error{Code: webhook.CodeRateLimited, Message: "this endpoint is being tested already; wait for the answers", RetryAfter: testPause}
+	case t.byTenant[tenantID] >= testsOfTenant:
+		return nil, &webhook.Error{
+			Code: webhook.CodeRateLimited, Message: "ten endpoints of this tenant are being tested already; wait for the answers", RetryAfter: testPause,
+		}
 	case t.all >= testsAtATime:
 		return nil, &webhook.Error{Code: webhook.CodeRateLimited, Message: "too many endpoints are being tested at the moment", RetryAfter: testPause}
 	}
 	t.all++
 	t.underWay[id]++
+	t.byTenant[tenantID]++
 	return func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
@@ -55,6 +62,10 @@ func (t *Tests) Take(id webhook.EndpointID) (giveBack func(), err error) {
 		t.underWay[id]--
 		if t.underWay[id] == 0 {
 			delete(t.underWay, id)
+		}
+		t.byTenant[tenantID]--
+		if t.byTenant[tenantID] == 0 {
+			delete(t.byTenant, tenantID)
 		}
 	}, nil
 }

@@ -2,6 +2,7 @@ package activities_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"testing"
 	"time"
@@ -103,8 +104,8 @@ func TestTestsAreBounded(t *testing.T) {
 	tests := activities.NewTests(nil)
 	id := webhook.NewEndpointID()
 	var back []func()
-	take := func(id webhook.EndpointID) error {
-		giveBack, err := tests.Take(id)
+	take := func(tenant string, id webhook.EndpointID) error {
+		giveBack, err := tests.Take(tenant, id)
 		if err == nil {
 			back = append(back, giveBack)
 			return nil
@@ -116,20 +117,24 @@ func TestTestsAreBounded(t *testing.T) {
 		return err
 	}
 	for range 3 {
-		require.NoError(t, take(id))
+		require.NoError(t, take("a", id))
 	}
-	require.ErrorContains(t, take(id), "this endpoint is being tested already")
+	require.ErrorContains(t, take("a", id), "this endpoint is being tested already")
 	back[0]()
-	require.NoError(t, take(id))
-	for range 97 {
-		require.NoError(t, take(webhook.NewEndpointID()))
+	require.NoError(t, take("a", id))
+	for range 7 {
+		require.NoError(t, take("a", webhook.NewEndpointID()))
 	}
-	require.ErrorContains(t, take(webhook.NewEndpointID()), "too many endpoints")
+	require.ErrorContains(t, take("a", webhook.NewEndpointID()), "ten endpoints of this tenant")
+	for i := range 90 {
+		require.NoError(t, take(fmt.Sprint("t", i/10), webhook.NewEndpointID()))
+	}
+	require.ErrorContains(t, take("b", webhook.NewEndpointID()), "too many endpoints")
 	for _, giveBack := range back[1:] {
 		giveBack()
 	}
 	for range 3 {
-		require.NoError(t, take(id))
+		require.NoError(t, take("a", id))
 	}
-	require.Error(t, take(id))
+	require.Error(t, take("a", id))
 }

@@ -116,12 +116,25 @@ func (d *door) duration(low, high time.Duration) time.Duration {
 	if !ok {
 		return 0
 	}
-	v, err := time.ParseDuration(s)
-	if err != nil || v < low || v > high {
-		d.note(`must be a duration from "` + shortDuration(low) + `" to "` + shortDuration(high) + `"`)
-		return 0
+	v, ok := within(s, low, high)
+	if !ok {
+		d.note("must be " + aDuration(low, high))
 	}
 	return v
+}
+
+// within parses a duration; ok is false, and it is 0, when it is none or out of bounds.
+func within(s string, low, high time.Duration) (v time.Duration, ok bool) {
+	v, err := time.ParseDuration(s)
+	if err != nil || v < low || v > high {
+		return 0, false
+	}
+	return v, true
+}
+
+// aDuration says what within takes.
+func aDuration(low, high time.Duration) string {
+	return `a duration from "` + shortDuration(low) + `" to "` + shortDuration(high) + `"`
 }
 
 // instant reads an RFC 3339 time.

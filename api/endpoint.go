@@ -51,7 +51,7 @@ type disableView struct {
 func showEndpoint(e webhook.Endpoint) endpointView {
 	view := endpointView{
 		ID: e.ID, TenantID: e.TenantID, URL: e.URL, EventTypes: e.EventTypes, State: e.State, StateReason: nullable(e.StateReason),
-		Signature: e.Signature, PublicKey: nullable(e.PublicKey), Timeout: shortDuration(e.Timeout), MaxInFlight: e.MaxInFlight, RateLimit: e.RateLimit,
+		Signature: e.Signature, PublicKey: nullable(e.PublicKey), Timeout: showTimeout(&e), MaxInFlight: e.MaxInFlight, RateLimit: e.RateLimit,
 		RetryPolicy: e.RetryPolicy,
 		CircuitBreaker: breakerView{
 			Enabled: e.CircuitBreaker.Enabled, Window: shortDuration(e.CircuitBreaker.Window), MinRequests: e.CircuitBreaker.MinRequests,

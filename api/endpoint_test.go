@@ -111,6 +111,24 @@ func TestPatchLeavesReplacesAndResets(t *testing.T) {
 	require.Equal(t, reset, b.endpoints[0])
 }
 
+// A timeout may follow the answers; it is shown as it was set, and goes with the next one.
+func TestAutoTimeout(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	a := b.ok(t, http.StatusCreated, "admin", "POST", endpointsPath, `{"url":"https://example.com/hook","timeout":"auto"}`)
+	require.Equal(t, "auto", a.json["timeout"])
+	path := endpointsPath + "/" + a.json["id"].(string)
+	want := defaultEndpoint()
+	want.AutoTimeout = true
+	require.Equal(t, []any{want.Timeout, true}, []any{b.endpoints[0].Timeout, b.endpoints[0].AutoTimeout})
+	require.Equal(t, "auto", b.ok(t, http.StatusOK, "admin", "GET", path, "").json["timeout"])
+	require.Equal(t, "auto", b.ok(t, http.StatusOK, "admin", "PATCH", path, `{"description":"x"}`).json["timeout"])
+	for _, c := range [][2]string{{`"2s"`, "2s"}, {`"\u0061uto"`, "auto"}, {`null`, "15s"}} {
+		require.Equal(t, c[1], b.ok(t, http.StatusOK, "admin", "PATCH", path, `{"timeout":`+c[0]+`}`).json["timeout"], c[0])
+		require.Equal(t, c[1] == "auto", b.endpoints[0].AutoTimeout)
+	}
+}
+
 func TestEndpointRefusals(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -136,11 +154,13 @@ func TestEndpointRefusals(t *testing.T) {
 			"event_types[0]", `must be an event type, "prefix.*" or "*"`, "event_types[1]", `must be an event type, "prefix.*" or "*"`,
 		},
 		`U,"event_types":[MANY]`:                 {"event_types", "has more than 100 entries"},
-		`U,"timeout":"0s"`:                       {"timeout", `must be a duration from "1s" to "30s"`},
-		`U,"timeout":"31s"`:                      {"timeout", `must be a duration from "1s" to "30s"`},
-		`U,"timeout":"soon"`:                     {"timeout", `must be a duration from "1s" to "30s"`},
-		`U,"timeout":15`:                         {"timeout", `must be a duration in quotes, such as "15s"`},
-		`U,"timeout":"auto"`:                     {"timeout", `"auto" is not supported yet`},
+		`U,"timeout":"0s"`:                       {"timeout", `must be "auto", or a duration from "1s" to "30s"`},
+		`U,"timeout":"31s"`:                      {"timeout", `must be "auto", or a duration from "1s" to "30s"`},
+		`U,"timeout":"soon"`:                     {"timeout", `must be "auto", or a duration from "1s" to "30s"`},
+		`U,"timeout":15`:                         {"timeout", `must be "auto", or a duration in quotes, such as "15s"`},
+		`U,"timeout":true`:                       {"timeout", `must be "auto", or a duration in quotes, such as "15s"`},
+		`U,"timeout":"Auto"`:                     {"timeout", `must be "auto", or a duration from "1s" to "30s"`},
+		`U,"timeout":"automatic"`:                {"timeout", `must be "auto", or a duration from "1s" to "30s"`},
 		`U,"max_in_flight":0`:                    {"max_in_flight", "must be a whole number from 1 to 1000"},
 		`U,"max_in_flight":1.0`:                  {"max_in_flight", "must be a whole number from 1 to 1000"},
 		`U,"max_in_flight":99999999999999999999`: {"max_in_flight", "must be a whole number from 1 to 1000"},
@@ -162,10 +182,12 @@ func TestEndpointRefusals(t *testing.T) {
 			"circuit_breaker.failure_ratio", "must be a number from 0.01 to 1", "circuit_breaker.window", `must be a duration from "1s" to "600s"`,
 			"circuit_breaker.cooldown", `must be a duration from "1s" to "600s"`,
 		},
-		`U,"metadata":[]`:                {"metadata", "must be an object"},
-		`U,"description":"LONGTEXT"`:     {"description", "is longer than 1024 characters"},
-		`U,"state":"active"`:             {"state", "is not a known field"},
-		`"url":"x","timeout":"0s","y":1`: {"url", "only https is allowed", "timeout", `must be a duration from "1s" to "30s"`, "y", "is not a known field"},
+		`U,"metadata":[]`:            {"metadata", "must be an object"},
+		`U,"description":"LONGTEXT"`: {"description", "is longer than 1024 characters"},
+		`U,"state":"active"`:         {"state", "is not a known field"},
+		`"url":"x","timeout":"0s","y":1`: {
+			"url", "only https is allowed", "timeout", `must be "auto", or a duration from "1s" to "30s"`, "y", "is not a known field",
+		},
 	} {
 		b.refused(t, "admin", "POST", endpointsPath, "{"+standIns.Replace(fields)+"}", want...)
 	}

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"bytes"
 	"slices"
 	"strconv"
 	"time"
@@ -35,7 +34,7 @@ func (s *Server) readEndpointField(d *door, e *webhook.Endpoint, name string) {
 	case "client_certificate":
 		set(d, &e.Certificate, webhook.ClientCertificate{}, s.readCertificate)
 	case "timeout":
-		set(d, &e.Timeout, initial.Timeout, readTimeout)
+		readTimeout(d, e)
 	case "max_in_flight":
 		set(d, &e.MaxInFlight, initial.MaxInFlight, func(d *door) int {
 			return d.integer(1, webhook.MaxMaxInFlight)
@@ -126,13 +125,36 @@ func readDescription(d *door) string {
 	return s
 }
 
-func readTimeout(d *door) time.Duration {
-	if d.next() == '"' && bytes.HasPrefix(d.text[d.pos:], []byte(`"auto"`)) {
-		d.skip()
-		d.note(`"auto" is not supported yet`)
-		return 0
+// autoTimeout is the timeout that follows the receiver's answers, by its name in the API.
+const autoTimeout = "auto"
+
+func readTimeout(d *door, e *webhook.Endpoint) {
+	e.Timeout, e.AutoTimeout = webhook.DefaultTimeout, false
+	if d.null() {
+		return
 	}
-	return d.duration(webhook.MinTimeout, webhook.MaxTimeout)
+	if d.next() != '"' {
+		d.mismatch(`must be "auto", or a duration in quotes, such as "15s"`)
+		return
+	}
+	s, ok := d.str()
+	if !ok {
+		return
+	}
+	if s == autoTimeout {
+		e.AutoTimeout = true
+		return
+	}
+	if e.Timeout, ok = within(s, webhook.MinTimeout, webhook.MaxTimeout); !ok {
+		d.note(`must be "auto", or ` + aDuration(webhook.MinTimeout, webhook.MaxTimeout))
+	}
+}
+
+func showTimeout(e *webhook.Endpoint) string {
+	if e.AutoTimeout {
+		return autoTimeout
+	}
+	return shortDuration(e.Timeout)
 }
 
 func readSignature(d *door) string {

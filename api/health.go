@@ -26,6 +26,7 @@ type healthView struct {
 	DeferredUntil timestamp             `json:"deferred_until"`
 	DeferredFor   *string               `json:"deferred_for"`
 	RatePerSecond float64               `json:"rate_per_second"`
+	Timeout       *string               `json:"timeout"`
 	LatencyMS     *int64                `json:"latency_ms"`
 	SuccessRate   *float64              `json:"success_rate"`
 	RetryRatio    *float64              `json:"retry_ratio"`
@@ -61,6 +62,9 @@ func showHealth(h webhook.Health, now time.Time) healthView {
 	}
 	if seen.BarredUntil.After(now) {
 		view.DeferredUntil, view.DeferredFor = timestamp(seen.BarredUntil), nullable(seen.BarredFor)
+	}
+	if timeout := h.Timeout(); timeout > 0 {
+		view.Timeout = new(shortDuration(timeout))
 	}
 	if rate, known := seen.SuccessRate(); known {
 		view.SuccessRate, view.RetryRatio = new(rounded(rate)), new(rounded(seen.RetryRatio()))

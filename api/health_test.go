@@ -25,7 +25,7 @@ func TestEndpointHealth(t *testing.T) {
 	nothing := map[string]any{
 		"endpoint_id": id, "summary": "active; no trouble is known; nothing waits", "state": "active", "state_reason": nil,
 		"circuit":       map[string]any{"state": "closed", "since": nil, "next_probe_at": nil, "why": nil},
-		"next_probe_at": nil, "deferred_until": nil, "deferred_for": nil, "rate_per_second": 10_000.0, "latency_ms": nil, "success_rate": nil,
+		"next_probe_at": nil, "deferred_until": nil, "deferred_for": nil, "rate_per_second": 10_000.0, "timeout": "15s", "latency_ms": nil, "success_rate": nil,
 		"retry_ratio": nil, "success_streak": 0.0, "failure_streak": 0.0, "in_flight": 0.0, "waiting": 0.0, "retrying": 0.0, "deferred": 0.0,
 		"scheduled": 0.0, "held": 0.0, "more": false, "next_attempt_at": nil, "oldest_waiting_at": nil,
 	}
@@ -50,10 +50,17 @@ func TestEndpointHealth(t *testing.T) {
 			"why": "14 of 20 requests failed, the last with http_503",
 		},
 		"next_probe_at": "2026-01-31T09:30:21.123456Z", "deferred_until": "2026-01-31T09:31:00.123456Z", "deferred_for": "retry_after",
-		"rate_per_second": 1.2346, "latency_ms": 120.0, "success_rate": 0.6667, "retry_ratio": 0.5, "success_streak": 5.0, "failure_streak": 4.0,
-		"in_flight": 2.0, "waiting": 212.0, "retrying": 2.0, "deferred": 210.0, "scheduled": 3.0, "held": 10_000.0, "more": true,
+		"rate_per_second": 1.2346, "timeout": "15s", "latency_ms": 120.0, "success_rate": 0.6667, "retry_ratio": 0.5,
+		"success_streak": 5.0, "failure_streak": 4.0, "in_flight": 2.0, "waiting": 212.0, "retrying": 2.0, "deferred": 210.0,
+		"scheduled": 3.0, "held": 10_000.0, "more": true,
 		"next_attempt_at": "2026-01-31T09:30:01.123456Z", "oldest_waiting_at": "2026-01-31T09:22:00.123456Z",
 	}, b.ok(t, http.StatusOK, "admin", "GET", path, "").json)
+
+	// A timeout that follows the answers is what is in force, as far as anybody has told.
+	b.endpoints[0].AutoTimeout = true
+	require.Nil(t, b.ok(t, http.StatusOK, "admin", "GET", path, "").json["timeout"])
+	b.seen[0].Timeout = 7 * time.Second
+	require.Equal(t, "7s", b.ok(t, http.StatusOK, "admin", "GET", path, "").json["timeout"])
 
 	// A pause that is over is not told of.
 	b.seen[0].BarredUntil = now

@@ -37,7 +37,8 @@ type door struct {
 	broken bool // not JSON: nothing more is read
 	around int  // levels that do not count for maxDepth: a batch's, around what is posted alone otherwise
 
-	frameRoom [maxDepth]frame // what frames and names start in: no allocation for an ordinary text
+	// No allocation for an ordinary text; and no frame moves while another is being read.
+	frameRoom [maxDepth + batchLevels]frame // what frames and names start in: no allocation for an ordinary text
 	nameRoom  [4 * fewNames][]byte
 }
 

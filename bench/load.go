@@ -146,7 +146,10 @@ func (b *bench) warmUp(ctx context.Context, in *instance) error {
 		return err
 	}
 	defer b.receiver.close(l)
-	return b.deliver(ctx, in, l)
+	if err := b.deliver(ctx, in, l); err != nil {
+		return err
+	}
+	return installation.Pause(ctx, b.size.settle)
 }
 
 // measure does the work on an installation and says what it came to. CPU is counted until

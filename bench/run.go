@@ -39,6 +39,7 @@ type size struct {
 	rounds  int           // of throughput before and beside the waiting
 	rest    time.Duration // how long nothing is done, to see what that costs
 
+	settle   time.Duration // after the warm-up: what a server does in its first seconds is not measured
 	linger   time.Duration // after the last arrival, for duplicates and late work
 	stall    time.Duration // without a single arrival: nothing more is expected
 	patience time.Duration // for posting all, and for all arrivals after that
@@ -51,7 +52,7 @@ func fullSize() size {
 		warmUp: 500, events: 5000, fanOut: 500, batched: 20000, retried: 5000, broken: 500,
 		paces: []pace{{50, 20}, {200, 20}, {2000, 60}}, waiting: 100000, rounds: 3, rest: 20 * time.Second,
 		growth: grown{days: 10, perDay: 200000, beside: pace{200, 20}},
-		linger: 2 * time.Second, stall: 90 * time.Second, patience: 30 * time.Minute, profile: 30 * time.Second, report: 30 * time.Second,
+		settle: 8 * time.Second, linger: 2 * time.Second, stall: 90 * time.Second, patience: 30 * time.Minute, profile: 30 * time.Second, report: 30 * time.Second,
 	}
 }
 
@@ -61,7 +62,7 @@ func quickSize() size {
 	s.paces = []pace{{50, 5}, {200, 5}, {2000, 5}}
 	s.growth = grown{days: 2, perDay: 10000, beside: pace{200, 5}}
 	s.waiting, s.rounds, s.rest = 1000, 1, 5*time.Second
-	s.linger, s.profile = time.Second, 5*time.Second
+	s.settle, s.linger, s.profile = time.Second, time.Second, 5*time.Second
 	return s
 }
 

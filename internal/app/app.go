@@ -289,7 +289,12 @@ func (a *App) listen() error {
 	}
 	a.push(phaseAdmin, func(context.Context) { _ = a.adminListen.Close() })
 	a.registerGauges()
-	a.admin = &http.Server{Handler: a.adminHandler(), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
+	a.admin = &http.Server{
+		Handler:           a.adminHandler(),
+		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
+		WriteTimeout: time.Minute, // after the seconds that a profile is asked to take
+		IdleTimeout:  time.Minute,
+	}
 	a.serve(phaseAdmin, a.admin, a.adminListen, time.Second)
 	if !a.options.API {
 		return nil

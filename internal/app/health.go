@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -45,7 +46,19 @@ func (c checkup) Health(ctx context.Context, tenantID string, id webhook.Endpoin
 			seen = append(seen, seenOf(own))
 		}
 	}
-	return webhook.Health{Endpoint: e, Seen: webhook.Together(seen), Known: len(seen) > 0, Backlog: backlog}, nil
+	h := webhook.Health{Endpoint: e, Seen: webhook.Together(seen), Known: len(seen) > 0, Backlog: backlog}
+	if c.gate != nil && e.AutoTimeout {
+		h.Seen.Timeout = max(h.Seen.Timeout, c.timeout(&e))
+	}
+	return h, nil
+}
+
+// timeout is how long a first attempt may take that this process makes now, and a test.
+func (c checkup) timeout(e *webhook.Endpoint) time.Duration {
+	if c.gate == nil || !e.AutoTimeout {
+		return e.Timeout
+	}
+	return cmp.Or(c.gate.Health(e.ID).Timeout, e.Timeout)
 }
 
 // TestEndpoint sends one request. The endpoint is read anew, so that it is tested as it
@@ -56,7 +69,7 @@ func (c checkup) TestEndpoint(ctx context.Context, by webhook.Actor, tenantID st
 	if err != nil {
 		return webhook.Attempt{}, err
 	}
-	giveBack, err := c.tests.Take(id)
+	giveBack, err := c.tests.Take(tenantID, id)
 	if err != nil {
 		return webhook.Attempt{}, err
 	}
@@ -64,6 +77,7 @@ func (c checkup) TestEndpoint(ctx context.Context, by webhook.Actor, tenantID st
 	if err := c.store.NoteTest(ctx, by, tenantID, id); err != nil {
 		return webhook.Attempt{}, err
 	}
+	target.Timeout = c.timeout(&target.Endpoint)
 	return c.tests.Send(ctx, &target, eventType, payload)
 }
 
@@ -72,7 +86,7 @@ func seenOf(h gate.Health) webhook.Seen {
 	s := webhook.Seen{
 		Circuit: webhook.CircuitState(h.Circuit.String()), Since: h.Since, Why: h.Why, NextProbe: h.NextProbe,
 		BarredUntil: h.BarredUntil, BarredFor: h.BarredFor.String(), WaitsFor: h.WaitsFor.String(),
-		Latency: h.Latency, Rate: h.Rate, Recovering: h.Recovering, InFlight: h.InFlight,
+		Latency: h.Latency, Rate: h.Rate, Recovering: h.Recovering, Timeout: h.Timeout, InFlight: h.InFlight,
 		Delivered: h.Delivered, Failed: h.Failed, First: h.First, Retries: h.Retries,
 		SuccessStreak: h.SuccessStreak, FailureStreak: h.FailureStreak,
 	}

@@ -42,17 +42,23 @@ func endpoint(t *testing.T, a *App, url string) string {
 // fail lets n requests through a process's gate fail.
 func (a *App) fail(t *testing.T, id string, n int) {
 	t.Helper()
+	for range n {
+		a.pass(t, id, gate.Result{Latency: 20 * time.Millisecond, Number: 1, Reason: "http_503", Answered: true, Trouble: true})
+	}
+}
+
+// pass lets a request through a process's gate come to a result.
+func (a *App) pass(t *testing.T, id string, r gate.Result) {
+	t.Helper()
 	endpoint, err := webhook.ParseEndpointID(id)
 	require.NoError(t, err)
 	e, err := a.store.Endpoint(t.Context(), "acme", endpoint)
 	require.NoError(t, err)
-	for range n {
-		_, pass := a.gate.Enter(t.Context(), gate.Entry{
-			Endpoint: endpoint, Delivery: webhook.DeliveryIDOf(webhook.NewEventID(), endpoint), Limits: gate.LimitsOf(&e),
-		})
-		require.NotNil(t, pass)
-		pass.Done(gate.Result{Latency: 20 * time.Millisecond, Number: 1, Reason: "http_503", Answered: true, Trouble: true})
-	}
+	_, pass := a.gate.Enter(t.Context(), gate.Entry{
+		Endpoint: endpoint, Delivery: webhook.DeliveryIDOf(webhook.NewEventID(), endpoint), Limits: gate.LimitsOf(&e),
+	})
+	require.NotNil(t, pass)
+	pass.Done(r)
 }
 
 // What an API says of an endpoint is what its own gate and those of other processes see.
@@ -105,6 +111,46 @@ func TestHealthIsShared(t *testing.T) {
 	var n int
 	require.NoError(t, alone.store.Pool().QueryRow(t.Context(), `select count(*) from endpoint_health`).Scan(&n))
 	require.Zero(t, n)
+}
+
+// With a timeout that follows the answers a process tells of its own, the default while
+// little is known, and tests with it; one that does not send knows what it is told.
+func TestAutoTimeoutIsShown(t *testing.T) {
+	t.Parallel()
+	database := postgrestest.New(t)
+	alone := start(t, options(t, database))
+	o := options(t, database)
+	o.Config.AllowHTTP, o.Config.ExtraPorts.Any, o.Config.AllowedCIDRs = true, true, []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	o.Worker, o.Temporal, o.Owner = true, client.Options{HostPort: newFrontend(t).address}, "w1"
+	both := process(t, o)
+	receiver := receivertest.New(t)
+	id := endpoint(t, both, receiver.URL()+"/hook")
+	url := func(a *App) string { return "http://" + a.APIAddr() + "/v1/tenants/acme/endpoints/" + id }
+	timeout := func(a *App) any {
+		t.Helper()
+		status, answer := call(t, "GET", url(a)+"/health", "")
+		require.Equal(t, http.StatusOK, status, answer)
+		return answer["timeout"]
+	}
+	require.Equal(t, []any{"15s", "15s"}, []any{timeout(alone), timeout(both)})
+	status, answer := call(t, "PATCH", url(both), `{"timeout":"auto"}`)
+	require.Equal(t, http.StatusOK, status, answer)
+	require.Equal(t, "auto", answer["timeout"])
+	require.Equal(t, []any{nil, "15s"}, []any{timeout(alone), timeout(both)})
+
+	for range 20 {
+		both.pass(t, id, gate.Result{Latency: time.Millisecond, Number: 1, Delivered: true, Answered: true})
+	}
+	require.Equal(t, []any{nil, "5s"}, []any{timeout(alone), timeout(both)})
+	receiver.Script("/hook", receivertest.Step{Hang: true})
+	status, answer = call(t, "POST", url(both)+"/test", "")
+	require.Equal(t, http.StatusOK, status, answer)
+	require.Equal(t, "timeout_headers", answer["reason"])
+	require.InDelta(t, 5000, answer["latency_ms"], 900)
+	require.Equal(t, "5s", timeout(both), "a test counts for nothing")
+
+	both.fail(t, id, 1)
+	require.Eventually(t, func() bool { return timeout(alone) == "5s" }, 20*time.Second, 5*time.Millisecond, "told of with its trouble")
 }
 
 func parse(t *testing.T, id string) webhook.EndpointID {

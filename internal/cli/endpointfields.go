@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"strings"
-	"time"
 )
 
 // endpointFields are the settings of an endpoint that creating and changing it share.
@@ -16,7 +15,7 @@ type endpointFields struct {
 	EventTypes  []string          `help:"What to send: exact types, prefix.* or *, separated by commas or repeated." name:"event-type" placeholder:"TYPE"`
 	Description *string           `help:"A note for people." placeholder:"TEXT"`
 	Header      []string          `help:"A header to send along, as 'Name: value'; may be repeated. All are replaced." placeholder:"HEADER" sep:"none"`
-	Timeout     *time.Duration    `help:"Of one request as a whole, 1s to 30s." placeholder:"DURATION"`
+	Timeout     *string           `help:"Of one request as a whole: 1s to 30s, or auto, which follows the receiver's answers." placeholder:"DURATION"`
 	MaxInFlight *int              `help:"Requests at a time." placeholder:"N"`
 	Rate        *float64          `help:"Requests in a second." name:"rate-limit-per-second" placeholder:"N"`
 	RetryPolicy *string           `help:"A preset's name, or JSON." placeholder:"POLICY"`
@@ -47,9 +46,7 @@ func (f *endpointFields) body(p Process, address *string) ([]byte, error) {
 	set(fields, "rate_limit_per_second", f.Rate)
 	set(fields, "auto_replay", f.AutoReplay)
 	set(fields, "signature", f.Signature)
-	if f.Timeout != nil {
-		fields["timeout"] = marshal(f.Timeout.String())
-	}
+	set(fields, "timeout", f.Timeout)
 	if f.EventTypes != nil {
 		fields["event_types"] = marshal(f.EventTypes)
 	}

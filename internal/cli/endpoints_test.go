@@ -74,6 +74,9 @@ func TestEndpointSettings(t *testing.T) {
 	require.Equal(t, false, got["auto_replay"])
 	require.Empty(t, got["description"])
 	require.Equal(t, "7s", got["timeout"])
+	b.ok("endpoints", "update", id, "--timeout=auto")
+	require.Equal(t, "auto", b.json("endpoints", "get", id)["timeout"])
+	require.Contains(t, rows(t, b.ok("endpoints", "get", id)), []string{"timeout", "auto"})
 	file := filepath.Join(t.TempDir(), "settings.json")
 	require.NoError(t, os.WriteFile(file, []byte(`{"timeout":null}`), 0o600))
 	b.ok("endpoints", "update", id, "--data=@"+file)
@@ -89,6 +92,7 @@ func TestBadEndpoints(t *testing.T) {
 	}{
 		{"--endpoint-url=http://example.com", "everpost: url: only https is allowed"},
 		{"--timeout=1h", "everpost: timeout: "},
+		{"--timeout=canary", `everpost: timeout: must be "auto", or a duration`},
 		{"--retry-policy=slow", "everpost: retry_policy"},
 		{`--retry-policy={"base":`, "everpost: --retry-policy: is not JSON"},
 		{`--retry-policy={"base":"-1s"}`, "everpost: retry_policy.base: "},

@@ -24,6 +24,7 @@ type health struct {
 	DeferredUntil *time.Time `json:"deferred_until"`
 	DeferredFor   *string    `json:"deferred_for"`
 	Rate          float64    `json:"rate_per_second"`
+	Timeout       *string    `json:"timeout"`
 	LatencyMS     *int64     `json:"latency_ms"`
 	SuccessRate   *float64   `json:"success_rate"`
 	RetryRatio    *float64   `json:"retry_ratio"`
@@ -53,6 +54,10 @@ func (h health) rows() [][2]string {
 	add("circuit since", h.Circuit.Since, nil)
 	add("next probe", h.NextProbeAt, nil)
 	add("deferred until", h.DeferredUntil, h.DeferredFor)
+	timeout := "-"
+	if h.Timeout != nil {
+		timeout = *h.Timeout
+	}
 	took := "-"
 	if h.LatencyMS != nil {
 		took = strconv.FormatInt(*h.LatencyMS, 10) + " ms"
@@ -67,6 +72,7 @@ func (h health) rows() [][2]string {
 	}
 	rows = append(rows,
 		[2]string{"rate per second", strconv.FormatFloat(h.Rate, 'f', -1, 64)},
+		[2]string{"timeout", timeout},
 		[2]string{"latency", took},
 		[2]string{"delivered, 15 min", delivered},
 		[2]string{"retries per first attempt", retries},

@@ -17,8 +17,8 @@ func TestEndpointsHealth(t *testing.T) {
 	b := setup(t)
 	id := b.endpoint()
 	require.Equal(t, [][]string{
-		{"active; no trouble is known; nothing waits"}, nil, {"state", "active"}, {"circuit", "closed"}, {"rate per second", "10000"}, {"latency", "-"},
-		{"delivered, 15 min", "-"}, {"retries per first attempt", "-"}, {"in a row", "0 delivered, 0 failed"}, {"in flight", "0"},
+		{"active; no trouble is known; nothing waits"}, nil, {"state", "active"}, {"circuit", "closed"}, {"rate per second", "10000"}, {"timeout", "15s"},
+		{"latency", "-"}, {"delivered, 15 min", "-"}, {"retries per first attempt", "-"}, {"in a row", "0 delivered, 0 failed"}, {"in flight", "0"},
 		{"waiting", "0 (0 for a retry, 0 for their turn)"}, {"scheduled", "0"}, {"held", "0"},
 	}, rows(t, b.ok("endpoints", "health", id)))
 
@@ -49,6 +49,8 @@ func TestEndpointsHealth(t *testing.T) {
 	require.Equal(t, "open", got["circuit"].(map[string]any)["state"])
 	require.InDelta(t, 1, got["waiting"], 0)
 
+	b.ok("endpoints", "update", id, "--timeout=auto")
+	require.Contains(t, rows(t, b.ok("endpoints", "health", id)), []string{"timeout", "-"})
 	b.ok("endpoints", "pause", id)
 	require.Contains(t, b.ok("endpoints", "health", id), "paused by hand: nothing is sent; 1 waiting, held when due; ")
 	require.Contains(t, b.fails("endpoints", "health", webhook.NewEndpointID().String()), "no such endpoint of tenant acme")

@@ -3,6 +3,8 @@ package cli
 import (
 	"context"
 	"fmt"
+	"net"
+	"net/netip"
 
 	"go.temporal.io/sdk/contrib/envconfig"
 
@@ -54,6 +56,9 @@ func serve(ctx context.Context, p Process, c config.Config, uiURL string, withAP
 	if err != nil {
 		return fmt.Errorf("settings of Temporal: %w", err)
 	}
+	if err := refuseOpen(temporal.HostPort, temporal.ConnectionOptions.TLS != nil || temporal.ConnectionOptions.TLSDisabled); err != nil {
+		return err
+	}
 	a, err := app.New(ctx, app.Options{
 		Config: c, Version: p.Version, Logger: logger, API: withAPI, Worker: withWorker, Temporal: temporal, UIURL: uiURL,
 	})
@@ -97,4 +102,18 @@ type VersionCommand struct{}
 func (VersionCommand) Run(p Process) error {
 	_, err := fmt.Fprintln(p.Stdout, "everpost "+p.Version)
 	return err //nolint:wrapcheck // standard output
+}
+
+// refuseOpen is an error when Temporal would be spoken to in the clear over a network.
+// settled says that it is not, or that somebody has asked for it.
+func refuseOpen(address string, settled bool) error {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		host = address
+	}
+	ip, err := netip.ParseAddr(host)
+	if settled || host == "" || host == "localhost" || err == nil && ip.IsLoopback() {
+		return nil
+	}
+	return fmt.Errorf("TEMPORAL_ADDRESS: %s would be spoken to without TLS; set TEMPORAL_TLS=true, or =false where the network may be trusted", address)
 }

@@ -95,6 +95,10 @@ type Standalone struct {
 // minOperatorKey is the length of a preset operator key that nobody guesses.
 const minOperatorKey = 32
 
+// minDifferent is of how many different characters it is made at least: 32 random digits
+// of hexadecimal hardly ever have fewer than ten.
+const minDifferent = 8
+
 // A tenant's id, as internal/webhook has it: this package knows no other.
 const (
 	tenantAlphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-"
@@ -166,8 +170,8 @@ func (c *Config) Validate() error {
 		}
 	}
 	c.validateKEKs(refuse)
-	if c.OperatorKey != "" && (len(c.OperatorKey) < minOperatorKey || strings.Trim(c.OperatorKey, c.OperatorKey[:1]) == "") {
-		refuse("EVERPOST_OPERATOR_KEY", "must be a secret of at least %d characters; 'openssl rand -hex 32' makes one", minOperatorKey)
+	if c.OperatorKey != "" && !hardToGuess(c.OperatorKey) {
+		refuse("EVERPOST_OPERATOR_KEY", "must be a secret of at least %d characters, not a repeated word; 'openssl rand -hex 32' makes one", minOperatorKey)
 	}
 	if strings.Trim(c.OperatorTenant, tenantAlphabet) != "" || len(c.OperatorTenant) > maxTenantID {
 		refuse("EVERPOST_OPERATOR_TENANT", "must be the id of a tenant: at most %d of A-Z, a-z, 0-9, _ and -", maxTenantID)
@@ -177,6 +181,17 @@ func (c *Config) Validate() error {
 	}
 	c.validateNumbers(refuse)
 	return joined(bad)
+}
+
+// hardToGuess reports whether a key may have been made by a machine: it is long, neither
+// a repetition nor made of few characters.
+func hardToGuess(key string) bool {
+	different := map[rune]bool{}
+	for _, c := range key {
+		different[c] = true
+	}
+	repeats := strings.Contains((key + key)[1:max(2*len(key)-1, 1)], key)
+	return len(key) >= minOperatorKey && len(different) >= minDifferent && !repeats
 }
 
 // validateNumbers tells refuse which are out of their bounds.

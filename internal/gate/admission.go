@@ -79,12 +79,13 @@ type Limits struct {
 	MaxInFlight int                    // requests at a time; defaults to webhook.DefaultMaxInFlight
 	Rate        float64                // requests per second; defaults to webhook.DefaultRateLimit
 	Timeout     time.Duration          // after which a request ends by itself; defaults to webhook.DefaultTimeout
+	AutoTimeout bool                   // Timeout does not count: see Pass.Timeout
 	Breaker     webhook.CircuitBreaker // off unless enabled; absent settings are the defaults
 }
 
 // LimitsOf are the limits that an endpoint's settings say.
 func LimitsOf(ep *webhook.Endpoint) Limits {
-	return Limits{MaxInFlight: ep.MaxInFlight, Rate: ep.RateLimit, Timeout: ep.Timeout, Breaker: ep.CircuitBreaker}
+	return Limits{MaxInFlight: ep.MaxInFlight, Rate: ep.RateLimit, Timeout: ep.Timeout, AutoTimeout: ep.AutoTimeout, Breaker: ep.CircuitBreaker}
 }
 
 // withDefaults fills in what is absent.
@@ -124,6 +125,7 @@ type Entry struct {
 	Delivery webhook.DeliveryID // reservations are kept by it
 	Limits   Limits
 	Host     string // where the request goes, see Gate.HostOf; "" where hosts are not capped
+	Retries  int    // attempts that were made before: they lengthen an automatic timeout
 
 	// Released says that the delivery was held and has been released. The last minute
 	// before the horizon is kept for those: while there is a backlog, who comes later

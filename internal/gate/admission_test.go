@@ -467,6 +467,7 @@ func TestLimitsDefaults(t *testing.T) {
 	require.Equal(t, Limits{MaxInFlight: 3, Rate: 2, Timeout: time.Second}.withDefaults(), LimitsOf(&webhook.Endpoint{
 		MaxInFlight: 3, RateLimit: 2, Timeout: time.Second, CircuitBreaker: webhook.CircuitBreaker{Cooldown: 1},
 	}).withDefaults())
+	require.True(t, LimitsOf(&webhook.Endpoint{AutoTimeout: true}).withDefaults().AutoTimeout)
 }
 
 // Names are labels of metrics and shown by the API.

@@ -199,7 +199,7 @@ func (e *endpoint) close(now time.Duration) {
 }
 
 // tryProbe admits a request as the probe, if this is the moment for one.
-func (e *endpoint) tryProbe(now time.Duration) *Pass {
+func (e *endpoint) tryProbe(now time.Duration, retries int) *Pass {
 	c := &e.circuit
 	if !e.probeDue(now) || !e.host.hasPlace(now, e) {
 		return nil
@@ -212,7 +212,7 @@ func (e *endpoint) tryProbe(now time.Duration) *Pass {
 		c.state = CircuitHalfOpen
 		e.changed(now, CircuitOpen)
 	}
-	p := e.admit(now, now)
+	p := e.admit(now, now, retries)
 	c.probe, c.tell = p, done
 	return p
 }
@@ -240,7 +240,7 @@ func (e *endpoint) afterProbe(now time.Duration) time.Duration {
 }
 
 func (e *endpoint) probeTime(now time.Duration) time.Duration {
-	return min(max(e.smoothed(now)*3/2, minProbe), e.limits.Timeout)
+	return min(max(e.smoothed(now)*3/2, minProbe), e.timeout(now, 0))
 }
 
 // relapsed says that the circuit has opened more than once for the same trouble:

@@ -3,8 +3,6 @@ package gate
 import (
 	"slices"
 	"time"
-
-	"github.com/everpost/everpost/internal/webhook"
 )
 
 // earliest is when a newcomer may go, and what it waits for: now means at once.
@@ -56,9 +54,10 @@ func (e *endpoint) mayReserve() int {
 func (e *endpoint) decide(now time.Duration, en *Entry) (Admission, *Pass, *waiter) {
 	if len(e.line.slots) == 0 && e.inFlight < e.limits.MaxInFlight && e.circuit.state == CircuitClosed &&
 		e.barredUntil <= now && e.conforms(now) && e.host.open(e) {
-		return Admission{Verdict: Admitted}, e.admit(now, now), nil
+		return Admission{Verdict: Admitted}, e.admit(now, now, en.Retries), nil
 	}
 	e.expire(now)
+	e.pump(now) // a place that was kept for somebody who did not come is the next one's
 	mine, holds := e.line.when[en.Delivery]
 	if holds && e.waits(en.Delivery) {
 		return e.deferred(now+minDeferral, ReasonInFlight), nil, nil // it is here already
@@ -68,7 +67,7 @@ func (e *endpoint) decide(now time.Duration, en *Entry) (Admission, *Pass, *wait
 	}
 	if holds && mine <= now+patience {
 		if len(e.waiters) < maxReturningWaiters {
-			return e.wait(now, mine, en.Delivery, true)
+			return e.wait(now, mine, en, true)
 		}
 		e.line.remove(en.Delivery)
 		holds = false
@@ -80,11 +79,11 @@ func (e *endpoint) decide(now time.Duration, en *Entry) (Admission, *Pass, *wait
 	switch {
 	case at <= now:
 		e.line.remove(en.Delivery)
-		return Admission{Verdict: Admitted}, e.admit(now, now), nil
+		return Admission{Verdict: Admitted}, e.admit(now, now, en.Retries), nil
 	case at <= now+patience && len(e.waiters) < e.mayWait():
 		e.line.remove(en.Delivery)
 		e.line.add(at, en.Delivery)
-		return e.wait(now, at, en.Delivery, false)
+		return e.wait(now, at, en, false)
 	case holds: // it came early
 		return e.deferred(mine, reason), nil, nil
 	}
@@ -94,7 +93,7 @@ func (e *endpoint) decide(now time.Duration, en *Entry) (Admission, *Pass, *wait
 // decideBarred answers somebody who comes while nobody goes, but for a probe.
 func (e *endpoint) decideBarred(now, until time.Duration, reason Reason, en *Entry) (Admission, *Pass, *waiter) {
 	if reason == ReasonCircuitOpen {
-		if p := e.tryProbe(now); p != nil {
+		if p := e.tryProbe(now, en.Retries); p != nil {
 			e.line.remove(en.Delivery)
 			return Admission{Verdict: Admitted}, p, nil
 		}
@@ -104,7 +103,7 @@ func (e *endpoint) decideBarred(now, until time.Duration, reason Reason, en *Ent
 	case holds && mine >= max(until, now+minDeferral):
 		return e.deferred(mine, reason), nil, nil
 	case holds && mine <= now+patience && !e.host.hasPlace(now, e) && e.probeDue(now):
-		return e.wait(now, mine, en.Delivery, true) // for the host's next place, as the probe
+		return e.wait(now, mine, en, true) // for the host's next place, as the probe
 	}
 	e.line.remove(en.Delivery)
 	return e.book(now, until, reason, en), nil, nil
@@ -160,9 +159,9 @@ func (e *endpoint) deferred(at time.Duration, reason Reason) Admission {
 }
 
 // wait puts somebody whose slot has that time into the line of those inside Enter.
-func (e *endpoint) wait(now, at time.Duration, delivery webhook.DeliveryID, returned bool) (Admission, *Pass, *waiter) {
+func (e *endpoint) wait(now, at time.Duration, en *Entry, returned bool) (Admission, *Pass, *waiter) {
 	w := &waiter{
-		delivery: delivery, at: at, deadline: max(now+patience, at+waitMargin), returned: returned,
+		delivery: en.Delivery, retries: en.Retries, at: at, deadline: max(now+patience, at+waitMargin), returned: returned,
 		ready: make(chan struct{}),
 	}
 	i := len(e.waiters)
@@ -213,14 +212,14 @@ func (e *endpoint) ready(now time.Duration) bool {
 func (e *endpoint) letIn(now time.Duration) bool {
 	w := e.waiters[0]
 	if e.circuit.state != CircuitClosed {
-		w.pass = e.tryProbe(now)
+		w.pass = e.tryProbe(now, w.retries)
 		if w.pass == nil {
 			return false
 		}
 		e.leave(w)
 	} else {
 		e.leave(w)
-		w.pass = e.admit(now, min(w.at, now))
+		w.pass = e.admit(now, min(w.at, now), w.retries)
 	}
 	close(w.ready)
 	return true
@@ -238,8 +237,8 @@ func (e *endpoint) leave(w *waiter) {
 }
 
 // admit makes a request one in flight. Its turn was at turn.
-func (e *endpoint) admit(now, turn time.Duration) *Pass {
-	p := &Pass{endpoint: e, host: e.host, start: now, epoch: e.circuit.epoch, prev: e.newest}
+func (e *endpoint) admit(now, turn time.Duration, retries int) *Pass {
+	p := &Pass{endpoint: e, host: e.host, start: now, timeout: e.timeout(now, retries), epoch: e.circuit.epoch, prev: e.newest}
 	if e.newest != nil {
 		e.newest.next = p
 	} else {

@@ -88,6 +88,7 @@ type endpoint struct {
 	troubles     int // in a row
 	lastTrouble  retry.Reason
 	recent       recent
+	answers      *answers // nil unless the timeout follows them
 
 	touched        time.Duration
 	younger, older *endpoint // in the order of use
@@ -96,6 +97,7 @@ type endpoint struct {
 // waiter is somebody inside Enter.
 type waiter struct {
 	delivery webhook.DeliveryID
+	retries  int
 	at       time.Duration // its turn
 	deadline time.Duration
 	returned bool          // it was told to come
@@ -111,6 +113,11 @@ func (e *endpoint) apply(now time.Duration, limits Limits) {
 	before := e.limits
 	first := e.every == 0
 	e.limits, e.every = limits, interval(limits.Rate)
+	if !limits.AutoTimeout {
+		e.answers = nil
+	} else if e.answers == nil {
+		e.answers = &answers{}
+	}
 	if first {
 		return
 	}
@@ -225,7 +232,8 @@ func (e *endpoint) idle(now time.Duration) bool {
 	return e.inFlight == 0 && e.inside == 0 && len(e.line.slots) == 0
 }
 
-// settled says whether there is no trouble to remember either.
+// settled says whether there is no trouble to remember either, and nothing that the
+// timeout follows.
 func (e *endpoint) settled(now time.Duration) bool {
-	return now >= e.barredUntil && (e.circuit.state == CircuitClosed || now > e.circuit.until+idleAfter)
+	return now >= e.barredUntil && e.answers.count(now) == 0 && (e.circuit.state == CircuitClosed || now > e.circuit.until+idleAfter)
 }

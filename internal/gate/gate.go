@@ -34,7 +34,8 @@ type Config struct {
 	// breaker's cooldown follow the real one.
 	Now func() time.Time
 	// MaxEndpoints is how many are remembered; above it, those that have been idle for
-	// longest are forgotten at once, in whatever state they are. Defaults to 100,000, which is about 100 MB.
+	// longest are forgotten at once, in whatever state they are. Defaults to 100,000, which is about 100 MB;
+	// half as much again if the timeout of each follows its answers.
 	MaxEndpoints int
 	// MaxReserved is how many reservations there are in all. Defaults to 250,000,
 	// which is about 25 MB.
@@ -227,7 +228,7 @@ func (g *Gate) Forget(id webhook.EndpointID, delivery webhook.DeliveryID) {
 	}
 }
 
-// Reset closes an endpoint's circuit and forgets what was learnt of its latency and
+// Reset closes an endpoint's circuit and forgets what was learnt of its answers and
 // asked by its answers: it leads elsewhere now, or a person says that it is well.
 // What is in flight or reserved stays.
 func (g *Gate) Reset(id webhook.EndpointID) {
@@ -246,6 +247,9 @@ func (g *Gate) Reset(id webhook.EndpointID) {
 	e.circuit.breaker, e.circuit.cooldown = nil, 0
 	e.circuit.epoch++
 	e.barredUntil, e.latency, e.known = 0, 0, false
+	if e.answers != nil {
+		*e.answers = answers{}
+	}
 	e.pump(now)
 }
 

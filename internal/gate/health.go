@@ -28,27 +28,32 @@ func (r Recent) SuccessRatio() (float64, bool) {
 // RetryRatio is retries ÷ first attempts, of which at least one is assumed.
 func (r Recent) RetryRatio() float64 { return float64(r.Retries) / float64(max(r.First, 1)) }
 
-// recent are the counts behind it.
-type recent struct {
-	parts [recentParts]struct{ delivered, failed, first, retries uint32 }
+// rolling are counts of the last 15 minutes, in parts.
+type rolling[T any] struct {
+	parts [recentParts]T
 	part  int64 // the present one, counted from the gate's beginning
-
-	successStreak, failureStreak int
 }
 
-// roll empties the parts that have become old.
-func (r *recent) roll(now time.Duration) {
+// roll empties the parts that have become old and returns the present one.
+func (r *rolling[T]) roll(now time.Duration) *T {
 	part := int64(now / recentPart)
 	for n := 0; r.part < part && n < recentParts; n++ {
 		r.part++
 		clear(r.parts[r.part%recentParts : r.part%recentParts+1])
 	}
 	r.part = part
+	return &r.parts[part%recentParts]
+}
+
+// recent are the counts behind Recent.
+type recent struct {
+	rolling[struct{ delivered, failed, first, retries uint32 }]
+
+	successStreak, failureStreak int
 }
 
 func (r *recent) count(now time.Duration, result *Result) {
-	r.roll(now)
-	part := &r.parts[r.part%recentParts]
+	part := r.roll(now)
 	if result.Delivered {
 		part.delivered++
 		r.successStreak++
@@ -93,6 +98,7 @@ type Health struct {
 	EarlierRate float64       // that before the last trouble; 0 when there was none
 	Recovering  bool          // the rate rises after a trouble, and is not what it may be yet
 	WaitsFor    Reason        // what somebody who came now would wait for longer than a moment
+	Timeout     time.Duration // of a first attempt that goes now, when it follows the answers; 0 when not
 
 	InFlight int
 	Waiting  int // inside Enter
@@ -120,6 +126,9 @@ func (e *endpoint) health(now time.Duration) Health {
 	}
 	if e.known || e.inFlight > 0 {
 		h.Latency = e.smoothed(now)
+	}
+	if e.limits.AutoTimeout {
+		h.Timeout = e.timeout(now, 0)
 	}
 	if c.state == CircuitOpen {
 		h.NextProbe = at(c.until)

@@ -135,7 +135,7 @@ func (e *endpoint) nextFree(now time.Duration) time.Duration {
 		return start + e.latency
 	}
 	next := now + 2*(now-start-e.latency)
-	if end := start + e.limits.Timeout; end > now {
+	if end := start + e.oldest.timeout; end > now {
 		next = min(next, end)
 	} else { // which should not be
 		next = now + 2*(now-end)

@@ -16,6 +16,7 @@ type Pass struct {
 	endpoint   *endpoint
 	host       *host // whose place it has; nil where there is no cap
 	start      time.Duration
+	timeout    time.Duration
 	epoch      uint32
 	ended      bool
 	prev, next *Pass // in flight, by start
@@ -29,6 +30,7 @@ type Result struct {
 	Delivered bool
 	Answered  bool // a status was read
 	Trouble   bool // the receiver is in trouble: all that the circuit breaker counts
+	TimedOut  bool // there was a connection, and no whole answer in time
 
 	// DeferFor is how long nobody is to come, 0 when that was not asked for. At most an
 	// hour counts.
@@ -48,6 +50,7 @@ func ResultOf(outcome retry.Outcome, number int, latency time.Duration) Result {
 		Delivered: outcome.Decision == retry.Delivered,
 		Answered:  outcome.Status != 0,
 		Trouble:   outcome.Trouble,
+		TimedOut:  timedOut(outcome.Reason),
 		PaceFor:   outcome.PaceFor,
 	}
 	if outcome.Status == http.StatusTooManyRequests {
@@ -80,6 +83,9 @@ func (e *endpoint) learn(now time.Duration, p *Pass, r *Result) {
 		r.Latency = now - p.start
 	}
 	e.measured(r.Latency)
+	if e.answers != nil {
+		e.answers.learn(now, p, r)
+	}
 	if r.Trouble {
 		if e.troubles == 0 {
 			e.rememberRate(now)

@@ -2,6 +2,7 @@ package gate
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -36,7 +37,8 @@ func TestResultOfEveryReason(t *testing.T) {
 	for fault := retry.FaultDNSNotFound; fault <= retry.FaultUnknown; fault++ {
 		outcome := retry.Classify(retry.Answer{Fault: fault}, retry.Default())
 		r := ResultOf(outcome, 3, time.Second)
-		require.Equal(t, Result{Latency: time.Second, Number: 3, Reason: outcome.Reason, Trouble: outcome.Trouble}, r)
+		late := slices.Contains([]retry.Reason{"timeout_tls", "timeout_headers", "timeout_body"}, outcome.Reason)
+		require.Equal(t, Result{Latency: time.Second, Number: 3, Reason: outcome.Reason, Trouble: outcome.Trouble, TimedOut: late}, r)
 		require.Equal(t, want[outcome.Reason], verdict(r), outcome.Reason)
 		seen[outcome.Reason] = true
 	}

@@ -12,11 +12,11 @@ import (
 
 // settleKnown finds out what stands under the keys that were there already, and
 // settles the requests that they belong to.
-func settleKnown(ctx context.Context, tx pgx.Tx, items []*intake, keys []heldKey, columns idempotencyColumns) error {
-	if err := readKeys(ctx, tx, keys, columns); err != nil {
+func settleKnown(ctx context.Context, db querier, items []*intake, keys []heldKey, columns idempotencyColumns) error {
+	if err := readKeys(ctx, db, keys, columns); err != nil {
 		return err
 	}
-	events, err := earlierEvents(ctx, tx, keys)
+	events, err := earlierEvents(ctx, db, keys)
 	if err != nil {
 		return err
 	}
@@ -30,8 +30,8 @@ func settleKnown(ctx context.Context, tx pgx.Tx, items []*intake, keys []heldKey
 
 // readKeys reads the rows of keys that were tried to be taken. A request of which a
 // row is not there any more is to be handed in again.
-func readKeys(ctx context.Context, tx pgx.Tx, keys []heldKey, columns idempotencyColumns) error {
-	rows, err := tx.Query(ctx, `
+func readKeys(ctx context.Context, db querier, keys []heldKey, columns idempotencyColumns) error {
+	rows, err := db.Query(ctx, `
 		select i.tenant_id, i.kind, i.key, i.body_sha256, coalesce(i.event_ids, array[i.event_id])
 		from idempotency_keys i
 		join unnest($1::text[], $2::smallint[], $3::text[]) u (tenant, kind, name) on i.tenant_id = tenant and i.kind = u.kind and i.key = name`,
@@ -71,7 +71,7 @@ func readKeys(ctx context.Context, tx pgx.Tx, keys []heldKey, columns idempotenc
 
 // earlierEvents reads the events that the keys' rows name, through a view without
 // payloads.
-func earlierEvents(ctx context.Context, tx pgx.Tx, keys []heldKey) (map[webhook.EventID]*webhook.Event, error) {
+func earlierEvents(ctx context.Context, db querier, keys []heldKey) (map[webhook.EventID]*webhook.Event, error) {
 	events := map[webhook.EventID]*webhook.Event{}
 	var ids [][16]byte
 	for _, h := range keys {
@@ -82,7 +82,7 @@ func earlierEvents(ctx context.Context, tx pgx.Tx, keys []heldKey) (map[webhook.
 			ids = append(ids, id)
 		}
 	}
-	rows, err := tx.Query(ctx, `
+	rows, err := db.Query(ctx, `
 		select id, tenant_id, type, external_id, payload_size, endpoint_ids, reason, created_at, deliver_at from event_heads where id = any($1)`, ids)
 	if err != nil {
 		return nil, err

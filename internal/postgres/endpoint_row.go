@@ -16,16 +16,24 @@ import (
 // endpointColumns and endpointRow.targets go together.
 const endpointColumns = `
 	e.id, e.tenant_id, e.url, e.event_types, e.description, e.state, e.state_reason,
-	e.timeout_ns, e.max_in_flight, e.rate_limit, e.retry_policy, e.circuit_breaker, e.auto_disable, e.auto_replay,
+	e.timeout_ns, e.timeout_auto, e.max_in_flight, e.rate_limit, e.retry_policy, e.circuit_breaker, e.auto_disable, e.auto_replay,
 	e.signature, e.public_key, e.metadata, e.headers_kek_id, e.headers_wrapped_key, e.headers_nonce, e.headers_ciphertext,
 	e.auth_kek_id, e.auth_wrapped_key, e.auth_nonce, e.auth_ciphertext, e.version, e.created_at, e.updated_at`
 
+// autoTimeoutNS is what timeout_ns holds beside timeout_auto. It never changes: with any
+// other value a process that does not know that column has set a timeout since.
+const autoTimeoutNS = int64(15 * time.Second)
+
 func endpointValues(e *webhook.Endpoint, headers, auth sealedColumns) []any {
+	timeout := int64(e.Timeout)
+	if e.AutoTimeout {
+		timeout = autoTimeoutNS
+	}
 	return []any{
 		[16]byte(e.ID), e.TenantID, e.URL, nonNilSlice(e.EventTypes), e.Description, int16(e.State), e.StateReason,
-		int64(e.Timeout), e.MaxInFlight, e.RateLimit, e.RetryPolicy, breakerRow(e.CircuitBreaker), disableRow(e.AutoDisable), e.AutoReplay,
+		timeout, e.MaxInFlight, e.RateLimit, e.RetryPolicy, breakerRow(e.CircuitBreaker), disableRow(e.AutoDisable), e.AutoReplay,
 		e.Signature, nonNilMap(e.Metadata), headers.kekID, headers.wrappedKey, headers.nonce, headers.ciphertext, e.Version,
-		e.PublicKey, auth.kekID, auth.wrappedKey, auth.nonce, auth.ciphertext,
+		e.PublicKey, auth.kekID, auth.wrappedKey, auth.nonce, auth.ciphertext, e.AutoTimeout,
 	}
 }
 
@@ -50,6 +58,7 @@ type endpointRow struct {
 	e       webhook.Endpoint
 	state   int16
 	timeout int64
+	auto    bool
 	breaker breakerRow
 	disable disableRow
 	headers sealedColumns
@@ -60,7 +69,7 @@ func (r *endpointRow) targets() []any {
 	e := &r.e
 	return []any{
 		(*[16]byte)(&e.ID), &e.TenantID, &e.URL, &e.EventTypes, &e.Description, &r.state, &e.StateReason,
-		&r.timeout, &e.MaxInFlight, &e.RateLimit, &e.RetryPolicy, &r.breaker, &r.disable, &e.AutoReplay,
+		&r.timeout, &r.auto, &e.MaxInFlight, &e.RateLimit, &e.RetryPolicy, &r.breaker, &r.disable, &e.AutoReplay,
 		&e.Signature, &e.PublicKey, &e.Metadata, &r.headers.kekID, &r.headers.wrappedKey, &r.headers.nonce, &r.headers.ciphertext,
 		&r.auth.kekID, &r.auth.wrappedKey, &r.auth.nonce, &r.auth.ciphertext, &e.Version, &e.CreatedAt, &e.UpdatedAt,
 	}
@@ -70,7 +79,10 @@ func (r *endpointRow) targets() []any {
 func (r *endpointRow) endpoint() webhook.Endpoint {
 	e := r.e
 	e.State = webhook.EndpointState(r.state) //nolint:gosec // written by us from an EndpointState
-	e.Timeout = time.Duration(r.timeout)
+	e.Timeout, e.AutoTimeout = time.Duration(r.timeout), r.auto && r.timeout == autoTimeoutNS
+	if e.AutoTimeout {
+		e.Timeout = webhook.DefaultTimeout
+	}
 	e.CircuitBreaker, e.AutoDisable = webhook.CircuitBreaker(r.breaker), webhook.AutoDisable(r.disable)
 	e.CreatedAt, e.UpdatedAt = e.CreatedAt.UTC(), e.UpdatedAt.UTC()
 	return e

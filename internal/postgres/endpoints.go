@@ -37,8 +37,8 @@ func (s *Store) CreateEndpoint(ctx context.Context, by webhook.Actor, e webhook.
 			insert into endpoints (id, tenant_id, url, event_types, description, state, state_reason,
 				timeout_ns, max_in_flight, rate_limit, retry_policy, circuit_breaker, auto_disable, auto_replay,
 				signature, metadata, headers_kek_id, headers_wrapped_key, headers_nonce, headers_ciphertext, version, public_key,
-				auth_kek_id, auth_wrapped_key, auth_nonce, auth_ciphertext)
-			values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26)
+				auth_kek_id, auth_wrapped_key, auth_nonce, auth_ciphertext, timeout_auto)
+			values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27)
 			returning created_at, updated_at`, endpointValues(&e, sealed.headers, sealed.auth)...).Scan(&e.CreatedAt, &e.UpdatedAt)
 		if err != nil {
 			return err
@@ -268,7 +268,7 @@ func (s *Store) writeEndpoint(ctx context.Context, tx pgx.Tx, row *endpointRow, 
 			timeout_ns = $8, max_in_flight = $9, rate_limit = $10, retry_policy = $11, circuit_breaker = $12, auto_disable = $13,
 			auto_replay = $14, signature = $15, metadata = $16, headers_kek_id = $17, headers_wrapped_key = $18,
 			headers_nonce = $19, headers_ciphertext = $20, version = $21, public_key = $22,
-			auth_kek_id = $23, auth_wrapped_key = $24, auth_nonce = $25, auth_ciphertext = $26, updated_at = now()
+			auth_kek_id = $23, auth_wrapped_key = $24, auth_nonce = $25, auth_ciphertext = $26, timeout_auto = $27, updated_at = now()
 		where id = $1 and tenant_id = $2 returning updated_at`, endpointValues(e, headers, auth)...).Scan(&e.UpdatedAt)
 	e.UpdatedAt = e.UpdatedAt.UTC()
 	return err

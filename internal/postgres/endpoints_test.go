@@ -73,6 +73,49 @@ func TestAnEndpointIsReadAsItWasWritten(t *testing.T) {
 	require.EqualValues(t, 1, at)
 }
 
+// A timeout that follows the answers is stored so that a process of the release before
+// takes the default, and that what such a process sets counts.
+func TestAnAutoTimeoutBesideTheReleaseBefore(t *testing.T) {
+	t.Parallel()
+	s, _ := setupStore(t)
+	in := testEndpoint("acme")
+	in.Timeout, in.AutoTimeout = webhook.DefaultTimeout, true
+	created, err := s.CreateEndpoint(t.Context(), testActor(), in, canarySecret)
+	require.NoError(t, err)
+	requireTimeout := func(want time.Duration, auto bool) {
+		t.Helper()
+		read, err := s.Endpoint(t.Context(), "acme", in.ID)
+		require.NoError(t, err)
+		require.Equal(t, []any{want, auto}, []any{read.Timeout, read.AutoTimeout})
+	}
+	stored := func() []string {
+		return query[string](t, s, `select timeout_ns || ' ' || timeout_auto from endpoints`)
+	}
+	require.True(t, created.AutoTimeout)
+	requireTimeout(webhook.DefaultTimeout, true)
+	require.Equal(t, []string{"15000000000 true"}, stored())
+
+	_, err = s.login.Exec(t.Context(), `update endpoints set timeout_ns = 7000000000`) // it knows of no other column
+	require.NoError(t, err)
+	requireTimeout(7*time.Second, false)
+	change := func(auto bool) {
+		t.Helper()
+		_, err := s.UpdateEndpoint(t.Context(), testActor(), "acme", in.ID, func(e *webhook.Endpoint) error {
+			e.MaxInFlight++
+			e.AutoTimeout = auto
+			return nil
+		})
+		require.NoError(t, err)
+	}
+	change(false)
+	require.Equal(t, []string{"7000000000 false"}, stored(), "the next change makes it plain")
+	change(true) // whatever Timeout says beside it
+	require.Equal(t, []string{"15000000000 true"}, stored())
+	requireTimeout(webhook.DefaultTimeout, true)
+	require.Equal(t, []string{`["MaxInFlight"]`, `["AutoTimeout", "MaxInFlight"]`},
+		query[string](t, s, `select (detail -> 'changed')::text from audit_log where action = 'endpoint.update' order by id`))
+}
+
 func TestAnEndpointOfZeroValuesIsReadBackToo(t *testing.T) {
 	t.Parallel()
 	s, _ := setupStore(t)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -79,10 +80,18 @@ func keysOf(items []*intake) []heldKey {
 	return all
 }
 
-// takeKeys inserts the keys and settles the requests of which one was there.
-func takeKeys(ctx context.Context, tx pgx.Tx, items []*intake, keys []heldKey) error {
+// columnsOf are the keys with the events that they are to name.
+func columnsOf(keys []heldKey) idempotencyColumns {
+	var columns idempotencyColumns
+	for _, h := range keys {
+		columns.add(h, h.event())
+	}
+	return columns
+}
+
+// queueKeys inserts the keys and tells how many were not there.
+func queueKeys(batch *pgx.Batch, keys []heldKey, columns idempotencyColumns, taken *int) {
 	var (
-		columns idempotencyColumns
 		sums    [][]byte
 		lists   []*string
 		created []time.Time
@@ -94,19 +103,18 @@ func takeKeys(ctx context.Context, tx pgx.Tx, items []*intake, keys []heldKey) e
 		} else {
 			list = h.in.eventList()
 		}
-		columns.add(h, h.event())
 		sums, lists, created = append(sums, sum), append(lists, list), append(created, h.in.created)
 	}
-	tag, err := tx.Exec(ctx, `
+	batch.Queue(`
 		insert into idempotency_keys (tenant_id, kind, key, event_id, body_sha256, event_ids, created_at)
 		select tenant, kind, key, event, sum, list::uuid[], created
 		from unnest($1::text[], $2::smallint[], $3::text[], $4::uuid[], $5::bytea[], $6::text[], $7::timestamptz[])
 		  u (tenant, kind, key, event, sum, list, created)
-		on conflict do nothing`, columns.tenants, columns.kinds, columns.keys, columns.events, sums, lists, created)
-	if err != nil || tag.RowsAffected() == int64(len(keys)) {
-		return err
-	}
-	return settleKnown(ctx, tx, items, keys, columns)
+		on conflict do nothing`, columns.tenants, columns.kinds, columns.keys, columns.events, sums, lists, created).
+		Exec(func(tag pgconn.CommandTag) error {
+			*taken = int(tag.RowsAffected())
+			return nil
+		})
 }
 
 // idempotencyColumns name rows of idempotency_keys. The event says whose row is
@@ -126,7 +134,7 @@ func (c *idempotencyColumns) add(h heldKey, event webhook.EventID) {
 
 // settleKeys gives back the keys of what is not stored, deletes those whose events
 // are gone, and completes the answers of batches that hold earlier events.
-func settleKeys(ctx context.Context, tx pgx.Tx, keys []heldKey) error {
+func settleKeys(ctx context.Context, db querier, keys []heldKey) error {
 	var (
 		orphans, mixed idempotencyColumns
 		lists          []string
@@ -161,7 +169,7 @@ func settleKeys(ctx context.Context, tx pgx.Tx, keys []heldKey) error {
 	if batch.Len() == 0 {
 		return nil
 	}
-	return tx.SendBatch(ctx, batch).Close()
+	return db.SendBatch(ctx, batch).Close()
 }
 
 // eventList is what the request's Idempotency-Key is to answer with; nil for one event.

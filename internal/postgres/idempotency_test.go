@@ -43,7 +43,7 @@ func TestRepetitionsInOneFlushAreOneEvent(t *testing.T) {
 		"one of two keys":      {[]webhook.NewEvent{keyed("x", "", "b"), keyed("x", "k", "b")}, -1, []int{1}, 1},
 		"each key of another":  {[]webhook.NewEvent{keyed("x", "", "b"), keyed("", "k", "b"), keyed("x", "k", "b")}, -1, []int{2}, 2},
 		"key of one put aside": {[]webhook.NewEvent{keyed("x", "", "b"), keyed("x", "k", "b"), keyed("", "k", "b")}, -1, []int{1}, 2},
-		"first is stale":       {[]webhook.NewEvent{keyed("x", "", "b"), keyed("x", "", "b")}, 0, nil, 1},
+		"first is stale":       {[]webhook.NewEvent{keyed("x", "", "b"), keyed("x", "", "b")}, 0, []int{1}, 0},
 		"last is stale":        {[]webhook.NewEvent{keyed("x", "", "b"), keyed("x", "", "b")}, 1, nil, 1},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -11,32 +11,40 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// flushIntake writes events, outbox rows and keys of many requests in one
-// transaction of two round trips.
+// flushIntake writes events, outbox rows and keys of many requests in one transaction.
+// It takes two round trips, which at ease are most of what a 202 waits for: one that
+// begins, asks for the endpoints' versions and takes the keys, and one that writes and
+// commits.
 func (s *Store) flushIntake(ctx context.Context, items []*intake) error {
-	tx, err := s.door.Begin(ctx)
+	conn, err := s.door.Acquire(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
-
+	defer conn.Release()
 	s.quotas.renew(items)
-	if err := checkIntake(ctx, tx, items); err != nil {
-		return err
-	}
-	if err := insertIntake(ctx, tx, items); err != nil {
-		return err
-	}
-	if err := tx.Commit(ctx); err != nil {
+	if err := writeIntake(ctx, conn, items); err != nil {
+		if conn.Conn().PgConn().TxStatus() != 'I' {
+			_, _ = conn.Exec(context.WithoutCancel(ctx), "rollback") // else the connection is closed, which does it
+		}
 		return err
 	}
 	s.quotas.countStored(items)
 	return nil
 }
 
-// checkIntake compares the endpoints' versions, takes the keys, and leaves each
-// request settled: to be stored, or not.
-func checkIntake(ctx context.Context, tx pgx.Tx, items []*intake) error {
+func writeIntake(ctx context.Context, db querier, items []*intake) error {
+	if err := checkIntake(ctx, db, items); err != nil {
+		return err
+	}
+	batch := &pgx.Batch{}
+	queueIntake(batch, items)
+	batch.Queue("commit")
+	return db.SendBatch(ctx, batch).Close()
+}
+
+// checkIntake begins the transaction, compares the endpoints' versions, takes the keys,
+// and leaves each request settled: to be stored, or not.
+func checkIntake(ctx context.Context, db querier, items []*intake) error {
 	var tenants []string
 	for _, in := range items {
 		in.reset()
@@ -44,8 +52,16 @@ func checkIntake(ctx context.Context, tx pgx.Tx, items []*intake) error {
 			tenants = append(tenants, in.tenantID)
 		}
 	}
-	versions, err := tenantVersions(ctx, tx, tenants)
-	if err != nil {
+	keys := keysOf(items)
+	columns := columnsOf(keys)
+	versions, taken := map[string]int64{}, 0
+	batch := &pgx.Batch{}
+	batch.Queue("begin")
+	queueVersions(batch, tenants, versions)
+	if len(keys) > 0 {
+		queueKeys(batch, keys, columns, &taken)
+	}
+	if err := db.SendBatch(ctx, batch).Close(); err != nil {
 		return err
 	}
 	for _, in := range items {
@@ -54,10 +70,10 @@ func checkIntake(ctx context.Context, tx pgx.Tx, items []*intake) error {
 			in.refused = webhook.NotFound("tenant")
 		}
 		in.stale = known && version != in.version
+		in.again = in.again && known && !in.stale
 	}
-	keys := keysOf(items)
-	if len(keys) > 0 {
-		if err := takeKeys(ctx, tx, items, keys); err != nil {
+	if taken < len(keys) {
+		if err := settleKnown(ctx, db, items, keys, columns); err != nil {
 			return err
 		}
 	}
@@ -69,7 +85,7 @@ func checkIntake(ctx context.Context, tx pgx.Tx, items []*intake) error {
 			in.refuseOver()
 		}
 	}
-	return settleKeys(ctx, tx, keys)
+	return settleKeys(ctx, db, keys)
 }
 
 // reset forgets what an earlier flush found out.
@@ -115,25 +131,24 @@ func (in *intake) weight() int {
 	return max(len(in.arrivals), deliveries/deliveriesPerEvent)
 }
 
-func tenantVersions(ctx context.Context, tx pgx.Tx, tenants []string) (map[string]int64, error) {
-	rows, err := tx.Query(ctx, `select id, endpoints_version from tenants where id = any($1)`, tenants)
-	if err != nil {
-		return nil, err
-	}
-	versions := make(map[string]int64, len(tenants))
-	var (
-		id      string
-		version int64
-	)
-	_, err = pgx.ForEachRow(rows, []any{&id, &version}, func() error {
-		versions[id] = version
-		return nil
+// queueVersions asks for the versions of the tenants' endpoints; of a tenant that does not
+// exist there is none.
+func queueVersions(batch *pgx.Batch, tenants []string, versions map[string]int64) {
+	batch.Queue(`select id, endpoints_version from tenants where id = any($1)`, tenants).Query(func(rows pgx.Rows) error {
+		var (
+			id      string
+			version int64
+		)
+		_, err := pgx.ForEachRow(rows, []any{&id, &version}, func() error {
+			versions[id] = version
+			return nil
+		})
+		return err
 	})
-	return versions, err
 }
 
-// insertIntake writes the events that nothing speaks against, and their outbox rows.
-func insertIntake(ctx context.Context, tx pgx.Tx, items []*intake) error {
+// queueIntake writes the events that nothing speaks against, and their outbox rows.
+func queueIntake(batch *pgx.Batch, items []*intake) {
 	var (
 		ev eventColumns
 		ob outboxColumns
@@ -153,13 +168,8 @@ func insertIntake(ctx context.Context, tx pgx.Tx, items []*intake) error {
 			}
 		}
 	}
-	batch := &pgx.Batch{}
 	ev.queue(batch)
 	ob.queueFirst(batch)
-	if batch.Len() == 0 {
-		return nil
-	}
-	return tx.SendBatch(ctx, batch).Close()
 }
 
 type eventColumns struct {

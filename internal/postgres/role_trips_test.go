@@ -66,10 +66,17 @@ func TestTheWallTakesNoRoundTrip(t *testing.T) {
 	claim(0)() // statements are prepared at their first use
 	record(1)()
 	read()
-	require.Equal(t, 4, trips(t, b.door, func() {
-		_, err := b.Accept(t.Context(), event)
-		require.NoError(t, err)
-	}), "begin, versions, rows, commit")
+	keyed := newEvent("order.paid")
+	keyed.ExternalID = "order-1"
+	_, err := b.Accept(t.Context(), keyed)
+	require.NoError(t, err)
+	keyed.ExternalID = "order-2"
+	for _, e := range []webhook.NewEvent{event, keyed} {
+		require.Equal(t, 2, trips(t, b.door, func() {
+			_, err := b.Accept(t.Context(), e)
+			require.NoError(t, err)
+		}), "one begins, asks and takes keys; one writes and commits")
+	}
 	require.Equal(t, 1, trips(t, b.writer, claim(1)))
 	require.Equal(t, 1, trips(t, b.writer, record(2)))
 	require.Equal(t, 1, trips(t, b.pool, read))

@@ -85,6 +85,7 @@ type Endpoint struct {
 	Auth           Auth
 	Certificate    ClientCertificate
 	Timeout        time.Duration // one request, from DNS to the last byte
+	AutoTimeout    bool          // it follows the receiver's answers; Timeout is the default then, for as long as few are known
 	MaxInFlight    int
 	RateLimit      float64 // requests per second
 	RetryPolicy    retry.Policy

@@ -50,6 +50,7 @@ type Seen struct {
 	Latency    time.Duration `json:"latency_ns,omitempty"` // smoothed; 0 when nothing is known
 	Rate       float64       `json:"rate"`                 // requests per second that may go now
 	Recovering bool          `json:"recovering,omitempty"` // the rate rises after a trouble
+	Timeout    time.Duration `json:"timeout_ns,omitempty"` // of a request that goes now, when it follows the answers; 0 when not
 
 	InFlight int `json:"in_flight,omitempty"`
 
@@ -77,8 +78,8 @@ func (s *Seen) SuccessRate() (float64, bool) {
 func (s *Seen) RetryRatio() float64 { return float64(s.Retries) / float64(max(s.First, 1)) }
 
 // Together is what several processes see: the worst circuit, and of those in that
-// state the first trouble and the next probe; the longest pause that was asked for; the
-// mean latency by attempts; sums of what is counted and of the rates; the longest
+// state the first trouble and the next probe; the longest pause that was asked for, and
+// the longest timeout; the mean latency by attempts; sums of what is counted and of the rates; the longest
 // streaks that one of them has seen. The zero Seen, with a closed circuit, for none.
 func Together(all []Seen) Seen {
 	sum := Seen{Circuit: CircuitClosed}
@@ -100,6 +101,7 @@ func Together(all []Seen) Seen {
 		}
 		sum.Rate += s.Rate
 		sum.Recovering = sum.Recovering || s.Recovering
+		sum.Timeout = max(sum.Timeout, s.Timeout)
 		sum.InFlight += s.InFlight
 		sum.Delivered += s.Delivered
 		sum.Failed += s.Failed
@@ -158,6 +160,15 @@ type Health struct {
 	Seen     Seen
 	Known    bool // some process remembers the endpoint; else its Seen is zero
 	Backlog  Backlog
+}
+
+// Timeout is how long a request that goes now may take; 0 when that follows the
+// receiver's answers and no process has told of it.
+func (h *Health) Timeout() time.Duration {
+	if h.Endpoint.AutoTimeout {
+		return h.Seen.Timeout
+	}
+	return h.Endpoint.Timeout
 }
 
 // Rate is how many requests per second may go now.

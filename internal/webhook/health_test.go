@@ -202,16 +202,19 @@ func TestTogether(t *testing.T) {
 	all := []Seen{
 		{
 			Circuit: CircuitClosed, Since: at(3), Rate: 10, Latency: 100 * time.Millisecond, Delivered: 3, First: 3, InFlight: 1, SuccessStreak: 3,
-			BarredUntil: at(50), BarredFor: ReasonRetryAfter, WaitsFor: ReasonRetryAfter,
+			Timeout: 15 * time.Second, BarredUntil: at(50), BarredFor: ReasonRetryAfter, WaitsFor: ReasonRetryAfter,
 		},
-		{Circuit: CircuitOpen, Since: at(20), Why: "second", NextProbe: at(30), WaitsFor: ReasonCircuitOpen, Failed: 2, First: 1, Retries: 1, FailureStreak: 2},
+		{
+			Circuit: CircuitOpen, Since: at(20), Why: "second", NextProbe: at(30), WaitsFor: ReasonCircuitOpen, Timeout: 5 * time.Second,
+			Failed: 2, First: 1, Retries: 1, FailureStreak: 2,
+		},
 		{Circuit: CircuitOpen, Since: at(10), Why: "first", NextProbe: at(40), BarredUntil: at(60), BarredFor: ReasonRateLimitHint},
 		{Circuit: CircuitHalfOpen, Since: at(1), Why: "third", Latency: 500 * time.Millisecond, InFlight: 1, Recovering: true, WaitsFor: ReasonCircuitOpen},
 	}
 	require.Equal(t, Seen{
 		Circuit: CircuitOpen, Since: at(10), Why: "first", NextProbe: at(30), BarredUntil: at(60), BarredFor: ReasonRateLimitHint, WaitsFor: ReasonCircuitOpen,
 		Latency: 200 * time.Millisecond, Rate: 10, Recovering: true, InFlight: 2, Delivered: 3, Failed: 2, First: 4, Retries: 1,
-		SuccessStreak: 3, FailureStreak: 2,
+		Timeout: 15 * time.Second, SuccessStreak: 3, FailureStreak: 2,
 	}, Together(all))
 	require.Equal(t, at(5), Together([]Seen{{Circuit: CircuitClosed, Since: at(5)}, {Circuit: CircuitClosed, Since: at(3)}, {Circuit: CircuitClosed}}).Since,
 		"the last recovery")
@@ -246,7 +249,7 @@ func TestSeenAsJSON(t *testing.T) {
 	at := time.Date(2026, 1, 31, 12, 10, 0, 5000, time.UTC)
 	s := Seen{
 		Circuit: CircuitOpen, Since: at, Why: "w", NextProbe: at, BarredUntil: at, BarredFor: "b", WaitsFor: "f", Latency: 1, Rate: 2.5, Recovering: true,
-		InFlight: 1, Delivered: 2, Failed: 3, First: 4, Retries: 5, SuccessStreak: 6, FailureStreak: 7,
+		InFlight: 1, Delivered: 2, Failed: 3, First: 4, Retries: 5, SuccessStreak: 6, FailureStreak: 7, Timeout: 8,
 	}
 	text, err := json.Marshal(s)
 	require.NoError(t, err)
@@ -256,6 +259,17 @@ func TestSeenAsJSON(t *testing.T) {
 	text, err = json.Marshal(Seen{Circuit: CircuitClosed})
 	require.NoError(t, err)
 	require.JSONEq(t, `{"circuit":"closed","rate":0}`, string(text))
+}
+
+// The timeout in force is the endpoint's own, unless it follows the answers.
+func TestHealthTimeout(t *testing.T) {
+	t.Parallel()
+	h := Health{Endpoint: Endpoint{Timeout: 7 * time.Second}, Seen: Seen{Timeout: 5 * time.Second}}
+	require.Equal(t, 7*time.Second, h.Timeout(), "what a process saw before it was set does not count")
+	h.Endpoint.AutoTimeout = true
+	require.Equal(t, 5*time.Second, h.Timeout())
+	h.Seen.Timeout = 0
+	require.Zero(t, h.Timeout(), "nobody knows")
 }
 
 func TestHealthRate(t *testing.T) {
