@@ -2,6 +2,7 @@ package activities_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -20,6 +21,7 @@ type admission struct{ *gate.Gate }
 func (a admission) Enter(ctx context.Context, e activities.Entry) activities.Admission {
 	answer, pass := a.Gate.Enter(ctx, gate.Entry{
 		Endpoint: e.Endpoint.ID, Delivery: e.Delivery, Limits: gate.LimitsOf(e.Endpoint), Released: e.Released, Retries: e.Retries,
+		Host: a.HostOf(e.Endpoint.URL),
 	})
 	switch {
 	case pass != nil:
@@ -200,4 +202,61 @@ func TestSlowReceivers(t *testing.T) {
 	require.Equal(t, "capacity", got.Reason)
 	require.True(t, got.Deferred())
 	require.Equal(t, 2, g.Totals().InFlight)
+}
+
+// Endpoints of one host share its places: at a real receiver there are never more requests
+// than that, and who was turned away is delivered in its turn.
+func TestPlacesOfAHost(t *testing.T) {
+	t.Parallel()
+	const endpoints, places = 5, 2
+	b, g := setup(t), gate.New(gate.Config{MaxInFlightPerHost: places})
+	for i := range endpoints - 1 {
+		further := b.endpoint
+		further.ID, further.URL = webhook.NewEndpointID(), fmt.Sprintf("%s/%d", b.URL(), i)
+		_, err := b.store.CreateEndpoint(t.Context(), webhook.Actor{Name: "test"}, further, secret)
+		require.NoError(t, err)
+	}
+	p := b.guarded(t, g, nil)
+	b.Hold()
+	accepted, err := b.store.Accept(t.Context(), webhook.NewEvent{TenantID: tenant, Type: "order.paid", Payload: []byte(payload)})
+	require.NoError(t, err)
+	require.Len(t, accepted.Deliveries, endpoints)
+	type turned struct {
+		away   webhook.DeliveryID
+		reason string
+	}
+	away, done := make(chan turned, 1000), make(chan outcome, endpoints)
+	for _, start := range accepted.Deliveries {
+		in := activities.AttemptInput{Ref: start.Ref, Progress: webhook.Progress{Run: start.Run, GiveUpAt: start.GiveUpAt}}
+		go func() {
+			for {
+				got, err := p.attempt(in)
+				if err != nil || !got.Deferred() {
+					done <- outcome{got, err}
+					return
+				}
+				away <- turned{in.DeliveryID, got.Reason}
+				in.Progress = got.Progress
+				<-time.After(time.Until(got.DueAt)) // as the workflow does
+			}
+		}()
+	}
+	require.NoError(t, b.WaitHeld(t.Context(), places))
+	waiting := map[webhook.DeliveryID]bool{}
+	for len(waiting) < endpoints-places {
+		got := <-away
+		require.Equal(t, webhook.ReasonHost, got.reason)
+		waiting[got.away] = true
+	}
+	require.Equal(t, places, b.Count())
+	require.Equal(t, places, g.Totals().InFlight)
+	b.Release()
+	for range endpoints {
+		got := <-done
+		require.NoError(t, got.err)
+		require.Equal(t, webhook.StateDelivered, got.result.State)
+		require.Equal(t, 1, got.result.Attempts)
+	}
+	require.Zero(t, g.Totals().InFlight)
+	require.Zero(t, g.Totals().Reserved)
 }

@@ -193,6 +193,8 @@ func plain(reason string) string {
 		return "the endpoint's rate is reached"
 	case webhook.ReasonInFlight:
 		return "the endpoint is busy"
+	case webhook.ReasonHost:
+		return "the endpoint's host is busy"
 	case webhook.ReasonCapacity:
 		return "too many slow receivers are being waited for"
 	case "":

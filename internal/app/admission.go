@@ -23,6 +23,7 @@ type admission struct {
 func (a admission) Enter(ctx context.Context, e activities.Entry) activities.Admission {
 	answer, pass := a.Gate.Enter(ctx, gate.Entry{
 		Endpoint: e.Endpoint.ID, Delivery: e.Delivery, Limits: gate.LimitsOf(e.Endpoint), Released: e.Released, Retries: e.Retries,
+		Host: a.HostOf(e.Endpoint.URL),
 	})
 	switch answer.Verdict {
 	case gate.Admitted:

@@ -135,7 +135,7 @@ func New(ctx context.Context, o Options) (*App, error) {
 	}
 	a.push(phaseClient, func(context.Context) { a.client.Close() })
 	if o.Worker {
-		a.gate = gate.New(gate.Config{Changed: a.circuitChanged})
+		a.gate = gate.New(gate.Config{Changed: a.circuitChanged, MaxInFlightPerHost: o.Config.MaxInFlightPerHost})
 	}
 	a.store, err = postgres.Open(ctx, postgres.Config{
 		URL: o.Config.DatabaseURL, MaxConns: storeConns, Sealer: sealer{keys}, MakeSecret: makeSecret, EndpointMoved: a.endpointMoved,

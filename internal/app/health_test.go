@@ -205,6 +205,7 @@ func TestNamesOfTheGate(t *testing.T) {
 	}
 	for r, want := range map[gate.Reason]string{
 		gate.ReasonNone: "", gate.ReasonInFlight: webhook.ReasonInFlight, gate.ReasonRate: webhook.ReasonRate, gate.ReasonBacklog: webhook.ReasonBacklog,
+		gate.ReasonHost:        webhook.ReasonHost,
 		gate.ReasonCircuitOpen: webhook.ReasonCircuitOpen, gate.ReasonRetryAfter: webhook.ReasonRetryAfter,
 		gate.ReasonRateLimitHint: webhook.ReasonRateLimitHint,
 	} {

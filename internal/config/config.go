@@ -70,6 +70,8 @@ type Config struct {
 	StartSlots     int           `default:"1" env:"EVERPOST_START_SLOTS" help:"Workflow starts under way at a time; what waits for one shares the next." placeholder:"N"`
 	MaxPerWorkflow int           `default:"100" env:"EVERPOST_MAX_DELIVERIES_PER_WORKFLOW" help:"Deliveries that may share a workflow for their first attempts; 1 gives each its own." name:"max-deliveries-per-workflow" placeholder:"N"`
 	NearRetry      time.Duration `default:"60s" env:"EVERPOST_NEAR_RETRY" help:"How far off a retry may be to be made by the shared workflow too." placeholder:"DURATION"`
+	// MaxInFlightPerHost bounds the requests under way to one host, of all endpoints there, in a worker; 0 is no bound.
+	MaxInFlightPerHost int `default:"0" env:"EVERPOST_MAX_IN_FLIGHT_PER_HOST" help:"Requests under way at a time to one host and port, of all endpoints there, in each worker; 0 is no limit." name:"max-in-flight-per-host" placeholder:"N"`
 	// ReconcileEvery is how often open deliveries are looked for that no workflow carries.
 	ReconcileEvery time.Duration `default:"5m" env:"EVERPOST_RECONCILE_EVERY" help:"How often open deliveries are looked for whose workflow is gone." placeholder:"DURATION"`
 	QueueLength    int           `default:"1000" env:"EVERPOST_QUEUE_LENGTH" help:"Deliveries that may wait for their start before the API makes callers wait." placeholder:"N"`
@@ -198,6 +200,7 @@ func (c *Config) validateNumbers(refuse func(name, format string, args ...any)) 
 		"EVERPOST_START_SLOTS":                 {c.StartSlots, 1, 1000},
 		"EVERPOST_MAX_DELIVERIES_PER_WORKFLOW": {c.MaxPerWorkflow, 1, 200},
 		"EVERPOST_QUEUE_LENGTH":                {c.QueueLength, 1, 100_000},
+		"EVERPOST_MAX_IN_FLIGHT_PER_HOST":      {c.MaxInFlightPerHost, 0, 10_000},
 		"EVERPOST_TENANT_BURST":                {c.TenantBurst, 0, maxTenantLimit},
 		"EVERPOST_TENANT_ENDPOINTS":            {c.TenantEndpoints, 0, maxTenantLimit},
 		"EVERPOST_TENANT_PENDING_DELIVERIES":   {c.TenantPendingDeliveries, 0, maxTenantLimit},

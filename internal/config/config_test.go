@@ -50,6 +50,7 @@ func TestValidateNamesEachUnusableSetting(t *testing.T) {
 		"EVERPOST_DEAD_LETTER_RETENTION: must be at least 1h":                   func(c *config.Config) { c.DeadLetterRetention = 0 },
 		"EVERPOST_START_SLOTS: must be between 1 and 1000":                      func(c *config.Config) { c.StartSlots = 0 },
 		"EVERPOST_MAX_DELIVERIES_PER_WORKFLOW: must be between 1 and 200":       func(c *config.Config) { c.MaxPerWorkflow = 201 },
+		"EVERPOST_MAX_IN_FLIGHT_PER_HOST: must be between 0 and 10000":          func(c *config.Config) { c.MaxInFlightPerHost = 10_001 },
 		"EVERPOST_RECONCILE_EVERY: must be between 1s and 24h":                  func(c *config.Config) { c.ReconcileEvery = 0 },
 		"EVERPOST_NEAR_RETRY: must be between 1s and 1h":                        func(c *config.Config) { c.NearRetry = time.Millisecond },
 		"EVERPOST_OPERATOR_TENANT: must be the id of a tenant":                  func(c *config.Config) { c.OperatorTenant = "my tenant" },

@@ -36,6 +36,7 @@ type Reason uint8
 const (
 	ReasonNone          Reason = iota // it could
 	ReasonInFlight                    // all places are taken, or the receiver is too slow for more
+	ReasonHost                        // all places of its host are taken, or its share of them
 	ReasonRate                        // the endpoint's rate, or the slope after its recovery
 	ReasonCircuitOpen                 // the receiver is given a rest
 	ReasonRetryAfter                  // it answered 429 with Retry-After
@@ -50,6 +51,8 @@ func (r Reason) String() string {
 		return ""
 	case ReasonInFlight:
 		return "in_flight"
+	case ReasonHost:
+		return "host_in_flight"
 	case ReasonRate:
 		return "rate"
 	case ReasonCircuitOpen:
@@ -121,7 +124,8 @@ type Entry struct {
 	Endpoint webhook.EndpointID
 	Delivery webhook.DeliveryID // reservations are kept by it
 	Limits   Limits
-	Retries  int // attempts that were made before: they lengthen an automatic timeout
+	Host     string // where the request goes, see Gate.HostOf; "" where hosts are not capped
+	Retries  int    // attempts that were made before: they lengthen an automatic timeout
 
 	// Released says that the delivery was held and has been released. The last minute
 	// before the horizon is kept for those: while there is a backlog, who comes later

@@ -476,7 +476,7 @@ func TestNames(t *testing.T) {
 	for v, name := range map[Verdict]string{Admitted: "admitted", Deferred: "deferred", Held: "held", 0: "unknown", 9: "unknown"} {
 		require.Equal(t, name, v.String())
 	}
-	for r, name := range []string{"", "in_flight", "rate", "circuit_open", "retry_after", "rate_limit_hint", "backlog", "unknown"} {
+	for r, name := range []string{"", "in_flight", "host_in_flight", "rate", "circuit_open", "retry_after", "rate_limit_hint", "backlog", "unknown"} {
 		require.Equal(t, name, Reason(r).String())
 	}
 	for c, name := range []string{"closed", "open", "half_open", "unknown"} {

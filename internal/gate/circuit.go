@@ -76,7 +76,8 @@ type circuit struct {
 	cooldown time.Duration // of the last opening
 	closed   time.Duration // when it closed last
 	probe    *Pass
-	failures uint32 // of requests, when it opened
+	tell     func(error) // tells gobreaker what became of the probe
+	failures uint32      // of requests, when it opened
 	requests uint32
 	last     retry.Reason // of the trouble that opened it
 }
@@ -118,8 +119,8 @@ func (e *endpoint) judge(now time.Duration, p *Pass, verdict error) {
 	if p.epoch != c.epoch {
 		return
 	}
-	if p.probe != nil {
-		e.probed(now, p, verdict)
+	if p == c.probe {
+		e.probed(now, verdict)
 		return
 	}
 	if !e.limits.Breaker.Enabled || c.state != CircuitClosed {
@@ -144,10 +145,11 @@ func (e *endpoint) judge(now time.Duration, p *Pass, verdict error) {
 }
 
 // probed is what follows from a probe.
-func (e *endpoint) probed(now time.Duration, p *Pass, verdict error) {
+func (e *endpoint) probed(now time.Duration, verdict error) {
 	c := &e.circuit
-	c.probe = nil
-	p.probe(verdict)
+	tell := c.tell
+	c.probe, c.tell = nil, nil
+	tell(verdict)
 	switch {
 	case unheard(verdict): // the next one asks again
 	case verdict != nil:
@@ -188,7 +190,7 @@ func (e *endpoint) open(now, cooldown time.Duration) {
 func (e *endpoint) close(now time.Duration) {
 	c := &e.circuit
 	from := c.state
-	c.state, c.breaker, c.probe = CircuitClosed, nil, nil
+	c.state, c.breaker, c.probe, c.tell = CircuitClosed, nil, nil, nil
 	c.since, c.closed = e.shard.gate.base.Add(now), now
 	c.epoch++
 	if from != CircuitClosed {
@@ -199,7 +201,7 @@ func (e *endpoint) close(now time.Duration) {
 // tryProbe admits a request as the probe, if this is the moment for one.
 func (e *endpoint) tryProbe(now time.Duration, retries int) *Pass {
 	c := &e.circuit
-	if now < c.until || e.inFlight >= e.limits.MaxInFlight || !e.conforms(now) {
+	if !e.probeDue(now) || !e.host.hasPlace(now, e) {
 		return nil
 	}
 	done, err := c.breaker.Allow()
@@ -211,8 +213,15 @@ func (e *endpoint) tryProbe(now time.Duration, retries int) *Pass {
 		e.changed(now, CircuitOpen)
 	}
 	p := e.admit(now, now, retries)
-	p.probe, c.probe = done, p
+	c.probe, c.tell = p, done
 	return p
+}
+
+// probeDue says whether this is the moment for a probe, as far as the endpoint is
+// concerned.
+func (e *endpoint) probeDue(now time.Duration) bool {
+	c := &e.circuit
+	return now >= c.until && c.probe == nil && e.inFlight < e.limits.MaxInFlight && e.conforms(now)
 }
 
 // afterProbe is when the next one should come while the circuit is not closed: the
@@ -223,7 +232,7 @@ func (e *endpoint) afterProbe(now time.Duration) time.Duration {
 	if c.probe != nil {
 		return max(c.probe.start+probe, now)
 	}
-	from := max(c.until, now)
+	from := max(c.until, e.host.nextFree(now))
 	if n := len(e.line.slots); n > 0 && e.line.slots[n-1].at >= c.until {
 		from += probe
 	}

@@ -18,7 +18,10 @@ func (e *endpoint) earliest(now time.Duration) (time.Duration, Reason) {
 			from = max(from, now+tempo.places)
 		}
 	} else if tempo.places >= tempo.gap(now) {
-		reason = ReasonInFlight
+		reason = tempo.reason
+	}
+	if turn := e.host.turn(now, e); turn > from {
+		from, reason = turn, ReasonHost
 	}
 	if n := len(e.waiters); n > 0 {
 		from = max(from, e.waiters[n-1].at)
@@ -50,7 +53,7 @@ func (e *endpoint) mayReserve() int {
 // that says when to come back.
 func (e *endpoint) decide(now time.Duration, en *Entry) (Admission, *Pass, *waiter) {
 	if len(e.line.slots) == 0 && e.inFlight < e.limits.MaxInFlight && e.circuit.state == CircuitClosed &&
-		e.barredUntil <= now && e.conforms(now) {
+		e.barredUntil <= now && e.conforms(now) && e.host.open(e) {
 		return Admission{Verdict: Admitted}, e.admit(now, now, en.Retries), nil
 	}
 	e.expire(now)
@@ -70,6 +73,9 @@ func (e *endpoint) decide(now time.Duration, en *Entry) (Admission, *Pass, *wait
 		holds = false
 	}
 	at, reason := e.earliest(now)
+	if !e.host.open(e) {
+		e.host.contend(e)
+	}
 	switch {
 	case at <= now:
 		e.line.remove(en.Delivery)
@@ -92,8 +98,12 @@ func (e *endpoint) decideBarred(now, until time.Duration, reason Reason, en *Ent
 			return Admission{Verdict: Admitted}, p, nil
 		}
 	}
-	if mine, holds := e.line.when[en.Delivery]; holds && mine >= max(until, now+minDeferral) {
+	mine, holds := e.line.when[en.Delivery]
+	switch {
+	case holds && mine >= max(until, now+minDeferral):
 		return e.deferred(mine, reason), nil, nil
+	case holds && mine <= now+patience && !e.host.hasPlace(now, e) && e.probeDue(now):
+		return e.wait(now, mine, en, true) // for the host's next place, as the probe
 	}
 	e.line.remove(en.Delivery)
 	return e.book(now, until, reason, en), nil, nil
@@ -134,9 +144,10 @@ func (e *endpoint) bookAgain(now time.Duration, en *Entry) Admission {
 	if until, _ := e.barred(now); until <= now && len(e.line.slots) < e.mayReserve() {
 		tempo := e.tempo(now)
 		tempo.places /= 2
-		at, found := e.line.freeBefore(max(e.nextFree(now), e.next-burst, now+minDeferral), now+soon, tempo)
+		at, found := e.line.freeBefore(max(e.nextFree(now), e.host.turnOfMissed(now, e), e.next-burst, now+minDeferral), now+soon, tempo)
 		if found {
 			e.line.add(at, en.Delivery)
+			e.host.miss(now, at, e)
 			return e.deferred(at, reason)
 		}
 	}
@@ -168,17 +179,50 @@ func (e *endpoint) wait(now, at time.Duration, en *Entry, returned bool) (Admiss
 
 // pump lets in who is first in the line, as long as somebody may go.
 func (e *endpoint) pump(now time.Duration) {
-	for len(e.waiters) > 0 {
-		w := e.waiters[0]
-		// Whose turn has come has paid for it. Before its turn somebody goes when the
-		// places are faster than predicted, never faster than the rate.
-		if w.at > now && !e.conforms(now) || !e.hasPlace(now, w.at) {
-			return
+	if e.host == nil {
+		for e.ready(now) {
+			if !e.letIn(now) {
+				return
+			}
+		}
+		return
+	}
+	e.host.enqueue(now, e)
+	e.host.pump(now)
+	if e.queued {
+		e.host.contend(e)
+	}
+}
+
+// ready says whether the first in the line may go, as far as the endpoint is concerned.
+func (e *endpoint) ready(now time.Duration) bool {
+	if len(e.waiters) == 0 {
+		return false
+	}
+	if e.circuit.state != CircuitClosed {
+		return e.probeDue(now)
+	}
+	// Whose turn has come has paid for it. Before its turn somebody goes when the
+	// places are faster than predicted, never faster than the rate.
+	w := e.waiters[0]
+	return (w.at <= now || e.conforms(now)) && e.hasPlace(now, w.at)
+}
+
+// letIn lets in who is first in the line; false when its circuit says no.
+func (e *endpoint) letIn(now time.Duration) bool {
+	w := e.waiters[0]
+	if e.circuit.state != CircuitClosed {
+		w.pass = e.tryProbe(now, w.retries)
+		if w.pass == nil {
+			return false
 		}
 		e.leave(w)
+	} else {
+		e.leave(w)
 		w.pass = e.admit(now, min(w.at, now), w.retries)
-		close(w.ready)
 	}
+	close(w.ready)
+	return true
 }
 
 // leave takes a waiter and its slot out of the line.
@@ -194,7 +238,7 @@ func (e *endpoint) leave(w *waiter) {
 
 // admit makes a request one in flight. Its turn was at turn.
 func (e *endpoint) admit(now, turn time.Duration, retries int) *Pass {
-	p := &Pass{endpoint: e, start: now, timeout: e.timeout(now, retries), epoch: e.circuit.epoch, prev: e.newest}
+	p := &Pass{endpoint: e, host: e.host, start: now, timeout: e.timeout(now, retries), epoch: e.circuit.epoch, prev: e.newest}
 	if e.newest != nil {
 		e.newest.next = p
 	} else {
@@ -202,6 +246,7 @@ func (e *endpoint) admit(now, turn time.Duration, retries int) *Pass {
 	}
 	e.newest = p
 	e.inFlight++
+	e.host.take(now, e)
 	e.charge(turn, now)
 	return p
 }

@@ -68,6 +68,11 @@ type endpoint struct {
 	inside  int       // those in Enter who will look again, turned away or not
 	line    timeline
 
+	host   *host // nil where there is no cap
+	queued bool  // it takes its turn there
+	missed int   // turns, since it had a place there
+	rival  int   // 1 + its index among the host's rivals; 0: it is none of them
+
 	next    time.Duration // when the rate allows the next request, exactly
 	latency time.Duration // smoothed, of ended requests
 	known   bool          // there was one

@@ -7,7 +7,9 @@
 // not fit into the next minutes is held. So a receiver that hangs costs timers and
 // rows, never a goroutine or a place that its neighbours need.
 //
-// The gate knows what its own process sends. See docs/adr/0016.
+// Endpoints that lead to one host may share a cap, too: host.go.
+//
+// The gate knows what its own process sends. See docs/adr/0016 and 0029.
 package gate
 
 import (
@@ -21,7 +23,7 @@ import (
 )
 
 const (
-	shards = 128 // each with a lock of its own
+	shards = 128 // each with a lock of its own, unless hosts are capped
 	// idleAfter is how long an endpoint is remembered when there is nothing to do.
 	idleAfter = 5 * time.Minute
 )
@@ -38,6 +40,9 @@ type Config struct {
 	// MaxReserved is how many reservations there are in all. Defaults to 250,000,
 	// which is about 25 MB.
 	MaxReserved int
+	// MaxInFlightPerHost is how many requests at a time go to one host, whichever
+	// endpoints they are of. 0 is no cap.
+	MaxInFlightPerHost int
 	// Random returns a number in [0, 1). Defaults to math/rand/v2's.
 	Random func() float64
 	// Changed is told of each change of a circuit. It is called within Enter, Done and
@@ -62,16 +67,28 @@ type Gate struct {
 	maxReserved int64
 	reserved    atomic.Int64
 	shards      [shards]shard
+
+	// With a cap per host, a place that one endpoint gives back may be another's: shared
+	// is then the lock of all shards, and of hosts. See docs/adr/0029.
+	shared lock
+	hosts  map[string]*host
+}
+
+// lock guards shards.
+type lock struct {
+	sync.Mutex
+
+	changes []Change // to be told when it is given back
 }
 
 // shard is a part of the endpoints.
 type shard struct {
 	gate      *Gate
-	mu        sync.Mutex
+	mu        *lock
+	own       lock
 	endpoints map[webhook.EndpointID]*endpoint
 	oldest    *endpoint // by use
 	youngest  *endpoint
-	changes   []Change // to be told when the lock is given back
 }
 
 // New makes a gate.
@@ -88,10 +105,14 @@ func New(c Config) *Gate {
 	if c.MaxReserved <= 0 {
 		c.MaxReserved = 250_000
 	}
-	g := &Gate{config: c, base: c.Now(), maxReserved: int64(c.MaxReserved)}
+	g := &Gate{config: c, base: c.Now(), maxReserved: int64(c.MaxReserved), hosts: make(map[string]*host)}
 	g.shardSize = max(1, c.MaxEndpoints/shards)
 	for i := range g.shards {
 		g.shards[i].gate = g
+		g.shards[i].mu = &g.shards[i].own
+		if c.MaxInFlightPerHost > 0 {
+			g.shards[i].mu = &g.shared
+		}
 		g.shards[i].endpoints = make(map[webhook.EndpointID]*endpoint)
 	}
 	return g
@@ -116,6 +137,10 @@ func (g *Gate) Enter(ctx context.Context, en Entry) (Admission, *Pass) {
 	now := g.now()
 	e := s.endpoint(en.Endpoint, now)
 	e.apply(now, en.Limits)
+	if s.gate.config.MaxInFlightPerHost > 0 {
+		e.leadTo(now, en.Host)
+		e.host.review(now)
+	}
 	admission, pass, w := e.decide(now, &en)
 	s.unlock()
 	for w != nil {
@@ -178,6 +203,7 @@ func (e *endpoint) awake(w *waiter, en *Entry, gone bool) (admission Admission, 
 		e.pump(now)
 	case w.pass != nil:
 		return Admission{Verdict: Admitted}, w.pass, nil, false
+	case called && !e.leadsTo(en.Host): // the endpoint has another URL by now
 	case called: // turned away: a bar has come
 		admission, pass, next = e.decide(now, en)
 		return admission, pass, next, false
@@ -262,6 +288,7 @@ func (s *shard) forgetIdle(but *endpoint, now time.Duration) {
 		s.unlink(e)
 		if e.idle(now) && (over || e.settled(now)) {
 			delete(s.endpoints, e.id)
+			e.leaveHost(now)
 		} else {
 			s.push(e) // looked at again when its turn comes
 		}
@@ -301,17 +328,17 @@ func (e *endpoint) changed(now time.Duration, from Circuit) {
 	if c.state == CircuitOpen {
 		change.NextProbe = g.base.Add(c.until)
 	}
-	e.shard.changes = append(e.shard.changes, change)
+	e.shard.mu.changes = append(e.shard.mu.changes, change)
 }
 
 // unlock gives the lock back and then tells what has changed.
 func (s *shard) unlock() {
-	if len(s.changes) == 0 {
+	if len(s.mu.changes) == 0 {
 		s.mu.Unlock()
 		return
 	}
-	changes := s.changes
-	s.changes = nil
+	changes := s.mu.changes
+	s.mu.changes = nil
 	s.mu.Unlock()
 	for _, change := range changes {
 		s.gate.config.Changed(change)

@@ -18,7 +18,8 @@ import (
 // modeled is a delivery in the model.
 type modeled struct {
 	id      webhook.DeliveryID
-	asked   int // its place in the order of asking
+	host    string // where it asked to go
+	asked   int    // its place in the order of asking
 	until   time.Time
 	back    bool // it has asked before
 	returns int  // of those in time: who comes too early or too late has to come again
@@ -55,7 +56,7 @@ func (m *model) enter(d *modeled, released bool) {
 	m.asked++
 	d.asked = m.asked
 	en := m.entry
-	en.Delivery, en.Released = d.id, released
+	en.Delivery, en.Released, d.host = d.id, released, en.Host
 	m.inside = append(m.inside, d)
 	go func() {
 		admission, pass := m.gate.Enter(ctx, en)
@@ -136,24 +137,75 @@ func (m *model) comeBack(d *modeled) {
 }
 
 // pass lets time go by, in which who is due comes back, in time.
-func (m *model) pass(by time.Duration) {
+func (m *model) pass(by time.Duration) { passTime(by, m) }
+
+func passTime(by time.Duration, models ...*model) {
 	end := time.Now().Add(by)
 	for {
 		next := end
-		for _, d := range m.deferred {
-			if d.until.Before(next) {
-				next = d.until
+		for _, m := range models {
+			for _, d := range m.deferred {
+				if d.until.Before(next) {
+					next = d.until
+				}
 			}
 		}
 		elapse(max(time.Until(next), 0))
-		m.settle()
-		for _, d := range m.due(0) {
-			m.comeBack(d)
+		for _, m := range models {
+			m.settle()
+		}
+		for _, m := range models {
+			for _, d := range m.due(0) {
+				m.comeBack(d)
+			}
 		}
 		if !next.Before(end) {
 			return
 		}
 	}
+}
+
+// newcomer lets somebody new ask, up to so many.
+func (m *model) newcomer(most uint16) {
+	if m.n == most {
+		m.Skip("enough")
+	}
+	m.n++
+	m.enter(&modeled{id: webhook.DeliveryIDOf(webhook.EventID{byte(m.n), byte(m.n >> 8)}, m.entry.Endpoint)}, false)
+}
+
+// rest lets somebody who was deferred come to rest.
+func (m *model) rest() {
+	d := m.pick(m.due(time.Hour))
+	delete(m.deferred, d.id)
+	m.gate.Forget(m.entry.Endpoint, d.id)
+	m.settle() // its place may be somebody's
+}
+
+// goAway ends somebody's context.
+func (m *model) goAway() {
+	d := m.pick(m.inside)
+	d.leave()
+	synctest.Wait()
+	m.settle()
+	require.NotContains(m, m.inside, d)
+}
+
+// end ends a request.
+func (m *model) end(result Result) {
+	passes := m.passes()
+	if len(passes) == 0 {
+		m.Skip("nothing is in flight")
+	}
+	p := passes[rapid.IntRange(0, len(passes)-1).Draw(m.T, "which")]
+	delete(m.sending, p)
+	if rapid.IntRange(0, 9).Draw(m.T, "sent") == 0 {
+		p.Cancel()
+	} else {
+		p.Done(result)
+	}
+	p.Cancel() // is ignored
+	m.settle()
 }
 
 func (m *model) passes() []*Pass {
@@ -181,12 +233,13 @@ func (m *model) check(rate float64, places int) {
 		require.LessOrEqual(m, level, rate*slack+2, "faster than the rate")
 	}
 
+	all := m.gate.Totals()
+	require.Equal(m, int64(all.Waiting+all.Reserved), m.gate.reserved.Load(), "what is given back is given back")
 	s := m.gate.shard(m.entry.Endpoint)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.endpoints[m.entry.Endpoint]
 	require.NotNil(m, e)
-	require.Equal(m, int64(len(e.line.slots)), m.gate.reserved.Load(), "what is given back is given back")
 	require.Len(m, e.line.when, len(e.line.slots), "one each")
 	for i := 1; i < len(e.line.slots); i++ {
 		require.Less(m, e.line.slots[i-1].at, e.line.slots[i].at, "two at the same time")
@@ -197,11 +250,7 @@ func (m *model) check(rate float64, places int) {
 		gone := sl.at < s.gate.now()
 		require.True(m, away || e.waits(sl.delivery) || gone, "a reservation of nobody")
 	}
-	now := s.gate.now()
-	late := slices.ContainsFunc(e.line.slots, func(sl slot) bool { return sl.at <= now && !e.waits(sl.delivery) })
-	if len(e.waiters) > 0 && e.waiters[0].at <= now && !late { // else a place may have been kept until just now
-		require.False(m, e.hasPlace(now, e.waiters[0].at), "somebody waits although it could go")
-	}
+	require.False(m, e.overdue(s.gate.now()), "somebody waits although it could go")
 }
 
 // The invariants of admission, whatever happens in whatever order: never more in
@@ -223,19 +272,12 @@ func TestModel(t *testing.T) {
 			m.ctx, stop = context.WithCancel(context.Background())
 			defer synctest.Wait()
 			defer stop()
-			newcomer := func() {
-				if m.n == 200 {
-					t.Skip("enough")
-				}
-				m.n++
-				m.enter(&modeled{id: webhook.DeliveryIDOf(webhook.EventID{byte(m.n), byte(m.n >> 8)}, m.entry.Endpoint)}, false)
-			}
-			newcomer()
+			m.newcomer(200)
 			t.Repeat(map[string]func(*rapid.T){
-				"ask": func(*rapid.T) { newcomer() },
+				"ask": func(*rapid.T) { m.newcomer(200) },
 				"ask together": func(t *rapid.T) {
 					for range rapid.IntRange(1, 80).Draw(t, "how many") {
-						newcomer()
+						m.newcomer(200)
 					}
 				},
 				"come back late": func(t *rapid.T) {
@@ -252,34 +294,15 @@ func TestModel(t *testing.T) {
 				},
 				"rest": func(t *rapid.T) {
 					m.T = t
-					d := m.pick(m.due(time.Hour))
-					delete(m.deferred, d.id)
-					m.gate.Forget(m.entry.Endpoint, d.id)
-					m.settle() // its place may be somebody's
+					m.rest()
 				},
 				"leave": func(t *rapid.T) {
 					m.T = t
-					d := m.pick(m.inside)
-					d.leave()
-					synctest.Wait()
-					m.settle()
-					require.NotContains(t, m.inside, d)
+					m.goAway()
 				},
 				"end": func(t *rapid.T) {
 					m.T = t
-					passes := m.passes()
-					if len(passes) == 0 {
-						t.Skip("nothing is in flight")
-					}
-					p := passes[rapid.IntRange(0, len(passes)-1).Draw(t, "which")]
-					delete(m.sending, p)
-					if rapid.IntRange(0, 9).Draw(t, "sent") == 0 {
-						p.Cancel()
-					} else {
-						p.Done(delivered(0))
-					}
-					p.Cancel() // is ignored
-					m.settle()
+					m.end(delivered(0))
 				},
 				"time": func(t *rapid.T) {
 					m.T = t

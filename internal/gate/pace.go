@@ -64,6 +64,7 @@ func (r *ramp) rate(at time.Duration) float64 {
 type tempo struct {
 	rate   time.Duration // by the configured rate
 	places time.Duration // by the latency and the places, with a little to spare
+	reason Reason        // why places are not nearer to each other
 	ramp   *ramp
 }
 
@@ -80,8 +81,11 @@ func (t tempo) after(at, before time.Duration) time.Duration { return max(at, be
 
 // tempo returns the present one.
 func (e *endpoint) tempo(now time.Duration) tempo {
-	turnover := e.turnover(now)
-	return tempo{rate: e.every, places: turnover + turnover/spare, ramp: &e.ramp}
+	turnover, reason := e.turnover(now), ReasonInFlight
+	if share := e.host.share(now, e); share > turnover {
+		turnover, reason = share, ReasonHost
+	}
+	return tempo{rate: e.every, places: turnover + turnover/spare, reason: reason, ramp: &e.ramp}
 }
 
 // turnover is how often a place becomes free when all are taken.

@@ -14,12 +14,12 @@ const maxBar = time.Hour
 // what is said after that is ignored.
 type Pass struct {
 	endpoint   *endpoint
+	host       *host // whose place it has; nil where there is no cap
 	start      time.Duration
 	timeout    time.Duration
 	epoch      uint32
 	ended      bool
-	probe      func(error) // tells gobreaker; only a probe has it
-	prev, next *Pass       // in flight, by start
+	prev, next *Pass // in flight, by start
 }
 
 // Result is what became of a request.
@@ -139,6 +139,7 @@ func (e *endpoint) finish(p *Pass, now time.Duration, follow func(*endpoint, *Pa
 	p.prev, p.next = nil, nil
 	e.inFlight--
 	follow(e, p, now)
+	p.host.leave(now, now-p.start)
 	e.pump(now)
 }
 

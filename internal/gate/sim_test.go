@@ -18,6 +18,7 @@ type sim struct {
 	t        *testing.T
 	gate     *Gate
 	endpoint webhook.EndpointID
+	host     string
 	limits   Limits
 	begun    time.Time
 	// serve says how long a request takes that comes at a time since the beginning, and
@@ -51,19 +52,34 @@ type simDelivery struct {
 
 func newSim(t *testing.T, limits Limits, serve func(time.Duration) (time.Duration, Result)) *sim {
 	t.Helper()
-	s := &sim{
-		t: t, endpoint: webhook.NewEndpointID(), limits: limits, begun: time.Now(), serve: serve, late: time.Second,
-		random: rand.New(rand.NewPCG(1, 2)),
-	}
-	s.gate = New(Config{Changed: func(c Change) {
+	return newSims(t, 1, Config{}, limits, serve)[0]
+}
+
+// newSims are some behind one gate, and of one host.
+func newSims(t *testing.T, n int, config Config, limits Limits, serve func(time.Duration) (time.Duration, Result)) []*sim {
+	t.Helper()
+	sims := make([]*sim, n)
+	config.Changed = func(c Change) {
+		s := sims[slices.IndexFunc(sims, func(s *sim) bool { return s.endpoint == c.Endpoint })]
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.changes = append(s.changes, c)
-	}})
+	}
+	gate := New(config)
+	for i := range sims {
+		sims[i] = &sim{
+			t: t, gate: gate, endpoint: webhook.NewEndpointID(), host: "receiver.test:443", limits: limits, begun: time.Now(), serve: serve,
+			late: time.Second, random: rand.New(rand.NewPCG(1, uint64(i+2))),
+		}
+		sims[i].start()
+	}
+	return sims
+}
+
+func (s *sim) start() {
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.wait.Go(s.releaser)
-	t.Cleanup(s.end)
-	return s
+	s.t.Cleanup(s.end)
 }
 
 // end stops everybody and waits for them. A sim ends with its test anyway.
@@ -122,7 +138,7 @@ func (s *sim) stream(rate int, over time.Duration) {
 func (s *sim) deliver(d *simDelivery) {
 	released := false
 	for s.ctx.Err() == nil {
-		admission, pass := s.gate.Enter(s.ctx, Entry{Endpoint: s.endpoint, Delivery: d.id, Limits: s.limits, Released: released})
+		admission, pass := s.gate.Enter(s.ctx, Entry{Endpoint: s.endpoint, Delivery: d.id, Limits: s.limits, Host: s.host, Released: released})
 		switch admission.Verdict {
 		case Admitted:
 			if s.request(d, pass) {

@@ -23,6 +23,7 @@ func (c CircuitState) severity() int {
 // Reasons for which an endpoint's deliveries do not go at once, as the gate names them.
 const (
 	ReasonInFlight      = "in_flight"       // all places are taken, or the receiver is too slow for more
+	ReasonHost          = "host_in_flight"  // all places of its host are taken, or its share of them
 	ReasonRate          = "rate"            // the endpoint's rate, or the slope after its recovery
 	ReasonCircuitOpen   = "circuit_open"    // the receiver is given a rest
 	ReasonCapacity      = "capacity"        // half of the worker waits for slow receivers

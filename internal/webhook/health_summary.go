@@ -40,7 +40,7 @@ func (h *Health) condition(now time.Time) string {
 			words = "circuit closed again" + s.since(now) + ", " + words
 		}
 		return words
-	case s.WaitsFor == ReasonInFlight || s.Latency > SlowLatency:
+	case s.WaitsFor == ReasonInFlight || s.WaitsFor == ReasonHost || s.Latency > SlowLatency:
 		return h.busy()
 	case s.WaitsFor == ReasonRate:
 		return "active, at its rate of " + perSecond(h.Endpoint.RateLimit)
@@ -83,7 +83,10 @@ func (h *Health) busy() string {
 	if s.Latency > SlowLatency {
 		words += " but slow, answers take " + latency(s.Latency)
 	}
-	if s.WaitsFor == ReasonInFlight {
+	switch s.WaitsFor {
+	case ReasonHost:
+		words += ", waiting for its host, whose cap all endpoints there share: " + perSecond(s.Rate)
+	case ReasonInFlight:
 		words += fmt.Sprintf(", at its cap of %s at a time: %s", count(h.Endpoint.MaxInFlight, "request"), perSecond(s.Rate))
 	}
 	return words

@@ -74,6 +74,18 @@ func TestHealthSummary(t *testing.T) {
 			"active but slow, answers take 12 s, at its cap of 1 request at a time: 5 requests per minute; 1 in flight; " +
 				"1 waiting for its turn; the oldest since 11:58 UTC",
 		},
+		"at its host's cap": {
+			Health{
+				Endpoint: active, Seen: with(func(s *Seen) { s.InFlight, s.WaitsFor, s.Rate = 1, ReasonHost, 2 }), Backlog: Backlog{Deferred: 7, Oldest: ago},
+			},
+			"active, waiting for its host, whose cap all endpoints there share: 2 requests per second; " +
+				"1 in flight; 7 waiting for their turn; the oldest since 11:58 UTC",
+		},
+		"slow, and at its host's cap": {
+			Health{Endpoint: one, Seen: with(func(s *Seen) { s.WaitsFor, s.Latency, s.Rate = ReasonHost, 12*time.Second, 0.083 })},
+			"active but slow, answers take 12 s, waiting for its host, whose cap all endpoints there share: " +
+				"5 requests per minute; nothing waits",
+		},
 		"at its rate": {
 			Health{Endpoint: active, Seen: with(func(s *Seen) { s.WaitsFor = ReasonRate }), Backlog: Backlog{Deferred: 3, Retrying: 1}},
 			"active, at its rate of 5 requests per second; 4 waiting (3 for their turn, 1 for a retry)",

@@ -1,0 +1,209 @@
+package gate
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// hostModel is some endpoints, each with a model of its own, of two hosts.
+type hostModel struct {
+	*rapid.T
+
+	gate   *Gate
+	places int // of each host
+	all    []*model
+	at     map[*Pass]string // the host of what is in flight
+}
+
+// settle lets nobody move, and notes where the requests of those who were let in go.
+func (h *hostModel) settle() {
+	for _, m := range h.all {
+		m.settle()
+	}
+	for _, m := range h.all {
+		for p, d := range m.sending {
+			if h.at[p] == "" {
+				h.at[p] = d.host
+			}
+		}
+	}
+	inFlight := map[string]int{}
+	for p, host := range h.at {
+		if p.ended {
+			delete(h.at, p)
+			continue
+		}
+		if host != "" {
+			inFlight[host]++
+		}
+	}
+	for host, n := range inFlight {
+		require.LessOrEqual(h, n, h.places, "more in flight than allowed to %s", host)
+	}
+	h.check(inFlight)
+}
+
+// check holds what is always so of hosts.
+func (h *hostModel) check(inFlight map[string]int) {
+	g := h.gate
+	g.shared.Lock()
+	defer g.shared.Unlock()
+	now := g.now()
+	leading := map[*host]int{}
+	for i := range g.shards {
+		for _, e := range g.shards[i].endpoints {
+			if e.host == nil {
+				continue
+			}
+			leading[e.host]++
+			require.Same(h, e.host, g.hosts[e.host.name])
+			require.False(h, e.overdue(now) && e.host.kept == nil && !e.host.full(), "somebody waits although it could go")
+		}
+	}
+	for name, known := range g.hosts {
+		require.Equal(h, name, known.name)
+		require.Equal(h, inFlight[name], known.inFlight)
+		require.Equal(h, leading[known], known.endpoints)
+		require.Positive(h, known.inFlight+known.endpoints, "nobody needs it")
+		require.True(h, known.full() || known.kept != nil || len(known.turns) == 0)
+		seen := map[*endpoint]bool{}
+		for _, e := range known.turns {
+			require.True(h, e.queued && e.host == known && !seen[e], "each once")
+			seen[e] = true
+		}
+		for i, e := range known.rivals {
+			require.Equal(h, i+1, e.rival)
+			require.Same(h, known, e.host)
+		}
+	}
+	for name, n := range inFlight {
+		require.True(h, n == 0 || g.hosts[name] != nil, "a host is forgotten while something is in flight")
+	}
+}
+
+// overdue says whether somebody's turn has come who may go as far as the endpoint is
+// concerned, for certain: no place was kept for somebody else until just now.
+func (e *endpoint) overdue(now time.Duration) bool {
+	late := slices.ContainsFunc(e.line.slots, func(sl slot) bool { return sl.at <= now && !e.waits(sl.delivery) })
+	return len(e.waiters) > 0 && e.waiters[0].at <= now && !late && e.circuit.state == CircuitClosed && e.hasPlace(now, e.waiters[0].at)
+}
+
+func (h *hostModel) pick() *model {
+	m := h.all[rapid.IntRange(0, len(h.all)-1).Draw(h.T, "endpoint")]
+	m.T = h.T
+	return m
+}
+
+// The invariants of hosts, whatever happens in whatever order at whichever endpoint:
+// never more in flight than allowed, nobody waits beside a free place, endpoints move to
+// another host while requests are in flight, circuits open and are probed; at last
+// everybody has had a turn, and nothing is left.
+func TestHostModel(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		rapid.Check(struct{ rapid.TB }{t}, func(t *rapid.T) {
+			h := &hostModel{T: t, places: rapid.IntRange(1, 4).Draw(t, "places"), at: make(map[*Pass]string)}
+			h.gate = New(Config{MaxInFlightPerHost: h.places, MaxEndpoints: shards})
+			ctx, stop := context.WithCancel(context.Background())
+			defer synctest.Wait()
+			defer stop()
+			breaker := webhook.DefaultCircuitBreaker()
+			breaker.MinRequests, breaker.Cooldown = 3, 2*time.Second
+			for i := range rapid.IntRange(2, 5).Draw(t, "endpoints") {
+				m := &model{
+					T: t, ctx: ctx, gate: h.gate, entry: entry(),
+					deferred: make(map[webhook.DeliveryID]*modeled), sending: make(map[*Pass]*modeled),
+				}
+				m.entry.Host = fmt.Sprintf("host%d:443", i%2)
+				m.entry.Limits = Limits{
+					MaxInFlight: rapid.IntRange(1, 4).Draw(t, "in flight"),
+					Rate:        rapid.SampledFrom([]float64{0.5, 20, 1000}).Draw(t, "rate"), Breaker: breaker,
+				}
+				m.newcomer(1)
+				h.all = append(h.all, m)
+			}
+			h.settle()
+			step := func(does func(*model)) func(*rapid.T) {
+				return func(t *rapid.T) {
+					h.T = t
+					for _, m := range h.all {
+						m.T = t
+					}
+					does(h.pick())
+					h.settle()
+				}
+			}
+			t.Repeat(map[string]func(*rapid.T){
+				"ask": step(func(m *model) { m.newcomer(200) }),
+				"ask together": step(func(m *model) {
+					for range rapid.IntRange(1, 40).Draw(m.T, "how many") {
+						m.newcomer(200)
+					}
+				}),
+				"come back early": step(func(m *model) { m.comeBack(m.pick(m.due(time.Hour))) }),
+				"rest":            step((*model).rest),
+				"leave":           step((*model).goAway),
+				"end":             step(func(m *model) { m.end(delivered(0)) }),
+				"fail":            step(func(m *model) { m.end(refused(0)) }),
+				"ask for a pause": step(func(m *model) { m.end(Result{Trouble: true, Answered: true, DeferFor: 3 * time.Second}) }),
+				"reset":           step(func(m *model) { m.gate.Reset(m.entry.Endpoint) }),
+				"move": step(func(m *model) {
+					m.entry.Host = rapid.SampledFrom([]string{"host0:443", "host1:443", ""}).Draw(m.T, "to")
+				}),
+				"time": step(func(m *model) {
+					passTime(time.Duration(rapid.IntRange(1, 2000).Draw(m.T, "ms"))*time.Millisecond, h.all...)
+				}),
+			})
+			h.T = t
+			h.drain(t)
+		})
+	})
+}
+
+// drain lets everything come to its end: requests take 100 ms from here on.
+func (h *hostModel) drain(t *rapid.T) {
+	open := func() (n int) {
+		for _, m := range h.all {
+			m.T = t
+			n += len(m.inside) + len(m.deferred) + len(m.held) + len(m.sending)
+		}
+		return n
+	}
+	for n := 0; open() > 0; n++ {
+		require.Less(t, n, 30_000, "somebody never gets a turn")
+		for _, m := range h.all {
+			for _, p := range m.passes() {
+				delete(m.sending, p)
+				p.Done(delivered(100 * time.Millisecond))
+			}
+			h.settle()
+			for range min(h.gate.Room(m.entry.Endpoint), len(m.held)) {
+				d := m.held[0]
+				m.held = m.held[1:]
+				m.enter(d, true)
+			}
+		}
+		passTime(200*time.Millisecond, h.all...)
+		h.settle()
+	}
+	require.Zero(t, h.gate.Totals().InFlight)
+	require.Zero(t, h.gate.reserved.Load())
+	// Whoever is idle is forgotten, and their hosts with them.
+	elapse(2 * idleAfter)
+	for i := range 2 * shards {
+		en := entry()
+		en.Endpoint[len(en.Endpoint)-1] = byte(i)
+		_, pass := h.gate.Enter(canceled(), en)
+		pass.Done(delivered(0))
+	}
+	require.Empty(t, h.gate.hosts)
+}

@@ -1,0 +1,236 @@
+package gate
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// An endpoint with a thousand that wait does not shut out one with a single one, however
+// long answers take; and the places are used meanwhile.
+func TestNobodyIsShutOut(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		places  int
+		latency time.Duration
+		within  time.Duration
+	}{
+		"one, quick":  {1, 20 * time.Millisecond, 3 * time.Second},
+		"one, slow":   {1, 2 * time.Second, 30 * time.Second},
+		"some, quick": {5, 50 * time.Millisecond, 3 * time.Second},
+		"some, slow":  {5, 2 * time.Second, 15 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				sims := newSims(t, 2, Config{MaxInFlightPerHost: c.places}, Limits{}, constant(c.latency))
+				for range 1000 {
+					sims[0].send()
+				}
+				elapse(10 * time.Second)
+				for n := 1; n <= 5; n++ {
+					begun := time.Now()
+					sims[1].send()
+					for sims[1].delivered() < n {
+						require.Less(t, time.Since(begun), c.within)
+						elapse(50 * time.Millisecond)
+					}
+				}
+				_, most := sims[1].returns()
+				require.LessOrEqual(t, most, 6)
+				for _, s := range sims {
+					s.end()
+				}
+			})
+		})
+	}
+}
+
+// A newcomer does not take a place that is free for a moment from those who have been told
+// to come, at whichever endpoint of the host.
+func TestNewcomersComeBehind(t *testing.T) {
+	t.Parallel()
+	clock := newClock()
+	g := clock.gate(func(c *Config) { c.MaxInFlightPerHost = 1 })
+	for range 40 { // it is known to take 2 s
+		pass := admit(t, g, at("a.test:443"))
+		clock.advance(2 * time.Second)
+		pass.Done(delivered(2 * time.Second))
+	}
+	busy := admit(t, g, at("a.test:443"))
+	var told []Entry
+	var turns []time.Time
+	for range 5 {
+		en := at("a.test:443")
+		admission, _ := g.Enter(t.Context(), en)
+		require.Equal(t, Admission{Deferred, ReasonHost, admission.Until}, admission)
+		told, turns = append(told, en), append(turns, admission.Until)
+	}
+	for i := 1; i < len(turns); i++ {
+		require.InDelta(t, 2, turns[i].Sub(turns[i-1]).Seconds(), 0.2, "one after the other")
+	}
+	clock.advance(2 * time.Second)
+	busy.Done(delivered(2 * time.Second))
+	newcomer := at("a.test:443")
+	admission, pass := g.Enter(t.Context(), newcomer)
+	require.Nil(t, pass, "the place is free, but not for it")
+	require.False(t, admission.Until.Before(turns[4]))
+	for i, en := range told {
+		clock.Time = turns[i]
+		pass := admit(t, g, en)
+		clock.advance(1900 * time.Millisecond)
+		pass.Done(delivered(1900 * time.Millisecond))
+	}
+	clock.Time = admission.Until
+	admit(t, g, newcomer).Cancel()
+
+	// Once all wait, an endpoint's turns are a round apart.
+	busy = admit(t, g, at("a.test:443"))
+	for range 3 {
+		for i, en := range told {
+			admission, _ := g.Enter(t.Context(), another(en))
+			require.Equal(t, Deferred, admission.Verdict)
+			if !turns[i].Before(clock.Time) {
+				require.GreaterOrEqual(t, admission.Until.Sub(turns[i]), 8*time.Second)
+			}
+			turns[i] = admission.Until
+		}
+	}
+	busy.Cancel()
+}
+
+// Who is a rival: only an endpoint that would take a place soon.
+func TestWantsPlace(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change func(*endpoint)
+		want   bool
+	}{
+		"soon":            {func(*endpoint) {}, true},
+		"nobody":          {func(e *endpoint) { e.line.expire(never) }, false},
+		"far off":         {func(e *endpoint) { e.line.slots[0].at += time.Minute }, false},
+		"too late":        {func(e *endpoint) { e.line.slots[0].at = -time.Minute }, false},
+		"at its own cap":  {func(e *endpoint) { e.inFlight = e.limits.MaxInFlight }, false},
+		"barred":          {func(e *endpoint) { e.barredUntil = time.Hour }, false},
+		"open":            {func(e *endpoint) { e.circuit.state, e.circuit.until = CircuitOpen, time.Hour }, false},
+		"open, probe due": {func(e *endpoint) { e.circuit.state = CircuitOpen }, true},
+		"being probed":    {func(e *endpoint) { e.circuit.state, e.circuit.probe = CircuitHalfOpen, &Pass{} }, false},
+	} {
+		g := newClock().gate(func(c *Config) { c.MaxInFlightPerHost = 1 })
+		busy := admit(t, g, at("a.test:443"))
+		en := at("a.test:443")
+		_, _ = g.Enter(canceled(), en)
+		admission, _ := g.Enter(canceled(), en)
+		require.Equal(t, Deferred, admission.Verdict)
+		e := g.shard(en.Endpoint).endpoints[en.Endpoint]
+		e.line.add(time.Second, en.Delivery)
+		c.change(e)
+		require.Equal(t, c.want, e.wantsPlace(0), name)
+		h := busy.host
+		h.contend(e)
+		h.review(0)
+		require.Equal(t, c.want, e.rival > 0, name)
+	}
+}
+
+// A place is kept for the endpoint that has missed most turns, at a host where places
+// become free seldom. Others that miss one come again at different times.
+func TestKeptForWhoMissed(t *testing.T) {
+	t.Parallel()
+	g := newClock().gate(func(c *Config) {
+		c.MaxInFlightPerHost = 1
+		c.Random = func() float64 { return 0.5 }
+	})
+	h := admit(t, g, at("a.test:443")).host
+	one, other := &endpoint{}, &endpoint{}
+	h.gap = slowTurnover
+	for range 5 {
+		h.miss(0, time.Second, one)
+	}
+	require.Nil(t, h.kept, "places become free often enough")
+	h.gap, one.missed = 2*time.Second, 0
+	require.Equal(t, h.nextFree(0), h.turnOfMissed(0, one), "nobody else is waited for")
+	for _, step := range []struct{ misses, kept *endpoint }{
+		{one, nil}, {one, one}, {other, one}, {other, one}, {other, other}, {one, other}, {one, one},
+	} {
+		h.miss(0, time.Second, step.misses)
+		require.Same(t, step.kept, h.kept)
+		if h.kept == step.misses {
+			require.Equal(t, time.Second+lateness, h.keptUntil)
+		}
+	}
+	h.contend(one)
+	h.contend(other)
+	const round = 2 * 2 * time.Second
+	require.Equal(t, h.nextFree(0)+round/2, h.turnOfMissed(0, other))
+	later := h.keptUntil + 1
+	require.Equal(t, h.nextFree(later), h.turnOfMissed(later, other))
+	h.miss(later, later, other)
+	require.Same(t, other, h.kept, "one is too late")
+}
+
+// What was kept for an endpoint is given to who waits, as soon as it is known that the
+// endpoint will not come.
+func TestKeptPlaceIsGivenUp(t *testing.T) {
+	t.Parallel()
+	for name, giveUp := range map[string]func(g *Gate, kept, far Entry){
+		"it leads elsewhere":     func(g *Gate, kept, _ Entry) { kept.Host = "b.test:443"; g.Enter(canceled(), kept) },
+		"it is seen not to wait": func(g *Gate, _, far Entry) { g.Enter(canceled(), far) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				g := New(Config{MaxInFlightPerHost: 1})
+				kept := at("a.test:443")
+				admit(t, g, kept).Cancel()
+				far := at("a.test:443") // its rate lets nobody go for long
+				far.Limits.Rate = 0.01
+				admit(t, g, far).Cancel()
+				busy := admit(t, g, at("a.test:443"))
+				h := busy.host
+				e := g.shard(kept.Endpoint).endpoints[kept.Endpoint]
+				h.contend(e)
+				h.kept, h.keptUntil = e, never
+				begun := time.Now()
+				admitted := make(chan *Pass)
+				go func() {
+					_, pass := g.Enter(t.Context(), at("a.test:443"))
+					admitted <- pass
+				}()
+				synctest.Wait()
+				h.contend(e) // it was not seen to wait
+				h.kept, h.keptUntil = e, never
+				busy.Cancel()
+				require.Equal(t, 1, g.Totals().Waiting)
+				giveUp(g, kept, another(far))
+				pass := <-admitted
+				require.NotNil(t, pass)
+				require.Zero(t, time.Since(begun))
+				pass.Cancel()
+			})
+		})
+	}
+}
+
+// A reservation for which nobody comes keeps no place from others once it has passed, and
+// one that is far off because of its endpoint's rate keeps none at all.
+func TestPlacesAreLeftToThoseWhoCome(t *testing.T) {
+	t.Parallel()
+	clock := newClock()
+	g := clock.gate(func(c *Config) { c.MaxInFlightPerHost = 2 })
+	busy := []*Pass{admit(t, g, at("a.test:443")), admit(t, g, at("a.test:443"))}
+	for range 1000 {
+		admission, _ := g.Enter(canceled(), at("a.test:443"))
+		require.Equal(t, Deferred, admission.Verdict)
+	}
+	for _, p := range busy {
+		p.Done(delivered(time.Millisecond))
+	}
+	clock.advance(time.Hour)
+	h := g.hosts["a.test:443"]
+	require.NotEmpty(t, h.rivals)
+	admit(t, g, at("a.test:443")).Cancel()
+	require.Empty(t, h.rivals)
+}
