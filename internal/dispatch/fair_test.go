@@ -58,16 +58,16 @@ func TestGatherTakesTurns(t *testing.T) {
 	for tenant, n := range map[string]int{"a": 20, "b": 3, "c": 1} {
 		d.Accepted(acceptedOf(tenant, n))
 	}
-	first := tenantsOf(d.gather(nil))
+	first := tenantsOf(d.gathered())
 	require.Len(t, first, 8)
 	require.ElementsMatch(t, []string{"a", "b", "c"}, first[:3])
 	require.ElementsMatch(t, []string{"a", "b"}, first[3:5])
 	require.ElementsMatch(t, []string{"a", "b"}, first[5:7])
 	require.Equal(t, "a", first[7])
 	require.Len(t, d.queue.Ready, 1, "another slot is told of what is left")
-	require.Equal(t, slices.Repeat([]string{"a"}, 8), tenantsOf(d.gather(nil)))
-	require.Len(t, d.gather(nil), 8)
-	require.Empty(t, d.gather(nil))
+	require.Equal(t, slices.Repeat([]string{"a"}, 8), tenantsOf(d.gathered()))
+	require.Len(t, d.gathered(), 8)
+	require.Empty(t, d.gathered())
 }
 
 // Of those that need a workflow of their own no more are taken than are started at a
@@ -82,12 +82,12 @@ func TestGatherTakesFewThatGoAlone(t *testing.T) {
 	d.Accepted(later)
 	d.Accepted(acceptedOf("quiet", 1))
 	for range 12 {
-		batch := tenantsOf(d.gather(nil))
+		batch := tenantsOf(d.gathered())
 		require.Less(t, len(batch), 10)
 		require.LessOrEqual(t, len(slices.DeleteFunc(batch, func(tenant string) bool { return tenant == "quiet" })), ownWidth)
 		require.Len(t, d.queue.Ready, 1)
 	}
-	require.Len(t, d.gather(nil), 4)
+	require.Len(t, d.gathered(), 4)
 }
 
 // Whoever is alone in a batch is begun before those that wait for a time.
@@ -119,13 +119,13 @@ func TestGatherLeavesTheLate(t *testing.T) {
 	d.Accepted(late)
 	d.Accepted(acceptedOf("a", 1))
 	d.Accepted(acceptedOf("b", 1))
-	require.ElementsMatch(t, []string{"a", "b"}, tenantsOf(d.gather(nil)))
+	require.ElementsMatch(t, []string{"a", "b"}, tenantsOf(d.gathered()))
 	require.Equal(t, 1, usedBy(d, "a"))
 	require.Equal(t, 1, usedBy(d, "b"))
 
 	d.Accepted(acceptedOf("c", 2))
 	d.away.Store(true)
-	require.Empty(t, d.gather(nil), "the outbox keeps them")
+	require.Empty(t, d.gathered(), "the outbox keeps them")
 	require.Zero(t, d.Waiting())
 	require.Zero(t, usedBy(d, "c"))
 }

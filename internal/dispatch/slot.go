@@ -9,17 +9,17 @@ import (
 const (
 	// company is for how long after a tenant's start others take it into account.
 	company = time.Second
-	// restPart of the time that a start of one tenant's many deliveries has taken is how
-	// long no more of them are started while others have something to send. It leaves them
-	// some of the CPU, which such a start and what follows it would use up.
-	restPart = 2
+	// largePart of a workflow's width is a large start. While one tenant has much and
+	// others something, none is larger than crowdPart: what it does at once, they wait for.
+	largePart, crowdPart = 4, 2
 )
 
 // slot is one start slot: it makes one start after another, of all that waits.
 type slot struct {
 	*Dispatcher
 
-	latest, other seen // the tenants that started something last
+	latest, other seen      // the tenants that started something last
+	crowded       time.Time // when a large start was one tenant's, last
 }
 
 type seen struct {
@@ -36,7 +36,7 @@ func (d *Dispatcher) serve() {
 		case <-d.stopped:
 			return
 		case <-d.queue.Ready:
-			batch := d.gather(make([]webhook.Start, 0, d.Width))
+			batch := s.gather()
 			if loud := s.crowdedBy(batch); loud != "" {
 				s.beside(loud, batch)
 			} else {
@@ -49,14 +49,11 @@ func (d *Dispatcher) serve() {
 // crowdedBy is the tenant that has most of a large batch while others have something to
 // send as well; "" when there is none.
 func (s *slot) crowdedBy(batch []webhook.Start) (loud string) {
-	if s.Width < 2*fewPart {
-		return "" // no start is a large one
-	}
 	now := time.Now()
 	count := map[string]int{}
 	for i := range batch {
 		tenant := batch[i].TenantID
-		if count[tenant]++; count[tenant] > s.Width/2 {
+		if count[tenant]++; count[tenant] > len(batch)/2 {
 			loud = tenant
 		}
 		if tenant != s.latest.tenant {
@@ -64,16 +61,21 @@ func (s *slot) crowdedBy(batch []webhook.Start) (loud string) {
 		}
 		s.latest = seen{tenant, now}
 	}
+	if s.Width < 2*fewPart || len(batch) < s.Width/largePart || loud == "" {
+		return ""
+	}
 	for _, who := range []seen{s.latest, s.other} {
 		if who.tenant != loud && now.Sub(who.at) < company {
+			s.crowded = now
 			return loud
 		}
 	}
 	return ""
 }
 
-// beside starts a batch that is nearly all of one tenant, and until it has also rested
-// for a while, what others bring.
+// beside starts a batch that is nearly all of one tenant, and what others bring until it
+// has also rested for a while. The rest leaves them some of the CPU, which such a start
+// and what follows it would use up.
 func (s *slot) beside(loud string, batch []webhook.Start) {
 	begun := time.Now()
 	done := make(chan struct{})
@@ -86,7 +88,7 @@ func (s *slot) beside(loud string, batch []webhook.Start) {
 		select {
 		case <-done:
 			done = nil
-			rest := time.NewTimer(time.Since(begun) / restPart)
+			rest := time.NewTimer(time.Since(begun)) // as long as the start took
 			defer rest.Stop()
 			rested = rest.C
 		case <-rested:
@@ -95,7 +97,7 @@ func (s *slot) beside(loud string, batch []webhook.Start) {
 		case <-s.stopped:
 			return
 		case <-s.queue.Ready:
-			few := s.gatherBut(loud, make([]webhook.Start, 0, s.Width/fewPart))
+			few := s.gatherBut(loud)
 			for i := range few {
 				s.other = seen{few[i].TenantID, time.Now()}
 			}
@@ -115,17 +117,21 @@ func (d *Dispatcher) startAll(batch []webhook.Start) {
 // gather takes what is to be started next: from every tenant in turn, and no more of
 // those that go alone, which cost the most by far, than can be started at a time. So a
 // batch is short whatever a tenant has posted, and there is place in it for the others.
-func (d *Dispatcher) gather(batch []webhook.Start) []webhook.Start {
-	return d.gatherFrom(d.queue.Next, batch, d.Width)
+func (s *slot) gather() []webhook.Start {
+	width := s.Width
+	if time.Since(s.crowded) < company {
+		width = max(s.Width/crowdPart, 1)
+	}
+	return s.gatherFrom(s.queue.Next, width)
 }
 
 // gatherBut takes some of what others than the tenant have.
-func (d *Dispatcher) gatherBut(loud string, batch []webhook.Start) []webhook.Start {
-	return d.gatherFrom(func() (webhook.Start, bool) { return d.queue.NextBut(loud) }, batch, max(d.Width/fewPart, 1))
+func (s *slot) gatherBut(loud string) []webhook.Start {
+	return s.gatherFrom(func() (webhook.Start, bool) { return s.queue.NextBut(loud) }, max(s.Width/fewPart, 1))
 }
 
 // gatherFrom leaves what has waited for too long to the relay.
-func (d *Dispatcher) gatherFrom(next func() (webhook.Start, bool), batch []webhook.Start, width int) []webhook.Start {
+func (d *Dispatcher) gatherFrom(next func() (webhook.Start, bool), width int) (batch []webhook.Start) {
 	now, alone := time.Now(), 0
 	for len(batch) < width && alone < ownWidth {
 		start, ok := next()

@@ -7,7 +7,15 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/webhook"
 )
+
+// gathered is what a slot takes next.
+func (d *Dispatcher) gathered() []webhook.Start {
+	s := slot{Dispatcher: d}
+	return s.gather()
+}
 
 // While a large start of one tenant is under way, others' few are started beside it, and
 // then it is its turn again.
@@ -19,7 +27,7 @@ func TestOthersStartBesideALargeStart(t *testing.T) {
 	begun := func(n int) func() bool { return func() bool { return len(f.started()) == n } }
 	open := f.shut()
 	d.Accepted(acceptedOf("loud", d.Width))
-	batch := d.gather(nil)
+	batch := d.gathered()
 	require.Len(t, batch, d.Width)
 	returned := make(chan struct{})
 	d.workers.Go(func() {
@@ -35,7 +43,7 @@ func TestOthersStartBesideALargeStart(t *testing.T) {
 	open()
 	<-returned
 	require.Len(t, d.queue.Ready, 1, "what was left there")
-	require.Equal(t, []string{"loud", "loud"}, tenantsOf(d.gather(nil)))
+	require.Equal(t, []string{"loud", "loud"}, tenantsOf(d.gathered()))
 	d.Stop()
 	require.Equal(t, 2, usedBy(d, "loud"), "places are given back")
 }
@@ -66,8 +74,8 @@ func TestCrowdedBy(t *testing.T) {
 			{batch("a", 50, "b", 50), "", 0}, // nobody has most
 			{batch("a", 49, "b", 51), "b", 0},
 			{batch("c", 1, "d", 1, "a", 51), "a", 2 * company},
-			{batch("a", 50), "", 0}, // no large one
-			{batch("a", 51), "", 0},
+			{batch("b", 1, "a", 24), "a", 0},
+			{batch("b", 1, "a", 23), "", 0}, // no large one
 		} {
 			starts := acceptedOf("", len(step.batch)).Deliveries
 			for i := range starts {
@@ -76,8 +84,21 @@ func TestCrowdedBy(t *testing.T) {
 			require.Equal(t, step.want, s.crowdedBy(starts), step.batch)
 			time.Sleep(step.then)
 		}
+		require.Len(t, queued(&s, 100), 50, "while it is crowded")
+		time.Sleep(company)
+		require.Len(t, queued(&s, 100), 100)
 		small := slot{Dispatcher: New(Config{Width: 2*fewPart - 1})}
 		small.crowdedBy(acceptedOf("b", 1).Deliveries)
 		require.Empty(t, small.crowdedBy(acceptedOf("a", small.Width).Deliveries))
 	})
+}
+
+// queued is what the slot takes when n wait.
+func queued(s *slot, n int) []webhook.Start {
+	s.Accepted(acceptedOf("a", n))
+	batch := s.gather()
+	for range n - len(batch) {
+		s.queue.Next()
+	}
+	return batch
 }
