@@ -12,6 +12,8 @@ const (
 	// largePart of a workflow's width is a large start. While one tenant has much and
 	// others something, none is larger than crowdPart: what it does at once, they wait for.
 	largePart, crowdPart = 4, 2
+	// maxRest bounds the rest after a large start: one that took long was not about CPU.
+	maxRest = 100 * time.Millisecond
 )
 
 // slot is one start slot: it makes one start after another, of all that waits.
@@ -88,7 +90,7 @@ func (s *slot) beside(loud string, batch []webhook.Start) {
 		select {
 		case <-done:
 			done = nil
-			rest := time.NewTimer(time.Since(begun)) // as long as the start took
+			rest := time.NewTimer(min(time.Since(begun), maxRest)) // as long as the start took
 			defer rest.Stop()
 			rested = rest.C
 		case <-rested:
