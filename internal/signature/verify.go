@@ -70,7 +70,7 @@ func Verify(message Message, now time.Time, tolerance time.Duration, keys ...Key
 		one, rest, _ = strings.Cut(rest, " ")
 		version, encoded, _ := strings.Cut(one, ",")
 		signature, err := base64.StdEncoding.Strict().DecodeString(encoded)
-		if err != nil {
+		if err != nil || strings.ContainsAny(encoded, "\r\n") { // which the decoder would step over
 			continue
 		}
 		for _, key := range keys {
