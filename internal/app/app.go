@@ -256,31 +256,6 @@ func (a *App) maintain() {
 	})
 }
 
-// retain removes what is past its retention, every hour.
-func (a *App) retain(ctx context.Context) {
-	tick := time.NewTicker(time.Hour)
-	defer tick.Stop()
-	keep := a.options.Config.Retention
-	for {
-		removed, err := a.store.Retain(ctx, time.Now(), keep)
-		keys, keysErr := a.store.PruneIdempotencyKeys(ctx, keep)
-		replays, replaysErr := a.store.PruneReplays(ctx, keep)
-		secrets, secretsErr := a.store.PruneSecrets(ctx)
-		if err := errors.Join(err, keysErr, replaysErr, secretsErr); err != nil && ctx.Err() == nil {
-			a.log.WarnContext(ctx, "what is past its retention was not all removed; the next try is in an hour", "error", err)
-		}
-		if removed.Days > 0 || removed.Rows > 0 || keys > 0 || replays > 0 || secrets > 0 {
-			a.log.InfoContext(ctx, "removed what is past its retention",
-				"days", removed.Days, "deliveries", removed.Rows, "idempotency_keys", keys, "replays", replays, "secrets", secrets)
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
 // listen takes both ports, so that one that is taken is known at once.
 func (a *App) listen() error {
 	var err error

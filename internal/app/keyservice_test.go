@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/everpost/everpost/internal/config"
+	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/postgrestest"
 	"github.com/everpost/everpost/internal/vault"
 	"github.com/everpost/everpost/internal/webhook"
@@ -71,8 +72,12 @@ func TestUnknownKeyIsRefusedAtStart(t *testing.T) {
 	first.Stop()
 	known, err := vault.ParseKEK(kek)
 	require.NoError(t, err)
-	try := func(keks config.KEKs) error {
-		o := options(t, database)
+	try := func(keks config.KEKs, roles ...string) error {
+		address := database
+		if len(roles) > 0 {
+			_, address = postgrestest.NewLogin(t, database, roles...)
+		}
+		o := options(t, address)
 		o.Config.KEKs = keks
 		a, err := New(t.Context(), o)
 		require.NoError(t, err)
@@ -84,6 +89,11 @@ func TestUnknownKeyIsRefusedAtStart(t *testing.T) {
 	require.ErrorContains(t, err, "EVERPOST_KEK_LOST")
 	require.NoError(t, try(config.KEKs{KEK: otherKEK, KEKOld: []string{kek}}))
 	require.NoError(t, try(config.KEKs{KEK: otherKEK, KEKLost: []string{known.ID()}}))
+
+	err = try(config.KEKs{KEK: otherKEK}, postgres.RoleAPI)
+	require.ErrorContains(t, err, "the key that encrypts 1 signing secrets ("+known.ID()+") is not known",
+		"what an API encrypted with it could be opened by nobody else")
+	require.NoError(t, try(config.KEKs{KEK: kek}, postgres.RoleAPI))
 
 	store := (&watched{address: database}).store(t)
 	_, err = store.Pool().Exec(t.Context(), `update endpoint_secrets set expires_at = now() - interval '1 second'`)

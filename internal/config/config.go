@@ -54,6 +54,9 @@ type Config struct {
 	Retention           time.Duration `default:"720h" env:"EVERPOST_RETENTION" help:"How long finished deliveries, payloads and attempts are kept." placeholder:"DURATION"`
 	DeadLetterRetention time.Duration `default:"720h" env:"EVERPOST_DEAD_LETTER_RETENTION" help:"How long dead letters are kept before they are discarded." placeholder:"DURATION"`
 
+	// AuditRetention is how long the audit log is kept. The database keeps 29 days of it, whatever is set.
+	AuditRetention time.Duration `default:"17520h" env:"EVERPOST_AUDIT_RETENTION" help:"How long entries of the audit log are kept." placeholder:"DURATION"`
+
 	// Limits of every tenant that has none of its own; 0 is no limit.
 	TenantRequestsPerSecond float64 `default:"0" env:"EVERPOST_TENANT_REQUESTS_PER_SECOND" help:"Requests per second with a tenant's keys, unless the tenant has a limit of its own; 0 is no limit." placeholder:"N"`
 	TenantBurst             int     `default:"0" env:"EVERPOST_TENANT_BURST" help:"How many of those requests may come at once; 0 is those of a second." placeholder:"N"`
@@ -98,6 +101,9 @@ const minOperatorKey = 32
 // minDifferent is of how many different characters it is made at least: 32 random digits
 // of hexadecimal hardly ever have fewer than ten.
 const minDifferent = 8
+
+// minAuditRetention is a day more than what the database keeps: clocks differ.
+const minAuditRetention = 720 * time.Hour
 
 // A tenant's id, as internal/webhook has it: this package knows no other.
 const (
@@ -219,6 +225,7 @@ func (c *Config) validateNumbers(refuse func(name, format string, args ...any)) 
 	}{
 		"EVERPOST_RETENTION":             {c.Retention, time.Hour, math.MaxInt64, "at least 1h"},
 		"EVERPOST_DEAD_LETTER_RETENTION": {c.DeadLetterRetention, time.Hour, math.MaxInt64, "at least 1h"},
+		"EVERPOST_AUDIT_RETENTION":       {c.AuditRetention, minAuditRetention, math.MaxInt64, "at least 720h"},
 		"EVERPOST_NEAR_RETRY":            {c.NearRetry, time.Second, time.Hour, "between 1s and 1h"},
 		"EVERPOST_RECONCILE_EVERY":       {c.ReconcileEvery, time.Second, 24 * time.Hour, "between 1s and 24h"},
 	} {

@@ -13,7 +13,7 @@ import (
 
 func valid() config.Config {
 	return config.Config{
-		Listen: "127.0.0.1:0", AdminListen: ":8081", Retention: time.Hour, DeadLetterRetention: time.Hour, StartSlots: 1,
+		Listen: "127.0.0.1:0", AdminListen: ":8081", Retention: time.Hour, DeadLetterRetention: time.Hour, AuditRetention: 720 * time.Hour, StartSlots: 1,
 		MaxPerWorkflow: 1, NearRetry: time.Second, ReconcileEvery: time.Second, QueueLength: 1, LogLevel: "info",
 	}
 }
@@ -48,6 +48,7 @@ func TestValidateNamesEachUnusableSetting(t *testing.T) {
 		"EVERPOST_KEK_VAULT_TIMEOUT: must be between 100ms and 10s":             func(c *config.Config) { c.KEKs = vaultKEK("hunter2", "", time.Minute) },
 		"EVERPOST_RETENTION: must be at least 1h":                               func(c *config.Config) { c.Retention = time.Minute },
 		"EVERPOST_DEAD_LETTER_RETENTION: must be at least 1h":                   func(c *config.Config) { c.DeadLetterRetention = 0 },
+		"EVERPOST_AUDIT_RETENTION: must be at least 720h":                       func(c *config.Config) { c.AuditRetention = 719 * time.Hour },
 		"EVERPOST_START_SLOTS: must be between 1 and 1000":                      func(c *config.Config) { c.StartSlots = 0 },
 		"EVERPOST_MAX_DELIVERIES_PER_WORKFLOW: must be between 1 and 200":       func(c *config.Config) { c.MaxPerWorkflow = 201 },
 		"EVERPOST_MAX_IN_FLIGHT_PER_HOST: must be between 0 and 10000":          func(c *config.Config) { c.MaxInFlightPerHost = 10_001 },

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -41,4 +42,25 @@ func audit(ctx context.Context, tx pgx.Tx, by webhook.Actor, tenantID, action, s
 		return fmt.Errorf("audit %s: %w", action, err)
 	}
 	return nil
+}
+
+// PruneAuditLog removes the entries that are older than keep, the oldest first and a batch
+// at a time, and says how many. What is younger than 29 days the database keeps, whoever
+// asks: an error.
+func (s *Store) PruneAuditLog(ctx context.Context, keep time.Duration) (removed int64, err error) {
+	for {
+		begun := time.Now()
+		before := begun.Add(-keep)
+		var gone int64
+		err := s.asWorker().withConn(ctx, "prune the audit log", func(ctx context.Context, conn querier) error {
+			return conn.QueryRow(ctx, `select everpost_prune_audit_log($1, $2, $3)`, before, idAt(before.Add(auditSkew)), deleteBatch).Scan(&gone)
+		})
+		removed += gone
+		if err != nil || gone < deleteBatch {
+			return removed, err
+		}
+		if err := rest(ctx, begun); err != nil {
+			return removed, err
+		}
+	}
 }

@@ -89,3 +89,32 @@ func TestAuditLogIsFoundByIndex(t *testing.T) {
 	plan = explain(auditList, auditArgs(webhook.AuditFilter{KeyID: webhook.NewKeyID()}, webhook.Page{Limit: 100})...)
 	require.Contains(t, plan, "audit_log_by_key")
 }
+
+// Entries that are old enough go, the oldest first; what is younger than 29 days stays,
+// whoever asks.
+func TestPruneAuditLog(t *testing.T) {
+	t.Parallel()
+	s, _ := setupStore(t)
+	const old = deleteBatch + 10
+	_, err := s.login.Exec(t.Context(), `
+		insert into audit_log (id, at, actor, request_id, action, subject)
+		select (lpad(to_hex((extract(epoch from at) * 1000)::bigint), 12, '0') || '7000' || '8000' || lpad(to_hex(n), 12, '0'))::uuid, at, '', '', 'old', ''
+		from (select n, now() - interval '800 days' + n * interval '1 second' from generate_series(1, $1) n) o (n, at)`, old)
+	require.NoError(t, err)
+	year := 365 * 24 * time.Hour
+	removed, err := s.PruneAuditLog(t.Context(), 3*year)
+	require.NoError(t, err)
+	require.Zero(t, removed)
+	removed, err = s.PruneAuditLog(t.Context(), 2*year)
+	require.NoError(t, err)
+	require.EqualValues(t, old, removed)
+	require.Equal(t, []string{"tenant.create"}, query[string](t, s, `select action from audit_log`))
+
+	_, err = s.login.Exec(t.Context(), `update audit_log set at = now() - interval '28 days', id = '00000000-0000-7000-8000-000000000001'`)
+	require.NoError(t, err)
+	_, err = s.PruneAuditLog(t.Context(), 0)
+	require.ErrorContains(t, err, "the audit log is kept for 29 days at least")
+	_, err = s.PruneAuditLog(t.Context(), 29*24*time.Hour+time.Minute)
+	require.NoError(t, err)
+	require.Equal(t, []string{"tenant.create"}, query[string](t, s, `select action from audit_log`))
+}

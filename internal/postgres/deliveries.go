@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -103,8 +104,27 @@ func (s *Store) deliveries(ctx context.Context, tenantID string, ids []webhook.D
 // There is no index for each filter: it would be paid for by every delivery. Dead
 // letters and one event's deliveries are found directly; what else is rare in a long
 // record is looked for row by row, from the newest on, until the page is full or the
-// statement's time is over (CodeUnavailable): Since bounds that.
+// statement's time is over (CodeUnavailable): Since bounds that. CodeRateLimited: the
+// tenant has too many lists under way.
 func (s *Store) ListDeliveries(ctx context.Context, tenantID string, f webhook.DeliveryFilter, p webhook.Page) ([]webhook.Delivery, error) {
+	by := scarce{since: f.Since}
+	by.add("state", len(f.States) > 0 && !slices.Equal(f.States, []webhook.State{webhook.StateDeadLettered}))
+	by.add("endpoint_id", !f.EndpointID.IsZero())
+	by.add("event_type", f.EventType != "")
+	by.add("reason", f.Reason != "")
+	by.add("status", f.Status != 0)
+	sql, args := listDeliveries(tenantID, f, p)
+	return readList(ctx, s, s.ofTenant(tenantID), "list deliveries", by, scanDelivery, sql, args...)
+}
+
+// deliveriesOfEvent reads all deliveries of an event, which takes no turn: their ids say
+// where they are.
+func (s *Store) deliveriesOfEvent(ctx context.Context, tenantID string, id webhook.EventID) ([]webhook.Delivery, error) {
+	sql, args := listDeliveries(tenantID, webhook.DeliveryFilter{EventID: id}, webhook.Page{Limit: math.MaxInt32})
+	return queryAll(ctx, s.ofTenant(tenantID), "read the deliveries of an event", scanDelivery, sql, args...)
+}
+
+func listDeliveries(tenantID string, f webhook.DeliveryFilter, p webhook.Page) (sql string, args []any) {
 	q := filterQuery{args: []any{tenantID}}
 	recorded := q.deliveries("d.id", "d", f, p)
 	pending := ""
@@ -113,10 +133,10 @@ func (s *Store) ListDeliveries(ctx context.Context, tenantID string, f webhook.D
 		pending = ` union all select ` + outboxAsDelivery + ` from outbox o where o.tenant_id = $1` + q.deliveries("o.delivery_id", "o", f, p) +
 			` and not exists (select from deliveries d where d.id = o.delivery_id)`
 	}
-	sql := `select * from (
+	sql = `select * from (
 		(select ` + deliveryColumns + ` from deliveries d where d.tenant_id = $1` + recorded + ` order by d.id desc limit ` + q.arg(p.Limit) + `)` +
 		pending + `) x order by 1 desc limit ` + q.arg(p.Limit)
-	return queryAll(ctx, s.ofTenant(tenantID), "list deliveries", scanDelivery, sql, q.args...)
+	return sql, q.args
 }
 
 func wantsPending(states []webhook.State) bool {

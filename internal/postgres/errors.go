@@ -18,6 +18,10 @@ import (
 // either back within a second or away for long.
 const retryAfter = time.Second
 
+// queryCanceled is the SQLSTATE of a statement that timed out, or that an administrator
+// cancelled.
+const queryCanceled = "57014"
+
 // translate turns an error of the driver into one of the domain; op says what was
 // being done. It is the only place that knows SQLSTATEs as reasons for callers.
 //
@@ -53,7 +57,7 @@ func translateState(op, state string, err error) error {
 	case "22021", "22P05":
 		code, message = webhook.CodeInvalid, "text with a NUL or invalid UTF-8 cannot be stored"
 	case "57P01", "57P02", "57P03", "57P05", // shutdown, crash, starting up, idle session
-		"57014",          // statement timeout, or cancelled by an administrator
+		queryCanceled,
 		"55P03",          // lock timeout
 		"25006",          // read-only: it has become a standby
 		"25P03", "25P04", // idle in transaction, transaction timeout

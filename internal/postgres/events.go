@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -38,7 +37,7 @@ func (s *Store) Event(ctx context.Context, tenantID string, id webhook.EventID) 
 	if err != nil {
 		return e, nil, err
 	}
-	found, err := s.ListDeliveries(ctx, tenantID, webhook.DeliveryFilter{EventID: id}, webhook.Page{Limit: math.MaxInt32})
+	found, err := s.deliveriesOfEvent(ctx, tenantID, id)
 	if err != nil {
 		return webhook.Event{}, nil, err
 	}
@@ -78,7 +77,8 @@ func (s *Store) Payload(ctx context.Context, tenantID string, id webhook.EventID
 	return bytes.Clone(found[0]), nil
 }
 
-// ListEvents reads a page of a tenant's events, newest first.
+// ListEvents reads a page of a tenant's events, newest first. A rare type in a long record
+// is looked for as in ListDeliveries.
 func (s *Store) ListEvents(ctx context.Context, tenantID string, f webhook.EventFilter, p webhook.Page) ([]webhook.Event, error) {
 	q := filterQuery{args: []any{tenantID}}
 	var b strings.Builder
@@ -90,5 +90,7 @@ func (s *Store) ListEvents(ctx context.Context, tenantID string, f webhook.Event
 	}
 	q.window(&b, "id", "created_at", f.Since, f.Until, p)
 	sql := `select ` + eventFields + ` from events where tenant_id = $1` + b.String() + ` order by id desc limit ` + q.arg(p.Limit)
-	return queryAll(ctx, s.ofTenant(tenantID), "list events", scanEvent, sql, q.args...)
+	by := scarce{since: f.Since}
+	by.add("type", f.Type != "")
+	return readList(ctx, s, s.ofTenant(tenantID), "list events", by, scanEvent, sql, q.args...)
 }

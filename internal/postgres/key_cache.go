@@ -17,7 +17,8 @@ const (
 	// about to create the key that a client is already trying.
 	maxMissingKeys  = 20_000
 	missingKeyFor   = time.Second
-	maxKeyLookUps   = 4 // side by side; invented ids must not take the pool
+	maxKnownKeys    = 100_000
+	maxKeyLookUps   = 4 // side by side, of each kind; invented ids must not take the pool
 	keyLookUpWait   = time.Second
 	maxPendingUsage = 20_000
 )
@@ -25,10 +26,14 @@ const (
 // KeyCache keeps API keys in memory. Creation, revocation and deletion take effect
 // at once in the process that made them and within 2 s in the others.
 type KeyCache struct {
-	keys    *cache[webhook.KeyID, *webhook.Key] // a key that does not exist is an error of its fill
-	lookUps chan struct{}                       // one token for each look-up under way
+	keys *cache[webhook.KeyID, *webhook.Key] // a key that does not exist is an error of its fill
+
+	// One token for each look-up under way. Ids of which a key was found once have turns of
+	// their own: no flood of invented ones stands in their way.
+	knownLookUps, lookUps chan struct{}
 
 	mu      sync.Mutex
+	known   map[webhook.KeyID]struct{}  // were there when they were looked up last
 	missing map[webhook.KeyID]time.Time // until when
 	written map[webhook.KeyID]time.Time // uses that were handed to takeUse within the last minute
 	used    map[webhook.KeyID]time.Time // uses to be written
@@ -36,10 +41,12 @@ type KeyCache struct {
 
 func newKeyCache(s *Store) *KeyCache {
 	c := &KeyCache{
-		lookUps: make(chan struct{}, maxKeyLookUps),
-		missing: map[webhook.KeyID]time.Time{},
-		written: map[webhook.KeyID]time.Time{},
-		used:    map[webhook.KeyID]time.Time{},
+		knownLookUps: make(chan struct{}, maxKeyLookUps),
+		lookUps:      make(chan struct{}, maxKeyLookUps),
+		known:        map[webhook.KeyID]struct{}{},
+		missing:      map[webhook.KeyID]time.Time{},
+		written:      map[webhook.KeyID]time.Time{},
+		used:         map[webhook.KeyID]time.Time{},
 	}
 	c.keys = newCache(maxCachedKeys, s.timeToLive, func(ctx context.Context, id webhook.KeyID) (filled[*webhook.Key], error) {
 		k, err := c.lookUp(ctx, id, s.livingKey)
@@ -51,24 +58,53 @@ func newKeyCache(s *Store) *KeyCache {
 // lookUp reads a key. It bounds how many are read side by side; who gets no turn in
 // time is told to come back.
 func (c *KeyCache) lookUp(ctx context.Context, id webhook.KeyID, read func(context.Context, webhook.KeyID) (*webhook.Key, error)) (*webhook.Key, error) {
+	turns, crowd := c.lookUps, "too many unknown keys are being tried"
+	if c.isKnown(id) {
+		turns, crowd = c.knownLookUps, "too many keys are being looked up"
+	}
 	timer := time.NewTimer(keyLookUpWait)
 	defer timer.Stop()
 	select {
-	case c.lookUps <- struct{}{}:
-		defer func() { <-c.lookUps }()
+	case turns <- struct{}{}:
+		defer func() { <-turns }()
 	case <-ctx.Done():
 		return nil, translate("look up a key", ctx.Err())
 	case <-timer.C:
-		return nil, &webhook.Error{Code: webhook.CodeUnavailable, Message: "too many unknown keys are being tried", RetryAfter: time.Second}
+		return nil, &webhook.Error{Code: webhook.CodeUnavailable, Message: crowd, RetryAfter: time.Second}
 	}
 	k, err := read(ctx, id)
 	if err != nil {
 		return nil, err
 	}
+	c.know(id, k != nil)
 	if k == nil {
 		return nil, errBadKey()
 	}
 	return k, nil
+}
+
+func (c *KeyCache) isKnown(id webhook.KeyID) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, known := c.known[id]
+	return known
+}
+
+// know notes that there is such a key, or that there is none.
+func (c *KeyCache) know(id webhook.KeyID, there bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !there {
+		delete(c.known, id)
+		return
+	}
+	if len(c.known) >= maxKnownKeys {
+		for some := range c.known { // whichever: it is known again with its next look-up
+			delete(c.known, some)
+			break
+		}
+	}
+	c.known[id] = struct{}{}
 }
 
 func (c *KeyCache) authenticate(ctx context.Context, id webhook.KeyID, sum [32]byte) (webhook.Key, error) {

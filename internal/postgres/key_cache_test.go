@@ -41,6 +41,47 @@ func TestAFloodOfInventedKeysIsBounded(t *testing.T) {
 	})
 }
 
+// A key that was found once is read anew while invented ones have all the turns of theirs,
+// and loses that when it is revoked.
+func TestInventedKeysDoNotStandInTheWayOfLivingOnes(t *testing.T) {
+	t.Parallel()
+	s, _ := setupStore(t)
+	k := testKey("acme")
+	require.NoError(t, s.CreateKey(t.Context(), testActor(), k))
+	_, err := s.Authenticate(t.Context(), k.ID, k.SHA256)
+	require.NoError(t, err)
+
+	for range maxKeyLookUps {
+		s.keyCache.lookUps <- struct{}{}
+	}
+	_, err = s.Authenticate(t.Context(), webhook.NewKeyID(), k.SHA256)
+	requireCode(t, webhook.CodeUnavailable, err)
+	for name, old := range map[string]func(){
+		"its time is over": func() { s.keyCache.keys.entries[k.ID].since = time.Now().Add(-2 * freshFor) },
+		"it was changed":   func() { s.keyCache.forget(k.ID) },
+		"all are old":      s.forgetAll,
+	} {
+		old()
+		_, err = s.Authenticate(t.Context(), k.ID, k.SHA256)
+		require.NoError(t, err, name)
+	}
+
+	require.NoError(t, s.RevokeKey(t.Context(), testActor(), "acme", k.ID))
+	_, err = s.Authenticate(t.Context(), k.ID, k.SHA256)
+	requireCode(t, webhook.CodeUnauthenticated, err)
+	require.False(t, s.keyCache.isKnown(k.ID), "it is one of many that do not exist now")
+}
+
+func TestTheKnownKeysAreBounded(t *testing.T) {
+	t.Parallel()
+	c := newKeyCache(&Store{})
+	defer c.close()
+	for range maxKnownKeys + 10 {
+		c.know(webhook.NewKeyID(), true)
+	}
+	require.Len(t, c.known, maxKnownKeys)
+}
+
 func TestAnInventedKeyIsLookedUpOnceASecondAndPushesNoneOut(t *testing.T) {
 	t.Parallel()
 	s, _ := setupStore(t)

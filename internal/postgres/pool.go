@@ -125,6 +125,7 @@ type Store struct {
 
 	endpointCache *EndpointCache
 	keyCache      *KeyCache
+	lists         *listTurns
 	quotas        *quotas
 	heard         heartbeat
 
@@ -164,6 +165,7 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 		s.closePools()
 		return nil, err
 	}
+	s.lists = newListTurns(s.pool.Config().MaxConns)
 	s.life, s.end = context.WithCancel(context.WithoutCancel(ctx))
 	s.endpointCache = newEndpointCache(s)
 	s.keyCache = newKeyCache(s)

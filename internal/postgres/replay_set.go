@@ -13,7 +13,7 @@ import (
 )
 
 // countTimeout is how long the creation of a replay counts its set.
-const countTimeout = 5 * time.Second
+const countTimeout = listTimeout
 
 // replaySet is the set of a replay: a table, the bounds of its ids, and what has to
 // be true of a row.
@@ -103,7 +103,7 @@ func countSet(ctx context.Context, tx pgx.Tx, set replaySet) (*int64, error) {
 	}
 	sql, args := set.sql("count(*)")
 	err = tx.QueryRow(ctx, sql+" and "+set.matched, args...).Scan(total)
-	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == "57014" {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == queryCanceled {
 		total, err = nil, nil
 	}
 	if err != nil {

@@ -37,9 +37,17 @@ func scanReplay(row pgx.CollectableRow) (webhook.Replay, error) {
 // fixed from then on: what comes to rest later is not part of it. The id and the
 // times are the store's. Asked, Ramp, Source and Filter are the caller's.
 //
-// Errors: CodeNotFound, no such tenant; CodeInvalid, it has no such endpoint.
+// Errors: CodeNotFound, no such tenant; CodeInvalid, it has no such endpoint;
+// CodeRateLimited and CodeUnavailable, too much is being listed and counted.
 func (s *Store) CreateReplay(ctx context.Context, by webhook.Actor, r webhook.Replay) (webhook.Replay, error) {
-	err := s.ofTenant(r.TenantID).inTx(ctx, "create a replay", func(ctx context.Context, tx pgx.Tx) error { return insertReplay(ctx, tx, by, &r, true) })
+	const op = "create a replay"
+	who := s.ofTenant(r.TenantID)
+	release, err := s.lists.take(ctx, who.value) // it counts
+	if err != nil {
+		return r, translate(op, err)
+	}
+	defer release()
+	err = who.inTx(ctx, op, func(ctx context.Context, tx pgx.Tx) error { return insertReplay(ctx, tx, by, &r, true) })
 	return r, err
 }
 

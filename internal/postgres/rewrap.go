@@ -87,18 +87,23 @@ func (s *Store) rewrap(ctx context.Context, by webhook.Actor, keys Rewrapper, ba
 	})
 }
 
-// KEKUses is what is sealed with which key.
+// KEKUses is what is sealed with which key, of all tenants, without what has expired. It
+// is for every login that may take a worker's role or an operator's.
 func (s *Store) KEKUses(ctx context.Context) ([]KEKUse, error) {
-	var uses []KEKUse
-	for _, p := range sealedPlaces() {
-		found, err := queryAll(ctx, s.asWorker(), "count what is sealed", pgx.RowToStructByPos[KEKUse], fmt.Sprintf(
-			`select %[1]s, '%[2]s', count(*) from %[3]s where %[1]s is not null group by 1 order by 1`, p.prefix+"kek_id", p.what, p.table))
-		if err != nil {
-			return nil, err
-		}
-		uses = append(uses, found...)
+	who := s.asOperator()
+	worker, err := s.May(ctx, RoleWorker)
+	if err != nil {
+		return nil, err
 	}
-	return uses, nil
+	if worker {
+		who = s.asWorker()
+	}
+	var order []string
+	for _, p := range sealedPlaces() {
+		order = append(order, p.what)
+	}
+	return queryAll(ctx, who, "count what is sealed", pgx.RowToStructByPos[KEKUse],
+		`select kek_id, what, used from kek_uses order by array_position($1::text[], what), kek_id`, order)
 }
 
 // sealedPlace is where something sealed lies: four columns of a table, with a prefix.

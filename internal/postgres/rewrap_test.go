@@ -291,7 +291,19 @@ func TestEverySealedPlaceIsKnown(t *testing.T) {
 		}
 	}
 	found := query[string](t, s, `
-		select table_name || '.' || column_name from information_schema.columns
-		where table_schema = current_schema() and (column_name ~ '(kek_id|wrapped_key|nonce|ciphertext)$')`)
+		select table_name || '.' || column_name from information_schema.columns join information_schema.tables using (table_schema, table_name)
+		where table_schema = current_schema() and table_type = 'BASE TABLE' and (column_name ~ '(kek_id|wrapped_key|nonce|ciphertext)$')`)
 	require.ElementsMatch(t, known, found)
+
+	e := testEndpoint("acme")
+	e.Headers, e.Auth = map[string]string{"X-Key": "1"}, webhook.Auth{Kind: webhook.AuthBearer, Token: "1"}
+	_, err := s.CreateEndpoint(t.Context(), testActor(), e, canarySecret)
+	require.NoError(t, err)
+	all, err := s.KEKUses(t.Context())
+	require.NoError(t, err)
+	var counted []string
+	for _, p := range sealedPlaces() {
+		counted = append(counted, "test: 1 "+p.what)
+	}
+	require.Equal(t, counted, uses(all), "the view counts them all")
 }

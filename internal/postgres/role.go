@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
@@ -34,6 +35,8 @@ const (
 type who struct {
 	pool           *pgxpool.Pool
 	setting, value string // nothing when empty
+
+	timeout time.Duration // of single statements, with a setting; zero: the connection's
 }
 
 // ofTenant sees and writes what is the tenant's. A process that is only a worker does
@@ -42,11 +45,11 @@ func (s *Store) ofTenant(tenantID string) who {
 	if s.misnamed != "" {
 		tenantID = s.misnamed
 	}
-	return who{s.pool, settingTenant, tenantID}
+	return who{pool: s.pool, setting: settingTenant, value: tenantID}
 }
 
 // asOperator is for what is no tenant's, and for what a tenant cannot do itself.
-func (s *Store) asOperator() who { return who{s.pool, settingRole, RoleOperator} }
+func (s *Store) asOperator() who { return who{pool: s.pool, setting: settingRole, value: RoleOperator} }
 
 // ofTenantOrOperator is ofTenant, or asOperator for "".
 func (s *Store) ofTenantOrOperator(tenantID string) who {
@@ -146,6 +149,9 @@ func (w who) check() error {
 // setLocally sets something until the end of a transaction.
 const setLocally = `select set_config($1, $2, true)`
 
+// setWithTimeout bounds the statements after it, too.
+const setWithTimeout = `select set_config($1, $2, true), set_config('statement_timeout', $3, true)`
+
 // named sends what w sets ahead of each statement and in the same round trip: what is
 // sent together is one transaction, with the end of which the setting goes.
 type named struct {
@@ -176,7 +182,11 @@ func (n *named) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 
 func (n *named) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	all := &pgx.Batch{}
-	all.Queue(setLocally, n.w.setting, n.w.value)
+	if n.w.timeout > 0 {
+		all.Queue(setWithTimeout, n.w.setting, n.w.value, milliseconds(n.w.timeout))
+	} else {
+		all.Queue(setLocally, n.w.setting, n.w.value)
+	}
 	all.QueuedQueries = append(all.QueuedQueries, b.QueuedQueries...)
 	return n.conn.SendBatch(ctx, all)
 }

@@ -82,6 +82,10 @@ func TestALoginOfTheAPIRunsTheAPI(t *testing.T) {
 	}
 	require.NoError(t, owner.changes()["DeleteEndpoint"](ctx, s))
 
+	uses, err := s.KEKUses(ctx)
+	require.NoError(t, err)
+	require.NotEmpty(t, uses)
+
 	// And what it does not.
 	_, err = s.LeftBehind(ctx, 10)
 	require.ErrorContains(t, err, "not a member of everpost_worker")
@@ -150,6 +154,8 @@ func TestALoginOfTheWorkerDoesAWorkersPart(t *testing.T) {
 			return err
 		},
 		"PruneReplays":      func() error { _, err := s.PruneReplays(ctx, 0); return err },
+		"PruneTenants":      func() error { _, err := s.PruneDeletedTenants(ctx); return err },
+		"PruneAuditLog":     func() error { _, err := s.PruneAuditLog(ctx, 365*24*time.Hour); return err },
 		"PruneSecrets":      func() error { _, err := s.PruneSecrets(ctx); return err },
 		"PruneKeys":         func() error { _, err := s.PruneIdempotencyKeys(ctx, 0); return err },
 		"TroubledEndpoints": func() error { _, err := s.TroubledEndpoints(ctx); return err },

@@ -35,6 +35,7 @@ func granted() map[string]map[string]string {
 		},
 		RoleOperator: {
 			"tenants": all, "api_keys": "select insert update(last_used_at,revoked_at)", "endpoints": "select(deleted_at,id,tenant_id)", "audit_log": readAdd,
+			"deleted_tenants": "select insert update(deleted_at)", "kek_uses": "select",
 		},
 		RoleIngest: {
 			"tenants": "select(endpoints_version,id)", "events": "insert", "outbox": "insert", "event_heads": "select",
@@ -44,6 +45,7 @@ func granted() map[string]map[string]string {
 			"tenants": "select update(endpoints_version)", "endpoints": "select update", "endpoint_secrets": "select update(kek_id,wrapped_key) delete",
 			"endpoint_trouble": all, "endpoint_health": all, "audit_log": "insert", "events": "select insert update(reason) delete",
 			"deliveries": all, "attempts": noUpdate, "outbox": all, "idempotency_keys": readRemove, "replays": all, "replay_releases": all,
+			"deleted_tenants": readRemove, "kek_uses": "select",
 			"everpost_schema_version": "select", "events_default": "select", "deliveries_default": "select", "attempts_default": "select",
 		},
 		"public": {},
@@ -159,7 +161,7 @@ func belongs() map[string]string {
 	const ofEndpoint = `(select e.tenant_id from endpoints e where e.id = endpoint_id)`
 	return map[string]string{
 		"tenants": "id", "api_keys": "tenant_id", "endpoints": "tenant_id", "audit_log": "tenant_id", "events": "tenant_id", "deliveries": "tenant_id",
-		"outbox": "tenant_id", "idempotency_keys": "tenant_id", "replays": "tenant_id",
+		"outbox": "tenant_id", "idempotency_keys": "tenant_id", "replays": "tenant_id", "deleted_tenants": "id",
 		"endpoint_secrets": ofEndpoint, "endpoint_trouble": ofEndpoint, "endpoint_health": ofEndpoint,
 		"attempts":        `(select d.tenant_id from deliveries d where d.id = delivery_id)`,
 		"replay_releases": `(select r.tenant_id from replays r where r.id = replay_id)`,
@@ -276,17 +278,21 @@ func TestRolesAreRefusedWhatIsNotTheirs(t *testing.T) {
 			`select everpost_drop_partitions('{events_default}')`, `select everpost_drop_partitions(null)`,
 			`select everpost_make_partition('tenants', 'tenants_20200101', gen_random_uuid(), gen_random_uuid())`,
 			`select everpost_make_partition('events', 'tenants', gen_random_uuid(), gen_random_uuid())`,
+			`select everpost_prune_audit_log(now(), gen_random_uuid(), 1)`, `select everpost_prune_audit_log(null, gen_random_uuid(), 1)`,
+			`insert into deleted_tenants (id) values ('acme')`,
 		},
 		RoleOperator: {
 			`select payload from events`, `select ciphertext from endpoint_secrets`, `select url from endpoints`,
 			`select id from deliveries`, `delete from audit_log`,
-			`update audit_log set actor = ''`,
+			`update audit_log set actor = ''`, `delete from deleted_tenants`, `update deleted_tenants set id = ''`,
+			`select everpost_prune_audit_log('2020-01-01', gen_random_uuid(), 1)`,
 		},
 		RoleAPI: {
 			`insert into tenants (id, name) values ('new', '')`, `delete from tenants`, `update tenants set limits = '{}'`,
 			`delete from audit_log`, `update events set payload = ''`,
 			`delete from deliveries`, `insert into attempts select * from attempts`, `insert into idempotency_keys select * from idempotency_keys`,
 			`select id from events_default`, `select replay_id from replay_releases`, `select everpost_drop_partitions('{events_20200101}')`,
+			`select id from deleted_tenants`, `select what from kek_uses`, `select everpost_prune_audit_log('2020-01-01', gen_random_uuid(), 1)`,
 			`alter table events disable row level security`,
 		},
 	} {

@@ -13,6 +13,7 @@ const tenantColumns = `id, name, contact, metadata, limits, created_at, updated_
 
 // PutTenant creates the tenant or replaces its name, contact, metadata and limits. The
 // times are the database's. The audit log has the names of what was changed.
+// CodeConflict for an id that was a deleted tenant's of which something is left.
 func (s *Store) PutTenant(ctx context.Context, by webhook.Actor, t webhook.Tenant) (stored webhook.Tenant, created bool, err error) {
 	changed := change{Kind: changeTenant, Tenant: t.ID}
 	defer s.changedHere(changed)
@@ -37,6 +38,9 @@ func (s *Store) PutTenant(ctx context.Context, by webhook.Actor, t webhook.Tenan
 			return err
 		}
 		if created {
+			if err := refuseDeleted(ctx, tx, t.ID); err != nil {
+				return err
+			}
 			return audit(ctx, tx, by, t.ID, actionTenantCreate, t.ID, nil)
 		}
 		if err := notify(ctx, tx, changed); err != nil {
@@ -109,8 +113,8 @@ func (s *Store) ListTenants(ctx context.Context, limit int, after string) ([]web
 
 // DeleteTenant removes the tenant with its keys and with what its deleted endpoints
 // left. CodeConflict while it has endpoints. Its events and deliveries stay until
-// retention removes them; nobody can read them meanwhile, unless a tenant of the
-// same id is made.
+// retention removes them, and until then no tenant of the same id can be made: see
+// PruneDeletedTenants.
 func (s *Store) DeleteTenant(ctx context.Context, by webhook.Actor, id string) error {
 	defer s.changedHere(change{Kind: changeTenant, Tenant: id})
 	return s.asOperator().inTx(ctx, "delete tenant "+id, func(ctx context.Context, tx pgx.Tx) error {
@@ -129,6 +133,9 @@ func (s *Store) DeleteTenant(ctx context.Context, by webhook.Actor, id string) e
 			return &webhook.Error{Code: webhook.CodeConflict, Message: "the tenant still has endpoints: delete them first"}
 		}
 		if _, err := tx.Exec(ctx, `delete from tenants where id = $1`, id); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, `insert into deleted_tenants (id) values ($1) on conflict (id) do update set deleted_at = now()`, id); err != nil {
 			return err
 		}
 		if err := notify(ctx, tx, change{Kind: changeTenant, Tenant: id}); err != nil {

@@ -1,0 +1,39 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// retain removes what is past its retention, every hour.
+func (a *App) retain(ctx context.Context) {
+	tick := time.NewTicker(time.Hour)
+	defer tick.Stop()
+	for {
+		a.retainOnce(ctx)
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (a *App) retainOnce(ctx context.Context) {
+	c := &a.options.Config
+	removed, err := a.store.Retain(ctx, time.Now(), c.Retention)
+	keys, keysErr := a.store.PruneIdempotencyKeys(ctx, c.Retention)
+	replays, replaysErr := a.store.PruneReplays(ctx, c.Retention)
+	secrets, secretsErr := a.store.PruneSecrets(ctx)
+	tenants, tenantsErr := a.store.PruneDeletedTenants(ctx) // after what may be left of them
+	entries, auditErr := a.store.PruneAuditLog(ctx, c.AuditRetention)
+	if err := errors.Join(err, keysErr, replaysErr, secretsErr, tenantsErr, auditErr); err != nil && ctx.Err() == nil {
+		a.log.WarnContext(ctx, "what is past its retention was not all removed; the next try is in an hour", "error", err)
+	}
+	if removed.Days > 0 || removed.Rows > 0 || keys > 0 || replays > 0 || secrets > 0 || tenants > 0 || entries > 0 {
+		a.log.InfoContext(ctx, "removed what is past its retention",
+			"days", removed.Days, "deliveries", removed.Rows, "idempotency_keys", keys, "replays", replays, "secrets", secrets,
+			"tenant_ids", tenants, "audit_entries", entries)
+	}
+}

@@ -1,0 +1,19 @@
+-- +goose Up
+
+-- Ids of tenants that are gone, for as long as something is left of them: whoever got such
+-- an id anew would read, replay and be answered with what was another's
+-- (internal/postgres/deleted_tenants.go). The collation is that of events.tenant_id.
+create table deleted_tenants (
+    id         text        not null primary key,
+    deleted_at timestamptz not null default now()
+);
+grant select, insert, update (deleted_at) on deleted_tenants to everpost_operator;
+grant select, delete on deleted_tenants to everpost_worker;
+alter table deleted_tenants enable row level security;
+create policy every_tenant on deleted_tenants to everpost_operator, everpost_worker using (true) with check (true);
+
+-- Those of before: each deletion is in the audit log.
+insert into deleted_tenants (id, deleted_at)
+select a.tenant_id, max(a.at) from audit_log a
+where a.action = 'tenant.delete' and not exists (select from tenants t where t.id = a.tenant_id)
+group by 1;
