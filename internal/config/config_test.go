@@ -28,14 +28,14 @@ func TestValidateNamesEachUnusableSetting(t *testing.T) {
 	require.NoError(t, c.Validate())
 
 	for name, spoil := range map[string]func(*config.Config){
-		"EVERPOST_LISTEN: must be host:port":                     func(c *config.Config) { c.Listen = "8080" },
-		"EVERPOST_ADMIN_LISTEN: has the port \"http\"":           func(c *config.Config) { c.AdminListen = "localhost:http" },
-		"EVERPOST_DATABASE_URL: must be a URL":                   func(c *config.Config) { c.DatabaseURL = "mysql://root:hunter2@db" },
-		"EVERPOST_OPERATOR_KEY: must be a secret":                func(c *config.Config) { c.OperatorKey = "changeme" },
-		"EVERPOST_OPERATOR_KEY: must be a secret of at least":    func(c *config.Config) { c.OperatorKey = strings.Repeat("a", 64) },
-		"EVERPOST_OPERATOR_KEY: must be a secret of at least 32": func(c *config.Config) { c.OperatorKey = strings.Repeat("changeme", 4) },
-		"EVERPOST_OPERATOR_KEY: must be a secret of":             func(c *config.Config) { c.OperatorKey = "abcdefabcdefabcdefabcdefabcdefxabc" },
-		"EVERPOST_KEK: is set together":                          func(c *config.Config) { c.KEK, c.KEKFile = "a", "b" },
+		"EVERPOST_LISTEN: must be host:port":                               func(c *config.Config) { c.Listen = "8080" },
+		"EVERPOST_ADMIN_LISTEN: has the port \"http\"":                     func(c *config.Config) { c.AdminListen = "localhost:http" },
+		"EVERPOST_DATABASE_URL: must be a URL":                             func(c *config.Config) { c.DatabaseURL = "mysql://root:hunter2@db" },
+		"EVERPOST_OPERATOR_KEY: must be a secret":                          func(c *config.Config) { c.OperatorKey = "changeme" },
+		"EVERPOST_OPERATOR_KEY: must be a secret of 32":                    func(c *config.Config) { c.OperatorKey = strings.Repeat("a", 64) },
+		"EVERPOST_OPERATOR_KEY: must be a secret of 32 characters or more": func(c *config.Config) { c.OperatorKey = strings.Repeat("changeme", 4) },
+		"EVERPOST_OPERATOR_KEY: must be a secret of":                       func(c *config.Config) { c.OperatorKey = "abcdefabcdefabcdefabcdefabcdefxabc" },
+		"EVERPOST_KEK: is set together":                                    func(c *config.Config) { c.KEK, c.KEKFile = "a", "b" },
 		"EVERPOST_KEK_VAULT_ADDR: is set together": func(c *config.Config) {
 			c.KEKs = vaultKEK("hunter2", "", time.Second)
 			c.KEK = "a"

@@ -68,7 +68,8 @@ type Config struct {
 	Logger  *slog.Logger
 
 	// StartSlots is how many starts are under way at a time. Defaults to 1: while one
-	// is under way, what arrives gathers, and shares the next.
+	// is under way, what arrives gathers, and shares the next. Beside a large start of one
+	// tenant a single slot makes those of others.
 	StartSlots int
 	// Width is how many deliveries may share a workflow for their first attempts.
 	// Defaults to 100; 1 gives each one of its own.
@@ -116,7 +117,7 @@ type Dispatcher struct {
 	life    context.Context //nolint:containedctx // of the calls to Temporal, which outlive who asked for them; ended by Stop
 	end     context.CancelFunc
 
-	mu      sync.Mutex // workers grows only with mu held and stopped open, so never beside Stop's Wait
+	mu      sync.Mutex // workers grows only with mu held and stopped open, or by one of them, so never beside Stop's Wait
 	workers sync.WaitGroup
 }
 

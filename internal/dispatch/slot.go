@@ -1,6 +1,8 @@
 package dispatch
 
 import (
+	"runtime"
+	"syscall"
 	"time"
 
 	"github.com/everpost/everpost/internal/webhook"
@@ -9,9 +11,12 @@ import (
 const (
 	// company is for how long after a tenant's start others take it into account.
 	company = time.Second
-	// largePart of a workflow's width is a large start. While one tenant has much and
-	// others something, none is larger than crowdPart: what it does at once, they wait for.
+	// largePart of a workflow's width is a large start. While the CPU is short, none is
+	// larger than crowdPart: what is done at once, others wait for.
 	largePart, crowdPart = 4, 2
+	// shortPart of all CPU time, used by this process alone, is when it is short: PostgreSQL
+	// and others often take as much.
+	shortPart = 3
 	// maxRest bounds the rest after a large start: one that took long was not about CPU.
 	maxRest = 100 * time.Millisecond
 )
@@ -21,7 +26,7 @@ type slot struct {
 	*Dispatcher
 
 	latest, other seen      // the tenants that started something last
-	crowded       time.Time // when a large start was one tenant's, last
+	crowded       time.Time // when such a start has used up the CPU, last
 }
 
 type seen struct {
@@ -49,7 +54,7 @@ func (d *Dispatcher) serve() {
 }
 
 // crowdedBy is the tenant that has most of a large batch while others have something to
-// send as well; "" when there is none.
+// send as well; "" when there is none. Several slots are beside one another anyway.
 func (s *slot) crowdedBy(batch []webhook.Start) (loud string) {
 	now := time.Now()
 	count := map[string]int{}
@@ -63,23 +68,22 @@ func (s *slot) crowdedBy(batch []webhook.Start) (loud string) {
 		}
 		s.latest = seen{tenant, now}
 	}
-	if s.Width < 2*fewPart || len(batch) < s.Width/largePart || loud == "" {
+	if s.StartSlots > 1 || s.Width < 2*fewPart || len(batch) < s.Width/largePart || loud == "" {
 		return ""
 	}
 	for _, who := range []seen{s.latest, s.other} {
 		if who.tenant != loud && now.Sub(who.at) < company {
-			s.crowded = now
 			return loud
 		}
 	}
 	return ""
 }
 
-// beside starts a batch that is nearly all of one tenant, and what others bring until it
-// has also rested for a while. The rest leaves them some of the CPU, which such a start
-// and what follows it would use up.
+// beside starts a batch that is mostly one tenant's, and what others bring until it is
+// done. Where the CPU was short it also rests for a while, which leaves them some of what
+// such a start and what follows it would use up.
 func (s *slot) beside(loud string, batch []webhook.Start) {
-	begun := time.Now()
+	begun, used := time.Now(), cpuTime()
 	done := make(chan struct{})
 	s.workers.Go(func() { // the slot itself is one of them: Stop waits
 		defer close(done)
@@ -90,11 +94,16 @@ func (s *slot) beside(loud string, batch []webhook.Start) {
 		select {
 		case <-done:
 			done = nil
+			if !isShort(time.Since(begun), cpuTime()-used) {
+				s.queue.Wake() // for what was left there
+				return
+			}
+			s.crowded = time.Now()
 			rest := time.NewTimer(min(time.Since(begun), maxRest)) // as long as the start took
 			defer rest.Stop()
 			rested = rest.C
 		case <-rested:
-			s.queue.Wake() // for what was left there
+			s.queue.Wake()
 			return
 		case <-s.stopped:
 			return
@@ -106,6 +115,20 @@ func (s *slot) beside(loud string, batch []webhook.Start) {
 			s.startAll(few)
 		}
 	}
+}
+
+// isShort says whether the CPU is, when this process has used so much of it in a time.
+func isShort(in, used time.Duration) bool {
+	return used > in*time.Duration(runtime.GOMAXPROCS(0))/shortPart
+}
+
+// cpuTime is what this process has used of it.
+func cpuTime() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // startAll starts a batch and gives its places in the queue back.

@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"runtime"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -84,21 +85,37 @@ func TestCrowdedBy(t *testing.T) {
 			require.Equal(t, step.want, s.crowdedBy(starts), step.batch)
 			time.Sleep(step.then)
 		}
-		require.Len(t, queued(&s, 100), 50, "while it is crowded")
+		s.crowded = time.Now()
+		require.Equal(t, 50, queued(&s, 100), "while the CPU is short")
 		time.Sleep(company)
-		require.Len(t, queued(&s, 100), 100)
+		require.Equal(t, 100, queued(&s, 100))
+		several := slot{Dispatcher: New(Config{StartSlots: 2})}
+		several.crowdedBy(acceptedOf("b", 1).Deliveries)
+		require.Empty(t, several.crowdedBy(acceptedOf("a", several.Width).Deliveries))
 		small := slot{Dispatcher: New(Config{Width: 2*fewPart - 1})}
 		small.crowdedBy(acceptedOf("b", 1).Deliveries)
 		require.Empty(t, small.crowdedBy(acceptedOf("a", small.Width).Deliveries))
 	})
 }
 
-// queued is what the slot takes when n wait.
-func queued(s *slot, n int) []webhook.Start {
+// queued is how many the slot takes when n wait.
+func queued(s *slot, n int) int {
 	s.Accepted(acceptedOf("a", n))
 	batch := s.gather()
 	for range n - len(batch) {
 		s.queue.Next()
 	}
-	return batch
+	return len(batch)
+}
+
+func TestIsShort(t *testing.T) {
+	t.Parallel()
+	all := time.Duration(runtime.GOMAXPROCS(0)) * time.Second
+	require.False(t, isShort(time.Second, 0))
+	require.False(t, isShort(time.Second, all/shortPart-time.Millisecond))
+	require.True(t, isShort(time.Second, all/shortPart+time.Millisecond))
+	before := cpuTime()
+	for begun := time.Now(); cpuTime() == before; { // it counts
+		require.Less(t, time.Since(begun), 10*time.Second)
+	}
 }

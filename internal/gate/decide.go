@@ -147,7 +147,9 @@ func (e *endpoint) bookAgain(now time.Duration, en *Entry) Admission {
 		at, found := e.line.freeBefore(max(e.nextFree(now), e.host.turnOfMissed(now, e), e.next-burst, now+minDeferral), now+soon, tempo)
 		if found {
 			e.line.add(at, en.Delivery)
-			e.host.miss(now, at, e)
+			if e.inFlight < e.limits.MaxInFlight && !e.host.hasPlace(now, e) { // it was the host's places that were taken
+				e.host.miss(now, at, e)
+			}
 			return e.deferred(at, reason)
 		}
 	}

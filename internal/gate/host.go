@@ -153,7 +153,7 @@ func (h *host) nextFree(now time.Duration) time.Duration {
 	if overdue := now - h.since - h.gap; overdue > 0 {
 		return now + overdue
 	}
-	return h.since + h.gap
+	return max(h.since+h.gap, now+1) // now, there is none
 }
 
 // enqueue lets an endpoint take its turn if its first waiter could go.

@@ -24,7 +24,9 @@ func (s *Store) flushIntake(ctx context.Context, items []*intake) error {
 	s.quotas.renew(items)
 	if err := writeIntake(ctx, conn, items); err != nil {
 		if conn.Conn().PgConn().TxStatus() != 'I' {
-			_, _ = conn.Exec(context.WithoutCancel(ctx), "rollback") // else the connection is closed, which does it
+			rollback, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+			defer cancel()
+			_, _ = conn.Exec(rollback, "rollback") // if it fails the connection is closed, which does it
 		}
 		return err
 	}
