@@ -375,3 +375,30 @@ func TestStressOfHosts(t *testing.T) {
 		require.Empty(t, h.turns)
 	}
 }
+
+// While all its places are taken nobody gets one, also at the very moment at which the next
+// is expected to become free.
+func TestNoPlaceWhenOneIsExpected(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := New(Config{MaxInFlightPerHost: 1})
+		pass := admit(t, g, at("receiver.test:443"))
+		g.shards[0].mu.Lock()
+		gap := pass.host.gap
+		g.shards[0].mu.Unlock()
+		time.Sleep(gap)
+		en := at("receiver.test:443")
+		en.Limits.MaxInFlight = 5
+		got := make(chan *Pass, 1)
+		go func() {
+			_, p := g.Enter(t.Context(), en)
+			got <- p
+		}()
+		synctest.Wait()
+		require.Empty(t, got, "the only place is taken")
+		pass.Done(delivered(gap))
+		if p := <-got; p != nil {
+			p.Cancel()
+		}
+	})
+}

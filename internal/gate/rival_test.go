@@ -234,3 +234,33 @@ func TestPlacesAreLeftToThoseWhoCome(t *testing.T) {
 	admit(t, g, at("a.test:443")).Cancel()
 	require.Empty(t, h.rivals)
 }
+
+// A place of the host is kept for an endpoint that found none, and not for one whose own
+// places were taken.
+func TestKeptForWhomTheHostHadNoPlace(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		own, others int // the endpoint's places; requests of another to its host
+		kept        bool
+	}{
+		"own places taken":   {own: 1, others: 0, kept: false},
+		"own and the host's": {own: 1, others: 1, kept: false},
+		"the host's":         {own: 2, others: 1, kept: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := New(Config{MaxInFlightPerHost: 2})
+			en := at("receiver.test:443")
+			en.Limits.MaxInFlight = c.own
+			e := admit(t, g, en).endpoint
+			for range c.others {
+				admit(t, g, at("receiver.test:443"))
+			}
+			e.shard.mu.Lock()
+			defer e.shard.mu.Unlock()
+			e.host.gap, e.missed = time.Second, 5
+			e.bookAgain(g.now(), &en)
+			require.Equal(t, c.kept, e.host.kept == e)
+		})
+	}
+}
