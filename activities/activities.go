@@ -7,6 +7,7 @@ package activities
 
 import (
 	"context"
+	"crypto/sha256"
 	"log/slog"
 	"time"
 
@@ -30,9 +31,10 @@ type Targets interface {
 }
 
 // Fresh hands out, once each, the payloads of events that this process has just
-// stored: whoever gets one may send the first attempt without asking the record.
+// stored, with the SHA-256 of each when it arrived: whoever gets one may send the
+// first attempt without asking the record.
 type Fresh interface {
-	Take(id webhook.DeliveryID) (payload []byte, ok bool)
+	Take(id webhook.DeliveryID) (payload []byte, sum [sha256.Size]byte, ok bool)
 }
 
 // Sender makes one POST. A failure is a value.

@@ -1,9 +1,9 @@
 package activities
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
-	"crypto/subtle"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -245,7 +245,7 @@ func (a *Activities) make(fl *flight, in AttemptInput) (AttemptResult, error) {
 	admission := a.admit(ctx, in, target)
 	if admission.Pass == nil {
 		// The step says that it waits: whoever sends it then has to ask the record.
-		_, _ = a.Fresh.Take(in.DeliveryID)
+		_, _, _ = a.Fresh.Take(in.DeliveryID)
 		return a.turnedAway(ctx, fl, in, admission)
 	}
 	defer admission.Pass.Cancel()
@@ -299,10 +299,13 @@ func whyHeld(target *webhook.Target) string {
 // that nothing is to be sent: the result and the error are the attempt's.
 func (a *Activities) permission(ctx context.Context, fl *flight, in *AttemptInput, target *webhook.Target) ([]byte, AttemptResult, error) {
 	if in.FirstTask && in.Run == 1 && in.Seq == 0 && in.Attempts == 0 {
-		if payload, ok := a.Fresh.Take(in.DeliveryID); ok {
-			// Not compared with its SHA-256, as one from the record is below: these are the
-			// very bytes the sum was taken of, and they have not left the process.
-			return payload, AttemptResult{}, nil
+		if payload, sum, ok := a.Fresh.Take(in.DeliveryID); ok {
+			if intact(payload, sum[:]) {
+				return payload, AttemptResult{}, nil
+			}
+			// The bytes were changed in this process's memory. Those in the record may be
+			// right, and are compared, too.
+			a.Logger.ErrorContext(ctx, "a payload has changed in memory since it arrived and was not sent", "delivery", in.DeliveryID, "event", in.EventID)
 		}
 	}
 	begun, err := a.Record.Begin(ctx, a.claim(*in, target.Timeout))
@@ -326,13 +329,18 @@ func (a *Activities) permission(ctx context.Context, fl *flight, in *AttemptInpu
 		return nil, result, nil // the workflow ends it
 	}
 	in.Progress = begun.Standing.Progress // the same step; a run that a replay opened learns its attempts here
-	sum := sha256.Sum256(begun.Payload)
-	if begun.Payload == nil || subtle.ConstantTimeCompare(sum[:], begun.SHA256) != 1 {
+	if !intact(begun.Payload, begun.SHA256) {
 		a.Logger.ErrorContext(ctx, "a stored payload does not match its SHA-256 and was not sent", "delivery", in.DeliveryID, "event", in.EventID)
 		result, err := a.record(ctx, fl, *in, in.end(webhook.StateDeadLettered, string(retry.ReasonPayloadCorrupt)))
 		return nil, result, err
 	}
 	return begun.Payload, AttemptResult{}, nil
+}
+
+// intact reports whether there is a payload and it has its SHA-256.
+func intact(payload, sum []byte) bool {
+	got := sha256.Sum256(payload)
+	return payload != nil && bytes.Equal(got[:], sum)
 }
 
 // unanswered is the standing's command unless the workflow knows it.

@@ -28,7 +28,7 @@ func TestFreshTokenSendsWithoutAsking(t *testing.T) {
 	require.Equal(t, 1, got.Attempts)
 	require.Equal(t, "200", got.Told)
 	require.Zero(t, p.record.count(), "nobody was asked")
-	_, again := p.tokens.Fresh().Take(in.DeliveryID)
+	_, _, again := p.tokens.Fresh().Take(in.DeliveryID)
 	require.False(t, again, "a token is taken once")
 
 	// Without the token and the memo, the record knows it.

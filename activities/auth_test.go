@@ -117,3 +117,31 @@ func TestNoEchoIsRecorded(t *testing.T) {
 		}
 	}
 }
+
+// A receiver that redirects to its own URL with a slash more, as many do: what is secret
+// of the URL is not recorded, and where it leads to still shows.
+func TestNoEchoOfTheURLIsRecorded(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p := b.process(t, nil)
+	tests := activities.NewTests(p.Sender)
+	target := b.target(t)
+	base, _, _ := strings.Cut(target.URL, "?")
+	for query, want := range map[string]string{
+		"?token=canary%2Ftoken&v=2": "/?[redacted]", "?canary-token": "/?[redacted]", "?v=2": "/?v=2", "": "/",
+	} {
+		target.URL = base + query
+		to := base + "/" + query
+		b.Script("/hook", receivertest.Step{
+			Status: 308, Header: map[string]string{"Location": to, "X-Hook": "hook"}, Body: "the hook is at " + to + " now: canary/token",
+		})
+		made, err := tests.Send(t.Context(), target, "order.paid", []byte(payload))
+		require.NoError(t, err)
+		require.Equal(t, []string{base + want}, made.ResponseHeaders["Location"])
+		require.Equal(t, []string{"hook"}, made.ResponseHeaders["X-Hook"])
+		require.Contains(t, string(made.ResponseBody), "the hook is at "+base+want+" now")
+		if strings.Contains(query, "%2F") {
+			require.NotContains(t, fmt.Sprintf("%+v", made), "canary")
+		}
+	}
+}

@@ -32,7 +32,9 @@ func signed(m message, target *webhook.Target, body []byte, now time.Time) (head
 		}
 	}
 	own = len(header)
-	header = append(header, [2]string{"content-type", "application/json"})
+	if !has(header, "content-type") {
+		header = append(header, [2]string{"content-type", "application/json"})
+	}
 	header = append(header, proof...)
 	return append(header,
 		[2]string{"everpost-attempt", strconv.Itoa(m.number)},

@@ -88,6 +88,16 @@ func TestSchemes(t *testing.T) {
 	}
 
 	target := b.target(t)
+	for own, want := range map[string]string{"": "application/json", "content-type": "application/cloudevents+json", "CONTENT-Type": "text/plain"} {
+		if target.Headers = nil; own != "" {
+			target.Headers = map[string]string{own: want}
+		}
+		_, err := tests.Send(t.Context(), target, "order.paid", []byte(payload))
+		require.NoError(t, err)
+		all := b.Requests()
+		require.Equal(t, []string{want}, all[len(all)-1].Header.Values("Content-Type"), "the endpoint's own, or ours")
+	}
+
 	target.Signature, target.Secrets = webhook.SignatureHex, []string{privateKey}
 	before := len(b.Requests())
 	_, err = tests.Send(t.Context(), target, "order.paid", []byte(payload))

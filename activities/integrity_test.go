@@ -86,3 +86,40 @@ func TestPayloadIntegrity(t *testing.T) {
 		})
 	}
 }
+
+// A payload that changes in memory between its arrival and its first attempt is not sent:
+// the record is asked, and what it holds is compared, too.
+func TestPayloadIntegrityOfAToken(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		spoil string
+		state webhook.State
+	}{
+		"the record is whole": {"", webhook.StateDelivered},
+		"the record is not":   {`update events set payload = set_bit(payload, 9, 1 - get_bit(payload, 9)) where id = $1`, webhook.StateDeadLettered},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			p := b.process(t, nil)
+			accepted, in := b.event(t)
+			p.tokens.Accepted(accepted)
+			accepted.Payload[1] ^= 1 // the token's are the same bytes
+			if c.spoil != "" {
+				b.execute(t, c.spoil, in.EventID)
+			}
+			got, err := p.attempt(in)
+			require.NoError(t, err)
+			require.Equal(t, c.state, got.State)
+			require.Equal(t, 1, p.record.count())
+			require.Contains(t, p.log.String(), "changed in memory")
+			require.Contains(t, p.log.String(), in.DeliveryID.String())
+			if c.state == webhook.StateDelivered {
+				require.Equal(t, payload, string(b.Requests()[0].Body))
+				return
+			}
+			require.Equal(t, string(retry.ReasonPayloadCorrupt), got.Reason)
+			require.Zero(t, b.Count())
+		})
+	}
+}

@@ -33,20 +33,21 @@ func post(ctx context.Context, sender Sender, now time.Time, target *webhook.Tar
 	if response.OwnFault {
 		return webhook.Attempt{}, &ownFaultError{response.Err}
 	}
-	withoutEcho(&response, header[:own])
+	withoutEcho(&response, target.URL, header[:own])
 	return webhook.Attempt{
 		Number: m.number, StartedAt: now, Latency: response.Latency, Outcome: retry.Classify(response.Answer, target.RetryPolicy), Error: response.Err,
 		RequestHeaders: shown(header, own, target.Auth), ResponseHeaders: response.Header, ResponseBody: response.Body, Truncated: response.Truncated,
 	}, nil
 }
 
-// withoutEcho removes from an answer what the endpoint's own header fields hold, which
-// may be credentials, if the receiver repeats it. What auth made the Sender has removed.
-func withoutEcho(r *Response, own [][2]string) {
-	if len(own) == 0 {
+// withoutEcho removes from an answer what the endpoint's own header fields and its URL
+// hold, which may be credentials, if the receiver repeats it. What auth made the Sender
+// has removed.
+func withoutEcho(r *Response, url string, own [][2]string) {
+	echoes := webhook.EchoesOfHeader(own...).And(webhook.EchoesOfURL(url))
+	if len(echoes) == 0 {
 		return
 	}
-	echoes := webhook.EchoesOfHeader(own...)
 	echoes.RedactHeader(r.Header)
 	r.Body = echoes.RedactText(r.Body, r.Truncated || r.Answer.Fault != retry.FaultNone)
 	if len(r.Body) > maxBody {

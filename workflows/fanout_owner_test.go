@@ -2,6 +2,7 @@ package workflows_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"sync"
 	"testing"
 	"time"
@@ -160,7 +161,10 @@ func TestHandedOverJoinsElsewhere(t *testing.T) {
 // attempt that another one has begun to make.
 type keptToken struct{}
 
-func (keptToken) Take(webhook.DeliveryID) ([]byte, bool) { return []byte(`{"order":17}`), true }
+func (keptToken) Take(webhook.DeliveryID) (payload []byte, sum [sha256.Size]byte, ok bool) {
+	payload = []byte(`{"order":17}`)
+	return payload, sha256.Sum256(payload), true
+}
 
 // R2: a token is no right to send what is being sent.
 func TestHandedOverDoesNotUseAToken(t *testing.T) {

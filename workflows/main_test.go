@@ -2,6 +2,7 @@ package workflows_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
 	"net/netip"
@@ -221,4 +222,6 @@ func (s sealer) Open(ctx context.Context, sealed postgres.Sealed, additional str
 // noFresh has no payloads: every attempt asks the record.
 type noFresh struct{}
 
-func (noFresh) Take(webhook.DeliveryID) ([]byte, bool) { return nil, false }
+func (noFresh) Take(webhook.DeliveryID) (payload []byte, sum [sha256.Size]byte, ok bool) {
+	return nil, sum, false
+}

@@ -247,7 +247,7 @@ func (d *Dispatcher) queueUp(a webhook.Accepted, now time.Time) {
 		// All that is timed counts from the same moment as the relay's patience: from
 		// before the commit, however long that took.
 		if d.LocalWorker && !start.NotBefore.After(now) {
-			d.fresh.put(start.DeliveryID, a.Payload, start.CreatedAt)
+			d.fresh.put(start.DeliveryID, a.Payload, a.SHA256, start.CreatedAt)
 		}
 		d.room.overdraw(start.TenantID, 1)
 		if !d.queue.Put(start.TenantID, start) {

@@ -176,10 +176,10 @@ func TestTokensAreLeftForALocalWorker(t *testing.T) {
 		a.Deliveries[1].NotBefore = time.Now().Add(time.Hour)
 		a.Deliveries[2].CreatedAt = time.Now().Add(-tokenLife) // its commit took so long
 		d.Accepted(a)
-		_, now := d.Fresh().Take(a.Deliveries[0].DeliveryID)
-		_, later := d.Fresh().Take(a.Deliveries[1].DeliveryID)
+		_, _, now := d.Fresh().Take(a.Deliveries[0].DeliveryID)
+		_, _, later := d.Fresh().Take(a.Deliveries[1].DeliveryID)
 		require.Equal(t, local, now)
-		_, slow := d.Fresh().Take(a.Deliveries[2].DeliveryID)
+		_, _, slow := d.Fresh().Take(a.Deliveries[2].DeliveryID)
 		require.False(t, later)
 		require.False(t, slow)
 	}

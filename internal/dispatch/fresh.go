@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"crypto/sha256"
 	"sync"
 	"time"
 
@@ -30,6 +31,7 @@ type Fresh struct {
 
 type token struct {
 	payload []byte
+	sum     [sha256.Size]byte
 	until   time.Time
 }
 
@@ -37,9 +39,9 @@ func newFresh(now func() time.Time) *Fresh {
 	return &Fresh{byID: map[webhook.DeliveryID]token{}, now: now}
 }
 
-// put leaves a payload for the delivery's first attempt. stored is when the relay
+// put leaves a payload for the delivery's first attempt, with its SHA-256. stored is when the relay
 // begins to count: not after the commit.
-func (f *Fresh) put(id webhook.DeliveryID, payload []byte, stored time.Time) {
+func (f *Fresh) put(id webhook.DeliveryID, payload []byte, sum [sha256.Size]byte, stored time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := f.now()
@@ -48,13 +50,14 @@ func (f *Fresh) put(id webhook.DeliveryID, payload []byte, stored time.Time) {
 	if _, twice := f.byID[id]; twice || f.bytes+len(payload) > freshBytes || !now.Before(until) {
 		return
 	}
-	f.byID[id] = token{payload, until}
+	f.byID[id] = token{payload, sum, until}
 	f.oldest = append(f.oldest, id)
 	f.bytes += len(payload)
 }
 
-// Take returns the payload once, within its time.
-func (f *Fresh) Take(id webhook.DeliveryID) ([]byte, bool) {
+// Take returns the payload once, within its time, with the SHA-256 that it had when it
+// arrived: whoever sends it compares.
+func (f *Fresh) Take(id webhook.DeliveryID) (payload []byte, sum [sha256.Size]byte, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := f.now()
@@ -64,9 +67,9 @@ func (f *Fresh) Take(id webhook.DeliveryID) ([]byte, bool) {
 		f.bytes -= len(t.payload)
 	}
 	if !ok || !now.Before(t.until) {
-		return nil, false
+		return nil, sum, false
 	}
-	return t.payload, true
+	return t.payload, t.sum, true
 }
 
 // expire drops what is past its time. The caller holds the lock.

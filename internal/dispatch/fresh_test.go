@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"crypto/sha256"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -11,6 +12,8 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
+var noSum [sha256.Size]byte
+
 func newDeliveryID() webhook.DeliveryID {
 	return webhook.DeliveryIDOf(webhook.NewEventID(), webhook.NewEndpointID())
 }
@@ -19,15 +22,15 @@ func newDeliveryID() webhook.DeliveryID {
 func TestFreshIsTakenOnce(t *testing.T) {
 	t.Parallel()
 	f := newFresh(time.Now)
-	id := newDeliveryID()
-	f.put(id, []byte("{}"), time.Now())
+	id, sum := newDeliveryID(), sha256.Sum256([]byte("{}"))
+	f.put(id, []byte("{}"), sum, time.Now())
 	var taken atomic.Int32
 	var all sync.WaitGroup
 	for range 32 {
 		all.Go(func() {
-			if payload, ok := f.Take(id); ok {
+			if payload, got, ok := f.Take(id); ok {
 				taken.Add(1)
-				if string(payload) != "{}" {
+				if string(payload) != "{}" || got != sum {
 					t.Errorf("the payload is %q", payload)
 				}
 			}
@@ -46,23 +49,23 @@ func TestFreshExpires(t *testing.T) {
 	now := start
 	f := newFresh(func() time.Time { return now })
 	early, late, latest := newDeliveryID(), newDeliveryID(), newDeliveryID()
-	f.put(early, []byte("1"), start)
-	f.put(late, []byte("2"), start)
+	f.put(early, []byte("1"), noSum, start)
+	f.put(late, []byte("2"), noSum, start)
 
 	now = start.Add(tokenLife - time.Nanosecond)
-	_, ok := f.Take(early)
+	_, _, ok := f.Take(early)
 	require.True(t, ok)
-	f.put(latest, []byte("3"), start.Add(time.Second))
+	f.put(latest, []byte("3"), noSum, start.Add(time.Second))
 
 	now = start.Add(tokenLife)
-	payload, ok := f.Take(late)
+	payload, _, ok := f.Take(late)
 	require.False(t, ok)
 	require.Nil(t, payload)
 
-	f.put(newDeliveryID(), []byte("4"), start)
+	f.put(newDeliveryID(), []byte("4"), noSum, start)
 	require.Equal(t, 1, f.bytes, "a commit that took longer than a token's life leaves none")
 	now = start.Add(tokenLife + time.Second)
-	_, ok = f.Take(latest)
+	_, _, ok = f.Take(latest)
 	require.False(t, ok)
 	require.Zero(t, f.bytes)
 }
@@ -77,21 +80,21 @@ func TestFreshIsBounded(t *testing.T) {
 	ids := make([]webhook.DeliveryID, fit+1)
 	for i := range ids {
 		ids[i] = newDeliveryID()
-		f.put(ids[i], payload, now)
+		f.put(ids[i], payload, noSum, now)
 	}
 	require.Equal(t, freshBytes, f.bytes)
-	_, ok := f.Take(ids[fit])
+	_, _, ok := f.Take(ids[fit])
 	require.False(t, ok, "there was no room: its attempt asks the record")
 
-	_, ok = f.Take(ids[0])
+	_, _, ok = f.Take(ids[0])
 	require.True(t, ok)
-	f.put(ids[fit], payload, now)
-	_, ok = f.Take(ids[fit])
+	f.put(ids[fit], payload, noSum, now)
+	_, _, ok = f.Take(ids[fit])
 	require.True(t, ok, "what was taken made room")
 
 	now = now.Add(tokenLife)
 	last := newDeliveryID()
-	f.put(last, []byte("x"), now)
+	f.put(last, []byte("x"), noSum, now)
 	require.Equal(t, 1, f.bytes)
 	require.Len(t, f.byID, 1)
 	require.Equal(t, []webhook.DeliveryID{last}, f.oldest)

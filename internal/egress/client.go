@@ -167,6 +167,7 @@ type Client struct {
 	tokens    *tokens
 	certs     *certificates
 	readers   sync.Pool // of *bufio.Reader
+	heads     sync.Pool // of *[MaxHeaderBytes]byte
 	writers   sync.Pool // of *bufio.Writer
 }
 
@@ -180,6 +181,7 @@ func New(config Config) *Client {
 		tokens:    newTokens(),
 		certs:     newCertificates(),
 		readers:   sync.Pool{New: func() any { return bufio.NewReaderSize(nil, 4<<10) }},
+		heads:     sync.Pool{New: func() any { return new([MaxHeaderBytes]byte) }},
 		writers:   sync.Pool{New: func() any { return bufio.NewWriterSize(nil, 16<<10) }},
 	}
 }

@@ -45,18 +45,22 @@ func (c *Client) dial(ctx context.Context, deadline time.Time, t target) (*conn,
 		RootCAs:    c.config.RootCAs,
 		ServerName: strings.TrimSuffix(t.host, "."),
 		NextProtos: []string{"http/1.1"},
+
+		VerifyConnection: modest,
 	}
 	if t.certificate != nil {
 		// Whatever authorities the receiver names: one that it does not know it refuses in
 		// clear words, a missing one often only later.
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return t.certificate, nil }
 	}
-	secure := tls.Client(tcp, config)
+	below := &wire{Conn: tcp}
+	secure := tls.Client(below, config)
 	if err := secure.HandshakeContext(ctx); err != nil {
 		cn.discard()
 		return nil, phaseTLS, fmt.Errorf("TLS handshake: %w", err)
 	}
-	cn.Conn = secure
+	below.silent = 0
+	cn.Conn = &secured{Conn: secure, wire: below}
 	return cn, phaseTLS, nil
 }
 

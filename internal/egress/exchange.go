@@ -56,9 +56,10 @@ func (c *Client) exchange(ctx context.Context, deadline time.Time, cn *conn, req
 	defer func() {
 		br.Reset(nil)
 		c.readers.Put(br)
+		x.in.drop()
 	}()
 
-	head, err := readHead(br, x.in, req) //nolint:bodyclose // Close would read an endless body to its end; the connection is closed instead
+	head, err := c.readHead(br, x.in, req) //nolint:bodyclose // Close would read an endless body to its end; the connection is closed instead
 	if err != nil {
 		return x.unanswered(ctx, err)
 	}
@@ -72,7 +73,7 @@ func (c *Client) exchange(ctx context.Context, deadline time.Time, cn *conn, req
 
 	now := time.Now()
 	cn.until = now.Add(keepAliveHint(head.Header, c.config.IdleTimeout))
-	reusable := whole && !head.Close && head.StatusCode >= 200 && br.Buffered() == 0 && x.out.finished()
+	reusable := whole && !head.Close && head.StatusCode >= 200 && br.Buffered() == 0 && len(x.in.ahead) == 0 && x.out.finished()
 	if stop() && reusable {
 		c.pool.put(cn, maxIdle(r.MaxIdle), now)
 	} else {
@@ -116,32 +117,6 @@ func maxIdle(asked int) int {
 		return DefaultMaxIdle
 	}
 	return asked
-}
-
-// readHead reads the answer's head, passing over interim ones. An end before the
-// first byte is io.EOF.
-func readHead(br *bufio.Reader, in *limitedReader, req *http.Request) (*http.Response, error) {
-	const proto = "HTTP/"
-	start, err := br.Peek(len(proto))
-	if err != nil && len(start) == 0 {
-		return nil, fmt.Errorf("read answer: %w", err)
-	}
-	isHTTP := string(start) == proto
-	for {
-		head, err := http.ReadResponse(br, req)
-		if err != nil {
-			// The parser takes half a line at the end of what could be read for a whole
-			// one, and complains about it: the cause is why there was no more.
-			if in.err != nil && (isHTTP || !errors.Is(in.err, io.EOF)) {
-				err = in.err
-			}
-			return nil, fmt.Errorf("read answer: %w", err)
-		}
-		interim := 100 <= head.StatusCode && head.StatusCode <= 199
-		if !interim || head.StatusCode == http.StatusSwitchingProtocols {
-			return head, nil
-		}
-	}
 }
 
 // answered is the response for a head; the header itself is added at the end.
@@ -198,9 +173,27 @@ type limitedReader struct {
 	left  int
 	total int
 	err   error
+
+	ahead   []byte // counted and to be read again before the rest; release is called at its end
+	release func()
+}
+
+// drop forgets what is to be read again.
+func (l *limitedReader) drop() {
+	if l.ahead != nil {
+		l.ahead = nil
+		l.release()
+	}
 }
 
 func (l *limitedReader) Read(p []byte) (int, error) {
+	if len(l.ahead) > 0 {
+		n := copy(p, l.ahead)
+		if l.ahead = l.ahead[n:]; len(l.ahead) == 0 {
+			l.drop()
+		}
+		return n, nil
+	}
 	if l.left <= 0 {
 		l.err = errHeadersTooLarge
 		return 0, l.err

@@ -74,6 +74,9 @@ func classify(at phase, err error) (retry.Fault, string) {
 		return timeoutFault(at), "the deadline passed"
 	}
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
+		if errno == syscall.EADDRNOTAVAIL && towardsIPv6(err) {
+			return retry.FaultConnectRefused, errno.Error()
+		}
 		return errnoFault(errno), errno.Error()
 	}
 	if fault, cause, ok := tlsFault(err); ok {
@@ -119,7 +122,7 @@ func timeoutFault(at phase) retry.Fault {
 //nolint:exhaustive // errno has a few hundred values; those that are not named are unknown
 func errnoFault(errno syscall.Errno) retry.Fault {
 	switch errno {
-	case syscall.ECONNREFUSED, syscall.ENETUNREACH, syscall.EHOSTUNREACH, syscall.ENETDOWN, syscall.EHOSTDOWN:
+	case syscall.ECONNREFUSED, syscall.ENETUNREACH, syscall.EHOSTUNREACH, syscall.ENETDOWN, syscall.EHOSTDOWN, syscall.EAFNOSUPPORT:
 		return retry.FaultConnectRefused
 	case syscall.ECONNRESET, syscall.EPIPE, syscall.ECONNABORTED:
 		return retry.FaultConnectionReset
@@ -130,12 +133,25 @@ func errnoFault(errno syscall.Errno) retry.Fault {
 
 // exhausted reports whether this machine has run out of something.
 func exhausted(err error) bool {
-	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EADDRNOTAVAIL} {
+	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM} {
 		if errors.Is(err, errno) {
 			return true
 		}
 	}
-	return false
+	return errors.Is(err, syscall.EADDRNOTAVAIL) && !towardsIPv6(err)
+}
+
+// towardsIPv6 reports whether an IPv6 address was dialled. EADDRNOTAVAIL says of IPv4
+// that no port is free, but of IPv6, on a machine without it, that there is no address
+// of ours to reach the receiver from: that lasts, and any tenant can name such an
+// address, so it must not count as our own fault, which is tried for ever.
+func towardsIPv6(err error) bool {
+	op, ok := errors.AsType[*net.OpError](err)
+	if !ok {
+		return false
+	}
+	addr, ok := op.Addr.(*net.TCPAddr)
+	return ok && addr.IP.To4() == nil && addr.IP != nil
 }
 
 // tlsFault recognises TLS errors in any phase: with TLS 1.3 a receiver that wants

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -404,6 +405,15 @@ func TestOwnExhaustion(t *testing.T) {
 	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.EADDRNOTAVAIL} {
 		r := failure(t.Context(), phaseDial, fmt.Errorf("dial: %w", errno))
 		require.True(t, r.OwnFault, errno)
+	}
+	for address, own := range map[string]bool{"93.184.215.14:443": true, "[2606:4700:4700::1111]:443": false} {
+		r := failure(t.Context(), phaseDial, fmt.Errorf("dial: %w", &net.OpError{
+			Op: "dial", Net: "tcp", Addr: net.TCPAddrFromAddrPort(netip.MustParseAddrPort(address)),
+			Err: os.NewSyscallError("connect", syscall.EADDRNOTAVAIL),
+		}))
+		require.Equal(t, own, r.OwnFault, address)
+		require.Equal(t, own, r.Answer.Fault == retry.FaultUnknown, address)
+		require.Equal(t, !own, r.Answer.Fault == retry.FaultConnectRefused, address)
 	}
 	r := withFault(t.Context(), Response{Answer: retry.Answer{Status: 200}}, phaseBody, syscall.ENOBUFS)
 	require.False(t, r.OwnFault, "an answer that came decides")

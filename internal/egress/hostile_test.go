@@ -6,6 +6,7 @@ import (
 	"compress/gzip"
 	"crypto/tls"
 	"io"
+	"maps"
 	"net"
 	"net/netip"
 	"runtime"
@@ -129,7 +130,7 @@ func gzipBomb() string {
 // hostileClasses are the classes that 40-security names, by its names, and a few more.
 func hostileClasses() map[string]hostile {
 	const answer = "HTTP/1.1 200 OK\r\n"
-	return map[string]hostile{
+	all := map[string]hostile{
 		"hang before accept": {url: func(t *testing.T, _ *authority) string {
 			t.Helper()
 			return "http://" + fullBacklog(t)
@@ -184,6 +185,8 @@ func hostileClasses() map[string]hostile {
 			return "http://" + address
 		}, reason: "timeout_headers", err: "timeout_headers", body: 16 << 20},
 	}
+	maps.Copy(all, dearClasses())
+	return all
 }
 
 // attempt makes the class's requests and returns the last response.

@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -105,6 +106,28 @@ func corpusAtTheSocket(t *testing.T) {
 		if connectable(addr) {
 			require.Positive(t, heard[addr], addr)
 		}
+	}
+	withoutIPv6(t, strict)
+}
+
+// withoutIPv6: on a machine that has no address to reach them from, receivers that have
+// IPv6 only, by their own choice, are not there. It is not our own fault, which would be
+// tried for ever and be held against nobody.
+func withoutIPv6(t *testing.T, guard *Guard) {
+	t.Helper()
+	for _, command := range []string{"-6 route del local ::/0 dev lo", "-6 addr flush dev lo", "-6 route add default dev lo"} {
+		out, err := exec.CommandContext(t.Context(), "ip", strings.Fields(command)...).CombinedOutput()
+		require.NoError(t, err, "%s: %s", command, out)
+	}
+	addr := netip.MustParseAddr("2606:4700:4700::1111")
+	_, err := net.DialTCP("tcp6", nil, net.TCPAddrFromAddrPort(netip.AddrPortFrom(addr, 443)))
+	require.ErrorIs(t, err, syscall.EADDRNOTAVAIL)
+	c := setup(t, Config{Guard: guard, Resolver: naming(t, []netip.Addr{addr})})
+	for _, host := range []string{literal(addr), nameOf(0)} {
+		r := c.Send(t.Context(), Request{URL: "https://" + host + "/", Timeout: patience})
+		require.False(t, r.OwnFault, r.Err)
+		require.Equal(t, "connect_refused: cannot assign requested address", r.Err)
+		require.Equal(t, retry.FaultConnectRefused, r.Answer.Fault)
 	}
 }
 

@@ -30,6 +30,10 @@ const (
 	// maxEarly is how long before its end a token is renewed, or a fifth of its life if
 	// that is less.
 	maxEarly = time.Minute
+	// maxTokenBytes bounds what of a token is sent, its type included: many are kept.
+	maxTokenBytes = 4 << 10
+	// maxSaidBytes bounds a Retry-After or a Date of a token server: they are kept, too.
+	maxSaidBytes = 64
 	// maxTokenRequest bounds the request to a token server.
 	maxTokenRequest = 32 << 10
 )
@@ -118,6 +122,9 @@ func (c *Client) fetchToken(ctx context.Context, deadline time.Time, r *Request,
 		return nil, style, noToken(ctx, err)
 	}
 	header := got.Type() + " " + got.AccessToken
+	if len(header) > maxTokenBytes {
+		return nil, style, &tokenError{fault: retry.FaultTokenRefused, cause: "the token server gave a token above 4 KiB"}
+	}
 	for _, b := range []byte(header) {
 		if b < ' ' || b > '~' {
 			return nil, style, &tokenError{fault: retry.FaultTokenRefused, cause: "the token server gave a token that is not printable"}
@@ -158,7 +165,7 @@ func noToken(ctx context.Context, err error) error {
 	status, header := answered.Response.StatusCode, answered.Response.Header
 	e := &tokenError{
 		fault: retry.FaultTokenRefused, cause: "the token server answered " + strconv.Itoa(status),
-		retryAfter: header.Get("Retry-After"), date: header.Get("Date"),
+		retryAfter: briefly(header, "Retry-After"), date: briefly(header, "Date"),
 	}
 	// Those of RFC 6749, section 5.2, and two that others use: anything else is the
 	// token server's own text.
@@ -173,6 +180,15 @@ func noToken(ctx context.Context, err error) error {
 		e.fault = retry.FaultTokenUnavailable
 	}
 	return e
+}
+
+// briefly is a field of a token server's answer, "" for one that is too long to be true.
+func briefly(header http.Header, name string) string {
+	value := header.Get(name)
+	if len(value) > maxSaidBytes {
+		return ""
+	}
+	return strings.Clone(value)
 }
 
 // tokenTransport lets the library send through the client.

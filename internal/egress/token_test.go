@@ -286,21 +286,27 @@ func TestNoToken(t *testing.T) {
 		err        string
 		retryAfter time.Duration
 	}{
-		"client unknown":   {failing(401, "invalid_client"), refused + " answered 401 (invalid_client)", 0},
-		"scope unknown":    {failing(400, "invalid_scope"), refused + " answered 400 (invalid_scope)", 0},
-		"own words":        {receivertest.Step{Status: 403, Body: odd}, refused + " answered 403", 0},
-		"error with a 200": {failing(200, "invalid_grant"), refused + " answered 200 (invalid_grant)", 0},
-		"busy for now":     {failing(400, "temporarily_unavailable"), unavailable + " answered 400 (temporarily_unavailable)", 0},
-		"down":             {with(503, "Retry-After", "30"), unavailable + " answered 503", 30 * time.Second},
-		"too many":         {with(429, "Retry-After", "7"), unavailable + " answered 429", 7 * time.Second},
-		"redirect":         {with(302, "Location", "/elsewhere"), refused + " answered 302", 0},
-		"redirect of POST": {with(307, "Location", "/elsewhere"), refused + " answered 307", 0},
-		"no token":         {receivertest.Step{Body: `{"token_type":"bearer"}`}, refused + "'s answer holds no token", 0},
-		"no JSON":          {receivertest.Step{Body: "<html>s3cr3t"}, refused + "'s answer holds no token", 0},
-		"line break":       {tokenStep(`a\r\nX-Injected: s3cr3t`, 60), refused + " gave a token that is not printable", 0},
-		"too long":         {tokenStep(strings.Repeat("s3cr3t", 4000), 60), refused + "'s answer is too long", 0},
-		"cut off":          {receivertest.Step{Drop: true}, unavailable + ": unexpected_eof: the connection was closed before the answer was complete", 0},
-		"hang":             {receivertest.Step{Hang: true}, unavailable + ": timeout_headers: the deadline passed", 0},
+		"client unknown":    {failing(401, "invalid_client"), refused + " answered 401 (invalid_client)", 0},
+		"scope unknown":     {failing(400, "invalid_scope"), refused + " answered 400 (invalid_scope)", 0},
+		"own words":         {receivertest.Step{Status: 403, Body: odd}, refused + " answered 403", 0},
+		"error with a 200":  {failing(200, "invalid_grant"), refused + " answered 200 (invalid_grant)", 0},
+		"busy for now":      {failing(400, "temporarily_unavailable"), unavailable + " answered 400 (temporarily_unavailable)", 0},
+		"says it at length": {with(503, "Retry-After", strings.Repeat("0", maxSaidBytes-2)+"30"), unavailable + " answered 503", 30 * time.Second},
+		"down":              {with(503, "Retry-After", "30"), unavailable + " answered 503", 30 * time.Second},
+		"too many":          {with(429, "Retry-After", "7"), unavailable + " answered 429", 7 * time.Second},
+		"redirect":          {with(302, "Location", "/elsewhere"), refused + " answered 302", 0},
+		"redirect of POST":  {with(307, "Location", "/elsewhere"), refused + " answered 307", 0},
+		"no token":          {receivertest.Step{Body: `{"token_type":"bearer"}`}, refused + "'s answer holds no token", 0},
+		"no JSON":           {receivertest.Step{Body: "<html>s3cr3t"}, refused + "'s answer holds no token", 0},
+		"line break":        {tokenStep(`a\r\nX-Injected: s3cr3t`, 60), refused + " gave a token that is not printable", 0},
+		"too long":          {tokenStep(strings.Repeat("s3cr3t", 4000), 60), refused + "'s answer is too long", 0},
+		"token too long":    {tokenStep(strings.Repeat("x", maxTokenBytes+1-len("Bearer ")), 60), refused + " gave a token above 4 KiB", 0},
+		"type too long": {
+			receivertest.Step{Body: `{"access_token":"t","token_type":"` + strings.Repeat("x", maxTokenBytes) + `"}`}, refused + " gave a token above 4 KiB", 0,
+		},
+		"says too much": {with(503, "Retry-After", strings.Repeat("0", maxSaidBytes)+"30"), unavailable + " answered 503", 0},
+		"cut off":       {receivertest.Step{Drop: true}, unavailable + ": unexpected_eof: the connection was closed before the answer was complete", 0},
+		"hang":          {receivertest.Step{Hang: true}, unavailable + ": timeout_headers: the deadline passed", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -233,7 +233,7 @@ func (in *intake) answer() []webhook.Accepted {
 		for _, start := range a.starts {
 			e.EndpointIDs = append(e.EndpointIDs, start.EndpointID)
 		}
-		all[i] = webhook.Accepted{Event: e, Deliveries: a.starts, Payload: a.event.Payload}
+		all[i] = webhook.Accepted{Event: e, Deliveries: a.starts, Payload: a.event.Payload, SHA256: a.sum}
 	}
 	return all
 }

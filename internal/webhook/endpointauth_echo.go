@@ -40,8 +40,17 @@ func EchoesOfHeader(fields ...[2]string) Echoes {
 			found = found.add(minEchoedHeader, value)
 		}
 	}
-	slices.SortFunc(found, func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b)) })
-	return slices.Compact(found)
+	return found.sorted()
+}
+
+// And are these echoes and others.
+func (e Echoes) And(others Echoes) Echoes {
+	return append(slices.Clip(e), others...).sorted()
+}
+
+func (e Echoes) sorted() Echoes {
+	slices.SortFunc(e, func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b)) })
+	return slices.Compact(e)
 }
 
 // credentialsIn takes the value of an Authorization header apart.

@@ -61,8 +61,9 @@ type Event struct {
 type Accepted struct {
 	Event      Event
 	Deliveries []Start
-	Payload    []byte // as it was stored; nil for an earlier request's event
-	Replayed   bool   // an earlier request's event: nothing new was stored
+	Payload    []byte            // as it was stored; nil for an earlier request's event
+	SHA256     [sha256.Size]byte // of the payload, taken when it arrived
+	Replayed   bool              // an earlier request's event: nothing new was stored
 }
 
 // Start is a delivery that was stored and not yet begun: all that a workflow

@@ -35,7 +35,7 @@ func TestCanaries(t *testing.T) {
 	b, r := setup(t), newReceiver(t)
 	random := base64.StdEncoding.EncodeToString([]byte("canary-secret-0123456789abcdefgh")) // 24 to 64 bytes
 	markers := map[string]string{
-		"secret": random, "payload": "canarypayload7391", "url": "canaryurltoken5527", "header": "canaryheader8164",
+		"secret": random, "payload": "canarypayload7391", "url": "canaryurltoken5527", "path": "canarypathtoken6607", "header": "canaryheader8164",
 		"password": "canarypassword4410", "bearer token": "canarybearer6038", "client secret": "canaryclient2279",
 		"issued token": "canaryissued9152", "token URL": "canarytokenurl3384",
 	}
@@ -62,7 +62,7 @@ func TestCanaries(t *testing.T) {
 	query := "?token=" + markers["url"]
 	alive := target("/alive"+query, r.URL(), fieldsOf{"type": "basic", "username": "shop", "password": markers["password"]}, nil)
 	target("/retry"+query, r.URL(), bearer, nil)
-	target("/perma"+query, r.URL(), fieldsOf{"type": "basic", "username": "shop", "password": markers["password"]}, nil)
+	target("/perma/"+markers["path"]+query, r.URL(), fieldsOf{"type": "basic", "username": "shop", "password": markers["password"]}, nil)
 	target("/drops"+query, r.URL(), tokenClient, nil)
 	target("/slows"+query, r.URL(), nil, nil)
 	target("/nones"+query, "http://127.0.0.1:1", bearer, nil) // nobody listens there
@@ -73,8 +73,9 @@ func TestCanaries(t *testing.T) {
 	echo := strings.Join([]string{
 		"refused", markers["payload"], markers["header"], markers["password"], markers["bearer token"], markers["issued token"],
 	}, " ")
-	r.Script("/retry", receivertest.Step{Status: 500, Body: echo, Header: map[string]string{"X-Echo": markers["header"]}})
-	r.Script("/perma", receivertest.Step{Status: 400, Body: echo})
+	r.Script("/retry", receivertest.Step{Status: 500, Body: echo + query, Header: map[string]string{"X-Echo": markers["header"]}})
+	perma := "/perma/" + markers["path"]
+	r.Script(perma, receivertest.Step{Status: 308, Body: echo, Header: map[string]string{"Location": r.URL() + perma + "/" + query}})
 	r.Script("/drops", receivertest.Step{Drop: true}, receivertest.Step{Raw: echo})
 	r.Script("/slows", receivertest.Step{Delay: 1500 * 1e6})
 	payload := `{"marker":"` + markers["payload"] + `"}`
@@ -144,7 +145,7 @@ func credentialsAmong(markers map[string]string, kind string) map[string]string 
 		"cretry": {"bearer token"}, "cperma": {"password"}, "cdrops": {"issued token"},
 	}[kind]
 	some := map[string]string{}
-	for _, name := range append(of, "secret", "url", "header", "client secret", "token URL", "key") {
+	for _, name := range append(of, "secret", "url", "path", "header", "client secret", "token URL", "key") {
 		some[name] = markers[name]
 	}
 	return some
