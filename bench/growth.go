@@ -71,7 +71,7 @@ func (b *bench) grow(ctx context.Context, in *instance) error {
 	}
 	err = past.write(ctx, b.size.growth)
 	past.close(ctx)
-	if err = errors.Join(err, in.Stop()); err != nil {
+	if err := errors.Join(err, in.Stop()); err != nil {
 		return err
 	}
 	if _, err := in.Start(ctx); err != nil {

@@ -52,7 +52,8 @@ func fullSize() size {
 		warmUp: 500, events: 5000, fanOut: 500, batched: 20000, retried: 5000, broken: 500,
 		paces: []pace{{50, 20}, {200, 20}, {2000, 60}}, waiting: 100000, rounds: 3, rest: 20 * time.Second,
 		growth: grown{days: 10, perDay: 200000, beside: pace{200, 20}},
-		settle: 8 * time.Second, linger: 2 * time.Second, stall: 90 * time.Second, patience: 30 * time.Minute, profile: 30 * time.Second, report: 30 * time.Second,
+		settle: 8 * time.Second, linger: 2 * time.Second,
+		stall: 90 * time.Second, patience: 30 * time.Minute, profile: 30 * time.Second, report: 30 * time.Second,
 	}
 }
 

@@ -177,7 +177,8 @@ func (c *Config) Validate() error {
 	}
 	c.validateKEKs(refuse)
 	if c.OperatorKey != "" && !hardToGuess(c.OperatorKey) {
-		refuse("EVERPOST_OPERATOR_KEY", "must be a secret of %d characters or more, %d of them different, and no repeated word; 'openssl rand -hex 32' makes one",
+		refuse("EVERPOST_OPERATOR_KEY",
+			"must be a secret of %d characters or more, %d of them different, and no repeated word; 'openssl rand -hex 32' makes one",
 			minOperatorKey, minDifferent)
 	}
 	if strings.Trim(c.OperatorTenant, tenantAlphabet) != "" || len(c.OperatorTenant) > maxTenantID {

@@ -60,7 +60,8 @@ func (s *slot) crowdedBy(batch []webhook.Start) (loud string) {
 	count := map[string]int{}
 	for i := range batch {
 		tenant := batch[i].TenantID
-		if count[tenant]++; count[tenant] > len(batch)/2 {
+		count[tenant]++
+		if count[tenant] > len(batch)/2 {
 			loud = tenant
 		}
 		if tenant != s.latest.tenant {
@@ -89,7 +90,8 @@ func (s *slot) beside(loud string, batch []webhook.Start) {
 		defer close(done)
 		s.startAll(batch)
 	})
-	var rested <-chan time.Time
+	rest := time.NewTimer(time.Hour)
+	defer rest.Stop()
 	for {
 		select {
 		case <-done:
@@ -99,10 +101,8 @@ func (s *slot) beside(loud string, batch []webhook.Start) {
 				return
 			}
 			s.crowded = time.Now()
-			rest := time.NewTimer(min(time.Since(begun), maxRest)) // as long as the start took
-			defer rest.Stop()
-			rested = rest.C
-		case <-rested:
+			rest.Reset(min(time.Since(begun), maxRest)) // as long as the start took
+		case <-rest.C:
 			s.queue.Wake()
 			return
 		case <-s.stopped:

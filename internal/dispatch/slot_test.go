@@ -83,11 +83,11 @@ func TestCrowdedBy(t *testing.T) {
 				starts[i].TenantID = step.batch[i]
 			}
 			require.Equal(t, step.want, s.crowdedBy(starts), step.batch)
-			time.Sleep(step.then)
+			<-time.After(step.then)
 		}
 		s.crowded = time.Now()
 		require.Equal(t, 50, queued(&s, 100), "while the CPU is short")
-		time.Sleep(company)
+		<-time.After(company)
 		require.Equal(t, 100, queued(&s, 100))
 		several := slot{Dispatcher: New(Config{StartSlots: 2})}
 		several.crowdedBy(acceptedOf("b", 1).Deliveries)

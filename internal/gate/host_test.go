@@ -386,7 +386,7 @@ func TestNoPlaceWhenOneIsExpected(t *testing.T) {
 		g.shards[0].mu.Lock()
 		gap := pass.host.gap
 		g.shards[0].mu.Unlock()
-		time.Sleep(gap)
+		elapse(gap)
 		en := at("receiver.test:443")
 		en.Limits.MaxInFlight = 5
 		got := make(chan *Pass, 1)

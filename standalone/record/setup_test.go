@@ -72,7 +72,8 @@ func setup(t *testing.T) *installation {
 		Listen: "127.0.0.1:0", AdminListen: "127.0.0.1:0", DatabaseURL: url, OperatorKey: key,
 		KEKs:      config.KEKs{KEK: base64.StdEncoding.EncodeToString([]byte("a key-encryption key of the tests")[:32])},
 		AllowHTTP: true, AllowedCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, ExtraPorts: config.Ports{Any: true},
-		Retention: 720 * time.Hour, DeadLetterRetention: 720 * time.Hour, AuditRetention: 17520 * time.Hour, StartSlots: 4, MaxPerWorkflow: 50, NearRetry: time.Minute,
+		Retention: 720 * time.Hour, DeadLetterRetention: 720 * time.Hour, AuditRetention: 17520 * time.Hour,
+		StartSlots: 4, MaxPerWorkflow: 50, NearRetry: time.Minute,
 		ReconcileEvery: time.Minute, QueueLength: 100,
 	}
 	logger := slog.New(slog.DiscardHandler)
