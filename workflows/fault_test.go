@@ -148,18 +148,16 @@ func TestSlowAttemptIsJoined(t *testing.T) {
 			go func() { done <- b.receiver.WaitHeld(t.Context(), 1) }()
 			l.run(func(env environment) {
 				env.SetOnActivityStartedListener(func(*activityInfo, contextOf, encodedValues) {
-					first := joins.Add(1) == 1
-					if first {
-						require.NoError(t, <-done)
+					if joins.Add(1) > 1 {
+						return // on a busy machine the next attempt may be slow as well, and over by now
 					}
+					require.NoError(t, <-done)
 					// By now the record knows who sends.
 					var owned bool
 					require.NoError(t, b.store.Pool().QueryRow(t.Context(),
 						`select owner_until > now() from deliveries where id = $1`, l.start.DeliveryID).Scan(&owned))
 					require.True(t, owned)
-					if first {
-						b.receiver.Release()
-					}
+					b.receiver.Release()
 				})
 			})
 			d := l.ends(webhook.StateDelivered, "")
