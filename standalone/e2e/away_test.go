@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -62,7 +61,7 @@ func cluster(t *testing.T, temporal, namespace string, further settings) *instan
 			t.Error(err)
 		}
 	})
-	in.key = strings.Repeat("operator-", 5)
+	in.key = "the-operator-of-a-cluster-in-a-test"
 	in.env = in.env.with(settings{
 		"EVERPOST_DATABASE_URL": database.URL(localpg.Database), "EVERPOST_OPERATOR_KEY": in.key,
 		"EVERPOST_KEK": "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=", "TEMPORAL_ADDRESS": temporal, "TEMPORAL_NAMESPACE": namespace,
