@@ -22,6 +22,19 @@ func at(host string) Entry {
 	return en
 }
 
+// requireAtRest: nothing is under way, and nobody waits.
+func requireAtRest(t *testing.T, g *Gate) {
+	t.Helper()
+	totals := g.Totals()
+	require.Zero(t, totals.InFlight)
+	require.Zero(t, totals.Waiting)
+	require.Zero(t, totals.Reserved)
+	for _, h := range g.hosts {
+		require.Zero(t, h.inFlight)
+		require.Empty(t, h.turns)
+	}
+}
+
 // What counts as one host.
 func TestHostOf(t *testing.T) {
 	t.Parallel()
@@ -104,12 +117,7 @@ func TestCapPerHost(t *testing.T) {
 					end(p)
 				}
 			}
-			require.Zero(t, g.Totals().InFlight)
-			require.Zero(t, g.Totals().Reserved)
-			for _, h := range g.hosts {
-				require.Zero(t, h.inFlight)
-				require.Empty(t, h.turns)
-			}
+			requireAtRest(t, g)
 		})
 	}
 }
@@ -366,14 +374,7 @@ func TestStressOfHosts(t *testing.T) {
 		})
 	}
 	all.Wait()
-	totals := g.Totals()
-	require.Zero(t, totals.InFlight)
-	require.Zero(t, totals.Waiting)
-	require.Zero(t, totals.Reserved)
-	for _, h := range g.hosts {
-		require.Zero(t, h.inFlight)
-		require.Empty(t, h.turns)
-	}
+	requireAtRest(t, g)
 }
 
 // While all its places are taken nobody gets one, also at the very moment at which the next
