@@ -1,0 +1,89 @@
+package pgpipeline
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// freshness is for how long what was read ahead is given out. The queries that follow one come within
+	// milliseconds; what is left was asked for by somebody who gave up.
+	freshness = time.Second
+
+	// mostAhead bounds for how many queries something is kept.
+	mostAhead = 1000
+)
+
+// ahead is what connections of a pool have read ahead for one another. It is safe for concurrent use.
+type ahead struct {
+	follows map[string][]string // as in Options
+	follow  map[string]bool     // all queries that follow one
+
+	mu   sync.Mutex
+	kept map[string]*kept // by arguments
+}
+
+// kept are the answers to what follows one query.
+type kept struct {
+	until   time.Time
+	answers map[string]answer // by query
+}
+
+func newAhead(follows map[string][]string) *ahead {
+	a := &ahead{follows: follows, follow: map[string]bool{}, kept: map[string]*kept{}}
+	for _, queries := range follows {
+		for _, query := range queries {
+			a.follow[query] = true
+		}
+	}
+	return a
+}
+
+// keep replaces what is there for the same arguments.
+func (a *ahead) keep(queries []string, args []any, answers []answer) {
+	k := &kept{until: time.Now().Add(freshness), answers: make(map[string]answer, len(queries))}
+	for i, query := range queries {
+		k.answers[query] = answers[i]
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.kept) >= mostAhead {
+		now := time.Now()
+		maps.DeleteFunc(a.kept, func(_ string, k *kept) bool { return now.After(k.until) })
+	}
+	if len(a.kept) < mostAhead {
+		a.kept[key(args)] = k
+	}
+}
+
+// take gives an answer out, once.
+func (a *ahead) take(query string, args []any) (answer, bool) {
+	if !a.follow[query] {
+		return answer{}, false
+	}
+	key := key(args)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	k, ok := a.kept[key]
+	if !ok {
+		return answer{}, false
+	}
+	got, ok := k.answers[query]
+	delete(k.answers, query)
+	if ok = ok && time.Now().Before(k.until); !ok || len(k.answers) == 0 {
+		delete(a.kept, key)
+	}
+	return got, ok
+}
+
+// key tells arguments apart, their types included.
+func key(args []any) string {
+	var b strings.Builder
+	for _, arg := range args {
+		fmt.Fprintf(&b, "%T:%q,", arg, fmt.Sprint(arg))
+	}
+	return b.String()
+}

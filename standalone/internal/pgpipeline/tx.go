@@ -1,0 +1,144 @@
+package pgpipeline
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+)
+
+// tx is a transaction. It is begun with the first statement that is sent.
+type tx struct {
+	conn    *conn
+	ctx     context.Context //nolint:containedctx // driver.Tx has none to give to Commit; database/sql's own drivers do the same
+	waiting []statement     // not sent yet, BEGIN first
+	sent    bool            // so BEGIN has been too
+	writes  bool            // something is to be stored
+	durable bool            // and of that, something must not be lost
+	locked  []locked
+	failed  error // PostgreSQL takes nothing more after an error, and so do we
+	over    bool
+}
+
+// locked are the rows that a SELECT … FOR UPDATE returned.
+type locked struct {
+	where selection
+	args  []any
+	rows  int64
+}
+
+func (t *tx) exec(ctx context.Context, s statement) (driver.Result, error) {
+	if err := t.check(); err != nil {
+		return nil, err
+	}
+	t.writes = true
+	t.durable = t.durable || !t.conn.lazy(s.query)
+	shape := shapeOf(s.query)
+	if s.rows = t.known(shape, s.args); s.rows != unknown && t.conn.later(s.query) {
+		t.waiting = append(t.waiting, s)
+		return driver.RowsAffected(s.rows), nil
+	}
+	if s.rows == unknown {
+		t.locked = nil // it may have deleted or changed them
+	}
+	got, err := t.flush(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	return driver.RowsAffected(got.affected), nil
+}
+
+func (t *tx) query(ctx context.Context, s statement) (driver.Rows, error) {
+	if err := t.check(); err != nil {
+		return nil, err
+	}
+	shape := shapeOf(s.query)
+	if shape.kind == other {
+		t.writes, t.durable, t.locked = true, true, nil // it may do anything: INSERT … RETURNING, a function
+	}
+	got, err := t.flush(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	if shape.kind == lock && len(got.values) > 0 {
+		t.locked = append(t.locked, locked{where: shape.selection, args: s.args, rows: int64(len(got.values))})
+	}
+	return &rows{answer: got}, nil
+}
+
+// known is how many rows a statement affects, where that is certain.
+func (t *tx) known(s shape, args []any) int64 {
+	switch s.kind {
+	case insert:
+		return s.rows
+	case update:
+		for _, l := range t.locked {
+			if s.same(args, l.where, l.args) {
+				return l.rows
+			}
+		}
+	case lock, read, other:
+	}
+	return unknown
+}
+
+// flush sends what waits and, after it, the statement; and returns the answer to that.
+func (t *tx) flush(ctx context.Context, s statement) (answer, error) {
+	all := append(t.waiting, s)
+	t.waiting, t.sent = nil, true
+	answers, err := t.conn.send(ctx, all)
+	if err != nil {
+		t.failed = err
+		return answer{}, err
+	}
+	return answers[len(answers)-1], nil
+}
+
+func (t *tx) check() error {
+	if t.over {
+		return sql.ErrTxDone
+	}
+	return t.failed
+}
+
+// Commit implements driver.Tx. After an error nothing is stored, unless the connection was lost while PostgreSQL
+// committed: as always, that cannot be known.
+func (t *tx) Commit() error {
+	if t.over {
+		return sql.ErrTxDone
+	}
+	defer t.end()
+	if t.failed != nil {
+		return errors.Join(t.failed, t.conn.abandon())
+	}
+	if !t.sent && len(t.waiting) == 1 {
+		return nil // nothing but BEGIN
+	}
+	if t.writes && !t.durable {
+		t.waiting = append(t.waiting, statement{query: dontWait})
+	}
+	if _, err := t.conn.send(t.ctx, append(t.waiting, statement{query: commit})); err != nil {
+		if abandoned := t.conn.abandon(); abandoned != nil {
+			return errors.Join(err, abandoned)
+		}
+		return err
+	}
+	return nil
+}
+
+// Rollback implements driver.Tx.
+func (t *tx) Rollback() error {
+	if t.over {
+		return sql.ErrTxDone
+	}
+	defer t.end()
+	if !t.sent {
+		return nil
+	}
+	return t.conn.abandon()
+}
+
+func (t *tx) end() {
+	t.over, t.waiting, t.locked = true, nil, nil
+	t.conn.tx = nil
+}
