@@ -27,6 +27,9 @@ const (
 	MaxEarly = time.Second
 	// busyPause is the least wait for another process's right to send.
 	busyPause = time.Second
+	// lookPause is the least time after which a shared workflow asks again for a request
+	// that goes on.
+	lookPause = 4 * time.Second
 )
 
 // AttemptInput says which attempt is to be made: the next one after Progress.
@@ -54,8 +57,10 @@ type AttemptInput struct {
 type AttemptResult struct {
 	webhook.Progress
 
-	// Running: the receiver is slow; the request goes on, Join waits for it.
-	Running bool `json:"running,omitempty"`
+	// Running: the receiver is slow; the request goes on. A shared workflow asks for it
+	// again at LookAt; where that is zero the delivery's own workflow goes on, and Join waits for it.
+	Running bool      `json:"running,omitempty"`
+	LookAt  time.Time `json:"look_at,omitzero"`
 	// BusyUntil: another process has the right to send until then; nothing was sent.
 	BusyUntil time.Time `json:"busy_until,omitzero"`
 	// Command is what a person asked and no step has answered, if anything.
@@ -87,9 +92,13 @@ func (a *Activities) Attempt(ctx context.Context, in AttemptInput) (AttemptResul
 	if !a.awaitPassage(fl) {
 		return fl.result, fl.err
 	}
-	if a.flights.needsClaim(fl) || in.Shared != "" {
-		// From here on others must know that the request is under way, and that a shared
-		// workflow leaves the delivery to its own.
+	stays := in.Shared != "" && a.flights.stays(fl, a.Starter.Spare)
+	if in.Shared != "" && !stays {
+		in.Shared = "" // the delivery's own workflow goes on
+		a.flights.unclaim(fl)
+	}
+	if a.flights.needsClaim(fl) {
+		// From here on others must know that the request is under way, and whose it is.
 		if err := a.writeClaim(ctx, fl, in); err != nil {
 			a.Logger.WarnContext(ctx, "a slow attempt could not be claimed yet", "delivery", in.DeliveryID, "error", err)
 			a.flights.run(func() { a.keepClaiming(fl, in) })
@@ -99,8 +108,26 @@ func (a *Activities) Attempt(ctx context.Context, in AttemptInput) (AttemptResul
 	case <-fl.done: // it ended while the claim was written
 		return fl.result, fl.err
 	default:
-		return AttemptResult{Progress: in.Progress, Running: true}, nil
+		result := AttemptResult{Progress: in.Progress, Running: true}
+		if stays {
+			result.LookAt = a.lookAt(fl)
+		}
+		return result, nil
 	}
+}
+
+// lookAt is when to ask again for a request that goes on: a while later, once, then after
+// three times as long as it has taken, or when its time is over.
+func (a *Activities) lookAt(fl *flight) time.Time {
+	now := a.Now()
+	taken := now.Sub(fl.begun)
+	pause := max(3*taken, lookPause)
+	select {
+	case <-fl.passed:
+		pause = min(pause, max(fl.timeout-taken, 0)+time.Second)
+	default:
+	}
+	return now.Add(pause)
 }
 
 // awaitPassage waits until the gate has let a flight through: whoever is still there is
@@ -126,7 +153,7 @@ func untilDue(in AttemptInput, now time.Time) time.Duration {
 // flight is the attempt's flight: the one under way, the remembered one, or a new one.
 func (a *Activities) flight(in AttemptInput) (*flight, error) {
 	key := in.key()
-	fl, mine, err := a.flights.enter(key, in.Progress)
+	fl, mine, err := a.flights.enter(key, in.Progress, a.Now())
 	if err != nil {
 		return nil, fmt.Errorf("attempt %d of %s: %w", key.number, in.DeliveryID, err)
 	}
@@ -146,7 +173,6 @@ func (a *Activities) writeClaim(ctx context.Context, fl *flight, in AttemptInput
 		timeout = fl.timeout
 	default: // it may be let through at any moment
 	}
-	in.Shared = "" // whoever is slow goes on in a workflow of its own
 	_, err := a.Record.Begin(ctx, a.claim(in, timeout))
 	return err
 }

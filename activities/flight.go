@@ -13,13 +13,15 @@ import (
 // so that an activity which runs again, because its workflow task was lost after
 // the request went out, gets the outcome and not a second request.
 type flight struct {
+	begun   time.Time
 	done    chan struct{} // closed when it has ended; result and err are there then
 	passed  chan struct{} // closed when the gate has let it through; timeout is there then
 	timeout time.Duration // of its request
 	result  AttemptResult
 	err     error
-	claimed bool // guarded by flights.mu: the record knows who sends, or is being told
-	settled bool // result is what the record says; false when nothing was sent and nothing is known
+	claimed bool  // guarded by flights.mu: the record knows who sends, or is being told
+	stays   *bool // guarded by flights.mu: whether a shared workflow keeps it although it is slow; nil: not asked yet
+	settled bool  // result is what the record says; false when nothing was sent and nothing is known
 
 	// unrecorded is the step of a request that was answered while the record was out
 	// of reach: the next try records it and sends nothing. place is its in flights.left.
@@ -68,7 +70,7 @@ func newFlights(most, remembered int) flights {
 //
 // A remembered result that does not lead on is none: it says that the delivery had
 // to wait, and it has waited; or that the step was recorded, and it is known now.
-func (f *flights) enter(key flightKey, from webhook.Progress) (fl *flight, mine bool, err error) {
+func (f *flights) enter(key flightKey, from webhook.Progress, now time.Time) (fl *flight, mine bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	before := f.byKey[key]
@@ -83,7 +85,7 @@ func (f *flights) enter(key flightKey, from webhook.Progress) (fl *flight, mine 
 	}
 	f.underWay++
 	f.running.Add(1)
-	fl = &flight{done: make(chan struct{}), passed: make(chan struct{})}
+	fl = &flight{begun: now, done: make(chan struct{}), passed: make(chan struct{})}
 	if before != nil {
 		fl.unrecorded, fl.place = before.unrecorded, before.place
 	}
@@ -157,6 +159,24 @@ func (f *flights) needsClaim(fl *flight) bool {
 	needed := !fl.claimed
 	fl.claimed = true
 	return needed
+}
+
+// unclaim says that who sends has changed.
+func (f *flights) unclaim(fl *flight) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	fl.claimed = false
+}
+
+// stays reports whether a shared workflow keeps a slow delivery. It does unless there is a
+// workflow to spare for it, which is asked once for each attempt.
+func (f *flights) stays(fl *flight, spare func() bool) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if fl.stays == nil {
+		fl.stays = new(!spare())
+	}
+	return *fl.stays
 }
 
 // run runs fn in a goroutine that close waits for, unless it is too late for that.

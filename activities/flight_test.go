@@ -3,6 +3,7 @@ package activities
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -25,7 +26,7 @@ func TestFlightsModel(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"enter": func(t *rapid.T) {
 				key := flightKey{run: 1, number: rapid.IntRange(1, keys).Draw(t, "number")}
-				fl, mine, err := f.enter(key, webhook.Progress{Run: 1, Seq: key.number - 1})
+				fl, mine, err := f.enter(key, webhook.Progress{Run: 1, Seq: key.number - 1}, time.Time{})
 				before, underWay := flying[key]
 				switch {
 				case underWay:
@@ -66,7 +67,7 @@ func TestFlightsModel(t *testing.T) {
 					lost[key] = fl.unrecorded
 				}
 				f.end(key, fl)
-				again, mine, err := f.enter(key, webhook.Progress{Run: 1, Seq: key.number})
+				again, mine, err := f.enter(key, webhook.Progress{Run: 1, Seq: key.number}, time.Time{})
 				require.NoError(t, err)
 				require.True(t, mine, "what does not lead on is not remembered")
 				require.Same(t, fl.unrecorded, again.unrecorded, "the newest that is left is never the one that goes")
@@ -86,7 +87,7 @@ func TestFlightsModel(t *testing.T) {
 			f.end(key, fl)
 		}
 		f.close()
-		_, _, err := f.enter(flightKey{number: keys + 1}, webhook.Progress{})
+		_, _, err := f.enter(flightKey{number: keys + 1}, webhook.Progress{}, time.Time{})
 		require.ErrorIs(t, err, errStopping)
 	})
 }

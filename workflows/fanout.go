@@ -73,6 +73,7 @@ type Member struct {
 	Deferrals int       `json:"deferrals,omitempty"` // turns that the gate gave it for the next one
 	Leaving   bool      `json:"leaving,omitempty"`   // to a workflow of its own
 	LeaveAt   time.Time `json:"leave_at,omitzero"`   // … not before; zero: at once
+	LookAt    time.Time `json:"look_at,omitzero"`    // its request goes on: ask for it again then
 }
 
 func newFanout(ctx workflow.Context, in FanoutInput) *fanout {
@@ -137,9 +138,9 @@ func (f *fanout) sort(ctx workflow.Context) (leaving, due []*Member) {
 			if !m.LeaveAt.After(now) {
 				leaving = append(leaving, m)
 			}
-		case !m.DueAt.After(early):
+		case !m.due().After(early):
 			due = append(due, m)
-			ripe = ripe || !m.DueAt.After(now) || f.rested && !m.nextStep().After(now)
+			ripe = ripe || !m.due().After(now) || f.rested && !m.nextStep().After(now)
 		}
 	}
 	if !ripe {
@@ -191,6 +192,9 @@ func (f *fanout) adopt(ctx workflow.Context, m *Member, left *activities.Left) (
 	case left.Fault != "":
 		m.fault(ctx, left.Fault)
 		return true
+	case left.Running && !left.LookAt.IsZero():
+		m.LookAt = left.LookAt
+		return true
 	case left.Running:
 		m.Leaving, m.UnderWay = true, true
 		return true
@@ -198,6 +202,7 @@ func (f *fanout) adopt(ctx workflow.Context, m *Member, left *activities.Left) (
 		return false // replayed meanwhile, which goes its own way
 	}
 	attempted := left.Attempts > m.Attempts
+	m.LookAt = time.Time{}
 	m.Progress, m.Command = left.Progress, left.Command
 	if attempted {
 		m.Told = left.Told
@@ -299,16 +304,24 @@ func (f *fanout) timer() time.Time {
 	return next
 }
 
+// due is when the delivery is tried again, or its request is asked for.
+func (m *Member) due() time.Time {
+	if !m.LookAt.IsZero() {
+		return m.LookAt
+	}
+	return m.DueAt
+}
+
 // nextStep is when the delivery is to be handed over, or tried again: a little early
 // when the gate keeps a turn for it, as for a delivery in a workflow of its own.
 func (m *Member) nextStep() time.Time {
 	switch {
 	case m.Leaving:
 		return m.LeaveAt
-	case m.Deferred():
+	case m.Deferred() && m.LookAt.IsZero():
 		return m.DueAt.Add(-activities.MaxEarly)
 	}
-	return m.DueAt
+	return m.due()
 }
 
 // drain takes all signals that are there, and the cancellation of the workflow. Who
@@ -326,7 +339,7 @@ func (f *fanout) drain(ctx workflow.Context) {
 			switch {
 			case !asked.DeliveryID.IsZero() && asked.DeliveryID != m.DeliveryID:
 			case command == webhook.CommandCancel && asked.Reason == webhook.ReasonEndpointDeleted && !m.Leaving:
-				m.DueAt = workflow.Now(ctx) // an attempt finds the endpoint gone, and ends it here
+				m.DueAt, m.LookAt = workflow.Now(ctx), time.Time{} // an attempt finds the endpoint gone, and ends it here
 			default:
 				m.ask(command, asked)
 			}
@@ -348,7 +361,10 @@ func (m *Member) ask(command webhook.Command, asked Asked) {
 	m.leave()
 }
 
-func (m *Member) leave() { m.Leaving, m.TakeOver = true, true }
+// leave has the delivery go on in its own workflow, and a request that goes on waited for there.
+func (m *Member) leave() {
+	m.Leaving, m.TakeOver, m.UnderWay = true, true, m.UnderWay || !m.LookAt.IsZero()
+}
 
 func (f *fanout) remove(gone func(*Member) bool) {
 	kept := f.members[:0]

@@ -52,8 +52,8 @@ const (
 	// turnPatience is how long one waits for its turn; then it is tried again later.
 	turnPatience = time.Second
 	// spareRate is how many workflows a second, and spareBurst how many at once, go to
-	// deliveries that only wait: a fifth of a core.
-	spareRate, spareBurst = 20, 100
+	// deliveries that only wait, or whose receiver is slow: a hundredth of a core.
+	spareRate, spareBurst = 1, 20
 	// signalSlots bounds the signals under way.
 	signalSlots = 16
 	// stopPatience is how long Stop waits for calls under way before it cuts them off.
@@ -104,18 +104,20 @@ type Config struct {
 type Dispatcher struct {
 	Config
 
-	fresh   *Fresh
-	room    *room
-	turns   *room // of hand-overs
-	spare   *rate.Limiter
-	queue   *lanes.Queue[webhook.Start]
-	signals chan struct{}
-	away    atomic.Bool // Temporal did not answer; the outbox keeps everything
-	backlog backlog
-	doubt   chan struct{} // a call was not answered in time: ask now whether Temporal is there
-	stopped chan struct{}
-	life    context.Context //nolint:containedctx // of the calls to Temporal, which outlive who asked for them; ended by Stop
-	end     context.CancelFunc
+	fresh *Fresh
+	room  *room
+	turns *room // of hand-overs
+	spare *rate.Limiter
+	queue *lanes.Queue[webhook.Start]
+	// troubled are those that wait for company: see setAside.
+	troubled *lanes.Queue[webhook.Start]
+	signals  chan struct{}
+	away     atomic.Bool // Temporal did not answer; the outbox keeps everything
+	backlog  backlog
+	doubt    chan struct{} // a call was not answered in time: ask now whether Temporal is there
+	stopped  chan struct{}
+	life     context.Context //nolint:containedctx // of the calls to Temporal, which outlive who asked for them; ended by Stop
+	end      context.CancelFunc
 
 	mu      sync.Mutex // workers grows only with mu held and stopped open, or by one of them, so never beside Stop's Wait
 	workers sync.WaitGroup
@@ -145,15 +147,16 @@ func New(c Config) *Dispatcher {
 		c.QueueLength = 1000
 	}
 	d := &Dispatcher{
-		Config:  c,
-		fresh:   newFresh(time.Now),
-		room:    newRoom(c.QueueLength, 1),
-		turns:   newRoom(handOverTurns, handOverTurns),
-		spare:   rate.NewLimiter(spareRate, spareBurst),
-		queue:   lanes.New[webhook.Start](16 * c.QueueLength), // the room bounds it; an event may overdraw it by its endpoints
-		signals: make(chan struct{}, signalSlots),
-		doubt:   make(chan struct{}, 1),
-		stopped: make(chan struct{}),
+		Config:   c,
+		fresh:    newFresh(time.Now),
+		room:     newRoom(c.QueueLength, 1),
+		turns:    newRoom(handOverTurns, handOverTurns),
+		spare:    rate.NewLimiter(spareRate, spareBurst),
+		queue:    lanes.New[webhook.Start](16 * c.QueueLength), // the room bounds it; an event may overdraw it by its endpoints
+		troubled: lanes.New[webhook.Start](c.QueueLength),
+		signals:  make(chan struct{}, signalSlots),
+		doubt:    make(chan struct{}, 1),
+		stopped:  make(chan struct{}),
 	}
 	d.life, d.end = context.WithCancel(context.Background())
 	return d
@@ -177,6 +180,9 @@ func (d *Dispatcher) Start() {
 	}
 	if d.Overdue != nil {
 		d.workers.Go(d.reconcile)
+	}
+	if d.Gate != nil {
+		d.workers.Go(d.serveTroubled)
 	}
 	if d.Gate != nil && d.Backlog != nil {
 		d.workers.Go(d.release)

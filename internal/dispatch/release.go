@@ -33,6 +33,8 @@ const (
 type Gate interface {
 	// Slow says whether an attempt is likely to take long, or to be turned away.
 	Slow(id webhook.EndpointID) bool
+	// Failing says whether the last two requests failed.
+	Failing(id webhook.EndpointID) bool
 	// Releasable is how many held deliveries are to be released now.
 	Releasable(id webhook.EndpointID) int
 }

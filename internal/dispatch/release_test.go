@@ -27,6 +27,7 @@ type doorman struct {
 }
 
 func (g doorman) Slow(id webhook.EndpointID) bool      { return g.slow[id] }
+func (g doorman) Failing(webhook.EndpointID) bool      { return false }
 func (g doorman) Releasable(id webhook.EndpointID) int { return g.room(id) }
 
 func roomFor(n int) func(webhook.EndpointID) int { return func(webhook.EndpointID) int { return n } }

@@ -131,8 +131,10 @@ func cpuTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// startAll starts a batch and gives its places in the queue back.
+// startAll starts a batch, but for those that wait for others in trouble, and gives its
+// places in the queue back.
 func (d *Dispatcher) startAll(batch []webhook.Start) {
+	batch = d.setAside(batch)
 	d.start(batch)
 	for i := range batch {
 		d.room.give(batch[i].TenantID, 1)
@@ -163,7 +165,7 @@ func (d *Dispatcher) gatherFrom(next func() (webhook.Start, bool), width int) (b
 		if !ok {
 			return batch
 		}
-		if now.Sub(start.CreatedAt) >= queueTime || d.away.Load() {
+		if d.isLate(&start, now) {
 			d.room.give(start.TenantID, 1)
 			continue
 		}
@@ -174,4 +176,9 @@ func (d *Dispatcher) gatherFrom(next func() (webhook.Start, bool), width int) (b
 	}
 	d.queue.Wake() // another slot; and if there is none, this one when it is back
 	return batch
+}
+
+// isLate says that the relay will start it, or has.
+func (d *Dispatcher) isLate(start *webhook.Start, now time.Time) bool {
+	return now.Sub(start.CreatedAt) >= queueTime || d.away.Load()
 }

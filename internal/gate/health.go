@@ -206,6 +206,16 @@ func (g *Gate) Slow(id webhook.EndpointID) bool {
 	return slow
 }
 
+// failingStreak is how many requests in a row must have failed for an endpoint to be failing.
+const failingStreak = 2
+
+// Failing says whether the last two requests failed. One that delivers ends it.
+func (g *Gate) Failing(id webhook.EndpointID) bool {
+	failing := false
+	g.look(id, func(e *endpoint, _ time.Duration) { failing = e.recent.failureStreak >= failingStreak })
+	return failing
+}
+
 // Rate is how many requests per second may go now: the least of the configured rate,
 // what the latency and the places allow, and the slope after a recovery. 0 while
 // nobody goes. An endpoint that is not remembered has the rate of its limits.
