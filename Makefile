@@ -21,7 +21,9 @@ export GOLANGCI_LINT_CACHE ?= $(CURDIR)/.cache/golangci-lint
 
 # The version comes from git here, not from Go's own stamping, which fails in a checkout that belongs to someone else.
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-BUILD := $(GO) build -buildvcs=false -ldflags '-X main.version=$(VERSION)'
+# A CPU profile to optimise for, such as `make bench BENCH_FLAGS='-profile …'` saves (docs/performance.md).
+PGO ?=
+BUILD := $(GO) build -buildvcs=false $(if $(PGO),-pgo=$(abspath $(PGO))) -ldflags '-X main.version=$(VERSION)'
 
 # Tools: changing a version, or Go's, builds the tool anew beside the old one.
 GOLANGCI_LINT_VERSION := v2.15.0

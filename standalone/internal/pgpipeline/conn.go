@@ -27,6 +27,7 @@ type conn struct {
 
 	later, lazy func(query string) bool // see Options
 	ahead       *ahead
+	shapes      *shapes
 	tx          *tx // the one that is open, nil outside of any
 }
 
@@ -113,7 +114,7 @@ func (c *conn) execLazily(ctx context.Context, s statement) (driver.Result, erro
 	all := []statement{{query: begin}, {query: dontWait}, s, {query: commit}}
 	answers, err := c.send(ctx, all)
 	if err != nil {
-		return nil, errors.Join(c.abandon(), err)
+		return nil, errors.Join(c.abandon(), err) //nolint:contextcheck // that of a call that failed may be over
 	}
 	return driver.RowsAffected(answers[2].affected), nil
 }
@@ -188,7 +189,7 @@ func receive(results pgx.BatchResults) (answer, error) {
 	}
 	rows.Close()
 	a.affected = rows.CommandTag().RowsAffected()
-	return a, rows.Err() //nolint:wrapcheck // see above
+	return a, rows.Err()
 }
 
 // abandon leaves a transaction that cannot be committed. It is over already where the connection is lost, or where BEGIN

@@ -62,7 +62,7 @@ func Open(o Options) (*sql.DB, error) {
 	if o.Lazy == nil {
 		o.Lazy = never
 	}
-	return sql.OpenDB(&connector{Connector: stdlib.GetConnector(*config, stdlib.OptionAfterConnect(durations)), options: o, ahead: newAhead(o.Ahead)}), nil
+	return sql.OpenDB(&connector{Connector: stdlib.GetConnector(*config, stdlib.OptionAfterConnect(durations)), options: o, ahead: newAhead(o.Ahead), shapes: &shapes{byText: map[string]shape{}}}), nil
 }
 
 type connector struct {
@@ -70,6 +70,7 @@ type connector struct {
 
 	options Options
 	ahead   *ahead
+	shapes  *shapes
 }
 
 // Connect implements driver.Connector.
@@ -82,7 +83,7 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	if !ok {
 		return nil, fmt.Errorf("pgx made a %T where a *stdlib.Conn is expected", base)
 	}
-	return &conn{Conn: inner, later: c.options.Later, lazy: c.options.Lazy, ahead: c.ahead}, nil
+	return &conn{Conn: inner, later: c.options.Later, lazy: c.options.Lazy, ahead: c.ahead, shapes: c.shapes}, nil
 }
 
 // durations makes a connection send a time.Duration as its number of nanoseconds instead of as an interval, as

@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 )
 
 // kind is what sort of statement one is.
@@ -113,21 +112,25 @@ func (s selection) changedBy(assignments string) bool {
 // not fill the memory.
 const mostShapes = 1000
 
-var (
-	shapes     sync.Map // of string to shape
-	shapeCount atomic.Int64
-)
+// shapes are those of a pool's statements. It is safe for concurrent use.
+type shapes struct {
+	mu     sync.RWMutex
+	byText map[string]shape
+}
 
-// shapeOf is parse, once for each text.
-func shapeOf(query string) shape {
-	if s, ok := shapes.Load(query); ok {
-		return s.(shape) //nolint:forcetypeassert // stored below
+// of is parse, once for each text.
+func (all *shapes) of(query string) shape {
+	all.mu.RLock()
+	s, known := all.byText[query]
+	all.mu.RUnlock()
+	if known {
+		return s
 	}
-	s := parse(query)
-	if shapeCount.Load() < mostShapes {
-		if _, there := shapes.LoadOrStore(query, s); !there {
-			shapeCount.Add(1)
-		}
+	s = parse(query)
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	if len(all.byText) < mostShapes {
+		all.byText[query] = s
 	}
 	return s
 }

@@ -33,7 +33,7 @@ func (t *tx) exec(ctx context.Context, s statement) (driver.Result, error) {
 	}
 	t.writes = true
 	t.durable = t.durable || !t.conn.lazy(s.query)
-	shape := shapeOf(s.query)
+	shape := t.conn.shapes.of(s.query)
 	if s.rows = t.known(shape, s.args); s.rows != unknown && t.conn.later(s.query) {
 		t.waiting = append(t.waiting, s)
 		return driver.RowsAffected(s.rows), nil
@@ -52,7 +52,7 @@ func (t *tx) query(ctx context.Context, s statement) (driver.Rows, error) {
 	if err := t.check(); err != nil {
 		return nil, err
 	}
-	shape := shapeOf(s.query)
+	shape := t.conn.shapes.of(s.query)
 	if shape.kind == other {
 		t.writes, t.durable, t.locked = true, true, nil // it may do anything: INSERT … RETURNING, a function
 	}
@@ -84,14 +84,21 @@ func (t *tx) known(s shape, args []any) int64 {
 
 // flush sends what waits and, after it, the statement; and returns the answer to that.
 func (t *tx) flush(ctx context.Context, s statement) (answer, error) {
-	all := append(t.waiting, s)
-	t.waiting, t.sent = nil, true
+	all := t.takeWaiting(s)
 	answers, err := t.conn.send(ctx, all)
 	if err != nil {
 		t.failed = err
 		return answer{}, err
 	}
 	return answers[len(answers)-1], nil
+}
+
+// takeWaiting is what waits, and after it the statement.
+func (t *tx) takeWaiting(s statement) []statement {
+	t.waiting, t.sent = append(t.waiting, s), true
+	all := t.waiting
+	t.waiting = nil
+	return all
 }
 
 func (t *tx) check() error {
@@ -117,7 +124,7 @@ func (t *tx) Commit() error {
 	if t.writes && !t.durable {
 		t.waiting = append(t.waiting, statement{query: dontWait})
 	}
-	if _, err := t.conn.send(t.ctx, append(t.waiting, statement{query: commit})); err != nil {
+	if _, err := t.conn.send(t.ctx, t.takeWaiting(statement{query: commit})); err != nil {
 		if abandoned := t.conn.abandon(); abandoned != nil {
 			return errors.Join(err, abandoned)
 		}

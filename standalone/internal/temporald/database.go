@@ -152,9 +152,9 @@ func (d *databases) store(name string) *config.SQL {
 		PluginName:   postgresql.PluginNamePGX,
 		DatabaseName: name,
 		Connect: func(*config.SQL) (*sqlx.DB, error) {
-			pool, err := pgpipeline.Open(pgpipeline.Options{URL: u.String(), Later: later, Lazy: lazy, Ahead: ahead})
+			pool, err := pgpipeline.Open(pgpipeline.Options{URL: u.String(), Later: later, Lazy: lazy, Ahead: ahead()})
 			if err != nil {
-				return nil, err //nolint:wrapcheck // it names the URL
+				return nil, err
 			}
 			pool.SetMaxOpenConns(maxConnections)
 			pool.SetMaxIdleConns(maxIdleConnections)
@@ -168,36 +168,24 @@ func (d *databases) store(name string) *config.SQL {
 	}
 }
 
-// What the server writes to, as its statements begin. Each list ends with a space.
-var (
-	eventWrites = []string{"INSERT INTO history_node ", "INSERT INTO history_tree "}
-	taskRemoves = []string{
-		"DELETE FROM transfer_tasks ", "DELETE FROM timer_tasks ", "DELETE FROM visibility_tasks ",
-		"DELETE FROM history_immediate_tasks ", "DELETE FROM history_scheduled_tasks ",
-	}
-	stateWrites = []string{
-		"INSERT INTO executions(", "INSERT INTO current_executions ", "UPDATE executions ", "UPDATE current_executions ",
-		"INSERT INTO transfer_tasks(", "INSERT INTO timer_tasks ", "INSERT INTO visibility_tasks(",
-		"INSERT INTO history_immediate_tasks(", "INSERT INTO history_scheduled_tasks ",
-	}
-)
-
 // ahead is what the server reads of a workflow that it does not have in memory, one query after the other, outside of a
 // transaction: the state, then what is in tables of its own. It does so while it holds the workflow's lock.
-var ahead = map[string][]string{
-	"SELECT shard_id, namespace_id, workflow_id, run_id, next_event_id, last_write_version, data, data_encoding," +
-		" state, state_encoding, db_record_version FROM executions\n" +
-		" WHERE shard_id = $1 AND namespace_id = $2 AND workflow_id = $3 AND run_id = $4": {
-		partOfWorkflow("schedule_id, data,data_encoding FROM activity_info_maps\nWHERE"),
-		partOfWorkflow("timer_id, data,data_encoding FROM timer_info_maps\nWHERE"),
-		partOfWorkflow("initiated_id, data,data_encoding FROM child_execution_info_maps\nWHERE"),
-		partOfWorkflow("initiated_id, data,data_encoding FROM request_cancel_info_maps\nWHERE"),
-		partOfWorkflow("initiated_id, data,data_encoding FROM signal_info_maps\nWHERE"),
-		"SELECT data, data_encoding FROM buffered_events" +
-			" WHERE shard_id = $1 AND namespace_id = $2 AND workflow_id = $3 AND run_id = $4 ORDER BY id",
-		partOfWorkflow("chasm_path, metadata,metadata_encoding,data,data_encoding FROM chasm_node_maps\nWHERE"),
-		partOfWorkflow("signal_id FROM signals_requested_sets WHERE"),
-	},
+func ahead() map[string][]string {
+	return map[string][]string{
+		"SELECT shard_id, namespace_id, workflow_id, run_id, next_event_id, last_write_version, data, data_encoding," +
+			" state, state_encoding, db_record_version FROM executions\n" +
+			" WHERE shard_id = $1 AND namespace_id = $2 AND workflow_id = $3 AND run_id = $4": {
+			partOfWorkflow("schedule_id, data,data_encoding FROM activity_info_maps\nWHERE"),
+			partOfWorkflow("timer_id, data,data_encoding FROM timer_info_maps\nWHERE"),
+			partOfWorkflow("initiated_id, data,data_encoding FROM child_execution_info_maps\nWHERE"),
+			partOfWorkflow("initiated_id, data,data_encoding FROM request_cancel_info_maps\nWHERE"),
+			partOfWorkflow("initiated_id, data,data_encoding FROM signal_info_maps\nWHERE"),
+			"SELECT data, data_encoding FROM buffered_events" +
+				" WHERE shard_id = $1 AND namespace_id = $2 AND workflow_id = $3 AND run_id = $4 ORDER BY id",
+			partOfWorkflow("chasm_path, metadata,metadata_encoding,data,data_encoding FROM chasm_node_maps\nWHERE"),
+			partOfWorkflow("signal_id FROM signals_requested_sets WHERE"),
+		},
+	}
 }
 
 func partOfWorkflow(from string) string {
@@ -207,7 +195,12 @@ func partOfWorkflow(from string) string {
 // later reports whether the server takes all errors of a statement alike: as a write that may have failed, after which
 // it reads again what there is. It makes more of a key that is there already in executions, which can only be one of a
 // write that it repeats, and of that it looks at current_executions first.
-func later(query string) bool { return begins(query, eventWrites) || begins(query, stateWrites) }
+func later(query string) bool {
+	return writesEvents(query) || begins(query,
+		"INSERT INTO executions(", "INSERT INTO current_executions\n", "UPDATE executions ", "UPDATE current_executions ",
+		"INSERT INTO transfer_tasks(", "INSERT INTO timer_tasks ", "INSERT INTO visibility_tasks(",
+		"INSERT INTO history_immediate_tasks(", "INSERT INTO history_scheduled_tasks ")
+}
 
 // lazy reports whether a statement of the server may be lost in a crash with all that was committed after it, which is
 // what not waiting for the disk means: there is one write-ahead log for all databases.
@@ -216,10 +209,18 @@ func later(query string) bool { return begins(query, eventWrites) || begins(quer
 // A task that was done is done again if its removal is lost, as it is when the server dies before the removal; and what
 // is recorded of how far a queue has come is committed later. Rows of the visibility database, where nothing is waited
 // for, are written anew by tasks that are removed after.
-func lazy(query string) bool { return begins(query, eventWrites) || begins(query, taskRemoves) }
+func lazy(query string) bool {
+	return writesEvents(query) || begins(query,
+		"DELETE FROM transfer_tasks ", "DELETE FROM timer_tasks ", "DELETE FROM visibility_tasks ",
+		"DELETE FROM history_immediate_tasks ", "DELETE FROM history_scheduled_tasks ")
+}
 
-func begins(query string, with []string) bool {
-	query = strings.Replace(query, "\n", " ", 1)
+func writesEvents(query string) bool {
+	return begins(query, "INSERT INTO history_node ", "INSERT INTO history_tree ")
+}
+
+// begins reports whether a statement begins with one of the prefixes.
+func begins(query string, with ...string) bool {
 	return slices.ContainsFunc(with, func(prefix string) bool { return strings.HasPrefix(query, prefix) })
 }
 
