@@ -62,7 +62,10 @@ func Open(o Options) (*sql.DB, error) {
 	if o.Lazy == nil {
 		o.Lazy = never
 	}
-	return sql.OpenDB(&connector{Connector: stdlib.GetConnector(*config, stdlib.OptionAfterConnect(durations)), options: o, ahead: newAhead(o.Ahead), shapes: &shapes{byText: map[string]shape{}}}), nil
+	return sql.OpenDB(&connector{
+		Connector: stdlib.GetConnector(*config, stdlib.OptionAfterConnect(durations)), options: o,
+		ahead: newAhead(o.Ahead), shapes: &shapes{byText: map[string]shape{}},
+	}), nil
 }
 
 type connector struct {
