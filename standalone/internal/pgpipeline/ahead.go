@@ -21,6 +21,7 @@ const (
 type ahead struct {
 	follows map[string][]string // as in Options
 	follow  map[string]bool     // all queries that follow one
+	now     func() time.Time
 
 	mu   sync.Mutex
 	kept map[string]*kept // by arguments
@@ -33,7 +34,7 @@ type kept struct {
 }
 
 func newAhead(follows map[string][]string) *ahead {
-	a := &ahead{follows: follows, follow: map[string]bool{}, kept: map[string]*kept{}}
+	a := &ahead{follows: follows, follow: map[string]bool{}, now: time.Now, kept: map[string]*kept{}}
 	for _, queries := range follows {
 		for _, query := range queries {
 			a.follow[query] = true
@@ -44,18 +45,20 @@ func newAhead(follows map[string][]string) *ahead {
 
 // keep replaces what is there for the same arguments.
 func (a *ahead) keep(queries []string, args []any, answers []answer) {
-	k := &kept{until: time.Now().Add(freshness), answers: make(map[string]answer, len(queries))}
+	k := &kept{until: a.now().Add(freshness), answers: make(map[string]answer, len(queries))}
 	for i, query := range queries {
 		k.answers[query] = answers[i]
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	key := key(args)
+	delete(a.kept, key) // also where there is no room for what is newer
 	if len(a.kept) >= mostAhead {
-		now := time.Now()
+		now := a.now()
 		maps.DeleteFunc(a.kept, func(_ string, k *kept) bool { return now.After(k.until) })
 	}
 	if len(a.kept) < mostAhead {
-		a.kept[key(args)] = k
+		a.kept[key] = k
 	}
 }
 
@@ -73,7 +76,7 @@ func (a *ahead) take(query string, args []any) (answer, bool) {
 	}
 	got, ok := k.answers[query]
 	delete(k.answers, query)
-	if ok = ok && time.Now().Before(k.until); !ok || len(k.answers) == 0 {
+	if ok = ok && a.now().Before(k.until); !ok || len(k.answers) == 0 {
 		delete(a.kept, key)
 	}
 	return got, ok

@@ -70,7 +70,7 @@ func (c *conn) ExecContext(ctx context.Context, query string, named []driver.Nam
 	switch {
 	case c.tx != nil:
 		return c.tx.exec(ctx, s)
-	case c.lazy(query):
+	case c.lazy(query) && c.idle():
 		return c.execLazily(ctx, s)
 	default:
 		return c.Conn.ExecContext(ctx, query, named) //nolint:wrapcheck // see above
@@ -83,11 +83,13 @@ func (c *conn) QueryContext(ctx context.Context, query string, named []driver.Na
 	if c.tx != nil {
 		return c.tx.query(ctx, statement{query: query, args: args, rows: unknown})
 	}
-	if got, ok := c.ahead.take(query, args); ok {
-		return &rows{answer: got}, nil
-	}
-	if follow := c.ahead.follows[query]; follow != nil {
-		return c.queryAhead(ctx, query, follow, args)
+	if c.idle() {
+		if got, ok := c.ahead.take(query, args); ok {
+			return &rows{answer: got}, nil
+		}
+		if follow := c.ahead.follows[query]; follow != nil {
+			return c.queryAhead(ctx, query, follow, args)
+		}
 	}
 	return c.Conn.QueryContext(ctx, query, named) //nolint:wrapcheck // see above
 }
@@ -113,7 +115,7 @@ func (c *conn) execLazily(ctx context.Context, s statement) (driver.Result, erro
 	all := []statement{{query: begin}, {query: dontWait}, s, {query: commit}}
 	answers, err := c.send(ctx, all)
 	if err != nil {
-		return nil, errors.Join(c.abandon(), err)
+		return nil, c.abandonAfter(err)
 	}
 	return driver.RowsAffected(answers[2].affected), nil
 }
@@ -203,6 +205,17 @@ func (c *conn) abandon() error {
 	_, err := pg.Exec(ctx, rollback)
 	return plain(err)
 }
+
+// abandonAfter is abandon after an error, which stays what it is unless there is another.
+func (c *conn) abandonAfter(err error) error {
+	if abandoned := c.abandon(); abandoned != nil {
+		return errors.Join(err, abandoned)
+	}
+	return err
+}
+
+// idle reports whether the connection is outside of any transaction, those that pgx has begun included.
+func (c *conn) idle() bool { return c.Conn.Conn().PgConn().TxStatus() == 'I' }
 
 // plain is the error without what pgx put around PostgreSQL's own: callers of database/sql look for that by its type.
 func plain(err error) error {

@@ -80,7 +80,7 @@ func parse(query string) shape {
 			return shape{kind: lock, selection: s}
 		}
 	}
-	if readShape.MatchString(query) && !strings.Contains(query, " INTO ") {
+	if readShape.MatchString(query) && !strings.Contains(strings.ToUpper(query), " INTO ") {
 		return shape{kind: read}
 	}
 	return shape{}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
-	"errors"
 )
 
 // tx is a transaction. It is begun with the first statement that is sent.
@@ -109,7 +108,7 @@ func (t *tx) Commit() error {
 	}
 	defer t.end()
 	if t.failed != nil {
-		return errors.Join(t.failed, t.conn.abandon())
+		return t.conn.abandonAfter(t.failed)
 	}
 	if !t.sent && len(t.waiting) == 1 {
 		return nil // nothing but BEGIN
@@ -118,10 +117,7 @@ func (t *tx) Commit() error {
 		t.waiting = append(t.waiting, statement{query: dontWait})
 	}
 	if _, err := t.conn.send(t.ctx, append(t.waiting, statement{query: commit})); err != nil {
-		if abandoned := t.conn.abandon(); abandoned != nil {
-			return errors.Join(err, abandoned)
-		}
-		return err
+		return t.conn.abandonAfter(err)
 	}
 	return nil
 }
