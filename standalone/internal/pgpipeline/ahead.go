@@ -5,6 +5,7 @@ import (
 	"maps"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -21,19 +22,24 @@ const (
 type ahead struct {
 	follows map[string][]string // as in Options
 	follow  map[string]bool     // all queries that follow one
+	now     func() time.Time
 
-	mu   sync.Mutex
-	kept map[string]*kept // by arguments
+	asked atomic.Int64 // queries that read ahead, to tell older from newer
+
+	mu    sync.Mutex
+	swept time.Time        // when what is too old was dropped last
+	kept  map[string]*kept // by arguments
 }
 
 // kept are the answers to what follows one query.
 type kept struct {
+	number  int64 // of the query that they follow
 	until   time.Time
 	answers map[string]answer // by query
 }
 
 func newAhead(follows map[string][]string) *ahead {
-	a := &ahead{follows: follows, follow: map[string]bool{}, kept: map[string]*kept{}}
+	a := &ahead{follows: follows, follow: map[string]bool{}, now: time.Now, kept: map[string]*kept{}}
 	for _, queries := range follows {
 		for _, query := range queries {
 			a.follow[query] = true
@@ -42,20 +48,25 @@ func newAhead(follows map[string][]string) *ahead {
 	return a
 }
 
-// keep replaces what is there for the same arguments.
-func (a *ahead) keep(queries []string, args []any, answers []answer) {
-	k := &kept{until: time.Now().Add(freshness), answers: make(map[string]answer, len(queries))}
+// keep replaces what is there for the same arguments, unless that is of a query that was sent later.
+func (a *ahead) keep(number int64, queries []string, args []any, answers []answer) {
+	k := &kept{number: number, until: a.now().Add(freshness), answers: make(map[string]answer, len(queries))}
 	for i, query := range queries {
 		k.answers[query] = answers[i]
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.kept) >= mostAhead {
-		now := time.Now()
+	key := key(args)
+	if newer := a.kept[key]; newer != nil && newer.number > number {
+		return
+	}
+	delete(a.kept, key) // also where there is no room for what is newer
+	if now := a.now(); now.Sub(a.swept) >= freshness {
 		maps.DeleteFunc(a.kept, func(_ string, k *kept) bool { return now.After(k.until) })
+		a.swept = now
 	}
 	if len(a.kept) < mostAhead {
-		a.kept[key(args)] = k
+		a.kept[key] = k
 	}
 }
 
@@ -73,7 +84,7 @@ func (a *ahead) take(query string, args []any) (answer, bool) {
 	}
 	got, ok := k.answers[query]
 	delete(k.answers, query)
-	if ok = ok && time.Now().Before(k.until); !ok || len(k.answers) == 0 {
+	if ok = ok && a.now().Before(k.until); !ok || len(k.answers) == 0 {
 		delete(a.kept, key)
 	}
 	return got, ok

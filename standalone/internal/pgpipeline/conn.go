@@ -71,7 +71,7 @@ func (c *conn) ExecContext(ctx context.Context, query string, named []driver.Nam
 	switch {
 	case c.tx != nil:
 		return c.tx.exec(ctx, s)
-	case c.lazy(query):
+	case c.lazy(query) && c.idle():
 		return c.execLazily(ctx, s)
 	default:
 		return c.Conn.ExecContext(ctx, query, named) //nolint:wrapcheck // see above
@@ -84,11 +84,13 @@ func (c *conn) QueryContext(ctx context.Context, query string, named []driver.Na
 	if c.tx != nil {
 		return c.tx.query(ctx, statement{query: query, args: args, rows: unknown})
 	}
-	if got, ok := c.ahead.take(query, args); ok {
-		return &rows{answer: got}, nil
-	}
-	if follow := c.ahead.follows[query]; follow != nil {
-		return c.queryAhead(ctx, query, follow, args)
+	if c.idle() {
+		if got, ok := c.ahead.take(query, args); ok {
+			return &rows{answer: got}, nil
+		}
+		if follow := c.ahead.follows[query]; follow != nil {
+			return c.queryAhead(ctx, query, follow, args)
+		}
 	}
 	return c.Conn.QueryContext(ctx, query, named) //nolint:wrapcheck // see above
 }
@@ -99,12 +101,13 @@ func (c *conn) queryAhead(ctx context.Context, query string, follow []string, ar
 	for _, q := range follow {
 		all = append(all, statement{query: q, args: args, rows: unknown})
 	}
+	number := c.ahead.asked.Add(1)
 	answers, err := c.send(ctx, all)
 	if err != nil {
-		return nil, err
+		return nil, unsent(err)
 	}
 	if len(answers[0].values) > 0 { // else nobody asks for more
-		c.ahead.keep(follow, args, answers[1:])
+		c.ahead.keep(number, follow, args, answers[1:])
 	}
 	return &rows{answer: answers[0]}, nil
 }
@@ -114,9 +117,9 @@ func (c *conn) execLazily(ctx context.Context, s statement) (driver.Result, erro
 	all := []statement{{query: begin}, {query: dontWait}, s, {query: commit}}
 	answers, err := c.send(ctx, all)
 	if err != nil {
-		return nil, errors.Join(c.abandon(), err) //nolint:contextcheck // that of a call that failed may be over
+		return nil, unsent(c.abandonAfter(err))
 	}
-	return driver.RowsAffected(answers[2].affected), nil
+	return driver.RowsAffected(answers[2].tag.RowsAffected()), nil
 }
 
 // statement is one that is to be sent.
@@ -130,9 +133,9 @@ const unknown = -1
 
 // answer is what came back for one.
 type answer struct {
-	affected int64
-	columns  []string
-	values   [][]driver.Value
+	tag     pgconn.CommandTag
+	columns []string
+	values  [][]driver.Value
 }
 
 // send runs statements in one round trip and returns their answers, in order. After the first that fails none is run.
@@ -156,8 +159,8 @@ func (c *conn) send(ctx context.Context, all []statement) (_ []answer, err error
 		if answers[i], err = receive(results); err != nil {
 			return nil, plain(err)
 		}
-		if s.rows != unknown && answers[i].affected != s.rows {
-			return nil, fmt.Errorf("a statement affected %d rows, where %d were certain: %s", answers[i].affected, s.rows, s.query)
+		if affected := answers[i].tag.RowsAffected(); s.rows != unknown && affected != s.rows {
+			return nil, fmt.Errorf("a statement affected %d rows, where %d were certain: %s", affected, s.rows, s.query)
 		}
 	}
 	return answers, nil
@@ -188,7 +191,7 @@ func receive(results pgx.BatchResults) (answer, error) {
 		a.values = append(a.values, out)
 	}
 	rows.Close()
-	a.affected = rows.CommandTag().RowsAffected()
+	a.tag = rows.CommandTag()
 	return a, rows.Err()
 }
 
@@ -203,6 +206,25 @@ func (c *conn) abandon() error {
 	defer cancel()
 	_, err := pg.Exec(ctx, rollback)
 	return plain(err)
+}
+
+// abandonAfter is abandon after an error, which stays what it is unless there is another.
+func (c *conn) abandonAfter(err error) error {
+	if abandoned := c.abandon(); abandoned != nil {
+		return errors.Join(err, abandoned)
+	}
+	return err
+}
+
+// idle reports whether the connection is outside of any transaction, those that pgx has begun included.
+func (c *conn) idle() bool { return c.Conn.Conn().PgConn().TxStatus() == 'I' }
+
+// unsent is the error by which database/sql takes another connection and tries again, where nothing was sent.
+func unsent(err error) error {
+	if pgconn.SafeToRetry(err) {
+		return driver.ErrBadConn
+	}
+	return err
 }
 
 // plain is the error without what pgx put around PostgreSQL's own: callers of database/sql look for that by its type.

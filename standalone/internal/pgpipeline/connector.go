@@ -10,7 +10,8 @@
 //
 // Everything else is sent at once, with what waits before it, in order. What changes for the caller is when an error is
 // seen: one of a statement that waited is returned by the call that sent it, at the latest by Commit, and nothing of the
-// transaction is stored. A number of rows that turns out to be another one is an error too.
+// transaction is stored. A number of rows that turns out to be another one, which a trigger could bring about, is an
+// error too; if Commit returns it, then the transaction may be stored, as when the connection is lost.
 //
 // Queries that always follow one another can be read in one round trip, see Options. Everything else outside of
 // transactions, and transactions with options, are pgx's own driver for database/sql.

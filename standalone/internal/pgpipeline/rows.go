@@ -6,7 +6,7 @@ import (
 	"io"
 )
 
-// rows are those of a query in a transaction, read already.
+// rows are those of a query, read already.
 type rows struct {
 	answer
 
@@ -42,7 +42,7 @@ func value(v any) (driver.Value, error) {
 		return v.Value() //nolint:wrapcheck // the caller says of which column
 	}
 	if !driver.IsValue(v) {
-		return nil, fmt.Errorf("values of type %T are not supported in a transaction", v)
+		return nil, fmt.Errorf("values of type %T are not supported", v)
 	}
 	return v, nil
 }

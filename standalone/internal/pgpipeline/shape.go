@@ -54,7 +54,7 @@ const (
 )
 
 var (
-	insertShape = regexp.MustCompile(`^INSERT INTO \w+ ?\(` + list + `\) ?VALUES ?(` + tuple + `(?: ?, ?` + tuple + `)*)` +
+	insertShape = regexp.MustCompile(`^INSERT INTO (\w+) ?\(` + list + `\) ?VALUES ?(` + tuple + `(?: ?, ?` + tuple + `)*)` +
 		`(?: ON CONFLICT ?\(` + list + `\) DO UPDATE SET ` + assignment + `(?: ?, ?` + assignment + `)*)?$`)
 	updateShape    = regexp.MustCompile(`^UPDATE (\w+) SET (` + assignment + `(?: ?, ?` + assignment + `)*) WHERE ` + conditions + `$`)
 	lockShape      = regexp.MustCompile(`^SELECT ` + list + ` FROM (\w+) WHERE ` + conditions + ` FOR UPDATE$`)
@@ -66,7 +66,7 @@ var (
 func parse(query string) shape {
 	query = strings.Join(strings.Fields(query), " ")
 	if m := insertShape.FindStringSubmatch(query); m != nil {
-		return shape{kind: insert, rows: int64(strings.Count(m[1], "("))}
+		return shape{kind: insert, rows: int64(strings.Count(m[2], "(")), selection: selection{table: m[1]}}
 	}
 	if m := updateShape.FindStringSubmatch(query); m != nil {
 		if s, ok := selected(m[1], m[3]); ok && !s.changedBy(m[2]) {
@@ -79,7 +79,7 @@ func parse(query string) shape {
 			return shape{kind: lock, selection: s}
 		}
 	}
-	if readShape.MatchString(query) && !strings.Contains(query, " INTO ") {
+	if readShape.MatchString(query) && !strings.Contains(strings.ToUpper(query), " INTO ") {
 		return shape{kind: read}
 	}
 	return shape{}

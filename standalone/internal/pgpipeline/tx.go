@@ -4,7 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
-	"errors"
+	"fmt"
+	"slices"
 )
 
 // tx is a transaction. It is begun with the first statement that is sent.
@@ -36,6 +37,9 @@ func (t *tx) exec(ctx context.Context, s statement) (driver.Result, error) {
 	shape := t.conn.shapes.of(s.query)
 	if s.rows = t.known(shape, s.args); s.rows != unknown && t.conn.later(s.query) {
 		t.waiting = append(t.waiting, s)
+		if shape.kind == insert { // which may have added rows to those that are locked
+			t.locked = slices.DeleteFunc(t.locked, func(l locked) bool { return l.where.table == shape.table })
+		}
 		return driver.RowsAffected(s.rows), nil
 	}
 	if s.rows == unknown {
@@ -45,7 +49,7 @@ func (t *tx) exec(ctx context.Context, s statement) (driver.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	return driver.RowsAffected(got.affected), nil
+	return driver.RowsAffected(got.tag.RowsAffected()), nil
 }
 
 func (t *tx) query(ctx context.Context, s statement) (driver.Rows, error) {
@@ -116,7 +120,7 @@ func (t *tx) Commit() error {
 	}
 	defer t.end()
 	if t.failed != nil {
-		return errors.Join(t.failed, t.conn.abandon())
+		return t.conn.abandonAfter(t.failed)
 	}
 	if !t.sent && len(t.waiting) == 1 {
 		return nil // nothing but BEGIN
@@ -124,11 +128,12 @@ func (t *tx) Commit() error {
 	if t.writes && !t.durable {
 		t.waiting = append(t.waiting, statement{query: dontWait})
 	}
-	if _, err := t.conn.send(t.ctx, t.takeWaiting(statement{query: commit})); err != nil {
-		if abandoned := t.conn.abandon(); abandoned != nil {
-			return errors.Join(err, abandoned)
-		}
-		return err
+	answers, err := t.conn.send(t.ctx, t.takeWaiting(statement{query: commit}))
+	if err != nil {
+		return t.conn.abandonAfter(err)
+	}
+	if tag := answers[len(answers)-1].tag.String(); tag != "COMMIT" {
+		return fmt.Errorf("PostgreSQL ended the transaction with %s", tag)
 	}
 	return nil
 }

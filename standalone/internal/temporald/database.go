@@ -136,23 +136,11 @@ func (d *databases) connect(ctx context.Context, name string) (*pgx.Conn, error)
 // store says how the server reaches one of the databases: through connections of ours, which need fewer round trips and
 // flushes than those that its plugin would make.
 func (d *databases) store(name string) *config.SQL {
-	u := *d.url
-	u.Path = "/" + name
-	query := url.Values{"application_name": {"everpost-temporal"}}
-	for key, values := range d.url.Query() {
-		if !strings.HasPrefix(key, "pool_") { // the product's pool; not known to database/sql's
-			query[key] = values
-		}
-	}
-	if name == VisibilityDatabase {
-		query.Set("synchronous_commit", "off") // see lazy
-	}
-	u.RawQuery = query.Encode()
 	return &config.SQL{
 		PluginName:   postgresql.PluginNamePGX,
 		DatabaseName: name,
 		Connect: func(*config.SQL) (*sqlx.DB, error) {
-			pool, err := pgpipeline.Open(pgpipeline.Options{URL: u.String(), Later: later, Lazy: lazy, Ahead: ahead()})
+			pool, err := pgpipeline.Open(pgpipeline.Options{URL: d.storeURL(name), Later: later, Lazy: lazy, Ahead: ahead()})
 			if err != nil {
 				return nil, err
 			}
@@ -166,6 +154,23 @@ func (d *databases) store(name string) *config.SQL {
 			return db, nil
 		},
 	}
+}
+
+// storeURL is how the server reaches one of the databases.
+func (d *databases) storeURL(name string) string {
+	u := *d.url
+	u.Path = "/" + name
+	query := url.Values{"application_name": {"everpost-temporal"}}
+	for key, values := range d.url.Query() {
+		if !strings.HasPrefix(key, "pool_") { // the product's pool; not known to database/sql's
+			query[key] = values
+		}
+	}
+	if name == VisibilityDatabase {
+		query.Set("synchronous_commit", "off") // see lazy
+	}
+	u.RawQuery = query.Encode()
+	return u.String()
 }
 
 // ahead is what the server reads of a workflow that it does not have in memory, one query after the other, outside of a

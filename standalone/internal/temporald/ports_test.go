@@ -57,23 +57,22 @@ func TestDialAddress(t *testing.T) {
 
 func TestStoreKeepsWhatTheURLSays(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
-		url, addr, user, password string
-		attributes                map[string]string
-	}{
-		"socket": {"postgres://everpost@/everpost?host=%2Frun%2Fpg&port=5432", "", "everpost", "", map[string]string{"host": "/run/pg", "port": "5432"}},
+	for name, test := range map[string]struct{ url, main, visibility string }{
+		"socket": {
+			"postgres://everpost@/everpost?host=%2Frun%2Fpg&port=5432",
+			"postgres://everpost@/everpost_temporal?application_name=everpost-temporal&host=%2Frun%2Fpg&port=5432",
+			"postgres://everpost@/everpost_visibility?application_name=everpost-temporal&host=%2Frun%2Fpg&port=5432&synchronous_commit=off",
+		},
 		"network": {
 			"postgres://u%40x:p%2Fw@db:5433/x?sslmode=verify-full&pool_max_conns=9",
-			"db:5433", "u%40x", "p/w", map[string]string{"sslmode": "verify-full"},
+			"postgres://u%40x:p%2Fw@db:5433/everpost_temporal?application_name=everpost-temporal&sslmode=verify-full",
+			"postgres://u%40x:p%2Fw@db:5433/everpost_visibility?application_name=everpost-temporal&sslmode=verify-full&synchronous_commit=off",
 		},
 	} {
 		u, err := parseURL(test.url)
 		require.NoError(t, err, name)
-		store := (&databases{url: u}).store("d")
-		test.attributes["application_name"] = "everpost-temporal"
-		require.Equal(t, test.addr, store.ConnectAddr, name)
-		require.Equal(t, test.user, store.User, name)
-		require.Equal(t, test.password, store.Password, name)
-		require.Equal(t, test.attributes, store.ConnectAttributes, name)
+		dbs := &databases{url: u}
+		require.Equal(t, test.main, dbs.storeURL(MainDatabase), name)
+		require.Equal(t, test.visibility, dbs.storeURL(VisibilityDatabase), name)
 	}
 }
