@@ -190,7 +190,7 @@ func TestUpdateWaitsForRowsThatAreLocked(t *testing.T) {
 			lock(t, tx, lockItem, 1)
 			run(t, tx, 1, insertItem, 9, 9, "")
 			run(t, tx, 1, updateItem, "x", 1)
-		}, [][]string{{begin, lockItem}, {insertItem, updateItem, commit}}},
+		}, [][]string{{begin, lockItem}, {insertItem, updateItem}, {commit}}},
 		{"not locked", func(t *testing.T, tx *sql.Tx) {
 			run(t, tx, 1, updateItem, "x", 1)
 		}, [][]string{{begin, updateItem}, {commit}}},
