@@ -117,14 +117,15 @@ func (a *Activities) Attempt(ctx context.Context, in AttemptInput) (AttemptResul
 }
 
 // lookAt is when to ask again for a request that goes on: a while later, once, then after
-// three times as long as it has taken, or when its time is over.
+// three times as long as it has taken, or when its time is over. Of one that the gate has not
+// let through yet nobody knows when that is.
 func (a *Activities) lookAt(fl *flight) time.Time {
 	now := a.Now()
-	taken := now.Sub(fl.begun)
-	pause := max(3*taken, lookPause)
+	pause := lookPause
 	select {
 	case <-fl.passed:
-		pause = min(pause, max(fl.timeout-taken, 0)+time.Second)
+		taken := now.Sub(fl.begun)
+		pause = min(max(3*taken, lookPause), max(fl.timeout-taken, 0)+time.Second)
 	default:
 	}
 	return now.Add(pause)

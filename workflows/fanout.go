@@ -230,6 +230,7 @@ func (f *fanout) adopt(ctx workflow.Context, m *Member, left *activities.Left) (
 // repeats the attempt with patience.
 func (m *Member) fault(ctx workflow.Context, what string) {
 	m.Leaving, m.TakeOver, m.Faults, m.LastError = true, true, 1, what
+	m.LookAt = time.Time{}
 	m.DueAt = workflow.Now(ctx).Add(clockSlack)
 	workflow.GetLogger(ctx).Warn("an attempt could not be made", "delivery", m.DeliveryID.String(), "error", what)
 }

@@ -214,7 +214,7 @@ func (d *Dispatcher) stopping() bool {
 func (d *Dispatcher) Healthy() bool { return !d.away.Load() }
 
 // Waiting is how many deliveries wait for their start in this process.
-func (d *Dispatcher) Waiting() int { return d.queue.Len() }
+func (d *Dispatcher) Waiting() int { return d.queue.Len() + d.troubled.Len() }
 
 // Reserve waits up to 1 s for room in the queue for the tenant, and not behind those
 // who wait because their own tenant has too much in it. n is how many events are about

@@ -22,12 +22,12 @@ import (
 
 // doorman is a gate that says what it was told to.
 type doorman struct {
-	slow map[webhook.EndpointID]bool
-	room func(webhook.EndpointID) int
+	slow, failing map[webhook.EndpointID]bool
+	room          func(webhook.EndpointID) int
 }
 
 func (g doorman) Slow(id webhook.EndpointID) bool      { return g.slow[id] }
-func (g doorman) Failing(webhook.EndpointID) bool      { return false }
+func (g doorman) Failing(id webhook.EndpointID) bool   { return g.failing[id] }
 func (g doorman) Releasable(id webhook.EndpointID) int { return g.room(id) }
 
 func roomFor(n int) func(webhook.EndpointID) int { return func(webhook.EndpointID) int { return n } }

@@ -48,8 +48,12 @@ func (d *Dispatcher) serveTroubled() {
 			return // it stays in the outbox
 		case <-wait.C:
 		}
-		for batch := d.gatherTroubled(); len(batch) > 0; batch = d.gatherTroubled() {
+		for { // what comes meanwhile waits for company, too, once there is no full batch any more
+			batch := d.gatherTroubled()
 			d.beginEach(d.startShared(batch))
+			if len(batch) < d.Width {
+				break
+			}
 		}
 	}
 }

@@ -1,0 +1,189 @@
+package activities_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/activities"
+	"github.com/everpost/everpost/internal/receivertest"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// sparing has so many workflows to spare, and counts who asks.
+type sparing struct {
+	mu          sync.Mutex
+	some, asked int
+}
+
+func (s *sparing) HandOver(context.Context, activities.Handover) error { return nil }
+
+func (s *sparing) Spare() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked++
+	s.some--
+	return s.some >= 0
+}
+
+func (s *sparing) set(some int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.some = some
+}
+
+func (s *sparing) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.asked
+}
+
+// tight is a process that has nothing to spare, and does not wait for long.
+func (b *bundle) tight(t *testing.T) (*process, *sparing) {
+	t.Helper()
+	s := &sparing{}
+	return b.process(t, func(c *activities.Config) { c.FastWait, c.Starter = 200*time.Millisecond, s }), s
+}
+
+// one is what is left of one attempt.
+func (p *process) one(t *testing.T, in activities.AttemptInput) activities.Left {
+	t.Helper()
+	left := p.attemptsOf(t, in)
+	require.Len(t, left, 1)
+	require.Empty(t, left[0].Fault)
+	return left[0]
+}
+
+// R4: a slow attempt stays in its shared workflow, which is to ask for it again, unless
+// there is a workflow to spare: that is decided once. The claim says who goes on; asking
+// again sends nothing, and brings what the request came to.
+func TestSlowAttemptStaysOrLeaves(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		step   receivertest.Step
+		state  webhook.State
+		spared bool
+	}{
+		"delivered":                  {state: webhook.StateDelivered},
+		"failed":                     {step: again(2), state: webhook.StateRetrying},
+		"failed for good":            {step: receivertest.Step{Status: 400}, state: webhook.StateDeadLettered},
+		"spared, delivered":          {state: webhook.StateDelivered, spared: true},
+		"spared, failed":             {step: again(2), state: webhook.StateRetrying, spared: true},
+		"spared and failed for good": {step: receivertest.Step{Status: 400}, state: webhook.StateDeadLettered, spared: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			p, spare := b.tight(t)
+			for _, in := range sharing(b.fresh(t, p), b.stored(t)) {
+				carrier := sharedID
+				if c.spared {
+					carrier = in.WorkflowID()
+				}
+				spare.set(map[bool]int{true: 1}[c.spared])
+				asked := spare.count()
+				b.Script(in.EventID.String(), c.step)
+				b.Hold()
+				for range 2 {
+					begun := time.Now()
+					left := p.one(t, in)
+					require.True(t, left.Running)
+					require.Equal(t, in.Progress, left.Progress)
+					if c.spared {
+						require.Zero(t, left.LookAt)
+					} else {
+						require.WithinRange(t, left.LookAt, begun.Add(4*time.Second), time.Now().Add(webhook.DefaultTimeout+time.Second))
+					}
+					require.Equal(t, asked+1, spare.count())
+					b.awaitClaim(t, in)
+					require.Equal(t, carrier, b.delivery(t, in).WorkflowID)
+					spare.set(map[bool]int{false: 1}[c.spared]) // which changes nothing
+					in.FirstTask = false
+				}
+				b.Release()
+				require.Eventually(t, func() bool { return b.delivery(t, in).State == c.state }, 20*time.Second, time.Millisecond)
+				if left := p.attemptsOf(t, in); c.state == webhook.StateDelivered {
+					require.Empty(t, left)
+				} else {
+					require.Len(t, left, 1)
+					require.False(t, left[0].Running)
+					require.Zero(t, left[0].LookAt)
+					require.Equal(t, c.state, left[0].State)
+					require.Equal(t, 1, left[0].Attempts)
+				}
+				if c.state == webhook.StateDeadLettered {
+					carrier = in.WorkflowID()
+				}
+				require.Equal(t, carrier, b.delivery(t, in).WorkflowID)
+				require.Len(t, b.attempts(t, in), 1)
+			}
+			require.Equal(t, 2, b.Count(), "one request each")
+		})
+	}
+}
+
+// Whoever stays is not sent by another process, which leaves it to its own workflow to
+// wait for the first one's right to end; when that has died, it is sent again under the
+// same number.
+func TestWhoStaysIsAskedForElsewhere(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p, _ := b.tight(t)
+	other, _ := b.tight(t)
+	other.FastWait = 10 * time.Second
+	in := sharing(b.fresh(t, p))[0]
+	b.Hold()
+	require.NotZero(t, p.one(t, in).LookAt)
+	b.awaitClaim(t, in)
+	in.FirstTask = false
+	busy := other.one(t, in)
+	require.False(t, busy.Running)
+	require.Zero(t, busy.LookAt)
+	require.WithinRange(t, busy.BusyUntil, time.Now().Add(webhook.DefaultTimeout/2), time.Now().Add(webhook.MaxTimeout+10*time.Second))
+	require.Equal(t, sharedID, busy.WorkflowID)
+
+	dead, cancel := context.WithCancel(t.Context())
+	cancel()
+	p.Stop(dead)
+	b.Release()
+	require.NotZero(t, other.one(t, in).BusyUntil)
+	require.Equal(t, 1, b.Count())
+	b.expire(t, in)
+	require.Empty(t, other.attemptsOf(t, in))
+	requests := b.Requests()
+	require.Len(t, requests, 2)
+	require.Equal(t, requests[0].WebhookID(), requests[1].WebhookID())
+	require.Equal(t, "1", requests[1].Header.Get("everpost-attempt"))
+	require.Len(t, b.attempts(t, in), 1)
+	require.Equal(t, sharedID, b.delivery(t, in).WorkflowID)
+}
+
+// R11: a process that stops waits for a request that stays, and tells what it came to
+// to whoever asks meanwhile or afterwards.
+func TestProcessStopsWhileOneStays(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p, _ := b.tight(t)
+	in := sharing(b.fresh(t, p))[0]
+	b.Hold()
+	require.NotZero(t, p.one(t, in).LookAt)
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		p.Stop(context.Background())
+	}()
+	require.Eventually(t, func() bool {
+		_, err := p.attempt(b.stored(t))
+		return err != nil // Stop has begun
+	}, 20*time.Second, time.Millisecond)
+	in.FirstTask = false
+	require.NotZero(t, p.one(t, in).LookAt, "it still goes on")
+	b.Release()
+	<-stopped
+	require.Equal(t, webhook.StateDelivered, b.delivery(t, in).State)
+	require.Empty(t, p.attemptsOf(t, in))
+	require.Len(t, b.attempts(t, in), 1)
+}

@@ -1,0 +1,219 @@
+package dispatch
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/webhook"
+	"github.com/everpost/everpost/workflows"
+)
+
+// inTrouble is a gate for which half of the endpoints are slow, and half failing.
+func inTrouble(all ...webhook.Start) doorman {
+	g := doorman{slow: map[webhook.EndpointID]bool{}, failing: map[webhook.EndpointID]bool{}}
+	for i, start := range all {
+		g.slow[start.EndpointID], g.failing[start.EndpointID] = i%2 == 0, i%2 > 0
+	}
+	return g
+}
+
+func refsOf(starts []webhook.Start) (refs []webhook.Ref) {
+	for _, s := range starts {
+		refs = append(refs, s.Ref)
+	}
+	return refs
+}
+
+// What is posted one by one for receivers that fail or are slow shares a workflow, for
+// which nobody else waits.
+func TestTroubledShareAWorkflow(t *testing.T) {
+	t.Parallel()
+	f, c := newFrontend(t)
+	all := accepted(10).Deliveries
+	troubled, well := all[:5], all[5:]
+	d := setup(t, Config{Client: c, Gate: inTrouble(troubled...)})
+	d.workers.Go(d.serve)
+	for n := range well {
+		d.Accepted(webhook.Accepted{Deliveries: troubled[n : n+1]})
+		d.Accepted(webhook.Accepted{Deliveries: well[n : n+1]})
+		require.Eventually(t, func() bool { return len(f.started()) == n+1 && d.troubled.Len() == n+1 }, 20*time.Second, time.Millisecond)
+	}
+	require.Equal(t, len(troubled), d.Waiting())
+	require.Eventually(t, func() bool { return usedBy(d, "acme") == 0 }, 20*time.Second, time.Millisecond, "where they wait has a bound of its own")
+	begun := time.Now()
+	d.workers.Go(d.serveTroubled)
+	require.Eventually(t, func() bool { return len(f.started()) == len(well)+1 }, 20*time.Second, time.Millisecond)
+	require.GreaterOrEqual(t, time.Since(begun), troubleWait)
+	d.Stop()
+	shared, own := groups(t, f)
+	require.Len(t, own, len(well))
+	for n := range well {
+		require.Equal(t, well[n].Ref, own[n].Ref)
+	}
+	require.Len(t, shared, 1)
+	var together []webhook.Ref
+	for _, delivery := range shared[0] {
+		together = append(together, delivery.Ref)
+	}
+	require.ElementsMatch(t, refsOf(troubled), together)
+	require.Zero(t, d.Waiting())
+}
+
+// However many there are, they are started in full workflows at once; and what comes
+// while they are started waits for company again.
+func TestTroubledComeInFullWorkflows(t *testing.T) {
+	t.Parallel()
+	f, c := newFrontend(t)
+	all := accepted(26).Deliveries
+	d := setup(t, Config{Client: c, Width: 10, Gate: inTrouble(all...)})
+	put := func(some []webhook.Start) {
+		d.room.overdraw("acme", len(some))
+		require.Empty(t, d.setAside(slices.Clone(some)))
+	}
+	put(all[:25])
+	open := f.shut()
+	d.workers.Go(d.serveTroubled)
+	require.Eventually(t, func() bool { return d.troubled.Len() == 15 }, 20*time.Second, time.Millisecond, "the first are being started")
+	open()
+	require.Eventually(t, func() bool { return len(f.started()) == 3 }, 20*time.Second, time.Millisecond)
+	shared, _ := groups(t, f)
+	require.Len(t, shared[0], 10)
+	require.Len(t, shared[1], 10)
+	require.Len(t, shared[2], 5)
+
+	open = f.shut()
+	put(all[:2])
+	require.Eventually(t, func() bool { return len(f.started()) == 4 }, 20*time.Second, time.Millisecond)
+	put(all[25:])
+	opened := time.Now()
+	open()
+	require.Eventually(t, func() bool { return len(f.started()) == 5 }, 20*time.Second, time.Millisecond)
+	require.GreaterOrEqual(t, time.Since(opened), troubleWait)
+	d.Stop()
+	require.Equal(t, all[25].WorkflowID(), f.starts[4].GetWorkflowId(), "who finds no company is begun alone")
+}
+
+// Nobody is set aside who is well, was held, goes alone anyway, or would have no company.
+func TestSetAside(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	for name, test := range map[string]struct {
+		change func(s *webhook.Start, c *Config)
+		stays  bool
+	}{
+		"slow": {func(s *webhook.Start, c *Config) {
+			c.Gate = doorman{slow: map[webhook.EndpointID]bool{s.EndpointID: true}}
+		}, false},
+		"failing": {func(s *webhook.Start, c *Config) {
+			c.Gate = doorman{failing: map[webhook.EndpointID]bool{s.EndpointID: true}}
+		}, false},
+		"taken up once":      {func(s *webhook.Start, _ *Config) { s.Relayed = 1 }, false},
+		"its time has come":  {func(s *webhook.Start, _ *Config) { s.NotBefore = now.Add(-time.Second) }, false},
+		"well":               {func(_ *webhook.Start, c *Config) { c.Gate = doorman{} }, true},
+		"there is no gate":   {func(_ *webhook.Start, c *Config) { c.Gate = nil }, true},
+		"nobody shares":      {func(_ *webhook.Start, c *Config) { c.Width = 1 }, true},
+		"held":               {func(s *webhook.Start, _ *Config) { s.Held = &webhook.Progress{Run: 1, State: webhook.StateHeld} }, true},
+		"taken up twice":     {func(s *webhook.Start, _ *Config) { s.Relayed = 2 }, true},
+		"waits for its time": {func(s *webhook.Start, _ *Config) { s.NotBefore = now.Add(time.Hour) }, true},
+		"replayed":           {func(s *webhook.Start, _ *Config) { s.Run = 2 }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			all := accepted(3).Deliveries // the others are well
+			start := &all[1]
+			c := Config{Gate: inTrouble(*start)}
+			test.change(start, &c)
+			d := setup(t, c)
+			d.room.overdraw("acme", len(all))
+			want := refsOf(all)
+			if !test.stays {
+				want = []webhook.Ref{all[0].Ref, all[2].Ref}
+			}
+			rest := d.setAside(all)
+			require.Equal(t, want, refsOf(rest))
+			require.Equal(t, len(rest), usedBy(d, "acme"), "its place is given back")
+			require.Equal(t, 3-len(rest), d.troubled.Len())
+		})
+	}
+}
+
+// What finds no place to wait is started at once, slow ones among themselves.
+func TestTroubledAreTooMany(t *testing.T) {
+	t.Parallel()
+	f, c := newFrontend(t)
+	d := setup(t, Config{Client: c, QueueLength: 10})
+	a := accepted(40)
+	g := doorman{slow: map[webhook.EndpointID]bool{}}
+	for _, start := range a.Deliveries {
+		g.slow[start.EndpointID] = true
+	}
+	d.Gate = g
+	d.Accepted(a)
+	d.startAll(d.gathered())
+	shared, own := groups(t, f)
+	require.Empty(t, own)
+	require.Len(t, shared, 1)
+	require.Positive(t, d.troubled.Len())
+	require.LessOrEqual(t, d.troubled.Len(), 10)
+	require.Len(t, shared[0], 40-d.troubled.Len())
+	require.Empty(t, d.room.guests)
+}
+
+// Whoever is set aside when the process stops stays in the outbox, and so does who has
+// waited too long, or while Temporal is away: none is started, which would need a client.
+func TestTroubledStayInTheOutbox(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		age     time.Duration
+		wait    time.Duration
+		do      func(*Dispatcher)
+		waiting int
+	}{
+		"the process stops":       {wait: troubleWait - 1, waiting: 5},
+		"they have become late":   {age: queueTime - troubleWait, wait: troubleWait},
+		"Temporal has gone away":  {wait: troubleWait, do: func(d *Dispatcher) { d.away.Store(true) }},
+		"and nobody is set aside": {wait: 2 * troubleWait, age: 2 * queueTime},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				a := accepted(5)
+				for i := range a.Deliveries {
+					a.Deliveries[i].CreatedAt = time.Now().Add(-test.age)
+				}
+				d := setup(t, Config{Gate: inTrouble(a.Deliveries...)})
+				d.workers.Go(d.serve)
+				d.workers.Go(d.serveTroubled)
+				d.Accepted(a)
+				synctest.Wait()
+				if test.do != nil {
+					test.do(d)
+				}
+				<-time.After(test.wait)
+				synctest.Wait()
+				require.Equal(t, test.waiting, d.Waiting())
+				d.Stop()
+				require.Equal(t, test.waiting, d.Waiting(), "nothing is begun at the end")
+				require.Empty(t, d.room.guests)
+			})
+		})
+	}
+}
+
+// The whole dispatcher serves them.
+func TestStartServesTheTroubled(t *testing.T) {
+	t.Parallel()
+	f, c := newFrontend(t)
+	a := accepted(3)
+	d := setup(t, Config{Client: c, Gate: inTrouble(a.Deliveries...)})
+	d.OnlyStart()
+	d.Start()
+	d.Accepted(a)
+	require.Eventually(t, func() bool { return len(f.started()) == 1 }, 20*time.Second, time.Millisecond)
+	d.Stop()
+	require.Len(t, inputOf[workflows.FanoutInput](t, f.starts[0].GetInput()).Deliveries, 3)
+}
