@@ -116,16 +116,16 @@ func (a *Activities) Attempt(ctx context.Context, in AttemptInput) (AttemptResul
 	}
 }
 
-// lookAt is when to ask again for a request that goes on: a while later, once, then after
-// three times as long as it has taken, or when its time is over. Of one that the gate has not
-// let through yet nobody knows when that is.
+// lookAt is when to ask again for a request that goes on: a while later, then after as long
+// as it has taken, or when its time is over. So a retry is late by no more than that. Of one
+// that the gate has not let through yet nobody knows when it is over.
 func (a *Activities) lookAt(fl *flight) time.Time {
 	now := a.Now()
 	pause := lookPause
 	select {
 	case <-fl.passed:
 		taken := now.Sub(fl.begun)
-		pause = min(max(3*taken, lookPause), max(fl.timeout-taken, 0)+time.Second)
+		pause = min(max(taken, lookPause), max(fl.timeout-taken, 0)+time.Second)
 	default:
 	}
 	return now.Add(pause)

@@ -42,8 +42,8 @@ type FanoutDelivery struct {
 
 // FanoutWorkflow makes the first attempts of several deliveries, which costs a
 // fraction of a workflow for each. It keeps near retries for a round or two. Whoever
-// is slow, is given up, or is asked something goes on in a workflow of its own, where a
-// person can look at it; so does whoever has to wait longer, unless many do: then they
+// is given up, or is asked something, goes on in a workflow of its own, where a person can
+// look at it; so does whoever is slow or has to wait longer, unless many do: then they
 // wait, and are tried again, here. The record says who goes on with which delivery.
 //
 // Cancelling it means to hand everything over now.
@@ -167,6 +167,7 @@ func (f *fanout) attempt(ctx workflow.Context, due []*Member) {
 	err := workflow.ExecuteLocalActivity(localOptions(disconnected, summary), a.Attempts, inputs).Get(disconnected, &result)
 	if err != nil {
 		for _, m := range due {
+			m.UnderWay = m.UnderWay || !m.LookAt.IsZero() // its request may go on
 			m.fault(ctx, words(err))
 		}
 		return

@@ -18,12 +18,12 @@ var statements = []struct {
 	{
 		"rows that may be there", "INSERT INTO history_tree (shard_id, tree_id, branch_id, data, data_encoding) VALUES ($1, $2, $3, $4, $5) " +
 			"ON CONFLICT (shard_id, tree_id, branch_id) DO UPDATE SET data = excluded.data, data_encoding = excluded.data_encoding",
-		shape{kind: insert, rows: 1, selection: selection{table: "history_node"}},
+		shape{kind: insert, rows: 1, selection: selection{table: "history_tree"}},
 	},
 	{
 		"events", "INSERT INTO history_node (shard_id, tree_id, node_id, data, data_encoding) VALUES ($1, $2, $3, $4, $5) " +
 			"ON CONFLICT (shard_id, tree_id, node_id) DO UPDATE SET data=$6, data_encoding=$7 ",
-		shape{kind: insert, rows: 1, selection: selection{table: "history_tree"}},
+		shape{kind: insert, rows: 1, selection: selection{table: "history_node"}},
 	},
 	{
 		"assignments of rows", "INSERT INTO timer_info_maps\n(shard_id, timer_id, data)\nVALUES\n($1, $2, $3)\nON CONFLICT (shard_id, timer_id) DO UPDATE\n" +
