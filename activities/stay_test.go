@@ -161,7 +161,7 @@ func TestWhoStaysIsAskedForElsewhere(t *testing.T) {
 	require.Equal(t, sharedID, b.delivery(t, in).WorkflowID)
 }
 
-// R11: a process that stops waits for a request that stays, and tells what it came to
+// R11: a process that stops waits for a request that stays, and tells its outcome
 // to whoever asks meanwhile or afterwards.
 func TestProcessStopsWhileOneStays(t *testing.T) {
 	t.Parallel()

@@ -53,7 +53,9 @@ func TestSharedAsksAgainForWhatGoesOn(t *testing.T) {
 	l, starts := staying(t, receivertest.Step{}, receivertest.Step{}, busyStep, wrongStep)
 	var local []string
 	l.run(l.releasingAt(3, starts, &local))
-	require.Equal(t, []string{"Attempts", "Attempts", "Attempts", "Attempts", "HandOver"}, local, "all with one question")
+	require.Equal(t, []string{"Attempts", "Attempts", "Attempts"}, local[:3], "all with one question")
+	// The retry comes when it is due, which it may be already.
+	require.ElementsMatch(t, []string{"Attempts", "HandOver"}, local[3:])
 	require.GreaterOrEqual(t, l.timers[0], 4*time.Second)
 	require.Less(t, l.timers[0], 10*time.Second)
 	l.stayed(starts[0], webhook.StateDelivered, 1)
@@ -124,7 +126,7 @@ func TestWhoLeavesWhileItsRequestGoesOn(t *testing.T) {
 	}
 }
 
-// An endpoint that is deleted meanwhile: its member is looked at at once, and stays; what
+// An endpoint that is deleted meanwhile: its member is asked for at once, and stays; what
 // the request came to counts, and nothing is sent after it.
 func TestEndpointIsDeletedWhileARequestGoesOn(t *testing.T) {
 	t.Parallel()

@@ -117,7 +117,7 @@ func (c *conn) execLazily(ctx context.Context, s statement) (driver.Result, erro
 	all := []statement{{query: begin}, {query: dontWait}, s, {query: commit}}
 	answers, err := c.send(ctx, all)
 	if err != nil {
-		return nil, unsent(c.abandonAfter(err))
+		return nil, unsent(c.abandonAfter(err)) //nolint:contextcheck // that of a call that failed may be over
 	}
 	return driver.RowsAffected(answers[2].tag.RowsAffected()), nil
 }

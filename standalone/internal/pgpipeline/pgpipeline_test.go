@@ -154,7 +154,7 @@ func TestPreparedStatementsWaitToo(t *testing.T) {
 		_, err := statement.ExecContext(t.Context(), i, 1, "a")
 		require.NoError(t, err)
 	}
-	require.NoError(t, statement.Close())
+	require.NoError(t, statement.Close()) //nolint:sqlclosecheck // closing sends nothing, which is seen below
 	require.NoError(t, tx.Commit())
 	require.Equal(t, [][]string{{begin, insertItem, insertItem, commit}}, b.sent.Take())
 }
@@ -164,7 +164,7 @@ func TestUpdateWaitsForRowsThatAreLocked(t *testing.T) {
 	lock := func(t *testing.T, tx *sql.Tx, query string, arg any) {
 		rows, err := tx.QueryContext(t.Context(), query, arg)
 		require.NoError(t, err)
-		require.NoError(t, rows.Close())
+		require.NoError(t, rows.Close()) //nolint:sqlclosecheck // of a lock, which has nothing to read
 		require.NoError(t, rows.Err())
 	}
 	tests := []struct {
@@ -265,7 +265,7 @@ func TestErrorsOfWhatWaited(t *testing.T) {
 			if test.name != "by commit" { // nothing more is taken, or sent
 				_, err := tx.ExecContext(t.Context(), insertItem, 3, 1, "c")
 				require.Equal(t, duplicateKey, sqlState(t, err))
-				_, err = tx.QueryContext(t.Context(), readItem, 1) //nolint:sqlclosecheck,rowserrcheck // there are none
+				_, err = tx.QueryContext(t.Context(), readItem, 1) //nolint:sqlclosecheck,rowserrcheck,gocritic // there are no rows
 				require.Equal(t, duplicateKey, sqlState(t, err))
 				require.Empty(t, b.sent.Take())
 				require.NoError(t, tx.Rollback())
@@ -494,7 +494,7 @@ func TestSameValues(t *testing.T) {
 		(1, 9223372036854775807::bigint, (-2147483648)::int, 7::smallint, '\x00ff'::bytea, 'ä'::varchar(9), 'x'::text, '2026-01-02 03:04:05.678901'::timestamp,
 			'2026-01-02 03:04:05.678901+02'::timestamptz, true, 1.5::float8, 0.25::real, 12.30::numeric, '2026-01-02'::date),
 		(2, 0, 0, 0, '', '', '', '0001-01-01 00:00:00', '0001-01-01 00:00:00+00', false, 0, 0, 0, '0001-01-01'),
-		(3, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)
+		(3,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL)
 	) AS v WHERE column1 = $1`
 	scan := func(rows *sql.Rows, err error) (names []string, values []any) {
 		require.NoError(t, err)
@@ -513,15 +513,15 @@ func TestSameValues(t *testing.T) {
 		return names, values
 	}
 	for row := 1; row <= 3; row++ {
-		wantNames, want := scan(b.plain.QueryContext(t.Context(), query, row))
+		wantNames, want := scan(b.plain.QueryContext(t.Context(), query, row)) //nolint:rowserrcheck // scan does
 		tx := b.begin(t)
-		names, got := scan(tx.QueryContext(t.Context(), query, row))
+		names, got := scan(tx.QueryContext(t.Context(), query, row)) //nolint:rowserrcheck // scan does
 		require.NoError(t, tx.Commit())
 		require.Equal(t, wantNames, names)
 		require.Equal(t, want, got)
 	}
 	tx := b.begin(t)
-	_, err := tx.QueryContext(t.Context(), "SELECT '{1,2}'::int[]") //nolint:sqlclosecheck,rowserrcheck // there are none
+	_, err := tx.QueryContext(t.Context(), "SELECT '{1,2}'::int[]") //nolint:sqlclosecheck,rowserrcheck,gocritic // there are no rows
 	require.ErrorContains(t, err, "not supported")
 	require.NoError(t, tx.Rollback())
 }

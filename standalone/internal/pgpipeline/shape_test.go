@@ -12,9 +12,17 @@ var statements = []struct {
 	query string
 	want  shape
 }{
-	{"one row", "INSERT INTO\n shards (shard_id, range_id, data, data_encoding) VALUES ($1, $2, $3, $4)", shape{kind: insert, rows: 1, selection: selection{table: "shards"}}},
+	{
+		"one row",
+		"INSERT INTO\n shards (shard_id, range_id, data, data_encoding) VALUES ($1, $2, $3, $4)",
+		shape{kind: insert, rows: 1, selection: selection{table: "shards"}},
+	},
 	{"no space", "INSERT INTO executions(shard_id, data)\n VALUES($1, $2)", shape{kind: insert, rows: 1, selection: selection{table: "executions"}}},
-	{"three rows", "INSERT INTO transfer_tasks(shard_id, task_id, data, data_encoding) \n VALUES($1, $2, $3, $4),($5, $6, $7, $8),($9, $10, $11, $12)", shape{kind: insert, rows: 3, selection: selection{table: "transfer_tasks"}}},
+	{
+		"three rows",
+		"INSERT INTO transfer_tasks(shard_id, task_id, data, data_encoding) \n VALUES($1, $2, $3, $4),($5, $6, $7, $8),($9, $10, $11, $12)",
+		shape{kind: insert, rows: 3, selection: selection{table: "transfer_tasks"}},
+	},
 	{
 		"rows that may be there", "INSERT INTO history_tree (shard_id, tree_id, branch_id, data, data_encoding) VALUES ($1, $2, $3, $4, $5) " +
 			"ON CONFLICT (shard_id, tree_id, branch_id) DO UPDATE SET data = excluded.data, data_encoding = excluded.data_encoding",
@@ -30,7 +38,11 @@ var statements = []struct {
 			"\tSET (shard_id, timer_id, data)\n  \t  = (excluded.shard_id, excluded.timer_id, excluded.data)",
 		shape{},
 	},
-	{"only what is not there", "INSERT INTO signals_requested_sets\n(shard_id, signal_id) VALUES\n($1, $2)\nON CONFLICT (shard_id, signal_id) DO NOTHING", shape{}},
+	{
+		"only what is not there",
+		"INSERT INTO signals_requested_sets\n(shard_id, signal_id) VALUES\n($1, $2)\nON CONFLICT (shard_id, signal_id) DO NOTHING",
+		shape{},
+	},
 	{"only where a condition holds", "INSERT INTO t (a) VALUES ($1) ON CONFLICT (a) DO UPDATE SET a = $1 WHERE t.b = $2", shape{}},
 	{"an answer", "INSERT INTO t (a) VALUES ($1) RETURNING a", shape{}},
 	{"of a query", "INSERT INTO t (a) SELECT a FROM u WHERE b = $1", shape{}},

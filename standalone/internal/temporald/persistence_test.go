@@ -2,6 +2,7 @@ package temporald
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"math"
 	"os"
@@ -139,7 +140,8 @@ func (s *mutableState) TestCreate_Conflict() {
 		PreviousRunID: snapshot.ExecutionState.GetRunId(), PreviousLastWriteVersion: 1,
 		ArchetypeID: chasm.WorkflowArchetypeID, NewWorkflowSnapshot: *snapshot, NewWorkflowEvents: events,
 	})
-	s.Require().IsType(&serviceerror.Unavailable{}, err)
+	_, unavailable := errors.AsType[*serviceerror.Unavailable](err)
+	s.Require().True(unavailable, "%v", err)
 	s.AssertMSEqualWithDB(chasm.WorkflowArchetypeID, snapshot)
 	s.AssertHEEqualWithDB(branch, events)
 }
@@ -282,8 +284,10 @@ func TestKeysThatAreThere(t *testing.T) {
 		_, err = metadata.CreateNamespace(t.Context(), &p.InternalCreateNamespaceRequest{
 			ID: "0f0e0d0c-0b0a-0908-0706-050403020100", Name: "default", Namespace: blob,
 		})
-		return err //nolint:wrapcheck // it is what the test is about
+		return err
 	}
 	require.NoError(t, create())
-	require.IsType(t, &serviceerror.NamespaceAlreadyExists{}, create())
+	err = create()
+	_, there := errors.AsType[*serviceerror.NamespaceAlreadyExists](err)
+	require.True(t, there, "%v", err)
 }

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -126,7 +127,7 @@ func (r *Recorder) pass(client io.Reader, server io.Writer) error {
 				trip = nil
 			}
 		}
-		if _, err := server.Write(append(head, body...)); err != nil {
+		if _, err := server.Write(slices.Concat(head, body)); err != nil {
 			return err //nolint:wrapcheck // nobody looks at it
 		}
 	}
