@@ -146,9 +146,9 @@ func (s *mutableState) TestCreate_Conflict() {
 	s.AssertHEEqualWithDB(branch, events)
 }
 
-// TestRoundTrips fails when a statement of the server is no longer one of those that database.go knows.
-func TestRoundTrips(t *testing.T) {
-	t.Parallel()
+// withState is the server's suite of mutable states outside of its own tests, and what it sends.
+func withState(t *testing.T) (*tests.ExecutionMutableStateSuite, p.ExecutionStore, *pgpipelinetest.Recorder) {
+	t.Helper()
 	dbs, sent := migrated(t)
 	factory := persistence(t, dbs.store(MainDatabase))
 	shards, err := factory.NewShardStore()
@@ -158,7 +158,14 @@ func TestRoundTrips(t *testing.T) {
 	s := tests.NewExecutionMutableStateSuite(t, shards, executions, serialization.NewSerializer(), log.NewNoopLogger())
 	s.SetT(t)
 	s.SetupTest()
-	defer s.TearDownTest()
+	t.Cleanup(s.TearDownTest)
+	return s, executions, sent
+}
+
+// TestRoundTrips fails when a statement of the server is no longer one of those that database.go knows.
+func TestRoundTrips(t *testing.T) {
+	t.Parallel()
+	s, executions, sent := withState(t)
 	sent.Take()
 
 	branch, snapshot, _ := s.CreateWorkflow(1, enumsspb.WORKFLOW_EXECUTION_STATE_RUNNING, enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING, 1)
@@ -188,7 +195,7 @@ func TestRoundTrips(t *testing.T) {
 
 	random, events := tests.RandomMutation(t, s.NamespaceID, s.WorkflowID, s.RunID, snapshot.NextEventID, 1,
 		enumsspb.WORKFLOW_EXECUTION_STATE_RUNNING, enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING, snapshot.DBRecordVersion+1, branch)
-	_, err = s.ExecutionManager.UpdateWorkflowExecution(t.Context(), &p.UpdateWorkflowExecutionRequest{
+	_, err := s.ExecutionManager.UpdateWorkflowExecution(t.Context(), &p.UpdateWorkflowExecutionRequest{
 		ShardID: s.ShardID, RangeID: s.RangeID, Mode: p.UpdateWorkflowModeUpdateCurrent, ArchetypeID: chasm.WorkflowArchetypeID,
 		UpdateWorkflowMutation: p.WorkflowMutation{ // what a delivery's workflow has: no maps
 			ExecutionInfo: random.ExecutionInfo, ExecutionState: random.ExecutionState, NextEventID: random.NextEventID,
@@ -209,16 +216,7 @@ func TestRoundTrips(t *testing.T) {
 // TestRoundTripsOfTasks is TestRoundTrips for the tasks of each queue.
 func TestRoundTripsOfTasks(t *testing.T) {
 	t.Parallel()
-	dbs, sent := migrated(t)
-	factory := persistence(t, dbs.store(MainDatabase))
-	shards, err := factory.NewShardStore()
-	require.NoError(t, err)
-	executions, err := factory.NewExecutionStore()
-	require.NoError(t, err)
-	s := tests.NewExecutionMutableStateSuite(t, shards, executions, serialization.NewSerializer(), log.NewNoopLogger())
-	s.SetT(t)
-	s.SetupTest()
-	defer s.TearDownTest()
+	s, executions, sent := withState(t)
 
 	at := func(id int64) tasks.Key { return tasks.NewKey(time.Unix(id, 0).UTC(), id) }
 	queues := []struct {
