@@ -33,8 +33,9 @@ const (
 type Gate interface {
 	// Slow says whether an attempt is likely to take long, or to be turned away.
 	Slow(id webhook.EndpointID) bool
-	// Failing says whether the last two requests failed.
-	Failing(id webhook.EndpointID) bool
+	// Troubled says whether a delivery may as well wait for some time: the last requests
+	// failed, or it would take as long anyway.
+	Troubled(id webhook.EndpointID, wait time.Duration) bool
 	// Releasable is how many held deliveries are to be released now.
 	Releasable(id webhook.EndpointID) int
 }

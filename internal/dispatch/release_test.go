@@ -22,13 +22,16 @@ import (
 
 // doorman is a gate that says what it was told to.
 type doorman struct {
-	slow, failing map[webhook.EndpointID]bool
-	room          func(webhook.EndpointID) int
+	slow, troubled map[webhook.EndpointID]bool
+	room           func(webhook.EndpointID) int
 }
 
 func (g doorman) Slow(id webhook.EndpointID) bool      { return g.slow[id] }
-func (g doorman) Failing(id webhook.EndpointID) bool   { return g.failing[id] }
 func (g doorman) Releasable(id webhook.EndpointID) int { return g.room(id) }
+
+func (g doorman) Troubled(id webhook.EndpointID, wait time.Duration) bool {
+	return g.troubled[id] && wait == troubleWait
+}
 
 func roomFor(n int) func(webhook.EndpointID) int { return func(webhook.EndpointID) int { return n } }
 

@@ -19,6 +19,8 @@ const (
 	shortPart = 3
 	// maxRest bounds the rest after a large start: one that took long was not about CPU.
 	maxRest = 100 * time.Millisecond
+	// maxPause bounds the rest after any other.
+	maxPause = 25 * time.Millisecond
 )
 
 // slot is one start slot: it makes one start after another, of all that waits.
@@ -47,7 +49,7 @@ func (d *Dispatcher) serve() {
 			if loud := s.crowdedBy(batch); loud != "" {
 				s.beside(loud, batch)
 			} else {
-				d.startAll(batch)
+				s.atEase(batch)
 			}
 		}
 	}
@@ -114,6 +116,24 @@ func (s *slot) beside(loud string, batch []webhook.Start) {
 			}
 			s.startAll(few)
 		}
+	}
+}
+
+// atEase starts a batch. Where the CPU was short, it rests for as long as that took, unless
+// there is enough for a full start: what comes meanwhile shares the next one. Without the
+// rest a slot that is quick shares little, and what it starts uses up the CPU.
+func (s *slot) atEase(batch []webhook.Start) {
+	begun, used := time.Now(), cpuTime()
+	s.startAll(batch)
+	took := time.Since(begun)
+	if s.StartSlots > 1 || !isShort(took, cpuTime()-used) || s.queue.Len() >= s.Width {
+		return
+	}
+	rest := time.NewTimer(min(took, maxPause))
+	defer rest.Stop()
+	select {
+	case <-rest.C:
+	case <-s.stopped:
 	}
 }
 

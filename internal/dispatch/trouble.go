@@ -7,7 +7,8 @@ import (
 )
 
 // troubleWait is how long deliveries to receivers that fail or are slow wait for one another. They will be tried more
-// than once, or take a second, anyway; a workflow for each would cost everybody else ten times as much.
+// than once, or take a second, anyway; a workflow for each would cost everybody else ten times as much. Who is kept
+// waiting by a rate alone, and for less, is not in trouble.
 const troubleWait = time.Second
 
 // setAside takes those out of a batch that are to wait for others in trouble, and returns
@@ -19,17 +20,13 @@ func (d *Dispatcher) setAside(batch []webhook.Start) []webhook.Start {
 	now := time.Now()
 	rest := batch[:0]
 	for _, s := range batch {
-		if s.Held == nil && !d.goesAlone(&s, now) && d.inTrouble(s.EndpointID) && d.troubled.Put(s.TenantID, s) {
+		if s.Held == nil && !d.goesAlone(&s, now) && d.Gate.Troubled(s.EndpointID, troubleWait) && d.troubled.Put(s.TenantID, s) {
 			d.room.give(s.TenantID, 1)
 		} else {
 			rest = append(rest, s)
 		}
 	}
 	return rest
-}
-
-func (d *Dispatcher) inTrouble(endpoint webhook.EndpointID) bool {
-	return d.Gate.Slow(endpoint) || d.Gate.Failing(endpoint)
 }
 
 // serveTroubled starts what was set aside, in as few workflows as it fits into.

@@ -12,11 +12,11 @@ import (
 	"github.com/everpost/everpost/workflows"
 )
 
-// inTrouble is a gate for which half of the endpoints are slow, and half failing.
+// inTrouble is a gate for which the endpoints are in trouble, and half of them slow.
 func inTrouble(all ...webhook.Start) doorman {
-	g := doorman{slow: map[webhook.EndpointID]bool{}, failing: map[webhook.EndpointID]bool{}}
+	g := doorman{slow: map[webhook.EndpointID]bool{}, troubled: map[webhook.EndpointID]bool{}}
 	for i, start := range all {
-		g.slow[start.EndpointID], g.failing[start.EndpointID] = i%2 == 0, i%2 > 0
+		g.slow[start.EndpointID], g.troubled[start.EndpointID] = i%2 == 0, true
 	}
 	return g
 }
@@ -105,12 +105,10 @@ func TestSetAside(t *testing.T) {
 		change func(s *webhook.Start, c *Config)
 		stays  bool
 	}{
-		"slow": {func(s *webhook.Start, c *Config) {
+		"troubled": {func(*webhook.Start, *Config) {}, false},
+		"slow for a moment": {func(s *webhook.Start, c *Config) {
 			c.Gate = doorman{slow: map[webhook.EndpointID]bool{s.EndpointID: true}}
-		}, false},
-		"failing": {func(s *webhook.Start, c *Config) {
-			c.Gate = doorman{failing: map[webhook.EndpointID]bool{s.EndpointID: true}}
-		}, false},
+		}, true},
 		"taken up once":      {func(s *webhook.Start, _ *Config) { s.Relayed = 1 }, false},
 		"its time has come":  {func(s *webhook.Start, _ *Config) { s.NotBefore = now.Add(-time.Second) }, false},
 		"well":               {func(_ *webhook.Start, c *Config) { c.Gate = doorman{} }, true},
@@ -147,10 +145,8 @@ func TestTroubledAreTooMany(t *testing.T) {
 	f, c := newFrontend(t)
 	d := setup(t, Config{Client: c, QueueLength: 10})
 	a := accepted(40)
-	g := doorman{slow: map[webhook.EndpointID]bool{}}
-	for _, start := range a.Deliveries {
-		g.slow[start.EndpointID] = true
-	}
+	g := inTrouble(a.Deliveries...)
+	g.slow = g.troubled
 	d.Gate = g
 	d.Accepted(a)
 	d.startAll(d.gathered())

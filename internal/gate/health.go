@@ -195,25 +195,31 @@ const slowLatency = time.Second
 // the wait above 250 ms, or nobody goes.
 func (g *Gate) Slow(id webhook.EndpointID) bool {
 	slow := false
-	g.look(id, func(e *endpoint, now time.Duration) {
-		if e.circuit.state != CircuitClosed || e.smoothed(now) > slowLatency {
-			slow = true
-			return
-		}
-		at, _ := e.earliest(now)
-		slow = at > now+patience
-	})
+	g.look(id, func(e *endpoint, now time.Duration) { slow = e.slow(now, patience) })
 	return slow
+}
+
+// slow says whether a request would take long, or have to wait for longer than some time.
+func (e *endpoint) slow(now, wait time.Duration) bool {
+	if e.circuit.state != CircuitClosed || e.smoothed(now) > slowLatency {
+		return true
+	}
+	at, _ := e.earliest(now)
+	return at > now+wait
 }
 
 // failingStreak is how many requests in a row must have failed for an endpoint to be failing.
 const failingStreak = 2
 
-// Failing says whether the last two requests failed. One that delivers ends it.
-func (g *Gate) Failing(id webhook.EndpointID) bool {
-	failing := false
-	g.look(id, func(e *endpoint, _ time.Duration) { failing = e.recent.failureStreak >= failingStreak })
-	return failing
+// Troubled says whether a delivery may as well wait for some time before it comes here: the
+// last two requests failed, the latency is above 1 s, nobody goes, or its turn would not
+// come any sooner. A request that delivers ends a row of failures, time does not.
+func (g *Gate) Troubled(id webhook.EndpointID, wait time.Duration) bool {
+	troubled := false
+	g.look(id, func(e *endpoint, now time.Duration) {
+		troubled = e.recent.failureStreak >= failingStreak || e.slow(now, wait)
+	})
+	return troubled
 }
 
 // Rate is how many requests per second may go now: the least of the configured rate,

@@ -10,9 +10,9 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// An endpoint is failing while the last two requests failed, whoever's fault that was; one
+// An endpoint is in trouble while the last two requests failed, whoever's fault that was; one
 // that delivers ends it, and time alone does not.
-func TestFailing(t *testing.T) {
+func TestTroubledByFailures(t *testing.T) {
 	t.Parallel()
 	timeout := Result{Latency: time.Second, Number: 1, Reason: "timeout", Trouble: true}
 	permanent := Result{Latency: time.Millisecond, Number: 1, Reason: "http_400", Answered: true}
@@ -29,19 +29,19 @@ func TestFailing(t *testing.T) {
 				for _, kind := range results {
 					admit(t, g, another(en)).Done(kinds[kind])
 				}
-				require.Equal(t, failing, g.Failing(en.Endpoint))
-				require.False(t, g.Failing(webhook.NewEndpointID()), "others are not")
+				require.Equal(t, failing, g.Troubled(en.Endpoint, time.Second))
+				require.False(t, g.Troubled(webhook.NewEndpointID(), time.Second), "others are not")
 				admit(t, g, another(en)).Cancel()
-				require.Equal(t, failing, g.Failing(en.Endpoint), "nothing was sent")
+				require.Equal(t, failing, g.Troubled(en.Endpoint, time.Second), "nothing was sent")
 				elapse(20 * time.Minute)
-				require.Equal(t, failing, g.Failing(en.Endpoint), "nothing is known since")
+				require.Equal(t, failing, g.Troubled(en.Endpoint, time.Second), "nothing is known since")
 			})
 		})
 	}
 }
 
 // Of an endpoint that is not remembered nothing is known, and asking does not make one.
-func TestForgottenIsNotFailing(t *testing.T) {
+func TestForgottenIsNotTroubled(t *testing.T) {
 	t.Parallel()
 	clock := newClock()
 	g := clock.gate(func(c *Config) { c.MaxEndpoints = shards })
@@ -50,7 +50,7 @@ func TestForgottenIsNotFailing(t *testing.T) {
 		_, pass := g.Enter(canceled(), another(first))
 		pass.Done(refused(0))
 	}
-	require.True(t, g.Failing(first.Endpoint))
+	require.True(t, g.Troubled(first.Endpoint, time.Second))
 	clock.advance(time.Hour)
 	for range 10 {
 		other := entry()
@@ -58,8 +58,26 @@ func TestForgottenIsNotFailing(t *testing.T) {
 		_, pass := g.Enter(canceled(), other)
 		pass.Done(delivered(0))
 	}
-	require.False(t, g.Failing(first.Endpoint))
+	require.False(t, g.Troubled(first.Endpoint, time.Second))
 	before := g.Totals()
-	require.False(t, g.Failing(webhook.NewEndpointID()))
+	require.False(t, g.Troubled(webhook.NewEndpointID(), time.Second))
 	require.Equal(t, before, g.Totals())
+}
+
+// Who must wait anyway may wait elsewhere, if it is not for longer.
+func TestTroubledByWaiting(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) { // for a rate
+		g, en := New(Config{}), entry()
+		en.Limits.Rate = 2
+		admit(t, g, another(en)).Done(delivered(time.Millisecond))
+		require.True(t, g.Slow(en.Endpoint))
+		require.False(t, g.Troubled(en.Endpoint, time.Second))
+		require.True(t, g.Troubled(en.Endpoint, 400*time.Millisecond))
+	})
+	synctest.Test(t, func(t *testing.T) { // for an answer
+		g, en := New(Config{}), entry()
+		results(t, g, en, 10, time.Second, delivered(2*time.Second))
+		require.True(t, g.Troubled(en.Endpoint, time.Hour))
+	})
 }
