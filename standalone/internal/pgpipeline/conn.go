@@ -53,7 +53,7 @@ func (c *conn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, erro
 	if c.Conn.Conn().IsClosed() {
 		return nil, driver.ErrBadConn
 	}
-	c.tx = &tx{conn: c, ctx: ctx, waiting: []statement{{query: begin, rows: 0}}}
+	c.tx = beginTx(ctx, c)
 	return c.tx, nil
 }
 
@@ -71,6 +71,8 @@ func (c *conn) ExecContext(ctx context.Context, query string, named []driver.Nam
 	switch {
 	case c.tx != nil:
 		return c.tx.exec(ctx, s)
+	case holder(ctx) != nil:
+		return c.execHeld(ctx, s)
 	case c.lazy(query) && c.idle():
 		return c.execLazily(ctx, s)
 	default:
@@ -110,6 +112,16 @@ func (c *conn) queryAhead(ctx context.Context, query string, follow []string, ar
 		c.ahead.keep(number, follow, args, answers[1:])
 	}
 	return &rows{answer: answers[0]}, nil
+}
+
+// execHeld holds a statement by holding a transaction that has nothing else in it.
+func (c *conn) execHeld(ctx context.Context, s statement) (driver.Result, error) {
+	t := beginTx(ctx, c)
+	result, err := t.exec(ctx, s)
+	if err != nil {
+		return nil, errors.Join(err, t.Rollback())
+	}
+	return result, t.Commit()
 }
 
 // execLazily runs a statement in a transaction of its own that does not wait for the disk, in one round trip.

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"fmt"
+	"reflect"
 	"slices"
 )
 
@@ -13,6 +14,9 @@ type tx struct {
 	conn    *conn
 	ctx     context.Context //nolint:containedctx // driver.Tx has none to give to Commit; database/sql's own drivers do the same
 	waiting []statement     // not sent yet, BEGIN first
+	holder  *Along          // takes what waits instead of it being committed, where there is one
+	queries []Query         // to be sent along with the first statement
+	early   []early         // what they were answered
 	sent    bool            // so BEGIN has been too
 	writes  bool            // something is to be stored
 	durable bool            // and of that, something must not be lost
@@ -28,13 +32,32 @@ type locked struct {
 	rows  int64
 }
 
+// early is the answer to a query that was sent before it was asked for.
+type early struct {
+	Query
+
+	answer
+}
+
+// beginTx begins a transaction with what goes along.
+func beginTx(ctx context.Context, c *conn) *tx {
+	t := &tx{conn: c, ctx: ctx, holder: holder(ctx), waiting: []statement{{query: begin, rows: 0}}}
+	var held []statement
+	held, t.queries = taken(ctx)
+	for _, s := range held {
+		t.waiting = append(t.waiting, s)
+		t.write(s.query)
+	}
+	return t
+}
+
 func (t *tx) exec(ctx context.Context, s statement) (driver.Result, error) {
 	if err := t.check(); err != nil {
 		return nil, err
 	}
-	t.writes = true
-	t.durable = t.durable || !t.conn.lazy(s.query)
+	t.write(s.query)
 	shape := t.conn.shapes.of(s.query)
+	t.forget(shape)
 	if s.rows = t.known(shape, s.args); s.rows != unknown && t.conn.later(s.query) {
 		t.waiting = append(t.waiting, s)
 		if shape.kind == insert { // which may have added rows to those that are locked
@@ -58,16 +81,43 @@ func (t *tx) query(ctx context.Context, s statement) (driver.Rows, error) {
 	}
 	shape := t.conn.shapes.of(s.query)
 	if shape.kind == other {
-		t.writes, t.durable, t.locked = true, true, nil // it may do anything: INSERT … RETURNING, a function
+		t.writes, t.durable, t.locked, t.early = true, true, nil, nil // it may do anything: INSERT … RETURNING, a function
 	}
-	got, err := t.flush(ctx, s)
-	if err != nil {
-		return nil, err
+	got, there := t.takeEarly(s)
+	if !there {
+		var err error
+		if got, err = t.flush(ctx, s); err != nil {
+			return nil, err
+		}
 	}
 	if shape.kind == lock && len(got.values) > 0 {
 		t.locked = append(t.locked, locked{where: shape.selection, args: s.args, rows: int64(len(got.values))})
 	}
 	return &rows{answer: got}, nil
+}
+
+// write notes that a statement writes.
+func (t *tx) write(query string) {
+	t.writes = true
+	t.durable = t.durable || !t.conn.lazy(query)
+}
+
+// forget drops the early answers that a statement may have changed.
+func (t *tx) forget(s shape) {
+	t.early = slices.DeleteFunc(t.early, func(e early) bool {
+		of := t.conn.shapes.of(e.Text)
+		return s.kind == other || of.kind != lock || of.table == s.table
+	})
+}
+
+func (t *tx) takeEarly(s statement) (answer, bool) {
+	for i, e := range t.early {
+		if e.Text == s.query && reflect.DeepEqual(e.Args, s.args) {
+			t.early = slices.Delete(t.early, i, i+1)
+			return e.answer, true
+		}
+	}
+	return answer{}, false
 }
 
 // known is how many rows a statement affects, where that is certain.
@@ -86,15 +136,24 @@ func (t *tx) known(s shape, args []any) int64 {
 	return unknown
 }
 
-// flush sends what waits and, after it, the statement; and returns the answer to that.
+// flush sends what waits and, after it, the statement, and the first time what goes along; and returns the answer to the
+// statement.
 func (t *tx) flush(ctx context.Context, s statement) (answer, error) {
 	all := t.takeWaiting(s)
+	own := len(all)
+	for _, q := range t.queries {
+		all = append(all, statement{query: q.Text, args: q.Args, rows: unknown})
+	}
 	answers, err := t.conn.send(ctx, all)
 	if err != nil {
 		t.failed = err
 		return answer{}, err
 	}
-	return answers[len(answers)-1], nil
+	for i, q := range t.queries {
+		t.early = append(t.early, early{q, answers[own+i]})
+	}
+	t.queries = nil
+	return answers[own-1], nil
 }
 
 // takeWaiting is what waits, and after it the statement.
@@ -121,6 +180,10 @@ func (t *tx) Commit() error {
 	defer t.end()
 	if t.failed != nil {
 		return t.conn.abandonAfter(t.failed)
+	}
+	if !t.sent && t.holder != nil {
+		t.holder.held = append(t.holder.held, t.waiting[1:]...)
+		return nil
 	}
 	if !t.sent && len(t.waiting) == 1 {
 		return nil // nothing but BEGIN
@@ -151,6 +214,6 @@ func (t *tx) Rollback() error {
 }
 
 func (t *tx) end() {
-	t.over, t.waiting, t.locked = true, nil, nil
+	t.over, t.waiting, t.locked, t.queries, t.early = true, nil, nil, nil, nil
 	t.conn.tx = nil
 }

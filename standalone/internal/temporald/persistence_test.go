@@ -51,12 +51,13 @@ func migrated(t *testing.T) (*databases, *pgpipelinetest.Recorder) {
 	return dbs, sent
 }
 
-// persistence is how the server stores things.
-func persistence(t *testing.T, store *config.SQL) *sql.Factory {
+// storesOf is how the server stores things.
+func storesOf(t *testing.T, store *config.SQL) factory {
 	t.Helper()
-	factory := sql.NewFactory(*store, resolver.NewNoopResolver(), clusterName, log.NewNoopLogger(), metrics.NoopMetricsHandler, serialization.NewSerializer())
-	t.Cleanup(factory.Close)
-	return factory
+	f := stores{store}.NewFactory(
+		config.CustomDatastoreConfig{}, resolver.NewNoopResolver(), clusterName, log.NewNoopLogger(), metrics.NoopMetricsHandler, serialization.NewSerializer())
+	t.Cleanup(f.Close)
+	return f.(factory) //nolint:forcetypeassert // a test
 }
 
 // TestPersistence runs the server's own tests of its persistence on connections of ours.
@@ -64,7 +65,7 @@ func TestPersistence(t *testing.T) { //nolint:tparallel // the suites share the 
 	t.Parallel()
 	dbs, _ := migrated(t)
 	store := dbs.store(MainDatabase)
-	factory := persistence(t, store)
+	factory := storesOf(t, store)
 	logger, serializer := log.NewNoopLogger(), serialization.NewSerializer()
 
 	shards, err := factory.NewShardStore()
@@ -122,8 +123,8 @@ func TestPersistence(t *testing.T) { //nolint:tparallel // the suites share the 
 	for _, s := range suites {
 		t.Run(s.name, func(t *testing.T) { suite.Run(t, s.make(t)) })
 	}
-	t.Run("queues", func(t *testing.T) { tests.RunQueueV2TestSuiteForSQL(t, factory) })
-	t.Run("endpoints", func(t *testing.T) { tests.RunNexusEndpointTestSuiteForSQL(t, factory) })
+	t.Run("queues", func(t *testing.T) { tests.RunQueueV2TestSuiteForSQL(t, factory.Factory) })
+	t.Run("endpoints", func(t *testing.T) { tests.RunNexusEndpointTestSuiteForSQL(t, factory.Factory) })
 }
 
 // mutableState is the server's suite without what differs on purpose.
@@ -150,7 +151,7 @@ func (s *mutableState) TestCreate_Conflict() {
 func withState(t *testing.T) (*tests.ExecutionMutableStateSuite, p.ExecutionStore, *pgpipelinetest.Recorder) {
 	t.Helper()
 	dbs, sent := migrated(t)
-	factory := persistence(t, dbs.store(MainDatabase))
+	factory := storesOf(t, dbs.store(MainDatabase))
 	shards, err := factory.NewShardStore()
 	require.NoError(t, err)
 	executions, err := factory.NewExecutionStore()
@@ -274,7 +275,7 @@ func brief(trips [][]string) [][]string {
 func TestKeysThatAreThere(t *testing.T) {
 	t.Parallel()
 	dbs, _ := migrated(t)
-	metadata, err := persistence(t, dbs.store(MainDatabase)).NewMetadataStore()
+	metadata, err := storesOf(t, dbs.store(MainDatabase)).NewMetadataStore()
 	require.NoError(t, err)
 	create := func() error {
 		blob, err := serialization.NewSerializer().NamespaceDetailToBlob(&persistencespb.NamespaceDetail{})
