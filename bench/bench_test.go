@@ -167,7 +167,7 @@ func TestWorks(t *testing.T) {
 	in, err := b.fresh(t.Context())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, in.End()) })
-	for _, w := range []work{b.fanOutWork(), b.batchWork(), b.size.paces[0].work(), b.retriesWork(false), b.retriesWork(true)} {
+	for _, w := range []work{b.fanOutWork(), b.batchWork(), b.retriesWork(false), b.retriesWork(true)} {
 		f, err := b.measure(t.Context(), in, w)
 		require.NoError(t, err, w.name)
 		m := &measured{Name: w.name, Median: f}
@@ -190,6 +190,32 @@ func TestWorks(t *testing.T) {
 	in.api.Base += "/elsewhere"
 	_, err = in.api.postEvents(t.Context(), true, []byte(`{}`))
 	require.ErrorIs(t, err, errNoBatch)
+}
+
+// TestLatency has the plain loop keep to the rate as well, and says how far from it the
+// installation is.
+func TestLatency(t *testing.T) {
+	t.Parallel()
+	b, _ := setup(t)
+	b.size.paces = append(b.size.paces, pace{80, 1})
+	rows, err := latency(t.Context(), b)
+	require.NoError(t, err)
+	r := resultWith(rows...)
+	require.Equal(t, []string{"ceiling-40", "ceiling-80", "latency-40", "latency-80"}, names(r))
+	for i, p := range b.size.paces {
+		loop, m := r.Rows[i], r.Rows[len(b.size.paces)+i]
+		require.Equal(t, fmt.Sprintf("one endpoint, %d/s for 0.5 s, 1 KiB each, insert a row with commit, POST it: no engine", p.rate), loop.About)
+		require.NotContains(t, loop.Median, acceptP50)
+		require.NotContains(t, loop.Median, ofLoop)
+		require.Positive(t, loop.Median[endToEndP50])
+		for one, events := range map[*measured]int{loop: p.rate / 2, m: p.rate} {
+			require.Zero(t, one.Median[lost], one.Name)
+			require.LessOrEqual(t, one.Median[deliveriesPerSecond], float64(events*p.rate)/float64(events-1), "%s: none comes before it is due", one.Name)
+		}
+		requireMeasured(t, m, acceptedPerSecond)
+		require.InDelta(t, m.Median[endToEndP50]/loop.Median[endToEndP50], m.Median[ofLoop], 0.001)
+	}
+	require.Zero(t, b.ceiling, "a paced loop is no ceiling of deliveries/s")
 }
 
 // TestWaiting has both rows, and the ratios between them.
@@ -271,7 +297,8 @@ func TestAll(t *testing.T) {
 	r, err := load(paths[0])
 	require.NoError(t, err)
 	require.Equal(t, []string{
-		"ceiling", "throughput", "fan-out-10", "batch-100", "latency-40", "retries", "retries-breaker", "start", "waiting-before", "waiting-beside",
+		"ceiling", "throughput", "fan-out-10", "batch-100", "ceiling-40", "latency-40", "retries", "retries-breaker", "start", "waiting-before",
+		"waiting-beside", "growth-before", "growth-before-steady", "growth-beside", "growth-beside-steady", "growth-retention",
 	}, names(r))
 	require.Empty(t, r.Skipped)
 	for _, m := range r.Rows {

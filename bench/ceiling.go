@@ -15,10 +15,24 @@ import (
 	"github.com/everpost/everpost/internal/localpg"
 )
 
+const ceilingName = "ceiling"
+
 // ceiling is what the machine can do at most: 64 workers, each of which inserts a row,
 // waits for the commit, and posts the payload to the receiver; a crash would lose it, and
-// nothing is tried again. PostgreSQL is made and set exactly as the installation's own.
-func ceiling(ctx context.Context, b *bench) (_ []row, err error) {
+// nothing is tried again.
+func ceiling(ctx context.Context, b *bench) ([]row, error) {
+	w := b.throughputWork()
+	w.name = ceilingName
+	rows, err := b.plain(ctx, w)
+	if len(rows) > 0 {
+		b.ceiling = rows[0].figures[deliveriesPerSecond]
+	}
+	return rows, err
+}
+
+// plain has works done by the plain loop, one after the other, each with as many connections
+// as the throughput work at most. PostgreSQL is made and set exactly as the installation's own.
+func (b *bench) plain(ctx context.Context, works ...work) (rows []row, err error) {
 	home, err := installation.NewHome(b.dir)
 	if err != nil {
 		return nil, err
@@ -40,41 +54,29 @@ func ceiling(ctx context.Context, b *bench) (_ []row, err error) {
 		err = errors.Join(err, database.Stop(ctx))
 	}()
 
-	p := &plainLoop{bench: b, url: database.URL(localpg.Database), http: installation.NewHTTPClient()}
+	p := &plainLoop{bench: b, pid: database.PID(), url: database.URL(localpg.Database), http: installation.NewHTTPClient()}
 	defer p.close(ctx)
 	if err := p.open(ctx); err != nil {
 		return nil, err
 	}
-	w := b.throughputWork()
-	w.name = ceilingName
-	if _, err := p.run(ctx, work{events: b.size.warmUp, endpoints: 1, connections: w.connections, batch: 1}); err != nil {
+	if _, err := p.run(ctx, work{events: b.size.warmUp, endpoints: 1, connections: len(p.connections), batch: 1}); err != nil {
 		return nil, err
 	}
-	m := startMeter(database.PID())
-	l, err := p.run(ctx, w)
-	if err != nil {
-		return nil, err
+	for _, w := range works {
+		w.about = "insert a row with commit, POST it: no engine"
+		f, err := p.measure(ctx, w)
+		if err != nil {
+			return rows, err
+		}
+		rows = append(rows, row{w.name, w.describe(), f})
 	}
-	f := l.figures()
-	m.stop(f, w.deliveries())
-	for _, m := range []metric{acceptedPerSecond, acceptP50, acceptP95, acceptP99, drain} {
-		delete(f, m) // nobody is answered 202
-	}
-	// The postmaster is the process here, and there is nothing else.
-	if own, ok := f[cpuGo]; ok {
-		f.set(cpuPostgres, f[cpuPostgres]+own)
-		f.set(cpuGo, 0)
-		delete(f, rssMax)
-	}
-	b.ceiling = f[deliveriesPerSecond]
-	return []row{{w.name, fmt.Sprintf("insert a row with commit, POST it: no engine, %d workers, %d rows", w.connections, w.events), f}}, nil
+	return rows, nil
 }
-
-const ceilingName = "ceiling"
 
 // plainLoop is 64 connections to PostgreSQL and to the receiver.
 type plainLoop struct {
 	bench       *bench
+	pid         int // of the postmaster
 	url         string
 	http        *http.Client
 	connections []*pgx.Conn
@@ -105,6 +107,27 @@ func (p *plainLoop) close(ctx context.Context) {
 	for _, c := range p.connections {
 		_ = c.Close(ctx) // the server is stopped next
 	}
+}
+
+// measure does the work and says what it came to.
+func (p *plainLoop) measure(ctx context.Context, w work) (figures, error) {
+	m := startMeter(p.pid)
+	l, err := p.run(ctx, w)
+	if err != nil {
+		return nil, err
+	}
+	f := l.figures()
+	m.stop(f, w.deliveries())
+	for _, m := range []metric{acceptedPerSecond, acceptP50, acceptP95, acceptP99, drain} {
+		delete(f, m) // nobody is answered 202
+	}
+	// The postmaster is the process here, and there is nothing else.
+	if own, ok := f[cpuGo]; ok {
+		f.set(cpuPostgres, f[cpuPostgres]+own)
+		f.set(cpuGo, 0)
+		delete(f, rssMax)
+	}
+	return f, nil
 }
 
 // run is the loop.

@@ -48,6 +48,10 @@ func TestCompare(t *testing.T) {
 			"the ceiling is not ours", resultWith(row{ceilingName, "", figures{cpuGo: 0, cpuPostgres: 1}}),
 			resultWith(row{ceilingName, "", figures{cpuGo: 0, cpuPostgres: 9}}), "", nothing,
 		},
+		{
+			"nor is it at a fixed rate", resultWith(cpuRow(1, 1), row{"ceiling-50", "", figures{cpuGo: 0, cpuPostgres: 1}}),
+			resultWith(cpuRow(1, 1), row{"ceiling-50", "", figures{cpuGo: 0, cpuPostgres: 9}}), "+0 % same", "",
+		},
 		{"quick", resultWith(cpuRow(1, 1)), quick, "", "one of them is a quick run: they cannot be compared"},
 		{"elsewhere", resultWith(cpuRow(1, 1)), elsewhere, "", "they ran on different machines: they cannot be compared"},
 	} {
@@ -59,6 +63,27 @@ func TestCompare(t *testing.T) {
 			require.EqualError(t, err, c.err, c.name)
 		}
 		require.Contains(t, words(text.String()), c.says, c.name)
+	}
+}
+
+// TestCompareOld: a run that was kept before there were rows of the plain loop at fixed rates
+// is still read and compared, on either side.
+func TestCompareOld(t *testing.T) {
+	t.Parallel()
+	const path = "results/2026-11-20-latency.json"
+	old, err := load(path)
+	require.NoError(t, err)
+	recent, err := load(path)
+	require.NoError(t, err)
+	for _, m := range recent.Rows[1:] {
+		m.Median[ofLoop] = 5
+	}
+	recent.add(row{"ceiling-50", "one endpoint, 50/s", figures{cpuGo: 0, cpuPostgres: 9, endToEndP50: 1}})
+	for _, c := range [][2]*result{{old, recent}, {recent, old}} {
+		text := &strings.Builder{}
+		require.NoError(t, compare(c[0], c[1], text))
+		require.Regexp(t, `latency-50 .* \+0 % +same\n`, text.String())
+		require.NotContains(t, text.String(), "ceiling")
 	}
 }
 

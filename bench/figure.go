@@ -39,6 +39,7 @@ const (
 	throughputRatio metric = "deliveries_ratio"
 
 	latencyRatio metric = "end_to_end_p50_ratio"
+	ofLoop       metric = "end_to_end_p50_of_loop" // endToEndP50 of this ÷ of the plain loop at the same rate
 	retainTime   metric = "retain_s"
 
 	firstStart  metric = "first_start_s" // on an empty directory, exec to ready

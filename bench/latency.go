@@ -10,17 +10,37 @@ import (
 // pace is a rate of events, and for how long.
 type pace struct{ rate, seconds int }
 
-// latency posts at fixed rates, one installation for each.
+// latency posts at fixed rates, one installation for each. The plain loop comes first, at
+// the same rates: how much of the latency is the machine's.
 func latency(ctx context.Context, b *bench) ([]row, error) {
-	var rows []row
+	var loops []work
 	for _, p := range b.size.paces {
+		loops = append(loops, b.loopWork(p))
+	}
+	rows, err := b.plain(ctx, loops...)
+	if err != nil {
+		return rows, err
+	}
+	for i, p := range b.size.paces {
 		one, err := b.alone(ctx, p.work(), nil)
+		for _, r := range one {
+			if loop := rows[i].figures[endToEndP50]; loop > 0 {
+				r.figures.set(ofLoop, r.figures[endToEndP50]/loop)
+			}
+		}
 		rows = append(rows, one...)
 		if err != nil {
 			return rows, err
 		}
 	}
 	return rows, nil
+}
+
+// loopWork is the plain loop at a pace, for half of the time.
+func (b *bench) loopWork(p pace) work {
+	w := b.throughputWork()
+	w.name, w.events, w.rate = fmt.Sprintf("%s-%d", ceilingName, p.rate), p.rate*p.seconds/2, float64(p.rate)
+	return w
 }
 
 // work has more connections than are under way at a time, unless the door is too slow for

@@ -4,7 +4,8 @@
 // it, is itself the endpoints that they are delivered to, prints a table for people and
 // keeps the figures as JSON. Each piece of work has an installation of its own, which is
 // stopped and removed before the next. Beside it stands the ceiling: the same machine's
-// plain loop "insert a row with commit, POST it", without any engine, in the same run.
+// plain loop "insert a row with commit, POST it", without any engine, in the same run, and
+// beside fixed rates the loop at the same rates.
 //
 //	bench [flags]              measure
 //	bench compare [old [new]]  compare two kept runs by CPU per delivery

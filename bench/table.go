@@ -43,6 +43,7 @@ func remarks() []remark {
 		{refused, "%.0f times the door answered 429 or 503, and the event was posted again", false},
 		{stillOpen, "%.0f deliveries still waited for an attempt when the patience ended", false},
 		{drain, "%.2f s from the last 202 to the last arrival", false},
+		{ofLoop, "%.1f times the end-to-end p50 of the plain loop at this rate", true},
 		{restGo, "%.1f %% of a core at rest: Go", true},
 		{restPostgres, "%.1f %% of a core at rest: PostgreSQL", true},
 		{rssRest, "%.0f MiB RSS at rest: Go", true},
