@@ -27,11 +27,15 @@ type (
 
 // Hold returns a context in which statements are held until a transaction takes them along, where they would wait in a
 // transaction: single ones, and those of a transaction of which all would. Others are executed as ever.
-func (a *Along) Hold(ctx context.Context) context.Context { return context.WithValue(ctx, holdKey{}, a) }
+func (a *Along) Hold(ctx context.Context) context.Context {
+	return context.WithValue(ctx, holdKey{}, a)
+}
 
 // Take returns a context in which the first transaction takes everything along: what is held comes before its own
 // statements, and is stored with it or not at all.
-func (a *Along) Take(ctx context.Context) context.Context { return context.WithValue(ctx, takeKey{}, a) }
+func (a *Along) Take(ctx context.Context) context.Context {
+	return context.WithValue(ctx, takeKey{}, a)
+}
 
 // Left reports whether there is something held that no transaction took along.
 func (a *Along) Left() bool { return len(a.held) > 0 && !a.taken }

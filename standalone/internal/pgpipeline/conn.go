@@ -119,7 +119,7 @@ func (c *conn) execHeld(ctx context.Context, s statement) (driver.Result, error)
 	t := beginTx(ctx, c)
 	result, err := t.exec(ctx, s)
 	if err != nil {
-		return nil, errors.Join(err, t.Rollback())
+		return nil, unsent(c.abandonAfter(err)) //nolint:contextcheck // that of a call that failed may be over
 	}
 	return result, t.Commit()
 }
