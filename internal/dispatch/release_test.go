@@ -30,7 +30,7 @@ func (g doorman) Slow(id webhook.EndpointID) bool      { return g.slow[id] }
 func (g doorman) Releasable(id webhook.EndpointID) int { return g.room(id) }
 
 func (g doorman) Troubled(id webhook.EndpointID, wait time.Duration) bool {
-	return g.troubled[id] && wait == troubleWait
+	return g.troubled[id] || g.slow[id] && wait < troubleWait
 }
 
 func roomFor(n int) func(webhook.EndpointID) int { return func(webhook.EndpointID) int { return n } }

@@ -108,6 +108,10 @@ func TestSetAside(t *testing.T) {
 		"troubled": {func(*webhook.Start, *Config) {}, false},
 		"slow for a moment": {func(s *webhook.Start, c *Config) {
 			c.Gate = doorman{slow: map[webhook.EndpointID]bool{s.EndpointID: true}}
+		}, false},
+		"slow for long": {func(s *webhook.Start, c *Config) {
+			c.Gate = doorman{slow: map[webhook.EndpointID]bool{s.EndpointID: true}}
+			s.CreatedAt = now.Add(-crowdTime)
 		}, true},
 		"taken up once":      {func(s *webhook.Start, _ *Config) { s.Relayed = 1 }, false},
 		"its time has come":  {func(s *webhook.Start, _ *Config) { s.NotBefore = now.Add(-time.Second) }, false},
@@ -133,8 +137,8 @@ func TestSetAside(t *testing.T) {
 			}
 			rest := d.setAside(all)
 			require.Equal(t, want, refsOf(rest))
-			require.Equal(t, len(rest), usedBy(d, "acme"), "its place is given back")
-			require.Equal(t, 3-len(rest), d.troubled.Len())
+			require.Equal(t, len(rest)+d.crowd.Len(), usedBy(d, "acme"), "its place is given back, but in a crowd")
+			require.Equal(t, 3-len(rest), d.troubled.Len()+d.crowd.Len())
 		})
 	}
 }
@@ -212,4 +216,45 @@ func TestStartServesTheTroubled(t *testing.T) {
 	require.Eventually(t, func() bool { return len(f.started()) == 1 }, 20*time.Second, time.Millisecond)
 	d.Stop()
 	require.Len(t, inputOf[workflows.FanoutInput](t, f.starts[0].GetInput()).Deliveries, 3)
+}
+
+// Whose turn is not near waits for it here, with its place in the queue, and not for long.
+func TestCrowd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := accepted(3)
+		ids := refsOf(a.Deliveries)
+		g := doorman{slow: map[webhook.EndpointID]bool{ids[0].EndpointID: true, ids[1].EndpointID: true}}
+		d := New(Config{Gate: g})
+		d.workers.Go(d.serveCrowd)
+		d.Accepted(a)
+		elapse := func(d time.Duration) {
+			<-time.After(d)
+			synctest.Wait()
+		}
+		took := func(want ...webhook.Ref) {
+			t.Helper()
+			var got []webhook.Ref
+			for d.queue.Len() > 0 {
+				got = append(got, refsOf(d.setAside(d.gathered()))...)
+			}
+			require.ElementsMatch(t, want, got)
+			require.Equal(t, 3, usedBy(d, "acme"))
+		}
+		took(ids[2])
+		require.Equal(t, 2, d.Waiting())
+		for range 3 {
+			elapse(crowdWait)
+			require.Equal(t, 2, d.queue.Len())
+			took()
+		}
+		g.slow[ids[0].EndpointID] = false
+		elapse(crowdWait)
+		took(ids[0])
+		elapse(crowdTime)
+		took(ids[1])
+		elapse(crowdTime)
+		require.Zero(t, d.Waiting())
+		d.Stop()
+	})
 }
