@@ -19,14 +19,17 @@ const (
 	shortPart = 3
 	// maxRest bounds the rest after a large start: one that took long was not about CPU.
 	maxRest = 100 * time.Millisecond
+	// maxPause bounds the rest after any other.
+	maxPause = 25 * time.Millisecond
 )
 
 // slot is one start slot: it makes one start after another, of all that waits.
 type slot struct {
 	*Dispatcher
 
-	latest, other seen      // the tenants that started something last
-	crowded       time.Time // when such a start has used up the CPU, last
+	used          func() time.Duration // CPU time, by this process
+	latest, other seen                 // the tenants that started something last
+	crowded       time.Time            // when such a start has used up the CPU, last
 }
 
 type seen struct {
@@ -37,17 +40,24 @@ type seen struct {
 // serve takes all that waits, up to a workflow's width, as one start: at ease that is a
 // single delivery, and under load many share.
 func (d *Dispatcher) serve() {
-	s := slot{Dispatcher: d}
+	s := slot{Dispatcher: d, used: cpuTime}
+	s.serve()
+}
+
+func (s *slot) serve() {
 	for {
 		select {
-		case <-d.stopped:
+		case <-s.stopped:
 			return
-		case <-d.queue.Ready:
+		case <-s.queue.Ready:
 			batch := s.gather()
-			if loud := s.crowdedBy(batch); loud != "" {
+			loud := s.crowdedBy(batch)
+			switch {
+			case len(batch) == 0: // another was faster
+			case loud != "":
 				s.beside(loud, batch)
-			} else {
-				d.startAll(batch)
+			default:
+				s.atEase(batch)
 			}
 		}
 	}
@@ -84,7 +94,7 @@ func (s *slot) crowdedBy(batch []webhook.Start) (loud string) {
 // done. Where the CPU was short it also rests for a while, which leaves them some of what
 // such a start and what follows it would use up.
 func (s *slot) beside(loud string, batch []webhook.Start) {
-	begun, used := time.Now(), cpuTime()
+	begun, used := time.Now(), s.used()
 	done := make(chan struct{})
 	s.workers.Go(func() { // the slot itself is one of them: Stop waits
 		defer close(done)
@@ -96,7 +106,7 @@ func (s *slot) beside(loud string, batch []webhook.Start) {
 		select {
 		case <-done:
 			done = nil
-			if !isShort(time.Since(begun), cpuTime()-used) {
+			if !isShort(time.Since(begun), s.used()-used) {
 				s.queue.Wake() // for what was left there
 				return
 			}
@@ -113,6 +123,31 @@ func (s *slot) beside(loud string, batch []webhook.Start) {
 				s.other = seen{few[i].TenantID, time.Now()}
 			}
 			s.startAll(few)
+		}
+	}
+}
+
+// atEase starts a batch. Where the CPU was short, it rests for as long as that took, unless
+// there is enough for a full start: what comes meanwhile shares the next one. Without the
+// rest a slot that is quick shares little, and what it starts uses up the CPU. Several slots
+// do not rest.
+func (s *slot) atEase(batch []webhook.Start) {
+	begun, used := time.Now(), s.used()
+	s.startAll(batch)
+	took := time.Since(begun)
+	if s.StartSlots > 1 || !isShort(took, s.used()-used) {
+		return
+	}
+	defer s.queue.Wake() // for what has come
+	rest := time.NewTimer(min(took, maxPause))
+	defer rest.Stop()
+	for s.queue.Len() < s.width() {
+		select {
+		case <-rest.C:
+			return
+		case <-s.stopped:
+			return
+		case <-s.queue.Ready: // one more
 		}
 	}
 }
@@ -145,11 +180,15 @@ func (d *Dispatcher) startAll(batch []webhook.Start) {
 // those that go alone, which cost the most by far, than can be started at a time. So a
 // batch is short whatever a tenant has posted, and there is place in it for the others.
 func (s *slot) gather() []webhook.Start {
-	width := s.Width
+	return s.gatherFrom(s.queue.Next, s.width())
+}
+
+// width is how many are started at a time.
+func (s *slot) width() int {
 	if time.Since(s.crowded) < company {
-		width = max(s.Width/crowdPart, 1)
+		return max(s.Width/crowdPart, 1)
 	}
-	return s.gatherFrom(s.queue.Next, width)
+	return s.Width
 }
 
 // gatherBut takes some of what others than the tenant have.

@@ -25,6 +25,7 @@ import (
 	"google.golang.org/grpc"
 	grpchealth "google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/everpost/everpost/activities"
 	"github.com/everpost/everpost/internal/webhook"
@@ -32,8 +33,8 @@ import (
 )
 
 // frontend is as much of a Temporal as one that is asked to start things: it keeps
-// what it was asked, and can be told to keep a start waiting. The real one is in
-// standalone/e2e.
+// what it was asked, and can be told to keep a start waiting. It is reached without a
+// network, also in a bubble with a clock of its own. The real one is in standalone/e2e.
 type frontend struct {
 	workflowservice.UnimplementedWorkflowServiceServer
 
@@ -54,8 +55,7 @@ type frontend struct {
 
 func newFrontend(t *testing.T) (*frontend, client.Client) {
 	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	l := bufconn.Listen(1 << 20)
 	f := &frontend{gate: make(chan struct{})}
 	close(f.gate)
 	server := grpc.NewServer(grpc.UnaryInterceptor(
@@ -76,7 +76,11 @@ func newFrontend(t *testing.T) (*frontend, client.Client) {
 		server.Stop()
 		serving.Wait()
 	})
-	c, err := client.Dial(client.Options{HostPort: l.Addr().String(), Logger: log.NewStructuredLogger(slog.New(slog.DiscardHandler))})
+	dial := grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) })
+	c, err := client.Dial(client.Options{
+		HostPort: "passthrough:///frontend", ConnectionOptions: client.ConnectionOptions{DialOptions: []grpc.DialOption{dial}},
+		Logger: log.NewStructuredLogger(slog.New(slog.DiscardHandler)),
+	})
 	require.NoError(t, err)
 	t.Cleanup(c.Close)
 	return f, c
