@@ -24,6 +24,8 @@ import (
 //
 //	cd standalone && go test ./record -run TestRecord -update
 //
+// or, one alone, with -run 'TestRecord/^fanout-wait$'.
+//
 // A change of the workflows that breaks one of them breaks deliveries that are
 // under way: keep the old way behind workflow.GetVersion, and record a new history
 // under a new name. Do not record the old ones anew once they are released.
@@ -125,6 +127,9 @@ func TestEveryBranchIsRecorded(t *testing.T) {
 		"fanout-asked-about-one":     {signalled, stopped, marker, timer, marker, completed},
 		"fanout-cancelled-workflow":  {cancelled, stopped, marker, completed},
 		"fanout-taken-over":          {marker, timer, marker, completed},
+		"fanout-stays":               {marker, timer, marker, timer, marker, timer, marker, completed},
+		"fanout-stays-cancelled":     {marker, signalled, stopped, marker, timer, marker, timer, marker, completed},
+		"fanout-stays-deleted":       {marker, signalled, stopped, marker, timer, marker, timer, marker, marker, completed},
 		"handed-over-wait":           {},
 		"handed-over-dead-letter":    {marker},
 		"handed-over-slow":           {marker, activity, completed},
@@ -134,6 +139,8 @@ func TestEveryBranchIsRecorded(t *testing.T) {
 		"handed-over-own-fault":          {marker, timer, marker, completed},
 		"handed-over-asked-about-one":    {marker, completed},
 		"handed-over-cancelled-workflow": {marker, timer, marker, completed},
+		"handed-over-stays-cancelled":    {marker, activity, marker, completed},
+		"handed-over-stays-deleted":      {marker, completed},
 		"deferred":                       {marker, timer, marker, completed},
 		"deferred-expired-1":             {marker, marker, continued}, // so soon that the attempt waits for it
 		"fanout-deferred":                {marker, timer, marker, timer, marker, completed},
@@ -155,6 +162,22 @@ func TestEveryBranchIsRecorded(t *testing.T) {
 			}
 		}
 		require.Empty(t, events, "%s lacks these", name)
+	}
+}
+
+// Where a request goes on, its shared workflow really keeps the delivery and asks again.
+func TestWhoStaysIsRecorded(t *testing.T) {
+	t.Parallel()
+	all := histories(t)
+	for name, looks := range map[string]int{"fanout-stays": 2, "fanout-stays-cancelled": 2, "fanout-stays-deleted": 3} {
+		for _, event := range all[name].GetEvents() {
+			for _, p := range event.GetMarkerRecordedEventAttributes().GetDetails()["result"].GetPayloads() {
+				if strings.Contains(string(p.GetData()), `"look_at":`) {
+					looks--
+				}
+			}
+		}
+		require.Zero(t, looks, name)
 	}
 }
 

@@ -205,6 +205,12 @@ func (l lot) all(t *testing.T, state string) {
 		l.of(n).awaits(t, state)
 	}
 	if state != "retrying" {
-		await(t, func() bool { return l.count(t, l.id, enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED) == 1 })
+		l.awaitEnd(t)
 	}
+}
+
+// awaitEnd waits until the shared workflow has ended.
+func (l lot) awaitEnd(t *testing.T) {
+	t.Helper()
+	await(t, func() bool { return l.count(t, l.id, enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED) == 1 })
 }

@@ -62,7 +62,7 @@ type branch struct {
 
 func branches() []branch {
 	return slices.Concat(deliveryBranches(), commandBranches(), deadLetterBranches(), replayBranches(),
-		heldBranches(), rescheduleBranches(), fanoutBranches(), gateBranches())
+		heldBranches(), rescheduleBranches(), fanoutBranches(), gateBranches(), stayBranches())
 }
 
 // ending is a branch that the receiver's answers alone bring to an end.
