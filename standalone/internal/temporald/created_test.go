@@ -90,27 +90,27 @@ func TestChangedSinceItWasCreated(t *testing.T) {
 	s, store, _ := withState(t)
 	e := store.(*executions) //nolint:forcetypeassert // a test
 	key := func() run { return runOf(s.ShardID, s.NamespaceID, s.WorkflowID, s.RunID) }
-	for name, change := range map[string]func(branch []byte, created *p.WorkflowSnapshot) error{
-		"update": func(branch []byte, created *p.WorkflowSnapshot) error {
-			mutation, events := tests.RandomMutation(t, s.NamespaceID, s.WorkflowID, s.RunID, created.NextEventID, 1,
-				enumsspb.WORKFLOW_EXECUTION_STATE_RUNNING, enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING, created.DBRecordVersion+1, branch)
+	for name, change := range map[string]func(branch []byte, there *p.WorkflowSnapshot) error{
+		"update": func(branch []byte, there *p.WorkflowSnapshot) error {
+			mutation, events := tests.RandomMutation(t, s.NamespaceID, s.WorkflowID, s.RunID, there.NextEventID, 1,
+				enumsspb.WORKFLOW_EXECUTION_STATE_RUNNING, enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING, there.DBRecordVersion+1, branch)
 			_, err := s.ExecutionManager.UpdateWorkflowExecution(t.Context(), &p.UpdateWorkflowExecutionRequest{
 				ShardID: s.ShardID, RangeID: s.RangeID, Mode: p.UpdateWorkflowModeUpdateCurrent, ArchetypeID: chasm.WorkflowArchetypeID,
 				UpdateWorkflowMutation: *mutation, UpdateWorkflowEvents: events,
 			})
 			return err
 		},
-		"set": func(branch []byte, created *p.WorkflowSnapshot) error {
-			snapshot, _ := tests.RandomSnapshot(t, s.NamespaceID, s.WorkflowID, s.RunID, created.NextEventID, 1,
-				enumsspb.WORKFLOW_EXECUTION_STATE_RUNNING, enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING, created.DBRecordVersion+1, branch)
+		"set": func(branch []byte, there *p.WorkflowSnapshot) error {
+			snapshot, _ := tests.RandomSnapshot(t, s.NamespaceID, s.WorkflowID, s.RunID, there.NextEventID, 1,
+				enumsspb.WORKFLOW_EXECUTION_STATE_RUNNING, enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING, there.DBRecordVersion+1, branch)
 			_, err := s.ExecutionManager.SetWorkflowExecution(t.Context(), &p.SetWorkflowExecutionRequest{
 				ShardID: s.ShardID, RangeID: s.RangeID, ArchetypeID: chasm.WorkflowArchetypeID, SetWorkflowSnapshot: *snapshot,
 			})
 			return err
 		},
-		"reset": func(branch []byte, created *p.WorkflowSnapshot) error {
-			snapshot, events := tests.RandomSnapshot(t, s.NamespaceID, s.WorkflowID, s.RunID, created.NextEventID, 1,
-				enumsspb.WORKFLOW_EXECUTION_STATE_RUNNING, enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING, created.DBRecordVersion+1, branch)
+		"reset": func(branch []byte, there *p.WorkflowSnapshot) error {
+			snapshot, events := tests.RandomSnapshot(t, s.NamespaceID, s.WorkflowID, s.RunID, there.NextEventID, 1,
+				enumsspb.WORKFLOW_EXECUTION_STATE_RUNNING, enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING, there.DBRecordVersion+1, branch)
 			_, err := s.ExecutionManager.ConflictResolveWorkflowExecution(t.Context(), &p.ConflictResolveWorkflowExecutionRequest{
 				ShardID: s.ShardID, RangeID: s.RangeID, Mode: p.ConflictResolveWorkflowModeUpdateCurrent, ArchetypeID: chasm.WorkflowArchetypeID,
 				ResetWorkflowSnapshot: *snapshot, ResetWorkflowEvents: events,
@@ -195,10 +195,10 @@ func TestRefusedLeavesNoEvents(t *testing.T) {
 	before := count()
 	require.NotZero(t, before)
 	create := func(workflow string, rangeID int64) error {
-		const run = "0f0e0d0c-0b0a-0908-0706-050403020100"
-		snapshot, events := tests.RandomSnapshot(t, s.NamespaceID, workflow, run, 1, 1,
+		const id = "0f0e0d0c-0b0a-0908-0706-050403020100"
+		snapshot, events := tests.RandomSnapshot(t, s.NamespaceID, workflow, id, 1, 1,
 			enumsspb.WORKFLOW_EXECUTION_STATE_RUNNING, enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING, 1,
-			tests.RandomBranchToken(s.NamespaceID, workflow, run, s.HistoryBranchUtil))
+			tests.RandomBranchToken(s.NamespaceID, workflow, id, s.HistoryBranchUtil))
 		_, err := s.ExecutionManager.CreateWorkflowExecution(t.Context(), &p.CreateWorkflowExecutionRequest{
 			ShardID: s.ShardID, RangeID: rangeID, Mode: p.CreateWorkflowModeBrandNew, ArchetypeID: chasm.WorkflowArchetypeID,
 			NewWorkflowSnapshot: *snapshot, NewWorkflowEvents: events,

@@ -174,12 +174,12 @@ func TestRoundTrips(t *testing.T) {
 	sent.Take()
 
 	branch, snapshot, _ := s.CreateWorkflow(1, enumsspb.WORKFLOW_EXECUTION_STATE_RUNNING, enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING, 1)
-	created := brief(sent.Take())
+	trips := brief(sent.Take())
 	require.Equal(t, [][]string{
 		{"begin", "INSERT INTO history_node", "INSERT INTO history_tree", "SELECT FROM shards", "SELECT FROM current_executions"},
 		{"INSERT INTO current_executions", "INSERT INTO executions", "INSERT INTO activity_info_maps"}, // a delivery's workflow has no maps
-	}, created[:2])
-	require.Equal(t, []string{"commit"}, created[len(created)-1])
+	}, trips[:2])
+	require.Equal(t, []string{"commit"}, trips[len(trips)-1])
 
 	read := func() {
 		_, err := executions.GetWorkflowExecution(t.Context(), &p.GetWorkflowExecutionRequest{
