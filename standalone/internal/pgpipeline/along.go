@@ -10,8 +10,8 @@ type Along struct {
 	// earlier than they are asked for.
 	Queries []Query
 
-	held  []statement
-	taken bool
+	held   []statement
+	stored bool // with a transaction that was committed
 }
 
 // Query is one that only reads, or locks what it reads.
@@ -31,14 +31,15 @@ func (a *Along) Hold(ctx context.Context) context.Context {
 	return context.WithValue(ctx, holdKey{}, a)
 }
 
-// Take returns a context in which the first transaction takes everything along: what is held comes before its own
-// statements, and is stored with it or not at all.
+// Take returns a context in which a transaction takes everything along: what is held comes before its own statements, and
+// is stored with it or not at all. Until one is committed, each takes everything: database/sql begins another where the
+// connection turns out to be lost.
 func (a *Along) Take(ctx context.Context) context.Context {
 	return context.WithValue(ctx, takeKey{}, a)
 }
 
-// Left reports whether there is something held that no transaction took along.
-func (a *Along) Left() bool { return len(a.held) > 0 && !a.taken }
+// Left reports whether there is something held that no transaction has stored.
+func (a *Along) Left() bool { return len(a.held) > 0 && !a.stored }
 
 // holder is what holds the statements of a context, nil where nothing does.
 func holder(ctx context.Context) *Along {
@@ -47,11 +48,9 @@ func holder(ctx context.Context) *Along {
 }
 
 // taken is what goes along with a transaction that is begun in a context.
-func taken(ctx context.Context) (held []statement, queries []Query) {
-	a, ok := ctx.Value(takeKey{}).(*Along)
-	if !ok || a.taken {
-		return nil, nil
+func taken(ctx context.Context) *Along {
+	if a, ok := ctx.Value(takeKey{}).(*Along); ok && !a.stored {
+		return a
 	}
-	a.taken = true
-	return a.held, a.Queries
+	return &Along{}
 }

@@ -3,6 +3,7 @@ package pgpipeline_test
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -44,15 +45,16 @@ func TestHeldStatements(t *testing.T) {
 	require.Empty(t, b.sent.Take())
 
 	tx := b.beginWith(t, along)
-	require.False(t, along.Left())
+	require.True(t, along.Left())
 	var data string
 	require.NoError(t, tx.QueryRowContext(t.Context(), lockItem, 3).Scan(&data))
 	require.Equal(t, "c", data)
 	require.Equal(t, [][]string{{begin, insertItem, insertItems, lockItem}}, b.sent.Take())
 	require.NoError(t, tx.Commit())
+	require.False(t, along.Left())
 	require.Equal(t, 3, b.count(t, "item"))
 
-	again := b.beginWith(t, along) // it is taken once
+	again := b.beginWith(t, along) // it is stored once
 	require.NoError(t, again.Commit())
 	require.Equal(t, [][]string{{commit}}, b.sent.Take())
 }
@@ -70,14 +72,55 @@ func TestHeldIsStoredWithItsTransaction(t *testing.T) {
 	require.Equal(t, [][]string{{begin, insertItem, commit}}, b.sent.Take())
 	require.Equal(t, 1, b.count(t, "item"))
 
-	require.NoError(t, b.beginWith(t, hold(12)).Rollback())
+	left := hold(12)
+	require.NoError(t, b.beginWith(t, left).Rollback())
 	require.Empty(t, b.sent.Take())
+	require.True(t, left.Left())
 	tx := b.beginWith(t, hold(13))
 	require.ErrorIs(t, tx.QueryRowContext(t.Context(), lockItem, 14).Scan(new(string)), sql.ErrNoRows)
 	require.NoError(t, tx.Rollback())
-	tx = b.beginWith(t, hold(11)) // is there already
+	failed := hold(11) // is there already
+	tx = b.beginWith(t, failed)
 	require.Equal(t, duplicateKey, sqlState(t, tx.QueryRowContext(t.Context(), lockItem, 11).Scan(new(string))))
 	require.Error(t, tx.Commit())
+	require.True(t, failed.Left())
+	require.Error(t, b.beginWith(t, failed).Commit(), "seen by the commit itself")
+	require.True(t, failed.Left())
+	require.Equal(t, 1, b.count(t, "item"))
+}
+
+// What is held is not lost with a connection: the transaction that is begun on another one takes all of it.
+func TestHeldOutlivesAConnection(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	along := &pgpipeline.Along{Queries: []pgpipeline.Query{{Text: lockItem, Args: []any{int64(1)}}}}
+	run(t, held{along, b.db}, 1, insertItem, 1, 1, "a")
+	conn, err := b.db.Conn(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = conn.Close() }() // which the pool has done by then
+	lose := func() {
+		var pid int
+		require.NoError(t, conn.QueryRowContext(t.Context(), "SELECT pg_backend_pid()").Scan(&pid))
+		_, err := b.plain.ExecContext(t.Context(), "SELECT pg_terminate_backend($1, 10000)", pid)
+		require.NoError(t, err)
+	}
+
+	lose()
+	begun, err := conn.BeginTx(along.Take(t.Context()), nil)
+	require.NoError(t, err, "nothing was sent yet")
+	require.Error(t, begun.Commit())
+	_, err = conn.BeginTx(along.Take(t.Context()), nil)
+	require.ErrorIs(t, err, driver.ErrBadConn) // on which database/sql takes another connection
+	require.True(t, along.Left())
+	b.sent.Take()
+
+	tx := b.beginWith(t, along)
+	var data string
+	require.NoError(t, tx.QueryRowContext(t.Context(), lockItem, int64(1)).Scan(&data))
+	require.Equal(t, "a", data)
+	require.Equal(t, [][]string{{begin, insertItem, lockItem, lockItem}}, b.sent.Take())
+	require.NoError(t, tx.Commit())
+	require.False(t, along.Left())
 	require.Equal(t, 1, b.count(t, "item"))
 }
 
@@ -107,6 +150,15 @@ func TestNotHeld(t *testing.T) {
 	require.Empty(t, b.sent.Take())
 	run(t, b.db, 1, insertItem, 3, 1, "c") // without the context it is as ever
 	require.Equal(t, 2, b.count(t, "item"))
+
+	options, err := b.db.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelSerializable})
+	require.NoError(t, err)
+	b.sent.Take()
+	run(t, held{along, options}, 1, insertItem, 4, 1, "d")
+	require.Equal(t, [][]string{{insertItem}}, b.sent.Take())
+	require.NoError(t, options.Commit())
+	require.False(t, along.Left())
+	require.Equal(t, 3, b.count(t, "item"))
 }
 
 // What is held waits for the disk as its transaction does.

@@ -71,7 +71,7 @@ func (c *conn) ExecContext(ctx context.Context, query string, named []driver.Nam
 	switch {
 	case c.tx != nil:
 		return c.tx.exec(ctx, s)
-	case holder(ctx) != nil:
+	case holder(ctx) != nil && c.idle():
 		return c.execHeld(ctx, s)
 	case c.lazy(query) && c.idle():
 		return c.execLazily(ctx, s)

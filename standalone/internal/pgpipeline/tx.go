@@ -15,7 +15,8 @@ type tx struct {
 	ctx     context.Context //nolint:containedctx // driver.Tx has none to give to Commit; database/sql's own drivers do the same
 	waiting []statement     // not sent yet, BEGIN first
 	holder  *Along          // takes what waits instead of it being committed, where there is one
-	queries []Query         // to be sent along with the first statement
+	along   *Along          // what goes along
+	queries []Query         // of that, to be sent along with the first statement
 	early   []early         // what they were answered
 	sent    bool            // so BEGIN has been too
 	writes  bool            // something is to be stored
@@ -41,10 +42,9 @@ type early struct {
 
 // beginTx begins a transaction with what goes along.
 func beginTx(ctx context.Context, c *conn) *tx {
-	t := &tx{conn: c, ctx: ctx, holder: holder(ctx), waiting: []statement{{query: begin, rows: 0}}}
-	var held []statement
-	held, t.queries = taken(ctx)
-	for _, s := range held {
+	t := &tx{conn: c, ctx: ctx, holder: holder(ctx), along: taken(ctx), waiting: []statement{{query: begin, rows: 0}}}
+	t.queries = t.along.Queries
+	for _, s := range t.along.held {
 		t.waiting = append(t.waiting, s)
 		t.write(s.query)
 	}
@@ -198,6 +198,7 @@ func (t *tx) Commit() error {
 	if tag := answers[len(answers)-1].tag.String(); tag != "COMMIT" {
 		return fmt.Errorf("PostgreSQL ended the transaction with %s", tag)
 	}
+	t.along.stored = true
 	return nil
 }
 

@@ -40,7 +40,7 @@ func serverConfig(dbs *databases, ports ports, shards int) *config.Config {
 			VisibilityStore:  visibilityStore,
 			NumHistoryShards: int32(shards), //nolint:gosec // at most maxShards
 			DataStores: map[string]config.DataStore{
-				mainStore:       {CustomDataStoreConfig: &config.CustomDatastoreConfig{Name: MainDatabase, IndexName: MainDatabase}}, // see stores
+				mainStore:       {SQL: dbs.store(MainDatabase)},
 				visibilityStore: {SQL: dbs.store(VisibilityDatabase)},
 			},
 		},

@@ -13,14 +13,18 @@ const (
 	// createdFor is for how long the state of a new workflow is kept. It is asked for when its first task is done,
 	// within milliseconds; of one that goes on for longer the server knows by then.
 	createdFor = 10 * time.Second
-	// mostCreated bounds how many are kept, some 2 KB each.
+	// mostCreated bounds how many are kept.
 	mostCreated = 1000
 )
 
 // created are the states of workflows that this process has just created. The server itself keeps none that it only
-// creates, and reads each again for its first task. Each is given out once, and only if nothing has changed it since. If
-// another server has, in a shard that this one has lost, then what is made of it is refused when it is written, as it is
-// with what the server keeps itself. It is safe for concurrent use.
+// creates, and reads each again for its first task. Each is given out once, and only if nothing here has changed it since.
+//
+// The server drops what it keeps itself when it loses a shard; these stay. So where another server had the shard and lost
+// it again, all within createdFor, what is given out may be older than what that one has written. Whatever is made of it is
+// refused when it is written, for its db_record_version, and the server then reads again, from the database.
+//
+// It is safe for concurrent use.
 type created struct {
 	now func() time.Time
 

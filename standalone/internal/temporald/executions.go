@@ -2,38 +2,30 @@ package temporald
 
 import (
 	"context"
+	"strings"
 
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/server/chasm"
-	"go.temporal.io/server/common/config"
-	"go.temporal.io/server/common/log"
-	"go.temporal.io/server/common/metrics"
 	"go.temporal.io/server/common/persistence"
-	"go.temporal.io/server/common/persistence/serialization"
-	"go.temporal.io/server/common/persistence/sql"
+	"go.temporal.io/server/common/persistence/client"
 	"go.temporal.io/server/common/primitives"
-	"go.temporal.io/server/common/resolver"
 
 	"github.com/everpost/everpost/standalone/internal/pgpipeline"
 )
 
-// stores makes the server's stores: its own for PostgreSQL, with fewer round trips for workflows.
-type stores struct {
-	config *config.SQL
+// persistenceOn is the server's persistence on stores of ours. Their configuration stays that of its own: by it the server
+// knows that they are SQL.
+func persistenceOn(p client.NewFactoryParams) client.Factory {
+	p.DataStoreFactory = factory{p.DataStoreFactory}
+	return client.FactoryProvider(p)
 }
 
-// NewFactory implements client.AbstractDataStoreFactory.
-func (s stores) NewFactory(
-	_ config.CustomDatastoreConfig, r resolver.ServiceResolver, cluster string, logger log.Logger, metrics metrics.Handler, serializer serialization.Serializer,
-) persistence.DataStoreFactory {
-	return factory{sql.NewFactory(*s.config, r, cluster, logger, metrics, serializer)}
-}
-
-type factory struct{ *sql.Factory }
+// factory makes the server's own stores, that of workflows with fewer round trips.
+type factory struct{ persistence.DataStoreFactory }
 
 // NewExecutionStore implements persistence.DataStoreFactory.
 func (f factory) NewExecutionStore() (persistence.ExecutionStore, error) {
-	store, err := f.Factory.NewExecutionStore()
+	store, err := f.DataStoreFactory.NewExecutionStore()
 	if err != nil {
 		return nil, err //nolint:wrapcheck // as in all of this file: the server looks for its own errors
 	}
@@ -52,38 +44,38 @@ type executions struct {
 // CreateWorkflowExecution implements persistence.ExecutionStore.
 func (e *executions) CreateWorkflowExecution(
 	ctx context.Context, r *persistence.InternalCreateWorkflowExecutionRequest,
-) (response *persistence.InternalCreateWorkflowExecutionResponse, err error) {
-	created := &r.NewWorkflowSnapshot
-	run := runOf(r.ShardID, created.NamespaceID, created.WorkflowID, created.ExecutionState.GetRunId())
+) (*persistence.InternalCreateWorkflowExecutionResponse, error) {
+	snapshot := &r.NewWorkflowSnapshot
+	key := runOf(r.ShardID, snapshot.NamespaceID, snapshot.WorkflowID, snapshot.ExecutionState.GetRunId())
 	along := &pgpipeline.Along{}
 	if r.ArchetypeID == chasm.WorkflowArchetypeID {
-		along.Queries = []pgpipeline.Query{{Text: lockCurrentAndExecution, Args: run.ofWorkflow()}}
+		along.Queries = []pgpipeline.Query{{Text: lockCurrentAndExecution, Args: key.ofWorkflow()}}
 	}
 	if err := e.hold(ctx, along, r.NewWorkflowNewEvents); err != nil {
 		return nil, err
 	}
 	rest := *r
 	rest.NewWorkflowNewEvents = nil
-	e.created.begin(run)
-	response, err = e.ExecutionStore.CreateWorkflowExecution(along.Take(ctx), &rest)
+	e.created.begin(key)
+	response, err := e.ExecutionStore.CreateWorkflowExecution(along.Take(ctx), &rest)
 	if err = unlessLeft(err, along); err != nil {
-		e.created.forget(run)
+		e.created.forget(key)
 		return nil, err
 	}
-	e.created.finish(run, created)
+	e.created.finish(key, snapshot)
 	return response, nil
 }
 
 // UpdateWorkflowExecution implements persistence.ExecutionStore.
 func (e *executions) UpdateWorkflowExecution(ctx context.Context, r *persistence.InternalUpdateWorkflowExecutionRequest) error {
 	changed := &r.UpdateWorkflowMutation
-	run := runOf(r.ShardID, changed.NamespaceID, changed.WorkflowID, changed.ExecutionState.GetRunId())
-	e.created.forget(run)
+	key := runOf(r.ShardID, changed.NamespaceID, changed.WorkflowID, changed.ExecutionState.GetRunId())
+	e.created.forget(key)
 	along := &pgpipeline.Along{}
 	if r.ArchetypeID == chasm.WorkflowArchetypeID && r.Mode == persistence.UpdateWorkflowModeUpdateCurrent {
 		along.Queries = []pgpipeline.Query{
-			{Text: lockCurrent, Args: run.ofWorkflow()},
-			{Text: lockExecution, Args: run.ofRun()},
+			{Text: lockCurrent, Args: key.ofWorkflow()},
+			{Text: lockExecution, Args: key.ofRun()},
 		}
 	}
 	if err := e.hold(ctx, along, r.UpdateWorkflowNewEvents, r.NewWorkflowNewEvents); err != nil {
@@ -139,11 +131,11 @@ func (e *executions) hold(ctx context.Context, along *pgpipeline.Along, all ...[
 	return nil
 }
 
-// unlessLeft makes it an error when events were not written although their state was, which only another version of
-// the server could bring about.
+// unlessLeft makes it an error when events were not written although their state may have been, which only another version
+// of the server could bring about. It only detects that, when the state may be stored already: so the first workflow tells.
 func unlessLeft(err error, along *pgpipeline.Along) error {
 	if err == nil && along.Left() {
-		return serviceerror.NewInternal("events were held for a transaction that was not begun")
+		return serviceerror.NewInternal("events were held for a transaction that was not committed")
 	}
 	return err
 }
@@ -166,8 +158,9 @@ type run struct {
 	namespace, workflow, run string
 }
 
+// runOf is the same for ids in capitals, as they may come from outside.
 func runOf(shard int32, namespace, workflow, id string) run {
-	return run{shard, namespace, workflow, id}
+	return run{shard, strings.ToLower(namespace), workflow, strings.ToLower(id)}
 }
 
 // ofWorkflow are the arguments of queries about the workflow, as the server gives them.

@@ -51,30 +51,31 @@ func migrated(t *testing.T) (*databases, *pgpipelinetest.Recorder) {
 	return dbs, sent
 }
 
-// storesOf is how the server stores things.
-func storesOf(t *testing.T, store *config.SQL) factory {
+// storesOf makes the server's own stores, on connections of ours.
+func storesOf(t *testing.T, store *config.SQL) *sql.Factory {
 	t.Helper()
-	f := stores{store}.NewFactory(
-		config.CustomDatastoreConfig{}, resolver.NewNoopResolver(), clusterName, log.NewNoopLogger(), metrics.NoopMetricsHandler, serialization.NewSerializer())
+	f := sql.NewFactory(*store, resolver.NewNoopResolver(), clusterName, log.NewNoopLogger(), metrics.NoopMetricsHandler, serialization.NewSerializer())
 	t.Cleanup(f.Close)
-	return f.(factory) //nolint:forcetypeassert // a test
+	return f
 }
 
-// TestPersistence runs the server's own tests of its persistence on connections of ours.
+// TestPersistence runs the server's own tests of its persistence on connections and stores of ours.
 func TestPersistence(t *testing.T) { //nolint:tparallel // the suites share the database
 	t.Parallel()
 	dbs, _ := migrated(t)
 	store := dbs.store(MainDatabase)
-	factory := storesOf(t, store)
+	stores := storesOf(t, store)
 	logger, serializer := log.NewNoopLogger(), serialization.NewSerializer()
 
-	shards, err := factory.NewShardStore()
+	shards, err := stores.NewShardStore()
 	require.NoError(t, err)
-	executions, err := factory.NewExecutionStore()
+	executions, err := factory{stores}.NewExecutionStore()
 	require.NoError(t, err)
-	taskStore, err := factory.NewTaskStore()
+	plainExecutions, err := stores.NewExecutionStore()
 	require.NoError(t, err)
-	fairTasks, err := factory.NewFairTaskStore()
+	taskStore, err := stores.NewTaskStore()
+	require.NoError(t, err)
+	fairTasks, err := stores.NewFairTaskStore()
 	require.NoError(t, err)
 	db, err := sql.NewSQLDB(sqlplugin.DbKindMain, store, resolver.NewNoopResolver(), logger, metrics.NoopMetricsHandler)
 	require.NoError(t, err)
@@ -87,6 +88,9 @@ func TestPersistence(t *testing.T) { //nolint:tparallel // the suites share the 
 		{"shard", func(t *testing.T) suite.TestingSuite { return tests.NewShardSuite(t, shards, serializer, logger) }},
 		{"mutable state", func(t *testing.T) suite.TestingSuite {
 			return &mutableState{tests.NewExecutionMutableStateSuite(t, shards, executions, serializer, logger)}
+		}},
+		{"mutable state, read from the database", func(t *testing.T) suite.TestingSuite {
+			return &mutableState{tests.NewExecutionMutableStateSuite(t, shards, plainExecutions, serializer, logger)}
 		}},
 		{"mutable state's tasks", func(t *testing.T) suite.TestingSuite {
 			return tests.NewExecutionMutableStateTaskSuite(t, shards, executions, serializer, logger)
@@ -123,8 +127,8 @@ func TestPersistence(t *testing.T) { //nolint:tparallel // the suites share the 
 	for _, s := range suites {
 		t.Run(s.name, func(t *testing.T) { suite.Run(t, s.make(t)) })
 	}
-	t.Run("queues", func(t *testing.T) { tests.RunQueueV2TestSuiteForSQL(t, factory.Factory) })
-	t.Run("endpoints", func(t *testing.T) { tests.RunNexusEndpointTestSuiteForSQL(t, factory.Factory) })
+	t.Run("queues", func(t *testing.T) { tests.RunQueueV2TestSuiteForSQL(t, stores) })
+	t.Run("endpoints", func(t *testing.T) { tests.RunNexusEndpointTestSuiteForSQL(t, stores) })
 }
 
 // mutableState is the server's suite without what differs on purpose.
@@ -151,10 +155,10 @@ func (s *mutableState) TestCreate_Conflict() {
 func withState(t *testing.T) (*tests.ExecutionMutableStateSuite, p.ExecutionStore, *pgpipelinetest.Recorder) {
 	t.Helper()
 	dbs, sent := migrated(t)
-	factory := storesOf(t, dbs.store(MainDatabase))
-	shards, err := factory.NewShardStore()
+	stores := storesOf(t, dbs.store(MainDatabase))
+	shards, err := stores.NewShardStore()
 	require.NoError(t, err)
-	executions, err := factory.NewExecutionStore()
+	executions, err := factory{stores}.NewExecutionStore()
 	require.NoError(t, err)
 	s := tests.NewExecutionMutableStateSuite(t, shards, executions, serialization.NewSerializer(), log.NewNoopLogger())
 	s.SetT(t)
@@ -170,12 +174,12 @@ func TestRoundTrips(t *testing.T) {
 	sent.Take()
 
 	branch, snapshot, _ := s.CreateWorkflow(1, enumsspb.WORKFLOW_EXECUTION_STATE_RUNNING, enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING, 1)
-	created := brief(sent.Take())
+	trips := brief(sent.Take())
 	require.Equal(t, [][]string{
 		{"begin", "INSERT INTO history_node", "INSERT INTO history_tree", "SELECT FROM shards", "SELECT FROM current_executions"},
 		{"INSERT INTO current_executions", "INSERT INTO executions", "INSERT INTO activity_info_maps"}, // a delivery's workflow has no maps
-	}, created[:2])
-	require.Equal(t, []string{"commit"}, created[len(created)-1])
+	}, trips[:2])
+	require.Equal(t, []string{"commit"}, trips[len(trips)-1])
 
 	read := func() {
 		_, err := executions.GetWorkflowExecution(t.Context(), &p.GetWorkflowExecutionRequest{

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
+	commonpb "go.temporal.io/api/common/v1"
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
@@ -26,6 +28,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/everpost/everpost/internal/localpg"
+	"github.com/everpost/everpost/standalone/internal/pgpipeline/pgpipelinetest"
 	"github.com/everpost/everpost/standalone/internal/temporald"
 	"github.com/everpost/everpost/standalone/internal/webui"
 )
@@ -126,8 +129,9 @@ func runWorkflow(t *testing.T, c client.Client, id string) (eager bool) {
 func TestRunsWorkflowsAcrossRestarts(t *testing.T) {
 	t.Parallel()
 	var logged locked
+	sent := pgpipelinetest.New(t, database(t).URL(localpg.Database))
 	o := temporald.Options{
-		DatabaseURL:            database(t).URL(localpg.Database),
+		DatabaseURL:            sent.URL(),
 		SearchAttributes:       attributes(),
 		Logger:                 slog.New(slog.NewTextHandler(&logged, nil)),
 		PruneVisibilityIndexes: true,
@@ -135,7 +139,18 @@ func TestRunsWorkflowsAcrossRestarts(t *testing.T) {
 
 	s := start(t, o)
 	c := dial(t, s)
+	sent.Take()
 	require.True(t, runWorkflow(t, c, "delivery/evt_1/ep_1"), "eager start")
+	require.True(t, slices.ContainsFunc(sent.Take(), func(trip []string) bool {
+		all := strings.Join(trip, ";")
+		return strings.Contains(all, "INSERT INTO history_node") && strings.Contains(all, "FROM current_executions")
+	}), "events are written with the state that counts them")
+	require.Eventually(t, func() bool { // it runs only where the server knows that its store is SQL
+		_, err := c.WorkflowService().DescribeWorkflowExecution(t.Context(), &workflowservice.DescribeWorkflowExecutionRequest{
+			Namespace: "temporal-system", Execution: &commonpb.WorkflowExecution{WorkflowId: "temporal-sys-tq-scanner"},
+		})
+		return err == nil
+	}, 10*time.Second, 10*time.Millisecond, "task queues that are not used any more are removed")
 
 	ui, err := webui.Start(t.Context(), webui.Options{Temporal: s.Address()})
 	require.NoError(t, err)
