@@ -252,7 +252,7 @@ func TestQueriesThatAreTooOld(t *testing.T) {
 	}
 }
 
-// A query that fails fails the statement that it goes along with.
+// When a query fails, so does the statement that it goes along with.
 func TestQueryThatFails(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -121,7 +121,7 @@ func (c *conn) execHeld(ctx context.Context, s statement) (driver.Result, error)
 	if err != nil {
 		return nil, unsent(c.abandonAfter(err)) //nolint:contextcheck // that of a call that failed may be over
 	}
-	return result, t.Commit()
+	return result, t.Commit() //nolint:contextcheck // driver.Tx takes none
 }
 
 // execLazily runs a statement in a transaction of its own that does not wait for the disk, in one round trip.

@@ -88,7 +88,7 @@ func TestCreatedIsWhatIsStored(t *testing.T) {
 func TestChangedSinceItWasCreated(t *testing.T) {
 	t.Parallel()
 	s, store, _ := withState(t)
-	e := store.(*executions) //nolint:forcetypeassert // a test
+	e := store.(*executions)
 	key := func() run { return runOf(s.ShardID, s.NamespaceID, s.WorkflowID, s.RunID) }
 	for name, change := range map[string]func(branch []byte, there *p.WorkflowSnapshot) error{
 		"update": func(branch []byte, there *p.WorkflowSnapshot) error {
@@ -119,7 +119,8 @@ func TestChangedSinceItWasCreated(t *testing.T) {
 		},
 		"delete": func([]byte, *p.WorkflowSnapshot) error {
 			return store.DeleteWorkflowExecution(t.Context(), &p.DeleteWorkflowExecutionRequest{
-				ShardID: s.ShardID, NamespaceID: s.NamespaceID, WorkflowID: s.WorkflowID, RunID: strings.ToUpper(s.RunID), ArchetypeID: chasm.WorkflowArchetypeID,
+				ShardID: s.ShardID, NamespaceID: s.NamespaceID, WorkflowID: s.WorkflowID, RunID: strings.ToUpper(s.RunID),
+				ArchetypeID: chasm.WorkflowArchetypeID,
 			})
 		},
 	} {

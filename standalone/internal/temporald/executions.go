@@ -135,7 +135,7 @@ func (e *executions) hold(ctx context.Context, along *pgpipeline.Along, all ...[
 // of the server could bring about. It only detects that, when the state may be stored already: so the first workflow tells.
 func unlessLeft(err error, along *pgpipeline.Along) error {
 	if err == nil && along.Left() {
-		return serviceerror.NewInternal("events were held for a transaction that was not committed")
+		return serviceerror.NewInternal("events were held for a transaction that was not committed") //nolint:wrapcheck // see above
 	}
 	return err
 }
