@@ -111,7 +111,7 @@ type Dispatcher struct {
 	queue *lanes.Queue[webhook.Start]
 	// troubled are those that wait for company: see setAside.
 	troubled *lanes.Queue[webhook.Start]
-	crowd    *lanes.Queue[webhook.Start] // whose turn is not near
+	early    *early // those whose turn is not near
 	signals  chan struct{}
 	away     atomic.Bool // Temporal did not answer; the outbox keeps everything
 	backlog  backlog
@@ -155,7 +155,7 @@ func New(c Config) *Dispatcher {
 		spare:    rate.NewLimiter(spareRate, spareBurst),
 		queue:    lanes.New[webhook.Start](16 * c.QueueLength), // the room bounds it; an event may overdraw it by its endpoints
 		troubled: lanes.New[webhook.Start](c.QueueLength),
-		crowd:    lanes.New[webhook.Start](16 * c.QueueLength),
+		early:    newEarly(),
 		signals:  make(chan struct{}, signalSlots),
 		doubt:    make(chan struct{}, 1),
 		stopped:  make(chan struct{}),
@@ -185,7 +185,7 @@ func (d *Dispatcher) Start() {
 	}
 	if d.Gate != nil {
 		d.workers.Go(d.serveTroubled)
-		d.workers.Go(d.serveCrowd)
+		d.workers.Go(d.serveEarly)
 	}
 	if d.Gate != nil && d.Backlog != nil {
 		d.workers.Go(d.release)
@@ -217,7 +217,7 @@ func (d *Dispatcher) stopping() bool {
 func (d *Dispatcher) Healthy() bool { return !d.away.Load() }
 
 // Waiting is how many deliveries wait for their start in this process.
-func (d *Dispatcher) Waiting() int { return d.queue.Len() + d.troubled.Len() + d.crowd.Len() }
+func (d *Dispatcher) Waiting() int { return d.queue.Len() + d.troubled.Len() + d.early.len() }
 
 // Reserve waits up to 1 s for room in the queue for the tenant, and not behind those
 // who wait because their own tenant has too much in it. n is how many events are about

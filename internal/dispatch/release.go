@@ -33,9 +33,8 @@ const (
 type Gate interface {
 	// Slow says whether an attempt is likely to take long, or to be turned away.
 	Slow(id webhook.EndpointID) bool
-	// Troubled says whether a delivery may as well wait for some time: the last requests
-	// failed, or it would take as long anyway.
-	Troubled(id webhook.EndpointID, wait time.Duration) bool
+	// Turn is how long a delivery would wait for its turn, and whether the endpoint fails or is slow.
+	Turn(id webhook.EndpointID) (wait time.Duration, troubled bool)
 	// Releasable is how many held deliveries are to be released now.
 	Releasable(id webhook.EndpointID) int
 }

@@ -23,15 +23,14 @@ import (
 // doorman is a gate that says what it was told to.
 type doorman struct {
 	slow, troubled map[webhook.EndpointID]bool
+	turn           map[webhook.EndpointID]time.Duration
 	room           func(webhook.EndpointID) int
 }
 
 func (g doorman) Slow(id webhook.EndpointID) bool      { return g.slow[id] }
 func (g doorman) Releasable(id webhook.EndpointID) int { return g.room(id) }
 
-func (g doorman) Troubled(id webhook.EndpointID, wait time.Duration) bool {
-	return g.troubled[id] || g.slow[id] && wait < troubleWait
-}
+func (g doorman) Turn(id webhook.EndpointID) (time.Duration, bool) { return g.turn[id], g.troubled[id] }
 
 func roomFor(n int) func(webhook.EndpointID) int { return func(webhook.EndpointID) int { return n } }
 

@@ -166,10 +166,8 @@ func cpuTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// startAll starts a batch, but for those that wait for others in trouble, and gives its
-// places in the queue back.
+// startAll starts a batch, and gives its places in the queue back.
 func (d *Dispatcher) startAll(batch []webhook.Start) {
-	batch = d.setAside(batch)
 	d.start(batch)
 	for i := range batch {
 		d.room.give(batch[i].TenantID, 1)
@@ -196,7 +194,7 @@ func (s *slot) gatherBut(loud string) []webhook.Start {
 	return s.gatherFrom(func() (webhook.Start, bool) { return s.queue.NextBut(loud) }, max(s.Width/fewPart, 1))
 }
 
-// gatherFrom leaves what has waited for too long to the relay.
+// gatherFrom leaves what has waited for too long to the relay, and sets aside what is not to be started now.
 func (d *Dispatcher) gatherFrom(next func() (webhook.Start, bool), width int) (batch []webhook.Start) {
 	now, alone := time.Now(), 0
 	for len(batch) < width && alone < ownWidth {
@@ -206,6 +204,9 @@ func (d *Dispatcher) gatherFrom(next func() (webhook.Start, bool), width int) (b
 		}
 		if d.isLate(&start, now) {
 			d.room.give(start.TenantID, 1)
+			continue
+		}
+		if d.setAside(start, now) {
 			continue
 		}
 		if d.goesAlone(&start, now) {

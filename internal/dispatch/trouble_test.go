@@ -1,7 +1,6 @@
 package dispatch
 
 import (
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -72,7 +71,9 @@ func TestTroubledComeInFullWorkflows(t *testing.T) {
 	d := setup(t, Config{Client: c, Width: 10, Gate: inTrouble(all...)})
 	put := func(some []webhook.Start) {
 		d.room.overdraw("acme", len(some))
-		require.Empty(t, d.setAside(slices.Clone(some)))
+		for _, s := range some {
+			require.True(t, d.setAside(s, time.Now()))
+		}
 	}
 	put(all[:25])
 	open := f.shut()
@@ -100,45 +101,55 @@ func TestTroubledComeInFullWorkflows(t *testing.T) {
 // Nobody is set aside who is well, was held, goes alone anyway, or would have no company.
 func TestSetAside(t *testing.T) {
 	t.Parallel()
-	now := time.Now()
+	turn := func(s *webhook.Start, after time.Duration) doorman {
+		return doorman{turn: map[webhook.EndpointID]time.Duration{s.EndpointID: after}}
+	}
+	type change func(s *webhook.Start, c *Config)
+	const stays, troubled, waits = "stays", "troubled", "waits for its turn"
 	for name, test := range map[string]struct {
-		change func(s *webhook.Start, c *Config)
-		stays  bool
+		change change
+		want   string
 	}{
-		"troubled": {func(*webhook.Start, *Config) {}, false},
-		"slow for a moment": {func(s *webhook.Start, c *Config) {
-			c.Gate = doorman{slow: map[webhook.EndpointID]bool{s.EndpointID: true}}
-		}, false},
-		"slow for long": {func(s *webhook.Start, c *Config) {
-			c.Gate = doorman{slow: map[webhook.EndpointID]bool{s.EndpointID: true}}
-			s.CreatedAt = now.Add(-crowdTime)
-		}, true},
-		"taken up once":      {func(s *webhook.Start, _ *Config) { s.Relayed = 1 }, false},
-		"its time has come":  {func(s *webhook.Start, _ *Config) { s.NotBefore = now.Add(-time.Second) }, false},
-		"well":               {func(_ *webhook.Start, c *Config) { c.Gate = doorman{} }, true},
-		"there is no gate":   {func(_ *webhook.Start, c *Config) { c.Gate = nil }, true},
-		"nobody shares":      {func(_ *webhook.Start, c *Config) { c.Width = 1 }, true},
-		"held":               {func(s *webhook.Start, _ *Config) { s.Held = &webhook.Progress{Run: 1, State: webhook.StateHeld} }, true},
-		"taken up twice":     {func(s *webhook.Start, _ *Config) { s.Relayed = 2 }, true},
-		"waits for its time": {func(s *webhook.Start, _ *Config) { s.NotBefore = now.Add(time.Hour) }, true},
-		"replayed":           {func(s *webhook.Start, _ *Config) { s.Run = 2 }, true},
+		"troubled":           {func(*webhook.Start, *Config) {}, troubled},
+		"its turn is far":    {func(s *webhook.Start, c *Config) { c.Gate = turn(s, troubleWait+1) }, troubled},
+		"its turn is not so": {func(s *webhook.Start, c *Config) { c.Gate = turn(s, troubleWait) }, waits},
+		"nor that":           {func(s *webhook.Start, c *Config) { c.Gate = turn(s, earlyTurn+1) }, waits},
+		"its turn is near":   {func(s *webhook.Start, c *Config) { c.Gate = turn(s, earlyTurn) }, stays},
+		"it has waited": {func(s *webhook.Start, c *Config) {
+			c.Gate, s.CreatedAt = turn(s, troubleWait), time.Now().Add(-earlyTime)
+		}, stays},
+		"taken up once":      {func(s *webhook.Start, _ *Config) { s.Relayed = 1 }, troubled},
+		"its time has come":  {func(s *webhook.Start, _ *Config) { s.NotBefore = time.Now().Add(-time.Second) }, troubled},
+		"well":               {func(_ *webhook.Start, c *Config) { c.Gate = doorman{} }, stays},
+		"there is no gate":   {func(_ *webhook.Start, c *Config) { c.Gate = nil }, stays},
+		"nobody shares":      {func(_ *webhook.Start, c *Config) { c.Width = 1 }, stays},
+		"held":               {func(s *webhook.Start, _ *Config) { s.Held = &webhook.Progress{Run: 1, State: webhook.StateHeld} }, stays},
+		"taken up twice":     {func(s *webhook.Start, _ *Config) { s.Relayed = 2 }, stays},
+		"waits for its time": {func(s *webhook.Start, _ *Config) { s.NotBefore = time.Now().Add(time.Hour) }, stays},
+		"replayed":           {func(s *webhook.Start, _ *Config) { s.Run = 2 }, stays},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			all := accepted(3).Deliveries // the others are well
-			start := &all[1]
-			c := Config{Gate: inTrouble(*start)}
-			test.change(start, &c)
-			d := setup(t, c)
-			d.room.overdraw("acme", len(all))
-			want := refsOf(all)
-			if !test.stays {
-				want = []webhook.Ref{all[0].Ref, all[2].Ref}
-			}
-			rest := d.setAside(all)
-			require.Equal(t, want, refsOf(rest))
-			require.Equal(t, len(rest)+d.crowd.Len(), usedBy(d, "acme"), "its place is given back, but in a crowd")
-			require.Equal(t, 3-len(rest), d.troubled.Len()+d.crowd.Len())
+			synctest.Test(t, func(t *testing.T) {
+				all := accepted(3) // the others are well
+				start := &all.Deliveries[1]
+				c := Config{Gate: inTrouble(*start)}
+				test.change(start, &c)
+				d := New(c)
+				d.Accepted(all)
+				want, places := refsOf(all.Deliveries), map[string]int{stays: 3, troubled: 2, waits: 3}
+				if test.want != stays {
+					want = []webhook.Ref{want[0], want[2]}
+				}
+				var got []webhook.Ref
+				for d.queue.Len() > 0 { // each takes one if nobody shares
+					got = append(got, refsOf(d.gathered())...)
+				}
+				require.Equal(t, want, got)
+				require.Equal(t, test.want == troubled, d.troubled.Len() == 1)
+				require.Equal(t, test.want == waits, d.early.len() == 1)
+				require.Equal(t, places[test.want], usedBy(d, "acme"))
+			})
 		})
 	}
 }
@@ -216,45 +227,4 @@ func TestStartServesTheTroubled(t *testing.T) {
 	require.Eventually(t, func() bool { return len(f.started()) == 1 }, 20*time.Second, time.Millisecond)
 	d.Stop()
 	require.Len(t, inputOf[workflows.FanoutInput](t, f.starts[0].GetInput()).Deliveries, 3)
-}
-
-// Whose turn is not near waits for it here, with its place in the queue, and not for long.
-func TestCrowd(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		a := accepted(3)
-		ids := refsOf(a.Deliveries)
-		g := doorman{slow: map[webhook.EndpointID]bool{ids[0].EndpointID: true, ids[1].EndpointID: true}}
-		d := New(Config{Gate: g})
-		d.workers.Go(d.serveCrowd)
-		d.Accepted(a)
-		elapse := func(d time.Duration) {
-			<-time.After(d)
-			synctest.Wait()
-		}
-		took := func(want ...webhook.Ref) {
-			t.Helper()
-			var got []webhook.Ref
-			for d.queue.Len() > 0 {
-				got = append(got, refsOf(d.setAside(d.gathered()))...)
-			}
-			require.ElementsMatch(t, want, got)
-			require.Equal(t, 3, usedBy(d, "acme"))
-		}
-		took(ids[2])
-		require.Equal(t, 2, d.Waiting())
-		for range 3 {
-			elapse(crowdWait)
-			require.Equal(t, 2, d.queue.Len())
-			took()
-		}
-		g.slow[ids[0].EndpointID] = false
-		elapse(crowdWait)
-		took(ids[0])
-		elapse(crowdTime)
-		took(ids[1])
-		elapse(crowdTime)
-		require.Zero(t, d.Waiting())
-		d.Stop()
-	})
 }

@@ -195,31 +195,30 @@ const slowLatency = time.Second
 // the wait above 250 ms, or nobody goes.
 func (g *Gate) Slow(id webhook.EndpointID) bool {
 	slow := false
-	g.look(id, func(e *endpoint, now time.Duration) { slow = e.slow(now, patience) })
+	g.look(id, func(e *endpoint, now time.Duration) {
+		at, _ := e.earliest(now)
+		slow = e.ails(now) || at > now+patience
+	})
 	return slow
 }
 
-// slow says whether a request would take long, or have to wait for longer than some time.
-func (e *endpoint) slow(now, wait time.Duration) bool {
-	if e.circuit.state != CircuitClosed || e.smoothed(now) > slowLatency {
-		return true
-	}
-	at, _ := e.earliest(now)
-	return at > now+wait
+// ails says whether nobody goes, or requests take long.
+func (e *endpoint) ails(now time.Duration) bool {
+	return e.circuit.state != CircuitClosed || e.smoothed(now) > slowLatency
 }
 
 // failingStreak is how many requests in a row must have failed for an endpoint to be failing.
 const failingStreak = 2
 
-// Troubled says whether a delivery may as well wait for some time before it comes here: the
-// last two requests failed, the latency is above 1 s, nobody goes, or its turn would not
-// come any sooner. A request that delivers ends a row of failures, time does not.
-func (g *Gate) Troubled(id webhook.EndpointID, wait time.Duration) bool {
-	troubled := false
+// Turn is how long a new delivery would wait for its turn, and whether the endpoint is in
+// trouble: the last two requests failed, the latency is above 1 s, or nobody goes. A
+// request that delivers ends a row of failures, time does not.
+func (g *Gate) Turn(id webhook.EndpointID) (wait time.Duration, troubled bool) {
 	g.look(id, func(e *endpoint, now time.Duration) {
-		troubled = e.recent.failureStreak >= failingStreak || e.slow(now, wait)
+		at, _ := e.earliest(now)
+		wait, troubled = max(0, at-now), e.recent.failureStreak >= failingStreak || e.ails(now)
 	})
-	return troubled
+	return wait, troubled
 }
 
 // Rate is how many requests per second may go now: the least of the configured rate,

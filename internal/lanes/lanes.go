@@ -1,7 +1,10 @@
 // Package lanes is a queue that is fair among tenants.
 package lanes
 
-import "sync"
+import (
+	"slices"
+	"sync"
+)
 
 // greed is how many times as many as there are places left a tenant may have in the
 // queue: one that is alone fills all but a sixteenth.
@@ -45,18 +48,36 @@ func (q *Queue[T]) Put(tenant string, item T) bool {
 	return true
 }
 
+// Return gives items back that were taken, before all others of their tenant, and wakes
+// somebody. There is always a place for them.
+func (q *Queue[T]) Return(tenant string, items ...T) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	l := q.laneOf(tenant)
+	l.items = slices.Insert(l.items, 0, items...)
+	q.waiting += len(items)
+	q.Wake()
+}
+
+// laneOf is a tenant's lane, a new one if need be.
+func (q *Queue[T]) laneOf(tenant string) *lane[T] {
+	l := q.byTenant[tenant]
+	if l == nil {
+		l = &lane[T]{tenant: tenant}
+		q.byTenant[tenant] = l
+		q.toEnd(l)
+	}
+	return l
+}
+
 func (q *Queue[T]) append(tenant string, item T) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	l := q.byTenant[tenant]
-	switch {
-	case l == nil && q.waiting < q.size:
-		l = &lane[T]{tenant: tenant}
-		q.byTenant[tenant] = l
-		q.toEnd(l)
-	case l == nil || len(l.items) >= greed*(q.size-q.waiting):
+	if l == nil && q.waiting >= q.size || l != nil && len(l.items) >= greed*(q.size-q.waiting) {
 		return false
 	}
+	l = q.laneOf(tenant)
 	l.items = append(l.items, item)
 	q.waiting++
 	return true

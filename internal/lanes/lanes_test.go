@@ -2,6 +2,7 @@ package lanes
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -17,14 +18,14 @@ type item struct {
 }
 
 // The queue over all that may happen to it: nobody is lost or comes twice, a tenant's
-// come in their order, between two of one tenant every other that waits gets one, and
+// come in their order, those given back first, between two of one tenant every other that waits gets one, and
 // the bound holds.
 func TestLanesModel(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		q := New[item](rapid.IntRange(1, 40).Draw(t, "size"))
 		tenants := []string{"a", "b", "c", "d", "e"}
-		waiting := map[string][]int{}
+		waiting, taken := map[string][]int{}, map[string][]int{}
 		since := map[string]map[string]bool{} // by tenant: who has waited since it was taken last, and was not taken
 		number, total := 0, 0
 		t.Repeat(map[string]func(*rapid.T){
@@ -33,7 +34,7 @@ func TestLanesModel(t *testing.T) {
 				for range rapid.IntRange(1, 10).Draw(t, "n") {
 					number++
 					if !q.Put(tenant, item{tenant, number}) {
-						require.True(t, total == q.size || len(waiting[tenant]) >= greed*(q.size-total), "there was a place")
+						require.True(t, total >= q.size || len(waiting[tenant]) >= greed*(q.size-total), "there was a place")
 						return
 					}
 					require.Less(t, total, q.size)
@@ -59,6 +60,7 @@ func TestLanesModel(t *testing.T) {
 				delete(since[tenant], but)
 				require.Equal(t, waiting[tenant][0], start.n, "the first of its tenant")
 				waiting[tenant] = waiting[tenant][1:]
+				taken[tenant] = append(taken[tenant], start.n)
 				require.Empty(t, since[tenant], "they waited for longer")
 				since[tenant] = map[string]bool{}
 				for other := range waiting {
@@ -67,6 +69,21 @@ func TestLanesModel(t *testing.T) {
 						since[tenant][other] = true
 					}
 				}
+			},
+			"return": func(t *rapid.T) { // the last that were taken
+				tenant := rapid.SampledFrom(tenants).Draw(t, "tenant")
+				kept := rapid.IntRange(0, len(taken[tenant])).Draw(t, "kept")
+				var again []item
+				for _, n := range taken[tenant][kept:] {
+					again = append(again, item{tenant, n})
+				}
+				if len(again) == 0 {
+					return
+				}
+				q.Return(tenant, again...)
+				waiting[tenant] = slices.Concat(taken[tenant][kept:], waiting[tenant])
+				taken[tenant] = taken[tenant][:kept]
+				total += len(again)
 			},
 			"": func(t *rapid.T) {
 				lanes := 0

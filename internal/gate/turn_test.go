@@ -29,12 +29,12 @@ func TestTroubledByFailures(t *testing.T) {
 				for _, kind := range results {
 					admit(t, g, another(en)).Done(kinds[kind])
 				}
-				require.Equal(t, failing, g.Troubled(en.Endpoint, time.Second))
-				require.False(t, g.Troubled(webhook.NewEndpointID(), time.Second), "others are not")
+				require.Equal(t, failing, troubled(g, en.Endpoint))
+				require.False(t, troubled(g, webhook.NewEndpointID()), "others are not")
 				admit(t, g, another(en)).Cancel()
-				require.Equal(t, failing, g.Troubled(en.Endpoint, time.Second), "nothing was sent")
+				require.Equal(t, failing, troubled(g, en.Endpoint), "nothing was sent")
 				elapse(20 * time.Minute)
-				require.Equal(t, failing, g.Troubled(en.Endpoint, time.Second), "nothing is known since")
+				require.Equal(t, failing, troubled(g, en.Endpoint), "nothing is known since")
 			})
 		})
 	}
@@ -50,7 +50,7 @@ func TestForgottenIsNotTroubled(t *testing.T) {
 		_, pass := g.Enter(canceled(), another(first))
 		pass.Done(refused(0))
 	}
-	require.True(t, g.Troubled(first.Endpoint, time.Second))
+	require.True(t, troubled(g, first.Endpoint))
 	clock.advance(time.Hour)
 	for range 10 {
 		other := entry()
@@ -58,26 +58,37 @@ func TestForgottenIsNotTroubled(t *testing.T) {
 		_, pass := g.Enter(canceled(), other)
 		pass.Done(delivered(0))
 	}
-	require.False(t, g.Troubled(first.Endpoint, time.Second))
+	require.False(t, troubled(g, first.Endpoint))
 	before := g.Totals()
-	require.False(t, g.Troubled(webhook.NewEndpointID(), time.Second))
+	require.False(t, troubled(g, webhook.NewEndpointID()))
 	require.Equal(t, before, g.Totals())
 }
 
-// Who must wait anyway may wait elsewhere, if it is not for longer.
-func TestTroubledByWaiting(t *testing.T) {
+func troubled(g *Gate, id webhook.EndpointID) bool {
+	_, is := g.Turn(id)
+	return is
+}
+
+// Who takes long is in trouble, who only makes others wait is not.
+func TestTurn(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) { // for a rate
+	synctest.Test(t, func(t *testing.T) {
 		g, en := New(Config{}), entry()
 		en.Limits.Rate = 2
-		admit(t, g, another(en)).Done(delivered(time.Millisecond))
-		require.True(t, g.Slow(en.Endpoint))
-		require.False(t, g.Troubled(en.Endpoint, time.Second))
-		require.True(t, g.Troubled(en.Endpoint, 400*time.Millisecond))
+		for _, want := range []time.Duration{0, 500 * time.Millisecond} {
+			wait, troubled := g.Turn(en.Endpoint)
+			require.InDelta(t, want, wait, float64(10*time.Millisecond))
+			require.False(t, troubled)
+			admission, pass := g.Enter(canceled(), another(en))
+			if want == 0 {
+				require.Equal(t, Admitted, admission.Verdict)
+				pass.Done(delivered(time.Millisecond))
+			}
+		}
 	})
-	synctest.Test(t, func(t *testing.T) { // for an answer
+	synctest.Test(t, func(t *testing.T) {
 		g, en := New(Config{}), entry()
 		results(t, g, en, 10, time.Second, delivered(2*time.Second))
-		require.True(t, g.Troubled(en.Endpoint, time.Hour))
+		require.True(t, troubled(g, en.Endpoint))
 	})
 }

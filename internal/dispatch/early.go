@@ -1,0 +1,93 @@
+package dispatch
+
+import (
+	"sync"
+	"time"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+const (
+	// earlyTurn is how near its turn must be for a delivery to be started. The gate lets it wait for 250 ms, and what is
+	// being started before it will wait there, too. What comes too early there is deferred by a timer of its workflow.
+	earlyTurn = 100 * time.Millisecond
+	// earlyLook is how long a delivery waits to look again.
+	earlyLook = 25 * time.Millisecond
+	// earlyTime is how long after it was accepted it does not do so any more: the endpoint is not crowded, it is slow.
+	earlyTime = 500 * time.Millisecond
+)
+
+// isEarly reports that the delivery's turn is not near, or that others wait for theirs there before it.
+func (d *Dispatcher) isEarly(s *webhook.Start, wait time.Duration, now time.Time) bool {
+	return now.Sub(s.CreatedAt) < earlyTime && (wait > earlyTurn || d.early.has(s.EndpointID))
+}
+
+// early are deliveries that wait for their turn. They keep their places in the queue, so that the door waits for them.
+type early struct {
+	ready chan struct{} // something waits
+
+	mu       sync.Mutex
+	size     int
+	byTenant map[string][]webhook.Start // in the order in which they came
+	of       map[webhook.EndpointID]bool
+}
+
+func newEarly() *early {
+	e := &early{ready: make(chan struct{}, 1)}
+	e.takeAll()
+	return e
+}
+
+func (e *early) put(s webhook.Start) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.byTenant[s.TenantID] = append(e.byTenant[s.TenantID], s)
+	e.of[s.EndpointID] = true
+	e.size++
+	select {
+	case e.ready <- struct{}{}:
+	default: // it is known
+	}
+}
+
+func (e *early) has(endpoint webhook.EndpointID) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.of[endpoint]
+}
+
+func (e *early) len() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.size
+}
+
+func (e *early) takeAll() map[string][]webhook.Start {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	all := e.byTenant
+	e.byTenant, e.of, e.size = map[string][]webhook.Start{}, map[webhook.EndpointID]bool{}, 0
+	return all
+}
+
+// serveEarly lets those who wait look again, before all others of their tenants.
+func (d *Dispatcher) serveEarly() {
+	wait := time.NewTimer(0)
+	defer wait.Stop()
+	for {
+		select {
+		case <-d.stopped:
+			return
+		case <-d.early.ready:
+		}
+		wait.Reset(earlyLook)
+		select {
+		case <-d.stopped:
+			return // it stays in the outbox
+		case <-wait.C:
+		}
+		for tenant, all := range d.early.takeAll() {
+			d.queue.Return(tenant, all...)
+		}
+	}
+}
