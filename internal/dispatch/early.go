@@ -13,14 +13,11 @@ const (
 	earlyTurn = 100 * time.Millisecond
 	// earlyLook is how long a delivery waits to look again.
 	earlyLook = 25 * time.Millisecond
-	// earlyTime is how long after it was accepted it does not do so any more: the endpoint is not crowded, it is slow.
+	// earlyTime is how long after it was accepted it does not do so any more, and earlyRate how many a second the endpoint
+	// must take. Of a slower one a few would fill the places of their tenant, whose others wait at the door then.
 	earlyTime = 500 * time.Millisecond
+	earlyRate = 500
 )
-
-// isEarly reports that the delivery's turn is not near, or that others wait for theirs there before it.
-func (d *Dispatcher) isEarly(s *webhook.Start, wait time.Duration, now time.Time) bool {
-	return now.Sub(s.CreatedAt) < earlyTime && (wait > earlyTurn || d.early.has(s.EndpointID))
-}
 
 // early are deliveries that wait for their turn. They keep their places in the queue, so that the door waits for them.
 type early struct {

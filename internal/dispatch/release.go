@@ -33,8 +33,9 @@ const (
 type Gate interface {
 	// Slow says whether an attempt is likely to take long, or to be turned away.
 	Slow(id webhook.EndpointID) bool
-	// Turn is how long a delivery would wait for its turn, and whether the endpoint fails or is slow.
-	Turn(id webhook.EndpointID) (wait time.Duration, troubled bool)
+	// Turn is how long a delivery would wait for its turn, how many per second go after that,
+	// and whether the endpoint fails or is slow.
+	Turn(id webhook.EndpointID) (wait time.Duration, rate float64, troubled bool)
 	// Releasable is how many held deliveries are to be released now.
 	Releasable(id webhook.EndpointID) int
 }

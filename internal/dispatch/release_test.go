@@ -24,13 +24,16 @@ import (
 type doorman struct {
 	slow, troubled map[webhook.EndpointID]bool
 	turn           map[webhook.EndpointID]time.Duration
+	slower         float64
 	room           func(webhook.EndpointID) int
 }
 
 func (g doorman) Slow(id webhook.EndpointID) bool      { return g.slow[id] }
 func (g doorman) Releasable(id webhook.EndpointID) int { return g.room(id) }
 
-func (g doorman) Turn(id webhook.EndpointID) (time.Duration, bool) { return g.turn[id], g.troubled[id] }
+func (g doorman) Turn(id webhook.EndpointID) (wait time.Duration, rate float64, troubled bool) {
+	return g.turn[id], earlyRate - g.slower, g.troubled[id]
+}
 
 func roomFor(n int) func(webhook.EndpointID) int { return func(webhook.EndpointID) int { return n } }
 

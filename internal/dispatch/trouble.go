@@ -17,7 +17,7 @@ func (d *Dispatcher) setAside(s webhook.Start, now time.Time) bool {
 	if d.Gate == nil || s.Held != nil || d.goesAlone(&s, now) {
 		return false
 	}
-	wait, troubled := d.Gate.Turn(s.EndpointID)
+	wait, rate, troubled := d.Gate.Turn(s.EndpointID)
 	if troubled || wait > troubleWait {
 		aside := d.troubled.Put(s.TenantID, s)
 		if aside {
@@ -25,7 +25,7 @@ func (d *Dispatcher) setAside(s webhook.Start, now time.Time) bool {
 		}
 		return aside
 	}
-	early := d.isEarly(&s, wait, now)
+	early := rate >= earlyRate && now.Sub(s.CreatedAt) < earlyTime && (wait > earlyTurn || d.early.has(s.EndpointID))
 	if early {
 		d.early.put(s)
 	}

@@ -115,6 +115,9 @@ func TestSetAside(t *testing.T) {
 		"its turn is not so": {func(s *webhook.Start, c *Config) { c.Gate = turn(s, troubleWait) }, waits},
 		"nor that":           {func(s *webhook.Start, c *Config) { c.Gate = turn(s, earlyTurn+1) }, waits},
 		"its turn is near":   {func(s *webhook.Start, c *Config) { c.Gate = turn(s, earlyTurn) }, stays},
+		"its endpoint takes few": {func(s *webhook.Start, c *Config) {
+			c.Gate = doorman{turn: map[webhook.EndpointID]time.Duration{s.EndpointID: troubleWait}, slower: 1}
+		}, stays},
 		"it has waited": {func(s *webhook.Start, c *Config) {
 			c.Gate, s.CreatedAt = turn(s, troubleWait), time.Now().Add(-earlyTime)
 		}, stays},

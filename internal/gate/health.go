@@ -210,15 +210,16 @@ func (e *endpoint) ails(now time.Duration) bool {
 // failingStreak is how many requests in a row must have failed for an endpoint to be failing.
 const failingStreak = 2
 
-// Turn is how long a new delivery would wait for its turn, and whether the endpoint is in
-// trouble: the last two requests failed, the latency is above 1 s, or nobody goes. A
-// request that delivers ends a row of failures, time does not.
-func (g *Gate) Turn(id webhook.EndpointID) (wait time.Duration, troubled bool) {
+// Turn is how long a new delivery would wait for its turn, how many per second go after
+// that, and whether the endpoint is in trouble: the last two requests failed, the latency
+// is above 1 s, or nobody goes. A request that delivers ends a row of failures, time does
+// not. All are zero for an endpoint that is not remembered.
+func (g *Gate) Turn(id webhook.EndpointID) (wait time.Duration, rate float64, troubled bool) {
 	g.look(id, func(e *endpoint, now time.Duration) {
 		at, _ := e.earliest(now)
-		wait, troubled = max(0, at-now), e.recent.failureStreak >= failingStreak || e.ails(now)
+		wait, rate, troubled = max(0, at-now), e.effectiveRate(now), e.recent.failureStreak >= failingStreak || e.ails(now)
 	})
-	return wait, troubled
+	return wait, rate, troubled
 }
 
 // Rate is how many requests per second may go now: the least of the configured rate,

@@ -65,7 +65,7 @@ func TestForgottenIsNotTroubled(t *testing.T) {
 }
 
 func troubled(g *Gate, id webhook.EndpointID) bool {
-	_, is := g.Turn(id)
+	_, _, is := g.Turn(id)
 	return is
 }
 
@@ -76,9 +76,10 @@ func TestTurn(t *testing.T) {
 		g, en := New(Config{}), entry()
 		en.Limits.Rate = 2
 		for _, want := range []time.Duration{0, 500 * time.Millisecond} {
-			wait, troubled := g.Turn(en.Endpoint)
+			wait, rate, troubled := g.Turn(en.Endpoint)
 			require.InDelta(t, want, wait, float64(10*time.Millisecond))
 			require.False(t, troubled)
+			require.LessOrEqual(t, rate, 2.0)
 			admission, pass := g.Enter(canceled(), another(en))
 			if want == 0 {
 				require.Equal(t, Admitted, admission.Verdict)
