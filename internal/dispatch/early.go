@@ -69,20 +69,7 @@ func (e *early) takeAll() map[string][]webhook.Start {
 
 // serveEarly lets those who wait look again, before all others of their tenants.
 func (d *Dispatcher) serveEarly() {
-	wait := time.NewTimer(0)
-	defer wait.Stop()
-	for {
-		select {
-		case <-d.stopped:
-			return
-		case <-d.early.ready:
-		}
-		wait.Reset(earlyLook)
-		select {
-		case <-d.stopped:
-			return // it stays in the outbox
-		case <-wait.C:
-		}
+	for d.waitFor(d.early.ready, earlyLook) {
 		for tenant, all := range d.early.takeAll() {
 			d.queue.Return(tenant, all...)
 		}

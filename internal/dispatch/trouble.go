@@ -25,29 +25,16 @@ func (d *Dispatcher) setAside(s webhook.Start, now time.Time) bool {
 		}
 		return aside
 	}
-	early := rate >= earlyRate && now.Sub(s.CreatedAt) < earlyTime && (wait > earlyTurn || d.early.has(s.EndpointID))
-	if early {
+	waits := rate >= earlyRate && now.Sub(s.CreatedAt) < earlyTime && (wait > earlyTurn || d.early.has(s.EndpointID))
+	if waits {
 		d.early.put(s)
 	}
-	return early
+	return waits
 }
 
 // serveTroubled starts what was set aside, in as few workflows as it fits into.
 func (d *Dispatcher) serveTroubled() {
-	wait := time.NewTimer(0)
-	defer wait.Stop()
-	for {
-		select {
-		case <-d.stopped:
-			return
-		case <-d.troubled.Ready:
-		}
-		wait.Reset(troubleWait)
-		select {
-		case <-d.stopped:
-			return // it stays in the outbox
-		case <-wait.C:
-		}
+	for d.waitFor(d.troubled.Ready, troubleWait) {
 		for { // what comes meanwhile waits for company, too, once there is no full batch any more
 			batch := d.gatherTroubled()
 			d.beginEach(d.startShared(batch))
@@ -55,6 +42,24 @@ func (d *Dispatcher) serveTroubled() {
 				break
 			}
 		}
+	}
+}
+
+// waitFor waits until something is there, and then for as long as that is to wait; false when the dispatcher
+// stops, and what is there stays in the outbox.
+func (d *Dispatcher) waitFor(ready <-chan struct{}, wait time.Duration) bool {
+	select {
+	case <-d.stopped:
+		return false
+	case <-ready:
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-d.stopped:
+		return false
+	case <-timer.C:
+		return true
 	}
 }
 
