@@ -28,6 +28,8 @@ type Record interface {
 // Targets finds an endpoint with its secrets; CodeNotFound when it was deleted.
 type Targets interface {
 	Target(ctx context.Context, id webhook.EndpointID) (*webhook.Target, error)
+	// Known is Target for one that is in memory; it asks nobody.
+	Known(id webhook.EndpointID) (*webhook.Target, bool)
 }
 
 // Fresh hands out, once each, the payloads of events that this process has just
@@ -101,7 +103,8 @@ type Activities struct {
 	Config
 
 	flights flights
-	slow    slow
+	slow    shares          // requests to slow receivers: half of all that may be under way
+	leading shares          // requests ahead of their workflows
 	base    context.Context //nolint:containedctx // the life of requests that outlive their activity; ended by Stop
 	cancel  context.CancelFunc
 }

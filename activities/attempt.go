@@ -78,7 +78,7 @@ type AttemptResult struct {
 //
 // An error means that we could not do our part; nothing is counted.
 func (a *Activities) Attempt(ctx context.Context, in AttemptInput) (AttemptResult, error) {
-	fl, err := a.flight(in) //nolint:contextcheck // a request may outlast the activity that began it
+	fl, err := a.flight(in)
 	if err != nil {
 		return AttemptResult{}, err
 	}
@@ -153,13 +153,12 @@ func untilDue(in AttemptInput, now time.Time) time.Duration {
 
 // flight is the attempt's flight: the one under way, the remembered one, or a new one.
 func (a *Activities) flight(in AttemptInput) (*flight, error) {
-	key := in.key()
-	fl, mine, err := a.flights.enter(key, in.Progress, a.Now())
+	fl, mine, err := a.flights.enter(in, a.Now())
 	if err != nil {
-		return nil, fmt.Errorf("attempt %d of %s: %w", key.number, in.DeliveryID, err)
+		return nil, fmt.Errorf("attempt %d of %s: %w", in.Attempts+1, in.DeliveryID, err)
 	}
 	if mine {
-		go a.fly(key, fl, in)
+		go a.fly(fl, in, a.make)
 	}
 	return fl, nil
 }
@@ -213,8 +212,8 @@ func (a *Activities) claim(in AttemptInput, timeout time.Duration) webhook.Claim
 
 // fly makes an attempt, in a goroutine of its own, because it may outlast the
 // activity that began it.
-func (a *Activities) fly(key flightKey, fl *flight, in AttemptInput) {
-	defer a.flights.end(key, fl)
+func (a *Activities) fly(fl *flight, in AttemptInput, attempt func(*flight, AttemptInput) (AttemptResult, error)) {
+	defer a.flights.end(in.key(), fl)
 	defer func() {
 		if p := recover(); p != nil {
 			fl.err = a.panicked(in, p)
@@ -223,7 +222,7 @@ func (a *Activities) fly(key flightKey, fl *flight, in AttemptInput) {
 			a.Observer.Faulted(fl.err)
 		}
 	}()
-	fl.result, fl.err = a.make(fl, in)
+	fl.result, fl.err = attempt(fl, in)
 }
 
 // panicked logs a panic and makes it an error. A panic's value may be anything, a
@@ -286,11 +285,11 @@ func (a *Activities) make(fl *flight, in AttemptInput) (AttemptResult, error) {
 	if now := a.Now(); now.After(in.GiveUpAt) {
 		return a.record(ctx, fl, in, in.end(webhook.StateDeadLettered, string(retry.ReasonGiveUpTime)))
 	}
-	step, err := a.send(ctx, in, target, payload, admission.Pass)
+	made, err := a.send(ctx, in, target, payload, admission.Pass)
 	if err != nil {
 		return AttemptResult{}, err
 	}
-	return a.record(ctx, fl, in, step)
+	return a.record(ctx, fl, in, a.judge(in, target, made))
 }
 
 // waitUntilDue waits until the attempt is due, when it was asked for a little early;
@@ -326,13 +325,8 @@ func whyHeld(target *webhook.Target) string {
 // that nothing is to be sent: the result and the error are the attempt's.
 func (a *Activities) permission(ctx context.Context, fl *flight, in *AttemptInput, target *webhook.Target) ([]byte, AttemptResult, error) {
 	if in.FirstTask && in.Run == 1 && in.Seq == 0 && in.Attempts == 0 {
-		if payload, sum, ok := a.Fresh.Take(in.DeliveryID); ok {
-			if intact(payload, sum[:]) {
-				return payload, AttemptResult{}, nil
-			}
-			// The bytes were changed in this process's memory. Those in the record may be
-			// right, and are compared, too.
-			a.Logger.ErrorContext(ctx, "a payload has changed in memory since it arrived and was not sent", "delivery", in.DeliveryID, "event", in.EventID)
+		if payload := a.fresh(ctx, in); payload != nil {
+			return payload, AttemptResult{}, nil
 		}
 	}
 	begun, err := a.Record.Begin(ctx, a.claim(*in, target.Timeout))
@@ -364,6 +358,18 @@ func (a *Activities) permission(ctx context.Context, fl *flight, in *AttemptInpu
 	return begun.Payload, AttemptResult{}, nil
 }
 
+// fresh is the payload of a delivery that nobody has begun, once; else nil.
+func (a *Activities) fresh(ctx context.Context, in *AttemptInput) []byte {
+	payload, sum, ok := a.Fresh.Take(in.DeliveryID)
+	if !ok || intact(payload, sum[:]) {
+		return payload
+	}
+	// The bytes were changed in this process's memory. Those in the record may be right,
+	// and are compared, too.
+	a.Logger.ErrorContext(ctx, "a payload has changed in memory since it arrived and was not sent", "delivery", in.DeliveryID, "event", in.EventID)
+	return nil
+}
+
 // intact reports whether there is a payload and it has its SHA-256.
 func intact(payload, sum []byte) bool {
 	got := sha256.Sum256(payload)
@@ -378,15 +384,19 @@ func (in *AttemptInput) unanswered(st webhook.Standing) webhook.PendingCommand {
 	return st.Command
 }
 
-// send makes the request, judges it, and ends the pass with what it came to.
-func (a *Activities) send(ctx context.Context, in AttemptInput, target *webhook.Target, payload []byte, pass Pass) (webhook.Step, error) {
+// send makes the request, and ends the pass with what it came to.
+func (a *Activities) send(ctx context.Context, in AttemptInput, target *webhook.Target, payload []byte, pass Pass) (webhook.Attempt, error) {
 	made, err := post(ctx, a.Sender, a.Now(), target, message{in.EventID, in.DeliveryID, in.EventType, in.Attempts + 1}, payload)
 	if err != nil {
-		return webhook.Step{}, fmt.Errorf("attempt %d of %s: %w", in.Attempts+1, in.DeliveryID, err)
+		return webhook.Attempt{}, fmt.Errorf("attempt %d of %s: %w", in.Attempts+1, in.DeliveryID, err)
 	}
-	outcome, ended := made.Outcome, made.StartedAt.Add(made.Latency)
-	pass.Done(outcome, in.Attempts+1, made.Latency)
+	pass.Done(made.Outcome, in.Attempts+1, made.Latency)
+	return made, nil
+}
 
+// judge is the step that an attempt leads to.
+func (a *Activities) judge(in AttemptInput, target *webhook.Target, made webhook.Attempt) webhook.Step {
+	outcome, ended := made.Outcome, made.StartedAt.Add(made.Latency)
 	step := in.next()
 	step.Attempts++
 	step.RunAttempts++
@@ -412,7 +422,7 @@ func (a *Activities) send(ctx context.Context, in AttemptInput, target *webhook.
 	case retry.GiveUp:
 		step.State, step.Reason, step.WorkflowID = webhook.StateDeadLettered, string(verdict.Reason), in.WorkflowID()
 	}
-	return step, nil
+	return step
 }
 
 // next is the step after the present one, without any change yet.

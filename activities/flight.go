@@ -27,6 +27,8 @@ type flight struct {
 	// of reach: the next try records it and sends nothing. place is its in flights.left.
 	unrecorded *webhook.Step
 	place      *list.Element
+
+	ahead *ahead // of one that was begun before its workflow came to it
 }
 
 type flightKey struct {
@@ -54,14 +56,15 @@ type flights struct {
 	left           list.List // of the keys in byKey with an answer that is not recorded
 	underWay, most int
 	closed         bool
+	closing        chan struct{} // closed with it
 
-	// running counts what Stop waits for. It grows only with mu held and closed unset,
-	// so never beside a Wait.
+	// running counts what Stop waits for. It grows only with mu held and closed unset, or
+	// by one that it counts, so never from zero beside a Wait.
 	running sync.WaitGroup
 }
 
 func newFlights(most, remembered int) flights {
-	return flights{byKey: map[flightKey]*flight{}, recorded: newRing(remembered), most: most}
+	return flights{byKey: map[flightKey]*flight{}, recorded: newRing(remembered), most: most, closing: make(chan struct{})}
 }
 
 // enter returns the flight of an attempt that is to lead on from a step. mine says
@@ -70,11 +73,13 @@ func newFlights(most, remembered int) flights {
 //
 // A remembered result that does not lead on is none: it says that the delivery had
 // to wait, and it has waited; or that the step was recorded, and it is known now.
-func (f *flights) enter(key flightKey, from webhook.Progress, now time.Time) (fl *flight, mine bool, err error) {
+func (f *flights) enter(in AttemptInput, now time.Time) (fl *flight, mine bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	key := in.key()
 	before := f.byKey[key]
-	if before != nil && (!before.ended() || before.err == nil && before.result.After(from)) {
+	if before != nil && (!before.ended() || before.err == nil && before.result.After(in.Progress)) {
+		before.ahead.ask(in)
 		return before, false, nil
 	}
 	switch {
@@ -83,14 +88,73 @@ func (f *flights) enter(key flightKey, from webhook.Progress, now time.Time) (fl
 	case f.underWay >= f.most:
 		return nil, false, errTooMany
 	}
-	f.underWay++
-	f.running.Add(1)
-	fl = &flight{begun: now, done: make(chan struct{}), passed: make(chan struct{})}
+	fl = f.begin(key, now)
 	if before != nil {
 		fl.unrecorded, fl.place = before.unrecorded, before.place
 	}
-	f.byKey[key] = fl
 	return fl, true, nil
+}
+
+// enterAhead returns a flight that nobody has asked for yet, and which the caller has to
+// fly; nil when there can be none, or has been one.
+func (f *flights) enterAhead(in AttemptInput, now time.Time) *flight {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.byKey[in.key()] != nil || f.closed || f.underWay >= f.most {
+		return nil
+	}
+	fl := f.begin(in.key(), now)
+	fl.ahead = &ahead{asked: make(chan AttemptInput, 1)}
+	return fl
+}
+
+// begin makes a flight. The caller holds the lock.
+func (f *flights) begin(key flightKey, now time.Time) *flight {
+	f.underWay++
+	f.running.Add(1)
+	fl := &flight{begun: now, done: make(chan struct{}), passed: make(chan struct{})}
+	f.byKey[key] = fl
+	return fl
+}
+
+// joinAhead asks for a flight that was begun ahead and goes on; nil when there is none.
+func (f *flights) joinAhead(in AttemptInput) *flight {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	fl := f.byKey[in.key()]
+	if fl == nil || fl.ahead == nil || fl.ended() {
+		return nil
+	}
+	fl.ahead.ask(in)
+	return fl
+}
+
+// leaveAlone says that a flight that was begun ahead waits no longer for somebody to ask for
+// it; false when somebody has.
+func (f *flights) leaveAlone(fl *flight) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	fl.ahead.alone = !fl.ahead.isHere
+	return fl.ahead.alone
+}
+
+func (f *flights) isAlone(fl *flight) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return fl.ahead.alone
+}
+
+// answer notes that the request of a flight that was begun ahead has ended.
+func (f *flights) answer(fl *flight) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	fl.ahead.answered = true
+}
+
+func (f *flights) isAnswered(fl *flight) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return fl.ahead.answered
 }
 
 // end publishes what a flight came to.
@@ -169,10 +233,14 @@ func (f *flights) unclaim(fl *flight) {
 }
 
 // stays reports whether a shared workflow keeps a slow delivery. It does unless there is a
-// workflow to spare for it, which is asked once for each attempt.
+// workflow to spare for it, which is asked once for each attempt, or the record has been told
+// of the delivery's own.
 func (f *flights) stays(fl *flight, spare func() bool) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if fl.ahead != nil && fl.ahead.alone {
+		return false
+	}
 	if fl.stays == nil {
 		fl.stays = new(!spare())
 	}
@@ -188,10 +256,20 @@ func (f *flights) run(fn func()) {
 	}
 }
 
+// runOn is run for what follows a flight that is still under way: close waits for that.
+func (f *flights) runOn(fn func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.running.Go(fn)
+}
+
 // close lets nothing begin any more and returns when all that has begun is over.
 func (f *flights) close() {
 	f.mu.Lock()
-	f.closed = true
+	if !f.closed {
+		f.closed = true
+		close(f.closing)
+	}
 	f.mu.Unlock()
 	f.running.Wait()
 }

@@ -23,15 +23,20 @@ func TestFlightsModel(t *testing.T) {
 		flying := map[flightKey]*flight{}
 		lost := map[flightKey]*webhook.Step{} // the newest that was left unrecorded
 		var recent []flightKey                // recorded, newest last
+		asked := map[*flight]bool{}           // those ahead that somebody has asked for
 		t.Repeat(map[string]func(*rapid.T){
 			"enter": func(t *rapid.T) {
 				key := flightKey{run: 1, number: rapid.IntRange(1, keys).Draw(t, "number")}
-				fl, mine, err := f.enter(key, webhook.Progress{Run: 1, Seq: key.number - 1}, time.Time{})
+				fl, mine, err := f.enter(toFly(key, key.number-1), time.Time{})
 				before, underWay := flying[key]
 				switch {
 				case underWay:
 					require.Same(t, before, fl)
 					require.False(t, mine)
+					if fl.ahead != nil && !asked[fl] {
+						require.Equal(t, toFly(key, key.number-1), <-fl.ahead.asked)
+						asked[fl] = true
+					}
 				case err != nil:
 					require.ErrorIs(t, err, errTooMany)
 					require.Len(t, flying, most)
@@ -45,6 +50,16 @@ func TestFlightsModel(t *testing.T) {
 				default:
 					require.NoError(t, fl.err)
 					require.Equal(t, key.number, fl.result.Seq)
+				}
+			},
+			"enter ahead": func(t *rapid.T) {
+				key := flightKey{run: 1, number: rapid.IntRange(1, keys).Draw(t, "number")}
+				known := f.byKey[key] != nil
+				fl := f.enterAhead(toFly(key, key.number-1), time.Time{})
+				require.Equal(t, !known && len(flying) < most, fl != nil)
+				if fl != nil {
+					require.Nil(t, fl.unrecorded)
+					flying[key] = fl
 				}
 			},
 			"end": func(t *rapid.T) {
@@ -67,7 +82,7 @@ func TestFlightsModel(t *testing.T) {
 					lost[key] = fl.unrecorded
 				}
 				f.end(key, fl)
-				again, mine, err := f.enter(key, webhook.Progress{Run: 1, Seq: key.number}, time.Time{})
+				again, mine, err := f.enter(toFly(key, key.number), time.Time{})
 				require.NoError(t, err)
 				require.True(t, mine, "what does not lead on is not remembered")
 				require.Same(t, fl.unrecorded, again.unrecorded, "the newest that is left is never the one that goes")
@@ -87,9 +102,17 @@ func TestFlightsModel(t *testing.T) {
 			f.end(key, fl)
 		}
 		f.close()
-		_, _, err := f.enter(flightKey{number: keys + 1}, webhook.Progress{}, time.Time{})
+		_, _, err := f.enter(toFly(flightKey{run: 1, number: keys + 1}, 0), time.Time{})
 		require.ErrorIs(t, err, errStopping)
+		require.Nil(t, f.enterAhead(toFly(flightKey{run: 1, number: keys + 1}, 0), time.Time{}))
 	})
+}
+
+// toFly asks for the flight with the key.
+func toFly(key flightKey, seq int) AttemptInput {
+	return AttemptInput{
+		Ref: webhook.Ref{DeliveryID: key.delivery}, Progress: webhook.Progress{Run: key.run, Seq: seq, Attempts: key.number - 1},
+	}
 }
 
 func keysOf(m map[flightKey]*flight) []flightKey {

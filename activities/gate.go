@@ -2,7 +2,6 @@ package activities
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/everpost/everpost/internal/retry"
@@ -14,6 +13,8 @@ import (
 type Gate interface {
 	// Enter asks to send one request. It may wait for up to about 250 ms.
 	Enter(ctx context.Context, e Entry) Admission
+	// TryEnter is Enter for who does not wait: where there is no pass, nothing is reserved.
+	TryEnter(e Entry) Admission
 	// Forget gives back what is reserved for a delivery that will not come.
 	Forget(endpoint webhook.EndpointID, delivery webhook.DeliveryID)
 	// Slow says whether an attempt is likely to take long, or to be turned away.
@@ -58,39 +59,6 @@ const (
 	farTurn = 6 * time.Minute
 )
 
-// slow bounds the requests under way to slow receivers: all together to half of all
-// places, and those of a tenant to as many as are left to the others.
-type slow struct {
-	mu    sync.Mutex
-	taken int
-	of    map[string]int // by tenant; none is 0
-}
-
-func (s *slow) take(tenant string, all int) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.of == nil {
-		s.of = map[string]int{}
-	}
-	free := max(all/2, 1) - s.taken
-	if free <= 0 || s.of[tenant] >= max(free, 1) {
-		return false
-	}
-	s.taken++
-	s.of[tenant]++
-	return true
-}
-
-func (s *slow) give(tenant string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.taken--
-	s.of[tenant]--
-	if s.of[tenant] == 0 {
-		delete(s.of, tenant)
-	}
-}
-
 // patience is how long a workflow task waits for an attempt.
 func (a *Activities) patience(endpoint webhook.EndpointID) time.Duration {
 	if a.Gate != nil && a.Gate.Slow(endpoint) {
@@ -110,7 +78,7 @@ func (a *Activities) admit(ctx context.Context, in AttemptInput, target *webhook
 	if admission.Pass == nil || !a.Gate.Slow(in.EndpointID) {
 		return admission
 	}
-	if !a.slow.take(in.TenantID, a.MaxUnderWay) {
+	if !a.slow.take(in.TenantID, max(a.MaxUnderWay/2, 1)) {
 		admission.Pass.Cancel()
 		spread := retry.Random(in.Seq, in.DeliveryID.String(), webhook.ReasonCapacity) * float64(crowdedSpread)
 		return Admission{Until: a.Now().Add(crowdedPause + time.Duration(spread)), Reason: webhook.ReasonCapacity}
@@ -133,7 +101,7 @@ func within(target *webhook.Target, timeout time.Duration) *webhook.Target {
 type slowPass struct {
 	Pass
 
-	slow   *slow
+	slow   *shares
 	tenant string
 	ended  bool
 }

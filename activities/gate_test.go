@@ -32,6 +32,14 @@ func (a admission) Enter(ctx context.Context, e activities.Entry) activities.Adm
 	return activities.Admission{Until: answer.Until, Reason: answer.Reason.String()}
 }
 
+func (a admission) TryEnter(e activities.Entry) activities.Admission {
+	pass := a.Gate.TryEnter(gate.Entry{Endpoint: e.Endpoint.ID, Delivery: e.Delivery, Limits: gate.LimitsOf(e.Endpoint), Host: a.HostOf(e.Endpoint.URL)})
+	if pass == nil {
+		return activities.Admission{}
+	}
+	return activities.Admission{Pass: passage{pass}, Timeout: pass.Timeout()}
+}
+
 type passage struct{ *gate.Pass }
 
 func (p passage) Done(outcome retry.Outcome, number int, latency time.Duration) {

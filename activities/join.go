@@ -31,7 +31,7 @@ func (a *Activities) Join(ctx context.Context, in AttemptInput) (AttemptResult, 
 	beat := time.NewTicker(HeartbeatEvery)
 	defer beat.Stop()
 	for {
-		fl, err := a.flight(in) //nolint:contextcheck // a request may outlast the activity that began it
+		fl, err := a.flight(in)
 		if err != nil {
 			return AttemptResult{}, err
 		}
@@ -72,21 +72,32 @@ func (a *Activities) RecordStep(ctx context.Context, step webhook.Step) (webhook
 }
 
 // tellFirst records, before an end that no attempt led to, the attempt that was made
-// and could not be recorded when the record was out of reach: it may have delivered.
-// told is false when there is none.
+// ahead of the workflow, or could not be recorded when the record was out of reach: it
+// may have delivered. told is false when there is none.
 func (a *Activities) tellFirst(ctx context.Context, step webhook.Step) (standing webhook.Standing, told bool, err error) {
 	in := AttemptInput{Ref: step.Ref, Progress: step.Progress, CommandDone: step.CommandDone}
 	in.Seq-- // it leads on from where the end does
-	if step.Attempt != nil || step.State.Open() || !a.flights.isUntold(in.key()) {
+	if step.Attempt != nil || step.State.Open() {
 		return webhook.Standing{}, false, nil
 	}
-	fl, err := a.flight(in) //nolint:contextcheck // as for an attempt
-	if err != nil {
-		return webhook.Standing{}, true, err
+	fl := a.flights.joinAhead(in)
+	if fl == nil {
+		if !a.flights.isUntold(in.key()) {
+			return webhook.Standing{}, false, nil
+		}
+		if fl, err = a.flight(in); err != nil {
+			return webhook.Standing{}, true, err
+		}
 	}
+	limit := time.NewTimer(a.FastWait)
+	defer limit.Stop()
 	select {
 	case <-fl.done:
 		return webhook.Standing{Progress: fl.result.Progress, Command: fl.result.Command, WorkflowID: fl.result.WorkflowID}, true, fl.err
+	case <-limit.C: // the receiver is slow
+		goesOn := in.Progress
+		goesOn.State = webhook.StatePending // it is open, whatever it is
+		return webhook.Standing{Progress: goesOn, OwnedUntil: a.Now().Add(busyPause)}, true, nil
 	case <-ctx.Done():
 		return webhook.Standing{}, true, fmt.Errorf("record %s: %w", step.DeliveryID, context.Cause(ctx))
 	}

@@ -263,7 +263,7 @@ func TestTooManyUnderWay(t *testing.T) {
 	joined := later(func() (activities.AttemptResult, error) { return p.join(in) })
 	b.Release()
 	require.NoError(t, (<-joined).err)
-	got, err := p.attempt(second)
+	got, err := p.join(second) // on a busy machine it is slow
 	require.NoError(t, err)
 	require.Equal(t, webhook.StateDelivered, got.State)
 }

@@ -21,6 +21,8 @@ func (c cached) Target(context.Context, webhook.EndpointID) (*webhook.Target, er
 	return c.target, nil
 }
 
+func (c cached) Known(webhook.EndpointID) (*webhook.Target, bool) { return c.target, true }
+
 // A receiver that was fast is cut off after 5 s; the retry has 10, which is enough for it;
 // and since both count, so has the next delivery's first attempt. What others may rely on
 // while the request is under way, the claim, has the same length.

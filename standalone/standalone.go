@@ -275,7 +275,7 @@ func (i *instance) startProduct(ctx context.Context) error {
 	i.app, err = app.New(ctx, app.Options{
 		Config: i.command.Config, Version: i.process.Version, Logger: i.log, API: true, Worker: true,
 		Temporal: client.Options{HostPort: i.temporal.Address(), Namespace: client.DefaultNamespace}, UIURL: i.ui.URL(),
-		EventIDs: temporald.AttributeBytes / workflows.EventIDBytes, Exempt: i.demo.exemption(), Owner: i.owner(),
+		EventIDs: temporald.AttributeBytes / workflows.EventIDBytes, Exempt: i.demo.exemption(), Owner: i.owner(), SoleWorker: i.private,
 	})
 	if err != nil {
 		return err

@@ -13,8 +13,6 @@ import (
 const (
 	// nearRounds is how many near retries of a delivery stay in any case.
 	nearRounds = 2
-	// maxDeferrals is how often it lets a delivery wait for its turn: normally that is once.
-	maxDeferrals = 8
 	// longFanout is how many events a shared workflow's history may have: it is read
 	// again for every step that finds it no longer in memory.
 	longFanout = 500
@@ -69,11 +67,10 @@ type fanout struct {
 type Member struct {
 	activities.Handover
 
-	Rounds    int       `json:"rounds,omitempty"`    // attempts made here
-	Deferrals int       `json:"deferrals,omitempty"` // turns that the gate gave it for the next one
-	Leaving   bool      `json:"leaving,omitempty"`   // to a workflow of its own
-	LeaveAt   time.Time `json:"leave_at,omitzero"`   // … not before; zero: at once
-	LookAt    time.Time `json:"look_at,omitzero"`    // its request goes on: ask for it again then
+	Rounds  int       `json:"rounds,omitempty"`  // attempts made here
+	Leaving bool      `json:"leaving,omitempty"` // to a workflow of its own
+	LeaveAt time.Time `json:"leave_at,omitzero"` // … not before; zero: at once
+	LookAt  time.Time `json:"look_at,omitzero"`  // its request goes on: ask for it again then
 }
 
 func newFanout(ctx workflow.Context, in FanoutInput) *fanout {
@@ -208,9 +205,6 @@ func (f *fanout) adopt(ctx workflow.Context, m *Member, left *activities.Left) (
 	if attempted {
 		m.Told = left.Told
 		m.Rounds++
-		m.Deferrals = 0
-	} else {
-		m.Deferrals++
 	}
 	switch {
 	case attempted && isToTry(left.Command.Command):
@@ -221,7 +215,7 @@ func (f *fanout) adopt(ctx workflow.Context, m *Member, left *activities.Left) (
 		m.DueAt, m.Leaving, m.TakeOver = left.BusyUntil, true, true
 	case left.Command.Command != webhook.CommandNone:
 		m.Leaving, m.TakeOver = true, true
-	case left.WorkflowID != f.id, m.Deferrals > maxDeferrals, m.State != webhook.StateRetrying && !m.Deferred():
+	case left.WorkflowID != f.id, m.State != webhook.StateRetrying && !m.Deferred():
 		m.Leaving, m.TakeOver = true, left.WorkflowID != m.WorkflowID()
 	}
 	return true

@@ -3,11 +3,13 @@ package workflows_test
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/everpost/everpost/activities"
 	"github.com/everpost/everpost/internal/gate"
 	"github.com/everpost/everpost/internal/receivertest"
 	"github.com/everpost/everpost/internal/webhook"
@@ -53,6 +55,40 @@ func TestSharedAttemptsTakeTurns(t *testing.T) {
 	apart(t, b, starts, 1900*time.Millisecond)
 	require.Zero(t, l.gate.Totals().InFlight)
 	require.Zero(t, l.gate.Totals().Reserved)
+}
+
+// fickle is a gate that lets everybody wait so many times before it admits anybody.
+type fickle struct {
+	admission
+
+	now  func() time.Time
+	left atomic.Int32
+}
+
+func (f *fickle) Enter(ctx context.Context, e activities.Entry) activities.Admission {
+	if f.left.Add(-1) >= 0 {
+		return activities.Admission{Until: f.now().Add(20 * time.Second), Reason: "in_flight"}
+	}
+	return f.admission.Enter(ctx, e)
+}
+
+// However often a turn comes to nothing, who waits for it stays: a workflow for each would
+// cost the most just when everything is short.
+func TestSharedStaysHoweverOftenItIsDeferred(t *testing.T) {
+	t.Parallel()
+	const times, width = 10, 3
+	b := setupGate(t, 100, gate.Config{})
+	starts := b.acceptSome(t, width)
+	l := b.share(t, time.Hour, starts...)
+	g := &fickle{admission: admission{l.gate}, now: l.activities.Now}
+	g.left.Store(times * width)
+	l.activities.Gate = g
+	l.run()
+	require.GreaterOrEqual(t, len(l.timers), times)
+	require.Zero(t, l.handed.count())
+	for _, start := range starts {
+		l.stayed(start, webhook.StateDelivered, 1)
+	}
 }
 
 // apart requires that no two attempts were made closer to each other.

@@ -138,6 +138,9 @@ func (a admission) Enter(ctx context.Context, e activities.Entry) activities.Adm
 	return activities.Admission{Until: answer.Until, Reason: answer.Reason.String()}
 }
 
+// TryEnter lets nobody go ahead: here each attempt is asked for.
+func (a admission) TryEnter(activities.Entry) activities.Admission { return activities.Admission{} }
+
 type passage struct{ *gate.Pass }
 
 func (p passage) Done(outcome retry.Outcome, number int, latency time.Duration) {

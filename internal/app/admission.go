@@ -21,10 +21,7 @@ type admission struct {
 }
 
 func (a admission) Enter(ctx context.Context, e activities.Entry) activities.Admission {
-	answer, pass := a.Gate.Enter(ctx, gate.Entry{
-		Endpoint: e.Endpoint.ID, Delivery: e.Delivery, Limits: gate.LimitsOf(e.Endpoint), Released: e.Released, Retries: e.Retries,
-		Host: a.HostOf(e.Endpoint.URL),
-	})
+	answer, pass := a.Gate.Enter(ctx, a.entry(e))
 	switch answer.Verdict {
 	case gate.Admitted:
 		return activities.Admission{Pass: passage{pass}, Timeout: pass.Timeout()}
@@ -34,6 +31,22 @@ func (a admission) Enter(ctx context.Context, e activities.Entry) activities.Adm
 	}
 	a.dispatcher.Held(e.Endpoint.ID)
 	return activities.Admission{Reason: webhook.ReasonBacklog}
+}
+
+func (a admission) TryEnter(e activities.Entry) activities.Admission {
+	pass := a.Gate.TryEnter(a.entry(e))
+	if pass == nil {
+		return activities.Admission{}
+	}
+	return activities.Admission{Pass: passage{pass}, Timeout: pass.Timeout()}
+}
+
+// entry is an entry as the gate knows it.
+func (a admission) entry(e activities.Entry) gate.Entry {
+	return gate.Entry{
+		Endpoint: e.Endpoint.ID, Delivery: e.Delivery, Limits: gate.LimitsOf(e.Endpoint), Released: e.Released, Retries: e.Retries,
+		Host: a.HostOf(e.Endpoint.URL),
+	}
 }
 
 // passage is a gate's pass as the activities know it.

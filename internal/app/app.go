@@ -55,6 +55,10 @@ type Options struct {
 	// never be two at a time. Defaults to a name of its own for each process.
 	Owner string
 
+	// SoleWorker says that no other process runs workflows as long as this one does: then
+	// first requests need not wait for them.
+	SoleWorker bool
+
 	// Exempt is the one address on loopback that may be sent to although the guard
 	// refuses it, for one URL of one tenant: the demonstration's receiver.
 	Exempt Exemption
@@ -139,7 +143,7 @@ func New(ctx context.Context, o Options) (*App, error) {
 	}
 	a.store, err = postgres.Open(ctx, postgres.Config{
 		URL: o.Config.DatabaseURL, MaxConns: storeConns, Sealer: sealer{keys}, MakeSecret: makeSecret, EndpointMoved: a.endpointMoved,
-		OperatorTenant: o.Config.OperatorTenant, Limits: tenantLimits(o.Config), Logger: o.Logger,
+		OperatorTenant: o.Config.OperatorTenant, Limits: tenantLimits(o.Config), Sends: o.Worker, Logger: o.Logger,
 	})
 	if err != nil {
 		a.end()

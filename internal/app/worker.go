@@ -23,6 +23,9 @@ func (a *App) startWorker() {
 		Gate: admission{a.gate, a.dispatcher}, Starter: a.dispatcher, Replays: a.store,
 		Observer: a.watch, Ended: a.watch.ended, Logger: a.log, Owner: a.options.Owner, KeepDeadLetters: a.options.Config.DeadLetterRetention,
 	})
+	if a.options.SoleWorker {
+		a.dispatcher.Ahead = a.activities.Ahead
+	}
 	halt, halted, up := make(chan struct{}), make(chan struct{}), make(chan struct{}, 1)
 	go func() {
 		defer close(halted)

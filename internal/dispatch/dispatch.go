@@ -17,6 +17,7 @@ import (
 	"go.temporal.io/sdk/client"
 	"golang.org/x/time/rate"
 
+	"github.com/everpost/everpost/activities"
 	"github.com/everpost/everpost/internal/lanes"
 	"github.com/everpost/everpost/internal/webhook"
 	"github.com/everpost/everpost/workflows"
@@ -98,6 +99,9 @@ type Config struct {
 	// workflows: then it gets the payloads of new events handed over, and the first
 	// task with the answer to the start.
 	LocalWorker bool
+	// Ahead sends the first request of a delivery whose workflow is about to be started, if it can be
+	// sent at once. It must be quick. Nil: requests wait for workflows.
+	Ahead func(activities.AttemptInput) bool
 }
 
 // Dispatcher starts and signals workflows. Start it once, Stop it once.
@@ -112,6 +116,7 @@ type Dispatcher struct {
 	// troubled are those that wait for company: see setAside.
 	troubled *lanes.Queue[webhook.Start]
 	early    *early // those whose turn is not near
+	behind   behind // those whose first requests wait for workflows
 	signals  chan struct{}
 	away     atomic.Bool // Temporal did not answer; the outbox keeps everything
 	backlog  backlog
@@ -257,12 +262,22 @@ func (d *Dispatcher) queueUp(a webhook.Accepted, now time.Time) {
 		// before the commit, however long that took.
 		if d.LocalWorker && !start.NotBefore.After(now) {
 			d.fresh.put(start.DeliveryID, a.Payload, a.SHA256, start.CreatedAt)
+			start.Sent = d.sendAhead(&start)
 		}
 		d.room.overdraw(start.TenantID, 1)
+		d.behind.add(&start, 1)
 		if !d.queue.Put(start.TenantID, start) {
+			d.behind.add(&start, -1)
 			d.room.give(start.TenantID, 1)
 		}
 	}
+}
+
+// sendAhead sends the first request of a delivery, unless others for its endpoint wait for
+// their workflows, or the queue is so long that it might find no place there.
+func (d *Dispatcher) sendAhead(start *webhook.Start) bool {
+	return d.Ahead != nil && d.queue.Len() < d.QueueLength && !d.behind.has(start.EndpointID) && !d.early.has(start.EndpointID) &&
+		d.Ahead(activities.AttemptInput{Ref: start.Ref, Progress: begun(*start), FirstTask: true})
 }
 
 // Signal tells a delivery's workflow what was asked of it. The command is in the

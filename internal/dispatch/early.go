@@ -31,7 +31,7 @@ type early struct {
 
 func newEarly() *early {
 	e := &early{ready: make(chan struct{}, 1)}
-	e.takeAll()
+	e.takeAll(nil)
 	return e
 }
 
@@ -59,10 +59,16 @@ func (e *early) len() int {
 	return e.size
 }
 
-func (e *early) takeAll() map[string][]webhook.Start {
+// takeAll takes them; from then on they count as behind.
+func (e *early) takeAll(b *behind) map[string][]webhook.Start {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	all := e.byTenant
+	for _, starts := range all {
+		for i := range starts {
+			b.add(&starts[i], 1)
+		}
+	}
 	e.byTenant, e.of, e.size = map[string][]webhook.Start{}, map[webhook.EndpointID]bool{}, 0
 	return all
 }
@@ -70,7 +76,7 @@ func (e *early) takeAll() map[string][]webhook.Start {
 // serveEarly lets those who wait look again, before all others of their tenants.
 func (d *Dispatcher) serveEarly() {
 	for d.waitFor(d.early.ready, earlyLook) {
-		for tenant, all := range d.early.takeAll() {
+		for tenant, all := range d.early.takeAll(&d.behind) {
 			d.queue.Return(tenant, all...)
 		}
 	}

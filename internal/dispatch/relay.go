@@ -69,9 +69,9 @@ func take[T any](d *Dispatcher, read func(context.Context, int) ([]T, error)) ([
 	return batch, err
 }
 
-// carry makes a call unless there is nobody to call, or no time left.
+// carry makes a call unless there is nobody to call, or no time left: after Stop there is some.
 func (d *Dispatcher) carry(f func(context.Context) error) {
-	if !d.away.Load() && !d.stopping() {
+	if !d.away.Load() && d.life.Err() == nil {
 		d.call(f)
 	}
 }

@@ -19,8 +19,12 @@ const (
 	shortPart = 3
 	// maxRest bounds the rest after a large start: one that took long was not about CPU.
 	maxRest = 100 * time.Millisecond
-	// maxPause bounds the rest after any other.
-	maxPause = 25 * time.Millisecond
+	// maxPause bounds the rest after any other, as long as somebody's request waits for it;
+	// sentPause is the rest when all that waits has been sent ahead.
+	maxPause, sentPause = 25 * time.Millisecond, 50 * time.Millisecond
+	// For such a rest it is short when this process has used sentPart of it for loadTime: it
+	// delays no request.
+	sentPart, loadTime = 4, 100 * time.Millisecond
 )
 
 // slot is one start slot: it makes one start after another, of all that waits.
@@ -30,6 +34,22 @@ type slot struct {
 	used          func() time.Duration // CPU time, by this process
 	latest, other seen                 // the tenants that started something last
 	crowded       time.Time            // when such a start has used up the CPU, last
+	load          load
+}
+
+// load is whether the CPU was short from one start to another, for a while at least.
+type load struct {
+	since time.Time
+	used  time.Duration // until then
+	short bool
+}
+
+// measure takes in what has been used until now.
+func (l *load) measure(now time.Time, used time.Duration) {
+	if in := now.Sub(l.since); in >= loadTime {
+		l.short = isShort(in, used-l.used, sentPart)
+		l.since, l.used = now, used
+	}
 }
 
 type seen struct {
@@ -40,8 +60,20 @@ type seen struct {
 // serve takes all that waits, up to a workflow's width, as one start: at ease that is a
 // single delivery, and under load many share.
 func (d *Dispatcher) serve() {
-	s := slot{Dispatcher: d, used: cpuTime}
+	s := slot{Dispatcher: d, used: cpuTime, load: load{since: time.Now(), used: cpuTime()}}
 	s.serve()
+	d.startSent()
+}
+
+// startSent starts, at the end, what was sent ahead. All else stays in the outbox.
+func (d *Dispatcher) startSent() {
+	var sent []webhook.Start
+	for start, ok := d.queue.Next(); ok; start, ok = d.queue.Next() {
+		if start.Sent {
+			sent = append(sent, start)
+		}
+	}
+	d.beginEach(d.startShared(sent))
 }
 
 func (s *slot) serve() {
@@ -106,7 +138,7 @@ func (s *slot) beside(loud string, batch []webhook.Start) {
 		select {
 		case <-done:
 			done = nil
-			if !isShort(time.Since(begun), s.used()-used) {
+			if !isShort(time.Since(begun), s.used()-used, shortPart) {
 				s.queue.Wake() // for what was left there
 				return
 			}
@@ -129,32 +161,38 @@ func (s *slot) beside(loud string, batch []webhook.Start) {
 
 // atEase starts a batch. Where the CPU was short, it rests for as long as that took, unless
 // there is enough for a full start: what comes meanwhile shares the next one. Without the
-// rest a slot that is quick shares little, and what it starts uses up the CPU. Several slots
-// do not rest.
+// rest a slot that is quick shares little, and what it starts uses up the CPU. As long as no
+// request waits for it, since all were sent ahead, it rests longer. Several slots do not rest.
 func (s *slot) atEase(batch []webhook.Start) {
 	begun, used := time.Now(), s.used()
+	s.load.measure(begun, used)
 	s.startAll(batch)
 	took := time.Since(begun)
-	if s.StartSlots > 1 || !isShort(took, s.used()-used) {
+	if s.StartSlots > 1 || !isShort(took, s.used()-used, shortPart) {
 		return
 	}
 	defer s.queue.Wake() // for what has come
-	rest := time.NewTimer(min(took, maxPause))
-	defer rest.Stop()
-	for s.queue.Len() < s.width() {
+	for done := time.Now(); s.queue.Len() < s.width(); {
+		rest := min(took, maxPause)
+		if s.load.short && s.behind.len() == 0 {
+			rest = sentPause
+		}
+		over := time.NewTimer(rest - time.Since(done))
 		select {
-		case <-rest.C:
+		case <-over.C:
 			return
 		case <-s.stopped:
+			over.Stop()
 			return
 		case <-s.queue.Ready: // one more
+			over.Stop()
 		}
 	}
 }
 
-// isShort says whether the CPU is, when this process has used so much of it in a time.
-func isShort(in, used time.Duration) bool {
-	return used > in*time.Duration(runtime.GOMAXPROCS(0))/shortPart
+// isShort says whether the CPU is: this process has used more than a part of it in a time.
+func isShort(in, used time.Duration, part int) bool {
+	return used > in*time.Duration(runtime.GOMAXPROCS(0))/time.Duration(part)
 }
 
 // cpuTime is what this process has used of it.
@@ -202,6 +240,7 @@ func (d *Dispatcher) gatherFrom(next func() (webhook.Start, bool), width int) (b
 		if !ok {
 			return batch
 		}
+		d.behind.add(&start, -1)
 		if d.isLate(&start, now) {
 			d.room.give(start.TenantID, 1)
 			continue
@@ -218,7 +257,9 @@ func (d *Dispatcher) gatherFrom(next func() (webhook.Start, bool), width int) (b
 	return batch
 }
 
-// isLate says that the relay will start it, or has.
+// isLate says that the relay will start it, or has; or, of what was sent ahead, that there is
+// nobody to start it now: that is in the record by then, and no longer in the outbox, and who
+// has sent it starts its workflow.
 func (d *Dispatcher) isLate(start *webhook.Start, now time.Time) bool {
-	return now.Sub(start.CreatedAt) >= queueTime || d.away.Load()
+	return !start.Sent && now.Sub(start.CreatedAt) >= queueTime || d.away.Load()
 }

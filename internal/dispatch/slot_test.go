@@ -265,9 +265,9 @@ func TestASlotIsWokenForNothing(t *testing.T) {
 func TestIsShort(t *testing.T) {
 	t.Parallel()
 	all := time.Duration(runtime.GOMAXPROCS(0)) * time.Second
-	require.False(t, isShort(time.Second, 0))
-	require.False(t, isShort(time.Second, all/shortPart-time.Millisecond))
-	require.True(t, isShort(time.Second, all/shortPart+time.Millisecond))
+	require.False(t, isShort(time.Second, 0, shortPart))
+	require.False(t, isShort(time.Second, all/shortPart-time.Millisecond, shortPart))
+	require.True(t, isShort(time.Second, all/shortPart+time.Millisecond, shortPart))
 	before := cpuTime()
 	for begun := time.Now(); cpuTime() == before; { // it counts
 		require.Less(t, time.Since(begun), 10*time.Second)

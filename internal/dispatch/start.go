@@ -103,7 +103,7 @@ func (d *Dispatcher) beginShared(ctx context.Context, group []webhook.Start) err
 func (d *Dispatcher) begin(ctx context.Context, start webhook.Start) error {
 	options := d.own(start.Ref)
 	input := workflows.DeliveryInput{
-		Ref: start.Ref, Progress: webhook.Progress{Run: start.Run, GiveUpAt: start.GiveUpAt}, NotBefore: start.NotBefore,
+		Ref: start.Ref, Progress: begun(start), NotBefore: start.NotBefore,
 	}
 	var err error
 	switch {
@@ -133,6 +133,11 @@ func (d *Dispatcher) begin(ctx context.Context, start webhook.Start) error {
 			workflows.DeliveryWorkflow, input)
 	}
 	return unlessStarted(err)
+}
+
+// begun is where a delivery stands of which nothing is recorded in its run.
+func begun(start webhook.Start) webhook.Progress {
+	return webhook.Progress{Run: start.Run, GiveUpAt: start.GiveUpAt}
 }
 
 // HandOver starts the own workflow of a delivery that leaves a shared one, as what it

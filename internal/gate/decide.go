@@ -49,11 +49,16 @@ func (e *endpoint) mayReserve() int {
 	return maxReserved
 }
 
+// free says that a newcomer goes at once, and that nobody waits.
+func (e *endpoint) free(now time.Duration) bool {
+	return len(e.line.slots) == 0 && e.inFlight < e.limits.MaxInFlight && e.circuit.state == CircuitClosed &&
+		e.barredUntil <= now && e.conforms(now) && e.host.open(e)
+}
+
 // decide answers somebody who wants to go: with a pass, a wait, or an admission
 // that says when to come back.
 func (e *endpoint) decide(now time.Duration, en *Entry) (Admission, *Pass, *waiter) {
-	if len(e.line.slots) == 0 && e.inFlight < e.limits.MaxInFlight && e.circuit.state == CircuitClosed &&
-		e.barredUntil <= now && e.conforms(now) && e.host.open(e) {
+	if e.free(now) {
 		return Admission{Verdict: Admitted}, e.admit(now, now, en.Retries), nil
 	}
 	e.expire(now)

@@ -131,22 +131,39 @@ func (g *Gate) shard(id webhook.EndpointID) *shard { return &g.shards[id[len(id)
 // to come back at Until, at most a second later: then the same delivery's turn is
 // kept for it. Whoever comes to rest otherwise is to be told to Forget.
 func (g *Gate) Enter(ctx context.Context, en Entry) (Admission, *Pass) {
-	en.Limits = en.Limits.withDefaults()
-	s := g.shard(en.Endpoint)
-	s.mu.Lock()
-	now := g.now()
-	e := s.endpoint(en.Endpoint, now)
-	e.apply(now, en.Limits)
-	if s.gate.config.MaxInFlightPerHost > 0 {
-		e.leadTo(now, en.Host)
-		e.host.review(now)
-	}
+	e, now := g.lockFor(&en)
 	admission, pass, w := e.decide(now, &en)
-	s.unlock()
+	e.shard.unlock()
 	for w != nil {
 		admission, pass, w = e.await(ctx, w, &en)
 	}
 	return admission, pass
+}
+
+// TryEnter asks to send one request at once. Nil means that it would have to wait, or that
+// the receiver is slow or its last request failed; nothing is reserved then.
+func (g *Gate) TryEnter(en Entry) *Pass {
+	e, now := g.lockFor(&en)
+	defer e.shard.unlock()
+	if !e.free(now) || e.recent.failureStreak > 0 || e.ails(now) {
+		return nil
+	}
+	return e.admit(now, now, en.Retries)
+}
+
+// lockFor locks the shard of an entry's endpoint, which knows its limits and host then.
+func (g *Gate) lockFor(en *Entry) (e *endpoint, now time.Duration) {
+	en.Limits = en.Limits.withDefaults()
+	s := g.shard(en.Endpoint)
+	s.mu.Lock()
+	now = g.now()
+	e = s.endpoint(en.Endpoint, now)
+	e.apply(now, en.Limits)
+	if g.config.MaxInFlightPerHost > 0 {
+		e.leadTo(now, en.Host)
+		e.host.review(now)
+	}
+	return e, now
 }
 
 // await waits for a waiter's turn.

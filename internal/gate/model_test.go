@@ -174,6 +174,23 @@ func (m *model) newcomer(most uint16) {
 	m.enter(&modeled{id: webhook.DeliveryIDOf(webhook.EventID{byte(m.n), byte(m.n >> 8)}, m.entry.Endpoint)}, false)
 }
 
+// try lets somebody new ask to go at once. That overtakes nobody.
+func (m *model) try() {
+	m.asked++
+	d := &modeled{id: webhook.DeliveryIDOf(webhook.NewEventID(), m.entry.Endpoint), asked: m.asked}
+	en := m.entry
+	en.Delivery = d.id
+	reserved := m.gate.Totals()
+	pass := m.gate.TryEnter(en)
+	if pass == nil {
+		require.Equal(m, reserved, m.gate.Totals(), "nothing is reserved")
+		return
+	}
+	require.Empty(m, m.inside, "somebody waits")
+	m.sending[pass] = d
+	m.admitted = append(m.admitted, time.Now())
+}
+
 // rest lets somebody who was deferred come to rest.
 func (m *model) rest() {
 	d := m.pick(m.due(time.Hour))
@@ -279,6 +296,10 @@ func TestModel(t *testing.T) {
 					for range rapid.IntRange(1, 80).Draw(t, "how many") {
 						m.newcomer(200)
 					}
+				},
+				"try": func(t *rapid.T) {
+					m.T = t
+					m.try()
 				},
 				"come back late": func(t *rapid.T) {
 					due := m.due(lateness)

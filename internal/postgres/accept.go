@@ -19,6 +19,7 @@ const (
 	// maxBatchDeliveries bounds the transaction of a batch, for which everybody else's
 	// events wait.
 	maxBatchDeliveries = 20_000
+	maxExpected        = 20 // deliveries of a request whose endpoints are read meanwhile
 	deliveriesPerEvent = 10 // in the weight of a request: a row of the outbox costs a tenth of an event
 )
 
@@ -174,6 +175,13 @@ func (s *Store) match(ctx context.Context, in *intake) error {
 		return &webhook.Error{Code: webhook.CodeTooLarge, Fields: []webhook.FieldError{{
 			Field: "events", Message: "make more than " + strconv.Itoa(maxBatchDeliveries) + " deliveries together; post fewer at a time",
 		}}}
+	}
+	if s.sends && deliveries <= maxExpected {
+		for i := range in.arrivals {
+			for _, start := range in.arrivals[i].starts {
+				s.endpointCache.expect(ctx, start.EndpointID)
+			}
+		}
 	}
 	return s.quotas.set(ctx, in)
 }

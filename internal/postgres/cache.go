@@ -91,12 +91,8 @@ func (c *cache[K, V]) lookUp(ctx context.Context, key K) (value V, _ *flight[V],
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
-	if e, ok := c.entries[key]; ok {
-		if now.Sub(e.since) < c.life() && (e.until.IsZero() || now.Before(e.until)) {
-			e.used = now
-			return e.value, nil, nil
-		}
-		c.remove(key, e)
+	if value, ok := c.use(key, now); ok {
+		return value, nil, nil
 	}
 	if c.closed {
 		return value, nil, errClosed()
@@ -110,6 +106,34 @@ func (c *cache[K, V]) lookUp(ctx context.Context, key K) (value V, _ *flight[V],
 		c.running.Go(func() { c.fly(ctx, key, f, now) })
 	}
 	return value, f, nil
+}
+
+// expect begins to fill a key unless it is there. Nobody waits for it.
+func (c *cache[K, V]) expect(ctx context.Context, key K) {
+	_, f, err := c.lookUp(ctx, key)
+	_, _ = f, err // of a fill, whoever gets the value is told
+}
+
+// known is get for a value that is there; it fills nothing.
+func (c *cache[K, V]) known(key K) (V, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.use(key, time.Now())
+}
+
+// use returns a value that is there, and removes one that is too old. The caller holds
+// the lock.
+func (c *cache[K, V]) use(key K, now time.Time) (value V, ok bool) {
+	e, ok := c.entries[key]
+	if !ok {
+		return value, false
+	}
+	if now.Sub(e.since) >= c.life() || !e.until.IsZero() && !now.Before(e.until) {
+		c.remove(key, e)
+		return value, false
+	}
+	e.used = now
+	return e.value, true
 }
 
 func (c *cache[K, V]) fly(ctx context.Context, key K, f *flight[V], since time.Time) {

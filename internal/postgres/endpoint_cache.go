@@ -62,6 +62,16 @@ func (c *EndpointCache) Target(ctx context.Context, id webhook.EndpointID) (*web
 	return c.targets.get(ctx, id)
 }
 
+// Known is Target for an endpoint that is in the cache; it reads nothing.
+func (c *EndpointCache) Known(id webhook.EndpointID) (*webhook.Target, bool) {
+	return c.targets.known(id)
+}
+
+// expect begins to read an endpoint that is not in the cache: it will be asked for soon.
+func (c *EndpointCache) expect(ctx context.Context, id webhook.EndpointID) {
+	c.targets.expect(ctx, id)
+}
+
 // OfTenant is Store.EndpointsOf, cached.
 func (c *EndpointCache) OfTenant(ctx context.Context, tenantID string) ([]webhook.Endpoint, int64, error) {
 	t, err := c.tenants.get(ctx, tenantID)

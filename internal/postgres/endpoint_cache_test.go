@@ -137,6 +137,28 @@ func TestCacheEntryLivesAsLongAsTheListenerAllows(t *testing.T) {
 	})
 }
 
+// What is known is what get would return without a fill.
+func TestCacheKnows(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		src := &source{value: "v"}
+		c := src.cache(t, minute)
+		_, ok := c.known("k")
+		require.False(t, ok)
+		require.Zero(t, src.reads)
+		get(t, c, "k")
+		advance(time.Minute - 1)
+		v, ok := c.known("k")
+		require.True(t, ok)
+		require.Equal(t, "v", v)
+		advance(1)
+		_, ok = c.known("k")
+		require.False(t, ok)
+		require.Zero(t, c.weight)
+		require.Equal(t, 1, src.reads)
+	})
+}
+
 func TestCacheEntryAgesFromTheStartOfItsFill(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -101,6 +101,35 @@ func TestAcceptStoresWhatMatchesNothingWithTheReason(t *testing.T) {
 	require.Zero(t, b.count(t, "outbox"))
 }
 
+// A process that sends reads the endpoints of an event, if they are few, while it is stored.
+func TestAcceptExpectsWhatIsToBeSent(t *testing.T) {
+	t.Parallel()
+	b := setupDelivery(t)
+	start := b.accept(t)
+	_, ok := b.EndpointCache().Known(start.EndpointID)
+	require.False(t, ok, "this one does not send")
+
+	b.sends = true
+	b.accept(t)
+	require.Eventually(t, func() bool {
+		target, ok := b.EndpointCache().Known(start.EndpointID)
+		return ok && target.ID == start.EndpointID && len(target.Secrets) == 1
+	}, eventually, poll)
+
+	b.EndpointCache().forgetAll()
+	for range maxExpected {
+		b.addEndpoint(t, "order.*")
+	}
+	a, err := b.Accept(t.Context(), newEvent("order.paid"))
+	require.NoError(t, err)
+	require.Len(t, a.Deliveries, maxExpected+1)
+	b.EndpointCache().targets.running.Wait()
+	for _, start := range a.Deliveries {
+		_, ok := b.EndpointCache().Known(start.EndpointID)
+		require.False(t, ok)
+	}
+}
+
 func TestAcceptMatchesNamedEndpoints(t *testing.T) {
 	t.Parallel()
 	b := setupDelivery(t)

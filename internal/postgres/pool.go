@@ -103,6 +103,10 @@ type Config struct {
 	// Limits are those of a tenant that has none of its own. Defaults to none.
 	Limits webhook.Limits
 
+	// Sends says that this process sends to endpoints: those of an event are read, if they
+	// are not in the cache, while it is being stored.
+	Sends bool
+
 	// Logger gets what happens in the background. Defaults to none.
 	Logger *slog.Logger
 }
@@ -120,6 +124,7 @@ type Store struct {
 	makeSecret     func(scheme string) (webhook.NewSecret, error)
 	endpointMoved  func(webhook.EndpointID) // may be nil
 	operatorTenant string                   // "" for none
+	sends          bool
 
 	misnamed string // in tests of the wall: the tenant that ofTenant names, whichever it was asked for
 
@@ -157,7 +162,7 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 		c.MakeSecret = func(string) (webhook.NewSecret, error) { return webhook.NewSecret{}, errNoSealer() }
 	}
 	s := &Store{
-		sealer: c.Sealer, makeSecret: c.MakeSecret, log: c.Logger, endpointMoved: c.EndpointMoved, operatorTenant: c.OperatorTenant,
+		sealer: c.Sealer, makeSecret: c.MakeSecret, log: c.Logger, endpointMoved: c.EndpointMoved, operatorTenant: c.OperatorTenant, sends: c.Sends,
 		inFlight: keysUnderWay{keys: map[string]struct{}{}}, leftOpen: make(chan struct{}, 1),
 	}
 	// Not ctx: it ends the opening, and the pools would take it for their own life.

@@ -80,6 +80,9 @@ type Start struct {
 	// Held is where a delivery stands that was held and is released; nil for one whose
 	// run begins.
 	Held *Progress
+
+	// Sent says that this process has sent the first request ahead of the workflow.
+	Sent bool
 }
 
 // Ref names a delivery: ids only, no content, fit for a workflow's history.

@@ -6,13 +6,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The places of slow receivers are half of all; a tenant has no more of them than it
-// leaves to others, and what is given back may be taken again.
-func TestSlowPlacesAreShared(t *testing.T) {
+// A tenant has no more places than it leaves to others, and what is given back may be
+// taken again.
+func TestShares(t *testing.T) {
 	t.Parallel()
-	var s slow
+	var s shares
 	take := func(tenant string) (n int) {
-		for s.take(tenant, 40) {
+		for s.take(tenant, 20) {
 			n++
 		}
 		return n
