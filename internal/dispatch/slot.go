@@ -77,7 +77,7 @@ func (d *Dispatcher) startSent() {
 }
 
 func (s *slot) serve() {
-	for {
+	for !s.stopping() { // select would take either
 		select {
 		case <-s.stopped:
 			return
