@@ -81,21 +81,8 @@ func keysOf(items []*intake) []heldKey {
 }
 
 // columnsOf are the keys with the events that they are to name.
-func columnsOf(keys []heldKey) idempotencyColumns {
-	var columns idempotencyColumns
-	for _, h := range keys {
-		columns.add(h, h.event())
-	}
-	return columns
-}
-
-// queueKeys inserts the keys and tells how many were not there.
-func queueKeys(batch *pgx.Batch, keys []heldKey, columns idempotencyColumns, taken *int) {
-	var (
-		sums    [][]byte
-		lists   []*string
-		created []time.Time
-	)
+func columnsOf(keys []heldKey) heldKeyColumns {
+	var columns heldKeyColumns
 	for _, h := range keys {
 		sum, list := h.in.body[:], (*string)(nil)
 		if h.kind == keyExternalID {
@@ -103,14 +90,36 @@ func queueKeys(batch *pgx.Batch, keys []heldKey, columns idempotencyColumns, tak
 		} else {
 			list = h.in.eventList()
 		}
-		sums, lists, created = append(sums, sum), append(lists, list), append(created, h.in.created)
+		columns.add(h, h.event())
+		columns.sums, columns.lists, columns.created = append(columns.sums, sum), append(columns.lists, list), append(columns.created, h.in.created)
+	}
+	return columns
+}
+
+// heldKeyColumns are whole rows of idempotency_keys.
+type heldKeyColumns struct {
+	idempotencyColumns
+
+	sums    [][]byte
+	lists   []*string
+	created []time.Time
+}
+
+func (c *heldKeyColumns) args() []any {
+	return []any{c.tenants, c.kinds, c.keys, c.events, c.sums, c.lists, c.created}
+}
+
+// queue inserts the keys and tells how many were not there.
+func (c *heldKeyColumns) queue(batch *pgx.Batch, taken *int) {
+	if len(c.keys) == 0 {
+		return
 	}
 	batch.Queue(`
 		insert into idempotency_keys (tenant_id, kind, key, event_id, body_sha256, event_ids, created_at)
 		select tenant, kind, key, event, sum, list::uuid[], created
 		from unnest($1::text[], $2::smallint[], $3::text[], $4::uuid[], $5::bytea[], $6::text[], $7::timestamptz[])
 		  u (tenant, kind, key, event, sum, list, created)
-		on conflict do nothing`, columns.tenants, columns.kinds, columns.keys, columns.events, sums, lists, created).
+		on conflict do nothing`, c.args()...).
 		Exec(func(tag pgconn.CommandTag) error {
 			*taken = int(tag.RowsAffected())
 			return nil

@@ -12,9 +12,6 @@ import (
 )
 
 // flushIntake writes events, outbox rows and keys of many requests in one transaction.
-// It takes two round trips, which at ease are most of what a 202 waits for: one that
-// begins, asks for the endpoints' versions and takes the keys, and one that writes and
-// commits.
 func (s *Store) flushIntake(ctx context.Context, items []*intake) error {
 	conn, err := s.door.Acquire(ctx)
 	if err != nil {
@@ -34,12 +31,21 @@ func (s *Store) flushIntake(ctx context.Context, items []*intake) error {
 	return nil
 }
 
+// writeIntake takes a single round trip, which at ease is most of what a 202 waits for, where
+// all is as it mostly is. Otherwise it finds out what is not, and takes at least two more: one
+// begins, asks for the endpoints' versions and takes the keys, one writes and commits.
 func writeIntake(ctx context.Context, db querier, items []*intake) error {
+	written, err := writeAtOnce(ctx, db, items)
+	if written || err != nil {
+		return err
+	}
 	if err := checkIntake(ctx, db, items); err != nil {
 		return err
 	}
 	batch := &pgx.Batch{}
-	queueIntake(batch, items)
+	ev, ob := rowsOf(items)
+	ev.queue(batch)
+	ob.queueFirst(batch)
 	batch.Queue("commit")
 	return db.SendBatch(ctx, batch).Close()
 }
@@ -60,9 +66,7 @@ func checkIntake(ctx context.Context, db querier, items []*intake) error {
 	batch := &pgx.Batch{}
 	batch.Queue("begin")
 	queueVersions(batch, tenants, versions)
-	if len(keys) > 0 {
-		queueKeys(batch, keys, columns, &taken)
-	}
+	columns.queue(batch, &taken)
 	if err := db.SendBatch(ctx, batch).Close(); err != nil {
 		return err
 	}
@@ -75,16 +79,16 @@ func checkIntake(ctx context.Context, db querier, items []*intake) error {
 		in.again = in.again && known && !in.stale
 	}
 	if taken < len(keys) {
-		if err := settleKnown(ctx, db, items, keys, columns); err != nil {
+		if err := settleKnown(ctx, db, items, keys, columns.idempotencyColumns); err != nil {
 			return err
 		}
 	}
 	for _, in := range items {
 		if in.stores() {
-			in.refuseUnknown()
+			in.refused = in.unknown()
 		}
 		if in.stores() {
-			in.refuseOver()
+			in.refused = in.over()
 		}
 	}
 	return settleKeys(ctx, db, keys)
@@ -106,8 +110,8 @@ func (in *intake) stores() bool {
 	return in.refused == nil && !in.stale && !in.again && !in.answered
 }
 
-// refuseUnknown refuses a request with an event for an endpoint that does not exist.
-func (in *intake) refuseUnknown() {
+// unknown refuses a request with an event for an endpoint that does not exist.
+func (in *intake) unknown() *webhook.Error {
 	var wrong []webhook.FieldError
 	for i := range in.arrivals {
 		if a := &in.arrivals[i]; a.earlier == nil && !a.unknown.IsZero() {
@@ -116,9 +120,10 @@ func (in *intake) refuseUnknown() {
 			})
 		}
 	}
-	if len(wrong) > 0 {
-		in.refused = &webhook.Error{Code: webhook.CodeInvalid, Message: "the request is not valid", Fields: wrong}
+	if len(wrong) == 0 {
+		return nil
 	}
+	return &webhook.Error{Code: webhook.CodeInvalid, Message: "the request is not valid", Fields: wrong}
 }
 
 func (in *intake) tenant() string { return in.tenantID }
@@ -149,12 +154,8 @@ func queueVersions(batch *pgx.Batch, tenants []string, versions map[string]int64
 	})
 }
 
-// queueIntake writes the events that nothing speaks against, and their outbox rows.
-func queueIntake(batch *pgx.Batch, items []*intake) {
-	var (
-		ev eventColumns
-		ob outboxColumns
-	)
+// rowsOf are the events that nothing speaks against, and their outbox rows.
+func rowsOf(items []*intake) (ev eventColumns, ob outboxColumns) {
 	for _, in := range items {
 		if !in.stores() {
 			continue
@@ -170,8 +171,7 @@ func queueIntake(batch *pgx.Batch, items []*intake) {
 			}
 		}
 	}
-	ev.queue(batch)
-	ob.queueFirst(batch)
+	return ev, ob
 }
 
 type eventColumns struct {
@@ -208,8 +208,11 @@ func (c *eventColumns) queue(b *pgx.Batch) {
 		insert into events (id, tenant_id, type, external_id, payload, payload_sha256, endpoint_ids, reason, created_at, deliver_at)
 		select id, tenant, type, external, payload, sum, endpoints::uuid[], reason, created, deliver
 		from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::bytea[], $6::bytea[], $7::text[], $8::text[], $9::timestamptz[], $10::timestamptz[])
-		  u (id, tenant, type, external, payload, sum, endpoints, reason, created, deliver)`,
-		c.ids, c.tenants, c.types, c.externals, c.payloads, c.sums, c.endpoints, c.reasons, c.created, c.deliverAt)
+		  u (id, tenant, type, external, payload, sum, endpoints, reason, created, deliver)`, c.args()...)
+}
+
+func (c *eventColumns) args() []any {
+	return []any{c.ids, c.tenants, c.types, c.externals, c.payloads, c.sums, c.endpoints, c.reasons, c.created, c.deliverAt}
 }
 
 // uuidArray spells an array of uuids: unnest flattens arrays of arrays, so that a

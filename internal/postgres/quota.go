@@ -176,9 +176,9 @@ func (in *intake) makes() (most, all int) {
 	return most, all
 }
 
-// refuseOver refuses a request that is over a quota of its tenant. It is asked when it
-// is known which of the events are new: the answer to an earlier one has no price.
-func (in *intake) refuseOver() {
+// over refuses a request that is over a quota of its tenant. It is asked when it is
+// known which of the events are new: the answer to an earlier one has no price.
+func (in *intake) over() *webhook.Error {
 	most, all := in.makes()
 	quota, pending := in.limits.PendingDeliveries, 0
 	if in.pending != nil {
@@ -186,12 +186,13 @@ func (in *intake) refuseOver() {
 	}
 	switch {
 	case in.limits.EndpointsPerEvent > 0 && most > in.limits.EndpointsPerEvent:
-		in.refused = quotaError("endpoints per event", in.limits.EndpointsPerEvent)
+		return quotaError("endpoints per event", in.limits.EndpointsPerEvent)
 	case quota == 0 || all == 0 || pending+all <= quota:
+		return nil
 	case all > quota:
-		in.refused = quotaError("pending deliveries", quota)
+		return quotaError("pending deliveries", quota)
 	default:
-		in.refused = &webhook.Error{
+		return &webhook.Error{
 			Code: webhook.CodeRateLimited, RetryAfter: pendingFor,
 			Message: "the tenant's limit of pending deliveries is " + strconv.Itoa(quota) + ", and it has about " + strconv.Itoa(pending),
 		}

@@ -1,0 +1,87 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// storeAtOnce writes keys, events and outbox rows, and says that it has: if every tenant's
+// endpoints are of the version that the events were matched with, and none of the keys is
+// there. Else it writes nothing. Its parameters are versions, then heldKeyColumns, eventColumns
+// and outboxColumns.
+const storeAtOnce = `
+	with usual as materialized (
+		select not exists (
+				select from unnest($1::text[], $2::bigint[]) u (tenant, version)
+				where not exists (select from tenants t where t.id = tenant and t.endpoints_version = version))
+			and not exists (
+				select from unnest($3::text[], $4::smallint[], $5::text[]) u (tenant, kind, name)
+				join idempotency_keys i on i.tenant_id = tenant and i.kind = u.kind and i.key = name) as yes),
+	keys as (
+		insert into idempotency_keys (tenant_id, kind, key, event_id, body_sha256, event_ids, created_at)
+		select tenant, kind, key, event, sum, list::uuid[], created
+		from unnest($3::text[], $4::smallint[], $5::text[], $6::uuid[], $7::bytea[], $8::text[], $9::timestamptz[])
+		  u (tenant, kind, key, event, sum, list, created)
+		where (select yes from usual)),
+	stored as (
+		insert into events (id, tenant_id, type, external_id, payload, payload_sha256, endpoint_ids, reason, created_at, deliver_at)
+		select id, tenant, type, external, payload, sum, endpoints::uuid[], reason, created, deliver
+		from unnest($10::uuid[], $11::text[], $12::text[], $13::text[], $14::bytea[], $15::bytea[], $16::text[], $17::text[],
+			$18::timestamptz[], $19::timestamptz[])
+		  u (id, tenant, type, external, payload, sum, endpoints, reason, created, deliver)
+		where (select yes from usual)),
+	to_start as (
+		insert into outbox (delivery_id, event_id, endpoint_id, tenant_id, event_type, run, created_at, not_before, give_up_at, relay_at)
+		select * from unnest($20::uuid[], $21::uuid[], $22::uuid[], $23::text[], $24::text[], $25::int[], $26::timestamptz[],
+			$27::timestamptz[], $28::timestamptz[], $29::timestamptz[]) u
+		where (select yes from usual))
+	select yes from usual`
+
+// writeAtOnce writes all requests in one statement, which is a transaction by itself. It
+// reports false, and has written nothing, when something speaks against one of them.
+func writeAtOnce(ctx context.Context, db querier, items []*intake) (written bool, err error) {
+	tenants, versions := versionsOf(items)
+	if tenants == nil {
+		return false, nil
+	}
+	for _, in := range items {
+		in.reset()
+		if in.unknown() != nil || in.over() != nil {
+			return false, nil
+		}
+	}
+	keys := keysOf(items)
+	for _, in := range items {
+		if in.again {
+			return false, nil
+		}
+	}
+	columns := columnsOf(keys)
+	ev, ob := rowsOf(items)
+	args := slices.Concat([]any{tenants, versions}, columns.args(), ev.args(), ob.args())
+	err = db.QueryRow(ctx, storeAtOnce, args...).Scan(&written)
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == "23505" {
+		return false, nil // another process has just taken a key
+	}
+	return written, err
+}
+
+// versionsOf are the tenants and the versions of their endpoints that the requests were
+// matched with; nil if these differ.
+func versionsOf(items []*intake) (tenants []string, versions []int64) {
+	of := make(map[string]int64, 1)
+	for _, in := range items {
+		version, there := of[in.tenantID]
+		if there && version != in.version {
+			return nil, nil
+		}
+		if !there {
+			of[in.tenantID] = in.version
+			tenants, versions = append(tenants, in.tenantID), append(versions, in.version)
+		}
+	}
+	return tenants, versions
+}
