@@ -227,10 +227,10 @@ func (d *Dispatcher) Waiting() int { return d.queue.Len() + d.troubled.Len() + d
 // Reserve waits up to 1 s for room in the queue for the tenant, and not behind those
 // who wait because their own tenant has too much in it. n is how many events are about
 // to be stored: as many wait for their commit together, and so before others'. Call
-// release once, after Accepted, or when nothing was accepted. While Temporal is away
-// there is always room: nothing is queued then.
+// release once, after Accepted, or when nothing was accepted. While Temporal is away, and
+// after Stop, there is always room: nothing is queued then.
 func (d *Dispatcher) Reserve(ctx context.Context, tenantID string, n int) (release func(), err error) {
-	if d.away.Load() {
+	if d.away.Load() || d.stopping() {
 		return func() {}, nil
 	}
 	if !d.room.take(ctx, tenantID, n, doorPatience) {
@@ -245,9 +245,9 @@ func (d *Dispatcher) Reserve(ctx context.Context, tenantID string, n int) (relea
 }
 
 // Accepted takes deliveries that have just been committed. It never blocks and
-// never fails: what does not find a place is started by the relay.
+// never fails: what does not find a place, or comes after Stop, is started by the relay.
 func (d *Dispatcher) Accepted(all ...webhook.Accepted) {
-	if d.away.Load() {
+	if d.away.Load() || d.stopping() {
 		return
 	}
 	now := time.Now()

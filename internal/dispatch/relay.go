@@ -22,10 +22,8 @@ func (d *Dispatcher) relay() {
 		case <-tick.C:
 		}
 		d.relayReplays()
-		for d.relayOnce() {
-			if d.stopping() {
-				return
-			}
+		for more := true; more; {
+			more = d.relayOnce()
 		}
 	}
 }
@@ -58,8 +56,12 @@ func (d *Dispatcher) relayOnce() bool {
 	return (len(starts) == relayBatch || len(commands) == relayBatch) && !d.away.Load()
 }
 
-// take reads a batch of what was left behind; an error has been logged.
+// take reads a batch of what was left behind; an error has been logged. It takes nothing after Stop:
+// what it takes is not handed out again for a while.
 func take[T any](d *Dispatcher, read func(context.Context, int) ([]T, error)) ([]T, error) {
+	if d.stopping() {
+		return nil, context.Canceled
+	}
 	ctx, cancel := context.WithTimeout(d.life, readTimeout)
 	defer cancel()
 	batch, err := read(ctx, relayBatch)

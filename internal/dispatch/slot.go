@@ -73,7 +73,7 @@ func (d *Dispatcher) startSent() {
 			sent = append(sent, start)
 		}
 	}
-	d.beginEach(d.startShared(sent))
+	d.start(sent)
 }
 
 func (s *slot) serve() {
@@ -134,7 +134,7 @@ func (s *slot) beside(loud string, batch []webhook.Start) {
 	})
 	rest := time.NewTimer(time.Hour)
 	defer rest.Stop()
-	for {
+	for !s.stopping() { // as in serve
 		select {
 		case <-done:
 			done = nil

@@ -35,7 +35,7 @@ func (d *Dispatcher) setAside(s webhook.Start, now time.Time) bool {
 // serveTroubled starts what was set aside, in as few workflows as it fits into.
 func (d *Dispatcher) serveTroubled() {
 	for d.waitFor(d.troubled.Ready, troubleWait) {
-		for { // what comes meanwhile waits for company, too, once there is no full batch any more
+		for !d.stopping() { // what comes meanwhile waits for company, too, once there is no full batch any more
 			batch := d.gatherTroubled()
 			d.beginEach(d.startShared(batch))
 			if len(batch) < d.Width {
