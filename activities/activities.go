@@ -103,6 +103,7 @@ type Activities struct {
 	Config
 
 	flights flights
+	crew    crew            // who makes them
 	slow    shares          // requests to slow receivers: half of all that may be under way
 	leading shares          // requests ahead of their workflows
 	base    context.Context //nolint:containedctx // the life of requests that outlive their activity; ended by Stop
@@ -125,6 +126,7 @@ func New(c Config) *Activities {
 	}
 	a := &Activities{Config: c, flights: newFlights(c.MaxUnderWay, rememberedFlights)}
 	a.base, a.cancel = context.WithCancel(context.Background())
+	a.crew = newCrew(a.base.Done())
 	return a
 }
 

@@ -62,7 +62,9 @@ func (a *Activities) Ahead(in AttemptInput) bool {
 		a.leading.give(in.TenantID)
 		return false
 	}
-	go a.fly(fl, in, func(fl *flight, in AttemptInput) (AttemptResult, error) { return a.makeAhead(fl, in, l) })
+	a.crew.run(func() {
+		a.fly(fl, in, func(fl *flight, in AttemptInput) (AttemptResult, error) { return a.makeAhead(fl, in, l) })
+	})
 	return true
 }
 

@@ -82,13 +82,18 @@ func (a *Activities) Attempt(ctx context.Context, in AttemptInput) (AttemptResul
 	if err != nil {
 		return AttemptResult{}, err
 	}
-	limit := time.NewTimer(a.patience(in.EndpointID) + untilDue(in, a.Now()))
+	limit := time.NewTimer(a.patience(in))
 	defer limit.Stop()
 	select {
 	case <-fl.done:
 		return fl.result, fl.err
 	case <-limit.C:
+		return a.goOn(ctx, fl, in)
 	}
+}
+
+// goOn leaves an attempt that takes longer to itself, and claims it.
+func (a *Activities) goOn(ctx context.Context, fl *flight, in AttemptInput) (AttemptResult, error) {
 	if !a.awaitPassage(fl) {
 		return fl.result, fl.err
 	}
@@ -158,7 +163,7 @@ func (a *Activities) flight(in AttemptInput) (*flight, error) {
 		return nil, fmt.Errorf("attempt %d of %s: %w", in.Attempts+1, in.DeliveryID, err)
 	}
 	if mine {
-		go a.fly(fl, in, a.make)
+		a.crew.run(func() { a.fly(fl, in, a.make) })
 	}
 	return fl, nil
 }

@@ -60,11 +60,12 @@ const (
 )
 
 // patience is how long a workflow task waits for an attempt.
-func (a *Activities) patience(endpoint webhook.EndpointID) time.Duration {
-	if a.Gate != nil && a.Gate.Slow(endpoint) {
-		return min(slowWait, a.FastWait)
+func (a *Activities) patience(in AttemptInput) time.Duration {
+	wait := a.FastWait
+	if a.Gate != nil && a.Gate.Slow(in.EndpointID) {
+		wait = min(slowWait, wait)
 	}
-	return a.FastWait
+	return wait + untilDue(in, a.Now())
 }
 
 // admit asks the gate. The pass has to be ended; without one, the delivery waits.

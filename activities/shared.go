@@ -1,8 +1,10 @@
 package activities
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -70,24 +72,28 @@ type Left struct {
 // It never fails: a fault of ours with one delivery is none of the others'.
 func (a *Activities) Attempts(ctx context.Context, all []AttemptInput) (AttemptsResult, error) {
 	results := make([]Left, len(all))
-	var made sync.WaitGroup
-	for i := range all {
-		made.Go(func() {
-			results[i] = Left{Index: i}
-			defer func() {
-				if p := recover(); p != nil { // else it would end the process, and with it the others
-					results[i].Fault = a.panicked(all[i], p).Error()
-				}
-			}()
-			result, err := a.Attempt(ctx, all[i])
-			if err != nil {
-				results[i].Fault = err.Error()
-				return
-			}
-			results[i].AttemptResult = result
-		})
+	begun := time.Now()
+	waiting := a.beginEach(all, results)
+	limit := time.NewTimer(0)
+	defer limit.Stop()
+	var slow sync.WaitGroup
+	for _, w := range waiting {
+		limit.Reset(w.patience - time.Since(begun))
+		select {
+		case <-w.flight.done:
+			results[w.index].set(w.flight.result, w.flight.err)
+		case <-limit.C:
+			slow.Go(func() {
+				defer func() {
+					if p := recover(); p != nil { // else it would end the process, and with it the others
+						results[w.index].set(AttemptResult{}, a.panicked(all[w.index], p))
+					}
+				}()
+				results[w.index].set(a.goOn(ctx, w.flight, all[w.index]))
+			})
+		}
 	}
-	made.Wait()
+	slow.Wait()
 	var left AttemptsResult
 	for i := range results {
 		if results[i].Fault != "" || results[i].unfinished() {
@@ -95,6 +101,39 @@ func (a *Activities) Attempts(ctx context.Context, all []AttemptInput) (Attempts
 		}
 	}
 	return left, nil
+}
+
+// awaited is one of several attempts that have begun, and for how long it is waited for.
+type awaited struct {
+	index    int
+	flight   *flight
+	patience time.Duration
+}
+
+// beginEach begins attempts, and returns those that have begun, the shortest patience first: so
+// they can be waited for one after another. Of the others the results say why they have not.
+func (a *Activities) beginEach(all []AttemptInput, results []Left) []awaited {
+	waiting := make([]awaited, 0, len(all))
+	for i := range all {
+		results[i].Index = i
+		fl, err := a.flight(all[i])
+		if err != nil {
+			results[i].set(AttemptResult{}, err)
+			continue
+		}
+		waiting = append(waiting, awaited{i, fl, a.patience(all[i])})
+	}
+	slices.SortStableFunc(waiting, func(x, y awaited) int { return cmp.Compare(x.patience, y.patience) })
+	return waiting
+}
+
+// set fills in what Attempt returns.
+func (l *Left) set(result AttemptResult, err error) {
+	if err != nil {
+		l.Fault = err.Error()
+		return
+	}
+	l.AttemptResult = result
 }
 
 // unfinished reports that something is still to be done for the delivery.

@@ -6,7 +6,7 @@ import "context"
 const batchSize = 100
 
 // batch posts a hundred events in each request, to one endpoint.
-func batch(ctx context.Context, b *bench) ([]row, error) { return b.alone(ctx, b.batchWork(), nil) }
+func batch(ctx context.Context, b *bench) ([]row, error) { return b.alone(ctx, b.batchWork()) }
 
 func (b *bench) batchWork() work {
 	return work{name: "batch-100", events: b.size.batched, endpoints: 1, connections: 16, batch: batchSize}

@@ -22,7 +22,7 @@ func latency(ctx context.Context, b *bench) ([]row, error) {
 		return rows, err
 	}
 	for i, p := range b.size.paces {
-		one, err := b.alone(ctx, p.work(), nil)
+		one, err := b.alone(ctx, p.work())
 		for _, r := range one {
 			if loop := rows[i].figures[endToEndP50]; loop > 0 {
 				r.figures.set(ofLoop, r.figures[endToEndP50]/loop)

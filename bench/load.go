@@ -218,9 +218,8 @@ func (m meter) stop(f figures, deliveries int) {
 	}
 }
 
-// alone measures one work on an installation of its own. And is called before that is
-// stopped, unless it is nil.
-func (b *bench) alone(ctx context.Context, w work, and func(in *instance) error) (_ []row, err error) {
+// alone measures one work on an installation of its own, and profiles it if that is asked.
+func (b *bench) alone(ctx context.Context, w work) (_ []row, err error) {
 	in, err := b.fresh(ctx)
 	if err != nil {
 		return nil, err
@@ -233,11 +232,7 @@ func (b *bench) alone(ctx context.Context, w work, and func(in *instance) error)
 	if err != nil {
 		return nil, err
 	}
-	rows := []row{{w.name, w.describe(), f}}
-	if and != nil {
-		err = and(in)
-	}
-	return rows, err
+	return []row{{w.name, w.describe(), f}}, b.profile(ctx, in, w)
 }
 
 // fresh is a started installation that nothing was done with, but for the tenant.

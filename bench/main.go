@@ -49,7 +49,7 @@ func parse(args []string, stderr io.Writer) (o options, results string, err erro
 	flags.IntVar(&o.runs, "runs", 3, "how often everything is done; the table shows medians (1 with -quick)")
 	flags.StringVar(&only, "only", "", "`names` of what to do, separated by commas: "+strings.Join(scenarioNames(), ", "))
 	flags.BoolVar(&o.quick, "quick", false, "much less of everything: to see that it runs, not to compare")
-	flags.StringVar(&o.profiles, "profile", "", "`directory` for CPU and allocation profiles of the throughput work, taken after it was measured")
+	flags.StringVar(&o.profiles, "profile", "", "`directory` for CPU and allocation profiles of each piece of work, taken after it was measured")
 	flags.StringVar(&results, "results", resultsDir, "`directory` to keep the figures in; empty, and with -quick unless it is given: they are not kept")
 	flags.StringVar(&o.dir, "dir", "", "`directory` on the disk to measure on (default: the system's for temporary files)")
 	installation.SettingsFlag(flags, o.settings)

@@ -10,7 +10,7 @@ import (
 func retries(ctx context.Context, b *bench) ([]row, error) {
 	var rows []row
 	for _, breaker := range []bool{false, true} {
-		one, err := b.alone(ctx, b.retriesWork(breaker), nil)
+		one, err := b.alone(ctx, b.retriesWork(breaker))
 		rows = append(rows, one...)
 		if err != nil {
 			return rows, err
