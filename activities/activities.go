@@ -103,7 +103,7 @@ type Activities struct {
 	Config
 
 	flights flights
-	crew    crew            // who makes them
+	crew    *crew           // who makes them
 	slow    shares          // requests to slow receivers: half of all that may be under way
 	leading shares          // requests ahead of their workflows
 	base    context.Context //nolint:containedctx // the life of requests that outlive their activity; ended by Stop
@@ -146,4 +146,5 @@ func (a *Activities) Stop(ctx context.Context) {
 		<-done
 	}
 	a.cancel()
+	a.crew.members.Wait()
 }

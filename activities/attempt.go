@@ -92,7 +92,8 @@ func (a *Activities) Attempt(ctx context.Context, in AttemptInput) (AttemptResul
 	}
 }
 
-// goOn leaves an attempt that takes longer to itself, and claims it.
+// goOn leaves an attempt that takes longer to itself, and claims it. One that has just ended has
+// a result after all.
 func (a *Activities) goOn(ctx context.Context, fl *flight, in AttemptInput) (AttemptResult, error) {
 	if !a.awaitPassage(fl) {
 		return fl.result, fl.err
@@ -143,12 +144,16 @@ func (a *Activities) awaitPassage(fl *flight) bool {
 	limit := time.NewTimer(a.FastWait)
 	defer limit.Stop()
 	select {
-	case <-fl.done:
-		return false
 	case <-fl.passed:
+	case <-fl.done:
 	case <-limit.C: // the record is slow
 	}
-	return true
+	select { // it may have done both
+	case <-fl.done:
+		return false
+	default:
+		return true
+	}
 }
 
 // untilDue is how long an attempt that was asked for a little early has to wait.

@@ -1,30 +1,35 @@
 package activities
 
-import "time"
+import (
+	"sync"
+	"time"
+)
 
 // crewRest is how long a goroutine waits for something more to do.
-const crewRest = time.Second
+const crewRest = 100 * time.Millisecond
 
-// crew are goroutines that are kept for what is next. An attempt needs four times the stack that a
-// goroutine has at first; to grow it for each was a twentieth of all CPU under load.
+// crew are goroutines that are kept for what is next. An attempt needs more stack than a goroutine
+// has at first, and to grow it for each takes a twentieth of the CPU under load (docs/performance.md).
 type crew struct {
-	next chan func()
-	over <-chan struct{}
+	next    chan func()
+	over    <-chan struct{}
+	members sync.WaitGroup
 }
 
 // newCrew keeps goroutines until over is closed.
-func newCrew(over <-chan struct{}) crew { return crew{make(chan func()), over} }
+func newCrew(over <-chan struct{}) *crew { return &crew{next: make(chan func()), over: over} }
 
-// run runs fn in a goroutine of its own, which may have run others.
-func (c crew) run(fn func()) {
+// run runs fn in a goroutine of its own, which may have run others. It must not be called
+// beside a Wait for the members.
+func (c *crew) run(fn func()) {
 	select {
 	case c.next <- fn:
 	default:
-		go c.serve(fn)
+		c.members.Go(func() { c.serve(fn) })
 	}
 }
 
-func (c crew) serve(fn func()) {
+func (c *crew) serve(fn func()) {
 	rest := time.NewTimer(crewRest)
 	defer rest.Stop()
 	for {

@@ -1,7 +1,6 @@
 package activities
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -72,24 +71,18 @@ type Left struct {
 // It never fails: a fault of ours with one delivery is none of the others'.
 func (a *Activities) Attempts(ctx context.Context, all []AttemptInput) (AttemptsResult, error) {
 	results := make([]Left, len(all))
-	begun := time.Now()
 	waiting := a.beginEach(all, results)
 	limit := time.NewTimer(0)
 	defer limit.Stop()
 	var slow sync.WaitGroup
 	for _, w := range waiting {
-		limit.Reset(w.patience - time.Since(begun))
+		limit.Reset(time.Until(w.until))
 		select {
 		case <-w.flight.done:
 			results[w.index].set(w.flight.result, w.flight.err)
 		case <-limit.C:
 			slow.Go(func() {
-				defer func() {
-					if p := recover(); p != nil { // else it would end the process, and with it the others
-						results[w.index].set(AttemptResult{}, a.panicked(all[w.index], p))
-					}
-				}()
-				results[w.index].set(a.goOn(ctx, w.flight, all[w.index]))
+				a.guard(all[w.index], &results[w.index], func() (AttemptResult, error) { return a.goOn(ctx, w.flight, all[w.index]) })
 			})
 		}
 	}
@@ -103,28 +96,41 @@ func (a *Activities) Attempts(ctx context.Context, all []AttemptInput) (Attempts
 	return left, nil
 }
 
-// awaited is one of several attempts that have begun, and for how long it is waited for.
+// awaited is one of several attempts that have begun, and until when it is waited for.
 type awaited struct {
-	index    int
-	flight   *flight
-	patience time.Duration
+	index  int
+	flight *flight
+	until  time.Time
 }
 
-// beginEach begins attempts, and returns those that have begun, the shortest patience first: so
-// they can be waited for one after another. Of the others the results say why they have not.
+// beginEach begins attempts, and returns those that have begun in the order in which they are
+// waited for no longer: so they can be waited for one after another. Of the others the results
+// say why they have not.
 func (a *Activities) beginEach(all []AttemptInput, results []Left) []awaited {
 	waiting := make([]awaited, 0, len(all))
 	for i := range all {
 		results[i].Index = i
-		fl, err := a.flight(all[i])
-		if err != nil {
-			results[i].set(AttemptResult{}, err)
-			continue
-		}
-		waiting = append(waiting, awaited{i, fl, a.patience(all[i])})
+		a.guard(all[i], &results[i], func() (AttemptResult, error) {
+			fl, err := a.flight(all[i])
+			if err == nil {
+				waiting = append(waiting, awaited{i, fl, time.Now().Add(a.patience(all[i]))})
+			}
+			return AttemptResult{}, err
+		})
 	}
-	slices.SortStableFunc(waiting, func(x, y awaited) int { return cmp.Compare(x.patience, y.patience) })
+	slices.SortStableFunc(waiting, func(x, y awaited) int { return x.until.Compare(y.until) })
 	return waiting
+}
+
+// guard makes a panic a fault of the one delivery: else it would end the process, and with
+// it the others.
+func (a *Activities) guard(in AttemptInput, left *Left, attempt func() (AttemptResult, error)) {
+	defer func() {
+		if p := recover(); p != nil {
+			left.set(AttemptResult{}, a.panicked(in, p))
+		}
+	}()
+	left.set(attempt())
 }
 
 // set fills in what Attempt returns.

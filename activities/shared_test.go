@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/everpost/everpost/activities"
+	"github.com/everpost/everpost/internal/gate"
 	"github.com/everpost/everpost/internal/receivertest"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -105,6 +106,52 @@ func TestAttemptsPanicWhileTheyWait(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, webhook.StateDelivered, joined.State, "its request went on")
 	require.Equal(t, 2, b.Count())
+}
+
+// Who is not slow is not waited for, not claimed, and not asked where it goes on, however long
+// another takes that was begun before.
+func TestAttemptsOfWhichOneIsSlow(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s := &sparing{}
+	p := b.process(t, func(c *activities.Config) { c.FastWait, c.Starter = 2*time.Second, s })
+	all := make([]activities.AttemptInput, 21)
+	for i := range all {
+		all[i] = b.fresh(t, p)
+	}
+	b.Script(all[0].EventID.String(), receivertest.Step{Hang: true})
+	left := p.attemptsOf(t, sharing(all...)...)
+	require.Len(t, left, 1)
+	require.True(t, left[0].Running)
+	require.Equal(t, 1, s.count())
+	require.Equal(t, 1, p.record.count())
+}
+
+// A panic of the gate's befalls one delivery, too.
+func TestAttemptsWithAGateThatPanics(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	g := slowPanics{admission{gate.New(gate.Config{})}, webhook.NewEndpointID()}
+	p := b.process(t, func(c *activities.Config) { c.Gate = g })
+	all := sharing(b.stored(t), b.stored(t))
+	all[0].EndpointID = g.on
+	left := p.attemptsOf(t, all...)
+	require.Len(t, left, 1)
+	require.Contains(t, left[0].Fault, "panic: a value of type string")
+	require.Equal(t, webhook.StateDelivered, b.delivery(t, all[1]).State)
+}
+
+type slowPanics struct {
+	admission
+
+	on webhook.EndpointID
+}
+
+func (g slowPanics) Slow(endpoint webhook.EndpointID) bool {
+	if endpoint == g.on {
+		panic("canary-panic")
+	}
+	return g.admission.Slow(endpoint)
 }
 
 type claimPanics struct {

@@ -16,7 +16,8 @@ const (
 	workerPause = time.Second
 )
 
-func (a *App) startWorker() {
+// makeActivities makes what the worker runs. It is there before the first event, ours included.
+func (a *App) makeActivities() {
 	a.startSender()
 	a.activities = activities.New(activities.Config{
 		Record: a.store, Targets: a.store.EndpointCache(), Fresh: a.dispatcher.Fresh(), Sender: sender{a.sender, a.options.Exempt},
@@ -26,6 +27,10 @@ func (a *App) startWorker() {
 	if a.options.SoleWorker {
 		a.dispatcher.Ahead = a.activities.Ahead
 	}
+}
+
+// startWorker runs the worker, and waits a moment for it.
+func (a *App) startWorker() {
 	halt, halted, up := make(chan struct{}), make(chan struct{}), make(chan struct{}, 1)
 	go func() {
 		defer close(halted)

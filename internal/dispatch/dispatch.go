@@ -276,7 +276,7 @@ func (d *Dispatcher) queueUp(a webhook.Accepted, now time.Time) {
 // sendAhead sends the first request of a delivery, unless others for its endpoint wait for
 // their workflows, or the queue is so long that it might find no place there.
 func (d *Dispatcher) sendAhead(start *webhook.Start) bool {
-	return d.Ahead != nil && d.queue.Len() < d.QueueLength && !d.behind.has(start.EndpointID) && !d.early.has(start.EndpointID) &&
+	return d.Ahead != nil && d.queue.Len() < d.QueueLength && !d.early.has(start.EndpointID) && !d.behind.has(start.EndpointID) &&
 		d.Ahead(activities.AttemptInput{Ref: start.Ref, Progress: begun(*start), FirstTask: true})
 }
 

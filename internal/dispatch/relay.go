@@ -56,8 +56,8 @@ func (d *Dispatcher) relayOnce() bool {
 	return (len(starts) == relayBatch || len(commands) == relayBatch) && !d.away.Load()
 }
 
-// take reads a batch of what was left behind; an error has been logged. It takes nothing after Stop:
-// what it takes is not handed out again for a while.
+// take reads a batch of what was left behind; an error needs no words any more. It takes nothing
+// after Stop: what it takes is not handed out again for a while.
 func take[T any](d *Dispatcher, read func(context.Context, int) ([]T, error)) ([]T, error) {
 	if d.stopping() {
 		return nil, context.Canceled

@@ -12,8 +12,8 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// ofTen is how often a test runs in which a select has two ways to go.
-const ofTen = 10
+// rounds is how often a test runs in which a select has two ways to go.
+const rounds = 10
 
 // What comes after Stop, from who still notes what the last requests came to, stays in the outbox: nothing is sent ahead, and
 // nobody waits for room.
@@ -93,7 +93,7 @@ func TestStopLeavesTheTroubled(t *testing.T) {
 // What others bring beside a large start is not started any more at a stop, unless it was sent.
 func TestStopLeavesWhatComesBesideALargeStart(t *testing.T) {
 	t.Parallel()
-	for range ofTen {
+	for range rounds {
 		synctest.Test(t, func(t *testing.T) {
 			s, f, open := besideLoud(t, nil, webhook.Accepted{})
 			resume := f.shut()
@@ -130,7 +130,7 @@ func (l *looked) Unanswered(ctx context.Context, n int) ([]webhook.Commanded, er
 // What is taken from the outbox is not handed out again for a while, so nothing is at a stop.
 func TestStopTakesNothingMore(t *testing.T) {
 	t.Parallel()
-	for range ofTen {
+	for range rounds {
 		synctest.Test(t, func(t *testing.T) {
 			f, c := newFrontend(t)
 			record := &looked{outbox: outbox{starts: accepted(1).Deliveries}}

@@ -32,13 +32,18 @@ func (s *Store) flushIntake(ctx context.Context, items []*intake) error {
 }
 
 // writeIntake takes a single round trip, which at ease is most of what a 202 waits for, where
-// all is as it mostly is. Otherwise it finds out what is not, and takes at least two more: one
-// begins, asks for the endpoints' versions and takes the keys, one writes and commits.
+// nothing speaks against any of the requests. Otherwise it finds out what does, and takes two
+// or more: one begins, asks for the endpoints' versions and takes the keys, the last commits.
 func writeIntake(ctx context.Context, db querier, items []*intake) error {
 	written, err := writeAtOnce(ctx, db, items)
 	if written || err != nil {
 		return err
 	}
+	return writeChecked(ctx, db, items)
+}
+
+// writeChecked settles each request by itself, and writes what is to be stored.
+func writeChecked(ctx context.Context, db querier, items []*intake) error {
 	if err := checkIntake(ctx, db, items); err != nil {
 		return err
 	}
@@ -110,7 +115,8 @@ func (in *intake) stores() bool {
 	return in.refused == nil && !in.stale && !in.again && !in.answered
 }
 
-// unknown refuses a request with an event for an endpoint that does not exist.
+// unknown is why a request with an event for an endpoint that does not exist is refused; nil
+// of any other.
 func (in *intake) unknown() *webhook.Error {
 	var wrong []webhook.FieldError
 	for i := range in.arrivals {

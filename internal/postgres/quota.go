@@ -176,8 +176,8 @@ func (in *intake) makes() (most, all int) {
 	return most, all
 }
 
-// over refuses a request that is over a quota of its tenant. It is asked when it is
-// known which of the events are new: the answer to an earlier one has no price.
+// over is why a request that is over a quota of its tenant is refused; nil of any other. It is
+// asked when it is known which of the events are new: the answer to an earlier one has no price.
 func (in *intake) over() *webhook.Error {
 	most, all := in.makes()
 	quota, pending := in.limits.PendingDeliveries, 0

@@ -77,6 +77,13 @@ func TestTheWallTakesNoRoundTrip(t *testing.T) {
 			require.NoError(t, err)
 		}))
 	}
+	again := func() {
+		a, err := b.Accept(t.Context(), keyed)
+		require.NoError(t, err)
+		require.True(t, a.Replayed)
+	}
+	again()
+	require.Equal(t, 5, trips(t, b.door, again), "try, take keys, read whose they are, read those events, commit")
 	require.Equal(t, 1, trips(t, b.writer, claim(1)))
 	require.Equal(t, 1, trips(t, b.writer, record(2)))
 	require.Equal(t, 1, trips(t, b.pool, read))
