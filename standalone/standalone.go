@@ -44,8 +44,8 @@ const (
 	// a moment later. memoryLimit makes the collector work harder before it costs more.
 	// GOGC and GOMEMLIMIT override them. What a burst has taken is given back to the
 	// system when a while passes without a collection.
-	garbageTarget = 200
-	memoryLimit   = 512 << 20
+	garbageTarget = 400
+	memoryLimit   = 480 << 20
 	idleAfter     = 30 * time.Second
 )
 
