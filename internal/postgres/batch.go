@@ -250,6 +250,12 @@ func isConflict(err error) bool {
 	return ok && (pg.Code == "40P01" || pg.Code == "40001" || pg.Code == "23514" && pg.ConstraintName == "")
 }
 
+// isTaken reports a key that is there already (23505).
+func isTaken(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && pg.Code == "23505"
+}
+
 // isLocked reports a lock timeout (55P03).
 func isLocked(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)

@@ -2,10 +2,7 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"slices"
-
-	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // storeAtOnce writes keys, events and outbox rows, and says that it has: if every tenant's
@@ -55,7 +52,7 @@ func writeAtOnce(ctx context.Context, db querier, items []*intake) (written bool
 	}
 	for _, in := range items {
 		in.reset()
-		if in.unknown() != nil || in.over() != nil {
+		if !in.acceptable() {
 			return false, nil
 		}
 	}
@@ -69,11 +66,15 @@ func writeAtOnce(ctx context.Context, db querier, items []*intake) (written bool
 	ev, ob := rowsOf(items)
 	args := slices.Concat([]any{tenants, versions}, columns.args(), ev.args(), ob.args())
 	err = db.QueryRow(ctx, storeAtOnce, args...).Scan(&written)
-	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == "23505" {
-		return false, nil // another process has just taken a key
+	if isTaken(err) { // by another process, just now
+		err = nil
 	}
 	return written, err
 }
+
+// acceptable reports whether a request is neither over a quota nor for an unknown endpoint,
+// if all of its events are new.
+func (in *intake) acceptable() bool { return in.unknown() == nil && in.over() == nil }
 
 // versionsOf are the tenants and the versions of their endpoints that the requests were
 // matched with; nil if these differ.
