@@ -203,9 +203,9 @@ func (a *App) Start(ctx context.Context) (err error) {
 		return err
 	}
 	if a.options.Worker {
+		a.push(phaseWatch, func(ctx context.Context) { a.watch.stop(ctx) })
 		a.makeActivities()
 		a.watch.start(a.life) //nolint:contextcheck // see above
-		a.push(phaseWatch, func(ctx context.Context) { a.watch.stop(ctx) })
 		a.startWorker()
 	} else {
 		a.startSender()
