@@ -21,9 +21,10 @@ export GOLANGCI_LINT_CACHE ?= $(CURDIR)/.cache/golangci-lint
 
 # The version comes from git here, not from Go's own stamping, which fails in a checkout that belongs to someone else.
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-# A CPU profile to optimise for, such as `make bench BENCH_FLAGS='-profile …'` saves (docs/performance.md).
-PGO ?=
-BUILD := $(GO) build -buildvcs=false $(if $(PGO),-pgo=$(abspath $(PGO))) -ldflags '-X main.version=$(VERSION)'
+# The CPU profile that binaries are optimised for (docs/adr/0036), or off. Tests and tools are built without: where one main
+# package had it as its own, whatever imports that would be built twice.
+PGO ?= default.pgo
+BUILD := $(GO) build -buildvcs=false -pgo=$(if $(filter off,$(PGO)),off,$(abspath $(PGO))) -ldflags '-X main.version=$(VERSION)'
 
 # Tools: changing a version, or Go's, builds the tool anew beside the old one.
 GOLANGCI_LINT_VERSION := v2.15.0
@@ -82,6 +83,12 @@ bench: build bin/bench ## measure what Everpost does on this machine: most of an
 .PHONY: bench-compare
 bench-compare: bin/bench ## compare the CPU per delivery of the last two runs of bench; fail if it grew by more than 20 %
 	exec bin/bench compare
+
+.PHONY: profile
+profile: build bin/bench ## find out anew what is hot, and write the default.pgo that builds are optimised for: ten minutes
+	rm -rf bin/profile
+	bin/bench -only throughput,fan-out,batch,latency -runs 1 -results '' -profile bin/profile
+	bin/bench pgo default.pgo bin/profile/*-cpu-1.pprof
 
 .PHONY: bin/bench
 bin/bench:

@@ -11,7 +11,7 @@ import (
 // Gate admits requests to endpoints, so that no receiver is hurt and none hurts its
 // neighbours.
 type Gate interface {
-	// Enter asks to send one request. It may wait for up to about 250 ms.
+	// Enter asks to send one request. It may wait for most of a second.
 	Enter(ctx context.Context, e Entry) Admission
 	// TryEnter is Enter for who does not wait: where there is no pass, nothing is reserved.
 	TryEnter(e Entry) Admission

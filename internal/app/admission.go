@@ -82,7 +82,7 @@ func newGateCollector(g *gate.Gate) *gateCollector {
 		gate:      g,
 		endpoints: prometheus.NewDesc("everpost_gate_endpoints", "Endpoints that this process remembers something of.", nil, nil),
 		inFlight:  prometheus.NewDesc("everpost_gate_in_flight", "Requests to receivers under way in this process.", nil, nil),
-		waiting:   prometheus.NewDesc("everpost_gate_waiting", "Attempts that wait up to 250 ms for their turn.", nil, nil),
+		waiting:   prometheus.NewDesc("everpost_gate_waiting", "Attempts that wait for a turn that is near.", nil, nil),
 		reserved:  prometheus.NewDesc("everpost_gate_reserved", "Deliveries that wait for a turn of their own within the next minutes.", nil, nil),
 		troubled:  prometheus.NewDesc("everpost_gate_circuits_not_closed", "Endpoints whose circuit is open or half open.", nil, nil),
 	}

@@ -483,3 +483,65 @@ func TestNames(t *testing.T) {
 		require.Equal(t, name, Circuit(c).String())
 	}
 }
+
+// When this process stalls for a moment, a quick endpoint looks slow: those in its line wait
+// for it to be quick again. Where that is not to be expected, they come back.
+func TestStallDefersNobody(t *testing.T) {
+	t.Parallel()
+	const quick, stall = 3 * time.Millisecond, 30 * time.Millisecond
+	for name, c := range map[string]struct {
+		before []Result // of the endpoint's earlier requests
+		limits Limits
+		waits  bool
+	}{
+		"quick":                    {before: []Result{delivered(quick)}, waits: true},
+		"at a high rate":           {before: []Result{delivered(quick)}, limits: Limits{Rate: 250}, waits: true},
+		"at a low rate":            {before: []Result{delivered(quick)}, limits: Limits{Rate: 190}},
+		"slow":                     {before: []Result{delivered(51 * time.Millisecond)}},
+		"as slow as may be":        {before: []Result{delivered(50 * time.Millisecond)}, waits: true},
+		"one that failed":          {before: []Result{delivered(quick), refused(quick)}},
+		"one that did and is well": {before: []Result{refused(quick), delivered(quick)}, waits: true},
+		"unknown":                  {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				g, en := New(Config{}), entry()
+				en.Limits = c.limits
+				for _, result := range c.before {
+					admit(t, g, another(en)).Done(result)
+				}
+				elapse(time.Second)
+				var sent []*Pass
+				for range 10 {
+					sent = append(sent, admit(t, g, another(en)))
+				}
+				elapse(stall)
+				var went, deferred int
+				for range 100 {
+					go func() {
+						_, pass := g.Enter(t.Context(), another(en))
+						if pass == nil {
+							deferred++
+							return
+						}
+						elapse(quick)
+						went++
+						pass.Done(delivered(quick))
+					}()
+					synctest.Wait()
+				}
+				for _, pass := range sent {
+					pass.Done(delivered(stall))
+				}
+				elapse(time.Second)
+				if c.waits {
+					require.Equal(t, 100, went)
+					return
+				}
+				require.Positive(t, deferred)
+				require.Equal(t, 100, went+deferred)
+			})
+		})
+	}
+}

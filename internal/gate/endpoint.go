@@ -10,8 +10,14 @@ import (
 )
 
 const (
-	// patience is how far away a turn may be to be awaited inside Enter.
-	patience = 250 * time.Millisecond
+	// patience is how far away a turn may be to be awaited inside Enter, and longPatience
+	// how far where an endpoint is quick: there a turn is farther away because this process
+	// was busy for a moment, and is nearer than predicted when it is not. A durable timer
+	// would cost more than a second.
+	patience, longPatience = 250 * time.Millisecond, 600 * time.Millisecond
+	// quickTurnover is how often a place of a quick endpoint becomes free, at least, and
+	// how often its rate allows a request.
+	quickTurnover = 5 * time.Millisecond
 	// waitMargin is how much later than its turn a waiter may be let in: a place may
 	// become free a little later than predicted.
 	waitMargin = 100 * time.Millisecond
@@ -186,6 +192,15 @@ func (e *endpoint) expected(now, before time.Duration) int {
 // waits says whether the delivery is inside Enter.
 func (e *endpoint) waits(delivery webhook.DeliveryID) bool {
 	return slices.ContainsFunc(e.waiters, func(w *waiter) bool { return w.delivery == delivery })
+}
+
+// patience is how far away a turn may be to be awaited inside Enter.
+func (e *endpoint) patience() time.Duration {
+	if e.known && e.latency <= quickTurnover*time.Duration(e.limits.MaxInFlight) && e.every <= quickTurnover &&
+		!e.ramp.on && e.recent.failureStreak == 0 && e.circuit.state == CircuitClosed {
+		return longPatience
+	}
+	return patience
 }
 
 // barred returns until when nobody goes, and why; the past when somebody may.

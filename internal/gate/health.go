@@ -136,7 +136,7 @@ func (e *endpoint) health(now time.Duration) Health {
 	if e.barredUntil > now {
 		h.BarredUntil, h.BarredFor = at(e.barredUntil), e.barredReason
 	}
-	if turn, reason := e.earliest(now); turn > now+patience {
+	if turn, reason := e.earliest(now); turn > now+e.patience() {
 		h.WaitsFor = reason
 	}
 	return h
@@ -192,12 +192,12 @@ func (g *Gate) EachUnwell(f func(webhook.EndpointID, Health)) {
 const slowLatency = time.Second
 
 // Slow says whether an attempt is likely to take long: the latency is above 1 s, or
-// the wait above 250 ms, or nobody goes.
+// the wait longer than Enter's, or nobody goes.
 func (g *Gate) Slow(id webhook.EndpointID) bool {
 	slow := false
 	g.look(id, func(e *endpoint, now time.Duration) {
 		at, _ := e.earliest(now)
-		slow = e.ails(now) || at > now+patience
+		slow = e.ails(now) || at > now+e.patience()
 	})
 	return slow
 }
