@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime/pprof"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -21,7 +22,7 @@ func ownProfile(t *testing.T) string {
 	file, err := os.Create(path)
 	require.NoError(t, err)
 	require.NoError(t, pprof.StartCPUProfile(file))
-	for end := time.Now().Add(300 * time.Millisecond); time.Now().Before(end); {
+	for begun := cpuTime(t); cpuTime(t)-begun < 300*time.Millisecond; {
 		sha256.Sum256(make([]byte, 1<<16))
 	}
 	pprof.StopCPUProfile()
@@ -34,6 +35,14 @@ func cpuProfile(t *testing.T, path string) *profile.Profile {
 	p, err := readProfile(path)
 	require.NoError(t, err)
 	return p
+}
+
+// cpuTime is what this process has used: one that gets little of a busy machine is sampled as seldom.
+func cpuTime(t *testing.T) time.Duration {
+	t.Helper()
+	var u syscall.Rusage
+	require.NoError(t, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // forBuilds requires that a profile holds what a build reads, and no name of a file.
@@ -115,6 +124,6 @@ func TestPGORefuses(t *testing.T) {
 func TestDefaultPGO(t *testing.T) {
 	t.Parallel()
 	forBuilds(t, cpuProfile(t, "../default.pgo"),
-		"github.com/everpost/everpost/activities.(*Activities).Attempts", "github.com/everpost/everpost/internal/egress.(*Client).exchange",
-		"github.com/everpost/everpost/internal/postgres.", "go.temporal.io/server/service/history.", "go.temporal.io/sdk/internal.")
+		"github.com/everpost/everpost/activities.", "github.com/everpost/everpost/internal/egress.", "github.com/everpost/everpost/internal/postgres.",
+		"github.com/jackc/pgx/v5", "go.temporal.io/sdk/internal.", "go.temporal.io/server/service/history.")
 }

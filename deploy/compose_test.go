@@ -324,9 +324,8 @@ func TestImagesFollowTheProfile(t *testing.T) {
 	t.Parallel()
 	builds := regexp.MustCompile(`go build .*`).FindAllString(read(t, "Dockerfile"), -1)
 	require.Len(t, builds, 2)
-	for _, build := range builds {
-		require.Regexp(t, ` -pgo=(\.\./)?default\.pgo `, build)
-	}
+	require.Contains(t, builds[0], " -pgo=default.pgo ")
+	require.Contains(t, builds[1], " -pgo=../default.pgo ", "in standalone/")
 	require.FileExists(t, filepath.Join(root, "default.pgo"))
 	require.Contains(t, strings.Split(read(t, ".dockerignore"), "\n"), "!default.pgo")
 }

@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// earlyTurn is how near its turn must be for a delivery to be started. The gate lets it wait for 250 ms, and what is
-	// being started before it will wait there, too. What comes too early there is deferred by a timer of its workflow.
+	// earlyTurn is how near its turn must be for a delivery to be started. The gate lets it wait for 250 ms at least, and
+	// what is being started before it will wait there, too. What comes too early there is deferred by a timer of its workflow.
 	earlyTurn = 100 * time.Millisecond
 	// earlyLook is how long a delivery waits to look again.
 	earlyLook = 25 * time.Millisecond

@@ -3,6 +3,8 @@ package gate
 import (
 	"context"
 	"math"
+	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -202,7 +204,7 @@ func TestWaitersInOrder(t *testing.T) {
 		require.Equal(t, 10, deferred)
 		require.Equal(t, 10, g.Health(en.Endpoint).Reserved)
 		first.Done(delivered(400 * time.Microsecond))
-		elapse(patience)
+		elapse(shortPatience)
 		require.Len(t, order, maxWaiters)
 		for i := range maxWaiters {
 			require.Equal(t, i, <-order)
@@ -489,19 +491,26 @@ func TestNames(t *testing.T) {
 func TestStallDefersNobody(t *testing.T) {
 	t.Parallel()
 	const quick, stall = 3 * time.Millisecond, 30 * time.Millisecond
+	limited := refused(quick)
+	limited.DeferFor = 10 * time.Second
 	for name, c := range map[string]struct {
 		before []Result // of the endpoint's earlier requests
 		limits Limits
+		come   int
 		waits  bool
 	}{
-		"quick":                    {before: []Result{delivered(quick)}, waits: true},
-		"at a high rate":           {before: []Result{delivered(quick)}, limits: Limits{Rate: 250}, waits: true},
-		"at a low rate":            {before: []Result{delivered(quick)}, limits: Limits{Rate: 190}},
-		"slow":                     {before: []Result{delivered(51 * time.Millisecond)}},
-		"as slow as may be":        {before: []Result{delivered(50 * time.Millisecond)}, waits: true},
-		"one that failed":          {before: []Result{delivered(quick), refused(quick)}},
-		"one that did and is well": {before: []Result{refused(quick), delivered(quick)}, waits: true},
-		"unknown":                  {},
+		"quick":             {before: []Result{delivered(quick)}, come: 100, waits: true},
+		"at a high rate":    {before: []Result{delivered(quick)}, limits: Limits{Rate: 250}, come: 100, waits: true},
+		"at a low rate":     {before: []Result{delivered(quick)}, limits: Limits{Rate: 190}, come: 60},
+		"as slow as may be": {before: []Result{delivered(50 * time.Millisecond)}, come: 60, waits: true},
+		"slow":              {before: []Result{delivered(51 * time.Millisecond)}, come: 60},
+		"slow in many places": {
+			before: slices.Repeat([]Result{delivered(500 * time.Millisecond)}, 20), limits: Limits{MaxInFlight: 100}, come: 20,
+		},
+		"one that failed":          {before: []Result{delivered(quick), refused(quick)}, come: 100},
+		"one that did and is well": {before: []Result{refused(quick), delivered(quick)}, come: 100, waits: true},
+		"unknown":                  {come: 60},
+		"on a slope":               {before: append(slices.Repeat([]Result{delivered(quick)}, 6000), limited, delivered(quick)), come: 60},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -510,37 +519,39 @@ func TestStallDefersNobody(t *testing.T) {
 				en.Limits = c.limits
 				for _, result := range c.before {
 					admit(t, g, another(en)).Done(result)
+					elapse(10 * time.Millisecond)
+					if result.DeferFor > 0 {
+						elapse(result.DeferFor + 11*time.Second) // where it allows about 160 a second
+					}
 				}
-				elapse(time.Second)
-				var sent []*Pass
-				for range 10 {
-					sent = append(sent, admit(t, g, another(en)))
+				sent := make([]*Pass, en.Limits.withDefaults().MaxInFlight)
+				for i := range sent {
+					sent[i] = admit(t, g, another(en))
 				}
 				elapse(stall)
-				var went, deferred int
-				for range 100 {
+				var went, deferred atomic.Int64
+				for range c.come {
 					go func() {
 						_, pass := g.Enter(t.Context(), another(en))
 						if pass == nil {
-							deferred++
+							deferred.Add(1)
 							return
 						}
 						elapse(quick)
-						went++
+						went.Add(1)
 						pass.Done(delivered(quick))
 					}()
 					synctest.Wait()
 				}
+				require.Equal(t, !c.waits, g.Slow(en.Endpoint), "where the next would have to come back")
+				require.Equal(t, c.waits, g.Health(en.Endpoint).WaitsFor == ReasonNone)
 				for _, pass := range sent {
 					pass.Done(delivered(stall))
 				}
-				elapse(time.Second)
-				if c.waits {
-					require.Equal(t, 100, went)
-					return
-				}
-				require.Positive(t, deferred)
-				require.Equal(t, 100, went+deferred)
+				elapse(2 * time.Second)
+				synctest.Wait()
+				require.EqualValues(t, c.come, went.Load()+deferred.Load())
+				require.Equal(t, c.waits, deferred.Load() == 0, "%d came back", deferred.Load())
 			})
 		})
 	}

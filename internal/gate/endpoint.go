@@ -10,14 +10,12 @@ import (
 )
 
 const (
-	// patience is how far away a turn may be to be awaited inside Enter, and longPatience
-	// how far where an endpoint is quick: there a turn is farther away because this process
-	// was busy for a moment, and is nearer than predicted when it is not. A durable timer
-	// would cost more than a second.
-	patience, longPatience = 250 * time.Millisecond, 600 * time.Millisecond
-	// quickTurnover is how often a place of a quick endpoint becomes free, at least, and
-	// how often its rate allows a request.
-	quickTurnover = 5 * time.Millisecond
+	// shortPatience is how far away a turn may be to be awaited inside Enter, and
+	// longPatience how far at a quick endpoint.
+	shortPatience, longPatience = 250 * time.Millisecond, 600 * time.Millisecond
+	// quickLatency is the most that a quick endpoint takes to answer, and quickTurnover how
+	// often, at least, one of its places becomes free and its rate allows a request.
+	quickLatency, quickTurnover = 50 * time.Millisecond, 5 * time.Millisecond
 	// waitMargin is how much later than its turn a waiter may be let in: a place may
 	// become free a little later than predicted.
 	waitMargin = 100 * time.Millisecond
@@ -37,7 +35,7 @@ const (
 
 	// unknownWaiters is how many newcomers wait inside Enter for an endpoint that has not
 	// answered yet: the width of a shared workflow is 50. maxWaiters is that for one that
-	// is known: 2,000 per second for as long as patience. Those who come back may be as
+	// is known: 2,000 per second for as long as shortPatience. Those who come back may be as
 	// many more: they were told to.
 	unknownWaiters      = 64
 	maxWaiters          = 512
@@ -53,7 +51,7 @@ const (
 	// slowTurnover is from when on a place is kept for somebody who is late. Where
 	// places become free faster, it gets one while it waits, and to keep one for each
 	// would leave most of them empty.
-	slowTurnover = patience
+	slowTurnover = shortPatience
 
 	never = time.Duration(math.MaxInt64)
 )
@@ -194,13 +192,16 @@ func (e *endpoint) waits(delivery webhook.DeliveryID) bool {
 	return slices.ContainsFunc(e.waiters, func(w *waiter) bool { return w.delivery == delivery })
 }
 
-// patience is how far away a turn may be to be awaited inside Enter.
-func (e *endpoint) patience() time.Duration {
-	if e.known && e.latency <= quickTurnover*time.Duration(e.limits.MaxInFlight) && e.every <= quickTurnover &&
-		!e.ramp.on && e.recent.failureStreak == 0 && e.circuit.state == CircuitClosed {
+// patience is how far away a turn may be to be awaited inside Enter. At an endpoint that is
+// quick, by the requests that have ended, a turn is far away when this process was busy for a
+// moment, and comes sooner than predicted when it is not: a durable timer would take longer.
+func (e *endpoint) patience(now time.Duration) time.Duration {
+	quick := e.known && e.latency <= min(quickLatency, quickTurnover*time.Duration(e.limits.MaxInFlight)) &&
+		e.every <= quickTurnover && e.host.share(now, e) <= quickTurnover
+	if quick && !e.ramp.on && e.recent.failureStreak == 0 {
 		return longPatience
 	}
-	return patience
+	return shortPatience
 }
 
 // barred returns until when nobody goes, and why; the past when somebody may.

@@ -233,6 +233,65 @@ func TestProbeWaitsForTheHost(t *testing.T) {
 	})
 }
 
+// Who comes before the receiver wants requests again does not wait for a place of the host:
+// it would go when that is free.
+func TestBarredAtABusyHost(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g, en := New(Config{MaxInFlightPerHost: 1}), at("a.test:443")
+		limited := delivered(time.Millisecond)
+		limited.PaceFor = 5 * time.Second
+		admit(t, g, another(en)).Done(limited)
+		mine, _ := g.Enter(t.Context(), en)
+		require.Equal(t, Deferred, mine.Verdict)
+		elapse(time.Until(mine.Until) - 200*time.Millisecond)
+		busy := admit(t, g, at("a.test:443"))
+		entered := make(chan Admission)
+		go func() {
+			admission, _ := g.Enter(t.Context(), en)
+			entered <- admission
+		}()
+		elapse(50 * time.Millisecond)
+		busy.Done(delivered(time.Millisecond))
+		admission := <-entered
+		require.Equal(t, Deferred, admission.Verdict)
+		require.False(t, admission.Until.Before(mine.Until))
+	})
+}
+
+// A quick endpoint is not, where the places of its host become free slowly: who comes there
+// comes back.
+func TestQuickAtASlowHost(t *testing.T) {
+	t.Parallel()
+	for latency, waits := range map[time.Duration]bool{4 * time.Millisecond: true, 500 * time.Millisecond: false} {
+		synctest.Test(t, func(t *testing.T) {
+			g, en := New(Config{MaxInFlightPerHost: 1}), at("a.test:443")
+			for range 20 {
+				busy := admit(t, g, at("a.test:443"))
+				elapse(latency)
+				busy.Done(delivered(latency))
+			}
+			learn(t, g, en, time.Millisecond)
+			busy := admit(t, g, at("a.test:443"))
+			entered := make(chan Verdict)
+			go func() {
+				admission, pass := g.Enter(t.Context(), another(en))
+				if pass != nil {
+					pass.Done(delivered(time.Millisecond))
+				}
+				entered <- admission.Verdict
+			}()
+			synctest.Wait()
+			waiting := g.Health(en.Endpoint).Waiting
+			elapse(4 * time.Millisecond)
+			busy.Done(delivered(4 * time.Millisecond))
+			verdict := <-entered
+			require.Equal(t, waits, waiting == 1, latency)
+			require.Equal(t, waits, verdict == Admitted, latency)
+		})
+	}
+}
+
 // At a host that hangs, who comes to be the probe is not told to come again and again.
 func TestProbeOfAHangingHost(t *testing.T) {
 	t.Parallel()

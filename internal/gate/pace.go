@@ -12,7 +12,7 @@ const (
 	burst = 10 * time.Millisecond
 
 	// unknownLatency stands for the latency of an endpoint that has not answered yet.
-	// With it, 50 who come at once still wait less than patience for ten places.
+	// With it, 50 who come at once still wait less than shortPatience for ten places.
 	unknownLatency = 50 * time.Millisecond
 	// smoothing is the weight of a new latency, that of RFC 6298 section 2.
 	smoothing = 8
