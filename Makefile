@@ -24,7 +24,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 # The CPU profile that binaries are optimised for (docs/adr/0036), or off. Tests and tools are built without: where one main
 # package had it as its own, whatever imports that would be built twice.
 PGO ?= $(wildcard default.pgo)
-BUILD := $(GO) build -buildvcs=false -pgo=$(if $(filter-out off,$(PGO)),$(abspath $(PGO)),off) -ldflags '-X main.version=$(VERSION)'
+BUILD := $(GO) build -buildvcs=false -pgo='$(if $(filter-out off,$(PGO)),$(abspath $(PGO)),off)' -ldflags '-X main.version=$(VERSION)'
 
 # Tools: changing a version, or Go's, builds the tool anew beside the old one.
 GOLANGCI_LINT_VERSION := v2.15.0

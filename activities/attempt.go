@@ -136,18 +136,21 @@ func (a *Activities) lookAt(fl *flight) time.Time {
 	return now.Add(pause)
 }
 
-// awaitPassage waits until the gate has let a flight through: whoever is still there is
-// about to be told to wait, and a claim would say that it is being sent. False when the
-// flight has ended.
+// awaitPassage waits for a flight that the gate has not let through yet: it is about to be
+// told to wait, where a claim would say that it is being sent, or to be sent and maybe
+// answered soon. False when the flight has ended.
 func (a *Activities) awaitPassage(fl *flight) bool {
-	limit := time.NewTimer(a.FastWait)
-	defer limit.Stop()
 	select {
-	case <-fl.passed:
-	case <-fl.done:
-	case <-limit.C: // the record is slow
+	case <-fl.passed: // it has been waited for
+	default:
+		limit := time.NewTimer(a.FastWait)
+		defer limit.Stop()
+		select {
+		case <-fl.done:
+		case <-limit.C: // the record is slow, or the receiver is
+		}
 	}
-	select { // it may have done both
+	select { // it may have ended by now
 	case <-fl.done:
 		return false
 	default:

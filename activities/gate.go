@@ -48,7 +48,7 @@ type Pass interface {
 
 const (
 	// slowWait is FastWait where the receiver is known to be slow: it has to be long
-	// enough for whoever is turned away, or gets a turn after a moment and an answer soon.
+	// enough for an answer after all. Who is still at the gate then is waited for.
 	slowWait = 300 * time.Millisecond
 	// crowdedPause is the least time after which who found no place among the slow ones
 	// comes back, and crowdedSpread what is added by chance, so that they do not come at once.

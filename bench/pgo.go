@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -19,12 +20,12 @@ func pgoCommand(paths []string, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	file, err := os.Create(paths[0])
-	if err != nil {
-		return fmt.Errorf("write the profile: %w", err)
+	var text bytes.Buffer
+	if err := merged.Write(&text); err != nil {
+		return fmt.Errorf("encode the profile: %w", err)
 	}
-	if err := errors.Join(merged.Write(file), file.Close()); err != nil {
-		return fmt.Errorf("write %s: %w", paths[0], err)
+	if err := os.WriteFile(paths[0], text.Bytes(), 0o644); err != nil { //nolint:gosec // nothing secret
+		return fmt.Errorf("write the profile: %w", err)
 	}
 	if _, err := fmt.Fprintf(stdout, "%s: %d stacks in %d functions\n", paths[0], len(merged.Sample), len(merged.Function)); err != nil {
 		return fmt.Errorf("print: %w", err)

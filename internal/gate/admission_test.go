@@ -507,6 +507,7 @@ func TestStallDefersNobody(t *testing.T) {
 		"slow in many places": {
 			before: slices.Repeat([]Result{delivered(500 * time.Millisecond)}, 20), limits: Limits{MaxInFlight: 100}, come: 20,
 		},
+		"slow in few places":       {before: []Result{delivered(20 * time.Millisecond)}, limits: Limits{MaxInFlight: 2}, come: 30},
 		"one that failed":          {before: []Result{delivered(quick), refused(quick)}, come: 100},
 		"one that did and is well": {before: []Result{refused(quick), delivered(quick)}, come: 100, waits: true},
 		"unknown":                  {come: 60},

@@ -70,7 +70,7 @@ func (e *endpoint) decide(now time.Duration, en *Entry) (Admission, *Pass, *wait
 	if until, reason := e.barred(now); until > now {
 		return e.decideBarred(now, until, reason, en)
 	}
-	if holds && mine <= now+e.patience(now) {
+	if holds && mine <= now+e.patience() {
 		if len(e.waiters) < maxReturningWaiters {
 			return e.wait(now, mine, en, true)
 		}
@@ -85,7 +85,7 @@ func (e *endpoint) decide(now time.Duration, en *Entry) (Admission, *Pass, *wait
 	case at <= now:
 		e.line.remove(en.Delivery)
 		return Admission{Verdict: Admitted}, e.admit(now, now, en.Retries), nil
-	case at <= now+e.patience(now) && len(e.waiters) < e.mayWait():
+	case at <= now+e.patience() && len(e.waiters) < e.mayWait():
 		e.line.remove(en.Delivery)
 		e.line.add(at, en.Delivery)
 		return e.wait(now, at, en, false)
@@ -168,7 +168,7 @@ func (e *endpoint) deferred(at time.Duration, reason Reason) Admission {
 // wait puts somebody whose slot has that time into the line of those inside Enter.
 func (e *endpoint) wait(now, at time.Duration, en *Entry, returned bool) (Admission, *Pass, *waiter) {
 	w := &waiter{
-		delivery: en.Delivery, retries: en.Retries, at: at, deadline: max(now+e.patience(now), at+waitMargin), returned: returned,
+		delivery: en.Delivery, retries: en.Retries, at: at, deadline: max(now+e.patience(), at+waitMargin), returned: returned,
 		ready: make(chan struct{}),
 	}
 	i := len(e.waiters)

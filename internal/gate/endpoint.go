@@ -195,9 +195,9 @@ func (e *endpoint) waits(delivery webhook.DeliveryID) bool {
 // patience is how far away a turn may be to be awaited inside Enter. At an endpoint that is
 // quick, by the requests that have ended, a turn is far away when this process was busy for a
 // moment, and comes sooner than predicted when it is not: a durable timer would take longer.
-func (e *endpoint) patience(now time.Duration) time.Duration {
+func (e *endpoint) patience() time.Duration {
 	quick := e.known && e.latency <= min(quickLatency, quickTurnover*time.Duration(e.limits.MaxInFlight)) &&
-		e.every <= quickTurnover && e.host.share(now, e) <= quickTurnover
+		e.every <= quickTurnover && e.host.usualShare(e) <= quickTurnover
 	if quick && !e.ramp.on && e.recent.failureStreak == 0 {
 		return longPatience
 	}

@@ -136,7 +136,7 @@ func (e *endpoint) health(now time.Duration) Health {
 	if e.barredUntil > now {
 		h.BarredUntil, h.BarredFor = at(e.barredUntil), e.barredReason
 	}
-	if turn, reason := e.earliest(now); turn > now+e.patience(now) {
+	if turn, reason := e.earliest(now); turn > now+e.patience() {
 		h.WaitsFor = reason
 	}
 	return h
@@ -197,7 +197,7 @@ func (g *Gate) Slow(id webhook.EndpointID) bool {
 	slow := false
 	g.look(id, func(e *endpoint, now time.Duration) {
 		at, _ := e.earliest(now)
-		slow = e.ails(now) || at > now+e.patience(now)
+		slow = e.ails(now) || at > now+e.patience()
 	})
 	return slow
 }

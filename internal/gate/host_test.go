@@ -259,35 +259,45 @@ func TestBarredAtABusyHost(t *testing.T) {
 	})
 }
 
-// A quick endpoint is not, where the places of its host become free slowly: who comes there
-// comes back.
-func TestQuickAtASlowHost(t *testing.T) {
+// Where the places of its host become free slowly, an endpoint is not quick: who comes there
+// comes back. Where it only looks so, because this process stalls, one waits.
+func TestQuickAtAHost(t *testing.T) {
 	t.Parallel()
-	for latency, waits := range map[time.Duration]bool{4 * time.Millisecond: true, 500 * time.Millisecond: false} {
-		synctest.Test(t, func(t *testing.T) {
-			g, en := New(Config{MaxInFlightPerHost: 1}), at("a.test:443")
-			for range 20 {
-				busy := admit(t, g, at("a.test:443"))
-				elapse(latency)
-				busy.Done(delivered(latency))
-			}
-			learn(t, g, en, time.Millisecond)
-			busy := admit(t, g, at("a.test:443"))
-			entered := make(chan Verdict)
-			go func() {
-				admission, pass := g.Enter(t.Context(), another(en))
-				if pass != nil {
-					pass.Done(delivered(time.Millisecond))
+	for name, c := range map[string]struct {
+		latency, stall time.Duration
+		waits          bool
+	}{
+		"quick, after a stall": {3 * time.Millisecond, 350 * time.Millisecond, true},
+		"slow":                 {500 * time.Millisecond, time.Millisecond, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				g, en := New(Config{MaxInFlightPerHost: 1}), at("a.test:443")
+				learn(t, g, en, time.Millisecond)
+				for range 100 {
+					busy := admit(t, g, at("a.test:443"))
+					elapse(c.latency)
+					busy.Done(delivered(c.latency))
 				}
-				entered <- admission.Verdict
-			}()
-			synctest.Wait()
-			waiting := g.Health(en.Endpoint).Waiting
-			elapse(4 * time.Millisecond)
-			busy.Done(delivered(4 * time.Millisecond))
-			verdict := <-entered
-			require.Equal(t, waits, waiting == 1, latency)
-			require.Equal(t, waits, verdict == Admitted, latency)
+				busy := admit(t, g, at("a.test:443"))
+				elapse(c.stall)
+				turn, _, _ := g.Turn(en.Endpoint)
+				require.Greater(t, turn, shortPatience)
+				require.Less(t, turn, longPatience)
+				entered := make(chan Verdict)
+				go func() {
+					admission, pass := g.Enter(t.Context(), another(en))
+					if pass != nil {
+						pass.Done(delivered(time.Millisecond))
+					}
+					entered <- admission.Verdict
+				}()
+				synctest.Wait()
+				require.Equal(t, c.waits, g.Health(en.Endpoint).Waiting == 1)
+				busy.Done(delivered(c.stall))
+				require.Equal(t, c.waits, <-entered == Admitted)
+			})
 		})
 	}
 }

@@ -240,7 +240,11 @@ func (m *model) check(rate float64, places int) {
 	require.LessOrEqual(m, h.Waiting, maxReturningWaiters+maxWaiters)
 
 	// Who comes late or waits for a place uses a turn of its own that is past.
-	slack := (lateness + longPatience + waitMargin + burst).Seconds()
+	waits := shortPatience
+	if interval(rate) <= quickTurnover {
+		waits = longPatience
+	}
+	slack := (lateness + waits + waitMargin + burst).Seconds()
 	level := 0.0 // of a bucket that leaks at the rate
 	for i, at := range m.admitted {
 		if i > 0 {

@@ -27,10 +27,25 @@ func (h *host) turn(now time.Duration, e *endpoint) time.Duration {
 // share is how far apart the requests of one endpoint are to be, so that each that waits
 // here gets as many; 0 while the endpoint has all it wants.
 func (h *host) share(now time.Duration, e *endpoint) time.Duration {
-	if h == nil || e.rival == 0 && h.open(e) {
+	if h == nil {
 		return 0
 	}
-	return time.Duration(h.others(e)+1) * h.turnover(now)
+	return h.shareOf(h.turnover(now), e)
+}
+
+// usualShare is share as far as it follows from the requests that have ended.
+func (h *host) usualShare(e *endpoint) time.Duration {
+	if h == nil {
+		return 0
+	}
+	return h.shareOf(h.gap, e)
+}
+
+func (h *host) shareOf(turnover time.Duration, e *endpoint) time.Duration {
+	if e.rival == 0 && h.open(e) {
+		return 0
+	}
+	return time.Duration(h.others(e)+1) * turnover
 }
 
 // turnOfMissed is when somebody whose turn came while no place was free is to come again.
