@@ -51,7 +51,7 @@ var binaryForTests = sync.OnceValues(func() (string, error) {
 func tiny() size {
 	return size{
 		warmUp: 20, events: 100, fanOut: 10, batched: 250, retried: 20, broken: 10, paces: []pace{{40, 1}}, waiting: 150, rounds: 1,
-		growth: grown{days: 2, perDay: 50, beside: pace{40, 1}},
+		growth: grown{days: 2, perDay: 50, beside: pace{40, 1}, turns: 2},
 		rest:   time.Second, linger: 100 * time.Millisecond, stall: time.Minute, patience: time.Minute, profile: time.Second, report: time.Second,
 	}
 }
@@ -298,7 +298,7 @@ func TestAll(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{
 		"ceiling", "throughput", "fan-out-10", "batch-100", "ceiling-40", "latency-40", "retries", "retries-breaker", "start", "waiting-before",
-		"waiting-beside", "growth-before", "growth-before-steady", "growth-beside", "growth-beside-steady", "growth-retention",
+		"waiting-beside", "growth-empty", "growth-beside", "growth-steady-empty", "growth-steady-beside", "growth-retention",
 	}, names(r))
 	require.Empty(t, r.Skipped)
 	for _, m := range r.Rows {
@@ -323,13 +323,13 @@ func TestGrowth(t *testing.T) {
 	rows, err := growth(t.Context(), b)
 	require.NoError(t, err)
 	r := resultWith(rows...)
-	require.Equal(t, []string{"growth-before", "growth-before-steady", "growth-beside", "growth-beside-steady", "growth-retention"}, names(r))
+	require.Equal(t, []string{"growth-empty", "growth-beside", "growth-steady-empty", "growth-steady-beside", "growth-retention"}, names(r))
 	for _, m := range r.Rows {
 		requireMeasured(t, m)
 		require.Zero(t, m.Median[lost])
 	}
 	require.Positive(t, r.row("growth-beside").Median[throughputRatio])
-	require.Positive(t, r.row("growth-beside-steady").Median[latencyRatio])
+	require.Positive(t, r.row("growth-steady-beside").Median[latencyRatio])
 	require.Positive(t, r.row("growth-retention").Median[retainTime])
 }
 

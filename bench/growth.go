@@ -15,6 +15,7 @@ import (
 type grown struct {
 	days, perDay int
 	beside       pace
+	turns        int // how often it and an empty one do each work
 }
 
 func (g grown) deliveries() int { return g.days * g.perDay }
@@ -22,77 +23,99 @@ func (g grown) deliveries() int { return g.days * g.perDay }
 const day = 24 * time.Hour
 
 // growth asks whether an installation becomes slower with what it has finished, and
-// whether anyone notices when that is removed.
+// whether anyone notices when that is removed. An empty one takes turns with it, so that it
+// makes no difference what the machine is capable of from one minute to the next.
 func growth(ctx context.Context, b *bench) (_ []row, err error) {
-	in, err := b.fresh(ctx)
-	if err != nil {
-		return nil, err
+	var both [2]*instance // the empty one and the grown one
+	for i := range both {
+		in, err := b.fresh(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, in.End()) }()
+		if err := b.warmUp(ctx, in); err != nil {
+			return nil, err
+		}
+		both[i] = in
 	}
-	defer func() { err = errors.Join(err, in.End()) }()
-	if err := b.warmUp(ctx, in); err != nil {
-		return nil, err
-	}
-	before, steady, err := b.atBoth(ctx, in)
-	if err != nil {
-		return nil, err
-	}
-	about := fmt.Sprintf("%s, median of %d", b.throughputWork().describe(), b.size.rounds)
-	rows := []row{{"growth-before", about, before}, {"growth-before-steady", b.size.growth.beside.work().describe(), steady}}
-
 	b.sayf("writing %d finished deliveries of the last %d days", b.size.growth.deliveries(), b.size.growth.days)
 	begun := time.Now()
-	if err := b.grow(ctx, in); err != nil {
-		return rows, err
+	if err := b.grow(ctx, both[1]); err != nil {
+		return nil, err
 	}
 	b.sayf("written after %s", time.Since(begun).Round(time.Second))
-	beside, besideSteady, err := b.atBoth(ctx, in)
-	if err != nil {
-		return rows, err
+	for _, in := range both {
+		if err := b.again(ctx, in); err != nil {
+			return nil, err
+		}
 	}
-	beside.set(acceptRatio, beside[acceptedPerSecond]/before[acceptedPerSecond])
-	beside.set(throughputRatio, beside[deliveriesPerSecond]/before[deliveriesPerSecond])
-	besideSteady.set(latencyRatio, besideSteady[endToEndP50]/steady[endToEndP50])
-	with := fmt.Sprintf(", beside %d finished deliveries", b.size.growth.deliveries())
-	rows = append(rows, row{"growth-beside", about + with, beside}, row{"growth-beside-steady", b.size.growth.beside.work().describe() + with, besideSteady})
-
-	removing, err := b.whileRetained(ctx, in)
+	var rows []row
+	for _, measured := range []struct {
+		name string
+		work work
+	}{{"growth", b.throughputWork()}, {"growth-steady", b.size.growth.beside.work()}} {
+		empty, beside, err := b.inTurns(ctx, both, measured.work)
+		if err != nil {
+			return rows, err
+		}
+		about := fmt.Sprintf("%s, median of %d", measured.work.describe(), b.size.growth.turns)
+		rows = append(rows, row{measured.name + "-empty", about + ", in turns with the next", empty},
+			row{measured.name + "-beside", fmt.Sprintf("%s, beside %d finished deliveries", about, b.size.growth.deliveries()), beside})
+	}
+	removing, err := b.whileRetained(ctx, both[1])
 	if err != nil {
 		return rows, err
 	}
 	return append(rows, row{"growth-retention", b.size.growth.beside.work().describe() + ", while these are removed", removing}), nil
 }
 
-// grow writes the past and starts the installation again, so that it is as young as it was
-// before: a process that has had work for a minute is another than one that has not.
+// grow writes the past.
 func (b *bench) grow(ctx context.Context, in *instance) error {
 	past, err := openPast(ctx, in)
 	if err != nil {
 		return err
 	}
-	err = past.write(ctx, b.size.growth)
-	past.close(ctx)
-	if err := errors.Join(err, in.Stop()); err != nil {
-		return err
+	defer past.close(ctx)
+	return past.write(ctx, b.size.growth)
+}
+
+// again starts an installation again: a process that has had work for a minute is another
+// than one that has not.
+func (b *bench) again(ctx context.Context, in *instance) error {
+	if err := in.Stop(); err != nil {
+		return fmt.Errorf("stop: %w", err)
 	}
 	if _, err := in.Start(ctx); err != nil {
-		return err
+		return fmt.Errorf("start again: %w", err)
 	}
 	in.api = client{in.API}
 	return b.warmUp(ctx, in)
 }
 
-// atBoth measures the throughput work, as a median of several, and the steady one.
-func (b *bench) atBoth(ctx context.Context, in *instance) (most, steady figures, err error) {
-	var rounds []figures
-	for range b.size.rounds {
-		f, err := b.measure(ctx, in, b.throughputWork())
-		if err != nil {
-			return nil, nil, err
+// inTurns measures a work on both installations, as medians of several; who begins changes.
+// A ratio is of two turns that followed one another.
+func (b *bench) inTurns(ctx context.Context, both [2]*instance, w work) (empty, beside figures, err error) {
+	var all [2][]figures
+	for turn := range b.size.growth.turns {
+		for i := range both {
+			which := (turn + i) % 2
+			f, err := b.measure(ctx, both[which], w)
+			if err != nil {
+				return nil, nil, err
+			}
+			all[which] = append(all[which], f)
 		}
-		rounds = append(rounds, f)
+		was, is := all[0][turn], all[1][turn]
+		b.sayf("%s, turn %d of %d: empty and grown %.0f and %.0f/s, p50 %.1f and %.1f ms, p99 %.1f and %.1f ms", w.name, turn+1, b.size.growth.turns,
+			was[deliveriesPerSecond], is[deliveriesPerSecond], was[endToEndP50], is[endToEndP50], was[endToEndP99], is[endToEndP99])
+		if w.rate > 0 {
+			is.set(latencyRatio, is[endToEndP50]/was[endToEndP50])
+			continue
+		}
+		is.set(acceptRatio, is[acceptedPerSecond]/was[acceptedPerSecond])
+		is.set(throughputRatio, is[deliveriesPerSecond]/was[deliveriesPerSecond])
 	}
-	steady, err = b.measure(ctx, in, b.size.growth.beside.work())
-	return median(rounds), steady, err
+	return median(all[0]), median(all[1]), nil
 }
 
 // whileRetained measures the steady work while the worker's retention is done.
