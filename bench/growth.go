@@ -26,21 +26,20 @@ const day = 24 * time.Hour
 // whether anyone notices when that is removed. An empty one takes turns with it, so that it
 // makes no difference what the machine is capable of from one minute to the next.
 func growth(ctx context.Context, b *bench) (_ []row, err error) {
-	var both [2]*instance // the empty one and the grown one
-	for i := range both {
-		in, err := b.fresh(ctx)
-		if err != nil {
-			return nil, err
-		}
-		defer func() { err = errors.Join(err, in.End()) }()
-		if err := b.warmUp(ctx, in); err != nil {
-			return nil, err
-		}
-		both[i] = in
+	empty, err := b.warm(ctx)
+	if err != nil {
+		return nil, err
 	}
+	defer func() { err = errors.Join(err, empty.End()) }()
+	grown, err := b.warm(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, grown.End()) }()
+	both := [2]*instance{empty, grown}
 	b.sayf("writing %d finished deliveries of the last %d days", b.size.growth.deliveries(), b.size.growth.days)
 	begun := time.Now()
-	if err := b.grow(ctx, both[1]); err != nil {
+	if err := b.grow(ctx, grown); err != nil {
 		return nil, err
 	}
 	b.sayf("written after %s", time.Since(begun).Round(time.Second))
@@ -54,15 +53,15 @@ func growth(ctx context.Context, b *bench) (_ []row, err error) {
 		name string
 		work work
 	}{{"growth", b.throughputWork()}, {"growth-steady", b.size.growth.beside.work()}} {
-		empty, beside, err := b.inTurns(ctx, both, measured.work)
+		alone, beside, err := b.inTurns(ctx, both, measured.work)
 		if err != nil {
 			return rows, err
 		}
 		about := fmt.Sprintf("%s, median of %d", measured.work.describe(), b.size.growth.turns)
-		rows = append(rows, row{measured.name + "-empty", about + ", in turns with the next", empty},
+		rows = append(rows, row{measured.name + "-empty", about + ", in turns with the next", alone},
 			row{measured.name + "-beside", fmt.Sprintf("%s, beside %d finished deliveries", about, b.size.growth.deliveries()), beside})
 	}
-	removing, err := b.whileRetained(ctx, both[1])
+	removing, err := b.whileRetained(ctx, grown)
 	if err != nil {
 		return rows, err
 	}

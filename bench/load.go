@@ -220,14 +220,11 @@ func (m meter) stop(f figures, deliveries int) {
 
 // alone measures one work on an installation of its own, and profiles it if that is asked.
 func (b *bench) alone(ctx context.Context, w work) (_ []row, err error) {
-	in, err := b.fresh(ctx)
+	in, err := b.warm(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, in.End()) }()
-	if err := b.warmUp(ctx, in); err != nil {
-		return nil, err
-	}
 	f, err := b.measure(ctx, in, w)
 	if err != nil {
 		return nil, err
@@ -246,6 +243,18 @@ func (b *bench) fresh(ctx context.Context) (*instance, error) {
 		err = in.api.putTenant(ctx)
 	}
 	if err != nil {
+		return nil, errors.Join(err, in.End())
+	}
+	return in, nil
+}
+
+// warm is a fresh installation that is warmed up.
+func (b *bench) warm(ctx context.Context) (*instance, error) {
+	in, err := b.fresh(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.warmUp(ctx, in); err != nil {
 		return nil, errors.Join(err, in.End())
 	}
 	return in, nil

@@ -15,14 +15,11 @@ import (
 // waiting asks what deliveries cost that wait for a retry: how an installation is at rest
 // and what it does for another endpoint, empty and beside many that wait for 12 hours.
 func waiting(ctx context.Context, b *bench) (_ []row, err error) {
-	in, err := b.fresh(ctx)
+	in, err := b.warm(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, in.End()) }()
-	if err := b.warmUp(ctx, in); err != nil {
-		return nil, err
-	}
 	about := fmt.Sprintf("%s, median of %d", b.throughputWork().describe(), b.size.rounds)
 	before, err := b.atRestAndAtWork(ctx, in)
 	if err != nil {
