@@ -61,6 +61,9 @@ func growth(ctx context.Context, b *bench) (_ []row, err error) {
 		rows = append(rows, row{measured.name + "-empty", about + ", in turns with the next", alone},
 			row{measured.name + "-beside", fmt.Sprintf("%s, beside %d finished deliveries", about, b.size.growth.deliveries()), beside})
 	}
+	if err := empty.Stop(); err != nil { // its turns are over
+		return rows, fmt.Errorf("stop: %w", err)
+	}
 	removing, err := b.whileRetained(ctx, grown)
 	if err != nil {
 		return rows, err
