@@ -16,7 +16,8 @@ import (
 
 const (
 	dropLockTimeout = 2 * time.Second // as attachLockTimeout: readers wait behind a waiting drop
-	deleteBatch     = 5000
+	// deleteBatch is how many rows go at a time: some 10 ms of a core, which is what others may have to wait for.
+	deleteBatch = 1000
 )
 
 // Retained says what a retention run has removed.
