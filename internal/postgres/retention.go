@@ -16,7 +16,7 @@ import (
 
 const (
 	dropLockTimeout = 2 * time.Second // as attachLockTimeout: readers wait behind a waiting drop
-	// deleteBatch is how many rows go at a time: some 10 ms of a core, which is what others may have to wait for.
+	// deleteBatch is how many rows go at a time: reckoned to be some 10 ms of a core, for which others may have to wait.
 	deleteBatch = 1000
 )
 
