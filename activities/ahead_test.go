@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/everpost/everpost/activities"
@@ -432,7 +433,7 @@ func TestAheadIsShared(t *testing.T) {
 	p := b.guarded(t, gate.New(gate.Config{}), func(c *activities.Config) { c.FastWait = 2 * time.Second })
 	ahead := func(in activities.AttemptInput) bool {
 		_, err := p.record.EndpointCache().Target(t.Context(), in.EndpointID) // a notice may have had it forgotten
-		return err == nil && p.Ahead(in)
+		return assert.NoError(t, err) && p.Ahead(in)
 	}
 	b.Hold()
 	batch := webhook.NewBatch{TenantID: tenant}

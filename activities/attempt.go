@@ -73,7 +73,8 @@ type AttemptResult struct {
 
 // Attempt makes the next attempt of a delivery, or finds out that it was made:
 // checks, signs, sends, judges and records it. It waits for the receiver at most
-// FastWait; a slower request goes on, and the result says Running.
+// FastWait, and as long again where the gate let nobody through meanwhile; a slower
+// request goes on, and the result says Running.
 //
 // An error means that we could not do our part; nothing is counted.
 func (a *Activities) Attempt(ctx context.Context, in AttemptInput) (AttemptResult, error) {
@@ -141,7 +142,7 @@ func (a *Activities) lookAt(fl *flight) time.Time {
 // answered soon. False when the flight has ended.
 func (a *Activities) awaitPassage(fl *flight) bool {
 	select {
-	case <-fl.passed: // it has been waited for
+	case <-fl.passed: // the receiver has had its time, or what was left of it
 	default:
 		limit := time.NewTimer(a.FastWait)
 		defer limit.Stop()

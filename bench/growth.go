@@ -15,7 +15,8 @@ import (
 type grown struct {
 	days, perDay int
 	beside       pace
-	turns        int // how often it and an empty one do each work
+	removing     pace // while it is removed
+	turns        int  // how often it and an empty one do each work
 }
 
 func (g grown) deliveries() int { return g.days * g.perDay }
@@ -68,7 +69,7 @@ func growth(ctx context.Context, b *bench) (_ []row, err error) {
 	if err != nil {
 		return rows, err
 	}
-	return append(rows, row{"growth-retention", b.size.growth.beside.work().describe() + ", while these are removed", removing}), nil
+	return append(rows, row{"growth-retention", b.size.growth.removing.work().describe() + ", while these are removed", removing}), nil
 }
 
 // grow writes the past.
@@ -127,15 +128,18 @@ func (b *bench) whileRetained(ctx context.Context, in *instance) (figures, error
 		return nil, err
 	}
 	defer past.close(ctx)
+	if err := past.killOne(ctx); err != nil {
+		return nil, err
+	}
 	retained := make(chan error, 1)
 	took := time.Duration(0)
 	go func() {
 		begun := time.Now()
-		err := past.retain(ctx)
+		err := past.retain(ctx, b.size.growth)
 		took = time.Since(begun)
 		retained <- err
 	}()
-	f, err := b.measure(ctx, in, b.size.growth.beside.work())
+	f, err := b.measure(ctx, in, b.size.growth.removing.work())
 	if err := errors.Join(err, <-retained); err != nil {
 		return nil, err
 	}
@@ -217,10 +221,26 @@ const writeDay = `
 	select delivery, event, id, tenant_id, 'bench.past', moment, 1, 1, 3, 1, 1, moment + interval '72 hours', moment,
 		'delivery/' || event || '/' || id, 0, 'http_200', 200, 2000, moment, 0 from made, endpoint`
 
-// retain does once what a worker does every hour.
-func (p *past) retain(ctx context.Context) error {
-	if _, err := p.store.Retain(ctx, time.Now(), day); err != nil {
+// killOne makes a dead letter of one delivery of the youngest day, which can then not be
+// dropped as a whole.
+func (p *past) killOne(ctx context.Context) error {
+	_, err := p.connection.Exec(ctx, `update deliveries set state = 4 where id = (select id from deliveries where created_at < $1 order by id desc limit 1)`,
+		time.Now().UTC().Truncate(day).Add(-day))
+	if err != nil {
+		return fmt.Errorf("make a dead letter: %w", err)
+	}
+	return nil
+}
+
+// retain does once what a worker does every hour: all days are dropped but the one with the
+// dead letter, of which the rest is deleted.
+func (p *past) retain(ctx context.Context, g grown) error {
+	removed, err := p.store.Retain(ctx, time.Now(), day)
+	if err != nil {
 		return fmt.Errorf("remove old days: %w", err)
+	}
+	if want := int64(g.perDay - 1); removed.Rows != want {
+		return fmt.Errorf("retention deleted %d rows of the day that is still needed, not %d", removed.Rows, want)
 	}
 	if _, err := p.store.PruneIdempotencyKeys(ctx, day); err != nil {
 		return fmt.Errorf("remove old keys: %w", err)

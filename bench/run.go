@@ -51,7 +51,7 @@ func fullSize() size {
 	return size{
 		warmUp: 500, events: 5000, fanOut: 500, batched: 20000, retried: 5000, broken: 500,
 		paces: []pace{{50, 20}, {200, 20}, {2000, 60}}, waiting: 100000, rounds: 3, rest: 20 * time.Second,
-		growth: grown{days: 10, perDay: 200000, beside: pace{200, 20}, turns: 6},
+		growth: grown{days: 10, perDay: 200000, beside: pace{200, 20}, removing: pace{200, 60}, turns: 6},
 		settle: 8 * time.Second, linger: 2 * time.Second,
 		stall: 90 * time.Second, patience: 30 * time.Minute, profile: 30 * time.Second, report: 30 * time.Second,
 	}
@@ -61,7 +61,7 @@ func quickSize() size {
 	s := fullSize()
 	s.warmUp, s.events, s.fanOut, s.batched, s.retried, s.broken = 100, 1000, 100, 2000, 500, 50
 	s.paces = []pace{{50, 5}, {200, 5}, {2000, 5}}
-	s.growth = grown{days: 2, perDay: 10000, beside: pace{200, 5}, turns: 1}
+	s.growth = grown{days: 2, perDay: 10000, beside: pace{200, 5}, removing: pace{200, 5}, turns: 1}
 	s.waiting, s.rounds, s.rest = 1000, 1, 5*time.Second
 	s.settle, s.linger, s.profile = time.Second, time.Second, 5*time.Second
 	return s

@@ -137,6 +137,10 @@ func timeOf(id uuid.UUID) time.Time {
 // they take a quarter of what one connection can.
 const restFactor = 3
 
+// unprepared is for a statement that is used once, with literals for the planner: prepared, it
+// would take the place of one that is used all the time.
+const unprepared = pgx.QueryExecModeExec
+
 // rest lets others have the database after a batch that began at a time.
 func rest(ctx context.Context, begun time.Time) error {
 	pause := time.NewTimer(restFactor * time.Since(begun))
@@ -219,7 +223,7 @@ func (s *Store) deleteFinished(ctx context.Context, d oldDay) (total int64, err 
 			gone as (
 				delete from attempts a using finished f where a.delivery_id = f.id and a.delivery_id > %[1]s and a.delivery_id < %[2]s)
 			delete from deliveries d using finished f where d.id = f.id and d.id > %[1]s and d.id < %[2]s and d.state in (3, 5, 6)
-			returning d.id`, low, high, deleteBatch))
+			returning d.id`, low, high, deleteBatch), unprepared)
 		total += int64(len(gone))
 		if err != nil || len(gone) == 0 {
 			return total, err
@@ -252,9 +256,10 @@ func (s *Store) deleteOrphans(ctx context.Context, d oldDay) error {
 func (s *Store) sweepDay(ctx context.Context, d oldDay, table, column, sql string) error {
 	_, high := d.bounds()
 	for after := idsFrom(d.from); ; {
+		begun := time.Now()
 		ids, err := queryAll(ctx, s.asWorker(), "read old "+table, pgx.RowTo[[16]byte], fmt.Sprintf(
 			`select distinct %[1]s from %[2]s where %[1]s > '%[3]s'::uuid and %[1]s < %[4]s order by 1 limit %[5]d`,
-			quote(column), quote(table), after, high, deleteBatch))
+			quote(column), quote(table), after, high, deleteBatch), unprepared)
 		if err != nil || len(ids) == 0 {
 			return err
 		}
@@ -267,5 +272,8 @@ func (s *Store) sweepDay(ctx context.Context, d oldDay, table, column, sql strin
 			return err
 		}
 		after = ids[len(ids)-1]
+		if err := rest(ctx, begun); err != nil {
+			return err
+		}
 	}
 }

@@ -2,12 +2,14 @@ package postgres
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -157,6 +159,78 @@ func TestRetentionLooksIntoTheDefaultPartitions(t *testing.T) {
 			}
 		})
 	}
+}
+
+// finishMany accepts and finishes more deliveries than are deleted at a time, each with an
+// attempt and an external id; that in the middle becomes a dead letter.
+func (b *deliveryBundle) finishMany(t *testing.T, dead webhook.State) (middle webhook.Start) {
+	t.Helper()
+	const many = deleteBatch + webhook.MaxBatchEvents
+	var recording errgroup.Group
+	recording.SetLimit(16)
+	for n := range many / webhook.MaxBatchEvents {
+		in := webhook.NewBatch{TenantID: "acme"}
+		for i := range webhook.MaxBatchEvents {
+			e := newEvent("order.paid")
+			e.ExternalID = fmt.Sprintf("order-%d-%d", n, i)
+			in.Events = append(in.Events, e)
+		}
+		all, err := b.AcceptBatch(t.Context(), in)
+		require.NoError(t, err)
+		for i, one := range all {
+			step := stepOf(one.Deliveries[0], 1, webhook.StateDelivered)
+			if n == many/webhook.MaxBatchEvents/2 && i == 0 {
+				middle, step.State = one.Deliveries[0], dead
+			}
+			step.Attempt = attemptOf(1, 1, 200)
+			recording.Go(func() error {
+				_, err := b.Record(t.Context(), step)
+				return err
+			})
+		}
+	}
+	require.NoError(t, recording.Wait())
+	require.Equal(t, many, b.count(t, "deliveries"))
+	return middle
+}
+
+// What is more than a batch goes in one run of retention, but for what is still needed.
+func TestRetentionGoesBeyondABatch(t *testing.T) {
+	t.Parallel()
+	retain := func(t *testing.T, b *deliveryBundle) Retained {
+		t.Helper()
+		r, err := b.Retain(t.Context(), time.Now().Add(72*time.Hour), 24*time.Hour)
+		require.NoError(t, err)
+		return r
+	}
+	t.Run("of a day with a dead letter", func(t *testing.T) {
+		t.Parallel()
+		b := setupDelivery(t)
+		require.NoError(t, b.EnsurePartitions(t.Context(), time.Now()))
+		middle := b.finishMany(t, webhook.StateDeadLettered)
+		require.EqualValues(t, b.count(t, "deliveries")-1, retain(t, b).Rows)
+		require.Equal(t, [][16]byte{[16]byte(middle.DeliveryID)}, query[[16]byte](t, b.Store, `select id from deliveries`))
+		require.Equal(t, [][16]byte{[16]byte(middle.DeliveryID)}, query[[16]byte](t, b.Store, `select delivery_id from attempts`))
+		require.Equal(t, [][16]byte{[16]byte(middle.EventID)}, query[[16]byte](t, b.Store, `select id from events`))
+		_, err := b.login.Exec(t.Context(), `update idempotency_keys set created_at = created_at - random() * interval '1 hour'`)
+		require.NoError(t, err)
+		_, err = b.PruneIdempotencyKeys(t.Context(), 0)
+		require.NoError(t, err)
+		require.Equal(t, [][16]byte{[16]byte(middle.EventID)}, query[[16]byte](t, b.Store, `select event_id from idempotency_keys`))
+	})
+	t.Run("of attempts in the DEFAULT partition", func(t *testing.T) {
+		t.Parallel()
+		b := setupDelivery(t)
+		require.NoError(t, b.EnsurePartitions(t.Context(), time.Now()))
+		for _, partition := range query[string](t, b.Store, `select tablename from pg_tables
+			where schemaname = current_schema() and tablename ~ '^attempts_[0-9]{8}$'`) {
+			_, err := b.login.Exec(t.Context(), `drop table `+quote(partition))
+			require.NoError(t, err)
+		}
+		b.finishMany(t, webhook.StateDelivered)
+		require.Positive(t, retain(t, b).Days, "deliveries and events are dropped")
+		require.Zero(t, b.count(t, "attempts"))
+	})
 }
 
 // Between two batches of deletions the others have the database for longer than a batch takes.
