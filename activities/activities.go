@@ -87,8 +87,8 @@ type Config struct {
 	Logger *slog.Logger
 	Owner  string // names this process in claims; unique among processes
 
-	// FastWait is how long a workflow task waits for a receiver, and at most as long
-	// again for the gate. Defaults to 1 s.
+	// FastWait is how long a workflow task waits for a receiver, and up to
+	// another where the gate is slow. Defaults to 1 s.
 	FastWait time.Duration
 	// MaxUnderWay bounds the requests under way. Defaults to 4,000.
 	MaxUnderWay int

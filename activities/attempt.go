@@ -73,7 +73,7 @@ type AttemptResult struct {
 
 // Attempt makes the next attempt of a delivery, or finds out that it was made:
 // checks, signs, sends, judges and records it. It waits for the receiver at most
-// FastWait, and as long again where the gate let nobody through meanwhile; a slower
+// FastWait, and up to another where the gate had not let it through by then; a slower
 // request goes on, and the result says Running.
 //
 // An error means that we could not do our part; nothing is counted.

@@ -266,7 +266,7 @@ func (s *Store) PruneIdempotencyKeys(ctx context.Context, externalIDs time.Durat
 }
 
 // pruneKeys goes over the old keys of a kind once, oldest first, so that no batch
-// looks again at those that stay.
+// looks again at those that stay. Keys of one time go together: the next batch begins after it.
 func (s *Store) pruneKeys(ctx context.Context, kind int16, before time.Time) (int, error) {
 	total := 0
 	for after := new(time.Time{}); ; {
@@ -275,7 +275,7 @@ func (s *Store) pruneKeys(ctx context.Context, kind int16, before time.Time) (in
 		err := s.work.QueryRow(ctx, `
 			with old as (
 				select tenant_id, kind, key, event_id, created_at from idempotency_keys
-				where kind = $1 and created_at < $2 and created_at > $3 order by created_at limit $4),
+				where kind = $1 and created_at < $2 and created_at > $3 order by created_at fetch first $4 rows with ties),
 			gone as (
 				delete from idempotency_keys i using old o
 				where i.tenant_id = o.tenant_id and i.kind = o.kind and i.key = o.key and i.event_id = o.event_id

@@ -16,7 +16,7 @@ import (
 
 const (
 	dropLockTimeout = 2 * time.Second // as attachLockTimeout: readers wait behind a waiting drop
-	// deleteBatch is how many rows go at a time: reckoned to be some 10 ms of a core, for which others may have to wait.
+	// deleteBatch is how many rows go at a time: reckoned to be 10 to 20 ms of a core, for which others may have to wait.
 	deleteBatch = 1000
 )
 
@@ -205,7 +205,7 @@ func neededDay(ctx context.Context, tx pgx.Tx, d oldDay) (needed bool, err error
 	err = tx.QueryRow(ctx, fmt.Sprintf(`
 		select exists (select from deliveries where id >= %[1]s and id < %[2]s and state < 3)
 		    or exists (select from deliveries where id >= %[1]s and id < %[2]s and state = 4)
-		    or exists (select from outbox where delivery_id >= %[1]s and delivery_id < %[2]s)`, low, high)).Scan(&needed)
+		    or exists (select from outbox where delivery_id >= %[1]s and delivery_id < %[2]s)`, low, high), unprepared).Scan(&needed)
 	return needed, err
 }
 

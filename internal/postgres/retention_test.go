@@ -212,7 +212,10 @@ func TestRetentionGoesBeyondABatch(t *testing.T) {
 		require.Equal(t, [][16]byte{[16]byte(middle.DeliveryID)}, query[[16]byte](t, b.Store, `select id from deliveries`))
 		require.Equal(t, [][16]byte{[16]byte(middle.DeliveryID)}, query[[16]byte](t, b.Store, `select delivery_id from attempts`))
 		require.Equal(t, [][16]byte{[16]byte(middle.EventID)}, query[[16]byte](t, b.Store, `select id from events`))
-		_, err := b.login.Exec(t.Context(), `update idempotency_keys set created_at = created_at - random() * interval '1 hour'`)
+		_, err := b.login.Exec(t.Context(), // a batch ends among keys of one time
+			`update idempotency_keys set created_at = now() - interval '1 hour' where key in (select key from idempotency_keys limit $1)`, deleteBatch/2)
+		require.NoError(t, err)
+		_, err = b.login.Exec(t.Context(), `update idempotency_keys set created_at = now() where created_at > now() - interval '30 minutes'`)
 		require.NoError(t, err)
 		_, err = b.PruneIdempotencyKeys(t.Context(), 0)
 		require.NoError(t, err)
