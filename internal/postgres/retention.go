@@ -133,13 +133,13 @@ func timeOf(id uuid.UUID) time.Time {
 	return time.UnixMilli(int64(binary.BigEndian.Uint64(ms[:]))).UTC() //nolint:gosec // 48 bits
 }
 
-// restFactor is how much longer than a batch of deletions took the next one waits, so that
-// they take a quarter of what one connection can.
-const restFactor = 3
-
 // unprepared is for a statement that is used once, with literals for the planner: prepared, it
 // would take the place of one that is used all the time.
 const unprepared = pgx.QueryExecModeExec
+
+// restFactor is how much longer than a batch of deletions took the next one waits, so that
+// they take a quarter of what one connection can.
+const restFactor = 3
 
 // rest lets others have the database after a batch that began at a time.
 func rest(ctx context.Context, begun time.Time) error {
