@@ -73,8 +73,8 @@ func (c *attemptColumns) add(id webhook.DeliveryID, a *webhook.Attempt) {
 	c.sources = append(c.sources, a.DelaySource)
 	c.nominals = append(c.nominals, int64(a.Nominal))
 	c.truncated = append(c.truncated, a.Truncated)
-	c.requestHeaders = append(c.requestHeaders, jsonBytes(a.RequestHeaders))
-	c.responseHeaders = append(c.responseHeaders, jsonBytes(a.ResponseHeaders))
+	c.requestHeaders = append(c.requestHeaders, headerJSON(a.RequestHeaders, appendText))
+	c.responseHeaders = append(c.responseHeaders, headerJSON(a.ResponseHeaders, appendTexts))
 	c.responseBody = append(c.responseBody, nonNil(a.ResponseBody))
 }
 
@@ -82,12 +82,22 @@ func (c *attemptColumns) queue(b *pgx.Batch) {
 	if len(c.deliveries) == 0 {
 		return
 	}
-	b.Queue(`
-		insert into attempts (delivery_id, run, number, started_at, latency_us, decision, reason, status, retry_after_ns, error,
-			delay_ns, delay_source, nominal_ns, truncated, request_headers, response_headers, response_body)
-		select * from unnest($1::uuid[], $2::int[], $3::int[], $4::timestamptz[], $5::bigint[], $6::smallint[], $7::text[], $8::int[], $9::bigint[],
-			$10::text[], $11::bigint[], $12::text[], $13::bigint[], $14::boolean[], $15::bytea[], $16::bytea[], $17::bytea[])
-		on conflict (delivery_id, run, number) do nothing`,
-		c.deliveries, c.runs, c.numbers, c.started, c.latencies, c.decisions, c.reasons, c.statuses, c.retryAfters, c.errs,
-		c.delays, c.sources, c.nominals, c.truncated, c.requestHeaders, c.responseHeaders, c.responseBody)
+	b.Queue(insertAttempts, c.args()...)
+}
+
+//nolint:gochecknoglobals // a constant that Go cannot write as one
+var insertAttempts = `
+	insert into attempts (delivery_id, run, number, started_at, latency_us, decision, reason, status, retry_after_ns, error,
+		delay_ns, delay_source, nominal_ns, truncated, request_headers, response_headers, response_body) ` + selectRows(1,
+	"delivery uuid", "run int", "number int", "started timestamptz", "latency bigint", "decision smallint", "reason text", "status int",
+	"retry_after bigint", "error text", "delay bigint", "source text", "nominal bigint", "truncated boolean",
+	"request bytea", "response bytea", "body bytea") + `
+	on conflict (delivery_id, run, number) do nothing`
+
+func (c *attemptColumns) args() []any {
+	return []any{
+		c.deliveries, once(c.runs), once(c.numbers), once(c.started), once(c.latencies), once(c.decisions), once(c.reasons), once(c.statuses),
+		once(c.retryAfters), once(c.errs), once(c.delays), once(c.sources), once(c.nominals), once(c.truncated),
+		onceBytes(c.requestHeaders), onceBytes(c.responseHeaders), onceBytes(c.responseBody),
+	}
 }

@@ -39,13 +39,14 @@ func (s *Store) Begin(ctx context.Context, c webhook.Claim) (webhook.Begun, erro
 	return webhook.Begun{Granted: item.granted, Standing: item.standing, Payload: item.payload, SHA256: item.sum}, nil
 }
 
-const claimAttempt = `
+//nolint:gochecknoglobals // a constant that Go cannot write as one
+var claimAttempt = `
 	insert into deliveries as d (id, event_id, endpoint_id, tenant_id, event_type, created_at,
 		run, seq, state, attempts, give_up_at, workflow_id, owner, owner_until)
 	select id, event, endpoint, tenant, type, created, run, seq, 0, attempts, give_up, workflow, owner, now() + span * interval '1 microsecond'
-	from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::timestamptz[], $7::int[], $8::int[], $9::int[], $10::timestamptz[],
-		$11::text[], $12::uuid[], $13::bigint[])
-		u (id, event, endpoint, tenant, type, created, run, seq, attempts, give_up, workflow, owner, span)
+	from (` + selectRows(1,
+	"id uuid", "event uuid", "endpoint uuid", "tenant text", "type text", "created timestamptz", "run int", "seq int", "attempts int", "give_up timestamptz",
+	"workflow text", "owner uuid", "span bigint") + `) r
 	on conflict (id) do update set owner = excluded.owner, owner_until = excluded.owner_until, workflow_id = ` + takeOver + `
 	where d.run = excluded.run and d.seq = excluded.seq and d.state < 3
 	  and (d.owner is null or d.owner = excluded.owner or d.owner_until < now())
@@ -77,8 +78,8 @@ func (cols *claimColumns) add(c *webhook.Claim) {
 
 func (cols *claimColumns) args() []any {
 	return []any{
-		cols.ids, cols.events, cols.endpoints, cols.tenants, cols.types, cols.created,
-		cols.runs, cols.seqs, cols.attempts, cols.giveUp, cols.workflows, cols.owners, cols.spans,
+		cols.ids, once(cols.events), once(cols.endpoints), once(cols.tenants), once(cols.types), once(cols.created),
+		once(cols.runs), once(cols.seqs), once(cols.attempts), once(cols.giveUp), once(cols.workflows), once(cols.owners), once(cols.spans),
 	}
 }
 
@@ -88,7 +89,7 @@ func (s *Store) flushClaims(ctx context.Context, items []*claiming) error {
 	slices.SortStableFunc(items, func(a, b *claiming) int { return bytes.Compare(a.claim.DeliveryID[:], b.claim.DeliveryID[:]) })
 	var (
 		claims claimColumns
-		begun  begunColumns
+		begun  = begunRuns{}
 	)
 	first := make(map[webhook.DeliveryID]*claiming, len(items)) // a second claim of the same delivery in one flush is not granted
 	for _, it := range items {

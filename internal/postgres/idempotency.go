@@ -106,20 +106,27 @@ type heldKeyColumns struct {
 }
 
 func (c *heldKeyColumns) args() []any {
-	return []any{c.tenants, c.kinds, c.keys, c.events, c.sums, c.lists, c.created}
+	return []any{c.keys, once(c.tenants), once(c.kinds), once(c.events), onceBytes(c.sums), onceOptional(c.lists), once(c.created)}
 }
+
+func keyRows(parameter int) string {
+	return selectRows(parameter, "key text", "tenant text", "kind smallint", "event uuid", "sum bytea", "list text", "created timestamptz")
+}
+
+const insertKeys = `
+	insert into idempotency_keys (tenant_id, kind, key, event_id, body_sha256, event_ids, created_at)
+	select tenant, kind, key, event, sum, list::uuid[], created
+	from `
+
+//nolint:gochecknoglobals // a constant that Go cannot write as one
+var takeKeys = insertKeys + `(` + keyRows(1) + `) r on conflict do nothing`
 
 // queue inserts the keys and tells how many were not there.
 func (c *heldKeyColumns) queue(batch *pgx.Batch, taken *int) {
 	if len(c.keys) == 0 {
 		return
 	}
-	batch.Queue(`
-		insert into idempotency_keys (tenant_id, kind, key, event_id, body_sha256, event_ids, created_at)
-		select tenant, kind, key, event, sum, list::uuid[], created
-		from unnest($1::text[], $2::smallint[], $3::text[], $4::uuid[], $5::bytea[], $6::text[], $7::timestamptz[])
-		  u (tenant, kind, key, event, sum, list, created)
-		on conflict do nothing`, c.args()...).
+	batch.Queue(takeKeys, c.args()...).
 		Exec(func(tag pgconn.CommandTag) error {
 			*taken = int(tag.RowsAffected())
 			return nil

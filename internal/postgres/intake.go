@@ -210,15 +210,27 @@ func (c *eventColumns) queue(b *pgx.Batch) {
 	if len(c.ids) == 0 {
 		return
 	}
-	b.Queue(`
-		insert into events (id, tenant_id, type, external_id, payload, payload_sha256, endpoint_ids, reason, created_at, deliver_at)
-		select id, tenant, type, external, payload, sum, endpoints::uuid[], reason, created, deliver
-		from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::bytea[], $6::bytea[], $7::text[], $8::text[], $9::timestamptz[], $10::timestamptz[])
-		  u (id, tenant, type, external, payload, sum, endpoints, reason, created, deliver)`, c.args()...)
+	b.Queue(insertEventRows, c.args()...)
+}
+
+const insertEvents = `
+	insert into events (id, tenant_id, type, external_id, payload, payload_sha256, endpoint_ids, reason, created_at, deliver_at)
+	select id, tenant, type, external, payload, sum, endpoints::uuid[], reason, created, deliver
+	from `
+
+//nolint:gochecknoglobals // a constant that Go cannot write as one
+var insertEventRows = insertEvents + `(` + eventRows(1) + `) r`
+
+func eventRows(parameter int) string {
+	return selectRows(parameter, "id uuid", "tenant text", "type text", "external text", "payload bytea", "sum bytea", "endpoints text", "reason text",
+		"created timestamptz", "deliver timestamptz")
 }
 
 func (c *eventColumns) args() []any {
-	return []any{c.ids, c.tenants, c.types, c.externals, c.payloads, c.sums, c.endpoints, c.reasons, c.created, c.deliverAt}
+	return []any{
+		c.ids, once(c.tenants), once(c.types), once(c.externals), onceBytes(c.payloads), onceBytes(c.sums), once(c.endpoints), once(c.reasons), once(c.created),
+		onceOptional(c.deliverAt),
+	}
 }
 
 // uuidArray spells an array of uuids: unnest flattens arrays of arrays, so that a

@@ -13,33 +13,21 @@ import (
 // What is there is looked up by subqueries that PostgreSQL makes no joins of, so that a plan which
 // is kept from when the tables were small is one for large ones. The keys are counted for that they
 // are taken first: who waits for another's has written nothing yet.
-const storeAtOnce = `
-	with usual as materialized (
+//
+//nolint:gochecknoglobals // a constant that Go cannot write as one
+var storeAtOnce = `
+	with wanted as materialized (` + keyRows(3) + `),
+	usual as materialized (
 		select not exists (
 				select from unnest($1::text[], $2::bigint[]) u (tenant, version)
 				where (select t.endpoints_version from tenants t where t.id = u.tenant) is distinct from u.version)
 			and not exists (
-				select from unnest($3::text[], $4::smallint[], $5::text[]) u (tenant, kind, name)
-				where (select i.event_id from idempotency_keys i where i.tenant_id = u.tenant and i.kind = u.kind and i.key = u.name) is not null)
+				select from wanted w
+				where (select i.event_id from idempotency_keys i where i.tenant_id = w.tenant and i.kind = w.kind and i.key = w.key) is not null)
 			as yes),
-	keys as (
-		insert into idempotency_keys (tenant_id, kind, key, event_id, body_sha256, event_ids, created_at)
-		select tenant, kind, key, event, sum, list::uuid[], created
-		from unnest($3::text[], $4::smallint[], $5::text[], $6::uuid[], $7::bytea[], $8::text[], $9::timestamptz[])
-		  u (tenant, kind, key, event, sum, list, created)
-		where (select yes from usual)
-		returning 1),
-	stored as (
-		insert into events (id, tenant_id, type, external_id, payload, payload_sha256, endpoint_ids, reason, created_at, deliver_at)
-		select id, tenant, type, external, payload, sum, endpoints::uuid[], reason, created, deliver
-		from unnest($10::uuid[], $11::text[], $12::text[], $13::text[], $14::bytea[], $15::bytea[], $16::text[], $17::text[],
-			$18::timestamptz[], $19::timestamptz[])
-		  u (id, tenant, type, external, payload, sum, endpoints, reason, created, deliver)
-		where (select yes from usual) and (select count(*) from keys) >= 0),
-	to_start as (
-		insert into outbox (delivery_id, event_id, endpoint_id, tenant_id, event_type, run, created_at, not_before, give_up_at, relay_at)
-		select * from unnest($20::uuid[], $21::uuid[], $22::uuid[], $23::text[], $24::text[], $25::int[], $26::timestamptz[],
-			$27::timestamptz[], $28::timestamptz[], $29::timestamptz[]) u
+	keys as (` + insertKeys + `wanted where (select yes from usual) returning 1),
+	stored as (` + insertEvents + `(` + eventRows(10) + `) r where (select yes from usual) and (select count(*) from keys) >= 0),
+	to_start as (` + insertOutbox + outboxRows(20) + `
 		where (select yes from usual) and (select count(*) from keys) >= 0)
 	select yes from usual`
 

@@ -31,18 +31,27 @@ func (c *outboxColumns) add(start webhook.Start, relayAt time.Time) {
 }
 
 const insertOutbox = `
-	insert into outbox (delivery_id, event_id, endpoint_id, tenant_id, event_type, run, created_at, not_before, give_up_at, relay_at)
-	select * from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::int[], $7::timestamptz[], $8::timestamptz[],
-		$9::timestamptz[], $10::timestamptz[])`
+	insert into outbox (delivery_id, event_id, endpoint_id, tenant_id, event_type, run, created_at, not_before, give_up_at, relay_at) `
+
+//nolint:gochecknoglobals // a constant that Go cannot write as one
+var insertOutboxRows = insertOutbox + outboxRows(1)
+
+func outboxRows(parameter int) string {
+	return selectRows(parameter, "id uuid", "event uuid", "endpoint uuid", "tenant text", "type text", "run int", "created timestamptz",
+		"not_before timestamptz", "give_up timestamptz", "relay timestamptz")
+}
 
 func (c *outboxColumns) args() []any {
-	return []any{c.ids, c.events, c.endpoints, c.tenants, c.types, c.runs, c.created, c.notBefore, c.giveUp, c.relay}
+	return []any{
+		c.ids, once(c.events), once(c.endpoints), once(c.tenants), once(c.types), once(c.runs), once(c.created), onceOptional(c.notBefore),
+		once(c.giveUp), once(c.relay),
+	}
 }
 
 // queue writes the rows. A delivery that has one begins its next run.
 func (c *outboxColumns) queue(b *pgx.Batch) {
 	if len(c.ids) > 0 {
-		b.Queue(insertOutbox+`
+		b.Queue(insertOutboxRows+`
 			on conflict (delivery_id) do update
 			set run = excluded.run, give_up_at = excluded.give_up_at, relay_at = excluded.relay_at, relayed = 0`, c.args()...)
 	}
@@ -52,7 +61,7 @@ func (c *outboxColumns) queue(b *pgx.Batch) {
 // ids. It needs no right to read the table.
 func (c *outboxColumns) queueFirst(b *pgx.Batch) {
 	if len(c.ids) > 0 {
-		b.Queue(insertOutbox, c.args()...)
+		b.Queue(insertOutboxRows, c.args()...)
 	}
 }
 
@@ -61,7 +70,7 @@ func (c *outboxColumns) queueNew(b *pgx.Batch, written func(webhook.DeliveryID))
 	if len(c.ids) == 0 {
 		return
 	}
-	b.Queue(insertOutbox+` on conflict (delivery_id) do nothing returning delivery_id`, c.args()...).Query(func(rows pgx.Rows) error {
+	b.Queue(insertOutboxRows+` on conflict (delivery_id) do nothing returning delivery_id`, c.args()...).Query(func(rows pgx.Rows) error {
 		var id [16]byte
 		_, err := pgx.ForEachRow(rows, []any{&id}, func() error {
 			written(id)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -56,7 +57,7 @@ func (s *Store) flushRecords(ctx context.Context, items []*recording) error {
 	var (
 		steps    stepColumns
 		attempts attemptColumns
-		begun    begunColumns
+		begun    = begunRuns{}
 	)
 	for _, r := range highest {
 		steps.add(&r.step)
@@ -177,21 +178,18 @@ func (s *Store) Standing(ctx context.Context, id webhook.DeliveryID) (webhook.St
 
 // upsertStep is rule R6 in SQL: forward only, and never out of a final state
 // within a run; a dead letter only becomes discarded.
-const upsertStep = `
+//
+//nolint:gochecknoglobals // a constant that Go cannot write as one
+var upsertStep = `
 	insert into deliveries as d (id, event_id, endpoint_id, tenant_id, event_type, created_at,
 		run, seq, state, reason, attempts, run_attempts, ambiguous, delay_ns, due_at, give_up_at, completed_at, last_error, workflow_id,
 		last_decision, last_reason, last_status, last_latency_us, last_at, last_retry_after_ns, command_id, owner, owner_until)
-	select id, event, endpoint, tenant, type, created,
-		run, seq, state, reason, attempts, run_attempts, ambiguous, delay, due, give_up, completed, last_error, workflow,
-		l_decision, l_reason, l_status, l_latency, l_at, l_retry_after,
-		command_done, writer, writer_until -- compared below, never stored over others
-	from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::timestamptz[],
-		$7::int[], $8::int[], $9::smallint[], $10::text[], $11::int[], $12::int[], $13::int[], $14::bigint[], $15::timestamptz[], $16::timestamptz[],
-		$17::timestamptz[], $18::text[], $19::text[],
-		$20::smallint[], $21::text[], $22::int[], $23::bigint[], $24::timestamptz[], $25::bigint[], $26::bigint[],
-		$27::uuid[], $28::timestamptz[])
-	u (id, event, endpoint, tenant, type, created, run, seq, state, reason, attempts, run_attempts, ambiguous, delay, due, give_up,
-		completed, last_error, workflow, l_decision, l_reason, l_status, l_latency, l_at, l_retry_after, command_done, writer, writer_until)
+	-- command_id and the owner are compared below, and never stored over others'.
+	` + selectRows(1, "id uuid", "event uuid", "endpoint uuid", "tenant text", "type text", "created timestamptz",
+	"run int", "seq int", "state smallint", "reason text", "attempts int", "run_attempts int", "ambiguous int", "delay bigint", "due timestamptz",
+	"give_up timestamptz", "completed timestamptz", "last_error text", "workflow text",
+	"l_decision smallint", "l_reason text", "l_status int", "l_latency bigint", "l_at timestamptz", "l_retry_after bigint", "command_done bigint",
+	"writer uuid", "writer_until timestamptz") + `
 	on conflict (id) do update set
 		run = excluded.run, seq = excluded.seq, state = excluded.state, reason = excluded.reason,
 		attempts = greatest(d.attempts, excluded.attempts), run_attempts = excluded.run_attempts, ambiguous = excluded.ambiguous, delay_ns = excluded.delay_ns,
@@ -290,26 +288,27 @@ func completedAt(s *webhook.Step) *time.Time {
 
 func (c *stepColumns) args() []any {
 	return []any{
-		c.ids, c.events, c.endpoints, c.tenants, c.types, c.created,
-		c.runs, c.seqs, c.states, c.reasons, c.attempts, c.runAttempts, c.ambiguous, c.delays, c.due, c.giveUp,
-		c.completed, c.lastErrors, c.workflows,
-		c.lastDecisions, c.lastReasons, c.lastStatuses, c.lastLatencies, c.lastAt, c.lastRetryAfters, c.commandsDone,
-		c.writers, c.writersUntil,
+		c.ids, once(c.events), once(c.endpoints), once(c.tenants), once(c.types), once(c.created),
+		once(c.runs), once(c.seqs), once(c.states), once(c.reasons), once(c.attempts), once(c.runAttempts), once(c.ambiguous), once(c.delays),
+		onceOptional(c.due), once(c.giveUp), onceOptional(c.completed), once(c.lastErrors), once(c.workflows),
+		onceOptional(c.lastDecisions), onceOptional(c.lastReasons), onceOptional(c.lastStatuses), onceOptional(c.lastLatencies), onceOptional(c.lastAt),
+		onceOptional(c.lastRetryAfters), once(c.commandsDone),
+		once(c.writers), onceOptional(c.writersUntil),
 	}
 }
 
-// begunColumns are the runs whose first record is being written: their outbox
-// rows go with it.
-type begunColumns struct {
-	ids  [][16]byte
-	runs []int
-}
+// begunRuns are deliveries whose first record in a run is being written, by that run: their
+// outbox rows go with it.
+type begunRuns map[int][][16]byte
 
-func (c *begunColumns) add(id webhook.DeliveryID, run int) {
-	c.ids = append(c.ids, id)
-	c.runs = append(c.runs, run)
-}
+func (b begunRuns) add(id webhook.DeliveryID, run int) { b[run] = append(b[run], id) }
 
-func (c *begunColumns) queue(b *pgx.Batch) {
-	b.Queue(`delete from outbox o using unnest($1::uuid[], $2::int[]) u (id, run) where o.delivery_id = u.id and o.run <= u.run`, c.ids, c.runs)
+// endOutbox names the rows without a join: for one, PostgreSQL may read all of a table or an index.
+const endOutbox = `delete from outbox where delivery_id = any($1) and run <= $2`
+
+// queue deletes the rows. Nearly always all have one run, and it is one statement.
+func (b begunRuns) queue(batch *pgx.Batch) {
+	for _, run := range slices.Sorted(maps.Keys(b)) {
+		batch.Queue(endOutbox, b[run], run)
+	}
 }

@@ -117,6 +117,8 @@ func newDynamicConfig() *dynamicConfig {
 		},
 		dynamicconfig.PersistenceHealthSignalMetricsEnabled.Key():     false,
 		dynamicconfig.PersistenceHealthSignalAggregationEnabled.Key(): false,
+		// All payloads lie in the histories; looking for others goes through every event.
+		dynamicconfig.ExternalPayloadsEnabled.Key(): false,
 		// The first workflow task comes with the answer to the start.
 		dynamicconfig.SearchAttributesSizeOfValueLimit.Key(): AttributeBytes,
 

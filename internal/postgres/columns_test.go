@@ -1,0 +1,98 @@
+package postgres
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// What is sent once is in every row, and nothing else is changed: not by a null beside values,
+// and not by a value that is only the first row's.
+func TestSelectRows(t *testing.T) {
+	t.Parallel()
+	s, _ := setupStore(t)
+	source := selectRows(1, "n int", "word text", "perhaps int", "raw bytea", "at timestamptz")
+	type row struct {
+		N       int
+		Word    string
+		Perhaps *int
+		Raw     []byte
+		At      time.Time
+	}
+	times := []time.Time{time.UnixMicro(1).UTC(), time.UnixMicro(2).UTC()}
+	rapid.Check(t, func(rt *rapid.T) {
+		var (
+			rows     []row
+			numbers  []int
+			words    []string
+			perhaps  []*int
+			raws     [][]byte
+			instants []time.Time
+		)
+		// Few values, so that columns are often equal throughout.
+		for i := range rapid.IntRange(0, 4).Draw(rt, "rows") {
+			r := row{
+				N: i, Word: rapid.SampledFrom([]string{"", "a", "b"}).Draw(rt, "word"), Raw: []byte(rapid.SampledFrom([]string{"", "x"}).Draw(rt, "raw")),
+				Perhaps: rapid.SampledFrom([]*int{nil, new(1), new(1), new(2)}).Draw(rt, "perhaps"), At: rapid.SampledFrom(times).Draw(rt, "at"),
+			}
+			rows = append(rows, r)
+			numbers, words, perhaps = append(numbers, r.N), append(words, r.Word), append(perhaps, r.Perhaps)
+			raws, instants = append(raws, r.Raw), append(instants, r.At)
+		}
+		result, err := s.login.Query(t.Context(), source+" order by n", numbers, once(words), onceOptional(perhaps), onceBytes(raws), once(instants))
+		require.NoError(rt, err)
+		got, err := pgx.CollectRows(result, func(found pgx.CollectableRow) (r row, err error) {
+			err = found.Scan(&r.N, &r.Word, &r.Perhaps, &r.Raw, &r.At)
+			r.At = r.At.UTC()
+			return r, err
+		})
+		require.NoError(rt, err)
+		require.Len(rt, got, len(rows))
+		for i := range rows {
+			require.Equal(rt, rows[i], got[i])
+		}
+	})
+}
+
+func TestOnce(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, []string(nil), once([]string(nil)))
+	require.Equal(t, []string{"a", "b"}, once([]string{"a", "b"}))
+	require.Equal(t, []*int{new(1), nil}, onceOptional([]*int{new(1), nil}))
+	require.NotEqual(t, []*int{nil, nil}, onceOptional([]*int{nil, nil}))
+	require.Contains(t, fmt.Sprint(once([]string{"a", "a"})), "[a]", "one of them")
+	require.NotContains(t, fmt.Sprint(once([]string{"a", "a"})), "a a")
+}
+
+// headerJSON writes what json.Marshal writes, byte for byte.
+func FuzzHeaderJSON(f *testing.F) {
+	for _, s := range []string{"", "plain", `a "quote"`, `back\slash`, "<&>", "line\nbreak", "\x00", "é", "\xff", "\u2028", "~", "\x7f", "&", ">"} {
+		f.Add("name", s, "other", "Third", 2)
+		f.Add(s, "value", "name", s, 1)
+	}
+	f.Fuzz(func(t *testing.T, name, value, other, third string, n int) {
+		single, several := map[string]string{}, map[string][]string{}
+		for i, k := range []string{name, other, third} {
+			if i < n {
+				single[k], several[k] = value, []string{value, other, third}[:i]
+			}
+		}
+		if n < 0 {
+			single, several = nil, nil
+		}
+		if n > 3 {
+			several[name] = nil
+		}
+		want, err := json.Marshal(single)
+		require.NoError(t, err)
+		require.Equal(t, string(want), string(headerJSON(single, appendText)))
+		want, err = json.Marshal(several)
+		require.NoError(t, err)
+		require.Equal(t, string(want), string(headerJSON(several, appendTexts)))
+	})
+}
