@@ -12,8 +12,8 @@ import (
 // parameter on. A column is its name and its type. One that once has made a single value has
 // that in every row; the first column is always whole, and says how many rows there are.
 //
-// PostgreSQL takes each array apart by itself, which costs as much as all else that it does with
-// a short row, and most columns of a group commit hold the same again and again.
+// PostgreSQL takes each array apart by itself, value by value, and most columns of a group commit
+// hold the same again and again.
 func selectRows(parameter int, columns ...string) string {
 	var values, arrays, names strings.Builder
 	for i, column := range columns {
@@ -41,7 +41,9 @@ func onceOptional[T comparable](column []*T) any {
 	return onceFunc(column, func(a, b *T) bool { return a == b || a != nil && b != nil && *a == *b })
 }
 
-func onceBytes(column [][]byte) any { return onceFunc(column, bytes.Equal) }
+func onceBytes(column [][]byte) any {
+	return onceFunc(column, func(a, b []byte) bool { return (a == nil) == (b == nil) && bytes.Equal(a, b) })
+}
 
 func onceFunc[T any](column []T, equal func(a, b T) bool) any {
 	if len(column) == 0 {

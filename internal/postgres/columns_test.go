@@ -37,7 +37,8 @@ func TestSelectRows(t *testing.T) {
 		// Few values, so that columns are often equal throughout.
 		for i := range rapid.IntRange(0, 4).Draw(rt, "rows") {
 			r := row{
-				N: i, Word: rapid.SampledFrom([]string{"", "a", "b"}).Draw(rt, "word"), Raw: []byte(rapid.SampledFrom([]string{"", "x"}).Draw(rt, "raw")),
+				N: i, Word: rapid.SampledFrom([]string{"", "a", "b"}).Draw(rt, "word"),
+				Raw:     rapid.SampledFrom([][]byte{nil, {}, {}, []byte("x")}).Draw(rt, "raw"),
 				Perhaps: rapid.SampledFrom([]*int{nil, new(1), new(1), new(2)}).Draw(rt, "perhaps"), At: rapid.SampledFrom(times).Draw(rt, "at"),
 			}
 			rows = append(rows, r)
@@ -74,6 +75,10 @@ func FuzzHeaderJSON(f *testing.F) {
 	for _, s := range []string{"", "plain", `a "quote"`, `back\slash`, "<&>", "line\nbreak", "\x00", "é", "\xff", "\u2028", "~", "\x7f", "&", ">"} {
 		f.Add("name", s, "other", "Third", 2)
 		f.Add(s, "value", "name", s, 1)
+		f.Add("name", "value", s, "third", 3)
+	}
+	for _, n := range []int{-1, 0, 4} {
+		f.Add("name", "value", "other", "third", n)
 	}
 	f.Fuzz(func(t *testing.T, name, value, other, third string, n int) {
 		single, several := map[string]string{}, map[string][]string{}

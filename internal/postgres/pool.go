@@ -355,8 +355,8 @@ func writerConfig(of *pgxpool.Config, conns int32) *pgxpool.Config {
 	config.MinConns, config.MinIdleConns = 0, 0
 	config.ConnConfig.RuntimeParams["statement_timeout"] = milliseconds(flushStatementTimeout)
 	config.ConnConfig.RuntimeParams["lock_timeout"] = milliseconds(flushLockTimeout)
-	// A plan is made when the tables are nearly empty, and kept: by then reading a whole one
-	// seems cheap. Every statement of a group commit finds its rows by an index.
+	// A plan is made when the tables may be nearly empty, where reading a whole one seems cheap,
+	// and kept when they are full. Every row that a group commit looks for has an index.
 	config.ConnConfig.RuntimeParams["enable_seqscan"] = "off"
 	return config
 }

@@ -297,8 +297,8 @@ func (c *stepColumns) args() []any {
 	}
 }
 
-// begunRuns are deliveries whose first record in a run is being written, by that run: their
-// outbox rows go with it.
+// begunRuns are deliveries that are recorded or claimed in a run, by that run: with the first such
+// record their outbox rows go.
 type begunRuns map[int][][16]byte
 
 func (b begunRuns) add(id webhook.DeliveryID, run int) { b[run] = append(b[run], id) }
