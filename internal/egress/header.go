@@ -19,13 +19,19 @@ import (
 // is sent.
 func (c *Client) newRequest(t target, r *Request, authorization string) (*http.Request, error) {
 	header := make(http.Header, len(r.Header)+3)
+	values := make([]string, 0, len(r.Header)) // of all, in one piece
 	for _, field := range r.Header {
 		if !httpguts.ValidHeaderFieldName(field[0]) || !httpguts.ValidHeaderFieldValue(field[1]) {
 			return nil, denied("a header is not valid")
 		}
 		name := textproto.CanonicalMIMEHeaderKey(field[0])
 		if !steersConnection(name) {
-			header[name] = append(header[name], field[1])
+			values = append(values, field[1])
+			if before := header[name]; before != nil {
+				header[name] = append(before, field[1])
+			} else {
+				header[name] = slices.Clip(values[len(values)-1:])
+			}
 		}
 	}
 	if authorization != "" {

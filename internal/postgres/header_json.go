@@ -1,9 +1,6 @@
 package postgres
 
-import (
-	"maps"
-	"slices"
-)
+import "slices"
 
 // headerJSON is what json.Marshal makes of a header, without its reflection, which cost as much
 // as the HTTP exchange's reading: two of every attempt are stored. value appends a value, and
@@ -12,9 +9,14 @@ func headerJSON[V any](header map[string]V, value func([]byte, V) ([]byte, bool)
 	if header == nil {
 		return []byte("null")
 	}
+	names := make([]string, 0, len(header))
+	for name := range header {
+		names = append(names, name)
+	}
+	slices.Sort(names)
 	text := make([]byte, 0, 64*len(header)+2) //nolint:mnd // bytes, for most
 	var plain bool
-	for i, name := range slices.Sorted(maps.Keys(header)) {
+	for i, name := range names {
 		separator := byte(',')
 		if i == 0 {
 			separator = '{'

@@ -257,11 +257,11 @@ func (c *stepColumns) add(s *webhook.Step) {
 	}
 	a := s.Attempt
 	c.lastDecisions = append(c.lastDecisions, new(int16(a.Outcome.Decision)))
-	c.lastReasons = append(c.lastReasons, new(string(a.Outcome.Reason)))
-	c.lastStatuses = append(c.lastStatuses, new(a.Outcome.Status))
+	c.lastReasons = append(c.lastReasons, (*string)(&a.Outcome.Reason))
+	c.lastStatuses = append(c.lastStatuses, &a.Outcome.Status)
 	c.lastLatencies = append(c.lastLatencies, new(a.Latency.Microseconds()))
 	c.lastAt = append(c.lastAt, new(a.StartedAt.Add(a.Latency)))
-	c.lastRetryAfters = append(c.lastRetryAfters, new(int64(a.Outcome.RetryAfter)))
+	c.lastRetryAfters = append(c.lastRetryAfters, (*int64)(&a.Outcome.RetryAfter))
 }
 
 // addWriter names the writer of an end without an attempt. Where that is the first

@@ -79,6 +79,7 @@ const mayTake = `pg_has_role(session_user, rolname, case when current_setting('s
 // It is a setting of the session: nothing is done in the login's own name.
 func takeRole(config *pgxpool.Config, roles ...string) *pgxpool.Config {
 	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		registerColumns(conn.TypeMap())
 		var taken *string
 		err := conn.QueryRow(ctx, `
 			select set_config('role', (

@@ -2,7 +2,6 @@ package webhook
 
 import (
 	"crypto/sha256"
-	"encoding/base32"
 	"encoding/binary"
 	"fmt"
 	"strings"
@@ -49,10 +48,6 @@ const (
 	base32Alphabet = "0123456789abcdefghjkmnpqrstvwxyz"
 	base32Length   = 26
 )
-
-func idEncoding() *base32.Encoding {
-	return base32.NewEncoding(base32Alphabet).WithPadding(base32.NoPadding)
-}
 
 func newID[K kind]() ID[K] { return ID[K](uuid.Must(uuid.NewV7())) }
 
@@ -146,11 +141,31 @@ func parseID[K kind](s string) (ID[K], error) {
 	if !ok || len(rest) != base32Length {
 		return ID[K]{}, fmt.Errorf("is not an id of the form %s_…", k.prefix())
 	}
-	n, err := idEncoding().Decode(id[:], []byte(rest))
-	if err != nil || n != len(id) || id.String() != s { // the last digit has unused bits: one spelling only
+	if !decode((*[16]byte)(&id), rest) {
 		return ID[K]{}, fmt.Errorf("is not an id of the form %s_…", k.prefix())
 	}
 	return id, nil
+}
+
+// decode reads what encode writes, and nothing else; not with encoding/base32, whose Encoding
+// is as large as ten ids and copied for each.
+func decode(dst *[16]byte, text string) bool {
+	var hi, lo uint64
+	for i := range base32Length - 1 {
+		digit := strings.IndexByte(base32Alphabet, text[i])
+		if digit < 0 {
+			return false
+		}
+		hi, lo = hi<<5|lo>>59, lo<<5|uint64(digit)
+	}
+	last := strings.IndexByte(base32Alphabet, text[base32Length-1])
+	if last < 0 || last&3 != 0 { // two of its bits are unused: one spelling only
+		return false
+	}
+	hi, lo = hi<<3|lo>>61, lo<<3|uint64(last)>>2
+	binary.BigEndian.PutUint64(dst[:8], hi)
+	binary.BigEndian.PutUint64(dst[8:], lo)
+	return true
 }
 
 // IsZero reports whether the id is "none".
