@@ -221,15 +221,16 @@ const insertEvents = `
 //nolint:gochecknoglobals // a constant that Go cannot write as one
 var insertEventRows = insertEvents + `(` + eventRows(1) + `) r`
 
+// eventRows has the payloads last: the buffer that they fill is not made larger for anything after them.
 func eventRows(parameter int) string {
-	return selectRows(parameter, "id uuid", "tenant text", "type text", "external text", "payload bytea", "sum bytea", "endpoints text", "reason text",
-		"created timestamptz", "deliver timestamptz")
+	return selectRows(parameter, "id uuid", "tenant text", "type text", "external text", "sum bytea", "endpoints text", "reason text",
+		"created timestamptz", "deliver timestamptz", "payload bytea")
 }
 
 func (c *eventColumns) args() []any {
 	return []any{
-		c.ids, once(c.tenants), once(c.types), once(c.externals), onceBytes(c.payloads), onceBytes(c.sums), once(c.endpoints), once(c.reasons), once(c.created),
-		onceOptional(c.deliverAt),
+		c.ids, once(c.tenants), once(c.types), once(c.externals), onceBytes(c.sums), once(c.endpoints), once(c.reasons), once(c.created),
+		onceOptional(c.deliverAt), onceBytes(c.payloads),
 	}
 }
 

@@ -7,8 +7,8 @@ import (
 
 // storeAtOnce writes keys, events and outbox rows, and says that it has: if every tenant's
 // endpoints are of the version that the events were matched with, and none of the keys is
-// there. Else it writes nothing. Its parameters are versions, then heldKeyColumns, eventColumns
-// and outboxColumns.
+// there. Else it writes nothing. Its parameters are versions, then heldKeyColumns, outboxColumns
+// and eventColumns.
 //
 // What is there is looked up by subqueries that PostgreSQL makes no joins of, so that a plan which
 // is kept from when the tables were small is one for large ones. The keys are counted for that they
@@ -26,8 +26,8 @@ var storeAtOnce = `
 				where (select i.event_id from idempotency_keys i where i.tenant_id = w.tenant and i.kind = w.kind and i.key = w.key) is not null)
 			as yes),
 	keys as (` + insertKeys + `wanted where (select yes from usual) returning 1),
-	stored as (` + insertEvents + `(` + eventRows(10) + `) r where (select yes from usual) and (select count(*) from keys) >= 0),
-	to_start as (` + insertOutbox + outboxRows(20) + `
+	stored as (` + insertEvents + `(` + eventRows(20) + `) r where (select yes from usual) and (select count(*) from keys) >= 0),
+	to_start as (` + insertOutbox + outboxRows(10) + `
 		where (select yes from usual) and (select count(*) from keys) >= 0)
 	select yes from usual`
 
@@ -52,7 +52,7 @@ func writeAtOnce(ctx context.Context, db querier, items []*intake) (written bool
 	}
 	columns := columnsOf(keys)
 	ev, ob := rowsOf(items)
-	args := slices.Concat([]any{tenants, versions}, columns.args(), ev.args(), ob.args())
+	args := slices.Concat([]any{tenants, versions}, columns.args(), ob.args(), ev.args())
 	err = db.QueryRow(ctx, storeAtOnce, args...).Scan(&written)
 	if isTaken(err) { // by another process, just now
 		err = nil
