@@ -16,7 +16,7 @@ import (
 type columnCodec[T any] struct {
 	*pgtype.ArrayCodec
 
-	size  func(T) int // at most, of an element without its length
+	size  func(T) int // of an element without its length
 	write func([]byte, T) []byte
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
@@ -13,8 +14,6 @@ import (
 // What columnCodec writes is, byte for byte, what pgx writes.
 func TestColumnCodec(t *testing.T) {
 	t.Parallel()
-	ours, theirs := pgtype.NewMap(), pgtype.NewMap()
-	registerColumns(ours)
 	instant := rapid.Custom(func(t *rapid.T) time.Time {
 		at := time.Unix(rapid.Int64Range(-1e11, 2e11).Draw(t, "seconds"), rapid.Int64Range(0, 999_999_999).Draw(t, "nanoseconds"))
 		return at.In(time.FixedZone("", rapid.IntRange(-12, 12).Draw(t, "zone")*3600))
@@ -41,6 +40,9 @@ func TestColumnCodec(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			ours, theirs := pgtype.NewMap(), pgtype.NewMap()
+			registerColumns(ours)
+			requireOurs(t, ours, c.array)
 			rapid.Check(t, func(rt *rapid.T) {
 				value := c.column.Draw(rt, "column")
 				before := rapid.SliceOfN(rapid.Byte(), 0, 8).Draw(rt, "before")
@@ -51,6 +53,26 @@ func TestColumnCodec(t *testing.T) {
 				require.Equal(rt, want, got)
 			})
 		})
+	}
+}
+
+func requireOurs(t *testing.T, types *pgtype.Map, array uint32) {
+	t.Helper()
+	known, ok := types.TypeForOID(array)
+	require.True(t, ok)
+	_, isTheirs := known.Codec.(*pgtype.ArrayCodec)
+	require.False(t, isTheirs)
+}
+
+// The group commits' connections have it.
+func TestGroupCommitsEncodeTheirColumns(t *testing.T) {
+	t.Parallel()
+	s, _ := setupStore(t)
+	for _, pool := range []*pgxpool.Pool{s.door, s.writer} {
+		require.NoError(t, pool.AcquireFunc(t.Context(), func(conn *pgxpool.Conn) error {
+			requireOurs(t, conn.Conn().TypeMap(), pgtype.ByteaArrayOID)
+			return nil
+		}))
 	}
 }
 
