@@ -188,6 +188,7 @@ type story struct {
 	out          io.Writer
 	api, keyFile string
 	begun        time.Time
+	accepted     time.Duration // after that
 }
 
 func (s *story) sayf(format string, args ...any) {
@@ -207,9 +208,9 @@ func (s *story) tell(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	accepted := time.Since(s.begun)
+	s.accepted = time.Since(s.begun)
 	s.sayf("\nA demonstration: one event, to a receiver that is busy at first.")
-	s.linef(accepted, "accepted     %s, stored, 202", event.ID)
+	s.linef(s.accepted, "accepted     %s, stored, 202", event.ID)
 	if len(event.Deliveries) != 1 {
 		return fmt.Errorf("the event has %d deliveries, not one", len(event.Deliveries))
 	}
@@ -237,10 +238,14 @@ func (s *story) arrivals(id string) {
 		if a.verified != nil {
 			signed = "SIGNATURE NOT VERIFIED: " + a.verified.Error()
 		}
+		at := a.at.Sub(s.begun)
+		if at < s.accepted { // the event is stored, and its first request does not wait for us to know
+			signed += ", while the 202 was on its way"
+		}
 		if a.status == http.StatusOK {
-			s.linef(a.at.Sub(s.begun), "attempt %d    200, delivered; %s", n+1, signed)
+			s.linef(at, "attempt %d    200, delivered; %s", n+1, signed)
 		} else {
-			s.linef(a.at.Sub(s.begun), "attempt %d    %d with Retry-After: 1, waiting 1 s as asked; %s", n+1, a.status, signed)
+			s.linef(at, "attempt %d    %d with Retry-After: 1, waiting 1 s as asked; %s", n+1, a.status, signed)
 		}
 	}
 }
