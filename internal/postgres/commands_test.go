@@ -212,6 +212,7 @@ func TestListDeliveriesSeesPendingAndRecordedOnce(t *testing.T) {
 		deliveries, err := b.ListDeliveries(t.Context(), "acme", f, p)
 		require.NoError(t, err)
 		for _, d := range deliveries {
+			require.Equal(t, d.EventID.Time(), d.CreatedAt, "pending, recorded or asked to end: the same all along")
 			found = append(found, d.DeliveryID)
 		}
 		return found

@@ -15,13 +15,13 @@ import (
 )
 
 // deliveryColumns is what deliveryScan scans, of the table d.
-const deliveryColumns = `d.id, d.event_id, d.endpoint_id, d.tenant_id, d.event_type, d.created_at,
+const deliveryColumns = `d.id, d.event_id, d.endpoint_id, d.tenant_id, d.event_type,
 	d.run, d.seq, d.state, d.reason, d.attempts, d.run_attempts, d.ambiguous, d.delay_ns, d.due_at, d.give_up_at, d.completed_at, d.last_error, d.workflow_id,
 	d.last_decision, d.last_reason, d.last_status, d.last_latency_us, d.last_at, d.last_retry_after_ns`
 
 // outboxAsDelivery spells the same columns for a delivery without a record: it is
 // pending, and all that is known of it stands in the outbox.
-const outboxAsDelivery = `o.delivery_id, o.event_id, o.endpoint_id, o.tenant_id, o.event_type, o.created_at,
+const outboxAsDelivery = `o.delivery_id, o.event_id, o.endpoint_id, o.tenant_id, o.event_type,
 	o.run, 0, 0::smallint, '', 0, 0, 0, 0::bigint, o.not_before, o.give_up_at, null::timestamptz, '', '',
 	null::smallint, null::text, null::integer, null::bigint, null::timestamptz, null::bigint`
 
@@ -39,7 +39,7 @@ type deliveryScan struct {
 
 func (s *deliveryScan) targets() []any {
 	return []any{
-		&s.id, &s.event, &s.endpoint, &s.d.TenantID, &s.d.EventType, &s.d.CreatedAt,
+		&s.id, &s.event, &s.endpoint, &s.d.TenantID, &s.d.EventType,
 		&s.d.Run, &s.d.Seq, &s.state, &s.d.Reason, &s.d.Attempts, &s.d.RunAttempts, &s.d.Ambiguous, &s.delay, &s.due, &s.d.GiveUpAt, &s.completed,
 		&s.d.LastError, &s.d.WorkflowID,
 		&s.lastDecision, &s.lastReason, &s.lastStatus, &s.lastLatency, &s.lastAt, &s.lastRetryFor,
@@ -51,7 +51,7 @@ func (s *deliveryScan) delivery() webhook.Delivery {
 	d.DeliveryID, d.EventID, d.EndpointID = s.id, s.event, s.endpoint
 	d.State = webhook.State(s.state) //nolint:gosec // written by us from a State
 	d.Delay = time.Duration(s.delay)
-	d.CreatedAt, d.GiveUpAt = d.CreatedAt.UTC(), d.GiveUpAt.UTC()
+	d.CreatedAt, d.GiveUpAt = d.EventID.Time(), d.GiveUpAt.UTC() // the same from the outbox to the record
 	d.DueAt, d.CompletedAt = orZero(s.due), orZero(s.completed)
 	if d.WorkflowID == "" && d.State != webhook.StateHeld { // held by the record alone: nobody carries it
 		d.WorkflowID = d.Ref.WorkflowID()
