@@ -50,6 +50,8 @@ func (g *Guard) target(raw string, exempt netip.AddrPort) (target, error) {
 		return target{}, denied("is not a valid URL") // the parser's error repeats the URL
 	}
 	switch {
+	case u.Scheme == "":
+		return target{}, denied("must begin with https://")
 	case u.Scheme != "https" && u.Scheme != "http":
 		return target{}, g.deniedScheme()
 	case u.User != nil:
