@@ -175,41 +175,57 @@ func TestFiftyAtOnce(t *testing.T) {
 	})
 }
 
-// Waiters go in the order of asking, and there is a bound to their number.
+// Waiters go in the order of asking, and there is a bound to their number: how many come while
+// one request is under way at a receiver that takes so long for each, and how many of them wait.
 func TestWaitersInOrder(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		g, en := New(Config{}), entry()
-		en.Limits.MaxInFlight = 1
-		learn(t, g, en, 400*time.Microsecond)
-		first := admit(t, g, en)
-		order := make(chan int, maxWaiters)
-		deferred := 0
-		for i := range maxWaiters + 10 {
-			go func() {
-				admission, pass := g.Enter(t.Context(), another(en))
-				if pass == nil {
-					if admission.Reason == ReasonInFlight {
-						deferred++
-					}
-					return
+	for name, c := range map[string]struct {
+		latency time.Duration
+		before  Result
+		waits   int
+	}{
+		"quick":           {200 * time.Microsecond, delivered(200 * time.Microsecond), quickWaiters},
+		"one that failed": {400 * time.Microsecond, refused(400 * time.Microsecond), maxWaiters},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				g, en := New(Config{}), entry()
+				en.Limits.MaxInFlight = 1
+				learn(t, g, en, c.latency)
+				pass := admit(t, g, en)
+				elapse(c.latency)
+				pass.Done(c.before)
+				first := admit(t, g, en)
+				order := make(chan int, c.waits)
+				deferred := 0
+				for i := range c.waits + 10 {
+					go func() {
+						admission, pass := g.Enter(t.Context(), another(en))
+						if pass == nil {
+							if admission.Reason == ReasonInFlight {
+								deferred++
+							}
+							return
+						}
+						order <- i
+						elapse(c.latency)
+						pass.Done(delivered(c.latency))
+					}()
+					synctest.Wait()
 				}
-				order <- i
-				elapse(400 * time.Microsecond)
-				pass.Done(delivered(400 * time.Microsecond))
-			}()
-			synctest.Wait()
-		}
-		require.Equal(t, maxWaiters, g.Health(en.Endpoint).Waiting)
-		require.Equal(t, 10, deferred)
-		require.Equal(t, 10, g.Health(en.Endpoint).Reserved)
-		first.Done(delivered(400 * time.Microsecond))
-		elapse(shortPatience)
-		require.Len(t, order, maxWaiters)
-		for i := range maxWaiters {
-			require.Equal(t, i, <-order)
-		}
-	})
+				require.Equal(t, c.waits, g.Health(en.Endpoint).Waiting)
+				require.Equal(t, 10, deferred)
+				require.Equal(t, 10, g.Health(en.Endpoint).Reserved)
+				first.Done(delivered(c.latency))
+				elapse(longPatience)
+				require.Len(t, order, c.waits)
+				for i := range c.waits {
+					require.Equal(t, i, <-order)
+				}
+			})
+		})
+	}
 }
 
 // A returning delivery has its turn for a second, even against newcomers; one that

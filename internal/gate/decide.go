@@ -32,11 +32,18 @@ func (e *endpoint) earliest(now time.Duration) (time.Duration, Reason) {
 // mayWait is how many newcomers may wait inside Enter. Where it is known that each will
 // wait for a moment only, it is better than a timer for as many as come in that time.
 func (e *endpoint) mayWait() int {
-	if e.known {
-		return maxWaiters
+	switch {
+	case !e.known:
+		return unknownWaiters
+	case e.quick():
+		return quickWaiters
 	}
-	return unknownWaiters
+	return maxWaiters
 }
+
+// mayReturn is how many may be inside Enter for somebody who comes back at its time to wait
+// there as well: more than for newcomers, because it was told to come.
+func (e *endpoint) mayReturn() int { return max(maxWaiters, e.mayWait()) + maxWaiters }
 
 // mayReserve is how many reservations there may be in all.
 func (e *endpoint) mayReserve() int {
@@ -71,7 +78,7 @@ func (e *endpoint) decide(now time.Duration, en *Entry) (Admission, *Pass, *wait
 		return e.decideBarred(now, until, reason, en)
 	}
 	if holds && mine <= now+e.patience() {
-		if len(e.waiters) < maxReturningWaiters {
+		if len(e.waiters) < e.mayReturn() {
 			return e.wait(now, mine, en, true)
 		}
 		e.line.remove(en.Delivery)

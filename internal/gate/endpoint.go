@@ -35,11 +35,11 @@ const (
 
 	// unknownWaiters is how many newcomers wait inside Enter for an endpoint that has not
 	// answered yet: the width of a shared workflow is 50. maxWaiters is that for one that
-	// is known: 2,000 per second for as long as shortPatience. Those who come back may be as
-	// many more: they were told to.
-	unknownWaiters      = 64
-	maxWaiters          = 512
-	maxReturningWaiters = 2 * maxWaiters
+	// is known, 2,000 per second for as long as shortPatience, and quickWaiters for a quick
+	// one, 3,400 per second for as long as longPatience.
+	unknownWaiters = 64
+	maxWaiters     = 512
+	quickWaiters   = 2048
 	// maxReserved is how many reservations one endpoint may have.
 	maxReserved = 10_000
 	// unknownReserved is that for an endpoint that has not answered yet: it may hang.
@@ -192,13 +192,19 @@ func (e *endpoint) waits(delivery webhook.DeliveryID) bool {
 	return slices.ContainsFunc(e.waiters, func(w *waiter) bool { return w.delivery == delivery })
 }
 
+// quick says whether the endpoint, by the requests that have ended, answers at once and takes
+// many.
+func (e *endpoint) quick() bool {
+	return e.known && e.latency <= min(quickLatency, quickTurnover*time.Duration(e.limits.MaxInFlight)) &&
+		e.every <= quickTurnover && e.host.usualShare(e) <= quickTurnover &&
+		!e.ramp.on && e.recent.failureStreak == 0
+}
+
 // patience is how far away a turn may be to be awaited inside Enter. At an endpoint that is
-// quick, by the requests that have ended, a turn is far away when this process was busy for a
-// moment, and comes sooner than predicted when it is not: a durable timer would take longer.
+// quick a turn is far away when this process was busy for a moment, and comes sooner than
+// predicted when it is not: a durable timer would take longer.
 func (e *endpoint) patience() time.Duration {
-	quick := e.known && e.latency <= min(quickLatency, quickTurnover*time.Duration(e.limits.MaxInFlight)) &&
-		e.every <= quickTurnover && e.host.usualShare(e) <= quickTurnover
-	if quick && !e.ramp.on && e.recent.failureStreak == 0 {
+	if e.quick() {
 		return longPatience
 	}
 	return shortPatience

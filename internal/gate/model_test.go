@@ -237,7 +237,7 @@ func (m *model) check(rate float64, places int) {
 	h := m.gate.Health(m.entry.Endpoint)
 	require.Equal(m, len(m.sending), h.InFlight)
 	require.Equal(m, len(m.inside), h.Waiting)
-	require.LessOrEqual(m, h.Waiting, maxReturningWaiters+maxWaiters)
+	require.LessOrEqual(m, h.Waiting, quickWaiters+maxWaiters)
 
 	// Who comes late or waits for a place uses a turn of its own that is past.
 	waits := shortPatience
