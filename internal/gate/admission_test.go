@@ -228,6 +228,96 @@ func TestWaitersInOrder(t *testing.T) {
 	}
 }
 
+// While many wait inside for one quick endpoint, no more than usual wait for another.
+func TestWaitersInAll(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := New(Config{})
+		for i, most := range []int{quickWaiters, maxWaiters} {
+			en := entry()
+			en.Limits.MaxInFlight = 1
+			learn(t, g, en, 100*time.Microsecond)
+			pass := admit(t, g, en)
+			t.Cleanup(pass.Cancel)
+			for range quickWaiters + 1 {
+				go g.Enter(t.Context(), another(en))
+			}
+			synctest.Wait()
+			require.Equal(t, most, g.Health(en.Endpoint).Waiting, "endpoint %d", i)
+		}
+	})
+}
+
+// Who comes back at its time has a place inside, even when the endpoint is quick no more and
+// those who came while it was are still there.
+func TestReturningAmongMany(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g, en := New(Config{}), entry()
+		en.Limits.MaxInFlight = 1
+		learn(t, g, en, 200*time.Microsecond)
+		pass := admit(t, g, en)
+		ctx, cancel := context.WithCancel(t.Context())
+		crowd := func(n int) {
+			for range n {
+				go g.Enter(ctx, another(en))
+			}
+			synctest.Wait()
+		}
+		crowd(quickWaiters)
+		late := another(en)
+		admission, _ := g.Enter(t.Context(), late)
+		require.Equal(t, Deferred, admission.Verdict)
+		cancel()
+		pass.Done(delivered(200 * time.Microsecond))
+		ctx, cancel = context.WithCancel(t.Context())
+		defer cancel()
+
+		elapse(time.Until(admission.Until) - 10*time.Millisecond)
+		pass = admit(t, g, another(en))
+		crowd(quickWaiters)
+		elapse(10 * time.Millisecond)
+		pass.Done(refused(200 * time.Microsecond)) // the first of the crowd goes, and takes long
+		synctest.Wait()
+		waiting := g.Health(en.Endpoint).Waiting
+		require.Greater(t, waiting, 2*maxWaiters)
+		go g.Enter(ctx, late)
+		synctest.Wait()
+		require.Equal(t, waiting+1, g.Health(en.Endpoint).Waiting)
+	})
+}
+
+// A lower rate rules for those who wait inside, too.
+func TestLowerRateWhileManyWait(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g, en := New(Config{}), entry()
+		en.Limits.Rate = 1000
+		learn(t, g, en, 200*time.Microsecond)
+		var admitted atomic.Int64
+		for range 500 {
+			go func() {
+				if _, pass := g.Enter(t.Context(), another(en)); pass != nil {
+					admitted.Add(1)
+					pass.Done(delivered(200 * time.Microsecond))
+				}
+			}()
+		}
+		elapse(50 * time.Millisecond)
+		require.InDelta(t, 60, admitted.Load(), 5)
+		en.Limits.Rate = 1
+		before := admitted.Load()
+		if _, pass := g.Enter(t.Context(), another(en)); pass != nil {
+			admitted.Add(1)
+			pass.Done(delivered(200 * time.Microsecond))
+		}
+		elapse(time.Second)
+		require.LessOrEqual(t, admitted.Load()-before, int64(2))
+		require.LessOrEqual(t, g.Health(en.Endpoint).Waiting, 1)
+		g.Reset(en.Endpoint)
+	})
+}
+
 // A returning delivery has its turn for a second, even against newcomers; one that
 // comes early is told the same time again.
 func TestComingBack(t *testing.T) {

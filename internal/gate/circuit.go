@@ -155,7 +155,11 @@ func (e *endpoint) probed(now time.Duration, verdict error) {
 	case verdict != nil:
 		e.open(now, c.cooldown*2)
 	default:
+		late := now > e.ramp.from+soon
 		e.close(now)
+		if late { // what is reserved is for a slope that began long ago
+			e.turnAway(never)
+		}
 		e.slope(now, rampTime)
 	}
 }

@@ -11,7 +11,7 @@ func (e *endpoint) earliest(now time.Duration) (time.Duration, Reason) {
 		return until, reason
 	}
 	tempo := e.tempo(now)
-	from, reason := max(now, e.next-burst), ReasonRate
+	from, reason := max(now, e.next-burst, e.paced-burst), ReasonRate
 	if !e.hasPlace(now, never) {
 		from, reason = max(from, e.nextFree(now)), ReasonInFlight
 		if e.inFlight < e.limits.MaxInFlight { // it is kept for somebody
@@ -35,15 +35,11 @@ func (e *endpoint) mayWait() int {
 	switch {
 	case !e.known:
 		return unknownWaiters
-	case e.quick():
+	case e.quick() && e.shard.gate.inside.Load() < quickWaiters:
 		return quickWaiters
 	}
 	return maxWaiters
 }
-
-// mayReturn is how many may be inside Enter for somebody who comes back at its time to wait
-// there as well: more than for newcomers, because it was told to come.
-func (e *endpoint) mayReturn() int { return max(maxWaiters, e.mayWait()) + maxWaiters }
 
 // mayReserve is how many reservations there may be in all.
 func (e *endpoint) mayReserve() int {
@@ -78,7 +74,7 @@ func (e *endpoint) decide(now time.Duration, en *Entry) (Admission, *Pass, *wait
 		return e.decideBarred(now, until, reason, en)
 	}
 	if holds && mine <= now+e.patience() {
-		if len(e.waiters) < e.mayReturn() {
+		if len(e.waiters) < maxReturningWaiters {
 			return e.wait(now, mine, en, true)
 		}
 		e.line.remove(en.Delivery)
@@ -183,11 +179,14 @@ func (e *endpoint) wait(now, at time.Duration, en *Entry, returned bool) (Admiss
 		i--
 	}
 	e.waiters = slices.Insert(e.waiters, i, w)
+	e.line.of(w.delivery).inside = true
 	e.pump(now)
 	if w.pass != nil {
 		return Admission{Verdict: Admitted}, w.pass, nil
 	}
+	e.wake(now)
 	e.inside++
+	e.shard.gate.inside.Add(1)
 	return Admission{}, nil, w
 }
 
@@ -219,7 +218,23 @@ func (e *endpoint) ready(now time.Duration) bool {
 	// Whose turn has come has paid for it. Before its turn somebody goes when the
 	// places are faster than predicted, never faster than the rate.
 	w := e.waiters[0]
-	return (w.at <= now || e.conforms(now)) && e.hasPlace(now, w.at)
+	return (w.at <= now && e.paces(now) || e.conforms(now)) && e.hasPlace(now, w.at)
+}
+
+// wake has those who wait looked at again when it is only the pace that keeps them.
+func (e *endpoint) wake(now time.Duration) {
+	if e.waking || len(e.waiters) == 0 || e.paces(now) {
+		return
+	}
+	e.waking = true
+	time.AfterFunc(e.paced-burst-now, func() {
+		e.shard.mu.Lock()
+		defer e.shard.unlock()
+		now := e.shard.gate.now()
+		e.waking = false
+		e.pump(now)
+		e.wake(now)
+	})
 }
 
 // letIn lets in who is first in the line; false when its circuit says no.

@@ -2,7 +2,6 @@ package gate
 
 import (
 	"math"
-	"slices"
 	"time"
 
 	"github.com/everpost/everpost/internal/retry"
@@ -36,10 +35,13 @@ const (
 	// unknownWaiters is how many newcomers wait inside Enter for an endpoint that has not
 	// answered yet: the width of a shared workflow is 50. maxWaiters is that for one that
 	// is known, 2,000 per second for as long as shortPatience, and quickWaiters for a quick
-	// one, 3,400 per second for as long as longPatience.
-	unknownWaiters = 64
-	maxWaiters     = 512
-	quickWaiters   = 2048
+	// one, 3,400 per second for as long as longPatience, while there are no more than that
+	// inside for all endpoints together. Of those who come back, maxWaiters more may wait
+	// than ever of newcomers: they were told to.
+	unknownWaiters      = 64
+	maxWaiters          = 512
+	quickWaiters        = 2048
+	maxReturningWaiters = quickWaiters + maxWaiters
 	// maxReserved is how many reservations one endpoint may have.
 	maxReserved = 10_000
 	// unknownReserved is that for an endpoint that has not answered yet: it may hang.
@@ -78,6 +80,8 @@ type endpoint struct {
 	rival  int   // 1 + its index among the host's rivals; 0: it is none of them
 
 	next    time.Duration // when the rate allows the next request, exactly
+	paced   time.Duration // on a slope: before when nobody goes, whoever's turn it was
+	waking  bool          // a timer is set for paced
 	latency time.Duration // smoothed, of ended requests
 	known   bool          // there was one
 	ramp    ramp
@@ -127,7 +131,7 @@ func (e *endpoint) apply(now time.Duration, limits Limits) {
 	}
 	e.next = min(e.next, now+burst+e.every)
 	if limits.Rate < before.Rate {
-		e.dropReserved() // those were for a faster rate; each comes and gets another
+		e.turnAway(never) // what is reserved was for a faster rate; each gets another
 	}
 	if limits.Breaker != before.Breaker {
 		switch {
@@ -141,28 +145,8 @@ func (e *endpoint) apply(now time.Duration, limits Limits) {
 	e.pump(now)
 }
 
-// dropReserved gives back what is reserved for those who are not here.
-func (e *endpoint) dropReserved() {
-	e.line.expire(never)
-	for _, w := range e.waiters {
-		e.line.add(w.at, w.delivery)
-	}
-}
-
 // expire drops what is reserved for those who did not come.
-func (e *endpoint) expire(now time.Duration) {
-	if len(e.waiters) == 0 {
-		e.line.expire(now - lateness)
-		return
-	}
-	for i := 0; i < len(e.line.slots) && e.line.slots[i].at < now-lateness; {
-		if id := e.line.slots[i].delivery; e.waits(id) {
-			i++
-		} else {
-			e.line.remove(id)
-		}
-	}
-}
+func (e *endpoint) expire(now time.Duration) { e.line.expire(now - lateness) }
 
 // hasPlace says whether a place is free for somebody whose turn is at at, counting
 // those kept for others whose turn came before and who may still come.
@@ -180,7 +164,7 @@ func (e *endpoint) expected(now, before time.Duration) int {
 		if s.at > now || s.at >= before {
 			break
 		}
-		if !e.waits(s.delivery) {
+		if !s.inside {
 			n++
 		}
 	}
@@ -189,7 +173,8 @@ func (e *endpoint) expected(now, before time.Duration) int {
 
 // waits says whether the delivery is inside Enter.
 func (e *endpoint) waits(delivery webhook.DeliveryID) bool {
-	return slices.ContainsFunc(e.waiters, func(w *waiter) bool { return w.delivery == delivery })
+	s := e.line.of(delivery)
+	return s != nil && s.inside
 }
 
 // quick says whether the endpoint, by the requests that have ended, answers at once and takes
@@ -231,7 +216,11 @@ func (e *endpoint) bar(now, until, over time.Duration, reason Reason) {
 		e.rememberRate(now)
 	}
 	e.barredUntil, e.barredReason = until, reason
-	e.turnAway(until)
+	end := until
+	if over > lateness { // what is reserved within the slope is for a faster rate
+		end = addTime(until, over)
+	}
+	e.turnAway(end)
 	if over > 0 {
 		e.slope(until, over)
 	}

@@ -59,13 +59,15 @@ type Change struct {
 	Why       string    // it is not closed: "14 of 20 requests failed, the last with http_503"
 }
 
-// Gate is the admission to all endpoints. It has no goroutines and needs no closing.
+// Gate is the admission to all endpoints. It needs no closing: its timers are set only while
+// somebody waits.
 type Gate struct {
 	config      Config
 	base        time.Time
 	shardSize   int
 	maxReserved int64
 	reserved    atomic.Int64
+	inside      atomic.Int64 // those in Enter, of all endpoints
 	shards      [shards]shard
 
 	// With a cap per host, a place that one endpoint gives back may be another's: shared
@@ -212,6 +214,7 @@ func (e *endpoint) awake(w *waiter, en *Entry, gone bool) (admission Admission, 
 		}
 	}
 	e.inside--
+	s.gate.inside.Add(-1)
 	switch {
 	case gone && w.pass != nil:
 		e.finish(w.pass, now, unsent)

@@ -94,7 +94,8 @@ func (h *hostModel) check(inFlight map[string]int) {
 // concerned, for certain: no place was kept for somebody else until just now.
 func (e *endpoint) overdue(now time.Duration) bool {
 	late := slices.ContainsFunc(e.line.slots, func(sl slot) bool { return sl.at <= now && !e.waits(sl.delivery) })
-	return len(e.waiters) > 0 && e.waiters[0].at <= now && !late && e.circuit.state == CircuitClosed && e.hasPlace(now, e.waiters[0].at)
+	return len(e.waiters) > 0 && e.waiters[0].at <= now && !late && e.circuit.state == CircuitClosed && e.hasPlace(now, e.waiters[0].at) &&
+		(e.paces(now) || !e.waking)
 }
 
 func (h *hostModel) pick() *model {

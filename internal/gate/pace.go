@@ -28,13 +28,16 @@ const (
 
 	// After a recovery the rate rises evenly from rampFirst to rampLast times the
 	// earlier one within rampTime, then doubles every rampDouble until it is the
-	// configured one. It stays well below twice the earlier rate because timers are
-	// late by up to a second, and who is late arrives together with who is not.
+	// configured one.
 	rampTime   = time.Minute
 	rampFirst  = 0.1
 	rampLast   = 1.5
 	rampDouble = 15 * time.Second
 	rampFloor  = 1.0 // requests per second: no slope is flatter
+	// catchUp bounds those who are late to their turns on a slope and arrive together with
+	// those who are not, as after a standstill: all together go at most at so many times
+	// rampLast, which is less than twice the earlier rate, or the slope's when that is more.
+	catchUp = 1.25
 )
 
 // interval is the time between two requests at a rate, rounded up.
@@ -58,6 +61,12 @@ func (r *ramp) rate(at time.Duration) float64 {
 	}
 	late := float64(at-r.from-r.over) / float64(rampDouble)
 	return max(rampFloor, r.base*rampLast) * math.Exp2(min(late, 64))
+}
+
+// pace is the least time between two requests, whoever's turn it is: never more than
+// somebody who is late can wait.
+func (r *ramp) pace(at time.Duration) time.Duration {
+	return min(interval(max(r.base*rampLast, r.rate(at))*catchUp), shortPatience)
 }
 
 // tempo is how far apart requests are to be, as known at one moment.
@@ -150,6 +159,8 @@ func (e *endpoint) charge(at, now time.Duration) {
 		rate := e.ramp.rate(now)
 		gap = max(gap, interval(rate))
 		e.ramp.on = rate < e.limits.Rate
+		e.paced = max(e.paced, now) + e.ramp.pace(now)
+		e.wake(now)
 	}
 	e.next = max(e.next, at) + gap
 
@@ -158,7 +169,10 @@ func (e *endpoint) charge(at, now time.Duration) {
 }
 
 // conforms says whether the rate allows a request now.
-func (e *endpoint) conforms(now time.Duration) bool { return e.next-burst <= now }
+func (e *endpoint) conforms(now time.Duration) bool { return e.next-burst <= now && e.paces(now) }
+
+// paces says whether somebody whose turn is past may go now.
+func (e *endpoint) paces(now time.Duration) bool { return e.paced-burst <= now }
 
 // recentRate is the smoothed rate of requests per second.
 func (e *endpoint) recentRate(now time.Duration) float64 {

@@ -25,6 +25,9 @@ type sim struct {
 	// what becomes of it.
 	serve func(at time.Duration) (time.Duration, Result)
 	late  time.Duration // timers are late by up to this
+	// stalled returns the end of the standstill in which a time lies; the time itself if
+	// there is none then. Nil for no standstills.
+	stalled func(at time.Duration) time.Duration
 
 	mu       sync.Mutex
 	random   *rand.Rand
@@ -152,7 +155,11 @@ func (s *sim) deliver(d *simDelivery) {
 			s.mu.Lock()
 			d.returns++
 			s.mu.Unlock()
-			if !s.sleep(time.Until(admission.Until) + s.upTo(s.late)) {
+			at := admission.Until.Sub(s.begun) + s.upTo(s.late)
+			if s.stalled != nil {
+				at = s.stalled(at)
+			}
+			if !s.sleep(at - s.now()) {
 				return
 			}
 		case Held:
@@ -221,6 +228,22 @@ func (s *sim) within(from, to time.Duration) (most int) {
 		if at >= from && at < to {
 			seconds[int((at-from)/time.Second)]++
 			most = max(most, seconds[int((at-from)/time.Second)])
+		}
+	}
+	return most
+}
+
+// densest is the most arrivals within any second between two times.
+func (s *sim) densest(from, to time.Duration) (most int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	first := 0
+	for i, at := range s.arrivals {
+		for s.arrivals[first] < max(from, at-time.Second) && first < i {
+			first++
+		}
+		if at >= from && at < to {
+			most = max(most, i-first+1)
 		}
 	}
 	return most

@@ -13,6 +13,7 @@ import (
 type slot struct {
 	at       time.Duration
 	delivery webhook.DeliveryID
+	inside   bool // it is here and waits; see endpoint.waiters
 }
 
 // timeline is an endpoint's reservations, in the order of their times, no two of
@@ -101,9 +102,18 @@ func (t *timeline) add(at time.Duration, delivery webhook.DeliveryID) {
 	if t.when == nil {
 		t.when = make(map[webhook.DeliveryID]time.Duration)
 	}
-	t.slots = slices.Insert(t.slots, t.index(at), slot{at, delivery})
+	t.slots = slices.Insert(t.slots, t.index(at), slot{at: at, delivery: delivery})
 	t.when[delivery] = at
 	t.total.Add(1)
+}
+
+// of returns a delivery's reservation; nil when it has none.
+func (t *timeline) of(delivery webhook.DeliveryID) *slot {
+	at, found := t.when[delivery]
+	if !found {
+		return nil
+	}
+	return &t.slots[t.index(at)-1]
 }
 
 // remove gives a delivery's reservation back; false when it has none.
@@ -124,18 +134,30 @@ func (t *timeline) remove(delivery webhook.DeliveryID) bool {
 	return true
 }
 
-// expire drops what was reserved for a time before before.
+// expire drops what was reserved for a time before before, but for those who are here.
 func (t *timeline) expire(before time.Duration) {
-	n := 0
-	for n < len(t.slots) && t.slots[n].at < before {
-		delete(t.when, t.slots[n].delivery)
-		n++
+	end, here := 0, 0
+	for ; end < len(t.slots) && t.slots[end].at < before; end++ {
+		if t.slots[end].inside {
+			here++
+		}
 	}
-	if n > 0 {
-		at := t.slots[0].at
-		t.slots = t.slots[n:]
-		t.gone(at, n, 0)
+	if end == here {
+		return
 	}
+	var first time.Duration
+	to := end
+	for i := end - 1; i >= 0; i-- { // those who are here move up to those who come
+		if s := t.slots[i]; s.inside {
+			to--
+			t.slots[to] = s
+		} else {
+			first = s.at
+			delete(t.when, s.delivery)
+		}
+	}
+	t.slots = t.slots[to:]
+	t.gone(first, end-here, here)
 }
 
 // gone is what follows when n slots, the first of them at at, are there no more; next
@@ -144,8 +166,10 @@ func (t *timeline) gone(at time.Duration, n, next int) {
 	t.total.Add(-int64(n))
 	if full := &t.full; next < len(t.slots) && full.to-t.slots[next].at > at-full.from {
 		full.from = max(full.from, t.slots[next].at) // what lies behind them is as full as before
+	} else if before := t.index(at) - 1; before >= 0 {
+		full.to = min(full.to, t.slots[before].at) // and so is what lies before the one before them
 	} else {
-		full.to = min(full.to, at-1)
+		full.from, full.to = 0, -1
 	}
 	if len(t.slots) == 0 {
 		t.slots, t.when = nil, nil // what a backlog needed is not kept

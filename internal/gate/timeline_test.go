@@ -45,7 +45,7 @@ func TestTimelineModel(t *testing.T) {
 			n++
 			id := webhook.DeliveryIDOf(webhook.EventID{byte(n), byte(n >> 8)}, endpoint)
 			line.add(at, id)
-			model = append(model, slot{at, id})
+			model = append(model, slot{at: at, delivery: id})
 			slices.SortFunc(model, func(a, b slot) int { return int(a.at - b.at) })
 		}
 		t.Repeat(map[string]func(*rapid.T){
@@ -67,10 +67,19 @@ func TestTimelineModel(t *testing.T) {
 				require.False(t, line.remove(model[i].delivery))
 				model = slices.Delete(model, i, i+1)
 			},
+			"come": func(t *rapid.T) {
+				if len(model) == 0 {
+					require.Nil(t, line.of(webhook.DeliveryID{}))
+					t.Skip("nothing is reserved")
+				}
+				i := rapid.IntRange(0, len(model)-1).Draw(t, "which")
+				line.of(model[i].delivery).inside = true
+				model[i].inside = true
+			},
 			"expire": func(t *rapid.T) {
 				now += time.Duration(rapid.IntRange(0, 20).Draw(t, "by"))
 				line.expire(now)
-				model = slices.DeleteFunc(model, func(s slot) bool { return s.at < now })
+				model = slices.DeleteFunc(model, func(s slot) bool { return s.at < now && !s.inside })
 			},
 			"": func(t *rapid.T) {
 				require.Len(t, line.slots, len(model))
@@ -83,6 +92,33 @@ func TestTimelineModel(t *testing.T) {
 			},
 		})
 	})
+}
+
+// Room in front of the first one that was given back is found again, with nobody before it
+// and with somebody.
+func TestTimelineGivenBack(t *testing.T) {
+	t.Parallel()
+	for _, before := range [][]time.Duration{nil, {50}} {
+		line := timeline{total: new(atomic.Int64)}
+		endpoint := webhook.NewEndpointID()
+		add := func(from, want time.Duration) webhook.DeliveryID {
+			at := line.free(from, steady(5))
+			require.Equal(t, want, at, "after %v", before)
+			id := newDelivery(endpoint)
+			line.add(at, id)
+			return id
+		}
+		for _, at := range before {
+			add(at, at)
+		}
+		first, second := add(102, 102), add(100, 107)
+		add(100, 112)
+		require.True(t, line.remove(first))
+		require.True(t, line.remove(second))
+		add(105, 105)
+		add(101, 117)
+		add(100, 100)
+	}
 }
 
 // The distance may change from one asking to the next: what is given keeps the

@@ -1,0 +1,194 @@
+package gate
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A slope is no steeper when timers all fire at once after a standstill: whoever comes late
+// to its turn goes as fast as the slope catches up, and nobody is lost.
+func TestSlopeAfterAStandstill(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ every, lasts time.Duration }{
+		"none":      {time.Hour, 0},
+		"short":     {3 * time.Second, 300 * time.Millisecond},
+		"long":      {4 * time.Second, 900 * time.Millisecond},
+		"very long": {10 * time.Second, 3 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				const rate, fails, back = 50, 60 * time.Second, 120 * time.Second
+				s := newSim(t, guarded().Limits, func(at time.Duration) (time.Duration, Result) {
+					if at >= fails && at < back {
+						return time.Millisecond, refused(0)
+					}
+					return time.Millisecond, delivered(0)
+				})
+				s.late = 50 * time.Millisecond
+				s.stalled = func(at time.Duration) time.Duration {
+					if into := at % c.every; into < c.lasts {
+						return at - into + c.lasts
+					}
+					return at
+				}
+				go s.stream(rate, 4*time.Minute)
+				s.sleep(10 * time.Minute)
+				s.end()
+				require.Equal(t, len(s.all), s.delivered())
+				last := s.changes[len(s.changes)-1]
+				require.Equal(t, CircuitClosed, last.To)
+				closed := last.At.Sub(s.begun)
+				require.LessOrEqual(t, s.densest(back, closed+rampTime), 2*rate)
+				require.Greater(t, s.within(closed+rampTime/2, closed+rampTime), rate*3/4, "it rises")
+				average, _ := s.returns()
+				require.LessOrEqual(t, average, 3.0)
+			})
+		})
+	}
+}
+
+// What was reserved before a 429 was for a rate that is not allowed after it.
+func TestSlopeForWhatWasReserved(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const asks, until = 60 * time.Second, 90 * time.Second
+		asked := false
+		s := newSim(t, Limits{Rate: 50}, func(at time.Duration) (time.Duration, Result) {
+			if at >= asks && !asked {
+				asked = true
+				return time.Millisecond, Result{Trouble: true, Answered: true, DeferFor: until - asks}
+			}
+			return time.Millisecond, delivered(0)
+		})
+		go s.stream(100, asks) // half of them have reservations until long after
+		s.sleep(asks - time.Second)
+		require.Greater(t, s.gate.Health(s.endpoint).Reserved, 2000)
+		s.sleep(10 * time.Minute)
+		s.end()
+		require.Equal(t, len(s.all), s.delivered())
+		require.Zero(t, s.within(asks+time.Second, until))
+		require.LessOrEqual(t, s.densest(until, until+5*time.Second), 20, "5/s, and 7/s a second after")
+	})
+}
+
+// A slope that begins long after it was expected is not steeper for what was reserved
+// meanwhile: the receiver's name was not found, which says nothing about how it is.
+func TestSlopeThatBeginsLate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const rate, fails, gone, back = 20, 120 * time.Second, 150 * time.Second, 400 * time.Second
+		s := newSim(t, guarded().Limits, func(at time.Duration) (time.Duration, Result) {
+			switch {
+			case at >= fails && at < gone:
+				return 5 * time.Millisecond, refused(0)
+			case at >= gone && at < back:
+				return 5 * time.Millisecond, Result{}
+			}
+			return 5 * time.Millisecond, delivered(0)
+		})
+		go s.stream(rate, 9*time.Minute)
+		s.sleep(20 * time.Minute)
+		s.end()
+		require.Equal(t, len(s.all), s.delivered())
+		last := s.changes[len(s.changes)-1]
+		require.Equal(t, CircuitClosed, last.To)
+		closed := last.At.Sub(s.begun)
+		require.Greater(t, closed, back)
+		require.LessOrEqual(t, s.densest(closed, closed+10*time.Second), rate/2, "a slope, not a step")
+		require.LessOrEqual(t, s.densest(closed, closed+rampTime), 2*rate)
+	})
+}
+
+// Those who come late to their turns on a slope, all at once, go one after another, whether
+// an answer wakes the next or not, and who is new goes after them.
+func TestLateOnASlope(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		places int
+		takes  []time.Duration // those that are not named do not end
+		second time.Duration
+	}{
+		"none ends":  {places: 10, second: 17 * time.Millisecond},
+		"one place":  {places: 1, takes: []time.Duration{100 * time.Millisecond, 1, 1, 1, 1, 1}, second: 100 * time.Millisecond},
+		"two places": {places: 2, takes: []time.Duration{20 * time.Millisecond, 1, 1, 1, 1, 1}, second: 17 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				g, en := New(Config{}), entry()
+				en.Limits.MaxInFlight = c.places
+				results(t, g, en, 20*60, 50*time.Millisecond, delivered(time.Millisecond))
+				admit(t, g, another(en)).Done(Result{Trouble: true, Answered: true, DeferFor: 2 * time.Second})
+				all := make([]Entry, 30)
+				var last time.Time
+				for i := range all {
+					all[i] = another(en)
+					admission, _ := g.Enter(t.Context(), all[i])
+					require.Equal(t, Deferred, admission.Verdict)
+					last = admission.Until
+				}
+				elapse(time.Until(last)) // from 2/s it has gone up to nearly 30/s
+				begun := time.Now()
+				went := make(chan time.Duration, len(all))
+				enter := func(en Entry) {
+					_, pass := g.Enter(t.Context(), en)
+					if pass == nil {
+						return
+					}
+					i := len(went)
+					went <- time.Since(begun)
+					if i < len(c.takes) {
+						elapse(c.takes[i])
+						pass.Done(delivered(c.takes[i]))
+						return
+					}
+					t.Cleanup(pass.Cancel)
+				}
+				for _, late := range all[len(all)-6:] {
+					go enter(late)
+					synctest.Wait()
+				}
+				elapse(130 * time.Millisecond) // where nothing is in the way, all have gone
+				go enter(another(en))
+				elapse(time.Second)
+				const apart = 26667 * time.Microsecond // 37.5/s
+				want := []time.Duration{0, c.second}
+				for i := range 5 {
+					want = append(want, max(c.second, apart)+time.Duration(i+1)*apart-burst)
+				}
+				require.Len(t, went, len(want))
+				for i := range want {
+					require.InDelta(t, want[i], <-went, float64(time.Millisecond), "number %d", i+1)
+				}
+			})
+		})
+	}
+}
+
+// However many are late, the pace is less than twice the earlier rate until the slope has
+// been climbed, and then a quarter above the slope's; and nobody has to wait for longer than
+// it may for the one before.
+func TestPace(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		base float64
+		at   time.Duration
+		want time.Duration
+	}{
+		{80, -time.Minute, time.Second / 150},
+		{80, 0, time.Second / 150},
+		{80, 59 * time.Second, time.Second / 150},
+		{80, 75 * time.Second, time.Second / 300},
+		{80, 90 * time.Second, time.Second / 600},
+		{3, 0, 177778 * time.Microsecond},
+		{1, 0, shortPatience},
+		{0, 0, shortPatience},
+	} {
+		r := ramp{on: true, over: rampTime, base: c.base}
+		require.InDelta(t, c.want, r.pace(c.at), float64(time.Microsecond), "%v", c)
+	}
+}
