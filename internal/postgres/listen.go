@@ -147,6 +147,9 @@ func (s *Store) listenLoop(ctx context.Context) {
 		}
 		if connected {
 			pause = reconnectFirst
+			if !pgconn.Timeout(err) && !errors.Is(err, context.DeadlineExceeded) {
+				s.resetPools() // the server has ended the connection: most likely all of them
+			}
 		}
 		s.log.WarnContext(ctx, "not hearing changes of other processes: caches are short-lived until reconnected",
 			slog.Any("error", err), slog.Duration("retry_in", pause))

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/everpost/everpost/internal/webhook"
@@ -126,6 +127,32 @@ func TestAListenerThatIsCutOffReconnectsAndForgetsAll(t *testing.T) {
 		target, err := other.EndpointCache().Target(t.Context(), e.ID)
 		return err == nil && target.URL == "https://new.example"
 	}, eventually, poll, "and it hears again")
+}
+
+// Whoever calls when the database is back gets a connection to it, not one of before.
+func TestConnectionsOfBeforeAreNotUsedAgain(t *testing.T) {
+	t.Parallel()
+	_, address := setupStore(t)
+	w, through := behindWire(t, address)
+	s := openStore(t, through)
+	listen(t, s)
+	var used []*pgxpool.Conn
+	for range 3 {
+		conn, err := s.pool.Acquire(t.Context())
+		require.NoError(t, err)
+		used = append(used, conn)
+	}
+	for _, conn := range used {
+		conn.Release()
+	}
+	require.Positive(t, s.pool.Stat().IdleConns())
+
+	w.cut()
+	require.Eventually(t, func() bool { return s.pool.Stat().TotalConns() == 0 }, eventually, poll)
+	w.mend()
+	require.Eventually(t, s.Listening, eventually, poll)
+	_, err := s.Tenant(t.Context(), "acme")
+	require.NoError(t, err)
 }
 
 // A fill that began before the listener came back must not be stored after it: what

@@ -205,10 +205,22 @@ func (s *Store) openPools(ctx context.Context, c Config) error {
 }
 
 func (s *Store) closePools() {
-	for _, pool := range []*pgxpool.Pool{s.door, s.writer, s.work, s.pool, s.login} {
+	for _, pool := range s.pools() {
 		if pool != nil {
 			pool.Close()
 		}
+	}
+}
+
+func (s *Store) pools() []*pgxpool.Pool {
+	return []*pgxpool.Pool{s.door, s.writer, s.work, s.pool, s.login}
+}
+
+// resetPools has every call begin with a connection that was opened after this moment. One
+// that was in use within the last second is not looked at before it is used again.
+func (s *Store) resetPools() {
+	for _, pool := range s.pools() {
+		pool.Reset()
 	}
 }
 
