@@ -304,6 +304,7 @@ func TestLowerRateWhileManyWait(t *testing.T) {
 			}()
 		}
 		elapse(50 * time.Millisecond)
+		synctest.Wait()
 		require.InDelta(t, 60, admitted.Load(), 5)
 		en.Limits.Rate = 1
 		before := admitted.Load()

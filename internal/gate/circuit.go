@@ -155,13 +155,17 @@ func (e *endpoint) probed(now time.Duration, verdict error) {
 	case verdict != nil:
 		e.open(now, c.cooldown*2)
 	default:
-		late := now > e.ramp.from+soon
-		e.close(now)
-		if late { // what is reserved is for a slope that began long ago
-			e.turnAway(never)
-		}
-		e.slope(now, rampTime)
+		e.recover(now)
 	}
+}
+
+// recover closes the circuit and begins the slope.
+func (e *endpoint) recover(now time.Duration) {
+	e.close(now)
+	if now > e.ramp.from+soon { // what is reserved is for one that was expected long ago
+		e.turnAway(never)
+	}
+	e.slope(now, rampTime)
 }
 
 // open gives the receiver a rest.

@@ -11,7 +11,10 @@ func (e *endpoint) earliest(now time.Duration) (time.Duration, Reason) {
 		return until, reason
 	}
 	tempo := e.tempo(now)
-	from, reason := max(now, e.next-burst, e.paced-burst), ReasonRate
+	from, reason := max(now, e.next-burst), ReasonRate
+	if !e.paces(now) { // nor for those who wait
+		from = max(from, e.paced-burst+time.Duration(len(e.waiters))*e.ramp.pace(now))
+	}
 	if !e.hasPlace(now, never) {
 		from, reason = max(from, e.nextFree(now)), ReasonInFlight
 		if e.inFlight < e.limits.MaxInFlight { // it is kept for somebody
@@ -155,7 +158,7 @@ func (e *endpoint) bookAgain(now time.Duration, en *Entry) Admission {
 		at, found := e.line.freeBefore(max(e.nextFree(now), e.host.turnOfMissed(now, e), e.next-burst, now+minDeferral), now+soon, tempo)
 		if found {
 			e.line.add(at, en.Delivery)
-			if e.inFlight < e.limits.MaxInFlight && !e.host.hasPlace(now, e) { // it was the host's places that were taken
+			if e.paces(now) && e.inFlight < e.limits.MaxInFlight && !e.host.hasPlace(now, e) { // it was the host's places that were taken
 				e.host.miss(now, at, e)
 			}
 			return e.deferred(at, reason)
@@ -218,7 +221,7 @@ func (e *endpoint) ready(now time.Duration) bool {
 	// Whose turn has come has paid for it. Before its turn somebody goes when the
 	// places are faster than predicted, never faster than the rate.
 	w := e.waiters[0]
-	return (w.at <= now && e.paces(now) || e.conforms(now)) && e.hasPlace(now, w.at)
+	return e.paces(now) && (w.at <= now || e.conforms(now)) && e.hasPlace(now, w.at)
 }
 
 // wake has those who wait looked at again when it is only the pace that keeps them.

@@ -136,8 +136,7 @@ func (e *endpoint) apply(now time.Duration, limits Limits) {
 	if limits.Breaker != before.Breaker {
 		switch {
 		case !limits.Breaker.Enabled && e.circuit.state != CircuitClosed:
-			e.close(now)
-			e.slope(now, rampTime)
+			e.recover(now)
 		case e.circuit.state == CircuitClosed:
 			e.circuit.breaker = nil // counts from the beginning; one that is open stays so
 		}
@@ -215,11 +214,11 @@ func (e *endpoint) bar(now, until, over time.Duration, reason Reason) {
 	if over > 0 {
 		e.rememberRate(now)
 	}
-	e.barredUntil, e.barredReason = until, reason
 	end := until
-	if over > lateness { // what is reserved within the slope is for a faster rate
+	if over > lateness && e.barredUntil <= now { // what is reserved within the slope is for a faster rate
 		end = addTime(until, over)
 	}
+	e.barredUntil, e.barredReason = until, reason
 	e.turnAway(end)
 	if over > 0 {
 		e.slope(until, over)

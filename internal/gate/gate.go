@@ -30,8 +30,8 @@ const (
 
 // Config is what a gate needs. The zero value is usable.
 type Config struct {
-	// Now is the clock. Defaults to time.Now. Waits inside Enter and the circuit
-	// breaker's cooldown follow the real one.
+	// Now is the clock. Defaults to time.Now. Waits inside Enter, the timers for those who
+	// wait and the circuit breaker's cooldown follow the real one.
 	Now func() time.Time
 	// MaxEndpoints is how many are remembered; above it, those that have been idle for
 	// longest are forgotten at once, in whatever state they are. Defaults to 100,000, which is about 100 MB;
@@ -46,7 +46,8 @@ type Config struct {
 	// Random returns a number in [0, 1). Defaults to math/rand/v2's.
 	Random func() float64
 	// Changed is told of each change of a circuit. It is called within Enter, Done and
-	// Reset, without a lock, and must be quick. May be nil.
+	// Reset, or by a timer of somebody inside Enter, without a lock, and must be quick. May
+	// be nil.
 	Changed func(Change)
 }
 
@@ -224,7 +225,7 @@ func (e *endpoint) awake(w *waiter, en *Entry, gone bool) (admission Admission, 
 	case w.pass != nil:
 		return Admission{Verdict: Admitted}, w.pass, nil, false
 	case called && !e.leadsTo(en.Host): // the endpoint has another URL by now
-	case called: // turned away: a bar has come
+	case called: // turned away: what was reserved does not hold any more
 		admission, pass, next = e.decide(now, en)
 		return admission, pass, next, false
 	default: // the place it waited for did not become free
@@ -250,7 +251,8 @@ func (g *Gate) Forget(id webhook.EndpointID, delivery webhook.DeliveryID) {
 
 // Reset closes an endpoint's circuit and forgets what was learnt of its answers and
 // asked by its answers: it leads elsewhere now, or a person says that it is well.
-// What is in flight or reserved stays.
+// What is in flight stays, and what is reserved, unless the circuit should have closed long
+// ago.
 func (g *Gate) Reset(id webhook.EndpointID) {
 	s := g.shard(id)
 	s.mu.Lock()
@@ -261,8 +263,7 @@ func (g *Gate) Reset(id webhook.EndpointID) {
 	}
 	now := g.now()
 	if e.circuit.state != CircuitClosed {
-		e.close(now)
-		e.slope(now, rampTime)
+		e.recover(now)
 	}
 	e.circuit.breaker, e.circuit.cooldown = nil, 0
 	e.circuit.epoch++

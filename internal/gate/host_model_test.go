@@ -65,6 +65,7 @@ func (h *hostModel) check(inFlight map[string]int) {
 				continue
 			}
 			leading[e.host]++
+			e.checkWaiters(h)
 			require.Same(h, e.host, g.hosts[e.host.name])
 			require.False(h, e.overdue(now) && e.host.kept == nil && !e.host.full(), "somebody waits although it could go")
 		}
@@ -198,6 +199,7 @@ func (h *hostModel) drain(t *rapid.T) {
 	}
 	require.Zero(t, h.gate.Totals().InFlight)
 	require.Zero(t, h.gate.reserved.Load())
+	require.Zero(t, h.gate.inside.Load())
 	// Whoever is idle is forgotten, and their hosts with them.
 	elapse(2 * idleAfter)
 	for i := range 2 * shards {

@@ -272,6 +272,21 @@ func (m *model) check(rate float64, places int) {
 		require.True(m, away || e.waits(sl.delivery) || gone, "a reservation of nobody")
 	}
 	require.False(m, e.overdue(s.gate.now()), "somebody waits although it could go")
+	e.checkWaiters(m)
+}
+
+// checkWaiters checks that the line says who is inside.
+func (e *endpoint) checkWaiters(t require.TestingT) {
+	var here, marked []webhook.DeliveryID
+	for _, w := range e.waiters {
+		here = append(here, w.delivery)
+	}
+	for _, sl := range e.line.slots {
+		if sl.inside {
+			marked = append(marked, sl.delivery)
+		}
+	}
+	require.ElementsMatch(t, here, marked)
 }
 
 // The invariants of admission, whatever happens in whatever order: never more in
@@ -329,6 +344,10 @@ func TestModel(t *testing.T) {
 					m.T = t
 					m.end(delivered(0))
 				},
+				"ask for a pause": func(t *rapid.T) {
+					m.T = t
+					m.end(Result{Trouble: true, Answered: true, DeferFor: time.Duration(rapid.IntRange(1, 5).Draw(t, "s")) * time.Second})
+				},
 				"time": func(t *rapid.T) {
 					m.T = t
 					m.pass(time.Duration(rapid.IntRange(1, 2000).Draw(t, "ms")) * time.Millisecond)
@@ -340,6 +359,8 @@ func TestModel(t *testing.T) {
 			})
 			m.T = t
 			m.drain(t, rate, places)
+			require.Zero(t, m.gate.inside.Load())
+			require.Zero(t, m.gate.reserved.Load())
 			for _, n := range m.counts {
 				returned++
 				times += n

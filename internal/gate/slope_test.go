@@ -76,31 +76,41 @@ func TestSlopeForWhatWasReserved(t *testing.T) {
 }
 
 // A slope that begins long after it was expected is not steeper for what was reserved
-// meanwhile: the receiver's name was not found, which says nothing about how it is.
+// meanwhile: the receiver's name was not found, which says nothing about how it is, until the
+// name was back or somebody set the circuit back.
 func TestSlopeThatBeginsLate(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		const rate, fails, gone, back = 20, 120 * time.Second, 150 * time.Second, 400 * time.Second
-		s := newSim(t, guarded().Limits, func(at time.Duration) (time.Duration, Result) {
-			switch {
-			case at >= fails && at < gone:
-				return 5 * time.Millisecond, refused(0)
-			case at >= gone && at < back:
-				return 5 * time.Millisecond, Result{}
-			}
-			return 5 * time.Millisecond, delivered(0)
+	for name, reset := range map[string]bool{"by a probe": false, "by hand": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				const rate, fails, gone, back = 20, 120 * time.Second, 150 * time.Second, 400 * time.Second
+				s := newSim(t, guarded().Limits, func(at time.Duration) (time.Duration, Result) {
+					switch {
+					case at >= fails && at < gone:
+						return 5 * time.Millisecond, refused(0)
+					case at >= gone && at < back:
+						return 5 * time.Millisecond, Result{}
+					}
+					return 5 * time.Millisecond, delivered(0)
+				})
+				go s.stream(rate, 9*time.Minute)
+				s.sleep(back)
+				if reset {
+					s.gate.Reset(s.endpoint)
+				}
+				s.sleep(20 * time.Minute)
+				s.end()
+				require.Equal(t, len(s.all), s.delivered())
+				last := s.changes[len(s.changes)-1]
+				require.Equal(t, CircuitClosed, last.To)
+				closed := last.At.Sub(s.begun)
+				require.GreaterOrEqual(t, closed, back)
+				require.LessOrEqual(t, s.densest(closed, closed+10*time.Second), rate*3/5, "a slope, not a step")
+				require.LessOrEqual(t, s.densest(closed, closed+rampTime), 2*rate)
+			})
 		})
-		go s.stream(rate, 9*time.Minute)
-		s.sleep(20 * time.Minute)
-		s.end()
-		require.Equal(t, len(s.all), s.delivered())
-		last := s.changes[len(s.changes)-1]
-		require.Equal(t, CircuitClosed, last.To)
-		closed := last.At.Sub(s.begun)
-		require.Greater(t, closed, back)
-		require.LessOrEqual(t, s.densest(closed, closed+10*time.Second), rate/2, "a slope, not a step")
-		require.LessOrEqual(t, s.densest(closed, closed+rampTime), 2*rate)
-	})
+	}
 }
 
 // Those who come late to their turns on a slope, all at once, go one after another, whether
@@ -152,6 +162,8 @@ func TestLateOnASlope(t *testing.T) {
 					go enter(late)
 					synctest.Wait()
 				}
+				turn, _, _ := g.Turn(en.Endpoint)
+				require.Greater(t, turn, 140*time.Millisecond, "somebody new goes after the five who wait")
 				elapse(130 * time.Millisecond) // where nothing is in the way, all have gone
 				go enter(another(en))
 				elapse(time.Second)
