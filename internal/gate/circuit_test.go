@@ -442,9 +442,7 @@ func TestRecoveryIsASlope(t *testing.T) {
 		require.Equal(t, len(s.all), s.delivered())
 		average, _ := s.returns()
 		require.LessOrEqual(t, average, 2.0)
-		last := s.changes[len(s.changes)-1]
-		require.Equal(t, CircuitClosed, last.To)
-		closed := last.At.Sub(s.begun)
+		closed := s.closed()
 		require.LessOrEqual(t, s.within(back, closed), 1, "probes")
 		require.LessOrEqual(t, s.within(closed, closed+10*time.Second), rate/2, "a slope, not a step")
 		require.LessOrEqual(t, s.within(closed, closed+rampTime), 2*rate)

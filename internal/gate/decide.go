@@ -12,7 +12,7 @@ func (e *endpoint) earliest(now time.Duration) (time.Duration, Reason) {
 	}
 	tempo := e.tempo(now)
 	from, reason := max(now, e.next-burst), ReasonRate
-	if !e.paces(now) { // nor for those who wait
+	if !e.paces(now) { // on a slope, after all who wait
 		from = max(from, e.paced-burst+time.Duration(len(e.waiters))*e.ramp.pace(now))
 	}
 	if !e.hasPlace(now, never) {

@@ -251,8 +251,7 @@ func (g *Gate) Forget(id webhook.EndpointID, delivery webhook.DeliveryID) {
 
 // Reset closes an endpoint's circuit and forgets what was learnt of its answers and
 // asked by its answers: it leads elsewhere now, or a person says that it is well.
-// What is in flight stays, and what is reserved, unless the circuit should have closed long
-// ago.
+// What is in flight stays, and what is reserved, unless the circuit was to close long ago.
 func (g *Gate) Reset(id webhook.EndpointID) {
 	s := g.shard(id)
 	s.mu.Lock()

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -247,6 +249,16 @@ func (s *sim) densest(from, to time.Duration) (most int) {
 		}
 	}
 	return most
+}
+
+// closed is when the circuit closed last: it is closed at the end.
+func (s *sim) closed() time.Duration {
+	s.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last := s.changes[len(s.changes)-1]
+	require.Equal(s.t, CircuitClosed, last.To)
+	return last.At.Sub(s.begun)
 }
 
 // returns tells how often a deferred delivery came back on average, and at most.

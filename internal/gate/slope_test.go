@@ -39,9 +39,7 @@ func TestSlopeAfterAStandstill(t *testing.T) {
 				s.sleep(10 * time.Minute)
 				s.end()
 				require.Equal(t, len(s.all), s.delivered())
-				last := s.changes[len(s.changes)-1]
-				require.Equal(t, CircuitClosed, last.To)
-				closed := last.At.Sub(s.begun)
+				closed := s.closed()
 				require.LessOrEqual(t, s.densest(back, closed+rampTime), 2*rate)
 				require.Greater(t, s.within(closed+rampTime/2, closed+rampTime), rate*3/4, "it rises")
 				average, _ := s.returns()
@@ -102,9 +100,7 @@ func TestSlopeThatBeginsLate(t *testing.T) {
 				s.sleep(20 * time.Minute)
 				s.end()
 				require.Equal(t, len(s.all), s.delivered())
-				last := s.changes[len(s.changes)-1]
-				require.Equal(t, CircuitClosed, last.To)
-				closed := last.At.Sub(s.begun)
+				closed := s.closed()
 				require.GreaterOrEqual(t, closed, back)
 				require.LessOrEqual(t, s.densest(closed, closed+10*time.Second), rate*3/5, "a slope, not a step")
 				require.LessOrEqual(t, s.densest(closed, closed+rampTime), 2*rate)
