@@ -37,7 +37,8 @@ COPY --from=build-standalone /out/everpost /usr/local/bin/everpost
 # Its PostgreSQL runs as this user too: the database refuses root, and nothing here needs it.
 USER 10001:10001
 WORKDIR /var/lib/everpost
-# In a container the outside is what -p publishes; bind that to 127.0.0.1 unless others are meant to reach it.
+# In a container the outside is what -p publishes; bind that to 127.0.0.1 unless others are meant to reach it. The Web UI
+# answers to addresses and localhost; what else it is called goes into EVERPOST_UI_HOSTS.
 ENV EVERPOST_DATA_DIR=/var/lib/everpost/data \
     EVERPOST_LISTEN=0.0.0.0:8080 \
     EVERPOST_UI_LISTEN=0.0.0.0:8233

@@ -7,7 +7,6 @@ package activities
 
 import (
 	"context"
-	"crypto/sha256"
 	"log/slog"
 	"time"
 
@@ -36,7 +35,7 @@ type Targets interface {
 // stored, with the SHA-256 of each when it arrived: whoever gets one may send the
 // first attempt without asking the record.
 type Fresh interface {
-	Take(id webhook.DeliveryID) (payload []byte, sum [sha256.Size]byte, ok bool)
+	Take(id webhook.DeliveryID) (content webhook.Content, ok bool)
 }
 
 // Sender makes one POST. A failure is a value.
@@ -79,6 +78,7 @@ type Config struct {
 	Sender   Sender
 	Gate     Gate // nil: everybody goes at once
 	Starter  Starter
+	Faults   Faults // nil: none is remembered
 	Replays  Replays
 	Observer Observer // may be nil
 	// Ended is told of deliveries that came to rest without an attempt, now and then twice.
@@ -107,6 +107,7 @@ type Activities struct {
 	crew    *crew           // who makes them
 	slow    shares          // requests to slow receivers: half of all that may be under way
 	leading shares          // requests ahead of their workflows
+	away    outage          // of the record
 	base    context.Context //nolint:containedctx // the life of requests that outlive their activity; ended by Stop
 	cancel  context.CancelFunc
 }
@@ -124,6 +125,9 @@ func New(c Config) *Activities {
 	}
 	if c.Now == nil {
 		c.Now = time.Now
+	}
+	if c.Faults == nil {
+		c.Faults = noFaults{}
 	}
 	a := &Activities{Config: c, flights: newFlights(c.MaxUnderWay, rememberedFlights)}
 	a.base, a.cancel = context.WithCancel(context.Background())

@@ -38,7 +38,7 @@ func (h *ahead) ask(in AttemptInput) {
 type lead struct {
 	target  *webhook.Target
 	pass    Pass
-	payload []byte
+	content *webhook.Content
 }
 
 // Ahead sends the first request of a delivery that has just been stored while its workflow
@@ -54,7 +54,7 @@ type lead struct {
 // request, and make it again.
 func (a *Activities) Ahead(in AttemptInput) bool {
 	target, ok := a.Targets.Known(in.EndpointID)
-	if !ok || whyHeld(target) != "" || !a.leading.take(in.TenantID, maxAhead) {
+	if _, faulty := a.Faults.FaultOf(in.EndpointID); faulty || !ok || whyHeld(target) != "" || !a.leading.take(in.TenantID, maxAhead) {
 		return false
 	}
 	fl, l := a.takeOff(in, target)
@@ -78,15 +78,15 @@ func (a *Activities) takeOff(in AttemptInput, target *webhook.Target) (*flight, 
 		return nil, lead{}
 	}
 	var fl *flight
-	payload := a.fresh(a.base, &in)
-	if payload != nil {
+	content := a.fresh(a.base, &in)
+	if content != nil {
 		fl = a.flights.enterAhead(in, a.Now())
 	}
 	if fl == nil {
 		admission.Pass.Cancel()
 		return nil, lead{}
 	}
-	l := lead{target: within(target, admission.Timeout), pass: admission.Pass, payload: payload}
+	l := lead{target: within(target, admission.Timeout), pass: admission.Pass, content: content}
 	fl.timeout = l.target.Timeout
 	close(fl.passed)
 	return fl, l
@@ -114,7 +114,7 @@ func (a *Activities) makeAhead(fl *flight, in AttemptInput, l lead) (AttemptResu
 	}()
 	ctx, cancel := context.WithTimeout(a.base, webhook.MaxTimeout+ownWork)
 	defer cancel()
-	made, err := a.send(ctx, in, l.target, l.payload, l.pass)
+	made, err := a.send(ctx, in, l.target, l.content, l.pass)
 	a.flights.answer(fl)
 	if err != nil {
 		return AttemptResult{}, err

@@ -399,7 +399,7 @@ func TestNotAhead(t *testing.T) {
 		b := setup(t)
 		p := b.guarded(t, gate.New(gate.Config{}), nil)
 		in := b.known(t, p)
-		_, _, ok := p.tokens.Fresh().Take(in.DeliveryID)
+		_, ok := p.tokens.Fresh().Take(in.DeliveryID)
 		require.True(t, ok)
 		cancel := webhook.PendingCommand{Command: webhook.CommandCancel}
 		_, _, err := b.store.Command(t.Context(), webhook.Actor{Name: "test"}, tenant, in.DeliveryID, cancel)

@@ -44,12 +44,19 @@ type AttemptInput struct {
 	// token stand for the look into the record.
 	FirstTask bool `json:"first_task,omitempty"`
 
+	// Probe: a person has asked for it. It goes although the circuit is open, unless another is
+	// to find out already.
+	Probe bool `json:"probe,omitempty"`
+
 	// Shared is the workflow that makes the attempt beside those of other deliveries;
 	// "" is the delivery's own. It goes on with the delivery when the next attempt is
 	// due within Near, or no workflow can be spared; else the delivery's own does, and
 	// the record says so.
 	Shared string        `json:"shared,omitempty"`
 	Near   time.Duration `json:"near,omitempty"`
+
+	// Faults is how often in a row a fault of our own has kept a shared workflow from it.
+	Faults int `json:"faults,omitempty"`
 }
 
 // AttemptResult is where the delivery stands after it.
@@ -251,6 +258,24 @@ func (a *Activities) panicked(in AttemptInput, value any) error {
 
 // make is one attempt from the first check to the record.
 func (a *Activities) make(fl *flight, in AttemptInput) (AttemptResult, error) {
+	result, err := a.makeGuarded(fl, &in)
+	if err != nil {
+		return a.faulted(fl, in, err)
+	}
+	return result, nil
+}
+
+// makeGuarded makes a panic a fault like any other.
+func (a *Activities) makeGuarded(fl *flight, in *AttemptInput) (result AttemptResult, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = a.panicked(*in, p)
+		}
+	}()
+	return a.makeOnce(fl, in)
+}
+
+func (a *Activities) makeOnce(fl *flight, in *AttemptInput) (AttemptResult, error) {
 	ctx, cancel := context.WithTimeout(a.base, webhook.MaxTimeout+ownWork)
 	defer cancel()
 	if fl.unrecorded != nil {
@@ -258,51 +283,58 @@ func (a *Activities) make(fl *flight, in AttemptInput) (AttemptResult, error) {
 		if in.Shared == "" { // a shared workflow may have made it, and left it to the delivery's own to tell
 			step.WorkflowID = in.WorkflowID()
 		}
-		return a.record(ctx, fl, in, step)
+		return a.record(ctx, fl, *in, step)
 	}
 
-	if !a.waitUntilDue(ctx, in) {
+	if !a.waitUntilDue(ctx, *in) {
 		return AttemptResult{}, errStopping
+	}
+	if what, known := a.knownFault(*in); known {
+		return a.holdFor(ctx, fl, *in, what)
 	}
 
 	target, err := a.Targets.Target(ctx, in.EndpointID)
 	if webhook.CodeOf(err) == webhook.CodeNotFound {
-		return a.record(ctx, fl, in, in.end(webhook.StateCancelled, webhook.ReasonEndpointDeleted))
+		return a.record(ctx, fl, *in, in.end(webhook.StateCancelled, webhook.ReasonEndpointDeleted))
 	}
 	if err != nil {
 		return AttemptResult{}, a.ownFault(ctx, fmt.Sprintf("load endpoint %s", in.EndpointID), err)
 	}
 	if now := a.Now(); in.NotBefore.After(now.Add(earlyEnough)) {
-		return a.record(ctx, fl, in, in.waitUntil(in.NotBefore))
+		return a.record(ctx, fl, *in, in.waitUntil(in.NotBefore))
 	}
 	if reason := whyHeld(target); reason != "" || in.State == webhook.StateHeld && a.Now().After(in.GiveUpAt) {
-		return a.hold(ctx, fl, in, reason)
+		return a.hold(ctx, fl, *in, reason)
 	}
 	if in.Deferred() && !a.Now().Before(in.GiveUpAt) {
-		return a.record(ctx, fl, in, in.end(webhook.StateDeadLettered, webhook.ReasonDeferredExpired))
+		return a.record(ctx, fl, *in, in.end(webhook.StateDeadLettered, webhook.ReasonDeferredExpired))
 	}
-	admission := a.admit(ctx, in, target)
+	admission := a.admit(ctx, *in, target)
 	if admission.Pass == nil {
 		// The step says that it waits: whoever sends it then has to ask the record.
-		_, _, _ = a.Fresh.Take(in.DeliveryID)
-		return a.turnedAway(ctx, fl, in, admission)
+		_, _ = a.Fresh.Take(in.DeliveryID)
+		return a.turnedAway(ctx, fl, *in, admission)
 	}
 	defer admission.Pass.Cancel()
 	target = within(target, admission.Timeout)
 	fl.timeout = target.Timeout
 	close(fl.passed)
-	payload, result, err := a.permission(ctx, fl, &in, target)
-	if payload == nil {
+	content, result, err := a.permission(ctx, fl, in, target)
+	if content == nil {
 		return result, err
 	}
 	if now := a.Now(); now.After(in.GiveUpAt) {
-		return a.record(ctx, fl, in, in.end(webhook.StateDeadLettered, string(retry.ReasonGiveUpTime)))
+		reason := string(retry.ReasonGiveUpTime)
+		if in.Faults > 0 {
+			reason = webhook.ReasonInternal
+		}
+		return a.record(ctx, fl, *in, in.end(webhook.StateDeadLettered, reason))
 	}
-	made, err := a.send(ctx, in, target, payload, admission.Pass)
+	made, err := a.send(ctx, *in, target, content, admission.Pass)
 	if err != nil {
 		return AttemptResult{}, err
 	}
-	return a.record(ctx, fl, in, a.judge(in, target, made))
+	return a.record(ctx, fl, *in, a.judge(*in, target, made))
 }
 
 // waitUntilDue waits until the attempt is due, when it was asked for a little early;
@@ -334,18 +366,24 @@ func whyHeld(target *webhook.Target) string {
 	return ""
 }
 
-// permission gets the payload and with it the right to send. A nil payload means
-// that nothing is to be sent: the result and the error are the attempt's.
-func (a *Activities) permission(ctx context.Context, fl *flight, in *AttemptInput, target *webhook.Target) ([]byte, AttemptResult, error) {
+// permission gets the payload and with it the right to send. Nil means that nothing is
+// to be sent: the result and the error are the attempt's.
+func (a *Activities) permission(ctx context.Context, fl *flight, in *AttemptInput, target *webhook.Target) (*webhook.Content, AttemptResult, error) {
 	if in.FirstTask && in.Run == 1 && in.Seq == 0 && in.Attempts == 0 {
-		if payload := a.fresh(ctx, in); payload != nil {
-			return payload, AttemptResult{}, nil
+		if content := a.fresh(ctx, in); content != nil {
+			return content, AttemptResult{}, nil
+		}
+	}
+	if in.Faults > 0 { // many wait for the same thing
+		if err := a.away.still(a.Now()); err != nil {
+			return nil, AttemptResult{}, err
 		}
 	}
 	begun, err := a.Record.Begin(ctx, a.claim(*in, target.Timeout))
 	if err != nil {
 		return nil, AttemptResult{}, a.ownFault(ctx, fmt.Sprintf("begin attempt %d of %s", in.Attempts+1, in.DeliveryID), err)
 	}
+	a.away.over()
 	a.flights.needsClaim(fl) // it has one now
 	result := AttemptResult{Progress: in.Progress, Command: in.unanswered(begun.Standing), WorkflowID: begun.Standing.WorkflowID}
 	switch {
@@ -368,14 +406,17 @@ func (a *Activities) permission(ctx context.Context, fl *flight, in *AttemptInpu
 		result, err := a.record(ctx, fl, *in, in.end(webhook.StateDeadLettered, string(retry.ReasonPayloadCorrupt)))
 		return nil, result, err
 	}
-	return begun.Payload, AttemptResult{}, nil
+	return &webhook.Content{Payload: begun.Payload, CreatedAt: begun.EventAt}, AttemptResult{}, nil
 }
 
 // fresh is the payload of a delivery that nobody has begun, once; else nil.
-func (a *Activities) fresh(ctx context.Context, in *AttemptInput) []byte {
-	payload, sum, ok := a.Fresh.Take(in.DeliveryID)
-	if !ok || intact(payload, sum[:]) {
-		return payload
+func (a *Activities) fresh(ctx context.Context, in *AttemptInput) *webhook.Content {
+	content, ok := a.Fresh.Take(in.DeliveryID)
+	if !ok {
+		return nil
+	}
+	if intact(content.Payload, content.SHA256[:]) {
+		return &content
 	}
 	// The bytes were changed in this process's memory. Those in the record may be right,
 	// and are compared, too.
@@ -397,11 +438,18 @@ func (in *AttemptInput) unanswered(st webhook.Standing) webhook.PendingCommand {
 	return st.Command
 }
 
-// send makes the request, and ends the pass with what it came to.
-func (a *Activities) send(ctx context.Context, in AttemptInput, target *webhook.Target, payload []byte, pass Pass) (webhook.Attempt, error) {
-	made, err := post(ctx, a.Sender, a.Now(), target, message{in.EventID, in.DeliveryID, in.EventType, in.Attempts + 1}, payload)
+// send makes the request, and ends the pass with what it came to. An error that did not come
+// of this process's end keeps every request from the endpoint, not this one.
+func (a *Activities) send(ctx context.Context, in AttemptInput, target *webhook.Target, content *webhook.Content, pass Pass) (webhook.Attempt, error) {
+	about := message{in.EventID, in.DeliveryID, in.EventType, content.CreatedAt, in.Attempts + 1}
+	made, err := post(ctx, a.Sender, a.Now(), target, about, content.Payload)
 	if err != nil {
-		return webhook.Attempt{}, fmt.Errorf("attempt %d of %s: %w", in.Attempts+1, in.DeliveryID, err)
+		fault := &ownError{error: fmt.Errorf("attempt %d of %s: %w", in.Attempts+1, in.DeliveryID, err), what: err.Error()}
+		if ctx.Err() == nil {
+			fault.concern = concernsEndpoint
+			a.Logger.WarnContext(ctx, "a fault of our own", "delivery", in.DeliveryID, "endpoint", in.EndpointID, "error", err)
+		}
+		return webhook.Attempt{}, fault
 	}
 	pass.Done(made.Outcome, in.Attempts+1, made.Latency)
 	return made, nil

@@ -28,7 +28,7 @@ func TestFreshTokenSendsWithoutAsking(t *testing.T) {
 	require.Equal(t, 1, got.Attempts)
 	require.Equal(t, "200", got.Told)
 	require.Zero(t, p.record.count(), "nobody was asked")
-	_, _, again := p.tokens.Fresh().Take(in.DeliveryID)
+	_, again := p.tokens.Fresh().Take(in.DeliveryID)
 	require.False(t, again, "a token is taken once")
 
 	// Without the token and the memo, the record knows it.
@@ -374,36 +374,22 @@ func TestOwnFaultCountsNothing(t *testing.T) {
 	t.Parallel()
 	var index []int
 	for name, c := range map[string]struct {
-		send  func(context.Context, activities.Request) activities.Response
-		spoil func(*testing.T, *bundle)
-		want  string
+		send func(context.Context, activities.Request) activities.Response
+		want string
 	}{
 		"a panic": {send: func(context.Context, activities.Request) activities.Response { panic(payload + secret) }, want: "panic: a value of type string"},
 		"a panic of the runtime": {send: func(context.Context, activities.Request) activities.Response {
 			_ = index[len(payload)]
 			return activities.Response{}
 		}, want: "index out of range"},
-		"our fault while sending": {send: func(context.Context, activities.Request) activities.Response {
-			return activities.Response{OwnFault: true, Err: "no descriptor is free"}
-		}, want: "no descriptor is free"},
-		"a secret that cannot be opened": {spoil: func(t *testing.T, b *bundle) {
-			t.Helper()
-			b.execute(t, `update endpoint_secrets set ciphertext = '\x00' where endpoint_id = $1`, b.endpoint.ID)
-		}, want: "load endpoint"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
 			seen := &metrics{}
 			p := b.process(t, func(config *activities.Config) {
-				config.Observer = seen
-				if c.send != nil {
-					config.Sender = faulty(c.send)
-				}
+				config.Observer, config.Sender = seen, faulty(c.send)
 			})
-			if c.spoil != nil {
-				c.spoil(t, b)
-			}
 			in := b.stored(t)
 			for range 2 {
 				_, err := p.attempt(in)

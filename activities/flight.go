@@ -117,12 +117,12 @@ func (f *flights) begin(key flightKey, now time.Time) *flight {
 	return fl
 }
 
-// joinAhead asks for a flight that was begun ahead and goes on; nil when there is none.
-func (f *flights) joinAhead(in AttemptInput) *flight {
+// join asks for a flight that goes on, whoever has begun it; nil when there is none.
+func (f *flights) join(in AttemptInput) *flight {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	fl := f.byKey[in.key()]
-	if fl == nil || fl.ahead == nil || fl.ended() {
+	if fl == nil || fl.ended() {
 		return nil
 	}
 	fl.ahead.ask(in)

@@ -27,6 +27,7 @@ type Entry struct {
 	Delivery webhook.DeliveryID
 	Released bool // it was held
 	Retries  int  // attempts of this run that were made before
+	Probe    bool // a person has asked for it: it goes although the circuit is open
 }
 
 // Admission is a gate's answer: a pass, or a time to come back at, or neither, which
@@ -74,7 +75,7 @@ func (a *Activities) admit(ctx context.Context, in AttemptInput, target *webhook
 		return Admission{Pass: freePass{}}
 	}
 	admission := a.Gate.Enter(ctx, Entry{
-		Endpoint: &target.Endpoint, Delivery: in.DeliveryID, Released: in.State == webhook.StateHeld, Retries: in.RunAttempts,
+		Endpoint: &target.Endpoint, Delivery: in.DeliveryID, Released: in.State == webhook.StateHeld, Retries: in.RunAttempts, Probe: in.Probe,
 	})
 	if admission.Pass == nil || !a.Gate.Slow(in.EndpointID) {
 		return admission
@@ -159,15 +160,17 @@ func (a *Activities) turnedAway(ctx context.Context, fl *flight, in AttemptInput
 // A delivery that a shared workflow holds is nobody's: there may be many, and a row is
 // all that each costs. Whoever releases it starts a workflow.
 func (a *Activities) hold(ctx context.Context, fl *flight, in AttemptInput, reason string) (AttemptResult, error) {
-	if a.Now().After(in.GiveUpAt) {
-		return a.record(ctx, fl, in, in.end(webhook.StateDeadLettered, webhook.ReasonHeldExpired))
+	if !a.Now().After(in.GiveUpAt) {
+		return a.record(ctx, fl, in, in.held(reason))
 	}
-	step := in.waitUntil(time.Time{})
-	step.State, step.Reason = webhook.StateHeld, reason
-	if in.Shared != "" {
-		step.WorkflowID = ""
+	if in.State == webhook.StateHeld && in.Reason == webhook.ReasonInternal {
+		what, known := a.Faults.FaultOf(in.EndpointID)
+		if !known { // it was over too late
+			what = "a fault of our own kept it from being sent until its give-up time"
+		}
+		return a.holdFor(ctx, fl, in, what)
 	}
-	return a.record(ctx, fl, in, step)
+	return a.record(ctx, fl, in, in.end(webhook.StateDeadLettered, webhook.ReasonHeldExpired))
 }
 
 // forget tells the gate that a delivery has come to rest without an attempt.

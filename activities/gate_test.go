@@ -141,7 +141,7 @@ func TestDeferral(t *testing.T) {
 	require.InDelta(t, 100, time.Until(got.DueAt).Seconds(), 2)
 	require.Equal(t, got.Progress, b.delivery(t, in).Progress)
 	require.Equal(t, 1, g.Totals().Reserved)
-	_, _, there := p.tokens.Fresh().Take(in.DeliveryID)
+	_, there := p.tokens.Fresh().Take(in.DeliveryID)
 	require.False(t, there)
 
 	// Its end gives the turn back.

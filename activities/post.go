@@ -16,7 +16,8 @@ type message struct {
 	event     webhook.EventID
 	delivery  webhook.DeliveryID
 	eventType string
-	number    int // of the attempt; 0 for a test
+	created   time.Time // of the event
+	number    int       // of the attempt; 0 for a test
 }
 
 // post makes one signed request and judges what it came to. Whatever is sent to a
@@ -24,18 +25,20 @@ type message struct {
 // the next one.
 //
 // An error means that nothing is known of the receiver: it ended because of us.
-func post(ctx context.Context, sender Sender, now time.Time, target *webhook.Target, m message, body []byte) (webhook.Attempt, error) {
+func post(ctx context.Context, sender Sender, now time.Time, target *webhook.Target, m message, payload []byte) (webhook.Attempt, error) {
+	body := target.PayloadFormat.Body(m.eventType, m.created, payload) // what is signed is what is sent
 	header, own, err := signed(m, target, body, now)
 	if err != nil {
 		return webhook.Attempt{}, err
 	}
+	policy, _ := target.PolicyInForce()
 	response := sender.Send(ctx, Request{Target: target, Header: header, Body: body, Timeout: target.Timeout})
 	if response.OwnFault {
 		return webhook.Attempt{}, &ownFaultError{response.Err}
 	}
 	withoutEcho(&response, target.URL, header[:own])
 	return webhook.Attempt{
-		Number: m.number, StartedAt: now, Latency: response.Latency, Outcome: retry.Classify(response.Answer, target.RetryPolicy), Error: response.Err,
+		Number: m.number, StartedAt: now, Latency: response.Latency, Outcome: retry.Classify(response.Answer, policy), Error: response.Err,
 		RequestHeaders: shown(header, own, target.Auth), ResponseHeaders: response.Header, ResponseBody: response.Body, Truncated: response.Truncated,
 	}, nil
 }

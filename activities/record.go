@@ -2,7 +2,6 @@ package activities
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -36,6 +35,7 @@ func (a *Activities) record(ctx context.Context, fl *flight, in AttemptInput, st
 	if held(step, standing) {
 		return a.busy(resultOf(in, standing), standing.OwnedUntil), nil
 	}
+	a.away.over()
 	fl.unrecorded, fl.settled = nil, true
 	if a.Observer != nil && step.Attempt != nil {
 		a.Observer.Attempted(in.Ref, step.Attempt, standing.Progress)
@@ -97,21 +97,6 @@ func gone(err error) error {
 		return err
 	}
 	return temporal.NewNonRetryableApplicationError(err.Error(), ErrorGone, nil)
-}
-
-// unknownFault stands for an error that was not written for people.
-const unknownFault = "a fault of our own; its cause is in the log"
-
-// ownFault is an error as the workflow and the delivery's last_error show it: of an
-// Error of the domain only what is written for people, of any other a fixed text.
-// The cause, which may name hosts and users, is for the log.
-func (a *Activities) ownFault(ctx context.Context, op string, err error) error {
-	a.Logger.WarnContext(ctx, "a fault of our own", "doing", op, "error", err)
-	shown := &webhook.Error{Code: webhook.CodeInternal, Message: unknownFault}
-	if domain, ok := errors.AsType[*webhook.Error](err); ok {
-		shown.Code, shown.Message = domain.Code, domain.Message
-	}
-	return fmt.Errorf("%s: %w", op, shown)
 }
 
 // told is an outcome in words, for summaries.

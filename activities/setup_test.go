@@ -38,7 +38,7 @@ const (
 	tenant  = "acme"
 	secret  = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 	payload = `{"order": 17, "note": "canary-payload"}`
-	kek     = "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="
+	kek     = "K4JF8A06nx3tRLH7jGEAk8DIEogd7avty/nxsMJyLIk="
 )
 
 // bundle is a record with one endpoint, and its receiver.
@@ -113,6 +113,15 @@ func (s sender) Send(ctx context.Context, r activities.Request) activities.Respo
 	}
 }
 
+func realSender(t *testing.T) sender {
+	t.Helper()
+	client := egress.New(egress.Config{Guard: egress.NewGuard(egress.GuardConfig{
+		AllowHTTP: true, AnyPort: true, AllowedCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
+	})})
+	t.Cleanup(client.Close)
+	return sender{client}
+}
+
 // faulty makes something of ours fail around a sender.
 type faulty func(context.Context, activities.Request) activities.Response
 
@@ -156,14 +165,10 @@ func (b *bundle) process(t *testing.T, change func(*activities.Config)) *process
 
 func (b *bundle) processAt(t *testing.T, address string, change func(*activities.Config)) *process {
 	t.Helper()
-	client := egress.New(egress.Config{Guard: egress.NewGuard(egress.GuardConfig{
-		AllowHTTP: true, AnyPort: true, AllowedCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
-	})})
-	t.Cleanup(client.Close)
 	p := &process{record: &asked{Store: openStore(t, address)}, log: &buffer{}}
 	p.tokens = dispatch.New(dispatch.Config{LocalWorker: true}) // never started: it only leaves the tokens
 	config := activities.Config{
-		Record: p.record, Targets: p.record.EndpointCache(), Fresh: p.tokens.Fresh(), Starter: p.tokens, Sender: sender{client},
+		Record: p.record, Targets: p.record.EndpointCache(), Fresh: p.tokens.Fresh(), Starter: p.tokens, Sender: realSender(t),
 		Logger: slog.New(slog.NewTextHandler(p.log, nil)), Owner: t.Name() + webhook.NewEventID().String(), FastWait: 10 * time.Second,
 	}
 	if change != nil {

@@ -52,6 +52,32 @@ type Handover struct {
 // that did not simply come to rest.
 type AttemptsResult struct {
 	Left []Left `json:"left,omitempty"`
+	// Faults are those of our own: where many have met the same, they are said once.
+	Faults []Fault `json:"faults,omitempty"`
+}
+
+// Fault is a fault of our own that deliveries have met. They stand where they stood.
+type Fault struct {
+	What string `json:"what"`
+	Of   []int  `json:"of"` // indexes of the input
+}
+
+// add puts in what is left to be done for a delivery.
+func (r *AttemptsResult) add(left Left) {
+	switch {
+	case left.Fault == "" && !left.unfinished():
+		return
+	case left.Fault == "" || left.Run > 0: // and what the record says
+		r.Left = append(r.Left, left)
+		return
+	}
+	for i := range r.Faults {
+		if r.Faults[i].What == left.Fault {
+			r.Faults[i].Of = append(r.Faults[i].Of, left.Index)
+			return
+		}
+	}
+	r.Faults = append(r.Faults, Fault{What: left.Fault, Of: []int{left.Index}})
 }
 
 // Left is a delivery that an attempt did not bring to rest.
@@ -60,8 +86,12 @@ type Left struct {
 
 	AttemptResult
 
-	// Fault is an error of ours in words; then nothing else is known.
+	// Fault is an error of ours in words. Nothing else is known then, unless the record was
+	// told of it.
 	Fault string `json:"fault,omitempty"`
+
+	concern concern // of the fault
+	busy    bool    // the fault is that too much goes on here
 }
 
 // Attempts makes the next attempt of several deliveries side by side, each as
@@ -87,13 +117,25 @@ func (a *Activities) Attempts(ctx context.Context, all []AttemptInput) (Attempts
 		}
 	}
 	slow.Wait()
+	a.noteFaults(ctx, all, results)
 	var left AttemptsResult
 	for i := range results {
-		if results[i].Fault != "" || results[i].unfinished() {
-			left.Left = append(left.Left, results[i])
-		}
+		left.add(results[i])
 	}
 	return left, nil
+}
+
+// noteFaults tells the record of faults that befell single deliveries: whoever looks at one
+// sees why it waits.
+func (a *Activities) noteFaults(ctx context.Context, all []AttemptInput, results []Left) {
+	var noting sync.WaitGroup
+	for i := range results {
+		left := &results[i]
+		if left.Fault != "" && left.concern == concernsDelivery && !left.busy && all[i].Faults%noteEvery == 0 {
+			noting.Go(func() { a.note(ctx, all[i], left) })
+		}
+	}
+	noting.Wait()
 }
 
 // awaited is one of several attempts that have begun, and until when it is waited for.
@@ -136,7 +178,8 @@ func (a *Activities) guard(in AttemptInput, left *Left, attempt func() (AttemptR
 // set fills in what Attempt returns.
 func (l *Left) set(result AttemptResult, err error) {
 	if err != nil {
-		l.Fault = err.Error()
+		l.concern, l.Fault = concernOf(err)
+		l.busy = errors.Is(err, errTooMany) || errors.Is(err, errStopping)
 		return
 	}
 	l.AttemptResult = result

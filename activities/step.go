@@ -18,7 +18,8 @@ func (a *Activities) judge(in AttemptInput, target *webhook.Target, made webhook
 	if outcome.Ambiguous {
 		step.Ambiguous = in.Ambiguous + 1
 	}
-	verdict := target.RetryPolicy.Next(retry.Progress{
+	policy, _ := target.PolicyInForce()
+	verdict := policy.Next(retry.Progress{
 		Attempts: step.RunAttempts, Ambiguous: step.Ambiguous, Previous: in.Delay, Outcome: outcome, Now: ended, GiveUpAt: in.GiveUpAt,
 		Random: retry.Random(step.Attempts, in.DeliveryID.String(), strconv.Itoa(in.Run)),
 	})
@@ -60,5 +61,15 @@ func (in *AttemptInput) end(state webhook.State, reason string) webhook.Step {
 func (in *AttemptInput) waitUntil(due time.Time) webhook.Step {
 	step := in.next()
 	step.DueAt = due
+	return step
+}
+
+// held is a step into waiting for a release. What a shared workflow holds no workflow carries.
+func (in *AttemptInput) held(reason string) webhook.Step {
+	step := in.waitUntil(time.Time{})
+	step.State, step.Reason = webhook.StateHeld, reason
+	if in.Shared != "" {
+		step.WorkflowID = ""
+	}
 	return step
 }

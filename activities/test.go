@@ -24,6 +24,9 @@ const (
 // Tests are single requests that people ask for to find out whether a receiver takes
 // them in. They go at once, past the gate, and nothing of them is recorded.
 type Tests struct {
+	// Now is the clock that requests are signed by; time.Now of new ones.
+	Now func() time.Time
+
 	sender Sender
 
 	mu       sync.Mutex
@@ -34,7 +37,7 @@ type Tests struct {
 
 // NewTests makes them through a sender.
 func NewTests(sender Sender) *Tests {
-	return &Tests{sender: sender, underWay: map[webhook.EndpointID]int{}, byTenant: map[string]int{}}
+	return &Tests{Now: time.Now, sender: sender, underWay: map[webhook.EndpointID]int{}, byTenant: map[string]int{}}
 }
 
 // Take takes a place for a test of a tenant's endpoint, which has to be given back.
@@ -75,8 +78,8 @@ func (t *Tests) Take(tenantID string, id webhook.EndpointID) (giveBack func(), e
 // It takes as long as the endpoint's timeout at most. CodeUnavailable: a fault of our
 // own, or ctx has ended; nothing is known of the receiver.
 func (t *Tests) Send(ctx context.Context, target *webhook.Target, eventType string, payload []byte) (webhook.Attempt, error) {
-	event := webhook.NewEventID()
-	made, err := post(ctx, t.sender, time.Now(), target, message{event, webhook.DeliveryIDOf(event, target.ID), eventType, 0}, payload)
+	event, now := webhook.NewEventID(), t.Now()
+	made, err := post(ctx, t.sender, now, target, message{event, webhook.DeliveryIDOf(event, target.ID), eventType, now, 0}, payload)
 	if fault, ok := errors.AsType[*ownFaultError](err); ok {
 		return webhook.Attempt{}, &webhook.Error{
 			Code: webhook.CodeUnavailable, Message: "the request could not be made, for a reason of our own; nothing is known of the receiver",

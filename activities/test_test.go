@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strconv"
 	"testing"
 	"time"
 
@@ -96,6 +97,19 @@ func TestTestFaults(t *testing.T) {
 	require.NotEqual(t, retry.Delivered, made.Outcome.Decision)
 	require.NotEmpty(t, made.Error)
 	require.NotContains(t, made.Error, "canary")
+}
+
+// A test is signed with the time by the clock that is given.
+func TestTestsClock(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	tests := activities.NewTests(b.process(t, nil).Sender)
+	now := time.Now().Add(-10 * time.Minute)
+	tests.Now = func() time.Time { return now }
+	made, err := tests.Send(t.Context(), b.target(t), "order.test", []byte(payload))
+	require.NoError(t, err)
+	require.WithinDuration(t, now, made.StartedAt, 0)
+	require.Equal(t, strconv.FormatInt(now.Unix(), 10), b.Requests()[0].Header.Get("webhook-timestamp"))
 }
 
 // A few tests of an endpoint go at a time, and not too many of all together.

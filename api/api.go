@@ -7,11 +7,13 @@ package api
 import (
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"time"
 
 	"github.com/labstack/echo/v4"
 	"golang.org/x/time/rate"
 
+	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -33,8 +35,10 @@ type Config struct {
 	EndpointSwitch  EndpointSwitch
 	Audit           Audit
 	Limits          Limits
+	TenantUpdates   TenantUpdates
 
 	Health     EndpointHealth
+	Circuits   Circuits
 	Tests      EndpointTests
 	Replays    Replays
 	Dispatcher Dispatcher
@@ -43,6 +47,10 @@ type Config struct {
 	// OperatorKey is accepted as an operator key beside those of the record. Any text;
 	// defaults to none.
 	OperatorKey string
+
+	// RetryPolicy is the installation's: that of endpoints that have none of their own, nor
+	// their tenant. Defaults to retry.Default.
+	RetryPolicy retry.Policy
 
 	// Logger gets errors of our own, and each request at debug level: never a
 	// payload, a key or a URL. Defaults to nowhere.
@@ -53,13 +61,24 @@ type Config struct {
 	UsualRate func(webhook.EndpointID) int
 
 	// WorkflowURL is the address of a workflow in the Temporal Web UI. Without it
-	// workflow_url is null.
-	WorkflowURL func(workflowID string) string
+	// workflow_url is null. Only operators' keys see it, unless WorkflowURLForTenants.
+	WorkflowURL           func(workflowID string) string
+	WorkflowURLForTenants bool
+	// WorkflowsKept is how long a workflow that has ended can be looked at: after it
+	// workflow_url is null. 0: for ever.
+	WorkflowsKept time.Duration
+
+	// TrustedProxies are where proxies are whose X-Forwarded-For says where a request came
+	// from. Defaults to none: then it is the peer of the connection.
+	TrustedProxies []netip.Prefix
+
+	// Metrics counts what is refused. Defaults to nothing.
+	Metrics Metrics
 
 	// Version is shown in the OpenAPI document. Defaults to "dev".
 	Version string
 
-	// Now is the clock. Defaults to time.Now.
+	// Now is the database's clock. Defaults to time.Now.
 	Now func() time.Time
 }
 
@@ -67,8 +86,14 @@ func (c Config) withDefaults() Config {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
+	if c.RetryPolicy.IsZero() {
+		c.RetryPolicy = retry.Default()
+	}
 	if c.WorkflowURL == nil {
 		c.WorkflowURL = func(string) string { return "" }
+	}
+	if c.Metrics == nil {
+		c.Metrics = noMetrics{}
 	}
 	if c.Version == "" {
 		c.Version = "dev"
@@ -87,11 +112,13 @@ type Server struct {
 	openAPI []byte
 	page    func() ([]byte, error) // the document for people
 	buckets buckets
+	bodies  bodyBudget
+	pace    bodyPace
 }
 
 // New makes a Server with all routes.
 func New(c Config) *Server {
-	s := &Server{Config: c.withDefaults(), echo: echo.New(), buckets: buckets{of: map[string]*rate.Limiter{}}}
+	s := &Server{Config: c.withDefaults(), echo: echo.New(), buckets: buckets{of: map[string]*rate.Limiter{}}, pace: usualPace()}
 	s.openAPI = openAPIDocument(s.Version)
 	s.page = docsOf(s.openAPI)
 	s.echo.HideBanner, s.echo.HidePort = true, true
@@ -105,6 +132,9 @@ func New(c Config) *Server {
 
 // Handler is the API as an http.Handler.
 func (s *Server) Handler() http.Handler { return s.echo }
+
+// BodyBytes is how many bytes the bodies of requests under way hold.
+func (s *Server) BodyBytes() int { return s.bodies.held() }
 
 // HTTPServer makes the server that the API is to be served by, with every time-out
 // and bound set. A client may take 30 s to send its body, 320 KiB or a batch of 8 MiB;

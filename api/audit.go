@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"net/netip"
 
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -19,6 +20,7 @@ type auditView struct {
 	KeyID     *webhook.KeyID  `json:"key_id"`
 	Actor     *string         `json:"actor"`
 	RequestID *string         `json:"request_id"`
+	Source    *netip.Addr     `json:"source_address"`
 	TenantID  *string         `json:"tenant_id"`
 	Action    string          `json:"action"`
 	Subject   string          `json:"subject"`
@@ -28,6 +30,7 @@ type auditView struct {
 func showAudit(e webhook.AuditEntry) auditView {
 	return auditView{
 		ID: e.ID, At: timestamp(e.At), KeyID: nullable(e.By.KeyID), Actor: nullable(e.By.Name), RequestID: nullable(e.By.RequestID),
+		Source:   nullable(e.By.Source),
 		TenantID: nullable(e.TenantID), Action: e.Action, Subject: e.Subject, Detail: e.Detail,
 	}
 }

@@ -3,6 +3,7 @@ package api
 import (
 	"crypto/sha256"
 	"crypto/subtle"
+	"errors"
 	"strings"
 
 	"github.com/labstack/echo/v4"
@@ -15,7 +16,11 @@ import (
 func (s *Server) serve(r route) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		if r.scope == scopeNone {
-			return s.answer(c, r, r.handle(s, call{Context: c, route: r}))
+			in := call{Context: c, route: r, server: s}
+			if err := in.refuseParameters(); err != nil {
+				return s.answer(c, r, err)
+			}
+			return s.answer(c, r, r.handle(s, in))
 		}
 		// Every answer may hold a secret, an address or a customer's data.
 		c.Response().Header().Set("Cache-Control", "no-store")
@@ -26,8 +31,15 @@ func (s *Server) serve(r route) echo.HandlerFunc {
 		if err := s.admit(c.Request().Context(), key); err != nil {
 			return s.answer(c, r, err)
 		}
-		in := call{Context: c, route: r, key: key, tenant: c.Param("tenant")}
+		in := call{
+			Context: c, route: r, key: key, tenant: c.Param("tenant"),
+			server: s, room: &bodyReservation{budget: &s.bodies, tenant: key.TenantID},
+		}
+		defer in.room.release()
 		if err := in.authorise(); err != nil {
+			return s.answer(c, r, err)
+		}
+		if err := in.refuseParameters(); err != nil {
 			return s.answer(c, r, err)
 		}
 		return s.answer(c, r, r.handle(s, in))
@@ -49,12 +61,14 @@ const challenge = `Bearer realm="everpost"`
 func (s *Server) authenticate(c echo.Context) (webhook.Key, error) {
 	given := c.Request().Header["Authorization"]
 	if len(given) == 0 {
+		s.Metrics.AuthFailed(AuthMissing)
 		return webhook.Key{}, &webhook.Error{Code: webhook.CodeUnauthenticated, Message: `an API key is missing: send it as "Authorization: Bearer evk_…"`}
 	}
 	scheme, text, _ := strings.Cut(given[0], " ")
 	if s.isPreset(strings.TrimSpace(text)) && len(given) == 1 && strings.EqualFold(scheme, "Bearer") {
 		return webhook.Key{ID: presetKeyID(), Scope: webhook.ScopeOperator, Name: "EVERPOST_OPERATOR_KEY"}, nil
 	}
+	cause := AuthMalformed
 	id, sum, err := ParseKey(strings.TrimSpace(text))
 	if err == nil && len(given) == 1 && strings.EqualFold(scheme, "Bearer") {
 		var key webhook.Key
@@ -64,7 +78,12 @@ func (s *Server) authenticate(c echo.Context) (webhook.Key, error) {
 		if webhook.CodeOf(err) != webhook.CodeUnauthenticated {
 			return webhook.Key{}, err
 		}
+		cause = string(webhook.ErrKeyUnknown)
+		if refusal, ok := errors.AsType[webhook.KeyError](err); ok {
+			cause = string(refusal)
+		}
 	}
+	s.Metrics.AuthFailed(cause)
 	c.Response().Header().Set("WWW-Authenticate", challenge+`, error="invalid_token"`)
 	return webhook.Key{}, &webhook.Error{Code: webhook.CodeUnauthenticated, Message: "the API key is not valid, has expired or was revoked"}
 }

@@ -132,3 +132,41 @@ func TestPresetOperatorKey(t *testing.T) {
 	require.False(t, s.isPreset(""))
 	require.False(t, New(Config{}).isPreset(""), "no preset key, no empty one either")
 }
+
+// refusals counts what the API's metrics are told.
+type refusals map[string]int
+
+func (r refusals) AuthFailed(cause string)  { r["auth "+cause]++ }
+func (r refusals) BodyRefused(cause string) { r["body "+cause]++ }
+
+// Each request whose key was not accepted is counted once, by cause.
+func TestFailedAuthenticationIsCounted(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	counted := refusals{}
+	b.server.Metrics = counted
+	unknown, _ := NewKey(webhook.NewKeyID())
+	for text, want := range map[string]string{
+		"": "auth missing", "Bearer garbage": "auth malformed", "Basic " + b.keys["operator"]: "auth malformed", "Bearer " + unknown: "auth unknown",
+	} {
+		clear(counted)
+		option := header("Authorization", text)
+		if text == "" {
+			option = func(*http.Request) {}
+		}
+		b.ok(t, http.StatusUnauthorized, "", "GET", "/v1/tenants/acme", "", option)
+		require.Equal(t, refusals{want: 1}, counted, text)
+	}
+	for _, why := range []webhook.KeyError{webhook.ErrKeyExpired, webhook.ErrKeyRevoked, webhook.ErrKeyWrongSecret} {
+		clear(counted)
+		b.refuseKeys = why
+		b.ok(t, http.StatusUnauthorized, "admin", "GET", "/v1/tenants/acme", "")
+		require.Equal(t, refusals{"auth " + string(why): 1}, counted)
+	}
+	b.refuseKeys = ""
+	clear(counted)
+	b.ok(t, http.StatusOK, "admin", "GET", "/v1/tenants/acme", "")
+	b.ok(t, http.StatusForbidden, "ingest", "GET", "/v1/tenants/acme", "")
+	b.ok(t, http.StatusNotFound, "foreign", "GET", "/v1/tenants/acme", "")
+	require.Empty(t, counted, "the key was good")
+}

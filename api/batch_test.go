@@ -102,8 +102,8 @@ func TestPostEventBatchFields(t *testing.T) {
 		batch(ok, "null", "1"): {"events[1]", "must be an object", "events[2]", "must be an object"},
 		`{"events":[` + ok + `],"events":[` + ok + `]}`: {"events", "is given more than once"},
 		`{"events":[` + ok + `],"key":"k"}`:             {"key", "is not a known field"},
-		batch(ok, ok, ok, `{"type":"A","payload":1}`):   {"events[3].type", notAType},
-		batch(deep, ok, `{"type":"A","payload":1}`):     {"events[2].type", notAType},
+		batch(ok, ok, ok, `{"type":".a","payload":1}`):  {"events[3].type", notAType},
+		batch(deep, ok, `{"type":".a","payload":1}`):    {"events[2].type", notAType},
 		batch(ok, `{"payload":{"a":[{"b":1,"b":2}]},"id":1}`): {
 			"events[1].payload.a[0].b", "is given more than once", "events[1].id", "is not a known field", "events[1].type", "is required",
 		},

@@ -3,12 +3,12 @@ package api
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
+	"mime"
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/labstack/echo/v4"
 
@@ -24,11 +24,27 @@ type call struct {
 	route  route
 	key    webhook.Key
 	tenant string // of the path; "" for routes without one
+
+	server *Server
+	room   *bodyReservation // of its body; given back when it is answered
 }
 
 // actor is the caller as the audit log names them.
 func (c call) actor() webhook.Actor {
-	return webhook.Actor{KeyID: c.key.ID, RequestID: requestID(c)}
+	return webhook.Actor{KeyID: c.key.ID, RequestID: requestID(c), Source: sourceAddress(c.Request(), c.server.TrustedProxies)}
+}
+
+// workflowURL is where the caller finds a workflow in the Temporal Web UI: that shows all
+// tenants' workflows, so that it is the operators' unless a setting says otherwise. One that
+// has ended (zero: it has not) is there for a while.
+func (c call) workflowURL(workflowID string, ended time.Time) *string {
+	if c.key.Scope != webhook.ScopeOperator && !c.server.WorkflowURLForTenants {
+		return nil
+	}
+	if kept := c.server.WorkflowsKept; kept > 0 && !ended.IsZero() && c.server.Now().Sub(ended) >= kept {
+		return nil
+	}
+	return nullable(c.server.WorkflowURL(workflowID))
 }
 
 // pathID parses the id in the path; a malformed one does not exist.
@@ -41,55 +57,17 @@ func pathID[ID any](c call, parse func(string) (ID, error)) (ID, error) {
 	return id, nil
 }
 
-// body reads the request's body, maxBodyBytes at most. The bytes are the caller's
-// to keep.
-func (c call) body() ([]byte, error) { return c.bodyUpTo(maxBodyBytes) }
-
-// bodyUpTo reads the request's body, limit bytes at most.
-func (c call) bodyUpTo(limit int) ([]byte, error) {
-	r := c.Request()
-	if r.ContentLength > int64(limit) {
-		return nil, tooLarge("body", limit)
-	}
-	text, err := readBody(http.MaxBytesReader(c.Response().Writer, r.Body, int64(limit)), r.ContentLength)
-	if _, over := errors.AsType[*http.MaxBytesError](err); over {
-		return nil, tooLarge("body", limit)
-	}
-	if err != nil {
-		return nil, webhook.Invalid("body", "could not be read to its end")
-	}
-	if len(text) == 0 {
-		return nil, nil
-	}
-	return text, checkContentType(r.Header)
-}
-
-// readBody reads a body of which the length is known, or -1. Room for a large one is
-// made as it comes, not because it is announced.
-func readBody(body io.Reader, length int64) (text []byte, err error) {
-	if length >= 0 && length <= maxBodyBytes {
-		text = make([]byte, length)
-		_, err = io.ReadFull(body, text)
-	} else {
-		var b bytes.Buffer
-		var n int64
-		if n, err = b.ReadFrom(body); err == nil && n < length {
-			err = io.ErrUnexpectedEOF
-		}
-		text = b.Bytes()
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read body: %w", err)
-	}
-	return text, nil
-}
-
-// checkContentType refuses a body that says of itself that it is not JSON.
+// checkContentType refuses a body that says of itself that it is not JSON in UTF-8,
+// which is the only encoding that JSON between systems has (RFC 8259 §8.1).
 func checkContentType(h http.Header) error {
-	media, _, _ := strings.Cut(h.Get("Content-Type"), ";")
-	media = strings.TrimSpace(media)
-	if media != "" && !strings.EqualFold(media, contentJSON) {
-		return unsupported("the body must be " + contentJSON)
+	if given := h.Get("Content-Type"); given != "" && given != contentJSON {
+		media, params, err := mime.ParseMediaType(given)
+		if err != nil || media != contentJSON {
+			return unsupported("the body must be " + contentJSON)
+		}
+		if charset, named := params["charset"]; named && !strings.EqualFold(charset, "utf-8") && !strings.EqualFold(charset, "utf8") {
+			return unsupported("the body must be in UTF-8: Content-Type names another charset")
+		}
 	}
 	if coding := h.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
 		return unsupported("a compressed body is not supported")

@@ -34,6 +34,11 @@ func command(what webhook.Command, reasoned bool) func(*Server, call) error {
 // telling must not depend on whether the client still waits for the answer.
 func (s *Server) command(c call, id webhook.DeliveryID, asked webhook.PendingCommand) error {
 	ctx := c.Request().Context()
+	if asked.Command == webhook.CommandRetry || asked.Command == webhook.CommandReschedule {
+		if err := s.mayProbe(c, id, asked); err != nil {
+			return err
+		}
+	}
 	delivery, stored, err := s.Deliveries.Command(ctx, c.actor(), c.tenant, id, asked)
 	if err != nil {
 		if known, ok := errors.AsType[*webhook.Error](err); ok && known.Code == webhook.CodeConflict {
@@ -42,7 +47,7 @@ func (s *Server) command(c call, id webhook.DeliveryID, asked webhook.PendingCom
 		return err
 	}
 	s.Dispatcher.Signal(context.WithoutCancel(ctx), delivery, stored)
-	return c.json(http.StatusAccepted, s.showDelivery(delivery))
+	return c.json(http.StatusAccepted, c.showDelivery(delivery))
 }
 
 // replayDeadLetter is replay for a delivery that is a dead letter: under this
@@ -88,7 +93,7 @@ func (c call) at() (at time.Time, err error) {
 	if text == nil {
 		return time.Time{}, webhook.Invalid("at", "is required")
 	}
-	now := time.Now().UTC()
+	now := c.server.Now().UTC()
 	return at, readObject(text, func(d *door, name string) {
 		if name != "at" {
 			d.unknown()

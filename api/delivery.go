@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
@@ -57,7 +58,7 @@ type attemptView struct {
 	ResponseTruncated bool              `json:"response_truncated"`
 }
 
-func (s *Server) showDelivery(d webhook.Delivery) deliveryView {
+func (c call) showDelivery(d webhook.Delivery) deliveryView {
 	view := deliveryView{
 		ID: d.DeliveryID, EventID: d.EventID, EndpointID: d.EndpointID, EventType: d.EventType,
 		State: d.State, Reason: nullable(d.Reason), Run: d.Run, Attempts: d.Attempts, LastError: nullable(d.LastError),
@@ -68,7 +69,11 @@ func (s *Server) showDelivery(d webhook.Delivery) deliveryView {
 		view.NextAttemptAt = timestamp(d.DueAt)
 	}
 	if d.WorkflowID != "" {
-		view.WorkflowURL = nullable(s.WorkflowURL(d.WorkflowID))
+		ended := d.CompletedAt
+		if d.State == webhook.StateDeadLettered { // its workflow waits for what becomes of it
+			ended = time.Time{}
+		}
+		view.WorkflowURL = c.workflowURL(d.WorkflowID, ended)
 	}
 	if last := d.LastOutcome; last != nil {
 		view.LastOutcome = &outcomeView{
@@ -106,7 +111,7 @@ func (s *Server) getDelivery(c call) error {
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, s.showDelivery(d))
+	return c.json(http.StatusOK, c.showDelivery(d))
 }
 
 func (s *Server) listDeliveries(c call) error {
@@ -130,7 +135,7 @@ func (s *Server) listDeliveries(c call) error {
 func deliveryFilter(q *query) webhook.DeliveryFilter {
 	return webhook.DeliveryFilter{
 		EndpointID: queryID(q, "endpoint_id", webhook.ParseEndpointID),
-		EventType:  q.text("event_type", webhook.ValidType, notAType),
+		EventType:  q.text("event_type", webhook.ValidFilter, notAFilter),
 		Since:      q.instant("since"),
 		Until:      q.instant("until"),
 	}
@@ -146,7 +151,7 @@ func (s *Server) listByFilter(c call, q *query, f webhook.DeliveryFilter) error 
 	fetch := func(limit int, after string) ([]webhook.Delivery, error) {
 		return s.Deliveries.ListDeliveries(c.Request().Context(), c.tenant, f, pageOf(limit, after))
 	}
-	return list(c, q, fetch, func(d webhook.Delivery) string { return idPosition(d.DeliveryID) }, s.showDelivery)
+	return list(c, q, fetch, func(d webhook.Delivery) string { return idPosition(d.DeliveryID) }, c.showDelivery)
 }
 
 func (s *Server) listAttempts(c call) error {

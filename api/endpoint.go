@@ -1,7 +1,9 @@
 package api
 
 import (
+	"errors"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/everpost/everpost/internal/retry"
@@ -19,10 +21,12 @@ type endpointView struct {
 	Secret         string                `json:"secret,omitempty"`
 	Signature      string                `json:"signature"`
 	PublicKey      *string               `json:"public_key"`
+	PayloadFormat  webhook.PayloadFormat `json:"payload_format"`
 	Timeout        string                `json:"timeout"`
 	MaxInFlight    int                   `json:"max_in_flight"`
 	RateLimit      float64               `json:"rate_limit_per_second"`
-	RetryPolicy    retry.Policy          `json:"retry_policy"`
+	RetryPolicy    retry.Policy          `json:"retry_policy"` // in force
+	PolicySource   webhook.PolicySource  `json:"retry_policy_source"`
 	CircuitBreaker breakerView           `json:"circuit_breaker"`
 	AutoDisable    any                   `json:"auto_disable"` // disableView, or false
 	AutoReplay     bool                  `json:"auto_replay"`
@@ -49,10 +53,12 @@ type disableView struct {
 }
 
 func showEndpoint(e webhook.Endpoint) endpointView {
+	policy, source := e.PolicyInForce()
 	view := endpointView{
 		ID: e.ID, TenantID: e.TenantID, URL: e.URL, EventTypes: e.EventTypes, State: e.State, StateReason: nullable(e.StateReason),
-		Signature: e.Signature, PublicKey: nullable(e.PublicKey), Timeout: showTimeout(&e), MaxInFlight: e.MaxInFlight, RateLimit: e.RateLimit,
-		RetryPolicy: e.RetryPolicy,
+		Signature: e.Signature, PublicKey: nullable(e.PublicKey), PayloadFormat: e.PayloadFormat,
+		Timeout: showTimeout(&e), MaxInFlight: e.MaxInFlight, RateLimit: e.RateLimit,
+		RetryPolicy: policy, PolicySource: source,
 		CircuitBreaker: breakerView{
 			Enabled: e.CircuitBreaker.Enabled, Window: shortDuration(e.CircuitBreaker.Window), MinRequests: e.CircuitBreaker.MinRequests,
 			FailureRatio: e.CircuitBreaker.FailureRatio, Cooldown: shortDuration(e.CircuitBreaker.Cooldown),
@@ -75,7 +81,6 @@ func defaultEndpoint() webhook.Endpoint {
 		Timeout:        webhook.DefaultTimeout,
 		MaxInFlight:    webhook.DefaultMaxInFlight,
 		RateLimit:      webhook.DefaultRateLimit,
-		RetryPolicy:    retry.Default(),
 		CircuitBreaker: webhook.DefaultCircuitBreaker(),
 		AutoDisable:    webhook.DefaultAutoDisable(),
 		Signature:      webhook.SignatureV1,
@@ -156,33 +161,65 @@ func (s *Server) updateEndpoint(c call) error {
 	if err != nil {
 		return err
 	}
-	change := func(e *webhook.Endpoint) error {
-		err := readObject(text, func(d *door, name string) {
-			if name == "secret" {
-				d.note("is set when the endpoint is created and cannot be changed here")
-				d.skip()
-				return
-			}
-			s.readEndpointField(d, e, name)
-		})
-		if err != nil {
-			return err
-		}
-		return checkAuth(e)
-	}
 	trial := defaultEndpoint()
 	trial.Headers = nil // not known yet
-	if err := change(&trial); err != nil {
+	if err := s.changeEndpoint(text, &trial, stays); err != nil {
 		return err
 	}
 	stored, err := s.Endpoints.UpdateEndpoint(c.Request().Context(), c.actor(), c.tenant, id, func(e *webhook.Endpoint) error {
 		e.Headers = orEmpty(e.Headers)
-		return change(e)
+		// Judged by the endpoint as it is under its lock: another change may just have
+		// given it credentials, or a URL.
+		moves := trial.URL != "" && !webhook.SameOrigin(e.URL, trial.URL)
+		return s.changeEndpoint(text, e, moves)
 	})
 	if err != nil {
 		return err
 	}
 	return c.json(http.StatusOK, showEndpoint(stored))
+}
+
+// stays says that an endpoint's URL keeps its origin.
+const stays = false
+
+// changeEndpoint reads the body of a PATCH into an endpoint. Where it moves the endpoint to
+// another origin, what is stored of its credentials does not go with it.
+func (s *Server) changeEndpoint(text []byte, e *webhook.Endpoint, moves bool) error {
+	var missing []string
+	if moves {
+		missing = e.CredentialFields()
+	}
+	err := readObject(text, func(d *door, name string) {
+		missing = slices.DeleteFunc(missing, func(field string) bool { return field == name })
+		switch {
+		case name == "secret":
+			d.note("is set when the endpoint is created and cannot be changed here")
+			d.skip()
+		case name == "headers" && moves:
+			set(d, &e.Headers, map[string]string{}, readHeadersAnew)
+		default:
+			s.readEndpointField(d, e, name)
+		}
+	})
+	if len(missing) == 0 && err != nil {
+		return err
+	}
+	if len(missing) > 0 {
+		return withFields(err, missing, "is set and does not follow the URL to another scheme, host or port: give it again in this request, or null")
+	}
+	return checkAuth(e)
+}
+
+// withFields adds errors about fields, all with the same message, to what was wrong already.
+func withFields(err error, fields []string, message string) error {
+	all := &webhook.Error{Code: webhook.CodeInvalid, Message: invalidRequest}
+	if known, ok := errors.AsType[*webhook.Error](err); ok {
+		all.Fields = slices.Clone(known.Fields)
+	}
+	for _, field := range fields {
+		all.Fields = append(all.Fields, webhook.FieldError{Field: field, Message: message})
+	}
+	return all
 }
 
 func (s *Server) deleteEndpoint(c call) error {

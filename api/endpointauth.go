@@ -141,9 +141,7 @@ func (s *Server) readTokenURL(d *door) string {
 	if !ok {
 		return ""
 	}
-	if err := s.URLs.CheckURL(raw); err != nil {
-		d.note(err.Error())
-	}
+	s.checkURL(d, raw)
 	return raw
 }
 
@@ -175,6 +173,8 @@ func readText(d *door, least int, allowed func(rune) bool, otherwise string) str
 	case !ok:
 	case len(text) < least:
 		d.note("must not be empty")
+	case text == webhook.Redacted:
+		d.note("is " + webhook.Redacted + ", which stands for no value here; give the value itself")
 	case len(text) > webhook.MaxCredentialBytes:
 		d.note("must not be longer than " + strconv.Itoa(webhook.MaxCredentialBytes) + " bytes")
 	case strings.ContainsFunc(text, func(c rune) bool { return !allowed(c) }):

@@ -191,12 +191,15 @@ func TestEndpointAuthRefusals(t *testing.T) {
 		`{"type":"basic","username":"a\r\nX: y","password":"p\u0085"}`: {
 			"auth.username", control, "auth.username", "must not contain a colon", "auth.password", control,
 		},
-		`{"type":"bearer","token":"a b"}`:                                                       {"auth.token", graphic},
-		`{"type":"bearer","token":"ä"}`:                                                         {"auth.token", graphic},
-		`{"type":"bearer","token":""}`:                                                          {"auth.token", "must not be empty"},
-		`{"type":"bearer","token":null}`:                                                        {"auth.token", "must be a string"},
-		`{"type":"bearer","token":"` + strings.Repeat("x", 4097) + `"}`:                         {"auth.token", "must not be longer than 4096 bytes"},
-		strings.Replace(clientAuth, "https://tokens", "http://tokens", 1):                       {"auth.token_url", "only https is allowed"},
+		`{"type":"bearer","token":"a b"}`:                                 {"auth.token", graphic},
+		`{"type":"bearer","token":"ä"}`:                                   {"auth.token", graphic},
+		`{"type":"bearer","token":""}`:                                    {"auth.token", "must not be empty"},
+		`{"type":"bearer","token":null}`:                                  {"auth.token", "must be a string"},
+		`{"type":"bearer","token":"` + strings.Repeat("x", 4097) + `"}`:   {"auth.token", "must not be longer than 4096 bytes"},
+		strings.Replace(clientAuth, "https://tokens", "http://tokens", 1): {"auth.token_url", "only https is allowed"},
+		strings.Replace(clientAuth, "https://tokens", "https://10.0.0.1:22/", 1): {
+			"auth.token_url", "the address is not public", "auth.token_url", "port 22 is not allowed",
+		},
 		strings.Replace(clientAuth, "canary secret", "s\\n", 1):                                 {"auth.client_secret", ascii},
 		strings.Replace(clientAuth, `"shop"`, `"ä"`, 1):                                         {"auth.client_id", ascii},
 		strings.Replace(clientAuth, "hooks:read", "hooks.write", 1):                             {"auth.scopes[1]", "is listed more than once"},
@@ -236,8 +239,8 @@ func TestAuthAndTheRestOfTheEndpoint(t *testing.T) {
 	noTLS := []string{"client_certificate", "needs an https URL"}
 	b.refused(t, "admin", "POST", endpointsPath, `{"url":"HTTP://example.com","client_certificate":`+quoted(t, c)+`}`, noTLS...)
 	secured := create(`"client_certificate":` + quoted(t, c) + `,"auth":` + bearerAuth)
-	b.refused(t, "admin", "PATCH", secured, `{"url":"http://example.com"}`, noTLS...)
-	b.ok(t, http.StatusOK, "admin", "PATCH", secured, `{"url":"http://example.com","client_certificate":null}`)
+	b.refused(t, "admin", "PATCH", secured, `{"url":"http://example.com","auth":null,"client_certificate":`+quoted(t, c)+`}`, noTLS...)
+	b.ok(t, http.StatusOK, "admin", "PATCH", secured, `{"url":"http://example.com","auth":null,"client_certificate":null}`)
 	b.refused(t, "admin", "PATCH", secured, `{"client_certificate":`+quoted(t, c)+`}`, noTLS...)
 }
 

@@ -1,10 +1,12 @@
 package api
 
 import (
+	"errors"
 	"slices"
 	"strconv"
 	"time"
 
+	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -44,7 +46,7 @@ func (s *Server) readEndpointField(d *door, e *webhook.Endpoint, name string) {
 			return d.float(minRateLimit, webhook.MaxRateLimit)
 		})
 	case "retry_policy":
-		e.RetryPolicy = readRetryPolicy(d)
+		set(d, &e.RetryPolicy, retry.Policy{}, readRetryPolicy)
 	case "circuit_breaker":
 		set(d, &e.CircuitBreaker, initial.CircuitBreaker, readCircuitBreaker)
 	case "auto_disable":
@@ -53,6 +55,8 @@ func (s *Server) readEndpointField(d *door, e *webhook.Endpoint, name string) {
 		set(d, &e.AutoReplay, false, readBoolean)
 	case "signature":
 		set(d, &e.Signature, initial.Signature, readSignature)
+	case "payload_format":
+		set(d, &e.PayloadFormat, initial.PayloadFormat, readPayloadFormat)
 	case "metadata":
 		set(d, &e.Metadata, initial.Metadata, readMetadata)
 	default:
@@ -87,7 +91,22 @@ func (s *Server) readURL(d *door, e *webhook.Endpoint) {
 	e.URL = raw
 	if len(raw) > maxURLBytes {
 		d.note("must not be longer than " + strconv.Itoa(maxURLBytes) + " bytes")
-	} else if err := s.URLs.CheckURL(raw); err != nil {
+	} else {
+		s.checkURL(d, raw)
+	}
+}
+
+// checkURL notes each thing that is wrong with a URL, so that it can be mended at once.
+func (s *Server) checkURL(d *door, raw string) {
+	err := s.URLs.CheckURL(raw)
+	if joined, ok := errors.AsType[interface {
+		error
+		Unwrap() []error
+	}](err); ok {
+		for _, wrong := range joined.Unwrap() {
+			d.note(wrong.Error())
+		}
+	} else if err != nil {
 		d.note(err.Error())
 	}
 }
@@ -107,7 +126,7 @@ func readEventTypes(d *door) []string {
 		case !ok:
 			return
 		case !webhook.ValidFilter(filter):
-			d.note(`must be an event type, "prefix.*" or "*"`)
+			d.note(notAFilter)
 		case slices.Contains(types, filter):
 			d.note("is listed more than once")
 		}
@@ -163,6 +182,15 @@ func readSignature(d *door) string {
 		d.note(`must be "v1", "v1a" or "hex"`)
 	}
 	return s
+}
+
+func readPayloadFormat(d *door) webhook.PayloadFormat {
+	name, ok := d.str()
+	format, known := webhook.ParsePayloadFormat(name)
+	if ok && !known {
+		d.note(`must be "raw" or "envelope"`)
+	}
+	return format
 }
 
 // readCircuitBreaker replaces the whole: what is absent or null has its default.

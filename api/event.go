@@ -13,7 +13,10 @@ import (
 // maxDeliverAhead is how far ahead deliver_at may lie.
 const maxDeliverAhead = 30 * 24 * time.Hour
 
-const notAType = "must be words of a-z, 0-9 and _ joined by dots, at most 128 characters"
+const (
+	notAType   = "must be a letter or digit, then letters, digits and . : / - _, at most 128 characters"
+	notAFilter = `must be an event type, a prefix that ends with one of . : / - _ followed by "*", as "order.*", or "*"`
+)
 
 // eventView is an event as the API shows it in lists.
 type eventView struct {
@@ -187,8 +190,8 @@ func readEventType(d *door) string {
 	case !ok:
 	case !webhook.ValidType(eventType):
 		d.note(notAType)
-	case webhook.IsOperational(eventType):
-		d.note("must not begin with " + webhook.OperationalPrefix + ": such events are Everpost's own")
+	case webhook.ReservedType(eventType):
+		d.note("must not begin with " + webhook.OperationalPrefix + ", in whatever case: such events are Everpost's own")
 	}
 	return eventType
 }
@@ -271,7 +274,7 @@ func (s *Server) getEventPayload(c call) error {
 func (s *Server) listEvents(c call) error {
 	q := c.query("events", "type", "external_id", "since", "until")
 	f := webhook.EventFilter{
-		Type:       q.text("type", webhook.ValidType, notAType),
+		Type:       q.text("type", webhook.ValidFilter, notAFilter),
 		ExternalID: q.text("external_id", func(v string) bool { return printable(v, webhook.MaxExternalID) }, notPrintable(webhook.MaxExternalID)),
 		Since:      q.instant("since"),
 		Until:      q.instant("until"),

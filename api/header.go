@@ -13,8 +13,35 @@ import (
 // A value that was shown as redacted and comes back like that is the stored one, of which
 // there must be some: what GET shows may be sent with PATCH. Nil is what is not known yet.
 func readHeaders(d *door, stored map[string]string) map[string]string {
+	const known = "is " + webhook.Redacted + ", which only stands for a value that is there; give the value itself"
+	headers := readHeaderMap(d, func(name string) string {
+		if stored != nil && nameIn(stored, name) == "" {
+			return known
+		}
+		return ""
+	})
+	for name, value := range headers {
+		if value == webhook.Redacted {
+			headers[name] = stored[nameIn(stored, name)]
+		}
+	}
+	return headers
+}
+
+// readHeadersAnew reads the headers of an endpoint that moves to another origin, where
+// nothing stands for what is stored.
+func readHeadersAnew(d *door) map[string]string {
+	return readHeaderMap(d, func(string) string {
+		return "is " + webhook.Redacted + ", which does not stand for the stored value where the URL moves to another scheme, host or port; " +
+			"give the value itself"
+	})
+}
+
+// readHeaderMap reads headers as they are given; redacted says what is wrong with a value
+// that was shown as redacted, "" for nothing.
+func readHeaderMap(d *door, redacted func(name string) string) map[string]string {
 	seen := make(map[string]bool)
-	headers := d.stringMap(webhook.MaxHeaders, func(name, value string) string {
+	return d.stringMap(webhook.MaxHeaders, func(name, value string) string {
 		lower := strings.ToLower(name)
 		again := seen[lower]
 		seen[lower] = true
@@ -25,8 +52,8 @@ func readHeaders(d *door, stored map[string]string) map[string]string {
 			return "is reserved and cannot be set"
 		case again:
 			return "is given more than once; case makes no difference"
-		case value == webhook.Redacted && stored != nil && nameIn(stored, name) == "":
-			return "is " + webhook.Redacted + ", which only stands for a value that is there; give the value itself"
+		case value == webhook.Redacted && redacted(name) != "":
+			return redacted(name)
 		case !fieldValue(value):
 			return "must be printable ASCII, without spaces at its ends"
 		case len(name)+len(value) > webhook.MaxHeaderBytes:
@@ -34,12 +61,6 @@ func readHeaders(d *door, stored map[string]string) map[string]string {
 		}
 		return ""
 	})
-	for name, value := range headers {
-		if value == webhook.Redacted {
-			headers[name] = stored[nameIn(stored, name)]
-		}
-	}
-	return headers
 }
 
 // showHeaders is an endpoint's headers without their values.

@@ -79,7 +79,7 @@ func TestDoorRefusesWithThePlace(t *testing.T) {
 		nested(31): nil, // the body's own object is the first of the 32
 		nested(32): {"payload" + strings.Repeat("[0]", 31) + ": is nested more than 32 levels deep (byte 53)"},
 
-		`{"type":"A","payload":1,"external_id":"","deliver_at":"tomorrow","endpoint_ids":["ep_1",2],"z":0}`: {
+		`{"type":"a b","payload":1,"external_id":"","deliver_at":"tomorrow","endpoint_ids":["ep_1",2],"z":0}`: {
 			"type: " + notAType, "external_id: must be 1 to 255 printable characters", "deliver_at: " + notATime,
 			"endpoint_ids[0]: is not an id of the form ep_…", "endpoint_ids[1]: must be a string",
 			"z: is not a known field",

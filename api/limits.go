@@ -21,10 +21,9 @@ func showLimits(l webhook.Limits) limitsView {
 	}
 }
 
-// readLimits reads what an operator sets for a tenant. What is absent or null has the
-// operator's default.
-func readLimits(d *door) webhook.Limits {
-	var l webhook.Limits
+// readLimits reads what an operator sets for a tenant over what it had: each limit by
+// itself. What is absent stays; what is null has the operator's default.
+func readLimits(d *door, l webhook.Limits) webhook.Limits {
 	counts := map[string]struct {
 		into *int
 		most int
@@ -36,18 +35,17 @@ func readLimits(d *door) webhook.Limits {
 	}
 	d.object(func(name []byte) {
 		if string(name) == "requests_per_second" {
-			if !d.null() {
-				l.RequestsPerSecond = d.float(webhook.MinRequestsPerSecond, webhook.MaxRequestsPerSecond)
-			}
+			set(d, &l.RequestsPerSecond, 0, func(d *door) float64 {
+				return d.float(webhook.MinRequestsPerSecond, webhook.MaxRequestsPerSecond)
+			})
 			return
 		}
 		count, known := counts[string(name)]
-		switch {
-		case !known:
+		if !known {
 			d.unknown()
-		case !d.null():
-			*count.into = d.integer(1, count.most)
+			return
 		}
+		set(d, count.into, 0, func(d *door) int { return d.integer(1, count.most) })
 	})
 	return l
 }

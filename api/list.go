@@ -75,6 +75,33 @@ func (c call) query(name string, filters ...string) *query {
 	return q
 }
 
+// takesParameters reports whether an operation has parameters in its query string. Its
+// handler reads them with call.query, which refuses all others.
+func takesParameters(id string) bool {
+	switch id {
+	case "listAudit", "listTenants", "listKeys", "listEndpoints", "listEvents", "listDeliveries", "listAttempts", "listDeadLetters", "listReplays":
+		return true
+	}
+	return false
+}
+
+// refuseParameters refuses every parameter of an operation that takes none: it would be
+// without effect, which whoever gave it does not expect.
+func (c call) refuseParameters() error {
+	if c.Request().URL.RawQuery == "" || takesParameters(c.route.id) {
+		return nil
+	}
+	q := &query{}
+	values, err := url.ParseQuery(c.Request().URL.RawQuery)
+	if err != nil {
+		q.refuse("query", "is not a valid query string")
+	}
+	for _, given := range slices.Sorted(maps.Keys(values)) {
+		q.refuse(shown(given), "is not a known parameter")
+	}
+	return q.problem()
+}
+
 // shown is a parameter's name as an error repeats it.
 func shown(name string) string { return string(appendName(nil, []byte(name))) }
 

@@ -42,6 +42,8 @@ type memory struct {
 	lookups   int   // of keys
 	broken    error // what every call returns, when set
 	panicWith any   // what posting an event panics with, when set
+
+	refuseKeys webhook.KeyError // why every key is refused, when set
 }
 
 func newMemory(now func() time.Time) *memory {
@@ -65,6 +67,20 @@ func (m *memory) PutTenant(_ context.Context, by webhook.Actor, t webhook.Tenant
 	m.tenants[t.ID] = t
 	m.actors = append(m.actors, by)
 	return t, !there, m.broken
+}
+
+func (m *memory) UpdateTenant(_ context.Context, by webhook.Actor, id string, change func(*webhook.Tenant) error) (webhook.Tenant, error) {
+	defer m.lock()()
+	t, ok := m.tenants[id]
+	if !ok {
+		return t, webhook.NotFound("tenant")
+	}
+	if err := change(&t); err != nil {
+		return t, err
+	}
+	m.tenants[id] = t
+	m.actors = append(m.actors, by)
+	return t, m.broken
 }
 
 func (m *memory) Tenant(_ context.Context, id string) (webhook.Tenant, error) {
@@ -137,6 +153,9 @@ func (m *memory) RevokeKey(_ context.Context, _ webhook.Actor, tenant string, id
 func (m *memory) Authenticate(_ context.Context, id webhook.KeyID, sum [32]byte) (webhook.Key, error) {
 	defer m.lock()()
 	m.lookups++
+	if m.refuseKeys != "" {
+		return webhook.Key{}, &webhook.Error{Code: webhook.CodeUnauthenticated, Err: m.refuseKeys}
+	}
 	for _, k := range m.keys {
 		if k.ID == id && k.SHA256 == sum {
 			return k, nil
@@ -152,7 +171,15 @@ func (m *memory) CreateEndpoint(_ context.Context, by webhook.Actor, e webhook.E
 	}
 	m.endpoints, m.secrets[e.ID] = append(m.endpoints, e), secret
 	m.actors = append(m.actors, by)
-	return e, m.broken
+	return m.inheriting(e), m.broken
+}
+
+// inheriting is an endpoint as the store returns it: with its tenant's retry policy.
+func (m *memory) inheriting(e webhook.Endpoint) webhook.Endpoint {
+	if t := m.tenants[e.TenantID]; !t.RetryPolicy.IsZero() {
+		e.Inherited = webhook.InheritedPolicy{Policy: t.RetryPolicy, Source: webhook.PolicyOfTenant}
+	}
+	return e
 }
 
 func (m *memory) endpoint(tenant string, id webhook.EndpointID) (*webhook.Endpoint, error) {
@@ -167,7 +194,7 @@ func (m *memory) endpoint(tenant string, id webhook.EndpointID) (*webhook.Endpoi
 func (m *memory) Endpoint(_ context.Context, tenant string, id webhook.EndpointID) (webhook.Endpoint, error) {
 	defer m.lock()()
 	e, err := m.endpoint(tenant, id)
-	return *e, err
+	return m.inheriting(*e), err
 }
 
 func (m *memory) ListEndpoints(_ context.Context, tenant string, p webhook.Page) ([]webhook.Endpoint, error) {
@@ -183,12 +210,16 @@ func (m *memory) UpdateEndpoint(_ context.Context, _ webhook.Actor, tenant strin
 	if err != nil {
 		return *e, err
 	}
-	err = change(e)
-	if err == nil && !webhook.SecretFits(e.Signature, m.secrets[id]) {
-		made := knownSecret(e.Signature)
-		m.secrets[id], e.PublicKey = made.Secret, made.PublicKey
+	changed := *e
+	if err := change(&changed); err != nil { // nothing of it is kept
+		return webhook.Endpoint{}, err
 	}
-	return *e, err
+	if !webhook.SecretFits(changed.Signature, m.secrets[id]) {
+		made := knownSecret(changed.Signature)
+		m.secrets[id], changed.PublicKey = made.Secret, made.PublicKey
+	}
+	*e = changed
+	return m.inheriting(changed), nil
 }
 
 // knownSecret stands for one that is made.
@@ -242,6 +273,25 @@ func (m *memory) ResumeEndpoint(_ context.Context, _ webhook.Actor, tenant strin
 		r = webhook.Replay{ID: webhook.NewReplayID(), TenantID: tenant, Asked: rate}
 	}
 	return *e, r, err
+}
+
+func (m *memory) Circuit(context.Context, string, webhook.EndpointID) (webhook.Seen, error) {
+	defer m.lock()()
+	return webhook.Together(m.seen), m.broken
+}
+
+func (m *memory) CloseCircuit(_ context.Context, by webhook.Actor, tenant string, id webhook.EndpointID) (webhook.ClosedCircuit, error) {
+	defer m.lock()()
+	m.actors = append(m.actors, by)
+	e, err := m.endpoint(tenant, id)
+	closed := webhook.ClosedCircuit{Endpoint: *e, At: m.now()}
+	for _, d := range m.deliveries {
+		if d.EndpointID == id && d.State.Open() {
+			closed.Probe, closed.Command = d, webhook.PendingCommand{ID: 8, Command: webhook.CommandRetry}
+			break
+		}
+	}
+	return closed, err
 }
 
 func (m *memory) EndpointSecret(_ context.Context, _ webhook.Actor, tenant string, id webhook.EndpointID) (string, error) {
@@ -355,7 +405,7 @@ func (m *memory) ListEvents(_ context.Context, tenant string, f webhook.EventFil
 		all = append(all, a.Event)
 	}
 	return pageIn(all, p, func(e webhook.Event) ([16]byte, bool) {
-		return e.ID, e.TenantID == tenant && (f.Type == "" || f.Type == e.Type) && (f.ExternalID == "" || f.ExternalID == e.ExternalID)
+		return e.ID, e.TenantID == tenant && (f.Type == "" || webhook.FilterMatches(f.Type, e.Type)) && (f.ExternalID == "" || f.ExternalID == e.ExternalID)
 	}), m.broken
 }
 
@@ -441,6 +491,9 @@ func (m *memory) Signal(_ context.Context, _ webhook.Delivery, c webhook.Pending
 func (m *memory) CheckURL(raw string) error {
 	if !strings.HasPrefix(raw, "https://") {
 		return errors.New("only https is allowed")
+	}
+	if strings.HasPrefix(raw, "https://10.") {
+		return errors.Join(errors.New("the address is not public"), errors.New("port 22 is not allowed"))
 	}
 	return nil
 }

@@ -26,7 +26,9 @@ type problem struct {
 	Status    int                  `json:"status"`
 	Detail    string               `json:"detail"`
 	RequestID string               `json:"request_id"`
-	State     string               `json:"state,omitempty"` // of the delivery or replay that refused a command
+	State     string               `json:"state,omitempty"`     // of the delivery or replay that refused a command
+	WaitsFor  string               `json:"waits_for,omitempty"` // what keeps it from being carried out now
+	Until     timestamp            `json:"until,omitzero"`      // when that is likely to be over
 	Errors    []webhook.FieldError `json:"errors,omitempty"`
 }
 
@@ -70,6 +72,10 @@ func unsupportedMedia() class {
 	return class{http.StatusUnsupportedMediaType, "unsupported-media-type", "The media type is not supported"}
 }
 
+func requestTimeout() class {
+	return class{http.StatusRequestTimeout, "request-timeout", "The request came too slowly"}
+}
+
 func methodNotAllowed() class {
 	return class{http.StatusMethodNotAllowed, "method-not-allowed", "The method is not allowed"}
 }
@@ -86,6 +92,8 @@ func (e *httpError) Error() string { return e.detail }
 type stateError struct {
 	command, state string
 	why            string // a sentence without its full stop: the delivery is held
+	waitsFor       string // what keeps it from being carried out now, "" for nothing that passes
+	until          time.Time
 }
 
 func (e *stateError) Error() string { return e.command + " is not possible: " + e.why }
@@ -106,6 +114,7 @@ func (s *Server) writeError(c echo.Context, noun string, err error) error {
 		kind, p.Detail = refused.class, refused.detail
 	} else if refused, ok := errors.AsType[*stateError](err); ok {
 		kind, p.Detail, p.State = classOf(webhook.CodeConflict), refused.Error(), refused.state
+		p.WaitsFor, p.Until = refused.waitsFor, timestamp(refused.until)
 	}
 
 	switch kind.status {

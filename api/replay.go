@@ -34,6 +34,7 @@ type replayView struct {
 	Status      *int                 `json:"status"`
 	Since       timestamp            `json:"since"`
 	Until       timestamp            `json:"until"`
+	Unmatched   bool                 `json:"include_unmatched"`
 	Total       *int64               `json:"total"`
 	Released    int64                `json:"released"`
 	Skipped     int64                `json:"skipped"`
@@ -48,14 +49,14 @@ type replayView struct {
 	WorkflowURL *string              `json:"workflow_url"`
 }
 
-func (s *Server) showReplay(r webhook.Replay) replayView {
+func (c call) showReplay(r webhook.Replay) replayView {
 	return replayView{
 		ID: r.ID, State: r.State, StateReason: nullable(r.StateReason), Source: r.Source,
 		EndpointID: nullable(r.Filter.EndpointID), EventType: nullable(r.Filter.EventType), Reason: nullable(r.Filter.Reason),
-		Status: nullable(r.Filter.Status), Since: timestamp(r.Filter.Since), Until: timestamp(r.Filter.Until),
+		Status: nullable(r.Filter.Status), Since: timestamp(r.Filter.Since), Until: timestamp(r.Filter.Until), Unmatched: r.Filter.IncludeUnmatched,
 		Total: r.Total, Released: r.Released, Skipped: r.Skipped, Delivered: r.Delivered, Failed: r.Failed,
 		RatePerMin: r.Asked, CurrentRate: r.Rate, Ramp: r.Ramp, CreatedAt: timestamp(r.CreatedAt), CompletedAt: timestamp(r.CompletedAt),
-		WorkflowID: r.WorkflowID(), WorkflowURL: nullable(s.WorkflowURL(r.WorkflowID())),
+		WorkflowID: r.WorkflowID(), WorkflowURL: c.workflowURL(r.WorkflowID(), r.CompletedAt),
 	}
 }
 
@@ -75,7 +76,7 @@ func (s *Server) createReplay(c call) error {
 		return err
 	}
 	s.Dispatcher.WakeReplay(context.WithoutCancel(ctx), r)
-	return c.json(http.StatusAccepted, s.showReplay(r))
+	return c.json(http.StatusAccepted, c.showReplay(r))
 }
 
 func readReplayField(d *door, r *webhook.Replay, name string) {
@@ -99,6 +100,8 @@ func readReplayField(d *door, r *webhook.Replay, name string) {
 		if !d.null() {
 			f.Until, _ = d.instant()
 		}
+	case "include_unmatched":
+		set(d, &f.IncludeUnmatched, false, readBoolean)
 	case "rate_per_minute":
 		set(d, &r.Asked, webhook.DefaultReplayRate, readReplayRate)
 	case "ramp":
@@ -134,8 +137,8 @@ func readEndpointID(d *door) webhook.EndpointID {
 
 func readReplayedType(d *door) string {
 	text, ok := d.str()
-	if ok && !webhook.ValidType(text) {
-		d.note(notAType)
+	if ok && !webhook.ValidFilter(text) {
+		d.note(notAFilter)
 	}
 	return text
 }
@@ -154,6 +157,7 @@ func replayContradictions(r *webhook.Replay) (bad []webhook.FieldError) {
 	refuse(events && r.Filter.Since.IsZero(), "since", `is required with the source "events"`)
 	refuse(!letters && r.Filter.Reason != "", "reason", `is for the source "dead_letters" only`)
 	refuse(!letters && r.Filter.Status != 0, "status", `is for the source "dead_letters" only`)
+	refuse(!events && r.Filter.IncludeUnmatched, "include_unmatched", `is for the source "events" only`)
 	both := !r.Filter.Since.IsZero() && !r.Filter.Until.IsZero()
 	refuse(both && !r.Filter.Since.Before(r.Filter.Until), "until", "must be after since")
 	return bad
@@ -168,7 +172,7 @@ func (s *Server) getReplay(c call) error {
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, s.showReplay(r))
+	return c.json(http.StatusOK, c.showReplay(r))
 }
 
 func (s *Server) listReplays(c call) error {
@@ -182,7 +186,7 @@ func (s *Server) listReplays(c call) error {
 	fetch := func(limit int, after string) ([]webhook.Replay, error) {
 		return s.Replays.ListReplays(c.Request().Context(), c.tenant, pageOf(limit, after))
 	}
-	return list(c, q, fetch, func(r webhook.Replay) string { return idPosition(r.ID) }, s.showReplay)
+	return list(c, q, fetch, func(r webhook.Replay) string { return idPosition(r.ID) }, c.showReplay)
 }
 
 // commandReplay is the handler of an action on a replay.
@@ -225,7 +229,7 @@ func (s *Server) updateReplay(c call) error {
 
 // replayFields are those of a replay's creation that stay as they are.
 func replayFields() []string {
-	return []string{"source", "endpoint_id", "event_type", "reason", "status", "since", "until", "ramp"}
+	return []string{"source", "endpoint_id", "event_type", "reason", "status", "since", "until", "include_unmatched", "ramp"}
 }
 
 // commandReplay stores a command and tells the replay's workflow, if it has anything
@@ -246,5 +250,5 @@ func (s *Server) commandReplay(c call, id webhook.ReplayID, asked webhook.Replay
 	if r.Command.Pending() {
 		s.Dispatcher.WakeReplay(context.WithoutCancel(ctx), r)
 	}
-	return c.json(http.StatusAccepted, s.showReplay(r))
+	return c.json(http.StatusAccepted, c.showReplay(r))
 }

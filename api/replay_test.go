@@ -73,17 +73,17 @@ func TestReplayShape(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	ep := b.endpoint(t)
-	a := b.ok(t, http.StatusAccepted, "admin", "POST", replaysPath, `{"source":"dead_letters"}`)
+	a := b.ok(t, http.StatusAccepted, "operator", "POST", replaysPath, `{"source":"dead_letters"}`)
 	id := a.json["id"].(string)
 	shape := func(state, filters, counts string) string {
 		return fmt.Sprintf(`{"id":%q,%s,"source":"dead_letters",%s,%s,"ramp":true,"created_at":"2026-01-31T09:30:00.123456Z",`, id, state, filters, counts)
 	}
 	workflow := fmt.Sprintf(`"workflow_id":"replay/%s","workflow_url":"http://ui.example/replay%%2F%s"}`, id, id)
-	none := `"endpoint_id":null,"event_type":null,"reason":null,"status":null,"since":null,"until":null`
+	none := `"endpoint_id":null,"event_type":null,"reason":null,"status":null,"since":null,"until":null,"include_unmatched":false`
 	want := shape(`"state":"running","state_reason":null`, none,
 		`"total":300,"released":0,"skipped":0,"delivered":0,"failed":0,"rate_per_minute":100,"current_rate_per_minute":100`) + `"completed_at":null,` + workflow
 	require.Equal(t, want, strings.TrimSpace(a.text))
-	require.Equal(t, want, strings.TrimSpace(b.ok(t, http.StatusOK, "ingest", "GET", replaysPath+"/"+id, "").text))
+	require.Equal(t, want, strings.TrimSpace(b.ok(t, http.StatusOK, "operator", "GET", replaysPath+"/"+id, "").text))
 	require.Equal(t, id, b.woken[0].ID.String(), "its workflow is started")
 	require.Equal(t, "req-1", b.actors[len(b.actors)-1].RequestID)
 
@@ -93,7 +93,7 @@ func TestReplayShape(t *testing.T) {
 	r.Rate, r.CompletedAt = 50, testNow()
 	require.Equal(t, shape(`"state":"paused","state_reason":"paused: 31 of 40 first attempts failed"`, none,
 		`"total":null,"released":40,"skipped":2,"delivered":9,"failed":31,"rate_per_minute":100,"current_rate_per_minute":50`)+
-		`"completed_at":"2026-01-31T09:30:00.123456Z",`+workflow, strings.TrimSpace(b.ok(t, http.StatusOK, "ingest", "GET", replaysPath+"/"+id, "").text))
+		`"completed_at":"2026-01-31T09:30:00.123456Z",`+workflow, strings.TrimSpace(b.ok(t, http.StatusOK, "operator", "GET", replaysPath+"/"+id, "").text))
 
 	a = b.ok(t, http.StatusAccepted, "admin", "POST", replaysPath, `{"source":"dead_letters","endpoint_id":"`+ep+`",`+
 		`"event_type":"order.paid","reason":"http_400","status":400,"since":"2026-01-01T00:00:00Z",`+
@@ -124,7 +124,8 @@ func TestReplayIsValidated(t *testing.T) {
 		`{"source":"dead_letters","rate":1}`:                                                         {"rate", "is not a known field"},
 		`{"source":"dead_letters","ramp":"yes"}`:                                                     {"ramp", "must be true or false"},
 		`{"source":"dead_letters","endpoint_id":"evt_1"}`:                                            {"endpoint_id", "is not an id of the form ep_…"},
-		`{"source":"dead_letters","event_type":"order.*"}`:                                           {"event_type", notAType},
+		`{"source":"dead_letters","event_type":"order*"}`:                                            {"event_type", notAFilter},
+		`{"source":"dead_letters","include_unmatched":true}`:                                         {"include_unmatched", `is for the source "events" only`},
 		`{"source":"dead_letters","reason":""}`:                                                      {"reason", notPrintable(maxReason)},
 		`{"source":"dead_letters","status":99}`:                                                      {"status", "must be a whole number from 100 to 999"},
 		`{"source":"dead_letters","since":"yesterday"}`:                                              {"since", notATime},
@@ -136,11 +137,17 @@ func TestReplayIsValidated(t *testing.T) {
 	} {
 		b.refused(t, "admin", "POST", replaysPath, body, want...)
 	}
+	events := `{"source":"events","endpoint_id":"` + ep + `","since":"2026-01-01T00:00:00Z","event_type":"order.*"`
+	b.refused(t, "admin", "POST", replaysPath, events+`,"include_unmatched":1}`, "include_unmatched", "must be true or false")
 	require.Empty(t, b.replays)
 	require.Empty(t, b.woken)
-	nulls := `{"source":"held","endpoint_id":null,"event_type":null,"reason":null,"status":null,"since":null,"until":null,"rate_per_minute":null,"ramp":null}`
+	nulls := `{"source":"held","endpoint_id":null,"event_type":null,"reason":null,"status":null,"since":null,"until":null,` +
+		`"include_unmatched":null,"rate_per_minute":null,"ramp":null}`
 	require.EqualValues(t, 100, b.ok(t, http.StatusAccepted, "admin", "POST", replaysPath, nulls).json["rate_per_minute"])
-	b.ok(t, http.StatusAccepted, "admin", "POST", replaysPath, `{"source":"events","endpoint_id":"`+ep+`","since":"2026-01-01T00:00:00Z"}`)
+	require.Equal(t, false, b.ok(t, http.StatusAccepted, "admin", "POST", replaysPath, events+`}`).json["include_unmatched"])
+	require.Equal(t, true, b.ok(t, http.StatusAccepted, "admin", "POST", replaysPath, events+`,"include_unmatched":true}`).json["include_unmatched"])
+	require.True(t, b.replays[len(b.replays)-1].Filter.IncludeUnmatched)
+	b.ok(t, http.StatusForbidden, "ingest", "POST", replaysPath, events+`,"include_unmatched":true}`)
 	b.ok(t, http.StatusNotFound, "operator", "POST", "/v1/tenants/nobody/replays", `{"source":"held"}`)
 	b.ok(t, http.StatusForbidden, "ingest", "POST", replaysPath, `{"source":"held"}`)
 }

@@ -10,9 +10,16 @@ import (
 
 // presetView is a preset with the times of its attempts.
 type presetView struct {
-	Name        string        `json:"name"`
-	RetryPolicy retry.Policy  `json:"retry_policy"`
-	Attempts    []previewView `json:"attempts"`
+	Name        string       `json:"name"`
+	RetryPolicy retry.Policy `json:"retry_policy"`
+	previewsView
+}
+
+// previewsView is what a policy comes to: against a receiver that fails, and against one
+// that may be gone for good, with a 404 or refused credentials every time.
+type previewsView struct {
+	Attempts    []previewView   `json:"attempts"`
+	IfAmbiguous []ambiguousView `json:"attempts_if_ambiguous"`
 }
 
 // previewView says when an attempt starts, counted from the first one. Expected is
@@ -26,13 +33,26 @@ type previewView struct {
 	Expected       bool   `json:"expected"`
 }
 
-func showPreview(p retry.Policy) []previewView {
-	attempts := retry.Preview(p)
-	views := make([]previewView, 0, len(attempts))
-	for _, a := range attempts {
-		views = append(views, previewView{
+// ambiguousView is previewView for an attempt that no 429 comes before.
+type ambiguousView struct {
+	Number   int    `json:"number"`
+	Earliest string `json:"earliest"`
+	Nominal  string `json:"nominal"`
+	Latest   string `json:"latest"`
+	Expected bool   `json:"expected"`
+}
+
+func showPreview(p retry.Policy) previewsView {
+	var views previewsView
+	for _, a := range retry.Preview(p) {
+		views.Attempts = append(views.Attempts, previewView{
 			Number: a.Number, Earliest: showDelay(a.Earliest), Nominal: showDelay(a.Nominal),
 			Latest: showDelay(a.Latest), LatestAfter429: showDelay(a.LatestAfter429), Expected: a.Expected,
+		})
+	}
+	for _, a := range retry.PreviewAmbiguous(p) {
+		views.IfAmbiguous = append(views.IfAmbiguous, ambiguousView{
+			Number: a.Number, Earliest: showDelay(a.Earliest), Nominal: showDelay(a.Nominal), Latest: showDelay(a.Latest), Expected: a.Expected,
 		})
 	}
 	return views
@@ -47,39 +67,52 @@ func (s *Server) listRetryPolicies(c call) error {
 	presets := retry.Presets()
 	p := page[presetView]{Data: make([]presetView, 0, len(presets))}
 	for _, preset := range presets {
-		p.Data = append(p.Data, presetView{Name: preset.Name, RetryPolicy: preset.Policy, Attempts: showPreview(preset.Policy)})
+		p.Data = append(p.Data, presetView{Name: preset.Name, RetryPolicy: preset.Policy, previewsView: showPreview(preset.Policy)})
 	}
 	return c.json(http.StatusOK, p)
 }
 
-// previewRetryPolicy shows what a policy comes to before an endpoint is given it.
+// previewRetryPolicy shows what a policy comes to before an endpoint is given it. Null is
+// what an endpoint without one has: the policy of the key's tenant, or the installation's.
 func (s *Server) previewRetryPolicy(c call) error {
-	policy := retry.Default()
+	var policy retry.Policy
 	err := c.object(func(d *door, name string) {
 		if name != "retry_policy" {
 			d.unknown()
 			return
 		}
-		policy = readRetryPolicy(d)
+		set(d, &policy, retry.Policy{}, readRetryPolicy)
 	}, "retry_policy")
+	if err == nil && policy.IsZero() {
+		policy, err = s.inheritedPolicy(c)
+	}
 	if err != nil {
 		return err
 	}
 	return c.json(http.StatusOK, struct {
-		RetryPolicy retry.Policy  `json:"retry_policy"`
-		Attempts    []previewView `json:"attempts"`
+		RetryPolicy retry.Policy `json:"retry_policy"`
+		previewsView
 	}{policy, showPreview(policy)})
 }
 
-// readRetryPolicy reads a preset's name or an object; null is the default.
-func readRetryPolicy(d *door) retry.Policy {
-	if d.null() {
-		return retry.Default()
+// inheritedPolicy is the policy of an endpoint of the caller's tenant that has none of its
+// own; for an operator, who has no tenant, the installation's.
+func (s *Server) inheritedPolicy(c call) (retry.Policy, error) {
+	if c.key.TenantID != "" {
+		t, err := s.Tenants.Tenant(c.Request().Context(), c.key.TenantID)
+		if err != nil || !t.RetryPolicy.IsZero() {
+			return t.RetryPolicy, err
+		}
 	}
+	return s.RetryPolicy, nil
+}
+
+// readRetryPolicy reads a preset's name or an object.
+func readRetryPolicy(d *door) retry.Policy {
 	before := len(d.errs)
 	raw := d.raw()
 	if d.broken || len(d.errs) > before { // what breaks the door's rules need not be read
-		return retry.Default()
+		return retry.Policy{}
 	}
 	policy, err := retry.ParsePolicy(raw)
 	if err == nil {
@@ -92,5 +125,5 @@ func readRetryPolicy(d *door) retry.Policy {
 	} else {
 		d.note("is not a retry policy")
 	}
-	return retry.Default()
+	return retry.Policy{}
 }

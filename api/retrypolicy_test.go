@@ -32,6 +32,19 @@ func requirePreview(t *testing.T, policy retry.Policy, attempts []previewView) {
 	}
 }
 
+// requireAmbiguous is requirePreview for a receiver that may be gone for good.
+func requireAmbiguous(t *testing.T, policy retry.Policy, attempts []ambiguousView) {
+	t.Helper()
+	want := retry.PreviewAmbiguous(policy)
+	require.Len(t, attempts, len(want))
+	for i, a := range attempts {
+		require.Equal(t, ambiguousView{
+			Number: want[i].Number, Earliest: showDelay(want[i].Earliest), Nominal: showDelay(want[i].Nominal),
+			Latest: showDelay(want[i].Latest), Expected: want[i].Expected,
+		}, a)
+	}
+}
+
 // preview asks for a policy's preview and returns the policy in full and the attempts.
 func (b *bundle) preview(t *testing.T, policy string) (retry.Policy, []previewView) {
 	t.Helper()
@@ -55,6 +68,7 @@ func TestPresetsWithTheTimesOfTheirAttempts(t *testing.T) {
 			require.Equal(t, preset.Name, got.Data[i].Name)
 			require.Equal(t, preset.Policy, got.Data[i].RetryPolicy)
 			requirePreview(t, preset.Policy, got.Data[i].Attempts)
+			requireAmbiguous(t, preset.Policy, got.Data[i].IfAmbiguous)
 		}
 	}
 	b.ok(t, http.StatusUnauthorized, "", "GET", "/v1/retry-policies", "")
@@ -77,6 +91,91 @@ func TestPreviewOfPresets(t *testing.T) {
 	}
 	policy, _ := b.preview(t, `null`)
 	require.Equal(t, retry.Default(), policy)
+}
+
+// A tenant's policy is that of its endpoints that have none of their own, until it is put
+// without one; the preview of null is what such an endpoint has.
+func TestTenantsPolicy(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	path := endpointsPath + "/" + b.endpoint(t)
+	inForce := func(method, body string) (policy, source any) {
+		a := b.ok(t, http.StatusOK, "admin", method, path, body)
+		return a.json["retry_policy"].(map[string]any)["preset"], a.json["retry_policy_source"]
+	}
+	requirePolicy := func(wantPolicy, wantSource any, method, body string) {
+		t.Helper()
+		policy, source := inForce(method, body)
+		require.Equal(t, []any{wantPolicy, wantSource}, []any{policy, source})
+	}
+	requirePolicy("default", "installation", "GET", "")
+
+	a := b.ok(t, http.StatusOK, "operator", "PUT", "/v1/tenants/acme", `{"retry_policy":{"preset":"fast","max_attempts":3}}`)
+	require.InDelta(t, 3, a.json["retry_policy"].(map[string]any)["max_attempts"], 0)
+	require.Equal(t, a.text, b.ok(t, http.StatusOK, "operator", "GET", "/v1/tenants/acme", "").text)
+	requirePolicy("fast", "tenant", "GET", "")
+	created := b.ok(t, http.StatusCreated, "admin", "POST", endpointsPath, `{"url":"https://example.com","retry_policy":null}`)
+	require.Equal(t, "tenant", created.json["retry_policy_source"])
+	policy, _ := b.preview(t, `null`)
+	require.Equal(t, "fast", policy.Preset)
+	require.Equal(t, 3, policy.MaxAttempts)
+
+	requirePolicy("steps-90m", "endpoint", "PATCH", `{"retry_policy":"steps-90m"}`)
+	requirePolicy("steps-90m", "endpoint", "PATCH", `{"description":"another"}`)
+	requirePolicy("fast", "tenant", "PATCH", `{"retry_policy":null}`)
+	requirePolicy("default", "endpoint", "PATCH", `{"retry_policy":"default"}`)
+	requirePolicy("fast", "tenant", "PATCH", `{"retry_policy":null}`)
+
+	require.Nil(t, b.ok(t, http.StatusOK, "operator", "PUT", "/v1/tenants/acme", `{"name":"Acme"}`).json["retry_policy"], "PUT replaces")
+	requirePolicy("default", "installation", "GET", "")
+	b.ok(t, http.StatusForbidden, "admin", "PUT", "/v1/tenants/acme", `{"retry_policy":"fast"}`)
+}
+
+// The installation's policy is what null comes to where the tenant has none, and for an
+// operator, who has no tenant.
+func TestPreviewOfTheInstallationsPolicy(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.server.RetryPolicy = mustLookup(t, "steps-36h")
+	for _, as := range []string{"operator", "admin", "ingest"} {
+		a := b.ok(t, http.StatusOK, as, "POST", previewPath, `{"retry_policy":null}`)
+		require.Equal(t, "steps-36h", a.json["retry_policy"].(map[string]any)["preset"], as)
+	}
+}
+
+func mustLookup(t *testing.T, name string) retry.Policy {
+	t.Helper()
+	policy, found := retry.Lookup(name)
+	require.True(t, found)
+	return policy
+}
+
+// A 404 every time: the default's delays, each spread by a tenth; a policy without any
+// ends with the first.
+func TestPreviewOfAmbiguousOutcomes(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for policy, want := range map[string][]any{
+		`{"jitter":"none"}`: {
+			ambiguousView{1, "0s", "0s", "0s", true}, ambiguousView{2, "54s", "1m", "1m6s", true},
+			ambiguousView{3, "14m24s", "16m", "17m36s", true}, ambiguousView{4, "2h2m24s", "2h16m", "2h29m36s", true},
+			ambiguousView{5, "12h50m24s", "14h16m", "15h41m36s", true}, ambiguousView{6, "34h26m24s", "38h16m", "42h5m36s", true},
+		},
+		`{"jitter":"none","ambiguous_delays":["5s"]}`: {
+			ambiguousView{1, "0s", "0s", "0s", true}, ambiguousView{2, "10s", "10s", "10s", true},
+		},
+		`{"jitter":"none","ambiguous_delays":["1m","2m"],"max_attempts":2}`: {
+			ambiguousView{1, "0s", "0s", "0s", true}, ambiguousView{2, "54s", "1m", "1m6s", true},
+		},
+		`{"ambiguous_delays":[]}`: {ambiguousView{1, "0s", "0s", "0s", true}},
+	} {
+		a := b.ok(t, http.StatusOK, "ingest", "POST", previewPath, `{"retry_policy":`+policy+`}`)
+		text, err := json.Marshal(want)
+		require.NoError(t, err)
+		got, err := json.Marshal(a.json["attempts_if_ambiguous"])
+		require.NoError(t, err)
+		require.JSONEq(t, string(text), string(got))
+	}
 }
 
 // The preview of an override: the default gives up after an hour.
@@ -116,36 +215,45 @@ func TestPreviewOfAnyPolicy(t *testing.T) {
 // What is refused is named with its path, the same for the preview as for an endpoint.
 func TestRefusedPoliciesAreNamedWithTheirPath(t *testing.T) {
 	t.Parallel()
-	const delay = "must be between 1ms and 720h"
+	const (
+		delay    = "must be between 1ms and 720h"
+		noPreset = `there is no preset "fastest"; there are default, exponential-1h, full-jitter, steps-90m, steps-36h, standard-webhooks and fast`
+	)
 	b := setup(t)
 	id := b.endpoint(t)
 	for policy, want := range map[string][]string{
-		`{"base":"0s"}`:                           {"retry_policy.base", delay},
-		`{"base":"-1s"}`:                          {"retry_policy.base", delay},
-		`{"base":10}`:                             {"retry_policy.base", `must be a duration such as "30s" or "72h"`},
-		`{"base":"NaN"}`:                          {"retry_policy.base", `must be a duration such as "30s" or "72h"`},
-		`{"cap":"0s"}`:                            {"retry_policy.cap", delay},
-		`{"factor":0}`:                            {"retry_policy.factor", "must be between 1 and 100"},
-		`{"factor":-3}`:                           {"retry_policy.factor", "must be between 1 and 100"},
-		`{"factor":"NaN"}`:                        {"retry_policy.factor", "must be a number"},
-		`{"max_attempts":0}`:                      {"retry_policy.max_attempts", "must be between 1 and 1000"},
-		`{"ambiguous_attempts":0}`:                {"retry_policy.ambiguous_attempts", "must be between 1 and 1000"},
-		`{"give_up_after":"0s"}`:                  {"retry_policy.give_up_after", "must be between 1s and 720h"},
-		`{"min_delay":"-1s"}`:                     {"retry_policy.min_delay", "must be between 0s and 720h"},
-		`{"preset":"steps-90m","jitter_ratio":0}`: {"retry_policy.jitter_ratio", "must be above 0 and at most 1"},
-		`{"strategy":"sometimes"}`:                {"retry_policy.strategy", "must be fixed, linear, exponential or schedule"},
+		`{"base":"0s"}`:      {"retry_policy.base", delay},
+		`{"base":"-1s"}`:     {"retry_policy.base", delay},
+		`{"base":10}`:        {"retry_policy.base", `must be a duration such as "30s" or "72h"`},
+		`{"base":"NaN"}`:     {"retry_policy.base", `must be a duration such as "30s" or "72h"`},
+		`{"cap":"0s"}`:       {"retry_policy.cap", delay},
+		`{"factor":0}`:       {"retry_policy.factor", "must be between 1 and 100"},
+		`{"factor":-3}`:      {"retry_policy.factor", "must be between 1 and 100"},
+		`{"factor":"NaN"}`:   {"retry_policy.factor", "must be a number"},
+		`{"max_attempts":0}`: {"retry_policy.max_attempts", "must be between 1 and 1000"},
+		`{"ambiguous_attempts":4}`: {
+			"retry_policy.ambiguous_attempts",
+			`was replaced by ambiguous_delays, the pauses after consecutive ambiguous outcomes, such as ["1m", "15m", "2h"]`,
+		},
+		`{"ambiguous_delays":["1m","0s"]}`:               {"retry_policy.ambiguous_delays[1]", delay},
+		`{"ambiguous_delays":"1m"}`:                      {"retry_policy.ambiguous_delays", "must be a list of durations"},
+		`{"give_up_after":"0s"}`:                         {"retry_policy.give_up_after", "must be between 1s and 720h"},
+		`{"min_delay":"-1s"}`:                            {"retry_policy.min_delay", "must be between 0s and 720h"},
+		`{"preset":"steps-90m","jitter_ratio":0}`:        {"retry_policy.jitter_ratio", "must be above 0 and at most 1"},
+		`{"strategy":"sometimes"}`:                       {"retry_policy.strategy", "must be fixed, linear, exponential or schedule"},
 		`{"strategy":"schedule","schedule":["1s","0s"]}`: {"retry_policy.schedule[1]", delay},
 		`{"retry_statuses":[404,200]}`:                   {"retry_policy.retry_statuses[1]", "must be a status from 100 to 999 other than 2xx and 3xx"},
 		`{"permanent_statuses":[302]}`:                   {"retry_policy.permanent_statuses[0]", "must be a status from 100 to 999 other than 2xx and 3xx"},
 		`{"base":"0s","factor":0}`:                       {"retry_policy.base", delay, "retry_policy.factor", "must be between 1 and 100"},
 		`{"bsae":"1s"}`:                                  {"retry_policy.bsae", "is not a setting of a retry policy"},
-		`{"preset":"fastest"}`:                           {"retry_policy.preset", `there is no preset "fastest"`},
-		`"fastest"`:                                      {"retry_policy", `there is no preset "fastest"`},
+		`{"preset":"fastest"}`:                           {"retry_policy.preset", noPreset},
+		`"fastest"`:                                      {"retry_policy", noPreset},
 		`7`:                                              {"retry_policy", "must be a preset's name or an object"},
 	} {
 		b.refused(t, "admin", "POST", previewPath, `{"retry_policy":`+policy+`}`, want...)
 		b.refused(t, "admin", "POST", "/v1/tenants/acme/endpoints", `{"url":"https://example.com/hook","retry_policy":`+policy+`}`, want...)
 		b.refused(t, "admin", "PATCH", "/v1/tenants/acme/endpoints/"+id, `{"retry_policy":`+policy+`}`, want...)
+		b.refused(t, "operator", "PUT", "/v1/tenants/acme", `{"retry_policy":`+policy+`}`, want...)
 	}
 	b.refused(t, "ingest", "POST", previewPath, `{}`, "retry_policy", "is required")
 	b.refused(t, "ingest", "POST", previewPath, `{"retry_policy":"fast","policy":1}`, "policy", "is not a known field")

@@ -43,6 +43,7 @@ func routes() []route {
 
 		{get, "/v1/tenants", operator, "listTenants", "tenant", (*Server).listTenants},
 		{put, tenant, operator, putTenantID, "tenant", (*Server).putTenant},
+		{patch, tenant, operator, "updateTenant", "tenant", (*Server).updateTenant},
 		{get, tenant, admin, "getTenant", "tenant", (*Server).getTenant},
 		{del, tenant, operator, "deleteTenant", "tenant", (*Server).deleteTenant},
 
@@ -53,6 +54,7 @@ func routes() []route {
 		{post, tenant + "/endpoints", admin, "createEndpoint", "tenant", (*Server).createEndpoint},
 		{post, endpoint + "/pause", admin, "pauseEndpoint", "endpoint", (*Server).pauseEndpoint},
 		{post, endpoint + "/resume", admin, "resumeEndpoint", "endpoint", (*Server).resumeEndpoint},
+		{post, endpoint + "/close-circuit", admin, "closeEndpointCircuit", "endpoint", (*Server).closeCircuit},
 		{get, tenant + "/endpoints", admin, "listEndpoints", "tenant", (*Server).listEndpoints},
 		{get, endpoint, admin, "getEndpoint", "endpoint", (*Server).getEndpoint},
 		{patch, endpoint, admin, "updateEndpoint", "endpoint", (*Server).updateEndpoint},

@@ -20,6 +20,13 @@ type Tenants interface {
 	DeleteTenant(ctx context.Context, by webhook.Actor, id string) error
 }
 
+// TenantUpdates changes tenants.
+type TenantUpdates interface {
+	// UpdateTenant reads the tenant under a lock, lets change edit it and writes it back;
+	// an error of change is returned as it is.
+	UpdateTenant(ctx context.Context, by webhook.Actor, id string, change func(*webhook.Tenant) error) (webhook.Tenant, error)
+}
+
 // Keys stores API keys. Authenticate is cached and constant in time for a known
 // id; CodeUnauthenticated for everything that is not a living key.
 type Keys interface {
@@ -99,7 +106,7 @@ type Dispatcher interface {
 }
 
 // URLs says whether a URL may be an endpoint's; the error is a phrase for people
-// that is shown after the field's name.
+// that is shown after the field's name, or several, joined, if more than one thing is wrong.
 type URLs interface {
 	CheckURL(raw string) error
 }

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -14,6 +15,7 @@ type tenantView struct {
 	Contact   *string           `json:"contact"`
 	Metadata  map[string]string `json:"metadata"`
 	Limits    limitsView        `json:"limits"`
+	Policy    *retry.Policy     `json:"retry_policy"`
 	CreatedAt timestamp         `json:"created_at"`
 	UpdatedAt timestamp         `json:"updated_at"`
 }
@@ -21,10 +23,14 @@ type tenantView struct {
 const notATenantID = "must be 1 to 64 of A-Z, a-z, 0-9, _ and -"
 
 func showTenant(t webhook.Tenant) tenantView {
-	return tenantView{
+	view := tenantView{
 		ID: t.ID, Name: t.Name, Contact: nullable(t.Contact), Metadata: orEmpty(t.Metadata), Limits: showLimits(t.Limits),
 		CreatedAt: timestamp(t.CreatedAt), UpdatedAt: timestamp(t.UpdatedAt),
 	}
+	if !t.RetryPolicy.IsZero() {
+		view.Policy = &t.RetryPolicy
+	}
+	return view
 }
 
 // orEmpty shows an absent map as {}.
@@ -41,28 +47,7 @@ func (s *Server) putTenant(c call) error {
 	if !webhook.ValidTenantID(t.ID) {
 		return webhook.Invalid("id", notATenantID)
 	}
-	err := c.object(func(d *door, name string) {
-		switch name {
-		case "name":
-			if !d.null() {
-				t.Name = readLabel(d, maxName)
-			}
-		case "contact":
-			if !d.null() {
-				t.Contact = readPrintable(d, maxName)
-			}
-		case "metadata":
-			if !d.null() {
-				t.Metadata = readMetadata(d)
-			}
-		case "limits":
-			if !d.null() {
-				t.Limits = readLimits(d)
-			}
-		default:
-			d.unknown()
-		}
-	})
+	err := c.object(func(d *door, name string) { readTenantField(d, &t, name) })
 	if err != nil {
 		return err
 	}
@@ -75,6 +60,44 @@ func (s *Server) putTenant(c call) error {
 		status = http.StatusCreated
 	}
 	return c.json(status, showTenant(stored))
+}
+
+// readTenantField reads the field called name into t; null sets its default.
+func readTenantField(d *door, t *webhook.Tenant, name string) {
+	switch name {
+	case "name":
+		set(d, &t.Name, "", func(d *door) string { return readLabel(d, maxName) })
+	case "contact":
+		set(d, &t.Contact, "", func(d *door) string { return readPrintable(d, maxName) })
+	case "metadata":
+		set(d, &t.Metadata, map[string]string{}, readMetadata)
+	case "limits":
+		set(d, &t.Limits, webhook.Limits{}, func(d *door) webhook.Limits { return readLimits(d, t.Limits) })
+	case "retry_policy":
+		set(d, &t.RetryPolicy, retry.Policy{}, readRetryPolicy)
+	default:
+		d.unknown()
+	}
+}
+
+// updateTenant is PATCH: what is absent stays, null goes back to the default. As with an
+// endpoint, the body is read into nothing before anything is locked.
+func (s *Server) updateTenant(c call) error {
+	text, err := c.body()
+	if err != nil {
+		return err
+	}
+	change := func(t *webhook.Tenant) error {
+		return readObject(text, func(d *door, name string) { readTenantField(d, t, name) })
+	}
+	if err := change(&webhook.Tenant{}); err != nil {
+		return err
+	}
+	stored, err := s.TenantUpdates.UpdateTenant(c.Request().Context(), c.actor(), c.tenant, change)
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, showTenant(stored))
 }
 
 func readMetadata(d *door) map[string]string {

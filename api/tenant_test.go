@@ -17,7 +17,7 @@ func TestTenantShape(t *testing.T) {
 	b := setup(t)
 	a := b.ok(t, http.StatusCreated, "operator", "PUT", "/v1/tenants/Acme_2-x", `{"name":"Acme"}`)
 	require.Equal(t, `{"id":"Acme_2-x","name":"Acme","contact":null,"metadata":{},`+
-		`"limits":{"requests_per_second":null,"burst":null,"endpoints":null,"pending_deliveries":null,"endpoints_per_event":null},`+
+		`"limits":{"requests_per_second":null,"burst":null,"endpoints":null,"pending_deliveries":null,"endpoints_per_event":null},"retry_policy":null,`+
 		`"created_at":"2026-01-31T09:30:00.123456Z",`+
 		`"updated_at":"2026-01-31T09:30:00.123456Z"}`, strings.TrimSpace(a.text))
 	require.Equal(t, "req-1", b.actors[0].RequestID)
@@ -38,6 +38,45 @@ func TestTenantShape(t *testing.T) {
 	b.ok(t, http.StatusNotFound, "operator", "DELETE", "/v1/tenants/Acme_2-x", "")
 	b.endpoint(t)
 	require.Equal(t, "the tenant still has endpoints", b.ok(t, http.StatusConflict, "operator", "DELETE", "/v1/tenants/acme", "").json["detail"])
+}
+
+func TestUpdateTenant(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.ok(t, http.StatusOK, "operator", "PUT", "/v1/tenants/acme",
+		`{"name":"Acme","contact":"ops","metadata":{"plan":"a","team":"b"},"limits":{"burst":5,"endpoints":3,"requests_per_second":2.5}}`)
+	shows := func(body, name, contact, metadata, limits string) {
+		t.Helper()
+		a := b.ok(t, http.StatusOK, "operator", "PATCH", "/v1/tenants/acme", body)
+		var view struct {
+			Name     string          `json:"name"`
+			Contact  json.RawMessage `json:"contact"`
+			Metadata json.RawMessage `json:"metadata"`
+			Limits   json.RawMessage `json:"limits"`
+		}
+		require.NoError(t, json.Unmarshal([]byte(a.text), &view))
+		require.Equal(t, []string{name, contact, metadata, limits}, []string{view.Name, string(view.Contact), string(view.Metadata), string(view.Limits)}, body)
+		require.Equal(t, a.text, b.ok(t, http.StatusOK, "operator", "GET", "/v1/tenants/acme", "").text)
+	}
+	limits := func(rate, burst, endpoints, pending string) string {
+		return `{"requests_per_second":` + rate + `,"burst":` + burst + `,"endpoints":` + endpoints +
+			`,"pending_deliveries":` + pending + `,"endpoints_per_event":null}`
+	}
+	shows(`{}`, "Acme", `"ops"`, `{"plan":"a","team":"b"}`, limits("2.5", "5", "3", "null"))
+	shows(`{"name":"New"}`, "New", `"ops"`, `{"plan":"a","team":"b"}`, limits("2.5", "5", "3", "null"))
+	shows(`{"limits":{"burst":9,"pending_deliveries":100}}`, "New", `"ops"`, `{"plan":"a","team":"b"}`, limits("2.5", "9", "3", "100"))
+	shows(`{"limits":{"burst":null,"requests_per_second":null}}`, "New", `"ops"`, `{"plan":"a","team":"b"}`, limits("null", "null", "3", "100"))
+	shows(`{"contact":null,"metadata":{"plan":"c"}}`, "New", `null`, `{"plan":"c"}`, limits("null", "null", "3", "100"))
+	shows(`{"limits":null,"metadata":null,"name":null}`, "", `null`, `{}`, limits("null", "null", "null", "null"))
+	require.Equal(t, "req-1", b.actors[len(b.actors)-1].RequestID)
+
+	b.ok(t, http.StatusNotFound, "operator", "PATCH", "/v1/tenants/nobody", `{}`)
+	b.ok(t, http.StatusForbidden, "admin", "PATCH", "/v1/tenants/acme", `{}`)
+	b.refused(t, "operator", "PATCH", "/v1/tenants/acme", ``, "body", "is required")
+	b.refused(t, "operator", "PATCH", "/v1/tenants/acme", `{"id":"x","limits":{"burst":0,"x":1},"name":1}`,
+		"id", "is not a known field", "limits.burst", "must be a whole number from 1 to 1000000", "limits.x", "is not a known field",
+		"name", "must be a string")
+	b.refused(t, "operator", "PATCH", "/v1/tenants/nobody", `{"name":1}`, "name", "must be a string")
 }
 
 func TestTenantRefusals(t *testing.T) {

@@ -218,6 +218,14 @@ func TestOurServicesAreConfigured(t *testing.T) {
 	require.Contains(t, services["api"].Environment, "EVERPOST_OPERATOR_KEY")
 	require.NotContains(t, services["worker"].Environment, "EVERPOST_OPERATOR_KEY", "who does not serve the API needs no key of it")
 	require.NotContains(t, services["migrate"].Environment, "EVERPOST_KEK", "migrations open no secrets")
+	for _, name := range []string{"api", "worker"} {
+		var allowed config.Hosts
+		require.NoError(t, allowed.UnmarshalText([]byte(*services[name].Environment["EVERPOST_ADMIN_HOSTS"])))
+		require.Contains(t, allowed.Names, name, "others ask it by the name of its service")
+	}
+	for _, name := range []string{"migrate", "api", "worker"} {
+		require.Contains(t, *services[name].Environment["EVERPOST_DATABASE_URL"], "sslmode=", "TLS, or a word that there is none")
+	}
 	for name, login := range map[string]string{"migrate": "everpost", "api": "everpost_api_login", "worker": "everpost_worker_login"} {
 		require.Contains(t, *services[name].Environment["EVERPOST_DATABASE_URL"], "//"+login+":", name)
 	}
@@ -234,7 +242,7 @@ func TestNoDefaultPasswords(t *testing.T) {
 				require.NotNil(t, value, "%s %s", name, variable)
 				require.Regexp(t, required, *value, "%s %s", name, variable)
 			}
-			if value != nil && strings.Contains(*value, "://") {
+			if value != nil && strings.Contains(*value, "://") && variable != "EVERPOST_UI_URL" {
 				require.Regexp(t, `^postgres://everpost(_api_login|_worker_login)?:\$\{[A-Z_]+:\?[^}]+\}@`, *value, "%s %s", name, variable)
 			}
 		}

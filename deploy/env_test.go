@@ -2,7 +2,9 @@ package deploy
 
 import (
 	"encoding/base64"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -15,8 +17,13 @@ func newEnv(t *testing.T) map[string]string {
 	t.Helper()
 	printed, err := exec.CommandContext(t.Context(), "/bin/sh", "./new-env").Output()
 	require.NoError(t, err)
+	return parse(t, string(printed))
+}
+
+func parse(t *testing.T, text string) map[string]string {
+	t.Helper()
 	values := map[string]string{}
-	for line := range strings.Lines(string(printed)) {
+	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
 		if line == "" || strings.HasPrefix(line, "#") {
 			continue
@@ -39,6 +46,46 @@ func TestNewEnvGivesWhatComposeRequires(t *testing.T) {
 	for name := range required {
 		require.Contains(t, values, name)
 	}
+}
+
+// The file that it writes is for its owner only, whatever the shell's mode; one that is there stays.
+func TestNewEnvFileIsPrivate(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), ".env")
+	write := func() (string, error) {
+		said, err := exec.CommandContext(t.Context(), "/bin/sh", "-c", "umask 000; exec /bin/sh ./new-env "+path).CombinedOutput()
+		return string(said), err
+	}
+	said, err := write()
+	require.NoError(t, err, said)
+	require.Contains(t, said, "mode 0600")
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode())
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Len(t, parse(t, string(text)), len(newEnv(t)))
+	require.NotContains(t, said, parse(t, string(text))["EVERPOST_KEK"])
+
+	said, err = write()
+	require.Error(t, err)
+	require.Contains(t, said, "is there already")
+	again, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, text, again)
+
+	require.NoError(t, os.Remove(path))
+	elsewhere := filepath.Join(t.TempDir(), "elsewhere")
+	require.NoError(t, os.Symlink(elsewhere, path))
+	_, err = write()
+	require.Error(t, err)
+	require.NoFileExists(t, elsewhere)
+
+	printed := exec.CommandContext(t.Context(), "/bin/sh", "./new-env")
+	var stderr strings.Builder
+	printed.Stderr = &stderr
+	require.NoError(t, printed.Run())
+	require.Contains(t, stderr.String(), "mode 0600", "whoever redirects it is told")
 }
 
 func TestNewEnvIsStrongAndFresh(t *testing.T) {

@@ -3,6 +3,7 @@ package migrations_test
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"log/slog"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/everpost/everpost/internal/postgrestest"
+	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/migrations"
 )
 
@@ -121,4 +123,73 @@ func TestADatabaseOfANewerReleaseIsLeftAlone(t *testing.T) {
 	require.ErrorIs(t, err, migrations.ErrNewer)
 	require.EqualValues(t, 99999, current)
 	require.Less(t, newest, current)
+}
+
+// What endpoints had before policies of tenants and installation: the default becomes none
+// of its own, ambiguous_attempts goes, and the rest is read as it was meant.
+func TestStoredRetryPoliciesAreTakenOver(t *testing.T) {
+	t.Parallel()
+	db := open(t, postgrestest.New(t))
+	exec := func(text string, args ...any) {
+		t.Helper()
+		_, err := db.ExecContext(t.Context(), text, args...)
+		require.NoError(t, err)
+	}
+	exec(`alter table tenants drop column retry_policy`)
+	exec(`alter table endpoints alter column retry_policy set not null`)
+	exec(`insert into tenants (id, name) values ('acme', 'Acme')`)
+	byDefault := `{"preset":"default","strategy":"exponential","base":"10s","factor":3,"cap":"12h","jitter":"equal",` +
+		`"max_attempts":16,"ambiguous_attempts":4,"give_up_after":"72h"}`
+	lookup := func(name string, change func(*retry.Policy)) *retry.Policy {
+		policy, found := retry.Lookup(name)
+		require.True(t, found)
+		change(&policy)
+		return &policy
+	}
+	want := map[string]*retry.Policy{ // nil: none of its own
+		byDefault: nil,
+		`{"preset":"default","strategy":"exponential","base":"10s","factor":3,"cap":"12h","jitter":"equal",` +
+			`"max_attempts":16,"ambiguous_attempts":9,"give_up_after":"72h"}`: nil,
+		`{"preset":"default","strategy":"exponential","base":"10s","factor":3,"cap":"12h","jitter":"equal",` +
+			`"max_attempts":15,"ambiguous_attempts":4,"give_up_after":"72h"}`: lookup("default", func(p *retry.Policy) { p.MaxAttempts = 15 }),
+		`{"preset":"fast","strategy":"exponential","base":"1s","factor":2,"cap":"1m","jitter":"full","max_attempts":5,` +
+			`"ambiguous_attempts":4,"give_up_after":"1h"}`: lookup("fast", func(*retry.Policy) {}),
+		`{"preset":"standard-webhooks","strategy":"schedule","schedule":["5s","5m","30m","2h","5h","10h","14h","20h","24h"],` +
+			`"jitter":"proportional","jitter_ratio":0.1,"max_attempts":10,"ambiguous_attempts":4,"give_up_after":"84h",` +
+			`"permanent_statuses":[400]}`: lookup("standard-webhooks", func(p *retry.Policy) {
+			p.RetryStatuses, p.PermanentStatuses = p.RetryStatuses[1:], []int{400}
+		}),
+		`{"strategy":"fixed","base":"1s","jitter":"none","max_attempts":3,"ambiguous_attempts":3,"give_up_after":"1h"}`: {
+			Strategy: retry.StrategyFixed, Base: time.Second, MaxAttempts: 3, GiveUpAfter: time.Hour, AmbiguousDelays: retry.DefaultAmbiguousDelays(),
+		},
+	}
+	for stored := range want {
+		exec(`
+			insert into endpoints (id, tenant_id, url, event_types, timeout_ns, max_in_flight, rate_limit, retry_policy, circuit_breaker,
+				auto_disable, auto_replay, signature, version, description)
+			values (gen_random_uuid(), 'acme', 'https://example.com', '{*}', 1, 1, 1, $1, '{}', '{}', false, 'v1', 1, $2)`, stored, stored)
+	}
+	text, err := migrations.FS.ReadFile("00015_retry_policies.sql")
+	require.NoError(t, err)
+	exec(string(text))
+
+	rows, err := db.QueryContext(t.Context(), `select description, retry_policy from endpoints`)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, rows.Close()) }()
+	seen := 0
+	for ; rows.Next(); seen++ {
+		var was string
+		var is *string
+		require.NoError(t, rows.Scan(&was, &is))
+		if want[was] == nil {
+			require.Nil(t, is, was)
+			continue
+		}
+		require.NotNil(t, is, was)
+		var policy retry.Policy
+		require.NoError(t, json.Unmarshal([]byte(*is), &policy), *is)
+		require.True(t, want[was].Equal(policy), "%s became %+v", was, policy)
+	}
+	require.NoError(t, rows.Err())
+	require.Len(t, want, seen)
 }

@@ -157,7 +157,7 @@ func (d *demonstration) show(ctx context.Context, out io.Writer, a *app.App, api
 		parsed, err = signature.ParseSecret(secret)
 	}
 	if err == nil {
-		err = os.WriteFile(d.file, []byte(d.addr.String()+"\n"), 0o600)
+		err = replaceFile(d.file, d.addr.String()+"\n")
 	}
 	if err != nil {
 		d.log.ErrorContext(ctx, "the demonstration cannot be shown", "error", err)
@@ -176,7 +176,7 @@ func (d *demonstration) show(ctx context.Context, out io.Writer, a *app.App, api
 }
 
 func markStarted(file string) error {
-	if err := os.WriteFile(filepath.Join(filepath.Dir(file), "started"), nil, 0o600); err != nil {
+	if err := replaceFile(filepath.Join(filepath.Dir(file), "started"), ""); err != nil {
 		return fmt.Errorf("remember the first start: %w", err)
 	}
 	return nil

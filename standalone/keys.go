@@ -6,47 +6,20 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/everpost/everpost/internal/app"
+	"github.com/everpost/everpost/internal/config"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
 // keyFile holds the operator's key.
 func (i *instance) keyFile() string { return filepath.Join(i.command.DataDir, "operator.key") }
 
-// ownKEKFile holds the key-encryption key of a data directory.
-func (c *standaloneCommand) ownKEKFile() string { return filepath.Join(c.DataDir, "kek") }
-
-// resolveKEK settles which key encrypts: the data directory's own, unless another one is
-// set. Then the own one, if there is one, is known for reading: what it has encrypted is
-// in the record until it is rewrapped.
-func (c *standaloneCommand) resolveKEK() {
-	own := c.ownKEKFile()
-	if !c.AnyKEK() {
-		c.KEKFile = own
-		return
-	}
-	known := slices.ContainsFunc(append([]string{c.KEKFile}, c.KEKOldFiles...), func(file string) bool { return sameFile(file, own) })
-	if _, err := os.Stat(own); err == nil && !known {
-		c.KEKOldFiles = append(c.KEKOldFiles, own)
-	}
-}
-
-func sameFile(a, b string) bool {
-	one, err := os.Stat(a)
-	if err != nil {
-		return false
-	}
-	other, err := os.Stat(b)
-	return err == nil && os.SameFile(one, other)
-}
-
 // prepareKeys makes the key-encryption key and the operator's key on the first start.
 func (i *instance) prepareKeys(ctx context.Context) error {
-	if i.command.KEKFile == i.command.ownKEKFile() {
+	if i.command.KEKFile == config.OwnKEKFile(i.command.DataDir) {
 		if err := app.EnsureKEKFile(i.command.KEKFile); err != nil {
 			return err
 		}
@@ -72,20 +45,28 @@ func (i *instance) prepareKeys(ctx context.Context) error {
 	return i.writeKeyFile(text)
 }
 
-// writeKeyFile replaces the file in one step: it is never half written and never
-// readable by others.
+// writeKeyFile writes the operator's key.
 func (i *instance) writeKeyFile(text string) error {
-	file, err := os.CreateTemp(i.command.DataDir, ".operator.key-") // mode 0600
-	if err != nil {
-		return fmt.Errorf("write the operator key: %w", err)
-	}
-	defer func() { _ = os.Remove(file.Name()) }()
-	_, err = file.WriteString(text + "\n")
-	if err = errors.Join(err, file.Close()); err == nil {
-		err = os.Rename(file.Name(), i.keyFile())
-	}
-	if err != nil {
+	if err := replaceFile(i.keyFile(), text+"\n"); err != nil {
 		return fmt.Errorf("write the operator key: %w", err)
 	}
 	return nil
+}
+
+// replaceFile puts a new file in the place of one in one step: it is never half written, never
+// readable by others, and nothing is written through a link that somebody has put there.
+func replaceFile(path, text string) error {
+	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-") // mode 0600
+	if err != nil {
+		return err //nolint:wrapcheck // names the directory; wrapped above
+	}
+	defer func() { _ = os.Remove(file.Name()) }()
+	_, err = file.WriteString(text)
+	if err == nil {
+		err = file.Sync() // before it has its name: an empty key would be replaced by another one
+	}
+	if err = errors.Join(err, file.Close()); err == nil {
+		err = os.Rename(file.Name(), path)
+	}
+	return err //nolint:wrapcheck // as above
 }

@@ -32,11 +32,11 @@ func TestResolveKEK(t *testing.T) {
 		"the own is old":    {config.KEKs{KEKFile: other, KEKOldFiles: []string{again}}, config.KEKs{KEKFile: other, KEKOldFiles: []string{again}}},
 	} {
 		command := &standaloneCommand{Config: config.Config{KEKs: c.set}, Standalone: config.Standalone{DataDir: dir}}
-		command.resolveKEK()
+		command.AddOwn(config.OwnKEKFile(command.DataDir))
 		require.Equal(t, c.want, command.KEKs, name)
 	}
 	fresh := &standaloneCommand{Config: config.Config{KEKs: config.KEKs{KEK: "x"}}, Standalone: config.Standalone{DataDir: t.TempDir()}}
-	fresh.resolveKEK()
+	fresh.AddOwn(config.OwnKEKFile(fresh.DataDir))
 	require.Equal(t, config.KEKs{KEK: "x"}, fresh.KEKs, "a data directory without a key")
 }
 
@@ -46,8 +46,8 @@ func TestOldKeysAloneAreValid(t *testing.T) {
 	for _, keks := range []config.KEKs{{KEKOldFiles: []string{"x"}}, {KEKOld: []string{"x"}}} {
 		command := &standaloneCommand{Config: config.Config{KEKs: keks}, Standalone: config.Standalone{DataDir: t.TempDir()}}
 		require.ErrorContains(t, command.RequireKEK(), "EVERPOST_KEK_FILE: is required")
-		command.resolveKEK()
+		command.AddOwn(config.OwnKEKFile(command.DataDir))
 		require.NoError(t, command.RequireKEK())
-		require.Equal(t, command.ownKEKFile(), command.KEKFile)
+		require.Equal(t, config.OwnKEKFile(command.DataDir), command.KEKFile)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/everpost/everpost/internal/cli"
+	"github.com/everpost/everpost/internal/localpg"
 )
 
 var version = "dev" // set by the linker
@@ -17,5 +18,8 @@ type commandLine struct {
 }
 
 func main() {
-	os.Exit(cli.Main(cli.Process{Version: version, Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ()}, os.Args[1:], &commandLine{}))
+	os.Exit(cli.Main(cli.Process{
+		Version: version, Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ(),
+		FindDatabase: func(dataDir string) (string, error) { return localpg.RunningURL(dataDir, localpg.Database) },
+	}, os.Args[1:], &commandLine{}))
 }

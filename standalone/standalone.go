@@ -18,6 +18,7 @@ import (
 	"github.com/everpost/everpost/internal/app"
 	"github.com/everpost/everpost/internal/cli"
 	"github.com/everpost/everpost/internal/config"
+	"github.com/everpost/everpost/internal/hosts"
 	"github.com/everpost/everpost/internal/localpg"
 	"github.com/everpost/everpost/standalone/internal/temporald"
 	"github.com/everpost/everpost/standalone/internal/webui"
@@ -35,10 +36,6 @@ const (
 	engineTime   = 5 * time.Second
 	databaseTime = 2 * time.Second
 	uiTime       = 500 * time.Millisecond
-
-	// namespaceRetention is how long Temporal keeps what has ended. PostgreSQL is the
-	// record, so a day is enough.
-	namespaceRetention = 24 * time.Hour
 
 	// garbageTarget trades memory for CPU: most of what a delivery allocates is dead
 	// a moment later. memoryLimit makes the collector work harder before it costs more.
@@ -58,9 +55,17 @@ type standaloneCommand struct {
 // Run runs until a signal, or until a part that cannot be replaced has failed.
 func (c *standaloneCommand) Run(ctx context.Context, p cli.Process) error {
 	logger := p.Logger(c.LogLevel)
-	c.resolveKEK()
-	if err := errors.Join(c.Config.Validate(), c.Standalone.Validate()); err != nil {
-		return err
+	c.AddOwn(config.OwnKEKFile(c.DataDir))
+	if err := errors.Join(c.Config.Validate(), c.Standalone.Validate(), c.AllowDev(&c.Config, p.Environ)); err != nil {
+		return cli.Usage(err)
+	}
+	if c.DatabaseURL != "" {
+		if err := app.CheckDatabase(c.DatabaseURL); err != nil {
+			return cli.Usage(err)
+		}
+	}
+	if c.Dev {
+		logger.WarnContext(ctx, "for trying out (EVERPOST_DEV): every tenant may have endpoints on this machine, over http and on any port")
 	}
 	tuneCollector()
 	go trimWhenIdle(ctx)
@@ -145,7 +150,7 @@ func (i *instance) stop(ctx context.Context) {
 func (i *instance) start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	i.failed = make(chan error, 3)
+	i.failed = make(chan error, 4)
 	lock, err := i.openDataDir(ctx)
 	if err != nil {
 		return err
@@ -189,9 +194,35 @@ func (i *instance) startDatabase(ctx context.Context, lock *localpg.Lock) error 
 		})
 		i.command.DatabaseURL = cluster.URL(localpg.Database)
 	}
+	if err := i.lockDatabase(ctx); err != nil {
+		return fmt.Errorf("PostgreSQL cannot be used: %w", err)
+	}
 	if err := app.Migrate(ctx, i.command.Config, i.log); err != nil {
 		return fmt.Errorf("PostgreSQL cannot be used: %w", err)
 	}
+	return nil
+}
+
+// lockDatabase keeps other standalone installations away. They would run a second Temporal on the
+// databases of the first, and take each other's history shards and workflows. Temporal's database is
+// locked, because a PostgreSQL has one, whatever the product's is called. Processes that run the
+// roles apart are free to use the product's.
+func (i *instance) lockDatabase(ctx context.Context) error {
+	temporalURL, err := temporald.CreateDatabases(ctx, i.command.DatabaseURL)
+	if err != nil {
+		return err
+	}
+	lock, err := app.TakeSoleUse(ctx, temporalURL, i.log)
+	if err != nil {
+		return err
+	}
+	i.push(func(context.Context) { lock.Release() })
+	go func() {
+		<-lock.Done()
+		if err := lock.Err(); err != nil {
+			i.failed <- fmt.Errorf("PostgreSQL cannot be used any more: %w", err)
+		}
+	}()
 	return nil
 }
 
@@ -220,7 +251,7 @@ func (i *instance) startEngine(ctx context.Context) error {
 	}
 	var err error
 	i.temporal, err = temporald.Start(ctx, temporald.Options{
-		DatabaseURL: i.command.DatabaseURL, Listen: i.command.TemporalListen, Namespace: client.DefaultNamespace, Retention: namespaceRetention,
+		DatabaseURL: i.command.DatabaseURL, Listen: i.command.TemporalListen, Namespace: client.DefaultNamespace, Retention: i.command.TemporalRetention,
 		Shards: int(i.command.Shards), SearchAttributes: attributes, Logger: i.log,
 		PruneVisibilityIndexes: i.private,
 	})
@@ -240,7 +271,8 @@ func (i *instance) startEngine(ctx context.Context) error {
 		i.failed <- fmt.Errorf("the embedded Temporal ended: %w", i.temporal.Err())
 	}()
 	i.ui, err = webui.Start(ctx, webui.Options{
-		Listen: i.command.UIListen, Temporal: i.temporal.Address(), Namespace: client.DefaultNamespace, Logger: i.log,
+		Listen: i.command.UIListen, Hosts: hosts.Allowed(i.command.UIHosts),
+		Temporal: i.temporal.Address(), Namespace: client.DefaultNamespace, Logger: i.log,
 	})
 	if err != nil {
 		return namePort("EVERPOST_UI_LISTEN", err)
@@ -274,7 +306,8 @@ func (i *instance) startProduct(ctx context.Context) error {
 	i.push(func(context.Context) { i.demo.stop() })
 	i.app, err = app.New(ctx, app.Options{
 		Config: i.command.Config, Version: i.process.Version, Logger: i.log, API: true, Worker: true,
-		Temporal: client.Options{HostPort: i.temporal.Address(), Namespace: client.DefaultNamespace}, UIURL: i.ui.URL(),
+		Temporal: client.Options{HostPort: i.temporal.Address(), Namespace: client.DefaultNamespace},
+		UIURL:    i.ui.URL(), WorkflowsKept: i.command.TemporalRetention,
 		EventIDs: temporald.AttributeBytes / workflows.EventIDBytes, Exempt: i.demo.exemption(), Owner: i.owner(), SoleWorker: i.private,
 	})
 	if err != nil {

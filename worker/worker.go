@@ -36,6 +36,11 @@ type Workers struct {
 // that starts the workflows. fatal is called when a worker has given up by itself,
 // because its namespace is gone for one.
 func Start(c client.Client, a *activities.Activities, fatal func(error)) (*Workers, error) {
+	return StartWith(c, func(r Registry) { Register(r, a) }, fatal)
+}
+
+// StartWith is Start for what is registered, which is another release's in a test.
+func StartWith(c client.Client, register func(Registry), fatal func(error)) (*Workers, error) {
 	w := &Workers{}
 	sdk.SetStickyWorkflowCacheSize(cachedWorkflows)
 	for _, queue := range workflows.TaskQueues() {
@@ -51,7 +56,7 @@ func Start(c client.Client, a *activities.Activities, fatal func(error)) (*Worke
 			WorkerStopTimeout:        StopTimeout,
 			OnFatalError:             fatal,
 		})
-		Register(one, a)
+		register(one)
 		if err := one.Start(); err != nil {
 			w.Stop()
 			return nil, fmt.Errorf("start the worker of %s: %w", queue, err)
@@ -74,6 +79,7 @@ func Register(r Registry, a *activities.Activities) {
 	r.RegisterWorkflow(workflows.FanoutWorkflow)
 	r.RegisterWorkflow(workflows.DeadLetterWorkflow)
 	r.RegisterWorkflow(workflows.ReplayWorkflow)
+	r.RegisterWorkflow(workflows.ProbeWorkflow)
 	r.RegisterActivity(a.Attempt)
 	r.RegisterActivity(a.Attempts)
 	r.RegisterActivity(a.HandOver)

@@ -26,7 +26,7 @@ func name(function any) string {
 }
 
 // notActivities are the exported methods of Activities that no workflow calls.
-func notActivities() []string { return []string{"Ahead", "Stop"} }
+func notActivities() []string { return []string{"Ahead", "Probe", "Stop"} }
 
 func TestEverythingIsRegistered(t *testing.T) {
 	t.Parallel()
@@ -34,7 +34,7 @@ func TestEverythingIsRegistered(t *testing.T) {
 	a := activities.New(activities.Config{})
 	worker.Register(&r, a)
 
-	require.ElementsMatch(t, []string{"DeliveryWorkflow", "FanoutWorkflow", "DeadLetterWorkflow", "ReplayWorkflow"}, r.workflows)
+	require.ElementsMatch(t, []string{"DeliveryWorkflow", "FanoutWorkflow", "DeadLetterWorkflow", "ReplayWorkflow", "ProbeWorkflow"}, r.workflows)
 
 	var expected []string
 	for method := range reflect.TypeFor[*activities.Activities]().Methods() {
@@ -50,6 +50,7 @@ func TestNamesAreTheContract(t *testing.T) {
 	require.Equal(t, "FanoutWorkflow", name(workflows.FanoutWorkflow))
 	require.Equal(t, "DeadLetterWorkflow", name(workflows.DeadLetterWorkflow))
 	require.Equal(t, "ReplayWorkflow", name(workflows.ReplayWorkflow))
+	require.Equal(t, workflows.ProbeName, name(workflows.ProbeWorkflow))
 	require.Equal(t, []string{"everpost"}, workflows.TaskQueues())
 	require.Contains(t, workflows.TaskQueues(), workflows.TaskQueue([16]byte{1}))
 }

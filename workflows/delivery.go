@@ -35,8 +35,13 @@ type DeliveryInput struct {
 	Released bool `json:"released,omitempty"`
 
 	// Terminated: somebody has terminated the workflow that carried the delivery. It is
-	// given up, so that the record and the queue of dead letters say so.
+	// given up, so that the record and the queue of dead letters say so, unless something was
+	// asked of it.
 	Terminated bool `json:"terminated,omitempty"`
+
+	// Probe: a person has asked for the next attempt. It goes although the endpoint's circuit
+	// is open, and decides whether that closes.
+	Probe bool `json:"probe,omitempty"`
 }
 
 // DeliveryWorkflow carries one delivery until it rests: attempt, durable timer,
@@ -60,6 +65,7 @@ type delivery struct {
 	shown     webhook.State // of the search attribute; pending is not shown
 	detailed  bool          // the Web UI has details, which must be kept true
 	untold    bool          // the record does not know what this workflow has obeyed, or that it goes on with the delivery
+	released  bool          // it was asked to end a hold that it does not know of; the record may
 	stuck     error         // why the end could not be recorded: errGone or errLongHistory
 }
 
@@ -99,6 +105,8 @@ func (d *delivery) run(ctx workflow.Context) error {
 			return d.becomeItself(ctx)
 		case d.waits(ctx):
 			d.wait(ctx)
+		case d.in.Terminated && d.untold:
+			d.askFirst(ctx)
 		case d.in.Terminated:
 			d.giveUp(ctx, webhook.ReasonTerminated)
 		case d.in.Faults > 0 && workflow.Now(ctx).After(d.in.GiveUpAt):
@@ -177,7 +185,7 @@ func (d *delivery) waitSummary() string {
 func (d *delivery) attempt(ctx workflow.Context) {
 	before := d.in.Attempts
 	result, err := makeAttempt(ctx, d.in)
-	d.in.UnderWay, d.in.Released = false, false
+	d.in.UnderWay, d.in.Released, d.released = false, false, false
 	if err != nil {
 		d.fault(ctx, err)
 		return
@@ -185,8 +193,10 @@ func (d *delivery) attempt(ctx workflow.Context) {
 	d.in.Faults, d.in.LastError = 0, ""
 	d.in.Progress = result.Progress
 	if !result.BusyUntil.IsZero() {
-		d.in.DueAt = result.BusyUntil
+		d.in.DueAt, d.in.Released = result.BusyUntil, true // or a hold that is to end would last
 		d.forgetTurn()
+	} else {
+		d.in.Probe = false
 	}
 	if d.in.State.Open() && d.in.Attempts == before && !d.waits(ctx) {
 		d.in.DueAt, d.in.Released = workflow.Now(ctx).Add(clockSlack), true
@@ -263,6 +273,15 @@ func (d *delivery) cancel(ctx workflow.Context) {
 	}
 }
 
+// askFirst tells the record who goes on with a delivery whose workflow was terminated, and so
+// finds what was asked of it before and after that.
+func (d *delivery) askFirst(ctx workflow.Context) {
+	d.untold = false
+	step := d.next()
+	step.LastError = d.in.LastError
+	d.end(ctx, step, "who goes on, and what was asked")
+}
+
 // giveUp ends a delivery that something of ours keeps from its attempts.
 func (d *delivery) giveUp(ctx workflow.Context, reason string) {
 	step := d.next()
@@ -292,6 +311,10 @@ func (d *delivery) next() webhook.Step {
 
 func (d *delivery) adopt(ctx workflow.Context, standing webhook.Standing) {
 	d.in.Progress = standing.Progress
+	if d.released && d.in.State == webhook.StateHeld {
+		d.in.DueAt, d.in.Released = time.Time{}, true
+	}
+	d.released = false
 	if standing.State.Open() && d.isElsewhere(standing.WorkflowID, standing.State) {
 		d.untold = true // the step came too late: a shared workflow's attempt, or hold, was before it
 	}
@@ -318,17 +341,25 @@ func (d *delivery) drain(ctx workflow.Context) {
 func (d *delivery) obey(ctx workflow.Context, command webhook.Command, asked Asked) {
 	if asked.CommandID != 0 && asked.CommandID <= d.in.CommandDone {
 		d.untold = d.untold || command != webhook.CommandNone
+		if d.in.State == webhook.StateHeld && isToTry(command) {
+			// It was obeyed, and another workflow's hold came before the attempt that followed:
+			// the record would not know of the command any more otherwise.
+			d.in.DueAt, d.in.Released = time.Time{}, true
+		}
 		return
 	}
 	switch command {
 	case webhook.CommandCancel:
 		d.cancelled = &asked
 	case webhook.CommandRelease:
-		if d.in.State == webhook.StateHeld { // else it has been released meanwhile, and its retry keeps its time
+		if d.in.State == webhook.StateHeld {
 			d.in.DueAt, d.in.Released = time.Time{}, true
+		} else { // it has been released meanwhile, and its retry keeps its time; or the record is further
+			d.released, d.untold = true, true
 		}
 	case webhook.CommandRetry:
 		d.in.DueAt, d.in.NotBefore, d.in.Released = time.Time{}, time.Time{}, true
+		d.in.Probe, d.in.Terminated = true, false
 		d.forgetTurn()
 	case webhook.CommandReschedule:
 		d.reschedule(ctx, asked)
@@ -365,6 +396,7 @@ func (d *delivery) reschedule(ctx workflow.Context, asked Asked) {
 		at = d.in.GiveUpAt
 	}
 	d.in.DueAt, d.in.Released, d.untold = at, true, true
+	d.in.Probe, d.in.Terminated = true, false
 	d.forgetTurn()
 }
 

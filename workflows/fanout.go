@@ -39,10 +39,11 @@ type FanoutDelivery struct {
 }
 
 // FanoutWorkflow makes the first attempts of several deliveries, which costs a
-// fraction of a workflow for each. It keeps near retries for a round or two. Whoever
-// is given up, or is asked something, goes on in a workflow of its own, where a person can
-// look at it; so does whoever is slow or has to wait longer, unless many do: then they
-// wait, and are tried again, here. The record says who goes on with which delivery.
+// fraction of a workflow for each. It keeps near retries for a round or two, and who has met a
+// fault of our own. Whoever is given up, or is asked something, goes on in a workflow of its
+// own, where a person can look at it; so does whoever is slow or has to wait longer, unless
+// many do: then they wait, and are tried again, here. The record says who goes on with which
+// delivery.
 //
 // Cancelling it means to hand everything over now.
 func FanoutWorkflow(ctx workflow.Context, in FanoutInput) error {
@@ -154,7 +155,7 @@ func (f *fanout) attempt(ctx workflow.Context, due []*Member) {
 	first := workflow.GetInfo(ctx).GetCurrentHistoryLength() <= firstTaskLength
 	inputs := make([]activities.AttemptInput, len(due))
 	for i, m := range due {
-		inputs[i] = activities.AttemptInput{Ref: m.Ref, Progress: m.Progress, FirstTask: first, Shared: f.id}
+		inputs[i] = activities.AttemptInput{Ref: m.Ref, Progress: m.Progress, FirstTask: first, Shared: f.id, Faults: m.Faults}
 		if m.Rounds < nearRounds {
 			inputs[i].Near = f.near
 		}
@@ -163,15 +164,20 @@ func (f *fanout) attempt(ctx workflow.Context, due []*Member) {
 	summary := fmt.Sprintf("attempt %d of %s", due[0].Attempts+1, deliveries(len(due)))
 	err := workflow.ExecuteLocalActivity(localOptions(disconnected, summary), a.Attempts, inputs).Get(disconnected, &result)
 	if err != nil {
-		for _, m := range due {
-			m.UnderWay = m.UnderWay || !m.LookAt.IsZero() // its request may go on
-			m.fault(ctx, words(err))
-		}
+		f.fault(ctx, words(err), due...)
 		return
 	}
 	rest := make(map[*Member]bool, len(due))
 	for _, m := range due {
 		rest[m] = true
+	}
+	for _, fault := range result.Faults {
+		met := make([]*Member, len(fault.Of))
+		for i, index := range fault.Of {
+			met[i] = due[index]
+			delete(rest, met[i])
+		}
+		f.fault(ctx, fault.What, met...)
 	}
 	for i := range result.Left {
 		left := &result.Left[i]
@@ -188,7 +194,10 @@ func (f *fanout) attempt(ctx workflow.Context, due []*Member) {
 func (f *fanout) adopt(ctx workflow.Context, m *Member, left *activities.Left) (ours bool) {
 	switch {
 	case left.Fault != "":
-		m.fault(ctx, left.Fault)
+		if left.Run == m.Run { // the record was told
+			m.Progress = left.Progress
+		}
+		f.fault(ctx, left.Fault, m)
 		return true
 	case left.Running && !left.LookAt.IsZero():
 		m.LookAt = left.LookAt
@@ -200,7 +209,7 @@ func (f *fanout) adopt(ctx workflow.Context, m *Member, left *activities.Left) (
 		return false // replayed meanwhile, which goes its own way
 	}
 	attempted := left.Attempts > m.Attempts
-	m.LookAt = time.Time{}
+	m.LookAt, m.UnderWay, m.Faults, m.LastError = time.Time{}, false, 0, ""
 	m.Progress, m.Command = left.Progress, left.Command
 	if attempted {
 		m.Told = left.Told
@@ -221,13 +230,33 @@ func (f *fanout) adopt(ctx workflow.Context, m *Member, left *activities.Left) (
 	return true
 }
 
-// fault leaves a delivery with a failure of our own to its own workflow, which
-// repeats the attempt with patience.
-func (m *Member) fault(ctx workflow.Context, what string) {
-	m.Leaving, m.TakeOver, m.Faults, m.LastError = true, true, 1, what
-	m.LookAt = time.Time{}
-	m.DueAt = workflow.Now(ctx).Add(clockSlack)
-	workflow.GetLogger(ctx).Warn("an attempt could not be made", "delivery", m.DeliveryID.String(), "error", what)
+// fault lets deliveries that have met a failure of our own wait, 1 s doubling to 1 min. No
+// attempt is counted and the receiver is not blamed. Those that wait already set the time, if
+// it is about right: so many that have met it one after another come to share a timer.
+func (f *fanout) fault(ctx workflow.Context, what string, met ...*Member) {
+	now := workflow.Now(ctx)
+	for _, m := range met {
+		m.UnderWay = m.UnderWay || !m.LookAt.IsZero() // its request may go on
+		m.Faults, m.LastError, m.LookAt = m.Faults+1, what, time.Time{}
+		m.DueAt = f.nextTry(m, now, min(time.Second<<min(m.Faults-1, 6), time.Minute))
+		if m.State != webhook.StateHeld {
+			m.Reason = "" // its turn is gone
+		}
+	}
+	workflow.GetLogger(ctx).Warn("attempts could not be made", "deliveries", len(met), "first", met[0].DeliveryID.String(),
+		"tries", met[0].Faults, "error", what)
+}
+
+// nextTry is when a member tries again after a pause: with another that does so in the later
+// half of it, or at its end.
+func (f *fanout) nextTry(m *Member, now time.Time, pause time.Duration) time.Time {
+	latest := now.Add(pause)
+	for _, other := range f.members {
+		if other != m && other.Faults > 0 && !other.Leaving && !other.DueAt.Before(now.Add(pause/2)) && !other.DueAt.After(latest) {
+			return other.DueAt
+		}
+	}
+	return latest
 }
 
 // handOver starts the deliveries' own workflows. Who could not be started is tried

@@ -161,9 +161,10 @@ func TestHandedOverJoinsElsewhere(t *testing.T) {
 // attempt that another one has begun to make.
 type keptToken struct{}
 
-func (keptToken) Take(webhook.DeliveryID) (payload []byte, sum [sha256.Size]byte, ok bool) {
-	payload = []byte(`{"order":17}`)
-	return payload, sha256.Sum256(payload), true
+func (keptToken) Take(webhook.DeliveryID) (content webhook.Content, ok bool) {
+	content.Payload = []byte(`{"order":17}`)
+	content.SHA256 = sha256.Sum256(content.Payload)
+	return content, true
 }
 
 // R2: a token is no right to send what is being sent.

@@ -92,7 +92,7 @@ func sharers() []sharer {
 				require.True(t, h.TakeOver)
 				require.InDelta(t, 35, h.DueAt.Sub(h.EventID.Time()).Seconds(), 20, "when that one's right ends")
 			}},
-		{name: "a fault of our own", state: webhook.StatePending, leaves: true,
+		{name: "a fault of our own", state: dead, reason: string(retry.ReasonInternal), leaves: true, // at its give-up time
 			before: func(_ *testing.T, b *bundle, start webhook.Start) {
 				refuse := func(c webhook.Claim) error {
 					if c.DeliveryID == start.DeliveryID {
@@ -101,12 +101,6 @@ func sharers() []sharer {
 					return nil
 				}
 				b.record.onBegin.Store(&refuse)
-			},
-			as: func(t *testing.T, h activities.Handover) {
-				t.Helper()
-				require.True(t, h.TakeOver)
-				require.Equal(t, 1, h.Faults)
-				require.Contains(t, h.LastError, errAway.Error())
 			}},
 		{name: "cancelled before", state: webhook.StatePending, leaves: true,
 			before: func(t *testing.T, b *bundle, start webhook.Start) {

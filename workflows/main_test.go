@@ -2,7 +2,6 @@ package workflows_test
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
 	"net/netip"
@@ -49,7 +48,7 @@ func setup(t *testing.T, preset string) *bundle {
 
 func setupPolicy(t *testing.T, policy retry.Policy) *bundle {
 	t.Helper()
-	kek, err := vault.ParseKEK(base64.StdEncoding.EncodeToString([]byte("a key-encryption key of the tests")[:32]))
+	kek, err := vault.ParseOldKEK(base64.StdEncoding.EncodeToString([]byte("a key-encryption key of the tests")[:32]))
 	require.NoError(t, err)
 	store, err := postgres.Open(t.Context(), postgres.Config{URL: postgrestest.New(t), MaxConns: 6, Sealer: sealer{vault.New(kek)}})
 	require.NoError(t, err)
@@ -222,6 +221,6 @@ func (s sealer) Open(ctx context.Context, sealed postgres.Sealed, additional str
 // noFresh has no payloads: every attempt asks the record.
 type noFresh struct{}
 
-func (noFresh) Take(webhook.DeliveryID) (payload []byte, sum [sha256.Size]byte, ok bool) {
-	return nil, sum, false
+func (noFresh) Take(webhook.DeliveryID) (content webhook.Content, ok bool) {
+	return content, false
 }

@@ -24,6 +24,10 @@ const (
 // cancelling the workflow itself.
 const reasonWorkflowCancelled = "the workflow was cancelled"
 
+// ReasonStuck is with what reason Everpost itself terminates a workflow whose task fails again
+// and again. Its deliveries go on in others: nobody has terminated them.
+const ReasonStuck = "its workflow task fails again and again; Everpost goes on with its deliveries in another workflow"
+
 // QueryStatus asks a workflow where its delivery stands; the answer is a Status.
 const QueryStatus = "status"
 

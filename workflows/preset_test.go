@@ -2,6 +2,7 @@ package workflows_test
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -37,6 +38,17 @@ func (b *bundle) exhaust(t *testing.T, policy retry.Policy, script ...receiverte
 	t.Helper()
 	b.receiver.Script("/hook", script...)
 	b.receiver.Default(script[len(script)-1])
+	r := b.givenUp(t, policy)
+	require.Equal(t, len(r.attempts), b.receiver.Count(), "each request is an attempt, each attempt was one request")
+	for i := range r.attempts {
+		require.Equal(t, strconv.Itoa(i+1), b.receiver.Requests()[i].Header.Get("everpost-attempt"))
+	}
+	return r
+}
+
+// givenUp is a delivery to a receiver that never takes it.
+func (b *bundle) givenUp(t *testing.T, policy retry.Policy) ran {
+	t.Helper()
 	l := b.deliver(t)
 	l.run()
 	d := b.delivery(t, l.start.DeliveryID)
@@ -46,12 +58,10 @@ func (b *bundle) exhaust(t *testing.T, policy retry.Policy, script ...receiverte
 	require.Len(t, r.attempts, d.Attempts)
 	require.Equal(t, d.Attempts, d.RunAttempts)
 	require.Equal(t, d.Attempts, in.RunAttempts)
-	require.Equal(t, d.Attempts, b.receiver.Count(), "each request is an attempt, each attempt was one request")
 	require.LessOrEqual(t, d.Attempts, policy.MaxAttempts)
 	for i, a := range r.attempts {
 		require.Equal(t, i+1, a.Number)
 		require.Equal(t, 1, a.Run)
-		require.Equal(t, strconv.Itoa(i+1), b.receiver.Requests()[i].Header.Get("everpost-attempt"))
 		require.False(t, a.StartedAt.After(l.start.GiveUpAt), "attempt %d", a.Number)
 	}
 	r.requireVerdicts(t)
@@ -64,7 +74,9 @@ func (r ran) requireVerdicts(t *testing.T) {
 	t.Helper()
 	ambiguous, previous := 0, time.Duration(0)
 	for i, a := range r.attempts {
-		a.Outcome.Ambiguous = a.Outcome.Status == http.StatusNotFound // which the record does not keep
+		// Which the record does not keep.
+		a.Outcome.Ambiguous = a.Outcome.Decision == retry.Retry && a.Outcome.Status == http.StatusNotFound &&
+			!slices.Contains(r.policy.RetryStatuses, http.StatusNotFound)
 		ambiguous++
 		if !a.Outcome.Ambiguous {
 			ambiguous = 0
@@ -113,7 +125,12 @@ func (r ran) requireNumber(t *testing.T, latest func(retry.PreviewAttempt) time.
 // preview takes for nothing. late is what our own failures may have added before each.
 func (r ran) requireTimes(t *testing.T, latest func(retry.PreviewAttempt) time.Duration, late time.Duration) {
 	t.Helper()
-	bounds := retry.Preview(r.policy)
+	r.requireTimesOf(t, retry.Preview(r.policy), latest, late)
+}
+
+// requireTimesOf is requireTimes for a preview of another receiver.
+func (r ran) requireTimesOf(t *testing.T, bounds []retry.PreviewAttempt, latest func(retry.PreviewAttempt) time.Duration, late time.Duration) {
+	t.Helper()
 	begin := r.delivery.GiveUpAt.Add(-r.policy.GiveUpAfter)
 	for i, a := range r.attempts {
 		at := a.StartedAt.Sub(begin)
@@ -179,27 +196,105 @@ func TestEveryPresetUntilItsGiveUpTime(t *testing.T) {
 	}
 }
 
-// Each preset, against a receiver whose URL is wrong: four attempts, not all of them.
-func TestEveryPresetAtTheAmbiguousLimit(t *testing.T) {
+// Each preset, against a receiver whose URL is wrong: over hours by its ambiguous delays,
+// unless its attempts or its time end first. standard-webhooks takes a 404 for an outage.
+func TestEveryPresetAgainst404(t *testing.T) {
 	t.Parallel()
-	for _, preset := range retry.Presets() {
-		t.Run(preset.Name, func(t *testing.T) {
+	for name, want := range map[string]struct {
+		attempts int
+		reason   retry.Reason
+	}{
+		"default": {6, retry.ReasonAmbiguousLimit}, "exponential-1h": {6, retry.ReasonAmbiguousLimit},
+		"full-jitter": {5, retry.ReasonMaxAttempts}, "steps-90m": {5, retry.ReasonMaxAttempts}, "steps-36h": {6, retry.ReasonAmbiguousLimit},
+		"standard-webhooks": {10, retry.ReasonMaxAttempts}, "fast": {3, retry.ReasonGiveUpTime},
+	} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := exhaust(t, preset.Policy, receivertest.Step{Status: http.StatusNotFound})
-			r.requireTimes(t, latestPlain, 0)
-			require.Len(t, r.attempts, 4)
-			require.Equal(t, string(retry.ReasonAmbiguousLimit), r.delivery.Reason)
+			policy, ok := retry.Lookup(name)
+			require.True(t, ok)
+			r := exhaust(t, policy, receivertest.Step{Status: http.StatusNotFound})
+			require.Len(t, r.attempts, want.attempts)
+			require.Equal(t, string(want.reason), r.delivery.Reason)
+			r.requireEndedAtOnce(t)
+			if name == "standard-webhooks" {
+				r.requireTimes(t, latestPlain, 0)
+				return
+			}
+			r.requireTimesOf(t, retry.PreviewAmbiguous(policy), latestPlain, 0)
 		})
 	}
 }
 
-// Any other outcome begins the count of ambiguous ones again.
+// A 404 under the default: each delay is the list's, to a tenth, and the delivery is given
+// up 38 hours after the first attempt, when the sixth 404 is there and not before.
+func TestA404FollowsTheAmbiguousDelays(t *testing.T) {
+	t.Parallel()
+	r := exhaust(t, retry.Default(), receivertest.Step{Status: http.StatusNotFound})
+	require.Equal(t, string(retry.ReasonAmbiguousLimit), r.delivery.Reason)
+	require.Len(t, r.attempts, 1+len(retry.DefaultAmbiguousDelays()))
+	for i, delay := range retry.DefaultAmbiguousDelays() {
+		require.InDelta(t, delay, r.attempts[i].Delay, float64(delay)/10, "after attempt %d", i+1)
+		require.Equal(t, "ambiguous", r.attempts[i].DelaySource)
+		require.Equal(t, delay, r.attempts[i].Nominal)
+	}
+	const whole = 38*time.Hour + 16*time.Minute
+	require.InDelta(t, whole, r.last(), float64(whole)/10)
+	require.Empty(t, r.attempts[5].DelaySource)
+}
+
+// Without ambiguous delays the first 404 is the last, and the reason is its own.
+func TestA404WithoutAmbiguousDelays(t *testing.T) {
+	t.Parallel()
+	policy := retry.Default()
+	policy.AmbiguousDelays = nil
+	r := exhaust(t, policy, receivertest.Step{Status: http.StatusNotFound})
+	require.Len(t, r.attempts, 1)
+	require.Equal(t, "http_404", r.delivery.Reason)
+	require.Equal(t, retry.Permanent, r.attempts[0].Outcome.Decision)
+}
+
+// Any other outcome starts the list anew.
 func TestAmbiguousOutcomesAreCountedInARow(t *testing.T) {
 	t.Parallel()
+	policy := retry.Default()
+	policy.AmbiguousDelays = []time.Duration{time.Minute, 2 * time.Minute, 3 * time.Minute}
 	wrong, down := receivertest.Step{Status: http.StatusNotFound}, receivertest.Step{Drop: true}
-	r := exhaust(t, retry.Default(), wrong, wrong, wrong, down, wrong, wrong, wrong, wrong)
+	r := exhaust(t, policy, wrong, wrong, wrong, down, wrong, wrong, wrong, wrong)
 	require.Len(t, r.attempts, 8)
 	require.Equal(t, string(retry.ReasonAmbiguousLimit), r.delivery.Reason)
+}
+
+// A 404 now and then neither ends the delivery nor makes any delay shorter than it is
+// without: every one is the policy's own or longer, and all attempts are made.
+func TestA404InBetweenShortensNothing(t *testing.T) {
+	t.Parallel()
+	wrong, down := receivertest.Step{Status: http.StatusNotFound}, receivertest.Step{Status: http.StatusServiceUnavailable}
+	for name, script := range map[string][]receivertest.Step{
+		"one":          {down, wrong, down},
+		"every other":  {down, wrong, down, wrong, down, wrong, down, wrong, down, wrong, down, wrong, down},
+		"two of three": {wrong, wrong, down, wrong, wrong, down, wrong, wrong, down, wrong, wrong, down},
+		"a late one":   {down, down, down, down, down, down, down, down, down, down, wrong, down},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := exhaust(t, retry.Default(), script...)
+			if len(r.attempts) < r.policy.MaxAttempts {
+				require.Equal(t, string(retry.ReasonGiveUpTime), r.delivery.Reason)
+				require.Greater(t, r.last(), 60*time.Hour-slack, "one more would have fitted")
+			}
+			for i, a := range r.attempts[:len(r.attempts)-1] {
+				if a.DelaySource == "deadline" {
+					continue
+				}
+				least, most := r.policy.Window(i+1, 0)
+				require.GreaterOrEqual(t, a.Delay, least, "after attempt %d", i+1)
+				if a.Outcome.Status == http.StatusServiceUnavailable {
+					require.LessOrEqual(t, a.Delay, most, "after attempt %d", i+1)
+					require.Equal(t, "backoff", a.DelaySource)
+				}
+			}
+		})
+	}
 }
 
 // What happens to the attempt that the give-up time cuts off, to the second.
@@ -230,7 +325,7 @@ func TestTheLastAttemptNearTheDeadline(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := exhaust(t, retry.Policy{
-				Strategy: retry.StrategyFixed, Base: c.base, MaxAttempts: c.most, AmbiguousAttempts: 3, GiveUpAfter: time.Hour,
+				Strategy: retry.StrategyFixed, Base: c.base, MaxAttempts: c.most, GiveUpAfter: time.Hour,
 			}, receivertest.Step{Status: c.status})
 			require.Equal(t, string(c.reason), r.delivery.Reason)
 			require.Len(t, r.attempts, len(c.at))

@@ -121,7 +121,7 @@ func replayDetails(st *webhook.ReplayStanding, lastError string) string {
 		text += fmt.Sprintf("- skipped: %d\n", st.Skipped)
 	}
 	if st.Behind {
-		text += "- waiting: too many deliveries wait for their start\n"
+		text += "- waiting: deliveries wait longer than usual for their start\n"
 	}
 	return text + line("reason", st.Reason) + line("our own fault", lastError)
 }

@@ -123,7 +123,7 @@ func TestEveryBranchIsRecorded(t *testing.T) {
 		"fanout-slow":                {marker, marker, completed},
 		"fanout-slow-and-cancelled":  {failed, signalled, marker, completed}, // R3
 		"fanout-busy":                {marker, timer, marker, marker, completed},
-		"fanout-own-fault":           {marker, marker, completed},
+		"fanout-own-fault":           {marker, timer, marker, timer, marker, completed},
 		"fanout-asked-about-one":     {signalled, stopped, marker, timer, marker, completed},
 		"fanout-cancelled-workflow":  {cancelled, stopped, marker, completed},
 		"fanout-taken-over":          {marker, timer, marker, completed},
@@ -136,7 +136,6 @@ func TestEveryBranchIsRecorded(t *testing.T) {
 		// Told by the second hand-over, after the task of the first one was lost.
 		"handed-over-slow-and-cancelled": {marker, signalled, activity, marker, completed},
 		"handed-over-busy":               {marker, timer, marker, completed},
-		"handed-over-own-fault":          {marker, timer, marker, completed},
 		"handed-over-asked-about-one":    {marker, completed},
 		"handed-over-cancelled-workflow": {marker, timer, marker, completed},
 		"handed-over-stays-cancelled":    {marker, activity, marker, completed},

@@ -4,13 +4,21 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"strings"
 	"time"
 
+	commonpb "go.temporal.io/api/common/v1"
+	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/everpost/everpost/activities"
 	"github.com/everpost/everpost/internal/webhook"
 )
+
+const fanoutPrefix = "fanout/"
+
+// IsFanout reports the id of a shared workflow.
+func IsFanout(id string) bool { return strings.HasPrefix(id, fanoutPrefix) }
 
 // FanoutID is the id of the workflow that makes these first attempts: the same
 // deliveries have the same one.
@@ -22,8 +30,26 @@ func FanoutID(deliveries []webhook.Start) string {
 			_, _ = fmt.Fprintf(sum, "%d.%d", at.Run, at.Seq)
 		}
 	}
-	return "fanout/" + deliveries[0].EventID.String() + "/" + hex.EncodeToString(sum.Sum(nil)[:8])
+	return fanoutPrefix + deliveries[0].EventID.String() + "/" + hex.EncodeToString(sum.Sum(nil)[:8])
 }
+
+// againPart is in the id of a shared workflow that goes on with the deliveries of another one.
+const againPart = "/again/"
+
+// FanoutAgainID is the id of the shared workflow that goes on with deliveries of another one:
+// the same each time for the same deliveries.
+func FanoutAgainID(from string, deliveries []webhook.DeliveryID) string {
+	sum := sha256.New()
+	_, _ = sum.Write([]byte(from)) // never fails
+	for i := range deliveries {
+		_, _ = sum.Write(deliveries[i][:])
+	}
+	first, _, _ := strings.Cut(strings.TrimPrefix(from, fanoutPrefix), "/")
+	return fanoutPrefix + first + againPart + hex.EncodeToString(sum.Sum(nil)[:8])
+}
+
+// IsAgain reports an id made by FanoutAgainID.
+func IsAgain(id string) bool { return strings.Contains(id, againPart) }
 
 // FanoutOf is the input of the workflow that makes these first attempts.
 func FanoutOf(deliveries []webhook.Start, near time.Duration) FanoutInput {
@@ -32,6 +58,22 @@ func FanoutOf(deliveries []webhook.Start, near time.Duration) FanoutInput {
 		in.Deliveries[i] = FanoutDelivery{Ref: d.Ref, GiveUpAt: d.GiveUpAt, Progress: d.Held}
 	}
 	return in
+}
+
+// DeliveriesOf are the deliveries that a shared workflow began with which was given this input.
+func DeliveriesOf(input *commonpb.Payloads) ([]webhook.DeliveryID, error) {
+	var in FanoutInput
+	if err := converter.GetDefaultDataConverter().FromPayloads(input, &in); err != nil {
+		return nil, fmt.Errorf("read the input of a shared workflow: %w", err)
+	}
+	all := make([]webhook.DeliveryID, 0, len(in.Deliveries)+len(in.Members))
+	for i := range in.Deliveries {
+		all = append(all, in.Deliveries[i].DeliveryID)
+	}
+	for _, m := range in.Members {
+		all = append(all, m.DeliveryID)
+	}
+	return all, nil
 }
 
 // EventIDs is how many ids go into one search attribute, unless Temporal is told

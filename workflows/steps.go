@@ -36,7 +36,7 @@ func makeAttempt(ctx workflow.Context, in DeliveryInput) (activities.AttemptResu
 	ctx, stop := workflow.NewDisconnectedContext(ctx)
 	defer stop()
 	asked := activities.AttemptInput{
-		Ref: in.Ref, Progress: in.Progress, NotBefore: in.NotBefore, CommandDone: in.CommandDone,
+		Ref: in.Ref, Progress: in.Progress, NotBefore: in.NotBefore, CommandDone: in.CommandDone, Probe: in.Probe,
 		// Of what was handed over another workflow may have made the first attempt.
 		FirstTask: !in.HandedOver && workflow.GetInfo(ctx).GetCurrentHistoryLength() <= firstTaskLength,
 	}
@@ -195,6 +195,8 @@ func plain(reason string) string {
 		return "the endpoint is busy"
 	case webhook.ReasonHost:
 		return "the endpoint's host is busy"
+	case webhook.ReasonInternal:
+		return "a fault of our own keeps its endpoint from being sent to"
 	case webhook.ReasonCapacity:
 		return "too many slow receivers are being waited for"
 	case "":

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 
 	"github.com/everpost/everpost/activities"
 	"github.com/everpost/everpost/internal/config"
@@ -39,12 +40,20 @@ type urls struct{ guard *egress.Guard }
 
 func (u urls) CheckURL(raw string) error {
 	_, err := u.guard.CheckURL(raw)
-	return err
+	refusal, ok := errors.AsType[*egress.DeniedError](err)
+	if !ok {
+		return err
+	}
+	reasons := make([]error, len(refusal.Reasons))
+	for i, reason := range refusal.Reasons {
+		reasons[i] = errors.New(reason)
+	}
+	return errors.Join(reasons...)
 }
 
 func newGuard(c config.Config) *egress.Guard {
 	return egress.NewGuard(egress.GuardConfig{
-		AllowHTTP: c.AllowHTTP, AllowedCIDRs: c.AllowedCIDRs, ExtraPorts: c.ExtraPorts.List, AnyPort: c.ExtraPorts.Any,
+		AllowHTTP: c.AllowHTTP, AllowedCIDRs: c.AllowedCIDRs, DeniedCIDRs: c.DeniedCIDRs, ExtraPorts: c.ExtraPorts.List, AnyPort: c.ExtraPorts.Any,
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/everpost/everpost/activities"
+	"github.com/everpost/everpost/internal/config"
 	"github.com/everpost/everpost/internal/egress"
 	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/postgrestest"
@@ -64,4 +65,18 @@ func TestCredentialsAreSent(t *testing.T) {
 	target.Version++
 	target.Certificate = webhook.ClientCertificate{Certificate: "none", Key: "none"}
 	require.Equal(t, "tls_invalid: the client certificate is not a certificate in PEM", send().Err)
+}
+
+// All that is wrong with a URL is said at once, each with the setting that would allow it.
+func TestEachRefusalOfAURL(t *testing.T) {
+	t.Parallel()
+	u := urls{newGuard(config.Config{DeniedCIDRs: []netip.Prefix{netip.MustParsePrefix("93.184.215.0/24")}})}
+	require.NoError(t, u.CheckURL("https://example.com/"))
+	joined, ok := u.CheckURL("http://127.0.0.1:8080/a b").(interface{ Unwrap() []error })
+	require.True(t, ok)
+	require.Len(t, joined.Unwrap(), 4)
+	for i, word := range []string{"blanks", "EVERPOST_ALLOW_HTTP", "EVERPOST_ALLOWED_CIDRS", "EVERPOST_EXTRA_PORTS"} {
+		require.ErrorContains(t, joined.Unwrap()[i], word)
+	}
+	require.ErrorContains(t, u.CheckURL("https://93.184.215.14/"), "EVERPOST_DENIED_CIDRS")
 }

@@ -4,21 +4,26 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/pprof"
+
+	"github.com/everpost/everpost/internal/hosts"
 )
 
 // adminHandler serves what operators and their machines ask: is it alive, can it
-// do its work, what does it do.
+// do its work, what does it do. It asks nobody who they are: a page in a browser
+// gets nothing of it under a name of its own, nor a profile under any.
 func (a *App) adminHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, health{Status: "ok"}) })
 	mux.HandleFunc("GET /readyz", a.ready)
 	mux.Handle("GET /metrics", a.metrics.Handler())
 	// Without /debug/pprof/cmdline: secrets may have been given as flags.
-	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
-	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
-	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
-	return mux
+	debug := http.NewServeMux()
+	debug.HandleFunc("GET /debug/pprof/", pprof.Index)
+	debug.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	debug.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	debug.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+	mux.Handle("/debug/", hosts.SameSite(debug))
+	return hosts.Check(mux, hosts.Allowed(a.options.Config.AdminHosts), "EVERPOST_ADMIN_HOSTS")
 }
 
 // health is the answer of /healthz and /readyz.
@@ -88,6 +93,8 @@ func (a *App) registerGauges() {
 	if a.gate != nil {
 		a.metrics.Register(newGateCollector(a.gate))
 	}
+	a.metrics.Gauge("everpost_clock_offset_seconds", "How far this process's clock is ahead of PostgreSQL's, which counts.",
+		func() float64 { return a.store.ClockOffset().Seconds() })
 	a.metrics.Gauge("everpost_postgres_connections_used", "Connections to PostgreSQL in use.", func() float64 { return float64(a.store.ConnectionsUsed()) })
 }
 

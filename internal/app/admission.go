@@ -18,6 +18,7 @@ type admission struct {
 	*gate.Gate
 
 	dispatcher *dispatch.Dispatcher
+	now        func() time.Time // by the database's clock
 }
 
 func (a admission) Enter(ctx context.Context, e activities.Entry) activities.Admission {
@@ -26,12 +27,15 @@ func (a admission) Enter(ctx context.Context, e activities.Entry) activities.Adm
 	case gate.Admitted:
 		return activities.Admission{Pass: passage{pass}, Timeout: pass.Timeout()}
 	case gate.Deferred:
-		return activities.Admission{Until: answer.Until, Reason: answer.Reason.String()}
+		return activities.Admission{Until: byClock(a.now, answer.Until), Reason: answer.Reason.String()}
 	case gate.Held:
 	}
 	a.dispatcher.Held(e.Endpoint.ID)
 	return activities.Admission{Reason: webhook.ReasonBacklog}
 }
+
+// byClock is a moment of this process's clock, as it is by another.
+func byClock(now func() time.Time, at time.Time) time.Time { return now().Add(time.Until(at)) }
 
 func (a admission) TryEnter(e activities.Entry) activities.Admission {
 	pass := a.Gate.TryEnter(a.entry(e))
@@ -44,7 +48,7 @@ func (a admission) TryEnter(e activities.Entry) activities.Admission {
 // entry is an entry as the gate knows it.
 func (a admission) entry(e activities.Entry) gate.Entry {
 	return gate.Entry{
-		Endpoint: e.Endpoint.ID, Delivery: e.Delivery, Limits: gate.LimitsOf(e.Endpoint), Released: e.Released, Retries: e.Retries,
+		Endpoint: e.Endpoint.ID, Delivery: e.Delivery, Limits: gate.LimitsOf(e.Endpoint), Released: e.Released, Retries: e.Retries, Probe: e.Probe,
 		Host: a.HostOf(e.Endpoint.URL),
 	}
 }
@@ -60,6 +64,7 @@ func (p passage) Done(outcome retry.Outcome, number int, latency time.Duration) 
 func (a *App) circuitChanged(c gate.Change) {
 	a.metrics.CircuitChanged(c.To.String())
 	a.log.Info("an endpoint's circuit has changed", "endpoint", c.Endpoint, "from", c.From.String(), "to", c.To.String(), "why", c.Why)
+	c.At = byClock(a.store.Now, c.At)
 	a.watch.circuitChanged(c)
 }
 
@@ -68,6 +73,8 @@ func (a *App) circuitChanged(c gate.Change) {
 func (a *App) endpointMoved(id webhook.EndpointID) {
 	if a.gate != nil {
 		a.watch.reset(id)
+		a.dispatcher.Resumed(id)
+		a.dispatcher.EndpointMoved(id)
 	}
 }
 

@@ -6,6 +6,7 @@ package app
 import (
 	"context"
 	"crypto/rand"
+	"crypto/x509"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -30,6 +31,7 @@ import (
 	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/telemetry"
 	"github.com/everpost/everpost/internal/vault"
+	"github.com/everpost/everpost/internal/webhook"
 	"github.com/everpost/everpost/worker"
 )
 
@@ -49,15 +51,25 @@ type Options struct {
 	EventIDs int
 	// UIURL is the address of the Temporal Web UI; without it, deliveries show no workflow_url.
 	UIURL string
+	// WorkflowsKept is how long a workflow that has ended can be looked at there; 0: not known,
+	// and its address is shown all the same.
+	WorkflowsKept time.Duration
 
 	// Owner is the name under which attempts are claimed. A process that takes the
 	// place of one with the same name takes over its claims at once, so there must
 	// never be two at a time. Defaults to a name of its own for each process.
 	Owner string
 
+	// Clock is this process's clock, in tests a wrong one. Defaults to time.Now.
+	Clock func() time.Time
+
 	// SoleWorker says that no other process runs workflows as long as this one does: then
 	// first requests need not wait for them.
 	SoleWorker bool
+
+	// Register makes known what the worker runs. Defaults to worker.Register; another release's
+	// in a test.
+	Register func(worker.Registry, *activities.Activities)
 
 	// Exempt is the one address on loopback that may be sent to although the guard
 	// refuses it, for one URL of one tenant: the demonstration's receiver.
@@ -81,6 +93,7 @@ type App struct {
 	gate       *gate.Gate // nil without a worker
 	watch      *watch     // nil without a worker
 	guard      *egress.Guard
+	roots      *x509.CertPool // that verify receivers; nil for the system's
 	client     client.Client
 	sender     *egress.Client
 	activities *activities.Activities
@@ -99,9 +112,10 @@ type App struct {
 	started  chan struct{}
 	stopping atomic.Bool
 
-	// Others in tests: StopTime, shareEvery, keyServiceEvery and worker.Start.
+	// Others in tests: StopTime, shareEvery, closingsEvery, keyServiceEvery and worker.Start.
 	stopTime        time.Duration
 	shareEvery      time.Duration
+	closingsEvery   time.Duration
 	keyServiceEvery time.Duration
 	newWorker       func(client.Client, *activities.Activities, func(error)) (*worker.Workers, error)
 }
@@ -112,6 +126,9 @@ func New(ctx context.Context, o Options) (*App, error) {
 	if err := o.Config.Validate(); err != nil {
 		return nil, err
 	}
+	if err := CheckDatabase(o.Config.DatabaseURL); err != nil {
+		return nil, err
+	}
 	if o.Owner == "" {
 		o.Owner = processName()
 	}
@@ -119,10 +136,22 @@ func New(ctx context.Context, o Options) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &App{options: o, log: o.Logger, metrics: telemetry.NewMetrics(o.Version), keys: keys, started: make(chan struct{})}
-	a.stopTime, a.shareEvery, a.keyServiceEvery, a.newWorker = StopTime, shareEvery, keyServiceEvery, worker.Start
+	roots, err := o.Config.RootCAs()
+	if err != nil {
+		return nil, fmt.Errorf("EVERPOST_CA_FILE: %w", err)
+	}
+	guard := newGuard(o.Config)
+	if err := guard.LearnOwnAddrs(); err != nil {
+		return nil, fmt.Errorf("no request may go to this machine's own addresses, and they are not known: %w", err)
+	}
+	a := &App{guard: guard, roots: roots, options: o, log: o.Logger, metrics: telemetry.NewMetrics(o.Version), keys: keys, started: make(chan struct{})}
+	a.stopTime, a.shareEvery, a.closingsEvery, a.keyServiceEvery, a.newWorker = StopTime, shareEvery, closingsEvery, keyServiceEvery, worker.Start
+	if o.Register != nil {
+		a.newWorker = func(c client.Client, runs *activities.Activities, fatal func(error)) (*worker.Workers, error) {
+			return worker.StartWith(c, func(r worker.Registry) { o.Register(r, runs) }, fatal)
+		}
+	}
 	a.life, a.end = context.WithCancel(context.WithoutCancel(ctx))
-	a.guard = newGuard(o.Config)
 
 	// The client before the record: what writes the record is stopped first (R11).
 	temporal := o.Temporal
@@ -143,7 +172,8 @@ func New(ctx context.Context, o Options) (*App, error) {
 	}
 	a.store, err = postgres.Open(ctx, postgres.Config{
 		URL: o.Config.DatabaseURL, MaxConns: storeConns, Sealer: sealer{keys}, MakeSecret: makeSecret, EndpointMoved: a.endpointMoved,
-		OperatorTenant: o.Config.OperatorTenant, Limits: tenantLimits(o.Config), Sends: o.Worker, Logger: o.Logger,
+		OperatorTenant: o.Config.OperatorTenant, Limits: tenantLimits(o.Config), RetryPolicy: o.Config.RetryPolicy.Policy, Sends: o.Worker,
+		Now: o.Clock, Logger: o.Logger,
 	})
 	if err != nil {
 		a.end()
@@ -158,13 +188,15 @@ func New(ctx context.Context, o Options) (*App, error) {
 	})
 	a.push(phaseBackground, func(context.Context) { a.end() })
 	forDispatch := dispatch.Config{
-		Client: a.client, Record: a.store, Replays: a.store, Logger: o.Logger,
+		Client: a.client, Namespace: temporal.Namespace, Record: a.store, Replays: a.store, Logger: o.Logger,
 		StartSlots: o.Config.StartSlots, QueueLength: o.Config.QueueLength, LocalWorker: o.Worker,
 		Width: o.Config.MaxPerWorkflow, EventIDs: o.EventIDs, Near: o.Config.NearRetry,
 		Overdue: a.store, ReconcileEvery: o.Config.ReconcileEvery, KeepDeadLetters: o.Config.DeadLetterRetention, Backlog: a.store,
+		Forgotten: a.store, Now: a.store.Now,
 	}
 	if a.gate != nil {
-		forDispatch.Gate = a.gate
+		forDispatch.Gate, forDispatch.FaultyBacklog = a.gate, a.store
+		forDispatch.Probe = func(ctx context.Context, id webhook.EndpointID) error { return a.activities.Probe(ctx, id) }
 	}
 	a.dispatcher = dispatch.New(forDispatch)
 	if a.gate != nil {
@@ -251,6 +283,7 @@ func (a *App) maintain() {
 	}
 	if a.gate != nil {
 		loops.Go(func() { a.shareHealth(ctx) })
+		loops.Go(func() { a.watchClosings(ctx) })
 	}
 	if a.usesKeyService() {
 		loops.Go(func() { a.watchKeyService(ctx) })
@@ -324,13 +357,20 @@ func (a *App) serve(name string, s *http.Server, l net.Listener, patience time.D
 }
 
 func (a *App) startAPI() {
-	endpoints := checkup{a.store, a.gate, a.options.Owner, activities.NewTests(sender{a.sender, a.options.Exempt})}
+	tests := activities.NewTests(sender{a.sender, a.options.Exempt})
+	tests.Now = a.store.Now
+	endpoints := checkup{a.store, a.gate, a.options.Owner, tests}
 	server := api.New(api.Config{
 		Tenants: a.store, Keys: a.store, Endpoints: a.store, EndpointSecrets: a.store, Events: counted{a.store, a.metrics},
-		Deliveries: a.store, EndpointSwitch: a.store, UsualRate: a.usualRate, Health: endpoints, Tests: endpoints, Replays: a.store, Dispatcher: a.dispatcher,
-		URLs: urls{a.guard}, Audit: a.store, Limits: a.store, Logger: a.log,
-		WorkflowURL: a.workflowURL, Version: a.options.Version, OperatorKey: a.options.Config.OperatorKey,
+		Deliveries: a.store, EndpointSwitch: a.store, UsualRate: a.usualRate, Health: endpoints, Circuits: endpoints, Tests: endpoints,
+		Replays: a.store, Dispatcher: a.dispatcher,
+		URLs: urls{a.guard}, Audit: a.store, Limits: a.store, TenantUpdates: a.store, Logger: a.log, Metrics: a.metrics,
+		WorkflowURL: a.workflowURL, WorkflowURLForTenants: a.options.Config.WorkflowURLForTenants, WorkflowsKept: a.options.WorkflowsKept,
+		TrustedProxies: a.options.Config.TrustedProxies, Version: a.options.Version, OperatorKey: a.options.Config.OperatorKey,
+		RetryPolicy: a.options.Config.RetryPolicy.Policy, Now: a.store.Now,
 	})
+	a.metrics.Gauge("everpost_api_body_bytes", "Bytes that the bodies of the API's requests under way hold.",
+		func() float64 { return float64(server.BodyBytes()) })
 	a.api = server.HTTPServer(server.Handler())
 	a.serve(phaseDoor, a.api, a.apiListener, 5*time.Second)
 }

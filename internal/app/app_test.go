@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -25,7 +26,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(postgrestest.Main(m)) }
 
 const (
 	operatorKey = "an operator key for tests, long enough"
-	kek         = "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="
+	kek         = "K4JF8A06nx3tRLH7jGEAk8DIEogd7avty/nxsMJyLIk="
 )
 
 // options are those of a process without a Temporal.
@@ -95,6 +96,8 @@ func TestBadConfigurationIsNamed(t *testing.T) {
 		"database URL": {func(c *config.Config) { c.DatabaseURL = "postgres://u:canary@x/y?sslmode=perhaps" }, "EVERPOST_DATABASE_URL"},
 		"KEK":          {func(c *config.Config) { c.KEK = "canary" }, "EVERPOST_KEK: "},
 		"KEK file":     {func(c *config.Config) { c.KEK, c.KEKFile = "", "/does/not/exist" }, "EVERPOST_KEK_FILE: "},
+		"CA file":      {func(c *config.Config) { c.CAFile = "/does/not/exist" }, "EVERPOST_CA_FILE: open /does/not/exist: no such file"},
+		"every CIDR":   {func(c *config.Config) { c.AllowedCIDRs = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")} }, "EVERPOST_ALLOWED_CIDRS: "},
 		"operator key": {func(c *config.Config) { c.OperatorKey = "canary" }, "EVERPOST_OPERATOR_KEY"},
 		"slots":        {func(c *config.Config) { c.StartSlots = -1 }, "EVERPOST_START_SLOTS"},
 	} {
@@ -131,6 +134,19 @@ func TestTakenPort(t *testing.T) {
 			require.NoError(t, free.Close())
 		}
 	}
+}
+
+// Whether a delivery's time has come is told by the record's clock, which is believed to be the
+// process's own until the database was asked.
+func TestTheDispatcherGoesByTheRecordsClock(t *testing.T) {
+	t.Parallel()
+	o := options(t, "postgres://localhost/x")
+	o.Clock = func() time.Time { return time.Now().Add(time.Hour) }
+	a, err := New(t.Context(), o)
+	require.NoError(t, err)
+	defer a.Stop()
+	require.WithinDuration(t, a.store.Now(), a.dispatcher.Now(), time.Minute)
+	require.WithinDuration(t, o.Clock(), a.dispatcher.Now(), time.Minute)
 }
 
 func TestDatabaseUnreachable(t *testing.T) {
@@ -189,6 +205,54 @@ func TestAPIWithoutTemporal(t *testing.T) {
 	status, answer = call(t, "GET", admin+"/debug/pprof/cmdline", "")
 	require.Equal(t, http.StatusNotFound, status, "the command line may hold secrets")
 	require.NotContains(t, answer["text"], "test")
+}
+
+// The settings of the API's surroundings reach it: proxies that are trusted, the Web UI's
+// addresses, and the counts of what it refuses.
+func TestSettingsReachTheAPI(t *testing.T) {
+	t.Parallel()
+	o := options(t, postgrestest.New(t))
+	o.UIURL = "http://ui.example"
+	o.Config.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	o.Config.WorkflowURLForTenants = true
+	a := start(t, o)
+	api := "http://" + a.APIAddr()
+	send := func(method, path, key, body string) (int, string) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), method, api+path, strings.NewReader(body))
+		require.NoError(t, err)
+		r.Header.Set("Authorization", "Bearer "+key)
+		r.Header.Set("X-Forwarded-For", "203.0.113.9, 198.51.100.7")
+		response, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		text, err := io.ReadAll(response.Body)
+		require.NoError(t, err)
+		require.NoError(t, response.Body.Close())
+		return response.StatusCode, string(text)
+	}
+	status, _ := send("PUT", "/v1/tenants/acme", operatorKey, `{}`)
+	require.Equal(t, http.StatusCreated, status)
+	_, text := send("GET", "/v1/audit", operatorKey, "")
+	require.Contains(t, text, `"source_address":"198.51.100.7"`)
+
+	_, text = send("POST", "/v1/tenants/acme/keys", operatorKey, `{"scope":"admin"}`)
+	var made struct {
+		Key string `json:"key"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(text), &made))
+	status, text = send("POST", "/v1/tenants/acme/replays", made.Key, `{"source":"held"}`)
+	require.Equal(t, http.StatusAccepted, status, text)
+	require.Contains(t, text, `"workflow_url":"http://ui.example/`)
+
+	for range 2 {
+		status, _ = send("GET", "/v1/tenants", made.Key[:80]+"00000", "")
+		require.Equal(t, http.StatusUnauthorized, status)
+	}
+	_, answer := call(t, "GET", "http://"+a.AdminAddr()+"/metrics", "")
+	for _, line := range []string{`everpost_api_auth_failures_total{cause="malformed"} 2`, "everpost_api_body_bytes 0"} {
+		require.Contains(t, answer["text"], "\n"+line+"\n")
+	}
+	http.DefaultClient.CloseIdleConnections()
 }
 
 // A worker alone cannot do its work without Temporal; it starts all the same, waits

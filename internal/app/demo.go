@@ -45,6 +45,9 @@ func (a *App) SetUpDemo(ctx context.Context, url string) (webhook.Endpoint, stri
 	var e webhook.Endpoint
 	if len(found) == 1 {
 		e, err = a.store.UpdateEndpoint(ctx, by, DemoTenant, found[0].ID, func(e *webhook.Endpoint) error {
+			if !webhook.SameOrigin(e.URL, url) { // nothing that is stored follows it, here neither
+				e.Headers, e.Auth, e.Certificate = nil, webhook.Auth{}, webhook.ClientCertificate{}
+			}
 			e.URL = url
 			return nil
 		})

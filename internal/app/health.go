@@ -43,7 +43,7 @@ func (c checkup) Health(ctx context.Context, tenantID string, id webhook.Endpoin
 	}
 	if c.gate != nil {
 		if own := c.gate.Health(id); own != (gate.Health{}) {
-			seen = append(seen, seenOf(own))
+			seen = append(seen, seenOf(own, c.store.Now))
 		}
 	}
 	h := webhook.Health{Endpoint: e, Seen: webhook.Together(seen), Known: len(seen) > 0, Backlog: backlog}
@@ -51,6 +51,32 @@ func (c checkup) Health(ctx context.Context, tenantID string, id webhook.Endpoin
 		h.Seen.Timeout = max(h.Seen.Timeout, c.timeout(&e))
 	}
 	return h, nil
+}
+
+// Circuit is an endpoint's circuit as all processes that send see it.
+func (c checkup) Circuit(ctx context.Context, tenantID string, id webhook.EndpointID) (webhook.Seen, error) {
+	but := ""
+	if c.gate != nil {
+		but = c.owner
+	}
+	seen, err := c.store.Seen(ctx, tenantID, id, but)
+	if err != nil {
+		return webhook.Seen{}, err
+	}
+	if c.gate != nil {
+		seen = append(seen, seenOf(c.gate.Health(id), c.store.Now))
+	}
+	return webhook.Together(seen), nil
+}
+
+// CloseCircuit lets the endpoint's circuits, which are open, become half open: this process's
+// at once, those of others within a second or so, by the record.
+func (c checkup) CloseCircuit(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID) (webhook.ClosedCircuit, error) {
+	closed, err := c.store.CloseCircuit(ctx, by, tenantID, id)
+	if err == nil && c.gate != nil {
+		c.gate.CloseCircuit(id, closed.At)
+	}
+	return closed, err
 }
 
 // timeout is how long a first attempt may take that this process makes now, and a test.
@@ -81,18 +107,18 @@ func (c checkup) TestEndpoint(ctx context.Context, by webhook.Actor, tenantID st
 	return c.tests.Send(ctx, &target, eventType, payload)
 }
 
-// seenOf is what a gate says of an endpoint, for everybody.
-func seenOf(h gate.Health) webhook.Seen {
+// seenOf is what a gate says of an endpoint, for everybody: its times are by the database's clock, which is now.
+func seenOf(h gate.Health, now func() time.Time) webhook.Seen {
 	s := webhook.Seen{
-		Circuit: webhook.CircuitState(h.Circuit.String()), Since: h.Since, Why: h.Why, NextProbe: h.NextProbe,
+		Circuit: webhook.CircuitState(h.Circuit.String()), Since: h.Since, Why: h.Why, NextProbe: h.NextProbe, ProbeOver: h.ProbeOver,
 		BarredUntil: h.BarredUntil, BarredFor: h.BarredFor.String(), WaitsFor: h.WaitsFor.String(),
 		Latency: h.Latency, Rate: h.Rate, Recovering: h.Recovering, Timeout: h.Timeout, InFlight: h.InFlight,
 		Delivered: h.Delivered, Failed: h.Failed, First: h.First, Retries: h.Retries,
 		SuccessStreak: h.SuccessStreak, FailureStreak: h.FailureStreak,
 	}
-	for _, t := range []*time.Time{&s.Since, &s.NextProbe, &s.BarredUntil} {
+	for _, t := range []*time.Time{&s.Since, &s.NextProbe, &s.ProbeOver, &s.BarredUntil} {
 		if !t.IsZero() {
-			*t = t.UTC().Round(0)
+			*t = byClock(now, *t).UTC().Round(time.Millisecond) // the two clocks are not read at once
 		}
 	}
 	return s
@@ -113,7 +139,7 @@ func (a *App) shareHealth(ctx context.Context) {
 			}
 			return
 		}
-		unwell := a.unwell()
+		unwell := a.unwell(a.store.Now)
 		if len(unwell) == 0 && !told {
 			continue
 		}
@@ -136,7 +162,7 @@ func (a *App) tellHealth(ctx context.Context, unwell map[webhook.EndpointID]webh
 
 // unwell is what the gate sees of endpoints that are not plainly well. When there are too
 // many, those to which nothing goes come first.
-func (a *App) unwell() map[webhook.EndpointID]webhook.Seen {
+func (a *App) unwell(now func() time.Time) map[webhook.EndpointID]webhook.Seen {
 	shut, others := map[webhook.EndpointID]webhook.Seen{}, map[webhook.EndpointID]webhook.Seen{}
 	a.gate.EachUnwell(func(id webhook.EndpointID, h gate.Health) {
 		into := others
@@ -144,7 +170,7 @@ func (a *App) unwell() map[webhook.EndpointID]webhook.Seen {
 			into = shut
 		}
 		if len(into) < maxShared {
-			into[id] = seenOf(h)
+			into[id] = seenOf(h, now)
 		}
 	})
 	for id := range others {
@@ -158,6 +184,8 @@ func (a *App) unwell() map[webhook.EndpointID]webhook.Seen {
 
 // startSender makes what sends requests, for a worker and for tests of endpoints.
 func (a *App) startSender() {
-	a.sender = egress.New(egress.Config{Guard: a.guard, Version: a.options.Version, Proxy: a.options.Config.EgressProxyURL()})
+	a.sender = egress.New(egress.Config{
+		Guard: a.guard, Version: a.options.Version, RootCAs: a.roots, Proxy: a.options.Config.EgressProxyURL(), Logger: a.log,
+	})
 	a.push(phaseSender, func(context.Context) { a.sender.Close() })
 }

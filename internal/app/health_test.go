@@ -172,7 +172,7 @@ func (a *App) seen(t *testing.T, id string) webhook.Seen {
 func TestSharedHealthIsBounded(t *testing.T) {
 	t.Parallel()
 	a := &App{gate: gate.New(gate.Config{})}
-	require.Empty(t, a.unwell())
+	require.Empty(t, a.unwell(time.Now))
 	enter := func(deferFor time.Duration) webhook.EndpointID {
 		id := webhook.NewEndpointID()
 		_, pass := a.gate.Enter(t.Context(), gate.Entry{Endpoint: id, Delivery: webhook.DeliveryIDOf(webhook.NewEventID(), id)})
@@ -186,12 +186,28 @@ func TestSharedHealthIsBounded(t *testing.T) {
 			shut = append(shut, enter(time.Hour))
 		}
 	}
-	got := a.unwell()
+	got := a.unwell(time.Now)
 	require.Len(t, got, maxShared)
 	for _, id := range shut {
 		require.Equal(t, webhook.ReasonRetryAfter, got[id].WaitsFor)
 		require.Equal(t, webhook.ReasonRetryAfter, got[id].BarredFor)
 		require.WithinDuration(t, time.Now().Add(time.Hour), got[id].BarredUntil, time.Minute)
+	}
+}
+
+// Other processes compare its times, so they are by the database's clock.
+func TestTimesOfTheGate(t *testing.T) {
+	t.Parallel()
+	at := time.Now()
+	h := gate.Health{
+		Circuit: gate.CircuitOpen, Since: at, NextProbe: at.Add(time.Second), ProbeOver: at.Add(2 * time.Second), BarredUntil: at.Add(3 * time.Second),
+	}
+	for _, off := range []time.Duration{-10 * time.Minute, 0, 10 * time.Minute} {
+		got := seenOf(h, func() time.Time { return time.Now().Add(off) })
+		for n, seen := range []time.Time{got.Since, got.NextProbe, got.ProbeOver, got.BarredUntil} {
+			require.WithinDuration(t, at.Add(off+time.Duration(n)*time.Second), seen, 100*time.Millisecond)
+		}
+		require.Zero(t, seenOf(gate.Health{}, time.Now).BarredUntil)
 	}
 }
 
@@ -201,7 +217,7 @@ func TestNamesOfTheGate(t *testing.T) {
 	for c, want := range map[gate.Circuit]webhook.CircuitState{
 		gate.CircuitClosed: webhook.CircuitClosed, gate.CircuitHalfOpen: webhook.CircuitHalfOpen, gate.CircuitOpen: webhook.CircuitOpen,
 	} {
-		require.Equal(t, want, seenOf(gate.Health{Circuit: c}).Circuit)
+		require.Equal(t, want, seenOf(gate.Health{Circuit: c}, time.Now).Circuit)
 	}
 	for r, want := range map[gate.Reason]string{
 		gate.ReasonNone: "", gate.ReasonInFlight: webhook.ReasonInFlight, gate.ReasonRate: webhook.ReasonRate, gate.ReasonBacklog: webhook.ReasonBacklog,
@@ -209,7 +225,7 @@ func TestNamesOfTheGate(t *testing.T) {
 		gate.ReasonCircuitOpen: webhook.ReasonCircuitOpen, gate.ReasonRetryAfter: webhook.ReasonRetryAfter,
 		gate.ReasonRateLimitHint: webhook.ReasonRateLimitHint,
 	} {
-		require.Equal(t, want, seenOf(gate.Health{WaitsFor: r}).WaitsFor)
+		require.Equal(t, want, seenOf(gate.Health{WaitsFor: r}, time.Now).WaitsFor)
 	}
 }
 

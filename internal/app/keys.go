@@ -18,7 +18,31 @@ import (
 
 // Migrate brings the product's database up to date.
 func Migrate(ctx context.Context, c config.Config, logger *slog.Logger) error {
+	if err := CheckDatabase(c.DatabaseURL); err != nil {
+		return err
+	}
 	return postgres.Migrate(ctx, c.DatabaseURL, logger)
+}
+
+// CheckDatabase refuses an EVERPOST_DATABASE_URL that is none, or that would let what is in the
+// database cross a network in the clear without saying so.
+func CheckDatabase(databaseURL string) error {
+	err := config.CheckDatabaseURL(databaseURL)
+	if err == nil {
+		err = postgres.CheckEncryption(databaseURL)
+	}
+	if err != nil {
+		return fmt.Errorf("EVERPOST_DATABASE_URL: %w", err)
+	}
+	return nil
+}
+
+// SoleUse is a standalone installation's right to be the only one on a database.
+type SoleUse = postgres.SoleUse
+
+// TakeSoleUse keeps other standalone installations off a database until Release.
+func TakeSoleUse(ctx context.Context, databaseURL string, logger *slog.Logger) (*SoleUse, error) {
+	return postgres.TakeSoleUse(ctx, databaseURL, logger)
 }
 
 // KeyRing makes, lists and revokes API keys without the API. Close it.
@@ -28,6 +52,9 @@ type KeyRing struct {
 
 // OpenKeys opens the keys of a database.
 func OpenKeys(ctx context.Context, c config.Config, logger *slog.Logger) (*KeyRing, error) {
+	if err := CheckDatabase(c.DatabaseURL); err != nil {
+		return nil, err
+	}
 	store, err := postgres.Open(ctx, postgres.Config{URL: c.DatabaseURL, MaxConns: 2, Logger: logger})
 	if err != nil {
 		return nil, err

@@ -78,7 +78,7 @@ func (w *watch) stop(ctx context.Context) {
 // Attempted implements activities.Observer.
 func (w *watch) Attempted(ref webhook.Ref, a *webhook.Attempt, p webhook.Progress) {
 	w.Metrics.Attempted(ref, a, p)
-	now := time.Now()
+	now := w.store.Now()
 	if a.Outcome.Decision == retry.Delivered {
 		w.tally.succeeded(ref.EndpointID, a.StartedAt.Add(a.Latency))
 		if since, over := w.outage.delivered(ref.EndpointID); over {
@@ -103,7 +103,7 @@ func (w *watch) ended(ref webhook.Ref, p webhook.Progress) {
 	if p.State != webhook.StateDeadLettered {
 		return
 	}
-	now := time.Now()
+	now := w.store.Now()
 	if p.Reason == string(retry.ReasonGiveUpTime) && p.RunAttempts > 0 { // else it was never tried, which is our doing
 		w.tally.failed(postgres.Trouble{EndpointID: ref.EndpointID, Exhausted: 1, First: now, Last: now, Began: now})
 	}

@@ -192,8 +192,9 @@ func (w *watch) refreshTrouble(ctx context.Context) {
 		}
 		return
 	}
-	w.tally.read(all, time.Now())
-	w.outage.prune(time.Now(), func(id webhook.EndpointID) bool { return w.gate.Health(id).Circuit != gate.CircuitClosed })
+	now := w.store.Now()
+	w.tally.read(all, now)
+	w.outage.prune(now, func(id webhook.EndpointID) bool { return w.gate.Health(id).Circuit != gate.CircuitClosed })
 	w.disable(ctx, all)
 }
 

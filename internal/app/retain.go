@@ -22,7 +22,7 @@ func (a *App) retain(ctx context.Context) {
 
 func (a *App) retainOnce(ctx context.Context) {
 	c := &a.options.Config
-	removed, err := a.store.Retain(ctx, time.Now(), c.Retention)
+	removed, err := a.store.Retain(ctx, a.store.Now(), c.Retention)
 	keys, keysErr := a.store.PruneIdempotencyKeys(ctx, c.Retention)
 	replays, replaysErr := a.store.PruneReplays(ctx, c.Retention)
 	secrets, secretsErr := a.store.PruneSecrets(ctx)

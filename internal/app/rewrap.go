@@ -42,6 +42,9 @@ type Rewraps struct {
 
 // OpenRewraps opens a record with its keys.
 func OpenRewraps(ctx context.Context, databaseURL string, keks config.KEKs, logger *slog.Logger) (*Rewraps, error) {
+	if err := CheckDatabase(databaseURL); err != nil {
+		return nil, err
+	}
 	keys, err := loadVault(keks)
 	if err != nil {
 		return nil, err

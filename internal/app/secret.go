@@ -93,9 +93,9 @@ func loadVault(c config.KEKs) (*vault.Vault, error) {
 	var current vault.KEK
 	switch {
 	case c.KEKFile != "":
-		current, err = loadKEKFile("EVERPOST_KEK_FILE", c.KEKFile)
+		current, err = named("EVERPOST_KEK_FILE")(vault.LoadKEKFile(c.KEKFile))
 	case c.KEK != "":
-		current, err = parseKEK("EVERPOST_KEK", c.KEK)
+		current, err = named("EVERPOST_KEK")(vault.ParseKEK(c.KEK))
 	default:
 		current, err = openTransit(c)
 	}
@@ -108,14 +108,14 @@ func loadVault(c config.KEKs) (*vault.Vault, error) {
 // oldKEKs are the keys that are only read with.
 func oldKEKs(c config.KEKs) (older []vault.KEK, err error) {
 	for _, path := range c.KEKOldFiles {
-		kek, err := loadKEKFile("EVERPOST_KEK_OLD_FILES", path)
+		kek, err := named("EVERPOST_KEK_OLD_FILES")(vault.LoadOldKEKFile(path))
 		if err != nil {
 			return nil, err
 		}
 		older = append(older, kek)
 	}
 	for _, text := range c.KEKOld {
-		kek, err := parseKEK("EVERPOST_KEK_OLD", text)
+		kek, err := named("EVERPOST_KEK_OLD")(vault.ParseOldKEK(text))
 		if err != nil {
 			return nil, err
 		}
@@ -131,20 +131,18 @@ func oldKEKs(c config.KEKs) (older []vault.KEK, err error) {
 	return older, nil
 }
 
-func loadKEKFile(setting, path string) (vault.KEK, error) {
-	kek, err := vault.LoadKEKFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", setting, err)
+// named adds to an error which setting it is about, and what to do about a key that can be guessed.
+func named(setting string) func(*vault.StaticKEK, error) (vault.KEK, error) {
+	return func(kek *vault.StaticKEK, err error) (vault.KEK, error) {
+		if errors.Is(err, vault.ErrWeakKEK) {
+			err = fmt.Errorf("%w; 'openssl rand -base64 32' makes another. What this one has encrypted is read "+
+				"if EVERPOST_KEK_OLD_FILES or EVERPOST_KEK_OLD names it, until 'everpost keys rewrap' has replaced it", err)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", setting, err)
+		}
+		return kek, nil
 	}
-	return kek, nil
-}
-
-func parseKEK(setting, text string) (vault.KEK, error) {
-	kek, err := vault.ParseKEK(text)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", setting, err)
-	}
-	return kek, nil
 }
 
 func openTransit(c config.KEKs) (vault.KEK, error) {

@@ -23,7 +23,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-const otherKEK = "OTg3NjU0MzIxMDk4NzY1NDMyMTA5ODc2NTQzMjEwOTg="
+const otherKEK = "DAT5l0nhOEf7qT3dayoog75S/YmcSpIPEmOtQEpayp0="
 
 // transitState is what a Vault answers everything with; 0: it does what it is asked.
 type transitState struct{ status atomic.Int32 }

@@ -50,11 +50,11 @@ func (s *source) read(p Process, name string) ([]byte, error) {
 		text = []byte(*s)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return nil, usagef("%s: %w", name, err)
 	}
 	text = bytes.Trim(text, " \t\r\n")
 	if err := checkJSON(text); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return nil, usagef("%s: %w", name, err)
 	}
 	return text, nil
 }
@@ -139,7 +139,7 @@ func (i *instant) UnmarshalText(text []byte) error {
 	}
 	away, err := time.ParseDuration(string(text))
 	if err != nil || away < 0 {
-		return errors.New("must be a time such as 2026-01-31T09:30:00Z, or a duration such as 90m")
+		return errors.New("is neither a time such as 2026-01-31T09:30:00Z nor a duration such as 90m")
 	}
 	*i = instant{away: away, given: true}
 	return nil
@@ -173,4 +173,20 @@ func (id *replayID) UnmarshalText(text []byte) error {
 	}
 	*id = replayID(text)
 	return nil
+}
+
+// object is a JSON object that was given, by its fields; an empty one when none was.
+func (s *source) object(p Process, name string) (map[string]json.RawMessage, error) {
+	fields := map[string]json.RawMessage{}
+	if *s == "" {
+		return fields, nil
+	}
+	text, err := s.read(p, name)
+	if err != nil {
+		return nil, err
+	}
+	if json.Unmarshal(text, &fields) != nil || fields == nil {
+		return nil, usage(name + ": must be a JSON object")
+	}
+	return fields, nil
 }

@@ -27,14 +27,16 @@ type auditEntry struct {
 	Action    string     `json:"action"`
 	Subject   string     `json:"subject"`
 	RequestID *string    `json:"request_id"`
+	Source    *string    `json:"source_address"`
 }
 
 // Run lists it: of the tenant, or with none given, of all.
 func (c *AuditCommand) Run(ctx context.Context, p Process) error {
-	s, err := c.openForAll(p)
+	s, err := c.connection.open(p)
 	if err != nil {
 		return err
 	}
+	s.tenant = c.Tenant
 	defer s.close()
 	now, by := time.Now(), ""
 	if !c.ByKey.IsZero() {
@@ -50,6 +52,7 @@ func (c *AuditCommand) Run(ctx context.Context, p Process) error {
 		{"TENANT", func(e auditEntry) string { return text(e.TenantID) }},
 		{"KEY", func(e auditEntry) string { return text(e.KeyID) }},
 		{"BY", func(e auditEntry) string { return text(e.Actor) }},
+		{"FROM", func(e auditEntry) string { return text(e.Source) }},
 		{"REQUEST", func(e auditEntry) string { return text(e.RequestID) }},
 	})
 }

@@ -14,10 +14,11 @@ func TestAuditShowsWhoChangedWhat(t *testing.T) {
 	printed := b.ok("audit")
 	lines := strings.Split(strings.TrimSpace(printed), "\n")
 	require.Len(t, lines, 3, printed)
-	require.Equal(t, []string{"AT", "ACTION", "SUBJECT", "TENANT", "KEY", "BY", "REQUEST"}, strings.Fields(lines[0]))
+	require.Equal(t, []string{"AT", "ACTION", "SUBJECT", "TENANT", "KEY", "BY", "FROM", "REQUEST"}, strings.Fields(lines[0]))
 	entry := strings.Fields(lines[1]) // the time is two of them
 	require.Equal(t, []string{"endpoint.create", id, "acme"}, entry[2:5])
 	require.True(t, strings.HasPrefix(entry[5], "key_"), "a preset operator key has an id, too")
+	require.Contains(t, lines[1], "127.0.0.1", "where it was asked from")
 	require.Contains(t, lines[2], "tenant.create")
 	require.Contains(t, lines[2], "test", "who has no key is named")
 

@@ -4,10 +4,12 @@ package cli
 
 import (
 	"context"
+	"encoding"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"net/netip"
 	"os"
 	"os/signal"
 	"reflect"
@@ -19,6 +21,7 @@ import (
 
 	"github.com/everpost/everpost/internal/config"
 	"github.com/everpost/everpost/internal/telemetry"
+	"github.com/everpost/everpost/internal/webhook"
 )
 
 // Process is what a command gets from the outside.
@@ -28,6 +31,10 @@ type Process struct {
 	Stdout  io.Writer
 	Stderr  *os.File
 	Environ []string
+
+	// FindDatabase is the URL of the product's database in the private PostgreSQL that
+	// another process runs in a data directory. Nil in the binary that has none.
+	FindDatabase func(dataDir string) (url string, err error)
 }
 
 // Commands are the commands that both binaries have.
@@ -43,18 +50,33 @@ type Commands struct {
 	Deliveries  DeliveriesCommand  `cmd:"" help:"Show deliveries; cancel, retry, reschedule and replay them."`
 	DeadLetters DeadLettersCommand `cmd:"" help:"Show, replay and discard what was given up."`
 	Endpoints   EndpointsCommand   `cmd:"" help:"Show, create, change, pause and test endpoints."`
+	Tenants     TenantsCommand     `cmd:"" help:"Show, create, change and delete tenants."`
 	Replays     ReplaysCommand     `cmd:"" help:"Send many deliveries again, at a rate, and look after it."`
 	Audit       AuditCommand       `cmd:"" help:"Show who changed what."`
 	Listen      ListenCommand      `cmd:"" help:"Run a receiver for trying things out: it prints what arrives, verifies it, and fails as told."`
 
-	Version VersionCommand `cmd:"" help:"Print the version."`
+	Completion CompletionCommand `cmd:"" help:"Print a script that completes commands and flags in a shell."`
+	Help       HelpCommand       `cmd:"" help:"Show the help of a command."`
+	Version    VersionCommand    `cmd:"" help:"Print the version."`
+
+	Complete completeCommand `cmd:"" hidden:"" name:"__complete"`
+
+	ShowVersion kong.VersionFlag `help:"Print the version." name:"version"`
 }
+
+// HelpCommand shows the help of a command, as --help behind it does.
+type HelpCommand struct {
+	Command []string `arg:"" help:"The command, such as 'endpoints create'." optional:""`
+}
+
+// Run is never reached: Main has put --help in its place.
+func (HelpCommand) Run() error { return nil }
 
 // Main runs the command line that grammar describes and returns the exit code.
 func Main(p Process, args []string, grammar any) int {
 	ctx, stop := signalled(context.Background())
 	defer stop()
-	exit, exited := 0, false
+	exit, exited := exitDone, false
 	parser, err := kong.New(grammar,
 		kong.Name("everpost"),
 		kong.Description("Everpost delivers events to other people's HTTP endpoints and loses none. "+
@@ -63,27 +85,101 @@ func Main(p Process, args []string, grammar any) int {
 		kong.Exit(func(code int) { exit, exited = code, true }), // after --help; Main returns
 		kong.BindTo(ctx, (*context.Context)(nil)), kong.Bind(p),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}), kong.ValueFormatter(describe),
+		kong.Vars{"version": "everpost " + p.Version},
+		quoted[webhook.EventID](), quoted[webhook.EndpointID](), quoted[webhook.DeliveryID](), quoted[webhook.KeyID](),
+		quoted[replayID](), quoted[instant](), quoted[netip.Prefix](),
 	)
 	if err != nil {
 		return fail(p, err)
 	}
-	command, err := parser.Parse(args)
+	hideForeignSettings(parser.Model.Node)
+	if p.FindDatabase == nil {
+		requireDatabase(parser.Model.Node)
+	}
+	command, err := parser.Parse(helpLast(args))
 	if exited {
 		return exit
 	}
 	if err != nil {
-		return fail(p, errors.New(friendly(err, args)))
+		return fail(p, usage(friendly(err, args)))
 	}
+	command.Bind(parser.Model)
 	if err := command.Run(); err != nil {
 		return fail(p, err)
 	}
-	return 0
+	return exitDone
 }
 
-// fail says what is wrong in one line.
+// fail says what is wrong in one line, and returns the exit code for it.
 func fail(p Process, err error) int {
 	_, _ = fmt.Fprintln(p.Stderr, "everpost: "+strings.ReplaceAll(err.Error(), "\n", "; "))
-	return 1
+	return exitCode(err)
+}
+
+// helpLast turns 'help send' into 'send --help'.
+func helpLast(args []string) []string {
+	if len(args) == 0 || args[0] != "help" || slices.Contains(args, "--help") {
+		return args
+	}
+	return append(slices.Clone(args[1:]), "--help")
+}
+
+// hideForeignSettings leaves out of a command's help what the command has no use for:
+// 'api' and 'worker' share one struct of settings, in which the tag role says whose a
+// setting is. It can be set all the same, so that both can share an environment.
+func hideForeignSettings(root *kong.Node) {
+	for _, node := range root.Children {
+		if node.Name != "api" && node.Name != "worker" {
+			continue
+		}
+		for _, flag := range node.Flags {
+			if role := flag.Tag.Get("role"); role != "" && role != node.Name {
+				flag.Hidden = true
+			}
+		}
+	}
+}
+
+// requireDatabase takes out of the help of 'keys' what only the binary can do that has a
+// PostgreSQL of its own.
+func requireDatabase(root *kong.Node) {
+	for _, node := range root.Children {
+		if node.Name != "keys" {
+			continue
+		}
+		for _, command := range node.Children {
+			for _, flag := range command.Flags {
+				switch flag.Name {
+				case "data-dir":
+					flag.Hidden = true
+				case "database-url":
+					flag.Help, _, _ = strings.Cut(flag.Help, " Without one,")
+				}
+			}
+		}
+	}
+}
+
+// quoted is how values of a type are read: its own way, and an error shows the value.
+func quoted[T any, P interface {
+	*T
+	encoding.TextUnmarshaler
+}]() kong.Option {
+	return kong.TypeMapper(reflect.TypeFor[T](), kong.MapperFunc(func(ctx *kong.DecodeContext, target reflect.Value) error {
+		var text string
+		if err := ctx.Scan.PopValueInto("value", &text); err != nil {
+			return err //nolint:wrapcheck // the parser adds the flag
+		}
+		var value T
+		if err := P(&value).UnmarshalText([]byte(text)); err != nil {
+			if reflect.TypeFor[T]() == reflect.TypeFor[netip.Prefix]() { // whose own words are for programmers
+				err = errors.New("is not a range of addresses such as 10.0.0.0/8")
+			}
+			return fmt.Errorf("%q %w", text, err)
+		}
+		target.Set(reflect.ValueOf(value))
+		return nil
+	}))
 }
 
 // describe is the help of a flag: what it is, its default, its variable. The parser's
@@ -108,13 +204,21 @@ func friendly(err error, args []string) string {
 		return "a command is missing; 'everpost --help' lists them"
 	}
 	if name, ok := unknownCommand(err); ok {
-		return "no such command: " + name + "; 'everpost --help' lists them"
+		return "no such command: " + name + "'everpost --help' lists them"
 	}
-	return err.Error() + "; see 'everpost --help' and 'everpost <command> --help'"
+	command := []string{"everpost"}
+	if failed, ok := errors.AsType[*kong.ParseError](err); ok && failed.Context != nil {
+		for _, step := range failed.Context.Path {
+			if step.Command != nil {
+				command = append(command, step.Command.Name)
+			}
+		}
+	}
+	return err.Error() + "; see '" + strings.Join(command, " ") + " --help'"
 }
 
-// unknownCommand is the name that stands where a command should: the parser takes it
-// for an argument too many.
+// unknownCommand is the name that stands where a command should, and those that are
+// like it: the parser takes it for an argument too many.
 func unknownCommand(err error) (name string, ok bool) {
 	failed, ok := errors.AsType[*kong.ParseError](err)
 	if !ok || failed.Context == nil {
@@ -127,7 +231,11 @@ func unknownCommand(err error) (name string, ok bool) {
 	if !ok {
 		return "", false
 	}
-	name, _, _ = strings.Cut(rest, ",") // ", did you mean …"
+	name, like, _ := strings.Cut(rest, ",")
+	if name += ";"; like != "" { // " did you mean …?"
+		name += strings.ReplaceAll(like, `"`, "'")
+	}
+	name += " "
 	for _, step := range slices.Backward(failed.Context.Path) {
 		if step.Command != nil {
 			return step.Command.Name + " " + name, true

@@ -30,13 +30,19 @@ const (
 	maxKeyFile      = 4 << 10
 )
 
-// remote is what all commands have that call the API.
-type remote struct {
+// connection is what all commands have that call the API.
+type connection struct {
 	URL     string `default:"http://127.0.0.1:8080" env:"EVERPOST_URL" help:"Address of Everpost's API." name:"url" placeholder:"URL"`
 	Key     string `env:"EVERPOST_KEY" help:"API key. Without one, on this machine, the operator key in the data directory is used." placeholder:"KEY"`
 	DataDir string `default:".everpost" env:"EVERPOST_DATA_DIR" help:"Data directory of 'everpost standalone', where operator.key is." placeholder:"DIR"`
-	Tenant  string `env:"EVERPOST_TENANT" help:"Whose events, deliveries and endpoints." placeholder:"ID"`
 	JSON    bool   `help:"Print the API's answer, for scripts." name:"json"`
+}
+
+// remote is what commands have that are about what belongs to a tenant.
+type remote struct {
+	connection `embed:""`
+
+	Tenant string `env:"EVERPOST_TENANT" help:"Whose events, deliveries and endpoints." placeholder:"ID"`
 }
 
 // session is a command's way to the API and back to the person who called it.
@@ -69,18 +75,26 @@ type answer struct {
 
 // open checks the settings and finds the key. Nothing is sent yet.
 func (r *remote) open(p Process) (*session, error) {
-	s, err := r.openForAll(p)
-	if err == nil && r.Tenant == "" {
-		return nil, errors.New("--tenant: is required, here or as $EVERPOST_TENANT (the demonstration's is demo)")
+	s, err := r.connection.open(p)
+	if err != nil {
+		return nil, err
 	}
-	return s, err
+	if r.Tenant == "" {
+		return nil, usage("--tenant: is required, here or as $EVERPOST_TENANT (the demonstration's is demo)")
+	}
+	s.tenant = r.Tenant
+	return s, nil
 }
 
-// openForAll is open for what need not be about one tenant.
-func (r *remote) openForAll(p Process) (*session, error) {
+// open is remote.open for what need not be about one tenant.
+func (r *connection) open(p Process) (*session, error) {
 	u, err := url.Parse(r.URL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return nil, errors.New("--url: must be an address such as http://127.0.0.1:8080, without a user, query or fragment")
+		shown := ""
+		if !strings.ContainsAny(r.URL, "@?#") { // what follows them may be a secret
+			shown = fmt.Sprintf("%q ", r.URL)
+		}
+		return nil, usage("--url: " + shown + "must be an address such as http://127.0.0.1:8080, without a user, query or fragment")
 	}
 	key, source := strings.TrimSpace(r.Key), ""
 	if key == "" && onThisMachine(u.Hostname()) {
@@ -91,11 +105,11 @@ func (r *remote) openForAll(p Process) (*session, error) {
 	}
 	for _, c := range []byte(key) {
 		if c < ' ' || c == 0x7f { // a preset operator key may be any phrase
-			return nil, errors.New("--key: is not an API key: it holds a line end or another control character")
+			return nil, usage("--key: is not an API key: it holds a line end or another control character")
 		}
 	}
 	return &session{
-		Process: p, base: strings.TrimRight(u.String(), "/"), key: key, source: source, tenant: r.Tenant, json: r.JSON,
+		Process: p, base: strings.TrimRight(u.String(), "/"), key: key, source: source, json: r.JSON,
 		http: &http.Client{
 			Timeout: requestTimeout,
 			Transport: &http.Transport{
@@ -154,7 +168,7 @@ func (s *session) do(ctx context.Context, r request) (answer, error) {
 	}
 	asked, err := http.NewRequestWithContext(ctx, r.method, target, bytes.NewReader(r.body))
 	if err != nil {
-		return answer{}, errors.New("--url: is not an address") // err would repeat the query
+		return answer{}, usage("--url: is not an address") // err would repeat the query
 	}
 	asked.Header.Set("User-Agent", "everpost-cli/"+s.Version)
 	asked.Header.Set("Accept", "application/json")
@@ -180,7 +194,7 @@ func (s *session) do(ctx context.Context, r request) (answer, error) {
 		return answer{}, fmt.Errorf("the answer of %s is larger than %d MiB", s.base, maxAnswer>>20)
 	}
 	if response.StatusCode < 200 || response.StatusCode > 299 {
-		return answer{}, s.refused(asked, response, body)
+		return answer{}, s.refused(r, asked, response, body)
 	}
 	return answer{body: body, header: response.Header}, nil
 }

@@ -57,12 +57,22 @@ func TestContract(t *testing.T) {
 		},
 		{"replays get " + rpl, `GET /replays/` + rpl + ` `, replay, "rate_per_minute  100\n", 0},
 		{"replays get --json " + rpl, `GET /replays/` + rpl + ` `, replay, replay + "\n", 0},
-		{"replays pause " + rpl, `POST /replays/` + rpl + `/pause `, replay, rpl, 0},
-		{"replays resume " + rpl, `POST /replays/` + rpl + `/resume `, replay, rpl, 0},
-		{"replays cancel " + rpl, `POST /replays/` + rpl + `/cancel `, replay, rpl, 0},
+		{
+			"replays pause " + rpl, `POST /replays/` + rpl + `/pause `, strings.Replace(replay, `"running"`, `"paused"`, 1),
+			"state            paused\n", 0,
+		},
+		{"replays resume " + rpl, `POST /replays/` + rpl + `/resume `, replay, "state            running\n", 0},
+		{
+			"replays cancel " + rpl, `POST /replays/` + rpl + `/cancel `, strings.Replace(replay, `"running"`, `"cancelled"`, 1),
+			"state            cancelled\n", 0,
+		},
 		{"replays set-rate " + rpl + " 250", `PATCH /replays/` + rpl + ` {"rate_per_minute":250}`, replay, rpl, 0},
 		{"endpoints pause " + ep, `POST /endpoints/` + ep + `/pause `, `{"state":"paused"}`, "state  paused\n", 0},
 		{"endpoints resume " + ep, `POST /endpoints/` + ep + `/resume `, `{"state":"active"}`, "state  active\n", 0},
+		{
+			"endpoints close-circuit " + ep, `POST /endpoints/` + ep + `/close-circuit `,
+			`{"state":"active","probe_delivery_id":null}`, "probe_delivery_id  -\n", 0,
+		},
 		{
 			"endpoints resume --rate-per-minute=60 " + ep,
 			`POST /endpoints/` + ep + `/resume {"rate_per_minute":60}`,
@@ -76,8 +86,8 @@ func TestContract(t *testing.T) {
 			"endpoints rotate-secret --grace=48h " + ep, `POST /endpoints/` + ep + `/rotate-secret {"grace":"48h0m0s"}`,
 			`{"secret":"whsk_x","public_key":"whpk_x"}`, "public_key  whpk_x\n", 0,
 		},
-		{"endpoints rotate-secret --grace=soon " + ep, ``, ``, "", 1},
-		{"endpoints rotate-secret --secret=whsec_x " + ep, ``, ``, "", 1},
+		{"endpoints rotate-secret --grace=soon " + ep, ``, ``, "", 2},
+		{"endpoints rotate-secret --secret=whsec_x " + ep, ``, ``, "", 2},
 		{
 			"endpoints health " + ep, `GET /endpoints/` + ep + `/health `,
 			`{"summary":"red \u001b[31m; 12 waiting","state":"paused","state_reason":"by hand","circuit":{"state":"closed"}}`,
@@ -96,16 +106,16 @@ func TestContract(t *testing.T) {
 			"endpoints test --payload={} --json " + ep, `POST /endpoints/` + ep + `/test {"payload":{}}`,
 			`{"decision":"permanent"}`, `{"decision":"permanent"}` + "\n", 1,
 		},
-		{"endpoints test --payload={ " + ep, ``, ``, "", 1},
+		{"endpoints test --payload={ " + ep, ``, ``, "", 2},
 		{
 			"deliveries attempts " + dlv, "GET /deliveries/" + dlv + "/attempts?limit=50 ",
 			`{"data":[{"number":1,"run":1,"reason":"unknown","error":"red \u001b[31m"}],"next_cursor":null}`, "red \\x1b[31m\n", 0,
 		},
-		{"replays get dlv_1", ``, ``, "", 1},
-		{"replays get rpl_../x", ``, ``, "", 1},
-		{"replays create --source=all", ``, ``, "", 1},
-		{"replays create", ``, ``, "", 1},
-		{"deliveries reschedule " + dlv, ``, ``, "", 1},
+		{"replays get dlv_1", ``, ``, "", 2},
+		{"replays get rpl_../x", ``, ``, "", 2},
+		{"replays create --source=all", ``, ``, "", 2},
+		{"replays create", ``, ``, "", 2},
+		{"deliveries reschedule " + dlv, ``, ``, "", 2},
 	} {
 		var asked []string
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

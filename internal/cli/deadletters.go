@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"strconv"
 	"time"
 
@@ -72,13 +71,13 @@ type DeadLettersReplayCommand struct {
 func (c *DeadLettersReplayCommand) Run(ctx context.Context, p Process) error {
 	switch {
 	case c.All && len(c.IDs) > 0:
-		return errors.New("dead-letters replay: takes ids or --all, not both")
+		return usage("dead-letters replay: takes ids or --all, not both")
 	case c.All:
-		return c.startReplay(ctx, p, "dead_letters", deadLetterFields(c.deliveryFilters, c.Reason, c.Status, time.Now()), c.pace)
+		return c.startReplay(ctx, p, replayBody("dead_letters", deadLetterFields(c.deliveryFilters, c.Reason, c.Status, time.Now()), c.pace))
 	case len(c.IDs) == 0:
-		return errors.New("dead-letters replay: say which: their ids, or --all (with --endpoint, --event-type, --reason, --status, --since, --until)")
+		return usage("dead-letters replay: say which: their ids, or --all (with --endpoint, --event-type, --reason, --status, --since, --until)")
 	case c.deliveryFilters != deliveryFilters{} || c.Status != 0 || c.pace != pace{Ramp: true}:
-		return errors.New("dead-letters replay: filters and a rate go with --all, not with ids")
+		return usage("dead-letters replay: filters and a rate go with --all, not with ids")
 	}
 	return c.command(ctx, p, "dead-letters", c.IDs, "replay", object(map[string]any{"reason": c.Reason}))
 }

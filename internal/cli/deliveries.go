@@ -110,7 +110,7 @@ func (a attempt) inWords() string {
 // deliveryFilters choose deliveries in a list.
 type deliveryFilters struct {
 	Endpoint  webhook.EndpointID `help:"Only deliveries to this endpoint." placeholder:"ID"`
-	EventType string             `help:"Only deliveries of events of this type." placeholder:"TYPE"`
+	EventType string             `help:"Only deliveries of events of this type, or of those that a pattern such as order.* fits." placeholder:"TYPE"`
 	Since     instant            `help:"Only what was created since: a time, or a duration ago such as 1h." placeholder:"WHEN"`
 	Until     instant            `help:"Only what was created before." placeholder:"WHEN"`
 }
@@ -130,7 +130,7 @@ type DeliveriesListCommand struct {
 	paging          `embed:""`
 	deliveryFilters `embed:""`
 
-	State []string        `help:"Only deliveries in this state, or in one of several: pending, retrying, held, delivered, dead_lettered, cancelled, discarded." placeholder:"STATE"` //nolint:lll // a struct tag cannot be wrapped
+	State []string        `enum:"pending,retrying,held,delivered,dead_lettered,cancelled,discarded" help:"Only deliveries in this state, or in one of several: pending, retrying, held, delivered, dead_lettered, cancelled, discarded." placeholder:"STATE"` //nolint:lll // a struct tag cannot be wrapped
 	Event webhook.EventID `help:"Only deliveries of this event." placeholder:"ID"`
 }
 

@@ -2,8 +2,6 @@ package cli
 
 import (
 	"encoding/json"
-	"errors"
-	"fmt"
 	"strings"
 )
 
@@ -19,7 +17,7 @@ type endpointAuth struct {
 func (a *endpointAuth) authInto(fields map[string]json.RawMessage, p Process) error {
 	if a.Auth != "" {
 		if a.Auth != "-" && a.Auth != "null" && !strings.HasPrefix(string(a.Auth), "@") {
-			return errors.New("--auth: must be @file, - or null: every user of a machine can see a command line")
+			return usage("--auth: must be @file, - or null: every user of a machine can see a command line")
 		}
 		text, err := a.Auth.read(p, "--auth")
 		if err != nil {
@@ -31,15 +29,15 @@ func (a *endpointAuth) authInto(fields map[string]json.RawMessage, p Process) er
 		return nil
 	}
 	if a.Certificate == "" || a.Key == "" {
-		return errors.New("--client-certificate and --client-key: one needs the other")
+		return usage("--client-certificate and --client-key: one needs the other")
 	}
 	certificate, err := readFile(a.Certificate)
 	if err != nil {
-		return fmt.Errorf("--client-certificate: %w", err)
+		return usagef("--client-certificate: %w", err)
 	}
 	key, err := readFile(a.Key)
 	if err != nil {
-		return fmt.Errorf("--client-key: %w", err)
+		return usagef("--client-key: %w", err)
 	}
 	fields["client_certificate"] = marshal(map[string]string{"certificate": string(certificate), "key": string(key)})
 	return nil

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"encoding/json"
-	"errors"
 	"strings"
 )
 
@@ -12,14 +11,15 @@ import (
 type endpointFields struct {
 	endpointAuth `embed:""`
 
-	EventTypes  []string          `help:"What to send: exact types, prefix.* or *, separated by commas or repeated." name:"event-type" placeholder:"TYPE"`
+	EventTypes  []string          `help:"What to send: exact types, prefixes as order.* or invoice/*, or *, separated by commas or repeated." name:"event-type" placeholder:"TYPE"` //nolint:lll // a struct tag cannot be wrapped
 	Description *string           `help:"A note for people." placeholder:"TEXT"`
 	Header      []string          `help:"A header to send along, as 'Name: value'; may be repeated. All are replaced." placeholder:"HEADER" sep:"none"`
 	Timeout     *string           `help:"Of one request as a whole: 1s to 30s, or auto, which follows the receiver's answers." placeholder:"DURATION"`
 	MaxInFlight *int              `help:"Requests at a time." placeholder:"N"`
 	Rate        *float64          `help:"Requests in a second." name:"rate-limit-per-second" placeholder:"N"`
-	RetryPolicy *string           `help:"A preset's name, or JSON." placeholder:"POLICY"`
+	RetryPolicy *string           `help:"A preset's name, JSON, or null for the tenant's or the installation's." placeholder:"POLICY"`
 	Signature   *string           `help:"How requests are signed: v1, v1a or hex." placeholder:"SCHEME"`
+	Format      *string           `help:"What the body of a request is: raw, the payload as it was posted, or envelope, with type and timestamp around it." name:"payload-format" placeholder:"FORMAT"` //nolint:lll // a struct tag cannot be wrapped
 	AutoReplay  *bool             `help:"Replay the dead letters of an outage when the endpoint is back." negatable:""`
 	Metadata    map[string]string `help:"A note of your own, as name=value; may be repeated. All are replaced." mapsep:"none" placeholder:"NAME=VALUE"`
 	Data        source            `help:"Any settings as the API takes them: a JSON object, @file, or - for standard input. A flag goes before its field here." placeholder:"JSON"` //nolint:lll // a struct tag cannot be wrapped
@@ -27,15 +27,9 @@ type endpointFields struct {
 
 // body is the settings as the API reads them: Data, and the flags over it.
 func (f *endpointFields) body(p Process, address *string) ([]byte, error) {
-	fields := map[string]json.RawMessage{}
-	if f.Data != "" {
-		text, err := f.Data.read(p, "--data")
-		if err != nil {
-			return nil, err
-		}
-		if json.Unmarshal(text, &fields) != nil || fields == nil {
-			return nil, errors.New("--data: must be a JSON object")
-		}
+	fields, err := f.Data.object(p, "--data")
+	if err != nil {
+		return nil, err
 	}
 	if err := f.authInto(fields, p); err != nil {
 		return nil, err
@@ -46,6 +40,7 @@ func (f *endpointFields) body(p Process, address *string) ([]byte, error) {
 	set(fields, "rate_limit_per_second", f.Rate)
 	set(fields, "auto_replay", f.AutoReplay)
 	set(fields, "signature", f.Signature)
+	set(fields, "payload_format", f.Format)
 	set(fields, "timeout", f.Timeout)
 	if f.EventTypes != nil {
 		fields["event_types"] = marshal(f.EventTypes)
@@ -60,14 +55,8 @@ func (f *endpointFields) body(p Process, address *string) ([]byte, error) {
 		}
 		fields["headers"] = marshal(headers)
 	}
-	if f.RetryPolicy != nil {
-		fields["retry_policy"] = marshal(*f.RetryPolicy)
-		if text := strings.TrimSpace(*f.RetryPolicy); strings.HasPrefix(text, "{") {
-			if err := checkJSON([]byte(text)); err != nil {
-				return nil, errors.New("--retry-policy: " + err.Error())
-			}
-			fields["retry_policy"] = json.RawMessage(text)
-		}
+	if err := setPolicy(fields, f.RetryPolicy); err != nil {
+		return nil, err
 	}
 	return marshal(fields), nil
 }
@@ -86,12 +75,29 @@ func headersOf(lines []string) (map[string]string, error) {
 	for _, line := range lines {
 		name, value, ok := strings.Cut(line, ":")
 		if name = strings.TrimSpace(name); !ok || name == "" {
-			return nil, errors.New("--header: must be of the form 'Name: value'")
+			return nil, usage("--header: must be of the form 'Name: value'")
 		}
 		if _, twice := headers[name]; twice {
-			return nil, errors.New("--header: " + plain(name) + " is given more than once")
+			return nil, usage("--header: " + plain(name) + " is given more than once")
 		}
 		headers[name] = strings.TrimSpace(value)
 	}
 	return headers, nil
+}
+
+// setPolicy sets a retry policy that was given: a preset's name, or an object.
+func setPolicy(fields map[string]json.RawMessage, policy *string) error {
+	if policy == nil {
+		return nil
+	}
+	text := strings.TrimSpace(*policy)
+	if !strings.HasPrefix(text, "{") && text != "null" {
+		fields["retry_policy"] = marshal(text)
+		return nil
+	}
+	if err := checkJSON([]byte(text)); err != nil {
+		return usagef("--retry-policy: %w", err)
+	}
+	fields["retry_policy"] = json.RawMessage(text)
+	return nil
 }

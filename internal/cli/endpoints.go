@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"net/url"
 	"strings"
@@ -23,6 +22,7 @@ type EndpointsCommand struct {
 	Test         EndpointsTestCommand         `cmd:"" help:"Send one request to an endpoint now, and show what it came to."`
 	Pause        EndpointsPauseCommand        `cmd:"" help:"Hold what is for an endpoint."`
 	Resume       EndpointsResumeCommand       `cmd:"" help:"Send what was held, paced."`
+	CloseCircuit EndpointsCloseCircuitCommand `cmd:"" help:"Try an endpoint now whose circuit is open."`
 }
 
 // endpoint is an endpoint in a list.
@@ -97,7 +97,7 @@ type EndpointsCreateCommand struct {
 	remote         `embed:""`
 	endpointFields `embed:""`
 
-	Address string `arg:"" help:"The URL to send to; https, unless Everpost was started with EVERPOST_ALLOW_HTTP." name:"endpoint-url"`
+	Address string `arg:"" help:"The URL to send to; https, unless Everpost was started with --dev or EVERPOST_ALLOW_HTTP." name:"endpoint-url"`
 }
 
 // Run creates it.
@@ -124,7 +124,7 @@ func (c *EndpointsUpdateCommand) Run(ctx context.Context, p Process) error {
 		return err
 	}
 	if string(body) == "{}" {
-		return errors.New("endpoints update: say what is to change; 'everpost endpoints update --help' lists it")
+		return usage("endpoints update: say what is to change; 'everpost endpoints update --help' lists it")
 	}
 	return c.once(ctx, p, c.asked(http.MethodPatch, "", body))
 }
@@ -199,4 +199,14 @@ func (c *EndpointsResumeCommand) Run(ctx context.Context, p Process) error {
 		body["rate_per_minute"] = c.Rate
 	}
 	return c.once(ctx, p, c.asked(http.MethodPost, "resume", object(body)))
+}
+
+// EndpointsCloseCircuitCommand makes an open circuit half open.
+type EndpointsCloseCircuitCommand struct {
+	oneEndpoint `embed:""`
+}
+
+// Run closes it.
+func (c *EndpointsCloseCircuitCommand) Run(ctx context.Context, p Process) error {
+	return c.once(ctx, p, c.asked(http.MethodPost, "close-circuit", nil))
 }

@@ -43,13 +43,14 @@ func TestEndpointSettings(t *testing.T) {
 	b := setup(t)
 	flags := []string{
 		"--event-type=a,b.*", "--description=ours", "--header=X-Token: canary, and more", "--header=X-Empty:", "--timeout=7s", "--max-in-flight=3",
-		"--rate-limit-per-second=2.5", "--retry-policy=fast", "--auto-replay", "--metadata=team=a;b,c", "--metadata=x=y",
+		"--rate-limit-per-second=2.5", "--retry-policy=fast", "--payload-format=envelope", "--auto-replay", "--metadata=team=a;b,c", "--metadata=x=y",
 		"--data", `{"circuit_breaker":{"enabled":false},"auto_disable":false,"description":"a flag goes before it"}`,
 	}
 	want := map[string]any{
 		"event_types": []any{"a", "b.*"}, "description": "ours", "timeout": "7s",
 		"headers":       map[string]any{"X-Token": "[redacted]", "X-Empty": "[redacted]"},
-		"max_in_flight": 3.0, "rate_limit_per_second": 2.5, "auto_replay": true, "metadata": map[string]any{"team": "a;b,c", "x": "y"}, "auto_disable": false,
+		"max_in_flight": 3.0, "rate_limit_per_second": 2.5, "payload_format": "envelope", "auto_replay": true,
+		"metadata": map[string]any{"team": "a;b,c", "x": "y"}, "auto_disable": false,
 	}
 	id := b.endpoint(flags...)
 	plain := b.endpoint()
@@ -74,6 +75,11 @@ func TestEndpointSettings(t *testing.T) {
 	require.Equal(t, false, got["auto_replay"])
 	require.Empty(t, got["description"])
 	require.Equal(t, "7s", got["timeout"])
+	require.Equal(t, "endpoint", got["retry_policy_source"])
+	b.ok("endpoints", "update", id, "--retry-policy=null")
+	got = b.json("endpoints", "get", id)
+	require.Equal(t, "installation", got["retry_policy_source"])
+	require.Equal(t, "default", got["retry_policy"].(map[string]any)["preset"])
 	b.ok("endpoints", "update", id, "--timeout=auto")
 	require.Equal(t, "auto", b.json("endpoints", "get", id)["timeout"])
 	require.Contains(t, rows(t, b.ok("endpoints", "get", id)), []string{"timeout", "auto"})
@@ -81,6 +87,21 @@ func TestEndpointSettings(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte(`{"timeout":null}`), 0o600))
 	b.ok("endpoints", "update", id, "--data=@"+file)
 	require.Equal(t, "15s", b.json("endpoints", "get", id)["timeout"])
+}
+
+// What is stored of credentials does not follow the URL to another place.
+func TestEndpointMoves(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	id := b.endpoint("--header=X-Token: canary")
+	line := b.fails("endpoints", "update", id, "--endpoint-url=https://elsewhere.example")
+	require.Contains(t, line, "everpost: headers: is set and does not follow the URL")
+	require.NotContains(t, line, "canary")
+	line = b.fails("endpoints", "update", id, "--endpoint-url=https://elsewhere.example", "--header=X-Token: [redacted]")
+	require.Contains(t, line, "everpost: headers.X-Token: ")
+	b.ok("endpoints", "update", id, "--endpoint-url=https://elsewhere.example", "--header=X-Token: mine")
+	b.ok("endpoints", "update", id, "--endpoint-url=https://third.example", `--data={"headers":null}`)
+	require.Equal(t, map[string]any{}, b.json("endpoints", "get", id)["headers"])
 }
 
 func TestBadEndpoints(t *testing.T) {
@@ -92,7 +113,8 @@ func TestBadEndpoints(t *testing.T) {
 	}{
 		{"--endpoint-url=http://example.com", "everpost: url: only https is allowed"},
 		{"--timeout=1h", "everpost: timeout: "},
-		{"--timeout=canary", `everpost: timeout: must be "auto", or a duration`},
+		{"--payload-format=canon", `everpost: payload_format: must be "raw" or "envelope"; got "canon"`},
+		{"--timeout=soon", `everpost: timeout: must be "auto", or a duration from "1s" to "30s"; got "soon"`},
 		{"--retry-policy=slow", "everpost: retry_policy"},
 		{`--retry-policy={"base":`, "everpost: --retry-policy: is not JSON"},
 		{`--retry-policy={"base":"-1s"}`, "everpost: retry_policy.base: "},

@@ -24,7 +24,7 @@ type EventsListCommand struct {
 	remote `embed:""`
 	paging `embed:""`
 
-	Type       string  `help:"Only events of this type." placeholder:"TYPE"`
+	Type       string  `help:"Only events of this type, or of those that a pattern such as order.* fits." placeholder:"TYPE"`
 	ExternalID string  `help:"Only the event with this id of your own." placeholder:"ID"`
 	Since      instant `help:"Only what was created since: a time, or a duration ago such as 1h." placeholder:"WHEN"`
 	Until      instant `help:"Only what was created before." placeholder:"WHEN"`

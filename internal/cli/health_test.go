@@ -90,7 +90,7 @@ func TestEndpointsTest(t *testing.T) {
 	require.Equal(t, []string{"everpost.test", "order.paid"}, []string{got[0].Header.Get("everpost-event-type"), got[1].Header.Get("everpost-event-type")})
 	require.Empty(t, b.json("deliveries", "list")["data"], "it is not recorded")
 
-	require.Contains(t, b.fails("endpoints", "test", id, "--type=No Type"), "everpost: type: must be words of a-z")
+	require.Contains(t, b.fails("endpoints", "test", id, "--type=No Type"), "everpost: type: must be a letter or digit")
 	require.Contains(t, b.fails("endpoints", "test", id, "--payload=canary"), "everpost: --payload: is not JSON")
 	require.Contains(t, b.fails("endpoints", "test", webhook.NewEndpointID().String()), "no such endpoint of tenant acme")
 	require.Len(t, receiver.Requests(), 3)

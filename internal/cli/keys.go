@@ -2,8 +2,8 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"path/filepath"
 	"text/tabwriter"
 	"time"
 
@@ -20,11 +20,44 @@ type KeysCommand struct {
 	Rewrap KeysRewrapCommand `cmd:"" help:"Move all secrets at rest to a new key-encryption key, while everything runs."`
 }
 
+// database is where the commands find PostgreSQL that need no API.
 type database struct {
-	DatabaseURL string `env:"EVERPOST_DATABASE_URL" help:"PostgreSQL of the product, as a postgres:// URL." placeholder:"URL" required:""`
+	DatabaseURL string `env:"EVERPOST_DATABASE_URL" help:"PostgreSQL of the product, as a postgres:// URL. Without one, that of the standalone installation in the data directory." placeholder:"URL"` //nolint:lll // a struct tag cannot be wrapped
+	DataDir     string `default:".everpost" env:"EVERPOST_DATA_DIR" help:"Data directory of 'everpost standalone', which has to be running." placeholder:"DIR"`
 }
 
-func (d database) open(ctx context.Context, p Process) (*app.KeyRing, error) {
+// find settles which database it is.
+func (d *database) find(p Process) error {
+	if d.DatabaseURL != "" {
+		return checkDatabase(d.DatabaseURL)
+	}
+	if p.FindDatabase == nil {
+		return usage("--database-url: is required, here or as $EVERPOST_DATABASE_URL")
+	}
+	dir := d.DataDir
+	if absolute, err := filepath.Abs(dir); err == nil {
+		dir = absolute
+	}
+	running, err := p.FindDatabase(dir)
+	if err != nil {
+		return usagef("%w; start it with 'make run', name its data directory with --data-dir, or another database with --database-url", err)
+	}
+	d.DatabaseURL = running
+	return nil
+}
+
+// checkDatabase refuses a URL of a database before anything is sent there.
+func checkDatabase(url string) error {
+	if err := app.CheckDatabase(url); err != nil {
+		return Usage(err)
+	}
+	return nil
+}
+
+func (d *database) open(ctx context.Context, p Process) (*app.KeyRing, error) {
+	if err := d.find(p); err != nil {
+		return nil, err
+	}
 	return app.OpenKeys(ctx, config.Config{DatabaseURL: d.DatabaseURL}, p.Logger("warn"))
 }
 
@@ -42,10 +75,10 @@ type KeysCreateCommand struct {
 // Run makes the key.
 func (c *KeysCreateCommand) Run(ctx context.Context, p Process) error {
 	if !c.Operator && c.Tenant == "" {
-		return errors.New("keys create: say whose key it is, with --operator or --tenant ID")
+		return usage("keys create: say whose key it is, with --operator or --tenant ID")
 	}
 	if c.ExpiresIn < 0 {
-		return errors.New("keys create: --expires-in must not be negative")
+		return usage("keys create: --expires-in must not be negative")
 	}
 	keys, err := c.open(ctx, p)
 	if err != nil {
@@ -105,8 +138,8 @@ func moment(t time.Time) string {
 type KeysRevokeCommand struct {
 	database `embed:""`
 
-	Tenant string `help:"The tenant whose key it is; without it, an operator key." placeholder:"ID"`
-	ID     string `arg:"" help:"The key's id, key_..."`
+	Tenant string        `help:"The tenant whose key it is; without it, an operator key." placeholder:"ID"`
+	ID     webhook.KeyID `arg:"" help:"The key's id, key_..."`
 }
 
 // Run revokes it.
@@ -116,9 +149,9 @@ func (c *KeysRevokeCommand) Run(ctx context.Context, p Process) error {
 		return err
 	}
 	defer keys.Close()
-	if err := keys.Revoke(ctx, c.Tenant, c.ID); err != nil {
+	if err := keys.Revoke(ctx, c.Tenant, c.ID.String()); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintln(p.Stdout, "revoked "+c.ID)
+	_, err = fmt.Fprintln(p.Stdout, "revoked "+c.ID.String())
 	return err //nolint:wrapcheck // standard output
 }

@@ -51,8 +51,7 @@ func (c *ListenCommand) Run(ctx context.Context, p Process) error {
 	}
 	r.print("listening on http://" + l.Addr().String())
 	if c.Host == "127.0.0.1" {
-		_, _ = fmt.Fprintln(p.Stderr, "Everpost sends to this machine when it was started with "+
-			"EVERPOST_ALLOW_HTTP=true EVERPOST_ALLOWED_CIDRS=127.0.0.0/8 EVERPOST_EXTRA_PORTS=any; Ctrl-C ends")
+		_, _ = fmt.Fprintln(p.Stderr, "Everpost sends to this machine when it was started with 'everpost standalone --dev'; Ctrl-C ends")
 	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
@@ -89,13 +88,13 @@ func (c *ListenCommand) receiver(p Process) (*receiver, error) {
 	}
 	switch {
 	case c.First < 0:
-		return nil, errors.New("--first: must not be negative")
+		return nil, usage("--first: must not be negative")
 	case c.Delay < 0:
-		return nil, errors.New("--delay: must not be negative")
+		return nil, usage("--delay: must not be negative")
 	case c.Status != 0 && (c.Status < 200 || c.Status > 999):
-		return nil, errors.New("--status: must be from 200 to 999")
+		return nil, usage("--status: must be from 200 to 999")
 	case c.RetryAfter != nil && *c.RetryAfter < 0:
-		return nil, errors.New("--retry-after: must not be negative")
+		return nil, usage("--retry-after: must not be negative")
 	case c.Status == 0 && c.First > 0:
 		r.status = http.StatusServiceUnavailable
 	case c.Status == 0:
@@ -107,7 +106,7 @@ func (c *ListenCommand) receiver(p Process) (*receiver, error) {
 	for _, text := range c.Secret {
 		key, err := parseKey(text)
 		if err != nil {
-			return nil, fmt.Errorf("--secret: %w", err)
+			return nil, usagef("--secret: %w", err)
 		}
 		r.keys = append(r.keys, key)
 	}

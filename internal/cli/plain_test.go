@@ -95,7 +95,7 @@ func TestOperatorKeyStaysHere(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, operatorKeyFile), []byte("secret\n"), 0o600))
 	for url, want := range map[string]string{"http://[::1]:8080": "secret", "https://everpost.example": ""} {
-		s, err := (&remote{URL: url, DataDir: dir, Tenant: "acme"}).open(Process{})
+		s, err := (&connection{URL: url, DataDir: dir}).open(Process{})
 		require.NoError(t, err)
 		require.Equal(t, want, s.key, url)
 	}

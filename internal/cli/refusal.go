@@ -39,7 +39,7 @@ type problem struct {
 }
 
 // refused puts an answer that is not 2xx into words, with what to do about it.
-func (s *session) refused(asked *http.Request, response *http.Response, body []byte) error {
+func (s *session) refused(r request, asked *http.Request, response *http.Response, body []byte) error {
 	var p problem
 	media, _, _ := strings.Cut(response.Header.Get("Content-Type"), ";")
 	if media != "application/problem+json" || json.Unmarshal(body, &p) != nil || p.Detail == "" {
@@ -53,11 +53,41 @@ func (s *session) refused(asked *http.Request, response *http.Response, body []b
 	if len(p.Errors) > 0 {
 		fields := make([]string, len(p.Errors))
 		for i, e := range p.Errors {
-			fields[i] = plain(e.Field + ": " + e.Message)
+			fields[i] = plain(e.Field + ": " + e.Message + r.given(e.Field))
 		}
 		text = strings.Join(fields, "; ")
 	}
 	return &refusal{response.StatusCode, text + s.hint(asked, response, p)}
+}
+
+// given is the value of a field or parameter of the request as an error quotes it, "" for
+// one that is not a short plain value or may be a secret.
+func (r request) given(name string) string {
+	const longest = 100
+	switch name {
+	case "url", "secret", "headers", "auth", "client_certificate", "payload", "contact", "cursor":
+		return ""
+	}
+	value := r.query.Get(name)
+	if several := r.query[name]; len(several) > 1 {
+		value = strings.Join(several, ",")
+	}
+	if value == "" {
+		var fields map[string]json.RawMessage
+		_ = json.Unmarshal(r.body, &fields) // a body that is no object has no fields
+		var field any
+		_ = json.Unmarshal(fields[name], &field)
+		switch field := field.(type) {
+		case string:
+			value = field
+		case float64, bool:
+			value = string(fields[name])
+		}
+	}
+	if value == "" || len(value) > longest {
+		return ""
+	}
+	return fmt.Sprintf("; got %q", value)
 }
 
 // hint is what a person can do about a refusal, "" when the refusal says it all.
@@ -65,8 +95,11 @@ func (s *session) hint(asked *http.Request, response *http.Response, p problem) 
 	switch response.StatusCode {
 	case http.StatusUnauthorized:
 		from := ""
-		if s.key != "" && s.source != "" {
+		switch {
+		case s.source != "" && s.key != "":
 			from = " (it is from " + s.source + ")"
+		case s.source != "":
+			from = " (there is no " + s.source + "; --data-dir or $EVERPOST_DATA_DIR says where standalone's data is)"
 		}
 		return from + "; give one with --key or $EVERPOST_KEY ('everpost keys create' makes one)"
 	case http.StatusForbidden:
@@ -101,11 +134,13 @@ type silence struct {
 // Error implements error.
 func (s *silence) Error() string { return s.text }
 
+var errInterrupted = errors.New("interrupted")
+
 // unreachable says why no answer came, without the request's query, which net/http
 // would show.
 func (s *session) unreachable(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return &silence{text: "interrupted"}
+		return errInterrupted
 	}
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapped.Err

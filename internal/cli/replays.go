@@ -2,7 +2,7 @@ package cli
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"time"
@@ -32,9 +32,11 @@ type ReplaysCreateCommand struct {
 	pace            `embed:""`
 
 	All    bool   `help:"All of the tenant's: needed when nothing narrows it down."`
-	Source string `default:"dead_letters" enum:"dead_letters,held,events" help:"What to send: dead_letters, held (deliveries) or events (all of an endpoint since a time)." placeholder:"SOURCE"` //nolint:lll // a struct tag cannot be wrapped
+	Source string `default:"dead_letters" enum:"dead_letters,held,events" help:"What to send: dead_letters, held (deliveries) or events (those since a time that an endpoint asks for, or that were sent to it by name)." placeholder:"SOURCE"` //nolint:lll // a struct tag cannot be wrapped
 	Reason string `help:"Only what was given up for this reason." placeholder:"REASON"`
 	Status int    `help:"Only what was last answered with this status." placeholder:"CODE"`
+
+	IncludeUnmatched bool `help:"With --source=events: also types that the endpoint did not ask for; never what was sent to other endpoints by name."`
 }
 
 // Run begins it.
@@ -45,14 +47,18 @@ func (c *ReplaysCreateCommand) Run(ctx context.Context, p Process) error {
 		narrow = narrow || value != ""
 	}
 	if !narrow && !c.All {
-		return errors.New("replays create: say which: --endpoint, --event-type, --reason, --status, --since or --until, or --all of the tenant's")
+		return usage("replays create: say which: --endpoint, --event-type, --reason, --status, --since or --until, or --all of the tenant's")
 	}
-	return c.startReplay(ctx, p, c.Source, filters, c.pace)
+	body := replayBody(c.Source, filters, c.pace)
+	if c.IncludeUnmatched {
+		body["include_unmatched"] = true
+	}
+	return c.startReplay(ctx, p, body)
 }
 
-// startReplay begins a replay of what the filters choose. What is not given is left
+// replayBody asks for a replay of what the filters choose. What is not given is left
 // to the API.
-func (r *remote) startReplay(ctx context.Context, p Process, source string, filters map[string]string, at pace) error {
+func replayBody(source string, filters map[string]string, at pace) map[string]any {
 	body := map[string]any{"source": source}
 	for name, value := range filters {
 		body[name] = value
@@ -66,6 +72,11 @@ func (r *remote) startReplay(ctx context.Context, p Process, source string, filt
 	if !at.Ramp {
 		body["ramp"] = false
 	}
+	return body
+}
+
+// startReplay begins a replay.
+func (r *remote) startReplay(ctx context.Context, p Process, body map[string]any) error {
 	return r.once(ctx, p, request{method: http.MethodPost, path: []string{"replays"}, body: object(body)})
 }
 
@@ -141,6 +152,51 @@ func (c *oneReplay) act(ctx context.Context, p Process, method, verb string, bod
 	return c.once(ctx, p, request{method: method, path: path, body: body})
 }
 
+// How long a command waits for the replay's workflow to carry it out, and how often it looks.
+const (
+	commandPatience = 5 * time.Second
+	commandPoll     = 100 * time.Millisecond
+)
+
+// await gives a command and shows the replay as it is afterwards. The workflow carries the
+// command out, a moment later; when it takes longer, a line says so.
+func (c *oneReplay) await(ctx context.Context, p Process, verb, wanted string) error {
+	s, err := c.open(p)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	path := []string{"replays", string(c.ID)}
+	a, err := s.do(ctx, request{method: http.MethodPost, path: append(path, verb)})
+	if err != nil {
+		return err
+	}
+	patience, poll := time.NewTimer(commandPatience), time.NewTicker(commandPoll)
+	defer patience.Stop()
+	defer poll.Stop()
+	for {
+		r, err := decode[replay](a)
+		if err != nil {
+			return err
+		}
+		if r.State == wanted || r.State == "completed" || r.State == "cancelled" {
+			return s.show(a)
+		}
+		select {
+		case <-poll.C:
+		case <-patience.C:
+			_, _ = fmt.Fprintf(s.Stderr, "%s is stored; the replay is still %s, 'everpost replays get %s' shows when it is carried out\n",
+				verb, plain(r.State), c.ID)
+			return s.show(a)
+		case <-ctx.Done():
+			return errInterrupted
+		}
+		if a, err = s.do(ctx, request{method: http.MethodGet, path: path}); err != nil {
+			return err
+		}
+	}
+}
+
 // ReplaysGetCommand shows a replay.
 type ReplaysGetCommand struct {
 	oneReplay `embed:""`
@@ -158,7 +214,7 @@ type ReplaysPauseCommand struct {
 
 // Run pauses it.
 func (c *ReplaysPauseCommand) Run(ctx context.Context, p Process) error {
-	return c.act(ctx, p, http.MethodPost, "pause", nil)
+	return c.await(ctx, p, "pause", "paused")
 }
 
 // ReplaysResumeCommand resumes a replay.
@@ -168,7 +224,7 @@ type ReplaysResumeCommand struct {
 
 // Run resumes it.
 func (c *ReplaysResumeCommand) Run(ctx context.Context, p Process) error {
-	return c.act(ctx, p, http.MethodPost, "resume", nil)
+	return c.await(ctx, p, "resume", "running")
 }
 
 // ReplaysCancelCommand cancels a replay.
@@ -178,7 +234,7 @@ type ReplaysCancelCommand struct {
 
 // Run cancels it.
 func (c *ReplaysCancelCommand) Run(ctx context.Context, p Process) error {
-	return c.act(ctx, p, http.MethodPost, "cancel", nil)
+	return c.await(ctx, p, "cancel", "cancelled")
 }
 
 // ReplaysSetRateCommand changes the rate of a replay.

@@ -33,5 +33,9 @@ func TestReplays(t *testing.T) {
 		require.Contains(t, rows(t, b.ok(append([]string{"replays"}, c...)...)), []string{"id", id}, c)
 	}
 	require.Contains(t, b.fails("replays", "create", "--source=events", "--all"), "everpost: endpoint_id: ")
+	require.Equal(t, false, replay["include_unmatched"])
+	require.Contains(t, b.fails("replays", "create", "--all", "--include-unmatched"), "everpost: include_unmatched: ")
+	wide := b.json("replays", "create", "--source=events", "--endpoint="+ep, "--since=1h", "--event-type=order.*", "--include-unmatched")
+	require.Equal(t, []any{true, "order.*"}, []any{wide["include_unmatched"], wide["event_type"]})
 	require.Contains(t, b.fails("replays", "get", id+"x"), "no such replay of tenant acme")
 }

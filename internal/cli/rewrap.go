@@ -21,8 +21,15 @@ type KeysRewrapCommand struct {
 
 // Run moves everything to the key that encrypts now, and says what became of it.
 func (c *KeysRewrapCommand) Run(ctx context.Context, p Process) error {
-	if err := c.RequireKEK(); err != nil {
+	named := c.DatabaseURL != ""
+	if err := c.find(p); err != nil {
 		return err
+	}
+	if !named {
+		c.AddOwn(config.OwnKEKFile(c.DataDir))
+	}
+	if err := c.RequireKEK(); err != nil {
+		return usageError{err}
 	}
 	keys, err := app.OpenRewraps(ctx, c.DatabaseURL, c.KEKs, p.Logger("warn"))
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/everpost/everpost/internal/signature"
 )
 
-const newKEK = "OTg3NjU0MzIxMDk4NzY1NDMyMTA5ODc2NTQzMjEwOTg="
+const newKEK = "DAT5l0nhOEf7qT3dayoog75S/YmcSpIPEmOtQEpayp0="
 
 // From one key to another, as an operator does it.
 func TestKeysRewrap(t *testing.T) {
@@ -28,11 +28,11 @@ func TestKeysRewrap(t *testing.T) {
 		require.NoError(t, os.WriteFile(path, []byte(key+"\n"), 0o600))
 		return path
 	}
-	older, newer := write("older", "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="), write("newer", newKEK)
+	older, newer := write("older", "K4JF8A06nx3tRLH7jGEAk8DIEogd7avty/nxsMJyLIk="), write("newer", newKEK)
 	database := "--database-url=" + b.store.Pool().Config().ConnString()
 
 	code, _, stderr := run(t, nil, "keys", "rewrap", database)
-	require.Equal(t, 1, code)
+	require.Equal(t, 2, code)
 	require.Contains(t, stderr, "EVERPOST_KEK_FILE: is required")
 	code, _, stderr = run(t, nil, "keys", "rewrap", database, "--kek-file="+dir+"/none")
 	require.Equal(t, 1, code)
@@ -86,11 +86,11 @@ func TestRotateSecretAndSchemes(t *testing.T) {
 	require.Nil(t, b.json("endpoints", "update", "--signature=hex", id)["public_key"])
 	require.Contains(t, b.ok("endpoints", "secret", id), "whsec_")
 	piped := call{args: at(b.url, "endpoints", "rotate-secret", "--secret=-", id), stdin: strings.NewReader("whsk_canary\n")}.run(t)
-	require.Equal(t, 1, piped.code)
+	require.Equal(t, 4, piped.code)
 	require.Contains(t, piped.stderr, "secret: must be whsec_")
 	require.NotContains(t, piped.stderr, "canary")
 	refused := b.run("endpoints", "rotate-secret", "--secret="+secretText, id)
-	require.Equal(t, 1, refused.code)
+	require.Equal(t, 2, refused.code)
 	require.Contains(t, refused.stderr, "--secret: must be @file or -")
 	require.NotContains(t, refused.stderr, secretText)
 }

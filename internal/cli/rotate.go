@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -48,7 +47,7 @@ func (c *EndpointsRotateSecretCommand) secret(p Process) (string, error) {
 		err = errors.New("must be @file or -: every user of a machine can see a command line")
 	}
 	if err != nil {
-		return "", fmt.Errorf("--secret: %w", err)
+		return "", usagef("--secret: %w", err)
 	}
 	return strings.TrimSpace(string(text)), nil
 }

@@ -40,7 +40,7 @@ type accepted struct {
 // Run posts the event.
 func (c *SendCommand) Run(ctx context.Context, p Process) error {
 	if c.Timeout <= 0 {
-		return errors.New("--timeout: must be more than 0s")
+		return usage("--timeout: must be more than 0s")
 	}
 	payload, err := c.Payload.read(p, "payload")
 	if err != nil {

@@ -12,12 +12,32 @@ import (
 	"github.com/everpost/everpost/internal/config"
 )
 
+// temporalSettings is a part of the help of what connects to a Temporal: its settings are
+// not ours, and read from the environment only.
+const temporalSettings = `Where Temporal is, by its own conventions, from the environment:
+
+  TEMPORAL_ADDRESS         host:port (default localhost:7233)
+  TEMPORAL_NAMESPACE       namespace (default "default")
+  TEMPORAL_API_KEY         API key, of Temporal Cloud
+  TEMPORAL_TLS             true or false; required for another machine
+  TEMPORAL_TLS_SERVER_CA_CERT_PATH, TEMPORAL_TLS_SERVER_NAME
+                           certificates to trust, and the name in the server's
+  TEMPORAL_TLS_CLIENT_CERT_PATH, TEMPORAL_TLS_CLIENT_KEY_PATH
+                           certificate and key of this client
+  TEMPORAL_CONFIG_FILE, TEMPORAL_PROFILE
+                           a file of Temporal's with all of this, and a profile in it
+
+GOGC and GOMEMLIMIT tune the garbage collector, as in every Go program.`
+
 // ServeCommand runs API and worker.
 type ServeCommand struct {
 	config.Config `embed:""`
 
 	UIURL string `env:"EVERPOST_UI_URL" help:"Address of the Temporal Web UI, for links to workflows." name:"ui-url" placeholder:"URL"`
 }
+
+// Help is the part of the help that the settings do not make.
+func (*ServeCommand) Help() string { return temporalSettings }
 
 // Run runs until a signal.
 func (c *ServeCommand) Run(ctx context.Context, p Process) error {
@@ -31,6 +51,9 @@ type APICommand struct {
 	UIURL string `env:"EVERPOST_UI_URL" help:"Address of the Temporal Web UI, for links to workflows." name:"ui-url" placeholder:"URL"`
 }
 
+// Help is the part of the help that the settings do not make.
+func (*APICommand) Help() string { return temporalSettings }
+
 // Run runs until a signal.
 func (c *APICommand) Run(ctx context.Context, p Process) error {
 	return serve(ctx, p, c.Config, c.UIURL, true, false)
@@ -41,6 +64,9 @@ type WorkerCommand struct {
 	config.Config `embed:""`
 }
 
+// Help is the part of the help that the settings do not make.
+func (*WorkerCommand) Help() string { return temporalSettings }
+
 // Run runs until a signal.
 func (c *WorkerCommand) Run(ctx context.Context, p Process) error {
 	return serve(ctx, p, c.Config, "", false, true)
@@ -49,21 +75,21 @@ func (c *WorkerCommand) Run(ctx context.Context, p Process) error {
 func serve(ctx context.Context, p Process, c config.Config, uiURL string, withAPI, withWorker bool) error {
 	logger := p.Logger(c.LogLevel)
 	if err := c.RequireCluster(true); err != nil {
-		return err
+		return Usage(err)
 	}
 	// TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE and so on: Temporal's own conventions.
 	temporal, err := envconfig.LoadDefaultClientOptions()
 	if err != nil {
-		return fmt.Errorf("settings of Temporal: %w", err)
+		return usagef("settings of Temporal: %w", err)
 	}
 	if err := refuseOpen(temporal.HostPort, temporal.ConnectionOptions.TLS != nil || temporal.ConnectionOptions.TLSDisabled); err != nil {
-		return err
+		return Usage(err)
 	}
 	a, err := app.New(ctx, app.Options{
 		Config: c, Version: p.Version, Logger: logger, API: withAPI, Worker: withWorker, Temporal: temporal, UIURL: uiURL,
 	})
 	if err != nil {
-		return err
+		return Usage(err) // of the configuration: nothing was started
 	}
 	if err := a.Start(ctx); err != nil {
 		return err
@@ -88,6 +114,9 @@ type MigrateCommand struct {
 
 // Run migrates.
 func (c *MigrateCommand) Run(ctx context.Context, p Process) error {
+	if err := checkDatabase(c.DatabaseURL); err != nil {
+		return err
+	}
 	if err := app.Migrate(ctx, config.Config{DatabaseURL: c.DatabaseURL}, p.Logger(c.LogLevel)); err != nil {
 		return err
 	}

@@ -79,7 +79,7 @@ func listOf[T any](ctx context.Context, s *session, noun string, r request, p pa
 // of what was left out, "" for nothing.
 func (s *session) collect(ctx context.Context, r request, p paging) (entries []json.RawMessage, next string, err error) {
 	if p.Limit < 1 || p.Limit > mostShown {
-		return nil, "", fmt.Errorf("--limit: must be a whole number from 1 to %d", mostShown)
+		return nil, "", usagef("--limit: must be a whole number from 1 to %d", mostShown)
 	}
 	r.method, next = http.MethodGet, p.Cursor
 	if r.query == nil {

@@ -1,6 +1,7 @@
 // Package config is what an operator can set: one struct with its defaults, the
 // names of its environment variables and its rules. The command line fills it in
-// (the tags are read by internal/cli). Beside it only others' conventions are read from
+// (the tags are read by internal/cli; role names the only one of the commands api and worker
+// that a setting is for). Beside it only others' conventions are read from
 // the environment: TEMPORAL_… by the SDK, GOGC and GOMEMLIMIT in standalone.
 package config
 
@@ -12,25 +13,32 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"regexp"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/everpost/everpost/internal/retry"
 )
 
 // Config is the settings of an Everpost process.
 type Config struct {
 	// Listen is where the API (and the console) is served. Port 0 means a free one, here and below.
-	Listen string `default:"127.0.0.1:8080" env:"EVERPOST_LISTEN" help:"Address of the API." placeholder:"HOST:PORT"`
+	Listen string `default:"127.0.0.1:8080" env:"EVERPOST_LISTEN" help:"Address of the API." placeholder:"HOST:PORT" role:"api"`
 
 	// AdminListen is where /healthz, /readyz, /metrics and /debug/pprof are served. Not for the public.
 	AdminListen string `default:"127.0.0.1:8081" env:"EVERPOST_ADMIN_LISTEN" help:"Address of health checks, metrics and profiles." placeholder:"HOST:PORT"`
+
+	// AdminHosts are the names by which it may be asked, beside addresses and localhost.
+	AdminHosts Hosts `env:"EVERPOST_ADMIN_HOSTS" help:"Names that the admin listener answers to beside addresses and localhost, separated by commas; '*.example.com' for all below it, 'any' for all." placeholder:"NAME,...|any"`
 
 	// DatabaseURL is the product's PostgreSQL. Standalone brings its own when it is empty; elsewhere it is required.
 	DatabaseURL string `env:"EVERPOST_DATABASE_URL" help:"PostgreSQL of the product, as a postgres:// URL." placeholder:"URL"`
 
 	// OperatorKey presets an operator key: a secret of 32 characters or more. It works for as long as it is set.
-	OperatorKey string `env:"EVERPOST_OPERATOR_KEY" help:"An operator key to accept beside those in the database: any secret of 32 characters or more." placeholder:"SECRET"`
+	OperatorKey string `env:"EVERPOST_OPERATOR_KEY" help:"An operator key to accept beside those in the database: any secret of 32 characters or more." placeholder:"SECRET" role:"api"`
 
 	// OperatorTenant is the tenant whose endpoints are told of every tenant's operational events. Empty: none.
 	OperatorTenant string `env:"EVERPOST_OPERATOR_TENANT" help:"Tenant whose endpoints are told of every tenant's operational events (everpost.…)." placeholder:"ID"`
@@ -41,14 +49,30 @@ type Config struct {
 	// AllowHTTP lets endpoints have http:// URLs.
 	AllowHTTP bool `env:"EVERPOST_ALLOW_HTTP" help:"Allow endpoints with http:// URLs." name:"allow-http"`
 
-	// AllowedCIDRs are address ranges that the egress guard lets through although they are not public.
+	// AllowedCIDRs are address ranges that the egress guard lets through although they are not public. This machine's own
+	// addresses but for loopback, and those of metadata services, are let through by a range of exactly that address only.
 	AllowedCIDRs []netip.Prefix `env:"EVERPOST_ALLOWED_CIDRS" help:"Address ranges that endpoints may be in although they are not public, separated by commas." name:"allowed-cidrs" placeholder:"CIDR"`
+
+	// DeniedCIDRs are address ranges that the egress guard refuses whatever else allows them.
+	DeniedCIDRs []netip.Prefix `env:"EVERPOST_DENIED_CIDRS" help:"Address ranges that endpoints may not be in, whatever else allows them, separated by commas." name:"denied-cidrs" placeholder:"CIDR"`
 
 	// ExtraPorts are destination ports beside 443 and 80.
 	ExtraPorts Ports `env:"EVERPOST_EXTRA_PORTS" help:"Destination ports beside 443 and 80, separated by commas, or 'any'." placeholder:"PORT,...|any"`
 
 	// EgressProxy is a proxy that requests to receivers go through, by CONNECT. It may hold a password.
 	EgressProxy string `env:"EVERPOST_EGRESS_PROXY" help:"Proxy for requests to receivers, by CONNECT: http://[user:password@]host:port." placeholder:"URL"`
+
+	// CAFile holds certificates (PEM) that receivers are verified with, beside the system's.
+	CAFile string `env:"EVERPOST_CA_FILE" help:"File with certificates (PEM) to trust for receivers beside the system's." name:"ca-file" placeholder:"FILE"`
+
+	// TrustedProxies are where reverse proxies before the API are: their X-Forwarded-For says where a request came from.
+	TrustedProxies []netip.Prefix `env:"EVERPOST_TRUSTED_PROXIES" help:"Address ranges of reverse proxies whose X-Forwarded-For is believed, for the audit log, separated by commas." name:"trusted-proxies" placeholder:"CIDR" role:"api"`
+
+	// WorkflowURLForTenants shows workflow_url to tenants' keys too: the Web UI shows the workflows of all tenants.
+	WorkflowURLForTenants bool `env:"EVERPOST_WORKFLOW_URL_FOR_TENANTS" help:"Show workflow_url to tenants' keys, not only to operators'." name:"workflow-url-for-tenants" role:"api"`
+
+	// RetryPolicy is that of endpoints that have none of their own, nor their tenant.
+	RetryPolicy RetryPolicy `default:"default" env:"EVERPOST_RETRY_POLICY" help:"Retry policy of endpoints that have none, nor their tenant: a preset's name, or JSON." placeholder:"POLICY"`
 
 	// Retention is how long finished deliveries, payloads and attempts are kept, DeadLetterRetention how long dead letters are.
 	Retention           time.Duration `default:"720h" env:"EVERPOST_RETENTION" help:"How long finished deliveries, payloads and attempts are kept." placeholder:"DURATION"`
@@ -58,11 +82,11 @@ type Config struct {
 	AuditRetention time.Duration `default:"17520h" env:"EVERPOST_AUDIT_RETENTION" help:"How long entries of the audit log are kept." placeholder:"DURATION"`
 
 	// Limits of every tenant that has none of its own; 0 is no limit.
-	TenantRequestsPerSecond float64 `default:"0" env:"EVERPOST_TENANT_REQUESTS_PER_SECOND" help:"Requests per second with a tenant's keys, unless the tenant has a limit of its own; 0 is no limit." placeholder:"N"`
-	TenantBurst             int     `default:"0" env:"EVERPOST_TENANT_BURST" help:"How many of those requests may come at once; 0 is those of a second." placeholder:"N"`
-	TenantEndpoints         int     `default:"0" env:"EVERPOST_TENANT_ENDPOINTS" help:"Endpoints of a tenant, unless it has a limit of its own; 0 is no limit." placeholder:"N"`
-	TenantPendingDeliveries int     `default:"0" env:"EVERPOST_TENANT_PENDING_DELIVERIES" help:"Deliveries of a tenant that may be pending, unless it has a limit of its own; 0 is no limit." placeholder:"N"`
-	TenantEndpointsPerEvent int     `default:"0" env:"EVERPOST_TENANT_ENDPOINTS_PER_EVENT" help:"Endpoints that one event may go to, unless its tenant has a limit of its own; 0 is no limit." placeholder:"N"`
+	TenantRequestsPerSecond float64 `default:"0" env:"EVERPOST_TENANT_REQUESTS_PER_SECOND" help:"Requests per second with a tenant's keys, unless the tenant has a limit of its own; 0 is no limit." placeholder:"N" role:"api"`
+	TenantBurst             int     `default:"0" env:"EVERPOST_TENANT_BURST" help:"How many of those requests may come at once; 0 is those of a second." placeholder:"N" role:"api"`
+	TenantEndpoints         int     `default:"0" env:"EVERPOST_TENANT_ENDPOINTS" help:"Endpoints of a tenant, unless it has a limit of its own; 0 is no limit." placeholder:"N" role:"api"`
+	TenantPendingDeliveries int     `default:"0" env:"EVERPOST_TENANT_PENDING_DELIVERIES" help:"Deliveries of a tenant that may be pending, unless it has a limit of its own; 0 is no limit." placeholder:"N" role:"api"`
+	TenantEndpointsPerEvent int     `default:"0" env:"EVERPOST_TENANT_ENDPOINTS_PER_EVENT" help:"Endpoints that one event may go to, unless its tenant has a limit of its own; 0 is no limit." placeholder:"N" role:"api"`
 
 	// LogLevel is the least level that is written.
 	LogLevel string `default:"info" enum:"debug,info,warn,error" env:"EVERPOST_LOG_LEVEL" help:"Least level of log lines: debug, info, warn or error." placeholder:"LEVEL"`
@@ -74,7 +98,7 @@ type Config struct {
 	MaxPerWorkflow int           `default:"100" env:"EVERPOST_MAX_DELIVERIES_PER_WORKFLOW" help:"Deliveries that may share a workflow for their first attempts; 1 gives each its own." name:"max-deliveries-per-workflow" placeholder:"N"`
 	NearRetry      time.Duration `default:"60s" env:"EVERPOST_NEAR_RETRY" help:"How far off a retry may be to be made by the shared workflow too." placeholder:"DURATION"`
 	// MaxInFlightPerHost bounds the requests under way to one host, of all endpoints there, in a worker; 0 is no bound.
-	MaxInFlightPerHost int `default:"0" env:"EVERPOST_MAX_IN_FLIGHT_PER_HOST" help:"Requests under way at a time to one host and port, of all endpoints there, in each worker; 0 is no limit." name:"max-in-flight-per-host" placeholder:"N"`
+	MaxInFlightPerHost int `default:"0" env:"EVERPOST_MAX_IN_FLIGHT_PER_HOST" help:"Requests under way at a time to one host and port, of all endpoints there, in each worker; 0 is no limit." name:"max-in-flight-per-host" placeholder:"N" role:"worker"`
 	// ReconcileEvery is how often open deliveries are looked for that no workflow carries.
 	ReconcileEvery time.Duration `default:"5m" env:"EVERPOST_RECONCILE_EVERY" help:"How often open deliveries are looked for whose workflow is gone." placeholder:"DURATION"`
 	QueueLength    int           `default:"1000" env:"EVERPOST_QUEUE_LENGTH" help:"Deliveries that may wait for their start before the API makes callers wait." placeholder:"N"`
@@ -87,9 +111,16 @@ type Standalone struct {
 
 	TemporalListen string `default:"127.0.0.1:7233" env:"EVERPOST_TEMPORAL_LISTEN" help:"Address of the embedded Temporal." placeholder:"HOST:PORT"`
 	UIListen       string `default:"127.0.0.1:8233" env:"EVERPOST_UI_LISTEN" help:"Address of the Temporal Web UI." name:"ui-listen" placeholder:"HOST:PORT"`
+	UIHosts        Hosts  `env:"EVERPOST_UI_HOSTS" help:"Names that the Temporal Web UI answers to beside addresses and localhost, separated by commas; '*.example.com' for all below it, 'any' for all." name:"ui-hosts" placeholder:"NAME,...|any"`
+
+	// Dev is for trying things out: receivers on this machine are allowed. See AllowDev.
+	Dev bool `env:"EVERPOST_DEV" help:"For trying things out: allow endpoints on this machine, over http and on any port."`
 
 	// Demo is auto (on the first start of an empty data directory) or off.
 	Demo string `default:"auto" enum:"auto,off" env:"EVERPOST_DEMO" help:"The demonstration: auto (on the first start) or off." placeholder:"auto|off"`
+
+	// TemporalRetention is how long workflows that have ended can be looked at in the Web UI.
+	TemporalRetention time.Duration `default:"168h" env:"EVERPOST_TEMPORAL_RETENTION" help:"How long workflows that have ended can be looked at in the Temporal Web UI." placeholder:"DURATION"`
 
 	// Shards is the number of Temporal's history shards; it cannot be changed after the first start.
 	Shards int32 `default:"16" env:"EVERPOST_TEMPORAL_SHARDS" help:"History shards of the embedded Temporal, fixed by the first start." placeholder:"N"`
@@ -121,7 +152,29 @@ type Ports struct {
 	List []uint16
 }
 
+// RetryPolicy is a retry policy as it was set; nothing is the preset default.
+type RetryPolicy struct{ Policy retry.Policy }
+
+// UnmarshalText reads a preset's name, or a policy as the API takes it. The error names
+// each setting that is refused.
+func (p *RetryPolicy) UnmarshalText(text []byte) (err error) {
+	if p.Policy = retry.Default(); strings.TrimSpace(string(text)) != "" {
+		p.Policy, err = retry.ParseSetting(string(text))
+	}
+	return err
+}
+
+// MarshalText is the inverse of UnmarshalText.
+func (p RetryPolicy) MarshalText() ([]byte, error) {
+	if preset, found := retry.Lookup(p.Policy.Preset); found && preset.Equal(p.Policy) {
+		return []byte(p.Policy.Preset), nil
+	}
+	return p.Policy.MarshalJSON()
+}
+
 var (
+	_ encoding.TextUnmarshaler = (*RetryPolicy)(nil)
+	_ encoding.TextMarshaler   = RetryPolicy{}
 	_ encoding.TextUnmarshaler = (*Ports)(nil)
 	_ encoding.TextMarshaler   = Ports{}
 )
@@ -158,6 +211,48 @@ func (p Ports) MarshalText() ([]byte, error) {
 	return []byte(strings.Join(fields, ",")), nil
 }
 
+// Hosts are host names; Any stands for all.
+type Hosts struct {
+	Any   bool
+	Names []string // in lower case, "*.example.com" for all below example.com
+}
+
+var (
+	_ encoding.TextUnmarshaler = (*Hosts)(nil)
+	_ encoding.TextMarshaler   = Hosts{}
+)
+
+// hostName is a name as a Host field has it: without scheme, port and path. Addresses need not be named.
+var hostName = regexp.MustCompile(`^(\*\.)?[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*$`)
+
+// UnmarshalText reads "any" or a list of names separated by commas.
+func (h *Hosts) UnmarshalText(text []byte) error {
+	*h = Hosts{}
+	if strings.TrimSpace(string(text)) == "" {
+		return nil
+	}
+	if strings.TrimSpace(string(text)) == "any" {
+		h.Any = true
+		return nil
+	}
+	for field := range strings.SplitSeq(string(text), ",") {
+		name := strings.TrimSuffix(strings.ToLower(strings.TrimSpace(field)), ".")
+		if !hostName.MatchString(name) {
+			return fmt.Errorf("%q is not a host name, such as everpost.internal or *.example.com, without scheme and port, nor 'any'", strings.TrimSpace(field))
+		}
+		h.Names = append(h.Names, name)
+	}
+	return nil
+}
+
+// MarshalText is the inverse of UnmarshalText.
+func (h Hosts) MarshalText() ([]byte, error) {
+	if h.Any {
+		return []byte("any"), nil
+	}
+	return []byte(strings.Join(h.Names, ",")), nil
+}
+
 // Validate checks every setting and names each that is unusable, as the variable
 // an operator would mend.
 func (c *Config) Validate() error {
@@ -171,8 +266,8 @@ func (c *Config) Validate() error {
 		}
 	}
 	if c.DatabaseURL != "" {
-		if u, err := url.Parse(c.DatabaseURL); err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" {
-			refuse("EVERPOST_DATABASE_URL", "must be a URL of the form postgres://user:password@host:5432/database") // never the value: it holds a password
+		if err := CheckDatabaseURL(c.DatabaseURL); err != nil {
+			refuse("EVERPOST_DATABASE_URL", "%s", err)
 		}
 	}
 	c.validateKEKs(refuse)
@@ -184,11 +279,61 @@ func (c *Config) Validate() error {
 	if strings.Trim(c.OperatorTenant, tenantAlphabet) != "" || len(c.OperatorTenant) > maxTenantID {
 		refuse("EVERPOST_OPERATOR_TENANT", "must be the id of a tenant: at most %d of A-Z, a-z, 0-9, _ and -", maxTenantID)
 	}
+	c.validateCIDRs(refuse)
+	if _, err := c.RootCAs(); err != nil {
+		refuse("EVERPOST_CA_FILE", "%s", err)
+	}
 	if c.EgressProxy != "" && c.EgressProxyURL() == nil {
 		refuse("EVERPOST_EGRESS_PROXY", "must be http://host:port, or http://user:password@host:port") // never the value, as above
 	}
+	for _, p := range c.TrustedProxies {
+		if wrong := notProxies(p); wrong != "" {
+			refuse("EVERPOST_TRUSTED_PROXIES", "%s %s", p, wrong)
+		}
+	}
 	c.validateNumbers(refuse)
 	return joined(bad)
+}
+
+// notProxies is what is wrong with a range of trusted proxies, "" when nothing is.
+func notProxies(p netip.Prefix) string {
+	switch {
+	case p.Bits() == 0:
+		return "would let everybody say where a request comes from; name the proxies' addresses"
+	case p.Addr().Is4In6():
+		return "is an IPv4 address in IPv6 form; write it as IPv4"
+	case p != p.Masked():
+		return "has bits beyond its length; write " + p.Masked().String() + ", or a longer prefix"
+	}
+	return ""
+}
+
+// validateCIDRs tells refuse which ranges are too wide, or would have no effect.
+func (c *Config) validateCIDRs(refuse func(name, format string, args ...any)) {
+	for _, prefix := range c.AllowedCIDRs {
+		if prefix.Bits() == 0 {
+			refuse("EVERPOST_ALLOWED_CIDRS", "%q allows every address, those of your own network too; name the ranges that receivers are in", prefix)
+		}
+	}
+	for name, list := range map[string][]netip.Prefix{"EVERPOST_ALLOWED_CIDRS": c.AllowedCIDRs, "EVERPOST_DENIED_CIDRS": c.DeniedCIDRs} {
+		for _, prefix := range list {
+			if prefix != prefix.Masked() {
+				refuse(name, "%q has bits beyond its length; write %s, or a longer prefix", prefix, prefix.Masked())
+			}
+			if prefix.Addr().Is4In6() {
+				refuse(name, "%q is a range of IPv4 addresses in IPv6 form, which are refused anyway; write it as IPv4", prefix)
+			}
+		}
+	}
+}
+
+// CheckDatabaseURL reports whether the text is a URL of PostgreSQL. The error does not repeat it: it
+// may hold a password.
+func CheckDatabaseURL(text string) error {
+	if u, err := url.Parse(text); err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" {
+		return errors.New("must be a URL of the form postgres://user:password@host:5432/database")
+	}
+	return nil
 }
 
 // hardToGuess reports whether a key may have been made by a machine: it is long, neither
@@ -269,6 +414,9 @@ func (s *Standalone) Validate() error {
 			bad = append(bad, fmt.Errorf("%s: %w", name, err))
 		}
 	}
+	if s.TemporalRetention < time.Hour {
+		bad = append(bad, errors.New("EVERPOST_TEMPORAL_RETENTION: must be at least 1h"))
+	}
 	if s.DataDir == "" {
 		bad = append(bad, errors.New("EVERPOST_DATA_DIR: must name a directory"))
 	}
@@ -276,6 +424,44 @@ func (s *Standalone) Validate() error {
 		bad = append(bad, errors.New("EVERPOST_TEMPORAL_SHARDS: must be between 1 and 4096"))
 	}
 	return joined(bad)
+}
+
+// AllowDev opens the way to receivers on this machine when Dev is set: over http, on any port of
+// loopback. It adds to what is allowed and takes nothing away. What contradicts it is an error: a
+// proxy, behind which this machine is another one, a denied range with addresses of it, and, in the
+// environment, a plain no to http.
+func (s *Standalone) AllowDev(c *Config, environ []string) error {
+	if !s.Dev {
+		return nil
+	}
+	var bad []error
+	if c.EgressProxy != "" {
+		bad = append(bad, errors.New("EVERPOST_DEV: is set together with EVERPOST_EGRESS_PROXY, "+
+			"through which endpoints on this machine cannot be reached; unset one of them"))
+	}
+	for _, entry := range environ {
+		name, value, _ := strings.Cut(entry, "=")
+		if allowed, err := strconv.ParseBool(value); name == "EVERPOST_ALLOW_HTTP" && err == nil && !allowed {
+			bad = append(bad, errors.New("EVERPOST_DEV: is set together with EVERPOST_ALLOW_HTTP="+value+", but allows http; unset one of them"))
+		}
+	}
+	loopbacks := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
+	for _, denied := range c.DeniedCIDRs {
+		if slices.ContainsFunc(loopbacks, denied.Overlaps) {
+			bad = append(bad, fmt.Errorf("EVERPOST_DEV: is set together with %s in EVERPOST_DENIED_CIDRS, "+
+				"which denies addresses of this machine; unset one of them", denied))
+		}
+	}
+	if len(bad) > 0 {
+		return joined(bad)
+	}
+	c.AllowHTTP, c.ExtraPorts = true, Ports{Any: true}
+	for _, prefix := range loopbacks {
+		if !slices.Contains(c.AllowedCIDRs, prefix) {
+			c.AllowedCIDRs = append(c.AllowedCIDRs, prefix)
+		}
+	}
+	return nil
 }
 
 func joined(bad []error) error {

@@ -2,6 +2,7 @@ package config_test
 
 import (
 	"math"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/everpost/everpost/internal/config"
+	"github.com/everpost/everpost/internal/retry"
 )
 
 func valid() config.Config {
@@ -55,10 +57,25 @@ func TestValidateNamesEachUnusableSetting(t *testing.T) {
 		"EVERPOST_RECONCILE_EVERY: must be between 1s and 24h":                  func(c *config.Config) { c.ReconcileEvery = 0 },
 		"EVERPOST_NEAR_RETRY: must be between 1s and 1h":                        func(c *config.Config) { c.NearRetry = time.Millisecond },
 		"EVERPOST_OPERATOR_TENANT: must be the id of a tenant":                  func(c *config.Config) { c.OperatorTenant = "my tenant" },
-		"EVERPOST_EGRESS_PROXY: must be http://host:port":                       func(c *config.Config) { c.EgressProxy = "https://out:hunter2@proxy:3128" },
-		"EVERPOST_TENANT_ENDPOINTS: must be between 0 and 1000000":              func(c *config.Config) { c.TenantEndpoints = -1 },
-		"EVERPOST_TENANT_REQUESTS_PER_SECOND: must be 0":                        func(c *config.Config) { c.TenantRequestsPerSecond = math.NaN() },
-		"EVERPOST_QUEUE_LENGTH: must be between 1 and 100000":                   func(c *config.Config) { c.QueueLength = 100_001 },
+		`EVERPOST_ALLOWED_CIDRS: "0.0.0.0/0" allows every address`: func(c *config.Config) {
+			c.AllowedCIDRs = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("0.0.0.0/0")}
+		},
+		`EVERPOST_ALLOWED_CIDRS: "::/0" allows every address`: func(c *config.Config) {
+			c.AllowedCIDRs = []netip.Prefix{netip.MustParsePrefix("::/0")}
+		},
+		`EVERPOST_ALLOWED_CIDRS: "::ffff:10.0.0.0/104" is a range of IPv4`: func(c *config.Config) {
+			c.AllowedCIDRs = []netip.Prefix{netip.MustParsePrefix("::ffff:10.0.0.0/104")}
+		},
+		`EVERPOST_ALLOWED_CIDRS: "10.20.0.7/24" has bits beyond its length; write 10.20.0.0/24`: func(c *config.Config) {
+			c.AllowedCIDRs = []netip.Prefix{netip.MustParsePrefix("10.20.0.7/24")}
+		},
+		`EVERPOST_DENIED_CIDRS: "::ffff:10.0.0.0/104" is a range of IPv4`: func(c *config.Config) {
+			c.DeniedCIDRs = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::ffff:10.0.0.0/104")}
+		},
+		"EVERPOST_EGRESS_PROXY: must be http://host:port":          func(c *config.Config) { c.EgressProxy = "https://out:hunter2@proxy:3128" },
+		"EVERPOST_TENANT_ENDPOINTS: must be between 0 and 1000000": func(c *config.Config) { c.TenantEndpoints = -1 },
+		"EVERPOST_TENANT_REQUESTS_PER_SECOND: must be 0":           func(c *config.Config) { c.TenantRequestsPerSecond = math.NaN() },
+		"EVERPOST_QUEUE_LENGTH: must be between 1 and 100000":      func(c *config.Config) { c.QueueLength = 100_001 },
 	} {
 		c := valid()
 		spoil(&c)
@@ -94,6 +111,24 @@ func TestValidateNamesEachUnusableSetting(t *testing.T) {
 	require.NotContains(t, c.RequireCluster(false).Error(), "EVERPOST_KEK_FILE")
 }
 
+func TestTrustedProxiesAreChecked(t *testing.T) {
+	t.Parallel()
+	for text, wrong := range map[string]string{
+		"10.0.0.0/8": "", "10.0.0.7/32": "", "fd00::/8": "",
+		"0.0.0.0/0": "0.0.0.0/0 would let everybody say", "::/0": "::/0 would let everybody say",
+		"10.0.0.1/8":          "10.0.0.1/8 has bits beyond its length; write 10.0.0.0/8",
+		"::ffff:10.0.0.0/104": "::ffff:10.0.0.0/104 is an IPv4 address",
+	} {
+		c := valid()
+		c.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix(text)}
+		if wrong == "" {
+			require.NoError(t, c.Validate(), text)
+		} else {
+			require.ErrorContains(t, c.Validate(), "EVERPOST_TRUSTED_PROXIES: "+wrong)
+		}
+	}
+}
+
 func TestLostKeys(t *testing.T) {
 	t.Parallel()
 	k := config.KEKs{KEKLost: []string{"kek_a2997c449c3991c8", "vault:transit/old", "vault:transit/everpost#2"}}
@@ -120,6 +155,34 @@ func TestPorts(t *testing.T) {
 	}
 }
 
+func TestRetryPolicy(t *testing.T) {
+	t.Parallel()
+	fast, found := retry.Lookup("fast")
+	require.True(t, found)
+	changed := fast
+	changed.MaxAttempts = 3
+	for text, want := range map[string]retry.Policy{
+		"": retry.Default(), " ": retry.Default(), "default": retry.Default(), "fast": fast, `{"preset":"fast"}`: fast,
+		`{"preset":"fast","max_attempts":3}`: changed,
+	} {
+		var got config.RetryPolicy
+		require.NoError(t, got.UnmarshalText([]byte(text)), text)
+		require.Equal(t, want, got.Policy, text)
+		written, err := got.MarshalText()
+		require.NoError(t, err)
+		var again config.RetryPolicy
+		require.NoError(t, again.UnmarshalText(written), string(written))
+		require.True(t, want.Equal(again.Policy))
+	}
+	for text, message := range map[string]string{
+		"fats": `there is no preset "fats"`, `{"base":"0s","cap":"x"}`: `cap: must be a duration such as "30s" or "72h"; base: must be between 1ms and 720h`,
+		`{"ambiguous_delays":["1m","0s"]}`: "ambiguous_delays[1]: must be between 1ms and 720h", "{": "is not valid JSON",
+	} {
+		var got config.RetryPolicy
+		require.ErrorContains(t, got.UnmarshalText([]byte(text)), message)
+	}
+}
+
 func TestUnknownVariables(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, []string{"EVERPOST_LISTNE", "EVERPOST_SERVICE_HOST"}, config.Unknown(
@@ -136,5 +199,52 @@ func TestEgressProxyURL(t *testing.T) {
 	} {
 		c := config.Config{EgressProxy: text}
 		require.Equal(t, valid, c.EgressProxyURL() != nil, text)
+	}
+}
+
+func TestHosts(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]config.Hosts{
+		"": {}, " ": {}, "any": {Any: true}, "api": {Names: []string{"api"}},
+		"API, everpost.internal.,*.example.com": {Names: []string{"api", "everpost.internal", "*.example.com"}},
+	} {
+		var got config.Hosts
+		require.NoError(t, got.UnmarshalText([]byte(text)), text)
+		require.Equal(t, want, got, text)
+	}
+	for _, text := range []string{"http://api", "api:8081", "api,", "*", "*.", "a..b", "-a", "a b", "any,api/"} {
+		var got config.Hosts
+		require.Error(t, got.UnmarshalText([]byte(text)), text)
+	}
+	text, err := config.Hosts{Names: []string{"a", "*.b"}}.MarshalText()
+	require.NoError(t, err)
+	require.Equal(t, "a,*.b", string(text))
+}
+
+func TestAllowDev(t *testing.T) {
+	t.Parallel()
+	loopback := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
+	private := netip.MustParsePrefix("10.0.0.0/8")
+	c := config.Config{AllowedCIDRs: []netip.Prefix{private, loopback[0]}, ExtraPorts: config.Ports{List: []uint16{8443}}}
+	before := c
+	require.NoError(t, (&config.Standalone{}).AllowDev(&c, nil))
+	require.Equal(t, before, c)
+	require.NoError(t, (&config.Standalone{Dev: true}).AllowDev(&c, []string{"EVERPOST_ALLOW_HTTP=true", "EVERPOST_ALLOW_HTTP=", "PATH=false"}))
+	require.Equal(t, config.Config{AllowHTTP: true, AllowedCIDRs: []netip.Prefix{private, loopback[0], loopback[1]}, ExtraPorts: config.Ports{Any: true}}, c)
+
+	for name, dev := range map[string]func(*config.Config) []string{
+		"EVERPOST_EGRESS_PROXY": func(c *config.Config) []string { c.EgressProxy = "http://proxy:3128"; return nil },
+		"127.0.0.1/32 in EVERPOST_DENIED_CIDRS": func(c *config.Config) []string {
+			c.DeniedCIDRs = []netip.Prefix{private, netip.MustParsePrefix("127.0.0.1/32")}
+			return nil
+		},
+		"EVERPOST_ALLOW_HTTP=0":   func(*config.Config) []string { return []string{"EVERPOST_ALLOW_HTTP=0"} },
+		"EVERPOST_ALLOW_HTTP=fal": func(*config.Config) []string { return []string{"EVERPOST_ALLOW_HTTP=false"} },
+	} {
+		c := valid()
+		environ := dev(&c)
+		before := c
+		require.ErrorContains(t, (&config.Standalone{Dev: true}).AllowDev(&c, environ), "EVERPOST_DEV: is set together with "+name)
+		require.Equal(t, before, c, "nothing is opened")
 	}
 }

@@ -3,6 +3,8 @@ package config
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -38,6 +40,28 @@ type KEKs struct {
 // AnyKEK reports whether there is a key to encrypt with.
 func (k *KEKs) AnyKEK() bool {
 	return k.KEK != "" || k.KEKFile != "" || k.KEKVaultAddr != "" && !k.KEKVaultOld
+}
+
+// OwnKEKFile is the key that standalone makes for itself in its data directory.
+func OwnKEKFile(dataDir string) string { return filepath.Join(dataDir, "kek") }
+
+// AddOwn adds the key of a data directory: it encrypts unless another key is set, and then
+// it is known for reading, if it is there, because it has encrypted what is not rewrapped.
+func (k *KEKs) AddOwn(file string) {
+	if !k.AnyKEK() {
+		k.KEKFile = file
+		return
+	}
+	own, err := os.Stat(file)
+	if err != nil {
+		return
+	}
+	for _, known := range append([]string{k.KEKFile}, k.KEKOldFiles...) {
+		if other, err := os.Stat(known); err == nil && os.SameFile(own, other) {
+			return
+		}
+	}
+	k.KEKOldFiles = append(k.KEKOldFiles, file)
 }
 
 // IsLost reports whether a key, by the id that the record has for it, is among those

@@ -1,7 +1,10 @@
 package contracttest_test
 
 import (
+	"encoding/json"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -44,7 +47,9 @@ func TestEveryChangeIsAudited(t *testing.T) {
 	w := setup(t)
 	adminKey, _, err := api.ParseKey(w.keys["admin"])
 	require.NoError(t, err)
-	audited := 0
+	operations, err := os.ReadFile(filepath.Join("..", "..", "docs", "operations.md"))
+	require.NoError(t, err)
+	audited, did := 0, map[string][]string{}
 	for _, o := range document().Operations() {
 		if !isAudited(t, o) {
 			continue
@@ -66,13 +71,59 @@ func TestEveryChangeIsAudited(t *testing.T) {
 				require.Equal(t, adminKey, e.By.KeyID, o.ID)
 				require.Equal(t, own, e.TenantID, o.ID)
 			}
-			require.NotEmpty(t, e.Action, o.ID)
+			require.Equal(t, "127.0.0.1", e.By.Source.String(), o.ID)
+			require.Contains(t, string(operations), "`"+e.Action+"`", "%s: docs/operations.md lists the actions", o.ID)
 			require.NotEmpty(t, e.Subject, o.ID)
+			did[o.ID] = append(did[o.ID], e.Action)
 		}
 		require.True(t, found, "%s left no entry", o.ID)
 		audited++
 	}
 	require.Greater(t, audited, 20)
+	for id, want := range map[string]string{
+		"putTenant": "tenant.replace", "updateTenant": "tenant.update", "deleteTenant": "tenant.delete",
+		"createEndpoint": "endpoint.create", "updateEndpoint": "endpoint.update", "deleteEndpoint": "endpoint.delete",
+		"pauseEndpoint": "endpoint.pause", "resumeEndpoint": "endpoint.resume", "testEndpoint": "endpoint.test",
+		"getEndpointSecret": "endpoint.read_secret", "rotateEndpointSecret": "endpoint.rotate_secret",
+		"createKey": "key.create", "revokeKey": "key.revoke", "cancelDelivery": "delivery.cancel", "updateReplay": "replay.set_rate",
+	} {
+		require.Contains(t, did[id], want, id)
+	}
+}
+
+// What changed is named as the API names it, and what it was or is now is not told.
+func TestTheAuditLogNamesFields(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	endpoint := w.endpoint(own)
+	const canary = "canary-4711"
+	for _, c := range []struct{ as, path, body, want string }{
+		{"admin", "/endpoints/" + endpoint, `{"timeout":"auto"}`, `{"changed":["timeout"]}`},
+		{"admin", "/endpoints/" + endpoint, `{"timeout":"7s"}`, `{"changed":["timeout"]}`},
+		{"admin", "/endpoints/" + endpoint, `{"rate_limit_per_second":7,"max_in_flight":7}`, `{"changed":["max_in_flight","rate_limit_per_second"]}`},
+		{
+			"admin", "/endpoints/" + endpoint,
+			`{"headers":{"X-A":"` + canary + `"},"auth":{"type":"bearer","token":"` + canary + `"}}`, `{"changed":["headers","auth"]}`,
+		},
+		{
+			"admin", "/endpoints/" + endpoint,
+			`{"auto_disable":false,"event_types":["x"],"signature":"v1a"}`, `{"changed":["event_types","auto_disable","signature"]}`,
+		},
+		{"operator", "", `{"contact":"` + canary + `","limits":{"burst":5}}`, `{"changed":["contact","limits.burst"]}`},
+	} {
+		w.ok(http.StatusOK, c.as, "PATCH", acme+c.path, c.body)
+		a := w.ok(http.StatusOK, "operator", "GET", "/v1/audit?limit=1", "")
+		var list struct {
+			Data []struct {
+				Detail  json.RawMessage
+				Address string `json:"source_address"`
+			}
+		}
+		a.into(t, &list)
+		require.JSONEq(t, c.want, string(list.Data[0].Detail), c.body)
+		require.Equal(t, "127.0.0.1", list.Data[0].Address)
+		require.NotContains(t, a.text, canary)
+	}
 }
 
 // A change whose audit entry cannot be written is not made.

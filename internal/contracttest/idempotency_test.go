@@ -77,7 +77,7 @@ func TestRequestIDs(t *testing.T) {
 			Request string `json:"request_id"`
 		}
 	}
-	w.ok(http.StatusOK, "operator", "GET", "/v1/audit?tenant=acme&action=tenant.update&limit=1", "").into(t, &list)
+	w.ok(http.StatusOK, "operator", "GET", "/v1/audit?tenant=acme&action=tenant.replace&limit=1", "").into(t, &list)
 	require.Equal(t, "trace-1/2+3", list.Data[0].Request)
 
 	seen := map[string]bool{}

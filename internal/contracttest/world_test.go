@@ -112,7 +112,7 @@ func (w *world) start(flags ...string) string {
 	require.NoError(w, err)
 	_, err = defaults.Parse(append([]string{
 		"--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--database-url=" + w.address, "--operator-key=" + operatorKey,
-		"--kek=MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=", "--allow-http", "--allowed-cidrs=127.0.0.0/8", "--extra-ports=any",
+		"--kek=K4JF8A06nx3tRLH7jGEAk8DIEogd7avty/nxsMJyLIk=", "--allow-http", "--allowed-cidrs=127.0.0.0/8", "--extra-ports=any",
 		"--queue-length=100000",
 	}, flags...))
 	require.NoError(w, err)
@@ -216,6 +216,11 @@ func (w *world) make(tenant string, o contracttest.Operation) string {
 		id := w.endpoint(tenant)
 		if o.ID == "resumeEndpoint" {
 			w.ok(http.StatusOK, "operator", "POST", base+"/endpoints/"+id+"/pause", "")
+		}
+		if o.ID == "closeEndpointCircuit" { // as a worker has told
+			parsed, err := webhook.ParseEndpointID(id)
+			require.NoError(w, err)
+			require.NoError(w, w.store.WriteSeen(w.Context(), id, map[webhook.EndpointID]webhook.Seen{parsed: {Circuit: webhook.CircuitOpen}}))
 		}
 		return id
 	case "events":

@@ -27,8 +27,12 @@ import (
 type Record interface {
 	// LeftBehind takes deliveries that were stored a while ago and not begun.
 	LeftBehind(ctx context.Context, limit int) ([]webhook.Start, error)
+	// Placed notes into which workflow deliveries are put that LeftBehind took.
+	Placed(ctx context.Context, workflowID string, ids []webhook.DeliveryID) error
 	// Unanswered takes commands that no step has answered for a while.
 	Unanswered(ctx context.Context, limit int) ([]webhook.Commanded, error)
+	// PutBack gives back deliveries that were taken in vain: they keep their turn.
+	PutBack(ctx context.Context, starts []webhook.Start) error
 }
 
 const (
@@ -48,6 +52,17 @@ const (
 	// generous: a busy Temporal is not away.
 	probeEvery   = time.Second
 	probeTimeout = 3 * time.Second
+	// doubtAfter is how long a call goes without an answer until it is asked whether Temporal can be
+	// written to: before a request that has begun to wait at the door since then is refused.
+	// settlePatience is how long others wait for what that comes to, after a probe that was under way.
+	doubtAfter     = 3 * doorPatience / 4
+	settlePatience = 2 * probeTimeout
+	// probeTries are of a write that fails at once, probePause after one another: a single shard may
+	// just be moving to another host.
+	probeTries = 3
+	probePause = 100 * time.Millisecond
+	// probeLife ends a probe's workflow that no worker takes.
+	probeLife = 10 * time.Second
 	// handOverTurns is how many hand-overs are under way at a time.
 	handOverTurns = 8
 	// turnPatience is how long one waits for its turn; then it is tried again later.
@@ -63,10 +78,11 @@ const (
 
 // Config is what a dispatcher needs.
 type Config struct {
-	Client  client.Client
-	Record  Record
-	Replays Replays // defaults to none
-	Logger  *slog.Logger
+	Client    client.Client
+	Namespace string // of the client; defaults to the SDK's default
+	Record    Record
+	Replays   Replays // defaults to none
+	Logger    *slog.Logger
 
 	// StartSlots is how many starts are under way at a time. Defaults to 1: while one
 	// is under way, what arrives gathers, and shares the next. Beside a large start of one
@@ -89,6 +105,12 @@ type Config struct {
 	// Backlog is what is held because too much was waiting, and is released as the gate
 	// has room for it.
 	Backlog Backlog
+	// Forgotten is what is held for active endpoints, and is released likewise; nil: none is.
+	Forgotten Forgotten
+	// FaultyBacklog is what is held because of faults of our own. Probe finds out whether an
+	// endpoint can be sent to again; its error is for people. Nil: only a request does.
+	FaultyBacklog FaultyBacklog
+	Probe         func(ctx context.Context, id webhook.EndpointID) error
 	// Overdue is read by the reconciler, every ReconcileEvery (defaults to 5 min). Without
 	// it there is none.
 	Overdue        Overdue
@@ -102,6 +124,8 @@ type Config struct {
 	// Ahead sends the first request of a delivery whose workflow is about to be started, if it can be
 	// sent at once. It must be quick. Nil: requests wait for workflows.
 	Ahead func(activities.AttemptInput) bool
+	// Now is the database's clock, which says whether a delivery's time has come. Defaults to time.Now.
+	Now func() time.Time
 }
 
 // Dispatcher starts and signals workflows. Start it once, Stop it once.
@@ -118,12 +142,17 @@ type Dispatcher struct {
 	early    *early // those whose turn is not near
 	behind   behind // those whose first requests wait for workflows
 	signals  chan struct{}
-	away     atomic.Bool // Temporal did not answer; the outbox keeps everything
+	away     atomic.Bool // Temporal cannot be written to; the outbox keeps everything
 	backlog  backlog
-	doubt    chan struct{} // a call was not answered in time: ask now whether Temporal is there
-	stopped  chan struct{}
-	life     context.Context //nolint:containedctx // of the calls to Temporal, which outlive who asked for them; ended by Stop
-	end      context.CancelFunc
+	// forgotten are the endpoints that may have something held although they are active.
+	forgotten backlog
+	doubt     chan struct{} // a call was late or failed: ask now whether Temporal is there
+	doubtMu   sync.Mutex
+	doubted   chan struct{} // closed when that is settled; nil while nothing is in doubt
+	stopped   chan struct{}
+	life      context.Context //nolint:containedctx // of the calls to Temporal, which outlive who asked for them; ended by Stop
+	end       context.CancelFunc
+	faulty    faulty
 
 	mu      sync.Mutex // workers grows only with mu held and stopped open, or by one of them, so never beside Stop's Wait
 	workers sync.WaitGroup
@@ -133,6 +162,9 @@ type Dispatcher struct {
 func New(c Config) *Dispatcher {
 	if c.StartSlots == 0 {
 		c.StartSlots = 1
+	}
+	if c.Namespace == "" {
+		c.Namespace = client.DefaultNamespace
 	}
 	if c.Width == 0 {
 		c.Width = 100
@@ -151,6 +183,9 @@ func New(c Config) *Dispatcher {
 	}
 	if c.QueueLength == 0 {
 		c.QueueLength = 1000
+	}
+	if c.Now == nil {
+		c.Now = time.Now
 	}
 	d := &Dispatcher{
 		Config:   c,
@@ -174,7 +209,9 @@ func (d *Dispatcher) Fresh() *Fresh { return d.fresh }
 
 // OnlyStart leaves what was left behind, what is overdue and what is held to other
 // processes: this one may not read all tenants' deliveries. It is called before Start.
-func (d *Dispatcher) OnlyStart() { d.Record, d.Replays, d.Overdue, d.Backlog = nil, nil, nil, nil }
+func (d *Dispatcher) OnlyStart() {
+	d.Record, d.Replays, d.Overdue, d.Backlog, d.Forgotten, d.FaultyBacklog = nil, nil, nil, nil, nil, nil
+}
 
 // Start begins to start, relay and probe.
 func (d *Dispatcher) Start() {
@@ -194,6 +231,12 @@ func (d *Dispatcher) Start() {
 	}
 	if d.Gate != nil && d.Backlog != nil {
 		d.workers.Go(d.release)
+	}
+	if d.Gate != nil && d.Forgotten != nil {
+		d.workers.Go(d.releaseForgotten)
+	}
+	if d.probes() {
+		d.workers.Go(d.probeFaulty)
 	}
 }
 
@@ -218,7 +261,8 @@ func (d *Dispatcher) stopping() bool {
 	}
 }
 
-// Healthy reports whether Temporal answered when it was last asked.
+// Healthy reports whether Temporal could be written to when that was last in doubt, and
+// answers.
 func (d *Dispatcher) Healthy() bool { return !d.away.Load() }
 
 // Waiting is how many deliveries wait for their start in this process.
@@ -228,7 +272,8 @@ func (d *Dispatcher) Waiting() int { return d.queue.Len() + d.troubled.Len() + d
 // who wait because their own tenant has too much in it. n is how many events are about
 // to be stored: as many wait for their commit together, and so before others'. Call
 // release once, after Accepted, or when nothing was accepted. While Temporal is away, and
-// after Stop, there is always room: nothing is queued then.
+// after Stop, there is always room: nothing is queued then. Whether it is may be in doubt
+// when the queue is full; that is waited for.
 func (d *Dispatcher) Reserve(ctx context.Context, tenantID string, n int) (release func(), err error) {
 	if d.away.Load() || d.stopping() {
 		return func() {}, nil
@@ -236,6 +281,9 @@ func (d *Dispatcher) Reserve(ctx context.Context, tenantID string, n int) (relea
 	if !d.room.take(ctx, tenantID, n, doorPatience) {
 		if err := ctx.Err(); err != nil {
 			return nil, &webhook.Error{Code: webhook.CodeUnavailable, Message: "the request was abandoned", Err: err}
+		}
+		if d.awayAfterAll(ctx) || d.stopping() {
+			return func() {}, nil
 		}
 		return nil, &webhook.Error{
 			Code: webhook.CodeUnavailable, Message: "more events are arriving than can be started; try again shortly", RetryAfter: time.Second,
@@ -250,18 +298,17 @@ func (d *Dispatcher) Accepted(all ...webhook.Accepted) {
 	if d.away.Load() || d.stopping() {
 		return
 	}
-	now := time.Now()
 	for _, a := range all {
-		d.queueUp(a, now)
+		d.queueUp(a)
 	}
 }
 
-func (d *Dispatcher) queueUp(a webhook.Accepted, now time.Time) {
+func (d *Dispatcher) queueUp(a webhook.Accepted) {
 	for _, start := range a.Deliveries {
 		// All that is timed counts from the same moment as the relay's patience: from
 		// before the commit, however long that took.
-		if d.LocalWorker && !start.NotBefore.After(now) {
-			d.fresh.put(start.DeliveryID, a.Payload, a.SHA256, start.CreatedAt)
+		if d.LocalWorker && !d.waits(&start) {
+			d.fresh.put(start.DeliveryID, a.Payload, a.SHA256, start.CreatedAt, start.Begun)
 			start.Sent = d.sendAhead(&start)
 		}
 		d.room.overdraw(start.TenantID, 1)
@@ -306,19 +353,29 @@ func (d *Dispatcher) aside(f func(context.Context) error) {
 }
 
 func (d *Dispatcher) signal(ctx context.Context, delivery webhook.Delivery, c webhook.PendingCommand) error {
+	return d.signalTimes(ctx, webhook.Commanded{Delivery: delivery, Command: c})
+}
+
+// signalTimes is signal for a command that may have been signalled before.
+func (d *Dispatcher) signalTimes(ctx context.Context, commanded webhook.Commanded) error {
+	delivery, c := commanded.Delivery, commanded.Command
 	if c.Command == webhook.CommandReplay { // opened in the record: a run to begin
 		return d.begin(ctx, webhook.Start{Ref: delivery.Ref, Run: delivery.Run, CreatedAt: delivery.CreatedAt, GiveUpAt: delivery.GiveUpAt})
 	}
-	id := delivery.WorkflowID
+	id, own := delivery.WorkflowID, delivery.Ref.WorkflowID()
 	if id == "" { // no step is recorded yet, so nobody else has taken it over
-		id = delivery.Ref.WorkflowID()
+		id = own
+	}
+	if commanded.Told > 0 { // look ends a workflow that is stuck: a signal to it would seem to arrive
+		if c, err := d.look(ctx, id); err == nil && id != own && c.fate == fateRuns && !d.has(ctx, c, delivery.DeliveryID) {
+			id = own // a shared workflow goes on with others, and lets pass what is meant for this one
+		}
 	}
 	err := d.tell(ctx, id, delivery.DeliveryID, c)
-	own := delivery.Ref.WorkflowID()
 	if isGone(err) && id != own { // handed over, and the record does not know yet
 		err = d.tell(ctx, own, delivery.DeliveryID, c)
 	}
-	if isGone(err) && forsaken(&delivery) {
+	if isGone(err) && forsaken(&delivery, commanded.Told) {
 		if err = d.revive(ctx, &delivery); err == nil {
 			err = d.tell(ctx, own, delivery.DeliveryID, c)
 		}
@@ -327,11 +384,12 @@ func (d *Dispatcher) signal(ctx context.Context, delivery webhook.Delivery, c we
 }
 
 // forsaken reports that a delivery that neither its own workflow nor the one in the
-// record carries does not get one by itself soon: nobody keeps it any more, or it is held
-// by the record alone, or by a workflow that was terminated or lost, and which nobody
-// misses before its give-up time.
-func forsaken(delivery *webhook.Delivery) bool {
-	return delivery.State == webhook.StateDeadLettered || delivery.State == webhook.StateHeld
+// record carries gets one at once, and not when the reconciler misses it: nobody keeps it any
+// more, or it is held by the record alone, or by a workflow that was terminated or lost. Any
+// other may be about to be started or handed over; but not any more when what was asked of it
+// is told again.
+func forsaken(delivery *webhook.Delivery, told int) bool {
+	return delivery.State == webhook.StateDeadLettered || delivery.State == webhook.StateHeld || told > 0 && delivery.State.Open()
 }
 
 // tell signals a command to a workflow that carries the delivery.

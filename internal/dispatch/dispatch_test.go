@@ -28,6 +28,25 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(postgrestest.Main(m)) }
 type outbox struct {
 	starts   []webhook.Start
 	commands error
+
+	mu     sync.Mutex
+	placed map[webhook.DeliveryID]string
+	fails  error // of Placed
+}
+
+func (o *outbox) Placed(_ context.Context, id string, all []webhook.DeliveryID) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.fails != nil {
+		return o.fails
+	}
+	if o.placed == nil {
+		o.placed = map[webhook.DeliveryID]string{}
+	}
+	for _, delivery := range all {
+		o.placed[delivery] = id
+	}
+	return nil
 }
 
 func (o *outbox) LeftBehind(context.Context, int) ([]webhook.Start, error) {
@@ -38,6 +57,11 @@ func (o *outbox) LeftBehind(context.Context, int) ([]webhook.Start, error) {
 
 func (o *outbox) Unanswered(context.Context, int) ([]webhook.Commanded, error) {
 	return nil, o.commands
+}
+
+func (o *outbox) PutBack(_ context.Context, starts []webhook.Start) error {
+	o.starts = append(starts, o.starts...)
+	return nil
 }
 
 // temporalAt is a client of a Temporal at an address where there is none.
@@ -104,7 +128,7 @@ func accepted(n int) webhook.Accepted {
 			Ref: webhook.Ref{
 				DeliveryID: webhook.DeliveryIDOf(event, endpoint), EventID: event, EndpointID: endpoint, TenantID: "acme", EventType: "order.paid",
 			},
-			Run: 1, CreatedAt: time.Now(), GiveUpAt: time.Now().Add(time.Hour),
+			Run: 1, CreatedAt: time.Now(), Begun: time.Now(), GiveUpAt: time.Now().Add(time.Hour),
 		})
 	}
 	return a
@@ -174,12 +198,12 @@ func TestTokensAreLeftForALocalWorker(t *testing.T) {
 		d := setup(t, Config{LocalWorker: local})
 		a := accepted(3)
 		a.Deliveries[1].NotBefore = time.Now().Add(time.Hour)
-		a.Deliveries[2].CreatedAt = time.Now().Add(-tokenLife) // its commit took so long
+		a.Deliveries[2].Begun = time.Now().Add(-tokenLife) // its commit took so long
 		d.Accepted(a)
-		_, _, now := d.Fresh().Take(a.Deliveries[0].DeliveryID)
-		_, _, later := d.Fresh().Take(a.Deliveries[1].DeliveryID)
+		_, now := d.Fresh().Take(a.Deliveries[0].DeliveryID)
+		_, later := d.Fresh().Take(a.Deliveries[1].DeliveryID)
 		require.Equal(t, local, now)
-		_, _, slow := d.Fresh().Take(a.Deliveries[2].DeliveryID)
+		_, slow := d.Fresh().Take(a.Deliveries[2].DeliveryID)
 		require.False(t, later)
 		require.False(t, slow)
 	}
@@ -191,7 +215,7 @@ func TestQueueTimeLeavesItToTheRelay(t *testing.T) {
 	d := setup(t, Config{Client: temporalAt(t, silentPort(t)), StartSlots: 1})
 	a := accepted(3)
 	for i := range a.Deliveries {
-		a.Deliveries[i].CreatedAt = time.Now().Add(-queueTime)
+		a.Deliveries[i].Begun = time.Now().Add(-queueTime)
 	}
 	d.Accepted(a)
 	d.workers.Go(d.serve)
@@ -243,28 +267,29 @@ func leaveBehind(t *testing.T, store *postgres.Store) error {
 	return err
 }
 
-// What an error of a call says about Temporal. One that was late is no proof: it
-// makes the probe ask at once.
+// What an error of a call says about Temporal. It is no proof: at most it makes the probe
+// ask at once.
 func TestNote(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		err         error
-		away, doubt bool
+		err   error
+		doubt bool
 	}{
 		"none":           {},
-		"unavailable":    {err: serviceerror.NewUnavailable("x"), away: true},
+		"unavailable":    {err: serviceerror.NewUnavailable("x"), doubt: true},
 		"late":           {err: context.DeadlineExceeded, doubt: true},
 		"late, of gRPC":  {err: serviceerror.NewDeadlineExceeded("x"), doubt: true},
 		"gone":           {err: serviceerror.NewNotFound("x")},
 		"refused":        {err: serviceerror.NewInvalidArgument("x")},
 		"too many":       {err: serviceerror.NewResourceExhausted(0, "x")},
-		"something else": {err: errors.New("x")},
+		"something else": {err: errors.New("x"), doubt: true},
 	} {
 		d := setup(t, Config{})
 		for range 2 {
 			d.note(c.err) // twice: it must not block
 		}
-		require.Equal(t, !c.away, d.Healthy(), name)
+		require.True(t, d.Healthy(), name)
+		require.Equal(t, c.doubt, d.inDoubt() != nil, name)
 		require.Equal(t, c.doubt, len(d.doubt) == 1, name)
 	}
 }

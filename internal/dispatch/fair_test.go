@@ -114,7 +114,7 @@ func TestGatherLeavesTheLate(t *testing.T) {
 	d := setup(t, Config{Width: 2, QueueLength: 100})
 	late := acceptedOf("a", 20)
 	for i := range late.Deliveries {
-		late.Deliveries[i].CreatedAt = time.Now().Add(-queueTime)
+		late.Deliveries[i].Begun = time.Now().Add(-queueTime)
 	}
 	d.Accepted(late)
 	d.Accepted(acceptedOf("a", 1))

@@ -30,46 +30,47 @@ type Fresh struct {
 }
 
 type token struct {
-	payload []byte
-	sum     [sha256.Size]byte
-	until   time.Time
+	webhook.Content
+
+	until time.Time
 }
 
 func newFresh(now func() time.Time) *Fresh {
 	return &Fresh{byID: map[webhook.DeliveryID]token{}, now: now}
 }
 
-// put leaves a payload for the delivery's first attempt, with its SHA-256. stored is when the relay
-// begins to count: not after the commit.
-func (f *Fresh) put(id webhook.DeliveryID, payload []byte, sum [sha256.Size]byte, stored time.Time) {
+// put leaves a payload for the delivery's first attempt, with its SHA-256 and the time of its
+// event by the database's clock. begun is when the relay begins to count, by this process's:
+// not after the commit.
+func (f *Fresh) put(id webhook.DeliveryID, payload []byte, sum [sha256.Size]byte, created, begun time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := f.now()
 	f.expire(now)
-	until := stored.Add(tokenLife)
+	until := begun.Add(tokenLife)
 	if _, twice := f.byID[id]; twice || f.bytes+len(payload) > freshBytes || !now.Before(until) {
 		return
 	}
-	f.byID[id] = token{payload, sum, until}
+	f.byID[id] = token{webhook.Content{Payload: payload, SHA256: sum, CreatedAt: created}, until}
 	f.oldest = append(f.oldest, id)
 	f.bytes += len(payload)
 }
 
 // Take returns the payload once, within its time, with the SHA-256 that it had when it
 // arrived: whoever sends it compares.
-func (f *Fresh) Take(id webhook.DeliveryID) (payload []byte, sum [sha256.Size]byte, ok bool) {
+func (f *Fresh) Take(id webhook.DeliveryID) (content webhook.Content, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := f.now()
 	t, ok := f.byID[id]
 	if ok {
 		delete(f.byID, id)
-		f.bytes -= len(t.payload)
+		f.bytes -= len(t.Payload)
 	}
 	if !ok || !now.Before(t.until) {
-		return nil, sum, false
+		return webhook.Content{}, false
 	}
-	return t.payload, t.sum, true
+	return t.Content, true
 }
 
 // expire drops what is past its time. The caller holds the lock.
@@ -82,7 +83,7 @@ func (f *Fresh) expire(now time.Time) {
 		}
 		if waiting {
 			delete(f.byID, id)
-			f.bytes -= len(t.payload)
+			f.bytes -= len(t.Payload)
 		}
 		n++
 	}

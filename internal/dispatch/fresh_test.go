@@ -23,15 +23,16 @@ func TestFreshIsTakenOnce(t *testing.T) {
 	t.Parallel()
 	f := newFresh(time.Now)
 	id, sum := newDeliveryID(), sha256.Sum256([]byte("{}"))
-	f.put(id, []byte("{}"), sum, time.Now())
+	created := time.Now()
+	f.put(id, []byte("{}"), sum, created, created)
 	var taken atomic.Int32
 	var all sync.WaitGroup
 	for range 32 {
 		all.Go(func() {
-			if payload, got, ok := f.Take(id); ok {
+			if got, ok := f.Take(id); ok {
 				taken.Add(1)
-				if string(payload) != "{}" || got != sum {
-					t.Errorf("the payload is %q", payload)
+				if string(got.Payload) != "{}" || got.SHA256 != sum || got.CreatedAt != created {
+					t.Errorf("the content is %q of %s", got.Payload, got.CreatedAt)
 				}
 			}
 		})
@@ -49,23 +50,23 @@ func TestFreshExpires(t *testing.T) {
 	now := start
 	f := newFresh(func() time.Time { return now })
 	early, late, latest := newDeliveryID(), newDeliveryID(), newDeliveryID()
-	f.put(early, []byte("1"), noSum, start)
-	f.put(late, []byte("2"), noSum, start)
+	f.put(early, []byte("1"), noSum, start, start)
+	f.put(late, []byte("2"), noSum, start, start)
 
 	now = start.Add(tokenLife - time.Nanosecond)
-	_, _, ok := f.Take(early)
+	_, ok := f.Take(early)
 	require.True(t, ok)
-	f.put(latest, []byte("3"), noSum, start.Add(time.Second))
+	f.put(latest, []byte("3"), noSum, start.Add(time.Second), start.Add(time.Second))
 
 	now = start.Add(tokenLife)
-	payload, _, ok := f.Take(late)
+	content, ok := f.Take(late)
 	require.False(t, ok)
-	require.Nil(t, payload)
+	require.Zero(t, content)
 
-	f.put(newDeliveryID(), []byte("4"), noSum, start)
+	f.put(newDeliveryID(), []byte("4"), noSum, start, start)
 	require.Equal(t, 1, f.bytes, "a commit that took longer than a token's life leaves none")
 	now = start.Add(tokenLife + time.Second)
-	_, _, ok = f.Take(latest)
+	_, ok = f.Take(latest)
 	require.False(t, ok)
 	require.Zero(t, f.bytes)
 }
@@ -80,21 +81,21 @@ func TestFreshIsBounded(t *testing.T) {
 	ids := make([]webhook.DeliveryID, fit+1)
 	for i := range ids {
 		ids[i] = newDeliveryID()
-		f.put(ids[i], payload, noSum, now)
+		f.put(ids[i], payload, noSum, now, now)
 	}
 	require.Equal(t, freshBytes, f.bytes)
-	_, _, ok := f.Take(ids[fit])
+	_, ok := f.Take(ids[fit])
 	require.False(t, ok, "there was no room: its attempt asks the record")
 
-	_, _, ok = f.Take(ids[0])
+	_, ok = f.Take(ids[0])
 	require.True(t, ok)
-	f.put(ids[fit], payload, noSum, now)
-	_, _, ok = f.Take(ids[fit])
+	f.put(ids[fit], payload, noSum, now, now)
+	_, ok = f.Take(ids[fit])
 	require.True(t, ok, "what was taken made room")
 
 	now = now.Add(tokenLife)
 	last := newDeliveryID()
-	f.put(last, []byte("x"), noSum, now)
+	f.put(last, []byte("x"), noSum, now, now)
 	require.Equal(t, 1, f.bytes)
 	require.Len(t, f.byID, 1)
 	require.Equal(t, []webhook.DeliveryID{last}, f.oldest)

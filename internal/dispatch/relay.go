@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -45,15 +46,102 @@ func (d *Dispatcher) relayOnce() bool {
 	}
 	// What was taken is carried on before anything else can fail: it is not handed out
 	// again for a while.
-	d.start(starts)
+	d.startAgain(starts)
+	if len(starts) > 0 && d.awayAfterAll(d.life) {
+		d.putBack(starts)
+	}
+	if d.away.Load() {
+		return false
+	}
 	commands, err := take(d, d.Record.Unanswered)
 	if err != nil {
 		return false
 	}
 	each(ownWidth, commands, func(c webhook.Commanded) {
-		d.carry(func(ctx context.Context) error { return d.signal(ctx, c.Delivery, c.Command) })
+		d.carry(func(ctx context.Context) error { return d.signalTimes(ctx, c) })
 	})
 	return (len(starts) == relayBatch || len(commands) == relayBatch) && !d.away.Load()
+}
+
+// putBack gives back what was taken while Temporal was going away. Some of it may have been
+// started: that has an id which is not started twice, or two workflows that share it, of which
+// the record lets one go on.
+func (d *Dispatcher) putBack(starts []webhook.Start) {
+	ctx, cancel := context.WithTimeout(d.life, readTimeout)
+	defer cancel()
+	if err := d.Record.PutBack(ctx, starts); err != nil && !d.stopping() {
+		d.Logger.Warn("what was taken from the outbox in vain cannot be put back; it comes again later", "count", len(starts), "error", err)
+	}
+}
+
+// startAgain starts what was left behind. What the relay has put into a workflow before is in
+// good hands as long as that lives: where no worker runs, another one would wait beside it, and
+// a hundred if each delivery got its own.
+func (d *Dispatcher) startAgain(starts []webhook.Start) {
+	var fresh []webhook.Start
+	placed := map[string][]webhook.Start{}
+	for _, s := range starts {
+		if s.Placed == "" || d.goesAlone(&s) {
+			fresh = append(fresh, s)
+		} else {
+			placed[s.Placed] = append(placed[s.Placed], s)
+		}
+	}
+	var (
+		mu      sync.Mutex
+		ofEnded []webhook.Start
+	)
+	each(reconcileWidth, slices.Collect(maps.Keys(placed)), func(id string) {
+		lost, alone := d.lostOf(id, placed[id])
+		mu.Lock()
+		defer mu.Unlock()
+		fresh, ofEnded = append(fresh, lost...), append(ofEnded, alone...)
+	})
+	d.beginEach(ofEnded)
+	d.start(fresh)
+}
+
+// lostOf is what a workflow does not carry: it was never started, or has ended without a word
+// of them; those go on alone.
+func (d *Dispatcher) lostOf(id string, group []webhook.Start) (lost, alone []webhook.Start) {
+	d.carry(func(ctx context.Context) error {
+		c, err := d.look(ctx, id)
+		switch {
+		case err != nil:
+			return err
+		case c.fate == fateNone:
+			lost = group
+		case c.fate == fateRuns:
+			for _, s := range group {
+				if !d.has(ctx, c, s.DeliveryID) {
+					alone = append(alone, s)
+				}
+			}
+		default:
+			alone = group
+		}
+		return nil
+	})
+	return lost, alone
+}
+
+// noteRelayed tells the outbox into which workflow the relay puts deliveries. If it cannot,
+// they come back later.
+func (d *Dispatcher) noteRelayed(ctx context.Context, id string, group []webhook.Start) bool {
+	var ids []webhook.DeliveryID
+	for i := range group {
+		if group[i].Relayed > 0 {
+			ids = append(ids, group[i].DeliveryID)
+		}
+	}
+	if len(ids) == 0 {
+		return true
+	}
+	err := d.Record.Placed(ctx, id, ids)
+	if err != nil && !d.stopping() {
+		d.Logger.WarnContext(ctx, "what was left behind could not be put into a workflow yet", "count", len(group), "error", err)
+	}
+	return err == nil
 }
 
 // take reads a batch of what was left behind; an error needs no words any more. It takes nothing

@@ -58,6 +58,8 @@ type backlog struct {
 	mu   sync.Mutex
 	said map[webhook.EndpointID]time.Time
 	sent map[webhook.EndpointID]sent
+	// swept is when sent was last rid of what has come to the gate.
+	swept time.Time
 }
 
 // sent is what was released of an endpoint since a time. The gate counts it only when
@@ -85,6 +87,10 @@ func (b *backlog) released(id webhook.EndpointID, n int, now time.Time) {
 	}
 	if b.sent == nil {
 		b.sent = map[webhook.EndpointID]sent{}
+	}
+	if now.Sub(b.swept) >= sentSettles { // also of endpoints that nobody asks for any more
+		b.swept = now
+		maps.DeleteFunc(b.sent, func(_ webhook.EndpointID, s sent) bool { return now.Sub(s.since) >= sentSettles })
 	}
 	s := b.sent[id]
 	if s.n == 0 {
@@ -179,16 +185,17 @@ func (d *Dispatcher) releaseExpired() {
 }
 
 // findBacklog looks for all endpoints with a backlog; false when it could not.
-func (d *Dispatcher) findBacklog() bool {
+func (d *Dispatcher) findBacklog() bool { return d.find(&d.backlog, d.Backlog.BacklogEndpoints) }
+
+// find looks, page by page, for all endpoints of a list; false when it could not.
+func (d *Dispatcher) find(list *backlog, read func(context.Context, webhook.EndpointID, int) ([]webhook.EndpointID, error)) bool {
 	var after webhook.EndpointID
 	for !d.away.Load() && !d.stopping() {
-		page, err := take(d, func(ctx context.Context, _ int) ([]webhook.EndpointID, error) {
-			return d.Backlog.BacklogEndpoints(ctx, after, backlogPage)
-		})
+		page, err := take(d, func(ctx context.Context, _ int) ([]webhook.EndpointID, error) { return read(ctx, after, backlogPage) })
 		if err != nil {
 			return false
 		}
-		d.backlog.add(time.Time{}, page...)
+		list.add(time.Time{}, page...)
 		if len(page) < backlogPage {
 			return true
 		}
@@ -197,8 +204,15 @@ func (d *Dispatcher) findBacklog() bool {
 	return false
 }
 
-// releaseOf releases what the gate has room for; true when there may be more.
+// releaseOf releases of a backlog what the gate has room for; true when there may be more.
 func (d *Dispatcher) releaseOf(endpoint webhook.EndpointID) (more bool) {
+	return d.releaseSome(endpoint, d.Backlog.ReleaseBacklog)
+}
+
+// releaseSome releases what the gate has room for; true when there may be more.
+func (d *Dispatcher) releaseSome(endpoint webhook.EndpointID,
+	take func(context.Context, webhook.EndpointID, int) ([]webhook.Start, []webhook.Commanded, error),
+) (more bool) {
 	now := time.Now()
 	n := min(d.Gate.Releasable(endpoint)-d.backlog.onItsWay(endpoint, now), releaseBatch)
 	if n <= 0 {
@@ -206,7 +220,7 @@ func (d *Dispatcher) releaseOf(endpoint webhook.EndpointID) (more bool) {
 	}
 	ctx, cancel := context.WithTimeout(d.life, readTimeout)
 	defer cancel()
-	starts, commands, err := d.Backlog.ReleaseBacklog(ctx, endpoint, n)
+	starts, commands, err := take(ctx, endpoint, n)
 	if err != nil {
 		if !d.stopping() {
 			d.Logger.Warn("what is held for an endpoint cannot be released", "endpoint", endpoint, "error", err)

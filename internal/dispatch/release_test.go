@@ -374,3 +374,20 @@ func TestReleaseFromTheRecord(t *testing.T) {
 	require.Len(t, f.started(), 3, "whose start was lost comes back by the relay")
 	require.ElementsMatch(t, released, inputOf[workflows.FanoutInput](t, f.starts[2].GetInput()).Deliveries)
 }
+
+// What was released is remembered until it has come to the gate, also of endpoints that nobody
+// asks for again.
+func TestReleasedIsForgotten(t *testing.T) {
+	t.Parallel()
+	var b backlog
+	now := time.Now()
+	for i := range 1000 {
+		b.released(webhook.NewEndpointID(), 1, now.Add(time.Duration(i)*time.Second))
+	}
+	require.LessOrEqual(t, len(b.sent), 2*int(sentSettles/time.Second))
+	last := now.Add(1000 * time.Second)
+	id := webhook.NewEndpointID()
+	b.released(id, 5, last)
+	require.Equal(t, 5, b.onItsWay(id, last.Add(sentSettles-1)))
+	require.Zero(t, b.onItsWay(id, last.Add(sentSettles)))
+}

@@ -70,6 +70,11 @@ func (d *Dispatcher) relayReplays() {
 		return
 	}
 	each(ownWidth, replays, func(r webhook.Replay) {
-		d.carry(func(ctx context.Context) error { return d.wake(ctx, r) })
+		d.carry(func(ctx context.Context) error {
+			if _, err := d.look(ctx, r.WorkflowID()); err != nil { // which ends one that is stuck
+				return err
+			}
+			return d.wake(ctx, r)
+		})
 	})
 }

@@ -248,7 +248,7 @@ func (d *Dispatcher) gatherFrom(next func() (webhook.Start, bool), width int) (b
 		if d.setAside(start, now) {
 			continue
 		}
-		if d.goesAlone(&start, now) {
+		if d.goesAlone(&start) {
 			alone++
 		}
 		batch = append(batch, start)
@@ -261,5 +261,5 @@ func (d *Dispatcher) gatherFrom(next func() (webhook.Start, bool), width int) (b
 // nobody to start it now: that is in the record by then, and no longer in the outbox, and who
 // has sent it starts its workflow.
 func (d *Dispatcher) isLate(start *webhook.Start, now time.Time) bool {
-	return !start.Sent && now.Sub(start.CreatedAt) >= queueTime || d.away.Load()
+	return !start.Sent && now.Sub(start.Begun) >= queueTime || d.away.Load()
 }

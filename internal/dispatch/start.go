@@ -3,7 +3,6 @@ package dispatch
 import (
 	"context"
 	"errors"
-	"time"
 
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
@@ -23,20 +22,24 @@ const (
 )
 
 // goesAlone reports that a delivery gets a workflow of its own from the beginning: it
-// waits for its time, or continues a workflow that may be there, or was in a shared one
-// that has not come to anything.
-func (d *Dispatcher) goesAlone(s *webhook.Start, now time.Time) bool {
-	return d.Width == 1 || s.Relayed > 1 || s.NotBefore.After(now) || s.Run > 1 && s.Held == nil
+// waits for its time, or continues a workflow that may be there. One that was in a shared one
+// which has not come to anything is the relay's to start.
+func (d *Dispatcher) goesAlone(s *webhook.Start) bool {
+	return d.Width == 1 || d.waits(s) || s.Run > 1 && s.Held == nil
+}
+
+// waits reports that a delivery's time has not come.
+func (d *Dispatcher) waits(s *webhook.Start) bool {
+	return !s.NotBefore.IsZero() && s.NotBefore.After(d.Now())
 }
 
 // start begins deliveries: those that may share a workflow in as few as they fit
 // into, the others in their own.
 func (d *Dispatcher) start(batch []webhook.Start) {
 	var shared, slow, own []webhook.Start
-	now := time.Now()
 	for _, s := range batch {
 		switch {
-		case d.goesAlone(&s, now):
+		case d.goesAlone(&s):
 			own = append(own, s)
 		case d.Gate != nil && d.Gate.Slow(s.EndpointID):
 			slow = append(slow, s)
@@ -81,10 +84,18 @@ func apart(all []webhook.Start, few int) (ofFew, ofMany []webhook.Start) {
 // startShared begins deliveries in as few workflows as they fit into, and returns who
 // was left alone.
 func (d *Dispatcher) startShared(all []webhook.Start) (alone []webhook.Start) {
-	for len(all) > 1 {
+	for len(all) > 1 || len(all) == 1 && d.faulty.has(all[0].EndpointID) { // it will be held, which costs a row
 		group := all[:min(d.Width, len(all))]
 		all = all[len(group):]
 		d.carry(func(ctx context.Context) error { return d.beginShared(ctx, group) })
+	}
+	if len(all) == 1 && all[0].Relayed > 0 {
+		d.carry(func(ctx context.Context) error {
+			if !d.noteRelayed(ctx, all[0].WorkflowID(), all) {
+				all = nil
+			}
+			return nil
+		})
 	}
 	return all
 }
@@ -92,7 +103,15 @@ func (d *Dispatcher) startShared(all []webhook.Start) (alone []webhook.Start) {
 // beginShared starts the workflow of several first attempts. Its id is made of the
 // deliveries: a start that is repeated, because its answer got lost, is the same.
 func (d *Dispatcher) beginShared(ctx context.Context, group []webhook.Start) error {
-	options := d.options(workflows.FanoutID(group), workflows.TaskQueue(group[0].EndpointID))
+	id := workflows.FanoutID(group)
+	if !d.noteRelayed(ctx, id, group) {
+		return nil
+	}
+	return d.startFanout(ctx, id, group)
+}
+
+func (d *Dispatcher) startFanout(ctx context.Context, id string, group []webhook.Start) error {
+	options := d.options(id, workflows.TaskQueue(group[0].EndpointID))
 	options.TypedSearchAttributes = workflows.FanoutAttributes(group, d.EventIDs)
 	options.StaticSummary = workflows.FanoutSummary(group)
 	_, err := d.Client.ExecuteWorkflow(ctx, options, workflows.FanoutWorkflow, workflows.FanoutOf(group, d.Near))
@@ -113,6 +132,9 @@ func (d *Dispatcher) begin(ctx context.Context, start webhook.Start) error {
 		input.Progress, input.HandedOver, input.Released = *start.Held, true, true
 		_, err = d.Client.ExecuteWorkflow(ctx, options, workflows.DeliveryWorkflow, input)
 		if err != nil && unlessStarted(err) == nil { // it may wait there to be released
+			if err := d.unlessStuck(ctx, &start); err != nil {
+				return err
+			}
 			err = d.tell(ctx, options.ID, start.DeliveryID, webhook.PendingCommand{Command: webhook.CommandRelease})
 			if isGone(err) { // it has just ended
 				err = nil
@@ -129,10 +151,23 @@ func (d *Dispatcher) begin(ctx context.Context, start webhook.Start) error {
 		// the delivery when it is signalled; else the delivery starts anew.
 		options.WorkflowIDReusePolicy = enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE
 		options.EnableEagerStart = false
+		if err := d.unlessStuck(ctx, &start); err != nil {
+			return err
+		}
 		_, err = d.Client.SignalWithStartWorkflow(ctx, options.ID, workflows.SignalReplay, workflows.Asked{Run: start.Run}, options,
 			workflows.DeliveryWorkflow, input)
 	}
 	return unlessStarted(err)
+}
+
+// unlessStuck ends the workflow that a delivery already has, if it is stuck: what has been relayed
+// more than once was told to it in vain, and one that is stuck takes every signal and heeds none.
+func (d *Dispatcher) unlessStuck(ctx context.Context, start *webhook.Start) error {
+	if start.Relayed <= 1 {
+		return nil
+	}
+	_, err := d.look(ctx, start.WorkflowID())
+	return err
 }
 
 // begun is where a delivery stands of which nothing is recorded in its run.

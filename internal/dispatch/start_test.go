@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	commonpb "go.temporal.io/api/common/v1"
 	enumspb "go.temporal.io/api/enums/v1"
+	historypb "go.temporal.io/api/history/v1"
 	"go.temporal.io/api/serviceerror"
 	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/api/workflowservice/v1"
@@ -49,8 +50,63 @@ type frontend struct {
 	// there is how workflows stand, by id; nil: all run.
 	there   map[string]enumspb.WorkflowExecutionStatus
 	members []workflows.Status // of every shared workflow; nil: none answers
+	// quick are starts that neither wait nor fail.
+	quick func(*workflowservice.StartWorkflowExecutionRequest) bool
 	// begins: what is started is there.
 	begins bool
+	// tries are those of the task that a workflow has, by id; none: it has no task. inputs are
+	// what workflows were started with, reasons why they were terminated.
+	tries      map[string]int32
+	inputs     map[string]any
+	reasons    map[string]string
+	asked      map[string]int // how often a workflow was described or queried
+	terminated []*workflowservice.TerminateWorkflowExecutionRequest
+	onDescribe func()
+}
+
+func (f *frontend) TerminateWorkflowExecution(
+	_ context.Context, in *workflowservice.TerminateWorkflowExecutionRequest,
+) (*workflowservice.TerminateWorkflowExecutionResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	id := in.GetWorkflowExecution().GetWorkflowId()
+	f.terminated = append(f.terminated, in)
+	f.there[id] = enumspb.WORKFLOW_EXECUTION_STATUS_TERMINATED
+	if f.reasons == nil {
+		f.reasons = map[string]string{}
+	}
+	f.reasons[id] = in.GetReason()
+	return &workflowservice.TerminateWorkflowExecutionResponse{}, nil
+}
+
+// GetWorkflowExecutionHistory tells the first or the last event.
+func (f *frontend) GetWorkflowExecutionHistory(
+	_ context.Context, in *workflowservice.GetWorkflowExecutionHistoryRequest,
+) (*workflowservice.GetWorkflowExecutionHistoryResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	id := in.GetExecution().GetWorkflowId()
+	event := &historypb.HistoryEvent{EventId: 9, Attributes: &historypb.HistoryEvent_WorkflowExecutionTerminatedEventAttributes{
+		WorkflowExecutionTerminatedEventAttributes: &historypb.WorkflowExecutionTerminatedEventAttributes{Reason: f.reasons[id]},
+	}}
+	if in.GetHistoryEventFilterType() == enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT {
+		payloads, err := converter.GetDefaultDataConverter().ToPayloads(f.inputs[id])
+		if err != nil {
+			return nil, err
+		}
+		event = &historypb.HistoryEvent{EventId: 1, Attributes: &historypb.HistoryEvent_WorkflowExecutionStartedEventAttributes{
+			WorkflowExecutionStartedEventAttributes: &historypb.WorkflowExecutionStartedEventAttributes{Input: payloads},
+		}}
+	}
+	return &workflowservice.GetWorkflowExecutionHistoryResponse{History: &historypb.History{Events: []*historypb.HistoryEvent{event}}}, nil
+}
+
+// counts notes that a workflow was asked about. The caller holds the lock.
+func (f *frontend) counts(id string) {
+	if f.asked == nil {
+		f.asked = map[string]int{}
+	}
+	f.asked[id]++
 }
 
 func newFrontend(t *testing.T) (*frontend, client.Client) {
@@ -86,6 +142,12 @@ func newFrontend(t *testing.T) (*frontend, client.Client) {
 	return f, c
 }
 
+func opened() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}
+
 func (f *frontend) GetSystemInfo(context.Context, *workflowservice.GetSystemInfoRequest) (*workflowservice.GetSystemInfoResponse, error) {
 	return &workflowservice.GetSystemInfoResponse{Capabilities: &workflowservice.GetSystemInfoResponse_Capabilities{}}, nil
 }
@@ -96,6 +158,9 @@ func (f *frontend) StartWorkflowExecution(
 	f.mu.Lock()
 	f.starts = append(f.starts, in)
 	gate, fail := f.gate, f.fail
+	if f.quick != nil && f.quick(in) {
+		gate, fail = opened(), nil
+	}
 	if f.begins {
 		f.there[in.GetWorkflowId()] = enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING
 	}
@@ -109,9 +174,10 @@ func (f *frontend) StartWorkflowExecution(
 }
 
 // QueryWorkflow answers with the members of every shared workflow; an error while that is nil.
-func (f *frontend) QueryWorkflow(context.Context, *workflowservice.QueryWorkflowRequest) (*workflowservice.QueryWorkflowResponse, error) {
+func (f *frontend) QueryWorkflow(_ context.Context, in *workflowservice.QueryWorkflowRequest) (*workflowservice.QueryWorkflowResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.counts("query " + in.GetExecution().GetWorkflowId())
 	if f.members == nil {
 		return nil, serviceerror.NewDeadlineExceeded("no worker is there")
 	}
@@ -143,6 +209,9 @@ func (f *frontend) SignalWorkflowExecution(
 func (f *frontend) DescribeWorkflowExecution(
 	_ context.Context, in *workflowservice.DescribeWorkflowExecutionRequest,
 ) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
+	if f.onDescribe != nil {
+		f.onDescribe()
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if in.GetExecution().GetWorkflowId() == "" {
@@ -152,7 +221,14 @@ func (f *frontend) DescribeWorkflowExecution(
 	if !known {
 		return nil, serviceerror.NewNotFound("no such workflow")
 	}
-	return &workflowservice.DescribeWorkflowExecutionResponse{WorkflowExecutionInfo: &workflowpb.WorkflowExecutionInfo{Status: status}}, nil
+	f.counts(in.GetExecution().GetWorkflowId())
+	answer := &workflowservice.DescribeWorkflowExecutionResponse{WorkflowExecutionInfo: &workflowpb.WorkflowExecutionInfo{
+		Status: status, Execution: &commonpb.WorkflowExecution{WorkflowId: in.GetExecution().GetWorkflowId(), RunId: "a run"},
+	}}
+	if tries, busy := f.tries[in.GetExecution().GetWorkflowId()]; busy {
+		answer.PendingWorkflowTask = &workflowpb.PendingWorkflowTaskInfo{Attempt: tries}
+	}
+	return answer, nil
 }
 
 // shut keeps all starts waiting until the function is called.
@@ -240,7 +316,7 @@ func TestWhatWaitsShares(t *testing.T) {
 	require.Empty(t, d.room.guests)
 }
 
-// What waits for a time, is a later run, or was taken up twice does not share.
+// What waits for a time or is a later run does not share. What was taken up before does.
 func TestWhoNeverShares(t *testing.T) {
 	t.Parallel()
 	f, c := newFrontend(t)
@@ -256,16 +332,61 @@ func TestWhoNeverShares(t *testing.T) {
 	for _, request := range f.started() {
 		if request.GetWorkflowType().GetName() == "FanoutWorkflow" {
 			shared++
-			require.Equal(t, workflows.FanoutID(all[3:]), request.GetWorkflowId())
+			require.Equal(t, workflows.FanoutID(all[2:]), request.GetWorkflowId())
 			continue
 		}
 		own = append(own, request.GetWorkflowId())
 	}
 	require.Equal(t, 1, shared)
-	require.ElementsMatch(t, []string{all[0].WorkflowID(), all[2].WorkflowID()}, own)
+	require.Equal(t, []string{all[0].WorkflowID()}, own)
 	require.Len(t, f.signals, 1, "a later run may find its dead letter alive")
 	require.Equal(t, all[1].WorkflowID(), f.signals[0].GetWorkflowId())
 	require.Equal(t, enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE, f.signals[0].GetWorkflowIdReusePolicy())
+}
+
+// Whether a delivery's time has come is told by the database's clock, not by the process's.
+func TestTheDatabasesClockSaysWhoWaits(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		off, ahead time.Duration // the database's clock; deliver_at, by it
+		waits      bool
+	}{
+		"it is ahead, and the time has come":   {10 * time.Minute, -time.Minute, false},
+		"it is ahead, and the time is to come": {10 * time.Minute, time.Minute, true},
+		"it is behind, and the time has come":  {-10 * time.Minute, -time.Minute, false},
+		"it is behind, and the time is ahead":  {-10 * time.Minute, time.Minute, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			now := time.Now().Add(test.off)
+			set := func(all webhook.Accepted) webhook.Accepted {
+				for i := range all.Deliveries {
+					all.Deliveries[i].NotBefore = now.Add(test.ahead)
+				}
+				return all
+			}
+			f, client := newFrontend(t)
+			d := setup(t, Config{Client: client, LocalWorker: true, Now: func() time.Time { return now }})
+
+			// Its payload is handed over when it may be sent at once, and it may share a workflow then.
+			all := set(accepted(ownWidth + 1))
+			d.Accepted(all)
+			_, handedOver := d.Fresh().Take(all.Deliveries[0].DeliveryID)
+			require.NotEqual(t, test.waits, handedOver)
+			batch := d.gathered()
+			require.Equal(t, test.waits, len(batch) == ownWidth, "no more go alone than can be started at a time")
+			d.start(batch)
+			shared, own := groups(t, f)
+			require.Equal(t, test.waits, len(shared) == 0)
+			require.Equal(t, test.waits, len(own) == len(batch))
+
+			// One in trouble is set aside when its time has come.
+			troubled := set(accepted(1)).Deliveries[0]
+			aside := New(Config{Gate: inTrouble(troubled), Now: func() time.Time { return now }})
+			aside.room.overdraw(troubled.TenantID, 1)
+			require.NotEqual(t, test.waits, aside.setAside(troubled, time.Now()))
+		})
+	}
 }
 
 // With a width of one nobody shares; and one that is left over has its own.

@@ -14,18 +14,18 @@ const troubleWait = time.Second
 // setAside reports that a delivery is not to be started now, and waits elsewhere: for others in trouble, where it gives
 // its place in the queue back, since there is a bound of its own there; or for its turn.
 func (d *Dispatcher) setAside(s webhook.Start, now time.Time) bool {
-	if d.Gate == nil || s.Sent || s.Held != nil || d.goesAlone(&s, now) {
+	if d.Gate == nil || s.Sent || s.Held != nil || d.goesAlone(&s) {
 		return false
 	}
 	wait, rate, troubled := d.Gate.Turn(s.EndpointID)
-	if troubled || wait > troubleWait {
+	if troubled || wait > troubleWait || d.faulty.has(s.EndpointID) {
 		aside := d.troubled.Put(s.TenantID, s)
 		if aside {
 			d.room.give(s.TenantID, 1)
 		}
 		return aside
 	}
-	waits := rate >= earlyRate && now.Sub(s.CreatedAt) < earlyTime && (wait > earlyTurn || d.early.has(s.EndpointID))
+	waits := rate >= earlyRate && now.Sub(s.Begun) < earlyTime && (wait > earlyTurn || d.early.has(s.EndpointID))
 	if waits {
 		d.early.put(s)
 	}

@@ -119,7 +119,7 @@ func TestSetAside(t *testing.T) {
 			c.Gate = doorman{turn: map[webhook.EndpointID]time.Duration{s.EndpointID: troubleWait}, slower: 1}
 		}, stays},
 		"it has waited": {func(s *webhook.Start, c *Config) {
-			c.Gate, s.CreatedAt = turn(s, troubleWait), time.Now().Add(-earlyTime)
+			c.Gate, s.Begun = turn(s, troubleWait), time.Now().Add(-earlyTime)
 		}, stays},
 		"taken up once":      {func(s *webhook.Start, _ *Config) { s.Relayed = 1 }, troubled},
 		"its time has come":  {func(s *webhook.Start, _ *Config) { s.NotBefore = time.Now().Add(-time.Second) }, troubled},
@@ -127,7 +127,7 @@ func TestSetAside(t *testing.T) {
 		"there is no gate":   {func(_ *webhook.Start, c *Config) { c.Gate = nil }, stays},
 		"nobody shares":      {func(_ *webhook.Start, c *Config) { c.Width = 1 }, stays},
 		"held":               {func(s *webhook.Start, _ *Config) { s.Held = &webhook.Progress{Run: 1, State: webhook.StateHeld} }, stays},
-		"taken up twice":     {func(s *webhook.Start, _ *Config) { s.Relayed = 2 }, stays},
+		"taken up twice":     {func(s *webhook.Start, _ *Config) { s.Relayed = 2 }, troubled},
 		"waits for its time": {func(s *webhook.Start, _ *Config) { s.NotBefore = time.Now().Add(time.Hour) }, stays},
 		"replayed":           {func(s *webhook.Start, _ *Config) { s.Run = 2 }, stays},
 	} {
@@ -197,7 +197,7 @@ func TestTroubledStayInTheOutbox(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a := accepted(5)
 				for i := range a.Deliveries {
-					a.Deliveries[i].CreatedAt = time.Now().Add(-test.age)
+					a.Deliveries[i].Begun = time.Now().Add(-test.age)
 				}
 				d := setup(t, Config{Gate: inTrouble(a.Deliveries...)})
 				d.workers.Go(d.serve)

@@ -2,21 +2,41 @@ package egress
 
 import (
 	"bufio"
+	"crypto/tls"
 	"io"
 	"net"
 	"testing"
+	"time"
+
+	"github.com/everpost/everpost/internal/receivertest"
 )
 
 // One kept connection per goroutine, a receiver that answers with a constant: what
 // remains is the client's own cost, and the kernel's.
 func BenchmarkSend(b *testing.B) {
-	url := "http://" + rawServer(b, func(conn *net.TCPConn, _ int) {
-		br := bufio.NewReader(conn)
+	for _, way := range []string{"http", "TLS 1.2", "TLS 1.3"} {
+		b.Run(way, func(b *testing.B) { benchmarkSend(b, ways[way]) })
+	}
+}
+
+func benchmarkSend(b *testing.B, version uint16) {
+	b.Helper()
+	ca, scheme := newAuthority(b), "http://"
+	config := ca.config(b, "127.0.0.1", time.Now().Add(time.Hour))
+	if version != 0 {
+		scheme, config.MaxVersion = "https://", version
+	}
+	url := scheme + rawServer(b, func(conn *net.TCPConn, _ int) {
+		var rw io.ReadWriter = conn
+		if version != 0 {
+			rw = tls.Server(conn, config)
+		}
+		br := bufio.NewReader(rw)
 		for readRequest(br) {
-			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nDate: Fri, 07 Nov 2014 23:37:00 GMT\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nok")
+			_, _ = io.WriteString(rw, "HTTP/1.1 200 OK\r\nDate: Fri, 07 Nov 2014 23:37:00 GMT\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nok")
 		}
 	}) + "/hook"
-	c := setup(b, Config{})
+	c := setup(b, Config{RootCAs: ca.pool})
 	request := Request{
 		EndpointID: "ep_1",
 		URL:        url,
@@ -37,4 +57,29 @@ func BenchmarkSend(b *testing.B) {
 			}
 		}
 	})
+}
+
+// What a request costs more for looking, before its connection is kept and before it is
+// used again, whether anything more has arrived.
+func BenchmarkQuiet(b *testing.B) {
+	for _, way := range []string{"http", "TLS 1.2", "TLS 1.3"} {
+		b.Run(way, func(b *testing.B) {
+			ca, scheme := newAuthority(b), "http://"
+			options := receivertest.Options{}
+			if ways[way] != 0 {
+				scheme, options.TLS = "https://", ca.config(b, "127.0.0.1", time.Now().Add(time.Hour))
+				options.TLS.MaxVersion = ways[way]
+			}
+			receiver := receivertest.NewWith(b, options)
+			c := setup(b, Config{RootCAs: ca.pool})
+			c.Send(b.Context(), Request{EndpointID: "ep_1", URL: scheme + receiver.Addr().String()})
+			kept := entry(c.pool.oldest.Front())
+			b.ReportAllocs()
+			for b.Loop() {
+				if !kept.quiet(true) {
+					b.Fatal("not quiet")
+				}
+			}
+		})
+	}
 }

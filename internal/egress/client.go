@@ -22,6 +22,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/x509"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
@@ -69,6 +70,10 @@ type Config struct {
 	// Resolver looks names up. Defaults to net.DefaultResolver.
 	Resolver *net.Resolver
 
+	// Logger is told what tenants are not: which address a name leads to that no request
+	// may go to. Defaults to none.
+	Logger *slog.Logger
+
 	// Proxy is the operator's way out, http://[user:password@]host:port: requests go
 	// through tunnels that it makes (CONNECT), to addresses that the guard has checked.
 	// Request.ExemptAddr is reached without it. Defaults to none; HTTPS_PROXY and the
@@ -80,6 +85,9 @@ type Config struct {
 func (c Config) WithDefaults() Config {
 	if c.Guard == nil {
 		c.Guard = NewGuard(GuardConfig{})
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	if c.Version == "" {
 		c.Version = "dev"
@@ -166,9 +174,13 @@ type Client struct {
 	pool      *pool
 	tokens    *tokens
 	certs     *certificates
-	readers   sync.Pool // of *bufio.Reader
-	heads     sync.Pool // of *[MaxHeaderBytes]byte
-	writers   sync.Pool // of *bufio.Writer
+	refusals  *refusals
+
+	missingTime time.Duration // another in tests
+
+	readers sync.Pool // of *bufio.Reader
+	heads   sync.Pool // of *[MaxHeaderBytes]byte
+	writers sync.Pool // of *bufio.Writer
 }
 
 // New returns a client. Close it when no request is under way.
@@ -180,9 +192,13 @@ func New(config Config) *Client {
 		pool:      newPool(config.MaxIdle, config.IdleTimeout),
 		tokens:    newTokens(),
 		certs:     newCertificates(),
-		readers:   sync.Pool{New: func() any { return bufio.NewReaderSize(nil, 4<<10) }},
-		heads:     sync.Pool{New: func() any { return new([MaxHeaderBytes]byte) }},
-		writers:   sync.Pool{New: func() any { return bufio.NewWriterSize(nil, 16<<10) }},
+		refusals:  newRefusals(),
+
+		missingTime: missingTime,
+
+		readers: sync.Pool{New: func() any { return bufio.NewReaderSize(nil, 4<<10) }},
+		heads:   sync.Pool{New: func() any { return new([MaxHeaderBytes]byte) }},
+		writers: sync.Pool{New: func() any { return bufio.NewWriterSize(nil, 16<<10) }},
 	}
 }
 
@@ -219,6 +235,7 @@ func (c *Client) send(ctx context.Context, deadline time.Time, r *Request) Respo
 	if err != nil {
 		return failure(ctx, phaseStart, err)
 	}
+	t.endpoint = r.EndpointID
 	for again := false; ; again = true {
 		authorization, err := c.authorization(ctx, deadline, r)
 		if err != nil {
@@ -247,7 +264,7 @@ func (c *Client) once(ctx context.Context, deadline time.Time, t target, r *Requ
 	}
 
 	id := identity{endpoint: r.EndpointID, version: r.Version, scheme: t.url.Scheme, address: t.address, exempt: t.exempt}
-	if kept := c.pool.take(id, time.Now()); kept != nil {
+	if kept := c.pool.take(id, time.Now(), deadline); kept != nil {
 		response, untouched := c.exchange(ctx, deadline, kept, req, r)
 		if !untouched {
 			return response

@@ -74,7 +74,7 @@ func (c *Client) exchange(ctx context.Context, deadline time.Time, cn *conn, req
 	now := time.Now()
 	cn.until = now.Add(keepAliveHint(head.Header, c.config.IdleTimeout))
 	reusable := whole && !head.Close && head.StatusCode >= 200 && br.Buffered() == 0 && len(x.in.ahead) == 0 && x.out.finished()
-	if stop() && reusable {
+	if stop() && reusable && cn.quiet(false) {
 		c.pool.put(cn, maxIdle(r.MaxIdle), now)
 	} else {
 		cn.discard()

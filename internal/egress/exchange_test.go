@@ -291,7 +291,7 @@ func TestKeptConnectionClosedUnderTheRequest(t *testing.T) {
 			request := Request{EndpointID: "ep_1", URL: url, Body: []byte("{}")}
 			requireFault(t, c.Send(t.Context(), request), retry.FaultNone, 200)
 			kept := takeAny(t, c, "ep_1")
-			require.True(t, alive(kept.tcp))
+			require.True(t, kept.quiet(true))
 			close(closeNow)
 			<-closed
 			target, err := c.config.Guard.target(url, netip.AddrPort{})
@@ -383,50 +383,13 @@ func TestFreshConnectionThatDiesAtOnce(t *testing.T) {
 	require.Equal(t, retry.FaultConnectionReset, r.Answer.Fault, r.Err)
 }
 
-// What follows an answer unasked must not become the answer to the next request.
-func TestUnsolicitedAnswers(t *testing.T) {
-	t.Parallel()
-	const ok, forged = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "HTTP/1.1 410 Gone\r\nContent-Length: 0\r\n\r\n"
-	for name, pieces := range map[string][]string{
-		"with the answer": {ok + forged},
-		"after it":        {ok, forged},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			var requests atomic.Int32
-			next, said := make(chan struct{}), make(chan struct{}, 2)
-			url := "http://" + keepAliveServer(t, &requests, func(conn *net.TCPConn, w io.Writer, connection, _ int) bool {
-				if connection > 1 {
-					return false
-				}
-				for i, piece := range pieces {
-					if i > 0 {
-						<-next
-					}
-					_, _ = io.WriteString(w, piece)
-				}
-				said <- struct{}{}
-				hold(conn)
-				return true
-			})
-			c := setup(t, Config{})
-			request := Request{EndpointID: "ep_1", URL: url}
-			requireFault(t, c.Send(t.Context(), request), retry.FaultNone, 200)
-			close(next)
-			<-said
-			requireFault(t, c.Send(t.Context(), request), retry.FaultNone, 200)
-			require.EqualValues(t, 2, requests.Load())
-		})
-	}
-}
-
 func takeAny(t *testing.T, c *Client, endpoint string) *conn {
 	t.Helper()
 	c.pool.mu.Lock()
 	s := c.pool.byID[endpoint]
 	c.pool.mu.Unlock()
 	require.NotNil(t, s)
-	kept := c.pool.take(s.id, time.Now())
+	kept := c.pool.take(s.id, time.Now(), time.Now().Add(time.Minute))
 	require.NotNil(t, kept)
 	t.Cleanup(kept.discard)
 	return kept

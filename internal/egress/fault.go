@@ -52,7 +52,7 @@ func withFault(ctx context.Context, r Response, at phase, err error) Response {
 // Everpost looks at network errors.
 func classify(at phase, err error) (retry.Fault, string) {
 	if refusal, ok := errors.AsType[*DeniedError](err); ok {
-		return retry.FaultDenied, refusal.Reason
+		return retry.FaultDenied, refusal.Error()
 	}
 	if token, ok := errors.AsType[*tokenError](err); ok {
 		return token.fault, token.cause

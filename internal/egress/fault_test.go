@@ -210,12 +210,12 @@ func TestNames(t *testing.T) {
 		"silence":  {func(string, int) ([]netip.Addr, dnsmessage.RCode) { return nil, dnsmessage.RCodeSuccess }, local(), retry.FaultDNSTemporary},
 		"private": {func(string, int) ([]netip.Addr, dnsmessage.RCode) {
 			return []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("169.254.169.254")}, 0
-		}, local(), retry.FaultDenied},
+		}, local(), retry.FaultDNSNotFound},
 		"one denied, one down": {func(string, int) ([]netip.Addr, dnsmessage.RCode) {
 			return []netip.Addr{netip.MustParseAddr("127.0.0.2"), loopback}, 0
 		}, onlyOne(), retry.FaultConnectRefused},
 		"rebinding": {func(string, int) ([]netip.Addr, dnsmessage.RCode) { return []netip.Addr{loopback}, 0 },
-			NewGuard(GuardConfig{AllowHTTP: true, AnyPort: true}), retry.FaultDenied},
+			NewGuard(GuardConfig{AllowHTTP: true, AnyPort: true}), retry.FaultDNSNotFound},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -252,7 +252,7 @@ func TestRebindingBetweenRequests(t *testing.T) {
 	})
 	request := Request{EndpointID: "ep_1", URL: "http://receiver.example.:" + port}
 	requireFault(t, c.Send(t.Context(), request), retry.FaultNone, 200)
-	requireFault(t, c.Send(t.Context(), request), retry.FaultDenied, 0)
+	requireFault(t, c.Send(t.Context(), request), retry.FaultDNSNotFound, 0)
 }
 
 func TestDeniedWithoutADial(t *testing.T) {

@@ -5,21 +5,25 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"code.dny.dev/ssrf"
 )
 
-// DeniedError says why a URL or an address is refused. Its text is short, meant
-// for the person who configured the endpoint, and names neither the URL nor the
-// address a name resolved to: that would let a tenant map a private network.
+// DeniedError says why a URL or an address is refused: everything that is wrong with it,
+// each with the operator's setting that would allow it, if there is one. Its text is
+// short, meant for the person who configured the endpoint, and names neither the URL nor
+// the address a name resolved to: that would let a tenant map a private network.
 type DeniedError struct {
-	Reason string
+	Reasons []string
+
+	addr netip.AddrPort // what was refused at the dial; for the operator's log only
 }
 
-func (e *DeniedError) Error() string { return e.Reason }
+func (e *DeniedError) Error() string { return strings.Join(e.Reasons, "; ") }
 
-func denied(reason string) error { return &DeniedError{Reason: reason} }
+func denied(reasons ...string) error { return &DeniedError{Reasons: reasons} }
 
 // GuardConfig is the operator's policy for destinations. The zero value is the
 // strictest: https to public addresses on ports 443 and 80.
@@ -29,8 +33,16 @@ type GuardConfig struct {
 
 	// AllowedCIDRs are ranges that are let through although they are not public,
 	// such as 10.0.0.0/8 for receivers in the operator's own network. An IPv4-mapped
-	// IPv6 range has no effect: such addresses are always refused. Defaults to none.
+	// IPv6 range has no effect: such addresses are always refused. This machine's own
+	// addresses but for loopback, and those of metadata services, are let through by a
+	// range of exactly that address only. Defaults to none.
 	AllowedCIDRs []netip.Prefix
+
+	// DeniedCIDRs are ranges that are refused whatever else allows them. Defaults to none.
+	DeniedCIDRs []netip.Prefix
+
+	// OwnAddrs lists this machine's addresses. Defaults to those of its interfaces.
+	OwnAddrs func() ([]netip.Addr, error)
 
 	// ExtraPorts are destination ports besides 443 and 80. Defaults to none.
 	ExtraPorts []uint16
@@ -44,16 +56,30 @@ type GuardConfig struct {
 // Addresses are checked on every dial, after the name was resolved, so a name that
 // changes its answer between check and use (DNS rebinding) gains nothing. The list
 // of ranges is code.dny.dev/ssrf's, which follows the IANA special-purpose
-// registries, and what CheckAddr adds to it.
+// registries, and what judge adds to it.
 type Guard struct {
 	allowHTTP bool
 	anyPort   bool
 	ports     []uint16
 	addresses *ssrf.Guardian
+	exact     []netip.Addr   // allowed by a range of one address
+	denied    []netip.Prefix // by the operator
+	reserved  []netip.Addr
+	own       *ownAddrs
 }
 
 // NewGuard returns a guard for the policy.
 func NewGuard(config GuardConfig) *Guard {
+	g := &Guard{
+		allowHTTP: config.AllowHTTP,
+		anyPort:   config.AnyPort,
+		ports:     append([]uint16{443, 80}, config.ExtraPorts...),
+		reserved:  reservedAddrs(),
+		own:       &ownAddrs{list: config.OwnAddrs},
+	}
+	if g.own.list == nil {
+		g.own.list = interfaceAddrs
+	}
 	var v4, v6 []netip.Prefix
 	for _, prefix := range config.AllowedCIDRs {
 		if prefix.Addr().Is4() {
@@ -61,61 +87,154 @@ func NewGuard(config GuardConfig) *Guard {
 		} else {
 			v6 = append(v6, prefix.Masked())
 		}
+		if prefix.IsSingleIP() {
+			g.exact = append(g.exact, prefix.Addr())
+		}
 	}
-	return &Guard{
-		allowHTTP: config.AllowHTTP,
-		anyPort:   config.AnyPort,
-		ports:     append([]uint16{443, 80}, config.ExtraPorts...),
-		addresses: ssrf.New(
-			ssrf.WithAnyNetwork(),
-			ssrf.WithAnyPort(),
-			ssrf.WithAllowedV4Prefixes(v4...),
-			ssrf.WithAllowedV6Prefixes(v6...),
-			// The wire server of Azure's virtual machines hands out credentials from an
-			// address that no registry lists as special.
-			ssrf.WithDeniedV4Prefixes(netip.MustParsePrefix("168.63.129.16/32")),
-		),
+	for _, prefix := range config.DeniedCIDRs {
+		g.denied = append(g.denied, prefix.Masked())
 	}
+	g.addresses = ssrf.New(
+		ssrf.WithAnyNetwork(),
+		ssrf.WithAnyPort(),
+		ssrf.WithAllowedV4Prefixes(v4...),
+		ssrf.WithAllowedV6Prefixes(v6...),
+	)
+	return g
 }
 
+// reservedAddrs are where clouds tell any process its machine's secrets, and the two that
+// a system takes for itself. A range that an operator allows does not mean them.
+func reservedAddrs() []netip.Addr {
+	var all []netip.Addr
+	for _, text := range []string{
+		"0.0.0.0", "::", // this machine
+		"169.254.169.254",               // AWS, Azure, Google, Oracle, OpenStack and most others
+		"fd00:ec2::254", "fd20:ce::254", // the same over IPv6: AWS, Google
+		"fd00:c1::a9fe:a9fe", "fe80::a9fe:a9fe", // Oracle, OpenStack
+		"169.254.170.2", "169.254.170.23", "fd00:ec2::23", // AWS: credentials of containers
+		"168.63.129.16",                // Azure's wire server, in no registry of special addresses
+		"100.100.100.200",              // Alibaba
+		"169.254.0.23",                 // Tencent
+		"169.254.42.42", "fd00:42::42", // Scaleway
+		"192.0.0.192", // Oracle, the older one
+	} {
+		all = append(all, netip.MustParseAddr(text))
+	}
+	return all
+}
+
+// verdict is what the guard thinks of an address.
+type verdict uint8
+
+const (
+	verdictAllowed   verdict = iota
+	verdictNotPublic         // and in no range that the operator allows
+	verdictReserved          // a metadata service's, or unspecified
+	verdictOwn               // this machine's, and allowed otherwise
+	verdictDenied            // by the operator, and allowed otherwise
+)
+
+const allowedCIDRs = "EVERPOST_ALLOWED_CIDRS can allow it"
+
+// String is the verdict in words for the owner of an endpoint, "" for verdictAllowed.
+func (v verdict) String() string {
+	switch v {
+	case verdictNotPublic:
+		return "the address is not public (" + allowedCIDRs + ")"
+	case verdictReserved:
+		return "the address is not public (" + allowedCIDRs + ", as a range of exactly this address)"
+	case verdictOwn:
+		return "the address is the sending machine's own (" + allowedCIDRs + ", as a range of exactly this address)"
+	case verdictDenied:
+		return "the operator refuses the address (EVERPOST_DENIED_CIDRS)"
+	case verdictAllowed:
+	}
+	return ""
+}
+
+// judge looks at an address without a zone that is not IPv4-mapped.
+//
+// What is not public is just that, also when it is this machine's own or in a range that
+// the operator denies: the verdicts are told to tenants, who may name any address, and
+// shall learn nothing of a network that is closed to them.
+func (g *Guard) judge(ip netip.Addr) verdict {
+	switch {
+	case slices.Contains(g.exact, ip):
+	case slices.Contains(g.reserved, ip):
+		return verdictReserved
+	case g.addresses.SafeAddr(ip) != nil:
+		return verdictNotPublic
+	case g.own.has(ip):
+		return verdictOwn
+	}
+	if g.denies(ip) {
+		return verdictDenied
+	}
+	return verdictAllowed
+}
+
+// denies reports whether the operator's list has the address.
+func (g *Guard) denies(ip netip.Addr) bool {
+	return slices.ContainsFunc(g.denied, func(p netip.Prefix) bool { return p.Contains(ip) })
+}
+
+// LearnOwnAddrs lists this machine's addresses for the first time. A guard that cannot
+// takes every address for this machine's own, so this is for finding out early.
+func (g *Guard) LearnOwnAddrs() error { return g.own.learn() }
+
 // CheckAddr returns a *DeniedError when no request may go to the address.
+func (g *Guard) CheckAddr(addr netip.AddrPort) error {
+	reasons := slices.Concat(g.wrongAddr(addr.Addr()), g.wrongPort(addr.Port()))
+	if len(reasons) == 0 {
+		return nil
+	}
+	return &DeniedError{Reasons: reasons, addr: addr}
+}
+
+// wrongAddr is why no request may go to the address, nil when it may.
 //
 // Zoned and IPv4-mapped addresses are refused before the operator's ranges are
 // looked at: a zone is in no range (netip.Prefix.Contains), and a mapped address
 // would be judged by IPv6 ranges but reached over IPv4.
-func (g *Guard) CheckAddr(addr netip.AddrPort) error {
-	ip := addr.Addr()
+func (g *Guard) wrongAddr(ip netip.Addr) []string {
 	switch {
 	case !ip.IsValid():
-		return denied("the address is not valid")
+		return []string{"the address is not valid"}
 	case ip.Zone() != "":
-		return denied("an address must not have a zone")
+		return []string{"an address must not have a zone"}
 	case ip.Is4In6():
-		return denied("the address is not public")
+		return []string{"an IPv4 address must not be written as an IPv6 one"}
 	}
-	if err := g.checkPort(addr.Port()); err != nil {
-		return err
-	}
-	if err := g.addresses.SafeAddr(ip); err != nil {
-		return denied("the address is not public")
+	if v := g.judge(ip); v != verdictAllowed {
+		return []string{v.String()}
 	}
 	return nil
 }
 
-func (g *Guard) checkPort(port uint16) error {
+func (g *Guard) wrongPort(port uint16) []string {
 	switch {
 	case port == 0:
-		return denied("the port is not valid")
+		return []string{"the port is not valid"}
 	case g.anyPort, slices.Contains(g.ports, port):
 		return nil
 	default:
-		return denied("port " + strconv.Itoa(int(port)) + " is not allowed")
+		return []string{"port " + strconv.Itoa(int(port)) + " is not allowed (EVERPOST_EXTRA_PORTS can allow it)"}
 	}
+}
+
+// wrongExempt is wrongAddr for an address that is exempted: only the operator's list
+// rules over that.
+func (g *Guard) wrongExempt(ip netip.Addr) []string {
+	if g.denies(ip) {
+		return []string{verdictDenied.String()}
+	}
+	return nil
 }
 
 // control is the check of one dial, in the form net.Dialer.ControlContext wants:
 // it runs once the socket exists and before it connects. exempt is let through
-// as it is; the zero value exempts nothing.
+// unless the operator denies it; the zero value exempts nothing.
 func (g *Guard) control(exempt netip.AddrPort, onAllowed func()) func(context.Context, string, string, syscall.RawConn) error {
 	return func(_ context.Context, network, address string, _ syscall.RawConn) error {
 		if network != "tcp4" && network != "tcp6" {
@@ -125,10 +244,12 @@ func (g *Guard) control(exempt netip.AddrPort, onAllowed func()) func(context.Co
 		if err != nil {
 			return denied("the address is not valid")
 		}
-		if !exempt.IsValid() || addr != exempt {
-			if err := g.CheckAddr(addr); err != nil {
-				return err
+		if exempt.IsValid() && addr == exempt {
+			if reasons := g.wrongExempt(addr.Addr()); reasons != nil {
+				return &DeniedError{Reasons: reasons, addr: addr}
 			}
+		} else if err := g.CheckAddr(addr); err != nil {
+			return err
 		}
 		onAllowed()
 		return nil

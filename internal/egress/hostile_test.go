@@ -168,7 +168,7 @@ func hostileClasses() map[string]hostile {
 		"NXDOMAIN":  {url: calling("nobody"), reason: "dns_not_found", err: "dns_not_found"},
 		"SERVFAIL":  {url: calling("failing"), reason: "dns_temporary", err: "dns_temporary"},
 		"slow DNS":  {url: calling("slow"), reason: "dns_temporary", err: "dns_temporary"},
-		"rebinding": {url: calling("rebound"), reason: "denied_address", err: "denied_address"},
+		"rebinding": {url: calling("rebound"), reason: "dns_not_found", err: "dns_not_found"},
 		"Retry-After rubbish": {
 			url: said("HTTP/1.1 503 Busy\r\nRetry-After: " + strings.Repeat("9", 4000) + "x\r\nContent-Length: 0\r\n\r\n"), reason: "http_503",
 		},
@@ -210,7 +210,11 @@ func keptAlive(c *Client, endpoint string) bool {
 	c.pool.mu.Lock()
 	defer c.pool.mu.Unlock()
 	s := c.pool.byID[endpoint]
-	return s != nil && alive(entry(s.idle[len(s.idle)-1]).tcp)
+	if s == nil {
+		return false
+	}
+	kept := entry(s.idle[len(s.idle)-1]).conn
+	return kept.SetDeadline(time.Now().Add(time.Minute)) == nil && kept.quiet(true)
 }
 
 // eventually is require.Eventually for other goroutines than the test's.

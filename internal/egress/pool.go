@@ -48,14 +48,17 @@ func newPool(limit int, timeout time.Duration) *pool {
 }
 
 // take returns the connection of that identity that was used last, or nil. It
-// closes what it finds of other identities of the endpoint, and what is dead.
-func (p *pool) take(id identity, now time.Time) *conn {
+// closes what it finds of other identities of the endpoint, what is dead, and what has
+// received something since. The deadline is that of the request it is for.
+func (p *pool) take(id identity, now, deadline time.Time) *conn {
 	for {
 		cn := p.pop(id)
 		if cn == nil {
 			return nil
 		}
-		if now.Before(cn.until) && now.Sub(cn.born) < maxConnectionAge && alive(cn.tcp) {
+		young := now.Before(cn.until) && now.Sub(cn.born) < maxConnectionAge
+		// TLS may have to answer what it finds: new keys.
+		if young && cn.SetDeadline(deadline) == nil && cn.quiet(true) {
 			return cn
 		}
 		cn.discard()

@@ -120,7 +120,7 @@ func TestOldConnectionsAreNotUsed(t *testing.T) {
 			c := setup(t, Config{})
 			cn := put(t, c, "ep_1", 1, 1)
 			age(cn)
-			require.Nil(t, c.pool.take(cn.id, now))
+			require.Nil(t, c.pool.take(cn.id, now, now.Add(time.Minute)))
 			require.Zero(t, c.pool.len())
 		})
 	}

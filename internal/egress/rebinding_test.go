@@ -32,7 +32,7 @@ func ok(conn net.Conn) {
 // private address, and the request goes to the public one when there is one.
 func TestRebinding(t *testing.T) {
 	t.Parallel()
-	const reached, refused = retry.FaultNone, retry.FaultDenied
+	const reached, refused = retry.FaultNone, retry.FaultDNSNotFound
 	for name, c := range map[string]struct {
 		answers [][]netip.Addr // by request; the last one stays
 		want    []retry.Fault
@@ -114,7 +114,7 @@ func TestPortsAtTheSocket(t *testing.T) {
 	open := setup(t, Config{Guard: wider, Resolver: resolver(t, names)})
 	for _, host := range []string{"127.0.0.1", "receiver.example."} {
 		request := Request{URL: "http://" + host + ":" + e.port, Timeout: patience}
-		require.Equal(t, "denied_address: port "+e.port+" is not allowed", shut.Send(t.Context(), request).Err)
+		require.Equal(t, "denied_address: "+portRefused(e.port), shut.Send(t.Context(), request).Err)
 		requireFault(t, open.Send(t.Context(), request), retry.FaultNone, 200)
 	}
 	e.ring(t)

@@ -156,7 +156,7 @@ func noToken(ctx context.Context, err error) error {
 		return refusal
 	}
 	if refusal, ok := errors.AsType[*DeniedError](err); ok {
-		return denied("the token server: " + refusal.Reason)
+		return denied("the token server: " + refusal.Error())
 	}
 	answered, ok := errors.AsType[*oauth2.RetrieveError](err)
 	if !ok {

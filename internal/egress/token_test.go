@@ -342,17 +342,17 @@ func TestTokenServerIsGuarded(t *testing.T) {
 	receiver := receivertest.New(t)
 	c := setup(t, Config{Guard: onlyOne(), Resolver: names})
 	for address, reason := range map[string]string{
-		"http://127.0.0.2:" + e.port + "/latest/": "the address is not public",
-		"http://[::1]:" + e.port + "/":            "the address is not public",
-		"http://tokens.example.:" + e.port + "/":  "the address is not public",
-		"http://u:p@127.0.0.1:" + e.port + "/":    "must not contain a user name or password",
-		"ftp://127.0.0.1/":                        "only https and http are allowed",
+		"http://127.0.0.2:" + e.port + "/latest/": "denied_address: the token server: " + notPublic,
+		"http://[::1]:" + e.port + "/":            "denied_address: the token server: " + notPublic,
+		"http://tokens.example.:" + e.port + "/":  "token_unavailable: the token server: dns_not_found: no such host",
+		"http://u:p@127.0.0.1:" + e.port + "/":    "denied_address: the token server: must not contain a user name or password",
+		"ftp://127.0.0.1/":                        "denied_address: the token server: only https and http are allowed",
 	} {
 		r := c.Send(t.Context(), Request{
 			URL: receiver.URL(), Timeout: patience,
 			Auth: webhook.Auth{Kind: webhook.AuthClientCredentials, TokenURL: address, ClientID: "id", ClientSecret: "s3cr3t"},
 		})
-		require.Equal(t, "denied_address: the token server: "+reason, r.Err, address)
+		require.Equal(t, reason, r.Err, address)
 	}
 	e.ring(t)
 	require.Empty(t, e.at())
@@ -363,6 +363,6 @@ func TestTokenServerIsGuarded(t *testing.T) {
 	r := c.Send(t.Context(), Request{
 		URL: "http://10.0.0.1/", Auth: webhook.Auth{Kind: webhook.AuthClientCredentials, TokenURL: tokens.URL(), ClientID: "id", ClientSecret: "s3cr3t"},
 	})
-	require.Equal(t, "denied_address: the address is not public", r.Err)
+	require.Equal(t, "denied_address: "+notPublic, r.Err)
 	require.Zero(t, tokens.Count())
 }

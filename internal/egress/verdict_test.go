@@ -148,7 +148,7 @@ func tokenless(answer string) func(*testing.T) Response {
 // verdicts is the classifier's table in 10-retry.md, from real connections.
 func verdicts() map[string]judged {
 	// Short for the rows: who is in trouble (it counts for a circuit breaker), who may be
-	// wrong for good (it counts towards ambiguous_attempts), and what ends a delivery.
+	// gone for good (ambiguous_delays bounds it), and what ends a delivery.
 	trouble := func(reason retry.Reason) retry.Outcome {
 		return retry.Outcome{Decision: retry.Retry, Reason: reason, Trouble: true}
 	}
@@ -207,16 +207,16 @@ func verdicts() map[string]judged {
 		"1xx and no final answer": {replying("HTTP/1.1 103 Early Hints\r\n\r\n"), trouble("unexpected_eof"), "unexpected_eof"},
 		"four digits":             {replying("HTTP/1.1 2000 OK\r\n\r\n"), trouble("protocol_error"), "protocol_error"},
 
-		"NXDOMAIN":     {named(patience, nil, dnsmessage.RCodeNameError), ambiguous("dns_not_found"), "dns_not_found"},
+		"NXDOMAIN":     {named(patience, nil, dnsmessage.RCodeNameError), trouble("dns_not_found"), "dns_not_found"},
 		"SERVFAIL":     {named(patience, nil, dnsmessage.RCodeServerFailure), neutral("dns_temporary"), "dns_temporary"},
 		"DNS is mute":  {named(short, nil, dnsmessage.RCodeSuccess), neutral("dns_temporary"), "dns_temporary"},
-		"private name": {named(patience, metadata, dnsmessage.RCodeSuccess), denied, "denied_address"},
+		"private name": {named(patience, metadata, dnsmessage.RCodeSuccess), trouble("dns_not_found"), "dns_not_found"},
 
-		"certificate of nobody known":   {secure("127.0.0.1", time.Hour, false), ambiguous("tls_invalid"), "tls_invalid"},
-		"certificate expired":           {secure("127.0.0.1", -time.Hour, true), ambiguous("tls_invalid"), "tls_invalid"},
-		"certificate for another host":  {secure("other.example", time.Hour, true), ambiguous("tls_invalid"), "tls_invalid"},
+		"certificate of nobody known":   {secure("127.0.0.1", time.Hour, false), trouble("tls_invalid"), "tls_invalid"},
+		"certificate expired":           {secure("127.0.0.1", -time.Hour, true), trouble("tls_invalid"), "tls_invalid"},
+		"certificate for another host":  {secure("other.example", time.Hour, true), trouble("tls_invalid"), "tls_invalid"},
 		"certificate in order":          {secure("127.0.0.1", time.Hour, true), delivered(200), ""},
-		"plaintext where TLS should be": {byTLS(patience, "HTTP/1.1 400 Bad Request\r\n\r\n"), ambiguous("tls_invalid"), "tls_invalid"},
+		"plaintext where TLS should be": {byTLS(patience, "HTTP/1.1 400 Bad Request\r\n\r\n"), trouble("tls_invalid"), "tls_invalid"},
 
 		"credentials refused":  {tokenless("HTTP/1.1 401 No\r\nContent-Length: 0\r\n\r\n"), ambiguous("token_refused"), "token_refused"},
 		"token server is down": {tokenless("HTTP/1.1 503 Down\r\nContent-Length: 0\r\n\r\n"), neutral("token_unavailable"), "token_unavailable"},

@@ -126,6 +126,7 @@ type Entry struct {
 	Limits   Limits
 	Host     string // where the request goes, see Gate.HostOf; "" where hosts are not capped
 	Retries  int    // attempts that were made before: they lengthen an automatic timeout
+	Probe    bool   // a person has asked for it: where the circuit is open it is the probe, if none is under way
 
 	// Released says that the delivery was held and has been released. The last minute
 	// before the horizon is kept for those: while there is a backlog, who comes later

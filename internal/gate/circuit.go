@@ -8,6 +8,7 @@ import (
 	"github.com/sony/gobreaker/v2"
 
 	"github.com/everpost/everpost/internal/retry"
+	"github.com/everpost/everpost/internal/webhook"
 )
 
 // Circuit is the state of an endpoint's circuit breaker.
@@ -80,6 +81,7 @@ type circuit struct {
 	failures uint32      // of requests, when it opened
 	requests uint32
 	last     retry.Reason // of the trouble that opened it
+	said     time.Time    // when a person has closed it last
 }
 
 // newBreaker makes one that rests for cooldown when it opens.
@@ -204,6 +206,59 @@ func (e *endpoint) close(now time.Duration) {
 	if from != CircuitClosed {
 		e.changed(now, from)
 	}
+}
+
+// endRest ends the cooldown of a circuit that is not closed, so that whoever comes next is the
+// probe. The breaker that lets it through decides nothing: probed does.
+func (e *endpoint) endRest(now time.Duration) {
+	c := &e.circuit
+	if c.state == CircuitClosed || c.probe != nil {
+		return
+	}
+	e.next, e.paced = min(e.next, e.sentAt+e.every), min(e.paced, now) // the rate holds, the slope's pace does not
+	if now >= c.until {
+		return
+	}
+	c.until = now
+	c.breaker = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
+		ReadyToTrip: func(gobreaker.Counts) bool { return false }, IsExcluded: unheard,
+	})
+}
+
+// CloseCircuit is for a person who says that a receiver is well: a circuit that is open becomes
+// half open, and whoever comes next is the probe. If that fails, the circuit rests as it did
+// first. at tells one time of saying so from another: each is carried out once. False: nothing
+// was to be done.
+func (g *Gate) CloseCircuit(id webhook.EndpointID, at time.Time) (wasOpen bool) {
+	g.look(id, func(e *endpoint, now time.Duration) {
+		c := &e.circuit
+		said := c.said.Equal(at)
+		if c.said = at; said || c.state != CircuitOpen {
+			return
+		}
+		wasOpen = true
+		c.cooldown = 0
+		e.endRest(now)
+		c.state = CircuitHalfOpen
+		e.changed(now, CircuitOpen)
+		e.pump(now)
+	})
+	return wasOpen
+}
+
+// OpenCircuits are the endpoints whose circuits are open.
+func (g *Gate) OpenCircuits() (all []webhook.EndpointID) {
+	for i := range g.shards {
+		s := &g.shards[i]
+		s.mu.Lock()
+		for id, e := range s.endpoints {
+			if e.circuit.state == CircuitOpen {
+				all = append(all, id)
+			}
+		}
+		s.mu.Unlock()
+	}
+	return all
 }
 
 // tryProbe admits a request as the probe, if this is the moment for one.

@@ -117,7 +117,7 @@ func TestNeverOpens(t *testing.T) {
 			delivered(time.Millisecond),
 			{Latency: time.Millisecond, Answered: true, Reason: "http_400"},
 			{Latency: time.Millisecond, Answered: true, Reason: "http_404"},
-			{Latency: time.Millisecond, Reason: "tls_invalid"},
+			{Latency: time.Millisecond, Reason: "token_refused"},
 		} {
 			en := guarded()
 			results(t, g, en, 200, 0, r)
@@ -134,7 +134,7 @@ func TestNeverOpens(t *testing.T) {
 
 		// What says nothing does not make a ratio smaller either.
 		en = guarded()
-		results(t, g, en, 100, 0, Result{Latency: time.Millisecond, Reason: "tls_invalid"})
+		results(t, g, en, 100, 0, Result{Latency: time.Millisecond, Reason: "token_refused"})
 		trip(t, g, en)
 	})
 }
@@ -269,7 +269,7 @@ func TestProbeWithoutAnswer(t *testing.T) {
 		elapse(31 * time.Second)
 		admit(t, g, another(en)).Cancel()
 		elapse(time.Second)
-		admit(t, g, another(en)).Done(Result{Reason: "dns_not_found"})
+		admit(t, g, another(en)).Done(Result{Reason: "dns_temporary"})
 		require.Equal(t, CircuitHalfOpen, g.Health(en.Endpoint).Circuit)
 		elapse(time.Second)
 		admit(t, g, another(en)).Done(Result{Answered: true, Reason: "http_404"})

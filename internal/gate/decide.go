@@ -104,6 +104,9 @@ func (e *endpoint) decide(now time.Duration, en *Entry) (Admission, *Pass, *wait
 // decideBarred answers somebody who comes while nobody goes, but for a probe.
 func (e *endpoint) decideBarred(now, until time.Duration, reason Reason, en *Entry) (Admission, *Pass, *waiter) {
 	if reason == ReasonCircuitOpen {
+		if en.Probe {
+			e.endRest(now)
+		}
 		if p := e.tryProbe(now, en.Retries); p != nil {
 			e.line.remove(en.Delivery)
 			return Admission{Verdict: Admitted}, p, nil

@@ -88,6 +88,7 @@ type Health struct {
 	Since     time.Time // of the circuit's trouble or recovery; zero when it was never open
 	Why       string    // it is not closed: "14 of 20 requests failed, the last with http_503"
 	NextProbe time.Time // while it is open
+	ProbeOver time.Time // while a probe is under way: when it is likely to be over
 
 	BarredUntil time.Time // what the receiver asked for; zero when nothing
 	BarredFor   Reason
@@ -132,6 +133,13 @@ func (e *endpoint) health(now time.Duration) Health {
 	}
 	if c.state == CircuitOpen {
 		h.NextProbe = at(c.until)
+	}
+	if c.probe != nil {
+		over := c.probe.start + e.probeTime(now)
+		if over <= now { // it takes longer than usual, and no longer than it may
+			over = max(c.probe.start+c.probe.timeout, now+minProbe)
+		}
+		h.ProbeOver = at(over)
 	}
 	if e.barredUntil > now {
 		h.BarredUntil, h.BarredFor = at(e.barredUntil), e.barredReason

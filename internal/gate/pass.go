@@ -59,8 +59,8 @@ func ResultOf(outcome retry.Outcome, number int, latency time.Duration) Result {
 	return r
 }
 
-// verdict is what the circuit breaker is told. A name that is not found or a bad
-// certificate says nothing about how the receiver is: it neither opens a circuit nor
+// verdict is what the circuit breaker is told. A resolver that fails or a token server
+// that refuses says nothing about how the receiver is: it neither opens a circuit nor
 // closes one.
 func (r *Result) verdict() error {
 	switch {

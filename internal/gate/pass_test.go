@@ -17,8 +17,8 @@ func TestResultOfEveryReason(t *testing.T) {
 	t.Parallel()
 	const success, failure, nothing = "success", "failure", "nothing"
 	want := map[retry.Reason]string{
-		"dns_not_found": nothing, "dns_temporary": nothing, "connect_refused": failure, "connection_reset": failure,
-		"unexpected_eof": failure, "protocol_error": failure, "tls_invalid": nothing, "timeout_dial": failure, "timeout_tls": failure,
+		"dns_not_found": failure, "dns_temporary": nothing, "connect_refused": failure, "connection_reset": failure,
+		"unexpected_eof": failure, "protocol_error": failure, "tls_invalid": failure, "timeout_dial": failure, "timeout_tls": failure,
 		"timeout_headers": failure, "timeout_body": failure, "timeout_total": failure, "denied_address": nothing, "unknown": nothing,
 		"token_refused": nothing, "token_unavailable": nothing,
 	}

@@ -65,7 +65,7 @@ func (a account) own(dir string) error {
 	if !a.dropped {
 		return nil
 	}
-	if err := os.Chown(dir, a.uid, a.gid); err != nil {
+	if err := os.Lchown(dir, a.uid, a.gid); err != nil {
 		return fmt.Errorf("give %s to user %s: %w", dir, a.name, err)
 	}
 	return nil

@@ -79,7 +79,7 @@ func prepare(ctx context.Context, o Options) (home, error) {
 
 // clusterMajor returns the release that made the cluster, 0 when there is no cluster.
 func clusterMajor(dir string) (int, error) {
-	text, err := os.ReadFile(filepath.Join(dir, "PG_VERSION")) //nolint:gosec // the operator's own directory
+	text, err := readOwned(dir, "PG_VERSION")
 	if errors.Is(err, os.ErrNotExist) {
 		return 0, nil
 	}
@@ -87,8 +87,8 @@ func clusterMajor(dir string) (int, error) {
 		return 0, fmt.Errorf("read the release of the database: %w", err)
 	}
 	major, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil {
-		return 0, fmt.Errorf("read the release of the database in %s: %w", dir, err)
+	if err != nil { // what it holds instead is not repeated
+		return 0, fmt.Errorf("read the release of the database in %s: PG_VERSION holds no number", dir)
 	}
 	return major, nil
 }
@@ -133,7 +133,7 @@ func (h home) settle(ctx context.Context, o Options) (string, error) {
 	if !ok {
 		return "", fmt.Errorf("user %s, who runs the database, can enter neither %s nor %s", h.account.name, o.Dir, base)
 	}
-	if err := o.Lock.take(base); err != nil {
+	if err := o.Lock.take(ctx, base); err != nil {
 		return "", err
 	}
 	dir := filepath.Join(base, clusterDir)
@@ -254,9 +254,8 @@ func (h home) writeAccess() error {
 			"local all all scram-sha-256\n", //nolint:dupword // databases, users
 		"pg_ident.conf": ident.String(),
 	} {
-		// Written in place: the files are the server's, who made them with its own owner and mode.
-		if err := os.WriteFile(filepath.Join(h.dir, name), []byte(text), 0o600); err != nil {
-			return fmt.Errorf("write access rules of the database: %w", err)
+		if err := writeOwned(h.dir, name, text, h.account); err != nil {
+			return fmt.Errorf("access rules of the database: %w", err)
 		}
 	}
 	return nil
@@ -293,7 +292,8 @@ func settings(o Options, socketDir string) map[string]string {
 }
 
 // launch starts the server and waits until it accepts connections. A predecessor that was killed
-// may still have a session in the shared memory; then it is tried again.
+// may not be gone yet: a session of it is in the shared memory, or the kernel still has its process.
+// Then it is tried again.
 func (h home) launch(ctx context.Context, o Options, socketDir string) (*process, error) {
 	if err := h.writeAccess(); err != nil {
 		return nil, err
@@ -307,7 +307,17 @@ func (h home) launch(ctx context.Context, o Options, socketDir string) (*process
 	)
 	// Whether the wait ended well is told by the last try.
 	_, _ = poll(ctx, orphanGrace, func() bool {
+		if err = clearLocks(ctx, h.dir, socketDir, o.Log); err != nil {
+			return true
+		}
 		server, words, err = h.launchOnce(ctx, o, socketDir)
+		if saysLocked(words) {
+			if orphanErr := endOrphans(ctx, h.dir, o.Log); orphanErr != nil {
+				err = orphanErr
+				return true
+			}
+			return false
+		}
 		return !strings.Contains(words, "pre-existing shared memory block")
 	})
 	return server, err

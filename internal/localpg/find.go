@@ -58,6 +58,9 @@ func find(ctx context.Context, dirs []string, major int) (binaries, error) {
 		}
 		seen = append(seen, fmt.Sprintf("%d in %s", bin.major, bin.dir))
 	}
+	if err := ctx.Err(); err != nil { // a program may be there and not have answered in time
+		return binaries{}, fmt.Errorf("look for PostgreSQL: %w", err)
+	}
 	switch {
 	case len(seen) == 0:
 		return binaries{}, ErrNotInstalled

@@ -28,6 +28,9 @@ import (
 const helperDir = "LOCALPG_TEST_HELPER_DIR"
 
 func TestMain(m *testing.M) {
+	if os.Getenv(lazyInit) != "" {
+		os.Exit(beLazyInit()) //nolint:forbidigo // here it is a program of its own
+	}
 	if dir := os.Getenv(helperDir); dir != "" {
 		os.Exit(helper(dir)) //nolint:forbidigo // here it is a program of its own
 	}

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 )
 
 const (
@@ -72,7 +73,7 @@ func LockDir(ctx context.Context, dir string, log *slog.Logger) (_ *Lock, err er
 			l.Release()
 		}
 	}()
-	if err := l.take(dir); err != nil {
+	if err := l.take(ctx, dir); err != nil {
 		return nil, err
 	}
 	if err := checkLayout(dir); err != nil {
@@ -84,12 +85,16 @@ func LockDir(ctx context.Context, dir string, log *slog.Logger) (_ *Lock, err er
 	}
 	// Two data directories may name the same cluster when one is a copy of the other.
 	if filepath.Dir(cluster) != dir && exists(filepath.Dir(cluster)) {
-		if err := l.take(filepath.Dir(cluster)); err != nil {
+		if err := l.take(ctx, filepath.Dir(cluster)); err != nil {
 			return nil, err
 		}
 	}
-	if err := endOrphan(ctx, cluster, log); err != nil {
+	last, known := readPostmaster(cluster)
+	if err := endOrphans(ctx, cluster, log); err != nil {
 		return nil, err
+	}
+	if known {
+		removeSocketDir(last.socketDir, cluster)
 	}
 	return l, nil
 }
@@ -109,15 +114,24 @@ func (l *Lock) Release() {
 
 func (l *Lock) covers(dir string) bool { return len(l.files) > 0 && l.dir == dir }
 
+// How long a lock is waited for whose holder is on its way out: a process that was killed gives its
+// locks back a moment after it has let go of its memory. A holder that lives and was not killed gets
+// holderGrace: a signal may be on its way, and so may the end of a process that cannot be seen from
+// here, in another container.
+const (
+	killedGrace = 10 * time.Second
+	holderGrace = 250 * time.Millisecond
+)
+
 // take locks the lock file of dir and writes this process's id into it.
-func (l *Lock) take(dir string) error {
+func (l *Lock) take(ctx context.Context, dir string) error {
 	path := filepath.Join(dir, lockFile)
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) //nolint:gosec // the operator's own directory
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600) //nolint:gosec // the operator's own directory
 	if err != nil {
-		return fmt.Errorf("lock data directory: %w", err)
+		return fmt.Errorf("lock data directory: %s: %w", path, linkError(err))
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		holder := &InUseError{Dir: dir, PID: readPID(f)}
+	if err := flock(ctx, f); err != nil {
+		holder := &InUseError{Dir: dir, PID: readPID(io.NewSectionReader(f, 0, maxPIDText))}
 		_ = f.Close()
 		if errors.Is(err, syscall.EWOULDBLOCK) {
 			return holder
@@ -134,8 +148,38 @@ func (l *Lock) take(dir string) error {
 	return nil
 }
 
+// flock takes the lock, waiting for a holder that is on its way out. The error is
+// syscall.EWOULDBLOCK when another process keeps it.
+func flock(ctx context.Context, f *os.File) error {
+	var err error
+	begun := time.Now()
+	done, ctxErr := poll(ctx, killedGrace, func() bool {
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
+			return true
+		}
+		return time.Since(begun) > holderGrace && !isLeaving(readPID(io.NewSectionReader(f, 0, maxPIDText)))
+	})
+	if ctxErr != nil && !done {
+		return ctxErr
+	}
+	return err //nolint:wrapcheck // wrapped by take, which looks at it
+}
+
+// isLeaving reports whether a process has ended without having been collected, or was killed.
+func isLeaving(pid int) bool {
+	if pid == 0 {
+		return false
+	}
+	p, found, err := lookUp(pid)
+	return err == nil && found && (p.dead || p.killed)
+}
+
+// maxPIDText bounds what is read of a lock file.
+const maxPIDText = 32
+
 func readPID(r io.Reader) int {
-	text, err := io.ReadAll(io.LimitReader(r, 32))
+	text, err := io.ReadAll(io.LimitReader(r, maxPIDText))
 	if err != nil {
 		return 0
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -18,12 +19,17 @@ const (
 	// waited for.
 	pollInterval = 5 * time.Millisecond
 
-	// orphanGrace is how long an orphaned server gets to obey a signal.
+	// orphanGrace is how long an orphaned server gets to obey a signal, and one that was killed to
+	// be gone.
 	orphanGrace = 10 * time.Second
+
+	// Names of a server's lock files: in its data directory, and beside its socket.
+	postmasterFile = "postmaster.pid"
+	socketLockFile = ".s.PGSQL." + port + ".lock"
 )
 
 // postmaster is what a server writes about itself into postmaster.pid in its data directory: one
-// value per line (src/include/utils/pidfile.h).
+// value per line (src/include/utils/pidfile.h). The lock file of its socket begins in the same way.
 type postmaster struct {
 	pid       int
 	socketDir string
@@ -33,16 +39,15 @@ type postmaster struct {
 // readPostmaster returns the file's content; ok is false when there is none, or only a beginning.
 func readPostmaster(cluster string) (p postmaster, ok bool) {
 	const (
-		linePID       = 0
 		lineSocketDir = 4
 		lineStatus    = 7
 	)
-	text, err := os.ReadFile(filepath.Join(cluster, "postmaster.pid")) //nolint:gosec // the operator's own directory
+	text, err := readOwned(cluster, postmasterFile)
 	if err != nil {
 		return p, false
 	}
 	lines := strings.Split(string(text), "\n")
-	p.pid, err = strconv.Atoi(strings.TrimSpace(lines[linePID]))
+	p.pid, err = strconv.Atoi(strings.TrimSpace(lines[0]))
 	if err != nil || p.pid <= 1 { // a server in single-user mode writes its id with a minus
 		return p, false
 	}
@@ -55,19 +60,82 @@ func readPostmaster(cluster string) (p postmaster, ok bool) {
 	return p, true
 }
 
-// serves reports whether the process is alive and is the server of that cluster: its id may belong
-// to anyone after a reboot or in a new container.
-func (p postmaster) serves(cluster string) bool {
-	args := commandLine(p.pid)
-	if len(args) == 0 || !strings.HasPrefix(filepath.Base(args[0]), "post") { // postgres, postmaster
-		return false
+// serves reports whether the process is alive and is the server of that cluster.
+func (p postmaster) serves(cluster string) bool { return occupantOf(p.pid, cluster) == server }
+
+// program is what the system tells of a process.
+type program struct {
+	pid, uid int
+	args     []string // none of a process that has ended, or of the kernel's own
+	dead     bool     // it has ended, or is ending, and nobody has collected it yet
+	killed   bool     // SIGKILL waits for it
+}
+
+// occupant is what a process id in a lock file stands for now. An id alone says nothing: the kernel
+// gives it to another process after the server's end, after a reboot, and in a new container.
+type occupant uint8
+
+const (
+	nobody     occupant = iota // no such process
+	dead                       // a process that has ended or was killed, and was not collected yet
+	stranger                   // another program, or the server of another cluster
+	server                     // a living server of this cluster
+	singleUser                 // somebody works on this cluster with `postgres --single`
+	unknown                    // the system does not tell
+)
+
+// occupantOf says what a process is to a cluster.
+func occupantOf(pid int, cluster string) occupant {
+	p, found, err := lookUp(pid)
+	switch {
+	case err != nil:
+		return unknown
+	case !found:
+		return nobody
+	case p.dead:
+		return dead
 	}
-	for i, arg := range args[:len(args)-1] {
-		if arg == "-D" && sameDir(args[i+1], cluster) {
-			return true
+	return p.roleIn(cluster)
+}
+
+// roleIn says what a living process is to a cluster. It goes by the command line: PostgreSQL's
+// children replace theirs by a title ("postgres: checkpointer"). Only the owner of a cluster can
+// serve it (PostgreSQL itself sees to that), so nobody else can pass for a server by a name.
+func (p program) roleIn(cluster string) occupant {
+	if len(p.args) == 0 {
+		return stranger
+	}
+	name := filepath.Base(p.args[0])
+	if name != "postgres" && name != "postmaster" || p.uid != ownerOfPath(cluster) {
+		return stranger
+	}
+	dir, given := dataDirArgument(p.args)
+	if !given { // from PGDATA: it is in it
+		if dir = workingDir(p.pid); dir == "" {
+			return unknown
 		}
 	}
-	return false
+	switch {
+	case !sameDir(dir, cluster):
+		return stranger
+	case slices.Contains(p.args, "--single") || slices.Contains(p.args, "--boot"):
+		return singleUser
+	}
+	return server
+}
+
+// dataDirArgument returns the data directory that a server's command line names.
+func dataDirArgument(args []string) (dir string, given bool) {
+	for i, arg := range args[1:] {
+		rest, found := strings.CutPrefix(arg, "-D")
+		switch {
+		case found && rest != "":
+			return rest, true
+		case found && i+2 < len(args):
+			return args[i+2], true
+		}
+	}
+	return "", false
 }
 
 func sameDir(a, b string) bool {
@@ -79,31 +147,84 @@ func sameDir(a, b string) bool {
 	return errA == nil && errB == nil && os.SameFile(infoA, infoB)
 }
 
-// endOrphan stops a server of the cluster that is still running, and removes what a dead one left
-// behind if that would keep the next from starting. The caller holds the lock, so whoever started
-// the server is gone.
-func endOrphan(ctx context.Context, cluster string, log *slog.Logger) error {
-	p, ok := readPostmaster(cluster)
-	if !ok {
+// endOrphans stops the servers of the cluster that are still running, and removes what dead ones
+// left behind if that would keep the next from starting. The caller holds the lock, so whoever
+// started those servers is gone.
+func endOrphans(ctx context.Context, cluster string, log *slog.Logger) error {
+	if !exists(cluster) {
 		return nil
 	}
-	if p.serves(cluster) {
-		log.WarnContext(ctx, "found PostgreSQL running without its Everpost: stopping it", slog.Int("pid", p.pid))
+	for _, pid := range processes() {
+		p := postmaster{pid: pid}
+		if !p.serves(cluster) {
+			continue
+		}
+		log.WarnContext(ctx, "found PostgreSQL running without its Everpost: stopping it", slog.Int("pid", pid))
 		if err := p.end(ctx, cluster); err != nil {
 			return err
 		}
-	} else if syscall.Kill(p.pid, 0) == nil {
-		// The server believes a file that names any live process of its user. This process is another.
-		if err := os.Remove(filepath.Join(cluster, "postmaster.pid")); err != nil && !errors.Is(err, os.ErrNotExist) {
+	}
+	return clearLocks(ctx, cluster, cluster, log)
+}
+
+// saysLocked reports whether a server that ended at once complained of a lock file.
+func saysLocked(words string) bool {
+	return strings.Contains(words, "lock file ") &&
+		(strings.Contains(words, " already exists") || strings.Contains(words, " is empty") || strings.Contains(words, "bogus data"))
+}
+
+// clearLocks removes the lock files of servers that are no more. PostgreSQL believes a lock file
+// that names any process of its user, also one that has ended and was not collected by its parent,
+// and one that it cannot read. It knows by itself that a process is not there.
+//
+// The file of a living server of this cluster is never removed; that of somebody who works on the
+// cluster in single-user mode is an error.
+func clearLocks(ctx context.Context, cluster, socketDir string, log *slog.Logger) error {
+	for _, lock := range []string{filepath.Join(cluster, postmasterFile), filepath.Join(socketDir, socketLockFile)} {
+		pid, there := lockHolder(lock)
+		if !there {
+			continue
+		}
+		is := stranger // of a file without an id: its writer died over it, or else is seen below
+		if pid != 0 {
+			is = occupantOf(pid, cluster)
+		}
+		switch is {
+		case nobody, server, unknown: // PostgreSQL's own look is as good
+			continue
+		case singleUser:
+			return fmt.Errorf("the database in %s is in use by PostgreSQL in single-user mode (pid %d): end that, then start again", cluster, pid)
+		case dead, stranger:
+		}
+		if pid == 0 && slices.ContainsFunc(processes(), func(pid int) bool {
+			is := occupantOf(pid, cluster)
+			return is == server || is == singleUser
+		}) {
+			continue // its server has just begun to write it
+		}
+		log.InfoContext(ctx, "removing the lock file of a PostgreSQL that is no more", slog.String("file", lock), slog.Int("pid", pid))
+		if err := os.Remove(lock); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("remove what a dead PostgreSQL left behind: %w", err)
 		}
-	}
-	if strings.HasPrefix(p.socketDir, filepath.Join(os.TempDir(), socketDirPrefix)) {
-		_ = os.RemoveAll(p.socketDir)
 	}
 	return nil
 }
 
+// lockHolder returns the process id in a lock file, 0 when it holds none.
+func lockHolder(path string) (pid int, there bool) {
+	text, err := readOwned(filepath.Dir(path), filepath.Base(path))
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, false
+	}
+	line, _, _ := strings.Cut(string(text), "\n")
+	pid, err = strconv.Atoi(strings.TrimSpace(line))
+	if err != nil {
+		return 0, true
+	}
+	return max(pid, -pid), true // in single-user mode it has a minus
+}
+
+// end stops a server, and returns when it runs no more.
 func (p postmaster) end(ctx context.Context, cluster string) error {
 	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGQUIT} {
 		if err := syscall.Kill(p.pid, signal); err != nil && !errors.Is(err, syscall.ESRCH) {

@@ -7,9 +7,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -49,22 +52,213 @@ func TestOrphanIsStopped(t *testing.T) {
 	require.False(t, exists(filepath.Join(h.dir, "postmaster.pid")))
 }
 
+// startStranger starts a program that is no server, as the user that the database runs as: a server takes
+// no notice of other users' processes.
+func startStranger(t *testing.T, a account, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "sleep", args...)
+	cmd.Dir = "/"
+	cmd.SysProcAttr = childAttributes(a, syscall.SIGKILL)
+	runtime.LockOSThread() // see startProcess
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		runtime.UnlockOSThread()
+	})
+	return cmd
+}
+
+// writeLocks leaves the lock files of a server behind.
+func writeLocks(t *testing.T, h home, pid string) {
+	t.Helper()
+	text := fmt.Sprintf("%s\n%s\n1700000000\n5432\n%s\n\n0 0\nready   \n", pid, h.dir, h.dir)
+	for _, name := range []string{postmasterFile, socketLockFile} {
+		_ = os.Remove(filepath.Join(h.dir, name))
+		require.NoError(t, writeOwned(h.dir, name, text, h.account))
+	}
+}
+
+// requireServes launches a server, asks nothing of it, and ends it.
+func requireServes(t *testing.T, h home, o Options) {
+	t.Helper()
+	begun := time.Now()
+	server, err := h.launch(t.Context(), o, h.dir)
+	require.NoError(t, err)
+	require.Less(t, time.Since(begun), orphanGrace, "nothing had to be waited for")
+	server.endNow()
+	server.drain()
+}
+
+// The id in a lock file belongs to another process of the database's user by now.
 func TestProcessIDOfAStranger(t *testing.T) {
 	t.Parallel()
 	h, o := setupHome(t)
-	stranger := exec.CommandContext(t.Context(), "sleep", "600")
-	require.NoError(t, stranger.Start())
-	defer func() { _ = stranger.Process.Kill(); _ = stranger.Wait() }()
-	stale := filepath.Join(h.dir, "postmaster.pid")
-	text := fmt.Sprintf("%d\n%s\n1700000000\n5432\n%s\n\n0 0\nready   \n", stranger.Process.Pid, h.dir, h.dir)
-	require.NoError(t, os.WriteFile(stale, []byte(text), 0o600))
+	sleeping := startStranger(t, h.account, "600")
+	writeLocks(t, h, strconv.Itoa(sleeping.Process.Pid))
 
-	require.NoError(t, endOrphan(t.Context(), h.dir, o.Log))
-	require.NoError(t, stranger.Process.Signal(syscall.Signal(0)), "a stranger is left alone")
+	requireServes(t, h, o)
+	require.NoError(t, sleeping.Process.Signal(syscall.Signal(0)), "a stranger is left alone")
+}
+
+// It belongs to the server of another cluster: this one is a copy of that one's directory.
+func TestProcessIDOfAnotherServer(t *testing.T) {
+	t.Parallel()
+	other, otherOptions := setupHome(t)
+	running, err := other.launch(t.Context(), otherOptions, other.dir)
+	require.NoError(t, err)
+	defer func() { running.endNow(); running.drain() }()
+	h, o := setupHome(t)
+	writeLocks(t, h, strconv.Itoa(running.cmd.Process.Pid))
+
+	require.NoError(t, endOrphans(t.Context(), h.dir, o.Log))
+	requireServes(t, h, o)
+	select {
+	case <-running.done:
+		require.Fail(t, "the other server is left alone")
+	default:
+	}
+}
+
+// A server died while it wrote its lock files, or something else did.
+func TestLockFilesThatSayNothing(t *testing.T) {
+	t.Parallel()
+	h, o := setupHome(t)
+	for _, text := range []string{"", "rubbish"} {
+		writeLocks(t, h, "1")
+		for _, name := range []string{postmasterFile, socketLockFile} {
+			require.NoError(t, writeOwned(h.dir, name, text, h.account))
+		}
+		requireServes(t, h, o)
+	}
+	writeLocks(t, h, "1") // init
+	requireServes(t, h, o)
+	target := filepath.Join(o.Dir, "target")
+	require.NoError(t, os.WriteFile(target, []byte("1\n"), 0o600))
+	for _, name := range []string{postmasterFile, socketLockFile} {
+		require.NoError(t, os.Symlink(target, filepath.Join(h.dir, name)))
+	}
+	requireServes(t, h, o)
+	require.FileExists(t, target)
+}
+
+func TestLocksOfALivingServerStay(t *testing.T) {
+	t.Parallel()
+	h, o := setupHome(t)
 	server, err := h.launch(t.Context(), o, h.dir)
 	require.NoError(t, err)
-	server.endNow()
-	server.drain()
+	defer func() { server.endNow(); server.drain() }()
+	for _, text := range []string{"", strconv.Itoa(server.cmd.Process.Pid)} { // whatever the file says, it lives
+		if text == "" {
+			require.NoError(t, writeOwned(h.dir, socketLockFile, text, h.account))
+		}
+		require.NoError(t, clearLocks(t.Context(), h.dir, h.dir, o.Log))
+		require.FileExists(t, filepath.Join(h.dir, postmasterFile))
+		require.FileExists(t, filepath.Join(h.dir, socketLockFile))
+	}
+	require.True(t, postmaster{pid: server.cmd.Process.Pid}.serves(h.dir))
+	require.False(t, postmaster{pid: server.cmd.Process.Pid}.serves(o.Dir), "of this cluster, not of that")
+}
+
+// A name proves nothing: the server of a cluster belongs to the owner of the cluster.
+func TestPretenders(t *testing.T) {
+	t.Parallel()
+	h, o := setupHome(t)
+	owner := ownerOfPath(h.dir)
+	for name, c := range map[string]struct {
+		program program
+		want    occupant
+	}{
+		"its server":         {program{uid: owner, args: []string{"/usr/lib/postgresql/15/bin/postgres", "-D", h.dir}}, server},
+		"in one word":        {program{uid: owner, args: []string{"postgres", "-D" + h.dir, "-p", "1"}}, server},
+		"another's":          {program{uid: owner, args: []string{"postgres", "-D", o.Dir}}, stranger},
+		"another user's":     {program{uid: owner + 1, args: []string{"postgres", "-D", h.dir}}, stranger},
+		"a child of it":      {program{uid: owner, args: []string{"postgres: checkpointer "}}, stranger},
+		"a mailer":           {program{uid: owner, args: []string{"postfix", "-D", h.dir}}, stranger},
+		"the kernel's":       {program{uid: owner}, stranger},
+		"single-user mode":   {program{uid: owner, args: []string{"postgres", "--single", "-D", h.dir, "postgres"}}, singleUser},
+		"directory not said": {program{pid: -1, uid: owner, args: []string{"postgres"}}, unknown},
+	} {
+		require.Equal(t, c.want, c.program.roleIn(h.dir), name)
+	}
+}
+
+// A name in a file of the database's account leads nowhere but to a directory of this package's.
+func TestRemoveSocketDir(t *testing.T) {
+	t.Parallel()
+	cluster := t.TempDir()
+	victim := t.TempDir()
+	own, err := os.MkdirTemp("", socketDirPrefix) //nolint:usetesting // as socketDir makes it
+	require.NoError(t, err)
+	link := own + "-link"
+	require.NoError(t, os.Symlink(victim, link))
+	t.Cleanup(func() { _ = os.Remove(link) })
+	rel, err := filepath.Rel(os.TempDir(), victim)
+	require.NoError(t, err)
+	for _, dir := range []string{victim, own + "/../" + rel, filepath.Join(os.TempDir(), socketDirPrefix) + "/../" + rel, link, ""} {
+		removeSocketDir(dir, cluster)
+		require.DirExists(t, victim, dir)
+	}
+	require.DirExists(t, own)
+	removeSocketDir(own, cluster)
+	require.NoDirExists(t, own)
+}
+
+// The account that runs the database can put anything into its directory. Nothing outside of it is
+// written, read out, or waited for.
+func TestLinksInTheClusterAreNotFollowed(t *testing.T) {
+	t.Parallel()
+	h, o := setupHome(t)
+	victim := filepath.Join(o.Dir, "victim")
+	require.NoError(t, os.WriteFile(victim, []byte("root:secret"), 0o600))
+	hard := filepath.Join(o.Dir, "hard")
+	require.NoError(t, os.WriteFile(hard, []byte("root:secret"), 0o600))
+	require.NoError(t, os.Remove(filepath.Join(h.dir, "pg_hba.conf")))
+	require.NoError(t, os.Symlink(victim, filepath.Join(h.dir, "pg_hba.conf")))
+	require.NoError(t, os.Symlink(victim, filepath.Join(h.dir, "pg_hba.conf.everpost")))
+	require.NoError(t, os.Remove(filepath.Join(h.dir, "pg_ident.conf")))
+	require.NoError(t, os.Link(hard, filepath.Join(h.dir, "pg_ident.conf")))
+	requireServes(t, h, o)
+	for _, path := range []string{victim, hard} {
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.Equal(t, "root:secret", string(text))
+		info, err := os.Stat(path)
+		require.NoError(t, err)
+		require.Equal(t, os.Geteuid(), ownerOf(info))
+	}
+	info, err := os.Lstat(filepath.Join(h.dir, "pg_hba.conf"))
+	require.NoError(t, err)
+	require.True(t, info.Mode().IsRegular())
+	require.Equal(t, h.account.uid, ownerOf(info), "the server reads it")
+
+	version := filepath.Join(h.dir, "PG_VERSION")
+	require.NoError(t, os.Remove(version))
+	require.NoError(t, os.Symlink(victim, version))
+	_, err = clusterMajor(h.dir)
+	require.ErrorContains(t, err, "it is a symbolic link")
+	require.NoError(t, os.Remove(version))
+	require.NoError(t, syscall.Mkfifo(version, 0o600))
+	_, err = clusterMajor(h.dir) // without a wait for a writer
+	require.ErrorContains(t, err, "not a regular file")
+	require.NoError(t, os.Remove(version))
+	require.NoError(t, os.WriteFile(version, []byte("root:secret"), 0o600))
+	_, err = clusterMajor(h.dir)
+	require.ErrorContains(t, err, "holds no number")
+	require.NotContains(t, err.Error(), "secret")
+}
+
+func TestLockFileIsNoLink(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	victim := filepath.Join(t.TempDir(), "victim")
+	require.NoError(t, os.WriteFile(victim, []byte("text"), 0o600))
+	require.NoError(t, os.Symlink(victim, filepath.Join(dir, lockFile)))
+	_, err := LockDir(t.Context(), dir, nil)
+	require.ErrorContains(t, err, "it is a symbolic link")
+	text, err := os.ReadFile(victim)
+	require.NoError(t, err)
+	require.Equal(t, "text", string(text))
 }
 
 func TestReadPostmaster(t *testing.T) {

@@ -174,6 +174,7 @@ func (l *serverLog) write(line string) {
 func isRefusal(message string) bool {
 	return strings.HasPrefix(message, "terminating ") || // every session at a fast shutdown
 		strings.HasPrefix(message, "the database system is ") ||
+		saysLocked(message) || strings.HasPrefix(message, "pre-existing shared memory block") || // tried again, or told by the start's error
 		(strings.HasPrefix(message, "database ") && strings.HasSuffix(message, "does not exist"))
 }
 

@@ -3,7 +3,10 @@
 package localpg
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -16,12 +19,38 @@ func childAttributes(a account, _ syscall.Signal) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Credential: a.credential()}
 }
 
-// commandLine returns the arguments of a process as ps(1) tells them, none when it is gone. A
-// directory with spaces comes apart, and is then not recognised.
-func commandLine(pid int) []string {
-	out, err := exec.CommandContext(context.Background(), "ps", "-o", "command=", "-p", strconv.Itoa(pid)).Output()
+// lookUp tells about a process as ps(1) does; found is false when there is none. A data directory
+// with spaces comes apart, and is then not recognised.
+func lookUp(pid int) (_ program, found bool, _ error) {
+	out, err := exec.CommandContext(context.Background(), "ps", "-o", "uid=,stat=,command=", "-p", strconv.Itoa(pid)).Output()
+	fields := strings.Fields(string(out))
+	if len(fields) < 2 {
+		if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+			return program{}, false, nil
+		}
+		return program{}, false, fmt.Errorf("look at process %d: %w", pid, errors.Join(errors.New("ps tells nothing"), err))
+	}
+	p := program{pid: pid, args: fields[2:], dead: strings.HasPrefix(fields[1], "Z")}
+	if p.uid, err = strconv.Atoi(fields[0]); err != nil {
+		return program{}, false, fmt.Errorf("look at process %d: %w", pid, err)
+	}
+	return p, true, nil
+}
+
+// processes lists the ids of all processes.
+func processes() []int {
+	out, err := exec.CommandContext(context.Background(), "ps", "-axo", "pid=").Output()
 	if err != nil {
 		return nil
 	}
-	return strings.Fields(string(out))
+	var ids []int
+	for field := range bytes.FieldsSeq(out) {
+		if pid, err := strconv.Atoi(string(field)); err == nil {
+			ids = append(ids, pid)
+		}
+	}
+	return ids
 }
+
+// workingDir is not known.
+func workingDir(int) string { return "" }

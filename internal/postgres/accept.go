@@ -33,8 +33,9 @@ type intake struct {
 	body     [sha256.Size]byte
 	keys     []intakeKey
 
-	created time.Time
-	version int64 // of the tenant's endpoints that the match was made with
+	begun   time.Time // of storing it, by this process's clock
+	created time.Time // by the database's
+	version int64     // of the tenant's endpoints that the match was made with
 	limits  webhook.Limits
 	pending *pendingCount // nil without a quota
 
@@ -146,18 +147,25 @@ func (s *Store) take(ctx context.Context, in *intake) ([]webhook.Accepted, error
 	}
 }
 
+// newEventID makes an id that carries the time by the database's clock. All of a batch are
+// shifted alike, so that they keep their order.
+func (s *Store) newEventID(shift time.Duration) webhook.EventID {
+	return webhook.NewEventID().Later(shift)
+}
+
 // match gives the events their ids and finds the endpoints they go to.
 func (s *Store) match(ctx context.Context, in *intake) error {
 	endpoints, version, err := s.endpointCache.OfTenant(ctx, in.tenantID)
 	if err != nil {
 		return err
 	}
-	in.version, in.created = version, time.Now().UTC().Truncate(time.Microsecond)
+	in.version, in.begun, in.created = version, time.Now(), s.Now().Truncate(time.Microsecond)
+	shift := s.clock.idShift()
 	var byID map[webhook.EndpointID]*webhook.Endpoint
 	deliveries := 0
 	for i := range in.arrivals {
 		a := &in.arrivals[i]
-		a.id, a.starts, a.reason, a.unknown = webhook.NewEventID(), nil, "", webhook.EndpointID{}
+		a.id, a.starts, a.reason, a.unknown = s.newEventID(shift), nil, "", webhook.EndpointID{}
 		if a.event.EndpointIDs == nil {
 			in.matchType(a, endpoints)
 		} else {
@@ -215,13 +223,14 @@ func (in *intake) start(a *arrival, e *webhook.Endpoint) {
 	if a.event.DeliverAt.After(from) {
 		from = a.event.DeliverAt
 	}
+	policy, _ := e.PolicyInForce()
 	a.starts = append(a.starts, webhook.Start{
 		Ref: webhook.Ref{
 			DeliveryID: webhook.DeliveryIDOf(a.id, e.ID), EventID: a.id, EndpointID: e.ID,
 			TenantID: in.tenantID, EventType: a.event.Type,
 		},
-		Run: 1, CreatedAt: in.created, NotBefore: a.event.DeliverAt,
-		GiveUpAt: from.Add(e.RetryPolicy.GiveUpAfter).Truncate(time.Microsecond),
+		Run: 1, CreatedAt: in.created, Begun: in.begun, NotBefore: a.event.DeliverAt,
+		GiveUpAt: from.Add(policy.GiveUpAfter).Truncate(time.Microsecond),
 	})
 }
 

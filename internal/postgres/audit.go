@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -11,17 +12,21 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// Actions of the audit log, named resource.verb.
+// Actions of the audit log, named resource.verb. docs/operations.md lists them all.
 const (
 	actionTenantCreate       = "tenant.create"
+	actionTenantReplace      = "tenant.replace"
 	actionTenantUpdate       = "tenant.update"
 	actionTenantDelete       = "tenant.delete"
 	actionKeyCreate          = "key.create"
 	actionKeyRevoke          = "key.revoke"
 	actionEndpointCreate     = "endpoint.create"
 	actionEndpointUpdate     = "endpoint.update"
+	actionEndpointPause      = "endpoint.pause"
+	actionEndpointResume     = "endpoint.resume"
+	actionEndpointDisable    = "endpoint.disable"
 	actionEndpointDelete     = "endpoint.delete"
-	actionEndpointSecretRead = "endpoint.secret_read"
+	actionEndpointReadSecret = "endpoint.read_secret" //nolint:gosec // the name of an action
 )
 
 // audit writes what was done in the transaction of the change that it tells of:
@@ -34,14 +39,23 @@ func audit(ctx context.Context, tx pgx.Tx, by webhook.Actor, tenantID, action, s
 		detail = []byte("{}")
 	}
 	_, err := tx.Exec(ctx, `
-		insert into audit_log (id, key_id, actor, request_id, tenant_id, action, subject, detail)
-		values ($1, $2, $3, $4, nullif($5, ''), $6, $7, $8)`,
+		insert into audit_log (id, key_id, actor, request_id, tenant_id, action, subject, detail, source_address)
+		values ($1, $2, $3, $4, nullif($5, ''), $6, $7, $8, $9)`,
 		[16]byte(webhook.NewAuditID()), pgtype.UUID{Bytes: by.KeyID, Valid: !by.KeyID.IsZero()}, by.Name, by.RequestID,
-		tenantID, action, subject, detail)
+		tenantID, action, subject, detail, optionalAddr(by.Source))
 	if err != nil {
 		return fmt.Errorf("audit %s: %w", action, err)
 	}
 	return nil
+}
+
+// optionalAddr is null for the zero Addr. A zone means nothing elsewhere, and inet has none.
+func optionalAddr(a netip.Addr) *netip.Addr {
+	if !a.IsValid() {
+		return nil
+	}
+	a = a.WithZone("")
+	return &a
 }
 
 // PruneAuditLog removes the entries that are older than keep, the oldest first and a batch

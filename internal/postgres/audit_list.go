@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"net/netip"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -29,7 +30,7 @@ func (s *Store) ListAudit(ctx context.Context, f webhook.AuditFilter, p webhook.
 
 const auditList = `
 	select a.id, a.at, a.key_id, coalesce(nullif(a.actor, ''), k.name, ''), a.request_id, coalesce(a.tenant_id, ''),
-		a.action, a.subject, a.detail
+		a.action, a.subject, a.detail, a.source_address
 	from audit_log a left join api_keys k on k.id = a.key_id
 	where a.id >= $8 and a.id < $1
 		and ($2 = '' or a.tenant_id = $2)
@@ -73,13 +74,17 @@ func idAt(at time.Time) (id [16]byte) {
 
 func scanAudit(row pgx.CollectableRow) (webhook.AuditEntry, error) {
 	var (
-		e   webhook.AuditEntry
-		key pgtype.UUID
+		e      webhook.AuditEntry
+		key    pgtype.UUID
+		source *netip.Addr
 	)
-	err := row.Scan((*[16]byte)(&e.ID), &e.At, &key, &e.By.Name, &e.By.RequestID, &e.TenantID, &e.Action, &e.Subject, &e.Detail)
+	err := row.Scan((*[16]byte)(&e.ID), &e.At, &key, &e.By.Name, &e.By.RequestID, &e.TenantID, &e.Action, &e.Subject, &e.Detail, &source)
 	if err != nil {
 		return webhook.AuditEntry{}, fmt.Errorf("read row of audit_log: %w", err)
 	}
 	e.At, e.By.KeyID = e.At.UTC(), key.Bytes
+	if source != nil {
+		e.By.Source = *source
+	}
 	return e, nil
 }

@@ -74,7 +74,8 @@ func TestEndpointCredentials(t *testing.T) {
 	for _, row := range query[string](t, s, `select e::text from endpoints e union all select a::text from audit_log a`) {
 		require.NotContains(t, row, "canary")
 	}
-	require.Contains(t, query[string](t, s, `select detail::text from audit_log where action = 'endpoint.update'`), `{"changed": ["Auth", "Certificate"]}`)
+	require.Contains(t, query[string](t, s, `select detail::text from audit_log where action = 'endpoint.update'`),
+		`{"changed": ["auth", "client_certificate"]}`)
 }
 
 func TestCredentialsGo(t *testing.T) {

@@ -17,8 +17,14 @@ type claiming struct {
 	claim    webhook.Claim
 	granted  bool             // result
 	standing webhook.Standing // result
-	payload  []byte           // result
-	sum      []byte           // result
+	payload  storedPayload    // result
+}
+
+// storedPayload is what the record has of an event's content; zero once retention has
+// removed it.
+type storedPayload struct {
+	bytes, sum []byte
+	created    time.Time
 }
 
 func (c *claiming) tenant() string { return c.claim.TenantID }
@@ -36,11 +42,13 @@ func (s *Store) Begin(ctx context.Context, c webhook.Claim) (webhook.Begun, erro
 	if err := s.claims.do(ctx, item); err != nil {
 		return webhook.Begun{}, err
 	}
-	return webhook.Begun{Granted: item.granted, Standing: item.standing, Payload: item.payload, SHA256: item.sum}, nil
+	return webhook.Begun{
+		Granted: item.granted, Standing: item.standing, Payload: item.payload.bytes, SHA256: item.payload.sum, EventAt: item.payload.created,
+	}, nil
 }
 
 //nolint:gochecknoglobals // a constant that Go cannot write as one
-var claimAttempt = `
+var claimAttempt = endingOutbox(`
 	insert into deliveries as d (id, event_id, endpoint_id, tenant_id, event_type, created_at,
 		run, seq, state, attempts, give_up_at, workflow_id, owner, owner_until)
 	select id, event, endpoint, tenant, type, created, run, seq, 0, attempts, give_up, workflow, owner, now() + span * interval '1 microsecond'
@@ -49,8 +57,7 @@ var claimAttempt = `
 	"workflow text", "owner uuid", "span bigint") + `) r
 	on conflict (id) do update set owner = excluded.owner, owner_until = excluded.owner_until, workflow_id = ` + takeOver + `
 	where d.run = excluded.run and d.seq = excluded.seq and d.state < 3
-	  and (d.owner is null or d.owner = excluded.owner or d.owner_until < now())
-	returning ` + standingColumns
+	  and (d.owner is null or d.owner = excluded.owner or d.owner_until < now())`)
 
 type claimColumns struct {
 	ids, events, endpoints, owners [][16]byte
@@ -87,33 +94,28 @@ func (cols *claimColumns) args() []any {
 func (s *Store) flushClaims(ctx context.Context, items []*claiming) error {
 	// In the order of the keys, as in flushRecords.
 	slices.SortStableFunc(items, func(a, b *claiming) int { return bytes.Compare(a.claim.DeliveryID[:], b.claim.DeliveryID[:]) })
-	var (
-		claims claimColumns
-		begun  = begunRuns{}
-	)
+	var claims claimColumns
 	first := make(map[webhook.DeliveryID]*claiming, len(items)) // a second claim of the same delivery in one flush is not granted
 	for _, it := range items {
-		it.granted, it.payload, it.sum = false, nil, nil
+		it.granted, it.payload = false, storedPayload{}
 		if first[it.claim.DeliveryID] != nil {
 			continue
 		}
 		first[it.claim.DeliveryID] = it
 		claims.add(&it.claim)
-		begun.add(it.claim.DeliveryID, it.claim.Run)
 	}
 
 	batch := &pgx.Batch{}
 	granted := make(map[webhook.DeliveryID]webhook.Standing, len(items))
 	batch.Queue(claimAttempt, claims.args()...).
 		Query(func(rows pgx.Rows) error { return readStandings(rows, granted) })
-	begun.queue(batch)
 	standings, owned := make(map[webhook.DeliveryID]webhook.Standing, len(items)), map[webhook.DeliveryID]time.Time{}
 	batch.Queue(`select `+standingColumns+` from deliveries d where id = any($1)`, claims.ids).
 		Query(func(rows pgx.Rows) error { return readStandings(rows, standings) })
 	batch.Queue(selectOwned, claims.ids).
 		Query(func(rows pgx.Rows) error { return readOwned(rows, owned) })
-	payloads := map[webhook.EventID][2][]byte{}
-	batch.Queue(`select id, payload, payload_sha256 from events where id = any($1)`, claims.events).
+	payloads := map[webhook.EventID]storedPayload{}
+	batch.Queue(`select id, payload, payload_sha256, created_at from events where id = any($1)`, claims.events).
 		Query(func(rows pgx.Rows) error { return readPayloads(rows, payloads) })
 	if err := s.writer.SendBatch(ctx, batch).Close(); err != nil {
 		return err
@@ -126,8 +128,7 @@ func (s *Store) flushClaims(ctx context.Context, items []*claiming) error {
 		if !it.granted {
 			it.standing.OwnedUntil = owned[id]
 		}
-		found := payloads[it.claim.EventID]
-		it.payload, it.sum = found[0], found[1]
+		it.payload = payloads[it.claim.EventID]
 	}
 	return nil
 }
@@ -146,13 +147,14 @@ func readOwned(rows pgx.Rows, into map[webhook.DeliveryID]time.Time) error {
 	return err
 }
 
-func readPayloads(rows pgx.Rows, into map[webhook.EventID][2][]byte) error {
+func readPayloads(rows pgx.Rows, into map[webhook.EventID]storedPayload) error {
 	var (
 		id           [16]byte
 		payload, sum []byte
+		created      time.Time
 	)
-	_, err := pgx.ForEachRow(rows, []any{&id, &payload, &sum}, func() error {
-		into[id] = [2][]byte{bytes.Clone(payload), bytes.Clone(sum)}
+	_, err := pgx.ForEachRow(rows, []any{&id, &payload, &sum, &created}, func() error {
+		into[id] = storedPayload{bytes.Clone(payload), bytes.Clone(sum), created.UTC()}
 		return nil
 	})
 	return err

@@ -43,7 +43,8 @@ func (s *Store) Command(ctx context.Context, by webhook.Actor, tenantID string, 
 		if c.Command == webhook.CommandReplay && refusal != nil {
 			return refusal
 		}
-		if err := putCommand(ctx, tx, &d, &c, endpoint.RetryPolicy.GiveUpAfter); err != nil {
+		policy, _ := endpoint.PolicyInForce()
+		if err := s.putCommand(ctx, tx, &d, &c, policy.GiveUpAfter); err != nil {
 			return err
 		}
 		said := map[string]string{"reason": c.Reason}
@@ -93,7 +94,7 @@ func (s *Store) endpointOf(ctx context.Context, tenantID string, id webhook.Deli
 	if err != nil {
 		return webhook.Endpoint{}, err
 	}
-	return row.endpoint(), nil // its headers and credentials are not needed
+	return s.endpointOfRow(&row), nil // its headers and credentials are not needed
 }
 
 // lockDelivery reads a delivery for a change. One that has no record yet gets its
@@ -119,9 +120,9 @@ func lockDelivery(ctx context.Context, tx pgx.Tx, tenantID string, id webhook.De
 }
 
 // putCommand stores the command, and gives it its id. A replay opens the next run.
-func putCommand(ctx context.Context, tx pgx.Tx, d *webhook.Delivery, c *webhook.PendingCommand, giveUpAfter time.Duration) error {
+func (s *Store) putCommand(ctx context.Context, tx pgx.Tx, d *webhook.Delivery, c *webhook.PendingCommand, giveUpAfter time.Duration) error {
 	if c.Command == webhook.CommandReplay {
-		return openRun(ctx, tx, d, giveUpAfter)
+		return openRun(ctx, tx, d, giveUpAfter, s.Now())
 	}
 	var err error
 	if c.ID, err = storeCommand(ctx, tx, d.DeliveryID, *c); isNoRows(err) {
@@ -135,7 +136,7 @@ func putCommand(ctx context.Context, tx pgx.Tx, d *webhook.Delivery, c *webhook.
 func storeCommand(ctx context.Context, tx pgx.Tx, id webhook.DeliveryID, c webhook.PendingCommand) (int64, error) {
 	var commandID int64
 	err := tx.QueryRow(ctx, `
-		update deliveries set command = $2, command_id = command_id + 1, command_reason = $3, command_at = $4, commanded_at = now()
+		update deliveries set command = $2, command_id = command_id + 1, command_reason = $3, command_at = $4, commanded_at = now(), command_told = 0
 		where id = $1 and (command <> $5 or $2 = $5) returning command_id`,
 		id, int16(c.Command), c.Reason, optional(c.At), int16(webhook.CommandCancel)).Scan(&commandID)
 	return commandID, err
@@ -143,8 +144,8 @@ func storeCommand(ctx context.Context, tx pgx.Tx, id webhook.DeliveryID, c webho
 
 // openRun begins a delivery again: a fresh budget, a fresh give-up time, the
 // attempts counted on.
-func openRun(ctx context.Context, tx pgx.Tx, d *webhook.Delivery, giveUpAfter time.Duration) error {
-	now := time.Now().UTC().Truncate(time.Microsecond)
+func openRun(ctx context.Context, tx pgx.Tx, d *webhook.Delivery, giveUpAfter time.Duration, now time.Time) error {
+	now = now.UTC().Truncate(time.Microsecond)
 	d.Progress = webhook.Progress{
 		Run: d.Run + 1, State: webhook.StatePending, Attempts: d.Attempts, GiveUpAt: now.Add(giveUpAfter),
 	}
@@ -157,7 +158,7 @@ func openRun(ctx context.Context, tx pgx.Tx, d *webhook.Delivery, giveUpAfter ti
 		return err
 	}
 	var ob outboxColumns
-	ob.add(webhook.Start{Ref: d.Ref, Run: d.Run, CreatedAt: now, GiveUpAt: d.GiveUpAt}, now.Add(relayAfter))
+	ob.add(webhook.Start{Ref: d.Ref, Run: d.Run, CreatedAt: now, GiveUpAt: d.GiveUpAt}, relayAfter)
 	batch := &pgx.Batch{}
 	ob.queue(batch)
 	return tx.SendBatch(ctx, batch).Close()
@@ -176,15 +177,21 @@ func (s *Store) Reopen(ctx context.Context, ref webhook.Ref, reason string) (web
 	return s.Standing(ctx, ref.DeliveryID)
 }
 
+// maxTellings bounds by how often a pause between two signals of a command doubles: from 15 s
+// to 32 min. Each is an event of the workflow's history.
+const maxTellings = 7
+
 // Unanswered takes up to limit commands that no step has answered for a while, to
-// be signalled again. They are not handed out again for the same while.
+// be signalled again. They are not handed out again for the same while, and each time for
+// twice as long.
 func (s *Store) Unanswered(ctx context.Context, limit int) ([]webhook.Commanded, error) {
 	return queryAll(ctx, s.asWorker(), "read commands", scanCommanded, `
-		update deliveries d set commanded_at = now()
+		update deliveries d set command_told = command_told + 1,
+			commanded_at = now() + $2::bigint * ((1 << least(command_told + 1, $3)) - 1) * interval '1 millisecond'
 		where id in (
 			select id from deliveries where command <> 0 and commanded_at <= now() - $2::bigint * interval '1 millisecond'
 			order by commanded_at limit $1 for update skip locked)
-		returning d.command, d.command_id, d.command_reason, d.command_at, `+deliveryColumns, limit, relayAfter.Milliseconds())
+		returning d.command, d.command_id, d.command_reason, d.command_at, d.command_told, `+deliveryColumns, limit, relayAfter.Milliseconds(), maxTellings)
 }
 
 func scanCommanded(row pgx.CollectableRow) (webhook.Commanded, error) {
@@ -194,7 +201,7 @@ func scanCommanded(row pgx.CollectableRow) (webhook.Commanded, error) {
 		at      *time.Time
 	)
 	scan := deliveryScan{}
-	err := row.Scan(append([]any{&command, &c.Command.ID, &c.Command.Reason, &at}, scan.targets()...)...)
+	err := row.Scan(append([]any{&command, &c.Command.ID, &c.Command.Reason, &at, &c.Told}, scan.targets()...)...)
 	c.Command.Command, c.Command.At = webhook.Command(command), orZero(at) //nolint:gosec // written by us from a Command
 	c.Delivery = scan.delivery()
 	return c, err

@@ -302,3 +302,45 @@ func TestRescheduleIsBoundedByTheGiveUpTime(t *testing.T) {
 		require.Equal(t, webhook.PendingCommand{ID: 1, Command: webhook.CommandReschedule, At: asked.At}, commanded.Command)
 	}
 }
+
+// A command that nobody answers is told again after 15 s, and each time after twice as long, up
+// to half an hour. A new one begins anew.
+func TestCommandsAreToldLessAndLessOften(t *testing.T) {
+	t.Parallel()
+	b := setupDelivery(t)
+	start := b.accept(t)
+	_, err := b.Record(t.Context(), stepOf(start, 1, webhook.StateRetrying))
+	require.NoError(t, err)
+	ask := func() {
+		t.Helper()
+		_, _, err := b.command(t, start.DeliveryID, webhook.CommandRetry)
+		require.NoError(t, err)
+	}
+	told := func(after time.Duration) (times []int) {
+		t.Helper()
+		b.change(t, `update deliveries set commanded_at = commanded_at - $1::bigint * interval '1 microsecond'`, after.Microseconds())
+		found, err := b.Unanswered(t.Context(), 10)
+		require.NoError(t, err)
+		for _, c := range found {
+			require.Equal(t, webhook.CommandRetry, c.Command.Command)
+			times = append(times, c.Told)
+		}
+		return times
+	}
+	const almost = 5 * time.Second // the test takes time, too
+	for range 2 {
+		ask()
+		pause, day, n := relayAfter, time.Duration(0), 0
+		for day < 24*time.Hour {
+			require.Empty(t, told(pause-almost))
+			require.Equal(t, []int{n + 1}, told(almost))
+			day += pause
+			n++
+			if n <= maxTellings {
+				pause *= 2
+			}
+		}
+		require.Equal(t, 32*time.Minute, pause)
+		require.Less(t, n, 60, "in a day")
+	}
+}

@@ -176,7 +176,7 @@ func (q *filterQuery) deliveries(id, t string, f webhook.DeliveryFilter, p webho
 			" and " + id + " >= " + q.arg([16]byte(idsFrom(at))) + " and " + id + " < " + q.arg([16]byte(idsFrom(at.Add(time.Millisecond)))))
 	}
 	if f.EventType != "" {
-		b.WriteString(" and " + t + ".event_type = " + q.arg(f.EventType))
+		b.WriteString(" and " + q.typePasses(t+".event_type", f.EventType))
 	}
 	if f.Reason != "" {
 		b.WriteString(" and " + t + ".reason = " + q.arg(f.Reason))

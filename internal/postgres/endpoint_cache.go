@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -46,6 +47,9 @@ func newEndpointCache(s *Store) *EndpointCache {
 	return &EndpointCache{
 		targets: newCache(maxCachedTargets, s.timeToLive, func(ctx context.Context, id webhook.EndpointID) (filled[*webhook.Target], error) {
 			target, until, err := s.target(ctx, s.asWorker(), id)
+			if !until.IsZero() {
+				until = time.Now().Add(until.Sub(s.Now())) // the cache knows this process's clock
+			}
 			return filled[*webhook.Target]{value: &target, weight: 1, until: until}, err
 		}),
 		tenants: newCache(maxCachedEndpoints, s.timeToLive, func(ctx context.Context, tenantID string) (filled[tenantEndpoints], error) {
@@ -86,6 +90,11 @@ func (c *EndpointCache) asksFor(ctx context.Context, tenantID, eventType string)
 
 // ForgetTenant makes the next OfTenant read the tenant's endpoints anew.
 func (c *EndpointCache) ForgetTenant(tenantID string) { c.tenants.forget(tenantID) }
+
+// forgetTargetsOf makes the next Target of each endpoint of the tenant read it anew.
+func (c *EndpointCache) forgetTargetsOf(tenantID string) {
+	c.targets.forgetIf(func(t *webhook.Target) bool { return t.TenantID == tenantID })
+}
 
 func (c *EndpointCache) forget(id webhook.EndpointID) { c.targets.forget(id) }
 

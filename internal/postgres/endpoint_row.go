@@ -10,14 +10,18 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 )
+
+// tenantPolicy is the retry policy of the tenant of an endpoint e, null where it has none.
+const tenantPolicy = `(select t.retry_policy from tenants t where t.id = e.tenant_id)`
 
 // endpointColumns and endpointRow.targets go together.
 const endpointColumns = `
 	e.id, e.tenant_id, e.url, e.event_types, e.description, e.state, e.state_reason,
-	e.timeout_ns, e.timeout_auto, e.max_in_flight, e.rate_limit, e.retry_policy, e.circuit_breaker, e.auto_disable, e.auto_replay,
-	e.signature, e.public_key, e.metadata, e.headers_kek_id, e.headers_wrapped_key, e.headers_nonce, e.headers_ciphertext,
+	e.timeout_ns, e.timeout_auto, e.max_in_flight, e.rate_limit, e.retry_policy, ` + tenantPolicy + `, e.circuit_breaker, e.auto_disable, e.auto_replay,
+	e.signature, e.payload_format, e.public_key, e.metadata, e.headers_kek_id, e.headers_wrapped_key, e.headers_nonce, e.headers_ciphertext,
 	e.auth_kek_id, e.auth_wrapped_key, e.auth_nonce, e.auth_ciphertext, e.version, e.created_at, e.updated_at`
 
 // autoTimeoutNS is what timeout_ns holds beside timeout_auto. It never changes: with any
@@ -31,9 +35,9 @@ func endpointValues(e *webhook.Endpoint, headers, auth sealedColumns) []any {
 	}
 	return []any{
 		[16]byte(e.ID), e.TenantID, e.URL, nonNilSlice(e.EventTypes), e.Description, int16(e.State), e.StateReason,
-		timeout, e.MaxInFlight, e.RateLimit, e.RetryPolicy, breakerRow(e.CircuitBreaker), disableRow(e.AutoDisable), e.AutoReplay,
+		timeout, e.MaxInFlight, e.RateLimit, policyColumn(e.RetryPolicy), breakerRow(e.CircuitBreaker), disableRow(e.AutoDisable), e.AutoReplay,
 		e.Signature, nonNilMap(e.Metadata), headers.kekID, headers.wrappedKey, headers.nonce, headers.ciphertext, e.Version,
-		e.PublicKey, auth.kekID, auth.wrappedKey, auth.nonce, auth.ciphertext, e.AutoTimeout,
+		e.PublicKey, auth.kekID, auth.wrappedKey, auth.nonce, auth.ciphertext, e.AutoTimeout, int16(e.PayloadFormat),
 	}
 }
 
@@ -59,6 +63,9 @@ type endpointRow struct {
 	state   int16
 	timeout int64
 	auto    bool
+	format  int16
+	own     *retry.Policy // null: none
+	tenants *retry.Policy
 	breaker breakerRow
 	disable disableRow
 	headers sealedColumns
@@ -69,16 +76,42 @@ func (r *endpointRow) targets() []any {
 	e := &r.e
 	return []any{
 		(*[16]byte)(&e.ID), &e.TenantID, &e.URL, &e.EventTypes, &e.Description, &r.state, &e.StateReason,
-		&r.timeout, &r.auto, &e.MaxInFlight, &e.RateLimit, &e.RetryPolicy, &r.breaker, &r.disable, &e.AutoReplay,
-		&e.Signature, &e.PublicKey, &e.Metadata, &r.headers.kekID, &r.headers.wrappedKey, &r.headers.nonce, &r.headers.ciphertext,
+		&r.timeout, &r.auto, &e.MaxInFlight, &e.RateLimit, &r.own, &r.tenants, &r.breaker, &r.disable, &e.AutoReplay,
+		&e.Signature, &r.format, &e.PublicKey, &e.Metadata, &r.headers.kekID, &r.headers.wrappedKey, &r.headers.nonce, &r.headers.ciphertext,
 		&r.auth.kekID, &r.auth.wrappedKey, &r.auth.nonce, &r.auth.ciphertext, &e.Version, &e.CreatedAt, &e.UpdatedAt,
 	}
 }
 
-// endpoint is what was read, without headers and credentials: those are still sealed.
-func (r *endpointRow) endpoint() webhook.Endpoint {
+// policyColumn is a retry policy as it is written: null for none.
+func policyColumn(p retry.Policy) *retry.Policy {
+	if p.IsZero() {
+		return nil
+	}
+	return &p
+}
+
+// policyOf is the inverse of policyColumn.
+func policyOf(column *retry.Policy) retry.Policy {
+	if column == nil {
+		return retry.Policy{}
+	}
+	return *column
+}
+
+// inherited is the retry policy of an endpoint that has none of its own, given its tenant's.
+func (s *Store) inherited(tenants *retry.Policy) webhook.InheritedPolicy {
+	if tenants != nil {
+		return webhook.InheritedPolicy{Policy: *tenants, Source: webhook.PolicyOfTenant}
+	}
+	return webhook.InheritedPolicy{Policy: s.retryPolicy, Source: webhook.PolicyOfInstallation}
+}
+
+// endpointOfRow is what was read, without headers and credentials: those are still sealed.
+func (s *Store) endpointOfRow(r *endpointRow) webhook.Endpoint {
 	e := r.e
-	e.State = webhook.EndpointState(r.state) //nolint:gosec // written by us from an EndpointState
+	e.RetryPolicy, e.Inherited = policyOf(r.own), s.inherited(r.tenants)
+	e.State = webhook.EndpointState(r.state)          //nolint:gosec // written by us from an EndpointState
+	e.PayloadFormat = webhook.PayloadFormat(r.format) //nolint:gosec // written by us from a PayloadFormat
 	e.Timeout, e.AutoTimeout = time.Duration(r.timeout), r.auto && r.timeout == autoTimeoutNS
 	if e.AutoTimeout {
 		e.Timeout = webhook.DefaultTimeout
@@ -108,7 +141,7 @@ func scanEndpoint(row pgx.CollectableRow, further ...any) (endpointRow, error) {
 // openEndpoint is the endpoint with its headers and its credentials. It may have to ask a key management
 // service, so that where it can be it is done without a connection in hand.
 func (s *Store) openEndpoint(ctx context.Context, r *endpointRow) (webhook.Endpoint, error) {
-	e := r.endpoint()
+	e := s.endpointOfRow(r)
 	if err := s.openHeaders(ctx, &e, r.headers); err != nil {
 		return webhook.Endpoint{}, err
 	}
@@ -123,15 +156,13 @@ func cloneEndpoint(e *webhook.Endpoint) webhook.Endpoint {
 	c.EventTypes = slices.Clone(e.EventTypes)
 	c.Headers, c.Metadata = maps.Clone(e.Headers), maps.Clone(e.Metadata)
 	c.Auth = e.Auth.Clone()
-	c.RetryPolicy.Schedule = slices.Clone(e.RetryPolicy.Schedule)
-	c.RetryPolicy.RetryStatuses = slices.Clone(e.RetryPolicy.RetryStatuses)
-	c.RetryPolicy.PermanentStatuses = slices.Clone(e.RetryPolicy.PermanentStatuses)
+	c.RetryPolicy, c.Inherited.Policy = e.RetryPolicy.Clone(), e.Inherited.Policy.Clone()
 	return c
 }
 
-// changedFields names what differs, for the audit log: names, never values. It goes
-// over the fields by reflection, so that a new one cannot be forgotten here and its
-// change be taken for none.
+// changedFields names what differs, for the audit log: names, never values, and as the
+// API names its fields. It goes over the fields by reflection, so that a new one cannot
+// be forgotten here and its change be taken for none.
 func changedFields[T any](before, after *T) []string {
 	names := []string{}
 	b, a := reflect.ValueOf(before).Elem(), reflect.ValueOf(after).Elem()
@@ -139,9 +170,37 @@ func changedFields[T any](before, after *T) []string {
 		if empty(b.Field(i)) && empty(a.Field(i)) || reflect.DeepEqual(b.Field(i).Interface(), a.Field(i).Interface()) {
 			continue
 		}
-		names = append(names, b.Type().Field(i).Name)
+		if name := apiName(b.Type().Field(i).Name); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
 	}
 	return names
+}
+
+// apiName is what the API calls a field of an endpoint, a tenant or its limits:
+// MaxInFlight is max_in_flight.
+func apiName(field string) string {
+	switch field {
+	case "AutoTimeout":
+		return "timeout"
+	case "Certificate":
+		return "client_certificate"
+	case "RateLimit":
+		return "rate_limit_per_second"
+	}
+	name := make([]byte, 0, 2*len(field))
+	for i := range len(field) {
+		upper := 'A' <= field[i] && field[i] <= 'Z'
+		if upper && i > 0 && (field[i-1] < 'A' || field[i-1] > 'Z') {
+			name = append(name, '_')
+		}
+		if upper {
+			name = append(name, field[i]+'a'-'A')
+		} else {
+			name = append(name, field[i])
+		}
+	}
+	return string(name)
 }
 
 // empty reports a map or list without entries: nil and {} are stored alike.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -25,6 +26,7 @@ func (s *Store) CreateEndpoint(ctx context.Context, by webhook.Actor, e webhook.
 		e.ID = webhook.NewEndpointID()
 	}
 	e.Version = 1
+	var tenants *retry.Policy
 	sealed, err := s.sealNew(ctx, &e, secret)
 	if err != nil {
 		return webhook.Endpoint{}, translate("create endpoint "+e.ID.String(), err)
@@ -37,12 +39,14 @@ func (s *Store) CreateEndpoint(ctx context.Context, by webhook.Actor, e webhook.
 			insert into endpoints (id, tenant_id, url, event_types, description, state, state_reason,
 				timeout_ns, max_in_flight, rate_limit, retry_policy, circuit_breaker, auto_disable, auto_replay,
 				signature, metadata, headers_kek_id, headers_wrapped_key, headers_nonce, headers_ciphertext, version, public_key,
-				auth_kek_id, auth_wrapped_key, auth_nonce, auth_ciphertext, timeout_auto)
-			values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27)
-			returning created_at, updated_at`, endpointValues(&e, sealed.headers, sealed.auth)...).Scan(&e.CreatedAt, &e.UpdatedAt)
+				auth_kek_id, auth_wrapped_key, auth_nonce, auth_ciphertext, timeout_auto, payload_format)
+			values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28)
+			returning created_at, updated_at, (select t.retry_policy from tenants t where t.id = endpoints.tenant_id)`,
+			endpointValues(&e, sealed.headers, sealed.auth)...).Scan(&e.CreatedAt, &e.UpdatedAt, &tenants)
 		if err != nil {
 			return err
 		}
+		e.Inherited = s.inherited(tenants)
 		if err := insertSealed(ctx, tx, e.ID, 1, sealed.secret); err != nil {
 			return err
 		}
@@ -118,7 +122,7 @@ func (s *Store) openSome(ctx context.Context, rows []endpointRow) []webhook.Endp
 		workers.Go(func() {
 			for i := next.Add(1) - 1; i < int64(len(rows)); i = next.Add(1) - 1 {
 				if list[i], errs[i] = s.openEndpoint(ctx, &rows[i]); errs[i] != nil {
-					list[i] = rows[i].endpoint()
+					list[i] = s.endpointOfRow(&rows[i])
 				}
 			}
 		})
@@ -155,7 +159,7 @@ func (s *Store) UpdateEndpoint(ctx context.Context, by webhook.Actor, tenantID s
 		if !now.headers.equal(row.headers) || !now.auth.equal(row.auth) { // changed meanwhile
 			return s.openEndpoint(ctx, now)
 		}
-		e := now.endpoint()
+		e := s.endpointOfRow(now)
 		e.Headers, e.Auth, e.Certificate = known.Headers, known.Auth, known.Certificate
 		return e, nil
 	}
@@ -170,7 +174,7 @@ func (s *Store) UpdateEndpoint(ctx context.Context, by webhook.Actor, tenantID s
 func (s *Store) updateEndpoint(ctx context.Context, as who, by webhook.Actor, tenantID string, id webhook.EndpointID,
 	change func(context.Context, pgx.Tx, *webhook.Endpoint) error, also func(context.Context, pgx.Tx) error,
 ) (webhook.Endpoint, error) {
-	closed := func(_ context.Context, row *endpointRow) (webhook.Endpoint, error) { return row.endpoint(), nil }
+	closed := func(_ context.Context, row *endpointRow) (webhook.Endpoint, error) { return s.endpointOfRow(row), nil }
 	return s.editEndpoint(ctx, as, by, tenantID, id, closed, change, also)
 }
 
@@ -223,7 +227,7 @@ func (s *Store) editEndpoint(ctx context.Context, as who, by webhook.Actor, tena
 				return err
 			}
 		}
-		return audit(ctx, tx, by, tenantID, actionEndpointUpdate, id.String(), jsonBytes(map[string][]string{"changed": changed}))
+		return audit(ctx, tx, by, tenantID, changeAction(&before, &e), id.String(), jsonBytes(map[string][]string{"changed": changed}))
 	})
 	if changeErr != nil {
 		return webhook.Endpoint{}, changeErr
@@ -232,6 +236,23 @@ func (s *Store) editEndpoint(ctx context.Context, as who, by webhook.Actor, tena
 		return webhook.Endpoint{}, err
 	}
 	return e, nil
+}
+
+// changeAction is what the audit log calls a change: by the state that it leads to when
+// it leads to another one, which nothing does that changes anything else.
+func changeAction(before, after *webhook.Endpoint) string {
+	if before.State == after.State {
+		return actionEndpointUpdate
+	}
+	switch after.State {
+	case webhook.EndpointActive:
+		return actionEndpointResume
+	case webhook.EndpointPaused:
+		return actionEndpointPause
+	case webhook.EndpointDisabled:
+		return actionEndpointDisable
+	}
+	return actionEndpointUpdate
 }
 
 // followChange does in a change's transaction what follows from it: an endpoint that
@@ -268,7 +289,7 @@ func (s *Store) writeEndpoint(ctx context.Context, tx pgx.Tx, row *endpointRow, 
 			timeout_ns = $8, max_in_flight = $9, rate_limit = $10, retry_policy = $11, circuit_breaker = $12, auto_disable = $13,
 			auto_replay = $14, signature = $15, metadata = $16, headers_kek_id = $17, headers_wrapped_key = $18,
 			headers_nonce = $19, headers_ciphertext = $20, version = $21, public_key = $22,
-			auth_kek_id = $23, auth_wrapped_key = $24, auth_nonce = $25, auth_ciphertext = $26, timeout_auto = $27, updated_at = now()
+			auth_kek_id = $23, auth_wrapped_key = $24, auth_nonce = $25, auth_ciphertext = $26, timeout_auto = $27, payload_format = $28, updated_at = now()
 		where id = $1 and tenant_id = $2 returning updated_at`, endpointValues(e, headers, auth)...).Scan(&e.UpdatedAt)
 	e.UpdatedAt = e.UpdatedAt.UTC()
 	return err
@@ -323,7 +344,7 @@ func (s *Store) EndpointsOf(ctx context.Context, tenantID string) (endpoints []w
 		}
 		endpoints, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (webhook.Endpoint, error) {
 			r, err := scanEndpoint(row)
-			return r.endpoint(), err
+			return s.endpointOfRow(&r), err
 		})
 		return err
 	})

@@ -29,7 +29,7 @@ func testEndpoint(tenantID string) webhook.Endpoint {
 		RetryPolicy:    policy,
 		CircuitBreaker: webhook.CircuitBreaker{Enabled: true, Window: 90 * time.Second, MinRequests: 3, FailureRatio: 0.75, Cooldown: time.Minute},
 		AutoDisable:    webhook.AutoDisable{Enabled: true, Exhausted24h: 4, PermanentStreak: 5},
-		AutoReplay:     true, Signature: webhook.SignatureV1, Metadata: map[string]string{"team": "shop"},
+		AutoReplay:     true, Signature: webhook.SignatureV1, PayloadFormat: webhook.PayloadEnvelope, Metadata: map[string]string{"team": "shop"},
 	}
 }
 
@@ -53,6 +53,7 @@ func TestAnEndpointIsReadAsItWasWritten(t *testing.T) {
 	require.NoError(t, err)
 	require.WithinDuration(t, time.Now(), created.CreatedAt, time.Minute)
 	in.Version, in.CreatedAt, in.UpdatedAt = 1, created.CreatedAt, created.UpdatedAt
+	in.Inherited.Policy = retry.Default() // of the installation; its own is in force
 	require.Equal(t, in, created)
 
 	read, err := s.Endpoint(t.Context(), "acme", in.ID)
@@ -112,7 +113,7 @@ func TestAnAutoTimeoutBesideTheReleaseBefore(t *testing.T) {
 	change(true) // whatever Timeout says beside it
 	require.Equal(t, []string{"15000000000 true"}, stored())
 	requireTimeout(webhook.DefaultTimeout, true)
-	require.Equal(t, []string{`["MaxInFlight"]`, `["AutoTimeout", "MaxInFlight"]`},
+	require.Equal(t, []string{`["max_in_flight"]`, `["timeout", "max_in_flight"]`},
 		query[string](t, s, `select (detail -> 'changed')::text from audit_log where action = 'endpoint.update' order by id`))
 }
 
@@ -195,8 +196,8 @@ func TestUpdateEndpoint(t *testing.T) {
 	require.NoError(t, err)
 	want.Headers = nil
 	require.Equal(t, want, read)
-	require.Equal(t, []string{`["State", "StateReason", "Headers", "Metadata"]`},
-		query[string](t, s, `select (detail -> 'changed')::text from audit_log where action = 'endpoint.update'`))
+	require.Equal(t, []string{`["state", "state_reason", "headers", "metadata"]`},
+		query[string](t, s, `select (detail -> 'changed')::text from audit_log where action = 'endpoint.resume'`))
 
 	mine := errors.New("not like this")
 	_, err = s.UpdateEndpoint(t.Context(), testActor(), "acme", e.ID, func(c *webhook.Endpoint) error {
@@ -212,7 +213,7 @@ func TestUpdateEndpoint(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 2, same.Version)
 	require.EqualValues(t, 2, version(t, s, "acme"), "neither a refusal nor a change that is none counts")
-	require.Equal(t, []string{"endpoint.create", "endpoint.update"}, actions(t, s, e.ID.String()))
+	require.Equal(t, []string{"endpoint.create", "endpoint.resume"}, actions(t, s, e.ID.String()))
 }
 
 func TestConcurrentUpdatesLoseNothing(t *testing.T) {

@@ -80,17 +80,22 @@ func (s *Store) Payload(ctx context.Context, tenantID string, id webhook.EventID
 // ListEvents reads a page of a tenant's events, newest first. A rare type in a long record
 // is looked for as in ListDeliveries.
 func (s *Store) ListEvents(ctx context.Context, tenantID string, f webhook.EventFilter, p webhook.Page) ([]webhook.Event, error) {
+	by := scarce{since: f.Since}
+	by.add("type", f.Type != "")
+	sql, args := listEvents(tenantID, f, p)
+	return readList(ctx, s, s.ofTenant(tenantID), "list events", by, scanEvent, sql, args...)
+}
+
+func listEvents(tenantID string, f webhook.EventFilter, p webhook.Page) (sql string, args []any) {
 	q := filterQuery{args: []any{tenantID}}
 	var b strings.Builder
 	if f.Type != "" {
-		b.WriteString(" and type = " + q.arg(f.Type))
+		b.WriteString(" and " + q.typePasses("type", f.Type))
 	}
 	if f.ExternalID != "" { // unique within the tenant: through the keys, which have the index
 		b.WriteString(" and id = (select event_id from idempotency_keys where tenant_id = $1 and kind = 1 and key = " + q.arg(f.ExternalID) + ")")
 	}
 	q.window(&b, "id", "created_at", f.Since, f.Until, p)
-	sql := `select ` + eventFields + ` from events where tenant_id = $1` + b.String() + ` order by id desc limit ` + q.arg(p.Limit)
-	by := scarce{since: f.Since}
-	by.add("type", f.Type != "")
-	return readList(ctx, s, s.ofTenant(tenantID), "list events", by, scanEvent, sql, q.args...)
+	sql = `select ` + eventFields + ` from events where tenant_id = $1` + b.String() + ` order by id desc limit ` + q.arg(p.Limit)
+	return sql, q.args
 }

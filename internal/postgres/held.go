@@ -56,7 +56,7 @@ func (s *Store) ReleaseBacklog(ctx context.Context, endpoint webhook.EndpointID,
 		if err != nil {
 			return err
 		}
-		starts, commands, err = release(ctx, tx, found, time.Now().Add(relayAfter), 0)
+		starts, commands, err = release(ctx, tx, s.Now(), found, relayAfter, 0)
 		return err
 	})
 	return starts, commands, err
@@ -77,34 +77,34 @@ func (s *Store) ReleaseExpired(ctx context.Context, limit int) (starts []webhook
 		if err != nil {
 			return err
 		}
-		starts, _, err = release(ctx, tx, found, time.Now().Add(relayAfter), 0)
+		starts, _, err = release(ctx, tx, s.Now(), found, relayAfter, 0)
 		return err
 	})
 	return starts, err
 }
 
 // release lets held deliveries try again, which this transaction has locked. The relay
-// looks after those that no workflow carries from the time relayAt on, and after the
+// looks after those that no workflow carries when after has passed, and after the
 // others when their command, which is given age ago, is old enough.
 //
 // Whoever has released one a moment ago has left its row as it was, so that the lock
 // alone does not tell: that it is in the outbox already does.
-func release(ctx context.Context, tx pgx.Tx, held []webhook.Delivery, relayAt time.Time, age time.Duration,
+func release(ctx context.Context, tx pgx.Tx, now time.Time, held []webhook.Delivery, after, age time.Duration,
 ) (starts []webhook.Start, commands []webhook.Commanded, err error) {
 	var (
 		ob      outboxColumns
 		free    = map[webhook.DeliveryID]webhook.Start{}
 		carried = map[webhook.DeliveryID]webhook.Delivery{}
 		ids     [][16]byte
-		now     = time.Now().UTC().Truncate(time.Microsecond)
 	)
+	now = now.UTC().Truncate(time.Microsecond)
 	for _, d := range held {
 		if d.WorkflowID != "" {
 			carried[d.DeliveryID], ids = d, append(ids, d.DeliveryID)
 			continue
 		}
 		start := webhook.Start{Ref: d.Ref, Run: d.Run, CreatedAt: now, GiveUpAt: d.GiveUpAt, Held: &d.Progress}
-		ob.add(start, relayAt)
+		ob.add(start, after)
 		free[d.DeliveryID] = start
 	}
 	batch := &pgx.Batch{}
@@ -112,7 +112,7 @@ func release(ctx context.Context, tx pgx.Tx, held []webhook.Delivery, relayAt ti
 	if len(ids) > 0 {
 		batch.Queue(`
 			update deliveries set command = $2, command_id = command_id + 1, command_reason = '', command_at = null,
-				commanded_at = now() - $3::bigint * interval '1 millisecond'
+				commanded_at = now() - $3::bigint * interval '1 millisecond', command_told = 0
 			where id = any($1) returning id, command_id`, ids, int16(webhook.CommandRelease), age.Milliseconds()).
 			Query(func(rows pgx.Rows) error {
 				var (

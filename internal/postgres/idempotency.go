@@ -263,7 +263,7 @@ func (s *Store) PruneIdempotencyKeys(ctx context.Context, externalIDs time.Durat
 		kind int16
 		keep time.Duration
 	}{{keyIdempotency, day}, {keyExternalID, externalIDs}} {
-		n, err := s.pruneKeys(ctx, k.kind, time.Now().Add(-k.keep))
+		n, err := s.pruneKeys(ctx, k.kind, s.Now().Add(-k.keep))
 		total += n
 		if err != nil {
 			return total, translate("prune idempotency keys", err)

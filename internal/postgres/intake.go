@@ -173,7 +173,7 @@ func rowsOf(items []*intake) (ev eventColumns, ob outboxColumns) {
 			}
 			ev.add(in, a)
 			for _, start := range a.starts {
-				ob.add(start, in.created.Add(relayAfter))
+				ob.add(start, relayAfter)
 			}
 		}
 	}
@@ -187,6 +187,7 @@ type eventColumns struct {
 	endpoints, reasons        []string
 	created                   []time.Time
 	deliverAt                 []*time.Time
+	targeted                  []bool
 }
 
 func (c *eventColumns) add(in *intake, a *arrival) {
@@ -204,6 +205,7 @@ func (c *eventColumns) add(in *intake, a *arrival) {
 	c.reasons = append(c.reasons, a.reason)
 	c.created = append(c.created, in.created)
 	c.deliverAt = append(c.deliverAt, optional(a.event.DeliverAt))
+	c.targeted = append(c.targeted, a.event.EndpointIDs != nil)
 }
 
 func (c *eventColumns) queue(b *pgx.Batch) {
@@ -214,8 +216,8 @@ func (c *eventColumns) queue(b *pgx.Batch) {
 }
 
 const insertEvents = `
-	insert into events (id, tenant_id, type, external_id, payload, payload_sha256, endpoint_ids, reason, created_at, deliver_at)
-	select id, tenant, type, external, payload, sum, endpoints::uuid[], reason, created, deliver
+	insert into events (id, tenant_id, type, external_id, payload, payload_sha256, endpoint_ids, reason, created_at, deliver_at, targeted)
+	select id, tenant, type, external, payload, sum, endpoints::uuid[], reason, created, deliver, targeted
 	from `
 
 //nolint:gochecknoglobals // a constant that Go cannot write as one
@@ -224,13 +226,13 @@ var insertEventRows = insertEvents + `(` + eventRows(1) + `) r`
 // eventRows has the payloads last: the buffer that they fill is not made larger for anything after them.
 func eventRows(parameter int) string {
 	return selectRows(parameter, "id uuid", "tenant text", "type text", "external text", "sum bytea", "endpoints text", "reason text",
-		"created timestamptz", "deliver timestamptz", "payload bytea")
+		"created timestamptz", "deliver timestamptz", "targeted bool", "payload bytea")
 }
 
 func (c *eventColumns) args() []any {
 	return []any{
 		c.ids, once(c.tenants), once(c.types), once(c.externals), onceBytes(c.sums), once(c.endpoints), once(c.reasons), once(c.created),
-		onceOptional(c.deliverAt), onceBytes(c.payloads),
+		onceOptional(c.deliverAt), once(c.targeted), onceBytes(c.payloads),
 	}
 }
 

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"crypto/subtle"
+	"errors"
 	"sync"
 	"time"
 
@@ -28,23 +29,32 @@ const (
 type KeyCache struct {
 	keys *cache[webhook.KeyID, *webhook.Key] // a key that does not exist is an error of its fill
 
+	now func() time.Time // by the database's clock
+
 	// One token for each look-up under way. Ids of which a key was found once have turns of
 	// their own: no flood of invented ones stands in their way.
 	knownLookUps, lookUps chan struct{}
 
 	mu      sync.Mutex
-	known   map[webhook.KeyID]struct{}  // were there when they were looked up last
-	missing map[webhook.KeyID]time.Time // until when
+	known   map[webhook.KeyID]struct{} // were there when they were looked up last
+	missing map[webhook.KeyID]missingKey
 	written map[webhook.KeyID]time.Time // uses that were handed to takeUse within the last minute
 	used    map[webhook.KeyID]time.Time // uses to be written
 }
 
+// missingKey is a key that does not live: why, and until when that is believed.
+type missingKey struct {
+	why   webhook.KeyError
+	until time.Time
+}
+
 func newKeyCache(s *Store) *KeyCache {
 	c := &KeyCache{
+		now:          s.Now,
 		knownLookUps: make(chan struct{}, maxKeyLookUps),
 		lookUps:      make(chan struct{}, maxKeyLookUps),
 		known:        map[webhook.KeyID]struct{}{},
-		missing:      map[webhook.KeyID]time.Time{},
+		missing:      map[webhook.KeyID]missingKey{},
 		written:      map[webhook.KeyID]time.Time{},
 		used:         map[webhook.KeyID]time.Time{},
 	}
@@ -73,13 +83,16 @@ func (c *KeyCache) lookUp(ctx context.Context, id webhook.KeyID, read func(conte
 		return nil, &webhook.Error{Code: webhook.CodeUnavailable, Message: crowd, RetryAfter: time.Second}
 	}
 	k, err := read(ctx, id)
+	if err == nil && k == nil {
+		err = errBadKey(webhook.ErrKeyUnknown)
+	}
+	if webhook.CodeOf(err) == webhook.CodeUnauthenticated {
+		c.know(id, false)
+	}
 	if err != nil {
 		return nil, err
 	}
-	c.know(id, k != nil)
-	if k == nil {
-		return nil, errBadKey()
-	}
+	c.know(id, true)
 	return k, nil
 }
 
@@ -109,54 +122,66 @@ func (c *KeyCache) know(id webhook.KeyID, there bool) {
 
 func (c *KeyCache) authenticate(ctx context.Context, id webhook.KeyID, sum [32]byte) (webhook.Key, error) {
 	now := time.Now()
-	k, living, err := c.find(ctx, id, now)
+	k, missing, err := c.find(ctx, id, now)
 	if err != nil {
 		return webhook.Key{}, err
 	}
 	// Compared also when there is no such key: a miss takes as long as a wrong secret.
 	matches := subtle.ConstantTimeCompare(k.SHA256[:], sum[:]) == 1
-	expired := !k.ExpiresAt.IsZero() && !now.Before(k.ExpiresAt)
-	if !living || !matches || expired {
-		return webhook.Key{}, errBadKey()
+	expired := !k.ExpiresAt.IsZero() && !c.now().Before(k.ExpiresAt)
+	switch {
+	case missing != "":
+		return webhook.Key{}, errBadKey(missing)
+	case !matches:
+		return webhook.Key{}, errBadKey(webhook.ErrKeyWrongSecret)
+	case expired:
+		return webhook.Key{}, errBadKey(webhook.ErrKeyExpired)
 	}
 	c.use(id, now)
 	return *k, nil
 }
 
-// find returns the key and true, or a key of nobody and false.
-func (c *KeyCache) find(ctx context.Context, id webhook.KeyID, now time.Time) (*webhook.Key, bool, error) {
-	if c.isMissing(id, now) {
-		return &webhook.Key{}, false, nil
+// find returns the key and "", or a key of nobody and why there is none.
+func (c *KeyCache) find(ctx context.Context, id webhook.KeyID, now time.Time) (*webhook.Key, webhook.KeyError, error) {
+	if why := c.missingWhy(id, now); why != "" {
+		return &webhook.Key{}, why, nil
 	}
 	k, err := c.keys.get(ctx, id)
 	if webhook.CodeOf(err) == webhook.CodeUnauthenticated {
-		c.remember(id, now)
-		return &webhook.Key{}, false, nil
+		why, known := errors.AsType[webhook.KeyError](err)
+		if !known {
+			why = webhook.ErrKeyUnknown
+		}
+		c.remember(id, now, why)
+		return &webhook.Key{}, why, nil
 	}
 	if err != nil {
-		return nil, false, err
+		return nil, "", err
 	}
-	return k, true, nil
+	return k, "", nil
 }
 
-func errBadKey() error {
-	return &webhook.Error{Code: webhook.CodeUnauthenticated, Message: "the key is not valid"}
+func errBadKey(why webhook.KeyError) error {
+	return &webhook.Error{Code: webhook.CodeUnauthenticated, Message: "the key is not valid", Err: why}
 }
 
-func (c *KeyCache) isMissing(id webhook.KeyID, now time.Time) bool {
+// missingWhy is why there is no such key, "" when that is not known.
+func (c *KeyCache) missingWhy(id webhook.KeyID, now time.Time) webhook.KeyError {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	until, ok := c.missing[id]
-	return ok && now.Before(until)
+	if gone, ok := c.missing[id]; ok && now.Before(gone.until) {
+		return gone.why
+	}
+	return ""
 }
 
-func (c *KeyCache) remember(id webhook.KeyID, now time.Time) {
+func (c *KeyCache) remember(id webhook.KeyID, now time.Time, why webhook.KeyError) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.missing) >= maxMissingKeys {
 		clear(c.missing) // costs each of them one more look-up
 	}
-	c.missing[id] = now.Add(missingKeyFor)
+	c.missing[id] = missingKey{why: why, until: now.Add(missingKeyFor)}
 }
 
 // use notes that a key was used, once a minute for each.

@@ -93,12 +93,12 @@ func TestAnInventedKeyIsLookedUpOnceASecondAndPushesNoneOut(t *testing.T) {
 	invented := webhook.NewKeyID()
 	_, err = s.Authenticate(t.Context(), invented, k.SHA256)
 	requireCode(t, webhook.CodeUnauthenticated, err)
-	require.True(t, s.keyCache.isMissing(invented, time.Now()))
-	require.False(t, s.keyCache.isMissing(invented, time.Now().Add(missingKeyFor)))
+	require.Equal(t, webhook.ErrKeyUnknown, s.keyCache.missingWhy(invented, time.Now()))
+	require.Empty(t, s.keyCache.missingWhy(invented, time.Now().Add(missingKeyFor)))
 	require.Len(t, s.keyCache.keys.entries, 1)
 
 	for range 2 * maxMissingKeys {
-		s.keyCache.remember(webhook.NewKeyID(), time.Now())
+		s.keyCache.remember(webhook.NewKeyID(), time.Now(), webhook.ErrKeyUnknown)
 	}
 	require.LessOrEqual(t, len(s.keyCache.missing), maxMissingKeys)
 	require.Len(t, s.keyCache.keys.entries, 1)

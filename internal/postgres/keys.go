@@ -48,7 +48,7 @@ func (s *Store) ListKeys(ctx context.Context, tenantID string, p webhook.Page) (
 		if err != nil {
 			return err
 		}
-		list, err = pgx.CollectRows(rows, scanKey)
+		list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (webhook.Key, error) { return scanKey(row) })
 		return err
 	})
 	return list, err
@@ -82,15 +82,19 @@ func (s *Store) Authenticate(ctx context.Context, id webhook.KeyID, sha256 [32]b
 	return s.keyCache.authenticate(ctx, id, sha256)
 }
 
-// livingKey reads a key that was not revoked; nil when there is none.
+// livingKey reads a key that was not revoked: nil when there is none, CodeUnauthenticated
+// for one that was.
 func (s *Store) livingKey(ctx context.Context, id webhook.KeyID) (*webhook.Key, error) {
-	var found *webhook.Key
+	var (
+		found   *webhook.Key
+		revoked bool
+	)
 	err := s.asOperator().withConn(ctx, "read key "+id.String(), func(ctx context.Context, conn querier) error {
-		rows, err := conn.Query(ctx, `select `+keyColumns+` from api_keys where id = $1 and revoked_at is null`, [16]byte(id))
+		rows, err := conn.Query(ctx, `select `+keyColumns+`, revoked_at is not null from api_keys where id = $1`, [16]byte(id))
 		if err != nil {
 			return err
 		}
-		k, err := pgx.CollectExactlyOneRow(rows, scanKey)
+		k, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (webhook.Key, error) { return scanKey(row, &revoked) })
 		if isNoRows(err) {
 			return nil
 		}
@@ -99,6 +103,9 @@ func (s *Store) livingKey(ctx context.Context, id webhook.KeyID) (*webhook.Key, 
 	})
 	if err != nil {
 		return nil, err
+	}
+	if revoked {
+		return nil, errBadKey(webhook.ErrKeyRevoked)
 	}
 	return found, nil
 }
@@ -128,14 +135,15 @@ func (s *Store) writeKeyUse(ctx context.Context, used map[webhook.KeyID]time.Tim
 // pageCondition keeps rows after the page's last one; parameter 2 is that one's id.
 const pageCondition = `($2::uuid = '00000000-0000-0000-0000-000000000000' or id < $2)`
 
-func scanKey(row pgx.CollectableRow) (webhook.Key, error) {
+// scanKey reads keyColumns, and whatever follows into further.
+func scanKey(row pgx.CollectableRow, further ...any) (webhook.Key, error) {
 	var (
 		k             webhook.Key
 		scope         int16
 		sum           []byte
 		expires, used *time.Time
 	)
-	err := row.Scan((*[16]byte)(&k.ID), &k.TenantID, &scope, &k.Name, &sum, &k.CreatedAt, &expires, &used)
+	err := row.Scan(append([]any{(*[16]byte)(&k.ID), &k.TenantID, &scope, &k.Name, &sum, &k.CreatedAt, &expires, &used}, further...)...)
 	if err != nil {
 		return webhook.Key{}, fmt.Errorf("read row of api_keys: %w", err)
 	}

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"crypto/sha256"
+	"errors"
 	"testing"
 	"time"
 
@@ -90,19 +91,23 @@ func TestAuthenticate(t *testing.T) {
 	for name, try := range map[string]struct {
 		id  webhook.KeyID
 		sum [32]byte
+		why webhook.KeyError
 	}{
-		"another secret":        {living.ID, sha256.Sum256([]byte("guess"))},
-		"no secret":             {living.ID, [32]byte{}},
-		"expired":               {expired.ID, expired.SHA256},
-		"revoked, here at once": {revoked.ID, revoked.SHA256},
-		"unknown":               {webhook.NewKeyID(), living.SHA256},
-		"unknown, hash of zero": {webhook.NewKeyID(), [32]byte{}},
-		"none":                  {},
+		"another secret":        {living.ID, sha256.Sum256([]byte("guess")), webhook.ErrKeyWrongSecret},
+		"no secret":             {living.ID, [32]byte{}, webhook.ErrKeyWrongSecret},
+		"expired":               {expired.ID, expired.SHA256, webhook.ErrKeyExpired},
+		"expired, and guessed":  {expired.ID, living.SHA256, webhook.ErrKeyWrongSecret},
+		"revoked, here at once": {revoked.ID, revoked.SHA256, webhook.ErrKeyRevoked},
+		"unknown":               {webhook.NewKeyID(), living.SHA256, webhook.ErrKeyUnknown},
+		"unknown, hash of zero": {webhook.NewKeyID(), [32]byte{}, webhook.ErrKeyUnknown},
+		"none":                  {why: webhook.ErrKeyUnknown},
 	} {
 		for range 2 {
 			_, err := s.Authenticate(t.Context(), try.id, try.sum)
 			require.Equal(t, webhook.CodeUnauthenticated.String(), webhook.CodeOf(err).String(), name)
-			words[err.Error()] = struct{}{}
+			refused, _ := errors.AsType[*webhook.Error](err)
+			words[refused.Message] = struct{}{}
+			require.ErrorIs(t, err, try.why, "%s: for the metrics", name)
 		}
 	}
 	require.Len(t, words, 1, "all refusals read alike")

@@ -50,7 +50,7 @@ func (s *Store) cancelAfterDelete(ctx context.Context, tenantID string, id webho
 // flushRecords: one statement over all of them would make the records of everybody
 // wait. Dying in between is safe: endpoints.deleted_at says that there may be more.
 func (s *Store) cancelOpenDeliveries(ctx context.Context, tenantID string, id webhook.EndpointID) error {
-	relayAt := time.Now()
+	begun, batches := time.Now(), 0 // that the relay is to start
 	for {
 		ids, err := queryAll(ctx, s.ofTenant(tenantID), "read open deliveries", pgx.RowTo[[16]byte], `
 			select id from (
@@ -60,12 +60,13 @@ func (s *Store) cancelOpenDeliveries(ctx context.Context, tenantID string, id we
 			return err
 		}
 		for from := 0; from < len(ids); from += cancelBatch {
-			released, err := s.cancelOpen(ctx, tenantID, ids[from:min(from+cancelBatch, len(ids))], relayAt)
+			released, err := s.cancelOpen(ctx, tenantID, ids[from:min(from+cancelBatch, len(ids))],
+				max(0, time.Duration(batches)*releaseEvery-time.Since(begun)))
 			if err != nil {
 				return err
 			}
 			if released {
-				relayAt = relayAt.Add(releaseEvery)
+				batches++
 			}
 		}
 		if len(ids) < cancelRead {
@@ -74,8 +75,8 @@ func (s *Store) cancelOpenDeliveries(ctx context.Context, tenantID string, id we
 	}
 }
 
-// cancelOpen asks a batch. The relay starts what is released of it from relayAt on.
-func (s *Store) cancelOpen(ctx context.Context, tenantID string, ids [][16]byte, relayAt time.Time) (released bool, err error) {
+// cancelOpen asks a batch. The relay starts what is released of it when after has passed.
+func (s *Store) cancelOpen(ctx context.Context, tenantID string, ids [][16]byte, after time.Duration) (released bool, err error) {
 	err = s.ofTenant(tenantID).inTx(ctx, "cancel deliveries of a deleted endpoint", func(ctx context.Context, tx pgx.Tx) error {
 		// All at once, because two statements would lock in an order of their own.
 		if _, err := tx.Exec(ctx, `select from deliveries where id = any($1) and state < 3 order by id for update`, ids); err != nil {
@@ -85,12 +86,12 @@ func (s *Store) cancelOpen(ctx context.Context, tenantID string, ids [][16]byte,
 		if err != nil {
 			return err
 		}
-		if _, _, err := release(ctx, tx, held, relayAt, 0); err != nil {
+		if _, _, err := release(ctx, tx, s.Now(), held, after, 0); err != nil {
 			return err
 		}
 		released = len(held) > 0
 		_, err = tx.Exec(ctx, `
-			update deliveries d set command = $2, command_id = command_id + 1, command_reason = $3, commanded_at = now() - interval '1 hour'
+			update deliveries d set command = $2, command_id = command_id + 1, command_reason = $3, commanded_at = now() - interval '1 hour', command_told = 0
 			where id = any($1) and `+isLeftOpen, ids, int16(webhook.CommandCancel), webhook.ReasonEndpointDeleted)
 		return err
 	})

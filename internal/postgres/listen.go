@@ -51,6 +51,7 @@ type change struct {
 	ID      string     `json:"id,omitempty"`
 	Tenant  string     `json:"t,omitempty"`
 	Version int64      `json:"v,omitempty"` // of the tenant's endpoints
+	Policy  bool       `json:"p,omitempty"` // the tenant's retry policy has changed, and so its endpoints'
 }
 
 // channelName is an expression: a channel belongs to the database, our caches to a
@@ -89,6 +90,9 @@ func (s *Store) changedHere(c change) {
 		}
 	case changeTenant:
 		s.endpointCache.ForgetTenant(c.Tenant)
+		if c.Policy {
+			s.endpointCache.forgetTargetsOf(c.Tenant)
+		}
 		s.keyCache.forgetTenant(c.Tenant)
 		s.quotas.forget(c.Tenant)
 	default: // of a newer release, or not ours: what it means is unknown
@@ -181,7 +185,7 @@ func (s *Store) listen(ctx context.Context) (connected bool, err error) {
 	s.forgetAll()
 	for {
 		sent := time.Now()
-		if err := within(ctx, beatTimeout, conn.Ping); err != nil {
+		if err := within(ctx, beatTimeout, func(ctx context.Context) error { return s.clock.ask(ctx, conn) }); err != nil {
 			return connected, fmt.Errorf("listen: %w", err)
 		}
 		// Whatever was sent before the answer has been handled: see openListener.

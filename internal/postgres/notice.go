@@ -51,7 +51,7 @@ func (s *Store) noteReplay(ctx context.Context, tx pgx.Tx, id webhook.ReplayID) 
 // note writes an operational event in a transaction, for whoever asked for it: nothing,
 // when nobody did. The relay starts its deliveries within about a second.
 func (s *Store) note(ctx context.Context, tx pgx.Tx, n *webhook.Notice) error {
-	n.At = time.Now().UTC().Truncate(time.Microsecond)
+	n.At = s.Now().Truncate(time.Microsecond)
 	if err := s.noteFor(ctx, tx, n, n.TenantID); err != nil || s.operatorTenant == "" || s.operatorTenant == n.TenantID {
 		return err
 	}
@@ -75,7 +75,7 @@ func (s *Store) noteFor(ctx context.Context, tx pgx.Tx, n *webhook.Notice, tenan
 			return err
 		}
 	}
-	endpoints, err := audience(ctx, tx, n.Type, tenantID)
+	endpoints, err := s.audience(ctx, tx, n.Type, tenantID)
 	if err != nil || len(endpoints) == 0 {
 		return err
 	}
@@ -86,7 +86,7 @@ func (s *Store) noteFor(ctx context.Context, tx pgx.Tx, n *webhook.Notice, tenan
 	in := &intake{tenantID: tenantID, created: n.At}
 	in.add(webhook.NewEvent{TenantID: tenantID, Type: n.Type, Payload: payload}, "")
 	a := &in.arrivals[0]
-	a.id = webhook.NewEventID()
+	a.id = s.newEventID(s.clock.idShift())
 	in.matchType(a, endpoints)
 	var (
 		ev    eventColumns
@@ -95,7 +95,7 @@ func (s *Store) noteFor(ctx context.Context, tx pgx.Tx, n *webhook.Notice, tenan
 	)
 	ev.add(in, a)
 	for _, start := range a.starts {
-		ob.add(start, n.At)
+		ob.add(start, 0)
 	}
 	ev.queue(&batch)
 	ob.queueFirst(&batch)
@@ -103,9 +103,9 @@ func (s *Store) noteFor(ctx context.Context, tx pgx.Tx, n *webhook.Notice, tenan
 }
 
 // audience are a tenant's endpoints that asked for an operational event.
-func audience(ctx context.Context, tx pgx.Tx, eventType, tenantID string) ([]webhook.Endpoint, error) {
+func (s *Store) audience(ctx context.Context, tx pgx.Tx, eventType, tenantID string) ([]webhook.Endpoint, error) {
 	rows, err := tx.Query(ctx, `
-		select id, event_types, retry_policy from endpoints e
+		select id, event_types, retry_policy, `+tenantPolicy+` from endpoints e
 		where tenant_id = $1 and deleted_at is null
 		  and exists (select from unnest(e.event_types) f where starts_with(f, '`+webhook.OperationalPrefix+`')) order by id`, tenantID)
 	if err != nil {
@@ -114,15 +114,16 @@ func audience(ctx context.Context, tx pgx.Tx, eventType, tenantID string) ([]web
 	var (
 		id       [16]byte
 		types    []string
-		policy   retry.Policy
+		own      *retry.Policy
+		tenants  *retry.Policy
 		audience []webhook.Endpoint
 	)
-	_, err = pgx.ForEachRow(rows, []any{&id, &types, &policy}, func() error {
-		e := webhook.Endpoint{ID: id, TenantID: tenantID, EventTypes: types, RetryPolicy: policy}
+	_, err = pgx.ForEachRow(rows, []any{&id, &types, &own, &tenants}, func() error {
+		e := webhook.Endpoint{ID: id, TenantID: tenantID, EventTypes: types, RetryPolicy: policyOf(own), Inherited: s.inherited(tenants)}
 		if e.Wants(eventType) {
 			audience = append(audience, e)
 		}
-		types, policy = nil, retry.Policy{}
+		types, own, tenants = nil, nil, nil
 		return nil
 	})
 	return audience, err

@@ -130,7 +130,7 @@ func TestNobodyListens(t *testing.T) {
 
 	b.listens(t, "acme", "everpost.*")
 	broken := b.endpoint.ID
-	_, err = b.login.Exec(t.Context(), `alter table audit_log add check (action <> 'endpoint.update') not valid`)
+	_, err = b.login.Exec(t.Context(), `alter table audit_log add check (action <> 'endpoint.resume') not valid`)
 	require.NoError(t, err)
 	_, _, err = b.ResumeEndpoint(t.Context(), testActor(), "acme", broken, 1)
 	require.Error(t, err)

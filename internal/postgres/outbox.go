@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -13,11 +14,14 @@ type outboxColumns struct {
 	ids, events, endpoints [][16]byte
 	tenants, types         []string
 	runs                   []int
-	created, giveUp, relay []time.Time
+	created, giveUp        []time.Time
 	notBefore              []*time.Time
+	after                  []int64 // in microseconds
 }
 
-func (c *outboxColumns) add(start webhook.Start, relayAt time.Time) {
+// add has the relay take up a delivery when nobody has begun it by then: after a while from the
+// beginning of the transaction, by the database's clock.
+func (c *outboxColumns) add(start webhook.Start, after time.Duration) {
 	c.ids = append(c.ids, start.DeliveryID)
 	c.events = append(c.events, start.EventID)
 	c.endpoints = append(c.endpoints, start.EndpointID)
@@ -27,7 +31,7 @@ func (c *outboxColumns) add(start webhook.Start, relayAt time.Time) {
 	c.created = append(c.created, start.CreatedAt)
 	c.notBefore = append(c.notBefore, optional(start.NotBefore))
 	c.giveUp = append(c.giveUp, start.GiveUpAt)
-	c.relay = append(c.relay, relayAt)
+	c.after = append(c.after, after.Microseconds())
 }
 
 const insertOutbox = `
@@ -37,14 +41,15 @@ const insertOutbox = `
 var insertOutboxRows = insertOutbox + outboxRows(1)
 
 func outboxRows(parameter int) string {
-	return selectRows(parameter, "id uuid", "event uuid", "endpoint uuid", "tenant text", "type text", "run int", "created timestamptz",
-		"not_before timestamptz", "give_up timestamptz", "relay timestamptz")
+	return `select id, event, endpoint, tenant, type, run, created, not_before, give_up, now() + after * interval '1 microsecond' from (` +
+		selectRows(parameter, "id uuid", "event uuid", "endpoint uuid", "tenant text", "type text", "run int", "created timestamptz",
+			"not_before timestamptz", "give_up timestamptz", "after bigint") + `) r`
 }
 
 func (c *outboxColumns) args() []any {
 	return []any{
 		c.ids, once(c.events), once(c.endpoints), once(c.tenants), once(c.types), once(c.runs), once(c.created), onceOptional(c.notBefore),
-		once(c.giveUp), once(c.relay),
+		once(c.giveUp), once(c.after),
 	}
 }
 
@@ -53,7 +58,7 @@ func (c *outboxColumns) queue(b *pgx.Batch) {
 	if len(c.ids) > 0 {
 		b.Queue(insertOutboxRows+`
 			on conflict (delivery_id) do update
-			set run = excluded.run, give_up_at = excluded.give_up_at, relay_at = excluded.relay_at, relayed = 0`, c.args()...)
+			set run = excluded.run, give_up_at = excluded.give_up_at, relay_at = excluded.relay_at, relayed = 0, workflow_id = ''`, c.args()...)
 	}
 }
 
@@ -89,23 +94,72 @@ func (s *Store) LeftBehind(ctx context.Context, limit int) ([]webhook.Start, err
 		update outbox set relay_at = now() + $2::bigint * (1 << least(relayed, 5)) * interval '1 millisecond', relayed = relayed + 1
 		where delivery_id in (
 			select delivery_id from outbox where relay_at <= now() order by relay_at limit $1 for update skip locked)
-		returning delivery_id, event_id, endpoint_id, tenant_id, event_type, run, created_at, not_before, give_up_at, relayed`,
+		returning delivery_id, event_id, endpoint_id, tenant_id, event_type, run, created_at, not_before, give_up_at, relayed,
+			(select was.relay_at from outbox was where was.delivery_id = outbox.delivery_id), workflow_id`, // relay_at as it was before
 		limit, relayAfter.Milliseconds())
-	if err != nil {
+	if err != nil || len(starts) == 0 {
 		return nil, err
-	}
-	return starts, s.findHeld(ctx, starts)
-}
-
-// findHeld says of those that were held and are released where they stand.
-func (s *Store) findHeld(ctx context.Context, starts []webhook.Start) error {
-	if len(starts) == 0 {
-		return nil
 	}
 	ids := make([][16]byte, len(starts))
 	for i := range starts {
 		ids[i] = starts[i].DeliveryID
 	}
+	gone, err := s.endBegun(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	starts = slices.DeleteFunc(starts, func(start webhook.Start) bool { return slices.Contains(gone, start.DeliveryID) })
+	return starts, s.findHeld(ctx, starts, ids)
+}
+
+// PutBack gives back what LeftBehind has handed out in vain, because nobody could be told: it
+// is handed out again in its turn, and as if it had not been. What has been recorded or taken
+// since then stays as it is.
+func (s *Store) PutBack(ctx context.Context, starts []webhook.Start) error {
+	ids, relayAt, relayed := make([][16]byte, len(starts)), make([]time.Time, len(starts)), make([]int, len(starts))
+	for i := range starts {
+		ids[i], relayAt[i], relayed[i] = starts[i].DeliveryID, starts[i].RelayAt, starts[i].Relayed
+	}
+	return s.asWorker().withConn(ctx, "put deliveries back into the outbox", func(ctx context.Context, conn querier) error {
+		_, err := conn.Exec(ctx, `
+			update outbox o set relay_at = u.relay_at, relayed = o.relayed - 1
+			from unnest($1::uuid[], $2::timestamptz[], $3::int[]) u (id, relay_at, relayed)
+			where o.delivery_id = u.id and o.relayed = u.relayed
+			  and o.delivery_id in (select delivery_id from outbox where delivery_id = any($1) order by delivery_id for update skip locked)`,
+			ids, relayAt, relayed)
+		return err
+	})
+}
+
+// Placed notes into which workflow deliveries are put that have no first record.
+func (s *Store) Placed(ctx context.Context, workflowID string, ids []webhook.DeliveryID) error {
+	raw := make([][16]byte, len(ids))
+	for i, id := range ids {
+		raw[i] = id
+	}
+	return s.asWorker().withConn(ctx, "note where deliveries are", func(ctx context.Context, conn querier) error {
+		_, err := conn.Exec(ctx, `update outbox set workflow_id = $1
+			where delivery_id in (select delivery_id from outbox where delivery_id = any($2) order by delivery_id for update)`, workflowID, raw)
+		return err
+	})
+}
+
+// endBegun ends the outbox rows of those of which the record says that they have gone on, and
+// returns them: they were put into the outbox by a release while that was being recorded, so
+// that what recorded it did not see them.
+func (s *Store) endBegun(ctx context.Context, ids [][16]byte) ([]webhook.DeliveryID, error) {
+	return queryAll(ctx, s.asWorker(), "end what has gone on", func(row pgx.CollectableRow) (webhook.DeliveryID, error) {
+		var id [16]byte
+		err := row.Scan(&id)
+		return id, err
+	}, `
+		delete from outbox o using deliveries d
+		where o.delivery_id = any($1) and d.id = any($1) and d.id = o.delivery_id and (d.run > o.run or d.run = o.run and d.seq > 0 and d.state <> 2)
+		returning o.delivery_id`, ids)
+}
+
+// findHeld says of those that were held and are released where they stand.
+func (s *Store) findHeld(ctx context.Context, starts []webhook.Start, ids [][16]byte) error {
 	found, err := queryAll(ctx, s.asWorker(), "read what is held", scanDelivery,
 		`select `+deliveryColumns+` from deliveries d where d.id = any($1) and d.state = 2`, ids)
 	if err != nil {
@@ -129,7 +183,8 @@ func scanStart(row pgx.CollectableRow) (webhook.Start, error) {
 		delivery, event, endpoint [16]byte
 		notBefore                 *time.Time
 	)
-	err := row.Scan(&delivery, &event, &endpoint, &start.TenantID, &start.EventType, &start.Run, &start.CreatedAt, &notBefore, &start.GiveUpAt, &start.Relayed)
+	err := row.Scan(&delivery, &event, &endpoint, &start.TenantID, &start.EventType, &start.Run, &start.CreatedAt, &notBefore, &start.GiveUpAt,
+		&start.Relayed, &start.RelayAt, &start.Placed)
 	start.DeliveryID, start.EventID, start.EndpointID = delivery, event, endpoint
 	start.NotBefore, start.CreatedAt, start.GiveUpAt = orZero(notBefore), start.CreatedAt.UTC(), start.GiveUpAt.UTC()
 	return start, err
@@ -144,12 +199,16 @@ const maxCounted = 100_000
 func (s *Store) OutboxDepth(ctx context.Context) (int64, time.Time, error) {
 	var (
 		n      int64
-		oldest *time.Time
+		oldest *time.Duration
 	)
 	err := s.asWorker().withConn(ctx, "count the outbox", func(ctx context.Context, conn querier) error {
 		// In the order of the key, which is that of time: the oldest is among the counted.
-		return conn.QueryRow(ctx, `select count(*), min(created_at) from (select created_at from outbox order by delivery_id limit $1) o`, maxCounted+1).
+		return conn.QueryRow(ctx, `
+			select count(*), now() - min(created_at) from (select created_at from outbox order by delivery_id limit $1) o`, maxCounted+1).
 			Scan(&n, &oldest)
 	})
-	return n, orZero(oldest), err
+	if err != nil || oldest == nil {
+		return n, time.Time{}, err
+	}
+	return n, time.Now().Add(-*oldest), nil // as old by this process's clock as it is by the database's
 }

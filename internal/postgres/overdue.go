@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -21,28 +23,57 @@ const (
 )
 
 // Overdue takes up to limit open deliveries whose time has passed a while ago, the
-// longest overdue first: their workflow is late, or there is none. They are not
-// handed out again for the time again, by any process.
-func (s *Store) Overdue(ctx context.Context, again time.Duration, limit int) ([]webhook.Delivery, error) {
-	return queryAll(ctx, s.asWorker(), "look for overdue deliveries", scanDelivery, `
-		update deliveries d set reconciled_at = now()
-		where id in (
-			select id from deliveries
-			where state < 3 and `+goesOn+` < now() - $2::bigint * interval '1 millisecond'
-			  and (reconciled_at is null or reconciled_at < now() - $3::bigint * interval '1 millisecond')
-			order by `+goesOn+` limit $1 for update skip locked)
-		returning `+deliveryColumns, limit, overdueAfter.Milliseconds(), again.Milliseconds())
+// longest overdue first, from where the page before ended: their workflow is late, or
+// there is none. They are not handed out again for the time again, by any process.
+func (s *Store) Overdue(ctx context.Context, from webhook.Cursor, again time.Duration, limit int) ([]webhook.Delivery, webhook.Cursor, error) {
+	return s.takePage(ctx, "look for overdue deliveries", "state < 3", goesOn, from, overdueAfter, again, limit)
 }
 
 // Expired takes up to limit dead letters that were to be discarded a while ago: what
 // completed longer ago than keep. Else it is like Overdue.
-func (s *Store) Expired(ctx context.Context, keep, again time.Duration, limit int) ([]webhook.Delivery, error) {
-	return queryAll(ctx, s.asWorker(), "look for expired dead letters", scanDelivery, `
+func (s *Store) Expired(ctx context.Context, keep time.Duration, from webhook.Cursor, again time.Duration, limit int,
+) ([]webhook.Delivery, webhook.Cursor, error) {
+	return s.takePage(ctx, "look for expired dead letters", "state = 4", "completed_at", from, keep+expiredAfter, again, limit)
+}
+
+// takePage takes what is in a state and whose time, by an index, has passed for longer than
+// late. A page begins after the last row of the one before: what was looked at there is not
+// read again.
+func (s *Store) takePage(ctx context.Context, op, state, at string, from webhook.Cursor, late, again time.Duration, limit int,
+) ([]webhook.Delivery, webhook.Cursor, error) {
+	last := from
+	found, err := queryAll(ctx, s.asWorker(), op, func(row pgx.CollectableRow) (webhook.Delivery, error) {
+		var (
+			scan = deliveryScan{}
+			time time.Time
+		)
+		err := row.Scan(append([]any{&time}, scan.targets()...)...)
+		d := scan.delivery()
+		if next := (webhook.Cursor{At: time, ID: d.DeliveryID}); next.After(last) {
+			last = next
+		}
+		return d, err
+	}, `
 		update deliveries d set reconciled_at = now()
 		where id in (
 			select id from deliveries
-			where state = 4 and completed_at < now() - $2::bigint * interval '1 millisecond'
+			where `+state+` and `+at+` < now() - $2::bigint * interval '1 millisecond'
+			  and `+at+` >= $4 and (`+at+` > $4 or id > $5)
 			  and (reconciled_at is null or reconciled_at < now() - $3::bigint * interval '1 millisecond')
-			order by completed_at limit $1 for update skip locked)
-		returning `+deliveryColumns, limit, (keep + expiredAfter).Milliseconds(), again.Milliseconds())
+			order by `+at+`, id limit $1 for update skip locked)
+		returning `+at+`, `+deliveryColumns, limit, late.Milliseconds(), again.Milliseconds(), from.At, [16]byte(from.ID))
+	return found, last, err
+}
+
+// TakeOver lets another shared workflow go on with open deliveries that the record says one
+// carries which has ended. It returns those that it does say that of, as they stand.
+func (s *Store) TakeOver(ctx context.Context, from, to string, ids []webhook.DeliveryID) ([]webhook.Delivery, error) {
+	raw := make([][16]byte, len(ids))
+	for i, id := range ids {
+		raw[i] = id
+	}
+	return queryAll(ctx, s.asWorker(), "hand deliveries to another workflow", scanDelivery, `
+		update deliveries d set workflow_id = $2, reconciled_at = now()
+		where id in (select id from deliveries where id = any($3) and workflow_id = $1 and state < 3 order by id for update)
+		returning `+deliveryColumns, from, to, raw)
 }

@@ -51,19 +51,27 @@ func TestOverdue(t *testing.T) {
 		}
 	}
 	found := map[webhook.DeliveryID]string{}
+	var from webhook.Cursor
 	for range want {
-		page, err := b.Overdue(t.Context(), time.Hour, 1)
+		page, next, err := b.Overdue(t.Context(), from, time.Hour, 1)
 		require.NoError(t, err)
 		require.Len(t, page, 1)
+		require.True(t, next.After(from))
+		require.Equal(t, page[0].DeliveryID, next.ID)
+		from = next
 		found[page[0].DeliveryID] = want[page[0].DeliveryID]
 		require.NotEmpty(t, page[0].WorkflowID)
 		require.Equal(t, 1, page[0].Seq, "all that its workflow has to know")
 	}
 	require.Equal(t, want, found)
-	page, err := b.Overdue(t.Context(), time.Hour, 10)
+	page, end, err := b.Overdue(t.Context(), from, 0, 10)
+	require.NoError(t, err)
+	require.Empty(t, page, "a page begins where the one before has ended")
+	require.Equal(t, from, end)
+	page, _, err = b.Overdue(t.Context(), webhook.Cursor{}, time.Hour, 10)
 	require.NoError(t, err)
 	require.Empty(t, page, "each once in an hour")
-	page, err = b.Overdue(t.Context(), 0, 10)
+	page, _, err = b.Overdue(t.Context(), webhook.Cursor{}, 0, 10)
 	require.NoError(t, err)
 	require.Len(t, page, len(want), "and again after that")
 }
@@ -92,11 +100,14 @@ func TestExpired(t *testing.T) {
 			expired = start.DeliveryID
 		}
 	}
-	page, err := b.Expired(t.Context(), keep, time.Hour, 10)
+	page, from, err := b.Expired(t.Context(), keep, webhook.Cursor{}, time.Hour, 10)
 	require.NoError(t, err)
 	require.Len(t, page, 1)
 	require.Equal(t, expired, page[0].DeliveryID)
-	page, err = b.Expired(t.Context(), keep, time.Hour, 10)
+	page, _, err = b.Expired(t.Context(), keep, webhook.Cursor{}, time.Hour, 10)
+	require.NoError(t, err)
+	require.Empty(t, page)
+	page, _, err = b.Expired(t.Context(), keep, from, 0, 10)
 	require.NoError(t, err)
 	require.Empty(t, page)
 }

@@ -59,7 +59,7 @@ func (s *Store) EnsurePartitions(ctx context.Context, now time.Time) error {
 func (s *Store) Maintain(ctx context.Context) {
 	for {
 		wait := maintainEvery
-		if err := s.EnsurePartitions(ctx, time.Now()); err != nil && ctx.Err() == nil {
+		if err := s.EnsurePartitions(ctx, s.Now()); err != nil && ctx.Err() == nil {
 			s.log.ErrorContext(ctx, "partitions were not made", slog.Any("error", err), slog.Duration("retry_in", maintainRetry))
 			wait = maintainRetry
 		}

@@ -20,6 +20,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 
+	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 	"github.com/everpost/everpost/migrations"
 )
@@ -102,9 +103,16 @@ type Config struct {
 	// Limits are those of a tenant that has none of its own. Defaults to none.
 	Limits webhook.Limits
 
+	// RetryPolicy is that of endpoints that have none of their own, nor their tenant.
+	// Defaults to retry.Default.
+	RetryPolicy retry.Policy
+
 	// Sends says that this process sends to endpoints: those of an event are read, if they
 	// are not in the cache, while it is being stored.
 	Sends bool
+
+	// Now is this process's clock, which may be wrong: see Store.Now. Defaults to time.Now.
+	Now func() time.Time
 
 	// Logger gets what happens in the background. Defaults to none.
 	Logger *slog.Logger
@@ -119,11 +127,13 @@ type Store struct {
 	login  *pgxpool.Pool // in the login's own name; opens no connection by itself
 	sealer Sealer
 	log    *slog.Logger
+	clock  *clock
 
 	makeSecret     func(scheme string) (webhook.NewSecret, error)
 	endpointMoved  func(webhook.EndpointID) // may be nil
 	operatorTenant string                   // "" for none
 	sends          bool
+	retryPolicy    retry.Policy // of the installation
 
 	misnamed string // in tests of the wall: the tenant that ofTenant names, whichever it was asked for
 
@@ -154,14 +164,21 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
 	if c.Sealer == nil {
 		c.Sealer = noSealer{}
 	}
 	if c.MakeSecret == nil {
 		c.MakeSecret = func(string) (webhook.NewSecret, error) { return webhook.NewSecret{}, errNoSealer() }
 	}
+	if c.RetryPolicy.IsZero() {
+		c.RetryPolicy = retry.Default()
+	}
 	s := &Store{
 		sealer: c.Sealer, makeSecret: c.MakeSecret, log: c.Logger, endpointMoved: c.EndpointMoved, operatorTenant: c.OperatorTenant, sends: c.Sends,
+		retryPolicy: c.RetryPolicy, clock: newClock(c.Now, c.Logger),
 		inFlight: keysUnderWay{keys: map[string]struct{}{}}, leftOpen: make(chan struct{}, 1),
 	}
 	// Not ctx: it ends the opening, and the pools would take it for their own life.
@@ -268,12 +285,15 @@ func (s *Store) ConnectionsUsed() (n int) {
 func (s *Store) EndpointCache() *EndpointCache { return s.endpointCache }
 
 // Ready returns nil when the database answers and takes writes; CodeUnavailable
-// otherwise, also for a standby.
+// otherwise, also for a standby. It also looks at the database's clock: see Now.
 func (s *Store) Ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	var readOnly string
 	if err := s.pool.QueryRow(ctx, `show transaction_read_only`).Scan(&readOnly); err != nil {
+		return translate("check database", err)
+	}
+	if err := s.clock.ask(ctx, s.pool); err != nil {
 		return translate("check database", err)
 	}
 	if readOnly != "off" {

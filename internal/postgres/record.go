@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"maps"
 	"slices"
 	"time"
 
@@ -57,11 +56,9 @@ func (s *Store) flushRecords(ctx context.Context, items []*recording) error {
 	var (
 		steps    stepColumns
 		attempts attemptColumns
-		begun    = begunRuns{}
 	)
 	for _, r := range highest {
-		steps.add(&r.step)
-		begun.add(r.step.DeliveryID, r.step.Run)
+		steps.add(&r.step, s.Now())
 	}
 	for _, r := range sorted {
 		if r.step.Attempt != nil {
@@ -72,7 +69,6 @@ func (s *Store) flushRecords(ctx context.Context, items []*recording) error {
 	standings := make(map[webhook.DeliveryID]webhook.Standing, len(highest))
 	batch.Queue(upsertStep, steps.args()...).Query(func(rows pgx.Rows) error { return readStandings(rows, standings) })
 	attempts.queue(batch)
-	begun.queue(batch)
 	if err := s.writer.SendBatch(ctx, batch).Close(); err != nil {
 		return err
 	}
@@ -85,7 +81,7 @@ func (s *Store) flushRecords(ctx context.Context, items []*recording) error {
 		if waitsForClaim(&r.step) && r.standing.State.Open() && r.step.After(r.standing.Progress) {
 			r.standing.OwnedUntil = owned[r.step.DeliveryID]
 			if r.standing.OwnedUntil.IsZero() { // ended since: try again at once
-				r.standing.OwnedUntil = time.Now().UTC()
+				r.standing.OwnedUntil = s.Now()
 			}
 		}
 	}
@@ -180,7 +176,7 @@ func (s *Store) Standing(ctx context.Context, id webhook.DeliveryID) (webhook.St
 // within a run; a dead letter only becomes discarded.
 //
 //nolint:gochecknoglobals // a constant that Go cannot write as one
-var upsertStep = `
+var upsertStep = endingOutbox(`
 	insert into deliveries as d (id, event_id, endpoint_id, tenant_id, event_type, created_at,
 		run, seq, state, reason, attempts, run_attempts, ambiguous, delay_ns, due_at, give_up_at, completed_at, last_error, workflow_id,
 		last_decision, last_reason, last_status, last_latency_us, last_at, last_retry_after_ns, command_id, owner, owner_until)
@@ -198,15 +194,16 @@ var upsertStep = `
 		last_decision = coalesce(excluded.last_decision, d.last_decision), last_reason = coalesce(excluded.last_reason, d.last_reason),
 		last_status = coalesce(excluded.last_status, d.last_status), last_latency_us = coalesce(excluded.last_latency_us, d.last_latency_us),
 		last_at = coalesce(excluded.last_at, d.last_at), last_retry_after_ns = coalesce(excluded.last_retry_after_ns, d.last_retry_after_ns),
-		-- A step beside a request under way (a fault noted) leaves the right to send where it is.
-		owner = case when excluded.last_decision is null and excluded.state < 3 then d.owner end,
-		owner_until = case when excluded.last_decision is null and excluded.state < 3 then d.owner_until end,
+		-- A step beside a request under way (a fault noted) leaves the right to send where it is, unless its writer gives it back.
+		owner = case when excluded.last_decision is null and excluded.state < 3 and (excluded.owner is null or d.owner <> excluded.owner) then d.owner end,
+		owner_until = case when excluded.last_decision is null and excluded.state < 3 and (excluded.owner is null or d.owner <> excluded.owner)
+			then d.owner_until end,
 		command = case when excluded.state > 2 or d.command_id <= excluded.command_id then 0 else d.command end
 	where (excluded.run, excluded.seq) > (d.run, d.seq)
 	  and (excluded.run > d.run or d.state not in (3, 5, 6) and (d.state <> 4 or excluded.state = 6))
-	  -- Only an end without an attempt names its writer: it waits for a request under way elsewhere.
-	  and (excluded.owner is null or d.owner is null or d.owner = excluded.owner or d.owner_until < now())
-	returning ` + standingColumns
+	  -- Only an end without an attempt, and a hold after a fault of ours, name their writer; the end waits for a request
+	  -- under way elsewhere.
+	  and (excluded.owner is null or excluded.state < 3 or d.owner is null or d.owner = excluded.owner or d.owner_until < now())`)
 
 type stepColumns struct {
 	ids, events, endpoints                         [][16]byte
@@ -224,7 +221,7 @@ type stepColumns struct {
 	writersUntil                                   []*time.Time
 }
 
-func (c *stepColumns) add(s *webhook.Step) {
+func (c *stepColumns) add(s *webhook.Step, now time.Time) {
 	c.ids = append(c.ids, s.DeliveryID)
 	c.events = append(c.events, s.EventID)
 	c.endpoints = append(c.endpoints, s.EndpointID)
@@ -241,7 +238,7 @@ func (c *stepColumns) add(s *webhook.Step) {
 	c.delays = append(c.delays, int64(s.Delay))
 	c.due = append(c.due, optional(s.DueAt))
 	c.giveUp = append(c.giveUp, s.GiveUpAt)
-	c.completed = append(c.completed, completedAt(s))
+	c.completed = append(c.completed, completedAt(s, now))
 	c.lastErrors = append(c.lastErrors, s.LastError)
 	c.workflows = append(c.workflows, s.WorkflowID)
 	c.commandsDone = append(c.commandsDone, s.CommandDone)
@@ -264,10 +261,11 @@ func (c *stepColumns) add(s *webhook.Step) {
 	c.lastRetryAfters = append(c.lastRetryAfters, (*int64)(&a.Outcome.RetryAfter))
 }
 
-// addWriter names the writer of an end without an attempt. Where that is the first
-// record it stays in the row, as a claim that has run out.
+// addWriter names the writer of an end without an attempt, and of a hold after a fault of ours,
+// which gives a claim back. Where that is the first record it stays in the row, as a claim that
+// has run out.
 func (c *stepColumns) addWriter(s *webhook.Step) {
-	if !waitsForClaim(s) {
+	if givesBack := s.State == webhook.StateHeld && s.Reason == webhook.ReasonInternal; !waitsForClaim(s) && !givesBack {
 		c.writers, c.writersUntil = append(c.writers, pgtype.UUID{}), append(c.writersUntil, nil)
 		return
 	}
@@ -276,14 +274,14 @@ func (c *stepColumns) addWriter(s *webhook.Step) {
 }
 
 // completedAt is when the delivery came to rest: with the attempt's end, or now.
-func completedAt(s *webhook.Step) *time.Time {
+func completedAt(s *webhook.Step, now time.Time) *time.Time {
 	if s.State.Open() {
 		return nil
 	}
 	if s.Attempt != nil {
 		return new(s.Attempt.StartedAt.Add(s.Attempt.Latency))
 	}
-	return new(time.Now())
+	return &now
 }
 
 func (c *stepColumns) args() []any {
@@ -297,18 +295,15 @@ func (c *stepColumns) args() []any {
 	}
 }
 
-// begunRuns are deliveries that are recorded or claimed in a run, by that run: with the first such
-// record their outbox rows go.
-type begunRuns map[int][][16]byte
-
-func (b begunRuns) add(id webhook.DeliveryID, run int) { b[run] = append(b[run], id) }
-
-// endOutbox names the rows without a join: for one, PostgreSQL may read all of a table or an index.
-const endOutbox = `delete from outbox where delivery_id = any($1) and run <= $2`
-
-// queue deletes the rows. Nearly always all have one run, and it is one statement.
-func (b begunRuns) queue(batch *pgx.Batch) {
-	for _, run := range slices.Sorted(maps.Keys(b)) {
-		batch.Queue(endOutbox, b[run], run)
-	}
+// endingOutbox is a statement that writes to deliveries as d, and with it the end of the outbox
+// rows of those that it has written: they are begun, or have gone on. A row whose step or claim
+// was refused stays, because it may be the only one that knows of a release. What is put into the
+// outbox while the statement waits for a lock stays as well, and is the relay's to look at.
+//
+// The rows are named without a join: for one, PostgreSQL may read all of a table or an index.
+func endingOutbox(write string) string {
+	return `with applied as (` + write + `
+	returning ` + standingColumns + `),
+	begun as (delete from outbox where delivery_id = any(array(select id from applied)))
+	select ` + standingColumns + ` from applied d`
 }

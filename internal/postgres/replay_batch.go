@@ -15,9 +15,12 @@ import (
 const (
 	// replayScan bounds how many rows one batch looks at for those that match.
 	replayScan = 20_000
-	// maxWaiting is how many deliveries may wait for their start before replays stop
-	// adding to them: events that are new come first.
-	maxWaiting = 5000
+	// Events that are new come first: replays add nothing while the relay takes up what is due
+	// later than relayLag, or while more than maxUnbegun deliveries that it took longer than
+	// beginLag ago have not been begun. How many there are in all says nothing: a large
+	// installation always has many, each for a moment.
+	relayLag, beginLag = 5 * time.Second, 5 * time.Second
+	maxUnbegun         = 1000
 )
 
 // ReleaseReplay releases the next of a replay's set: it opens a run of each, or asks
@@ -27,7 +30,7 @@ const (
 // returned is the one that it left.
 //
 // Nothing is released when the replay is not running, when a pause or a cancel was
-// asked for, or when too many deliveries wait for their start (Behind). What was
+// asked for, or when deliveries wait longer for their start than usual (Behind). What was
 // replayed, discarded or deleted since the replay was made is passed over, as is what
 // goes to an endpoint that was deleted. CodeNotFound: there is no such replay.
 func (s *Store) ReleaseReplay(ctx context.Context, b webhook.ReplayBatch) (webhook.ReplayStanding, error) {
@@ -37,9 +40,10 @@ func (s *Store) ReleaseReplay(ctx context.Context, b webhook.ReplayBatch) (webho
 		if err != nil {
 			return err
 		}
+		r.retryPolicy = s.retryPolicy
 		behind := false
 		if r.seq < b.Seq && !r.exhausted && r.State == webhook.ReplayRunning && !r.Command.Stops() {
-			if behind, err = outboxIsLong(ctx, tx); err == nil && !behind {
+			if behind, err = outboxIsLate(ctx, tx); err == nil && !behind {
 				err = r.release(ctx, tx, b)
 			}
 			if err != nil {
@@ -53,18 +57,26 @@ func (s *Store) ReleaseReplay(ctx context.Context, b webhook.ReplayBatch) (webho
 	return standing, err
 }
 
-func outboxIsLong(ctx context.Context, tx pgx.Tx) (long bool, err error) {
-	err = tx.QueryRow(ctx, `select count(*) > $1 from (select from outbox limit $1 + 1) o`, maxWaiting).Scan(&long)
-	return long, err
+// outboxIsLate reports whether deliveries wait for their start, or for a worker, longer than they
+// do when all is well. What was taken once is due again relayAfter later; nothing is taken twice
+// then.
+func outboxIsLate(ctx context.Context, tx pgx.Tx) (late bool, err error) {
+	err = tx.QueryRow(ctx, `
+		select exists (select from outbox where relay_at < now() - $1::bigint * interval '1 millisecond')
+			or (select count(*) > $2 from (
+				select from outbox where relayed > 0 and (relayed > 1 or relay_at < now() + $3::bigint * interval '1 millisecond') limit $2 + 1) o)`,
+		relayLag.Milliseconds(), maxUnbegun, (relayAfter - beginLag).Milliseconds()).Scan(&late)
+	return late, err
 }
 
 // lockedReplay is a replay that this transaction alone may change.
 type lockedReplay struct {
 	webhook.Replay
 
-	seq       int64
-	cursor    [16]byte
-	exhausted bool
+	seq         int64
+	cursor      [16]byte
+	exhausted   bool
+	retryPolicy retry.Policy // of the installation
 }
 
 func lockReplay(ctx context.Context, tx pgx.Tx, id webhook.ReplayID) (*lockedReplay, error) {
@@ -85,13 +97,18 @@ func lockReplay(ctx context.Context, tx pgx.Tx, id webhook.ReplayID) (*lockedRep
 
 // release releases a batch and notes how far it has come.
 func (r *lockedReplay) release(ctx context.Context, tx pgx.Tx, b webhook.ReplayBatch) error {
+	var asksFor []string
 	if r.Source == webhook.ReplayEvents {
 		// In the order in which retention locks the tables of a day.
 		if _, err := tx.Exec(ctx, `lock table deliveries in row share mode`); err != nil {
 			return err
 		}
+		var err error
+		if asksFor, err = r.eventTypes(ctx, tx); err != nil {
+			return err
+		}
 	}
-	ids, cursor, exhausted, err := nextOf(ctx, tx, setOf(&r.Replay).after(r.cursor), b.Limit, replayScan)
+	ids, cursor, exhausted, err := nextOf(ctx, tx, setOf(&r.Replay, asksFor).after(r.cursor), b.Limit, replayScan)
 	if err != nil {
 		return err
 	}
@@ -103,7 +120,7 @@ func (r *lockedReplay) release(ctx context.Context, tx pgx.Tx, b webhook.ReplayB
 		case webhook.ReplayEvents:
 			out, err = r.events(ctx, tx, ids, b.Now)
 		case webhook.ReplayHeld:
-			out, err = r.held(ctx, tx, ids)
+			out, err = r.held(ctx, tx, ids, b.Now)
 		}
 		if err != nil {
 			return err
@@ -122,6 +139,17 @@ func (r *lockedReplay) release(ctx context.Context, tx pgx.Tx, b webhook.ReplayB
 			total = case when $4 then greatest(coalesce(total, 0), released + $5 + skipped + $6) else total end
 		where id = $1`, r.ID, b.Seq, cursor, exhausted, len(out.ids), out.skipped)
 	return err
+}
+
+// eventTypes are what the replay's endpoint asks for now, which may be less than when the
+// replay was made; nothing once it is deleted.
+func (r *lockedReplay) eventTypes(ctx context.Context, tx pgx.Tx) (types []string, err error) {
+	err = tx.QueryRow(ctx, `select event_types from endpoints where id = $1 and tenant_id = $2 and deleted_at is null`,
+		r.Filter.EndpointID, r.TenantID).Scan(&types)
+	if isNoRows(err) {
+		return nil, nil
+	}
+	return types, err
 }
 
 // nextOf is the next limit ids of a set that match, the id up to which it has been
@@ -194,7 +222,7 @@ func (r *lockedReplay) deadLetters(ctx context.Context, tx pgx.Tx, ids [][16]byt
 	if err != nil {
 		return released{}, err
 	}
-	return openRuns(ctx, tx, found, now)
+	return r.openRuns(ctx, tx, found, now)
 }
 
 // lockDeliveries reads deliveries for a change, in the order of their keys, as the
@@ -209,9 +237,9 @@ func lockDeliveries(ctx context.Context, tx pgx.Tx, ids [][16]byte, condition st
 }
 
 // openRuns is openRun for many that rest. Those of a deleted endpoint are skipped.
-func openRuns(ctx context.Context, tx pgx.Tx, all []webhook.Delivery, now time.Time) (released, error) {
+func (r *lockedReplay) openRuns(ctx context.Context, tx pgx.Tx, all []webhook.Delivery, now time.Time) (released, error) {
 	var out released
-	policies, err := policiesOf(ctx, tx, all)
+	policies, err := r.policiesOf(ctx, tx, all)
 	if err != nil || len(all) == 0 {
 		return out, err
 	}
@@ -232,7 +260,7 @@ func openRuns(ctx context.Context, tx pgx.Tx, all []webhook.Delivery, now time.T
 		d.GiveUpAt = now.Add(policy.GiveUpAfter)
 		out.add(d)
 		ids, workflows, giveUp = append(ids, d.DeliveryID), append(workflows, d.Ref.WorkflowID()), append(giveUp, d.GiveUpAt)
-		ob.add(webhook.Start{Ref: d.Ref, Run: d.Run, CreatedAt: now, GiveUpAt: d.GiveUpAt}, time.Now())
+		ob.add(webhook.Start{Ref: d.Ref, Run: d.Run, CreatedAt: now, GiveUpAt: d.GiveUpAt}, 0)
 	}
 	batch := &pgx.Batch{}
 	batch.Queue(`
@@ -244,9 +272,9 @@ func openRuns(ctx context.Context, tx pgx.Tx, all []webhook.Delivery, now time.T
 	return out, tx.SendBatch(ctx, batch).Close()
 }
 
-// policiesOf are the retry policies of the deliveries' endpoints; a deleted endpoint
-// has none.
-func policiesOf(ctx context.Context, tx pgx.Tx, all []webhook.Delivery) (map[webhook.EndpointID]retry.Policy, error) {
+// policiesOf are the retry policies in force of the deliveries' endpoints; a deleted
+// endpoint has none.
+func (r *lockedReplay) policiesOf(ctx context.Context, tx pgx.Tx, all []webhook.Delivery) (map[webhook.EndpointID]retry.Policy, error) {
 	policies := map[webhook.EndpointID]retry.Policy{}
 	var ids [][16]byte
 	for _, d := range all {
@@ -255,16 +283,21 @@ func policiesOf(ctx context.Context, tx pgx.Tx, all []webhook.Delivery) (map[web
 		}
 	}
 	clear(policies)
-	rows, err := tx.Query(ctx, `select id, retry_policy from endpoints where id = any($1) and deleted_at is null`, ids)
+	rows, err := tx.Query(ctx, `
+		select id, coalesce(retry_policy, `+tenantPolicy+`) from endpoints e where id = any($1) and deleted_at is null`, ids)
 	if err != nil {
 		return nil, err
 	}
 	var (
 		id     [16]byte
-		policy retry.Policy
+		policy *retry.Policy
 	)
 	_, err = pgx.ForEachRow(rows, []any{&id, &policy}, func() error {
-		policies[id], policy = policy, retry.Policy{}
+		policies[id] = r.retryPolicy
+		if policy != nil {
+			policies[id] = *policy
+		}
+		policy = nil
 		return nil
 	})
 	return policies, err
@@ -308,7 +341,7 @@ func (r *lockedReplay) events(ctx context.Context, tx pgx.Tx, events [][16]byte,
 			rest = append(rest, d)
 		}
 	}
-	out, err := openRuns(ctx, tx, rest, now)
+	out, err := r.openRuns(ctx, tx, rest, now)
 	if err != nil {
 		return out, err
 	}
@@ -323,7 +356,7 @@ func (r *lockedReplay) begin(ctx context.Context, tx pgx.Tx, wanted map[webhook.
 	if len(wanted) == 0 {
 		return nil
 	}
-	policies, err := policiesOf(ctx, tx, []webhook.Delivery{{Ref: webhook.Ref{EndpointID: r.Filter.EndpointID}}})
+	policies, err := r.policiesOf(ctx, tx, []webhook.Delivery{{Ref: webhook.Ref{EndpointID: r.Filter.EndpointID}}})
 	if err != nil {
 		return err
 	}
@@ -357,7 +390,7 @@ func (r *lockedReplay) begin(ctx context.Context, tx pgx.Tx, wanted map[webhook.
 			from = start.NotBefore
 		}
 		start.GiveUpAt = from.Add(policy.GiveUpAfter).Truncate(time.Microsecond)
-		ob.add(start, time.Now())
+		ob.add(start, 0)
 		out.add(webhook.Delivery{Ref: start.Ref, Progress: webhook.Progress{Run: 1}})
 	}
 	batch := &pgx.Batch{}
@@ -371,13 +404,13 @@ func (r *lockedReplay) begin(ctx context.Context, tx pgx.Tx, wanted map[webhook.
 // held asks the holds to end. The relay tells the workflows within a second or so;
 // an endpoint that takes nothing holds them again. What a cancel was asked of is left
 // alone.
-func (r *lockedReplay) held(ctx context.Context, tx pgx.Tx, ids [][16]byte) (released, error) {
+func (r *lockedReplay) held(ctx context.Context, tx pgx.Tx, ids [][16]byte, now time.Time) (released, error) {
 	var out released
 	found, err := lockDeliveries(ctx, tx, ids, "d.due_at is null and "+isHeld)
 	if err != nil {
 		return out, err
 	}
-	starts, commands, err := release(ctx, tx, found, time.Now(), longAgo)
+	starts, commands, err := release(ctx, tx, now, found, 0, longAgo)
 	for _, start := range starts {
 		out.add(webhook.Delivery{Ref: start.Ref, Progress: *start.Held})
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -98,6 +99,34 @@ func TestABatchIsReleasedOnceByMany(t *testing.T) {
 	require.Equal(t, 3, b.count(t, "replay_releases"))
 }
 
+// fillOutbox puts deliveries into the outbox that the relay has taken so many times, and is to
+// take next in a while.
+func (b *deliveryBundle) fillOutbox(t *testing.T, n, relayed int, due time.Duration) {
+	t.Helper()
+	_, err := b.login.Exec(t.Context(), `
+		insert into outbox (delivery_id, event_id, endpoint_id, tenant_id, event_type, run, created_at, give_up_at, relay_at, relayed)
+		select gen_random_uuid(), e.id, p.id, 'x', 'x', 1, now(), now() + interval '1 day', now() + $2::bigint * interval '1 millisecond', $3
+		from generate_series(1, $1), (select gen_random_uuid() id) e, (select gen_random_uuid() id) p`, n, due.Milliseconds(), relayed)
+	require.NoError(t, err)
+}
+
+// A large installation always has thousands of deliveries in the outbox, each for a moment, and
+// some that cannot be started. Replays go on there.
+func TestReplaysGoOnWhereMuchIsUnderWay(t *testing.T) {
+	t.Parallel()
+	b := setupDelivery(t)
+	b.deadLetters(t, 2)
+	r := b.replay(t, webhook.Replay{})
+	b.fillOutbox(t, 50_000, 0, relayAfter)                  // of the last moments
+	b.fillOutbox(t, 5_000, 0, -time.Second)                 // about to be taken
+	b.fillOutbox(t, 5_000, 1, relayAfter-time.Second)       // taken a moment ago
+	b.fillOutbox(t, maxUnbegun/2, 1, relayAfter-2*beginLag) // of which something keeps these
+	b.fillOutbox(t, maxUnbegun/2, 20, 5*time.Minute)        // and these
+	st := b.release(t, r, 1, 2)
+	require.False(t, st.Behind)
+	require.EqualValues(t, 2, st.Released)
+}
+
 func TestNothingIsReleased(t *testing.T) {
 	t.Parallel()
 	for name, prevent := range map[string]func(t *testing.T, b *deliveryBundle, r webhook.Replay){
@@ -114,13 +143,17 @@ func TestNothingIsReleased(t *testing.T) {
 			t.Helper()
 			b.ask(t, r, webhook.ReplayCommand{Action: webhook.ReplayCancel})
 		},
-		"while too many wait for their start": func(t *testing.T, b *deliveryBundle, _ webhook.Replay) {
+		"while the relay is late": func(t *testing.T, b *deliveryBundle, _ webhook.Replay) {
 			t.Helper()
-			_, err := b.login.Exec(t.Context(), `
-				insert into outbox (delivery_id, event_id, endpoint_id, tenant_id, event_type, run, created_at, give_up_at, relay_at)
-				select gen_random_uuid(), e.id, p.id, 'x', 'x', 1, now(), now() + interval '1 day', now() + interval '1 hour'
-				from generate_series(0, $1), (select gen_random_uuid() id) e, (select gen_random_uuid() id) p`, maxWaiting)
-			require.NoError(t, err)
+			b.fillOutbox(t, 1, 0, -relayLag-time.Second)
+		},
+		"while nobody begins what the relay took": func(t *testing.T, b *deliveryBundle, _ webhook.Replay) {
+			t.Helper()
+			b.fillOutbox(t, maxUnbegun+1, 1, relayAfter-beginLag-time.Second)
+		},
+		"while nobody begins what the relay took again": func(t *testing.T, b *deliveryBundle, _ webhook.Replay) {
+			t.Helper()
+			b.fillOutbox(t, maxUnbegun+1, 2, 2*relayAfter)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -132,7 +165,7 @@ func TestNothingIsReleased(t *testing.T) {
 			st := b.release(t, r, 9, 2)
 			require.Zero(t, st.Released)
 			require.Less(t, st.Seq, int64(9), "it may be asked for again")
-			require.Equal(t, name == "while too many wait for their start", st.Behind)
+			require.Equal(t, strings.HasPrefix(name, "while "), st.Behind)
 			require.Zero(t, b.count(t, "replay_releases"))
 		})
 	}
@@ -179,7 +212,8 @@ func TestTheSetIsTheList(t *testing.T) {
 		}
 	}
 	for _, f := range []webhook.ReplayFilter{
-		{}, {EndpointID: other.ID}, {EventType: "order.sent"}, {EventType: "order.nothing"}, {Reason: "http_404"}, {Status: 400},
+		{}, {EndpointID: other.ID}, {EventType: "order.sent"},
+		{EventType: "order.*"}, {EventType: "order.s.*"}, {EventType: "*"}, {EventType: "order.nothing"}, {Reason: "http_404"}, {Status: 400},
 		{Since: middle}, {Until: middle}, {Since: middle, Until: middle.Add(time.Microsecond)}, {Until: time.Now().Add(time.Hour)},
 		{EndpointID: b.endpoint.ID, EventType: "order.paid", Reason: "http_400", Status: 400, Since: middle.Add(-time.Hour), Until: middle.Add(time.Hour)},
 	} {
@@ -196,7 +230,7 @@ func TestTheSetIsTheList(t *testing.T) {
 		require.EqualValues(t, len(want), *r.Total, "%+v", f)
 		require.NoError(t, b.asWorker().inTx(t.Context(), "look", func(ctx context.Context, tx pgx.Tx) error {
 			var exhausted bool
-			got, _, exhausted, err = nextOf(ctx, tx, setOf(&r), 100, replayScan)
+			got, _, exhausted, err = nextOf(ctx, tx, setOf(&r, nil), 100, replayScan)
 			require.True(t, exhausted)
 			return err
 		}))
@@ -220,7 +254,7 @@ func TestASetIsWalkedInBoundedSteps(t *testing.T) {
 			r := webhook.Replay{TenantID: "acme", Source: webhook.ReplayDeadLetters, CreatedAt: time.Now(), Filter: webhook.ReplayFilter{Reason: "this"}}
 			var cursor [16]byte
 			for range 40 {
-				found, at, exhausted, err := nextOf(ctx, tx, setOf(&r).after(cursor), limit, scan)
+				found, at, exhausted, err := nextOf(ctx, tx, setOf(&r, nil).after(cursor), limit, scan)
 				if err != nil {
 					return err
 				}
@@ -275,7 +309,7 @@ func TestEventsAreReplayed(t *testing.T) {
 
 	// To one that is new: deliveries are made.
 	young := b.addEndpoint(t, "nothing.yet")
-	r = b.replay(t, webhook.Replay{Source: webhook.ReplayEvents, Filter: webhook.ReplayFilter{EndpointID: young.ID, Since: since}})
+	r = b.replay(t, webhook.Replay{Source: webhook.ReplayEvents, Filter: webhook.ReplayFilter{EndpointID: young.ID, Since: since, IncludeUnmatched: true}})
 	require.EqualValues(t, 5, *r.Total)
 	b.accept(t) // after it
 	st = b.release(t, r, 1, 3)
@@ -307,7 +341,7 @@ func TestEventsAreReplayed(t *testing.T) {
 	_, err = b.login.Exec(t.Context(), `update endpoints set deleted_at = now() where id = $1`, b.endpoint.ID)
 	require.NoError(t, err)
 	st = b.release(t, r, 1, 100)
-	require.Equal(t, []int64{0, 6}, []int64{st.Released, st.Skipped})
+	require.Equal(t, []int64{0, 5}, []int64{st.Released, st.Skipped})
 }
 
 func TestHeldDeliveriesAreAskedToGoOn(t *testing.T) {

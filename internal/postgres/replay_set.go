@@ -12,8 +12,12 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// countTimeout is how long the creation of a replay counts its set.
-const countTimeout = listTimeout
+const (
+	// countTimeout is how long the creation of a replay counts its set.
+	countTimeout = listTimeout
+	// idSlack is more than the time in an id and the time at which its row was created differ.
+	idSlack = time.Second
+)
 
 // replaySet is the set of a replay: a table, the bounds of its ids, and what has to
 // be true of a row.
@@ -31,16 +35,17 @@ func (set replaySet) sql(columns string) (string, []any) {
 	return `select ` + columns + ` from ` + set.table + ` where ` + set.always, set.args
 }
 
-// setOf is the set of a replay from its beginning.
-func setOf(r *webhook.Replay) replaySet {
+// setOf is the set of a replay from its beginning. asksFor is what the endpoint of one of
+// events asks for.
+func setOf(r *webhook.Replay, asksFor []string) replaySet {
 	f := r.Filter
 	until := r.CreatedAt
 	if !f.Until.IsZero() && f.Until.Before(until) {
 		until = f.Until
 	}
-	set := replaySet{high: idsFrom(until.Add(time.Millisecond))}
+	set := replaySet{high: idsFrom(until.Add(idSlack))}
 	if !f.Since.IsZero() {
-		set.low = idsFrom(f.Since)
+		set.low = idsFrom(f.Since.Add(-idSlack))
 	}
 	q := filterQuery{args: []any{r.TenantID, set.low, set.high}}
 	set.always = "d.tenant_id = $1 and d.id > $2 and d.id < $3"
@@ -58,8 +63,9 @@ func setOf(r *webhook.Replay) replaySet {
 	switch r.Source {
 	case webhook.ReplayEvents:
 		set.table = "events d"
+		set.matched += " and " + q.eligible(f, asksFor)
 		if f.EventType != "" {
-			add("d.type = ?", f.EventType)
+			set.matched += " and " + q.typePasses("d.type", f.EventType)
 		}
 		set.args = q.args
 		return set
@@ -75,7 +81,7 @@ func setOf(r *webhook.Replay) replaySet {
 		add("d.endpoint_id = ?", f.EndpointID)
 	}
 	if f.EventType != "" {
-		add("d.event_type = ?", f.EventType)
+		set.matched += " and " + q.typePasses("d.event_type", f.EventType)
 	}
 	if f.Reason != "" {
 		add("d.reason = ?", f.Reason)
@@ -85,6 +91,24 @@ func setOf(r *webhook.Replay) replaySet {
 	}
 	set.args = q.args
 	return set
+}
+
+// eligible is whether an event d may be sent to the endpoint of a replay of events: it named
+// this endpoint, or named none and is of a type that the endpoint asks for, or, if the replay
+// includes what is unmatched, of any type. Operational events have to be asked for in any
+// case: they tell of other endpoints.
+//
+// Of an event from before this was remembered it is only known where it went. It is taken
+// to have named those endpoints, unless there were none because none matched.
+func (q *filterQuery) eligible(f webhook.ReplayFilter, asksFor []string) string {
+	asked := q.typePasses("d.type", asksFor...)
+	named := q.arg(f.EndpointID) + " = any(d.endpoint_ids) and d.targeted is not false"
+	namedNone := "(d.targeted is false or d.targeted is null and d.reason = '" + webhook.ReasonNoMatch + "')"
+	eligible := "(" + named + " or " + namedNone + " and " + asked + ")"
+	if f.IncludeUnmatched {
+		eligible = "(" + named + " or " + namedNone + ")"
+	}
+	return "(" + eligible + " and (not " + isOperational("d.type") + " or " + asked + "))"
 }
 
 // after is the set from an id on.

@@ -11,7 +11,7 @@ import (
 )
 
 // replayColumns is what scanReplay scans, of the table r.
-const replayColumns = `r.id, r.tenant_id, r.source, r.endpoint_id, r.event_type, r.reason, r.status, r.since, r.until,
+const replayColumns = `r.id, r.tenant_id, r.source, r.endpoint_id, r.event_type, r.reason, r.status, r.since, r.until, r.include_unmatched,
 	r.asked, r.rate, r.ramp, r.state, r.state_reason, r.total, r.released, r.skipped, r.delivered, r.failed,
 	r.command, r.command_rate, r.command_id, r.started, r.created_at, r.completed_at`
 
@@ -23,7 +23,7 @@ func scanReplay(row pgx.CollectableRow) (webhook.Replay, error) {
 		source, state, command  int16
 		since, until, completed *time.Time
 	)
-	err := row.Scan(&id, &r.TenantID, &source, &endpoint, &r.Filter.EventType, &r.Filter.Reason, &r.Filter.Status, &since, &until,
+	err := row.Scan(&id, &r.TenantID, &source, &endpoint, &r.Filter.EventType, &r.Filter.Reason, &r.Filter.Status, &since, &until, &r.Filter.IncludeUnmatched,
 		&r.Asked, &r.Rate, &r.Ramp, &state, &r.StateReason, &r.Total, &r.Released, &r.Skipped, &r.Delivered, &r.Failed,
 		&command, &r.Command.Rate, &r.Command.ID, &r.Started, &r.CreatedAt, &completed)
 	r.ID, r.Source, r.State = id, webhook.ReplaySource(source), webhook.ReplayState(state) //nolint:gosec // written by us
@@ -54,20 +54,20 @@ func (s *Store) CreateReplay(ctx context.Context, by webhook.Actor, r webhook.Re
 // insertReplay is CreateReplay; without counted its total is not known before its end.
 func insertReplay(ctx context.Context, tx pgx.Tx, by webhook.Actor, r *webhook.Replay, counted bool) error {
 	r.ID, r.Rate = webhook.NewReplayID(), r.Asked
-	var endpointKnown bool
+	var asksFor []string // of the endpoint; null without one
 	err := tx.QueryRow(ctx, `
-		select clock_timestamp(), exists (select from endpoints where id = $2 and tenant_id = $1 and deleted_at is null)
-		from tenants where id = $1 for key share`, r.TenantID, r.Filter.EndpointID).Scan(&r.CreatedAt, &endpointKnown)
+		select clock_timestamp(), (select event_types from endpoints where id = $2 and tenant_id = $1 and deleted_at is null)
+		from tenants where id = $1 for key share`, r.TenantID, r.Filter.EndpointID).Scan(&r.CreatedAt, &asksFor)
 	switch {
 	case isNoRows(err):
 		return webhook.NotFound("tenant")
 	case err != nil:
 		return err
-	case !endpointKnown && !r.Filter.EndpointID.IsZero():
+	case asksFor == nil && !r.Filter.EndpointID.IsZero():
 		return webhook.Invalid("endpoint_id", "names an endpoint that does not exist")
 	}
 	r.CreatedAt = r.CreatedAt.UTC()
-	set := setOf(r)
+	set := setOf(r, asksFor)
 	if counted {
 		if r.Total, err = countSet(ctx, tx, set); err != nil {
 			return err
@@ -75,17 +75,20 @@ func insertReplay(ctx context.Context, tx pgx.Tx, by webhook.Actor, r *webhook.R
 	}
 	_, err = tx.Exec(ctx, `
 		insert into replays (id, tenant_id, source, endpoint_id, event_type, reason, status, since, until, created_at,
-			asked, rate, ramp, total, cursor, relay_at)
-		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11, $12, $13, $14, $15)`,
+			asked, rate, ramp, total, cursor, relay_at, include_unmatched)
+		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11, $12, $13, $14, now() + $15::bigint * interval '1 millisecond', $16)`,
 		r.ID, r.TenantID, int16(r.Source), pgtype.UUID{Bytes: r.Filter.EndpointID, Valid: !r.Filter.EndpointID.IsZero()},
 		r.Filter.EventType, r.Filter.Reason, r.Filter.Status, optional(r.Filter.Since), optional(r.Filter.Until), r.CreatedAt,
-		r.Asked, r.Ramp, r.Total, set.low, time.Now().Add(relayAfter))
+		r.Asked, r.Ramp, r.Total, set.low, relayAfter.Milliseconds(), r.Filter.IncludeUnmatched)
 	if err != nil {
 		return err
 	}
-	detail := map[string]string{"source": r.Source.String()}
+	detail := map[string]any{"source": r.Source.String()}
 	if !r.Filter.EndpointID.IsZero() {
 		detail["endpoint_id"] = r.Filter.EndpointID.String()
+	}
+	if r.Filter.IncludeUnmatched {
+		detail["include_unmatched"] = true
 	}
 	return audit(ctx, tx, by, r.TenantID, "replay.create", r.ID.String(), jsonBytes(detail))
 }
@@ -146,8 +149,9 @@ func (s *Store) CommandReplay(ctx context.Context, by webhook.Actor, tenantID st
 			r.Command.Rate, r.Asked = c.Rate, c.Rate
 		}
 		r.Command.ID++
-		_, err = tx.Exec(ctx, `update replays set command = $2, command_rate = $3, command_id = $4, asked = $5, relay_at = $6 where id = $1`,
-			id, int16(r.Command.Action), r.Command.Rate, r.Command.ID, r.Asked, time.Now().Add(relayAfter))
+		_, err = tx.Exec(ctx, `update replays set command = $2, command_rate = $3, command_id = $4, asked = $5,
+			relay_at = now() + $6::bigint * interval '1 millisecond' where id = $1`,
+			id, int16(r.Command.Action), r.Command.Rate, r.Command.ID, r.Asked, relayAfter.Milliseconds())
 		if err != nil {
 			return err
 		}

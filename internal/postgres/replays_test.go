@@ -97,6 +97,15 @@ func TestReplayIsReadBack(t *testing.T) {
 	list, err = b.ListReplays(t.Context(), "acme", webhook.Page{Limit: 10, After: second.ID})
 	require.NoError(t, err)
 	require.Len(t, list, 1)
+
+	wide := b.replay(t, webhook.Replay{
+		Source: webhook.ReplayEvents, Filter: webhook.ReplayFilter{EndpointID: b.endpoint.ID, Since: since, IncludeUnmatched: true},
+	})
+	read, err = b.Replay(t.Context(), "acme", wide.ID)
+	require.NoError(t, err)
+	require.Equal(t, wide, read)
+	require.Equal(t, []string{`{"source": "events", "endpoint_id": "` + b.endpoint.ID.String() + `", "include_unmatched": true}`},
+		query[string](t, b.Store, `select detail::text from audit_log where subject = $1`, wide.ID.String()))
 }
 
 func TestReplayIsRefused(t *testing.T) {

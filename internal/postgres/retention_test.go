@@ -71,7 +71,7 @@ func (b *deliveryBundle) replayUnderWay(t *testing.T, id webhook.DeliveryID) (co
 	require.NoError(t, err)
 	d, err := lockDelivery(t.Context(), tx, "acme", id)
 	require.NoError(t, err)
-	require.NoError(t, openRun(t.Context(), tx, &d, time.Hour))
+	require.NoError(t, openRun(t.Context(), tx, &d, time.Hour, time.Now()))
 	return func() { require.NoError(t, tx.Commit(t.Context())) }
 }
 

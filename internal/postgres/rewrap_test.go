@@ -54,7 +54,7 @@ func unreadable(err error) error {
 
 func testKEK(t *testing.T, seed byte) vault.KEK {
 	t.Helper()
-	kek, err := vault.ParseKEK(base64.StdEncoding.EncodeToString(append(bytes.Repeat([]byte{seed}, 31), 0)))
+	kek, err := vault.ParseOldKEK(base64.StdEncoding.EncodeToString(append(bytes.Repeat([]byte{seed}, 31), 0)))
 	require.NoError(t, err)
 	return kek
 }

@@ -137,9 +137,15 @@ func TestALoginOfTheWorkerDoesAWorkersPart(t *testing.T) {
 
 	for name, do := range map[string]func() error{
 		"Unanswered":        func() error { _, err := s.Unanswered(ctx, 10); return err },
-		"Overdue":           func() error { _, err := s.Overdue(ctx, time.Hour, 10); return err },
-		"Expired":           func() error { _, err := s.Expired(ctx, time.Hour, time.Hour, 10); return err },
-		"ReleaseForgotten":  func() error { return s.ReleaseForgotten(ctx, 10) },
+		"Overdue":           func() error { _, _, err := s.Overdue(ctx, webhook.Cursor{}, time.Hour, 10); return err },
+		"Expired":           func() error { _, _, err := s.Expired(ctx, time.Hour, webhook.Cursor{}, time.Hour, 10); return err },
+		"ReleaseForgotten":  func() error { _, _, err := s.ReleaseForgotten(ctx, e.ID, 10); return err },
+		"Forgotten":         func() error { _, err := s.ForgottenEndpoints(ctx, webhook.EndpointID{}, 10); return err },
+		"CircuitClosings":   func() error { _, err := s.CircuitClosings(ctx, []webhook.EndpointID{e.ID}); return err },
+		"TakeOver":          func() error { _, err := s.TakeOver(ctx, "a", "b", nil); return err },
+		"Placed":            func() error { return s.Placed(ctx, "a", nil) },
+		"FaultyEndpoints":   func() error { _, err := s.FaultyEndpoints(ctx, webhook.EndpointID{}, 10); return err },
+		"ReleaseFaulty":     func() error { _, _, err := s.ReleaseFaulty(ctx, webhook.EndpointID{}, 10); return err },
 		"ReleaseExpired":    func() error { _, err := s.ReleaseExpired(ctx, 10); return err },
 		"BacklogEndpoints":  func() error { _, err := s.BacklogEndpoints(ctx, webhook.EndpointID{}, 10); return err },
 		"ReleaseBacklog":    func() error { _, _, err := s.ReleaseBacklog(ctx, e.ID, 10); return err },

@@ -31,7 +31,7 @@ func granted() map[string]map[string]string {
 			"tenants": "select update(endpoints_version)", "api_keys": "select insert update(revoked_at)", "endpoints": noDelete,
 			"endpoint_secrets": all, "endpoint_trouble": readRemove, "endpoint_health": "select", "audit_log": readAdd,
 			"events": readAdd, "deliveries": noDelete, "attempts": "select", "outbox": noDelete, "idempotency_keys": "select",
-			"replays": noDelete, "everpost_schema_version": "select",
+			"replays": noDelete, "circuit_closings": noDelete, "everpost_schema_version": "select",
 		},
 		RoleOperator: {
 			"tenants": all, "api_keys": "select insert update(last_used_at,revoked_at)", "endpoints": "select(deleted_at,id,tenant_id)", "audit_log": readAdd,
@@ -45,7 +45,7 @@ func granted() map[string]map[string]string {
 			"tenants": "select update(endpoints_version)", "endpoints": "select update", "endpoint_secrets": "select update(kek_id,wrapped_key) delete",
 			"endpoint_trouble": all, "endpoint_health": all, "audit_log": "insert", "events": "select insert update(reason) delete",
 			"deliveries": all, "attempts": noUpdate, "outbox": all, "idempotency_keys": readRemove, "replays": all, "replay_releases": all,
-			"deleted_tenants": readRemove, "kek_uses": "select",
+			"deleted_tenants": readRemove, "kek_uses": "select", "circuit_closings": "select",
 			"everpost_schema_version": "select", "events_default": "select", "deliveries_default": "select", "attempts_default": "select",
 		},
 		"public": {},
@@ -149,6 +149,8 @@ func setupWall(t *testing.T) *walled {
 		require.NoError(t, s.WriteSeen(t.Context(), tenant, map[webhook.EndpointID]webhook.Seen{e.ID: {Circuit: "open"}}))
 		_, err = s.login.Exec(t.Context(), `insert into endpoint_trouble (endpoint_id, since) values ($1, now())`, e.ID)
 		require.NoError(t, err)
+		_, err = s.login.Exec(t.Context(), `insert into circuit_closings (endpoint_id) values ($1)`, e.ID)
+		require.NoError(t, err)
 		_, err = s.login.Exec(t.Context(), `insert into replay_releases select $1, $2, 1, 1, current_timestamp, now()`,
 			w.replays[tenant].ID, w.deliveries[tenant].DeliveryID)
 		require.NoError(t, err)
@@ -162,7 +164,7 @@ func belongs() map[string]string {
 	return map[string]string{
 		"tenants": "id", "api_keys": "tenant_id", "endpoints": "tenant_id", "audit_log": "tenant_id", "events": "tenant_id", "deliveries": "tenant_id",
 		"outbox": "tenant_id", "idempotency_keys": "tenant_id", "replays": "tenant_id", "deleted_tenants": "id",
-		"endpoint_secrets": ofEndpoint, "endpoint_trouble": ofEndpoint, "endpoint_health": ofEndpoint,
+		"endpoint_secrets": ofEndpoint, "endpoint_trouble": ofEndpoint, "endpoint_health": ofEndpoint, "circuit_closings": ofEndpoint,
 		"attempts":        `(select d.tenant_id from deliveries d where d.id = delivery_id)`,
 		"replay_releases": `(select r.tenant_id from replays r where r.id = replay_id)`,
 	}
@@ -204,7 +206,7 @@ func changesOf(table, may string) (changes []string) {
 	if strings.Contains(may, "update") {
 		column := map[string]string{
 			"tenants": "endpoints_version", "api_keys": "revoked_at", "endpoints": "url", "endpoint_secrets": "kek_id", "deliveries": "reason",
-			"outbox": "relayed", "replays": "rate",
+			"outbox": "relayed", "replays": "rate", "circuit_closings": "closed_at",
 		}[table]
 		changes = append(changes, fmt.Sprintf(`update %s set %s = %[2]s`, table, column))
 	}

@@ -174,6 +174,6 @@ func TestANoticeGoesToTheOperatorsTenantThroughTheWall(t *testing.T) {
 	_, _, err = s.ResumeEndpoint(t.Context(), testActor(), "acme", w.endpoints["acme"].ID, 10) // it was made paused
 	require.NoError(t, err)
 	require.Equal(t, []string{"other"}, query[string](t, s, `select tenant_id from events where type like 'everpost.%'`))
-	require.Equal(t, []string{"endpoint.update"}, query[string](t, s, `select action from audit_log where tenant_id = 'acme' order by id desc limit 1`),
+	require.Equal(t, []string{"endpoint.resume"}, query[string](t, s, `select action from audit_log where tenant_id = 'acme' order by id desc limit 1`),
 		"the transaction went back to its own tenant")
 }

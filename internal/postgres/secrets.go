@@ -62,12 +62,12 @@ func (s *Store) target(ctx context.Context, as who, id webhook.EndpointID) (t we
 	}
 	// Without a connection in hand: the key management service may have to be asked.
 	if t.Endpoint, err = s.openEndpoint(ctx, &row); err != nil {
-		return webhook.Target{}, time.Time{}, translate(op, err)
+		return webhook.Target{}, time.Time{}, notOpened(op, err)
 	}
 	for _, one := range stored {
 		secret, err := s.openSecret(ctx, one.Sealed, t.TenantID, id, one.version)
 		if err != nil {
-			return webhook.Target{}, time.Time{}, translate(op, err)
+			return webhook.Target{}, time.Time{}, notOpened(op, err)
 		}
 		t.Secrets = append(t.Secrets, secret)
 		if one.expires != nil && (until.IsZero() || one.expires.Before(until)) {
@@ -75,6 +75,21 @@ func (s *Store) target(ctx context.Context, as who, id webhook.EndpointID) (t we
 		}
 	}
 	return t, until, nil
+}
+
+// notOpened is the error of a target of which something cannot be decrypted. One that says
+// for itself when to come back (a key management service that is away) keeps its code.
+func notOpened(op string, err error) error {
+	if errors.Is(err, context.Canceled) {
+		return translate(op, err)
+	}
+	if _, ok := errors.AsType[*webhook.Error](err); ok {
+		return fmt.Errorf("%s: %w: %w", op, webhook.ErrNotOpened, err)
+	}
+	return &webhook.Error{
+		Code: webhook.CodeInternal, Message: "a secret, header or credential of the endpoint cannot be decrypted",
+		Err: fmt.Errorf("%s: %w: %w", op, webhook.ErrNotOpened, err),
+	}
 }
 
 // storedSecret is a row of endpoint_secrets.
@@ -108,7 +123,7 @@ func (s *Store) EndpointSecret(ctx context.Context, by webhook.Actor, tenantID s
 		if secret, err = s.openSecret(ctx, sealed, tenantID, id, version); err != nil {
 			return err
 		}
-		return audit(ctx, tx, by, tenantID, actionEndpointSecretRead, id.String(), nil)
+		return audit(ctx, tx, by, tenantID, actionEndpointReadSecret, id.String(), nil)
 	})
 	if err != nil {
 		return "", err

@@ -11,7 +11,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-const actionEndpointSecretRotate = "endpoint.secret_rotate"
+const actionEndpointRotateSecret = "endpoint.rotate_secret"
 
 // RotateSecret gives an endpoint a new secret: the caller's, or one that fits its
 // signature scheme. The present ones are used beside it for the grace, or for what is
@@ -47,7 +47,7 @@ func (s *Store) RotateSecret(ctx context.Context, by webhook.Actor, tenantID str
 		if err != nil {
 			return err
 		}
-		return audit(ctx, tx, by, tenantID, actionEndpointSecretRotate, id.String(), jsonBytes(map[string]string{"grace": r.Grace.String()}))
+		return audit(ctx, tx, by, tenantID, actionEndpointRotateSecret, id.String(), jsonBytes(map[string]string{"grace": r.Grace.String()}))
 	})
 	if err != nil {
 		return webhook.Rotated{}, err

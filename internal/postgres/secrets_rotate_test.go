@@ -55,8 +55,8 @@ func TestRotateSecretKeepsTheOldForItsGrace(t *testing.T) {
 	require.Equal(t, []int64{1}, query[int64](t, s, `select count(*) from endpoint_secrets`))
 	require.Equal(t, []int32{4}, query[int32](t, s, `select version from endpoint_secrets`), "a number is not used twice")
 
-	require.Equal(t, []string{"endpoint.create", "endpoint.secret_rotate", "endpoint.secret_rotate", "endpoint.secret_rotate"}, actions(t, s, e.ID.String()))
-	for i, detail := range query[string](t, s, `select detail::text from audit_log where action = 'endpoint.secret_rotate' order by id`) {
+	require.Equal(t, []string{"endpoint.create", "endpoint.rotate_secret", "endpoint.rotate_secret", "endpoint.rotate_secret"}, actions(t, s, e.ID.String()))
+	for i, detail := range query[string](t, s, `select detail::text from audit_log where action = 'endpoint.rotate_secret' order by id`) {
 		var said map[string]string
 		require.NoError(t, json.Unmarshal([]byte(detail), &said))
 		require.Equal(t, map[string]string{"grace": []string{"1h0m0s", "2h0m0s", "0s"}[i]}, said)

@@ -49,7 +49,7 @@ func TestATargetHasTheLivingSecretsNewestFirst(t *testing.T) {
 	newest, err := s.EndpointSecret(t.Context(), testActor(), "acme", e.ID)
 	require.NoError(t, err)
 	require.Equal(t, "whsec_third", newest)
-	require.Equal(t, []string{"endpoint.create", "endpoint.secret_read"}, actions(t, s, e.ID.String()))
+	require.Equal(t, []string{"endpoint.create", "endpoint.read_secret"}, actions(t, s, e.ID.String()))
 }
 
 func TestSealedRowsCannotBeSwapped(t *testing.T) {

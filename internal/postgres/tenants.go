@@ -2,32 +2,80 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-const tenantColumns = `id, name, contact, metadata, limits, created_at, updated_at`
+const tenantColumns = `id, name, contact, metadata, limits, retry_policy, created_at, updated_at`
 
-// PutTenant creates the tenant or replaces its name, contact, metadata and limits. The
-// times are the database's. The audit log has the names of what was changed.
+// PutTenant creates the tenant or replaces its name, contact, metadata, limits and
+// retry policy. The times are the database's. The audit log has the names of what was changed.
 // CodeConflict for an id that was a deleted tenant's of which something is left.
 func (s *Store) PutTenant(ctx context.Context, by webhook.Actor, t webhook.Tenant) (stored webhook.Tenant, created bool, err error) {
-	changed := change{Kind: changeTenant, Tenant: t.ID}
-	defer s.changedHere(changed)
-	err = s.asOperator().inTx(ctx, "put tenant "+t.ID, func(ctx context.Context, tx pgx.Tx) error {
-		before, err := tenantBefore(ctx, tx, t.ID)
+	return s.writeTenant(ctx, by, actionTenantReplace, t.ID, func(webhook.Tenant) (webhook.Tenant, error) { return t, nil })
+}
+
+// UpdateTenant reads the tenant under a lock, lets change edit it and writes it back. An
+// error of change is returned as it is and undoes everything; a change that changes
+// nothing writes nothing. What it does to the id and the times is ignored. CodeNotFound.
+func (s *Store) UpdateTenant(ctx context.Context, by webhook.Actor, id string, change func(*webhook.Tenant) error) (webhook.Tenant, error) {
+	var before webhook.Tenant
+	var changeErr error
+	stored, _, err := s.writeTenant(ctx, by, actionTenantUpdate, id, func(t webhook.Tenant) (webhook.Tenant, error) {
+		if t.CreatedAt.IsZero() {
+			return t, webhook.NotFound("tenant")
+		}
+		before = t
+		t.Metadata = maps.Clone(t.Metadata)
+		changeErr = change(&t)
+		if changeErr != nil {
+			return t, changeErr
+		}
+		if t.ID = before.ID; len(changedOfTenant(before, t)) == 0 {
+			return t, errUnchanged
+		}
+		return t, nil
+	})
+	switch {
+	case changeErr != nil:
+		return webhook.Tenant{}, changeErr
+	case errors.Is(err, errUnchanged):
+		return before, nil
+	}
+	return stored, err
+}
+
+// writeTenant writes what edit makes of the tenant as it is; one that is not there has
+// no CreatedAt.
+func (s *Store) writeTenant(ctx context.Context, by webhook.Actor, action, id string, edit func(webhook.Tenant) (webhook.Tenant, error),
+) (stored webhook.Tenant, created bool, err error) {
+	changed := change{Kind: changeTenant, Tenant: id}
+	defer func() { s.changedHere(changed) }()
+	err = s.asOperator().inTx(ctx, "put tenant "+id, func(ctx context.Context, tx pgx.Tx) error {
+		before, err := tenantBefore(ctx, tx, id)
 		if err != nil {
 			return err
 		}
-		// xmax is 0 in a row version that this statement inserted.
+		t, err := edit(before)
+		if err != nil {
+			return err
+		}
+		// xmax is 0 in a row version that this statement inserted. With another retry policy
+		// the endpoints are as good as changed: later events are matched with it.
 		rows, err := tx.Query(ctx, `
-			insert into tenants (id, name, contact, metadata, limits) values ($1, $2, $3, $4, $5)
+			insert into tenants (id, name, contact, metadata, limits, retry_policy) values ($1, $2, $3, $4, $5, $6)
 			on conflict (id) do update
-			set name = excluded.name, contact = excluded.contact, metadata = excluded.metadata, limits = excluded.limits, updated_at = now()
-			returning `+tenantColumns+`, xmax = 0`, t.ID, t.Name, t.Contact, nonNilMap(t.Metadata), t.Limits)
+			set name = excluded.name, contact = excluded.contact, metadata = excluded.metadata, limits = excluded.limits,
+				retry_policy = excluded.retry_policy, updated_at = now(),
+				endpoints_version = tenants.endpoints_version + (tenants.retry_policy is distinct from excluded.retry_policy)::int
+			returning `+tenantColumns+`, xmax = 0`,
+			t.ID, t.Name, t.Contact, nonNilMap(t.Metadata), t.Limits, policyColumn(t.RetryPolicy))
 		if err != nil {
 			return err
 		}
@@ -43,11 +91,12 @@ func (s *Store) PutTenant(ctx context.Context, by webhook.Actor, t webhook.Tenan
 			}
 			return audit(ctx, tx, by, t.ID, actionTenantCreate, t.ID, nil)
 		}
+		changed.Policy = before.CreatedAt.IsZero() || !before.RetryPolicy.Equal(stored.RetryPolicy)
 		if err := notify(ctx, tx, changed); err != nil {
 			return err
 		}
 		detail := jsonBytes(map[string][]string{"changed": changedOfTenant(before, stored)})
-		return audit(ctx, tx, by, t.ID, actionTenantUpdate, t.ID, detail)
+		return audit(ctx, tx, by, t.ID, action, t.ID, detail)
 	})
 	if err != nil {
 		return webhook.Tenant{}, false, err
@@ -73,7 +122,7 @@ func tenantBefore(ctx context.Context, tx pgx.Tx, id string) (webhook.Tenant, er
 func changedOfTenant(before, after webhook.Tenant) []string {
 	limits := changedFields(&before.Limits, &after.Limits)
 	for i, name := range limits {
-		limits[i] = "Limits." + name
+		limits[i] = "limits." + name
 	}
 	before.CreatedAt, before.UpdatedAt, before.Limits = after.CreatedAt, after.UpdatedAt, after.Limits
 	return append(changedFields(&before, &after), limits...)
@@ -155,11 +204,15 @@ func lockTenant(ctx context.Context, tx pgx.Tx, id string) error {
 
 // scanTenant reads tenantColumns and whatever follows them.
 func scanTenant(row pgx.CollectableRow, further ...any) (webhook.Tenant, error) {
-	var t webhook.Tenant
-	err := row.Scan(append([]any{&t.ID, &t.Name, &t.Contact, &t.Metadata, &t.Limits, &t.CreatedAt, &t.UpdatedAt}, further...)...)
+	var (
+		t      webhook.Tenant
+		policy *retry.Policy
+	)
+	err := row.Scan(append([]any{&t.ID, &t.Name, &t.Contact, &t.Metadata, &t.Limits, &policy, &t.CreatedAt, &t.UpdatedAt}, further...)...)
 	if err != nil {
 		return webhook.Tenant{}, fmt.Errorf("read row of tenants: %w", err)
 	}
+	t.RetryPolicy = policyOf(policy)
 	t.CreatedAt, t.UpdatedAt = t.CreatedAt.UTC(), t.UpdatedAt.UTC()
 	return t, nil
 }

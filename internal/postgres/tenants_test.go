@@ -2,6 +2,10 @@ package postgres
 
 import (
 	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/everpost/everpost/internal/contracttest"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -48,7 +53,7 @@ func TestPutTenantCreatesThenReplaces(t *testing.T) {
 	read, err := s.Tenant(t.Context(), "beta")
 	require.NoError(t, err)
 	require.Equal(t, second, read)
-	require.Equal(t, []string{"tenant.create", "tenant.update"}, actions(t, s, "beta"))
+	require.Equal(t, []string{"tenant.create", "tenant.replace"}, actions(t, s, "beta"))
 
 	rows, err := s.login.Query(t.Context(), `select key_id, request_id, tenant_id from audit_log where subject = 'beta' limit 1`)
 	require.NoError(t, err)
@@ -73,11 +78,11 @@ func TestTenantUpdatesAreNamed(t *testing.T) {
 		{webhook.Tenant{Name: "Beta"}, `{"changed": []}`},
 		{
 			webhook.Tenant{Name: "Beta", Metadata: map[string]string{}, Limits: webhook.Limits{PendingDeliveries: 5, Burst: 1}},
-			`{"changed": ["Limits.Burst", "Limits.PendingDeliveries"]}`,
+			`{"changed": ["limits.burst", "limits.pending_deliveries"]}`,
 		},
 		{
 			webhook.Tenant{Name: "Canary", Contact: "canary", Metadata: map[string]string{"canary": "canary"}},
-			`{"changed": ["Name", "Contact", "Metadata", "Limits.Burst", "Limits.PendingDeliveries"]}`,
+			`{"changed": ["name", "contact", "metadata", "limits.burst", "limits.pending_deliveries"]}`,
 		},
 	} {
 		c.to.ID = "beta"
@@ -85,6 +90,73 @@ func TestTenantUpdatesAreNamed(t *testing.T) {
 		require.NoError(t, err)
 		require.JSONEq(t, c.want, query[string](t, s, `select detail::text from audit_log where subject = 'beta' order by id desc limit 1`)[0])
 	}
+}
+
+// Fields are named in the audit log as the API names them.
+func TestChangedFieldsHaveTheNamesOfTheAPI(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(filepath.Join("..", "..", "api", "openapi.yaml"))
+	require.NoError(t, err)
+	document, err := contracttest.Parse(text)
+	require.NoError(t, err)
+	for schema, fields := range map[string]reflect.Type{
+		"EndpointShape": reflect.TypeFor[webhook.Endpoint](), "Tenant": reflect.TypeFor[webhook.Tenant](), "Limits": reflect.TypeFor[webhook.Limits](),
+	} {
+		known := document.At("components", "schemas", schema, "properties").(map[string]any)
+		for field := range fields.Fields() {
+			if field.Name != "Version" && field.Name != "Inherited" { // nothing changes them alone
+				require.Contains(t, known, apiName(field.Name), field.Name)
+			}
+		}
+	}
+}
+
+// A change of a tenant leaves what it does not name, and says what it did; one that
+// changes nothing leaves no trace.
+func TestUpdateTenant(t *testing.T) {
+	t.Parallel()
+	s, _ := setupStore(t)
+	_, _, err := s.PutTenant(t.Context(), testActor(), webhook.Tenant{
+		ID: "beta", Name: "Beta", Contact: "ops", Metadata: map[string]string{"a": "b"}, Limits: webhook.Limits{Endpoints: 3},
+	})
+	require.NoError(t, err)
+	last := func() string {
+		return query[string](t, s, `select action || ' ' || detail::text from audit_log where subject = 'beta' order by id desc limit 1`)[0]
+	}
+	require.Equal(t, `tenant.create {}`, last())
+
+	now, err := s.UpdateTenant(t.Context(), testActor(), "beta", func(t *webhook.Tenant) error {
+		t.ID, t.Contact, t.Limits.Burst = "other", "", 7
+		return nil
+	})
+	require.NoError(t, err)
+	read, err := s.Tenant(t.Context(), "beta")
+	require.NoError(t, err)
+	require.Equal(t, read, now)
+	require.Equal(t, []any{"Beta", "", map[string]string{"a": "b"}, webhook.Limits{Endpoints: 3, Burst: 7}},
+		[]any{read.Name, read.Contact, read.Metadata, read.Limits})
+	require.True(t, read.UpdatedAt.After(read.CreatedAt))
+	require.Equal(t, `tenant.update {"changed": ["contact", "limits.burst"]}`, last())
+	limits, err := s.TenantLimits(t.Context(), "beta")
+	require.NoError(t, err)
+	require.Equal(t, 7, limits.Burst, "in force at once")
+
+	same, err := s.UpdateTenant(t.Context(), testActor(), "beta", func(*webhook.Tenant) error { return nil })
+	require.NoError(t, err)
+	require.Equal(t, read, same)
+	mine := errors.New("not like this")
+	_, err = s.UpdateTenant(t.Context(), testActor(), "beta", func(t *webhook.Tenant) error {
+		t.Name = "never"
+		return mine
+	})
+	require.Same(t, mine, err)
+	_, err = s.UpdateTenant(t.Context(), testActor(), "nobody", func(*webhook.Tenant) error { return nil })
+	requireCode(t, webhook.CodeNotFound, err)
+	require.Equal(t, []string{"tenant.create", "tenant.update"}, actions(t, s, "beta"))
+
+	_, _, err = s.PutTenant(t.Context(), testActor(), webhook.Tenant{ID: "beta", Name: "Beta"})
+	require.NoError(t, err)
+	require.Equal(t, `tenant.replace {"changed": ["metadata", "limits.burst", "limits.endpoints"]}`, last())
 }
 
 func TestListTenantsGoesByBytes(t *testing.T) {

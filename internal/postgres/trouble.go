@@ -235,7 +235,7 @@ func (s *Store) CountTrouble(ctx context.Context, seen []Trouble) ([]Troubled, e
 			row.add(byID[row.id], row.settings, row.changed)
 			row.queue(batch)
 			if !row.empty() {
-				left = append(left, row.troubled())
+				left = append(left, row.troubled(s.Now()))
 			}
 		}
 		if batch.Len() == 0 {
@@ -282,15 +282,15 @@ func (r *trouble) queue(b *pgx.Batch) {
 		where endpoint_id = $1`, r.id, r.since, r.streak, append([]time.Time{}, r.minutes...), append([]int32{}, r.exhausted...), optional(r.gone), r.reason)
 }
 
-func (s *troubleScan) troubled() Troubled {
-	return Troubled{EndpointID: s.id, TenantID: s.tenantID, Since: s.since.UTC(), Over: s.why(s.settings, time.Now()) != ""}
+func (s *troubleScan) troubled(now time.Time) Troubled {
+	return Troubled{EndpointID: s.id, TenantID: s.tenantID, Since: s.since.UTC(), Over: s.why(s.settings, now) != ""}
 }
 
 // TroubledEndpoints are the active endpoints with trouble on record, 100,000 at most.
 func (s *Store) TroubledEndpoints(ctx context.Context) ([]Troubled, error) {
 	return queryAll(ctx, s.asWorker(), "look for endpoints in trouble", func(row pgx.CollectableRow) (Troubled, error) {
 		scan, err := scanTrouble(row)
-		return scan.troubled(), err
+		return scan.troubled(s.Now()), err
 	}, `
 		select `+troubleColumns+` from endpoint_trouble t join endpoints e on e.id = t.endpoint_id
 		where e.state = 0 and e.deleted_at is null limit $1`, maxTroubled)

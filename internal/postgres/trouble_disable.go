@@ -52,7 +52,7 @@ func (s *Store) DisableTroubled(ctx context.Context, tenantID string, id webhook
 // something was delivered since, without keeping anybody waiting.
 func (s *Store) lookAtTrouble(ctx context.Context, tenantID string, id webhook.EndpointID) (seen *troubleScan, delivered time.Time, err error) {
 	err = s.asWorker().withConn(ctx, "look at an endpoint in trouble", func(ctx context.Context, conn querier) error {
-		row, reason, err := enoughTrouble(ctx, conn, id, "")
+		row, reason, err := enoughTrouble(ctx, conn, id, "", s.Now())
 		if err != nil || reason == "" {
 			return err
 		}
@@ -71,7 +71,7 @@ func (s *Store) disable(ctx context.Context, tenantID string, seen *troubleScan)
 		if e.State != webhook.EndpointActive {
 			return nil
 		}
-		row, reason, err := enoughTrouble(ctx, tx, seen.id, "for update of t")
+		row, reason, err := enoughTrouble(ctx, tx, seen.id, "for update of t", s.Now())
 		if err != nil || reason == "" {
 			return err
 		}
@@ -91,7 +91,7 @@ func (s *Store) disable(ctx context.Context, tenantID string, seen *troubleScan)
 
 // enoughTrouble reads the trouble on record of an endpoint, and why it is enough to
 // disable it; "" when it is not, or there is none.
-func enoughTrouble(ctx context.Context, db reader, id webhook.EndpointID, lock string) (row *troubleScan, why string, err error) {
+func enoughTrouble(ctx context.Context, db reader, id webhook.EndpointID, lock string, now time.Time) (row *troubleScan, why string, err error) {
 	rows, err := db.Query(ctx, `
 		select `+troubleColumns+` from endpoint_trouble t join endpoints e on e.id = t.endpoint_id where t.endpoint_id = $1 `+lock, id)
 	if err != nil {
@@ -104,7 +104,7 @@ func enoughTrouble(ctx context.Context, db reader, id webhook.EndpointID, lock s
 	if err != nil {
 		return nil, "", err
 	}
-	why = row.why(row.settings, time.Now())
+	why = row.why(row.settings, now)
 	return row, why, nil
 }
 

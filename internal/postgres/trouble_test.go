@@ -83,7 +83,7 @@ func TestHundredRefusedInARowDisable(t *testing.T) {
 	require.Equal(t, why, e.StateReason)
 	require.Zero(t, b.count(t, "endpoint_trouble"))
 	require.Equal(t, []string{"everpost"}, query[string](t, b.Store,
-		`select actor from audit_log where subject = $1 and action = 'endpoint.update' and key_id is null`, e.ID.String()))
+		`select actor from audit_log where subject = $1 and action = 'endpoint.disable' and key_id is null`, e.ID.String()))
 	target, err := b.endpointCache.Target(t.Context(), e.ID)
 	require.NoError(t, err)
 	require.Equal(t, webhook.EndpointDisabled, target.State, "known here at once")
@@ -246,7 +246,7 @@ func TestTwoProcessesCountTogether(t *testing.T) {
 	round(1)
 	require.Len(t, reasons, 1)
 	require.Contains(t, reasons[0], "100 requests")
-	require.Equal(t, 1, audits(t, b.Store, "endpoint.update"))
+	require.Equal(t, 1, audits(t, b.Store, "endpoint.disable"))
 }
 
 // A process that died had counted and not come to disabling; or had delivered and not

@@ -85,6 +85,7 @@ type Receiver struct {
 	requests []Request  // the latest options.Keep
 	count    int        // of all requests ever
 	active   int        // requests being served
+	most     int        // as many at a time as there ever were
 	held     int        // those of them that wait at the gate
 	gate     bool       // shut: requests wait
 	scripts  map[string][]Step
@@ -264,6 +265,7 @@ func (r *Receiver) enter(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.active += n
+	r.most = max(r.most, r.active)
 	r.changed.Broadcast()
 }
 

@@ -52,6 +52,13 @@ func (r *Receiver) Count() int {
 	return r.count
 }
 
+// Most returns how many requests there were at a time at most, answered or not.
+func (r *Receiver) Most() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.most
+}
+
 // WaitFor waits until n requests have arrived and returns what is recorded. The
 // error is the context's, with how many there were.
 func (r *Receiver) WaitFor(ctx context.Context, n int) ([]Request, error) {

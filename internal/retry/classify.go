@@ -14,17 +14,18 @@ type Outcome struct {
 	// Status is the normalised status code (NormalStatus), 0 when none was read.
 	Status int `json:"status,omitempty"`
 
-	// Ambiguous marks a failure that may be permanent or may be mended soon (404, no
-	// such host, an invalid certificate): Policy.AmbiguousAttempts bounds those.
+	// Ambiguous marks a failure that may be permanent or may be mended (404, credentials
+	// that the token server refuses): Policy.AmbiguousDelays bounds those.
 	Ambiguous bool `json:"ambiguous,omitempty"`
 
 	// DisableEndpoint asks to disable the endpoint: the receiver said 410 Gone.
 	DisableEndpoint bool `json:"disable_endpoint,omitempty"`
 
 	// Trouble says that the receiver itself is in trouble: 5xx, 429, timeouts and
-	// connection errors. Only this counts for the circuit breaker. Ambiguous outcomes
-	// never do (an open circuit would only delay their verdict), nor do failures of
-	// our resolver or of unknown origin.
+	// connection errors, a name that does not exist and an invalid certificate among
+	// them. Only this counts for the circuit breaker. Ambiguous outcomes never do (an
+	// open circuit would only delay their verdict), nor do failures of our resolver or
+	// of unknown origin.
 	Trouble bool `json:"trouble,omitempty"`
 
 	// RetryAfter is how long the receiver asked us to wait; 0 when it did not, or when
@@ -43,13 +44,18 @@ type Outcome struct {
 //
 // The policy's RetryStatuses and PermanentStatuses override the table for every
 // status but 2xx and 3xx. A status overridden to be retried is not ambiguous and,
-// if it is 410, does not disable the endpoint.
+// if it is 410, does not disable the endpoint. Without AmbiguousDelays an ambiguous
+// outcome is permanent.
 func Classify(answer Answer, policy Policy) Outcome {
+	policy = policy.orDefault()
 	var outcome Outcome
 	if answer.Fault != FaultNone && answer.Status <= 0 {
 		outcome = classifyFault(answer.Fault)
 	} else {
 		outcome = override(classifyStatus(answer.Status), policy)
+	}
+	if outcome.Ambiguous && len(policy.AmbiguousDelays) == 0 {
+		outcome.Decision, outcome.Ambiguous = Permanent, false
 	}
 
 	reference := answer.reference()
@@ -120,7 +126,8 @@ func classifyFault(fault Fault) Outcome {
 
 	switch fault {
 	case FaultDNSNotFound:
-		outcome.Reason, outcome.Ambiguous = ReasonDNSNotFound, true
+		// An outage like any other: names and certificates get mended within hours.
+		outcome.Reason, outcome.Trouble = ReasonDNSNotFound, true
 	case FaultDNSTemporary:
 		outcome.Reason = ReasonDNSTemporary
 	case FaultDenied:
@@ -134,7 +141,7 @@ func classifyFault(fault Fault) Outcome {
 	case FaultProtocol:
 		outcome.Reason, outcome.Trouble = ReasonProtocolError, true
 	case FaultTLS:
-		outcome.Reason, outcome.Ambiguous = ReasonTLSInvalid, true
+		outcome.Reason, outcome.Trouble = ReasonTLSInvalid, true
 	case FaultTimeoutDial:
 		outcome.Reason, outcome.Trouble = ReasonTimeoutDial, true
 	case FaultTimeoutTLS:
@@ -146,7 +153,7 @@ func classifyFault(fault Fault) Outcome {
 	case FaultTimeoutTotal:
 		outcome.Reason, outcome.Trouble = ReasonTimeoutTotal, true
 	case FaultTokenRefused:
-		// Wrong credentials, or those of tomorrow: as a certificate that is not valid.
+		// Wrong credentials, or those of tomorrow; the receiver has not been asked.
 		outcome.Reason, outcome.Ambiguous = ReasonTokenRefused, true
 	case FaultTokenUnavailable:
 		// Another server than the receiver: as a resolver that fails.

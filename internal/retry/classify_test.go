@@ -60,14 +60,14 @@ func TestClassifyEveryFault(t *testing.T) {
 		ambiguous, trouble bool
 	}
 	table := map[retry.Fault]row{
-		retry.FaultDNSNotFound:      {retry.Retry, "dns_not_found", true, false},
+		retry.FaultDNSNotFound:      {retry.Retry, "dns_not_found", false, true},
 		retry.FaultDNSTemporary:     {retry.Retry, "dns_temporary", false, false},
 		retry.FaultDenied:           {retry.Permanent, "denied_address", false, false},
 		retry.FaultConnectRefused:   {retry.Retry, "connect_refused", false, true},
 		retry.FaultConnectionReset:  {retry.Retry, "connection_reset", false, true},
 		retry.FaultUnexpectedEOF:    {retry.Retry, "unexpected_eof", false, true},
 		retry.FaultProtocol:         {retry.Retry, "protocol_error", false, true},
-		retry.FaultTLS:              {retry.Retry, "tls_invalid", true, false},
+		retry.FaultTLS:              {retry.Retry, "tls_invalid", false, true},
 		retry.FaultTimeoutDial:      {retry.Retry, "timeout_dial", false, true},
 		retry.FaultTimeoutTLS:       {retry.Retry, "timeout_tls", false, true},
 		retry.FaultTimeoutHeaders:   {retry.Retry, "timeout_headers", false, true},
@@ -94,6 +94,59 @@ func TestClassifyEveryFault(t *testing.T) {
 			broken := retry.Classify(retry.Answer{Status: status, Fault: fault, ReceivedAt: received()}, retry.Default())
 			require.Equal(t, whole, broken, "%s after %d", fault, status)
 		}
+	}
+}
+
+// TestWithoutAmbiguousDelays: every status and every fault is judged as ever, but what
+// would have been ambiguous is permanent. The zero policy is the default, which has some.
+func TestWithoutAmbiguousDelays(t *testing.T) {
+	t.Parallel()
+
+	never := retry.Default()
+	never.AmbiguousDelays = nil
+	changed := 0
+	hold := func(answer retry.Answer) {
+		answer.ReceivedAt, answer.RetryAfter = received(), "7"
+		want := retry.Classify(answer, retry.Default())
+		require.Equal(t, want, retry.Classify(answer, retry.Policy{}))
+		if want.Ambiguous {
+			want.Decision, want.Ambiguous, want.RetryAfter = retry.Permanent, false, 0
+			changed++
+		}
+		require.Equal(t, want, retry.Classify(answer, never))
+	}
+	for status := range 1001 {
+		hold(retry.Answer{Status: status})
+	}
+	for fault := retry.FaultNone; fault <= retry.FaultUnknown; fault++ {
+		hold(retry.Answer{Fault: fault})
+	}
+	require.Equal(t, 2, changed, "404 and token_refused")
+
+	never.RetryStatuses = []int{404}
+	require.Equal(t, retry.Retry, retry.Classify(retry.Answer{Status: 404}, never).Decision, "a status that is listed is not ambiguous")
+}
+
+// TestStandardWebhooksRetriesWhatMayBeRetried: every status that a policy may decide about
+// is retried, none is ambiguous, and only 410 ends the delivery and disables.
+func TestStandardWebhooksRetriesWhatMayBeRetried(t *testing.T) {
+	t.Parallel()
+
+	policy := preset(t, "standard-webhooks")
+	for status := -1; status <= 1100; status++ {
+		plain := retry.Classify(retry.Answer{Status: status}, retry.Default())
+		got := retry.Classify(retry.Answer{Status: status}, policy)
+		switch {
+		case status/100 == 2, status/100 == 3, status == 410:
+			require.Equal(t, plain, got, "status %d", status)
+		default:
+			plain.Decision, plain.Ambiguous = retry.Retry, false
+			require.Equal(t, plain, got, "status %d", status)
+		}
+	}
+	require.True(t, retry.Classify(retry.Answer{Status: 410}, policy).DisableEndpoint)
+	for fault := retry.FaultNone; fault <= retry.FaultUnknown; fault++ {
+		require.Equal(t, retry.Classify(retry.Answer{Fault: fault}, retry.Default()), retry.Classify(retry.Answer{Fault: fault}, policy))
 	}
 }
 

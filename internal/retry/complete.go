@@ -1,5 +1,7 @@
 package retry
 
+import "slices"
+
 // complete makes a whole policy of what was read: given fields over the preset's,
 // Default's where the preset has none, nothing where the setting is not used.
 func (d *document) complete() Policy {
@@ -9,17 +11,14 @@ func (d *document) complete() Policy {
 	choose(d, "jitter", &p.Jitter, read.Jitter)
 	choose(d, "min_delay", &p.MinDelay, read.MinDelay)
 	choose(d, "max_attempts", &p.MaxAttempts, read.MaxAttempts)
-	choose(d, "ambiguous_attempts", &p.AmbiguousAttempts, read.AmbiguousAttempts)
 	choose(d, "give_up_after", &p.GiveUpAfter, read.GiveUpAfter)
 	if d.given["schedule"] {
 		p.Schedule = read.Schedule
 	}
-	if d.given["retry_statuses"] {
-		p.RetryStatuses = read.RetryStatuses
+	if d.given["ambiguous_delays"] {
+		p.AmbiguousDelays = read.AmbiguousDelays
 	}
-	if d.given["permanent_statuses"] {
-		p.PermanentStatuses = read.PermanentStatuses
-	}
+	d.completeStatuses(&p)
 
 	// A preset of steps has no base; Default has all the rest.
 	fallback := Default()
@@ -31,15 +30,34 @@ func (d *document) complete() Policy {
 	if p.Strategy != StrategySchedule {
 		p.Schedule = nil
 	}
-	// Out of bounds it stays as it is, to be refused.
-	if p.AmbiguousAttempts <= MostAttempts && p.MaxAttempts > 0 {
-		p.AmbiguousAttempts = min(p.AmbiguousAttempts, p.MaxAttempts)
-	}
 	if !d.given["preset"] && !p.Equal(Default()) {
 		p.Preset = ""
 	}
 
 	return p
+}
+
+// completeStatuses replaces the lists that were given. A status that one of them names
+// is no longer in the preset's other one.
+func (d *document) completeStatuses(p *Policy) {
+	retried, permanent := d.given["retry_statuses"], d.given["permanent_statuses"]
+	if retried {
+		p.RetryStatuses = d.read.RetryStatuses
+	}
+	if permanent {
+		p.PermanentStatuses = d.read.PermanentStatuses
+	}
+	switch {
+	case permanent && !retried:
+		p.RetryStatuses = without(p.RetryStatuses, p.PermanentStatuses)
+	case retried && !permanent:
+		p.PermanentStatuses = without(p.PermanentStatuses, p.RetryStatuses)
+	}
+}
+
+// without returns what of statuses is not among others.
+func without(statuses, others []int) []int {
+	return slices.DeleteFunc(slices.Clone(statuses), func(status int) bool { return slices.Contains(others, status) })
 }
 
 // choose sets *into to value if the field was given.

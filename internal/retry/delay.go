@@ -80,6 +80,24 @@ func (p Policy) window(attempt int, previous time.Duration) (low, high time.Dura
 	return low, max(low, high)
 }
 
+// ambiguousNominal returns the least delay after the n-th ambiguous outcome in a row
+// (counted from 1) before it is spread, 0 when there is none.
+func (p Policy) ambiguousNominal(n int) time.Duration {
+	n = max(n, 1)
+	if n > len(p.AmbiguousDelays) {
+		return 0
+	}
+
+	return clampDelay(p.AmbiguousDelays[n-1])
+}
+
+// ambiguousWindow returns the half-open interval that this delay is drawn from.
+func (p Policy) ambiguousWindow(n int) (low, high time.Duration) {
+	d := p.ambiguousNominal(n)
+
+	return d - d/10, d + d/10
+}
+
 // strategyDelay returns the delay of the strategy alone, of a bounded p.
 func (p Policy) strategyDelay(attempt int) time.Duration {
 	attempt = max(attempt, 1)

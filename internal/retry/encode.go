@@ -3,6 +3,7 @@ package retry
 import (
 	"encoding/json"
 	"fmt"
+	"time"
 )
 
 // policyJSON is the shape of a policy in the HTTP API and in the database. Settings
@@ -18,10 +19,10 @@ type policyJSON struct {
 	JitterRatio       float64  `json:"jitter_ratio,omitempty"`
 	MinDelay          string   `json:"min_delay,omitempty"`
 	MaxAttempts       int      `json:"max_attempts"`
-	AmbiguousAttempts int      `json:"ambiguous_attempts"`
+	AmbiguousDelays   []string `json:"ambiguous_delays"`
 	GiveUpAfter       string   `json:"give_up_after"`
-	RetryStatuses     []int    `json:"retry_statuses,omitempty"`
-	PermanentStatuses []int    `json:"permanent_statuses,omitempty"`
+	RetryStatuses     []int    `json:"retry_statuses,omitzero"` // nil is left out, an empty list is not
+	PermanentStatuses []int    `json:"permanent_statuses,omitzero"`
 }
 
 // MarshalJSON returns the policy as an object that ParsePolicy reads back to an equal
@@ -30,14 +31,12 @@ type policyJSON struct {
 func (p Policy) MarshalJSON() ([]byte, error) {
 	p = p.orDefault()
 	shape := policyJSON{
-		Preset:            p.Preset,
-		Strategy:          p.Strategy.String(),
-		Jitter:            p.Jitter.String(),
-		MaxAttempts:       p.MaxAttempts,
-		AmbiguousAttempts: p.AmbiguousAttempts,
-		GiveUpAfter:       FormatDuration(p.GiveUpAfter),
-		RetryStatuses:     p.RetryStatuses,
-		PermanentStatuses: p.PermanentStatuses,
+		Preset:          p.Preset,
+		Strategy:        p.Strategy.String(),
+		Jitter:          p.Jitter.String(),
+		MaxAttempts:     p.MaxAttempts,
+		AmbiguousDelays: formatDurations(p.AmbiguousDelays),
+		GiveUpAfter:     FormatDuration(p.GiveUpAfter),
 	}
 	if p.usesBase() {
 		shape.Base = FormatDuration(p.Base)
@@ -49,17 +48,18 @@ func (p Policy) MarshalJSON() ([]byte, error) {
 		shape.Factor = p.Factor
 	}
 	if p.Strategy == StrategySchedule {
-		for _, step := range p.Schedule {
-			shape.Schedule = append(shape.Schedule, FormatDuration(step))
-		}
+		shape.Schedule = formatDurations(p.Schedule)
 	}
 	if p.Jitter == JitterProportional {
 		shape.JitterRatio = p.JitterRatio
 	}
-	// Left out it would be the preset's when it is read back.
-	if preset, found := Lookup(p.Preset); p.MinDelay != 0 || found && preset.MinDelay != 0 {
+	// What is left out would be the preset's when it is read back.
+	preset, _ := Lookup(p.Preset)
+	if p.MinDelay != 0 || preset.MinDelay != 0 {
 		shape.MinDelay = FormatDuration(p.MinDelay)
 	}
+	shape.RetryStatuses = shownStatuses(p.RetryStatuses, preset.RetryStatuses)
+	shape.PermanentStatuses = shownStatuses(p.PermanentStatuses, preset.PermanentStatuses)
 
 	text, err := json.Marshal(shape)
 	if err != nil {
@@ -67,6 +67,28 @@ func (p Policy) MarshalJSON() ([]byte, error) {
 	}
 
 	return text, nil
+}
+
+// formatDurations is never nil: a list without entries says something.
+func formatDurations(durations []time.Duration) []string {
+	texts := make([]string, 0, len(durations))
+	for _, d := range durations {
+		texts = append(texts, FormatDuration(d))
+	}
+
+	return texts
+}
+
+// shownStatuses is nil, to be left out, for an empty list unless the preset's is not.
+func shownStatuses(statuses, preset []int) []int {
+	if len(statuses) == 0 && len(preset) > 0 {
+		return []int{}
+	}
+	if len(statuses) == 0 {
+		return nil
+	}
+
+	return statuses
 }
 
 // UnmarshalJSON is ParsePolicy.

@@ -16,10 +16,12 @@ func TestEnumNames(t *testing.T) {
 	t.Parallel()
 
 	for want, values := range map[string][]fmt.Stringer{
-		"delivered retry permanent ":    {retry.Delivered, retry.Retry, retry.Permanent, retry.Decision(0)},
-		"deliver wait give_up ":         {retry.Deliver, retry.Wait, retry.GiveUp, retry.Action(0)},
-		"backoff retry_after deadline ": {retry.SourceBackoff, retry.SourceRetryAfter, retry.SourceDeadline, retry.DelaySource(0)},
-		"none unknown unknown":          {retry.FaultNone, retry.FaultUnknown, retry.Fault(99)}, //nolint:dupword // two values of that name
+		"delivered retry permanent ": {retry.Delivered, retry.Retry, retry.Permanent, retry.Decision(0)},
+		"deliver wait give_up ":      {retry.Deliver, retry.Wait, retry.GiveUp, retry.Action(0)},
+		"backoff retry_after deadline ambiguous ": {
+			retry.SourceBackoff, retry.SourceRetryAfter, retry.SourceDeadline, retry.SourceAmbiguous, retry.DelaySource(0),
+		},
+		"none unknown unknown": {retry.FaultNone, retry.FaultUnknown, retry.Fault(99)}, //nolint:dupword // two values of that name
 	} {
 		var names []string
 		for _, value := range values {
@@ -28,7 +30,9 @@ func TestEnumNames(t *testing.T) {
 		require.Equal(t, want, strings.Join(names, " "))
 	}
 
-	for _, source := range []retry.DelaySource{0, retry.SourceBackoff, retry.SourceRetryAfter, retry.SourceDeadline} {
+	for _, source := range []retry.DelaySource{
+		0, retry.SourceBackoff, retry.SourceRetryAfter, retry.SourceDeadline, retry.SourceAmbiguous,
+	} {
 		text, err := json.Marshal(source)
 		require.NoError(t, err)
 		var got retry.DelaySource
@@ -36,5 +40,5 @@ func TestEnumNames(t *testing.T) {
 		require.Equal(t, source, got)
 	}
 	var source retry.DelaySource
-	require.ErrorContains(t, json.Unmarshal([]byte(`"`+strings.Repeat("x", 1000)+`"`), &source), "backoff, retry_after or deadline")
+	require.ErrorContains(t, json.Unmarshal([]byte(`"`+strings.Repeat("x", 1000)+`"`), &source), "backoff, retry_after, deadline or ambiguous")
 }

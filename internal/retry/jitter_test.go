@@ -141,7 +141,7 @@ func TestDecorrelatedJitterAtTheCap(t *testing.T) {
 
 	policy := retry.Policy{
 		Strategy: retry.StrategyExponential, Base: 10 * time.Second, Factor: 2, Cap: 100 * time.Second, Jitter: retry.JitterDecorrelated,
-		MaxAttempts: 9, AmbiguousAttempts: 4, GiveUpAfter: time.Hour,
+		MaxAttempts: 9, GiveUpAfter: time.Hour,
 	}
 	ids := deliveryIDs(20_000)
 	below := []time.Duration{}

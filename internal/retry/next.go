@@ -35,9 +35,11 @@ const (
 	SourceBackoff    DelaySource = iota + 1 // the policy, with jitter
 	SourceRetryAfter                        // the receiver asked for longer than the policy
 	SourceDeadline                          // moved forward to be the last before the give-up time
+	SourceAmbiguous                         // Policy.AmbiguousDelays has a longer one than the backoff
 )
 
-// String returns "backoff", "retry_after" or "deadline", and "" for the zero value.
+// String returns "backoff", "retry_after", "deadline" or "ambiguous", and "" for the
+// zero value.
 func (s DelaySource) String() string {
 	switch s {
 	case SourceBackoff:
@@ -46,6 +48,8 @@ func (s DelaySource) String() string {
 		return "retry_after"
 	case SourceDeadline:
 		return "deadline"
+	case SourceAmbiguous:
+		return "ambiguous"
 	default:
 		return ""
 	}
@@ -58,7 +62,7 @@ func (s DelaySource) MarshalText() ([]byte, error) {
 
 // UnmarshalText is the inverse of MarshalText and refuses any other text.
 func (s *DelaySource) UnmarshalText(text []byte) error {
-	return parseEnum(s, text, "delay source", 0, SourceBackoff, SourceRetryAfter, SourceDeadline)
+	return parseEnum(s, text, "delay source", 0, SourceBackoff, SourceRetryAfter, SourceDeadline, SourceAmbiguous)
 }
 
 // lastAttemptLead is how long before the give-up time a last attempt is placed.
@@ -83,7 +87,7 @@ type Verdict struct {
 	Delay   time.Duration
 	At      time.Time
 	Source  DelaySource
-	Nominal time.Duration // the policy's delay before jitter and before the doubling for a 429
+	Nominal time.Duration // the policy's delay before the jitter and the doubling for a 429
 
 	// With GiveUp: why.
 	Reason Reason
@@ -92,15 +96,17 @@ type Verdict struct {
 // Next decides what follows an attempt. In this order:
 //
 //   - delivered, or permanent with the attempt's reason;
-//   - given up when the ambiguous outcomes in a row, or the attempts, are as many as
-//     the policy allows (the former also when both are: it says more);
+//   - given up when the ambiguous outcomes in a row are more than the policy has delays
+//     for, or the attempts as many as it allows (the former also when both are: it says
+//     more);
 //   - else the delay is the backoff with jitter, twice that after a 429 without
-//     Retry-After, or the Retry-After if that is longer;
+//     Retry-After, at least the one of AmbiguousDelays after an ambiguous outcome, or the
+//     Retry-After if that is longer;
 //   - a Retry-After past the give-up time ends the delivery now, as does a backoff
 //     past it, unless the attempt can be moved to one second before the give-up time
 //     with at least half of its backoff kept and no Retry-After broken.
 //
-// An Outcome without a decision counts as Retry. A limit of 0 or below, which no
+// An Outcome without a decision counts as Retry. A MaxAttempts of 0 or below, which no
 // valid policy has, counts as none.
 func (p Policy) Next(progress Progress) Verdict {
 	p = p.orDefault()
@@ -116,9 +122,11 @@ func (p Policy) Next(progress Progress) Verdict {
 	}
 
 	switch {
-	case outcome.Ambiguous && reached(progress.Ambiguous, p.ambiguousLimit()):
+	case outcome.Ambiguous && len(p.AmbiguousDelays) == 0:
+		return giveUp(outcome.Reason)
+	case outcome.Ambiguous && progress.Ambiguous > len(p.AmbiguousDelays):
 		return giveUp(ReasonAmbiguousLimit)
-	case reached(progress.Attempts, p.MaxAttempts):
+	case p.MaxAttempts > 0 && progress.Attempts >= p.MaxAttempts:
 		return giveUp(ReasonMaxAttempts)
 	}
 
@@ -132,6 +140,15 @@ func (p Policy) wait(progress Progress) Verdict {
 	if progress.Outcome.Status == 429 && asked == 0 {
 		backoff *= 2 // at most 120 days: Delay is bounded by twice LongestDelay
 	}
+	nominal, own := p.Nominal(progress.Attempts), SourceBackoff
+	if progress.Outcome.Ambiguous {
+		low, high := p.ambiguousWindow(progress.Ambiguous)
+		// The same number for both: so the longer of them is spread as evenly as each.
+		if delay := draw(low, high, progress.Random); delay > backoff {
+			backoff, own = delay, SourceAmbiguous
+		}
+		nominal = max(nominal, p.ambiguousNominal(progress.Ambiguous))
+	}
 
 	remaining := LongestGiveUp
 	if !progress.GiveUpAt.IsZero() {
@@ -141,13 +158,16 @@ func (p Policy) wait(progress Progress) Verdict {
 	if reason != "" {
 		return giveUp(reason)
 	}
+	if source == SourceBackoff {
+		source = own
+	}
 
 	return Verdict{
 		Action:  Wait,
 		Delay:   delay,
 		At:      progress.Now.Add(delay),
 		Source:  source,
-		Nominal: p.Nominal(progress.Attempts),
+		Nominal: nominal,
 	}
 }
 
@@ -174,22 +194,6 @@ func place(backoff, asked, remaining time.Duration) (time.Duration, DelaySource,
 	}
 
 	return last, SourceDeadline, ""
-}
-
-// ambiguousLimit is never above MaxAttempts.
-func (p Policy) ambiguousLimit() int {
-	switch {
-	case p.MaxAttempts <= 0:
-		return p.AmbiguousAttempts
-	case p.AmbiguousAttempts <= 0:
-		return 0
-	default:
-		return min(p.AmbiguousAttempts, p.MaxAttempts)
-	}
-}
-
-func reached(count, limit int) bool {
-	return limit > 0 && count >= limit
 }
 
 func giveUp(reason Reason) Verdict {

@@ -15,7 +15,8 @@ import (
 func tenSeconds() retry.Policy {
 	return retry.Policy{
 		Strategy: retry.StrategyFixed, Base: 10 * time.Second,
-		MaxAttempts: 5, AmbiguousAttempts: 3, GiveUpAfter: time.Hour,
+		MaxAttempts: 5, GiveUpAfter: time.Hour,
+		AmbiguousDelays: []time.Duration{5 * time.Second, 20 * time.Second, time.Minute},
 	}
 }
 
@@ -37,6 +38,10 @@ func TestNext(t *testing.T) {
 		return retry.Outcome{Decision: retry.Retry, Status: status, Reason: retry.HTTPReason(status), RetryAfter: after}
 	}
 	ambiguous := retry.Outcome{Decision: retry.Retry, Status: 404, Reason: "http_404", Ambiguous: true}
+	asking := func(outcome retry.Outcome, after time.Duration) retry.Outcome {
+		outcome.RetryAfter = after
+		return outcome
+	}
 
 	table := []struct {
 		name                string
@@ -60,10 +65,18 @@ func TestNext(t *testing.T) {
 		{"last but one", 4, 0, again(503, 0), time.Hour, wait(10*s, retry.SourceBackoff)},
 		{"max attempts", 5, 0, again(503, 0), time.Hour, giveUp("max_attempts")},
 		{"above max attempts", 6, 0, again(503, 0), time.Hour, giveUp("max_attempts")},
-		{"ambiguous below its limit", 2, 2, ambiguous, time.Hour, wait(10*s, retry.SourceBackoff)},
-		{"ambiguous limit", 4, 3, ambiguous, time.Hour, giveUp("ambiguous_limit")},
-		{"ambiguous and max attempts", 5, 3, ambiguous, time.Hour, giveUp("ambiguous_limit")},
-		{"max attempts, ambiguous below its limit", 5, 1, ambiguous, time.Hour, giveUp("max_attempts")},
+		{"ambiguous, the backoff is longer", 1, 1, ambiguous, time.Hour, wait(10*s, retry.SourceBackoff)},
+		{"ambiguous, its own delay is longer", 2, 2, ambiguous, time.Hour, wait(20*s, retry.SourceAmbiguous)},
+		{"ambiguous, the last delay", 3, 3, ambiguous, time.Hour, wait(60*s, retry.SourceAmbiguous)},
+		{"ambiguous again after another outcome", 4, 1, ambiguous, time.Hour, wait(10*s, retry.SourceBackoff)},
+		{"ambiguous delays used up", 4, 4, ambiguous, time.Hour, giveUp("ambiguous_limit")},
+		{"ambiguous delays and max attempts used up", 5, 4, ambiguous, time.Hour, giveUp("ambiguous_limit")},
+		{"max attempts, ambiguous delays left", 5, 3, ambiguous, time.Hour, giveUp("max_attempts")},
+		{"ambiguous, just in time", 2, 2, ambiguous, 20 * s, wait(20*s, retry.SourceAmbiguous)},
+		{"ambiguous, moved", 2, 2, ambiguous, 20*s - 1, wait(19*s-1, retry.SourceDeadline)},
+		{"ambiguous, less than half", 2, 2, ambiguous, 11*s - 1, giveUp("give_up_time")},
+		{"ambiguous, longer Retry-After", 2, 2, asking(ambiguous, 30*s), time.Hour, wait(30*s, retry.SourceRetryAfter)},
+		{"ambiguous, shorter Retry-After", 2, 2, asking(ambiguous, 12*s), time.Hour, wait(20*s, retry.SourceAmbiguous)},
 		{"no longer ambiguous", 4, 3, again(503, 0), time.Hour, wait(10*s, retry.SourceBackoff)},
 
 		{"just in time", 1, 0, again(503, 0), 10 * s, wait(10*s, retry.SourceBackoff)},
@@ -92,7 +105,11 @@ func TestNext(t *testing.T) {
 			require.Equal(t, row.want, want{got.Action, got.Delay, got.Source, got.Reason})
 			if got.Action == retry.Wait {
 				require.Equal(t, received().Add(got.Delay), got.At)
-				require.Equal(t, 10*s, got.Nominal)
+				nominal := 10 * s
+				if row.outcome.Ambiguous {
+					nominal = max(nominal, tenSeconds().AmbiguousDelays[row.ambiguous-1])
+				}
+				require.Equal(t, nominal, got.Nominal)
 			} else {
 				require.Zero(t, got.At)
 			}
@@ -124,16 +141,57 @@ func TestNextFarFromNow(t *testing.T) {
 	require.Equal(t, 10*time.Second, tenSeconds().Next(progress).Delay)
 }
 
-func TestAmbiguousLimitIsNeverAboveMaxAttempts(t *testing.T) {
+// TestAmbiguousDelays: the n-th delay of the list is spread by a tenth either way, is
+// never below the policy's own, and never shortens it.
+func TestAmbiguousDelays(t *testing.T) {
+	t.Parallel()
+
+	const below1 = 1 - 1.0/(1<<53)
+	ambiguous := retry.Outcome{Decision: retry.Retry, Status: 404, Reason: "http_404", Ambiguous: true}
+	for _, preset := range retry.Presets() {
+		policy := preset.Policy
+		policy.GiveUpAfter = retry.LongestGiveUp
+		for attempt := 1; attempt < policy.MaxAttempts; attempt++ {
+			for n := 1; n <= len(policy.AmbiguousDelays)+1; n++ {
+				for _, u := range []float64{0, 0.25, 0.5, 0.75, below1} {
+					progress := retry.Progress{
+						Attempts: attempt, Ambiguous: n, Outcome: ambiguous, Now: received(), Random: u,
+						GiveUpAt: received().Add(policy.GiveUpAfter),
+					}
+					got := policy.Next(progress)
+					if n > len(policy.AmbiguousDelays) {
+						require.Equal(t, retry.Verdict{Action: retry.GiveUp, Reason: retry.ReasonAmbiguousLimit}, got)
+						continue
+					}
+					entry, plain := policy.AmbiguousDelays[n-1], policy.Delay(attempt, 0, u)
+					want := float64(entry) * (0.9 + 0.2*u)
+					require.Equal(t, retry.Wait, got.Action)
+					if plain >= got.Delay {
+						require.Equal(t, plain, got.Delay)
+						require.Equal(t, retry.SourceBackoff, got.Source)
+						require.Less(t, want, float64(plain)+2)
+					} else {
+						require.InDelta(t, want, got.Delay, 2, "%s, attempt %d, ambiguous %d, u %v", preset.Name, attempt, n, u)
+						require.Equal(t, retry.SourceAmbiguous, got.Source)
+					}
+					require.Equal(t, max(entry, policy.Nominal(attempt)), got.Nominal)
+				}
+			}
+		}
+	}
+}
+
+// TestAmbiguousWithoutDelays: Classify calls it permanent already; one that was judged by
+// another policy ends with its own reason all the same.
+func TestAmbiguousWithoutDelays(t *testing.T) {
 	t.Parallel()
 
 	policy := tenSeconds()
-	policy.MaxAttempts, policy.AmbiguousAttempts = 2, 4
-	verdict := policy.Next(retry.Progress{
-		Attempts: 2, Ambiguous: 2, Now: received(), GiveUpAt: received().Add(time.Hour),
-		Outcome: retry.Outcome{Decision: retry.Retry, Status: 404, Ambiguous: true},
-	})
-	require.Equal(t, retry.ReasonAmbiguousLimit, verdict.Reason)
+	policy.AmbiguousDelays = nil
+	require.Equal(t, retry.Verdict{Action: retry.GiveUp, Reason: "http_404"}, policy.Next(retry.Progress{
+		Attempts: 1, Ambiguous: 1, Now: received(), GiveUpAt: received().Add(time.Hour),
+		Outcome: retry.Outcome{Decision: retry.Retry, Status: 404, Reason: "http_404", Ambiguous: true},
+	}))
 }
 
 func TestZeroPolicyIsDefault(t *testing.T) {
@@ -156,15 +214,17 @@ func TestWholeRuns(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		policy := validPolicy().Draw(t, "policy")
 		policy.MaxAttempts = min(policy.MaxAttempts, 30)
-		policy.AmbiguousAttempts = min(policy.AmbiguousAttempts, policy.MaxAttempts)
-		preview := retry.Preview(policy)
+		preview, ambiguousPreview := retry.Preview(policy), retry.PreviewAmbiguous(policy)
 		begin, giveUpAt := received(), received().Add(policy.GiveUpAfter)
 
-		kind := rapid.SampledFrom([]string{"plain", "429", "any"}).Draw(t, "receiver")
+		kind := rapid.SampledFrom([]string{"plain", "429", "ambiguous", "any"}).Draw(t, "receiver")
 		draw := func() retry.Outcome {
 			outcome := retry.Outcome{Decision: retry.Retry, Status: 503}
 			if kind == "429" || kind == "any" && rapid.Bool().Draw(t, "429") {
 				outcome.Status = 429
+			}
+			if kind == "ambiguous" {
+				outcome.Status, outcome.Ambiguous = 404, true
 			}
 			if kind == "any" {
 				outcome.Ambiguous = rapid.Bool().Draw(t, "ambiguous")
@@ -179,7 +239,12 @@ func TestWholeRuns(t *testing.T) {
 			require.LessOrEqual(t, attempt, policy.MaxAttempts)
 			require.False(t, now.After(giveUpAt), "attempt %d starts past the give-up time", attempt)
 			since := now.Sub(begin)
-			if kind != "any" {
+			if kind == "ambiguous" {
+				require.LessOrEqual(t, attempt, max(len(ambiguousPreview), 1), "an attempt that the preview does not know")
+				require.LessOrEqual(t, ambiguousPreview[attempt-1].Earliest, since, "attempt %d", attempt)
+				require.LessOrEqual(t, since, ambiguousPreview[attempt-1].Latest, "attempt %d", attempt)
+			}
+			if kind == "plain" || kind == "429" {
 				require.LessOrEqual(t, attempt, len(preview), "an attempt that the preview does not know")
 				require.LessOrEqual(t, preview[attempt-1].Earliest, since, "attempt %d", attempt)
 				require.LessOrEqual(t, since, preview[attempt-1].LatestAfter429, "attempt %d", attempt)
@@ -199,7 +264,9 @@ func TestWholeRuns(t *testing.T) {
 				Now: now, GiveUpAt: giveUpAt, Random: rapid.Float64Range(0, 0.9999).Draw(t, "u"),
 			})
 			if verdict.Action == retry.GiveUp {
-				require.NotEmpty(t, verdict.Reason)
+				if !outcome.Ambiguous || len(policy.AmbiguousDelays) > 0 { // else it is the outcome's, which has none here
+					require.NotEmpty(t, verdict.Reason)
+				}
 				return
 			}
 			require.Equal(t, retry.Wait, verdict.Action)
@@ -207,6 +274,9 @@ func TestWholeRuns(t *testing.T) {
 			_, latest := policy.Window(attempt, previous)
 			if outcome.Status == 429 {
 				latest *= 2
+			}
+			if outcome.Ambiguous {
+				latest = max(latest, longestAmbiguous(policy, ambiguous))
 			}
 			require.LessOrEqual(t, verdict.Delay, max(latest, outcome.RetryAfter))
 			now, previous = verdict.At, verdict.Delay

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 )
@@ -19,8 +20,9 @@ const longestPolicy = 64 << 10
 // Numbers and names are checked by Validate's bounds. A setting that the strategy or
 // the jitter in force does not use is dropped when the object names that strategy or
 // jitter itself, and refused otherwise: {"schedule": [...]} alone would be a schedule
-// that is never used. AmbiguousAttempts is brought down to MaxAttempts. Preset is
-// kept when it was given or when nothing differs from Default.
+// that is never used. A list of statuses that is given replaces the preset's, and takes
+// its statuses out of the preset's other list. Preset is kept when it was given or when
+// nothing differs from Default.
 //
 // The error is FieldErrors and names every refused setting, unknown ones and those
 // given twice included. The returned policy is valid and in the form that MarshalJSON
@@ -44,6 +46,21 @@ func ParsePolicy(raw []byte) (Policy, error) {
 	default:
 		return Policy{}, FieldErrors{{Message: "must be a preset's name or an object"}}
 	}
+}
+
+// ParseSetting reads a policy from a setting of an operator: a preset's name as it is, or
+// what ParsePolicy reads. The error is FieldErrors.
+func ParseSetting(text string) (Policy, error) {
+	text = strings.TrimSpace(text)
+	if text != "" && strings.ContainsAny(text[:1], `{"[`) {
+		return ParsePolicy([]byte(text))
+	}
+	policy, found := Lookup(text)
+	if !found {
+		return Policy{}, FieldErrors{{Message: noPreset(text)}}
+	}
+
+	return policy, nil
 }
 
 func parsePresetName(raw []byte) (Policy, error) {
@@ -107,6 +124,8 @@ func (d *document) readFields(raw []byte) {
 func (d *document) readField(field string, value json.RawMessage) {
 	read := d.reader(field)
 	switch {
+	case field == "ambiguous_attempts":
+		d.bad.add(field, `was replaced by ambiguous_delays, the pauses after consecutive ambiguous outcomes, such as ["1m", "15m", "2h"]`)
 	case read == nil && field == "":
 		d.bad.add("", "has a setting without a name")
 	case read == nil:
@@ -132,7 +151,7 @@ func (d *document) reader(field string) func(field string, value json.RawMessage
 	case "cap":
 		return d.duration(&d.read.Cap)
 	case "schedule":
-		return d.readSchedule
+		return d.durations(&d.read.Schedule, MostSteps)
 	case "jitter":
 		return func(field string, value json.RawMessage) { readName(d, field, value, &d.read.Jitter, jitters()) }
 	case "jitter_ratio":
@@ -141,8 +160,8 @@ func (d *document) reader(field string) func(field string, value json.RawMessage
 		return d.duration(&d.read.MinDelay)
 	case "max_attempts":
 		return d.count(&d.read.MaxAttempts)
-	case "ambiguous_attempts":
-		return d.count(&d.read.AmbiguousAttempts)
+	case "ambiguous_delays":
+		return d.durations(&d.read.AmbiguousDelays, MostAmbiguous)
 	case "give_up_after":
 		return d.duration(&d.read.GiveUpAfter)
 	case "retry_statuses":
@@ -162,10 +181,29 @@ func (d *document) readPreset(field string, value json.RawMessage) {
 	}
 	preset, found := Lookup(name)
 	if !found {
-		d.bad.add(field, "there is no preset "+strconv.Quote(clip(name)))
+		d.bad.add(field, noPreset(name))
 		return
 	}
 	d.start = preset
+}
+
+// noPreset says that there is no preset of a name, and which there are.
+func noPreset(name string) string {
+	var text strings.Builder
+	text.WriteString("there is no preset " + strconv.Quote(clip(name)) + "; there are ")
+	presets := Presets()
+	for i, preset := range presets {
+		switch i {
+		case 0:
+		case len(presets) - 1:
+			text.WriteString(" and ")
+		default:
+			text.WriteString(", ")
+		}
+		text.WriteString(preset.Name)
+	}
+
+	return text.String()
 }
 
 // readName reads an enum by its String.
@@ -210,12 +248,14 @@ func (d *document) count(into *int) func(string, json.RawMessage) {
 	}
 }
 
-func (d *document) readSchedule(field string, value json.RawMessage) {
-	d.list(field, value, "durations", MostSteps, func(place string, element json.RawMessage) {
-		var step time.Duration
-		d.duration(&step)(place, element)
-		d.read.Schedule = append(d.read.Schedule, step)
-	})
+func (d *document) durations(into *[]time.Duration, most int) func(string, json.RawMessage) {
+	return func(field string, value json.RawMessage) {
+		d.list(field, value, "durations", most, func(place string, element json.RawMessage) {
+			var one time.Duration
+			d.duration(&one)(place, element)
+			*into = append(*into, one)
+		})
+	}
 }
 
 func (d *document) statuses(into *[]int) func(string, json.RawMessage) {

@@ -36,7 +36,7 @@ func TestMarshalDefault(t *testing.T) {
 	text, err := json.Marshal(retry.Default())
 	require.NoError(t, err)
 	require.Equal(t, `{"preset":"default","strategy":"exponential","base":"10s","factor":3,"cap":"12h","jitter":"equal",`+
-		`"max_attempts":16,"ambiguous_attempts":4,"give_up_after":"72h"}`, string(text))
+		`"max_attempts":16,"ambiguous_delays":["1m","15m","2h","12h","24h"],"give_up_after":"72h"}`, string(text))
 
 	zero, err := json.Marshal(struct {
 		Policy retry.Policy `json:"retry_policy"`
@@ -51,12 +51,18 @@ func TestMarshalOnlyWhatIsUsed(t *testing.T) {
 	text, err := json.Marshal(parsed(t, `{"preset":"steps-90m","max_attempts":3,"retry_statuses":[410],"permanent_statuses":[500]}`))
 	require.NoError(t, err)
 	require.JSONEq(t, `{"preset":"steps-90m","strategy":"schedule","schedule":["30s","2m","10m","1h"],"jitter":"proportional",
-		"jitter_ratio":0.2,"max_attempts":3,"ambiguous_attempts":3,"give_up_after":"72h","retry_statuses":[410],
+		"jitter_ratio":0.2,"max_attempts":3,"ambiguous_delays":["1m","15m","2h","12h","24h"],"give_up_after":"72h","retry_statuses":[410],
 		"permanent_statuses":[500]}`, string(text))
 
 	text, err = json.Marshal(parsed(t, `{"preset":"full-jitter","min_delay":"0s"}`))
 	require.NoError(t, err)
 	require.Contains(t, string(text), `"min_delay":"0s"`, "left out it would be the preset's again")
+
+	text, err = json.Marshal(parsed(t, `{"preset":"standard-webhooks","retry_statuses":[],"ambiguous_delays":[]}`))
+	require.NoError(t, err)
+	require.Contains(t, string(text), `"retry_statuses":[]`, "left out it would be the preset's again")
+	require.Contains(t, string(text), `"ambiguous_delays":[]`)
+	require.NotContains(t, string(text), "permanent_statuses")
 }
 
 func TestParsePolicy(t *testing.T) {
@@ -79,9 +85,10 @@ func TestParsePolicy(t *testing.T) {
 	require.Equal(t, want, parsed(t, `{"base":"250ms","preset":"fast","cap":"1m30s"}`), "in any order")
 
 	require.Equal(t, retry.Policy{
-		Strategy: retry.StrategyFixed, Base: time.Second, MaxAttempts: 3, AmbiguousAttempts: 3, GiveUpAfter: 72 * time.Hour,
+		Strategy: retry.StrategyFixed, Base: time.Second, MaxAttempts: 3, GiveUpAfter: 72 * time.Hour,
+		AmbiguousDelays: retry.DefaultAmbiguousDelays(),
 	}, parsed(t, `{"strategy":"fixed","base":"1s","jitter":"none","max_attempts":3,"factor":2,"cap":"1h"}`),
-		"what the named strategy does not use is dropped, the ambiguous limit is not above max_attempts")
+		"what the named strategy does not use is dropped")
 
 	want = retry.Default()
 	want.Preset, want.Strategy, want.Factor, want.Cap = "", retry.StrategySchedule, 0, 0
@@ -91,6 +98,20 @@ func TestParsePolicy(t *testing.T) {
 	want = preset(t, "steps-90m")
 	want.Strategy, want.Schedule, want.Base, want.Factor, want.Cap = retry.StrategyExponential, nil, 10*time.Second, 3, 12*time.Hour
 	require.Equal(t, want, parsed(t, `{"preset":"steps-90m","strategy":"exponential"}`), "what the preset lacks is the default's")
+
+	want = retry.Default()
+	want.Preset, want.AmbiguousDelays = "", []time.Duration{time.Millisecond, 720 * time.Hour}
+	require.Equal(t, want, parsed(t, `{"ambiguous_delays":["1ms","720h"]}`))
+	require.Empty(t, parsed(t, `{"ambiguous_delays":[]}`).AmbiguousDelays)
+	require.Len(t, parsed(t, `{"ambiguous_delays":[`+strings.Repeat(`"1s",`, 19)+`"1s"]}`).AmbiguousDelays, 20)
+
+	// What is given takes its statuses out of the preset's list.
+	webhooks := parsed(t, `{"preset":"standard-webhooks","permanent_statuses":[400,404,500]}`)
+	require.Equal(t, "standard-webhooks", webhooks.Preset)
+	require.Equal(t, []int{400, 404, 500}, webhooks.PermanentStatuses)
+	require.Len(t, webhooks.RetryStatuses, len(preset(t, "standard-webhooks").RetryStatuses)-2)
+	require.NotContains(t, webhooks.RetryStatuses, 404)
+	require.Equal(t, []int{410}, parsed(t, `{"preset":"standard-webhooks","retry_statuses":[410]}`).RetryStatuses)
 
 	require.InDelta(t, retry.DefaultJitterRatio, parsed(t, `{"jitter":"proportional"}`).JitterRatio, 0)
 	decorrelated := parsed(t, `{"strategy":"fixed","base":"1s","jitter":"decorrelated","cap":"1m"}`)
@@ -124,8 +145,12 @@ func TestParsePolicyRefuses(t *testing.T) {
 		{`{"strategy":"fixed","min_delay":"11s"}`, "min_delay"}, {`{"preset":"steps-90m","min_delay":"61m"}`, "min_delay"},
 		{`{"max_attempts":0}`, "max_attempts"}, {`{"max_attempts":-1}`, "max_attempts"}, {`{"max_attempts":1001}`, "max_attempts"},
 		{`{"max_attempts":1.5}`, "max_attempts"}, {`{"max_attempts":"5"}`, "max_attempts"}, {`{"max_attempts":99999999999999999999}`, "max_attempts"},
-		{`{"ambiguous_attempts":0}`, "ambiguous_attempts"}, {`{"ambiguous_attempts":-4}`, "ambiguous_attempts"},
-		{`{"ambiguous_attempts":1001}`, "ambiguous_attempts"},
+		{`{"ambiguous_attempts":4}`, "ambiguous_attempts"}, {`{"ambiguous_attempts":null}`, "ambiguous_attempts"},
+		{`{"ambiguous_delays":4}`, "ambiguous_delays"}, {`{"ambiguous_delays":"1m"}`, "ambiguous_delays"},
+		{`{"ambiguous_delays":["1m","0s","x",null,60,"721h","-1s"]}`,
+			"ambiguous_delays[2] ambiguous_delays[3] ambiguous_delays[4] ambiguous_delays[1] ambiguous_delays[5] ambiguous_delays[6]"},
+		{`{"ambiguous_delays":["1m","0s","721h","-1s"]}`, "ambiguous_delays[1] ambiguous_delays[2] ambiguous_delays[3]"},
+		{`{"ambiguous_delays":[` + strings.Repeat(`"1s",`, 20) + `"1s"]}`, "ambiguous_delays"},
 		{`{"give_up_after":"999ms"}`, "give_up_after"}, {`{"give_up_after":"721h"}`, "give_up_after"}, {`{"give_up_after":"0s"}`, "give_up_after"},
 		{`{"give_up_after":72}`, "give_up_after"},
 		{`{"strategy":"schedule"}`, "schedule"}, {`{"strategy":"schedule","schedule":[]}`, "schedule"},
@@ -151,8 +176,8 @@ func TestParsePolicyRefuses(t *testing.T) {
 		{`{"strategy":"schedule","schedule":["1s"],"base":"-1s"}`, "base"},
 
 		// All at once.
-		{`{"base":"0s","factor":0,"cap":"x","jitter":"full","min_delay":1,"max_attempts":0,"ambiguous_attempts":0,"give_up_after":"0s","what":1}`,
-			"cap min_delay what base factor max_attempts ambiguous_attempts give_up_after"},
+		{`{"base":"0s","factor":0,"cap":"x","jitter":"full","min_delay":1,"max_attempts":0,"ambiguous_delays":["0s"],"give_up_after":"0s","what":1}`,
+			"cap min_delay what base factor max_attempts ambiguous_delays[0] give_up_after"},
 	}
 	for _, row := range table {
 		_, err := retry.ParsePolicy([]byte(row.text))
@@ -190,20 +215,20 @@ func TestUnmarshalPolicy(t *testing.T) {
 func TestValidateOfLiterals(t *testing.T) {
 	t.Parallel()
 
-	policy := retry.Policy{Jitter: 99, MinDelay: -1, RetryStatuses: make([]int, 101)}
+	policy := retry.Policy{Jitter: 99, MinDelay: -1, RetryStatuses: make([]int, 101), AmbiguousDelays: make([]time.Duration, 21)}
 	var refused retry.FieldErrors
 	require.ErrorAs(t, policy.Validate(), &refused)
 	fields := map[string]bool{}
 	for _, one := range refused {
 		fields[one.Field] = true
 	}
-	for _, field := range []string{"strategy", "jitter", "min_delay", "max_attempts", "ambiguous_attempts", "give_up_after", "retry_statuses"} {
+	for _, field := range []string{"strategy", "jitter", "min_delay", "max_attempts", "ambiguous_delays", "give_up_after", "retry_statuses"} {
 		require.True(t, fields[field], field)
 	}
 
 	policy = retry.Default()
-	policy.AmbiguousAttempts = policy.MaxAttempts + 1
-	require.ErrorContains(t, policy.Validate(), "ambiguous_attempts")
+	policy.AmbiguousDelays = []time.Duration{time.Minute, -1}
+	require.ErrorContains(t, policy.Validate(), "ambiguous_delays[1]: must be between 1ms and 720h")
 }
 
 func TestFormatDuration(t *testing.T) {
@@ -257,6 +282,8 @@ func FuzzParsePolicy(f *testing.F) {
 		`{"strategy":"schedule","schedule":["1s","2m"],"jitter":"proportional","jitter_ratio":0.5}`,
 		`{"jitter":"decorrelated","min_delay":"5s","retry_statuses":[404,410],"permanent_statuses":[500]}`,
 		`{"base":"0s","factor":-1,"x":1,"x":2}`, `{"preset":"full-jitter","min_delay":"0s"}`,
+		`{"ambiguous_delays":["1m","2h"]}`, `{"ambiguous_delays":[]}`, `{"ambiguous_delays":["0s",null]}`, `{"ambiguous_attempts":4}`,
+		`{"preset":"standard-webhooks","retry_statuses":[]}`, `{"preset":"standard-webhooks","permanent_statuses":[404]}`,
 	} {
 		f.Add([]byte(seed))
 	}
@@ -277,5 +304,53 @@ func FuzzParsePolicy(f *testing.F) {
 		require.NoError(t, err, string(text))
 		require.True(t, policy.Equal(again), "%s", text)
 		require.NotEmpty(t, retry.Preview(policy))
+		require.NotEmpty(t, retry.PreviewAmbiguous(policy))
+		fromSetting, err := retry.ParseSetting(string(text))
+		require.NoError(t, err)
+		require.True(t, policy.Equal(fromSetting))
 	})
+}
+
+// TestParseSetting: a preset by its name alone, or what the API takes.
+func TestParseSetting(t *testing.T) {
+	t.Parallel()
+
+	for text, want := range map[string]string{
+		"fast": `"fast"`, " fast\n": `"fast"`, `"fast"`: `"fast"`, `{"preset":"fast","max_attempts":3}`: `{"preset":"fast","max_attempts":3}`,
+		" {} ": `{}`,
+	} {
+		got, err := retry.ParseSetting(text)
+		require.NoError(t, err, text)
+		require.Equal(t, parsed(t, want), got)
+	}
+	const presets = "; there are default, exponential-1h, full-jitter, steps-90m, steps-36h, standard-webhooks and fast"
+	for text, message := range map[string]string{
+		"":               `there is no preset ""` + presets,
+		"fats":           `there is no preset "fats"` + presets,
+		"null":           `there is no preset "null"` + presets,
+		`"fats"`:         `there is no preset "fats"` + presets,
+		`{"base":"0s"}`:  "base: must be between 1ms and 720h",
+		`{"base":"1s"`:   "is not valid JSON",
+		`["fast"]`:       "must be a preset's name or an object",
+		`{"retries": 3}`: "retries: is not a setting of a retry policy",
+		`{"ambiguous_attempts": 3}`: "ambiguous_attempts: was replaced by ambiguous_delays, the pauses after consecutive ambiguous outcomes, " +
+			`such as ["1m", "15m", "2h"]`,
+	} {
+		_, err := retry.ParseSetting(text)
+		var refused retry.FieldErrors
+		require.ErrorAs(t, err, &refused, text)
+		require.ErrorContains(t, err, message)
+	}
+}
+
+// A release before ambiguous_delays stored policies without it, and standard-webhooks
+// without statuses: they are read as what the presets say now.
+func TestParseOfWhatIsStored(t *testing.T) {
+	t.Parallel()
+
+	require.Equal(t, preset(t, "standard-webhooks"), parsed(t, `{"preset":"standard-webhooks","strategy":"schedule",
+		"schedule":["5s","5m","30m","2h","5h","10h","14h","20h","24h"],"jitter":"proportional","jitter_ratio":0.1,
+		"max_attempts":10,"give_up_after":"84h"}`))
+	require.Equal(t, retry.Default(), parsed(t, `{"preset":"default","strategy":"exponential","base":"10s","factor":3,"cap":"12h",
+		"jitter":"equal","max_attempts":16,"give_up_after":"72h"}`))
 }

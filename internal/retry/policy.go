@@ -17,6 +17,7 @@ const (
 	MostAttempts       = 1000 // a workflow's history stays far below Temporal's limits
 	MostSteps          = 100  // of Schedule
 	MostStatuses       = 100  // of RetryStatuses and of PermanentStatuses
+	MostAmbiguous      = 20   // of AmbiguousDelays
 	DefaultJitterRatio = 0.2  // for proportional jitter when no ratio was given
 )
 
@@ -99,9 +100,13 @@ type Policy struct {
 	JitterRatio float64       // proportional; above 0, at most 1
 	MinDelay    time.Duration // no delay is shorter; 0 for none
 
-	MaxAttempts       int           // attempts of one run, the first included
-	AmbiguousAttempts int           // consecutive ambiguous outcomes; at most MaxAttempts
-	GiveUpAfter       time.Duration // no attempt of a run starts later than this
+	MaxAttempts int           // attempts of one run, the first included
+	GiveUpAfter time.Duration // no attempt of a run starts later than this
+
+	// AmbiguousDelays are the least delays after the first, second, … ambiguous outcome in
+	// a row, each spread by a tenth either way. When they are used up the delivery is
+	// given up; empty, an ambiguous outcome is permanent.
+	AmbiguousDelays []time.Duration
 
 	RetryStatuses     []int // statuses retried whatever the table says
 	PermanentStatuses []int // statuses that end the delivery whatever the table says
@@ -117,8 +122,18 @@ func (p Policy) Equal(q Policy) bool {
 	return p.Preset == q.Preset && p.Strategy == q.Strategy && p.Base == q.Base && p.Factor == q.Factor &&
 		p.Cap == q.Cap && slices.Equal(p.Schedule, q.Schedule) && p.Jitter == q.Jitter &&
 		p.JitterRatio == q.JitterRatio && p.MinDelay == q.MinDelay && p.MaxAttempts == q.MaxAttempts &&
-		p.AmbiguousAttempts == q.AmbiguousAttempts && p.GiveUpAfter == q.GiveUpAfter &&
+		slices.Equal(p.AmbiguousDelays, q.AmbiguousDelays) && p.GiveUpAfter == q.GiveUpAfter &&
 		slices.Equal(p.RetryStatuses, q.RetryStatuses) && slices.Equal(p.PermanentStatuses, q.PermanentStatuses)
+}
+
+// Clone returns a copy that shares no list with p.
+func (p Policy) Clone() Policy {
+	p.Schedule = slices.Clone(p.Schedule)
+	p.AmbiguousDelays = slices.Clone(p.AmbiguousDelays)
+	p.RetryStatuses = slices.Clone(p.RetryStatuses)
+	p.PermanentStatuses = slices.Clone(p.PermanentStatuses)
+
+	return p
 }
 
 // orDefault returns Default for the zero policy.

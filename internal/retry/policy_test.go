@@ -53,7 +53,11 @@ func TestPresets(t *testing.T) {
 		require.Equal(t, want.minDelay, got.MinDelay, preset.Name)
 		require.Equal(t, want.maxAttempts, got.MaxAttempts, preset.Name)
 		require.Equal(t, want.giveUp, got.GiveUpAfter, preset.Name)
-		require.Equal(t, 4, got.AmbiguousAttempts, preset.Name)
+		require.Equal(t, []time.Duration{m, 15 * m, 2 * h, 12 * h, 24 * h}, got.AmbiguousDelays, preset.Name)
+		require.Empty(t, got.PermanentStatuses, preset.Name)
+		if preset.Name != "standard-webhooks" {
+			require.Empty(t, got.RetryStatuses, preset.Name)
+		}
 		for i, delay := range want.nominal {
 			require.Equal(t, delay, got.Nominal(i+1), "%s after attempt %d", preset.Name, i+1)
 		}
@@ -68,9 +72,16 @@ func TestPresetsAreNotShared(t *testing.T) {
 
 	spoiled, found := retry.Lookup("steps-36h")
 	require.True(t, found)
-	spoiled.Schedule[0] = 0
+	spoiled.Schedule[0], spoiled.AmbiguousDelays[0] = 0, 0
 	fresh, _ := retry.Lookup("steps-36h")
 	require.Equal(t, 10*time.Second, fresh.Schedule[0])
+	require.Equal(t, time.Minute, fresh.AmbiguousDelays[0])
+
+	spoiled = preset(t, "standard-webhooks")
+	copied := spoiled.Clone()
+	require.True(t, copied.Equal(spoiled))
+	spoiled.Schedule[0], spoiled.AmbiguousDelays[0], spoiled.RetryStatuses[0] = 0, 0, 0
+	require.True(t, copied.Equal(preset(t, "standard-webhooks")))
 }
 
 func TestNominalStrategies(t *testing.T) {
@@ -179,8 +190,8 @@ func validPolicy() *rapid.Generator[retry.Policy] {
 			MaxAttempts: rapid.IntRange(1, retry.MostAttempts).Draw(t, "attempts"),
 			GiveUpAfter: anyDuration(retry.ShortestGiveUp, retry.LongestGiveUp).Draw(t, "give up"),
 		}
-		policy.AmbiguousAttempts = rapid.IntRange(1, policy.MaxAttempts).Draw(t, "ambiguous")
 		delay := anyDuration(retry.ShortestDelay, retry.LongestDelay)
+		policy.AmbiguousDelays = rapid.SliceOfN(delay, 0, retry.MostAmbiguous).Draw(t, "ambiguous")
 
 		longest := time.Duration(0)
 		if policy.Strategy == retry.StrategySchedule {
@@ -264,6 +275,8 @@ func TestNoPolicyOverflows(t *testing.T) {
 			JitterRatio: rapid.SampledFrom([]float64{0, -1, 0.5, 1e300, math.NaN(), math.Inf(1)}).Draw(t, "ratio"),
 			GiveUpAfter: wild("give up"),
 			MaxAttempts: rapid.Int().Draw(t, "max attempts"),
+
+			AmbiguousDelays: []time.Duration{wild("first ambiguous"), wild("second ambiguous")}[:rapid.IntRange(0, 2).Draw(t, "ambiguous delays")],
 		}
 		attempt := rapid.Int().Draw(t, "attempt")
 		previous := wild("previous")
@@ -278,11 +291,14 @@ func TestNoPolicyOverflows(t *testing.T) {
 
 		verdict := policy.Next(retry.Progress{
 			Attempts: attempt, Previous: previous, Random: rapid.Float64().Draw(t, "u"),
-			Outcome: retry.Outcome{Decision: retry.Retry, Status: 429, RetryAfter: wild("retry after")},
-			Now:     time.Unix(rapid.Int64().Draw(t, "now"), 0), GiveUpAt: time.Unix(rapid.Int64().Draw(t, "give up at"), 0),
+			Ambiguous: rapid.Int().Draw(t, "ambiguous in a row"),
+			Outcome: retry.Outcome{
+				Decision: retry.Retry, Status: 429, RetryAfter: wild("retry after"), Ambiguous: rapid.Bool().Draw(t, "ambiguous"),
+			},
+			Now: time.Unix(rapid.Int64().Draw(t, "now"), 0), GiveUpAt: time.Unix(rapid.Int64().Draw(t, "give up at"), 0),
 		})
 		require.GreaterOrEqual(t, verdict.Delay, time.Duration(0))
-		for _, one := range retry.Preview(policy) {
+		for _, one := range append(retry.Preview(policy), retry.PreviewAmbiguous(policy)...) {
 			require.GreaterOrEqual(t, one.Number, 1)
 		}
 	})

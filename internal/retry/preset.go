@@ -42,11 +42,7 @@ func Presets() []Preset {
 		steps("steps-36h", 0.2, 72*time.Hour,
 			10*time.Second, 30*time.Second, 2*time.Minute, 10*time.Minute, 30*time.Minute,
 			2*time.Hour, 8*time.Hour, 24*time.Hour),
-		// The example schedule of the Standard Webhooks specification, "Deliverability
-		// and reliability".
-		steps("standard-webhooks", 0.1, 84*time.Hour,
-			5*time.Second, 5*time.Minute, 30*time.Minute, 2*time.Hour, 5*time.Hour,
-			10*time.Hour, 14*time.Hour, 20*time.Hour, 24*time.Hour),
+		standardWebhooks(),
 		exponential("fast", time.Second, 2, time.Minute, JitterFull, 5, time.Hour),
 	}
 
@@ -58,9 +54,30 @@ func Presets() []Preset {
 	return presets
 }
 
-// defaultAmbiguousAttempts is the limit of every preset: with the default's delays
-// about two minutes, long enough for a deployment that is under way.
-const defaultAmbiguousAttempts = 4
+// DefaultAmbiguousDelays are those of every preset: a deployment that is under way is
+// over within minutes, a route or a credential that was forgotten is mended within
+// hours, and after a day and a half of nothing but 404 nobody is going to mend it.
+func DefaultAmbiguousDelays() []time.Duration {
+	return []time.Duration{time.Minute, 15 * time.Minute, 2 * time.Hour, 12 * time.Hour, 24 * time.Hour}
+}
+
+// standardWebhooks is the example schedule of the Standard Webhooks specification,
+// "Deliverability and reliability", and its view of statuses: only a 2xx is success, and
+// only a 410 says that nothing more is wanted. Every other status that a policy may
+// decide about is retried. (3xx is never followed and cannot be overridden.)
+func standardWebhooks() Policy {
+	policy := steps("standard-webhooks", 0.1, 84*time.Hour,
+		5*time.Second, 5*time.Minute, 30*time.Minute, 2*time.Hour, 5*time.Hour,
+		10*time.Hour, 14*time.Hour, 20*time.Hour, 24*time.Hour)
+	for status := 400; status <= 499; status++ {
+		outcome := classifyStatus(status)
+		if (outcome.Decision != Retry || outcome.Ambiguous) && !outcome.DisableEndpoint {
+			policy.RetryStatuses = append(policy.RetryStatuses, status)
+		}
+	}
+
+	return policy
+}
 
 func exponential(
 	name string, base time.Duration, factor float64, limit time.Duration, jitter Jitter,
@@ -68,7 +85,7 @@ func exponential(
 ) Policy {
 	return Policy{
 		Preset: name, Strategy: StrategyExponential, Base: base, Factor: factor, Cap: limit, Jitter: jitter,
-		MaxAttempts: attempts, AmbiguousAttempts: defaultAmbiguousAttempts, GiveUpAfter: giveUp,
+		MaxAttempts: attempts, AmbiguousDelays: DefaultAmbiguousDelays(), GiveUpAfter: giveUp,
 	}
 }
 
@@ -76,6 +93,6 @@ func exponential(
 func steps(name string, ratio float64, giveUp time.Duration, schedule ...time.Duration) Policy {
 	return Policy{
 		Preset: name, Strategy: StrategySchedule, Schedule: schedule, Jitter: JitterProportional, JitterRatio: ratio,
-		MaxAttempts: len(schedule) + 1, AmbiguousAttempts: defaultAmbiguousAttempts, GiveUpAfter: giveUp,
+		MaxAttempts: len(schedule) + 1, AmbiguousDelays: DefaultAmbiguousDelays(), GiveUpAfter: giveUp,
 	}
 }

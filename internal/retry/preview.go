@@ -21,38 +21,64 @@ type PreviewAttempt struct {
 	Expected bool
 }
 
-// Preview lists the attempts that a policy leads to when none succeeds, as many as
-// MaxAttempts and GiveUpAfter allow.
+// Preview lists the attempts that a policy leads to when none succeeds and no outcome is
+// ambiguous, as many as MaxAttempts and GiveUpAfter allow.
 func Preview(policy Policy) []PreviewAttempt {
 	policy = policy.orDefault()
+	return policy.preview(policy.MaxAttempts, policy.Window, policy.Nominal)
+}
+
+// PreviewAmbiguous is Preview for a receiver all of whose outcomes are ambiguous:
+// AmbiguousDelays bounds the attempts too, and none of them is a 429.
+func PreviewAmbiguous(policy Policy) []PreviewAttempt {
+	policy = policy.orDefault()
+	window := func(attempt int, previous time.Duration) (time.Duration, time.Duration) {
+		low, high := policy.Window(attempt, previous)
+		least, most := policy.ambiguousWindow(attempt)
+		return max(low, least), max(high, most)
+	}
+	nominal := func(attempt int) time.Duration { return max(policy.Nominal(attempt), policy.ambiguousNominal(attempt)) }
+	attempts := policy.preview(min(policy.MaxAttempts, len(policy.AmbiguousDelays)+1), window, nominal)
+	for i := range attempts {
+		attempts[i].LatestAfter429 = attempts[i].Latest
+	}
+
+	return attempts
+}
+
+// preview lists at most so many attempts, with the bounds and the middle of the delay
+// after each.
+func (p Policy) preview(
+	most int, window func(attempt int, previous time.Duration) (low, high time.Duration), middle func(attempt int) time.Duration,
+) []PreviewAttempt {
 	attempts := []PreviewAttempt{{Number: 1, Expected: true}}
 	var previous, previous429 time.Duration // the longest delays so far, for decorrelated jitter
 
-	for number := 2; number <= min(policy.MaxAttempts, MostAttempts); number++ {
+	for number := 2; number <= min(most, MostAttempts); number++ {
 		last := attempts[len(attempts)-1]
-		low, high := policy.Window(number-1, previous)
-		_, high429 := policy.Window(number-1, previous429)
+		low, high := window(number-1, previous)
+		_, high429 := window(number-1, previous429)
 
-		earliest, possible := policy.follow(last.Earliest, low)
+		earliest, possible := p.follow(last.Earliest, low)
 		if !possible {
 			break
 		}
 		if high > low {
 			// Another draw may be too long and so be moved to just before the give-up
 			// time, which can be sooner than this one by a part of a second.
-			earliest = min(earliest, max(last.Earliest, policy.GiveUpAfter-lastAttemptLead))
+			earliest = min(earliest, max(last.Earliest, p.GiveUpAfter-lastAttemptLead))
 		}
-		nominal, expected := policy.follow(last.Nominal, policy.Nominal(number-1))
+		nominal, expected := p.follow(last.Nominal, middle(number-1))
 		if !expected || !last.Expected {
-			nominal, expected = policy.GiveUpAfter, false
+			nominal, expected = p.GiveUpAfter, false
 		}
 
 		attempts = append(attempts, PreviewAttempt{
 			Number:         number,
 			Earliest:       earliest,
 			Nominal:        nominal,
-			Latest:         min(last.Latest+high, policy.GiveUpAfter),
-			LatestAfter429: min(last.LatestAfter429+2*high429, policy.GiveUpAfter),
+			Latest:         min(last.Latest+high, p.GiveUpAfter),
+			LatestAfter429: min(last.LatestAfter429+2*high429, p.GiveUpAfter),
 			Expected:       expected,
 		})
 		previous, previous429 = high, 2*high429

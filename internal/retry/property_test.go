@@ -19,19 +19,23 @@ func anyProgress(policy retry.Policy) *rapid.Generator[retry.Progress] {
 	return rapid.Custom(func(t *rapid.T) retry.Progress {
 		outcome := retry.Outcome{
 			Decision: retry.Retry, Status: rapid.SampledFrom([]int{0, 404, 429, 500, 503}).Draw(t, "status"),
-			Ambiguous: rapid.Bool().Draw(t, "ambiguous"),
 		}
+		outcome.Ambiguous = outcome.Status != 429 && rapid.Bool().Draw(t, "ambiguous")
 		progress := retry.Progress{
 			Attempts: rapid.IntRange(1, policy.MaxAttempts+1).Draw(t, "attempts"), Now: received(),
 			Previous: anyDuration(0, retry.LongestDelay).Draw(t, "previous"),
 			Random:   retry.Random(rapid.IntRange(1, 1000).Draw(t, "attempt"), "dlv_"+strconv.Itoa(rapid.Int().Draw(t, "delivery")), "1"),
 		}
 		if outcome.Ambiguous {
-			progress.Ambiguous = rapid.IntRange(1, policy.AmbiguousAttempts+1).Draw(t, "ambiguous in a row")
+			progress.Ambiguous = rapid.IntRange(1, len(policy.AmbiguousDelays)+2).Draw(t, "ambiguous in a row")
+			outcome.Reason = "http_404"
 		}
 		// The give-up time lies anywhere, or around the end of the delay; what the receiver
 		// asks for lies anywhere, or around the give-up time.
 		_, latest := policy.Window(progress.Attempts, progress.Previous)
+		if outcome.Ambiguous {
+			latest = max(latest, longestAmbiguous(policy, progress.Ambiguous))
+		}
 		remaining := anyDuration(0, policy.GiveUpAfter).Draw(t, "remaining")
 		if rapid.Bool().Draw(t, "near the end") {
 			remaining = time.Duration(float64(rapid.IntRange(0, 250).Draw(t, "percent of the delay")) / 100 * float64(latest))
@@ -64,6 +68,15 @@ func bound(policy retry.Policy, attempt int) time.Duration {
 	}
 
 	return max(step, policy.MinDelay)
+}
+
+// longestAmbiguous is the upper bound of the n-th ambiguous delay, 0 when there is none.
+func longestAmbiguous(policy retry.Policy, n int) time.Duration {
+	if n > len(policy.AmbiguousDelays) {
+		return 0
+	}
+
+	return policy.AmbiguousDelays[n-1] * 11 / 10
 }
 
 // TestNextKeepsEveryRule: any policy, any receiver, any moment.
@@ -108,6 +121,15 @@ func requireRules(t require.TestingT, policy retry.Policy, progress retry.Progre
 	if outcome.Status == 429 && outcome.RetryAfter == 0 {
 		backoff, most = 2*backoff, 2*most
 	}
+	usedUp := outcome.Ambiguous && progress.Ambiguous > len(policy.AmbiguousDelays)
+	plain := backoff
+	if outcome.Ambiguous && !usedUp {
+		entry := policy.AmbiguousDelays[progress.Ambiguous-1]
+		low := entry - entry/10 // entry × U[0.9, 1.1], in whole nanoseconds as Next has it
+		drawn := low + min(time.Duration(progress.Random*float64(2*(entry/10))), max(2*(entry/10)-1, 0))
+		backoff, most = max(backoff, drawn), max(most, longestAmbiguous(policy, progress.Ambiguous))
+		require.InDelta(t, float64(entry)*(0.9+0.2*progress.Random), float64(drawn), 8192, "more than rounding")
+	}
 	// The last attempt before the give-up time, one second before it.
 	last := remaining - time.Second
 	mayMove := last >= 0 && 2*last >= backoff && last >= outcome.RetryAfter
@@ -119,11 +141,16 @@ func requireRules(t require.TestingT, policy retry.Policy, progress retry.Progre
 		require.LessOrEqual(t, verdict.Delay, remaining, "past the give-up time")
 		require.Equal(t, progress.Now.Add(verdict.Delay), verdict.At)
 		require.Less(t, progress.Attempts, policy.MaxAttempts)
-		require.False(t, outcome.Ambiguous && progress.Ambiguous >= policy.AmbiguousAttempts)
+		require.False(t, usedUp)
 	}
 	switch {
 	case verdict.Source == retry.SourceBackoff:
+		require.Equal(t, plain, verdict.Delay)
+		require.Equal(t, plain, backoff, "an ambiguous outcome asks for longer")
+	case verdict.Source == retry.SourceAmbiguous:
+		require.True(t, outcome.Ambiguous)
 		require.Equal(t, backoff, verdict.Delay)
+		require.Greater(t, verdict.Delay, plain)
 	case verdict.Source == retry.SourceRetryAfter:
 		require.Equal(t, outcome.RetryAfter, verdict.Delay)
 		require.Greater(t, verdict.Delay, backoff)
@@ -132,7 +159,10 @@ func requireRules(t require.TestingT, policy retry.Policy, progress retry.Progre
 		require.Greater(t, backoff, remaining, "moved without need")
 		require.True(t, mayMove)
 	case verdict.Reason == retry.ReasonAmbiguousLimit:
-		require.True(t, outcome.Ambiguous && progress.Ambiguous >= policy.AmbiguousAttempts)
+		require.True(t, usedUp)
+	case verdict.Reason == outcome.Reason && outcome.Reason != "":
+		require.True(t, outcome.Ambiguous)
+		require.Empty(t, policy.AmbiguousDelays, "it has delays left")
 	case verdict.Reason == retry.ReasonMaxAttempts:
 		require.GreaterOrEqual(t, progress.Attempts, policy.MaxAttempts)
 	case verdict.Reason == retry.ReasonRetryAfterPastGiveUp:
@@ -178,7 +208,7 @@ func TestFarAttemptsAreTheCap(t *testing.T) {
 			for _, limit := range []time.Duration{12 * time.Hour, retry.LongestDelay} {
 				policy := retry.Policy{
 					Strategy: strategy, Base: 10 * time.Minute, Factor: 10, Cap: limit, Jitter: jitter, JitterRatio: 0.2,
-					MaxAttempts: retry.MostAttempts, AmbiguousAttempts: 4, GiveUpAfter: retry.LongestGiveUp,
+					MaxAttempts: retry.MostAttempts, GiveUpAfter: retry.LongestGiveUp,
 				}
 				for _, attempt := range []int{10_000, 10_001, math.MaxInt32, math.MaxInt} {
 					require.Equal(t, limit, policy.Nominal(attempt), "%s %s, attempt %d", strategy, jitter, attempt)

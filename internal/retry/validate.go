@@ -21,10 +21,7 @@ func (p Policy) refused() FieldErrors {
 	p.validateStrategy(&bad)
 	p.validateJitter(&bad)
 	bad.between("max_attempts", p.MaxAttempts, 1, MostAttempts)
-	bad.between("ambiguous_attempts", p.AmbiguousAttempts, 1, MostAttempts)
-	if p.AmbiguousAttempts > p.MaxAttempts && !bad.has("max_attempts") {
-		bad.addOnce("ambiguous_attempts", "must not be above max_attempts")
-	}
+	validateAmbiguous(&bad, p.AmbiguousDelays)
 	bad.within("give_up_after", p.GiveUpAfter, ShortestGiveUp, LongestGiveUp)
 	validateStatuses(&bad, "retry_statuses", p.RetryStatuses, nil)
 	validateStatuses(&bad, "permanent_statuses", p.PermanentStatuses, p.RetryStatuses)
@@ -73,6 +70,17 @@ func validateSchedule(bad *FieldErrors, schedule []time.Duration) {
 		for i, step := range schedule {
 			bad.within(indexed("schedule", i), step, ShortestDelay, LongestDelay)
 		}
+	}
+}
+
+// validateAmbiguous takes an empty list: ambiguous outcomes are permanent then.
+func validateAmbiguous(bad *FieldErrors, delays []time.Duration) {
+	if len(delays) > MostAmbiguous {
+		bad.add("ambiguous_delays", "must have at most 20 entries")
+		return
+	}
+	for i, delay := range delays {
+		bad.within(indexed("ambiguous_delays", i), delay, ShortestDelay, LongestDelay)
 	}
 }
 

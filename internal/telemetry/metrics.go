@@ -32,6 +32,8 @@ type Metrics struct {
 	retryStorms   prometheus.Counter
 	notices       *prometheus.CounterVec
 	noticesLost   prometheus.Counter
+	authFailures  *prometheus.CounterVec
+	bodiesRefused *prometheus.CounterVec
 }
 
 // NewMetrics makes the metrics and registers those of Go and of the process.
@@ -85,9 +87,15 @@ func NewMetrics(version string) *Metrics {
 		noticesLost: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "everpost_notices_dropped_total", Help: "Operational events that were not stored: too many at once, or refused.",
 		}),
+		authFailures: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "everpost_api_auth_failures_total", Help: "Requests to the API whose key was not accepted, by cause.",
+		}, []string{"cause"}),
+		bodiesRefused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "everpost_api_bodies_refused_total", Help: "Request bodies that were not read to their end, by cause.",
+		}, []string{"cause"}),
 	}
 	m.registry.MustRegister(m.attempts, m.latency, m.ends, m.firstTries, m.retries, m.attemptsTo, m.backoff, m.ownFaults, m.eventAccepted,
-		m.turnedAway, m.circuits, m.disabled, m.retryStorms, m.notices, m.noticesLost,
+		m.turnedAway, m.circuits, m.disabled, m.retryStorms, m.notices, m.noticesLost, m.authFailures, m.bodiesRefused,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "everpost_build_info", Help: "1, with the version as a label.", ConstLabels: prometheus.Labels{"version": version},
@@ -151,6 +159,12 @@ func (m *Metrics) RetryStorm() { m.retryStorms.Inc() }
 
 // Noticed counts an operational event that was stored.
 func (m *Metrics) Noticed(eventType string) { m.notices.WithLabelValues(eventType).Inc() }
+
+// AuthFailed counts a request to the API whose key was not accepted.
+func (m *Metrics) AuthFailed(cause string) { m.authFailures.WithLabelValues(cause).Inc() }
+
+// BodyRefused counts a request body that was not read to its end.
+func (m *Metrics) BodyRefused(cause string) { m.bodiesRefused.WithLabelValues(cause).Inc() }
 
 // NoticesLost counts operational events that were not stored.
 func (m *Metrics) NoticesLost(n int) { m.noticesLost.Add(float64(n)) }

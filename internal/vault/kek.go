@@ -26,11 +26,25 @@ type StaticKEK struct {
 	aead cipher.AEAD
 }
 
+// ErrWeakKEK says that a key was typed, not made: whoever has the database guesses it.
+var ErrWeakKEK = errors.New("it is not random")
+
 // ParseKEK reads a key from base64 (standard alphabet, padded) of 32 bytes, with
-// white space around it tolerated. A key whose bytes are all the same is refused:
-// it was typed, not made. Errors do not repeat the text.
+// white space around it tolerated. A key that can be guessed is ErrWeakKEK. Errors do
+// not repeat the text.
 func ParseKEK(text string) (*StaticKEK, error) {
-	key, err := base64.StdEncoding.Strict().DecodeString(strings.TrimSpace(text))
+	return parseKEK(text, weakness)
+}
+
+// ParseOldKEK is ParseKEK for a key that is only read with: it may be a weak one, which
+// is to be replaced.
+func ParseOldKEK(text string) (*StaticKEK, error) {
+	return parseKEK(text, func(string, []byte) string { return "" })
+}
+
+func parseKEK(text string, weakness func(text string, key []byte) string) (*StaticKEK, error) {
+	text = strings.TrimSpace(text)
+	key, err := base64.StdEncoding.Strict().DecodeString(text)
 	if err != nil {
 		return nil, errors.New("parse key-encryption key: not base64")
 	}
@@ -38,10 +52,71 @@ func ParseKEK(text string) (*StaticKEK, error) {
 	if len(key) != KeyBytes {
 		return nil, fmt.Errorf("parse key-encryption key: %d bytes instead of %d", len(key), KeyBytes)
 	}
-	if bytes.Count(key, key[:1]) == KeyBytes {
-		return nil, errors.New("parse key-encryption key: not random")
+	if why := weakness(text, key); why != "" {
+		return nil, fmt.Errorf("parse key-encryption key: %w: %s", ErrWeakKEK, why)
 	}
 	return newStaticKEK(key)
+}
+
+// Each of these rules refuses a key that was made by chance less often than once in 10^9: of 32 random
+// bytes hardly ever fewer than 19 are different, and of their 43 characters in base64 hardly ever
+// fewer than 18.
+const (
+	minDifferentBytes   = 19
+	minDifferentLetters = 18
+	maxRepeatedBytes    = 5
+	maxRepeatedLetters  = 8
+)
+
+// weakness says why a key, or the base64 that it is written as, was not made by chance; "" when it may
+// have been.
+func weakness(text string, key []byte) string {
+	letters := []byte(strings.TrimRight(text, "="))
+	switch {
+	case different(key) < minDifferentBytes || different(letters) < minDifferentLetters:
+		return "few of its bytes are different"
+	case repeats(key, maxRepeatedBytes) || repeats(letters, maxRepeatedLetters):
+		return "it repeats itself"
+	case isSeries(key):
+		return "its bytes are a series"
+	case !bytes.ContainsFunc(key, func(r rune) bool { return r < ' ' || r > '~' }):
+		return "it is 32 bytes of text"
+	case bytes.Equal(letters, bytes.ToLower(letters)) || bytes.Equal(letters, bytes.ToUpper(letters)):
+		return "it is written in words"
+	}
+	return ""
+}
+
+func different(text []byte) int {
+	var seen [256]bool
+	n := 0
+	for _, b := range text {
+		if !seen[b] {
+			seen[b] = true
+			n++
+		}
+	}
+	return n
+}
+
+// repeats reports whether more than most bytes at the end are those from further before.
+func repeats(text []byte, most int) bool {
+	for period := 1; period < len(text)-most; period++ {
+		if bytes.Equal(text[period:], text[:len(text)-period]) {
+			return true
+		}
+	}
+	return false
+}
+
+// isSeries reports whether the bytes go up or down in equal steps.
+func isSeries(key []byte) bool {
+	for i := 2; i < len(key); i++ {
+		if key[i]-key[i-1] != key[1]-key[0] {
+			return false
+		}
+	}
+	return true
 }
 
 func newStaticKEK(key []byte) (*StaticKEK, error) {
@@ -57,7 +132,12 @@ func newStaticKEK(key []byte) (*StaticKEK, error) {
 }
 
 // LoadKEKFile reads a key, in the form ParseKEK takes, from a file.
-func LoadKEKFile(path string) (*StaticKEK, error) {
+func LoadKEKFile(path string) (*StaticKEK, error) { return loadKEKFile(path, ParseKEK) }
+
+// LoadOldKEKFile is LoadKEKFile for a key that is only read with: see ParseOldKEK.
+func LoadOldKEKFile(path string) (*StaticKEK, error) { return loadKEKFile(path, ParseOldKEK) }
+
+func loadKEKFile(path string, parse func(string) (*StaticKEK, error)) (*StaticKEK, error) {
 	file, err := os.Open(path) //nolint:gosec // the operator names the file
 	if err != nil {
 		return nil, fmt.Errorf("load key-encryption key: %w", err)
@@ -68,7 +148,7 @@ func LoadKEKFile(path string) (*StaticKEK, error) {
 		return nil, fmt.Errorf("load key-encryption key: %w", err)
 	}
 	defer clear(text)
-	kek, err := ParseKEK(string(text))
+	kek, err := parse(string(text))
 	if err != nil {
 		return nil, fmt.Errorf("load %s: %w", path, err)
 	}

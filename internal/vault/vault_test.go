@@ -3,10 +3,12 @@ package vault_test
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/base64"
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -26,7 +28,7 @@ func kekFrom(t testing.TB, seed byte) *vault.StaticKEK {
 	t.Helper()
 	key := bytes.Repeat([]byte{seed}, vault.KeyBytes)
 	key[0] ^= 0xff
-	kek, err := vault.ParseKEK(base64.StdEncoding.EncodeToString(key))
+	kek, err := vault.ParseOldKEK(base64.StdEncoding.EncodeToString(key))
 	require.NoError(t, err)
 	return kek
 }
@@ -200,17 +202,28 @@ func TestConcurrentUse(t *testing.T) {
 
 func TestParseKEK(t *testing.T) {
 	t.Parallel()
-	random := bytes.Repeat([]byte{7, 9}, 16)
+	sum := sha256.Sum256([]byte("of the tests"))
+	random := sum[:]
 	good := base64.StdEncoding.EncodeToString(random)
 	for name, c := range map[string]struct{ text, err string }{
-		"good":             {good, ""},
-		"with white space": {" " + good + "\r\n", ""},
-		"empty":            {"", "0 bytes instead of 32"},
-		"too short":        {base64.StdEncoding.EncodeToString(random[:31]), "31 bytes"},
-		"too long":         {base64.StdEncoding.EncodeToString(append(bytes.Clone(random), 1)), "33 bytes"},
-		"hexadecimal":      {strings.Repeat("0a", 32), "48 bytes"},
-		"not base64":       {"?" + good[1:], "not base64"},
-		"zeros":            {base64.StdEncoding.EncodeToString(make([]byte, 32)), "not random"},
+		"good":              {good, ""},
+		"with white space":  {" " + good + "\r\n", ""},
+		"empty":             {"", "0 bytes instead of 32"},
+		"too short":         {base64.StdEncoding.EncodeToString(random[:31]), "31 bytes"},
+		"too long":          {base64.StdEncoding.EncodeToString(append(bytes.Clone(random), 1)), "33 bytes"},
+		"hexadecimal":       {strings.Repeat("0a", 32), "48 bytes"},
+		"not base64":        {"?" + good[1:], "not base64"},
+		"zeros":             {base64.StdEncoding.EncodeToString(make([]byte, 32)), "not random: few"},
+		"all the same":      {base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{200}, 32)), "not random: few"},
+		"two bytes":         {base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{7, 9}, 16)), "not random: few"},
+		"half of it, twice": {base64.StdEncoding.EncodeToString(append(bytes.Clone(random[:16]), random[:16]...)), "not random: few"},
+		"most of it, again": {base64.StdEncoding.EncodeToString(append(bytes.Clone(random[:24]), random[:8]...)), "not random: it repeats"},
+		"counted":           {base64.StdEncoding.EncodeToString(series(0, 1)), "not random: its bytes are a series"},
+		"counted down":      {base64.StdEncoding.EncodeToString(series(255, 253)), "not random: its bytes are a series"},
+		"a sentence":        {base64.StdEncoding.EncodeToString([]byte("The quick brown fox jumps over 1")), "not random: it is 32 bytes of text"},
+		"hex of 16 bytes":   {base64.StdEncoding.EncodeToString([]byte("0123456789abcdef0fedcba987654321")), "not random: few"},
+		"a word":            {"passwordpasswordpasswordpasswordpasswordpas=", "not random"},
+		"a long word":       {"thequickbrownfoxjumpsoverthelazydogagainang=", "not random"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -225,6 +238,43 @@ func TestParseKEK(t *testing.T) {
 				require.NotContains(t, err.Error(), c.text[1:9])
 			}
 		})
+	}
+}
+
+// series goes from one byte on in the same steps as to the next.
+func series(first, second byte) []byte {
+	key := make([]byte, vault.KeyBytes)
+	for i := range key {
+		key[i] = first + byte(i)*(second-first)
+	}
+	return key
+}
+
+// A weak key can be read with, so that it can be replaced; not one that is none.
+func TestParseOldKEK(t *testing.T) {
+	t.Parallel()
+	weak := base64.StdEncoding.EncodeToString(make([]byte, 32))
+	kek, err := vault.ParseOldKEK(weak)
+	require.NoError(t, err)
+	require.Regexp(t, `^kek_`, kek.ID())
+	_, err = vault.ParseOldKEK(weak[4:])
+	require.ErrorContains(t, err, "29 bytes instead of 32")
+	path := filepath.Join(t.TempDir(), "kek")
+	require.NoError(t, os.WriteFile(path, []byte(weak+"\n"), 0o600))
+	_, err = vault.LoadKEKFile(path)
+	require.ErrorIs(t, err, vault.ErrWeakKEK)
+	again, err := vault.LoadOldKEKFile(path)
+	require.NoError(t, err)
+	require.Equal(t, kek.ID(), again.ID())
+}
+
+// No key that was made by chance is refused.
+func TestRandomKEKs(t *testing.T) {
+	t.Parallel()
+	for i := range 2000 {
+		key := sha256.Sum256([]byte(strconv.Itoa(i)))
+		_, err := vault.ParseKEK(base64.StdEncoding.EncodeToString(key[:]))
+		require.NoError(t, err)
 	}
 }
 

@@ -22,6 +22,7 @@ const (
 	ReasonBacklog  = "backlog" // more waits for the endpoint than fits into the next minutes
 	ReasonPaused   = "endpoint_paused"
 	ReasonDisabled = "endpoint_disabled"
+	ReasonInternal = string(retry.ReasonInternal) // a fault of our own keeps the endpoint from being sent to; also of an end at the give-up time
 )
 
 // Progress is what the owner of a delivery carries from step to step, and what
@@ -126,7 +127,7 @@ type Attempt struct {
 	Error     string // class and cause, never a URL; "" when an answer came
 
 	Delay       time.Duration // until the next attempt; 0 when there is none
-	DelaySource string        // backoff, retry_after or deadline; "" when there is none
+	DelaySource string        // backoff, retry_after, deadline or ambiguous; "" when there is none
 	Nominal     time.Duration // what Delay was before jitter
 
 	RequestHeaders  map[string]string
@@ -141,10 +142,12 @@ type Begun struct {
 	Standing Standing
 	Payload  []byte // nil when retention has removed it
 	SHA256   []byte
+	EventAt  time.Time // when the event was created; zero without a payload
 }
 
 // Commanded is a delivery with a command that no step has answered yet.
 type Commanded struct {
 	Delivery Delivery
 	Command  PendingCommand
+	Told     int // how often it was signalled again; 0: it has just been asked
 }

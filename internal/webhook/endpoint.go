@@ -87,17 +87,64 @@ type Endpoint struct {
 	Timeout        time.Duration // one request, from DNS to the last byte
 	AutoTimeout    bool          // it follows the receiver's answers; Timeout is the default then, for as long as few are known
 	MaxInFlight    int
-	RateLimit      float64 // requests per second
-	RetryPolicy    retry.Policy
+	RateLimit      float64         // requests per second
+	RetryPolicy    retry.Policy    // its own; zero: it has none, see PolicyInForce
+	Inherited      InheritedPolicy // what is in force then
 	CircuitBreaker CircuitBreaker
 	AutoDisable    AutoDisable
 	AutoReplay     bool
 	Signature      string // a scheme: SignatureV1, SignatureV1a or SignatureHex
+	PayloadFormat  PayloadFormat
 	PublicKey      string // whpk_…: of the newest secret, "" when that is an HMAC key
 	Metadata       map[string]string
 	Version        int64 // grows with every change: kept connections and caches are bound to it
 	CreatedAt      time.Time
 	UpdatedAt      time.Time
+}
+
+// PolicySource says whose retry policy an endpoint follows.
+type PolicySource uint8
+
+// The sources. A policy that nobody has set is the installation's.
+const (
+	PolicyOfInstallation PolicySource = iota
+	PolicyOfTenant
+	PolicyOfEndpoint
+)
+
+// String is the source's name in the API.
+func (s PolicySource) String() string {
+	switch s {
+	case PolicyOfEndpoint:
+		return "endpoint"
+	case PolicyOfTenant:
+		return "tenant"
+	case PolicyOfInstallation:
+		return "installation"
+	}
+	return "unknown"
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (s PolicySource) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// InheritedPolicy is the retry policy of an endpoint that has none of its own. The store
+// sets it; the zero value is retry.Default, of the installation.
+type InheritedPolicy struct {
+	Policy retry.Policy
+	Source PolicySource
+}
+
+// PolicyInForce is the retry policy that the endpoint's deliveries follow, and whose it
+// is: the endpoint's own, else its tenant's, else the installation's.
+func (e *Endpoint) PolicyInForce() (retry.Policy, PolicySource) {
+	switch {
+	case !e.RetryPolicy.IsZero():
+		return e.RetryPolicy, PolicyOfEndpoint
+	case !e.Inherited.Policy.IsZero():
+		return e.Inherited.Policy, e.Inherited.Source
+	}
+	return retry.Default(), PolicyOfInstallation
 }
 
 // Wants reports whether the endpoint asked for an event type.

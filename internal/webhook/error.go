@@ -86,6 +86,11 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
+// ErrNotOpened marks, wrapped, that what is stored encrypted of an endpoint (its secrets,
+// headers or credentials) cannot be opened: now, when the key management service is away,
+// or at all. It concerns every delivery to the endpoint.
+var ErrNotOpened = errors.New("what is stored encrypted of the endpoint cannot be opened")
+
 // CodeOf is the code of the first Error in err's chain, CodeInternal when there is none.
 func CodeOf(err error) Code {
 	if e, ok := errors.AsType[*Error](err); ok {

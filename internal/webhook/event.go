@@ -72,10 +72,14 @@ type Start struct {
 	Ref
 
 	Run       int
-	CreatedAt time.Time
+	CreatedAt time.Time // by the database's clock
+	Begun     time.Time // when this process began to store it, by its own clock; zero: it did not
 	NotBefore time.Time // deliver_at; zero: at once
 	GiveUpAt  time.Time
-	Relayed   int // how often the relay has taken it up
+	Relayed   int       // how often the relay has taken it up
+	RelayAt   time.Time // from when it might, the last time
+	// Placed is the workflow into which the relay has put it before; "" is none.
+	Placed string
 
 	// Held is where a delivery stands that was held and is released; nil for one whose
 	// run begins.
@@ -102,35 +106,61 @@ func (r Ref) WorkflowID() string {
 	return OwnWorkflow + r.EventID.String() + "/" + r.EndpointID.String()
 }
 
-// ValidType reports whether t is an event type: lower-case words of letters,
-// digits and underscores, joined by dots, 128 bytes at most.
+// typeSeparators are the characters that divide an event type into parts. A wildcard
+// stands after one of them.
+const typeSeparators = ".:/-_"
+
+// ValidType reports whether t is an event type: a letter or digit, then letters, digits
+// and separators, 128 bytes at most. All are ASCII, and case matters.
 func ValidType(t string) bool {
-	if t == "" || len(t) > MaxTypeLength {
+	if t == "" || len(t) > MaxTypeLength || strings.IndexByte(typeSeparators, t[0]) >= 0 {
 		return false
 	}
-	for word := range strings.SplitSeq(t, ".") {
-		if word == "" || strings.Trim(word, "abcdefghijklmnopqrstuvwxyz0123456789_") != "" {
+	for _, c := range []byte(t) {
+		letter := 'a' <= c|0x20 && c|0x20 <= 'z'
+		digit := '0' <= c && c <= '9'
+		if !letter && !digit && strings.IndexByte(typeSeparators, c) < 0 {
 			return false
 		}
 	}
 	return true
 }
 
-// ValidFilter reports whether f may stand in an endpoint's event_types: an event
-// type, a prefix followed by ".*", or "*".
+// ValidFilter reports whether f may stand in an endpoint's event_types or filter a list:
+// an event type, a prefix that ends with a separator followed by "*", or "*". What begins
+// with OperationalPrefix in other capitals is refused: there are no such events, and it
+// looks as if it asked for operational ones.
 func ValidFilter(f string) bool {
-	return f == "*" || ValidType(strings.TrimSuffix(f, ".*"))
+	if f == "*" {
+		return true
+	}
+	prefix, wildcard := FilterPrefix(f)
+	if !wildcard {
+		prefix = f
+	}
+	return ValidType(prefix) && ReservedType(prefix) == IsOperational(prefix)
+}
+
+// FilterPrefix is what all event types begin with that a filter with a wildcard lets
+// through: "order." of "order.*". It is false for other filters, "*" among them.
+func FilterPrefix(filter string) (prefix string, wildcard bool) {
+	prefix, wildcard = strings.CutSuffix(filter, "*")
+	if !wildcard || prefix == "" || strings.IndexByte(typeSeparators, prefix[len(prefix)-1]) < 0 {
+		return "", false
+	}
+	return prefix, true
 }
 
 // FilterMatches reports whether an event type passes one filter. Operational events
 // have to be asked for by name: "*" does not let them through.
+//
+// The store says the same in SQL.
 func FilterMatches(filter, eventType string) bool {
 	if filter == "*" {
 		return !IsOperational(eventType)
 	}
-	if filter == eventType {
-		return true
+	if prefix, ok := FilterPrefix(filter); ok {
+		return strings.HasPrefix(eventType, prefix)
 	}
-	prefix, ok := strings.CutSuffix(filter, "*") // "order.*" → "order."
-	return ok && strings.HasSuffix(prefix, ".") && strings.HasPrefix(eventType, prefix)
+	return filter == eventType
 }

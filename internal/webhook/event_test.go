@@ -12,22 +12,48 @@ import (
 func TestEventTypesAndFilters(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string][2]bool{ // valid as a type, valid as a filter
-		"order":                  {true, true},
-		"order.paid":             {true, true},
-		"a_1.b2.c":               {true, true},
-		"":                       {false, false},
-		"Order":                  {false, false},
-		"order.":                 {false, false},
-		".order":                 {false, false},
-		"order..paid":            {false, false},
-		"order paid":             {false, false},
-		"order.*":                {false, true},
-		"*":                      {false, true},
-		"*.paid":                 {false, false},
-		"order*":                 {false, false},
-		".*":                     {false, false},
-		strings.Repeat("a", 128): {true, true},
-		strings.Repeat("a", 129): {false, false},
+		"order":                         {true, true},
+		"order.paid":                    {true, true},
+		"a_1.b2.c":                      {true, true},
+		"userCreated":                   {true, true},
+		"invoice/paid":                  {true, true},
+		"order-paid":                    {true, true},
+		"com:acme:Order":                {true, true},
+		"2fa.enabled":                   {true, true},
+		"order.":                        {true, true},
+		"order..paid":                   {true, true},
+		"":                              {false, false},
+		".order":                        {false, false},
+		"_order":                        {false, false},
+		"/order":                        {false, false},
+		"order paid":                    {false, false},
+		"order\npaid":                   {false, false},
+		"order\x00":                     {false, false},
+		"order%":                        {false, false},
+		"bestätigt":                     {false, false},
+		"order.*":                       {false, true},
+		"invoice/*":                     {false, true},
+		"order-*":                       {false, true},
+		"user_*":                        {false, true},
+		"com:acme:*":                    {false, true},
+		"*":                             {false, true},
+		"**":                            {false, false},
+		"*.paid":                        {false, false},
+		"order*":                        {false, false},
+		"order.*.paid":                  {false, false},
+		"order.**":                      {false, false},
+		".*":                            {false, false},
+		"/*":                            {false, false},
+		"everpost.endpoint.paused":      {true, true},
+		"everpost.*":                    {false, true},
+		"everpost/x":                    {true, true},
+		"Everpost.endpoint.paused":      {true, false},
+		"EVERPOST.*":                    {false, false},
+		"Everpost":                      {true, true},
+		strings.Repeat("a", 128):        {true, true},
+		strings.Repeat("a", 127) + ".*": {false, true},
+		strings.Repeat("a", 128) + ".*": {false, false},
+		strings.Repeat("a", 129):        {false, false},
 	} {
 		require.Equal(t, want[0], webhook.ValidType(in), "type %q", in)
 		require.Equal(t, want[1], webhook.ValidFilter(in), "filter %q", in)
@@ -48,8 +74,26 @@ func TestFilterMatches(t *testing.T) {
 		{"order.*", "order", false},
 		{"order.*", "orders.paid", false},
 		{"order", "order.paid", false},
+		{"Order", "order", false},
+		{"order_*", "order_paid", true},
+		{"order_*", "order.paid", false},
+		{"order-*", "order-paid", true},
+		{"invoice/*", "invoice/paid/late", true},
+		{"com:*", "com:acme", true},
+		{"order*", "orders", false},
 	} {
 		require.Equal(t, c.want, webhook.FilterMatches(c.filter, c.eventType), "%s on %s", c.filter, c.eventType)
+	}
+}
+
+// What looks like one of ours is ours, whatever its capitals.
+func TestReservedTypes(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]bool{
+		"everpost.": true, "everpost.endpoint.paused": true, "Everpost.x": true, "EVERPOST.x": true, "eVERPOST.": true,
+		"everpost": false, "everpost/x": false, "everposted.x": false, "ever.post": false, "": false, "order.paid": false,
+	} {
+		require.Equal(t, want, webhook.ReservedType(in), in)
 	}
 }
 

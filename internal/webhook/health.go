@@ -15,6 +15,14 @@ const (
 	CircuitOpen     CircuitState = "open"      // none goes
 )
 
+// ClosedCircuit is what follows when a person closes an endpoint's circuit.
+type ClosedCircuit struct {
+	Endpoint Endpoint
+	At       time.Time      // by the record's clock
+	Probe    Delivery       // the oldest that waits
+	Command  PendingCommand // asks it to be tried now; zero: none waits
+}
+
 // severity orders the states, the worst last.
 func (c CircuitState) severity() int {
 	return slices.Index([]CircuitState{CircuitClosed, CircuitHalfOpen, CircuitOpen}, c)
@@ -42,6 +50,7 @@ type Seen struct {
 	Since     time.Time    `json:"since,omitzero"` // of the circuit's trouble or recovery; zero when it was never open
 	Why       string       `json:"why,omitempty"`  // it is not closed: "14 of 20 requests failed, the last with http_503"
 	NextProbe time.Time    `json:"next_probe,omitzero"`
+	ProbeOver time.Time    `json:"probe_over,omitzero"` // a probe is under way: when it is likely to be over
 
 	BarredUntil time.Time `json:"barred_until,omitzero"` // what the receiver asked for; zero when nothing
 	BarredFor   string    `json:"barred_for,omitempty"`
@@ -119,12 +128,15 @@ func Together(all []Seen) Seen {
 // addCircuit takes in another process's circuit.
 func (s *Seen) addCircuit(o *Seen) {
 	if o.Circuit.severity() > s.Circuit.severity() {
-		s.Circuit, s.Since, s.Why, s.NextProbe = o.Circuit, o.Since, o.Why, o.NextProbe
+		s.Circuit, s.Since, s.Why, s.NextProbe, s.ProbeOver = o.Circuit, o.Since, o.Why, o.NextProbe, o.ProbeOver
 		s.WaitsFor = o.WaitsFor
 		return
 	}
 	if o.Circuit != s.Circuit {
 		return
+	}
+	if o.ProbeOver.After(s.ProbeOver) {
+		s.ProbeOver = o.ProbeOver
 	}
 	if !o.Since.IsZero() && (s.Since.IsZero() || o.Since.Before(s.Since) != (o.Circuit == CircuitClosed)) {
 		s.Since, s.Why = o.Since, o.Why // the first trouble, the last recovery

@@ -178,6 +178,15 @@ func (id ID[K]) Time() time.Time {
 	return time.UnixMilli(int64(binary.BigEndian.Uint64(ms[:]))).UTC() //nolint:gosec // 48 bits always fit
 }
 
+// Later is the id as it would be, had it been made d later; the time of an id is whole
+// milliseconds.
+func (id ID[K]) Later(d time.Duration) ID[K] {
+	var ms [8]byte
+	binary.BigEndian.PutUint64(ms[:], uint64(id.Time().Add(d).UnixMilli()))
+	copy(id[:6], ms[2:])
+	return id
+}
+
 // MarshalText implements encoding.TextMarshaler; the zero id is the empty text.
 func (id ID[K]) MarshalText() ([]byte, error) {
 	if id.IsZero() {

@@ -30,6 +30,13 @@ const (
 // IsOperational reports whether an event type, or a filter, is of operational events.
 func IsOperational(eventType string) bool { return strings.HasPrefix(eventType, OperationalPrefix) }
 
+// ReservedType reports whether nobody else may post events of a type: it begins with
+// OperationalPrefix, in whatever case. Receivers that do not tell capitals apart would
+// take such an event for an operational one.
+func ReservedType(eventType string) bool {
+	return len(eventType) >= len(OperationalPrefix) && strings.EqualFold(eventType[:len(OperationalPrefix)], OperationalPrefix)
+}
+
 // OperationalOnly reports whether the endpoint asked for operational events and nothing
 // else: what befalls it is brought about by those.
 func (e *Endpoint) OperationalOnly() bool {

@@ -158,10 +158,14 @@ func (c ReplayCommand) Stops() bool { return c.Action == ReplayPause || c.Action
 // ReplayFilter narrows what a replay sends again. Zero fields do not narrow.
 type ReplayFilter struct {
 	EndpointID   EndpointID
-	EventType    string
+	EventType    string    // a filter as in an endpoint's event_types
 	Reason       string    // of a dead letter
 	Status       int       // of a dead letter's last outcome
 	Since, Until time.Time // created_at of the delivery or event in [Since, Until)
+
+	// IncludeUnmatched widens a replay of events: also types that the endpoint did not ask
+	// for, but neither what named other endpoints nor operational events.
+	IncludeUnmatched bool
 }
 
 // ReplayCounts is how far a replay has come.
@@ -235,7 +239,7 @@ type ReplayStanding struct {
 	Command ReplayCommand `json:"command,omitzero"`
 	// Exhausted: the last one of the set has been released.
 	Exhausted bool `json:"exhausted,omitempty"`
-	// Behind: nothing was released, because too many deliveries wait for their start.
+	// Behind: nothing was released, because deliveries wait longer than usual for their start.
 	Behind bool `json:"behind,omitempty"`
 	// LookAt is when the next first outcome may be there; zero when none is awaited.
 	LookAt time.Time `json:"look_at,omitzero"`

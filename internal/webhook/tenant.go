@@ -1,8 +1,11 @@
 package webhook
 
 import (
+	"net/netip"
 	"strings"
 	"time"
+
+	"github.com/everpost/everpost/internal/retry"
 )
 
 // MaxTenantID is the length of a tenant's id, MaxMetadata the number of metadata entries.
@@ -13,11 +16,16 @@ const (
 
 // Tenant is whose endpoints these are.
 type Tenant struct {
-	ID        string // the operator's own id
-	Name      string
-	Contact   string // "" when unknown
-	Metadata  map[string]string
-	Limits    Limits // what an operator has set for it
+	ID       string // the operator's own id
+	Name     string
+	Contact  string // "" when unknown
+	Metadata map[string]string
+	Limits   Limits // what an operator has set for it
+
+	// RetryPolicy is that of its endpoints that have none of their own; zero: the
+	// installation's is.
+	RetryPolicy retry.Policy
+
 	CreatedAt time.Time
 	UpdatedAt time.Time
 }
@@ -66,9 +74,25 @@ type Key struct {
 	LastUsedAt time.Time // zero: never
 }
 
+// KeyError is why a key was not accepted, as the cause of an Error: for metrics, a caller
+// is never told.
+type KeyError string
+
+// The reasons.
+const (
+	ErrKeyUnknown     KeyError = "unknown"      // there is none of this id
+	ErrKeyWrongSecret KeyError = "wrong_secret" // there is one, and this is not its text
+	ErrKeyExpired     KeyError = "expired"
+	ErrKeyRevoked     KeyError = "revoked"
+)
+
+// Error implements error.
+func (r KeyError) Error() string { return "refused: " + string(r) }
+
 // Actor is who makes a change, for the audit log.
 type Actor struct {
 	KeyID     KeyID  // zero: the system itself or the command line
 	Name      string // shown instead when there is no key: "standalone", "cli"
 	RequestID string
+	Source    netip.Addr // where the request came from; the zero Addr without one
 }

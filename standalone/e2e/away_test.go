@@ -64,7 +64,7 @@ func cluster(t *testing.T, temporal, namespace string, further settings) *instan
 	in.key = "the-operator-of-a-cluster-in-a-test"
 	in.env = in.env.with(settings{
 		"EVERPOST_DATABASE_URL": database.URL(localpg.Database), "EVERPOST_OPERATOR_KEY": in.key,
-		"EVERPOST_KEK": "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=", "TEMPORAL_ADDRESS": temporal, "TEMPORAL_NAMESPACE": namespace,
+		"EVERPOST_KEK": "K4JF8A06nx3tRLH7jGEAk8DIEogd7avty/nxsMJyLIk=", "TEMPORAL_ADDRESS": temporal, "TEMPORAL_NAMESPACE": namespace,
 	}).with(further)
 	for _, name := range []string{"EVERPOST_DATA_DIR", "EVERPOST_DEMO", "EVERPOST_TEMPORAL_LISTEN", "EVERPOST_UI_LISTEN"} {
 		delete(in.env, name) // these are standalone's

@@ -83,10 +83,10 @@ func TestBatchIsAllOrNothing(t *testing.T) {
 		status int
 		field  string
 	}{
-		`{"type":"ORDER","payload":1}`: {400, "events[2].type"},
-		`{"type":"a"}`:                 {400, "events[2].payload"},
-		`7`:                            {400, "events[2]"},
-		good:                           {400, "events[2].external_id"},
+		`{"type":"OR DER","payload":1}`: {400, "events[2].type"},
+		`{"type":"a"}`:                  {400, "events[2].payload"},
+		`7`:                             {400, "events[2]"},
+		good:                            {400, "events[2].external_id"},
 		`{"type":"a","payload":1,"endpoint_ids":["ep_06f4q2m0hhf5dd6cs7m9k2q8xw"]}`: {400, "events[2].endpoint_ids"},
 		`{"type":"order.paid","payload":{"n":9},"external_id":"known"}`:             {422, "events[2].external_id"},
 		`{"type":"a","payload":"` + strings.Repeat("x", 256<<10) + `"}`:             {413, "events[2].payload"},

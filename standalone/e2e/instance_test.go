@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,6 +28,7 @@ type instance struct {
 	logPath string
 	env     settings
 
+	program string // starts the binary, if it is not the binary itself
 	log     *os.File
 	process *process
 	addr    map[string]string // the fields of the ready line
@@ -120,7 +122,7 @@ func (in *instance) tail(begin int64) string {
 
 // start runs it and waits until it is ready. After the first time the ports are fixed.
 func (in *instance) start(ctx context.Context) error {
-	p, err := launch(in.env, in.log, "standalone")
+	p, err := launchProgram(cmp.Or(in.program, binary), in.env, in.log, "standalone")
 	if err != nil {
 		return err
 	}

@@ -29,6 +29,9 @@ var binary string
 var ownInstances = make(chan struct{}, 2)
 
 func TestMain(m *testing.M) {
+	if program := os.Getenv(lazyInit); program != "" {
+		os.Exit(beLazyInit(program))
+	}
 	flag.Parse()
 	if err := flag.Set("test.parallel", atOnce); err != nil {
 		panic(err)

@@ -55,7 +55,11 @@ type process struct {
 
 // launch starts the binary. Its log is appended to the writer.
 func launch(env settings, log io.Writer, args ...string) (*process, error) {
-	p := &process{command: exec.Command(binary, args...), exited: make(chan struct{})}
+	return launchProgram(binary, env, log, args...)
+}
+
+func launchProgram(program string, env settings, log io.Writer, args ...string) (*process, error) {
+	p := &process{command: exec.Command(program, args...), exited: make(chan struct{})}
 	p.command.Env, p.command.Stderr = env.environ(), log
 	p.command.SysProcAttr = endWithParent()
 	output, err := p.command.StdoutPipe()
@@ -159,8 +163,13 @@ type finished struct {
 
 // runToEnd runs the binary until it ends by itself.
 func runToEnd(ctx context.Context, env settings, args ...string) (finished, error) {
+	return runToEndOf(ctx, binary, env, args...)
+}
+
+// runToEndOf is runToEnd of another binary.
+func runToEndOf(ctx context.Context, binary string, env settings, args ...string) (finished, error) {
 	var log strings.Builder
-	p, err := launch(env, &log, args...)
+	p, err := launchProgram(binary, env, &log, args...)
 	if err != nil {
 		return finished{}, err
 	}

@@ -192,7 +192,7 @@ func TestReplayByHand(t *testing.T) {
 }
 
 // Past events, to an endpoint that is younger than they are, and again to the one that
-// got them.
+// got them: those that each asks for, in the format that it has.
 func TestReplayOfEvents(t *testing.T) {
 	t.Parallel()
 	b, r := setup(t), newReceiver(t)
@@ -204,7 +204,9 @@ func TestReplayOfEvents(t *testing.T) {
 		b.waitState(d.ID, "delivered")
 		events = append(events, e)
 	}
-	young := b.endpoint(r, "/young", fieldsOf{"event_types": []string{"nothing.yet"}})
+	var unasked event
+	b.ask(http.StatusAccepted, http.MethodPost, "/events", fieldsOf{"type": "user.password_reset", "payload": 1}, &unasked)
+	young := b.endpoint(r, "/young", fieldsOf{"event_types": []string{"order.*"}, "payload_format": "envelope"})
 	for _, ep := range []endpoint{young, first} {
 		made := b.makeReplay(fieldsOf{"source": "events", "endpoint_id": ep.ID, "since": since, "rate_per_minute": 6000})
 		require.Equal(t, 5, made.Total)
@@ -221,4 +223,11 @@ func TestReplayOfEvents(t *testing.T) {
 		b.ask(http.StatusOK, http.MethodGet, "/events/"+e.ID, nil, &read)
 		require.Len(t, read.Deliveries, 2)
 	}
+	require.Empty(t, r.of(unasked.ID))
+	made := b.makeReplay(fieldsOf{"source": "events", "endpoint_id": young.ID, "since": since, "event_type": "user.*", "include_unmatched": true})
+	require.Equal(t, 1, made.Total)
+	b.waitReplayState(made.ID, "completed")
+	sent := r.of(unasked.ID)
+	require.Len(t, sent, 1)
+	require.Regexp(t, `^\{"type":"user\.password_reset","timestamp":"[^"]+","data":1\}$`, string(sent[0].Body))
 }

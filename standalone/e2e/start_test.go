@@ -18,7 +18,18 @@ import (
 // what is wrong. What it logged as JSON meanwhile is not counted.
 func requireOneLine(t *testing.T, f finished, contains ...string) {
 	t.Helper()
-	require.Equal(t, 1, f.code, f.stderr)
+	requireFailure(t, f, 1, contains...)
+}
+
+// requireUsage is requireOneLine where a flag or a setting is what is wrong.
+func requireUsage(t *testing.T, f finished, contains ...string) {
+	t.Helper()
+	requireFailure(t, f, 2, contains...)
+}
+
+func requireFailure(t *testing.T, f finished, code int, contains ...string) {
+	t.Helper()
+	require.Equal(t, code, f.code, f.stderr)
 	require.NotContains(t, f.stdout, "ready ")
 	var lines []string
 	for line := range strings.Lines(f.stderr) {
@@ -46,7 +57,12 @@ func TestUnusableCommandLine(t *testing.T) {
 		{"port that is none", settings{"EVERPOST_LISTEN": "127.0.0.1:http"}, []string{"standalone"}, "EVERPOST_LISTEN"},
 		{"admin port out of range", nil, []string{"standalone", "--admin-listen", "127.0.0.1:65536"}, "EVERPOST_ADMIN_LISTEN"},
 		{"range that is none", settings{"EVERPOST_ALLOWED_CIDRS": "127.0.0.0/33"}, []string{"standalone"}, "127.0.0.0/33"},
+		{"range of every address", settings{"EVERPOST_ALLOWED_CIDRS": "127.0.0.0/8,0.0.0.0/0"}, []string{"standalone"}, `EVERPOST_ALLOWED_CIDRS: "0.0.0.0/0"`},
+		{"denied range that is none", settings{"EVERPOST_DENIED_CIDRS": "10.0.0.0"}, []string{"standalone"}, "10.0.0.0"},
+		{"no file of certificates", settings{"EVERPOST_CA_FILE": "/no/such/ca.pem"}, []string{"standalone"}, "open /no/such/ca.pem: no such file"},
+		{"file without certificates", settings{"EVERPOST_CA_FILE": "/dev/null"}, []string{"standalone"}, "EVERPOST_CA_FILE: /dev/null holds no certificate"},
 		{"port list that is none", settings{"EVERPOST_EXTRA_PORTS": "8443,every"}, []string{"standalone"}, "every"},
+		{"retry policy that is none", settings{"EVERPOST_RETRY_POLICY": `{"preset":"fast","base":"0s"}`}, []string{"standalone"}, "base: must be"},
 		{"weak operator key", settings{"EVERPOST_OPERATOR_KEY": "short"}, []string{"standalone"}, "EVERPOST_OPERATOR_KEY"},
 		{"serve without a database", nil, []string{"serve"}, "EVERPOST_DATABASE_URL"},
 	} {
@@ -54,7 +70,7 @@ func TestUnusableCommandLine(t *testing.T) {
 			t.Parallel()
 			f, err := runToEnd(contextFor(t, patience), data.with(c.env), c.args...)
 			require.NoError(t, err)
-			requireOneLine(t, f, c.names)
+			requireUsage(t, f, c.names)
 			require.NoDirExists(t, data["EVERPOST_DATA_DIR"], "nothing was begun")
 		})
 	}

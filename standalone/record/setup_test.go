@@ -3,7 +3,6 @@ package record_test
 import (
 	"bytes"
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"io"
 	"log/slog"
@@ -19,11 +18,13 @@ import (
 	historypb "go.temporal.io/api/history/v1"
 	"go.temporal.io/sdk/client"
 
+	"github.com/everpost/everpost/activities"
 	"github.com/everpost/everpost/internal/app"
 	"github.com/everpost/everpost/internal/config"
 	"github.com/everpost/everpost/internal/localpg"
 	"github.com/everpost/everpost/internal/receivertest"
 	"github.com/everpost/everpost/standalone/internal/temporald"
+	"github.com/everpost/everpost/worker"
 	"github.com/everpost/everpost/workflows"
 )
 
@@ -40,9 +41,21 @@ type installation struct {
 	temporal client.Client
 	database *pgx.Conn
 	api      string
+
+	settings config.Config
+	options  client.Options
 }
 
 func setup(t *testing.T) *installation {
+	t.Helper()
+	i := prepare(t)
+	t.Cleanup(i.deploy(t, nil))
+	i.call(t, http.MethodPut, "", map[string]any{})
+	return i
+}
+
+// prepare makes an installation of which Everpost itself is still to be deployed.
+func prepare(t *testing.T) *installation {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "everpost-record-") //nolint:usetesting // those are closed to the database's user
 	require.NoError(t, err)
@@ -70,29 +83,35 @@ func setup(t *testing.T) *installation {
 
 	settings := config.Config{
 		Listen: "127.0.0.1:0", AdminListen: "127.0.0.1:0", DatabaseURL: url, OperatorKey: key,
-		KEKs:      config.KEKs{KEK: base64.StdEncoding.EncodeToString([]byte("a key-encryption key of the tests")[:32])},
+		KEKs:      config.KEKs{KEK: "K4JF8A06nx3tRLH7jGEAk8DIEogd7avty/nxsMJyLIk="},
 		AllowHTTP: true, AllowedCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, ExtraPorts: config.Ports{Any: true},
 		Retention: 720 * time.Hour, DeadLetterRetention: 720 * time.Hour, AuditRetention: 17520 * time.Hour,
 		StartSlots: 4, MaxPerWorkflow: 50, NearRetry: time.Minute,
 		ReconcileEvery: time.Minute, QueueLength: 100,
 	}
-	logger := slog.New(slog.DiscardHandler)
-	require.NoError(t, app.Migrate(t.Context(), settings, logger))
+	require.NoError(t, app.Migrate(t.Context(), settings, slog.New(slog.DiscardHandler)))
 	options := client.Options{HostPort: engine.Address(), Namespace: client.DefaultNamespace, Identity: identity}
-	product, err := app.New(t.Context(), app.Options{Config: settings, Version: "test", Logger: logger, API: true, Worker: true, Temporal: options})
-	require.NoError(t, err)
-	require.NoError(t, product.Start(t.Context()))
-	t.Cleanup(product.Stop)
 
-	i := &installation{receiver: receivertest.New(t), api: "http://" + product.APIAddr()}
+	i := &installation{receiver: receivertest.New(t), settings: settings, options: options}
 	i.temporal, err = client.Dial(options)
 	require.NoError(t, err)
 	t.Cleanup(i.temporal.Close)
 	i.database, err = pgx.Connect(t.Context(), url)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, i.database.Close(context.WithoutCancel(t.Context()))) })
-	i.call(t, http.MethodPut, "", map[string]any{})
 	return i
+}
+
+// deploy starts Everpost, with workflows that are registered in another way unless that is nil.
+func (i *installation) deploy(t *testing.T, register func(worker.Registry, *activities.Activities)) (stop func()) {
+	t.Helper()
+	product, err := app.New(t.Context(), app.Options{
+		Config: i.settings, Version: "test", Logger: slog.New(slog.DiscardHandler), API: true, Worker: true, Temporal: i.options, Register: register,
+	})
+	require.NoError(t, err)
+	require.NoError(t, product.Start(t.Context()))
+	i.api = "http://" + product.APIAddr()
+	return product.Stop
 }
 
 // call asks the API about the tenant and returns the answer.
@@ -196,6 +215,11 @@ func (d delivery) awaits(t *testing.T, state string) {
 // await asks until the answer is yes. (require.Eventually asks in a goroutine, in
 // which a test must not fail.)
 func await(t *testing.T, satisfied func() bool) {
+	t.Helper()
+	awaitFor(t, patience, satisfied)
+}
+
+func awaitFor(t *testing.T, patience time.Duration, satisfied func() bool) {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()

@@ -23,7 +23,7 @@ func page(old string) (string, error) {
 	if !begins || !ends {
 		return "", errors.New("the lines around the generated part are missing")
 	}
-	return before + pageBegin + tables() + pictures() + pageEnd + after, nil
+	return before + pageBegin + tables() + ambiguousTable() + pictures() + pageEnd + after, nil
 }
 
 // tables are the presets, and the nominal time of each of their attempts.
@@ -46,16 +46,37 @@ func tables() string {
 	for number := 1; number <= most; number++ {
 		text.WriteString("| " + strconv.Itoa(number) + " |")
 		for _, preset := range presets {
-			text.WriteString(" " + nominal(preset.Policy, number) + " |")
+			text.WriteString(" " + nominal(retry.Preview(preset.Policy), number) + " |")
+		}
+		text.WriteByte('\n')
+	}
+	text.WriteString("\n\\* Only when jitter has made the delays before it short; otherwise the give-up time comes first.\n")
+	return text.String()
+}
+
+// ambiguousTable is when the attempts start at a receiver that may be gone for good.
+func ambiguousTable() string {
+	var text strings.Builder
+	text.WriteString("\nThe same if every outcome is ambiguous: a 404 (but not under `standard-webhooks`), or `token_refused`:\n\n| attempt |")
+	presets := retry.Presets()
+	most := 0
+	for _, preset := range presets {
+		fmt.Fprintf(&text, " `%s` |", preset.Name)
+		most = max(most, len(retry.PreviewAmbiguous(preset.Policy)))
+	}
+	text.WriteString("\n|---|" + strings.Repeat("---|", len(presets)) + "\n")
+	for number := 1; number <= most; number++ {
+		text.WriteString("| " + strconv.Itoa(number) + " |")
+		for _, preset := range presets {
+			text.WriteString(" " + nominal(retry.PreviewAmbiguous(preset.Policy), number) + " |")
 		}
 		text.WriteByte('\n')
 	}
 	return text.String()
 }
 
-// nominal is one cell of the table.
-func nominal(p retry.Policy, number int) string {
-	attempts := retry.Preview(p)
+// nominal is one cell of a table.
+func nominal(attempts []retry.PreviewAttempt, number int) string {
 	switch {
 	case number > len(attempts):
 		return ""
@@ -70,7 +91,6 @@ func nominal(p retry.Policy, number int) string {
 
 func pictures() string {
 	var text strings.Builder
-	text.WriteString("\n\\* Only when jitter has made the delays before it short; otherwise the give-up time comes first.\n")
 	for _, preset := range retry.Presets() {
 		fmt.Fprintf(&text, "\n![The attempts of %s on a logarithmic time axis](retries/%s.svg)\n", preset.Name, preset.Name)
 	}

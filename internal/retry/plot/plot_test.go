@@ -106,6 +106,7 @@ func TestExamplesOfThePage(t *testing.T) {
 		"factor":                               "1 to " + strconv.Itoa(retry.LargestFactor),
 		"cap":                                  span(retry.ShortestDelay, retry.LongestDelay) + ", not below `base`",
 		"schedule":                             "1 to " + strconv.Itoa(retry.MostSteps) + " of them",
+		"ambiguous_delays":                     "0 to " + strconv.Itoa(retry.MostAmbiguous) + " of them, " + span(retry.ShortestDelay, retry.LongestDelay),
 		"max_attempts":                         "1 to " + strconv.Itoa(retry.MostAttempts),
 		"give_up_after":                        span(retry.ShortestGiveUp, retry.LongestGiveUp),
 		"retry_statuses`, `permanent_statuses": strconv.Itoa(retry.MostStatuses) + " of them each; no 2xx, no 3xx",

@@ -83,6 +83,16 @@ func openDatabases(ctx context.Context, databaseURL string) (*databases, error) 
 	return dbs, nil
 }
 
+// CreateDatabases makes the two databases in a PostgreSQL when absent, and returns the address of
+// MainDatabase: whoever has that has the server, whichever databases else are used beside it.
+func CreateDatabases(ctx context.Context, databaseURL string) (address string, err error) {
+	dbs, err := openDatabases(ctx, databaseURL)
+	if err != nil {
+		return "", err
+	}
+	return dbs.urlOf(MainDatabase), nil
+}
+
 func parseURL(s string) (*url.URL, error) {
 	u, err := url.Parse(s)
 	if err != nil || (u.Scheme != "postgres" && u.Scheme != "postgresql") {
@@ -124,13 +134,18 @@ func sqlState(err error) string {
 
 // connect opens a connection to one of the databases.
 func (d *databases) connect(ctx context.Context, name string) (*pgx.Conn, error) {
-	u := *d.url
-	u.Path = "/" + name
-	conn, err := pgx.Connect(ctx, u.String())
+	conn, err := pgx.Connect(ctx, d.urlOf(name))
 	if err != nil {
 		return nil, fmt.Errorf("connect to database %s: %w", name, err)
 	}
 	return conn, nil
+}
+
+// urlOf is the address of one of the databases, with what the given one says else.
+func (d *databases) urlOf(name string) string {
+	u := *d.url
+	u.Path = "/" + name
+	return u.String()
 }
 
 // store says how the server reaches one of the databases: through connections of ours, which need fewer round trips and

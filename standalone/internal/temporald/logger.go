@@ -160,11 +160,14 @@ func (h levelHandler) WithGroup(name string) slog.Handler {
 	return levelHandler{h.Handler.WithGroup(name), h.level}
 }
 
-// isNotice tells what the server warns of at every start although it is as intended: that it has no
-// HTTP port, and that it is early for a shard which it is about to take over.
+// isNotice tells what the server warns of although it is as intended: at every start, that it has no
+// HTTP port and that it is early for a shard which it is about to take over; at every look at a workflow
+// in the Web UI, that the UI asks for larger pages than there are.
 func isNotice(msg string, tags []tag.Tag) bool {
-	if strings.HasPrefix(msg, "HTTP API port has not been set.") {
-		return true
+	for _, known := range []string{"HTTP API port has not been set.", "GetHistory page size is larger than threshold"} {
+		if strings.HasPrefix(msg, known) {
+			return true
+		}
 	}
 	return slices.ContainsFunc(tags, func(t tag.Tag) bool {
 		return t.Key() == "error" && fmt.Sprint(t.Value()) == "shard status unknown"

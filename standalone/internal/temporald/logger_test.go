@@ -22,6 +22,10 @@ func TestLoggerLevels(t *testing.T) {
 	require.Contains(t, out.String(), "level=WARN msg=this component=temporal shard=7 error=boom")
 
 	out.Reset()
+	l = newLogger(slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelInfo})), slog.LevelInfo)
+	l.Warn("GetHistory page size is larger than threshold", tag.WorkflowID("delivery/x"))
+	require.Empty(t, out.String(), "a look at a workflow in the Web UI is no warning")
+
 	l.quieten()
 	l.With(tag.String("shard", "7")).Error("of a stop")
 	require.Empty(t, out.String())

@@ -27,6 +27,8 @@ import (
 	"github.com/temporalio/ui-server/v2/server/headers"
 	"github.com/temporalio/ui-server/v2/server/route"
 	"github.com/temporalio/ui-server/v2/ui"
+
+	"github.com/everpost/everpost/internal/hosts"
 )
 
 // Options says what to serve where.
@@ -34,6 +36,9 @@ type Options struct {
 	// Listen is the address, an IP address (or localhost) and a port; port 0 takes a free one.
 	// Defaults to 127.0.0.1:0.
 	Listen string
+
+	// Hosts are the names that the UI answers to, beside addresses and localhost.
+	Hosts hosts.Allowed
 
 	// Temporal is the address of the frontend. Required.
 	Temporal string
@@ -90,7 +95,7 @@ func Start(ctx context.Context, o Options) (*UI, error) {
 	if !ok {
 		return nil, errors.Join(fmt.Errorf("web UI's address %s: bound to %s", o.Listen, listener.Addr()), listener.Close())
 	}
-	handler, err := newHandler(o, bound.IP)
+	handler, err := newHandler(o)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start web UI: %w", err), listener.Close())
 	}
@@ -160,7 +165,7 @@ func (u *UI) Stop(ctx context.Context) error {
 }
 
 // newHandler puts the UI together in the order of the UI's own server.
-func newHandler(o Options, bound net.IP) (http.Handler, error) {
+func newHandler(o Options) (http.Handler, error) {
 	provider, err := config.NewConfigProviderWithRefresh(&config.Config{
 		TemporalGRPCAddress: o.Temporal,
 		EnableUI:            true,
@@ -184,9 +189,6 @@ func newHandler(o Options, bound net.IP) (http.Handler, error) {
 
 	e := echo.New()
 	e.HideBanner, e.HidePort = true, true
-	if bound.IsLoopback() {
-		e.Pre(refuseForeignNames)
-	}
 	e.Use(middleware.Recover(), middleware.BodyLimit(maxBody), middleware.Gzip())
 	e.Use(cors.CORSMiddleware(cors.CORSConfig{ConfigProvider: provider})) // no origin but our own
 	e.Use(middleware.Secure())
@@ -201,30 +203,8 @@ func newHandler(o Options, bound net.IP) (http.Handler, error) {
 		return nil, fmt.Errorf("set UI routes: %w", err)
 	}
 	route.SetRenderRoute(e, "/")
-	return e, nil
-}
-
-// refuseForeignNames keeps web pages out that have their own name resolve to this machine (DNS
-// rebinding): to the browser such a page and a UI bound to loopback have one origin, and the UI asks
-// nobody who they are. Addresses and localhost cannot be taken over like that.
-func refuseForeignNames(next echo.HandlerFunc) echo.HandlerFunc {
-	return func(c echo.Context) error {
-		host := c.Request().Host
-		if name, _, err := net.SplitHostPort(host); err == nil {
-			host = name
-		}
-		if host == "localhost" || net.ParseIP(trimBrackets(host)) != nil {
-			return next(c)
-		}
-		return echo.NewHTTPError(http.StatusForbidden, "open the Web UI as localhost or by address")
-	}
-}
-
-func trimBrackets(host string) string {
-	if len(host) > 1 && host[0] == '[' && host[len(host)-1] == ']' {
-		return host[1 : len(host)-1]
-	}
-	return host
+	// The UI asks nobody who they are, wherever it is bound: a container's is bound to all addresses.
+	return hosts.Check(e, o.Hosts, "EVERPOST_UI_HOSTS"), nil
 }
 
 // dialAddress returns a bound address as seen from this machine.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/everpost/everpost/internal/hosts"
 	"github.com/everpost/everpost/standalone/internal/webui"
 )
 
@@ -54,23 +55,35 @@ func TestServesThePages(t *testing.T) {
 	require.Contains(t, body, `"DisableWriteActions":false`)
 }
 
+// Wherever it is bound: a container's is bound to all addresses.
 func TestRefusesForeignNames(t *testing.T) {
 	t.Parallel()
-	u := start(t)
-	_, port, err := net.SplitHostPort(u.Address())
-	require.NoError(t, err)
-	for host, want := range map[string]int{
-		"localhost:" + port:    http.StatusOK,
-		"localhost":            http.StatusOK,
-		"127.0.0.1":            http.StatusOK,
-		"[::1]:" + port:        http.StatusOK,
-		"[::1]":                http.StatusOK,
-		"evil.example":         http.StatusForbidden,
-		"evil.example:" + port: http.StatusForbidden,
-		"localhost.example":    http.StatusForbidden,
-	} {
-		status, _ := get(t, u.URL()+"/", func(r *http.Request) { r.Host = host })
-		require.Equal(t, want, status, host)
+	for _, listen := range []string{"127.0.0.1:0", "0.0.0.0:0"} {
+		u, err := webui.Start(t.Context(), webui.Options{Listen: listen, Temporal: "127.0.0.1:1", Hosts: hosts.Allowed{Names: []string{"ui.internal"}}})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, u.Stop(context.WithoutCancel(t.Context()))) })
+		_, port, err := net.SplitHostPort(u.Address())
+		require.NoError(t, err)
+		for host, want := range map[string]int{
+			"localhost:" + port:    http.StatusOK,
+			"localhost":            http.StatusOK,
+			"127.0.0.1":            http.StatusOK,
+			"192.0.2.7:" + port:    http.StatusOK,
+			"[::1]:" + port:        http.StatusOK,
+			"[::1]":                http.StatusOK,
+			"ui.internal:" + port:  http.StatusOK,
+			"evil.example":         http.StatusForbidden,
+			"evil.example:" + port: http.StatusForbidden,
+			"localhost.example":    http.StatusForbidden,
+		} {
+			for _, path := range []string{"/", "/api/v1/settings", "/healthz"} {
+				status, text := get(t, u.URL()+path, func(r *http.Request) { r.Host = host })
+				require.Equal(t, want, status, "%s%s", host, path)
+				if want != http.StatusOK {
+					require.Contains(t, text, "EVERPOST_UI_HOSTS")
+				}
+			}
+		}
 	}
 }
 

@@ -1,0 +1,248 @@
+package activities_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/activities"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// known is what a dispatcher remembers of faults.
+type known struct {
+	mu sync.Mutex
+	of map[webhook.EndpointID]string
+}
+
+func (k *known) Faulted(id webhook.EndpointID, what string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.of == nil {
+		k.of = map[webhook.EndpointID]string{}
+	}
+	k.of[id] = what
+}
+
+func (k *known) FaultOf(id webhook.EndpointID) (string, bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	what, ok := k.of[id]
+	return what, ok
+}
+
+func (k *known) forget(id webhook.EndpointID) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.of, id)
+}
+
+// counted counts how often an endpoint is asked for.
+type counted struct {
+	activities.Targets
+
+	mu sync.Mutex
+	n  int
+}
+
+func (c *counted) Target(ctx context.Context, id webhook.EndpointID) (*webhook.Target, error) {
+	c.mu.Lock()
+	c.n++
+	c.mu.Unlock()
+	return c.Targets.Target(ctx, id)
+}
+
+func (c *counted) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.n
+}
+
+// A fault of our own that concerns all of an endpoint's deliveries holds each in the record: no
+// attempt is counted, and it is seen as last_error. The others that come are held without a
+// try, and one that is released tries again.
+func TestFaultOfAnEndpointHoldsItsDeliveries(t *testing.T) {
+	t.Parallel()
+	opens := func(t *testing.T, b *bundle, p *process, key string) {
+		t.Helper()
+		b.execute(t, `update endpoint_secrets set kek_id = $2 where endpoint_id = $1`, b.endpoint.ID, key)
+		p.record.EndpointCache().ForgetTenant(tenant)
+	}
+	for name, c := range map[string]struct {
+		send func(context.Context, activities.Request) activities.Response
+		lose bool
+		want string
+	}{
+		"its key is lost": {lose: true, want: "a secret, header or credential of the endpoint cannot be decrypted"},
+		"the way out is closed": {send: func(context.Context, activities.Request) activities.Response {
+			return activities.Response{OwnFault: true, Err: "no descriptor is free"}
+		}, want: "no descriptor is free"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			seen, faults, targets := &metrics{}, &known{}, &counted{}
+			var send activities.Sender
+			p := b.process(t, func(config *activities.Config) {
+				targets.Targets = config.Targets
+				config.Observer, config.Faults, config.Targets = seen, faults, targets
+				if c.send != nil {
+					send = faulty(c.send)
+					config.Sender = faulty(func(ctx context.Context, r activities.Request) activities.Response { return send.Send(ctx, r) })
+				}
+			})
+			var key string
+			require.NoError(t, b.store.Pool().QueryRow(t.Context(), `select kek_id from endpoint_secrets where endpoint_id = $1`, b.endpoint.ID).Scan(&key))
+			if c.lose {
+				opens(t, b, p, "kek:lost")
+			}
+			all := sharing(b.stored(t), b.stored(t))
+			for _, in := range all {
+				require.Empty(t, p.attemptsOf(t, in), "no workflow waits for it")
+				d := b.delivery(t, in)
+				require.Equal(t, webhook.StateHeld, d.State)
+				require.Equal(t, webhook.ReasonInternal, d.Reason)
+				require.Empty(t, d.WorkflowID)
+				require.Contains(t, d.LastError, c.want)
+				require.Zero(t, d.Attempts)
+				require.Empty(t, b.attempts(t, in))
+			}
+			require.Equal(t, 1, seen.faults, "the second one was not tried")
+			require.Equal(t, 1, targets.count())
+			require.Zero(t, seen.attempted)
+			require.Zero(t, b.Count())
+			require.NotContains(t, p.log.String(), "canary")
+			require.NotContains(t, p.log.String(), secret)
+
+			own := b.stored(t) // its own workflow waits to be told
+			result, err := p.attempt(own)
+			require.NoError(t, err)
+			require.Equal(t, webhook.StateHeld, result.State)
+			require.Equal(t, own.WorkflowID(), result.WorkflowID)
+
+			// Released, it tries; and again in vain.
+			all[0].Progress = b.delivery(t, all[0]).Progress
+			require.Empty(t, p.attemptsOf(t, all[0]))
+			require.Equal(t, 2, targets.count())
+			require.Equal(t, 2, b.delivery(t, all[0]).Seq)
+
+			// At the give-up time it is a dead letter, whether or not it was tried.
+			for _, in := range []activities.AttemptInput{all[0], all[1]} {
+				in.Progress = b.delivery(t, in).Progress
+				in.GiveUpAt = time.Now().Add(-time.Second)
+				left := p.attemptsOf(t, in)
+				require.Len(t, left, 1)
+				require.Equal(t, webhook.StateDeadLettered, left[0].State)
+				require.Equal(t, webhook.ReasonInternal, left[0].Reason)
+				require.Contains(t, b.delivery(t, in).LastError, c.want)
+			}
+
+			// And when the fault is over, it is delivered.
+			if c.lose {
+				require.Error(t, p.Probe(t.Context(), b.endpoint.ID))
+				opens(t, b, p, key)
+			} else {
+				send = realSender(t)
+			}
+			require.NoError(t, p.Probe(t.Context(), b.endpoint.ID))
+			faults.forget(b.endpoint.ID)
+			own.Progress = result.Progress
+			result, err = p.attempt(own)
+			require.NoError(t, err)
+			require.Equal(t, webhook.StateDelivered, result.State)
+			require.Empty(t, b.delivery(t, own).LastError)
+			require.Equal(t, 1, b.Count())
+		})
+	}
+}
+
+// While the record is away nothing can be held in it: the fault is the workflow's to repeat,
+// and said once for all that have met it.
+func TestFaultsWhileTheRecordIsAway(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	wire, address := behindWire(t, b.address)
+	p := b.processAt(t, address, nil)
+	all := sharing(b.stored(t), b.stored(t), b.stored(t))
+	_, err := p.record.EndpointCache().Target(t.Context(), b.endpoint.ID)
+	require.NoError(t, err)
+	wire.cut()
+	result, err := p.Attempts(t.Context(), all)
+	require.NoError(t, err)
+	require.Empty(t, result.Left)
+	require.Equal(t, []activities.Fault{{What: "the database is not reachable at the moment", Of: []int{0, 1, 2}}}, result.Faults)
+
+	// Those that have met it do not all ask again: for a moment they take it from one another.
+	asked := p.record.count()
+	for i := range all {
+		all[i].Faults = 1
+	}
+	for range 5 {
+		result, err = p.Attempts(t.Context(), all)
+		require.NoError(t, err)
+		require.Len(t, result.Faults, 1)
+	}
+	require.Less(t, p.record.count()-asked, 5*len(all))
+
+	wire.mend()
+	deadline := time.Now().Add(10 * time.Second)
+	for b.Count() < len(all) {
+		require.True(t, time.Now().Before(deadline))
+		_, err = p.Attempts(t.Context(), all)
+		require.NoError(t, err)
+	}
+	for _, in := range all {
+		require.Equal(t, webhook.StateDelivered, b.delivery(t, in).State)
+	}
+	require.Equal(t, len(all), b.Count())
+}
+
+// A fault that befalls one delivery of a shared workflow is told to the record, and whoever
+// goes on with the delivery since is adopted. Past its give-up time it is given up.
+func TestFaultOfOneDelivery(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p := b.process(t, func(c *activities.Config) {
+		c.Sender = faulty(func(context.Context, activities.Request) activities.Response { panic("canary-panic") })
+	})
+	in := sharing(b.stored(t))[0]
+	left := p.attemptsOf(t, in)
+	require.Len(t, left, 1)
+	require.Contains(t, left[0].Fault, "panic")
+	d := b.delivery(t, in)
+	require.Contains(t, d.LastError, "panic")
+	require.Equal(t, webhook.StatePending, d.State)
+	require.Equal(t, d.Progress, left[0].Progress)
+	require.WithinDuration(t, time.Now(), d.DueAt, 10*time.Second, "when it does not go on, somebody looks for it")
+	require.Equal(t, sharedID, d.WorkflowID)
+
+	in.Progress, in.Faults = left[0].Progress, 1
+	left = p.attemptsOf(t, in)
+	require.Len(t, left, 1)
+	require.Equal(t, d.Seq, b.delivery(t, in).Seq, "not each time")
+
+	in.GiveUpAt = time.Now().Add(-time.Second)
+	b.execute(t, `update deliveries set give_up_at = $2 where id = $1`, in.DeliveryID, in.GiveUpAt)
+	left = p.attemptsOf(t, in)
+	require.Len(t, left, 1)
+	require.Equal(t, webhook.StateDeadLettered, left[0].State)
+	require.Equal(t, webhook.ReasonInternal, left[0].Reason)
+	require.Equal(t, in.WorkflowID(), left[0].WorkflowID)
+}
+
+// Nothing is sent ahead to an endpoint that cannot be sent to.
+func TestAheadKnowsOfFaults(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	faults := &known{}
+	p := b.process(t, func(c *activities.Config) { c.Faults = faults })
+	_, err := p.record.EndpointCache().Target(t.Context(), b.endpoint.ID)
+	require.NoError(t, err)
+	faults.Faulted(b.endpoint.ID, "the way out is closed")
+	require.False(t, p.Ahead(b.fresh(t, p)))
+	faults.forget(b.endpoint.ID)
+	require.True(t, p.Ahead(b.fresh(t, p)))
+}

@@ -1,0 +1,107 @@
+package api
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// Whatever is reserved and given back in whichever order: the bounds hold, nothing is
+// refused that fits, and nothing is left when all of it was given back.
+func TestTheBodyBudgetKeepsItsBounds(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		b := &bodyBudget{}
+		var all []*bodyReservation
+		sum := func(of func(*bodyReservation) bool) (n int) {
+			for _, r := range all {
+				if of(r) {
+					n += r.bytes
+				}
+			}
+			return n
+		}
+		everything := func(*bodyReservation) bool { return true }
+		isLarge := func(r *bodyReservation) bool { return r.large }
+		t.Repeat(map[string]func(*rapid.T){
+			"begin": func(t *rapid.T) {
+				tenant := rapid.SampledFrom([]string{"", "a", "b", "c", "d", "e", "f"}).Draw(t, "tenant")
+				all = append(all, &bodyReservation{budget: b, tenant: tenant})
+			},
+			"reserve": func(t *rapid.T) {
+				if len(all) == 0 {
+					t.Skip("nothing has begun")
+				}
+				r := rapid.SampledFrom(all).Draw(t, "of")
+				n := rapid.SampledFrom([]int{1, 300, bodyStep, 40 * bodyStep, 8 << 20}).Draw(t, "bytes")
+				large := rapid.Bool().Draw(t, "large")
+				ofTenant, before := sum(func(o *bodyReservation) bool { return o.tenant == r.tenant }), r.bytes
+				total, totalLarge := sum(everything), sum(isLarge)
+				err := r.reserve(n, large)
+				if err == nil {
+					require.Equal(t, before+n, r.bytes)
+					return
+				}
+				require.Equal(t, before, r.bytes, "what was refused is not held")
+				if webhook.CodeOf(err) == webhook.CodeRateLimited {
+					require.NotEmpty(t, r.tenant)
+					require.Greater(t, ofTenant+n, maxTenantBodies)
+					return
+				}
+				require.Equal(t, webhook.CodeUnavailable, webhook.CodeOf(err))
+				overLarge := (large || r.large) && totalLarge+before+n > maxProcessBodies-smallBodyReserve
+				require.True(t, total+n > maxProcessBodies || overLarge)
+			},
+			"release": func(t *rapid.T) {
+				if len(all) == 0 {
+					t.Skip("nothing has begun")
+				}
+				rapid.SampledFrom(all).Draw(t, "of").release()
+			},
+			"": func(t *rapid.T) {
+				require.Equal(t, sum(everything), b.total)
+				require.Equal(t, sum(isLarge), b.large)
+				require.LessOrEqual(t, b.total, maxProcessBodies)
+				require.LessOrEqual(t, b.large, maxProcessBodies-smallBodyReserve)
+				for tenant, n := range b.byTenant {
+					require.LessOrEqual(t, n, maxTenantBodies, tenant)
+					require.Positive(t, n, "a tenant that holds nothing is forgotten")
+				}
+			},
+		})
+		for _, r := range all {
+			r.release()
+			r.release()
+		}
+		require.Zero(t, b.held())
+		require.Zero(t, b.large)
+		require.Empty(t, b.byTenant)
+	})
+}
+
+// Four tenants with large bodies fill what these may have, and a fifth still gets small
+// ones, and no large one.
+func TestRoomIsKeptForSmallBodies(t *testing.T) {
+	t.Parallel()
+	b := &bodyBudget{}
+	for _, tenant := range []string{"a", "b", "c"} {
+		require.NoError(t, (&bodyReservation{budget: b, tenant: tenant}).reserve(maxTenantBodies, true))
+	}
+	err := (&bodyReservation{budget: b, tenant: "d"}).reserve(bodyStep, true)
+	require.Equal(t, webhook.CodeUnavailable, webhook.CodeOf(err))
+
+	small := &bodyReservation{budget: b, tenant: "d"}
+	require.NoError(t, small.reserve(bodyStep, false))
+	err = small.reserve(bodyStep, true)
+	require.Equal(t, webhook.CodeUnavailable, webhook.CodeOf(err), "it turns out to be large")
+	for range maxTenantBodies/bodyStep - 1 {
+		require.NoError(t, (&bodyReservation{budget: b, tenant: "d"}).reserve(bodyStep, false))
+	}
+	err = (&bodyReservation{budget: b, tenant: "d"}).reserve(1, false)
+	require.Equal(t, webhook.CodeRateLimited, webhook.CodeOf(err))
+	err = (&bodyReservation{budget: b, tenant: "e"}).reserve(1, false)
+	require.Equal(t, webhook.CodeUnavailable, webhook.CodeOf(err), "everything is held")
+}

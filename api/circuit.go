@@ -1,0 +1,85 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// Circuits are the endpoints' circuit breakers.
+type Circuits interface {
+	// Circuit is an endpoint's as all processes that send see it.
+	Circuit(ctx context.Context, tenantID string, id webhook.EndpointID) (webhook.Seen, error)
+	// CloseCircuit makes an endpoint's open circuit half open, and asks the oldest delivery that
+	// waits to be the probe; without one the command is zero.
+	CloseCircuit(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID) (webhook.ClosedCircuit, error)
+}
+
+// probedView is an endpoint whose circuit is half open, and the delivery that is the probe.
+type probedView struct {
+	endpointView
+
+	ProbeDeliveryID *webhook.DeliveryID `json:"probe_delivery_id"`
+}
+
+// closeCircuit makes an open circuit half open.
+func (s *Server) closeCircuit(c call) error {
+	id, err := pathID(c, webhook.ParseEndpointID)
+	if err != nil {
+		return err
+	}
+	if err := c.nothing(); err != nil {
+		return err
+	}
+	ctx := c.Request().Context()
+	if _, err := s.Endpoints.Endpoint(ctx, c.tenant, id); err != nil {
+		return err
+	}
+	seen, err := s.Circuits.Circuit(ctx, c.tenant, id)
+	if err != nil {
+		return err
+	}
+	if seen.Circuit != webhook.CircuitOpen {
+		return &stateError{command: "close-circuit", why: "the circuit is " + string(seen.Circuit)}
+	}
+	closed, err := s.Circuits.CloseCircuit(ctx, c.actor(), c.tenant, id)
+	if err != nil {
+		return err
+	}
+	if closed.Command.Command != webhook.CommandNone {
+		s.Dispatcher.Signal(context.WithoutCancel(ctx), closed.Probe, closed.Command)
+	}
+	return c.json(http.StatusOK, probedView{showEndpoint(closed.Endpoint), nullable(closed.Probe.DeliveryID)})
+}
+
+// mayProbe refuses to try a delivery at a time when another request is about to find out
+// whether the endpoint's circuit closes: it would only be put off. Where the circuit is open and
+// none is under way, the delivery is that request. Whether the state takes the command is not
+// looked at here.
+func (s *Server) mayProbe(c call, id webhook.DeliveryID, asked webhook.PendingCommand) error {
+	ctx := c.Request().Context()
+	d, err := s.Deliveries.Delivery(ctx, c.tenant, id)
+	if err != nil {
+		return err
+	}
+	if !asked.Command.TakenIn(d.State, !d.DueAt.IsZero()) {
+		return nil
+	}
+	seen, err := s.Circuits.Circuit(ctx, c.tenant, d.EndpointID)
+	if err != nil {
+		return err
+	}
+	from := s.Now()
+	if asked.At.After(from) {
+		from = asked.At
+	}
+	if seen.Circuit != webhook.CircuitHalfOpen || !seen.ProbeOver.After(from) {
+		return nil
+	}
+	return &stateError{
+		command: asked.Command.String(), state: d.State.String(), why: "the endpoint's circuit is half open, and another request is the probe",
+		waitsFor: webhook.ReasonCircuitOpen, until: seen.ProbeOver.Truncate(time.Millisecond),
+	}
+}

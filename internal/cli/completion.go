@@ -1,0 +1,152 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/alecthomas/kong"
+)
+
+// CompletionCommand prints a script for a shell, which asks the hidden command
+// __complete what may stand next. There is no library for it that is both kept well and
+// small: see docs/adr/0006.
+type CompletionCommand struct {
+	Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish." placeholder:"SHELL"`
+}
+
+// Help says how the script is used.
+func (*CompletionCommand) Help() string {
+	return `For the shell that runs now:
+
+  bash:  source <(everpost completion bash)
+  zsh:   source <(everpost completion zsh)
+  fish:  everpost completion fish | source
+
+For every new one, put that line into ~/.bashrc, ~/.zshrc (after compinit) or ~/.config/fish/config.fish.`
+}
+
+// Run prints the script.
+func (c *CompletionCommand) Run(p Process) error {
+	scripts := map[string]string{
+		"bash": `_everpost() {
+	local IFS=$'\n'
+	COMPREPLY=($("$1" __complete -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null))
+	[[ ${#COMPREPLY[@]} -gt 0 ]] || compopt -o default
+}
+complete -F _everpost everpost everpost-cluster`,
+		"zsh": `_everpost() {
+	local -a found
+	found=("${(@f)$("${words[1]}" __complete -- "${(@)words[2,CURRENT]}" 2>/dev/null)}")
+	if [[ -n "${found[*]}" ]]; then compadd -- "${found[@]}"; else _files; fi
+}
+compdef _everpost everpost everpost-cluster`,
+		"fish": `function __everpost_complete
+	set -l words (commandline -opc) (commandline -ct)
+	$words[1] __complete -- $words[2..-1] 2>/dev/null
+end
+complete -c everpost -a '(__everpost_complete)'
+complete -c everpost-cluster -a '(__everpost_complete)'`,
+	}
+	_, err := fmt.Fprintln(p.Stdout, scripts[c.Shell])
+	return err //nolint:wrapcheck // standard output
+}
+
+// completeCommand prints what may stand in the place of the last of the words.
+type completeCommand struct {
+	Words []string `arg:"" optional:"" passthrough:""`
+}
+
+// Run prints a candidate a line.
+func (c *completeCommand) Run(p Process, model *kong.Application) error {
+	words := c.Words
+	if len(words) > 0 && words[0] == "--" {
+		words = words[1:]
+	}
+	for _, candidate := range candidates(model.Node, words) {
+		if _, err := fmt.Fprintln(p.Stdout, candidate); err != nil {
+			return err //nolint:wrapcheck // standard output
+		}
+	}
+	return nil
+}
+
+// candidates are what the last word may become, sorted: commands, flags, and the choices
+// of a flag or argument that has them. There are none where anything may stand.
+func candidates(root *kong.Node, words []string) []string {
+	if len(words) == 0 {
+		words = []string{""}
+	}
+	last := words[len(words)-1]
+	node, flags, pending, arguments := follow(root, words[:len(words)-1])
+	var all []string
+	switch name, typed, hasValue := strings.Cut(last, "="); {
+	case pending != nil:
+		all = choices(pending.Value)
+	case hasValue && strings.HasPrefix(name, "--"):
+		if flag := flags[strings.TrimPrefix(name, "--")]; flag != nil {
+			for _, choice := range choices(flag.Value) {
+				all = append(all, name+"="+choice)
+			}
+		}
+		_ = typed // part of last, which the candidates are held against
+	case strings.HasPrefix(last, "-"):
+		for name, flag := range flags {
+			if !flag.Hidden {
+				all = append(all, "--"+name)
+			}
+		}
+	default:
+		for _, child := range node.Children {
+			if !child.Hidden {
+				all = append(all, child.Name)
+			}
+		}
+		if arguments < len(node.Positional) {
+			all = append(all, choices(node.Positional[arguments])...)
+		}
+	}
+	all = slices.DeleteFunc(all, func(candidate string) bool { return !strings.HasPrefix(candidate, last) })
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// follow walks along complete words: to the command that they name, its flags by name,
+// the flag whose value comes next (nil for none), and how many arguments it has.
+func follow(root *kong.Node, words []string) (node *kong.Node, flags map[string]*kong.Flag, pending *kong.Flag, arguments int) {
+	flags = map[string]*kong.Flag{}
+	enter := func(to *kong.Node) {
+		node = to
+		for _, flag := range to.Flags {
+			flags[flag.Name] = flag
+		}
+	}
+	enter(root)
+	for _, word := range words {
+		if pending != nil { // this is its value
+			pending = nil
+			continue
+		}
+		if name, ok := strings.CutPrefix(word, "--"); ok {
+			if flag := flags[name]; flag != nil && !flag.IsBool() {
+				pending = flag
+			}
+			continue
+		}
+		child := slices.IndexFunc(node.Children, func(n *kong.Node) bool { return n.Name == word || slices.Contains(n.Aliases, word) })
+		if child >= 0 {
+			enter(node.Children[child])
+			continue
+		}
+		arguments++
+	}
+	return node, flags, pending, arguments
+}
+
+// choices are the values that a flag or argument may have, nil for any.
+func choices(v *kong.Value) []string {
+	if v.Enum == "" {
+		return nil
+	}
+	return v.EnumSlice()
+}

@@ -1,0 +1,175 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+)
+
+// TenantsCommand looks after tenants. It needs an operator's key.
+type TenantsCommand struct {
+	List   TenantsListCommand   `cmd:"" help:"List tenants."`
+	Get    TenantsGetCommand    `aliases:"show" cmd:"" help:"Show a tenant."`
+	Create TenantsCreateCommand `cmd:"" help:"Create a tenant."`
+	Update TenantsUpdateCommand `aliases:"change" cmd:"" help:"Change a tenant; what is not given stays as it is."`
+	Delete TenantsDeleteCommand `cmd:"" help:"Delete a tenant that has no endpoints."`
+}
+
+// tenant is a tenant in a list.
+type tenant struct {
+	ID        string     `json:"id"`
+	Name      string     `json:"name"`
+	Contact   *string    `json:"contact"`
+	CreatedAt *time.Time `json:"created_at"`
+}
+
+// TenantsListCommand lists tenants.
+type TenantsListCommand struct {
+	connection `embed:""`
+	paging     `embed:""`
+}
+
+// Run lists them.
+func (c *TenantsListCommand) Run(ctx context.Context, p Process) error {
+	s, err := c.open(p)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	return listOf(ctx, s, "tenants", request{path: []string{"tenants"}, ofAll: true}, c.paging, []column[tenant]{
+		{"ID", func(t tenant) string { return t.ID }},
+		{"NAME", func(t tenant) string { return orDash(t.Name) }},
+		{"CONTACT", func(t tenant) string { return text(t.Contact) }},
+		{"CREATED", func(t tenant) string { return moments(t.CreatedAt) }},
+	})
+}
+
+// oneTenant is a command for one tenant.
+type oneTenant struct {
+	connection `embed:""`
+
+	ID string `arg:"" help:"The tenant's id: 1 to 64 of A-Z, a-z, 0-9, _ and -."`
+}
+
+// open is connection.open with the tenant.
+func (c *oneTenant) open(p Process) (*session, error) {
+	if c.ID == "" {
+		return nil, usage("<id>: is empty; it is the tenant's id")
+	}
+	s, err := c.connection.open(p)
+	if err == nil {
+		s.tenant = c.ID
+	}
+	return s, err
+}
+
+// record makes a request about the tenant and prints its answer.
+func (c *oneTenant) record(ctx context.Context, p Process, method string, body []byte) error {
+	s, err := c.open(p)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	return s.record(ctx, request{method: method, body: body})
+}
+
+// TenantsGetCommand shows a tenant.
+type TenantsGetCommand struct {
+	oneTenant `embed:""`
+}
+
+// Run shows it.
+func (c *TenantsGetCommand) Run(ctx context.Context, p Process) error {
+	return c.record(ctx, p, http.MethodGet, nil)
+}
+
+// tenantFields are the settings of a tenant. What has no flag of its own goes into Data,
+// and so does null, which sets a field back to its default.
+type tenantFields struct {
+	Name        *string           `help:"A name for people." placeholder:"TEXT"`
+	Contact     *string           `help:"Who to write to when something is wrong; operational events carry it." placeholder:"TEXT"`
+	Metadata    map[string]string `help:"A note of your own, as name=value; may be repeated. All are replaced." mapsep:"none" placeholder:"NAME=VALUE"`
+	RetryPolicy *string           `help:"Policy of endpoints that have none of their own: a preset's name, or JSON." placeholder:"POLICY"`
+	Data        source            `help:"Any settings as the API takes them, such as limits: a JSON object, @file, or - for standard input. A flag goes before its field here." placeholder:"JSON"` //nolint:lll // a struct tag cannot be wrapped
+}
+
+// body is the settings as the API reads them: Data, and the flags over it.
+func (f *tenantFields) body(p Process) ([]byte, error) {
+	fields, err := f.Data.object(p, "--data")
+	if err != nil {
+		return nil, err
+	}
+	set(fields, "name", f.Name)
+	set(fields, "contact", f.Contact)
+	if f.Metadata != nil {
+		fields["metadata"] = marshal(f.Metadata)
+	}
+	if err := setPolicy(fields, f.RetryPolicy); err != nil {
+		return nil, err
+	}
+	return marshal(fields), nil
+}
+
+// TenantsCreateCommand creates a tenant.
+type TenantsCreateCommand struct {
+	oneTenant    `embed:""`
+	tenantFields `embed:""`
+}
+
+// Run creates it, unless there is one: PUT would replace that.
+func (c *TenantsCreateCommand) Run(ctx context.Context, p Process) error {
+	body, err := c.body(p)
+	if err != nil {
+		return err
+	}
+	s, err := c.open(p)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	_, err = s.do(ctx, request{method: http.MethodGet})
+	if missing, ok := errors.AsType[*refusal](err); !ok || missing.status != http.StatusNotFound {
+		if err != nil {
+			return err
+		}
+		return &refusal{http.StatusConflict, "there is a tenant " + plain(c.ID) + " already; 'everpost tenants update' changes it"}
+	}
+	return s.record(ctx, request{method: http.MethodPut, body: body})
+}
+
+// TenantsUpdateCommand changes a tenant.
+type TenantsUpdateCommand struct {
+	oneTenant    `embed:""`
+	tenantFields `embed:""`
+}
+
+// Run changes it.
+func (c *TenantsUpdateCommand) Run(ctx context.Context, p Process) error {
+	body, err := c.body(p)
+	if err != nil {
+		return err
+	}
+	if string(body) == "{}" {
+		return usage("tenants update: say what is to change; 'everpost tenants update --help' lists it")
+	}
+	return c.record(ctx, p, http.MethodPatch, body)
+}
+
+// TenantsDeleteCommand deletes a tenant.
+type TenantsDeleteCommand struct {
+	oneTenant `embed:""`
+}
+
+// Run deletes it.
+func (c *TenantsDeleteCommand) Run(ctx context.Context, p Process) error {
+	s, err := c.open(p)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	if _, err := s.do(ctx, request{method: http.MethodDelete}); err != nil || s.json { // 204: there is no answer to print
+		return err
+	}
+	return s.line("deleted " + plain(c.ID))
+}

@@ -1,0 +1,102 @@
+package postgres
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// clockIsOff is from when on a process says that its clock differs from the database's.
+	clockIsOff = time.Second
+	// idPrecision is how far the time in an event's id may be off the database's clock.
+	idPrecision = 10 * time.Millisecond
+)
+
+// clock is the database's clock as this process knows it. Processes compare times with one
+// another only through the database, so that is the one clock that counts: a host whose own
+// is minutes off does the same at the same time as all others.
+//
+// Between two looks at the database the time goes on by the process's monotonic clock, so a
+// step of its wall clock is not seen at all.
+type clock struct {
+	local func() time.Time
+	log   *slog.Logger
+	at    atomic.Pointer[reading]
+
+	mu   sync.Mutex    // of learn
+	told time.Duration // the difference that was logged last
+}
+
+// reading is one moment on both clocks.
+type reading struct{ local, database time.Time }
+
+// newClock believes the local clock until the database was asked.
+func newClock(local func() time.Time, log *slog.Logger) *clock {
+	c := &clock{local: local, log: log}
+	now := local()
+	c.at.Store(&reading{local: now, database: now.UTC().Round(0)})
+	return c
+}
+
+// now has no monotonic reading: it is for what others compare, and not to measure time with.
+func (c *clock) now() time.Time {
+	at := c.at.Load()
+	return at.database.Add(c.local().Sub(at.local))
+}
+
+// offset is how far the local clock is ahead of the database's.
+func (c *clock) offset() time.Duration { return c.local().Round(0).Sub(c.now()) }
+
+// ask reads the database's clock.
+func (c *clock) ask(ctx context.Context, db querier) error {
+	var database time.Time
+	sent := c.local()
+	if err := db.QueryRow(ctx, `select clock_timestamp()`).Scan(&database); err != nil {
+		return err
+	}
+	c.learn(sent, database, c.local())
+	return nil
+}
+
+// learn takes in what the database's clock said at some moment between sent and received.
+// What is known already is kept unless that contradicts it: a round trip says no more.
+func (c *clock) learn(sent, database, received time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	earliest := database.UTC()
+	latest := earliest.Add(received.Sub(sent))
+	at := c.at.Load()
+	switch known := at.database.Add(received.Sub(at.local)); {
+	case known.Before(earliest):
+		c.at.Store(&reading{local: received, database: earliest})
+	case known.After(latest):
+		c.at.Store(&reading{local: received, database: latest})
+	}
+	if off := c.offset(); (off - c.told).Abs() >= clockIsOff {
+		c.told = off
+		if off.Abs() >= clockIsOff {
+			c.log.Warn("this process's clock differs from the database's, which counts", slog.Duration("ahead", off))
+		} else {
+			c.log.Info("this process's clock agrees with the database's again")
+		}
+	}
+}
+
+// idShift is by how much new ids are off, which are made with the machine's clock; 0 when that
+// is of no consequence.
+func (c *clock) idShift() time.Duration {
+	if shift := time.Until(c.now()); shift.Abs() >= idPrecision {
+		return shift.Round(time.Millisecond)
+	}
+	return 0
+}
+
+// Now is the time by the database's clock, as exactly as a round trip tells. Until the
+// database was asked first, by Ready or Listen, it is the process's own time.
+func (s *Store) Now() time.Time { return s.clock.now() }
+
+// ClockOffset is how far this process's clock is ahead of the database's.
+func (s *Store) ClockOffset() time.Duration { return s.clock.offset() }

@@ -1,0 +1,227 @@
+package postgres
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// wrongBy are by how much the clocks of processes are wrong in tests.
+func wrongBy() []time.Duration {
+	return []time.Duration{-10 * time.Minute, -15 * time.Second, 15 * time.Second, 10 * time.Minute}
+}
+
+// wrongStore is another process on the bundle's database whose clock is wrong.
+func (b *deliveryBundle) wrongStore(t *testing.T, by time.Duration) *deliveryBundle {
+	t.Helper()
+	s, err := Open(t.Context(), Config{
+		URL: b.address, MaxConns: 4, Sealer: newTestSealer(t), MakeSecret: testSecret, Now: func() time.Time { return time.Now().Add(by) },
+	})
+	require.NoError(t, err)
+	t.Cleanup(s.Close)
+	wrong := &deliveryBundle{Store: s, address: b.address, endpoint: b.endpoint}
+	require.InDelta(t, by.Seconds(), -time.Since(s.Now()).Seconds(), 5, "the database was not asked yet")
+	wrong.accept(t)
+	requireRelayedIn(t, b.Store, relayAfter) // it needs no clock for that
+	_, err = b.login.Exec(t.Context(), `truncate outbox`)
+	require.NoError(t, err)
+	require.NoError(t, s.Ready(t.Context()))
+	return wrong
+}
+
+// requireRelayedIn requires that the relay takes all of the outbox up when so much time has
+// passed since now, by the database's clock; what was written a while ago a little earlier.
+func requireRelayedIn(t *testing.T, s *Store, after time.Duration) {
+	t.Helper()
+	for _, left := range query[float64](t, s, `select extract(epoch from relay_at - clock_timestamp())::float8 from outbox`) {
+		require.LessOrEqual(t, left, after.Seconds())
+		require.Greater(t, left, after.Seconds()-5)
+	}
+}
+
+// An API host 15 s behind would have the relay of another host start what it is just
+// starting itself; one that is ahead would leave it lying. Neither does, nor does either
+// give a delivery less time than its policy.
+func TestTheDatabasesClockCounts(t *testing.T) {
+	t.Parallel()
+	for _, by := range wrongBy() {
+		t.Run(by.String(), func(t *testing.T) {
+			t.Parallel()
+			b := setupDelivery(t)
+			wrong := b.wrongStore(t, by)
+			require.InDelta(t, by.Seconds(), wrong.ClockOffset().Seconds(), 1)
+			require.WithinDuration(t, time.Now(), wrong.Now(), time.Second)
+
+			begun := time.Now()
+			start := wrong.accept(t)
+			requireRelayedIn(t, b.Store, relayAfter)
+			early, err := b.LeftBehind(t.Context(), 10)
+			require.NoError(t, err)
+			require.Empty(t, early, "its process is starting it")
+			require.WithinDuration(t, time.Now(), start.CreatedAt, 5*time.Second)
+			require.WithinDuration(t, time.Now().Add(72*time.Hour), start.GiveUpAt, 5*time.Second)
+			require.WithinDuration(t, time.Now(), start.EventID.Time(), 5*time.Second)
+			require.WithinRange(t, start.Begun, begun, time.Now())
+			_, oldest, err := wrong.OutboxDepth(t.Context())
+			require.NoError(t, err)
+			require.WithinDuration(t, time.Now(), oldest, 5*time.Second)
+			_, err = b.login.Exec(t.Context(), `update outbox set relay_at = relay_at - interval '15 seconds'`)
+			require.NoError(t, err)
+			late, err := wrong.LeftBehind(t.Context(), 10)
+			require.NoError(t, err)
+			require.Len(t, late, 1)
+
+			// The right to send lasts as long for whoever asks.
+			got, err := wrong.Begin(t.Context(), claimOf(start, 0, "wrong", 30*time.Second))
+			require.NoError(t, err)
+			require.True(t, got.Granted)
+			for _, s := range []*deliveryBundle{b, wrong} {
+				require.NoError(t, s.Ready(t.Context()))
+				refused, err := s.Begin(t.Context(), claimOf(start, 0, "right", 30*time.Second))
+				require.NoError(t, err)
+				require.False(t, refused.Granted)
+				require.WithinDuration(t, s.Now().Add(30*time.Second), refused.Standing.OwnedUntil, 5*time.Second)
+			}
+
+			// An end that no attempt brought about is now.
+			other := wrong.accept(t)
+			_, err = wrong.Record(t.Context(), stepOf(other, 1, webhook.StateDeadLettered))
+			require.NoError(t, err)
+			d, err := b.Delivery(t.Context(), "acme", other.DeliveryID)
+			require.NoError(t, err)
+			require.WithinDuration(t, time.Now(), d.CompletedAt, 5*time.Second)
+
+			// A run that a person opens has its whole time, and its process starts it.
+			d, _, err = wrong.command(t, other.DeliveryID, webhook.CommandReplay)
+			require.NoError(t, err)
+			require.WithinDuration(t, time.Now().Add(72*time.Hour), d.GiveUpAt, 5*time.Second)
+			requireRelayedIn(t, b.Store, relayAfter)
+
+			made := wrong.replay(t, webhook.Replay{})
+			forgotten, err := b.ReplaysLeftBehind(t.Context(), 10)
+			require.NoError(t, err)
+			require.Empty(t, forgotten)
+			wrong.ask(t, made, webhook.ReplayCommand{Action: webhook.ReplayPause})
+			require.Equal(t, []bool{true}, query[bool](t, b.Store,
+				`select relay_at - clock_timestamp() between interval '10 seconds' and interval '15 seconds' from replays`))
+		})
+	}
+}
+
+// What one process accepted a moment ago and another holds is in the set of a resume.
+func TestAResumeReleasesWhatAWrongClockAccepted(t *testing.T) {
+	t.Parallel()
+	for _, by := range wrongBy() {
+		t.Run(by.String(), func(t *testing.T) {
+			t.Parallel()
+			b := setupDelivery(t)
+			wrong := b.wrongStore(t, by)
+			_, err := b.PauseEndpoint(t.Context(), testActor(), "acme", b.endpoint.ID)
+			require.NoError(t, err)
+			held := b.hold(t, wrong.accept(t), nobody, webhook.ReasonPaused)
+			_, r, err := b.ResumeEndpoint(t.Context(), testActor(), "acme", b.endpoint.ID, 60)
+			require.NoError(t, err)
+			standing := wrong.release(t, r, 1, 10)
+			require.EqualValues(t, 1, standing.Released)
+			requireRelayedIn(t, b.Store, 0)
+			left, err := b.LeftBehind(t.Context(), 10)
+			require.NoError(t, err)
+			require.Equal(t, []webhook.DeliveryID{held.DeliveryID}, startIDs(left))
+
+			// Nor is one that is released without a replay taken up before its time.
+			_, err = b.login.Exec(t.Context(), `truncate outbox`)
+			require.NoError(t, err)
+			_, err = b.login.Exec(t.Context(), `update deliveries set reason = 'backlog'`)
+			require.NoError(t, err)
+			starts, _, err := wrong.ReleaseBacklog(t.Context(), b.endpoint.ID, 10)
+			require.NoError(t, err)
+			require.Len(t, starts, 1)
+			requireRelayedIn(t, b.Store, relayAfter)
+		})
+	}
+}
+
+// A key ends everywhere at the same time.
+func TestAKeyExpiresByTheDatabasesClock(t *testing.T) {
+	t.Parallel()
+	for _, by := range wrongBy() {
+		t.Run(by.String(), func(t *testing.T) {
+			t.Parallel()
+			b := setupDelivery(t)
+			wrong := b.wrongStore(t, by)
+			for left, expired := range map[time.Duration]bool{-5 * time.Second: true, time.Minute: false} {
+				key := testKey("acme")
+				key.ExpiresAt = time.Now().Add(left)
+				require.NoError(t, b.CreateKey(t.Context(), testActor(), key))
+				_, err := wrong.Authenticate(t.Context(), key.ID, key.SHA256)
+				require.Equal(t, expired, err != nil, "%s left: %v", left, err)
+			}
+		})
+	}
+}
+
+// What is known of the database's clock is kept as long as it may be true, and moved no
+// further than it has to be.
+func TestClockLearns(t *testing.T) {
+	t.Parallel()
+	begun := time.Now()
+	local := begun
+	c := newClock(func() time.Time { return local }, slog.New(slog.DiscardHandler))
+	at := begun.Add
+	look := func(sent, database, received time.Duration) {
+		local = at(received)
+		c.learn(at(sent), at(database).Round(0), local)
+	}
+	is := func(d time.Duration) {
+		t.Helper()
+		require.WithinDuration(t, at(d), c.now(), 0)
+	}
+	is(0)
+	look(0, 10*time.Millisecond, 20*time.Millisecond)
+	is(20 * time.Millisecond) // it may be right
+
+	look(time.Second, time.Minute, time.Second+4*time.Millisecond)
+	is(time.Minute) // it is a minute ahead, at least
+	local = local.Add(time.Second)
+	is(time.Minute + time.Second) // and goes on
+
+	look(3*time.Second, time.Minute+time.Second, 3*time.Second+10*time.Millisecond)
+	is(time.Minute + time.Second + 10*time.Millisecond) // it was stepped back
+}
+
+// What is released waits for its start since then, by the database's clock.
+func TestReleasesCarryTheDatabasesTime(t *testing.T) {
+	t.Parallel()
+	b := setupDelivery(t)
+	b.hold(t, b.accept(t), nobody, webhook.ReasonBacklog)
+	now := time.Now()
+	b.clock.at.Store(&reading{local: now, database: now.Add(-10 * time.Minute).UTC().Round(0)})
+	starts, _, err := b.ReleaseBacklog(t.Context(), b.endpoint.ID, 10)
+	require.NoError(t, err)
+	require.Len(t, starts, 1)
+	require.WithinDuration(t, now.Add(-10*time.Minute), starts[0].CreatedAt, time.Minute)
+}
+
+// A batch of a process whose clock is wrong keeps the order of its events.
+func TestShiftedIDsKeepTheirOrder(t *testing.T) {
+	t.Parallel()
+	b := setupDelivery(t)
+	require.Zero(t, b.clock.idShift(), "the test's own machine has the right time")
+	now := time.Now()
+	b.clock.at.Store(&reading{local: now, database: now.Add(-15 * time.Second).UTC().Round(0)})
+	require.InDelta(t, -15, b.clock.idShift().Seconds(), 0.5)
+	batch := webhook.NewBatch{TenantID: "acme"}
+	for range 100 {
+		batch.Events = append(batch.Events, newEvent("order.paid"))
+	}
+	all, err := b.AcceptBatch(t.Context(), batch)
+	require.NoError(t, err)
+	require.WithinDuration(t, b.Now(), all[0].Event.ID.Time(), 5*time.Second)
+	for i := range all[1:] {
+		require.Less(t, all[i].Event.ID.String(), all[i+1].Event.ID.String())
+	}
+}
