@@ -127,7 +127,13 @@ func TestLockIsTakenAgain(t *testing.T) {
 func TestOwnSessionDoesNotCountAsAnother(t *testing.T) {
 	t.Parallel()
 	address, _ := soleDatabase(t)
-	s := takeSole(t, address, discard())
+	pool, err := poolConfig(Config{URL: address})
+	require.NoError(t, err)
+	s := &SoleUse{config: pool.ConnConfig, log: discard()}
+	s.config.RuntimeParams["application_name"] = soleName()
+	broken, err := s.take(t.Context())
+	require.NoError(t, err)
+	defer closeConn(t.Context(), broken)
 	begun := time.Now()
 	conn, err := s.take(t.Context()) // as retake does
 	require.NoError(t, err)
