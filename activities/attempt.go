@@ -108,11 +108,13 @@ func (a *Activities) goOn(ctx context.Context, fl *flight, in AttemptInput) (Att
 	stays := in.Shared != "" && a.flights.stays(fl, a.Starter.Spare)
 	if in.Shared != "" && !stays {
 		in.Shared = "" // the delivery's own workflow goes on
-		a.flights.unclaim(fl)
+		if !fl.eager { // an eager one is claimed for that
+			a.flights.unclaim(fl)
+		}
 	}
 	if a.flights.needsClaim(fl) {
 		// From here on others must know that the request is under way, and whose it is.
-		if err := a.writeClaim(ctx, fl, in); err != nil {
+		if err := a.writeClaim(ctx, fl, in, false); err != nil {
 			a.Logger.WarnContext(ctx, "a slow attempt could not be claimed yet", "delivery", in.DeliveryID, "error", err)
 			a.flights.run(func() { a.keepClaiming(fl, in) })
 		}
@@ -183,8 +185,9 @@ func (a *Activities) flight(in AttemptInput) (*flight, error) {
 	return fl, nil
 }
 
-// writeClaim tells the record that this process sends the attempt.
-func (a *Activities) writeClaim(ctx context.Context, fl *flight, in AttemptInput) error {
+// writeClaim tells the record that this process sends the attempt. keepOutbox says that its
+// workflow is still to be started.
+func (a *Activities) writeClaim(ctx context.Context, fl *flight, in AttemptInput, keepOutbox bool) error {
 	ctx, cancel := context.WithTimeout(ctx, a.FastWait)
 	defer cancel()
 	timeout := webhook.MaxTimeout
@@ -193,7 +196,9 @@ func (a *Activities) writeClaim(ctx context.Context, fl *flight, in AttemptInput
 		timeout = fl.timeout
 	default: // it may be let through at any moment
 	}
-	_, err := a.Record.Begin(ctx, a.claim(in, timeout))
+	claim := a.claim(in, timeout)
+	claim.KeepOutbox = keepOutbox
+	_, err := a.Record.Begin(ctx, claim)
 	return err
 }
 
@@ -208,7 +213,7 @@ func (a *Activities) keepClaiming(fl *flight, in AttemptInput) {
 			return
 		case <-pause.C:
 		}
-		if a.writeClaim(a.base, fl, in) == nil {
+		if a.writeClaim(a.base, fl, in, fl.eager) == nil {
 			return
 		}
 	}
@@ -280,7 +285,8 @@ func (a *Activities) makeOnce(fl *flight, in *AttemptInput) (AttemptResult, erro
 	defer cancel()
 	if fl.unrecorded != nil {
 		step := *fl.unrecorded
-		if in.Shared == "" { // a shared workflow may have made it, and left it to the delivery's own to tell
+		step.KeepOutbox = false // its workflow asks for it
+		if in.Shared == "" {    // a shared workflow may have made it, and left it to the delivery's own to tell
 			step.WorkflowID = in.WorkflowID()
 		}
 		return a.record(ctx, fl, *in, step)

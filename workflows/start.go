@@ -33,6 +33,12 @@ func FanoutID(deliveries []webhook.Start) string {
 	return fanoutPrefix + deliveries[0].EventID.String() + "/" + hex.EncodeToString(sum.Sum(nil)[:8])
 }
 
+// GatheringID is the id of a shared workflow that is chosen before its deliveries are known: the first
+// one's event, and a text that no other has.
+func GatheringID(first webhook.EventID, unique string) string {
+	return fanoutPrefix + first.String() + "/" + unique
+}
+
 // againPart is in the id of a shared workflow that goes on with the deliveries of another one.
 const againPart = "/again/"
 
