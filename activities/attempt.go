@@ -49,11 +49,8 @@ type AttemptInput struct {
 	Probe bool `json:"probe,omitempty"`
 
 	// Shared is the workflow that makes the attempt beside those of other deliveries;
-	// "" is the delivery's own. It goes on with the delivery when the next attempt is
-	// due within Near, or no workflow can be spared; else the delivery's own does, and
-	// the record says so.
-	Shared string        `json:"shared,omitempty"`
-	Near   time.Duration `json:"near,omitempty"`
+	// "" is the delivery's own.
+	Shared string `json:"shared,omitempty"`
 
 	// Faults is how often in a row a fault of our own has kept a shared workflow from it.
 	Faults int `json:"faults,omitempty"`
@@ -64,7 +61,7 @@ type AttemptResult struct {
 	webhook.Progress
 
 	// Running: the receiver is slow; the request goes on. A shared workflow asks for it
-	// again at LookAt; where that is zero the delivery's own workflow goes on, and Join waits for it.
+	// again at LookAt; a delivery's own waits for it with Join.
 	Running bool      `json:"running,omitempty"`
 	LookAt  time.Time `json:"look_at,omitzero"`
 	// BusyUntil: another process has the right to send until then; nothing was sent.
@@ -105,13 +102,6 @@ func (a *Activities) goOn(ctx context.Context, fl *flight, in AttemptInput) (Att
 	if !a.awaitPassage(fl) {
 		return fl.result, fl.err
 	}
-	stays := in.Shared != "" && a.flights.stays(fl, a.Starter.Spare)
-	if in.Shared != "" && !stays {
-		in.Shared = "" // the delivery's own workflow goes on
-		if !fl.eager { // an eager one is claimed for that
-			a.flights.unclaim(fl)
-		}
-	}
 	if a.flights.needsClaim(fl) {
 		// From here on others must know that the request is under way, and whose it is.
 		if err := a.writeClaim(ctx, fl, in, false); err != nil {
@@ -124,7 +114,7 @@ func (a *Activities) goOn(ctx context.Context, fl *flight, in AttemptInput) (Att
 		return fl.result, fl.err
 	default:
 		result := AttemptResult{Progress: in.Progress, Running: true}
-		if stays {
+		if in.Shared != "" {
 			result.LookAt = a.lookAt(fl)
 		}
 		return result, nil

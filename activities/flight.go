@@ -19,9 +19,8 @@ type flight struct {
 	timeout time.Duration // of its request
 	result  AttemptResult
 	err     error
-	claimed bool  // guarded by flights.mu: the record knows who sends, or is being told
-	stays   *bool // guarded by flights.mu: whether a shared workflow keeps it although it is slow; nil: not asked yet
-	settled bool  // result is what the record says; false when nothing was sent and nothing is known
+	claimed bool // guarded by flights.mu: the record knows who sends, or is being told
+	settled bool // result is what the record says; false when nothing was sent and nothing is known
 
 	// unrecorded is the step of a request that was answered while the record was out
 	// of reach: the next try records it and sends nothing. place is its in flights.left.
@@ -215,28 +214,6 @@ func (f *flights) needsClaim(fl *flight) bool {
 	needed := !fl.claimed
 	fl.claimed = true
 	return needed
-}
-
-// unclaim says that who sends has changed.
-func (f *flights) unclaim(fl *flight) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	fl.claimed = false
-}
-
-// stays reports whether a shared workflow keeps a slow delivery. It does unless there is a
-// workflow to spare for it, which is asked once for each attempt, or the record has been told
-// of the delivery's own.
-func (f *flights) stays(fl *flight, spare func() bool) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if fl.eager {
-		return false
-	}
-	if fl.stays == nil {
-		fl.stays = new(!spare())
-	}
-	return *fl.stays
 }
 
 // run runs fn in a goroutine that close waits for, unless it is too late for that.

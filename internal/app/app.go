@@ -189,7 +189,7 @@ func New(ctx context.Context, o Options) (*App, error) {
 	forDispatch := dispatch.Config{
 		Client: a.client, Namespace: temporal.Namespace, Record: a.store, Replays: a.store, Logger: o.Logger,
 		StartSlots: o.Config.StartSlots, QueueLength: o.Config.QueueLength, LocalWorker: o.Worker, SoleWorker: o.SoleWorker,
-		Width: o.Config.MaxPerWorkflow, EventIDs: o.EventIDs, Near: o.Config.NearRetry,
+		Width: o.Config.MaxPerWorkflow, EventIDs: o.EventIDs,
 		Overdue: a.store, ReconcileEvery: o.Config.ReconcileEvery, KeepDeadLetters: o.Config.DeadLetterRetention, Backlog: a.store,
 		Forgotten: a.store, Now: a.store.Now,
 	}

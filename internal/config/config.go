@@ -92,11 +92,9 @@ type Config struct {
 	LogLevel string `default:"info" enum:"debug,info,warn,error" env:"EVERPOST_LOG_LEVEL" help:"Least level of log lines: debug, info, warn or error." placeholder:"LEVEL"`
 
 	// StartSlots bounds the workflow starts under way, QueueLength the deliveries that wait for theirs.
-	// What waits shares a workflow for its first attempts, up to MaxPerWorkflow; retries that are due
-	// within NearRetry stay in it.
-	StartSlots     int           `default:"1" env:"EVERPOST_START_SLOTS" help:"Workflow starts under way at a time; what waits for one shares the next." placeholder:"N"`
-	MaxPerWorkflow int           `default:"100" env:"EVERPOST_MAX_DELIVERIES_PER_WORKFLOW" help:"Deliveries that may share a workflow for their first attempts; 1 gives each its own." name:"max-deliveries-per-workflow" placeholder:"N"`
-	NearRetry      time.Duration `default:"60s" env:"EVERPOST_NEAR_RETRY" help:"How far off a retry may be to be made by the shared workflow too." placeholder:"DURATION"`
+	// What waits shares a workflow for its first attempts, up to MaxPerWorkflow.
+	StartSlots     int `default:"1" env:"EVERPOST_START_SLOTS" help:"Workflow starts under way at a time; what waits for one shares the next." placeholder:"N"`
+	MaxPerWorkflow int `default:"100" env:"EVERPOST_MAX_DELIVERIES_PER_WORKFLOW" help:"Deliveries that may share a workflow for their first attempts; 1 gives each its own." name:"max-deliveries-per-workflow" placeholder:"N"`
 	// MaxInFlightPerHost bounds the requests under way to one host, of all endpoints there, in a worker; 0 is no bound.
 	MaxInFlightPerHost int `default:"0" env:"EVERPOST_MAX_IN_FLIGHT_PER_HOST" help:"Requests under way at a time to one host and port, of all endpoints there, in each worker; 0 is no limit." name:"max-in-flight-per-host" placeholder:"N" role:"worker"`
 	// ReconcileEvery is how often open deliveries are looked for that no workflow carries.
@@ -373,7 +371,6 @@ func (c *Config) validateNumbers(refuse func(name, format string, args ...any)) 
 		"EVERPOST_RETENTION":             {c.Retention, time.Hour, math.MaxInt64, "at least 1h"},
 		"EVERPOST_DEAD_LETTER_RETENTION": {c.DeadLetterRetention, time.Hour, math.MaxInt64, "at least 1h"},
 		"EVERPOST_AUDIT_RETENTION":       {c.AuditRetention, minAuditRetention, math.MaxInt64, "at least 720h"},
-		"EVERPOST_NEAR_RETRY":            {c.NearRetry, time.Second, time.Hour, "between 1s and 1h"},
 		"EVERPOST_RECONCILE_EVERY":       {c.ReconcileEvery, time.Second, 24 * time.Hour, "between 1s and 24h"},
 	} {
 		if span.value < span.least || span.value > span.most {

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"go.temporal.io/sdk/client"
-	"golang.org/x/time/rate"
 
 	"github.com/everpost/everpost/activities"
 	"github.com/everpost/everpost/internal/lanes"
@@ -71,9 +70,6 @@ const (
 	turnPatience = time.Second
 	// maxGathered bounds the deliveries that wait for workflows which they share, in widths of those.
 	maxGathered = 4
-	// spareRate is how many workflows a second, and spareBurst how many at once, go to
-	// deliveries that only wait, or whose receiver is slow: a hundredth of a core.
-	spareRate, spareBurst = 1, 20
 	// signalSlots bounds the signals under way.
 	signalSlots = 16
 	// stopPatience is how long Stop waits for calls under way before it cuts them off.
@@ -98,8 +94,6 @@ type Config struct {
 	// EventIDs is how many of their events a workflow can be found by. Defaults to
 	// workflows.EventIDs; more needs a Temporal that takes longer search attributes.
 	EventIDs int
-	// Near is how far off a retry may be for that workflow to make it too. Defaults to 1 min.
-	Near time.Duration
 	// QueueLength is how many deliveries may wait for a start before the door waits.
 	// Defaults to 1,000: at 3,000 starts a second, a third of one. A tenant that is alone
 	// gets half of it, several get less each: see room.
@@ -150,7 +144,6 @@ type Dispatcher struct {
 	fresh *Fresh
 	room  *room
 	turns *room // of hand-overs
-	spare *rate.Limiter
 	queue *lanes.Queue[webhook.Start]
 	// troubled are those that wait for company: see setAside.
 	troubled *lanes.Queue[webhook.Start]
@@ -187,9 +180,6 @@ func New(c Config) *Dispatcher {
 	if c.EventIDs == 0 {
 		c.EventIDs = workflows.EventIDs
 	}
-	if c.Near == 0 {
-		c.Near = time.Minute
-	}
 	if c.ReconcileEvery == 0 {
 		c.ReconcileEvery = reconcileEvery
 	}
@@ -209,7 +199,6 @@ func New(c Config) *Dispatcher {
 		fresh:    newFresh(time.Now),
 		room:     newRoom(c.QueueLength, 1),
 		turns:    newRoom(handOverTurns, handOverTurns),
-		spare:    rate.NewLimiter(spareRate, spareBurst),
 		queue:    lanes.New[webhook.Start](16 * c.QueueLength), // the room bounds it; an event may overdraw it by its endpoints
 		troubled: lanes.New[webhook.Start](c.QueueLength),
 		early:    newEarly(),

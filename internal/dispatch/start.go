@@ -143,7 +143,7 @@ func (d *Dispatcher) startFanout(ctx context.Context, id string, group []webhook
 	options := d.options(id, workflows.TaskQueue(group[0].EndpointID))
 	options.TypedSearchAttributes = workflows.FanoutAttributes(group, d.EventIDs)
 	options.StaticSummary = workflows.FanoutSummary(group)
-	_, err := d.Client.ExecuteWorkflow(ctx, options, workflows.FanoutWorkflow, workflows.FanoutOf(group, d.Near))
+	_, err := d.Client.ExecuteWorkflow(ctx, options, workflows.FanoutWorkflow, workflows.FanoutOf(group))
 	return unlessStarted(err)
 }
 
@@ -232,11 +232,6 @@ func (d *Dispatcher) HandOver(ctx context.Context, h activities.Handover) error 
 	}
 	return unlessStarted(err)
 }
-
-// Spare implements activities.Starter: a workflow of its own costs ten times what a
-// delivery costs that waits beside others. It is a favour, to whoever looks at the
-// delivery, and not done to many at once.
-func (d *Dispatcher) Spare() bool { return d.spare.Allow() }
 
 // own are the options of a delivery's own workflow.
 func (d *Dispatcher) own(ref webhook.Ref) client.StartWorkflowOptions {
