@@ -116,6 +116,9 @@ func (a *Activities) makeEager(fl *flight, in AttemptInput, request eagerRequest
 	if step.State == webhook.StateDelivered && !a.flights.isSlow(fl) {
 		delivered, step.WorkflowID = true, request.start.Delivered()
 	}
+	if delivered {
+		a.awaitTick(ctx)
+	}
 	result, err = a.record(ctx, fl, in, step)
 	recorded = err == nil
 	return result, err
@@ -128,5 +131,19 @@ func (a *Activities) leaveAsSlow(fl *flight, in AttemptInput, start EagerStart) 
 	start.Undelivered(claimed)
 	if !claimed {
 		a.keepClaiming(fl, in)
+	}
+}
+
+// recordTick is how long delivered eager requests wait to be recorded together, at most.
+const recordTick = 10 * time.Millisecond
+
+// awaitTick waits until the next whole tick of this process's clock.
+func (a *Activities) awaitTick(ctx context.Context) {
+	now := time.Now()
+	wait := time.NewTimer(now.Truncate(recordTick).Add(recordTick).Sub(now))
+	defer wait.Stop()
+	select {
+	case <-wait.C:
+	case <-ctx.Done():
 	}
 }

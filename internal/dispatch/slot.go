@@ -11,6 +11,8 @@ const (
 	company = time.Second
 	// largePart of a workflow's width is a large start: what is done at once, others wait for.
 	largePart = 4
+	// maxRest bounds the rest after a start.
+	maxRest = 25 * time.Millisecond
 )
 
 // slot is one start slot: it makes one start after another, of all that waits.
@@ -58,10 +60,33 @@ func (s *slot) serve() {
 			case loud != "":
 				s.beside(loud, batch)
 			default:
+				begun := time.Now()
 				s.startAll(batch)
+				s.rest(time.Since(begun))
 			}
 		case <-s.gatherings.ready:
 			s.startGathered(false)
+		}
+	}
+}
+
+// rest waits for as long as a start took, unless there is enough for a full one: what comes
+// meanwhile shares the next start. Without it a start loop that is quick shares little, and what
+// it starts uses up the CPU. Several slots do not rest.
+func (s *slot) rest(took time.Duration) {
+	if s.StartSlots > 1 {
+		return
+	}
+	defer s.queue.Wake() // for what has come
+	over := time.NewTimer(min(took, maxRest))
+	defer over.Stop()
+	for s.queue.Len() < s.Width {
+		select {
+		case <-over.C:
+			return
+		case <-s.stopped:
+			return
+		case <-s.queue.Ready: // one more
 		}
 	}
 }

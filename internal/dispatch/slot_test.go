@@ -93,25 +93,65 @@ func TestCrowdedBy(t *testing.T) {
 	})
 }
 
-// A start takes what has come while the one before was under way, as soon as that is done.
-func TestWhatComesDuringAStartShares(t *testing.T) {
+// What comes while a start is under way, and for as long again but not for long, shares the next one. A full start, or
+// the end, is not waited for.
+func TestWhatComesAroundAStartShares(t *testing.T) {
+	t.Parallel()
+	const later = 4 * time.Millisecond
+	for name, test := range map[string]struct {
+		slots     int
+		took      time.Duration
+		meanwhile func(d *Dispatcher) // later than the first start
+		rests     time.Duration
+	}{
+		"as long as it took":        {took: 10 * time.Millisecond, rests: 10 * time.Millisecond},
+		"not for long":              {took: 2 * maxRest, rests: maxRest},
+		"one more":                  {took: 10 * time.Millisecond, rests: 10 * time.Millisecond, meanwhile: func(d *Dispatcher) { d.Accepted(accepted(1)) }},
+		"it becomes full":           {took: 10 * time.Millisecond, rests: later, meanwhile: func(d *Dispatcher) { d.Accepted(accepted(19)) }},
+		"several slots do not rest": {slots: 2, took: 10 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				f, client := newFrontend(t)
+				d := setup(t, Config{Client: client, Width: 20, StartSlots: test.slots})
+				d.workers.Go(d.serve)
+				defer d.Stop()
+				open := f.shut()
+				d.Accepted(accepted(1))
+				pass(test.took)
+				d.Accepted(accepted(1))
+				open()
+				done := time.Now()
+				if test.meanwhile != nil {
+					pass(later)
+					test.meanwhile(d)
+				}
+				for countBegun(t, f) < 2 {
+					pass(time.Millisecond / 2)
+				}
+				require.InDelta(t, test.rests, time.Since(done), float64(time.Millisecond))
+				require.Len(t, f.started(), 2)
+				require.Zero(t, d.queue.Len())
+			})
+		})
+	}
+}
+
+// Stop does not wait for the rest, and what came meanwhile stays in the outbox.
+func TestStopEndsTheRest(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f, client := newFrontend(t)
 		d := setup(t, Config{Client: client})
 		d.workers.Go(d.serve)
-		defer d.Stop()
-		open := f.shut()
-		for range 4 {
-			d.Accepted(accepted(1))
-			pass(time.Millisecond)
-		}
+		time.AfterFunc(20*time.Millisecond, f.shut())
+		d.Accepted(accepted(1))
+		pass(30 * time.Millisecond)
+		d.Accepted(accepted(1))
+		begun := time.Now()
+		d.Stop()
+		require.Zero(t, time.Since(begun))
 		require.Len(t, f.started(), 1)
-		open()
-		synctest.Wait()
-		shared, own := groups(t, f)
-		require.Len(t, own, 1)
-		require.Len(t, shared, 1)
-		require.Len(t, shared[0], 3)
 	})
 }
