@@ -55,20 +55,20 @@ type Config struct {
 	KEKs `embed:""`
 
 	// AllowHTTP lets endpoints have http:// URLs.
-	AllowHTTP bool `env:"EVERPOST_ALLOW_HTTP" help:"Allow endpoints with 'http://' URLs." name:"allow-http" section:"egress" see:"egress.md"`
+	AllowHTTP bool `env:"EVERPOST_ALLOW_HTTP" help:"Allow endpoints with 'http://' URLs." name:"allow-http" section:"egress"`
 
 	// AllowedCIDRs are address ranges that the egress guard lets through although they are not public. This machine's own
 	// addresses but for loopback, and those of metadata services, are let through by a range of exactly that address only.
-	AllowedCIDRs []netip.Prefix `env:"EVERPOST_ALLOWED_CIDRS" help:"Address ranges that endpoints may be in although they are not public, separated by commas; this machine's own addresses and those of cloud metadata services only if named exactly, as '10.20.0.7/32'." name:"allowed-cidrs" placeholder:"CIDR" section:"egress" see:"egress.md"`
+	AllowedCIDRs []netip.Prefix `env:"EVERPOST_ALLOWED_CIDRS" help:"Address ranges that endpoints may be in although they are not public, separated by commas; this machine's own addresses and those of cloud metadata services only if named exactly, as '10.20.0.7/32'." name:"allowed-cidrs" placeholder:"CIDR" section:"egress"`
 
 	// DeniedCIDRs are address ranges that the egress guard refuses whatever else allows them.
-	DeniedCIDRs []netip.Prefix `env:"EVERPOST_DENIED_CIDRS" help:"Address ranges that endpoints may not be in, whatever else allows them, separated by commas." name:"denied-cidrs" placeholder:"CIDR" section:"egress" see:"egress.md"`
+	DeniedCIDRs []netip.Prefix `env:"EVERPOST_DENIED_CIDRS" help:"Address ranges that endpoints may not be in, whatever else allows them, separated by commas." name:"denied-cidrs" placeholder:"CIDR" section:"egress"`
 
 	// ExtraPorts are destination ports beside 443 and 80.
-	ExtraPorts Ports `env:"EVERPOST_EXTRA_PORTS" help:"Destination ports beside 443 and 80, separated by commas, or 'any'." placeholder:"PORT,...|any" section:"egress" see:"egress.md"`
+	ExtraPorts Ports `env:"EVERPOST_EXTRA_PORTS" help:"Destination ports beside 443 and 80, separated by commas, or 'any'." placeholder:"PORT,...|any" section:"egress"`
 
 	// EgressProxy is a proxy that requests to receivers go through, by CONNECT. It may hold a password.
-	EgressProxy string `env:"EVERPOST_EGRESS_PROXY" help:"Proxy for requests to receivers, by CONNECT: 'http://[user:password@]host:port'." placeholder:"URL" section:"egress" see:"egress.md"`
+	EgressProxy string `env:"EVERPOST_EGRESS_PROXY" help:"Proxy for requests to receivers, by CONNECT: 'http://[user:password@]host:port'." placeholder:"URL" section:"egress"`
 
 	// CAFile holds certificates (PEM) that receivers are verified with, beside the system's.
 	CAFile string `env:"EVERPOST_CA_FILE" help:"File with certificates (PEM) to trust for receivers beside the system's." name:"ca-file" placeholder:"FILE" section:"egress"`
