@@ -187,7 +187,7 @@ func TestUnknownVariables(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, []string{"EVERPOST_LISTNE", "EVERPOST_SERVICE_HOST"}, config.Unknown(
 		[]string{"PATH=/bin", "EVERPOST_SERVICE_HOST=10.0.0.1", "EVERPOST_LISTEN=:1", "EVERPOST_LISTNE=:1", "EVERPOST_TEST_DATABASE_URL=x"},
-		map[string]bool{"EVERPOST_LISTEN": true}))
+		[]config.Setting{{Variable: "EVERPOST_LISTEN"}}))
 }
 
 func TestEgressProxyURL(t *testing.T) {

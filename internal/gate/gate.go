@@ -9,7 +9,7 @@
 //
 // Endpoints that lead to one host may share a cap, too: host.go.
 //
-// The gate knows what its own process sends. See docs/adr/0016 and 0029.
+// The gate knows what its own process sends. See docs/adr/0008, admission, and 0009, host limit.
 package gate
 
 import (
@@ -72,7 +72,7 @@ type Gate struct {
 	shards      [shards]shard
 
 	// With a cap per host, a place that one endpoint gives back may be another's: shared
-	// is then the lock of all shards, and of hosts. See docs/adr/0029.
+	// is then the lock of all shards, and of hosts. See docs/adr/0009, host limit.
 	shared lock
 	hosts  map[string]*host
 }

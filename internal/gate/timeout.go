@@ -8,7 +8,7 @@ import (
 )
 
 // An automatic timeout is autoFactor × the p99 of the answers of the last 15 minutes,
-// rounded up to whole steps within [autoLeast, webhook.MaxTimeout]. See docs/adr/0028.
+// rounded up to whole steps within [autoLeast, webhook.MaxTimeout]. See docs/adr/0011.
 const (
 	autoFactor = 3
 	autoLeast  = 5 * time.Second
