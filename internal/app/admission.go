@@ -60,19 +60,11 @@ func (p passage) Done(outcome retry.Outcome, number int, latency time.Duration) 
 	p.Pass.Done(gate.ResultOf(outcome, number, latency))
 }
 
-// circuitChanged is told when an endpoint's circuit opens, is probed or closes.
-func (a *App) circuitChanged(c gate.Change) {
-	a.metrics.CircuitChanged(c.To.String())
-	a.log.Info("an endpoint's circuit has changed", "endpoint", c.Endpoint, "from", c.From.String(), "to", c.To.String(), "why", c.Why)
-	c.At = byClock(a.store.Now, c.At)
-	a.watch.circuitChanged(c)
-}
-
 // endpointMoved is told when somebody has changed an endpoint: it may lead elsewhere
 // now, or a person says that it is well.
 func (a *App) endpointMoved(id webhook.EndpointID) {
 	if a.gate != nil {
-		a.watch.reset(id)
+		a.monitor.EndpointChanged(id)
 		a.dispatcher.Resumed(id)
 		a.dispatcher.EndpointMoved(id)
 	}

@@ -21,9 +21,9 @@ import (
 // process is a running process whose workers tell of their endpoints at once.
 func process(t *testing.T, o Options) *App {
 	t.Helper()
+	o.shareHealthEvery = 5 * time.Millisecond
 	a, err := New(t.Context(), o)
 	require.NoError(t, err)
-	a.shareEvery = 5 * time.Millisecond
 	t.Cleanup(a.Stop)
 	require.NoError(t, a.Start(t.Context()))
 	return a
@@ -163,36 +163,9 @@ func parse(t *testing.T, id string) webhook.EndpointID {
 // seen is an endpoint as a process sees it, by itself and by what others tell.
 func (a *App) seen(t *testing.T, id string) webhook.Seen {
 	t.Helper()
-	h, err := checkup{store: a.store, gate: a.gate, owner: a.options.Owner}.Health(t.Context(), "acme", parse(t, id))
+	h, err := a.health.Health(t.Context(), "acme", parse(t, id))
 	require.NoError(t, err)
 	return h.Seen
-}
-
-// Of too many endpoints that are not well, those to which nothing goes are told of.
-func TestSharedHealthIsBounded(t *testing.T) {
-	t.Parallel()
-	a := &App{gate: gate.New(gate.Config{})}
-	require.Empty(t, a.unwell(time.Now))
-	enter := func(deferFor time.Duration) webhook.EndpointID {
-		id := webhook.NewEndpointID()
-		_, pass := a.gate.Enter(t.Context(), gate.Entry{Endpoint: id, Delivery: webhook.DeliveryIDOf(webhook.NewEventID(), id)})
-		pass.Done(gate.Result{Latency: time.Millisecond, DeferFor: deferFor})
-		return id
-	}
-	var shut []webhook.EndpointID
-	for i := range 2 * maxShared {
-		enter(0)
-		if i%500 == 0 {
-			shut = append(shut, enter(time.Hour))
-		}
-	}
-	got := a.unwell(time.Now)
-	require.Len(t, got, maxShared)
-	for _, id := range shut {
-		require.Equal(t, webhook.ReasonRetryAfter, got[id].WaitsFor)
-		require.Equal(t, webhook.ReasonRetryAfter, got[id].BarredFor)
-		require.WithinDuration(t, time.Now().Add(time.Hour), got[id].BarredUntil, time.Minute)
-	}
 }
 
 // Other processes compare its times, so they are by the database's clock.
