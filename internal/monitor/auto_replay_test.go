@@ -75,7 +75,7 @@ func TestSlowReplayDelaysNoEvent(t *testing.T) {
 	}, soon, time.Millisecond)
 	b.answers(m, 1, 400)
 	require.Eventually(t, func() bool {
-		return len(b.stored(t, webhook.NoticeRecovered)) == 1 && len(b.stored(t, webhook.NoticeDeadLettered)) == 1
+		return len(b.stored(t, webhook.EventEndpointRecovered)) == 1 && len(b.stored(t, webhook.EventDeadLettered)) == 1
 	}, soon, time.Millisecond)
 	require.Empty(t, b.replays(t))
 	require.NoError(t, tx.Rollback(t.Context()))

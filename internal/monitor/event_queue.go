@@ -19,7 +19,7 @@ const (
 // pendingEvent is an operational event that waits to be stored. The event of an endpoint gets its tenant and its endpoint
 // when it is stored.
 type pendingEvent struct {
-	event    webhook.Notice
+	event    webhook.OperationalEvent
 	endpoint webhook.EndpointID
 }
 

@@ -26,7 +26,7 @@ type Events interface {
 	Listens(ctx context.Context, tenantID, eventType string) (bool, error)
 	// Notify stores events for the tenants that want them and returns what it stored, also with an error. It does not
 	// store an event again whose key is known.
-	Notify(ctx context.Context, events []webhook.Notice) ([]webhook.Accepted, error)
+	Notify(ctx context.Context, events []webhook.OperationalEvent) ([]webhook.Accepted, error)
 }
 
 // eventWriter stores operational events and has their deliveries started.
@@ -128,7 +128,7 @@ func temporary(err error) bool {
 
 // insert stores the events that an endpoint wants, and has their deliveries started.
 func (w *eventWriter) insert(ctx context.Context, pending []pendingEvent) error {
-	events := make([]webhook.Notice, 0, len(pending))
+	events := make([]webhook.OperationalEvent, 0, len(pending))
 	for i := range pending {
 		e, wanted, err := w.complete(ctx, &pending[i])
 		if err != nil {
@@ -165,7 +165,7 @@ func (w *eventWriter) start(ctx context.Context, stored []webhook.Accepted) {
 }
 
 // complete fills in the tenant and the endpoint of an event; false when no endpoint wants the event.
-func (w *eventWriter) complete(ctx context.Context, p *pendingEvent) (e webhook.Notice, wanted bool, err error) {
+func (w *eventWriter) complete(ctx context.Context, p *pendingEvent) (e webhook.OperationalEvent, wanted bool, err error) {
 	e = p.event
 	if !p.endpoint.IsZero() {
 		target, err := w.endpoints.Target(ctx, p.endpoint)

@@ -22,7 +22,7 @@ func TestDeadLettersAreAnnounced(t *testing.T) {
 		m.Attempted(ref, a, p)
 	}
 	a, p = answerOf(400)
-	m.Attempted(b.ref(webhook.NoticeDisabled), a, p)
+	m.Attempted(b.ref(webhook.EventEndpointDisabled), a, p)
 	a, p = answerOf(503)
 	p.State = webhook.StateRetrying
 	m.Attempted(b.ref("order.paid"), a, p)
@@ -30,8 +30,8 @@ func TestDeadLettersAreAnnounced(t *testing.T) {
 	a, p = answerOf(400)
 	p.Attempts, a.Number = 7, 7
 	m.Attempted(last, a, p)
-	require.Eventually(t, func() bool { return len(b.stored(t, webhook.NoticeDeadLettered)) == 2 }, soon, time.Millisecond)
-	stored := b.stored(t, webhook.NoticeDeadLettered)
+	require.Eventually(t, func() bool { return len(b.stored(t, webhook.EventDeadLettered)) == 2 }, soon, time.Millisecond)
+	stored := b.stored(t, webhook.EventDeadLettered)
 	require.Equal(t, map[string]any{
 		"id": ref.DeliveryID.String(), "event_id": ref.EventID.String(), "event_type": "order.paid", "endpoint_id": ref.EndpointID.String(),
 		"reason": "http_400", "attempts": 1.0,
@@ -41,7 +41,7 @@ func TestDeadLettersAreAnnounced(t *testing.T) {
 	require.Equal(t, "the delivery was given up after 7 attempts (http_400); it can be replayed", stored[1]["summary"])
 	require.Positive(t, m.dispatcher.Waiting(), "the dispatcher starts them")
 	require.Eventually(t, func() bool {
-		return m.metric(t, fmt.Sprintf(`everpost_notices_total{type=%q} 2`, webhook.NoticeDeadLettered))
+		return m.metric(t, fmt.Sprintf(`everpost_notices_total{type=%q} 2`, webhook.EventDeadLettered))
 	}, soon, time.Millisecond)
 }
 
@@ -85,7 +85,7 @@ func TestEventsIgnoreFullQuotas(t *testing.T) {
 	m := b.process(t)
 	b.answers(m, 5, 400)
 	require.Zero(t, m.events.writeAll(t.Context()))
-	require.Len(t, b.stored(t, webhook.NoticeDeadLettered), 5)
+	require.Len(t, b.stored(t, webhook.EventDeadLettered), 5)
 	require.True(t, m.metric(t, "everpost_notices_dropped_total 0"))
 }
 
@@ -97,7 +97,7 @@ func TestStopStoresWhatIsGathered(t *testing.T) {
 	m.Start(t.Context())
 	b.answers(m, 99, 400)
 	m.Stop(t.Context())
-	require.Len(t, b.stored(t, webhook.NoticeDeadLettered), 99)
+	require.Len(t, b.stored(t, webhook.EventDeadLettered), 99)
 	require.Equal(t, 1, b.rows(t))
 	next := b.running(t)
 	b.answers(next, 1, 400)
@@ -113,10 +113,10 @@ func TestEventsAreKeptWhilePostgreSQLIsAway(t *testing.T) {
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.Equal(t, 3, m.events.writeAll(gone))
-	m.events.announce(pendingEvent{event: webhook.Notice{Type: webhook.NoticeDeadLettered, TenantID: "acme", Key: "no\x00text", At: time.Now()}})
+	m.events.announce(pendingEvent{event: webhook.OperationalEvent{Type: webhook.EventDeadLettered, TenantID: "acme", Key: "no\x00text", At: time.Now()}})
 	b.answers(m, 1, 400)
 	require.Zero(t, m.events.writeAll(t.Context()))
-	require.Len(t, b.stored(t, webhook.NoticeDeadLettered), 4)
+	require.Len(t, b.stored(t, webhook.EventDeadLettered), 4)
 	require.True(t, m.metric(t, "everpost_notices_dropped_total 1"))
 }
 
@@ -130,7 +130,7 @@ func TestOperationalEndpointsCauseNoEvents(t *testing.T) {
 	m.CircuitChanged(CircuitChange{EndpointID: b.ops.ID, From: webhook.CircuitHalfOpen, To: webhook.CircuitClosed, At: time.Now()})
 	m.CircuitChanged(CircuitChange{EndpointID: webhook.NewEndpointID(), From: webhook.CircuitClosed, To: webhook.CircuitOpen, At: time.Now()})
 	require.Zero(t, m.events.writeAll(t.Context()))
-	require.Empty(t, b.stored(t, webhook.NoticeCircuitOpened))
-	require.Empty(t, b.stored(t, webhook.NoticeRecovered))
+	require.Empty(t, b.stored(t, webhook.EventCircuitOpened))
+	require.Empty(t, b.stored(t, webhook.EventEndpointRecovered))
 	require.True(t, m.metric(t, "everpost_notices_dropped_total 0"))
 }

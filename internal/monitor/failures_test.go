@@ -30,10 +30,10 @@ func TestProcessesDisableTogether(t *testing.T) {
 	b.answers(one, 1, 400)
 	require.Eventually(t, func() bool { return b.now(t).State == webhook.EndpointDisabled }, soon, time.Millisecond)
 	require.Equal(t, "100 requests in a row were refused for good, the last with 400", b.now(t).StateReason)
-	require.Len(t, b.stored(t, webhook.NoticeDisabled), 1)
+	require.Len(t, b.stored(t, webhook.EventEndpointDisabled), 1)
 	const counted = "everpost_endpoints_disabled_total 1"
 	require.Eventually(t, func() bool { return one.metric(t, counted) != other.metric(t, counted) }, soon, time.Millisecond, "by one of both")
-	require.Eventually(t, func() bool { return len(b.stored(t, webhook.NoticeDeadLettered)) == 100 }, soon, time.Millisecond)
+	require.Eventually(t, func() bool { return len(b.stored(t, webhook.EventDeadLettered)) == 100 }, soon, time.Millisecond)
 }
 
 // A mass failure costs a few transactions, and none once the endpoint is disabled.
@@ -202,7 +202,7 @@ func TestDeliveriesThatEndWithoutAttempt(t *testing.T) {
 		require.Len(t, m.failures.counter.take(), c.failures, c.reason)
 		require.Len(t, m.events.queue.first(), c.events, c.reason)
 		m.events.queue.remove(c.events)
-		m.Ended(b.ref(webhook.NoticePaused), p)
+		m.Ended(b.ref(webhook.EventEndpointPaused), p)
 		require.Len(t, m.failures.counter.take(), c.failures, "operational events count for their endpoint")
 		require.Empty(t, m.events.queue.first(), "and cause no other events")
 	}

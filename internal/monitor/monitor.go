@@ -177,13 +177,13 @@ func (m *Monitor) Ended(ref webhook.Ref, p webhook.Progress) {
 
 // deadLettered announces that a delivery became a dead letter.
 func (m *Monitor) deadLettered(ref webhook.Ref, p webhook.Progress, now time.Time) {
-	m.events.announce(pendingEvent{event: webhook.Notice{
-		Type: webhook.NoticeDeadLettered, TenantID: ref.TenantID, At: now,
-		Delivery: &webhook.NoticeDelivery{
+	m.events.announce(pendingEvent{event: webhook.OperationalEvent{
+		Type: webhook.EventDeadLettered, TenantID: ref.TenantID, At: now,
+		Delivery: &webhook.OperationalEventDelivery{
 			ID: ref.DeliveryID, EventID: ref.EventID, EventType: ref.EventType, EndpointID: ref.EndpointID, Reason: p.Reason, Attempts: p.Attempts,
 		},
 		Summary: fmt.Sprintf("the delivery was given up after %s (%s); it can be replayed", plural(p.Attempts, "attempt", "attempts"), p.Reason),
-		Key:     fmt.Sprintf("%s/%s/%d", webhook.NoticeDeadLettered, ref.DeliveryID, p.Run),
+		Key:     fmt.Sprintf("%s/%s/%d", webhook.EventDeadLettered, ref.DeliveryID, p.Run),
 	}})
 }
 
@@ -207,8 +207,8 @@ func (m *Monitor) CircuitChanged(c CircuitChange) {
 	switch {
 	case c.To == webhook.CircuitOpen && c.From == webhook.CircuitClosed:
 		m.outages.opened(c.EndpointID, c.At)
-		m.events.announce(pendingEvent{endpoint: c.EndpointID, event: webhook.Notice{
-			Type: webhook.NoticeCircuitOpened, At: c.At,
+		m.events.announce(pendingEvent{endpoint: c.EndpointID, event: webhook.OperationalEvent{
+			Type: webhook.EventCircuitOpened, At: c.At,
 			Summary: "the endpoint is given a rest: " + c.Why,
 		}})
 	case c.To == webhook.CircuitClosed && c.From != webhook.CircuitClosed:
@@ -222,8 +222,8 @@ func (m *Monitor) CircuitChanged(c CircuitChange) {
 // replayed.
 func (m *Monitor) recovered(id webhook.EndpointID, at, since time.Time) {
 	m.replays.queue.put(id, outageReplay{since: since})
-	m.events.announce(pendingEvent{endpoint: id, event: webhook.Notice{
-		Type: webhook.NoticeRecovered, At: at,
+	m.events.announce(pendingEvent{endpoint: id, event: webhook.OperationalEvent{
+		Type: webhook.EventEndpointRecovered, At: at,
 		Summary: "the endpoint takes requests again, " + at.Sub(since).Round(time.Second).String() + " after it was given a rest",
 	}})
 }

@@ -34,12 +34,12 @@ func TestCircuitsAreAnnounced(t *testing.T) {
 	b.probe(t, m, 200)
 	require.Zero(t, m.events.writeAll(t.Context()))
 	require.Zero(t, m.replays.startAll(t.Context()))
-	opened := b.stored(t, webhook.NoticeCircuitOpened)
+	opened := b.stored(t, webhook.EventCircuitOpened)
 	require.Len(t, opened, 1)
 	require.Equal(t, "the endpoint is given a rest: 5 of 5 requests failed, the last with http_503", opened[0]["summary"])
 	endpoint, _ := opened[0]["endpoint"].(map[string]any)
 	require.Equal(t, "https://example.com/hook", endpoint["url"])
-	require.Len(t, b.stored(t, webhook.NoticeRecovered), 1)
+	require.Len(t, b.stored(t, webhook.EventEndpointRecovered), 1)
 	var replays int
 	require.NoError(t, b.own.Pool().QueryRow(t.Context(), `select count(*) from replays`).Scan(&replays))
 	require.Zero(t, replays, "the endpoint does not ask for one")
@@ -59,7 +59,7 @@ func TestChangeIsNoRecovery(t *testing.T) {
 	m.EndpointChanged(b.endpoint.ID)
 	require.Equal(t, webhook.CircuitClosed, m.circuit(b.endpoint.ID))
 	require.Zero(t, m.events.writeAll(t.Context()))
-	require.Empty(t, b.stored(t, webhook.NoticeRecovered))
+	require.Empty(t, b.stored(t, webhook.EventEndpointRecovered))
 	for range 5 { // it opens anew: the outage goes on
 		b.send(t, m, 1, 503)
 	}
@@ -68,8 +68,8 @@ func TestChangeIsNoRecovery(t *testing.T) {
 		b.send(t, m, 1, 200)
 	}
 	require.Zero(t, m.events.writeAll(t.Context()))
-	require.Len(t, b.stored(t, webhook.NoticeCircuitOpened), 2)
-	require.Len(t, b.stored(t, webhook.NoticeRecovered), 1)
+	require.Len(t, b.stored(t, webhook.EventCircuitOpened), 2)
+	require.Len(t, b.stored(t, webhook.EventEndpointRecovered), 1)
 	require.Zero(t, m.outages.resets.Load())
 	require.Empty(t, m.outages.open)
 }

@@ -74,11 +74,11 @@ func (m *Monitor) checkRetryStorm(id webhook.EndpointID, now time.Time) {
 	}
 	m.metrics.RetryStorm()
 	m.log.Warn("an endpoint is sent mostly retries", "endpoint", id, "retries", state.Retries, "first_attempts", state.First)
-	m.events.announce(pendingEvent{endpoint: id, event: webhook.Notice{
-		Type: webhook.NoticeRetryStorm, At: now,
+	m.events.announce(pendingEvent{endpoint: id, event: webhook.OperationalEvent{
+		Type: webhook.EventRetryStorm, At: now,
 		Summary: fmt.Sprintf("within 15 minutes the endpoint was sent %s, and %s",
 			plural(state.First, "first attempt", "first attempts"), plural(state.Retries, "retry", "retries")),
 		// All processes use the same key for an hour, so that the event is stored once.
-		Key: fmt.Sprintf("%s/%s/%s", webhook.NoticeRetryStorm, id, now.UTC().Format("2006-01-02T15")),
+		Key: fmt.Sprintf("%s/%s/%s", webhook.EventRetryStorm, id, now.UTC().Format("2006-01-02T15")),
 	}})
 }

@@ -35,7 +35,7 @@ func TestRetryStormsAreAnnounced(t *testing.T) {
 	at := time.Now()
 	require.Zero(t, one.events.writeAll(t.Context()))
 	require.Zero(t, other.events.writeAll(t.Context()))
-	stored := b.stored(t, webhook.NoticeRetryStorm)
+	stored := b.stored(t, webhook.EventRetryStorm)
 	if at.Truncate(time.Hour).Equal(at.Add(-time.Minute).Truncate(time.Hour)) { // not around a full hour
 		require.Len(t, stored, 1)
 	}

@@ -19,14 +19,14 @@ import (
 
 // noteState writes, with a change of an endpoint's state, the event that tells of it.
 func (s *Store) noteState(ctx context.Context, tx pgx.Tx, e *webhook.Endpoint) error {
-	n := webhook.Notice{TenantID: e.TenantID, Endpoint: e}
+	n := webhook.OperationalEvent{TenantID: e.TenantID, Endpoint: e}
 	switch e.State {
 	case webhook.EndpointActive:
-		n.Type, n.Summary = webhook.NoticeResumed, "the endpoint is active again, and what was held for it is released"
+		n.Type, n.Summary = webhook.EventEndpointResumed, "the endpoint is active again, and what was held for it is released"
 	case webhook.EndpointPaused:
-		n.Type, n.Summary = webhook.NoticePaused, "the endpoint is paused: its deliveries are held until it is resumed"
+		n.Type, n.Summary = webhook.EventEndpointPaused, "the endpoint is paused: its deliveries are held until it is resumed"
 	case webhook.EndpointDisabled:
-		n.Type, n.Summary = webhook.NoticeDisabled, "the endpoint is disabled, because "+e.StateReason+"; its deliveries are held until it is resumed"
+		n.Type, n.Summary = webhook.EventEndpointDisabled, "the endpoint is disabled, because "+e.StateReason+"; its deliveries are held until it is resumed"
 	}
 	return s.note(ctx, tx, &n)
 }
@@ -41,8 +41,8 @@ func (s *Store) noteReplay(ctx context.Context, tx pgx.Tx, id webhook.ReplayID) 
 	if err != nil {
 		return err
 	}
-	return s.note(ctx, tx, &webhook.Notice{
-		Type: webhook.NoticeReplayed, TenantID: r.TenantID, Replay: &r,
+	return s.note(ctx, tx, &webhook.OperationalEvent{
+		Type: webhook.EventReplayCompleted, TenantID: r.TenantID, Replay: &r,
 		Summary: fmt.Sprintf("the replay is complete: %d released, of which %d were delivered and %d were not at the first attempt",
 			r.Released, r.Delivered, r.Failed),
 	})
@@ -50,7 +50,7 @@ func (s *Store) noteReplay(ctx context.Context, tx pgx.Tx, id webhook.ReplayID) 
 
 // note writes an operational event in a transaction, for whoever asked for it: nothing,
 // when nobody did. The relay starts its deliveries within about a second.
-func (s *Store) note(ctx context.Context, tx pgx.Tx, n *webhook.Notice) error {
+func (s *Store) note(ctx context.Context, tx pgx.Tx, n *webhook.OperationalEvent) error {
 	n.At = s.Now().Truncate(time.Microsecond)
 	if err := s.noteFor(ctx, tx, n, n.TenantID); err != nil || s.operatorTenant == "" || s.operatorTenant == n.TenantID {
 		return err
@@ -69,7 +69,7 @@ func (s *Store) note(ctx context.Context, tx pgx.Tx, n *webhook.Notice) error {
 
 // noteFor is note for the endpoints of one tenant. The contact is read on the way, when
 // it is the tenant's own.
-func (s *Store) noteFor(ctx context.Context, tx pgx.Tx, n *webhook.Notice, tenantID string) error {
+func (s *Store) noteFor(ctx context.Context, tx pgx.Tx, n *webhook.OperationalEvent, tenantID string) error {
 	if tenantID == n.TenantID {
 		if err := tx.QueryRow(ctx, `select contact from tenants where id = $1`, n.TenantID).Scan(&n.Contact); err != nil {
 			return err
@@ -156,12 +156,12 @@ func (s *Store) listeners(ctx context.Context, tenantID, eventType string) ([]st
 }
 
 // Notify stores operational events for whoever asked for them, many in a transaction,
-// and returns what was stored, for the dispatcher. A notice with a key that is known is
+// and returns what was stored, for the dispatcher. An event with a key that is known is
 // not stored again. No quota of a tenant holds them up: they tell of what it costs when
 // one is used up. What cannot be stored for one tenant is stored for the others; after an
 // error that is returned too.
-func (s *Store) Notify(ctx context.Context, notices []webhook.Notice) ([]webhook.Accepted, error) {
-	batches, err := s.batches(ctx, notices)
+func (s *Store) Notify(ctx context.Context, events []webhook.OperationalEvent) ([]webhook.Accepted, error) {
+	batches, err := s.batches(ctx, events)
 	if err != nil {
 		return nil, err
 	}
@@ -185,16 +185,16 @@ func (s *Store) Notify(ctx context.Context, notices []webhook.Notice) ([]webhook
 	return stored, errors.Join(refused...)
 }
 
-// batches are the events that notices become, by the tenants that they become events of.
-func (s *Store) batches(ctx context.Context, notices []webhook.Notice) ([]webhook.NewBatch, error) {
+// batches are the events to be stored, by the tenants that they become events of.
+func (s *Store) batches(ctx context.Context, events []webhook.OperationalEvent) ([]webhook.NewBatch, error) {
 	var (
 		batches  []webhook.NewBatch
 		open     = map[string]int{} // the tenant's last batch
 		keys     = map[[2]string]bool{}
 		contacts = map[string]string{}
 	)
-	for i := range notices {
-		n := notices[i]
+	for i := range events {
+		n := events[i]
 		tenants, err := s.listeners(ctx, n.TenantID, n.Type)
 		if err != nil {
 			return nil, err

@@ -125,7 +125,7 @@ func TestALoginOfTheWorkerDoesAWorkersPart(t *testing.T) {
 	starts, err := s.LeftBehind(ctx, 10)
 	require.NoError(t, err)
 	require.NotEmpty(t, starts)
-	_, err = s.Notify(ctx, []webhook.Notice{{Type: webhook.NoticeRetryStorm, TenantID: "acme", Endpoint: &e, At: time.Now()}})
+	_, err = s.Notify(ctx, []webhook.OperationalEvent{{Type: webhook.EventRetryStorm, TenantID: "acme", Endpoint: &e, At: time.Now()}})
 	require.NoError(t, err)
 	_, err = s.CountFailures(ctx, []webhook.EndpointFailures{{EndpointID: e.ID, Gone: time.Now().Add(time.Minute)}})
 	require.NoError(t, err)

@@ -110,7 +110,7 @@ func TestMetricsOfEndpoints(t *testing.T) {
 	m.CircuitChanged("open")
 	m.Disabled()
 	m.RetryStorm()
-	m.OperationalEventStored(webhook.NoticeRetryStorm)
+	m.OperationalEventStored(webhook.EventRetryStorm)
 	m.OperationalEventsDropped(3)
 	answer := httptest.NewRecorder()
 	m.Handler().ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), "GET", "/metrics", nil))

@@ -10,56 +10,55 @@ import (
 	"time"
 )
 
-// OperationalPrefix begins the types of operational events: those that tell of Everpost
-// itself. Nobody else may post such events, and only a filter that begins with it, too,
-// lets them through.
+// OperationalPrefix begins the types of operational events: those about Everpost itself.
+// Clients may not post such events, and only a filter that begins with it matches them.
 const OperationalPrefix = "everpost."
 
 // The types of operational events.
 const (
-	NoticeDisabled      = OperationalPrefix + "endpoint.disabled"
-	NoticePaused        = OperationalPrefix + "endpoint.paused"
-	NoticeResumed       = OperationalPrefix + "endpoint.resumed"
-	NoticeRecovered     = OperationalPrefix + "endpoint.recovered"
-	NoticeCircuitOpened = OperationalPrefix + "endpoint.circuit_opened"
-	NoticeRetryStorm    = OperationalPrefix + "endpoint.retry_storm"
-	NoticeDeadLettered  = OperationalPrefix + "delivery.dead_lettered"
-	NoticeReplayed      = OperationalPrefix + "replay.completed"
+	EventEndpointDisabled  = OperationalPrefix + "endpoint.disabled"
+	EventEndpointPaused    = OperationalPrefix + "endpoint.paused"
+	EventEndpointResumed   = OperationalPrefix + "endpoint.resumed"
+	EventEndpointRecovered = OperationalPrefix + "endpoint.recovered"
+	EventCircuitOpened     = OperationalPrefix + "endpoint.circuit_opened"
+	EventRetryStorm        = OperationalPrefix + "endpoint.retry_storm"
+	EventDeadLettered      = OperationalPrefix + "delivery.dead_lettered"
+	EventReplayCompleted   = OperationalPrefix + "replay.completed"
 )
 
 // IsOperational reports whether an event type, or a filter, is of operational events.
 func IsOperational(eventType string) bool { return strings.HasPrefix(eventType, OperationalPrefix) }
 
-// ReservedType reports whether nobody else may post events of a type: it begins with
-// OperationalPrefix, in whatever case. Receivers that do not tell capitals apart would
-// take such an event for an operational one.
+// ReservedType reports whether clients may not post events of a type: it begins with
+// OperationalPrefix, in any case. Receivers that ignore case would take such an event for
+// an operational one.
 func ReservedType(eventType string) bool {
 	return len(eventType) >= len(OperationalPrefix) && strings.EqualFold(eventType[:len(OperationalPrefix)], OperationalPrefix)
 }
 
-// OperationalOnly reports whether the endpoint asked for operational events and nothing
-// else: what befalls it is brought about by those.
+// OperationalOnly reports whether the endpoint wants operational events and nothing else:
+// its failures are failures of those.
 func (e *Endpoint) OperationalOnly() bool {
 	return len(e.EventTypes) > 0 && !slices.ContainsFunc(e.EventTypes, func(filter string) bool { return !IsOperational(filter) })
 }
 
-// Notice is an operational event before it is one: what it tells, and of whom. One of
-// Endpoint, Delivery and Replay is set.
-type Notice struct {
+// OperationalEvent is an operational event before it is stored. One of Endpoint, Delivery
+// and Replay is set.
+type OperationalEvent struct {
 	Type     string
 	TenantID string // whose endpoint, delivery or replay it is
 	Contact  string // the tenant's; "" when unknown
 	Endpoint *Endpoint
-	Delivery *NoticeDelivery
+	Delivery *OperationalEventDelivery
 	Replay   *Replay
 	At       time.Time
 	Summary  string // in words, with no URL
-	// Key says what is told: it is told once, however often. "" is always something new.
+	// Key identifies the event: of events with the same key one is stored. "" is always a new event.
 	Key string
 }
 
-// NoticeDelivery is what a notice tells of a delivery.
-type NoticeDelivery struct {
+// OperationalEventDelivery is what an operational event says of a delivery.
+type OperationalEventDelivery struct {
 	ID         DeliveryID `json:"id"`
 	EventID    EventID    `json:"event_id"`
 	EventType  string     `json:"event_type"`
@@ -68,18 +67,18 @@ type NoticeDelivery struct {
 	Attempts   int        `json:"attempts"`
 }
 
-// noticePayload is the JSON of a notice. docs/operational-events.md describes it.
-type noticePayload struct {
-	TenantID string          `json:"tenant_id"`
-	Contact  *string         `json:"tenant_contact"`
-	Endpoint *noticeEndpoint `json:"endpoint,omitempty"`
-	Delivery *NoticeDelivery `json:"delivery,omitempty"`
-	Replay   *noticeReplay   `json:"replay,omitempty"`
-	At       string          `json:"at"`
-	Summary  string          `json:"summary"`
+// operationalPayload is the JSON of an operational event. docs/operational-events.md describes it.
+type operationalPayload struct {
+	TenantID string                    `json:"tenant_id"`
+	Contact  *string                   `json:"tenant_contact"`
+	Endpoint *payloadEndpoint          `json:"endpoint,omitempty"`
+	Delivery *OperationalEventDelivery `json:"delivery,omitempty"`
+	Replay   *payloadReplay            `json:"replay,omitempty"`
+	At       string                    `json:"at"`
+	Summary  string                    `json:"summary"`
 }
 
-type noticeEndpoint struct {
+type payloadEndpoint struct {
 	ID          EndpointID    `json:"id"`
 	URL         string        `json:"url"`
 	Description string        `json:"description"`
@@ -87,7 +86,7 @@ type noticeEndpoint struct {
 	StateReason *string       `json:"state_reason"`
 }
 
-type noticeReplay struct {
+type payloadReplay struct {
 	ID         ReplayID     `json:"id"`
 	Source     ReplaySource `json:"source"`
 	EndpointID *EndpointID  `json:"endpoint_id"`
@@ -101,19 +100,20 @@ type noticeReplay struct {
 // microseconds is RFC 3339 as all of the API writes it.
 const microseconds = "2006-01-02T15:04:05.000000Z"
 
-// Payload is the notice as JSON. It holds no secret: of the URL no query and no
+// Payload is the event as JSON. It holds no secret: of the URL no query and no
 // credentials, of the endpoint no header.
-func (n *Notice) Payload() ([]byte, error) {
-	p := noticePayload{
-		TenantID: n.TenantID, Contact: orNull(n.Contact), Delivery: n.Delivery, At: n.At.UTC().Format(microseconds), Summary: n.Summary,
+func (e *OperationalEvent) Payload() ([]byte, error) {
+	p := operationalPayload{
+		TenantID: e.TenantID, Contact: orNull(e.Contact), Delivery: e.Delivery, At: e.At.UTC().Format(microseconds), Summary: e.Summary,
 	}
-	if e := n.Endpoint; e != nil {
-		p.Endpoint = &noticeEndpoint{
-			ID: e.ID, URL: PlainURL(e.URL), Description: e.Description, State: e.State, StateReason: orNull(e.StateReason),
+	if endpoint := e.Endpoint; endpoint != nil {
+		p.Endpoint = &payloadEndpoint{
+			ID: endpoint.ID, URL: PlainURL(endpoint.URL), Description: endpoint.Description, State: endpoint.State,
+			StateReason: orNull(endpoint.StateReason),
 		}
 	}
-	if r := n.Replay; r != nil {
-		p.Replay = &noticeReplay{
+	if r := e.Replay; r != nil {
+		p.Replay = &payloadReplay{
 			ID: r.ID, Source: r.Source, EndpointID: orNull(r.Filter.EndpointID), Total: r.Total, Released: r.Released,
 			Skipped: r.Skipped, Delivered: r.Delivered, Failed: r.Failed,
 		}
@@ -122,7 +122,7 @@ func (n *Notice) Payload() ([]byte, error) {
 	encoder := json.NewEncoder(&b)
 	encoder.SetEscapeHTML(false) // people read it
 	if err := encoder.Encode(p); err != nil {
-		return nil, fmt.Errorf("encode %s: %w", n.Type, err)
+		return nil, fmt.Errorf("encode %s: %w", e.Type, err)
 	}
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }

@@ -12,10 +12,10 @@ import (
 func TestFiltersOfOperationalEvents(t *testing.T) {
 	t.Parallel()
 	for filter, want := range map[string][2]bool{ // of everpost.endpoint.paused, of order.paid
-		"*": {false, true}, "everpost.*": {true, false}, "everpost.endpoint.*": {true, false}, webhook.NoticePaused: {true, false},
-		"everpost.delivery.*": {false, false}, webhook.NoticeDisabled: {false, false}, "order.*": {false, true}, "everpost": {false, false},
+		"*": {false, true}, "everpost.*": {true, false}, "everpost.endpoint.*": {true, false}, webhook.EventEndpointPaused: {true, false},
+		"everpost.delivery.*": {false, false}, webhook.EventEndpointDisabled: {false, false}, "order.*": {false, true}, "everpost": {false, false},
 	} {
-		require.Equal(t, want[0], webhook.FilterMatches(filter, webhook.NoticePaused), filter)
+		require.Equal(t, want[0], webhook.FilterMatches(filter, webhook.EventEndpointPaused), filter)
 		require.Equal(t, want[1], webhook.FilterMatches(filter, "order.paid"), filter)
 		require.True(t, webhook.ValidFilter(filter))
 	}
@@ -23,11 +23,11 @@ func TestFiltersOfOperationalEvents(t *testing.T) {
 	require.True(t, webhook.FilterMatches("*", "everposted.x"))
 }
 
-func TestTypesOfNotices(t *testing.T) {
+func TestTypesOfOperationalEvents(t *testing.T) {
 	t.Parallel()
 	for _, eventType := range []string{
-		webhook.NoticeDisabled, webhook.NoticePaused, webhook.NoticeResumed, webhook.NoticeRecovered, webhook.NoticeCircuitOpened,
-		webhook.NoticeRetryStorm, webhook.NoticeDeadLettered, webhook.NoticeReplayed,
+		webhook.EventEndpointDisabled, webhook.EventEndpointPaused, webhook.EventEndpointResumed, webhook.EventEndpointRecovered, webhook.EventCircuitOpened,
+		webhook.EventRetryStorm, webhook.EventDeadLettered, webhook.EventReplayCompleted,
 	} {
 		require.True(t, webhook.ValidType(eventType), eventType)
 		require.True(t, webhook.IsOperational(eventType), eventType)
@@ -40,7 +40,7 @@ func TestOperationalOnly(t *testing.T) {
 		filters []string
 		want    bool
 	}{
-		{nil, false}, {[]string{"*"}, false}, {[]string{"everpost.*"}, true}, {[]string{webhook.NoticePaused, "everpost.delivery.*"}, true},
+		{nil, false}, {[]string{"*"}, false}, {[]string{"everpost.*"}, true}, {[]string{webhook.EventEndpointPaused, "everpost.delivery.*"}, true},
 		{[]string{"everpost.*", "order.*"}, false}, {[]string{"everpost"}, false},
 	} {
 		e := webhook.Endpoint{EventTypes: c.filters}
