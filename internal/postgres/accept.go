@@ -129,7 +129,7 @@ func (s *Store) take(ctx context.Context, in *intake) ([]webhook.Accepted, error
 			return nil, err
 		}
 		var err error
-		if left, err = s.ingest.doUntilSettled(ctx, in, leave); err != nil {
+		if left, err = s.ingest.DoUntilSettled(ctx, in, leave); err != nil {
 			return nil, err
 		}
 		switch {

@@ -168,13 +168,12 @@ func TestAcceptBatchThatIsBarredHarmsNoOther(t *testing.T) {
 	b.bar(t)
 	bad := batchOf("", "x", "y")
 	bad.Events[1].Payload = []byte("barred")
-	var waits []*waiting[*intake]
+	var items []*intake
 	for _, in := range []webhook.NewBatch{batchOf("", "a", "b"), bad, batchOf("", "c")} {
-		waits = append(waits, &waiting[*intake]{item: b.matchedBatch(t, in), done: make(chan error, 1)})
+		items = append(items, b.matchedBatch(t, in))
 	}
-	b.ingest.commit(waits)
-	for i, w := range waits {
-		require.Equal(t, i == 1, <-w.done != nil, i)
+	for i, err := range handInTogether(t, "accept event", b.flushIntake, items) {
+		require.Equal(t, i == 1, err != nil, i)
 	}
 	require.Equal(t, []int{3, 3, 3}, []int{b.count(t, "events"), b.count(t, "outbox"), b.count(t, "idempotency_keys")})
 }
@@ -334,7 +333,7 @@ func (s *Store) waitForLocks(t *testing.T) {
 	t.Helper()
 	config := s.door.Config()
 	for _, name := range []string{"lock_timeout", "statement_timeout"} {
-		config.ConnConfig.RuntimeParams[name] = milliseconds(flushTimeout)
+		config.ConnConfig.RuntimeParams[name] = milliseconds(15 * time.Second)
 	}
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	require.NoError(t, err)
@@ -361,8 +360,8 @@ func TestOverlappingBatchesNeitherDeadlockNorDoubleStore(t *testing.T) {
 	for process := range processes {
 		s := openStore(t, b.address)
 		s.waitForLocks(t)
-		s.ingest.stop()
-		s.ingest = newCommitter("accept event", intakeWidth, 1, func(ctx context.Context, items []*intake) error {
+		s.ingest.Stop()
+		s.ingest = newWriter("accept event", intakeWeight, func(ctx context.Context, items []*intake) error {
 			err := s.flushIntake(ctx, items)
 			if isConflict(err) {
 				conflicts.Add(1)
@@ -416,23 +415,23 @@ func TestFlushesAreBoundedByEvents(t *testing.T) {
 	}
 	flushes := make(chan int, 10)
 	goOn := make(chan struct{})
-	c := newCommitter("test", 200, 1, func(_ context.Context, items []*intake) error {
+	c := newWriter("test", 200, func(_ context.Context, items []*intake) error {
 		flushes <- len(items)
 		<-goOn
 		return nil
 	})
 	var all sync.WaitGroup
-	hand := func() { _ = c.do(context.WithoutCancel(t.Context()), &intake{arrivals: make([]arrival, 80)}) }
+	hand := func() { _ = c.Do(context.WithoutCancel(t.Context()), &intake{arrivals: make([]arrival, 80)}) }
 	all.Go(hand)
 	require.Equal(t, 1, <-flushes)
 	for range 5 { // while the first is written
 		all.Go(hand)
 	}
-	require.Eventually(t, func() bool { return c.queue.Len() == 5 }, eventually, poll)
+	require.Eventually(t, func() bool { return c.Waiting() == 5 }, eventually, poll)
 	close(goOn)
 	for _, want := range []int{2, 2, 1} {
 		require.Equal(t, want, <-flushes)
 	}
 	all.Wait()
-	c.stop()
+	c.Stop()
 }

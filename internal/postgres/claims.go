@@ -39,7 +39,7 @@ func (c *claiming) tenant() string { return c.claim.TenantID }
 // A payload that retention has removed is nil.
 func (s *Store) Begin(ctx context.Context, c webhook.Claim) (webhook.Begun, error) {
 	item := &claiming{claim: c}
-	if err := s.claims.do(ctx, item); err != nil {
+	if err := s.claims.Do(ctx, item); err != nil {
 		return webhook.Begun{}, err
 	}
 	return webhook.Begun{

@@ -79,8 +79,8 @@ func TestKeysStayUnderWayAfterTheirClientLeft(t *testing.T) {
 	t.Parallel()
 	b := setupDelivery(t)
 	flushing, goOn := make(chan struct{}), make(chan struct{})
-	b.ingest.stop()
-	b.ingest = newCommitter("accept event", intakeWidth, 1, func(ctx context.Context, items []*intake) error {
+	b.ingest.Stop()
+	b.ingest = newWriter("accept event", intakeWeight, func(ctx context.Context, items []*intake) error {
 		close(flushing)
 		<-goOn
 		return b.flushIntake(ctx, items)

@@ -20,6 +20,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 
+	"github.com/everpost/everpost/internal/groupcommit"
 	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 	"github.com/everpost/everpost/migrations"
@@ -34,7 +35,7 @@ const (
 	lockTimeout      = 5 * time.Second
 
 	// A flush carries other people's items: it must not wait long for one row, and
-	// having waited it is halved (see committer), so that a dozen waits in a row have
+	// having waited it is halved (see groupcommit.Remedy), so that a dozen waits in a row have
 	// to fit into flushTimeout. Five of them, an item's own, are longer than a table is
 	// locked while a partition is attached or dropped.
 	flushStatementTimeout = 5 * time.Second
@@ -143,9 +144,9 @@ type Store struct {
 	quotas        *quotas
 	heard         heartbeat
 
-	ingest   *committer[*intake]
-	records  *committer[*recording]
-	claims   *committer[*claiming]
+	ingest   *groupcommit.Writer[*intake]
+	records  *groupcommit.Writer[*recording]
+	claims   *groupcommit.Writer[*claiming]
 	inFlight keysUnderWay
 
 	leftOpen chan struct{} // asks Maintain to look for what a deleted endpoint left open
@@ -209,8 +210,8 @@ func (s *Store) openPools(ctx context.Context, c Config) error {
 	}{
 		{&s.pool, takeRole(config.Copy(), RoleAPI, RoleWorker)},
 		{&s.work, takeRole(work, RoleWorker)},
-		{&s.door, takeRole(writerConfig(config, intakeLanes), RoleIngest)},
-		{&s.writer, takeRole(writerConfig(config, recordLanes+claimLanes), RoleWorker)},
+		{&s.door, takeRole(writerConfig(config, 1), RoleIngest)},
+		{&s.writer, takeRole(writerConfig(config, 2), RoleWorker)},
 		{&s.login, config},
 	} {
 		if *p.pool, err = pgxpool.NewWithConfig(ctx, p.config); err != nil {
@@ -240,26 +241,26 @@ func (s *Store) resetPools() {
 	}
 }
 
-// Widths and lanes of the group commits.
+// Weights of the items in one flush of each group commit.
 const (
-	intakeWidth, intakeLanes = 100, 1
-	recordWidth, recordLanes = 200, 1
-	claimWidth, claimLanes   = 200, 1
+	intakeWeight = 100
+	recordWeight = 200
+	claimWeight  = 200
 )
 
 func (s *Store) openWriters() {
-	s.ingest = newCommitter("accept event", intakeWidth, intakeLanes, s.flushIntake)
-	s.records = newCommitter("record delivery", recordWidth, recordLanes, s.flushRecords)
-	s.claims = newCommitter("claim attempt", claimWidth, claimLanes, s.flushClaims)
+	s.ingest = newWriter("accept event", intakeWeight, s.flushIntake)
+	s.records = newWriter("record delivery", recordWeight, s.flushRecords)
+	s.claims = newWriter("claim attempt", claimWeight, s.flushClaims)
 }
 
 // Close writes what was handed in, ends what runs in the background and closes
 // every connection. Calls under way finish first; later ones fail.
 func (s *Store) Close() {
 	s.closeOnce.Do(func() {
-		s.ingest.stop()
-		s.claims.stop()
-		s.records.stop()
+		s.ingest.Stop()
+		s.claims.Stop()
+		s.records.Stop()
 		s.end()
 		s.background.Wait()
 		s.endpointCache.close()
@@ -379,7 +380,7 @@ func poolConfig(c Config) (*pgxpool.Config, error) {
 	return config, nil
 }
 
-// writerConfig is a pool of group commits: a connection for each lane.
+// writerConfig is a pool of group commits: a connection for each writer.
 func writerConfig(of *pgxpool.Config, conns int32) *pgxpool.Config {
 	config := of.Copy()
 	config.MaxConns = conns

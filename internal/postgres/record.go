@@ -35,7 +35,7 @@ func (r *recording) tenant() string { return r.step.TenantID }
 // may just be succeeding. The standing's OwnedUntil then says when to try again.
 func (s *Store) Record(ctx context.Context, step webhook.Step) (webhook.Standing, error) {
 	r := &recording{step: step}
-	if err := s.records.do(ctx, r); err != nil {
+	if err := s.records.Do(ctx, r); err != nil {
 		return webhook.Standing{}, err
 	}
 	return r.standing, nil

@@ -1,4 +1,4 @@
-package lanes
+package fair
 
 import (
 	"fmt"
@@ -17,16 +17,16 @@ type item struct {
 	n      int
 }
 
-// The queue over all that may happen to it: nobody is lost or comes twice, a tenant's
-// come in their order, those given back first, between two of one tenant every other that waits gets one, and
-// the bound holds.
-func TestLanesModel(t *testing.T) {
+// A model of the queue: no item is lost or taken twice, a tenant's items keep their order,
+// returned items come first, between two items of a tenant every other waiting tenant gets a
+// turn, and the bound holds.
+func TestQueueModel(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		q := New[item](rapid.IntRange(1, 40).Draw(t, "size"))
 		tenants := []string{"a", "b", "c", "d", "e"}
 		waiting, taken := map[string][]int{}, map[string][]int{}
-		since := map[string]map[string]bool{} // by tenant: who has waited since it was taken last, and was not taken
+		since := map[string]map[string]bool{} // by tenant: those that have waited since its last turn and had none
 		number, total := 0, 0
 		t.Repeat(map[string]func(*rapid.T){
 			"put": func(t *rapid.T) {
@@ -34,11 +34,11 @@ func TestLanesModel(t *testing.T) {
 				for range rapid.IntRange(1, 10).Draw(t, "n") {
 					number++
 					if !q.Put(tenant, item{tenant, number}) {
-						require.True(t, total >= q.size || len(waiting[tenant]) >= greed*(q.size-total), "there was a place")
+						require.True(t, total >= q.size || len(waiting[tenant]) >= overcommit*(q.size-total), "there was a place")
 						return
 					}
 					require.Less(t, total, q.size)
-					require.True(t, len(waiting[tenant]) == 0 || len(waiting[tenant]) < greed*(q.size-total), "it was another's")
+					require.True(t, len(waiting[tenant]) == 0 || len(waiting[tenant]) < overcommit*(q.size-total), "it was another's")
 					waiting[tenant] = append(waiting[tenant], number)
 					total++
 				}
@@ -86,23 +86,23 @@ func TestLanesModel(t *testing.T) {
 				total += len(again)
 			},
 			"": func(t *rapid.T) {
-				lanes := 0
+				tenants := 0
 				for _, all := range waiting {
 					if len(all) > 0 {
-						lanes++
+						tenants++
 					}
 				}
-				require.Len(t, q.byTenant, lanes, "empty lanes are forgotten")
+				require.Len(t, q.byTenant, tenants, "a tenant without items is forgotten")
 				require.Equal(t, total, q.Len())
 				require.Equal(t, total > 0, q.first != nil)
-				require.True(t, total == 0 || len(q.Ready) == 1, "somebody has to be told")
+				require.True(t, total == 0 || len(q.Ready) == 1, "a reader has to be woken")
 			},
 		})
 	})
 }
 
-// Many that put and take at a time: each comes once, and whoever takes is always woken.
-func TestLanesAtOnce(t *testing.T) {
+// Concurrent writers and readers: each item is taken once, and a reader is always woken.
+func TestQueueConcurrently(t *testing.T) {
 	t.Parallel()
 	const tenants, each, takers = 8, 2000, 3
 	q := New[item](2 * tenants * each)
@@ -157,8 +157,8 @@ func TestLanesAtOnce(t *testing.T) {
 	require.Zero(t, q.Len())
 }
 
-// What a tenant that wants everything leaves to the others.
-func TestLanesLeavePlaces(t *testing.T) {
+// A tenant that fills the queue leaves places to the others.
+func TestATenantLeavesPlaces(t *testing.T) {
 	t.Parallel()
 	q := New[item](16_000)
 	fill := func(tenant string) (n int) {
@@ -172,15 +172,15 @@ func TestLanesLeavePlaces(t *testing.T) {
 	require.True(t, q.Put("c", item{"c", 1}))
 }
 
-// One put and one take, with as many lanes that wait.
-func BenchmarkLanes(b *testing.B) {
+// One put and one take, while that many tenants wait.
+func BenchmarkQueue(b *testing.B) {
 	for _, tenants := range []int{0, 1, 100, 10_000} {
 		b.Run(fmt.Sprint("tenants=", tenants), func(b *testing.B) {
 			q := New[item](1 << 20)
 			for i := range 2 * tenants {
 				q.Put(strconv.Itoa(i%tenants), item{strconv.Itoa(i % tenants), i})
 			}
-			one := item{"quiet", 1}
+			one := item{"other", 1}
 			b.ReportAllocs()
 			for b.Loop() {
 				q.Put(one.tenant, one)
