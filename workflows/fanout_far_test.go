@@ -154,7 +154,7 @@ func TestSharedEndsWhoseEndpointIsDeleted(t *testing.T) {
 	l := b.share(t, time.Hour, starts...)
 	l.handed.spare(false)
 	l.run(after(time.Hour, func(env environment) {
-		require.NoError(t, b.store.DeleteEndpoint(t.Context(), webhook.Actor{Name: "test"}, tenant, b.endpoint.ID))
+		require.NoError(t, b.store.Endpoints.DeleteEndpoint(t.Context(), webhook.Actor{Name: "test"}, tenant, b.endpoint.ID))
 		for _, start := range starts {
 			env.SignalWorkflow(workflows.SignalCancel, workflows.Asked{CommandID: 1, Reason: webhook.ReasonEndpointDeleted, DeliveryID: start.DeliveryID})
 		}

@@ -42,7 +42,7 @@ func (a *App) watchClosings(ctx context.Context) {
 func (a *App) carryOutClosings(ctx context.Context, open []webhook.EndpointID) error {
 	ctx, cancel := context.WithTimeout(ctx, closingsTimeout)
 	defer cancel()
-	closed, err := a.store.CircuitClosings(ctx, open)
+	closed, err := a.store.EndpointHealth.CircuitClosings(ctx, open)
 	if err != nil {
 		return err
 	}

@@ -60,7 +60,7 @@ func TestACircuitIsClosedInEveryWorker(t *testing.T) {
 	require.Equal(t, []string{"open", "half_open"}, circuits())
 	require.NoError(t, w.carryOutClosings(t.Context(), w.gate.OpenCircuits()))
 	require.Equal(t, []string{"open", "half_open"}, circuits())
-	entries, err := alone.store.ListAudit(t.Context(), webhook.AuditFilter{}, webhook.Page{Limit: 10})
+	entries, err := alone.store.Audit.ListAudit(t.Context(), webhook.AuditFilter{}, webhook.Page{Limit: 10})
 	require.NoError(t, err)
 	require.Equal(t, "endpoint.close_circuit", entries[0].Action)
 	require.Equal(t, id, entries[0].Subject)

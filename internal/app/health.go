@@ -24,7 +24,7 @@ const (
 
 // checkup tells the API how endpoints fare, and lets it try them.
 type checkup struct {
-	store *postgres.Store
+	store *postgres.DB
 	gate  *gate.Gate // nil without a worker
 	owner string     // the name under which this process shares what its gate sees
 	tests *activities.Tests
@@ -37,7 +37,7 @@ func (c checkup) Health(ctx context.Context, tenantID string, id webhook.Endpoin
 	if c.gate != nil {
 		but = c.owner
 	}
-	e, backlog, seen, err := c.store.Health(ctx, tenantID, id, but)
+	e, backlog, seen, err := c.store.EndpointHealth.Health(ctx, tenantID, id, but)
 	if err != nil {
 		return webhook.Health{}, err
 	}
@@ -59,7 +59,7 @@ func (c checkup) Circuit(ctx context.Context, tenantID string, id webhook.Endpoi
 	if c.gate != nil {
 		but = c.owner
 	}
-	seen, err := c.store.Seen(ctx, tenantID, id, but)
+	seen, err := c.store.EndpointHealth.Seen(ctx, tenantID, id, but)
 	if err != nil {
 		return webhook.Seen{}, err
 	}
@@ -72,7 +72,7 @@ func (c checkup) Circuit(ctx context.Context, tenantID string, id webhook.Endpoi
 // CloseCircuit lets the endpoint's circuits, which are open, become half open: this process's
 // at once, those of others within a second or so, by the record.
 func (c checkup) CloseCircuit(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID) (webhook.ClosedCircuit, error) {
-	closed, err := c.store.CloseCircuit(ctx, by, tenantID, id)
+	closed, err := c.store.EndpointHealth.CloseCircuit(ctx, by, tenantID, id)
 	if err == nil && c.gate != nil {
 		c.gate.CloseCircuit(id, closed.At)
 	}
@@ -91,7 +91,7 @@ func (c checkup) timeout(e *webhook.Endpoint) time.Duration {
 // was changed a moment ago by whichever process.
 func (c checkup) TestEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID, eventType string, payload []byte,
 ) (webhook.Attempt, error) {
-	target, err := c.store.TargetOf(ctx, tenantID, id)
+	target, err := c.store.Endpoints.TargetOf(ctx, tenantID, id)
 	if err != nil {
 		return webhook.Attempt{}, err
 	}
@@ -100,7 +100,7 @@ func (c checkup) TestEndpoint(ctx context.Context, by webhook.Actor, tenantID st
 		return webhook.Attempt{}, err
 	}
 	defer giveBack()
-	if err := c.store.NoteTest(ctx, by, tenantID, id); err != nil {
+	if err := c.store.EndpointHealth.NoteTest(ctx, by, tenantID, id); err != nil {
 		return webhook.Attempt{}, err
 	}
 	target.Timeout = c.timeout(&target.Endpoint)
@@ -157,7 +157,7 @@ func (a *App) shareHealth(ctx context.Context) {
 func (a *App) tellHealth(ctx context.Context, unwell map[webhook.EndpointID]webhook.Seen) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shareTimeout)
 	defer cancel()
-	return a.store.WriteSeen(ctx, a.options.Owner, unwell)
+	return a.store.EndpointHealth.WriteSeen(ctx, a.options.Owner, unwell)
 }
 
 // unwell is what the gate sees of endpoints that are not plainly well. When there are too

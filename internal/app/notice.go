@@ -25,7 +25,7 @@ import (
 type watch struct {
 	*telemetry.Metrics
 
-	store      *postgres.Store
+	store      *postgres.DB
 	dispatcher *dispatch.Dispatcher
 	gate       *gate.Gate
 	log        *slog.Logger
@@ -43,7 +43,7 @@ type watch struct {
 // watchPatience is how long a process that ends tries to write what has been noted.
 const watchPatience = 2 * time.Second
 
-func newWatch(store *postgres.Store, d *dispatch.Dispatcher, g *gate.Gate, m *telemetry.Metrics, log *slog.Logger) *watch {
+func newWatch(store *postgres.DB, d *dispatch.Dispatcher, g *gate.Gate, m *telemetry.Metrics, log *slog.Logger) *watch {
 	return &watch{
 		Metrics: m, store: store, dispatcher: d, gate: g, log: log,
 		tally: newTally(), storms: newStorms(), outage: newOutages(), queue: newNoticeQueue(), replays: newAutoReplays(),

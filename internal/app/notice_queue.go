@@ -189,7 +189,7 @@ func (w *watch) carryOut(ctx context.Context, jobs []job) error {
 	if len(notices) == 0 {
 		return nil
 	}
-	stored, err := w.store.Notify(ctx, notices)
+	stored, err := w.store.Events.Notify(ctx, notices)
 	for i := range stored {
 		w.Noticed(stored[i].Event.Type)
 	}
@@ -216,7 +216,7 @@ func (w *watch) begin(ctx context.Context, stored []webhook.Accepted) {
 func (w *watch) complete(ctx context.Context, j *job) (n webhook.Notice, wanted bool, err error) {
 	n = j.notice
 	if !j.endpoint.IsZero() {
-		target, err := w.store.EndpointCache().Target(ctx, j.endpoint)
+		target, err := w.store.Endpoints.Cache().Target(ctx, j.endpoint)
 		if webhook.CodeOf(err) == webhook.CodeNotFound { // it was deleted meanwhile
 			return n, false, nil
 		}
@@ -225,6 +225,6 @@ func (w *watch) complete(ctx context.Context, j *job) (n webhook.Notice, wanted 
 		}
 		n.TenantID, n.Endpoint = target.TenantID, &target.Endpoint
 	}
-	wanted, err = w.store.Listens(ctx, n.TenantID, n.Type)
+	wanted, err = w.store.Events.Listens(ctx, n.TenantID, n.Type)
 	return n, wanted, err
 }

@@ -140,7 +140,7 @@ func (w *watch) replayAll(ctx context.Context) (left int) {
 func (w *watch) replay(ctx context.Context, id webhook.EndpointID, since time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, autoReplayTime)
 	defer cancel()
-	target, err := w.store.EndpointCache().Target(ctx, id)
+	target, err := w.store.Endpoints.Cache().Target(ctx, id)
 	if webhook.CodeOf(err) == webhook.CodeNotFound || err == nil && !target.AutoReplay {
 		return nil
 	}
@@ -148,7 +148,7 @@ func (w *watch) replay(ctx context.Context, id webhook.EndpointID, since time.Ti
 		return err
 	}
 	since = since.Add(-max(outageMargin, target.CircuitBreaker.Window)).UTC().Truncate(time.Microsecond)
-	r, begun, err := w.store.AutoReplay(ctx, target.TenantID, target.ID, since)
+	r, begun, err := w.store.Replays.AutoReplay(ctx, target.TenantID, target.ID, since)
 	if webhook.CodeOf(err) == webhook.CodeNotFound { // it was deleted meanwhile
 		return nil
 	}

@@ -29,7 +29,7 @@ import (
 type watched struct {
 	address       string
 	endpoint, ops webhook.Endpoint
-	own           *postgres.Store
+	own           *postgres.DB
 }
 
 func setupWatch(t *testing.T) *watched {
@@ -37,7 +37,7 @@ func setupWatch(t *testing.T) *watched {
 	b := &watched{address: postgrestest.New(t)}
 	b.own = b.store(t)
 	for _, id := range []string{"acme", "ops"} {
-		_, _, err := b.own.PutTenant(t.Context(), webhook.Actor{}, webhook.Tenant{ID: id, Contact: id + "@example.com"})
+		_, _, err := b.own.Tenants.PutTenant(t.Context(), webhook.Actor{}, webhook.Tenant{ID: id, Contact: id + "@example.com"})
 		require.NoError(t, err)
 	}
 	b.endpoint = b.make(t, "acme", "order.*")
@@ -45,7 +45,7 @@ func setupWatch(t *testing.T) *watched {
 	return b
 }
 
-func (b *watched) store(t *testing.T) *postgres.Store {
+func (b *watched) store(t *testing.T) *postgres.DB {
 	t.Helper()
 	key, err := vault.ParseKEK(kek)
 	require.NoError(t, err)
@@ -59,7 +59,7 @@ func (b *watched) store(t *testing.T) *postgres.Store {
 
 func (b *watched) make(t *testing.T, tenant string, filters ...string) webhook.Endpoint {
 	t.Helper()
-	e, err := b.own.CreateEndpoint(t.Context(), webhook.Actor{}, webhook.Endpoint{
+	e, err := b.own.Endpoints.CreateEndpoint(t.Context(), webhook.Actor{}, webhook.Endpoint{
 		ID: webhook.NewEndpointID(), TenantID: tenant, URL: "https://example.com/hook?token=canary", EventTypes: filters, Timeout: webhook.DefaultTimeout,
 		MaxInFlight: 10, RateLimit: 10_000, RetryPolicy: retry.Default(), Signature: webhook.SignatureV1,
 		CircuitBreaker: webhook.DefaultCircuitBreaker(), AutoDisable: webhook.DefaultAutoDisable(),
@@ -70,7 +70,7 @@ func (b *watched) make(t *testing.T, tenant string, filters ...string) webhook.E
 
 func (b *watched) now(t *testing.T) webhook.Endpoint {
 	t.Helper()
-	e, err := b.own.Endpoint(t.Context(), "acme", b.endpoint.ID)
+	e, err := b.own.Endpoints.Endpoint(t.Context(), "acme", b.endpoint.ID)
 	require.NoError(t, err)
 	return e
 }
@@ -230,7 +230,7 @@ func TestASuccessWhileFailuresAreWritten(t *testing.T) {
 		seen := w.tally.take()
 		b.answers(w, 1, 200)
 		b.answers(w, after, 400)
-		left, err := w.store.CountTrouble(t.Context(), seen)
+		left, err := w.store.EndpointHealth.CountTrouble(t.Context(), seen)
 		require.NoError(t, err)
 		w.tally.wrote(seen, left)
 		w.flushTally(t.Context())
@@ -410,7 +410,7 @@ func TestAFullQuotaIsTold(t *testing.T) {
 		b.make(t, "ops", "everpost.*")
 	}
 	for _, id := range []string{"acme", "ops"} {
-		_, _, err := b.own.PutTenant(t.Context(), webhook.Actor{}, webhook.Tenant{ID: id, Limits: webhook.Limits{PendingDeliveries: 1, EndpointsPerEvent: 1}})
+		_, _, err := b.own.Tenants.PutTenant(t.Context(), webhook.Actor{}, webhook.Tenant{ID: id, Limits: webhook.Limits{PendingDeliveries: 1, EndpointsPerEvent: 1}})
 		require.NoError(t, err)
 	}
 	w := b.process(t)

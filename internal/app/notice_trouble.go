@@ -185,7 +185,7 @@ func (w *watch) keepTally(ctx context.Context) {
 func (w *watch) refreshTrouble(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, tallyTime)
 	defer cancel()
-	all, err := w.store.TroubledEndpoints(ctx)
+	all, err := w.store.EndpointHealth.TroubledEndpoints(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
 			w.log.WarnContext(ctx, "endpoints in trouble cannot be read; trying on", "error", err)
@@ -205,7 +205,7 @@ func (w *watch) flushTally(ctx context.Context) {
 	seen := w.ofActive(ctx, w.tally.take())
 	for len(seen) > 0 {
 		part := seen[:min(len(seen), tallyBatch)]
-		left, err := w.store.CountTrouble(ctx, part)
+		left, err := w.store.EndpointHealth.CountTrouble(ctx, part)
 		if err != nil {
 			w.tally.giveBack(seen) // the next failure, or the next look, writes it
 			w.log.WarnContext(ctx, "endpoints' failures cannot be counted; trying on", "error", err)
@@ -222,7 +222,7 @@ func (w *watch) flushTally(ctx context.Context) {
 func (w *watch) ofActive(ctx context.Context, seen []postgres.Trouble) []postgres.Trouble {
 	active := seen[:0]
 	for _, t := range seen {
-		target, err := w.store.EndpointCache().Target(ctx, t.EndpointID)
+		target, err := w.store.Endpoints.Cache().Target(ctx, t.EndpointID)
 		gone := webhook.CodeOf(err) == webhook.CodeNotFound
 		if gone || err == nil && target.State != webhook.EndpointActive {
 			continue
@@ -238,7 +238,7 @@ func (w *watch) disable(ctx context.Context, troubled []postgres.Troubled) {
 		if !t.Over {
 			continue
 		}
-		why, err := w.store.DisableTroubled(ctx, t.TenantID, t.EndpointID)
+		why, err := w.store.EndpointHealth.DisableTroubled(ctx, t.TenantID, t.EndpointID)
 		switch {
 		case webhook.CodeOf(err) == webhook.CodeNotFound: // it was deleted meanwhile
 		case err != nil:

@@ -29,6 +29,9 @@ const (
 	actionEndpointReadSecret = "endpoint.read_secret" //nolint:gosec // the name of an action
 )
 
+// Audit reads and prunes the audit log.
+type Audit struct{ *core }
+
 // audit writes what was done in the transaction of the change that it tells of:
 // both are there or neither. subject is the id of what was changed, tenantID is ""
 // for none, and detail a JSON object, nil for an empty one. It names what changed
@@ -61,7 +64,7 @@ func optionalAddr(a netip.Addr) *netip.Addr {
 // PruneAuditLog removes the entries that are older than keep, the oldest first and a batch
 // at a time, and says how many. What is younger than 29 days the database keeps, whoever
 // asks: an error.
-func (s *Store) PruneAuditLog(ctx context.Context, keep time.Duration) (removed int64, err error) {
+func (s *Audit) PruneAuditLog(ctx context.Context, keep time.Duration) (removed int64, err error) {
 	for {
 		begun := time.Now()
 		before := begun.Add(-keep)

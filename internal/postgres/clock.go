@@ -93,10 +93,3 @@ func (c *clock) idShift() time.Duration {
 	}
 	return 0
 }
-
-// Now is the time by the database's clock, as exactly as a round trip tells. Until the
-// database was asked first, by Ready or Listen, it is the process's own time.
-func (s *Store) Now() time.Time { return s.clock.now() }
-
-// ClockOffset is how far this process's clock is ahead of the database's.
-func (s *Store) ClockOffset() time.Duration { return s.clock.offset() }

@@ -68,7 +68,7 @@ func requireOurs(t *testing.T, types *pgtype.Map, array uint32) {
 func TestGroupCommitsEncodeTheirColumns(t *testing.T) {
 	t.Parallel()
 	s, _ := setupStore(t)
-	for _, pool := range []*pgxpool.Pool{s.door, s.writer} {
+	for _, pool := range []*pgxpool.Pool{s.intake, s.writer} {
 		require.NoError(t, pool.AcquireFunc(t.Context(), func(conn *pgxpool.Conn) error {
 			requireOurs(t, conn.Conn().TypeMap(), pgtype.ByteaArrayOID)
 			return nil

@@ -15,7 +15,7 @@ const (
 
 // EndpointCache keeps endpoints in memory: by id with their secrets, for sending,
 // and by tenant, for matching. A change made by this process takes effect in it at
-// once, one made by another within 2 s (see Store.Listen).
+// once, one made by another within 2 s (see DB.Listen).
 //
 // What it returns is shared: it must not be changed.
 type EndpointCache struct {
@@ -43,12 +43,12 @@ func operationalFilters(endpoints []webhook.Endpoint) []string {
 	return filters
 }
 
-func newEndpointCache(s *Store) *EndpointCache {
-	return &EndpointCache{
+func newEndpointCache(s endpointReader) *EndpointCache {
+	c := &EndpointCache{
 		targets: newCache(maxCachedTargets, s.timeToLive, func(ctx context.Context, id webhook.EndpointID) (filled[*webhook.Target], error) {
 			target, until, err := s.target(ctx, s.asWorker(), id)
 			if !until.IsZero() {
-				until = time.Now().Add(until.Sub(s.Now())) // the cache knows this process's clock
+				until = time.Now().Add(until.Sub(s.now())) // the cache knows this process's clock
 			}
 			return filled[*webhook.Target]{value: &target, weight: 1, until: until}, err
 		}),
@@ -58,9 +58,28 @@ func newEndpointCache(s *Store) *EndpointCache {
 			return filled[tenantEndpoints]{value: of, weight: max(1, len(endpoints))}, err
 		}),
 	}
+	s.subscribe(c)
+	return c
 }
 
-// Target is Store.Target, cached. CodeNotFound is not cached: the ids come from our
+// changed implements changeHandler.
+func (c *EndpointCache) changed(of change) {
+	switch of.Kind {
+	case changeEndpoint:
+		c.ForgetTenant(of.Tenant)
+		if id, err := webhook.ParseEndpointID(of.ID); err == nil {
+			c.forget(id)
+		}
+	case changeTenant:
+		c.ForgetTenant(of.Tenant)
+		if of.Policy {
+			c.forgetTargetsOf(of.Tenant)
+		}
+	case changeKey, changeMoved:
+	}
+}
+
+// Target is Endpoints.Target, cached. CodeNotFound is not cached: the ids come from our
 // own record, so it is rare.
 func (c *EndpointCache) Target(ctx context.Context, id webhook.EndpointID) (*webhook.Target, error) {
 	return c.targets.get(ctx, id)
@@ -76,7 +95,7 @@ func (c *EndpointCache) expect(ctx context.Context, id webhook.EndpointID) {
 	c.targets.expect(ctx, id)
 }
 
-// OfTenant is Store.EndpointsOf, cached.
+// OfTenant is Endpoints.EndpointsOf, cached.
 func (c *EndpointCache) OfTenant(ctx context.Context, tenantID string) ([]webhook.Endpoint, int64, error) {
 	t, err := c.tenants.get(ctx, tenantID)
 	return t.endpoints, t.version, err

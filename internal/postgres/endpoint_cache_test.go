@@ -294,7 +294,7 @@ func TestCacheWeightIsTheSumOfItsEntries(t *testing.T) {
 func TestEndpointCacheShowsOwnChangesAtOnce(t *testing.T) {
 	t.Parallel()
 	s, _ := setupStore(t)
-	c := s.EndpointCache()
+	c := s.Endpoints.Cache()
 	_, at, err := c.OfTenant(t.Context(), "acme")
 	require.NoError(t, err)
 	require.Zero(t, at)

@@ -14,6 +14,14 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
+// endpointReader reads endpoints and opens what is sealed of them.
+type endpointReader struct {
+	*core
+
+	sealer      Sealer
+	retryPolicy retry.Policy // of the installation
+}
+
 // tenantPolicy is the retry policy of the tenant of an endpoint e, null where it has none.
 const tenantPolicy = `(select t.retry_policy from tenants t where t.id = e.tenant_id)`
 
@@ -99,7 +107,7 @@ func policyOf(column *retry.Policy) retry.Policy {
 }
 
 // inherited is the retry policy of an endpoint that has none of its own, given its tenant's.
-func (s *Store) inherited(tenants *retry.Policy) webhook.InheritedPolicy {
+func (s endpointReader) inherited(tenants *retry.Policy) webhook.InheritedPolicy {
 	if tenants != nil {
 		return webhook.InheritedPolicy{Policy: *tenants, Source: webhook.PolicyOfTenant}
 	}
@@ -107,7 +115,7 @@ func (s *Store) inherited(tenants *retry.Policy) webhook.InheritedPolicy {
 }
 
 // endpointOfRow is what was read, without headers and credentials: those are still sealed.
-func (s *Store) endpointOfRow(r *endpointRow) webhook.Endpoint {
+func (s endpointReader) endpointOfRow(r *endpointRow) webhook.Endpoint {
 	e := r.e
 	e.RetryPolicy, e.Inherited = policyOf(r.own), s.inherited(r.tenants)
 	e.State = webhook.EndpointState(r.state)          //nolint:gosec // written by us from an EndpointState
@@ -140,7 +148,7 @@ func scanEndpoint(row pgx.CollectableRow, further ...any) (endpointRow, error) {
 
 // openEndpoint is the endpoint with its headers and its credentials. It may have to ask a key management
 // service, so that where it can be it is done without a connection in hand.
-func (s *Store) openEndpoint(ctx context.Context, r *endpointRow) (webhook.Endpoint, error) {
+func (s endpointReader) openEndpoint(ctx context.Context, r *endpointRow) (webhook.Endpoint, error) {
 	e := s.endpointOfRow(r)
 	if err := s.openHeaders(ctx, &e, r.headers); err != nil {
 		return webhook.Endpoint{}, err

@@ -18,9 +18,12 @@ const (
 	longAgo = time.Hour
 )
 
+// Held finds deliveries that are held although nothing holds them any more, and releases them.
+type Held struct{ *core }
+
 // BacklogEndpoints are the active endpoints for which something is held because too
 // much was waiting: at most limit, those after the given one, in the order of their ids.
-func (s *Store) BacklogEndpoints(ctx context.Context, after webhook.EndpointID, limit int) ([]webhook.EndpointID, error) {
+func (s *Held) BacklogEndpoints(ctx context.Context, after webhook.EndpointID, limit int) ([]webhook.EndpointID, error) {
 	return queryAll(ctx, s.asWorker(), "look for a backlog", func(row pgx.CollectableRow) (webhook.EndpointID, error) {
 		var id [16]byte
 		err := row.Scan(&id)
@@ -42,7 +45,7 @@ func (s *Store) BacklogEndpoints(ctx context.Context, after webhook.EndpointID, 
 // that no workflow carries are returned as starts, and wait in the outbox until their
 // next record; the others as commands to be signalled. Either way the relay makes up for
 // a caller that does not.
-func (s *Store) ReleaseBacklog(ctx context.Context, endpoint webhook.EndpointID, limit int) (starts []webhook.Start, commands []webhook.Commanded, err error) {
+func (s *Held) ReleaseBacklog(ctx context.Context, endpoint webhook.EndpointID, limit int) (starts []webhook.Start, commands []webhook.Commanded, err error) {
 	err = s.asWorker().inTx(ctx, "release a backlog", func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, `
 			select `+deliveryColumns+` from deliveries d
@@ -56,7 +59,7 @@ func (s *Store) ReleaseBacklog(ctx context.Context, endpoint webhook.EndpointID,
 		if err != nil {
 			return err
 		}
-		starts, commands, err = release(ctx, tx, s.Now(), found, relayAfter, 0)
+		starts, commands, err = release(ctx, tx, s.now(), found, relayAfter, 0)
 		return err
 	})
 	return starts, commands, err
@@ -64,7 +67,7 @@ func (s *Store) ReleaseBacklog(ctx context.Context, endpoint webhook.EndpointID,
 
 // ReleaseExpired releases up to limit of what the record alone holds and whose give-up
 // time has passed: whoever starts it gives it up. The others have workflows, with timers.
-func (s *Store) ReleaseExpired(ctx context.Context, limit int) (starts []webhook.Start, err error) {
+func (s *Held) ReleaseExpired(ctx context.Context, limit int) (starts []webhook.Start, err error) {
 	err = s.asWorker().inTx(ctx, "release what has expired", func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, `
 			select `+deliveryColumns+` from deliveries d
@@ -77,7 +80,7 @@ func (s *Store) ReleaseExpired(ctx context.Context, limit int) (starts []webhook
 		if err != nil {
 			return err
 		}
-		starts, _, err = release(ctx, tx, s.Now(), found, relayAfter, 0)
+		starts, _, err = release(ctx, tx, s.now(), found, relayAfter, 0)
 		return err
 	})
 	return starts, err
@@ -133,4 +136,13 @@ func release(ctx context.Context, tx pgx.Tx, now time.Time, held []webhook.Deliv
 	}
 	err = tx.SendBatch(ctx, batch).Close()
 	return starts, commands, err
+}
+
+// HeldDepth is how many deliveries are held. It counts no further than 100,001, which
+// stands for "more than 100,000".
+func (s *Held) HeldDepth(ctx context.Context) (n int64, err error) {
+	err = s.asWorker().withConn(ctx, "count what is held", func(ctx context.Context, conn querier) error {
+		return conn.QueryRow(ctx, `select count(*) from (select from deliveries where state = 2 limit $1) d`, maxCounted+1).Scan(&n)
+	})
+	return n, err
 }

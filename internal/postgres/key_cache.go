@@ -24,9 +24,9 @@ const (
 	maxPendingUsage = 20_000
 )
 
-// KeyCache keeps API keys in memory. Creation, revocation and deletion take effect
+// keyCache keeps API keys in memory. Creation, revocation and deletion take effect
 // at once in the process that made them and within 2 s in the others.
-type KeyCache struct {
+type keyCache struct {
 	keys *cache[webhook.KeyID, *webhook.Key] // a key that does not exist is an error of its fill
 
 	now func() time.Time // by the database's clock
@@ -48,9 +48,9 @@ type missingKey struct {
 	until time.Time
 }
 
-func newKeyCache(s *Store) *KeyCache {
-	c := &KeyCache{
-		now:          s.Now,
+func newKeyCache(s *core, read func(context.Context, webhook.KeyID) (*webhook.Key, error)) *keyCache {
+	c := &keyCache{
+		now:          s.now,
 		knownLookUps: make(chan struct{}, maxKeyLookUps),
 		lookUps:      make(chan struct{}, maxKeyLookUps),
 		known:        map[webhook.KeyID]struct{}{},
@@ -59,15 +59,16 @@ func newKeyCache(s *Store) *KeyCache {
 		used:         map[webhook.KeyID]time.Time{},
 	}
 	c.keys = newCache(maxCachedKeys, s.timeToLive, func(ctx context.Context, id webhook.KeyID) (filled[*webhook.Key], error) {
-		k, err := c.lookUp(ctx, id, s.livingKey)
+		k, err := c.lookUp(ctx, id, read)
 		return filled[*webhook.Key]{value: k, weight: 1}, err
 	})
+	s.subscribe(c)
 	return c
 }
 
 // lookUp reads a key. It bounds how many are read side by side; who gets no turn in
 // time is told to come back.
-func (c *KeyCache) lookUp(ctx context.Context, id webhook.KeyID, read func(context.Context, webhook.KeyID) (*webhook.Key, error)) (*webhook.Key, error) {
+func (c *keyCache) lookUp(ctx context.Context, id webhook.KeyID, read func(context.Context, webhook.KeyID) (*webhook.Key, error)) (*webhook.Key, error) {
 	turns, crowd := c.lookUps, "too many unknown keys are being tried"
 	if c.isKnown(id) {
 		turns, crowd = c.knownLookUps, "too many keys are being looked up"
@@ -96,7 +97,7 @@ func (c *KeyCache) lookUp(ctx context.Context, id webhook.KeyID, read func(conte
 	return k, nil
 }
 
-func (c *KeyCache) isKnown(id webhook.KeyID) bool {
+func (c *keyCache) isKnown(id webhook.KeyID) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_, known := c.known[id]
@@ -104,7 +105,7 @@ func (c *KeyCache) isKnown(id webhook.KeyID) bool {
 }
 
 // know notes that there is such a key, or that there is none.
-func (c *KeyCache) know(id webhook.KeyID, there bool) {
+func (c *keyCache) know(id webhook.KeyID, there bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !there {
@@ -120,7 +121,7 @@ func (c *KeyCache) know(id webhook.KeyID, there bool) {
 	c.known[id] = struct{}{}
 }
 
-func (c *KeyCache) authenticate(ctx context.Context, id webhook.KeyID, sum [32]byte) (webhook.Key, error) {
+func (c *keyCache) authenticate(ctx context.Context, id webhook.KeyID, sum [32]byte) (webhook.Key, error) {
 	now := time.Now()
 	k, missing, err := c.find(ctx, id, now)
 	if err != nil {
@@ -142,7 +143,7 @@ func (c *KeyCache) authenticate(ctx context.Context, id webhook.KeyID, sum [32]b
 }
 
 // find returns the key and "", or a key of nobody and why there is none.
-func (c *KeyCache) find(ctx context.Context, id webhook.KeyID, now time.Time) (*webhook.Key, webhook.KeyError, error) {
+func (c *keyCache) find(ctx context.Context, id webhook.KeyID, now time.Time) (*webhook.Key, webhook.KeyError, error) {
 	if why := c.missingWhy(id, now); why != "" {
 		return &webhook.Key{}, why, nil
 	}
@@ -166,7 +167,7 @@ func errBadKey(why webhook.KeyError) error {
 }
 
 // missingWhy is why there is no such key, "" when that is not known.
-func (c *KeyCache) missingWhy(id webhook.KeyID, now time.Time) webhook.KeyError {
+func (c *keyCache) missingWhy(id webhook.KeyID, now time.Time) webhook.KeyError {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if gone, ok := c.missing[id]; ok && now.Before(gone.until) {
@@ -175,7 +176,7 @@ func (c *KeyCache) missingWhy(id webhook.KeyID, now time.Time) webhook.KeyError 
 	return ""
 }
 
-func (c *KeyCache) remember(id webhook.KeyID, now time.Time, why webhook.KeyError) {
+func (c *keyCache) remember(id webhook.KeyID, now time.Time, why webhook.KeyError) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.missing) >= maxMissingKeys {
@@ -185,7 +186,7 @@ func (c *KeyCache) remember(id webhook.KeyID, now time.Time, why webhook.KeyErro
 }
 
 // use notes that a key was used, once a minute for each.
-func (c *KeyCache) use(id webhook.KeyID, now time.Time) {
+func (c *keyCache) use(id webhook.KeyID, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if now.Sub(c.written[id]) < keyUseStep || len(c.used) >= maxPendingUsage {
@@ -198,7 +199,7 @@ func (c *KeyCache) use(id webhook.KeyID, now time.Time) {
 }
 
 // takeUse hands over what is to be written.
-func (c *KeyCache) takeUse() map[webhook.KeyID]time.Time {
+func (c *keyCache) takeUse() map[webhook.KeyID]time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	used := c.used
@@ -206,22 +207,35 @@ func (c *KeyCache) takeUse() map[webhook.KeyID]time.Time {
 	return used
 }
 
-func (c *KeyCache) forget(id webhook.KeyID) {
+func (c *keyCache) forget(id webhook.KeyID) {
 	c.keys.forget(id)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.missing, id)
 }
 
-func (c *KeyCache) forgetTenant(tenantID string) {
+func (c *keyCache) forgetTenant(tenantID string) {
 	c.keys.forgetIf(func(k *webhook.Key) bool { return k.TenantID == tenantID })
 }
 
-func (c *KeyCache) forgetAll() {
+// changed implements changeHandler.
+func (c *keyCache) changed(of change) {
+	switch of.Kind {
+	case changeKey:
+		if id, err := webhook.ParseKeyID(of.ID); err == nil {
+			c.forget(id)
+		}
+	case changeTenant:
+		c.forgetTenant(of.Tenant)
+	case changeEndpoint, changeMoved:
+	}
+}
+
+func (c *keyCache) forgetAll() {
 	c.keys.forgetAll()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	clear(c.missing)
 }
 
-func (c *KeyCache) close() { c.keys.close() }
+func (c *keyCache) close() { c.keys.close() }

@@ -15,7 +15,7 @@ import (
 func TestAFloodOfInventedKeysIsBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newKeyCache(&Store{})
+		c := newKeyCache(&core{}, nil)
 		defer c.close()
 		release := make(chan struct{})
 		var reading atomic.Int32
@@ -52,13 +52,13 @@ func TestInventedKeysDoNotStandInTheWayOfLivingOnes(t *testing.T) {
 	require.NoError(t, err)
 
 	for range maxKeyLookUps {
-		s.keyCache.lookUps <- struct{}{}
+		s.Keys.cache.lookUps <- struct{}{}
 	}
 	_, err = s.Authenticate(t.Context(), webhook.NewKeyID(), k.SHA256)
 	requireCode(t, webhook.CodeUnavailable, err)
 	for name, old := range map[string]func(){
-		"its time is over": func() { s.keyCache.keys.entries[k.ID].since = time.Now().Add(-2 * freshFor) },
-		"it was changed":   func() { s.keyCache.forget(k.ID) },
+		"its time is over": func() { s.Keys.cache.keys.entries[k.ID].since = time.Now().Add(-2 * freshFor) },
+		"it was changed":   func() { s.Keys.cache.forget(k.ID) },
 		"all are old":      s.forgetAll,
 	} {
 		old()
@@ -69,12 +69,12 @@ func TestInventedKeysDoNotStandInTheWayOfLivingOnes(t *testing.T) {
 	require.NoError(t, s.RevokeKey(t.Context(), testActor(), "acme", k.ID))
 	_, err = s.Authenticate(t.Context(), k.ID, k.SHA256)
 	requireCode(t, webhook.CodeUnauthenticated, err)
-	require.False(t, s.keyCache.isKnown(k.ID), "it is one of many that do not exist now")
+	require.False(t, s.Keys.cache.isKnown(k.ID), "it is one of many that do not exist now")
 }
 
 func TestTheKnownKeysAreBounded(t *testing.T) {
 	t.Parallel()
-	c := newKeyCache(&Store{})
+	c := newKeyCache(&core{}, nil)
 	defer c.close()
 	for range maxKnownKeys + 10 {
 		c.know(webhook.NewKeyID(), true)
@@ -93,20 +93,20 @@ func TestAnInventedKeyIsLookedUpOnceASecondAndPushesNoneOut(t *testing.T) {
 	invented := webhook.NewKeyID()
 	_, err = s.Authenticate(t.Context(), invented, k.SHA256)
 	requireCode(t, webhook.CodeUnauthenticated, err)
-	require.Equal(t, webhook.ErrKeyUnknown, s.keyCache.missingWhy(invented, time.Now()))
-	require.Empty(t, s.keyCache.missingWhy(invented, time.Now().Add(missingKeyFor)))
-	require.Len(t, s.keyCache.keys.entries, 1)
+	require.Equal(t, webhook.ErrKeyUnknown, s.Keys.cache.missingWhy(invented, time.Now()))
+	require.Empty(t, s.Keys.cache.missingWhy(invented, time.Now().Add(missingKeyFor)))
+	require.Len(t, s.Keys.cache.keys.entries, 1)
 
 	for range 2 * maxMissingKeys {
-		s.keyCache.remember(webhook.NewKeyID(), time.Now(), webhook.ErrKeyUnknown)
+		s.Keys.cache.remember(webhook.NewKeyID(), time.Now(), webhook.ErrKeyUnknown)
 	}
-	require.LessOrEqual(t, len(s.keyCache.missing), maxMissingKeys)
-	require.Len(t, s.keyCache.keys.entries, 1)
+	require.LessOrEqual(t, len(s.Keys.cache.missing), maxMissingKeys)
+	require.Len(t, s.Keys.cache.keys.entries, 1)
 }
 
 func TestTheUseOfKeysIsBounded(t *testing.T) {
 	t.Parallel()
-	c := newKeyCache(&Store{})
+	c := newKeyCache(&core{}, nil)
 	defer c.close()
 	now := time.Now()
 	for range maxPendingUsage + maxCachedKeys {

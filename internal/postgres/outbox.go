@@ -85,11 +85,15 @@ func (c *outboxColumns) queueNew(b *pgx.Batch, written func(webhook.DeliveryID))
 	})
 }
 
+// Outbox hands out what has to be carried to Temporal: deliveries that have not begun, and
+// commands that no step has answered.
+type Outbox struct{ *core }
+
 // LeftBehind takes up to limit deliveries that were stored a while ago and have
 // no first record: their start was never made, or died on the way. They are not
 // handed out again for the same while, by any process, and each time for twice as
 // long, up to 8 min: where no worker runs at all, starting them again does not help.
-func (s *Store) LeftBehind(ctx context.Context, limit int) ([]webhook.Start, error) {
+func (s *Outbox) LeftBehind(ctx context.Context, limit int) ([]webhook.Start, error) {
 	starts, err := queryAll(ctx, s.asWorker(), "read the outbox", scanStart, `
 		update outbox set relay_at = now() + $2::bigint * (1 << least(relayed, 5)) * interval '1 millisecond', relayed = relayed + 1
 		where delivery_id in (
@@ -115,7 +119,7 @@ func (s *Store) LeftBehind(ctx context.Context, limit int) ([]webhook.Start, err
 // PutBack gives back what LeftBehind has handed out in vain, because nobody could be told: it
 // is handed out again in its turn, and as if it had not been. What has been recorded or taken
 // since then stays as it is.
-func (s *Store) PutBack(ctx context.Context, starts []webhook.Start) error {
+func (s *Outbox) PutBack(ctx context.Context, starts []webhook.Start) error {
 	ids, relayAt, relayed := make([][16]byte, len(starts)), make([]time.Time, len(starts)), make([]int, len(starts))
 	for i := range starts {
 		ids[i], relayAt[i], relayed[i] = starts[i].DeliveryID, starts[i].RelayAt, starts[i].Relayed
@@ -132,7 +136,7 @@ func (s *Store) PutBack(ctx context.Context, starts []webhook.Start) error {
 }
 
 // Placed notes into which workflow deliveries are put that have no first record.
-func (s *Store) Placed(ctx context.Context, workflowID string, ids []webhook.DeliveryID) error {
+func (s *Outbox) Placed(ctx context.Context, workflowID string, ids []webhook.DeliveryID) error {
 	raw := make([][16]byte, len(ids))
 	for i, id := range ids {
 		raw[i] = id
@@ -147,7 +151,7 @@ func (s *Store) Placed(ctx context.Context, workflowID string, ids []webhook.Del
 // endBegun ends the outbox rows of those of which the record says that they have gone on, and
 // returns them: they were put into the outbox by a release while that was being recorded, so
 // that what recorded it did not see them.
-func (s *Store) endBegun(ctx context.Context, ids [][16]byte) ([]webhook.DeliveryID, error) {
+func (s *Outbox) endBegun(ctx context.Context, ids [][16]byte) ([]webhook.DeliveryID, error) {
 	return queryAll(ctx, s.asWorker(), "end what has gone on", func(row pgx.CollectableRow) (webhook.DeliveryID, error) {
 		var id [16]byte
 		err := row.Scan(&id)
@@ -159,7 +163,7 @@ func (s *Store) endBegun(ctx context.Context, ids [][16]byte) ([]webhook.Deliver
 }
 
 // findHeld says of those that were held and are released where they stand.
-func (s *Store) findHeld(ctx context.Context, starts []webhook.Start, ids [][16]byte) error {
+func (s *Outbox) findHeld(ctx context.Context, starts []webhook.Start, ids [][16]byte) error {
 	found, err := queryAll(ctx, s.asWorker(), "read what is held", scanDelivery,
 		`select `+deliveryColumns+` from deliveries d where d.id = any($1) and d.state = 2`, ids)
 	if err != nil {
@@ -196,7 +200,7 @@ const maxCounted = 100_000
 // OutboxDepth is how many deliveries wait for their first record, and since when
 // the oldest does (zero when none does). It counts no further than 100,001, which
 // stands for "more than 100,000".
-func (s *Store) OutboxDepth(ctx context.Context) (int64, time.Time, error) {
+func (s *Outbox) OutboxDepth(ctx context.Context) (int64, time.Time, error) {
 	var (
 		n      int64
 		oldest *time.Duration

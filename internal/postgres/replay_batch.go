@@ -33,7 +33,7 @@ const (
 // asked for, or when deliveries wait longer for their start than usual (Behind). What was
 // replayed, discarded or deleted since the replay was made is passed over, as is what
 // goes to an endpoint that was deleted. CodeNotFound: there is no such replay.
-func (s *Store) ReleaseReplay(ctx context.Context, b webhook.ReplayBatch) (webhook.ReplayStanding, error) {
+func (s *Replays) ReleaseReplay(ctx context.Context, b webhook.ReplayBatch) (webhook.ReplayStanding, error) {
 	var standing webhook.ReplayStanding
 	err := s.asWorker().inTx(ctx, "release a batch of a replay", func(ctx context.Context, tx pgx.Tx) error {
 		r, err := lockReplay(ctx, tx, b.ID)

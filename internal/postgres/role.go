@@ -41,7 +41,7 @@ type who struct {
 
 // ofTenant sees and writes what is the tenant's. A process that is only a worker does
 // this in the worker's role.
-func (s *Store) ofTenant(tenantID string) who {
+func (s *core) ofTenant(tenantID string) who {
 	if s.misnamed != "" {
 		tenantID = s.misnamed
 	}
@@ -49,10 +49,10 @@ func (s *Store) ofTenant(tenantID string) who {
 }
 
 // asOperator is for what is no tenant's, and for what a tenant cannot do itself.
-func (s *Store) asOperator() who { return who{pool: s.pool, setting: settingRole, value: RoleOperator} }
+func (s *core) asOperator() who { return who{pool: s.pool, setting: settingRole, value: RoleOperator} }
 
 // ofTenantOrOperator is ofTenant, or asOperator for "".
-func (s *Store) ofTenantOrOperator(tenantID string) who {
+func (s *core) ofTenantOrOperator(tenantID string) who {
 	if tenantID == "" {
 		return s.asOperator()
 	}
@@ -60,11 +60,10 @@ func (s *Store) ofTenantOrOperator(tenantID string) who {
 }
 
 // asWorker sees and writes deliveries of all tenants.
-func (s *Store) asWorker() who { return who{pool: s.work} }
+func (s *core) asWorker() who { return who{pool: s.work} }
 
-// May reports whether the login may take a role. One that has RoleAPI has RoleOperator
-// and RoleIngest, one that has RoleWorker has RoleIngest.
-func (s *Store) May(ctx context.Context, role string) (may bool, err error) {
+// may is DB.May.
+func (s *core) may(ctx context.Context, role string) (may bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	err = s.pool.QueryRow(ctx, `select exists (select from pg_roles where rolname = $1 and `+mayTake+`)`, role).Scan(&may)

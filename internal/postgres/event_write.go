@@ -1,0 +1,257 @@
+package postgres
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// flushIntake writes events, outbox rows and keys of many requests in one transaction.
+func (s *Events) flushIntake(ctx context.Context, items []*intake) error {
+	conn, err := s.intake.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	s.quotas.renew(items)
+	if err := writeIntake(ctx, conn, items); err != nil {
+		if conn.Conn().PgConn().TxStatus() != 'I' {
+			rollback, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+			defer cancel()
+			_, _ = conn.Exec(rollback, "rollback") // if it fails the connection is closed, which does it
+		}
+		return err
+	}
+	s.quotas.countStored(items)
+	return nil
+}
+
+// writeIntake takes a single round trip, which at ease is most of what a 202 waits for, where
+// nothing speaks against any of the requests. Otherwise it finds out what does, and takes two
+// or more: one begins, asks for the endpoints' versions and takes the keys, the last commits.
+func writeIntake(ctx context.Context, db querier, items []*intake) error {
+	written, err := writeAtOnce(ctx, db, items)
+	if written || err != nil {
+		return err
+	}
+	return writeChecked(ctx, db, items)
+}
+
+// writeChecked settles each request by itself, and writes what is to be stored.
+func writeChecked(ctx context.Context, db querier, items []*intake) error {
+	if err := checkIntake(ctx, db, items); err != nil {
+		return err
+	}
+	batch := &pgx.Batch{}
+	ev, ob := rowsOf(items)
+	ev.queue(batch)
+	ob.queueFirst(batch)
+	batch.Queue("commit")
+	return db.SendBatch(ctx, batch).Close()
+}
+
+// checkIntake begins the transaction, compares the endpoints' versions, takes the keys,
+// and leaves each request settled: to be stored, or not.
+func checkIntake(ctx context.Context, db querier, items []*intake) error {
+	var tenants []string
+	for _, in := range items {
+		in.reset()
+		if !slices.Contains(tenants, in.tenantID) {
+			tenants = append(tenants, in.tenantID)
+		}
+	}
+	keys := keysOf(items)
+	columns := columnsOf(keys)
+	versions, taken := map[string]int64{}, 0
+	batch := &pgx.Batch{}
+	batch.Queue("begin")
+	queueVersions(batch, tenants, versions)
+	columns.queue(batch, &taken)
+	if err := db.SendBatch(ctx, batch).Close(); err != nil {
+		return err
+	}
+	for _, in := range items {
+		version, known := versions[in.tenantID]
+		if !known {
+			in.refused = webhook.NotFound("tenant")
+		}
+		in.stale = known && version != in.version
+		in.again = in.again && known && !in.stale
+	}
+	if taken < len(keys) {
+		if err := settleKnown(ctx, db, items, keys, columns.idempotencyColumns); err != nil {
+			return err
+		}
+	}
+	for _, in := range items {
+		if in.stores() {
+			in.refused = in.unknown()
+		}
+		if in.stores() {
+			in.refused = in.over()
+		}
+	}
+	return settleKeys(ctx, db, keys)
+}
+
+// reset forgets what an earlier flush found out.
+func (in *intake) reset() {
+	in.stale, in.again, in.answered, in.refused = false, false, false, nil
+	for i := range in.arrivals {
+		in.arrivals[i].earlier = nil
+	}
+	for i := range in.keys {
+		in.keys[i].row, in.keys[i].free = nil, false
+	}
+}
+
+// stores reports whether nothing speaks against storing the request.
+func (in *intake) stores() bool {
+	return in.refused == nil && !in.stale && !in.again && !in.answered
+}
+
+// unknown is why a request with an event for an endpoint that does not exist is refused; nil
+// of any other.
+func (in *intake) unknown() *webhook.Error {
+	var wrong []webhook.FieldError
+	for i := range in.arrivals {
+		if a := &in.arrivals[i]; a.earlier == nil && !a.unknown.IsZero() {
+			wrong = append(wrong, webhook.FieldError{
+				Field: in.field(i, "endpoint_ids"), Message: "names an endpoint that does not exist: " + a.unknown.String(),
+			})
+		}
+	}
+	if len(wrong) == 0 {
+		return nil
+	}
+	return &webhook.Error{Code: webhook.CodeInvalid, Message: "the request is not valid", Fields: wrong}
+}
+
+func (in *intake) tenant() string { return in.tenantID }
+
+// weight is what a request counts for in a flush: one per event, or more when it
+// makes very many deliveries.
+func (in *intake) weight() int {
+	deliveries := 0
+	for i := range in.arrivals {
+		deliveries += len(in.arrivals[i].starts)
+	}
+	return max(len(in.arrivals), deliveries/deliveriesPerEvent)
+}
+
+// queueVersions asks for the versions of the tenants' endpoints; of a tenant that does not
+// exist there is none.
+func queueVersions(batch *pgx.Batch, tenants []string, versions map[string]int64) {
+	batch.Queue(`select id, endpoints_version from tenants where id = any($1)`, tenants).Query(func(rows pgx.Rows) error {
+		var (
+			id      string
+			version int64
+		)
+		_, err := pgx.ForEachRow(rows, []any{&id, &version}, func() error {
+			versions[id] = version
+			return nil
+		})
+		return err
+	})
+}
+
+// rowsOf are the events that nothing speaks against, and their outbox rows.
+func rowsOf(items []*intake) (ev eventColumns, ob outboxColumns) {
+	for _, in := range items {
+		if !in.stores() {
+			continue
+		}
+		for i := range in.arrivals {
+			a := &in.arrivals[i]
+			if a.isKnown() {
+				continue
+			}
+			ev.add(in, a)
+			for _, start := range a.starts {
+				ob.add(start, relayAfter)
+			}
+		}
+	}
+	return ev, ob
+}
+
+type eventColumns struct {
+	ids                       [][16]byte
+	tenants, types, externals []string
+	payloads, sums            [][]byte
+	endpoints, reasons        []string
+	created                   []time.Time
+	deliverAt                 []*time.Time
+	targeted                  []bool
+}
+
+func (c *eventColumns) add(in *intake, a *arrival) {
+	endpoints := make([]webhook.EndpointID, len(a.starts))
+	for i := range a.starts {
+		endpoints[i] = a.starts[i].EndpointID
+	}
+	c.ids = append(c.ids, a.id)
+	c.tenants = append(c.tenants, in.tenantID)
+	c.types = append(c.types, a.event.Type)
+	c.externals = append(c.externals, a.event.ExternalID)
+	c.payloads = append(c.payloads, a.event.Payload)
+	c.sums = append(c.sums, a.sum[:])
+	c.endpoints = append(c.endpoints, uuidArray(endpoints))
+	c.reasons = append(c.reasons, a.reason)
+	c.created = append(c.created, in.created)
+	c.deliverAt = append(c.deliverAt, optional(a.event.DeliverAt))
+	c.targeted = append(c.targeted, a.event.EndpointIDs != nil)
+}
+
+func (c *eventColumns) queue(b *pgx.Batch) {
+	if len(c.ids) == 0 {
+		return
+	}
+	b.Queue(insertEventRows, c.args()...)
+}
+
+const insertEvents = `
+	insert into events (id, tenant_id, type, external_id, payload, payload_sha256, endpoint_ids, reason, created_at, deliver_at, targeted)
+	select id, tenant, type, external, payload, sum, endpoints::uuid[], reason, created, deliver, targeted
+	from `
+
+//nolint:gochecknoglobals // a constant that Go cannot write as one
+var insertEventRows = insertEvents + `(` + eventRows(1) + `) r`
+
+// eventRows has the payloads last: the buffer that they fill is not made larger for anything after them.
+func eventRows(parameter int) string {
+	return selectRows(parameter, "id uuid", "tenant text", "type text", "external text", "sum bytea", "endpoints text", "reason text",
+		"created timestamptz", "deliver timestamptz", "targeted bool", "payload bytea")
+}
+
+func (c *eventColumns) args() []any {
+	return []any{
+		c.ids, once(c.tenants), once(c.types), once(c.externals), onceBytes(c.sums), once(c.endpoints), once(c.reasons), once(c.created),
+		onceOptional(c.deliverAt), once(c.targeted), onceBytes(c.payloads),
+	}
+}
+
+// uuidArray spells an array of uuids: unnest flattens arrays of arrays, so that a
+// list per row has to travel as text.
+func uuidArray[ID ~[16]byte](ids []ID) string {
+	const hexDigits = "0123456789abcdef"
+	var b strings.Builder
+	b.Grow(2 + 33*len(ids))
+	b.WriteByte('{')
+	for i, id := range ids {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		for _, octet := range id {
+			b.WriteByte(hexDigits[octet>>4])
+			b.WriteByte(hexDigits[octet&15])
+		}
+	}
+	b.WriteByte('}')
+	return b.String()
+}
