@@ -188,7 +188,9 @@ func (w *Writer[T]) run() {
 // them would only delay the others. What it leaves is for another flush.
 func (w *Writer[T]) gather(batch []*waiting[T]) []*waiting[T] {
 	weight := 0
-	fits := func(next *waiting[T]) bool { return weight == 0 || weight+w.config.Weight(next.item) <= w.config.MaxWeight }
+	fits := func(next *waiting[T]) bool {
+		return weight == 0 || weight+w.config.Weight(next.item) <= w.config.MaxWeight
+	}
 	for weight < w.config.MaxWeight {
 		next, ok := w.queue.NextIf(fits)
 		if !ok {

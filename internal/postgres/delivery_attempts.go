@@ -47,57 +47,44 @@ func scanAttempt(row pgx.CollectableRow) (webhook.Attempt, error) {
 	return a, json.Unmarshal(responseHeaders, &a.ResponseHeaders)
 }
 
-type attemptColumns struct {
-	deliveries                                    [][16]byte
-	runs, numbers, statuses                       []int
-	started                                       []time.Time
-	latencies, retryAfters, delays, nominals      []int64
-	decisions                                     []int16
-	reasons, errs, sources                        []string
-	truncated                                     []bool
-	requestHeaders, responseHeaders, responseBody [][]byte
+// attemptRow is an attempt of a delivery.
+type attemptRow struct {
+	*webhook.Attempt
+
+	delivery webhook.DeliveryID
 }
 
-func (c *attemptColumns) add(id webhook.DeliveryID, a *webhook.Attempt) {
-	c.deliveries = append(c.deliveries, id)
-	c.runs = append(c.runs, a.Run)
-	c.numbers = append(c.numbers, a.Number)
-	c.started = append(c.started, a.StartedAt)
-	c.latencies = append(c.latencies, a.Latency.Microseconds())
-	c.decisions = append(c.decisions, int16(a.Outcome.Decision))
-	c.reasons = append(c.reasons, string(a.Outcome.Reason))
-	c.statuses = append(c.statuses, a.Outcome.Status)
-	c.retryAfters = append(c.retryAfters, int64(a.Outcome.RetryAfter))
-	c.errs = append(c.errs, a.Error)
-	c.delays = append(c.delays, int64(a.Delay))
-	c.sources = append(c.sources, a.DelaySource)
-	c.nominals = append(c.nominals, int64(a.Nominal))
-	c.truncated = append(c.truncated, a.Truncated)
-	c.requestHeaders = append(c.requestHeaders, headerJSON(a.RequestHeaders, appendText))
-	c.responseHeaders = append(c.responseHeaders, headerJSON(a.ResponseHeaders, appendTexts))
-	c.responseBody = append(c.responseBody, nonNil(a.ResponseBody))
-}
-
-func (c *attemptColumns) queue(b *pgx.Batch) {
-	if len(c.deliveries) == 0 {
-		return
-	}
-	b.Queue(insertAttempts, c.args()...)
+//nolint:gochecknoglobals // a table that Go cannot write as a constant
+var attemptRows = rowsOf[attemptRow]{
+	whole("delivery uuid", func(a attemptRow) [16]byte { return a.delivery }),
+	each("run int", func(a attemptRow) int { return a.Run }),
+	each("number int", func(a attemptRow) int { return a.Number }),
+	each("started timestamptz", func(a attemptRow) time.Time { return a.StartedAt }),
+	each("latency bigint", func(a attemptRow) int64 { return a.Latency.Microseconds() }),
+	each("decision smallint", func(a attemptRow) int16 { return int16(a.Outcome.Decision) }),
+	each("reason text", func(a attemptRow) string { return string(a.Outcome.Reason) }),
+	each("status int", func(a attemptRow) int { return a.Outcome.Status }),
+	each("retry_after bigint", func(a attemptRow) int64 { return int64(a.Outcome.RetryAfter) }),
+	each("error text", func(a attemptRow) string { return a.Error }),
+	each("delay bigint", func(a attemptRow) int64 { return int64(a.Delay) }),
+	each("source text", func(a attemptRow) string { return a.DelaySource }),
+	each("nominal bigint", func(a attemptRow) int64 { return int64(a.Nominal) }),
+	each("truncated boolean", func(a attemptRow) bool { return a.Truncated }),
+	eachBytes("request bytea", func(a attemptRow) []byte { return headerJSON(a.RequestHeaders, appendText) }),
+	eachBytes("response bytea", func(a attemptRow) []byte { return headerJSON(a.ResponseHeaders, appendTexts) }),
+	eachBytes("body bytea", func(a attemptRow) []byte { return nonNil(a.ResponseBody) }),
 }
 
 //nolint:gochecknoglobals // a constant that Go cannot write as one
 var insertAttempts = `
 	insert into attempts (delivery_id, run, number, started_at, latency_us, decision, reason, status, retry_after_ns, error,
-		delay_ns, delay_source, nominal_ns, truncated, request_headers, response_headers, response_body) ` + selectRows(1,
-	"delivery uuid", "run int", "number int", "started timestamptz", "latency bigint", "decision smallint", "reason text", "status int",
-	"retry_after bigint", "error text", "delay bigint", "source text", "nominal bigint", "truncated boolean",
-	"request bytea", "response bytea", "body bytea") + `
+		delay_ns, delay_source, nominal_ns, truncated, request_headers, response_headers, response_body) ` + attemptRows.query(1) + `
 	on conflict (delivery_id, run, number) do nothing`
 
-func (c *attemptColumns) args() []any {
-	return []any{
-		c.deliveries, once(c.runs), once(c.numbers), once(c.started), once(c.latencies), once(c.decisions), once(c.reasons), once(c.statuses),
-		once(c.retryAfters), once(c.errs), once(c.delays), once(c.sources), once(c.nominals), once(c.truncated),
-		onceBytes(c.requestHeaders), onceBytes(c.responseHeaders), onceBytes(c.responseBody),
+type attemptBatch []attemptRow
+
+func (rows attemptBatch) queue(b *pgx.Batch) {
+	if len(rows) > 0 {
+		b.Queue(insertAttempts, attemptRows.args(rows)...)
 	}
 }

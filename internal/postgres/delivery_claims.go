@@ -52,49 +52,33 @@ var claimAttempt = endingOutbox(`
 	insert into deliveries as d (id, event_id, endpoint_id, tenant_id, event_type, created_at,
 		run, seq, state, attempts, give_up_at, workflow_id, owner, owner_until)
 	select id, event, endpoint, tenant, type, created, run, seq, 0, attempts, give_up, workflow, owner, now() + span * interval '1 microsecond'
-	from (` + selectRows(1,
-	"id uuid", "event uuid", "endpoint uuid", "tenant text", "type text", "created timestamptz", "run int", "seq int", "attempts int", "give_up timestamptz",
-	"workflow text", "owner uuid", "span bigint") + `) r
+	from (` + claimRows.query(1) + `) r
 	on conflict (id) do update set owner = excluded.owner, owner_until = excluded.owner_until, workflow_id = ` + takeOver + `
 	where d.run = excluded.run and d.seq = excluded.seq and d.state < 3
 	  and (d.owner is null or d.owner = excluded.owner or d.owner_until < now())`)
 
-type claimColumns struct {
-	ids, events, endpoints, owners [][16]byte
-	tenants, types, workflows      []string
-	created, giveUp                []time.Time
-	runs, seqs, attempts           []int
-	spans                          []int64 // in microseconds
-}
-
-func (cols *claimColumns) add(c *webhook.Claim) {
-	cols.ids = append(cols.ids, c.DeliveryID)
-	cols.events = append(cols.events, c.EventID)
-	cols.endpoints = append(cols.endpoints, c.EndpointID)
-	cols.tenants = append(cols.tenants, c.TenantID)
-	cols.types = append(cols.types, c.EventType)
-	cols.created = append(cols.created, c.EventID.Time())
-	cols.runs = append(cols.runs, c.Run)
-	cols.seqs = append(cols.seqs, c.Seq)
-	cols.attempts = append(cols.attempts, c.Attempts)
-	cols.giveUp = append(cols.giveUp, c.GiveUpAt)
-	cols.workflows = append(cols.workflows, c.WorkflowID)
-	cols.owners = append(cols.owners, ownerOf(c.Owner))
-	cols.spans = append(cols.spans, c.For.Microseconds())
-}
-
-func (cols *claimColumns) args() []any {
-	return []any{
-		cols.ids, once(cols.events), once(cols.endpoints), once(cols.tenants), once(cols.types), once(cols.created),
-		once(cols.runs), once(cols.seqs), once(cols.attempts), once(cols.giveUp), once(cols.workflows), once(cols.owners), once(cols.spans),
-	}
+//nolint:gochecknoglobals // a table that Go cannot write as a constant
+var claimRows = rowsOf[*webhook.Claim]{
+	whole("id uuid", func(c *webhook.Claim) [16]byte { return c.DeliveryID }),
+	each("event uuid", func(c *webhook.Claim) [16]byte { return c.EventID }),
+	each("endpoint uuid", func(c *webhook.Claim) [16]byte { return c.EndpointID }),
+	each("tenant text", func(c *webhook.Claim) string { return c.TenantID }),
+	each("type text", func(c *webhook.Claim) string { return c.EventType }),
+	each("created timestamptz", func(c *webhook.Claim) time.Time { return c.EventID.Time() }),
+	each("run int", func(c *webhook.Claim) int { return c.Run }),
+	each("seq int", func(c *webhook.Claim) int { return c.Seq }),
+	each("attempts int", func(c *webhook.Claim) int { return c.Attempts }),
+	each("give_up timestamptz", func(c *webhook.Claim) time.Time { return c.GiveUpAt }),
+	each("workflow text", func(c *webhook.Claim) string { return c.WorkflowID }),
+	each("owner uuid", func(c *webhook.Claim) [16]byte { return ownerOf(c.Owner) }),
+	each("span bigint", func(c *webhook.Claim) int64 { return c.For.Microseconds() }),
 }
 
 // flushClaims decides the claims on many deliveries in one transaction.
 func (s *Deliveries) flushClaims(ctx context.Context, items []*claiming) error {
 	// In the order of the keys, as in flushRecords.
 	slices.SortStableFunc(items, func(a, b *claiming) int { return bytes.Compare(a.claim.DeliveryID[:], b.claim.DeliveryID[:]) })
-	var claims claimColumns
+	claims := make([]*webhook.Claim, 0, len(items))
 	first := make(map[webhook.DeliveryID]*claiming, len(items)) // a second claim of the same delivery in one flush is not granted
 	for _, it := range items {
 		it.granted, it.payload = false, storedPayload{}
@@ -102,20 +86,22 @@ func (s *Deliveries) flushClaims(ctx context.Context, items []*claiming) error {
 			continue
 		}
 		first[it.claim.DeliveryID] = it
-		claims.add(&it.claim)
+		claims = append(claims, &it.claim)
 	}
+	ids := valuesOf(claims, func(c *webhook.Claim) [16]byte { return c.DeliveryID })
+	events := valuesOf(claims, func(c *webhook.Claim) [16]byte { return c.EventID })
 
 	batch := &pgx.Batch{}
 	granted := make(map[webhook.DeliveryID]webhook.Standing, len(items))
-	batch.Queue(claimAttempt, claims.args()...).
+	batch.Queue(claimAttempt, claimRows.args(claims)...).
 		Query(func(rows pgx.Rows) error { return readStandings(rows, granted) })
 	standings, owned := make(map[webhook.DeliveryID]webhook.Standing, len(items)), map[webhook.DeliveryID]time.Time{}
-	batch.Queue(`select `+standingColumns+` from deliveries d where id = any($1)`, claims.ids).
+	batch.Queue(`select `+standingColumns+` from deliveries d where id = any($1)`, ids).
 		Query(func(rows pgx.Rows) error { return readStandings(rows, standings) })
-	batch.Queue(selectOwned, claims.ids).
+	batch.Queue(selectOwned, ids).
 		Query(func(rows pgx.Rows) error { return readOwned(rows, owned) })
 	payloads := map[webhook.EventID]storedPayload{}
-	batch.Queue(`select id, payload, payload_sha256, created_at from events where id = any($1)`, claims.events).
+	batch.Queue(`select id, payload, payload_sha256, created_at from events where id = any($1)`, events).
 		Query(func(rows pgx.Rows) error { return readPayloads(rows, payloads) })
 	if err := s.writer.SendBatch(ctx, batch).Close(); err != nil {
 		return err

@@ -157,7 +157,7 @@ func openRun(ctx context.Context, tx pgx.Tx, d *webhook.Delivery, giveUpAfter ti
 	if err != nil {
 		return err
 	}
-	var ob outboxColumns
+	var ob outboxBatch
 	ob.add(webhook.Start{Ref: d.Ref, Run: d.Run, CreatedAt: now, GiveUpAt: d.GiveUpAt}, relayAfter)
 	batch := &pgx.Batch{}
 	ob.queue(batch)

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -53,21 +52,18 @@ func (s *Deliveries) flushRecords(ctx context.Context, items []*recording) error
 	})
 	highest := slices.CompactFunc(slices.Clone(sorted), func(a, b *recording) bool { return a.step.DeliveryID == b.step.DeliveryID })
 
-	var (
-		steps    stepColumns
-		attempts attemptColumns
-	)
-	for _, r := range highest {
-		steps.add(&r.step, s.now())
+	steps, attempts := make([]stepRow, len(highest)), make(attemptBatch, 0, len(sorted))
+	for i, r := range highest {
+		steps[i] = stepRow{&r.step, s.now()}
 	}
 	for _, r := range sorted {
 		if r.step.Attempt != nil {
-			attempts.add(r.step.DeliveryID, r.step.Attempt)
+			attempts = append(attempts, attemptRow{r.step.Attempt, r.step.DeliveryID})
 		}
 	}
 	batch := &pgx.Batch{}
 	standings := make(map[webhook.DeliveryID]webhook.Standing, len(highest))
-	batch.Queue(upsertStep, steps.args()...).Query(func(rows pgx.Rows) error { return readStandings(rows, standings) })
+	batch.Queue(upsertStep, stepRows.args(steps)...).Query(func(rows pgx.Rows) error { return readStandings(rows, standings) })
 	attempts.queue(batch)
 	if err := s.writer.SendBatch(ctx, batch).Close(); err != nil {
 		return err
@@ -181,11 +177,7 @@ var upsertStep = endingOutbox(`
 		run, seq, state, reason, attempts, run_attempts, ambiguous, delay_ns, due_at, give_up_at, completed_at, last_error, workflow_id,
 		last_decision, last_reason, last_status, last_latency_us, last_at, last_retry_after_ns, command_id, owner, owner_until)
 	-- command_id and the owner are compared below, and never stored over others'.
-	` + selectRows(1, "id uuid", "event uuid", "endpoint uuid", "tenant text", "type text", "created timestamptz",
-	"run int", "seq int", "state smallint", "reason text", "attempts int", "run_attempts int", "ambiguous int", "delay bigint", "due timestamptz",
-	"give_up timestamptz", "completed timestamptz", "last_error text", "workflow text",
-	"l_decision smallint", "l_reason text", "l_status int", "l_latency bigint", "l_at timestamptz", "l_retry_after bigint", "command_done bigint",
-	"writer uuid", "writer_until timestamptz") + `
+	` + stepRows.query(1) + `
 	on conflict (id) do update set
 		run = excluded.run, seq = excluded.seq, state = excluded.state, reason = excluded.reason,
 		attempts = greatest(d.attempts, excluded.attempts), run_attempts = excluded.run_attempts, ambiguous = excluded.ambiguous, delay_ns = excluded.delay_ns,
@@ -204,96 +196,6 @@ var upsertStep = endingOutbox(`
 	  -- Only an end without an attempt, and a hold after a fault of ours, name their writer; the end waits for a request
 	  -- under way elsewhere.
 	  and (excluded.owner is null or excluded.state < 3 or d.owner is null or d.owner = excluded.owner or d.owner_until < now())`)
-
-type stepColumns struct {
-	ids, events, endpoints                         [][16]byte
-	tenants, types, reasons, lastErrors, workflows []string
-	created, giveUp                                []time.Time
-	due, completed, lastAt                         []*time.Time
-	runs, seqs, attempts, runAttempts, ambiguous   []int
-	states                                         []int16
-	delays, commandsDone                           []int64
-	lastDecisions                                  []*int16
-	lastReasons                                    []*string
-	lastStatuses                                   []*int
-	lastLatencies, lastRetryAfters                 []*int64
-	writers                                        []pgtype.UUID
-	writersUntil                                   []*time.Time
-}
-
-func (c *stepColumns) add(s *webhook.Step, now time.Time) {
-	c.ids = append(c.ids, s.DeliveryID)
-	c.events = append(c.events, s.EventID)
-	c.endpoints = append(c.endpoints, s.EndpointID)
-	c.tenants = append(c.tenants, s.TenantID)
-	c.types = append(c.types, s.EventType)
-	c.created = append(c.created, s.EventID.Time())
-	c.runs = append(c.runs, s.Run)
-	c.seqs = append(c.seqs, s.Seq)
-	c.states = append(c.states, int16(s.State))
-	c.reasons = append(c.reasons, s.Reason)
-	c.attempts = append(c.attempts, s.Attempts)
-	c.runAttempts = append(c.runAttempts, s.RunAttempts)
-	c.ambiguous = append(c.ambiguous, s.Ambiguous)
-	c.delays = append(c.delays, int64(s.Delay))
-	c.due = append(c.due, optional(s.DueAt))
-	c.giveUp = append(c.giveUp, s.GiveUpAt)
-	c.completed = append(c.completed, completedAt(s, now))
-	c.lastErrors = append(c.lastErrors, s.LastError)
-	c.workflows = append(c.workflows, s.WorkflowID)
-	c.commandsDone = append(c.commandsDone, s.CommandDone)
-	c.addWriter(s)
-	if s.Attempt == nil {
-		c.lastDecisions = append(c.lastDecisions, nil)
-		c.lastReasons = append(c.lastReasons, nil)
-		c.lastStatuses = append(c.lastStatuses, nil)
-		c.lastLatencies = append(c.lastLatencies, nil)
-		c.lastAt = append(c.lastAt, nil)
-		c.lastRetryAfters = append(c.lastRetryAfters, nil)
-		return
-	}
-	a := s.Attempt
-	c.lastDecisions = append(c.lastDecisions, new(int16(a.Outcome.Decision)))
-	c.lastReasons = append(c.lastReasons, (*string)(&a.Outcome.Reason))
-	c.lastStatuses = append(c.lastStatuses, &a.Outcome.Status)
-	c.lastLatencies = append(c.lastLatencies, new(a.Latency.Microseconds()))
-	c.lastAt = append(c.lastAt, new(a.StartedAt.Add(a.Latency)))
-	c.lastRetryAfters = append(c.lastRetryAfters, (*int64)(&a.Outcome.RetryAfter))
-}
-
-// addWriter names the writer of an end without an attempt, and of a hold after a fault of ours,
-// which gives a claim back. Where that is the first record it stays in the row, as a claim that
-// has run out.
-func (c *stepColumns) addWriter(s *webhook.Step) {
-	if givesBack := s.State == webhook.StateHeld && s.Reason == webhook.ReasonInternal; !waitsForClaim(s) && !givesBack {
-		c.writers, c.writersUntil = append(c.writers, pgtype.UUID{}), append(c.writersUntil, nil)
-		return
-	}
-	c.writers = append(c.writers, pgtype.UUID{Bytes: ownerOf(s.Owner), Valid: true})
-	c.writersUntil = append(c.writersUntil, &time.Time{})
-}
-
-// completedAt is when the delivery came to rest: with the attempt's end, or now.
-func completedAt(s *webhook.Step, now time.Time) *time.Time {
-	if s.State.Open() {
-		return nil
-	}
-	if s.Attempt != nil {
-		return new(s.Attempt.StartedAt.Add(s.Attempt.Latency))
-	}
-	return &now
-}
-
-func (c *stepColumns) args() []any {
-	return []any{
-		c.ids, once(c.events), once(c.endpoints), once(c.tenants), once(c.types), once(c.created),
-		once(c.runs), once(c.seqs), once(c.states), once(c.reasons), once(c.attempts), once(c.runAttempts), once(c.ambiguous), once(c.delays),
-		onceOptional(c.due), once(c.giveUp), onceOptional(c.completed), once(c.lastErrors), once(c.workflows),
-		onceOptional(c.lastDecisions), onceOptional(c.lastReasons), onceOptional(c.lastStatuses), onceOptional(c.lastLatencies), onceOptional(c.lastAt),
-		onceOptional(c.lastRetryAfters), once(c.commandsDone),
-		once(c.writers), onceOptional(c.writersUntil),
-	}
-}
 
 // endingOutbox is a statement that writes to deliveries as d, and with it the end of the outbox
 // rows of those that it has written: they are begun, or have gone on. A row whose step or claim

@@ -12,8 +12,8 @@ import (
 
 // settleKnown finds out what stands under the keys that were there already, and
 // settles the requests that they belong to.
-func settleKnown(ctx context.Context, db querier, items []*intake, keys []heldKey, columns idempotencyColumns) error {
-	if err := readKeys(ctx, db, keys, columns); err != nil {
+func settleKnown(ctx context.Context, db querier, items []*intake, keys []heldKey) error {
+	if err := readKeys(ctx, db, keys); err != nil {
 		return err
 	}
 	events, err := earlierEvents(ctx, db, keys)
@@ -30,12 +30,16 @@ func settleKnown(ctx context.Context, db querier, items []*intake, keys []heldKe
 
 // readKeys reads the rows of keys that were tried to be taken. A request of which a
 // row is not there any more is to be handed in again.
-func readKeys(ctx context.Context, db querier, keys []heldKey, columns idempotencyColumns) error {
+func readKeys(ctx context.Context, db querier, keys []heldKey) error {
+	var names keyNames
+	for _, h := range keys {
+		names.add(h, h.event())
+	}
 	rows, err := db.Query(ctx, `
 		select i.tenant_id, i.kind, i.key, i.body_sha256, coalesce(i.event_ids, array[i.event_id])
 		from idempotency_keys i
 		join unnest($1::text[], $2::smallint[], $3::text[]) u (tenant, kind, name) on i.tenant_id = tenant and i.kind = u.kind and i.key = name`,
-		columns.tenants, columns.kinds, columns.keys)
+		names.tenants, names.kinds, names.keys)
 	if err != nil {
 		return err
 	}

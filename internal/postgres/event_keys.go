@@ -80,37 +80,33 @@ func keysOf(items []*intake) []heldKey {
 	return all
 }
 
-// columnsOf are the keys with the events that they are to name.
-func columnsOf(keys []heldKey) heldKeyColumns {
-	var columns heldKeyColumns
-	for _, h := range keys {
-		sum, list := h.in.body[:], (*string)(nil)
-		if h.kind == keyExternalID {
-			sum = h.in.arrivals[h.at].event.BodySHA256[:]
-		} else {
-			list = h.in.eventList()
-		}
-		columns.add(h, h.event())
-		columns.sums, columns.lists, columns.created = append(columns.sums, sum), append(columns.lists, list), append(columns.created, h.in.created)
+// sum is the SHA-256 of the body that the key stands for.
+func (h heldKey) sum() []byte {
+	if h.kind == keyExternalID {
+		return h.in.arrivals[h.at].event.BodySHA256[:]
 	}
-	return columns
+	return h.in.body[:]
 }
 
-// heldKeyColumns are whole rows of idempotency_keys.
-type heldKeyColumns struct {
-	idempotencyColumns
-
-	sums    [][]byte
-	lists   []*string
-	created []time.Time
+// list is what an Idempotency-Key is to answer with; nil for one event.
+func (h heldKey) list() *string {
+	if h.kind == keyExternalID {
+		return nil
+	}
+	return h.in.eventList()
 }
 
-func (c *heldKeyColumns) args() []any {
-	return []any{c.keys, once(c.tenants), once(c.kinds), once(c.events), onceBytes(c.sums), onceOptional(c.lists), once(c.created)}
-}
-
-func keyRows(parameter int) string {
-	return selectRows(parameter, "key text", "tenant text", "kind smallint", "event uuid", "sum bytea", "list text", "created timestamptz")
+// keyRows are rows of idempotency_keys, with the events that the keys are to name.
+//
+//nolint:gochecknoglobals // a table that Go cannot write as a constant
+var keyRows = rowsOf[heldKey]{
+	whole("key text", func(h heldKey) string { return h.key }),
+	each("tenant text", func(h heldKey) string { return h.in.tenantID }),
+	each("kind smallint", func(h heldKey) int16 { return h.kind }),
+	each("event uuid", func(h heldKey) [16]byte { return h.event() }),
+	eachBytes("sum bytea", heldKey.sum),
+	eachOptional("list text", heldKey.list),
+	each("created timestamptz", func(h heldKey) time.Time { return h.in.created }),
 }
 
 const insertKeys = `
@@ -119,29 +115,29 @@ const insertKeys = `
 	from `
 
 //nolint:gochecknoglobals // a constant that Go cannot write as one
-var takeKeys = insertKeys + `(` + keyRows(1) + `) r on conflict do nothing`
+var takeKeys = insertKeys + `(` + keyRows.query(1) + `) r on conflict do nothing`
 
-// queue inserts the keys and tells how many were not there.
-func (c *heldKeyColumns) queue(batch *pgx.Batch, taken *int) {
-	if len(c.keys) == 0 {
+// queueKeys inserts the keys and counts those that were not there.
+func queueKeys(batch *pgx.Batch, keys []heldKey, taken *int) {
+	if len(keys) == 0 {
 		return
 	}
-	batch.Queue(takeKeys, c.args()...).
+	batch.Queue(takeKeys, keyRows.args(keys)...).
 		Exec(func(tag pgconn.CommandTag) error {
 			*taken = int(tag.RowsAffected())
 			return nil
 		})
 }
 
-// idempotencyColumns name rows of idempotency_keys. The event says whose row is
-// meant, so that nobody deletes what has become another's.
-type idempotencyColumns struct {
+// keyNames name rows of idempotency_keys. The event says whose row is meant, so that no row is
+// deleted that has become another request's.
+type keyNames struct {
 	tenants, keys []string
 	kinds         []int16
 	events        [][16]byte
 }
 
-func (c *idempotencyColumns) add(h heldKey, event webhook.EventID) {
+func (c *keyNames) add(h heldKey, event webhook.EventID) {
 	c.tenants = append(c.tenants, h.in.tenantID)
 	c.kinds = append(c.kinds, h.kind)
 	c.keys = append(c.keys, h.key)
@@ -152,7 +148,7 @@ func (c *idempotencyColumns) add(h heldKey, event webhook.EventID) {
 // are gone, and completes the answers of batches that hold earlier events.
 func settleKeys(ctx context.Context, db querier, keys []heldKey) error {
 	var (
-		orphans, mixed idempotencyColumns
+		orphans, mixed keyNames
 		lists          []string
 	)
 	for _, h := range keys {

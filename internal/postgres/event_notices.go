@@ -89,11 +89,11 @@ func (s *Events) noteFor(ctx context.Context, tx pgx.Tx, n *webhook.Notice, tena
 	a.id = s.newEventID(s.clock.idShift())
 	in.matchType(a, endpoints)
 	var (
-		ev    eventColumns
-		ob    outboxColumns
+		ev    eventBatch
+		ob    outboxBatch
 		batch pgx.Batch
 	)
-	ev.add(in, a)
+	ev = append(ev, eventRow{a, in})
 	for _, start := range a.starts {
 		ob.add(start, 0)
 	}

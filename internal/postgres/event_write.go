@@ -48,7 +48,7 @@ func writeChecked(ctx context.Context, db querier, items []*intake) error {
 		return err
 	}
 	batch := &pgx.Batch{}
-	ev, ob := rowsOf(items)
+	ev, ob := newRows(items)
 	ev.queue(batch)
 	ob.queueFirst(batch)
 	batch.Queue("commit")
@@ -66,12 +66,11 @@ func checkIntake(ctx context.Context, db querier, items []*intake) error {
 		}
 	}
 	keys := keysOf(items)
-	columns := columnsOf(keys)
 	versions, taken := map[string]int64{}, 0
 	batch := &pgx.Batch{}
 	batch.Queue("begin")
 	queueVersions(batch, tenants, versions)
-	columns.queue(batch, &taken)
+	queueKeys(batch, keys, &taken)
 	if err := db.SendBatch(ctx, batch).Close(); err != nil {
 		return err
 	}
@@ -84,7 +83,7 @@ func checkIntake(ctx context.Context, db querier, items []*intake) error {
 		in.again = in.again && known && !in.stale
 	}
 	if taken < len(keys) {
-		if err := settleKnown(ctx, db, items, keys, columns.idempotencyColumns); err != nil {
+		if err := settleKnown(ctx, db, items, keys); err != nil {
 			return err
 		}
 	}
@@ -160,8 +159,8 @@ func queueVersions(batch *pgx.Batch, tenants []string, versions map[string]int64
 	})
 }
 
-// rowsOf are the events that nothing speaks against, and their outbox rows.
-func rowsOf(items []*intake) (ev eventColumns, ob outboxColumns) {
+// newRows are the events that nothing speaks against, and their outbox rows.
+func newRows(items []*intake) (ev eventBatch, ob outboxBatch) {
 	for _, in := range items {
 		if !in.stores() {
 			continue
@@ -171,48 +170,45 @@ func rowsOf(items []*intake) (ev eventColumns, ob outboxColumns) {
 			if a.isKnown() {
 				continue
 			}
-			ev.add(in, a)
-			for _, start := range a.starts {
-				ob.add(start, relayAfter)
+			ev = append(ev, eventRow{a, in})
+			for k := range a.starts {
+				ob = append(ob, outboxRow{&a.starts[k], relayAfter})
 			}
 		}
 	}
 	return ev, ob
 }
 
-type eventColumns struct {
-	ids                       [][16]byte
-	tenants, types, externals []string
-	payloads, sums            [][]byte
-	endpoints, reasons        []string
-	created                   []time.Time
-	deliverAt                 []*time.Time
-	targeted                  []bool
+// eventRow is an event of a request.
+type eventRow struct {
+	*arrival
+
+	in *intake
 }
 
-func (c *eventColumns) add(in *intake, a *arrival) {
-	endpoints := make([]webhook.EndpointID, len(a.starts))
-	for i := range a.starts {
-		endpoints[i] = a.starts[i].EndpointID
-	}
-	c.ids = append(c.ids, a.id)
-	c.tenants = append(c.tenants, in.tenantID)
-	c.types = append(c.types, a.event.Type)
-	c.externals = append(c.externals, a.event.ExternalID)
-	c.payloads = append(c.payloads, a.event.Payload)
-	c.sums = append(c.sums, a.sum[:])
-	c.endpoints = append(c.endpoints, uuidArray(endpoints))
-	c.reasons = append(c.reasons, a.reason)
-	c.created = append(c.created, in.created)
-	c.deliverAt = append(c.deliverAt, optional(a.event.DeliverAt))
-	c.targeted = append(c.targeted, a.event.EndpointIDs != nil)
+// eventRows has the payloads last: the buffer that they fill is not made larger for anything after them.
+//
+//nolint:gochecknoglobals // a table that Go cannot write as a constant
+var eventRows = rowsOf[eventRow]{
+	whole("id uuid", func(e eventRow) [16]byte { return e.id }),
+	each("tenant text", func(e eventRow) string { return e.in.tenantID }),
+	each("type text", func(e eventRow) string { return e.event.Type }),
+	each("external text", func(e eventRow) string { return e.event.ExternalID }),
+	eachBytes("sum bytea", func(e eventRow) []byte { return e.sum[:] }),
+	each("endpoints text", eventRow.endpoints),
+	each("reason text", func(e eventRow) string { return e.reason }),
+	each("created timestamptz", func(e eventRow) time.Time { return e.in.created }),
+	eachOptional("deliver timestamptz", func(e eventRow) *time.Time { return optional(e.event.DeliverAt) }),
+	each("targeted bool", func(e eventRow) bool { return e.event.EndpointIDs != nil }),
+	eachBytes("payload bytea", func(e eventRow) []byte { return e.event.Payload }),
 }
 
-func (c *eventColumns) queue(b *pgx.Batch) {
-	if len(c.ids) == 0 {
-		return
+func (e eventRow) endpoints() string {
+	ids := make([]webhook.EndpointID, len(e.starts))
+	for i := range e.starts {
+		ids[i] = e.starts[i].EndpointID
 	}
-	b.Queue(insertEventRows, c.args()...)
+	return uuidArray(ids)
 }
 
 const insertEvents = `
@@ -221,18 +217,13 @@ const insertEvents = `
 	from `
 
 //nolint:gochecknoglobals // a constant that Go cannot write as one
-var insertEventRows = insertEvents + `(` + eventRows(1) + `) r`
+var insertEventRows = insertEvents + `(` + eventRows.query(1) + `) r`
 
-// eventRows has the payloads last: the buffer that they fill is not made larger for anything after them.
-func eventRows(parameter int) string {
-	return selectRows(parameter, "id uuid", "tenant text", "type text", "external text", "sum bytea", "endpoints text", "reason text",
-		"created timestamptz", "deliver timestamptz", "targeted bool", "payload bytea")
-}
+type eventBatch []eventRow
 
-func (c *eventColumns) args() []any {
-	return []any{
-		c.ids, once(c.tenants), once(c.types), once(c.externals), onceBytes(c.sums), once(c.endpoints), once(c.reasons), once(c.created),
-		onceOptional(c.deliverAt), once(c.targeted), onceBytes(c.payloads),
+func (rows eventBatch) queue(b *pgx.Batch) {
+	if len(rows) > 0 {
+		b.Queue(insertEventRows, eventRows.args(rows)...)
 	}
 }
 

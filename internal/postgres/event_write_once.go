@@ -7,8 +7,8 @@ import (
 
 // storeAtOnce writes keys, events and outbox rows, and says that it has: if every tenant's
 // endpoints are of the version that the events were matched with, and none of the keys is
-// there. Else it writes nothing. Its parameters are versions, then heldKeyColumns, outboxColumns
-// and eventColumns.
+// there. Else it writes nothing. Its parameters are versions, then keyRows, outboxRows and
+// eventRows.
 //
 // What is there is looked up by subqueries that PostgreSQL makes no joins of, so that a plan which
 // is kept from when the tables were small is one for large ones. The keys are counted for that they
@@ -16,7 +16,7 @@ import (
 //
 //nolint:gochecknoglobals // a constant that Go cannot write as one
 var storeAtOnce = `
-	with wanted as materialized (` + keyRows(3) + `),
+	with wanted as materialized (` + keyRows.query(3) + `),
 	usual as materialized (
 		select not exists (
 				select from unnest($1::text[], $2::bigint[]) u (tenant, version)
@@ -26,8 +26,8 @@ var storeAtOnce = `
 				where (select i.event_id from idempotency_keys i where i.tenant_id = w.tenant and i.kind = w.kind and i.key = w.key) is not null)
 			as yes),
 	keys as (` + insertKeys + `wanted where (select yes from usual) returning 1),
-	stored as (` + insertEvents + `(` + eventRows(20) + `) r where (select yes from usual) and (select count(*) from keys) >= 0),
-	to_start as (` + insertOutbox + outboxRows(10) + `
+	stored as (` + insertEvents + `(` + eventRows.query(20) + `) r where (select yes from usual) and (select count(*) from keys) >= 0),
+	to_start as (` + insertOutbox + selectOutbox(10) + `
 		where (select yes from usual) and (select count(*) from keys) >= 0)
 	select yes from usual`
 
@@ -50,9 +50,8 @@ func writeAtOnce(ctx context.Context, db querier, items []*intake) (written bool
 			return false, nil
 		}
 	}
-	columns := columnsOf(keys)
-	ev, ob := rowsOf(items)
-	args := slices.Concat([]any{tenants, versions}, columns.args(), ob.args(), ev.args())
+	ev, ob := newRows(items)
+	args := slices.Concat([]any{tenants, versions}, keyRows.args(keys), outboxRows.args(ob), eventRows.args(ev))
 	err = db.QueryRow(ctx, storeAtOnce, args...).Scan(&written)
 	if isTaken(err) { // by another process, just now
 		err = nil

@@ -95,7 +95,7 @@ func (s *Held) ReleaseExpired(ctx context.Context, limit int) (starts []webhook.
 func release(ctx context.Context, tx pgx.Tx, now time.Time, held []webhook.Delivery, after, age time.Duration,
 ) (starts []webhook.Start, commands []webhook.Commanded, err error) {
 	var (
-		ob      outboxColumns
+		ob      outboxBatch
 		free    = map[webhook.DeliveryID]webhook.Start{}
 		carried = map[webhook.DeliveryID]webhook.Delivery{}
 		ids     [][16]byte

@@ -10,72 +10,69 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-type outboxColumns struct {
-	ids, events, endpoints [][16]byte
-	tenants, types         []string
-	runs                   []int
-	created, giveUp        []time.Time
-	notBefore              []*time.Time
-	after                  []int64 // in microseconds
+// outboxRow has the relay take up a delivery that has not begun by then: after a while from the
+// beginning of the transaction, by the database's clock.
+type outboxRow struct {
+	*webhook.Start
+
+	after time.Duration
 }
 
-// add has the relay take up a delivery when nobody has begun it by then: after a while from the
-// beginning of the transaction, by the database's clock.
-func (c *outboxColumns) add(start webhook.Start, after time.Duration) {
-	c.ids = append(c.ids, start.DeliveryID)
-	c.events = append(c.events, start.EventID)
-	c.endpoints = append(c.endpoints, start.EndpointID)
-	c.tenants = append(c.tenants, start.TenantID)
-	c.types = append(c.types, start.EventType)
-	c.runs = append(c.runs, start.Run)
-	c.created = append(c.created, start.CreatedAt)
-	c.notBefore = append(c.notBefore, optional(start.NotBefore))
-	c.giveUp = append(c.giveUp, start.GiveUpAt)
-	c.after = append(c.after, after.Microseconds())
+//nolint:gochecknoglobals // a table that Go cannot write as a constant
+var outboxRows = rowsOf[outboxRow]{
+	whole("id uuid", func(o outboxRow) [16]byte { return o.DeliveryID }),
+	each("event uuid", func(o outboxRow) [16]byte { return o.EventID }),
+	each("endpoint uuid", func(o outboxRow) [16]byte { return o.EndpointID }),
+	each("tenant text", func(o outboxRow) string { return o.TenantID }),
+	each("type text", func(o outboxRow) string { return o.EventType }),
+	each("run int", func(o outboxRow) int { return o.Run }),
+	each("created timestamptz", func(o outboxRow) time.Time { return o.CreatedAt }),
+	eachOptional("not_before timestamptz", func(o outboxRow) *time.Time { return optional(o.NotBefore) }),
+	each("give_up timestamptz", func(o outboxRow) time.Time { return o.GiveUpAt }),
+	each("after bigint", func(o outboxRow) int64 { return o.after.Microseconds() }),
 }
 
 const insertOutbox = `
 	insert into outbox (delivery_id, event_id, endpoint_id, tenant_id, event_type, run, created_at, not_before, give_up_at, relay_at) `
 
 //nolint:gochecknoglobals // a constant that Go cannot write as one
-var insertOutboxRows = insertOutbox + outboxRows(1)
+var insertOutboxRows = insertOutbox + selectOutbox(1)
 
-func outboxRows(parameter int) string {
+func selectOutbox(parameter int) string {
 	return `select id, event, endpoint, tenant, type, run, created, not_before, give_up, now() + after * interval '1 microsecond' from (` +
-		selectRows(parameter, "id uuid", "event uuid", "endpoint uuid", "tenant text", "type text", "run int", "created timestamptz",
-			"not_before timestamptz", "give_up timestamptz", "after bigint") + `) r`
+		outboxRows.query(parameter) + `) r`
 }
 
-func (c *outboxColumns) args() []any {
-	return []any{
-		c.ids, once(c.events), once(c.endpoints), once(c.tenants), once(c.types), once(c.runs), once(c.created), onceOptional(c.notBefore),
-		once(c.giveUp), once(c.after),
-	}
+// outboxBatch is rows of the outbox that are to be written.
+type outboxBatch []outboxRow
+
+func (rows *outboxBatch) add(start webhook.Start, after time.Duration) {
+	*rows = append(*rows, outboxRow{&start, after})
 }
 
 // queue writes the rows. A delivery that has one begins its next run.
-func (c *outboxColumns) queue(b *pgx.Batch) {
-	if len(c.ids) > 0 {
+func (rows outboxBatch) queue(b *pgx.Batch) {
+	if len(rows) > 0 {
 		b.Queue(insertOutboxRows+`
 			on conflict (delivery_id) do update
-			set run = excluded.run, give_up_at = excluded.give_up_at, relay_at = excluded.relay_at, relayed = 0, workflow_id = ''`, c.args()...)
+			set run = excluded.run, give_up_at = excluded.give_up_at, relay_at = excluded.relay_at, relayed = 0, workflow_id = ''`, outboxRows.args(rows)...)
 	}
 }
 
-// queueFirst writes the rows of events that are being stored: nobody else knows their
+// queueFirst writes the rows of events that are being stored: no other transaction knows their
 // ids. It needs no right to read the table.
-func (c *outboxColumns) queueFirst(b *pgx.Batch) {
-	if len(c.ids) > 0 {
-		b.Queue(insertOutboxRows, c.args()...)
+func (rows outboxBatch) queueFirst(b *pgx.Batch) {
+	if len(rows) > 0 {
+		b.Queue(insertOutboxRows, outboxRows.args(rows)...)
 	}
 }
 
-// queueNew writes the rows of those that have none; written is told of each.
-func (c *outboxColumns) queueNew(b *pgx.Batch, written func(webhook.DeliveryID)) {
-	if len(c.ids) == 0 {
+// queueNew writes the rows of those that have none, and calls written for each.
+func (rows outboxBatch) queueNew(b *pgx.Batch, written func(webhook.DeliveryID)) {
+	if len(rows) == 0 {
 		return
 	}
-	b.Queue(insertOutboxRows+` on conflict (delivery_id) do nothing returning delivery_id`, c.args()...).Query(func(rows pgx.Rows) error {
+	b.Queue(insertOutboxRows+` on conflict (delivery_id) do nothing returning delivery_id`, outboxRows.args(rows)...).Query(func(rows pgx.Rows) error {
 		var id [16]byte
 		_, err := pgx.ForEachRow(rows, []any{&id}, func() error {
 			written(id)

@@ -247,7 +247,7 @@ func (r *lockedReplay) openRuns(ctx context.Context, tx pgx.Tx, all []webhook.De
 		ids       [][16]byte
 		workflows []string
 		giveUp    []time.Time
-		ob        outboxColumns
+		ob        outboxBatch
 	)
 	now = now.UTC().Truncate(time.Microsecond)
 	for _, d := range all {
@@ -379,7 +379,7 @@ func (r *lockedReplay) begin(ctx context.Context, tx pgx.Tx, wanted map[webhook.
 		return err
 	}
 	out.skipped += len(begun)
-	var ob outboxColumns
+	var ob outboxBatch
 	for _, id := range ids {
 		if slices.Contains(begun, id) {
 			continue
