@@ -41,7 +41,7 @@ func (s endpointReader) target(ctx context.Context, as who, id webhook.EndpointI
 	)
 	err = as.withConn(ctx, op, func(ctx context.Context, conn querier) error {
 		rows, err := conn.Query(ctx, `
-			select `+endpointColumns+`, s.version, s.kek_id, s.wrapped_key, s.nonce, s.ciphertext, s.expires_at
+			select `+endpointSelect+`, s.version, s.kek_id, s.wrapped_key, s.nonce, s.ciphertext, s.expires_at
 			from endpoints e
 			join endpoint_secrets s on s.endpoint_id = e.id and (s.expires_at is null or s.expires_at > now())
 			where e.id = $1 and e.deleted_at is null order by s.version desc`, [16]byte(id))

@@ -49,14 +49,7 @@ func (s *Endpoints) CreateEndpoint(ctx context.Context, by webhook.Actor, e webh
 		if err := s.quotas.allowEndpoint(ctx, tx, e.TenantID); err != nil {
 			return err
 		}
-		err := tx.QueryRow(ctx, `
-			insert into endpoints (id, tenant_id, url, event_types, description, state, state_reason,
-				timeout_ns, max_in_flight, rate_limit, retry_policy, circuit_breaker, auto_disable, auto_replay,
-				signature, metadata, headers_kek_id, headers_wrapped_key, headers_nonce, headers_ciphertext, version, public_key,
-				auth_kek_id, auth_wrapped_key, auth_nonce, auth_ciphertext, timeout_auto, payload_format)
-			values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28)
-			returning created_at, updated_at, (select t.retry_policy from tenants t where t.id = endpoints.tenant_id)`,
-			endpointValues(&e, sealed.headers, sealed.auth)...).Scan(&e.CreatedAt, &e.UpdatedAt, &tenants)
+		err := tx.QueryRow(ctx, endpointInsert, rowOf(&e, sealed.headers, sealed.auth).written()...).Scan(&e.CreatedAt, &e.UpdatedAt, &tenants)
 		if err != nil {
 			return err
 		}
@@ -90,7 +83,7 @@ func (s endpointReader) Endpoint(ctx context.Context, tenantID string, id webhoo
 func (s endpointReader) endpointRow(ctx context.Context, tenantID string, id webhook.EndpointID) (row endpointRow, err error) {
 	err = s.ofTenant(tenantID).withConn(ctx, "read endpoint "+id.String(), func(ctx context.Context, conn querier) error {
 		rows, err := conn.Query(ctx, `
-			select `+endpointColumns+` from endpoints e where id = $1 and tenant_id = $2 and deleted_at is null`, [16]byte(id), tenantID)
+			select `+endpointSelect+` from endpoints e where id = $1 and tenant_id = $2 and deleted_at is null`, [16]byte(id), tenantID)
 		if err != nil {
 			return err
 		}
@@ -107,7 +100,7 @@ func (s endpointReader) ListEndpoints(ctx context.Context, tenantID string, p we
 	op := "list endpoints of " + tenantID
 	err := s.ofTenant(tenantID).withConn(ctx, op, func(ctx context.Context, conn querier) error {
 		rows, err := conn.Query(ctx, `
-			select `+endpointColumns+` from endpoints e
+			select `+endpointSelect+` from endpoints e
 			where tenant_id = $1 and deleted_at is null and `+pageCondition+`
 			order by id desc limit $3`, tenantID, p.After, p.Limit)
 		if err != nil {
@@ -203,7 +196,7 @@ func (s *Endpoints) editEndpoint(ctx context.Context, as who, by webhook.Actor, 
 	)
 	err := s.changeEndpoint(ctx, as, "update", tenantID, id, func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, `
-			select `+endpointColumns+` from endpoints e
+			select `+endpointSelect+` from endpoints e
 			where id = $1 and tenant_id = $2 and deleted_at is null for no key update`, [16]byte(id), tenantID)
 		if err != nil {
 			return err
@@ -298,13 +291,7 @@ func (s *Endpoints) writeEndpoint(ctx context.Context, tx pgx.Tx, row *endpointR
 			return err
 		}
 	}
-	err = tx.QueryRow(ctx, `
-		update endpoints set url = $3, event_types = $4, description = $5, state = $6, state_reason = $7,
-			timeout_ns = $8, max_in_flight = $9, rate_limit = $10, retry_policy = $11, circuit_breaker = $12, auto_disable = $13,
-			auto_replay = $14, signature = $15, metadata = $16, headers_kek_id = $17, headers_wrapped_key = $18,
-			headers_nonce = $19, headers_ciphertext = $20, version = $21, public_key = $22,
-			auth_kek_id = $23, auth_wrapped_key = $24, auth_nonce = $25, auth_ciphertext = $26, timeout_auto = $27, payload_format = $28, updated_at = now()
-		where id = $1 and tenant_id = $2 returning updated_at`, endpointValues(e, headers, auth)...).Scan(&e.UpdatedAt)
+	err = tx.QueryRow(ctx, endpointUpdate, rowOf(e, headers, auth).written()...).Scan(&e.UpdatedAt)
 	e.UpdatedAt = e.UpdatedAt.UTC()
 	return err
 }
@@ -352,7 +339,7 @@ func (s endpointReader) EndpointsOf(ctx context.Context, tenantID string) (endpo
 		if err != nil {
 			return err
 		}
-		rows, err := tx.Query(ctx, `select `+endpointColumns+` from endpoints e where tenant_id = $1 and deleted_at is null order by id`, tenantID)
+		rows, err := tx.Query(ctx, `select `+endpointSelect+` from endpoints e where tenant_id = $1 and deleted_at is null order by id`, tenantID)
 		if err != nil {
 			return err
 		}
