@@ -123,7 +123,7 @@ func TestAcceptExpectsWhatIsToBeSent(t *testing.T) {
 	a, err := b.Accept(t.Context(), newEvent("order.paid"))
 	require.NoError(t, err)
 	require.Len(t, a.Deliveries, maxExpected+1)
-	b.Endpoints.Cache().targets.running.Wait()
+	require.Eventually(t, func() bool { return b.Endpoints.Cache().targets.Filling() == 0 }, eventually, poll)
 	for _, start := range a.Deliveries {
 		_, ok := b.Endpoints.Cache().Known(start.EndpointID)
 		require.False(t, ok)

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/everpost/everpost/internal/cache"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -125,6 +126,19 @@ func (h *heartbeat) stop()             { h.at.Store(nil) }
 func (h *heartbeat) alive() bool {
 	at := h.at.Load()
 	return at != nil && time.Since(*at) <= beatLife
+}
+
+// newCache makes a cache whose entries live as long as the listener allows.
+func newCache[K comparable, V any](s *core, limit int, fill func(context.Context, K) (cache.Filled[V], error)) *cache.Cache[K, V] {
+	return cache.New(cache.Config[K, V]{Limit: limit, Life: s.timeToLive, Fill: fill, Translate: translateCache})
+}
+
+// translateCache is translate for the errors of a cache.
+func translateCache(err error) error {
+	if errors.Is(err, cache.ErrClosed) {
+		return errClosed()
+	}
+	return translate("wait for the cache", err)
 }
 
 // timeToLive is how long a cache entry may be used.

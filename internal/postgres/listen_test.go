@@ -170,20 +170,12 @@ func TestAReconnectOvertakesAFillUnderWay(t *testing.T) {
 
 	got := make(chan error, 1)
 	go func() { _, err := other.Endpoints.Cache().Target(t.Context(), e.ID); got <- err }()
-	require.Eventually(t, func() bool { return flightsOf(other) == 1 }, eventually, poll)
+	require.Eventually(t, func() bool { return other.Endpoints.cache.targets.Filling() == 1 }, eventually, poll)
 	listen(t, other)
-	require.Zero(t, flightsOf(other))
+	require.Zero(t, other.Endpoints.cache.targets.Filling())
 	require.NoError(t, blocker.Rollback(t.Context()))
 	require.NoError(t, <-got)
-	other.Endpoints.cache.targets.mu.Lock()
-	defer other.Endpoints.cache.targets.mu.Unlock()
-	require.Empty(t, other.Endpoints.cache.targets.entries)
-}
-
-func flightsOf(s *stores) int {
-	s.Endpoints.cache.targets.mu.Lock()
-	defer s.Endpoints.cache.targets.mu.Unlock()
-	return len(s.Endpoints.cache.targets.flights)
+	require.Zero(t, other.Endpoints.cache.targets.Len())
 }
 
 // A connection that is dead without having said so: nothing arrives, nothing fails.
@@ -224,6 +216,11 @@ func TestWithoutAListenerEntriesAreShortLived(t *testing.T) {
 	require.Equal(t, staleAfter, s.timeToLive())
 	listen(t, s)
 	require.Equal(t, freshFor, s.timeToLive())
+}
+
+// advance moves the clock of a synctest bubble on. No real time passes.
+func advance(d time.Duration) {
+	time.Sleep(d) //nolint:forbidigo // the clock is synctest's
 }
 
 func TestTheListenerCountsAsDownSoonAfterItsLastBeat(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/everpost/everpost/internal/cache"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -27,9 +28,11 @@ const (
 type quotas struct {
 	*core
 
-	limits  *cache[string, webhook.Limits]
-	pending *cache[string, *pendingCount]
+	limits  *cache.Cache[string, webhook.Limits]
+	pending *cache.Cache[string, *pendingCount]
 	byPlan  webhook.Limits // the operator's defaults
+
+	countFor time.Duration // how long a count of pending deliveries is used
 }
 
 // pendingCount is about how many deliveries of a tenant are not at rest.
@@ -41,15 +44,17 @@ type pendingCount struct {
 func (p *pendingCount) now() int { return p.counted + int(p.added.Load()) }
 
 func newQuotas(s *core, defaults webhook.Limits) *quotas {
-	q := &quotas{core: s, byPlan: defaults}
-	q.limits = newCache(maxCachedLimits, s.timeToLive, func(ctx context.Context, tenantID string) (filled[webhook.Limits], error) {
+	q := &quotas{core: s, byPlan: defaults, countFor: pendingFor}
+	q.limits = newCache(s, maxCachedLimits, func(ctx context.Context, tenantID string) (cache.Filled[webhook.Limits], error) {
 		limits, err := q.read(ctx, tenantID)
-		return filled[webhook.Limits]{value: limits.Or(q.byPlan), weight: 1}, err
+		return cache.Filled[webhook.Limits]{Value: limits.Or(q.byPlan)}, err
 	})
-	q.pending = newCache(maxCachedLimits, func() time.Duration { return pendingFor },
-		func(ctx context.Context, tenantID string) (filled[*pendingCount], error) {
-			return filled[*pendingCount]{value: q.countPending(ctx, tenantID), weight: 1}, nil
-		})
+	q.pending = cache.New(cache.Config[string, *pendingCount]{
+		Limit: maxCachedLimits, Life: func() time.Duration { return q.countFor }, Translate: translateCache,
+		Fill: func(ctx context.Context, tenantID string) (cache.Filled[*pendingCount], error) {
+			return cache.Filled[*pendingCount]{Value: q.countPending(ctx, tenantID)}, nil
+		},
+	})
 	s.subscribe(q)
 	return q
 }
@@ -57,7 +62,7 @@ func newQuotas(s *core, defaults webhook.Limits) *quotas {
 // TenantLimits are the limits in force for a tenant, the operator's defaults included.
 // They come from memory. CodeNotFound: no such tenant.
 func (s *Tenants) TenantLimits(ctx context.Context, tenantID string) (webhook.Limits, error) {
-	return s.quotas.limits.get(ctx, tenantID)
+	return s.quotas.limits.Get(ctx, tenantID)
 }
 
 func (q *quotas) read(ctx context.Context, tenantID string) (limits webhook.Limits, err error) {
@@ -84,7 +89,7 @@ func scanLimits(row pgx.Row, limits *webhook.Limits) error {
 // not be what refuses events.
 func (q *quotas) countPending(ctx context.Context, tenantID string) *pendingCount {
 	found := &pendingCount{}
-	limits, err := q.limits.get(ctx, tenantID)
+	limits, err := q.limits.Get(ctx, tenantID)
 	if err == nil && limits.PendingDeliveries > 0 {
 		err = q.ofTenant(tenantID).withConn(ctx, "count pending deliveries of "+tenantID, func(ctx context.Context, conn querier) error {
 			return conn.QueryRow(ctx, `
@@ -131,13 +136,13 @@ func (q *quotas) set(ctx context.Context, in *intake) error {
 		in.limits, in.pending = webhook.Limits{}, nil
 		return nil
 	}
-	limits, err := q.limits.get(ctx, in.tenantID)
+	limits, err := q.limits.Get(ctx, in.tenantID)
 	if err != nil {
 		return err
 	}
 	in.limits, in.pending = limits, nil
 	if limits.PendingDeliveries > 0 {
-		in.pending, err = q.pending.get(ctx, in.tenantID)
+		in.pending, err = q.pending.Get(ctx, in.tenantID)
 	}
 	return err
 }
@@ -148,7 +153,7 @@ func (q *quotas) renew(items []*intake) {
 		if in.pending == nil {
 			continue
 		}
-		if present, ok := q.pending.peek(in.tenantID); ok {
+		if present, ok := q.pending.Peek(in.tenantID); ok {
 			in.pending = present
 		}
 	}
@@ -161,7 +166,7 @@ func (q *quotas) countStored(items []*intake) {
 		if !in.stores() {
 			continue
 		}
-		if present, ok := q.pending.peek(in.tenantID); ok {
+		if present, ok := q.pending.Peek(in.tenantID); ok {
 			_, made := in.makes()
 			present.added.Add(int64(made))
 		}
@@ -210,17 +215,17 @@ func quotaError(what string, quota int) *webhook.Error {
 // changed implements changeHandler.
 func (q *quotas) changed(c change) {
 	if c.Kind == changeTenant {
-		q.limits.forget(c.Tenant)
-		q.pending.forget(c.Tenant)
+		q.limits.Forget(c.Tenant)
+		q.pending.Forget(c.Tenant)
 	}
 }
 
 func (q *quotas) forgetAll() {
-	q.limits.forgetAll()
-	q.pending.forgetAll()
+	q.limits.ForgetAll()
+	q.pending.ForgetAll()
 }
 
 func (q *quotas) close() {
-	q.limits.close()
-	q.pending.close()
+	q.limits.Close()
+	q.pending.Close()
 }

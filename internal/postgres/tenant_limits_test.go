@@ -64,7 +64,7 @@ func TestWhatWasLeftCountsAsPending(t *testing.T) {
 	t.Parallel()
 	b := setupDelivery(t)
 	b.limit(t, "acme", webhook.Limits{PendingDeliveries: 3})
-	b.DB.quotas.pending.life = func() time.Duration { return time.Hour } // of the count: it is not made anew
+	b.DB.quotas.countFor = time.Hour // it is not counted again
 	b.accept(t)
 	hold, err := b.login.Begin(t.Context())
 	require.NoError(t, err)
