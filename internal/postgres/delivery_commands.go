@@ -119,6 +119,17 @@ func lockDelivery(ctx context.Context, tx pgx.Tx, tenantID string, id webhook.De
 	return d, err
 }
 
+// lockDeliveries reads deliveries for a change, in the order of their keys, as the
+// flushes of the record lock them. What does not meet the condition is left out.
+func lockDeliveries(ctx context.Context, tx pgx.Tx, ids [][16]byte, condition string, args ...any) ([]webhook.Delivery, error) {
+	rows, err := tx.Query(ctx, `select `+deliveryColumns+` from deliveries d where d.id = any($1) and `+condition+` order by d.id for update`,
+		append([]any{ids}, args...)...)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, scanDelivery)
+}
+
 // putCommand stores the command, and gives it its id. A replay opens the next run.
 func (s *Deliveries) putCommand(ctx context.Context, tx pgx.Tx, d *webhook.Delivery, c *webhook.PendingCommand, giveUpAfter time.Duration) error {
 	if c.Command == webhook.CommandReplay {
