@@ -82,7 +82,7 @@ func (s *deliveryScan) delivery() webhook.Delivery {
 	d.Delay = time.Duration(s.delay)
 	d.CreatedAt, d.GiveUpAt = d.EventID.Time(), d.GiveUpAt.UTC() // the same from the outbox to the record
 	d.DueAt, d.CompletedAt = orZero(s.due), orZero(s.completed)
-	if d.WorkflowID == "" && d.State != webhook.StateHeld { // held by the record alone: nobody carries it
+	if d.WorkflowID == "" && d.State != webhook.StateHeld { // held without a workflow
 		d.WorkflowID = d.Ref.WorkflowID()
 	}
 	if s.lastDecision != nil {

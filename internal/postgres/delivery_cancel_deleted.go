@@ -43,12 +43,12 @@ func (s *Deliveries) cancelAfterDelete(ctx context.Context, tenantID string, id 
 
 // cancelOpenDeliveries asks every open delivery of a deleted endpoint to be
 // cancelled. Those without a record find the endpoint gone with their first attempt;
-// and those that the record alone holds with their next: they are released, and start
-// and end in company, where a command would take a workflow for each.
+// and those that are held without a workflow with their next: they are released, and start
+// and end in a shared workflow, where a command would take a workflow for each.
 //
 // Each batch is a transaction of its own that locks in the order of the keys, like
-// flushRecords: one statement over all of them would make the records of everybody
-// wait. Dying in between is safe: endpoints.deleted_at says that there may be more.
+// flushRecords: one statement over all of them would make the steps of all other deliveries
+// wait. To die in between is safe: endpoints.deleted_at says that there may be more.
 func (s *Deliveries) cancelOpenDeliveries(ctx context.Context, tenantID string, id webhook.EndpointID) error {
 	begun, batches := time.Now(), 0 // that the relay is to start
 	for {

@@ -12,7 +12,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// claiming is one claim on its way into the record, with what its flush found out.
+// claiming is a claim in the group commit, with the results of its flush.
 type claiming struct {
 	claim    webhook.Claim
 	granted  bool             // result
@@ -20,8 +20,7 @@ type claiming struct {
 	payload  storedPayload    // result
 }
 
-// storedPayload is what the record has of an event's content; zero once retention has
-// removed it.
+// storedPayload is an event's content as it is stored; zero once retention has removed it.
 type storedPayload struct {
 	bytes, sum []byte
 	created    time.Time
@@ -31,8 +30,8 @@ func (c *claiming) tenant() string { return c.claim.TenantID }
 
 // Begin takes the right to send the next attempt and reads all that sending it
 // needs, in one transaction: the payload, its SHA-256, and the standing with the
-// pending command. The right is granted when the record stands where the claimant
-// stands, in an open state, and nobody else has it.
+// pending command. The right is granted when the stored run and step are the
+// claimant's, the state is open, and no other process has the right.
 //
 // Not granted: either the standing is after the claimant's (the outcome is known
 // already, or another run has begun), or it is the same and OwnedUntil is set.
@@ -146,5 +145,5 @@ func readPayloads(rows pgx.Rows, into map[webhook.EventID]storedPayload) error {
 	return err
 }
 
-// ownerOf is a process's name as the record keeps it.
+// ownerOf is a process's name as it is stored.
 func ownerOf(name string) [16]byte { return uuid.NewSHA1(uuid.NameSpaceOID, []byte(name)) }

@@ -10,14 +10,14 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// Command stores what a person asks of a delivery, with the audit entry, and
-// returns the delivery as it stands then. The workflow that owns the delivery
+// Command stores a command for a delivery, with the audit entry, and
+// returns the delivery as it is then. The workflow that owns the delivery
 // finds the command with its next step at the latest; a signal makes it sooner.
 // A replay opens the next run here and now, with an outbox row, so that it is
 // carried to the engine as surely as a new event is.
 //
 // Errors: CodeNotFound; CodeConflict with the State that forbids the command, or
-// when a cancel has been stored that nobody has answered yet: nothing else may take
+// when a cancel has been stored and is not answered yet: no other command may take
 // its place. Cancelling twice is no error.
 func (s *Deliveries) Command(ctx context.Context, by webhook.Actor, tenantID string, id webhook.DeliveryID, c webhook.PendingCommand,
 ) (webhook.Delivery, webhook.PendingCommand, error) {
@@ -34,7 +34,7 @@ func (s *Deliveries) Command(ctx context.Context, by webhook.Actor, tenantID str
 			return err
 		}
 		if c.Command == webhook.CommandCancel && d.State == webhook.StateCancelled {
-			c = webhook.PendingCommand{} // repeated after it was carried out: nobody has to be told
+			c = webhook.PendingCommand{} // repeated after it was carried out: there is nothing to signal
 			return nil
 		}
 		if err := takes(&d, c, &endpoint); err != nil {
@@ -175,8 +175,8 @@ func openRun(ctx context.Context, tx pgx.Tx, d *webhook.Delivery, giveUpAfter ti
 	return tx.SendBatch(ctx, batch).Close()
 }
 
-// Reopen opens the next run of a dead letter for its own workflow, which a person
-// asked to replay by hand, without the API. Where the run was opened already, or
+// Reopen opens the next run of a dead letter for its own workflow, which was
+// signalled to replay by hand, without the API. Where the run was opened already, or
 // the delivery is no dead letter any more, nothing changes. Either way it returns
 // the standing.
 func (s *Deliveries) Reopen(ctx context.Context, ref webhook.Ref, reason string) (webhook.Standing, error) {

@@ -12,7 +12,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// recording is one step on its way into the record, with what its flush found out.
+// recording is a step in the group commit, with the result of its flush.
 type recording struct {
 	step     webhook.Step
 	standing webhook.Standing // result
@@ -24,10 +24,10 @@ func (r *recording) tenant() string { return r.step.TenantID }
 // it, and, as the first record of its run, the end of its outbox row; all in one
 // transaction.
 //
-// The record only moves forward: a step that is not after the record, or that
+// What is stored only moves forward: a step that is not after the stored one, or that
 // would leave a final state, changes nothing but still keeps its attempt. The
-// standing that is returned is the record's, whichever way it went: who is told
-// "delivered" when writing "cancelled" adopts it.
+// standing that is returned is the stored one in either case: a caller that writes
+// "cancelled" and gets "delivered" adopts it.
 //
 // An end that no attempt brought about (cancelled, dead-lettered, discarded) is
 // refused while another process than step.Owner holds the right to send: its POST
@@ -96,7 +96,7 @@ func withAttempt(r *recording) int {
 func waitsForClaim(s *webhook.Step) bool { return s.Attempt == nil && s.State > webhook.StateDelivered }
 
 // readRefused reads the standing of the deliveries whose step was not applied, and
-// until when somebody has the right to send them.
+// until when a process has the right to send them.
 func (s *Deliveries) readRefused(ctx context.Context, items []*recording, standings map[webhook.DeliveryID]webhook.Standing,
 ) (owned map[webhook.DeliveryID]time.Time, err error) {
 	var refused [][16]byte
@@ -120,9 +120,9 @@ func (s *Deliveries) readRefused(ctx context.Context, items []*recording, standi
 const standingColumns = `d.id, d.run, d.seq, d.state, d.reason, d.attempts, d.run_attempts, d.ambiguous, d.delay_ns, d.due_at, d.give_up_at,
 	d.workflow_id, d.command, d.command_id, d.command_reason, d.command_at`
 
-// takeOver is who goes on with the delivery after a statement that says so: within a
+// takeOver is the workflow of the delivery after a statement that names one: within a
 // run a workflow of the delivery's own takes it from a shared one, and none takes it
-// back, or from another shared one. A shared one that holds it leaves it to nobody.
+// back, or from another shared one. A shared one that holds it leaves it without a workflow.
 const takeOver = `case when excluded.run > d.run or d.workflow_id = '' or starts_with(excluded.workflow_id, '` + webhook.OwnWorkflow + `')
 	or excluded.workflow_id = '' and not starts_with(d.workflow_id, '` + webhook.OwnWorkflow + `')
 	then excluded.workflow_id else d.workflow_id end`
@@ -148,7 +148,7 @@ func readStandings(rows pgx.Rows, into map[webhook.DeliveryID]webhook.Standing) 
 	return err
 }
 
-// Standing is what the record says of a delivery; CodeNotFound before the first record.
+// Standing is the stored standing of a delivery; CodeNotFound before its first step.
 func (s *Deliveries) Standing(ctx context.Context, id webhook.DeliveryID) (webhook.Standing, error) {
 	found := map[webhook.DeliveryID]webhook.Standing{}
 	err := s.asWorker().withConn(ctx, "read a standing", func(ctx context.Context, conn querier) error {
@@ -198,7 +198,7 @@ var upsertStep = endingOutbox(`
 	  and (excluded.owner is null or excluded.state < 3 or d.owner is null or d.owner = excluded.owner or d.owner_until < now())`)
 
 // endingOutbox is a statement that writes to deliveries as d, and with it the end of the outbox
-// rows of those that it has written: they are begun, or have gone on. A row whose step or claim
+// rows of those that it has written: they have begun, or gone on. A row whose step or claim
 // was refused stays, because it may be the only one that knows of a release. What is put into the
 // outbox while the statement waits for a lock stays as well, and is the relay's to look at.
 //

@@ -64,8 +64,8 @@ type Rewrapped struct {
 }
 
 // Rewrap moves everything that is sealed to the current key, while others read and
-// write. A row is changed only when its new form opens, and only if nobody has changed
-// it meanwhile; what is locked is looked at again. What is done stays done: after an
+// write. A row is changed only when its new form opens, and only if it has not been
+// changed meanwhile; what is locked is looked at again. What is done stays done: after an
 // error, or an end of ctx, it is called again and goes on.
 func (s *Encryption) Rewrap(ctx context.Context, by webhook.Actor, keys Rewrapper, progress func(RewrapProgress)) (Rewrapped, error) {
 	return s.rewrap(ctx, by, keys, rewrapBatch, progress)
@@ -93,19 +93,19 @@ func (s *Encryption) rewrap(ctx context.Context, by webhook.Actor, keys Rewrappe
 // KEKUses is what is sealed with which key, of all tenants, without what has expired. It
 // is for every login that may take a worker's role or an operator's.
 func (s *Encryption) KEKUses(ctx context.Context) ([]KEKUse, error) {
-	who := s.asOperator()
+	as := s.asOperator()
 	worker, err := s.may(ctx, RoleWorker)
 	if err != nil {
 		return nil, err
 	}
 	if worker {
-		who = s.asWorker()
+		as = s.asWorker()
 	}
 	var order []string
 	for _, p := range sealedPlaces() {
 		order = append(order, p.what)
 	}
-	return queryAll(ctx, who, "count what is sealed", pgx.RowToStructByPos[KEKUse],
+	return queryAll(ctx, as, "count what is sealed", pgx.RowToStructByPos[KEKUse],
 		`select kek_id, what, used from kek_uses order by array_position($1::text[], what), kek_id`, order)
 }
 
@@ -113,7 +113,7 @@ func (s *Encryption) KEKUses(ctx context.Context) ([]KEKUse, error) {
 // A test looks for those that are not listed.
 type sealedPlace struct {
 	what, table, prefix string
-	id, version         string // what tells its rows apart: version may be a constant
+	id, version         string // the key of its rows: version may be a constant
 	additional          func(tenantID string, k sealedKey) string
 }
 
@@ -131,7 +131,7 @@ func sealedPlaces() []sealedPlace {
 	}
 }
 
-// sealedKey tells the rows of all places apart.
+// sealedKey is the key of a row of any place.
 type sealedKey struct {
 	what    string
 	id      [16]byte
@@ -285,8 +285,8 @@ func (r *rewrapping) sort(rows []sealedRow) (ready []sealedRow, err error) {
 	return ready, err
 }
 
-// write stores the new forms of those rows that are still what they were and that
-// nobody has locked: it waits for nobody and nobody waits long for it.
+// write stores the new forms of those rows that are unchanged and not locked: it waits for
+// no other transaction, and none waits long for it.
 func (r *rewrapping) write(ctx context.Context, p sealedPlace, rows []sealedRow) (written int64, err error) {
 	var (
 		ids       [][16]byte

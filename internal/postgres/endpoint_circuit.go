@@ -11,8 +11,8 @@ import (
 
 const (
 	actionCloseCircuit = "endpoint.close_circuit"
-	// closingLife is how long a circuit that a person has closed is told to those that ask: they
-	// do every second while they have open ones. What opens later is another trouble.
+	// closingLife is how long a closing is returned to the workers that ask: they do every second
+	// while they have open circuits. What opens later is not the same failure.
 	closingLife = 10 * time.Second
 )
 
@@ -24,7 +24,7 @@ func (s *EndpointHealth) Seen(ctx context.Context, tenantID string, id webhook.E
 		order by worker`, id, but, seenLife.Milliseconds())
 }
 
-// CloseCircuit notes, with the audit entry, that a person has closed an endpoint's circuit: all
+// CloseCircuit notes, with the audit entry, that an endpoint's circuit was closed by hand: all
 // workers learn of it by CircuitClosings. In the same transaction it asks the oldest delivery
 // that waits for the endpoint to be tried now, which makes it the probe; the command is zero
 // when there is none. CodeNotFound.
@@ -56,7 +56,7 @@ func (s *EndpointHealth) CloseCircuit(ctx context.Context, by webhook.Actor, ten
 }
 
 // askOldest asks the oldest delivery that waits for an endpoint to be tried now: one that was
-// put off, or tried before, or held as a backlog. What waits for a time that a person has set
+// put off, or tried before, or held as a backlog. What waits for a time that was set by a command
 // stays as it is, as does what is being sent, or has been asked for something.
 func askOldest(ctx context.Context, tx pgx.Tx, tenantID string, id webhook.EndpointID) (webhook.Delivery, webhook.PendingCommand, error) {
 	c := webhook.PendingCommand{Command: webhook.CommandRetry}
@@ -80,8 +80,7 @@ func askOldest(ctx context.Context, tx pgx.Tx, tenantID string, id webhook.Endpo
 	return probe, c, err
 }
 
-// CircuitClosings says of endpoints when a person has closed their circuits, those of the last
-// seconds.
+// CircuitClosings is when the circuits of endpoints were closed by hand, within the last seconds.
 func (s *EndpointHealth) CircuitClosings(ctx context.Context, of []webhook.EndpointID) (map[webhook.EndpointID]time.Time, error) {
 	ids := make([][16]byte, len(of))
 	for i, id := range of {

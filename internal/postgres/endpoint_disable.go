@@ -18,7 +18,7 @@ const (
 	lookedAtAgain = 1000
 )
 
-// system is who changes what nobody has asked for.
+// system is the actor of changes that no request asked for.
 func system() webhook.Actor { return webhook.Actor{Name: "everpost"} }
 
 // reader is a connection or a transaction.
@@ -49,7 +49,7 @@ func (s *EndpointHealth) DisableTroubled(ctx context.Context, tenantID string, i
 }
 
 // lookAtTrouble reads the trouble of an endpoint, nil when it is not enough, and when
-// something was delivered since, without keeping anybody waiting.
+// something was delivered since, without a lock.
 func (s *EndpointHealth) lookAtTrouble(ctx context.Context, tenantID string, id webhook.EndpointID) (seen *troubleScan, delivered time.Time, err error) {
 	err = s.asWorker().withConn(ctx, "look at an endpoint in trouble", func(ctx context.Context, conn querier) error {
 		row, reason, err := enoughTrouble(ctx, conn, id, "", s.now())
@@ -76,7 +76,7 @@ func (s *EndpointHealth) disable(ctx context.Context, tenantID string, seen *tro
 			return err
 		}
 		if row.gone.IsZero() {
-			if !row.since.Equal(seen.since) { // nobody has looked for a success since then
+			if !row.since.Equal(seen.since) { // no success was looked for since then
 				return nil
 			}
 			if delivered, err = deliveredSince(ctx, tx, tenantID, seen.id, row.since, lookedAtAgain); err != nil || !delivered.IsZero() {

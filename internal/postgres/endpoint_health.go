@@ -123,7 +123,7 @@ func positive(n *int) *int {
 	return n
 }
 
-// NoteTest writes to the audit log that somebody tests an endpoint.
+// NoteTest writes to the audit log that an endpoint is tested.
 func (s *EndpointHealth) NoteTest(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID) error {
 	return s.ofTenant(tenantID).inTx(ctx, "note a test of endpoint "+id.String(), func(ctx context.Context, tx pgx.Tx) error {
 		return audit(ctx, tx, by, tenantID, actionEndpointTest, id.String(), nil)

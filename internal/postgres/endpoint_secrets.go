@@ -22,7 +22,7 @@ func (s endpointReader) Target(ctx context.Context, id webhook.EndpointID) (webh
 	return target, err
 }
 
-// TargetOf is Target for whoever acts for a tenant, whose endpoint it has to be.
+// TargetOf is Target for a tenant's own endpoint.
 func (s endpointReader) TargetOf(ctx context.Context, tenantID string, id webhook.EndpointID) (webhook.Target, error) {
 	target, _, err := s.target(ctx, s.ofTenant(tenantID), id)
 	if err == nil && target.TenantID != tenantID {
@@ -33,7 +33,7 @@ func (s endpointReader) TargetOf(ctx context.Context, tenantID string, id webhoo
 
 // target is Target with the time at which the next of the secrets expires, zero
 // when none will.
-func (s endpointReader) target(ctx context.Context, as who, id webhook.EndpointID) (t webhook.Target, until time.Time, err error) {
+func (s endpointReader) target(ctx context.Context, as caller, id webhook.EndpointID) (t webhook.Target, until time.Time, err error) {
 	op := "read target " + id.String()
 	var (
 		row    endpointRow

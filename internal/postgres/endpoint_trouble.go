@@ -19,7 +19,7 @@ const (
 	maxTroubled = 100_000
 )
 
-// Trouble is what a process has seen of an endpoint since it last told: a success, or
+// Trouble is what a process has seen of an endpoint since its last report: a success, or
 // failures, or a success and failures after it.
 type Trouble struct {
 	EndpointID webhook.EndpointID
@@ -150,7 +150,7 @@ func (r *trouble) why(settings webhook.AutoDisable, now time.Time) string {
 	return ""
 }
 
-// inWords is an attempt's reason for people: "404".
+// inWords is an attempt's reason in words: "404".
 func inWords(reason string) string {
 	if reason == "" {
 		return "no answer"

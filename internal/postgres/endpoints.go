@@ -153,7 +153,7 @@ const openAtATime = 8
 func (s *Endpoints) UpdateEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID,
 	change func(*webhook.Endpoint) error,
 ) (webhook.Endpoint, error) {
-	// Opened while nobody waits: a key management service may have to be asked.
+	// Opened before any lock: a key management service may have to be asked.
 	row, err := s.endpointRow(ctx, tenantID, id)
 	if err != nil {
 		return webhook.Endpoint{}, err
@@ -178,7 +178,7 @@ func (s *Endpoints) UpdateEndpoint(ctx context.Context, by webhook.Actor, tenant
 // does not see headers and credentials: they stay as they are, and sealed, so that this
 // works without the key. In the same transaction it calls also, unless that is nil or
 // nothing has changed.
-func (s *Endpoints) updateEndpoint(ctx context.Context, as who, by webhook.Actor, tenantID string, id webhook.EndpointID,
+func (s *Endpoints) updateEndpoint(ctx context.Context, as caller, by webhook.Actor, tenantID string, id webhook.EndpointID,
 	change func(context.Context, pgx.Tx, *webhook.Endpoint) error, also func(context.Context, pgx.Tx) error,
 ) (webhook.Endpoint, error) {
 	closed := func(_ context.Context, row *endpointRow) (webhook.Endpoint, error) { return s.endpointOfRow(row), nil }
@@ -186,7 +186,7 @@ func (s *Endpoints) updateEndpoint(ctx context.Context, as who, by webhook.Actor
 }
 
 // editEndpoint is both, with what opens the row that was read, if anything.
-func (s *Endpoints) editEndpoint(ctx context.Context, as who, by webhook.Actor, tenantID string, id webhook.EndpointID,
+func (s *Endpoints) editEndpoint(ctx context.Context, as caller, by webhook.Actor, tenantID string, id webhook.EndpointID,
 	open func(context.Context, *endpointRow) (webhook.Endpoint, error),
 	change func(context.Context, pgx.Tx, *webhook.Endpoint) error, also func(context.Context, pgx.Tx) error,
 ) (webhook.Endpoint, error) {
@@ -262,8 +262,8 @@ func changeAction(before, after *webhook.Endpoint) string {
 	return actionEndpointUpdate
 }
 
-// followChange does in a change's transaction what follows from it: an endpoint that
-// leads elsewhere or goes on begins anew, and who asked for it is told of a new state.
+// followChange does in a change's transaction what follows from it: an endpoint with a new URL
+// or state has its failures forgotten, and a new state becomes an operational event.
 func (s *Endpoints) followChange(ctx context.Context, tx pgx.Tx, before, after *webhook.Endpoint) error {
 	if before.State == after.State && before.URL == after.URL {
 		return nil
@@ -362,7 +362,7 @@ var errUnchanged = errors.New("nothing changed")
 // version of the tenant's endpoints and the notification of every process. The
 // tenant's row is locked first, always, so that two changes cannot deadlock and
 // none slips past DeleteTenant.
-func (s *Endpoints) changeEndpoint(ctx context.Context, as who, verb, tenantID string, id webhook.EndpointID,
+func (s *Endpoints) changeEndpoint(ctx context.Context, as caller, verb, tenantID string, id webhook.EndpointID,
 	fn func(ctx context.Context, tx pgx.Tx) error,
 ) error {
 	c := change{Kind: changeEndpoint, ID: id.String(), Tenant: tenantID}

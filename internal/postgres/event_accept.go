@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// relayAfter is when the relay takes up what nobody has begun: longer than the
+	// relayAfter is when the relay takes up what has not begun: longer than the
 	// life of a token, a start's timeout and a workflow task's timeout together.
 	relayAfter = 15 * time.Second
 
@@ -19,8 +19,7 @@ const (
 
 	matchRounds = 5 // repetitions of a match against endpoints that changed meanwhile
 
-	// maxBatchDeliveries bounds the transaction of a batch, for which everybody else's
-	// events wait.
+	// maxBatchDeliveries bounds the transaction of a batch, for which all other events wait.
 	maxBatchDeliveries = 20_000
 	maxExpected        = 20 // deliveries of a request whose endpoints are read meanwhile
 	deliveriesPerEvent = 10 // in the weight of a request: a row of the outbox costs a tenth of an event
@@ -60,7 +59,7 @@ type intake struct {
 	tenantID string
 	arrivals []arrival
 	batch    bool // earlier events may stand beside new ones, and errors say which event
-	exempt   bool // from the tenant's quotas: it is ours, and not something that the tenant asks for
+	exempt   bool // from the tenant's quotas: the event is Everpost's own
 	body     [sha256.Size]byte
 	keys     []intakeKey
 

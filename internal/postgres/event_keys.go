@@ -48,7 +48,7 @@ type heldKey struct {
 	in   *intake
 }
 
-// event is the id that tells the key's row from others' rows.
+// event is the id that identifies the key's row as this request's.
 func (h heldKey) event() webhook.EventID { return h.in.arrivals[h.at].id }
 
 // keysOf are the keys of the requests that can be stored, in the order in which all

@@ -13,11 +13,11 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// Operational events are ordinary events, of the tenant that they tell of, and once more
+// Operational events are ordinary events of the tenant that they are about, and once more
 // of the operator's tenant. Those of a change are written with it, in its transaction;
 // the others by Notify. See docs/adr/0017.
 
-// noteState writes, with a change of an endpoint's state, the event that tells of it.
+// noteState writes, with a change of an endpoint's state, its operational event.
 func (s *Events) noteState(ctx context.Context, tx pgx.Tx, e *webhook.Endpoint) error {
 	n := webhook.Notice{TenantID: e.TenantID, Endpoint: e}
 	switch e.State {
@@ -31,7 +31,7 @@ func (s *Events) noteState(ctx context.Context, tx pgx.Tx, e *webhook.Endpoint) 
 	return s.note(ctx, tx, &n)
 }
 
-// noteReplay writes, with the end of a replay, the event that tells of it.
+// noteReplay writes, with the end of a replay, its operational event.
 func (s *Events) noteReplay(ctx context.Context, tx pgx.Tx, id webhook.ReplayID) error {
 	rows, err := tx.Query(ctx, `select `+replayColumns+` from replays r where id = $1`, id)
 	if err != nil {
@@ -48,8 +48,8 @@ func (s *Events) noteReplay(ctx context.Context, tx pgx.Tx, id webhook.ReplayID)
 	})
 }
 
-// note writes an operational event in a transaction, for whoever asked for it: nothing,
-// when nobody did. The relay starts its deliveries within about a second.
+// note writes an operational event in a transaction, for the endpoints that asked for it:
+// nothing, when none did. The relay starts its deliveries within about a second.
 func (s *Events) note(ctx context.Context, tx pgx.Tx, n *webhook.Notice) error {
 	n.At = s.now().Truncate(time.Microsecond)
 	if err := s.noteFor(ctx, tx, n, n.TenantID); err != nil || s.operatorTenant == "" || s.operatorTenant == n.TenantID {
@@ -129,7 +129,7 @@ func (s *Events) audience(ctx context.Context, tx pgx.Tx, eventType, tenantID st
 	return audience, err
 }
 
-// Listens reports whether anybody asked for an operational event of a tenant. It is
+// Listens reports whether any endpoint asked for an operational event of a tenant. It is
 // cheap: the cache of endpoints knows.
 func (s *Events) Listens(ctx context.Context, tenantID, eventType string) (bool, error) {
 	tenants, err := s.listeners(ctx, tenantID, eventType)
@@ -155,10 +155,10 @@ func (s *Events) listeners(ctx context.Context, tenantID, eventType string) ([]s
 	return tenants, nil
 }
 
-// Notify stores operational events for whoever asked for them, many in a transaction,
+// Notify stores operational events for the endpoints that asked for them, many in a transaction,
 // and returns what was stored, for the dispatcher. A notice with a key that is known is
-// not stored again. No quota of a tenant holds them up: they tell of what it costs when
-// one is used up. What cannot be stored for one tenant is stored for the others; after an
+// not stored again. No quota of a tenant refuses them: they may be about a quota that is
+// used up. What cannot be stored for one tenant is stored for the others; after an
 // error that is returned too.
 func (s *Events) Notify(ctx context.Context, notices []webhook.Notice) ([]webhook.Accepted, error) {
 	batches, err := s.batches(ctx, notices)

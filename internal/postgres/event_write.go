@@ -31,9 +31,9 @@ func (s *Events) flushIntake(ctx context.Context, items []*intake) error {
 	return nil
 }
 
-// writeIntake takes a single round trip, which at ease is most of what a 202 waits for, where
-// nothing speaks against any of the requests. Otherwise it finds out what does, and takes two
-// or more: one begins, asks for the endpoints' versions and takes the keys, the last commits.
+// writeIntake takes a single round trip if none of the requests has to be refused or repeated;
+// when idle that is most of what a 202 waits for. Otherwise it takes two or more: one begins,
+// asks for the endpoints' versions and takes the keys, the last commits.
 func writeIntake(ctx context.Context, db querier, items []*intake) error {
 	written, err := writeAtOnce(ctx, db, items)
 	if written || err != nil {
@@ -109,7 +109,7 @@ func (in *intake) reset() {
 	}
 }
 
-// stores reports whether nothing speaks against storing the request.
+// stores reports whether the request is to be stored: nothing is known that is against it.
 func (in *intake) stores() bool {
 	return in.refused == nil && !in.stale && !in.again && !in.answered
 }
@@ -159,7 +159,7 @@ func queueVersions(batch *pgx.Batch, tenants []string, versions map[string]int64
 	})
 }
 
-// newRows are the events that nothing speaks against, and their outbox rows.
+// newRows are the events that are to be stored, and their outbox rows.
 func newRows(items []*intake) (ev eventBatch, ob outboxBatch) {
 	for _, in := range items {
 		if !in.stores() {

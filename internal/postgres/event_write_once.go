@@ -12,7 +12,7 @@ import (
 //
 // What is there is looked up by subqueries that PostgreSQL makes no joins of, so that a plan which
 // is kept from when the tables were small is one for large ones. The keys are counted for that they
-// are taken first: who waits for another's has written nothing yet.
+// are taken first: a statement that waits for another's key has written nothing yet.
 //
 //nolint:gochecknoglobals // a constant that Go cannot write as one
 var storeAtOnce = `

@@ -10,11 +10,11 @@ import (
 )
 
 const (
-	// isHeld is a delivery of the table d that waits to be released, and of which that
-	// was not asked yet: one that is on its way is in the outbox, and then somebody's to send.
+	// isHeld is a delivery of the table d that waits to be released and is not being released
+	// yet: one that is has a command or an outbox row, and then an owner.
 	isHeld = `d.state = 2 and d.command = 0 and (d.owner is null or d.owner_until < now())
 		and not exists (select from outbox o where o.delivery_id = d.id)`
-	// longAgo is the age of a command that the relay is to tell at once.
+	// longAgo is the age of a command that the relay is to signal at once.
 	longAgo = time.Hour
 )
 
@@ -65,8 +65,8 @@ func (s *Held) ReleaseBacklog(ctx context.Context, endpoint webhook.EndpointID, 
 	return starts, commands, err
 }
 
-// ReleaseExpired releases up to limit of what the record alone holds and whose give-up
-// time has passed: whoever starts it gives it up. The others have workflows, with timers.
+// ReleaseExpired releases up to limit of what is held without a workflow and whose give-up
+// time has passed: the workflow that starts gives it up. The others have workflows, with timers.
 func (s *Held) ReleaseExpired(ctx context.Context, limit int) (starts []webhook.Start, err error) {
 	err = s.asWorker().inTx(ctx, "release what has expired", func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, `
@@ -90,8 +90,8 @@ func (s *Held) ReleaseExpired(ctx context.Context, limit int) (starts []webhook.
 // looks after those that no workflow carries when after has passed, and after the
 // others when their command, which is given age ago, is old enough.
 //
-// Whoever has released one a moment ago has left its row as it was, so that the lock
-// alone does not tell: that it is in the outbox already does.
+// A concurrent release leaves a delivery's row as it was, so that the lock alone does not
+// show it: the row in the outbox does.
 func release(ctx context.Context, tx pgx.Tx, now time.Time, held []webhook.Delivery, after, age time.Duration,
 ) (starts []webhook.Start, commands []webhook.Commanded, err error) {
 	var (

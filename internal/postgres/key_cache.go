@@ -67,8 +67,8 @@ func newKeyCache(s *core, read func(context.Context, webhook.KeyID) (*webhook.Ke
 	return c
 }
 
-// lookUp reads a key. It bounds how many are read side by side; who gets no turn in
-// time is told to come back.
+// lookUp reads a key. It bounds the concurrent look-ups; a caller that gets no turn in time
+// has to come back (CodeUnavailable).
 func (c *keyCache) lookUp(ctx context.Context, id webhook.KeyID, read func(context.Context, webhook.KeyID) (*webhook.Key, error)) (*webhook.Key, error) {
 	turns, crowd := c.lookUps, "too many unknown keys are being tried"
 	if c.isKnown(id) {
@@ -137,7 +137,7 @@ func (c *keyCache) authenticate(ctx context.Context, id webhook.KeyID, sum [32]b
 	return *k, nil
 }
 
-// find returns the key and "", or a key of nobody and why there is none.
+// find returns the key and "", or an empty key and why there is none.
 func (c *keyCache) find(ctx context.Context, id webhook.KeyID, now time.Time) (*webhook.Key, webhook.KeyError, error) {
 	if why := c.missingWhy(id, now); why != "" {
 		return &webhook.Key{}, why, nil

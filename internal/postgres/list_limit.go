@@ -35,7 +35,7 @@ type listLimit struct {
 	of map[string]*turnsOf
 }
 
-// turnsOf are the turns of one tenant, as long as anybody has one or waits for it.
+// turnsOf are the turns of one tenant, as long as one is taken or waited for.
 type turnsOf struct {
 	tokens chan struct{}
 	users  int
@@ -48,19 +48,19 @@ func newListLimit(conns int32) *listLimit {
 	}
 }
 
-// take waits for a turn in somebody's name, and returns how it is given back.
+// take waits for a turn of a tenant's, and returns the function that gives it back.
 // CodeRateLimited: this tenant has too many under way; CodeUnavailable: all together do.
-func (t *listLimit) take(ctx context.Context, whose string) (release func(), err error) {
-	own := t.enter(whose)
+func (t *listLimit) take(ctx context.Context, tenant string) (release func(), err error) {
+	own := t.enter(tenant)
 	timer := time.NewTimer(t.wait)
 	defer timer.Stop()
 	select {
 	case own.tokens <- struct{}{}:
 	case <-ctx.Done():
-		t.leave(whose, own)
+		t.leave(tenant, own)
 		return nil, ctx.Err()
 	case <-timer.C:
-		t.leave(whose, own)
+		t.leave(tenant, own)
 		return nil, &webhook.Error{
 			Code: webhook.CodeRateLimited, RetryAfter: retryAfter,
 			Message: fmt.Sprintf("%d lists are being read side by side already; ask for the next when one has been answered", listsAtOnce),
@@ -68,7 +68,7 @@ func (t *listLimit) take(ctx context.Context, whose string) (release func(), err
 	}
 	leave := func() {
 		<-own.tokens
-		t.leave(whose, own)
+		t.leave(tenant, own)
 	}
 	select {
 	case t.together <- struct{}{}:
@@ -85,24 +85,24 @@ func (t *listLimit) take(ctx context.Context, whose string) (release func(), err
 	}
 }
 
-func (t *listLimit) enter(whose string) *turnsOf {
+func (t *listLimit) enter(tenant string) *turnsOf {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	own := t.of[whose]
+	own := t.of[tenant]
 	if own == nil {
 		own = &turnsOf{tokens: make(chan struct{}, listsAtOnce)}
-		t.of[whose] = own
+		t.of[tenant] = own
 	}
 	own.users++
 	return own
 }
 
-func (t *listLimit) leave(whose string, own *turnsOf) {
+func (t *listLimit) leave(tenant string, own *turnsOf) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	own.users--
 	if own.users == 0 {
-		delete(t.of, whose)
+		delete(t.of, tenant)
 	}
 }
 
@@ -138,16 +138,16 @@ func (s *scarce) tooSlow(timeout time.Duration, err error) error {
 }
 
 // readList is queryAll for a list that may take long: in its turn, and in a shorter time.
-func readList[T any](ctx context.Context, s *core, w who, op string, by scarce, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
-	release, err := s.lists.take(ctx, w.value)
+func readList[T any](ctx context.Context, s *core, c caller, op string, by scarce, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
+	release, err := s.lists.take(ctx, c.value)
 	if err != nil {
 		return nil, translate(op, err)
 	}
 	defer release()
-	w.timeout = s.lists.timeout
-	found, err := queryAll(ctx, w, op, scan, sql, args...)
+	c.timeout = s.lists.timeout
+	found, err := queryAll(ctx, c, op, scan, sql, args...)
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == queryCanceled {
-		return nil, by.tooSlow(w.timeout, err)
+		return nil, by.tooSlow(c.timeout, err)
 	}
 	return found, err
 }

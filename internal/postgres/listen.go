@@ -38,11 +38,11 @@ const (
 	changeEndpoint changeKind = "endpoint"
 	changeKey      changeKind = "key"
 	changeTenant   changeKind = "tenant" // changed, or deleted with all its keys
-	changeMoved    changeKind = "moved"  // an endpoint leads elsewhere, or has another state; told beside changeEndpoint
+	changeMoved    changeKind = "moved"  // an endpoint has another URL or state; sent beside changeEndpoint
 )
 
-// change is what one process tells the others after a commit. Only changes of
-// endpoints, keys and whole tenants are told: a NOTIFY in every commit cost 30 % of
+// change is what one process notifies the others of after a commit. Only changes of
+// endpoints, keys and whole tenants are notified: a NOTIFY in every commit cost 30 % of
 // the transactions, because their commits take turns.
 type change struct {
 	Kind    changeKind `json:"k"`
@@ -56,7 +56,7 @@ type change struct {
 // schema in it. A name has at most 63 bytes.
 const channelName = `left('everpost_' || current_schema(), 63)`
 
-// notify tells every process of a change once its transaction is committed.
+// notify notifies every process of a change once its transaction is committed.
 func notify(ctx context.Context, tx pgx.Tx, c change) error {
 	payload, err := json.Marshal(c)
 	if err != nil {
@@ -68,7 +68,7 @@ func notify(ctx context.Context, tx pgx.Tx, c change) error {
 	return nil
 }
 
-// changeBus tells the stores of this process what any process has changed.
+// changeBus passes the changes of every process on to the stores of this one.
 type changeBus struct {
 	heard    heartbeat
 	handlers []changeHandler

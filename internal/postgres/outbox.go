@@ -113,9 +113,9 @@ func (s *Outbox) LeftBehind(ctx context.Context, limit int) ([]webhook.Start, er
 	return starts, s.findHeld(ctx, starts, ids)
 }
 
-// PutBack gives back what LeftBehind has handed out in vain, because nobody could be told: it
-// is handed out again in its turn, and as if it had not been. What has been recorded or taken
-// since then stays as it is.
+// PutBack gives back what LeftBehind has handed out in vain, because Temporal was away: it is
+// handed out again at the time at which it was due, as if it had not been handed out. What has
+// been recorded or taken since then stays as it is.
 func (s *Outbox) PutBack(ctx context.Context, starts []webhook.Start) error {
 	ids, relayAt, relayed := make([][16]byte, len(starts)), make([]time.Time, len(starts)), make([]int, len(starts))
 	for i := range starts {

@@ -23,7 +23,7 @@ const (
 )
 
 // ReleaseReplay releases the next of a replay's set: it opens a run of each, or asks
-// its hold to end, has its workflow started or told, notes that its first outcome is
+// its hold to end, has its workflow started or signalled, notes that its first outcome is
 // awaited, and moves the cursor and the counters, all in one transaction. So a batch
 // that is asked for again, by its number, is not released again; the standing that is
 // returned is the one that it left.
@@ -271,7 +271,7 @@ func (r *lockedReplay) events(ctx context.Context, tx pgx.Tx, events [][16]byte,
 	return out, err
 }
 
-// held asks the holds to end. The relay tells the workflows within a second or so;
+// held asks the holds to end. The relay signals the workflows within a second or so;
 // an endpoint that takes nothing holds them again. What a cancel was asked of is left
 // alone.
 func (r *lockedReplay) held(ctx context.Context, tx pgx.Tx, ids [][16]byte, now time.Time) (released, error) {

@@ -32,7 +32,7 @@ func (s *Replays) StepReplay(ctx context.Context, step webhook.ReplayStep) (webh
 		if err != nil {
 			return err
 		}
-		if !step.State.Open() { // nobody counts any more
+		if !step.State.Open() { // its outcomes are not counted any more
 			if _, err = tx.Exec(ctx, `delete from replay_releases where replay_id = $1
 				and exists (select from replays where id = $1 and state > 1)`, step.ID); err != nil {
 				return err
@@ -49,7 +49,7 @@ func (s *Replays) StepReplay(ctx context.Context, step webhook.ReplayStep) (webh
 	return standing, err
 }
 
-// replayStanding reads what the record says of a replay.
+// replayStanding reads how a replay stands.
 func replayStanding(ctx context.Context, tx pgx.Tx, id webhook.ReplayID) (webhook.ReplayStanding, error) {
 	var (
 		st             webhook.ReplayStanding

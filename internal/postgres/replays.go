@@ -50,13 +50,13 @@ type Replays struct {
 // CodeRateLimited and CodeUnavailable, too much is being listed and counted.
 func (s *Replays) CreateReplay(ctx context.Context, by webhook.Actor, r webhook.Replay) (webhook.Replay, error) {
 	const op = "create a replay"
-	who := s.ofTenant(r.TenantID)
-	release, err := s.lists.take(ctx, who.value) // it counts
+	as := s.ofTenant(r.TenantID)
+	release, err := s.lists.take(ctx, as.value) // it counts
 	if err != nil {
 		return r, translate(op, err)
 	}
 	defer release()
-	err = who.inTx(ctx, op, func(ctx context.Context, tx pgx.Tx) error { return insertReplay(ctx, tx, by, &r, true) })
+	err = as.inTx(ctx, op, func(ctx context.Context, tx pgx.Tx) error { return insertReplay(ctx, tx, by, &r, true) })
 	return r, err
 }
 
@@ -121,8 +121,8 @@ func (s *Replays) ListReplays(ctx context.Context, tenantID string, p webhook.Pa
 		`select `+replayColumns+` from replays r where tenant_id = $1 and `+pageCondition+` order by id desc limit $3`, tenantID, p.After, p.Limit)
 }
 
-// CommandReplay stores what a person asks of a replay, with the audit entry, and
-// returns the replay as it stands then. Its workflow finds the command with its next
+// CommandReplay stores a command for a replay, with the audit entry, and
+// returns the replay as it is then. Its workflow finds the command with its next
 // step at the latest, and no batch is released past a pause or a cancel; a signal
 // makes it sooner. What changes nothing is not stored: the Command of what is
 // returned is not pending then.

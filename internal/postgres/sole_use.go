@@ -75,8 +75,8 @@ func TakeSoleUse(ctx context.Context, url string, log *slog.Logger) (*SoleUse, e
 	return s, nil
 }
 
-// soleName is under which the session is known: to those who find the lock taken, and to this
-// process when it looks for a session of its own that the server believes to be alive.
+// soleName is the name of the session: for processes that find the lock taken, and for this
+// one when it looks for a session of its own that the server believes to be alive.
 func soleName() string {
 	host, err := os.Hostname()
 	if err != nil {
@@ -206,16 +206,16 @@ func (s *SoleUse) holder(ctx context.Context, conn *pgx.Conn) (*SoleUseError, er
 			and l.database = (select oid from pg_database where datname = current_database())
 			and (l.classid::bigint << 32) | l.objid::bigint = $1`, int64(soleKey)).Scan(&pid, &name, &since)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return nil, nil //nolint:nilnil // nobody has it
+		return nil, nil //nolint:nilnil // no session has it
 	}
 	if err != nil {
-		return nil, fmt.Errorf("see who has locked the database: %w", err)
+		return nil, fmt.Errorf("look up the lock on the database: %w", err)
 	}
 	if name != nil && *name == s.config.RuntimeParams["application_name"] {
 		if _, err := conn.Exec(ctx, `select pg_terminate_backend($1)`, pid); err != nil {
 			return nil, fmt.Errorf("end a session of this process that has locked the database: %w", err)
 		}
-		return nil, nil //nolint:nilnil // nobody in a moment
+		return nil, nil //nolint:nilnil // none in a moment
 	}
 	found := &SoleUseError{}
 	if name != nil && since != nil {

@@ -18,7 +18,7 @@ const (
 )
 
 // refuseDeleted refuses the id of a tenant that was deleted and that something is left of.
-// It is asked when the new tenant's row is there: whoever deletes one of this id now waits.
+// It is asked when the new tenant's row is there: a deletion of this id waits from then on.
 func refuseDeleted(ctx context.Context, tx pgx.Tx, id string) error {
 	var deleted bool
 	err := tx.QueryRow(ctx, `select exists (select from deleted_tenants where id = $1)`, id).Scan(&deleted)

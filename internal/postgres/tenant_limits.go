@@ -160,7 +160,7 @@ func (q *quotas) renew(items []*intake) {
 }
 
 // countStored adds what a flush has committed to the present counts, whether or not
-// anybody waits for the answers still.
+// their callers still wait for the answers.
 func (q *quotas) countStored(items []*intake) {
 	for _, in := range items {
 		if !in.stores() {

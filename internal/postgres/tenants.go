@@ -112,7 +112,7 @@ func (s *Tenants) writeTenant(ctx context.Context, by webhook.Actor, action, id 
 }
 
 // tenantBefore reads and locks a tenant that is about to be written; one that is not
-// there, or that somebody else makes at this moment, is as empty.
+// there, or that another transaction makes at this moment, is as empty.
 func tenantBefore(ctx context.Context, tx pgx.Tx, id string) (webhook.Tenant, error) {
 	rows, err := tx.Query(ctx, `select `+tenantColumns+` from tenants where id = $1 for no key update`, id)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 
 // CheckEncryption returns an error when connections to a database would cross a network without TLS
 // although the connection string does not ask for that: the driver's own default tries TLS and goes
-// on without when the server, or somebody in between, says that it has none. On this machine, over a
+// on without when the server, or a machine in between, says that it has none. On this machine, over a
 // socket or loopback, nothing has to be encrypted.
 func CheckEncryption(connection string) error {
 	config, err := pgconn.ParseConfig(connection)
