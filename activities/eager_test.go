@@ -20,7 +20,7 @@ import (
 // known is a new delivery of an endpoint that the process has in memory.
 func (b *bundle) known(t *testing.T, p *process) activities.AttemptInput {
 	t.Helper()
-	_, err := p.record.EndpointCache().Target(t.Context(), b.endpoint.ID)
+	_, err := p.record.Endpoints.Cache().Target(t.Context(), b.endpoint.ID)
 	require.NoError(t, err)
 	return b.fresh(t, p)
 }
@@ -326,9 +326,9 @@ func TestNotEager(t *testing.T) {
 	}{
 		"paused": {func(t *testing.T, b *bundle, p *process, _ *gate.Gate) {
 			t.Helper()
-			_, err := b.store.PauseEndpoint(t.Context(), webhook.Actor{Name: "test"}, tenant, b.endpoint.ID)
+			_, err := b.store.Endpoints.PauseEndpoint(t.Context(), webhook.Actor{Name: "test"}, tenant, b.endpoint.ID)
 			require.NoError(t, err)
-			p.record.EndpointCache().ForgetTenant(tenant)
+			p.record.Endpoints.Cache().ForgetTenant(tenant)
 		}, webhook.StateHeld},
 		"no place": {func(t *testing.T, b *bundle, _ *process, g *gate.Gate) {
 			t.Helper()
@@ -379,7 +379,7 @@ func TestNotEager(t *testing.T) {
 		_, ok := p.tokens.Fresh().Take(in.DeliveryID)
 		require.True(t, ok)
 		cancel := webhook.PendingCommand{Command: webhook.CommandCancel}
-		_, _, err := b.store.Command(t.Context(), webhook.Actor{Name: "test"}, tenant, in.DeliveryID, cancel)
+		_, _, err := b.store.Deliveries.Command(t.Context(), webhook.Actor{Name: "test"}, tenant, in.DeliveryID, cancel)
 		require.NoError(t, err)
 		require.False(t, p.SendEagerly(in, &starts{}))
 		got, err := p.attempt(in)
@@ -404,11 +404,11 @@ func TestEagerIsShared(t *testing.T) {
 	b.limit(t, 1000, 10_000)
 	another := b.endpoint
 	another.ID, another.EventTypes = webhook.NewEndpointID(), []string{"another"}
-	_, err := b.store.CreateEndpoint(t.Context(), webhook.Actor{Name: "test"}, another, secret)
+	_, err := b.store.Endpoints.CreateEndpoint(t.Context(), webhook.Actor{Name: "test"}, another, secret)
 	require.NoError(t, err)
 	p := b.guarded(t, gate.New(gate.Config{}), func(c *activities.Config) { c.FastWait = 2 * time.Second })
 	eagerly := func(in activities.AttemptInput) bool {
-		_, err := p.record.EndpointCache().Target(t.Context(), in.EndpointID) // a notice may have had it forgotten
+		_, err := p.record.Endpoints.Cache().Target(t.Context(), in.EndpointID) // a notice may have had it forgotten
 		return err == nil && p.SendEagerly(in, &starts{})
 	}
 	b.Hold()
@@ -416,7 +416,7 @@ func TestEagerIsShared(t *testing.T) {
 	for range activities.MaxEager / 2 {
 		batch.Events = append(batch.Events, webhook.NewEvent{TenantID: tenant, Type: "order.paid", Payload: []byte(payload)})
 	}
-	accepted, err := b.store.AcceptBatch(t.Context(), batch)
+	accepted, err := b.store.Events.AcceptBatch(t.Context(), batch)
 	require.NoError(t, err)
 	all := make([]activities.AttemptInput, len(accepted))
 	for i, one := range accepted {
@@ -425,12 +425,12 @@ func TestEagerIsShared(t *testing.T) {
 	for _, in := range all {
 		require.True(t, eagerly(in))
 	}
-	last, err := b.store.Accept(t.Context(), webhook.NewEvent{
+	last, err := b.store.Events.Accept(t.Context(), webhook.NewEvent{
 		TenantID: tenant, Type: "order.paid", Payload: []byte(payload), EndpointIDs: []webhook.EndpointID{another.ID},
 	})
 	require.NoError(t, err)
 	in := inputOf(p, last)
-	_, err = p.record.EndpointCache().Target(t.Context(), in.EndpointID)
+	_, err = p.record.Endpoints.Cache().Target(t.Context(), in.EndpointID)
 	require.NoError(t, err)
 	require.False(t, eagerly(in))
 	require.Eventually(t, func() bool { return eagerly(in) }, 20*time.Second, time.Millisecond, "the first are slow")

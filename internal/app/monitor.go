@@ -12,8 +12,8 @@ import (
 // newMonitor makes the monitor of the endpoints to which this process sends.
 func (a *App) newMonitor() *monitor.Monitor {
 	return monitor.New(monitor.Config{
-		Admission: endpointStates{a.gate, a.store.Now}, Endpoints: a.store.EndpointCache(), Failures: a.store, Events: a.store,
-		Starter: a.dispatcher, Replays: a.store, Shared: a.store, Metrics: a.metrics, Logger: a.log, Now: a.store.Now,
+		Admission: endpointStates{a.gate, a.store.Now}, Endpoints: a.store.Endpoints.Cache(), Failures: a.store.EndpointHealth, Events: a.store.Events,
+		Starter: a.dispatcher, Replays: a.store.Replays, Shared: a.store.EndpointHealth, Metrics: a.metrics, Logger: a.log, Now: a.store.Now,
 		Owner: a.options.Owner, ShareEvery: a.options.shareHealthEvery,
 	})
 }
@@ -21,9 +21,9 @@ func (a *App) newMonitor() *monitor.Monitor {
 // newHealthView makes what shows the API the health of endpoints.
 func (a *App) newHealthView() *monitor.View {
 	if a.gate == nil {
-		return monitor.NewView(a.store, nil, "")
+		return monitor.NewView(a.store.EndpointHealth, nil, "")
 	}
-	return monitor.NewView(a.store, endpointStates{a.gate, a.store.Now}, a.options.Owner)
+	return monitor.NewView(a.store.EndpointHealth, endpointStates{a.gate, a.store.Now}, a.options.Owner)
 }
 
 // observer shows the metrics and the monitor what becomes of attempts. It is an activities.Observer.

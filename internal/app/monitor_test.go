@@ -52,7 +52,7 @@ func (a *App) pass(t *testing.T, id string, r gate.Result) {
 	t.Helper()
 	endpoint, err := webhook.ParseEndpointID(id)
 	require.NoError(t, err)
-	e, err := a.store.Endpoint(t.Context(), "acme", endpoint)
+	e, err := a.store.Endpoints.Endpoint(t.Context(), "acme", endpoint)
 	require.NoError(t, err)
 	_, pass := a.gate.Enter(t.Context(), gate.Entry{
 		Endpoint: endpoint, Delivery: webhook.DeliveryIDOf(webhook.NewEventID(), endpoint), Limits: gate.LimitsOf(&e),

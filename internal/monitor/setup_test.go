@@ -35,7 +35,7 @@ const soon = 30 * time.Second
 type bundle struct {
 	address       string
 	endpoint, ops webhook.Endpoint
-	own           *postgres.Store
+	own           *postgres.DB
 }
 
 func setup(t *testing.T) *bundle {
@@ -43,7 +43,7 @@ func setup(t *testing.T) *bundle {
 	b := &bundle{address: postgrestest.New(t)}
 	b.own = b.store(t)
 	for _, id := range []string{"acme", "ops"} {
-		_, _, err := b.own.PutTenant(t.Context(), webhook.Actor{}, webhook.Tenant{ID: id, Contact: id + "@example.com"})
+		_, _, err := b.own.Tenants.PutTenant(t.Context(), webhook.Actor{}, webhook.Tenant{ID: id, Contact: id + "@example.com"})
 		require.NoError(t, err)
 	}
 	b.endpoint = b.make(t, "acme", "order.*")
@@ -51,7 +51,7 @@ func setup(t *testing.T) *bundle {
 	return b
 }
 
-func (b *bundle) store(t *testing.T) *postgres.Store {
+func (b *bundle) store(t *testing.T) *postgres.DB {
 	t.Helper()
 	key, err := vault.ParseKEK("K4JF8A06nx3tRLH7jGEAk8DIEogd7avty/nxsMJyLIk=")
 	require.NoError(t, err)
@@ -77,7 +77,7 @@ func (s sealer) Open(ctx context.Context, sealed postgres.Sealed, additional str
 
 func (b *bundle) make(t *testing.T, tenant string, filters ...string) webhook.Endpoint {
 	t.Helper()
-	e, err := b.own.CreateEndpoint(t.Context(), webhook.Actor{}, webhook.Endpoint{
+	e, err := b.own.Endpoints.CreateEndpoint(t.Context(), webhook.Actor{}, webhook.Endpoint{
 		ID: webhook.NewEndpointID(), TenantID: tenant, URL: "https://example.com/hook?token=canary", EventTypes: filters, Timeout: webhook.DefaultTimeout,
 		MaxInFlight: 10, RateLimit: 10_000, RetryPolicy: retry.Default(), Signature: webhook.SignatureV1,
 		CircuitBreaker: webhook.DefaultCircuitBreaker(), AutoDisable: webhook.DefaultAutoDisable(),
@@ -89,7 +89,7 @@ func (b *bundle) make(t *testing.T, tenant string, filters ...string) webhook.En
 // now is the endpoint of acme as it is stored.
 func (b *bundle) now(t *testing.T) webhook.Endpoint {
 	t.Helper()
-	e, err := b.own.Endpoint(t.Context(), "acme", b.endpoint.ID)
+	e, err := b.own.Endpoints.Endpoint(t.Context(), "acme", b.endpoint.ID)
 	require.NoError(t, err)
 	return e
 }
@@ -98,7 +98,7 @@ func (b *bundle) now(t *testing.T) webhook.Endpoint {
 type process struct {
 	*Monitor
 
-	store      *postgres.Store
+	store      *postgres.DB
 	dispatcher *dispatch.Dispatcher
 	gate       *gate.Gate
 	metrics    *telemetry.Metrics
@@ -119,8 +119,8 @@ func (b *bundle) process(t *testing.T) *process {
 		})
 	}})
 	m.Monitor = New(Config{
-		Admission: endpointStates{m.gate}, Endpoints: m.store.EndpointCache(), Failures: m.store, Events: m.store, Starter: m.dispatcher,
-		Replays: m.store, Shared: m.store, Metrics: m.metrics, Logger: slog.New(slog.DiscardHandler), Now: m.store.Now, Owner: t.Name(),
+		Admission: endpointStates{m.gate}, Endpoints: m.store.Endpoints.Cache(), Failures: m.store.EndpointHealth, Events: m.store.Events, Starter: m.dispatcher,
+		Replays: m.store.Replays, Shared: m.store.EndpointHealth, Metrics: m.metrics, Logger: slog.New(slog.DiscardHandler), Now: m.store.Now, Owner: t.Name(),
 	})
 	return m
 }
