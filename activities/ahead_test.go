@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/everpost/everpost/activities"
-	"github.com/everpost/everpost/internal/gate"
+	"github.com/everpost/everpost/internal/admission"
 	"github.com/everpost/everpost/internal/receivertest"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -37,7 +37,7 @@ func TestAheadOfTheWorkflow(t *testing.T) {
 			t.Run(fmt.Sprint(name, ", ", status), func(t *testing.T) {
 				t.Parallel()
 				b := setup(t)
-				p := b.guarded(t, gate.New(gate.Config{}), neverAlone)
+				p := b.guarded(t, admission.New(admission.Config{}), neverAlone)
 				in := b.known(t, p)
 				b.Script("/hook", receivertest.Step{Status: status})
 				require.True(t, p.Ahead(in))
@@ -77,7 +77,7 @@ func TestAheadAndSlow(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			p := b.guarded(t, gate.New(gate.Config{}), func(c *activities.Config) { c.FastWait, c.Starter = time.Second, &sparing{} })
+			p := b.guarded(t, admission.New(admission.Config{}), func(c *activities.Config) { c.FastWait, c.Starter = time.Second, &sparing{} })
 			in := b.known(t, p)
 			b.Script("/hook", receivertest.Step{Status: 503})
 			b.Hold()
@@ -136,7 +136,7 @@ func TestAheadAndAlone(t *testing.T) {
 			if want != webhook.StateDelivered {
 				starter.away.Store(1)
 			}
-			p := b.guarded(t, gate.New(gate.Config{}), func(c *activities.Config) { c.FastWait, c.Starter = 200*time.Millisecond, starter })
+			p := b.guarded(t, admission.New(admission.Config{}), func(c *activities.Config) { c.FastWait, c.Starter = 200*time.Millisecond, starter })
 			in := b.known(t, p)
 			b.Script("/hook", receivertest.Step{Status: status})
 			b.Hold()
@@ -188,7 +188,7 @@ func TestAheadAndAnswered(t *testing.T) {
 	t.Run("recorded", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
-		p := b.guarded(t, gate.New(gate.Config{}), wait)
+		p := b.guarded(t, admission.New(admission.Config{}), wait)
 		in := b.known(t, p)
 		require.True(t, p.Ahead(in))
 		require.Eventually(t, func() bool { return b.delivery(t, in).State == webhook.StateDelivered }, 20*time.Second, time.Millisecond)
@@ -226,7 +226,7 @@ func TestAheadAndStopped(t *testing.T) {
 		t.Run(strconv.Itoa(status), func(t *testing.T) {
 			t.Parallel()
 			b, starter := setup(t), &starting{started: make(chan activities.Handover, 1)}
-			p := b.guarded(t, gate.New(gate.Config{}), func(c *activities.Config) {
+			p := b.guarded(t, admission.New(admission.Config{}), func(c *activities.Config) {
 				neverAlone(c)
 				c.Starter = starter
 			})
@@ -269,7 +269,7 @@ func TestAheadOfACancel(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			p := b.guarded(t, gate.New(gate.Config{}), func(c *activities.Config) { c.FastWait = 200 * time.Millisecond })
+			p := b.guarded(t, admission.New(admission.Config{}), func(c *activities.Config) { c.FastWait = 200 * time.Millisecond })
 			in := b.known(t, p)
 			b.Script("/hook", receivertest.Step{Status: test.status})
 			b.Hold()
@@ -302,7 +302,7 @@ func TestAheadAndAFault(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b, g := setup(t), gate.New(gate.Config{})
+			b, g := setup(t), admission.New(admission.Config{})
 			var broken *process
 			fails := make(chan struct{})
 			broken = b.guarded(t, g, func(c *activities.Config) {
@@ -336,10 +336,10 @@ func TestAheadAndAFault(t *testing.T) {
 // as it was.
 func TestNotAhead(t *testing.T) {
 	t.Parallel()
-	type change func(t *testing.T, b *bundle, p *process, g *gate.Gate)
-	enter := func(t *testing.T, b *bundle, g *gate.Gate) *gate.Pass {
+	type change func(t *testing.T, b *bundle, p *process, g *admission.Controller)
+	enter := func(t *testing.T, b *bundle, g *admission.Controller) *admission.Permit {
 		t.Helper()
-		_, pass := g.Enter(t.Context(), gate.Entry{Endpoint: b.endpoint.ID, Delivery: webhook.DeliveryID{1}, Limits: gate.LimitsOf(&b.endpoint)})
+		pass := g.Acquire(t.Context(), admission.Request{Endpoint: b.endpoint.ID, Delivery: webhook.DeliveryID{1}, Limits: admission.LimitsOf(&b.endpoint)}).Permit
 		require.NotNil(t, pass)
 		return pass
 	}
@@ -347,13 +347,13 @@ func TestNotAhead(t *testing.T) {
 		change change
 		state  webhook.State
 	}{
-		"paused": {func(t *testing.T, b *bundle, p *process, _ *gate.Gate) {
+		"paused": {func(t *testing.T, b *bundle, p *process, _ *admission.Controller) {
 			t.Helper()
 			_, err := b.store.PauseEndpoint(t.Context(), webhook.Actor{Name: "test"}, tenant, b.endpoint.ID)
 			require.NoError(t, err)
 			p.record.EndpointCache().ForgetTenant(tenant)
 		}, webhook.StateHeld},
-		"no place": {func(t *testing.T, b *bundle, _ *process, g *gate.Gate) {
+		"no place": {func(t *testing.T, b *bundle, _ *process, g *admission.Controller) {
 			t.Helper()
 			pass := enter(t, b, g)
 			t.Cleanup(pass.Cancel)
@@ -362,7 +362,7 @@ func TestNotAhead(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b, g := setup(t), gate.New(gate.Config{})
+			b, g := setup(t), admission.New(admission.Config{})
 			p := b.guarded(t, g, nil)
 			test.change(t, b, p, g)
 			in := b.known(t, p)
@@ -377,13 +377,13 @@ func TestNotAhead(t *testing.T) {
 	t.Run("unknown", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
-		p := b.guarded(t, gate.New(gate.Config{}), nil)
+		p := b.guarded(t, admission.New(admission.Config{}), nil)
 		require.False(t, p.Ahead(b.fresh(t, p)))
 	})
 	t.Run("twice", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
-		p := b.guarded(t, gate.New(gate.Config{}), nil)
+		p := b.guarded(t, admission.New(admission.Config{}), nil)
 		in := b.known(t, p)
 		b.Hold()
 		require.True(t, p.Ahead(in))
@@ -397,7 +397,7 @@ func TestNotAhead(t *testing.T) {
 	t.Run("without a token", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
-		p := b.guarded(t, gate.New(gate.Config{}), nil)
+		p := b.guarded(t, admission.New(admission.Config{}), nil)
 		in := b.known(t, p)
 		_, ok := p.tokens.Fresh().Take(in.DeliveryID)
 		require.True(t, ok)
@@ -429,7 +429,7 @@ func TestAheadIsShared(t *testing.T) {
 	another.ID, another.EventTypes = webhook.NewEndpointID(), []string{"another"}
 	_, err := b.store.CreateEndpoint(t.Context(), webhook.Actor{Name: "test"}, another, secret)
 	require.NoError(t, err)
-	p := b.guarded(t, gate.New(gate.Config{}), func(c *activities.Config) { c.FastWait = 2 * time.Second })
+	p := b.guarded(t, admission.New(admission.Config{}), func(c *activities.Config) { c.FastWait = 2 * time.Second })
 	ahead := func(in activities.AttemptInput) bool {
 		_, err := p.record.EndpointCache().Target(t.Context(), in.EndpointID) // a notice may have had it forgotten
 		return err == nil && p.Ahead(in)

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/everpost/everpost/activities"
+	"github.com/everpost/everpost/internal/admission"
 	"github.com/everpost/everpost/internal/egress"
-	"github.com/everpost/everpost/internal/gate"
 	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -25,8 +25,8 @@ const (
 // checkup tells the API how endpoints fare, and lets it try them.
 type checkup struct {
 	store *postgres.Store
-	gate  *gate.Gate // nil without a worker
-	owner string     // the name under which this process shares what its gate sees
+	gate  *admission.Controller // nil without a worker
+	owner string                // the name under which this process shares what its gate sees
 	tests *activities.Tests
 }
 
@@ -42,7 +42,7 @@ func (c checkup) Health(ctx context.Context, tenantID string, id webhook.Endpoin
 		return webhook.Health{}, err
 	}
 	if c.gate != nil {
-		if own := c.gate.Health(id); own != (gate.Health{}) {
+		if own := c.gate.Health(id); own != (admission.Health{}) {
 			seen = append(seen, seenOf(own, c.store.Now))
 		}
 	}
@@ -108,10 +108,10 @@ func (c checkup) TestEndpoint(ctx context.Context, by webhook.Actor, tenantID st
 }
 
 // seenOf is what a gate says of an endpoint, for everybody: its times are by the database's clock, which is now.
-func seenOf(h gate.Health, now func() time.Time) webhook.Seen {
+func seenOf(h admission.Health, now func() time.Time) webhook.Seen {
 	s := webhook.Seen{
 		Circuit: webhook.CircuitState(h.Circuit.String()), Since: h.Since, Why: h.Why, NextProbe: h.NextProbe, ProbeOver: h.ProbeOver,
-		BarredUntil: h.BarredUntil, BarredFor: h.BarredFor.String(), WaitsFor: h.WaitsFor.String(),
+		BarredUntil: h.BlockedUntil, BarredFor: h.BlockedFor.String(), WaitsFor: h.WaitsFor.String(),
 		Latency: h.Latency, Rate: h.Rate, Recovering: h.Recovering, Timeout: h.Timeout, InFlight: h.InFlight,
 		Delivered: h.Delivered, Failed: h.Failed, First: h.First, Retries: h.Retries,
 		SuccessStreak: h.SuccessStreak, FailureStreak: h.FailureStreak,
@@ -164,7 +164,7 @@ func (a *App) tellHealth(ctx context.Context, unwell map[webhook.EndpointID]webh
 // many, those to which nothing goes come first.
 func (a *App) unwell(now func() time.Time) map[webhook.EndpointID]webhook.Seen {
 	shut, others := map[webhook.EndpointID]webhook.Seen{}, map[webhook.EndpointID]webhook.Seen{}
-	a.gate.EachUnwell(func(id webhook.EndpointID, h gate.Health) {
+	a.gate.EachUnhealthy(func(id webhook.EndpointID, h admission.Health) {
 		into := others
 		if h.Rate == 0 {
 			into = shut

@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/everpost/everpost/internal/admission"
 	"github.com/everpost/everpost/internal/dispatch"
-	"github.com/everpost/everpost/internal/gate"
 	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/telemetry"
@@ -27,7 +27,7 @@ type watch struct {
 
 	store      *postgres.Store
 	dispatcher *dispatch.Dispatcher
-	gate       *gate.Gate
+	gate       *admission.Controller
 	log        *slog.Logger
 
 	tally   tally
@@ -43,7 +43,7 @@ type watch struct {
 // watchPatience is how long a process that ends tries to write what has been noted.
 const watchPatience = 2 * time.Second
 
-func newWatch(store *postgres.Store, d *dispatch.Dispatcher, g *gate.Gate, m *telemetry.Metrics, log *slog.Logger) *watch {
+func newWatch(store *postgres.Store, d *dispatch.Dispatcher, g *admission.Controller, m *telemetry.Metrics, log *slog.Logger) *watch {
 	return &watch{
 		Metrics: m, store: store, dispatcher: d, gate: g, log: log,
 		tally: newTally(), storms: newStorms(), outage: newOutages(), queue: newNoticeQueue(), replays: newAutoReplays(),
@@ -158,15 +158,15 @@ func plural(n int, what string) string {
 }
 
 // circuitChanged is told when an endpoint's circuit opens, is probed or closes.
-func (w *watch) circuitChanged(c gate.Change) {
+func (w *watch) circuitChanged(c admission.CircuitChange) {
 	switch {
-	case c.To == gate.CircuitOpen && c.From == gate.CircuitClosed:
+	case c.To == admission.CircuitOpen && c.From == admission.CircuitClosed:
 		w.outage.opened(c.Endpoint, c.At)
 		w.note(job{endpoint: c.Endpoint, notice: webhook.Notice{
 			Type: webhook.NoticeCircuitOpened, At: c.At,
 			Summary: "the endpoint is given a rest: " + c.Why,
 		}})
-	case c.To == gate.CircuitClosed && c.From != gate.CircuitClosed:
+	case c.To == admission.CircuitClosed && c.From != admission.CircuitClosed:
 		if since, over := w.outage.closed(c.Endpoint, c.At); over {
 			w.recovered(c.Endpoint, c.At, since)
 		}

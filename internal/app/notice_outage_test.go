@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/everpost/everpost/internal/gate"
+	"github.com/everpost/everpost/internal/admission"
 	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -34,7 +34,7 @@ func (b *watched) send(t *testing.T, w *watch, number, status int) {
 	if a.Outcome.Decision == retry.Retry {
 		p.State, p.Reason = webhook.StateRetrying, ""
 	}
-	pass.Done(gate.ResultOf(a.Outcome, number, time.Millisecond))
+	pass.Done(admission.ResultOf(a.Outcome, number, time.Millisecond))
 	w.Attempted(ref, a, p)
 }
 
@@ -42,15 +42,15 @@ func (b *watched) send(t *testing.T, w *watch, number, status int) {
 func (b *watched) probe(t *testing.T, w *watch, status int) {
 	t.Helper()
 	a, _ := answerOf(status)
-	b.enter(t, w).Done(gate.ResultOf(a.Outcome, 1, time.Millisecond))
+	b.enter(t, w).Done(admission.ResultOf(a.Outcome, 1, time.Millisecond))
 }
 
 // enter waits until the gate lets somebody through.
-func (b *watched) enter(t *testing.T, w *watch) (pass *gate.Pass) {
+func (b *watched) enter(t *testing.T, w *watch) (pass *admission.Permit) {
 	t.Helper()
-	entry := gate.Entry{Endpoint: b.endpoint.ID, Delivery: b.ref("x").DeliveryID, Limits: gate.LimitsOf(&b.endpoint)}
+	entry := admission.Request{Endpoint: b.endpoint.ID, Delivery: b.ref("x").DeliveryID, Limits: admission.LimitsOf(&b.endpoint)}
 	require.Eventually(t, func() bool {
-		_, pass = w.gate.Enter(t.Context(), entry)
+		pass = w.gate.Acquire(t.Context(), entry).Permit
 		return pass != nil
 	}, soon, time.Millisecond)
 	return pass
@@ -102,9 +102,9 @@ func TestAChangeIsNoRecovery(t *testing.T) {
 	for range 5 {
 		b.send(t, w, 1, 503)
 	}
-	require.Equal(t, gate.CircuitOpen, w.gate.Health(b.endpoint.ID).Circuit)
+	require.Equal(t, admission.CircuitOpen, w.gate.Health(b.endpoint.ID).Circuit)
 	w.reset(b.endpoint.ID)
-	require.Equal(t, gate.CircuitClosed, w.gate.Health(b.endpoint.ID).Circuit)
+	require.Equal(t, admission.CircuitClosed, w.gate.Health(b.endpoint.ID).Circuit)
 	require.Zero(t, w.notifyAll(t.Context()))
 	require.Empty(t, b.told(t, webhook.NoticeRecovered))
 	for range 5 { // it opens anew: the outage goes on
@@ -175,10 +175,10 @@ func TestForgottenEndpointsHaveNoOutage(t *testing.T) {
 		b.send(t, w, 1, 503)
 	}
 	forgotten := webhook.NewEndpointID()
-	w.circuitChanged(gate.Change{Endpoint: forgotten, From: gate.CircuitClosed, To: gate.CircuitOpen, At: time.Now()})
+	w.circuitChanged(admission.CircuitChange{Endpoint: forgotten, From: admission.CircuitClosed, To: admission.CircuitOpen, At: time.Now()})
 	w.refreshTrouble(t.Context())
 	require.Len(t, w.outage.open, 2, "the gate may be about to tell of it")
-	w.circuitChanged(gate.Change{Endpoint: forgotten, From: gate.CircuitClosed, To: gate.CircuitOpen, At: time.Now()})
+	w.circuitChanged(admission.CircuitChange{Endpoint: forgotten, From: admission.CircuitClosed, To: admission.CircuitOpen, At: time.Now()})
 	w.refreshTrouble(t.Context())
 	require.Len(t, w.outage.open, 2, "it has opened since")
 	w.refreshTrouble(t.Context())
@@ -192,9 +192,9 @@ func TestOperationalEndpointsCauseNothing(t *testing.T) {
 	b := setupWatch(t)
 	b.make(t, "ops", "everpost.*")
 	w := b.process(t)
-	w.circuitChanged(gate.Change{Endpoint: b.ops.ID, From: gate.CircuitClosed, To: gate.CircuitOpen, At: time.Now()})
-	w.circuitChanged(gate.Change{Endpoint: b.ops.ID, From: gate.CircuitHalfOpen, To: gate.CircuitClosed, At: time.Now()})
-	w.circuitChanged(gate.Change{Endpoint: webhook.NewEndpointID(), From: gate.CircuitClosed, To: gate.CircuitOpen, At: time.Now()})
+	w.circuitChanged(admission.CircuitChange{Endpoint: b.ops.ID, From: admission.CircuitClosed, To: admission.CircuitOpen, At: time.Now()})
+	w.circuitChanged(admission.CircuitChange{Endpoint: b.ops.ID, From: admission.CircuitHalfOpen, To: admission.CircuitClosed, At: time.Now()})
+	w.circuitChanged(admission.CircuitChange{Endpoint: webhook.NewEndpointID(), From: admission.CircuitClosed, To: admission.CircuitOpen, At: time.Now()})
 	require.Zero(t, w.notifyAll(t.Context()))
 	require.Empty(t, b.told(t, webhook.NoticeCircuitOpened))
 	require.Empty(t, b.told(t, webhook.NoticeRecovered))
@@ -231,7 +231,7 @@ func TestInStorm(t *testing.T) {
 		first, retries int
 		want           bool
 	}{{0, 0, false}, {0, 100, false}, {0, 101, true}, {20, 100, false}, {20, 101, true}, {21, 105, false}, {21, 106, true}, {1000, 5000, false}} {
-		require.Equal(t, c.want, inStorm(gate.Recent{First: c.first, Retries: c.retries}), c)
+		require.Equal(t, c.want, inStorm(admission.Recent{First: c.first, Retries: c.retries}), c)
 	}
 }
 

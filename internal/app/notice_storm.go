@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/everpost/everpost/internal/gate"
+	"github.com/everpost/everpost/internal/admission"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -64,7 +64,7 @@ func (s *storms) first(seen map[webhook.EndpointID]time.Time, id webhook.Endpoin
 }
 
 // inStorm reports whether these attempts are a retry storm.
-func inStorm(r gate.Recent) bool { return r.Retries > stormRetries && r.RetryRatio() > stormRatio }
+func inStorm(r admission.Recent) bool { return r.Retries > stormRetries && r.RetryRatio() > stormRatio }
 
 // checkStorm warns when the endpoint is in a retry storm, once an hour.
 func (w *watch) checkStorm(id webhook.EndpointID, now time.Time) {

@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/client"
 
+	"github.com/everpost/everpost/internal/admission"
 	"github.com/everpost/everpost/internal/dispatch"
-	"github.com/everpost/everpost/internal/gate"
 	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/postgrestest"
 	"github.com/everpost/everpost/internal/retry"
@@ -84,7 +84,7 @@ func (b *watched) process(t *testing.T) *watch {
 	d := dispatch.New(dispatch.Config{Client: c, Logger: slog.New(slog.DiscardHandler)})
 	t.Cleanup(d.Stop)
 	w := newWatch(b.store(t), d, nil, telemetry.NewMetrics("test"), slog.New(slog.DiscardHandler))
-	w.gate = gate.New(gate.Config{Changed: w.circuitChanged})
+	w.gate = admission.New(admission.Config{OnCircuitChange: w.circuitChanged})
 	return w
 }
 

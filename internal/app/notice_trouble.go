@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/everpost/everpost/internal/gate"
+	"github.com/everpost/everpost/internal/admission"
 	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -194,7 +194,7 @@ func (w *watch) refreshTrouble(ctx context.Context) {
 	}
 	now := w.store.Now()
 	w.tally.read(all, now)
-	w.outage.prune(now, func(id webhook.EndpointID) bool { return w.gate.Health(id).Circuit != gate.CircuitClosed })
+	w.outage.prune(now, func(id webhook.EndpointID) bool { return w.gate.Health(id).Circuit != admission.CircuitClosed })
 	w.disable(ctx, all)
 }
 

@@ -1,4 +1,4 @@
-package gate
+package admission
 
 import (
 	"context"
@@ -15,77 +15,76 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// admit is an Enter that has to succeed.
-func admit(t testing.TB, g *Gate, en Entry) *Pass {
+// admit is an Acquire that has to succeed.
+func admit(t testing.TB, ctl *Controller, req Request) *Permit {
 	t.Helper()
-	admission, pass := g.Enter(t.Context(), en)
-	require.Equal(t, Admission{Verdict: Admitted}, admission)
-	require.NotNil(t, pass)
-	return pass
+	decision := ctl.Acquire(t.Context(), req)
+	require.NotNil(t, decision.Permit)
+	require.Equal(t, Decision{Permit: decision.Permit}, decision)
+	return decision.Permit
 }
 
 // learn lets an endpoint be known to answer after latency.
-func learn(t testing.TB, g *Gate, en Entry, latency time.Duration) {
+func learn(t testing.TB, ctl *Controller, req Request, latency time.Duration) {
 	t.Helper()
-	pass := admit(t, g, another(en))
-	pass.Done(delivered(latency))
+	permit := admit(t, ctl, another(req))
+	permit.Done(delivered(latency))
 }
 
 // another is somebody else for the same endpoint.
-func another(en Entry) Entry {
-	en.Delivery = newDelivery(en.Endpoint)
-	return en
+func another(req Request) Request {
+	req.Delivery = newDelivery(req.Endpoint)
+	return req
 }
 
 // Where a turn lies decides whether it is awaited, deferred or held.
-func TestVerdictByDistance(t *testing.T) {
+func TestDecisionByDistance(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		every    time.Duration // between two requests, by the rate
 		reserved int           // who have asked before, beside the one that was admitted
 		waits    time.Duration
 		until    time.Duration
-		verdict  Verdict
+		decision kind
 		released bool
 	}{
-		"at once":             {every: 5 * time.Millisecond, verdict: Admitted},
-		"near":                {every: 200 * time.Millisecond, waits: 190 * time.Millisecond, verdict: Admitted},
-		"just near":           {every: 259 * time.Millisecond, waits: 249 * time.Millisecond, verdict: Admitted},
-		"not near":            {every: 261 * time.Millisecond, until: minDeferral, verdict: Deferred},
-		"nearly far":          {every: time.Second, until: minDeferral, verdict: Deferred},
-		"far":                 {every: 2 * time.Second, until: 1990 * time.Millisecond, verdict: Deferred},
-		"later":               {every: 2 * time.Second, reserved: 5, until: 11990 * time.Millisecond, verdict: Deferred},
-		"last of newcomers":   {every: 10 * time.Second, reserved: 23, until: 239990 * time.Millisecond, verdict: Deferred},
-		"too far":             {every: 10 * time.Second, reserved: 24, verdict: Held},
-		"released":            {every: 10 * time.Second, reserved: 24, released: true, until: 249990 * time.Millisecond, verdict: Deferred},
-		"a pioneer":           {every: 100 * time.Second, reserved: 3, until: 399990 * time.Millisecond, verdict: Deferred},
-		"no pioneer any more": {every: 100 * time.Second, reserved: 4, released: true, verdict: Held},
+		"at once":             {every: 5 * time.Millisecond, decision: isAdmitted},
+		"near":                {every: 200 * time.Millisecond, waits: 190 * time.Millisecond, decision: isAdmitted},
+		"just near":           {every: 259 * time.Millisecond, waits: 249 * time.Millisecond, decision: isAdmitted},
+		"not near":            {every: 261 * time.Millisecond, until: minDeferral, decision: isDeferred},
+		"nearly far":          {every: time.Second, until: minDeferral, decision: isDeferred},
+		"far":                 {every: 2 * time.Second, until: 1990 * time.Millisecond, decision: isDeferred},
+		"later":               {every: 2 * time.Second, reserved: 5, until: 11990 * time.Millisecond, decision: isDeferred},
+		"last of newcomers":   {every: 10 * time.Second, reserved: 23, until: 239990 * time.Millisecond, decision: isDeferred},
+		"too far":             {every: 10 * time.Second, reserved: 24, decision: isHeld},
+		"released":            {every: 10 * time.Second, reserved: 24, released: true, until: 249990 * time.Millisecond, decision: isDeferred},
+		"a pioneer":           {every: 100 * time.Second, reserved: 3, until: 399990 * time.Millisecond, decision: isDeferred},
+		"no pioneer any more": {every: 100 * time.Second, reserved: 4, released: true, decision: isHeld},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				g, en := New(Config{}), entry()
-				en.Limits.Rate = 1 / c.every.Seconds()
-				learn(t, g, en, time.Millisecond)
+				ctl, req := New(Config{}), newRequest()
+				req.Limits.Rate = 1 / c.every.Seconds()
+				learn(t, ctl, req, time.Millisecond)
 				for range c.reserved {
-					admission, _ := g.Enter(t.Context(), another(en))
-					require.Equal(t, Deferred, admission.Verdict)
+					decision := ctl.Acquire(t.Context(), another(req))
+					require.True(t, decision.Deferred())
 				}
 				begun := time.Now()
-				en.Released = c.released
-				admission, pass := g.Enter(t.Context(), en)
-				require.Equal(t, c.verdict, admission.Verdict)
-				require.Equal(t, c.verdict == Admitted, pass != nil)
+				req.Released = c.released
+				decision := ctl.Acquire(t.Context(), req)
+				require.Equal(t, c.decision, kindOf(decision))
 				require.InDelta(t, c.waits, time.Since(begun), 10)
-				switch c.verdict {
-				case Admitted:
-					require.Equal(t, Admission{Verdict: Admitted}, admission)
-				case Deferred:
-					require.Equal(t, ReasonRate, admission.Reason)
-					require.InDelta(t, c.until, admission.Until.Sub(begun), 100)
-				case Held:
-					require.Equal(t, ReasonBacklog, admission.Reason)
-					require.Zero(t, admission.Until)
+				switch c.decision {
+				case isAdmitted:
+					require.Equal(t, Decision{Permit: decision.Permit}, decision)
+				case isDeferred:
+					require.Equal(t, ReasonRate, decision.Reason)
+					require.InDelta(t, c.until, decision.Until.Sub(begun), 100)
+				case isHeld:
+					require.Equal(t, ReasonBacklog, decision.Reason)
+					require.Zero(t, decision.Until)
 				}
 			})
 		})
@@ -98,30 +97,31 @@ func TestRateIsExact(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		c := newClock()
-		g, en := c.gate(), entry()
+		ctl, req := c.gate(), newRequest()
 		rate := rapid.Float64Range(0.2, 2000).Draw(t, "rate")
-		en.Limits = Limits{Rate: rate, MaxInFlight: 1000}
-		_, first := g.Enter(canceled(), en)
+		req.Limits = Limits{Rate: rate, MaxInFlight: 1000}
+		first := ctl.Acquire(canceled(), req).Permit
 		first.Done(delivered(time.Millisecond))
 		begun, level, before := c.Time, 1.0, c.Time
 		due := map[webhook.DeliveryID]time.Time{}
 		ask := func(id webhook.DeliveryID) {
-			en.Delivery = id
+			req.Delivery = id
 			delete(due, id)
-			admission, pass := g.Enter(canceled(), en) // nobody waits inside: such turns are lost
+			decision := ctl.Acquire(canceled(), req) // nobody waits inside: such turns are lost
+			permit := decision.Permit
 			switch {
-			case pass != nil:
-				pass.Done(delivered(time.Millisecond))
+			case permit != nil:
+				permit.Done(delivered(time.Millisecond))
 				level = max(0, level-rate*c.Sub(before).Seconds()) + 1
 				before = c.Time
 				require.LessOrEqual(t, level, 1+rate*burst.Seconds()+1e-3)
-			case admission.Verdict == Deferred && g.Health(en.Endpoint).Reserved > len(due):
-				due[id] = admission.Until
+			case decision.Deferred() && ctl.Health(req.Endpoint).Reserved > len(due):
+				due[id] = decision.Until
 			}
 		}
 		for c.Sub(begun) < 20*time.Second {
 			for range rapid.IntRange(0, 5).Draw(t, "ask") {
-				ask(newDelivery(en.Endpoint))
+				ask(newDelivery(req.Endpoint))
 			}
 			next := c.Add(time.Duration(rapid.IntRange(1, 700).Draw(t, "ms")) * time.Millisecond)
 			for {
@@ -190,33 +190,34 @@ func TestWaitersInOrder(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				g, en := New(Config{}), entry()
-				en.Limits.MaxInFlight = 1
-				learn(t, g, en, c.latency)
-				pass := admit(t, g, en)
+				ctl, req := New(Config{}), newRequest()
+				req.Limits.MaxInFlight = 1
+				learn(t, ctl, req, c.latency)
+				permit := admit(t, ctl, req)
 				elapse(c.latency)
-				pass.Done(c.before)
-				first := admit(t, g, en)
+				permit.Done(c.before)
+				first := admit(t, ctl, req)
 				order := make(chan int, c.waits)
 				deferred := 0
 				for i := range c.waits + 10 {
 					go func() {
-						admission, pass := g.Enter(t.Context(), another(en))
-						if pass == nil {
-							if admission.Reason == ReasonInFlight {
+						decision := ctl.Acquire(t.Context(), another(req))
+						permit := decision.Permit
+						if permit == nil {
+							if decision.Reason == ReasonInFlight {
 								deferred++
 							}
 							return
 						}
 						order <- i
 						elapse(c.latency)
-						pass.Done(delivered(c.latency))
+						permit.Done(delivered(c.latency))
 					}()
 					synctest.Wait()
 				}
-				require.Equal(t, c.waits, g.Health(en.Endpoint).Waiting)
+				require.Equal(t, c.waits, ctl.Health(req.Endpoint).Waiting)
 				require.Equal(t, 10, deferred)
-				require.Equal(t, 10, g.Health(en.Endpoint).Reserved)
+				require.Equal(t, 10, ctl.Health(req.Endpoint).Reserved)
 				first.Done(delivered(c.latency))
 				elapse(longPatience)
 				require.Len(t, order, c.waits)
@@ -232,18 +233,18 @@ func TestWaitersInOrder(t *testing.T) {
 func TestWaitersInAll(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g := New(Config{})
+		ctl := New(Config{})
 		for i, most := range []int{quickWaiters, maxWaiters} {
-			en := entry()
-			en.Limits.MaxInFlight = 1
-			learn(t, g, en, 100*time.Microsecond)
-			pass := admit(t, g, en)
-			t.Cleanup(pass.Cancel)
+			req := newRequest()
+			req.Limits.MaxInFlight = 1
+			learn(t, ctl, req, 100*time.Microsecond)
+			permit := admit(t, ctl, req)
+			t.Cleanup(permit.Cancel)
 			for range quickWaiters + 1 {
-				go g.Enter(t.Context(), another(en))
+				go ctl.Acquire(t.Context(), another(req))
 			}
 			synctest.Wait()
-			require.Equal(t, most, g.Health(en.Endpoint).Waiting, "endpoint %d", i)
+			require.Equal(t, most, ctl.Health(req.Endpoint).Waiting, "endpoint %d", i)
 		}
 	})
 }
@@ -253,37 +254,37 @@ func TestWaitersInAll(t *testing.T) {
 func TestReturningAmongMany(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g, en := New(Config{}), entry()
-		en.Limits.MaxInFlight = 1
-		learn(t, g, en, 200*time.Microsecond)
-		pass := admit(t, g, en)
+		ctl, req := New(Config{}), newRequest()
+		req.Limits.MaxInFlight = 1
+		learn(t, ctl, req, 200*time.Microsecond)
+		permit := admit(t, ctl, req)
 		ctx, cancel := context.WithCancel(t.Context())
 		crowd := func(n int) {
 			for range n {
-				go g.Enter(ctx, another(en))
+				go ctl.Acquire(ctx, another(req))
 			}
 			synctest.Wait()
 		}
 		crowd(quickWaiters)
-		late := another(en)
-		admission, _ := g.Enter(t.Context(), late)
-		require.Equal(t, Deferred, admission.Verdict)
+		late := another(req)
+		decision := ctl.Acquire(t.Context(), late)
+		require.True(t, decision.Deferred())
 		cancel()
-		pass.Done(delivered(200 * time.Microsecond))
+		permit.Done(delivered(200 * time.Microsecond))
 		ctx, cancel = context.WithCancel(t.Context())
 		defer cancel()
 
-		elapse(time.Until(admission.Until) - 10*time.Millisecond)
-		pass = admit(t, g, another(en))
+		elapse(time.Until(decision.Until) - 10*time.Millisecond)
+		permit = admit(t, ctl, another(req))
 		crowd(quickWaiters)
 		elapse(10 * time.Millisecond)
-		pass.Done(refused(200 * time.Microsecond)) // the first of the crowd goes, and takes long
+		permit.Done(refused(200 * time.Microsecond)) // the first of the crowd goes, and takes long
 		synctest.Wait()
-		waiting := g.Health(en.Endpoint).Waiting
+		waiting := ctl.Health(req.Endpoint).Waiting
 		require.Greater(t, waiting, 2*maxWaiters)
-		go g.Enter(ctx, late)
+		go ctl.Acquire(ctx, late)
 		synctest.Wait()
-		require.Equal(t, waiting+1, g.Health(en.Endpoint).Waiting)
+		require.Equal(t, waiting+1, ctl.Health(req.Endpoint).Waiting)
 	})
 }
 
@@ -291,31 +292,31 @@ func TestReturningAmongMany(t *testing.T) {
 func TestLowerRateWhileManyWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g, en := New(Config{}), entry()
-		en.Limits.Rate = 1000
-		learn(t, g, en, 200*time.Microsecond)
+		ctl, req := New(Config{}), newRequest()
+		req.Limits.Rate = 1000
+		learn(t, ctl, req, 200*time.Microsecond)
 		var admitted atomic.Int64
 		for range 500 {
 			go func() {
-				if _, pass := g.Enter(t.Context(), another(en)); pass != nil {
+				if permit := ctl.Acquire(t.Context(), another(req)).Permit; permit != nil {
 					admitted.Add(1)
-					pass.Done(delivered(200 * time.Microsecond))
+					permit.Done(delivered(200 * time.Microsecond))
 				}
 			}()
 		}
 		elapse(50 * time.Millisecond)
 		synctest.Wait()
 		require.InDelta(t, 60, admitted.Load(), 5)
-		en.Limits.Rate = 1
+		req.Limits.Rate = 1
 		before := admitted.Load()
-		if _, pass := g.Enter(t.Context(), another(en)); pass != nil {
+		if permit := ctl.Acquire(t.Context(), another(req)).Permit; permit != nil {
 			admitted.Add(1)
-			pass.Done(delivered(200 * time.Microsecond))
+			permit.Done(delivered(200 * time.Microsecond))
 		}
 		elapse(time.Second)
 		require.LessOrEqual(t, admitted.Load()-before, int64(2))
-		require.LessOrEqual(t, g.Health(en.Endpoint).Waiting, 1)
-		g.Reset(en.Endpoint)
+		require.LessOrEqual(t, ctl.Health(req.Endpoint).Waiting, 1)
+		ctl.Reset(req.Endpoint)
 	})
 }
 
@@ -339,25 +340,26 @@ func TestComingBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				g, en := New(Config{}), entry()
-				en.Limits.Rate = 0.5
-				learn(t, g, en, time.Millisecond)
-				mine, _ := g.Enter(t.Context(), en)
+				ctl, req := New(Config{}), newRequest()
+				req.Limits.Rate = 0.5
+				learn(t, ctl, req, time.Millisecond)
+				mine := ctl.Acquire(t.Context(), req)
 				for range 3 { // they stand behind
-					next, _ := g.Enter(t.Context(), another(en))
-					require.Equal(t, Deferred, next.Verdict)
+					next := ctl.Acquire(t.Context(), another(req))
+					require.True(t, next.Deferred())
 				}
 				elapse(time.Until(mine.Until) + c.late)
 				begun := time.Now()
-				admission, pass := g.Enter(t.Context(), en)
-				require.Equal(t, c.goes, pass != nil)
-				require.Equal(t, c.same, admission.Until.Equal(mine.Until))
+				decision := ctl.Acquire(t.Context(), req)
+				permit := decision.Permit
+				require.Equal(t, c.goes, permit != nil)
+				require.Equal(t, c.same, decision.Until.Equal(mine.Until))
 				if c.goes {
 					require.Equal(t, max(0, -c.late), time.Since(begun))
-					require.Equal(t, 3, g.Health(en.Endpoint).Reserved)
+					require.Equal(t, 3, ctl.Health(req.Endpoint).Reserved)
 				} else {
-					require.Equal(t, Deferred, admission.Verdict)
-					require.Equal(t, 4, g.Health(en.Endpoint).Reserved)
+					require.True(t, decision.Deferred())
+					require.Equal(t, 4, ctl.Health(req.Endpoint).Reserved)
 				}
 			})
 		})
@@ -369,15 +371,15 @@ func TestComingBack(t *testing.T) {
 func TestEarlierThanReserved(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g, en := New(Config{}), entry()
-		en.Limits.MaxInFlight = 1
-		learn(t, g, en, 10*time.Second)
-		pass := admit(t, g, another(en))
-		admission, _ := g.Enter(t.Context(), en)
-		require.Equal(t, Deferred, admission.Verdict)
-		pass.Done(delivered(time.Millisecond))
-		admit(t, g, en).Cancel()
-		require.Zero(t, g.Health(en.Endpoint).Reserved)
+		ctl, req := New(Config{}), newRequest()
+		req.Limits.MaxInFlight = 1
+		learn(t, ctl, req, 10*time.Second)
+		permit := admit(t, ctl, another(req))
+		decision := ctl.Acquire(t.Context(), req)
+		require.True(t, decision.Deferred())
+		permit.Done(delivered(time.Millisecond))
+		admit(t, ctl, req).Cancel()
+		require.Zero(t, ctl.Health(req.Endpoint).Reserved)
 	})
 }
 
@@ -386,29 +388,29 @@ func TestEarlierThanReserved(t *testing.T) {
 func TestPlaceIsKeptForTheLate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g, en := New(Config{}), entry()
-		en.Limits.MaxInFlight = 1
-		learn(t, g, en, 400*time.Millisecond)
-		pass := admit(t, g, another(en))
+		ctl, req := New(Config{}), newRequest()
+		req.Limits.MaxInFlight = 1
+		learn(t, ctl, req, 400*time.Millisecond)
+		permit := admit(t, ctl, another(req))
 		elapse(300 * time.Millisecond)
-		g.Enter(canceled(), another(en))
-		mine, _ := g.Enter(t.Context(), en)
-		require.Equal(t, Deferred, mine.Verdict)
+		ctl.Acquire(canceled(), another(req))
+		mine := ctl.Acquire(t.Context(), req)
+		require.True(t, mine.Deferred())
 		elapse(time.Until(mine.Until) + lateness*9/10)
-		pass.Done(delivered(400 * time.Millisecond))
-		other, _ := g.Enter(canceled(), another(en))
-		require.Equal(t, Deferred, other.Verdict, "it is kept")
-		admit(t, g, en).Cancel()
+		permit.Done(delivered(400 * time.Millisecond))
+		other := ctl.Acquire(canceled(), another(req))
+		require.True(t, other.Deferred(), "it is kept")
+		admit(t, ctl, req).Cancel()
 	})
 	synctest.Test(t, func(t *testing.T) {
-		g, en := New(Config{}), entry()
-		en.Limits.MaxInFlight = 1
-		learn(t, g, en, 10*time.Second)
-		pass := admit(t, g, another(en))
-		mine, _ := g.Enter(t.Context(), en)
-		pass.Done(delivered(10 * time.Second))
+		ctl, req := New(Config{}), newRequest()
+		req.Limits.MaxInFlight = 1
+		learn(t, ctl, req, 10*time.Second)
+		permit := admit(t, ctl, another(req))
+		mine := ctl.Acquire(t.Context(), req)
+		permit.Done(delivered(10 * time.Second))
 		elapse(time.Until(mine.Until) + lateness + 1)
-		admit(t, g, another(en)).Cancel()
+		admit(t, ctl, another(req)).Cancel()
 	})
 }
 
@@ -417,13 +419,13 @@ func TestPlaceIsKeptForTheLate(t *testing.T) {
 func TestLateTurnIsPaid(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g, en := New(Config{}), entry()
-		en.Limits.Rate = 0.25
-		learn(t, g, en, time.Millisecond)
-		mine, _ := g.Enter(t.Context(), en)
+		ctl, req := New(Config{}), newRequest()
+		req.Limits.Rate = 0.25
+		learn(t, ctl, req, time.Millisecond)
+		mine := ctl.Acquire(t.Context(), req)
 		elapse(time.Until(mine.Until) + lateness)
-		admit(t, g, en).Done(delivered(time.Millisecond))
-		next, _ := g.Enter(t.Context(), another(en))
+		admit(t, ctl, req).Done(delivered(time.Millisecond))
+		next := ctl.Acquire(t.Context(), another(req))
 		require.InDelta(t, 4*time.Second, next.Until.Sub(mine.Until), float64(2*burst))
 	})
 }
@@ -432,21 +434,21 @@ func TestLateTurnIsPaid(t *testing.T) {
 func TestForgetWhileWaiting(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g, en := New(Config{}), entry()
-		en.Limits.Rate = 5
-		learn(t, g, en, time.Millisecond)
-		answer := make(chan *Pass)
+		ctl, req := New(Config{}), newRequest()
+		req.Limits.Rate = 5
+		learn(t, ctl, req, time.Millisecond)
+		answer := make(chan *Permit)
 		go func() {
-			_, pass := g.Enter(t.Context(), en)
-			answer <- pass
+			permit := ctl.Acquire(t.Context(), req).Permit
+			answer <- permit
 		}()
 		synctest.Wait()
-		g.Forget(en.Endpoint, en.Delivery)
-		require.EqualValues(t, 1, g.reserved.Load())
-		again, _ := g.Enter(t.Context(), en)
-		require.Equal(t, Deferred, again.Verdict, "it is here already")
+		ctl.Forget(req.Endpoint, req.Delivery)
+		require.EqualValues(t, 1, ctl.reserved.Load())
+		again := ctl.Acquire(t.Context(), req)
+		require.True(t, again.Deferred(), "it is here already")
 		require.NotNil(t, <-answer)
-		require.Zero(t, g.reserved.Load())
+		require.Zero(t, ctl.reserved.Load())
 	})
 }
 
@@ -454,23 +456,23 @@ func TestForgetWhileWaiting(t *testing.T) {
 func TestGoneAtTheLastMoment(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g, en := New(Config{}), entry()
-		en.Limits.MaxInFlight = 1
-		learn(t, g, en, time.Millisecond)
-		pass := admit(t, g, another(en))
-		e := pass.endpoint
+		ctl, req := New(Config{}), newRequest()
+		req.Limits.MaxInFlight = 1
+		learn(t, ctl, req, time.Millisecond)
+		permit := admit(t, ctl, another(req))
+		e := permit.endpoint
 		e.shard.mu.Lock()
-		_, _, w := e.decide(g.now(), &en)
+		_, w := e.decide(ctl.now(), &req)
 		e.shard.mu.Unlock()
 		require.NotNil(t, w)
-		pass.Done(delivered(time.Millisecond))
-		require.NotNil(t, w.pass)
-		admission, got, next, more := e.awake(w, &en, true)
-		require.Equal(t, Deferred, admission.Verdict)
-		require.Nil(t, got)
+		permit.Done(delivered(time.Millisecond))
+		require.NotNil(t, w.permit)
+		decision, next, more := e.awake(w, &req, true)
+		require.True(t, decision.Deferred())
+		require.Nil(t, decision.Permit)
 		require.Nil(t, next)
 		require.False(t, more)
-		require.Zero(t, g.Health(en.Endpoint).InFlight)
+		require.Zero(t, ctl.Health(req.Endpoint).InFlight)
 		require.Zero(t, e.inside)
 	})
 }
@@ -479,89 +481,89 @@ func TestGoneAtTheLastMoment(t *testing.T) {
 func TestGivenBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g, en := New(Config{}), entry()
-		en.Limits.Rate = 0.5
-		learn(t, g, en, time.Millisecond)
-		var all []Entry
+		ctl, req := New(Config{}), newRequest()
+		req.Limits.Rate = 0.5
+		learn(t, ctl, req, time.Millisecond)
+		var all []Request
 		var until []time.Time
 		for range 5 {
-			one := another(en)
-			admission, _ := g.Enter(t.Context(), one)
-			all, until = append(all, one), append(until, admission.Until)
+			one := another(req)
+			decision := ctl.Acquire(t.Context(), one)
+			all, until = append(all, one), append(until, decision.Until)
 		}
-		g.Forget(en.Endpoint, all[2].Delivery)
-		g.Forget(en.Endpoint, all[2].Delivery)
-		require.Equal(t, 4, g.Health(en.Endpoint).Reserved)
-		admission, _ := g.Enter(t.Context(), another(en))
-		require.Equal(t, until[2], admission.Until, "the hole is used")
-		admission, _ = g.Enter(t.Context(), another(en))
-		require.Equal(t, until[4].Add(2*time.Second), admission.Until)
+		ctl.Forget(req.Endpoint, all[2].Delivery)
+		ctl.Forget(req.Endpoint, all[2].Delivery)
+		require.Equal(t, 4, ctl.Health(req.Endpoint).Reserved)
+		decision := ctl.Acquire(t.Context(), another(req))
+		require.Equal(t, until[2], decision.Until, "the hole is used")
+		decision = ctl.Acquire(t.Context(), another(req))
+		require.Equal(t, until[4].Add(2*time.Second), decision.Until)
 
 		elapse(time.Hour)
-		require.Zero(t, g.Health(en.Endpoint).Reserved)
-		require.Zero(t, g.reserved.Load())
-		g.Forget(webhook.NewEndpointID(), en.Delivery)
+		require.Zero(t, ctl.Health(req.Endpoint).Reserved)
+		require.Zero(t, ctl.reserved.Load())
+		ctl.Forget(webhook.NewEndpointID(), req.Delivery)
 
-		en.Limits.Rate = 5
-		admit(t, g, another(en)).Done(delivered(time.Millisecond))
+		req.Limits.Rate = 5
+		admit(t, ctl, another(req)).Done(delivered(time.Millisecond))
 		ctx, cancel := context.WithCancel(t.Context())
-		answer := make(chan Admission)
+		answer := make(chan Decision)
 		go func() {
-			admission, _ := g.Enter(ctx, en)
-			answer <- admission
+			decision := ctl.Acquire(ctx, req)
+			answer <- decision
 		}()
 		synctest.Wait()
-		require.Equal(t, 1, g.Health(en.Endpoint).Waiting)
+		require.Equal(t, 1, ctl.Health(req.Endpoint).Waiting)
 		cancel()
-		require.Equal(t, Deferred, (<-answer).Verdict)
-		require.Zero(t, g.Health(en.Endpoint).Waiting)
-		require.Zero(t, g.reserved.Load())
+		require.True(t, (<-answer).Deferred())
+		require.Zero(t, ctl.Health(req.Endpoint).Waiting)
+		require.Zero(t, ctl.reserved.Load())
 	})
 }
 
-// New limits rule from the next Enter.
+// New limits rule from the next Acquire.
 func TestLimitsChange(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g, en := New(Config{}), entry()
-		en.Limits = Limits{Rate: 0.5, MaxInFlight: 1}
-		learn(t, g, en, 100*time.Millisecond)
-		first, _ := g.Enter(t.Context(), en)
-		require.Equal(t, Deferred, first.Verdict)
-		g.Enter(t.Context(), another(en))
+		ctl, req := New(Config{}), newRequest()
+		req.Limits = Limits{Rate: 0.5, MaxInFlight: 1}
+		learn(t, ctl, req, 100*time.Millisecond)
+		first := ctl.Acquire(t.Context(), req)
+		require.True(t, first.Deferred())
+		ctl.Acquire(t.Context(), another(req))
 
-		en.Limits.Rate = 0.25 // what is reserved was for a faster rate
-		g.Enter(t.Context(), another(en))
-		require.Equal(t, 1, g.Health(en.Endpoint).Reserved)
+		req.Limits.Rate = 0.25 // what is reserved was for a faster rate
+		ctl.Acquire(t.Context(), another(req))
+		require.Equal(t, 1, ctl.Health(req.Endpoint).Reserved)
 
-		en.Limits.Rate = 1000
-		pass := admit(t, g, en)
-		waiting, at := make(chan *Pass), time.Time{}
+		req.Limits.Rate = 1000
+		permit := admit(t, ctl, req)
+		waiting, at := make(chan *Permit), time.Time{}
 		go func() {
-			_, pass := g.Enter(t.Context(), another(en))
+			permit := ctl.Acquire(t.Context(), another(req)).Permit
 			at = time.Now()
-			waiting <- pass
+			waiting <- permit
 		}()
 		synctest.Wait()
-		require.Equal(t, 1, g.Health(en.Endpoint).Waiting)
-		en.Limits.MaxInFlight = 3
+		require.Equal(t, 1, ctl.Health(req.Endpoint).Waiting)
+		req.Limits.MaxInFlight = 3
 		elapse(50 * time.Millisecond)
 		begun := time.Now()
-		third := admit(t, g, another(en))
+		third := admit(t, ctl, another(req))
 		second := <-waiting
 		require.NotNil(t, second, "the one that waited goes too")
 		require.Equal(t, begun, at, "at once")
 
-		en.Limits.MaxInFlight = 1
-		first, _ = g.Enter(canceled(), another(en))
-		require.Equal(t, Deferred, first.Verdict)
-		pass.Done(delivered(0))
+		req.Limits.MaxInFlight = 1
+		first = ctl.Acquire(canceled(), another(req))
+		require.True(t, first.Deferred())
+		permit.Done(delivered(0))
 		second.Done(delivered(0))
-		first, _ = g.Enter(canceled(), another(en))
-		require.Equal(t, Deferred, first.Verdict, "one is still in flight")
+		first = ctl.Acquire(canceled(), another(req))
+		require.True(t, first.Deferred(), "one is still in flight")
 		third.Done(delivered(0))
 		elapse(time.Second)
-		admit(t, g, another(en)).Cancel()
+		admit(t, ctl, another(req)).Cancel()
 	})
 }
 
@@ -582,9 +584,6 @@ func TestLimitsDefaults(t *testing.T) {
 // Names are labels of metrics and shown by the API.
 func TestNames(t *testing.T) {
 	t.Parallel()
-	for v, name := range map[Verdict]string{Admitted: "admitted", Deferred: "deferred", Held: "held", 0: "unknown", 9: "unknown"} {
-		require.Equal(t, name, v.String())
-	}
 	for r, name := range []string{"", "in_flight", "host_in_flight", "rate", "circuit_open", "retry_after", "rate_limit_hint", "backlog", "unknown"} {
 		require.Equal(t, name, Reason(r).String())
 	}
@@ -623,38 +622,38 @@ func TestStallDefersNobody(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				g, en := New(Config{}), entry()
-				en.Limits = c.limits
+				ctl, req := New(Config{}), newRequest()
+				req.Limits = c.limits
 				for _, result := range c.before {
-					admit(t, g, another(en)).Done(result)
+					admit(t, ctl, another(req)).Done(result)
 					elapse(10 * time.Millisecond)
 					if result.DeferFor > 0 {
 						elapse(result.DeferFor + 11*time.Second) // where it allows about 160 a second
 					}
 				}
-				sent := make([]*Pass, en.Limits.withDefaults().MaxInFlight)
+				sent := make([]*Permit, req.Limits.withDefaults().MaxInFlight)
 				for i := range sent {
-					sent[i] = admit(t, g, another(en))
+					sent[i] = admit(t, ctl, another(req))
 				}
 				elapse(stall)
 				var went, deferred atomic.Int64
 				for range c.come {
 					go func() {
-						_, pass := g.Enter(t.Context(), another(en))
-						if pass == nil {
+						permit := ctl.Acquire(t.Context(), another(req)).Permit
+						if permit == nil {
 							deferred.Add(1)
 							return
 						}
 						elapse(quick)
 						went.Add(1)
-						pass.Done(delivered(quick))
+						permit.Done(delivered(quick))
 					}()
 					synctest.Wait()
 				}
-				require.Equal(t, !c.waits, g.Slow(en.Endpoint), "where the next would have to come back")
-				require.Equal(t, c.waits, g.Health(en.Endpoint).WaitsFor == ReasonNone)
-				for _, pass := range sent {
-					pass.Done(delivered(stall))
+				require.Equal(t, !c.waits, ctl.Slow(req.Endpoint), "where the next would have to come back")
+				require.Equal(t, c.waits, ctl.Health(req.Endpoint).WaitsFor == ReasonNone)
+				for _, permit := range sent {
+					permit.Done(delivered(stall))
 				}
 				elapse(2 * time.Second)
 				synctest.Wait()

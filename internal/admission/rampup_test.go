@@ -1,4 +1,4 @@
-package gate
+package admission
 
 import (
 	"testing"
@@ -58,7 +58,7 @@ func TestSlopeForWhatWasReserved(t *testing.T) {
 		s := newSim(t, Limits{Rate: 50}, func(at time.Duration) (time.Duration, Result) {
 			if at >= asks && !asked {
 				asked = true
-				return time.Millisecond, Result{Trouble: true, Answered: true, DeferFor: until - asks}
+				return time.Millisecond, Result{BreakerFailure: true, Answered: true, DeferFor: until - asks}
 			}
 			return time.Millisecond, delivered(0)
 		})
@@ -125,43 +125,43 @@ func TestLateOnASlope(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				g, en := New(Config{}), entry()
-				en.Limits.MaxInFlight = c.places
-				results(t, g, en, 20*60, 50*time.Millisecond, delivered(time.Millisecond))
-				admit(t, g, another(en)).Done(Result{Trouble: true, Answered: true, DeferFor: 2 * time.Second})
-				all := make([]Entry, 30)
+				ctl, req := New(Config{}), newRequest()
+				req.Limits.MaxInFlight = c.places
+				results(t, ctl, req, 20*60, 50*time.Millisecond, delivered(time.Millisecond))
+				admit(t, ctl, another(req)).Done(Result{BreakerFailure: true, Answered: true, DeferFor: 2 * time.Second})
+				all := make([]Request, 30)
 				var last time.Time
 				for i := range all {
-					all[i] = another(en)
-					admission, _ := g.Enter(t.Context(), all[i])
-					require.Equal(t, Deferred, admission.Verdict)
-					last = admission.Until
+					all[i] = another(req)
+					decision := ctl.Acquire(t.Context(), all[i])
+					require.True(t, decision.Deferred())
+					last = decision.Until
 				}
 				elapse(time.Until(last)) // from 2/s it has gone up to nearly 30/s
 				begun := time.Now()
 				went := make(chan time.Duration, len(all))
-				enter := func(en Entry) {
-					_, pass := g.Enter(t.Context(), en)
-					if pass == nil {
+				enter := func(req Request) {
+					permit := ctl.Acquire(t.Context(), req).Permit
+					if permit == nil {
 						return
 					}
 					i := len(went)
 					went <- time.Since(begun)
 					if i < len(c.takes) {
 						elapse(c.takes[i])
-						pass.Done(delivered(c.takes[i]))
+						permit.Done(delivered(c.takes[i]))
 						return
 					}
-					t.Cleanup(pass.Cancel)
+					t.Cleanup(permit.Cancel)
 				}
 				for _, late := range all[len(all)-6:] {
 					go enter(late)
 					synctest.Wait()
 				}
-				turn, _, _ := g.Turn(en.Endpoint)
+				turn := ctl.Forecast(req.Endpoint).Wait
 				require.Greater(t, turn, 140*time.Millisecond, "somebody new goes after the five who wait")
 				elapse(130 * time.Millisecond) // where nothing is in the way, all have gone
-				go enter(another(en))
+				go enter(another(req))
 				elapse(time.Second)
 				const apart = 26667 * time.Microsecond // 37.5/s
 				want := []time.Duration{0, c.second}

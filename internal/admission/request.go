@@ -1,33 +1,10 @@
-package gate
+package admission
 
 import (
 	"time"
 
 	"github.com/everpost/everpost/internal/webhook"
 )
-
-// Verdict is the gate's answer to whoever wants to send.
-type Verdict uint8
-
-// The verdicts.
-const (
-	Admitted Verdict = iota + 1 // send now; the Pass has to be ended
-	Deferred                    // come back at Admission.Until
-	Held                        // too many are before it: wait until released, see Gate.Room
-)
-
-// String is the verdict as a metric label.
-func (v Verdict) String() string {
-	switch v {
-	case Admitted:
-		return "admitted"
-	case Deferred:
-		return "deferred"
-	case Held:
-		return "held"
-	}
-	return "unknown"
-}
 
 // Reason says why somebody could not go at once.
 type Reason uint8
@@ -67,19 +44,27 @@ func (r Reason) String() string {
 	return "unknown"
 }
 
-// Admission is what Enter says.
-type Admission struct {
-	Verdict Verdict
-	Reason  Reason    // of a deferral or a hold
-	Until   time.Time // of a deferral: when to come back
+// Decision answers a Request. It is exactly one of three: a permit (Permit is set), a wait
+// (Until is set), or a hold (neither is set).
+type Decision struct {
+	Permit *Permit   // to send now; it has to be ended
+	Until  time.Time // of a wait: when to ask again
+	Reason Reason    // of a wait or a hold
 }
 
-// Limits are what an endpoint allows. They rule from the Enter that brings them.
+// Deferred reports whether the delivery has to ask again at Until.
+func (d Decision) Deferred() bool { return d.Permit == nil && !d.Until.IsZero() }
+
+// Held reports whether too many are before the delivery: it waits until it is released, see
+// Controller.Releasable.
+func (d Decision) Held() bool { return d.Permit == nil && d.Until.IsZero() }
+
+// Limits are what an endpoint allows. They rule from the Acquire that brings them.
 type Limits struct {
 	MaxInFlight int                    // requests at a time; defaults to webhook.DefaultMaxInFlight
 	Rate        float64                // requests per second; defaults to webhook.DefaultRateLimit
 	Timeout     time.Duration          // after which a request ends by itself; defaults to webhook.DefaultTimeout
-	AutoTimeout bool                   // Timeout does not count: see Pass.Timeout
+	AutoTimeout bool                   // Timeout does not count: see Permit.Timeout
 	Breaker     webhook.CircuitBreaker // off unless enabled; absent settings are the defaults
 }
 
@@ -119,12 +104,12 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// Entry is somebody who wants to send.
-type Entry struct {
+// Request is somebody who wants to send.
+type Request struct {
 	Endpoint webhook.EndpointID
 	Delivery webhook.DeliveryID // reservations are kept by it
 	Limits   Limits
-	Host     string // where the request goes, see Gate.HostOf; "" where hosts are not capped
+	Host     string // where the request goes, see Controller.HostOf; "" where hosts are not capped
 	Retries  int    // attempts that were made before: they lengthen an automatic timeout
 	Probe    bool   // a person has asked for it: where the circuit is open it is the probe, if none is under way
 

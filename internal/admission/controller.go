@@ -1,8 +1,8 @@
-// Package gate admits requests to endpoints, so that no receiver can hurt another
+// Package admission admits requests to endpoints, so that no receiver can hurt another
 // and none is hurt by us: at most so many requests at a time, no more than so many
 // per second, none while the receiver is in trouble, and a slope when it is back.
 //
-// Who cannot go at once gets a reservation, a time of its own: if that is near, Enter
+// Who cannot go at once gets a reservation, a time of its own: if that is near, Acquire
 // waits for it; else the caller sets a timer and comes back, normally once. What does
 // not fit into the next minutes is held. So a receiver that hangs costs timers and
 // rows, never a goroutine or a place that its neighbours need.
@@ -10,7 +10,7 @@
 // Endpoints that lead to one host may share a cap, too: host.go.
 //
 // The gate knows what its own process sends. See docs/adr/0016 and 0029.
-package gate
+package admission
 
 import (
 	"context"
@@ -30,7 +30,7 @@ const (
 
 // Config is what a gate needs. The zero value is usable.
 type Config struct {
-	// Now is the clock. Defaults to time.Now. Waits inside Enter, the timers for those who
+	// Now is the clock. Defaults to time.Now. Waits inside Acquire, the timers for those who
 	// wait and the circuit breaker's cooldown follow the real one.
 	Now func() time.Time
 	// MaxEndpoints is how many are remembered; above it, those that have been idle for
@@ -45,14 +45,14 @@ type Config struct {
 	MaxInFlightPerHost int
 	// Random returns a number in [0, 1). Defaults to math/rand/v2's.
 	Random func() float64
-	// Changed is told of each change of a circuit. It is called within Enter, Done and
-	// Reset, or by a timer of somebody inside Enter, without a lock, and must be quick. May
+	// OnCircuitChange is told of each change of a circuit. It is called within Acquire, Done and
+	// Reset, or by a timer of somebody inside Acquire, without a lock, and must be quick. May
 	// be nil.
-	Changed func(Change)
+	OnCircuitChange func(CircuitChange)
 }
 
-// Change is what became of a circuit.
-type Change struct {
+// CircuitChange is what became of a circuit.
+type CircuitChange struct {
 	Endpoint  webhook.EndpointID
 	From, To  Circuit
 	At        time.Time
@@ -60,15 +60,15 @@ type Change struct {
 	Why       string    // it is not closed: "14 of 20 requests failed, the last with http_503"
 }
 
-// Gate is the admission to all endpoints. It needs no closing: its timers are set only while
+// Controller is the admission to all endpoints. It needs no closing: its timers are set only while
 // somebody waits.
-type Gate struct {
+type Controller struct {
 	config      Config
 	base        time.Time
 	shardSize   int
 	maxReserved int64
 	reserved    atomic.Int64
-	inside      atomic.Int64 // those in Enter, of all endpoints
+	inside      atomic.Int64 // those in Acquire, of all endpoints
 	shards      [shards]shard
 
 	// With a cap per host, a place that one endpoint gives back may be another's: shared
@@ -81,12 +81,12 @@ type Gate struct {
 type lock struct {
 	sync.Mutex
 
-	changes []Change // to be told when it is given back
+	changes []CircuitChange // to be told when it is given back
 }
 
 // shard is a part of the endpoints.
 type shard struct {
-	gate      *Gate
+	gate      *Controller
 	mu        *lock
 	own       lock
 	endpoints map[webhook.EndpointID]*endpoint
@@ -95,7 +95,7 @@ type shard struct {
 }
 
 // New makes a gate.
-func New(c Config) *Gate {
+func New(c Config) *Controller {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
@@ -108,7 +108,7 @@ func New(c Config) *Gate {
 	if c.MaxReserved <= 0 {
 		c.MaxReserved = 250_000
 	}
-	g := &Gate{config: c, base: c.Now(), maxReserved: int64(c.MaxReserved), hosts: make(map[string]*host)}
+	g := &Controller{config: c, base: c.Now(), maxReserved: int64(c.MaxReserved), hosts: make(map[string]*host)}
 	g.shardSize = max(1, c.MaxEndpoints/shards)
 	for i := range g.shards {
 		g.shards[i].gate = g
@@ -121,31 +121,31 @@ func New(c Config) *Gate {
 	return g
 }
 
-func (g *Gate) now() time.Duration { return g.config.Now().Sub(g.base) }
+func (g *Controller) now() time.Duration { return g.config.Now().Sub(g.base) }
 
 // shard returns an endpoint's; the last byte of an id is random.
-func (g *Gate) shard(id webhook.EndpointID) *shard { return &g.shards[id[len(id)-1]%shards] }
+func (g *Controller) shard(id webhook.EndpointID) *shard { return &g.shards[id[len(id)-1]%shards] }
 
-// Enter asks to send one request. A turn that is near is awaited, by a bounded number
+// Acquire asks to send one request. A turn that is near is awaited, by a bounded number
 // for one endpoint, in their order. When ctx ends meanwhile, the place is given back and
 // the answer is a deferral without a reservation.
 //
-// Only with the verdict Admitted there is a Pass, which must be ended. Deferred means
+// Only with the verdict Admitted there is a Permit, which must be ended. Deferred means
 // to come back at Until, at most a second later: then the same delivery's turn is
 // kept for it. Whoever comes to rest otherwise is to be told to Forget.
-func (g *Gate) Enter(ctx context.Context, en Entry) (Admission, *Pass) {
+func (g *Controller) Acquire(ctx context.Context, en Request) Decision {
 	e, now := g.lockFor(&en)
-	admission, pass, w := e.decide(now, &en)
+	decision, w := e.decide(now, &en)
 	e.shard.unlock()
 	for w != nil {
-		admission, pass, w = e.await(ctx, w, &en)
+		decision, w = e.await(ctx, w, &en)
 	}
-	return admission, pass
+	return decision
 }
 
-// TryEnter asks to send one request at once. Nil means that it would have to wait, or that
+// TryAcquire asks to send one request at once. Nil means that it would have to wait, or that
 // the receiver is slow or its last request failed; nothing is reserved then.
-func (g *Gate) TryEnter(en Entry) *Pass {
+func (g *Controller) TryAcquire(en Request) *Permit {
 	e, now := g.lockFor(&en)
 	defer e.shard.unlock()
 	if !e.free(now) || e.recent.failureStreak > 0 || e.ails(now) {
@@ -155,7 +155,7 @@ func (g *Gate) TryEnter(en Entry) *Pass {
 }
 
 // lockFor locks the shard of an entry's endpoint, which knows its limits and host then.
-func (g *Gate) lockFor(en *Entry) (e *endpoint, now time.Duration) {
+func (g *Controller) lockFor(en *Request) (e *endpoint, now time.Duration) {
 	en.Limits = en.Limits.withDefaults()
 	s := g.shard(en.Endpoint)
 	s.mu.Lock()
@@ -170,7 +170,7 @@ func (g *Gate) lockFor(en *Entry) (e *endpoint, now time.Duration) {
 }
 
 // await waits for a waiter's turn.
-func (e *endpoint) await(ctx context.Context, w *waiter, en *Entry) (Admission, *Pass, *waiter) {
+func (e *endpoint) await(ctx context.Context, w *waiter, en *Request) (Decision, *waiter) {
 	s := e.shard
 	now := s.gate.now()
 	alarm := time.NewTimer(w.at - now)
@@ -186,9 +186,9 @@ func (e *endpoint) await(ctx context.Context, w *waiter, en *Entry) (Admission, 
 		case <-ctx.Done():
 			gone = true
 		}
-		admission, pass, next, more := e.awake(w, en, gone)
+		decision, next, more := e.awake(w, en, gone)
 		if !more {
-			return admission, pass, next
+			return decision, next
 		}
 		alarm.Reset(max(w.deadline-s.gate.now(), 0))
 	}
@@ -196,7 +196,7 @@ func (e *endpoint) await(ctx context.Context, w *waiter, en *Entry) (Admission, 
 
 // awake finds out why a waiter woke up: it has a pass, or was turned away, or its
 // turn has come and maybe passed. More says that it goes on waiting.
-func (e *endpoint) awake(w *waiter, en *Entry, gone bool) (admission Admission, pass *Pass, next *waiter, more bool) {
+func (e *endpoint) awake(w *waiter, en *Request, gone bool) (decision Decision, next *waiter, more bool) {
 	s := e.shard
 	s.mu.Lock()
 	defer s.unlock()
@@ -211,36 +211,36 @@ func (e *endpoint) awake(w *waiter, en *Entry, gone bool) (admission Admission, 
 		called = true
 	default:
 		if !gone && now < w.deadline {
-			return Admission{}, nil, nil, true
+			return Decision{}, nil, true
 		}
 	}
 	e.inside--
 	s.gate.inside.Add(-1)
 	switch {
-	case gone && w.pass != nil:
-		e.finish(w.pass, now, unsent)
+	case gone && w.permit != nil:
+		e.finish(w.permit, now, unsent)
 	case gone:
 		e.leave(w)
 		e.pump(now)
-	case w.pass != nil:
-		return Admission{Verdict: Admitted}, w.pass, nil, false
+	case w.permit != nil:
+		return Decision{Permit: w.permit}, nil, false
 	case called && !e.leadsTo(en.Host): // the endpoint has another URL by now
 	case called: // turned away: what was reserved does not hold any more
-		admission, pass, next = e.decide(now, en)
-		return admission, pass, next, false
+		decision, next = e.decide(now, en)
+		return decision, next, false
 	default: // the place it waited for did not become free
 		e.leave(w)
 		if w.returned {
-			return e.bookAgain(now, en), nil, nil, false
+			return e.bookAgain(now, en), nil, false
 		}
 		at, reason := e.earliest(now)
-		return e.book(now, at, reason, en), nil, nil, false
+		return e.book(now, at, reason, en), nil, false
 	}
-	return e.deferred(now+minDeferral, ReasonInFlight), nil, nil, false
+	return e.deferred(now+minDeferral, ReasonInFlight), nil, false
 }
 
 // Forget gives back a reservation whose delivery will not come: it came to rest.
-func (g *Gate) Forget(id webhook.EndpointID, delivery webhook.DeliveryID) {
+func (g *Controller) Forget(id webhook.EndpointID, delivery webhook.DeliveryID) {
 	s := g.shard(id)
 	s.mu.Lock()
 	defer s.unlock()
@@ -252,7 +252,7 @@ func (g *Gate) Forget(id webhook.EndpointID, delivery webhook.DeliveryID) {
 // Reset closes an endpoint's circuit and forgets what was learnt of its answers and
 // asked by its answers: it leads elsewhere now, or a person says that it is well.
 // What is in flight stays, and what is reserved, unless the circuit was to close long ago.
-func (g *Gate) Reset(id webhook.EndpointID) {
+func (g *Controller) Reset(id webhook.EndpointID) {
 	s := g.shard(id)
 	s.mu.Lock()
 	defer s.unlock()
@@ -341,10 +341,10 @@ func (s *shard) unlink(e *endpoint) {
 // changed notes a change of a circuit, to be told without the lock.
 func (e *endpoint) changed(now time.Duration, from Circuit) {
 	g, c := e.shard.gate, &e.circuit
-	if g.config.Changed == nil {
+	if g.config.OnCircuitChange == nil {
 		return
 	}
-	change := Change{Endpoint: e.id, From: from, To: c.state, At: g.base.Add(now), Why: c.why()}
+	change := CircuitChange{Endpoint: e.id, From: from, To: c.state, At: g.base.Add(now), Why: c.why()}
 	if c.state == CircuitOpen {
 		change.NextProbe = g.base.Add(c.until)
 	}
@@ -361,6 +361,6 @@ func (s *shard) unlock() {
 	s.mu.changes = nil
 	s.mu.Unlock()
 	for _, change := range changes {
-		s.gate.config.Changed(change)
+		s.gate.config.OnCircuitChange(change)
 	}
 }

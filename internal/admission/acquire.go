@@ -1,4 +1,4 @@
-package gate
+package admission
 
 import (
 	"slices"
@@ -32,7 +32,7 @@ func (e *endpoint) earliest(now time.Duration) (time.Duration, Reason) {
 	return e.line.free(from, tempo), reason
 }
 
-// mayWait is how many newcomers may wait inside Enter. Where it is known that each will
+// mayWait is how many newcomers may wait inside Acquire. Where it is known that each will
 // wait for a moment only, it is better than a timer for as many as come in that time.
 func (e *endpoint) mayWait() int {
 	switch {
@@ -63,15 +63,15 @@ func (e *endpoint) free(now time.Duration) bool {
 
 // decide answers somebody who wants to go: with a pass, a wait, or an admission
 // that says when to come back.
-func (e *endpoint) decide(now time.Duration, en *Entry) (Admission, *Pass, *waiter) {
+func (e *endpoint) decide(now time.Duration, en *Request) (Decision, *waiter) {
 	if e.free(now) {
-		return Admission{Verdict: Admitted}, e.admit(now, now, en.Retries), nil
+		return Decision{Permit: e.admit(now, now, en.Retries)}, nil
 	}
 	e.expire(now)
 	e.pump(now) // a place that was kept for somebody who did not come is the next one's
 	mine, holds := e.line.when[en.Delivery]
 	if holds && e.waits(en.Delivery) {
-		return e.deferred(now+minDeferral, ReasonInFlight), nil, nil // it is here already
+		return e.deferred(now+minDeferral, ReasonInFlight), nil // it is here already
 	}
 	if until, reason := e.barred(now); until > now {
 		return e.decideBarred(now, until, reason, en)
@@ -90,37 +90,37 @@ func (e *endpoint) decide(now time.Duration, en *Entry) (Admission, *Pass, *wait
 	switch {
 	case at <= now:
 		e.line.remove(en.Delivery)
-		return Admission{Verdict: Admitted}, e.admit(now, now, en.Retries), nil
+		return Decision{Permit: e.admit(now, now, en.Retries)}, nil
 	case at <= now+e.patience() && len(e.waiters) < e.mayWait():
 		e.line.remove(en.Delivery)
 		e.line.add(at, en.Delivery)
 		return e.wait(now, at, en, false)
 	case holds: // it came early
-		return e.deferred(mine, reason), nil, nil
+		return e.deferred(mine, reason), nil
 	}
-	return e.book(now, at, reason, en), nil, nil
+	return e.book(now, at, reason, en), nil
 }
 
 // decideBarred answers somebody who comes while nobody goes, but for a probe.
-func (e *endpoint) decideBarred(now, until time.Duration, reason Reason, en *Entry) (Admission, *Pass, *waiter) {
+func (e *endpoint) decideBarred(now, until time.Duration, reason Reason, en *Request) (Decision, *waiter) {
 	if reason == ReasonCircuitOpen {
 		if en.Probe {
 			e.endRest(now)
 		}
 		if p := e.tryProbe(now, en.Retries); p != nil {
 			e.line.remove(en.Delivery)
-			return Admission{Verdict: Admitted}, p, nil
+			return Decision{Permit: p}, nil
 		}
 	}
 	mine, holds := e.line.when[en.Delivery]
 	switch {
 	case holds && mine >= max(until, now+minDeferral):
-		return e.deferred(mine, reason), nil, nil
+		return e.deferred(mine, reason), nil
 	case holds && reason == ReasonCircuitOpen && mine <= now+shortPatience && !e.host.hasPlace(now, e) && e.probeDue(now):
 		return e.wait(now, mine, en, true) // for the host's next place, as the probe
 	}
 	e.line.remove(en.Delivery)
-	return e.book(now, until, reason, en), nil, nil
+	return e.book(now, until, reason, en), nil
 }
 
 // reach is how far ahead somebody may get a reservation. After a relapse trust has to
@@ -137,15 +137,15 @@ func (e *endpoint) reach(now time.Duration, released bool) time.Duration {
 }
 
 // book reserves the first time that is free, not before from and worth a timer.
-func (e *endpoint) book(now, from time.Duration, reason Reason, en *Entry) Admission {
+func (e *endpoint) book(now, from time.Duration, reason Reason, en *Request) Decision {
 	n := len(e.line.slots)
 	if n >= e.mayReserve() || n >= pioneers && e.line.total.Load() >= e.shard.gate.maxReserved {
-		return Admission{Verdict: Held, Reason: ReasonBacklog}
+		return Decision{Reason: ReasonBacklog}
 	}
 	last := now + e.reach(now, en.Released)
 	at := e.line.free(max(from, now+minDeferral), e.tempo(now))
 	if at > last && n >= pioneers {
-		return Admission{Verdict: Held, Reason: ReasonBacklog}
+		return Decision{Reason: ReasonBacklog}
 	}
 	e.line.add(at, en.Delivery)
 	return e.deferred(at, reason)
@@ -153,7 +153,7 @@ func (e *endpoint) book(now, from time.Duration, reason Reason, en *Entry) Admis
 
 // bookAgain reserves for somebody whose turn came while no place was free: before
 // those who have not had theirs.
-func (e *endpoint) bookAgain(now time.Duration, en *Entry) Admission {
+func (e *endpoint) bookAgain(now time.Duration, en *Request) Decision {
 	from, reason := e.earliest(now)
 	if until, _ := e.barred(now); until <= now && len(e.line.slots) < e.mayReserve() {
 		tempo := e.tempo(now)
@@ -170,12 +170,12 @@ func (e *endpoint) bookAgain(now time.Duration, en *Entry) Admission {
 	return e.book(now, from, reason, en)
 }
 
-func (e *endpoint) deferred(at time.Duration, reason Reason) Admission {
-	return Admission{Verdict: Deferred, Reason: reason, Until: e.shard.gate.base.Add(at)}
+func (e *endpoint) deferred(at time.Duration, reason Reason) Decision {
+	return Decision{Reason: reason, Until: e.shard.gate.base.Add(at)}
 }
 
-// wait puts somebody whose slot has that time into the line of those inside Enter.
-func (e *endpoint) wait(now, at time.Duration, en *Entry, returned bool) (Admission, *Pass, *waiter) {
+// wait puts somebody whose slot has that time into the line of those inside Acquire.
+func (e *endpoint) wait(now, at time.Duration, en *Request, returned bool) (Decision, *waiter) {
 	w := &waiter{
 		delivery: en.Delivery, retries: en.Retries, at: at, deadline: max(now+e.patience(), at+waitMargin), returned: returned,
 		ready: make(chan struct{}),
@@ -187,13 +187,13 @@ func (e *endpoint) wait(now, at time.Duration, en *Entry, returned bool) (Admiss
 	e.waiters = slices.Insert(e.waiters, i, w)
 	e.line.of(w.delivery).inside = true
 	e.pump(now)
-	if w.pass != nil {
-		return Admission{Verdict: Admitted}, w.pass, nil
+	if w.permit != nil {
+		return Decision{Permit: w.permit}, nil
 	}
 	e.wake(now)
 	e.inside++
 	e.shard.gate.inside.Add(1)
-	return Admission{}, nil, w
+	return Decision{}, w
 }
 
 // pump lets in who is first in the line, as long as somebody may go.
@@ -247,14 +247,14 @@ func (e *endpoint) wake(now time.Duration) {
 func (e *endpoint) letIn(now time.Duration) bool {
 	w := e.waiters[0]
 	if e.circuit.state != CircuitClosed {
-		w.pass = e.tryProbe(now, w.retries)
-		if w.pass == nil {
+		w.permit = e.tryProbe(now, w.retries)
+		if w.permit == nil {
 			return false
 		}
 		e.leave(w)
 	} else {
 		e.leave(w)
-		w.pass = e.admit(now, min(w.at, now), w.retries)
+		w.permit = e.admit(now, min(w.at, now), w.retries)
 	}
 	close(w.ready)
 	return true
@@ -272,8 +272,8 @@ func (e *endpoint) leave(w *waiter) {
 }
 
 // admit makes a request one in flight. Its turn was at turn.
-func (e *endpoint) admit(now, turn time.Duration, retries int) *Pass {
-	p := &Pass{endpoint: e, host: e.host, start: now, timeout: e.timeout(now, retries), epoch: e.circuit.epoch, prev: e.newest}
+func (e *endpoint) admit(now, turn time.Duration, retries int) *Permit {
+	p := &Permit{endpoint: e, host: e.host, start: now, timeout: e.timeout(now, retries), epoch: e.circuit.epoch, prev: e.newest}
 	if e.newest != nil {
 		e.newest.next = p
 	} else {

@@ -1,4 +1,4 @@
-package gate
+package admission
 
 import (
 	"net"
@@ -14,12 +14,12 @@ import (
 //
 // It is guarded by the lock that all shards have in common where hosts are capped.
 type host struct {
-	gate      *Gate
+	gate      *Controller
 	name      string
 	endpoints int // that lead here
 	inFlight  int
 
-	// turns are the endpoints that have somebody inside Enter who only needs a place here,
+	// turns are the endpoints that have somebody inside Acquire who only needs a place here,
 	// each once. Who was served goes to the end. While a place is free that is not kept,
 	// there is none.
 	turns []*endpoint
@@ -44,7 +44,7 @@ type host struct {
 //
 // What answers at another port may be something else, and no answer of a name says which
 // names lead to one machine, so no more is taken for the same.
-func (g *Gate) HostOf(endpointURL string) string {
+func (g *Controller) HostOf(endpointURL string) string {
 	if g.config.MaxInFlightPerHost <= 0 {
 		return ""
 	}

@@ -1,4 +1,4 @@
-package gate
+package admission
 
 import (
 	"context"
@@ -18,10 +18,10 @@ import (
 type hostModel struct {
 	*rapid.T
 
-	gate   *Gate
+	gate   *Controller
 	places int // of each host
 	all    []*model
-	at     map[*Pass]string // the host of what is in flight
+	at     map[*Permit]string // the host of what is in flight
 }
 
 // settle lets nobody move, and notes where the requests of those who were let in go.
@@ -54,23 +54,23 @@ func (h *hostModel) settle() {
 
 // check holds what is always so of hosts.
 func (h *hostModel) check(inFlight map[string]int) {
-	g := h.gate
-	g.shared.Lock()
-	defer g.shared.Unlock()
-	now := g.now()
+	ctl := h.gate
+	ctl.shared.Lock()
+	defer ctl.shared.Unlock()
+	now := ctl.now()
 	leading := map[*host]int{}
-	for i := range g.shards {
-		for _, e := range g.shards[i].endpoints {
+	for i := range ctl.shards {
+		for _, e := range ctl.shards[i].endpoints {
 			if e.host == nil {
 				continue
 			}
 			leading[e.host]++
 			e.checkWaiters(h)
-			require.Same(h, e.host, g.hosts[e.host.name])
+			require.Same(h, e.host, ctl.hosts[e.host.name])
 			require.False(h, e.overdue(now) && e.host.kept == nil && !e.host.full(), "somebody waits although it could go")
 		}
 	}
-	for name, known := range g.hosts {
+	for name, known := range ctl.hosts {
 		require.Equal(h, name, known.name)
 		require.Equal(h, inFlight[name], known.inFlight)
 		require.Equal(h, leading[known], known.endpoints)
@@ -87,7 +87,7 @@ func (h *hostModel) check(inFlight map[string]int) {
 		}
 	}
 	for name, n := range inFlight {
-		require.True(h, n == 0 || g.hosts[name] != nil, "a host is forgotten while something is in flight")
+		require.True(h, n == 0 || ctl.hosts[name] != nil, "a host is forgotten while something is in flight")
 	}
 }
 
@@ -113,7 +113,7 @@ func TestHostModel(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		rapid.Check(struct{ rapid.TB }{t}, func(t *rapid.T) {
-			h := &hostModel{T: t, places: rapid.IntRange(1, 4).Draw(t, "places"), at: make(map[*Pass]string)}
+			h := &hostModel{T: t, places: rapid.IntRange(1, 4).Draw(t, "places"), at: make(map[*Permit]string)}
 			h.gate = New(Config{MaxInFlightPerHost: h.places, MaxEndpoints: shards})
 			ctx, stop := context.WithCancel(context.Background())
 			defer synctest.Wait()
@@ -122,11 +122,11 @@ func TestHostModel(t *testing.T) {
 			breaker.MinRequests, breaker.Cooldown = 3, 2*time.Second
 			for i := range rapid.IntRange(2, 5).Draw(t, "endpoints") {
 				m := &model{
-					T: t, ctx: ctx, gate: h.gate, entry: entry(),
-					deferred: make(map[webhook.DeliveryID]*modeled), sending: make(map[*Pass]*modeled),
+					T: t, ctx: ctx, gate: h.gate, request: newRequest(),
+					deferred: make(map[webhook.DeliveryID]*modeled), sending: make(map[*Permit]*modeled),
 				}
-				m.entry.Host = fmt.Sprintf("host%d:443", i%2)
-				m.entry.Limits = Limits{
+				m.request.Host = fmt.Sprintf("host%d:443", i%2)
+				m.request.Limits = Limits{
 					MaxInFlight: rapid.IntRange(1, 4).Draw(t, "in flight"),
 					Rate:        rapid.SampledFrom([]float64{0.5, 20, 1000}).Draw(t, "rate"), Breaker: breaker,
 				}
@@ -156,10 +156,10 @@ func TestHostModel(t *testing.T) {
 				"leave":           step((*model).goAway),
 				"end":             step(func(m *model) { m.end(delivered(0)) }),
 				"fail":            step(func(m *model) { m.end(refused(0)) }),
-				"ask for a pause": step(func(m *model) { m.end(Result{Trouble: true, Answered: true, DeferFor: 3 * time.Second}) }),
-				"reset":           step(func(m *model) { m.gate.Reset(m.entry.Endpoint) }),
+				"ask for a pause": step(func(m *model) { m.end(Result{BreakerFailure: true, Answered: true, DeferFor: 3 * time.Second}) }),
+				"reset":           step(func(m *model) { m.gate.Reset(m.request.Endpoint) }),
 				"move": step(func(m *model) {
-					m.entry.Host = rapid.SampledFrom([]string{"host0:443", "host1:443", ""}).Draw(m.T, "to")
+					m.request.Host = rapid.SampledFrom([]string{"host0:443", "host1:443", ""}).Draw(m.T, "to")
 				}),
 				"time": step(func(m *model) {
 					passTime(time.Duration(rapid.IntRange(1, 2000).Draw(m.T, "ms"))*time.Millisecond, h.all...)
@@ -183,12 +183,12 @@ func (h *hostModel) drain(t *rapid.T) {
 	for n := 0; open() > 0; n++ {
 		require.Less(t, n, 30_000, "somebody never gets a turn")
 		for _, m := range h.all {
-			for _, p := range m.passes() {
+			for _, p := range m.permits() {
 				delete(m.sending, p)
 				p.Done(delivered(100 * time.Millisecond))
 			}
 			h.settle()
-			for range min(h.gate.Room(m.entry.Endpoint), len(m.held)) {
+			for range min(h.gate.Room(m.request.Endpoint), len(m.held)) {
 				d := m.held[0]
 				m.held = m.held[1:]
 				m.enter(d, true)
@@ -203,10 +203,10 @@ func (h *hostModel) drain(t *rapid.T) {
 	// Whoever is idle is forgotten, and their hosts with them.
 	elapse(2 * idleAfter)
 	for i := range 2 * shards {
-		en := entry()
-		en.Endpoint[len(en.Endpoint)-1] = byte(i)
-		_, pass := h.gate.Enter(canceled(), en)
-		pass.Done(delivered(0))
+		req := newRequest()
+		req.Endpoint[len(req.Endpoint)-1] = byte(i)
+		permit := h.gate.Acquire(canceled(), req).Permit
+		permit.Done(delivered(0))
 	}
 	require.Empty(t, h.gate.hosts)
 }

@@ -1,4 +1,4 @@
-package gate
+package admission
 
 import (
 	"reflect"
@@ -16,20 +16,20 @@ import (
 )
 
 // at is somebody new for a new endpoint of a host.
-func at(host string) Entry {
-	en := entry()
-	en.Host = host
-	return en
+func at(host string) Request {
+	req := newRequest()
+	req.Host = host
+	return req
 }
 
 // requireAtRest: nothing is under way, and nobody waits.
-func requireAtRest(t *testing.T, g *Gate) {
+func requireAtRest(t *testing.T, ctl *Controller) {
 	t.Helper()
-	totals := g.Totals()
+	totals := ctl.Totals()
 	require.Zero(t, totals.InFlight)
 	require.Zero(t, totals.Waiting)
 	require.Zero(t, totals.Reserved)
-	for _, h := range g.hosts {
+	for _, h := range ctl.hosts {
 		require.Zero(t, h.inFlight)
 		require.Empty(t, h.turns)
 	}
@@ -38,7 +38,7 @@ func requireAtRest(t *testing.T, g *Gate) {
 // What counts as one host.
 func TestHostOf(t *testing.T) {
 	t.Parallel()
-	g := New(Config{MaxInFlightPerHost: 1})
+	ctl := New(Config{MaxInFlightPerHost: 1})
 	for given, want := range map[string]string{
 		"https://example.com/a?b=c":            "example.com:443",
 		"https://example.com:443":              "example.com:443",
@@ -59,7 +59,7 @@ func TestHostOf(t *testing.T) {
 		"https://exa mple.com":                 "",
 		"https://example.com:port/":            "",
 	} {
-		require.Equal(t, want, g.HostOf(given), given)
+		require.Equal(t, want, ctl.HostOf(given), given)
 	}
 	require.Empty(t, New(Config{}).HostOf("https://example.com"), "nothing is capped, nothing is parsed")
 }
@@ -67,57 +67,57 @@ func TestHostOf(t *testing.T) {
 // Without a cap nothing is known of hosts, and endpoints have locks of their own.
 func TestNoCapPerHost(t *testing.T) {
 	t.Parallel()
-	g := New(Config{})
+	ctl := New(Config{})
 	for range 100 {
-		pass := admit(t, g, at("receiver.test:443"))
-		require.Nil(t, pass.host)
+		permit := admit(t, ctl, at("receiver.test:443"))
+		require.Nil(t, permit.host)
 	}
-	require.Empty(t, g.hosts)
-	require.NotSame(t, g.shards[0].mu, g.shards[1].mu)
+	require.Empty(t, ctl.hosts)
+	require.NotSame(t, ctl.shards[0].mu, ctl.shards[1].mu)
 	capped := New(Config{MaxInFlightPerHost: 1})
 	require.Same(t, capped.shards[0].mu, capped.shards[1].mu)
 }
 
-// A pass is what a request costs; it is not to become larger for those without a cap.
+// A permit is what a request costs; it is not to become larger for those without a cap.
 func TestCostsNothingMore(t *testing.T) { //nolint:paralleltest // it counts allocations
-	g := New(Config{})
-	en := entry()
-	en.Limits.Rate = 1e9
+	ctl := New(Config{})
+	req := newRequest()
+	req.Limits.Rate = 1e9
 	require.LessOrEqual(t, testing.AllocsPerRun(100, func() {
-		_, pass := g.Enter(t.Context(), en)
-		pass.Cancel()
+		permit := ctl.Acquire(t.Context(), req).Permit
+		permit.Cancel()
 	}), 1.0)
-	require.LessOrEqual(t, reflect.TypeFor[Pass]().Size(), uintptr(64), "a size that is allocated")
+	require.LessOrEqual(t, reflect.TypeFor[Permit]().Size(), uintptr(64), "a size that is allocated")
 }
 
 // The cap holds over endpoints and for each host by itself; each way in which a request
 // may end gives the place back, once.
 func TestCapPerHost(t *testing.T) {
 	t.Parallel()
-	for name, end := range map[string]func(*Pass){
-		"done":     func(p *Pass) { p.Done(delivered(time.Millisecond)) },
-		"failed":   func(p *Pass) { p.Done(refused(time.Millisecond)) },
-		"canceled": func(p *Pass) { p.Cancel() },
-		"twice":    func(p *Pass) { p.Cancel(); p.Done(delivered(time.Millisecond)); p.Cancel() },
+	for name, end := range map[string]func(*Permit){
+		"done":     func(p *Permit) { p.Done(delivered(time.Millisecond)) },
+		"failed":   func(p *Permit) { p.Done(refused(time.Millisecond)) },
+		"canceled": func(p *Permit) { p.Cancel() },
+		"twice":    func(p *Permit) { p.Cancel(); p.Done(delivered(time.Millisecond)); p.Cancel() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			g := newClock().gate(func(c *Config) { c.MaxInFlightPerHost = 3 })
+			ctl := newClock().gate(func(c *Config) { c.MaxInFlightPerHost = 3 })
 			for range 3 {
-				var passes []*Pass
+				var permits []*Permit
 				for range 3 {
-					passes = append(passes, admit(t, g, at("a.test:443")))
+					permits = append(permits, admit(t, ctl, at("a.test:443")))
 				}
 				waits := at("a.test:443")
-				admission, _ := g.Enter(canceled(), waits)
-				require.Equal(t, Deferred, admission.Verdict)
-				require.Zero(t, g.Health(waits.Endpoint).InFlight, "it has no place of its endpoint")
-				passes = append(passes, admit(t, g, at("b.test:443")), admit(t, g, at("")))
-				for _, p := range passes {
+				decision := ctl.Acquire(canceled(), waits)
+				require.True(t, decision.Deferred())
+				require.Zero(t, ctl.Health(waits.Endpoint).InFlight, "it has no place of its endpoint")
+				permits = append(permits, admit(t, ctl, at("b.test:443")), admit(t, ctl, at("")))
+				for _, p := range permits {
 					end(p)
 				}
 			}
-			requireAtRest(t, g)
+			requireAtRest(t, ctl)
 		})
 	}
 }
@@ -127,21 +127,21 @@ func TestCapPerHost(t *testing.T) {
 func TestTurnsAtAHost(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g := New(Config{MaxInFlightPerHost: 1})
-		busy := admit(t, g, at("a.test:443"))
+		ctl := New(Config{MaxInFlightPerHost: 1})
+		busy := admit(t, ctl, at("a.test:443"))
 		var mu sync.Mutex
 		var order []string
-		enter := func(name string, en Entry) {
+		enter := func(name string, req Request) {
 			go func() {
-				_, pass := g.Enter(t.Context(), en)
-				if pass == nil {
+				permit := ctl.Acquire(t.Context(), req).Permit
+				if permit == nil {
 					return
 				}
 				mu.Lock()
 				order = append(order, name)
 				mu.Unlock()
 				elapse(time.Millisecond)
-				pass.Done(delivered(time.Millisecond))
+				permit.Done(delivered(time.Millisecond))
 			}()
 			synctest.Wait()
 		}
@@ -151,7 +151,7 @@ func TestTurnsAtAHost(t *testing.T) {
 		}
 		enter("one", one)
 		require.Empty(t, order)
-		require.Equal(t, 4, g.Totals().Waiting)
+		require.Equal(t, 4, ctl.Totals().Waiting)
 		busy.Done(delivered(time.Millisecond))
 		elapse(10 * time.Millisecond)
 		require.Equal(t, []string{"many", "one", "many", "many"}, order)
@@ -199,36 +199,36 @@ func TestProbeOfABusyHost(t *testing.T) {
 func TestProbeWaitsForTheHost(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g := New(Config{MaxInFlightPerHost: 1})
-		en := guarded()
-		en.Host = "a.test:443"
+		ctl := New(Config{MaxInFlightPerHost: 1})
+		req := guarded()
+		req.Host = "a.test:443"
 		failed := 0
-		for ; g.Health(en.Endpoint).Circuit == CircuitClosed; failed++ {
-			admit(t, g, another(en)).Done(refused(time.Millisecond))
+		for ; ctl.Health(req.Endpoint).Circuit == CircuitClosed; failed++ {
+			admit(t, ctl, another(req)).Done(refused(time.Millisecond))
 			elapse(10 * time.Millisecond)
 		}
-		admission, _ := g.Enter(t.Context(), en)
-		require.Equal(t, Deferred, admission.Verdict)
-		elapse(time.Until(admission.Until) - 10*time.Millisecond)
-		busy := admit(t, g, at("a.test:443"))
+		decision := ctl.Acquire(t.Context(), req)
+		require.True(t, decision.Deferred())
+		elapse(time.Until(decision.Until) - 10*time.Millisecond)
+		busy := admit(t, ctl, at("a.test:443"))
 		elapse(10 * time.Millisecond)
-		admitted := make(chan *Pass)
+		admitted := make(chan *Permit)
 		go func() {
-			_, pass := g.Enter(t.Context(), en)
-			admitted <- pass
+			permit := ctl.Acquire(t.Context(), req).Permit
+			admitted <- permit
 		}()
 		elapse(100 * time.Millisecond)
-		require.Equal(t, 1, g.Health(en.Endpoint).Waiting)
-		require.Equal(t, CircuitOpen, g.Health(en.Endpoint).Circuit)
-		later, _ := g.Enter(t.Context(), another(en))
-		require.Equal(t, Deferred, later.Verdict)
-		require.Equal(t, 1, g.Totals().InFlight)
+		require.Equal(t, 1, ctl.Health(req.Endpoint).Waiting)
+		require.Equal(t, CircuitOpen, ctl.Health(req.Endpoint).Circuit)
+		later := ctl.Acquire(t.Context(), another(req))
+		require.True(t, later.Deferred())
+		require.Equal(t, 1, ctl.Totals().InFlight)
 		busy.Done(delivered(time.Second))
 		probe := <-admitted
 		require.NotNil(t, probe)
-		require.Equal(t, CircuitHalfOpen, g.Health(en.Endpoint).Circuit)
+		require.Equal(t, CircuitHalfOpen, ctl.Health(req.Endpoint).Circuit)
 		probe.Done(delivered(time.Millisecond))
-		require.Equal(t, CircuitClosed, g.Health(en.Endpoint).Circuit)
+		require.Equal(t, CircuitClosed, ctl.Health(req.Endpoint).Circuit)
 		require.Positive(t, failed)
 	})
 }
@@ -238,24 +238,24 @@ func TestProbeWaitsForTheHost(t *testing.T) {
 func TestBarredAtABusyHost(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g, en := New(Config{MaxInFlightPerHost: 1}), at("a.test:443")
+		ctl, req := New(Config{MaxInFlightPerHost: 1}), at("a.test:443")
 		limited := delivered(time.Millisecond)
 		limited.PaceFor = 5 * time.Second
-		admit(t, g, another(en)).Done(limited)
-		mine, _ := g.Enter(t.Context(), en)
-		require.Equal(t, Deferred, mine.Verdict)
+		admit(t, ctl, another(req)).Done(limited)
+		mine := ctl.Acquire(t.Context(), req)
+		require.True(t, mine.Deferred())
 		elapse(time.Until(mine.Until) - 200*time.Millisecond)
-		busy := admit(t, g, at("a.test:443"))
-		entered := make(chan Admission)
+		busy := admit(t, ctl, at("a.test:443"))
+		entered := make(chan Decision)
 		go func() {
-			admission, _ := g.Enter(t.Context(), en)
-			entered <- admission
+			decision := ctl.Acquire(t.Context(), req)
+			entered <- decision
 		}()
 		elapse(50 * time.Millisecond)
 		busy.Done(delivered(time.Millisecond))
-		admission := <-entered
-		require.Equal(t, Deferred, admission.Verdict)
-		require.False(t, admission.Until.Before(mine.Until))
+		decision := <-entered
+		require.True(t, decision.Deferred())
+		require.False(t, decision.Until.Before(mine.Until))
 	})
 }
 
@@ -273,30 +273,31 @@ func TestQuickAtAHost(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				g, en := New(Config{MaxInFlightPerHost: 1}), at("a.test:443")
-				learn(t, g, en, time.Millisecond)
+				ctl, req := New(Config{MaxInFlightPerHost: 1}), at("a.test:443")
+				learn(t, ctl, req, time.Millisecond)
 				for range 100 {
-					busy := admit(t, g, at("a.test:443"))
+					busy := admit(t, ctl, at("a.test:443"))
 					elapse(c.latency)
 					busy.Done(delivered(c.latency))
 				}
-				busy := admit(t, g, at("a.test:443"))
+				busy := admit(t, ctl, at("a.test:443"))
 				elapse(c.stall)
-				turn, _, _ := g.Turn(en.Endpoint)
+				turn := ctl.Forecast(req.Endpoint).Wait
 				require.Greater(t, turn, shortPatience)
 				require.Less(t, turn, longPatience)
-				entered := make(chan Verdict)
+				entered := make(chan kind)
 				go func() {
-					admission, pass := g.Enter(t.Context(), another(en))
-					if pass != nil {
-						pass.Done(delivered(time.Millisecond))
+					decision := ctl.Acquire(t.Context(), another(req))
+					permit := decision.Permit
+					if permit != nil {
+						permit.Done(delivered(time.Millisecond))
 					}
-					entered <- admission.Verdict
+					entered <- kindOf(decision)
 				}()
 				synctest.Wait()
-				require.Equal(t, c.waits, g.Health(en.Endpoint).Waiting == 1)
+				require.Equal(t, c.waits, ctl.Health(req.Endpoint).Waiting == 1)
 				busy.Done(delivered(c.stall))
-				require.Equal(t, c.waits, <-entered == Admitted)
+				require.Equal(t, c.waits, <-entered == isAdmitted)
 			})
 		})
 	}
@@ -306,18 +307,18 @@ func TestQuickAtAHost(t *testing.T) {
 func TestProbeOfAHangingHost(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g := New(Config{MaxInFlightPerHost: 1})
-		en := guarded()
-		en.Host = "a.test:443"
-		for g.Health(en.Endpoint).Circuit == CircuitClosed {
-			admit(t, g, another(en)).Done(refused(time.Millisecond))
+		ctl := New(Config{MaxInFlightPerHost: 1})
+		req := guarded()
+		req.Host = "a.test:443"
+		for ctl.Health(req.Endpoint).Circuit == CircuitClosed {
+			admit(t, ctl, another(req)).Done(refused(time.Millisecond))
 			elapse(10 * time.Millisecond)
 		}
-		admit(t, g, at("a.test:443"))
+		admit(t, ctl, at("a.test:443"))
 		elapse(2 * time.Minute)
-		admission, _ := g.Enter(t.Context(), en)
-		require.Equal(t, Deferred, admission.Verdict)
-		require.Greater(t, time.Until(admission.Until), time.Minute)
+		decision := ctl.Acquire(t.Context(), req)
+		require.True(t, decision.Deferred())
+		require.Greater(t, time.Until(decision.Until), time.Minute)
 	})
 }
 
@@ -326,31 +327,31 @@ func TestProbeOfAHangingHost(t *testing.T) {
 func TestMovesToAnotherHost(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g := New(Config{MaxInFlightPerHost: 1})
-		en := at("old.test:443")
-		before := admit(t, g, en)
-		answer := make(chan Admission)
+		ctl := New(Config{MaxInFlightPerHost: 1})
+		req := at("old.test:443")
+		before := admit(t, ctl, req)
+		answer := make(chan Decision)
 		go func() {
-			admission, _ := g.Enter(t.Context(), another(en))
-			answer <- admission
+			decision := ctl.Acquire(t.Context(), another(req))
+			answer <- decision
 		}()
 		synctest.Wait()
-		en.Host = "new.test:443"
-		after := admit(t, g, another(en))
+		req.Host = "new.test:443"
+		after := admit(t, ctl, another(req))
 		waited := <-answer
-		require.Equal(t, Deferred, waited.Verdict)
+		require.True(t, waited.Deferred())
 		require.GreaterOrEqual(t, time.Until(waited.Until), minDeferral)
-		require.Equal(t, 2, g.Health(en.Endpoint).InFlight)
-		require.Len(t, g.hosts, 2)
+		require.Equal(t, 2, ctl.Health(req.Endpoint).InFlight)
+		require.Len(t, ctl.hosts, 2)
 
-		admission, _ := g.Enter(canceled(), at("old.test:443"))
-		require.Equal(t, Deferred, admission.Verdict, "the old host is full")
-		require.Equal(t, 1, g.hosts["old.test:443"].inFlight)
+		decision := ctl.Acquire(canceled(), at("old.test:443"))
+		require.True(t, decision.Deferred(), "the old host is full")
+		require.Equal(t, 1, ctl.hosts["old.test:443"].inFlight)
 		before.Cancel()
-		require.Equal(t, 0, g.hosts["old.test:443"].inFlight)
-		require.Equal(t, 1, g.hosts["new.test:443"].inFlight)
+		require.Equal(t, 0, ctl.hosts["old.test:443"].inFlight)
+		require.Equal(t, 1, ctl.hosts["new.test:443"].inFlight)
 		after.Cancel()
-		admit(t, g, at("new.test:443")).Cancel()
+		admit(t, ctl, at("new.test:443")).Cancel()
 	})
 }
 
@@ -358,22 +359,22 @@ func TestMovesToAnotherHost(t *testing.T) {
 func TestHealthOfABusyHost(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g := New(Config{MaxInFlightPerHost: 2})
-		en, other := at("a.test:443"), at("a.test:443")
-		admit(t, g, en).Done(delivered(time.Millisecond))
-		first, second := admit(t, g, another(other)), admit(t, g, another(other))
+		ctl := New(Config{MaxInFlightPerHost: 2})
+		req, other := at("a.test:443"), at("a.test:443")
+		admit(t, ctl, req).Done(delivered(time.Millisecond))
+		first, second := admit(t, ctl, another(other)), admit(t, ctl, another(other))
 		elapse(20 * time.Second)
-		require.Equal(t, ReasonHost, g.Health(en.Endpoint).WaitsFor)
-		require.True(t, g.Slow(en.Endpoint))
-		require.Less(t, g.Rate(en.Endpoint, en.Limits), 2.0)
-		admission, _ := g.Enter(t.Context(), another(en))
-		require.Equal(t, Deferred, admission.Verdict)
-		require.Equal(t, ReasonHost, admission.Reason)
+		require.Equal(t, ReasonHost, ctl.Health(req.Endpoint).WaitsFor)
+		require.True(t, ctl.Slow(req.Endpoint))
+		require.Less(t, ctl.Rate(req.Endpoint, req.Limits), 2.0)
+		decision := ctl.Acquire(t.Context(), another(req))
+		require.True(t, decision.Deferred())
+		require.Equal(t, ReasonHost, decision.Reason)
 		first.Done(delivered(20 * time.Second))
 		second.Done(delivered(20 * time.Second))
-		elapse(time.Until(admission.Until) + 2*lateness)
-		require.Equal(t, ReasonNone, g.Health(en.Endpoint).WaitsFor)
-		admit(t, g, another(en)).Cancel()
+		elapse(time.Until(decision.Until) + 2*lateness)
+		require.Equal(t, ReasonNone, ctl.Health(req.Endpoint).WaitsFor)
+		admit(t, ctl, another(req)).Cancel()
 	})
 }
 
@@ -381,33 +382,33 @@ func TestHealthOfABusyHost(t *testing.T) {
 func TestMemoryOfHosts(t *testing.T) {
 	t.Parallel()
 	clock := newClock()
-	g := clock.gate(func(c *Config) {
+	ctl := clock.gate(func(c *Config) {
 		c.MaxInFlightPerHost = 1
 		c.MaxEndpoints = 10 * shards
 	})
 	const n = 100_000
 	for range n {
-		en := entry()
-		en.Host = en.Endpoint.String() + ".test:443"
-		admit(t, g, en).Done(delivered(time.Millisecond))
-		require.LessOrEqual(t, len(g.hosts), 12*shards)
+		req := newRequest()
+		req.Host = req.Endpoint.String() + ".test:443"
+		admit(t, ctl, req).Done(delivered(time.Millisecond))
+		require.LessOrEqual(t, len(ctl.hosts), 12*shards)
 	}
 	clock.advance(2 * idleAfter)
 	for i := range 40 * shards {
-		en := entry()
-		en.Endpoint[len(en.Endpoint)-1] = byte(i)
-		admit(t, g, en).Cancel()
+		req := newRequest()
+		req.Endpoint[len(req.Endpoint)-1] = byte(i)
+		admit(t, ctl, req).Cancel()
 	}
-	require.Empty(t, g.hosts)
+	require.Empty(t, ctl.hosts)
 }
 
 // A real clock and many at once: no race, never more than allowed, all is given back.
 func TestStressOfHosts(t *testing.T) {
 	t.Parallel()
 	const places = 4
-	g := New(Config{MaxInFlightPerHost: places, MaxEndpoints: shards})
+	ctl := New(Config{MaxInFlightPerHost: places, MaxEndpoints: shards})
 	hosts := []string{"a.test:443", "b.test:443"}
-	endpoints := make([]Entry, 20)
+	endpoints := make([]Request, 20)
 	for i := range endpoints {
 		endpoints[i] = guarded()
 		endpoints[i].Limits.Breaker.Cooldown = 20 * time.Millisecond
@@ -418,12 +419,13 @@ func TestStressOfHosts(t *testing.T) {
 		all.Go(func() {
 			for i := range 100 {
 				k, to := (w+i)%len(endpoints), (i/25+w)%len(hosts) // they move now and then
-				en := another(endpoints[k])
-				en.Host = hosts[to]
-				admission, pass := g.Enter(t.Context(), en)
-				if pass == nil {
-					if admission.Verdict == Deferred {
-						g.Forget(en.Endpoint, en.Delivery)
+				req := another(endpoints[k])
+				req.Host = hosts[to]
+				decision := ctl.Acquire(t.Context(), req)
+				permit := decision.Permit
+				if permit == nil {
+					if decision.Deferred() {
+						ctl.Forget(req.Endpoint, req.Delivery)
 					}
 					continue
 				}
@@ -433,17 +435,17 @@ func TestStressOfHosts(t *testing.T) {
 				runtime.Gosched()
 				inFlight[to].Add(-1)
 				if (k+i)%3 == 0 || k == 0 {
-					pass.Done(refused(0))
+					permit.Done(refused(0))
 				} else {
-					pass.Done(delivered(0))
+					permit.Done(delivered(0))
 				}
-				g.Health(en.Endpoint)
-				g.EachUnwell(func(webhook.EndpointID, Health) {})
+				ctl.Health(req.Endpoint)
+				ctl.EachUnhealthy(func(webhook.EndpointID, Health) {})
 			}
 		})
 	}
 	all.Wait()
-	requireAtRest(t, g)
+	requireAtRest(t, ctl)
 }
 
 // While all its places are taken nobody gets one, also at the very moment at which the next
@@ -451,22 +453,22 @@ func TestStressOfHosts(t *testing.T) {
 func TestNoPlaceWhenOneIsExpected(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g := New(Config{MaxInFlightPerHost: 1})
-		pass := admit(t, g, at("receiver.test:443"))
-		g.shards[0].mu.Lock()
-		gap := pass.host.gap
-		g.shards[0].mu.Unlock()
+		ctl := New(Config{MaxInFlightPerHost: 1})
+		permit := admit(t, ctl, at("receiver.test:443"))
+		ctl.shards[0].mu.Lock()
+		gap := permit.host.gap
+		ctl.shards[0].mu.Unlock()
 		elapse(gap)
-		en := at("receiver.test:443")
-		en.Limits.MaxInFlight = 5
-		got := make(chan *Pass, 1)
+		req := at("receiver.test:443")
+		req.Limits.MaxInFlight = 5
+		got := make(chan *Permit, 1)
 		go func() {
-			_, p := g.Enter(t.Context(), en)
+			p := ctl.Acquire(t.Context(), req).Permit
 			got <- p
 		}()
 		synctest.Wait()
 		require.Empty(t, got, "the only place is taken")
-		pass.Done(delivered(gap))
+		permit.Done(delivered(gap))
 		if p := <-got; p != nil {
 			p.Cancel()
 		}

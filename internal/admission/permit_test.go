@@ -1,4 +1,4 @@
-package gate
+package admission
 
 import (
 	"math"
@@ -38,7 +38,7 @@ func TestResultOfEveryReason(t *testing.T) {
 		outcome := retry.Classify(retry.Answer{Fault: fault}, retry.Default())
 		r := ResultOf(outcome, 3, time.Second)
 		late := slices.Contains([]retry.Reason{"timeout_tls", "timeout_headers", "timeout_body"}, outcome.Reason)
-		require.Equal(t, Result{Latency: time.Second, Number: 3, Reason: outcome.Reason, Trouble: outcome.Trouble, TimedOut: late}, r)
+		require.Equal(t, Result{Latency: time.Second, Number: 3, Reason: outcome.Reason, BreakerFailure: outcome.Trouble, TimedOut: late}, r)
 		require.Equal(t, want[outcome.Reason], verdict(r), outcome.Reason)
 		seen[outcome.Reason] = true
 	}
@@ -81,55 +81,55 @@ func TestReceiverAsks(t *testing.T) {
 		reason Reason
 		until  time.Duration
 	}{
-		"retry after":  {Result{Trouble: true, Answered: true, DeferFor: 40 * time.Second}, ReasonRetryAfter, 40 * time.Second},
+		"retry after":  {Result{BreakerFailure: true, Answered: true, DeferFor: 40 * time.Second}, ReasonRetryAfter, 40 * time.Second},
 		"hint":         {Result{Delivered: true, Answered: true, PaceFor: 40 * time.Second}, ReasonRateLimitHint, 40 * time.Second},
-		"the longer":   {Result{Trouble: true, DeferFor: 10 * time.Second, PaceFor: 40 * time.Second}, ReasonRateLimitHint, 40 * time.Second},
-		"other longer": {Result{Trouble: true, DeferFor: 40 * time.Second, PaceFor: 10 * time.Second}, ReasonRetryAfter, 40 * time.Second},
-		"too long":     {Result{Trouble: true, DeferFor: math.MaxInt64}, ReasonRetryAfter, time.Hour},
+		"the longer":   {Result{BreakerFailure: true, DeferFor: 10 * time.Second, PaceFor: 40 * time.Second}, ReasonRateLimitHint, 40 * time.Second},
+		"other longer": {Result{BreakerFailure: true, DeferFor: 40 * time.Second, PaceFor: 10 * time.Second}, ReasonRetryAfter, 40 * time.Second},
+		"too long":     {Result{BreakerFailure: true, DeferFor: math.MaxInt64}, ReasonRetryAfter, time.Hour},
 		"hint of ages": {Result{Delivered: true, PaceFor: math.MaxInt64}, ReasonRateLimitHint, time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				g, en := New(Config{}), guarded()
-				en.Limits.Rate = 10
-				results(t, g, en, 30, 200*time.Millisecond, delivered(time.Millisecond))
-				early := another(en)
-				pass := admit(t, g, another(en))
-				waiting := make(chan Admission)
+				ctl, req := New(Config{}), guarded()
+				req.Limits.Rate = 10
+				results(t, ctl, req, 30, 200*time.Millisecond, delivered(time.Millisecond))
+				early := another(req)
+				permit := admit(t, ctl, another(req))
+				waiting := make(chan Decision)
 				go func() {
-					admission, _ := g.Enter(t.Context(), early)
-					waiting <- admission
+					decision := ctl.Acquire(t.Context(), early)
+					waiting <- decision
 				}()
 				synctest.Wait()
 				begun := time.Now()
 				until := begun.Add(c.until)
-				pass.Done(c.result)
-				h := g.Health(en.Endpoint)
-				require.Equal(t, until, h.BarredUntil)
-				require.Equal(t, c.reason, h.BarredFor)
-				require.Zero(t, g.Rate(en.Endpoint, en.Limits))
-				require.True(t, g.Slow(en.Endpoint))
+				permit.Done(c.result)
+				h := ctl.Health(req.Endpoint)
+				require.Equal(t, until, h.BlockedUntil)
+				require.Equal(t, c.reason, h.BlockedFor)
+				require.Zero(t, ctl.Rate(req.Endpoint, req.Limits))
+				require.True(t, ctl.Slow(req.Endpoint))
 
 				one := <-waiting // who waited inside is turned away
-				require.Equal(t, Deferred, one.Verdict)
+				require.True(t, one.Deferred())
 				require.Equal(t, c.reason, one.Reason)
 				require.Equal(t, until, one.Until)
 				before := until
 				for range pioneers - 1 {
-					next, _ := g.Enter(t.Context(), another(en))
-					require.Equal(t, Deferred, next.Verdict)
+					next := ctl.Acquire(t.Context(), another(req))
+					require.True(t, next.Deferred())
 					require.GreaterOrEqual(t, next.Until.Sub(before), 100*time.Millisecond, "spread")
 					before = next.Until
 				}
-				next, _ := g.Enter(t.Context(), another(en))
-				require.Equal(t, c.until > horizon, next.Verdict == Held)
+				next := ctl.Acquire(t.Context(), another(req))
+				require.Equal(t, c.until > horizon, next.Held())
 				elapse(time.Until(until) - 1)
-				next, _ = g.Enter(t.Context(), another(en))
-				require.NotEqual(t, Admitted, next.Verdict)
+				next = ctl.Acquire(t.Context(), another(req))
+				require.Nil(t, next.Permit)
 				elapse(1)
-				admit(t, g, early).Done(delivered(time.Millisecond))
-				require.Zero(t, g.Health(en.Endpoint).BarredUntil)
+				admit(t, ctl, early).Done(delivered(time.Millisecond))
+				require.Zero(t, ctl.Health(req.Endpoint).BlockedUntil)
 			})
 		})
 	}
@@ -139,15 +139,15 @@ func TestReceiverAsks(t *testing.T) {
 func TestSlopeAfterRetryAfter(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g, en := New(Config{}), entry()
-		results(t, g, en, 20*60, 50*time.Millisecond, delivered(time.Millisecond))
-		admit(t, g, another(en)).Done(Result{Trouble: true, Answered: true, DeferFor: 30 * time.Second})
+		ctl, req := New(Config{}), newRequest()
+		results(t, ctl, req, 20*60, 50*time.Millisecond, delivered(time.Millisecond))
+		admit(t, ctl, another(req)).Done(Result{BreakerFailure: true, Answered: true, DeferFor: 30 * time.Second})
 		elapse(30 * time.Second)
-		admit(t, g, another(en)).Done(Result{Trouble: true, Answered: true, DeferFor: 30 * time.Second})
-		require.InEpsilon(t, 20, g.Health(en.Endpoint).EarlierRate, 0.01, "of before the trouble")
+		admit(t, ctl, another(req)).Done(Result{BreakerFailure: true, Answered: true, DeferFor: 30 * time.Second})
+		require.InEpsilon(t, 20, ctl.Health(req.Endpoint).EarlierRate, 0.01, "of before the trouble")
 		elapse(30 * time.Second)
 		for _, want := range []float64{2, 2 + 28.0/3, 2 + 28*2.0/3, 30, 60, 120} {
-			require.InEpsilon(t, want, g.Rate(en.Endpoint, en.Limits), 0.01)
+			require.InEpsilon(t, want, ctl.Rate(req.Endpoint, req.Limits), 0.01)
 			if want < 30 {
 				elapse(10 * time.Second)
 			} else {
@@ -155,6 +155,6 @@ func TestSlopeAfterRetryAfter(t *testing.T) {
 			}
 		}
 		elapse(time.Hour)
-		require.InEpsilon(t, 10_000, g.Rate(en.Endpoint, en.Limits), 0.01)
+		require.InEpsilon(t, 10_000, ctl.Rate(req.Endpoint, req.Limits), 0.01)
 	})
 }

@@ -1,4 +1,4 @@
-package gate
+package admission
 
 import (
 	"math"
@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// shortPatience is how far away a turn may be to be awaited inside Enter, and
+	// shortPatience is how far away a turn may be to be awaited inside Acquire, and
 	// longPatience how far at a quick endpoint.
 	shortPatience, longPatience = 250 * time.Millisecond, 600 * time.Millisecond
 	// quickLatency is the most that a quick endpoint takes to answer, and quickTurnover how
@@ -32,7 +32,7 @@ const (
 	// lateness is how late somebody may come to a reservation; then it is lost.
 	lateness = time.Second
 
-	// unknownWaiters is how many newcomers wait inside Enter for an endpoint that has not
+	// unknownWaiters is how many newcomers wait inside Acquire for an endpoint that has not
 	// answered yet: the width of a shared workflow is 50. maxWaiters is that for one that
 	// is known, 2,000 per second for as long as shortPatience, and quickWaiters for a quick
 	// one, 3,400 per second for as long as longPatience, while there are no more than that
@@ -68,10 +68,10 @@ type endpoint struct {
 
 	// Requests in flight, in the order of their start.
 	inFlight       int
-	oldest, newest *Pass
+	oldest, newest *Permit
 
 	waiters []*waiter // by their turn; each has a slot in the line too
-	inside  int       // those in Enter who will look again, turned away or not
+	inside  int       // those in Acquire who will look again, turned away or not
 	line    timeline
 
 	host   *host // nil where there is no cap
@@ -102,7 +102,7 @@ type endpoint struct {
 	younger, older *endpoint // in the order of use
 }
 
-// waiter is somebody inside Enter.
+// waiter is somebody inside Acquire.
 type waiter struct {
 	delivery webhook.DeliveryID
 	retries  int
@@ -110,7 +110,7 @@ type waiter struct {
 	deadline time.Duration
 	returned bool          // it was told to come
 	ready    chan struct{} // closed when there is a pass, or when it is turned away
-	pass     *Pass
+	permit   *Permit
 }
 
 // apply makes limits those of the endpoint.
@@ -170,7 +170,7 @@ func (e *endpoint) expected(now, before time.Duration) int {
 	return n
 }
 
-// waits says whether the delivery is inside Enter.
+// waits says whether the delivery is inside Acquire.
 func (e *endpoint) waits(delivery webhook.DeliveryID) bool {
 	s := e.line.of(delivery)
 	return s != nil && s.inside
@@ -184,7 +184,7 @@ func (e *endpoint) quick() bool {
 		!e.ramp.on && e.recent.failureStreak == 0
 }
 
-// patience is how far away a turn may be to be awaited inside Enter. At an endpoint that is
+// patience is how far away a turn may be to be awaited inside Acquire. At an endpoint that is
 // quick a turn is far away when this process was busy for a moment, and comes sooner than
 // predicted when it is not: a durable timer would take longer.
 func (e *endpoint) patience() time.Duration {

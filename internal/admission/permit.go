@@ -1,4 +1,4 @@
-package gate
+package admission
 
 import (
 	"net/http"
@@ -10,27 +10,27 @@ import (
 // maxBar is the longest that a receiver's answer bars its endpoint.
 const maxBar = time.Hour
 
-// Pass is the right to send one request. It ends exactly once, with Done or Cancel;
+// Permit is the right to send one request. It ends exactly once, with Done or Cancel;
 // what is said after that is ignored.
-type Pass struct {
+type Permit struct {
 	endpoint   *endpoint
 	host       *host // whose place it has; nil where there is no cap
 	start      time.Duration
 	timeout    time.Duration
 	epoch      uint32
 	ended      bool
-	prev, next *Pass // in flight, by start
+	prev, next *Permit // in flight, by start
 }
 
 // Result is what became of a request.
 type Result struct {
-	Latency   time.Duration
-	Number    int          // of the attempt; from 2 on it is a retry
-	Reason    retry.Reason // of the attempt
-	Delivered bool
-	Answered  bool // a status was read
-	Trouble   bool // the receiver is in trouble: all that the circuit breaker counts
-	TimedOut  bool // there was a connection, and no whole answer in time
+	Latency        time.Duration
+	Number         int          // of the attempt; from 2 on it is a retry
+	Reason         retry.Reason // of the attempt
+	Delivered      bool
+	Answered       bool // a status was read
+	BreakerFailure bool // the receiver is in trouble: all that the circuit breaker counts
+	TimedOut       bool // there was a connection, and no whole answer in time
 
 	// DeferFor is how long nobody is to come, 0 when that was not asked for. At most an
 	// hour counts.
@@ -47,11 +47,11 @@ type Result struct {
 func ResultOf(outcome retry.Outcome, number int, latency time.Duration) Result {
 	r := Result{
 		Latency: latency, Number: number, Reason: outcome.Reason,
-		Delivered: outcome.Decision == retry.Delivered,
-		Answered:  outcome.Status != 0,
-		Trouble:   outcome.Trouble,
-		TimedOut:  timedOut(outcome.Reason),
-		PaceFor:   outcome.PaceFor,
+		Delivered:      outcome.Decision == retry.Delivered,
+		Answered:       outcome.Status != 0,
+		BreakerFailure: outcome.Trouble,
+		TimedOut:       timedOut(outcome.Reason),
+		PaceFor:        outcome.PaceFor,
 	}
 	if outcome.Status == http.StatusTooManyRequests {
 		r.DeferFor = outcome.RetryAfter
@@ -64,7 +64,7 @@ func ResultOf(outcome retry.Outcome, number int, latency time.Duration) Result {
 // closes one.
 func (r *Result) verdict() error {
 	switch {
-	case r.Trouble:
+	case r.BreakerFailure:
 		return errTrouble
 	case r.Answered || r.Delivered:
 		return nil
@@ -73,12 +73,12 @@ func (r *Result) verdict() error {
 }
 
 // Done ends a pass whose request was made.
-func (p *Pass) Done(r Result) {
-	p.end(func(e *endpoint, p *Pass, now time.Duration) { e.learn(now, p, &r) })
+func (p *Permit) Done(r Result) {
+	p.end(func(e *endpoint, p *Permit, now time.Duration) { e.learn(now, p, &r) })
 }
 
 // learn takes in what an ended request tells about its receiver.
-func (e *endpoint) learn(now time.Duration, p *Pass, r *Result) {
+func (e *endpoint) learn(now time.Duration, p *Permit, r *Result) {
 	if r.Latency <= 0 {
 		r.Latency = now - p.start
 	}
@@ -86,7 +86,7 @@ func (e *endpoint) learn(now time.Duration, p *Pass, r *Result) {
 	if e.answers != nil {
 		e.answers.learn(now, p, r)
 	}
-	if r.Trouble {
+	if r.BreakerFailure {
 		if e.troubles == 0 {
 			e.rememberRate(now)
 		}
@@ -108,11 +108,11 @@ func (e *endpoint) learn(now time.Duration, p *Pass, r *Result) {
 
 // Cancel ends a pass with which nothing was sent, or nothing was learnt of the
 // receiver because of a failure of our own.
-func (p *Pass) Cancel() { p.end(unsent) }
+func (p *Permit) Cancel() { p.end(unsent) }
 
-func unsent(e *endpoint, p *Pass, now time.Duration) { e.judge(now, p, errUnheard) }
+func unsent(e *endpoint, p *Permit, now time.Duration) { e.judge(now, p, errUnheard) }
 
-func (p *Pass) end(follow func(*endpoint, *Pass, time.Duration)) {
+func (p *Permit) end(follow func(*endpoint, *Permit, time.Duration)) {
 	s := p.endpoint.shard
 	s.mu.Lock()
 	defer s.unlock()
@@ -124,7 +124,7 @@ func (p *Pass) end(follow func(*endpoint, *Pass, time.Duration)) {
 }
 
 // finish takes a request out of flight, does what follows, and lets the next ones go.
-func (e *endpoint) finish(p *Pass, now time.Duration, follow func(*endpoint, *Pass, time.Duration)) {
+func (e *endpoint) finish(p *Permit, now time.Duration, follow func(*endpoint, *Permit, time.Duration)) {
 	p.ended = true
 	if p.prev != nil {
 		p.prev.next = p.next

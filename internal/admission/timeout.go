@@ -1,4 +1,4 @@
-package gate
+package admission
 
 import (
 	"time"
@@ -34,7 +34,7 @@ func autoStepOf(latency time.Duration) int {
 // learn counts a success with its latency, and a time-out with the time that the request
 // had: the answer would have taken longer. Without that, a timeout that is too short
 // would see none of those that it cuts off, and never grow.
-func (a *answers) learn(now time.Duration, p *Pass, r *Result) {
+func (a *answers) learn(now time.Duration, p *Permit, r *Result) {
 	switch {
 	case r.Delivered:
 		a.roll(now)[autoStepOf(r.Latency)]++
@@ -96,7 +96,7 @@ func (e *endpoint) timeout(now time.Duration, retries int) time.Duration {
 // the answers, three times the p99 of those of the last 15 minutes, 5 to 30 s, and 15 s
 // while fewer than 20 are known. A retry has twice the time of the attempt before it,
 // up to 30 s.
-func (p *Pass) Timeout() time.Duration { return p.timeout }
+func (p *Permit) Timeout() time.Duration { return p.timeout }
 
 // timedOut says whether a receiver that was there did not answer in time. One that takes
 // no connection is not slow but away, and more time would be lost on it.

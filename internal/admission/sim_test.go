@@ -1,4 +1,4 @@
-package gate
+package admission
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 // is held, oldest first, as far as the gate has room.
 type sim struct {
 	t        *testing.T
-	gate     *Gate
+	gate     *Controller
 	endpoint webhook.EndpointID
 	host     string
 	limits   Limits
@@ -39,7 +39,7 @@ type sim struct {
 	inFlight int
 	most     int // in flight
 	reserved int // the most ever
-	changes  []Change
+	changes  []CircuitChange
 	wait     sync.WaitGroup
 	ended    bool
 	stop     context.CancelFunc
@@ -64,7 +64,7 @@ func newSim(t *testing.T, limits Limits, serve func(time.Duration) (time.Duratio
 func newSims(t *testing.T, n int, config Config, limits Limits, serve func(time.Duration) (time.Duration, Result)) []*sim {
 	t.Helper()
 	sims := make([]*sim, n)
-	config.Changed = func(c Change) {
+	config.OnCircuitChange = func(c CircuitChange) {
 		s := sims[slices.IndexFunc(sims, func(s *sim) bool { return s.endpoint == c.Endpoint })]
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -143,28 +143,28 @@ func (s *sim) stream(rate int, over time.Duration) {
 func (s *sim) deliver(d *simDelivery) {
 	released := false
 	for s.ctx.Err() == nil {
-		admission, pass := s.gate.Enter(s.ctx, Entry{Endpoint: s.endpoint, Delivery: d.id, Limits: s.limits, Host: s.host, Released: released})
-		switch admission.Verdict {
-		case Admitted:
-			if s.request(d, pass) {
+		decision := s.gate.Acquire(s.ctx, Request{Endpoint: s.endpoint, Delivery: d.id, Limits: s.limits, Host: s.host, Released: released})
+		switch kindOf(decision) {
+		case isAdmitted:
+			if s.request(d, decision.Permit) {
 				return
 			}
 			if !s.sleep(time.Second<<min(d.attempts, 6) + s.upTo(time.Second)) {
 				return
 			}
 			released = false
-		case Deferred:
+		case isDeferred:
 			s.mu.Lock()
 			d.returns++
 			s.mu.Unlock()
-			at := admission.Until.Sub(s.begun) + s.upTo(s.late)
+			at := decision.Until.Sub(s.begun) + s.upTo(s.late)
 			if s.stalled != nil {
 				at = s.stalled(at)
 			}
 			if !s.sleep(at - s.now()) {
 				return
 			}
-		case Held:
+		case isHeld:
 			s.mu.Lock()
 			i, _ := slices.BinarySearchFunc(s.held, d, func(a, b *simDelivery) int { return int(a.asked - b.asked) })
 			s.held = slices.Insert(s.held, i, d)
@@ -180,7 +180,7 @@ func (s *sim) deliver(d *simDelivery) {
 }
 
 // request makes one and says whether it delivered.
-func (s *sim) request(d *simDelivery, pass *Pass) bool {
+func (s *sim) request(d *simDelivery, permit *Permit) bool {
 	s.mu.Lock()
 	d.attempts++
 	s.arrivals = append(s.arrivals, s.now())
@@ -193,11 +193,11 @@ func (s *sim) request(d *simDelivery, pass *Pass) bool {
 	s.inFlight--
 	s.mu.Unlock()
 	if !ended {
-		pass.Cancel()
+		permit.Cancel()
 		return true
 	}
 	result.Latency, result.Number = took, d.attempts
-	pass.Done(result)
+	permit.Done(result)
 	if result.Delivered {
 		s.mu.Lock()
 		d.done = s.now()

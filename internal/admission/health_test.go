@@ -1,4 +1,4 @@
-package gate
+package admission
 
 import (
 	"runtime"
@@ -16,26 +16,26 @@ import (
 // What is not known has the zero health and the rate of its limits.
 func TestUnknownEndpoint(t *testing.T) {
 	t.Parallel()
-	g, id := New(Config{}), webhook.NewEndpointID()
-	require.Equal(t, Health{}, g.Health(id))
-	require.InDelta(t, 10_000, g.Rate(id, Limits{}), 0)
-	require.InDelta(t, 3, g.Rate(id, Limits{Rate: 3}), 0)
-	require.Equal(t, unknownReserved, g.Room(id))
-	require.False(t, g.Slow(id))
-	require.Equal(t, Totals{}, g.Totals(), "looking does not make one")
+	ctl, id := New(Config{}), webhook.NewEndpointID()
+	require.Equal(t, Health{}, ctl.Health(id))
+	require.InDelta(t, 10_000, ctl.Rate(id, Limits{}), 0)
+	require.InDelta(t, 3, ctl.Rate(id, Limits{Rate: 3}), 0)
+	require.Equal(t, unknownReserved, ctl.Room(id))
+	require.False(t, ctl.Slow(id))
+	require.Equal(t, Totals{}, ctl.Totals(), "looking does not make one")
 }
 
 // What health tells of a quarter of an hour.
 func TestHealth(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g, en := New(Config{}), entry()
-		results(t, g, en, 10, time.Second, delivered(20*time.Millisecond))
+		ctl, req := New(Config{}), newRequest()
+		results(t, ctl, req, 10, time.Second, delivered(20*time.Millisecond))
 		again := refused(20 * time.Millisecond)
 		again.Number = 2
-		results(t, g, en, 5, time.Second, again)
-		admit(t, g, another(en))
-		h := g.Health(en.Endpoint)
+		results(t, ctl, req, 5, time.Second, again)
+		admit(t, ctl, another(req))
+		h := ctl.Health(req.Endpoint)
 		require.Equal(t, Recent{Delivered: 10, Failed: 5, First: 10, Retries: 5}, h.Recent)
 		ratio, known := h.SuccessRatio()
 		require.True(t, known)
@@ -48,12 +48,12 @@ func TestHealth(t *testing.T) {
 		require.InDelta(t, 1, h.RecentRate, 0.15)
 		require.InDelta(t, 1, h.EarlierRate, 0.15)
 		require.InEpsilon(t, 500, h.Rate, 0.06)
-		require.Equal(t, Totals{Endpoints: 1, InFlight: 1}, g.Totals())
+		require.Equal(t, Totals{Endpoints: 1, InFlight: 1}, ctl.Totals())
 
 		elapse(11 * time.Minute)
-		require.Equal(t, 10, g.Health(en.Endpoint).Delivered)
+		require.Equal(t, 10, ctl.Health(req.Endpoint).Delivered)
 		elapse(5 * time.Minute)
-		h = g.Health(en.Endpoint)
+		h = ctl.Health(req.Endpoint)
 		require.Equal(t, Recent{}, h.Recent)
 		_, known = h.SuccessRatio()
 		require.False(t, known)
@@ -69,35 +69,35 @@ func TestEachUnwell(t *testing.T) {
 	hinted := delivered(time.Millisecond)
 	hinted.PaceFor = time.Minute
 	for name, c := range map[string]struct {
-		make func(t *testing.T, g *Gate, en Entry)
+		make func(t *testing.T, ctl *Controller, req Request)
 		want func(t *testing.T, h Health) // nil: it is well
 	}{
-		"answers": {make: func(t *testing.T, g *Gate, en Entry) {
+		"answers": {make: func(t *testing.T, ctl *Controller, req Request) {
 			t.Helper()
-			results(t, g, en, 3, 0, delivered(20*time.Millisecond))
-			admit(t, g, another(en))
+			results(t, ctl, req, 3, 0, delivered(20*time.Millisecond))
+			admit(t, ctl, another(req))
 		}},
-		"failed once": {func(t *testing.T, g *Gate, en Entry) {
+		"failed once": {func(t *testing.T, ctl *Controller, req Request) {
 			t.Helper()
-			results(t, g, en, 1, 0, refused(time.Millisecond))
+			results(t, ctl, req, 1, 0, refused(time.Millisecond))
 		}, func(t *testing.T, h Health) {
 			t.Helper()
 			require.Equal(t, 1, h.FailureStreak)
 			require.Equal(t, ReasonNone, h.WaitsFor)
 		}},
-		"failed long ago": {make: func(t *testing.T, g *Gate, en Entry) {
+		"failed long ago": {make: func(t *testing.T, ctl *Controller, req Request) {
 			t.Helper()
-			results(t, g, en, 1, 16*time.Minute, refused(2*time.Second))
-			require.Equal(t, 1, g.Health(en.Endpoint).FailureStreak)
+			results(t, ctl, req, 1, 16*time.Minute, refused(2*time.Second))
+			require.Equal(t, 1, ctl.Health(req.Endpoint).FailureStreak)
 		}},
-		"slow": {func(t *testing.T, g *Gate, en Entry) {
+		"slow": {func(t *testing.T, ctl *Controller, req Request) {
 			t.Helper()
-			results(t, g, en, 1, 0, delivered(2*time.Second))
+			results(t, ctl, req, 1, 0, delivered(2*time.Second))
 		}, func(t *testing.T, h Health) { t.Helper(); require.Equal(t, 2*time.Second, h.Latency) }},
-		"hangs": {func(t *testing.T, g *Gate, en Entry) {
+		"hangs": {func(t *testing.T, ctl *Controller, req Request) {
 			t.Helper()
 			for range 10 {
-				admit(t, g, another(en))
+				admit(t, ctl, another(req))
 			}
 			elapse(2 * time.Second)
 		}, func(t *testing.T, h Health) {
@@ -105,52 +105,52 @@ func TestEachUnwell(t *testing.T) {
 			require.Equal(t, 10, h.InFlight)
 			require.Equal(t, ReasonInFlight, h.WaitsFor)
 		}},
-		"at its rate": {func(t *testing.T, g *Gate, en Entry) {
+		"at its rate": {func(t *testing.T, ctl *Controller, req Request) {
 			t.Helper()
-			en.Limits.Rate = 0.5
-			results(t, g, en, 1, 0, delivered(time.Millisecond))
-			g.Enter(t.Context(), another(en))
+			req.Limits.Rate = 0.5
+			results(t, ctl, req, 1, 0, delivered(time.Millisecond))
+			ctl.Acquire(t.Context(), another(req))
 		}, func(t *testing.T, h Health) {
 			t.Helper()
 			require.Equal(t, 1, h.Reserved)
 			require.Equal(t, ReasonRate, h.WaitsFor)
 			require.False(t, h.Recovering)
 		}},
-		"open": {func(t *testing.T, g *Gate, en Entry) { t.Helper(); trip(t, g, en) }, func(t *testing.T, h Health) {
+		"open": {func(t *testing.T, ctl *Controller, req Request) { t.Helper(); trip(t, ctl, req) }, func(t *testing.T, h Health) {
 			t.Helper()
 			require.Equal(t, CircuitOpen, h.Circuit)
 			require.Equal(t, ReasonCircuitOpen, h.WaitsFor)
 			require.False(t, h.Recovering, "nobody goes yet")
 		}},
-		"half open": {func(t *testing.T, g *Gate, en Entry) {
+		"half open": {func(t *testing.T, ctl *Controller, req Request) {
 			t.Helper()
-			trip(t, g, en)
+			trip(t, ctl, req)
 			elapse(31 * time.Second)
-			admit(t, g, another(en))
+			admit(t, ctl, another(req))
 		}, func(t *testing.T, h Health) { t.Helper(); require.Equal(t, CircuitHalfOpen, h.Circuit) }},
-		"recovers": {func(t *testing.T, g *Gate, en Entry) {
+		"recovers": {func(t *testing.T, ctl *Controller, req Request) {
 			t.Helper()
-			trip(t, g, en)
+			trip(t, ctl, req)
 			elapse(31 * time.Second)
-			results(t, g, en, 1, 0, delivered(time.Millisecond))
+			results(t, ctl, req, 1, 0, delivered(time.Millisecond))
 		}, func(t *testing.T, h Health) {
 			t.Helper()
 			require.Equal(t, CircuitClosed, h.Circuit)
 			require.True(t, h.Recovering)
 			require.Less(t, h.Rate, 100.0)
 		}},
-		"recovered": {make: func(t *testing.T, g *Gate, en Entry) {
+		"recovered": {make: func(t *testing.T, ctl *Controller, req Request) {
 			t.Helper()
-			trip(t, g, en)
+			trip(t, ctl, req)
 			elapse(31 * time.Second)
-			results(t, g, en, 1, 6*time.Minute, delivered(time.Millisecond))
+			results(t, ctl, req, 1, 6*time.Minute, delivered(time.Millisecond))
 		}},
-		"asked for a pause": {func(t *testing.T, g *Gate, en Entry) { t.Helper(); results(t, g, en, 1, 0, asked) }, func(t *testing.T, h Health) {
+		"asked for a pause": {func(t *testing.T, ctl *Controller, req Request) { t.Helper(); results(t, ctl, req, 1, 0, asked) }, func(t *testing.T, h Health) {
 			t.Helper()
-			require.Equal(t, ReasonRetryAfter, h.BarredFor)
+			require.Equal(t, ReasonRetryAfter, h.BlockedFor)
 			require.Equal(t, ReasonRetryAfter, h.WaitsFor)
 		}},
-		"hinted": {func(t *testing.T, g *Gate, en Entry) { t.Helper(); results(t, g, en, 1, 0, hinted) }, func(t *testing.T, h Health) {
+		"hinted": {func(t *testing.T, ctl *Controller, req Request) { t.Helper(); results(t, ctl, req, 1, 0, hinted) }, func(t *testing.T, h Health) {
 			t.Helper()
 			require.Equal(t, ReasonRateLimitHint, h.WaitsFor)
 		}},
@@ -158,13 +158,13 @@ func TestEachUnwell(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				g := New(Config{})
-				en := guarded()
-				c.make(t, g, en)
+				ctl := New(Config{})
+				req := guarded()
+				c.make(t, ctl, req)
 				var seen []Health
-				g.EachUnwell(func(id webhook.EndpointID, h Health) {
-					require.Equal(t, en.Endpoint, id)
-					require.Equal(t, h, g.Health(id), "no lock is held, and it is the same")
+				ctl.EachUnhealthy(func(id webhook.EndpointID, h Health) {
+					require.Equal(t, req.Endpoint, id)
+					require.Equal(t, h, ctl.Health(id), "no lock is held, and it is the same")
 					seen = append(seen, h)
 				})
 				if c.want == nil {
@@ -181,20 +181,20 @@ func TestEachUnwell(t *testing.T) {
 // All that are not well are told of, each once.
 func TestEachUnwellOfMany(t *testing.T) {
 	t.Parallel()
-	g, want := newClock().gate(), map[webhook.EndpointID]int{}
+	ctl, want := newClock().gate(), map[webhook.EndpointID]int{}
 	for i := range 1000 {
-		en := entry()
-		en.Endpoint[15] = byte(i)
-		_, pass := g.Enter(canceled(), en)
+		req := newRequest()
+		req.Endpoint[15] = byte(i)
+		permit := ctl.Acquire(canceled(), req).Permit
 		if i%3 == 0 {
-			pass.Done(refused(0))
-			want[en.Endpoint] = 1
+			permit.Done(refused(0))
+			want[req.Endpoint] = 1
 		} else {
-			pass.Done(delivered(0))
+			permit.Done(delivered(0))
 		}
 	}
 	got := map[webhook.EndpointID]int{}
-	g.EachUnwell(func(id webhook.EndpointID, _ Health) { got[id]++ })
+	ctl.EachUnhealthy(func(id webhook.EndpointID, _ Health) { got[id]++ })
 	require.Equal(t, want, got)
 }
 
@@ -205,46 +205,46 @@ func TestSlowBeforeTheFirstTimeout(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				g, en := New(Config{}), entry()
-				results(t, g, en, earlier, time.Millisecond, delivered(10*time.Millisecond))
+				ctl, req := New(Config{}), newRequest()
+				results(t, ctl, req, earlier, time.Millisecond, delivered(10*time.Millisecond))
 				for range 10 {
-					admit(t, g, another(en))
+					admit(t, ctl, another(req))
 				}
-				require.False(t, g.Slow(en.Endpoint))
-				require.Less(t, g.Rate(en.Endpoint, en.Limits), 1000.0)
+				require.False(t, ctl.Slow(req.Endpoint))
+				require.Less(t, ctl.Rate(req.Endpoint, req.Limits), 1000.0)
 				elapse(1500 * time.Millisecond)
-				require.True(t, g.Slow(en.Endpoint))
-				require.Greater(t, g.Health(en.Endpoint).Latency, time.Second)
-				require.Less(t, g.Rate(en.Endpoint, en.Limits), 10.0)
-				admission, _ := g.Enter(t.Context(), en)
-				require.Equal(t, Deferred, admission.Verdict)
-				require.Greater(t, time.Until(admission.Until), 2*time.Second)
+				require.True(t, ctl.Slow(req.Endpoint))
+				require.Greater(t, ctl.Health(req.Endpoint).Latency, time.Second)
+				require.Less(t, ctl.Rate(req.Endpoint, req.Limits), 10.0)
+				decision := ctl.Acquire(t.Context(), req)
+				require.True(t, decision.Deferred())
+				require.Greater(t, time.Until(decision.Until), 2*time.Second)
 			})
 		})
 	}
 	synctest.Test(t, func(t *testing.T) { // who is overdue ends by its timeout, or nobody knows when
-		g, en := New(Config{}), entry()
-		en.Limits.MaxInFlight = 1
+		ctl, req := New(Config{}), newRequest()
+		req.Limits.MaxInFlight = 1
 		begun := time.Now()
-		admit(t, g, another(en))
+		admit(t, ctl, another(req))
 		elapse(8 * time.Second)
-		admission, _ := g.Enter(t.Context(), en)
-		require.Equal(t, begun.Add(15*time.Second), admission.Until)
-		g.Forget(en.Endpoint, en.Delivery)
+		decision := ctl.Acquire(t.Context(), req)
+		require.Equal(t, begun.Add(15*time.Second), decision.Until)
+		ctl.Forget(req.Endpoint, req.Delivery)
 		elapse(12 * time.Second)
-		admission, _ = g.Enter(t.Context(), en)
-		require.Equal(t, begun.Add(30*time.Second), admission.Until)
+		decision = ctl.Acquire(t.Context(), req)
+		require.Equal(t, begun.Add(30*time.Second), decision.Until)
 	})
 	synctest.Test(t, func(t *testing.T) { // one slow request is not a slow endpoint, full places are
-		g, en := New(Config{}), entry()
-		results(t, g, en, 50, time.Millisecond, delivered(400*time.Millisecond))
-		admit(t, g, another(en))
+		ctl, req := New(Config{}), newRequest()
+		results(t, ctl, req, 50, time.Millisecond, delivered(400*time.Millisecond))
+		admit(t, ctl, another(req))
 		elapse(3 * time.Second)
-		require.False(t, g.Slow(en.Endpoint))
+		require.False(t, ctl.Slow(req.Endpoint))
 		for range 9 {
-			admit(t, g, another(en))
+			admit(t, ctl, another(req))
 		}
-		require.True(t, g.Slow(en.Endpoint))
+		require.True(t, ctl.Slow(req.Endpoint))
 	})
 }
 
@@ -267,27 +267,27 @@ func TestRoom(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			clock := newClock()
-			g, en := clock.gate(), entry()
-			en.Limits.Rate = c.rate
-			_, pass := g.Enter(canceled(), another(en))
+			ctl, req := clock.gate(), newRequest()
+			req.Limits.Rate = c.rate
+			permit := ctl.Acquire(canceled(), another(req)).Permit
 			if c.known {
-				pass.Done(delivered(0))
+				permit.Done(delivered(0))
 			}
-			room, got := g.Room(en.Endpoint), 0
-			taken := g.Health(en.Endpoint).Reserved
+			room, got := ctl.Room(req.Endpoint), 0
+			taken := ctl.Health(req.Endpoint).Reserved
 			require.InDelta(t, c.room, room+taken, 2)
 			if c.rate > 100 {
 				return // all of them would go
 			}
 			for range room + 20 {
-				one := another(en)
+				one := another(req)
 				one.Released = true
-				if admission, _ := g.Enter(canceled(), one); admission.Verdict == Deferred {
+				if decision := ctl.Acquire(canceled(), one); decision.Deferred() {
 					got++
 				}
 			}
 			require.InDelta(t, room, got, 3)
-			require.LessOrEqual(t, g.Room(en.Endpoint), 3)
+			require.LessOrEqual(t, ctl.Room(req.Endpoint), 3)
 		})
 	}
 }
@@ -298,7 +298,7 @@ func TestHangingEndpoint(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newSim(t, guarded().Limits, func(time.Duration) (time.Duration, Result) {
-			return 15 * time.Second, Result{Reason: "timeout_headers", Trouble: true}
+			return 15 * time.Second, Result{Reason: "timeout_headers", BreakerFailure: true}
 		})
 		for range 2000 {
 			s.send()
@@ -350,25 +350,25 @@ func TestMemory(t *testing.T) { //nolint:paralleltest // it measures the heap
 		return int64(m.HeapAlloc)
 	}
 	clock := newClock()
-	g := clock.gate(func(c *Config) { c.MaxEndpoints = 2 * n })
+	ctl := clock.gate(func(c *Config) { c.MaxEndpoints = 2 * n })
 	before := heap()
 	for range n {
-		en := guarded()
-		_, pass := g.Enter(canceled(), en)
-		pass.Done(refused(time.Millisecond))
+		req := guarded()
+		permit := ctl.Acquire(canceled(), req).Permit
+		permit.Done(refused(time.Millisecond))
 	}
-	require.Equal(t, n, g.Totals().Endpoints)
+	require.Equal(t, n, ctl.Totals().Endpoints)
 	each := (heap() - before) / n
 	t.Logf("%d bytes per endpoint", each)
 	require.Less(t, each, int64(1400))
 
 	clock.advance(idleAfter)
 	for range n {
-		_, pass := g.Enter(canceled(), entry())
-		pass.Done(delivered(time.Millisecond))
+		permit := ctl.Acquire(canceled(), newRequest()).Permit
+		permit.Done(delivered(time.Millisecond))
 	}
-	require.LessOrEqual(t, g.Totals().Endpoints, n+shards, "who was idle is forgotten")
-	runtime.KeepAlive(g)
+	require.LessOrEqual(t, ctl.Totals().Endpoints, n+shards, "who was idle is forgotten")
+	runtime.KeepAlive(ctl)
 }
 
 // Above the bound those that are not in use go first; what is in flight, waiting or
@@ -376,82 +376,82 @@ func TestMemory(t *testing.T) { //nolint:paralleltest // it measures the heap
 func TestMemoryBound(t *testing.T) {
 	t.Parallel()
 	clock := newClock()
-	g := clock.gate(func(c *Config) { c.MaxEndpoints = 10 * shards })
-	var passes []*Pass
-	var reserved []Entry
+	ctl := clock.gate(func(c *Config) { c.MaxEndpoints = 10 * shards })
+	var permits []*Permit
+	var reserved []Request
 	for range 200 {
-		en := entry()
-		_, pass := g.Enter(canceled(), en)
-		passes = append(passes, pass)
-		en = entry()
-		en.Limits.Rate = 0.1
-		_, pass = g.Enter(canceled(), en)
-		pass.Done(delivered(0))
-		en = another(en)
-		admission, _ := g.Enter(canceled(), en)
-		require.Equal(t, Deferred, admission.Verdict)
-		reserved = append(reserved, en)
+		req := newRequest()
+		permit := ctl.Acquire(canceled(), req).Permit
+		permits = append(permits, permit)
+		req = newRequest()
+		req.Limits.Rate = 0.1
+		permit = ctl.Acquire(canceled(), req).Permit
+		permit.Done(delivered(0))
+		req = another(req)
+		decision := ctl.Acquire(canceled(), req)
+		require.True(t, decision.Deferred())
+		reserved = append(reserved, req)
 	}
 	for range 100 * shards {
-		_, pass := g.Enter(canceled(), entry())
-		pass.Done(delivered(0))
+		permit := ctl.Acquire(canceled(), newRequest()).Permit
+		permit.Done(delivered(0))
 	}
-	require.LessOrEqual(t, g.Totals().Endpoints, 11*shards+400)
-	require.Equal(t, 200, g.Totals().InFlight)
-	require.Equal(t, 200, g.Totals().Reserved)
-	for i, p := range passes {
-		require.Equal(t, 1, g.Health(p.endpoint.id).InFlight)
+	require.LessOrEqual(t, ctl.Totals().Endpoints, 11*shards+400)
+	require.Equal(t, 200, ctl.Totals().InFlight)
+	require.Equal(t, 200, ctl.Totals().Reserved)
+	for i, p := range permits {
+		require.Equal(t, 1, ctl.Health(p.endpoint.id).InFlight)
 		p.Done(delivered(0))
-		g.Forget(reserved[i].Endpoint, reserved[i].Delivery)
+		ctl.Forget(reserved[i].Endpoint, reserved[i].Delivery)
 	}
-	require.Zero(t, g.Totals().Reserved)
-	require.Zero(t, g.Totals().InFlight)
+	require.Zero(t, ctl.Totals().Reserved)
+	require.Zero(t, ctl.Totals().InFlight)
 }
 
-// Who is turned away inside Enter, who has just asked, and what a receiver asked for
+// Who is turned away inside Acquire, who has just asked, and what a receiver asked for
 // are remembered, however many others there are.
 func TestRememberedWhileNeeded(t *testing.T) {
 	t.Parallel()
 	clock := newClock()
-	g := clock.gate(func(c *Config) { c.MaxEndpoints = shards })
-	sameShard := func(en Entry) Entry {
-		other := entry()
-		other.Endpoint[15] = en.Endpoint[15]
+	ctl := clock.gate(func(c *Config) { c.MaxEndpoints = shards })
+	sameShard := func(req Request) Request {
+		other := newRequest()
+		other.Endpoint[15] = req.Endpoint[15]
 		return other
 	}
-	first := entry()
+	first := newRequest()
 	first.Limits.MaxInFlight = 1
-	_, pass := g.Enter(canceled(), first)
+	permit := ctl.Acquire(canceled(), first).Permit
 	second := sameShard(first)
-	_, other := g.Enter(canceled(), second)
-	require.Equal(t, 1, g.Health(second.Endpoint).InFlight)
+	other := ctl.Acquire(canceled(), second).Permit
+	require.Equal(t, 1, ctl.Health(second.Endpoint).InFlight)
 	other.Done(delivered(0))
 
 	waits := another(first)
-	s := pass.endpoint.shard
+	s := permit.endpoint.shard
 	s.mu.Lock()
-	_, _, w := pass.endpoint.decide(g.now(), &waits)
+	_, w := permit.endpoint.decide(ctl.now(), &waits)
 	s.mu.Unlock()
 	require.NotNil(t, w)
-	pass.Done(Result{Trouble: true, DeferFor: 30 * time.Minute})
+	permit.Done(Result{BreakerFailure: true, DeferFor: 30 * time.Minute})
 	clock.advance(time.Hour)
 	for range 10 {
-		_, other = g.Enter(canceled(), sameShard(first))
+		other = ctl.Acquire(canceled(), sameShard(first)).Permit
 		other.Done(delivered(0))
 	}
-	require.Equal(t, 1, g.Health(first.Endpoint).FailureStreak, "it is remembered")
-	_, again, next, _ := pass.endpoint.awake(w, &waits, false)
+	require.Equal(t, 1, ctl.Health(first.Endpoint).FailureStreak, "it is remembered")
+	again, next, _ := permit.endpoint.awake(w, &waits, false)
 	require.Nil(t, next)
-	again.Done(delivered(0))
+	again.Permit.Done(delivered(0))
 
 	roomy := clock.gate()
-	_, pass = roomy.Enter(canceled(), first)
-	pass.Done(Result{Trouble: true, DeferFor: time.Hour})
+	permit = roomy.Acquire(canceled(), first).Permit
+	permit.Done(Result{BreakerFailure: true, DeferFor: time.Hour})
 	for _, remembered := range []bool{true, false} {
 		clock.advance(59 * time.Minute)
 		for range 10 {
-			_, pass = roomy.Enter(canceled(), sameShard(first))
-			pass.Done(delivered(0))
+			permit = roomy.Acquire(canceled(), sameShard(first)).Permit
+			permit.Done(delivered(0))
 		}
 		require.Equal(t, remembered, roomy.Health(first.Endpoint) != Health{})
 	}
@@ -460,26 +460,26 @@ func TestRememberedWhileNeeded(t *testing.T) {
 // All endpoints together have a bound of reservations, beyond a few for each.
 func TestReservedBound(t *testing.T) {
 	t.Parallel()
-	g := newClock().gate(func(c *Config) { c.MaxReserved = 20 })
+	ctl := newClock().gate(func(c *Config) { c.MaxReserved = 20 })
 	for range 3 {
-		en := entry()
-		en.Limits.Rate = 0.5
-		_, pass := g.Enter(canceled(), another(en))
-		pass.Done(delivered(0))
+		req := newRequest()
+		req.Limits.Rate = 0.5
+		permit := ctl.Acquire(canceled(), another(req)).Permit
+		permit.Done(delivered(0))
 		for range 100 {
-			g.Enter(canceled(), another(en))
+			ctl.Acquire(canceled(), another(req))
 		}
-		require.LessOrEqual(t, g.Room(en.Endpoint), 0)
+		require.LessOrEqual(t, ctl.Room(req.Endpoint), 0)
 	}
-	require.Equal(t, 20+2*pioneers, g.Totals().Reserved)
+	require.Equal(t, 20+2*pioneers, ctl.Totals().Reserved)
 }
 
 // A real clock and many at once: no race, never more than allowed, all is given back.
 func TestStress(t *testing.T) {
 	t.Parallel()
 	var open atomic.Int32
-	g := New(Config{MaxEndpoints: shards, Changed: func(Change) { open.Add(1) }})
-	endpoints := make([]Entry, 20)
+	ctl := New(Config{MaxEndpoints: shards, OnCircuitChange: func(CircuitChange) { open.Add(1) }})
+	endpoints := make([]Request, 20)
 	inFlight := make([]atomic.Int32, len(endpoints))
 	for i := range endpoints {
 		endpoints[i] = guarded()
@@ -491,12 +491,13 @@ func TestStress(t *testing.T) {
 		all.Go(func() {
 			for i := range 100 {
 				k := (w + i) % len(endpoints)
-				en := another(endpoints[k])
-				admission, pass := g.Enter(t.Context(), en)
-				g.Slow(en.Endpoint)
-				if pass == nil {
-					if admission.Verdict == Deferred {
-						g.Forget(en.Endpoint, en.Delivery)
+				req := another(endpoints[k])
+				decision := ctl.Acquire(t.Context(), req)
+				permit := decision.Permit
+				ctl.Slow(req.Endpoint)
+				if permit == nil {
+					if decision.Deferred() {
+						ctl.Forget(req.Endpoint, req.Delivery)
 					}
 					continue
 				}
@@ -506,19 +507,19 @@ func TestStress(t *testing.T) {
 				runtime.Gosched()
 				inFlight[k].Add(-1)
 				if (k+i)%3 == 0 || k == 0 {
-					pass.Done(refused(0))
+					permit.Done(refused(0))
 				} else {
-					pass.Done(delivered(0))
+					permit.Done(delivered(0))
 				}
-				g.Health(en.Endpoint)
+				ctl.Health(req.Endpoint)
 			}
 		})
 	}
 	all.Wait()
-	totals := g.Totals()
+	totals := ctl.Totals()
 	require.Zero(t, totals.InFlight)
 	require.Zero(t, totals.Waiting)
 	require.Zero(t, totals.Reserved)
-	require.Zero(t, g.reserved.Load())
+	require.Zero(t, ctl.reserved.Load())
 	require.Positive(t, open.Load())
 }

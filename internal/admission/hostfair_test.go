@@ -1,4 +1,4 @@
-package gate
+package admission
 
 import (
 	"testing"
@@ -53,20 +53,21 @@ func TestNobodyIsShutOut(t *testing.T) {
 func TestNewcomersComeBehind(t *testing.T) {
 	t.Parallel()
 	clock := newClock()
-	g := clock.gate(func(c *Config) { c.MaxInFlightPerHost = 1 })
+	ctl := clock.gate(func(c *Config) { c.MaxInFlightPerHost = 1 })
 	for range 40 { // it is known to take 2 s
-		pass := admit(t, g, at("a.test:443"))
+		permit := admit(t, ctl, at("a.test:443"))
 		clock.advance(2 * time.Second)
-		pass.Done(delivered(2 * time.Second))
+		permit.Done(delivered(2 * time.Second))
 	}
-	busy := admit(t, g, at("a.test:443"))
-	var told []Entry
+	busy := admit(t, ctl, at("a.test:443"))
+	var told []Request
 	var turns []time.Time
 	for range 5 {
-		en := at("a.test:443")
-		admission, _ := g.Enter(t.Context(), en)
-		require.Equal(t, Admission{Deferred, ReasonHost, admission.Until}, admission)
-		told, turns = append(told, en), append(turns, admission.Until)
+		req := at("a.test:443")
+		decision := ctl.Acquire(t.Context(), req)
+		require.Equal(t, Decision{Until: decision.Until, Reason: ReasonHost}, decision)
+		require.True(t, decision.Deferred())
+		told, turns = append(told, req), append(turns, decision.Until)
 	}
 	for i := 1; i < len(turns); i++ {
 		require.InDelta(t, 2, turns[i].Sub(turns[i-1]).Seconds(), 0.2, "one after the other")
@@ -74,28 +75,29 @@ func TestNewcomersComeBehind(t *testing.T) {
 	clock.advance(2 * time.Second)
 	busy.Done(delivered(2 * time.Second))
 	newcomer := at("a.test:443")
-	admission, pass := g.Enter(t.Context(), newcomer)
-	require.Nil(t, pass, "the place is free, but not for it")
-	require.False(t, admission.Until.Before(turns[4]))
-	for i, en := range told {
+	decision := ctl.Acquire(t.Context(), newcomer)
+	permit := decision.Permit
+	require.Nil(t, permit, "the place is free, but not for it")
+	require.False(t, decision.Until.Before(turns[4]))
+	for i, req := range told {
 		clock.Time = turns[i]
-		pass := admit(t, g, en)
+		permit := admit(t, ctl, req)
 		clock.advance(1900 * time.Millisecond)
-		pass.Done(delivered(1900 * time.Millisecond))
+		permit.Done(delivered(1900 * time.Millisecond))
 	}
-	clock.Time = admission.Until
-	admit(t, g, newcomer).Cancel()
+	clock.Time = decision.Until
+	admit(t, ctl, newcomer).Cancel()
 
 	// Once all wait, an endpoint's turns are a round apart.
-	busy = admit(t, g, at("a.test:443"))
+	busy = admit(t, ctl, at("a.test:443"))
 	for range 3 {
-		for i, en := range told {
-			admission, _ := g.Enter(t.Context(), another(en))
-			require.Equal(t, Deferred, admission.Verdict)
+		for i, req := range told {
+			decision := ctl.Acquire(t.Context(), another(req))
+			require.True(t, decision.Deferred())
 			if !turns[i].Before(clock.Time) {
-				require.GreaterOrEqual(t, admission.Until.Sub(turns[i]), 8*time.Second)
+				require.GreaterOrEqual(t, decision.Until.Sub(turns[i]), 8*time.Second)
 			}
-			turns[i] = admission.Until
+			turns[i] = decision.Until
 		}
 	}
 	busy.Cancel()
@@ -116,16 +118,16 @@ func TestWantsPlace(t *testing.T) {
 		"barred":          {func(e *endpoint) { e.barredUntil = time.Hour }, false},
 		"open":            {func(e *endpoint) { e.circuit.state, e.circuit.until = CircuitOpen, time.Hour }, false},
 		"open, probe due": {func(e *endpoint) { e.circuit.state = CircuitOpen }, true},
-		"being probed":    {func(e *endpoint) { e.circuit.state, e.circuit.probe = CircuitHalfOpen, &Pass{} }, false},
+		"being probed":    {func(e *endpoint) { e.circuit.state, e.circuit.probe = CircuitHalfOpen, &Permit{} }, false},
 	} {
-		g := newClock().gate(func(c *Config) { c.MaxInFlightPerHost = 1 })
-		busy := admit(t, g, at("a.test:443"))
-		en := at("a.test:443")
-		_, _ = g.Enter(canceled(), en)
-		admission, _ := g.Enter(canceled(), en)
-		require.Equal(t, Deferred, admission.Verdict)
-		e := g.shard(en.Endpoint).endpoints[en.Endpoint]
-		e.line.add(time.Second, en.Delivery)
+		ctl := newClock().gate(func(c *Config) { c.MaxInFlightPerHost = 1 })
+		busy := admit(t, ctl, at("a.test:443"))
+		req := at("a.test:443")
+		_ = ctl.Acquire(canceled(), req).Permit
+		decision := ctl.Acquire(canceled(), req)
+		require.True(t, decision.Deferred())
+		e := ctl.shard(req.Endpoint).endpoints[req.Endpoint]
+		e.line.add(time.Second, req.Delivery)
 		c.change(e)
 		require.Equal(t, c.want, e.wantsPlace(0), name)
 		h := busy.host
@@ -139,11 +141,11 @@ func TestWantsPlace(t *testing.T) {
 // become free seldom. Others that miss one come again at different times.
 func TestKeptForWhoMissed(t *testing.T) {
 	t.Parallel()
-	g := newClock().gate(func(c *Config) {
+	ctl := newClock().gate(func(c *Config) {
 		c.MaxInFlightPerHost = 1
 		c.Random = func() float64 { return 0.5 }
 	})
-	h := admit(t, g, at("a.test:443")).host
+	h := admit(t, ctl, at("a.test:443")).host
 	one, other := &endpoint{}, &endpoint{}
 	h.gap = slowTurnover
 	for range 5 {
@@ -175,40 +177,40 @@ func TestKeptForWhoMissed(t *testing.T) {
 // endpoint will not come.
 func TestKeptPlaceIsGivenUp(t *testing.T) {
 	t.Parallel()
-	for name, giveUp := range map[string]func(g *Gate, kept, far Entry){
-		"it leads elsewhere":     func(g *Gate, kept, _ Entry) { kept.Host = "b.test:443"; g.Enter(canceled(), kept) },
-		"it is seen not to wait": func(g *Gate, _, far Entry) { g.Enter(canceled(), far) },
+	for name, giveUp := range map[string]func(ctl *Controller, kept, far Request){
+		"it leads elsewhere":     func(ctl *Controller, kept, _ Request) { kept.Host = "b.test:443"; ctl.Acquire(canceled(), kept) },
+		"it is seen not to wait": func(ctl *Controller, _, far Request) { ctl.Acquire(canceled(), far) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				g := New(Config{MaxInFlightPerHost: 1})
+				ctl := New(Config{MaxInFlightPerHost: 1})
 				kept := at("a.test:443")
-				admit(t, g, kept).Cancel()
+				admit(t, ctl, kept).Cancel()
 				far := at("a.test:443") // its rate lets nobody go for long
 				far.Limits.Rate = 0.01
-				admit(t, g, far).Cancel()
-				busy := admit(t, g, at("a.test:443"))
+				admit(t, ctl, far).Cancel()
+				busy := admit(t, ctl, at("a.test:443"))
 				h := busy.host
-				e := g.shard(kept.Endpoint).endpoints[kept.Endpoint]
+				e := ctl.shard(kept.Endpoint).endpoints[kept.Endpoint]
 				h.contend(e)
 				h.kept, h.keptUntil = e, never
 				begun := time.Now()
-				admitted := make(chan *Pass)
+				admitted := make(chan *Permit)
 				go func() {
-					_, pass := g.Enter(t.Context(), at("a.test:443"))
-					admitted <- pass
+					permit := ctl.Acquire(t.Context(), at("a.test:443")).Permit
+					admitted <- permit
 				}()
 				synctest.Wait()
 				h.contend(e) // it was not seen to wait
 				h.kept, h.keptUntil = e, never
 				busy.Cancel()
-				require.Equal(t, 1, g.Totals().Waiting)
-				giveUp(g, kept, another(far))
-				pass := <-admitted
-				require.NotNil(t, pass)
+				require.Equal(t, 1, ctl.Totals().Waiting)
+				giveUp(ctl, kept, another(far))
+				permit := <-admitted
+				require.NotNil(t, permit)
 				require.Zero(t, time.Since(begun))
-				pass.Cancel()
+				permit.Cancel()
 			})
 		})
 	}
@@ -219,19 +221,19 @@ func TestKeptPlaceIsGivenUp(t *testing.T) {
 func TestPlacesAreLeftToThoseWhoCome(t *testing.T) {
 	t.Parallel()
 	clock := newClock()
-	g := clock.gate(func(c *Config) { c.MaxInFlightPerHost = 2 })
-	busy := []*Pass{admit(t, g, at("a.test:443")), admit(t, g, at("a.test:443"))}
+	ctl := clock.gate(func(c *Config) { c.MaxInFlightPerHost = 2 })
+	busy := []*Permit{admit(t, ctl, at("a.test:443")), admit(t, ctl, at("a.test:443"))}
 	for range 1000 {
-		admission, _ := g.Enter(canceled(), at("a.test:443"))
-		require.Equal(t, Deferred, admission.Verdict)
+		decision := ctl.Acquire(canceled(), at("a.test:443"))
+		require.True(t, decision.Deferred())
 	}
 	for _, p := range busy {
 		p.Done(delivered(time.Millisecond))
 	}
 	clock.advance(time.Hour)
-	h := g.hosts["a.test:443"]
+	h := ctl.hosts["a.test:443"]
 	require.NotEmpty(t, h.rivals)
-	admit(t, g, at("a.test:443")).Cancel()
+	admit(t, ctl, at("a.test:443")).Cancel()
 	require.Empty(t, h.rivals)
 }
 
@@ -249,17 +251,17 @@ func TestKeptForWhomTheHostHadNoPlace(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			g := New(Config{MaxInFlightPerHost: 2})
-			en := at("receiver.test:443")
-			en.Limits.MaxInFlight = c.own
-			e := admit(t, g, en).endpoint
+			ctl := New(Config{MaxInFlightPerHost: 2})
+			req := at("receiver.test:443")
+			req.Limits.MaxInFlight = c.own
+			e := admit(t, ctl, req).endpoint
 			for range c.others {
-				admit(t, g, at("receiver.test:443"))
+				admit(t, ctl, at("receiver.test:443"))
 			}
 			e.shard.mu.Lock()
 			defer e.shard.mu.Unlock()
 			e.host.gap, e.missed = time.Second, 5
-			e.bookAgain(g.now(), &en)
+			e.bookAgain(ctl.now(), &req)
 			require.Equal(t, c.kept, e.host.kept == e)
 		})
 	}

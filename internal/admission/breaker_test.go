@@ -1,4 +1,4 @@
-package gate
+package admission
 
 import (
 	"math/rand/v2"
@@ -11,28 +11,28 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// guarded is an entry for an endpoint with a circuit breaker.
-func guarded() Entry {
-	en := entry()
-	en.Limits.Breaker = webhook.DefaultCircuitBreaker()
-	return en
+// guarded is a request for an endpoint with a circuit breaker.
+func guarded() Request {
+	req := newRequest()
+	req.Limits.Breaker = webhook.DefaultCircuitBreaker()
+	return req
 }
 
 // results ends requests one after another, every apart.
-func results(t testing.TB, g *Gate, en Entry, n int, every time.Duration, r Result) {
+func results(t testing.TB, ctl *Controller, req Request, n int, every time.Duration, r Result) {
 	t.Helper()
 	for range n {
-		pass := admit(t, g, another(en))
-		pass.Done(r)
+		permit := admit(t, ctl, another(req))
+		permit.Done(r)
 		elapse(every)
 	}
 }
 
 // trip opens a circuit with 20 failures.
-func trip(t testing.TB, g *Gate, en Entry) {
+func trip(t testing.TB, ctl *Controller, req Request) {
 	t.Helper()
-	results(t, g, en, en.Limits.Breaker.MinRequests, 0, refused(time.Millisecond))
-	require.Equal(t, CircuitOpen, g.Health(en.Endpoint).Circuit)
+	results(t, ctl, req, req.Limits.Breaker.MinRequests, 0, refused(time.Millisecond))
+	require.Equal(t, CircuitOpen, ctl.Health(req.Endpoint).Circuit)
 }
 
 // The circuit opens with the request that reaches both numbers, not before.
@@ -55,20 +55,20 @@ func TestOpensAtTheRightMoment(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				g, en := New(Config{}), guarded()
+				ctl, req := New(Config{}), guarded()
 				c.breaker.Enabled = true
-				en.Limits.Breaker = c.breaker
-				results(t, g, en, c.successes, 0, delivered(time.Millisecond))
-				results(t, g, en, c.failures-1, 0, refused(time.Millisecond))
-				require.Equal(t, CircuitClosed, g.Health(en.Endpoint).Circuit)
-				results(t, g, en, 1, 0, refused(time.Millisecond))
-				h := g.Health(en.Endpoint)
+				req.Limits.Breaker = c.breaker
+				results(t, ctl, req, c.successes, 0, delivered(time.Millisecond))
+				results(t, ctl, req, c.failures-1, 0, refused(time.Millisecond))
+				require.Equal(t, CircuitClosed, ctl.Health(req.Endpoint).Circuit)
+				results(t, ctl, req, 1, 0, refused(time.Millisecond))
+				h := ctl.Health(req.Endpoint)
 				require.Equal(t, CircuitOpen, h.Circuit)
 				require.Equal(t, c.why, h.Why)
 				require.Equal(t, time.Now(), h.Since)
 				require.Equal(t, time.Now().Add(30*time.Second+openMargin), h.NextProbe)
 				require.Zero(t, h.Rate)
-				require.True(t, g.Slow(en.Endpoint))
+				require.True(t, ctl.Slow(req.Endpoint))
 			})
 		})
 	}
@@ -79,31 +79,31 @@ func TestOpensAtTheRightMoment(t *testing.T) {
 func TestWindow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g, en := New(Config{}), guarded()
-		results(t, g, en, 19, 0, refused(time.Millisecond))
+		ctl, req := New(Config{}), guarded()
+		results(t, ctl, req, 19, 0, refused(time.Millisecond))
 		elapse(time.Minute + 1)
-		results(t, g, en, 19, 0, refused(time.Millisecond))
-		require.Equal(t, CircuitClosed, g.Health(en.Endpoint).Circuit)
-		results(t, g, en, 1, 0, refused(time.Millisecond))
-		require.Equal(t, CircuitOpen, g.Health(en.Endpoint).Circuit)
+		results(t, ctl, req, 19, 0, refused(time.Millisecond))
+		require.Equal(t, CircuitClosed, ctl.Health(req.Endpoint).Circuit)
+		results(t, ctl, req, 1, 0, refused(time.Millisecond))
+		require.Equal(t, CircuitOpen, ctl.Health(req.Endpoint).Circuit)
 
 		// The window rolls: nineteen within it, however long it takes.
-		en = guarded()
-		results(t, g, en, 100, time.Minute/18, refused(time.Millisecond))
-		require.Equal(t, CircuitClosed, g.Health(en.Endpoint).Circuit)
+		req = guarded()
+		results(t, ctl, req, 100, time.Minute/18, refused(time.Millisecond))
+		require.Equal(t, CircuitClosed, ctl.Health(req.Endpoint).Circuit)
 
-		en = guarded()
-		en.Limits.Breaker.Window = time.Second
-		en.Limits.MaxInFlight = 30
-		var passes []*Pass
+		req = guarded()
+		req.Limits.Breaker.Window = time.Second
+		req.Limits.MaxInFlight = 30
+		var permits []*Permit
 		for range 20 {
-			passes = append(passes, admit(t, g, another(en)))
+			permits = append(permits, admit(t, ctl, another(req)))
 		}
 		elapse(15 * time.Second)
-		for _, p := range passes {
-			p.Done(Result{Latency: 15 * time.Second, Reason: "timeout_headers", Trouble: true})
+		for _, p := range permits {
+			p.Done(Result{Latency: 15 * time.Second, Reason: "timeout_headers", BreakerFailure: true})
 		}
-		require.Equal(t, CircuitOpen, g.Health(en.Endpoint).Circuit)
+		require.Equal(t, CircuitOpen, ctl.Health(req.Endpoint).Circuit)
 	})
 }
 
@@ -112,30 +112,30 @@ func TestWindow(t *testing.T) {
 func TestNeverOpens(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g := New(Config{})
+		ctl := New(Config{})
 		for _, r := range []Result{
 			delivered(time.Millisecond),
 			{Latency: time.Millisecond, Answered: true, Reason: "http_400"},
 			{Latency: time.Millisecond, Answered: true, Reason: "http_404"},
 			{Latency: time.Millisecond, Reason: "token_refused"},
 		} {
-			en := guarded()
-			results(t, g, en, 200, 0, r)
-			require.Equal(t, CircuitClosed, g.Health(en.Endpoint).Circuit)
+			req := guarded()
+			results(t, ctl, req, 200, 0, r)
+			require.Equal(t, CircuitClosed, ctl.Health(req.Endpoint).Circuit)
 		}
-		en := guarded()
+		req := guarded()
 		for range 200 {
-			admit(t, g, another(en)).Cancel()
+			admit(t, ctl, another(req)).Cancel()
 		}
-		require.Equal(t, CircuitClosed, g.Health(en.Endpoint).Circuit)
-		en = entry()
-		results(t, g, en, 200, 0, refused(time.Millisecond))
-		require.Equal(t, CircuitClosed, g.Health(en.Endpoint).Circuit)
+		require.Equal(t, CircuitClosed, ctl.Health(req.Endpoint).Circuit)
+		req = newRequest()
+		results(t, ctl, req, 200, 0, refused(time.Millisecond))
+		require.Equal(t, CircuitClosed, ctl.Health(req.Endpoint).Circuit)
 
 		// What says nothing does not make a ratio smaller either.
-		en = guarded()
-		results(t, g, en, 100, 0, Result{Latency: time.Millisecond, Reason: "token_refused"})
-		trip(t, g, en)
+		req = guarded()
+		results(t, ctl, req, 100, 0, Result{Latency: time.Millisecond, Reason: "token_refused"})
+		trip(t, ctl, req)
 	})
 }
 
@@ -143,50 +143,50 @@ func TestNeverOpens(t *testing.T) {
 func TestOneProbe(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var changes []Change
-		g := New(Config{Changed: func(c Change) { changes = append(changes, c) }})
-		en := guarded()
+		var changes []CircuitChange
+		ctl := New(Config{OnCircuitChange: func(c CircuitChange) { changes = append(changes, c) }})
+		req := guarded()
 		begun := time.Now()
-		stale := admit(t, g, another(en))
-		trip(t, g, en)
-		var first Entry
+		stale := admit(t, ctl, another(req))
+		trip(t, ctl, req)
+		var first Request
 		seen := map[time.Time]bool{}
 		for i := range 50 {
-			one := another(en)
+			one := another(req)
 			if i == 0 {
 				first = one
 			}
-			admission, _ := g.Enter(t.Context(), one)
-			require.Equal(t, Deferred, admission.Verdict)
-			require.Equal(t, ReasonCircuitOpen, admission.Reason)
-			require.False(t, admission.Until.Before(begun.Add(30*time.Second)))
-			require.False(t, seen[admission.Until], "spread")
-			seen[admission.Until] = true
+			decision := ctl.Acquire(t.Context(), one)
+			require.True(t, decision.Deferred())
+			require.Equal(t, ReasonCircuitOpen, decision.Reason)
+			require.False(t, decision.Until.Before(begun.Add(30*time.Second)))
+			require.False(t, seen[decision.Until], "spread")
+			seen[decision.Until] = true
 		}
 		elapse(29 * time.Second)
-		admission, _ := g.Enter(t.Context(), another(en))
-		require.Equal(t, Deferred, admission.Verdict)
+		decision := ctl.Acquire(t.Context(), another(req))
+		require.True(t, decision.Deferred())
 		elapse(time.Second + openMargin + 1)
 		stale.Done(delivered(time.Millisecond)) // began before: says nothing
-		require.Equal(t, CircuitOpen, g.Health(en.Endpoint).Circuit)
+		require.Equal(t, CircuitOpen, ctl.Health(req.Endpoint).Circuit)
 
-		probe := admit(t, g, first)
-		require.Equal(t, CircuitHalfOpen, g.Health(en.Endpoint).Circuit)
+		probe := admit(t, ctl, first)
+		require.Equal(t, CircuitHalfOpen, ctl.Health(req.Endpoint).Circuit)
 		for range 5 {
 			for range 10 {
-				admission, _ := g.Enter(t.Context(), another(en))
-				require.NotEqual(t, Admitted, admission.Verdict)
+				decision := ctl.Acquire(t.Context(), another(req))
+				require.Nil(t, decision.Permit)
 			}
 			elapse(2 * time.Second)
 		}
 		probe.Done(delivered(time.Millisecond))
-		h := g.Health(en.Endpoint)
+		h := ctl.Health(req.Endpoint)
 		require.Equal(t, CircuitClosed, h.Circuit)
 		require.Empty(t, h.Why)
 		require.Positive(t, h.Rate)
 		require.Len(t, changes, 3)
 		for i, c := range changes {
-			require.Equal(t, en.Endpoint, c.Endpoint)
+			require.Equal(t, req.Endpoint, c.Endpoint)
 			want := [][2]Circuit{{CircuitClosed, CircuitOpen}, {CircuitOpen, CircuitHalfOpen}, {CircuitHalfOpen, CircuitClosed}}[i]
 			require.Equal(t, want, [2]Circuit{c.From, c.To})
 		}
@@ -200,14 +200,14 @@ func TestOneProbe(t *testing.T) {
 func TestFollowersWaitForTheProbe(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g, en := New(Config{}), guarded()
-		results(t, g, en, 20, 0, refused(4*time.Second))
-		first, _ := g.Enter(t.Context(), en)
-		second, _ := g.Enter(t.Context(), another(en))
+		ctl, req := New(Config{}), guarded()
+		results(t, ctl, req, 20, 0, refused(4*time.Second))
+		first := ctl.Acquire(t.Context(), req)
+		second := ctl.Acquire(t.Context(), another(req))
 		require.GreaterOrEqual(t, second.Until.Sub(first.Until), 6*time.Second)
 		elapse(time.Until(first.Until) + 1)
-		probe := admit(t, g, en)
-		third, _ := g.Enter(t.Context(), another(en))
+		probe := admit(t, ctl, req)
+		third := ctl.Acquire(t.Context(), another(req))
 		require.GreaterOrEqual(t, time.Until(third.Until), 6*time.Second)
 		probe.Done(delivered(time.Second))
 	})
@@ -218,22 +218,22 @@ func TestFollowersWaitForTheProbe(t *testing.T) {
 func TestSlopeBeginsWithClosing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g, en := New(Config{}), guarded()
-		results(t, g, en, 600, 100*time.Millisecond, delivered(time.Millisecond))
-		for g.Health(en.Endpoint).Circuit == CircuitClosed {
-			results(t, g, en, 1, time.Millisecond, refused(time.Millisecond))
+		ctl, req := New(Config{}), guarded()
+		results(t, ctl, req, 600, 100*time.Millisecond, delivered(time.Millisecond))
+		for ctl.Health(req.Endpoint).Circuit == CircuitClosed {
+			results(t, ctl, req, 1, time.Millisecond, refused(time.Millisecond))
 		}
 		elapse(time.Hour)
-		admit(t, g, another(en)).Done(delivered(time.Millisecond))
-		require.InDelta(t, 1, g.Rate(en.Endpoint, en.Limits), 0.1)
+		admit(t, ctl, another(req)).Done(delivered(time.Millisecond))
+		require.InDelta(t, 1, ctl.Rate(req.Endpoint, req.Limits), 0.1)
 		n := 0
 		for range 600 {
-			one := another(en)
-			if _, pass := g.Enter(canceled(), one); pass != nil {
-				pass.Done(delivered(time.Millisecond))
+			one := another(req)
+			if permit := ctl.Acquire(canceled(), one).Permit; permit != nil {
+				permit.Done(delivered(time.Millisecond))
 				n++
 			}
-			g.Forget(en.Endpoint, one.Delivery)
+			ctl.Forget(req.Endpoint, one.Delivery)
 			elapse(100 * time.Millisecond)
 		}
 		require.InDelta(t, 400, n, 40, "a tenth to one and a half of ten per second, of ten per second that ask")
@@ -244,18 +244,18 @@ func TestSlopeBeginsWithClosing(t *testing.T) {
 func TestProbeNeedsAPlace(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g, en := New(Config{}), guarded()
-		en.Limits.MaxInFlight, en.Limits.Breaker.Cooldown = 2, time.Second
-		hangs := admit(t, g, another(en))
-		trip(t, g, another(en))
-		en.Limits.MaxInFlight = 1
+		ctl, req := New(Config{}), guarded()
+		req.Limits.MaxInFlight, req.Limits.Breaker.Cooldown = 2, time.Second
+		hangs := admit(t, ctl, another(req))
+		trip(t, ctl, another(req))
+		req.Limits.MaxInFlight = 1
 		elapse(5 * time.Second)
-		admission, _ := g.Enter(t.Context(), another(en))
-		require.Equal(t, Deferred, admission.Verdict)
-		require.Equal(t, CircuitOpen, g.Health(en.Endpoint).Circuit)
+		decision := ctl.Acquire(t.Context(), another(req))
+		require.True(t, decision.Deferred())
+		require.Equal(t, CircuitOpen, ctl.Health(req.Endpoint).Circuit)
 		hangs.Done(refused(time.Millisecond))
-		admit(t, g, another(en)).Done(delivered(time.Millisecond))
-		require.Equal(t, CircuitClosed, g.Health(en.Endpoint).Circuit)
+		admit(t, ctl, another(req)).Done(delivered(time.Millisecond))
+		require.Equal(t, CircuitClosed, ctl.Health(req.Endpoint).Circuit)
 	})
 }
 
@@ -264,16 +264,16 @@ func TestProbeNeedsAPlace(t *testing.T) {
 func TestProbeWithoutAnswer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g, en := New(Config{}), guarded()
-		trip(t, g, en)
+		ctl, req := New(Config{}), guarded()
+		trip(t, ctl, req)
 		elapse(31 * time.Second)
-		admit(t, g, another(en)).Cancel()
+		admit(t, ctl, another(req)).Cancel()
 		elapse(time.Second)
-		admit(t, g, another(en)).Done(Result{Reason: "dns_temporary"})
-		require.Equal(t, CircuitHalfOpen, g.Health(en.Endpoint).Circuit)
+		admit(t, ctl, another(req)).Done(Result{Reason: "dns_temporary"})
+		require.Equal(t, CircuitHalfOpen, ctl.Health(req.Endpoint).Circuit)
 		elapse(time.Second)
-		admit(t, g, another(en)).Done(Result{Answered: true, Reason: "http_404"})
-		require.Equal(t, CircuitClosed, g.Health(en.Endpoint).Circuit)
+		admit(t, ctl, another(req)).Done(Result{Answered: true, Reason: "http_404"})
+		require.Equal(t, CircuitClosed, ctl.Health(req.Endpoint).Circuit)
 	})
 }
 
@@ -282,38 +282,38 @@ func TestProbeWithoutAnswer(t *testing.T) {
 func TestCooldownDoubles(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g, en := New(Config{Random: func() float64 { return 0 }}), guarded()
-		trip(t, g, en)
+		ctl, req := New(Config{Random: func() float64 { return 0 }}), guarded()
+		trip(t, ctl, req)
 		since := time.Now()
 		opened := since
 		for _, seconds := range []int{30, 60, 120, 240, 480, 600, 600} {
 			cooldown := time.Duration(seconds) * time.Second
-			h := g.Health(en.Endpoint)
+			h := ctl.Health(req.Endpoint)
 			require.Equal(t, CircuitOpen, h.Circuit)
 			require.Equal(t, since, h.Since)
 			require.Equal(t, cooldown+openMargin, h.NextProbe.Sub(opened))
 			if seconds > 30 {
 				for i := range 20 {
-					admission, _ := g.Enter(t.Context(), another(en))
-					require.Equal(t, i < pioneers, admission.Verdict == Deferred)
+					decision := ctl.Acquire(t.Context(), another(req))
+					require.Equal(t, i < pioneers, decision.Deferred())
 				}
-				require.Zero(t, g.Room(en.Endpoint))
+				require.Zero(t, ctl.Room(req.Endpoint))
 			}
 			elapse(time.Until(h.NextProbe) - 1)
-			admission, _ := g.Enter(t.Context(), another(en))
-			require.NotEqual(t, Admitted, admission.Verdict)
+			decision := ctl.Acquire(t.Context(), another(req))
+			require.Nil(t, decision.Permit)
 			elapse(2 * time.Nanosecond)
-			admit(t, g, another(en)).Done(refused(time.Millisecond))
+			admit(t, ctl, another(req)).Done(refused(time.Millisecond))
 			opened = time.Now()
 			elapse(2 * time.Second) // what was reserved is lost
 		}
 
 		// Found well at last, it is not left alone for ten minutes because of one relapse.
-		elapse(time.Until(g.Health(en.Endpoint).NextProbe) + 1)
-		admit(t, g, another(en)).Done(delivered(time.Millisecond))
+		elapse(time.Until(ctl.Health(req.Endpoint).NextProbe) + 1)
+		admit(t, ctl, another(req)).Done(delivered(time.Millisecond))
 		elapse(2 * time.Second)
-		results(t, g, en, 20, 1100*time.Millisecond, refused(time.Millisecond))
-		h := g.Health(en.Endpoint)
+		results(t, ctl, req, 20, 1100*time.Millisecond, refused(time.Millisecond))
+		h := ctl.Health(req.Endpoint)
 		require.Equal(t, relapses*30*time.Second+openMargin, h.NextProbe.Sub(h.Since))
 	})
 }
@@ -323,22 +323,22 @@ func TestCooldownDoubles(t *testing.T) {
 func TestOpensAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g, en := New(Config{Random: func() float64 { return 0 }}), guarded()
-		cooldown := func() time.Duration { return time.Until(g.Health(en.Endpoint).NextProbe) - openMargin }
+		ctl, req := New(Config{Random: func() float64 { return 0 }}), guarded()
+		cooldown := func() time.Duration { return time.Until(ctl.Health(req.Endpoint).NextProbe) - openMargin }
 		recovers := func() {
-			elapse(time.Until(g.Health(en.Endpoint).NextProbe) + 1)
-			admit(t, g, another(en)).Done(delivered(time.Millisecond))
-			require.Equal(t, CircuitClosed, g.Health(en.Endpoint).Circuit)
+			elapse(time.Until(ctl.Health(req.Endpoint).NextProbe) + 1)
+			admit(t, ctl, another(req)).Done(delivered(time.Millisecond))
+			require.Equal(t, CircuitClosed, ctl.Health(req.Endpoint).Circuit)
 		}
-		trip(t, g, en)
+		trip(t, ctl, req)
 		require.Equal(t, 30*time.Second, cooldown())
 		recovers()
 		elapse(2 * time.Second) // the slope is that flat
-		results(t, g, en, 20, 1100*time.Millisecond, refused(time.Millisecond))
+		results(t, ctl, req, 20, 1100*time.Millisecond, refused(time.Millisecond))
 		require.Greater(t, cooldown(), 50*time.Second)
 		recovers()
 		elapse(calm)
-		results(t, g, en, 20, time.Second, refused(time.Millisecond))
+		results(t, ctl, req, 20, time.Second, refused(time.Millisecond))
 		require.Less(t, cooldown(), 30*time.Second)
 	})
 }
@@ -372,22 +372,22 @@ func TestFlapping(t *testing.T) {
 	})
 }
 
-// Settings rule from the next Enter: switching it off closes it.
+// Settings rule from the next Acquire: switching it off closes it.
 func TestBreakerSettingsChange(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g, en := New(Config{}), guarded()
-		results(t, g, en, 19, 0, refused(time.Millisecond))
-		en.Limits.Breaker.MinRequests = 5
-		results(t, g, en, 5, 0, refused(time.Millisecond))
-		require.Equal(t, CircuitOpen, g.Health(en.Endpoint).Circuit)
-		en.Limits.Breaker.MinRequests = 10
-		admission, _ := g.Enter(t.Context(), another(en))
-		require.Equal(t, Deferred, admission.Verdict)
-		require.Equal(t, CircuitOpen, g.Health(en.Endpoint).Circuit)
-		en.Limits.Breaker.Enabled = false
-		g.Enter(canceled(), another(en))
-		require.Equal(t, CircuitClosed, g.Health(en.Endpoint).Circuit)
+		ctl, req := New(Config{}), guarded()
+		results(t, ctl, req, 19, 0, refused(time.Millisecond))
+		req.Limits.Breaker.MinRequests = 5
+		results(t, ctl, req, 5, 0, refused(time.Millisecond))
+		require.Equal(t, CircuitOpen, ctl.Health(req.Endpoint).Circuit)
+		req.Limits.Breaker.MinRequests = 10
+		decision := ctl.Acquire(t.Context(), another(req))
+		require.True(t, decision.Deferred())
+		require.Equal(t, CircuitOpen, ctl.Health(req.Endpoint).Circuit)
+		req.Limits.Breaker.Enabled = false
+		ctl.Acquire(canceled(), another(req))
+		require.Equal(t, CircuitClosed, ctl.Health(req.Endpoint).Circuit)
 	})
 }
 
@@ -395,32 +395,32 @@ func TestBreakerSettingsChange(t *testing.T) {
 func TestReset(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g, en := New(Config{}), guarded()
-		g.Reset(en.Endpoint)
-		trip(t, g, en)
+		ctl, req := New(Config{}), guarded()
+		ctl.Reset(req.Endpoint)
+		trip(t, ctl, req)
 		elapse(31 * time.Second)
-		probe := admit(t, g, another(en))
-		g.Reset(en.Endpoint)
-		require.Equal(t, CircuitClosed, g.Health(en.Endpoint).Circuit)
+		probe := admit(t, ctl, another(req))
+		ctl.Reset(req.Endpoint)
+		require.Equal(t, CircuitClosed, ctl.Health(req.Endpoint).Circuit)
 		probe.Done(refused(time.Hour))
-		require.Equal(t, CircuitClosed, g.Health(en.Endpoint).Circuit)
+		require.Equal(t, CircuitClosed, ctl.Health(req.Endpoint).Circuit)
 		elapse(2 * time.Second)
-		admit(t, g, another(en)).Done(Result{Answered: true, Trouble: true, DeferFor: time.Hour})
-		require.Zero(t, g.Rate(en.Endpoint, en.Limits))
-		g.Reset(en.Endpoint)
-		require.Positive(t, g.Rate(en.Endpoint, en.Limits))
+		admit(t, ctl, another(req)).Done(Result{Answered: true, BreakerFailure: true, DeferFor: time.Hour})
+		require.Zero(t, ctl.Rate(req.Endpoint, req.Limits))
+		ctl.Reset(req.Endpoint)
+		require.Positive(t, ctl.Rate(req.Endpoint, req.Limits))
 
-		en = guarded()
-		en.Limits.MaxInFlight = 30
-		var begun []*Pass
+		req = guarded()
+		req.Limits.MaxInFlight = 30
+		var begun []*Permit
 		for range 20 {
-			begun = append(begun, admit(t, g, another(en)))
+			begun = append(begun, admit(t, ctl, another(req)))
 		}
-		g.Reset(en.Endpoint)
+		ctl.Reset(req.Endpoint)
 		for _, p := range begun {
 			p.Done(refused(time.Millisecond))
 		}
-		require.Equal(t, CircuitClosed, g.Health(en.Endpoint).Circuit, "what was before says nothing")
+		require.Equal(t, CircuitClosed, ctl.Health(req.Endpoint).Circuit, "what was before says nothing")
 	})
 }
 

@@ -1,4 +1,4 @@
-package gate
+package admission
 
 import (
 	"cmp"
@@ -28,23 +28,22 @@ type modeled struct {
 }
 
 type answer struct {
-	Admission
-	pass *Pass
-	at   time.Time
+	Decision
+	at time.Time
 }
 
 // model is an endpoint and who wants to send to it, each in one of four lists.
 type model struct {
 	*rapid.T
 	ctx      context.Context
-	gate     *Gate
-	entry    Entry
+	gate     *Controller
+	request  Request
 	n        uint16
 	asked    int
-	inside   []*modeled // in Enter, in the order of asking
+	inside   []*modeled // in Acquire, in the order of asking
 	deferred map[webhook.DeliveryID]*modeled
 	held     []*modeled
-	sending  map[*Pass]*modeled
+	sending  map[*Permit]*modeled
 	admitted []time.Time
 	counts   []int // of returns, of those who were deferred and have been admitted
 }
@@ -55,12 +54,12 @@ func (m *model) enter(d *modeled, released bool) {
 	d.leave, d.answer = cancel, make(chan answer, 1)
 	m.asked++
 	d.asked = m.asked
-	en := m.entry
-	en.Delivery, en.Released, d.host = d.id, released, en.Host
+	req := m.request
+	req.Delivery, req.Released, d.host = d.id, released, req.Host
 	m.inside = append(m.inside, d)
 	go func() {
-		admission, pass := m.gate.Enter(ctx, en)
-		d.answer <- answer{admission, pass, time.Now()}
+		decision := m.gate.Acquire(ctx, req)
+		d.answer <- answer{decision, time.Now()}
 	}()
 	m.settle()
 }
@@ -73,23 +72,20 @@ func (m *model) settle() {
 		select {
 		case a := <-d.answer:
 			d.leave()
-			switch a.Verdict {
-			case Admitted:
-				require.NotNil(m, a.pass)
+			switch kindOf(a.Decision) {
+			case isAdmitted:
 				admitted = append(admitted, a)
-				m.sending[a.pass] = d
+				m.sending[a.Permit] = d
 				if d.returns > 0 {
 					m.counts = append(m.counts, d.returns)
 				}
-			case Deferred:
-				require.Nil(m, a.pass)
+			case isDeferred:
 				if !a.Until.Equal(d.until) { // else it came early, for nothing
 					require.GreaterOrEqual(m, a.Until.Sub(a.at), minDeferral, "less is not worth a timer")
 				}
 				d.until = a.Until
 				m.deferred[d.id] = d
-			case Held:
-				require.Nil(m, a.pass)
+			case isHeld:
 				m.held = append(m.held, d)
 			default:
 				require.Fail(m, "no verdict")
@@ -102,7 +98,7 @@ func (m *model) settle() {
 	slices.SortFunc(admitted, func(a, b answer) int { return a.at.Compare(b.at) })
 	for _, a := range admitted {
 		m.admitted = append(m.admitted, a.at)
-		who := m.sending[a.pass]
+		who := m.sending[a.Permit]
 		for _, d := range m.inside {
 			require.False(m, !who.back && !d.back && d.asked < who.asked, "a newcomer was overtaken in the line")
 		}
@@ -136,7 +132,7 @@ func (m *model) comeBack(d *modeled) {
 	m.enter(d, false)
 }
 
-// pass lets time go by, in which who is due comes back, in time.
+// permit lets time go by, in which who is due comes back, in time.
 func (m *model) pass(by time.Duration) { passTime(by, m) }
 
 func passTime(by time.Duration, models ...*model) {
@@ -171,23 +167,23 @@ func (m *model) newcomer(most uint16) {
 		m.Skip("enough")
 	}
 	m.n++
-	m.enter(&modeled{id: webhook.DeliveryIDOf(webhook.EventID{byte(m.n), byte(m.n >> 8)}, m.entry.Endpoint)}, false)
+	m.enter(&modeled{id: webhook.DeliveryIDOf(webhook.EventID{byte(m.n), byte(m.n >> 8)}, m.request.Endpoint)}, false)
 }
 
 // try lets somebody new ask to go at once. That overtakes nobody.
 func (m *model) try() {
 	m.asked++
-	d := &modeled{id: webhook.DeliveryIDOf(webhook.NewEventID(), m.entry.Endpoint), asked: m.asked}
-	en := m.entry
-	en.Delivery = d.id
+	d := &modeled{id: webhook.DeliveryIDOf(webhook.NewEventID(), m.request.Endpoint), asked: m.asked}
+	req := m.request
+	req.Delivery = d.id
 	reserved := m.gate.Totals()
-	pass := m.gate.TryEnter(en)
-	if pass == nil {
+	permit := m.gate.TryAcquire(req)
+	if permit == nil {
 		require.Equal(m, reserved, m.gate.Totals(), "nothing is reserved")
 		return
 	}
 	require.Empty(m, m.inside, "somebody waits")
-	m.sending[pass] = d
+	m.sending[permit] = d
 	m.admitted = append(m.admitted, time.Now())
 }
 
@@ -195,7 +191,7 @@ func (m *model) try() {
 func (m *model) rest() {
 	d := m.pick(m.due(time.Hour))
 	delete(m.deferred, d.id)
-	m.gate.Forget(m.entry.Endpoint, d.id)
+	m.gate.Forget(m.request.Endpoint, d.id)
 	m.settle() // its place may be somebody's
 }
 
@@ -210,11 +206,11 @@ func (m *model) goAway() {
 
 // end ends a request.
 func (m *model) end(result Result) {
-	passes := m.passes()
-	if len(passes) == 0 {
+	permits := m.permits()
+	if len(permits) == 0 {
 		m.Skip("nothing is in flight")
 	}
-	p := passes[rapid.IntRange(0, len(passes)-1).Draw(m.T, "which")]
+	p := permits[rapid.IntRange(0, len(permits)-1).Draw(m.T, "which")]
 	delete(m.sending, p)
 	if rapid.IntRange(0, 9).Draw(m.T, "sent") == 0 {
 		p.Cancel()
@@ -225,16 +221,16 @@ func (m *model) end(result Result) {
 	m.settle()
 }
 
-func (m *model) passes() []*Pass {
-	passes := slices.Collect(maps.Keys(m.sending))
-	slices.SortFunc(passes, func(a, b *Pass) int { return cmp.Compare(m.sending[a].asked, m.sending[b].asked) })
-	return passes
+func (m *model) permits() []*Permit {
+	permits := slices.Collect(maps.Keys(m.sending))
+	slices.SortFunc(permits, func(a, b *Permit) int { return cmp.Compare(m.sending[a].asked, m.sending[b].asked) })
+	return permits
 }
 
 // check holds what is always so.
 func (m *model) check(rate float64, places int) {
 	require.LessOrEqual(m, len(m.sending), places, "more in flight than allowed")
-	h := m.gate.Health(m.entry.Endpoint)
+	h := m.gate.Health(m.request.Endpoint)
 	require.Equal(m, len(m.sending), h.InFlight)
 	require.Equal(m, len(m.inside), h.Waiting)
 	require.LessOrEqual(m, h.Waiting, quickWaiters+maxWaiters)
@@ -256,10 +252,10 @@ func (m *model) check(rate float64, places int) {
 
 	all := m.gate.Totals()
 	require.Equal(m, int64(all.Waiting+all.Reserved), m.gate.reserved.Load(), "what is given back is given back")
-	s := m.gate.shard(m.entry.Endpoint)
+	s := m.gate.shard(m.request.Endpoint)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e := s.endpoints[m.entry.Endpoint]
+	e := s.endpoints[m.request.Endpoint]
 	require.NotNil(m, e)
 	require.Len(m, e.line.when, len(e.line.slots), "one each")
 	for i := 1; i < len(e.line.slots); i++ {
@@ -289,7 +285,7 @@ func (e *endpoint) checkWaiters(t require.TestingT) {
 	require.ElementsMatch(t, here, marked)
 }
 
-// The invariants of admission, whatever happens in whatever order: never more in
+// The invariants of decision, whatever happens in whatever order: never more in
 // flight than allowed, never faster than the rate, distinct reservations, unused
 // ones given back, and at last everybody has had its turn.
 func TestModel(t *testing.T) {
@@ -300,10 +296,10 @@ func TestModel(t *testing.T) {
 			places := rapid.IntRange(1, 4).Draw(t, "places")
 			rate := rapid.SampledFrom([]float64{0.5, 3, 20, 1000}).Draw(t, "rate")
 			m := &model{
-				T: t, gate: New(Config{}), entry: entry(),
-				deferred: make(map[webhook.DeliveryID]*modeled), sending: make(map[*Pass]*modeled),
+				T: t, gate: New(Config{}), request: newRequest(),
+				deferred: make(map[webhook.DeliveryID]*modeled), sending: make(map[*Permit]*modeled),
 			}
-			m.entry.Limits = Limits{MaxInFlight: places, Rate: rate}
+			m.request.Limits = Limits{MaxInFlight: places, Rate: rate}
 			var stop context.CancelFunc
 			m.ctx, stop = context.WithCancel(context.Background())
 			defer synctest.Wait()
@@ -346,7 +342,7 @@ func TestModel(t *testing.T) {
 				},
 				"ask for a pause": func(t *rapid.T) {
 					m.T = t
-					m.end(Result{Trouble: true, Answered: true, DeferFor: time.Duration(rapid.IntRange(1, 5).Draw(t, "s")) * time.Second})
+					m.end(Result{BreakerFailure: true, Answered: true, DeferFor: time.Duration(rapid.IntRange(1, 5).Draw(t, "s")) * time.Second})
 				},
 				"time": func(t *rapid.T) {
 					m.T = t
@@ -375,12 +371,12 @@ func TestModel(t *testing.T) {
 func (m *model) drain(t *rapid.T, rate float64, places int) {
 	for n := 0; len(m.inside)+len(m.deferred)+len(m.held)+len(m.sending) > 0; n++ {
 		require.Less(t, n, 30_000, "somebody never gets a turn")
-		for _, p := range m.passes() {
+		for _, p := range m.permits() {
 			delete(m.sending, p)
 			p.Done(delivered(100 * time.Millisecond))
 		}
 		m.settle()
-		for range min(m.gate.Room(m.entry.Endpoint), len(m.held)) {
+		for range min(m.gate.Room(m.request.Endpoint), len(m.held)) {
 			d := m.held[0]
 			m.held = m.held[1:]
 			m.enter(d, true)

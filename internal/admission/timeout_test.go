@@ -1,4 +1,4 @@
-package gate
+package admission
 
 import (
 	"slices"
@@ -12,24 +12,24 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// automatic is an entry for an endpoint whose timeout follows its answers.
-func automatic() Entry {
-	en := entry()
-	en.Limits.AutoTimeout, en.Limits.Rate = true, 1e9
-	return en
+// automatic is a request for an endpoint whose timeout follows its answers.
+func automatic() Request {
+	req := newRequest()
+	req.Limits.AutoTimeout, req.Limits.Rate = true, 1e9
+	return req
 }
 
 func cutOff() Result {
-	return Result{Number: 1, Reason: "timeout_headers", Trouble: true, TimedOut: true}
+	return Result{Number: 1, Reason: "timeout_headers", BreakerFailure: true, TimedOut: true}
 }
 
 // after lets requests come to results and returns the timeout of the next first attempt.
-func after(t *testing.T, g *Gate, en Entry, n int, r Result) time.Duration {
+func after(t *testing.T, ctl *Controller, req Request, n int, r Result) time.Duration {
 	t.Helper()
 	for range n {
-		admit(t, g, another(en)).Done(r)
+		admit(t, ctl, another(req)).Done(r)
 	}
-	return g.Health(en.Endpoint).Timeout
+	return ctl.Health(req.Endpoint).Timeout
 }
 
 // Whatever the latencies were, in whatever order and over whatever time: three times
@@ -54,7 +54,7 @@ func TestAutoTimeoutFollowsTheP99(t *testing.T) {
 				r, had, counts := Result{Latency: time.Duration(ns)}, time.Duration(0), time.Duration(ns)
 				switch rapid.IntRange(0, 9).Draw(t, "kind") {
 				case 0: // says nothing
-					a.learn(now, &Pass{timeout: webhook.MaxTimeout}, &Result{Latency: webhook.MaxTimeout, Answered: true, Trouble: true})
+					a.learn(now, &Permit{timeout: webhook.MaxTimeout}, &Result{Latency: webhook.MaxTimeout, Answered: true, BreakerFailure: true})
 					continue
 				case 1: // took longer than the time it had
 					r.TimedOut, had = true, rapid.SampledFrom([]time.Duration{autoLeast, 8 * time.Second}).Draw(t, "had")
@@ -62,7 +62,7 @@ func TestAutoTimeoutFollowsTheP99(t *testing.T) {
 				default:
 					r.Delivered = true
 				}
-				a.learn(now, &Pass{timeout: had}, &r)
+				a.learn(now, &Permit{timeout: had}, &r)
 				window = append(window, counted{now / recentPart, counts})
 			}
 			window = slices.DeleteFunc(window, func(c counted) bool { return c.part <= now/recentPart-recentParts })
@@ -92,8 +92,8 @@ func TestAutoTimeoutSteps(t *testing.T) {
 		9*time.Second + 667*time.Millisecond: webhook.MaxTimeout, 10 * time.Second: webhook.MaxTimeout,
 		15 * time.Second: webhook.MaxTimeout, never / 2: webhook.MaxTimeout,
 	} {
-		g, en := New(Config{}), automatic()
-		require.Equal(t, want, after(t, g, en, autoEnough, delivered(latency)), latency)
+		ctl, req := New(Config{}), automatic()
+		require.Equal(t, want, after(t, ctl, req, autoEnough, delivered(latency)), latency)
 	}
 }
 
@@ -102,47 +102,47 @@ func TestAutoTimeoutSteps(t *testing.T) {
 func TestAutoTimeoutRemembers(t *testing.T) {
 	t.Parallel()
 	c := newClock()
-	g, en := c.gate(), automatic()
+	ctl, req := c.gate(), automatic()
 	fast := delivered(time.Millisecond)
-	require.Zero(t, g.Health(en.Endpoint).Timeout, "not known at all")
-	require.Equal(t, webhook.DefaultTimeout, after(t, g, en, autoEnough-1, fast))
-	require.Equal(t, webhook.DefaultTimeout, after(t, g, en, 100, refused(time.Millisecond)))
-	require.Equal(t, autoLeast, after(t, g, en, 1, fast))
+	require.Zero(t, ctl.Health(req.Endpoint).Timeout, "not known at all")
+	require.Equal(t, webhook.DefaultTimeout, after(t, ctl, req, autoEnough-1, fast))
+	require.Equal(t, webhook.DefaultTimeout, after(t, ctl, req, 100, refused(time.Millisecond)))
+	require.Equal(t, autoLeast, after(t, ctl, req, 1, fast))
 
 	// One in a hundred may be slower.
-	require.Equal(t, autoLeast, after(t, g, en, 99-autoEnough, fast))
-	require.Equal(t, autoLeast, after(t, g, en, 1, delivered(8*time.Second)))
-	require.Equal(t, 24*time.Second, after(t, g, en, 1, delivered(8*time.Second)))
+	require.Equal(t, autoLeast, after(t, ctl, req, 99-autoEnough, fast))
+	require.Equal(t, autoLeast, after(t, ctl, req, 1, delivered(8*time.Second)))
+	require.Equal(t, 24*time.Second, after(t, ctl, req, 1, delivered(8*time.Second)))
 
-	g.Reset(en.Endpoint)
-	require.Equal(t, webhook.DefaultTimeout, after(t, g, en, 0, fast))
-	require.Equal(t, autoLeast, after(t, g, en, autoEnough, fast))
+	ctl.Reset(req.Endpoint)
+	require.Equal(t, webhook.DefaultTimeout, after(t, ctl, req, 0, fast))
+	require.Equal(t, autoLeast, after(t, ctl, req, autoEnough, fast))
 
 	// An idle endpoint is forgotten with its answers, not before.
 	others := func() {
 		for range 2000 { // of every shard
-			admit(t, g, entry()).Cancel()
+			admit(t, ctl, newRequest()).Cancel()
 		}
 	}
 	c.advance(2 * idleAfter)
 	others()
-	require.Equal(t, autoLeast, g.Health(en.Endpoint).Timeout)
+	require.Equal(t, autoLeast, ctl.Health(req.Endpoint).Timeout)
 	c.advance(idleAfter)
-	require.Equal(t, webhook.DefaultTimeout, g.Health(en.Endpoint).Timeout)
+	require.Equal(t, webhook.DefaultTimeout, ctl.Health(req.Endpoint).Timeout)
 	c.advance(idleAfter)
 	others()
-	require.Equal(t, Health{}, g.Health(en.Endpoint))
+	require.Equal(t, Health{}, ctl.Health(req.Endpoint))
 
-	require.Equal(t, autoLeast, after(t, g, en, autoEnough, fast))
-	fixed := en
+	require.Equal(t, autoLeast, after(t, ctl, req, autoEnough, fast))
+	fixed := req
 	fixed.Limits = Limits{Timeout: 7 * time.Second}
-	pass := admit(t, g, another(fixed))
-	require.Equal(t, 7*time.Second, pass.Timeout())
-	pass.Done(fast)
-	require.Zero(t, g.Health(en.Endpoint).Timeout)
-	pass = admit(t, g, another(en))
-	require.Equal(t, webhook.DefaultTimeout, pass.Timeout())
-	pass.Cancel()
+	permit := admit(t, ctl, another(fixed))
+	require.Equal(t, 7*time.Second, permit.Timeout())
+	permit.Done(fast)
+	require.Zero(t, ctl.Health(req.Endpoint).Timeout)
+	permit = admit(t, ctl, another(req))
+	require.Equal(t, webhook.DefaultTimeout, permit.Timeout())
+	permit.Cancel()
 }
 
 // A receiver that becomes slower than its timeout, however slow, is given the time it
@@ -151,20 +151,20 @@ func TestAutoTimeoutGrowsAgain(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		c := newClock()
-		g, en := c.gate(), automatic()
+		ctl, req := c.gate(), automatic()
 		fast := rapid.IntRange(0, 2000).Draw(t, "fast")
 		takes := time.Duration(rapid.Int64Range(1, int64(webhook.MaxTimeout)-1).Draw(t, "takes"))
 		request := func(takes time.Duration) bool {
-			_, pass := g.Enter(canceled(), another(en))
-			require.NotNil(t, pass)
-			c.advance(min(takes, pass.Timeout()) / 1000) // as many at a time
-			if takes > pass.Timeout() {
+			permit := ctl.Acquire(canceled(), another(req)).Permit
+			require.NotNil(t, permit)
+			c.advance(min(takes, permit.Timeout()) / 1000) // as many at a time
+			if takes > permit.Timeout() {
 				r := cutOff()
-				r.Latency = pass.Timeout()
-				pass.Done(r)
+				r.Latency = permit.Timeout()
+				permit.Done(r)
 				return false
 			}
-			pass.Done(delivered(takes))
+			permit.Done(delivered(takes))
 			return true
 		}
 		for range fast {
@@ -181,7 +181,7 @@ func TestAutoTimeoutGrowsAgain(t *testing.T) {
 				require.True(t, request(100*time.Millisecond))
 			}
 		}
-		require.Equal(t, autoLeast, g.Health(en.Endpoint).Timeout)
+		require.Equal(t, autoLeast, ctl.Health(req.Endpoint).Timeout)
 	})
 }
 
@@ -190,49 +190,49 @@ func TestAutoTimeoutGrowsAgain(t *testing.T) {
 func TestRetriesHaveMoreTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		ways := map[string]func(g *Gate, en Entry) *Pass{
-			"at once": func(g *Gate, en Entry) *Pass { return admit(t, g, en) },
-			"after a wait": func(g *Gate, en Entry) *Pass {
-				var passes []*Pass
+		ways := map[string]func(ctl *Controller, req Request) *Permit{
+			"at once": func(ctl *Controller, req Request) *Permit { return admit(t, ctl, req) },
+			"after a wait": func(ctl *Controller, req Request) *Permit {
+				var permits []*Permit
 				for range webhook.DefaultMaxInFlight {
-					passes = append(passes, admit(t, g, another(en)))
+					permits = append(permits, admit(t, ctl, another(req)))
 				}
-				got := make(chan *Pass)
+				got := make(chan *Permit)
 				go func() {
-					_, pass := g.Enter(t.Context(), en)
-					got <- pass
+					permit := ctl.Acquire(t.Context(), req).Permit
+					got <- permit
 				}()
 				synctest.Wait()
-				require.Equal(t, 1, g.Health(en.Endpoint).Waiting)
-				for _, pass := range passes {
-					pass.Cancel()
+				require.Equal(t, 1, ctl.Health(req.Endpoint).Waiting)
+				for _, permit := range permits {
+					permit.Cancel()
 				}
 				return <-got
 			},
-			"as a probe": func(g *Gate, en Entry) *Pass {
-				en.Limits.Breaker = webhook.DefaultCircuitBreaker()
-				trip(t, g, en)
+			"as a probe": func(ctl *Controller, req Request) *Permit {
+				req.Limits.Breaker = webhook.DefaultCircuitBreaker()
+				trip(t, ctl, req)
 				elapse(time.Minute)
-				return admit(t, g, en)
+				return admit(t, ctl, req)
 			},
 		}
 		for name, way := range ways {
 			for retries, want := range map[int]string{0: "5s", 1: "10s", 2: "20s", 3: "30s", 4: "30s", 1000: "30s"} {
-				g, en := New(Config{}), automatic()
-				after(t, g, en, autoEnough, delivered(time.Millisecond))
-				en = another(en)
-				en.Retries = retries
-				pass := way(g, en)
-				require.NotNil(t, pass)
-				require.Equal(t, want, pass.Timeout().String(), "%s, %d", name, retries)
-				pass.Cancel()
+				ctl, req := New(Config{}), automatic()
+				after(t, ctl, req, autoEnough, delivered(time.Millisecond))
+				req = another(req)
+				req.Retries = retries
+				permit := way(ctl, req)
+				require.NotNil(t, permit)
+				require.Equal(t, want, permit.Timeout().String(), "%s, %d", name, retries)
+				permit.Cancel()
 			}
 		}
-		g, en := New(Config{}), entry()
-		en.Limits.Timeout, en.Retries = 2*time.Second, 3
-		pass := admit(t, g, en)
-		require.Equal(t, 2*time.Second, pass.Timeout())
-		pass.Done(cutOff())
+		ctl, req := New(Config{}), newRequest()
+		req.Limits.Timeout, req.Retries = 2*time.Second, 3
+		permit := admit(t, ctl, req)
+		require.Equal(t, 2*time.Second, permit.Timeout())
+		permit.Done(cutOff())
 	})
 }
 
@@ -240,12 +240,13 @@ func TestRetriesHaveMoreTime(t *testing.T) {
 func TestPlacesOfAutoTimeouts(t *testing.T) {
 	t.Parallel()
 	c := newClock()
-	g, en := c.gate(), automatic()
-	en.Limits.MaxInFlight = 1
-	after(t, g, en, autoEnough, delivered(time.Millisecond))
-	admit(t, g, another(en))
+	ctl, req := c.gate(), automatic()
+	req.Limits.MaxInFlight = 1
+	after(t, ctl, req, autoEnough, delivered(time.Millisecond))
+	admit(t, ctl, another(req))
 	c.advance(4 * time.Second)
-	admission, pass := g.Enter(canceled(), another(en))
-	require.Nil(t, pass)
-	require.Equal(t, c.Add(minDeferral), admission.Until, "it ends after 5 s, not after 15 s")
+	decision := ctl.Acquire(canceled(), another(req))
+	permit := decision.Permit
+	require.Nil(t, permit)
+	require.Equal(t, c.Add(minDeferral), decision.Until, "it ends after 5 s, not after 15 s")
 }

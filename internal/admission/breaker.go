@@ -1,4 +1,4 @@
-package gate
+package admission
 
 import (
 	"errors"
@@ -76,7 +76,7 @@ type circuit struct {
 	until    time.Duration // while open: the end of the cooldown
 	cooldown time.Duration // of the last opening
 	closed   time.Duration // when it closed last
-	probe    *Pass
+	probe    *Permit
 	tell     func(error) // tells gobreaker what became of the probe
 	failures uint32      // of requests, when it opened
 	requests uint32
@@ -116,7 +116,7 @@ func (e *endpoint) readyToTrip(counts gobreaker.Counts) bool {
 
 // judge tells the breaker what became of a request. A request counts when it ends:
 // one that hangs for longer than the window would else never count.
-func (e *endpoint) judge(now time.Duration, p *Pass, verdict error) {
+func (e *endpoint) judge(now time.Duration, p *Permit, verdict error) {
 	c := &e.circuit
 	if p.epoch != c.epoch {
 		return
@@ -229,7 +229,7 @@ func (e *endpoint) endRest(now time.Duration) {
 // half open, and whoever comes next is the probe. If that fails, the circuit rests as it did
 // first. at tells one time of saying so from another: each is carried out once. False: nothing
 // was to be done.
-func (g *Gate) CloseCircuit(id webhook.EndpointID, at time.Time) (wasOpen bool) {
+func (g *Controller) CloseCircuit(id webhook.EndpointID, at time.Time) (wasOpen bool) {
 	g.look(id, func(e *endpoint, now time.Duration) {
 		c := &e.circuit
 		said := c.said.Equal(at)
@@ -247,7 +247,7 @@ func (g *Gate) CloseCircuit(id webhook.EndpointID, at time.Time) (wasOpen bool) 
 }
 
 // OpenCircuits are the endpoints whose circuits are open.
-func (g *Gate) OpenCircuits() (all []webhook.EndpointID) {
+func (g *Controller) OpenCircuits() (all []webhook.EndpointID) {
 	for i := range g.shards {
 		s := &g.shards[i]
 		s.mu.Lock()
@@ -262,7 +262,7 @@ func (g *Gate) OpenCircuits() (all []webhook.EndpointID) {
 }
 
 // tryProbe admits a request as the probe, if this is the moment for one.
-func (e *endpoint) tryProbe(now time.Duration, retries int) *Pass {
+func (e *endpoint) tryProbe(now time.Duration, retries int) *Permit {
 	c := &e.circuit
 	if !e.probeDue(now) || !e.host.hasPlace(now, e) {
 		return nil

@@ -1,4 +1,4 @@
-package gate
+package admission
 
 import (
 	"time"
@@ -90,8 +90,8 @@ type Health struct {
 	NextProbe time.Time // while it is open
 	ProbeOver time.Time // while a probe is under way: when it is likely to be over
 
-	BarredUntil time.Time // what the receiver asked for; zero when nothing
-	BarredFor   Reason
+	BlockedUntil time.Time // what the receiver asked for; zero when nothing
+	BlockedFor   Reason
 
 	Latency     time.Duration // smoothed; 0 when nothing is known
 	Rate        float64       // per second that may go now; 0 while nobody goes
@@ -102,7 +102,7 @@ type Health struct {
 	Timeout     time.Duration // of a first attempt that goes now, when it follows the answers; 0 when not
 
 	InFlight int
-	Waiting  int // inside Enter
+	Waiting  int // inside Acquire
 	Reserved int // deferred, with a time of their own
 
 	Recent
@@ -110,7 +110,7 @@ type Health struct {
 }
 
 // Health tells how an endpoint is. One that is not remembered has the zero Health.
-func (g *Gate) Health(id webhook.EndpointID) Health {
+func (g *Controller) Health(id webhook.EndpointID) Health {
 	var h Health
 	g.look(id, func(e *endpoint, now time.Duration) { h = e.health(now) })
 	return h
@@ -142,7 +142,7 @@ func (e *endpoint) health(now time.Duration) Health {
 		h.ProbeOver = at(over)
 	}
 	if e.barredUntil > now {
-		h.BarredUntil, h.BarredFor = at(e.barredUntil), e.barredReason
+		h.BlockedUntil, h.BlockedFor = at(e.barredUntil), e.barredReason
 	}
 	if turn, reason := e.earliest(now); turn > now+e.patience() {
 		h.WaitsFor = reason
@@ -168,11 +168,11 @@ func (e *endpoint) well(now time.Duration) bool {
 	return !troubled || e.inFlight == 0 && sum.Delivered+sum.Failed == 0
 }
 
-// EachUnwell calls f with every endpoint of which there is more to tell than that it
+// EachUnhealthy calls f with every endpoint of which there is more to tell than that it
 // answers: nobody goes or somebody waits, it failed last, it is slow, or it recovers.
 // Those of a shard are copied under its lock, and f is called without one: the whole
 // is not of one moment.
-func (g *Gate) EachUnwell(f func(webhook.EndpointID, Health)) {
+func (g *Controller) EachUnhealthy(f func(webhook.EndpointID, Health)) {
 	type seen struct {
 		id     webhook.EndpointID
 		health Health
@@ -200,8 +200,8 @@ func (g *Gate) EachUnwell(f func(webhook.EndpointID, Health)) {
 const slowLatency = time.Second
 
 // Slow says whether an attempt is likely to take long: the latency is above 1 s, or
-// the wait longer than Enter's, or nobody goes.
-func (g *Gate) Slow(id webhook.EndpointID) bool {
+// the wait longer than Acquire's, or nobody goes.
+func (g *Controller) Slow(id webhook.EndpointID) bool {
 	slow := false
 	g.look(id, func(e *endpoint, now time.Duration) {
 		at, _ := e.earliest(now)
@@ -218,22 +218,27 @@ func (e *endpoint) ails(now time.Duration) bool {
 // failingStreak is how many requests in a row must have failed for an endpoint to be failing.
 const failingStreak = 2
 
-// Turn is how long a new delivery would wait for its turn, how many per second go after
-// that, and whether the endpoint is in trouble: the last two requests failed, the latency
-// is above 1 s, or nobody goes. A request that delivers ends a row of failures, time does
-// not. All are zero for an endpoint that is not remembered.
-func (g *Gate) Turn(id webhook.EndpointID) (wait time.Duration, rate float64, troubled bool) {
+// Forecast is what a new delivery of an endpoint has to expect.
+type Forecast struct {
+	Wait      time.Duration // until it would be admitted
+	Rate      float64       // how many per second are admitted after that
+	Unhealthy bool          // the last two requests failed, the latency is above 1 s, or the circuit is not closed
+}
+
+// Forecast predicts the next admission. It is zero for an endpoint of which nothing is known.
+// A request that delivers ends a row of failures, time does not.
+func (g *Controller) Forecast(id webhook.EndpointID) (f Forecast) {
 	g.look(id, func(e *endpoint, now time.Duration) {
 		at, _ := e.earliest(now)
-		wait, rate, troubled = max(0, at-now), e.effectiveRate(now), e.recent.failureStreak >= failingStreak || e.ails(now)
+		f = Forecast{Wait: max(0, at-now), Rate: e.effectiveRate(now), Unhealthy: e.recent.failureStreak >= failingStreak || e.ails(now)}
 	})
-	return wait, rate, troubled
+	return f
 }
 
 // Rate is how many requests per second may go now: the least of the configured rate,
 // what the latency and the places allow, and the slope after a recovery. 0 while
 // nobody goes. An endpoint that is not remembered has the rate of its limits.
-func (g *Gate) Rate(id webhook.EndpointID, limits Limits) float64 {
+func (g *Controller) Rate(id webhook.EndpointID, limits Limits) float64 {
 	rate := limits.withDefaults().Rate
 	g.look(id, func(e *endpoint, now time.Duration) { rate = min(rate, e.effectiveRate(now)) })
 	return rate
@@ -241,7 +246,7 @@ func (g *Gate) Rate(id webhook.EndpointID, limits Limits) float64 {
 
 // Room is how many more reservations fit into the time until the horizon. So many
 // may be released of what is held.
-func (g *Gate) Room(id webhook.EndpointID) int {
+func (g *Controller) Room(id webhook.EndpointID) int {
 	room := unknownReserved
 	g.look(id, func(e *endpoint, now time.Duration) { room = e.room(now) })
 	return max(0, min(room, int(g.maxReserved-g.reserved.Load())))
@@ -254,7 +259,7 @@ const releaseAhead = 10 * time.Second
 // Releasable is how many of what is held for an endpoint are to be released now: what
 // may go within the next ten seconds, less what has a time already, and never so few
 // that nobody would find out that the receiver is back.
-func (g *Gate) Releasable(id webhook.EndpointID) int {
+func (g *Controller) Releasable(id webhook.EndpointID) int {
 	n := unknownReserved
 	g.look(id, func(e *endpoint, now time.Duration) {
 		ahead := int(e.effectiveRate(now) * releaseAhead.Seconds())
@@ -279,7 +284,7 @@ func (e *endpoint) room(now time.Duration) int {
 }
 
 // look calls f with what is remembered of an endpoint, if anything.
-func (g *Gate) look(id webhook.EndpointID, f func(e *endpoint, now time.Duration)) {
+func (g *Controller) look(id webhook.EndpointID, f func(e *endpoint, now time.Duration)) {
 	s := g.shard(id)
 	s.mu.Lock()
 	defer s.unlock()
@@ -297,7 +302,7 @@ type Totals struct {
 }
 
 // Totals counts. It takes each lock in turn, so the sums need not be of one moment.
-func (g *Gate) Totals() Totals {
+func (g *Controller) Totals() Totals {
 	var sum Totals
 	for i := range g.shards {
 		s := &g.shards[i]
