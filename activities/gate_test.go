@@ -29,7 +29,7 @@ func (a testAdmission) Enter(ctx context.Context, e activities.Entry) activities
 	case answer.Held():
 		return activities.Admission{Reason: webhook.ReasonBacklog}
 	}
-	return activities.Admission{Until: answer.Until, Reason: answer.Reason.String()}
+	return activities.Admission{Until: answer.Until, Reason: answer.Reason}
 }
 
 func (a testAdmission) TryEnter(e activities.Entry) activities.Admission {

@@ -135,7 +135,7 @@ func (a testAdmission) Enter(ctx context.Context, e activities.Entry) activities
 	case answer.Held():
 		return activities.Admission{Reason: webhook.ReasonBacklog}
 	}
-	return activities.Admission{Until: answer.Until, Reason: answer.Reason.String()}
+	return activities.Admission{Until: answer.Until, Reason: answer.Reason}
 }
 
 // TryEnter lets nobody go ahead: here each attempt is asked for.

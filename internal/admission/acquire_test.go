@@ -31,35 +31,35 @@ func learn(t testing.TB, ctl *Controller, req Request, latency time.Duration) {
 	permit.Done(delivered(latency))
 }
 
-// another is somebody else for the same endpoint.
+// another is a request of another delivery for the same endpoint.
 func another(req Request) Request {
 	req.Delivery = newDelivery(req.Endpoint)
 	return req
 }
 
-// Where a turn lies decides whether it is awaited, deferred or held.
+// How far away a reservation is decides whether the delivery waits, is deferred or is held.
 func TestDecisionByDistance(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		every    time.Duration // between two requests, by the rate
-		reserved int           // who have asked before, beside the one that was admitted
+		reserved int           // deliveries deferred before, beside the one that was admitted
 		waits    time.Duration
 		until    time.Duration
 		decision kind
 		released bool
 	}{
-		"at once":             {every: 5 * time.Millisecond, decision: isAdmitted},
-		"near":                {every: 200 * time.Millisecond, waits: 190 * time.Millisecond, decision: isAdmitted},
-		"just near":           {every: 259 * time.Millisecond, waits: 249 * time.Millisecond, decision: isAdmitted},
-		"not near":            {every: 261 * time.Millisecond, until: minDeferral, decision: isDeferred},
-		"nearly far":          {every: time.Second, until: minDeferral, decision: isDeferred},
-		"far":                 {every: 2 * time.Second, until: 1990 * time.Millisecond, decision: isDeferred},
-		"later":               {every: 2 * time.Second, reserved: 5, until: 11990 * time.Millisecond, decision: isDeferred},
-		"last of newcomers":   {every: 10 * time.Second, reserved: 23, until: 239990 * time.Millisecond, decision: isDeferred},
-		"too far":             {every: 10 * time.Second, reserved: 24, decision: isHeld},
-		"released":            {every: 10 * time.Second, reserved: 24, released: true, until: 249990 * time.Millisecond, decision: isDeferred},
-		"a pioneer":           {every: 100 * time.Second, reserved: 3, until: 399990 * time.Millisecond, decision: isDeferred},
-		"no pioneer any more": {every: 100 * time.Second, reserved: 4, released: true, decision: isHeld},
+		"at once":          {every: 5 * time.Millisecond, decision: isAdmitted},
+		"near":             {every: 200 * time.Millisecond, waits: 190 * time.Millisecond, decision: isAdmitted},
+		"just near":        {every: 259 * time.Millisecond, waits: 249 * time.Millisecond, decision: isAdmitted},
+		"not near":         {every: 261 * time.Millisecond, until: minDeferral, decision: isDeferred},
+		"nearly far":       {every: time.Second, until: minDeferral, decision: isDeferred},
+		"far":              {every: 2 * time.Second, until: 1990 * time.Millisecond, decision: isDeferred},
+		"later":            {every: 2 * time.Second, reserved: 5, until: 11990 * time.Millisecond, decision: isDeferred},
+		"last of new ones": {every: 10 * time.Second, reserved: 23, until: 239990 * time.Millisecond, decision: isDeferred},
+		"too far":          {every: 10 * time.Second, reserved: 24, decision: isHeld},
+		"released":         {every: 10 * time.Second, reserved: 24, released: true, until: 249990 * time.Millisecond, decision: isDeferred},
+		"always reserved":  {every: 100 * time.Second, reserved: 3, until: 399990 * time.Millisecond, decision: isDeferred},
+		"not any more":     {every: 100 * time.Second, reserved: 4, released: true, decision: isHeld},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -80,10 +80,10 @@ func TestDecisionByDistance(t *testing.T) {
 				case isAdmitted:
 					require.Equal(t, Decision{Permit: decision.Permit}, decision)
 				case isDeferred:
-					require.Equal(t, ReasonRate, decision.Reason)
+					require.Equal(t, webhook.ReasonRate, decision.Reason)
 					require.InDelta(t, c.until, decision.Until.Sub(begun), 100)
 				case isHeld:
-					require.Equal(t, ReasonBacklog, decision.Reason)
+					require.Equal(t, webhook.ReasonBacklog, decision.Reason)
 					require.Zero(t, decision.Until)
 				}
 			})
@@ -91,13 +91,13 @@ func TestDecisionByDistance(t *testing.T) {
 	}
 }
 
-// Exactly GCRA: with places for everybody and timers that are exact, in no stretch of
-// time go more than the rate and the burst allow, and as many as that do go.
+// The rate limit is exactly GCRA: with enough slots and exact timers, no stretch of time has more
+// requests than the rate and the burst allow.
 func TestRateIsExact(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		c := newClock()
-		ctl, req := c.gate(), newRequest()
+		ctl, req := c.controller(), newRequest()
 		rate := rapid.Float64Range(0.2, 2000).Draw(t, "rate")
 		req.Limits = Limits{Rate: rate, MaxInFlight: 1000}
 		first := ctl.Acquire(canceled(), req).Permit
@@ -107,7 +107,7 @@ func TestRateIsExact(t *testing.T) {
 		ask := func(id webhook.DeliveryID) {
 			req.Delivery = id
 			delete(due, id)
-			decision := ctl.Acquire(canceled(), req) // nobody waits inside: such turns are lost
+			decision := ctl.Acquire(canceled(), req) // none waits inside: near reservations are lost
 			permit := decision.Permit
 			switch {
 			case permit != nil:
@@ -125,17 +125,17 @@ func TestRateIsExact(t *testing.T) {
 			}
 			next := c.Add(time.Duration(rapid.IntRange(1, 700).Draw(t, "ms")) * time.Millisecond)
 			for {
-				at, who := next, webhook.DeliveryID{}
+				at, first := next, webhook.DeliveryID{}
 				for id, until := range due {
 					if until.Before(at) {
-						at, who = until, id
+						at, first = until, id
 					}
 				}
 				c.Time = at
-				if who == (webhook.DeliveryID{}) {
+				if first == (webhook.DeliveryID{}) {
 					break
 				}
-				ask(who)
+				ask(first)
 			}
 		}
 	})
@@ -157,8 +157,8 @@ func TestRateIsUsed(t *testing.T) {
 	})
 }
 
-// The width of a shared workflow comes at once to an endpoint that nobody knows:
-// all of them go within the same call.
+// The width of a shared workflow comes at once to an endpoint that has not answered yet: all are
+// admitted within the same call.
 func TestFiftyAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -175,8 +175,8 @@ func TestFiftyAtOnce(t *testing.T) {
 	})
 }
 
-// Waiters go in the order of asking, and there is a bound to their number: how many come while
-// one request is under way at a receiver that takes so long for each, and how many of them wait.
+// Waiting deliveries are admitted in their order, and their number has a bound: how many come
+// while one request is in flight to a receiver that takes so long for each, and how many wait.
 func TestWaitersInOrder(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -204,7 +204,7 @@ func TestWaitersInOrder(t *testing.T) {
 						decision := ctl.Acquire(t.Context(), another(req))
 						permit := decision.Permit
 						if permit == nil {
-							if decision.Reason == ReasonInFlight {
+							if decision.Reason == webhook.ReasonInFlight {
 								deferred++
 							}
 							return
@@ -229,7 +229,7 @@ func TestWaitersInOrder(t *testing.T) {
 	}
 }
 
-// While many wait inside for one quick endpoint, no more than usual wait for another.
+// While many deliveries wait for one quick endpoint, no more than usual wait for another.
 func TestWaitersInAll(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -249,8 +249,8 @@ func TestWaitersInAll(t *testing.T) {
 	})
 }
 
-// Who comes back at its time has a place inside, even when the endpoint is quick no more and
-// those who came while it was are still there.
+// A delivery that comes back at its time may wait, even when the endpoint is not quick any more and
+// those that came while it was are still waiting.
 func TestReturningAmongMany(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -259,13 +259,13 @@ func TestReturningAmongMany(t *testing.T) {
 		learn(t, ctl, req, 200*time.Microsecond)
 		permit := admit(t, ctl, req)
 		ctx, cancel := context.WithCancel(t.Context())
-		crowd := func(n int) {
+		come := func(n int) {
 			for range n {
 				go ctl.Acquire(ctx, another(req))
 			}
 			synctest.Wait()
 		}
-		crowd(quickWaiters)
+		come(quickWaiters)
 		late := another(req)
 		decision := ctl.Acquire(t.Context(), late)
 		require.True(t, decision.Deferred())
@@ -276,9 +276,9 @@ func TestReturningAmongMany(t *testing.T) {
 
 		elapse(time.Until(decision.Until) - 10*time.Millisecond)
 		permit = admit(t, ctl, another(req))
-		crowd(quickWaiters)
+		come(quickWaiters)
 		elapse(10 * time.Millisecond)
-		permit.Done(refused(200 * time.Microsecond)) // the first of the crowd goes, and takes long
+		permit.Done(refused(200 * time.Microsecond)) // the first of them is admitted, and takes long
 		synctest.Wait()
 		waiting := ctl.Health(req.Endpoint).Waiting
 		require.Greater(t, waiting, 2*maxWaiters)
@@ -288,7 +288,7 @@ func TestReturningAmongMany(t *testing.T) {
 	})
 }
 
-// A lower rate rules for those who wait inside, too.
+// A lower rate applies to waiting deliveries, too.
 func TestLowerRateWhileManyWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -320,8 +320,8 @@ func TestLowerRateWhileManyWait(t *testing.T) {
 	})
 }
 
-// A returning delivery has its turn for a second, even against newcomers; one that
-// comes early is told the same time again.
+// A deferred delivery keeps its reservation for a second, also against new deliveries; one that
+// comes early is given the same time again.
 func TestComingBack(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -366,8 +366,8 @@ func TestComingBack(t *testing.T) {
 	}
 }
 
-// Whoever is told to go now by a person goes, if there is a place, and its turn is
-// free for others.
+// A delivery that a person sends before its time is admitted if a slot is free, and gives its
+// reservation back.
 func TestEarlierThanReserved(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -383,9 +383,9 @@ func TestEarlierThanReserved(t *testing.T) {
 	})
 }
 
-// A place is kept for whoever is a little late when places are rare, and for a
+// Where slots become free rarely, one is kept for a delivery that is a little late, and for a
 // second only.
-func TestPlaceIsKeptForTheLate(t *testing.T) {
+func TestSlotIsKeptForTheLate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctl, req := New(Config{}), newRequest()
@@ -414,9 +414,8 @@ func TestPlaceIsKeptForTheLate(t *testing.T) {
 	})
 }
 
-// Whoever comes late has paid for its turn when it was: the next one need not wait
-// longer for that.
-func TestLateTurnIsPaid(t *testing.T) {
+// A late delivery is charged at the time of its reservation: the next one need not wait longer.
+func TestLateIsChargedOnTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctl, req := New(Config{}), newRequest()
@@ -430,7 +429,7 @@ func TestLateTurnIsPaid(t *testing.T) {
 	})
 }
 
-// Forget is for those who will not come; who is here keeps its turn.
+// Forget drops the reservation of a delivery that is not there; one that waits keeps its own.
 func TestForgetWhileWaiting(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -452,7 +451,7 @@ func TestForgetWhileWaiting(t *testing.T) {
 	})
 }
 
-// A turn that comes in the same moment in which the context ends is given back.
+// A permit that comes in the same moment in which the context ends is given back.
 func TestGoneAtTheLastMoment(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -461,9 +460,9 @@ func TestGoneAtTheLastMoment(t *testing.T) {
 		learn(t, ctl, req, time.Millisecond)
 		permit := admit(t, ctl, another(req))
 		e := permit.endpoint
-		e.shard.mu.Lock()
+		e.lock.Lock()
 		_, w := e.decide(ctl.now(), &req)
-		e.shard.mu.Unlock()
+		e.lock.Unlock()
 		require.NotNil(t, w)
 		permit.Done(delivered(time.Millisecond))
 		require.NotNil(t, w.permit)
@@ -477,7 +476,7 @@ func TestGoneAtTheLastMoment(t *testing.T) {
 	})
 }
 
-// What is not used is given back: by Forget, by a context that ends, by being late.
+// Reservations are given back: by Forget, by a context that ends, by being too late.
 func TestGivenBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -521,7 +520,7 @@ func TestGivenBack(t *testing.T) {
 	})
 }
 
-// New limits rule from the next Acquire.
+// New limits apply from the next Acquire.
 func TestLimitsChange(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -584,16 +583,19 @@ func TestLimitsDefaults(t *testing.T) {
 // Names are labels of metrics and shown by the API.
 func TestNames(t *testing.T) {
 	t.Parallel()
-	for r, name := range []string{"", "in_flight", "host_in_flight", "rate", "circuit_open", "retry_after", "rate_limit_hint", "backlog", "unknown"} {
-		require.Equal(t, name, Reason(r).String())
+	for reason, name := range map[string]string{
+		webhook.ReasonInFlight: "in_flight", webhook.ReasonHost: "host_in_flight", webhook.ReasonRate: "rate", webhook.ReasonCircuitOpen: "circuit_open",
+		webhook.ReasonRetryAfter: "retry_after", webhook.ReasonRateLimitHint: "rate_limit_hint", webhook.ReasonBacklog: "backlog",
+	} {
+		require.Equal(t, name, reason)
 	}
 	for c, name := range []string{"closed", "open", "half_open", "unknown"} {
 		require.Equal(t, name, Circuit(c).String())
 	}
 }
 
-// When this process stalls for a moment, a quick endpoint looks slow: those in its line wait
-// for it to be quick again. Where that is not to be expected, they come back.
+// When this process stalls for a moment, a quick endpoint looks slow: its deliveries wait until it
+// is quick again. Where that is not to be expected, they are deferred.
 func TestStallDefersNobody(t *testing.T) {
 	t.Parallel()
 	const quick, stall = 3 * time.Millisecond, 30 * time.Millisecond
@@ -610,14 +612,14 @@ func TestStallDefersNobody(t *testing.T) {
 		"at a low rate":     {before: []Result{delivered(quick)}, limits: Limits{Rate: 190}, come: 60},
 		"as slow as may be": {before: []Result{delivered(50 * time.Millisecond)}, come: 60, waits: true},
 		"slow":              {before: []Result{delivered(51 * time.Millisecond)}, come: 60},
-		"slow in many places": {
+		"slow in many slots": {
 			before: slices.Repeat([]Result{delivered(500 * time.Millisecond)}, 20), limits: Limits{MaxInFlight: 100}, come: 20,
 		},
-		"slow in few places":       {before: []Result{delivered(20 * time.Millisecond)}, limits: Limits{MaxInFlight: 2}, come: 30},
+		"slow in few slots":        {before: []Result{delivered(20 * time.Millisecond)}, limits: Limits{MaxInFlight: 2}, come: 30},
 		"one that failed":          {before: []Result{delivered(quick), refused(quick)}, come: 100},
 		"one that did and is well": {before: []Result{refused(quick), delivered(quick)}, come: 100, waits: true},
 		"unknown":                  {come: 60},
-		"on a slope":               {before: append(slices.Repeat([]Result{delivered(quick)}, 6000), limited, delivered(quick)), come: 60},
+		"during a ramp-up":         {before: append(slices.Repeat([]Result{delivered(quick)}, 6000), limited, delivered(quick)), come: 60},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -651,7 +653,7 @@ func TestStallDefersNobody(t *testing.T) {
 					synctest.Wait()
 				}
 				require.Equal(t, !c.waits, ctl.Slow(req.Endpoint), "where the next would have to come back")
-				require.Equal(t, c.waits, ctl.Health(req.Endpoint).WaitsFor == ReasonNone)
+				require.Equal(t, c.waits, ctl.Health(req.Endpoint).WaitsFor == "")
 				for _, permit := range sent {
 					permit.Done(delivered(stall))
 				}

@@ -7,7 +7,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// One request that nothing stands in the way of.
+// One request that is admitted at once.
 func BenchmarkAcquire(b *testing.B) {
 	ctl := New(Config{})
 	req := newRequest()
@@ -37,7 +37,7 @@ func BenchmarkAcquireParallel(b *testing.B) {
 	})
 }
 
-// Somebody who is turned down by an endpoint with a long line.
+// A request for an endpoint with many reservations.
 func BenchmarkHeld(b *testing.B) {
 	ctl := New(Config{})
 	req := newRequest()

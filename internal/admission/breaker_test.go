@@ -18,7 +18,7 @@ func guarded() Request {
 	return req
 }
 
-// results ends requests one after another, every apart.
+// results ends n requests one after another, with a pause after each.
 func results(t testing.TB, ctl *Controller, req Request, n int, every time.Duration, r Result) {
 	t.Helper()
 	for range n {
@@ -66,7 +66,7 @@ func TestOpensAtTheRightMoment(t *testing.T) {
 				require.Equal(t, CircuitOpen, h.Circuit)
 				require.Equal(t, c.why, h.Why)
 				require.Equal(t, time.Now(), h.Since)
-				require.Equal(t, time.Now().Add(30*time.Second+openMargin), h.NextProbe)
+				require.Equal(t, time.Now().Add(30*time.Second), h.NextProbe)
 				require.Zero(t, h.Rate)
 				require.True(t, ctl.Slow(req.Endpoint))
 			})
@@ -74,8 +74,8 @@ func TestOpensAtTheRightMoment(t *testing.T) {
 	}
 }
 
-// What is older than the window counts no more; what began before it does: a
-// receiver that hangs for longer than the window is in trouble too.
+// Results older than the window do not count; requests that began before it do: a receiver that
+// hangs for longer than the window is unhealthy, too.
 func TestWindow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -107,8 +107,8 @@ func TestWindow(t *testing.T) {
 	})
 }
 
-// Only trouble counts: not 4xx, not what says nothing of the receiver, not what was
-// never sent; and no circuit opens that is switched off.
+// Only breaker failures count: not 4xx, not what says nothing of the receiver, not what was never
+// sent. A circuit that is switched off never opens.
 func TestNeverOpens(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -139,7 +139,7 @@ func TestNeverOpens(t *testing.T) {
 	})
 }
 
-// While it is open nobody goes; then exactly one does, whose success closes it.
+// While the circuit is open no request is admitted; then exactly one is, whose success closes it.
 func TestOneProbe(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -158,7 +158,7 @@ func TestOneProbe(t *testing.T) {
 			}
 			decision := ctl.Acquire(t.Context(), one)
 			require.True(t, decision.Deferred())
-			require.Equal(t, ReasonCircuitOpen, decision.Reason)
+			require.Equal(t, webhook.ReasonCircuitOpen, decision.Reason)
 			require.False(t, decision.Until.Before(begun.Add(30*time.Second)))
 			require.False(t, seen[decision.Until], "spread")
 			seen[decision.Until] = true
@@ -166,7 +166,7 @@ func TestOneProbe(t *testing.T) {
 		elapse(29 * time.Second)
 		decision := ctl.Acquire(t.Context(), another(req))
 		require.True(t, decision.Deferred())
-		elapse(time.Second + openMargin + 1)
+		elapse(time.Second + 1)
 		stale.Done(delivered(time.Millisecond)) // began before: says nothing
 		require.Equal(t, CircuitOpen, ctl.Health(req.Endpoint).Circuit)
 
@@ -191,12 +191,12 @@ func TestOneProbe(t *testing.T) {
 			require.Equal(t, want, [2]Circuit{c.From, c.To})
 		}
 		require.Equal(t, begun, changes[0].At)
-		require.Equal(t, begun.Add(30*time.Second+openMargin), changes[0].NextProbe)
+		require.Equal(t, begun.Add(30*time.Second), changes[0].NextProbe)
 		require.Equal(t, "20 of 20 requests failed, the last with http_503", changes[0].Why)
 	})
 }
 
-// Who comes while a probe is under way is told to come when it is likely to be over.
+// A delivery that comes while a probe is in flight is deferred until that is likely to be over.
 func TestFollowersWaitForTheProbe(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -213,9 +213,9 @@ func TestFollowersWaitForTheProbe(t *testing.T) {
 	})
 }
 
-// The slope begins when the circuit closes, whenever that is, also for those who have
-// no reservation.
-func TestSlopeBeginsWithClosing(t *testing.T) {
+// The ramp-up begins when the circuit closes, whenever that is, also for deliveries without a
+// reservation.
+func TestRampUpBeginsWithClosing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctl, req := New(Config{}), guarded()
@@ -225,7 +225,7 @@ func TestSlopeBeginsWithClosing(t *testing.T) {
 		}
 		elapse(time.Hour)
 		admit(t, ctl, another(req)).Done(delivered(time.Millisecond))
-		require.InDelta(t, 1, ctl.Rate(req.Endpoint, req.Limits), 0.1)
+		require.InDelta(t, 1, rateOf(ctl, req.Endpoint, req.Limits), 0.1)
 		n := 0
 		for range 600 {
 			one := another(req)
@@ -240,8 +240,8 @@ func TestSlopeBeginsWithClosing(t *testing.T) {
 	})
 }
 
-// A probe needs a place like everybody.
-func TestProbeNeedsAPlace(t *testing.T) {
+// A probe needs a slot of its endpoint.
+func TestProbeNeedsASlot(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctl, req := New(Config{}), guarded()
@@ -259,8 +259,8 @@ func TestProbeNeedsAPlace(t *testing.T) {
 	})
 }
 
-// A probe that could not be made, or from which nothing was learnt, leaves the
-// question to the next one.
+// A probe that could not be sent, or from which nothing was learnt, leaves the decision to the next
+// one.
 func TestProbeWithoutAnswer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -277,8 +277,8 @@ func TestProbeWithoutAnswer(t *testing.T) {
 	})
 }
 
-// Each failed probe doubles the cooldown, to ten minutes at most. Only a few come
-// back for nothing; the others are held.
+// Each failed probe doubles the cooldown, to ten minutes at most. Only a few deliveries come back for
+// nothing; the others are held.
 func TestCooldownDoubles(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -291,13 +291,13 @@ func TestCooldownDoubles(t *testing.T) {
 			h := ctl.Health(req.Endpoint)
 			require.Equal(t, CircuitOpen, h.Circuit)
 			require.Equal(t, since, h.Since)
-			require.Equal(t, cooldown+openMargin, h.NextProbe.Sub(opened))
+			require.Equal(t, cooldown, h.NextProbe.Sub(opened))
 			if seconds > 30 {
 				for i := range 20 {
 					decision := ctl.Acquire(t.Context(), another(req))
-					require.Equal(t, i < pioneers, decision.Deferred())
+					require.Equal(t, i < alwaysReserved, decision.Deferred())
 				}
-				require.Zero(t, ctl.Room(req.Endpoint))
+				require.Zero(t, roomOf(ctl, req.Endpoint))
 			}
 			elapse(time.Until(h.NextProbe) - 1)
 			decision := ctl.Acquire(t.Context(), another(req))
@@ -308,23 +308,23 @@ func TestCooldownDoubles(t *testing.T) {
 			elapse(2 * time.Second) // what was reserved is lost
 		}
 
-		// Found well at last, it is not left alone for ten minutes because of one relapse.
+		// After a success at last, one relapse does not lead to a cooldown of ten minutes.
 		elapse(time.Until(ctl.Health(req.Endpoint).NextProbe) + 1)
 		admit(t, ctl, another(req)).Done(delivered(time.Millisecond))
 		elapse(2 * time.Second)
 		results(t, ctl, req, 20, 1100*time.Millisecond, refused(time.Millisecond))
 		h := ctl.Health(req.Endpoint)
-		require.Equal(t, relapses*30*time.Second+openMargin, h.NextProbe.Sub(h.Since))
+		require.Equal(t, relapses*30*time.Second, h.NextProbe.Sub(h.Since))
 	})
 }
 
-// One that opens again soon after closing goes on where it was; one that was closed
-// for long begins anew.
+// A circuit that opens again soon after closing has a longer cooldown; one that was closed for long
+// begins with the first one.
 func TestOpensAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctl, req := New(Config{Random: func() float64 { return 0 }}), guarded()
-		cooldown := func() time.Duration { return time.Until(ctl.Health(req.Endpoint).NextProbe) - openMargin }
+		cooldown := func() time.Duration { return time.Until(ctl.Health(req.Endpoint).NextProbe) }
 		recovers := func() {
 			elapse(time.Until(ctl.Health(req.Endpoint).NextProbe) + 1)
 			admit(t, ctl, another(req)).Done(delivered(time.Millisecond))
@@ -333,7 +333,7 @@ func TestOpensAgain(t *testing.T) {
 		trip(t, ctl, req)
 		require.Equal(t, 30*time.Second, cooldown())
 		recovers()
-		elapse(2 * time.Second) // the slope is that flat
+		elapse(2 * time.Second) // the ramp-up is that flat
 		results(t, ctl, req, 20, 1100*time.Millisecond, refused(time.Millisecond))
 		require.Greater(t, cooldown(), 50*time.Second)
 		recovers()
@@ -343,8 +343,8 @@ func TestOpensAgain(t *testing.T) {
 	})
 }
 
-// A receiver that comes and goes does not make the circuit open and close all the
-// time, and what is sent to it arrives.
+// A receiver that comes and goes does not open and close the circuit all the time, and all is
+// delivered.
 func TestFlapping(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -372,7 +372,7 @@ func TestFlapping(t *testing.T) {
 	})
 }
 
-// Settings rule from the next Acquire: switching it off closes it.
+// Settings apply from the next Acquire: switching the breaker off closes the circuit.
 func TestBreakerSettingsChange(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -391,7 +391,7 @@ func TestBreakerSettingsChange(t *testing.T) {
 	})
 }
 
-// A person says that the endpoint is well, or it leads elsewhere now.
+// Reset forgets what was learnt of the receiver.
 func TestReset(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -406,9 +406,9 @@ func TestReset(t *testing.T) {
 		require.Equal(t, CircuitClosed, ctl.Health(req.Endpoint).Circuit)
 		elapse(2 * time.Second)
 		admit(t, ctl, another(req)).Done(Result{Answered: true, BreakerFailure: true, DeferFor: time.Hour})
-		require.Zero(t, ctl.Rate(req.Endpoint, req.Limits))
+		require.Zero(t, rateOf(ctl, req.Endpoint, req.Limits))
 		ctl.Reset(req.Endpoint)
-		require.Positive(t, ctl.Rate(req.Endpoint, req.Limits))
+		require.Positive(t, rateOf(ctl, req.Endpoint, req.Limits))
 
 		req = guarded()
 		req.Limits.MaxInFlight = 30
@@ -424,9 +424,9 @@ func TestReset(t *testing.T) {
 	})
 }
 
-// After an outage the rate rises slowly: never more in a second than twice as many
-// as before, and in the end everything has arrived, nobody having come back often.
-func TestRecoveryIsASlope(t *testing.T) {
+// After an outage the rate rises slowly: no second has more than twice as many requests as before; in
+// the end all is delivered, and deliveries were not deferred often.
+func TestRecoveryRampsUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const rate, fails, back = 20, 120 * time.Second, 180 * time.Second
@@ -444,7 +444,7 @@ func TestRecoveryIsASlope(t *testing.T) {
 		require.LessOrEqual(t, average, 2.0)
 		closed := s.closed()
 		require.LessOrEqual(t, s.within(back, closed), 1, "probes")
-		require.LessOrEqual(t, s.within(closed, closed+10*time.Second), rate/2, "a slope, not a step")
+		require.LessOrEqual(t, s.within(closed, closed+10*time.Second), rate/2, "a ramp-up, not a step")
 		require.LessOrEqual(t, s.within(closed, closed+rampTime), 2*rate)
 		require.Greater(t, s.within(closed+rampTime/2, closed+rampTime), rate*3/4, "it rises")
 	})

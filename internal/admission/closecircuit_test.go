@@ -10,15 +10,15 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// probing is a request that a person has asked for.
+// probing is a request that a person asked for.
 func probing(req Request) Request {
 	req = another(req)
 	req.Probe = true
 	return req
 }
 
-// Who is asked for by a person goes although the circuit is open, and decides; one at a time.
-func TestAskedForIsTheProbe(t *testing.T) {
+// A delivery that a person asked for is the probe, although the circuit is open; one at a time.
+func TestRequestedProbe(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctl, req := New(Config{Random: func() float64 { return 0 }}), guarded()
@@ -27,7 +27,7 @@ func TestAskedForIsTheProbe(t *testing.T) {
 		decision := ctl.Acquire(canceled(), another(req))
 		permit := decision.Permit
 		require.Nil(t, permit)
-		require.Equal(t, ReasonCircuitOpen, decision.Reason, "nobody else does")
+		require.Equal(t, webhook.ReasonCircuitOpen, decision.Reason, "no other request is")
 
 		probe := admit(t, ctl, probing(req))
 		h := ctl.Health(req.Endpoint)
@@ -39,12 +39,12 @@ func TestAskedForIsTheProbe(t *testing.T) {
 		decision = ctl.Acquire(canceled(), probing(req))
 		permit = decision.Permit
 		require.Nil(t, permit, "one is under way")
-		require.Equal(t, ReasonCircuitOpen, decision.Reason)
+		require.Equal(t, webhook.ReasonCircuitOpen, decision.Reason)
 		probe.Done(refused(time.Millisecond))
 		h = ctl.Health(req.Endpoint)
 		require.Equal(t, CircuitOpen, h.Circuit)
 		require.Zero(t, h.ProbeOver)
-		require.Equal(t, time.Now().Add(time.Minute+openMargin), h.NextProbe, "as after any other probe")
+		require.Equal(t, time.Now().Add(time.Minute), h.NextProbe, "as after any other probe")
 		require.Equal(t, "20 of 20 requests failed, the last with http_503", h.Why)
 
 		admit(t, ctl, probing(req)).Cancel() // nothing was learnt: the next one may ask at once
@@ -57,8 +57,8 @@ func TestAskedForIsTheProbe(t *testing.T) {
 	})
 }
 
-// A person closes a circuit: whoever comes next is the probe, and when that fails all is as it
-// was when the circuit opened first.
+// A person closes a circuit: the next request is the probe, and when that fails the cooldown is that
+// of a first opening.
 func TestCloseCircuit(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -69,7 +69,7 @@ func TestCloseCircuit(t *testing.T) {
 		admit(t, ctl, other).Done(delivered(time.Millisecond))
 		require.False(t, ctl.CloseCircuit(other.Endpoint, time.Now()), "it is closed")
 		trip(t, ctl, req)
-		for range 3 { // after failed probes it rests for eight times as long
+		for range 3 { // after failed probes the cooldown is eight times as long
 			elapse(time.Until(ctl.Health(req.Endpoint).NextProbe) + time.Second)
 			admit(t, ctl, another(req)).Done(refused(time.Millisecond))
 		}
@@ -88,7 +88,7 @@ func TestCloseCircuit(t *testing.T) {
 		probe.Done(refused(time.Millisecond))
 		h := ctl.Health(req.Endpoint)
 		require.Equal(t, CircuitOpen, h.Circuit)
-		require.Equal(t, time.Now().Add(30*time.Second+openMargin), h.NextProbe, "the cooldown begins anew")
+		require.Equal(t, time.Now().Add(30*time.Second), h.NextProbe, "the cooldown begins anew")
 
 		require.False(t, ctl.CloseCircuit(req.Endpoint, said.Add(1)), "that has been carried out, or was in vain")
 		require.Equal(t, CircuitOpen, ctl.Health(req.Endpoint).Circuit)
@@ -96,8 +96,8 @@ func TestCloseCircuit(t *testing.T) {
 		admit(t, ctl, another(req)).Done(delivered(time.Millisecond))
 		require.Equal(t, CircuitClosed, ctl.Health(req.Endpoint).Circuit)
 
-		elapse(2 * time.Minute) // up the slope, and less than would count as calm
+		elapse(2 * time.Minute) // the ramp-up is over, and it was not closed for long
 		trip(t, ctl, req)
-		require.Equal(t, time.Now().Add(30*time.Second+openMargin), ctl.Health(req.Endpoint).NextProbe, "a relapse begins anew, too")
+		require.Equal(t, time.Now().Add(30*time.Second), ctl.Health(req.Endpoint).NextProbe, "a relapse begins anew, too")
 	})
 }

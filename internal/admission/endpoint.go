@@ -1,249 +1,283 @@
 package admission
 
 import (
-	"math"
+	"container/list"
 	"time"
 
-	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
 const (
-	// shortPatience is how far away a turn may be to be awaited inside Acquire, and
-	// longPatience how far at a quick endpoint.
-	shortPatience, longPatience = 250 * time.Millisecond, 600 * time.Millisecond
-	// quickLatency is the most that a quick endpoint takes to answer, and quickTurnover how
-	// often, at least, one of its places becomes free and its rate allows a request.
-	quickLatency, quickTurnover = 50 * time.Millisecond, 5 * time.Millisecond
-	// waitMargin is how much later than its turn a waiter may be let in: a place may
-	// become free a little later than predicted.
-	waitMargin = 100 * time.Millisecond
-	// minDeferral is the least time after which somebody is told to come back: durable
-	// timers are no finer.
-	minDeferral = 1200 * time.Millisecond
-	// horizon is how far ahead reservations go. Who was not held before leaves the last
-	// minute of it to those who were.
-	horizon      = 5 * time.Minute
-	horizonFirst = 4 * time.Minute
-	// soon is how near the next turn is of somebody who came at its own and found all
-	// places taken. It may take turns twice as close as others, but no nearer: where
-	// much has gone wrong, that is no herd.
-	soon = 10 * time.Second
-	// lateness is how late somebody may come to a reservation; then it is lost.
-	lateness = time.Second
-
-	// unknownWaiters is how many newcomers wait inside Acquire for an endpoint that has not
-	// answered yet: the width of a shared workflow is 50. maxWaiters is that for one that
-	// is known, 2,000 per second for as long as shortPatience, and quickWaiters for a quick
-	// one, 3,400 per second for as long as longPatience, while there are no more than that
-	// inside for all endpoints together. Of those who come back, maxWaiters more may wait
-	// than ever of newcomers: they were told to.
-	unknownWaiters      = 64
-	maxWaiters          = 512
-	quickWaiters        = 2048
-	maxReturningWaiters = quickWaiters + maxWaiters
-	// maxReserved is how many reservations one endpoint may have.
-	maxReserved = 10_000
-	// unknownReserved is that for an endpoint that has not answered yet: it may hang.
-	unknownReserved = 100
-	// pioneers may always have one, however far away it is: so an endpoint is tried
-	// again without anybody being released.
-	pioneers = 4
-
-	// slowTurnover is from when on a place is kept for somebody who is late. Where
-	// places become free faster, it gets one while it waits, and to keep one for each
-	// would leave most of them empty.
-	slowTurnover = shortPatience
-
-	never = time.Duration(math.MaxInt64)
+	// maxBlock is for how long a receiver's answer blocks its endpoint at most.
+	maxBlock = time.Hour
+	// minProbe is how long a probe is expected to take at least.
+	minProbe = 100 * time.Millisecond
+	// slowLatency is the smoothed latency above which an endpoint is slow.
+	slowLatency = time.Second
 )
 
-// endpoint is what the gate knows of one endpoint. Times are since the gate was
-// made. Its shard's lock guards it.
+// endpoint is what is known of one endpoint. Its times are since the controller was made.
 type endpoint struct {
 	id     webhook.EndpointID
-	shard  *shard
+	env    *environment
+	lock   *lock // guards it
 	limits Limits
-	every  time.Duration // between two requests at the configured rate
 
-	// Requests in flight, in the order of their start.
-	inFlight       int
-	oldest, newest *Permit
+	slots        concurrency
+	rate         rateLimit
+	breaker      breaker
+	reservations reservations
+	host         *host // nil where there is no limit
+	turn         turn  // at the host
 
-	waiters []*waiter // by their turn; each has a slot in the line too
-	inside  int       // those in Acquire who will look again, turned away or not
-	line    timeline
+	waiters  []*waiter // by their reservations
+	inside   int       // in Acquire, and will look at the endpoint again
+	timerSet bool      // see admitLater
 
-	host   *host // nil where there is no cap
-	queued bool  // it takes its turn there
-	missed int   // turns, since it had a place there
-	rival  int   // 1 + its index among the host's rivals; 0: it is none of them
-
-	next    time.Duration // when the rate allows the next request, exactly
-	paced   time.Duration // on a slope: before when nobody goes, whoever's turn it was
-	waking  bool          // a timer is set for paced
-	latency time.Duration // smoothed, of ended requests
-	known   bool          // there was one
-	ramp    ramp
-	sent    float64 // smoothed rate per second, as of sentAt
-	sentAt  time.Duration
-	born    time.Duration
-	earlier float64 // the rate before the last trouble
-
-	barredUntil  time.Duration // what the receiver asked for
-	barredReason Reason
-	circuit      circuit
-	troubles     int // in a row
-	lastTrouble  retry.Reason
+	blockedUntil time.Duration // by what the receiver asked for
+	blockedFor   string
+	failures     int // that the breaker counts, in a row
 	recent       recent
-	answers      *answers // nil unless the timeout follows them
+	autoTimeout  *autoTimeout // nil unless the timeout follows the latencies
 
-	touched        time.Duration
-	younger, older *endpoint // in the order of use
+	usedAt time.Duration
+	use    *list.Element // of its shard
 }
 
-// waiter is somebody inside Acquire.
-type waiter struct {
-	delivery webhook.DeliveryID
-	retries  int
-	at       time.Duration // its turn
-	deadline time.Duration
-	returned bool          // it was told to come
-	ready    chan struct{} // closed when there is a pass, or when it is turned away
-	permit   *Permit
+func newEndpoint(id webhook.EndpointID, env *environment, l *lock, now time.Duration) *endpoint {
+	e := &endpoint{id: id, env: env, lock: l}
+	e.rate.born, e.rate.sentAt = now, now
+	e.breaker.random = env.config.Random
+	e.reservations.total = &env.reserved
+	return e
 }
 
-// apply makes limits those of the endpoint.
-func (e *endpoint) apply(now time.Duration, limits Limits) {
-	if e.every != 0 && limits == e.limits {
-		return
+// apply makes limits those of the endpoint; false when they were it before.
+func (e *endpoint) apply(now time.Duration, limits Limits) bool {
+	first := e.limits.MaxInFlight == 0
+	if !first && limits == e.limits {
+		return false
 	}
 	before := e.limits
-	first := e.every == 0
-	e.limits, e.every = limits, interval(limits.Rate)
+	e.limits = limits
+	e.slots.limit = limits.MaxInFlight
+	e.rate.set(now, limits.Rate)
 	if !limits.AutoTimeout {
-		e.answers = nil
-	} else if e.answers == nil {
-		e.answers = &answers{}
+		e.autoTimeout = nil
+	} else if e.autoTimeout == nil {
+		e.autoTimeout = &autoTimeout{}
 	}
-	if first {
+	if !first && limits.Rate < before.Rate {
+		e.invalidate(never) // reservations were for a higher rate; each delivery gets another
+	}
+	circuit := e.breaker.state
+	e.breaker.configure(now, limits.Breaker)
+	e.followCircuit(now, circuit)
+	return true
+}
+
+// setHost makes a host the endpoint's; nil is none. Requests in flight keep their slots of the
+// one before. Deliveries that wait would have gone there, too, and have to ask again.
+func (e *endpoint) setHost(now time.Duration, h *host) {
+	e.invalidate(0)
+	if before := e.host; before != nil {
+		before.leave(&e.turn)
+		before.endpoints--
+		e.host = nil
+		before.admitWaiters(now)
+		e.env.forgetHost(before)
+	}
+	if h != nil {
+		h.endpoints++
+		e.host, e.turn = h, turn{contender: e}
+	}
+}
+
+// hasHost reports whether a host is the endpoint's.
+func (e *endpoint) hasHost(name string) bool {
+	if e.host == nil {
+		return name == "" || e.env.config.MaxInFlightPerHost <= 0
+	}
+	return e.host.name == name
+}
+
+// learn takes in what an ended request tells about its receiver.
+func (e *endpoint) learn(now time.Duration, p *Permit, r *Result) {
+	if r.Latency <= 0 {
+		r.Latency = now - p.start
+	}
+	e.slots.measure(r.Latency)
+	if e.autoTimeout != nil {
+		e.autoTimeout.learn(now, p.timeout, r)
+	}
+	if !r.BreakerFailure {
+		e.failures = 0
+	} else {
+		if e.failures == 0 {
+			e.rate.remember(now)
+		}
+		e.failures++
+	}
+	e.recent.count(now, r)
+	e.report(now, p, r.signal(), r)
+	if r.DeferFor > 0 {
+		until := addTime(now, r.DeferFor)
+		e.block(now, until, min(rampTime, max(until-now, time.Second)), webhook.ReasonRetryAfter)
+	}
+	if r.PaceFor > 0 {
+		e.block(now, addTime(now, r.PaceFor), 0, webhook.ReasonRateLimitHint)
+	}
+}
+
+// report tells the circuit breaker what became of a request.
+func (e *endpoint) report(now time.Duration, p *Permit, s signal, r *Result) {
+	before := e.breaker.state
+	e.breaker.report(now, &p.flight, p.epoch, s, r.Reason)
+	e.followCircuit(now, before)
+}
+
+// followCircuit does what follows from a change of the circuit.
+func (e *endpoint) followCircuit(now time.Duration, before Circuit) {
+	b := &e.breaker
+	if b.state == before {
 		return
 	}
-	e.next = min(e.next, now+burst+e.every)
-	if limits.Rate < before.Rate {
-		e.turnAway(never) // what is reserved was for a faster rate; each gets another
+	change := CircuitChange{Endpoint: e.id, From: before, To: b.state, At: e.env.time(now), Why: b.why()}
+	if b.state == CircuitOpen {
+		change.NextProbe = e.env.time(b.until)
 	}
-	if limits.Breaker != before.Breaker {
-		switch {
-		case !limits.Breaker.Enabled && e.circuit.state != CircuitClosed:
-			e.recover(now)
-		case e.circuit.state == CircuitClosed:
-			e.circuit.breaker = nil // counts from the beginning; one that is open stays so
+	e.lock.changes = append(e.lock.changes, change)
+	switch b.state {
+	case CircuitOpen:
+		e.invalidate(never)
+		e.rate.startRampUp(b.until+e.probeTime(now), rampTime) // if the next probe succeeds
+	case CircuitClosed:
+		if now > e.rate.ramp.from+soon { // reservations are for a recovery that was expected long ago
+			e.invalidate(never)
 		}
+		e.rate.startRampUp(now, rampTime)
+	case CircuitHalfOpen:
 	}
-	e.pump(now)
 }
 
-// expire drops what is reserved for those who did not come.
-func (e *endpoint) expire(now time.Duration) { e.line.expire(now - lateness) }
-
-// hasPlace says whether a place is free for somebody whose turn is at at, counting
-// those kept for others whose turn came before and who may still come.
-func (e *endpoint) hasPlace(now, at time.Duration) bool {
-	return e.inFlight < e.limits.MaxInFlight && e.inFlight+e.expected(now, at) < e.limits.MaxInFlight
+// endCooldown lets the next request be the probe.
+func (e *endpoint) endCooldown(now time.Duration) {
+	if e.breaker.endCooldown(now) {
+		e.rate.skipRampUp(now)
+	}
 }
 
-// expected is how many are late, but not too late, for a turn before the given one.
-func (e *endpoint) expected(now, before time.Duration) int {
-	if len(e.line.slots) == 0 || e.turnover(now) <= slowTurnover {
+// blocked returns until when no request is admitted, and why; the past when requests are.
+func (e *endpoint) blocked(now time.Duration) (time.Duration, string) {
+	switch {
+	case e.blockedUntil > now:
+		return e.blockedUntil, e.blockedFor
+	case e.breaker.state != CircuitClosed:
+		return max(e.nextProbe(now), now+1), webhook.ReasonCircuitOpen
+	}
+	return 0, ""
+}
+
+// block admits no request before until, and lets the rate ramp up then if over is not zero.
+func (e *endpoint) block(now, until, over time.Duration, reason string) {
+	until = min(until, now+maxBlock)
+	if until <= e.blockedUntil || until <= now {
+		return
+	}
+	if over > 0 {
+		e.rate.remember(now)
+	}
+	end := until
+	if over > lateness && e.blockedUntil <= now { // reservations within the ramp-up are for a higher rate
+		end = addTime(until, over)
+	}
+	e.blockedUntil, e.blockedFor = until, reason
+	e.invalidate(end)
+	if over > 0 {
+		e.rate.startRampUp(until, over)
+	}
+}
+
+// nextProbe is when the next probe should come while the circuit is not closed: the first at
+// the end of the cooldown, others when the one before is likely to be over.
+func (e *endpoint) nextProbe(now time.Duration) time.Duration {
+	b, probe := &e.breaker, e.probeTime(now)
+	if b.probe != nil {
+		return max(b.probe.start+probe, now)
+	}
+	from := max(b.until, e.host.nextFree(now))
+	if n := len(e.reservations.all); n > 0 && e.reservations.all[n-1].at >= b.until {
+		from += probe
+	}
+	return from
+}
+
+// probeTime is how long a probe is expected to take.
+func (e *endpoint) probeTime(now time.Duration) time.Duration {
+	return min(max(e.slots.smoothed(now)*3/2, minProbe), e.timeout(now, 0))
+}
+
+// probeDue reports whether a request may be admitted as the probe, but for the host's slots.
+func (e *endpoint) probeDue(now time.Duration) bool {
+	return e.breaker.probeDue(now) && !e.slots.full() && e.rate.conforms(now)
+}
+
+// timeout is how long a request may take that is admitted now.
+func (e *endpoint) timeout(now time.Duration, retries int) time.Duration {
+	if e.autoTimeout == nil {
+		return e.limits.Timeout
+	}
+	return e.autoTimeout.timeout(now, retries)
+}
+
+// hasSlot reports whether a slot is free for a delivery whose reservation is for at. Slots are
+// kept for deliveries that are late for an earlier reservation and may still come.
+func (e *endpoint) hasSlot(now, at time.Duration) bool {
+	return len(e.slots.inFlight)+e.late(now, at) < e.slots.limit
+}
+
+// late is how many deliveries are late, but not too late, for reservations before a time.
+func (e *endpoint) late(now, before time.Duration) (n int) {
+	all := e.reservations.all
+	if e.slots.full() || len(all) == 0 || e.slots.interval(now) <= slowInterval {
 		return 0
 	}
-	n := 0
-	for _, s := range e.line.slots[e.line.index(now-lateness):] {
-		if s.at > now || s.at >= before {
+	for _, r := range all[e.reservations.index(now-lateness):] {
+		if r.at > now || r.at >= before {
 			break
 		}
-		if !s.inside {
+		if !r.waiting {
 			n++
 		}
 	}
 	return n
 }
 
-// waits says whether the delivery is inside Acquire.
-func (e *endpoint) waits(delivery webhook.DeliveryID) bool {
-	s := e.line.of(delivery)
-	return s != nil && s.inside
+// unresponsive reports whether the circuit is not closed, or requests take long.
+func (e *endpoint) unresponsive(now time.Duration) bool {
+	return e.breaker.state != CircuitClosed || e.slots.smoothed(now) > slowLatency
 }
 
-// quick says whether the endpoint, by the requests that have ended, answers at once and takes
-// many.
-func (e *endpoint) quick() bool {
-	return e.known && e.latency <= min(quickLatency, quickTurnover*time.Duration(e.limits.MaxInFlight)) &&
-		e.every <= quickTurnover && e.host.usualShare(e) <= quickTurnover &&
-		!e.ramp.on && e.recent.failureStreak == 0
-}
-
-// patience is how far away a turn may be to be awaited inside Acquire. At an endpoint that is
-// quick a turn is far away when this process was busy for a moment, and comes sooner than
-// predicted when it is not: a durable timer would take longer.
-func (e *endpoint) patience() time.Duration {
-	if e.quick() {
-		return longPatience
-	}
-	return shortPatience
-}
-
-// barred returns until when nobody goes, and why; the past when somebody may.
-func (e *endpoint) barred(now time.Duration) (time.Duration, Reason) {
-	switch {
-	case e.barredUntil > now:
-		return e.barredUntil, e.barredReason
-	case e.circuit.state != CircuitClosed:
-		return max(e.afterProbe(now), now+1), ReasonCircuitOpen
-	}
-	return 0, ReasonNone
-}
-
-// bar lets nobody go before until, and rise slowly then if over is not zero.
-func (e *endpoint) bar(now, until, over time.Duration, reason Reason) {
-	until = min(until, now+maxBar)
-	if until <= e.barredUntil || until <= now {
-		return
-	}
-	if over > 0 {
-		e.rememberRate(now)
-	}
-	end := until
-	if over > lateness && e.barredUntil <= now { // what is reserved within the slope is for a faster rate
-		end = addTime(until, over)
-	}
-	e.barredUntil, e.barredReason = until, reason
-	e.turnAway(end)
-	if over > 0 {
-		e.slope(until, over)
-	}
-}
-
-// turnAway sends the waiters back to the beginning, and drops what is reserved for
-// a time before before.
-func (e *endpoint) turnAway(before time.Duration) {
+// invalidate lets waiting deliveries ask again, and drops reservations for times before before.
+func (e *endpoint) invalidate(before time.Duration) {
 	for _, w := range e.waiters {
-		e.line.remove(w.delivery)
+		e.reservations.remove(w.delivery)
 		close(w.ready)
 	}
 	e.waiters = nil
-	e.line.expire(before)
+	e.reservations.expire(before)
 }
 
-// idle says whether nothing would be missed if the endpoint were forgotten.
+// expire drops reservations of deliveries that did not come.
+func (e *endpoint) expire(now time.Duration) { e.reservations.expire(now - lateness) }
+
+// idle reports whether no delivery would miss anything if the endpoint were forgotten.
 func (e *endpoint) idle(now time.Duration) bool {
 	e.expire(now)
-	return e.inFlight == 0 && e.inside == 0 && len(e.line.slots) == 0
+	return len(e.slots.inFlight) == 0 && e.inside == 0 && len(e.reservations.all) == 0
 }
 
-// settled says whether there is no trouble to remember either, and nothing that the
-// timeout follows.
-func (e *endpoint) settled(now time.Duration) bool {
-	return now >= e.barredUntil && e.answers.count(now) == 0 && (e.circuit.state == CircuitClosed || now > e.circuit.until+idleAfter)
+// forgettable reports whether nothing was learnt of the endpoint that still matters.
+func (e *endpoint) forgettable(now time.Duration) bool {
+	return now >= e.blockedUntil && e.autoTimeout.empty(now) && (e.breaker.state == CircuitClosed || now > e.breaker.until+idleAfter)
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// An endpoint is in trouble while the last two requests failed, whoever's fault that was; one
-// that delivers ends it, and time alone does not.
-func TestTroubledByFailures(t *testing.T) {
+// An endpoint is unhealthy while the last two requests failed, for whatever reason; a success ends
+// that, time alone does not.
+func TestUnhealthyByFailures(t *testing.T) {
 	t.Parallel()
 	timeout := Result{Latency: time.Second, Number: 1, Reason: "timeout", BreakerFailure: true}
 	permanent := Result{Latency: time.Millisecond, Number: 1, Reason: "http_400", Answered: true}
@@ -29,28 +29,28 @@ func TestTroubledByFailures(t *testing.T) {
 				for _, kind := range results {
 					admit(t, ctl, another(req)).Done(kinds[kind])
 				}
-				require.Equal(t, failing, troubled(ctl, req.Endpoint))
-				require.False(t, troubled(ctl, webhook.NewEndpointID()), "others are not")
+				require.Equal(t, failing, unhealthy(ctl, req.Endpoint))
+				require.False(t, unhealthy(ctl, webhook.NewEndpointID()), "others are not")
 				admit(t, ctl, another(req)).Cancel()
-				require.Equal(t, failing, troubled(ctl, req.Endpoint), "nothing was sent")
+				require.Equal(t, failing, unhealthy(ctl, req.Endpoint), "nothing was sent")
 				elapse(20 * time.Minute)
-				require.Equal(t, failing, troubled(ctl, req.Endpoint), "nothing is known since")
+				require.Equal(t, failing, unhealthy(ctl, req.Endpoint), "nothing is known since")
 			})
 		})
 	}
 }
 
-// Of an endpoint that is not remembered nothing is known, and asking does not make one.
-func TestForgottenIsNotTroubled(t *testing.T) {
+// Nothing is known of an endpoint that is not remembered, and asking does not change that.
+func TestForgottenIsNotUnhealthy(t *testing.T) {
 	t.Parallel()
 	clock := newClock()
-	ctl := clock.gate(func(c *Config) { c.MaxEndpoints = shards })
+	ctl := clock.controller(func(c *Config) { c.MaxEndpoints = shards })
 	first := newRequest()
 	for range 2 {
 		permit := ctl.Acquire(canceled(), another(first)).Permit
 		permit.Done(refused(0))
 	}
-	require.True(t, troubled(ctl, first.Endpoint))
+	require.True(t, unhealthy(ctl, first.Endpoint))
 	clock.advance(time.Hour)
 	for range 10 {
 		other := newRequest()
@@ -58,18 +58,18 @@ func TestForgottenIsNotTroubled(t *testing.T) {
 		permit := ctl.Acquire(canceled(), other).Permit
 		permit.Done(delivered(0))
 	}
-	require.False(t, troubled(ctl, first.Endpoint))
+	require.False(t, unhealthy(ctl, first.Endpoint))
 	before := ctl.Totals()
-	require.False(t, troubled(ctl, webhook.NewEndpointID()))
+	require.False(t, unhealthy(ctl, webhook.NewEndpointID()))
 	require.Equal(t, before, ctl.Totals())
 }
 
-func troubled(ctl *Controller, id webhook.EndpointID) bool {
+func unhealthy(ctl *Controller, id webhook.EndpointID) bool {
 	return ctl.Forecast(id).Unhealthy
 }
 
-// Who takes long is in trouble, who only makes others wait is not.
-func TestTurn(t *testing.T) {
+// An endpoint that answers slowly is unhealthy; one that only makes deliveries wait is not.
+func TestForecast(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctl, req := New(Config{}), newRequest()
@@ -90,6 +90,6 @@ func TestTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctl, req := New(Config{}), newRequest()
 		results(t, ctl, req, 10, time.Second, delivered(2*time.Second))
-		require.True(t, troubled(ctl, req.Endpoint))
+		require.True(t, unhealthy(ctl, req.Endpoint))
 	})
 }

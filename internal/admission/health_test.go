@@ -13,19 +13,19 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// What is not known has the zero health and the rate of its limits.
+// An endpoint that is not known has the zero health and the rate of its limits.
 func TestUnknownEndpoint(t *testing.T) {
 	t.Parallel()
 	ctl, id := New(Config{}), webhook.NewEndpointID()
 	require.Equal(t, Health{}, ctl.Health(id))
-	require.InDelta(t, 10_000, ctl.Rate(id, Limits{}), 0)
-	require.InDelta(t, 3, ctl.Rate(id, Limits{Rate: 3}), 0)
-	require.Equal(t, unknownReserved, ctl.Room(id))
+	require.InDelta(t, 10_000, rateOf(ctl, id, Limits{}), 0)
+	require.InDelta(t, 3, rateOf(ctl, id, Limits{Rate: 3}), 0)
+	require.Equal(t, unknownReserved, roomOf(ctl, id))
 	require.False(t, ctl.Slow(id))
 	require.Equal(t, Totals{}, ctl.Totals(), "looking does not make one")
 }
 
-// What health tells of a quarter of an hour.
+// Health counts the last quarter of an hour.
 func TestHealth(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -61,8 +61,8 @@ func TestHealth(t *testing.T) {
 	})
 }
 
-// What an endpoint is told of beside the others: each way of not being well, and no other.
-func TestEachUnwell(t *testing.T) {
+// Each way of not being healthy is reported, and no other.
+func TestEachUnhealthy(t *testing.T) {
 	t.Parallel()
 	asked := delivered(time.Millisecond)
 	asked.DeferFor = time.Minute
@@ -83,7 +83,7 @@ func TestEachUnwell(t *testing.T) {
 		}, func(t *testing.T, h Health) {
 			t.Helper()
 			require.Equal(t, 1, h.FailureStreak)
-			require.Equal(t, ReasonNone, h.WaitsFor)
+			require.Equal(t, "", h.WaitsFor)
 		}},
 		"failed long ago": {make: func(t *testing.T, ctl *Controller, req Request) {
 			t.Helper()
@@ -103,7 +103,7 @@ func TestEachUnwell(t *testing.T) {
 		}, func(t *testing.T, h Health) {
 			t.Helper()
 			require.Equal(t, 10, h.InFlight)
-			require.Equal(t, ReasonInFlight, h.WaitsFor)
+			require.Equal(t, webhook.ReasonInFlight, h.WaitsFor)
 		}},
 		"at its rate": {func(t *testing.T, ctl *Controller, req Request) {
 			t.Helper()
@@ -113,14 +113,14 @@ func TestEachUnwell(t *testing.T) {
 		}, func(t *testing.T, h Health) {
 			t.Helper()
 			require.Equal(t, 1, h.Reserved)
-			require.Equal(t, ReasonRate, h.WaitsFor)
+			require.Equal(t, webhook.ReasonRate, h.WaitsFor)
 			require.False(t, h.Recovering)
 		}},
 		"open": {func(t *testing.T, ctl *Controller, req Request) { t.Helper(); trip(t, ctl, req) }, func(t *testing.T, h Health) {
 			t.Helper()
 			require.Equal(t, CircuitOpen, h.Circuit)
-			require.Equal(t, ReasonCircuitOpen, h.WaitsFor)
-			require.False(t, h.Recovering, "nobody goes yet")
+			require.Equal(t, webhook.ReasonCircuitOpen, h.WaitsFor)
+			require.False(t, h.Recovering, "no request is admitted yet")
 		}},
 		"half open": {func(t *testing.T, ctl *Controller, req Request) {
 			t.Helper()
@@ -147,12 +147,12 @@ func TestEachUnwell(t *testing.T) {
 		}},
 		"asked for a pause": {func(t *testing.T, ctl *Controller, req Request) { t.Helper(); results(t, ctl, req, 1, 0, asked) }, func(t *testing.T, h Health) {
 			t.Helper()
-			require.Equal(t, ReasonRetryAfter, h.BlockedFor)
-			require.Equal(t, ReasonRetryAfter, h.WaitsFor)
+			require.Equal(t, webhook.ReasonRetryAfter, h.BlockedFor)
+			require.Equal(t, webhook.ReasonRetryAfter, h.WaitsFor)
 		}},
 		"hinted": {func(t *testing.T, ctl *Controller, req Request) { t.Helper(); results(t, ctl, req, 1, 0, hinted) }, func(t *testing.T, h Health) {
 			t.Helper()
-			require.Equal(t, ReasonRateLimitHint, h.WaitsFor)
+			require.Equal(t, webhook.ReasonRateLimitHint, h.WaitsFor)
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -178,10 +178,10 @@ func TestEachUnwell(t *testing.T) {
 	}
 }
 
-// All that are not well are told of, each once.
-func TestEachUnwellOfMany(t *testing.T) {
+// Every endpoint that is not healthy is reported, once.
+func TestEachUnhealthyOfMany(t *testing.T) {
 	t.Parallel()
-	ctl, want := newClock().gate(), map[webhook.EndpointID]int{}
+	ctl, want := newClock().controller(), map[webhook.EndpointID]int{}
 	for i := range 1000 {
 		req := newRequest()
 		req.Endpoint[15] = byte(i)
@@ -211,18 +211,18 @@ func TestSlowBeforeTheFirstTimeout(t *testing.T) {
 					admit(t, ctl, another(req))
 				}
 				require.False(t, ctl.Slow(req.Endpoint))
-				require.Less(t, ctl.Rate(req.Endpoint, req.Limits), 1000.0)
+				require.Less(t, rateOf(ctl, req.Endpoint, req.Limits), 1000.0)
 				elapse(1500 * time.Millisecond)
 				require.True(t, ctl.Slow(req.Endpoint))
 				require.Greater(t, ctl.Health(req.Endpoint).Latency, time.Second)
-				require.Less(t, ctl.Rate(req.Endpoint, req.Limits), 10.0)
+				require.Less(t, rateOf(ctl, req.Endpoint, req.Limits), 10.0)
 				decision := ctl.Acquire(t.Context(), req)
 				require.True(t, decision.Deferred())
 				require.Greater(t, time.Until(decision.Until), 2*time.Second)
 			})
 		})
 	}
-	synctest.Test(t, func(t *testing.T) { // who is overdue ends by its timeout, or nobody knows when
+	synctest.Test(t, func(t *testing.T) { // a request that is overdue ends by its timeout, or is expected to take as long again
 		ctl, req := New(Config{}), newRequest()
 		req.Limits.MaxInFlight = 1
 		begun := time.Now()
@@ -235,7 +235,7 @@ func TestSlowBeforeTheFirstTimeout(t *testing.T) {
 		decision = ctl.Acquire(t.Context(), req)
 		require.Equal(t, begun.Add(30*time.Second), decision.Until)
 	})
-	synctest.Test(t, func(t *testing.T) { // one slow request is not a slow endpoint, full places are
+	synctest.Test(t, func(t *testing.T) { // one slow request is not a slow endpoint, but with all slots taken it is
 		ctl, req := New(Config{}), newRequest()
 		results(t, ctl, req, 50, time.Millisecond, delivered(400*time.Millisecond))
 		admit(t, ctl, another(req))
@@ -258,22 +258,22 @@ func TestRoom(t *testing.T) {
 	}{
 		"known":      {rate: 2, known: true, room: 600},
 		"slow":       {rate: 0.02, known: true, room: 6},
-		"very slow":  {rate: 0.001, known: true, room: pioneers},
+		"very slow":  {rate: 0.001, known: true, room: alwaysReserved},
 		"fast":       {rate: 10_000, known: true, room: maxReserved},
 		"not known":  {rate: 10_000, room: unknownReserved},
 		"not, slow":  {rate: 0.1, room: 30},
-		"hour's few": {rate: 0.01, known: true, room: pioneers},
+		"hour's few": {rate: 0.01, known: true, room: alwaysReserved},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			clock := newClock()
-			ctl, req := clock.gate(), newRequest()
+			ctl, req := clock.controller(), newRequest()
 			req.Limits.Rate = c.rate
 			permit := ctl.Acquire(canceled(), another(req)).Permit
 			if c.known {
 				permit.Done(delivered(0))
 			}
-			room, got := ctl.Room(req.Endpoint), 0
+			room, got := roomOf(ctl, req.Endpoint), 0
 			taken := ctl.Health(req.Endpoint).Reserved
 			require.InDelta(t, c.room, room+taken, 2)
 			if c.rate > 100 {
@@ -287,13 +287,13 @@ func TestRoom(t *testing.T) {
 				}
 			}
 			require.InDelta(t, room, got, 3)
-			require.LessOrEqual(t, ctl.Room(req.Endpoint), 3)
+			require.LessOrEqual(t, roomOf(ctl, req.Endpoint), 3)
 		})
 	}
 }
 
-// 2,000 behind an endpoint that hangs: a handful of requests and of reservations, the
-// rest is held, and an hour of it makes few come for nothing.
+// 2,000 deliveries behind an endpoint that hangs: few requests and reservations, the rest is held, and
+// within an hour few come back for nothing.
 func TestHangingEndpoint(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -315,8 +315,8 @@ func TestHangingEndpoint(t *testing.T) {
 	})
 }
 
-// An endpoint that takes in less than is sent to it: its places are used, nobody
-// comes back often, and who came first does not wait for much longer than in a queue.
+// An endpoint that takes less than is sent to it: its slots are used, deliveries are not deferred often,
+// and the first ones do not wait for much longer than in a queue.
 func TestOverloadedEndpoint(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -337,7 +337,7 @@ func TestOverloadedEndpoint(t *testing.T) {
 	})
 }
 
-// 100,000 endpoints take bounded memory, and those that are idle are forgotten.
+// 100,000 endpoints take bounded memory, and idle ones are forgotten.
 func TestMemory(t *testing.T) { //nolint:paralleltest // it measures the heap
 	if testing.Short() {
 		t.Skip("100,000 endpoints")
@@ -350,7 +350,7 @@ func TestMemory(t *testing.T) { //nolint:paralleltest // it measures the heap
 		return int64(m.HeapAlloc)
 	}
 	clock := newClock()
-	ctl := clock.gate(func(c *Config) { c.MaxEndpoints = 2 * n })
+	ctl := clock.controller(func(c *Config) { c.MaxEndpoints = 2 * n })
 	before := heap()
 	for range n {
 		req := guarded()
@@ -367,16 +367,16 @@ func TestMemory(t *testing.T) { //nolint:paralleltest // it measures the heap
 		permit := ctl.Acquire(canceled(), newRequest()).Permit
 		permit.Done(delivered(time.Millisecond))
 	}
-	require.LessOrEqual(t, ctl.Totals().Endpoints, n+shards, "who was idle is forgotten")
+	require.LessOrEqual(t, ctl.Totals().Endpoints, n+shards, "idle ones are forgotten")
 	runtime.KeepAlive(ctl)
 }
 
-// Above the bound those that are not in use go first; what is in flight, waiting or
-// reserved is never forgotten.
+// Above the bound those that are not in use are forgotten first; one with requests in flight, waiting
+// deliveries or reservations is never forgotten.
 func TestMemoryBound(t *testing.T) {
 	t.Parallel()
 	clock := newClock()
-	ctl := clock.gate(func(c *Config) { c.MaxEndpoints = 10 * shards })
+	ctl := clock.controller(func(c *Config) { c.MaxEndpoints = 10 * shards })
 	var permits []*Permit
 	var reserved []Request
 	for range 200 {
@@ -408,12 +408,12 @@ func TestMemoryBound(t *testing.T) {
 	require.Zero(t, ctl.Totals().InFlight)
 }
 
-// Who is turned away inside Acquire, who has just asked, and what a receiver asked for
-// are remembered, however many others there are.
+// Deliveries that have to ask again, endpoints that have just been used, and what a receiver asked for
+// are remembered, however many other endpoints there are.
 func TestRememberedWhileNeeded(t *testing.T) {
 	t.Parallel()
 	clock := newClock()
-	ctl := clock.gate(func(c *Config) { c.MaxEndpoints = shards })
+	ctl := clock.controller(func(c *Config) { c.MaxEndpoints = shards })
 	sameShard := func(req Request) Request {
 		other := newRequest()
 		other.Endpoint[15] = req.Endpoint[15]
@@ -428,10 +428,9 @@ func TestRememberedWhileNeeded(t *testing.T) {
 	other.Done(delivered(0))
 
 	waits := another(first)
-	s := permit.endpoint.shard
-	s.mu.Lock()
+	permit.endpoint.lock.Lock()
 	_, w := permit.endpoint.decide(ctl.now(), &waits)
-	s.mu.Unlock()
+	permit.endpoint.lock.Unlock()
 	require.NotNil(t, w)
 	permit.Done(Result{BreakerFailure: true, DeferFor: 30 * time.Minute})
 	clock.advance(time.Hour)
@@ -444,7 +443,7 @@ func TestRememberedWhileNeeded(t *testing.T) {
 	require.Nil(t, next)
 	again.Permit.Done(delivered(0))
 
-	roomy := clock.gate()
+	roomy := clock.controller()
 	permit = roomy.Acquire(canceled(), first).Permit
 	permit.Done(Result{BreakerFailure: true, DeferFor: time.Hour})
 	for _, remembered := range []bool{true, false} {
@@ -460,7 +459,7 @@ func TestRememberedWhileNeeded(t *testing.T) {
 // All endpoints together have a bound of reservations, beyond a few for each.
 func TestReservedBound(t *testing.T) {
 	t.Parallel()
-	ctl := newClock().gate(func(c *Config) { c.MaxReserved = 20 })
+	ctl := newClock().controller(func(c *Config) { c.MaxReserved = 20 })
 	for range 3 {
 		req := newRequest()
 		req.Limits.Rate = 0.5
@@ -469,12 +468,12 @@ func TestReservedBound(t *testing.T) {
 		for range 100 {
 			ctl.Acquire(canceled(), another(req))
 		}
-		require.LessOrEqual(t, ctl.Room(req.Endpoint), 0)
+		require.LessOrEqual(t, roomOf(ctl, req.Endpoint), 0)
 	}
-	require.Equal(t, 20+2*pioneers, ctl.Totals().Reserved)
+	require.Equal(t, 20+2*alwaysReserved, ctl.Totals().Reserved)
 }
 
-// A real clock and many at once: no race, never more than allowed, all is given back.
+// With the real clock and many goroutines: no race, never more in flight than allowed, all is given back.
 func TestStress(t *testing.T) {
 	t.Parallel()
 	var open atomic.Int32

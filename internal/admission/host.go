@@ -9,45 +9,221 @@ import (
 	"time"
 )
 
-// host is where several endpoints may lead, of whichever tenants. They share its places
-// and take turns at them, so that one with many waiting does not shut out another.
+const (
+	// pruneEvery is how often a host's queue is searched for endpoints that wait no more.
+	pruneEvery = 10 * time.Millisecond
+	// missesToKeep is how often deliveries of an endpoint must have come in vain for a slot to
+	// be kept for the next one.
+	missesToKeep = 2
+)
+
+// host is a semaphore that endpoints with the same host and port in their URLs share, by turns.
 //
-// It is guarded by the lock that all shards have in common where hosts are capped.
+// Endpoints that need a slot of the host stand in a queue, each once. A free slot goes to a
+// waiting delivery of the first that has one, and that endpoint goes to the end. A new delivery
+// is admitted at once only if a free slot remains for each other endpoint of the queue; else it
+// is deferred until after one delivery of each. Where slots become free rarely, deferred
+// deliveries may come in vain again and again: a slot is then kept for their endpoint.
+//
+// A nil *host has no limit.
 type host struct {
-	gate      *Controller
 	name      string
-	endpoints int // that lead here
+	limit     int
+	endpoints int // that have it in their URLs
 	inFlight  int
+	queue     []*turn
+	prunedAt  time.Duration
 
-	// turns are the endpoints that have somebody inside Acquire who only needs a place here,
-	// each once. Who was served goes to the end. While a place is free that is not kept,
-	// there is none.
-	turns []*endpoint
-
-	// rivals are the endpoints that wait for a place here, inside or with reservations.
-	// Each is to have every len(rivals)-th place that becomes free.
-	rivals []*endpoint
-	look   int // which of them is looked at next
-
-	// kept is the endpoint that one place is kept for until keptUntil: it has missed more
-	// turns than others. Nil for none.
-	kept      *endpoint
-	keptUntil time.Duration
-
-	since time.Duration // when a place became free last or, later, all were taken
-	gap   time.Duration // smoothed, between two that become free while all are taken
+	since    time.Duration // when a slot became free last or, later, all were taken
+	interval time.Duration // smoothed, between two slots that become free while all are taken
 }
 
-// HostOf is what counts as one host: the name in an endpoint's URL and the port, in
-// lower case and without the scheme: "example.com:443". "" for a URL that is not usable,
-// and where hosts are not capped.
-//
-// What answers at another port may be something else, and no answer of a name says which
-// names lead to one machine, so no more is taken for the same.
-func (g *Controller) HostOf(endpointURL string) string {
-	if g.config.MaxInFlightPerHost <= 0 {
-		return ""
+// turn is an endpoint in the queue of its host.
+type turn struct {
+	contender
+
+	queued bool
+	missed int // deliveries that came in vain since the last was admitted
+}
+
+// contender is an endpoint that may need a slot of a host.
+type contender interface {
+	// ready reports whether a waiting delivery needs nothing but a slot of the host.
+	ready(now time.Duration) bool
+	// needsSlot reports whether a delivery, waiting or deferred, will need one within a time.
+	needsSlot(now, within time.Duration) bool
+	// admitFirst admits the first waiting delivery; false when it can not be admitted.
+	admitFirst(now time.Duration) bool
+}
+
+// full reports whether all slots are taken.
+func (h *host) full() bool { return h != nil && h.inFlight >= h.limit }
+
+// add takes a slot, or reports that none is free. This is where max_in_flight_per_host is
+// enforced.
+func (h *host) add(now time.Duration, t *turn) bool {
+	if h == nil {
+		return true
 	}
+	if h.full() {
+		return false
+	}
+	h.inFlight++
+	t.missed = 0
+	if h.full() {
+		h.since = now
+	}
+	if t.queued {
+		h.leave(t)
+		if t.needsSlot(now, h.soon(now)) {
+			h.join(t)
+		}
+	}
+	return true
+}
+
+// remove gives back a slot that was taken for so long.
+func (h *host) remove(now, took time.Duration) {
+	sample := now - h.since
+	if !h.full() { // it might have become free sooner: at least so soon
+		sample = min(h.interval, took/time.Duration(h.limit))
+	}
+	h.interval += (sample - h.interval) / smoothing
+	h.since = now
+	h.inFlight--
+	h.admitWaiters(now)
+}
+
+// join puts an endpoint at the end of the queue, unless it is in it.
+func (h *host) join(t *turn) {
+	if !t.queued {
+		t.queued = true
+		h.queue = append(h.queue, t)
+	}
+}
+
+// leave takes an endpoint out of the queue.
+func (h *host) leave(t *turn) {
+	if t.queued {
+		t.queued = false
+		i := slices.Index(h.queue, t)
+		h.queue = slices.Delete(h.queue, i, i+1)
+	}
+}
+
+// prune drops endpoints that need no slot soon: nobody came for their reservations, or they wait
+// for something else.
+func (h *host) prune(now time.Duration) {
+	if h == nil || now-h.prunedAt < pruneEvery {
+		return
+	}
+	h.prunedAt = now
+	within := h.soon(now)
+	before := len(h.queue)
+	h.queue = slices.DeleteFunc(h.queue, func(t *turn) bool {
+		t.queued = t.needsSlot(now, within)
+		return !t.queued
+	})
+	if len(h.queue) < before {
+		h.admitWaiters(now) // a slot that was kept
+	}
+}
+
+// soon is how near a reservation must be for its endpoint to stay in the queue: two rounds.
+func (h *host) soon(now time.Duration) time.Duration {
+	return minDeferral + 2*time.Duration(len(h.queue))*h.freeInterval(now)
+}
+
+// admitWaiters gives the free slots to waiting deliveries, by turns.
+func (h *host) admitWaiters(now time.Duration) {
+	for i := 0; i < len(h.queue) && !h.full(); {
+		if t := h.queue[i]; t.ready(now) && h.mayTake(now, t) && t.admitFirst(now) {
+			i = 0
+		} else {
+			i++
+		}
+	}
+}
+
+// mayTake reports whether an endpoint of the queue may take a slot now.
+func (h *host) mayTake(now time.Duration, t *turn) bool {
+	if h == nil {
+		return true
+	}
+	if h.inFlight+1 < h.limit || h.full() {
+		return !h.full()
+	}
+	kept := h.keptFor(now)
+	return kept == nil || kept == t
+}
+
+// keptFor returns the endpoint for which one slot is kept; nil: none is. It is the first of the
+// queue whose deliveries came in vain, if another comes soon. Where slots become free often, a
+// delivery gets one while it waits.
+func (h *host) keptFor(now time.Duration) *turn {
+	if h.freeInterval(now) <= slowInterval {
+		return nil
+	}
+	for _, t := range h.queue {
+		if t.missed >= missesToKeep && t.needsSlot(now, soon) {
+			return t
+		}
+	}
+	return nil
+}
+
+// open reports whether a new delivery of an endpoint may be admitted at once.
+func (h *host) open(t *turn) bool { return h == nil || h.inFlight+h.others(t) < h.limit }
+
+// others is how many other endpoints are in the queue.
+func (h *host) others(t *turn) int {
+	if t.queued {
+		return len(h.queue) - 1
+	}
+	return len(h.queue)
+}
+
+// nextFree is when a slot is likely to become free. One that is overdue is expected to take as
+// long again.
+func (h *host) nextFree(now time.Duration) time.Duration {
+	if !h.full() {
+		return now
+	}
+	if overdue := now - h.since - h.interval; overdue > 0 {
+		return now + overdue
+	}
+	return max(h.since+h.interval, now+1)
+}
+
+// freeInterval is the mean time between two slots that become free when all are taken. One that
+// is overdue counts already.
+func (h *host) freeInterval(now time.Duration) time.Duration {
+	interval := h.interval
+	if age := now - h.since; h.full() && age > interval {
+		interval += (age - interval) / smoothing
+	}
+	return max(interval, 1)
+}
+
+// turnAt is when a new delivery of an endpoint has its turn: after one of each other endpoint.
+func (h *host) turnAt(now time.Duration, t *turn) time.Duration {
+	if h.open(t) {
+		return now
+	}
+	return h.nextFree(now) + time.Duration(h.others(t))*h.freeInterval(now)
+}
+
+// share is how far apart the requests of one endpoint are to be, so that each endpoint of the
+// queue gets as many, if slots become free at an interval; 0: as it likes.
+func (h *host) share(interval time.Duration, t *turn) time.Duration {
+	if h == nil || !t.queued && h.open(t) {
+		return 0
+	}
+	return time.Duration(h.others(t)+1) * interval
+}
+
+// hostOf returns the host of a URL, see Controller.HostOf.
+func hostOf(endpointURL string) string {
 	u, err := url.Parse(endpointURL)
 	if err != nil || u.Hostname() == "" {
 		return ""
@@ -65,157 +241,4 @@ func (g *Controller) HostOf(endpointURL string) string {
 		name = addr.String() // the same address can be written in several ways
 	}
 	return net.JoinHostPort(name, port)
-}
-
-// leadTo makes a host the one that an endpoint leads to; "" is none. What is in flight
-// stays at the one before until it ends. Who waits inside was to go there, too, and is
-// turned away.
-func (e *endpoint) leadTo(now time.Duration, name string) {
-	g := e.shard.gate
-	if g.config.MaxInFlightPerHost <= 0 || e.leadsTo(name) {
-		return
-	}
-	e.turnAway(0)
-	e.leaveHost(now)
-	if name == "" {
-		return
-	}
-	h := g.hosts[name]
-	if h == nil {
-		h = &host{gate: g, name: name, gap: unknownLatency / time.Duration(g.config.MaxInFlightPerHost)}
-		g.hosts[name] = h
-	}
-	h.endpoints++
-	e.host = h
-}
-
-// leadsTo says whether a host is the endpoint's.
-func (e *endpoint) leadsTo(name string) bool {
-	if e.host == nil {
-		return name == "" || e.shard.gate.config.MaxInFlightPerHost <= 0
-	}
-	return e.host.name == name
-}
-
-// leaveHost makes an endpoint lead nowhere.
-func (e *endpoint) leaveHost(now time.Duration) {
-	h := e.host
-	if h == nil {
-		return
-	}
-	h.giveUp(e)
-	if e.queued {
-		e.queued = false
-		h.turns = slices.DeleteFunc(h.turns, func(o *endpoint) bool { return o == e })
-	}
-	e.host = nil
-	h.endpoints--
-	h.pump(now)
-	h.forget()
-}
-
-// forget drops a host to which nothing leads and nothing is under way.
-func (h *host) forget() {
-	if h.endpoints == 0 && h.inFlight == 0 {
-		delete(h.gate.hosts, h.name)
-	}
-}
-
-// full says whether all places are taken. Where there is no cap, none ever is.
-func (h *host) full() bool { return h != nil && h.inFlight >= h.gate.config.MaxInFlightPerHost }
-
-// hasPlace says whether a place is free that is not kept for another endpoint.
-func (h *host) hasPlace(now time.Duration, e *endpoint) bool {
-	return h == nil || !h.full() && (h.kept == e || !h.keepsLast(now))
-}
-
-// keepsLast says whether the only place that may be free is kept.
-func (h *host) keepsLast(now time.Duration) bool {
-	return h.kept != nil && now <= h.keptUntil && h.inFlight+1 >= h.gate.config.MaxInFlightPerHost
-}
-
-// turnover is how often a place becomes free when all are taken. One that is overdue
-// counts already.
-func (h *host) turnover(now time.Duration) time.Duration {
-	gap := h.gap
-	if age := now - h.since; h.full() && age > gap {
-		gap += (age - gap) / smoothing
-	}
-	return max(gap, 1)
-}
-
-// nextFree is when a place is likely to become free. One that is overdue is expected to
-// take as long again.
-func (h *host) nextFree(now time.Duration) time.Duration {
-	if !h.full() {
-		return now
-	}
-	if overdue := now - h.since - h.gap; overdue > 0 {
-		return now + overdue
-	}
-	return max(h.since+h.gap, now+1) // now, there is none
-}
-
-// enqueue lets an endpoint take its turn if its first waiter could go.
-func (h *host) enqueue(now time.Duration, e *endpoint) {
-	if !e.queued && e.ready(now) {
-		e.queued = true
-		h.turns = append(h.turns, e)
-	}
-}
-
-// pump gives free places to those who wait inside, one each by turns.
-func (h *host) pump(now time.Duration) {
-	for len(h.turns) > 0 && !h.full() {
-		next := 0
-		if h.keepsLast(now) {
-			next = slices.Index(h.turns, h.kept)
-			if next < 0 {
-				return
-			}
-		}
-		e := h.turns[next]
-		h.turns = slices.Delete(h.turns, next, next+1)
-		e.queued = false
-		if e.ready(now) && e.letIn(now) {
-			h.enqueue(now, e)
-		}
-	}
-	if len(h.turns) == 0 {
-		h.turns = nil
-	}
-}
-
-// take counts a request of an endpoint.
-func (h *host) take(now time.Duration, e *endpoint) {
-	if h == nil {
-		return
-	}
-	h.inFlight++
-	e.missed = 0
-	if h.kept == e {
-		h.kept = nil
-	}
-	if h.full() {
-		h.since = now
-	}
-	if len(e.line.slots) == 0 {
-		h.giveUp(e)
-	}
-}
-
-// leave gives the place of a request back that took so long, and lets the next one go.
-func (h *host) leave(now, took time.Duration) {
-	if h == nil {
-		return
-	}
-	sample := now - h.since
-	if !h.full() { // it might have been used faster: at least so fast
-		sample = min(h.gap, took/time.Duration(h.gate.config.MaxInFlightPerHost))
-	}
-	h.gap += (sample - h.gap) / smoothing
-	h.since = now
-	h.inFlight--
-	h.pump(now)
-	h.forget()
 }

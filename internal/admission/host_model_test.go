@@ -18,13 +18,13 @@ import (
 type hostModel struct {
 	*rapid.T
 
-	gate   *Controller
-	places int // of each host
-	all    []*model
-	at     map[*Permit]string // the host of what is in flight
+	controller *Controller
+	slots      int // of each host
+	all        []*model
+	at         map[*Permit]string // the host of what is in flight
 }
 
-// settle lets nobody move, and notes where the requests of those who were let in go.
+// settle waits until all goroutines are blocked, and notes where admitted requests go.
 func (h *hostModel) settle() {
 	for _, m := range h.all {
 		m.settle()
@@ -47,16 +47,16 @@ func (h *hostModel) settle() {
 		}
 	}
 	for host, n := range inFlight {
-		require.LessOrEqual(h, n, h.places, "more in flight than allowed to %s", host)
+		require.LessOrEqual(h, n, h.slots, "more in flight than allowed to %s", host)
 	}
 	h.check(inFlight)
 }
 
-// check holds what is always so of hosts.
+// check checks the invariants of hosts.
 func (h *hostModel) check(inFlight map[string]int) {
-	ctl := h.gate
-	ctl.shared.Lock()
-	defer ctl.shared.Unlock()
+	ctl := h.controller
+	ctl.hostsLock.Lock()
+	defer ctl.hostsLock.Unlock()
 	now := ctl.now()
 	leading := map[*host]int{}
 	for i := range ctl.shards {
@@ -67,23 +67,18 @@ func (h *hostModel) check(inFlight map[string]int) {
 			leading[e.host]++
 			e.checkWaiters(h)
 			require.Same(h, e.host, ctl.hosts[e.host.name])
-			require.False(h, e.overdue(now) && e.host.kept == nil && !e.host.full(), "somebody waits although it could go")
+			require.False(h, e.overdue(now) && e.host.mayTake(now, &e.turn), "a delivery waits although it could be admitted")
 		}
 	}
 	for name, known := range ctl.hosts {
 		require.Equal(h, name, known.name)
 		require.Equal(h, inFlight[name], known.inFlight)
 		require.Equal(h, leading[known], known.endpoints)
-		require.Positive(h, known.inFlight+known.endpoints, "nobody needs it")
-		require.True(h, known.full() || known.kept != nil || len(known.turns) == 0)
-		seen := map[*endpoint]bool{}
-		for _, e := range known.turns {
-			require.True(h, e.queued && e.host == known && !seen[e], "each once")
-			seen[e] = true
-		}
-		for i, e := range known.rivals {
-			require.Equal(h, i+1, e.rival)
-			require.Same(h, known, e.host)
+		require.Positive(h, known.inFlight+known.endpoints, "it is not needed")
+		seen := map[*turn]bool{}
+		for _, q := range known.queue {
+			require.True(h, q.queued && q.contender.(*endpoint).host == known && !seen[q], "each once")
+			seen[q] = true
 		}
 	}
 	for name, n := range inFlight {
@@ -91,12 +86,12 @@ func (h *hostModel) check(inFlight map[string]int) {
 	}
 }
 
-// overdue says whether somebody's turn has come who may go as far as the endpoint is
-// concerned, for certain: no place was kept for somebody else until just now.
+// overdue reports whether a delivery waits beyond its reservation that could certainly be admitted, but
+// for the host: no slot was kept for another one until just now.
 func (e *endpoint) overdue(now time.Duration) bool {
-	late := slices.ContainsFunc(e.line.slots, func(sl slot) bool { return sl.at <= now && !e.waits(sl.delivery) })
-	return len(e.waiters) > 0 && e.waiters[0].at <= now && !late && e.circuit.state == CircuitClosed && e.hasPlace(now, e.waiters[0].at) &&
-		(e.paces(now) || !e.waking)
+	late := slices.ContainsFunc(e.reservations.all, func(r reservation) bool { return r.at <= now && !r.waiting })
+	return len(e.waiters) > 0 && e.waiters[0].at <= now && !late && e.breaker.state == CircuitClosed && e.hasSlot(now, e.waiters[0].at) &&
+		(e.rate.allowsLate(now) || !e.timerSet)
 }
 
 func (h *hostModel) pick() *model {
@@ -105,16 +100,16 @@ func (h *hostModel) pick() *model {
 	return m
 }
 
-// The invariants of hosts, whatever happens in whatever order at whichever endpoint:
-// never more in flight than allowed, nobody waits beside a free place, endpoints move to
-// another host while requests are in flight, circuits open and are probed; at last
-// everybody has had a turn, and nothing is left.
+// The invariants of hosts, whatever happens in whatever order at whichever endpoint: never more in
+// flight than allowed, no delivery waits beside a free slot, endpoints move to another host while
+// requests are in flight, circuits open and are probed; at last all deliveries have been admitted, and
+// nothing is left.
 func TestHostModel(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		rapid.Check(struct{ rapid.TB }{t}, func(t *rapid.T) {
-			h := &hostModel{T: t, places: rapid.IntRange(1, 4).Draw(t, "places"), at: make(map[*Permit]string)}
-			h.gate = New(Config{MaxInFlightPerHost: h.places, MaxEndpoints: shards})
+			h := &hostModel{T: t, slots: rapid.IntRange(1, 4).Draw(t, "slots"), at: make(map[*Permit]string)}
+			h.controller = New(Config{MaxInFlightPerHost: h.slots, MaxEndpoints: shards})
 			ctx, stop := context.WithCancel(context.Background())
 			defer synctest.Wait()
 			defer stop()
@@ -122,7 +117,7 @@ func TestHostModel(t *testing.T) {
 			breaker.MinRequests, breaker.Cooldown = 3, 2*time.Second
 			for i := range rapid.IntRange(2, 5).Draw(t, "endpoints") {
 				m := &model{
-					T: t, ctx: ctx, gate: h.gate, request: newRequest(),
+					T: t, ctx: ctx, controller: h.controller, request: newRequest(),
 					deferred: make(map[webhook.DeliveryID]*modeled), sending: make(map[*Permit]*modeled),
 				}
 				m.request.Host = fmt.Sprintf("host%d:443", i%2)
@@ -130,7 +125,7 @@ func TestHostModel(t *testing.T) {
 					MaxInFlight: rapid.IntRange(1, 4).Draw(t, "in flight"),
 					Rate:        rapid.SampledFrom([]float64{0.5, 20, 1000}).Draw(t, "rate"), Breaker: breaker,
 				}
-				m.newcomer(1)
+				m.arrive(1)
 				h.all = append(h.all, m)
 			}
 			h.settle()
@@ -145,10 +140,10 @@ func TestHostModel(t *testing.T) {
 				}
 			}
 			t.Repeat(map[string]func(*rapid.T){
-				"ask": step(func(m *model) { m.newcomer(200) }),
+				"ask": step(func(m *model) { m.arrive(200) }),
 				"ask together": step(func(m *model) {
 					for range rapid.IntRange(1, 40).Draw(m.T, "how many") {
-						m.newcomer(200)
+						m.arrive(200)
 					}
 				}),
 				"come back early": step(func(m *model) { m.comeBack(m.pick(m.due(time.Hour))) }),
@@ -157,7 +152,7 @@ func TestHostModel(t *testing.T) {
 				"end":             step(func(m *model) { m.end(delivered(0)) }),
 				"fail":            step(func(m *model) { m.end(refused(0)) }),
 				"ask for a pause": step(func(m *model) { m.end(Result{BreakerFailure: true, Answered: true, DeferFor: 3 * time.Second}) }),
-				"reset":           step(func(m *model) { m.gate.Reset(m.request.Endpoint) }),
+				"reset":           step(func(m *model) { m.controller.Reset(m.request.Endpoint) }),
 				"move": step(func(m *model) {
 					m.request.Host = rapid.SampledFrom([]string{"host0:443", "host1:443", ""}).Draw(m.T, "to")
 				}),
@@ -181,14 +176,14 @@ func (h *hostModel) drain(t *rapid.T) {
 		return n
 	}
 	for n := 0; open() > 0; n++ {
-		require.Less(t, n, 30_000, "somebody never gets a turn")
+		require.Less(t, n, 30_000, "a delivery is never admitted")
 		for _, m := range h.all {
 			for _, p := range m.permits() {
 				delete(m.sending, p)
 				p.Done(delivered(100 * time.Millisecond))
 			}
 			h.settle()
-			for range min(h.gate.Room(m.request.Endpoint), len(m.held)) {
+			for range min(roomOf(h.controller, m.request.Endpoint), len(m.held)) {
 				d := m.held[0]
 				m.held = m.held[1:]
 				m.enter(d, true)
@@ -197,16 +192,16 @@ func (h *hostModel) drain(t *rapid.T) {
 		passTime(200*time.Millisecond, h.all...)
 		h.settle()
 	}
-	require.Zero(t, h.gate.Totals().InFlight)
-	require.Zero(t, h.gate.reserved.Load())
-	require.Zero(t, h.gate.inside.Load())
-	// Whoever is idle is forgotten, and their hosts with them.
+	require.Zero(t, h.controller.Totals().InFlight)
+	require.Zero(t, h.controller.reserved.Load())
+	require.Zero(t, h.controller.inside.Load())
+	// Idle endpoints are forgotten, and their hosts with them.
 	elapse(2 * idleAfter)
 	for i := range 2 * shards {
 		req := newRequest()
 		req.Endpoint[len(req.Endpoint)-1] = byte(i)
-		permit := h.gate.Acquire(canceled(), req).Permit
+		permit := h.controller.Acquire(canceled(), req).Permit
 		permit.Done(delivered(0))
 	}
-	require.Empty(t, h.gate.hosts)
+	require.Empty(t, h.controller.hosts)
 }

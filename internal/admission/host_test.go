@@ -15,14 +15,14 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// at is somebody new for a new endpoint of a host.
+// at is a request for a new endpoint of a host.
 func at(host string) Request {
 	req := newRequest()
 	req.Host = host
 	return req
 }
 
-// requireAtRest: nothing is under way, and nobody waits.
+// requireAtRest checks that nothing is in flight, waits or is reserved.
 func requireAtRest(t *testing.T, ctl *Controller) {
 	t.Helper()
 	totals := ctl.Totals()
@@ -31,7 +31,9 @@ func requireAtRest(t *testing.T, ctl *Controller) {
 	require.Zero(t, totals.Reserved)
 	for _, h := range ctl.hosts {
 		require.Zero(t, h.inFlight)
-		require.Empty(t, h.turns)
+		h.prunedAt = -pruneEvery
+		h.prune(ctl.now())
+		require.Empty(t, h.queue)
 	}
 }
 
@@ -61,11 +63,11 @@ func TestHostOf(t *testing.T) {
 	} {
 		require.Equal(t, want, ctl.HostOf(given), given)
 	}
-	require.Empty(t, New(Config{}).HostOf("https://example.com"), "nothing is capped, nothing is parsed")
+	require.Empty(t, New(Config{}).HostOf("https://example.com"), "nothing is limited, nothing is parsed")
 }
 
-// Without a cap nothing is known of hosts, and endpoints have locks of their own.
-func TestNoCapPerHost(t *testing.T) {
+// Without a limit nothing is kept of hosts, and shards have locks of their own.
+func TestNoLimitPerHost(t *testing.T) {
 	t.Parallel()
 	ctl := New(Config{})
 	for range 100 {
@@ -73,12 +75,12 @@ func TestNoCapPerHost(t *testing.T) {
 		require.Nil(t, permit.host)
 	}
 	require.Empty(t, ctl.hosts)
-	require.NotSame(t, ctl.shards[0].mu, ctl.shards[1].mu)
-	capped := New(Config{MaxInFlightPerHost: 1})
-	require.Same(t, capped.shards[0].mu, capped.shards[1].mu)
+	require.NotSame(t, ctl.shards[0].lock, ctl.shards[1].lock)
+	limited := New(Config{MaxInFlightPerHost: 1})
+	require.Same(t, limited.shards[0].lock, limited.shards[1].lock)
 }
 
-// A permit is what a request costs; it is not to become larger for those without a cap.
+// A permit is what a request costs; it is not to become larger where hosts are not limited.
 func TestCostsNothingMore(t *testing.T) { //nolint:paralleltest // it counts allocations
 	ctl := New(Config{})
 	req := newRequest()
@@ -90,9 +92,9 @@ func TestCostsNothingMore(t *testing.T) { //nolint:paralleltest // it counts all
 	require.LessOrEqual(t, reflect.TypeFor[Permit]().Size(), uintptr(64), "a size that is allocated")
 }
 
-// The cap holds over endpoints and for each host by itself; each way in which a request
-// may end gives the place back, once.
-func TestCapPerHost(t *testing.T) {
+// The limit holds over endpoints and for each host by itself; each way in which a request may end gives
+// the slot back, once.
+func TestLimitPerHost(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*Permit){
 		"done":     func(p *Permit) { p.Done(delivered(time.Millisecond)) },
@@ -102,7 +104,7 @@ func TestCapPerHost(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			ctl := newClock().gate(func(c *Config) { c.MaxInFlightPerHost = 3 })
+			ctl := newClock().controller(func(c *Config) { c.MaxInFlightPerHost = 3 })
 			for range 3 {
 				var permits []*Permit
 				for range 3 {
@@ -111,7 +113,7 @@ func TestCapPerHost(t *testing.T) {
 				waits := at("a.test:443")
 				decision := ctl.Acquire(canceled(), waits)
 				require.True(t, decision.Deferred())
-				require.Zero(t, ctl.Health(waits.Endpoint).InFlight, "it has no place of its endpoint")
+				require.Zero(t, ctl.Health(waits.Endpoint).InFlight, "it has no slot of its endpoint")
 				permits = append(permits, admit(t, ctl, at("b.test:443")), admit(t, ctl, at("")))
 				for _, p := range permits {
 					end(p)
@@ -122,9 +124,9 @@ func TestCapPerHost(t *testing.T) {
 	}
 }
 
-// Who waits for the host is let in as soon as somebody else's place there becomes free,
-// and one endpoint after the other.
-func TestTurnsAtAHost(t *testing.T) {
+// A delivery that waits for its host is admitted as soon as a request of another endpoint ends there,
+// and endpoints take turns.
+func TestEndpointsTakeTurns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctl := New(Config{MaxInFlightPerHost: 1})
@@ -182,7 +184,7 @@ func TestProbeOfABusyHost(t *testing.T) {
 			}
 		}
 		elapse(time.Minute)
-		require.Equal(t, CircuitOpen, sick.gate.Health(sick.endpoint).Circuit)
+		require.Equal(t, CircuitOpen, sick.controller.Health(sick.endpoint).Circuit)
 		for sick.delivered() < 20 {
 			require.Less(t, sick.now(), 5*time.Minute)
 			elapse(time.Second)
@@ -194,8 +196,8 @@ func TestProbeOfABusyHost(t *testing.T) {
 	})
 }
 
-// A probe needs a place of the host as well. Who comes in time to be it waits for one, and
-// is let in as soon as it is free; others are told when to come.
+// A probe needs a slot of the host as well. A delivery that comes in time to be the probe waits for one,
+// and is admitted as soon as it is free; others are deferred.
 func TestProbeWaitsForTheHost(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -233,9 +235,9 @@ func TestProbeWaitsForTheHost(t *testing.T) {
 	})
 }
 
-// Who comes before the receiver wants requests again does not wait for a place of the host:
-// it would go when that is free.
-func TestBarredAtABusyHost(t *testing.T) {
+// A delivery that comes before the receiver wants requests again does not wait for a slot of the host: it
+// would be admitted when that is free.
+func TestBlockedAtABusyHost(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctl, req := New(Config{MaxInFlightPerHost: 1}), at("a.test:443")
@@ -259,8 +261,8 @@ func TestBarredAtABusyHost(t *testing.T) {
 	})
 }
 
-// Where the places of its host become free slowly, an endpoint is not quick: who comes there
-// comes back. Where it only looks so, because this process stalls, one waits.
+// Where the slots of its host become free rarely, an endpoint is not quick, and deliveries are deferred.
+// Where it only looks so, because this process stalls, they wait.
 func TestQuickAtAHost(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -303,7 +305,7 @@ func TestQuickAtAHost(t *testing.T) {
 	}
 }
 
-// At a host that hangs, who comes to be the probe is not told to come again and again.
+// At a host that hangs, a delivery that could be the probe is not told to come again and again.
 func TestProbeOfAHangingHost(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -322,8 +324,8 @@ func TestProbeOfAHangingHost(t *testing.T) {
 	})
 }
 
-// An endpoint that gets another URL counts at the new host; what is in flight stays at the
-// old one until it ends, and who waited for that comes back.
+// An endpoint that gets another URL counts at the new host; requests in flight stay at the old one until
+// they end, and deliveries that waited for it are deferred.
 func TestMovesToAnotherHost(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -355,7 +357,7 @@ func TestMovesToAnotherHost(t *testing.T) {
 	})
 }
 
-// What an endpoint waits for is told.
+// Health tells that an endpoint waits for its host.
 func TestHealthOfABusyHost(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -364,25 +366,25 @@ func TestHealthOfABusyHost(t *testing.T) {
 		admit(t, ctl, req).Done(delivered(time.Millisecond))
 		first, second := admit(t, ctl, another(other)), admit(t, ctl, another(other))
 		elapse(20 * time.Second)
-		require.Equal(t, ReasonHost, ctl.Health(req.Endpoint).WaitsFor)
+		require.Equal(t, webhook.ReasonHost, ctl.Health(req.Endpoint).WaitsFor)
 		require.True(t, ctl.Slow(req.Endpoint))
-		require.Less(t, ctl.Rate(req.Endpoint, req.Limits), 2.0)
+		require.Less(t, rateOf(ctl, req.Endpoint, req.Limits), 2.0)
 		decision := ctl.Acquire(t.Context(), another(req))
 		require.True(t, decision.Deferred())
-		require.Equal(t, ReasonHost, decision.Reason)
+		require.Equal(t, webhook.ReasonHost, decision.Reason)
 		first.Done(delivered(20 * time.Second))
 		second.Done(delivered(20 * time.Second))
 		elapse(time.Until(decision.Until) + 2*lateness)
-		require.Equal(t, ReasonNone, ctl.Health(req.Endpoint).WaitsFor)
+		require.Equal(t, "", ctl.Health(req.Endpoint).WaitsFor)
 		admit(t, ctl, another(req)).Cancel()
 	})
 }
 
-// Hosts are forgotten with the endpoints that lead there.
+// Hosts are forgotten with their endpoints.
 func TestMemoryOfHosts(t *testing.T) {
 	t.Parallel()
 	clock := newClock()
-	ctl := clock.gate(func(c *Config) {
+	ctl := clock.controller(func(c *Config) {
 		c.MaxInFlightPerHost = 1
 		c.MaxEndpoints = 10 * shards
 	})
@@ -402,11 +404,11 @@ func TestMemoryOfHosts(t *testing.T) {
 	require.Empty(t, ctl.hosts)
 }
 
-// A real clock and many at once: no race, never more than allowed, all is given back.
+// With the real clock and many goroutines: no race, never more in flight than allowed, all is given back.
 func TestStressOfHosts(t *testing.T) {
 	t.Parallel()
-	const places = 4
-	ctl := New(Config{MaxInFlightPerHost: places, MaxEndpoints: shards})
+	const slots = 4
+	ctl := New(Config{MaxInFlightPerHost: slots, MaxEndpoints: shards})
 	hosts := []string{"a.test:443", "b.test:443"}
 	endpoints := make([]Request, 20)
 	for i := range endpoints {
@@ -429,7 +431,7 @@ func TestStressOfHosts(t *testing.T) {
 					}
 					continue
 				}
-				if inFlight[to].Add(1) > places {
+				if inFlight[to].Add(1) > slots {
 					t.Error("more in flight than allowed")
 				}
 				runtime.Gosched()
@@ -448,16 +450,16 @@ func TestStressOfHosts(t *testing.T) {
 	requireAtRest(t, ctl)
 }
 
-// While all its places are taken nobody gets one, also at the very moment at which the next
-// is expected to become free.
-func TestNoPlaceWhenOneIsExpected(t *testing.T) {
+// While all its slots are taken none is admitted, also at the very moment at which the next is expected to
+// become free.
+func TestNoSlotWhenOneIsExpected(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctl := New(Config{MaxInFlightPerHost: 1})
 		permit := admit(t, ctl, at("receiver.test:443"))
-		ctl.shards[0].mu.Lock()
-		gap := permit.host.gap
-		ctl.shards[0].mu.Unlock()
+		ctl.shards[0].lock.Lock()
+		gap := permit.host.interval
+		ctl.shards[0].lock.Unlock()
 		elapse(gap)
 		req := at("receiver.test:443")
 		req.Limits.MaxInFlight = 5
@@ -467,7 +469,7 @@ func TestNoPlaceWhenOneIsExpected(t *testing.T) {
 			got <- p
 		}()
 		synctest.Wait()
-		require.Empty(t, got, "the only place is taken")
+		require.Empty(t, got, "the only slot is taken")
 		permit.Done(delivered(gap))
 		if p := <-got; p != nil {
 			p.Cancel()

@@ -18,11 +18,11 @@ import (
 // modeled is a delivery in the model.
 type modeled struct {
 	id      webhook.DeliveryID
-	host    string // where it asked to go
-	asked   int    // its place in the order of asking
+	host    string // of the request
+	asked   int    // its number in the order of asking
 	until   time.Time
 	back    bool // it has asked before
-	returns int  // of those in time: who comes too early or too late has to come again
+	returns int  // in time; one that comes too early or too late has to come again
 	leave   context.CancelFunc
 	answer  chan answer
 }
@@ -32,23 +32,23 @@ type answer struct {
 	at time.Time
 }
 
-// model is an endpoint and who wants to send to it, each in one of four lists.
+// model is an endpoint and its deliveries, each in one of four lists.
 type model struct {
 	*rapid.T
-	ctx      context.Context
-	gate     *Controller
-	request  Request
-	n        uint16
-	asked    int
-	inside   []*modeled // in Acquire, in the order of asking
-	deferred map[webhook.DeliveryID]*modeled
-	held     []*modeled
-	sending  map[*Permit]*modeled
-	admitted []time.Time
-	counts   []int // of returns, of those who were deferred and have been admitted
+	ctx        context.Context
+	controller *Controller
+	request    Request
+	n          uint16
+	asked      int
+	inside     []*modeled // waiting in Acquire, in the order of asking
+	deferred   map[webhook.DeliveryID]*modeled
+	held       []*modeled
+	sending    map[*Permit]*modeled
+	admitted   []time.Time
+	counts     []int // of returns, of deferred deliveries that have been admitted
 }
 
-// enter lets somebody ask and sorts the answers.
+// enter lets a delivery ask, and sorts the answers.
 func (m *model) enter(d *modeled, released bool) {
 	ctx, cancel := context.WithCancel(m.ctx)
 	d.leave, d.answer = cancel, make(chan answer, 1)
@@ -58,13 +58,13 @@ func (m *model) enter(d *modeled, released bool) {
 	req.Delivery, req.Released, d.host = d.id, released, req.Host
 	m.inside = append(m.inside, d)
 	go func() {
-		decision := m.gate.Acquire(ctx, req)
+		decision := m.controller.Acquire(ctx, req)
 		d.answer <- answer{decision, time.Now()}
 	}()
 	m.settle()
 }
 
-// settle waits until nobody moves and puts whoever has an answer where it belongs.
+// settle waits until all goroutines are blocked, and puts each delivery that has an answer into its list.
 func (m *model) settle() {
 	synctest.Wait()
 	var admitted []answer
@@ -98,18 +98,18 @@ func (m *model) settle() {
 	slices.SortFunc(admitted, func(a, b answer) int { return a.at.Compare(b.at) })
 	for _, a := range admitted {
 		m.admitted = append(m.admitted, a.at)
-		who := m.sending[a.Permit]
+		one := m.sending[a.Permit]
 		for _, d := range m.inside {
-			require.False(m, !who.back && !d.back && d.asked < who.asked, "a newcomer was overtaken in the line")
+			require.False(m, !one.back && !d.back && d.asked < one.asked, "a new delivery was overtaken")
 		}
 	}
 }
 
 func (m *model) pick(from []*modeled) *modeled {
 	if len(from) == 0 {
-		m.Skip("there is nobody")
+		m.Skip("there is none")
 	}
-	return from[rapid.IntRange(0, len(from)-1).Draw(m.T, "who")]
+	return from[rapid.IntRange(0, len(from)-1).Draw(m.T, "which")]
 }
 
 func (m *model) due(early time.Duration) (due []*modeled) {
@@ -122,7 +122,7 @@ func (m *model) due(early time.Duration) (due []*modeled) {
 	return due
 }
 
-// comeBack lets somebody who was deferred ask again.
+// comeBack lets a deferred delivery ask again.
 func (m *model) comeBack(d *modeled) {
 	delete(m.deferred, d.id)
 	d.back = true
@@ -132,7 +132,7 @@ func (m *model) comeBack(d *modeled) {
 	m.enter(d, false)
 }
 
-// permit lets time go by, in which who is due comes back, in time.
+// pass lets time go by, in which deferred deliveries come back in time.
 func (m *model) pass(by time.Duration) { passTime(by, m) }
 
 func passTime(by time.Duration, models ...*model) {
@@ -161,8 +161,8 @@ func passTime(by time.Duration, models ...*model) {
 	}
 }
 
-// newcomer lets somebody new ask, up to so many.
-func (m *model) newcomer(most uint16) {
+// arrive lets a new delivery ask, up to so many.
+func (m *model) arrive(most uint16) {
 	if m.n == most {
 		m.Skip("enough")
 	}
@@ -170,32 +170,32 @@ func (m *model) newcomer(most uint16) {
 	m.enter(&modeled{id: webhook.DeliveryIDOf(webhook.EventID{byte(m.n), byte(m.n >> 8)}, m.request.Endpoint)}, false)
 }
 
-// try lets somebody new ask to go at once. That overtakes nobody.
+// try asks for a new delivery that does not wait. It overtakes none.
 func (m *model) try() {
 	m.asked++
 	d := &modeled{id: webhook.DeliveryIDOf(webhook.NewEventID(), m.request.Endpoint), asked: m.asked}
 	req := m.request
 	req.Delivery = d.id
-	reserved := m.gate.Totals()
-	permit := m.gate.TryAcquire(req)
+	reserved := m.controller.Totals()
+	permit := m.controller.TryAcquire(req)
 	if permit == nil {
-		require.Equal(m, reserved, m.gate.Totals(), "nothing is reserved")
+		require.Equal(m, reserved, m.controller.Totals(), "nothing is reserved")
 		return
 	}
-	require.Empty(m, m.inside, "somebody waits")
+	require.Empty(m, m.inside, "a delivery waits")
 	m.sending[permit] = d
 	m.admitted = append(m.admitted, time.Now())
 }
 
-// rest lets somebody who was deferred come to rest.
+// rest lets a deferred delivery come to rest.
 func (m *model) rest() {
 	d := m.pick(m.due(time.Hour))
 	delete(m.deferred, d.id)
-	m.gate.Forget(m.request.Endpoint, d.id)
-	m.settle() // its place may be somebody's
+	m.controller.Forget(m.request.Endpoint, d.id)
+	m.settle() // its time may be that of another
 }
 
-// goAway ends somebody's context.
+// goAway ends the context of a waiting delivery.
 func (m *model) goAway() {
 	d := m.pick(m.inside)
 	d.leave()
@@ -227,17 +227,17 @@ func (m *model) permits() []*Permit {
 	return permits
 }
 
-// check holds what is always so.
-func (m *model) check(rate float64, places int) {
-	require.LessOrEqual(m, len(m.sending), places, "more in flight than allowed")
-	h := m.gate.Health(m.request.Endpoint)
+// check checks the invariants.
+func (m *model) check(rate float64, slots int) {
+	require.LessOrEqual(m, len(m.sending), slots, "more in flight than allowed")
+	h := m.controller.Health(m.request.Endpoint)
 	require.Equal(m, len(m.sending), h.InFlight)
 	require.Equal(m, len(m.inside), h.Waiting)
 	require.LessOrEqual(m, h.Waiting, quickWaiters+maxWaiters)
 
-	// Who comes late or waits for a place uses a turn of its own that is past.
+	// A late delivery, or one that waited for a slot, uses a reservation that is past.
 	waits := shortPatience
-	if interval(rate) <= quickTurnover {
+	if intervalOf(rate) <= quickInterval {
 		waits = longPatience
 	}
 	slack := (lateness + waits + waitMargin + burst).Seconds()
@@ -250,66 +250,66 @@ func (m *model) check(rate float64, places int) {
 		require.LessOrEqual(m, level, rate*slack+2, "faster than the rate")
 	}
 
-	all := m.gate.Totals()
-	require.Equal(m, int64(all.Waiting+all.Reserved), m.gate.reserved.Load(), "what is given back is given back")
-	s := m.gate.shard(m.request.Endpoint)
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	all := m.controller.Totals()
+	require.Equal(m, int64(all.Waiting+all.Reserved), m.controller.reserved.Load(), "what is given back is given back")
+	s := m.controller.shard(m.request.Endpoint)
+	s.lock.Lock()
+	defer s.lock.Unlock()
 	e := s.endpoints[m.request.Endpoint]
 	require.NotNil(m, e)
-	require.Len(m, e.line.when, len(e.line.slots), "one each")
-	for i := 1; i < len(e.line.slots); i++ {
-		require.Less(m, e.line.slots[i-1].at, e.line.slots[i].at, "two at the same time")
+	require.Len(m, e.reservations.when, len(e.reservations.all), "one each")
+	for i := 1; i < len(e.reservations.all); i++ {
+		require.Less(m, e.reservations.all[i-1].at, e.reservations.all[i].at, "two at the same time")
 	}
 	require.True(m, slices.IsSortedFunc(e.waiters, func(a, b *waiter) int { return cmp.Compare(a.at, b.at) }))
-	for _, sl := range e.line.slots {
+	for _, sl := range e.reservations.all {
 		_, away := m.deferred[sl.delivery]
-		gone := sl.at < s.gate.now()
-		require.True(m, away || e.waits(sl.delivery) || gone, "a reservation of nobody")
+		gone := sl.at < s.env.now()
+		require.True(m, away || sl.waiting || gone, "a reservation without a delivery")
 	}
-	require.False(m, e.overdue(s.gate.now()), "somebody waits although it could go")
+	require.False(m, e.overdue(s.env.now()), "a delivery waits although it could be admitted")
 	e.checkWaiters(m)
 }
 
-// checkWaiters checks that the line says who is inside.
+// checkWaiters checks that the reservations say which deliveries wait.
 func (e *endpoint) checkWaiters(t require.TestingT) {
 	var here, marked []webhook.DeliveryID
 	for _, w := range e.waiters {
 		here = append(here, w.delivery)
 	}
-	for _, sl := range e.line.slots {
-		if sl.inside {
+	for _, sl := range e.reservations.all {
+		if sl.waiting {
 			marked = append(marked, sl.delivery)
 		}
 	}
 	require.ElementsMatch(t, here, marked)
 }
 
-// The invariants of decision, whatever happens in whatever order: never more in
-// flight than allowed, never faster than the rate, distinct reservations, unused
-// ones given back, and at last everybody has had its turn.
+// The invariants of admission, whatever happens in whatever order: never more in flight than allowed, never
+// faster than the rate, distinct reservations, unused ones given back, and at last all deliveries have been
+// admitted.
 func TestModel(t *testing.T) {
 	t.Parallel()
 	returned, times := 0, 0
 	synctest.Test(t, func(t *testing.T) {
 		rapid.Check(struct{ rapid.TB }{t}, func(t *rapid.T) {
-			places := rapid.IntRange(1, 4).Draw(t, "places")
+			slots := rapid.IntRange(1, 4).Draw(t, "slots")
 			rate := rapid.SampledFrom([]float64{0.5, 3, 20, 1000}).Draw(t, "rate")
 			m := &model{
-				T: t, gate: New(Config{}), request: newRequest(),
+				T: t, controller: New(Config{}), request: newRequest(),
 				deferred: make(map[webhook.DeliveryID]*modeled), sending: make(map[*Permit]*modeled),
 			}
-			m.request.Limits = Limits{MaxInFlight: places, Rate: rate}
+			m.request.Limits = Limits{MaxInFlight: slots, Rate: rate}
 			var stop context.CancelFunc
 			m.ctx, stop = context.WithCancel(context.Background())
 			defer synctest.Wait()
 			defer stop()
-			m.newcomer(200)
+			m.arrive(200)
 			t.Repeat(map[string]func(*rapid.T){
-				"ask": func(*rapid.T) { m.newcomer(200) },
+				"ask": func(*rapid.T) { m.arrive(200) },
 				"ask together": func(t *rapid.T) {
 					for range rapid.IntRange(1, 80).Draw(t, "how many") {
-						m.newcomer(200)
+						m.arrive(200)
 					}
 				},
 				"try": func(t *rapid.T) {
@@ -350,13 +350,13 @@ func TestModel(t *testing.T) {
 				},
 				"": func(t *rapid.T) {
 					m.T = t
-					m.check(rate, places)
+					m.check(rate, slots)
 				},
 			})
 			m.T = t
-			m.drain(t, rate, places)
-			require.Zero(t, m.gate.inside.Load())
-			require.Zero(t, m.gate.reserved.Load())
+			m.drain(t, rate, slots)
+			require.Zero(t, m.controller.inside.Load())
+			require.Zero(t, m.controller.reserved.Load())
 			for _, n := range m.counts {
 				returned++
 				times += n
@@ -368,22 +368,22 @@ func TestModel(t *testing.T) {
 }
 
 // drain lets everything come to its end: requests take 100 ms from here on.
-func (m *model) drain(t *rapid.T, rate float64, places int) {
+func (m *model) drain(t *rapid.T, rate float64, slots int) {
 	for n := 0; len(m.inside)+len(m.deferred)+len(m.held)+len(m.sending) > 0; n++ {
-		require.Less(t, n, 30_000, "somebody never gets a turn")
+		require.Less(t, n, 30_000, "a delivery is never admitted")
 		for _, p := range m.permits() {
 			delete(m.sending, p)
 			p.Done(delivered(100 * time.Millisecond))
 		}
 		m.settle()
-		for range min(m.gate.Room(m.request.Endpoint), len(m.held)) {
+		for range min(roomOf(m.controller, m.request.Endpoint), len(m.held)) {
 			d := m.held[0]
 			m.held = m.held[1:]
 			m.enter(d, true)
 		}
 		m.pass(200 * time.Millisecond)
 		if n%50 == 0 {
-			m.check(rate, places)
+			m.check(rate, slots)
 		}
 	}
 }

@@ -1,147 +1,78 @@
 package admission
 
-import (
-	"net/http"
-	"time"
+import "time"
 
-	"github.com/everpost/everpost/internal/retry"
-)
-
-// maxBar is the longest that a receiver's answer bars its endpoint.
-const maxBar = time.Hour
-
-// Permit is the right to send one request. It ends exactly once, with Done or Cancel;
-// what is said after that is ignored.
+// Permit is the right to send one request. It ends once, with Done or Cancel; what is said after
+// that is ignored.
 type Permit struct {
-	endpoint   *endpoint
-	host       *host // whose place it has; nil where there is no cap
-	start      time.Duration
-	timeout    time.Duration
-	epoch      uint32
-	ended      bool
-	prev, next *Permit // in flight, by start
+	flight
+
+	endpoint *endpoint
+	host     *host // whose slot it has; nil where there is no limit
+	epoch    uint32
+	ended    bool
 }
 
-// Result is what became of a request.
-type Result struct {
-	Latency        time.Duration
-	Number         int          // of the attempt; from 2 on it is a retry
-	Reason         retry.Reason // of the attempt
-	Delivered      bool
-	Answered       bool // a status was read
-	BreakerFailure bool // the receiver is in trouble: all that the circuit breaker counts
-	TimedOut       bool // there was a connection, and no whole answer in time
-
-	// DeferFor is how long nobody is to come, 0 when that was not asked for. At most an
-	// hour counts.
-	DeferFor time.Duration
-	// PaceFor is how long it takes until the receiver's rate limit, of which nothing
-	// remains, is reset; as DeferFor.
-	PaceFor time.Duration
-}
-
-// ResultOf is the result that an attempt's outcome says.
-//
-// Retry-After defers the endpoint only with a 429: another status says when this
-// delivery is welcome, not that the others are not.
-func ResultOf(outcome retry.Outcome, number int, latency time.Duration) Result {
-	r := Result{
-		Latency: latency, Number: number, Reason: outcome.Reason,
-		Delivered:      outcome.Decision == retry.Delivered,
-		Answered:       outcome.Status != 0,
-		BreakerFailure: outcome.Trouble,
-		TimedOut:       timedOut(outcome.Reason),
-		PaceFor:        outcome.PaceFor,
-	}
-	if outcome.Status == http.StatusTooManyRequests {
-		r.DeferFor = outcome.RetryAfter
-	}
-	return r
-}
-
-// verdict is what the circuit breaker is told. A resolver that fails or a token server
-// that refuses says nothing about how the receiver is: it neither opens a circuit nor
-// closes one.
-func (r *Result) verdict() error {
-	switch {
-	case r.BreakerFailure:
-		return errTrouble
-	case r.Answered || r.Delivered:
+// admitAtOnce gives a permit for a new delivery; nil if it has to wait.
+func (e *endpoint) admitAtOnce(now time.Duration, req *Request) *Permit {
+	if !e.admissible(now) {
 		return nil
 	}
-	return errUnheard
+	return e.admit(now, now, req.Retries)
 }
 
-// Done ends a pass whose request was made.
-func (p *Permit) Done(r Result) {
-	p.end(func(e *endpoint, p *Permit, now time.Duration) { e.learn(now, p, &r) })
+// admit puts a request in flight, whose reservation was for at; nil when the endpoint or its host
+// has no free slot. Every permit comes from here. While the circuit is not closed the request is
+// the probe.
+func (e *endpoint) admit(now, at time.Duration, retries int) *Permit {
+	p := &Permit{endpoint: e, host: e.host, epoch: e.breaker.epoch}
+	p.start, p.timeout = now, e.timeout(now, retries)
+	if e.host.full() || !e.slots.add(&p.flight) || !e.host.add(now, &e.turn) {
+		return nil
+	}
+	if before := e.breaker.state; before != CircuitClosed {
+		e.breaker.beginProbe(&p.flight)
+		e.followCircuit(now, before)
+	}
+	e.rate.charge(now, at, e.limits.Rate)
+	e.admitLater(now)
+	return p
 }
 
-// learn takes in what an ended request tells about its receiver.
-func (e *endpoint) learn(now time.Duration, p *Permit, r *Result) {
-	if r.Latency <= 0 {
-		r.Latency = now - p.start
-	}
-	e.measured(r.Latency)
-	if e.answers != nil {
-		e.answers.learn(now, p, r)
-	}
-	if r.BreakerFailure {
-		if e.troubles == 0 {
-			e.rememberRate(now)
-		}
-		e.troubles++
-		e.lastTrouble = r.Reason
-	} else {
-		e.troubles = 0
-	}
-	e.recent.count(now, r)
-	e.judge(now, p, r.verdict())
-	if r.DeferFor > 0 {
-		until := addTime(now, r.DeferFor)
-		e.bar(now, until, min(rampTime, max(until-now, time.Second)), ReasonRetryAfter)
-	}
-	if r.PaceFor > 0 {
-		e.bar(now, addTime(now, r.PaceFor), 0, ReasonRateLimitHint)
-	}
-}
+// Timeout is how long the request may take: the limits' Timeout; or, when that is automatic, three
+// times the p99 of the latencies of the last 15 minutes, 5 to 30 s, and 15 s while fewer than 20
+// are known. A retry has twice the time of the attempt before it, up to 30 s.
+func (p *Permit) Timeout() time.Duration { return p.timeout }
 
-// Cancel ends a pass with which nothing was sent, or nothing was learnt of the
-// receiver because of a failure of our own.
-func (p *Permit) Cancel() { p.end(unsent) }
+// Done ends a permit whose request was made.
+func (p *Permit) Done(r Result) { p.end(&r) }
 
-func unsent(e *endpoint, p *Permit, now time.Duration) { e.judge(now, p, errUnheard) }
+// Cancel ends a permit with which nothing was sent, or nothing was learnt of the receiver because
+// of a failure of our own.
+func (p *Permit) Cancel() { p.end(nil) }
 
-func (p *Permit) end(follow func(*endpoint, *Permit, time.Duration)) {
-	s := p.endpoint.shard
-	s.mu.Lock()
-	defer s.unlock()
+func (p *Permit) end(r *Result) {
+	e := p.endpoint
+	e.lock.Lock()
+	defer e.unlock()
 	if !p.ended {
-		now := s.gate.now()
-		p.endpoint.finish(p, now, follow)
-		s.used(p.endpoint, now)
+		e.finish(e.env.now(), p, r)
 	}
 }
 
-// finish takes a request out of flight, does what follows, and lets the next ones go.
-func (e *endpoint) finish(p *Permit, now time.Duration, follow func(*endpoint, *Permit, time.Duration)) {
+// finish takes a request out of flight, learns from its result, if there is one, and admits those
+// that wait.
+func (e *endpoint) finish(now time.Duration, p *Permit, r *Result) {
 	p.ended = true
-	if p.prev != nil {
-		p.prev.next = p.next
+	e.slots.remove(&p.flight)
+	if r != nil {
+		e.learn(now, p, r)
 	} else {
-		e.oldest = p.next
+		e.report(now, p, signalNone, &Result{})
 	}
-	if p.next != nil {
-		p.next.prev = p.prev
-	} else {
-		e.newest = p.prev
+	if p.host != nil {
+		p.host.remove(now, now-p.start)
+		e.env.forgetHost(p.host)
 	}
-	p.prev, p.next = nil, nil
-	e.inFlight--
-	follow(e, p, now)
-	p.host.leave(now, now-p.start)
-	e.pump(now)
+	e.admitWaiters(now)
 }
-
-// addTime is at+d without overflow.
-func addTime(at, d time.Duration) time.Duration { return at + min(d, never-at) }

@@ -10,9 +10,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/everpost/everpost/internal/retry"
+	"github.com/everpost/everpost/internal/webhook"
 )
 
-// Every reason there is: what a circuit counts as failure, as success, or not at all.
+// For every reason: whether the breaker counts it as a failure, as a success, or not at all.
 func TestResultOfEveryReason(t *testing.T) {
 	t.Parallel()
 	const success, failure, nothing = "success", "failure", "nothing"
@@ -22,16 +23,8 @@ func TestResultOfEveryReason(t *testing.T) {
 		"timeout_headers": failure, "timeout_body": failure, "timeout_total": failure, "denied_address": nothing, "unknown": nothing,
 		"token_refused": nothing, "token_unavailable": nothing,
 	}
-	verdict := func(r Result) string {
-		err := r.verdict()
-		switch {
-		case err == nil:
-			return success
-		case unheard(err):
-			return nothing
-		}
-		require.ErrorIs(t, err, errTrouble)
-		return failure
+	told := func(r Result) string {
+		return map[signal]string{signalSuccess: success, signalFailure: failure, signalNone: nothing}[r.signal()]
 	}
 	seen := map[retry.Reason]bool{}
 	for fault := retry.FaultDNSNotFound; fault <= retry.FaultUnknown; fault++ {
@@ -39,7 +32,7 @@ func TestResultOfEveryReason(t *testing.T) {
 		r := ResultOf(outcome, 3, time.Second)
 		late := slices.Contains([]retry.Reason{"timeout_tls", "timeout_headers", "timeout_body"}, outcome.Reason)
 		require.Equal(t, Result{Latency: time.Second, Number: 3, Reason: outcome.Reason, BreakerFailure: outcome.Trouble, TimedOut: late}, r)
-		require.Equal(t, want[outcome.Reason], verdict(r), outcome.Reason)
+		require.Equal(t, want[outcome.Reason], told(r), outcome.Reason)
 		seen[outcome.Reason] = true
 	}
 	require.Len(t, seen, len(want))
@@ -49,14 +42,14 @@ func TestResultOfEveryReason(t *testing.T) {
 		if status < 200 || status >= 500 || status == 429 {
 			expected = failure
 		}
-		require.Equal(t, expected, verdict(r), status)
+		require.Equal(t, expected, told(r), status)
 		require.Equal(t, status >= 200 && status < 300, r.Delivered)
 	}
-	// What is not of an attempt that was made is not told to the gate at all.
-	require.Equal(t, nothing, verdict(ResultOf(retry.Outcome{Reason: retry.ReasonPayloadCorrupt}, 1, 0)))
+	// A payload that could not be sent says nothing of the receiver.
+	require.Equal(t, nothing, told(ResultOf(retry.Outcome{Reason: retry.ReasonPayloadCorrupt}, 1, 0)))
 }
 
-// Retry-After defers the endpoint with a 429 only; a hint paces it with any status.
+// Retry-After defers the endpoint with a 429 only; a rate-limit hint paces it with any status.
 func TestResultOfHints(t *testing.T) {
 	t.Parallel()
 	for status, want := range map[int]Result{
@@ -72,21 +65,21 @@ func TestResultOfHints(t *testing.T) {
 	}
 }
 
-// What the receiver asked for is kept, by everybody, for an hour at most; then they
-// come one after another.
-func TestReceiverAsks(t *testing.T) {
+// What the receiver asked for applies to all deliveries, for an hour at most; then they are admitted one after
+// another.
+func TestReceiverBlocks(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		result Result
-		reason Reason
+		reason string
 		until  time.Duration
 	}{
-		"retry after":  {Result{BreakerFailure: true, Answered: true, DeferFor: 40 * time.Second}, ReasonRetryAfter, 40 * time.Second},
-		"hint":         {Result{Delivered: true, Answered: true, PaceFor: 40 * time.Second}, ReasonRateLimitHint, 40 * time.Second},
-		"the longer":   {Result{BreakerFailure: true, DeferFor: 10 * time.Second, PaceFor: 40 * time.Second}, ReasonRateLimitHint, 40 * time.Second},
-		"other longer": {Result{BreakerFailure: true, DeferFor: 40 * time.Second, PaceFor: 10 * time.Second}, ReasonRetryAfter, 40 * time.Second},
-		"too long":     {Result{BreakerFailure: true, DeferFor: math.MaxInt64}, ReasonRetryAfter, time.Hour},
-		"hint of ages": {Result{Delivered: true, PaceFor: math.MaxInt64}, ReasonRateLimitHint, time.Hour},
+		"retry after":  {Result{BreakerFailure: true, Answered: true, DeferFor: 40 * time.Second}, webhook.ReasonRetryAfter, 40 * time.Second},
+		"hint":         {Result{Delivered: true, Answered: true, PaceFor: 40 * time.Second}, webhook.ReasonRateLimitHint, 40 * time.Second},
+		"the longer":   {Result{BreakerFailure: true, DeferFor: 10 * time.Second, PaceFor: 40 * time.Second}, webhook.ReasonRateLimitHint, 40 * time.Second},
+		"other longer": {Result{BreakerFailure: true, DeferFor: 40 * time.Second, PaceFor: 10 * time.Second}, webhook.ReasonRetryAfter, 40 * time.Second},
+		"too long":     {Result{BreakerFailure: true, DeferFor: math.MaxInt64}, webhook.ReasonRetryAfter, time.Hour},
+		"hint of ages": {Result{Delivered: true, PaceFor: math.MaxInt64}, webhook.ReasonRateLimitHint, time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -108,15 +101,15 @@ func TestReceiverAsks(t *testing.T) {
 				h := ctl.Health(req.Endpoint)
 				require.Equal(t, until, h.BlockedUntil)
 				require.Equal(t, c.reason, h.BlockedFor)
-				require.Zero(t, ctl.Rate(req.Endpoint, req.Limits))
+				require.Zero(t, rateOf(ctl, req.Endpoint, req.Limits))
 				require.True(t, ctl.Slow(req.Endpoint))
 
-				one := <-waiting // who waited inside is turned away
+				one := <-waiting // it has to ask again
 				require.True(t, one.Deferred())
 				require.Equal(t, c.reason, one.Reason)
 				require.Equal(t, until, one.Until)
 				before := until
-				for range pioneers - 1 {
+				for range alwaysReserved - 1 {
 					next := ctl.Acquire(t.Context(), another(req))
 					require.True(t, next.Deferred())
 					require.GreaterOrEqual(t, next.Until.Sub(before), 100*time.Millisecond, "spread")
@@ -135,8 +128,8 @@ func TestReceiverAsks(t *testing.T) {
 	}
 }
 
-// The rate after a Retry-After is a slope up to the one of before.
-func TestSlopeAfterRetryAfter(t *testing.T) {
+// The rate after a Retry-After ramps up to the earlier rate.
+func TestRampUpAfterRetryAfter(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctl, req := New(Config{}), newRequest()
@@ -144,10 +137,10 @@ func TestSlopeAfterRetryAfter(t *testing.T) {
 		admit(t, ctl, another(req)).Done(Result{BreakerFailure: true, Answered: true, DeferFor: 30 * time.Second})
 		elapse(30 * time.Second)
 		admit(t, ctl, another(req)).Done(Result{BreakerFailure: true, Answered: true, DeferFor: 30 * time.Second})
-		require.InEpsilon(t, 20, ctl.Health(req.Endpoint).EarlierRate, 0.01, "of before the trouble")
+		require.InEpsilon(t, 20, ctl.Health(req.Endpoint).EarlierRate, 0.01, "of before the outage")
 		elapse(30 * time.Second)
 		for _, want := range []float64{2, 2 + 28.0/3, 2 + 28*2.0/3, 30, 60, 120} {
-			require.InEpsilon(t, want, ctl.Rate(req.Endpoint, req.Limits), 0.01)
+			require.InEpsilon(t, want, rateOf(ctl, req.Endpoint, req.Limits), 0.01)
 			if want < 30 {
 				elapse(10 * time.Second)
 			} else {
@@ -155,6 +148,6 @@ func TestSlopeAfterRetryAfter(t *testing.T) {
 			}
 		}
 		elapse(time.Hour)
-		require.InEpsilon(t, 10_000, ctl.Rate(req.Endpoint, req.Limits), 0.01)
+		require.InEpsilon(t, 10_000, rateOf(ctl, req.Endpoint, req.Limits), 0.01)
 	})
 }

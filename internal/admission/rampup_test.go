@@ -8,9 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A slope is no steeper when timers all fire at once after a standstill: whoever comes late
-// to its turn goes as fast as the slope catches up, and nobody is lost.
-func TestSlopeAfterAStandstill(t *testing.T) {
+// A ramp-up is no steeper when many timers fire together after a stall: late deliveries are admitted no faster
+// than it catches up, and none is lost.
+func TestRampUpAfterAStall(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ every, lasts time.Duration }{
 		"none":      {time.Hour, 0},
@@ -49,8 +49,8 @@ func TestSlopeAfterAStandstill(t *testing.T) {
 	}
 }
 
-// What was reserved before a 429 was for a rate that is not allowed after it.
-func TestSlopeForWhatWasReserved(t *testing.T) {
+// Reservations from before a 429 were for a rate that is not allowed after it.
+func TestRampUpForWhatWasReserved(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const asks, until = 60 * time.Second, 90 * time.Second
@@ -64,7 +64,7 @@ func TestSlopeForWhatWasReserved(t *testing.T) {
 		})
 		go s.stream(100, asks) // half of them have reservations until long after
 		s.sleep(asks - time.Second)
-		require.Greater(t, s.gate.Health(s.endpoint).Reserved, 2000)
+		require.Greater(t, s.controller.Health(s.endpoint).Reserved, 2000)
 		s.sleep(10 * time.Minute)
 		s.end()
 		require.Equal(t, len(s.all), s.delivered())
@@ -73,10 +73,10 @@ func TestSlopeForWhatWasReserved(t *testing.T) {
 	})
 }
 
-// A slope that begins long after it was expected is not steeper for what was reserved
-// meanwhile: the receiver's name was not found, which says nothing about how it is, until the
-// name was back or somebody set the circuit back.
-func TestSlopeThatBeginsLate(t *testing.T) {
+// A ramp-up that begins long after it was expected is not steeper for the reservations made meanwhile: the
+// receiver's name was not found, which says nothing about its health, until the name was back or a person reset
+// the circuit.
+func TestRampUpThatBeginsLate(t *testing.T) {
 	t.Parallel()
 	for name, reset := range map[string]bool{"by a probe": false, "by hand": true} {
 		t.Run(name, func(t *testing.T) {
@@ -95,38 +95,38 @@ func TestSlopeThatBeginsLate(t *testing.T) {
 				go s.stream(rate, 9*time.Minute)
 				s.sleep(back)
 				if reset {
-					s.gate.Reset(s.endpoint)
+					s.controller.Reset(s.endpoint)
 				}
 				s.sleep(20 * time.Minute)
 				s.end()
 				require.Equal(t, len(s.all), s.delivered())
 				closed := s.closed()
 				require.GreaterOrEqual(t, closed, back)
-				require.LessOrEqual(t, s.densest(closed, closed+10*time.Second), rate*3/5, "a slope, not a step")
+				require.LessOrEqual(t, s.densest(closed, closed+10*time.Second), rate*3/5, "a ramp-up, not a step")
 				require.LessOrEqual(t, s.densest(closed, closed+rampTime), 2*rate)
 			})
 		})
 	}
 }
 
-// Those who come late to their turns on a slope, all at once, go one after another, whether
-// an answer wakes the next or not, and who is new goes after them.
-func TestLateOnASlope(t *testing.T) {
+// Deliveries that are late for their reservations during a ramp-up, all at once, are admitted one after another,
+// whether an answer wakes the next or not, and new ones after them.
+func TestLateDuringRampUp(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		places int
+		slots  int
 		takes  []time.Duration // those that are not named do not end
 		second time.Duration
 	}{
-		"none ends":  {places: 10, second: 17 * time.Millisecond},
-		"one place":  {places: 1, takes: []time.Duration{100 * time.Millisecond, 1, 1, 1, 1, 1}, second: 100 * time.Millisecond},
-		"two places": {places: 2, takes: []time.Duration{20 * time.Millisecond, 1, 1, 1, 1, 1}, second: 17 * time.Millisecond},
+		"none ends": {slots: 10, second: 17 * time.Millisecond},
+		"one slot":  {slots: 1, takes: []time.Duration{100 * time.Millisecond, 1, 1, 1, 1, 1}, second: 100 * time.Millisecond},
+		"two slots": {slots: 2, takes: []time.Duration{20 * time.Millisecond, 1, 1, 1, 1, 1}, second: 17 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				ctl, req := New(Config{}), newRequest()
-				req.Limits.MaxInFlight = c.places
+				req.Limits.MaxInFlight = c.slots
 				results(t, ctl, req, 20*60, 50*time.Millisecond, delivered(time.Millisecond))
 				admit(t, ctl, another(req)).Done(Result{BreakerFailure: true, Answered: true, DeferFor: 2 * time.Second})
 				all := make([]Request, 30)
@@ -159,7 +159,7 @@ func TestLateOnASlope(t *testing.T) {
 					synctest.Wait()
 				}
 				turn := ctl.Forecast(req.Endpoint).Wait
-				require.Greater(t, turn, 140*time.Millisecond, "somebody new goes after the five who wait")
+				require.Greater(t, turn, 140*time.Millisecond, "a new delivery is admitted after the five that wait")
 				elapse(130 * time.Millisecond) // where nothing is in the way, all have gone
 				go enter(another(req))
 				elapse(time.Second)
@@ -177,10 +177,9 @@ func TestLateOnASlope(t *testing.T) {
 	}
 }
 
-// However many are late, the pace is less than twice the earlier rate until the slope has
-// been climbed, and then a quarter above the slope's; and nobody has to wait for longer than
-// it may for the one before.
-func TestPace(t *testing.T) {
+// However many are late, the rate is less than twice the earlier one until the ramp-up is over, and then a quarter
+// above that of the ramp-up; and none has to wait for the one before for longer than it may.
+func TestLeastInterval(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		base float64
@@ -196,7 +195,7 @@ func TestPace(t *testing.T) {
 		{1, 0, shortPatience},
 		{0, 0, shortPatience},
 	} {
-		r := ramp{on: true, over: rampTime, base: c.base}
-		require.InDelta(t, c.want, r.pace(c.at), float64(time.Microsecond), "%v", c)
+		r := rampUp{active: true, over: rampTime, base: c.base}
+		require.InDelta(t, c.want, r.leastInterval(c.at), float64(time.Microsecond), "%v", c)
 	}
 }

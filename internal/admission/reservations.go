@@ -9,87 +9,109 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// slot is a time that is kept for a delivery.
-type slot struct {
-	at       time.Duration
-	delivery webhook.DeliveryID
-	inside   bool // it is here and waits; see endpoint.waiters
+// pacing is how far apart requests of an endpoint are to be, as known at one moment.
+type pacing struct {
+	rate   time.Duration // by the configured rate
+	slots  time.Duration // by how often a slot becomes free, with a little to spare
+	reason string        // why slots is not less
+	ramp   *rampUp
 }
 
-// timeline is an endpoint's reservations, in the order of their times, no two of
-// which are the same.
-type timeline struct {
-	slots []slot
+// interval is the least time between two requests at a time.
+func (p pacing) interval(at time.Duration) time.Duration {
+	interval := max(p.rate, p.slots)
+	if p.ramp.active {
+		interval = max(interval, intervalOf(p.ramp.rate(at)))
+	}
+	return interval
+}
+
+// after is the first time, not before at, that keeps the interval to an earlier one.
+func (p pacing) after(at, earlier time.Duration) time.Duration {
+	return max(at, earlier+p.interval(earlier))
+}
+
+// reservation is a time that is kept for a delivery.
+type reservation struct {
+	at       time.Duration
+	delivery webhook.DeliveryID
+	waiting  bool // inside Acquire
+}
+
+// reservations are those of one endpoint, in the order of their times, no two of which are the
+// same.
+type reservations struct {
+	all   []reservation
 	when  map[webhook.DeliveryID]time.Duration
 	total *atomic.Int64 // of all endpoints
 
-	// Nothing is free from full.from to full.to by full's tempo, so that those who come
-	// one after another need not look through the whole line each.
+	// Nothing is free from full.from to full.to with full's interval, so that deliveries that
+	// come one after another need not look through all reservations each.
 	full struct {
 		from, to time.Duration
-		gap      time.Duration
-		ramp     ramp
+		interval time.Duration
+		ramp     rampUp
 	}
 }
 
-// index is that of the first slot after at.
-func (t *timeline) index(at time.Duration) int {
-	return sort.Search(len(t.slots), func(i int) bool { return t.slots[i].at > at })
+// index is that of the first reservation after a time.
+func (r *reservations) index(at time.Duration) int {
+	return sort.Search(len(r.all), func(i int) bool { return r.all[i].at > at })
 }
 
-// free returns the first time, not before from, that keeps the distance to what is
-// reserved before and after it.
-func (t *timeline) free(from time.Duration, tempo tempo) time.Duration {
-	gap := max(tempo.rate, tempo.places)
-	if gap < t.full.gap-t.full.gap/5 || t.full.ramp != *tempo.ramp { // there may be room by now
-		t.full.from, t.full.to = 0, -1
+// free returns the first time, not before from, that keeps the interval to the reservations
+// before and after it.
+func (r *reservations) free(from time.Duration, p pacing) time.Duration {
+	interval := max(p.rate, p.slots)
+	if interval < r.full.interval-r.full.interval/5 || r.full.ramp != *p.ramp { // something may be free by now
+		r.full.from, r.full.to = 0, -1
 	}
-	at, i := t.search(from, never, tempo)
+	at, i := r.search(from, never, p)
 	if i > 0 {
-		t.noRoom(from, t.slots[i-1].at)
-		t.full.gap, t.full.ramp = max(gap, t.full.gap), *tempo.ramp
+		r.noteFull(from, r.all[i-1].at)
+		r.full.interval, r.full.ramp = max(interval, r.full.interval), *p.ramp
 	}
 	return at
 }
 
-// freeBefore is free by another tempo than that of the others, not after until;
-// false when there is nothing.
-func (t *timeline) freeBefore(from, until time.Duration, tempo tempo) (time.Duration, bool) {
-	full := t.full
-	t.full.from, t.full.to = 0, -1
-	at, _ := t.search(from, until, tempo)
-	t.full = full
+// freeBefore is free with another pacing than that of the other reservations, not after until;
+// false when nothing is free.
+func (r *reservations) freeBefore(from, until time.Duration, p pacing) (time.Duration, bool) {
+	full := r.full
+	r.full.from, r.full.to = 0, -1
+	at, _ := r.search(from, until, p)
+	r.full = full
 	return at, at <= until
 }
 
-// search returns the time and the index of the next slot after it.
-func (t *timeline) search(from, until time.Duration, tempo tempo) (at time.Duration, i int) {
-	i, at = t.index(from), from
+// search returns the time and the index of the next reservation after it.
+func (r *reservations) search(from, until time.Duration, p pacing) (at time.Duration, i int) {
+	i, at = r.index(from), from
 	if i > 0 {
-		at = tempo.after(at, t.slots[i-1].at)
+		at = p.after(at, r.all[i-1].at)
 	}
-	for i < len(t.slots) && at <= until {
-		if t.full.from <= at && at <= t.full.to && t.slots[i].at <= t.full.to {
-			i = t.index(t.full.to)
-			at = tempo.after(at, t.slots[i-1].at)
+	for i < len(r.all) && at <= until {
+		if r.full.from <= at && at <= r.full.to && r.all[i].at <= r.full.to {
+			i = r.index(r.full.to)
+			at = p.after(at, r.all[i-1].at)
 			continue
 		}
-		if t.slots[i].at-at >= tempo.gap(at) {
+		if r.all[i].at-at >= p.interval(at) {
 			break
 		}
-		at = tempo.after(at, t.slots[i].at)
+		at = p.after(at, r.all[i].at)
 		i++
 	}
 	return at, i
 }
 
-// noRoom remembers that there is none between from and to. Of two stretches that do
-// not meet, the longer one is worth more.
-func (t *timeline) noRoom(from, to time.Duration) {
-	switch full := &t.full; {
+// noteFull notes that nothing is free between two times. Of two stretches that do not meet, the
+// longer one is worth more.
+func (r *reservations) noteFull(from, to time.Duration) {
+	switch full := &r.full; {
 	case to < from:
 	case full.to < full.from:
-		full.from, full.to, full.gap = from, to, 0
+		full.from, full.to, full.interval = from, to, 0
 	case from <= full.to && to >= full.from:
 		full.from, full.to = min(from, full.from), max(to, full.to)
 	case to-from > full.to-full.from:
@@ -97,82 +119,82 @@ func (t *timeline) noRoom(from, to time.Duration) {
 	}
 }
 
-// add reserves at, which is not taken.
-func (t *timeline) add(at time.Duration, delivery webhook.DeliveryID) {
-	if t.when == nil {
-		t.when = make(map[webhook.DeliveryID]time.Duration)
+// add reserves a time, which is free.
+func (r *reservations) add(at time.Duration, delivery webhook.DeliveryID) {
+	if r.when == nil {
+		r.when = make(map[webhook.DeliveryID]time.Duration)
 	}
-	t.slots = slices.Insert(t.slots, t.index(at), slot{at: at, delivery: delivery})
-	t.when[delivery] = at
-	t.total.Add(1)
+	r.all = slices.Insert(r.all, r.index(at), reservation{at: at, delivery: delivery})
+	r.when[delivery] = at
+	r.total.Add(1)
 }
 
 // of returns a delivery's reservation; nil when it has none.
-func (t *timeline) of(delivery webhook.DeliveryID) *slot {
-	at, found := t.when[delivery]
+func (r *reservations) of(delivery webhook.DeliveryID) *reservation {
+	at, found := r.when[delivery]
 	if !found {
 		return nil
 	}
-	return &t.slots[t.index(at)-1]
+	return &r.all[r.index(at)-1]
 }
 
 // remove gives a delivery's reservation back; false when it has none.
-func (t *timeline) remove(delivery webhook.DeliveryID) bool {
-	at, found := t.when[delivery]
+func (r *reservations) remove(delivery webhook.DeliveryID) bool {
+	at, found := r.when[delivery]
 	if !found {
 		return false
 	}
-	i := t.index(at) - 1
-	if i < len(t.slots)/2 { // those who come next stand in front
-		copy(t.slots[1:i+1], t.slots[:i])
-		t.slots = t.slots[1:]
+	i := r.index(at) - 1
+	if i < len(r.all)/2 { // the next ones to go stand in front
+		copy(r.all[1:i+1], r.all[:i])
+		r.all = r.all[1:]
 	} else {
-		t.slots = slices.Delete(t.slots, i, i+1)
+		r.all = slices.Delete(r.all, i, i+1)
 	}
-	delete(t.when, delivery)
-	t.gone(at, 1, t.index(at))
+	delete(r.when, delivery)
+	r.removed(at, 1, r.index(at))
 	return true
 }
 
-// expire drops what was reserved for a time before before, but for those who are here.
-func (t *timeline) expire(before time.Duration) {
-	end, here := 0, 0
-	for ; end < len(t.slots) && t.slots[end].at < before; end++ {
-		if t.slots[end].inside {
-			here++
+// expire drops the reservations for times before a time, but for deliveries that are waiting.
+func (r *reservations) expire(before time.Duration) {
+	end, waiting := 0, 0
+	for ; end < len(r.all) && r.all[end].at < before; end++ {
+		if r.all[end].waiting {
+			waiting++
 		}
 	}
-	if end == here {
+	if end == waiting {
 		return
 	}
 	var first time.Duration
 	to := end
-	for i := end - 1; i >= 0; i-- { // those who are here move up to those who come
-		if s := t.slots[i]; s.inside {
+	for i := end - 1; i >= 0; i-- { // those that are waiting move up to the rest
+		if one := r.all[i]; one.waiting {
 			to--
-			t.slots[to] = s
+			r.all[to] = one
 		} else {
-			first = s.at
-			delete(t.when, s.delivery)
+			first = one.at
+			delete(r.when, one.delivery)
 		}
 	}
-	t.slots = t.slots[to:]
-	t.gone(first, end-here, here)
+	r.all = r.all[to:]
+	r.removed(first, end-waiting, waiting)
 }
 
-// gone is what follows when n slots, the first of them at at, are there no more; next
-// is the index of the one after them.
-func (t *timeline) gone(at time.Duration, n, next int) {
-	t.total.Add(-int64(n))
-	if full := &t.full; next < len(t.slots) && full.to-t.slots[next].at > at-full.from {
-		full.from = max(full.from, t.slots[next].at) // what lies behind them is as full as before
-	} else if before := t.index(at) - 1; before >= 0 {
-		full.to = min(full.to, t.slots[before].at) // and so is what lies before the one before them
+// removed is what follows when n reservations, the first of them at a time, are gone; next is
+// the index of the one after them.
+func (r *reservations) removed(at time.Duration, n, next int) {
+	r.total.Add(-int64(n))
+	if full := &r.full; next < len(r.all) && full.to-r.all[next].at > at-full.from {
+		full.from = max(full.from, r.all[next].at) // what lies behind them is as full as before
+	} else if before := r.index(at) - 1; before >= 0 {
+		full.to = min(full.to, r.all[before].at) // and so is what lies before them
 	} else {
 		full.from, full.to = 0, -1
 	}
-	if len(t.slots) == 0 {
-		t.slots, t.when = nil, nil // what a backlog needed is not kept
-		t.full.from, t.full.to = 0, -1
+	if len(r.all) == 0 {
+		r.all, r.when = nil, nil // what a backlog needed is not kept
+		r.full.from, r.full.to = 0, -1
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// firstFree looks at every candidate: from itself, and the end of each slot's gap.
-func firstFree(slots []slot, from, gap time.Duration) time.Duration {
+// firstFree tries every candidate: from itself, and the end of each reservation's interval.
+func firstFree(slots []reservation, from, gap time.Duration) time.Duration {
 	candidates := []time.Duration{from}
 	for _, s := range slots {
 		if s.at+gap > from {
@@ -22,22 +22,22 @@ func firstFree(slots []slot, from, gap time.Duration) time.Duration {
 	}
 	slices.Sort(candidates)
 	for _, at := range candidates {
-		if !slices.ContainsFunc(slots, func(s slot) bool { return s.at > at-gap && s.at < at+gap }) {
+		if !slices.ContainsFunc(slots, func(s reservation) bool { return s.at > at-gap && s.at < at+gap }) {
 			return at
 		}
 	}
 	panic("there is always room at the end")
 }
 
-// The line against a look at every possible time: whoever asks gets the first one
-// that is free, holes included, whatever was given back or has expired.
-func TestTimelineModel(t *testing.T) {
+// The reservations against a search of every possible time: the first one that is free is found, holes included,
+// whatever was given back or has expired.
+func TestReservationsModel(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		var total atomic.Int64
-		line := timeline{total: &total}
+		line := reservations{total: &total}
 		gap := time.Duration(rapid.IntRange(1, 5).Draw(t, "gap"))
-		var model []slot
+		var model []reservation
 		endpoint, n, now := webhook.NewEndpointID(), 0, time.Duration(0)
 		add := func(from time.Duration) {
 			at := line.free(from, steady(gap))
@@ -45,8 +45,8 @@ func TestTimelineModel(t *testing.T) {
 			n++
 			id := webhook.DeliveryIDOf(webhook.EventID{byte(n), byte(n >> 8)}, endpoint)
 			line.add(at, id)
-			model = append(model, slot{at: at, delivery: id})
-			slices.SortFunc(model, func(a, b slot) int { return int(a.at - b.at) })
+			model = append(model, reservation{at: at, delivery: id})
+			slices.SortFunc(model, func(a, b reservation) int { return int(a.at - b.at) })
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"add": func(t *rapid.T) {
@@ -73,20 +73,20 @@ func TestTimelineModel(t *testing.T) {
 					t.Skip("nothing is reserved")
 				}
 				i := rapid.IntRange(0, len(model)-1).Draw(t, "which")
-				line.of(model[i].delivery).inside = true
-				model[i].inside = true
+				line.of(model[i].delivery).waiting = true
+				model[i].waiting = true
 			},
 			"expire": func(t *rapid.T) {
 				now += time.Duration(rapid.IntRange(0, 20).Draw(t, "by"))
 				line.expire(now)
-				model = slices.DeleteFunc(model, func(s slot) bool { return s.at < now && !s.inside })
+				model = slices.DeleteFunc(model, func(s reservation) bool { return s.at < now && !s.waiting })
 			},
 			"": func(t *rapid.T) {
-				require.Len(t, line.slots, len(model))
+				require.Len(t, line.all, len(model))
 				require.Len(t, line.when, len(model))
 				require.EqualValues(t, len(model), total.Load())
 				for i, s := range model {
-					require.Equal(t, s, line.slots[i])
+					require.Equal(t, s, line.all[i])
 					require.Equal(t, s.at, line.when[s.delivery])
 				}
 			},
@@ -94,12 +94,11 @@ func TestTimelineModel(t *testing.T) {
 	})
 }
 
-// Room in front of the first one that was given back is found again, with nobody before it
-// and with somebody.
-func TestTimelineGivenBack(t *testing.T) {
+// A hole in front of the first reservation that was given back is found again, with and without one before it.
+func TestReservationsGivenBack(t *testing.T) {
 	t.Parallel()
 	for _, before := range [][]time.Duration{nil, {50}} {
-		line := timeline{total: new(atomic.Int64)}
+		line := reservations{total: new(atomic.Int64)}
 		endpoint := webhook.NewEndpointID()
 		add := func(from, want time.Duration) webhook.DeliveryID {
 			at := line.free(from, steady(5))
@@ -121,19 +120,18 @@ func TestTimelineGivenBack(t *testing.T) {
 	}
 }
 
-// The distance may change from one asking to the next: what is given keeps the
-// present one from both neighbours.
-func TestTimelineChangingGap(t *testing.T) {
+// The interval may change from one search to the next: what is found keeps the present one to both neighbours.
+func TestReservationsChangingGap(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		var total atomic.Int64
-		line := timeline{total: &total}
+		line := reservations{total: &total}
 		for n := range byte(rapid.IntRange(0, 60).Draw(t, "n")) {
 			gap := time.Duration(rapid.IntRange(1, 1000).Draw(t, "gap"))
 			from := time.Duration(rapid.IntRange(0, 10_000).Draw(t, "from"))
 			at := line.free(from, steady(gap))
 			require.GreaterOrEqual(t, at, from)
-			for _, s := range line.slots {
+			for _, s := range line.all {
 				require.GreaterOrEqual(t, (s.at - at).Abs(), gap)
 			}
 			line.add(at, webhook.DeliveryID{n})
@@ -141,40 +139,39 @@ func TestTimelineChangingGap(t *testing.T) {
 	})
 }
 
-// Those who come one after another do not each look through the whole line: what is
-// full stays known, on a slope, while latencies vary, while those in front go, and
-// with a hole far behind.
-func TestTimelineIsCheap(t *testing.T) {
+// Deliveries that come one after another do not each search all reservations: what is full stays known, during a
+// ramp-up, while latencies vary, while the first ones go, and with a hole far behind.
+func TestReservationsIsCheap(t *testing.T) {
 	t.Parallel()
 	var total atomic.Int64
-	line := timeline{total: &total}
-	slope := ramp{on: true, from: time.Minute, over: rampTime, base: 500}
+	line := reservations{total: &total}
+	slope := rampUp{active: true, from: time.Minute, over: rampTime, base: 500}
 	for i := range 5000 {
 		now := time.Duration(i) * time.Millisecond
-		tempo := tempo{rate: interval(10_000), places: time.Millisecond + time.Duration(i%100)*time.Microsecond, ramp: &slope}
-		line.free(now, tempo)
-		at := line.free(now+minDeferral, tempo)
+		p := pacing{rate: intervalOf(10_000), slots: time.Millisecond + time.Duration(i%100)*time.Microsecond, ramp: &slope}
+		line.free(now, p)
+		at := line.free(now+minDeferral, p)
 		line.freeBefore(now, now+soon, steady(time.Microsecond))
 		line.add(at, webhook.DeliveryID{byte(i), byte(i >> 8)})
 		if i%10 == 9 {
-			line.remove(line.slots[0].delivery)
+			line.remove(line.all[0].delivery)
 		}
 		if i%1000 == 999 {
-			line.remove(line.slots[len(line.slots)-10].delivery)
-			line.free(now+minDeferral, tempo)
+			line.remove(line.all[len(line.all)-10].delivery)
+			line.free(now+minDeferral, p)
 		}
 		if i > 100 {
 			require.LessOrEqual(t, line.index(line.full.from), 2, "what is in front")
-			require.LessOrEqual(t, len(line.slots)-line.index(line.full.to), 12, "what is behind")
+			require.LessOrEqual(t, len(line.all)-line.index(line.full.to), 12, "what is behind")
 		}
 	}
 }
 
-// Where the distance becomes less there is room between those who keep the old one.
-func TestTimelineFaster(t *testing.T) {
+// Where the interval becomes shorter there are holes between reservations that keep the old one.
+func TestReservationsFaster(t *testing.T) {
 	t.Parallel()
 	var total atomic.Int64
-	line := timeline{total: &total}
+	line := reservations{total: &total}
 	for n := range byte(10) {
 		line.add(line.free(0, steady(100)), webhook.DeliveryID{n})
 	}
@@ -190,5 +187,5 @@ func TestTimelineFaster(t *testing.T) {
 	require.EqualValues(t, 150, line.free(0, steady(50)))
 }
 
-// steady is a tempo without a slope.
-func steady(gap time.Duration) tempo { return tempo{rate: gap, ramp: &ramp{}} }
+// steady is a pacing without a ramp-up.
+func steady(gap time.Duration) pacing { return pacing{rate: gap, ramp: &rampUp{}} }

@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// newRequest is somebody new for an endpoint that is new.
+// newRequest is a request for a new endpoint.
 func newRequest() Request {
 	endpoint := webhook.NewEndpointID()
 	return Request{Endpoint: endpoint, Delivery: newDelivery(endpoint)}
@@ -42,7 +42,7 @@ func kindOf(d Decision) kind {
 	return isHeld
 }
 
-// canceled is a context with which nobody waits.
+// canceled is a context with which no delivery waits.
 func canceled() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -57,18 +57,32 @@ func refused(latency time.Duration) Result {
 	return Result{Latency: latency, Number: 1, Reason: "http_503", Answered: true, BreakerFailure: true}
 }
 
-// clock is one that a test turns.
+// clock is one that a test sets.
 type clock struct{ time.Time }
 
 func (c *clock) now() time.Time           { return c.Time }
 func (c *clock) advance(by time.Duration) { c.Time = c.Add(by) }
 func newClock() *clock                    { return &clock{time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)} }
-func (c *clock) gate(f ...func(*Config)) *Controller {
+func (c *clock) controller(f ...func(*Config)) *Controller {
 	config := Config{Now: c.now}
 	for _, set := range f {
 		set(&config)
 	}
 	return New(config)
+}
+
+// roomOf is how many more deliveries of an endpoint can get a reservation.
+func roomOf(c *Controller, id webhook.EndpointID) int {
+	n := unknownReserved
+	c.look(id, func(e *endpoint, now time.Duration) { n = e.room(now) })
+	return max(0, min(n, c.config.MaxReserved-int(c.reserved.Load())))
+}
+
+// rateOf is how many requests per second are admitted now.
+func rateOf(c *Controller, id webhook.EndpointID, limits Limits) float64 {
+	rate := limits.withDefaults().Rate
+	c.look(id, func(e *endpoint, now time.Duration) { rate = min(rate, e.effectiveRate(now)) })
+	return rate
 }
 
 // elapse lets a bubble's time go by.

@@ -13,22 +13,20 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// sim is a receiver and those who send to it through a gate, in a bubble: every
-// delivery is a goroutine that does what a workflow does, and one more releases what
-// is held, oldest first, as far as the gate has room.
+// sim is a receiver and deliveries to it in a synctest bubble: each is a goroutine that does what a workflow does,
+// and one more releases held ones, oldest first, as many as can get a reservation.
 type sim struct {
-	t        *testing.T
-	gate     *Controller
-	endpoint webhook.EndpointID
-	host     string
-	limits   Limits
-	begun    time.Time
-	// serve says how long a request takes that comes at a time since the beginning, and
-	// what becomes of it.
+	t          *testing.T
+	controller *Controller
+	endpoint   webhook.EndpointID
+	host       string
+	limits     Limits
+	begun      time.Time
+	// serve says how long a request takes that arrives at a time since the beginning, and what becomes of it.
 	serve func(at time.Duration) (time.Duration, Result)
 	late  time.Duration // timers are late by up to this
-	// stalled returns the end of the standstill in which a time lies; the time itself if
-	// there is none then. Nil for no standstills.
+	// stalled returns the end of the stall in which a time lies; the time itself if there is none then. Nil: there are
+	// no stalls.
 	stalled func(at time.Duration) time.Duration
 
 	mu       sync.Mutex
@@ -60,7 +58,7 @@ func newSim(t *testing.T, limits Limits, serve func(time.Duration) (time.Duratio
 	return newSims(t, 1, Config{}, limits, serve)[0]
 }
 
-// newSims are some behind one gate, and of one host.
+// newSims are some with one controller and one host.
 func newSims(t *testing.T, n int, config Config, limits Limits, serve func(time.Duration) (time.Duration, Result)) []*sim {
 	t.Helper()
 	sims := make([]*sim, n)
@@ -70,10 +68,10 @@ func newSims(t *testing.T, n int, config Config, limits Limits, serve func(time.
 		defer s.mu.Unlock()
 		s.changes = append(s.changes, c)
 	}
-	gate := New(config)
+	controller := New(config)
 	for i := range sims {
 		sims[i] = &sim{
-			t: t, gate: gate, endpoint: webhook.NewEndpointID(), host: "receiver.test:443", limits: limits, begun: time.Now(), serve: serve,
+			t: t, controller: controller, endpoint: webhook.NewEndpointID(), host: "receiver.test:443", limits: limits, begun: time.Now(), serve: serve,
 			late: time.Second, random: rand.New(rand.NewPCG(1, uint64(i+2))),
 		}
 		sims[i].start()
@@ -87,7 +85,7 @@ func (s *sim) start() {
 	s.t.Cleanup(s.end)
 }
 
-// end stops everybody and waits for them. A sim ends with its test anyway.
+// end stops all goroutines and waits for them. A sim ends with its test anyway.
 func (s *sim) end() {
 	s.mu.Lock()
 	s.ended = true
@@ -116,8 +114,7 @@ func (s *sim) upTo(d time.Duration) time.Duration {
 	return time.Duration(s.random.Int64N(int64(d) + 1))
 }
 
-// send makes a delivery and returns at once. Nothing is made once the sim has ended: end
-// may wait already, and nobody may join those it waits for.
+// send makes a delivery and returns at once. Nothing is made once the sim has ended: end may be waiting already.
 func (s *sim) send() {
 	d := &simDelivery{id: newDelivery(s.endpoint), asked: s.now(), release: make(chan struct{}, 1)}
 	s.mu.Lock()
@@ -143,7 +140,7 @@ func (s *sim) stream(rate int, over time.Duration) {
 func (s *sim) deliver(d *simDelivery) {
 	released := false
 	for s.ctx.Err() == nil {
-		decision := s.gate.Acquire(s.ctx, Request{Endpoint: s.endpoint, Delivery: d.id, Limits: s.limits, Host: s.host, Released: released})
+		decision := s.controller.Acquire(s.ctx, Request{Endpoint: s.endpoint, Delivery: d.id, Limits: s.limits, Host: s.host, Released: released})
 		switch kindOf(decision) {
 		case isAdmitted:
 			if s.request(d, decision.Permit) {
@@ -206,12 +203,12 @@ func (s *sim) request(d *simDelivery, permit *Permit) bool {
 	return result.Delivered
 }
 
-// releaser lets go of what is held.
+// releaser releases held deliveries.
 func (s *sim) releaser() {
 	for s.sleep(time.Second) {
-		room := s.gate.Room(s.endpoint)
+		room := roomOf(s.controller, s.endpoint)
 		s.mu.Lock()
-		s.reserved = max(s.reserved, s.gate.Health(s.endpoint).Reserved)
+		s.reserved = max(s.reserved, s.controller.Health(s.endpoint).Reserved)
 		n := min(room, len(s.held))
 		for _, d := range s.held[:n] {
 			d.release <- struct{}{}

@@ -3,12 +3,11 @@ package admission
 import (
 	"time"
 
-	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// An automatic timeout is autoFactor × the p99 of the answers of the last 15 minutes,
-// rounded up to whole steps within [autoLeast, webhook.MaxTimeout]. See docs/adr/0028.
+// An automatic timeout is autoFactor × the p99 of the latencies of the last 15 minutes, rounded
+// up to whole steps within [autoLeast, webhook.MaxTimeout].
 const (
 	autoFactor = 3
 	autoLeast  = 5 * time.Second
@@ -19,10 +18,10 @@ const (
 	autoEnough = 20
 )
 
-// answers counts the latencies that an automatic timeout follows, by the timeout that
-// each of them alone would lead to: nothing finer is needed, so they take about 500 bytes.
-type answers struct {
-	rolling[[autoSteps]uint32]
+// autoTimeout counts the latencies that an automatic timeout follows, by the timeout that each
+// of them alone would lead to: nothing finer is needed, so they take about 500 bytes.
+type autoTimeout struct {
+	window[[autoSteps]uint32]
 }
 
 // autoStepOf is the number of steps above autoLeast that a latency leads to.
@@ -31,21 +30,21 @@ func autoStepOf(latency time.Duration) int {
 	return int(min(max(over+autoStep-1, 0)/autoStep, time.Duration(autoSteps-1)))
 }
 
-// learn counts a success with its latency, and a time-out with the time that the request
-// had: the answer would have taken longer. Without that, a timeout that is too short
-// would see none of those that it cuts off, and never grow.
-func (a *answers) learn(now time.Duration, p *Permit, r *Result) {
+// learn counts a success with its latency, and a time-out with the time that the request had:
+// the answer would have taken longer. Without that, a timeout that is too short would see none
+// of the requests that it cuts off, and never grow.
+func (a *autoTimeout) learn(now, timeout time.Duration, r *Result) {
 	switch {
 	case r.Delivered:
-		a.roll(now)[autoStepOf(r.Latency)]++
+		a.at(now, recentPart)[autoStepOf(r.Latency)]++
 	case r.TimedOut:
-		a.roll(now)[autoStepOf(p.timeout)]++
+		a.at(now, recentPart)[autoStepOf(timeout)]++
 	}
 }
 
-// sum is what was counted, and how much that is in all.
-func (a *answers) sum(now time.Duration) (steps [autoSteps]uint64, n uint64) {
-	a.roll(now)
+// sum returns the counts of the window, and how many latencies that are.
+func (a *autoTimeout) sum(now time.Duration) (steps [autoSteps]uint64, n uint64) {
+	a.at(now, recentPart)
 	for i := range a.parts {
 		for step, count := range a.parts[i] {
 			steps[step] += uint64(count)
@@ -55,17 +54,28 @@ func (a *answers) sum(now time.Duration) (steps [autoSteps]uint64, n uint64) {
 	return steps, n
 }
 
-// count is how many answers are remembered; none of nil.
-func (a *answers) count(now time.Duration) uint64 {
+// empty reports whether no latency is remembered; nil is empty.
+func (a *autoTimeout) empty(now time.Duration) bool {
 	if a == nil {
-		return 0
+		return true
 	}
 	_, n := a.sum(now)
-	return n
+	return n == 0
 }
 
-// timeout is the one that they lead to.
-func (a *answers) timeout(now time.Duration) time.Duration {
+// timeout is that of a request with so many retries before it. It is doubled for each, as the
+// retransmission timer of TCP is (RFC 6298, section 5.5): however short it is, a delivery that
+// takes longer gets the time it needs.
+func (a *autoTimeout) timeout(now time.Duration, retries int) time.Duration {
+	timeout := a.first(now)
+	for ; retries > 0 && timeout < webhook.MaxTimeout; retries-- {
+		timeout = min(2*timeout, webhook.MaxTimeout)
+	}
+	return timeout
+}
+
+// first is the timeout of a first attempt.
+func (a *autoTimeout) first(now time.Duration) time.Duration {
 	steps, n := a.sum(now)
 	if n < autoEnough {
 		return webhook.DefaultTimeout
@@ -76,30 +86,4 @@ func (a *answers) timeout(now time.Duration) time.Duration {
 		longer -= steps[step]
 	}
 	return autoLeast + time.Duration(step)*autoStep
-}
-
-// timeout is how long a request may take that goes now. An automatic one is doubled for
-// each attempt that was made before, as a TCP's retransmission timer is (RFC 6298,
-// section 5.5): however short it is, a delivery that takes longer gets the time it needs.
-func (e *endpoint) timeout(now time.Duration, retries int) time.Duration {
-	if e.answers == nil {
-		return e.limits.Timeout
-	}
-	timeout := e.answers.timeout(now)
-	for ; retries > 0 && timeout < webhook.MaxTimeout; retries-- {
-		timeout = min(2*timeout, webhook.MaxTimeout)
-	}
-	return timeout
-}
-
-// Timeout is how long the request may take: the limits' Timeout; or, when that follows
-// the answers, three times the p99 of those of the last 15 minutes, 5 to 30 s, and 15 s
-// while fewer than 20 are known. A retry has twice the time of the attempt before it,
-// up to 30 s.
-func (p *Permit) Timeout() time.Duration { return p.timeout }
-
-// timedOut says whether a receiver that was there did not answer in time. One that takes
-// no connection is not slow but away, and more time would be lost on it.
-func timedOut(reason retry.Reason) bool {
-	return reason == retry.ReasonTimeoutTLS || reason == retry.ReasonTimeoutHeaders || reason == retry.ReasonTimeoutBody
 }

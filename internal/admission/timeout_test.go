@@ -12,7 +12,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// automatic is a request for an endpoint whose timeout follows its answers.
+// automatic is a request for an endpoint with an automatic timeout.
 func automatic() Request {
 	req := newRequest()
 	req.Limits.AutoTimeout, req.Limits.Rate = true, 1e9
@@ -23,7 +23,7 @@ func cutOff() Result {
 	return Result{Number: 1, Reason: "timeout_headers", BreakerFailure: true, TimedOut: true}
 }
 
-// after lets requests come to results and returns the timeout of the next first attempt.
+// after ends requests with a result and returns the timeout of the next first attempt.
 func after(t *testing.T, ctl *Controller, req Request, n int, r Result) time.Duration {
 	t.Helper()
 	for range n {
@@ -42,7 +42,7 @@ func TestAutoTimeoutFollowsTheP99(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		var (
-			a      answers
+			a      autoTimeout
 			now    time.Duration
 			window []counted
 		)
@@ -54,7 +54,7 @@ func TestAutoTimeoutFollowsTheP99(t *testing.T) {
 				r, had, counts := Result{Latency: time.Duration(ns)}, time.Duration(0), time.Duration(ns)
 				switch rapid.IntRange(0, 9).Draw(t, "kind") {
 				case 0: // says nothing
-					a.learn(now, &Permit{timeout: webhook.MaxTimeout}, &Result{Latency: webhook.MaxTimeout, Answered: true, BreakerFailure: true})
+					a.learn(now, webhook.MaxTimeout, &Result{Latency: webhook.MaxTimeout, Answered: true, BreakerFailure: true})
 					continue
 				case 1: // took longer than the time it had
 					r.TimedOut, had = true, rapid.SampledFrom([]time.Duration{autoLeast, 8 * time.Second}).Draw(t, "had")
@@ -62,15 +62,17 @@ func TestAutoTimeoutFollowsTheP99(t *testing.T) {
 				default:
 					r.Delivered = true
 				}
-				a.learn(now, &Permit{timeout: had}, &r)
+				a.learn(now, had, &r)
 				window = append(window, counted{now / recentPart, counts})
 			}
-			window = slices.DeleteFunc(window, func(c counted) bool { return c.part <= now/recentPart-recentParts })
+			window = slices.DeleteFunc(window, func(c counted) bool { return c.part <= now/recentPart-windowParts })
 
-			got := a.timeout(now)
+			got := a.timeout(now, 0)
 			require.GreaterOrEqual(t, got, autoLeast)
 			require.LessOrEqual(t, got, webhook.MaxTimeout)
-			require.EqualValues(t, len(window), a.count(now), "old ones are forgotten")
+			_, n := a.sum(now)
+			require.EqualValues(t, len(window), n, "old ones are forgotten")
+			require.Equal(t, n == 0, a.empty(now))
 			if len(window) < autoEnough {
 				require.Equal(t, webhook.DefaultTimeout, got)
 				continue
@@ -97,12 +99,12 @@ func TestAutoTimeoutSteps(t *testing.T) {
 	}
 }
 
-// Few answers say nothing, refusals nothing at all, and what was learnt is forgotten
-// with time, by a reset, and when the timeout does not follow any more.
+// Few answers say nothing, refusals nothing at all; what was learnt is forgotten with time, by a reset, and when
+// the timeout is not automatic any more.
 func TestAutoTimeoutRemembers(t *testing.T) {
 	t.Parallel()
 	c := newClock()
-	ctl, req := c.gate(), automatic()
+	ctl, req := c.controller(), automatic()
 	fast := delivered(time.Millisecond)
 	require.Zero(t, ctl.Health(req.Endpoint).Timeout, "not known at all")
 	require.Equal(t, webhook.DefaultTimeout, after(t, ctl, req, autoEnough-1, fast))
@@ -118,7 +120,7 @@ func TestAutoTimeoutRemembers(t *testing.T) {
 	require.Equal(t, webhook.DefaultTimeout, after(t, ctl, req, 0, fast))
 	require.Equal(t, autoLeast, after(t, ctl, req, autoEnough, fast))
 
-	// An idle endpoint is forgotten with its answers, not before.
+	// An idle endpoint is forgotten with its latencies, not before.
 	others := func() {
 		for range 2000 { // of every shard
 			admit(t, ctl, newRequest()).Cancel()
@@ -145,13 +147,13 @@ func TestAutoTimeoutRemembers(t *testing.T) {
 	permit.Cancel()
 }
 
-// A receiver that becomes slower than its timeout, however slow, is given the time it
-// needs after few that were cut off; and when it is fast again, the timeout is short again.
+// A receiver that becomes slower than its timeout, however slow, is given the time it needs after few time-outs;
+// and when it is fast again, the timeout is short again.
 func TestAutoTimeoutGrowsAgain(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		c := newClock()
-		ctl, req := c.gate(), automatic()
+		ctl, req := c.controller(), automatic()
 		fast := rapid.IntRange(0, 2000).Draw(t, "fast")
 		takes := time.Duration(rapid.Int64Range(1, int64(webhook.MaxTimeout)-1).Draw(t, "takes"))
 		request := func(takes time.Duration) bool {
@@ -175,7 +177,7 @@ func TestAutoTimeoutGrowsAgain(t *testing.T) {
 			cut++
 			require.LessOrEqual(t, cut, 2*(fast/99+1)+autoEnough, "two steps: from 5 to 15 and to 30 s")
 		}
-		for range recentParts + 1 {
+		for range windowParts + 1 {
 			c.advance(recentPart)
 			for range autoEnough {
 				require.True(t, request(100*time.Millisecond))
@@ -185,8 +187,8 @@ func TestAutoTimeoutGrowsAgain(t *testing.T) {
 	})
 }
 
-// Each retry has twice the time of the attempt before, up to 30 s, whichever way it gets
-// in; one with a timeout that is set has that.
+// Each retry has twice the time of the attempt before, up to 30 s, whichever way it is admitted; with a fixed
+// timeout it has that.
 func TestRetriesHaveMoreTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -236,11 +238,11 @@ func TestRetriesHaveMoreTime(t *testing.T) {
 	})
 }
 
-// When a place is likely to become free follows from the time that its request has.
-func TestPlacesOfAutoTimeouts(t *testing.T) {
+// When a slot is likely to become free follows from the timeout of its request.
+func TestSlotsOfAutoTimeouts(t *testing.T) {
 	t.Parallel()
 	c := newClock()
-	ctl, req := c.gate(), automatic()
+	ctl, req := c.controller(), automatic()
 	req.Limits.MaxInFlight = 1
 	after(t, ctl, req, autoEnough, delivered(time.Millisecond))
 	admit(t, ctl, another(req))

@@ -8,9 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Who does not wait gets in where nobody waits and the receiver is well; else nothing
-// becomes of it.
-func TestTryEnter(t *testing.T) {
+// TryAcquire admits where no delivery waits and the receiver is healthy; else it changes nothing.
+func TestTryAcquire(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		before func(t *testing.T, ctl *Controller, req Request)
@@ -36,13 +35,13 @@ func TestTryEnter(t *testing.T) {
 			elapse(3 * time.Second)
 			permit.Done(delivered(3 * time.Second))
 		}, false},
-		"one place is left": {func(t *testing.T, ctl *Controller, req Request) { t.Helper(); admit(t, ctl, another(req)) }, true},
-		"no place is left": {func(t *testing.T, ctl *Controller, req Request) {
+		"one slot is free": {func(t *testing.T, ctl *Controller, req Request) { t.Helper(); admit(t, ctl, another(req)) }, true},
+		"no slot is free": {func(t *testing.T, ctl *Controller, req Request) {
 			t.Helper()
 			admit(t, ctl, another(req))
 			admit(t, ctl, another(req))
 		}, false},
-		"somebody has a turn": {func(t *testing.T, ctl *Controller, req Request) {
+		"a reservation": {func(t *testing.T, ctl *Controller, req Request) {
 			t.Helper()
 			first, second := admit(t, ctl, another(req)), admit(t, ctl, another(req))
 			decision := ctl.Acquire(canceled(), another(req))
@@ -81,7 +80,7 @@ func TestTryEnter(t *testing.T) {
 }
 
 // A rate that is used up is not overdrawn.
-func TestTryEnterKeepsTheRate(t *testing.T) {
+func TestTryAcquireKeepsTheRate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctl, req := New(Config{}), newRequest()
@@ -97,8 +96,8 @@ func TestTryEnterKeepsTheRate(t *testing.T) {
 	})
 }
 
-// The places of a host count, too.
-func TestTryEnterAtAHost(t *testing.T) {
+// The limit of a host counts, too.
+func TestTryAcquireAtAHost(t *testing.T) {
 	t.Parallel()
 	ctl := New(Config{MaxInFlightPerHost: 1})
 	first, second := newRequest(), newRequest()

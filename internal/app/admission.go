@@ -27,10 +27,10 @@ func (a attemptAdmission) Enter(ctx context.Context, e activities.Entry) activit
 	decision := a.Acquire(ctx, a.request(e))
 	if decision.Held() {
 		a.dispatcher.Held(e.Endpoint.ID)
-		return activities.Admission{Reason: decision.Reason.String()}
+		return activities.Admission{Reason: decision.Reason}
 	}
 	if decision.Deferred() {
-		return activities.Admission{Until: byClock(a.now, decision.Until), Reason: decision.Reason.String()}
+		return activities.Admission{Until: byClock(a.now, decision.Until), Reason: decision.Reason}
 	}
 	return admitted(decision.Permit)
 }

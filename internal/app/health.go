@@ -111,7 +111,7 @@ func (c checkup) TestEndpoint(ctx context.Context, by webhook.Actor, tenantID st
 func seenOf(h admission.Health, now func() time.Time) webhook.Seen {
 	s := webhook.Seen{
 		Circuit: webhook.CircuitState(h.Circuit.String()), Since: h.Since, Why: h.Why, NextProbe: h.NextProbe, ProbeOver: h.ProbeOver,
-		BarredUntil: h.BlockedUntil, BarredFor: h.BlockedFor.String(), WaitsFor: h.WaitsFor.String(),
+		BarredUntil: h.BlockedUntil, BarredFor: h.BlockedFor, WaitsFor: h.WaitsFor,
 		Latency: h.Latency, Rate: h.Rate, Recovering: h.Recovering, Timeout: h.Timeout, InFlight: h.InFlight,
 		Delivered: h.Delivered, Failed: h.Failed, First: h.First, Retries: h.Retries,
 		SuccessStreak: h.SuccessStreak, FailureStreak: h.FailureStreak,

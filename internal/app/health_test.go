@@ -196,7 +196,7 @@ func TestSharedHealthIsBounded(t *testing.T) {
 }
 
 // Other processes compare its times, so they are by the database's clock.
-func TestTimesOfTheGate(t *testing.T) {
+func TestTimesOfTheAdmission(t *testing.T) {
 	t.Parallel()
 	at := time.Now()
 	h := admission.Health{
@@ -211,21 +211,13 @@ func TestTimesOfTheGate(t *testing.T) {
 	}
 }
 
-// The gate's names are the domain's.
-func TestNamesOfTheGate(t *testing.T) {
+// The admission's names of a circuit are the domain's.
+func TestNamesOfCircuits(t *testing.T) {
 	t.Parallel()
 	for c, want := range map[admission.Circuit]webhook.CircuitState{
 		admission.CircuitClosed: webhook.CircuitClosed, admission.CircuitHalfOpen: webhook.CircuitHalfOpen, admission.CircuitOpen: webhook.CircuitOpen,
 	} {
 		require.Equal(t, want, seenOf(admission.Health{Circuit: c}, time.Now).Circuit)
-	}
-	for r, want := range map[admission.Reason]string{
-		admission.ReasonNone: "", admission.ReasonInFlight: webhook.ReasonInFlight, admission.ReasonRate: webhook.ReasonRate, admission.ReasonBacklog: webhook.ReasonBacklog,
-		admission.ReasonHost:        webhook.ReasonHost,
-		admission.ReasonCircuitOpen: webhook.ReasonCircuitOpen, admission.ReasonRetryAfter: webhook.ReasonRetryAfter,
-		admission.ReasonRateLimitHint: webhook.ReasonRateLimitHint,
-	} {
-		require.Equal(t, want, seenOf(admission.Health{WaitsFor: r}, time.Now).WaitsFor)
 	}
 }
 
