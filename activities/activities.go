@@ -14,7 +14,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// Record is where deliveries stand. See docs/adr/0004.
+// Record is where deliveries stand. See docs/adr/0003, store and engine.
 type Record interface {
 	// Begin takes the right to send an attempt and reads what sending it needs.
 	Begin(ctx context.Context, c webhook.Claim) (webhook.Begun, error)

@@ -23,7 +23,7 @@
 //	shard, controller         all endpoints, and the entry points
 //	health, forecast          what others are told of an endpoint
 //
-// Everything counts within this process. See docs/adr.
+// Everything counts within this process. See docs/adr/0008 and 0009.
 package admission
 
 import (

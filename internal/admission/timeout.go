@@ -7,7 +7,7 @@ import (
 )
 
 // An automatic timeout is autoFactor × the p99 of the latencies of the last 15 minutes, rounded
-// up to whole steps within [autoLeast, webhook.MaxTimeout].
+// up to whole steps within [autoLeast, webhook.MaxTimeout]. See docs/adr/0011.
 const (
 	autoFactor = 3
 	autoLeast  = 5 * time.Second

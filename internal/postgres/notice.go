@@ -15,7 +15,7 @@ import (
 
 // Operational events are ordinary events, of the tenant that they tell of, and once more
 // of the operator's tenant. Those of a change are written with it, in its transaction;
-// the others by Notify. See docs/adr/0017.
+// the others by Notify. See docs/adr/0016, operational events.
 
 // noteState writes, with a change of an endpoint's state, the event that tells of it.
 func (s *Store) noteState(ctx context.Context, tx pgx.Tx, e *webhook.Endpoint) error {
