@@ -297,7 +297,7 @@ func TestCooldownDoubles(t *testing.T) {
 					decision := ctl.Acquire(t.Context(), another(req))
 					require.Equal(t, i < alwaysReserved, decision.Deferred())
 				}
-				require.Zero(t, roomOf(ctl, req.Endpoint))
+				require.Zero(t, ctl.Releasable(req.Endpoint))
 			}
 			elapse(time.Until(h.NextProbe) - 1)
 			decision := ctl.Acquire(t.Context(), another(req))

@@ -48,7 +48,7 @@ func (c *Controller) Releasable(id webhook.EndpointID) int {
 	n := unknownReserved
 	c.look(id, func(e *endpoint, now time.Duration) {
 		ahead := int(e.effectiveRate(now) * releaseAhead.Seconds())
-		n = min(e.room(now), max(ahead, alwaysReserved)-len(e.reservations.all))
+		n = min(max(ahead, alwaysReserved), e.mayReserve()) - len(e.reservations.all)
 	})
 	return max(0, min(n, c.config.MaxReserved-int(c.reserved.Load())))
 }

@@ -20,7 +20,7 @@ func TestUnknownEndpoint(t *testing.T) {
 	require.Equal(t, Health{}, ctl.Health(id))
 	require.InDelta(t, 10_000, rateOf(ctl, id, Limits{}), 0)
 	require.InDelta(t, 3, rateOf(ctl, id, Limits{Rate: 3}), 0)
-	require.Equal(t, unknownReserved, roomOf(ctl, id))
+	require.Equal(t, unknownReserved, ctl.Releasable(id))
 	require.False(t, ctl.Slow(id))
 	require.Equal(t, Totals{}, ctl.Totals(), "looking does not make one")
 }
@@ -248,8 +248,8 @@ func TestSlowBeforeTheFirstTimeout(t *testing.T) {
 	})
 }
 
-// Room is what the releases may use: as many as it says do get a reservation.
-func TestRoom(t *testing.T) {
+// As many deliveries get a reservation as fit before the horizon, and no more are released.
+func TestReservationsFit(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		rate  float64
@@ -276,6 +276,7 @@ func TestRoom(t *testing.T) {
 			room, got := roomOf(ctl, req.Endpoint), 0
 			taken := ctl.Health(req.Endpoint).Reserved
 			require.InDelta(t, c.room, room+taken, 2)
+			require.LessOrEqual(t, ctl.Releasable(req.Endpoint), room)
 			if c.rate > 100 {
 				return // all of them would go
 			}
@@ -468,7 +469,7 @@ func TestReservedBound(t *testing.T) {
 		for range 100 {
 			ctl.Acquire(canceled(), another(req))
 		}
-		require.LessOrEqual(t, roomOf(ctl, req.Endpoint), 0)
+		require.LessOrEqual(t, ctl.Releasable(req.Endpoint), 0)
 	}
 	require.Equal(t, 20+2*alwaysReserved, ctl.Totals().Reserved)
 }

@@ -135,22 +135,6 @@ func (e *endpoint) earliest(now time.Duration) (time.Duration, string) {
 	return e.reservations.free(from, p), reason
 }
 
-// room is how many more reservations fit into the time until the horizon.
-func (e *endpoint) room(now time.Duration) int {
-	taken := len(e.reservations.all)
-	from := now
-	if until, _ := e.blocked(now); until > now {
-		from = until
-	}
-	const step = 5 * time.Second // within which a ramp-up hardly rises
-	p, fit := e.pacing(now), 0.0
-	end := now + e.reach(now, true)
-	for at := from; at < end; at += step {
-		fit += float64(min(step, end-at)) / float64(p.interval(at))
-	}
-	return max(min(int(fit), e.mayReserve()), alwaysReserved) - taken
-}
-
 // effectiveRate is how many requests per second are admitted now.
 func (e *endpoint) effectiveRate(now time.Duration) float64 {
 	if until, _ := e.blocked(now); until > now {

@@ -71,10 +71,22 @@ func (c *clock) controller(f ...func(*Config)) *Controller {
 	return New(config)
 }
 
-// roomOf is how many more deliveries of an endpoint can get a reservation.
+// roomOf is how many more deliveries of an endpoint can get a reservation before the horizon: the
+// most that may be released at once.
 func roomOf(c *Controller, id webhook.EndpointID) int {
 	n := unknownReserved
-	c.look(id, func(e *endpoint, now time.Duration) { n = e.room(now) })
+	c.look(id, func(e *endpoint, now time.Duration) {
+		from, fit := now, 0.0
+		if until, _ := e.blocked(now); until > now {
+			from = until
+		}
+		const step = 5 * time.Second // within which a ramp-up hardly rises
+		p, end := e.pacing(now), now+e.reach(now, true)
+		for at := from; at < end; at += step {
+			fit += float64(min(step, end-at)) / float64(p.interval(at))
+		}
+		n = max(min(int(fit), e.mayReserve()), alwaysReserved) - len(e.reservations.all)
+	})
 	return max(0, min(n, c.config.MaxReserved-int(c.reserved.Load())))
 }
 
