@@ -12,7 +12,7 @@ func (e *endpoint) decide(now time.Duration, req *Request) (Decision, *waiter) {
 		return Decision{Permit: p}, nil
 	}
 	e.expire(now)
-	e.admitWaiters(now) // a slot that was kept for a late delivery may be the next one's
+	e.admitWaiters(now)
 	own := e.reservations.of(req.Delivery)
 	if own != nil && own.waiting {
 		return e.deferred(now+minDeferral, webhook.ReasonInFlight), nil // it is here already
@@ -92,7 +92,8 @@ func (e *endpoint) reserveAgain(now time.Duration, req *Request) Decision {
 	if until, _ := e.blocked(now); until <= now && len(e.reservations.all) < e.mayReserve() {
 		p := e.pacing(now)
 		p.slots /= 2
-		least := max(e.slots.nextFree(now), e.host.nextFree(now), e.rate.next-burst, now+minDeferral)
+		turn := min(e.host.turnAgain(now, &e.turn), now+soon/2)
+		least := max(e.slots.nextFree(now), turn, e.rate.next-burst, now+minDeferral)
 		if at, found := e.reservations.freeBefore(least, now+soon, p); found {
 			e.reservations.add(at, req.Delivery)
 			return e.deferred(at, reason)

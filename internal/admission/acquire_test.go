@@ -383,24 +383,40 @@ func TestEarlierThanReserved(t *testing.T) {
 	})
 }
 
-// Where slots become free rarely, one is kept for a delivery that is a little late, and for a
-// second only.
-func TestSlotIsKeptForTheLate(t *testing.T) {
+// A delivery that is a little late goes before those that came first; its reservation is lost after
+// a second.
+func TestLateGoesFirst(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctl, req := New(Config{}), newRequest()
 		req.Limits.MaxInFlight = 1
-		learn(t, ctl, req, 400*time.Millisecond)
+		learn(t, ctl, req, 200*time.Millisecond)
 		permit := admit(t, ctl, another(req))
-		elapse(300 * time.Millisecond)
-		ctl.Acquire(canceled(), another(req))
+		elapse(200 * time.Millisecond)
+		for range 2 { // they are to wait inside, and do not
+			require.True(t, ctl.Acquire(canceled(), another(req)).Deferred())
+		}
+		elapse(200 * time.Millisecond)
 		mine := ctl.Acquire(t.Context(), req)
 		require.True(t, mine.Deferred())
-		elapse(time.Until(mine.Until) + lateness*9/10)
-		permit.Done(delivered(400 * time.Millisecond))
-		other := ctl.Acquire(canceled(), another(req))
-		require.True(t, other.Deferred(), "it is kept")
-		admit(t, ctl, req).Cancel()
+		permit.Done(delivered(200 * time.Millisecond))
+		elapse(time.Until(mine.Until) + lateness/2)
+		permit = admit(t, ctl, another(req))
+		elapse(100 * time.Millisecond)
+		order := make(chan webhook.DeliveryID, 2)
+		for _, one := range []Request{another(req), req} {
+			go func() {
+				if p := ctl.Acquire(t.Context(), one).Permit; p != nil {
+					order <- one.Delivery
+					p.Done(delivered(time.Millisecond))
+				}
+			}()
+			synctest.Wait()
+		}
+		require.Equal(t, 2, ctl.Health(req.Endpoint).Waiting)
+		permit.Done(delivered(100 * time.Millisecond))
+		require.Equal(t, req.Delivery, <-order)
+		<-order
 	})
 	synctest.Test(t, func(t *testing.T) {
 		ctl, req := New(Config{}), newRequest()

@@ -230,29 +230,6 @@ func (e *endpoint) timeout(now time.Duration, retries int) time.Duration {
 	return e.autoTimeout.timeout(now, retries)
 }
 
-// hasSlot reports whether a slot is free for a delivery whose reservation is for at. Slots are
-// kept for deliveries that are late for an earlier reservation and may still come.
-func (e *endpoint) hasSlot(now, at time.Duration) bool {
-	return len(e.slots.inFlight)+e.late(now, at) < e.slots.limit
-}
-
-// late is how many deliveries are late, but not too late, for reservations before a time.
-func (e *endpoint) late(now, before time.Duration) (n int) {
-	all := e.reservations.all
-	if e.slots.full() || len(all) == 0 || e.slots.interval(now) <= slowInterval {
-		return 0
-	}
-	for _, r := range all[e.reservations.index(now-lateness):] {
-		if r.at > now || r.at >= before {
-			break
-		}
-		if !r.waiting {
-			n++
-		}
-	}
-	return n
-}
-
 // unresponsive reports whether the circuit is not closed, or requests take long.
 func (e *endpoint) unresponsive(now time.Duration) bool {
 	return e.breaker.state != CircuitClosed || e.slots.smoothed(now) > slowLatency

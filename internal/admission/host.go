@@ -15,6 +15,9 @@ const (
 	// missesToKeep is how often deliveries of an endpoint must have come in vain for a slot to
 	// be kept for the next one.
 	missesToKeep = 2
+	// slowInterval is how rarely slots must become free for one to be kept: where they do more
+	// often, a delivery gets one while it waits.
+	slowInterval = shortPatience
 )
 
 // host is a semaphore that endpoints with the same host and port in their URLs share, by turns.
@@ -158,14 +161,14 @@ func (h *host) mayTake(now time.Duration, t *turn) bool {
 }
 
 // keptFor returns the endpoint for which one slot is kept; nil: none is. It is the first of the
-// queue whose deliveries came in vain, if another comes soon. Where slots become free often, a
+// queue whose deliveries came in vain, if another is about to come. Where slots become free often, a
 // delivery gets one while it waits.
 func (h *host) keptFor(now time.Duration) *turn {
 	if h.freeInterval(now) <= slowInterval {
 		return nil
 	}
 	for _, t := range h.queue {
-		if t.missed >= missesToKeep && t.needsSlot(now, soon) {
+		if t.missed >= missesToKeep && t.needsSlot(now, lateness) {
 			return t
 		}
 	}
@@ -211,6 +214,15 @@ func (h *host) turnAt(now time.Duration, t *turn) time.Duration {
 		return now
 	}
 	return h.nextFree(now) + time.Duration(h.others(t))*h.freeInterval(now)
+}
+
+// turnAgain is when an endpoint has its turn whose delivery came in vain: after the endpoints
+// before it in the queue.
+func (h *host) turnAgain(now time.Duration, t *turn) time.Duration {
+	if h == nil || !t.queued {
+		return now
+	}
+	return h.nextFree(now) + time.Duration(slices.Index(h.queue, t))*h.freeInterval(now)
 }
 
 // share is how far apart the requests of one endpoint are to be, so that each endpoint of the

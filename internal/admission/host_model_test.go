@@ -3,7 +3,6 @@ package admission
 import (
 	"context"
 	"fmt"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -86,11 +85,9 @@ func (h *hostModel) check(inFlight map[string]int) {
 	}
 }
 
-// overdue reports whether a delivery waits beyond its reservation that could certainly be admitted, but
-// for the host: no slot was kept for another one until just now.
+// overdue reports whether a delivery waits beyond its reservation that could be admitted, but for the host.
 func (e *endpoint) overdue(now time.Duration) bool {
-	late := slices.ContainsFunc(e.reservations.all, func(r reservation) bool { return r.at <= now && !r.waiting })
-	return len(e.waiters) > 0 && e.waiters[0].at <= now && !late && e.breaker.state == CircuitClosed && e.hasSlot(now, e.waiters[0].at) &&
+	return len(e.waiters) > 0 && e.waiters[0].at <= now && e.breaker.state == CircuitClosed && !e.slots.full() &&
 		(e.rate.allowsLate(now) || !e.timerSet)
 }
 

@@ -118,12 +118,9 @@ func (e *endpoint) earliest(now time.Duration) (time.Duration, string) {
 	if !e.rate.allowsLate(now) { // during a ramp-up, after all that wait
 		from = max(from, e.rate.nextLate-burst+time.Duration(len(e.waiters))*e.rate.ramp.leastInterval(now))
 	}
-	switch {
-	case e.slots.full():
+	if e.slots.full() {
 		from, reason = max(from, e.slots.nextFree(now)), webhook.ReasonInFlight
-	case !e.hasSlot(now, never): // it is kept for a late delivery
-		from, reason = max(from, e.slots.nextFree(now), now+p.slots), webhook.ReasonInFlight
-	case p.slots >= p.interval(now):
+	} else if p.slots >= p.interval(now) {
 		reason = p.reason
 	}
 	if turn := e.host.turnAt(now, &e.turn); turn > from {

@@ -19,10 +19,6 @@ const (
 	// slots taken. It may have half the interval to others, but no less: where many came in
 	// vain, they do not come together.
 	soon = 10 * time.Second
-	// slowInterval is from when on a slot is kept for a delivery that is about to come. Where
-	// slots become free more often, it gets one while it waits, and to keep one for each would
-	// leave most of them empty.
-	slowInterval = shortPatience
 	// smoothing is the weight of a new measurement, that of RFC 6298 section 2.
 	smoothing = 8
 

@@ -147,8 +147,7 @@ func (e *endpoint) ready(now time.Duration) bool {
 	if e.breaker.state != CircuitClosed {
 		return e.probeDue(now)
 	}
-	at := e.waiters[0].at
-	return e.rate.allowsLate(now) && (at <= now || e.rate.conforms(now)) && e.hasSlot(now, at)
+	return !e.slots.full() && e.rate.allowsLate(now) && (e.waiters[0].at <= now || e.rate.conforms(now))
 }
 
 // needsSlot implements contender. Deliveries that wait for something else leave the host's slots
