@@ -141,6 +141,11 @@ workflowcheck: $(WORKFLOWCHECK) ## fail if workflow code is not deterministic
 vulncheck: $(GOVULNCHECK) ## fail if something is called that is known to be vulnerable; skipped where the database of that is out of reach
 	tools/vulncheck $(GOVULNCHECK)
 
+.PHONY: docs
+docs: ## write anew what is generated in docs/: the tables of settings, the tables and pictures of retry presets
+	$(GO) generate ./internal/retry/plot
+	$(GO) test -count=1 -run '^TestConfigurationShowsEverySetting$$' ./docs -update
+
 .PHONY: clean
 clean: ## remove what was built (not the data of an installation)
 	rm -rf bin .tools

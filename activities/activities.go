@@ -106,7 +106,7 @@ type Activities struct {
 	flights flights
 	crew    *crew           // who makes them
 	slow    shares          // requests to slow receivers: half of all that may be under way
-	leading shares          // requests ahead of their workflows
+	eager   shares          // eager requests
 	away    outage          // of the record
 	base    context.Context //nolint:containedctx // the life of requests that outlive their activity; ended by Stop
 	cancel  context.CancelFunc

@@ -31,7 +31,6 @@ import (
 	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/telemetry"
 	"github.com/everpost/everpost/internal/vault"
-	"github.com/everpost/everpost/internal/webhook"
 	"github.com/everpost/everpost/worker"
 )
 
@@ -189,14 +188,13 @@ func New(ctx context.Context, o Options) (*App, error) {
 	a.push(phaseBackground, func(context.Context) { a.end() })
 	forDispatch := dispatch.Config{
 		Client: a.client, Namespace: temporal.Namespace, Record: a.store, Replays: a.store, Logger: o.Logger,
-		StartSlots: o.Config.StartSlots, QueueLength: o.Config.QueueLength, LocalWorker: o.Worker,
-		Width: o.Config.MaxPerWorkflow, EventIDs: o.EventIDs, Near: o.Config.NearRetry,
+		StartSlots: o.Config.StartSlots, QueueLength: o.Config.QueueLength, LocalWorker: o.Worker, SoleWorker: o.SoleWorker,
+		Width: o.Config.MaxPerWorkflow, EventIDs: o.EventIDs,
 		Overdue: a.store, ReconcileEvery: o.Config.ReconcileEvery, KeepDeadLetters: o.Config.DeadLetterRetention, Backlog: a.store,
 		Forgotten: a.store, Now: a.store.Now,
 	}
 	if a.gate != nil {
 		forDispatch.Gate, forDispatch.FaultyBacklog = startForecast{a.gate}, a.store
-		forDispatch.Probe = func(ctx context.Context, id webhook.EndpointID) error { return a.activities.Probe(ctx, id) }
 	}
 	a.dispatcher = dispatch.New(forDispatch)
 	if a.gate != nil {
@@ -239,10 +237,11 @@ func (a *App) Start(ctx context.Context) (err error) {
 		a.makeActivities()
 		a.watch.start(a.life) //nolint:contextcheck // see above
 		a.startWorker()
+		a.dispatcher.Start(a.activities)
 	} else {
 		a.startSender()
+		a.dispatcher.Start(nil)
 	}
-	a.dispatcher.Start()
 	a.push(phaseDispatcher, func(context.Context) { a.dispatcher.Stop() })
 	if a.options.API {
 		a.startAPI() //nolint:contextcheck // see above

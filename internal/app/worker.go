@@ -24,9 +24,6 @@ func (a *App) makeActivities() {
 		Gate: attemptAdmission{a.gate, a.dispatcher, a.store.Now}, Starter: a.dispatcher, Faults: a.dispatcher, Replays: a.store,
 		Observer: a.watch, Ended: a.watch.ended, Logger: a.log, Owner: a.options.Owner, KeepDeadLetters: a.options.Config.DeadLetterRetention, Now: a.store.Now,
 	})
-	if a.options.SoleWorker {
-		a.dispatcher.Ahead = a.activities.Ahead
-	}
 }
 
 // startWorker runs the worker, and waits a moment for it.

@@ -52,12 +52,12 @@ var claimAttempt = endingOutbox(`
 	insert into deliveries as d (id, event_id, endpoint_id, tenant_id, event_type, created_at,
 		run, seq, state, attempts, give_up_at, workflow_id, owner, owner_until)
 	select id, event, endpoint, tenant, type, created, run, seq, 0, attempts, give_up, workflow, owner, now() + span * interval '1 microsecond'
-	from (` + selectRows(1,
+	from (`+selectRows(1,
 	"id uuid", "event uuid", "endpoint uuid", "tenant text", "type text", "created timestamptz", "run int", "seq int", "attempts int", "give_up timestamptz",
-	"workflow text", "owner uuid", "span bigint") + `) r
-	on conflict (id) do update set owner = excluded.owner, owner_until = excluded.owner_until, workflow_id = ` + takeOver + `
+	"workflow text", "owner uuid", "span bigint")+`) r
+	on conflict (id) do update set owner = excluded.owner, owner_until = excluded.owner_until, workflow_id = `+takeOver+`
 	where d.run = excluded.run and d.seq = excluded.seq and d.state < 3
-	  and (d.owner is null or d.owner = excluded.owner or d.owner_until < now())`)
+	  and (d.owner is null or d.owner = excluded.owner or d.owner_until < now())`, 14)
 
 type claimColumns struct {
 	ids, events, endpoints, owners [][16]byte
@@ -65,6 +65,7 @@ type claimColumns struct {
 	created, giveUp                []time.Time
 	runs, seqs, attempts           []int
 	spans                          []int64 // in microseconds
+	keptOutbox                     [][16]byte
 }
 
 func (cols *claimColumns) add(c *webhook.Claim) {
@@ -81,12 +82,15 @@ func (cols *claimColumns) add(c *webhook.Claim) {
 	cols.workflows = append(cols.workflows, c.WorkflowID)
 	cols.owners = append(cols.owners, ownerOf(c.Owner))
 	cols.spans = append(cols.spans, c.For.Microseconds())
+	if c.KeepOutbox {
+		cols.keptOutbox = append(cols.keptOutbox, c.DeliveryID)
+	}
 }
 
 func (cols *claimColumns) args() []any {
 	return []any{
 		cols.ids, once(cols.events), once(cols.endpoints), once(cols.tenants), once(cols.types), once(cols.created),
-		once(cols.runs), once(cols.seqs), once(cols.attempts), once(cols.giveUp), once(cols.workflows), once(cols.owners), once(cols.spans),
+		once(cols.runs), once(cols.seqs), once(cols.attempts), once(cols.giveUp), once(cols.workflows), once(cols.owners), once(cols.spans), cols.keptOutbox,
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -181,16 +182,16 @@ var upsertStep = endingOutbox(`
 		run, seq, state, reason, attempts, run_attempts, ambiguous, delay_ns, due_at, give_up_at, completed_at, last_error, workflow_id,
 		last_decision, last_reason, last_status, last_latency_us, last_at, last_retry_after_ns, command_id, owner, owner_until)
 	-- command_id and the owner are compared below, and never stored over others'.
-	` + selectRows(1, "id uuid", "event uuid", "endpoint uuid", "tenant text", "type text", "created timestamptz",
+	`+selectRows(1, "id uuid", "event uuid", "endpoint uuid", "tenant text", "type text", "created timestamptz",
 	"run int", "seq int", "state smallint", "reason text", "attempts int", "run_attempts int", "ambiguous int", "delay bigint", "due timestamptz",
 	"give_up timestamptz", "completed timestamptz", "last_error text", "workflow text",
 	"l_decision smallint", "l_reason text", "l_status int", "l_latency bigint", "l_at timestamptz", "l_retry_after bigint", "command_done bigint",
-	"writer uuid", "writer_until timestamptz") + `
+	"writer uuid", "writer_until timestamptz")+`
 	on conflict (id) do update set
 		run = excluded.run, seq = excluded.seq, state = excluded.state, reason = excluded.reason,
 		attempts = greatest(d.attempts, excluded.attempts), run_attempts = excluded.run_attempts, ambiguous = excluded.ambiguous, delay_ns = excluded.delay_ns,
 		due_at = excluded.due_at, give_up_at = excluded.give_up_at, completed_at = excluded.completed_at,
-		last_error = excluded.last_error, workflow_id = ` + takeOver + `,
+		last_error = excluded.last_error, workflow_id = `+takeOver+`,
 		last_decision = coalesce(excluded.last_decision, d.last_decision), last_reason = coalesce(excluded.last_reason, d.last_reason),
 		last_status = coalesce(excluded.last_status, d.last_status), last_latency_us = coalesce(excluded.last_latency_us, d.last_latency_us),
 		last_at = coalesce(excluded.last_at, d.last_at), last_retry_after_ns = coalesce(excluded.last_retry_after_ns, d.last_retry_after_ns),
@@ -203,7 +204,7 @@ var upsertStep = endingOutbox(`
 	  and (excluded.run > d.run or d.state not in (3, 5, 6) and (d.state <> 4 or excluded.state = 6))
 	  -- Only an end without an attempt, and a hold after a fault of ours, name their writer; the end waits for a request
 	  -- under way elsewhere.
-	  and (excluded.owner is null or excluded.state < 3 or d.owner is null or d.owner = excluded.owner or d.owner_until < now())`)
+	  and (excluded.owner is null or excluded.state < 3 or d.owner is null or d.owner = excluded.owner or d.owner_until < now())`, 29)
 
 type stepColumns struct {
 	ids, events, endpoints                         [][16]byte
@@ -219,6 +220,7 @@ type stepColumns struct {
 	lastLatencies, lastRetryAfters                 []*int64
 	writers                                        []pgtype.UUID
 	writersUntil                                   []*time.Time
+	keptOutbox                                     [][16]byte
 }
 
 func (c *stepColumns) add(s *webhook.Step, now time.Time) {
@@ -243,6 +245,9 @@ func (c *stepColumns) add(s *webhook.Step, now time.Time) {
 	c.workflows = append(c.workflows, s.WorkflowID)
 	c.commandsDone = append(c.commandsDone, s.CommandDone)
 	c.addWriter(s)
+	if s.KeepOutbox {
+		c.keptOutbox = append(c.keptOutbox, s.DeliveryID)
+	}
 	if s.Attempt == nil {
 		c.lastDecisions = append(c.lastDecisions, nil)
 		c.lastReasons = append(c.lastReasons, nil)
@@ -291,19 +296,20 @@ func (c *stepColumns) args() []any {
 		onceOptional(c.due), once(c.giveUp), onceOptional(c.completed), once(c.lastErrors), once(c.workflows),
 		onceOptional(c.lastDecisions), onceOptional(c.lastReasons), onceOptional(c.lastStatuses), onceOptional(c.lastLatencies), onceOptional(c.lastAt),
 		onceOptional(c.lastRetryAfters), once(c.commandsDone),
-		once(c.writers), onceOptional(c.writersUntil),
+		once(c.writers), onceOptional(c.writersUntil), c.keptOutbox,
 	}
 }
 
 // endingOutbox is a statement that writes to deliveries as d, and with it the end of the outbox
 // rows of those that it has written: they are begun, or have gone on. A row whose step or claim
 // was refused stays, because it may be the only one that knows of a release. What is put into the
-// outbox while the statement waits for a lock stays as well, and is the relay's to look at.
+// outbox while the statement waits for a lock stays as well, and is the relay's to look at. So does
+// the row of a delivery whose workflow is still to be started: the ids of those are the parameter kept.
 //
 // The rows are named without a join: for one, PostgreSQL may read all of a table or an index.
-func endingOutbox(write string) string {
+func endingOutbox(write string, kept int) string {
 	return `with applied as (` + write + `
 	returning ` + standingColumns + `),
-	begun as (delete from outbox where delivery_id = any(array(select id from applied)))
+	begun as (delete from outbox where delivery_id = any(array(select id from applied where id <> all(coalesce($` + strconv.Itoa(kept) + `::uuid[], '{}')))))
 	select ` + standingColumns + ` from applied d`
 }

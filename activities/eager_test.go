@@ -3,8 +3,9 @@ package activities_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
-	"sync/atomic"
+	"sync"
 	"testing"
 	"time"
 
@@ -24,216 +25,192 @@ func (b *bundle) known(t *testing.T, p *process) activities.AttemptInput {
 	return b.fresh(t, p)
 }
 
-// neverAlone is how long a request that is ahead waits for its workflow where a test has
-// one: for good.
-func neverAlone(c *activities.Config) { c.FastWait = time.Hour }
+// neverSlow is how long an eager request may take where a test has one that is not slow.
+func neverSlow(c *activities.Config) { c.FastWait = time.Hour }
 
-// The request goes out before anybody asks for it. The workflow that does then gets its
-// outcome, is named by the record, and nothing is sent again.
-func TestAheadOfTheWorkflow(t *testing.T) {
-	t.Parallel()
-	for name, shared := range map[string]string{"its own": "", "a shared one": "fanout/some"} {
-		for status, want := range map[int]webhook.State{200: webhook.StateDelivered, 503: webhook.StateRetrying, 400: webhook.StateDeadLettered} {
-			t.Run(fmt.Sprint(name, ", ", status), func(t *testing.T) {
-				t.Parallel()
-				b := setup(t)
-				p := b.guarded(t, admission.New(admission.Config{}), neverAlone)
-				in := b.known(t, p)
-				b.Script("/hook", receivertest.Step{Status: status})
-				require.True(t, p.Ahead(in))
-				_, err := b.WaitFor(t.Context(), 1)
-				require.NoError(t, err)
-				require.Empty(t, b.attempts(t, in), "the workflow is waited for")
+// gathering is the id of the workflow under which delivered deliveries are recorded.
+const gathering = "fanout/some"
 
-				in.Shared, in.Near = shared, time.Hour
-				got, err := p.attempt(in)
-				require.NoError(t, err)
-				require.Equal(t, want, got.State)
-				d := b.delivery(t, in)
-				require.Equal(t, got.Progress, d.Progress)
-				owner := in.WorkflowID()
-				if shared != "" && want != webhook.StateDeadLettered {
-					owner = shared
-				}
-				require.Equal(t, owner, d.WorkflowID)
-				require.Len(t, b.attempts(t, in), 1)
-
-				again, err := p.attempt(in) // R3: its task was lost
-				require.NoError(t, err)
-				require.Equal(t, got, again)
-				require.Equal(t, 1, b.Count())
-				require.Zero(t, p.record.count(), "the token was its permission")
-				require.Zero(t, p.Leading())
-			})
-		}
-	}
+// starts notes what becomes of the workflow of an eager delivery.
+type starts struct {
+	mu    sync.Mutex
+	calls []string
 }
 
-// A request that is under way when the workflow comes is waited for by it, as any other: the
-// record says that it is being sent, and who goes on with it.
-func TestAheadAndSlow(t *testing.T) {
-	t.Parallel()
-	for name, shared := range map[string]string{"its own": "", "a shared one": "fanout/some"} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t)
-			p := b.guarded(t, admission.New(admission.Config{}), func(c *activities.Config) { c.FastWait, c.Starter = time.Second, &sparing{} })
-			in := b.known(t, p)
-			b.Script("/hook", receivertest.Step{Status: 503})
-			b.Hold()
-			require.True(t, p.Ahead(in))
-			in.Shared, in.Near = shared, time.Hour
-			got, err := p.attempt(in)
-			require.NoError(t, err)
-			require.True(t, got.Running)
-			require.Equal(t, shared != "", !got.LookAt.IsZero(), "it stays there")
-			owner := in.WorkflowID()
-			if shared != "" {
-				owner = shared
-			}
-			require.Equal(t, owner, b.delivery(t, in).WorkflowID)
-			busy, err := b.process(t, nil).attempt(in)
-			require.NoError(t, err)
-			require.False(t, busy.BusyUntil.IsZero(), "the record knows who sends it")
-			require.Eventually(t, func() bool { return p.Leading() == 0 }, 20*time.Second, time.Millisecond)
-			joined := later(func() (activities.AttemptResult, error) { return p.join(in) })
-			b.Release()
-			end := <-joined
-			require.NoError(t, end.err)
-			require.Equal(t, webhook.StateRetrying, end.result.State)
-			require.Equal(t, owner, end.result.WorkflowID)
-			require.Equal(t, 1, p.record.count(), "one claim")
-			require.Equal(t, 1, b.Count())
-		})
-	}
+func (s *starts) note(call string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls = append(s.calls, call)
 }
 
-// starting is a Temporal that is away for a while.
-type starting struct {
-	sparing
-
-	away    atomic.Int32
-	started chan activities.Handover
+func (s *starts) Delivered() string {
+	s.note("delivered")
+	return gathering
 }
 
-func (s *starting) HandOver(_ context.Context, h activities.Handover) error {
-	if s.away.Add(-1) >= 0 {
-		return activities.ErrCrowded
-	}
-	s.started <- h
-	return nil
+func (s *starts) Recorded() { s.note("recorded") }
+
+func (s *starts) Undelivered(recorded bool) { s.note(fmt.Sprint("undelivered, recorded: ", recorded)) }
+
+func (s *starts) all() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.calls)
 }
 
-// When no workflow comes, the record is told all the same: that it is being sent, and
-// what it came to. What is left to do has a workflow then, however long that takes, and
-// whoever comes later finds it there.
-func TestAheadAndAlone(t *testing.T) {
+// The calls of EagerStart in their order.
+func delivered() []string { return []string{"delivered", "recorded"} }
+func undelivered() []string {
+	return []string{"undelivered, recorded: true"}
+}
+func unrecorded() []string { return []string{"undelivered, recorded: false"} }
+
+// comeTo waits until the calls are the ones that are wanted.
+func (s *starts) comeTo(t *testing.T, want []string) {
+	t.Helper()
+	require.Eventually(t, func() bool { return slices.Equal(s.all(), want) }, 20*time.Second, time.Millisecond, "%v", want)
+}
+
+// inOutbox reports whether the delivery's outbox row is there.
+func (b *bundle) inOutbox(t *testing.T, in activities.AttemptInput) bool {
+	t.Helper()
+	var n int
+	require.NoError(t, b.store.Pool().QueryRow(t.Context(), `select count(*) from outbox where delivery_id = $1`, in.DeliveryID).Scan(&n))
+	return n == 1
+}
+
+// R1, R2: an eager request is the first attempt, and is recorded at once. What is delivered is recorded
+// under the workflow in which it ends, and out of the outbox; anything else under the delivery's own, and
+// stays there until that has been started. The workflow finds the attempt, in this process or another.
+func TestEagerAttempt(t *testing.T) {
 	t.Parallel()
 	for status, want := range map[int]webhook.State{200: webhook.StateDelivered, 503: webhook.StateRetrying, 400: webhook.StateDeadLettered} {
 		t.Run(strconv.Itoa(status), func(t *testing.T) {
 			t.Parallel()
-			b, starter := setup(t), &starting{started: make(chan activities.Handover, 2)}
-			if want != webhook.StateDelivered {
-				starter.away.Store(1)
-			}
-			p := b.guarded(t, admission.New(admission.Config{}), func(c *activities.Config) { c.FastWait, c.Starter = 200*time.Millisecond, starter })
+			b := setup(t)
+			p := b.guarded(t, admission.New(admission.Config{}), neverSlow)
 			in := b.known(t, p)
 			b.Script("/hook", receivertest.Step{Status: status})
-			b.Hold()
-			require.True(t, p.Ahead(in))
-			require.NoError(t, b.WaitHeld(t.Context(), 1))
-			b.claimed(t, in)
-			busy, err := b.process(t, nil).attempt(in)
-			require.NoError(t, err)
-			require.False(t, busy.BusyUntil.IsZero())
-			late := in
-			late.Shared = "fanout/some"
-			running, err := p.attempt(late)
-			require.NoError(t, err)
-			require.True(t, running.Running)
-			require.Zero(t, running.LookAt, "it has to let go of it")
-			b.Release()
-			require.Eventually(t, func() bool { return b.delivery(t, in).State == want }, 20*time.Second, time.Millisecond)
-			require.Equal(t, in.WorkflowID(), b.delivery(t, in).WorkflowID)
-			if want != webhook.StateDelivered {
-				require.Equal(t, activities.Handover{Ref: in.Ref, Progress: in.Progress}, <-starter.started)
+			start := &starts{}
+			require.True(t, p.SendEagerly(in, start))
+			calls, workflow := undelivered(), in.WorkflowID()
+			if want == webhook.StateDelivered {
+				calls, workflow = delivered(), gathering
 			}
-			got, err := p.attempt(late)
+			start.comeTo(t, calls)
+			d := b.delivery(t, in)
+			require.Equal(t, want, d.State)
+			require.Equal(t, workflow, d.WorkflowID)
+			require.Equal(t, [2]int{1, 1}, [2]int{d.Run, d.Seq})
+			require.Equal(t, want != webhook.StateDelivered, b.inOutbox(t, in))
+			require.Len(t, b.attempts(t, in), 1)
+
+			for range 2 { // R3: its task was lost
+				got, err := p.attempt(in)
+				require.NoError(t, err)
+				require.Equal(t, d.Progress, got.Progress)
+			}
+			require.Zero(t, p.record.count(), "the token was its permission")
+			elsewhere, err := b.process(t, nil).attempt(in)
 			require.NoError(t, err)
-			require.Equal(t, want, got.State)
-			require.Equal(t, in.WorkflowID(), got.WorkflowID)
-			p.Stop(context.WithoutCancel(t.Context()))
+			require.Equal(t, d.Progress, elsewhere.Progress)
 			require.Equal(t, 1, b.Count())
-			require.Zero(t, p.Leading())
-			require.Empty(t, starter.started)
+			require.Zero(t, p.Eager())
+			require.Equal(t, calls, start.all())
 		})
 	}
 }
 
-// claimed waits until the record says that somebody sends the delivery.
-func (b *bundle) claimed(t *testing.T, in activities.AttemptInput) {
-	t.Helper()
-	require.Eventually(t, func() bool {
-		var n int
-		err := b.store.Pool().QueryRow(t.Context(), `select count(*) from deliveries where id = $1 and owner_until > now()`, in.DeliveryID).Scan(&n)
-		return err == nil && n == 1
-	}, 20*time.Second, time.Millisecond)
-}
-
-// What has been answered is not claimed, and has its workflow although it could not be
-// recorded.
-func TestAheadAndAnswered(t *testing.T) {
+// R4: an eager request that takes long is claimed for the delivery's own workflow, which is started at
+// once and waits for it. The outbox row stays, unless it is delivered after all.
+func TestEagerAndSlow(t *testing.T) {
 	t.Parallel()
-	wait := func(c *activities.Config) { c.FastWait = 50 * time.Millisecond }
-	t.Run("recorded", func(t *testing.T) {
-		t.Parallel()
-		b := setup(t)
-		p := b.guarded(t, admission.New(admission.Config{}), wait)
-		in := b.known(t, p)
-		require.True(t, p.Ahead(in))
-		require.Eventually(t, func() bool { return b.delivery(t, in).State == webhook.StateDelivered }, 20*time.Second, time.Millisecond)
-		require.Zero(t, p.record.count())
-	})
-	t.Run("not recorded", func(t *testing.T) {
-		t.Parallel()
-		b, starter := setup(t), &starting{started: make(chan activities.Handover, 1)}
-		cable, address := behindWire(t, b.address)
-		p := b.processAt(t, address, func(c *activities.Config) {
-			wait(c)
-			c.Starter = starter
+	for status, want := range map[int]webhook.State{200: webhook.StateDelivered, 503: webhook.StateRetrying, 400: webhook.StateDeadLettered} {
+		t.Run(strconv.Itoa(status), func(t *testing.T) {
+			t.Parallel()
+			b, start := setup(t), &starts{}
+			p := b.guarded(t, admission.New(admission.Config{}), func(c *activities.Config) { c.FastWait = 200 * time.Millisecond })
+			in := b.known(t, p)
+			b.Script("/hook", receivertest.Step{Status: status})
+			b.Hold()
+			require.True(t, p.SendEagerly(in, start))
+			require.NoError(t, b.WaitHeld(t.Context(), 1))
+			start.comeTo(t, undelivered())
+			require.True(t, b.inOutbox(t, in))
+			busy, err := b.process(t, nil).attempt(in)
+			require.NoError(t, err)
+			require.False(t, busy.BusyUntil.IsZero(), "the store knows which process sends it")
+			shared := in
+			shared.Shared = gathering
+			running, err := p.attempt(shared)
+			require.NoError(t, err)
+			require.True(t, running.Running)
+			require.Zero(t, running.LookAt, "a shared workflow does not keep it")
+			own, err := p.attempt(in)
+			require.NoError(t, err)
+			require.True(t, own.Running)
+			joined := later(func() (activities.AttemptResult, error) { return p.join(in) })
+			b.Release()
+			end := <-joined
+			require.NoError(t, end.err)
+			require.Equal(t, want, end.result.State)
+			require.Equal(t, in.WorkflowID(), b.delivery(t, in).WorkflowID)
+			require.Equal(t, want != webhook.StateDelivered, b.inOutbox(t, in))
+			p.Stop(context.WithoutCancel(t.Context()))
+			require.Equal(t, 1, b.Count())
+			require.Equal(t, 1, p.record.count(), "one claim")
+			require.Zero(t, p.Eager())
+			require.Equal(t, undelivered(), start.all())
 		})
-		in := b.known(t, p)
-		b.Hold()
-		require.True(t, p.Ahead(in))
-		require.NoError(t, b.WaitHeld(t.Context(), 1))
-		b.claimed(t, in)
-		cable.cut()
-		b.Release()
-		require.Equal(t, in.Ref, (<-starter.started).Ref)
-		cable.mend()
-		require.Eventually(t, func() bool {
-			got, err := p.attempt(in)
-			return err == nil && got.State == webhook.StateDelivered
-		}, 20*time.Second, time.Millisecond)
-		require.Equal(t, 1, b.Count())
-	})
+	}
 }
 
-// R11: what was answered is recorded before the process ends, although no workflow has come.
-func TestAheadAndStopped(t *testing.T) {
+// An outcome that could not be recorded is recorded by the delivery's own workflow, and nothing is sent again.
+func TestEagerAndNotRecorded(t *testing.T) {
 	t.Parallel()
 	for status, want := range map[int]webhook.State{200: webhook.StateDelivered, 503: webhook.StateRetrying} {
 		t.Run(strconv.Itoa(status), func(t *testing.T) {
 			t.Parallel()
-			b, starter := setup(t), &starting{started: make(chan activities.Handover, 1)}
-			p := b.guarded(t, admission.New(admission.Config{}), func(c *activities.Config) {
-				neverAlone(c)
-				c.Starter = starter
-			})
+			b, start := setup(t), &starts{}
+			cable, address := behindWire(t, b.address)
+			p := b.processAt(t, address, neverSlow)
+			in := b.known(t, p)
+			b.Script("/hook", receivertest.Step{Status: status})
+			b.Hold()
+			require.True(t, p.SendEagerly(in, start))
+			require.NoError(t, b.WaitHeld(t.Context(), 1))
+			cable.cut()
+			b.Release()
+			if want == webhook.StateDelivered {
+				start.comeTo(t, append([]string{"delivered"}, unrecorded()...))
+			} else {
+				start.comeTo(t, unrecorded())
+			}
+			require.True(t, b.inOutbox(t, in))
+			cable.mend()
+			require.Eventually(t, func() bool {
+				got, err := p.attempt(in)
+				return err == nil && got.State == want
+			}, 20*time.Second, time.Millisecond)
+			require.Equal(t, in.WorkflowID(), b.delivery(t, in).WorkflowID)
+			require.False(t, b.inOutbox(t, in), "its workflow asked for it")
+			require.Equal(t, 1, b.Count())
+		})
+	}
+}
+
+// R11: what is under way is recorded before the process ends.
+func TestEagerAndStopped(t *testing.T) {
+	t.Parallel()
+	for status, want := range map[int]webhook.State{200: webhook.StateDelivered, 503: webhook.StateRetrying} {
+		t.Run(strconv.Itoa(status), func(t *testing.T) {
+			t.Parallel()
+			b, start := setup(t), &starts{}
+			p := b.guarded(t, admission.New(admission.Config{}), neverSlow)
 			in, second := b.known(t, p), b.known(t, p)
 			b.Script("/hook", receivertest.Step{Status: status})
 			b.Hold()
-			require.True(t, p.Ahead(in))
+			require.True(t, p.SendEagerly(in, start))
 			require.NoError(t, b.WaitHeld(t.Context(), 1))
 			stopped := make(chan struct{})
 			go func() {
@@ -243,15 +220,15 @@ func TestAheadAndStopped(t *testing.T) {
 			b.Release()
 			<-stopped
 			require.Equal(t, want, b.delivery(t, in).State)
-			require.Len(t, starter.started, map[int]int{200: 0, 503: 1}[status], "what is left to do has a workflow")
-			require.False(t, p.Ahead(second), "nothing begins any more")
+			require.Equal(t, want != webhook.StateDelivered, b.inOutbox(t, in))
+			require.False(t, p.SendEagerly(second, &starts{}), "nothing begins any more")
 		})
 	}
 }
 
-// R5: a delivery that is cancelled before its workflow asks for the attempt: delivered wins,
+// R5: a delivery that is cancelled while its eager request is under way: delivered wins,
 // and a request that goes on is not cut off.
-func TestAheadOfACancel(t *testing.T) {
+func TestEagerAndCancelled(t *testing.T) {
 	t.Parallel()
 	cancelled := func(in activities.AttemptInput) webhook.Step {
 		step := note(in)
@@ -273,7 +250,7 @@ func TestAheadOfACancel(t *testing.T) {
 			in := b.known(t, p)
 			b.Script("/hook", receivertest.Step{Status: test.status})
 			b.Hold()
-			require.True(t, p.Ahead(in))
+			require.True(t, p.SendEagerly(in, &starts{}))
 			standing, err := p.RecordStep(t.Context(), cancelled(in))
 			require.NoError(t, err)
 			require.True(t, standing.State.Open())
@@ -292,7 +269,7 @@ func TestAheadOfACancel(t *testing.T) {
 }
 
 // A fault of our own is the attempt's, and the next one asks the record.
-func TestAheadAndAFault(t *testing.T) {
+func TestEagerAndAFault(t *testing.T) {
 	t.Parallel()
 	for name, sender := range map[string]faulty{
 		"fault": func(context.Context, activities.Request) activities.Response {
@@ -306,7 +283,7 @@ func TestAheadAndAFault(t *testing.T) {
 			var broken *process
 			fails := make(chan struct{})
 			broken = b.guarded(t, g, func(c *activities.Config) {
-				neverAlone(c)
+				neverSlow(c)
 				well := c.Sender
 				c.Sender = faulty(func(ctx context.Context, r activities.Request) activities.Response {
 					select {
@@ -319,9 +296,9 @@ func TestAheadAndAFault(t *testing.T) {
 				})
 			})
 			in := b.known(t, broken)
-			require.True(t, broken.Ahead(in))
+			require.True(t, broken.SendEagerly(in, &starts{}))
 			<-fails
-			require.Eventually(t, func() bool { return g.Totals().InFlight == 0 && broken.Leading() == 0 }, 20*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return g.Totals().InFlight == 0 && broken.Eager() == 0 }, 20*time.Second, time.Millisecond)
 			require.Eventually(t, func() bool {
 				got, err := broken.attempt(in)
 				return err == nil && got.State == webhook.StateDelivered
@@ -332,9 +309,9 @@ func TestAheadAndAFault(t *testing.T) {
 	}
 }
 
-// Nothing is sent ahead where something speaks against it, and then the attempt finds all
+// Nothing is sent eagerly where something speaks against it, and then the attempt finds all
 // as it was.
-func TestNotAhead(t *testing.T) {
+func TestNotEager(t *testing.T) {
 	t.Parallel()
 	type change func(t *testing.T, b *bundle, p *process, g *admission.Controller)
 	enter := func(t *testing.T, b *bundle, g *admission.Controller) *admission.Permit {
@@ -366,8 +343,8 @@ func TestNotAhead(t *testing.T) {
 			p := b.guarded(t, g, nil)
 			test.change(t, b, p, g)
 			in := b.known(t, p)
-			require.False(t, p.Ahead(in))
-			require.Zero(t, p.Leading())
+			require.False(t, p.SendEagerly(in, &starts{}))
+			require.Zero(t, p.Eager())
 			got, err := p.attempt(in)
 			require.NoError(t, err)
 			require.Equal(t, test.state, got.State)
@@ -378,7 +355,7 @@ func TestNotAhead(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		p := b.guarded(t, admission.New(admission.Config{}), nil)
-		require.False(t, p.Ahead(b.fresh(t, p)))
+		require.False(t, p.SendEagerly(b.fresh(t, p), &starts{}))
 	})
 	t.Run("twice", func(t *testing.T) {
 		t.Parallel()
@@ -386,12 +363,12 @@ func TestNotAhead(t *testing.T) {
 		p := b.guarded(t, admission.New(admission.Config{}), nil)
 		in := b.known(t, p)
 		b.Hold()
-		require.True(t, p.Ahead(in))
-		require.False(t, p.Ahead(in))
+		require.True(t, p.SendEagerly(in, &starts{}))
+		require.False(t, p.SendEagerly(in, &starts{}))
 		b.Release()
 		_, err := p.attempt(in)
 		require.NoError(t, err)
-		require.False(t, p.Ahead(in), "it was made")
+		require.False(t, p.SendEagerly(in, &starts{}), "it was made")
 		require.Equal(t, 1, b.Count())
 	})
 	t.Run("without a token", func(t *testing.T) {
@@ -404,7 +381,7 @@ func TestNotAhead(t *testing.T) {
 		cancel := webhook.PendingCommand{Command: webhook.CommandCancel}
 		_, _, err := b.store.Command(t.Context(), webhook.Actor{Name: "test"}, tenant, in.DeliveryID, cancel)
 		require.NoError(t, err)
-		require.False(t, p.Ahead(in))
+		require.False(t, p.SendEagerly(in, &starts{}))
 		got, err := p.attempt(in)
 		require.NoError(t, err)
 		require.Equal(t, webhook.CommandCancel, got.Command.Command)
@@ -419,9 +396,9 @@ func inputOf(p *process, one webhook.Accepted) activities.AttemptInput {
 	return activities.AttemptInput{FirstTask: true, Ref: start.Ref, Progress: webhook.Progress{Run: 1, GiveUpAt: start.GiveUpAt}}
 }
 
-// A tenant has as many requests ahead as it leaves places to the others, and a receiver
-// that is slow takes none for long.
-func TestAheadIsShared(t *testing.T) {
+// A tenant has as many eager requests as it leaves to the others, and a slow receiver counts
+// for a moment only.
+func TestEagerIsShared(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.limit(t, 1000, 10_000)
@@ -430,13 +407,13 @@ func TestAheadIsShared(t *testing.T) {
 	_, err := b.store.CreateEndpoint(t.Context(), webhook.Actor{Name: "test"}, another, secret)
 	require.NoError(t, err)
 	p := b.guarded(t, admission.New(admission.Config{}), func(c *activities.Config) { c.FastWait = 2 * time.Second })
-	ahead := func(in activities.AttemptInput) bool {
+	eagerly := func(in activities.AttemptInput) bool {
 		_, err := p.record.EndpointCache().Target(t.Context(), in.EndpointID) // a notice may have had it forgotten
-		return err == nil && p.Ahead(in)
+		return err == nil && p.SendEagerly(in, &starts{})
 	}
 	b.Hold()
 	batch := webhook.NewBatch{TenantID: tenant}
-	for range activities.MaxAhead / 2 {
+	for range activities.MaxEager / 2 {
 		batch.Events = append(batch.Events, webhook.NewEvent{TenantID: tenant, Type: "order.paid", Payload: []byte(payload)})
 	}
 	accepted, err := b.store.AcceptBatch(t.Context(), batch)
@@ -446,7 +423,7 @@ func TestAheadIsShared(t *testing.T) {
 		all[i] = inputOf(p, one)
 	}
 	for _, in := range all {
-		require.True(t, ahead(in))
+		require.True(t, eagerly(in))
 	}
 	last, err := b.store.Accept(t.Context(), webhook.NewEvent{
 		TenantID: tenant, Type: "order.paid", Payload: []byte(payload), EndpointIDs: []webhook.EndpointID{another.ID},
@@ -455,7 +432,7 @@ func TestAheadIsShared(t *testing.T) {
 	in := inputOf(p, last)
 	_, err = p.record.EndpointCache().Target(t.Context(), in.EndpointID)
 	require.NoError(t, err)
-	require.False(t, ahead(in))
-	require.Eventually(t, func() bool { return ahead(in) }, 20*time.Second, time.Millisecond, "the first are slow")
+	require.False(t, eagerly(in))
+	require.Eventually(t, func() bool { return eagerly(in) }, 20*time.Second, time.Millisecond, "the first are slow")
 	b.Release()
 }

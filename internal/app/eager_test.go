@@ -15,7 +15,7 @@ import (
 
 // Where one process runs all workflows, a request does not wait for the workflow, and its
 // outcome is recorded although none comes. This Temporal never has a task for the worker.
-func TestRequestsGoAheadOfTheirWorkflows(t *testing.T) {
+func TestFirstRequestsAreEager(t *testing.T) {
 	t.Parallel()
 	receiver := receivertest.New(t)
 	o := options(t, postgrestest.New(t))
@@ -47,9 +47,9 @@ func TestRequestsGoAheadOfTheirWorkflows(t *testing.T) {
 }
 
 // Where others may run workflows as well, they would not know of it.
-func TestRequestsWaitForTheirWorkflows(t *testing.T) {
+func TestFirstRequestsWaitForTheirWorkflows(t *testing.T) {
 	t.Parallel()
 	o := options(t, postgrestest.New(t))
 	o.Worker, o.Temporal.HostPort = true, newFrontend(t).address
-	require.Nil(t, start(t, o).dispatcher.Ahead)
+	require.False(t, start(t, o).dispatcher.SoleWorker)
 }
