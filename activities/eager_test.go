@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/everpost/everpost/activities"
-	"github.com/everpost/everpost/internal/gate"
+	"github.com/everpost/everpost/internal/admission"
 	"github.com/everpost/everpost/internal/receivertest"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -88,7 +88,7 @@ func TestEagerAttempt(t *testing.T) {
 		t.Run(strconv.Itoa(status), func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			p := b.guarded(t, gate.New(gate.Config{}), neverSlow)
+			p := b.guarded(t, admission.New(admission.Config{}), neverSlow)
 			in := b.known(t, p)
 			b.Script("/hook", receivertest.Step{Status: status})
 			start := &starts{}
@@ -129,7 +129,7 @@ func TestEagerAndSlow(t *testing.T) {
 		t.Run(strconv.Itoa(status), func(t *testing.T) {
 			t.Parallel()
 			b, start := setup(t), &starts{}
-			p := b.guarded(t, gate.New(gate.Config{}), func(c *activities.Config) { c.FastWait = 200 * time.Millisecond })
+			p := b.guarded(t, admission.New(admission.Config{}), func(c *activities.Config) { c.FastWait = 200 * time.Millisecond })
 			in := b.known(t, p)
 			b.Script("/hook", receivertest.Step{Status: status})
 			b.Hold()
@@ -206,7 +206,7 @@ func TestEagerAndStopped(t *testing.T) {
 		t.Run(strconv.Itoa(status), func(t *testing.T) {
 			t.Parallel()
 			b, start := setup(t), &starts{}
-			p := b.guarded(t, gate.New(gate.Config{}), neverSlow)
+			p := b.guarded(t, admission.New(admission.Config{}), neverSlow)
 			in, second := b.known(t, p), b.known(t, p)
 			b.Script("/hook", receivertest.Step{Status: status})
 			b.Hold()
@@ -246,7 +246,7 @@ func TestEagerAndCancelled(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			p := b.guarded(t, gate.New(gate.Config{}), func(c *activities.Config) { c.FastWait = 200 * time.Millisecond })
+			p := b.guarded(t, admission.New(admission.Config{}), func(c *activities.Config) { c.FastWait = 200 * time.Millisecond })
 			in := b.known(t, p)
 			b.Script("/hook", receivertest.Step{Status: test.status})
 			b.Hold()
@@ -279,7 +279,7 @@ func TestEagerAndAFault(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b, g := setup(t), gate.New(gate.Config{})
+			b, g := setup(t), admission.New(admission.Config{})
 			var broken *process
 			fails := make(chan struct{})
 			broken = b.guarded(t, g, func(c *activities.Config) {
@@ -313,10 +313,10 @@ func TestEagerAndAFault(t *testing.T) {
 // as it was.
 func TestNotEager(t *testing.T) {
 	t.Parallel()
-	type change func(t *testing.T, b *bundle, p *process, g *gate.Gate)
-	enter := func(t *testing.T, b *bundle, g *gate.Gate) *gate.Pass {
+	type change func(t *testing.T, b *bundle, p *process, g *admission.Controller)
+	enter := func(t *testing.T, b *bundle, g *admission.Controller) *admission.Permit {
 		t.Helper()
-		_, pass := g.Enter(t.Context(), gate.Entry{Endpoint: b.endpoint.ID, Delivery: webhook.DeliveryID{1}, Limits: gate.LimitsOf(&b.endpoint)})
+		pass := g.Acquire(t.Context(), admission.Request{Endpoint: b.endpoint.ID, Delivery: webhook.DeliveryID{1}, Limits: admission.LimitsOf(&b.endpoint)}).Permit
 		require.NotNil(t, pass)
 		return pass
 	}
@@ -324,13 +324,13 @@ func TestNotEager(t *testing.T) {
 		change change
 		state  webhook.State
 	}{
-		"paused": {func(t *testing.T, b *bundle, p *process, _ *gate.Gate) {
+		"paused": {func(t *testing.T, b *bundle, p *process, _ *admission.Controller) {
 			t.Helper()
 			_, err := b.store.Endpoints.PauseEndpoint(t.Context(), webhook.Actor{Name: "test"}, tenant, b.endpoint.ID)
 			require.NoError(t, err)
 			p.record.Endpoints.Cache().ForgetTenant(tenant)
 		}, webhook.StateHeld},
-		"no place": {func(t *testing.T, b *bundle, _ *process, g *gate.Gate) {
+		"no place": {func(t *testing.T, b *bundle, _ *process, g *admission.Controller) {
 			t.Helper()
 			pass := enter(t, b, g)
 			t.Cleanup(pass.Cancel)
@@ -339,7 +339,7 @@ func TestNotEager(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b, g := setup(t), gate.New(gate.Config{})
+			b, g := setup(t), admission.New(admission.Config{})
 			p := b.guarded(t, g, nil)
 			test.change(t, b, p, g)
 			in := b.known(t, p)
@@ -354,13 +354,13 @@ func TestNotEager(t *testing.T) {
 	t.Run("unknown", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
-		p := b.guarded(t, gate.New(gate.Config{}), nil)
+		p := b.guarded(t, admission.New(admission.Config{}), nil)
 		require.False(t, p.SendEagerly(b.fresh(t, p), &starts{}))
 	})
 	t.Run("twice", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
-		p := b.guarded(t, gate.New(gate.Config{}), nil)
+		p := b.guarded(t, admission.New(admission.Config{}), nil)
 		in := b.known(t, p)
 		b.Hold()
 		require.True(t, p.SendEagerly(in, &starts{}))
@@ -374,7 +374,7 @@ func TestNotEager(t *testing.T) {
 	t.Run("without a token", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
-		p := b.guarded(t, gate.New(gate.Config{}), nil)
+		p := b.guarded(t, admission.New(admission.Config{}), nil)
 		in := b.known(t, p)
 		_, ok := p.tokens.Fresh().Take(in.DeliveryID)
 		require.True(t, ok)
@@ -406,7 +406,7 @@ func TestEagerIsShared(t *testing.T) {
 	another.ID, another.EventTypes = webhook.NewEndpointID(), []string{"another"}
 	_, err := b.store.Endpoints.CreateEndpoint(t.Context(), webhook.Actor{Name: "test"}, another, secret)
 	require.NoError(t, err)
-	p := b.guarded(t, gate.New(gate.Config{}), func(c *activities.Config) { c.FastWait = 2 * time.Second })
+	p := b.guarded(t, admission.New(admission.Config{}), func(c *activities.Config) { c.FastWait = 2 * time.Second })
 	eagerly := func(in activities.AttemptInput) bool {
 		_, err := p.record.Endpoints.Cache().Target(t.Context(), in.EndpointID) // a notice may have had it forgotten
 		return err == nil && p.SendEagerly(in, &starts{})

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/everpost/everpost/activities"
-	"github.com/everpost/everpost/internal/gate"
+	"github.com/everpost/everpost/internal/admission"
 	"github.com/everpost/everpost/internal/receivertest"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -140,7 +140,7 @@ func TestAttemptsOfWhichOneIsSlow(t *testing.T) {
 func TestAttemptsWithAGateThatPanics(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	g := slowPanics{admission{gate.New(gate.Config{})}, webhook.NewEndpointID()}
+	g := slowPanics{testAdmission{admission.New(admission.Config{})}, webhook.NewEndpointID()}
 	p := b.process(t, func(c *activities.Config) { c.Gate = g })
 	all := sharing(b.stored(t), b.stored(t))
 	all[0].EndpointID = g.on
@@ -153,7 +153,7 @@ func TestAttemptsWithAGateThatPanics(t *testing.T) {
 }
 
 type slowPanics struct {
-	admission
+	testAdmission
 
 	on webhook.EndpointID
 }
@@ -162,7 +162,7 @@ func (g slowPanics) Slow(endpoint webhook.EndpointID) bool {
 	if endpoint == g.on {
 		panic("canary-panic")
 	}
-	return g.admission.Slow(endpoint)
+	return g.testAdmission.Slow(endpoint)
 }
 
 type claimPanics struct {

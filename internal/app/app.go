@@ -23,10 +23,10 @@ import (
 
 	"github.com/everpost/everpost/activities"
 	"github.com/everpost/everpost/api"
+	"github.com/everpost/everpost/internal/admission"
 	"github.com/everpost/everpost/internal/config"
 	"github.com/everpost/everpost/internal/dispatch"
 	"github.com/everpost/everpost/internal/egress"
-	"github.com/everpost/everpost/internal/gate"
 	"github.com/everpost/everpost/internal/monitor"
 	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/telemetry"
@@ -92,8 +92,8 @@ type App struct {
 	metrics *telemetry.Metrics
 
 	store      *postgres.DB
-	gate       *gate.Gate       // nil without a worker
-	monitor    *monitor.Monitor // nil without a worker
+	gate       *admission.Controller // nil without a worker
+	monitor    *monitor.Monitor      // nil without a worker
 	health     *monitor.View
 	guard      *egress.Guard
 	roots      *x509.CertPool // that verify receivers; nil for the system's
@@ -169,7 +169,7 @@ func New(ctx context.Context, o Options) (*App, error) {
 	}
 	a.push(phaseClient, func(context.Context) { a.client.Close() })
 	if o.Worker {
-		a.gate = gate.New(gate.Config{Changed: a.circuitChanged, MaxInFlightPerHost: o.Config.MaxInFlightPerHost})
+		a.gate = admission.New(admission.Config{OnCircuitChange: a.circuitChanged, MaxInFlightPerHost: o.Config.MaxInFlightPerHost})
 	}
 	a.store, err = postgres.Open(ctx, postgres.Config{
 		URL: o.Config.DatabaseURL, MaxConns: storeConns, Sealer: sealer{keys}, MakeSecret: makeSecret, EndpointMoved: a.endpointMoved,
@@ -196,7 +196,7 @@ func New(ctx context.Context, o Options) (*App, error) {
 		Forgotten: a.store.Held, Now: a.store.Now,
 	}
 	if a.gate != nil {
-		forDispatch.Gate, forDispatch.FaultyBacklog = a.gate, a.store.Held
+		forDispatch.Gate, forDispatch.FaultyBacklog = startForecast{a.gate}, a.store.Held
 	}
 	a.dispatcher = dispatch.New(forDispatch)
 	if a.gate != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/client"
 
-	"github.com/everpost/everpost/internal/gate"
+	"github.com/everpost/everpost/internal/admission"
 	"github.com/everpost/everpost/internal/postgrestest"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -56,7 +56,7 @@ func TestACircuitIsClosedInEveryWorker(t *testing.T) {
 
 	// The probe fails, and it was said once.
 	w := workers[0]
-	w.pass(t, id, gate.Result{Latency: 20 * time.Millisecond, Number: 1, Reason: "http_503", Answered: true, Trouble: true})
+	w.pass(t, id, admission.Result{Latency: 20 * time.Millisecond, Number: 1, Reason: "http_503", Answered: true, BreakerFailure: true})
 	require.Equal(t, []string{"open", "half_open"}, circuits())
 	closed, err := w.store.EndpointHealth.CircuitClosings(t.Context(), w.gate.OpenCircuits())
 	require.NoError(t, err)

@@ -6,20 +6,20 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/everpost/everpost/internal/gate"
+	"github.com/everpost/everpost/internal/admission"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
 // Of too many unhealthy endpoints, those that are sent nothing are shared.
 func TestSharedHealthIsBounded(t *testing.T) {
 	t.Parallel()
-	g := gate.New(gate.Config{})
+	g := admission.New(admission.Config{})
 	s := newSharing(Config{Admission: endpointStates{g}})
 	require.Empty(t, s.unhealthy())
 	enter := func(deferFor time.Duration) webhook.EndpointID {
 		id := webhook.NewEndpointID()
-		_, pass := g.Enter(t.Context(), gate.Entry{Endpoint: id, Delivery: webhook.DeliveryIDOf(webhook.NewEventID(), id)})
-		pass.Done(gate.Result{Latency: time.Millisecond, DeferFor: deferFor})
+		pass := g.Acquire(t.Context(), admission.Request{Endpoint: id, Delivery: webhook.DeliveryIDOf(webhook.NewEventID(), id)}).Permit
+		pass.Done(admission.Result{Latency: time.Millisecond, DeferFor: deferFor})
 		return id
 	}
 	var blocked []webhook.EndpointID
