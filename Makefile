@@ -1,7 +1,7 @@
 # Everpost's build. `make help` lists what there is.
 #
-# Two modules live here: the root and standalone/ (docs/adr/0001). Go decides what has to be rebuilt, so no target
-# lists sources; only the tools, which have versions of their own, are files with rules.
+# Two modules live here: the root and standalone/ (docs/adr/0001, Go modules). Go decides what has to be rebuilt, so no
+# target lists sources; only the tools, which have versions of their own, are files with rules.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -21,8 +21,8 @@ export GOLANGCI_LINT_CACHE ?= $(CURDIR)/.cache/golangci-lint
 
 # The version comes from git here, not from Go's own stamping, which fails in a checkout that belongs to someone else.
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-# The CPU profile that binaries are optimised for (docs/adr/0036), or off. Tests and tools are built without: where one main
-# package had it as its own, whatever imports that would be built twice.
+# The CPU profile that binaries are optimised for (docs/adr/0023, profile-guided builds), or off. Tests and tools are built
+# without: where one main package had it as its own, whatever imports that would be built twice.
 PGO ?= $(wildcard default.pgo)
 BUILD := $(GO) build -buildvcs=false -pgo='$(if $(filter-out off,$(PGO)),$(abspath $(PGO)),off)' -ldflags '-X main.version=$(VERSION)'
 
@@ -140,6 +140,11 @@ workflowcheck: $(WORKFLOWCHECK) ## fail if workflow code is not deterministic
 .PHONY: vulncheck
 vulncheck: $(GOVULNCHECK) ## fail if something is called that is known to be vulnerable; skipped where the database of that is out of reach
 	tools/vulncheck $(GOVULNCHECK)
+
+.PHONY: docs
+docs: ## write anew what is generated in docs/: the tables of settings, the tables and pictures of retry presets
+	$(GO) generate ./internal/retry/plot
+	$(GO) test -count=1 -run '^TestConfigurationShowsEverySetting$$' ./docs -update
 
 .PHONY: clean
 clean: ## remove what was built (not the data of an installation)

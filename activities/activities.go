@@ -14,7 +14,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// Record is where deliveries stand. See docs/adr/0004.
+// Record is where deliveries stand. See docs/adr/0003, store and engine.
 type Record interface {
 	// Begin takes the right to send an attempt and reads what sending it needs.
 	Begin(ctx context.Context, c webhook.Claim) (webhook.Begun, error)
@@ -106,7 +106,7 @@ type Activities struct {
 	flights flights
 	crew    *crew           // who makes them
 	slow    shares          // requests to slow receivers: half of all that may be under way
-	leading shares          // requests ahead of their workflows
+	eager   shares          // eager requests
 	away    outage          // of the record
 	base    context.Context //nolint:containedctx // the life of requests that outlive their activity; ended by Stop
 	cancel  context.CancelFunc

@@ -49,11 +49,8 @@ type AttemptInput struct {
 	Probe bool `json:"probe,omitempty"`
 
 	// Shared is the workflow that makes the attempt beside those of other deliveries;
-	// "" is the delivery's own. It goes on with the delivery when the next attempt is
-	// due within Near, or no workflow can be spared; else the delivery's own does, and
-	// the record says so.
-	Shared string        `json:"shared,omitempty"`
-	Near   time.Duration `json:"near,omitempty"`
+	// "" is the delivery's own.
+	Shared string `json:"shared,omitempty"`
 
 	// Faults is how often in a row a fault of our own has kept a shared workflow from it.
 	Faults int `json:"faults,omitempty"`
@@ -64,7 +61,7 @@ type AttemptResult struct {
 	webhook.Progress
 
 	// Running: the receiver is slow; the request goes on. A shared workflow asks for it
-	// again at LookAt; where that is zero the delivery's own workflow goes on, and Join waits for it.
+	// again at LookAt; a delivery's own waits for it with Join.
 	Running bool      `json:"running,omitempty"`
 	LookAt  time.Time `json:"look_at,omitzero"`
 	// BusyUntil: another process has the right to send until then; nothing was sent.
@@ -105,14 +102,9 @@ func (a *Activities) goOn(ctx context.Context, fl *flight, in AttemptInput) (Att
 	if !a.awaitPassage(fl) {
 		return fl.result, fl.err
 	}
-	stays := in.Shared != "" && a.flights.stays(fl, a.Starter.Spare)
-	if in.Shared != "" && !stays {
-		in.Shared = "" // the delivery's own workflow goes on
-		a.flights.unclaim(fl)
-	}
 	if a.flights.needsClaim(fl) {
 		// From here on others must know that the request is under way, and whose it is.
-		if err := a.writeClaim(ctx, fl, in); err != nil {
+		if err := a.writeClaim(ctx, fl, in, false); err != nil {
 			a.Logger.WarnContext(ctx, "a slow attempt could not be claimed yet", "delivery", in.DeliveryID, "error", err)
 			a.flights.run(func() { a.keepClaiming(fl, in) })
 		}
@@ -122,7 +114,7 @@ func (a *Activities) goOn(ctx context.Context, fl *flight, in AttemptInput) (Att
 		return fl.result, fl.err
 	default:
 		result := AttemptResult{Progress: in.Progress, Running: true}
-		if stays {
+		if in.Shared != "" {
 			result.LookAt = a.lookAt(fl)
 		}
 		return result, nil
@@ -183,8 +175,9 @@ func (a *Activities) flight(in AttemptInput) (*flight, error) {
 	return fl, nil
 }
 
-// writeClaim tells the record that this process sends the attempt.
-func (a *Activities) writeClaim(ctx context.Context, fl *flight, in AttemptInput) error {
+// writeClaim tells the record that this process sends the attempt. keepOutbox says that its
+// workflow is still to be started.
+func (a *Activities) writeClaim(ctx context.Context, fl *flight, in AttemptInput, keepOutbox bool) error {
 	ctx, cancel := context.WithTimeout(ctx, a.FastWait)
 	defer cancel()
 	timeout := webhook.MaxTimeout
@@ -193,7 +186,9 @@ func (a *Activities) writeClaim(ctx context.Context, fl *flight, in AttemptInput
 		timeout = fl.timeout
 	default: // it may be let through at any moment
 	}
-	_, err := a.Record.Begin(ctx, a.claim(in, timeout))
+	claim := a.claim(in, timeout)
+	claim.KeepOutbox = keepOutbox
+	_, err := a.Record.Begin(ctx, claim)
 	return err
 }
 
@@ -208,7 +203,7 @@ func (a *Activities) keepClaiming(fl *flight, in AttemptInput) {
 			return
 		case <-pause.C:
 		}
-		if a.writeClaim(a.base, fl, in) == nil {
+		if a.writeClaim(a.base, fl, in, fl.eager) == nil {
 			return
 		}
 	}
@@ -280,7 +275,8 @@ func (a *Activities) makeOnce(fl *flight, in *AttemptInput) (AttemptResult, erro
 	defer cancel()
 	if fl.unrecorded != nil {
 		step := *fl.unrecorded
-		if in.Shared == "" { // a shared workflow may have made it, and left it to the delivery's own to tell
+		step.KeepOutbox = false // its workflow asks for it
+		if in.Shared == "" {    // a shared workflow may have made it, and left it to the delivery's own to tell
 			step.WorkflowID = in.WorkflowID()
 		}
 		return a.record(ctx, fl, *in, step)

@@ -1,11 +1,11 @@
 package activities
 
-// MaxAhead is for tests.
-const MaxAhead = maxAhead
+// MaxEager is for tests.
+const MaxEager = maxEager
 
-// Leading is how many requests are ahead of their workflows.
-func (a *Activities) Leading() int {
-	a.leading.mu.Lock()
-	defer a.leading.mu.Unlock()
-	return a.leading.taken
+// Eager is how many eager requests are under way that are not slow.
+func (a *Activities) Eager() int {
+	a.eager.mu.Lock()
+	defer a.eager.mu.Unlock()
+	return a.eager.taken
 }

@@ -233,8 +233,8 @@ func TestFaultOfOneDelivery(t *testing.T) {
 	require.Equal(t, in.WorkflowID(), left[0].WorkflowID)
 }
 
-// Nothing is sent ahead to an endpoint that cannot be sent to.
-func TestAheadKnowsOfFaults(t *testing.T) {
+// Nothing is sent eagerly to an endpoint that cannot be sent to.
+func TestEagerKnowsOfFaults(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	faults := &known{}
@@ -242,7 +242,7 @@ func TestAheadKnowsOfFaults(t *testing.T) {
 	_, err := p.record.Endpoints.Cache().Target(t.Context(), b.endpoint.ID)
 	require.NoError(t, err)
 	faults.Faulted(b.endpoint.ID, "the way out is closed")
-	require.False(t, p.Ahead(b.fresh(t, p)))
+	require.False(t, p.SendEagerly(b.fresh(t, p), &starts{}))
 	faults.forget(b.endpoint.ID)
-	require.True(t, p.Ahead(b.fresh(t, p)))
+	require.True(t, p.SendEagerly(b.fresh(t, p), &starts{}))
 }

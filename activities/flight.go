@@ -19,16 +19,17 @@ type flight struct {
 	timeout time.Duration // of its request
 	result  AttemptResult
 	err     error
-	claimed bool  // guarded by flights.mu: the record knows who sends, or is being told
-	stays   *bool // guarded by flights.mu: whether a shared workflow keeps it although it is slow; nil: not asked yet
-	settled bool  // result is what the record says; false when nothing was sent and nothing is known
+	claimed bool // guarded by flights.mu: the record knows who sends, or is being told
+	settled bool // result is what the record says; false when nothing was sent and nothing is known
 
 	// unrecorded is the step of a request that was answered while the record was out
 	// of reach: the next try records it and sends nothing. place is its in flights.left.
 	unrecorded *webhook.Step
 	place      *list.Element
 
-	ahead *ahead // of one that was begun before its workflow came to it
+	eager    bool // no workflow has asked for it when it began
+	answered bool // guarded by flights.mu: of an eager one, its request has ended
+	slow     bool // guarded by flights.mu: of an eager one, its own workflow goes on with it
 }
 
 type flightKey struct {
@@ -56,7 +57,6 @@ type flights struct {
 	left           list.List // of the keys in byKey with an answer that is not recorded
 	underWay, most int
 	closed         bool
-	closing        chan struct{} // closed with it
 
 	// running counts what Stop waits for. It grows only with mu held and closed unset, or
 	// by one that it counts, so never from zero beside a Wait.
@@ -64,7 +64,7 @@ type flights struct {
 }
 
 func newFlights(most, remembered int) flights {
-	return flights{byKey: map[flightKey]*flight{}, recorded: newRing(remembered), most: most, closing: make(chan struct{})}
+	return flights{byKey: map[flightKey]*flight{}, recorded: newRing(remembered), most: most}
 }
 
 // enter returns the flight of an attempt that is to lead on from a step. mine says
@@ -79,7 +79,6 @@ func (f *flights) enter(in AttemptInput, now time.Time) (fl *flight, mine bool, 
 	key := in.key()
 	before := f.byKey[key]
 	if before != nil && (!before.ended() || before.err == nil && before.result.After(in.Progress)) {
-		before.ahead.ask(in)
 		return before, false, nil
 	}
 	switch {
@@ -95,16 +94,16 @@ func (f *flights) enter(in AttemptInput, now time.Time) (fl *flight, mine bool, 
 	return fl, true, nil
 }
 
-// enterAhead returns a flight that nobody has asked for yet, and which the caller has to
-// fly; nil when there can be none, or has been one.
-func (f *flights) enterAhead(in AttemptInput, now time.Time) *flight {
+// enterEager returns a new flight, which the caller has to fly, for an attempt that no workflow has
+// asked for; nil when there can be none, or has been one.
+func (f *flights) enterEager(in AttemptInput, now time.Time) *flight {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.byKey[in.key()] != nil || f.closed || f.underWay >= f.most {
 		return nil
 	}
 	fl := f.begin(in.key(), now)
-	fl.ahead = &ahead{asked: make(chan AttemptInput, 1)}
+	fl.eager = true
 	return fl
 }
 
@@ -117,44 +116,36 @@ func (f *flights) begin(key flightKey, now time.Time) *flight {
 	return fl
 }
 
-// join asks for a flight that goes on, whoever has begun it; nil when there is none.
-func (f *flights) join(in AttemptInput) *flight {
+// underWayOf is the flight of an attempt that goes on; nil when there is none.
+func (f *flights) underWayOf(in AttemptInput) *flight {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	fl := f.byKey[in.key()]
-	if fl == nil || fl.ended() {
-		return nil
+	if fl := f.byKey[in.key()]; fl != nil && !fl.ended() {
+		return fl
 	}
-	fl.ahead.ask(in)
-	return fl
+	return nil
 }
 
-// leaveAlone says that a flight that was begun ahead waits no longer for somebody to ask for
-// it; false when somebody has.
-func (f *flights) leaveAlone(fl *flight) bool {
+// leavesAsSlow says that an eager flight takes long, so that its own workflow goes on with it;
+// false when its request has ended.
+func (f *flights) leavesAsSlow(fl *flight) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	fl.ahead.alone = !fl.ahead.isHere
-	return fl.ahead.alone
+	fl.slow = !fl.answered
+	return fl.slow
 }
 
-func (f *flights) isAlone(fl *flight) bool {
+func (f *flights) isSlow(fl *flight) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return fl.ahead.alone
+	return fl.slow
 }
 
-// answer notes that the request of a flight that was begun ahead has ended.
+// answer notes that the request of an eager flight has ended.
 func (f *flights) answer(fl *flight) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	fl.ahead.answered = true
-}
-
-func (f *flights) isAnswered(fl *flight) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return fl.ahead.answered
+	fl.answered = true
 }
 
 // end publishes what a flight came to.
@@ -225,28 +216,6 @@ func (f *flights) needsClaim(fl *flight) bool {
 	return needed
 }
 
-// unclaim says that who sends has changed.
-func (f *flights) unclaim(fl *flight) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	fl.claimed = false
-}
-
-// stays reports whether a shared workflow keeps a slow delivery. It does unless there is a
-// workflow to spare for it, which is asked once for each attempt, or the record has been told
-// of the delivery's own.
-func (f *flights) stays(fl *flight, spare func() bool) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if fl.ahead != nil && fl.ahead.alone {
-		return false
-	}
-	if fl.stays == nil {
-		fl.stays = new(!spare())
-	}
-	return *fl.stays
-}
-
 // run runs fn in a goroutine that close waits for, unless it is too late for that.
 func (f *flights) run(fn func()) {
 	f.mu.Lock()
@@ -256,20 +225,10 @@ func (f *flights) run(fn func()) {
 	}
 }
 
-// runOn is run for what follows a flight that is still under way: close waits for that.
-func (f *flights) runOn(fn func()) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.running.Go(fn)
-}
-
 // close lets nothing begin any more and returns when all that has begun is over.
 func (f *flights) close() {
 	f.mu.Lock()
-	if !f.closed {
-		f.closed = true
-		close(f.closing)
-	}
+	f.closed = true
 	f.mu.Unlock()
 	f.running.Wait()
 }

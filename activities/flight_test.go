@@ -23,7 +23,6 @@ func TestFlightsModel(t *testing.T) {
 		flying := map[flightKey]*flight{}
 		lost := map[flightKey]*webhook.Step{} // the newest that was left unrecorded
 		var recent []flightKey                // recorded, newest last
-		asked := map[*flight]bool{}           // those ahead that somebody has asked for
 		t.Repeat(map[string]func(*rapid.T){
 			"enter": func(t *rapid.T) {
 				key := flightKey{run: 1, number: rapid.IntRange(1, keys).Draw(t, "number")}
@@ -33,10 +32,6 @@ func TestFlightsModel(t *testing.T) {
 				case underWay:
 					require.Same(t, before, fl)
 					require.False(t, mine)
-					if fl.ahead != nil && !asked[fl] {
-						require.Equal(t, toFly(key, key.number-1), <-fl.ahead.asked)
-						asked[fl] = true
-					}
 				case err != nil:
 					require.ErrorIs(t, err, errTooMany)
 					require.Len(t, flying, most)
@@ -52,10 +47,10 @@ func TestFlightsModel(t *testing.T) {
 					require.Equal(t, key.number, fl.result.Seq)
 				}
 			},
-			"enter ahead": func(t *rapid.T) {
+			"enter eagerly": func(t *rapid.T) {
 				key := flightKey{run: 1, number: rapid.IntRange(1, keys).Draw(t, "number")}
 				known := f.byKey[key] != nil
-				fl := f.enterAhead(toFly(key, key.number-1), time.Time{})
+				fl := f.enterEager(toFly(key, key.number-1), time.Time{})
 				require.Equal(t, !known && len(flying) < most, fl != nil)
 				if fl != nil {
 					require.Nil(t, fl.unrecorded)
@@ -104,7 +99,7 @@ func TestFlightsModel(t *testing.T) {
 		f.close()
 		_, _, err := f.enter(toFly(flightKey{run: 1, number: keys + 1}, 0), time.Time{})
 		require.ErrorIs(t, err, errStopping)
-		require.Nil(t, f.enterAhead(toFly(flightKey{run: 1, number: keys + 1}, 0), time.Time{}))
+		require.Nil(t, f.enterEager(toFly(flightKey{run: 1, number: keys + 1}, 0), time.Time{}))
 	})
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/everpost/everpost/activities"
-	"github.com/everpost/everpost/internal/gate"
+	"github.com/everpost/everpost/internal/admission"
 	"github.com/everpost/everpost/internal/receivertest"
 	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/signature"
@@ -32,9 +32,9 @@ func TestEnvelope(t *testing.T) {
 	b := setup(t)
 	b.update(t, func(e *webhook.Endpoint) { e.PayloadFormat = webhook.PayloadEnvelope })
 	b.Script("/hook", receivertest.Step{Status: 503}, receivertest.Step{Status: 503}, receivertest.Step{Status: 400})
-	p := b.guarded(t, gate.New(gate.Config{}), neverAlone)
+	p := b.guarded(t, admission.New(admission.Config{}), neverSlow)
 	in := b.known(t, p)
-	require.True(t, p.Ahead(in), "from memory")
+	require.True(t, p.SendEagerly(in, &starts{}), "from memory")
 	_, err := b.WaitFor(t.Context(), 1)
 	require.NoError(t, err)
 	got, err := p.attempt(in)

@@ -55,9 +55,6 @@ const (
 	// comes back, and crowdedSpread what is added by chance, so that they do not come at once.
 	crowdedPause  = 1200 * time.Millisecond
 	crowdedSpread = 4 * time.Second
-	// farTurn is from when on a turn is too far off for a shared workflow to wait for:
-	// the gate gives nearly all within five minutes.
-	farTurn = 6 * time.Minute
 )
 
 // patience is how long a workflow task waits for an attempt.
@@ -147,9 +144,6 @@ func (a *Activities) turnedAway(ctx context.Context, fl *flight, in AttemptInput
 	}
 	if step.DueAt.After(in.GiveUpAt) {
 		step.DueAt = in.GiveUpAt
-	}
-	if step.DueAt.Sub(a.Now()) > farTurn {
-		step.WorkflowID = in.WorkflowID()
 	}
 	return a.record(ctx, fl, in, step)
 }

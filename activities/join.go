@@ -72,7 +72,7 @@ func (a *Activities) RecordStep(ctx context.Context, step webhook.Step) (webhook
 }
 
 // tellFirst records, before an end that no attempt led to, the attempt that this process makes
-// just now, ahead of the workflow or for another one, or that could not be recorded when the
+// just now, eagerly or for another workflow, or that could not be recorded when the
 // record was out of reach: it may have delivered. told is false when there is none.
 func (a *Activities) tellFirst(ctx context.Context, step webhook.Step) (standing webhook.Standing, told bool, err error) {
 	in := AttemptInput{Ref: step.Ref, Progress: step.Progress, CommandDone: step.CommandDone}
@@ -80,7 +80,7 @@ func (a *Activities) tellFirst(ctx context.Context, step webhook.Step) (standing
 	if step.Attempt != nil || step.State.Open() {
 		return webhook.Standing{}, false, nil
 	}
-	fl := a.flights.join(in)
+	fl := a.flights.underWayOf(in)
 	if fl == nil {
 		if !a.flights.isUntold(in.key()) {
 			return webhook.Standing{}, false, nil

@@ -22,9 +22,6 @@ const (
 // is one already is no error; ErrCrowded means that none of the tenant's can be started now.
 type Starter interface {
 	HandOver(ctx context.Context, h Handover) error
-	// Spare takes one of the workflows that there are to spare for deliveries that only
-	// wait; false: it waits where it is. It must be cheap.
-	Spare() bool
 }
 
 // ErrCrowded ends a hand-over for which there was no time.

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/everpost/everpost/activities"
-	"github.com/everpost/everpost/internal/gate"
+	"github.com/everpost/everpost/internal/admission"
 	"github.com/everpost/everpost/internal/receivertest"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -49,7 +49,7 @@ func (p *process) attemptsOf(t *testing.T, all ...activities.AttemptInput) []act
 // sharing makes attempts those of a shared workflow.
 func sharing(all ...activities.AttemptInput) []activities.AttemptInput {
 	for i := range all {
-		all[i].Shared, all[i].Near = sharedID, time.Minute
+		all[i].Shared = sharedID
 	}
 	return all
 }
@@ -120,13 +120,11 @@ func TestAttemptsPanicWhileTheyWait(t *testing.T) {
 	require.Equal(t, 2, b.Count())
 }
 
-// Who is not slow is not waited for, not claimed, and not asked where it goes on, however long
-// another takes that was begun before.
+// What is not slow is not waited for and not claimed, however long another takes that began before.
 func TestAttemptsOfWhichOneIsSlow(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	s := &sparing{}
-	p := b.process(t, func(c *activities.Config) { c.FastWait, c.Starter = 2*time.Second, s })
+	p := b.process(t, func(c *activities.Config) { c.FastWait = 2 * time.Second })
 	all := make([]activities.AttemptInput, 21)
 	for i := range all {
 		all[i] = b.fresh(t, p)
@@ -135,7 +133,6 @@ func TestAttemptsOfWhichOneIsSlow(t *testing.T) {
 	left := p.attemptsOf(t, sharing(all...)...)
 	require.Len(t, left, 1)
 	require.True(t, left[0].Running)
-	require.Equal(t, 1, s.count())
 	require.Equal(t, 1, p.record.count())
 }
 
@@ -143,7 +140,7 @@ func TestAttemptsOfWhichOneIsSlow(t *testing.T) {
 func TestAttemptsWithAGateThatPanics(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	g := slowPanics{admission{gate.New(gate.Config{})}, webhook.NewEndpointID()}
+	g := slowPanics{testAdmission{admission.New(admission.Config{})}, webhook.NewEndpointID()}
 	p := b.process(t, func(c *activities.Config) { c.Gate = g })
 	all := sharing(b.stored(t), b.stored(t))
 	all[0].EndpointID = g.on
@@ -156,7 +153,7 @@ func TestAttemptsWithAGateThatPanics(t *testing.T) {
 }
 
 type slowPanics struct {
-	admission
+	testAdmission
 
 	on webhook.EndpointID
 }
@@ -165,7 +162,7 @@ func (g slowPanics) Slow(endpoint webhook.EndpointID) bool {
 	if endpoint == g.on {
 		panic("canary-panic")
 	}
-	return g.admission.Slow(endpoint)
+	return g.testAdmission.Slow(endpoint)
 }
 
 type claimPanics struct {
@@ -215,17 +212,14 @@ func TestAttemptSaysWhoGoesOn(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		step  receivertest.Step
-		near  time.Duration
 		state webhook.State
 		own   bool
 	}{
-		"delivered":               {state: webhook.StateDelivered},
-		"soon":                    {step: again(2), near: time.Minute, state: webhook.StateRetrying},
-		"just soon enough":        {step: again(60), near: time.Minute, state: webhook.StateRetrying},
-		"not soon":                {step: again(61), near: time.Minute, state: webhook.StateRetrying, own: true},
-		"soon, in the last round": {step: again(2), state: webhook.StateRetrying, own: true},
-		"given up":                {step: receivertest.Step{Status: 400}, near: time.Minute, state: webhook.StateDeadLettered, own: true},
-		"asks for far too long":   {step: again(900_000), near: time.Minute, state: webhook.StateDeadLettered, own: true},
+		"delivered":             {state: webhook.StateDelivered},
+		"soon":                  {step: again(2), state: webhook.StateRetrying},
+		"not soon":              {step: again(6 * 3600), state: webhook.StateRetrying},
+		"given up":              {step: receivertest.Step{Status: 400}, state: webhook.StateDeadLettered, own: true},
+		"asks for far too long": {step: again(900_000), state: webhook.StateDeadLettered, own: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -233,7 +227,7 @@ func TestAttemptSaysWhoGoesOn(t *testing.T) {
 			p := b.process(t, nil)
 			for _, in := range []activities.AttemptInput{b.stored(t), b.fresh(t, p)} {
 				b.Script(in.EventID.String(), c.step)
-				in.Shared, in.Near = sharedID, c.near
+				in.Shared = sharedID
 				got, err := p.attempt(in)
 				require.NoError(t, err)
 				require.Equal(t, c.state, got.State)
@@ -286,30 +280,6 @@ func TestHeldIsNobodys(t *testing.T) {
 	require.Equal(t, webhook.ReasonHeldExpired, got.Reason)
 	require.Equal(t, late.WorkflowID(), got.WorkflowID)
 	require.Zero(t, b.Count())
-}
-
-// R4: the claim of a slow attempt names the delivery's own workflow, whether or not the
-// record was asked before it was sent.
-func TestSlowAttemptLeavesTheSharedWorkflow(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	p := b.process(t, func(c *activities.Config) { c.FastWait = 2 * time.Second }) // the record is asked by then
-	all := sharing(b.fresh(t, p), b.stored(t))
-	b.Hold()
-	left := p.attemptsOf(t, all...)
-	require.Len(t, left, 2)
-	for i, in := range all {
-		require.True(t, left[i].Running)
-		require.Equal(t, in.WorkflowID(), b.delivery(t, in).WorkflowID)
-	}
-	b.Release()
-	for _, in := range all {
-		joined, err := p.join(in)
-		require.NoError(t, err)
-		require.Equal(t, webhook.StateDelivered, joined.State)
-		require.Equal(t, in.WorkflowID(), joined.WorkflowID, "and the attempt's step does not take it back")
-	}
-	require.Equal(t, 2, b.Count())
 }
 
 // R8: attempts that were asked for together, a little early, go out each at its own time.
@@ -410,8 +380,6 @@ func (s *starter) HandOver(ctx context.Context, h activities.Handover) error {
 	s.started[h.DeliveryID]++
 	return nil
 }
-
-func (s *starter) Spare() bool { return true }
 
 func handovers(n int) []activities.Handover {
 	all := make([]activities.Handover, n)

@@ -2,7 +2,6 @@ package activities_test
 
 import (
 	"context"
-	"sync"
 	"testing"
 	"time"
 
@@ -13,39 +12,10 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// sparing has so many workflows to spare, and counts who asks.
-type sparing struct {
-	mu          sync.Mutex
-	some, asked int
-}
-
-func (s *sparing) HandOver(context.Context, activities.Handover) error { return nil }
-
-func (s *sparing) Spare() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.asked++
-	s.some--
-	return s.some >= 0
-}
-
-func (s *sparing) set(some int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.some = some
-}
-
-func (s *sparing) count() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.asked
-}
-
-// tight is a process that has nothing to spare, and does not wait for long.
-func (b *bundle) tight(t *testing.T) (*process, *sparing) {
+// tight is a process that does not wait for long.
+func (b *bundle) tight(t *testing.T) *process {
 	t.Helper()
-	s := &sparing{}
-	return b.process(t, func(c *activities.Config) { c.FastWait, c.Starter = 200*time.Millisecond, s }), s
+	return b.process(t, func(c *activities.Config) { c.FastWait = 200 * time.Millisecond })
 }
 
 // one is what is left of one attempt.
@@ -57,34 +27,23 @@ func (p *process) one(t *testing.T, in activities.AttemptInput) activities.Left 
 	return left[0]
 }
 
-// R4: a slow attempt stays in its shared workflow, which is to ask for it again, unless
-// there is a workflow to spare: that is decided once. The claim says who goes on; asking
-// again sends nothing, and brings what the request came to.
-func TestSlowAttemptStaysOrLeaves(t *testing.T) {
+// R4: a slow attempt stays in its shared workflow, which is to ask for it again. The claim says
+// which workflow goes on; asking again sends nothing, and brings what the request came to.
+func TestSlowAttemptStays(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		step   receivertest.Step
-		state  webhook.State
-		spared bool
+		step  receivertest.Step
+		state webhook.State
 	}{
-		"delivered":                  {state: webhook.StateDelivered},
-		"failed":                     {step: again(2), state: webhook.StateRetrying},
-		"failed for good":            {step: receivertest.Step{Status: 400}, state: webhook.StateDeadLettered},
-		"spared, delivered":          {state: webhook.StateDelivered, spared: true},
-		"spared, failed":             {step: again(2), state: webhook.StateRetrying, spared: true},
-		"spared and failed for good": {step: receivertest.Step{Status: 400}, state: webhook.StateDeadLettered, spared: true},
+		"delivered":       {state: webhook.StateDelivered},
+		"failed":          {step: again(2), state: webhook.StateRetrying},
+		"failed for good": {step: receivertest.Step{Status: 400}, state: webhook.StateDeadLettered},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			p, spare := b.tight(t)
+			p := b.tight(t)
 			for _, in := range sharing(b.fresh(t, p), b.stored(t)) {
-				carrier := sharedID
-				if c.spared {
-					carrier = in.WorkflowID()
-				}
-				spare.set(map[bool]int{true: 1}[c.spared])
-				asked := spare.count()
 				b.Script(in.EventID.String(), c.step)
 				b.Hold()
 				for range 2 {
@@ -92,15 +51,9 @@ func TestSlowAttemptStaysOrLeaves(t *testing.T) {
 					left := p.one(t, in)
 					require.True(t, left.Running)
 					require.Equal(t, in.Progress, left.Progress)
-					if c.spared {
-						require.Zero(t, left.LookAt)
-					} else {
-						require.WithinRange(t, left.LookAt, begun.Add(4*time.Second), time.Now().Add(webhook.DefaultTimeout+time.Second))
-					}
-					require.Equal(t, asked+1, spare.count())
+					require.WithinRange(t, left.LookAt, begun.Add(4*time.Second), time.Now().Add(webhook.DefaultTimeout+time.Second))
 					b.awaitClaim(t, in)
-					require.Equal(t, carrier, b.delivery(t, in).WorkflowID)
-					spare.set(map[bool]int{false: 1}[c.spared]) // which changes nothing
+					require.Equal(t, sharedID, b.delivery(t, in).WorkflowID)
 					in.FirstTask = false
 				}
 				b.Release()
@@ -114,6 +67,7 @@ func TestSlowAttemptStaysOrLeaves(t *testing.T) {
 					require.Equal(t, c.state, left[0].State)
 					require.Equal(t, 1, left[0].Attempts)
 				}
+				carrier := sharedID
 				if c.state == webhook.StateDeadLettered {
 					carrier = in.WorkflowID()
 				}
@@ -131,8 +85,8 @@ func TestSlowAttemptStaysOrLeaves(t *testing.T) {
 func TestWhoStaysIsAskedForElsewhere(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	p, _ := b.tight(t)
-	other, _ := b.tight(t)
+	p := b.tight(t)
+	other := b.tight(t)
 	other.FastWait = 10 * time.Second
 	in := sharing(b.fresh(t, p))[0]
 	b.Hold()
@@ -166,7 +120,7 @@ func TestWhoStaysIsAskedForElsewhere(t *testing.T) {
 func TestProcessStopsWhileOneStays(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	p, _ := b.tight(t)
+	p := b.tight(t)
 	in := sharing(b.fresh(t, p))[0]
 	b.Hold()
 	require.NotZero(t, p.one(t, in).LookAt)

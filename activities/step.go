@@ -30,9 +30,6 @@ func (a *Activities) judge(in AttemptInput, target *webhook.Target, made webhook
 		step.State = webhook.StateDelivered
 	case retry.Wait:
 		step.State, step.DueAt, step.Delay = webhook.StateRetrying, verdict.At.Truncate(time.Microsecond), verdict.Delay
-		if in.Shared != "" && verdict.At.Sub(ended) > in.Near && a.Starter.Spare() {
-			step.WorkflowID = in.WorkflowID()
-		}
 		step.Attempt.Delay, step.Attempt.DelaySource, step.Attempt.Nominal = verdict.Delay, verdict.Source.String(), verdict.Nominal
 	case retry.GiveUp:
 		step.State, step.Reason, step.WorkflowID = webhook.StateDeadLettered, string(verdict.Reason), in.WorkflowID()

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -59,11 +58,9 @@ func commands() []string {
 
 // settings are the environment variables that the everpost binary reads.
 func settings() []string {
-	names := []string{"EVERPOST_UI_URL"} // of the commands that serve the API
-	for _, of := range []reflect.Type{reflect.TypeFor[config.Config](), reflect.TypeFor[config.KEKs](), reflect.TypeFor[config.Standalone]()} {
-		for field := range of.Fields() {
-			names = append(names, field.Tag.Get("env"))
-		}
+	var names []string
+	for _, s := range config.Declared(config.Config{}, config.WebUI{}, config.Standalone{}) {
+		names = append(names, s.Variable)
 	}
 	return names
 }

@@ -99,7 +99,7 @@ create table attempts (
 ) partition by range (delivery_id);
 create table attempts_default partition of attempts default;
 
--- One small row per delivery without a first record (docs/adr/0004). Rows live
+-- One small row per delivery without a first record (docs/adr/0003, store and engine). Rows live
 -- for milliseconds, so the table is vacuumed early and often.
 create table outbox (
     delivery_id uuid        not null primary key,

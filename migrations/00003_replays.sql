@@ -1,6 +1,6 @@
 -- +goose Up
 
--- Sets of deliveries that are sent again, paced by a workflow (docs/adr/0015).
+-- Sets of deliveries that are sent again, paced by a workflow (docs/adr/0015, replays).
 create table replays (
     id           uuid        not null primary key,
     tenant_id    text        collate "C" not null references tenants (id) on delete cascade,

@@ -1,6 +1,6 @@
 -- +goose Up
 
--- Endpoints that only fail at present, for disabling them (docs/adr/0017). A row is made
+-- Endpoints that only fail at present, for disabling them (docs/adr/0016, operational events). A row is made
 -- by a dead letter and removed by a success, so there are few, and none while all is well.
 create table endpoint_trouble (
     endpoint_id      uuid        not null primary key references endpoints (id) on delete cascade,

@@ -1,6 +1,6 @@
 -- +goose Up
 
--- The second wall (docs/adr/0026, docs/security-database.md): processes work in group
+-- The second wall (docs/adr/0021, database roles; docs/security-database.md): processes work in group
 -- roles that may do no more than they have to, and rows of another tenant are out of
 -- sight. The owner, who migrates, is bound by none of it.
 --

@@ -5,7 +5,7 @@
 alter table deliveries add column command_told integer not null default 0;
 
 -- Circuits that a person has closed. Each worker keeps its circuits in memory and looks here,
--- every second, while one of them is open (docs/adr/0045). A row is of no use after that.
+-- every second, while one of them is open (docs/adr/0010, held deliveries). A row is of no use after that.
 create table circuit_closings (
     endpoint_id uuid        not null primary key references endpoints (id) on delete cascade,
     closed_at   timestamptz not null default clock_timestamp()

@@ -11,8 +11,6 @@ import (
 )
 
 const (
-	// nearRounds is how many near retries of a delivery stay in any case.
-	nearRounds = 2
 	// longFanout is how many events a shared workflow's history may have: it is read
 	// again for every step that finds it no longer in memory.
 	longFanout = 500
@@ -23,8 +21,6 @@ const (
 // FanoutInput is several deliveries whose first attempts are made side by side.
 type FanoutInput struct {
 	Deliveries []FanoutDelivery `json:"deliveries"`
-	// Near is how far off a next attempt may be for this workflow to make it too.
-	Near time.Duration `json:"near,omitempty"`
 	// Members are those of the run before, when the workflow continues as new.
 	Members []*Member `json:"members,omitempty"`
 }
@@ -38,12 +34,10 @@ type FanoutDelivery struct {
 	Progress *webhook.Progress `json:"progress,omitempty"`
 }
 
-// FanoutWorkflow makes the first attempts of several deliveries, which costs a
-// fraction of a workflow for each. It keeps near retries for a round or two, and who has met a
-// fault of our own. Whoever is given up, or is asked something, goes on in a workflow of its
-// own, where a person can look at it; so does whoever is slow or has to wait longer, unless
-// many do: then they wait, and are tried again, here. The record says who goes on with which
-// delivery.
+// FanoutWorkflow makes the attempts of several deliveries, which costs a fraction of a
+// workflow for each. A delivery that is given up, or is asked something, goes on in a
+// workflow of its own, where a person can look at it. The store says which workflow goes
+// on with which delivery.
 //
 // Cancelling it means to hand everything over now.
 func FanoutWorkflow(ctx workflow.Context, in FanoutInput) error {
@@ -57,7 +51,6 @@ func FanoutWorkflow(ctx workflow.Context, in FanoutInput) error {
 // fanout is the state of a FanoutWorkflow.
 type fanout struct {
 	id      string
-	near    time.Duration
 	signals signals
 	members []*Member     // those that are still here
 	rested  bool          // the task has begun with a timer or a signal, and not yet waited for a turn
@@ -68,14 +61,13 @@ type fanout struct {
 type Member struct {
 	activities.Handover
 
-	Rounds  int       `json:"rounds,omitempty"`  // attempts made here
 	Leaving bool      `json:"leaving,omitempty"` // to a workflow of its own
 	LeaveAt time.Time `json:"leave_at,omitzero"` // … not before; zero: at once
 	LookAt  time.Time `json:"look_at,omitzero"`  // its request goes on: ask for it again then
 }
 
 func newFanout(ctx workflow.Context, in FanoutInput) *fanout {
-	f := &fanout{id: workflow.GetInfo(ctx).WorkflowExecution.ID, near: in.Near, signals: newSignals(ctx), members: in.Members}
+	f := &fanout{id: workflow.GetInfo(ctx).WorkflowExecution.ID, signals: newSignals(ctx), members: in.Members}
 	for _, d := range in.Deliveries {
 		m := &Member{Handover: activities.Handover{Ref: d.Ref, Progress: webhook.Progress{Run: 1, GiveUpAt: d.GiveUpAt}}}
 		if d.Progress != nil {
@@ -121,7 +113,7 @@ func (f *fanout) long(ctx workflow.Context) bool {
 
 // becomeItself goes on with a short history, and everybody where they stand.
 func (f *fanout) becomeItself(ctx workflow.Context) error {
-	return workflow.NewContinueAsNewError(ctx, FanoutWorkflow, FanoutInput{Near: f.near, Members: f.members})
+	return workflow.NewContinueAsNewError(ctx, FanoutWorkflow, FanoutInput{Members: f.members})
 }
 
 // sort finds who leaves and whose next attempt is due. Attempts with one timer
@@ -156,9 +148,6 @@ func (f *fanout) attempt(ctx workflow.Context, due []*Member) {
 	inputs := make([]activities.AttemptInput, len(due))
 	for i, m := range due {
 		inputs[i] = activities.AttemptInput{Ref: m.Ref, Progress: m.Progress, FirstTask: first, Shared: f.id, Faults: m.Faults}
-		if m.Rounds < nearRounds {
-			inputs[i].Near = f.near
-		}
 	}
 	var result activities.AttemptsResult
 	summary := fmt.Sprintf("attempt %d of %s", due[0].Attempts+1, deliveries(len(due)))
@@ -199,11 +188,8 @@ func (f *fanout) adopt(ctx workflow.Context, m *Member, left *activities.Left) (
 		}
 		f.fault(ctx, left.Fault, m)
 		return true
-	case left.Running && !left.LookAt.IsZero():
-		m.LookAt = left.LookAt
-		return true
 	case left.Running:
-		m.Leaving, m.UnderWay = true, true
+		m.LookAt = left.LookAt
 		return true
 	case left.Run != m.Run:
 		return false // replayed meanwhile, which goes its own way
@@ -213,7 +199,6 @@ func (f *fanout) adopt(ctx workflow.Context, m *Member, left *activities.Left) (
 	m.Progress, m.Command = left.Progress, left.Command
 	if attempted {
 		m.Told = left.Told
-		m.Rounds++
 	}
 	switch {
 	case attempted && isToTry(left.Command.Command):

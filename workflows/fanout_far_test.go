@@ -34,7 +34,6 @@ func TestSharedKeepsThoseWhoWaitForLong(t *testing.T) {
 		b.receiver.Script(start.EventID.String(), steps...)
 	}
 	l := b.share(t, time.Hour, starts...)
-	l.handed.spare(false)
 	l.run(after(time.Hour, func(environment) {
 		for i, start := range starts[1:] {
 			d := b.delivery(t, start.DeliveryID)
@@ -53,21 +52,6 @@ func TestSharedKeepsThoseWhoWaitForLong(t *testing.T) {
 	}
 }
 
-// One of those that stayed gets a workflow of its own with a later attempt, when one can
-// be spared.
-func TestSharedLetsThemGoLater(t *testing.T) {
-	t.Parallel()
-	b := setupPolicy(t, far())
-	start := b.accept(t, time.Time{})
-	b.receiver.Default(busyStep)
-	l := b.share(t, time.Hour, start)
-	l.handed.spare(false)
-	l.run(after(time.Hour, func(environment) { l.handed.spare(true) }))
-	h := l.handedOver(start)
-	require.Equal(t, 2, h.Attempts)
-	require.False(t, h.TakeOver, "the record knows")
-}
-
 // Who waits in a shared workflow for long is reached by commands as ever, and is given up
 // at its time.
 func TestSharedThoseWhoWaitForLongAreReached(t *testing.T) {
@@ -76,7 +60,6 @@ func TestSharedThoseWhoWaitForLongAreReached(t *testing.T) {
 	starts := b.acceptSome(t, 2)
 	b.receiver.Default(busyStep)
 	l := b.share(t, time.Hour, starts...)
-	l.handed.spare(false)
 	l.run(after(time.Hour, signal(workflows.SignalCancel, workflows.Asked{Reason: "asked", DeliveryID: starts[1].DeliveryID})))
 	cancelled := l.handedOver(starts[1])
 	require.Equal(t, 1, cancelled.Attempts)
@@ -95,19 +78,16 @@ func TestSharedContinuesAsNew(t *testing.T) {
 		b.receiver.Script(start.EventID.String(), busyStep, busyStep)
 	}
 	l := b.share(t, time.Hour, starts...)
-	l.handed.spare(false)
 	l.run(after(time.Hour, func(env environment) { env.SetCurrentHistoryLength(501) }))
 	require.Equal(t, "FanoutWorkflow", l.next)
 	in, ok := l.input.(workflows.FanoutInput)
 	require.True(t, ok)
-	require.Equal(t, near, in.Near)
 	require.Empty(t, in.Deliveries)
 	require.Len(t, in.Members, 2, "who was delivered is not there")
 	for i, m := range in.Members {
 		require.Equal(t, starts[i+1].Ref, m.Ref)
 		require.Equal(t, b.delivery(t, m.DeliveryID).Progress, m.Progress)
 		require.Equal(t, 2, m.Attempts)
-		require.Equal(t, 2, m.Rounds)
 		require.Equal(t, "503", m.Told)
 	}
 	l.run()
@@ -126,7 +106,6 @@ func TestSharedContinuesAsNewWithThoseWhoLeave(t *testing.T) {
 	b.receiver.Script(starts[0].EventID.String(), busyStep)
 	b.receiver.Script(starts[1].EventID.String(), busyStep)
 	l := b.share(t, time.Hour, starts...)
-	l.handed.spare(false)
 	l.handed.failing(func(activities.Handover) error { return activities.ErrCrowded })
 	l.run(after(time.Hour, func(env environment) {
 		env.SignalWorkflow(workflows.SignalCancel, workflows.Asked{Reason: "by hand", DeliveryID: starts[1].DeliveryID})
@@ -152,7 +131,6 @@ func TestSharedEndsWhoseEndpointIsDeleted(t *testing.T) {
 	starts := b.acceptSome(t, 3)
 	b.receiver.Default(busyStep)
 	l := b.share(t, time.Hour, starts...)
-	l.handed.spare(false)
 	l.run(after(time.Hour, func(env environment) {
 		require.NoError(t, b.store.Endpoints.DeleteEndpoint(t.Context(), webhook.Actor{Name: "test"}, tenant, b.endpoint.ID))
 		for _, start := range starts {

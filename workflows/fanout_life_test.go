@@ -14,9 +14,6 @@ import (
 	"github.com/everpost/everpost/workflows"
 )
 
-// near is how far off a retry may be for a shared workflow to make it too.
-const near = time.Minute
-
 // handed is where shared workflows hand deliveries over to. The test environment can
 // start no second workflow, so this notes what is started; as in a Temporal there is
 // one workflow of an id.
@@ -24,7 +21,6 @@ type handed struct {
 	mu    sync.Mutex
 	first []activities.Handover
 	calls int
-	full  bool                              // no workflow can be spared
 	fail  func(h activities.Handover) error // asked before each call, unless nil
 }
 
@@ -41,19 +37,6 @@ func (s *handed) HandOver(_ context.Context, h activities.Handover) error {
 		s.first = append(s.first, h)
 	}
 	return nil
-}
-
-func (s *handed) Spare() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return !s.full
-}
-
-// spare says whether from now on workflows can be spared for those that only wait.
-func (s *handed) spare(some bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.full = !some
 }
 
 func (s *handed) failing(fail func(activities.Handover) error) {
@@ -115,7 +98,7 @@ func (b *bundle) share(t stopper, fastWait time.Duration, starts ...webhook.Star
 
 func (b *bundle) shareIn(t stopper, process string, fastWait time.Duration, starts ...webhook.Start) *life {
 	l := b.beginIn(t, process, starts[0], fastWait)
-	l.next, l.input, l.id = "FanoutWorkflow", workflows.FanoutOf(starts, near), workflows.FanoutID(starts)
+	l.next, l.input, l.id = "FanoutWorkflow", workflows.FanoutOf(starts), workflows.FanoutID(starts)
 	return l
 }
 

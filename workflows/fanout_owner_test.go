@@ -15,9 +15,9 @@ import (
 	"github.com/everpost/everpost/workflows"
 )
 
-// underWay is a delivery that was handed over because its receiver is slow. Its
-// request waits for Release; during is done before the hand-over, while the shared
-// workflow makes the attempt.
+// underWay is a delivery that was handed over while its request goes on, which waits for
+// Release. during has it handed over while the shared workflow makes the attempt; where it is
+// nil, that workflow is cancelled.
 func underWay(t *testing.T, step receivertest.Step, during func(*life)) (*life, activities.Handover) {
 	t.Helper()
 	b := setup(t, "default")
@@ -32,13 +32,18 @@ func underWay(t *testing.T, step receivertest.Step, during func(*life)) (*life, 
 			during(l)
 		}
 	}()
-	l.run()
+	if during == nil {
+		l.run(after(time.Second, environment.CancelWorkflow))
+	} else {
+		l.run()
+	}
 	require.NoError(t, <-done)
 	h := l.handedOver(start)
 	require.True(t, h.UnderWay)
+	require.True(t, h.TakeOver)
 	d := b.delivery(t, start.DeliveryID)
 	require.Equal(t, webhook.StatePending, d.State)
-	require.Equal(t, start.WorkflowID(), d.WorkflowID, "R4: others see who sends and who goes on")
+	require.Equal(t, l.id, d.WorkflowID, "R4: others see which process sends, and which workflow goes on")
 	return l, h
 }
 
@@ -75,6 +80,8 @@ func TestHandedOverJoins(t *testing.T) {
 			l, h := underWay(t, test.step, func(l *life) {
 				if test.signal != "" {
 					l.env.Load().SignalWorkflow(test.signal, nil)
+				} else {
+					l.env.Load().CancelWorkflow()
 				}
 			})
 			began := l.now

@@ -56,7 +56,6 @@ func sharedActs() map[string]func(l *life, of webhook.Start, env environment) {
 			l.b.exec(l.t, `update deliveries set owner = gen_random_uuid(), owner_until = now() + interval '300 milliseconds'
 				where id = $1 and state < 3 and owner is null`, of.DeliveryID)
 		},
-		"many wait":    func(l *life, _ webhook.Start, _ environment) { l.handed.spare(false) },
 		"long history": func(_ *life, _ webhook.Start, env environment) { env.SetCurrentHistoryLength(1000) },
 		"hand-over fails": func(l *life, _ webhook.Start, _ environment) {
 			fail := failing(2)

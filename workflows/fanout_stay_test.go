@@ -13,8 +13,8 @@ import (
 	"github.com/everpost/everpost/workflows"
 )
 
-// staying are deliveries in one workflow whose receivers are slow, and for which there is
-// no workflow to spare: their requests wait for Release.
+// staying are deliveries in one workflow whose receivers are slow:
+// their requests wait for Release.
 func staying(t *testing.T, steps ...receivertest.Step) (*life, []webhook.Start) {
 	t.Helper()
 	b := setup(t, "default")
@@ -24,7 +24,6 @@ func staying(t *testing.T, steps ...receivertest.Step) (*life, []webhook.Start) 
 	}
 	b.receiver.Hold()
 	l := b.share(t, 100*time.Millisecond, starts...)
-	l.handed.spare(false)
 	return l, starts
 }
 
@@ -175,7 +174,6 @@ func TestAnotherWorkerAsksForWhatGoesOn(t *testing.T) {
 	require.Eventually(t, func() bool { return !l.b.ownerless(t, starts[0]) }, 20*time.Second, time.Millisecond)
 	other := l.b.shareIn(t, "another process", time.Hour, starts...)
 	other.next, other.input, other.id, other.now = l.next, l.input, l.id, l.now
-	other.handed.spare(false)
 	other.run()
 	h := other.handedOver(starts[0])
 	require.True(t, h.TakeOver)

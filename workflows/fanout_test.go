@@ -56,18 +56,14 @@ type sharer struct {
 }
 
 func sharers() []sharer {
-	retrying, dead := webhook.StateRetrying, webhook.StateDeadLettered
+	dead := webhook.StateDeadLettered
 	return []sharer{
 		{name: "delivered", state: webhook.StateDelivered, attempts: 1},
 		{name: "in the second round", script: []receivertest.Step{busyStep}, state: webhook.StateDelivered, attempts: 2},
 		{name: "in the third round", script: []receivertest.Step{busyStep, busyStep}, state: webhook.StateDelivered, attempts: 3},
 		{name: "asked to wait, not for long", script: []receivertest.Step{waitFor(50 * time.Second)}, state: webhook.StateDelivered, attempts: 2},
-		{name: "rounds exhausted", script: []receivertest.Step{busyStep, busyStep, busyStep}, state: retrying, attempts: 3, leaves: true,
-			as: func(t *testing.T, h activities.Handover) {
-				t.Helper()
-				require.Equal(t, "503", h.Told)
-			}},
-		{name: "asked to wait for longer", script: []receivertest.Step{waitFor(61 * time.Second)}, state: retrying, attempts: 1, leaves: true},
+		{name: "in the fourth round", script: []receivertest.Step{busyStep, busyStep, busyStep}, state: webhook.StateDelivered, attempts: 4},
+		{name: "asked to wait for longer", script: []receivertest.Step{waitFor(time.Hour)}, state: webhook.StateDelivered, attempts: 2},
 		{name: "permanent", script: []receivertest.Step{wrongStep}, state: dead, reason: "http_400", attempts: 1, leaves: true},
 		{name: "permanent in the second round", script: []receivertest.Step{busyStep, wrongStep}, state: dead, reason: "http_400", attempts: 2, leaves: true},
 		{name: "asked to wait for too long", script: []receivertest.Step{waitFor(900_000 * time.Second)}, state: dead,
@@ -125,7 +121,7 @@ func sharers() []sharer {
 	}
 }
 
-// Whatever becomes of one of them is none of the others' business; and who has to wait,
+// Whatever becomes of one of them is none of the others' business; and what
 // is given up or is asked something goes on in a workflow of its own.
 func TestSharedFirstAttemptsMixed(t *testing.T) {
 	t.Parallel()

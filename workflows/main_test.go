@@ -13,8 +13,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/everpost/everpost/activities"
+	"github.com/everpost/everpost/internal/admission"
 	"github.com/everpost/everpost/internal/egress"
-	"github.com/everpost/everpost/internal/gate"
 	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/postgrestest"
 	"github.com/everpost/everpost/internal/receivertest"
@@ -35,7 +35,7 @@ type bundle struct {
 	receiver *receivertest.Receiver
 	sender   sender
 	endpoint webhook.Endpoint
-	guarded  *gate.Config // nil: there is no gate
+	guarded  *admission.Config // nil: there is no gate
 }
 
 // setup makes a bundle with one endpoint, which has the named policy.

@@ -118,9 +118,7 @@ func TestEveryBranchIsRecorded(t *testing.T) {
 		"reschedule-deliver-at":      {signalled, stopped, marker, timer, marker, completed},
 		"fanout-success":             {marker, completed},
 		"fanout-retry":               {marker, timer, marker, timer, marker, completed},
-		"fanout-wait":                {marker, marker, timer, marker, completed},
 		"fanout-dead-letter":         {marker, marker, completed},
-		"fanout-slow":                {marker, marker, completed},
 		"fanout-slow-and-cancelled":  {failed, signalled, marker, completed}, // R3
 		"fanout-busy":                {marker, timer, marker, marker, completed},
 		"fanout-own-fault":           {marker, timer, marker, timer, marker, completed},
@@ -130,9 +128,7 @@ func TestEveryBranchIsRecorded(t *testing.T) {
 		"fanout-stays":               {marker, timer, marker, timer, marker, timer, marker, completed},
 		"fanout-stays-cancelled":     {marker, signalled, stopped, marker, timer, marker, timer, marker, completed},
 		"fanout-stays-deleted":       {marker, signalled, stopped, marker, timer, marker, timer, marker, marker, completed},
-		"handed-over-wait":           {},
 		"handed-over-dead-letter":    {marker},
-		"handed-over-slow":           {marker, activity, completed},
 		// Told by the second hand-over, after the task of the first one was lost.
 		"handed-over-slow-and-cancelled": {marker, signalled, activity, marker, completed},
 		"handed-over-busy":               {marker, timer, marker, completed},

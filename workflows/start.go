@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"strings"
-	"time"
 
 	commonpb "go.temporal.io/api/common/v1"
 	"go.temporal.io/sdk/converter"
@@ -33,6 +32,12 @@ func FanoutID(deliveries []webhook.Start) string {
 	return fanoutPrefix + deliveries[0].EventID.String() + "/" + hex.EncodeToString(sum.Sum(nil)[:8])
 }
 
+// GatheringID is the id of a shared workflow that is chosen before its deliveries are known: the first
+// one's event, and a text that no other has.
+func GatheringID(first webhook.EventID, unique string) string {
+	return fanoutPrefix + first.String() + "/" + unique
+}
+
 // againPart is in the id of a shared workflow that goes on with the deliveries of another one.
 const againPart = "/again/"
 
@@ -52,8 +57,8 @@ func FanoutAgainID(from string, deliveries []webhook.DeliveryID) string {
 func IsAgain(id string) bool { return strings.Contains(id, againPart) }
 
 // FanoutOf is the input of the workflow that makes these first attempts.
-func FanoutOf(deliveries []webhook.Start, near time.Duration) FanoutInput {
-	in := FanoutInput{Deliveries: make([]FanoutDelivery, len(deliveries)), Near: near}
+func FanoutOf(deliveries []webhook.Start) FanoutInput {
+	in := FanoutInput{Deliveries: make([]FanoutDelivery, len(deliveries))}
 	for i, d := range deliveries {
 		in.Deliveries[i] = FanoutDelivery{Ref: d.Ref, GiveUpAt: d.GiveUpAt, Progress: d.Held}
 	}

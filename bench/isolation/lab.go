@@ -72,7 +72,7 @@ func scenarios() []scenario {
 	return []scenario{
 		{hangName, "one receiver accepts connections and never answers; its neighbour's events", hang},
 		{deadName, "one endpoint in a hundred is dead: refuses, hangs, or answers 503; the others' events", dead},
-		{recoveryName, "a receiver answers 503 for a while and comes back, with the gate and without", recovery},
+		{recoveryName, "a receiver answers 503 for a while and comes back, with admission and without", recovery},
 		{pauseName, "an endpoint is paused under load, and resumed", pause},
 		{breakerName, "a circuit opens, is probed and closes; a receiver that flaps; answers that do not open it", breaker},
 		{fairnessName, "one tenant posts very much at once; another tenant's events", fairness},

@@ -11,8 +11,8 @@ import (
 
 const recoveryName = "recovery"
 
-// gated is the name of what was measured with the gate as it is.
-const gated = "with the gate"
+// gated is the name of what was measured with the default admission.
+const gated = "with admission"
 
 // climb is for how long after the return the peak is looked for.
 const climb = time.Minute
@@ -29,10 +29,10 @@ type outage struct {
 	calm        time.Duration // from the return until all had arrived
 }
 
-// recovery: the same receiver fails and returns under the same load, with the gate and
-// without.
+// recovery: the same receiver fails and returns under the same load, with the default
+// admission and with the circuit breaker off and many slots.
 func recovery(ctx context.Context, l *lab, r *report) error {
-	l.sayf("with the gate")
+	l.sayf("with admission")
 	with, err := l.fail(ctx, r, gated, fields{
 		"circuit_breaker": fields{"cooldown": l.size.cooldown.String()}, "retry_policy": fields{"preset": "fast", "max_attempts": 16},
 	})

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Run once by the postgres image, on an empty volume: logins that are nobody's superuser, the roles that Everpost works in
+# Run once by the postgres image, on an empty volume. Creates logins without superuser rights, the roles that Everpost uses
 # (docs/security-database.md), and the databases.
 set -euo pipefail
 

@@ -1,8 +1,8 @@
 #!/bin/sh
-# Makes the namespace and its search attributes (the CLI reads TEMPORAL_ADDRESS and TEMPORAL_NAMESPACE). Safe to repeat.
+# Creates the namespace and its search attributes (the CLI reads TEMPORAL_ADDRESS and TEMPORAL_NAMESPACE). Safe to repeat.
 set -eu
 
-# An open port is not yet a cluster that answers: up to two minutes.
+# The port opens before the cluster answers: wait up to two minutes.
 attempt=1
 until temporal operator cluster health; do
 	if [ "$attempt" -ge 60 ]; then
@@ -13,7 +13,7 @@ until temporal operator cluster health; do
 	sleep 2
 done
 
-# PostgreSQL is the record; Temporal keeps a finished workflow for a day, for whoever looks at it in the Web UI.
+# Everpost's data is in PostgreSQL. Temporal keeps a finished workflow for a day, so that it can be looked at in the Web UI.
 temporal operator namespace describe --namespace "$TEMPORAL_NAMESPACE" >/dev/null 2>&1 ||
 	temporal operator namespace create --namespace "$TEMPORAL_NAMESPACE" --retention 24h
 

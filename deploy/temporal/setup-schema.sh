@@ -1,6 +1,6 @@
 #!/bin/sh
-# Brings Temporal's databases, which create-databases.sh made, to the version of the tools; the schemas are embedded
-# in them. Safe to repeat: setup-schema leaves a newer version alone, update-schema applies what is missing.
+# Migrates Temporal's databases, which create-databases.sh creates, to the version of the tools, which contain the
+# schemas. Safe to repeat: setup-schema does not change a newer version, update-schema applies what is missing.
 set -eu
 
 temporal-sql-tool --database temporal setup-schema --version 0.0

@@ -35,6 +35,14 @@ func (s sender) Send(ctx context.Context, r activities.Request) activities.Respo
 	}
 }
 
+// startSender makes the client that sends requests, for a worker and for tests of endpoints.
+func (a *App) startSender() {
+	a.sender = egress.New(egress.Config{
+		Guard: a.guard, Version: a.options.Version, RootCAs: a.roots, Proxy: a.options.Config.EgressProxyURL(), Logger: a.log,
+	})
+	a.push(phaseSender, func(context.Context) { a.sender.Close() })
+}
+
 // urls lets the API check URLs with the egress guard.
 type urls struct{ guard *egress.Guard }
 

@@ -91,7 +91,7 @@ func (a *App) registerGauges() {
 		a.metrics.Register(newRecordCollector(a.life, stores{a.store.Outbox, a.store.Held, a.store.Replays}))
 	}
 	if a.gate != nil {
-		a.metrics.Register(newGateCollector(a.gate))
+		a.metrics.Register(newAdmissionCollector(a.gate))
 	}
 	a.metrics.Gauge("everpost_clock_offset_seconds", "How far this process's clock is ahead of PostgreSQL's, which counts.",
 		func() float64 { return a.store.ClockOffset().Seconds() })

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/client"
 
-	"github.com/everpost/everpost/internal/gate"
+	"github.com/everpost/everpost/internal/admission"
 	"github.com/everpost/everpost/internal/postgrestest"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -41,7 +41,7 @@ func TestACircuitIsClosedInEveryWorker(t *testing.T) {
 	}
 	require.Equal(t, []string{"open", "open"}, circuits())
 	require.Eventually(t, func() bool {
-		seen, err := checkup{store: alone.store}.Circuit(t.Context(), "acme", parse(t, id))
+		seen, err := alone.health.Circuit(t.Context(), "acme", parse(t, id))
 		require.NoError(t, err)
 		return seen.Circuit == webhook.CircuitOpen
 	}, 20*time.Second, 5*time.Millisecond, "the API has to know first")
@@ -56,9 +56,12 @@ func TestACircuitIsClosedInEveryWorker(t *testing.T) {
 
 	// The probe fails, and it was said once.
 	w := workers[0]
-	w.pass(t, id, gate.Result{Latency: 20 * time.Millisecond, Number: 1, Reason: "http_503", Answered: true, Trouble: true})
+	w.pass(t, id, admission.Result{Latency: 20 * time.Millisecond, Number: 1, Reason: "http_503", Answered: true, BreakerFailure: true})
 	require.Equal(t, []string{"open", "half_open"}, circuits())
-	require.NoError(t, w.carryOutClosings(t.Context(), w.gate.OpenCircuits()))
+	closed, err := w.store.EndpointHealth.CircuitClosings(t.Context(), w.gate.OpenCircuits())
+	require.NoError(t, err)
+	require.Contains(t, closed, parse(t, id))
+	require.False(t, w.gate.CloseCircuit(parse(t, id), closed[parse(t, id)]), "it was carried out before")
 	require.Equal(t, []string{"open", "half_open"}, circuits())
 	entries, err := alone.store.Audit.ListAudit(t.Context(), webhook.AuditFilter{}, webhook.Page{Limit: 10})
 	require.NoError(t, err)

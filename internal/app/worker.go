@@ -21,12 +21,9 @@ func (a *App) makeActivities() {
 	a.startSender()
 	a.activities = activities.New(activities.Config{
 		Record: a.store.Deliveries, Targets: a.store.Endpoints.Cache(), Fresh: a.dispatcher.Fresh(), Sender: sender{a.sender, a.options.Exempt},
-		Gate: admission{a.gate, a.dispatcher, a.store.Now}, Starter: a.dispatcher, Faults: a.dispatcher, Replays: a.store.Replays,
-		Observer: a.watch, Ended: a.watch.ended, Logger: a.log, Owner: a.options.Owner, KeepDeadLetters: a.options.Config.DeadLetterRetention, Now: a.store.Now,
+		Gate: attemptAdmission{a.gate, a.dispatcher, a.store.Now}, Starter: a.dispatcher, Faults: a.dispatcher, Replays: a.store.Replays,
+		Observer: observer{a.metrics, a.monitor}, Ended: a.monitor.Ended, Logger: a.log, Owner: a.options.Owner, KeepDeadLetters: a.options.Config.DeadLetterRetention, Now: a.store.Now,
 	})
-	if a.options.SoleWorker {
-		a.dispatcher.Ahead = a.activities.Ahead
-	}
 }
 
 // startWorker runs the worker, and waits a moment for it.

@@ -255,20 +255,13 @@ func signalled(parent context.Context) (context.Context, context.CancelFunc) {
 // Logger is the process's logger; it warns of variables that no setting has.
 func (p Process) Logger(level string) *slog.Logger {
 	logger := telemetry.NewLogger(p.Stderr, level)
-	known := map[string]bool{}
-	for _, s := range []any{config.Config{}, config.Standalone{}, ServeCommand{}, remote{}, ListenCommand{}} {
-		collectNames(reflect.TypeOf(s), known)
-	}
-	for _, name := range config.Unknown(p.Environ, known) {
+	for _, name := range config.Unknown(p.Environ, Settings()) {
 		logger.Warn("unknown setting in the environment is ignored", "name", name)
 	}
 	return logger
 }
 
-func collectNames(t reflect.Type, into map[string]bool) {
-	for _, field := range reflect.VisibleFields(t) {
-		for name := range strings.SplitSeq(field.Tag.Get("env"), ",") {
-			into[name] = true
-		}
-	}
+// Settings are the settings of all commands, those of the standalone binary included.
+func Settings() []config.Setting {
+	return config.Declared(config.Config{}, config.WebUI{}, config.Standalone{}, remote{}, ListenCommand{})
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/alecthomas/kong"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -65,6 +66,32 @@ func TestHelpListsEverySetting(t *testing.T) {
 		code, help, _ := run(t, nil, append(strings.Fields(command), "--help")...)
 		require.Zero(t, code, command)
 		require.Contains(t, help, setting, command)
+	}
+}
+
+// Every variable that a flag has is a setting that the documentation lists.
+func TestEveryVariableIsASetting(t *testing.T) {
+	t.Parallel()
+	known := map[string]config.Setting{}
+	for _, s := range cli.Settings() {
+		require.NotEmpty(t, s.Section, s.Variable)
+		known[s.Variable] = s
+	}
+	parser, err := kong.New(&cli.Commands{}, kong.Vars{"version": ""})
+	require.NoError(t, err)
+	seen := map[string]bool{}
+	require.NoError(t, kong.Visit(parser.Model, func(node kong.Visitable, next kong.Next) error {
+		if flag, ok := node.(*kong.Flag); ok {
+			for _, variable := range flag.Envs {
+				require.Contains(t, known, variable)
+				require.Equal(t, "--"+flag.Name, known[variable].Flag)
+				seen[variable] = true
+			}
+		}
+		return next(nil)
+	}))
+	for _, s := range config.Declared(config.Config{}, config.WebUI{}) {
+		require.Contains(t, seen, s.Variable)
 	}
 }
 

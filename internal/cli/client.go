@@ -32,8 +32,8 @@ const (
 
 // connection is what all commands have that call the API.
 type connection struct {
-	URL     string `default:"http://127.0.0.1:8080" env:"EVERPOST_URL" help:"Address of Everpost's API." name:"url" placeholder:"URL"`
-	Key     string `env:"EVERPOST_KEY" help:"API key. Without one, on this machine, the operator key in the data directory is used." placeholder:"KEY"`
+	URL     string `default:"http://127.0.0.1:8080" env:"EVERPOST_URL" help:"Address of Everpost's API." name:"url" placeholder:"URL" section:"client"`
+	Key     string `env:"EVERPOST_KEY" help:"API key. Without one, on this machine, the operator key in the data directory is used." placeholder:"KEY" section:"client"` //nolint:lll // a struct tag cannot be wrapped
 	DataDir string `default:".everpost" env:"EVERPOST_DATA_DIR" help:"Data directory of 'everpost standalone', where operator.key is." placeholder:"DIR"`
 	JSON    bool   `help:"Print the API's answer, for scripts." name:"json"`
 }
@@ -42,7 +42,7 @@ type connection struct {
 type remote struct {
 	connection `embed:""`
 
-	Tenant string `env:"EVERPOST_TENANT" help:"Whose events, deliveries and endpoints." placeholder:"ID"`
+	Tenant string `env:"EVERPOST_TENANT" help:"Tenant of the events, deliveries and endpoints." placeholder:"ID" section:"client"`
 }
 
 // session is a command's way to the API and back to the person who called it.

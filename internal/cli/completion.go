@@ -10,7 +10,7 @@ import (
 
 // CompletionCommand prints a script for a shell, which asks the hidden command
 // __complete what may stand next. There is no library for it that is both kept well and
-// small: see docs/adr/0006.
+// small: see docs/adr/0001, libraries.
 type CompletionCommand struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish." placeholder:"SHELL"`
 }

@@ -32,8 +32,7 @@ GOGC and GOMEMLIMIT tune the garbage collector, as in every Go program.`
 // ServeCommand runs API and worker.
 type ServeCommand struct {
 	config.Config `embed:""`
-
-	UIURL string `env:"EVERPOST_UI_URL" help:"Address of the Temporal Web UI, for links to workflows." name:"ui-url" placeholder:"URL"`
+	config.WebUI  `embed:""`
 }
 
 // Help is the part of the help that the settings do not make.
@@ -47,8 +46,7 @@ func (c *ServeCommand) Run(ctx context.Context, p Process) error {
 // APICommand runs the API alone.
 type APICommand struct {
 	config.Config `embed:""`
-
-	UIURL string `env:"EVERPOST_UI_URL" help:"Address of the Temporal Web UI, for links to workflows." name:"ui-url" placeholder:"URL"`
+	config.WebUI  `embed:""`
 }
 
 // Help is the part of the help that the settings do not make.

@@ -16,7 +16,7 @@ import (
 func valid() config.Config {
 	return config.Config{
 		Listen: "127.0.0.1:0", AdminListen: ":8081", Retention: time.Hour, DeadLetterRetention: time.Hour, AuditRetention: 720 * time.Hour, StartSlots: 1,
-		MaxPerWorkflow: 1, NearRetry: time.Second, ReconcileEvery: time.Second, QueueLength: 1, LogLevel: "info",
+		MaxPerWorkflow: 1, ReconcileEvery: time.Second, QueueLength: 1, LogLevel: "info",
 	}
 }
 
@@ -55,7 +55,6 @@ func TestValidateNamesEachUnusableSetting(t *testing.T) {
 		"EVERPOST_MAX_DELIVERIES_PER_WORKFLOW: must be between 1 and 200":       func(c *config.Config) { c.MaxPerWorkflow = 201 },
 		"EVERPOST_MAX_IN_FLIGHT_PER_HOST: must be between 0 and 10000":          func(c *config.Config) { c.MaxInFlightPerHost = 10_001 },
 		"EVERPOST_RECONCILE_EVERY: must be between 1s and 24h":                  func(c *config.Config) { c.ReconcileEvery = 0 },
-		"EVERPOST_NEAR_RETRY: must be between 1s and 1h":                        func(c *config.Config) { c.NearRetry = time.Millisecond },
 		"EVERPOST_OPERATOR_TENANT: must be the id of a tenant":                  func(c *config.Config) { c.OperatorTenant = "my tenant" },
 		`EVERPOST_ALLOWED_CIDRS: "0.0.0.0/0" allows every address`: func(c *config.Config) {
 			c.AllowedCIDRs = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("0.0.0.0/0")}
@@ -187,7 +186,7 @@ func TestUnknownVariables(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, []string{"EVERPOST_LISTNE", "EVERPOST_SERVICE_HOST"}, config.Unknown(
 		[]string{"PATH=/bin", "EVERPOST_SERVICE_HOST=10.0.0.1", "EVERPOST_LISTEN=:1", "EVERPOST_LISTNE=:1", "EVERPOST_TEST_DATABASE_URL=x"},
-		map[string]bool{"EVERPOST_LISTEN": true}))
+		[]config.Setting{{Variable: "EVERPOST_LISTEN"}}))
 }
 
 func TestEgressProxyURL(t *testing.T) {

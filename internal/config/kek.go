@@ -2,7 +2,6 @@ package config
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,27 +13,27 @@ import (
 // those that are still known for reading while 'everpost keys rewrap' replaces them.
 type KEKs struct {
 	// KEKFile and KEK are a key of this process: a file, or the key itself, as base64 of 32 bytes.
-	KEKFile string `env:"EVERPOST_KEK_FILE" help:"File with the key that encrypts secrets at rest: base64 of 32 random bytes." name:"kek-file" placeholder:"FILE"`
-	KEK     string `env:"EVERPOST_KEK" help:"The key itself, instead of a file." name:"kek" placeholder:"BASE64"`
+	KEKFile string `env:"EVERPOST_KEK_FILE" help:"File with the key that encrypts secrets at rest: base64 of 32 random bytes, and nothing that can be guessed." name:"kek-file" placeholder:"FILE" section:"keys" unset:"standalone: made in the data directory"`
+	KEK     string `env:"EVERPOST_KEK" help:"The key itself, instead of a file." name:"kek" placeholder:"BASE64" section:"keys"`
 
 	// KEKOldFiles and KEKOld are further keys, in the same form, that are only read with.
-	KEKOldFiles []string `env:"EVERPOST_KEK_OLD_FILES" help:"Files with further keys that secrets may still be encrypted with, separated by commas." name:"kek-old-files" placeholder:"FILE"`
-	KEKOld      []string `env:"EVERPOST_KEK_OLD" help:"Such keys themselves, separated by commas." name:"kek-old" placeholder:"BASE64"`
+	KEKOldFiles []string `env:"EVERPOST_KEK_OLD_FILES" help:"Files with further keys that secrets may still be encrypted with, separated by commas: to read with while 'everpost keys rewrap' replaces them." name:"kek-old-files" placeholder:"FILE" section:"keys"`
+	KEKOld      []string `env:"EVERPOST_KEK_OLD" help:"Such keys themselves, separated by commas." name:"kek-old" placeholder:"BASE64" section:"keys"`
 
 	// KEKLost are the ids of keys that are gone for good: a process starts although it does not know them.
-	KEKLost []string `env:"EVERPOST_KEK_LOST" help:"Ids of keys that are lost for good, separated by commas: what they encrypt cannot be read, and is not waited for." name:"kek-lost" placeholder:"ID"`
+	KEKLost []string `env:"EVERPOST_KEK_LOST" help:"Ids of keys that are lost for good, separated by commas: a process starts although what they encrypt cannot be read." name:"kek-lost" placeholder:"ID" section:"keys"`
 
 	// KEKVaultAddr and what follows are a key in the transit engine of a HashiCorp Vault, instead of a file or value.
-	KEKVaultAddr      string        `env:"EVERPOST_KEK_VAULT_ADDR" help:"HashiCorp Vault whose transit engine holds the key, instead of a file: https://host:port." name:"kek-vault-addr" placeholder:"URL"`
-	KEKVaultMount     string        `default:"transit" env:"EVERPOST_KEK_VAULT_MOUNT" help:"Path of the transit engine." name:"kek-vault-mount" placeholder:"PATH"`
-	KEKVaultKey       string        `default:"everpost" env:"EVERPOST_KEK_VAULT_KEY" help:"Name of the key in it." name:"kek-vault-key" placeholder:"NAME"`
-	KEKVaultNamespace string        `env:"EVERPOST_KEK_VAULT_NAMESPACE" help:"Vault's namespace." name:"kek-vault-namespace" placeholder:"PATH"`
-	KEKVaultToken     string        `env:"EVERPOST_KEK_VAULT_TOKEN" help:"Token for Vault." name:"kek-vault-token" placeholder:"SECRET"`
-	KEKVaultTokenFile string        `env:"EVERPOST_KEK_VAULT_TOKEN_FILE" help:"File with the token instead, read anew for each request." name:"kek-vault-token-file" placeholder:"FILE"`
-	KEKVaultCAFile    string        `env:"EVERPOST_KEK_VAULT_CA_FILE" help:"Certificates (PEM) to trust instead of the system's." name:"kek-vault-ca-file" placeholder:"FILE"`
-	KEKVaultTimeout   time.Duration `default:"3s" env:"EVERPOST_KEK_VAULT_TIMEOUT" help:"Of one request to Vault." name:"kek-vault-timeout" placeholder:"DURATION"`
+	KEKVaultAddr      string        `env:"EVERPOST_KEK_VAULT_ADDR" help:"HashiCorp Vault whose transit engine holds the key, instead of a file: 'https://host:port'." name:"kek-vault-addr" placeholder:"URL" section:"keys" see:"security-secrets.md#hashicorp-vault"`
+	KEKVaultMount     string        `default:"transit" env:"EVERPOST_KEK_VAULT_MOUNT" help:"Path of the transit engine." name:"kek-vault-mount" placeholder:"PATH" section:"keys"`
+	KEKVaultKey       string        `default:"everpost" env:"EVERPOST_KEK_VAULT_KEY" help:"Name of the key in Vault." name:"kek-vault-key" placeholder:"NAME" section:"keys"`
+	KEKVaultNamespace string        `env:"EVERPOST_KEK_VAULT_NAMESPACE" help:"Vault's namespace." name:"kek-vault-namespace" placeholder:"PATH" section:"keys"`
+	KEKVaultToken     string        `env:"EVERPOST_KEK_VAULT_TOKEN" help:"Token for Vault." name:"kek-vault-token" placeholder:"SECRET" section:"keys"`
+	KEKVaultTokenFile string        `env:"EVERPOST_KEK_VAULT_TOKEN_FILE" help:"File with the token for Vault instead, read anew for each request." name:"kek-vault-token-file" placeholder:"FILE" section:"keys"`
+	KEKVaultCAFile    string        `env:"EVERPOST_KEK_VAULT_CA_FILE" help:"File with certificates (PEM) to trust for Vault instead of the system's." name:"kek-vault-ca-file" placeholder:"FILE" section:"keys"`
+	KEKVaultTimeout   time.Duration `default:"3s" env:"EVERPOST_KEK_VAULT_TIMEOUT" help:"How long one request to Vault may take." name:"kek-vault-timeout" placeholder:"DURATION" range:"100ms to 10s" section:"keys"`
 	// KEKVaultOld makes Vault's key one that is only read with, beside a file or value.
-	KEKVaultOld bool `env:"EVERPOST_KEK_VAULT_OLD" help:"Only read with Vault's key; the file or the value encrypts." name:"kek-vault-old"`
+	KEKVaultOld bool `env:"EVERPOST_KEK_VAULT_OLD" help:"Only read with Vault's key; the file or the value encrypts." name:"kek-vault-old" section:"keys"`
 }
 
 // AnyKEK reports whether there is a key to encrypt with.
@@ -75,32 +74,27 @@ func (k *KEKs) IsLost(kekID string) bool {
 // little else. It is not named Validate: the parser of the command line calls whatever
 // is, also where no key is needed.
 func (k *KEKs) RequireKEK() error {
-	var bad []error
-	k.validateKEKs(func(name, format string, args ...any) {
-		bad = append(bad, fmt.Errorf("%s: %s", name, fmt.Sprintf(format, args...)))
-	})
+	var bad refusals
+	k.validateKEKs(&bad)
 	if !k.AnyKEK() && len(bad) == 0 {
 		bad = append(bad, errNoKEK)
 	}
-	return joined(bad)
+	return bad.err()
 }
 
 var errNoKEK = errors.New("EVERPOST_KEK_FILE: is required (a file with the base64 of 32 random bytes, or EVERPOST_KEK with the value, " +
 	"or EVERPOST_KEK_VAULT_ADDR with a Vault that holds the key)")
 
-// maxVaultTimeout is far below what a request of a caller may take.
-const maxVaultTimeout = 10 * time.Second
-
-// validateKEKs tells refuse what does not go together. The keys themselves are checked
+// validateKEKs adds to bad what does not go together. The keys themselves are checked
 // when they are read. Old keys alone do go together: standalone has a key of its own
-// beside them, and who has none is told by RequireKEK and RequireCluster.
-func (k *KEKs) validateKEKs(refuse func(name, format string, args ...any)) {
+// beside them, and RequireKEK and RequireCluster refuse them elsewhere.
+func (k *KEKs) validateKEKs(bad *refusals) {
 	vault := k.KEKVaultAddr != ""
 	if k.KEK != "" && k.KEKFile != "" {
-		refuse("EVERPOST_KEK", "is set together with EVERPOST_KEK_FILE; set one of them")
+		bad.add("EVERPOST_KEK", "is set together with EVERPOST_KEK_FILE; set one of them")
 	}
 	if vault && !k.KEKVaultOld && (k.KEK != "" || k.KEKFile != "") {
-		refuse("EVERPOST_KEK_VAULT_ADDR", "is set together with EVERPOST_KEK_FILE or EVERPOST_KEK; only one key encrypts. "+
+		bad.add("EVERPOST_KEK_VAULT_ADDR", "is set together with EVERPOST_KEK_FILE or EVERPOST_KEK; only one key encrypts. "+
 			"To read with Vault's key only, set EVERPOST_KEK_VAULT_OLD; with a file's, name that in EVERPOST_KEK_OLD_FILES")
 	}
 	for name, set := range map[string]bool{
@@ -108,13 +102,13 @@ func (k *KEKs) validateKEKs(refuse func(name, format string, args ...any)) {
 		"EVERPOST_KEK_VAULT_TOKEN_FILE": k.KEKVaultTokenFile != "",
 	} {
 		if set && !vault {
-			refuse(name, "is set without EVERPOST_KEK_VAULT_ADDR")
+			bad.add(name, "is set without EVERPOST_KEK_VAULT_ADDR")
 		}
 	}
 	if vault && (k.KEKVaultToken == "") == (k.KEKVaultTokenFile == "") {
-		refuse("EVERPOST_KEK_VAULT_TOKEN", "either it or EVERPOST_KEK_VAULT_TOKEN_FILE is required with EVERPOST_KEK_VAULT_ADDR")
+		bad.add("EVERPOST_KEK_VAULT_TOKEN", "either it or EVERPOST_KEK_VAULT_TOKEN_FILE is required with EVERPOST_KEK_VAULT_ADDR")
 	}
-	if vault && (k.KEKVaultTimeout < 100*time.Millisecond || k.KEKVaultTimeout > maxVaultTimeout) {
-		refuse("EVERPOST_KEK_VAULT_TIMEOUT", "must be between 100ms and %s", maxVaultTimeout)
+	if vault {
+		checkRanges(k, bad)
 	}
 }

@@ -7,16 +7,15 @@ import (
 )
 
 // behind counts, by endpoint, the deliveries in the queue whose first requests wait for
-// their workflows. Who comes after them is not sent ahead of them.
+// their workflows. What comes after them is not sent before them.
 type behind struct {
-	mu  sync.Mutex
-	of  map[webhook.EndpointID]int // none is 0
-	all int
+	mu sync.Mutex
+	of map[webhook.EndpointID]int // none is 0
 }
 
-// add counts a delivery that comes, or goes with -1, unless it was sent ahead.
+// add counts a delivery that comes, or goes with -1, unless its request was sent eagerly.
 func (b *behind) add(start *webhook.Start, n int) {
-	if start.Sent {
+	if start.Own {
 		return
 	}
 	b.mu.Lock()
@@ -24,7 +23,6 @@ func (b *behind) add(start *webhook.Start, n int) {
 	if b.of == nil {
 		b.of = map[webhook.EndpointID]int{}
 	}
-	b.all += n
 	b.of[start.EndpointID] += n
 	if b.of[start.EndpointID] == 0 {
 		delete(b.of, start.EndpointID)
@@ -35,11 +33,4 @@ func (b *behind) has(endpoint webhook.EndpointID) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.of[endpoint] > 0
-}
-
-// len is how many there are in all.
-func (b *behind) len() int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.all
 }

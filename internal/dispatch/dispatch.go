@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"go.temporal.io/sdk/client"
-	"golang.org/x/time/rate"
 
 	"github.com/everpost/everpost/activities"
 	"github.com/everpost/everpost/internal/fair"
@@ -27,6 +26,8 @@ import (
 type Record interface {
 	// LeftBehind takes deliveries that were stored a while ago and not begun.
 	LeftBehind(ctx context.Context, limit int) ([]webhook.Start, error)
+	// EndOutbox deletes the rows of deliveries that are recorded and whose workflow has been started.
+	EndOutbox(ctx context.Context, ids []webhook.DeliveryID) error
 	// Placed notes into which workflow deliveries are put that LeftBehind took.
 	Placed(ctx context.Context, workflowID string, ids []webhook.DeliveryID) error
 	// Unanswered takes commands that no step has answered for a while.
@@ -67,9 +68,8 @@ const (
 	handOverTurns = 8
 	// turnPatience is how long one waits for its turn; then it is tried again later.
 	turnPatience = time.Second
-	// spareRate is how many workflows a second, and spareBurst how many at once, go to
-	// deliveries that only wait, or whose receiver is slow: a hundredth of a core.
-	spareRate, spareBurst = 1, 20
+	// maxGathered bounds the deliveries that wait for workflows which they share, in widths of those.
+	maxGathered = 4
 	// signalSlots bounds the signals under way.
 	signalSlots = 16
 	// stopPatience is how long Stop waits for calls under way before it cuts them off.
@@ -94,8 +94,6 @@ type Config struct {
 	// EventIDs is how many of their events a workflow can be found by. Defaults to
 	// workflows.EventIDs; more needs a Temporal that takes longer search attributes.
 	EventIDs int
-	// Near is how far off a retry may be for that workflow to make it too. Defaults to 1 min.
-	Near time.Duration
 	// QueueLength is how many deliveries may wait for a start before the door waits.
 	// Defaults to 1,000: at 3,000 starts a second, a third of one. A tenant that is alone
 	// gets half of it, several get less each: see room.
@@ -107,10 +105,8 @@ type Config struct {
 	Backlog Backlog
 	// Forgotten is what is held for active endpoints, and is released likewise; nil: none is.
 	Forgotten Forgotten
-	// FaultyBacklog is what is held because of faults of our own. Probe finds out whether an
-	// endpoint can be sent to again; its error is for people. Nil: only a request does.
+	// FaultyBacklog is what is held because of faults of our own.
 	FaultyBacklog FaultyBacklog
-	Probe         func(ctx context.Context, id webhook.EndpointID) error
 	// Overdue is read by the reconciler, every ReconcileEvery (defaults to 5 min). Without
 	// it there is none.
 	Overdue        Overdue
@@ -121,21 +117,33 @@ type Config struct {
 	// workflows: then it gets the payloads of new events handed over, and the first
 	// task with the answer to the start.
 	LocalWorker bool
-	// Ahead sends the first request of a delivery whose workflow is about to be started, if it can be
-	// sent at once. It must be quick. Nil: requests wait for workflows.
-	Ahead func(activities.AttemptInput) bool
+	// SoleWorker says that no other process runs the workflows: then first requests are sent eagerly,
+	// before their workflows are started.
+	SoleWorker bool
 	// Now is the database's clock, which says whether a delivery's time has come. Defaults to time.Now.
 	Now func() time.Time
+}
+
+// Requests are what a worker of this process can do at an endpoint.
+type Requests interface {
+	// SendEagerly sends the first request of a delivery before its workflow is started, if it can be
+	// sent at once. It must be quick.
+	SendEagerly(in activities.AttemptInput, start activities.EagerStart) bool
+	// Probe finds out whether an endpoint can be sent to again after a fault of our own. Its error is
+	// for people.
+	Probe(ctx context.Context, id webhook.EndpointID) error
 }
 
 // Dispatcher starts and signals workflows. Start it once, Stop it once.
 type Dispatcher struct {
 	Config
 
+	requests   Requests // nil without a worker
+	gatherings *gatherings
+
 	fresh *Fresh
 	room  *room
 	turns *room // of hand-overs
-	spare *rate.Limiter
 	queue *fair.Queue[webhook.Start]
 	// troubled are those that wait for company: see setAside.
 	troubled *fair.Queue[webhook.Start]
@@ -172,9 +180,6 @@ func New(c Config) *Dispatcher {
 	if c.EventIDs == 0 {
 		c.EventIDs = workflows.EventIDs
 	}
-	if c.Near == 0 {
-		c.Near = time.Minute
-	}
 	if c.ReconcileEvery == 0 {
 		c.ReconcileEvery = reconcileEvery
 	}
@@ -188,11 +193,12 @@ func New(c Config) *Dispatcher {
 		c.Now = time.Now
 	}
 	d := &Dispatcher{
-		Config:   c,
+		Config:     c,
+		gatherings: newGatherings(c.Width),
+
 		fresh:    newFresh(time.Now),
 		room:     newRoom(c.QueueLength, 1),
 		turns:    newRoom(handOverTurns, handOverTurns),
-		spare:    rate.NewLimiter(spareRate, spareBurst),
 		queue:    fair.New[webhook.Start](16 * c.QueueLength), // the room bounds it; an event may overdraw it by its endpoints
 		troubled: fair.New[webhook.Start](c.QueueLength),
 		early:    newEarly(),
@@ -213,8 +219,9 @@ func (d *Dispatcher) OnlyStart() {
 	d.Record, d.Replays, d.Overdue, d.Backlog, d.Forgotten, d.FaultyBacklog = nil, nil, nil, nil, nil, nil
 }
 
-// Start begins to start, relay and probe.
-func (d *Dispatcher) Start() {
+// Start begins to start, relay and probe. requests is nil in a process without a worker.
+func (d *Dispatcher) Start(requests Requests) {
+	d.requests = requests
 	for range d.StartSlots {
 		d.workers.Go(d.serve)
 	}
@@ -309,22 +316,30 @@ func (d *Dispatcher) queueUp(a webhook.Accepted) {
 		// before the commit, however long that took.
 		if d.LocalWorker && !d.waits(&start) {
 			d.fresh.put(start.DeliveryID, a.Payload, a.SHA256, start.CreatedAt, start.Begun)
-			start.Sent = d.sendAhead(&start)
+			if d.sendEagerly(start) {
+				continue
+			}
 		}
-		d.room.overdraw(start.TenantID, 1)
-		d.behind.add(&start, 1)
-		if !d.queue.Put(start.TenantID, start) {
-			d.behind.add(&start, -1)
-			d.room.give(start.TenantID, 1)
-		}
+		d.enqueue(&start)
 	}
 }
 
-// sendAhead sends the first request of a delivery, unless others for its endpoint wait for
-// their workflows, or the queue is so long that it might find no place there.
-func (d *Dispatcher) sendAhead(start *webhook.Start) bool {
-	return d.Ahead != nil && d.queue.Len() < d.QueueLength && !d.early.has(start.EndpointID) && !d.behind.has(start.EndpointID) &&
-		d.Ahead(activities.AttemptInput{Ref: start.Ref, Progress: begun(*start), FirstTask: true})
+// enqueue puts a delivery into the queue for its start; if that is full, the relay starts it.
+func (d *Dispatcher) enqueue(start *webhook.Start) {
+	d.room.overdraw(start.TenantID, 1)
+	d.behind.add(start, 1)
+	if !d.queue.Put(start.TenantID, *start) {
+		d.behind.add(start, -1)
+		d.room.give(start.TenantID, 1)
+	}
+}
+
+// sendEagerly sends the first request of a delivery, unless others for its endpoint wait for
+// their workflows, or starts do not keep up.
+func (d *Dispatcher) sendEagerly(start webhook.Start) bool {
+	return d.SoleWorker && d.requests != nil && d.queue.Len() < d.QueueLength && d.gatherings.len() < maxGathered*d.Width &&
+		!d.early.has(start.EndpointID) && !d.behind.has(start.EndpointID) &&
+		d.requests.SendEagerly(activities.AttemptInput{Ref: start.Ref, Progress: begun(start), FirstTask: true}, &eagerStart{d: d, start: start})
 }
 
 // Signal tells a delivery's workflow what was asked of it. The command is in the

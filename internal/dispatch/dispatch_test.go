@@ -17,6 +17,7 @@ import (
 	"go.temporal.io/sdk/log"
 	"go.uber.org/goleak"
 
+	"github.com/everpost/everpost/activities"
 	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/postgrestest"
 	"github.com/everpost/everpost/internal/webhook"
@@ -32,7 +33,20 @@ type outbox struct {
 	mu     sync.Mutex
 	placed map[webhook.DeliveryID]string
 	fails  error // of Placed
+	ended  []webhook.DeliveryID
 }
+
+// requests stands for the worker of this process.
+type requests struct {
+	eager func(activities.AttemptInput, activities.EagerStart) bool
+	probe func(context.Context, webhook.EndpointID) error
+}
+
+func (r requests) SendEagerly(in activities.AttemptInput, start activities.EagerStart) bool {
+	return r.eager != nil && r.eager(in, start)
+}
+
+func (r requests) Probe(ctx context.Context, id webhook.EndpointID) error { return r.probe(ctx, id) }
 
 func (o *outbox) Placed(_ context.Context, id string, all []webhook.DeliveryID) error {
 	o.mu.Lock()
@@ -46,6 +60,13 @@ func (o *outbox) Placed(_ context.Context, id string, all []webhook.DeliveryID) 
 	for _, delivery := range all {
 		o.placed[delivery] = id
 	}
+	return nil
+}
+
+func (o *outbox) EndOutbox(_ context.Context, ids []webhook.DeliveryID) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.ended = append(o.ended, ids...)
 	return nil
 }
 
@@ -235,7 +256,7 @@ func TestTemporalAway(t *testing.T) {
 	t.Cleanup(store.Close)
 	d := setup(t, Config{Client: temporalAt(t, closedPort(t)), Record: store.Outbox, QueueLength: 1, LocalWorker: true})
 	require.True(t, d.Healthy())
-	d.Start()
+	d.Start(nil)
 	defer d.Stop()
 	require.Eventually(t, func() bool { return !d.Healthy() }, 30*time.Second, 5*time.Millisecond)
 
@@ -310,7 +331,7 @@ func TestRelayCarriesWhatItTook(t *testing.T) {
 func TestStopCutsOff(t *testing.T) {
 	t.Parallel()
 	d := setup(t, Config{Client: temporalAt(t, silentPort(t)), StartSlots: 2})
-	d.Start()
+	d.Start(nil)
 	a := accepted(10)
 	d.Accepted(a)
 	require.Eventually(t, func() bool { return d.Waiting() < 10 }, 20*time.Second, time.Millisecond, "starts are under way")

@@ -93,7 +93,7 @@ func TestEarlyAreNoStart(t *testing.T) {
 			g.turn[s.EndpointID] = troubleWait
 		}
 		d := New(Config{Gate: g})
-		s := slot{Dispatcher: d, used: cpuTime}
+		s := slot{Dispatcher: d}
 		d.Accepted(quiet)
 		require.Empty(t, s.crowdedBy(s.gather()))
 		d.Accepted(loud, quiet)
@@ -154,7 +154,7 @@ func TestSeveralSlotsStartTheEarlyOnce(t *testing.T) {
 		}
 		f, c := newFrontend(t)
 		d := setup(t, Config{Client: c, Gate: g, StartSlots: 3, Width: 10})
-		d.Start()
+		d.Start(nil)
 		t.Cleanup(d.Stop)
 		var want []webhook.Ref
 		waited := false
@@ -174,7 +174,7 @@ func TestSeveralSlotsStartTheEarlyOnce(t *testing.T) {
 		require.True(t, waited)
 		require.ElementsMatch(t, want, begunBy(t, f))
 		require.Zero(t, d.Waiting())
-		require.Zero(t, d.behind.len())
+		require.Empty(t, d.behind.of)
 		require.Empty(t, d.room.guests)
 	})
 }
@@ -190,7 +190,7 @@ func TestEarlyKeepTheirOrderBesideOtherSlots(t *testing.T) {
 		g := opening{at: map[webhook.EndpointID]time.Time{a.Deliveries[0].EndpointID: near.Add(earlyTurn)}}
 		f, c := newFrontend(t)
 		d := setup(t, Config{Client: c, Gate: g, StartSlots: 3})
-		d.Start()
+		d.Start(nil)
 		t.Cleanup(d.Stop)
 		open := sync.OnceFunc(f.shut())
 		t.Cleanup(open)
@@ -220,7 +220,8 @@ func TestEarlyKeepTheirOrderBesideOtherSlots(t *testing.T) {
 // waits was accepted before.
 func besideLoud(t *testing.T, g Gate, waits webhook.Accepted) (s *slot, f *frontend, open func()) {
 	t.Helper()
-	s, f = hungry(t, Config{Gate: g}, 0)
+	f, client := newFrontend(t)
+	s = &slot{Dispatcher: setup(t, Config{Client: client, Gate: g})}
 	s.latest = seen{"quiet", time.Now()}
 	open = f.shut()
 	s.Accepted(waits, acceptedOf("loud", s.Width))

@@ -69,7 +69,7 @@ func TestATemporalThatCannotWriteIsAway(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f, c := newFrontend(t)
 				d := setup(t, Config{Client: c, QueueLength: 4, Width: 1})
-				d.Start()
+				d.Start(nil)
 				defer d.Stop()
 				post := func() {
 					release, err := d.Reserve(t.Context(), "acme", 1)
@@ -119,7 +119,7 @@ func TestABusyTemporalIsNotAway(t *testing.T) {
 		f, c := newFrontend(t)
 		f.quick = isProbe
 		d := setup(t, Config{Client: c, QueueLength: 4, Width: 1})
-		d.Start()
+		d.Start(nil)
 		defer d.Stop()
 		f.cannotWrite(nil)
 		for range 2 {
@@ -152,7 +152,7 @@ func TestALimitIsNoVerdict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, c := newFrontend(t)
 		d := setup(t, Config{Client: c})
-		d.Start()
+		d.Start(nil)
 		defer d.Stop()
 		f.cannotWrite(serviceerror.NewResourceExhausted(0, "x"))
 		d.suspect()

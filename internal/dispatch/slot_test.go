@@ -1,8 +1,6 @@
 package dispatch
 
 import (
-	"cmp"
-	"runtime"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -25,7 +23,7 @@ func TestOthersStartBesideALargeStart(t *testing.T) {
 	t.Parallel()
 	f, c := newFrontend(t)
 	d := setup(t, Config{Client: c})
-	s := slot{Dispatcher: d, used: cpuTime}
+	s := slot{Dispatcher: d}
 	begun := func(n int) func() bool { return func() bool { return len(f.started()) == n } }
 	open := f.shut()
 	d.Accepted(acceptedOf("loud", d.Width))
@@ -86,10 +84,6 @@ func TestCrowdedBy(t *testing.T) {
 			require.Equal(t, step.want, s.crowdedBy(starts), step.batch)
 			<-time.After(step.then)
 		}
-		s.crowded = time.Now()
-		require.Equal(t, 50, queued(&s, 100), "while the CPU is short")
-		<-time.After(company)
-		require.Equal(t, 100, queued(&s, 100))
 		several := slot{Dispatcher: New(Config{StartSlots: 2})}
 		several.crowdedBy(acceptedOf("b", 1).Deliveries)
 		require.Empty(t, several.crowdedBy(acceptedOf("a", several.Width).Deliveries))
@@ -99,177 +93,65 @@ func TestCrowdedBy(t *testing.T) {
 	})
 }
 
-// queued is how many the slot takes when n wait.
-func queued(s *slot, n int) int {
-	s.Accepted(acceptedOf("a", n))
-	batch := s.gather()
-	for range n - len(batch) {
-		s.queue.Next()
-	}
-	return len(batch)
-}
-
-// hungry is a slot of a process that uses so many percent of the CPU.
-func hungry(t *testing.T, c Config, percent int) (*slot, *frontend) {
-	t.Helper()
-	f, client := newFrontend(t)
-	c.Client = client
-	begun := time.Now()
-	return &slot{Dispatcher: setup(t, c), used: func() time.Duration {
-		return time.Since(begun) * time.Duration(runtime.GOMAXPROCS(0)*percent) / 100
-	}}, f
-}
-
-// After a start a slot rests for as long as that took, but not for long; unless the CPU
-// was not short, or there is enough for a full start, or there comes enough.
-func TestASlotRestsAfterAStart(t *testing.T) {
+// What comes while a start is under way, and for as long again but not for long, shares the next one. A full start, or
+// the end, is not waited for.
+func TestWhatComesAroundAStartShares(t *testing.T) {
 	t.Parallel()
-	const took, later = 10 * time.Millisecond, 4 * time.Millisecond
-	comes := func(n int) func(*slot) { return func(s *slot) { s.Accepted(accepted(n)) } }
+	const later = 4 * time.Millisecond
 	for name, test := range map[string]struct {
-		percent      int // of the CPU
-		slots, width int
-		crowded      bool
-		took         time.Duration
-		waits        int         // when the start is done
-		meanwhile    func(*slot) // later
-		rests        time.Duration
+		slots     int
+		took      time.Duration
+		meanwhile func(d *Dispatcher) // later than the first start
+		rests     time.Duration
 	}{
-		"the CPU is short":                {percent: 40, took: took, rests: took},
-		"the CPU is not short":            {percent: 30, took: took},
-		"not for long":                    {percent: 100, took: 10 * maxPause, rests: maxPause},
-		"several slots":                   {percent: 100, slots: 2, took: took},
-		"a full start waits":              {percent: 100, took: took, waits: 20},
-		"nearly a full start waits":       {percent: 100, took: took, waits: 19, rests: took},
-		"it becomes full":                 {percent: 100, took: took, waits: 15, meanwhile: comes(5), rests: later},
-		"it becomes nearly full":          {percent: 100, took: took, waits: 15, meanwhile: comes(4), rests: took},
-		"a small one is full":             {percent: 100, crowded: true, took: took, waits: 10},
-		"nearly a small one":              {percent: 100, crowded: true, took: took, waits: 9, rests: took},
-		"nobody shares, and nobody comes": {percent: 100, width: 1, took: took, rests: took},
-		"nobody shares":                   {percent: 100, width: 1, took: took, meanwhile: comes(1), rests: later},
-		"the process stops":               {percent: 100, took: took, meanwhile: func(s *slot) { s.Stop() }, rests: later},
+		"as long as it took":        {took: 10 * time.Millisecond, rests: 10 * time.Millisecond},
+		"not for long":              {took: 2 * maxRest, rests: maxRest},
+		"one more":                  {took: 10 * time.Millisecond, rests: 10 * time.Millisecond, meanwhile: func(d *Dispatcher) { d.Accepted(accepted(1)) }},
+		"it becomes full":           {took: 10 * time.Millisecond, rests: later, meanwhile: func(d *Dispatcher) { d.Accepted(accepted(19)) }},
+		"several slots do not rest": {slots: 2, took: 10 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				s, f := hungry(t, Config{StartSlots: test.slots, Width: cmp.Or(test.width, 20)}, test.percent)
-				if test.crowded {
-					s.crowded = time.Now()
-				}
-				s.Accepted(accepted(1))
-				<-s.queue.Ready
-				batch := s.gather()
+				f, client := newFrontend(t)
+				d := setup(t, Config{Client: client, Width: 20, StartSlots: test.slots})
+				d.workers.Go(d.serve)
+				defer d.Stop()
 				open := f.shut()
-				time.AfterFunc(test.took, func() {
-					s.Accepted(accepted(test.waits))
-					open()
-				})
+				d.Accepted(accepted(1))
+				pass(test.took)
+				d.Accepted(accepted(1))
+				open()
+				done := time.Now()
 				if test.meanwhile != nil {
-					time.AfterFunc(test.took+later, func() { test.meanwhile(s) })
+					pass(later)
+					test.meanwhile(d)
 				}
-				begun := time.Now()
-				s.atEase(batch)
-				require.Equal(t, test.rests, time.Since(begun)-test.took)
-				require.Len(t, f.started(), 1)
-				require.True(t, s.queue.Len() == 0 || len(s.queue.Ready) == 1, "somebody has to be told")
+				for countBegun(t, f) < 2 {
+					pass(time.Millisecond / 2)
+				}
+				require.InDelta(t, test.rests, time.Since(done), float64(time.Millisecond))
+				require.Len(t, f.started(), 2)
+				require.Zero(t, d.queue.Len())
 			})
 		})
 	}
-}
-
-// A slot of which the last large start was short of CPU rests for longer, and makes
-// smaller ones for a while.
-func TestASlotRestsAfterALargeStart(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		percent     int // of the CPU
-		took, rests time.Duration
-	}{
-		{30, 2 * maxPause, 0}, {40, 2 * maxPause, 2 * maxPause}, {100, 2 * maxRest, maxRest},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			s, f := hungry(t, Config{}, test.percent)
-			s.Accepted(acceptedOf("loud", s.Width))
-			batch := s.gather()
-			<-s.queue.Ready
-			time.AfterFunc(test.took, f.shut())
-			begun := time.Now()
-			s.beside("loud", batch)
-			require.Equal(t, test.rests, time.Since(begun)-test.took)
-			require.Equal(t, test.rests > 0, s.width() < s.Width)
-		})
-	}
-}
-
-// What comes while a slot rests shares the next start, which comes right after it.
-func TestWhatComesDuringTheRestShares(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s, f := hungry(t, Config{}, 100)
-		s.workers.Go(s.serve)
-		defer s.Stop()
-		time.AfterFunc(20*time.Millisecond, f.shut())
-		s.Accepted(accepted(1))
-		for range 3 {
-			<-time.After(12 * time.Millisecond)
-			s.Accepted(accepted(1))
-		}
-		<-time.After(3 * time.Millisecond)
-		require.Len(t, f.started(), 1, "it rests")
-		<-time.After(time.Millisecond)
-		synctest.Wait()
-		shared, own := groups(t, f)
-		require.Len(t, own, 1)
-		require.Len(t, shared, 1)
-		require.Len(t, shared[0], 3)
-	})
 }
 
 // Stop does not wait for the rest, and what came meanwhile stays in the outbox.
 func TestStopEndsTheRest(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, f := hungry(t, Config{}, 100)
-		s.workers.Go(s.serve)
+		f, client := newFrontend(t)
+		d := setup(t, Config{Client: client})
+		d.workers.Go(d.serve)
 		time.AfterFunc(20*time.Millisecond, f.shut())
-		s.Accepted(accepted(1))
-		<-time.After(30 * time.Millisecond)
-		s.Accepted(accepted(1))
+		d.Accepted(accepted(1))
+		pass(30 * time.Millisecond)
+		d.Accepted(accepted(1))
 		begun := time.Now()
-		s.Stop()
+		d.Stop()
 		require.Zero(t, time.Since(begun))
 		require.Len(t, f.started(), 1)
 	})
-}
-
-// A slot that is woken and finds nothing does not take that for a start, after which it
-// would be woken again.
-func TestASlotIsWokenForNothing(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s, f := hungry(t, Config{}, 100)
-		measured := 0
-		s.used = func() time.Duration {
-			measured++
-			return time.Duration(min(measured, 2)) * time.Hour
-		}
-		s.workers.Go(s.serve)
-		s.Accepted(accepted(1))
-		synctest.Wait()
-		s.Stop()
-		require.Len(t, f.started(), 1)
-		require.Equal(t, 2, measured, "before and after a start")
-	})
-}
-
-func TestIsShort(t *testing.T) {
-	t.Parallel()
-	all := time.Duration(runtime.GOMAXPROCS(0)) * time.Second
-	require.False(t, isShort(time.Second, 0, shortPart))
-	require.False(t, isShort(time.Second, all/shortPart-time.Millisecond, shortPart))
-	require.True(t, isShort(time.Second, all/shortPart+time.Millisecond, shortPart))
-	before := cpuTime()
-	for begun := time.Now(); cpuTime() == before; { // it counts
-		require.Less(t, time.Since(begun), 10*time.Second)
-	}
 }

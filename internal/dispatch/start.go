@@ -3,6 +3,8 @@ package dispatch
 import (
 	"context"
 	"errors"
+	"sync"
+	"time"
 
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
@@ -25,7 +27,7 @@ const (
 // waits for its time, or continues a workflow that may be there. One that was in a shared one
 // which has not come to anything is the relay's to start.
 func (d *Dispatcher) goesAlone(s *webhook.Start) bool {
-	return d.Width == 1 || d.waits(s) || s.Run > 1 && s.Held == nil
+	return d.Width == 1 || s.Own || s.Recorded || d.waits(s) || s.Run > 1 && s.Held == nil
 }
 
 // waits reports that a delivery's time has not come.
@@ -36,6 +38,7 @@ func (d *Dispatcher) waits(s *webhook.Start) bool {
 // start begins deliveries: those that may share a workflow in as few as they fit
 // into, the others in their own.
 func (d *Dispatcher) start(batch []webhook.Start) {
+	d.gatherings.started(time.Now())
 	var shared, slow, own []webhook.Start
 	for _, s := range batch {
 		switch {
@@ -56,9 +59,35 @@ func (d *Dispatcher) start(batch []webhook.Start) {
 
 // beginEach begins deliveries in their own workflows.
 func (d *Dispatcher) beginEach(all []webhook.Start) {
+	var (
+		mu       sync.Mutex
+		recorded []webhook.DeliveryID
+	)
 	each(ownWidth, all, func(s webhook.Start) {
-		d.carry(func(ctx context.Context) error { return d.begin(ctx, s) })
+		d.carry(func(ctx context.Context) error {
+			err := d.begin(ctx, s)
+			if err == nil && s.Recorded {
+				mu.Lock()
+				defer mu.Unlock()
+				recorded = append(recorded, s.DeliveryID)
+			}
+			return err
+		})
 	})
+	d.endOutbox(recorded)
+}
+
+// endOutbox deletes the outbox rows of deliveries that were recorded before their workflows were
+// started, which is now. If it cannot, the relay comes to them.
+func (d *Dispatcher) endOutbox(ids []webhook.DeliveryID) {
+	if len(ids) == 0 || d.Record == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(d.life, readTimeout)
+	defer cancel()
+	if err := d.Record.EndOutbox(ctx, ids); err != nil && !d.stopping() {
+		d.Logger.Warn("rows of started deliveries cannot be deleted from the outbox; the relay will do it", "count", len(ids), "error", err)
+	}
 }
 
 // apart divides what is to be started: into what tenants have who have only a few in it,
@@ -114,7 +143,7 @@ func (d *Dispatcher) startFanout(ctx context.Context, id string, group []webhook
 	options := d.options(id, workflows.TaskQueue(group[0].EndpointID))
 	options.TypedSearchAttributes = workflows.FanoutAttributes(group, d.EventIDs)
 	options.StaticSummary = workflows.FanoutSummary(group)
-	_, err := d.Client.ExecuteWorkflow(ctx, options, workflows.FanoutWorkflow, workflows.FanoutOf(group, d.Near))
+	_, err := d.Client.ExecuteWorkflow(ctx, options, workflows.FanoutWorkflow, workflows.FanoutOf(group))
 	return unlessStarted(err)
 }
 
@@ -203,11 +232,6 @@ func (d *Dispatcher) HandOver(ctx context.Context, h activities.Handover) error 
 	}
 	return unlessStarted(err)
 }
-
-// Spare implements activities.Starter: a workflow of its own costs ten times what a
-// delivery costs that waits beside others. It is a favour, to whoever looks at the
-// delivery, and not done to many at once.
-func (d *Dispatcher) Spare() bool { return d.spare.Allow() }
 
 // own are the options of a delivery's own workflow.
 func (d *Dispatcher) own(ref webhook.Ref) client.StartWorkflowOptions {

@@ -285,7 +285,7 @@ func TestOneAloneHasItsOwnWorkflow(t *testing.T) {
 func TestWhatWaitsShares(t *testing.T) {
 	t.Parallel()
 	f, c := newFrontend(t)
-	d := setup(t, Config{Client: c, Width: 10, Near: 30 * time.Second})
+	d := setup(t, Config{Client: c, Width: 10})
 	open := f.shut()
 	first, rest := accepted(1), accepted(25)
 	d.Accepted(first)
@@ -306,7 +306,6 @@ func TestWhatWaitsShares(t *testing.T) {
 		require.Equal(t, workflows.FanoutID(group), request.GetWorkflowId())
 		require.Contains(t, string(request.GetUserMetadata().GetSummary().GetData()), fmt.Sprintf("%d deliveries", width))
 		input := inputOf[workflows.FanoutInput](t, request.GetInput())
-		require.Equal(t, 30*time.Second, input.Near)
 		got = append(got, input.Deliveries...)
 	}
 	for i, start := range rest.Deliveries {
@@ -539,25 +538,6 @@ func TestHandOversTakeTurns(t *testing.T) {
 		require.Error(t, d.HandOver(ctx, activities.Handover{}))
 		require.Equal(t, turnPatience/2, time.Since(begun))
 		require.Equal(t, handOverTurns, d.turns.used)
-	})
-}
-
-// To deliveries that only wait workflows go at a rate: who has none waits beside others.
-func TestSpareWorkflowsAreRationed(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		d := New(Config{Logger: slog.New(slog.DiscardHandler)})
-		taken := func() (n int) {
-			for d.Spare() {
-				n++
-			}
-			return n
-		}
-		require.Equal(t, spareBurst, taken(), "a few at once")
-		<-time.After(time.Second)
-		require.Equal(t, spareRate, taken())
-		<-time.After(time.Hour)
-		require.Equal(t, spareBurst, taken(), "nothing is saved up beyond that")
 	})
 }
 

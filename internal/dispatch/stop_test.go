@@ -15,16 +15,17 @@ import (
 // rounds is how often a test runs in which a select has two ways to go.
 const rounds = 10
 
-// What comes after Stop, from who still notes what the last requests came to, stays in the outbox: nothing is sent ahead, and
+// What comes after Stop, from who still notes what the last requests came to, stays in the outbox: nothing is sent eagerly, and
 // nobody waits for room.
 func TestNothingIsAcceptedAfterStop(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
-		d := New(Config{LocalWorker: true, QueueLength: 10, Ahead: func(activities.AttemptInput) bool {
+		d := New(Config{LocalWorker: true, SoleWorker: true, QueueLength: 10})
+		d.requests = requests{eager: func(activities.AttemptInput, activities.EagerStart) bool {
 			asked++
 			return true
-		}})
+		}}
 		d.room.overdraw("acme", 10)
 		d.Stop()
 		begun := time.Now()
@@ -38,35 +39,6 @@ func TestNothingIsAcceptedAfterStop(t *testing.T) {
 		require.Zero(t, d.fresh.bytes)
 		require.Equal(t, 10, usedBy(d, "acme"))
 	})
-}
-
-// What was sent is started at the end as at any other time: each by itself where nobody shares, and who is slow is not waited
-// for by others.
-func TestWhatWasSentIsStartedAsEver(t *testing.T) {
-	t.Parallel()
-	a := accepted(6)
-	for name, test := range map[string]struct {
-		config      Config
-		shared, own int
-	}{
-		"together":      {Config{}, 1, 0},
-		"nobody shares": {Config{Width: 1}, 0, 6},
-		"half are slow": {Config{Gate: inTrouble(a.Deliveries...)}, 2, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f, client := newFrontend(t)
-			test.config.Client, test.config.LocalWorker = client, true
-			test.config.Ahead = func(activities.AttemptInput) bool { return true }
-			d := setup(t, test.config)
-			d.Accepted(a)
-			d.startSent()
-			shared, own := groups(t, f)
-			require.Len(t, shared, test.shared)
-			require.Len(t, own, test.own)
-			require.ElementsMatch(t, refsOf(a.Deliveries), begunBy(t, f))
-		})
-	}
 }
 
 // Those who wait for company stay in the outbox, but for a start that is under way.
@@ -90,7 +62,7 @@ func TestStopLeavesTheTroubled(t *testing.T) {
 	})
 }
 
-// What others bring beside a large start is not started any more at a stop, unless it was sent.
+// What others bring beside a large start is not started any more at a stop.
 func TestStopLeavesWhatComesBesideALargeStart(t *testing.T) {
 	t.Parallel()
 	for range rounds {

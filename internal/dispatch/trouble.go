@@ -14,7 +14,7 @@ const troubleWait = time.Second
 // setAside reports that a delivery is not to be started now, and waits elsewhere: for others in trouble, where it gives
 // its place in the queue back, since there is a bound of its own there; or for its turn.
 func (d *Dispatcher) setAside(s webhook.Start, now time.Time) bool {
-	if d.Gate == nil || s.Sent || s.Held != nil || d.goesAlone(&s) {
+	if d.Gate == nil || s.Own || s.Held != nil || d.goesAlone(&s) {
 		return false
 	}
 	wait, rate, troubled := d.Gate.Turn(s.EndpointID)

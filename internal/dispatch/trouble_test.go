@@ -225,7 +225,7 @@ func TestStartServesTheTroubled(t *testing.T) {
 	a := accepted(3)
 	d := setup(t, Config{Client: c, Gate: inTrouble(a.Deliveries...)})
 	d.OnlyStart()
-	d.Start()
+	d.Start(nil)
 	d.Accepted(a)
 	require.Eventually(t, func() bool { return len(f.started()) == 1 }, 20*time.Second, time.Millisecond)
 	d.Stop()

@@ -19,7 +19,7 @@ const (
 	releaseEvery = time.Second
 
 	// heldByRecord is a delivery of the table d that is held and that no workflow
-	// carries; what was rescheduled waits for its time. See docs/adr/0018.
+	// carries; what was rescheduled waits for its time. See docs/adr/0010, held deliveries.
 	heldByRecord = `d.state = 2 and d.workflow_id = '' and d.due_at is null`
 	// isLeftOpen is one of the open deliveries of a deleted endpoint of which nothing was
 	// asked yet: those that are held by the record alone are asked by the outbox.

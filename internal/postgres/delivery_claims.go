@@ -51,10 +51,10 @@ var claimAttempt = endingOutbox(`
 	insert into deliveries as d (id, event_id, endpoint_id, tenant_id, event_type, created_at,
 		run, seq, state, attempts, give_up_at, workflow_id, owner, owner_until)
 	select id, event, endpoint, tenant, type, created, run, seq, 0, attempts, give_up, workflow, owner, now() + span * interval '1 microsecond'
-	from (` + claimRows.query(1) + `) r
-	on conflict (id) do update set owner = excluded.owner, owner_until = excluded.owner_until, workflow_id = ` + takeOver + `
+	from (`+claimRows.query(1)+`) r
+	on conflict (id) do update set owner = excluded.owner, owner_until = excluded.owner_until, workflow_id = `+takeOver+`
 	where d.run = excluded.run and d.seq = excluded.seq and d.state < 3
-	  and (d.owner is null or d.owner = excluded.owner or d.owner_until < now())`)
+	  and (d.owner is null or d.owner = excluded.owner or d.owner_until < now())`, claimRows)
 
 //nolint:gochecknoglobals // a table that Go cannot write as a constant
 var claimRows = rowsOf[*webhook.Claim]{
@@ -92,7 +92,13 @@ func (s *Deliveries) flushClaims(ctx context.Context, items []*claiming) error {
 
 	batch := &pgx.Batch{}
 	granted := make(map[webhook.DeliveryID]webhook.Standing, len(items))
-	batch.Queue(claimAttempt, claimRows.args(claims)...).
+	kept := make([][16]byte, 0, len(claims))
+	for _, c := range claims {
+		if c.KeepOutbox {
+			kept = append(kept, c.DeliveryID)
+		}
+	}
+	batch.Queue(claimAttempt, append(claimRows.args(claims), kept)...).
 		Query(func(rows pgx.Rows) error { return readStandings(rows, granted) })
 	standings, owned := make(map[webhook.DeliveryID]webhook.Standing, len(items)), map[webhook.DeliveryID]time.Time{}
 	batch.Queue(`select `+standingColumns+` from deliveries d where id = any($1)`, ids).

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -63,7 +64,13 @@ func (s *Deliveries) flushRecords(ctx context.Context, items []*recording) error
 	}
 	batch := &pgx.Batch{}
 	standings := make(map[webhook.DeliveryID]webhook.Standing, len(highest))
-	batch.Queue(upsertStep, stepRows.args(steps)...).Query(func(rows pgx.Rows) error { return readStandings(rows, standings) })
+	kept := make([][16]byte, 0, len(steps))
+	for i := range steps {
+		if steps[i].KeepOutbox {
+			kept = append(kept, steps[i].DeliveryID)
+		}
+	}
+	batch.Queue(upsertStep, append(stepRows.args(steps), kept)...).Query(func(rows pgx.Rows) error { return readStandings(rows, standings) })
 	attempts.queue(batch)
 	if err := s.writer.SendBatch(ctx, batch).Close(); err != nil {
 		return err
@@ -177,12 +184,12 @@ var upsertStep = endingOutbox(`
 		run, seq, state, reason, attempts, run_attempts, ambiguous, delay_ns, due_at, give_up_at, completed_at, last_error, workflow_id,
 		last_decision, last_reason, last_status, last_latency_us, last_at, last_retry_after_ns, command_id, owner, owner_until)
 	-- command_id and the owner are compared below, and never stored over others'.
-	` + stepRows.query(1) + `
+	`+stepRows.query(1)+`
 	on conflict (id) do update set
 		run = excluded.run, seq = excluded.seq, state = excluded.state, reason = excluded.reason,
 		attempts = greatest(d.attempts, excluded.attempts), run_attempts = excluded.run_attempts, ambiguous = excluded.ambiguous, delay_ns = excluded.delay_ns,
 		due_at = excluded.due_at, give_up_at = excluded.give_up_at, completed_at = excluded.completed_at,
-		last_error = excluded.last_error, workflow_id = ` + takeOver + `,
+		last_error = excluded.last_error, workflow_id = `+takeOver+`,
 		last_decision = coalesce(excluded.last_decision, d.last_decision), last_reason = coalesce(excluded.last_reason, d.last_reason),
 		last_status = coalesce(excluded.last_status, d.last_status), last_latency_us = coalesce(excluded.last_latency_us, d.last_latency_us),
 		last_at = coalesce(excluded.last_at, d.last_at), last_retry_after_ns = coalesce(excluded.last_retry_after_ns, d.last_retry_after_ns),
@@ -195,17 +202,18 @@ var upsertStep = endingOutbox(`
 	  and (excluded.run > d.run or d.state not in (3, 5, 6) and (d.state <> 4 or excluded.state = 6))
 	  -- Only an end without an attempt, and a hold after a fault of ours, name their writer; the end waits for a request
 	  -- under way elsewhere.
-	  and (excluded.owner is null or excluded.state < 3 or d.owner is null or d.owner = excluded.owner or d.owner_until < now())`)
+	  and (excluded.owner is null or excluded.state < 3 or d.owner is null or d.owner = excluded.owner or d.owner_until < now())`, stepRows)
 
 // endingOutbox is a statement that writes to deliveries as d, and with it the end of the outbox
 // rows of those that it has written: they have begun, or gone on. A row whose step or claim
 // was refused stays, because it may be the only one that knows of a release. What is put into the
-// outbox while the statement waits for a lock stays as well, and is the relay's to look at.
+// outbox while the statement waits for a lock stays as well, and is the relay's to look at. So does
+// the row of a delivery whose workflow is still to be started: the ids of those are the parameter after the rows'.
 //
 // The rows are named without a join: for one, PostgreSQL may read all of a table or an index.
-func endingOutbox(write string) string {
+func endingOutbox[R any](write string, rows rowsOf[R]) string {
 	return `with applied as (` + write + `
 	returning ` + standingColumns + `),
-	begun as (delete from outbox where delivery_id = any(array(select id from applied)))
+	begun as (delete from outbox where delivery_id = any(array(select id from applied where id <> all($` + strconv.Itoa(len(rows)+1) + `::uuid[]))))
 	select ` + standingColumns + ` from applied d`
 }

@@ -27,11 +27,11 @@ type reader interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// DisableTroubled disables an endpoint whose trouble on record is enough for that, and
+// DisableFailing disables an endpoint whose trouble on record is enough for that, and
 // returns why; "" when it is not: it has been changed, or something was delivered since
 // the first failure, which is then forgotten; or its trouble began anew while this looked
 // at it, and is to be looked at again.
-func (s *EndpointHealth) DisableTroubled(ctx context.Context, tenantID string, id webhook.EndpointID) (why string, err error) {
+func (s *EndpointHealth) DisableFailing(ctx context.Context, tenantID string, id webhook.EndpointID) (why string, err error) {
 	seen, delivered, err := s.lookAtTrouble(ctx, tenantID, id)
 	if err != nil || seen == nil {
 		return "", err
@@ -43,7 +43,7 @@ func (s *EndpointHealth) DisableTroubled(ctx context.Context, tenantID string, i
 		return "", err
 	}
 	if !delivered.IsZero() {
-		_, err = s.CountTrouble(ctx, []Trouble{{EndpointID: id, Succeeded: delivered}})
+		_, err = s.CountFailures(ctx, []webhook.EndpointFailures{{EndpointID: id, Succeeded: delivered}})
 	}
 	return why, err
 }

@@ -19,54 +19,6 @@ const (
 	maxTroubled = 100_000
 )
 
-// Trouble is what a process has seen of an endpoint since its last report: a success, or
-// failures, or a success and failures after it.
-type Trouble struct {
-	EndpointID webhook.EndpointID
-	Succeeded  time.Time // the last success; zero: none. All that follows came after it
-
-	Permanent int       // deliveries that were refused for good
-	Exhausted int       // deliveries that were given up: attempts or time at their end
-	First     time.Time // when the first of these failures ended
-	Last      time.Time // … and the last
-	Began     time.Time // when the last one's request was made
-	Reason    string    // of the last one's attempt: "http_404"
-	Gone      time.Time // when a request was made that was answered 410; zero: none
-}
-
-// Failed reports whether there is anything but a success.
-func (t *Trouble) Failed() bool { return t.Permanent > 0 || t.Exhausted > 0 || !t.Gone.IsZero() }
-
-// Add appends what was seen later.
-func (t *Trouble) Add(later Trouble) {
-	gone := t.Gone
-	switch {
-	case !later.Succeeded.IsZero():
-		*t = later
-	case t.Permanent+t.Exhausted == 0:
-		later.Succeeded = t.Succeeded
-		*t = later
-	default:
-		t.Permanent += later.Permanent
-		t.Exhausted += later.Exhausted
-		t.Gone = later.Gone
-		if later.Permanent+later.Exhausted > 0 {
-			t.Last, t.Began, t.Reason = later.Last, later.Began, later.Reason
-		}
-	}
-	if t.Gone.IsZero() {
-		t.Gone = gone // one 410 is enough, whatever else succeeds
-	}
-}
-
-// Troubled is an endpoint with trouble on record.
-type Troubled struct {
-	EndpointID webhook.EndpointID
-	TenantID   string
-	Since      time.Time // of the first failure
-	Over       bool      // enough to disable it
-}
-
 // trouble is a row of endpoint_trouble while it is being worked on.
 type trouble struct {
 	id        webhook.EndpointID
@@ -82,7 +34,7 @@ func (r *trouble) empty() bool { return r.streak == 0 && len(r.minutes) == 0 && 
 
 // add counts what a process has seen, for an endpoint with such settings, which was
 // last changed then: what was sent before that says nothing about it.
-func (r *trouble) add(t *Trouble, settings webhook.AutoDisable, changed time.Time) {
+func (r *trouble) add(t *webhook.EndpointFailures, settings webhook.AutoDisable, changed time.Time) {
 	if !t.Succeeded.IsZero() && !r.since.After(t.Succeeded) {
 		*r = trouble{id: r.id, since: r.since, gone: r.gone}
 	}
@@ -199,18 +151,18 @@ func scanTrouble(row pgx.CollectableRow) (*troubleScan, error) {
 	return &s, err
 }
 
-// CountTrouble adds to the record what a process has seen of some endpoints, each of
+// CountFailures adds to the record what a process has seen of some endpoints, each of
 // which stands in it once, and returns those that have trouble on record then. Of
 // endpoints that are not active, or are changed meanwhile, nothing is counted.
 //
 // It is one transaction that locks the rows, so that what several processes see of one
 // endpoint adds up.
-func (s *EndpointHealth) CountTrouble(ctx context.Context, seen []Trouble) ([]Troubled, error) {
+func (s *EndpointHealth) CountFailures(ctx context.Context, seen []webhook.EndpointFailures) ([]webhook.FailingEndpoint, error) {
 	var (
 		all    [][16]byte
 		failed [][16]byte
 		since  []time.Time
-		byID   = make(map[webhook.EndpointID]*Trouble, len(seen))
+		byID   = make(map[webhook.EndpointID]*webhook.EndpointFailures, len(seen))
 	)
 	for i := range seen {
 		t := &seen[i]
@@ -223,7 +175,7 @@ func (s *EndpointHealth) CountTrouble(ctx context.Context, seen []Trouble) ([]Tr
 			failed, since = append(failed, t.EndpointID), append(since, first)
 		}
 	}
-	var left []Troubled
+	var left []webhook.FailingEndpoint
 	err := s.asWorker().inTx(ctx, "count trouble", func(ctx context.Context, tx pgx.Tx) error {
 		left = nil
 		rows, err := lockTrouble(ctx, tx, all, failed, since)
@@ -235,7 +187,7 @@ func (s *EndpointHealth) CountTrouble(ctx context.Context, seen []Trouble) ([]Tr
 			row.add(byID[row.id], row.settings, row.changed)
 			row.queue(batch)
 			if !row.empty() {
-				left = append(left, row.troubled(s.now()))
+				left = append(left, row.failing(s.now()))
 			}
 		}
 		if batch.Len() == 0 {
@@ -282,15 +234,15 @@ func (r *trouble) queue(b *pgx.Batch) {
 		where endpoint_id = $1`, r.id, r.since, r.streak, append([]time.Time{}, r.minutes...), append([]int32{}, r.exhausted...), optional(r.gone), r.reason)
 }
 
-func (s *troubleScan) troubled(now time.Time) Troubled {
-	return Troubled{EndpointID: s.id, TenantID: s.tenantID, Since: s.since.UTC(), Over: s.why(s.settings, now) != ""}
+func (s *troubleScan) failing(now time.Time) webhook.FailingEndpoint {
+	return webhook.FailingEndpoint{EndpointID: s.id, TenantID: s.tenantID, Since: s.since.UTC(), Disable: s.why(s.settings, now) != ""}
 }
 
-// TroubledEndpoints are the active endpoints with trouble on record, 100,000 at most.
-func (s *EndpointHealth) TroubledEndpoints(ctx context.Context) ([]Troubled, error) {
-	return queryAll(ctx, s.asWorker(), "look for endpoints in trouble", func(row pgx.CollectableRow) (Troubled, error) {
+// FailingEndpoints are the active endpoints with trouble on record, 100,000 at most.
+func (s *EndpointHealth) FailingEndpoints(ctx context.Context) ([]webhook.FailingEndpoint, error) {
+	return queryAll(ctx, s.asWorker(), "look for endpoints in trouble", func(row pgx.CollectableRow) (webhook.FailingEndpoint, error) {
 		scan, err := scanTrouble(row)
-		return scan.troubled(s.now()), err
+		return scan.failing(s.now()), err
 	}, `
 		select `+troubleColumns+` from endpoint_trouble t join endpoints e on e.id = t.endpoint_id
 		where e.state = 0 and e.deleted_at is null limit $1`, maxTroubled)

@@ -15,30 +15,30 @@ import (
 )
 
 // refused is n deliveries that were refused for good just now.
-func (b *deliveryBundle) refused(n int) Trouble {
+func (b *deliveryBundle) refused(n int) webhook.EndpointFailures {
 	now := time.Now()
-	return Trouble{EndpointID: b.endpoint.ID, Permanent: n, First: now, Last: now, Began: now, Reason: "http_404"}
+	return webhook.EndpointFailures{EndpointID: b.endpoint.ID, Permanent: n, First: now, Last: now, Began: now, Reason: "http_404"}
 }
 
 // exhausted is n deliveries that were given up at a time.
-func (b *deliveryBundle) exhausted(n int, at time.Time) Trouble {
-	return Trouble{EndpointID: b.endpoint.ID, Exhausted: n, First: at, Last: at, Began: at, Reason: "timeout_headers"}
+func (b *deliveryBundle) exhausted(n int, at time.Time) webhook.EndpointFailures {
+	return webhook.EndpointFailures{EndpointID: b.endpoint.ID, Exhausted: n, First: at, Last: at, Began: at, Reason: "timeout_headers"}
 }
 
-func (b *deliveryBundle) succeeded(at time.Time) Trouble {
-	return Trouble{EndpointID: b.endpoint.ID, Succeeded: at}
+func (b *deliveryBundle) succeeded(at time.Time) webhook.EndpointFailures {
+	return webhook.EndpointFailures{EndpointID: b.endpoint.ID, Succeeded: at}
 }
 
 // tell counts and, as a process does, disables who has enough; it returns why.
-func tell(t *testing.T, s *stores, seen ...Trouble) string {
+func tell(t *testing.T, s *stores, seen ...webhook.EndpointFailures) string {
 	t.Helper()
 	var why []string
 	for _, one := range seen {
-		left, err := s.CountTrouble(t.Context(), []Trouble{one})
+		left, err := s.CountFailures(t.Context(), []webhook.EndpointFailures{one})
 		require.NoError(t, err)
-		for _, troubled := range left {
-			if troubled.Over {
-				got, err := s.DisableTroubled(t.Context(), troubled.TenantID, troubled.EndpointID)
+		for _, failing := range left {
+			if failing.Disable {
+				got, err := s.DisableFailing(t.Context(), failing.TenantID, failing.EndpointID)
 				require.NoError(t, err)
 				why = append(why, got)
 			}
@@ -114,11 +114,11 @@ func TestASuccessRemovesTheRow(t *testing.T) {
 	t.Parallel()
 	b := setupDelivery(t)
 	require.Empty(t, tell(t, b.stores, b.refused(3)))
-	all, err := b.TroubledEndpoints(t.Context())
+	all, err := b.FailingEndpoints(t.Context())
 	require.NoError(t, err)
 	require.Len(t, all, 1)
 	require.Equal(t, b.endpoint.ID, all[0].EndpointID)
-	require.False(t, all[0].Over)
+	require.False(t, all[0].Disable)
 	require.Empty(t, tell(t, b.stores, b.succeeded(time.Now())))
 	require.Zero(t, b.count(t, "endpoint_trouble"))
 }
@@ -127,18 +127,20 @@ func TestTenGivenUpWithinADayDisable(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	for name, c := range map[string]struct {
-		seen func(b *deliveryBundle) []Trouble
+		seen func(b *deliveryBundle) []webhook.EndpointFailures
 		want string
 	}{
-		"ten": {func(b *deliveryBundle) []Trouble {
-			return []Trouble{b.exhausted(9, now.Add(-23*time.Hour)), b.exhausted(1, now)}
+		"ten": {func(b *deliveryBundle) []webhook.EndpointFailures {
+			return []webhook.EndpointFailures{b.exhausted(9, now.Add(-23*time.Hour)), b.exhausted(1, now)}
 		}, "10 deliveries were given up within 24 hours and none was delivered, the last failed with timeout headers"},
-		"nine": {func(b *deliveryBundle) []Trouble { return []Trouble{b.exhausted(8, now), b.exhausted(1, now)} }, ""},
-		"ten in two days": {func(b *deliveryBundle) []Trouble {
-			return []Trouble{b.exhausted(5, now.Add(-25*time.Hour)), b.exhausted(5, now)}
+		"nine": {func(b *deliveryBundle) []webhook.EndpointFailures {
+			return []webhook.EndpointFailures{b.exhausted(8, now), b.exhausted(1, now)}
 		}, ""},
-		"a success after nine": {func(b *deliveryBundle) []Trouble {
-			return []Trouble{b.exhausted(9, now.Add(-time.Hour)), b.succeeded(now.Add(-time.Minute)), b.exhausted(9, now)}
+		"ten in two days": {func(b *deliveryBundle) []webhook.EndpointFailures {
+			return []webhook.EndpointFailures{b.exhausted(5, now.Add(-25*time.Hour)), b.exhausted(5, now)}
+		}, ""},
+		"a success after nine": {func(b *deliveryBundle) []webhook.EndpointFailures {
+			return []webhook.EndpointFailures{b.exhausted(9, now.Add(-time.Hour)), b.succeeded(now.Add(-time.Minute)), b.exhausted(9, now)}
 		}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -169,11 +171,11 @@ func TestAutoDisableSettings(t *testing.T) {
 			b := setupDelivery(t)
 			b.set(t, c.settings)
 			for kind, one := range map[string]struct {
-				seen Trouble
+				seen webhook.EndpointFailures
 				want bool
 			}{
 				"permanent": {b.refused(3), c.permanent}, "exhausted": {b.exhausted(3, now), c.exhausted},
-				"gone": {Trouble{EndpointID: b.endpoint.ID, Gone: now}, c.gone},
+				"gone": {webhook.EndpointFailures{EndpointID: b.endpoint.ID, Gone: now}, c.gone},
 			} {
 				require.Equal(t, one.want, tell(t, b.stores, one.seen) != "", kind)
 				_, err := b.login.Exec(t.Context(), `update endpoints set state = 0; delete from endpoint_trouble`)
@@ -254,25 +256,25 @@ func TestTwoProcessesCountTogether(t *testing.T) {
 func TestWhatAProcessThatDiedLeft(t *testing.T) {
 	t.Parallel()
 	b := setupDelivery(t)
-	_, err := b.CountTrouble(t.Context(), []Trouble{b.refused(100)})
+	_, err := b.CountFailures(t.Context(), []webhook.EndpointFailures{b.refused(100)})
 	require.NoError(t, err)
 	other := openStore(t, b.address)
-	all, err := other.TroubledEndpoints(t.Context())
+	all, err := other.FailingEndpoints(t.Context())
 	require.NoError(t, err)
 	require.Len(t, all, 1)
-	require.True(t, all[0].Over)
+	require.True(t, all[0].Disable)
 
 	b.rest(t, b.accept(t), webhook.StateDelivered)
-	why, err := other.DisableTroubled(t.Context(), "acme", b.endpoint.ID)
+	why, err := other.DisableFailing(t.Context(), "acme", b.endpoint.ID)
 	require.NoError(t, err)
 	require.Empty(t, why, "something was delivered since")
 	require.Equal(t, webhook.EndpointActive, b.now(t).State)
 	require.Zero(t, b.count(t, "endpoint_trouble"))
 
 	seen := b.refused(100)
-	_, err = b.CountTrouble(t.Context(), []Trouble{seen})
+	_, err = b.CountFailures(t.Context(), []webhook.EndpointFailures{seen})
 	require.NoError(t, err)
-	why, err = other.DisableTroubled(t.Context(), "acme", b.endpoint.ID)
+	why, err = other.DisableFailing(t.Context(), "acme", b.endpoint.ID)
 	require.NoError(t, err)
 	require.NotEmpty(t, why, "that was before")
 }
@@ -281,7 +283,7 @@ func TestWhatAProcessThatDiedLeft(t *testing.T) {
 func TestLookingForASuccessKeepsNobodyWaiting(t *testing.T) {
 	t.Parallel()
 	b := setupDelivery(t)
-	_, err := b.CountTrouble(t.Context(), []Trouble{b.refused(100)})
+	_, err := b.CountFailures(t.Context(), []webhook.EndpointFailures{b.refused(100)})
 	require.NoError(t, err)
 	looking, err := b.login.Begin(t.Context())
 	require.NoError(t, err)
@@ -310,16 +312,16 @@ func TestASuccessWhileDisablingWaits(t *testing.T) {
 		},
 		"trouble that began anew": func(t *testing.T, b *deliveryBundle) {
 			t.Helper()
-			_, err := b.CountTrouble(t.Context(), []Trouble{b.succeeded(time.Now())})
+			_, err := b.CountFailures(t.Context(), []webhook.EndpointFailures{b.succeeded(time.Now())})
 			require.NoError(t, err)
-			_, err = b.CountTrouble(t.Context(), []Trouble{b.refused(100)})
+			_, err = b.CountFailures(t.Context(), []webhook.EndpointFailures{b.refused(100)})
 			require.NoError(t, err)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setupDelivery(t)
-			_, err := b.CountTrouble(t.Context(), []Trouble{b.refused(100)})
+			_, err := b.CountFailures(t.Context(), []webhook.EndpointFailures{b.refused(100)})
 			require.NoError(t, err)
 			changing, err := b.login.Begin(t.Context())
 			require.NoError(t, err)
@@ -340,7 +342,7 @@ func TestASuccessWhileDisablingWaits(t *testing.T) {
 func TestASuccessLeavesTheTenantAlone(t *testing.T) {
 	t.Parallel()
 	b := setupDelivery(t)
-	_, err := b.CountTrouble(t.Context(), []Trouble{b.refused(100)})
+	_, err := b.CountFailures(t.Context(), []webhook.EndpointFailures{b.refused(100)})
 	require.NoError(t, err)
 	b.rest(t, b.accept(t), webhook.StateDelivered)
 	changing, err := b.login.Begin(t.Context())
@@ -348,7 +350,7 @@ func TestASuccessLeavesTheTenantAlone(t *testing.T) {
 	defer func() { _ = changing.Rollback(context.WithoutCancel(t.Context())) }()
 	_, err = changing.Exec(t.Context(), `select from tenants where id = 'acme' for no key update`)
 	require.NoError(t, err)
-	why, err := b.DisableTroubled(t.Context(), "acme", b.endpoint.ID)
+	why, err := b.DisableFailing(t.Context(), "acme", b.endpoint.ID)
 	require.NoError(t, err)
 	require.Empty(t, why)
 	require.Zero(t, b.count(t, "endpoint_trouble"))
@@ -359,7 +361,7 @@ func (b *deliveryBundle) disableMeanwhile(t *testing.T) <-chan string {
 	t.Helper()
 	other, done := openStore(t, b.address+"&application_name="+b.disabler()), make(chan string, 1)
 	go func() {
-		why, err := other.DisableTroubled(context.WithoutCancel(t.Context()), "acme", b.endpoint.ID)
+		why, err := other.DisableFailing(context.WithoutCancel(t.Context()), "acme", b.endpoint.ID)
 		if err != nil {
 			why = err.Error()
 		}
@@ -400,7 +402,7 @@ func TestTroubleAddsUp(t *testing.T) {
 		start := time.Now().Truncate(time.Minute)
 		settings := webhook.DefaultAutoDisable()
 		var one, many trouble
-		var gathered *Trouble
+		var gathered *webhook.EndpointFailures
 		flush := func() {
 			if gathered != nil {
 				many.add(gathered, settings, start.Add(-time.Hour))
@@ -409,10 +411,10 @@ func TestTroubleAddsUp(t *testing.T) {
 		}
 		for n, kind := range rapid.SliceOfN(rapid.IntRange(0, 4), 1, 60).Draw(rt, "events") {
 			at := start.Add(time.Duration(n) * time.Second / 2)
-			seen := Trouble{First: at, Last: at, Began: at, Reason: "http_500"}
+			seen := webhook.EndpointFailures{First: at, Last: at, Began: at, Reason: "http_500"}
 			switch kind {
 			case 0:
-				seen = Trouble{Succeeded: at}
+				seen = webhook.EndpointFailures{Succeeded: at}
 			case 1, 2:
 				seen.Permanent = 1
 			default:
@@ -420,7 +422,7 @@ func TestTroubleAddsUp(t *testing.T) {
 			}
 			one.add(&seen, settings, start.Add(-time.Hour))
 			if gathered == nil {
-				gathered = &Trouble{}
+				gathered = &webhook.EndpointFailures{}
 				*gathered = seen
 			} else {
 				gathered.Add(seen)
@@ -448,7 +450,7 @@ func TestTroubleIsBounded(t *testing.T) {
 	at := time.Now()
 	for range 5000 {
 		at = at.Add(40 * time.Second)
-		row.add(&Trouble{Exhausted: 1000, First: at, Last: at, Began: at}, settings, time.Time{})
+		row.add(&webhook.EndpointFailures{Exhausted: 1000, First: at, Last: at, Began: at}, settings, time.Time{})
 	}
 	require.LessOrEqual(t, len(row.minutes), 24*60+1)
 	require.Greater(t, len(row.minutes), 23*60)

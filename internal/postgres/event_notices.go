@@ -15,18 +15,18 @@ import (
 
 // Operational events are ordinary events of the tenant that they are about, and once more
 // of the operator's tenant. Those of a change are written with it, in its transaction;
-// the others by Notify. See docs/adr/0017.
+// the others by Notify. See docs/adr/0016, operational events.
 
 // noteState writes, with a change of an endpoint's state, its operational event.
 func (s *Events) noteState(ctx context.Context, tx pgx.Tx, e *webhook.Endpoint) error {
-	n := webhook.Notice{TenantID: e.TenantID, Endpoint: e}
+	n := webhook.OperationalEvent{TenantID: e.TenantID, Endpoint: e}
 	switch e.State {
 	case webhook.EndpointActive:
-		n.Type, n.Summary = webhook.NoticeResumed, "the endpoint is active again, and what was held for it is released"
+		n.Type, n.Summary = webhook.EventEndpointResumed, "the endpoint is active again, and what was held for it is released"
 	case webhook.EndpointPaused:
-		n.Type, n.Summary = webhook.NoticePaused, "the endpoint is paused: its deliveries are held until it is resumed"
+		n.Type, n.Summary = webhook.EventEndpointPaused, "the endpoint is paused: its deliveries are held until it is resumed"
 	case webhook.EndpointDisabled:
-		n.Type, n.Summary = webhook.NoticeDisabled, "the endpoint is disabled, because "+e.StateReason+"; its deliveries are held until it is resumed"
+		n.Type, n.Summary = webhook.EventEndpointDisabled, "the endpoint is disabled, because "+e.StateReason+"; its deliveries are held until it is resumed"
 	}
 	return s.note(ctx, tx, &n)
 }
@@ -41,8 +41,8 @@ func (s *Events) noteReplay(ctx context.Context, tx pgx.Tx, id webhook.ReplayID)
 	if err != nil {
 		return err
 	}
-	return s.note(ctx, tx, &webhook.Notice{
-		Type: webhook.NoticeReplayed, TenantID: r.TenantID, Replay: &r,
+	return s.note(ctx, tx, &webhook.OperationalEvent{
+		Type: webhook.EventReplayCompleted, TenantID: r.TenantID, Replay: &r,
 		Summary: fmt.Sprintf("the replay is complete: %d released, of which %d were delivered and %d were not at the first attempt",
 			r.Released, r.Delivered, r.Failed),
 	})
@@ -50,7 +50,7 @@ func (s *Events) noteReplay(ctx context.Context, tx pgx.Tx, id webhook.ReplayID)
 
 // note writes an operational event in a transaction, for the endpoints that asked for it:
 // nothing, when none did. The relay starts its deliveries within about a second.
-func (s *Events) note(ctx context.Context, tx pgx.Tx, n *webhook.Notice) error {
+func (s *Events) note(ctx context.Context, tx pgx.Tx, n *webhook.OperationalEvent) error {
 	n.At = s.now().Truncate(time.Microsecond)
 	if err := s.noteFor(ctx, tx, n, n.TenantID); err != nil || s.operatorTenant == "" || s.operatorTenant == n.TenantID {
 		return err
@@ -69,7 +69,7 @@ func (s *Events) note(ctx context.Context, tx pgx.Tx, n *webhook.Notice) error {
 
 // noteFor is note for the endpoints of one tenant. The contact is read on the way, when
 // it is the tenant's own.
-func (s *Events) noteFor(ctx context.Context, tx pgx.Tx, n *webhook.Notice, tenantID string) error {
+func (s *Events) noteFor(ctx context.Context, tx pgx.Tx, n *webhook.OperationalEvent, tenantID string) error {
 	if tenantID == n.TenantID {
 		if err := tx.QueryRow(ctx, `select contact from tenants where id = $1`, n.TenantID).Scan(&n.Contact); err != nil {
 			return err
@@ -160,8 +160,8 @@ func (s *Events) listeners(ctx context.Context, tenantID, eventType string) ([]s
 // not stored again. No quota of a tenant refuses them: they may be about a quota that is
 // used up. What cannot be stored for one tenant is stored for the others; after an
 // error that is returned too.
-func (s *Events) Notify(ctx context.Context, notices []webhook.Notice) ([]webhook.Accepted, error) {
-	batches, err := s.batches(ctx, notices)
+func (s *Events) Notify(ctx context.Context, events []webhook.OperationalEvent) ([]webhook.Accepted, error) {
+	batches, err := s.batches(ctx, events)
 	if err != nil {
 		return nil, err
 	}
@@ -186,15 +186,15 @@ func (s *Events) Notify(ctx context.Context, notices []webhook.Notice) ([]webhoo
 }
 
 // batches are the events that notices become, by the tenants that they become events of.
-func (s *Events) batches(ctx context.Context, notices []webhook.Notice) ([]webhook.NewBatch, error) {
+func (s *Events) batches(ctx context.Context, events []webhook.OperationalEvent) ([]webhook.NewBatch, error) {
 	var (
 		batches  []webhook.NewBatch
 		open     = map[string]int{} // the tenant's last batch
 		keys     = map[[2]string]bool{}
 		contacts = map[string]string{}
 	)
-	for i := range notices {
-		n := notices[i]
+	for i := range events {
+		n := events[i]
 		tenants, err := s.listeners(ctx, n.TenantID, n.Type)
 		if err != nil {
 			return nil, err

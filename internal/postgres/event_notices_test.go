@@ -67,7 +67,7 @@ func (b *noticeBundle) starts(t *testing.T, tenant string) map[webhook.EndpointI
 func TestStateChangesAreTold(t *testing.T) {
 	t.Parallel()
 	b := setupNotices(t)
-	own, all, operator := b.listens(t, "acme", webhook.NoticePaused, "order.*"), b.listens(t, "acme", "everpost.endpoint.*"), b.listens(t, "ops", "everpost.*")
+	own, all, operator := b.listens(t, "acme", webhook.EventEndpointPaused, "order.*"), b.listens(t, "acme", "everpost.endpoint.*"), b.listens(t, "ops", "everpost.*")
 	b.listens(t, "acme", "*") // not for those
 	b.listens(t, "ops", "*", "order.*")
 	_, err := b.UpdateEndpoint(t.Context(), testActor(), "acme", b.endpoint.ID, func(e *webhook.Endpoint) error {
@@ -81,7 +81,7 @@ func TestStateChangesAreTold(t *testing.T) {
 		require.NoError(t, err)
 	}
 	for tenant, want := range map[string]map[webhook.EndpointID]int{"acme": {own.ID: 1, all.ID: 1}, "ops": {operator.ID: 1}} {
-		told := b.told(t, tenant, webhook.NoticePaused)
+		told := b.told(t, tenant, webhook.EventEndpointPaused)
 		require.Len(t, told, 1, tenant)
 		at, err := time.Parse("2006-01-02T15:04:05.000000Z", fmt.Sprint(told[0]["at"]))
 		require.NoError(t, err)
@@ -106,10 +106,10 @@ func TestStateChangesAreTold(t *testing.T) {
 	}
 	_, _, err = b.ResumeEndpoint(t.Context(), testActor(), "acme", b.endpoint.ID, 10)
 	require.NoError(t, err)
-	require.Len(t, b.told(t, "ops", webhook.NoticeResumed), 1)
+	require.Len(t, b.told(t, "ops", webhook.EventEndpointResumed), 1)
 	b.changedLongAgo(t)
 	require.NotEmpty(t, tell(t, b.stores, b.refused(100)))
-	told := b.told(t, "ops", webhook.NoticeDisabled)
+	told := b.told(t, "ops", webhook.EventEndpointDisabled)
 	require.Len(t, told, 1)
 	require.Equal(t, "the endpoint is disabled, because 100 requests in a row were refused for good, the last with 404; "+
 		"its deliveries are held until it is resumed", told[0]["summary"])
@@ -119,11 +119,11 @@ func TestStateChangesAreTold(t *testing.T) {
 func TestNobodyListens(t *testing.T) {
 	t.Parallel()
 	b := setupNotices(t)
-	b.listens(t, "acme", "*", webhook.NoticeDisabled)
+	b.listens(t, "acme", "*", webhook.EventEndpointDisabled)
 	b.listens(t, "ops", "*")
 	_, err := b.PauseEndpoint(t.Context(), testActor(), "acme", b.endpoint.ID)
 	require.NoError(t, err)
-	stored, err := b.Notify(t.Context(), []webhook.Notice{b.opened("acme")})
+	stored, err := b.Notify(t.Context(), []webhook.OperationalEvent{b.opened("acme")})
 	require.NoError(t, err)
 	require.Empty(t, stored)
 	require.Zero(t, b.count(t, "events"))
@@ -138,22 +138,22 @@ func TestNobodyListens(t *testing.T) {
 	require.Zero(t, b.count(t, "outbox"))
 }
 
-func (b *noticeBundle) opened(tenant string) webhook.Notice {
+func (b *noticeBundle) opened(tenant string) webhook.OperationalEvent {
 	e := b.endpoint
 	e.TenantID = tenant
-	return webhook.Notice{Type: webhook.NoticeCircuitOpened, TenantID: tenant, Endpoint: &e, At: time.Now(), Summary: "resting"}
+	return webhook.OperationalEvent{Type: webhook.EventCircuitOpened, TenantID: tenant, Endpoint: &e, At: time.Now(), Summary: "resting"}
 }
 
 func TestNotify(t *testing.T) {
 	t.Parallel()
 	b := setupNotices(t)
 	own, operator := b.listens(t, "acme", "everpost.*"), b.listens(t, "ops", "everpost.*")
-	var notices []webhook.Notice
+	var notices []webhook.OperationalEvent
 	const n = 250 // more than a batch
 	for i := range n {
-		dead := webhook.Notice{
-			Type: webhook.NoticeDeadLettered, TenantID: "acme", At: time.Now(), Key: fmt.Sprintf("dead/%d", i),
-			Delivery: &webhook.NoticeDelivery{ID: webhook.DeliveryID{15: byte(i)}, Reason: "http_404", Attempts: 1, EventType: "order.paid"},
+		dead := webhook.OperationalEvent{
+			Type: webhook.EventDeadLettered, TenantID: "acme", At: time.Now(), Key: fmt.Sprintf("dead/%d", i),
+			Delivery: &webhook.OperationalEventDelivery{ID: webhook.DeliveryID{15: byte(i)}, Reason: "http_404", Attempts: 1, EventType: "order.paid"},
 		}
 		notices = append(notices, dead, dead) // the second time is the same
 	}
@@ -161,8 +161,8 @@ func TestNotify(t *testing.T) {
 	stored, err := b.Notify(t.Context(), notices)
 	require.NoError(t, err)
 	require.Len(t, stored, 2*(n+1))
-	require.Len(t, b.told(t, "acme", webhook.NoticeDeadLettered), n)
-	told := b.told(t, "ops", webhook.NoticeDeadLettered)
+	require.Len(t, b.told(t, "acme", webhook.EventDeadLettered), n)
+	told := b.told(t, "ops", webhook.EventDeadLettered)
 	require.Len(t, told, n)
 	require.Equal(t, "hooks@acme.example", told[0]["tenant_contact"])
 	require.Equal(t, "acme", told[0]["tenant_id"])
@@ -184,19 +184,19 @@ func TestTheOperatorsOwn(t *testing.T) {
 	operator := b.listens(t, "ops", "everpost.*")
 	_, err := b.PauseEndpoint(t.Context(), testActor(), "ops", operator.ID)
 	require.NoError(t, err)
-	stored, err := b.Notify(t.Context(), []webhook.Notice{b.opened("ops")})
+	stored, err := b.Notify(t.Context(), []webhook.OperationalEvent{b.opened("ops")})
 	require.NoError(t, err)
 	require.Len(t, stored, 1)
 	require.Equal(t, 2, b.count(t, "events"))
-	require.Nil(t, b.told(t, "ops", webhook.NoticePaused)[0]["tenant_contact"], "unknown")
+	require.Nil(t, b.told(t, "ops", webhook.EventEndpointPaused)[0]["tenant_contact"], "unknown")
 
 	nobody, err := openStores(t.Context(), Config{URL: b.address, MaxConns: 4, OperatorTenant: "nobody"})
 	require.NoError(t, err)
 	t.Cleanup(nobody.Close)
-	listens, err := nobody.Listens(t.Context(), "acme", webhook.NoticePaused)
+	listens, err := nobody.Listens(t.Context(), "acme", webhook.EventEndpointPaused)
 	require.NoError(t, err)
 	require.False(t, listens)
-	stored, err = nobody.Notify(t.Context(), []webhook.Notice{b.opened("acme")})
+	stored, err = nobody.Notify(t.Context(), []webhook.OperationalEvent{b.opened("acme")})
 	require.NoError(t, err)
 	require.Empty(t, stored)
 }
@@ -204,14 +204,14 @@ func TestTheOperatorsOwn(t *testing.T) {
 func TestCompletedReplaysAreTold(t *testing.T) {
 	t.Parallel()
 	b := setupNotices(t)
-	b.listens(t, "ops", webhook.NoticeReplayed)
+	b.listens(t, "ops", webhook.EventReplayCompleted)
 	for _, state := range webhook.ReplayStates() {
 		r := b.replay(t, webhook.Replay{Filter: webhook.ReplayFilter{EndpointID: b.endpoint.ID}})
 		for range 2 { // the second is known
 			_, err := b.StepReplay(t.Context(), webhook.ReplayStep{ID: r.ID, Seq: 1, State: state, Asked: 100, Rate: 100})
 			require.NoError(t, err)
 		}
-		told := b.told(t, "ops", webhook.NoticeReplayed)
+		told := b.told(t, "ops", webhook.EventReplayCompleted)
 		_, err := b.login.Exec(t.Context(), `delete from events`)
 		require.NoError(t, err)
 		if state != webhook.ReplayCompleted {

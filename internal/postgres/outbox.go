@@ -110,7 +110,7 @@ func (s *Outbox) LeftBehind(ctx context.Context, limit int) ([]webhook.Start, er
 		return nil, err
 	}
 	starts = slices.DeleteFunc(starts, func(start webhook.Start) bool { return slices.Contains(gone, start.DeliveryID) })
-	return starts, s.findHeld(ctx, starts, ids)
+	return starts, s.findRecorded(ctx, starts, ids)
 }
 
 // PutBack gives back what LeftBehind has handed out in vain, because Temporal was away: it is
@@ -145,9 +145,26 @@ func (s *Outbox) Placed(ctx context.Context, workflowID string, ids []webhook.De
 	})
 }
 
+// EndOutbox deletes the outbox rows of deliveries in their first run that have an attempt or a
+// claim in the store and whose workflow has been started.
+func (s *Outbox) EndOutbox(ctx context.Context, ids []webhook.DeliveryID) error {
+	raw := make([][16]byte, len(ids))
+	for i, id := range ids {
+		raw[i] = id
+	}
+	return s.asWorker().withConn(ctx, "delete from the outbox", func(ctx context.Context, conn querier) error {
+		_, err := conn.Exec(ctx, `delete from outbox where delivery_id in (
+			select o.delivery_id from outbox o join deliveries d on d.id = o.delivery_id
+			where o.delivery_id = any($1) and d.id = any($1) and o.run = 1 and d.run = 1 and d.state <> 2
+			order by o.delivery_id for update of o)`, raw)
+		return err
+	})
+}
+
 // endBegun ends the outbox rows of those of which the record says that they have gone on, and
 // returns them: they were put into the outbox by a release while that was being recorded, so
-// that what recorded it did not see them.
+// that what recorded it did not see them. What was held has two steps by then. One step is that
+// of an eager request, whose workflow may not have been started.
 func (s *Outbox) endBegun(ctx context.Context, ids [][16]byte) ([]webhook.DeliveryID, error) {
 	return queryAll(ctx, s.asWorker(), "end what has gone on", func(row pgx.CollectableRow) (webhook.DeliveryID, error) {
 		var id [16]byte
@@ -155,24 +172,30 @@ func (s *Outbox) endBegun(ctx context.Context, ids [][16]byte) ([]webhook.Delive
 		return id, err
 	}, `
 		delete from outbox o using deliveries d
-		where o.delivery_id = any($1) and d.id = any($1) and d.id = o.delivery_id and (d.run > o.run or d.run = o.run and d.seq > 0 and d.state <> 2)
+		where o.delivery_id = any($1) and d.id = any($1) and d.id = o.delivery_id and (d.run > o.run or d.run = o.run and d.seq > 1 and d.state <> 2)
 		returning o.delivery_id`, ids)
 }
 
-// findHeld says of those that were held and are released where they stand.
-func (s *Outbox) findHeld(ctx context.Context, starts []webhook.Start, ids [][16]byte) error {
-	found, err := queryAll(ctx, s.asWorker(), "read what is held", scanDelivery,
-		`select `+deliveryColumns+` from deliveries d where d.id = any($1) and d.state = 2`, ids)
+// findRecorded says of those that were held and are released where they stand, and which of the
+// others have a row already.
+func (s *Outbox) findRecorded(ctx context.Context, starts []webhook.Start, ids [][16]byte) error {
+	found, err := queryAll(ctx, s.asWorker(), "read what is recorded", scanDelivery,
+		`select `+deliveryColumns+` from deliveries d where d.id = any($1)`, ids)
 	if err != nil {
 		return err
 	}
-	held := make(map[webhook.DeliveryID]*webhook.Progress, len(found))
+	recorded := make(map[webhook.DeliveryID]*webhook.Progress, len(found))
 	for i := range found {
-		held[found[i].DeliveryID] = &found[i].Progress
+		recorded[found[i].DeliveryID] = &found[i].Progress
 	}
 	for i := range starts {
-		if at := held[starts[i].DeliveryID]; at != nil && at.Run == starts[i].Run {
+		at := recorded[starts[i].DeliveryID]
+		switch {
+		case at == nil || at.Run != starts[i].Run:
+		case at.State == webhook.StateHeld:
 			starts[i].Held = at
+		default:
+			starts[i].Recorded = starts[i].Run == 1
 		}
 	}
 	return nil

@@ -125,11 +125,11 @@ func TestALoginOfTheWorkerDoesAWorkersPart(t *testing.T) {
 	starts, err := s.LeftBehind(ctx, 10)
 	require.NoError(t, err)
 	require.NotEmpty(t, starts)
-	_, err = s.Notify(ctx, []webhook.Notice{{Type: webhook.NoticeRetryStorm, TenantID: "acme", Endpoint: &e, At: time.Now()}})
+	_, err = s.Notify(ctx, []webhook.OperationalEvent{{Type: webhook.EventRetryStorm, TenantID: "acme", Endpoint: &e, At: time.Now()}})
 	require.NoError(t, err)
-	_, err = s.CountTrouble(ctx, []Trouble{{EndpointID: e.ID, Gone: time.Now().Add(time.Minute)}})
+	_, err = s.CountFailures(ctx, []webhook.EndpointFailures{{EndpointID: e.ID, Gone: time.Now().Add(time.Minute)}})
 	require.NoError(t, err)
-	why, err := s.DisableTroubled(ctx, "acme", e.ID)
+	why, err := s.DisableFailing(ctx, "acme", e.ID)
 	require.NoError(t, err)
 	require.NotEmpty(t, why)
 	_, _, err = s.AutoReplay(ctx, "acme", e.ID, time.Now().Add(-time.Hour))
@@ -159,19 +159,19 @@ func TestALoginOfTheWorkerDoesAWorkersPart(t *testing.T) {
 			_, err := s.StepReplay(ctx, webhook.ReplayStep{ID: owner.replays["other"].ID, Seq: 9, State: webhook.ReplayCompleted})
 			return err
 		},
-		"PruneReplays":      func() error { _, err := s.PruneReplays(ctx, 0); return err },
-		"PruneTenants":      func() error { _, err := s.PruneDeletedTenants(ctx); return err },
-		"PruneAuditLog":     func() error { _, err := s.PruneAuditLog(ctx, 365*24*time.Hour); return err },
-		"PruneSecrets":      func() error { _, err := s.PruneSecrets(ctx); return err },
-		"PruneKeys":         func() error { _, err := s.PruneIdempotencyKeys(ctx, 0); return err },
-		"TroubledEndpoints": func() error { _, err := s.TroubledEndpoints(ctx); return err },
-		"WriteSeen":         func() error { return s.WriteSeen(ctx, "me", nil) },
-		"OutboxDepth":       func() error { _, _, err := s.OutboxDepth(ctx); return err },
-		"HeldDepth":         func() error { _, err := s.HeldDepth(ctx); return err },
-		"ReplayRate":        func() error { _, _, err := s.ReplayRate(ctx); return err },
-		"KEKUses":           func() error { _, err := s.KEKUses(ctx); return err },
-		"cancelLeftOpen":    func() error { return s.cancelLeftOpen(ctx) },
-		"EnsurePartitions":  func() error { return s.EnsurePartitions(ctx, time.Now().AddDate(0, 0, 30)) },
+		"PruneReplays":     func() error { _, err := s.PruneReplays(ctx, 0); return err },
+		"PruneTenants":     func() error { _, err := s.PruneDeletedTenants(ctx); return err },
+		"PruneAuditLog":    func() error { _, err := s.PruneAuditLog(ctx, 365*24*time.Hour); return err },
+		"PruneSecrets":     func() error { _, err := s.PruneSecrets(ctx); return err },
+		"PruneKeys":        func() error { _, err := s.PruneIdempotencyKeys(ctx, 0); return err },
+		"FailingEndpoints": func() error { _, err := s.FailingEndpoints(ctx); return err },
+		"WriteSeen":        func() error { return s.WriteSeen(ctx, "me", nil) },
+		"OutboxDepth":      func() error { _, _, err := s.OutboxDepth(ctx); return err },
+		"HeldDepth":        func() error { _, err := s.HeldDepth(ctx); return err },
+		"ReplayRate":       func() error { _, _, err := s.ReplayRate(ctx); return err },
+		"KEKUses":          func() error { _, err := s.KEKUses(ctx); return err },
+		"cancelLeftOpen":   func() error { return s.cancelLeftOpen(ctx) },
+		"EnsurePartitions": func() error { return s.EnsurePartitions(ctx, time.Now().AddDate(0, 0, 30)) },
 	} {
 		require.NoError(t, do(), name)
 	}

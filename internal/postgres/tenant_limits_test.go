@@ -33,11 +33,11 @@ func TestQuotasDoNotHoldUpOperationalEvents(t *testing.T) {
 			}
 			b.limit(t, "acme", limits)
 			b.limit(t, "ops", limits)
-			stored, err := b.Notify(t.Context(), []webhook.Notice{b.opened("acme")})
+			stored, err := b.Notify(t.Context(), []webhook.OperationalEvent{b.opened("acme")})
 			require.NoError(t, err)
 			require.Len(t, stored, 2)
 			for _, tenant := range []string{"acme", "ops"} {
-				require.Len(t, b.told(t, tenant, webhook.NoticeCircuitOpened), 1)
+				require.Len(t, b.told(t, tenant, webhook.EventCircuitOpened), 1)
 				require.Len(t, b.starts(t, tenant), 2)
 			}
 		})
@@ -52,11 +52,11 @@ func TestNotifyGoesOn(t *testing.T) {
 	b.listens(t, "ops", "everpost.*")
 	_, err := b.login.Exec(t.Context(), `alter table events add check (tenant_id <> 'acme') not valid`)
 	require.NoError(t, err)
-	stored, err := b.Notify(t.Context(), []webhook.Notice{b.opened("acme")})
+	stored, err := b.Notify(t.Context(), []webhook.OperationalEvent{b.opened("acme")})
 	require.ErrorContains(t, err, "operational events of acme")
 	require.Len(t, stored, 1)
 	require.Equal(t, "ops", stored[0].Event.TenantID)
-	require.Len(t, b.told(t, "ops", webhook.NoticeCircuitOpened), 1)
+	require.Len(t, b.told(t, "ops", webhook.EventCircuitOpened), 1)
 }
 
 // What was stored counts as pending, also when nobody waited for the answer.

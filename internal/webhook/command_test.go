@@ -15,7 +15,7 @@ import (
 const (
 	never     = "–"
 	always    = "yes"
-	scheduled = "with `deliver_at`, or put off"
+	scheduled = "with `deliver_at`, or deferred"
 	active    = "once its endpoint is active again"
 	repeated  = "repeated" // 202 without anything being asked of anybody
 )

@@ -71,6 +71,8 @@ type Step struct {
 	LastError   string   // our own failure, "" for none
 	CommandDone int64    // commands up to this id have been seen
 	Attempt     *Attempt // the attempt that this step records, if any
+	// KeepOutbox keeps the outbox row: no workflow has been started for the delivery yet.
+	KeepOutbox bool `json:"-"`
 }
 
 // Claim asks for the right to send one attempt.
@@ -81,6 +83,7 @@ type Claim struct {
 	WorkflowID string
 	Owner      string        // the process
 	For        time.Duration // how long the right lasts
+	KeepOutbox bool          // as in Step
 }
 
 // Standing is what the record says of a delivery.

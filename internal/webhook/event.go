@@ -85,8 +85,12 @@ type Start struct {
 	// run begins.
 	Held *Progress
 
-	// Sent says that this process has sent the first request ahead of the workflow.
-	Sent bool
+	// Own: the delivery gets a workflow of its own, at once. Its first request went out eagerly, and was
+	// slow or not delivered.
+	Own bool
+	// Recorded: an attempt or a claim is in the store, which kept the outbox row. The row is deleted when
+	// Temporal has answered the start.
+	Recorded bool
 }
 
 // Ref names a delivery: ids only, no content, fit for a workflow's history.

@@ -109,26 +109,12 @@ func fanoutBranches() []branch {
 		l.all(t, "delivered")
 		return l
 	})
-	add("wait", 0, func(t *testing.T, i *installation) lot {
-		t.Helper()
-		l := i.share(t, "1s", script(long, fine), script(busy, fine))
-		l.of(0).awaits(t, "retrying")
-		l.of(1).awaits(t, "delivered")
-		i.awaitTimer(t, l.of(0).workflowID)
-		return l
-	})
 	add("dead-letter", 0, func(t *testing.T, i *installation) lot {
 		t.Helper()
 		l := i.share(t, "1s", script(wrong), script(fine))
 		l.of(0).awaits(t, "dead_lettered")
 		l.of(1).awaits(t, "delivered")
 		i.awaitTimer(t, l.of(0).workflowID)
-		return l
-	})
-	add("slow", 0, func(t *testing.T, i *installation) lot {
-		t.Helper()
-		l := i.share(t, "1s", script(slow), script(fine))
-		l.all(t, "delivered")
 		return l
 	})
 	add("slow-and-cancelled", 0, func(t *testing.T, i *installation) lot {

@@ -86,7 +86,7 @@ func prepare(t *testing.T) *installation {
 		KEKs:      config.KEKs{KEK: "K4JF8A06nx3tRLH7jGEAk8DIEogd7avty/nxsMJyLIk="},
 		AllowHTTP: true, AllowedCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, ExtraPorts: config.Ports{Any: true},
 		Retention: 720 * time.Hour, DeadLetterRetention: 720 * time.Hour, AuditRetention: 17520 * time.Hour,
-		StartSlots: 4, MaxPerWorkflow: 50, NearRetry: time.Minute,
+		StartSlots: 4, MaxPerWorkflow: 50,
 		ReconcileEvery: time.Minute, QueueLength: 100,
 	}
 	require.NoError(t, app.Migrate(t.Context(), settings, slog.New(slog.DiscardHandler)))

@@ -38,7 +38,7 @@ func tables() string {
 		most = max(most, p.MaxAttempts)
 	}
 
-	text.WriteString("\nWhen each attempt starts, counted from the first, if jitter is left out and every answer comes at once:\n\n| attempt |")
+	text.WriteString("\nWhen each attempt starts, counted from the first, without jitter and if every answer comes at once:\n\n| attempt |")
 	for _, preset := range presets {
 		fmt.Fprintf(&text, " `%s` |", preset.Name)
 	}
@@ -50,14 +50,14 @@ func tables() string {
 		}
 		text.WriteByte('\n')
 	}
-	text.WriteString("\n\\* Only when jitter has made the delays before it short; otherwise the give-up time comes first.\n")
+	text.WriteString("\n\\* This attempt is made only if jitter makes earlier delays short; otherwise the give-up time comes first.\n")
 	return text.String()
 }
 
 // ambiguousTable is when the attempts start at a receiver that may be gone for good.
 func ambiguousTable() string {
 	var text strings.Builder
-	text.WriteString("\nThe same if every outcome is ambiguous: a 404 (but not under `standard-webhooks`), or `token_refused`:\n\n| attempt |")
+	text.WriteString("\nThe same if every outcome is [ambiguous](#limits): a 404 (except with `standard-webhooks`), or `token_refused`:\n\n| attempt |")
 	presets := retry.Presets()
 	most := 0
 	for _, preset := range presets {

@@ -1,0 +1,153 @@
+package activities
+
+import (
+	"context"
+	"time"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// maxEager bounds the eager requests under way whose receivers have not been found slow. A tenant
+// gets as many as it leaves to the others.
+const maxEager = 128
+
+// EagerStart starts the workflow of a delivery whose first request is sent before that. Either
+// Delivered and Recorded are called, or Undelivered is; or Delivered and Undelivered, where the
+// outcome could not be recorded. None of them blocks.
+type EagerStart interface {
+	// Delivered returns the id of the workflow under which the delivered attempt is recorded. starts is
+	// false when this process will not start it: the outbox row is kept then, so that the relay does.
+	Delivered() (workflowID string, starts bool)
+	// Recorded starts that workflow, or has it started with others.
+	Recorded()
+	// Undelivered starts the delivery's own workflow at once: its request is slow, has failed, or has
+	// an outcome that is not recorded. recorded says that the store has its attempt or its claim, and
+	// kept the outbox row.
+	Undelivered(recorded bool)
+}
+
+// eagerRequest is what an eager request is made of.
+type eagerRequest struct {
+	target  *webhook.Target
+	pass    Pass
+	content *webhook.Content
+	start   EagerStart
+}
+
+// SendEagerly sends the first request of a delivery that has just been stored, before its workflow
+// is started, if nothing speaks against that. It returns false when nothing is sent: the workflow's
+// Attempt does all then. It does not block.
+//
+// The outcome is recorded at once, as the delivery's first attempt. The workflow finds it in this
+// process or in the store.
+//
+// Only a process that runs all workflows may call it. Another one would not know of a request that
+// is under way, and make it again.
+func (a *Activities) SendEagerly(in AttemptInput, start EagerStart) bool {
+	target, ok := a.Targets.Known(in.EndpointID)
+	if _, faulty := a.Faults.FaultOf(in.EndpointID); faulty || !ok || whyHeld(target) != "" || !a.eager.take(in.TenantID, maxEager) {
+		return false
+	}
+	fl, request := a.beginEager(in, target)
+	if fl == nil {
+		a.eager.give(in.TenantID)
+		return false
+	}
+	request.start = start
+	a.crew.run(func() {
+		a.fly(fl, in, func(fl *flight, in AttemptInput) (AttemptResult, error) { return a.makeEager(fl, in, request) })
+	})
+	return true
+}
+
+// beginEager begins the attempt if the gate admits it and there is a token for it.
+func (a *Activities) beginEager(in AttemptInput, target *webhook.Target) (*flight, eagerRequest) {
+	admission := Admission{Pass: freePass{}}
+	if a.Gate != nil {
+		admission = a.Gate.TryEnter(Entry{Endpoint: &target.Endpoint, Delivery: in.DeliveryID})
+	}
+	if admission.Pass == nil {
+		return nil, eagerRequest{}
+	}
+	var fl *flight
+	content := a.fresh(a.base, &in)
+	if content != nil {
+		fl = a.flights.enterEager(in, a.Now())
+	}
+	if fl == nil {
+		admission.Pass.Cancel()
+		return nil, eagerRequest{}
+	}
+	request := eagerRequest{target: within(target, admission.Timeout), pass: admission.Pass, content: content}
+	fl.timeout = request.target.Timeout
+	close(fl.passed)
+	return fl, request
+}
+
+// makeEager is an attempt that no workflow has asked for.
+func (a *Activities) makeEager(fl *flight, in AttemptInput, request eagerRequest) (result AttemptResult, err error) {
+	delivered, recorded := false, false
+	slow := time.AfterFunc(a.FastWait, func() {
+		a.eager.give(in.TenantID)
+		if a.flights.leavesAsSlow(fl) {
+			a.flights.run(func() { a.leaveAsSlow(fl, in, request.start) })
+		}
+	})
+	defer func() {
+		if slow.Stop() {
+			a.eager.give(in.TenantID)
+		}
+		request.pass.Cancel()
+		switch {
+		case delivered && recorded:
+			request.start.Recorded()
+		case !a.flights.isSlow(fl):
+			request.start.Undelivered(recorded)
+		}
+	}()
+	ctx, cancel := context.WithTimeout(a.base, webhook.MaxTimeout+ownWork)
+	defer cancel()
+	made, err := a.send(ctx, in, request.target, request.content, request.pass)
+	a.flights.answer(fl)
+	if err != nil {
+		return AttemptResult{}, err
+	}
+	step := a.judge(in, request.target, made)
+	step.KeepOutbox = step.State != webhook.StateDelivered
+	if step.State == webhook.StateDelivered && !a.flights.isSlow(fl) {
+		delivered = true
+		var starts bool
+		step.WorkflowID, starts = request.start.Delivered()
+		step.KeepOutbox = !starts
+	}
+	if delivered {
+		a.awaitTick(ctx)
+	}
+	result, err = a.record(ctx, fl, in, step)
+	recorded = err == nil
+	return result, err
+}
+
+// leaveAsSlow claims an eager request that takes long, and has its own workflow started, which
+// waits for it.
+func (a *Activities) leaveAsSlow(fl *flight, in AttemptInput, start EagerStart) {
+	claimed := a.flights.needsClaim(fl) && a.writeClaim(a.base, fl, in, true) == nil
+	start.Undelivered(claimed)
+	if !claimed {
+		a.keepClaiming(fl, in)
+	}
+}
+
+// recordTick is how long delivered eager requests wait to be recorded together, at most.
+const recordTick = 10 * time.Millisecond
+
+// awaitTick waits until the next whole tick of this process's clock.
+func (a *Activities) awaitTick(ctx context.Context) {
+	now := time.Now()
+	wait := time.NewTimer(now.Truncate(recordTick).Add(recordTick).Sub(now))
+	defer wait.Stop()
+	select {
+	case <-wait.C:
+	case <-ctx.Done():
+	}
+}

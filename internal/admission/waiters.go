@@ -1,0 +1,192 @@
+package admission
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// waitMargin is how much later than its reservation a waiting delivery may be admitted: a slot
+// may become free a little later than predicted.
+const waitMargin = 100 * time.Millisecond
+
+// waiter is a delivery that waits inside Acquire. It has a reservation.
+type waiter struct {
+	delivery webhook.DeliveryID
+	retries  int
+	at       time.Duration // its reservation
+	deadline time.Duration
+	returned bool          // it had the reservation when it came
+	ready    chan struct{} // closed when there is a permit, or when it has to ask again
+	permit   *Permit
+}
+
+// wait lets a delivery wait for its reservation, unless it is admitted at once.
+func (e *endpoint) wait(now, at time.Duration, req *Request, returned bool) (Decision, *waiter) {
+	w := &waiter{
+		delivery: req.Delivery, retries: req.Retries, at: at, deadline: max(now+e.patience(), at+waitMargin), returned: returned,
+		ready: make(chan struct{}),
+	}
+	i := len(e.waiters)
+	for i > 0 && e.waiters[i-1].at > at {
+		i--
+	}
+	e.waiters = slices.Insert(e.waiters, i, w)
+	e.reservations.of(w.delivery).waiting = true
+	e.admitWaiters(now)
+	if w.permit != nil {
+		return Decision{Permit: w.permit}, nil
+	}
+	e.admitLater(now)
+	e.inside++
+	e.env.inside.Add(1)
+	return Decision{}, w
+}
+
+// await waits until a waiter has a permit, has to ask again, or its time is over.
+func (e *endpoint) await(ctx context.Context, w *waiter, req *Request) (Decision, *waiter) {
+	now := e.env.now()
+	alarm := time.NewTimer(w.at - now)
+	if w.at <= now {
+		alarm.Reset(w.deadline - now)
+	}
+	defer alarm.Stop()
+	for {
+		gone := false
+		select {
+		case <-w.ready:
+		case <-alarm.C:
+		case <-ctx.Done():
+			gone = true
+		}
+		decision, next, more := e.awake(w, req, gone)
+		if !more {
+			return decision, next
+		}
+		alarm.Reset(max(w.deadline-e.env.now(), 0))
+	}
+}
+
+// awake finds out why a waiter woke up: it has a permit, or has to ask again, or the time of its
+// reservation has come and maybe passed. More reports that it goes on waiting.
+func (e *endpoint) awake(w *waiter, req *Request, gone bool) (decision Decision, next *waiter, more bool) {
+	e.lock.Lock()
+	defer e.unlock()
+	now := e.env.now()
+	if !gone {
+		e.admitWaiters(now)
+	}
+	called := false
+	select {
+	case <-w.ready:
+		called = true
+	default:
+		if !gone && now < w.deadline {
+			return Decision{}, nil, true
+		}
+	}
+	e.inside--
+	e.env.inside.Add(-1)
+	switch {
+	case gone && w.permit != nil:
+		e.finish(now, w.permit, nil)
+	case gone:
+		e.leave(w)
+		e.admitWaiters(now)
+	case w.permit != nil:
+		return Decision{Permit: w.permit}, nil, false
+	case called && !e.hasHost(req.Host): // the endpoint has another URL by now
+	case called:
+		decision, next = e.decide(now, req)
+		return decision, next, false
+	default: // no slot became free in time
+		e.leave(w)
+		if w.returned {
+			return e.reserveAgain(now, req), nil, false
+		}
+		at, reason := e.earliest(now)
+		return e.reserve(now, at, reason, req), nil, false
+	}
+	return e.deferred(now+minDeferral, webhook.ReasonInFlight), nil, false
+}
+
+// leave takes a waiter and its reservation away.
+func (e *endpoint) leave(w *waiter) {
+	if i := slices.Index(e.waiters, w); i >= 0 {
+		e.waiters = slices.Delete(e.waiters, i, i+1)
+		e.reservations.remove(w.delivery)
+	}
+	if len(e.waiters) == 0 {
+		e.waiters = nil
+	}
+}
+
+// admitWaiters admits waiting deliveries, in their order, as long as one can be.
+func (e *endpoint) admitWaiters(now time.Duration) {
+	if e.host == nil {
+		for e.ready(now) && e.admitFirst(now) {
+		}
+		return
+	}
+	if e.ready(now) {
+		e.host.join(&e.turn)
+	}
+	e.host.admitWaiters(now)
+}
+
+// ready implements contender: it reports whether the first waiting delivery can be admitted, but
+// for the host's slots. One whose reservation is past has paid for it. One whose reservation is
+// not past yet is admitted when slots become free sooner than predicted, never faster than the
+// rate.
+func (e *endpoint) ready(now time.Duration) bool {
+	if len(e.waiters) == 0 {
+		return false
+	}
+	if e.breaker.state != CircuitClosed {
+		return e.probeDue(now)
+	}
+	return !e.slots.full() && e.rate.allowsLate(now) && (e.waiters[0].at <= now || e.rate.conforms(now))
+}
+
+// needsSlot implements contender. Deliveries that wait for something else leave the host's slots
+// to others.
+func (e *endpoint) needsSlot(now, within time.Duration) bool {
+	e.expire(now)
+	if len(e.reservations.all) == 0 || e.blockedUntil > now || e.slots.full() || e.breaker.state != CircuitClosed && !e.probeDue(now) {
+		return false
+	}
+	return e.reservations.all[0].at <= now+within
+}
+
+// admitFirst implements contender.
+func (e *endpoint) admitFirst(now time.Duration) bool {
+	w := e.waiters[0]
+	at := min(w.at, now)
+	if e.breaker.state != CircuitClosed {
+		at = now
+	}
+	e.leave(w)
+	w.permit = e.admit(now, at, w.retries)
+	close(w.ready)
+	return w.permit != nil
+}
+
+// admitLater sets a timer for deliveries that only a ramp-up keeps waiting.
+func (e *endpoint) admitLater(now time.Duration) {
+	if e.timerSet || len(e.waiters) == 0 || e.rate.allowsLate(now) {
+		return
+	}
+	e.timerSet = true
+	time.AfterFunc(e.rate.nextLate-burst-now, func() {
+		e.lock.Lock()
+		defer e.unlock()
+		now := e.env.now()
+		e.timerSet = false
+		e.admitWaiters(now)
+		e.admitLater(now)
+	})
+}
+
+func (e *endpoint) unlock() { e.lock.unlock(e.env.config.OnCircuitChange) }

@@ -1,0 +1,55 @@
+package app
+
+import (
+	"net/http"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/postgrestest"
+	"github.com/everpost/everpost/internal/receivertest"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// Where one process runs all workflows, a request does not wait for the workflow, and its
+// outcome is recorded although none comes. This Temporal never has a task for the worker.
+func TestFirstRequestsAreEager(t *testing.T) {
+	t.Parallel()
+	receiver := receivertest.New(t)
+	o := options(t, postgrestest.New(t))
+	o.Worker, o.SoleWorker, o.Temporal.HostPort = true, true, newFrontend(t).address
+	o.Config.AllowHTTP, o.Config.ExtraPorts.Any = true, true
+	o.Config.AllowedCIDRs = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	a := start(t, o)
+	api := "http://" + a.APIAddr() + "/v1/tenants/acme"
+	status, _ := call(t, "PUT", api, `{"name":"Acme"}`)
+	require.Equal(t, http.StatusCreated, status)
+	status, answer := call(t, "POST", api+"/endpoints", `{"url":"`+receiver.URL()+`/hook","event_types":["*"]}`)
+	require.Equal(t, http.StatusCreated, status, answer)
+	shown, _ := answer["id"].(string)
+	id, err := webhook.ParseEndpointID(shown)
+	require.NoError(t, err)
+	_, err = a.store.Endpoints.Cache().Target(t.Context(), id) // as once something was sent to it
+	require.NoError(t, err)
+
+	status, answer = call(t, "POST", api+"/events", `{"type":"order.paid","payload":{}}`)
+	require.Equal(t, http.StatusAccepted, status, answer)
+	_, err = receiver.WaitFor(t.Context(), 1)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		_, answer := call(t, "GET", api+"/deliveries?state=delivered", "")
+		items, _ := answer["data"].([]any)
+		return len(items) == 1
+	}, soon, 10*time.Millisecond)
+	require.Equal(t, 1, receiver.Count())
+}
+
+// Where others may run workflows as well, they would not know of it.
+func TestFirstRequestsWaitForTheirWorkflows(t *testing.T) {
+	t.Parallel()
+	o := options(t, postgrestest.New(t))
+	o.Worker, o.Temporal.HostPort = true, newFrontend(t).address
+	require.False(t, start(t, o).dispatcher.SoleWorker)
+}

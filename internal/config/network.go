@@ -1,0 +1,68 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+// CheckListen reports whether address is one to listen on: host:port, where the
+// host may be empty and the port 0.
+func CheckListen(address string) error {
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return errors.New("must be host:port, for example 127.0.0.1:8080")
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return fmt.Errorf("has the port %q; it must be a number from 0 to 65535", port)
+	}
+	return nil
+}
+
+// notProxies is what is wrong with a range of trusted proxies, "" when nothing is.
+func notProxies(p netip.Prefix) string {
+	switch {
+	case p.Bits() == 0:
+		return "would let everybody say where a request comes from; name the proxies' addresses"
+	case p.Addr().Is4In6():
+		return "is an IPv4 address in IPv6 form; write it as IPv4"
+	case p != p.Masked():
+		return "has bits beyond its length; write " + p.Masked().String() + ", or a longer prefix"
+	}
+	return ""
+}
+
+// validateCIDRs adds to bad the ranges that are too wide, or would have no effect.
+func (c *Config) validateCIDRs(bad *refusals) {
+	for _, prefix := range c.AllowedCIDRs {
+		if prefix.Bits() == 0 {
+			bad.add("EVERPOST_ALLOWED_CIDRS", "%q allows every address, those of your own network too; name the ranges that receivers are in", prefix)
+		}
+	}
+	for name, list := range map[string][]netip.Prefix{"EVERPOST_ALLOWED_CIDRS": c.AllowedCIDRs, "EVERPOST_DENIED_CIDRS": c.DeniedCIDRs} {
+		for _, prefix := range list {
+			if prefix != prefix.Masked() {
+				bad.add(name, "%q has bits beyond its length; write %s, or a longer prefix", prefix, prefix.Masked())
+			}
+			if prefix.Addr().Is4In6() {
+				bad.add(name, "%q is a range of IPv4 addresses in IPv6 form, which are refused anyway; write it as IPv4", prefix)
+			}
+		}
+	}
+}
+
+// EgressProxyURL is EgressProxy, taken apart; nil when it is empty or not valid.
+func (c *Config) EgressProxyURL() *url.URL {
+	u, err := url.Parse(c.EgressProxy)
+	if err != nil || u.Scheme != "http" || u.Hostname() == "" || u.RawQuery != "" || u.Fragment != "" || strings.Trim(u.Path, "/") != "" {
+		return nil
+	}
+	if port, err := strconv.ParseUint(u.Port(), 10, 16); err != nil || port == 0 {
+		return nil
+	}
+	return u
+}

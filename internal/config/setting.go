@@ -1,0 +1,157 @@
+package config
+
+import (
+	"math"
+	"reflect"
+	"sort"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Setting is one setting as the tags of its field declare it; see the package's comment.
+type Setting struct {
+	Variable string // of the environment
+	Flag     string // of the command line, with its dashes
+	Default  string // "" is none; that of a switch is false
+	Unset    string
+	Help     string
+	Range    string // in words; "" where the setting is neither number nor duration
+	Role     string
+	Section  string
+	See      string
+}
+
+// Declared are the settings that structs declare, those of embedded structs included, in
+// the order of their fields. A variable that several declare is listed once.
+func Declared(structs ...any) []Setting {
+	var all []Setting
+	seen := map[string]bool{}
+	for _, s := range structs {
+		for _, field := range reflect.VisibleFields(reflect.TypeOf(s)) {
+			variable := field.Tag.Get("env")
+			if variable == "" || seen[variable] {
+				continue
+			}
+			seen[variable] = true
+			all = append(all, settingOf(field))
+		}
+	}
+	return all
+}
+
+func settingOf(field reflect.StructField) Setting {
+	tag := field.Tag
+	s := Setting{
+		Variable: tag.Get("env"), Flag: flagOf(field), Default: tag.Get("default"), Unset: tag.Get("unset"), Help: tag.Get("help"),
+		Range: tag.Get("range"), Role: tag.Get("role"), Section: tag.Get("section"), See: tag.Get("see"),
+	}
+	if zero := tag.Get("zero"); zero != "" {
+		s.Range = "0 for " + zero + ", or " + s.Range
+	}
+	if field.Type.Kind() == reflect.Bool && s.Default == "" {
+		s.Default = "false"
+	}
+	return s
+}
+
+// flagOf is the flag that the command line has for a field: the tag name, or the field's
+// own name in lower case with dashes between its words.
+func flagOf(field reflect.StructField) string {
+	if name := field.Tag.Get("name"); name != "" {
+		return "--" + name
+	}
+	flag := []byte("-")
+	for i := range len(field.Name) {
+		c := field.Name[i]
+		if 'A' <= c && c <= 'Z' {
+			if i == 0 || field.Name[i-1] > 'Z' { // the beginning of a word
+				flag = append(flag, '-')
+			}
+			c += 'a' - 'A'
+		}
+		flag = append(flag, c)
+	}
+	return string(flag)
+}
+
+// checkRanges adds to bad the numbers and durations of a struct that are outside of the
+// range which their tags declare. settings is a pointer; embedded structs are not looked into.
+func checkRanges(settings any, bad *refusals) {
+	value := reflect.ValueOf(settings).Elem()
+	for i := range value.NumField() {
+		tag := value.Type().Field(i).Tag
+		declared, zero := tag.Get("range"), tag.Get("zero")
+		if declared == "" {
+			continue
+		}
+		number, parse := numberOf(value.Field(i))
+		least, most, err := parseRange(declared, parse)
+		switch {
+		case err != nil:
+			bad.add(tag.Get("env"), "is declared with a range that cannot be read: %v", err)
+		case zero != "" && number == 0, number >= least && number <= most: // never NaN
+		case zero != "":
+			bad.add(tag.Get("env"), "must be 0, for %s, or %s", zero, inWords(declared))
+		default:
+			bad.add(tag.Get("env"), "must be %s", inWords(declared))
+		}
+	}
+}
+
+// numberOf is the value of a field as a number, and how the bounds of its range are read.
+func numberOf(v reflect.Value) (number float64, parse func(string) (float64, error)) {
+	plain := func(text string) (float64, error) { return strconv.ParseFloat(text, 64) }
+	span := func(text string) (float64, error) {
+		d, err := time.ParseDuration(text)
+		return float64(d), err
+	}
+	switch {
+	case v.Type() == reflect.TypeFor[time.Duration]():
+		return float64(v.Int()), span
+	case v.CanInt():
+		return float64(v.Int()), plain
+	}
+	return v.Float(), plain
+}
+
+// parseRange reads "<least> to <most>" or "<least> or more".
+func parseRange(declared string, parse func(string) (float64, error)) (least, most float64, err error) {
+	from, to, bounded := strings.Cut(declared, " to ")
+	most = math.Inf(1)
+	if bounded {
+		if most, err = parse(to); err != nil {
+			return 0, 0, err
+		}
+	} else {
+		from = strings.TrimSuffix(declared, " or more")
+	}
+	least, err = parse(from)
+	return least, most, err
+}
+
+// inWords is a range as an error says it: "between 1 and 1000", "at least 1h".
+func inWords(declared string) string {
+	if from, to, bounded := strings.Cut(declared, " to "); bounded {
+		return "between " + from + " and " + to
+	}
+	return "at least " + strings.TrimSuffix(declared, " or more")
+}
+
+// Unknown returns the names in environ (as os.Environ gives them) that look like
+// settings of Everpost and are none of those that are known.
+func Unknown(environ []string, known []Setting) []string {
+	names := make(map[string]bool, len(known))
+	for _, s := range known {
+		names[s.Variable] = true
+	}
+	var unknown []string
+	for _, entry := range environ {
+		name, _, _ := strings.Cut(entry, "=")
+		if strings.HasPrefix(name, "EVERPOST_") && !strings.HasPrefix(name, "EVERPOST_TEST_") && !names[name] {
+			unknown = append(unknown, name)
+		}
+	}
+	sort.Strings(unknown)
+	return unknown
+}

@@ -1,0 +1,109 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"sort"
+	"strings"
+)
+
+const (
+	// minOperatorKey is the least length of a preset operator key, and minDifferent the least
+	// number of different characters in it: 32 random hexadecimal digits hardly ever have
+	// fewer than ten.
+	minOperatorKey = 32
+	minDifferent   = 8
+
+	// A tenant's id, as internal/webhook has it, which this package does not import.
+	tenantAlphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-"
+	maxTenantID    = 64
+)
+
+// Validate checks every setting and names each that is unusable, as the variable
+// an operator would mend.
+func (c *Config) Validate() error {
+	var bad refusals
+	bad.addListen("EVERPOST_LISTEN", c.Listen)
+	bad.addListen("EVERPOST_ADMIN_LISTEN", c.AdminListen)
+	if c.DatabaseURL != "" {
+		if err := CheckDatabaseURL(c.DatabaseURL); err != nil {
+			bad.add("EVERPOST_DATABASE_URL", "%s", err)
+		}
+	}
+	c.validateKEKs(&bad)
+	if c.OperatorKey != "" && !hardToGuess(c.OperatorKey) {
+		bad.add("EVERPOST_OPERATOR_KEY",
+			"must be a secret of %d characters or more, %d of them different, and no repeated word; 'openssl rand -hex 32' makes one",
+			minOperatorKey, minDifferent)
+	}
+	if strings.Trim(c.OperatorTenant, tenantAlphabet) != "" || len(c.OperatorTenant) > maxTenantID {
+		bad.add("EVERPOST_OPERATOR_TENANT", "must be the id of a tenant: at most %d of A-Z, a-z, 0-9, _ and -", maxTenantID)
+	}
+	c.validateCIDRs(&bad)
+	if _, err := c.RootCAs(); err != nil {
+		bad.add("EVERPOST_CA_FILE", "%s", err)
+	}
+	if c.EgressProxy != "" && c.EgressProxyURL() == nil {
+		bad.add("EVERPOST_EGRESS_PROXY", "must be http://host:port, or http://user:password@host:port") // never the value, as above
+	}
+	for _, p := range c.TrustedProxies {
+		if wrong := notProxies(p); wrong != "" {
+			bad.add("EVERPOST_TRUSTED_PROXIES", "%s %s", p, wrong)
+		}
+	}
+	checkRanges(c, &bad)
+	return bad.err()
+}
+
+// RequireCluster checks what a process needs that brings neither PostgreSQL nor keys of its own.
+func (c *Config) RequireCluster(keys bool) error {
+	var bad refusals
+	if c.DatabaseURL == "" {
+		bad.add("EVERPOST_DATABASE_URL", "is required (only 'everpost standalone' brings its own PostgreSQL)")
+	}
+	if keys && !c.AnyKEK() {
+		bad = append(bad, errNoKEK)
+	}
+	return bad.err()
+}
+
+// CheckDatabaseURL reports whether the text is a URL of PostgreSQL. The error does not repeat it: it
+// may hold a password.
+func CheckDatabaseURL(text string) error {
+	if u, err := url.Parse(text); err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" {
+		return errors.New("must be a URL of the form postgres://user:password@host:5432/database")
+	}
+	return nil
+}
+
+// hardToGuess reports whether a key may have been made by a machine: it is long, neither
+// a repetition nor made of few characters.
+func hardToGuess(key string) bool {
+	different := map[rune]bool{}
+	for _, c := range key {
+		different[c] = true
+	}
+	repeats := strings.Contains((key + key)[1:max(2*len(key)-1, 1)], key)
+	return len(key) >= minOperatorKey && len(different) >= minDifferent && !repeats
+}
+
+// refusals are the settings that are unusable: for each its variable, and why.
+type refusals []error
+
+func (r *refusals) add(variable, format string, args ...any) {
+	*r = append(*r, fmt.Errorf("%s: %s", variable, fmt.Sprintf(format, args...)))
+}
+
+// addListen adds an address that cannot be listened on.
+func (r *refusals) addListen(variable, address string) {
+	if err := CheckListen(address); err != nil {
+		r.add(variable, "%s", err)
+	}
+}
+
+// err is all of them as one error, in the order of their texts; nil when there are none.
+func (r refusals) err() error {
+	sort.Slice(r, func(i, j int) bool { return r[i].Error() < r[j].Error() })
+	return errors.Join(r...)
+}
