@@ -42,7 +42,7 @@ func TestASuccessWhileDisablingWaits(t *testing.T) {
 			t.Helper()
 			b.rest(t, b.accept(t), webhook.StateDelivered)
 		},
-		"trouble that began anew": func(t *testing.T, b *deliveryBundle) {
+		"failures that began anew": func(t *testing.T, b *deliveryBundle) {
 			t.Helper()
 			_, err := b.CountFailures(t.Context(), []webhook.EndpointFailures{b.succeeded(time.Now())})
 			require.NoError(t, err)

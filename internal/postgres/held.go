@@ -134,7 +134,7 @@ func release(ctx context.Context, tx pgx.Tx, now time.Time, held []webhook.Deliv
 			continue
 		}
 		start := webhook.Start{Ref: d.Ref, Run: d.Run, CreatedAt: now, GiveUpAt: d.GiveUpAt, Held: &d.Progress}
-		ob.add(start, after)
+		ob = append(ob, outboxRow{&start, after})
 		free[d.DeliveryID] = start
 	}
 	batch := &pgx.Batch{}

@@ -106,7 +106,7 @@ func TestASuccessInBetweenBeginsAnew(t *testing.T) {
 	require.Empty(t, tell(t, b.stores, seen, b.refused(98)))
 	require.Empty(t, tell(t, b.stores, b.succeeded(time.Now().Add(-time.Hour))), "an older one does not count")
 	require.NotEmpty(t, tell(t, b.stores, b.refused(1)))
-	require.Empty(t, tell(t, b.stores, b.succeeded(time.Now())), "without trouble there is nothing to be ended")
+	require.Empty(t, tell(t, b.stores, b.succeeded(time.Now())), "without failures there is nothing to be ended")
 }
 
 func TestASuccessRemovesTheRow(t *testing.T) {
@@ -151,7 +151,7 @@ func TestTenGivenUpWithinADayDisable(t *testing.T) {
 	}
 }
 
-// What each setting does to each kind of trouble.
+// What each setting does to each kind of failures.
 func TestAutoDisableSettings(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -278,7 +278,7 @@ func TestWhatAProcessThatDiedLeft(t *testing.T) {
 	require.NotEmpty(t, why, "that was before")
 }
 
-func TestDeletedEndpointsHaveNoTrouble(t *testing.T) {
+func TestDeletedEndpointsHaveNoFailures(t *testing.T) {
 	t.Parallel()
 	b := setupDelivery(t)
 	require.Empty(t, tell(t, b.stores, b.refused(3)))
@@ -290,12 +290,12 @@ func TestDeletedEndpointsHaveNoTrouble(t *testing.T) {
 }
 
 // However what was seen is put together before it is written, the row is the same.
-func TestTroubleAddsUp(t *testing.T) {
+func TestFailuresAddUp(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		start := time.Now().Truncate(time.Minute)
 		settings := webhook.DefaultAutoDisable()
-		var one, many trouble
+		var one, many failures
 		var gathered *webhook.EndpointFailures
 		flush := func() {
 			if gathered != nil {
@@ -337,9 +337,9 @@ func TestTroubleAddsUp(t *testing.T) {
 }
 
 // The minutes of a day are all that is kept, however much is given up.
-func TestTroubleIsBounded(t *testing.T) {
+func TestFailuresAreBounded(t *testing.T) {
 	t.Parallel()
-	var row trouble
+	var row failures
 	settings := webhook.AutoDisable{Enabled: true, Exhausted24h: 1_000_000, PermanentStreak: 1}
 	at := time.Now()
 	for range 5000 {
