@@ -83,7 +83,7 @@ func TestEachUnhealthy(t *testing.T) {
 		}, func(t *testing.T, h Health) {
 			t.Helper()
 			require.Equal(t, 1, h.FailureStreak)
-			require.Equal(t, "", h.WaitsFor)
+			require.Empty(t, h.WaitsFor)
 		}},
 		"failed long ago": {make: func(t *testing.T, ctl *Controller, req Request) {
 			t.Helper()

@@ -126,7 +126,8 @@ func (e *endpoint) leave(w *waiter) {
 // admitWaiters admits waiting deliveries, in their order, as long as one can be.
 func (e *endpoint) admitWaiters(now time.Duration) {
 	if e.host == nil {
-		for e.ready(now) && e.admitFirst(now) {
+		for admitted := true; admitted && e.ready(now); {
+			admitted = e.admitFirst(now)
 		}
 		return
 	}
