@@ -317,7 +317,9 @@ func TestNotEager(t *testing.T) {
 	type change func(t *testing.T, b *bundle, p *process, g *admission.Controller)
 	enter := func(t *testing.T, b *bundle, g *admission.Controller) *admission.Permit {
 		t.Helper()
-		pass := g.Acquire(t.Context(), admission.Request{Endpoint: b.endpoint.ID, Delivery: webhook.DeliveryID{1}, Limits: admission.LimitsOf(&b.endpoint)}).Permit
+		pass := g.Acquire(t.Context(), admission.Request{
+			Endpoint: b.endpoint.ID, Delivery: webhook.DeliveryID{1}, Limits: admission.LimitsOf(&b.endpoint),
+		}).Permit
 		require.NotNil(t, pass)
 		return pass
 	}
