@@ -10,9 +10,8 @@ import (
 	"time"
 )
 
-// OperationalPrefix begins the types of operational events: those that tell of Everpost
-// itself. Nobody else may post such events, and only a filter that begins with it, too,
-// lets them through.
+// OperationalPrefix is the prefix of the types of operational events: events about Everpost
+// itself. Callers can not post such events, and only filters with this prefix match them.
 const OperationalPrefix = "everpost."
 
 // The types of operational events.
@@ -27,38 +26,38 @@ const (
 	NoticeReplayed      = OperationalPrefix + "replay.completed"
 )
 
-// IsOperational reports whether an event type, or a filter, is of operational events.
+// IsOperational reports whether an event type, or a filter, is for operational events.
 func IsOperational(eventType string) bool { return strings.HasPrefix(eventType, OperationalPrefix) }
 
-// ReservedType reports whether nobody else may post events of a type: it begins with
-// OperationalPrefix, in whatever case. Receivers that do not tell capitals apart would
-// take such an event for an operational one.
+// ReservedType reports whether callers can not post events of a type: it begins with
+// OperationalPrefix in any case. A receiver that ignores case would take such an event for
+// an operational one.
 func ReservedType(eventType string) bool {
 	return len(eventType) >= len(OperationalPrefix) && strings.EqualFold(eventType[:len(OperationalPrefix)], OperationalPrefix)
 }
 
-// OperationalOnly reports whether the endpoint asked for operational events and nothing
-// else: what befalls it is brought about by those.
+// OperationalOnly reports whether all filters of the endpoint are for operational events.
+// Changes of such an endpoint create no operational events: they could cause each other.
 func (e *Endpoint) OperationalOnly() bool {
 	return len(e.EventTypes) > 0 && !slices.ContainsFunc(e.EventTypes, func(filter string) bool { return !IsOperational(filter) })
 }
 
-// Notice is an operational event before it is one: what it tells, and of whom. One of
+// Notice is the content of an operational event, before the event is stored. One of
 // Endpoint, Delivery and Replay is set.
 type Notice struct {
 	Type     string
-	TenantID string // whose endpoint, delivery or replay it is
-	Contact  string // the tenant's; "" when unknown
+	TenantID string // the tenant of the endpoint, delivery or replay
+	Contact  string // of the tenant; "" if unknown
 	Endpoint *Endpoint
 	Delivery *NoticeDelivery
 	Replay   *Replay
 	At       time.Time
-	Summary  string // in words, with no URL
-	// Key says what is told: it is told once, however often. "" is always something new.
+	Summary  string // text for people, without a URL
+	// Key makes the event unique: a second notice with the same key is dropped. "" is always unique.
 	Key string
 }
 
-// NoticeDelivery is what a notice tells of a delivery.
+// NoticeDelivery is the delivery that a notice is about.
 type NoticeDelivery struct {
 	ID         DeliveryID `json:"id"`
 	EventID    EventID    `json:"event_id"`
@@ -68,7 +67,7 @@ type NoticeDelivery struct {
 	Attempts   int        `json:"attempts"`
 }
 
-// noticePayload is the JSON of a notice. docs/operational-events.md describes it.
+// noticePayload is the JSON form of a notice. docs/operational-events.md describes it.
 type noticePayload struct {
 	TenantID string          `json:"tenant_id"`
 	Contact  *string         `json:"tenant_contact"`
@@ -98,11 +97,11 @@ type noticeReplay struct {
 	Failed     int64        `json:"failed"`
 }
 
-// microseconds is RFC 3339 as all of the API writes it.
+// microseconds is the layout of times in the API (RFC 3339).
 const microseconds = "2006-01-02T15:04:05.000000Z"
 
-// Payload is the notice as JSON. It holds no secret: of the URL no query and no
-// credentials, of the endpoint no header.
+// Payload returns the notice as JSON. It contains no secret: no query and no credentials of
+// the URL, no header of the endpoint.
 func (n *Notice) Payload() ([]byte, error) {
 	p := noticePayload{
 		TenantID: n.TenantID, Contact: orNull(n.Contact), Delivery: n.Delivery, At: n.At.UTC().Format(microseconds), Summary: n.Summary,
@@ -120,14 +119,14 @@ func (n *Notice) Payload() ([]byte, error) {
 	}
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)
-	encoder.SetEscapeHTML(false) // people read it
+	encoder.SetEscapeHTML(false) // for readability
 	if err := encoder.Encode(p); err != nil {
 		return nil, fmt.Errorf("encode %s: %w", n.Type, err)
 	}
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// orNull is nil for a zero value.
+// orNull returns nil for a zero value.
 func orNull[T comparable](value T) *T {
 	var zero T
 	if value == zero {
@@ -136,8 +135,8 @@ func orNull[T comparable](value T) *T {
 	return &value
 }
 
-// PlainURL is a URL without what may be secret in it: credentials, query and fragment.
-// It is "" for what is no URL.
+// PlainURL returns a URL without the parts that may be secret: credentials, query and
+// fragment. It returns "" for an invalid URL.
 func PlainURL(raw string) string {
 	u, err := url.Parse(raw)
 	if err != nil {
