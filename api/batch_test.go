@@ -48,14 +48,14 @@ func TestPostEventBatch(t *testing.T) {
 		require.Equal(t, sha256.Sum256([]byte(events[i])), got.Events[i].BodySHA256, "from brace to brace")
 	}
 
-	// One is known, and the others are new: these alone are dispatched.
+	// One event is known, the others are new: only those are dispatched.
 	b.calls = nil
 	a = b.ok(t, http.StatusAccepted, "ingest", "POST", batchPath, batch(`{"type":"a","payload":1}`, events[0], `{"type":"b","payload":1}`))
 	require.Empty(t, a.Header.Get("Idempotent-Replayed"))
 	require.Equal(t, answers[0], a.json["events"].([]any)[1])
 	require.Equal(t, []string{"reserve", "accept batch", "accepted 2", "release"}, b.calls)
 
-	// All are known: nothing new, nothing dispatched.
+	// All events are known: nothing is dispatched.
 	b.calls = nil
 	a = b.ok(t, http.StatusAccepted, "ingest", "POST", batchPath, batch(events[0]))
 	require.Equal(t, "true", a.Header.Get("Idempotent-Replayed"))
@@ -65,7 +65,7 @@ func TestPostEventBatch(t *testing.T) {
 	b.ok(t, http.StatusNotFound, "operator", "POST", "/v1/tenants/nobody/events/batch", batch(`{"type":"a","payload":1}`))
 }
 
-// What waits for its delivery must not keep the whole body in memory.
+// A delivery that waits must not keep the whole body in memory.
 func TestBatchPayloadsAreCopies(t *testing.T) {
 	t.Parallel()
 	text := []byte(batch(`{"type":"a","payload":"one"}`))
@@ -130,7 +130,7 @@ func TestPostEventBatchFields(t *testing.T) {
 	require.Equal(t, "Idempotency-Key", fieldsOf(t, a)[0])
 }
 
-// What the store refuses names the field, whatever the status.
+// An error of the store names the field, for every status.
 func TestPostEventBatchRefusedByTheStore(t *testing.T) {
 	t.Parallel()
 	for code, status := range map[webhook.Code]int{
@@ -168,7 +168,7 @@ func TestPostEventBatchSizes(t *testing.T) {
 	}
 }
 
-// FuzzBatchBody holds each event of a batch against the same bytes posted alone.
+// FuzzBatchBody compares each event of a batch with the same bytes posted alone.
 func FuzzBatchBody(f *testing.F) {
 	for _, seed := range []string{
 		`{"type":"order.paid","payload":{"order":17},"external_id":"x"}`, ` {"type":"a","payload":[1,-2.5e3,"\ud83d\ude00",null,true]} `,

@@ -41,7 +41,7 @@ func TestEndpointShape(t *testing.T) {
 	b.ok(t, http.StatusNotFound, "operator", "GET", "/v1/tenants/nobody/endpoints", "")
 }
 
-// full sets every field to something other than its default.
+// full sets every field to a value other than its default.
 const full = `{"url":"https://example.com/x","event_types":["order.paid","a.*"],"description":"two\nlines",` +
 	`"headers":{"X-Api-Key":"k","authorization":"Bearer x"},` +
 	`"timeout":"1.5s","max_in_flight":1000,"rate_limit_per_second":0.5,"retry_policy":{"preset":"fast","max_attempts":3},` +
@@ -96,7 +96,7 @@ func TestPatchLeavesReplacesAndResets(t *testing.T) {
 	require.Equal(t, 10*time.Second, want.RetryPolicy.Base, "also the policy: nothing of fast is left")
 	require.Equal(t, 7, want.RetryPolicy.MaxAttempts)
 
-	// What GET shows of a policy may be sent back.
+	// A policy that GET returns can be sent back.
 	policy := b.ok(t, http.StatusOK, "admin", "GET", path, "").text
 	_, policy, _ = strings.Cut(policy, `"retry_policy":`)
 	policy, _, _ = strings.Cut(policy, `,"retry_policy_source"`)
@@ -115,7 +115,7 @@ func TestPatchLeavesReplacesAndResets(t *testing.T) {
 	require.Equal(t, reset, b.endpoints[0])
 }
 
-// A timeout may follow the answers; it is shown as it was set, and goes with the next one.
+// An automatic timeout is shown as "auto", and is replaced by the next timeout that is set.
 func TestAutoTimeout(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -203,7 +203,7 @@ func TestEndpointRefusals(t *testing.T) {
 	require.Empty(t, b.endpoints)
 }
 
-// Errors of a policy are the retry package's, under the field's path.
+// Errors of a policy are those of package retry, with the field's path in front.
 func TestRetryPolicyErrorsHaveTheirPath(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -73,8 +73,8 @@ func TestTestEndpoint(t *testing.T) {
 	require.Equal(t, "this endpoint is being tested already", a.json["detail"])
 }
 
-// A test may take longer than the server lets any other request take, and ends when
-// whoever asked for it leaves.
+// A test may take longer than the server's limit for other requests, and ends when its client
+// disconnects.
 func TestTestOutlastsTheServersLimits(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -130,7 +130,7 @@ func TestTestOutlastsTheServersLimits(t *testing.T) {
 	<-ended
 }
 
-// The longest test fits into what it is given, with time to read and to answer.
+// The longest test fits into testTime, with time to read and to respond.
 func TestTestTime(t *testing.T) {
 	t.Parallel()
 	require.Greater(t, testTime, webhook.MaxTimeout+10*time.Second)

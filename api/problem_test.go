@@ -13,7 +13,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// Every code of the domain, as the answer reads to the letter.
+// The exact response for every code of the domain.
 func TestEveryCodeHasItsProblem(t *testing.T) {
 	t.Parallel()
 	secret := errors.New("dial tcp 10.0.0.1: canary")
@@ -162,7 +162,7 @@ func TestLogHoldsNoSecrets(t *testing.T) {
 	}
 }
 
-func TestAClientThatLeftIsNoErrorOfOurs(t *testing.T) {
+func TestADisconnectedClientIsNotAnInternalError(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.broken = context.Canceled

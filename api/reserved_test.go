@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Nobody may post events that look like Everpost's own; they are read as any other.
+// Events with a reserved type cannot be posted; they are read like any other event.
 func TestOperationalTypesAreReserved(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

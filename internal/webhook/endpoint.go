@@ -18,6 +18,7 @@ const (
 	MaxHeaders         = 20
 	MaxHeaderBytes     = 4 << 10 // name and value of one header field
 	MaxEventTypes      = 100
+	MaxURLBytes        = 2048
 )
 
 // EndpointState is the state of an endpoint. Only an active endpoint receives requests.
