@@ -13,7 +13,7 @@ import (
 	"github.com/everpost/everpost/internal/config"
 )
 
-// Every setting says what it is and where the documentation lists it, and the defaults are valid.
+// Every setting has a description and a place in the documentation, and the defaults are valid.
 func TestDeclarations(t *testing.T) {
 	t.Parallel()
 	all := config.Declared(config.Config{}, config.WebUI{}, config.Standalone{})
@@ -24,7 +24,7 @@ func TestDeclarations(t *testing.T) {
 		require.NotEmpty(t, s.Section, s.Variable)
 		require.Contains(t, []string{"", "api", "worker"}, s.Role, s.Variable)
 	}
-	require.Equal(t, all, config.Declared(config.Config{}, config.WebUI{}, config.Standalone{}, config.Config{}), "each variable once")
+	require.Equal(t, all, config.Declared(config.Config{}, config.WebUI{}, config.Standalone{}, config.Config{}), "each variable is listed once")
 
 	var defaults struct {
 		config.Config     `embed:""`
