@@ -111,7 +111,7 @@ func (r *batchReader) readEvent(i int) {
 		r.large = append(r.large, overLimit(r.path()+".payload", webhook.MaxPayloadBytes))
 	}
 	if first, twice := r.places[e.ExternalID]; twice {
-		r.noteIn("external_id", "is that of events["+strconv.Itoa(first)+"] too")
+		r.noteIn("external_id", "is the same as that of events["+strconv.Itoa(first)+"] too")
 	} else if e.ExternalID != "" {
 		r.places[e.ExternalID] = i
 	}

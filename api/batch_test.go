@@ -97,8 +97,8 @@ func TestPostEventBatchFields(t *testing.T) {
 		`{"events":{}}`:        {"events", "must be an array"},
 		`{"events":[]}`:        {"events", "must hold at least one event"},
 		`{"events":[` + ok:     {"events[1]", "a comma or ] is missing (byte 35)"},
-		batch(ok) + "x":        {"body", "something follows the end of the JSON value (byte 37)"},
-		batch(ok, ""):          {"events[1]", "there is a comma before ] (byte 36)"},
+		batch(ok) + "x":        {"body", "there is data after the JSON value (byte 37)"},
+		batch(ok, ""):          {"events[1]", "there is a trailing comma before ] (byte 36)"},
 		batch(ok, "null", "1"): {"events[1]", "must be an object", "events[2]", "must be an object"},
 		`{"events":[` + ok + `],"events":[` + ok + `]}`: {"events", "is given more than once"},
 		`{"events":[` + ok + `],"key":"k"}`:             {"key", "is not a known field"},
@@ -111,7 +111,7 @@ func TestPostEventBatchFields(t *testing.T) {
 			"events[0].endpoint_ids[0]", "is not an id of the form ep_…", "events[1].deliver_at", notATime,
 		},
 		batch(ok, with(`"external_id":"x"`), ok, with(`"external_id":"\u0078"`), with(`"external_id":"x"`)): {
-			"events[3].external_id", "is that of events[1] too", "events[4].external_id", "is that of events[1] too",
+			"events[3].external_id", "is the same as that of events[1] too", "events[4].external_id", "is the same as that of events[1] too",
 		},
 		batch(slices.Repeat([]string{ok}, 101)...): {"events", "has more than 100 entries"},
 		batch(slices.Repeat([]string{"7"}, 200)...): slices.Concat(func() (want [][]string) {

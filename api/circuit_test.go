@@ -33,7 +33,7 @@ func TestCloseCircuit(t *testing.T) {
 	a := b.ok(t, http.StatusOK, "admin", "POST", path, "")
 	require.Equal(t, delivery, a.json["probe_delivery_id"])
 	require.Equal(t, "active", a.json["state"])
-	require.Equal(t, []webhook.PendingCommand{{ID: 8, Command: webhook.CommandRetry}}, b.signals, "its workflow is told")
+	require.Equal(t, []webhook.PendingCommand{{ID: 8, Command: webhook.CommandRetry}}, b.signals, "its workflow is signalled")
 
 	b.deliveries = nil
 	a = b.ok(t, http.StatusOK, "admin", "POST", path, "{}")

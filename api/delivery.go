@@ -126,7 +126,7 @@ func (s *Server) listDeliveries(c call) error {
 		f.States = append(f.States, state)
 	}
 	if len(f.States) > len(webhook.States()) {
-		q.refuse("state", "is given more often than there are states")
+		q.refuse("state", "is given too many times")
 	}
 	return s.listByFilter(c, q, f)
 }

@@ -205,7 +205,7 @@ func (s *Server) changeEndpoint(text []byte, e *webhook.Endpoint, moves bool) er
 		return err
 	}
 	if len(missing) > 0 {
-		return withFields(err, missing, "is set and does not follow the URL to another scheme, host or port: give it again in this request, or null")
+		return withFields(err, missing, "is set and does not follow the URL to another scheme, host or port: send it again in this request, or null")
 	}
 	return checkAuth(e)
 }

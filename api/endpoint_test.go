@@ -82,7 +82,7 @@ func TestPatchLeavesReplacesAndResets(t *testing.T) {
 	b.ok(t, http.StatusOK, "admin", "PATCH", path, `{"headers":{"X-Api-Key":"[redacted]","Authorization":"Bearer y"}}`)
 	require.Equal(t, map[string]string{"X-Api-Key": "k", "Authorization": "Bearer y"}, b.endpoints[0].Headers, "what was not shown is kept")
 	b.refused(t, "admin", "PATCH", path, `{"headers":{"X-Other":"[redacted]"}}`,
-		"headers.X-Other", "is [redacted], which only stands for a value that is there; give the value itself")
+		"headers.X-Other", "is [redacted], which only stands for a stored value; send the value itself")
 
 	b.ok(t, http.StatusOK, "admin", "PATCH", path, `{"timeout":"2s","headers":{"X-New":"1"},"circuit_breaker":{"min_requests":9},`+
 		`"retry_policy":{"max_attempts":7},"auto_disable":{"exhausted_24h":3}}`)
@@ -149,7 +149,7 @@ func TestEndpointRefusals(t *testing.T) {
 		`"url":7`:                     {"url", "must be a string"},
 		`"url":"https://e.com/LONG/"`: {"url", "must not be longer than 2048 bytes"},
 
-		`U,"event_types":[]`:  {"event_types", "must name at least one event type; leave it out for all of them"},
+		`U,"event_types":[]`:  {"event_types", "must name at least one event type; omit it for all types"},
 		`U,"event_types":"*"`: {"event_types", "must be an array"},
 		`U,"event_types":["a","A B","a",1]`: {
 			"event_types[1]", notAFilter, "event_types[2]", "is listed more than once", "event_types[3]", "must be a string",

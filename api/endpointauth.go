@@ -174,7 +174,7 @@ func readText(d *jsonDecoder, least int, allowed func(rune) bool, otherwise stri
 	case len(text) < least:
 		d.note("must not be empty")
 	case text == webhook.Redacted:
-		d.note("is " + webhook.Redacted + ", which stands for no value here; give the value itself")
+		d.note("is " + webhook.Redacted + ", which is not accepted here; send the value itself")
 	case len(text) > webhook.MaxCredentialBytes:
 		d.note("must not be longer than " + strconv.Itoa(webhook.MaxCredentialBytes) + " bytes")
 	case strings.ContainsFunc(text, func(c rune) bool { return !allowed(c) }):
@@ -227,7 +227,7 @@ func checkAuth(e *webhook.Endpoint) error {
 	if e.Auth.Kind != webhook.AuthNone {
 		for name := range e.Headers {
 			if strings.EqualFold(name, "Authorization") {
-				fields = append(fields, webhook.FieldError{Field: "headers." + name, Message: "cannot be set beside auth, which makes this header"})
+				fields = append(fields, webhook.FieldError{Field: "headers." + name, Message: "cannot be set together with auth, which sets this header"})
 			}
 		}
 	}

@@ -221,7 +221,7 @@ func TestAuthAndTheRestOfTheEndpoint(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.server.URLs = anyURL{}
-	both := []string{"headers.AUTHORIZATION", "cannot be set beside auth, which makes this header"}
+	both := []string{"headers.AUTHORIZATION", "cannot be set together with auth, which sets this header"}
 	own := `"headers":{"AUTHORIZATION":"Bearer canary"}`
 	b.refused(t, "admin", "POST", endpointsPath, `{"url":"https://example.com",`+own+`,"auth":`+basicAuth+`}`, both...)
 	create := func(fields string) string {

@@ -132,7 +132,7 @@ func readEventTypes(d *jsonDecoder) []string {
 		types = append(types, filter)
 	})
 	if count == 0 {
-		d.note("must name at least one event type; leave it out for all of them")
+		d.note("must name at least one event type; omit it for all types")
 	}
 	return types
 }

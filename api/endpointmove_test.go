@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	notFollowing = "is set and does not follow the URL to another scheme, host or port: give it again in this request, or null"
-	notStored    = "is [redacted], which does not stand for the stored value where the URL moves to another scheme, host or port; give the value itself"
-	notAValue    = "is [redacted], which stands for no value here; give the value itself"
+	notFollowing = "is set and does not follow the URL to another scheme, host or port: send it again in this request, or null"
+	notStored    = "is [redacted], which does not stand for the stored value where the URL moves to another scheme, host or port; send the value itself"
+	notAValue    = "is [redacted], which is not accepted here; send the value itself"
 )
 
 // aCertificate is a client certificate with its key, in the API's form.
@@ -95,7 +95,7 @@ func TestClientSecretDoesNotFollowTheTokenURL(t *testing.T) {
 	b.refused(t, "admin", "PATCH", path, `{"url":"https://attacker.example"}`, "auth", notFollowing)
 	require.Equal(t, before, b.endpoints[0])
 	b.ok(t, http.StatusOK, "admin", "PATCH", path, `{"auth":`+elsewhere+`}`)
-	require.Equal(t, "canary", b.endpoints[0].Auth.ClientSecret, "who gives it knows it")
+	require.Equal(t, "canary", b.endpoints[0].Auth.ClientSecret, "the caller knows the secret that it sends")
 }
 
 // meanwhile changes an endpoint between the check of a request and its transaction.

@@ -58,7 +58,7 @@ func TestTestEndpoint(t *testing.T) {
 		`everpost.test {"test":true}`, `everpost.test {"test":true}`, `everpost.test {"test":true}`, `order.paid {"test":true}`,
 		`everpost.test [1.0, "\u00e9"]`, `everpost.endpoint.disabled null`,
 	}, got)
-	require.Equal(t, "req-1", b.actors[len(b.actors)-1].RequestID, "who asked is told on, for the audit log")
+	require.Equal(t, "req-1", b.actors[len(b.actors)-1].RequestID, "the request id is passed on, for the audit log")
 
 	b.refused(t, "admin", "POST", path, `{"type":"No Type"}`, "type", notAType)
 	b.refused(t, "admin", "POST", path, `{"typ":"a"}`, "typ", "is not a known field")

@@ -190,7 +190,7 @@ func readEventType(d *jsonDecoder) string {
 	case !webhook.ValidType(eventType):
 		d.note(notAType)
 	case webhook.ReservedType(eventType):
-		d.note("must not begin with " + webhook.OperationalPrefix + ", in whatever case: such events are Everpost's own")
+		d.note("must not begin with " + webhook.OperationalPrefix + ", in any case: these types are reserved")
 	}
 	return eventType
 }
@@ -235,7 +235,7 @@ func readEndpointIDs(d *jsonDecoder) []webhook.EndpointID {
 		}
 	})
 	if count == 0 {
-		d.note("must name at least one endpoint; leave it out to send to all that asked for the type")
+		d.note("must name at least one endpoint; omit it to send to all endpoints with a matching filter")
 	}
 	return ids
 }

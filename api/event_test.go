@@ -99,7 +99,7 @@ func TestPostEventFields(t *testing.T) {
 		`"endpoint_ids":["` + id + `","` + id + `"]`:       {"endpoint_ids[1]", "is listed more than once"},
 		`"endpoint_ids":{}`:                                {"endpoint_ids", "must be an array"},
 		`"endpoint_ids":[]`: {
-			"endpoint_ids", "must name at least one endpoint; leave it out to send to all that asked for the type",
+			"endpoint_ids", "must name at least one endpoint; omit it to send to all endpoints with a matching filter",
 		},
 		`"id":"x"`: {"id", "is not a known field"},
 	} {

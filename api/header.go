@@ -13,7 +13,7 @@ import (
 // A redacted value stands for the stored value of the same header, which must exist: the result of
 // GET can be sent with PATCH. stored is nil if the stored headers are not known yet.
 func readHeaders(d *jsonDecoder, stored map[string]string) map[string]string {
-	const known = "is " + webhook.Redacted + ", which only stands for a value that is there; give the value itself"
+	const known = "is " + webhook.Redacted + ", which only stands for a stored value; send the value itself"
 	headers := readHeaderMap(d, func(name string) string {
 		if stored != nil && nameIn(stored, name) == "" {
 			return known
@@ -33,7 +33,7 @@ func readHeaders(d *jsonDecoder, stored map[string]string) map[string]string {
 func readHeadersAnew(d *jsonDecoder) map[string]string {
 	return readHeaderMap(d, func(string) string {
 		return "is " + webhook.Redacted + ", which does not stand for the stored value where the URL moves to another scheme, host or port; " +
-			"give the value itself"
+			"send the value itself"
 	})
 }
 

@@ -198,7 +198,7 @@ func (d *jsonDecoder) closes(bracket byte, first bool) bool {
 	}
 	d.pos++
 	if d.next() == bracket {
-		d.fail("there is a comma before " + string(bracket))
+		d.fail("there is a trailing comma before " + string(bracket))
 	}
 	return d.broken
 }
@@ -243,7 +243,7 @@ func (d *jsonDecoder) end() {
 	if !d.broken {
 		d.next()
 		if d.pos < len(d.text) {
-			d.fail("something follows the end of the JSON value")
+			d.fail("there is data after the JSON value")
 		}
 	}
 }
@@ -277,13 +277,13 @@ func (d *jsonDecoder) number() []byte {
 	}
 	zero := d.at(d.pos) == '0'
 	if n := d.digits(); n == 0 || zero && n > 1 {
-		d.fail("is not a number as JSON writes it")
+		d.fail("is not a valid JSON number")
 		return nil
 	}
 	if d.at(d.pos) == '.' {
 		d.pos++
 		if d.digits() == 0 {
-			d.fail("is not a number as JSON writes it")
+			d.fail("is not a valid JSON number")
 			return nil
 		}
 	}
@@ -293,7 +293,7 @@ func (d *jsonDecoder) number() []byte {
 			d.pos++
 		}
 		if d.digits() == 0 {
-			d.fail("is not a number as JSON writes it")
+			d.fail("is not a valid JSON number")
 			return nil
 		}
 	}
@@ -354,7 +354,7 @@ func (d *jsonDecoder) quoted() (raw []byte, escaped bool) {
 			d.pos += size
 		}
 	}
-	d.fail("ends in the middle of a string")
+	d.fail("ends within a string")
 	return nil, false
 }
 
@@ -373,6 +373,6 @@ func (d *jsonDecoder) escape() bool {
 			return true
 		}
 	}
-	d.fail("contains an escape sequence that JSON does not have")
+	d.fail("contains an invalid escape sequence")
 	return false
 }

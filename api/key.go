@@ -43,12 +43,12 @@ func NewKey(id webhook.KeyID) (text string, sum [sha256.Size]byte) {
 func ParseKey(text string) (webhook.KeyID, [sha256.Size]byte, error) {
 	var none [sha256.Size]byte
 	if len(text) != keyLength || !strings.HasPrefix(text, keyPrefix) {
-		return webhook.KeyID{}, none, errors.New(`is not an API key: one is evk_ and 85 characters, as "everpost keys create" makes them`)
+		return webhook.KeyID{}, none, errors.New(`is not an API key: one is evk_ and 85 characters, as "everpost keys create" prints it`)
 	}
 	body, sum := text[:keyLength-keyChecksum], text[keyLength-keyChecksum:]
 	id, err := webhook.ParseKeyID(keyIDPrefix + body[len(keyPrefix):len(keyPrefix)+keyIDLength])
 	if err != nil || sum != checksum(body) {
-		return webhook.KeyID{}, none, errors.New(`is not an API key: its checksum is wrong, it was cut off, mistyped or not made by "everpost keys create"`)
+		return webhook.KeyID{}, none, errors.New(`is not an API key: its checksum is wrong; it was truncated, mistyped or not created by "everpost keys create"`)
 	}
 	return id, sha256.Sum256([]byte(text)), nil
 }

@@ -513,7 +513,7 @@ func pageIn[T any](all []T, p webhook.Page, key func(T) (id [16]byte, wanted boo
 		return bytes.Compare(y[:], x[:])
 	})
 	if p.Limit > maxLimit {
-		panic("a page of more than 250 was asked for")
+		panic("a page of more than 250 was requested")
 	}
 	return out[:min(len(out), p.Limit)]
 }

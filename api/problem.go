@@ -16,7 +16,7 @@ import (
 
 const (
 	problemBase    = "https://everpost.dev/errors/" // base of the documented problem types
-	internalDetail = "something went wrong on our side; the request id finds it in our log"
+	internalDetail = "internal error; the server's log has the cause under the request id"
 )
 
 // problem is an error response (RFC 9457).
@@ -174,7 +174,7 @@ func (s *Server) routerError(err error, c echo.Context) {
 		header.Set("Allow", strings.TrimPrefix(allow, http.MethodOptions+", "))
 		answer = s.writeError(c, "", &httpError{
 			methodNotAllowed(),
-			"this address does not take " + c.Request().Method,
+			"this path does not support " + c.Request().Method,
 		})
 	default:
 		answer = s.writeError(c, "route", webhook.NotFound("route"))

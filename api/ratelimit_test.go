@@ -29,7 +29,7 @@ func TestABucketKeepsItsRate(t *testing.T) {
 			wait := b.take("acme", limits, now)
 			if wait > 0 && rapid.Bool().Draw(t, "waits") {
 				now = now.Add(wait + time.Microsecond) // the library rounds to a nanosecond, callers wait whole seconds
-				require.Zero(t, b.take("acme", limits, now), "who has waited gets in")
+				require.Zero(t, b.take("acme", limits, now), "a request after the wait is admitted")
 				wait = 0
 			}
 			if wait == 0 {

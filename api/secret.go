@@ -18,7 +18,7 @@ func readSecret(d *jsonDecoder) webhook.NewSecret {
 	}
 	secret, err := signature.ParseSecret(text)
 	if err != nil {
-		d.note("must be whsec_ followed by the base64 of 24 to 64 bytes, or whsk_ followed by that of an ed25519 private key")
+		d.note("must be whsec_ followed by the base64 of 24 to 64 bytes, or whsk_ followed by the base64 of an ed25519 private key")
 		return webhook.NewSecret{}
 	}
 	return shownSecret(secret)

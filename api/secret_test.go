@@ -17,7 +17,7 @@ const (
 	knownPublicKey  = "whpk_1SiA4o9hyqTCpIqC5V9HUakiiaeACeqfZTInDBbOir4="
 )
 
-const noSecret = "must be whsec_ followed by the base64 of 24 to 64 bytes, or whsk_ followed by that of an ed25519 private key"
+const noSecret = "must be whsec_ followed by the base64 of 24 to 64 bytes, or whsk_ followed by the base64 of an ed25519 private key"
 
 // Each scheme with each kind of secret: a given one, a generated one and one that does not fit.
 func TestSchemes(t *testing.T) {

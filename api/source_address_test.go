@@ -44,7 +44,7 @@ func TestSourceAddress(t *testing.T) {
 	}
 	require.False(t, sourceAddress(&http.Request{RemoteAddr: "@"}, trusted).IsValid())
 	r := &http.Request{RemoteAddr: "10.1.2.3:4711", Header: http.Header{forwardedFor: {"198.51.100.7"}}}
-	require.Equal(t, "10.1.2.3", sourceAddress(r, nil).String(), "nobody is trusted unless it is set")
+	require.Equal(t, "10.1.2.3", sourceAddress(r, nil).String(), "no proxy is trusted by default")
 }
 
 // A change carries the caller's address, for the audit log.

@@ -107,7 +107,7 @@ func (d *document) readFields(raw []byte) {
 		}
 		field, _ := key.(string)
 		if seen[field] {
-			d.bad.addOnce(clip(field), "is there twice")
+			d.bad.addOnce(clip(field), "is given more than once")
 			continue
 		}
 		seen[field] = true

@@ -124,7 +124,7 @@ func validateStatuses(bad *FieldErrors, field string, statuses, taken []int) {
 		case !overridable(status):
 			bad.add(indexed(field, i), "must be a status from 100 to 999 other than 2xx and 3xx")
 		case slices.Contains(statuses[:i], status):
-			bad.add(indexed(field, i), "is there twice")
+			bad.add(indexed(field, i), "is given more than once")
 		case slices.Contains(taken, status):
 			bad.add(indexed(field, i), "is in retry_statuses as well")
 		}
