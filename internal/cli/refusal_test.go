@@ -101,7 +101,7 @@ func TestStrangeAnswers(t *testing.T) {
 		{5, 429, "application/problem+json; charset=utf-8", "Retry-After: 1", problem("too many"), "too many; try again in 1 s"},
 		{5, 503, "application/problem+json", "", problem("busy"), "busy\n"},
 		{5, 500, "application/problem+json", "", problem("our side"), "our side (request REQ)"},
-		{4, 405, "application/problem+json", "", problem("this address does not take GET"), "this address does not take GET; is that Everpost older"},
+		{4, 405, "application/problem+json", "", problem("this path does not support GET"), "this path does not support GET; is that Everpost older"},
 		{4, 422, "application/problem+json", "", problem(`red \u001b[31m and\nmore`), `red \x1b[31m and\nmore`},
 		{5, 502, "text/html", "", "<html>canary", " answered 502 Bad Gateway, and not as Everpost does: is --url the address of its API?"},
 		{5, 502, "application/problem+json", "", "{", " answered 502 Bad Gateway, and not as Everpost does"},

@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/everpost/everpost/internal/webhook"
 )
 
 // The list of 40-security: these rule, whatever the library says.
@@ -266,8 +268,8 @@ func TestCheckURL(t *testing.T) {
 		{"https://a%2eb/", notValid},
 		{"https://" + strings.Repeat("a", 64) + ".com/", notValid},
 		{"https://" + strings.Repeat("a.", 127) + "aa/", notValid},
-		{"https://example.com/" + strings.Repeat("a", MaxURLBytes-len("https://example.com/")), ""},
-		{"https://example.com/" + strings.Repeat("a", MaxURLBytes-len("https://example.com/")+1), "must not be longer than 2048 bytes"},
+		{"https://example.com/" + strings.Repeat("a", webhook.MaxURLBytes-len("https://example.com/")), ""},
+		{"https://example.com/" + strings.Repeat("a", webhook.MaxURLBytes-len("https://example.com/")+1), "must not be longer than 2048 bytes"},
 	} {
 		_, err := strict.CheckURL(c.url)
 		if c.reason == notValid && strings.Contains(c.url, "%2e") {
@@ -346,7 +348,7 @@ func FuzzCheckURL(f *testing.F) {
 			require.Empty(t, addr.Zone())
 		}
 		again, err := strict.CheckURL(u.String())
-		if len(u.String()) <= MaxURLBytes { // escaping may have made it longer
+		if len(u.String()) <= webhook.MaxURLBytes { // escaping may have made it longer
 			require.NoError(t, err, u.String())
 			require.Equal(t, u.Host, again.Host)
 			require.Equal(t, u.RequestURI(), again.RequestURI())

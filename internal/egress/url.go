@@ -7,10 +7,9 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-)
 
-// MaxURLBytes is the longest URL an endpoint may have.
-const MaxURLBytes = 2048
+	"github.com/everpost/everpost/internal/webhook"
+)
 
 // target is a URL that passed the guard, taken apart for dialling.
 type target struct {
@@ -45,8 +44,8 @@ func (g *Guard) CheckURL(raw string) (*url.URL, error) {
 // address may be http, on any port, and may be dialled. A name that resolves to it
 // gains nothing.
 func (g *Guard) target(raw string, exempt netip.AddrPort) (target, error) {
-	if len(raw) > MaxURLBytes {
-		return target{}, denied("must not be longer than " + strconv.Itoa(MaxURLBytes) + " bytes")
+	if len(raw) > webhook.MaxURLBytes {
+		return target{}, denied("must not be longer than " + strconv.Itoa(webhook.MaxURLBytes) + " bytes")
 	}
 	var wrong []string
 	plain := plainPath(raw)
