@@ -17,7 +17,7 @@ import (
 
 func (b *bundle) update(t *testing.T, change func(*webhook.Endpoint)) {
 	t.Helper()
-	_, err := b.store.UpdateEndpoint(t.Context(), webhook.Actor{Name: "test"}, tenant, b.endpoint.ID, func(e *webhook.Endpoint) error {
+	_, err := b.store.Endpoints.UpdateEndpoint(t.Context(), webhook.Actor{Name: "test"}, tenant, b.endpoint.ID, func(e *webhook.Endpoint) error {
 		change(e)
 		return nil
 	})
@@ -53,7 +53,7 @@ func TestEnvelope(t *testing.T) {
 	got, err = p.attempt(in)
 	require.NoError(t, err)
 
-	e, _, err := b.store.Event(t.Context(), tenant, in.EventID)
+	e, _, err := b.store.Events.Event(t.Context(), tenant, in.EventID)
 	require.NoError(t, err)
 	want := `{"type":"order.paid","timestamp":"` + e.CreatedAt.Format("2006-01-02T15:04:05.000000Z") + `","data":` + payload + `}`
 	all := b.Requests()
@@ -69,7 +69,7 @@ func TestEnvelope(t *testing.T) {
 	_, err = b.process(t, nil).attempt(in)
 	require.NoError(t, err)
 	require.Equal(t, payload, string(b.Requests()[4].Body))
-	stored, err := b.store.Payload(t.Context(), tenant, in.EventID)
+	stored, err := b.store.Events.Payload(t.Context(), tenant, in.EventID)
 	require.NoError(t, err)
 	require.Equal(t, payload, string(stored))
 }

@@ -88,14 +88,14 @@ func TestEachPassEnds(t *testing.T) {
 		})},
 		"sent by another process": {before: func(t *testing.T, b *bundle, in activities.AttemptInput) {
 			t.Helper()
-			begun, err := b.store.Begin(t.Context(), webhook.Claim{Ref: in.Ref, Progress: in.Progress, Owner: "another", For: time.Minute})
+			begun, err := b.store.Deliveries.Begin(t.Context(), webhook.Claim{Ref: in.Ref, Progress: in.Progress, Owner: "another", For: time.Minute})
 			require.NoError(t, err)
 			require.True(t, begun.Granted)
 		}},
 		"cancelled": {before: func(t *testing.T, b *bundle, in activities.AttemptInput) {
 			t.Helper()
 			cancel := webhook.PendingCommand{Command: webhook.CommandCancel}
-			_, _, err := b.store.Command(t.Context(), webhook.Actor{Name: "test"}, tenant, in.DeliveryID, cancel)
+			_, _, err := b.store.Deliveries.Command(t.Context(), webhook.Actor{Name: "test"}, tenant, in.DeliveryID, cancel)
 			require.NoError(t, err)
 		}},
 	} {
@@ -223,12 +223,12 @@ func TestPlacesOfAHost(t *testing.T) {
 	for i := range endpoints - 1 {
 		further := b.endpoint
 		further.ID, further.URL = webhook.NewEndpointID(), fmt.Sprintf("%s/%d", b.URL(), i)
-		_, err := b.store.CreateEndpoint(t.Context(), webhook.Actor{Name: "test"}, further, secret)
+		_, err := b.store.Endpoints.CreateEndpoint(t.Context(), webhook.Actor{Name: "test"}, further, secret)
 		require.NoError(t, err)
 	}
 	p := b.guarded(t, g, nil)
 	b.Hold()
-	accepted, err := b.store.Accept(t.Context(), webhook.NewEvent{TenantID: tenant, Type: "order.paid", Payload: []byte(payload)})
+	accepted, err := b.store.Events.Accept(t.Context(), webhook.NewEvent{TenantID: tenant, Type: "order.paid", Payload: []byte(payload)})
 	require.NoError(t, err)
 	require.Len(t, accepted.Deliveries, endpoints)
 	type turned struct {

@@ -252,7 +252,7 @@ func TestHeldIsNobodys(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := b.process(t, nil)
-	_, err := b.store.UpdateEndpoint(t.Context(), webhook.Actor{Name: "test"}, tenant, b.endpoint.ID, func(e *webhook.Endpoint) error {
+	_, err := b.store.Endpoints.UpdateEndpoint(t.Context(), webhook.Actor{Name: "test"}, tenant, b.endpoint.ID, func(e *webhook.Endpoint) error {
 		e.State = webhook.EndpointPaused
 		return nil
 	})
@@ -265,7 +265,7 @@ func TestHeldIsNobodys(t *testing.T) {
 	require.Empty(t, held.WorkflowID)
 	require.Zero(t, held.DueAt)
 
-	_, command, err := b.store.Command(t.Context(), webhook.Actor{Name: "test"}, tenant, in.DeliveryID, webhook.PendingCommand{Command: webhook.CommandCancel})
+	_, command, err := b.store.Deliveries.Command(t.Context(), webhook.Actor{Name: "test"}, tenant, in.DeliveryID, webhook.PendingCommand{Command: webhook.CommandCancel})
 	require.NoError(t, err)
 	in.Progress = held.Progress
 	left := p.attemptsOf(t, in)

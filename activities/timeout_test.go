@@ -30,7 +30,7 @@ func TestAutoTimeout(t *testing.T) {
 	t.Parallel()
 	b, g := setup(t), admission.New(admission.Config{})
 	change := func(e *webhook.Endpoint) error { e.AutoTimeout = true; return nil }
-	endpoint, err := b.store.UpdateEndpoint(t.Context(), webhook.Actor{Name: "test"}, tenant, b.endpoint.ID, change)
+	endpoint, err := b.store.Endpoints.UpdateEndpoint(t.Context(), webhook.Actor{Name: "test"}, tenant, b.endpoint.ID, change)
 	require.NoError(t, err)
 	for range 150 {
 		pass := g.Acquire(t.Context(), admission.Request{

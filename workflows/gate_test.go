@@ -130,11 +130,11 @@ func TestBacklogIsHeldByTheRecord(t *testing.T) {
 	require.Zero(t, l.handed.count(), "nobody had to be handed over")
 	require.Zero(t, b.outboxRows(t))
 
-	released, commands, err := b.store.ReleaseBacklog(t.Context(), b.endpoint.ID, 10)
+	released, commands, err := b.store.Held.ReleaseBacklog(t.Context(), b.endpoint.ID, 10)
 	require.NoError(t, err)
 	require.Empty(t, commands)
 	require.Len(t, released, 3)
-	again, _, err := b.store.ReleaseBacklog(t.Context(), b.endpoint.ID, 10)
+	again, _, err := b.store.Held.ReleaseBacklog(t.Context(), b.endpoint.ID, 10)
 	require.NoError(t, err)
 	require.Empty(t, again, "they are on their way")
 
@@ -212,7 +212,7 @@ func TestOwnWorkflowIsHeldAndReleased(t *testing.T) {
 			require.Equal(t, l.start.WorkflowID(), d.WorkflowID)
 		}),
 		after(2*time.Minute, func(env environment) {
-			starts, commands, err := b.store.ReleaseBacklog(t.Context(), b.endpoint.ID, 10)
+			starts, commands, err := b.store.Held.ReleaseBacklog(t.Context(), b.endpoint.ID, 10)
 			require.NoError(t, err)
 			require.Empty(t, starts)
 			require.Len(t, commands, 1)

@@ -1,8 +1,11 @@
 package admission
 
 import (
+	"errors"
 	"fmt"
 	"time"
+
+	"github.com/sony/gobreaker/v2"
 
 	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
@@ -45,15 +48,23 @@ const (
 	earlyProbe = 0.2
 )
 
+// counter counts the requests of a rolling window, and trips when too many failed.
+type counter = gobreaker.TwoStepCircuitBreaker[struct{}]
+
+// errFailed is what the counter is told of a request that failed.
+var errFailed = errors.New("the request failed")
+
 // breaker is the circuit breaker of an endpoint. It opens when too many requests of a rolling
-// window failed, admits one probe after a cooldown, and closes when that succeeds.
+// window failed, admits one probe after a cooldown, and closes when that succeeds. gobreaker
+// counts and trips. The cooldowns are ours, because gobreaker's are all of one length and begin at
+// a time that it does not tell.
 //
 // A request counts when it ends, and only if the state has not changed since it was admitted: one
 // that hangs for longer than the window would never count otherwise.
 type breaker struct {
 	settings webhook.CircuitBreaker
 	random   func() float64
-	counts   window[struct{ succeeded, failed uint32 }]
+	counter  *counter // counts the window while it is closed; nil until the first result
 
 	state    Circuit
 	epoch    uint32        // changes with the state; a result of an earlier epoch says nothing
@@ -77,7 +88,7 @@ func (b *breaker) configure(now time.Duration, settings webhook.CircuitBreaker) 
 	}
 	b.settings = settings
 	if b.state == CircuitClosed {
-		clear(b.counts.parts[:])
+		b.counter = nil
 	} else if !settings.Enabled {
 		b.close(now)
 	}
@@ -97,13 +108,7 @@ func (b *breaker) report(now time.Duration, f *flight, s signal, reason retry.Re
 			b.open(now, 2*b.cooldown, reason)
 		}
 	case b.settings.Enabled && b.state == CircuitClosed && s != signalNone:
-		part := b.counts.at(now, max(b.settings.Window/windowParts, 1))
-		if s == signalSuccess {
-			part.succeeded++
-			return
-		}
-		part.failed++
-		if b.tripped() {
+		if b.trips(s) {
 			cooldown := b.settings.Cooldown
 			if b.cooldown > 0 && now-b.closedAt < calm {
 				cooldown = min(2*b.cooldown, cooldown*relapses)
@@ -113,19 +118,39 @@ func (b *breaker) report(now time.Duration, f *flight, s signal, reason retry.Re
 	}
 }
 
-// tripped reports whether enough of the window's requests failed for the circuit to open.
-func (b *breaker) tripped() bool {
-	var succeeded, failed uint32
-	for _, part := range b.counts.parts {
-		succeeded += part.succeeded
-		failed += part.failed
+// trips counts a result and reports whether enough of the window's requests failed for the circuit
+// to open.
+func (b *breaker) trips(s signal) bool {
+	if b.counter == nil {
+		b.counter = b.newCounter()
 	}
-	requests := succeeded + failed
-	if int64(requests) < int64(b.settings.MinRequests) || float64(failed) < b.settings.FailureRatio*float64(requests) {
-		return false
+	done, err := b.counter.Allow()
+	if err != nil {
+		return false // it has tripped already
 	}
-	b.failures, b.requests = failed, requests
-	return true
+	var verdict error
+	if s == signalFailure {
+		verdict = errFailed
+	}
+	done(verdict)
+	return b.counter.State() == gobreaker.StateOpen
+}
+
+// newCounter makes a counter for the present settings.
+func (b *breaker) newCounter() *counter {
+	settings := b.settings
+	return gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
+		Interval:     settings.Window,
+		BucketPeriod: (settings.Window + windowParts - 1) / windowParts,
+		ReadyToTrip: func(counts gobreaker.Counts) bool {
+			requests := counts.TotalSuccesses + counts.TotalFailures
+			if int64(requests) < int64(settings.MinRequests) || float64(counts.TotalFailures) < settings.FailureRatio*float64(requests) {
+				return false
+			}
+			b.failures, b.requests = counts.TotalFailures, requests
+			return true
+		},
+	})
 }
 
 // open admits no requests for a cooldown.
@@ -147,7 +172,7 @@ func (b *breaker) close(now time.Duration) {
 	b.state, b.probe = CircuitClosed, nil
 	b.since, b.changed, b.closedAt = now, true, now
 	b.epoch++
-	clear(b.counts.parts[:])
+	b.counter = nil
 }
 
 // reset closes the circuit and forgets what was counted, and how often it opened.
@@ -155,7 +180,7 @@ func (b *breaker) reset(now time.Duration) {
 	if b.state != CircuitClosed {
 		b.close(now)
 	}
-	clear(b.counts.parts[:])
+	b.counter = nil
 	b.cooldown = 0
 	b.epoch++
 }

@@ -35,6 +35,14 @@ func (s sender) Send(ctx context.Context, r activities.Request) activities.Respo
 	}
 }
 
+// startSender makes the client that sends requests, for a worker and for tests of endpoints.
+func (a *App) startSender() {
+	a.sender = egress.New(egress.Config{
+		Guard: a.guard, Version: a.options.Version, RootCAs: a.roots, Proxy: a.options.Config.EgressProxyURL(), Logger: a.log,
+	})
+	a.push(phaseSender, func(context.Context) { a.sender.Close() })
+}
+
 // urls lets the API check URLs with the egress guard.
 type urls struct{ guard *egress.Guard }
 
@@ -67,13 +75,13 @@ func tenantLimits(c config.Config) webhook.Limits {
 
 // counted counts the events that the record accepts.
 type counted struct {
-	*postgres.Store
+	*postgres.Events
 
 	metrics *telemetry.Metrics
 }
 
 func (c counted) Accept(ctx context.Context, e webhook.NewEvent) (webhook.Accepted, error) {
-	accepted, err := c.Store.Accept(ctx, e)
+	accepted, err := c.Events.Accept(ctx, e)
 	if err == nil && !accepted.Replayed {
 		c.metrics.Accepted()
 	}
@@ -81,7 +89,7 @@ func (c counted) Accept(ctx context.Context, e webhook.NewEvent) (webhook.Accept
 }
 
 func (c counted) AcceptBatch(ctx context.Context, b webhook.NewBatch) ([]webhook.Accepted, error) {
-	all, err := c.Store.AcceptBatch(ctx, b)
+	all, err := c.Events.AcceptBatch(ctx, b)
 	for i := range all {
 		if !all[i].Replayed {
 			c.metrics.Accepted()

@@ -76,19 +76,11 @@ func (s startForecast) Turn(id webhook.EndpointID) (wait time.Duration, rate flo
 	return f.Wait, f.Rate, f.Unhealthy
 }
 
-// circuitChanged is told when an endpoint's circuit opens, is probed or closes.
-func (a *App) circuitChanged(c admission.CircuitChange) {
-	a.metrics.CircuitChanged(c.To.String())
-	a.log.Info("an endpoint's circuit has changed", "endpoint", c.Endpoint, "from", c.From.String(), "to", c.To.String(), "why", c.Why)
-	c.At = byClock(a.store.Now, c.At)
-	a.watch.circuitChanged(c)
-}
-
 // endpointMoved is told when somebody has changed an endpoint: it may lead elsewhere
 // now, or a person says that it is well.
 func (a *App) endpointMoved(id webhook.EndpointID) {
 	if a.gate != nil {
-		a.watch.reset(id)
+		a.monitor.EndpointChanged(id)
 		a.dispatcher.Resumed(id)
 		a.dispatcher.EndpointMoved(id)
 	}

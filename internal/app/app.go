@@ -1,6 +1,6 @@
-// Package app puts the parts together: the record, the API, the dispatcher, the
-// worker and the admin listener of one process. It is the only place that knows
-// them all.
+// Package app puts the parts of one process together: the store, the API, the dispatcher,
+// the worker, the endpoint monitor and the admin listener. It is the only package that
+// imports them all.
 package app
 
 import (
@@ -8,7 +8,6 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -28,6 +27,7 @@ import (
 	"github.com/everpost/everpost/internal/config"
 	"github.com/everpost/everpost/internal/dispatch"
 	"github.com/everpost/everpost/internal/egress"
+	"github.com/everpost/everpost/internal/monitor"
 	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/telemetry"
 	"github.com/everpost/everpost/internal/vault"
@@ -73,6 +73,9 @@ type Options struct {
 	// Exempt is the one address on loopback that may be sent to although the guard
 	// refuses it, for one URL of one tenant: the demonstration's receiver.
 	Exempt Exemption
+
+	// shareHealthEvery is monitor.Config.ShareEvery, in tests.
+	shareHealthEvery time.Duration
 }
 
 // Exemption lets one tenant's endpoints with one URL through to one address.
@@ -88,9 +91,10 @@ type App struct {
 	log     *slog.Logger
 	metrics *telemetry.Metrics
 
-	store      *postgres.Store
+	store      *postgres.DB
 	gate       *admission.Controller // nil without a worker
-	watch      *watch                // nil without a worker
+	monitor    *monitor.Monitor      // nil without a worker
+	health     *monitor.View
 	guard      *egress.Guard
 	roots      *x509.CertPool // that verify receivers; nil for the system's
 	client     client.Client
@@ -111,10 +115,8 @@ type App struct {
 	started  chan struct{}
 	stopping atomic.Bool
 
-	// Others in tests: StopTime, shareEvery, closingsEvery, keyServiceEvery and worker.Start.
+	// Others in tests: StopTime, keyServiceEvery and worker.Start.
 	stopTime        time.Duration
-	shareEvery      time.Duration
-	closingsEvery   time.Duration
 	keyServiceEvery time.Duration
 	newWorker       func(client.Client, *activities.Activities, func(error)) (*worker.Workers, error)
 }
@@ -144,7 +146,7 @@ func New(ctx context.Context, o Options) (*App, error) {
 		return nil, fmt.Errorf("no request may go to this machine's own addresses, and they are not known: %w", err)
 	}
 	a := &App{guard: guard, roots: roots, options: o, log: o.Logger, metrics: telemetry.NewMetrics(o.Version), keys: keys, started: make(chan struct{})}
-	a.stopTime, a.shareEvery, a.closingsEvery, a.keyServiceEvery, a.newWorker = StopTime, shareEvery, closingsEvery, keyServiceEvery, worker.Start
+	a.stopTime, a.keyServiceEvery, a.newWorker = StopTime, keyServiceEvery, worker.Start
 	if o.Register != nil {
 		a.newWorker = func(c client.Client, runs *activities.Activities, fatal func(error)) (*worker.Workers, error) {
 			return worker.StartWith(c, func(r worker.Registry) { o.Register(r, runs) }, fatal)
@@ -152,7 +154,7 @@ func New(ctx context.Context, o Options) (*App, error) {
 	}
 	a.life, a.end = context.WithCancel(context.WithoutCancel(ctx))
 
-	// The client before the record: what writes the record is stopped first (R11).
+	// The client before the store: what writes to the store is stopped first (R11).
 	temporal := o.Temporal
 	temporal.Logger = log.NewStructuredLogger(o.Logger)
 	if temporal.Identity == "" {
@@ -179,7 +181,7 @@ func New(ctx context.Context, o Options) (*App, error) {
 		a.unwind() //nolint:contextcheck // stops although ctx has ended
 		return nil, fmt.Errorf("EVERPOST_DATABASE_URL: %w", err)
 	}
-	a.push(phaseRecord, func(context.Context) {
+	a.push(phaseStore, func(context.Context) {
 		a.store.Close()
 		if keys != nil {
 			keys.Close()
@@ -187,19 +189,20 @@ func New(ctx context.Context, o Options) (*App, error) {
 	})
 	a.push(phaseBackground, func(context.Context) { a.end() })
 	forDispatch := dispatch.Config{
-		Client: a.client, Namespace: temporal.Namespace, Record: a.store, Replays: a.store, Logger: o.Logger,
+		Client: a.client, Namespace: temporal.Namespace, Record: a.store.Outbox, Replays: a.store.Replays, Logger: o.Logger,
 		StartSlots: o.Config.StartSlots, QueueLength: o.Config.QueueLength, LocalWorker: o.Worker, SoleWorker: o.SoleWorker,
 		Width: o.Config.MaxPerWorkflow, EventIDs: o.EventIDs,
-		Overdue: a.store, ReconcileEvery: o.Config.ReconcileEvery, KeepDeadLetters: o.Config.DeadLetterRetention, Backlog: a.store,
-		Forgotten: a.store, Now: a.store.Now,
+		Overdue: a.store.Deliveries, ReconcileEvery: o.Config.ReconcileEvery, KeepDeadLetters: o.Config.DeadLetterRetention, Backlog: a.store.Held,
+		Forgotten: a.store.Held, Now: a.store.Now,
 	}
 	if a.gate != nil {
-		forDispatch.Gate, forDispatch.FaultyBacklog = startForecast{a.gate}, a.store
+		forDispatch.Gate, forDispatch.FaultyBacklog = startForecast{a.gate}, a.store.Held
 	}
 	a.dispatcher = dispatch.New(forDispatch)
 	if a.gate != nil {
-		a.watch = newWatch(a.store, a.dispatcher, a.gate, a.metrics, o.Logger)
+		a.monitor = a.newMonitor()
 	}
+	a.health = a.newHealthView()
 	return a, nil
 }
 
@@ -207,8 +210,8 @@ func New(ctx context.Context, o Options) (*App, error) {
 // and reads beside them.
 const storeConns = 24
 
-// Start brings everything up, in the order in which an event passes through from
-// its end to its door, so that nothing is let in that cannot be carried on.
+// Start brings everything up in the reverse of the order in which an event passes through,
+// so that the API accepts nothing that cannot be processed.
 func (a *App) Start(ctx context.Context) (err error) {
 	defer func() { //nolint:contextcheck // stops although ctx has ended
 		if err != nil {
@@ -233,9 +236,9 @@ func (a *App) Start(ctx context.Context) (err error) {
 		return err
 	}
 	if a.options.Worker {
-		a.push(phaseWatch, func(ctx context.Context) { a.watch.stop(ctx) })
+		a.push(phaseMonitor, func(ctx context.Context) { a.monitor.Stop(ctx) })
 		a.makeActivities()
-		a.watch.start(a.life) //nolint:contextcheck // see above
+		a.monitor.Start(a.life) //nolint:contextcheck // see above
 		a.startWorker()
 		a.dispatcher.Start(a.activities)
 	} else {
@@ -277,12 +280,8 @@ func (a *App) maintain() {
 	ctx, end := context.WithCancel(a.life)
 	var loops sync.WaitGroup
 	if a.overAll {
-		loops.Go(func() { a.store.Maintain(ctx) })
+		loops.Go(func() { a.store.Retention.Maintain(ctx) })
 		loops.Go(func() { a.retain(ctx) })
-	}
-	if a.gate != nil {
-		loops.Go(func() { a.shareHealth(ctx) })
-		loops.Go(func() { a.watchClosings(ctx) })
 	}
 	if a.usesKeyService() {
 		loops.Go(func() { a.watchKeyService(ctx) })
@@ -293,77 +292,15 @@ func (a *App) maintain() {
 	})
 }
 
-// listen takes both ports, so that one that is taken is known at once.
-func (a *App) listen() error {
-	var err error
-	if a.adminListen, err = listen(a.life, "EVERPOST_ADMIN_LISTEN", a.options.Config.AdminListen); err != nil {
-		return err
-	}
-	a.push(phaseAdmin, func(context.Context) { _ = a.adminListen.Close() })
-	a.registerGauges()
-	a.admin = &http.Server{
-		Handler:           a.adminHandler(),
-		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
-		WriteTimeout: time.Minute, // after the seconds that a profile is asked to take
-		IdleTimeout:  time.Minute,
-	}
-	a.serve(phaseAdmin, a.admin, a.adminListen, time.Second)
-	if !a.options.API {
-		return nil
-	}
-	if a.apiListener, err = listen(a.life, "EVERPOST_LISTEN", a.options.Config.Listen); err != nil {
-		return err
-	}
-	a.push(phaseListener, func(context.Context) { _ = a.apiListener.Close() })
-	return nil
-}
-
-func listen(ctx context.Context, setting, address string) (net.Listener, error) {
-	var config net.ListenConfig
-	l, err := config.Listen(ctx, "tcp", address)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %s cannot be listened on (%w); is another process using it? Choose another address, or port 0 for a free one",
-			setting, address, cause(err))
-	}
-	return l, nil
-}
-
-func cause(err error) error {
-	if op, ok := errors.AsType[*net.OpError](err); ok {
-		return op.Err
-	}
-	return err
-}
-
-// serve runs a server until Stop; patience is how long it waits then for requests
-// under way.
-func (a *App) serve(name string, s *http.Server, l net.Listener, patience time.Duration) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if err := s.Serve(l); err != nil && !errors.Is(err, http.ErrServerClosed) {
-			a.log.Error("a listener ended", "address", l.Addr().String(), "error", err)
-		}
-	}()
-	a.push(name, func(ctx context.Context) {
-		ctx, cancel := context.WithTimeout(ctx, patience)
-		defer cancel()
-		if err := s.Shutdown(ctx); err != nil {
-			_ = s.Close()
-		}
-		<-done
-	})
-}
-
 func (a *App) startAPI() {
 	tests := activities.NewTests(sender{a.sender, a.options.Exempt})
 	tests.Now = a.store.Now
-	endpoints := checkup{a.store, a.gate, a.options.Owner, tests}
 	server := api.New(api.Config{
-		Tenants: a.store, Keys: a.store, Endpoints: a.store, EndpointSecrets: a.store, Events: counted{a.store, a.metrics},
-		Deliveries: a.store, EndpointSwitch: a.store, UsualRate: a.usualRate, Health: endpoints, Circuits: endpoints, Tests: endpoints,
-		Replays: a.store, Dispatcher: a.dispatcher,
-		URLs: urls{a.guard}, Audit: a.store, Limits: a.store, TenantUpdates: a.store, Logger: a.log, Metrics: a.metrics,
+		Tenants: a.store.Tenants, TenantUpdates: a.store.Tenants, Limits: a.store.Tenants, Keys: a.store.Keys, Audit: a.store.Audit,
+		Endpoints: a.store.Endpoints, EndpointSecrets: a.store.Endpoints, EndpointSwitch: a.store.Endpoints,
+		Events: counted{a.store.Events, a.metrics}, Deliveries: a.store.Deliveries, Replays: a.store.Replays,
+		UsualRate: a.usualRate, Health: a.health, Circuits: a.health, Tests: endpointTests{a.store, a.health, tests}, Dispatcher: a.dispatcher,
+		URLs: urls{a.guard}, Logger: a.log, Metrics: a.metrics,
 		WorkflowURL: a.workflowURL, WorkflowURLForTenants: a.options.Config.WorkflowURLForTenants, WorkflowsKept: a.options.WorkflowsKept,
 		TrustedProxies: a.options.Config.TrustedProxies, Version: a.options.Version, OperatorKey: a.options.Config.OperatorKey,
 		RetryPolicy: a.options.Config.RetryPolicy.Policy, Now: a.store.Now,
@@ -371,7 +308,7 @@ func (a *App) startAPI() {
 	a.metrics.Gauge("everpost_api_body_bytes", "Bytes that the bodies of the API's requests under way hold.",
 		func() float64 { return float64(server.BodyBytes()) })
 	a.api = server.HTTPServer(server.Handler())
-	a.serve(phaseDoor, a.api, a.apiListener, 5*time.Second)
+	a.serve(phaseAPI, a.api, a.apiListener, 5*time.Second)
 }
 
 // workflowURL is a workflow's page in the Web UI.
@@ -385,17 +322,6 @@ func (a *App) workflowURL(id string) string {
 	}
 	return a.options.UIURL + "/namespaces/" + url.PathEscape(namespace) + "/workflows/" + url.PathEscape(id)
 }
-
-// APIAddr is the address the API is served on, "" without one.
-func (a *App) APIAddr() string {
-	if a.apiListener == nil {
-		return ""
-	}
-	return a.apiListener.Addr().String()
-}
-
-// AdminAddr is the address of health checks and metrics.
-func (a *App) AdminAddr() string { return a.adminListen.Addr().String() }
 
 // processName is what claims are made under: another one for each process.
 func processName() string {

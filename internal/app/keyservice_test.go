@@ -95,7 +95,9 @@ func TestUnknownKeyIsRefusedAtStart(t *testing.T) {
 		"what an API encrypted with it could be opened by nobody else")
 	require.NoError(t, try(config.KEKs{KEK: kek}, postgres.RoleAPI))
 
-	store := (&watched{address: database}).store(t)
+	store, err := postgres.Open(t.Context(), postgres.Config{URL: database, MaxConns: 1})
+	require.NoError(t, err)
+	defer store.Close()
 	_, err = store.Pool().Exec(t.Context(), `update endpoint_secrets set expires_at = now() - interval '1 second'`)
 	require.NoError(t, err)
 	require.NoError(t, try(config.KEKs{KEK: otherKEK}), "nobody needs what has expired")

@@ -16,20 +16,20 @@ const (
 	recordTime = 2 * time.Second
 )
 
-// The phases of stopping, in their order. Nothing new comes in before what is there
-// is ended, and what writes the record outlives what has something to record.
+// The phases of stopping, in their order: the API accepts nothing more before what is
+// there is ended, and the store outlives what writes to it.
 const (
-	phaseDoor        = "the door"
+	phaseAPI         = "the API server"
 	phaseDispatcher  = "the dispatcher"
 	phaseWorker      = "the worker"
 	phaseRequests    = "the requests under way"
 	phaseSender      = "the sender"
-	phaseWatch       = "the watch over endpoints"
-	phaseListener    = "the door's listener"
+	phaseMonitor     = "the endpoint monitor"
+	phaseListener    = "the API listener"
 	phaseAdmin       = "the admin listener"
 	phaseMaintenance = "the maintenance"
 	phaseBackground  = "the background work"
-	phaseRecord      = "the record"
+	phaseStore       = "the store"
 	phaseClient      = "the Temporal client"
 )
 
@@ -44,10 +44,10 @@ func (a *App) push(name string, stop func(context.Context)) {
 	a.phases = append(a.phases, phase{name, stop})
 }
 
-// Stop ends everything within StopTime: the door, then the dispatcher, the worker,
-// the requests under way, the writers of the record, and at last the connection to
-// Temporal. Meanwhile /readyz answers 503. What is not finished by then is found
-// again by the next start.
+// Stop ends everything within StopTime: the API, then the dispatcher, the worker, the
+// requests under way, what writes to the store, and at last the connection to Temporal.
+// Meanwhile /readyz answers 503. What is not finished by then is found again by the next
+// start.
 func (a *App) Stop() {
 	a.log.Info("stopping: no new work, waiting for what is under way")
 	a.unwind()

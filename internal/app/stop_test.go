@@ -135,8 +135,8 @@ func TestR11OrderOfStopping(t *testing.T) {
 	order, left := log.parts(t)
 	require.Empty(t, left)
 	require.Equal(t, []string{
-		phaseDoor, phaseDispatcher, phaseWorker, phaseRequests, phaseSender, phaseWatch, phaseListener, phaseAdmin,
-		phaseMaintenance, phaseBackground, phaseRecord, phaseClient,
+		phaseAPI, phaseDispatcher, phaseWorker, phaseRequests, phaseSender, phaseMonitor, phaseListener, phaseAdmin,
+		phaseMaintenance, phaseBackground, phaseStore, phaseClient,
 	}, order)
 }
 
@@ -147,7 +147,7 @@ func TestStopIsBounded(t *testing.T) {
 	log := &logged{}
 	a := &App{log: log.logger(), stopTime: recordTime + 50*time.Millisecond}
 	release, last, left := make(chan struct{}), make(chan struct{}), make(chan struct{})
-	a.push(phaseRecord, func(context.Context) { close(last) })
+	a.push(phaseStore, func(context.Context) { close(last) })
 	a.push(phaseRequests, func(context.Context) {
 		<-release
 		close(left)

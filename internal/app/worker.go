@@ -20,9 +20,10 @@ const (
 func (a *App) makeActivities() {
 	a.startSender()
 	a.activities = activities.New(activities.Config{
-		Record: a.store, Targets: a.store.EndpointCache(), Fresh: a.dispatcher.Fresh(), Sender: sender{a.sender, a.options.Exempt},
-		Gate: attemptAdmission{a.gate, a.dispatcher, a.store.Now}, Starter: a.dispatcher, Faults: a.dispatcher, Replays: a.store,
-		Observer: a.watch, Ended: a.watch.ended, Logger: a.log, Owner: a.options.Owner, KeepDeadLetters: a.options.Config.DeadLetterRetention, Now: a.store.Now,
+		Record: a.store.Deliveries, Targets: a.store.Endpoints.Cache(), Fresh: a.dispatcher.Fresh(), Sender: sender{a.sender, a.options.Exempt},
+		Gate: attemptAdmission{a.gate, a.dispatcher, a.store.Now}, Starter: a.dispatcher, Faults: a.dispatcher, Replays: a.store.Replays,
+		Observer: observer{a.metrics, a.monitor}, Ended: a.monitor.Ended, Logger: a.log, Owner: a.options.Owner,
+		KeepDeadLetters: a.options.Config.DeadLetterRetention, Now: a.store.Now,
 	})
 }
 

@@ -15,7 +15,7 @@ import (
 )
 
 // setupLogin is a store of the owner's and one that logs in with some roles.
-func setupLogin(t *testing.T, roles ...string) (owner *walled, its *Store) {
+func setupLogin(t *testing.T, roles ...string) (owner *walled, its *stores) {
 	t.Helper()
 	owner = setupWall(t)
 	_, address := postgrestest.NewLogin(t, owner.address, roles...)
@@ -50,7 +50,7 @@ func TestALoginOfTheAPIRunsTheAPI(t *testing.T) {
 		found, err := s.Authenticate(ctx, k.ID, secret)
 		require.NoError(t, err)
 		require.Equal(t, k.TenantID, found.TenantID)
-		require.NoError(t, s.writeKeyUse(ctx, map[webhook.KeyID]time.Time{k.ID: time.Now()}))
+		require.NoError(t, s.writeUse(ctx, map[webhook.KeyID]time.Time{k.ID: time.Now()}))
 		listed, err := s.ListKeys(ctx, k.TenantID, webhook.Page{Limit: 10})
 		require.NoError(t, err)
 		require.Len(t, listed, 1)
@@ -103,7 +103,7 @@ func TestALoginOfTheWorkerDoesAWorkersPart(t *testing.T) {
 	require.NoError(t, s.Migrated(ctx))
 
 	e, d := owner.endpoints["acme"], owner.deliveries["acme"]
-	_, err := s.EndpointCache().Target(ctx, e.ID)
+	_, err := s.Endpoints.Cache().Target(ctx, e.ID)
 	require.NoError(t, err)
 	_, err = activate(t, s, e)
 	require.NoError(t, err)
@@ -125,11 +125,11 @@ func TestALoginOfTheWorkerDoesAWorkersPart(t *testing.T) {
 	starts, err := s.LeftBehind(ctx, 10)
 	require.NoError(t, err)
 	require.NotEmpty(t, starts)
-	_, err = s.Notify(ctx, []webhook.Notice{{Type: webhook.NoticeRetryStorm, TenantID: "acme", Endpoint: &e, At: time.Now()}})
+	_, err = s.Notify(ctx, []webhook.OperationalEvent{{Type: webhook.EventRetryStorm, TenantID: "acme", Endpoint: &e, At: time.Now()}})
 	require.NoError(t, err)
-	_, err = s.CountTrouble(ctx, []Trouble{{EndpointID: e.ID, Gone: time.Now().Add(time.Minute)}})
+	_, err = s.CountFailures(ctx, []webhook.EndpointFailures{{EndpointID: e.ID, Gone: time.Now().Add(time.Minute)}})
 	require.NoError(t, err)
-	why, err := s.DisableTroubled(ctx, "acme", e.ID)
+	why, err := s.DisableFailing(ctx, "acme", e.ID)
 	require.NoError(t, err)
 	require.NotEmpty(t, why)
 	_, _, err = s.AutoReplay(ctx, "acme", e.ID, time.Now().Add(-time.Hour))
@@ -159,19 +159,19 @@ func TestALoginOfTheWorkerDoesAWorkersPart(t *testing.T) {
 			_, err := s.StepReplay(ctx, webhook.ReplayStep{ID: owner.replays["other"].ID, Seq: 9, State: webhook.ReplayCompleted})
 			return err
 		},
-		"PruneReplays":      func() error { _, err := s.PruneReplays(ctx, 0); return err },
-		"PruneTenants":      func() error { _, err := s.PruneDeletedTenants(ctx); return err },
-		"PruneAuditLog":     func() error { _, err := s.PruneAuditLog(ctx, 365*24*time.Hour); return err },
-		"PruneSecrets":      func() error { _, err := s.PruneSecrets(ctx); return err },
-		"PruneKeys":         func() error { _, err := s.PruneIdempotencyKeys(ctx, 0); return err },
-		"TroubledEndpoints": func() error { _, err := s.TroubledEndpoints(ctx); return err },
-		"WriteSeen":         func() error { return s.WriteSeen(ctx, "me", nil) },
-		"OutboxDepth":       func() error { _, _, err := s.OutboxDepth(ctx); return err },
-		"HeldDepth":         func() error { _, err := s.HeldDepth(ctx); return err },
-		"ReplayRate":        func() error { _, _, err := s.ReplayRate(ctx); return err },
-		"KEKUses":           func() error { _, err := s.KEKUses(ctx); return err },
-		"cancelLeftOpen":    func() error { return s.cancelLeftOpen(ctx) },
-		"EnsurePartitions":  func() error { return s.EnsurePartitions(ctx, time.Now().AddDate(0, 0, 30)) },
+		"PruneReplays":     func() error { _, err := s.PruneReplays(ctx, 0); return err },
+		"PruneTenants":     func() error { _, err := s.PruneDeletedTenants(ctx); return err },
+		"PruneAuditLog":    func() error { _, err := s.PruneAuditLog(ctx, 365*24*time.Hour); return err },
+		"PruneSecrets":     func() error { _, err := s.PruneSecrets(ctx); return err },
+		"PruneKeys":        func() error { _, err := s.PruneIdempotencyKeys(ctx, 0); return err },
+		"FailingEndpoints": func() error { _, err := s.FailingEndpoints(ctx); return err },
+		"WriteSeen":        func() error { return s.WriteSeen(ctx, "me", nil) },
+		"OutboxDepth":      func() error { _, _, err := s.OutboxDepth(ctx); return err },
+		"HeldDepth":        func() error { _, err := s.HeldDepth(ctx); return err },
+		"ReplayRate":       func() error { _, _, err := s.ReplayRate(ctx); return err },
+		"KEKUses":          func() error { _, err := s.KEKUses(ctx); return err },
+		"cancelLeftOpen":   func() error { return s.cancelLeftOpen(ctx) },
+		"EnsurePartitions": func() error { return s.EnsurePartitions(ctx, time.Now().AddDate(0, 0, 30)) },
 	} {
 		require.NoError(t, do(), name)
 	}
@@ -180,7 +180,7 @@ func TestALoginOfTheWorkerDoesAWorkersPart(t *testing.T) {
 	gone, err := s.Retain(ctx, time.Now(), 20*24*time.Hour)
 	require.NoError(t, err)
 	require.Positive(t, gone.Days)
-	require.NotContains(t, partitionsOf(t, owner.Store, "events"), "events_"+old.UTC().Format("20060102"))
+	require.NotContains(t, partitionsOf(t, owner.stores, "events"), "events_"+old.UTC().Format("20060102"))
 
 	// What is not a worker's.
 	for name, err := range map[string]error{
@@ -194,7 +194,7 @@ func TestALoginOfTheWorkerDoesAWorkersPart(t *testing.T) {
 }
 
 // activate makes an endpoint active that was made paused.
-func activate(t *testing.T, s *Store, e webhook.Endpoint) (webhook.Endpoint, error) {
+func activate(t *testing.T, s *stores, e webhook.Endpoint) (webhook.Endpoint, error) {
 	t.Helper()
 	return s.UpdateEndpoint(t.Context(), testActor(), e.TenantID, e.ID, func(e *webhook.Endpoint) error {
 		e.State, e.AutoReplay = webhook.EndpointActive, true
@@ -209,7 +209,7 @@ func TestALoginWithoutRolesIsToldSo(t *testing.T) {
 	require.ErrorContains(t, err, "is not a member of everpost_api or everpost_worker: grant it, see docs/security-database.md")
 	_, err = s.Tenant(t.Context(), "acme")
 	require.Error(t, err)
-	require.Len(t, query[string](t, owner.Store, `select id from tenants`), 2)
+	require.Len(t, query[string](t, owner.stores, `select id from tenants`), 2)
 }
 
 // Logins come and go while the roles stay: the next one goes on.
@@ -217,7 +217,7 @@ func TestARotatedLoginGoesOn(t *testing.T) {
 	t.Parallel()
 	owner, address := setupStore(t)
 	first, its := postgrestest.NewLogin(t, address, RoleAPI)
-	s, err := Open(t.Context(), Config{URL: its, MaxConns: 4, Sealer: newTestSealer(t), MakeSecret: testSecret})
+	s, err := openStores(t.Context(), Config{URL: its, MaxConns: 4, Sealer: newTestSealer(t), MakeSecret: testSecret})
 	require.NoError(t, err)
 	e := createEndpoint(t, s, "acme")
 

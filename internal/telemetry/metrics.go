@@ -157,8 +157,10 @@ func (m *Metrics) Disabled() { m.disabled.Inc() }
 // RetryStorm counts a warning that an endpoint is sent mostly retries.
 func (m *Metrics) RetryStorm() { m.retryStorms.Inc() }
 
-// Noticed counts an operational event that was stored.
-func (m *Metrics) Noticed(eventType string) { m.notices.WithLabelValues(eventType).Inc() }
+// OperationalEventStored counts an operational event that was stored.
+func (m *Metrics) OperationalEventStored(eventType string) {
+	m.notices.WithLabelValues(eventType).Inc()
+}
 
 // AuthFailed counts a request to the API whose key was not accepted.
 func (m *Metrics) AuthFailed(cause string) { m.authFailures.WithLabelValues(cause).Inc() }
@@ -166,8 +168,8 @@ func (m *Metrics) AuthFailed(cause string) { m.authFailures.WithLabelValues(caus
 // BodyRefused counts a request body that was not read to its end.
 func (m *Metrics) BodyRefused(cause string) { m.bodiesRefused.WithLabelValues(cause).Inc() }
 
-// NoticesLost counts operational events that were not stored.
-func (m *Metrics) NoticesLost(n int) { m.noticesLost.Add(float64(n)) }
+// OperationalEventsDropped counts operational events that were not stored.
+func (m *Metrics) OperationalEventsDropped(n int) { m.noticesLost.Add(float64(n)) }
 
 // Age is how many seconds ago t was; 0 for the zero time.
 func Age(t time.Time) float64 {

@@ -110,8 +110,8 @@ func TestMetricsOfEndpoints(t *testing.T) {
 	m.CircuitChanged("open")
 	m.Disabled()
 	m.RetryStorm()
-	m.Noticed(webhook.NoticeRetryStorm)
-	m.NoticesLost(3)
+	m.OperationalEventStored(webhook.EventRetryStorm)
+	m.OperationalEventsDropped(3)
 	answer := httptest.NewRecorder()
 	m.Handler().ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), "GET", "/metrics", nil))
 	for _, line := range []string{

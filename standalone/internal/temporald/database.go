@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"slices"
 	"strings"
 
 	"github.com/iancoleman/strcase"
@@ -15,13 +14,12 @@ import (
 	persistencespb "go.temporal.io/server/api/persistence/v1"
 	"go.temporal.io/server/common/config"
 	"go.temporal.io/server/common/persistence/sql/sqlplugin/postgresql"
+	"go.temporal.io/server/common/persistence/sql/sqlplugin/postgresql/driver"
 	v12 "go.temporal.io/server/schema/postgresql/v12"
 	"go.temporal.io/server/tools/common/schema"
 	sqltool "go.temporal.io/server/tools/sql"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/proto"
-
-	"github.com/everpost/everpost/standalone/internal/pgpipeline"
 )
 
 // The databases of the server.
@@ -148,100 +146,44 @@ func (d *databases) urlOf(name string) string {
 	return u.String()
 }
 
-// store says how the server reaches one of the databases: through connections of ours, which need fewer round trips and
-// flushes than those that its plugin would make.
+// store says how the server reaches one of the databases: by the plugin's own driver, with storeURL as the address. An
+// address that the plugin composes has a plus sign for a space in a password, and no TLS unless the URL asks for it.
 func (d *databases) store(name string) *config.SQL {
 	return &config.SQL{
 		PluginName:   postgresql.PluginNamePGX,
 		DatabaseName: name,
 		Connect: func(*config.SQL) (*sqlx.DB, error) {
-			pool, err := pgpipeline.Open(pgpipeline.Options{URL: d.storeURL(name), Later: later, Lazy: lazy, Ahead: ahead()})
+			db, err := new(driver.PGXDriver).CreateConnection(d.storeURL(name))
 			if err != nil {
-				return nil, err
+				return nil, fmt.Errorf("connect to database %s: %w", name, err)
 			}
-			pool.SetMaxOpenConns(maxConnections)
-			pool.SetMaxIdleConns(maxIdleConnections)
-			db := sqlx.NewDb(pool, "pgx")
-			db.MapperFunc(strcase.ToSnake) // the plugin's rows have no tags
-			if err := db.Ping(); err != nil {
-				return nil, errors.Join(fmt.Errorf("connect to database %s: %w", name, err), db.Close())
-			}
+			db.SetMaxOpenConns(maxConnections)
+			db.SetMaxIdleConns(maxIdleConnections)
+			db.MapperFunc(strcase.ToSnake) // as the plugin does: its rows have no tags
 			return db, nil
 		},
 	}
 }
 
-// storeURL is how the server reaches one of the databases.
+// storeURL is the address by which the server reaches one of the databases.
+//
+// The visibility database does not wait for the disk when it commits. The write-ahead log is the same for all databases
+// of a PostgreSQL and is flushed in order. The task that writes a visibility row is removed from the main database after
+// the row is committed. So once the removal is on disk, the row is too; otherwise the task writes the row again.
 func (d *databases) storeURL(name string) string {
 	u := *d.url
 	u.Path = "/" + name
 	query := url.Values{"application_name": {"everpost-temporal"}}
 	for key, values := range d.url.Query() {
-		if !strings.HasPrefix(key, "pool_") { // the product's pool; not known to database/sql's
+		if !strings.HasPrefix(key, "pool_") { // for pgxpool; database/sql does not know these parameters
 			query[key] = values
 		}
 	}
 	if name == VisibilityDatabase {
-		query.Set("synchronous_commit", "off") // see lazy
+		query.Set("synchronous_commit", "off")
 	}
 	u.RawQuery = query.Encode()
 	return u.String()
-}
-
-// ahead is what the server reads of a workflow that it does not have in memory, one query after the other, outside of a
-// transaction: the state, then what is in tables of its own. It does so while it holds the workflow's lock.
-func ahead() map[string][]string {
-	return map[string][]string{
-		"SELECT shard_id, namespace_id, workflow_id, run_id, next_event_id, last_write_version, data, data_encoding," +
-			" state, state_encoding, db_record_version FROM executions\n" +
-			" WHERE shard_id = $1 AND namespace_id = $2 AND workflow_id = $3 AND run_id = $4": {
-			partOfWorkflow("schedule_id, data,data_encoding FROM activity_info_maps\nWHERE"),
-			partOfWorkflow("timer_id, data,data_encoding FROM timer_info_maps\nWHERE"),
-			partOfWorkflow("initiated_id, data,data_encoding FROM child_execution_info_maps\nWHERE"),
-			partOfWorkflow("initiated_id, data,data_encoding FROM request_cancel_info_maps\nWHERE"),
-			partOfWorkflow("initiated_id, data,data_encoding FROM signal_info_maps\nWHERE"),
-			"SELECT data, data_encoding FROM buffered_events" +
-				" WHERE shard_id = $1 AND namespace_id = $2 AND workflow_id = $3 AND run_id = $4 ORDER BY id",
-			partOfWorkflow("chasm_path, metadata,metadata_encoding,data,data_encoding FROM chasm_node_maps\nWHERE"),
-			partOfWorkflow("signal_id FROM signals_requested_sets WHERE"),
-		},
-	}
-}
-
-func partOfWorkflow(from string) string {
-	return "SELECT " + from + "\nshard_id = $1 AND\nnamespace_id = $2 AND\nworkflow_id = $3 AND\nrun_id = $4"
-}
-
-// later reports whether the server takes all errors of a statement alike: as a write that may have failed, after which
-// it reads again what there is. It makes more of a key that is there already in executions, which can only be one of a
-// write that it repeats, and of that it looks at current_executions first.
-func later(query string) bool {
-	return writesEvents(query) || begins(query,
-		"INSERT INTO executions(", "INSERT INTO current_executions\n", "UPDATE executions ", "UPDATE current_executions ",
-		"INSERT INTO transfer_tasks(", "INSERT INTO timer_tasks ", "INSERT INTO visibility_tasks(",
-		"INSERT INTO history_immediate_tasks(", "INSERT INTO history_scheduled_tasks ")
-}
-
-// lazy reports whether a statement of the server may be lost in a crash with all that was committed after it, which is
-// what not waiting for the disk means: there is one write-ahead log for all databases.
-//
-// Events of a history count once the workflow's state that names them is committed, which comes next and is waited for.
-// A task that was done is done again if its removal is lost, as it is when the server dies before the removal; and what
-// is recorded of how far a queue has come is committed later. Rows of the visibility database, where nothing is waited
-// for, are written anew by tasks that are removed after.
-func lazy(query string) bool {
-	return writesEvents(query) || begins(query,
-		"DELETE FROM transfer_tasks ", "DELETE FROM timer_tasks ", "DELETE FROM visibility_tasks ",
-		"DELETE FROM history_immediate_tasks ", "DELETE FROM history_scheduled_tasks ")
-}
-
-func writesEvents(query string) bool {
-	return begins(query, "INSERT INTO history_node ", "INSERT INTO history_tree ")
-}
-
-// begins reports whether a statement begins with one of the prefixes.
-func begins(query string, with ...string) bool {
-	return slices.ContainsFunc(with, func(prefix string) bool { return strings.HasPrefix(query, prefix) })
 }
 
 // schemaOf names the schema of a database as the server embeds it, and its current version.

@@ -263,7 +263,6 @@ func buildServer(o Options, dbs *databases, ports ports, settings *dynamicConfig
 		temporal.WithConfig(serverConfig(dbs, ports, o.Shards)),
 		temporal.ForServices(temporal.DefaultServices),
 		temporal.WithStaticHosts(ports.hosts()),
-		temporal.WithPersistenceFactoryProvider(persistenceOn),
 		temporal.WithDynamicConfigClient(settings),
 		temporal.WithLogger(log),
 		temporal.WithAuthorizer(authorization.NewNoopAuthorizer()),

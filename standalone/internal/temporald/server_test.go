@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"os"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -28,7 +27,6 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/everpost/everpost/internal/localpg"
-	"github.com/everpost/everpost/standalone/internal/pgpipeline/pgpipelinetest"
 	"github.com/everpost/everpost/standalone/internal/temporald"
 	"github.com/everpost/everpost/standalone/internal/webui"
 )
@@ -129,9 +127,8 @@ func runWorkflow(t *testing.T, c client.Client, id string) (eager bool) {
 func TestRunsWorkflowsAcrossRestarts(t *testing.T) {
 	t.Parallel()
 	var logged locked
-	sent := pgpipelinetest.New(t, database(t).URL(localpg.Database))
 	o := temporald.Options{
-		DatabaseURL:            sent.URL(),
+		DatabaseURL:            database(t).URL(localpg.Database),
 		SearchAttributes:       attributes(),
 		Logger:                 slog.New(slog.NewTextHandler(&logged, nil)),
 		PruneVisibilityIndexes: true,
@@ -139,12 +136,7 @@ func TestRunsWorkflowsAcrossRestarts(t *testing.T) {
 
 	s := start(t, o)
 	c := dial(t, s)
-	sent.Take()
 	require.True(t, runWorkflow(t, c, "delivery/evt_1/ep_1"), "eager start")
-	require.True(t, slices.ContainsFunc(sent.Take(), func(trip []string) bool {
-		all := strings.Join(trip, ";")
-		return strings.Contains(all, "INSERT INTO history_node") && strings.Contains(all, "FROM current_executions")
-	}), "events are written with the state that counts them")
 	require.Eventually(t, func() bool { // it runs only where the server knows that its store is SQL
 		_, err := c.WorkflowService().DescribeWorkflowExecution(t.Context(), &workflowservice.DescribeWorkflowExecutionRequest{
 			Namespace: "temporal-system", Execution: &commonpb.WorkflowExecution{WorkflowId: "temporal-sys-tq-scanner"},

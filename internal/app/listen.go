@@ -1,0 +1,83 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+)
+
+// listen takes both ports, so that one that is taken is known at once.
+func (a *App) listen() error {
+	var err error
+	if a.adminListen, err = listen(a.life, "EVERPOST_ADMIN_LISTEN", a.options.Config.AdminListen); err != nil {
+		return err
+	}
+	a.push(phaseAdmin, func(context.Context) { _ = a.adminListen.Close() })
+	a.registerGauges()
+	a.admin = &http.Server{
+		Handler:           a.adminHandler(),
+		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
+		WriteTimeout: time.Minute, // after the seconds that a profile is asked to take
+		IdleTimeout:  time.Minute,
+	}
+	a.serve(phaseAdmin, a.admin, a.adminListen, time.Second)
+	if !a.options.API {
+		return nil
+	}
+	if a.apiListener, err = listen(a.life, "EVERPOST_LISTEN", a.options.Config.Listen); err != nil {
+		return err
+	}
+	a.push(phaseListener, func(context.Context) { _ = a.apiListener.Close() })
+	return nil
+}
+
+func listen(ctx context.Context, setting, address string) (net.Listener, error) {
+	var config net.ListenConfig
+	l, err := config.Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %s cannot be listened on (%w); is another process using it? Choose another address, or port 0 for a free one",
+			setting, address, cause(err))
+	}
+	return l, nil
+}
+
+func cause(err error) error {
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		return op.Err
+	}
+	return err
+}
+
+// serve runs a server until Stop; patience is how long it waits then for requests
+// under way.
+func (a *App) serve(name string, s *http.Server, l net.Listener, patience time.Duration) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := s.Serve(l); err != nil && !errors.Is(err, http.ErrServerClosed) {
+			a.log.Error("a listener ended", "address", l.Addr().String(), "error", err)
+		}
+	}()
+	a.push(name, func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		if err := s.Shutdown(ctx); err != nil {
+			_ = s.Close()
+		}
+		<-done
+	})
+}
+
+// APIAddr is the address the API is served on, "" without one.
+func (a *App) APIAddr() string {
+	if a.apiListener == nil {
+		return ""
+	}
+	return a.apiListener.Addr().String()
+}
+
+// AdminAddr is the address of health checks and metrics.
+func (a *App) AdminAddr() string { return a.adminListen.Addr().String() }

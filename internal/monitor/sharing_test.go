@@ -1,0 +1,91 @@
+package monitor
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/admission"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// Of too many unhealthy endpoints, those that are sent nothing are shared.
+func TestSharedHealthIsBounded(t *testing.T) {
+	t.Parallel()
+	g := admission.New(admission.Config{})
+	s := newSharing(Config{Admission: endpointStates{g}})
+	require.Empty(t, s.unhealthy())
+	enter := func(deferFor time.Duration) webhook.EndpointID {
+		id := webhook.NewEndpointID()
+		pass := g.Acquire(t.Context(), admission.Request{Endpoint: id, Delivery: webhook.DeliveryIDOf(webhook.NewEventID(), id)}).Permit
+		pass.Done(admission.Result{Latency: time.Millisecond, DeferFor: deferFor})
+		return id
+	}
+	var blocked []webhook.EndpointID
+	for i := range 2 * maxShared {
+		enter(0)
+		if i%500 == 0 {
+			blocked = append(blocked, enter(time.Hour))
+		}
+	}
+	got := s.unhealthy()
+	require.Len(t, got, maxShared)
+	for _, id := range blocked {
+		require.Equal(t, webhook.ReasonRetryAfter, got[id].WaitsFor)
+		require.Equal(t, webhook.ReasonRetryAfter, got[id].BarredFor)
+		require.WithinDuration(t, time.Now().Add(time.Hour), got[id].BarredUntil, time.Minute)
+	}
+}
+
+// What a process has shared is removed when it ends.
+func TestHealthIsWithdrawn(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.setBreaker(t, false)
+	p := b.process(t)
+	for range 5 {
+		b.send(t, p, 1, 503)
+	}
+	require.NoError(t, p.sharing.write(t.Context(), p.sharing.unhealthy()))
+	seen, err := b.own.EndpointHealth.Seen(t.Context(), "acme", b.endpoint.ID, "")
+	require.NoError(t, err)
+	require.Len(t, seen, 1)
+	require.Equal(t, webhook.CircuitOpen, seen[0].Circuit)
+	p.sharing.withdraw(t.Context())
+	seen, err = b.own.EndpointHealth.Seen(t.Context(), "acme", b.endpoint.ID, "")
+	require.NoError(t, err)
+	require.Empty(t, seen)
+}
+
+// The view adds what this process sees to what others share, and closes circuits here at
+// once and in other processes when they look.
+func TestViewOfSeveralProcesses(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.setBreaker(t, false)
+	one, other := b.process(t), b.process(t)
+	view, alone := NewView(one.store.EndpointHealth, endpointStates{one.gate}, "one"), NewView(b.own.EndpointHealth, nil, "")
+	for _, p := range []*process{one, other} {
+		for range 5 {
+			b.send(t, p, 1, 503)
+		}
+	}
+	require.NoError(t, one.store.EndpointHealth.WriteSeen(t.Context(), "one", one.sharing.unhealthy()))
+	require.NoError(t, other.store.EndpointHealth.WriteSeen(t.Context(), "other", other.sharing.unhealthy()))
+	for _, v := range []*View{view, alone} {
+		h, err := v.Health(t.Context(), "acme", b.endpoint.ID)
+		require.NoError(t, err)
+		require.Equal(t, 10, h.Seen.Failed, "each process counts once")
+		circuit, err := v.Circuit(t.Context(), "acme", b.endpoint.ID)
+		require.NoError(t, err)
+		require.Equal(t, webhook.CircuitOpen, circuit.Circuit)
+	}
+
+	_, err := view.CloseCircuit(t.Context(), webhook.Actor{}, "acme", b.endpoint.ID)
+	require.NoError(t, err)
+	require.Equal(t, webhook.CircuitHalfOpen, one.circuit(b.endpoint.ID))
+	require.Equal(t, webhook.CircuitOpen, other.circuit(b.endpoint.ID))
+	require.NoError(t, other.sharing.closeCircuits(t.Context(), other.admission.OpenCircuits()))
+	require.Equal(t, webhook.CircuitHalfOpen, other.circuit(b.endpoint.ID))
+}

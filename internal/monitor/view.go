@@ -1,0 +1,87 @@
+package monitor
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// Healths reads what is stored about the health of endpoints. What the process of the name except has shared is left out.
+type Healths interface {
+	Health(ctx context.Context, tenantID string, id webhook.EndpointID, except string) (
+		webhook.Endpoint, webhook.Backlog, []webhook.Seen, error)
+	Seen(ctx context.Context, tenantID string, id webhook.EndpointID, except string) ([]webhook.Seen, error)
+	CloseCircuit(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID) (webhook.ClosedCircuit, error)
+}
+
+// View shows the health of endpoints as all processes see it: what the admission of this process knows, if there is one,
+// and what the other processes share.
+type View struct {
+	store     Healths
+	admission Admission // nil in a process that does not send
+	owner     string
+}
+
+// NewView makes a View. admission is nil in a process that does not send; owner is Config.Owner.
+func NewView(store Healths, admission Admission, owner string) *View {
+	v := &View{store: store, admission: admission}
+	if admission != nil {
+		v.owner = owner
+	}
+	return v
+}
+
+// Health is how an endpoint is doing, and what waits for it.
+func (v *View) Health(ctx context.Context, tenantID string, id webhook.EndpointID) (webhook.Health, error) {
+	e, backlog, seen, err := v.store.Health(ctx, tenantID, id, v.owner)
+	if err != nil {
+		return webhook.Health{}, err
+	}
+	seen = v.withOwn(id, seen)
+	h := webhook.Health{Endpoint: e, Seen: webhook.Together(seen), Known: len(seen) > 0, Backlog: backlog}
+	if v.admission != nil && e.AutoTimeout {
+		h.Seen.Timeout = max(h.Seen.Timeout, v.Timeout(&e))
+	}
+	return h, nil
+}
+
+// Circuit is the circuit of an endpoint.
+func (v *View) Circuit(ctx context.Context, tenantID string, id webhook.EndpointID) (webhook.Seen, error) {
+	seen, err := v.store.Seen(ctx, tenantID, id, v.owner)
+	if err != nil {
+		return webhook.Seen{}, err
+	}
+	return webhook.Together(v.withOwn(id, seen)), nil
+}
+
+// withOwn adds what the admission of this process sees.
+func (v *View) withOwn(id webhook.EndpointID, seen []webhook.Seen) []webhook.Seen {
+	if v.admission == nil {
+		return seen
+	}
+	if own, known := v.admission.State(id); known {
+		seen = append(seen, own)
+	}
+	return seen
+}
+
+// CloseCircuit makes the open circuits of an endpoint half open: that of this process at once, those of other processes
+// when they look for it, which they do every second.
+func (v *View) CloseCircuit(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID) (webhook.ClosedCircuit, error) {
+	closed, err := v.store.CloseCircuit(ctx, by, tenantID, id)
+	if err == nil && v.admission != nil {
+		v.admission.CloseCircuit(id, closed.At)
+	}
+	return closed, err
+}
+
+// Timeout is the timeout of a first attempt, or of a test, that this process makes now.
+func (v *View) Timeout(e *webhook.Endpoint) time.Duration {
+	if v.admission == nil || !e.AutoTimeout {
+		return e.Timeout
+	}
+	state, _ := v.admission.State(e.ID)
+	return cmp.Or(state.Timeout, e.Timeout)
+}
