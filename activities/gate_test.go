@@ -33,7 +33,9 @@ func (a testAdmission) Enter(ctx context.Context, e activities.Entry) activities
 }
 
 func (a testAdmission) TryEnter(e activities.Entry) activities.Admission {
-	pass := a.TryAcquire(admission.Request{Endpoint: e.Endpoint.ID, Delivery: e.Delivery, Limits: admission.LimitsOf(e.Endpoint), Host: a.HostOf(e.Endpoint.URL)})
+	pass := a.TryAcquire(admission.Request{
+		Endpoint: e.Endpoint.ID, Delivery: e.Delivery, Limits: admission.LimitsOf(e.Endpoint), Host: a.HostOf(e.Endpoint.URL),
+	})
 	if pass == nil {
 		return activities.Admission{}
 	}

@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"context"
 	"time"
 
 	"github.com/everpost/everpost/internal/webhook"
@@ -31,6 +32,7 @@ func (e *endpoint) decide(now time.Duration, req *Request) (Decision, *waiter) {
 	case at <= now:
 		e.reservations.remove(req.Delivery)
 		if p := e.admit(now, now, req.Retries); p != nil {
+			e.admitLater(now)
 			return Decision{Permit: p}, nil
 		}
 	case at <= now+e.patience() && len(e.waiters) < e.mayWait():
@@ -104,4 +106,72 @@ func (e *endpoint) reserveAgain(now time.Duration, req *Request) Decision {
 
 func (e *endpoint) deferred(at time.Duration, reason string) Decision {
 	return Decision{Reason: reason, Until: e.env.time(at)}
+}
+
+// await waits until a waiter has a permit, has to ask again, or its time is over.
+func (e *endpoint) await(ctx context.Context, w *waiter, req *Request) (Decision, *waiter) {
+	now := e.env.now()
+	alarm := time.NewTimer(w.at - now)
+	if w.at <= now {
+		alarm.Reset(w.deadline - now)
+	}
+	defer alarm.Stop()
+	for {
+		gone := false
+		select {
+		case <-w.ready:
+		case <-alarm.C:
+		case <-ctx.Done():
+			gone = true
+		}
+		decision, next, more := e.awake(w, req, gone)
+		if !more {
+			return decision, next
+		}
+		alarm.Reset(max(w.deadline-e.env.now(), 0))
+	}
+}
+
+// awake finds out why a waiter woke up: it has a permit, or has to ask again, or the time of its
+// reservation has come and maybe passed. More reports that it goes on waiting.
+func (e *endpoint) awake(w *waiter, req *Request, gone bool) (decision Decision, next *waiter, more bool) {
+	e.lock.Lock()
+	defer e.unlock()
+	now := e.env.now()
+	if !gone {
+		e.admitWaiters(now)
+	}
+	called := false
+	select {
+	case <-w.ready:
+		called = true
+	default:
+		if !gone && now < w.deadline {
+			return Decision{}, nil, true
+		}
+	}
+	e.inside--
+	e.env.inside.Add(-1)
+	switch {
+	case gone && w.permit != nil:
+		e.finish(now, w.permit, nil)
+		e.admitWaiters(now)
+	case gone:
+		e.leave(w)
+		e.admitWaiters(now)
+	case w.permit != nil:
+		return Decision{Permit: w.permit}, nil, false
+	case called && !e.hasHost(req.Host): // the endpoint has another URL by now
+	case called:
+		decision, next = e.decide(now, req)
+		return decision, next, false
+	default: // no slot became free in time
+		e.leave(w)
+		if w.returned {
+			return e.reserveAgain(now, req), nil, false
+		}
+		at, reason := e.earliest(now)
+		return e.reserve(now, at, reason, req), nil, false
+	}
+	return e.deferred(now+minDeferral, webhook.ReasonInFlight), nil, false
 }

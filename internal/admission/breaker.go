@@ -94,10 +94,10 @@ func (b *breaker) configure(now time.Duration, settings webhook.CircuitBreaker) 
 	}
 }
 
-// report tells the breaker what became of a request that was admitted in an epoch.
-func (b *breaker) report(now time.Duration, f *flight, epoch uint32, s signal, reason retry.Reason) {
+// report tells the breaker what became of a request.
+func (b *breaker) report(now time.Duration, f *flight, s signal, reason retry.Reason) {
 	switch {
-	case epoch != b.epoch:
+	case f.epoch != b.epoch:
 	case f == b.probe:
 		b.probe = nil
 		switch s {

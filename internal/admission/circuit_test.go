@@ -41,17 +41,17 @@ func TestBreakerStates(t *testing.T) {
 				require.False(t, b.probeDue(b.until-1))
 				now = b.until
 				require.True(t, b.probeDue(now))
-				probe = &flight{}
+				probe = &flight{epoch: b.epoch}
 				b.beginProbe(probe)
 				require.False(t, b.probeDue(now), "one at a time")
 				continue
 			}
 			f := probe
 			if f == nil {
-				f = &flight{}
+				f = &flight{epoch: b.epoch}
 			}
-			b.report(now, f, b.epoch, signals[what], "http_500")
-			b.report(now, &flight{}, b.epoch+1, signalFailure, "http_500") // of another epoch
+			b.report(now, f, signals[what], "http_500")
+			b.report(now, &flight{epoch: b.epoch + 1}, signalFailure, "http_500") // of another epoch
 			probe = nil
 		}
 		require.Equal(t, want.state, b.state, results)

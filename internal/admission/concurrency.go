@@ -17,6 +17,7 @@ const (
 // flight is a request that is under way.
 type flight struct {
 	start, timeout time.Duration
+	epoch          uint32 // of the circuit breaker
 }
 
 // concurrency bounds the requests of an endpoint that are in flight, and estimates from them

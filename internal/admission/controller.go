@@ -19,7 +19,7 @@
 //	host                      max_in_flight_per_host
 //	environment, endpoint     the state of one endpoint, and what follows from a result
 //	schedule                  when the next request may be admitted
-//	acquire, waiters, permit  the decision, deliveries that wait for one, and its end
+//	permit, waiters, acquire  how a request is admitted, deliveries that wait for it, the decision
 //	shard, controller         all endpoints, and the entry points
 //	health, forecast          what others are told of an endpoint
 //
@@ -82,6 +82,24 @@ func (c *Controller) TryAcquire(req Request) *Permit {
 		return nil
 	}
 	return e.admitAtOnce(now, &req)
+}
+
+// Done ends a permit whose request was made.
+func (p *Permit) Done(r Result) { p.end(&r) }
+
+// Cancel ends a permit with which nothing was sent, or nothing was learnt of the receiver because
+// of a failure of our own.
+func (p *Permit) Cancel() { p.end(nil) }
+
+func (p *Permit) end(r *Result) {
+	e := p.endpoint
+	e.lock.Lock()
+	defer e.unlock()
+	if !p.ended {
+		now := e.env.now()
+		e.finish(now, p, r)
+		e.admitWaiters(now)
+	}
 }
 
 // Forget gives back the reservation of a delivery that will not come back.

@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"time"
 
+	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -102,13 +103,13 @@ func (e *endpoint) hasHost(name string) bool {
 }
 
 // learn takes in what an ended request tells about its receiver.
-func (e *endpoint) learn(now time.Duration, p *Permit, r *Result) {
+func (e *endpoint) learn(now time.Duration, f *flight, r *Result) {
 	if r.Latency <= 0 {
-		r.Latency = now - p.start
+		r.Latency = now - f.start
 	}
 	e.slots.measure(r.Latency)
 	if e.autoTimeout != nil {
-		e.autoTimeout.learn(now, p.timeout, r)
+		e.autoTimeout.learn(now, f.timeout, r)
 	}
 	if !r.BreakerFailure {
 		e.failures = 0
@@ -119,7 +120,7 @@ func (e *endpoint) learn(now time.Duration, p *Permit, r *Result) {
 		e.failures++
 	}
 	e.recent.count(now, r)
-	e.report(now, p, r.signal(), r)
+	e.report(now, f, r.signal(), r.Reason)
 	if r.DeferFor > 0 {
 		until := addTime(now, r.DeferFor)
 		e.block(now, until, min(rampTime, max(until-now, time.Second)), webhook.ReasonRetryAfter)
@@ -130,9 +131,9 @@ func (e *endpoint) learn(now time.Duration, p *Permit, r *Result) {
 }
 
 // report tells the circuit breaker what became of a request.
-func (e *endpoint) report(now time.Duration, p *Permit, s signal, r *Result) {
+func (e *endpoint) report(now time.Duration, f *flight, s signal, reason retry.Reason) {
 	before := e.breaker.state
-	e.breaker.report(now, &p.flight, p.epoch, s, r.Reason)
+	e.breaker.report(now, f, s, reason)
 	e.followCircuit(now, before)
 }
 
@@ -258,3 +259,5 @@ func (e *endpoint) idle(now time.Duration) bool {
 func (e *endpoint) forgettable(now time.Duration) bool {
 	return now >= e.blockedUntil && e.autoTimeout.empty(now) && (e.breaker.state == CircuitClosed || now > e.breaker.until+idleAfter)
 }
+
+func (e *endpoint) unlock() { e.lock.unlock(e.env.config.OnCircuitChange) }

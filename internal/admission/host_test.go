@@ -375,7 +375,7 @@ func TestHealthOfABusyHost(t *testing.T) {
 		first.Done(delivered(20 * time.Second))
 		second.Done(delivered(20 * time.Second))
 		elapse(time.Until(decision.Until) + 2*lateness)
-		require.Equal(t, "", ctl.Health(req.Endpoint).WaitsFor)
+		require.Empty(t, ctl.Health(req.Endpoint).WaitsFor)
 		admit(t, ctl, another(req)).Cancel()
 	})
 }

@@ -9,9 +9,28 @@ type Permit struct {
 
 	endpoint *endpoint
 	host     *host // whose slot it has; nil where there is no limit
-	epoch    uint32
 	ended    bool
 }
+
+// Timeout is how long the request may take: the limits' Timeout; or, when that is automatic, three
+// times the p99 of the latencies of the last 15 minutes, 5 to 30 s, and 15 s while fewer than 20
+// are known. A retry has twice the time of the attempt before it, up to 30 s.
+func (p *Permit) Timeout() time.Duration { return p.timeout }
+
+// Decision answers a Request. It is exactly one of three: a permit (Permit is set), a wait
+// (Until is set), or a hold (neither is set).
+type Decision struct {
+	Permit *Permit   // to send now; it has to be ended
+	Until  time.Time // of a wait: when to ask again
+	Reason string    // of a wait or a hold: webhook.ReasonRate, for example
+}
+
+// Deferred reports whether the delivery has to ask again at Until.
+func (d Decision) Deferred() bool { return d.Permit == nil && !d.Until.IsZero() }
+
+// Held reports whether too many deliveries are before this one: it waits until it is
+// released, see Controller.Releasable.
+func (d Decision) Held() bool { return d.Permit == nil && d.Until.IsZero() }
 
 // admitAtOnce gives a permit for a new delivery; nil if it has to wait.
 func (e *endpoint) admitAtOnce(now time.Duration, req *Request) *Permit {
@@ -25,8 +44,7 @@ func (e *endpoint) admitAtOnce(now time.Duration, req *Request) *Permit {
 // has no free slot. Every permit comes from here. While the circuit is not closed the request is
 // the probe.
 func (e *endpoint) admit(now, at time.Duration, retries int) *Permit {
-	p := &Permit{endpoint: e, host: e.host, epoch: e.breaker.epoch}
-	p.start, p.timeout = now, e.timeout(now, retries)
+	p := &Permit{endpoint: e, host: e.host, flight: flight{start: now, timeout: e.timeout(now, retries), epoch: e.breaker.epoch}}
 	if e.host.full() || !e.slots.add(&p.flight) || !e.host.add(now, &e.turn) {
 		return nil
 	}
@@ -35,44 +53,20 @@ func (e *endpoint) admit(now, at time.Duration, retries int) *Permit {
 		e.followCircuit(now, before)
 	}
 	e.rate.charge(now, at, e.limits.Rate)
-	e.admitLater(now)
 	return p
 }
 
-// Timeout is how long the request may take: the limits' Timeout; or, when that is automatic, three
-// times the p99 of the latencies of the last 15 minutes, 5 to 30 s, and 15 s while fewer than 20
-// are known. A retry has twice the time of the attempt before it, up to 30 s.
-func (p *Permit) Timeout() time.Duration { return p.timeout }
-
-// Done ends a permit whose request was made.
-func (p *Permit) Done(r Result) { p.end(&r) }
-
-// Cancel ends a permit with which nothing was sent, or nothing was learnt of the receiver because
-// of a failure of our own.
-func (p *Permit) Cancel() { p.end(nil) }
-
-func (p *Permit) end(r *Result) {
-	e := p.endpoint
-	e.lock.Lock()
-	defer e.unlock()
-	if !p.ended {
-		e.finish(e.env.now(), p, r)
-	}
-}
-
-// finish takes a request out of flight, learns from its result, if there is one, and admits those
-// that wait.
+// finish takes a request out of flight and learns from its result, if there is one.
 func (e *endpoint) finish(now time.Duration, p *Permit, r *Result) {
 	p.ended = true
 	e.slots.remove(&p.flight)
 	if r != nil {
-		e.learn(now, p, r)
+		e.learn(now, &p.flight, r)
 	} else {
-		e.report(now, p, signalNone, &Result{})
+		e.report(now, &p.flight, signalNone, "")
 	}
 	if p.host != nil {
 		p.host.remove(now, now-p.start)
 		e.env.forgetHost(p.host)
 	}
-	e.admitWaiters(now)
 }

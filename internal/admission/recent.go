@@ -31,14 +31,6 @@ type Recent struct {
 	First, Retries    int // first attempts and later ones
 }
 
-// SuccessRatio is the share of attempts that delivered; false when there was none.
-func (r Recent) SuccessRatio() (float64, bool) {
-	if r.Delivered+r.Failed == 0 {
-		return 0, false
-	}
-	return float64(r.Delivered) / float64(r.Delivered+r.Failed), true
-}
-
 // RetryRatio is retries ÷ first attempts, of which at least one is assumed.
 func (r Recent) RetryRatio() float64 { return float64(r.Retries) / float64(max(r.First, 1)) }
 

@@ -21,21 +21,6 @@ type Request struct {
 	Released bool
 }
 
-// Decision answers a Request. It is exactly one of three: a permit (Permit is set), a wait
-// (Until is set), or a hold (neither is set).
-type Decision struct {
-	Permit *Permit   // to send now; it has to be ended
-	Until  time.Time // of a wait: when to ask again
-	Reason string    // of a wait or a hold: webhook.ReasonRate, for example
-}
-
-// Deferred reports whether the delivery has to ask again at Until.
-func (d Decision) Deferred() bool { return d.Permit == nil && !d.Until.IsZero() }
-
-// Held reports whether too many deliveries are before this one: it waits until it is
-// released, see Controller.Releasable.
-func (d Decision) Held() bool { return d.Permit == nil && d.Until.IsZero() }
-
 // Limits are what an endpoint allows. They hold from the Request that brings them.
 type Limits struct {
 	MaxInFlight int                    // requests at a time; defaults to webhook.DefaultMaxInFlight

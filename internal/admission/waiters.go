@@ -1,7 +1,6 @@
 package admission
 
 import (
-	"context"
 	"slices"
 	"time"
 
@@ -45,73 +44,6 @@ func (e *endpoint) wait(now, at time.Duration, req *Request, returned bool) (Dec
 	return Decision{}, w
 }
 
-// await waits until a waiter has a permit, has to ask again, or its time is over.
-func (e *endpoint) await(ctx context.Context, w *waiter, req *Request) (Decision, *waiter) {
-	now := e.env.now()
-	alarm := time.NewTimer(w.at - now)
-	if w.at <= now {
-		alarm.Reset(w.deadline - now)
-	}
-	defer alarm.Stop()
-	for {
-		gone := false
-		select {
-		case <-w.ready:
-		case <-alarm.C:
-		case <-ctx.Done():
-			gone = true
-		}
-		decision, next, more := e.awake(w, req, gone)
-		if !more {
-			return decision, next
-		}
-		alarm.Reset(max(w.deadline-e.env.now(), 0))
-	}
-}
-
-// awake finds out why a waiter woke up: it has a permit, or has to ask again, or the time of its
-// reservation has come and maybe passed. More reports that it goes on waiting.
-func (e *endpoint) awake(w *waiter, req *Request, gone bool) (decision Decision, next *waiter, more bool) {
-	e.lock.Lock()
-	defer e.unlock()
-	now := e.env.now()
-	if !gone {
-		e.admitWaiters(now)
-	}
-	called := false
-	select {
-	case <-w.ready:
-		called = true
-	default:
-		if !gone && now < w.deadline {
-			return Decision{}, nil, true
-		}
-	}
-	e.inside--
-	e.env.inside.Add(-1)
-	switch {
-	case gone && w.permit != nil:
-		e.finish(now, w.permit, nil)
-	case gone:
-		e.leave(w)
-		e.admitWaiters(now)
-	case w.permit != nil:
-		return Decision{Permit: w.permit}, nil, false
-	case called && !e.hasHost(req.Host): // the endpoint has another URL by now
-	case called:
-		decision, next = e.decide(now, req)
-		return decision, next, false
-	default: // no slot became free in time
-		e.leave(w)
-		if w.returned {
-			return e.reserveAgain(now, req), nil, false
-		}
-		at, reason := e.earliest(now)
-		return e.reserve(now, at, reason, req), nil, false
-	}
-	return e.deferred(now+minDeferral, webhook.ReasonInFlight), nil, false
-}
-
 // leave takes a waiter and its reservation away.
 func (e *endpoint) leave(w *waiter) {
 	if i := slices.Index(e.waiters, w); i >= 0 {
@@ -126,7 +58,8 @@ func (e *endpoint) leave(w *waiter) {
 // admitWaiters admits waiting deliveries, in their order, as long as one can be.
 func (e *endpoint) admitWaiters(now time.Duration) {
 	if e.host == nil {
-		for e.ready(now) && e.admitFirst(now) {
+		for admitted := true; admitted && e.ready(now); {
+			admitted = e.admitFirst(now)
 		}
 		return
 	}
@@ -170,6 +103,7 @@ func (e *endpoint) admitFirst(now time.Duration) bool {
 	e.leave(w)
 	w.permit = e.admit(now, at, w.retries)
 	close(w.ready)
+	e.admitLater(now)
 	return w.permit != nil
 }
 
@@ -188,5 +122,3 @@ func (e *endpoint) admitLater(now time.Duration) {
 		e.admitLater(now)
 	})
 }
-
-func (e *endpoint) unlock() { e.lock.unlock(e.env.config.OnCircuitChange) }

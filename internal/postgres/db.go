@@ -3,23 +3,23 @@
 //
 // A DB has one small store per concern, and a store's files bear its name:
 //
-//	Tenants         tenants.go, tenant_*.go                  tenants, deleted_tenants
-//	Keys            keys.go, key_cache.go                    api_keys
-//	Audit           audit.go, audit_list.go                  audit_log; every store writes it through audit
-//	Endpoints       endpoints.go, endpoint_*.go              endpoints, endpoint_secrets
-//	EndpointHealth  endpoint_health.go, endpoint_circuit.go  endpoint_health, circuit_closings
-//	                endpoint_trouble.go, endpoint_disable.go endpoint_trouble
-//	Events          events.go, event_*.go                    events, idempotency_keys, outbox
-//	Deliveries      deliveries.go, delivery_*.go             deliveries, attempts, outbox
-//	Outbox          outbox.go                                outbox, and commands of deliveries
-//	Held            held.go, held_*.go                       outbox, and commands of deliveries
-//	Replays         replays.go, replay_*.go                  replays, replay_releases, deliveries, outbox
-//	Retention       retention.go, retention_partitions.go    removes days of events, deliveries and attempts
-//	Encryption      encryption_rewrap.go                     sealed columns of endpoints, endpoint_secrets
+//	Tenants         tenants.go, tenant_*.go           tenants, deleted_tenants
+//	Keys            keys.go, key_*.go                 api_keys
+//	Audit           audit.go, audit_list.go           audit_log; every store writes it through audit
+//	Endpoints       endpoints.go, endpoint_*.go       endpoints, endpoint_secrets
+//	EndpointHealth  endpoint_health.go, _circuit.go,  endpoint_health, circuit_closings,
+//	                _failures.go, _disable.go         endpoint_trouble
+//	Events          events.go, event_*.go             events, idempotency_keys, outbox
+//	Deliveries      deliveries.go, delivery_*.go      deliveries, attempts, outbox
+//	Outbox          outbox.go, outbox_commands.go     outbox, and the commands of deliveries
+//	Held            held.go, held_forgotten.go        outbox, and the commands of deliveries
+//	Replays         replays.go, replay_*.go           replays, replay_releases, deliveries, outbox
+//	Retention       retention.go, retention_*.go      removes events, deliveries and attempts by the day
+//	Encryption      encryption_rewrap.go              the sealed columns of endpoints and endpoint_secrets
 //
 // They share a core (core.go): the pools, the role of each statement (role.go, statements.go),
-// the errors (errors.go), the database's clock (clock.go), and what processes tell each other
-// with LISTEN and NOTIFY, which keeps the caches true (listen.go, cache.go). Writes of many
+// the errors (errors.go), the database's clock (clock.go), and the changes that processes
+// notify each other of, which keep the caches true (listen.go). Writes of many
 // callers are batched in a group commit (writers.go, columns.go).
 //
 // Every method returns a *webhook.Error when the caller can act on it; translate makes those

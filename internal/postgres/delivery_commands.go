@@ -169,7 +169,7 @@ func openRun(ctx context.Context, tx pgx.Tx, d *webhook.Delivery, giveUpAfter ti
 		return err
 	}
 	var ob outboxBatch
-	ob.add(webhook.Start{Ref: d.Ref, Run: d.Run, CreatedAt: now, GiveUpAt: d.GiveUpAt}, relayAfter)
+	ob = append(ob, outboxRow{&webhook.Start{Ref: d.Ref, Run: d.Run, CreatedAt: now, GiveUpAt: d.GiveUpAt}, relayAfter})
 	batch := &pgx.Batch{}
 	ob.queue(batch)
 	return tx.SendBatch(ctx, batch).Close()

@@ -11,7 +11,7 @@ import (
 func TestEndpointCacheShowsOwnChangesAtOnce(t *testing.T) {
 	t.Parallel()
 	s, _ := setupStore(t)
-	c := s.Endpoints.Cache()
+	c := s.Cache()
 	_, at, err := c.OfTenant(t.Context(), "acme")
 	require.NoError(t, err)
 	require.Zero(t, at)

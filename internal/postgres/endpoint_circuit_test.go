@@ -31,7 +31,7 @@ func TestCloseCircuit(t *testing.T) {
 	b.change(t, `update circuit_closings set closed_at = closed_at - interval '11 seconds'`)
 	known, err = b.CircuitClosings(t.Context(), []webhook.EndpointID{id})
 	require.NoError(t, err)
-	require.Empty(t, known, "what has opened since is another trouble")
+	require.Empty(t, known, "what has opened since is another failure")
 
 	for name, c := range map[string]struct {
 		change string // of the oldest

@@ -74,7 +74,7 @@ var (
 	// endpointSelect is what scanEndpoint reads, of the table e.
 	endpointSelect = "e." + strings.Join(columnNames(), ", e.") + ", " + tenantPolicy + ", e.created_at, e.updated_at"
 
-	endpointInsert = "insert into endpoints as e (" + strings.Join(columnNames(), ", ") + ") values (" + parameters() +
+	endpointInsert = "insert into endpoints as e (" + strings.Join(columnNames(), ", ") + ") values (" + strings.Join(parameters(), ", ") +
 		") returning created_at, updated_at, " + tenantPolicy
 
 	endpointUpdate = "update endpoints set " + strings.Join(assignments(), ", ") +
@@ -88,10 +88,9 @@ func columnNames() (names []string) {
 	return names
 }
 
-func parameters() string {
-	list := "$1"
-	for i := range endpointColumns[1:] {
-		list += fmt.Sprintf(", $%d", i+2)
+func parameters() (list []string) {
+	for i := range endpointColumns {
+		list = append(list, fmt.Sprintf("$%d", i+1))
 	}
 	return list
 }

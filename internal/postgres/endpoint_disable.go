@@ -27,12 +27,12 @@ type reader interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// DisableFailing disables an endpoint whose trouble on record is enough for that, and
+// DisableFailing disables an endpoint whose failures on record are enough for that, and
 // returns why; "" when it is not: it has been changed, or something was delivered since
-// the first failure, which is then forgotten; or its trouble began anew while this looked
+// the first failure, which is then forgotten; or its failures began anew while this looked
 // at it, and is to be looked at again.
 func (s *EndpointHealth) DisableFailing(ctx context.Context, tenantID string, id webhook.EndpointID) (why string, err error) {
-	seen, delivered, err := s.lookAtTrouble(ctx, tenantID, id)
+	seen, delivered, err := s.lookAtFailures(ctx, tenantID, id)
 	if err != nil || seen == nil {
 		return "", err
 	}
@@ -48,11 +48,11 @@ func (s *EndpointHealth) DisableFailing(ctx context.Context, tenantID string, id
 	return why, err
 }
 
-// lookAtTrouble reads the trouble of an endpoint, nil when it is not enough, and when
+// lookAtFailures reads the failures of an endpoint, nil when they are not enough, and when
 // something was delivered since, without a lock.
-func (s *EndpointHealth) lookAtTrouble(ctx context.Context, tenantID string, id webhook.EndpointID) (seen *troubleScan, delivered time.Time, err error) {
-	err = s.asWorker().withConn(ctx, "look at an endpoint in trouble", func(ctx context.Context, conn querier) error {
-		row, reason, err := enoughTrouble(ctx, conn, id, "", s.now())
+func (s *EndpointHealth) lookAtFailures(ctx context.Context, tenantID string, id webhook.EndpointID) (seen *failureScan, delivered time.Time, err error) {
+	err = s.asWorker().withConn(ctx, "look at a failing endpoint", func(ctx context.Context, conn querier) error {
+		row, reason, err := enoughFailures(ctx, conn, id, "", s.now())
 		if err != nil || reason == "" {
 			return err
 		}
@@ -65,13 +65,13 @@ func (s *EndpointHealth) lookAtTrouble(ctx context.Context, tenantID string, id 
 	return seen, delivered, err
 }
 
-// disable disables an endpoint with such trouble, unless that has changed.
-func (s *EndpointHealth) disable(ctx context.Context, tenantID string, seen *troubleScan) (why string, delivered time.Time, err error) {
+// disable disables an endpoint with such failures, unless they have changed.
+func (s *EndpointHealth) disable(ctx context.Context, tenantID string, seen *failureScan) (why string, delivered time.Time, err error) {
 	_, err = s.endpoints.updateEndpoint(ctx, s.asWorker(), system(), tenantID, seen.id, func(ctx context.Context, tx pgx.Tx, e *webhook.Endpoint) error {
 		if e.State != webhook.EndpointActive {
 			return nil
 		}
-		row, reason, err := enoughTrouble(ctx, tx, seen.id, "for update of t", s.now())
+		row, reason, err := enoughFailures(ctx, tx, seen.id, "for update of t", s.now())
 		if err != nil || reason == "" {
 			return err
 		}
@@ -89,15 +89,15 @@ func (s *EndpointHealth) disable(ctx context.Context, tenantID string, seen *tro
 	return why, delivered, err
 }
 
-// enoughTrouble reads the trouble on record of an endpoint, and why it is enough to
+// enoughFailures reads the failures on record of an endpoint, and why they are enough to
 // disable it; "" when it is not, or there is none.
-func enoughTrouble(ctx context.Context, db reader, id webhook.EndpointID, lock string, now time.Time) (row *troubleScan, why string, err error) {
+func enoughFailures(ctx context.Context, db reader, id webhook.EndpointID, lock string, now time.Time) (row *failureScan, why string, err error) {
 	rows, err := db.Query(ctx, `
-		select `+troubleColumns+` from endpoint_trouble t join endpoints e on e.id = t.endpoint_id where t.endpoint_id = $1 `+lock, id)
+		select `+failureColumns+` from endpoint_trouble t join endpoints e on e.id = t.endpoint_id where t.endpoint_id = $1 `+lock, id)
 	if err != nil {
 		return nil, "", err
 	}
-	row, err = pgx.CollectExactlyOneRow(rows, scanTrouble)
+	row, err = pgx.CollectExactlyOneRow(rows, scanFailures)
 	if isNoRows(err) {
 		return nil, "", nil
 	}
@@ -111,8 +111,7 @@ func enoughTrouble(ctx context.Context, db reader, id webhook.EndpointID, lock s
 // deliveredSince is when something was last delivered to an endpoint, of the tenant's
 // newest deliveries, made since then; zero when nothing was.
 //
-// That no success is missed is seen to by the processes, which take the trouble off the
-// record with each. This is the net under them: a process that was killed may not have
+// The processes remove the failures on record with each success. This is the net under them: a process that was killed may not have
 // come to it.
 func deliveredSince(ctx context.Context, db reader, tenantID string, id webhook.EndpointID, since time.Time, newest int) (time.Time, error) {
 	var at *time.Time

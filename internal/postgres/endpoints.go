@@ -271,7 +271,7 @@ func (s *Endpoints) followChange(ctx context.Context, tx pgx.Tx, before, after *
 	if err := notify(ctx, tx, change{Kind: changeMoved, ID: after.ID.String()}); err != nil {
 		return err
 	}
-	if err := forgetTrouble(ctx, tx, after.ID); err != nil || before.State == after.State {
+	if err := forgetFailures(ctx, tx, after.ID); err != nil || before.State == after.State {
 		return err
 	}
 	return s.events.noteState(ctx, tx, after)
@@ -315,7 +315,7 @@ func (s *Endpoints) DeleteEndpoint(ctx context.Context, by webhook.Actor, tenant
 		if _, err := tx.Exec(ctx, `delete from endpoint_secrets where endpoint_id = $1`, [16]byte(id)); err != nil {
 			return err
 		}
-		if err := forgetTrouble(ctx, tx, id); err != nil {
+		if err := forgetFailures(ctx, tx, id); err != nil {
 			return err
 		}
 		return audit(ctx, tx, by, tenantID, actionEndpointDelete, id.String(), nil)

@@ -95,7 +95,7 @@ func (s *Events) noteFor(ctx context.Context, tx pgx.Tx, n *webhook.OperationalE
 	)
 	ev = append(ev, eventRow{a, in})
 	for _, start := range a.starts {
-		ob.add(start, 0)
+		ob = append(ob, outboxRow{&start, 0})
 	}
 	ev.queue(&batch)
 	ob.queueFirst(&batch)

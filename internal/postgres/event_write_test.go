@@ -106,26 +106,26 @@ func TestAcceptExpectsWhatIsToBeSent(t *testing.T) {
 	t.Parallel()
 	b := setupDelivery(t)
 	start := b.accept(t)
-	_, ok := b.Endpoints.Cache().Known(start.EndpointID)
+	_, ok := b.Cache().Known(start.EndpointID)
 	require.False(t, ok, "this one does not send")
 
 	b.sends = true
 	b.accept(t)
 	require.Eventually(t, func() bool {
-		target, ok := b.Endpoints.Cache().Known(start.EndpointID)
+		target, ok := b.Cache().Known(start.EndpointID)
 		return ok && target.ID == start.EndpointID && len(target.Secrets) == 1
 	}, eventually, poll)
 
-	b.Endpoints.Cache().forgetAll()
+	b.Cache().forgetAll()
 	for range maxExpected {
 		b.addEndpoint(t, "order.*")
 	}
 	a, err := b.Accept(t.Context(), newEvent("order.paid"))
 	require.NoError(t, err)
 	require.Len(t, a.Deliveries, maxExpected+1)
-	require.Eventually(t, func() bool { return b.Endpoints.Cache().targets.Filling() == 0 }, eventually, poll)
+	require.Eventually(t, func() bool { return b.Cache().targets.Filling() == 0 }, eventually, poll)
 	for _, start := range a.Deliveries {
-		_, ok := b.Endpoints.Cache().Known(start.EndpointID)
+		_, ok := b.Cache().Known(start.EndpointID)
 		require.False(t, ok)
 	}
 }

@@ -24,34 +24,61 @@ type Held struct{ *core }
 // BacklogEndpoints are the active endpoints for which something is held because too
 // much was waiting: at most limit, those after the given one, in the order of their ids.
 func (s *Held) BacklogEndpoints(ctx context.Context, after webhook.EndpointID, limit int) ([]webhook.EndpointID, error) {
-	return queryAll(ctx, s.asWorker(), "look for a backlog", func(row pgx.CollectableRow) (webhook.EndpointID, error) {
-		var id [16]byte
-		err := row.Scan(&id)
-		return id, err
-	}, `
-		with recursive held (id) as ( -- from endpoint to endpoint through the index of what is held
-			(select endpoint_id from deliveries where state = 2 and endpoint_id > $1 order by endpoint_id limit 1)
-			union all
-			select (select endpoint_id from deliveries where state = 2 and endpoint_id > held.id order by endpoint_id limit 1)
-			from held where held.id is not null)
-		select e.id from held join endpoints e on e.id = held.id
-		where e.state = 0 and e.deleted_at is null
-		  and exists (select from deliveries d where d.endpoint_id = e.id and d.state = 2 and d.reason = $2 and d.due_at is null)
-		limit $3`, after, webhook.ReasonBacklog, limit)
+	return s.endpoints(ctx, "look for a backlog", webhook.ReasonBacklog, after, limit)
 }
 
 // ReleaseBacklog releases up to limit of what is held for an active endpoint because
 // too much was waiting, the oldest first; what was rescheduled waits for its time. Those
-// that no workflow carries are returned as starts, and wait in the outbox until their
-// next record; the others as commands to be signalled. Either way the relay makes up for
+// without a workflow are returned as starts, and wait in the outbox until their
+// next step; the others as commands to be signalled. Either way the relay makes up for
 // a caller that does not.
-func (s *Held) ReleaseBacklog(ctx context.Context, endpoint webhook.EndpointID, limit int) (starts []webhook.Start, commands []webhook.Commanded, err error) {
-	err = s.asWorker().inTx(ctx, "release a backlog", func(ctx context.Context, tx pgx.Tx) error {
+func (s *Held) ReleaseBacklog(ctx context.Context, endpoint webhook.EndpointID, limit int) ([]webhook.Start, []webhook.Commanded, error) {
+	return s.release(ctx, "release a backlog", webhook.ReasonBacklog, endpoint, limit)
+}
+
+// FaultyEndpoints is BacklogEndpoints for what is held because of a fault of our own.
+func (s *Held) FaultyEndpoints(ctx context.Context, after webhook.EndpointID, limit int) ([]webhook.EndpointID, error) {
+	return s.endpoints(ctx, "look for endpoints with a fault of our own", webhook.ReasonInternal, after, limit)
+}
+
+// ReleaseFaulty is ReleaseBacklog for what is held because of a fault of our own.
+func (s *Held) ReleaseFaulty(ctx context.Context, endpoint webhook.EndpointID, limit int) ([]webhook.Start, []webhook.Commanded, error) {
+	return s.release(ctx, "release what a fault of our own has held", webhook.ReasonInternal, endpoint, limit)
+}
+
+// withHeld is the endpoints for which something is held, after the id $1: a step from endpoint
+// to endpoint through the index of what is held, for each.
+const withHeld = `
+		with recursive held (id) as (
+			(select endpoint_id from deliveries where state = 2 and endpoint_id > $1 order by endpoint_id limit 1)
+			union all
+			select (select endpoint_id from deliveries where state = 2 and endpoint_id > held.id order by endpoint_id limit 1)
+			from held where held.id is not null)`
+
+// endpoints are active endpoints for which something is held for a reason.
+func (s *Held) endpoints(ctx context.Context, op, reason string, after webhook.EndpointID, limit int) ([]webhook.EndpointID, error) {
+	return queryAll(ctx, s.asWorker(), op, scanEndpointID, withHeld+`
+		select e.id from held join endpoints e on e.id = held.id
+		where e.state = 0 and e.deleted_at is null
+		  and exists (select from deliveries d where d.endpoint_id = e.id and d.state = 2 and d.reason = $2 and d.due_at is null)
+		limit $3`, after, reason, limit)
+}
+
+func scanEndpointID(row pgx.CollectableRow) (webhook.EndpointID, error) {
+	var id [16]byte
+	err := row.Scan(&id)
+	return id, err
+}
+
+// release releases what is held for an active endpoint for a reason.
+func (s *Held) release(ctx context.Context, op, reason string, endpoint webhook.EndpointID, limit int,
+) (starts []webhook.Start, commands []webhook.Commanded, err error) {
+	err = s.asWorker().inTx(ctx, op, func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, `
 			select `+deliveryColumns+` from deliveries d
 			where d.endpoint_id = $1 and d.reason = $2 and d.due_at is null and `+isHeld+`
 			  and exists (select from endpoints e where e.id = $1 and e.state = 0 and e.deleted_at is null)
-			order by d.id limit $3 for update of d skip locked`, endpoint, webhook.ReasonBacklog, limit)
+			order by d.id limit $3 for update of d skip locked`, endpoint, reason, limit)
 		if err != nil {
 			return err
 		}
@@ -107,7 +134,7 @@ func release(ctx context.Context, tx pgx.Tx, now time.Time, held []webhook.Deliv
 			continue
 		}
 		start := webhook.Start{Ref: d.Ref, Run: d.Run, CreatedAt: now, GiveUpAt: d.GiveUpAt, Held: &d.Progress}
-		ob.add(start, after)
+		ob = append(ob, outboxRow{&start, after})
 		free[d.DeliveryID] = start
 	}
 	batch := &pgx.Batch{}

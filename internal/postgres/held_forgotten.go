@@ -26,16 +26,7 @@ const (
 // has before it is not forgotten, be it paused, nor what has been asked to go on. A backlog
 // waits until the gate has room for it, and a fault of our own until it is over.
 func (s *Held) ForgottenEndpoints(ctx context.Context, after webhook.EndpointID, limit int) ([]webhook.EndpointID, error) {
-	return queryAll(ctx, s.asWorker(), "look for what is held for active endpoints", func(row pgx.CollectableRow) (webhook.EndpointID, error) {
-		var id [16]byte
-		err := row.Scan(&id)
-		return id, err
-	}, `
-		with recursive held (id) as ( -- from endpoint to endpoint through the index of what is held
-			(select endpoint_id from deliveries where state = 2 and endpoint_id > $1 order by endpoint_id limit 1)
-			union all
-			select (select endpoint_id from deliveries where state = 2 and endpoint_id > held.id order by endpoint_id limit 1)
-			from held where held.id is not null)
+	return queryAll(ctx, s.asWorker(), "look for what is held for active endpoints", scanEndpointID, withHeld+`
 		select e.id from held join endpoints e on e.id = held.id
 		cross join lateral (
 			select coalesce(`+lowestCursor+`, `+highestID+`) as low, `+beyond+` as high from replays r

@@ -33,7 +33,7 @@ func TestAChangeIsHeardByOtherProcesses(t *testing.T) {
 	s, other := setupTwo(t)
 	e, key := createEndpoint(t, s, "acme"), testKey("acme")
 	require.NoError(t, s.CreateKey(t.Context(), testActor(), key))
-	c := other.Endpoints.Cache()
+	c := other.Cache()
 	target, err := c.Target(t.Context(), e.ID)
 	require.NoError(t, err)
 	require.Equal(t, e.URL, target.URL)
@@ -111,20 +111,20 @@ func TestAListenerThatIsCutOffReconnectsAndForgetsAll(t *testing.T) {
 	other := openStore(t, address+"&application_name=cut_off")
 	listen(t, other)
 	e := createEndpoint(t, s, "acme")
-	before, err := other.Endpoints.Cache().Target(t.Context(), e.ID)
+	before, err := other.Cache().Target(t.Context(), e.ID)
 	require.NoError(t, err)
 
 	ended := query[bool](t, s, `select pg_terminate_backend(pid, 10000) from pg_stat_activity where application_name = 'cut_off listener'`)
 	require.Equal(t, []bool{true}, ended)
 	require.Eventually(t, func() bool {
-		after, err := other.Endpoints.Cache().Target(t.Context(), e.ID)
+		after, err := other.Cache().Target(t.Context(), e.ID)
 		return err == nil && after != before && other.Listening()
 	}, eventually, poll, "read anew after the reconnect")
 
 	_, err = s.UpdateEndpoint(t.Context(), testActor(), "acme", e.ID, func(e *webhook.Endpoint) error { e.URL = "https://new.example"; return nil })
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
-		target, err := other.Endpoints.Cache().Target(t.Context(), e.ID)
+		target, err := other.Cache().Target(t.Context(), e.ID)
 		return err == nil && target.URL == "https://new.example"
 	}, eventually, poll, "and it hears again")
 }
@@ -169,7 +169,7 @@ func TestAReconnectOvertakesAFillUnderWay(t *testing.T) {
 	require.NoError(t, err)
 
 	got := make(chan error, 1)
-	go func() { _, err := other.Endpoints.Cache().Target(t.Context(), e.ID); got <- err }()
+	go func() { _, err := other.Cache().Target(t.Context(), e.ID); got <- err }()
 	require.Eventually(t, func() bool { return other.Endpoints.cache.targets.Filling() == 1 }, eventually, poll)
 	listen(t, other)
 	require.Zero(t, other.Endpoints.cache.targets.Filling())
@@ -246,12 +246,12 @@ func TestAChangeOfAnUnknownKindForgetsAll(t *testing.T) {
 	t.Parallel()
 	s, other := setupTwo(t)
 	e := createEndpoint(t, s, "acme")
-	before, err := other.Endpoints.Cache().Target(t.Context(), e.ID)
+	before, err := other.Cache().Target(t.Context(), e.ID)
 	require.NoError(t, err)
 	_, err = s.login.Exec(t.Context(), `select pg_notify(`+channelName+`, 'what is this')`)
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
-		after, err := other.Endpoints.Cache().Target(t.Context(), e.ID)
+		after, err := other.Cache().Target(t.Context(), e.ID)
 		return err == nil && after != before
 	}, eventually, poll)
 }

@@ -69,7 +69,7 @@ func TestWhosePolicyIsInForce(t *testing.T) {
 		require.NoError(t, err)
 		target, err := b.Target(t.Context(), b.endpoint.ID)
 		require.NoError(t, err)
-		cached, err := b.Endpoints.Cache().Target(t.Context(), b.endpoint.ID)
+		cached, err := b.Cache().Target(t.Context(), b.endpoint.ID)
 		require.NoError(t, err)
 		for _, e := range []webhook.Endpoint{read, list[0], of[0], target.Endpoint, cached.Endpoint} {
 			policy, source := e.PolicyInForce()
@@ -148,7 +148,7 @@ func TestATenantsPolicyIsHeardByOtherProcesses(t *testing.T) {
 	b := setupPolicies(t)
 	other := openStore(t, b.address)
 	listen(t, other)
-	targets := []*EndpointCache{b.Endpoints.Cache(), other.Endpoints.Cache()}
+	targets := []*EndpointCache{b.Cache(), other.Cache()}
 	after := func(c *EndpointCache) time.Duration {
 		target, err := c.Target(t.Context(), b.endpoint.ID)
 		require.NoError(t, err)
@@ -172,11 +172,11 @@ func TestATenantsPolicyIsHeardByOtherProcesses(t *testing.T) {
 	}
 
 	before := version(t, b.stores, "acme")
-	kept, err := other.Endpoints.Cache().Target(t.Context(), b.endpoint.ID)
+	kept, err := other.Cache().Target(t.Context(), b.endpoint.ID)
 	require.NoError(t, err)
 	b.putPolicy(t, givesUpAfter(8*time.Hour))
 	require.Equal(t, before, version(t, b.stores, "acme"), "the same again is no change")
-	again, err := other.Endpoints.Cache().Target(t.Context(), b.endpoint.ID)
+	again, err := other.Cache().Target(t.Context(), b.endpoint.ID)
 	require.NoError(t, err)
 	require.Same(t, kept, again)
 }

@@ -36,7 +36,7 @@ func (r *lockedReplay) openRuns(ctx context.Context, tx pgx.Tx, all []webhook.De
 		d.GiveUpAt = now.Add(policy.GiveUpAfter)
 		out.add(d)
 		ids, workflows, giveUp = append(ids, d.DeliveryID), append(workflows, d.Ref.WorkflowID()), append(giveUp, d.GiveUpAt)
-		ob.add(webhook.Start{Ref: d.Ref, Run: d.Run, CreatedAt: now, GiveUpAt: d.GiveUpAt}, 0)
+		ob = append(ob, outboxRow{&webhook.Start{Ref: d.Ref, Run: d.Run, CreatedAt: now, GiveUpAt: d.GiveUpAt}, 0})
 	}
 	batch := &pgx.Batch{}
 	batch.Queue(`
@@ -119,7 +119,7 @@ func (r *lockedReplay) begin(ctx context.Context, tx pgx.Tx, wanted map[webhook.
 			from = start.NotBefore
 		}
 		start.GiveUpAt = from.Add(policy.GiveUpAfter).Truncate(time.Microsecond)
-		ob.add(start, 0)
+		ob = append(ob, outboxRow{&start, 0})
 		out.add(webhook.Delivery{Ref: start.Ref, Progress: webhook.Progress{Run: 1}})
 	}
 	batch := &pgx.Batch{}

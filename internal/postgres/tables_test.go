@@ -45,7 +45,7 @@ func TestFewFilesWriteATable(t *testing.T) {
 		"endpoints":        {"endpoint_columns.go", "endpoint_rotate.go", "endpoints.go"},
 		"endpoint_secrets": {"endpoint_rotate.go", "endpoint_secrets.go", "endpoints.go"},
 		"endpoint_health":  {"endpoint_health.go"},
-		"endpoint_trouble": {"endpoint_trouble.go"},
+		"endpoint_trouble": {"endpoint_failures.go"},
 		"circuit_closings": {"endpoint_circuit.go"},
 		"events":           {"event_write.go", "retention.go"},
 		"idempotency_keys": {"event_keys.go"},

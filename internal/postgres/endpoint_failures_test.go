@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"context"
 	"slices"
 	"strings"
 	"sync"
@@ -107,7 +106,7 @@ func TestASuccessInBetweenBeginsAnew(t *testing.T) {
 	require.Empty(t, tell(t, b.stores, seen, b.refused(98)))
 	require.Empty(t, tell(t, b.stores, b.succeeded(time.Now().Add(-time.Hour))), "an older one does not count")
 	require.NotEmpty(t, tell(t, b.stores, b.refused(1)))
-	require.Empty(t, tell(t, b.stores, b.succeeded(time.Now())), "without trouble there is nothing to be ended")
+	require.Empty(t, tell(t, b.stores, b.succeeded(time.Now())), "without failures there is nothing to be ended")
 }
 
 func TestASuccessRemovesTheRow(t *testing.T) {
@@ -152,7 +151,7 @@ func TestTenGivenUpWithinADayDisable(t *testing.T) {
 	}
 }
 
-// What each setting does to each kind of trouble.
+// What each setting does to each kind of failures.
 func TestAutoDisableSettings(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -279,112 +278,7 @@ func TestWhatAProcessThatDiedLeft(t *testing.T) {
 	require.NotEmpty(t, why, "that was before")
 }
 
-// While an endpoint's deliveries are looked at, the tenant's endpoints can be changed.
-func TestLookingForASuccessKeepsNobodyWaiting(t *testing.T) {
-	t.Parallel()
-	b := setupDelivery(t)
-	_, err := b.CountFailures(t.Context(), []webhook.EndpointFailures{b.refused(100)})
-	require.NoError(t, err)
-	looking, err := b.login.Begin(t.Context())
-	require.NoError(t, err)
-	defer func() { _ = looking.Rollback(context.WithoutCancel(t.Context())) }()
-	_, err = looking.Exec(t.Context(), `lock table deliveries in access exclusive mode`)
-	require.NoError(t, err)
-	why := b.disableMeanwhile(t)
-	b.waits(t, "relation")
-	_, err = b.UpdateEndpoint(t.Context(), testActor(), "acme", b.endpoint.ID, func(e *webhook.Endpoint) error {
-		e.Description = "changed meanwhile"
-		return nil
-	})
-	require.NoError(t, err)
-	require.NoError(t, looking.Rollback(t.Context()))
-	require.NotEmpty(t, <-why)
-	require.Equal(t, webhook.EndpointDisabled, b.now(t).State)
-}
-
-// What is delivered, and what begins anew, while the change waits for its turn.
-func TestASuccessWhileDisablingWaits(t *testing.T) {
-	t.Parallel()
-	for name, meanwhile := range map[string]func(t *testing.T, b *deliveryBundle){
-		"a success that nobody counted": func(t *testing.T, b *deliveryBundle) {
-			t.Helper()
-			b.rest(t, b.accept(t), webhook.StateDelivered)
-		},
-		"trouble that began anew": func(t *testing.T, b *deliveryBundle) {
-			t.Helper()
-			_, err := b.CountFailures(t.Context(), []webhook.EndpointFailures{b.succeeded(time.Now())})
-			require.NoError(t, err)
-			_, err = b.CountFailures(t.Context(), []webhook.EndpointFailures{b.refused(100)})
-			require.NoError(t, err)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setupDelivery(t)
-			_, err := b.CountFailures(t.Context(), []webhook.EndpointFailures{b.refused(100)})
-			require.NoError(t, err)
-			changing, err := b.login.Begin(t.Context())
-			require.NoError(t, err)
-			defer func() { _ = changing.Rollback(context.WithoutCancel(t.Context())) }()
-			_, err = changing.Exec(t.Context(), `select from tenants where id = 'acme' for no key update`)
-			require.NoError(t, err)
-			why := b.disableMeanwhile(t)
-			b.waits(t, "transactionid")
-			meanwhile(t, b)
-			require.NoError(t, changing.Rollback(t.Context()))
-			require.Empty(t, <-why)
-			require.Equal(t, webhook.EndpointActive, b.now(t).State)
-		})
-	}
-}
-
-// After a success there is no change that would have to wait for its turn.
-func TestASuccessLeavesTheTenantAlone(t *testing.T) {
-	t.Parallel()
-	b := setupDelivery(t)
-	_, err := b.CountFailures(t.Context(), []webhook.EndpointFailures{b.refused(100)})
-	require.NoError(t, err)
-	b.rest(t, b.accept(t), webhook.StateDelivered)
-	changing, err := b.login.Begin(t.Context())
-	require.NoError(t, err)
-	defer func() { _ = changing.Rollback(context.WithoutCancel(t.Context())) }()
-	_, err = changing.Exec(t.Context(), `select from tenants where id = 'acme' for no key update`)
-	require.NoError(t, err)
-	why, err := b.DisableFailing(t.Context(), "acme", b.endpoint.ID)
-	require.NoError(t, err)
-	require.Empty(t, why)
-	require.Zero(t, b.count(t, "endpoint_trouble"))
-}
-
-// disableMeanwhile disables the endpoint, and tells why, or the error.
-func (b *deliveryBundle) disableMeanwhile(t *testing.T) <-chan string {
-	t.Helper()
-	other, done := openStore(t, b.address+"&application_name="+b.disabler()), make(chan string, 1)
-	go func() {
-		why, err := other.DisableFailing(context.WithoutCancel(t.Context()), "acme", b.endpoint.ID)
-		if err != nil {
-			why = err.Error()
-		}
-		done <- why
-	}()
-	return done
-}
-
-// disabler is the name under which disableMeanwhile is connected: the database is shared by
-// tests that wait for locks of their own.
-func (b *deliveryBundle) disabler() string { return b.endpoint.ID.String() }
-
-// waits returns when disableMeanwhile waits for a lock of a kind.
-func (b *deliveryBundle) waits(t *testing.T, kind string) {
-	t.Helper()
-	require.Eventually(t, func() bool {
-		return slices.Equal([]bool{true}, query[bool](t, b.stores, `
-			select exists (select from pg_locks l where not l.granted and l.locktype = $1
-				and l.pid in (select pid from pg_stat_activity where datname = current_database() and application_name = $2))`, kind, b.disabler()))
-	}, eventually, poll)
-}
-
-func TestDeletedEndpointsHaveNoTrouble(t *testing.T) {
+func TestDeletedEndpointsHaveNoFailures(t *testing.T) {
 	t.Parallel()
 	b := setupDelivery(t)
 	require.Empty(t, tell(t, b.stores, b.refused(3)))
@@ -396,12 +290,12 @@ func TestDeletedEndpointsHaveNoTrouble(t *testing.T) {
 }
 
 // However what was seen is put together before it is written, the row is the same.
-func TestTroubleAddsUp(t *testing.T) {
+func TestFailuresAddUp(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		start := time.Now().Truncate(time.Minute)
 		settings := webhook.DefaultAutoDisable()
-		var one, many trouble
+		var one, many failures
 		var gathered *webhook.EndpointFailures
 		flush := func() {
 			if gathered != nil {
@@ -443,9 +337,9 @@ func TestTroubleAddsUp(t *testing.T) {
 }
 
 // The minutes of a day are all that is kept, however much is given up.
-func TestTroubleIsBounded(t *testing.T) {
+func TestFailuresAreBounded(t *testing.T) {
 	t.Parallel()
-	var row trouble
+	var row failures
 	settings := webhook.AutoDisable{Enabled: true, Exhausted24h: 1_000_000, PermanentStreak: 1}
 	at := time.Now()
 	for range 5000 {

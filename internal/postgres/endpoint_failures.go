@@ -15,12 +15,12 @@ import (
 const (
 	// exhaustedFor is how long a delivery that was given up counts.
 	exhaustedFor = 24 * time.Hour
-	// maxTroubled bounds how many endpoints in trouble a process knows of.
-	maxTroubled = 100_000
+	// maxFailing bounds the failing endpoints that a process knows of.
+	maxFailing = 100_000
 )
 
-// trouble is a row of endpoint_trouble while it is being worked on.
-type trouble struct {
+// failures is a row of endpoint_trouble while it is being worked on.
+type failures struct {
 	id        webhook.EndpointID
 	since     time.Time
 	streak    int
@@ -30,13 +30,13 @@ type trouble struct {
 	reason    string
 }
 
-func (r *trouble) empty() bool { return r.streak == 0 && len(r.minutes) == 0 && r.gone.IsZero() }
+func (r *failures) empty() bool { return r.streak == 0 && len(r.minutes) == 0 && r.gone.IsZero() }
 
 // add counts what a process has seen, for an endpoint with such settings, which was
 // last changed then: what was sent before that says nothing about it.
-func (r *trouble) add(t *webhook.EndpointFailures, settings webhook.AutoDisable, changed time.Time) {
+func (r *failures) add(t *webhook.EndpointFailures, settings webhook.AutoDisable, changed time.Time) {
 	if !t.Succeeded.IsZero() && !r.since.After(t.Succeeded) {
-		*r = trouble{id: r.id, since: r.since, gone: r.gone}
+		*r = failures{id: r.id, since: r.since, gone: r.gone}
 	}
 	if t.Gone.After(changed) {
 		if r.empty() {
@@ -61,7 +61,7 @@ func (r *trouble) add(t *webhook.EndpointFailures, settings webhook.AutoDisable,
 }
 
 // exhaust counts deliveries that were given up within a minute.
-func (r *trouble) exhaust(minute time.Time, n int32) {
+func (r *failures) exhaust(minute time.Time, n int32) {
 	at, found := slices.BinarySearchFunc(r.minutes, minute, time.Time.Compare)
 	if !found {
 		r.minutes, r.exhausted = slices.Insert(r.minutes, at, minute), slices.Insert(r.exhausted, at, 0)
@@ -70,7 +70,7 @@ func (r *trouble) exhaust(minute time.Time, n int32) {
 }
 
 // forget drops the minutes that do not count any more.
-func (r *trouble) forget(now time.Time) {
+func (r *failures) forget(now time.Time) {
 	old := 0
 	for old < len(r.minutes) && !r.minutes[old].Add(time.Minute).After(now.Add(-exhaustedFor)) {
 		old++
@@ -79,7 +79,7 @@ func (r *trouble) forget(now time.Time) {
 }
 
 // why says in words why the endpoint is to be disabled; "" when it is not.
-func (r *trouble) why(settings webhook.AutoDisable, now time.Time) string {
+func (r *failures) why(settings webhook.AutoDisable, now time.Time) string {
 	if !r.gone.IsZero() {
 		return "the receiver answered 410: it wants no more events"
 	}
@@ -127,21 +127,21 @@ func wereOf(n int) string {
 	return "were"
 }
 
-// troubleColumns is what troubleScan scans, of endpoint_trouble t and endpoints e.
-const troubleColumns = `t.endpoint_id, t.since, t.permanent_streak, t.exhausted_at, t.exhausted, t.gone_at, t.last_reason,
+// failureColumns is what failureScan scans, of endpoint_trouble t and endpoints e.
+const failureColumns = `t.endpoint_id, t.since, t.permanent_streak, t.exhausted_at, t.exhausted, t.gone_at, t.last_reason,
 	e.tenant_id, e.auto_disable, e.updated_at`
 
-type troubleScan struct {
-	trouble
+type failureScan struct {
+	failures
 
 	tenantID string
 	settings webhook.AutoDisable
 	changed  time.Time
 }
 
-func scanTrouble(row pgx.CollectableRow) (*troubleScan, error) {
+func scanFailures(row pgx.CollectableRow) (*failureScan, error) {
 	var (
-		s       troubleScan
+		s       failureScan
 		id      [16]byte
 		gone    *time.Time
 		disable disableRow
@@ -152,7 +152,7 @@ func scanTrouble(row pgx.CollectableRow) (*troubleScan, error) {
 }
 
 // CountFailures adds to the record what a process has seen of some endpoints, each of
-// which stands in it once, and returns those that have trouble on record then. Of
+// which stands in it once, and returns those that have failures on record then. Of
 // endpoints that are not active, or are changed meanwhile, nothing is counted.
 //
 // It is one transaction that locks the rows, so that what several processes see of one
@@ -176,9 +176,9 @@ func (s *EndpointHealth) CountFailures(ctx context.Context, seen []webhook.Endpo
 		}
 	}
 	var left []webhook.FailingEndpoint
-	err := s.asWorker().inTx(ctx, "count trouble", func(ctx context.Context, tx pgx.Tx) error {
+	err := s.asWorker().inTx(ctx, "count failures", func(ctx context.Context, tx pgx.Tx) error {
 		left = nil
-		rows, err := lockTrouble(ctx, tx, all, failed, since)
+		rows, err := lockFailures(ctx, tx, all, failed, since)
 		if err != nil {
 			return err
 		}
@@ -201,9 +201,9 @@ func (s *EndpointHealth) CountFailures(ctx context.Context, seen []webhook.Endpo
 	return left, nil
 }
 
-// lockTrouble locks the rows of endpoints, in the order of their ids, after it has made
+// lockFailures locks the rows of endpoints, in the order of their ids, after it has made
 // those of the ones that failed.
-func lockTrouble(ctx context.Context, tx pgx.Tx, all, failed [][16]byte, since []time.Time) ([]*troubleScan, error) {
+func lockFailures(ctx context.Context, tx pgx.Tx, all, failed [][16]byte, since []time.Time) ([]*failureScan, error) {
 	batch := &pgx.Batch{}
 	if len(failed) > 0 {
 		batch.Queue(`
@@ -212,19 +212,19 @@ func lockTrouble(ctx context.Context, tx pgx.Tx, all, failed [][16]byte, since [
 			join endpoints e on e.id = u.id and e.state = 0 and e.deleted_at is null
 			order by u.id on conflict (endpoint_id) do nothing`, failed, since)
 	}
-	var rows []*troubleScan
+	var rows []*failureScan
 	batch.Queue(`
-		select `+troubleColumns+` from endpoint_trouble t join endpoints e on e.id = t.endpoint_id
+		select `+failureColumns+` from endpoint_trouble t join endpoints e on e.id = t.endpoint_id
 		where t.endpoint_id = any($1) and e.state = 0 and e.deleted_at is null order by t.endpoint_id for update of t`, all).
 		Query(func(found pgx.Rows) (err error) {
-			rows, err = pgx.CollectRows(found, scanTrouble)
+			rows, err = pgx.CollectRows(found, scanFailures)
 			return err
 		})
 	return rows, tx.SendBatch(ctx, batch).Close()
 }
 
-// queue writes the row back; one without trouble goes.
-func (r *trouble) queue(b *pgx.Batch) {
+// queue writes the row back; one without failures is deleted.
+func (r *failures) queue(b *pgx.Batch) {
 	if r.empty() {
 		b.Queue(`delete from endpoint_trouble where endpoint_id = $1`, r.id)
 		return
@@ -234,22 +234,22 @@ func (r *trouble) queue(b *pgx.Batch) {
 		where endpoint_id = $1`, r.id, r.since, r.streak, append([]time.Time{}, r.minutes...), append([]int32{}, r.exhausted...), optional(r.gone), r.reason)
 }
 
-func (s *troubleScan) failing(now time.Time) webhook.FailingEndpoint {
+func (s *failureScan) failing(now time.Time) webhook.FailingEndpoint {
 	return webhook.FailingEndpoint{EndpointID: s.id, TenantID: s.tenantID, Since: s.since.UTC(), Disable: s.why(s.settings, now) != ""}
 }
 
-// FailingEndpoints are the active endpoints with trouble on record, 100,000 at most.
+// FailingEndpoints are the active endpoints with failures on record, 100,000 at most.
 func (s *EndpointHealth) FailingEndpoints(ctx context.Context) ([]webhook.FailingEndpoint, error) {
-	return queryAll(ctx, s.asWorker(), "look for endpoints in trouble", func(row pgx.CollectableRow) (webhook.FailingEndpoint, error) {
-		scan, err := scanTrouble(row)
+	return queryAll(ctx, s.asWorker(), "look for failing endpoints", func(row pgx.CollectableRow) (webhook.FailingEndpoint, error) {
+		scan, err := scanFailures(row)
 		return scan.failing(s.now()), err
 	}, `
-		select `+troubleColumns+` from endpoint_trouble t join endpoints e on e.id = t.endpoint_id
-		where e.state = 0 and e.deleted_at is null limit $1`, maxTroubled)
+		select `+failureColumns+` from endpoint_trouble t join endpoints e on e.id = t.endpoint_id
+		where e.state = 0 and e.deleted_at is null limit $1`, maxFailing)
 }
 
-// forgetTrouble removes what is on record of an endpoint that begins anew.
-func forgetTrouble(ctx context.Context, tx pgx.Tx, id webhook.EndpointID) error {
+// forgetFailures removes what is on record of an endpoint that begins anew.
+func forgetFailures(ctx context.Context, tx pgx.Tx, id webhook.EndpointID) error {
 	_, err := tx.Exec(ctx, `delete from endpoint_trouble where endpoint_id = $1`, id)
 	return err
 }
