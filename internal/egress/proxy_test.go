@@ -20,8 +20,8 @@ import (
 	"github.com/everpost/everpost/internal/retry"
 )
 
-// connectProxy is a proxy that makes tunnels. Every address leads to the receiver it was
-// given, whatever it was asked for: the tests look at what it was asked for.
+// connectProxy is a proxy that opens tunnels. Every tunnel leads to the same receiver,
+// whatever address was requested; the tests check the requested addresses.
 type connectProxy struct {
 	url *url.URL
 
@@ -29,8 +29,8 @@ type connectProxy struct {
 	asked []*http.Request
 }
 
-// proxyTo starts a proxy. answer decides by the number of the request, counted from 1;
-// "" is a tunnel to the receiver.
+// proxyTo starts a proxy. answer returns the response to the request with that number,
+// counted from 1; "" opens a tunnel to the receiver.
 func proxyTo(t *testing.T, receiver string, answer func(number int) string) *connectProxy {
 	t.Helper()
 	p := &connectProxy{}
@@ -76,7 +76,7 @@ func tunnelling(conn *net.TCPConn, receiver string) {
 
 func always(text string) func(int) string { return func(int) string { return text } }
 
-// requests are the addresses that it was asked for.
+// requests returns the requested addresses.
 func (p *connectProxy) requests() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -87,7 +87,7 @@ func (p *connectProxy) requests() []string {
 	return all
 }
 
-// strictly lets through what is public, over http too and on any port.
+// strictly allows public addresses only, over http too and on any port.
 func strictly() *Guard { return NewGuard(GuardConfig{AllowHTTP: true, AnyPort: true}) }
 
 func TestThroughTheProxy(t *testing.T) {
@@ -111,7 +111,7 @@ func TestThroughTheProxy(t *testing.T) {
 	}
 }
 
-// TLS is with the receiver, by its name, through the tunnel.
+// The TLS session through the tunnel is with the receiver, under its name.
 func TestTLSThroughTheProxy(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t)
@@ -127,8 +127,8 @@ func TestTLSThroughTheProxy(t *testing.T) {
 	}
 }
 
-// The proxy is asked for no denied address, and a name that changes its answer leads to
-// none: what was checked is what it is asked for.
+// The proxy never gets a denied address, also when a name changes its addresses: the
+// address that was checked is the one that is requested.
 func TestProxyIsAskedForNoDeniedAddress(t *testing.T) {
 	t.Parallel()
 	p := proxyTo(t, "127.0.0.1:1", always("HTTP/1.1 502 Bad Gateway\r\n\r\n"))
@@ -159,7 +159,7 @@ func TestProxyIsAskedForNoDeniedAddress(t *testing.T) {
 	require.Equal(t, []string{"93.184.215.14:443"}, p.requests())
 }
 
-// Whose fault it is when the proxy makes no tunnel.
+// Faults when the proxy opens no tunnel.
 func TestProxyRefuses(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -199,8 +199,8 @@ func TestProxyRefuses(t *testing.T) {
 	require.True(t, r.OwnFault)
 }
 
-// A name with several addresses: the next one is asked for when one fails or takes its
-// share of the time, but never more than four, and none after a failure of the proxy.
+// For a name with several addresses, the next one is requested when one fails or uses up
+// its share of the time, but never more than four, and none after a failure of the proxy.
 func TestProxyIsAskedForTheNextAddress(t *testing.T) {
 	t.Parallel()
 	six := []netip.Addr{}
@@ -247,7 +247,7 @@ func TestProxyIsAskedForTheNextAddress(t *testing.T) {
 }
 
 // Names that do not resolve, and the demonstration's receiver, do not reach the proxy.
-func TestPastTheProxy(t *testing.T) {
+func TestRequestsThatBypassTheProxy(t *testing.T) {
 	t.Parallel()
 	p := proxyTo(t, "", always("hang"))
 	for code, fault := range map[dnsmessage.RCode]retry.Fault{
