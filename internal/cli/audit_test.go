@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestAuditShowsWhoChangedWhat(t *testing.T) {
+func TestAuditLog(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	id := b.endpoint()

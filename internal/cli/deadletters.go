@@ -8,14 +8,14 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// DeadLettersCommand shows what was given up and says what is to become of it.
+// DeadLettersCommand lists, replays and discards dead letters.
 type DeadLettersCommand struct {
 	List    DeadLettersListCommand    `cmd:"" help:"List dead letters."`
 	Replay  DeadLettersReplayCommand  `cmd:"" help:"Send dead letters again: some by their ids, or with --all all that the filters choose, at a rate."`
 	Discard DeadLettersDiscardCommand `cmd:"" help:"Throw dead letters away."`
 }
 
-// deadLetterFields are the filters of dead letters under the names of the API.
+// deadLetterFields returns the filters under their names in the API.
 func deadLetterFields(f deliveryFilters, reason string, status int, now time.Time) map[string]string {
 	fields := f.fields(now)
 	fields["reason"] = reason
@@ -42,7 +42,7 @@ func (c *DeadLettersListCommand) Run(ctx context.Context, p Process) error {
 		return err
 	}
 	defer s.close()
-	r := request{path: []string{"dead-letters"}, query: given(deadLetterFields(c.deliveryFilters, c.Reason, c.Status, time.Now()))}
+	r := request{path: []string{"dead-letters"}, query: queryOf(deadLetterFields(c.deliveryFilters, c.Reason, c.Status, time.Now()))}
 	return listOf(ctx, s, "dead letters", r, c.paging, []column[delivery]{
 		{"ID", func(d delivery) string { return d.ID }},
 		{"REASON", func(d delivery) string { return orDash(d.reason()) }},
@@ -50,12 +50,12 @@ func (c *DeadLettersListCommand) Run(ctx context.Context, p Process) error {
 		{"EVENT TYPE", func(d delivery) string { return d.EventType }},
 		{"ENDPOINT", func(d delivery) string { return d.EndpointID }},
 		{"ATTEMPTS", func(d delivery) string { return strconv.Itoa(d.Attempts) }},
-		{"CREATED", func(d delivery) string { return moments(d.CreatedAt) }},
-		{"GIVEN UP", func(d delivery) string { return moments(d.CompletedAt) }},
+		{"CREATED", func(d delivery) string { return optionalTime(d.CreatedAt) }},
+		{"GIVEN UP", func(d delivery) string { return optionalTime(d.CompletedAt) }},
 	})
 }
 
-// DeadLettersReplayCommand sends dead letters again.
+// DeadLettersReplayCommand replays dead letters.
 type DeadLettersReplayCommand struct {
 	remote          `embed:""`
 	deliveryFilters `embed:""`
@@ -67,7 +67,7 @@ type DeadLettersReplayCommand struct {
 	Status int                  `help:"With --all: only what was last answered with this status." placeholder:"CODE"`
 }
 
-// Run sends them.
+// Run replays them.
 func (c *DeadLettersReplayCommand) Run(ctx context.Context, p Process) error {
 	switch {
 	case c.All && len(c.IDs) > 0:
@@ -82,14 +82,14 @@ func (c *DeadLettersReplayCommand) Run(ctx context.Context, p Process) error {
 	return c.command(ctx, p, "dead-letters", c.IDs, "replay", object(map[string]any{"reason": c.Reason}))
 }
 
-// DeadLettersDiscardCommand throws dead letters away.
+// DeadLettersDiscardCommand discards dead letters.
 type DeadLettersDiscardCommand struct {
 	remote   `embed:""`
 	many     `embed:""`
 	reasoned `embed:""`
 }
 
-// Run throws them away.
+// Run discards them.
 func (c *DeadLettersDiscardCommand) Run(ctx context.Context, p Process) error {
 	return c.command(ctx, p, "dead-letters", c.IDs, "discard", object(map[string]any{"reason": c.Reason}))
 }

@@ -5,9 +5,8 @@ import (
 	"strings"
 )
 
-// endpointFields are the settings of an endpoint that creating and changing it share.
-// What has no flag of its own goes into Data, and so does null, which sets a field back
-// to its default.
+// endpointFields are the flags that creating and updating an endpoint share. Fields without
+// a flag go into Data, and so does null, which resets a field to its default.
 type endpointFields struct {
 	endpointAuth `embed:""`
 
@@ -25,7 +24,7 @@ type endpointFields struct {
 	Data        source            `help:"Any settings as the API takes them: a JSON object, @file, or - for standard input. A flag goes before its field here." placeholder:"JSON"` //nolint:lll // a struct tag cannot be wrapped
 }
 
-// body is the settings as the API reads them: Data, and the flags over it.
+// body returns the settings in the API's format: Data, overridden by the flags.
 func (f *endpointFields) body(p Process, address *string) ([]byte, error) {
 	fields, err := f.Data.object(p, "--data")
 	if err != nil {
@@ -61,15 +60,15 @@ func (f *endpointFields) body(p Process, address *string) ([]byte, error) {
 	return marshal(fields), nil
 }
 
-// set sets a field that was given.
+// set sets a field if it was given.
 func set[T any](fields map[string]json.RawMessage, name string, value *T) {
 	if value != nil {
 		fields[name] = marshal(value)
 	}
 }
 
-// headersOf reads headers as curl's -H takes them. The error names none of their
-// values, which may be secret.
+// headersOf parses headers in the format of curl's -H. Errors contain none of their values,
+// which may be secret.
 func headersOf(lines []string) (map[string]string, error) {
 	headers := make(map[string]string, len(lines))
 	for _, line := range lines {
@@ -85,7 +84,7 @@ func headersOf(lines []string) (map[string]string, error) {
 	return headers, nil
 }
 
-// setPolicy sets a retry policy that was given: a preset's name, or an object.
+// setPolicy sets a retry policy if it was given: a preset's name, or an object.
 func setPolicy(fields map[string]json.RawMessage, policy *string) error {
 	if policy == nil {
 		return nil

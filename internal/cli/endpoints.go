@@ -9,7 +9,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// EndpointsCommand looks after the URLs that events are sent to.
+// EndpointsCommand manages endpoints.
 type EndpointsCommand struct {
 	List         EndpointsListCommand         `cmd:"" help:"List endpoints."`
 	Get          EndpointsGetCommand          `cmd:"" help:"Show an endpoint."`
@@ -34,7 +34,7 @@ type endpoint struct {
 	Why        *string  `json:"state_reason"`
 }
 
-// address is the URL without its query, which may hold a token.
+// address is the URL without its query, which may contain a token.
 func (e endpoint) address() string {
 	u, err := url.Parse(e.URL)
 	if err != nil || u.RawQuery == "" {
@@ -66,15 +66,16 @@ func (c *EndpointsListCommand) Run(ctx context.Context, p Process) error {
 	})
 }
 
-// oneEndpoint is a command for one endpoint.
+// oneEndpoint holds the arguments of a command for one endpoint.
 type oneEndpoint struct {
 	remote `embed:""`
 
 	ID webhook.EndpointID `arg:"" help:"The endpoint's id, ep_..."`
 }
 
-// asked is a request about the endpoint: verb is the rest of its path, "" for none.
-func (c *oneEndpoint) asked(method, verb string, body []byte) request {
+// newRequest returns a request about the endpoint. verb is the rest of its path, "" for
+// none.
+func (c *oneEndpoint) newRequest(method, verb string, body []byte) request {
 	path := []string{"endpoints", c.ID.String()}
 	if verb != "" {
 		path = append(path, verb)
@@ -89,7 +90,7 @@ type EndpointsGetCommand struct {
 
 // Run shows it.
 func (c *EndpointsGetCommand) Run(ctx context.Context, p Process) error {
-	return c.once(ctx, p, c.asked(http.MethodGet, "", nil))
+	return c.once(ctx, p, c.newRequest(http.MethodGet, "", nil))
 }
 
 // EndpointsCreateCommand creates an endpoint.
@@ -109,7 +110,7 @@ func (c *EndpointsCreateCommand) Run(ctx context.Context, p Process) error {
 	return c.once(ctx, p, request{method: http.MethodPost, path: []string{"endpoints"}, body: body})
 }
 
-// EndpointsUpdateCommand changes an endpoint.
+// EndpointsUpdateCommand updates an endpoint.
 type EndpointsUpdateCommand struct {
 	oneEndpoint    `embed:""`
 	endpointFields `embed:""`
@@ -117,7 +118,7 @@ type EndpointsUpdateCommand struct {
 	Address *string `help:"The URL to send to." name:"endpoint-url" placeholder:"URL"`
 }
 
-// Run changes it.
+// Run updates it.
 func (c *EndpointsUpdateCommand) Run(ctx context.Context, p Process) error {
 	body, err := c.body(p, c.Address)
 	if err != nil {
@@ -126,7 +127,7 @@ func (c *EndpointsUpdateCommand) Run(ctx context.Context, p Process) error {
 	if string(body) == "{}" {
 		return usage("endpoints update: say what is to change; 'everpost endpoints update --help' lists it")
 	}
-	return c.once(ctx, p, c.asked(http.MethodPatch, "", body))
+	return c.once(ctx, p, c.newRequest(http.MethodPatch, "", body))
 }
 
 // EndpointsDeleteCommand deletes an endpoint.
@@ -141,7 +142,7 @@ func (c *EndpointsDeleteCommand) Run(ctx context.Context, p Process) error {
 		return err
 	}
 	defer s.close()
-	if _, err := s.do(ctx, c.asked(http.MethodDelete, "", nil)); err != nil || s.json { // 204: there is no answer to print
+	if _, err := s.do(ctx, c.newRequest(http.MethodDelete, "", nil)); err != nil || s.json { // 204 has no body to print
 		return err
 	}
 	return s.line("deleted " + c.ID.String())
@@ -152,14 +153,14 @@ type EndpointsSecretCommand struct {
 	oneEndpoint `embed:""`
 }
 
-// Run prints it and nothing else, for scripts.
+// Run prints the secret and nothing else, for scripts.
 func (c *EndpointsSecretCommand) Run(ctx context.Context, p Process) error {
 	s, err := c.open(p)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	a, err := s.do(ctx, c.asked(http.MethodGet, "secret", nil))
+	a, err := s.do(ctx, c.newRequest(http.MethodGet, "secret", nil))
 	if err != nil {
 		return err
 	}
@@ -182,7 +183,7 @@ type EndpointsPauseCommand struct {
 
 // Run pauses it.
 func (c *EndpointsPauseCommand) Run(ctx context.Context, p Process) error {
-	return c.once(ctx, p, c.asked(http.MethodPost, "pause", nil))
+	return c.once(ctx, p, c.newRequest(http.MethodPost, "pause", nil))
 }
 
 // EndpointsResumeCommand resumes an endpoint.
@@ -198,7 +199,7 @@ func (c *EndpointsResumeCommand) Run(ctx context.Context, p Process) error {
 	if c.Rate != 0 {
 		body["rate_per_minute"] = c.Rate
 	}
-	return c.once(ctx, p, c.asked(http.MethodPost, "resume", object(body)))
+	return c.once(ctx, p, c.newRequest(http.MethodPost, "resume", object(body)))
 }
 
 // EndpointsCloseCircuitCommand makes an open circuit half open.
@@ -208,5 +209,5 @@ type EndpointsCloseCircuitCommand struct {
 
 // Run closes it.
 func (c *EndpointsCloseCircuitCommand) Run(ctx context.Context, p Process) error {
-	return c.once(ctx, p, c.asked(http.MethodPost, "close-circuit", nil))
+	return c.once(ctx, p, c.newRequest(http.MethodPost, "close-circuit", nil))
 }

@@ -48,12 +48,12 @@ func (c *EventsListCommand) Run(ctx context.Context, p Process) error {
 	}
 	defer s.close()
 	now := time.Now()
-	filters := given(map[string]string{"type": c.Type, "external_id": c.ExternalID, "since": c.Since.ago(now), "until": c.Until.ago(now)})
+	filters := queryOf(map[string]string{"type": c.Type, "external_id": c.ExternalID, "since": c.Since.ago(now), "until": c.Until.ago(now)})
 	return listOf(ctx, s, "events", request{path: []string{"events"}, query: filters}, c.paging, []column[event]{
 		{"ID", func(e event) string { return e.ID }},
 		{"TYPE", func(e event) string { return e.Type }},
 		{"EXTERNAL ID", func(e event) string { return text(e.ExternalID) }},
-		{"CREATED", func(e event) string { return moments(e.CreatedAt) }},
+		{"CREATED", func(e event) string { return optionalTime(e.CreatedAt) }},
 		{"ENDPOINTS", func(e event) string { return strconv.Itoa(len(e.EndpointIDs)) }},
 		{"BYTES", func(e event) string { return strconv.Itoa(e.PayloadSize) }},
 	})
@@ -78,8 +78,8 @@ type EventsPayloadCommand struct {
 	ID webhook.EventID `arg:"" help:"The event's id, evt_..."`
 }
 
-// Run prints it, and a line end after it only where a person reads: what is
-// written to a file or a pipe is the payload and nothing else.
+// Run prints the payload. It adds a line end only on a terminal, so that a file or a pipe
+// gets exactly the payload.
 func (c *EventsPayloadCommand) Run(ctx context.Context, p Process) error {
 	s, err := c.open(p)
 	if err != nil {
@@ -101,18 +101,18 @@ func (c *EventsPayloadCommand) Run(ctx context.Context, p Process) error {
 	return nil
 }
 
-// once opens a session for one request and prints the one thing that comes back.
-func (r *remote) once(ctx context.Context, p Process, asked request) error {
+// once opens a session, makes one request and prints the response.
+func (r *remote) once(ctx context.Context, p Process, req request) error {
 	s, err := r.open(p)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	return s.record(ctx, asked)
+	return s.record(ctx, req)
 }
 
-// given is a query of the filters that are not empty.
-func given(filters map[string]string) url.Values {
+// queryOf returns a query with the filters that are not empty.
+func queryOf(filters map[string]string) url.Values {
 	query := url.Values{}
 	for name, value := range filters {
 		if value != "" {
@@ -122,7 +122,7 @@ func given(filters map[string]string) url.Values {
 	return query
 }
 
-// text is an optional text, "-" for none.
+// text returns an optional text, "-" for none.
 func text(s *string) string {
 	if s == nil {
 		return "-"

@@ -29,10 +29,10 @@ func (c *EndpointsRotateSecretCommand) Run(ctx context.Context, p Process) error
 		}
 		body["secret"] = secret
 	}
-	return c.once(ctx, p, c.asked(http.MethodPost, "rotate-secret", object(body)))
+	return c.once(ctx, p, c.newRequest(http.MethodPost, "rotate-secret", object(body)))
 }
 
-// secret reads the secret from where it is; errors show nothing of it.
+// secret reads the secret; errors contain nothing of it.
 func (c *EndpointsRotateSecretCommand) secret(p Process) (string, error) {
 	var (
 		text []byte
