@@ -13,11 +13,12 @@ const deadName = "dead-100"
 const (
 	perTenant       = 100 // endpoints; one of them is dead
 	fewestEndpoints = 3 * perTenant
-	creators        = 16   // connections that make endpoints
+	creators        = 16   // connections that create endpoints
 	deadRate        = 20.0 // events per second to all dead endpoints together
 )
 
-// city is many endpoints, in tenants of a hundred. The first of each tenant is dead.
+// city is many endpoints in tenants of a hundred. The first endpoint of each tenant is
+// dead.
 type city struct {
 	*place
 
@@ -26,7 +27,7 @@ type city struct {
 	dead    [3]string // addresses: refuses, hangs, 503
 }
 
-// dead: a hundredth of all endpoints is dead in one of three ways.
+// dead: one in a hundred endpoints is dead in one of three ways.
 func dead(ctx context.Context, l *lab, r *report) (err error) {
 	in, err := l.fresh(ctx)
 	if err != nil {
@@ -84,7 +85,7 @@ func dead(ctx context.Context, l *lab, r *report) (err error) {
 	return nil
 }
 
-// build makes all endpoints, several at a time.
+// build creates all endpoints concurrently.
 func (c *city) build(ctx context.Context) error {
 	var next atomic.Int64
 	makers := make([]func(context.Context) error, creators)
@@ -104,7 +105,7 @@ func (c *city) build(ctx context.Context) error {
 	return beside(ctx, makers...)
 }
 
-// settle makes one tenant with its endpoints.
+// settle creates one tenant with its endpoints.
 func (c *city) settle(ctx context.Context, t int) error {
 	name := fmt.Sprintf("t%d", t)
 	if err := c.tenant(ctx, name); err != nil {
@@ -126,7 +127,8 @@ func (c *city) settle(ctx context.Context, t int) error {
 // kindOf is the event type of a tenant's endpoint.
 func kindOf(e int) string { return fmt.Sprintf("to.e%d", e) }
 
-// toWell posts to one well endpoint after another, never twice to the same tenant in a row.
+// toWell posts to one healthy endpoint after another, never twice in a row to the same
+// tenant.
 func (c *city) toWell(from int) func(ctx context.Context, i int) (string, error) {
 	return func(ctx context.Context, i int) (string, error) {
 		i += from

@@ -11,12 +11,12 @@ import (
 const fairnessName = "fairness"
 
 const (
-	quietRate  = 20.0 // events per second of the tenant that is watched
-	burstConns = 16   // connections of the other
-	fairMore   = 50.0 // ms that the burst may cost at p99
+	quietRate  = 20.0 // events per second of the measured tenant
+	burstConns = 16   // connections of the other tenant
+	fairMore   = 50.0 // allowed increase of p99 by the burst, in ms
 )
 
-// fairness: one tenant's burst beside another tenant's few events.
+// fairness: one tenant posts a burst while another posts few events.
 func fairness(ctx context.Context, l *lab, r *report) (err error) {
 	in, err := l.fresh(ctx)
 	if err != nil {
