@@ -123,7 +123,7 @@ func (p *place) flapping(ctx context.Context, r *report) error {
 	if err != nil {
 		return err
 	}
-	err = beside(ctx,
+	err = concurrently(ctx,
 		func(ctx context.Context) error {
 			_, err := p.lab.run(ctx, flow{rate: steady, lasts: p.lab.size.flapping, one: p.poster("acme", "a.flap")})
 			return err

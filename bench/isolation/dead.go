@@ -48,13 +48,13 @@ func dead(ctx context.Context, l *lab, r *report) (err error) {
 	defer release()
 	c.well, c.dead = receivers[0], [3]string{closed, receivers[1].base, receivers[2].base}
 
-	begun := time.Now()
+	started := time.Now()
 	if err := c.build(ctx); err != nil {
 		return err
 	}
 	r.figure("endpoints made", float64(c.tenants*perTenant), "")
-	r.figure("endpoints made per second", float64(c.tenants*perTenant)/time.Since(begun).Seconds(), "/s")
-	l.sayf("%d endpoints after %s; 50/s to those that are well, alone", c.tenants*perTenant, time.Since(begun).Round(time.Second))
+	r.figure("endpoints made per second", float64(c.tenants*perTenant)/time.Since(started).Seconds(), "/s")
+	l.sayf("%d endpoints after %s; 50/s to those that are well, alone", c.tenants*perTenant, time.Since(started).Round(time.Second))
 	cost := in.begin()
 	before, err := l.run(ctx, flow{rate: steady, lasts: l.size.base, one: c.toWell(0)})
 	if err != nil {
@@ -64,7 +64,7 @@ func dead(ctx context.Context, l *lab, r *report) (err error) {
 	l.sayf("the same beside 20/s to %d dead endpoints", c.tenants)
 	cost = in.begin()
 	var during []post
-	err = beside(ctx,
+	err = concurrently(ctx,
 		func(ctx context.Context) (err error) {
 			during, err = l.run(ctx, flow{rate: steady, lasts: l.size.base, one: c.toWell(len(before))})
 			return err
@@ -80,8 +80,8 @@ func dead(ctx context.Context, l *lab, r *report) (err error) {
 	if _, err := wait(ctx, l.size.patience, func() bool { return match(during, c.well.soFar()).missing == 0 }); err != nil {
 		return err
 	}
-	quiet, loud := match(before, c.well.soFar()), match(during, c.well.soFar())
-	r.compare("the well endpoints, end to end", &quiet, &loud, neighbourShare, neighbourMore)
+	quiet, disturbed := match(before, c.well.soFar()), match(during, c.well.soFar())
+	r.compare("the well endpoints, end to end", &quiet, &disturbed, neighbourShare, neighbourMore)
 	return nil
 }
 
@@ -102,7 +102,7 @@ func (c *city) build(ctx context.Context) error {
 			}
 		}
 	}
-	return beside(ctx, makers...)
+	return concurrently(ctx, makers...)
 }
 
 // settle creates one tenant with its endpoints.

@@ -74,8 +74,8 @@ func (l *lab) until(ctx context.Context, at time.Duration, stop <-chan struct{})
 	}
 }
 
-// beside runs functions concurrently and returns when all have ended.
-func beside(ctx context.Context, all ...func(ctx context.Context) error) error {
+// concurrently runs functions concurrently and returns when all have ended.
+func concurrently(ctx context.Context, all ...func(ctx context.Context) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, f := range all {
 		group.Go(func() error { return f(ctx) })

@@ -79,8 +79,8 @@ func hang(ctx context.Context, l *lab, r *report) (err error) {
 	}
 	arrived := match(arriving, well.soFar())
 	r.figure("the other endpoint, end to end, while they arrive: p99", arrived.quantile(99), "ms")
-	quiet, loud := match(before, well.soFar()), match(during, well.soFar())
-	r.compare("the other endpoint, end to end", &quiet, &loud, neighbourShare, neighbourMore)
+	quiet, disturbed := match(before, well.soFar()), match(during, well.soFar())
+	r.compare("the other endpoint, end to end", &quiet, &disturbed, neighbourShare, neighbourMore)
 	_, connections := hanging.atOnce()
 	r.atMost("connections of the receiver that hangs, at once", float64(connections), 10, "")
 	r.figure("requests to the receiver that hangs", float64(len(hanging.soFar())), "")
@@ -94,7 +94,7 @@ func hang(ctx context.Context, l *lab, r *report) (err error) {
 // whileTheyArrive runs a third of the flow and posts the backlog at its beginning.
 func (l *lab) whileTheyArrive(ctx context.Context, in *place, watched flow) (posts []post, err error) {
 	watched.lasts /= 3
-	err = beside(ctx,
+	err = concurrently(ctx,
 		func(ctx context.Context) (err error) { posts, err = l.run(ctx, watched); return err },
 		func(ctx context.Context) error {
 			_, err := in.burst(ctx, "acme", "a.slow", l.size.backlog, 1)

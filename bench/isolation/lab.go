@@ -167,10 +167,10 @@ func (p *place) End() error {
 
 // work is the resource usage of an interval.
 type work struct {
-	place  *place
-	before installation.Usage
-	known  bool
-	begun  time.Time
+	place   *place
+	before  installation.Usage
+	known   bool
+	started time.Time
 }
 
 func (p *place) begin() work {
@@ -184,7 +184,7 @@ func (w work) report(r *report, when string) {
 	if !ok || !w.known {
 		return
 	}
-	used, took := after.Minus(w.before), time.Since(w.begun).Seconds()
+	used, took := after.Minus(w.before), time.Since(w.started).Seconds()
 	r.figure("CPU "+when, (used.Process+used.Below)/took, "cores")
 	r.Others = max(r.Others, used.Others()/took)
 }

@@ -36,27 +36,27 @@ func pause(ctx context.Context, l *lab, r *report) (err error) {
 		return err
 	}
 	var (
-		posts                      []post
-		paused, resuming           time.Duration
-		first, second              = l.size.base / 3, l.size.base/3 + l.size.pause
-		begun, endpoint, lastsLong = l.since(), tenantPath("acme", "/endpoints/"+id), l.size.base/3 + l.size.pause + l.size.resumed
+		posts                        []post
+		paused, resuming             time.Duration
+		first, second                = l.size.base / 3, l.size.base/3 + l.size.pause
+		started, endpoint, lastsLong = l.since(), tenantPath("acme", "/endpoints/"+id), l.size.base/3 + l.size.pause + l.size.resumed
 	)
 	l.sayf("50/s for %s; paused after %s for %s", lastsLong, first, l.size.pause)
 	cost := in.begin()
-	err = beside(ctx,
+	err = concurrently(ctx,
 		func(ctx context.Context) (err error) {
 			posts, err = l.run(ctx, flow{rate: steady, lasts: lastsLong, one: in.poster("acme", "a.flow")})
 			return err
 		},
 		func(ctx context.Context) error {
-			if _, err := l.until(ctx, begun+first, nil); err != nil {
+			if _, err := l.until(ctx, started+first, nil); err != nil {
 				return err
 			}
 			if err := in.action(ctx, endpoint+"/pause", `{}`, nil); err != nil {
 				return err
 			}
 			paused = l.since()
-			if _, err := l.until(ctx, begun+second, nil); err != nil {
+			if _, err := l.until(ctx, started+second, nil); err != nil {
 				return err
 			}
 			resuming = l.since()

@@ -89,8 +89,8 @@ func (l *lab) fail(ctx context.Context, r *report, name string, settings fields)
 		return nil, err
 	}
 	o := &outage{from: l.size.base, until: l.size.base + l.size.outage}
-	cost, begun := in.begin(), l.since()
-	err = beside(ctx,
+	cost, started := in.begin(), l.since()
+	err = concurrently(ctx,
 		func(ctx context.Context) (err error) {
 			o.posts, err = l.run(ctx, flow{rate: steady, lasts: o.until + l.size.after, one: in.poster("acme", "a.flow")})
 			return err
@@ -100,7 +100,7 @@ func (l *lab) fail(ctx context.Context, r *report, name string, settings fields)
 				at time.Duration
 				m  manner
 			}{{o.from, fails}, {o.until, answers}} {
-				if _, err := l.until(ctx, begun+turn.at, nil); err != nil {
+				if _, err := l.until(ctx, started+turn.at, nil); err != nil {
 					return err
 				}
 				to.become(turn.m, 0)

@@ -12,10 +12,10 @@ type AuditCommand struct {
 	remote `embed:""`
 	paging `embed:""`
 
-	ByKey  webhook.KeyID `help:"Only what was done with this key." name:"by-key" placeholder:"ID"`
+	ByKey  webhook.KeyID `help:"Only entries of this key." name:"by-key" placeholder:"ID"`
 	Action string        `help:"Only this action, such as endpoint.create." placeholder:"NAME"`
-	Since  instant       `help:"Only what was done since: a time, or a duration ago such as 1h." placeholder:"WHEN"`
-	Until  instant       `help:"Only what was done before." placeholder:"WHEN"`
+	Since  instant       `help:"Only entries since: a time, or a duration ago such as 1h." placeholder:"WHEN"`
+	Until  instant       `help:"Only entries before." placeholder:"WHEN"`
 }
 
 // auditEntry is an entry in the list.

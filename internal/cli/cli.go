@@ -43,18 +43,18 @@ type Commands struct {
 	Serve   ServeCommand   `cmd:"" help:"Run API and worker in one process, against a given PostgreSQL and Temporal."`
 	API     APICommand     `cmd:"" help:"Run the API alone." name:"api"`
 	Worker  WorkerCommand  `cmd:"" help:"Run a worker alone."`
-	Migrate MigrateCommand `cmd:"" help:"Bring the database up to date."`
-	Keys    KeysCommand    `cmd:"" help:"Make, list and revoke API keys; rotate the key for secrets at rest."`
+	Migrate MigrateCommand `cmd:"" help:"Migrate the database to this version."`
+	Keys    KeysCommand    `cmd:"" help:"Create, list and revoke API keys; rotate the key for secrets at rest."`
 
 	Send        SendCommand        `cmd:"" help:"Post an event."`
 	Events      EventsCommand      `cmd:"" help:"Show events."`
-	Deliveries  DeliveriesCommand  `cmd:"" help:"Show deliveries; cancel, retry, reschedule and replay them."`
-	DeadLetters DeadLettersCommand `cmd:"" help:"Show, replay and discard what was given up."`
+	Deliveries  DeliveriesCommand  `cmd:"" help:"Show, cancel, retry, reschedule and replay deliveries."`
+	DeadLetters DeadLettersCommand `cmd:"" help:"List, replay and discard dead letters."`
 	Endpoints   EndpointsCommand   `cmd:"" help:"Show, create, change, pause and test endpoints."`
 	Tenants     TenantsCommand     `cmd:"" help:"Show, create, change and delete tenants."`
-	Replays     ReplaysCommand     `cmd:"" help:"Send many deliveries again, at a rate, and look after it."`
-	Audit       AuditCommand       `cmd:"" help:"Show who changed what."`
-	Listen      ListenCommand      `cmd:"" help:"Run a receiver for trying things out: it prints what arrives, verifies it, and fails as told."`
+	Replays     ReplaysCommand     `cmd:"" help:"Replay many deliveries at a rate, and control replays."`
+	Audit       AuditCommand       `cmd:"" help:"Show the audit log."`
+	Listen      ListenCommand      `cmd:"" help:"Run a test receiver that prints and verifies requests, and fails as configured."`
 
 	Completion CompletionCommand `cmd:"" help:"Print a script that completes commands and flags in a shell."`
 	Help       HelpCommand       `cmd:"" help:"Show the help of a command."`

@@ -35,7 +35,7 @@ type connection struct {
 	URL     string `default:"http://127.0.0.1:8080" env:"EVERPOST_URL" help:"Address of Everpost's API." name:"url" placeholder:"URL" section:"client"`
 	Key     string `env:"EVERPOST_KEY" help:"API key. Without one, on this machine, the operator key in the data directory is used." placeholder:"KEY" section:"client"` //nolint:lll // a struct tag cannot be wrapped
 	DataDir string `default:".everpost" env:"EVERPOST_DATA_DIR" help:"Data directory of 'everpost standalone', where operator.key is." placeholder:"DIR"`
-	JSON    bool   `help:"Print the API's answer, for scripts." name:"json"`
+	JSON    bool   `help:"Print the API's response as JSON, for scripts." name:"json"`
 }
 
 // remote holds the flags of commands that concern one tenant.

@@ -11,8 +11,8 @@ import (
 // DeadLettersCommand lists, replays and discards dead letters.
 type DeadLettersCommand struct {
 	List    DeadLettersListCommand    `cmd:"" help:"List dead letters."`
-	Replay  DeadLettersReplayCommand  `cmd:"" help:"Send dead letters again: some by their ids, or with --all all that the filters choose, at a rate."`
-	Discard DeadLettersDiscardCommand `cmd:"" help:"Throw dead letters away."`
+	Replay  DeadLettersReplayCommand  `cmd:"" help:"Replay dead letters: by their ids, or with --all all that match the filters, at a rate."`
+	Discard DeadLettersDiscardCommand `cmd:"" help:"Discard dead letters."`
 }
 
 // deadLetterFields returns the filters under their names in the API.
@@ -31,8 +31,8 @@ type DeadLettersListCommand struct {
 	paging          `embed:""`
 	deliveryFilters `embed:""`
 
-	Reason string `help:"Only what was given up for this reason, such as max_attempts." placeholder:"REASON"`
-	Status int    `help:"Only what was last answered with this status." placeholder:"CODE"`
+	Reason string `help:"Only dead letters with this reason, such as max_attempts." placeholder:"REASON"`
+	Status int    `help:"Only dead letters whose last response had this status." placeholder:"CODE"`
 }
 
 // Run lists them.
@@ -62,9 +62,9 @@ type DeadLettersReplayCommand struct {
 	pace            `embed:""`
 
 	IDs    []webhook.DeliveryID `arg:"" help:"Ids of dead letters, dlv_..." name:"id" optional:""`
-	All    bool                 `help:"Replay all that the filters choose, at a rate, as 'replays create' does."`
-	Reason string               `help:"With ids: why, which is kept with the delivery. With --all: only what was given up for this reason." placeholder:"TEXT"`
-	Status int                  `help:"With --all: only what was last answered with this status." placeholder:"CODE"`
+	All    bool                 `help:"Replay all that match the filters, at a rate, like 'replays create'."`
+	Reason string               `help:"With ids: a reason, stored with the delivery. With --all: only dead letters with this reason." placeholder:"TEXT"`
+	Status int                  `help:"With --all: only dead letters whose last response had this status." placeholder:"CODE"`
 }
 
 // Run replays them.

@@ -16,10 +16,10 @@ type DeliveriesCommand struct {
 	List       DeliveriesListCommand       `cmd:"" help:"List deliveries."`
 	Get        DeliveriesGetCommand        `cmd:"" help:"Show a delivery."`
 	Attempts   DeliveriesAttemptsCommand   `cmd:"" help:"List a delivery's attempts."`
-	Cancel     DeliveriesCancelCommand     `cmd:"" help:"End deliveries that are under way."`
+	Cancel     DeliveriesCancelCommand     `cmd:"" help:"Cancel open deliveries."`
 	Retry      DeliveriesRetryCommand      `cmd:"" help:"Make the next attempt now."`
 	Reschedule DeliveriesRescheduleCommand `cmd:"" help:"Make the next attempt at another time."`
-	Replay     DeliveriesReplayCommand     `cmd:"" help:"Send deliveries that have ended again."`
+	Replay     DeliveriesReplayCommand     `cmd:"" help:"Replay deliveries that have ended."`
 }
 
 // delivery is the part of the API's delivery that a table shows.
@@ -110,9 +110,9 @@ func (a attempt) summary() string {
 // deliveryFilters are the filters of a list of deliveries.
 type deliveryFilters struct {
 	Endpoint  webhook.EndpointID `help:"Only deliveries to this endpoint." placeholder:"ID"`
-	EventType string             `help:"Only deliveries of events of this type, or of those that a pattern such as order.* fits." placeholder:"TYPE"`
-	Since     instant            `help:"Only what was created since: a time, or a duration ago such as 1h." placeholder:"WHEN"`
-	Until     instant            `help:"Only what was created before." placeholder:"WHEN"`
+	EventType string             `help:"Only deliveries of events of this type, or of types that match a pattern such as order.*." placeholder:"TYPE"`
+	Since     instant            `help:"Only deliveries created since: a time, or a duration ago such as 1h." placeholder:"WHEN"`
+	Until     instant            `help:"Only deliveries created before." placeholder:"WHEN"`
 }
 
 // fields returns the filters under their names in the API.
@@ -206,7 +206,7 @@ type many struct {
 
 // reasoned is the flag for the reason of a command.
 type reasoned struct {
-	Reason string `help:"Why; kept with the delivery and in the audit log." placeholder:"TEXT"`
+	Reason string `help:"A reason, stored with the delivery and in the audit log." placeholder:"TEXT"`
 }
 
 // DeliveriesCancelCommand cancels deliveries.

@@ -8,7 +8,7 @@ import (
 // endpointAuth are the secret settings of an endpoint. They come from files or standard
 // input, because every user of a machine can see a command line.
 type endpointAuth struct {
-	Auth        source `help:"How requests say who sends them: a JSON object, as @file, or - for standard input; null for none." placeholder:"@FILE|-|null"`
+	Auth        source `help:"How requests are authenticated: a JSON object, as @file, or - for standard input; null for none." placeholder:"@FILE|-|null"`
 	Certificate string `help:"A file with the client certificate for the receiver, in PEM." name:"client-certificate" placeholder:"FILE"`
 	Key         string `help:"A file with its key, in PEM." name:"client-key" placeholder:"FILE"`
 }

@@ -10,18 +10,18 @@ import (
 type endpointFields struct {
 	endpointAuth `embed:""`
 
-	EventTypes  []string          `help:"What to send: exact types, prefixes as order.* or invoice/*, or *, separated by commas or repeated." name:"event-type" placeholder:"TYPE"` //nolint:lll // a struct tag cannot be wrapped
+	EventTypes  []string          `help:"Event types: exact types, prefixes as order.* or invoice/*, or *, separated by commas or repeated." name:"event-type" placeholder:"TYPE"` //nolint:lll // a struct tag cannot be wrapped
 	Description *string           `help:"A note for people." placeholder:"TEXT"`
-	Header      []string          `help:"A header to send along, as 'Name: value'; may be repeated. All are replaced." placeholder:"HEADER" sep:"none"`
-	Timeout     *string           `help:"Of one request as a whole: 1s to 30s, or auto, which follows the receiver's answers." placeholder:"DURATION"`
-	MaxInFlight *int              `help:"Requests at a time." placeholder:"N"`
-	Rate        *float64          `help:"Requests in a second." name:"rate-limit-per-second" placeholder:"N"`
+	Header      []string          `help:"A request header, as 'Name: value'; may be repeated. Replaces all headers." placeholder:"HEADER" sep:"none"`
+	Timeout     *string           `help:"Timeout of a whole request: 1s to 30s, or auto, which adapts to the receiver's latency." placeholder:"DURATION"`
+	MaxInFlight *int              `help:"Maximum of concurrent requests." placeholder:"N"`
+	Rate        *float64          `help:"Maximum of requests per second." name:"rate-limit-per-second" placeholder:"N"`
 	RetryPolicy *string           `help:"A preset's name, JSON, or null for the tenant's or the installation's." placeholder:"POLICY"`
 	Signature   *string           `help:"How requests are signed: v1, v1a or hex." placeholder:"SCHEME"`
 	Format      *string           `help:"What the body of a request is: raw, the payload as it was posted, or envelope, with type and timestamp around it." name:"payload-format" placeholder:"FORMAT"` //nolint:lll // a struct tag cannot be wrapped
 	AutoReplay  *bool             `help:"Replay the dead letters of an outage when the endpoint is back." negatable:""`
-	Metadata    map[string]string `help:"A note of your own, as name=value; may be repeated. All are replaced." mapsep:"none" placeholder:"NAME=VALUE"`
-	Data        source            `help:"Any settings as the API takes them: a JSON object, @file, or - for standard input. A flag goes before its field here." placeholder:"JSON"` //nolint:lll // a struct tag cannot be wrapped
+	Metadata    map[string]string `help:"Metadata, as name=value; may be repeated. Replaces all metadata." mapsep:"none" placeholder:"NAME=VALUE"`
+	Data        source            `help:"Any settings as the API takes them: a JSON object, @file, or - for standard input. Flags override its fields." placeholder:"JSON"` //nolint:lll // a struct tag cannot be wrapped
 }
 
 // body returns the settings in the API's format: Data, overridden by the flags.

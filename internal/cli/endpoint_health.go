@@ -131,8 +131,8 @@ func (c *EndpointsHealthCommand) Run(ctx context.Context, p Process) error {
 type EndpointsTestCommand struct {
 	oneEndpoint `embed:""`
 
-	Type    string `help:"The event type that the receiver is told; everpost.test without it." placeholder:"TYPE"`
-	Payload source `help:"What is sent: JSON, @file, or - for standard input; {\"test\":true} without it." placeholder:"JSON"`
+	Type    string `help:"The event type of the request; everpost.test without it." placeholder:"TYPE"`
+	Payload source `help:"The payload: JSON, @file, or - for standard input; {\"test\":true} without it." placeholder:"JSON"`
 }
 
 // Run sends the request and prints the response. It returns an error when the receiver does

@@ -15,14 +15,14 @@ type EndpointsCommand struct {
 	Get          EndpointsGetCommand          `cmd:"" help:"Show an endpoint."`
 	Create       EndpointsCreateCommand       `cmd:"" help:"Create an endpoint and print it, with its secret."`
 	Update       EndpointsUpdateCommand       `cmd:"" help:"Change an endpoint."`
-	Delete       EndpointsDeleteCommand       `cmd:"" help:"Delete an endpoint; its deliveries under way are cancelled."`
+	Delete       EndpointsDeleteCommand       `cmd:"" help:"Delete an endpoint and cancel its open deliveries."`
 	Secret       EndpointsSecretCommand       `cmd:"" help:"Print an endpoint's secret."`
-	RotateSecret EndpointsRotateSecretCommand `cmd:"" help:"Give an endpoint a new secret; the old one is used beside it for a while."`
-	Health       EndpointsHealthCommand       `cmd:"" help:"Show how an endpoint fares, and why deliveries to it wait."`
-	Test         EndpointsTestCommand         `cmd:"" help:"Send one request to an endpoint now, and show what it came to."`
-	Pause        EndpointsPauseCommand        `cmd:"" help:"Hold what is for an endpoint."`
-	Resume       EndpointsResumeCommand       `cmd:"" help:"Send what was held, paced."`
-	CloseCircuit EndpointsCloseCircuitCommand `cmd:"" help:"Try an endpoint now whose circuit is open."`
+	RotateSecret EndpointsRotateSecretCommand `cmd:"" help:"Give an endpoint a new secret; the old one stays in use for a grace period."`
+	Health       EndpointsHealthCommand       `cmd:"" help:"Show an endpoint's health, and why deliveries to it wait."`
+	Test         EndpointsTestCommand         `cmd:"" help:"Send a test request to an endpoint now, and show the result."`
+	Pause        EndpointsPauseCommand        `cmd:"" help:"Pause an endpoint: its deliveries are held."`
+	Resume       EndpointsResumeCommand       `cmd:"" help:"Resume an endpoint: held deliveries are released at a rate."`
+	CloseCircuit EndpointsCloseCircuitCommand `cmd:"" help:"Close an open circuit: try the endpoint now."`
 }
 
 // endpoint is an endpoint in a list.
@@ -190,7 +190,7 @@ func (c *EndpointsPauseCommand) Run(ctx context.Context, p Process) error {
 type EndpointsResumeCommand struct {
 	oneEndpoint `embed:""`
 
-	Rate float64 `help:"Held deliveries released in a minute; without it, as fast as the endpoint took them before." name:"rate-per-minute" placeholder:"N"`
+	Rate float64 `help:"Held deliveries released per minute; without it, the endpoint's rate before the pause." name:"rate-per-minute" placeholder:"N"`
 }
 
 // Run resumes it.

@@ -15,8 +15,8 @@ import (
 // EventsCommand shows events.
 type EventsCommand struct {
 	List    EventsListCommand    `cmd:"" help:"List events."`
-	Get     EventsGetCommand     `cmd:"" help:"Show an event and where each of its deliveries stands."`
-	Payload EventsPayloadCommand `cmd:"" help:"Print an event's payload, its bytes as they were sent."`
+	Get     EventsGetCommand     `cmd:"" help:"Show an event and the state of its deliveries."`
+	Payload EventsPayloadCommand `cmd:"" help:"Print an event's payload, byte for byte."`
 }
 
 // EventsListCommand lists events.
@@ -24,10 +24,10 @@ type EventsListCommand struct {
 	remote `embed:""`
 	paging `embed:""`
 
-	Type       string  `help:"Only events of this type, or of those that a pattern such as order.* fits." placeholder:"TYPE"`
-	ExternalID string  `help:"Only the event with this id of your own." placeholder:"ID"`
-	Since      instant `help:"Only what was created since: a time, or a duration ago such as 1h." placeholder:"WHEN"`
-	Until      instant `help:"Only what was created before." placeholder:"WHEN"`
+	Type       string  `help:"Only events of this type, or of types that match a pattern such as order.*." placeholder:"TYPE"`
+	ExternalID string  `help:"Only the event with this external id." placeholder:"ID"`
+	Since      instant `help:"Only events created since: a time, or a duration ago such as 1h." placeholder:"WHEN"`
+	Until      instant `help:"Only events created before." placeholder:"WHEN"`
 }
 
 // event is an event in a list.

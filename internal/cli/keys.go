@@ -14,10 +14,10 @@ import (
 
 // KeysCommand manages API keys and rotates the key-encryption key.
 type KeysCommand struct {
-	Create KeysCreateCommand `cmd:"" help:"Make a key and print it, this once."`
+	Create KeysCreateCommand `cmd:"" help:"Create a key and print it. It cannot be shown again."`
 	List   KeysListCommand   `cmd:"" help:"List keys."`
 	Revoke KeysRevokeCommand `cmd:"" help:"Revoke a key."`
-	Rewrap KeysRewrapCommand `cmd:"" help:"Move all secrets at rest to a new key-encryption key, while everything runs."`
+	Rewrap KeysRewrapCommand `cmd:"" help:"Re-encrypt all secrets at rest with a new key-encryption key, without downtime."`
 }
 
 // database holds the flags of the commands that use PostgreSQL directly.
@@ -65,11 +65,11 @@ func (d *database) open(ctx context.Context, p Process) (*app.KeyRing, error) {
 type KeysCreateCommand struct {
 	database `embed:""`
 
-	Operator  bool          `help:"Make an operator key, which may do everything." xor:"whose"`
-	Tenant    string        `help:"Make a key of this tenant." placeholder:"ID" xor:"whose"`
-	Scope     string        `default:"ingest" enum:"ingest,admin" help:"Of a tenant's key: ingest (events) or admin (all of the tenant)." placeholder:"SCOPE"`
-	Name      string        `help:"A name to tell keys apart." placeholder:"NAME"`
-	ExpiresIn time.Duration `help:"How long the key is valid; for ever without it." placeholder:"DURATION"`
+	Operator  bool          `help:"Create an operator key, which may do everything." xor:"whose"`
+	Tenant    string        `help:"Create a key of this tenant." placeholder:"ID" xor:"whose"`
+	Scope     string        `default:"ingest" enum:"ingest,admin" help:"Scope of a tenant's key: ingest (events) or admin (all of the tenant)." placeholder:"SCOPE"`
+	Name      string        `help:"A name for the key." placeholder:"NAME"`
+	ExpiresIn time.Duration `help:"How long the key is valid; unlimited without it." placeholder:"DURATION"`
 }
 
 // Run creates the key and prints it.

@@ -21,8 +21,8 @@ const (
 
 // paging limits a list.
 type paging struct {
-	Limit  int    `default:"50" help:"How many entries at most, 1 to 10000; newest first." placeholder:"N"`
-	Cursor string `help:"Go on where an earlier list ended: its next_cursor in --json." placeholder:"CURSOR"`
+	Limit  int    `default:"50" help:"Maximum of entries, 1 to 10000; newest first." placeholder:"N"`
+	Cursor string `help:"Continue an earlier list: its next_cursor in --json." placeholder:"CURSOR"`
 }
 
 // column is a column of a table of T.

@@ -24,10 +24,10 @@ type ListenCommand struct {
 	Port       uint16        `default:"8090" help:"Port to listen on; 0 means a free one." placeholder:"PORT"`
 	Host       string        `default:"127.0.0.1" help:"Address to listen on." placeholder:"HOST"`
 	Secret     []string      `env:"EVERPOST_LISTEN_SECRET" help:"The endpoint's secret (whsec_...) or public key (whpk_...), to verify signatures with; may be repeated." placeholder:"SECRET" section:"client"` //nolint:lll // a struct tag cannot be wrapped
-	Status     int           `help:"Answer with this status; 200 without it, and 503 with --first." placeholder:"CODE"`
-	First      int           `help:"Answer only the first N requests of each webhook-id so, and then 200." placeholder:"N"`
-	RetryAfter *int          `help:"Send Retry-After with that answer." placeholder:"SECONDS"`
-	Delay      time.Duration `help:"Wait before every answer." placeholder:"DURATION"`
+	Status     int           `help:"Respond with this status; 200 without it, and 503 with --first." placeholder:"CODE"`
+	First      int           `help:"Respond with it only to the first N requests of each webhook-id, then with 200." placeholder:"N"`
+	RetryAfter *int          `help:"Send Retry-After with that response." placeholder:"SECONDS"`
+	Delay      time.Duration `help:"Delay before every response." placeholder:"DURATION"`
 	Body       bool          `help:"Print the payload too."`
 }
 

@@ -10,19 +10,19 @@ import (
 
 // ReplaysCommand manages replays of many deliveries.
 type ReplaysCommand struct {
-	Create  ReplaysCreateCommand  `cmd:"" help:"Begin a replay."`
+	Create  ReplaysCreateCommand  `cmd:"" help:"Start a replay."`
 	List    ReplaysListCommand    `cmd:"" help:"List replays."`
-	Get     ReplaysGetCommand     `cmd:"" help:"Show a replay and how far it is."`
-	Pause   ReplaysPauseCommand   `cmd:"" help:"Stop a replay for a while."`
-	Resume  ReplaysResumeCommand  `cmd:"" help:"Go on with a replay that was paused, or paused itself."`
-	Cancel  ReplaysCancelCommand  `cmd:"" help:"End a replay; what it has released goes on."`
-	SetRate ReplaysSetRateCommand `cmd:"" help:"Change how many deliveries a replay releases in a minute."`
+	Get     ReplaysGetCommand     `cmd:"" help:"Show a replay and its progress."`
+	Pause   ReplaysPauseCommand   `cmd:"" help:"Pause a replay."`
+	Resume  ReplaysResumeCommand  `cmd:"" help:"Resume a paused replay."`
+	Cancel  ReplaysCancelCommand  `cmd:"" help:"Cancel a replay; deliveries that it has released continue."`
+	SetRate ReplaysSetRateCommand `cmd:"" help:"Change how many deliveries a replay releases per minute."`
 }
 
 // pace is the rate of a replay.
 type pace struct {
-	Rate float64 `help:"Deliveries released in a minute; Everpost's default is 100." name:"rate-per-minute" placeholder:"N"`
-	Ramp bool    `default:"true" help:"Go faster while what was released succeeds, slower while it fails." negatable:""`
+	Rate float64 `help:"Deliveries released per minute; Everpost's default is 100." name:"rate-per-minute" placeholder:"N"`
+	Ramp bool    `default:"true" help:"Increase the rate while released deliveries succeed, decrease it while they fail." negatable:""`
 }
 
 // ReplaysCreateCommand starts a replay.
@@ -31,12 +31,12 @@ type ReplaysCreateCommand struct {
 	deliveryFilters `embed:""`
 	pace            `embed:""`
 
-	All    bool   `help:"All of the tenant's: needed when nothing narrows it down."`
-	Source string `default:"dead_letters" enum:"dead_letters,held,events" help:"What to send: dead_letters, held (deliveries) or events (those since a time that an endpoint asks for, or that were sent to it by name)." placeholder:"SOURCE"` //nolint:lll // a struct tag cannot be wrapped
-	Reason string `help:"Only what was given up for this reason." placeholder:"REASON"`
-	Status int    `help:"Only what was last answered with this status." placeholder:"CODE"`
+	All    bool   `help:"All of the tenant's: required without a filter."`
+	Source string `default:"dead_letters" enum:"dead_letters,held,events" help:"What to send: dead_letters, held (deliveries) or events (since a time, of types that an endpoint subscribes to, or sent to it by name)." placeholder:"SOURCE"` //nolint:lll // a struct tag cannot be wrapped
+	Reason string `help:"Only dead letters with this reason." placeholder:"REASON"`
+	Status int    `help:"Only dead letters whose last response had this status." placeholder:"CODE"`
 
-	IncludeUnmatched bool `help:"With --source=events: also types that the endpoint did not ask for; never what was sent to other endpoints by name."`
+	IncludeUnmatched bool `help:"With --source=events: also types that the endpoint does not subscribe to; never events sent to other endpoints by name."`
 }
 
 // Run starts it.
@@ -242,7 +242,7 @@ func (c *ReplaysCancelCommand) Run(ctx context.Context, p Process) error {
 type ReplaysSetRateCommand struct {
 	oneReplay `embed:""`
 
-	PerMinute float64 `arg:"" help:"Deliveries released in a minute."`
+	PerMinute float64 `arg:"" help:"Deliveries released per minute."`
 }
 
 // Run changes it.

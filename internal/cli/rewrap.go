@@ -16,7 +16,7 @@ type KeysRewrapCommand struct {
 	database    `embed:""`
 	config.KEKs `embed:""`
 
-	Check bool `help:"Only say which keys are in use; change nothing."`
+	Check bool `help:"Only list the keys in use; change nothing."`
 }
 
 // Run rewraps all secrets with the current key and prints the result.

@@ -15,13 +15,13 @@ type SendCommand struct {
 	remote `embed:""`
 
 	Type    string `arg:"" help:"The event's type, such as order.paid."`
-	Payload source `arg:"" default:"{}" help:"Its payload: JSON, @file, or - for standard input. The receiver gets its bytes as they are." optional:""`
+	Payload source `arg:"" default:"{}" help:"Its payload: JSON, @file, or - for standard input. The receiver gets the same bytes." optional:""`
 
-	ExternalID     string               `help:"An id of your own, unique within the tenant: an event that is sent again is stored once." placeholder:"ID"`
-	IdempotencyKey string               `help:"As --external-id, but not a part of the event, and forgotten after a day." placeholder:"KEY"`
+	ExternalID     string               `help:"Your own id, unique within the tenant: an event that is sent twice is stored once." placeholder:"ID"`
+	IdempotencyKey string               `help:"Like --external-id, but not part of the event, and only kept for a day." placeholder:"KEY"`
 	DeliverAt      instant              `help:"When to deliver: a time, or a duration from now such as 10m." placeholder:"WHEN"`
-	Endpoint       []webhook.EndpointID `help:"Send to just this endpoint, whatever types it asked for; may be repeated." placeholder:"ID"`
-	Wait           bool                 `help:"Wait until every delivery has ended and print each attempt; exit with 1 if one was not delivered."`
+	Endpoint       []webhook.EndpointID `help:"Send to this endpoint only, whatever types it subscribes to; may be repeated." placeholder:"ID"`
+	Wait           bool                 `help:"Wait until every delivery has ended and print each attempt; exit with 1 if one is not delivered."`
 	Timeout        time.Duration        `default:"2m" help:"How long to wait." placeholder:"DURATION"`
 }
 

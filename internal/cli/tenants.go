@@ -12,7 +12,7 @@ type TenantsCommand struct {
 	List   TenantsListCommand   `cmd:"" help:"List tenants."`
 	Get    TenantsGetCommand    `aliases:"show" cmd:"" help:"Show a tenant."`
 	Create TenantsCreateCommand `cmd:"" help:"Create a tenant."`
-	Update TenantsUpdateCommand `aliases:"change" cmd:"" help:"Change a tenant; what is not given stays as it is."`
+	Update TenantsUpdateCommand `aliases:"change" cmd:"" help:"Change the given settings of a tenant."`
 	Delete TenantsDeleteCommand `cmd:"" help:"Delete a tenant that has no endpoints."`
 }
 
@@ -88,10 +88,10 @@ func (c *TenantsGetCommand) Run(ctx context.Context, p Process) error {
 // does null, which resets a field to its default.
 type tenantFields struct {
 	Name        *string           `help:"A name for people." placeholder:"TEXT"`
-	Contact     *string           `help:"Who to write to when something is wrong; operational events carry it." placeholder:"TEXT"`
-	Metadata    map[string]string `help:"A note of your own, as name=value; may be repeated. All are replaced." mapsep:"none" placeholder:"NAME=VALUE"`
+	Contact     *string           `help:"Contact for problems; operational events contain it." placeholder:"TEXT"`
+	Metadata    map[string]string `help:"Metadata, as name=value; may be repeated. Replaces all metadata." mapsep:"none" placeholder:"NAME=VALUE"`
 	RetryPolicy *string           `help:"Policy of endpoints that have none of their own: a preset's name, or JSON." placeholder:"POLICY"`
-	Data        source            `help:"Any settings as the API takes them, such as limits: a JSON object, @file, or - for standard input. A flag goes before its field here." placeholder:"JSON"` //nolint:lll // a struct tag cannot be wrapped
+	Data        source            `help:"Any settings as the API takes them, such as limits: a JSON object, @file, or - for standard input. Flags override its fields." placeholder:"JSON"` //nolint:lll // a struct tag cannot be wrapped
 }
 
 // body returns the settings in the API's format: Data, overridden by the flags.

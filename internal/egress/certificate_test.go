@@ -102,7 +102,7 @@ func TestClientCertificates(t *testing.T) {
 // arrives.
 func TestRejectedClientCertificates(t *testing.T) {
 	t.Parallel()
-	ca, stranger := newAuthority(t), newAuthority(t)
+	ca, otherCA := newAuthority(t), newAuthority(t)
 	later := time.Now().Add(time.Hour)
 	mixed := ca.client(t, "mixed", later)
 	mixed.Key = ca.client(t, "other", later).Key
@@ -111,12 +111,12 @@ func TestRejectedClientCertificates(t *testing.T) {
 		certificate webhook.ClientCertificate
 		cause       string
 	}{
-		"none":            {webhook.ClientCertificate{}, "remote error: tls: "}, // TLS 1.3 alerts are more specific
-		"of a stranger":   {stranger.client(t, "mallory", later), "certificate"},
-		"expired":         {ca.client(t, "late", time.Now().Add(-time.Hour)), "certificate"},
-		"another's key":   {mixed, "the client certificate is not the unencrypted private key of the certificate, in PEM"},
-		"no certificate":  {webhook.ClientCertificate{Certificate: "s3cr3t", Key: mixed.Key}, unreadable},
-		"certificate cut": {webhook.ClientCertificate{Certificate: mixed.Certificate[:99], Key: mixed.Key}, unreadable},
+		"none":                 {webhook.ClientCertificate{}, "remote error: tls: "}, // TLS 1.3 alerts are more specific
+		"of another authority": {otherCA.client(t, "mallory", later), "certificate"},
+		"expired":              {ca.client(t, "late", time.Now().Add(-time.Hour)), "certificate"},
+		"another's key":        {mixed, "the client certificate is not the unencrypted private key of the certificate, in PEM"},
+		"no certificate":       {webhook.ClientCertificate{Certificate: "s3cr3t", Key: mixed.Key}, unreadable},
+		"certificate cut":      {webhook.ClientCertificate{Certificate: mixed.Certificate[:99], Key: mixed.Key}, unreadable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

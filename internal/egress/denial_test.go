@@ -117,7 +117,7 @@ func TestDeniedCIDRs(t *testing.T) {
 	for _, text := range []string{"93.184.216.14", "127.0.0.2", "fd00::2"} {
 		require.NoError(t, g.CheckAddr(netip.AddrPortFrom(netip.MustParseAddr(text), 80)), text)
 	}
-	requireDenied(t, g.CheckAddr(netip.MustParseAddrPort("192.168.0.1:80")), notPublic, "what is closed anyway tells nothing of the list")
+	requireDenied(t, g.CheckAddr(netip.MustParseAddrPort("192.168.0.1:80")), notPublic, "a private address is not reported as denied by the operator")
 	everything := NewGuard(GuardConfig{DeniedCIDRs: prefixes("0.0.0.0/0", "::/0")})
 	requireDenied(t, everything.CheckAddr(netip.MustParseAddrPort("93.184.215.14:443")), byOperator)
 }
@@ -146,7 +146,7 @@ func TestExactRanges(t *testing.T) {
 	for _, text := range onlyOwn {
 		requireDenied(t, check(g, text), ownAddress, text)
 	}
-	requireDenied(t, check(g, "192.168.7.7"), notPublic, "own, but closed anyway: that it is own is not told")
+	requireDenied(t, check(g, "192.168.7.7"), notPublic, "a private address is not reported as own")
 	for _, addr := range reservedAddrs() {
 		requireDenied(t, check(g, addr.String()), onlyExactly, addr)
 	}

@@ -316,7 +316,7 @@ func TestCancelledIsNotTheReceiversFault(t *testing.T) {
 
 func TestTLS(t *testing.T) {
 	t.Parallel()
-	ca, stranger := newAuthority(t), newAuthority(t)
+	ca, otherCA := newAuthority(t), newAuthority(t)
 	later, earlier := time.Now().Add(time.Hour), time.Now().Add(-time.Hour)
 	const answer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 	serveTLS := func(config *tls.Config) func(*net.TCPConn, int) {
@@ -345,7 +345,7 @@ func TestTLS(t *testing.T) {
 		"TLS 1.2":                    {serveTLS(twelve), retry.FaultNone, 200, ""},
 		"expired":                    {serveTLS(ca.config(t, "127.0.0.1", earlier)), retry.FaultTLS, 0, "certificate has expired"},
 		"another host":               {serveTLS(ca.config(t, "other.s3cr3t.example", later)), retry.FaultTLS, 0, "the certificate is for another host"},
-		"self-signed":                {serveTLS(stranger.config(t, "127.0.0.1", later)), retry.FaultTLS, 0, "signed by unknown authority"},
+		"self-signed":                {serveTLS(otherCA.config(t, "127.0.0.1", later)), retry.FaultTLS, 0, "signed by unknown authority"},
 		"TLS 1.1":                    {serveTLS(old), retry.FaultTLS, 0, "protocol version"},
 		"wants a client certificate": {serveTLS(mutual), retry.FaultTLS, 0, "certificate required"},
 		"plaintext": {func(conn *net.TCPConn, _ int) {

@@ -25,8 +25,8 @@ import (
 type connectProxy struct {
 	url *url.URL
 
-	mu    sync.Mutex
-	asked []*http.Request
+	mu       sync.Mutex
+	connects []*http.Request
 }
 
 // proxyTo starts a proxy. answer returns the response to the request with that number,
@@ -40,8 +40,8 @@ func proxyTo(t *testing.T, receiver string, answer func(number int) string) *con
 			return
 		}
 		p.mu.Lock()
-		p.asked = append(p.asked, req)
-		number := len(p.asked)
+		p.connects = append(p.connects, req)
+		number := len(p.connects)
 		p.mu.Unlock()
 		switch said := answer(number); said {
 		case "":
@@ -81,7 +81,7 @@ func (p *connectProxy) requests() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	all := []string{}
-	for _, req := range p.asked {
+	for _, req := range p.connects {
 		all = append(all, req.Host)
 	}
 	return all
@@ -102,8 +102,8 @@ func TestThroughTheProxy(t *testing.T) {
 		requireFault(t, c.Send(t.Context(), request), retry.FaultNone, 200)
 	}
 	require.Equal(t, []string{"93.184.215.14:8080"}, p.requests(), "one tunnel, to the address that was checked")
-	require.Equal(t, "Basic b3V0OnMzY3IzdA==", p.asked[0].Header.Get("Proxy-Authorization"))
-	require.Equal(t, "CONNECT", p.asked[0].Method)
+	require.Equal(t, "Basic b3V0OnMzY3IzdA==", p.connects[0].Header.Get("Proxy-Authorization"))
+	require.Equal(t, "CONNECT", p.connects[0].Method)
 	require.Len(t, receiver.Requests(), 2)
 	for _, got := range receiver.Requests() {
 		require.Empty(t, got.Header.Get("Proxy-Authorization"))
@@ -171,7 +171,7 @@ func TestProxyRefuses(t *testing.T) {
 		"forbidden":             {"HTTP/1.1 403 Forbidden\r\n\r\n", "connect_refused: the egress proxy answered 403", false},
 		"gateway timeout":       {"HTTP/1.1 504 Gateway Timeout\r\n\r\n", "timeout_dial: the egress proxy could not connect in time", false},
 		"hang":                  {"hang", "timeout_dial: the deadline passed", false},
-		"answer before asked":   {"HTTP/1.1 200 OK\r\n\r\nHTTP/1.1 200 OK\r\n\r\n", "protocol_error: an answer before the request", false},
+		"answer before request": {"HTTP/1.1 200 OK\r\n\r\nHTTP/1.1 200 OK\r\n\r\n", "protocol_error: an answer before the request", false},
 		"authentication":        {"HTTP/1.1 407 Who are you\r\n\r\n", "unknown: the egress proxy answered 407", true},
 		"not a proxy":           {"HTTP/1.1 405 Method Not Allowed\r\n\r\n", "unknown: the egress proxy answered 405", true},
 		"redirect":              {"HTTP/1.1 302 Found\r\nLocation: http://10.0.0.1/\r\n\r\n", "unknown: the egress proxy answered 302", true},
@@ -212,17 +212,17 @@ func TestProxyIsAskedForTheNextAddress(t *testing.T) {
 		return resolver(t, func(string, int) ([]netip.Addr, dnsmessage.RCode) { return six, 0 })
 	}
 	for name, c := range map[string]struct {
-		first string
-		then  string
-		asked int
-		fault retry.Fault
-		ours  bool
+		first    string
+		then     string
+		connects int
+		fault    retry.Fault
+		ours     bool
 	}{
-		"down, then up":  {"HTTP/1.1 502 Bad Gateway\r\n\r\n", "", 2, retry.FaultNone, false},
-		"hang, then up":  {"hang", "", 2, retry.FaultNone, false},
-		"all down":       {"HTTP/1.1 503 Away\r\n\r\n", "HTTP/1.1 503 Away\r\n\r\n", maxTunnels, retry.FaultConnectRefused, false},
-		"not let in":     {"HTTP/1.1 407 Who are you\r\n\r\n", "", 1, retry.FaultUnknown, true},
-		"not let in now": {"HTTP/1.1 503 Away\r\n\r\n", "HTTP/1.1 407 Who are you\r\n\r\n", 2, retry.FaultUnknown, true},
+		"down, then up": {"HTTP/1.1 502 Bad Gateway\r\n\r\n", "", 2, retry.FaultNone, false},
+		"hang, then up": {"hang", "", 2, retry.FaultNone, false},
+		"all down":      {"HTTP/1.1 503 Away\r\n\r\n", "HTTP/1.1 503 Away\r\n\r\n", maxTunnels, retry.FaultConnectRefused, false},
+		"407":           {"HTTP/1.1 407 Who are you\r\n\r\n", "", 1, retry.FaultUnknown, true},
+		"407 after 503": {"HTTP/1.1 503 Away\r\n\r\n", "HTTP/1.1 407 Who are you\r\n\r\n", 2, retry.FaultUnknown, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -241,7 +241,7 @@ func TestProxyIsAskedForTheNextAddress(t *testing.T) {
 				Send(t.Context(), Request{URL: "http://receiver.example.:8080/", Timeout: timeout})
 			require.Equal(t, className(c.fault), className(r.Answer.Fault), r.Err)
 			require.Equal(t, c.ours, r.OwnFault)
-			require.Len(t, p.requests(), c.asked)
+			require.Len(t, p.requests(), c.connects)
 		})
 	}
 }

@@ -153,8 +153,8 @@ func TestCredentialsInTheBody(t *testing.T) {
 	a.state("ep_1").pause = time.Now()
 	requireFault(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FaultNone, 200)
 	require.Equal(t, 6, a.tokens.Count())
-	for _, asked := range a.tokens.Requests()[1:] {
-		require.Empty(t, asked.Header.Get("Authorization"))
+	for _, req := range a.tokens.Requests()[1:] {
+		require.Empty(t, req.Header.Get("Authorization"))
 	}
 }
 
@@ -327,8 +327,8 @@ func TestNoToken(t *testing.T) {
 			require.Less(t, r.Latency, request.Timeout+time.Second)
 			require.Equal(t, c.retryAfter, retry.Classify(r.Answer, retry.Default()).RetryAfter)
 			require.Zero(t, a.Count())
-			for _, asked := range a.tokens.Requests() {
-				require.Contains(t, asked.Path, "/token?", "redirects are not followed")
+			for _, req := range a.tokens.Requests() {
+				require.Contains(t, req.Path, "/token?", "redirects are not followed")
 			}
 		})
 	}

@@ -77,7 +77,7 @@ func TestPauseAfterTokenFailure(t *testing.T) {
 		require.Equal(t, i+1, a.tokens.Count())
 		again := send(a.request("ep_1"))
 		require.Equal(t, first.Err, again.Err)
-		require.Equal(t, i+1, a.tokens.Count(), "it is not asked again")
+		require.Equal(t, i+1, a.tokens.Count(), "no further token request")
 		require.False(t, again.OwnFault)
 		left := retry.Classify(again.Answer, retry.Default()).RetryAfter
 		require.InDelta(t, pause.Seconds(), left.Seconds(), 2, "nor does the next attempt come in vain")
@@ -153,14 +153,14 @@ func TestOwnFailuresAreNotRemembered(t *testing.T) {
 	requireFault(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FaultNone, http.StatusOK)
 
 	// No descriptor is free, or the proxy is unreachable.
-	asked := 0
+	fetches := 0
 	for range 2 {
 		_, _, err := a.client.tokens.get(t.Context(), time.Now().Add(patience), &Request{EndpointID: "ep_2"},
 			func(style authStyle) (*token, authStyle, error) {
-				asked++
+				fetches++
 				return nil, style, &tokenError{fault: retry.FaultUnknown, cause: "ours"}
 			})
 		require.EqualError(t, err, "ours")
 	}
-	require.Equal(t, 2, asked)
+	require.Equal(t, 2, fetches)
 }

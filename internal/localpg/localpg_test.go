@@ -138,7 +138,7 @@ func TestStartStopStart(t *testing.T) {
 	require.NoError(t, first.Err())
 	select {
 	case <-first.Done():
-		require.Fail(t, "a server that was told to stop did not die by itself")
+		require.Fail(t, "a stopped server did not end by itself")
 	default:
 	}
 
