@@ -4,8 +4,8 @@
 -- held ones.
 create index deliveries_backlog on deliveries (endpoint_id, reason, id) where state = 2;
 
--- Each worker's view of its endpoints that are not healthy or not idle. A row is valid for
--- seconds and useless after a crash, so the table is unlogged.
+-- Each worker's view of those of its endpoints that are not entirely healthy. A row is valid
+-- for seconds and useless after a crash, so the table is unlogged.
 create unlogged table endpoint_health (
     endpoint_id uuid        not null,
     worker      text        not null, -- the process, by its name in claims

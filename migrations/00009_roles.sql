@@ -43,7 +43,7 @@ begin
             end if;
         exception when unique_violation or internal_error or insufficient_privilege then null;
         end;
-        -- The operator decides whether other logins than the owner's may use the roles.
+        -- The owner's own memberships are optional: the operator decides about them.
         if pair[1] <> current_user and not pg_has_role(pair[1], pair[2], take) then
             raise insufficient_privilege using message = format(
                 'the role %I may not grant %I to %I; have a superuser run, once, and migrate again:  grant %2$I to %3$I;', current_user, pair[2], pair[1]);

@@ -13,7 +13,7 @@ grant select on kek_uses to everpost_operator, everpost_worker;
 
 -- The audit log belongs to the owner, like partitions: retention deletes its oldest entries
 -- through this function, which does nothing else and never deletes entries of the last 29
--- days. below bounds the ids that are deleted.
+-- days. below bounds the ids that are examined.
 --
 -- +goose StatementBegin
 do $functions$

@@ -38,8 +38,8 @@ type delivery struct {
 	CompletedAt   *time.Time `json:"completed_at"`
 }
 
-// ended reports whether the delivery is in a final or held state. A state that this version
-// does not know counts as open.
+// ended reports whether the delivery is not open any more. A state that this version does
+// not know counts as open.
 func (d delivery) ended() bool {
 	state, known := webhook.ParseState(d.State)
 	return known && !state.Open()
