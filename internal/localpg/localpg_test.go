@@ -101,13 +101,20 @@ func start(t *testing.T, o localpg.Options) *localpg.Cluster {
 	return c
 }
 
+// alive reports whether a process runs, by the same rule as lookUp: an exiting process does not.
 func alive(pid int) bool {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		return syscall.Kill(pid, 0) == nil && !exists("/proc/self/stat")
 	}
 	_, rest, _ := strings.Cut(string(stat), ") ")
-	return !strings.HasPrefix(rest, "Z")
+	fields := strings.Fields(rest) // state, ppid, pgrp, session, tty, tpgid, flags, …
+	if len(fields) < 7 {
+		return false
+	}
+	flags, err := strconv.ParseUint(fields[6], 10, 64)
+	const exiting = 0x4 // PF_EXITING (include/linux/sched.h): about to become a zombie
+	return fields[0] != "Z" && (err != nil || flags&exiting == 0)
 }
 
 func exists(path string) bool {
