@@ -45,7 +45,7 @@ func (c *AuditCommand) Run(ctx context.Context, p Process) error {
 	filters := queryOf(map[string]string{
 		"tenant": c.Tenant, "key": by, "action": c.Action, "since": c.Since.ago(now), "until": c.Until.ago(now),
 	})
-	return listOf(ctx, s, "entries", request{path: []string{"audit"}, query: filters, ofAll: true}, c.paging, []column[auditEntry]{
+	return printList(ctx, s, "entries", request{path: []string{"audit"}, query: filters, ofAll: true}, c.paging, []column[auditEntry]{
 		{"AT", func(e auditEntry) string { return optionalTime(e.At) }},
 		{"ACTION", func(e auditEntry) string { return e.Action }},
 		{"SUBJECT", func(e auditEntry) string { return e.Subject }},

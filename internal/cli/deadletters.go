@@ -37,13 +37,8 @@ type DeadLettersListCommand struct {
 
 // Run lists them.
 func (c *DeadLettersListCommand) Run(ctx context.Context, p Process) error {
-	s, err := c.open(p)
-	if err != nil {
-		return err
-	}
-	defer s.close()
 	r := request{path: []string{"dead-letters"}, query: queryOf(deadLetterFields(c.deliveryFilters, c.Reason, c.Status, time.Now()))}
-	return listOf(ctx, s, "dead letters", r, c.paging, []column[delivery]{
+	return listOf(ctx, p, c, "dead letters", r, c.paging, []column[delivery]{
 		{"ID", func(d delivery) string { return d.ID }},
 		{"REASON", func(d delivery) string { return orDash(d.reason()) }},
 		{"LAST", delivery.last},

@@ -136,11 +136,6 @@ type DeliveriesListCommand struct {
 
 // Run lists them.
 func (c *DeliveriesListCommand) Run(ctx context.Context, p Process) error {
-	s, err := c.open(p)
-	if err != nil {
-		return err
-	}
-	defer s.close()
 	query := queryOf(c.fields(time.Now()))
 	if len(c.State) > 0 {
 		query["state"] = c.State
@@ -148,7 +143,7 @@ func (c *DeliveriesListCommand) Run(ctx context.Context, p Process) error {
 	if !c.Event.IsZero() {
 		query.Set("event_id", c.Event.String())
 	}
-	return listOf(ctx, s, "deliveries", request{path: []string{"deliveries"}, query: query}, c.paging, []column[delivery]{
+	return listOf(ctx, p, c, "deliveries", request{path: []string{"deliveries"}, query: query}, c.paging, []column[delivery]{
 		{"ID", func(d delivery) string { return d.ID }},
 		{"STATE", func(d delivery) string { return d.State }},
 		{"EVENT TYPE", func(d delivery) string { return d.EventType }},
@@ -182,12 +177,7 @@ type DeliveriesAttemptsCommand struct {
 
 // Run lists them.
 func (c *DeliveriesAttemptsCommand) Run(ctx context.Context, p Process) error {
-	s, err := c.open(p)
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	return listOf(ctx, s, "attempts", request{path: []string{"deliveries", c.ID.String(), "attempts"}}, c.paging, []column[attempt]{
+	return listOf(ctx, p, c, "attempts", request{path: []string{"deliveries", c.ID.String(), "attempts"}}, c.paging, []column[attempt]{
 		{"ATTEMPT", func(a attempt) string { return strconv.Itoa(a.Number) }},
 		{"RUN", func(a attempt) string { return strconv.Itoa(a.Run) }},
 		{"STARTED", func(a attempt) string { return optionalTime(a.StartedAt) }},

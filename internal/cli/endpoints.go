@@ -52,12 +52,7 @@ type EndpointsListCommand struct {
 
 // Run lists them.
 func (c *EndpointsListCommand) Run(ctx context.Context, p Process) error {
-	s, err := c.open(p)
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	return listOf(ctx, s, "endpoints", request{path: []string{"endpoints"}}, c.paging, []column[endpoint]{
+	return listOf(ctx, p, c, "endpoints", request{path: []string{"endpoints"}}, c.paging, []column[endpoint]{
 		{"ID", func(e endpoint) string { return e.ID }},
 		{"STATE", func(e endpoint) string { return e.State }},
 		{"URL", endpoint.address},

@@ -42,14 +42,9 @@ type event struct {
 
 // Run lists them.
 func (c *EventsListCommand) Run(ctx context.Context, p Process) error {
-	s, err := c.open(p)
-	if err != nil {
-		return err
-	}
-	defer s.close()
 	now := time.Now()
 	filters := queryOf(map[string]string{"type": c.Type, "external_id": c.ExternalID, "since": c.Since.ago(now), "until": c.Until.ago(now)})
-	return listOf(ctx, s, "events", request{path: []string{"events"}, query: filters}, c.paging, []column[event]{
+	return listOf(ctx, p, c, "events", request{path: []string{"events"}, query: filters}, c.paging, []column[event]{
 		{"ID", func(e event) string { return e.ID }},
 		{"TYPE", func(e event) string { return e.Type }},
 		{"EXTERNAL ID", func(e event) string { return text(e.ExternalID) }},

@@ -31,9 +31,24 @@ type column[T any] struct {
 	cell  func(T) string
 }
 
-// listOf prints a list of the API as a table, or with --json as one page with all entries.
-// noun names the entries in messages.
-func listOf[T any](ctx context.Context, s *session, noun string, r request, p paging, columns []column[T]) error {
+// opener is a command that calls the API.
+type opener interface {
+	open(p Process) (*session, error)
+}
+
+// listOf opens a session and prints a list.
+func listOf[T any](ctx context.Context, p Process, c opener, noun string, r request, page paging, columns []column[T]) error {
+	s, err := c.open(p)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	return printList(ctx, s, noun, r, page, columns)
+}
+
+// printList prints a list of the API as a table, or with --json as one page with all
+// entries. noun names the entries in messages.
+func printList[T any](ctx context.Context, s *session, noun string, r request, p paging, columns []column[T]) error {
 	entries, next, err := s.collect(ctx, r, p)
 	if err != nil {
 		return err

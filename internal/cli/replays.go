@@ -118,12 +118,7 @@ type ReplaysListCommand struct {
 
 // Run lists them.
 func (c *ReplaysListCommand) Run(ctx context.Context, p Process) error {
-	s, err := c.open(p)
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	return listOf(ctx, s, "replays", request{path: []string{"replays"}}, c.paging, []column[replay]{
+	return listOf(ctx, p, c, "replays", request{path: []string{"replays"}}, c.paging, []column[replay]{
 		{"ID", func(r replay) string { return r.ID }},
 		{"STATE", func(r replay) string { return r.State }},
 		{"TOTAL", func(r replay) string { return counted(r.Total) }},

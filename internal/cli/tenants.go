@@ -32,12 +32,7 @@ type TenantsListCommand struct {
 
 // Run lists them.
 func (c *TenantsListCommand) Run(ctx context.Context, p Process) error {
-	s, err := c.open(p)
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	return listOf(ctx, s, "tenants", request{path: []string{"tenants"}, ofAll: true}, c.paging, []column[tenant]{
+	return listOf(ctx, p, c, "tenants", request{path: []string{"tenants"}, ofAll: true}, c.paging, []column[tenant]{
 		{"ID", func(t tenant) string { return t.ID }},
 		{"NAME", func(t tenant) string { return orDash(t.Name) }},
 		{"CONTACT", func(t tenant) string { return text(t.Contact) }},
