@@ -14,7 +14,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// The list of 40-security: these rule, whatever the library says.
+// deniedRanges must be denied, whatever the library denies.
 var deniedRanges = []string{
 	"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24",
 	"192.0.2.0/24", "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24", "192.168.0.0/16", "192.175.48.0/24",
@@ -35,8 +35,8 @@ func TestDeniedRanges(t *testing.T) {
 	}
 }
 
-// Each neighbour of a denied range that no other range covers is let through, so
-// the ranges are not wider than the list.
+// Each neighbour of a denied range that no other range covers is allowed, so the ranges are
+// not wider than the list.
 func TestNeighboursOfDeniedRangesAreAllowed(t *testing.T) {
 	t.Parallel()
 	g := NewGuard(GuardConfig{})
@@ -54,8 +54,8 @@ func TestNeighboursOfDeniedRangesAreAllowed(t *testing.T) {
 	require.Greater(t, allowed, 30)
 }
 
-// Over all addresses: denied if and only if listed.
-func TestGuardIsTheList(t *testing.T) {
+// An address is denied if and only if the list contains it.
+func TestGuardMatchesTheList(t *testing.T) {
 	t.Parallel()
 	g := NewGuard(GuardConfig{})
 	rapid.Check(t, func(rt *rapid.T) {
@@ -74,7 +74,8 @@ func TestGuardIsTheList(t *testing.T) {
 	})
 }
 
-// requireRefused: not public, but for those that only an exact range allows.
+// requireRefused requires that the address is refused as not public; addresses that need an
+// exact range have their own reason.
 func requireRefused(t *testing.T, g *Guard, addr netip.Addr, about string) {
 	t.Helper()
 	reason := notPublic
@@ -87,7 +88,7 @@ func requireRefused(t *testing.T, g *Guard, addr netip.Addr, about string) {
 	requireDenied(t, g.CheckAddr(netip.AddrPortFrom(addr, 443)), reason, "%s in %s", addr, about)
 }
 
-// What is said of addresses and the like.
+// Reasons of a denial.
 const (
 	notPublic   = "the address is not public (EVERPOST_ALLOWED_CIDRS can allow it)"
 	onlyExactly = "the address is not public (EVERPOST_ALLOWED_CIDRS can allow it, as a range of exactly this address)"
@@ -135,7 +136,7 @@ func TestCheckAddr(t *testing.T) {
 	requireDenied(t, strict.CheckAddr(netip.MustParseAddrPort("10.0.0.1:22")), notPublic+"; "+portRefused("22"))
 }
 
-func TestOperatorsExceptions(t *testing.T) {
+func TestAllowedCIDRs(t *testing.T) {
 	t.Parallel()
 	g := NewGuard(GuardConfig{
 		AllowedCIDRs: []netip.Prefix{
