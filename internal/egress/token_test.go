@@ -199,10 +199,10 @@ func TestCancelledTokenFetch(t *testing.T) {
 	senders.Go(func() { waitForTokenOfAnotherRequest(t, a) })
 	require.True(t, eventually(func() bool { return running("egress.waitForTokenOfAnotherRequest", "[select") == 1 }))
 	cancel()
-	req := eventually(func() bool { return a.tokens.Count() == 2 })
+	retried := eventually(func() bool { return a.tokens.Count() == 2 })
 	a.tokens.Release()
 	senders.Wait()
-	require.True(t, req)
+	require.True(t, retried)
 	require.Equal(t, 1, a.Count())
 }
 
