@@ -65,7 +65,7 @@ func forBuilds(t *testing.T, p *profile.Profile, functions ...string) {
 			}
 		}
 	}
-	require.Positive(t, lines, "which call is meant is told by its line in its function")
+	require.Positive(t, lines, "a line number within its function identifies a call")
 	for _, s := range p.Sample {
 		require.Empty(t, s.Label)
 	}

@@ -20,7 +20,7 @@ func TestAuditLog(t *testing.T) {
 	require.True(t, strings.HasPrefix(entry[5], "key_"), "a preset operator key has an id, too")
 	require.Contains(t, lines[1], "127.0.0.1", "address of the request")
 	require.Contains(t, lines[2], "tenant.create")
-	require.Contains(t, lines[2], "test", "who has no key is named")
+	require.Contains(t, lines[2], "test", "the actor is shown when there is no key")
 
 	require.Equal(t, 2, strings.Count(b.ok("audit", "--action=endpoint.create", "--by-key="+entry[5]), "\n"))
 	require.Empty(t, b.ok("audit", "--until=1h"))

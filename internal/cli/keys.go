@@ -67,7 +67,7 @@ type KeysCreateCommand struct {
 
 	Operator  bool          `help:"Create an operator key, which may do everything." xor:"whose"`
 	Tenant    string        `help:"Create a key of this tenant." placeholder:"ID" xor:"whose"`
-	Scope     string        `default:"ingest" enum:"ingest,admin" help:"Scope of a tenant's key: ingest (events) or admin (all of the tenant)." placeholder:"SCOPE"`
+	Scope     string        `default:"ingest" enum:"ingest,admin" help:"Scope of a tenant's key: ingest (events) or admin (everything)." placeholder:"SCOPE"`
 	Name      string        `help:"A name for the key." placeholder:"NAME"`
 	ExpiresIn time.Duration `help:"How long the key is valid; unlimited without it." placeholder:"DURATION"`
 }

@@ -176,7 +176,7 @@ func TestListenFails(t *testing.T) {
 		command cli.ListenCommand
 		want    []string // in the order of ids
 	}{
-		"as told":          {cli.ListenCommand{}, []string{"200", "200", "200", "200", "200", "200"}},
+		"default":          {cli.ListenCommand{}, []string{"200", "200", "200", "200", "200", "200"}},
 		"status":           {cli.ListenCommand{Status: 410}, []string{"410", "410", "410", "410", "410", "410"}},
 		"first":            {cli.ListenCommand{First: 1}, []string{"503", "503", "200", "200", "200", "200"}},
 		"first and status": {cli.ListenCommand{First: 2, Status: 500}, []string{"500", "500", "500", "200", "500", "200"}},

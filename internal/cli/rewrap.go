@@ -81,7 +81,7 @@ func printRewrapped(out io.Writer, done app.Rewrapping) error {
 			_, _ = fmt.Fprintln(out, plain(name))
 		}
 		return fmt.Errorf("%d rows cannot be decrypted with the keys that are set, and were left as they are; "+
-			"name the missing keys in EVERPOST_KEK_OLD_FILES, or create those endpoints anew", done.Unreadable)
+			"name the missing keys in EVERPOST_KEK_OLD_FILES, or create those endpoints again", done.Unreadable)
 	case done.Left > 0:
 		return errors.New("some rows still need an older key: a process writes with it, or held them; " +
 			"see that every process has the new settings, and run it again")

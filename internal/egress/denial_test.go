@@ -182,7 +182,7 @@ func TestOwnAddressesAreRefreshed(t *testing.T) {
 	require.NoError(t, g.LearnOwnAddrs())
 	require.NoError(t, check())
 	now = append(now, addr)
-	require.NoError(t, check(), "it is not asked each time")
+	require.NoError(t, check(), "the list is not refreshed each time")
 	expire()
 	requireDenied(t, check(), ownAddress)
 	failed, now = errors.New("not today"), nil

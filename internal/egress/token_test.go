@@ -113,18 +113,18 @@ func TestClientCredentials(t *testing.T) {
 	}, a.authorizations(), "a token belongs to one version of one endpoint")
 	require.Equal(t, 5, a.tokens.Count())
 
-	asked := a.tokens.Requests()[0]
-	require.Equal(t, "POST", asked.Method)
-	require.Equal(t, "/token?tenant=s3cr3t", asked.Path)
-	require.Equal(t, "application/x-www-form-urlencoded", asked.Header.Get("Content-Type"))
-	form, err := url.ParseQuery(string(asked.Body))
+	req := a.tokens.Requests()[0]
+	require.Equal(t, "POST", req.Method)
+	require.Equal(t, "/token?tenant=s3cr3t", req.Path)
+	require.Equal(t, "application/x-www-form-urlencoded", req.Header.Get("Content-Type"))
+	form, err := url.ParseQuery(string(req.Body))
 	require.NoError(t, err)
 	require.Equal(t, url.Values{
 		"grant_type": {"client_credentials"}, "scope": {"hooks.write hooks.read"}, "audience": {"https://receiver.example"},
 	}, form)
 	// RFC 6749, section 2.3.1: both are form-encoded first.
-	require.Equal(t, "Basic "+base64.StdEncoding.EncodeToString([]byte("the+client:s3cr3t%25word")), asked.Header.Get("Authorization"))
-	require.Empty(t, asked.Header.Get("Webhook-Id"))
+	require.Equal(t, "Basic "+base64.StdEncoding.EncodeToString([]byte("the+client:s3cr3t%25word")), req.Header.Get("Authorization"))
+	require.Empty(t, req.Header.Get("Webhook-Id"))
 }
 
 // Many token servers require the credentials in the body.
@@ -200,10 +200,10 @@ func TestCancelledTokenFetch(t *testing.T) {
 	senders.Go(func() { waitForTokenOfAnotherRequest(t, a) })
 	require.True(t, eventually(func() bool { return running("egress.waitForTokenOfAnotherRequest", "[select") == 1 }))
 	cancel()
-	asked := eventually(func() bool { return a.tokens.Count() == 2 })
+	retried := eventually(func() bool { return a.tokens.Count() == 2 })
 	a.tokens.Release()
 	senders.Wait()
-	require.True(t, asked)
+	require.True(t, retried)
 	require.Equal(t, 1, a.Count())
 }
 

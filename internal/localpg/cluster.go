@@ -54,7 +54,7 @@ func prepare(ctx context.Context, o Options) (home, error) {
 			return home{}, err
 		}
 		if !ok {
-			return home{}, fmt.Errorf("user %s, who runs the database, cannot enter %s: allow it (chmod a+x) up to there",
+			return home{}, fmt.Errorf("user %s, which runs the database, cannot enter %s: allow it (chmod a+x) up to there",
 				owner.name, filepath.Dir(dir))
 		}
 		return h, nil
@@ -103,7 +103,7 @@ func chooseBinaries(ctx context.Context, o Options, dir string, major int) (bina
 func (h home) settle(ctx context.Context, o Options) (string, error) {
 	if filepath.Dir(h.dir) != o.Dir { // chosen by an earlier start that was interrupted
 		if !exists(filepath.Dir(h.dir)) {
-			return "", fmt.Errorf("the database of data directory %s should be in %s, which does not exist: bring it back, or remove %s to begin anew",
+			return "", fmt.Errorf("the database of data directory %s should be in %s, which does not exist: restore it, or remove %s to create a new database",
 				o.Dir, filepath.Dir(h.dir), filepath.Join(o.Dir, locationFile))
 		}
 		return h.dir, nil
@@ -123,7 +123,7 @@ func (h home) settle(ctx context.Context, o Options) (string, error) {
 		return "", err
 	}
 	if !ok {
-		return "", fmt.Errorf("user %s, who runs the database, can enter neither %s nor %s", h.account.name, o.Dir, base)
+		return "", fmt.Errorf("user %s, which runs the database, can enter neither %s nor %s", h.account.name, o.Dir, base)
 	}
 	if err := o.Lock.take(ctx, base); err != nil {
 		return "", err

@@ -47,7 +47,7 @@ func TestOrphanIsStopped(t *testing.T) {
 	defer lock.Release()
 	<-server.done
 	server.flushOutput()
-	require.NoError(t, server.err, "it was asked to stop, not killed")
+	require.NoError(t, server.err, "it was stopped by a signal, not killed")
 	require.Contains(t, logged.String(), fmt.Sprintf("pid=%d", server.cmd.Process.Pid))
 	require.False(t, exists(filepath.Join(h.dir, "postmaster.pid")))
 }
@@ -85,7 +85,7 @@ func requireServes(t *testing.T, h home, o Options) {
 	begun := time.Now()
 	server, err := h.launch(t.Context(), o, h.dir)
 	require.NoError(t, err)
-	require.Less(t, time.Since(begun), orphanGrace, "nothing had to be waited for")
+	require.Less(t, time.Since(begun), orphanGrace, "no wait for another process")
 	server.endNow()
 	server.flushOutput()
 }
@@ -352,8 +352,8 @@ func TestFindChecksWhatItFinds(t *testing.T) {
 		err   string
 	}{
 		{"the first that will do", []string{empty, half, strange, old, good, newer}, 0, good, ""},
-		{"the one asked for", []string{good, newer}, 17, newer, ""},
-		{"one too old is allowed when asked for", []string{good, old}, 9, old, ""},
+		{"the requested one", []string{good, newer}, 17, newer, ""},
+		{"a release that is too old is used when requested", []string{good, old}, 9, old, ""},
 		{"none", []string{empty, half, strange}, 0, "", ErrNotInstalled.Error()},
 		{"only old", []string{old}, 0, "", "PostgreSQL 14 or newer is needed, found only 9 in " + old},
 		{"another", []string{good, newer}, 15, "", "PostgreSQL 15 is needed, found only 16 in " + good + ", 17 in " + newer},
