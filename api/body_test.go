@@ -393,7 +393,7 @@ func TestRefusedBodiesAreCounted(t *testing.T) {
 		}
 		a := b.ok(t, want, "ingest", "POST", "/v1/tenants/acme/events", event, option)
 		require.Equal(t, refusals{"body " + cause: 1}, counted)
-		require.Equal(t, "close", a.Header.Get("Connection"), "the rest of the body is not waited for")
+		require.Equal(t, "close", a.Header.Get("Connection"), "the rest of the body is not read")
 		b.ok(t, http.StatusOK, "ingest", "GET", "/v1/tenants/acme/events", "")
 		if cause == BodyOverTenant {
 			b.ok(t, http.StatusCreated, "operator", "POST", "/v1/tenants/acme/keys", `{"scope":"ingest"}`) // an operator's key has no tenant limit
