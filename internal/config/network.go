@@ -22,8 +22,8 @@ func CheckListen(address string) error {
 	return nil
 }
 
-// invalidProxies returns what is wrong with a range of trusted proxies, or "".
-func invalidProxies(p netip.Prefix) string {
+// notProxies returns what is wrong with a range of trusted proxies, or "".
+func notProxies(p netip.Prefix) string {
 	switch {
 	case p.Bits() == 0:
 		return "would let every client choose its source address; set the proxies' addresses"

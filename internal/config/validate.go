@@ -31,7 +31,7 @@ func (c *Config) Validate() error {
 		}
 	}
 	c.validateKEKs(&bad)
-	if c.OperatorKey != "" && !looksRandom(c.OperatorKey) {
+	if c.OperatorKey != "" && !hardToGuess(c.OperatorKey) {
 		bad.add("EVERPOST_OPERATOR_KEY",
 			"must be a secret of %d characters or more, %d of them different, and no repeated word; 'openssl rand -hex 32' makes one",
 			minOperatorKey, minDifferent)
@@ -47,7 +47,7 @@ func (c *Config) Validate() error {
 		bad.add("EVERPOST_EGRESS_PROXY", "must be http://host:port, or http://user:password@host:port") // the error never contains the value
 	}
 	for _, p := range c.TrustedProxies {
-		if wrong := invalidProxies(p); wrong != "" {
+		if wrong := notProxies(p); wrong != "" {
 			bad.add("EVERPOST_TRUSTED_PROXIES", "%s %s", p, wrong)
 		}
 	}
@@ -76,9 +76,9 @@ func CheckDatabaseURL(text string) error {
 	return nil
 }
 
-// looksRandom reports whether a key looks generated: long enough, with enough different characters, and
+// hardToGuess reports whether a key looks generated: long enough, with enough different characters, and
 // not a repetition.
-func looksRandom(key string) bool {
+func hardToGuess(key string) bool {
 	different := map[rune]bool{}
 	for _, c := range key {
 		different[c] = true
