@@ -33,9 +33,9 @@ func (s *Server) serve(r route) echo.HandlerFunc {
 		}
 		in := call{
 			Context: c, route: r, key: key, tenant: c.Param("tenant"),
-			server: s, room: &bodyReservation{budget: &s.bodies, tenant: key.TenantID},
+			server: s, reservation: &bodyReservation{budget: &s.bodies, tenant: key.TenantID},
 		}
-		defer in.room.release()
+		defer in.reservation.release()
 		if err := in.authorise(); err != nil {
 			return s.answer(c, r, err)
 		}

@@ -70,9 +70,9 @@ func TestAuthMatrix(t *testing.T) {
 		}
 		// Another tenant and one that does not exist have the same response, for every caller.
 		theirs := b.ok(t, http.StatusNotFound, "ingest", r.method, fill(r, "other"), "")
-		nobodys := b.ok(t, http.StatusNotFound, "ingest", r.method, fill(r, "nobody"), "")
+		missing := b.ok(t, http.StatusNotFound, "ingest", r.method, fill(r, "nobody"), "")
 		malformed := b.ok(t, http.StatusNotFound, "ingest", r.method, fill(r, "no%00such%20tenant"), "")
-		require.Equal(t, theirs.text, nobodys.text)
+		require.Equal(t, theirs.text, missing.text)
 		require.Equal(t, theirs.text, malformed.text)
 		require.Equal(t, "no such "+r.noun, theirs.json["detail"])
 		if r.id != putTenantID {
@@ -106,12 +106,12 @@ func TestForeignIDsAreNotFound(t *testing.T) {
 		if r.id == "updateReplay" {
 			body = `{"rate_per_minute":1}`
 		}
-		nobodys := b.ok(t, http.StatusNotFound, "foreign", r.method, fill(r, "other"), body)
+		missing := b.ok(t, http.StatusNotFound, "foreign", r.method, fill(r, "other"), body)
 		kind := strings.Split(r.path, "/")[4]
 		path := strings.NewReplacer("{tenant}", "other", "{id}", ids[kind]).Replace(r.path)
-		require.Equal(t, nobodys.text, b.ok(t, http.StatusNotFound, "foreign", r.method, path, body).text, r.id)
+		require.Equal(t, missing.text, b.ok(t, http.StatusNotFound, "foreign", r.method, path, body).text, r.id)
 		path = strings.NewReplacer("{tenant}", "other", "{id}", "ep_%00").Replace(r.path)
-		require.Equal(t, nobodys.text, b.ok(t, http.StatusNotFound, "foreign", r.method, path, body).text, r.id)
+		require.Equal(t, missing.text, b.ok(t, http.StatusNotFound, "foreign", r.method, path, body).text, r.id)
 	}
 }
 
@@ -130,7 +130,7 @@ func TestPresetOperatorKey(t *testing.T) {
 	require.True(t, s.isPreset("0123456789abcdef0123456789abcdef"))
 	require.False(t, s.isPreset("0123456789abcdef0123456789abcdeF"))
 	require.False(t, s.isPreset(""))
-	require.False(t, New(Config{}).isPreset(""), "no preset key, no empty one either")
+	require.False(t, New(Config{}).isPreset(""), "without a preset key, the empty key is refused")
 }
 
 // refusals counts the calls of the API's metrics.
@@ -168,5 +168,5 @@ func TestFailedAuthenticationIsCounted(t *testing.T) {
 	b.ok(t, http.StatusOK, "admin", "GET", "/v1/tenants/acme", "")
 	b.ok(t, http.StatusForbidden, "ingest", "GET", "/v1/tenants/acme", "")
 	b.ok(t, http.StatusNotFound, "foreign", "GET", "/v1/tenants/acme", "")
-	require.Empty(t, counted, "the key was good")
+	require.Empty(t, counted, "the key is valid")
 }

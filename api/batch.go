@@ -51,7 +51,7 @@ func parseBatch(text []byte, now time.Time) (webhook.NewBatch, error) {
 	if text == nil {
 		return webhook.NewBatch{}, webhook.Invalid("body", "is required")
 	}
-	r := batchReader{jsonDecoder: newJSONDecoder(text), now: now, places: map[string]int{}}
+	r := batchReader{jsonDecoder: newJSONDecoder(text), now: now, firstIndex: map[string]int{}}
 	r.outer = batchLevels
 	r.object(func(name []byte) {
 		if string(name) == "events" {
@@ -77,10 +77,10 @@ func parseBatch(text []byte, now time.Time) (webhook.NewBatch, error) {
 type batchReader struct {
 	*jsonDecoder
 
-	now    time.Time
-	events []webhook.NewEvent
-	places map[string]int // by external id: the index of the first event that has it
-	large  []webhook.FieldError
+	now        time.Time
+	events     []webhook.NewEvent
+	firstIndex map[string]int // by external id: the index of the first event that has it
+	large      []webhook.FieldError
 }
 
 func (r *batchReader) readEvents() {
@@ -110,10 +110,10 @@ func (r *batchReader) readEvent(i int) {
 	if len(e.Payload) > webhook.MaxPayloadBytes {
 		r.large = append(r.large, overLimit(r.path()+".payload", webhook.MaxPayloadBytes))
 	}
-	if first, twice := r.places[e.ExternalID]; twice {
+	if first, twice := r.firstIndex[e.ExternalID]; twice {
 		r.noteIn("external_id", "is the same as that of events["+strconv.Itoa(first)+"] too")
 	} else if e.ExternalID != "" {
-		r.places[e.ExternalID] = i
+		r.firstIndex[e.ExternalID] = i
 	}
 	r.events = append(r.events, e)
 }

@@ -44,8 +44,8 @@ func TestPostEventBatch(t *testing.T) {
 	got := b.batches[0]
 	require.Equal(t, []any{"acme", "k", sha256.Sum256([]byte(body))}, []any{got.TenantID, got.IdempotencyKey, got.BodySHA256})
 	for i, payload := range []string{`{"b":1.0,"a":[]}`, `"\u00e4\/"`, `null`} {
-		require.Equal(t, payload, string(got.Events[i].Payload), "as it was sent, byte by byte")
-		require.Equal(t, sha256.Sum256([]byte(events[i])), got.Events[i].BodySHA256, "from brace to brace")
+		require.Equal(t, payload, string(got.Events[i].Payload), "unchanged, byte for byte")
+		require.Equal(t, sha256.Sum256([]byte(events[i])), got.Events[i].BodySHA256, "the bytes of the event in the body")
 	}
 
 	// One event is known, the others are new: only those are dispatched.
@@ -61,7 +61,7 @@ func TestPostEventBatch(t *testing.T) {
 	require.Equal(t, "true", a.Header.Get("Idempotent-Replayed"))
 	require.Equal(t, []string{"reserve", "accept batch", "release"}, b.calls)
 	single := b.ok(t, http.StatusAccepted, "ingest", "POST", eventsPath, events[0])
-	require.Equal(t, "true", single.Header.Get("Idempotent-Replayed"), "posted alone it is known, too")
+	require.Equal(t, "true", single.Header.Get("Idempotent-Replayed"), "a single post of the same event is recognised too")
 	b.ok(t, http.StatusNotFound, "operator", "POST", "/v1/tenants/nobody/events/batch", batch(`{"type":"a","payload":1}`))
 }
 

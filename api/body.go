@@ -42,15 +42,15 @@ func (p bodyPace) allows(received int, at time.Duration) time.Duration {
 
 // bodyReader reads the body of one request into memory that is reserved first.
 type bodyReader struct {
-	source     io.Reader
-	length     int64 // -1: unknown
-	room       *bodyReservation
-	batch      bool // a batch, which may use only a part of the budget
-	pace       bodyPace
-	connection *http.ResponseController
-	start      time.Time
-	received   int
-	allowed    time.Duration // the current deadline, since start
+	source      io.Reader
+	length      int64 // -1: unknown
+	reservation *bodyReservation
+	batch       bool // a batch, which may use only a part of the budget
+	pace        bodyPace
+	connection  *http.ResponseController
+	start       time.Time
+	received    int
+	allowed     time.Duration // the current deadline, since start
 }
 
 // read reads the whole body. A body whose known size fits into one step is read into a buffer of
@@ -59,7 +59,7 @@ type bodyReader struct {
 func (b *bodyReader) read() (text []byte, err error) {
 	b.start = time.Now()
 	if b.length >= 0 && b.length <= bodyStep {
-		if err := b.room.reserve(int(b.length), false); err != nil {
+		if err := b.reservation.reserve(int(b.length), false); err != nil {
 			return nil, err
 		}
 		text = make([]byte, b.length)
@@ -108,7 +108,7 @@ func (b *bodyReader) readSteps() ([]byte, error) {
 	}()
 	for {
 		large := b.length > bodyStep || len(taken) > 0
-		if err := b.room.reserve(bodyStep, b.batch && large); err != nil {
+		if err := b.reservation.reserve(bodyStep, b.batch && large); err != nil {
 			return nil, err
 		}
 		segment, _ := segments.Get().(*[bodyStep]byte) // the pool holds no other type
@@ -116,13 +116,13 @@ func (b *bodyReader) readSteps() ([]byte, error) {
 		err := b.fill(segment[:])
 		switch {
 		case err == io.EOF && int64(b.received) >= b.length: //nolint:errorlint // of fill, never wrapped
-			return b.room.budget.join(taken, b.received), nil
+			return b.reservation.budget.join(taken, b.received), nil
 		case err == io.EOF: //nolint:errorlint // see above
 			return nil, io.ErrUnexpectedEOF
 		case err != nil:
 			return nil, err
 		case int64(b.received) == b.length:
-			return b.room.budget.join(taken, b.received), nil
+			return b.reservation.budget.join(taken, b.received), nil
 		}
 	}
 }
@@ -156,7 +156,7 @@ func (c call) bodyUpTo(limit int) ([]byte, error) {
 	}
 	reader := bodyReader{
 		source: http.MaxBytesReader(c.Response().Writer, r.Body, int64(limit)), length: r.ContentLength,
-		room: c.room, batch: limit > maxBodyBytes, pace: c.server.pace, connection: http.NewResponseController(c.Response().Writer),
+		reservation: c.reservation, batch: limit > maxBodyBytes, pace: c.server.pace, connection: http.NewResponseController(c.Response().Writer),
 	}
 	text, err := reader.read()
 	if err != nil {

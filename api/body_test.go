@@ -47,13 +47,13 @@ func TestBodiesAreReadWhole(t *testing.T) {
 		}
 		length := rapid.SampledFrom([]int64{int64(size), -1}).Draw(t, "length")
 		budget := &bodyBudget{}
-		room := &bodyReservation{budget: budget, tenant: "acme"}
-		got, err := (&bodyReader{source: source, length: length, room: room, pace: usualPace(), connection: connection}).read()
+		reservation := &bodyReservation{budget: budget, tenant: "acme"}
+		got, err := (&bodyReader{source: source, length: length, reservation: reservation, pace: usualPace(), connection: connection}).read()
 		require.NoError(t, err)
 		require.True(t, bytes.Equal(text, got))
 		require.Equal(t, len(got), cap(got), "the buffer has the body's size")
 		require.GreaterOrEqual(t, budget.held(), size)
-		room.release()
+		reservation.release()
 		require.Zero(t, budget.held())
 	})
 }
@@ -66,9 +66,9 @@ func TestATruncatedBodyIsRefused(t *testing.T) {
 			if size >= length {
 				continue
 			}
-			room := &bodyReservation{budget: &bodyBudget{}}
+			reservation := &bodyReservation{budget: &bodyBudget{}}
 			_, err := (&bodyReader{
-				source: bytes.NewReader(make([]byte, size)), length: int64(length), room: room, pace: usualPace(), connection: connection,
+				source: bytes.NewReader(make([]byte, size)), length: int64(length), reservation: reservation, pace: usualPace(), connection: connection,
 			}).read()
 			require.ErrorIs(t, err, io.ErrUnexpectedEOF, "%d of %d", size, length)
 		}
@@ -393,7 +393,7 @@ func TestRefusedBodiesAreCounted(t *testing.T) {
 		}
 		a := b.ok(t, want, "ingest", "POST", "/v1/tenants/acme/events", event, option)
 		require.Equal(t, refusals{"body " + cause: 1}, counted)
-		require.Equal(t, "close", a.Header.Get("Connection"), "the rest of the body is not waited for")
+		require.Equal(t, "close", a.Header.Get("Connection"), "the rest of the body is not read")
 		b.ok(t, http.StatusOK, "ingest", "GET", "/v1/tenants/acme/events", "")
 		if cause == BodyOverTenant {
 			b.ok(t, http.StatusCreated, "operator", "POST", "/v1/tenants/acme/keys", `{"scope":"ingest"}`) // an operator's key has no tenant limit

@@ -25,8 +25,8 @@ type call struct {
 	key    webhook.Key
 	tenant string // from the path; "" for routes without one
 
-	server *Server
-	room   *bodyReservation // for the body; released after the response
+	server      *Server
+	reservation *bodyReservation // for the body; released after the response
 }
 
 // actor is the caller for the audit log.
@@ -124,8 +124,8 @@ func (c call) reason(taken bool) (reason string, err error) {
 	})
 }
 
-// nothing refuses a body other than an empty one or {}.
-func (c call) nothing() error {
+// noBody refuses a body other than an empty one or {}.
+func (c call) noBody() error {
 	_, err := c.reason(withoutReason)
 	return err
 }

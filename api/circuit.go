@@ -30,7 +30,7 @@ func (s *Server) closeCircuit(c call) error {
 	if err != nil {
 		return err
 	}
-	if err := c.nothing(); err != nil {
+	if err := c.noBody(); err != nil {
 		return err
 	}
 	ctx := c.Request().Context()
@@ -57,13 +57,13 @@ func (s *Server) closeCircuit(c call) error {
 // mayProbe refuses to retry a delivery while another request probes the endpoint's circuit: the
 // delivery would only be deferred. If the circuit is open and no probe is under way, the delivery
 // becomes the probe. mayProbe does not check whether the delivery's state accepts the command.
-func (s *Server) mayProbe(c call, id webhook.DeliveryID, asked webhook.PendingCommand) error {
+func (s *Server) mayProbe(c call, id webhook.DeliveryID, cmd webhook.PendingCommand) error {
 	ctx := c.Request().Context()
 	d, err := s.Deliveries.Delivery(ctx, c.tenant, id)
 	if err != nil {
 		return err
 	}
-	if !asked.Command.TakenIn(d.State, !d.DueAt.IsZero()) {
+	if !cmd.Command.TakenIn(d.State, !d.DueAt.IsZero()) {
 		return nil
 	}
 	seen, err := s.Circuits.Circuit(ctx, c.tenant, d.EndpointID)
@@ -71,14 +71,14 @@ func (s *Server) mayProbe(c call, id webhook.DeliveryID, asked webhook.PendingCo
 		return err
 	}
 	from := s.Now()
-	if asked.At.After(from) {
-		from = asked.At
+	if cmd.At.After(from) {
+		from = cmd.At
 	}
 	if seen.Circuit != webhook.CircuitHalfOpen || !seen.ProbeOver.After(from) {
 		return nil
 	}
 	return &stateError{
-		command: asked.Command.String(), state: d.State.String(), why: "the endpoint's circuit is half open, and another request is the probe",
+		command: cmd.Command.String(), state: d.State.String(), why: "the endpoint's circuit is half open, and another request is the probe",
 		waitsFor: webhook.ReasonCircuitOpen, until: seen.ProbeOver.Truncate(time.Millisecond),
 	}
 }

@@ -32,17 +32,17 @@ func command(what webhook.Command, reasoned bool) func(*Server, call) error {
 
 // command stores a command and signals the delivery's workflow. After the command is stored, the
 // signal must be sent even if the client has disconnected.
-func (s *Server) command(c call, id webhook.DeliveryID, asked webhook.PendingCommand) error {
+func (s *Server) command(c call, id webhook.DeliveryID, cmd webhook.PendingCommand) error {
 	ctx := c.Request().Context()
-	if asked.Command == webhook.CommandRetry || asked.Command == webhook.CommandReschedule {
-		if err := s.mayProbe(c, id, asked); err != nil {
+	if cmd.Command == webhook.CommandRetry || cmd.Command == webhook.CommandReschedule {
+		if err := s.mayProbe(c, id, cmd); err != nil {
 			return err
 		}
 	}
-	delivery, stored, err := s.Deliveries.Command(ctx, c.actor(), c.tenant, id, asked)
+	delivery, stored, err := s.Deliveries.Command(ctx, c.actor(), c.tenant, id, cmd)
 	if err != nil {
 		if known, ok := errors.AsType[*webhook.Error](err); ok && known.Code == webhook.CodeConflict {
-			return &stateError{command: asked.Command.String(), state: known.State.String(), why: known.Message}
+			return &stateError{command: cmd.Command.String(), state: known.State.String(), why: known.Message}
 		}
 		return err
 	}

@@ -196,7 +196,7 @@ func (s *Server) changeEndpoint(text []byte, e *webhook.Endpoint, moves bool) er
 			d.note("is set when the endpoint is created and cannot be changed here")
 			d.skip()
 		case name == "headers" && moves:
-			set(d, &e.Headers, map[string]string{}, readHeadersAnew)
+			set(d, &e.Headers, map[string]string{}, readHeadersForNewOrigin)
 		default:
 			s.readEndpointField(d, e, name)
 		}

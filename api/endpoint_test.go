@@ -80,7 +80,7 @@ func TestPatchLeavesReplacesAndResets(t *testing.T) {
 	require.Equal(t, before, b.endpoints[0], "absent is unchanged")
 
 	b.ok(t, http.StatusOK, "admin", "PATCH", path, `{"headers":{"X-Api-Key":"[redacted]","Authorization":"Bearer y"}}`)
-	require.Equal(t, map[string]string{"X-Api-Key": "k", "Authorization": "Bearer y"}, b.endpoints[0].Headers, "what was not shown is kept")
+	require.Equal(t, map[string]string{"X-Api-Key": "k", "Authorization": "Bearer y"}, b.endpoints[0].Headers, "a redacted value is kept")
 	b.refused(t, "admin", "PATCH", path, `{"headers":{"X-Other":"[redacted]"}}`,
 		"headers.X-Other", "is [redacted], which only stands for a stored value; send the value itself")
 
@@ -93,7 +93,7 @@ func TestPatchLeavesReplacesAndResets(t *testing.T) {
 	want.AutoDisable = webhook.AutoDisable{Enabled: true, Exhausted24h: 3, PermanentStreak: 100}
 	want.RetryPolicy = b.endpoints[0].RetryPolicy
 	require.Equal(t, want, b.endpoints[0], "objects are replaced as a whole")
-	require.Equal(t, 10*time.Second, want.RetryPolicy.Base, "also the policy: nothing of fast is left")
+	require.Equal(t, 10*time.Second, want.RetryPolicy.Base, "also the policy: no setting of the preset is left")
 	require.Equal(t, 7, want.RetryPolicy.MaxAttempts)
 
 	// A policy that GET returns can be sent back.

@@ -34,7 +34,7 @@ func TestPostEvent(t *testing.T) {
 	}, b.events[0])
 
 	payload := b.ok(t, http.StatusOK, "ingest", "GET", eventsPath+"/"+event.String()+"/payload", "")
-	require.Equal(t, `{"b":1.0,"a":[]}`, payload.text, "as it was sent, byte by byte")
+	require.Equal(t, `{"b":1.0,"a":[]}`, payload.text, "unchanged, byte for byte")
 
 	// A repeated request gets the first response and dispatches nothing, whatever the delivery's state.
 	b.calls = nil
@@ -86,7 +86,7 @@ func TestPostEventFields(t *testing.T) {
 	require.Equal(t, "2026-03-02T09:30:00.123456Z", a.json["deliver_at"], "30 days ahead, to the microsecond")
 	require.Equal(t, []any{id}, a.json["endpoint_ids"])
 	a = b.ok(t, http.StatusAccepted, "ingest", "POST", eventsPath, post(`"deliver_at":"2020-01-01T00:00:00Z"`))
-	require.Nil(t, a.json["deliver_at"], "the past means at once")
+	require.Nil(t, a.json["deliver_at"], "a time in the past means immediately")
 	require.True(t, b.events[2].DeliverAt.IsZero())
 
 	for fields, want := range map[string][]string{

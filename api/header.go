@@ -28,9 +28,9 @@ func readHeaders(d *jsonDecoder, stored map[string]string) map[string]string {
 	return headers
 }
 
-// readHeadersAnew reads the headers of an endpoint that moves to another origin. Redacted values
+// readHeadersForNewOrigin reads the headers of an endpoint that moves to another origin. Redacted values
 // are refused.
-func readHeadersAnew(d *jsonDecoder) map[string]string {
+func readHeadersForNewOrigin(d *jsonDecoder) map[string]string {
 	return readHeaderMap(d, func(string) string {
 		return "is " + webhook.Redacted + ", which does not stand for the stored value where the URL moves to another scheme, host or port; " +
 			"send the value itself"

@@ -48,7 +48,7 @@ func ParseKey(text string) (webhook.KeyID, [sha256.Size]byte, error) {
 	body, sum := text[:keyLength-keyChecksum], text[keyLength-keyChecksum:]
 	id, err := webhook.ParseKeyID(keyIDPrefix + body[len(keyPrefix):len(keyPrefix)+keyIDLength])
 	if err != nil || sum != checksum(body) {
-		return webhook.KeyID{}, none, errors.New(`is not an API key: its checksum is wrong; it was truncated, mistyped or not created by "everpost keys create"`)
+		return webhook.KeyID{}, none, errors.New(`is not an API key: its checksum is wrong; it is truncated, mistyped or not from "everpost keys create"`)
 	}
 	return id, sha256.Sum256([]byte(text)), nil
 }

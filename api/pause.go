@@ -39,7 +39,7 @@ func (s *Server) pauseEndpoint(c call) error {
 	if err != nil {
 		return err
 	}
-	if err := c.nothing(); err != nil {
+	if err := c.noBody(); err != nil {
 		return err
 	}
 	e, err := s.EndpointSwitch.PauseEndpoint(c.Request().Context(), c.actor(), c.tenant, id)

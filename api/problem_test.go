@@ -130,7 +130,7 @@ func TestPanicIsAnsweredAndLoggedWithoutItsValue(t *testing.T) {
 		require.Equal(t, "internal error; the server's log has the cause under the request id", a.json["detail"], name)
 		require.Contains(t, b.log.String(), `"msg":"panic","request_id":"req-1"`)
 		require.NotContains(t, b.log.String(), "canary")
-		require.Equal(t, []string{"reserve", "accept", "release"}, b.calls, "the place in the queue is given back")
+		require.Equal(t, []string{"reserve", "accept", "release"}, b.calls, "the reservation in the queue is released")
 	}
 }
 

@@ -48,7 +48,7 @@ func TestTenantsHaveBucketsOfTheirOwn(t *testing.T) {
 	require.Zero(t, b.take("acme", limits, now))
 	require.Equal(t, time.Second, b.take("acme", limits, now))
 	require.Zero(t, b.take("other", limits, now))
-	require.Equal(t, time.Second/10, b.take("acme", webhook.Limits{RequestsPerSecond: 10, Burst: 1}, now), "a new rate holds at once")
+	require.Equal(t, time.Second/10, b.take("acme", webhook.Limits{RequestsPerSecond: 10, Burst: 1}, now), "a new rate applies immediately")
 }
 
 func TestBucketsAreBounded(t *testing.T) {
@@ -61,5 +61,5 @@ func TestBucketsAreBounded(t *testing.T) {
 	}
 	later := now.Add(time.Hour) // all buckets are full again
 	require.Zero(t, b.take("acme", limits, later))
-	require.Less(t, len(b.of), 3, "what is full is forgotten")
+	require.Less(t, len(b.of), 3, "full buckets are removed")
 }

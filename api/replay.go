@@ -208,7 +208,7 @@ func (s *Server) updateReplay(c call) error {
 	if err != nil {
 		return err
 	}
-	asked := webhook.ReplayCommand{}
+	cmd := webhook.ReplayCommand{}
 	err = c.object(func(d *jsonDecoder, name string) {
 		if name != "rate_per_minute" {
 			if slices.Contains(replayFields(), name) {
@@ -219,12 +219,12 @@ func (s *Server) updateReplay(c call) error {
 			d.unknown()
 			return
 		}
-		set(d, &asked.Rate, webhook.DefaultReplayRate, readReplayRate)
+		set(d, &cmd.Rate, webhook.DefaultReplayRate, readReplayRate)
 	}, "rate_per_minute")
 	if err != nil {
 		return err
 	}
-	return s.commandReplay(c, id, asked)
+	return s.commandReplay(c, id, cmd)
 }
 
 // replayFields are the fields that can be set only when a replay is created.
@@ -234,12 +234,12 @@ func replayFields() []string {
 
 // commandReplay stores a command and signals the replay's workflow, unless the command has no
 // effect.
-func (s *Server) commandReplay(c call, id webhook.ReplayID, asked webhook.ReplayCommand) error {
+func (s *Server) commandReplay(c call, id webhook.ReplayID, cmd webhook.ReplayCommand) error {
 	ctx := c.Request().Context()
-	r, err := s.Replays.CommandReplay(ctx, c.actor(), c.tenant, id, asked)
+	r, err := s.Replays.CommandReplay(ctx, c.actor(), c.tenant, id, cmd)
 	if known, ok := errors.AsType[*webhook.Error](err); ok && known.Code == webhook.CodeConflict {
-		name := asked.Action.String()
-		if asked.Rate != 0 {
+		name := cmd.Action.String()
+		if cmd.Rate != 0 {
 			name = "another rate"
 		}
 		return &stateError{command: name, state: r.State.String(), why: known.Message}

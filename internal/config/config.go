@@ -16,8 +16,8 @@
 //	section      its table in docs/configuration.md
 //	see          the page in docs/ with more details
 //
-// Besides these, a process reads only settings of others from the environment: Temporal's SDK reads
-// TEMPORAL_…, and the Go runtime reads GOGC and GOMEMLIMIT.
+// Besides these, a process reads only variables of other software from the environment: TEMPORAL_… of
+// Temporal's SDK, and GOGC and GOMEMLIMIT of the Go runtime.
 package config
 
 import (
@@ -85,7 +85,7 @@ type Config struct {
 	MaxPerWorkflow int `default:"100" env:"EVERPOST_MAX_DELIVERIES_PER_WORKFLOW" help:"Deliveries that may share a workflow; 1 gives each its own." name:"max-deliveries-per-workflow" placeholder:"N" range:"1 to 200" section:"deliveries"`
 	QueueLength    int `default:"1000" env:"EVERPOST_QUEUE_LENGTH" help:"Deliveries that may wait for their start before the API makes callers wait; one tenant alone gets half of it." placeholder:"N" range:"1 to 100000" section:"deliveries"`
 
-	// ReconcileEvery is the interval of the search for open deliveries without a running workflow.
+	// ReconcileEvery is the interval of the search for open deliveries whose workflow is gone or stuck.
 	ReconcileEvery time.Duration `default:"5m" env:"EVERPOST_RECONCILE_EVERY" help:"How often open deliveries are looked for whose workflow is gone or stuck; the first time is 20 s after a start." placeholder:"DURATION" range:"1s to 24h" section:"deliveries" see:"operations.md#in-the-temporal-web-ui"`
 
 	// Retention is how long finished deliveries, payloads and attempts are kept, DeadLetterRetention how long dead letters are.

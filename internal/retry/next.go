@@ -134,9 +134,9 @@ func (p Policy) Next(progress Progress) Verdict {
 
 // wait computes the delay for Next.
 func (p Policy) wait(progress Progress) Verdict {
-	asked := max(progress.Outcome.RetryAfter, 0)
+	requested := max(progress.Outcome.RetryAfter, 0)
 	backoff := p.Delay(progress.Attempts, progress.Previous, progress.Random)
-	if progress.Outcome.Status == 429 && asked == 0 {
+	if progress.Outcome.Status == 429 && requested == 0 {
 		backoff *= 2 // at most 120 days: Delay is bounded by twice LongestDelay
 	}
 	nominal, own := p.Nominal(progress.Attempts), SourceBackoff
@@ -153,7 +153,7 @@ func (p Policy) wait(progress Progress) Verdict {
 	if !progress.GiveUpAt.IsZero() {
 		remaining = progress.GiveUpAt.Sub(progress.Now)
 	}
-	delay, source, reason := place(backoff, asked, remaining)
+	delay, source, reason := fitBeforeGiveUp(backoff, requested, remaining)
 	if reason != "" {
 		return giveUp(reason)
 	}
@@ -170,14 +170,14 @@ func (p Policy) wait(progress Progress) Verdict {
 	}
 }
 
-// place fits an attempt into the time that remains until the give-up time. It returns the
+// fitBeforeGiveUp fits an attempt into the time that remains until the give-up time. It returns the
 // delay and its source, or the reason to give up.
-func place(backoff, asked, remaining time.Duration) (time.Duration, DelaySource, Reason) {
-	if asked > 0 && asked > remaining {
+func fitBeforeGiveUp(backoff, requested, remaining time.Duration) (time.Duration, DelaySource, Reason) {
+	if requested > 0 && requested > remaining {
 		return 0, 0, ReasonRetryAfterPastGiveUp
 	}
-	if delay := max(backoff, asked); delay <= remaining {
-		if asked > backoff {
+	if delay := max(backoff, requested); delay <= remaining {
+		if requested > backoff {
 			return delay, SourceRetryAfter, ""
 		}
 		return delay, SourceBackoff, ""
@@ -188,7 +188,7 @@ func place(backoff, asked, remaining time.Duration) (time.Duration, DelaySource,
 	}
 	last := remaining - lastAttemptLead
 	keepsHalf := last >= backoff-last
-	if !keepsHalf || last < asked {
+	if !keepsHalf || last < requested {
 		return 0, 0, ReasonGiveUpTime
 	}
 

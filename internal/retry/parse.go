@@ -247,9 +247,9 @@ func (d *document) count(into *int) func(string, json.RawMessage) {
 
 func (d *document) durations(into *[]time.Duration, most int) func(string, json.RawMessage) {
 	return func(field string, value json.RawMessage) {
-		d.list(field, value, "durations", most, func(place string, element json.RawMessage) {
+		d.list(field, value, "durations", most, func(path string, element json.RawMessage) {
 			var one time.Duration
-			d.duration(&one)(place, element)
+			d.duration(&one)(path, element)
 			*into = append(*into, one)
 		})
 	}
@@ -257,11 +257,11 @@ func (d *document) durations(into *[]time.Duration, most int) func(string, json.
 
 func (d *document) statuses(into *[]int) func(string, json.RawMessage) {
 	return func(field string, value json.RawMessage) {
-		d.list(field, value, "status codes", MostStatuses, func(place string, element json.RawMessage) {
+		d.list(field, value, "status codes", MostStatuses, func(path string, element json.RawMessage) {
 			var status int
 			// Unmarshal ignores null and would leave status unchanged.
 			if string(element) == "null" || json.Unmarshal(element, &status) != nil {
-				d.bad.add(place, "must be a status code")
+				d.bad.add(path, "must be a status code")
 			}
 			*into = append(*into, status)
 		})
@@ -270,7 +270,7 @@ func (d *document) statuses(into *[]int) func(string, json.RawMessage) {
 
 // list parses an array element by element. It refuses more than most elements.
 func (d *document) list(
-	field string, value json.RawMessage, kind string, most int, read func(place string, element json.RawMessage),
+	field string, value json.RawMessage, kind string, most int, read func(path string, element json.RawMessage),
 ) {
 	var elements []json.RawMessage
 	if json.Unmarshal(value, &elements) != nil {

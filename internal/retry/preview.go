@@ -59,7 +59,7 @@ func (p Policy) preview(
 		low, high := window(number-1, previous)
 		_, high429 := window(number-1, previous429)
 
-		earliest, possible := p.follow(last.Earliest, low)
+		earliest, possible := p.nextStart(last.Earliest, low)
 		if !possible {
 			break
 		}
@@ -68,7 +68,7 @@ func (p Policy) preview(
 			// before the give-up time. That can be a fraction of a second earlier than this one.
 			earliest = min(earliest, max(last.Earliest, p.GiveUpAfter-lastAttemptLead))
 		}
-		nominal, expected := p.follow(last.Nominal, middle(number-1))
+		nominal, expected := p.nextStart(last.Nominal, middle(number-1))
 		if !expected || !last.Expected {
 			nominal, expected = p.GiveUpAfter, false
 		}
@@ -87,10 +87,10 @@ func (p Policy) preview(
 	return attempts
 }
 
-// follow returns when the next attempt starts after one that started at begin, by the rule of
+// nextStart returns when the next attempt starts after one that started at begin, by the rule of
 // Next; false if the delivery is given up.
-func (p Policy) follow(begin, delay time.Duration) (time.Duration, bool) {
-	delay, _, reason := place(delay, 0, p.GiveUpAfter-begin)
+func (p Policy) nextStart(begin, delay time.Duration) (time.Duration, bool) {
+	delay, _, reason := fitBeforeGiveUp(delay, 0, p.GiveUpAfter-begin)
 
 	return begin + delay, reason == ""
 }

@@ -11,15 +11,15 @@ import (
 // that the limit is exhausted; else 0. If several fields say so, the longest time applies.
 func paceFor(answer Answer, reference time.Time) time.Duration {
 	var pace time.Duration
-	if answer.RateLimitRemaining != "" && spent(answer.RateLimitRemaining) {
+	if answer.RateLimitRemaining != "" && exhausted(answer.RateLimitRemaining) {
 		pace = resetIn(answer.RateLimitReset, reference)
 	}
 
 	return max(pace, rateLimitField(answer.RateLimit))
 }
 
-// spent parses a remaining quota and reports whether it is zero or below.
-func spent(text string) bool {
+// exhausted parses a remaining quota and reports whether it is zero or below.
+func exhausted(text string) bool {
 	remaining, err := strconv.ParseInt(trimBlanks(text), 10, 64)
 
 	return err == nil && remaining <= 0
@@ -77,11 +77,11 @@ func rateLimitField(field string) time.Duration {
 			name, value, _ := strings.Cut(part, "=")
 			switch trimBlanks(name) {
 			case "r":
-				item.spent = spent(value)
+				item.exhausted = exhausted(value)
 			case "t":
 				item.reset, _ = parseSeconds(trimBlanks(value))
 			case "remaining":
-				whole.spent = spent(value)
+				whole.exhausted = exhausted(value)
 			case "reset":
 				whole.reset, _ = parseSeconds(trimBlanks(value))
 			}
@@ -94,12 +94,12 @@ func rateLimitField(field string) time.Duration {
 
 // quota is one limit of a RateLimit field.
 type quota struct {
-	spent bool
-	reset time.Duration
+	exhausted bool
+	reset     time.Duration
 }
 
 func (q quota) pace() time.Duration {
-	if !q.spent {
+	if !q.exhausted {
 		return 0
 	}
 

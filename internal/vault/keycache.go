@@ -27,9 +27,9 @@ type keyCache struct {
 }
 
 type cachedKey struct {
-	key   [KeyBytes]byte
-	asked time.Time // when the key management service returned it
-	used  time.Time
+	key     [KeyBytes]byte
+	fetched time.Time // when the key management service returned it
+	used    time.Time
 }
 
 func newKeyCache(limit int) *keyCache {
@@ -40,14 +40,14 @@ func newKeyCache(limit int) *keyCache {
 func (c *keyCache) get(wrapped []byte, now time.Time) (key []byte, fresh bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	place := sha256.Sum256(wrapped)
-	known, ok := c.keys[place]
+	hash := sha256.Sum256(wrapped)
+	known, ok := c.keys[hash]
 	if !ok {
 		return nil, false
 	}
-	age := now.Sub(known.asked)
+	age := now.Sub(known.fetched)
 	if age >= keyKept {
-		c.remove(place)
+		c.remove(hash)
 		return nil, false
 	}
 	known.used = now
@@ -57,11 +57,11 @@ func (c *keyCache) get(wrapped []byte, now time.Time) (key []byte, fresh bool) {
 func (c *keyCache) put(wrapped, key []byte, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	place := sha256.Sum256(wrapped)
-	if _, known := c.keys[place]; !known && len(c.keys) >= c.limit {
+	hash := sha256.Sum256(wrapped)
+	if _, known := c.keys[hash]; !known && len(c.keys) >= c.limit {
 		c.evict()
 	}
-	c.keys[place] = &cachedKey{key: [KeyBytes]byte(key), asked: now, used: now}
+	c.keys[hash] = &cachedKey{key: [KeyBytes]byte(key), fetched: now, used: now}
 }
 
 // evict removes the least recently used of a few keys, which the map's random order selects.
@@ -71,9 +71,9 @@ func (c *keyCache) evict() {
 		oldestSince time.Time
 		seen        int
 	)
-	for place, known := range c.keys {
+	for hash, known := range c.keys {
 		if seen == 0 || known.used.Before(oldestSince) {
-			oldest, oldestSince = place, known.used
+			oldest, oldestSince = hash, known.used
 		}
 		seen++
 		if seen == evictionSample {
@@ -89,9 +89,9 @@ func (c *keyCache) forget(wrapped []byte) {
 	c.remove(sha256.Sum256(wrapped))
 }
 
-func (c *keyCache) remove(place [sha256.Size]byte) {
-	if known, ok := c.keys[place]; ok {
+func (c *keyCache) remove(hash [sha256.Size]byte) {
+	if known, ok := c.keys[hash]; ok {
 		clear(known.key[:])
-		delete(c.keys, place)
+		delete(c.keys, hash)
 	}
 }

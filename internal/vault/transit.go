@@ -55,12 +55,12 @@ type TransitConfig struct {
 // hours, so that an outage does not stop deliveries to known endpoints. A refusal removes the cached
 // key.
 type Transit struct {
-	http *transitHTTP
-	id   string
-	keys *keyCache
-	room chan struct{}             // one entry per request under way
-	down atomic.Pointer[time.Time] // until when no request is sent after a failure; nil: none failed
-	now  func() time.Time
+	http  *transitHTTP
+	id    string
+	keys  *keyCache
+	slots chan struct{}             // one entry per request under way
+	down  atomic.Pointer[time.Time] // until when no request is sent after a failure; nil: none failed
+	now   func() time.Time
 }
 
 // NewTransit validates the configuration. It sends no request, because Vault may start later.
@@ -92,7 +92,7 @@ func NewTransit(c TransitConfig) (*Transit, error) {
 	if c.Namespace != "" {
 		id = "vault:" + c.Namespace + "/" + c.Mount + "/" + c.Key
 	}
-	return &Transit{http: h, id: id, keys: newKeyCache(maxCachedKeys), room: make(chan struct{}, transitAtATime), now: time.Now}, nil
+	return &Transit{http: h, id: id, keys: newKeyCache(maxCachedKeys), slots: make(chan struct{}, transitAtATime), now: time.Now}, nil
 }
 
 // isPath reports whether s consists of names separated by slashes, without "." and "..".
@@ -125,7 +125,7 @@ func (t *Transit) Wrap(ctx context.Context, dataKey []byte) (id string, wrapped 
 		} `json:"data"`
 	}
 	request := map[string]string{"plaintext": base64.StdEncoding.EncodeToString(dataKey)}
-	if err := t.ask(ctx, "encrypt", request, &answer); err != nil {
+	if err := t.send(ctx, "encrypt", request, &answer); err != nil {
 		return "", nil, err
 	}
 	form := wrappedForm.FindStringSubmatch(answer.Data.Ciphertext)
@@ -150,7 +150,7 @@ func (t *Transit) Unwrap(ctx context.Context, wrapped []byte) ([]byte, error) {
 			Plaintext string `json:"plaintext"`
 		} `json:"data"`
 	}
-	err := t.ask(ctx, "decrypt", map[string]string{"ciphertext": string(wrapped)}, &answer)
+	err := t.send(ctx, "decrypt", map[string]string{"ciphertext": string(wrapped)}, &answer)
 	if known != nil && errors.Is(err, ErrUnavailable) {
 		return known, nil
 	}
@@ -173,14 +173,14 @@ func (t *Transit) isDown() bool {
 	return until != nil && t.now().Before(*until)
 }
 
-// ask sends one request when the number of requests under way permits. It fails fast after a recent failure.
-func (t *Transit) ask(ctx context.Context, operation string, request map[string]string, answer any) error {
+// send sends one request when the number of requests under way permits. It fails fast after a recent failure.
+func (t *Transit) send(ctx context.Context, operation string, request map[string]string, answer any) error {
 	if t.isDown() {
 		return fmt.Errorf("%s: %w: a recent request failed", operation, ErrUnavailable)
 	}
 	select {
-	case t.room <- struct{}{}:
-		defer func() { <-t.room }()
+	case t.slots <- struct{}{}:
+		defer func() { <-t.slots }()
 	case <-ctx.Done():
 		return fmt.Errorf("%s: %w", operation, ctx.Err())
 	}

@@ -109,7 +109,7 @@ func (c ClientCertificate) Pair() (tls.Certificate, error) {
 		return tls.Certificate{}, err
 	case len(chain) > MaxCertificates:
 		return tls.Certificate{}, ErrChain
-	case !affordable(leaf.PublicKey):
+	case !allowedKey(leaf.PublicKey):
 		return tls.Certificate{}, ErrKeyKind
 	}
 	key := blocksIn(c.Key, 1, isPrivateKey)
@@ -138,8 +138,8 @@ func (c ClientCertificate) Check(now time.Time) error {
 	return nil
 }
 
-// affordable reports whether the type and size of a key are allowed for a TLS handshake.
-func affordable(public any) bool {
+// allowedKey reports whether the type and size of a key are allowed for a TLS handshake.
+func allowedKey(public any) bool {
 	switch key := public.(type) {
 	case *ecdsa.PublicKey:
 		return key.Curve == elliptic.P256() || key.Curve == elliptic.P384() || key.Curve == elliptic.P521()

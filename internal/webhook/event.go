@@ -62,7 +62,7 @@ type Accepted struct {
 	Deliveries []Start
 	Payload    []byte            // as stored; nil if Replayed
 	SHA256     [sha256.Size]byte // of the payload, computed on arrival
-	Replayed   bool              // an earlier request with the same idempotency key stored the event
+	Replayed   bool              // an earlier request stored the event; nothing new was stored
 }
 
 // Start is a stored delivery whose workflow is to be started, with the data that the start
@@ -76,7 +76,7 @@ type Start struct {
 	NotBefore time.Time // deliver_at; zero: immediately
 	GiveUpAt  time.Time
 	Relayed   int       // how often the relay has claimed it
-	RelayAt   time.Time // when the relay may claim it again, as of the last claim
+	RelayAt   time.Time // relay_at of the outbox row before this claim
 	// Placed is the workflow to which the relay assigned it before; "" for none.
 	Placed string
 

@@ -33,7 +33,7 @@ func (h *Health) condition(now time.Time) string {
 	case s.Circuit == CircuitHalfOpen:
 		return "circuit half open" + s.since(now) + s.cause() + "; a probe is under way"
 	case s.BarredUntil.After(now):
-		return s.barred(now)
+		return s.pauseRequested(now)
 	case s.Recovering:
 		words := "recovering: " + perSecond(s.Rate) + " and rising"
 		if !s.Since.IsZero() {
@@ -110,10 +110,10 @@ func (s *Seen) probe(now time.Time) string {
 	if !s.NextProbe.After(now) {
 		return "the next delivery is the probe"
 	}
-	return "next probe in " + away(s.NextProbe.Sub(now))
+	return "next probe in " + timeUntil(s.NextProbe.Sub(now))
 }
 
-func (s *Seen) barred(now time.Time) string {
+func (s *Seen) pauseRequested(now time.Time) string {
 	words := "the receiver asked for a pause"
 	switch s.BarredFor {
 	case ReasonRetryAfter:
@@ -121,7 +121,7 @@ func (s *Seen) barred(now time.Time) string {
 	case ReasonRateLimitHint:
 		words = "the receiver says that its rate limit is used up"
 	}
-	return words + "; next request in " + away(s.BarredUntil.Sub(now))
+	return words + "; next request in " + timeUntil(s.BarredUntil.Sub(now))
 }
 
 // backlog describes the waiting deliveries, and since when the oldest waits.
@@ -129,7 +129,7 @@ func (h *Health) backlog(now time.Time) []string {
 	b := &h.Backlog
 	var parts []string
 	if n := b.Waiting(); n > 0 || b.MoreWaiting {
-		parts = append(parts, atLeast(n, b.MoreWaiting)+" waiting"+h.awaited(now))
+		parts = append(parts, atLeast(n, b.MoreWaiting)+" waiting"+h.waitReason(now))
 	}
 	if b.Scheduled > 0 {
 		parts = append(parts, atLeast(b.Scheduled, b.MoreWaiting)+" scheduled")
@@ -152,8 +152,8 @@ func (h *Health) backlog(now time.Time) []string {
 	return parts
 }
 
-// awaited describes what the waiting deliveries wait for.
-func (h *Health) awaited(now time.Time) string {
+// waitReason describes what the waiting deliveries wait for.
+func (h *Health) waitReason(now time.Time) string {
 	b := &h.Backlog
 	switch {
 	case h.Endpoint.State != EndpointActive:
@@ -163,9 +163,9 @@ func (h *Health) awaited(now time.Time) string {
 	case b.Deferred == 0:
 		next := ""
 		if b.NextAt.After(now) && b.Retrying == 1 {
-			next = " in " + away(b.NextAt.Sub(now))
+			next = " in " + timeUntil(b.NextAt.Sub(now))
 		} else if b.NextAt.After(now) && b.Scheduled == 0 {
-			next = ", the next in " + away(b.NextAt.Sub(now))
+			next = ", the next in " + timeUntil(b.NextAt.Sub(now))
 		}
 		return " for a retry" + next
 	case b.Retrying > 0:
@@ -204,8 +204,8 @@ func clock(t, now time.Time) string {
 	return t.Format(layout)
 }
 
-// away formats a duration until something, rounded up: 21 s, 4 min, 3 h, 2 days.
-func away(d time.Duration) string {
+// timeUntil formats a duration until something, rounded up: 21 s, 4 min, 3 h, 2 days.
+func timeUntil(d time.Duration) string {
 	const day = 24 * time.Hour
 	up := func(unit time.Duration) int64 { return int64((d + unit - 1) / unit) }
 	switch {

@@ -175,7 +175,7 @@ func TestHealthWords(t *testing.T) {
 		1: "1 s", time.Second: "1 s", 99 * time.Second: "99 s", 100 * time.Second: "2 min", 99 * time.Minute: "99 min", 100 * time.Minute: "2 h",
 		47 * time.Hour: "47 h", 47*time.Hour + 1: "2 days", 72 * time.Hour: "3 days",
 	} {
-		require.Equal(t, want, away(d), d)
+		require.Equal(t, want, timeUntil(d), d)
 	}
 	for d, want := range map[time.Duration]string{
 		1: "less than 1 ms", time.Millisecond: "1 ms", 999 * time.Millisecond: "999 ms",

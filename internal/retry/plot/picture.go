@@ -38,8 +38,8 @@ const (
 	axisEnd   = 100 * time.Hour
 )
 
-// place returns the position of a time on the axis.
-func place(d time.Duration) float64 {
+// axisPosition returns the position of a time on the axis.
+func axisPosition(d time.Duration) float64 {
 	share := math.Log(float64(max(d, axisBegin))/float64(axisBegin)) / math.Log(float64(axisEnd)/float64(axisBegin))
 	return left + share*(right-left)
 }
@@ -97,7 +97,7 @@ func drawAxis(svg *strings.Builder, bottom int) {
 	for _, mark := range []time.Duration{
 		time.Second, 10 * time.Second, time.Minute, 10 * time.Minute, time.Hour, 6 * time.Hour, 24 * time.Hour, 72 * time.Hour,
 	} {
-		x := place(mark)
+		x := axisPosition(mark)
 		fmt.Fprintf(svg, `<line x1="%.1f" y1="%d" x2="%.1f" y2="%d" stroke="%s" stroke-opacity="0.4" stroke-width="0.5"/>`+"\n", x, top, x, bottom, colourGrid)
 		fmt.Fprintf(svg, `<text x="%.1f" y="%d" text-anchor="middle">%s</text>`+"\n", x, bottom+15, retry.FormatDuration(mark))
 	}
@@ -108,7 +108,7 @@ func drawAxis(svg *strings.Builder, bottom int) {
 
 // drawEnd marks the give-up time.
 func drawEnd(svg *strings.Builder, giveUp time.Duration, bottom int) {
-	x := place(giveUp)
+	x := axisPosition(giveUp)
 	fmt.Fprintf(svg, `<line x1="%.1f" y1="%d" x2="%.1f" y2="%d" stroke="%s" stroke-width="1.5" stroke-dasharray="4 3"/>`+"\n", x, top-2, x, bottom, colourEnd)
 	fmt.Fprintf(svg, `<text x="%.1f" y="%d" text-anchor="end">given up after %s</text>`+"\n", min(x+40, right+16), top-6, retry.FormatDuration(giveUp))
 }
@@ -116,13 +116,13 @@ func drawEnd(svg *strings.Builder, giveUp time.Duration, bottom int) {
 // drawAttempt draws one row: the range from the earliest to the latest time, and the nominal time.
 func drawAttempt(svg *strings.Builder, a retry.PreviewAttempt, y int) {
 	fmt.Fprintf(svg, `<text x="%d" y="%d" text-anchor="end">%d</text>`+"\n", left-12, y+4, a.Number)
-	begin, end, tail := place(a.Earliest), place(a.Latest), place(a.LatestAfter429)
+	begin, end, tail := axisPosition(a.Earliest), axisPosition(a.Latest), axisPosition(a.LatestAfter429)
 	if tail > end {
 		drawTail(svg, end, tail, y)
 	}
 	drawBar(svg, begin, max(end, begin+2), y, a.Expected)
 	if a.Expected {
-		drawDot(svg, place(a.Nominal), y)
+		drawDot(svg, axisPosition(a.Nominal), y)
 	}
 }
 

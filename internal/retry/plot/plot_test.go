@@ -225,11 +225,11 @@ func TestPicturesShowThePreview(t *testing.T) {
 		bars, dots = bars[2:], dots[1:] // without those of the legend
 		for _, a := range retry.Preview(preset.Policy) {
 			bar := bars[a.Number-1]
-			require.InDelta(t, place(a.Earliest), bar.number(t, "x"), 0.1)
-			require.InDelta(t, max(place(a.Latest)-place(a.Earliest), 2), bar.number(t, "width"), 0.1)
+			require.InDelta(t, axisPosition(a.Earliest), bar.number(t, "x"), 0.1)
+			require.InDelta(t, max(axisPosition(a.Latest)-axisPosition(a.Earliest), 2), bar.number(t, "width"), 0.1)
 			require.Equal(t, a.Expected, bar.attrs["fill"] != "none")
 			if a.Expected {
-				require.InDelta(t, place(a.Nominal), dots[a.Number-1].number(t, "cx"), 0.1)
+				require.InDelta(t, axisPosition(a.Nominal), dots[a.Number-1].number(t, "cx"), 0.1)
 			} else {
 				require.Less(t, len(dots), a.Number)
 			}
@@ -238,14 +238,14 @@ func TestPicturesShowThePreview(t *testing.T) {
 	}
 }
 
-func TestPlace(t *testing.T) {
+func TestAxisPosition(t *testing.T) {
 	t.Parallel()
 
-	require.InDelta(t, left, place(0), 0)
-	require.InDelta(t, left, place(axisBegin), 0)
-	require.InDelta(t, right, place(axisEnd), 1e-9)
+	require.InDelta(t, left, axisPosition(0), 0)
+	require.InDelta(t, left, axisPosition(axisBegin), 0)
+	require.InDelta(t, right, axisPosition(axisEnd), 1e-9)
 	// Logarithmic: a factor of ten is the same distance everywhere.
-	require.InDelta(t, place(10*time.Second)-place(time.Second), place(100*time.Minute)-place(10*time.Minute), 1e-9)
+	require.InDelta(t, axisPosition(10*time.Second)-axisPosition(time.Second), axisPosition(100*time.Minute)-axisPosition(10*time.Minute), 1e-9)
 	for _, preset := range retry.Presets() {
 		require.LessOrEqual(t, preset.Policy.GiveUpAfter, axisEnd)
 	}

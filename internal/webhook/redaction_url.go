@@ -20,7 +20,7 @@ func EchoesOfURL(raw string) Echoes {
 	var found Echoes
 	for segment := range strings.SplitSeq(u.EscapedPath(), "/") {
 		if plain, err := url.PathUnescape(segment); err == nil && len(plain) >= minEchoedSegment {
-			found = found.add(minEchoedSegment, respelled(segment, plain)...)
+			found = found.add(minEchoedSegment, spellings(segment, plain)...)
 		}
 	}
 	found = found.add(minEchoedHeader, u.RawQuery)
@@ -33,14 +33,14 @@ func EchoesOfURL(raw string) Echoes {
 		if err != nil {
 			plain = value
 		}
-		found = found.add(minEchoedHeader, respelled(value, plain)...)
+		found = found.add(minEchoedHeader, spellings(value, plain)...)
 	}
 	return found.sorted()
 }
 
-// respelled returns a part of a URL as it is written there, without escapes, and with the
+// spellings returns a part of a URL as it is written there, without escapes, and with the
 // escapes of other encoders.
-func respelled(escaped, plain string) []string {
+func spellings(escaped, plain string) []string {
 	all := []string{escaped, plain, url.QueryEscape(plain), url.PathEscape(plain)}
 	for _, text := range all {
 		all = append(all, withLowerEscapes(text))
