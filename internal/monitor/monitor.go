@@ -25,11 +25,16 @@ type Admission interface {
 	State(id webhook.EndpointID) (webhook.Seen, bool)
 	// EachUnhealthy calls visit with every endpoint that fails, is slow, recovers, or has requests waiting.
 	EachUnhealthy(visit func(webhook.EndpointID, webhook.Seen))
+	// Reset closes the circuit of an endpoint and forgets what its responses have shown.
+	Reset(id webhook.EndpointID)
+	Circuits
+}
+
+// Circuits are the circuits of this process.
+type Circuits interface {
 	OpenCircuits() []webhook.EndpointID
 	// CloseCircuit makes an open circuit half open. A repeated call with the same time does nothing.
 	CloseCircuit(id webhook.EndpointID, at time.Time)
-	// Reset closes the circuit of an endpoint and forgets what its responses have shown.
-	Reset(id webhook.EndpointID)
 }
 
 // Metrics counts what the monitor does.

@@ -67,7 +67,8 @@ func (b *noticeBundle) starts(t *testing.T, tenant string) map[webhook.EndpointI
 func TestStateChangesAreTold(t *testing.T) {
 	t.Parallel()
 	b := setupNotices(t)
-	own, all, operator := b.listens(t, "acme", webhook.EventEndpointPaused, "order.*"), b.listens(t, "acme", "everpost.endpoint.*"), b.listens(t, "ops", "everpost.*")
+	own, all := b.listens(t, "acme", webhook.EventEndpointPaused, "order.*"), b.listens(t, "acme", "everpost.endpoint.*")
+	operator := b.listens(t, "ops", "everpost.*")
 	b.listens(t, "acme", "*") // not for those
 	b.listens(t, "ops", "*", "order.*")
 	_, err := b.UpdateEndpoint(t.Context(), testActor(), "acme", b.endpoint.ID, func(e *webhook.Endpoint) error {
