@@ -60,7 +60,7 @@ func TestTokenIsForTheFirstAttemptOnly(t *testing.T) {
 	in := b.fresh(t, p)
 	step := webhook.Step{Ref: in.Ref, Progress: in.Progress, WorkflowID: in.WorkflowID()}
 	step.Seq = 1
-	standing, err := b.store.Record(t.Context(), step)
+	standing, err := b.store.Deliveries.Record(t.Context(), step)
 	require.NoError(t, err)
 	in.Progress = standing.Progress
 	_, err = p.attempt(in)
@@ -194,7 +194,7 @@ func TestEndsWithoutRequest(t *testing.T) {
 	}{
 		"endpoint deleted": {func(t *testing.T, b *bundle, _ *activities.AttemptInput) {
 			t.Helper()
-			require.NoError(t, b.store.DeleteEndpoint(t.Context(), webhook.Actor{Name: "test"}, tenant, b.endpoint.ID))
+			require.NoError(t, b.store.Endpoints.DeleteEndpoint(t.Context(), webhook.Actor{Name: "test"}, tenant, b.endpoint.ID))
 		}, webhook.StateCancelled, webhook.ReasonEndpointDeleted},
 		"give-up time passed": {func(_ *testing.T, _ *bundle, in *activities.AttemptInput) {
 			in.GiveUpAt = time.Now().Add(-time.Second).UTC().Truncate(time.Microsecond)
@@ -233,7 +233,7 @@ func TestPendingCancelSendsNothing(t *testing.T) {
 	b := setup(t)
 	p := b.process(t, nil)
 	in := b.stored(t)
-	_, command, err := b.store.Command(t.Context(), webhook.Actor{Name: "test"}, tenant, in.DeliveryID,
+	_, command, err := b.store.Deliveries.Command(t.Context(), webhook.Actor{Name: "test"}, tenant, in.DeliveryID,
 		webhook.PendingCommand{Command: webhook.CommandCancel, Reason: "sold out"})
 	require.NoError(t, err)
 	got, err := p.attempt(in)

@@ -25,7 +25,7 @@ func TestClientCredentials(t *testing.T) {
 		receivertest.Step{Status: 401, Body: `{"error":"invalid_client"}`}, receivertest.Step{Status: 401, Body: `{"error":"invalid_client"}`},
 	)
 	tokens.Default(receivertest.Step{Header: map[string]string{"Content-Type": "application/json"}, Body: `{"access_token":"canary-token","expires_in":60}`})
-	_, err := b.store.UpdateEndpoint(t.Context(), webhook.Actor{Name: "test"}, tenant, b.endpoint.ID, func(e *webhook.Endpoint) error {
+	_, err := b.store.Endpoints.UpdateEndpoint(t.Context(), webhook.Actor{Name: "test"}, tenant, b.endpoint.ID, func(e *webhook.Endpoint) error {
 		e.Auth = webhook.Auth{
 			Kind: webhook.AuthClientCredentials, TokenURL: tokens.URL() + "/token?canary-query", ClientID: "shop", ClientSecret: "canary-secret",
 		}

@@ -15,8 +15,9 @@ const maxEager = 128
 // Delivered and Recorded are called, or Undelivered is; or Delivered and Undelivered, where the
 // outcome could not be recorded. None of them blocks.
 type EagerStart interface {
-	// Delivered returns the id of the workflow under which the delivered attempt is recorded.
-	Delivered() (workflowID string)
+	// Delivered returns the id of the workflow under which the delivered attempt is recorded. starts is
+	// false when this process will not start it: the outbox row is kept then, so that the relay does.
+	Delivered() (workflowID string, starts bool)
 	// Recorded starts that workflow, or has it started with others.
 	Recorded()
 	// Undelivered starts the delivery's own workflow at once: its request is slow, has failed, or has
@@ -114,7 +115,10 @@ func (a *Activities) makeEager(fl *flight, in AttemptInput, request eagerRequest
 	step := a.judge(in, request.target, made)
 	step.KeepOutbox = step.State != webhook.StateDelivered
 	if step.State == webhook.StateDelivered && !a.flights.isSlow(fl) {
-		delivered, step.WorkflowID = true, request.start.Delivered()
+		delivered = true
+		var starts bool
+		step.WorkflowID, starts = request.start.Delivered()
+		step.KeepOutbox = !starts
 	}
 	if delivered {
 		a.awaitTick(ctx)

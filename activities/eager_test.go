@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/everpost/everpost/activities"
-	"github.com/everpost/everpost/internal/gate"
+	"github.com/everpost/everpost/internal/admission"
 	"github.com/everpost/everpost/internal/receivertest"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -20,7 +20,7 @@ import (
 // known is a new delivery of an endpoint that the process has in memory.
 func (b *bundle) known(t *testing.T, p *process) activities.AttemptInput {
 	t.Helper()
-	_, err := p.record.EndpointCache().Target(t.Context(), b.endpoint.ID)
+	_, err := p.record.Endpoints.Cache().Target(t.Context(), b.endpoint.ID)
 	require.NoError(t, err)
 	return b.fresh(t, p)
 }
@@ -33,8 +33,9 @@ const gathering = "fanout/some"
 
 // starts notes what becomes of the workflow of an eager delivery.
 type starts struct {
-	mu    sync.Mutex
-	calls []string
+	mu      sync.Mutex
+	calls   []string
+	stopped bool // no workflow will be started
 }
 
 func (s *starts) note(call string) {
@@ -43,9 +44,9 @@ func (s *starts) note(call string) {
 	s.calls = append(s.calls, call)
 }
 
-func (s *starts) Delivered() string {
+func (s *starts) Delivered() (workflowID string, starts bool) {
 	s.note("delivered")
-	return gathering
+	return gathering, !s.stopped
 }
 
 func (s *starts) Recorded() { s.note("recorded") }
@@ -88,7 +89,7 @@ func TestEagerAttempt(t *testing.T) {
 		t.Run(strconv.Itoa(status), func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			p := b.guarded(t, gate.New(gate.Config{}), neverSlow)
+			p := b.guarded(t, admission.New(admission.Config{}), neverSlow)
 			in := b.known(t, p)
 			b.Script("/hook", receivertest.Step{Status: status})
 			start := &starts{}
@@ -129,7 +130,7 @@ func TestEagerAndSlow(t *testing.T) {
 		t.Run(strconv.Itoa(status), func(t *testing.T) {
 			t.Parallel()
 			b, start := setup(t), &starts{}
-			p := b.guarded(t, gate.New(gate.Config{}), func(c *activities.Config) { c.FastWait = 200 * time.Millisecond })
+			p := b.guarded(t, admission.New(admission.Config{}), func(c *activities.Config) { c.FastWait = 200 * time.Millisecond })
 			in := b.known(t, p)
 			b.Script("/hook", receivertest.Step{Status: status})
 			b.Hold()
@@ -145,7 +146,7 @@ func TestEagerAndSlow(t *testing.T) {
 			running, err := p.attempt(shared)
 			require.NoError(t, err)
 			require.True(t, running.Running)
-			require.Zero(t, running.LookAt, "a shared workflow does not keep it")
+			require.NotZero(t, running.LookAt, "a shared workflow that the relay has started asks again")
 			own, err := p.attempt(in)
 			require.NoError(t, err)
 			require.True(t, own.Running)
@@ -205,8 +206,8 @@ func TestEagerAndStopped(t *testing.T) {
 	for status, want := range map[int]webhook.State{200: webhook.StateDelivered, 503: webhook.StateRetrying} {
 		t.Run(strconv.Itoa(status), func(t *testing.T) {
 			t.Parallel()
-			b, start := setup(t), &starts{}
-			p := b.guarded(t, gate.New(gate.Config{}), neverSlow)
+			b, start := setup(t), &starts{stopped: true}
+			p := b.guarded(t, admission.New(admission.Config{}), neverSlow)
 			in, second := b.known(t, p), b.known(t, p)
 			b.Script("/hook", receivertest.Step{Status: status})
 			b.Hold()
@@ -220,7 +221,7 @@ func TestEagerAndStopped(t *testing.T) {
 			b.Release()
 			<-stopped
 			require.Equal(t, want, b.delivery(t, in).State)
-			require.Equal(t, want != webhook.StateDelivered, b.inOutbox(t, in))
+			require.True(t, b.inOutbox(t, in), "the relay of the next process starts its workflow")
 			require.False(t, p.SendEagerly(second, &starts{}), "nothing begins any more")
 		})
 	}
@@ -246,7 +247,7 @@ func TestEagerAndCancelled(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			p := b.guarded(t, gate.New(gate.Config{}), func(c *activities.Config) { c.FastWait = 200 * time.Millisecond })
+			p := b.guarded(t, admission.New(admission.Config{}), func(c *activities.Config) { c.FastWait = 200 * time.Millisecond })
 			in := b.known(t, p)
 			b.Script("/hook", receivertest.Step{Status: test.status})
 			b.Hold()
@@ -279,7 +280,7 @@ func TestEagerAndAFault(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b, g := setup(t), gate.New(gate.Config{})
+			b, g := setup(t), admission.New(admission.Config{})
 			var broken *process
 			fails := make(chan struct{})
 			broken = b.guarded(t, g, func(c *activities.Config) {
@@ -313,10 +314,12 @@ func TestEagerAndAFault(t *testing.T) {
 // as it was.
 func TestNotEager(t *testing.T) {
 	t.Parallel()
-	type change func(t *testing.T, b *bundle, p *process, g *gate.Gate)
-	enter := func(t *testing.T, b *bundle, g *gate.Gate) *gate.Pass {
+	type change func(t *testing.T, b *bundle, p *process, g *admission.Controller)
+	enter := func(t *testing.T, b *bundle, g *admission.Controller) *admission.Permit {
 		t.Helper()
-		_, pass := g.Enter(t.Context(), gate.Entry{Endpoint: b.endpoint.ID, Delivery: webhook.DeliveryID{1}, Limits: gate.LimitsOf(&b.endpoint)})
+		pass := g.Acquire(t.Context(), admission.Request{
+			Endpoint: b.endpoint.ID, Delivery: webhook.DeliveryID{1}, Limits: admission.LimitsOf(&b.endpoint),
+		}).Permit
 		require.NotNil(t, pass)
 		return pass
 	}
@@ -324,13 +327,13 @@ func TestNotEager(t *testing.T) {
 		change change
 		state  webhook.State
 	}{
-		"paused": {func(t *testing.T, b *bundle, p *process, _ *gate.Gate) {
+		"paused": {func(t *testing.T, b *bundle, p *process, _ *admission.Controller) {
 			t.Helper()
-			_, err := b.store.PauseEndpoint(t.Context(), webhook.Actor{Name: "test"}, tenant, b.endpoint.ID)
+			_, err := b.store.Endpoints.PauseEndpoint(t.Context(), webhook.Actor{Name: "test"}, tenant, b.endpoint.ID)
 			require.NoError(t, err)
-			p.record.EndpointCache().ForgetTenant(tenant)
+			p.record.Endpoints.Cache().ForgetTenant(tenant)
 		}, webhook.StateHeld},
-		"no place": {func(t *testing.T, b *bundle, _ *process, g *gate.Gate) {
+		"no place": {func(t *testing.T, b *bundle, _ *process, g *admission.Controller) {
 			t.Helper()
 			pass := enter(t, b, g)
 			t.Cleanup(pass.Cancel)
@@ -339,7 +342,7 @@ func TestNotEager(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b, g := setup(t), gate.New(gate.Config{})
+			b, g := setup(t), admission.New(admission.Config{})
 			p := b.guarded(t, g, nil)
 			test.change(t, b, p, g)
 			in := b.known(t, p)
@@ -354,13 +357,13 @@ func TestNotEager(t *testing.T) {
 	t.Run("unknown", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
-		p := b.guarded(t, gate.New(gate.Config{}), nil)
+		p := b.guarded(t, admission.New(admission.Config{}), nil)
 		require.False(t, p.SendEagerly(b.fresh(t, p), &starts{}))
 	})
 	t.Run("twice", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
-		p := b.guarded(t, gate.New(gate.Config{}), nil)
+		p := b.guarded(t, admission.New(admission.Config{}), nil)
 		in := b.known(t, p)
 		b.Hold()
 		require.True(t, p.SendEagerly(in, &starts{}))
@@ -374,12 +377,12 @@ func TestNotEager(t *testing.T) {
 	t.Run("without a token", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
-		p := b.guarded(t, gate.New(gate.Config{}), nil)
+		p := b.guarded(t, admission.New(admission.Config{}), nil)
 		in := b.known(t, p)
 		_, ok := p.tokens.Fresh().Take(in.DeliveryID)
 		require.True(t, ok)
 		cancel := webhook.PendingCommand{Command: webhook.CommandCancel}
-		_, _, err := b.store.Command(t.Context(), webhook.Actor{Name: "test"}, tenant, in.DeliveryID, cancel)
+		_, _, err := b.store.Deliveries.Command(t.Context(), webhook.Actor{Name: "test"}, tenant, in.DeliveryID, cancel)
 		require.NoError(t, err)
 		require.False(t, p.SendEagerly(in, &starts{}))
 		got, err := p.attempt(in)
@@ -404,11 +407,11 @@ func TestEagerIsShared(t *testing.T) {
 	b.limit(t, 1000, 10_000)
 	another := b.endpoint
 	another.ID, another.EventTypes = webhook.NewEndpointID(), []string{"another"}
-	_, err := b.store.CreateEndpoint(t.Context(), webhook.Actor{Name: "test"}, another, secret)
+	_, err := b.store.Endpoints.CreateEndpoint(t.Context(), webhook.Actor{Name: "test"}, another, secret)
 	require.NoError(t, err)
-	p := b.guarded(t, gate.New(gate.Config{}), func(c *activities.Config) { c.FastWait = 2 * time.Second })
+	p := b.guarded(t, admission.New(admission.Config{}), func(c *activities.Config) { c.FastWait = 2 * time.Second })
 	eagerly := func(in activities.AttemptInput) bool {
-		_, err := p.record.EndpointCache().Target(t.Context(), in.EndpointID) // a notice may have had it forgotten
+		_, err := p.record.Endpoints.Cache().Target(t.Context(), in.EndpointID) // a notice may have had it forgotten
 		return err == nil && p.SendEagerly(in, &starts{})
 	}
 	b.Hold()
@@ -416,7 +419,7 @@ func TestEagerIsShared(t *testing.T) {
 	for range activities.MaxEager / 2 {
 		batch.Events = append(batch.Events, webhook.NewEvent{TenantID: tenant, Type: "order.paid", Payload: []byte(payload)})
 	}
-	accepted, err := b.store.AcceptBatch(t.Context(), batch)
+	accepted, err := b.store.Events.AcceptBatch(t.Context(), batch)
 	require.NoError(t, err)
 	all := make([]activities.AttemptInput, len(accepted))
 	for i, one := range accepted {
@@ -425,12 +428,12 @@ func TestEagerIsShared(t *testing.T) {
 	for _, in := range all {
 		require.True(t, eagerly(in))
 	}
-	last, err := b.store.Accept(t.Context(), webhook.NewEvent{
+	last, err := b.store.Events.Accept(t.Context(), webhook.NewEvent{
 		TenantID: tenant, Type: "order.paid", Payload: []byte(payload), EndpointIDs: []webhook.EndpointID{another.ID},
 	})
 	require.NoError(t, err)
 	in := inputOf(p, last)
-	_, err = p.record.EndpointCache().Target(t.Context(), in.EndpointID)
+	_, err = p.record.Endpoints.Cache().Target(t.Context(), in.EndpointID)
 	require.NoError(t, err)
 	require.False(t, eagerly(in))
 	require.Eventually(t, func() bool { return eagerly(in) }, 20*time.Second, time.Millisecond, "the first are slow")

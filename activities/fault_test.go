@@ -69,7 +69,7 @@ func TestFaultOfAnEndpointHoldsItsDeliveries(t *testing.T) {
 	opens := func(t *testing.T, b *bundle, p *process, key string) {
 		t.Helper()
 		b.execute(t, `update endpoint_secrets set kek_id = $2 where endpoint_id = $1`, b.endpoint.ID, key)
-		p.record.EndpointCache().ForgetTenant(tenant)
+		p.record.Endpoints.Cache().ForgetTenant(tenant)
 	}
 	for name, c := range map[string]struct {
 		send func(context.Context, activities.Request) activities.Response
@@ -167,7 +167,7 @@ func TestFaultsWhileTheRecordIsAway(t *testing.T) {
 	wire, address := behindWire(t, b.address)
 	p := b.processAt(t, address, nil)
 	all := sharing(b.stored(t), b.stored(t), b.stored(t))
-	_, err := p.record.EndpointCache().Target(t.Context(), b.endpoint.ID)
+	_, err := p.record.Endpoints.Cache().Target(t.Context(), b.endpoint.ID)
 	require.NoError(t, err)
 	wire.cut()
 	result, err := p.Attempts(t.Context(), all)
@@ -239,7 +239,7 @@ func TestEagerKnowsOfFaults(t *testing.T) {
 	b := setup(t)
 	faults := &known{}
 	p := b.process(t, func(c *activities.Config) { c.Faults = faults })
-	_, err := p.record.EndpointCache().Target(t.Context(), b.endpoint.ID)
+	_, err := p.record.Endpoints.Cache().Target(t.Context(), b.endpoint.ID)
 	require.NoError(t, err)
 	faults.Faulted(b.endpoint.ID, "the way out is closed")
 	require.False(t, p.SendEagerly(b.fresh(t, p), &starts{}))

@@ -101,7 +101,7 @@ func startRotation(t *testing.T) *rotation {
 
 func (r *rotation) change(change func(*webhook.Endpoint)) {
 	r.Helper()
-	e, err := r.process.record.UpdateEndpoint(r.Context(), webhook.Actor{Name: "test"}, tenant, r.endpoint.ID, func(e *webhook.Endpoint) error {
+	e, err := r.process.record.Endpoints.UpdateEndpoint(r.Context(), webhook.Actor{Name: "test"}, tenant, r.endpoint.ID, func(e *webhook.Endpoint) error {
 		change(e)
 		return nil
 	})
@@ -111,7 +111,7 @@ func (r *rotation) change(change func(*webhook.Endpoint)) {
 
 // rotate makes another of the secrets the newest.
 func (r *rotation) rotate(to int, grace time.Duration) {
-	_, err := r.process.record.RotateSecret(r.Context(), webhook.Actor{Name: "test"}, tenant, r.endpoint.ID,
+	_, err := r.process.record.Endpoints.RotateSecret(r.Context(), webhook.Actor{Name: "test"}, tenant, r.endpoint.ID,
 		webhook.Rotation{Grace: grace, NewSecret: webhook.NewSecret{Secret: r.secrets[to]}})
 	if err != nil {
 		r.Error(err)
@@ -124,7 +124,7 @@ func (r *rotation) scheme(scheme string) {
 	r.change(func(e *webhook.Endpoint) { e.Signature = scheme })
 	r.publicKey = max(r.publicKey, r.endpoint.PublicKey)
 	if scheme == webhook.SignatureHex {
-		newest, err := r.process.record.EndpointSecret(r.Context(), webhook.Actor{Name: "test"}, tenant, r.endpoint.ID)
+		newest, err := r.process.record.Endpoints.EndpointSecret(r.Context(), webhook.Actor{Name: "test"}, tenant, r.endpoint.ID)
 		require.NoError(r, err)
 		r.secrets[3] = newest
 	}
@@ -166,7 +166,7 @@ func (r *rotation) deliver(n int, want sent, meanwhile func()) {
 
 // one posts an event and makes its first attempt.
 func (r *rotation) one(ctx context.Context) error {
-	accepted, err := r.process.record.Accept(ctx, webhook.NewEvent{TenantID: tenant, Type: "order.paid", Payload: somePayload()})
+	accepted, err := r.process.record.Events.Accept(ctx, webhook.NewEvent{TenantID: tenant, Type: "order.paid", Payload: somePayload()})
 	if err != nil {
 		return err
 	}

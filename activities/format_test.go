@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/everpost/everpost/activities"
-	"github.com/everpost/everpost/internal/gate"
+	"github.com/everpost/everpost/internal/admission"
 	"github.com/everpost/everpost/internal/receivertest"
 	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/signature"
@@ -17,7 +17,7 @@ import (
 
 func (b *bundle) update(t *testing.T, change func(*webhook.Endpoint)) {
 	t.Helper()
-	_, err := b.store.UpdateEndpoint(t.Context(), webhook.Actor{Name: "test"}, tenant, b.endpoint.ID, func(e *webhook.Endpoint) error {
+	_, err := b.store.Endpoints.UpdateEndpoint(t.Context(), webhook.Actor{Name: "test"}, tenant, b.endpoint.ID, func(e *webhook.Endpoint) error {
 		change(e)
 		return nil
 	})
@@ -32,7 +32,7 @@ func TestEnvelope(t *testing.T) {
 	b := setup(t)
 	b.update(t, func(e *webhook.Endpoint) { e.PayloadFormat = webhook.PayloadEnvelope })
 	b.Script("/hook", receivertest.Step{Status: 503}, receivertest.Step{Status: 503}, receivertest.Step{Status: 400})
-	p := b.guarded(t, gate.New(gate.Config{}), neverSlow)
+	p := b.guarded(t, admission.New(admission.Config{}), neverSlow)
 	in := b.known(t, p)
 	require.True(t, p.SendEagerly(in, &starts{}), "from memory")
 	_, err := b.WaitFor(t.Context(), 1)
@@ -53,7 +53,7 @@ func TestEnvelope(t *testing.T) {
 	got, err = p.attempt(in)
 	require.NoError(t, err)
 
-	e, _, err := b.store.Event(t.Context(), tenant, in.EventID)
+	e, _, err := b.store.Events.Event(t.Context(), tenant, in.EventID)
 	require.NoError(t, err)
 	want := `{"type":"order.paid","timestamp":"` + e.CreatedAt.Format("2006-01-02T15:04:05.000000Z") + `","data":` + payload + `}`
 	all := b.Requests()
@@ -69,7 +69,7 @@ func TestEnvelope(t *testing.T) {
 	_, err = b.process(t, nil).attempt(in)
 	require.NoError(t, err)
 	require.Equal(t, payload, string(b.Requests()[4].Body))
-	stored, err := b.store.Payload(t.Context(), tenant, in.EventID)
+	stored, err := b.store.Events.Payload(t.Context(), tenant, in.EventID)
 	require.NoError(t, err)
 	require.Equal(t, payload, string(stored))
 }

@@ -9,48 +9,50 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/everpost/everpost/activities"
-	"github.com/everpost/everpost/internal/gate"
+	"github.com/everpost/everpost/internal/admission"
 	"github.com/everpost/everpost/internal/receivertest"
 	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// admission is the composition root's, in short.
-type admission struct{ *gate.Gate }
+// testAdmission is the composition root's, in short.
+type testAdmission struct{ *admission.Controller }
 
-func (a admission) Enter(ctx context.Context, e activities.Entry) activities.Admission {
-	answer, pass := a.Gate.Enter(ctx, gate.Entry{
-		Endpoint: e.Endpoint.ID, Delivery: e.Delivery, Limits: gate.LimitsOf(e.Endpoint), Released: e.Released, Retries: e.Retries,
+func (a testAdmission) Enter(ctx context.Context, e activities.Entry) activities.Admission {
+	answer := a.Acquire(ctx, admission.Request{
+		Endpoint: e.Endpoint.ID, Delivery: e.Delivery, Limits: admission.LimitsOf(e.Endpoint), Released: e.Released, Retries: e.Retries,
 		Host: a.HostOf(e.Endpoint.URL),
 	})
 	switch {
-	case pass != nil:
-		return activities.Admission{Pass: passage{pass}, Timeout: pass.Timeout()}
-	case answer.Verdict == gate.Held:
+	case answer.Permit != nil:
+		return activities.Admission{Pass: permit{answer.Permit}, Timeout: answer.Permit.Timeout()}
+	case answer.Held():
 		return activities.Admission{Reason: webhook.ReasonBacklog}
 	}
-	return activities.Admission{Until: answer.Until, Reason: answer.Reason.String()}
+	return activities.Admission{Until: answer.Until, Reason: answer.Reason}
 }
 
-func (a admission) TryEnter(e activities.Entry) activities.Admission {
-	pass := a.Gate.TryEnter(gate.Entry{Endpoint: e.Endpoint.ID, Delivery: e.Delivery, Limits: gate.LimitsOf(e.Endpoint), Host: a.HostOf(e.Endpoint.URL)})
+func (a testAdmission) TryEnter(e activities.Entry) activities.Admission {
+	pass := a.TryAcquire(admission.Request{
+		Endpoint: e.Endpoint.ID, Delivery: e.Delivery, Limits: admission.LimitsOf(e.Endpoint), Host: a.HostOf(e.Endpoint.URL),
+	})
 	if pass == nil {
 		return activities.Admission{}
 	}
-	return activities.Admission{Pass: passage{pass}, Timeout: pass.Timeout()}
+	return activities.Admission{Pass: permit{pass}, Timeout: pass.Timeout()}
 }
 
-type passage struct{ *gate.Pass }
+type permit struct{ *admission.Permit }
 
-func (p passage) Done(outcome retry.Outcome, number int, latency time.Duration) {
-	p.Pass.Done(gate.ResultOf(outcome, number, latency))
+func (p permit) Done(outcome retry.Outcome, number int, latency time.Duration) {
+	p.Permit.Done(admission.ResultOf(outcome, number, latency))
 }
 
 // guarded is a process with a gate.
-func (b *bundle) guarded(t *testing.T, g *gate.Gate, change func(*activities.Config)) *process {
+func (b *bundle) guarded(t *testing.T, g *admission.Controller, change func(*activities.Config)) *process {
 	t.Helper()
 	return b.process(t, func(c *activities.Config) {
-		c.Gate = admission{g}
+		c.Gate = testAdmission{g}
 		if change != nil {
 			change(c)
 		}
@@ -86,20 +88,20 @@ func TestEachPassEnds(t *testing.T) {
 		})},
 		"sent by another process": {before: func(t *testing.T, b *bundle, in activities.AttemptInput) {
 			t.Helper()
-			begun, err := b.store.Begin(t.Context(), webhook.Claim{Ref: in.Ref, Progress: in.Progress, Owner: "another", For: time.Minute})
+			begun, err := b.store.Deliveries.Begin(t.Context(), webhook.Claim{Ref: in.Ref, Progress: in.Progress, Owner: "another", For: time.Minute})
 			require.NoError(t, err)
 			require.True(t, begun.Granted)
 		}},
 		"cancelled": {before: func(t *testing.T, b *bundle, in activities.AttemptInput) {
 			t.Helper()
 			cancel := webhook.PendingCommand{Command: webhook.CommandCancel}
-			_, _, err := b.store.Command(t.Context(), webhook.Actor{Name: "test"}, tenant, in.DeliveryID, cancel)
+			_, _, err := b.store.Deliveries.Command(t.Context(), webhook.Actor{Name: "test"}, tenant, in.DeliveryID, cancel)
 			require.NoError(t, err)
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b, g := setup(t), gate.New(gate.Config{})
+			b, g := setup(t), admission.New(admission.Config{})
 			p := b.guarded(t, g, func(config *activities.Config) {
 				if c.sender != nil {
 					config.Sender = c.sender
@@ -123,7 +125,7 @@ func TestEachPassEnds(t *testing.T) {
 // sends the delivery then asks the record.
 func TestDeferral(t *testing.T) {
 	t.Parallel()
-	b, g := setup(t), gate.New(gate.Config{})
+	b, g := setup(t), admission.New(admission.Config{})
 	b.limit(t, 10, 0.01)
 	p := b.guarded(t, g, nil)
 	first := b.fresh(t, p)
@@ -168,7 +170,7 @@ func TestDeferralOfARetry(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b, g := setup(t), gate.New(gate.Config{})
+			b, g := setup(t), admission.New(admission.Config{})
 			b.limit(t, 10, 0.01)
 			p := b.guarded(t, g, nil)
 			_, err := p.attempt(b.stored(t))
@@ -188,13 +190,13 @@ func TestDeferralOfARetry(t *testing.T) {
 // all places together, and those of a tenant no more than they leave to others.
 func TestSlowReceivers(t *testing.T) {
 	t.Parallel()
-	b, g := setup(t), gate.New(gate.Config{})
+	b, g := setup(t), admission.New(admission.Config{})
 	p := b.guarded(t, g, func(c *activities.Config) { c.MaxUnderWay = 8 })
 	b.Script("/hook", receivertest.Step{Hang: true}, receivertest.Step{Hang: true}, receivertest.Step{Hang: true})
 	// One that is known to be slow: as after a request that took long.
-	_, pass := g.Enter(t.Context(), gate.Entry{Endpoint: b.endpoint.ID, Limits: gate.LimitsOf(&b.endpoint)})
+	pass := g.Acquire(t.Context(), admission.Request{Endpoint: b.endpoint.ID, Limits: admission.LimitsOf(&b.endpoint)}).Permit
 	require.NotNil(t, pass)
-	pass.Done(gate.Result{Latency: 5 * time.Second, Delivered: true, Answered: true})
+	pass.Done(admission.Result{Latency: 5 * time.Second, Delivered: true, Answered: true})
 	require.True(t, g.Slow(b.endpoint.ID))
 
 	for range 2 {
@@ -217,16 +219,16 @@ func TestSlowReceivers(t *testing.T) {
 func TestPlacesOfAHost(t *testing.T) {
 	t.Parallel()
 	const endpoints, places = 5, 2
-	b, g := setup(t), gate.New(gate.Config{MaxInFlightPerHost: places})
+	b, g := setup(t), admission.New(admission.Config{MaxInFlightPerHost: places})
 	for i := range endpoints - 1 {
 		further := b.endpoint
 		further.ID, further.URL = webhook.NewEndpointID(), fmt.Sprintf("%s/%d", b.URL(), i)
-		_, err := b.store.CreateEndpoint(t.Context(), webhook.Actor{Name: "test"}, further, secret)
+		_, err := b.store.Endpoints.CreateEndpoint(t.Context(), webhook.Actor{Name: "test"}, further, secret)
 		require.NoError(t, err)
 	}
 	p := b.guarded(t, g, nil)
 	b.Hold()
-	accepted, err := b.store.Accept(t.Context(), webhook.NewEvent{TenantID: tenant, Type: "order.paid", Payload: []byte(payload)})
+	accepted, err := b.store.Events.Accept(t.Context(), webhook.NewEvent{TenantID: tenant, Type: "order.paid", Payload: []byte(payload)})
 	require.NoError(t, err)
 	require.Len(t, accepted.Deliveries, endpoints)
 	type turned struct {

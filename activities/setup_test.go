@@ -46,7 +46,7 @@ type bundle struct {
 	*receivertest.Receiver
 
 	address  string
-	store    *postgres.Store // the test's own, never in the way of a process
+	store    *postgres.DB // the test's own, never in the way of a process
 	endpoint webhook.Endpoint
 }
 
@@ -54,9 +54,9 @@ func setup(t *testing.T) *bundle {
 	t.Helper()
 	b := &bundle{Receiver: receivertest.New(t), address: postgrestest.New(t)}
 	b.store = openStore(t, b.address)
-	_, _, err := b.store.PutTenant(t.Context(), webhook.Actor{Name: "test"}, webhook.Tenant{ID: tenant, Name: "Acme"})
+	_, _, err := b.store.Tenants.PutTenant(t.Context(), webhook.Actor{Name: "test"}, webhook.Tenant{ID: tenant, Name: "Acme"})
 	require.NoError(t, err)
-	b.endpoint, err = b.store.CreateEndpoint(t.Context(), webhook.Actor{Name: "test"}, webhook.Endpoint{
+	b.endpoint, err = b.store.Endpoints.CreateEndpoint(t.Context(), webhook.Actor{Name: "test"}, webhook.Endpoint{
 		ID: webhook.NewEndpointID(), TenantID: tenant, URL: b.URL() + "/hook?token=canary-url", EventTypes: []string{"*"},
 		Headers: map[string]string{"X-Api-Key": "canary-header"}, Timeout: webhook.DefaultTimeout,
 		MaxInFlight: 10, RateLimit: 10_000, RetryPolicy: retry.Default(), Signature: webhook.SignatureV1,
@@ -66,7 +66,7 @@ func setup(t *testing.T) *bundle {
 	return b
 }
 
-func openStore(t *testing.T, address string) *postgres.Store {
+func openStore(t *testing.T, address string) *postgres.DB {
 	t.Helper()
 	key, err := vault.ParseKEK(kek)
 	require.NoError(t, err)
@@ -129,7 +129,8 @@ func (f faulty) Send(ctx context.Context, r activities.Request) activities.Respo
 
 // asked counts the claims that reach the record.
 type asked struct {
-	*postgres.Store
+	*postgres.DB
+	*postgres.Deliveries
 
 	mu     sync.Mutex
 	claims int
@@ -139,7 +140,7 @@ func (a *asked) Begin(ctx context.Context, c webhook.Claim) (webhook.Begun, erro
 	a.mu.Lock()
 	a.claims++
 	a.mu.Unlock()
-	return a.Store.Begin(ctx, c)
+	return a.Deliveries.Begin(ctx, c)
 }
 
 func (a *asked) count() int {
@@ -165,10 +166,11 @@ func (b *bundle) process(t *testing.T, change func(*activities.Config)) *process
 
 func (b *bundle) processAt(t *testing.T, address string, change func(*activities.Config)) *process {
 	t.Helper()
-	p := &process{record: &asked{Store: openStore(t, address)}, log: &buffer{}}
+	db := openStore(t, address)
+	p := &process{record: &asked{DB: db, Deliveries: db.Deliveries}, log: &buffer{}}
 	p.tokens = dispatch.New(dispatch.Config{LocalWorker: true}) // never started: it only leaves the tokens
 	config := activities.Config{
-		Record: p.record, Targets: p.record.EndpointCache(), Fresh: p.tokens.Fresh(), Starter: p.tokens, Sender: realSender(t),
+		Record: p.record, Targets: p.record.Endpoints.Cache(), Fresh: p.tokens.Fresh(), Starter: p.tokens, Sender: realSender(t),
 		Logger: slog.New(slog.NewTextHandler(p.log, nil)), Owner: t.Name() + webhook.NewEventID().String(), FastWait: 10 * time.Second,
 	}
 	if change != nil {
@@ -205,7 +207,7 @@ func (b *buffer) String() string {
 // asked for with.
 func (b *bundle) event(t *testing.T) (webhook.Accepted, activities.AttemptInput) {
 	t.Helper()
-	accepted, err := b.store.Accept(t.Context(), webhook.NewEvent{TenantID: tenant, Type: "order.paid", Payload: []byte(payload)})
+	accepted, err := b.store.Events.Accept(t.Context(), webhook.NewEvent{TenantID: tenant, Type: "order.paid", Payload: []byte(payload)})
 	require.NoError(t, err)
 	require.Len(t, accepted.Deliveries, 1)
 	start := accepted.Deliveries[0]
@@ -232,14 +234,14 @@ func (b *bundle) fresh(t *testing.T, p *process) activities.AttemptInput {
 
 func (b *bundle) delivery(t *testing.T, in activities.AttemptInput) webhook.Delivery {
 	t.Helper()
-	d, err := b.store.Delivery(t.Context(), tenant, in.DeliveryID)
+	d, err := b.store.Deliveries.Delivery(t.Context(), tenant, in.DeliveryID)
 	require.NoError(t, err)
 	return d
 }
 
 func (b *bundle) attempts(t *testing.T, in activities.AttemptInput) []webhook.Attempt {
 	t.Helper()
-	all, err := b.store.Attempts(t.Context(), tenant, in.DeliveryID, 10, 0)
+	all, err := b.store.Deliveries.Attempts(t.Context(), tenant, in.DeliveryID, 10, 0)
 	require.NoError(t, err)
 	return all
 }

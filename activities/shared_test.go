@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/everpost/everpost/activities"
-	"github.com/everpost/everpost/internal/gate"
+	"github.com/everpost/everpost/internal/admission"
 	"github.com/everpost/everpost/internal/receivertest"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -140,7 +140,7 @@ func TestAttemptsOfWhichOneIsSlow(t *testing.T) {
 func TestAttemptsWithAGateThatPanics(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	g := slowPanics{admission{gate.New(gate.Config{})}, webhook.NewEndpointID()}
+	g := slowPanics{testAdmission{admission.New(admission.Config{})}, webhook.NewEndpointID()}
 	p := b.process(t, func(c *activities.Config) { c.Gate = g })
 	all := sharing(b.stored(t), b.stored(t))
 	all[0].EndpointID = g.on
@@ -153,7 +153,7 @@ func TestAttemptsWithAGateThatPanics(t *testing.T) {
 }
 
 type slowPanics struct {
-	admission
+	testAdmission
 
 	on webhook.EndpointID
 }
@@ -162,7 +162,7 @@ func (g slowPanics) Slow(endpoint webhook.EndpointID) bool {
 	if endpoint == g.on {
 		panic("canary-panic")
 	}
-	return g.admission.Slow(endpoint)
+	return g.testAdmission.Slow(endpoint)
 }
 
 type claimPanics struct {
@@ -252,7 +252,7 @@ func TestHeldIsNobodys(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := b.process(t, nil)
-	_, err := b.store.UpdateEndpoint(t.Context(), webhook.Actor{Name: "test"}, tenant, b.endpoint.ID, func(e *webhook.Endpoint) error {
+	_, err := b.store.Endpoints.UpdateEndpoint(t.Context(), webhook.Actor{Name: "test"}, tenant, b.endpoint.ID, func(e *webhook.Endpoint) error {
 		e.State = webhook.EndpointPaused
 		return nil
 	})
@@ -265,7 +265,7 @@ func TestHeldIsNobodys(t *testing.T) {
 	require.Empty(t, held.WorkflowID)
 	require.Zero(t, held.DueAt)
 
-	_, command, err := b.store.Command(t.Context(), webhook.Actor{Name: "test"}, tenant, in.DeliveryID, webhook.PendingCommand{Command: webhook.CommandCancel})
+	_, command, err := b.store.Deliveries.Command(t.Context(), webhook.Actor{Name: "test"}, tenant, in.DeliveryID, webhook.PendingCommand{Command: webhook.CommandCancel})
 	require.NoError(t, err)
 	in.Progress = held.Progress
 	left := p.attemptsOf(t, in)

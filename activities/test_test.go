@@ -19,7 +19,7 @@ import (
 // target is the bundle's endpoint as it is now.
 func (b *bundle) target(t *testing.T) *webhook.Target {
 	t.Helper()
-	target, err := b.store.Target(t.Context(), b.endpoint.ID)
+	target, err := b.store.Endpoints.Target(t.Context(), b.endpoint.ID)
 	require.NoError(t, err)
 	return &target
 }
@@ -30,7 +30,7 @@ func TestTest(t *testing.T) {
 	b := setup(t)
 	p := b.process(t, nil)
 	tests := activities.NewTests(p.Sender)
-	_, err := b.store.PauseEndpoint(t.Context(), webhook.Actor{Name: "test"}, tenant, b.endpoint.ID)
+	_, err := b.store.Endpoints.PauseEndpoint(t.Context(), webhook.Actor{Name: "test"}, tenant, b.endpoint.ID)
 	require.NoError(t, err)
 	b.Script("/hook", receivertest.Step{Status: http.StatusServiceUnavailable, Header: map[string]string{"Retry-After": "7"}, Body: "busy"})
 

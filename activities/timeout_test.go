@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/everpost/everpost/activities"
-	"github.com/everpost/everpost/internal/gate"
+	"github.com/everpost/everpost/internal/admission"
 	"github.com/everpost/everpost/internal/receivertest"
 	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
@@ -28,16 +28,16 @@ func (c cached) Known(webhook.EndpointID) (*webhook.Target, bool) { return c.tar
 // while the request is under way, the claim, has the same length.
 func TestAutoTimeout(t *testing.T) {
 	t.Parallel()
-	b, g := setup(t), gate.New(gate.Config{})
+	b, g := setup(t), admission.New(admission.Config{})
 	change := func(e *webhook.Endpoint) error { e.AutoTimeout = true; return nil }
-	endpoint, err := b.store.UpdateEndpoint(t.Context(), webhook.Actor{Name: "test"}, tenant, b.endpoint.ID, change)
+	endpoint, err := b.store.Endpoints.UpdateEndpoint(t.Context(), webhook.Actor{Name: "test"}, tenant, b.endpoint.ID, change)
 	require.NoError(t, err)
 	for range 150 {
-		_, pass := g.Enter(t.Context(), gate.Entry{
-			Endpoint: endpoint.ID, Delivery: webhook.DeliveryIDOf(webhook.NewEventID(), endpoint.ID), Limits: gate.LimitsOf(&endpoint),
-		})
+		pass := g.Acquire(t.Context(), admission.Request{
+			Endpoint: endpoint.ID, Delivery: webhook.DeliveryIDOf(webhook.NewEventID(), endpoint.ID), Limits: admission.LimitsOf(&endpoint),
+		}).Permit
 		require.NotNil(t, pass)
-		pass.Done(gate.Result{Latency: 20 * time.Millisecond, Delivered: true, Answered: true})
+		pass.Done(admission.Result{Latency: 20 * time.Millisecond, Delivered: true, Answered: true})
 	}
 	target := b.target(t)
 	p := b.guarded(t, g, func(c *activities.Config) { c.FastWait, c.Targets = 200*time.Millisecond, cached{target} })

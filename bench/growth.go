@@ -150,7 +150,7 @@ func (b *bench) whileRetained(ctx context.Context, in *instance) (figures, error
 // past is the database of an installation, into which is written what it might have done.
 type past struct {
 	connection *pgx.Conn
-	store      *postgres.Store
+	store      *postgres.DB
 }
 
 func openPast(ctx context.Context, in *instance) (*past, error) {
@@ -179,7 +179,7 @@ func (p *past) write(ctx context.Context, g grown) error {
 	today := time.Now().UTC().Truncate(day)
 	for n := g.days + 1; n > 1; n-- { // not yesterday, of which retention keeps a part
 		from := today.Add(-time.Duration(n) * day)
-		if err := p.store.EnsurePartitions(ctx, from); err != nil {
+		if err := p.store.Retention.EnsurePartitions(ctx, from); err != nil {
 			return fmt.Errorf("make partitions: %w", err)
 		}
 		if _, err := p.connection.Exec(ctx, writeDay, from, g.perDay, payloadSize); err != nil {
@@ -235,14 +235,14 @@ func (p *past) killOne(ctx context.Context) error {
 // retain does once what a worker does every hour: all days are dropped but the one with the
 // dead letter, of which the rest is deleted.
 func (p *past) retain(ctx context.Context, g grown) error {
-	removed, err := p.store.Retain(ctx, time.Now(), day)
+	removed, err := p.store.Retention.Retain(ctx, time.Now(), day)
 	if err != nil {
 		return fmt.Errorf("remove old days: %w", err)
 	}
 	if want := int64(g.perDay - 1); removed.Rows != want {
 		return fmt.Errorf("retention deleted %d rows of the day that is still needed, not %d", removed.Rows, want)
 	}
-	if _, err := p.store.PruneIdempotencyKeys(ctx, day); err != nil {
+	if _, err := p.store.Events.PruneIdempotencyKeys(ctx, day); err != nil {
 		return fmt.Errorf("remove old keys: %w", err)
 	}
 	return nil

@@ -283,7 +283,7 @@ func TestDeadLetterContinuesAsItself(t *testing.T) {
 func TestReplayWithoutAnEndpoint(t *testing.T) {
 	t.Parallel()
 	l := deadLetter(t)
-	require.NoError(t, l.b.store.DeleteEndpoint(t.Context(), webhook.Actor{Name: "test"}, tenant, l.b.endpoint.ID))
+	require.NoError(t, l.b.store.Endpoints.DeleteEndpoint(t.Context(), webhook.Actor{Name: "test"}, tenant, l.b.endpoint.ID))
 	l.run(after(time.Hour, signal(workflows.SignalReplay, nil)), after(2*time.Hour, signal(workflows.SignalDiscard, nil)))
 	require.Equal(t, 1, l.ends(webhook.StateDiscarded, webhook.ReasonDiscarded).Run)
 }

@@ -67,6 +67,7 @@ type delivery struct {
 	untold    bool          // the record does not know what this workflow has obeyed, or that it goes on with the delivery
 	released  bool          // it was asked to end a hold that it does not know of; the record may
 	stuck     error         // why the end could not be recorded: errGone or errLongHistory
+	looked    bool          // an attempt has said where the delivery stands
 }
 
 // clockSlack is how long an attempt that sent nothing and says nothing of when to
@@ -192,6 +193,10 @@ func (d *delivery) attempt(ctx workflow.Context) {
 	}
 	d.in.Faults, d.in.LastError = 0, ""
 	d.in.Progress = result.Progress
+	if !d.looked && d.in.State != webhook.StateDeadLettered {
+		d.replay, d.discard = nil, nil // of a delivery that is no dead letter
+	}
+	d.looked = true
 	if !result.BusyUntil.IsZero() {
 		d.in.DueAt, d.in.Released = result.BusyUntil, true // or a hold that is to end would last
 		d.forgetTurn()
@@ -364,7 +369,8 @@ func (d *delivery) obey(ctx workflow.Context, command webhook.Command, asked Ask
 	case webhook.CommandReschedule:
 		d.reschedule(ctx, asked)
 	case webhook.CommandReplay, webhook.CommandDiscard:
-		if d.in.State != webhook.StateDeadLettered {
+		// It may be a dead letter already and this workflow not know of it, if its first request was eager.
+		if d.in.State != webhook.StateDeadLettered && d.looked {
 			return
 		}
 		if command == webhook.CommandReplay {

@@ -165,7 +165,7 @@ func TestEndpointThatWasDeleted(t *testing.T) {
 	b.receiver.Default(receivertest.Step{Status: 500})
 	l := b.deliver(t)
 	l.run(after(time.Second, func(*testsuite.TestWorkflowEnvironment) {
-		require.NoError(t, b.store.DeleteEndpoint(t.Context(), webhook.Actor{Name: "test"}, tenant, b.endpoint.ID))
+		require.NoError(t, b.store.Endpoints.DeleteEndpoint(t.Context(), webhook.Actor{Name: "test"}, tenant, b.endpoint.ID))
 	}))
 	d := l.ends(webhook.StateCancelled, webhook.ReasonEndpointDeleted)
 	require.Equal(t, 1, d.Attempts)

@@ -132,7 +132,7 @@ func TestSharedEndsWhoseEndpointIsDeleted(t *testing.T) {
 	b.receiver.Default(busyStep)
 	l := b.share(t, time.Hour, starts...)
 	l.run(after(time.Hour, func(env environment) {
-		require.NoError(t, b.store.DeleteEndpoint(t.Context(), webhook.Actor{Name: "test"}, tenant, b.endpoint.ID))
+		require.NoError(t, b.store.Endpoints.DeleteEndpoint(t.Context(), webhook.Actor{Name: "test"}, tenant, b.endpoint.ID))
 		for _, start := range starts {
 			env.SignalWorkflow(workflows.SignalCancel, workflows.Asked{CommandID: 1, Reason: webhook.ReasonEndpointDeleted, DeliveryID: start.DeliveryID})
 		}

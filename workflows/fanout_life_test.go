@@ -65,7 +65,7 @@ func (s *handed) count() int {
 
 // acceptFor stores an event for an endpoint and returns its delivery.
 func (b *bundle) acceptFor(t require.TestingT, endpoint webhook.EndpointID) webhook.Start {
-	accepted, err := b.store.Accept(context.Background(), webhook.NewEvent{
+	accepted, err := b.store.Events.Accept(context.Background(), webhook.NewEvent{
 		TenantID: tenant, Type: "order.paid", Payload: []byte(`{"order":17}`), EndpointIDs: []webhook.EndpointID{endpoint},
 	})
 	require.NoError(t, err)
@@ -84,7 +84,7 @@ func (b *bundle) acceptSome(t require.TestingT, n int) []webhook.Start {
 
 // setState pauses the endpoint, or makes it active again.
 func (b *bundle) setState(t require.TestingT, id webhook.EndpointID, state webhook.EndpointState) {
-	_, err := b.store.UpdateEndpoint(context.Background(), webhook.Actor{Name: "test"}, tenant, id, func(e *webhook.Endpoint) error {
+	_, err := b.store.Endpoints.UpdateEndpoint(context.Background(), webhook.Actor{Name: "test"}, tenant, id, func(e *webhook.Endpoint) error {
 		e.State = state
 		return nil
 	})

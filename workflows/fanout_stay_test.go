@@ -131,7 +131,7 @@ func TestEndpointIsDeletedWhileARequestGoesOn(t *testing.T) {
 	t.Parallel()
 	l, starts := staying(t, busyStep)
 	l.run(after(time.Second, func(env environment) {
-		require.NoError(t, l.b.store.DeleteEndpoint(context.Background(), webhook.Actor{Name: "test"}, tenant, starts[0].EndpointID))
+		require.NoError(t, l.b.store.Endpoints.DeleteEndpoint(context.Background(), webhook.Actor{Name: "test"}, tenant, starts[0].EndpointID))
 		env.SignalWorkflow(workflows.SignalCancel, workflows.Asked{DeliveryID: starts[0].DeliveryID, Reason: webhook.ReasonEndpointDeleted})
 	}), after(2*time.Second, func(environment) { l.b.receiver.Release() }))
 	if h, left := l.handed.of(starts[0].DeliveryID); left { // it was recorded before the cancel was answered

@@ -71,7 +71,7 @@ func sharers() []sharer {
 		{name: "endpoint deleted", state: webhook.StateCancelled, reason: webhook.ReasonEndpointDeleted,
 			before: func(t *testing.T, b *bundle, start webhook.Start) {
 				t.Helper()
-				require.NoError(t, b.store.DeleteEndpoint(t.Context(), webhook.Actor{Name: "test"}, tenant, start.EndpointID))
+				require.NoError(t, b.store.Endpoints.DeleteEndpoint(t.Context(), webhook.Actor{Name: "test"}, tenant, start.EndpointID))
 			}},
 		{name: "endpoint paused", state: webhook.StateHeld, reason: webhook.ReasonPaused, // the record alone holds it
 			before: func(t *testing.T, b *bundle, start webhook.Start) {
@@ -114,7 +114,7 @@ func sharers() []sharer {
 				t.Helper()
 				step := webhook.Step{Ref: start.Ref, WorkflowID: start.WorkflowID()}
 				step.Progress = webhook.Progress{Run: 1, Seq: 1, State: webhook.StateCancelled, GiveUpAt: start.GiveUpAt}
-				_, err := b.store.Record(t.Context(), step)
+				_, err := b.store.Deliveries.Record(t.Context(), step)
 				require.NoError(t, err)
 				b.command(t, start.DeliveryID, webhook.CommandReplay, "")
 			}},

@@ -10,14 +10,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/everpost/everpost/activities"
-	"github.com/everpost/everpost/internal/gate"
+	"github.com/everpost/everpost/internal/admission"
 	"github.com/everpost/everpost/internal/receivertest"
 	"github.com/everpost/everpost/internal/webhook"
 	"github.com/everpost/everpost/workflows"
 )
 
 // setupGate is setup with a gate, for an endpoint that takes so many requests in a second.
-func setupGate(t *testing.T, perSecond float64, config gate.Config) *bundle {
+func setupGate(t *testing.T, perSecond float64, config admission.Config) *bundle {
 	t.Helper()
 	b := setupReplay(t, perSecond)
 	b.guarded = &config
@@ -28,7 +28,7 @@ func setupGate(t *testing.T, perSecond float64, config gate.Config) *bundle {
 // and that is no attempt.
 func TestSharedAttemptsTakeTurns(t *testing.T) {
 	t.Parallel()
-	b := setupGate(t, 0.5, gate.Config{})
+	b := setupGate(t, 0.5, admission.Config{})
 	starts := b.acceptSome(t, 5)
 	l := b.share(t, time.Hour, starts...)
 	var waiting []webhook.Delivery
@@ -59,7 +59,7 @@ func TestSharedAttemptsTakeTurns(t *testing.T) {
 
 // fickle is a gate that lets everybody wait so many times before it admits anybody.
 type fickle struct {
-	admission
+	testAdmission
 
 	now  func() time.Time
 	left atomic.Int32
@@ -69,7 +69,7 @@ func (f *fickle) Enter(ctx context.Context, e activities.Entry) activities.Admis
 	if f.left.Add(-1) >= 0 {
 		return activities.Admission{Until: f.now().Add(20 * time.Second), Reason: "in_flight"}
 	}
-	return f.admission.Enter(ctx, e)
+	return f.testAdmission.Enter(ctx, e)
 }
 
 // However often a turn comes to nothing, who waits for it stays: a workflow for each would
@@ -77,10 +77,10 @@ func (f *fickle) Enter(ctx context.Context, e activities.Entry) activities.Admis
 func TestSharedStaysHoweverOftenItIsDeferred(t *testing.T) {
 	t.Parallel()
 	const times, width = 10, 3
-	b := setupGate(t, 100, gate.Config{})
+	b := setupGate(t, 100, admission.Config{})
 	starts := b.acceptSome(t, width)
 	l := b.share(t, time.Hour, starts...)
-	g := &fickle{admission: admission{l.gate}, now: l.activities.Now}
+	g := &fickle{testAdmission: testAdmission{l.gate}, now: l.activities.Now}
 	g.left.Store(times * width)
 	l.activities.Gate = g
 	l.run()
@@ -109,7 +109,7 @@ func apart(t *testing.T, b *bundle, starts []webhook.Start, least time.Duration)
 // it takes, and every delivery is made once.
 func TestBacklogIsHeldByTheRecord(t *testing.T) {
 	t.Parallel()
-	b := setupGate(t, 0.5, gate.Config{MaxReserved: 1}) // so that four may have a time, and no more
+	b := setupGate(t, 0.5, admission.Config{MaxReserved: 1}) // so that four may have a time, and no more
 	starts := b.acceptSome(t, 8)
 	l := b.share(t, time.Hour, starts...)
 	l.run()
@@ -130,11 +130,11 @@ func TestBacklogIsHeldByTheRecord(t *testing.T) {
 	require.Zero(t, l.handed.count(), "nobody had to be handed over")
 	require.Zero(t, b.outboxRows(t))
 
-	released, commands, err := b.store.ReleaseBacklog(t.Context(), b.endpoint.ID, 10)
+	released, commands, err := b.store.Held.ReleaseBacklog(t.Context(), b.endpoint.ID, 10)
 	require.NoError(t, err)
 	require.Empty(t, commands)
 	require.Len(t, released, 3)
-	again, _, err := b.store.ReleaseBacklog(t.Context(), b.endpoint.ID, 10)
+	again, _, err := b.store.Held.ReleaseBacklog(t.Context(), b.endpoint.ID, 10)
 	require.NoError(t, err)
 	require.Empty(t, again, "they are on their way")
 
@@ -152,7 +152,7 @@ func TestBacklogIsHeldByTheRecord(t *testing.T) {
 // In a workflow of its own a delivery waits for its turn by one timer, and tells why.
 func TestOwnWorkflowTakesItsTurn(t *testing.T) {
 	t.Parallel()
-	b := setupGate(t, 0.1, gate.Config{})
+	b := setupGate(t, 0.1, admission.Config{})
 	l := b.deliver(t)
 	occupy(t, l)
 	var shown string
@@ -173,9 +173,9 @@ func other(b *bundle) webhook.DeliveryID {
 // occupy takes the endpoint's next turn.
 func occupy(t *testing.T, l *life) {
 	t.Helper()
-	_, pass := l.gate.Enter(context.Background(), gate.Entry{
-		Endpoint: l.b.endpoint.ID, Delivery: other(l.b), Limits: gate.Limits{Rate: 0.1},
-	})
+	pass := l.gate.Acquire(context.Background(), admission.Request{
+		Endpoint: l.b.endpoint.ID, Delivery: other(l.b), Limits: admission.Limits{Rate: 0.1},
+	}).Permit
 	require.NotNil(t, pass)
 	pass.Cancel()
 }
@@ -183,7 +183,7 @@ func occupy(t *testing.T, l *life) {
 // A turn that would come after the give-up time does not come.
 func TestDeferredExpires(t *testing.T) {
 	t.Parallel()
-	b := setupGate(t, 0.1, gate.Config{})
+	b := setupGate(t, 0.1, admission.Config{})
 	start := b.accept(t, time.Time{})
 	start.GiveUpAt = time.Now().Add(5 * time.Second).UTC().Truncate(time.Microsecond)
 	l := b.begin(t, start, time.Hour)
@@ -198,11 +198,11 @@ func TestDeferredExpires(t *testing.T) {
 // told when its time has come.
 func TestOwnWorkflowIsHeldAndReleased(t *testing.T) {
 	t.Parallel()
-	b := setupGate(t, 0.1, gate.Config{MaxReserved: 1})
+	b := setupGate(t, 0.1, admission.Config{MaxReserved: 1})
 	l := b.deliver(t)
 	occupy(t, l)
 	for range 5 { // whoever comes now finds no time
-		l.gate.Enter(t.Context(), gate.Entry{Endpoint: b.endpoint.ID, Delivery: other(b), Limits: gate.Limits{Rate: 0.1}})
+		l.gate.Acquire(t.Context(), admission.Request{Endpoint: b.endpoint.ID, Delivery: other(b), Limits: admission.Limits{Rate: 0.1}})
 	}
 	l.run(
 		after(time.Second, func(environment) {
@@ -212,7 +212,7 @@ func TestOwnWorkflowIsHeldAndReleased(t *testing.T) {
 			require.Equal(t, l.start.WorkflowID(), d.WorkflowID)
 		}),
 		after(2*time.Minute, func(env environment) {
-			starts, commands, err := b.store.ReleaseBacklog(t.Context(), b.endpoint.ID, 10)
+			starts, commands, err := b.store.Held.ReleaseBacklog(t.Context(), b.endpoint.ID, 10)
 			require.NoError(t, err)
 			require.Empty(t, starts)
 			require.Len(t, commands, 1)

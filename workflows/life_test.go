@@ -21,7 +21,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/everpost/everpost/activities"
-	"github.com/everpost/everpost/internal/gate"
+	"github.com/everpost/everpost/internal/admission"
 	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 	"github.com/everpost/everpost/worker"
@@ -43,7 +43,7 @@ type life struct {
 	input  any
 	id     string // of a shared workflow; a delivery's own does not ask for its own
 	handed handed // what a shared workflow has handed over
-	gate   *gate.Gate
+	gate   *admission.Controller
 	now    time.Time
 	env    atomic.Pointer[testsuite.TestWorkflowEnvironment] // of the run under way, or the last one
 	states []string                                          // what the search attribute was set to
@@ -67,14 +67,14 @@ func (b *bundle) beginIn(t stopper, process string, start webhook.Start, fastWai
 	l := &life{t: t, b: b, start: start, next: "DeliveryWorkflow", now: time.Now().UTC()}
 	l.input = workflows.DeliveryInput{Ref: start.Ref, Progress: webhook.Progress{Run: start.Run, GiveUpAt: start.GiveUpAt}, NotBefore: start.NotBefore}
 	l.activities = activities.New(activities.Config{
-		Record: b.record, Targets: b.store.EndpointCache(), Fresh: noFresh{}, Sender: b.sender, Starter: &l.handed,
+		Record: b.record, Targets: b.store.Endpoints.Cache(), Fresh: noFresh{}, Sender: b.sender, Starter: &l.handed,
 		Logger: slog.New(slog.DiscardHandler), Owner: process, FastWait: fastWait, KeepDeadLetters: keep, Now: func() time.Time { return l.env.Load().Now() },
 	})
 	if b.guarded != nil {
 		running := runningClock{skipped: l.clock}
 		b.guarded.Now, l.activities.Now = running.now, running.now
-		l.gate = gate.New(*b.guarded)
-		l.activities.Gate = admission{l.gate}
+		l.gate = admission.New(*b.guarded)
+		l.activities.Gate = testAdmission{l.gate}
 	}
 	skipped := func() time.Duration {
 		if env := l.env.Load(); env != nil {
@@ -122,29 +122,29 @@ func (c *runningClock) now() time.Time {
 	return c.told
 }
 
-// admission is the composition root's, in short.
-type admission struct{ *gate.Gate }
+// testAdmission is the composition root's, in short.
+type testAdmission struct{ *admission.Controller }
 
-func (a admission) Enter(ctx context.Context, e activities.Entry) activities.Admission {
-	answer, pass := a.Gate.Enter(ctx, gate.Entry{
-		Endpoint: e.Endpoint.ID, Delivery: e.Delivery, Limits: gate.LimitsOf(e.Endpoint), Released: e.Released,
+func (a testAdmission) Enter(ctx context.Context, e activities.Entry) activities.Admission {
+	answer := a.Acquire(ctx, admission.Request{
+		Endpoint: e.Endpoint.ID, Delivery: e.Delivery, Limits: admission.LimitsOf(e.Endpoint), Released: e.Released,
 	})
 	switch {
-	case pass != nil:
-		return activities.Admission{Pass: passage{pass}}
-	case answer.Verdict == gate.Held:
+	case answer.Permit != nil:
+		return activities.Admission{Pass: permit{answer.Permit}}
+	case answer.Held():
 		return activities.Admission{Reason: webhook.ReasonBacklog}
 	}
-	return activities.Admission{Until: answer.Until, Reason: answer.Reason.String()}
+	return activities.Admission{Until: answer.Until, Reason: answer.Reason}
 }
 
 // TryEnter lets nobody go ahead: here each attempt is asked for.
-func (a admission) TryEnter(activities.Entry) activities.Admission { return activities.Admission{} }
+func (a testAdmission) TryEnter(activities.Entry) activities.Admission { return activities.Admission{} }
 
-type passage struct{ *gate.Pass }
+type permit struct{ *admission.Permit }
 
-func (p passage) Done(outcome retry.Outcome, number int, latency time.Duration) {
-	p.Pass.Done(gate.ResultOf(outcome, number, latency))
+func (p permit) Done(outcome retry.Outcome, number int, latency time.Duration) {
+	p.Permit.Done(admission.ResultOf(outcome, number, latency))
 }
 
 // deliver accepts an event now and begins its delivery.

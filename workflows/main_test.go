@@ -13,8 +13,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/everpost/everpost/activities"
+	"github.com/everpost/everpost/internal/admission"
 	"github.com/everpost/everpost/internal/egress"
-	"github.com/everpost/everpost/internal/gate"
 	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/postgrestest"
 	"github.com/everpost/everpost/internal/receivertest"
@@ -30,12 +30,12 @@ const tenant = "acme"
 // bundle is what deliveries are made with: the real record in a schema of the
 // test's own, the real HTTP client and a real receiver.
 type bundle struct {
-	store    *postgres.Store
+	store    *postgres.DB
 	record   *fallible // the store as the activities see it
 	receiver *receivertest.Receiver
 	sender   sender
 	endpoint webhook.Endpoint
-	guarded  *gate.Config // nil: there is no gate
+	guarded  *admission.Config // nil: there is no gate
 }
 
 // setup makes a bundle with one endpoint, which has the named policy.
@@ -58,15 +58,15 @@ func setupPolicy(t *testing.T, policy retry.Policy) *bundle {
 	client := egress.New(egress.Config{Guard: guard})
 	t.Cleanup(client.Close)
 
-	b := &bundle{store: store, record: &fallible{Store: store}, receiver: receivertest.New(t), sender: sender{client}}
-	_, _, err = store.PutTenant(t.Context(), webhook.Actor{Name: "test"}, webhook.Tenant{ID: tenant})
+	b := &bundle{store: store, record: &fallible{DB: store, Deliveries: store.Deliveries}, receiver: receivertest.New(t), sender: sender{client}}
+	_, _, err = store.Tenants.PutTenant(t.Context(), webhook.Actor{Name: "test"}, webhook.Tenant{ID: tenant})
 	require.NoError(t, err)
 	b.endpoint = b.newEndpoint(t, policy)
 	return b
 }
 
 func (b *bundle) newEndpoint(t require.TestingT, policy retry.Policy) webhook.Endpoint {
-	e, err := b.store.CreateEndpoint(context.Background(), webhook.Actor{Name: "test"}, webhook.Endpoint{
+	e, err := b.store.Endpoints.CreateEndpoint(context.Background(), webhook.Actor{Name: "test"}, webhook.Endpoint{
 		ID: webhook.NewEndpointID(), TenantID: tenant, URL: b.receiver.URL() + "/hook", EventTypes: []string{"*"}, Timeout: webhook.DefaultTimeout,
 		MaxInFlight: webhook.DefaultMaxInFlight, RateLimit: webhook.DefaultRateLimit, RetryPolicy: policy,
 		CircuitBreaker: webhook.DefaultCircuitBreaker(), AutoDisable: webhook.DefaultAutoDisable(), Signature: webhook.SignatureV1,
@@ -77,7 +77,7 @@ func (b *bundle) newEndpoint(t require.TestingT, policy retry.Policy) webhook.En
 
 // accept stores an event for the endpoint and returns its delivery.
 func (b *bundle) accept(t require.TestingT, deliverAt time.Time) webhook.Start {
-	accepted, err := b.store.Accept(context.Background(), webhook.NewEvent{
+	accepted, err := b.store.Events.Accept(context.Background(), webhook.NewEvent{
 		TenantID: tenant, Type: "order.paid", Payload: []byte(`{"order":17}`), DeliverAt: deliverAt, EndpointIDs: []webhook.EndpointID{b.endpoint.ID},
 	})
 	require.NoError(t, err)
@@ -87,14 +87,14 @@ func (b *bundle) accept(t require.TestingT, deliverAt time.Time) webhook.Start {
 
 // delivery reads what the record says.
 func (b *bundle) delivery(t require.TestingT, id webhook.DeliveryID) webhook.Delivery {
-	d, err := b.store.Delivery(context.Background(), tenant, id)
+	d, err := b.store.Deliveries.Delivery(context.Background(), tenant, id)
 	require.NoError(t, err)
 	return d
 }
 
 // attempts reads the recorded attempts, oldest first.
 func (b *bundle) attempts(t require.TestingT, id webhook.DeliveryID) []webhook.Attempt {
-	found, err := b.store.Attempts(context.Background(), tenant, id, 1000, 0)
+	found, err := b.store.Deliveries.Attempts(context.Background(), tenant, id, 1000, 0)
 	require.NoError(t, err)
 	for i, j := 0, len(found)-1; i < j; i, j = i+1, j-1 {
 		found[i], found[j] = found[j], found[i]
@@ -111,7 +111,7 @@ func (b *bundle) command(t require.TestingT, id webhook.DeliveryID, c webhook.Co
 
 // tryCommand is command; false when the delivery's state forbids it.
 func (b *bundle) tryCommand(t require.TestingT, id webhook.DeliveryID, c webhook.Command, reason string) (webhook.PendingCommand, bool) {
-	_, pending, err := b.store.Command(context.Background(), webhook.Actor{Name: "test"}, tenant, id, webhook.PendingCommand{Command: c, Reason: reason})
+	_, pending, err := b.store.Deliveries.Command(context.Background(), webhook.Actor{Name: "test"}, tenant, id, webhook.PendingCommand{Command: c, Reason: reason})
 	if webhook.CodeOf(err) == webhook.CodeConflict {
 		return webhook.PendingCommand{}, false
 	}
@@ -129,7 +129,8 @@ func (b *bundle) exec(t require.TestingT, sql string, args ...any) {
 
 // fallible is the record, which can be made to be out of reach for single calls.
 type fallible struct {
-	*postgres.Store
+	*postgres.DB
+	*postgres.Deliveries
 
 	// onBegin and onRecord, when set, are asked before each call; an error is the
 	// call's, and the record stays untouched.
@@ -147,7 +148,7 @@ func (f *fallible) Reopen(ctx context.Context, ref webhook.Ref, reason string) (
 	if err != nil {
 		return before, err
 	}
-	after, err := f.Store.Reopen(ctx, ref, reason)
+	after, err := f.Deliveries.Reopen(ctx, ref, reason)
 	if err != nil || after.Run == before.Run {
 		return after, err
 	}
@@ -170,7 +171,7 @@ func (f *fallible) Begin(ctx context.Context, c webhook.Claim) (webhook.Begun, e
 			return webhook.Begun{}, err
 		}
 	}
-	return f.Store.Begin(ctx, c)
+	return f.Deliveries.Begin(ctx, c)
 }
 
 func (f *fallible) Record(ctx context.Context, s webhook.Step) (webhook.Standing, error) {
@@ -179,7 +180,7 @@ func (f *fallible) Record(ctx context.Context, s webhook.Step) (webhook.Standing
 			return webhook.Standing{}, err
 		}
 	}
-	standing, err := f.Store.Record(ctx, s)
+	standing, err := f.Deliveries.Record(ctx, s)
 	if tell := f.recorded.Swap(nil); tell != nil {
 		(*tell)()
 	}

@@ -39,7 +39,7 @@ func (b *bundle) pending(t require.TestingT, start webhook.Start) (command int) 
 
 // stored stores a command as the API does; its signal is lost.
 func (l *life) stored(c webhook.PendingCommand) webhook.PendingCommand {
-	_, pending, err := l.b.store.Command(context.Background(), webhook.Actor{Name: "test"}, tenant, l.start.DeliveryID, c)
+	_, pending, err := l.b.store.Deliveries.Command(context.Background(), webhook.Actor{Name: "test"}, tenant, l.start.DeliveryID, c)
 	require.NoError(l.t, err)
 	return pending
 }

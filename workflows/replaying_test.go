@@ -28,7 +28,7 @@ import (
 // time, on the real record. In place of the engine and a receiver it attempts what was
 // released at once, and records the outcome.
 type replaying struct {
-	*postgres.Store
+	*postgres.Replays
 
 	t      stopper
 	b      *bundle
@@ -75,7 +75,7 @@ func (b *bundle) seed(t require.TestingT, n int) (ids []webhook.DeliveryID) {
 // replayOf makes a replay of n dead letters.
 func (b *bundle) replayOf(t stopper, n int, wanted webhook.Replay) *replaying {
 	r := &replaying{
-		Store: b.store, t: t, b: b, set: b.seed(t, n), now: time.Now().UTC(), held: map[webhook.DeliveryID]bool{},
+		Replays: b.store.Replays, t: t, b: b, set: b.seed(t, n), now: time.Now().UTC(), held: map[webhook.DeliveryID]bool{},
 		succeeds: func(int) bool { return true }, fail: func(string) error { return nil }, lose: func(string) error { return nil },
 	}
 	wanted.TenantID, wanted.Source, wanted.Filter.EndpointID = tenant, webhook.ReplayDeadLetters, b.endpoint.ID
@@ -83,24 +83,24 @@ func (b *bundle) replayOf(t stopper, n int, wanted webhook.Replay) *replaying {
 		wanted.Asked = 100
 	}
 	var err error
-	r.replay, err = b.store.CreateReplay(context.Background(), webhook.Actor{Name: "test"}, wanted)
+	r.replay, err = b.store.Replays.CreateReplay(context.Background(), webhook.Actor{Name: "test"}, wanted)
 	require.NoError(t, err)
 	r.input.ReplayID = r.replay.ID
 	return r
 }
 
 func (r *replaying) ReleaseReplay(ctx context.Context, b webhook.ReplayBatch) (webhook.ReplayStanding, error) {
-	st, err := r.call("release", func() (webhook.ReplayStanding, error) { return r.Store.ReleaseReplay(ctx, b) })
+	st, err := r.call("release", func() (webhook.ReplayStanding, error) { return r.Replays.ReleaseReplay(ctx, b) })
 	r.attempt()
 	return st, err
 }
 
 func (r *replaying) ReplayOutcomes(ctx context.Context, id webhook.ReplayID, now time.Time, limit int) (webhook.ReplayStanding, error) {
-	return r.call("count", func() (webhook.ReplayStanding, error) { return r.Store.ReplayOutcomes(ctx, id, now, limit) })
+	return r.call("count", func() (webhook.ReplayStanding, error) { return r.Replays.ReplayOutcomes(ctx, id, now, limit) })
 }
 
 func (r *replaying) StepReplay(ctx context.Context, step webhook.ReplayStep) (webhook.ReplayStanding, error) {
-	return r.call("step", func() (webhook.ReplayStanding, error) { return r.Store.StepReplay(ctx, step) })
+	return r.call("step", func() (webhook.ReplayStanding, error) { return r.Replays.StepReplay(ctx, step) })
 }
 
 // let changes fail or lose, also while the replay runs.
@@ -143,7 +143,7 @@ func (r *replaying) call(what string, do func() (webhook.ReplayStanding, error))
 func (r *replaying) attempt() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	starts, err := r.LeftBehind(context.Background(), 10_000)
+	starts, err := r.b.store.Outbox.LeftBehind(context.Background(), 10_000)
 	require.NoError(r.t, err)
 	for _, start := range starts {
 		if r.held[start.DeliveryID] {
@@ -160,7 +160,7 @@ func (r *replaying) attempt() {
 		} else {
 			step.State, step.Attempt.Outcome.Decision = webhook.StateDeadLettered, retry.Permanent
 		}
-		_, err := r.Record(context.Background(), step)
+		_, err := r.b.store.Deliveries.Record(context.Background(), step)
 		require.NoError(r.t, err)
 	}
 }

@@ -62,7 +62,7 @@ func setupUnreachable(t *testing.T, policy retry.Policy) *unreachable {
 	u.sender = sender{client}
 	_, port, err := net.SplitHostPort(strings.TrimPrefix(receiver.URL(), "https://"))
 	require.NoError(t, err)
-	u.endpoint, err = u.store.UpdateEndpoint(t.Context(), webhook.Actor{Name: "test"}, tenant, u.endpoint.ID, func(e *webhook.Endpoint) error {
+	u.endpoint, err = u.store.Endpoints.UpdateEndpoint(t.Context(), webhook.Actor{Name: "test"}, tenant, u.endpoint.ID, func(e *webhook.Endpoint) error {
 		e.URL = "https://" + host + ":" + port + "/hook"
 		return nil
 	})
@@ -214,7 +214,7 @@ func TestWaitingDeliveriesFollowTheTenantsPolicy(t *testing.T) {
 	put := func(policy string) {
 		p, err := retry.ParsePolicy([]byte(policy))
 		require.NoError(t, err)
-		_, _, err = b.store.PutTenant(context.Background(), webhook.Actor{Name: "test"}, webhook.Tenant{ID: tenant, RetryPolicy: p})
+		_, _, err = b.store.Tenants.PutTenant(context.Background(), webhook.Actor{Name: "test"}, webhook.Tenant{ID: tenant, RetryPolicy: p})
 		require.NoError(t, err)
 	}
 	put(`{"strategy":"fixed","base":"1h","jitter":"none","give_up_after":"10h"}`)

@@ -75,13 +75,13 @@ func tenantLimits(c config.Config) webhook.Limits {
 
 // counted counts the events that the record accepts.
 type counted struct {
-	*postgres.Store
+	*postgres.Events
 
 	metrics *telemetry.Metrics
 }
 
 func (c counted) Accept(ctx context.Context, e webhook.NewEvent) (webhook.Accepted, error) {
-	accepted, err := c.Store.Accept(ctx, e)
+	accepted, err := c.Events.Accept(ctx, e)
 	if err == nil && !accepted.Replayed {
 		c.metrics.Accepted()
 	}
@@ -89,7 +89,7 @@ func (c counted) Accept(ctx context.Context, e webhook.NewEvent) (webhook.Accept
 }
 
 func (c counted) AcceptBatch(ctx context.Context, b webhook.NewBatch) ([]webhook.Accepted, error) {
-	all, err := c.Store.AcceptBatch(ctx, b)
+	all, err := c.Events.AcceptBatch(ctx, b)
 	for i := range all {
 		if !all[i].Replayed {
 			c.metrics.Accepted()

@@ -24,9 +24,9 @@ func TestAcceptedEventsAreCounted(t *testing.T) {
 	store, err := postgres.Open(t.Context(), postgres.Config{URL: postgrestest.New(t), MaxConns: 2})
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
-	_, _, err = store.PutTenant(t.Context(), webhook.Actor{}, webhook.Tenant{ID: "acme"})
+	_, _, err = store.Tenants.PutTenant(t.Context(), webhook.Actor{}, webhook.Tenant{ID: "acme"})
 	require.NoError(t, err)
-	c := counted{store, telemetry.NewMetrics("test")}
+	c := counted{store.Events, telemetry.NewMetrics("test")}
 	event := func(id string) webhook.NewEvent {
 		return webhook.NewEvent{TenantID: "acme", Type: "a", Payload: []byte("1"), ExternalID: id}
 	}

@@ -88,10 +88,10 @@ func (a *App) registerGauges() {
 		func() float64 { return float64(a.dispatcher.Waiting()) })
 	a.metrics.Gauge("everpost_temporal_up", "1 when Temporal answered when it was last asked.", func() float64 { return truth(a.dispatcher.Healthy()) })
 	if a.overAll {
-		a.metrics.Register(newRecordCollector(a.life, a.store))
+		a.metrics.Register(newRecordCollector(a.life, stores{a.store.Outbox, a.store.Held, a.store.Replays}))
 	}
 	if a.gate != nil {
-		a.metrics.Register(newGateCollector(a.gate))
+		a.metrics.Register(newAdmissionCollector(a.gate))
 	}
 	a.metrics.Gauge("everpost_clock_offset_seconds", "How far this process's clock is ahead of PostgreSQL's, which counts.",
 		func() float64 { return a.store.ClockOffset().Seconds() })

@@ -7,57 +7,73 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/everpost/everpost/activities"
+	"github.com/everpost/everpost/internal/admission"
 	"github.com/everpost/everpost/internal/dispatch"
-	"github.com/everpost/everpost/internal/gate"
 	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// admission lets the activities ask the gate, and tells the dispatcher of what is held.
-type admission struct {
-	*gate.Gate
+// attemptAdmission is the admission as the activities know it. It tells the dispatcher which
+// endpoints have deliveries held over a backlog.
+type attemptAdmission struct {
+	*admission.Controller
 
 	dispatcher *dispatch.Dispatcher
 	now        func() time.Time // by the database's clock
 }
 
-func (a admission) Enter(ctx context.Context, e activities.Entry) activities.Admission {
-	answer, pass := a.Gate.Enter(ctx, a.entry(e))
-	switch answer.Verdict {
-	case gate.Admitted:
-		return activities.Admission{Pass: passage{pass}, Timeout: pass.Timeout()}
-	case gate.Deferred:
-		return activities.Admission{Until: byClock(a.now, answer.Until), Reason: answer.Reason.String()}
-	case gate.Held:
+// Enter asks for a permit, and may wait for one.
+func (a attemptAdmission) Enter(ctx context.Context, e activities.Entry) activities.Admission {
+	decision := a.Acquire(ctx, a.request(e))
+	if decision.Held() {
+		a.dispatcher.Held(e.Endpoint.ID)
+		return activities.Admission{Reason: decision.Reason}
 	}
-	a.dispatcher.Held(e.Endpoint.ID)
-	return activities.Admission{Reason: webhook.ReasonBacklog}
+	if decision.Deferred() {
+		return activities.Admission{Until: byClock(a.now, decision.Until), Reason: decision.Reason}
+	}
+	return admitted(decision.Permit)
+}
+
+// TryEnter asks for a permit without waiting.
+func (a attemptAdmission) TryEnter(e activities.Entry) activities.Admission {
+	p := a.TryAcquire(a.request(e))
+	if p == nil {
+		return activities.Admission{}
+	}
+	return admitted(p)
+}
+
+// request is an entry as the admission knows it.
+func (a attemptAdmission) request(e activities.Entry) admission.Request {
+	return admission.Request{
+		Endpoint: e.Endpoint.ID, Delivery: e.Delivery, Limits: admission.LimitsOf(e.Endpoint), Released: e.Released, Retries: e.Retries, Probe: e.Probe,
+		Host: a.HostOf(e.Endpoint.URL),
+	}
+}
+
+func admitted(p *admission.Permit) activities.Admission {
+	return activities.Admission{Pass: permit{p}, Timeout: p.Timeout()}
+}
+
+// permit is a permit as the activities know it.
+type permit struct{ *admission.Permit }
+
+// Done implements activities.Pass.
+func (p permit) Done(outcome retry.Outcome, number int, latency time.Duration) {
+	p.Permit.Done(admission.ResultOf(outcome, number, latency))
 }
 
 // byClock is a moment of this process's clock, as it is by another.
 func byClock(now func() time.Time, at time.Time) time.Time { return now().Add(time.Until(at)) }
 
-func (a admission) TryEnter(e activities.Entry) activities.Admission {
-	pass := a.Gate.TryEnter(a.entry(e))
-	if pass == nil {
-		return activities.Admission{}
-	}
-	return activities.Admission{Pass: passage{pass}, Timeout: pass.Timeout()}
-}
+// startForecast is the admission as the dispatcher knows it.
+type startForecast struct{ *admission.Controller }
 
-// entry is an entry as the gate knows it.
-func (a admission) entry(e activities.Entry) gate.Entry {
-	return gate.Entry{
-		Endpoint: e.Endpoint.ID, Delivery: e.Delivery, Limits: gate.LimitsOf(e.Endpoint), Released: e.Released, Retries: e.Retries, Probe: e.Probe,
-		Host: a.HostOf(e.Endpoint.URL),
-	}
-}
-
-// passage is a gate's pass as the activities know it.
-type passage struct{ *gate.Pass }
-
-func (p passage) Done(outcome retry.Outcome, number int, latency time.Duration) {
-	p.Pass.Done(gate.ResultOf(outcome, number, latency))
+// Turn implements dispatch.Gate.
+func (s startForecast) Turn(id webhook.EndpointID) (wait time.Duration, rate float64, unhealthy bool) {
+	f := s.Forecast(id)
+	return f.Wait, f.Rate, f.Unhealthy
 }
 
 // endpointMoved is told when somebody has changed an endpoint: it may lead elsewhere
@@ -70,35 +86,35 @@ func (a *App) endpointMoved(id webhook.EndpointID) {
 	}
 }
 
-// gateCollector counts once for all of the gate's metrics.
-type gateCollector struct {
-	gate                                             *gate.Gate
-	endpoints, inFlight, waiting, reserved, troubled *prometheus.Desc
+// admissionCollector counts once for all of the admission's metrics.
+type admissionCollector struct {
+	admission                                         *admission.Controller
+	endpoints, inFlight, waiting, reserved, notClosed *prometheus.Desc
 }
 
-func newGateCollector(g *gate.Gate) *gateCollector {
-	return &gateCollector{
-		gate:      g,
-		endpoints: prometheus.NewDesc("everpost_gate_endpoints", "Endpoints that this process remembers something of.", nil, nil),
-		inFlight:  prometheus.NewDesc("everpost_gate_in_flight", "Requests to receivers under way in this process.", nil, nil),
-		waiting:   prometheus.NewDesc("everpost_gate_waiting", "Attempts that wait for a turn that is near.", nil, nil),
-		reserved:  prometheus.NewDesc("everpost_gate_reserved", "Deliveries that wait for a turn of their own within the next minutes.", nil, nil),
-		troubled:  prometheus.NewDesc("everpost_gate_circuits_not_closed", "Endpoints whose circuit is open or half open.", nil, nil),
+func newAdmissionCollector(c *admission.Controller) *admissionCollector {
+	return &admissionCollector{
+		admission: c,
+		endpoints: prometheus.NewDesc("everpost_admission_endpoints", "Endpoints that this process keeps state of.", nil, nil),
+		inFlight:  prometheus.NewDesc("everpost_admission_in_flight", "Requests to receivers under way in this process.", nil, nil),
+		waiting:   prometheus.NewDesc("everpost_admission_waiting", "Attempts that wait in memory for a permit.", nil, nil),
+		reserved:  prometheus.NewDesc("everpost_admission_reserved", "Deliveries that are deferred with a reservation in this process.", nil, nil),
+		notClosed: prometheus.NewDesc("everpost_admission_circuits_not_closed", "Endpoints whose circuit is open or half open.", nil, nil),
 	}
 }
 
 // Describe implements prometheus.Collector.
-func (c *gateCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.endpoints, c.inFlight, c.waiting, c.reserved, c.troubled} {
+func (c *admissionCollector) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.endpoints, c.inFlight, c.waiting, c.reserved, c.notClosed} {
 		to <- d
 	}
 }
 
 // Collect implements prometheus.Collector.
-func (c *gateCollector) Collect(to chan<- prometheus.Metric) {
-	t := c.gate.Totals()
+func (c *admissionCollector) Collect(to chan<- prometheus.Metric) {
+	t := c.admission.Totals()
 	for d, n := range map[*prometheus.Desc]int{
-		c.endpoints: t.Endpoints, c.inFlight: t.InFlight, c.waiting: t.Waiting, c.reserved: t.Reserved, c.troubled: t.NotClosed,
+		c.endpoints: t.Endpoints, c.inFlight: t.InFlight, c.waiting: t.Waiting, c.reserved: t.Reserved, c.notClosed: t.NotClosed,
 	} {
 		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n))
 	}

@@ -23,10 +23,10 @@ import (
 
 	"github.com/everpost/everpost/activities"
 	"github.com/everpost/everpost/api"
+	"github.com/everpost/everpost/internal/admission"
 	"github.com/everpost/everpost/internal/config"
 	"github.com/everpost/everpost/internal/dispatch"
 	"github.com/everpost/everpost/internal/egress"
-	"github.com/everpost/everpost/internal/gate"
 	"github.com/everpost/everpost/internal/monitor"
 	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/telemetry"
@@ -91,9 +91,9 @@ type App struct {
 	log     *slog.Logger
 	metrics *telemetry.Metrics
 
-	store      *postgres.Store
-	gate       *gate.Gate       // nil without a worker
-	monitor    *monitor.Monitor // nil without a worker
+	store      *postgres.DB
+	gate       *admission.Controller // nil without a worker
+	monitor    *monitor.Monitor      // nil without a worker
 	health     *monitor.View
 	guard      *egress.Guard
 	roots      *x509.CertPool // that verify receivers; nil for the system's
@@ -169,7 +169,7 @@ func New(ctx context.Context, o Options) (*App, error) {
 	}
 	a.push(phaseClient, func(context.Context) { a.client.Close() })
 	if o.Worker {
-		a.gate = gate.New(gate.Config{Changed: a.circuitChanged, MaxInFlightPerHost: o.Config.MaxInFlightPerHost})
+		a.gate = admission.New(admission.Config{OnCircuitChange: a.circuitChanged, MaxInFlightPerHost: o.Config.MaxInFlightPerHost})
 	}
 	a.store, err = postgres.Open(ctx, postgres.Config{
 		URL: o.Config.DatabaseURL, MaxConns: storeConns, Sealer: sealer{keys}, MakeSecret: makeSecret, EndpointMoved: a.endpointMoved,
@@ -189,14 +189,14 @@ func New(ctx context.Context, o Options) (*App, error) {
 	})
 	a.push(phaseBackground, func(context.Context) { a.end() })
 	forDispatch := dispatch.Config{
-		Client: a.client, Namespace: temporal.Namespace, Record: a.store, Replays: a.store, Logger: o.Logger,
+		Client: a.client, Namespace: temporal.Namespace, Record: a.store.Outbox, Replays: a.store.Replays, Logger: o.Logger,
 		StartSlots: o.Config.StartSlots, QueueLength: o.Config.QueueLength, LocalWorker: o.Worker, SoleWorker: o.SoleWorker,
 		Width: o.Config.MaxPerWorkflow, EventIDs: o.EventIDs,
-		Overdue: a.store, ReconcileEvery: o.Config.ReconcileEvery, KeepDeadLetters: o.Config.DeadLetterRetention, Backlog: a.store,
-		Forgotten: a.store, Now: a.store.Now,
+		Overdue: a.store.Deliveries, ReconcileEvery: o.Config.ReconcileEvery, KeepDeadLetters: o.Config.DeadLetterRetention, Backlog: a.store.Held,
+		Forgotten: a.store.Held, Now: a.store.Now,
 	}
 	if a.gate != nil {
-		forDispatch.Gate, forDispatch.FaultyBacklog = a.gate, a.store
+		forDispatch.Gate, forDispatch.FaultyBacklog = startForecast{a.gate}, a.store.Held
 	}
 	a.dispatcher = dispatch.New(forDispatch)
 	if a.gate != nil {
@@ -280,7 +280,7 @@ func (a *App) maintain() {
 	ctx, end := context.WithCancel(a.life)
 	var loops sync.WaitGroup
 	if a.overAll {
-		loops.Go(func() { a.store.Maintain(ctx) })
+		loops.Go(func() { a.store.Retention.Maintain(ctx) })
 		loops.Go(func() { a.retain(ctx) })
 	}
 	if a.usesKeyService() {
@@ -296,10 +296,11 @@ func (a *App) startAPI() {
 	tests := activities.NewTests(sender{a.sender, a.options.Exempt})
 	tests.Now = a.store.Now
 	server := api.New(api.Config{
-		Tenants: a.store, Keys: a.store, Endpoints: a.store, EndpointSecrets: a.store, Events: counted{a.store, a.metrics},
-		Deliveries: a.store, EndpointSwitch: a.store, UsualRate: a.usualRate, Health: a.health, Circuits: a.health,
-		Tests: endpointTests{a.store, a.health, tests}, Replays: a.store, Dispatcher: a.dispatcher,
-		URLs: urls{a.guard}, Audit: a.store, Limits: a.store, TenantUpdates: a.store, Logger: a.log, Metrics: a.metrics,
+		Tenants: a.store.Tenants, TenantUpdates: a.store.Tenants, Limits: a.store.Tenants, Keys: a.store.Keys, Audit: a.store.Audit,
+		Endpoints: a.store.Endpoints, EndpointSecrets: a.store.Endpoints, EndpointSwitch: a.store.Endpoints,
+		Events: counted{a.store.Events, a.metrics}, Deliveries: a.store.Deliveries, Replays: a.store.Replays,
+		UsualRate: a.usualRate, Health: a.health, Circuits: a.health, Tests: endpointTests{a.store, a.health, tests}, Dispatcher: a.dispatcher,
+		URLs: urls{a.guard}, Logger: a.log, Metrics: a.metrics,
 		WorkflowURL: a.workflowURL, WorkflowURLForTenants: a.options.Config.WorkflowURLForTenants, WorkflowsKept: a.options.WorkflowsKept,
 		TrustedProxies: a.options.Config.TrustedProxies, Version: a.options.Version, OperatorKey: a.options.Config.OperatorKey,
 		RetryPolicy: a.options.Config.RetryPolicy.Policy, Now: a.store.Now,

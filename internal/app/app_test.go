@@ -182,7 +182,7 @@ func TestAPIWithoutTemporal(t *testing.T) {
 		status, answer = call(t, "POST", api+"/v1/tenants/acme/events", `{"type":"order.paid","payload":{}}`)
 		require.Equal(t, http.StatusAccepted, status, answer)
 	}
-	depth, oldest, err := a.store.OutboxDepth(t.Context())
+	depth, oldest, err := a.store.Outbox.OutboxDepth(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, int64(3), depth)
 	require.NotZero(t, oldest)

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/client"
 
-	"github.com/everpost/everpost/internal/gate"
+	"github.com/everpost/everpost/internal/admission"
 	"github.com/everpost/everpost/internal/postgrestest"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -56,14 +56,14 @@ func TestACircuitIsClosedInEveryWorker(t *testing.T) {
 
 	// The probe fails, and it was said once.
 	w := workers[0]
-	w.pass(t, id, gate.Result{Latency: 20 * time.Millisecond, Number: 1, Reason: "http_503", Answered: true, Trouble: true})
+	w.pass(t, id, admission.Result{Latency: 20 * time.Millisecond, Number: 1, Reason: "http_503", Answered: true, BreakerFailure: true})
 	require.Equal(t, []string{"open", "half_open"}, circuits())
-	closed, err := w.store.CircuitClosings(t.Context(), w.gate.OpenCircuits())
+	closed, err := w.store.EndpointHealth.CircuitClosings(t.Context(), w.gate.OpenCircuits())
 	require.NoError(t, err)
 	require.Contains(t, closed, parse(t, id))
 	require.False(t, w.gate.CloseCircuit(parse(t, id), closed[parse(t, id)]), "it was carried out before")
 	require.Equal(t, []string{"open", "half_open"}, circuits())
-	entries, err := alone.store.ListAudit(t.Context(), webhook.AuditFilter{}, webhook.Page{Limit: 10})
+	entries, err := alone.store.Audit.ListAudit(t.Context(), webhook.AuditFilter{}, webhook.Page{Limit: 10})
 	require.NoError(t, err)
 	require.Equal(t, "endpoint.close_circuit", entries[0].Action)
 	require.Equal(t, id, entries[0].Subject)

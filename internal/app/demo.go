@@ -23,7 +23,7 @@ func DemoExists(ctx context.Context, c config.Config, logger *slog.Logger) (bool
 		return false, err
 	}
 	defer store.Close()
-	_, err = store.Tenant(ctx, DemoTenant)
+	_, err = store.Tenants.Tenant(ctx, DemoTenant)
 	if webhook.CodeOf(err) == webhook.CodeNotFound {
 		return false, nil
 	}
@@ -35,16 +35,16 @@ func DemoExists(ctx context.Context, c config.Config, logger *slog.Logger) (bool
 // endpoint and its secret. The URL is not checked: it is Options.Exempt's.
 func (a *App) SetUpDemo(ctx context.Context, url string) (webhook.Endpoint, string, error) {
 	by := webhook.Actor{Name: "demonstration"}
-	if _, _, err := a.store.PutTenant(ctx, by, webhook.Tenant{ID: DemoTenant, Name: "Demonstration"}); err != nil {
+	if _, _, err := a.store.Tenants.PutTenant(ctx, by, webhook.Tenant{ID: DemoTenant, Name: "Demonstration"}); err != nil {
 		return webhook.Endpoint{}, "", fmt.Errorf("set up the demonstration: %w", err)
 	}
-	found, err := a.store.ListEndpoints(ctx, DemoTenant, webhook.Page{Limit: 1})
+	found, err := a.store.Endpoints.ListEndpoints(ctx, DemoTenant, webhook.Page{Limit: 1})
 	if err != nil {
 		return webhook.Endpoint{}, "", fmt.Errorf("set up the demonstration: %w", err)
 	}
 	var e webhook.Endpoint
 	if len(found) == 1 {
-		e, err = a.store.UpdateEndpoint(ctx, by, DemoTenant, found[0].ID, func(e *webhook.Endpoint) error {
+		e, err = a.store.Endpoints.UpdateEndpoint(ctx, by, DemoTenant, found[0].ID, func(e *webhook.Endpoint) error {
 			if !webhook.SameOrigin(e.URL, url) { // nothing that is stored follows it, here neither
 				e.Headers, e.Auth, e.Certificate = nil, webhook.Auth{}, webhook.ClientCertificate{}
 			}
@@ -57,7 +57,7 @@ func (a *App) SetUpDemo(ctx context.Context, url string) (webhook.Endpoint, stri
 	if err != nil {
 		return webhook.Endpoint{}, "", fmt.Errorf("set up the demonstration: %w", err)
 	}
-	secret, err := a.store.EndpointSecret(ctx, by, DemoTenant, e.ID)
+	secret, err := a.store.Endpoints.EndpointSecret(ctx, by, DemoTenant, e.ID)
 	if err != nil {
 		return webhook.Endpoint{}, "", fmt.Errorf("set up the demonstration: %w", err)
 	}
@@ -70,7 +70,7 @@ func (a *App) createDemoEndpoint(ctx context.Context, by webhook.Actor, url stri
 		return webhook.Endpoint{}, fmt.Errorf("make a secret: %w", err)
 	}
 	fast, _ := retry.Lookup("fast") // first delay at most 1 s, so that the receiver's Retry-After decides
-	return a.store.CreateEndpoint(ctx, by, webhook.Endpoint{
+	return a.store.Endpoints.CreateEndpoint(ctx, by, webhook.Endpoint{
 		ID: webhook.NewEndpointID(), TenantID: DemoTenant, URL: url, EventTypes: []string{"*"}, Description: "the receiver inside the standalone process",
 		Timeout: webhook.DefaultTimeout, MaxInFlight: webhook.DefaultMaxInFlight, RateLimit: webhook.DefaultRateLimit, RetryPolicy: fast,
 		CircuitBreaker: webhook.DefaultCircuitBreaker(), AutoDisable: webhook.DefaultAutoDisable(), Signature: webhook.SignatureV1,

@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/telemetry"
 )
 
@@ -17,6 +18,13 @@ type depths interface {
 	OutboxDepth(ctx context.Context) (int64, time.Time, error)
 	HeldDepth(ctx context.Context) (int64, error)
 	ReplayRate(ctx context.Context) (running, perMinute int64, err error)
+}
+
+// stores are the stores that count.
+type stores struct {
+	*postgres.Outbox
+	*postgres.Held
+	*postgres.Replays
 }
 
 // recordCollector reads each of the record's counts once for the metrics that it

@@ -31,7 +31,7 @@ func TestFirstRequestsAreEager(t *testing.T) {
 	shown, _ := answer["id"].(string)
 	id, err := webhook.ParseEndpointID(shown)
 	require.NoError(t, err)
-	_, err = a.store.EndpointCache().Target(t.Context(), id) // as once something was sent to it
+	_, err = a.store.Endpoints.Cache().Target(t.Context(), id) // as once something was sent to it
 	require.NoError(t, err)
 
 	status, answer = call(t, "POST", api+"/events", `{"type":"order.paid","payload":{}}`)

@@ -11,7 +11,7 @@ import (
 
 // endpointTests lets the API send test requests to endpoints.
 type endpointTests struct {
-	store  *postgres.Store
+	store  *postgres.DB
 	health *monitor.View
 	tests  *activities.Tests
 }
@@ -21,7 +21,7 @@ type endpointTests struct {
 func (t endpointTests) TestEndpoint(
 	ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID, eventType string, payload []byte,
 ) (webhook.Attempt, error) {
-	target, err := t.store.TargetOf(ctx, tenantID, id)
+	target, err := t.store.Endpoints.TargetOf(ctx, tenantID, id)
 	if err != nil {
 		return webhook.Attempt{}, err
 	}
@@ -30,7 +30,7 @@ func (t endpointTests) TestEndpoint(
 		return webhook.Attempt{}, err
 	}
 	defer giveBack()
-	if err := t.store.NoteTest(ctx, by, tenantID, id); err != nil {
+	if err := t.store.EndpointHealth.NoteTest(ctx, by, tenantID, id); err != nil {
 		return webhook.Attempt{}, err
 	}
 	target.Timeout = t.health.Timeout(&target.Endpoint)

@@ -47,7 +47,7 @@ func TakeSoleUse(ctx context.Context, databaseURL string, logger *slog.Logger) (
 
 // KeyRing makes, lists and revokes API keys without the API. Close it.
 type KeyRing struct {
-	store *postgres.Store
+	store *postgres.DB
 }
 
 // OpenKeys opens the keys of a database.
@@ -70,7 +70,7 @@ func (k *KeyRing) Close() { k.store.Close() }
 func (k *KeyRing) Create(ctx context.Context, tenantID, name string, scope webhook.Scope, expires time.Time) (webhook.Key, string, error) {
 	if tenantID == "" {
 		scope = webhook.ScopeOperator
-	} else if _, err := k.store.Tenant(ctx, tenantID); err != nil {
+	} else if _, err := k.store.Tenants.Tenant(ctx, tenantID); err != nil {
 		return webhook.Key{}, "", fmt.Errorf("tenant %s: %w", tenantID, err)
 	}
 	key := webhook.Key{
@@ -78,7 +78,7 @@ func (k *KeyRing) Create(ctx context.Context, tenantID, name string, scope webho
 	}
 	text, sum := api.NewKey(key.ID)
 	key.SHA256 = sum
-	if err := k.store.CreateKey(ctx, webhook.Actor{Name: "command line"}, key); err != nil {
+	if err := k.store.Keys.CreateKey(ctx, webhook.Actor{Name: "command line"}, key); err != nil {
 		return webhook.Key{}, "", err
 	}
 	return key, text, nil
@@ -90,7 +90,7 @@ func (k *KeyRing) Lives(ctx context.Context, text string) (bool, error) {
 	if err != nil {
 		return false, nil //nolint:nilerr // a text that is no key does not work
 	}
-	_, err = k.store.Authenticate(ctx, id, sum)
+	_, err = k.store.Keys.Authenticate(ctx, id, sum)
 	if webhook.CodeOf(err) == webhook.CodeUnauthenticated {
 		return false, nil
 	}
@@ -99,7 +99,7 @@ func (k *KeyRing) Lives(ctx context.Context, text string) (bool, error) {
 
 // List returns the keys of a tenant, or the operator's for an empty one.
 func (k *KeyRing) List(ctx context.Context, tenantID string) ([]webhook.Key, error) {
-	return k.store.ListKeys(ctx, tenantID, webhook.Page{Limit: maxListedKeys})
+	return k.store.Keys.ListKeys(ctx, tenantID, webhook.Page{Limit: maxListedKeys})
 }
 
 const maxListedKeys = 250
@@ -110,7 +110,7 @@ func (k *KeyRing) Revoke(ctx context.Context, tenantID, keyID string) error {
 	if err != nil {
 		return errors.New("the key's id " + err.Error())
 	}
-	return k.store.RevokeKey(ctx, webhook.Actor{Name: "command line"}, tenantID, id)
+	return k.store.Keys.RevokeKey(ctx, webhook.Actor{Name: "command line"}, tenantID, id)
 }
 
 // EnsureKEKFile makes a file with a new key-encryption key, unless it is there.

@@ -80,7 +80,7 @@ func (a *App) checkKeys(ctx context.Context) error {
 
 // missingKeys are the uses of keys that are neither known nor given up, for people.
 func (a *App) missingKeys(ctx context.Context) ([]string, error) {
-	uses, err := a.store.KEKUses(ctx)
+	uses, err := a.store.Encryption.KEKUses(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -3,7 +3,7 @@ package app
 import (
 	"time"
 
-	"github.com/everpost/everpost/internal/gate"
+	"github.com/everpost/everpost/internal/admission"
 	"github.com/everpost/everpost/internal/monitor"
 	"github.com/everpost/everpost/internal/telemetry"
 	"github.com/everpost/everpost/internal/webhook"
@@ -12,8 +12,8 @@ import (
 // newMonitor makes the monitor of the endpoints to which this process sends.
 func (a *App) newMonitor() *monitor.Monitor {
 	return monitor.New(monitor.Config{
-		Admission: endpointStates{a.gate, a.store.Now}, Endpoints: a.store.EndpointCache(), Failures: a.store, Events: a.store,
-		Starter: a.dispatcher, Replays: a.store, Shared: a.store, Metrics: a.metrics, Logger: a.log, Now: a.store.Now,
+		Admission: endpointStates{a.gate, a.store.Now}, Endpoints: a.store.Endpoints.Cache(), Failures: a.store.EndpointHealth, Events: a.store.Events,
+		Starter: a.dispatcher, Replays: a.store.Replays, Shared: a.store.EndpointHealth, Metrics: a.metrics, Logger: a.log, Now: a.store.Now,
 		Owner: a.options.Owner, ShareEvery: a.options.shareHealthEvery,
 	})
 }
@@ -21,9 +21,9 @@ func (a *App) newMonitor() *monitor.Monitor {
 // newHealthView makes what shows the API the health of endpoints.
 func (a *App) newHealthView() *monitor.View {
 	if a.gate == nil {
-		return monitor.NewView(a.store, nil, "")
+		return monitor.NewView(a.store.EndpointHealth, nil, "")
 	}
-	return monitor.NewView(a.store, endpointStates{a.gate, a.store.Now}, a.options.Owner)
+	return monitor.NewView(a.store.EndpointHealth, endpointStates{a.gate, a.store.Now}, a.options.Owner)
 }
 
 // observer shows the metrics and the monitor what becomes of attempts. It is an activities.Observer.
@@ -39,7 +39,7 @@ func (o observer) Attempted(ref webhook.Ref, a *webhook.Attempt, p webhook.Progr
 }
 
 // circuitChanged is called when the circuit of an endpoint opens, is probed or closes.
-func (a *App) circuitChanged(c gate.Change) {
+func (a *App) circuitChanged(c admission.CircuitChange) {
 	a.metrics.CircuitChanged(c.To.String())
 	a.log.Info("an endpoint's circuit has changed", "endpoint", c.Endpoint, "from", c.From.String(), "to", c.To.String(), "why", c.Why)
 	a.monitor.CircuitChanged(monitor.CircuitChange{
@@ -50,17 +50,17 @@ func (a *App) circuitChanged(c gate.Change) {
 
 // endpointStates shows the monitor what the gate knows of endpoints.
 type endpointStates struct {
-	gate *gate.Gate
+	gate *admission.Controller
 	now  func() time.Time // by the database's clock
 }
 
 func (s endpointStates) State(id webhook.EndpointID) (webhook.Seen, bool) {
 	h := s.gate.Health(id)
-	return seenOf(h, s.now), h != (gate.Health{})
+	return seenOf(h, s.now), h != (admission.Health{})
 }
 
 func (s endpointStates) EachUnhealthy(visit func(webhook.EndpointID, webhook.Seen)) {
-	s.gate.EachUnwell(func(id webhook.EndpointID, h gate.Health) { visit(id, seenOf(h, s.now)) })
+	s.gate.EachUnhealthy(func(id webhook.EndpointID, h admission.Health) { visit(id, seenOf(h, s.now)) })
 }
 
 func (s endpointStates) OpenCircuits() []webhook.EndpointID { return s.gate.OpenCircuits() }
@@ -72,10 +72,10 @@ func (s endpointStates) CloseCircuit(id webhook.EndpointID, at time.Time) {
 func (s endpointStates) Reset(id webhook.EndpointID) { s.gate.Reset(id) }
 
 // seenOf is what a gate knows of an endpoint, for all processes: its times are by the database's clock.
-func seenOf(h gate.Health, now func() time.Time) webhook.Seen {
+func seenOf(h admission.Health, now func() time.Time) webhook.Seen {
 	s := webhook.Seen{
 		Circuit: webhook.CircuitState(h.Circuit.String()), Since: h.Since, Why: h.Why, NextProbe: h.NextProbe, ProbeOver: h.ProbeOver,
-		BarredUntil: h.BarredUntil, BarredFor: h.BarredFor.String(), WaitsFor: h.WaitsFor.String(),
+		BarredUntil: h.BlockedUntil, BarredFor: h.BlockedFor, WaitsFor: h.WaitsFor,
 		Latency: h.Latency, Rate: h.Rate, Recovering: h.Recovering, Timeout: h.Timeout, InFlight: h.InFlight,
 		Delivered: h.Delivered, Failed: h.Failed, First: h.First, Retries: h.Retries,
 		SuccessStreak: h.SuccessStreak, FailureStreak: h.FailureStreak,

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/client"
 
-	"github.com/everpost/everpost/internal/gate"
+	"github.com/everpost/everpost/internal/admission"
 	"github.com/everpost/everpost/internal/postgrestest"
 	"github.com/everpost/everpost/internal/receivertest"
 	"github.com/everpost/everpost/internal/webhook"
@@ -43,20 +43,20 @@ func endpoint(t *testing.T, a *App, url string) string {
 func (a *App) fail(t *testing.T, id string, n int) {
 	t.Helper()
 	for range n {
-		a.pass(t, id, gate.Result{Latency: 20 * time.Millisecond, Number: 1, Reason: "http_503", Answered: true, Trouble: true})
+		a.pass(t, id, admission.Result{Latency: 20 * time.Millisecond, Number: 1, Reason: "http_503", Answered: true, BreakerFailure: true})
 	}
 }
 
 // pass lets a request through a process's gate come to a result.
-func (a *App) pass(t *testing.T, id string, r gate.Result) {
+func (a *App) pass(t *testing.T, id string, r admission.Result) {
 	t.Helper()
 	endpoint, err := webhook.ParseEndpointID(id)
 	require.NoError(t, err)
-	e, err := a.store.Endpoint(t.Context(), "acme", endpoint)
+	e, err := a.store.Endpoints.Endpoint(t.Context(), "acme", endpoint)
 	require.NoError(t, err)
-	_, pass := a.gate.Enter(t.Context(), gate.Entry{
-		Endpoint: endpoint, Delivery: webhook.DeliveryIDOf(webhook.NewEventID(), endpoint), Limits: gate.LimitsOf(&e),
-	})
+	pass := a.gate.Acquire(t.Context(), admission.Request{
+		Endpoint: endpoint, Delivery: webhook.DeliveryIDOf(webhook.NewEventID(), endpoint), Limits: admission.LimitsOf(&e),
+	}).Permit
 	require.NotNil(t, pass)
 	pass.Done(r)
 }
@@ -139,7 +139,7 @@ func TestAutoTimeoutIsShown(t *testing.T) {
 	require.Equal(t, []any{nil, "15s"}, []any{timeout(alone), timeout(both)})
 
 	for range 20 {
-		both.pass(t, id, gate.Result{Latency: time.Millisecond, Number: 1, Delivered: true, Answered: true})
+		both.pass(t, id, admission.Result{Latency: time.Millisecond, Number: 1, Delivered: true, Answered: true})
 	}
 	require.Equal(t, []any{nil, "5s"}, []any{timeout(alone), timeout(both)})
 	receiver.Script("/hook", receivertest.Step{Hang: true})
@@ -169,36 +169,28 @@ func (a *App) seen(t *testing.T, id string) webhook.Seen {
 }
 
 // Other processes compare its times, so they are by the database's clock.
-func TestTimesOfTheGate(t *testing.T) {
+func TestTimesOfTheAdmission(t *testing.T) {
 	t.Parallel()
 	at := time.Now()
-	h := gate.Health{
-		Circuit: gate.CircuitOpen, Since: at, NextProbe: at.Add(time.Second), ProbeOver: at.Add(2 * time.Second), BarredUntil: at.Add(3 * time.Second),
+	h := admission.Health{
+		Circuit: admission.CircuitOpen, Since: at, NextProbe: at.Add(time.Second), ProbeOver: at.Add(2 * time.Second), BlockedUntil: at.Add(3 * time.Second),
 	}
 	for _, off := range []time.Duration{-10 * time.Minute, 0, 10 * time.Minute} {
 		got := seenOf(h, func() time.Time { return time.Now().Add(off) })
 		for n, seen := range []time.Time{got.Since, got.NextProbe, got.ProbeOver, got.BarredUntil} {
 			require.WithinDuration(t, at.Add(off+time.Duration(n)*time.Second), seen, 100*time.Millisecond)
 		}
-		require.Zero(t, seenOf(gate.Health{}, time.Now).BarredUntil)
+		require.Zero(t, seenOf(admission.Health{}, time.Now).BarredUntil)
 	}
 }
 
-// The gate's names are the domain's.
-func TestNamesOfTheGate(t *testing.T) {
+// The admission's names of a circuit are the domain's.
+func TestNamesOfCircuits(t *testing.T) {
 	t.Parallel()
-	for c, want := range map[gate.Circuit]webhook.CircuitState{
-		gate.CircuitClosed: webhook.CircuitClosed, gate.CircuitHalfOpen: webhook.CircuitHalfOpen, gate.CircuitOpen: webhook.CircuitOpen,
+	for c, want := range map[admission.Circuit]webhook.CircuitState{
+		admission.CircuitClosed: webhook.CircuitClosed, admission.CircuitHalfOpen: webhook.CircuitHalfOpen, admission.CircuitOpen: webhook.CircuitOpen,
 	} {
-		require.Equal(t, want, seenOf(gate.Health{Circuit: c}, time.Now).Circuit)
-	}
-	for r, want := range map[gate.Reason]string{
-		gate.ReasonNone: "", gate.ReasonInFlight: webhook.ReasonInFlight, gate.ReasonRate: webhook.ReasonRate, gate.ReasonBacklog: webhook.ReasonBacklog,
-		gate.ReasonHost:        webhook.ReasonHost,
-		gate.ReasonCircuitOpen: webhook.ReasonCircuitOpen, gate.ReasonRetryAfter: webhook.ReasonRetryAfter,
-		gate.ReasonRateLimitHint: webhook.ReasonRateLimitHint,
-	} {
-		require.Equal(t, want, seenOf(gate.Health{WaitsFor: r}, time.Now).WaitsFor)
+		require.Equal(t, want, seenOf(admission.Health{Circuit: c}, time.Now).Circuit)
 	}
 }
 

@@ -22,12 +22,12 @@ func (a *App) retain(ctx context.Context) {
 
 func (a *App) retainOnce(ctx context.Context) {
 	c := &a.options.Config
-	removed, err := a.store.Retain(ctx, a.store.Now(), c.Retention)
-	keys, keysErr := a.store.PruneIdempotencyKeys(ctx, c.Retention)
-	replays, replaysErr := a.store.PruneReplays(ctx, c.Retention)
-	secrets, secretsErr := a.store.PruneSecrets(ctx)
-	tenants, tenantsErr := a.store.PruneDeletedTenants(ctx) // after what may be left of them
-	entries, auditErr := a.store.PruneAuditLog(ctx, c.AuditRetention)
+	removed, err := a.store.Retention.Retain(ctx, a.store.Now(), c.Retention)
+	keys, keysErr := a.store.Events.PruneIdempotencyKeys(ctx, c.Retention)
+	replays, replaysErr := a.store.Replays.PruneReplays(ctx, c.Retention)
+	secrets, secretsErr := a.store.Endpoints.PruneSecrets(ctx)
+	tenants, tenantsErr := a.store.Tenants.PruneDeletedTenants(ctx) // after what may be left of them
+	entries, auditErr := a.store.Audit.PruneAuditLog(ctx, c.AuditRetention)
 	if err := errors.Join(err, keysErr, replaysErr, secretsErr, tenantsErr, auditErr); err != nil && ctx.Err() == nil {
 		a.log.WarnContext(ctx, "what is past its retention was not all removed; the next try is in an hour", "error", err)
 	}

@@ -36,7 +36,7 @@ type Rewrapping struct {
 
 // Rewraps are the key-encryption keys of a record and what they seal. Close it.
 type Rewraps struct {
-	store *postgres.Store
+	store *postgres.DB
 	keys  *vault.Vault
 }
 
@@ -72,13 +72,13 @@ func (r *Rewraps) Look(ctx context.Context) (Rewrapping, error) {
 	if err != nil {
 		return Rewrapping{}, fmt.Errorf("ask for the key that encrypts: %w", err)
 	}
-	found, err := r.store.KEKUses(ctx)
+	found, err := r.store.Encryption.KEKUses(ctx)
 	return r.said(postgres.Rewrapped{Current: current, Uses: found}), err
 }
 
 // Rewrap moves everything to the current key.
 func (r *Rewraps) Rewrap(ctx context.Context, progress func(RewrapProgress)) (Rewrapping, error) {
-	done, err := r.store.Rewrap(ctx, webhook.Actor{Name: "command line"}, sealer{r.keys}, progress)
+	done, err := r.store.Encryption.Rewrap(ctx, webhook.Actor{Name: "command line"}, sealer{r.keys}, progress)
 	return r.said(done), err
 }
 

@@ -118,10 +118,10 @@ func TestVaultIsAway(t *testing.T) {
 	store, err := postgres.Open(t.Context(), postgres.Config{URL: postgrestest.New(t), MaxConns: 4, Sealer: sealer{keys}, MakeSecret: makeSecret})
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
-	_, _, err = store.PutTenant(t.Context(), webhook.Actor{}, webhook.Tenant{ID: "acme", Name: "Acme"})
+	_, _, err = store.Tenants.PutTenant(t.Context(), webhook.Actor{}, webhook.Tenant{ID: "acme", Name: "Acme"})
 	require.NoError(t, err)
 	create := func() (webhook.Endpoint, error) {
-		return store.CreateEndpoint(t.Context(), webhook.Actor{}, webhook.Endpoint{
+		return store.Endpoints.CreateEndpoint(t.Context(), webhook.Actor{}, webhook.Endpoint{
 			TenantID: "acme", URL: "https://example.com", EventTypes: []string{"*"}, Timeout: webhook.DefaultTimeout, MaxInFlight: 10, RateLimit: 100,
 			RetryPolicy: retry.Default(), CircuitBreaker: webhook.DefaultCircuitBreaker(), AutoDisable: webhook.DefaultAutoDisable(), Signature: "v1",
 		}, "whsec_known")
@@ -130,20 +130,20 @@ func TestVaultIsAway(t *testing.T) {
 	require.NoError(t, err)
 	unknown, err := create()
 	require.NoError(t, err)
-	_, err = store.Target(t.Context(), known.ID)
+	_, err = store.Endpoints.Target(t.Context(), known.ID)
 	require.NoError(t, err)
 
 	inVault.status.Store(http.StatusServiceUnavailable)
-	target, err := store.Target(t.Context(), known.ID)
+	target, err := store.Endpoints.Target(t.Context(), known.ID)
 	require.NoError(t, err)
 	require.Equal(t, []string{"whsec_known"}, target.Secrets)
-	_, err = store.Target(t.Context(), unknown.ID)
+	_, err = store.Endpoints.Target(t.Context(), unknown.ID)
 	require.Equal(t, webhook.CodeUnavailable, webhook.CodeOf(err))
 	_, err = create()
 	require.Equal(t, webhook.CodeUnavailable, webhook.CodeOf(err))
-	_, err = store.RotateSecret(t.Context(), webhook.Actor{}, "acme", known.ID, webhook.Rotation{})
+	_, err = store.Endpoints.RotateSecret(t.Context(), webhook.Actor{}, "acme", known.ID, webhook.Rotation{})
 	require.Equal(t, webhook.CodeUnavailable, webhook.CodeOf(err))
-	target, err = store.Target(t.Context(), known.ID)
+	target, err = store.Endpoints.Target(t.Context(), known.ID)
 	require.NoError(t, err)
 	require.Equal(t, []string{"whsec_known"}, target.Secrets, "undone as a whole")
 }

@@ -186,7 +186,7 @@ func TestMigrateAndKeys(t *testing.T) {
 	store, err := postgres.Open(t.Context(), postgres.Config{URL: address, MaxConns: 2})
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
-	_, _, err = store.PutTenant(t.Context(), webhook.Actor{Name: "test"}, webhook.Tenant{ID: "acme", Name: "Acme"})
+	_, _, err = store.Tenants.PutTenant(t.Context(), webhook.Actor{Name: "test"}, webhook.Tenant{ID: "acme", Name: "Acme"})
 	require.NoError(t, err)
 
 	for _, whose := range [][]string{{"--operator"}, {"--tenant=acme", "--scope=admin", "--expires-in=24h"}} {

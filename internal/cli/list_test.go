@@ -35,7 +35,7 @@ func TestListsFollowCursors(t *testing.T) {
 	var posts sync.WaitGroup
 	for range all {
 		posts.Go(func() {
-			_, err := b.store.Accept(t.Context(), webhook.NewEvent{TenantID: "acme", Type: "order.paid", Payload: []byte(`{}`)})
+			_, err := b.store.Events.Accept(t.Context(), webhook.NewEvent{TenantID: "acme", Type: "order.paid", Payload: []byte(`{}`)})
 			require.NoError(t, err)
 		})
 	}

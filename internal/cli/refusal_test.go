@@ -22,7 +22,7 @@ func TestRefusals(t *testing.T) {
 	b := setup(t)
 	id := webhook.NewKeyID()
 	ingest, sum := api.NewKey(id)
-	require.NoError(t, b.store.CreateKey(t.Context(), webhook.Actor{Name: "test"},
+	require.NoError(t, b.store.Keys.CreateKey(t.Context(), webhook.Actor{Name: "test"},
 		webhook.Key{ID: id, TenantID: "acme", Scope: webhook.ScopeIngest, SHA256: sum, CreatedAt: time.Now()}))
 	dir := t.TempDir()
 	wrong := t.TempDir()

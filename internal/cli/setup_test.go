@@ -34,7 +34,7 @@ type bundle struct {
 	*testing.T
 
 	url   string
-	store *postgres.Store
+	store *postgres.DB
 }
 
 func setup(t *testing.T, flags ...string) *bundle {
@@ -57,7 +57,7 @@ func setup(t *testing.T, flags ...string) *bundle {
 	store, err := postgres.Open(t.Context(), postgres.Config{URL: database, MaxConns: 2, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
-	_, _, err = store.PutTenant(t.Context(), webhook.Actor{Name: "test"}, webhook.Tenant{ID: "acme", Name: "Acme"})
+	_, _, err = store.Tenants.PutTenant(t.Context(), webhook.Actor{Name: "test"}, webhook.Tenant{ID: "acme", Name: "Acme"})
 	require.NoError(t, err)
 	return &bundle{t, "http://" + a.APIAddr(), store}
 }
@@ -174,7 +174,7 @@ func (b *bundle) attempted(id string, number, status int, state webhook.State) {
 	b.Helper()
 	delivery, err := webhook.ParseDeliveryID(id)
 	require.NoError(b, err)
-	known, err := b.store.Delivery(b.Context(), "acme", delivery)
+	known, err := b.store.Deliveries.Delivery(b.Context(), "acme", delivery)
 	require.NoError(b, err)
 	now := time.Now().UTC().Truncate(time.Microsecond)
 	outcome := retry.Outcome{Decision: retry.Delivered, Reason: retry.ReasonDelivered, Status: status}
@@ -192,6 +192,6 @@ func (b *bundle) attempted(id string, number, status int, state webhook.State) {
 		step.Reason = "max_attempts"
 	}
 	tried.Outcome = outcome
-	_, err = b.store.Record(b.Context(), step)
+	_, err = b.store.Deliveries.Record(b.Context(), step)
 	require.NoError(b, err)
 }

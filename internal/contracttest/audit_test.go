@@ -57,7 +57,7 @@ func TestEveryChangeIsAudited(t *testing.T) {
 		as, path, body := w.prepared(o)
 		a := w.do(as, o.Method, path, body, "X-Request-Id", "audited-"+o.ID)
 		require.Less(t, a.status, 300, "%s: %s", o.ID, a.text)
-		entries, err := w.store.ListAudit(t.Context(), webhook.AuditFilter{}, webhook.Page{Limit: 5})
+		entries, err := w.store.Audit.ListAudit(t.Context(), webhook.AuditFilter{}, webhook.Page{Limit: 5})
 		require.NoError(t, err)
 		require.NotEmpty(t, entries, o.ID)
 		found := false

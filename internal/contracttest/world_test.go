@@ -67,7 +67,7 @@ type world struct {
 
 	url     string
 	http    *http.Client
-	store   *postgres.Store
+	store   *postgres.DB
 	address string            // of the database
 	keys    map[string]string // operator, admin, ingest, expired, revoked; "none" is ""
 	hook    string            // a receiver's URL
@@ -89,7 +89,7 @@ func setup(t *testing.T, flags ...string) *world {
 	require.NoError(t, err)
 	t.Cleanup(w.store.Close)
 	for _, tenant := range []string{own, foreign} {
-		_, _, err := w.store.PutTenant(t.Context(), webhook.Actor{Name: "test"}, webhook.Tenant{ID: tenant})
+		_, _, err := w.store.Tenants.PutTenant(t.Context(), webhook.Actor{Name: "test"}, webhook.Tenant{ID: tenant})
 		require.NoError(t, err)
 	}
 	w.keys = map[string]string{
@@ -144,7 +144,7 @@ func (w *world) key(scope webhook.Scope, expires time.Time) string {
 	w.Helper()
 	id := webhook.NewKeyID()
 	text, sum := api.NewKey(id)
-	require.NoError(w, w.store.CreateKey(w.Context(), webhook.Actor{Name: "test"}, webhook.Key{
+	require.NoError(w, w.store.Keys.CreateKey(w.Context(), webhook.Actor{Name: "test"}, webhook.Key{
 		ID: id, TenantID: own, Scope: scope, SHA256: sum, CreatedAt: time.Now().UTC(), ExpiresAt: expires,
 	}))
 	return text
@@ -220,7 +220,7 @@ func (w *world) make(tenant string, o contracttest.Operation) string {
 		if o.ID == "closeEndpointCircuit" { // as a worker has told
 			parsed, err := webhook.ParseEndpointID(id)
 			require.NoError(w, err)
-			require.NoError(w, w.store.WriteSeen(w.Context(), id, map[webhook.EndpointID]webhook.Seen{parsed: {Circuit: webhook.CircuitOpen}}))
+			require.NoError(w, w.store.EndpointHealth.WriteSeen(w.Context(), id, map[webhook.EndpointID]webhook.Seen{parsed: {Circuit: webhook.CircuitOpen}}))
 		}
 		return id
 	case "events":
@@ -267,13 +267,13 @@ func (w *world) giveUp(tenant, delivery string) {
 	w.Helper()
 	id, err := webhook.ParseDeliveryID(delivery)
 	require.NoError(w, err)
-	known, err := w.store.Delivery(w.Context(), tenant, id)
+	known, err := w.store.Deliveries.Delivery(w.Context(), tenant, id)
 	require.NoError(w, err)
 	tried := &webhook.Attempt{
 		Number: 1, Run: 1, StartedAt: time.Now().UTC().Truncate(time.Microsecond), Latency: time.Millisecond,
 		Outcome: retry.Outcome{Decision: retry.Permanent, Reason: retry.HTTPReason(http.StatusBadRequest), Status: http.StatusBadRequest},
 	}
-	_, err = w.store.Record(w.Context(), webhook.Step{
+	_, err = w.store.Deliveries.Record(w.Context(), webhook.Step{
 		Ref: known.Ref, Attempt: tried, WorkflowID: known.WorkflowID,
 		Progress: webhook.Progress{Run: 1, Seq: 1, State: webhook.StateDeadLettered, Attempts: 1, RunAttempts: 1, GiveUpAt: known.GiveUpAt, Reason: "http_400"},
 	})

@@ -17,7 +17,7 @@ import (
 	"go.temporal.io/sdk/client"
 
 	"github.com/everpost/everpost/activities"
-	"github.com/everpost/everpost/internal/lanes"
+	"github.com/everpost/everpost/internal/fair"
 	"github.com/everpost/everpost/internal/webhook"
 	"github.com/everpost/everpost/workflows"
 )
@@ -144,9 +144,9 @@ type Dispatcher struct {
 	fresh *Fresh
 	room  *room
 	turns *room // of hand-overs
-	queue *lanes.Queue[webhook.Start]
+	queue *fair.Queue[webhook.Start]
 	// troubled are those that wait for company: see setAside.
-	troubled *lanes.Queue[webhook.Start]
+	troubled *fair.Queue[webhook.Start]
 	early    *early // those whose turn is not near
 	behind   behind // those whose first requests wait for workflows
 	signals  chan struct{}
@@ -199,8 +199,8 @@ func New(c Config) *Dispatcher {
 		fresh:    newFresh(time.Now),
 		room:     newRoom(c.QueueLength, 1),
 		turns:    newRoom(handOverTurns, handOverTurns),
-		queue:    lanes.New[webhook.Start](16 * c.QueueLength), // the room bounds it; an event may overdraw it by its endpoints
-		troubled: lanes.New[webhook.Start](c.QueueLength),
+		queue:    fair.New[webhook.Start](16 * c.QueueLength), // the room bounds it; an event may overdraw it by its endpoints
+		troubled: fair.New[webhook.Start](c.QueueLength),
 		early:    newEarly(),
 		signals:  make(chan struct{}, signalSlots),
 		doubt:    make(chan struct{}, 1),

@@ -254,7 +254,7 @@ func TestTemporalAway(t *testing.T) {
 	store, err := postgres.Open(t.Context(), postgres.Config{URL: address, MaxConns: 3})
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
-	d := setup(t, Config{Client: temporalAt(t, closedPort(t)), Record: store, QueueLength: 1, LocalWorker: true})
+	d := setup(t, Config{Client: temporalAt(t, closedPort(t)), Record: store.Outbox, QueueLength: 1, LocalWorker: true})
 	require.True(t, d.Healthy())
 	d.Start(nil)
 	defer d.Stop()
@@ -278,7 +278,7 @@ func TestTemporalAway(t *testing.T) {
 	require.Empty(t, d.room.guests)
 }
 
-func leaveBehind(t *testing.T, store *postgres.Store) error {
+func leaveBehind(t *testing.T, store *postgres.DB) error {
 	t.Helper()
 	start := accepted(1).Deliveries[0]
 	_, err := store.Pool().Exec(t.Context(), `

@@ -162,14 +162,14 @@ type eagerStart struct {
 var _ activities.EagerStart = (*eagerStart)(nil)
 
 // Delivered implements activities.EagerStart.
-func (s *eagerStart) Delivered() string {
-	if s.d.stopping() {
-		return s.start.WorkflowID()
+func (s *eagerStart) Delivered() (workflowID string, starts bool) {
+	if s.d.stopping() || s.d.away.Load() {
+		return s.start.WorkflowID(), false
 	}
 	if s.in = s.d.gatherings.join(s.start.EventID, time.Now()); s.in == nil {
-		return s.start.WorkflowID()
+		return s.start.WorkflowID(), true
 	}
-	return s.in.id
+	return s.in.id, true
 }
 
 // Recorded implements activities.EagerStart.

@@ -31,6 +31,14 @@ func eager(t *testing.T, c Config) (d *Dispatcher, f *frontend, record *outbox, 
 	}
 }
 
+// joins returns the workflow of a delivery that was delivered, which will be started.
+func joins(t *testing.T, start activities.EagerStart) string {
+	t.Helper()
+	id, willStart := start.Delivered()
+	require.True(t, willStart)
+	return id
+}
+
 // A delivery that is alone has its own workflow, at once. Those that are delivered within 500 ms after another share
 // one, whose id is known before they are recorded, and which is started when their time is over.
 func TestDeliveredShareAWorkflow(t *testing.T) {
@@ -45,17 +53,17 @@ func TestDeliveredShareAWorkflow(t *testing.T) {
 		pass(time.Second)
 		require.Empty(t, f.started(), "they are under way")
 
-		require.Equal(t, all.Deliveries[0].WorkflowID(), starts[0].Delivered())
+		require.Equal(t, all.Deliveries[0].WorkflowID(), joins(t, starts[0]))
 		starts[0].Recorded()
 		synctest.Wait()
 		require.Equal(t, refsOf(all.Deliveries[:1]), begunBy(t, f))
 
-		id := starts[1].Delivered()
+		id := joins(t, starts[1])
 		require.True(t, workflows.IsFanout(id))
 		starts[1].Recorded()
 		pass(gatherTime / 2)
-		require.Equal(t, id, starts[2].Delivered())
-		require.Equal(t, id, starts[3].Delivered())
+		require.Equal(t, id, joins(t, starts[2]))
+		require.Equal(t, id, joins(t, starts[3]))
 		starts[2].Recorded()
 		pass(gatherTime/2 - 1)
 		require.Equal(t, 1, countBegun(t, f))
@@ -82,7 +90,7 @@ func TestFullGathering(t *testing.T) {
 		starts := send(accepted(4))
 		ids := map[string]int{}
 		for _, start := range starts {
-			ids[start.Delivered()]++
+			ids[joins(t, start)]++
 			start.Recorded()
 		}
 		require.Len(t, ids, 2)
@@ -167,7 +175,9 @@ func TestStopStartsWhatHasGathered(t *testing.T) {
 		d.workers.Go(d.serve)
 		d.Stop()
 		require.ElementsMatch(t, refsOf(all.Deliveries[:3]), begunBy(t, f))
-		require.Equal(t, all.Deliveries[3].WorkflowID(), starts[3].Delivered())
+		id, willStart := starts[3].Delivered()
+		require.False(t, willStart)
+		require.Equal(t, all.Deliveries[3].WorkflowID(), id)
 		starts[3].Recorded()
 		require.Zero(t, d.Waiting())
 	})

@@ -179,7 +179,7 @@ func TestWhatWasTakenInVainKeepsItsTurn(t *testing.T) {
 			require.NoError(t, err)
 			t.Cleanup(store.Close)
 			f, c := newFrontend(t)
-			d := setup(t, Config{Client: c, Record: store})
+			d := setup(t, Config{Client: c, Record: store.Outbox})
 			d.workers.Go(d.probe)
 			defer d.Stop()
 			for range 3 {
@@ -231,7 +231,7 @@ func TestWhatAloneFailsComesLater(t *testing.T) {
 	t.Cleanup(store.Close)
 	f, c := newFrontend(t)
 	f.quick = isProbe
-	d := setup(t, Config{Client: c, Record: store})
+	d := setup(t, Config{Client: c, Record: store.Outbox})
 	d.workers.Go(d.probe)
 	defer d.Stop()
 	require.NoError(t, leaveBehind(t, store))

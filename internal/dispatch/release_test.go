@@ -330,11 +330,11 @@ func TestReleaseFromTheRecord(t *testing.T) {
 		if i == 1 { // one that its own workflow holds
 			step.WorkflowID = start.WorkflowID()
 		}
-		_, err := store.Record(t.Context(), step)
+		_, err := store.Deliveries.Record(t.Context(), step)
 		require.NoError(t, err)
 	}
 	room := 3
-	d := setup(t, Config{Client: c, Record: store, Gate: doorman{room: func(webhook.EndpointID) int { return room }}, Backlog: store})
+	d := setup(t, Config{Client: c, Record: store.Outbox, Gate: doorman{room: func(webhook.EndpointID) int { return room }}, Backlog: store.Held})
 	pause := func(state webhook.EndpointState) {
 		_, err := store.Pool().Exec(t.Context(), `update endpoints set state = $1`, int16(state))
 		require.NoError(t, err)

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/everpost/everpost/internal/cache"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -22,7 +23,7 @@ func (e *certificateError) Error() string { return "the client certificate " + e
 // takes longer than all the rest of a request.
 type certificates struct {
 	mu   sync.Mutex
-	kept recent[*readCertificate]
+	kept *cache.Map[string, *readCertificate] // by endpoint
 }
 
 type readCertificate struct {
@@ -32,7 +33,7 @@ type readCertificate struct {
 }
 
 func newCertificates() *certificates {
-	return &certificates{kept: newRecent[*readCertificate](maxCertificates)}
+	return &certificates{kept: cache.NewMap[string, *readCertificate](maxCertificates)}
 }
 
 // of is the certificate for a TLS session, nil for none.
@@ -41,7 +42,7 @@ func (c *certificates) of(r *Request) (*tls.Certificate, error) {
 		return nil, nil //nolint:nilnil // most have none
 	}
 	c.mu.Lock()
-	known := c.kept.get(r.EndpointID, time.Now())
+	known, _ := c.kept.Get(r.EndpointID, time.Now())
 	c.mu.Unlock()
 	// The texts are compared, not the versions: as a rule they are the very same strings.
 	if known != nil && known.of == r.Certificate {
@@ -50,7 +51,7 @@ func (c *certificates) of(r *Request) (*tls.Certificate, error) {
 	known = read(r.Certificate)
 	if r.EndpointID != "" {
 		c.mu.Lock()
-		c.kept.put(r.EndpointID, known, time.Now())
+		c.kept.Put(r.EndpointID, known, time.Now())
 		c.mu.Unlock()
 	}
 	return known.pair, known.err

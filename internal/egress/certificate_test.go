@@ -163,7 +163,7 @@ func TestCertificatesAreReadOnce(t *testing.T) {
 	alone := of("", bob)
 	require.NotSame(t, alone, of("", bob))
 	require.Nil(t, of("ep_1", webhook.ClientCertificate{}))
-	require.Len(t, c.kept.kept, 2)
+	require.Equal(t, 2, c.kept.Len())
 
 	bad := &Request{EndpointID: "ep_1", Certificate: webhook.ClientCertificate{Certificate: "s3cr3t"}}
 	_, before := c.of(bad)

@@ -4,6 +4,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/everpost/everpost/internal/cache"
 )
 
 const (
@@ -22,18 +24,18 @@ const (
 // an address that is refused.
 type refusals struct {
 	mu     sync.Mutex
-	logged recent[time.Time] // by endpoint and host
-	window time.Time         // when the minute began in which lines are counted
+	logged *cache.Map[string, time.Time] // by endpoint and host
+	window time.Time                     // when the minute began in which lines are counted
 	lines  int
 	left   int // lines that were left out since the last one
 }
 
-func newRefusals() *refusals { return &refusals{logged: newRecent[time.Time](maxRefusals)} }
+func newRefusals() *refusals { return &refusals{logged: cache.NewMap[string, time.Time](maxRefusals)} }
 
 func (r *refusals) log(logger *slog.Logger, t target, refusal *DeniedError) {
 	now, key := time.Now(), t.endpoint+" "+t.host
 	r.mu.Lock()
-	before := r.logged.get(key, now)
+	before, _ := r.logged.Get(key, now)
 	due := before.IsZero() || now.Sub(before) >= refusalEvery
 	if now.Sub(r.window) >= refusalWindow {
 		r.window, r.lines = now, 0
@@ -41,7 +43,7 @@ func (r *refusals) log(logger *slog.Logger, t target, refusal *DeniedError) {
 	left := r.left
 	switch {
 	case due && r.lines < refusalBurst:
-		r.logged.put(key, now, now)
+		r.logged.Put(key, now, now)
 		r.lines++
 		r.left = 0
 	case due:

@@ -57,7 +57,8 @@ func (a *authorized) request(endpoint string) Request {
 
 // standing is what is kept of an endpoint's tokens.
 func (a *authorized) standing(endpoint string) *standing {
-	return a.client.tokens.byEndpoint.get(endpoint, time.Now())
+	kept, _ := a.client.tokens.byEndpoint.Get(endpoint, time.Now())
+	return kept
 }
 
 // authorizations are the headers that the receiver got.

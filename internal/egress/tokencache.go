@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/oauth2"
 
+	"github.com/everpost/everpost/internal/cache"
 	"github.com/everpost/everpost/internal/retry"
 )
 
@@ -38,7 +39,7 @@ type standing struct {
 // waits for it, and shares what became of it.
 type tokens struct {
 	mu         sync.Mutex
-	byEndpoint recent[*standing]
+	byEndpoint *cache.Map[string, *standing]
 	fetching   map[string]*fetch
 }
 
@@ -51,7 +52,7 @@ type fetch struct {
 }
 
 func newTokens() *tokens {
-	return &tokens{byEndpoint: newRecent[*standing](maxTokens), fetching: make(map[string]*fetch)}
+	return &tokens{byEndpoint: cache.NewMap[string, *standing](maxTokens), fetching: make(map[string]*fetch)}
 }
 
 // authStyle is where the client's credentials are in a request for a token.
@@ -102,7 +103,7 @@ func (t *tokens) enter(r *Request) (kept *token, running *fetch, mine bool, err 
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now, style := time.Now(), oauth2.AuthStyleInHeader
-	if known := t.byEndpoint.get(r.EndpointID, now); known != nil && known.version == r.Version {
+	if known, _ := t.byEndpoint.Get(r.EndpointID, now); known != nil && known.version == r.Version {
 		switch {
 		case known.token != nil && now.Before(known.token.until):
 			return known.token, nil, false, nil
@@ -126,7 +127,7 @@ func (t *tokens) leave(endpoint string, f *fetch, now time.Time) {
 	delete(t.fetching, endpoint)
 	close(f.done)
 	if f.err == nil {
-		t.byEndpoint.put(endpoint, &standing{version: f.version, style: f.style, token: f.token}, now)
+		t.byEndpoint.Put(endpoint, &standing{version: f.version, style: f.style, token: f.token}, now)
 		return
 	}
 	failure, ok := errors.AsType[*tokenError](f.err)
@@ -134,11 +135,11 @@ func (t *tokens) leave(endpoint string, f *fetch, now time.Time) {
 		return
 	}
 	next := &standing{version: f.version, style: oauth2.AuthStyleInHeader, failure: failure, failures: 1}
-	if known := t.byEndpoint.get(endpoint, now); known != nil && known.version == f.version {
+	if known, _ := t.byEndpoint.Get(endpoint, now); known != nil && known.version == f.version {
 		next.style, next.failures = known.style, known.failures+1
 	}
 	next.wait(now)
-	t.byEndpoint.put(endpoint, next, now)
+	t.byEndpoint.Put(endpoint, next, now)
 }
 
 // wait sets how long the token server is left alone.
@@ -169,7 +170,7 @@ func (t *tokens) drop(endpoint string, unwanted *token) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
-	if known := t.byEndpoint.get(endpoint, now); known != nil && known.token == unwanted {
-		t.byEndpoint.put(endpoint, &standing{version: known.version, style: known.style}, now)
+	if known, _ := t.byEndpoint.Get(endpoint, now); known != nil && known.token == unwanted {
+		t.byEndpoint.Put(endpoint, &standing{version: known.version, style: known.style}, now)
 	}
 }

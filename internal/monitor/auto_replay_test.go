@@ -13,10 +13,10 @@ import (
 // deadLetter stores a dead letter of the endpoint.
 func (b *bundle) deadLetter(t *testing.T) webhook.DeliveryID {
 	t.Helper()
-	accepted, err := b.own.Accept(t.Context(), webhook.NewEvent{TenantID: "acme", Type: "order.paid", Payload: []byte("1")})
+	accepted, err := b.own.Events.Accept(t.Context(), webhook.NewEvent{TenantID: "acme", Type: "order.paid", Payload: []byte("1")})
 	require.NoError(t, err)
 	start := accepted.Deliveries[0]
-	_, err = b.own.Record(t.Context(), webhook.Step{
+	_, err = b.own.Deliveries.Record(t.Context(), webhook.Step{
 		Ref: start.Ref, Progress: webhook.Progress{Run: 1, Seq: 1, State: webhook.StateDeadLettered, Reason: "max_attempts", GiveUpAt: start.GiveUpAt},
 		WorkflowID: start.WorkflowID(),
 	})
@@ -26,7 +26,7 @@ func (b *bundle) deadLetter(t *testing.T) webhook.DeliveryID {
 
 func (b *bundle) replays(t *testing.T) []webhook.Replay {
 	t.Helper()
-	replays, err := b.own.ListReplays(t.Context(), "acme", webhook.Page{Limit: 10})
+	replays, err := b.own.Replays.ListReplays(t.Context(), "acme", webhook.Page{Limit: 10})
 	require.NoError(t, err)
 	return replays
 }

@@ -95,7 +95,7 @@ func TestSuccessWhileFailuresAreStored(t *testing.T) {
 		seen := m.failures.counter.take()
 		b.answers(m, 1, 200)
 		b.answers(m, after, 400)
-		failing, err := m.store.CountFailures(t.Context(), seen)
+		failing, err := m.store.EndpointHealth.CountFailures(t.Context(), seen)
 		require.NoError(t, err)
 		m.failures.counter.stored(seen, failing)
 		m.failures.flush(t.Context())

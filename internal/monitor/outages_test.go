@@ -12,7 +12,7 @@ import (
 // setBreaker gives the endpoint a circuit that opens after few failures, for a short time.
 func (b *bundle) setBreaker(t *testing.T, autoReplay bool) {
 	t.Helper()
-	e, err := b.own.UpdateEndpoint(t.Context(), webhook.Actor{}, "acme", b.endpoint.ID, func(e *webhook.Endpoint) error {
+	e, err := b.own.Endpoints.UpdateEndpoint(t.Context(), webhook.Actor{}, "acme", b.endpoint.ID, func(e *webhook.Endpoint) error {
 		e.CircuitBreaker = webhook.CircuitBreaker{Enabled: true, Window: time.Minute, MinRequests: 5, FailureRatio: 0.5, Cooldown: 50 * time.Millisecond}
 		e.AutoReplay = autoReplay
 		return nil

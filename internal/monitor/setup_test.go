@@ -15,8 +15,8 @@ import (
 	"go.temporal.io/sdk/client"
 	"go.uber.org/goleak"
 
+	"github.com/everpost/everpost/internal/admission"
 	"github.com/everpost/everpost/internal/dispatch"
-	"github.com/everpost/everpost/internal/gate"
 	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/postgrestest"
 	"github.com/everpost/everpost/internal/retry"
@@ -35,7 +35,7 @@ const soon = 30 * time.Second
 type bundle struct {
 	address       string
 	endpoint, ops webhook.Endpoint
-	own           *postgres.Store
+	own           *postgres.DB
 }
 
 func setup(t *testing.T) *bundle {
@@ -43,7 +43,7 @@ func setup(t *testing.T) *bundle {
 	b := &bundle{address: postgrestest.New(t)}
 	b.own = b.store(t)
 	for _, id := range []string{"acme", "ops"} {
-		_, _, err := b.own.PutTenant(t.Context(), webhook.Actor{}, webhook.Tenant{ID: id, Contact: id + "@example.com"})
+		_, _, err := b.own.Tenants.PutTenant(t.Context(), webhook.Actor{}, webhook.Tenant{ID: id, Contact: id + "@example.com"})
 		require.NoError(t, err)
 	}
 	b.endpoint = b.make(t, "acme", "order.*")
@@ -51,7 +51,7 @@ func setup(t *testing.T) *bundle {
 	return b
 }
 
-func (b *bundle) store(t *testing.T) *postgres.Store {
+func (b *bundle) store(t *testing.T) *postgres.DB {
 	t.Helper()
 	key, err := vault.ParseKEK("K4JF8A06nx3tRLH7jGEAk8DIEogd7avty/nxsMJyLIk=")
 	require.NoError(t, err)
@@ -77,7 +77,7 @@ func (s sealer) Open(ctx context.Context, sealed postgres.Sealed, additional str
 
 func (b *bundle) make(t *testing.T, tenant string, filters ...string) webhook.Endpoint {
 	t.Helper()
-	e, err := b.own.CreateEndpoint(t.Context(), webhook.Actor{}, webhook.Endpoint{
+	e, err := b.own.Endpoints.CreateEndpoint(t.Context(), webhook.Actor{}, webhook.Endpoint{
 		ID: webhook.NewEndpointID(), TenantID: tenant, URL: "https://example.com/hook?token=canary", EventTypes: filters, Timeout: webhook.DefaultTimeout,
 		MaxInFlight: 10, RateLimit: 10_000, RetryPolicy: retry.Default(), Signature: webhook.SignatureV1,
 		CircuitBreaker: webhook.DefaultCircuitBreaker(), AutoDisable: webhook.DefaultAutoDisable(),
@@ -89,7 +89,7 @@ func (b *bundle) make(t *testing.T, tenant string, filters ...string) webhook.En
 // now is the endpoint of acme as it is stored.
 func (b *bundle) now(t *testing.T) webhook.Endpoint {
 	t.Helper()
-	e, err := b.own.Endpoint(t.Context(), "acme", b.endpoint.ID)
+	e, err := b.own.Endpoints.Endpoint(t.Context(), "acme", b.endpoint.ID)
 	require.NoError(t, err)
 	return e
 }
@@ -98,9 +98,9 @@ func (b *bundle) now(t *testing.T) webhook.Endpoint {
 type process struct {
 	*Monitor
 
-	store      *postgres.Store
+	store      *postgres.DB
 	dispatcher *dispatch.Dispatcher
-	gate       *gate.Gate
+	gate       *admission.Controller
 	metrics    *telemetry.Metrics
 }
 
@@ -113,14 +113,14 @@ func (b *bundle) process(t *testing.T) *process {
 	m := &process{store: b.store(t), metrics: telemetry.NewMetrics("test")}
 	m.dispatcher = dispatch.New(dispatch.Config{Client: c, Logger: slog.New(slog.DiscardHandler)})
 	t.Cleanup(m.dispatcher.Stop)
-	m.gate = gate.New(gate.Config{Changed: func(c gate.Change) {
+	m.gate = admission.New(admission.Config{OnCircuitChange: func(c admission.CircuitChange) {
 		m.CircuitChanged(CircuitChange{
 			EndpointID: c.Endpoint, From: webhook.CircuitState(c.From.String()), To: webhook.CircuitState(c.To.String()), At: c.At, Why: c.Why,
 		})
 	}})
 	m.Monitor = New(Config{
-		Admission: endpointStates{m.gate}, Endpoints: m.store.EndpointCache(), Failures: m.store, Events: m.store, Starter: m.dispatcher,
-		Replays: m.store, Shared: m.store, Metrics: m.metrics, Logger: slog.New(slog.DiscardHandler), Now: m.store.Now, Owner: t.Name(),
+		Admission: endpointStates{m.gate}, Endpoints: m.store.Endpoints.Cache(), Failures: m.store.EndpointHealth, Events: m.store.Events, Starter: m.dispatcher,
+		Replays: m.store.Replays, Shared: m.store.EndpointHealth, Metrics: m.metrics, Logger: slog.New(slog.DiscardHandler), Now: m.store.Now, Owner: t.Name(),
 	})
 	return m
 }
@@ -134,25 +134,25 @@ func closedPort(t *testing.T) string {
 }
 
 // endpointStates is a gate as the Monitor sees it.
-type endpointStates struct{ *gate.Gate }
+type endpointStates struct{ *admission.Controller }
 
 func (s endpointStates) State(id webhook.EndpointID) (webhook.Seen, bool) {
 	h := s.Health(id)
-	return seenOf(h), h != (gate.Health{})
+	return seenOf(h), h != (admission.Health{})
 }
 
 func (s endpointStates) EachUnhealthy(visit func(webhook.EndpointID, webhook.Seen)) {
-	s.EachUnwell(func(id webhook.EndpointID, h gate.Health) { visit(id, seenOf(h)) })
+	s.Controller.EachUnhealthy(func(id webhook.EndpointID, h admission.Health) { visit(id, seenOf(h)) })
 }
 
 func (s endpointStates) CloseCircuit(id webhook.EndpointID, at time.Time) {
-	s.Gate.CloseCircuit(id, at)
+	s.Controller.CloseCircuit(id, at)
 }
 
-func seenOf(h gate.Health) webhook.Seen {
+func seenOf(h admission.Health) webhook.Seen {
 	return webhook.Seen{
-		Circuit: webhook.CircuitState(h.Circuit.String()), BarredUntil: h.BarredUntil, BarredFor: h.BarredFor.String(),
-		WaitsFor: h.WaitsFor.String(), Rate: h.Rate, Failed: h.Failed, First: h.First, Retries: h.Retries,
+		Circuit: webhook.CircuitState(h.Circuit.String()), BarredUntil: h.BlockedUntil, BarredFor: h.BlockedFor,
+		WaitsFor: h.WaitsFor, Rate: h.Rate, Failed: h.Failed, First: h.First, Retries: h.Retries,
 	}
 }
 
@@ -225,7 +225,7 @@ func (b *bundle) send(t *testing.T, m *process, number, status int) {
 	if a.Outcome.Decision == retry.Retry {
 		p.State, p.Reason = webhook.StateRetrying, ""
 	}
-	pass.Done(gate.ResultOf(a.Outcome, number, time.Millisecond))
+	pass.Done(admission.ResultOf(a.Outcome, number, time.Millisecond))
 	m.Attempted(ref, a, p)
 }
 
@@ -233,15 +233,15 @@ func (b *bundle) send(t *testing.T, m *process, number, status int) {
 func (b *bundle) probe(t *testing.T, m *process, status int) {
 	t.Helper()
 	a, _ := answerOf(status)
-	b.enter(t, m).Done(gate.ResultOf(a.Outcome, 1, time.Millisecond))
+	b.enter(t, m).Done(admission.ResultOf(a.Outcome, 1, time.Millisecond))
 }
 
 // enter waits until the gate admits a request.
-func (b *bundle) enter(t *testing.T, m *process) (pass *gate.Pass) {
+func (b *bundle) enter(t *testing.T, m *process) (pass *admission.Permit) {
 	t.Helper()
-	entry := gate.Entry{Endpoint: b.endpoint.ID, Delivery: b.ref("x").DeliveryID, Limits: gate.LimitsOf(&b.endpoint)}
+	entry := admission.Request{Endpoint: b.endpoint.ID, Delivery: b.ref("x").DeliveryID, Limits: admission.LimitsOf(&b.endpoint)}
 	require.Eventually(t, func() bool {
-		_, pass = m.gate.Enter(t.Context(), entry)
+		pass = m.gate.Acquire(t.Context(), entry).Permit
 		return pass != nil
 	}, soon, time.Millisecond)
 	return pass

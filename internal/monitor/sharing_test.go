@@ -6,20 +6,20 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/everpost/everpost/internal/gate"
+	"github.com/everpost/everpost/internal/admission"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
 // Of too many unhealthy endpoints, those that are sent nothing are shared.
 func TestSharedHealthIsBounded(t *testing.T) {
 	t.Parallel()
-	g := gate.New(gate.Config{})
+	g := admission.New(admission.Config{})
 	s := newSharing(Config{Admission: endpointStates{g}})
 	require.Empty(t, s.unhealthy())
 	enter := func(deferFor time.Duration) webhook.EndpointID {
 		id := webhook.NewEndpointID()
-		_, pass := g.Enter(t.Context(), gate.Entry{Endpoint: id, Delivery: webhook.DeliveryIDOf(webhook.NewEventID(), id)})
-		pass.Done(gate.Result{Latency: time.Millisecond, DeferFor: deferFor})
+		pass := g.Acquire(t.Context(), admission.Request{Endpoint: id, Delivery: webhook.DeliveryIDOf(webhook.NewEventID(), id)}).Permit
+		pass.Done(admission.Result{Latency: time.Millisecond, DeferFor: deferFor})
 		return id
 	}
 	var blocked []webhook.EndpointID
@@ -48,12 +48,12 @@ func TestHealthIsWithdrawn(t *testing.T) {
 		b.send(t, p, 1, 503)
 	}
 	require.NoError(t, p.sharing.write(t.Context(), p.sharing.unhealthy()))
-	seen, err := b.own.Seen(t.Context(), "acme", b.endpoint.ID, "")
+	seen, err := b.own.EndpointHealth.Seen(t.Context(), "acme", b.endpoint.ID, "")
 	require.NoError(t, err)
 	require.Len(t, seen, 1)
 	require.Equal(t, webhook.CircuitOpen, seen[0].Circuit)
 	p.sharing.withdraw(t.Context())
-	seen, err = b.own.Seen(t.Context(), "acme", b.endpoint.ID, "")
+	seen, err = b.own.EndpointHealth.Seen(t.Context(), "acme", b.endpoint.ID, "")
 	require.NoError(t, err)
 	require.Empty(t, seen)
 }
@@ -65,14 +65,14 @@ func TestViewOfSeveralProcesses(t *testing.T) {
 	b := setup(t)
 	b.setBreaker(t, false)
 	one, other := b.process(t), b.process(t)
-	view, alone := NewView(one.store, endpointStates{one.gate}, "one"), NewView(b.own, nil, "")
+	view, alone := NewView(one.store.EndpointHealth, endpointStates{one.gate}, "one"), NewView(b.own.EndpointHealth, nil, "")
 	for _, p := range []*process{one, other} {
 		for range 5 {
 			b.send(t, p, 1, 503)
 		}
 	}
-	require.NoError(t, one.store.WriteSeen(t.Context(), "one", one.sharing.unhealthy()))
-	require.NoError(t, other.store.WriteSeen(t.Context(), "other", other.sharing.unhealthy()))
+	require.NoError(t, one.store.EndpointHealth.WriteSeen(t.Context(), "one", one.sharing.unhealthy()))
+	require.NoError(t, other.store.EndpointHealth.WriteSeen(t.Context(), "other", other.sharing.unhealthy()))
 	for _, v := range []*View{view, alone} {
 		h, err := v.Health(t.Context(), "acme", b.endpoint.ID)
 		require.NoError(t, err)

@@ -29,8 +29,11 @@ const (
 	actionEndpointReadSecret = "endpoint.read_secret" //nolint:gosec // the name of an action
 )
 
-// audit writes what was done in the transaction of the change that it tells of:
-// both are there or neither. subject is the id of what was changed, tenantID is ""
+// Audit reads and prunes the audit log.
+type Audit struct{ *core }
+
+// audit writes the log entry of a change in the change's transaction:
+// both are stored or neither. subject is the id of what was changed, tenantID is ""
 // for none, and detail a JSON object, nil for an empty one. It names what changed
 // and never holds a secret, a payload, a URL or a header: the log is kept for long
 // and read by many.
@@ -59,9 +62,9 @@ func optionalAddr(a netip.Addr) *netip.Addr {
 }
 
 // PruneAuditLog removes the entries that are older than keep, the oldest first and a batch
-// at a time, and says how many. What is younger than 29 days the database keeps, whoever
-// asks: an error.
-func (s *Store) PruneAuditLog(ctx context.Context, keep time.Duration) (removed int64, err error) {
+// at a time, and returns their number. The database refuses to remove what is younger than
+// 29 days: an error.
+func (s *Audit) PruneAuditLog(ctx context.Context, keep time.Duration) (removed int64, err error) {
 	for {
 		begun := time.Now()
 		before := begun.Add(-keep)

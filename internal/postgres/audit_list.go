@@ -20,12 +20,12 @@ const auditSkew = time.Hour
 
 // ListAudit lists what was changed, and by whom, newest first. It reads as far as the
 // times in the ids say, so that a span of time costs what is in it.
-func (s *Store) ListAudit(ctx context.Context, f webhook.AuditFilter, p webhook.Page) ([]webhook.AuditEntry, error) {
+func (s *Audit) ListAudit(ctx context.Context, f webhook.AuditFilter, p webhook.Page) ([]webhook.AuditEntry, error) {
 	by := scarce{since: f.Since}
 	by.add("tenant", f.TenantID != "")
 	by.add("key", !f.KeyID.IsZero())
 	by.add("action", f.Action != "")
-	return readList(ctx, s, s.asOperator(), "list audit log", by, scanAudit, auditList, auditArgs(f, p)...)
+	return readList(ctx, s.core, s.asOperator(), "list audit log", by, scanAudit, auditList, auditArgs(f, p)...)
 }
 
 const auditList = `

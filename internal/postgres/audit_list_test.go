@@ -14,7 +14,7 @@ import (
 )
 
 // auditedAt writes an entry as a process would whose clock is off by a skew.
-func auditedAt(t *testing.T, s *Store, at time.Time, skew time.Duration, key webhook.KeyID) webhook.AuditID {
+func auditedAt(t *testing.T, s *stores, at time.Time, skew time.Duration, key webhook.KeyID) webhook.AuditID {
 	t.Helper()
 	id := idAt(at.Add(skew))
 	random := uuid.New()

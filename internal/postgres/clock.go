@@ -15,9 +15,9 @@ const (
 	idPrecision = 10 * time.Millisecond
 )
 
-// clock is the database's clock as this process knows it. Processes compare times with one
-// another only through the database, so that is the one clock that counts: a host whose own
-// is minutes off does the same at the same time as all others.
+// clock is the database's clock as this process knows it. Processes compare times only
+// through the database, so its clock is the one that counts: a host whose own clock is minutes
+// off does the same at the same time as all others.
 //
 // Between two looks at the database the time goes on by the process's monotonic clock, so a
 // step of its wall clock is not seen at all.
@@ -26,8 +26,8 @@ type clock struct {
 	log   *slog.Logger
 	at    atomic.Pointer[reading]
 
-	mu   sync.Mutex    // of learn
-	told time.Duration // the difference that was logged last
+	mu     sync.Mutex    // of learn
+	logged time.Duration // the difference that was logged last
 }
 
 // reading is one moment on both clocks.
@@ -75,8 +75,8 @@ func (c *clock) learn(sent, database, received time.Time) {
 	case known.After(latest):
 		c.at.Store(&reading{local: received, database: latest})
 	}
-	if off := c.offset(); (off - c.told).Abs() >= clockIsOff {
-		c.told = off
+	if off := c.offset(); (off - c.logged).Abs() >= clockIsOff {
+		c.logged = off
 		if off.Abs() >= clockIsOff {
 			c.log.Warn("this process's clock differs from the database's, which counts", slog.Duration("ahead", off))
 		} else {
@@ -93,10 +93,3 @@ func (c *clock) idShift() time.Duration {
 	}
 	return 0
 }
-
-// Now is the time by the database's clock, as exactly as a round trip tells. Until the
-// database was asked first, by Ready or Listen, it is the process's own time.
-func (s *Store) Now() time.Time { return s.clock.now() }
-
-// ClockOffset is how far this process's clock is ahead of the database's.
-func (s *Store) ClockOffset() time.Duration { return s.clock.offset() }

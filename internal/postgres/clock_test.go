@@ -18,15 +18,15 @@ func wrongBy() []time.Duration {
 // wrongStore is another process on the bundle's database whose clock is wrong.
 func (b *deliveryBundle) wrongStore(t *testing.T, by time.Duration) *deliveryBundle {
 	t.Helper()
-	s, err := Open(t.Context(), Config{
+	s, err := openStores(t.Context(), Config{
 		URL: b.address, MaxConns: 4, Sealer: newTestSealer(t), MakeSecret: testSecret, Now: func() time.Time { return time.Now().Add(by) },
 	})
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
-	wrong := &deliveryBundle{Store: s, address: b.address, endpoint: b.endpoint}
+	wrong := &deliveryBundle{stores: s, address: b.address, endpoint: b.endpoint}
 	require.InDelta(t, by.Seconds(), -time.Since(s.Now()).Seconds(), 5, "the database was not asked yet")
 	wrong.accept(t)
-	requireRelayedIn(t, b.Store, relayAfter) // it needs no clock for that
+	requireRelayedIn(t, b.stores, relayAfter) // it needs no clock for that
 	_, err = b.login.Exec(t.Context(), `truncate outbox`)
 	require.NoError(t, err)
 	require.NoError(t, s.Ready(t.Context()))
@@ -35,7 +35,7 @@ func (b *deliveryBundle) wrongStore(t *testing.T, by time.Duration) *deliveryBun
 
 // requireRelayedIn requires that the relay takes all of the outbox up when so much time has
 // passed since now, by the database's clock; what was written a while ago a little earlier.
-func requireRelayedIn(t *testing.T, s *Store, after time.Duration) {
+func requireRelayedIn(t *testing.T, s *stores, after time.Duration) {
 	t.Helper()
 	for _, left := range query[float64](t, s, `select extract(epoch from relay_at - clock_timestamp())::float8 from outbox`) {
 		require.LessOrEqual(t, left, after.Seconds())
@@ -58,7 +58,7 @@ func TestTheDatabasesClockCounts(t *testing.T) {
 
 			begun := time.Now()
 			start := wrong.accept(t)
-			requireRelayedIn(t, b.Store, relayAfter)
+			requireRelayedIn(t, b.stores, relayAfter)
 			early, err := b.LeftBehind(t.Context(), 10)
 			require.NoError(t, err)
 			require.Empty(t, early, "its process is starting it")
@@ -99,14 +99,14 @@ func TestTheDatabasesClockCounts(t *testing.T) {
 			d, _, err = wrong.command(t, other.DeliveryID, webhook.CommandReplay)
 			require.NoError(t, err)
 			require.WithinDuration(t, time.Now().Add(72*time.Hour), d.GiveUpAt, 5*time.Second)
-			requireRelayedIn(t, b.Store, relayAfter)
+			requireRelayedIn(t, b.stores, relayAfter)
 
 			made := wrong.replay(t, webhook.Replay{})
 			forgotten, err := b.ReplaysLeftBehind(t.Context(), 10)
 			require.NoError(t, err)
 			require.Empty(t, forgotten)
 			wrong.ask(t, made, webhook.ReplayCommand{Action: webhook.ReplayPause})
-			require.Equal(t, []bool{true}, query[bool](t, b.Store,
+			require.Equal(t, []bool{true}, query[bool](t, b.stores,
 				`select relay_at - clock_timestamp() between interval '10 seconds' and interval '15 seconds' from replays`))
 		})
 	}
@@ -127,7 +127,7 @@ func TestAResumeReleasesWhatAWrongClockAccepted(t *testing.T) {
 			require.NoError(t, err)
 			standing := wrong.release(t, r, 1, 10)
 			require.EqualValues(t, 1, standing.Released)
-			requireRelayedIn(t, b.Store, 0)
+			requireRelayedIn(t, b.stores, 0)
 			left, err := b.LeftBehind(t.Context(), 10)
 			require.NoError(t, err)
 			require.Equal(t, []webhook.DeliveryID{held.DeliveryID}, startIDs(left))
@@ -140,7 +140,7 @@ func TestAResumeReleasesWhatAWrongClockAccepted(t *testing.T) {
 			starts, _, err := wrong.ReleaseBacklog(t.Context(), b.endpoint.ID, 10)
 			require.NoError(t, err)
 			require.Len(t, starts, 1)
-			requireRelayedIn(t, b.Store, relayAfter)
+			requireRelayedIn(t, b.stores, relayAfter)
 		})
 	}
 }

@@ -8,16 +8,47 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// selectRows is a query for the rows that a statement gets as arrays, one for each column, from a
-// parameter on. A column is its name and its type. One that once has made a single value has
-// that in every row; the first column is always whole, and says how many rows there are.
-//
-// PostgreSQL takes each array apart by itself, value by value, and most columns of a group commit
-// hold the same again and again.
-func selectRows(parameter int, columns ...string) string {
+// rowsOf describes the rows of a batched statement, which gets them as one array for each
+// column. R is what a row is made of. The first column is always whole, and says how many
+// rows there are.
+type rowsOf[R any] []column[R]
+
+// column is a column of such rows.
+type column[R any] struct {
+	name   string // "id uuid": in the statement, with its type
+	values func(rows []R) any
+}
+
+// whole is the first column of rows.
+func whole[R, V any](name string, of func(R) V) column[R] {
+	return column[R]{name, func(rows []R) any { return valuesOf(rows, of) }}
+}
+
+// each is a column. Most columns of a group commit hold the same value in every row, and
+// PostgreSQL takes an array apart value by value: then the array has that value alone.
+func each[R any, V comparable](name string, of func(R) V) column[R] {
+	return column[R]{name, func(rows []R) any { return onceFunc(rows, of, func(a, b V) bool { return a == b }) }}
+}
+
+// eachOptional is each for values that may be null.
+func eachOptional[R any, V comparable](name string, of func(R) *V) column[R] {
+	return column[R]{name, func(rows []R) any {
+		return onceFunc(rows, of, func(a, b *V) bool { return a == b || a != nil && b != nil && *a == *b })
+	}}
+}
+
+// eachBytes is each for bytes; nil is null.
+func eachBytes[R any](name string, of func(R) []byte) column[R] {
+	return column[R]{name, func(rows []R) any {
+		return onceFunc(rows, of, func(a, b []byte) bool { return (a == nil) == (b == nil) && bytes.Equal(a, b) })
+	}}
+}
+
+// query is a query for the rows; its parameters begin with the given one.
+func (columns rowsOf[R]) query(parameter int) string {
 	var values, arrays, names strings.Builder
-	for i, column := range columns {
-		name, kind, _ := strings.Cut(column, " ")
+	for i, c := range columns {
+		name, kind, _ := strings.Cut(c.name, " ")
 		array := fmt.Sprintf("$%d::%s[]", parameter+i, kind)
 		value := name
 		if i > 0 {
@@ -32,27 +63,43 @@ func selectRows(parameter int, columns ...string) string {
 	return fmt.Sprintf("select %s from unnest(%s) a (%s)", &values, &arrays, &names)
 }
 
-// once is a column as a parameter of selectRows: a single value, if all are equal.
-func once[T comparable](column []T) any {
-	return onceFunc(column, func(a, b T) bool { return a == b })
-}
-
-func onceOptional[T comparable](column []*T) any {
-	return onceFunc(column, func(a, b *T) bool { return a == b || a != nil && b != nil && *a == *b })
-}
-
-func onceBytes(column [][]byte) any {
-	return onceFunc(column, func(a, b []byte) bool { return (a == nil) == (b == nil) && bytes.Equal(a, b) })
-}
-
-func onceFunc[T any](column []T, equal func(a, b T) bool) any {
-	if len(column) == 0 {
-		return column
+// args are the parameters of query for some rows.
+func (columns rowsOf[R]) args(rows []R) []any {
+	args := make([]any, len(columns))
+	for i, c := range columns {
+		args[i] = c.values(rows)
 	}
-	for _, value := range column[1:] {
-		if !equal(value, column[0]) {
-			return column
+	return args
+}
+
+func valuesOf[R, V any](rows []R, of func(R) V) []V {
+	values := make([]V, len(rows))
+	for i, r := range rows {
+		values[i] = of(r)
+	}
+	return values
+}
+
+// onceFunc is a column's array: element 0 alone, if all values are equal.
+func onceFunc[R, V any](rows []R, of func(R) V, equal func(a, b V) bool) any {
+	if len(rows) == 0 {
+		return []V(nil)
+	}
+	first := of(rows[0])
+	for i, r := range rows[1:] {
+		value := of(r)
+		if equal(value, first) {
+			continue
 		}
+		values := make([]V, len(rows))
+		for k := range i + 1 {
+			values[k] = first // equal, if not the same
+		}
+		values[i+1] = value
+		for k := i + 2; k < len(rows); k++ {
+			values[k] = of(rows[k])
+		}
+		return values
 	}
-	return pgtype.Array[T]{Elements: column[:1], Dims: []pgtype.ArrayDimension{{Length: 1, LowerBound: 0}}, Valid: true}
+	return pgtype.Array[V]{Elements: []V{first}, Dims: []pgtype.ArrayDimension{{Length: 1, LowerBound: 0}}, Valid: true}
 }

@@ -13,10 +13,9 @@ import (
 
 // What is sent once is in every row, and nothing else is changed: not by a null beside values,
 // and not by a value that is only the first row's.
-func TestSelectRows(t *testing.T) {
+func TestRowsOfAStatement(t *testing.T) {
 	t.Parallel()
 	s, _ := setupStore(t)
-	source := selectRows(1, "n int", "word text", "perhaps int", "raw bytea", "at timestamptz")
 	type row struct {
 		N       int
 		Word    string
@@ -24,28 +23,25 @@ func TestSelectRows(t *testing.T) {
 		Raw     []byte
 		At      time.Time
 	}
+	columns := rowsOf[row]{
+		whole("n int", func(r row) int { return r.N }),
+		each("word text", func(r row) string { return r.Word }),
+		eachOptional("perhaps int", func(r row) *int { return r.Perhaps }),
+		eachBytes("raw bytea", func(r row) []byte { return r.Raw }),
+		each("at timestamptz", func(r row) time.Time { return r.At }),
+	}
 	times := []time.Time{time.UnixMicro(1).UTC(), time.UnixMicro(2).UTC()}
 	rapid.Check(t, func(rt *rapid.T) {
-		var (
-			rows     []row
-			numbers  []int
-			words    []string
-			perhaps  []*int
-			raws     [][]byte
-			instants []time.Time
-		)
+		var rows []row
 		// Few values, so that columns are often equal throughout.
 		for i := range rapid.IntRange(0, 4).Draw(rt, "rows") {
-			r := row{
+			rows = append(rows, row{
 				N: i, Word: rapid.SampledFrom([]string{"", "a", "b"}).Draw(rt, "word"),
 				Raw:     rapid.SampledFrom([][]byte{nil, {}, {}, []byte("x")}).Draw(rt, "raw"),
 				Perhaps: rapid.SampledFrom([]*int{nil, new(1), new(1), new(2)}).Draw(rt, "perhaps"), At: rapid.SampledFrom(times).Draw(rt, "at"),
-			}
-			rows = append(rows, r)
-			numbers, words, perhaps = append(numbers, r.N), append(words, r.Word), append(perhaps, r.Perhaps)
-			raws, instants = append(raws, r.Raw), append(instants, r.At)
+			})
 		}
-		result, err := s.login.Query(t.Context(), source+" order by n", numbers, once(words), onceOptional(perhaps), onceBytes(raws), once(instants))
+		result, err := s.login.Query(t.Context(), columns.query(1)+" order by n", columns.args(rows)...)
 		require.NoError(rt, err)
 		got, err := pgx.CollectRows(result, func(found pgx.CollectableRow) (r row, err error) {
 			err = found.Scan(&r.N, &r.Word, &r.Perhaps, &r.Raw, &r.At)
@@ -60,14 +56,19 @@ func TestSelectRows(t *testing.T) {
 	})
 }
 
-func TestOnce(t *testing.T) {
+// Only a column with the same value in every row is sent once.
+func TestColumnsAreSentOnce(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, []string(nil), once([]string(nil)))
-	require.Equal(t, []string{"a", "b"}, once([]string{"a", "b"}))
-	require.Equal(t, []*int{new(1), nil}, onceOptional([]*int{new(1), nil}))
-	require.NotEqual(t, []*int{nil, nil}, onceOptional([]*int{nil, nil}))
-	require.Contains(t, fmt.Sprint(once([]string{"a", "a"})), "[a]", "one of them")
-	require.NotContains(t, fmt.Sprint(once([]string{"a", "a"})), "a a")
+	texts := each("t text", func(s string) string { return s }).values
+	require.Equal(t, []string(nil), texts(nil))
+	require.Equal(t, []string{"a", "b", "a"}, texts([]string{"a", "b", "a"}))
+	require.Equal(t, []string{"a", "a", "b"}, texts([]string{"a", "a", "b"}))
+	require.Contains(t, fmt.Sprint(texts([]string{"a", "a"})), "[a]", "one of them")
+	require.NotContains(t, fmt.Sprint(texts([]string{"a", "a"})), "a a")
+	require.Equal(t, []string{"a", "a"}, whole("t text", func(s string) string { return s }).values([]string{"a", "a"}), "says how many rows there are")
+	numbers := eachOptional("n int", func(n *int) *int { return n }).values
+	require.Equal(t, []*int{new(1), nil}, numbers([]*int{new(1), nil}))
+	require.NotEqual(t, []*int{nil, nil}, numbers([]*int{nil, nil}))
 }
 
 // headerJSON writes what json.Marshal writes, byte for byte.

@@ -10,9 +10,38 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/everpost/everpost/internal/groupcommit"
 	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 )
+
+// Deliveries records what becomes of deliveries: claims, steps with their attempts, and commands.
+type Deliveries struct {
+	*core
+
+	endpoints endpointReader
+	records   *groupcommit.Writer[*recording]
+	claims    *groupcommit.Writer[*claiming]
+	leftOpen  chan struct{} // asks Retention.Maintain to look for what a deleted endpoint left open
+}
+
+// Weights of the items in one flush.
+const (
+	recordWeight = 200
+	claimWeight  = 200
+)
+
+func newDeliveries(s *core, endpoints endpointReader) *Deliveries {
+	deliveries := &Deliveries{core: s, endpoints: endpoints, leftOpen: make(chan struct{}, 1)}
+	deliveries.records = newWriter("record delivery", recordWeight, deliveries.flushRecords)
+	deliveries.claims = newWriter("claim attempt", claimWeight, deliveries.flushClaims)
+	return deliveries
+}
+
+func (s *Deliveries) close() {
+	s.claims.Stop()
+	s.records.Stop()
+}
 
 // deliveryColumns is what deliveryScan scans, of the table d.
 const deliveryColumns = `d.id, d.event_id, d.endpoint_id, d.tenant_id, d.event_type,
@@ -53,7 +82,7 @@ func (s *deliveryScan) delivery() webhook.Delivery {
 	d.Delay = time.Duration(s.delay)
 	d.CreatedAt, d.GiveUpAt = d.EventID.Time(), d.GiveUpAt.UTC() // the same from the outbox to the record
 	d.DueAt, d.CompletedAt = orZero(s.due), orZero(s.completed)
-	if d.WorkflowID == "" && d.State != webhook.StateHeld { // held by the record alone: nobody carries it
+	if d.WorkflowID == "" && d.State != webhook.StateHeld { // held without a workflow
 		d.WorkflowID = d.Ref.WorkflowID()
 	}
 	if s.lastDecision != nil {
@@ -73,7 +102,7 @@ func scanDelivery(row pgx.CollectableRow) (webhook.Delivery, error) {
 }
 
 // Delivery reads one delivery of a tenant.
-func (s *Store) Delivery(ctx context.Context, tenantID string, id webhook.DeliveryID) (webhook.Delivery, error) {
+func (s *Deliveries) Delivery(ctx context.Context, tenantID string, id webhook.DeliveryID) (webhook.Delivery, error) {
 	found, err := s.deliveries(ctx, tenantID, []webhook.DeliveryID{id})
 	if err != nil {
 		return webhook.Delivery{}, err
@@ -85,7 +114,7 @@ func (s *Store) Delivery(ctx context.Context, tenantID string, id webhook.Delive
 }
 
 // deliveries reads some deliveries of a tenant, in no order; what does not exist is left out.
-func (s *Store) deliveries(ctx context.Context, tenantID string, ids []webhook.DeliveryID) ([]webhook.Delivery, error) {
+func (s *Deliveries) deliveries(ctx context.Context, tenantID string, ids []webhook.DeliveryID) ([]webhook.Delivery, error) {
 	raw := make([][16]byte, len(ids))
 	for i, id := range ids {
 		raw[i] = id
@@ -106,7 +135,7 @@ func (s *Store) deliveries(ctx context.Context, tenantID string, ids []webhook.D
 // record is looked for row by row, from the newest on, until the page is full or the
 // statement's time is over (CodeUnavailable): Since bounds that. CodeRateLimited: the
 // tenant has too many lists under way.
-func (s *Store) ListDeliveries(ctx context.Context, tenantID string, f webhook.DeliveryFilter, p webhook.Page) ([]webhook.Delivery, error) {
+func (s *Deliveries) ListDeliveries(ctx context.Context, tenantID string, f webhook.DeliveryFilter, p webhook.Page) ([]webhook.Delivery, error) {
 	by := scarce{since: f.Since}
 	by.add("state", len(f.States) > 0 && !slices.Equal(f.States, []webhook.State{webhook.StateDeadLettered}))
 	by.add("endpoint_id", !f.EndpointID.IsZero())
@@ -114,12 +143,12 @@ func (s *Store) ListDeliveries(ctx context.Context, tenantID string, f webhook.D
 	by.add("reason", f.Reason != "")
 	by.add("status", f.Status != 0)
 	sql, args := listDeliveries(tenantID, f, p)
-	return readList(ctx, s, s.ofTenant(tenantID), "list deliveries", by, scanDelivery, sql, args...)
+	return readList(ctx, s.core, s.ofTenant(tenantID), "list deliveries", by, scanDelivery, sql, args...)
 }
 
-// deliveriesOfEvent reads all deliveries of an event, which takes no turn: their ids say
+// ofEvent reads all deliveries of an event, which takes no turn: their ids say
 // where they are.
-func (s *Store) deliveriesOfEvent(ctx context.Context, tenantID string, id webhook.EventID) ([]webhook.Delivery, error) {
+func (s *Deliveries) ofEvent(ctx context.Context, tenantID string, id webhook.EventID) ([]webhook.Delivery, error) {
 	sql, args := listDeliveries(tenantID, webhook.DeliveryFilter{EventID: id}, webhook.Page{Limit: math.MaxInt32})
 	return queryAll(ctx, s.ofTenant(tenantID), "read the deliveries of an event", scanDelivery, sql, args...)
 }

@@ -14,32 +14,20 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
+// endpointReader reads endpoints and opens what is sealed of them.
+type endpointReader struct {
+	*core
+
+	sealer      Sealer
+	retryPolicy retry.Policy // of the installation
+}
+
 // tenantPolicy is the retry policy of the tenant of an endpoint e, null where it has none.
 const tenantPolicy = `(select t.retry_policy from tenants t where t.id = e.tenant_id)`
-
-// endpointColumns and endpointRow.targets go together.
-const endpointColumns = `
-	e.id, e.tenant_id, e.url, e.event_types, e.description, e.state, e.state_reason,
-	e.timeout_ns, e.timeout_auto, e.max_in_flight, e.rate_limit, e.retry_policy, ` + tenantPolicy + `, e.circuit_breaker, e.auto_disable, e.auto_replay,
-	e.signature, e.payload_format, e.public_key, e.metadata, e.headers_kek_id, e.headers_wrapped_key, e.headers_nonce, e.headers_ciphertext,
-	e.auth_kek_id, e.auth_wrapped_key, e.auth_nonce, e.auth_ciphertext, e.version, e.created_at, e.updated_at`
 
 // autoTimeoutNS is what timeout_ns holds beside timeout_auto. It never changes: with any
 // other value a process that does not know that column has set a timeout since.
 const autoTimeoutNS = int64(15 * time.Second)
-
-func endpointValues(e *webhook.Endpoint, headers, auth sealedColumns) []any {
-	timeout := int64(e.Timeout)
-	if e.AutoTimeout {
-		timeout = autoTimeoutNS
-	}
-	return []any{
-		[16]byte(e.ID), e.TenantID, e.URL, nonNilSlice(e.EventTypes), e.Description, int16(e.State), e.StateReason,
-		timeout, e.MaxInFlight, e.RateLimit, policyColumn(e.RetryPolicy), breakerRow(e.CircuitBreaker), disableRow(e.AutoDisable), e.AutoReplay,
-		e.Signature, nonNilMap(e.Metadata), headers.kekID, headers.wrappedKey, headers.nonce, headers.ciphertext, e.Version,
-		e.PublicKey, auth.kekID, auth.wrappedKey, auth.nonce, auth.ciphertext, e.AutoTimeout, int16(e.PayloadFormat),
-	}
-}
 
 // breakerRow and disableRow are the jsonb columns: fields may be added, a name
 // never changes its meaning.
@@ -55,31 +43,6 @@ type disableRow struct {
 	Enabled         bool `json:"enabled"`
 	Exhausted24h    int  `json:"exhausted_24h"`
 	PermanentStreak int  `json:"permanent_streak"`
-}
-
-// endpointRow is a row of endpoints while it is being read.
-type endpointRow struct {
-	e       webhook.Endpoint
-	state   int16
-	timeout int64
-	auto    bool
-	format  int16
-	own     *retry.Policy // null: none
-	tenants *retry.Policy
-	breaker breakerRow
-	disable disableRow
-	headers sealedColumns
-	auth    sealedColumns
-}
-
-func (r *endpointRow) targets() []any {
-	e := &r.e
-	return []any{
-		(*[16]byte)(&e.ID), &e.TenantID, &e.URL, &e.EventTypes, &e.Description, &r.state, &e.StateReason,
-		&r.timeout, &r.auto, &e.MaxInFlight, &e.RateLimit, &r.own, &r.tenants, &r.breaker, &r.disable, &e.AutoReplay,
-		&e.Signature, &r.format, &e.PublicKey, &e.Metadata, &r.headers.kekID, &r.headers.wrappedKey, &r.headers.nonce, &r.headers.ciphertext,
-		&r.auth.kekID, &r.auth.wrappedKey, &r.auth.nonce, &r.auth.ciphertext, &e.Version, &e.CreatedAt, &e.UpdatedAt,
-	}
 }
 
 // policyColumn is a retry policy as it is written: null for none.
@@ -99,7 +62,7 @@ func policyOf(column *retry.Policy) retry.Policy {
 }
 
 // inherited is the retry policy of an endpoint that has none of its own, given its tenant's.
-func (s *Store) inherited(tenants *retry.Policy) webhook.InheritedPolicy {
+func (s endpointReader) inherited(tenants *retry.Policy) webhook.InheritedPolicy {
 	if tenants != nil {
 		return webhook.InheritedPolicy{Policy: *tenants, Source: webhook.PolicyOfTenant}
 	}
@@ -107,7 +70,7 @@ func (s *Store) inherited(tenants *retry.Policy) webhook.InheritedPolicy {
 }
 
 // endpointOfRow is what was read, without headers and credentials: those are still sealed.
-func (s *Store) endpointOfRow(r *endpointRow) webhook.Endpoint {
+func (s endpointReader) endpointOfRow(r *endpointRow) webhook.Endpoint {
 	e := r.e
 	e.RetryPolicy, e.Inherited = policyOf(r.own), s.inherited(r.tenants)
 	e.State = webhook.EndpointState(r.state)          //nolint:gosec // written by us from an EndpointState
@@ -121,6 +84,19 @@ func (s *Store) endpointOfRow(r *endpointRow) webhook.Endpoint {
 	return e
 }
 
+// rowOf is the reverse of endpointOfRow, with what is sealed.
+func rowOf(e *webhook.Endpoint, headers, auth sealedColumns) *endpointRow {
+	r := &endpointRow{
+		e: *e, state: int16(e.State), format: int16(e.PayloadFormat), timeout: int64(e.Timeout), auto: e.AutoTimeout, own: policyColumn(e.RetryPolicy),
+		breaker: breakerRow(e.CircuitBreaker), disable: disableRow(e.AutoDisable), headers: headers, auth: auth,
+	}
+	if r.auto {
+		r.timeout = autoTimeoutNS
+	}
+	r.e.EventTypes, r.e.Metadata = nonNilSlice(e.EventTypes), nonNilMap(e.Metadata)
+	return r
+}
+
 func collectEndpoint(rows pgx.Rows) (endpointRow, error) {
 	r, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (endpointRow, error) { return scanEndpoint(row) })
 	if isNoRows(err) {
@@ -129,10 +105,10 @@ func collectEndpoint(rows pgx.Rows) (endpointRow, error) {
 	return r, err
 }
 
-// scanEndpoint reads endpointColumns, and whatever follows into further.
+// scanEndpoint reads endpointSelect, and whatever follows into further.
 func scanEndpoint(row pgx.CollectableRow, further ...any) (endpointRow, error) {
 	var r endpointRow
-	if err := row.Scan(append(r.targets(), further...)...); err != nil {
+	if err := row.Scan(append(r.scanned(), further...)...); err != nil {
 		return endpointRow{}, fmt.Errorf("read row of endpoints: %w", err)
 	}
 	return r, nil
@@ -140,7 +116,7 @@ func scanEndpoint(row pgx.CollectableRow, further ...any) (endpointRow, error) {
 
 // openEndpoint is the endpoint with its headers and its credentials. It may have to ask a key management
 // service, so that where it can be it is done without a connection in hand.
-func (s *Store) openEndpoint(ctx context.Context, r *endpointRow) (webhook.Endpoint, error) {
+func (s endpointReader) openEndpoint(ctx context.Context, r *endpointRow) (webhook.Endpoint, error) {
 	e := s.endpointOfRow(r)
 	if err := s.openHeaders(ctx, &e, r.headers); err != nil {
 		return webhook.Endpoint{}, err

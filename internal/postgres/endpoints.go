@@ -16,12 +16,26 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
+// Endpoints stores endpoints with their secrets, headers and credentials, the latter sealed.
+type Endpoints struct {
+	endpointReader
+
+	cache      *EndpointCache
+	quotas     *quotas
+	events     *Events
+	deliveries *Deliveries
+	makeSecret func(scheme string) (webhook.NewSecret, error)
+}
+
+// Cache is the cache of endpoints.
+func (s *Endpoints) Cache() *EndpointCache { return s.cache }
+
 // CreateEndpoint stores an endpoint with its first secret. An ID that is zero is
 // made; the version and the times are the store's. CodeNotFound: no such tenant;
 // CodeQuota: it has as many as it may.
 //
 // When it returns, every event that is accepted from then on is matched against it.
-func (s *Store) CreateEndpoint(ctx context.Context, by webhook.Actor, e webhook.Endpoint, secret string) (webhook.Endpoint, error) {
+func (s *Endpoints) CreateEndpoint(ctx context.Context, by webhook.Actor, e webhook.Endpoint, secret string) (webhook.Endpoint, error) {
 	if e.ID.IsZero() {
 		e.ID = webhook.NewEndpointID()
 	}
@@ -35,14 +49,7 @@ func (s *Store) CreateEndpoint(ctx context.Context, by webhook.Actor, e webhook.
 		if err := s.quotas.allowEndpoint(ctx, tx, e.TenantID); err != nil {
 			return err
 		}
-		err := tx.QueryRow(ctx, `
-			insert into endpoints (id, tenant_id, url, event_types, description, state, state_reason,
-				timeout_ns, max_in_flight, rate_limit, retry_policy, circuit_breaker, auto_disable, auto_replay,
-				signature, metadata, headers_kek_id, headers_wrapped_key, headers_nonce, headers_ciphertext, version, public_key,
-				auth_kek_id, auth_wrapped_key, auth_nonce, auth_ciphertext, timeout_auto, payload_format)
-			values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28)
-			returning created_at, updated_at, (select t.retry_policy from tenants t where t.id = endpoints.tenant_id)`,
-			endpointValues(&e, sealed.headers, sealed.auth)...).Scan(&e.CreatedAt, &e.UpdatedAt, &tenants)
+		err := tx.QueryRow(ctx, endpointInsert, rowOf(&e, sealed.headers, sealed.auth).written()...).Scan(&e.CreatedAt, &e.UpdatedAt, &tenants)
 		if err != nil {
 			return err
 		}
@@ -63,7 +70,7 @@ func (s *Store) CreateEndpoint(ctx context.Context, by webhook.Actor, e webhook.
 }
 
 // Endpoint reads one endpoint; CodeNotFound when the tenant has none of this id.
-func (s *Store) Endpoint(ctx context.Context, tenantID string, id webhook.EndpointID) (webhook.Endpoint, error) {
+func (s endpointReader) Endpoint(ctx context.Context, tenantID string, id webhook.EndpointID) (webhook.Endpoint, error) {
 	row, err := s.endpointRow(ctx, tenantID, id)
 	if err != nil {
 		return webhook.Endpoint{}, err
@@ -73,10 +80,10 @@ func (s *Store) Endpoint(ctx context.Context, tenantID string, id webhook.Endpoi
 }
 
 // endpointRow reads one endpoint, still sealed.
-func (s *Store) endpointRow(ctx context.Context, tenantID string, id webhook.EndpointID) (row endpointRow, err error) {
+func (s endpointReader) endpointRow(ctx context.Context, tenantID string, id webhook.EndpointID) (row endpointRow, err error) {
 	err = s.ofTenant(tenantID).withConn(ctx, "read endpoint "+id.String(), func(ctx context.Context, conn querier) error {
 		rows, err := conn.Query(ctx, `
-			select `+endpointColumns+` from endpoints e where id = $1 and tenant_id = $2 and deleted_at is null`, [16]byte(id), tenantID)
+			select `+endpointSelect+` from endpoints e where id = $1 and tenant_id = $2 and deleted_at is null`, [16]byte(id), tenantID)
 		if err != nil {
 			return err
 		}
@@ -88,12 +95,12 @@ func (s *Store) endpointRow(ctx context.Context, tenantID string, id webhook.End
 
 // ListEndpoints lists the endpoints of a tenant, newest first. One whose headers and
 // credentials cannot be opened is listed without them.
-func (s *Store) ListEndpoints(ctx context.Context, tenantID string, p webhook.Page) ([]webhook.Endpoint, error) {
+func (s endpointReader) ListEndpoints(ctx context.Context, tenantID string, p webhook.Page) ([]webhook.Endpoint, error) {
 	var found []endpointRow
 	op := "list endpoints of " + tenantID
 	err := s.ofTenant(tenantID).withConn(ctx, op, func(ctx context.Context, conn querier) error {
 		rows, err := conn.Query(ctx, `
-			select `+endpointColumns+` from endpoints e
+			select `+endpointSelect+` from endpoints e
 			where tenant_id = $1 and deleted_at is null and `+pageCondition+`
 			order by id desc limit $3`, tenantID, p.After, p.Limit)
 		if err != nil {
@@ -114,7 +121,7 @@ func (s *Store) ListEndpoints(ctx context.Context, tenantID string, p webhook.Pa
 
 // openSome opens endpoints, a few at a time. What cannot be opened is shown as far as it
 // can be, and logged: one endpoint must not hide the others.
-func (s *Store) openSome(ctx context.Context, rows []endpointRow) []webhook.Endpoint {
+func (s endpointReader) openSome(ctx context.Context, rows []endpointRow) []webhook.Endpoint {
 	list, errs := make([]webhook.Endpoint, len(rows)), make([]error, len(rows))
 	var workers sync.WaitGroup
 	var next atomic.Int64
@@ -143,10 +150,10 @@ const openAtATime = 8
 // everything; a change that changes nothing writes nothing. change must be quick:
 // the tenant's other endpoint changes wait for it. What it does to the ids, the
 // version and the times is ignored.
-func (s *Store) UpdateEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID,
+func (s *Endpoints) UpdateEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID,
 	change func(*webhook.Endpoint) error,
 ) (webhook.Endpoint, error) {
-	// Opened while nobody waits: a key management service may have to be asked.
+	// Opened before any lock: a key management service may have to be asked.
 	row, err := s.endpointRow(ctx, tenantID, id)
 	if err != nil {
 		return webhook.Endpoint{}, err
@@ -171,7 +178,7 @@ func (s *Store) UpdateEndpoint(ctx context.Context, by webhook.Actor, tenantID s
 // does not see headers and credentials: they stay as they are, and sealed, so that this
 // works without the key. In the same transaction it calls also, unless that is nil or
 // nothing has changed.
-func (s *Store) updateEndpoint(ctx context.Context, as who, by webhook.Actor, tenantID string, id webhook.EndpointID,
+func (s *Endpoints) updateEndpoint(ctx context.Context, as caller, by webhook.Actor, tenantID string, id webhook.EndpointID,
 	change func(context.Context, pgx.Tx, *webhook.Endpoint) error, also func(context.Context, pgx.Tx) error,
 ) (webhook.Endpoint, error) {
 	closed := func(_ context.Context, row *endpointRow) (webhook.Endpoint, error) { return s.endpointOfRow(row), nil }
@@ -179,7 +186,7 @@ func (s *Store) updateEndpoint(ctx context.Context, as who, by webhook.Actor, te
 }
 
 // editEndpoint is both, with what opens the row that was read, if anything.
-func (s *Store) editEndpoint(ctx context.Context, as who, by webhook.Actor, tenantID string, id webhook.EndpointID,
+func (s *Endpoints) editEndpoint(ctx context.Context, as caller, by webhook.Actor, tenantID string, id webhook.EndpointID,
 	open func(context.Context, *endpointRow) (webhook.Endpoint, error),
 	change func(context.Context, pgx.Tx, *webhook.Endpoint) error, also func(context.Context, pgx.Tx) error,
 ) (webhook.Endpoint, error) {
@@ -189,7 +196,7 @@ func (s *Store) editEndpoint(ctx context.Context, as who, by webhook.Actor, tena
 	)
 	err := s.changeEndpoint(ctx, as, "update", tenantID, id, func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, `
-			select `+endpointColumns+` from endpoints e
+			select `+endpointSelect+` from endpoints e
 			where id = $1 and tenant_id = $2 and deleted_at is null for no key update`, [16]byte(id), tenantID)
 		if err != nil {
 			return err
@@ -255,24 +262,24 @@ func changeAction(before, after *webhook.Endpoint) string {
 	return actionEndpointUpdate
 }
 
-// followChange does in a change's transaction what follows from it: an endpoint that
-// leads elsewhere or goes on begins anew, and who asked for it is told of a new state.
-func (s *Store) followChange(ctx context.Context, tx pgx.Tx, before, after *webhook.Endpoint) error {
+// followChange does in a change's transaction what follows from it: an endpoint with a new URL
+// or state has its failures forgotten, and a new state becomes an operational event.
+func (s *Endpoints) followChange(ctx context.Context, tx pgx.Tx, before, after *webhook.Endpoint) error {
 	if before.State == after.State && before.URL == after.URL {
 		return nil
 	}
 	if err := notify(ctx, tx, change{Kind: changeMoved, ID: after.ID.String()}); err != nil {
 		return err
 	}
-	if err := forgetTrouble(ctx, tx, after.ID); err != nil || before.State == after.State {
+	if err := forgetFailures(ctx, tx, after.ID); err != nil || before.State == after.State {
 		return err
 	}
-	return s.noteState(ctx, tx, after)
+	return s.events.noteState(ctx, tx, after)
 }
 
 // writeEndpoint writes e over the locked row that before was read from. What is sealed
 // stays as it lies there, unless it was changed.
-func (s *Store) writeEndpoint(ctx context.Context, tx pgx.Tx, row *endpointRow, before, e *webhook.Endpoint) (err error) {
+func (s *Endpoints) writeEndpoint(ctx context.Context, tx pgx.Tx, row *endpointRow, before, e *webhook.Endpoint) (err error) {
 	headers, auth := row.headers, row.auth
 	if !maps.Equal(before.Headers, e.Headers) {
 		if headers, err = s.sealHeaders(ctx, e); err != nil {
@@ -284,13 +291,7 @@ func (s *Store) writeEndpoint(ctx context.Context, tx pgx.Tx, row *endpointRow, 
 			return err
 		}
 	}
-	err = tx.QueryRow(ctx, `
-		update endpoints set url = $3, event_types = $4, description = $5, state = $6, state_reason = $7,
-			timeout_ns = $8, max_in_flight = $9, rate_limit = $10, retry_policy = $11, circuit_breaker = $12, auto_disable = $13,
-			auto_replay = $14, signature = $15, metadata = $16, headers_kek_id = $17, headers_wrapped_key = $18,
-			headers_nonce = $19, headers_ciphertext = $20, version = $21, public_key = $22,
-			auth_kek_id = $23, auth_wrapped_key = $24, auth_nonce = $25, auth_ciphertext = $26, timeout_auto = $27, payload_format = $28, updated_at = now()
-		where id = $1 and tenant_id = $2 returning updated_at`, endpointValues(e, headers, auth)...).Scan(&e.UpdatedAt)
+	err = tx.QueryRow(ctx, endpointUpdate, rowOf(e, headers, auth).written()...).Scan(&e.UpdatedAt)
 	e.UpdatedAt = e.UpdatedAt.UTC()
 	return err
 }
@@ -298,7 +299,7 @@ func (s *Store) writeEndpoint(ctx context.Context, tx pgx.Tx, row *endpointRow, 
 // DeleteEndpoint ends the endpoint: its open deliveries are asked to be cancelled
 // and its secrets, headers and credentials are destroyed. The row stays, for the deliveries that
 // name it.
-func (s *Store) DeleteEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID) error {
+func (s *Endpoints) DeleteEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID) error {
 	err := s.changeEndpoint(ctx, s.ofTenant(tenantID), "delete", tenantID, id, func(ctx context.Context, tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `
 			update endpoints set deleted_at = now(), updated_at = now(), version = version + 1,
@@ -314,7 +315,7 @@ func (s *Store) DeleteEndpoint(ctx context.Context, by webhook.Actor, tenantID s
 		if _, err := tx.Exec(ctx, `delete from endpoint_secrets where endpoint_id = $1`, [16]byte(id)); err != nil {
 			return err
 		}
-		if err := forgetTrouble(ctx, tx, id); err != nil {
+		if err := forgetFailures(ctx, tx, id); err != nil {
 			return err
 		}
 		return audit(ctx, tx, by, tenantID, actionEndpointDelete, id.String(), nil)
@@ -322,14 +323,14 @@ func (s *Store) DeleteEndpoint(ctx context.Context, by webhook.Actor, tenantID s
 	if err != nil {
 		return err
 	}
-	s.cancelAfterDelete(ctx, tenantID, id)
+	s.deliveries.cancelAfterDelete(ctx, tenantID, id)
 	return nil
 }
 
 // EndpointsOf reads every endpoint of a tenant that is not deleted, whatever its
 // state, in the order of their ids and without their headers, and the version of
 // that set: both of one moment. CodeNotFound: no such tenant.
-func (s *Store) EndpointsOf(ctx context.Context, tenantID string) (endpoints []webhook.Endpoint, version int64, err error) {
+func (s endpointReader) EndpointsOf(ctx context.Context, tenantID string) (endpoints []webhook.Endpoint, version int64, err error) {
 	err = s.ofTenant(tenantID).inSnapshot(ctx, "read endpoints of "+tenantID, func(ctx context.Context, tx pgx.Tx) error {
 		err := tx.QueryRow(ctx, `select endpoints_version from tenants where id = $1`, tenantID).Scan(&version)
 		if isNoRows(err) {
@@ -338,7 +339,7 @@ func (s *Store) EndpointsOf(ctx context.Context, tenantID string) (endpoints []w
 		if err != nil {
 			return err
 		}
-		rows, err := tx.Query(ctx, `select `+endpointColumns+` from endpoints e where tenant_id = $1 and deleted_at is null order by id`, tenantID)
+		rows, err := tx.Query(ctx, `select `+endpointSelect+` from endpoints e where tenant_id = $1 and deleted_at is null order by id`, tenantID)
 		if err != nil {
 			return err
 		}
@@ -361,7 +362,7 @@ var errUnchanged = errors.New("nothing changed")
 // version of the tenant's endpoints and the notification of every process. The
 // tenant's row is locked first, always, so that two changes cannot deadlock and
 // none slips past DeleteTenant.
-func (s *Store) changeEndpoint(ctx context.Context, as who, verb, tenantID string, id webhook.EndpointID,
+func (s *Endpoints) changeEndpoint(ctx context.Context, as caller, verb, tenantID string, id webhook.EndpointID,
 	fn func(ctx context.Context, tx pgx.Tx) error,
 ) error {
 	c := change{Kind: changeEndpoint, ID: id.String(), Tenant: tenantID}

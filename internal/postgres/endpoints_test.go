@@ -33,14 +33,14 @@ func testEndpoint(tenantID string) webhook.Endpoint {
 	}
 }
 
-func createEndpoint(t *testing.T, s *Store, tenantID string) webhook.Endpoint {
+func createEndpoint(t *testing.T, s *stores, tenantID string) webhook.Endpoint {
 	t.Helper()
 	e, err := s.CreateEndpoint(t.Context(), testActor(), testEndpoint(tenantID), canarySecret)
 	require.NoError(t, err)
 	return e
 }
 
-func version(t *testing.T, s *Store, tenantID string) int64 {
+func version(t *testing.T, s *stores, tenantID string) int64 {
 	t.Helper()
 	return query[int64](t, s, `select endpoints_version from tenants where id = $1`, tenantID)[0]
 }
@@ -219,7 +219,7 @@ func TestUpdateEndpoint(t *testing.T) {
 func TestConcurrentUpdatesLoseNothing(t *testing.T) {
 	t.Parallel()
 	s, address := setupStore(t)
-	stores := []*Store{s, openStore(t, address)}
+	stores := []*stores{s, openStore(t, address)}
 	first, second := createEndpoint(t, s, "acme"), createEndpoint(t, s, "acme")
 	const each = 10
 	var group errgroup.Group

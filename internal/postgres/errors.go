@@ -32,7 +32,7 @@ const queryCanceled = "57014"
 //	anything else                                               → CodeInternal
 //
 // A *webhook.Error keeps its code and gets op. So does a cancelled context:
-// errors.Is(err, context.Canceled) holds, and there is nobody left to tell.
+// errors.Is(err, context.Canceled) holds, and no caller is left that could retry.
 func translate(op string, err error) error {
 	if err == nil {
 		return nil

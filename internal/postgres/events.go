@@ -32,12 +32,12 @@ func scanEvent(row pgx.CollectableRow) (webhook.Event, error) {
 
 // Event reads an event and its deliveries, these in the order of the match, and after
 // them those that a replay of events has made.
-func (s *Store) Event(ctx context.Context, tenantID string, id webhook.EventID) (webhook.Event, []webhook.Delivery, error) {
+func (s *Events) Event(ctx context.Context, tenantID string, id webhook.EventID) (webhook.Event, []webhook.Delivery, error) {
 	e, err := s.event(ctx, tenantID, id)
 	if err != nil {
 		return e, nil, err
 	}
-	found, err := s.deliveriesOfEvent(ctx, tenantID, id)
+	found, err := s.deliveries.ofEvent(ctx, tenantID, id)
 	if err != nil {
 		return webhook.Event{}, nil, err
 	}
@@ -52,7 +52,7 @@ func (s *Store) Event(ctx context.Context, tenantID string, id webhook.EventID) 
 	return e, found, nil
 }
 
-func (s *Store) event(ctx context.Context, tenantID string, id webhook.EventID) (webhook.Event, error) {
+func (s *Events) event(ctx context.Context, tenantID string, id webhook.EventID) (webhook.Event, error) {
 	found, err := queryAll(ctx, s.ofTenant(tenantID), "read an event", scanEvent,
 		`select `+eventFields+` from events where id = $1 and tenant_id = $2`, id, tenantID)
 	if err != nil {
@@ -65,7 +65,7 @@ func (s *Store) event(ctx context.Context, tenantID string, id webhook.EventID) 
 }
 
 // Payload is an event's payload, byte for byte as it was sent.
-func (s *Store) Payload(ctx context.Context, tenantID string, id webhook.EventID) ([]byte, error) {
+func (s *Events) Payload(ctx context.Context, tenantID string, id webhook.EventID) ([]byte, error) {
 	found, err := queryAll(ctx, s.ofTenant(tenantID), "read a payload", pgx.RowTo[[]byte],
 		`select payload from events where id = $1 and tenant_id = $2`, id, tenantID)
 	if err != nil {
@@ -79,11 +79,11 @@ func (s *Store) Payload(ctx context.Context, tenantID string, id webhook.EventID
 
 // ListEvents reads a page of a tenant's events, newest first. A rare type in a long record
 // is looked for as in ListDeliveries.
-func (s *Store) ListEvents(ctx context.Context, tenantID string, f webhook.EventFilter, p webhook.Page) ([]webhook.Event, error) {
+func (s *Events) ListEvents(ctx context.Context, tenantID string, f webhook.EventFilter, p webhook.Page) ([]webhook.Event, error) {
 	by := scarce{since: f.Since}
 	by.add("type", f.Type != "")
 	sql, args := listEvents(tenantID, f, p)
-	return readList(ctx, s, s.ofTenant(tenantID), "list events", by, scanEvent, sql, args...)
+	return readList(ctx, s.core, s.ofTenant(tenantID), "list events", by, scanEvent, sql, args...)
 }
 
 func listEvents(tenantID string, f webhook.EventFilter, p webhook.Page) (sql string, args []any) {

@@ -10,45 +10,75 @@ import (
 )
 
 const (
-	// isHeld is a delivery of the table d that waits to be released, and of which that
-	// was not asked yet: one that is on its way is in the outbox, and then somebody's to send.
+	// isHeld is a delivery of the table d that waits to be released and is not being released
+	// yet: one that is has a command or an outbox row, and then an owner.
 	isHeld = `d.state = 2 and d.command = 0 and (d.owner is null or d.owner_until < now())
 		and not exists (select from outbox o where o.delivery_id = d.id)`
-	// longAgo is the age of a command that the relay is to tell at once.
+	// longAgo is the age of a command that the relay is to signal at once.
 	longAgo = time.Hour
 )
 
+// Held finds deliveries that are held although nothing holds them any more, and releases them.
+type Held struct{ *core }
+
 // BacklogEndpoints are the active endpoints for which something is held because too
 // much was waiting: at most limit, those after the given one, in the order of their ids.
-func (s *Store) BacklogEndpoints(ctx context.Context, after webhook.EndpointID, limit int) ([]webhook.EndpointID, error) {
-	return queryAll(ctx, s.asWorker(), "look for a backlog", func(row pgx.CollectableRow) (webhook.EndpointID, error) {
-		var id [16]byte
-		err := row.Scan(&id)
-		return id, err
-	}, `
-		with recursive held (id) as ( -- from endpoint to endpoint through the index of what is held
-			(select endpoint_id from deliveries where state = 2 and endpoint_id > $1 order by endpoint_id limit 1)
-			union all
-			select (select endpoint_id from deliveries where state = 2 and endpoint_id > held.id order by endpoint_id limit 1)
-			from held where held.id is not null)
-		select e.id from held join endpoints e on e.id = held.id
-		where e.state = 0 and e.deleted_at is null
-		  and exists (select from deliveries d where d.endpoint_id = e.id and d.state = 2 and d.reason = $2 and d.due_at is null)
-		limit $3`, after, webhook.ReasonBacklog, limit)
+func (s *Held) BacklogEndpoints(ctx context.Context, after webhook.EndpointID, limit int) ([]webhook.EndpointID, error) {
+	return s.endpoints(ctx, "look for a backlog", webhook.ReasonBacklog, after, limit)
 }
 
 // ReleaseBacklog releases up to limit of what is held for an active endpoint because
 // too much was waiting, the oldest first; what was rescheduled waits for its time. Those
-// that no workflow carries are returned as starts, and wait in the outbox until their
-// next record; the others as commands to be signalled. Either way the relay makes up for
+// without a workflow are returned as starts, and wait in the outbox until their
+// next step; the others as commands to be signalled. Either way the relay makes up for
 // a caller that does not.
-func (s *Store) ReleaseBacklog(ctx context.Context, endpoint webhook.EndpointID, limit int) (starts []webhook.Start, commands []webhook.Commanded, err error) {
-	err = s.asWorker().inTx(ctx, "release a backlog", func(ctx context.Context, tx pgx.Tx) error {
+func (s *Held) ReleaseBacklog(ctx context.Context, endpoint webhook.EndpointID, limit int) ([]webhook.Start, []webhook.Commanded, error) {
+	return s.release(ctx, "release a backlog", webhook.ReasonBacklog, endpoint, limit)
+}
+
+// FaultyEndpoints is BacklogEndpoints for what is held because of a fault of our own.
+func (s *Held) FaultyEndpoints(ctx context.Context, after webhook.EndpointID, limit int) ([]webhook.EndpointID, error) {
+	return s.endpoints(ctx, "look for endpoints with a fault of our own", webhook.ReasonInternal, after, limit)
+}
+
+// ReleaseFaulty is ReleaseBacklog for what is held because of a fault of our own.
+func (s *Held) ReleaseFaulty(ctx context.Context, endpoint webhook.EndpointID, limit int) ([]webhook.Start, []webhook.Commanded, error) {
+	return s.release(ctx, "release what a fault of our own has held", webhook.ReasonInternal, endpoint, limit)
+}
+
+// withHeld is the endpoints for which something is held, after the id $1: a step from endpoint
+// to endpoint through the index of what is held, for each.
+const withHeld = `
+		with recursive held (id) as (
+			(select endpoint_id from deliveries where state = 2 and endpoint_id > $1 order by endpoint_id limit 1)
+			union all
+			select (select endpoint_id from deliveries where state = 2 and endpoint_id > held.id order by endpoint_id limit 1)
+			from held where held.id is not null)`
+
+// endpoints are active endpoints for which something is held for a reason.
+func (s *Held) endpoints(ctx context.Context, op, reason string, after webhook.EndpointID, limit int) ([]webhook.EndpointID, error) {
+	return queryAll(ctx, s.asWorker(), op, scanEndpointID, withHeld+`
+		select e.id from held join endpoints e on e.id = held.id
+		where e.state = 0 and e.deleted_at is null
+		  and exists (select from deliveries d where d.endpoint_id = e.id and d.state = 2 and d.reason = $2 and d.due_at is null)
+		limit $3`, after, reason, limit)
+}
+
+func scanEndpointID(row pgx.CollectableRow) (webhook.EndpointID, error) {
+	var id [16]byte
+	err := row.Scan(&id)
+	return id, err
+}
+
+// release releases what is held for an active endpoint for a reason.
+func (s *Held) release(ctx context.Context, op, reason string, endpoint webhook.EndpointID, limit int,
+) (starts []webhook.Start, commands []webhook.Commanded, err error) {
+	err = s.asWorker().inTx(ctx, op, func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, `
 			select `+deliveryColumns+` from deliveries d
 			where d.endpoint_id = $1 and d.reason = $2 and d.due_at is null and `+isHeld+`
 			  and exists (select from endpoints e where e.id = $1 and e.state = 0 and e.deleted_at is null)
-			order by d.id limit $3 for update of d skip locked`, endpoint, webhook.ReasonBacklog, limit)
+			order by d.id limit $3 for update of d skip locked`, endpoint, reason, limit)
 		if err != nil {
 			return err
 		}
@@ -56,15 +86,15 @@ func (s *Store) ReleaseBacklog(ctx context.Context, endpoint webhook.EndpointID,
 		if err != nil {
 			return err
 		}
-		starts, commands, err = release(ctx, tx, s.Now(), found, relayAfter, 0)
+		starts, commands, err = release(ctx, tx, s.now(), found, relayAfter, 0)
 		return err
 	})
 	return starts, commands, err
 }
 
-// ReleaseExpired releases up to limit of what the record alone holds and whose give-up
-// time has passed: whoever starts it gives it up. The others have workflows, with timers.
-func (s *Store) ReleaseExpired(ctx context.Context, limit int) (starts []webhook.Start, err error) {
+// ReleaseExpired releases up to limit of what is held without a workflow and whose give-up
+// time has passed: the workflow that starts gives it up. The others have workflows, with timers.
+func (s *Held) ReleaseExpired(ctx context.Context, limit int) (starts []webhook.Start, err error) {
 	err = s.asWorker().inTx(ctx, "release what has expired", func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, `
 			select `+deliveryColumns+` from deliveries d
@@ -77,7 +107,7 @@ func (s *Store) ReleaseExpired(ctx context.Context, limit int) (starts []webhook
 		if err != nil {
 			return err
 		}
-		starts, _, err = release(ctx, tx, s.Now(), found, relayAfter, 0)
+		starts, _, err = release(ctx, tx, s.now(), found, relayAfter, 0)
 		return err
 	})
 	return starts, err
@@ -87,12 +117,12 @@ func (s *Store) ReleaseExpired(ctx context.Context, limit int) (starts []webhook
 // looks after those that no workflow carries when after has passed, and after the
 // others when their command, which is given age ago, is old enough.
 //
-// Whoever has released one a moment ago has left its row as it was, so that the lock
-// alone does not tell: that it is in the outbox already does.
+// A concurrent release leaves a delivery's row as it was, so that the lock alone does not
+// show it: the row in the outbox does.
 func release(ctx context.Context, tx pgx.Tx, now time.Time, held []webhook.Delivery, after, age time.Duration,
 ) (starts []webhook.Start, commands []webhook.Commanded, err error) {
 	var (
-		ob      outboxColumns
+		ob      outboxBatch
 		free    = map[webhook.DeliveryID]webhook.Start{}
 		carried = map[webhook.DeliveryID]webhook.Delivery{}
 		ids     [][16]byte
@@ -104,7 +134,7 @@ func release(ctx context.Context, tx pgx.Tx, now time.Time, held []webhook.Deliv
 			continue
 		}
 		start := webhook.Start{Ref: d.Ref, Run: d.Run, CreatedAt: now, GiveUpAt: d.GiveUpAt, Held: &d.Progress}
-		ob.add(start, after)
+		ob = append(ob, outboxRow{&start, after})
 		free[d.DeliveryID] = start
 	}
 	batch := &pgx.Batch{}
@@ -133,4 +163,13 @@ func release(ctx context.Context, tx pgx.Tx, now time.Time, held []webhook.Deliv
 	}
 	err = tx.SendBatch(ctx, batch).Close()
 	return starts, commands, err
+}
+
+// HeldDepth is how many deliveries are held. It counts no further than 100,001, which
+// stands for "more than 100,000".
+func (s *Held) HeldDepth(ctx context.Context) (n int64, err error) {
+	err = s.asWorker().withConn(ctx, "count what is held", func(ctx context.Context, conn querier) error {
+		return conn.QueryRow(ctx, `select count(*) from (select from deliveries where state = 2 limit $1) d`, maxCounted+1).Scan(&n)
+	})
+	return n, err
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/everpost/everpost/internal/cache"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -24,10 +25,10 @@ const (
 	maxPendingUsage = 20_000
 )
 
-// KeyCache keeps API keys in memory. Creation, revocation and deletion take effect
+// keyCache keeps API keys in memory. Creation, revocation and deletion take effect
 // at once in the process that made them and within 2 s in the others.
-type KeyCache struct {
-	keys *cache[webhook.KeyID, *webhook.Key] // a key that does not exist is an error of its fill
+type keyCache struct {
+	keys *cache.Cache[webhook.KeyID, *webhook.Key] // a key that does not exist is an error of its fill
 
 	now func() time.Time // by the database's clock
 
@@ -36,10 +37,10 @@ type KeyCache struct {
 	knownLookUps, lookUps chan struct{}
 
 	mu      sync.Mutex
-	known   map[webhook.KeyID]struct{} // were there when they were looked up last
-	missing map[webhook.KeyID]missingKey
-	written map[webhook.KeyID]time.Time // uses that were handed to takeUse within the last minute
-	used    map[webhook.KeyID]time.Time // uses to be written
+	known   *cache.Map[webhook.KeyID, struct{}] // existed when they were looked up last
+	missing *cache.Map[webhook.KeyID, missingKey]
+	written *cache.Map[webhook.KeyID, time.Time] // uses that were handed to takeUse within the last minute
+	used    map[webhook.KeyID]time.Time          // uses to be written
 }
 
 // missingKey is a key that does not live: why, and until when that is believed.
@@ -48,26 +49,27 @@ type missingKey struct {
 	until time.Time
 }
 
-func newKeyCache(s *Store) *KeyCache {
-	c := &KeyCache{
-		now:          s.Now,
+func newKeyCache(s *core, read func(context.Context, webhook.KeyID) (*webhook.Key, error)) *keyCache {
+	c := &keyCache{
+		now:          s.now,
 		knownLookUps: make(chan struct{}, maxKeyLookUps),
 		lookUps:      make(chan struct{}, maxKeyLookUps),
-		known:        map[webhook.KeyID]struct{}{},
-		missing:      map[webhook.KeyID]missingKey{},
-		written:      map[webhook.KeyID]time.Time{},
+		known:        cache.NewMap[webhook.KeyID, struct{}](maxKnownKeys),
+		missing:      cache.NewMap[webhook.KeyID, missingKey](maxMissingKeys),
+		written:      cache.NewMap[webhook.KeyID, time.Time](maxCachedKeys),
 		used:         map[webhook.KeyID]time.Time{},
 	}
-	c.keys = newCache(maxCachedKeys, s.timeToLive, func(ctx context.Context, id webhook.KeyID) (filled[*webhook.Key], error) {
-		k, err := c.lookUp(ctx, id, s.livingKey)
-		return filled[*webhook.Key]{value: k, weight: 1}, err
+	c.keys = newCache(s, maxCachedKeys, func(ctx context.Context, id webhook.KeyID) (cache.Filled[*webhook.Key], error) {
+		k, err := c.lookUp(ctx, id, read)
+		return cache.Filled[*webhook.Key]{Value: k}, err
 	})
+	s.subscribe(c)
 	return c
 }
 
-// lookUp reads a key. It bounds how many are read side by side; who gets no turn in
-// time is told to come back.
-func (c *KeyCache) lookUp(ctx context.Context, id webhook.KeyID, read func(context.Context, webhook.KeyID) (*webhook.Key, error)) (*webhook.Key, error) {
+// lookUp reads a key. It bounds the concurrent look-ups; a caller that gets no turn in time
+// has to come back (CodeUnavailable).
+func (c *keyCache) lookUp(ctx context.Context, id webhook.KeyID, read func(context.Context, webhook.KeyID) (*webhook.Key, error)) (*webhook.Key, error) {
 	turns, crowd := c.lookUps, "too many unknown keys are being tried"
 	if c.isKnown(id) {
 		turns, crowd = c.knownLookUps, "too many keys are being looked up"
@@ -96,31 +98,25 @@ func (c *KeyCache) lookUp(ctx context.Context, id webhook.KeyID, read func(conte
 	return k, nil
 }
 
-func (c *KeyCache) isKnown(id webhook.KeyID) bool {
+func (c *keyCache) isKnown(id webhook.KeyID) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	_, known := c.known[id]
+	_, known := c.known.Peek(id)
 	return known
 }
 
 // know notes that there is such a key, or that there is none.
-func (c *KeyCache) know(id webhook.KeyID, there bool) {
+func (c *keyCache) know(id webhook.KeyID, there bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !there {
-		delete(c.known, id)
-		return
+	if there {
+		c.known.Put(id, struct{}{}, time.Now())
+	} else {
+		c.known.Delete(id)
 	}
-	if len(c.known) >= maxKnownKeys {
-		for some := range c.known { // whichever: it is known again with its next look-up
-			delete(c.known, some)
-			break
-		}
-	}
-	c.known[id] = struct{}{}
 }
 
-func (c *KeyCache) authenticate(ctx context.Context, id webhook.KeyID, sum [32]byte) (webhook.Key, error) {
+func (c *keyCache) authenticate(ctx context.Context, id webhook.KeyID, sum [32]byte) (webhook.Key, error) {
 	now := time.Now()
 	k, missing, err := c.find(ctx, id, now)
 	if err != nil {
@@ -141,12 +137,12 @@ func (c *KeyCache) authenticate(ctx context.Context, id webhook.KeyID, sum [32]b
 	return *k, nil
 }
 
-// find returns the key and "", or a key of nobody and why there is none.
-func (c *KeyCache) find(ctx context.Context, id webhook.KeyID, now time.Time) (*webhook.Key, webhook.KeyError, error) {
+// find returns the key and "", or an empty key and why there is none.
+func (c *keyCache) find(ctx context.Context, id webhook.KeyID, now time.Time) (*webhook.Key, webhook.KeyError, error) {
 	if why := c.missingWhy(id, now); why != "" {
 		return &webhook.Key{}, why, nil
 	}
-	k, err := c.keys.get(ctx, id)
+	k, err := c.keys.Get(ctx, id)
 	if webhook.CodeOf(err) == webhook.CodeUnauthenticated {
 		why, known := errors.AsType[webhook.KeyError](err)
 		if !known {
@@ -166,39 +162,35 @@ func errBadKey(why webhook.KeyError) error {
 }
 
 // missingWhy is why there is no such key, "" when that is not known.
-func (c *KeyCache) missingWhy(id webhook.KeyID, now time.Time) webhook.KeyError {
+func (c *keyCache) missingWhy(id webhook.KeyID, now time.Time) webhook.KeyError {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if gone, ok := c.missing[id]; ok && now.Before(gone.until) {
+	if gone, ok := c.missing.Get(id, now); ok && now.Before(gone.until) {
 		return gone.why
 	}
 	return ""
 }
 
-func (c *KeyCache) remember(id webhook.KeyID, now time.Time, why webhook.KeyError) {
+func (c *keyCache) remember(id webhook.KeyID, now time.Time, why webhook.KeyError) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.missing) >= maxMissingKeys {
-		clear(c.missing) // costs each of them one more look-up
-	}
-	c.missing[id] = missingKey{why: why, until: now.Add(missingKeyFor)}
+	c.missing.Put(id, missingKey{why: why, until: now.Add(missingKeyFor)}, now)
 }
 
 // use notes that a key was used, once a minute for each.
-func (c *KeyCache) use(id webhook.KeyID, now time.Time) {
+func (c *keyCache) use(id webhook.KeyID, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if now.Sub(c.written[id]) < keyUseStep || len(c.used) >= maxPendingUsage {
+	last, _ := c.written.Peek(id) // one that was evicted is written again: the statement keeps to the minute as well
+	if now.Sub(last) < keyUseStep || len(c.used) >= maxPendingUsage {
 		return
 	}
-	if len(c.written) >= maxCachedKeys {
-		clear(c.written) // the statement keeps to the minute as well
-	}
-	c.written[id], c.used[id] = now, now
+	c.written.Put(id, now, now)
+	c.used[id] = now
 }
 
 // takeUse hands over what is to be written.
-func (c *KeyCache) takeUse() map[webhook.KeyID]time.Time {
+func (c *keyCache) takeUse() map[webhook.KeyID]time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	used := c.used
@@ -206,22 +198,35 @@ func (c *KeyCache) takeUse() map[webhook.KeyID]time.Time {
 	return used
 }
 
-func (c *KeyCache) forget(id webhook.KeyID) {
-	c.keys.forget(id)
+func (c *keyCache) forget(id webhook.KeyID) {
+	c.keys.Forget(id)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.missing, id)
+	c.missing.Delete(id)
 }
 
-func (c *KeyCache) forgetTenant(tenantID string) {
-	c.keys.forgetIf(func(k *webhook.Key) bool { return k.TenantID == tenantID })
+func (c *keyCache) forgetTenant(tenantID string) {
+	c.keys.ForgetIf(func(k *webhook.Key) bool { return k.TenantID == tenantID })
 }
 
-func (c *KeyCache) forgetAll() {
-	c.keys.forgetAll()
+// changed implements changeHandler.
+func (c *keyCache) changed(of change) {
+	switch of.Kind {
+	case changeKey:
+		if id, err := webhook.ParseKeyID(of.ID); err == nil {
+			c.forget(id)
+		}
+	case changeTenant:
+		c.forgetTenant(of.Tenant)
+	case changeEndpoint, changeMoved:
+	}
+}
+
+func (c *keyCache) forgetAll() {
+	c.keys.ForgetAll()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	clear(c.missing)
+	c.missing.Clear()
 }
 
-func (c *KeyCache) close() { c.keys.close() }
+func (c *keyCache) close() { c.keys.Close() }

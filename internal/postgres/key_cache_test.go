@@ -15,7 +15,7 @@ import (
 func TestAFloodOfInventedKeysIsBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newKeyCache(&Store{})
+		c := newKeyCache(&core{}, nil)
 		defer c.close()
 		release := make(chan struct{})
 		var reading atomic.Int32
@@ -52,14 +52,16 @@ func TestInventedKeysDoNotStandInTheWayOfLivingOnes(t *testing.T) {
 	require.NoError(t, err)
 
 	for range maxKeyLookUps {
-		s.keyCache.lookUps <- struct{}{}
+		s.Keys.cache.lookUps <- struct{}{}
 	}
 	_, err = s.Authenticate(t.Context(), webhook.NewKeyID(), k.SHA256)
 	requireCode(t, webhook.CodeUnavailable, err)
 	for name, old := range map[string]func(){
-		"its time is over": func() { s.keyCache.keys.entries[k.ID].since = time.Now().Add(-2 * freshFor) },
-		"it was changed":   func() { s.keyCache.forget(k.ID) },
-		"all are old":      s.forgetAll,
+		"its time is over": func() {
+			require.Eventually(t, func() bool { _, known := s.Keys.cache.keys.Known(k.ID); return !known }, eventually, poll)
+		},
+		"it was changed": func() { s.Keys.cache.forget(k.ID) },
+		"all are old":    s.forgetAll,
 	} {
 		old()
 		_, err = s.Authenticate(t.Context(), k.ID, k.SHA256)
@@ -69,17 +71,17 @@ func TestInventedKeysDoNotStandInTheWayOfLivingOnes(t *testing.T) {
 	require.NoError(t, s.RevokeKey(t.Context(), testActor(), "acme", k.ID))
 	_, err = s.Authenticate(t.Context(), k.ID, k.SHA256)
 	requireCode(t, webhook.CodeUnauthenticated, err)
-	require.False(t, s.keyCache.isKnown(k.ID), "it is one of many that do not exist now")
+	require.False(t, s.Keys.cache.isKnown(k.ID), "it is one of many that do not exist now")
 }
 
 func TestTheKnownKeysAreBounded(t *testing.T) {
 	t.Parallel()
-	c := newKeyCache(&Store{})
+	c := newKeyCache(&core{}, nil)
 	defer c.close()
 	for range maxKnownKeys + 10 {
 		c.know(webhook.NewKeyID(), true)
 	}
-	require.Len(t, c.known, maxKnownKeys)
+	require.Equal(t, maxKnownKeys, c.known.Len())
 }
 
 func TestAnInventedKeyIsLookedUpOnceASecondAndPushesNoneOut(t *testing.T) {
@@ -93,25 +95,25 @@ func TestAnInventedKeyIsLookedUpOnceASecondAndPushesNoneOut(t *testing.T) {
 	invented := webhook.NewKeyID()
 	_, err = s.Authenticate(t.Context(), invented, k.SHA256)
 	requireCode(t, webhook.CodeUnauthenticated, err)
-	require.Equal(t, webhook.ErrKeyUnknown, s.keyCache.missingWhy(invented, time.Now()))
-	require.Empty(t, s.keyCache.missingWhy(invented, time.Now().Add(missingKeyFor)))
-	require.Len(t, s.keyCache.keys.entries, 1)
+	require.Equal(t, webhook.ErrKeyUnknown, s.Keys.cache.missingWhy(invented, time.Now()))
+	require.Empty(t, s.Keys.cache.missingWhy(invented, time.Now().Add(missingKeyFor)))
+	require.Equal(t, 1, s.Keys.cache.keys.Len())
 
 	for range 2 * maxMissingKeys {
-		s.keyCache.remember(webhook.NewKeyID(), time.Now(), webhook.ErrKeyUnknown)
+		s.Keys.cache.remember(webhook.NewKeyID(), time.Now(), webhook.ErrKeyUnknown)
 	}
-	require.LessOrEqual(t, len(s.keyCache.missing), maxMissingKeys)
-	require.Len(t, s.keyCache.keys.entries, 1)
+	require.LessOrEqual(t, s.Keys.cache.missing.Len(), maxMissingKeys)
+	require.Equal(t, 1, s.Keys.cache.keys.Len())
 }
 
 func TestTheUseOfKeysIsBounded(t *testing.T) {
 	t.Parallel()
-	c := newKeyCache(&Store{})
+	c := newKeyCache(&core{}, nil)
 	defer c.close()
 	now := time.Now()
 	for range maxPendingUsage + maxCachedKeys {
 		c.use(webhook.NewKeyID(), now)
 	}
-	require.LessOrEqual(t, len(c.written), maxCachedKeys)
+	require.LessOrEqual(t, c.written.Len(), maxCachedKeys)
 	require.LessOrEqual(t, len(c.takeUse()), maxPendingUsage)
 }

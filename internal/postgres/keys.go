@@ -12,11 +12,24 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
+// Keys stores API keys and authenticates with them.
+type Keys struct {
+	*core
+
+	cache *keyCache
+}
+
+func newKeys(s *core) *Keys {
+	keys := &Keys{core: s}
+	keys.cache = newKeyCache(s, keys.livingKey)
+	return keys
+}
+
 const keyColumns = `id, coalesce(tenant_id, ''), scope, name, sha256, created_at, expires_at, last_used_at`
 
 // CreateKey stores a key of a tenant, or of an operator when TenantID is "". The
 // times are the caller's. CodeNotFound: no such tenant; CodeConflict: the id exists.
-func (s *Store) CreateKey(ctx context.Context, by webhook.Actor, k webhook.Key) error {
+func (s *Keys) CreateKey(ctx context.Context, by webhook.Actor, k webhook.Key) error {
 	defer s.changedHere(change{Kind: changeKey, ID: k.ID.String()})
 	return s.ofTenantOrOperator(k.TenantID).inTx(ctx, "create key "+k.ID.String(), func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `
@@ -38,7 +51,7 @@ func (s *Store) CreateKey(ctx context.Context, by webhook.Actor, k webhook.Key) 
 
 // ListKeys lists the living keys of a tenant, or the operator's for "", newest
 // first. Expired keys are in it, revoked ones are not.
-func (s *Store) ListKeys(ctx context.Context, tenantID string, p webhook.Page) ([]webhook.Key, error) {
+func (s *Keys) ListKeys(ctx context.Context, tenantID string, p webhook.Page) ([]webhook.Key, error) {
 	var list []webhook.Key
 	err := s.ofTenantOrOperator(tenantID).withConn(ctx, "list keys of "+tenantID, func(ctx context.Context, conn querier) error {
 		rows, err := conn.Query(ctx, `
@@ -56,7 +69,7 @@ func (s *Store) ListKeys(ctx context.Context, tenantID string, p webhook.Page) (
 
 // RevokeKey ends a key of a tenant, or of the operator for "": here at once,
 // elsewhere within 2 s. CodeNotFound when there is none, or it was revoked already.
-func (s *Store) RevokeKey(ctx context.Context, by webhook.Actor, tenantID string, id webhook.KeyID) error {
+func (s *Keys) RevokeKey(ctx context.Context, by webhook.Actor, tenantID string, id webhook.KeyID) error {
 	defer s.changedHere(change{Kind: changeKey, ID: id.String()})
 	return s.ofTenantOrOperator(tenantID).inTx(ctx, "revoke key "+id.String(), func(ctx context.Context, tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `
@@ -77,14 +90,14 @@ func (s *Store) RevokeKey(ctx context.Context, by webhook.Actor, tenantID string
 
 // Authenticate returns the key of this id when it lives and the hash is its own;
 // CodeUnauthenticated otherwise, with the same words and after the same work
-// whatever is wrong. It is answered from the cache, see KeyCache.
-func (s *Store) Authenticate(ctx context.Context, id webhook.KeyID, sha256 [32]byte) (webhook.Key, error) {
-	return s.keyCache.authenticate(ctx, id, sha256)
+// whatever is wrong. It is answered from the cache, see keyCache.
+func (s *Keys) Authenticate(ctx context.Context, id webhook.KeyID, sha256 [32]byte) (webhook.Key, error) {
+	return s.cache.authenticate(ctx, id, sha256)
 }
 
 // livingKey reads a key that was not revoked: nil when there is none, CodeUnauthenticated
 // for one that was.
-func (s *Store) livingKey(ctx context.Context, id webhook.KeyID) (*webhook.Key, error) {
+func (s *Keys) livingKey(ctx context.Context, id webhook.KeyID) (*webhook.Key, error) {
 	var (
 		found   *webhook.Key
 		revoked bool
@@ -108,28 +121,6 @@ func (s *Store) livingKey(ctx context.Context, id webhook.KeyID) (*webhook.Key, 
 		return nil, errBadKey(webhook.ErrKeyRevoked)
 	}
 	return found, nil
-}
-
-// keyUseStep is how exact last_used_at is.
-const keyUseStep = time.Minute
-
-// writeKeyUse writes when keys were last used, many at a time. A row that another
-// process is writing just now is left out: it gets the same minute from there.
-func (s *Store) writeKeyUse(ctx context.Context, used map[webhook.KeyID]time.Time) error {
-	ids, times := make([][16]byte, 0, len(used)), make([]time.Time, 0, len(used))
-	for id, at := range used {
-		ids, times = append(ids, id), append(times, at)
-	}
-	return s.asOperator().withConn(ctx, "write key use", func(ctx context.Context, conn querier) error {
-		_, err := conn.Exec(ctx, `
-			with used as (
-				select k.id, u.at from api_keys k join unnest($1::uuid[], $2::timestamptz[]) u (id, at) on u.id = k.id
-				where k.last_used_at is null or k.last_used_at <= u.at - $3::bigint * interval '1 second'
-				for no key update of k skip locked)
-			update api_keys k set last_used_at = used.at from used where used.id = k.id`,
-			ids, times, int64(keyUseStep/time.Second))
-		return err
-	})
 }
 
 // pageCondition keeps rows after the page's last one; parameter 2 is that one's id.

@@ -138,7 +138,7 @@ func TestTheLastUseIsWrittenOnceAMinute(t *testing.T) {
 
 	_, err := s.Authenticate(t.Context(), k.ID, sha256.Sum256([]byte("guess")))
 	require.Error(t, err)
-	s.flushKeyUse(t.Context())
+	s.flushUse(t.Context())
 	require.Zero(t, lastUsed(), "a refused use is none")
 
 	for range 3 {
@@ -147,16 +147,16 @@ func TestTheLastUseIsWrittenOnceAMinute(t *testing.T) {
 	}
 	_, err = other.Authenticate(t.Context(), k.ID, k.SHA256)
 	require.NoError(t, err)
-	s.flushKeyUse(t.Context())
+	s.flushUse(t.Context())
 	first := lastUsed()
 	require.WithinDuration(t, time.Now(), first, time.Minute)
 	_, err = s.Authenticate(t.Context(), k.ID, k.SHA256)
 	require.NoError(t, err)
-	require.Empty(t, s.keyCache.takeUse(), "within the minute")
-	other.flushKeyUse(t.Context())
+	require.Empty(t, s.Keys.cache.takeUse(), "within the minute")
+	other.flushUse(t.Context())
 	require.Equal(t, first, lastUsed(), "another process keeps to the minute too")
 
-	require.NoError(t, s.writeKeyUse(t.Context(), map[webhook.KeyID]time.Time{k.ID: first.Add(time.Minute)}))
+	require.NoError(t, s.writeUse(t.Context(), map[webhook.KeyID]time.Time{k.ID: first.Add(time.Minute)}))
 	require.Equal(t, first.Add(time.Minute), lastUsed())
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/everpost/everpost/internal/cache"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -29,9 +30,6 @@ const (
 
 	reconnectFirst = 100 * time.Millisecond
 	reconnectLast  = 5 * time.Second
-
-	useEvery   = 10 * time.Second // between two writes of last_used_at
-	useTimeout = 5 * time.Second  // of the last one, when stopping
 )
 
 type changeKind string
@@ -40,11 +38,11 @@ const (
 	changeEndpoint changeKind = "endpoint"
 	changeKey      changeKind = "key"
 	changeTenant   changeKind = "tenant" // changed, or deleted with all its keys
-	changeMoved    changeKind = "moved"  // an endpoint leads elsewhere, or has another state; told beside changeEndpoint
+	changeMoved    changeKind = "moved"  // an endpoint has another URL or state; sent beside changeEndpoint
 )
 
-// change is what one process tells the others after a commit. Only changes of
-// endpoints, keys and whole tenants are told: a NOTIFY in every commit cost 30 % of
+// change is what one process notifies the others of after a commit. Only changes of
+// endpoints, keys and whole tenants are notified: a NOTIFY in every commit cost 30 % of
 // the transactions, because their commits take turns.
 type change struct {
 	Kind    changeKind `json:"k"`
@@ -58,7 +56,7 @@ type change struct {
 // schema in it. A name has at most 63 bytes.
 const channelName = `left('everpost_' || current_schema(), 63)`
 
-// notify tells every process of a change once its transaction is committed.
+// notify notifies every process of a change once its transaction is committed.
 func notify(ctx context.Context, tx pgx.Tx, c change) error {
 	payload, err := json.Marshal(c)
 	if err != nil {
@@ -70,41 +68,54 @@ func notify(ctx context.Context, tx pgx.Tx, c change) error {
 	return nil
 }
 
-// changedHere makes a change of this process take effect in it at once. It is
-// called whatever became of the transaction: after an error of the commit nobody
-// knows, and forgetting once too often does no harm.
-func (s *Store) changedHere(c change) {
+// changeBus passes the changes of every process on to the stores of this one.
+type changeBus struct {
+	heard    heartbeat
+	handlers []changeHandler
+}
+
+// changeHandler is a cache, or whatever else depends on changes.
+type changeHandler interface {
+	changed(c change)
+	forgetAll() // changes may have been missed
+}
+
+// subscribe adds a handler. It must not be called once the DB is open.
+func (s *core) subscribe(h changeHandler) { s.changes.handlers = append(s.changes.handlers, h) }
+
+// changedHere makes a change of this process take effect in it at once. It is called whatever
+// the outcome of the transaction: after an error of the commit that is not known, and to
+// forget once too often does no harm.
+func (s *core) changedHere(c change) {
 	switch c.Kind {
-	case changeEndpoint:
-		s.endpointCache.ForgetTenant(c.Tenant)
-		if id, err := webhook.ParseEndpointID(c.ID); err == nil {
-			s.endpointCache.forget(id)
+	case changeEndpoint, changeKey, changeTenant, changeMoved:
+		for _, h := range s.changes.handlers {
+			h.changed(c)
 		}
-	case changeMoved:
-		if id, err := webhook.ParseEndpointID(c.ID); err == nil && s.endpointMoved != nil {
-			s.endpointMoved(id)
-		}
-	case changeKey:
-		if id, err := webhook.ParseKeyID(c.ID); err == nil {
-			s.keyCache.forget(id)
-		}
-	case changeTenant:
-		s.endpointCache.ForgetTenant(c.Tenant)
-		if c.Policy {
-			s.endpointCache.forgetTargetsOf(c.Tenant)
-		}
-		s.keyCache.forgetTenant(c.Tenant)
-		s.quotas.forget(c.Tenant)
-	default: // of a newer release, or not ours: what it means is unknown
+	default: // of a newer release, or of another program: what it means is unknown
 		s.forgetAll()
 	}
 }
 
-func (s *Store) forgetAll() {
-	s.endpointCache.forgetAll()
-	s.keyCache.forgetAll()
-	s.quotas.forgetAll()
+func (s *core) forgetAll() {
+	for _, h := range s.changes.handlers {
+		h.forgetAll()
+	}
 }
+
+// endpointMoved calls a function, unless it is nil, for every endpoint that leads elsewhere.
+type endpointMoved func(webhook.EndpointID)
+
+func (moved endpointMoved) changed(c change) {
+	if c.Kind != changeMoved || moved == nil {
+		return
+	}
+	if id, err := webhook.ParseEndpointID(c.ID); err == nil {
+		moved(id)
+	}
+}
+
+func (endpointMoved) forgetAll() {}
 
 // heartbeat is when the listener was last known to hear everything.
 type heartbeat struct{ at atomic.Pointer[time.Time] }
@@ -117,35 +128,32 @@ func (h *heartbeat) alive() bool {
 	return at != nil && time.Since(*at) <= beatLife
 }
 
+// newCache makes a cache whose entries live as long as the listener allows.
+func newCache[K comparable, V any](s *core, limit int, fill func(context.Context, K) (cache.Filled[V], error)) *cache.Cache[K, V] {
+	return cache.New(cache.Config[K, V]{Limit: limit, Life: s.timeToLive, Fill: fill, Translate: translateCache})
+}
+
+// translateCache is translate for the errors of a cache.
+func translateCache(err error) error {
+	if errors.Is(err, cache.ErrClosed) {
+		return errClosed()
+	}
+	return translate("wait for the cache", err)
+}
+
 // timeToLive is how long a cache entry may be used.
-func (s *Store) timeToLive() time.Duration {
-	if s.heard.alive() {
+func (s *core) timeToLive() time.Duration {
+	if s.changes.heard.alive() {
 		return freshFor
 	}
 	return staleAfter
 }
 
-// Listening reports whether changes made by other processes are being heard.
-func (s *Store) Listening() bool { return s.heard.alive() }
-
-// Listen begins to hear the changes of every process, and to write when keys were
-// last used; it returns at once. It goes on until ctx ends or Close, reconnecting
-// for as long as it takes. Without it the caches work all the same, with a short
-// time to live.
-func (s *Store) Listen(ctx context.Context) {
-	s.listenOnce.Do(func() {
-		ctx, cancel := context.WithCancel(ctx)
-		context.AfterFunc(s.life, cancel) //nolint:contextcheck // whichever ends first
-		s.background.Go(func() { s.listenLoop(ctx) })
-		s.background.Go(func() { s.keyUseLoop(ctx) })
-	})
-}
-
-func (s *Store) listenLoop(ctx context.Context) {
+func (s *core) listenLoop(ctx context.Context) {
 	pause := reconnectFirst
 	for {
 		connected, err := s.listen(ctx)
-		s.heard.stop()
+		s.changes.heard.stop()
 		if ctx.Err() != nil {
 			return
 		}
@@ -170,7 +178,7 @@ func (s *Store) listenLoop(ctx context.Context) {
 
 // listen hears changes on one connection until that is lost or ctx ends. connected
 // says that it heard for a while.
-func (s *Store) listen(ctx context.Context) (connected bool, err error) {
+func (s *core) listen(ctx context.Context) (connected bool, err error) {
 	conn, err := s.openListener(ctx)
 	if err != nil {
 		return false, err
@@ -189,7 +197,7 @@ func (s *Store) listen(ctx context.Context) (connected bool, err error) {
 			return connected, fmt.Errorf("listen: %w", err)
 		}
 		// Whatever was sent before the answer has been handled: see openListener.
-		s.heard.beat(sent)
+		s.changes.heard.beat(sent)
 		if !connected {
 			connected = true
 			s.log.InfoContext(ctx, "hearing changes of other processes")
@@ -203,7 +211,7 @@ func (s *Store) listen(ctx context.Context) (connected bool, err error) {
 // openListener opens a connection of its own that listens. Notifications are
 // handled as they are read, also in the middle of another statement, so none waits
 // in a queue while a beat says that all is heard.
-func (s *Store) openListener(ctx context.Context) (*pgx.Conn, error) {
+func (s *core) openListener(ctx context.Context) (*pgx.Conn, error) {
 	config := s.pool.Config().ConnConfig
 	config.RuntimeParams["application_name"] += " listener"
 	config.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) {
@@ -228,7 +236,7 @@ func (s *Store) openListener(ctx context.Context) (*pgx.Conn, error) {
 }
 
 // waitForChanges reads for the time between two beats.
-func (s *Store) waitForChanges(ctx context.Context, conn *pgx.Conn) error {
+func (s *core) waitForChanges(ctx context.Context, conn *pgx.Conn) error {
 	until, cancel := context.WithTimeout(ctx, beatEvery)
 	defer cancel()
 	for {
@@ -247,32 +255,4 @@ func within(ctx context.Context, d time.Duration, fn func(context.Context) error
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
 	return fn(ctx)
-}
-
-// keyUseLoop writes when keys were last used: many at a time, and once more at the end.
-func (s *Store) keyUseLoop(ctx context.Context) {
-	tick := time.NewTicker(useEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			s.flushKeyUse(ctx)
-		case <-ctx.Done():
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), useTimeout)
-			s.flushKeyUse(ctx)
-			cancel()
-			return
-		}
-	}
-}
-
-func (s *Store) flushKeyUse(ctx context.Context) {
-	used := s.keyCache.takeUse()
-	if len(used) == 0 {
-		return
-	}
-	if err := s.writeKeyUse(ctx, used); err != nil {
-		// Information only: the next use of the keys, a minute later, is written again.
-		s.log.WarnContext(ctx, "last use of keys was not written", slog.Int("keys", len(used)), slog.Any("error", err))
-	}
 }

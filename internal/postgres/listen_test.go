@@ -13,14 +13,14 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-func listen(t *testing.T, s *Store) {
+func listen(t *testing.T, s *stores) {
 	t.Helper()
 	s.Listen(t.Context())
 	require.Eventually(t, s.Listening, eventually, poll)
 }
 
 // setupTwo are two processes on one schema, the second of which listens.
-func setupTwo(t *testing.T) (changing, listening *Store) {
+func setupTwo(t *testing.T) (changing, listening *stores) {
 	t.Helper()
 	changing, address := setupStore(t)
 	listening = openStore(t, address)
@@ -33,7 +33,7 @@ func TestAChangeIsHeardByOtherProcesses(t *testing.T) {
 	s, other := setupTwo(t)
 	e, key := createEndpoint(t, s, "acme"), testKey("acme")
 	require.NoError(t, s.CreateKey(t.Context(), testActor(), key))
-	c := other.EndpointCache()
+	c := other.Cache()
 	target, err := c.Target(t.Context(), e.ID)
 	require.NoError(t, err)
 	require.Equal(t, e.URL, target.URL)
@@ -111,20 +111,20 @@ func TestAListenerThatIsCutOffReconnectsAndForgetsAll(t *testing.T) {
 	other := openStore(t, address+"&application_name=cut_off")
 	listen(t, other)
 	e := createEndpoint(t, s, "acme")
-	before, err := other.EndpointCache().Target(t.Context(), e.ID)
+	before, err := other.Cache().Target(t.Context(), e.ID)
 	require.NoError(t, err)
 
 	ended := query[bool](t, s, `select pg_terminate_backend(pid, 10000) from pg_stat_activity where application_name = 'cut_off listener'`)
 	require.Equal(t, []bool{true}, ended)
 	require.Eventually(t, func() bool {
-		after, err := other.EndpointCache().Target(t.Context(), e.ID)
+		after, err := other.Cache().Target(t.Context(), e.ID)
 		return err == nil && after != before && other.Listening()
 	}, eventually, poll, "read anew after the reconnect")
 
 	_, err = s.UpdateEndpoint(t.Context(), testActor(), "acme", e.ID, func(e *webhook.Endpoint) error { e.URL = "https://new.example"; return nil })
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
-		target, err := other.EndpointCache().Target(t.Context(), e.ID)
+		target, err := other.Cache().Target(t.Context(), e.ID)
 		return err == nil && target.URL == "https://new.example"
 	}, eventually, poll, "and it hears again")
 }
@@ -169,21 +169,13 @@ func TestAReconnectOvertakesAFillUnderWay(t *testing.T) {
 	require.NoError(t, err)
 
 	got := make(chan error, 1)
-	go func() { _, err := other.EndpointCache().Target(t.Context(), e.ID); got <- err }()
-	require.Eventually(t, func() bool { return flightsOf(other) == 1 }, eventually, poll)
+	go func() { _, err := other.Cache().Target(t.Context(), e.ID); got <- err }()
+	require.Eventually(t, func() bool { return other.Endpoints.cache.targets.Filling() == 1 }, eventually, poll)
 	listen(t, other)
-	require.Zero(t, flightsOf(other))
+	require.Zero(t, other.Endpoints.cache.targets.Filling())
 	require.NoError(t, blocker.Rollback(t.Context()))
 	require.NoError(t, <-got)
-	other.endpointCache.targets.mu.Lock()
-	defer other.endpointCache.targets.mu.Unlock()
-	require.Empty(t, other.endpointCache.targets.entries)
-}
-
-func flightsOf(s *Store) int {
-	s.endpointCache.targets.mu.Lock()
-	defer s.endpointCache.targets.mu.Unlock()
-	return len(s.endpointCache.targets.flights)
+	require.Zero(t, other.Endpoints.cache.targets.Len())
 }
 
 // A connection that is dead without having said so: nothing arrives, nothing fails.
@@ -226,6 +218,11 @@ func TestWithoutAListenerEntriesAreShortLived(t *testing.T) {
 	require.Equal(t, freshFor, s.timeToLive())
 }
 
+// advance moves the clock of a synctest bubble on. No real time passes.
+func advance(d time.Duration) {
+	time.Sleep(d) //nolint:forbidigo // the clock is synctest's
+}
+
 func TestTheListenerCountsAsDownSoonAfterItsLastBeat(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -249,12 +246,12 @@ func TestAChangeOfAnUnknownKindForgetsAll(t *testing.T) {
 	t.Parallel()
 	s, other := setupTwo(t)
 	e := createEndpoint(t, s, "acme")
-	before, err := other.EndpointCache().Target(t.Context(), e.ID)
+	before, err := other.Cache().Target(t.Context(), e.ID)
 	require.NoError(t, err)
 	_, err = s.login.Exec(t.Context(), `select pg_notify(`+channelName+`, 'what is this')`)
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
-		after, err := other.EndpointCache().Target(t.Context(), e.ID)
+		after, err := other.Cache().Target(t.Context(), e.ID)
 		return err == nil && after != before
 	}, eventually, poll)
 }
@@ -265,7 +262,7 @@ func TestOnlyAMoveIsTold(t *testing.T) {
 	t.Parallel()
 	changing, address := setupStore(t)
 	listening, moved := openStore(t, address), make(chan webhook.EndpointID, 10)
-	listening.endpointMoved = func(id webhook.EndpointID) { moved <- id }
+	listening.subscribe(endpointMoved(func(id webhook.EndpointID) { moved <- id }))
 	listen(t, listening)
 	_, _, err := changing.PutTenant(t.Context(), testActor(), webhook.Tenant{ID: "other"})
 	require.NoError(t, err)

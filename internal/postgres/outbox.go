@@ -10,72 +10,69 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-type outboxColumns struct {
-	ids, events, endpoints [][16]byte
-	tenants, types         []string
-	runs                   []int
-	created, giveUp        []time.Time
-	notBefore              []*time.Time
-	after                  []int64 // in microseconds
+// outboxRow has the relay take up a delivery that has not begun by then: after a while from the
+// beginning of the transaction, by the database's clock.
+type outboxRow struct {
+	*webhook.Start
+
+	after time.Duration
 }
 
-// add has the relay take up a delivery when nobody has begun it by then: after a while from the
-// beginning of the transaction, by the database's clock.
-func (c *outboxColumns) add(start webhook.Start, after time.Duration) {
-	c.ids = append(c.ids, start.DeliveryID)
-	c.events = append(c.events, start.EventID)
-	c.endpoints = append(c.endpoints, start.EndpointID)
-	c.tenants = append(c.tenants, start.TenantID)
-	c.types = append(c.types, start.EventType)
-	c.runs = append(c.runs, start.Run)
-	c.created = append(c.created, start.CreatedAt)
-	c.notBefore = append(c.notBefore, optional(start.NotBefore))
-	c.giveUp = append(c.giveUp, start.GiveUpAt)
-	c.after = append(c.after, after.Microseconds())
+//nolint:gochecknoglobals // a table that Go cannot write as a constant
+var outboxRows = rowsOf[outboxRow]{
+	whole("id uuid", func(o outboxRow) [16]byte { return o.DeliveryID }),
+	each("event uuid", func(o outboxRow) [16]byte { return o.EventID }),
+	each("endpoint uuid", func(o outboxRow) [16]byte { return o.EndpointID }),
+	each("tenant text", func(o outboxRow) string { return o.TenantID }),
+	each("type text", func(o outboxRow) string { return o.EventType }),
+	each("run int", func(o outboxRow) int { return o.Run }),
+	each("created timestamptz", func(o outboxRow) time.Time { return o.CreatedAt }),
+	eachOptional("not_before timestamptz", func(o outboxRow) *time.Time { return optional(o.NotBefore) }),
+	each("give_up timestamptz", func(o outboxRow) time.Time { return o.GiveUpAt }),
+	each("after bigint", func(o outboxRow) int64 { return o.after.Microseconds() }),
 }
 
 const insertOutbox = `
 	insert into outbox (delivery_id, event_id, endpoint_id, tenant_id, event_type, run, created_at, not_before, give_up_at, relay_at) `
 
 //nolint:gochecknoglobals // a constant that Go cannot write as one
-var insertOutboxRows = insertOutbox + outboxRows(1)
+var insertOutboxRows = insertOutbox + selectOutbox(1)
 
-func outboxRows(parameter int) string {
+func selectOutbox(parameter int) string {
 	return `select id, event, endpoint, tenant, type, run, created, not_before, give_up, now() + after * interval '1 microsecond' from (` +
-		selectRows(parameter, "id uuid", "event uuid", "endpoint uuid", "tenant text", "type text", "run int", "created timestamptz",
-			"not_before timestamptz", "give_up timestamptz", "after bigint") + `) r`
+		outboxRows.query(parameter) + `) r`
 }
 
-func (c *outboxColumns) args() []any {
-	return []any{
-		c.ids, once(c.events), once(c.endpoints), once(c.tenants), once(c.types), once(c.runs), once(c.created), onceOptional(c.notBefore),
-		once(c.giveUp), once(c.after),
-	}
+// outboxBatch is rows of the outbox that are to be written.
+type outboxBatch []outboxRow
+
+func (rows *outboxBatch) add(start webhook.Start, after time.Duration) {
+	*rows = append(*rows, outboxRow{&start, after})
 }
 
 // queue writes the rows. A delivery that has one begins its next run.
-func (c *outboxColumns) queue(b *pgx.Batch) {
-	if len(c.ids) > 0 {
+func (rows outboxBatch) queue(b *pgx.Batch) {
+	if len(rows) > 0 {
 		b.Queue(insertOutboxRows+`
 			on conflict (delivery_id) do update
-			set run = excluded.run, give_up_at = excluded.give_up_at, relay_at = excluded.relay_at, relayed = 0, workflow_id = ''`, c.args()...)
+			set run = excluded.run, give_up_at = excluded.give_up_at, relay_at = excluded.relay_at, relayed = 0, workflow_id = ''`, outboxRows.args(rows)...)
 	}
 }
 
-// queueFirst writes the rows of events that are being stored: nobody else knows their
+// queueFirst writes the rows of events that are being stored: no other transaction knows their
 // ids. It needs no right to read the table.
-func (c *outboxColumns) queueFirst(b *pgx.Batch) {
-	if len(c.ids) > 0 {
-		b.Queue(insertOutboxRows, c.args()...)
+func (rows outboxBatch) queueFirst(b *pgx.Batch) {
+	if len(rows) > 0 {
+		b.Queue(insertOutboxRows, outboxRows.args(rows)...)
 	}
 }
 
-// queueNew writes the rows of those that have none; written is told of each.
-func (c *outboxColumns) queueNew(b *pgx.Batch, written func(webhook.DeliveryID)) {
-	if len(c.ids) == 0 {
+// queueNew writes the rows of those that have none, and calls written for each.
+func (rows outboxBatch) queueNew(b *pgx.Batch, written func(webhook.DeliveryID)) {
+	if len(rows) == 0 {
 		return
 	}
-	b.Queue(insertOutboxRows+` on conflict (delivery_id) do nothing returning delivery_id`, c.args()...).Query(func(rows pgx.Rows) error {
+	b.Queue(insertOutboxRows+` on conflict (delivery_id) do nothing returning delivery_id`, outboxRows.args(rows)...).Query(func(rows pgx.Rows) error {
 		var id [16]byte
 		_, err := pgx.ForEachRow(rows, []any{&id}, func() error {
 			written(id)
@@ -85,11 +82,15 @@ func (c *outboxColumns) queueNew(b *pgx.Batch, written func(webhook.DeliveryID))
 	})
 }
 
+// Outbox hands out what has to be carried to Temporal: deliveries that have not begun, and
+// commands that no step has answered.
+type Outbox struct{ *core }
+
 // LeftBehind takes up to limit deliveries that were stored a while ago and have
 // no first record: their start was never made, or died on the way. They are not
 // handed out again for the same while, by any process, and each time for twice as
 // long, up to 8 min: where no worker runs at all, starting them again does not help.
-func (s *Store) LeftBehind(ctx context.Context, limit int) ([]webhook.Start, error) {
+func (s *Outbox) LeftBehind(ctx context.Context, limit int) ([]webhook.Start, error) {
 	starts, err := queryAll(ctx, s.asWorker(), "read the outbox", scanStart, `
 		update outbox set relay_at = now() + $2::bigint * (1 << least(relayed, 5)) * interval '1 millisecond', relayed = relayed + 1
 		where delivery_id in (
@@ -112,10 +113,10 @@ func (s *Store) LeftBehind(ctx context.Context, limit int) ([]webhook.Start, err
 	return starts, s.findRecorded(ctx, starts, ids)
 }
 
-// PutBack gives back what LeftBehind has handed out in vain, because nobody could be told: it
-// is handed out again in its turn, and as if it had not been. What has been recorded or taken
-// since then stays as it is.
-func (s *Store) PutBack(ctx context.Context, starts []webhook.Start) error {
+// PutBack gives back what LeftBehind has handed out in vain, because Temporal was away: it is
+// handed out again at the time at which it was due, as if it had not been handed out. What has
+// been recorded or taken since then stays as it is.
+func (s *Outbox) PutBack(ctx context.Context, starts []webhook.Start) error {
 	ids, relayAt, relayed := make([][16]byte, len(starts)), make([]time.Time, len(starts)), make([]int, len(starts))
 	for i := range starts {
 		ids[i], relayAt[i], relayed[i] = starts[i].DeliveryID, starts[i].RelayAt, starts[i].Relayed
@@ -132,7 +133,7 @@ func (s *Store) PutBack(ctx context.Context, starts []webhook.Start) error {
 }
 
 // Placed notes into which workflow deliveries are put that have no first record.
-func (s *Store) Placed(ctx context.Context, workflowID string, ids []webhook.DeliveryID) error {
+func (s *Outbox) Placed(ctx context.Context, workflowID string, ids []webhook.DeliveryID) error {
 	raw := make([][16]byte, len(ids))
 	for i, id := range ids {
 		raw[i] = id
@@ -146,7 +147,7 @@ func (s *Store) Placed(ctx context.Context, workflowID string, ids []webhook.Del
 
 // EndOutbox deletes the outbox rows of deliveries in their first run that have an attempt or a
 // claim in the store and whose workflow has been started.
-func (s *Store) EndOutbox(ctx context.Context, ids []webhook.DeliveryID) error {
+func (s *Outbox) EndOutbox(ctx context.Context, ids []webhook.DeliveryID) error {
 	raw := make([][16]byte, len(ids))
 	for i, id := range ids {
 		raw[i] = id
@@ -164,7 +165,7 @@ func (s *Store) EndOutbox(ctx context.Context, ids []webhook.DeliveryID) error {
 // returns them: they were put into the outbox by a release while that was being recorded, so
 // that what recorded it did not see them. What was held has two steps by then. One step is that
 // of an eager request, whose workflow may not have been started.
-func (s *Store) endBegun(ctx context.Context, ids [][16]byte) ([]webhook.DeliveryID, error) {
+func (s *Outbox) endBegun(ctx context.Context, ids [][16]byte) ([]webhook.DeliveryID, error) {
 	return queryAll(ctx, s.asWorker(), "end what has gone on", func(row pgx.CollectableRow) (webhook.DeliveryID, error) {
 		var id [16]byte
 		err := row.Scan(&id)
@@ -177,7 +178,7 @@ func (s *Store) endBegun(ctx context.Context, ids [][16]byte) ([]webhook.Deliver
 
 // findRecorded says of those that were held and are released where they stand, and which of the
 // others have a row already.
-func (s *Store) findRecorded(ctx context.Context, starts []webhook.Start, ids [][16]byte) error {
+func (s *Outbox) findRecorded(ctx context.Context, starts []webhook.Start, ids [][16]byte) error {
 	found, err := queryAll(ctx, s.asWorker(), "read what is recorded", scanDelivery,
 		`select `+deliveryColumns+` from deliveries d where d.id = any($1)`, ids)
 	if err != nil {
@@ -219,7 +220,7 @@ const maxCounted = 100_000
 // OutboxDepth is how many deliveries wait for their first record, and since when
 // the oldest does (zero when none does). It counts no further than 100,001, which
 // stands for "more than 100,000".
-func (s *Store) OutboxDepth(ctx context.Context) (int64, time.Time, error) {
+func (s *Outbox) OutboxDepth(ctx context.Context) (int64, time.Time, error) {
 	var (
 		n      int64
 		oldest *time.Duration

@@ -36,7 +36,7 @@ func TestGroupCommitsReadNoWholeTable(t *testing.T) {
 	_, err = b.Record(t.Context(), webhook.Step{Ref: start.Ref, Progress: delivered, Attempt: &webhook.Attempt{Run: 1, Number: 1}})
 	require.NoError(t, err)
 	seen := map[string]bool{}
-	for _, pool := range []*pgxpool.Pool{b.door, b.writer} {
+	for _, pool := range []*pgxpool.Pool{b.intake, b.writer} {
 		for _, conn := range pool.AcquireAllIdle(t.Context()) {
 			t.Cleanup(conn.Release)
 			for _, p := range preparedOn(t, conn) {

@@ -23,10 +23,10 @@ func givesUpAfter(after time.Duration) retry.Policy {
 func setupPolicies(t *testing.T) *deliveryBundle {
 	t.Helper()
 	address := postgrestest.New(t)
-	s, err := Open(t.Context(), Config{URL: address, MaxConns: 4, Sealer: newTestSealer(t), RetryPolicy: givesUpAfter(5 * time.Hour)})
+	s, err := openStores(t.Context(), Config{URL: address, MaxConns: 4, Sealer: newTestSealer(t), RetryPolicy: givesUpAfter(5 * time.Hour)})
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
-	b := &deliveryBundle{Store: s, address: address}
+	b := &deliveryBundle{stores: s, address: address}
 	b.putPolicy(t, retry.Policy{})
 	b.endpoint = b.addEndpoint(t, "*", "everpost.*")
 	b.setPolicy(t, retry.Policy{})
@@ -69,7 +69,7 @@ func TestWhosePolicyIsInForce(t *testing.T) {
 		require.NoError(t, err)
 		target, err := b.Target(t.Context(), b.endpoint.ID)
 		require.NoError(t, err)
-		cached, err := b.EndpointCache().Target(t.Context(), b.endpoint.ID)
+		cached, err := b.Cache().Target(t.Context(), b.endpoint.ID)
 		require.NoError(t, err)
 		for _, e := range []webhook.Endpoint{read, list[0], of[0], target.Endpoint, cached.Endpoint} {
 			policy, source := e.PolicyInForce()
@@ -102,7 +102,7 @@ func TestWhosePolicyIsInForce(t *testing.T) {
 		// So does what Everpost says itself.
 		_, err = b.PauseEndpoint(t.Context(), testActor(), "acme", b.endpoint.ID)
 		require.NoError(t, err)
-		given := query[time.Duration](t, b.Store, `
+		given := query[time.Duration](t, b.stores, `
 			select (extract(epoch from give_up_at - created_at) * 1000000000)::bigint from outbox where event_type = 'everpost.endpoint.paused'`)
 		require.Equal(t, []time.Duration{after}, given)
 		_, err = b.login.Exec(t.Context(), `delete from outbox; `)
@@ -112,7 +112,7 @@ func TestWhosePolicyIsInForce(t *testing.T) {
 		_, err = b.login.Exec(t.Context(), `delete from outbox; `)
 		require.NoError(t, err)
 	}
-	require.Equal(t, []bool{true}, query[bool](t, b.Store, `select retry_policy is null from endpoints`))
+	require.Equal(t, []bool{true}, query[bool](t, b.stores, `select retry_policy is null from endpoints`))
 	requireInForce(5*time.Hour, webhook.PolicyOfInstallation)
 	b.putPolicy(t, givesUpAfter(7*time.Hour))
 	requireInForce(7*time.Hour, webhook.PolicyOfTenant)
@@ -148,7 +148,7 @@ func TestATenantsPolicyIsHeardByOtherProcesses(t *testing.T) {
 	b := setupPolicies(t)
 	other := openStore(t, b.address)
 	listen(t, other)
-	targets := []*EndpointCache{b.EndpointCache(), other.EndpointCache()}
+	targets := []*EndpointCache{b.Cache(), other.Cache()}
 	after := func(c *EndpointCache) time.Duration {
 		target, err := c.Target(t.Context(), b.endpoint.ID)
 		require.NoError(t, err)
@@ -171,12 +171,12 @@ func TestATenantsPolicyIsHeardByOtherProcesses(t *testing.T) {
 		require.True(t, other.Listening())
 	}
 
-	before := version(t, b.Store, "acme")
-	kept, err := other.EndpointCache().Target(t.Context(), b.endpoint.ID)
+	before := version(t, b.stores, "acme")
+	kept, err := other.Cache().Target(t.Context(), b.endpoint.ID)
 	require.NoError(t, err)
 	b.putPolicy(t, givesUpAfter(8*time.Hour))
-	require.Equal(t, before, version(t, b.Store, "acme"), "the same again is no change")
-	again, err := other.EndpointCache().Target(t.Context(), b.endpoint.ID)
+	require.Equal(t, before, version(t, b.stores, "acme"), "the same again is no change")
+	again, err := other.Cache().Target(t.Context(), b.endpoint.ID)
 	require.NoError(t, err)
 	require.Same(t, kept, again)
 }

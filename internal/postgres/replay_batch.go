@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"bytes"
 	"context"
 	"slices"
 	"time"
@@ -24,7 +23,7 @@ const (
 )
 
 // ReleaseReplay releases the next of a replay's set: it opens a run of each, or asks
-// its hold to end, has its workflow started or told, notes that its first outcome is
+// its hold to end, has its workflow started or signalled, notes that its first outcome is
 // awaited, and moves the cursor and the counters, all in one transaction. So a batch
 // that is asked for again, by its number, is not released again; the standing that is
 // returned is the one that it left.
@@ -33,7 +32,7 @@ const (
 // asked for, or when deliveries wait longer for their start than usual (Behind). What was
 // replayed, discarded or deleted since the replay was made is passed over, as is what
 // goes to an endpoint that was deleted. CodeNotFound: there is no such replay.
-func (s *Store) ReleaseReplay(ctx context.Context, b webhook.ReplayBatch) (webhook.ReplayStanding, error) {
+func (s *Replays) ReleaseReplay(ctx context.Context, b webhook.ReplayBatch) (webhook.ReplayStanding, error) {
 	var standing webhook.ReplayStanding
 	err := s.asWorker().inTx(ctx, "release a batch of a replay", func(ctx context.Context, tx pgx.Tx) error {
 		r, err := lockReplay(ctx, tx, b.ID)
@@ -225,84 +224,6 @@ func (r *lockedReplay) deadLetters(ctx context.Context, tx pgx.Tx, ids [][16]byt
 	return r.openRuns(ctx, tx, found, now)
 }
 
-// lockDeliveries reads deliveries for a change, in the order of their keys, as the
-// flushes of the record lock them. What does not meet the condition is left out.
-func lockDeliveries(ctx context.Context, tx pgx.Tx, ids [][16]byte, condition string, args ...any) ([]webhook.Delivery, error) {
-	rows, err := tx.Query(ctx, `select `+deliveryColumns+` from deliveries d where d.id = any($1) and `+condition+` order by d.id for update`,
-		append([]any{ids}, args...)...)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, scanDelivery)
-}
-
-// openRuns is openRun for many that rest. Those of a deleted endpoint are skipped.
-func (r *lockedReplay) openRuns(ctx context.Context, tx pgx.Tx, all []webhook.Delivery, now time.Time) (released, error) {
-	var out released
-	policies, err := r.policiesOf(ctx, tx, all)
-	if err != nil || len(all) == 0 {
-		return out, err
-	}
-	var (
-		ids       [][16]byte
-		workflows []string
-		giveUp    []time.Time
-		ob        outboxColumns
-	)
-	now = now.UTC().Truncate(time.Microsecond)
-	for _, d := range all {
-		policy, known := policies[d.EndpointID]
-		if !known {
-			out.skipped++
-			continue
-		}
-		d.Run++
-		d.GiveUpAt = now.Add(policy.GiveUpAfter)
-		out.add(d)
-		ids, workflows, giveUp = append(ids, d.DeliveryID), append(workflows, d.Ref.WorkflowID()), append(giveUp, d.GiveUpAt)
-		ob.add(webhook.Start{Ref: d.Ref, Run: d.Run, CreatedAt: now, GiveUpAt: d.GiveUpAt}, 0)
-	}
-	batch := &pgx.Batch{}
-	batch.Queue(`
-		update deliveries d set run = d.run + 1, seq = 0, state = 0, reason = '', run_attempts = 0, ambiguous = 0, delay_ns = 0, due_at = null,
-			give_up_at = u.give_up, completed_at = null, last_error = '', owner = null, owner_until = null, command = 0, workflow_id = u.workflow
-		from unnest($1::uuid[], $2::timestamptz[], $3::text[]) u (id, give_up, workflow) where d.id = any($1) and d.id = u.id`,
-		ids, giveUp, workflows)
-	ob.queue(batch)
-	return out, tx.SendBatch(ctx, batch).Close()
-}
-
-// policiesOf are the retry policies in force of the deliveries' endpoints; a deleted
-// endpoint has none.
-func (r *lockedReplay) policiesOf(ctx context.Context, tx pgx.Tx, all []webhook.Delivery) (map[webhook.EndpointID]retry.Policy, error) {
-	policies := map[webhook.EndpointID]retry.Policy{}
-	var ids [][16]byte
-	for _, d := range all {
-		if _, seen := policies[d.EndpointID]; !seen {
-			policies[d.EndpointID], ids = retry.Policy{}, append(ids, d.EndpointID)
-		}
-	}
-	clear(policies)
-	rows, err := tx.Query(ctx, `
-		select id, coalesce(retry_policy, `+tenantPolicy+`) from endpoints e where id = any($1) and deleted_at is null`, ids)
-	if err != nil {
-		return nil, err
-	}
-	var (
-		id     [16]byte
-		policy *retry.Policy
-	)
-	_, err = pgx.ForEachRow(rows, []any{&id, &policy}, func() error {
-		policies[id] = r.retryPolicy
-		if policy != nil {
-			policies[id] = *policy
-		}
-		policy = nil
-		return nil
-	})
-	return policies, err
-}
-
 // events sends past events to the replay's endpoint: a delivery that rests is opened
 // again, one that is open goes on by itself, and one that never was is made.
 func (r *lockedReplay) events(ctx context.Context, tx pgx.Tx, events [][16]byte, now time.Time) (released, error) {
@@ -350,58 +271,7 @@ func (r *lockedReplay) events(ctx context.Context, tx pgx.Tx, events [][16]byte,
 	return out, err
 }
 
-// begin makes the first runs of deliveries that never were. Those that wait in the
-// outbox are open.
-func (r *lockedReplay) begin(ctx context.Context, tx pgx.Tx, wanted map[webhook.DeliveryID]webhook.Start, now time.Time, out *released) error {
-	if len(wanted) == 0 {
-		return nil
-	}
-	policies, err := r.policiesOf(ctx, tx, []webhook.Delivery{{Ref: webhook.Ref{EndpointID: r.Filter.EndpointID}}})
-	if err != nil {
-		return err
-	}
-	policy, known := policies[r.Filter.EndpointID]
-	if !known {
-		out.skipped += len(wanted)
-		return nil
-	}
-	var ids [][16]byte
-	for id := range wanted {
-		ids = append(ids, id)
-	}
-	slices.SortFunc(ids, func(a, b [16]byte) int { return bytes.Compare(a[:], b[:]) })
-	rows, err := tx.Query(ctx, `select delivery_id from outbox where delivery_id = any($1)`, ids)
-	if err != nil {
-		return err
-	}
-	begun, err := pgx.CollectRows(rows, pgx.RowTo[[16]byte])
-	if err != nil {
-		return err
-	}
-	out.skipped += len(begun)
-	var ob outboxColumns
-	for _, id := range ids {
-		if slices.Contains(begun, id) {
-			continue
-		}
-		start := wanted[id]
-		from := now.UTC()
-		if start.NotBefore.After(from) {
-			from = start.NotBefore
-		}
-		start.GiveUpAt = from.Add(policy.GiveUpAfter).Truncate(time.Microsecond)
-		ob.add(start, 0)
-		out.add(webhook.Delivery{Ref: start.Ref, Progress: webhook.Progress{Run: 1}})
-	}
-	batch := &pgx.Batch{}
-	ob.queue(batch)
-	if batch.Len() == 0 {
-		return nil
-	}
-	return tx.SendBatch(ctx, batch).Close()
-}
-
-// held asks the holds to end. The relay tells the workflows within a second or so;
+// held asks the holds to end. The relay signals the workflows within a second or so;
 // an endpoint that takes nothing holds them again. What a cancel was asked of is left
 // alone.
 func (r *lockedReplay) held(ctx context.Context, tx pgx.Tx, ids [][16]byte, now time.Time) (released, error) {

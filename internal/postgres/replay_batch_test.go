@@ -78,7 +78,7 @@ func TestABatchIsReleasedOnceByMany(t *testing.T) {
 		standings [4]webhook.ReplayStanding
 	)
 	for i := range standings {
-		s := b.Store
+		s := b.stores
 		if i%2 == 1 {
 			s = openStore(t, b.address)
 		}

@@ -29,8 +29,7 @@ type replaySet struct {
 	low, high [16]byte // above low, below high
 }
 
-// sql selects columns of the set's rows, of which those that match are still to be
-// told apart, and its arguments.
+// sql selects columns of the set's rows, matched or not, and returns its arguments.
 func (set replaySet) sql(columns string) (string, []any) {
 	return `select ` + columns + ` from ` + set.table + ` where ` + set.always, set.args
 }
@@ -96,7 +95,7 @@ func setOf(r *webhook.Replay, asksFor []string) replaySet {
 // eligible is whether an event d may be sent to the endpoint of a replay of events: it named
 // this endpoint, or named none and is of a type that the endpoint asks for, or, if the replay
 // includes what is unmatched, of any type. Operational events have to be asked for in any
-// case: they tell of other endpoints.
+// case: they are about other endpoints.
 //
 // Of an event from before this was remembered it is only known where it went. It is taken
 // to have named those endpoints, unless there were none because none matched.

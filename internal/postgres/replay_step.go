@@ -16,7 +16,7 @@ const replaySilence = 10 * time.Minute
 // StepReplay writes a change of where a replay stands. It is written when it comes
 // after the record and the record is open; the standing that is returned rules,
 // whichever way it went. CodeNotFound: there is no such replay.
-func (s *Store) StepReplay(ctx context.Context, step webhook.ReplayStep) (webhook.ReplayStanding, error) {
+func (s *Replays) StepReplay(ctx context.Context, step webhook.ReplayStep) (webhook.ReplayStanding, error) {
 	var standing webhook.ReplayStanding
 	err := s.asWorker().inTx(ctx, "record a replay", func(ctx context.Context, tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `
@@ -32,14 +32,14 @@ func (s *Store) StepReplay(ctx context.Context, step webhook.ReplayStep) (webhoo
 		if err != nil {
 			return err
 		}
-		if !step.State.Open() { // nobody counts any more
+		if !step.State.Open() { // its outcomes are not counted any more
 			if _, err = tx.Exec(ctx, `delete from replay_releases where replay_id = $1
 				and exists (select from replays where id = $1 and state > 1)`, step.ID); err != nil {
 				return err
 			}
 		}
 		if step.State == webhook.ReplayCompleted && tag.RowsAffected() > 0 {
-			if err := s.noteReplay(ctx, tx, step.ID); err != nil {
+			if err := s.events.noteReplay(ctx, tx, step.ID); err != nil {
 				return err
 			}
 		}
@@ -49,7 +49,7 @@ func (s *Store) StepReplay(ctx context.Context, step webhook.ReplayStep) (webhoo
 	return standing, err
 }
 
-// replayStanding reads what the record says of a replay.
+// replayStanding reads how a replay stands.
 func replayStanding(ctx context.Context, tx pgx.Tx, id webhook.ReplayID) (webhook.ReplayStanding, error) {
 	var (
 		st             webhook.ReplayStanding

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -33,21 +34,29 @@ func scanReplay(row pgx.CollectableRow) (webhook.Replay, error) {
 	return r, err
 }
 
+// Replays stores replays, and releases their sets batch by batch.
+type Replays struct {
+	*core
+
+	events      *Events
+	retryPolicy retry.Policy // of the installation
+}
+
 // CreateReplay stores a replay, with the audit entry, and counts its set, which is
 // fixed from then on: what comes to rest later is not part of it. The id and the
 // times are the store's. Asked, Ramp, Source and Filter are the caller's.
 //
 // Errors: CodeNotFound, no such tenant; CodeInvalid, it has no such endpoint;
 // CodeRateLimited and CodeUnavailable, too much is being listed and counted.
-func (s *Store) CreateReplay(ctx context.Context, by webhook.Actor, r webhook.Replay) (webhook.Replay, error) {
+func (s *Replays) CreateReplay(ctx context.Context, by webhook.Actor, r webhook.Replay) (webhook.Replay, error) {
 	const op = "create a replay"
-	who := s.ofTenant(r.TenantID)
-	release, err := s.lists.take(ctx, who.value) // it counts
+	as := s.ofTenant(r.TenantID)
+	release, err := s.lists.take(ctx, as.value) // it counts
 	if err != nil {
 		return r, translate(op, err)
 	}
 	defer release()
-	err = who.inTx(ctx, op, func(ctx context.Context, tx pgx.Tx) error { return insertReplay(ctx, tx, by, &r, true) })
+	err = as.inTx(ctx, op, func(ctx context.Context, tx pgx.Tx) error { return insertReplay(ctx, tx, by, &r, true) })
 	return r, err
 }
 
@@ -94,7 +103,7 @@ func insertReplay(ctx context.Context, tx pgx.Tx, by webhook.Actor, r *webhook.R
 }
 
 // Replay reads one replay of a tenant; CodeNotFound.
-func (s *Store) Replay(ctx context.Context, tenantID string, id webhook.ReplayID) (webhook.Replay, error) {
+func (s *Replays) Replay(ctx context.Context, tenantID string, id webhook.ReplayID) (webhook.Replay, error) {
 	found, err := queryAll(ctx, s.ofTenant(tenantID), "read a replay", scanReplay,
 		`select `+replayColumns+` from replays r where id = $1 and tenant_id = $2`, id, tenantID)
 	if err != nil {
@@ -107,20 +116,20 @@ func (s *Store) Replay(ctx context.Context, tenantID string, id webhook.ReplayID
 }
 
 // ListReplays reads a page of a tenant's replays, newest first.
-func (s *Store) ListReplays(ctx context.Context, tenantID string, p webhook.Page) ([]webhook.Replay, error) {
+func (s *Replays) ListReplays(ctx context.Context, tenantID string, p webhook.Page) ([]webhook.Replay, error) {
 	return queryAll(ctx, s.ofTenant(tenantID), "list replays", scanReplay,
 		`select `+replayColumns+` from replays r where tenant_id = $1 and `+pageCondition+` order by id desc limit $3`, tenantID, p.After, p.Limit)
 }
 
-// CommandReplay stores what a person asks of a replay, with the audit entry, and
-// returns the replay as it stands then. Its workflow finds the command with its next
+// CommandReplay stores a command for a replay, with the audit entry, and
+// returns the replay as it is then. Its workflow finds the command with its next
 // step at the latest, and no batch is released past a pause or a cancel; a signal
 // makes it sooner. What changes nothing is not stored: the Command of what is
 // returned is not pending then.
 //
 // Errors: CodeNotFound; CodeConflict, beside the replay, when it has ended, or is
 // being cancelled and the command is another.
-func (s *Store) CommandReplay(ctx context.Context, by webhook.Actor, tenantID string, id webhook.ReplayID, c webhook.ReplayCommand,
+func (s *Replays) CommandReplay(ctx context.Context, by webhook.Actor, tenantID string, id webhook.ReplayID, c webhook.ReplayCommand,
 ) (webhook.Replay, error) {
 	var r webhook.Replay
 	err := s.ofTenant(tenantID).inTx(ctx, "store a command", func(ctx context.Context, tx pgx.Tx) error {
@@ -181,7 +190,7 @@ func changes(r *webhook.Replay, c webhook.ReplayCommand) bool {
 // ReplaysLeftBehind takes up to limit replays whose workflow has to be looked after:
 // it was never at work, has not answered a command for a while, or has not been heard
 // of for long although the replay runs. They are not handed out again for a while.
-func (s *Store) ReplaysLeftBehind(ctx context.Context, limit int) ([]webhook.Replay, error) {
+func (s *Replays) ReplaysLeftBehind(ctx context.Context, limit int) ([]webhook.Replay, error) {
 	return queryAll(ctx, s.asWorker(), "look for replays that were left behind", scanReplay, `
 		update replays r set relay_at = now() + $2::bigint * interval '1 millisecond'
 		where id in (select id from replays where relay_at <= now() order by relay_at limit $1 for update skip locked)
@@ -189,7 +198,7 @@ func (s *Store) ReplaysLeftBehind(ctx context.Context, limit int) ([]webhook.Rep
 }
 
 // PruneReplays removes replays that ended longer ago than keep, and returns how many.
-func (s *Store) PruneReplays(ctx context.Context, keep time.Duration) (int, error) {
+func (s *Replays) PruneReplays(ctx context.Context, keep time.Duration) (int, error) {
 	var gone int64
 	err := s.asWorker().withConn(ctx, "prune replays", func(ctx context.Context, conn querier) error {
 		tag, err := conn.Exec(ctx, `delete from replays where completed_at < now() - $1::bigint * interval '1 millisecond'`, keep.Milliseconds())
@@ -201,19 +210,10 @@ func (s *Store) PruneReplays(ctx context.Context, keep time.Duration) (int, erro
 
 // ReplayRate is how many replays are running, and how many deliveries they release in
 // a minute together.
-func (s *Store) ReplayRate(ctx context.Context) (running, perMinute int64, err error) {
+func (s *Replays) ReplayRate(ctx context.Context) (running, perMinute int64, err error) {
 	err = s.asWorker().withConn(ctx, "read the rate of replays", func(ctx context.Context, conn querier) error {
 		return conn.QueryRow(ctx, `select count(*), coalesce(sum(rate), 0) from replays where state = $1`, int16(webhook.ReplayRunning)).
 			Scan(&running, &perMinute)
 	})
 	return running, perMinute, err
-}
-
-// HeldDepth is how many deliveries are held. It counts no further than 100,001, which
-// stands for "more than 100,000".
-func (s *Store) HeldDepth(ctx context.Context) (n int64, err error) {
-	err = s.asWorker().withConn(ctx, "count what is held", func(ctx context.Context, conn querier) error {
-		return conn.QueryRow(ctx, `select count(*) from (select from deliveries where state = 2 limit $1) d`, maxCounted+1).Scan(&n)
-	})
-	return n, err
 }

@@ -66,7 +66,7 @@ func (b *deliveryBundle) left(t *testing.T) map[webhook.DeliveryID]int {
 	return runs
 }
 
-func audits(t *testing.T, s *Store, action string) int {
+func audits(t *testing.T, s *stores, action string) int {
 	t.Helper()
 	return query[int](t, s, `select count(*)::int from audit_log where action = $1`, action)[0]
 }
@@ -82,7 +82,7 @@ func TestReplayIsReadBack(t *testing.T) {
 	require.EqualValues(t, 3, *made.Total)
 	require.Equal(t, webhook.ReplayRunning, made.State)
 	require.WithinDuration(t, time.Now(), made.CreatedAt, time.Minute)
-	require.Equal(t, 1, audits(t, b.Store, "replay.create"))
+	require.Equal(t, 1, audits(t, b.stores, "replay.create"))
 
 	read, err := b.Replay(t.Context(), "acme", made.ID)
 	require.NoError(t, err)
@@ -105,7 +105,7 @@ func TestReplayIsReadBack(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, wide, read)
 	require.Equal(t, []string{`{"source": "events", "endpoint_id": "` + b.endpoint.ID.String() + `", "include_unmatched": true}`},
-		query[string](t, b.Store, `select detail::text from audit_log where subject = $1`, wide.ID.String()))
+		query[string](t, b.stores, `select detail::text from audit_log where subject = $1`, wide.ID.String()))
 }
 
 func TestReplayIsRefused(t *testing.T) {
@@ -118,7 +118,7 @@ func TestReplayIsRefused(t *testing.T) {
 	requireCode(t, webhook.CodeInvalid, err)
 	require.ErrorContains(t, err, "endpoint_id: names an endpoint that does not exist")
 	require.Zero(t, b.count(t, "replays"))
-	require.Zero(t, audits(t, b.Store, "replay.create"))
+	require.Zero(t, audits(t, b.stores, "replay.create"))
 }
 
 func TestReplayCommandsByState(t *testing.T) {
@@ -168,7 +168,7 @@ func TestReplayCommandsTogether(t *testing.T) {
 	_, err := b.CommandReplay(t.Context(), testActor(), "acme", r.ID, webhook.ReplayCommand{Action: webhook.ReplayResume})
 	requireCode(t, webhook.CodeConflict, err)
 	for action, n := range map[string]int{"replay.pause": 1, "replay.set_rate": 1, "replay.resume": 1, "replay.cancel": 1} {
-		require.Equal(t, n, audits(t, b.Store, action), action)
+		require.Equal(t, n, audits(t, b.stores, action), action)
 	}
 
 	step := webhook.ReplayStep{ID: r.ID, Seq: 1, State: webhook.ReplayPaused, Asked: 50, Rate: 50, CommandDone: 3}

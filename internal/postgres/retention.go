@@ -20,6 +20,13 @@ const (
 	deleteBatch = 1000
 )
 
+// Retention makes the partitions of days to come and removes those whose retention has passed.
+type Retention struct {
+	*core
+
+	deliveries *Deliveries
+}
+
 // Retained says what a retention run has removed.
 type Retained struct {
 	Days int   // dropped as a whole
@@ -32,7 +39,7 @@ type Retained struct {
 // letters keeps those, with their events and attempts; what is finished of it is
 // deleted, as is what lies in the DEFAULT partitions. Several processes may call it
 // at once.
-func (s *Store) Retain(ctx context.Context, now time.Time, keep time.Duration) (Retained, error) {
+func (s *Retention) Retain(ctx context.Context, now time.Time, keep time.Duration) (Retained, error) {
 	days, err := s.daysBefore(ctx, now.Add(-keep))
 	if err != nil {
 		return Retained{}, translate("look for old days", err)
@@ -72,7 +79,7 @@ func (d oldDay) whole() bool { return len(d.tables) == len(partitionedTables()) 
 
 // daysBefore are the days that ended by the time given, the oldest first: those that
 // a table has a partition for and those of which a DEFAULT partition holds rows.
-func (s *Store) daysBefore(ctx context.Context, limit time.Time) ([]oldDay, error) {
+func (s *Retention) daysBefore(ctx context.Context, limit time.Time) ([]oldDay, error) {
 	days := map[time.Time]*oldDay{}
 	add := func(from time.Time) *oldDay {
 		if from.Add(day).After(limit) {
@@ -110,7 +117,7 @@ func (s *Store) daysBefore(ctx context.Context, limit time.Time) ([]oldDay, erro
 }
 
 // daysInDefault goes from day to day through a table's DEFAULT partition, by its index.
-func (s *Store) daysInDefault(ctx context.Context, t partitioned, limit time.Time, found func(time.Time)) error {
+func (s *Retention) daysInDefault(ctx context.Context, t partitioned, limit time.Time, found func(time.Time)) error {
 	for next := time.UnixMilli(0); ; {
 		ids, err := queryAll(ctx, s.asWorker(), "look into "+t.table+"_default", pgx.RowTo[[16]byte], fmt.Sprintf(
 			`select %[1]s from %[2]s where %[1]s >= $1 order by %[1]s limit 1`, quote(t.column), quote(t.table+"_default")), [16]byte(idsFrom(next)))
@@ -153,7 +160,7 @@ func rest(ctx context.Context, begun time.Time) error {
 	}
 }
 
-func (s *Store) retainDay(ctx context.Context, d oldDay) (dropped bool, rows int64, err error) {
+func (s *Retention) retainDay(ctx context.Context, d oldDay) (dropped bool, rows int64, err error) {
 	if dropped, err = s.dropDay(ctx, d); err != nil || dropped && d.whole() {
 		return dropped, 0, err
 	}
@@ -166,7 +173,7 @@ func (s *Store) retainDay(ctx context.Context, d oldDay) (dropped bool, rows int
 // dropDay drops the day's partitions unless something of it is still needed. It
 // looks twice: without locks, because that is the ordinary end, and with locks on
 // everything that could make a delivery open again.
-func (s *Store) dropDay(ctx context.Context, d oldDay) (dropped bool, err error) {
+func (s *Retention) dropDay(ctx context.Context, d oldDay) (dropped bool, err error) {
 	if len(d.tables) == 0 {
 		return false, nil
 	}
@@ -212,7 +219,7 @@ func neededDay(ctx context.Context, tx pgx.Tx, d oldDay) (needed bool, err error
 // deleteFinished deletes the day's finished deliveries with their attempts, a batch
 // at a time in the order of the ids, so that none goes over what the one before it
 // has left dead. What is locked is being replayed and stays.
-func (s *Store) deleteFinished(ctx context.Context, d oldDay) (total int64, err error) {
+func (s *Retention) deleteFinished(ctx context.Context, d oldDay) (total int64, err error) {
 	_, high := d.bounds()
 	for after := idsFrom(d.from); ; {
 		begun := time.Now()
@@ -237,7 +244,7 @@ func (s *Store) deleteFinished(ctx context.Context, d oldDay) (total int64, err 
 
 // deleteOrphans deletes the day's events of which no delivery is left, and the
 // attempts in the DEFAULT partition whose deliveries were dropped with theirs.
-func (s *Store) deleteOrphans(ctx context.Context, d oldDay) error {
+func (s *Retention) deleteOrphans(ctx context.Context, d oldDay) error {
 	err := s.sweepDay(ctx, d, "events", "id", `
 		delete from events e where e.id = any($1) and e.id >= $2 and e.id < $3
 			and not exists (select from deliveries d where d.event_id = e.id and d.id >= $2 and d.id < $3)
@@ -253,7 +260,7 @@ func (s *Store) deleteOrphans(ctx context.Context, d oldDay) error {
 // sweepDay runs a DELETE over the ids $1 of a day's table, a batch at a time. $2 and
 // $3 bound the batch's ids by whole milliseconds: an event and its deliveries share
 // theirs.
-func (s *Store) sweepDay(ctx context.Context, d oldDay, table, column, sql string) error {
+func (s *Retention) sweepDay(ctx context.Context, d oldDay, table, column, sql string) error {
 	_, high := d.bounds()
 	for after := idsFrom(d.from); ; {
 		begun := time.Now()

@@ -130,7 +130,7 @@ func TestRetentionLooksIntoTheDefaultPartitions(t *testing.T) {
 			b := setupDelivery(t)
 			require.NoError(t, b.EnsurePartitions(t.Context(), time.Now()))
 			for _, table := range missing {
-				for _, partition := range query[string](t, b.Store, `select tablename from pg_tables
+				for _, partition := range query[string](t, b.stores, `select tablename from pg_tables
 					where schemaname = current_schema() and tablename ~ ('^' || $1 || '_[0-9]{8}$')`, table) {
 					_, err := b.login.Exec(t.Context(), `drop table `+quote(partition))
 					require.NoError(t, err)
@@ -209,9 +209,9 @@ func TestRetentionGoesBeyondABatch(t *testing.T) {
 		require.NoError(t, b.EnsurePartitions(t.Context(), time.Now()))
 		middle := b.finishMany(t, webhook.StateDeadLettered)
 		require.EqualValues(t, b.count(t, "deliveries")-1, retain(t, b).Rows)
-		require.Equal(t, [][16]byte{[16]byte(middle.DeliveryID)}, query[[16]byte](t, b.Store, `select id from deliveries`))
-		require.Equal(t, [][16]byte{[16]byte(middle.DeliveryID)}, query[[16]byte](t, b.Store, `select delivery_id from attempts`))
-		require.Equal(t, [][16]byte{[16]byte(middle.EventID)}, query[[16]byte](t, b.Store, `select id from events`))
+		require.Equal(t, [][16]byte{[16]byte(middle.DeliveryID)}, query[[16]byte](t, b.stores, `select id from deliveries`))
+		require.Equal(t, [][16]byte{[16]byte(middle.DeliveryID)}, query[[16]byte](t, b.stores, `select delivery_id from attempts`))
+		require.Equal(t, [][16]byte{[16]byte(middle.EventID)}, query[[16]byte](t, b.stores, `select id from events`))
 		_, err := b.login.Exec(t.Context(), // a batch ends among keys of one time
 			`update idempotency_keys set created_at = now() - interval '1 hour' where key in (select key from idempotency_keys limit $1)`, deleteBatch/2)
 		require.NoError(t, err)
@@ -219,13 +219,13 @@ func TestRetentionGoesBeyondABatch(t *testing.T) {
 		require.NoError(t, err)
 		_, err = b.PruneIdempotencyKeys(t.Context(), 0)
 		require.NoError(t, err)
-		require.Equal(t, [][16]byte{[16]byte(middle.EventID)}, query[[16]byte](t, b.Store, `select event_id from idempotency_keys`))
+		require.Equal(t, [][16]byte{[16]byte(middle.EventID)}, query[[16]byte](t, b.stores, `select event_id from idempotency_keys`))
 	})
 	t.Run("of attempts in the DEFAULT partition", func(t *testing.T) {
 		t.Parallel()
 		b := setupDelivery(t)
 		require.NoError(t, b.EnsurePartitions(t.Context(), time.Now()))
-		for _, partition := range query[string](t, b.Store, `select tablename from pg_tables
+		for _, partition := range query[string](t, b.stores, `select tablename from pg_tables
 			where schemaname = current_schema() and tablename ~ '^attempts_[0-9]{8}$'`) {
 			_, err := b.login.Exec(t.Context(), `drop table `+quote(partition))
 			require.NoError(t, err)

@@ -30,9 +30,9 @@ const (
 	settingRole   = "role"
 )
 
-// who is in whose name statements are made: a pool, whose connections have a role, and
-// what is set for the length of a statement or transaction.
-type who struct {
+// caller is what statements are made as: a pool, whose connections have a role, and what is
+// set for the length of a statement or transaction.
+type caller struct {
 	pool           *pgxpool.Pool
 	setting, value string // nothing when empty
 
@@ -41,18 +41,20 @@ type who struct {
 
 // ofTenant sees and writes what is the tenant's. A process that is only a worker does
 // this in the worker's role.
-func (s *Store) ofTenant(tenantID string) who {
+func (s *core) ofTenant(tenantID string) caller {
 	if s.misnamed != "" {
 		tenantID = s.misnamed
 	}
-	return who{pool: s.pool, setting: settingTenant, value: tenantID}
+	return caller{pool: s.pool, setting: settingTenant, value: tenantID}
 }
 
 // asOperator is for what is no tenant's, and for what a tenant cannot do itself.
-func (s *Store) asOperator() who { return who{pool: s.pool, setting: settingRole, value: RoleOperator} }
+func (s *core) asOperator() caller {
+	return caller{pool: s.pool, setting: settingRole, value: RoleOperator}
+}
 
 // ofTenantOrOperator is ofTenant, or asOperator for "".
-func (s *Store) ofTenantOrOperator(tenantID string) who {
+func (s *core) ofTenantOrOperator(tenantID string) caller {
 	if tenantID == "" {
 		return s.asOperator()
 	}
@@ -60,19 +62,18 @@ func (s *Store) ofTenantOrOperator(tenantID string) who {
 }
 
 // asWorker sees and writes deliveries of all tenants.
-func (s *Store) asWorker() who { return who{pool: s.work} }
+func (s *core) asWorker() caller { return caller{pool: s.work} }
 
-// May reports whether the login may take a role. One that has RoleAPI has RoleOperator
-// and RoleIngest, one that has RoleWorker has RoleIngest.
-func (s *Store) May(ctx context.Context, role string) (may bool, err error) {
+// may is DB.May.
+func (s *core) may(ctx context.Context, role string) (may bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	err = s.pool.QueryRow(ctx, `select exists (select from pg_roles where rolname = $1 and `+mayTake+`)`, role).Scan(&may)
 	return may, translate("ask for the roles of this login", err)
 }
 
-// mayTake is whether the login may take the role of a row of pg_roles. PostgreSQL 16
-// tells that from membership.
+// mayTake is whether the login may take the role of a row of pg_roles. Since PostgreSQL 16
+// that is not the same as membership.
 const mayTake = `pg_has_role(session_user, rolname, case when current_setting('server_version_num')::int >= 160000 then 'SET' else 'MEMBER' end)`
 
 // takeRole makes new connections take the first of some roles that their login may take.
@@ -123,26 +124,26 @@ type querier interface {
 	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 }
 
-// on is a connection that makes each statement in w's name.
-func (w who) on(conn *pgxpool.Conn) querier {
-	if w.setting == "" {
+// on is a connection that makes each statement as c.
+func (c caller) on(conn *pgxpool.Conn) querier {
+	if c.setting == "" {
 		return conn
 	}
-	return &named{conn, w}
+	return &named{conn, c}
 }
 
-// begin is how a transaction in w's name begins, in one round trip. The value stands in
+// begin is how a transaction as c begins, in one round trip. The value stands in
 // it in hexadecimal, so that no text can be anything but a value.
-func (w who) begin(mode string) string {
-	if w.setting == "" {
+func (c caller) begin(mode string) string {
+	if c.setting == "" {
 		return "begin " + mode
 	}
-	return "begin " + mode + "; select set_config('" + w.setting + `', convert_from('\x` + hex.EncodeToString([]byte(w.value)) + `', 'UTF8'), true)`
+	return "begin " + mode + "; select set_config('" + c.setting + `', convert_from('\x` + hex.EncodeToString([]byte(c.value)) + `', 'UTF8'), true)`
 }
 
 // check refuses what PostgreSQL cannot hold, before a transaction breaks on it.
-func (w who) check() error {
-	if strings.ContainsRune(w.value, 0) || !utf8.ValidString(w.value) {
+func (c caller) check() error {
+	if strings.ContainsRune(c.value, 0) || !utf8.ValidString(c.value) {
 		return &webhook.Error{Code: webhook.CodeInvalid, Message: "text with a NUL or invalid UTF-8 cannot be stored"}
 	}
 	return nil
@@ -154,11 +155,11 @@ const setLocally = `select set_config($1, $2, true)`
 // setWithTimeout bounds the statements after it, too.
 const setWithTimeout = `select set_config($1, $2, true), set_config('statement_timeout', $3, true)`
 
-// named sends what w sets ahead of each statement and in the same round trip: what is
+// named sends what c sets ahead of each statement and in the same round trip: what is
 // sent together is one transaction, with the end of which the setting goes.
 type named struct {
 	conn *pgxpool.Conn
-	w    who
+	c    caller
 }
 
 func (n *named) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
@@ -184,10 +185,10 @@ func (n *named) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 
 func (n *named) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	all := &pgx.Batch{}
-	if n.w.timeout > 0 {
-		all.Queue(setWithTimeout, n.w.setting, n.w.value, milliseconds(n.w.timeout))
+	if n.c.timeout > 0 {
+		all.Queue(setWithTimeout, n.c.setting, n.c.value, milliseconds(n.c.timeout))
 	} else {
-		all.Queue(setLocally, n.w.setting, n.w.value)
+		all.Queue(setLocally, n.c.setting, n.c.value)
 	}
 	all.QueuedQueries = append(all.QueuedQueries, b.QueuedQueries...)
 	return n.conn.SendBatch(ctx, all)

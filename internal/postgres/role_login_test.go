@@ -15,7 +15,7 @@ import (
 )
 
 // setupLogin is a store of the owner's and one that logs in with some roles.
-func setupLogin(t *testing.T, roles ...string) (owner *walled, its *Store) {
+func setupLogin(t *testing.T, roles ...string) (owner *walled, its *stores) {
 	t.Helper()
 	owner = setupWall(t)
 	_, address := postgrestest.NewLogin(t, owner.address, roles...)
@@ -50,7 +50,7 @@ func TestALoginOfTheAPIRunsTheAPI(t *testing.T) {
 		found, err := s.Authenticate(ctx, k.ID, secret)
 		require.NoError(t, err)
 		require.Equal(t, k.TenantID, found.TenantID)
-		require.NoError(t, s.writeKeyUse(ctx, map[webhook.KeyID]time.Time{k.ID: time.Now()}))
+		require.NoError(t, s.writeUse(ctx, map[webhook.KeyID]time.Time{k.ID: time.Now()}))
 		listed, err := s.ListKeys(ctx, k.TenantID, webhook.Page{Limit: 10})
 		require.NoError(t, err)
 		require.Len(t, listed, 1)
@@ -103,7 +103,7 @@ func TestALoginOfTheWorkerDoesAWorkersPart(t *testing.T) {
 	require.NoError(t, s.Migrated(ctx))
 
 	e, d := owner.endpoints["acme"], owner.deliveries["acme"]
-	_, err := s.EndpointCache().Target(ctx, e.ID)
+	_, err := s.Endpoints.Cache().Target(ctx, e.ID)
 	require.NoError(t, err)
 	_, err = activate(t, s, e)
 	require.NoError(t, err)
@@ -180,7 +180,7 @@ func TestALoginOfTheWorkerDoesAWorkersPart(t *testing.T) {
 	gone, err := s.Retain(ctx, time.Now(), 20*24*time.Hour)
 	require.NoError(t, err)
 	require.Positive(t, gone.Days)
-	require.NotContains(t, partitionsOf(t, owner.Store, "events"), "events_"+old.UTC().Format("20060102"))
+	require.NotContains(t, partitionsOf(t, owner.stores, "events"), "events_"+old.UTC().Format("20060102"))
 
 	// What is not a worker's.
 	for name, err := range map[string]error{
@@ -194,7 +194,7 @@ func TestALoginOfTheWorkerDoesAWorkersPart(t *testing.T) {
 }
 
 // activate makes an endpoint active that was made paused.
-func activate(t *testing.T, s *Store, e webhook.Endpoint) (webhook.Endpoint, error) {
+func activate(t *testing.T, s *stores, e webhook.Endpoint) (webhook.Endpoint, error) {
 	t.Helper()
 	return s.UpdateEndpoint(t.Context(), testActor(), e.TenantID, e.ID, func(e *webhook.Endpoint) error {
 		e.State, e.AutoReplay = webhook.EndpointActive, true
@@ -209,7 +209,7 @@ func TestALoginWithoutRolesIsToldSo(t *testing.T) {
 	require.ErrorContains(t, err, "is not a member of everpost_api or everpost_worker: grant it, see docs/security-database.md")
 	_, err = s.Tenant(t.Context(), "acme")
 	require.Error(t, err)
-	require.Len(t, query[string](t, owner.Store, `select id from tenants`), 2)
+	require.Len(t, query[string](t, owner.stores, `select id from tenants`), 2)
 }
 
 // Logins come and go while the roles stay: the next one goes on.
@@ -217,7 +217,7 @@ func TestARotatedLoginGoesOn(t *testing.T) {
 	t.Parallel()
 	owner, address := setupStore(t)
 	first, its := postgrestest.NewLogin(t, address, RoleAPI)
-	s, err := Open(t.Context(), Config{URL: its, MaxConns: 4, Sealer: newTestSealer(t), MakeSecret: testSecret})
+	s, err := openStores(t.Context(), Config{URL: its, MaxConns: 4, Sealer: newTestSealer(t), MakeSecret: testSecret})
 	require.NoError(t, err)
 	e := createEndpoint(t, s, "acme")
 

@@ -91,7 +91,7 @@ func TestRolesMayDoWhatTheyHaveToAndNoMore(t *testing.T) {
 }
 
 // as runs fn in a role, with a tenant named if it is not "", and undoes it.
-func as(t *testing.T, s *Store, role, tenant string, fn func(tx pgx.Tx)) {
+func as(t *testing.T, s *stores, role, tenant string, fn func(tx pgx.Tx)) {
 	t.Helper()
 	tx, err := s.login.Begin(t.Context())
 	require.NoError(t, err)
@@ -119,7 +119,7 @@ func setupWall(t *testing.T) *walled {
 	t.Helper()
 	s, address := setupStore(t)
 	w := &walled{
-		&deliveryBundle{Store: s, address: address}, map[string]webhook.Endpoint{}, map[string]webhook.Start{},
+		&deliveryBundle{stores: s, address: address}, map[string]webhook.Endpoint{}, map[string]webhook.Start{},
 		map[string]webhook.Key{}, map[string]webhook.Replay{},
 	}
 	_, _, err := s.PutTenant(t.Context(), testActor(), webhook.Tenant{ID: "other", Name: "Other"})
@@ -175,7 +175,7 @@ func TestTheAPISeesAndChangesTheTenantThatItNames(t *testing.T) {
 	t.Parallel()
 	w := setupWall(t)
 	owners := belongs()
-	require.Len(t, query[string](t, w.Store, `
+	require.Len(t, query[string](t, w.stores, `
 		select relname from pg_class where relnamespace = current_schema()::regnamespace and relrowsecurity`), len(owners),
 		"every table with policies is in this test")
 	for table, may := range granted()[RoleAPI] {
@@ -188,7 +188,7 @@ func TestTheAPISeesAndChangesTheTenantThatItNames(t *testing.T) {
 		require.Positive(t, acmes, table)
 		require.Greater(t, all, acmes, table)
 		for tenant, want := range map[string]int{"acme": acmes, "": 0, "nobody": 0} {
-			as(t, w.Store, RoleAPI, tenant, func(tx pgx.Tx) {
+			as(t, w.stores, RoleAPI, tenant, func(tx pgx.Tx) {
 				require.NoError(t, tx.QueryRow(t.Context(), count).Scan(&seen, &seenAll))
 				require.Equal(t, [2]int{want, want}, [2]int{seen, seenAll}, "%s as %q", table, tenant)
 				for _, sql := range changesOf(table, may) {
@@ -237,12 +237,12 @@ func TestTheAPIWritesNoRowOfAnotherTenant(t *testing.T) {
 		"endpoint, taken over": `update endpoints set tenant_id = 'other'`,
 		"delivery, given away": `update deliveries set tenant_id = 'other'`,
 	} {
-		as(t, w.Store, RoleAPI, "acme", func(tx pgx.Tx) {
+		as(t, w.stores, RoleAPI, "acme", func(tx pgx.Tx) {
 			_, err := tx.Exec(t.Context(), sql)
 			requireRefused(t, err, name)
 			require.ErrorContains(t, err, "row-level security", name)
 		})
-		as(t, w.Store, RoleAPI, "other", func(tx pgx.Tx) { // and is right otherwise
+		as(t, w.stores, RoleAPI, "other", func(tx pgx.Tx) { // and is right otherwise
 			if _, err := tx.Exec(t.Context(), sql); name == "an operator's key" {
 				requireRefused(t, err, name)
 			} else {
@@ -299,7 +299,7 @@ func TestRolesAreRefusedWhatIsNotTheirs(t *testing.T) {
 		},
 	} {
 		for _, sql := range statements {
-			as(t, w.Store, role, "acme", func(tx pgx.Tx) {
+			as(t, w.stores, role, "acme", func(tx pgx.Tx) {
 				_, err := tx.Exec(t.Context(), sql)
 				requireRefused(t, err, role+": "+sql)
 			})

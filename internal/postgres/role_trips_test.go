@@ -72,7 +72,7 @@ func TestTheWallTakesNoRoundTrip(t *testing.T) {
 	require.NoError(t, err)
 	keyed.ExternalID = "order-2"
 	for _, e := range []webhook.NewEvent{event, keyed} {
-		require.Equal(t, 1, trips(t, b.door, func() {
+		require.Equal(t, 1, trips(t, b.intake, func() {
 			_, err := b.Accept(t.Context(), e)
 			require.NoError(t, err)
 		}))
@@ -83,7 +83,7 @@ func TestTheWallTakesNoRoundTrip(t *testing.T) {
 		require.True(t, a.Replayed)
 	}
 	again()
-	require.Equal(t, 5, trips(t, b.door, again), "try, take keys, read whose they are, read those events, commit")
+	require.Equal(t, 5, trips(t, b.intake, again), "try, take keys, read whose they are, read those events, commit")
 	require.Equal(t, 1, trips(t, b.writer, claim(1)))
 	require.Equal(t, 1, trips(t, b.writer, record(2)))
 	require.Equal(t, 1, trips(t, b.pool, read))

@@ -13,39 +13,39 @@ import (
 )
 
 // reads are all that is read for a tenant, of acme: what it finds there, or an error.
-func (w *walled) reads() map[string]func(context.Context, *Store) (any, error) {
+func (w *walled) reads() map[string]func(context.Context, *stores) (any, error) {
 	e, d := w.endpoints["acme"].ID, w.deliveries["acme"]
 	page := webhook.Page{Limit: 10}
-	return map[string]func(context.Context, *Store) (any, error){
-		"Tenant":        func(ctx context.Context, s *Store) (any, error) { return s.Tenant(ctx, "acme") },
-		"TenantLimits":  func(ctx context.Context, s *Store) (any, error) { return s.tenantLimits(ctx, "acme") },
-		"ListKeys":      func(ctx context.Context, s *Store) (any, error) { return s.ListKeys(ctx, "acme", page) },
-		"Endpoint":      func(ctx context.Context, s *Store) (any, error) { return s.Endpoint(ctx, "acme", e) },
-		"ListEndpoints": func(ctx context.Context, s *Store) (any, error) { return s.ListEndpoints(ctx, "acme", page) },
-		"TargetOf":      func(ctx context.Context, s *Store) (any, error) { return s.TargetOf(ctx, "acme", e) },
-		"Attempts":      func(ctx context.Context, s *Store) (any, error) { return s.Attempts(ctx, "acme", d.DeliveryID, 10, 0) },
-		"Delivery":      func(ctx context.Context, s *Store) (any, error) { return s.Delivery(ctx, "acme", d.DeliveryID) },
-		"Payload":       func(ctx context.Context, s *Store) (any, error) { return s.Payload(ctx, "acme", d.EventID) },
-		"Replay":        func(ctx context.Context, s *Store) (any, error) { return s.Replay(ctx, "acme", w.replays["acme"].ID) },
-		"ListReplays":   func(ctx context.Context, s *Store) (any, error) { return s.ListReplays(ctx, "acme", page) },
-		"ListDeliveries": func(ctx context.Context, s *Store) (any, error) {
+	return map[string]func(context.Context, *stores) (any, error){
+		"Tenant":        func(ctx context.Context, s *stores) (any, error) { return s.Tenant(ctx, "acme") },
+		"TenantLimits":  func(ctx context.Context, s *stores) (any, error) { return s.DB.quotas.read(ctx, "acme") },
+		"ListKeys":      func(ctx context.Context, s *stores) (any, error) { return s.ListKeys(ctx, "acme", page) },
+		"Endpoint":      func(ctx context.Context, s *stores) (any, error) { return s.Endpoint(ctx, "acme", e) },
+		"ListEndpoints": func(ctx context.Context, s *stores) (any, error) { return s.ListEndpoints(ctx, "acme", page) },
+		"TargetOf":      func(ctx context.Context, s *stores) (any, error) { return s.TargetOf(ctx, "acme", e) },
+		"Attempts":      func(ctx context.Context, s *stores) (any, error) { return s.Attempts(ctx, "acme", d.DeliveryID, 10, 0) },
+		"Delivery":      func(ctx context.Context, s *stores) (any, error) { return s.Delivery(ctx, "acme", d.DeliveryID) },
+		"Payload":       func(ctx context.Context, s *stores) (any, error) { return s.Payload(ctx, "acme", d.EventID) },
+		"Replay":        func(ctx context.Context, s *stores) (any, error) { return s.Replay(ctx, "acme", w.replays["acme"].ID) },
+		"ListReplays":   func(ctx context.Context, s *stores) (any, error) { return s.ListReplays(ctx, "acme", page) },
+		"ListDeliveries": func(ctx context.Context, s *stores) (any, error) {
 			return s.ListDeliveries(ctx, "acme", webhook.DeliveryFilter{}, page)
 		},
-		"ListEvents": func(ctx context.Context, s *Store) (any, error) {
+		"ListEvents": func(ctx context.Context, s *stores) (any, error) {
 			return s.ListEvents(ctx, "acme", webhook.EventFilter{}, page)
 		},
-		"ListEvents by external id": func(ctx context.Context, s *Store) (any, error) {
+		"ListEvents by external id": func(ctx context.Context, s *stores) (any, error) {
 			return s.ListEvents(ctx, "acme", webhook.EventFilter{ExternalID: "one"}, page)
 		},
-		"EndpointsOf": func(ctx context.Context, s *Store) (any, error) {
+		"EndpointsOf": func(ctx context.Context, s *stores) (any, error) {
 			endpoints, _, err := s.EndpointsOf(ctx, "acme")
 			return endpoints, err
 		},
-		"Event": func(ctx context.Context, s *Store) (any, error) {
+		"Event": func(ctx context.Context, s *stores) (any, error) {
 			_, deliveries, err := s.Event(ctx, "acme", d.EventID)
 			return deliveries, err
 		},
-		"Health": func(ctx context.Context, s *Store) (any, error) {
+		"Health": func(ctx context.Context, s *stores) (any, error) {
 			_, _, seen, err := s.Health(ctx, "acme", e, "")
 			return seen, err
 		},
@@ -53,51 +53,51 @@ func (w *walled) reads() map[string]func(context.Context, *Store) (any, error) {
 }
 
 // changes are all that is changed for a tenant, of acme.
-func (w *walled) changes() map[string]func(context.Context, *Store) error {
+func (w *walled) changes() map[string]func(context.Context, *stores) error {
 	e, d, by := w.endpoints["acme"], w.deliveries["acme"], testActor()
-	return map[string]func(context.Context, *Store) error{
-		"CreateKey": func(ctx context.Context, s *Store) error {
+	return map[string]func(context.Context, *stores) error{
+		"CreateKey": func(ctx context.Context, s *stores) error {
 			return s.CreateKey(ctx, by, webhook.Key{ID: webhook.NewKeyID(), TenantID: "acme", Scope: webhook.ScopeAdmin, CreatedAt: time.Now()})
 		},
-		"RevokeKey":      func(ctx context.Context, s *Store) error { return s.RevokeKey(ctx, by, "acme", w.keys["acme"].ID) },
-		"DeleteEndpoint": func(ctx context.Context, s *Store) error { return s.DeleteEndpoint(ctx, by, "acme", e.ID) },
-		"NoteTest":       func(ctx context.Context, s *Store) error { return s.NoteTest(ctx, by, "acme", e.ID) },
-		"CreateEndpoint": func(ctx context.Context, s *Store) error {
+		"RevokeKey":      func(ctx context.Context, s *stores) error { return s.RevokeKey(ctx, by, "acme", w.keys["acme"].ID) },
+		"DeleteEndpoint": func(ctx context.Context, s *stores) error { return s.DeleteEndpoint(ctx, by, "acme", e.ID) },
+		"NoteTest":       func(ctx context.Context, s *stores) error { return s.NoteTest(ctx, by, "acme", e.ID) },
+		"CreateEndpoint": func(ctx context.Context, s *stores) error {
 			_, err := s.CreateEndpoint(ctx, by, testEndpoint("acme"), canarySecret)
 			return err
 		},
-		"UpdateEndpoint": func(ctx context.Context, s *Store) error {
+		"UpdateEndpoint": func(ctx context.Context, s *stores) error {
 			_, err := s.UpdateEndpoint(ctx, by, "acme", e.ID, func(e *webhook.Endpoint) error {
 				e.URL = "https://example.org/elsewhere"
 				return nil
 			})
 			return err
 		},
-		"PauseEndpoint": func(ctx context.Context, s *Store) error {
+		"PauseEndpoint": func(ctx context.Context, s *stores) error {
 			_, err := s.PauseEndpoint(ctx, by, "acme", e.ID)
 			return err
 		},
-		"ResumeEndpoint": func(ctx context.Context, s *Store) error {
+		"ResumeEndpoint": func(ctx context.Context, s *stores) error {
 			_, _, err := s.ResumeEndpoint(ctx, by, "acme", e.ID, 10)
 			return err
 		},
-		"EndpointSecret": func(ctx context.Context, s *Store) error {
+		"EndpointSecret": func(ctx context.Context, s *stores) error {
 			_, err := s.EndpointSecret(ctx, by, "acme", e.ID)
 			return err
 		},
-		"RotateSecret": func(ctx context.Context, s *Store) error {
+		"RotateSecret": func(ctx context.Context, s *stores) error {
 			_, err := s.RotateSecret(ctx, by, "acme", e.ID, webhook.Rotation{Grace: time.Hour})
 			return err
 		},
-		"Command": func(ctx context.Context, s *Store) error {
+		"Command": func(ctx context.Context, s *stores) error {
 			_, _, err := s.Command(ctx, by, "acme", d.DeliveryID, webhook.PendingCommand{Command: webhook.CommandDiscard})
 			return err
 		},
-		"CreateReplay": func(ctx context.Context, s *Store) error {
+		"CreateReplay": func(ctx context.Context, s *stores) error {
 			_, err := s.CreateReplay(ctx, by, webhook.Replay{TenantID: "acme", Source: webhook.ReplayDeadLetters, Asked: 10})
 			return err
 		},
-		"CommandReplay": func(ctx context.Context, s *Store) error {
+		"CommandReplay": func(ctx context.Context, s *stores) error {
 			_, err := s.CommandReplay(ctx, by, "acme", w.replays["acme"].ID, webhook.ReplayCommand{Action: webhook.ReplayPause})
 			return err
 		},
@@ -111,7 +111,7 @@ func TestNothingComesThroughTheWall(t *testing.T) {
 	w := setupWall(t)
 	foreign := openStore(t, w.address)
 	for name, read := range w.reads() {
-		found, err := read(t.Context(), w.Store)
+		found, err := read(t.Context(), w.stores)
 		require.NoError(t, err, name)
 		require.False(t, nothing(found), "%s finds something without the wall in its way", name)
 	}
@@ -154,7 +154,7 @@ func (w *walled) content(t *testing.T) map[string]string {
 	t.Helper()
 	sums := map[string]string{}
 	for table := range belongs() {
-		sums[table] = query[string](t, w.Store, `select coalesce(md5(string_agg(r::text, '|' order by r::text)), '') from `+table+` r`)[0]
+		sums[table] = query[string](t, w.stores, `select coalesce(md5(string_agg(r::text, '|' order by r::text)), '') from `+table+` r`)[0]
 	}
 	return sums
 }
@@ -164,7 +164,7 @@ func (w *walled) content(t *testing.T) map[string]string {
 func TestANoticeGoesToTheOperatorsTenantThroughTheWall(t *testing.T) {
 	t.Parallel()
 	w := setupWall(t)
-	s, err := Open(t.Context(), Config{URL: w.address, MaxConns: 4, Sealer: newTestSealer(t), MakeSecret: testSecret, OperatorTenant: "other"})
+	s, err := openStores(t.Context(), Config{URL: w.address, MaxConns: 4, Sealer: newTestSealer(t), MakeSecret: testSecret, OperatorTenant: "other"})
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
 	listener := testEndpoint("other")

@@ -7,27 +7,27 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// withConn makes statements in w's name, each by itself, on one connection. An error of
+// withConn makes statements as c, each by itself, on one connection. An error of
 // fn that is not the domain's is translated.
-func (w who) withConn(ctx context.Context, op string, fn func(ctx context.Context, db querier) error) error {
-	return w.use(ctx, op, func(ctx context.Context, conn *pgxpool.Conn) error { return fn(ctx, w.on(conn)) })
+func (c caller) withConn(ctx context.Context, op string, fn func(ctx context.Context, db querier) error) error {
+	return c.use(ctx, op, func(ctx context.Context, conn *pgxpool.Conn) error { return fn(ctx, c.on(conn)) })
 }
 
-// inTx runs fn in a transaction in w's name and commits it when fn returns nil. An error
+// inTx runs fn in a transaction as c and commits it when fn returns nil. An error
 // of fn that is not the domain's is translated. After an error of the commit itself it is
 // not known whether it was made.
-func (w who) inTx(ctx context.Context, op string, fn func(ctx context.Context, tx pgx.Tx) error) error {
-	return w.transact(ctx, op, "", fn)
+func (c caller) inTx(ctx context.Context, op string, fn func(ctx context.Context, tx pgx.Tx) error) error {
+	return c.transact(ctx, op, "", fn)
 }
 
 // inSnapshot is inTx for reads of one moment.
-func (w who) inSnapshot(ctx context.Context, op string, fn func(ctx context.Context, tx pgx.Tx) error) error {
-	return w.transact(ctx, op, "read only, isolation level repeatable read", fn)
+func (c caller) inSnapshot(ctx context.Context, op string, fn func(ctx context.Context, tx pgx.Tx) error) error {
+	return c.transact(ctx, op, "read only, isolation level repeatable read", fn)
 }
 
-func (w who) transact(ctx context.Context, op, mode string, fn func(ctx context.Context, tx pgx.Tx) error) error {
-	return w.use(ctx, op, func(ctx context.Context, conn *pgxpool.Conn) error {
-		tx, err := conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: w.begin(mode)})
+func (c caller) transact(ctx context.Context, op, mode string, fn func(ctx context.Context, tx pgx.Tx) error) error {
+	return c.use(ctx, op, func(ctx context.Context, conn *pgxpool.Conn) error {
+		tx, err := conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: c.begin(mode)})
 		if err != nil {
 			return err
 		}
@@ -41,13 +41,13 @@ func (w who) transact(ctx context.Context, op, mode string, fn func(ctx context.
 }
 
 // use gives fn a connection, in the bounds of one call.
-func (w who) use(ctx context.Context, op string, fn func(ctx context.Context, conn *pgxpool.Conn) error) error {
-	if err := w.check(); err != nil {
+func (c caller) use(ctx context.Context, op string, fn func(ctx context.Context, conn *pgxpool.Conn) error) error {
+	if err := c.check(); err != nil {
 		return translate(op, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	conn, err := w.acquire(ctx)
+	conn, err := c.acquire(ctx)
 	if err != nil {
 		return translate(op, err)
 	}
@@ -56,8 +56,8 @@ func (w who) use(ctx context.Context, op string, fn func(ctx context.Context, co
 }
 
 // queryAll reads all rows of one statement, in the bounds of withConn.
-func queryAll[T any](ctx context.Context, w who, op string, scan pgx.RowToFunc[T], sql string, args ...any) (found []T, err error) {
-	err = w.withConn(ctx, op, func(ctx context.Context, db querier) error {
+func queryAll[T any](ctx context.Context, c caller, op string, scan pgx.RowToFunc[T], sql string, args ...any) (found []T, err error) {
+	err = c.withConn(ctx, op, func(ctx context.Context, db querier) error {
 		rows, err := db.Query(ctx, sql, args...)
 		if err != nil {
 			return err
@@ -73,8 +73,8 @@ func queryAll[T any](ctx context.Context, w who, op string, scan pgx.RowToFunc[T
 
 // acquire waits a bounded time for a connection, so that an exhausted pool turns
 // into "come back later" and not into a pile of waiting requests.
-func (w who) acquire(ctx context.Context) (*pgxpool.Conn, error) {
+func (c caller) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
-	return w.pool.Acquire(ctx)
+	return c.pool.Acquire(ctx)
 }

@@ -12,19 +12,26 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
+// Tenants stores tenants and knows their limits.
+type Tenants struct {
+	*core
+
+	quotas *quotas
+}
+
 const tenantColumns = `id, name, contact, metadata, limits, retry_policy, created_at, updated_at`
 
 // PutTenant creates the tenant or replaces its name, contact, metadata, limits and
 // retry policy. The times are the database's. The audit log has the names of what was changed.
 // CodeConflict for an id that was a deleted tenant's of which something is left.
-func (s *Store) PutTenant(ctx context.Context, by webhook.Actor, t webhook.Tenant) (stored webhook.Tenant, created bool, err error) {
+func (s *Tenants) PutTenant(ctx context.Context, by webhook.Actor, t webhook.Tenant) (stored webhook.Tenant, created bool, err error) {
 	return s.writeTenant(ctx, by, actionTenantReplace, t.ID, func(webhook.Tenant) (webhook.Tenant, error) { return t, nil })
 }
 
 // UpdateTenant reads the tenant under a lock, lets change edit it and writes it back. An
 // error of change is returned as it is and undoes everything; a change that changes
 // nothing writes nothing. What it does to the id and the times is ignored. CodeNotFound.
-func (s *Store) UpdateTenant(ctx context.Context, by webhook.Actor, id string, change func(*webhook.Tenant) error) (webhook.Tenant, error) {
+func (s *Tenants) UpdateTenant(ctx context.Context, by webhook.Actor, id string, change func(*webhook.Tenant) error) (webhook.Tenant, error) {
 	var before webhook.Tenant
 	var changeErr error
 	stored, _, err := s.writeTenant(ctx, by, actionTenantUpdate, id, func(t webhook.Tenant) (webhook.Tenant, error) {
@@ -53,7 +60,7 @@ func (s *Store) UpdateTenant(ctx context.Context, by webhook.Actor, id string, c
 
 // writeTenant writes what edit makes of the tenant as it is; one that is not there has
 // no CreatedAt.
-func (s *Store) writeTenant(ctx context.Context, by webhook.Actor, action, id string, edit func(webhook.Tenant) (webhook.Tenant, error),
+func (s *Tenants) writeTenant(ctx context.Context, by webhook.Actor, action, id string, edit func(webhook.Tenant) (webhook.Tenant, error),
 ) (stored webhook.Tenant, created bool, err error) {
 	changed := change{Kind: changeTenant, Tenant: id}
 	defer func() { s.changedHere(changed) }()
@@ -105,7 +112,7 @@ func (s *Store) writeTenant(ctx context.Context, by webhook.Actor, action, id st
 }
 
 // tenantBefore reads and locks a tenant that is about to be written; one that is not
-// there, or that somebody else makes at this moment, is as empty.
+// there, or that another transaction makes at this moment, is as empty.
 func tenantBefore(ctx context.Context, tx pgx.Tx, id string) (webhook.Tenant, error) {
 	rows, err := tx.Query(ctx, `select `+tenantColumns+` from tenants where id = $1 for no key update`, id)
 	if err != nil {
@@ -129,7 +136,7 @@ func changedOfTenant(before, after webhook.Tenant) []string {
 }
 
 // Tenant reads one tenant; CodeNotFound when there is none.
-func (s *Store) Tenant(ctx context.Context, id string) (webhook.Tenant, error) {
+func (s *Tenants) Tenant(ctx context.Context, id string) (webhook.Tenant, error) {
 	var t webhook.Tenant
 	err := s.ofTenant(id).withConn(ctx, "read tenant "+id, func(ctx context.Context, conn querier) error {
 		rows, err := conn.Query(ctx, `select `+tenantColumns+` from tenants where id = $1`, id)
@@ -147,7 +154,7 @@ func (s *Store) Tenant(ctx context.Context, id string) (webhook.Tenant, error) {
 
 // ListTenants is ordered by id, by bytes; after is the last id of the page before,
 // "" for the first page.
-func (s *Store) ListTenants(ctx context.Context, limit int, after string) ([]webhook.Tenant, error) {
+func (s *Tenants) ListTenants(ctx context.Context, limit int, after string) ([]webhook.Tenant, error) {
 	var list []webhook.Tenant
 	err := s.asOperator().withConn(ctx, "list tenants", func(ctx context.Context, conn querier) error {
 		rows, err := conn.Query(ctx, `select `+tenantColumns+` from tenants where id > $1 order by id limit $2`, after, limit)
@@ -164,7 +171,7 @@ func (s *Store) ListTenants(ctx context.Context, limit int, after string) ([]web
 // left. CodeConflict while it has endpoints. Its events and deliveries stay until
 // retention removes them, and until then no tenant of the same id can be made: see
 // PruneDeletedTenants.
-func (s *Store) DeleteTenant(ctx context.Context, by webhook.Actor, id string) error {
+func (s *Tenants) DeleteTenant(ctx context.Context, by webhook.Actor, id string) error {
 	defer s.changedHere(change{Kind: changeTenant, Tenant: id})
 	return s.asOperator().inTx(ctx, "delete tenant "+id, func(ctx context.Context, tx pgx.Tx) error {
 		// The lock keeps CreateEndpoint out, which begins with the tenant's row too. The

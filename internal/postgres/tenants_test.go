@@ -17,13 +17,13 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-func actions(t *testing.T, s *Store, subject string) []string {
+func actions(t *testing.T, s *stores, subject string) []string {
 	t.Helper()
 	return query[string](t, s, `select action from audit_log where subject = $1 order by id`, subject)
 }
 
 // breakAudit makes every further audit entry of the schema fail.
-func breakAudit(t *testing.T, s *Store) {
+func breakAudit(t *testing.T, s *stores) {
 	t.Helper()
 	_, err := s.login.Exec(t.Context(), `alter table audit_log add constraint broken check (false) not valid`)
 	require.NoError(t, err)
@@ -227,7 +227,7 @@ func TestDeleteTenantSeesAnEndpointThatWasCommittedWhileItWaited(t *testing.T) {
 }
 
 // waitsForALock reports whether a session waits for a row of this schema's tenants.
-func waitsForALock(t *testing.T, s *Store) bool {
+func waitsForALock(t *testing.T, s *stores) bool {
 	t.Helper()
 	return query[bool](t, s, `
 		select exists (select from pg_locks w join pg_locks h on h.pid = w.pid

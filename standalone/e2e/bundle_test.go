@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/client"
 
 	"github.com/everpost/everpost/internal/receivertest"
 )
@@ -54,6 +55,18 @@ type bundle struct {
 	in     *instance
 	door   *door
 	tenant string
+}
+
+// awaitWorkflow waits until a workflow has been started and has ended. That of a delivery whose first request was
+// eager is started after it was delivered.
+func (b *bundle) awaitWorkflow(ctx context.Context, engine client.Client, id string) {
+	b.t.Helper()
+	eventually(ctx, b.t, func() string {
+		if err := engine.GetWorkflow(ctx, id, "").Get(ctx, nil); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
 }
 
 // setup is a tenant on the shared instance.

@@ -83,7 +83,7 @@ func TestWorkflowIsVisibleInTemporal(t *testing.T) {
 	d = b.waitState(d.ID, "delivered")
 	ctx, engine := contextFor(t, patience), b.in.temporal(t)
 
-	require.NoError(t, engine.GetWorkflow(ctx, d.WorkflowID, "").Get(ctx, nil))
+	b.awaitWorkflow(ctx, engine, d.WorkflowID)
 	described, err := engine.DescribeWorkflow(ctx, d.WorkflowID, "")
 	require.NoError(t, err)
 	if described.WorkflowType.Name == "FanoutWorkflow" { // it waited beside another test's
@@ -171,7 +171,7 @@ func TestSlowReceiverGetsOneRequest(t *testing.T) {
 			during(b, d)
 
 			d = b.waitState(d.ID, "delivered")
-			require.NoError(t, b.in.temporal(t).GetWorkflow(ctx, d.WorkflowID, "").Get(ctx, nil), "the workflow has ended: nothing comes after it")
+			b.awaitWorkflow(ctx, b.in.temporal(t), d.WorkflowID) // it has ended: nothing comes after it
 			require.Equal(t, 1, d.Attempts)
 			require.Equal(t, 1, r.Count(), "exactly one request")
 			require.Contains(t, historiesOf(ctx, t, b.in.temporal(t), d.WorkflowID), `"Join"`, "the request was joined, not waited for in the task")

@@ -199,7 +199,7 @@ func TestStopFinishesWhatIsUnderWay(t *testing.T) {
 	for _, id := range ids {
 		d := b.waitState(id, "delivered")
 		require.Equal(t, 1, d.Attempts)
-		require.NoError(t, in.temporal(t).GetWorkflow(contextFor(t, patience), d.WorkflowID, "").Get(t.Context(), nil))
+		b.awaitWorkflow(contextFor(t, patience), in.temporal(t), d.WorkflowID)
 	}
 	require.Equal(t, count, r.Count(), "their answers were recorded: nothing is sent again")
 }

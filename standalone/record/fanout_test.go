@@ -41,7 +41,7 @@ func (i *installation) shareTo(t *testing.T, id string, scripts ...[]receivertes
 	t.Cleanup(store.Close)
 	l := lot{installation: i}
 	for _, script := range scripts {
-		accepted, err := store.Accept(t.Context(), webhook.NewEvent{
+		accepted, err := store.Events.Accept(t.Context(), webhook.NewEvent{
 			TenantID: "acme", Type: "order.paid", Payload: []byte(`"canary"`), EndpointIDs: []webhook.EndpointID{endpoint},
 		})
 		require.NoError(t, err)

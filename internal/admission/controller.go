@@ -1,0 +1,189 @@
+// Package admission decides when a request may be sent to an endpoint, so that no receiver can
+// hurt another and none is hurt by Everpost: at most so many requests at a time, no more than so
+// many per second, none while the receiver fails, and a ramp-up when it has recovered.
+//
+// A delivery that can not be admitted at once gets a reservation, a time of its own. If that is
+// near, Acquire waits for it; else the caller sets a timer and asks again, normally once. What
+// does not fit into the next minutes is held. So a receiver that hangs costs timers and rows,
+// never a goroutine or a slot that others need.
+//
+// The files, from the bottom up, where each uses those before it only:
+//
+//	tuning                    constants that several files share
+//	request, result, recent   what is asked, what became of it, counts of the last minutes
+//	timeout                   automatic timeouts
+//	rampup, rate              the rate limit (GCRA), and how the rate rises after an outage
+//	concurrency               max_in_flight, and how often a slot becomes free
+//	reservations              times that are kept for deliveries
+//	breaker                   the circuit breaker
+//	host                      max_in_flight_per_host
+//	environment, endpoint     the state of one endpoint, and what follows from a result
+//	schedule                  when the next request may be admitted
+//	permit, waiters, acquire  how a request is admitted, deliveries that wait for it, the decision
+//	shard, controller         all endpoints, and the entry points
+//	health, forecast          what others are told of an endpoint
+//
+// Everything counts within this process. See docs/adr/0008 and 0009.
+package admission
+
+import (
+	"context"
+	"time"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// Controller admits requests to all endpoints. It needs no closing: its timers are set only while
+// deliveries wait.
+type Controller struct {
+	environment
+
+	shards [shards]shard
+}
+
+// New makes a controller.
+func New(config Config) *Controller {
+	config = config.withDefaults()
+	c := &Controller{environment: environment{config: config, base: config.Now(), hosts: make(map[string]*host)}}
+	for i := range c.shards {
+		s := &c.shards[i]
+		s.env, s.lock = &c.environment, &s.own
+		if config.MaxInFlightPerHost > 0 {
+			s.lock = &c.hostsLock
+		}
+		s.size = max(1, config.MaxEndpoints/shards)
+		s.endpoints = make(map[webhook.EndpointID]*endpoint)
+	}
+	return c
+}
+
+// Acquire asks to send one request. It may wait for most of a second, for a reservation that is
+// near; a bounded number of deliveries of one endpoint wait, in the order of their reservations.
+// When ctx ends meanwhile, the reservation is given back and the delivery is deferred.
+//
+// A permit must be ended. A deferred delivery keeps its reservation until a second after
+// Decision.Until. One that will not come back is to be given to Forget.
+func (c *Controller) Acquire(ctx context.Context, req Request) Decision {
+	e, now := c.lockFor(&req)
+	decision, w := e.decide(now, &req)
+	e.unlock()
+	for w != nil {
+		decision, w = e.await(ctx, w, &req)
+	}
+	return decision
+}
+
+// TryAcquire asks to send one request at once. Nil means that it would have to wait, or that the
+// receiver is slow or its last request failed; nothing is reserved then.
+func (c *Controller) TryAcquire(req Request) *Permit {
+	e, now := c.lockFor(&req)
+	defer e.unlock()
+	if e.recent.failureStreak > 0 || e.unresponsive(now) {
+		return nil
+	}
+	return e.admitAtOnce(now, &req)
+}
+
+// Done ends a permit whose request was made.
+func (p *Permit) Done(r Result) { p.end(&r) }
+
+// Cancel ends a permit with which nothing was sent, or nothing was learnt of the receiver because
+// of a failure of our own.
+func (p *Permit) Cancel() { p.end(nil) }
+
+func (p *Permit) end(r *Result) {
+	e := p.endpoint
+	e.lock.Lock()
+	defer e.unlock()
+	if !p.ended {
+		now := e.env.now()
+		e.finish(now, p, r)
+		e.admitWaiters(now)
+	}
+}
+
+// Forget gives back the reservation of a delivery that will not come back.
+func (c *Controller) Forget(id webhook.EndpointID, delivery webhook.DeliveryID) {
+	c.look(id, func(e *endpoint, now time.Duration) {
+		if r := e.reservations.of(delivery); r != nil && !r.waiting {
+			e.reservations.remove(delivery)
+			e.admitWaiters(now)
+		}
+	})
+}
+
+// Reset closes an endpoint's circuit and forgets what was learnt of its answers and asked for by
+// its answers: it has another URL, or a person says that the receiver is healthy. Requests in
+// flight stay, and reservations, unless the circuit was expected to close long ago.
+func (c *Controller) Reset(id webhook.EndpointID) {
+	c.look(id, func(e *endpoint, now time.Duration) {
+		before := e.breaker.state
+		e.breaker.reset(now)
+		e.followCircuit(now, before)
+		e.blockedUntil, e.slots.latency, e.slots.known = 0, 0, false
+		if e.autoTimeout != nil {
+			*e.autoTimeout = autoTimeout{}
+		}
+		e.admitWaiters(now)
+	})
+}
+
+// CloseCircuit is for a person who says that a receiver is healthy: a circuit that is open becomes
+// half open, and the next request is the probe. If that fails, the cooldown is that of a first
+// opening. at tells one such command from another: each is carried out once. False: nothing was to
+// be done.
+func (c *Controller) CloseCircuit(id webhook.EndpointID, at time.Time) (wasOpen bool) {
+	c.look(id, func(e *endpoint, now time.Duration) {
+		before := e.breaker.state
+		if wasOpen = e.breaker.forceProbe(now, at); wasOpen {
+			e.rate.skipRampUp(now)
+			e.followCircuit(now, before)
+			e.admitWaiters(now)
+		}
+	})
+	return wasOpen
+}
+
+// HostOf is what counts as one host: the name in an endpoint's URL and the port, in lower case and
+// without the scheme: "example.com:443". "" for a URL that is not usable, and where hosts are not
+// limited.
+//
+// Another port may be another service, and no answer of DNS says which names lead to one machine,
+// so nothing more is taken for the same.
+func (c *Controller) HostOf(endpointURL string) string {
+	if c.config.MaxInFlightPerHost <= 0 {
+		return ""
+	}
+	return hostOf(endpointURL)
+}
+
+// lockFor locks a request's endpoint and gives it the request's limits and host.
+func (c *Controller) lockFor(req *Request) (e *endpoint, now time.Duration) {
+	s := c.shard(req.Endpoint)
+	s.lock.Lock()
+	now = c.now()
+	e = s.endpoint(req.Endpoint, now)
+	if changed := e.apply(now, req.Limits.withDefaults()); changed {
+		e.admitWaiters(now)
+	}
+	if !e.hasHost(req.Host) {
+		e.setHost(now, c.host(req.Host))
+	}
+	e.host.prune(now)
+	return e, now
+}
+
+// look calls f with what is remembered of an endpoint, if anything.
+func (c *Controller) look(id webhook.EndpointID, f func(e *endpoint, now time.Duration)) {
+	s := c.shard(id)
+	s.lock.Lock()
+	defer s.unlock()
+	if e := s.endpoints[id]; e != nil {
+		now := c.now()
+		e.expire(now)
+		f(e, now)
+	}
+}
+
+// shard returns that of an endpoint; the last byte of an id is random.
+func (c *Controller) shard(id webhook.EndpointID) *shard { return &c.shards[id[len(id)-1]%shards] }

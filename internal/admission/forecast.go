@@ -1,0 +1,54 @@
+package admission
+
+import (
+	"time"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+const (
+	// failingStreak is how many requests in a row must have failed for an endpoint to be unhealthy.
+	failingStreak = 2
+	// releaseAhead is for how long what is released of a backlog lasts: a released delivery that
+	// is not admitted soon costs a timer, and comes for nothing when the receiver fails again.
+	releaseAhead = 10 * time.Second
+)
+
+// Forecast is what a new delivery of an endpoint has to expect.
+type Forecast struct {
+	Wait      time.Duration // until it would be admitted
+	Rate      float64       // how many per second are admitted after that
+	Unhealthy bool          // the last two requests failed, the latency is above 1 s, or the circuit is not closed
+}
+
+// Forecast predicts the next admission. It is zero for an endpoint of which nothing is known. A
+// request that delivers ends a row of failures, time does not.
+func (c *Controller) Forecast(id webhook.EndpointID) (f Forecast) {
+	c.look(id, func(e *endpoint, now time.Duration) {
+		at, _ := e.earliest(now)
+		f = Forecast{Wait: max(0, at-now), Rate: e.effectiveRate(now), Unhealthy: e.recent.failureStreak >= failingStreak || e.unresponsive(now)}
+	})
+	return f
+}
+
+// Slow reports whether an attempt is likely to take long: the latency is above 1 s, it would be
+// deferred, or the circuit is not closed.
+func (c *Controller) Slow(id webhook.EndpointID) (slow bool) {
+	c.look(id, func(e *endpoint, now time.Duration) {
+		at, _ := e.earliest(now)
+		slow = e.unresponsive(now) || at > now+e.patience()
+	})
+	return slow
+}
+
+// Releasable is how many of what is held for an endpoint are to be released now: what may be
+// admitted within the next ten seconds, less what has a reservation already, and never so few
+// that nobody would find out that the receiver is back.
+func (c *Controller) Releasable(id webhook.EndpointID) int {
+	n := unknownReserved
+	c.look(id, func(e *endpoint, now time.Duration) {
+		ahead := int(e.effectiveRate(now) * releaseAhead.Seconds())
+		n = min(max(ahead, alwaysReserved), e.mayReserve()) - len(e.reservations.all)
+	})
+	return max(0, min(n, c.config.MaxReserved-int(c.reserved.Load())))
+}

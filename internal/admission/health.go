@@ -1,0 +1,152 @@
+package admission
+
+import (
+	"time"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// Health is how an endpoint is seen by this process.
+type Health struct {
+	Circuit   Circuit
+	Since     time.Time // of the outage or the recovery; zero when the circuit was never open
+	Why       string    // it is not closed: "14 of 20 requests failed, the last with http_503"
+	NextProbe time.Time // while it is open
+	ProbeOver time.Time // while a probe is under way: when it is likely to be over
+
+	BlockedUntil time.Time // by what the receiver asked for; zero when nothing
+	BlockedFor   string
+
+	Latency     time.Duration // smoothed; 0 when nothing is known
+	Rate        float64       // requests per second that are admitted now; 0 while none is
+	RecentRate  float64       // measured, of requests that were sent
+	EarlierRate float64       // that before the last outage; 0 when there was none
+	Recovering  bool          // the rate ramps up after an outage
+	WaitsFor    string        // why a new delivery would be deferred now; "" when it would not
+	Timeout     time.Duration // of a first attempt now, when it is automatic; 0 when not
+
+	InFlight int
+	Waiting  int // inside Acquire
+	Reserved int // deferred
+
+	Recent
+	SuccessStreak, FailureStreak int // attempts in a row
+}
+
+// Health tells how an endpoint is. One that is not remembered has the zero Health.
+func (c *Controller) Health(id webhook.EndpointID) (h Health) {
+	c.look(id, func(e *endpoint, now time.Duration) { h = e.health(now) })
+	return h
+}
+
+func (e *endpoint) health(now time.Duration) Health {
+	b := &e.breaker
+	h := Health{
+		Circuit: b.state, Why: b.why(),
+		Rate: e.effectiveRate(now), RecentRate: e.rate.measured(now), EarlierRate: e.rate.earlier, Recovering: e.rampingUp(now),
+		InFlight: len(e.slots.inFlight), Waiting: len(e.waiters), Reserved: len(e.reservations.all) - len(e.waiters),
+		Recent: e.recent.sum(now), SuccessStreak: e.recent.successStreak, FailureStreak: e.recent.failureStreak,
+	}
+	if b.changed {
+		h.Since = e.env.time(b.since)
+	}
+	if e.slots.known || len(e.slots.inFlight) > 0 {
+		h.Latency = e.slots.smoothed(now)
+	}
+	if e.limits.AutoTimeout {
+		h.Timeout = e.timeout(now, 0)
+	}
+	if b.state == CircuitOpen {
+		h.NextProbe = e.env.time(b.until)
+	}
+	if b.probe != nil {
+		over := b.probe.start + e.probeTime(now)
+		if over <= now { // it takes longer than usual, and no longer than it may
+			over = max(b.probe.start+b.probe.timeout, now+minProbe)
+		}
+		h.ProbeOver = e.env.time(over)
+	}
+	if e.blockedUntil > now {
+		h.BlockedUntil, h.BlockedFor = e.env.time(e.blockedUntil), e.blockedFor
+	}
+	if at, reason := e.earliest(now); at > now+e.patience() {
+		h.WaitsFor = reason
+	}
+	return h
+}
+
+// healthy reports whether there is nothing to tell of an endpoint but that it answers, or that
+// nothing was sent to it lately.
+func (e *endpoint) healthy(now time.Duration) bool {
+	until, _ := e.blocked(now)
+	if until > now || len(e.reservations.all) > 0 || e.rampingUp(now) {
+		return false
+	}
+	answers := e.recent.failureStreak == 0 && e.slots.smoothed(now) <= slowLatency
+	sum := e.recent.sum(now)
+	return answers || len(e.slots.inFlight) == 0 && sum.Delivered+sum.Failed == 0
+}
+
+// EachUnhealthy calls f with every endpoint of which there is more to tell than that it answers:
+// no request is admitted or a delivery waits, the last request failed, it is slow, or its rate
+// ramps up. Those of a shard are copied under its lock, and f is called without one: the whole is
+// not of one moment.
+func (c *Controller) EachUnhealthy(f func(webhook.EndpointID, Health)) {
+	for i := range c.shards {
+		found := map[webhook.EndpointID]Health{}
+		c.each(i, func(e *endpoint, now time.Duration) {
+			if !e.healthy(now) {
+				found[e.id] = e.health(now)
+			}
+		})
+		for id, h := range found {
+			f(id, h)
+		}
+	}
+}
+
+// OpenCircuits are the endpoints whose circuits are open.
+func (c *Controller) OpenCircuits() (all []webhook.EndpointID) {
+	for i := range c.shards {
+		c.each(i, func(e *endpoint, _ time.Duration) {
+			if e.breaker.state == CircuitOpen {
+				all = append(all, e.id)
+			}
+		})
+	}
+	return all
+}
+
+// Totals are sums over all endpoints.
+type Totals struct {
+	Endpoints, InFlight, Waiting, Reserved int
+	NotClosed                              int // circuits
+}
+
+// Totals counts. It takes each lock in turn, so the sums need not be of one moment.
+func (c *Controller) Totals() (sum Totals) {
+	for i := range c.shards {
+		c.each(i, func(e *endpoint, _ time.Duration) {
+			sum.Endpoints++
+			sum.InFlight += len(e.slots.inFlight)
+			sum.Waiting += len(e.waiters)
+			sum.Reserved += len(e.reservations.all) - len(e.waiters)
+			if e.breaker.state != CircuitClosed {
+				sum.NotClosed++
+			}
+		})
+	}
+	return sum
+}
+
+// each calls f with the endpoints of a shard, under its lock.
+func (c *Controller) each(i int, f func(e *endpoint, now time.Duration)) {
+	s := &c.shards[i]
+	s.lock.Lock()
+	defer s.unlock()
+	now := c.now()
+	for _, e := range s.endpoints {
+		e.expire(now)
+		f(e, now)
+	}
+}

@@ -1,0 +1,256 @@
+package admission
+
+import (
+	"net"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	// pruneEvery is how often a host's queue is searched for endpoints that wait no more.
+	pruneEvery = 10 * time.Millisecond
+	// missesToKeep is how often deliveries of an endpoint must have come in vain for a slot to
+	// be kept for the next one.
+	missesToKeep = 2
+	// slowInterval is how rarely slots must become free for one to be kept: where they do more
+	// often, a delivery gets one while it waits.
+	slowInterval = shortPatience
+)
+
+// host is a semaphore that endpoints with the same host and port in their URLs share, by turns.
+//
+// Endpoints that need a slot of the host stand in a queue, each once. A free slot goes to a
+// waiting delivery of the first that has one, and that endpoint goes to the end. A new delivery
+// is admitted at once only if a free slot remains for each other endpoint of the queue; else it
+// is deferred until after one delivery of each. Where slots become free rarely, deferred
+// deliveries may come in vain again and again: a slot is then kept for their endpoint.
+//
+// A nil *host has no limit.
+type host struct {
+	name      string
+	limit     int
+	endpoints int // that have it in their URLs
+	inFlight  int
+	queue     []*turn
+	prunedAt  time.Duration
+
+	since    time.Duration // when a slot became free last or, later, all were taken
+	interval time.Duration // smoothed, between two slots that become free while all are taken
+}
+
+// turn is an endpoint in the queue of its host.
+type turn struct {
+	contender
+
+	queued bool
+	missed int // deliveries that came in vain since the last was admitted
+}
+
+// contender is an endpoint that may need a slot of a host.
+type contender interface {
+	// ready reports whether a waiting delivery needs nothing but a slot of the host.
+	ready(now time.Duration) bool
+	// needsSlot reports whether a delivery, waiting or deferred, will need one within a time.
+	needsSlot(now, within time.Duration) bool
+	// admitFirst admits the first waiting delivery; false when it can not be admitted.
+	admitFirst(now time.Duration) bool
+}
+
+// full reports whether all slots are taken.
+func (h *host) full() bool { return h != nil && h.inFlight >= h.limit }
+
+// add takes a slot, or reports that none is free. This is where max_in_flight_per_host is
+// enforced.
+func (h *host) add(now time.Duration, t *turn) bool {
+	if h == nil {
+		return true
+	}
+	if h.full() {
+		return false
+	}
+	h.inFlight++
+	t.missed = 0
+	if h.full() {
+		h.since = now
+	}
+	if t.queued {
+		h.leave(t)
+		if t.needsSlot(now, h.soon(now)) {
+			h.join(t)
+		}
+	}
+	return true
+}
+
+// remove gives back a slot that was taken for so long.
+func (h *host) remove(now, took time.Duration) {
+	sample := now - h.since
+	if !h.full() { // it might have become free sooner: at least so soon
+		sample = min(h.interval, took/time.Duration(h.limit))
+	}
+	h.interval += (sample - h.interval) / smoothing
+	h.since = now
+	h.inFlight--
+	h.admitWaiters(now)
+}
+
+// join puts an endpoint at the end of the queue, unless it is in it.
+func (h *host) join(t *turn) {
+	if !t.queued {
+		t.queued = true
+		h.queue = append(h.queue, t)
+	}
+}
+
+// leave takes an endpoint out of the queue.
+func (h *host) leave(t *turn) {
+	if t.queued {
+		t.queued = false
+		i := slices.Index(h.queue, t)
+		h.queue = slices.Delete(h.queue, i, i+1)
+	}
+}
+
+// prune drops endpoints that need no slot soon: nobody came for their reservations, or they wait
+// for something else.
+func (h *host) prune(now time.Duration) {
+	if h == nil || now-h.prunedAt < pruneEvery {
+		return
+	}
+	h.prunedAt = now
+	within := h.soon(now)
+	before := len(h.queue)
+	h.queue = slices.DeleteFunc(h.queue, func(t *turn) bool {
+		t.queued = t.needsSlot(now, within)
+		return !t.queued
+	})
+	if len(h.queue) < before {
+		h.admitWaiters(now) // a slot that was kept
+	}
+}
+
+// soon is how near a reservation must be for its endpoint to stay in the queue: two rounds.
+func (h *host) soon(now time.Duration) time.Duration {
+	return minDeferral + 2*time.Duration(len(h.queue))*h.freeInterval(now)
+}
+
+// admitWaiters gives the free slots to waiting deliveries, by turns.
+func (h *host) admitWaiters(now time.Duration) {
+	for i := 0; i < len(h.queue) && !h.full(); {
+		if t := h.queue[i]; t.ready(now) && h.mayTake(now, t) && t.admitFirst(now) {
+			i = 0
+		} else {
+			i++
+		}
+	}
+}
+
+// mayTake reports whether an endpoint of the queue may take a slot now.
+func (h *host) mayTake(now time.Duration, t *turn) bool {
+	if h == nil {
+		return true
+	}
+	if h.inFlight+1 < h.limit || h.full() {
+		return !h.full()
+	}
+	kept := h.keptFor(now)
+	return kept == nil || kept == t
+}
+
+// keptFor returns the endpoint for which one slot is kept; nil: none is. It is the first of the
+// queue whose deliveries came in vain, if another is about to come. Where slots become free often, a
+// delivery gets one while it waits.
+func (h *host) keptFor(now time.Duration) *turn {
+	if h.freeInterval(now) <= slowInterval {
+		return nil
+	}
+	for _, t := range h.queue {
+		if t.missed >= missesToKeep && t.needsSlot(now, lateness) {
+			return t
+		}
+	}
+	return nil
+}
+
+// open reports whether a new delivery of an endpoint may be admitted at once.
+func (h *host) open(t *turn) bool { return h == nil || h.inFlight+h.others(t) < h.limit }
+
+// others is how many other endpoints are in the queue.
+func (h *host) others(t *turn) int {
+	if t.queued {
+		return len(h.queue) - 1
+	}
+	return len(h.queue)
+}
+
+// nextFree is when a slot is likely to become free. One that is overdue is expected to take as
+// long again.
+func (h *host) nextFree(now time.Duration) time.Duration {
+	if !h.full() {
+		return now
+	}
+	if overdue := now - h.since - h.interval; overdue > 0 {
+		return now + overdue
+	}
+	return max(h.since+h.interval, now+1)
+}
+
+// freeInterval is the mean time between two slots that become free when all are taken. One that
+// is overdue counts already.
+func (h *host) freeInterval(now time.Duration) time.Duration {
+	interval := h.interval
+	if age := now - h.since; h.full() && age > interval {
+		interval += (age - interval) / smoothing
+	}
+	return max(interval, 1)
+}
+
+// turnAt is when a new delivery of an endpoint has its turn: after one of each other endpoint.
+func (h *host) turnAt(now time.Duration, t *turn) time.Duration {
+	if h.open(t) {
+		return now
+	}
+	return h.nextFree(now) + time.Duration(h.others(t))*h.freeInterval(now)
+}
+
+// turnAgain is when an endpoint has its turn whose delivery came in vain: after the endpoints
+// before it in the queue.
+func (h *host) turnAgain(now time.Duration, t *turn) time.Duration {
+	if h == nil || !t.queued {
+		return now
+	}
+	return h.nextFree(now) + time.Duration(slices.Index(h.queue, t))*h.freeInterval(now)
+}
+
+// share is how far apart the requests of one endpoint are to be, so that each endpoint of the
+// queue gets as many, if slots become free at an interval; 0: as it likes.
+func (h *host) share(interval time.Duration, t *turn) time.Duration {
+	if h == nil || !t.queued && h.open(t) {
+		return 0
+	}
+	return time.Duration(h.others(t)+1) * interval
+}
+
+// hostOf returns the host of a URL, see Controller.HostOf.
+func hostOf(endpointURL string) string {
+	u, err := url.Parse(endpointURL)
+	if err != nil || u.Hostname() == "" {
+		return ""
+	}
+	port := u.Port()
+	switch {
+	case port != "":
+	case u.Scheme == "http":
+		port = "80"
+	default:
+		port = "443"
+	}
+	name := strings.ToLower(strings.TrimSuffix(u.Hostname(), "."))
+	if addr, err := netip.ParseAddr(name); err == nil {
+		name = addr.String() // the same address can be written in several ways
+	}
+	return net.JoinHostPort(name, port)
+}

@@ -1,0 +1,72 @@
+package admission
+
+import "time"
+
+// Permit is the right to send one request. It ends once, with Done or Cancel; what is said after
+// that is ignored.
+type Permit struct {
+	flight
+
+	endpoint *endpoint
+	host     *host // whose slot it has; nil where there is no limit
+	ended    bool
+}
+
+// Timeout is how long the request may take: the limits' Timeout; or, when that is automatic, three
+// times the p99 of the latencies of the last 15 minutes, 5 to 30 s, and 15 s while fewer than 20
+// are known. A retry has twice the time of the attempt before it, up to 30 s.
+func (p *Permit) Timeout() time.Duration { return p.timeout }
+
+// Decision answers a Request. It is exactly one of three: a permit (Permit is set), a wait
+// (Until is set), or a hold (neither is set).
+type Decision struct {
+	Permit *Permit   // to send now; it has to be ended
+	Until  time.Time // of a wait: when to ask again
+	Reason string    // of a wait or a hold: webhook.ReasonRate, for example
+}
+
+// Deferred reports whether the delivery has to ask again at Until.
+func (d Decision) Deferred() bool { return d.Permit == nil && !d.Until.IsZero() }
+
+// Held reports whether too many deliveries are before this one: it waits until it is
+// released, see Controller.Releasable.
+func (d Decision) Held() bool { return d.Permit == nil && d.Until.IsZero() }
+
+// admitAtOnce gives a permit for a new delivery; nil if it has to wait.
+func (e *endpoint) admitAtOnce(now time.Duration, req *Request) *Permit {
+	if !e.admissible(now) {
+		return nil
+	}
+	return e.admit(now, now, req.Retries)
+}
+
+// admit puts a request in flight, whose reservation was for at; nil when the endpoint or its host
+// has no free slot. Every permit comes from here. While the circuit is not closed the request is
+// the probe.
+func (e *endpoint) admit(now, at time.Duration, retries int) *Permit {
+	p := &Permit{endpoint: e, host: e.host, flight: flight{start: now, timeout: e.timeout(now, retries), epoch: e.breaker.epoch}}
+	if e.host.full() || !e.slots.add(&p.flight) || !e.host.add(now, &e.turn) {
+		return nil
+	}
+	if before := e.breaker.state; before != CircuitClosed {
+		e.breaker.beginProbe(&p.flight)
+		e.followCircuit(now, before)
+	}
+	e.rate.charge(now, at, e.limits.Rate)
+	return p
+}
+
+// finish takes a request out of flight and learns from its result, if there is one.
+func (e *endpoint) finish(now time.Duration, p *Permit, r *Result) {
+	p.ended = true
+	e.slots.remove(&p.flight)
+	if r != nil {
+		e.learn(now, &p.flight, r)
+	} else {
+		e.report(now, &p.flight, signalNone, "")
+	}
+	if p.host != nil {
+		p.host.remove(now, now-p.start)
+		e.env.forgetHost(p.host)
+	}
+}

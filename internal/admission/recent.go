@@ -1,0 +1,71 @@
+package admission
+
+import "time"
+
+const (
+	windowParts = 5
+	recentPart  = 3 * time.Minute // of 15 minutes
+)
+
+// window counts over a rolling window of time, in parts that are forgotten one after another.
+type window[T any] struct {
+	parts   [windowParts]T
+	current int64 // the number of the current part, since the controller was made
+}
+
+// at forgets the parts that are outside of the window, each of which has the given length, and
+// returns the current one.
+func (w *window[T]) at(now, length time.Duration) *T {
+	part := int64(now / length)
+	for n := 0; w.current < part && n < windowParts; n++ {
+		w.current++
+		clear(w.parts[w.current%windowParts : w.current%windowParts+1])
+	}
+	w.current = part
+	return &w.parts[part%windowParts]
+}
+
+// Recent counts the attempts of the last 15 minutes (12 to 15, as the count rolls).
+type Recent struct {
+	Delivered, Failed int
+	First, Retries    int // first attempts and later ones
+}
+
+// RetryRatio is retries ÷ first attempts, of which at least one is assumed.
+func (r Recent) RetryRatio() float64 { return float64(r.Retries) / float64(max(r.First, 1)) }
+
+// recent are the counts behind Recent.
+type recent struct {
+	window[struct{ delivered, failed, first, retries uint32 }]
+
+	successStreak, failureStreak int
+}
+
+func (r *recent) count(now time.Duration, result *Result) {
+	part := r.at(now, recentPart)
+	if result.Delivered {
+		part.delivered++
+		r.successStreak++
+		r.failureStreak = 0
+	} else {
+		part.failed++
+		r.failureStreak++
+		r.successStreak = 0
+	}
+	if result.Number > 1 {
+		part.retries++
+	} else {
+		part.first++
+	}
+}
+
+func (r *recent) sum(now time.Duration) (sum Recent) {
+	r.at(now, recentPart)
+	for i := range r.parts {
+		sum.Delivered += int(r.parts[i].delivered)
+		sum.Failed += int(r.parts[i].failed)
+		sum.First += int(r.parts[i].first)
+		sum.Retries += int(r.parts[i].retries)
+	}
+	return sum
+}

@@ -1,0 +1,61 @@
+package admission
+
+import (
+	"time"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// Request asks for the permission to send one request to an endpoint.
+type Request struct {
+	Endpoint webhook.EndpointID
+	Delivery webhook.DeliveryID // reservations are kept by it
+	Limits   Limits
+	Host     string // where the request goes, see Controller.HostOf; "" where hosts are not limited
+	Retries  int    // attempts made before; they lengthen an automatic timeout
+	Probe    bool   // a person asked for it: if the circuit is open and no probe is under way, it is the probe
+
+	// Released reports that the delivery was held and has been released. The last minute
+	// before the horizon is reserved for such deliveries, so that a backlog goes before
+	// deliveries that come later.
+	Released bool
+}
+
+// Limits are what an endpoint allows. They hold from the Request that brings them.
+type Limits struct {
+	MaxInFlight int                    // requests at a time; defaults to webhook.DefaultMaxInFlight
+	Rate        float64                // requests per second; defaults to webhook.DefaultRateLimit
+	Timeout     time.Duration          // of one request; defaults to webhook.DefaultTimeout
+	AutoTimeout bool                   // Timeout is ignored: see Permit.Timeout
+	Breaker     webhook.CircuitBreaker // off unless enabled; absent settings get the defaults
+}
+
+// LimitsOf returns the limits that an endpoint is configured with.
+func LimitsOf(ep *webhook.Endpoint) Limits {
+	return Limits{MaxInFlight: ep.MaxInFlight, Rate: ep.RateLimit, Timeout: ep.Timeout, AutoTimeout: ep.AutoTimeout, Breaker: ep.CircuitBreaker}
+}
+
+// withDefaults fills in what is absent or impossible.
+func (l Limits) withDefaults() Limits {
+	l.MaxInFlight = positive(l.MaxInFlight, webhook.DefaultMaxInFlight)
+	l.Rate = positive(l.Rate, webhook.DefaultRateLimit)
+	l.Timeout = positive(l.Timeout, webhook.DefaultTimeout)
+	if !l.Breaker.Enabled {
+		l.Breaker = webhook.CircuitBreaker{}
+		return l
+	}
+	initial := webhook.DefaultCircuitBreaker()
+	l.Breaker.Window = positive(l.Breaker.Window, initial.Window)
+	l.Breaker.MinRequests = positive(l.Breaker.MinRequests, initial.MinRequests)
+	l.Breaker.FailureRatio = positive(l.Breaker.FailureRatio, initial.FailureRatio)
+	l.Breaker.Cooldown = positive(l.Breaker.Cooldown, initial.Cooldown)
+	return l
+}
+
+// positive is the value, or another one if it is not positive, or NaN.
+func positive[T int | float64 | time.Duration](value, otherwise T) T {
+	if value > 0 {
+		return value
+	}
+	return otherwise
+}

@@ -1,0 +1,68 @@
+package admission
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/everpost/everpost/internal/retry"
+)
+
+// Result is what became of a request.
+type Result struct {
+	Latency        time.Duration
+	Number         int          // of the attempt; from 2 on it is a retry
+	Reason         retry.Reason // of the attempt
+	Delivered      bool
+	Answered       bool // a status was read
+	BreakerFailure bool // the circuit breaker counts it as a failure
+	TimedOut       bool // there was a connection, and no complete answer in time
+
+	// DeferFor is for how long the receiver wants no requests (Retry-After with 429); 0: it did
+	// not say. PaceFor is how long it takes until its rate limit, of which nothing remains, is
+	// reset. Of both, an hour counts at most.
+	DeferFor, PaceFor time.Duration
+}
+
+// ResultOf returns the result that an attempt's outcome stands for.
+//
+// Retry-After defers the endpoint only with a 429: with another status it says when this
+// delivery is welcome, not that others are not.
+func ResultOf(outcome retry.Outcome, number int, latency time.Duration) Result {
+	r := Result{
+		Latency: latency, Number: number, Reason: outcome.Reason,
+		Delivered:      outcome.Decision == retry.Delivered,
+		Answered:       outcome.Status != 0,
+		BreakerFailure: outcome.Trouble,
+		TimedOut:       timedOut(outcome.Reason),
+		PaceFor:        outcome.PaceFor,
+	}
+	if outcome.Status == http.StatusTooManyRequests {
+		r.DeferFor = outcome.RetryAfter
+	}
+	return r
+}
+
+// timedOut reports whether a receiver that accepted the connection did not answer in time. One
+// that does not accept it is not slow but away: a longer timeout would only be wasted on it.
+func timedOut(reason retry.Reason) bool {
+	return reason == retry.ReasonTimeoutTLS || reason == retry.ReasonTimeoutHeaders || reason == retry.ReasonTimeoutBody
+}
+
+// signal is what a result tells the circuit breaker.
+type signal uint8
+
+const (
+	signalNone signal = iota // nothing: a resolver that fails or a token server that refuses is not the receiver
+	signalSuccess
+	signalFailure
+)
+
+func (r *Result) signal() signal {
+	switch {
+	case r.BreakerFailure:
+		return signalFailure
+	case r.Answered || r.Delivered:
+		return signalSuccess
+	}
+	return signalNone
+}

@@ -1,0 +1,29 @@
+package admission
+
+import (
+	"math"
+	"time"
+)
+
+// What several parts rely on.
+const (
+	// shortPatience is how near a reservation must be for its delivery to wait inside Acquire,
+	// and longPatience how near at a quick endpoint.
+	shortPatience, longPatience = 250 * time.Millisecond, 600 * time.Millisecond
+	// minDeferral is the least time for which a delivery is deferred: durable timers are no
+	// finer.
+	minDeferral = 1200 * time.Millisecond
+	// lateness is how late a delivery may come for its reservation; then it is lost.
+	lateness = time.Second
+	// soon is how near the next reservation is of a delivery that came at its own and found all
+	// slots taken. It may have half the interval to others, but no less: where many came in
+	// vain, they do not come together.
+	soon = 10 * time.Second
+	// smoothing is the weight of a new measurement, that of RFC 6298 section 2.
+	smoothing = 8
+
+	never = time.Duration(math.MaxInt64)
+)
+
+// addTime is at+d without overflow.
+func addTime(at, d time.Duration) time.Duration { return at + min(d, never-at) }

@@ -1,0 +1,90 @@
+package postgres
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/everpost/everpost/internal/retry"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// Attempts reads a delivery's attempts, newest first, from below afterNumber
+// (0: from the newest). A delivery without one has an empty list.
+func (s *Deliveries) Attempts(ctx context.Context, tenantID string, id webhook.DeliveryID, limit, afterNumber int) ([]webhook.Attempt, error) {
+	if _, err := s.Delivery(ctx, tenantID, id); err != nil {
+		return nil, err
+	}
+	return queryAll(ctx, s.ofTenant(tenantID), "read attempts", scanAttempt, `
+		select number, run, started_at, latency_us, decision, reason, status, retry_after_ns, error, delay_ns, delay_source, nominal_ns, truncated,
+			request_headers, response_headers, response_body
+		from attempts where delivery_id = $1 and ($2 = 0 or number < $2) order by number desc limit $3`, id, afterNumber, limit)
+}
+
+func scanAttempt(row pgx.CollectableRow) (webhook.Attempt, error) {
+	var (
+		a                                     webhook.Attempt
+		latency, retryAfter, delay, nominal   int64
+		decision                              int16
+		reason                                string
+		requestHeaders, responseHeaders, body []byte
+	)
+	err := row.Scan(&a.Number, &a.Run, &a.StartedAt, &latency, &decision, &reason, &a.Outcome.Status, &retryAfter, &a.Error, &delay, &a.DelaySource,
+		&nominal, &a.Truncated, &requestHeaders, &responseHeaders, &body)
+	if err != nil {
+		return a, err
+	}
+	a.StartedAt, a.Latency = a.StartedAt.UTC(), time.Duration(latency)*time.Microsecond
+	a.Outcome.Decision, a.Outcome.Reason = retry.Decision(decision), retry.Reason(reason) //nolint:gosec // written by us from a Decision
+	a.Outcome.RetryAfter, a.Delay, a.Nominal = time.Duration(retryAfter), time.Duration(delay), time.Duration(nominal)
+	a.ResponseBody = bytes.Clone(body)
+	if err := json.Unmarshal(requestHeaders, &a.RequestHeaders); err != nil {
+		return a, err
+	}
+	return a, json.Unmarshal(responseHeaders, &a.ResponseHeaders)
+}
+
+// attemptRow is an attempt of a delivery.
+type attemptRow struct {
+	*webhook.Attempt
+
+	delivery webhook.DeliveryID
+}
+
+//nolint:gochecknoglobals // a table that Go cannot write as a constant
+var attemptRows = rowsOf[attemptRow]{
+	whole("delivery uuid", func(a attemptRow) [16]byte { return a.delivery }),
+	each("run int", func(a attemptRow) int { return a.Run }),
+	each("number int", func(a attemptRow) int { return a.Number }),
+	each("started timestamptz", func(a attemptRow) time.Time { return a.StartedAt }),
+	each("latency bigint", func(a attemptRow) int64 { return a.Latency.Microseconds() }),
+	each("decision smallint", func(a attemptRow) int16 { return int16(a.Outcome.Decision) }),
+	each("reason text", func(a attemptRow) string { return string(a.Outcome.Reason) }),
+	each("status int", func(a attemptRow) int { return a.Outcome.Status }),
+	each("retry_after bigint", func(a attemptRow) int64 { return int64(a.Outcome.RetryAfter) }),
+	each("error text", func(a attemptRow) string { return a.Error }),
+	each("delay bigint", func(a attemptRow) int64 { return int64(a.Delay) }),
+	each("source text", func(a attemptRow) string { return a.DelaySource }),
+	each("nominal bigint", func(a attemptRow) int64 { return int64(a.Nominal) }),
+	each("truncated boolean", func(a attemptRow) bool { return a.Truncated }),
+	eachBytes("request bytea", func(a attemptRow) []byte { return headerJSON(a.RequestHeaders, appendText) }),
+	eachBytes("response bytea", func(a attemptRow) []byte { return headerJSON(a.ResponseHeaders, appendTexts) }),
+	eachBytes("body bytea", func(a attemptRow) []byte { return nonNil(a.ResponseBody) }),
+}
+
+//nolint:gochecknoglobals // a constant that Go cannot write as one
+var insertAttempts = `
+	insert into attempts (delivery_id, run, number, started_at, latency_us, decision, reason, status, retry_after_ns, error,
+		delay_ns, delay_source, nominal_ns, truncated, request_headers, response_headers, response_body) ` + attemptRows.query(1) + `
+	on conflict (delivery_id, run, number) do nothing`
+
+type attemptBatch []attemptRow
+
+func (rows attemptBatch) queue(b *pgx.Batch) {
+	if len(rows) > 0 {
+		b.Queue(insertAttempts, attemptRows.args(rows)...)
+	}
+}

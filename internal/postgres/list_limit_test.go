@@ -1,0 +1,185 @@
+package postgres
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// stuckLists is a store whose lists of deliveries and of events come to no end before goOn
+// is called.
+func stuckLists(t *testing.T) (s *stores, goOn func()) {
+	t.Helper()
+	_, address := setupStore(t)
+	s, err := openStores(t.Context(), Config{URL: address + "&lock_timeout=60s", MaxConns: 12, Sealer: newTestSealer(t)})
+	require.NoError(t, err)
+	t.Cleanup(s.Close)
+	conn, err := pgx.Connect(t.Context(), address)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
+	_, err = conn.Exec(t.Context(), `begin; lock table deliveries, events in access exclusive mode`)
+	require.NoError(t, err)
+	return s, func() {
+		_, err := conn.Exec(t.Context(), `rollback`)
+		require.NoError(t, err)
+	}
+}
+
+// Lists that take long leave the connections that everybody needs, and each tenant its turns.
+func TestSlowListsLeaveConnectionsToOthers(t *testing.T) {
+	t.Parallel()
+	s, goOn := stuckLists(t)
+	s.lists.timeout, s.lists.wait = time.Minute, 50*time.Millisecond
+	page := webhook.Page{Limit: 10}
+	answers := map[string]chan error{}
+	ask := func(tenant string, n int) {
+		answers[tenant] = make(chan error, n)
+		for i := range n {
+			go func() {
+				var err error
+				if i%2 == 0 {
+					_, err = s.ListDeliveries(t.Context(), tenant, webhook.DeliveryFilter{EventType: "never.seen"}, page)
+				} else {
+					_, err = s.ListEvents(t.Context(), tenant, webhook.EventFilter{Type: "never.seen"}, page)
+				}
+				answers[tenant] <- err
+			}()
+		}
+	}
+	refused := func(tenant string, n int, code webhook.Code) {
+		for range n {
+			err := <-answers[tenant]
+			requireCode(t, code, err)
+		}
+	}
+	ask("acme", 20)
+	refused("acme", 20-listsAtOnce, webhook.CodeRateLimited)
+	_, err := s.CreateReplay(t.Context(), testActor(), webhook.Replay{TenantID: "acme", Source: webhook.ReplayDeadLetters, Asked: 10})
+	requireCode(t, webhook.CodeRateLimited, err)
+	ask("other", 4)
+	refused("other", 2, webhook.CodeUnavailable) // six of twelve connections are for lists
+
+	for range 100 { // what taking events needs
+		_, err := s.DB.quotas.read(t.Context(), "acme")
+		require.NoError(t, err)
+		_, _, err = s.EndpointsOf(t.Context(), "acme")
+		require.NoError(t, err)
+		_, err = s.livingKey(t.Context(), webhook.NewKeyID())
+		require.NoError(t, err)
+	}
+	goOn()
+	for tenant, n := range map[string]int{"acme": listsAtOnce, "other": 2} {
+		for range n {
+			require.NoError(t, <-answers[tenant])
+		}
+	}
+	require.Empty(t, s.lists.together)
+	require.Empty(t, s.lists.of, "nobody is remembered")
+}
+
+// A list that takes too long says what to narrow. Here a row takes as long to be looked at
+// as a very long record does.
+func TestAListThatTakesTooLong(t *testing.T) {
+	t.Parallel()
+	b := setupDelivery(t)
+	for state, start := range map[webhook.State]webhook.Start{webhook.StateDeadLettered: b.accept(t), webhook.StateRetrying: b.accept(t)} {
+		step := stepOf(start, 1, state)
+		step.Attempt = attemptOf(1, 1, 503)
+		_, err := b.Record(t.Context(), step)
+		require.NoError(t, err)
+	}
+	_, err := b.login.Exec(t.Context(), `
+		update deliveries set reason = 'http_503', last_status = 503;
+		create policy slow on deliveries as restrictive to everpost_api using (pg_sleep(60)::text = '');
+		create policy slow on events as restrictive to everpost_api using (pg_sleep(60)::text = '');
+		create policy slow on audit_log as restrictive to everpost_operator using (pg_sleep(60)::text = '')`)
+	require.NoError(t, err)
+	require.Equal(t, 3*time.Second, b.lists.timeout)
+	b.lists.timeout = 50 * time.Millisecond
+	page, since := webhook.Page{Limit: 10}, time.Now().AddDate(0, 0, -20)
+	list := func(f webhook.DeliveryFilter) func() error {
+		return func() error { _, err := b.ListDeliveries(t.Context(), "acme", f, page); return err }
+	}
+	for says, ask := range map[string]func() error{
+		"fits event_type; give since, so that only what is newer is looked at": list(webhook.DeliveryFilter{EventType: "order.paid"}),
+		"fits state and endpoint_id; choose a later since": list(webhook.DeliveryFilter{
+			States: []webhook.State{webhook.StateRetrying}, EndpointID: b.endpoint.ID, Since: since,
+		}),
+		"fits reason and status; give since": list(webhook.DeliveryFilter{
+			States: []webhook.State{webhook.StateDeadLettered}, Reason: "http_503", Status: 503,
+		}),
+		"the database is not reachable at the moment: list deliveries": list(webhook.DeliveryFilter{}),
+		"fits type; give since": func() error {
+			_, err := b.ListEvents(t.Context(), "acme", webhook.EventFilter{Type: "order.paid"}, page)
+			return err
+		},
+		"fits action; give since": func() error {
+			_, err := b.ListAudit(t.Context(), webhook.AuditFilter{Action: "tenant.create"}, page)
+			return err
+		},
+	} {
+		err := ask()
+		requireCode(t, webhook.CodeUnavailable, err)
+		require.ErrorContains(t, err, says)
+		if strings.Contains(says, "since") {
+			require.ErrorContains(t, err, "the list took longer than 50ms")
+		}
+	}
+	var timeout string
+	require.NoError(t, b.pool.QueryRow(t.Context(), `show statement_timeout`).Scan(&timeout))
+	require.Equal(t, "10s", timeout, "the next user of the connection has the usual one")
+}
+
+// Who leaves while waiting leaves nothing behind, and turns come to those who wait.
+func TestListTurns(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		turns := newListLimit(10)
+		var releases []func()
+		for range listsAtOnce {
+			release, err := turns.take(t.Context(), "acme")
+			require.NoError(t, err)
+			releases = append(releases, release)
+		}
+		before := time.Now()
+		_, err := turns.take(t.Context(), "acme")
+		requireCode(t, webhook.CodeRateLimited, err)
+		require.Equal(t, listWait, time.Since(before))
+
+		gone, leave := context.WithCancel(t.Context())
+		leave()
+		_, err = turns.take(gone, "acme")
+		require.ErrorIs(t, err, context.Canceled)
+
+		other, err := turns.take(t.Context(), "other")
+		require.NoError(t, err)
+		_, err = turns.take(gone, "third")
+		require.ErrorIs(t, err, context.Canceled)
+		_, err = turns.take(t.Context(), "third")
+		requireCode(t, webhook.CodeUnavailable, err)
+
+		waiting := make(chan error, 1)
+		go func() {
+			release, err := turns.take(t.Context(), "third")
+			if err == nil {
+				release()
+			}
+			waiting <- err
+		}()
+		synctest.Wait()
+		other()
+		require.NoError(t, <-waiting)
+		for _, release := range releases {
+			release()
+		}
+		require.Empty(t, turns.together)
+		require.Empty(t, turns.of)
+	})
+}

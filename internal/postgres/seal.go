@@ -1,0 +1,33 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// Sealed is something encrypted with a data key of its own, and that key
+// encrypted with the key-encryption key KEKID.
+type Sealed struct {
+	KEKID      string
+	WrappedKey []byte
+	Nonce      []byte
+	Ciphertext []byte
+}
+
+// Sealer encrypts what must not be stored in plaintext. Additional is bound to the result:
+// opening with another value fails, so that rows cannot be swapped.
+type Sealer interface {
+	Seal(ctx context.Context, plaintext, additional string) (Sealed, error)
+	Open(ctx context.Context, sealed Sealed, additional string) (plaintext string, err error)
+}
+
+// noSealer stands in when no secrets are read or written.
+type noSealer struct{}
+
+func (noSealer) Seal(context.Context, string, string) (Sealed, error) { return Sealed{}, errNoSealer() }
+func (noSealer) Open(context.Context, Sealed, string) (string, error) { return "", errNoSealer() }
+
+func errNoSealer() error {
+	return &webhook.Error{Code: webhook.CodeInternal, Message: "no key-encryption key is configured"}
+}

@@ -1,0 +1,56 @@
+package postgres
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// CheckEncryption returns an error when connections to a database would cross a network without TLS
+// although the connection string does not ask for that: the driver's own default tries TLS and goes
+// on without when the server, or a machine in between, says that it has none. On this machine, over a
+// socket or loopback, nothing has to be encrypted.
+func CheckEncryption(connection string) error {
+	config, err := pgconn.ParseConfig(connection)
+	if err != nil {
+		return fmt.Errorf("parse database URL: %w", err) // pgx leaves the password out
+	}
+	if asksForNone(connection) {
+		return nil
+	}
+	check := func(host string, port uint16, with *tls.Config) error {
+		if with != nil || onThisMachine(host) {
+			return nil
+		}
+		return fmt.Errorf("PostgreSQL at %s, port %d, is not on this machine, and TLS is not required: add sslmode=verify-full to the URL "+
+			"(or verify-ca, or require), or sslmode=disable where the network may be trusted", host, port)
+	}
+	if err := check(config.Host, config.Port, config.TLSConfig); err != nil {
+		return err
+	}
+	for _, next := range config.Fallbacks { // further hosts, and the same ones without TLS
+		if err := check(next.Host, next.Port, next.TLSConfig); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// asksForNone reports whether the connection string itself, not the environment, says that there is
+// to be no TLS.
+func asksForNone(connection string) bool {
+	u, err := url.Parse(connection)
+	return err == nil && u.Query().Get("sslmode") == "disable"
+}
+
+func onThisMachine(host string) bool {
+	if strings.HasPrefix(host, "/") || strings.HasPrefix(host, "@") || host == "localhost" {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.Unmap().IsLoopback()
+}
