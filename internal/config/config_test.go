@@ -3,21 +3,45 @@ package config_test
 import (
 	"math"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/alecthomas/kong"
 	"github.com/stretchr/testify/require"
 
 	"github.com/everpost/everpost/internal/config"
 	"github.com/everpost/everpost/internal/retry"
 )
 
-func valid() config.Config {
-	return config.Config{
-		Listen: "127.0.0.1:0", AdminListen: ":8081", Retention: time.Hour, DeadLetterRetention: time.Hour, AuditRetention: 720 * time.Hour, StartSlots: 1,
-		MaxPerWorkflow: 1, ReconcileEvery: time.Second, QueueLength: 1, LogLevel: "info",
+// TestMain removes the caller's own settings from the environment.
+func TestMain(m *testing.M) {
+	for _, entry := range os.Environ() {
+		if name, _, _ := strings.Cut(entry, "="); strings.HasPrefix(name, "EVERPOST_") {
+			_ = os.Unsetenv(name) // fails only for names that no entry has
+		}
 	}
+	m.Run()
+}
+
+// defaults are the settings as the command line has them when nothing is set.
+type defaults struct {
+	config.Config     `embed:""`
+	config.Standalone `embed:""`
+}
+
+func parsed() (d defaults, flags []*kong.Flag) {
+	parser := kong.Must(&d)
+	if _, err := parser.Parse(nil); err != nil {
+		panic(err)
+	}
+	return d, parser.Model.Flags
+}
+
+func valid() config.Config {
+	d, _ := parsed()
+	return d.Config
 }
 
 func vaultKEK(token, file string, timeout time.Duration) config.KEKs {

@@ -91,10 +91,10 @@ var errNoKEK = errors.New("EVERPOST_KEK_FILE: is required (a file with the base6
 func (k *KEKs) validateKEKs(bad *refusals) {
 	vault := k.KEKVaultAddr != ""
 	if k.KEK != "" && k.KEKFile != "" {
-		bad.add("EVERPOST_KEK", "is set together with EVERPOST_KEK_FILE; set one of them")
+		bad.addf("EVERPOST_KEK", "is set together with EVERPOST_KEK_FILE; set one of them")
 	}
 	if vault && !k.KEKVaultOld && (k.KEK != "" || k.KEKFile != "") {
-		bad.add("EVERPOST_KEK_VAULT_ADDR", "is set together with EVERPOST_KEK_FILE or EVERPOST_KEK; only one key encrypts. "+
+		bad.addf("EVERPOST_KEK_VAULT_ADDR", "is set together with EVERPOST_KEK_FILE or EVERPOST_KEK; only one key encrypts. "+
 			"To read with Vault's key only, set EVERPOST_KEK_VAULT_OLD; with a file's, name that in EVERPOST_KEK_OLD_FILES")
 	}
 	for name, set := range map[string]bool{
@@ -102,11 +102,11 @@ func (k *KEKs) validateKEKs(bad *refusals) {
 		"EVERPOST_KEK_VAULT_TOKEN_FILE": k.KEKVaultTokenFile != "",
 	} {
 		if set && !vault {
-			bad.add(name, "is set without EVERPOST_KEK_VAULT_ADDR")
+			bad.addf(name, "is set without EVERPOST_KEK_VAULT_ADDR")
 		}
 	}
 	if vault && (k.KEKVaultToken == "") == (k.KEKVaultTokenFile == "") {
-		bad.add("EVERPOST_KEK_VAULT_TOKEN", "either it or EVERPOST_KEK_VAULT_TOKEN_FILE is required with EVERPOST_KEK_VAULT_ADDR")
+		bad.addf("EVERPOST_KEK_VAULT_TOKEN", "either it or EVERPOST_KEK_VAULT_TOKEN_FILE is required with EVERPOST_KEK_VAULT_ADDR")
 	}
 	if vault {
 		checkRanges(k, bad)

@@ -40,16 +40,16 @@ func notProxies(p netip.Prefix) string {
 func (c *Config) validateCIDRs(bad *refusals) {
 	for _, prefix := range c.AllowedCIDRs {
 		if prefix.Bits() == 0 {
-			bad.add("EVERPOST_ALLOWED_CIDRS", "%q allows every address, those of your own network too; name the ranges that receivers are in", prefix)
+			bad.addf("EVERPOST_ALLOWED_CIDRS", "%q allows every address, those of your own network too; name the ranges that receivers are in", prefix)
 		}
 	}
 	for name, list := range map[string][]netip.Prefix{"EVERPOST_ALLOWED_CIDRS": c.AllowedCIDRs, "EVERPOST_DENIED_CIDRS": c.DeniedCIDRs} {
 		for _, prefix := range list {
 			if prefix != prefix.Masked() {
-				bad.add(name, "%q has bits beyond its length; write %s, or a longer prefix", prefix, prefix.Masked())
+				bad.addf(name, "%q has bits beyond its length; write %s, or a longer prefix", prefix, prefix.Masked())
 			}
 			if prefix.Addr().Is4In6() {
-				bad.add(name, "%q is a range of IPv4 addresses in IPv6 form, which are refused anyway; write it as IPv4", prefix)
+				bad.addf(name, "%q is a range of IPv4 addresses in IPv6 form, which are refused anyway; write it as IPv4", prefix)
 			}
 		}
 	}

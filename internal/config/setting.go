@@ -89,12 +89,12 @@ func checkRanges(settings any, bad *refusals) {
 		least, most, err := parseRange(declared, parse)
 		switch {
 		case err != nil:
-			bad.add(tag.Get("env"), "is declared with a range that cannot be read: %v", err)
+			bad.addf(tag.Get("env"), "is declared with a range that cannot be read: %v", err)
 		case zero != "" && number == 0, number >= least && number <= most: // never NaN
 		case zero != "":
-			bad.add(tag.Get("env"), "must be 0, for %s, or %s", zero, inWords(declared))
+			bad.addf(tag.Get("env"), "must be 0, for %s, or %s", zero, inWords(declared))
 		default:
-			bad.add(tag.Get("env"), "must be %s", inWords(declared))
+			bad.addf(tag.Get("env"), "must be %s", inWords(declared))
 		}
 	}
 }

@@ -36,7 +36,7 @@ func (s *Standalone) Validate() error {
 	bad.addListen("EVERPOST_TEMPORAL_LISTEN", s.TemporalListen)
 	bad.addListen("EVERPOST_UI_LISTEN", s.UIListen)
 	if s.DataDir == "" {
-		bad.add("EVERPOST_DATA_DIR", "must name a directory")
+		bad.addf("EVERPOST_DATA_DIR", "must name a directory")
 	}
 	checkRanges(s, &bad)
 	return bad.err()
@@ -52,18 +52,18 @@ func (s *Standalone) AllowDev(c *Config, environ []string) error {
 	}
 	var bad refusals
 	if c.EgressProxy != "" {
-		bad.add("EVERPOST_DEV", "is set together with EVERPOST_EGRESS_PROXY, through which endpoints on this machine cannot be reached; unset one of them")
+		bad.addf("EVERPOST_DEV", "is set together with EVERPOST_EGRESS_PROXY, through which endpoints on this machine cannot be reached; unset one of them")
 	}
 	for _, entry := range environ {
 		name, value, _ := strings.Cut(entry, "=")
 		if allowed, err := strconv.ParseBool(value); name == "EVERPOST_ALLOW_HTTP" && err == nil && !allowed {
-			bad.add("EVERPOST_DEV", "is set together with EVERPOST_ALLOW_HTTP=%s, but allows http; unset one of them", value)
+			bad.addf("EVERPOST_DEV", "is set together with EVERPOST_ALLOW_HTTP=%s, but allows http; unset one of them", value)
 		}
 	}
 	loopbacks := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 	for _, denied := range c.DeniedCIDRs {
 		if slices.ContainsFunc(loopbacks, denied.Overlaps) {
-			bad.add("EVERPOST_DEV", "is set together with %s in EVERPOST_DENIED_CIDRS, which denies addresses of this machine; unset one of them", denied)
+			bad.addf("EVERPOST_DEV", "is set together with %s in EVERPOST_DENIED_CIDRS, which denies addresses of this machine; unset one of them", denied)
 		}
 	}
 	if len(bad) > 0 {

@@ -28,28 +28,28 @@ func (c *Config) Validate() error {
 	bad.addListen("EVERPOST_ADMIN_LISTEN", c.AdminListen)
 	if c.DatabaseURL != "" {
 		if err := CheckDatabaseURL(c.DatabaseURL); err != nil {
-			bad.add("EVERPOST_DATABASE_URL", "%s", err)
+			bad.addf("EVERPOST_DATABASE_URL", "%s", err)
 		}
 	}
 	c.validateKEKs(&bad)
 	if c.OperatorKey != "" && !hardToGuess(c.OperatorKey) {
-		bad.add("EVERPOST_OPERATOR_KEY",
+		bad.addf("EVERPOST_OPERATOR_KEY",
 			"must be a secret of %d characters or more, %d of them different, and no repeated word; 'openssl rand -hex 32' makes one",
 			minOperatorKey, minDifferent)
 	}
 	if strings.Trim(c.OperatorTenant, tenantAlphabet) != "" || len(c.OperatorTenant) > maxTenantID {
-		bad.add("EVERPOST_OPERATOR_TENANT", "must be the id of a tenant: at most %d of A-Z, a-z, 0-9, _ and -", maxTenantID)
+		bad.addf("EVERPOST_OPERATOR_TENANT", "must be the id of a tenant: at most %d of A-Z, a-z, 0-9, _ and -", maxTenantID)
 	}
 	c.validateCIDRs(&bad)
 	if _, err := c.RootCAs(); err != nil {
-		bad.add("EVERPOST_CA_FILE", "%s", err)
+		bad.addf("EVERPOST_CA_FILE", "%s", err)
 	}
 	if c.EgressProxy != "" && c.EgressProxyURL() == nil {
-		bad.add("EVERPOST_EGRESS_PROXY", "must be http://host:port, or http://user:password@host:port") // never the value, as above
+		bad.addf("EVERPOST_EGRESS_PROXY", "must be http://host:port, or http://user:password@host:port") // never the value, as above
 	}
 	for _, p := range c.TrustedProxies {
 		if wrong := notProxies(p); wrong != "" {
-			bad.add("EVERPOST_TRUSTED_PROXIES", "%s %s", p, wrong)
+			bad.addf("EVERPOST_TRUSTED_PROXIES", "%s %s", p, wrong)
 		}
 	}
 	checkRanges(c, &bad)
@@ -60,7 +60,7 @@ func (c *Config) Validate() error {
 func (c *Config) RequireCluster(keys bool) error {
 	var bad refusals
 	if c.DatabaseURL == "" {
-		bad.add("EVERPOST_DATABASE_URL", "is required (only 'everpost standalone' brings its own PostgreSQL)")
+		bad.addf("EVERPOST_DATABASE_URL", "is required (only 'everpost standalone' brings its own PostgreSQL)")
 	}
 	if keys && !c.AnyKEK() {
 		bad = append(bad, errNoKEK)
@@ -91,19 +91,20 @@ func hardToGuess(key string) bool {
 // refusals are the settings that are unusable: for each its variable, and why.
 type refusals []error
 
-func (r *refusals) add(variable, format string, args ...any) {
+func (r *refusals) addf(variable, format string, args ...any) {
 	*r = append(*r, fmt.Errorf("%s: %s", variable, fmt.Sprintf(format, args...)))
 }
 
 // addListen adds an address that cannot be listened on.
 func (r *refusals) addListen(variable, address string) {
 	if err := CheckListen(address); err != nil {
-		r.add(variable, "%s", err)
+		r.addf(variable, "%s", err)
 	}
 }
 
 // err is all of them as one error, in the order of their texts; nil when there are none.
-func (r refusals) err() error {
-	sort.Slice(r, func(i, j int) bool { return r[i].Error() < r[j].Error() })
-	return errors.Join(r...)
+func (r *refusals) err() error {
+	all := *r
+	sort.Slice(all, func(i, j int) bool { return all[i].Error() < all[j].Error() })
+	return errors.Join(all...)
 }
