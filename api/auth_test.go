@@ -10,7 +10,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// fill puts a tenant and a well-formed id that does not exist into a route's path.
+// fill inserts a tenant and a well-formed id that does not exist into a route's path.
 func fill(r route, tenant string) string {
 	id := map[string]string{
 		"keys": webhook.NewKeyID().String(), "endpoints": webhook.NewEndpointID().String(), "events": webhook.NewEventID().String(),
@@ -68,7 +68,7 @@ func TestAuthMatrix(t *testing.T) {
 		if !tenanted {
 			continue
 		}
-		// Another tenant's and nobody's are the same, whoever of the two asks.
+		// Another tenant and one that does not exist have the same response, for every caller.
 		theirs := b.ok(t, http.StatusNotFound, "ingest", r.method, fill(r, "other"), "")
 		nobodys := b.ok(t, http.StatusNotFound, "ingest", r.method, fill(r, "nobody"), "")
 		malformed := b.ok(t, http.StatusNotFound, "ingest", r.method, fill(r, "no%00such%20tenant"), "")
@@ -82,8 +82,8 @@ func TestAuthMatrix(t *testing.T) {
 	}
 }
 
-// A thing of another tenant under one's own tenant, a thing that does not exist,
-// and what is no id at all read the same.
+// Another tenant's resource under the caller's own tenant, a resource that does not exist, and a
+// malformed id have the same response.
 func TestForeignIDsAreNotFound(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -133,13 +133,13 @@ func TestPresetOperatorKey(t *testing.T) {
 	require.False(t, New(Config{}).isPreset(""), "no preset key, no empty one either")
 }
 
-// refusals counts what the API's metrics are told.
+// refusals counts the calls of the API's metrics.
 type refusals map[string]int
 
 func (r refusals) AuthFailed(cause string)  { r["auth "+cause]++ }
 func (r refusals) BodyRefused(cause string) { r["body "+cause]++ }
 
-// Each request whose key was not accepted is counted once, by cause.
+// Each request whose key is refused is counted once, by cause.
 func TestFailedAuthenticationIsCounted(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

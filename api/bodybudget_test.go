@@ -9,8 +9,8 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// Whatever is reserved and given back in whichever order: the bounds hold, nothing is
-// refused that fits, and nothing is left when all of it was given back.
+// In any order of reservations and releases the limits hold, nothing that fits is refused, and
+// nothing is left after everything was released.
 func TestTheBodyBudgetKeepsItsBounds(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -82,8 +82,8 @@ func TestTheBodyBudgetKeepsItsBounds(t *testing.T) {
 	})
 }
 
-// Four tenants with large bodies fill what these may have, and a fifth still gets small
-// ones, and no large one.
+// Four tenants with large bodies fill their part of the budget. A fifth tenant can still reserve
+// small bodies, but no large one.
 func TestRoomIsKeptForSmallBodies(t *testing.T) {
 	t.Parallel()
 	b := &bodyBudget{}

@@ -84,7 +84,7 @@ func TestAttempts(t *testing.T) {
 		`"next_cursor":null}`, strings.TrimSpace(second.text))
 }
 
-// Every command × every state, by every address it has.
+// Every command × every state, at every address of the command.
 func TestCommands(t *testing.T) {
 	t.Parallel()
 	for address, command := range map[string]webhook.Command{

@@ -41,9 +41,9 @@ func (c *Controller) Slow(id webhook.EndpointID) (slow bool) {
 	return slow
 }
 
-// Releasable is how many of what is held for an endpoint are to be released now: what may be
-// admitted within the next ten seconds, less what has a reservation already, and never so few
-// that nobody would find out that the receiver is back.
+// Releasable is how many held deliveries of an endpoint are to be released now: as many as may be
+// admitted within the next ten seconds, less those that have a reservation already, and always a
+// few, so that a receiver that is back is found.
 func (c *Controller) Releasable(id webhook.EndpointID) int {
 	n := unknownReserved
 	c.look(id, func(e *endpoint, now time.Duration) {

@@ -114,7 +114,7 @@ func (h *host) leave(t *turn) {
 	}
 }
 
-// prune drops endpoints that need no slot soon: nobody came for their reservations, or they wait
+// prune drops endpoints that need no slot soon: no delivery came for their reservations, or they wait
 // for something else.
 func (h *host) prune(now time.Duration) {
 	if h == nil || now-h.prunedAt < pruneEvery {

@@ -90,8 +90,8 @@ func (a *App) registerGauges() {
 	if a.overAll {
 		a.metrics.Register(newRecordCollector(a.life, stores{a.store.Outbox, a.store.Held, a.store.Replays}))
 	}
-	if a.gate != nil {
-		a.metrics.Register(newAdmissionCollector(a.gate))
+	if a.admission != nil {
+		a.metrics.Register(newAdmissionCollector(a.admission))
 	}
 	a.metrics.Gauge("everpost_clock_offset_seconds", "How far this process's clock is ahead of PostgreSQL's, which counts.",
 		func() float64 { return a.store.ClockOffset().Seconds() })

@@ -79,7 +79,7 @@ func (s startForecast) Turn(id webhook.EndpointID) (wait time.Duration, rate flo
 // endpointMoved is told when somebody has changed an endpoint: it may lead elsewhere
 // now, or a person says that it is well.
 func (a *App) endpointMoved(id webhook.EndpointID) {
-	if a.gate != nil {
+	if a.admission != nil {
 		a.monitor.EndpointChanged(id)
 		a.dispatcher.Resumed(id)
 		a.dispatcher.EndpointMoved(id)
@@ -123,9 +123,9 @@ func (c *admissionCollector) Collect(to chan<- prometheus.Metric) {
 // usualRate is how many deliveries an endpoint got in a minute before it was paused or
 // in trouble, as far as this process remembers.
 func (a *App) usualRate(id webhook.EndpointID) int {
-	if a.gate == nil {
+	if a.admission == nil {
 		return 0
 	}
-	h := a.gate.Health(id)
+	h := a.admission.Health(id)
 	return int(60 * max(h.EarlierRate, h.RecentRate))
 }

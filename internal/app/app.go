@@ -92,7 +92,7 @@ type App struct {
 	metrics *telemetry.Metrics
 
 	store      *postgres.DB
-	gate       *admission.Controller // nil without a worker
+	admission  *admission.Controller // nil without a worker
 	monitor    *monitor.Monitor      // nil without a worker
 	health     *monitor.View
 	guard      *egress.Guard
@@ -169,7 +169,7 @@ func New(ctx context.Context, o Options) (*App, error) {
 	}
 	a.push(phaseClient, func(context.Context) { a.client.Close() })
 	if o.Worker {
-		a.gate = admission.New(admission.Config{OnCircuitChange: a.circuitChanged, MaxInFlightPerHost: o.Config.MaxInFlightPerHost})
+		a.admission = admission.New(admission.Config{OnCircuitChange: a.circuitChanged, MaxInFlightPerHost: o.Config.MaxInFlightPerHost})
 	}
 	a.store, err = postgres.Open(ctx, postgres.Config{
 		URL: o.Config.DatabaseURL, MaxConns: storeConns, Sealer: sealer{keys}, MakeSecret: makeSecret, EndpointMoved: a.endpointMoved,
@@ -195,11 +195,11 @@ func New(ctx context.Context, o Options) (*App, error) {
 		Overdue: a.store.Deliveries, ReconcileEvery: o.Config.ReconcileEvery, KeepDeadLetters: o.Config.DeadLetterRetention, Backlog: a.store.Held,
 		Forgotten: a.store.Held, Now: a.store.Now,
 	}
-	if a.gate != nil {
-		forDispatch.Gate, forDispatch.FaultyBacklog = startForecast{a.gate}, a.store.Held
+	if a.admission != nil {
+		forDispatch.Gate, forDispatch.FaultyBacklog = startForecast{a.admission}, a.store.Held
 	}
 	a.dispatcher = dispatch.New(forDispatch)
-	if a.gate != nil {
+	if a.admission != nil {
 		a.monitor = a.newMonitor()
 	}
 	a.health = a.newHealthView()

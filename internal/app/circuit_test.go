@@ -29,7 +29,7 @@ func TestACircuitIsClosedInEveryWorker(t *testing.T) {
 	path := "http://" + alone.APIAddr() + "/v1/tenants/acme/endpoints/" + id + "/close-circuit"
 	circuits := func() (all []string) {
 		for _, w := range workers {
-			all = append(all, w.gate.Health(parse(t, id)).Circuit.String())
+			all = append(all, w.admission.Health(parse(t, id)).Circuit.String())
 		}
 		return all
 	}
@@ -58,10 +58,10 @@ func TestACircuitIsClosedInEveryWorker(t *testing.T) {
 	w := workers[0]
 	w.pass(t, id, admission.Result{Latency: 20 * time.Millisecond, Number: 1, Reason: "http_503", Answered: true, BreakerFailure: true})
 	require.Equal(t, []string{"open", "half_open"}, circuits())
-	closed, err := w.store.EndpointHealth.CircuitClosings(t.Context(), w.gate.OpenCircuits())
+	closed, err := w.store.EndpointHealth.CircuitClosings(t.Context(), w.admission.OpenCircuits())
 	require.NoError(t, err)
 	require.Contains(t, closed, parse(t, id))
-	require.False(t, w.gate.CloseCircuit(parse(t, id), closed[parse(t, id)]), "it was carried out before")
+	require.False(t, w.admission.CloseCircuit(parse(t, id), closed[parse(t, id)]), "it was carried out before")
 	require.Equal(t, []string{"open", "half_open"}, circuits())
 	entries, err := alone.store.Audit.ListAudit(t.Context(), webhook.AuditFilter{}, webhook.Page{Limit: 10})
 	require.NoError(t, err)

@@ -12,7 +12,7 @@ import (
 // newMonitor makes the monitor of the endpoints to which this process sends.
 func (a *App) newMonitor() *monitor.Monitor {
 	return monitor.New(monitor.Config{
-		Admission: endpointStates{a.gate, a.store.Now}, Endpoints: a.store.Endpoints.Cache(), Failures: a.store.EndpointHealth, Events: a.store.Events,
+		Admission: endpointStates{a.admission, a.store.Now}, Endpoints: a.store.Endpoints.Cache(), Failures: a.store.EndpointHealth, Events: a.store.Events,
 		Starter: a.dispatcher, Replays: a.store.Replays, Shared: a.store.EndpointHealth, Metrics: a.metrics, Logger: a.log, Now: a.store.Now,
 		Owner: a.options.Owner, ShareEvery: a.options.shareHealthEvery,
 	})
@@ -20,10 +20,10 @@ func (a *App) newMonitor() *monitor.Monitor {
 
 // newHealthView makes what shows the API the health of endpoints.
 func (a *App) newHealthView() *monitor.View {
-	if a.gate == nil {
+	if a.admission == nil {
 		return monitor.NewView(a.store.EndpointHealth, nil, "")
 	}
-	return monitor.NewView(a.store.EndpointHealth, endpointStates{a.gate, a.store.Now}, a.options.Owner)
+	return monitor.NewView(a.store.EndpointHealth, endpointStates{a.admission, a.store.Now}, a.options.Owner)
 }
 
 // observer shows the metrics and the monitor what becomes of attempts. It is an activities.Observer.
@@ -48,30 +48,30 @@ func (a *App) circuitChanged(c admission.CircuitChange) {
 	})
 }
 
-// endpointStates shows the monitor what the gate knows of endpoints.
+// endpointStates shows the monitor what the admission knows of endpoints.
 type endpointStates struct {
-	gate *admission.Controller
-	now  func() time.Time // by the database's clock
+	admission *admission.Controller
+	now       func() time.Time // by the database's clock
 }
 
 func (s endpointStates) State(id webhook.EndpointID) (webhook.Seen, bool) {
-	h := s.gate.Health(id)
+	h := s.admission.Health(id)
 	return seenOf(h, s.now), h != (admission.Health{})
 }
 
 func (s endpointStates) EachUnhealthy(visit func(webhook.EndpointID, webhook.Seen)) {
-	s.gate.EachUnhealthy(func(id webhook.EndpointID, h admission.Health) { visit(id, seenOf(h, s.now)) })
+	s.admission.EachUnhealthy(func(id webhook.EndpointID, h admission.Health) { visit(id, seenOf(h, s.now)) })
 }
 
-func (s endpointStates) OpenCircuits() []webhook.EndpointID { return s.gate.OpenCircuits() }
+func (s endpointStates) OpenCircuits() []webhook.EndpointID { return s.admission.OpenCircuits() }
 
 func (s endpointStates) CloseCircuit(id webhook.EndpointID, at time.Time) {
-	s.gate.CloseCircuit(id, at)
+	s.admission.CloseCircuit(id, at)
 }
 
-func (s endpointStates) Reset(id webhook.EndpointID) { s.gate.Reset(id) }
+func (s endpointStates) Reset(id webhook.EndpointID) { s.admission.Reset(id) }
 
-// seenOf is what a gate knows of an endpoint, for all processes: its times are by the database's clock.
+// seenOf is what the admission knows of an endpoint, for all processes: its times are by the database's clock.
 func seenOf(h admission.Health, now func() time.Time) webhook.Seen {
 	s := webhook.Seen{
 		Circuit: webhook.CircuitState(h.Circuit.String()), Since: h.Since, Why: h.Why, NextProbe: h.NextProbe, ProbeOver: h.ProbeOver,

@@ -39,7 +39,7 @@ func endpoint(t *testing.T, a *App, url string) string {
 	return answer["id"].(string)
 }
 
-// fail lets n requests through a process's gate fail.
+// fail lets n requests of a process fail.
 func (a *App) fail(t *testing.T, id string, n int) {
 	t.Helper()
 	for range n {
@@ -47,21 +47,21 @@ func (a *App) fail(t *testing.T, id string, n int) {
 	}
 }
 
-// pass lets a request through a process's gate come to a result.
+// pass sends a request of a process and ends it with a result.
 func (a *App) pass(t *testing.T, id string, r admission.Result) {
 	t.Helper()
 	endpoint, err := webhook.ParseEndpointID(id)
 	require.NoError(t, err)
 	e, err := a.store.Endpoints.Endpoint(t.Context(), "acme", endpoint)
 	require.NoError(t, err)
-	pass := a.gate.Acquire(t.Context(), admission.Request{
+	pass := a.admission.Acquire(t.Context(), admission.Request{
 		Endpoint: endpoint, Delivery: webhook.DeliveryIDOf(webhook.NewEventID(), endpoint), Limits: admission.LimitsOf(&e),
 	}).Permit
 	require.NotNil(t, pass)
 	pass.Done(r)
 }
 
-// What an API says of an endpoint is what its own gate and those of other processes see.
+// What an API says of an endpoint is what its own admission and those of other processes see.
 func TestHealthIsShared(t *testing.T) {
 	t.Parallel()
 	database := postgrestest.New(t)
@@ -97,7 +97,7 @@ func TestHealthIsShared(t *testing.T) {
 	}
 
 	// What a process sees itself is counted once, and without delay.
-	worker.gate.Reset(parse(t, id))
+	worker.admission.Reset(parse(t, id))
 	both.fail(t, id, 1)
 	require.Equal(t, 3, both.seen(t, id).Failed)
 	require.Eventually(t, func() bool { return alone.seen(t, id).Failed == 3 }, 20*time.Second, 5*time.Millisecond)

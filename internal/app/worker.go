@@ -21,7 +21,7 @@ func (a *App) makeActivities() {
 	a.startSender()
 	a.activities = activities.New(activities.Config{
 		Record: a.store.Deliveries, Targets: a.store.Endpoints.Cache(), Fresh: a.dispatcher.Fresh(), Sender: sender{a.sender, a.options.Exempt},
-		Gate: attemptAdmission{a.gate, a.dispatcher, a.store.Now}, Starter: a.dispatcher, Faults: a.dispatcher, Replays: a.store.Replays,
+		Gate: attemptAdmission{a.admission, a.dispatcher, a.store.Now}, Starter: a.dispatcher, Faults: a.dispatcher, Replays: a.store.Replays,
 		Observer: observer{a.metrics, a.monitor}, Ended: a.monitor.Ended, Logger: a.log, Owner: a.options.Owner,
 		KeepDeadLetters: a.options.Config.DeadLetterRetention, Now: a.store.Now,
 	})

@@ -9,14 +9,14 @@ import (
 	"os"
 )
 
-// maxCAFile is far above a system's whole list, which has 250 KiB.
+// maxCAFile limits CAFile; a system's complete list has 250 KiB.
 const maxCAFile = 4 << 20
 
-// RootCAs are the certificates that receivers are verified with: the system's, and those
-// of CAFile. It is nil, for the system's alone, without a file.
+// RootCAs returns the certificates to verify receivers with: the system's, and those of CAFile. Without
+// CAFile it returns nil, which stands for the system's.
 func (c *Config) RootCAs() (*x509.CertPool, error) {
 	if c.CAFile == "" {
-		return nil, nil //nolint:nilnil // as crypto/tls takes it
+		return nil, nil //nolint:nilnil // nil means the system's certificates in crypto/tls
 	}
 	text, err := readAtMost(c.CAFile, maxCAFile)
 	if err != nil {
@@ -48,13 +48,13 @@ func (c *Config) RootCAs() (*x509.CertPool, error) {
 	return roots, nil
 }
 
-// readAtMost reads a file of a bounded size.
+// readAtMost reads a file of limited size.
 func readAtMost(path string, most int64) ([]byte, error) {
 	file, err := os.Open(path) //nolint:gosec // the operator names the file
 	if err != nil {
 		return nil, err //nolint:wrapcheck // names the file
 	}
-	defer func() { _ = file.Close() }() // opened for reading
+	defer func() { _ = file.Close() }()
 	text, err := io.ReadAll(io.LimitReader(file, most+1))
 	if err != nil {
 		return nil, err //nolint:wrapcheck // names the file

@@ -8,17 +8,17 @@ import (
 )
 
 const (
-	// maxCachedKeys is of a process: 50,000 take about 8 MiB.
+	// maxCachedKeys is the limit per process: 50,000 keys take about 8 MiB.
 	maxCachedKeys = 50_000
-	// keyFresh is how long a data key is used without asking, keyKept how long at all.
+	// keyFresh is how long a key is used without a request, keyKept how long it is kept at all.
 	keyFresh = 15 * time.Minute
 	keyKept  = 24 * time.Hour
 
 	evictionSample = 8
 )
 
-// keyCache keeps data keys in memory, by what they are wrapped as. Secrets that they
-// open are in memory anyway, for as long as their endpoints are being sent to.
+// keyCache holds data keys in memory by their wrapped form. The secrets that they decrypt are in memory
+// too while requests are sent to their endpoints.
 type keyCache struct {
 	limit int
 
@@ -36,7 +36,7 @@ func newKeyCache(limit int) *keyCache {
 	return &keyCache{limit: limit, keys: map[[sha256.Size]byte]*cachedKey{}}
 }
 
-// get returns a copy of the data key, nil when it is not known or too old.
+// get returns a copy of the data key, or nil if it is unknown or too old.
 func (c *keyCache) get(wrapped []byte, now time.Time) (key []byte, fresh bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -64,7 +64,7 @@ func (c *keyCache) put(wrapped, key []byte, now time.Time) {
 	c.keys[place] = &cachedKey{key: [KeyBytes]byte(key), asked: now, used: now}
 }
 
-// evict removes the least recently used of a few, which the map's random order picks.
+// evict removes the least recently used of a few keys, which the map's random order selects.
 func (c *keyCache) evict() {
 	var (
 		oldest      [sha256.Size]byte

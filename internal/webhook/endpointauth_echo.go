@@ -11,27 +11,26 @@ import (
 )
 
 const (
-	// Redacted stands for what was secret.
+	// Redacted replaces a secret.
 	Redacted = "[redacted]"
 
-	// Shorter values are not looked for: they would be found by chance. What is in an
-	// Authorization header is a secret for certain, another header often is none.
+	// Shorter values are not redacted: they would match by chance. The limit is lower for
+	// the Authorization header, whose value is always a secret.
 	minEchoedCredential, minEchoedHeader = 4, 8
-	// minEchoedPart is how much of a value is looked for where an answer breaks off.
+	// minEchoedPart is the shortest prefix of a secret that is redacted at the end of a truncated response.
 	minEchoedPart = 4
 )
 
-// Echoes are secrets that were sent to a receiver, in the spellings that its answer may
-// repeat them in: as they were, and as a string in JSON.
-type Echoes []string // longest first: one may be a part of another
+// Echoes are secrets of a request in the spellings in which a response may repeat them:
+// verbatim, and escaped as in a JSON string.
+type Echoes []string // longest first, because one may contain another
 
-// EchoesOfHeader are the secrets in the header fields, which are an endpoint's own or
-// made of its Auth: the values, and of Authorization also the token, the user's name
-// with the password in base64 and as they are, and the password.
+// EchoesOfHeader returns the secrets in request header fields: the values; and of
+// Authorization also the credentials alone, for Basic also decoded, and the password.
 func EchoesOfHeader(fields ...[2]string) Echoes {
 	var found Echoes
 	for _, field := range fields {
-		value := strings.Trim(field[1], " \t") // as it is sent
+		value := strings.Trim(field[1], " \t") // as net/http sends it
 		switch textproto.CanonicalMIMEHeaderKey(field[0]) {
 		case "Accept", "Accept-Encoding", "Accept-Language", "Cache-Control", "Content-Type", "User-Agent":
 		case "Authorization":
@@ -43,7 +42,7 @@ func EchoesOfHeader(fields ...[2]string) Echoes {
 	return found.sorted()
 }
 
-// And are these echoes and others.
+// And returns the union of two sets.
 func (e Echoes) And(others Echoes) Echoes {
 	return append(slices.Clip(e), others...).sorted()
 }
@@ -53,7 +52,7 @@ func (e Echoes) sorted() Echoes {
 	return slices.Compact(e)
 }
 
-// credentialsIn takes the value of an Authorization header apart.
+// credentialsIn returns the value of an Authorization header and the secrets in it.
 func credentialsIn(value string) []string {
 	all := []string{value}
 	scheme, credentials, ok := strings.Cut(value, " ")
@@ -83,20 +82,20 @@ func (e Echoes) add(least int, values ...string) Echoes {
 	return e
 }
 
-// inJSON is the text as it stands between the quotes of a string in JSON, with or without
-// the escapes that some use so that it may stand in HTML, too.
+// inJSON returns the text as the content of a JSON string, optionally with the escapes that
+// make it safe in HTML.
 func inJSON(value string, forHTML bool) string {
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
 	encoder.SetEscapeHTML(forHTML)
-	if err := encoder.Encode(value); err != nil { // no text is known that has none
+	if err := encoder.Encode(value); err != nil { // Encode does not fail for a string
 		return value
 	}
 	return strings.TrimSuffix(text.String()[1:], "\"\n")
 }
 
-// RedactText returns the text without the secrets. brokenOff tells that it ends where
-// the answer did not: what it ends with may be the beginning of one.
+// RedactText replaces the secrets in the text. If the text is truncated (brokenOff), it also
+// replaces the beginning of a secret at the end.
 func (e Echoes) RedactText(text []byte, brokenOff bool) []byte {
 	for _, echo := range e {
 		if bytes.Contains(text, []byte(echo)) {
@@ -120,7 +119,7 @@ func (e Echoes) RedactText(text []byte, brokenOff bool) []byte {
 	return append(slices.Clip(text[:len(text)-longest]), Redacted...)
 }
 
-// RedactHeader removes the secrets from the values of a header.
+// RedactHeader replaces the secrets in the values of a header.
 func (e Echoes) RedactHeader(header map[string][]string) {
 	for _, values := range header {
 		for i, value := range values {

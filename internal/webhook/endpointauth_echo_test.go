@@ -10,7 +10,6 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// What is looked for in an answer, and what is not.
 func TestEchoes(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -40,7 +39,7 @@ func TestEchoes(t *testing.T) {
 	require.Equal(t, "[redacted] [redacted]", string(two.RedactText([]byte("1234567890 12345678"), false)), "the longer one first")
 }
 
-// Wherever an answer breaks off, no more than a few bytes of a secret are left of it.
+// At whatever byte a response is truncated, at most a few bytes of a secret remain.
 func TestEchoesAtTheEnd(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -5,18 +5,17 @@ import (
 	"strings"
 )
 
-// minEchoedSegment is from how many bytes on a segment of a URL's path is taken for a
-// token: shorter ones are words, like "hooks", that an answer holds by chance.
+// minEchoedSegment is the length in bytes from which a path segment counts as a token.
+// Shorter segments are words such as "hooks", which match by chance.
 const minEchoedSegment = 16
 
-// EchoesOfURL are the secrets that an endpoint's URL may hold, in the spellings that a
-// receiver may repeat them in, in the Location of a redirect above all: the query, the
-// values in it (a short one with its name, a name without a value as if it were one),
-// and the long segments of the path. What else there is of the URL may stay.
+// EchoesOfURL returns the secrets in an endpoint's URL, in the spellings in which a receiver
+// may repeat them, for example in a redirect's Location: the query, the query's values (a
+// short one only with its name), and the long path segments.
 func EchoesOfURL(raw string) Echoes {
 	u, err := url.Parse(raw)
 	if err != nil {
-		return nil // nothing is sent there
+		return nil // no request is sent to an invalid URL
 	}
 	var found Echoes
 	for segment := range strings.SplitSeq(u.EscapedPath(), "/") {
@@ -39,8 +38,8 @@ func EchoesOfURL(raw string) Echoes {
 	return found.sorted()
 }
 
-// respelled is a part of a URL as it stands there, without escapes, and as others would
-// escape it.
+// respelled returns a part of a URL as it is written there, without escapes, and with the
+// escapes of other encoders.
 func respelled(escaped, plain string) []string {
 	all := []string{escaped, plain, url.QueryEscape(plain), url.PathEscape(plain)}
 	for _, text := range all {
@@ -49,7 +48,7 @@ func respelled(escaped, plain string) []string {
 	return all
 }
 
-// withLowerEscapes spells %2F as %2f.
+// withLowerEscapes converts escapes to lower case: %2F to %2f.
 func withLowerEscapes(text string) string {
 	var b strings.Builder
 	for rest := text; ; {

@@ -11,7 +11,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// What of an endpoint's URL is looked for in an answer, and what may stay.
+// The parts of an endpoint's URL that are redacted in a response, and those that are not.
 func TestEchoesOfURL(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ url, said, want string }{
@@ -19,7 +19,7 @@ func TestEchoesOfURL(t *testing.T) {
 		{"https://h/hook?token=s3cr3t-1", "https://h/hook/?x=1&token=s3cr3t-1", "https://h/hook/?x=1&[redacted]"},
 		{"https://h/hook?token=s3cr3t-1", `{"token":"s3cr3t-1"}`, `{"token":"[redacted]"}`},
 		{"https://h/hook?v=2&token=s3cr3t-1", "v=2, s3cr3t-1", "v=2, [redacted]"},
-		{"https://h/hook?token=s3cr3t", "?token=s3cr3t, s3cr3t", "?[redacted], s3cr3t"}, // too short to be looked for without its name
+		{"https://h/hook?token=s3cr3t", "?token=s3cr3t, s3cr3t", "?[redacted], s3cr3t"}, // too short to be redacted without its name
 		{"https://h/hook?v=2&k=1", "https://h/hook/?v=2, v=2 k=1", "https://h/hook/?v=2, v=2 k=1"},
 		{"https://h/hook?s3cr3t-word", "you asked for s3cr3t-word", "you asked for [redacted]"},
 		{"https://h/hook?t=a%2Fb%20c+d%26e", "a%2Fb%20c+d%26e a%2fb%20c+d%26e a/b c d&e", "[redacted] [redacted] [redacted]"},
@@ -34,7 +34,7 @@ func TestEchoesOfURL(t *testing.T) {
 		{"https://a-host-with-a-long-name.example/hooks", "hooks at a-host-with-a-long-name.example", "hooks at a-host-with-a-long-name.example"},
 		{"https://h/hooks", "hooks, https://h/hooks/", "hooks, https://h/hooks/"},
 		{"https://h", "https://h/", "https://h/"},
-		{"https://h/%zz?token=s3cr3t-1", "s3cr3t-1", "s3cr3t-1"}, // no URL: nothing is sent there
+		{"https://h/%zz?token=s3cr3t-1", "s3cr3t-1", "s3cr3t-1"}, // an invalid URL: no request is sent
 	} {
 		require.Equal(t, c.want, string(webhook.EchoesOfURL(c.url).RedactText([]byte(c.said), false)), c.url)
 	}
@@ -43,7 +43,7 @@ func TestEchoesOfURL(t *testing.T) {
 	require.Equal(t, "[redacted] [redacted]", string(both.RedactText([]byte("1234567890 12345678"), false)), "the longer one first")
 }
 
-// Whatever a value or a token in the path is, it is found as it stands in the URL, and
+// Every query value and every token in the path is redacted, as it is written in the URL and
 // without its escapes.
 func TestEchoesOfAnyURL(t *testing.T) {
 	t.Parallel()

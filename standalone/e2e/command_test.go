@@ -74,6 +74,7 @@ func waiting(t *testing.T) (*bundle, *receiver, delivery) {
 	b.endpoint(r, "/hook", fieldsOf{"retry_policy": patiently()})
 	_, d := b.postOne("order.paid", `{}`)
 	d = b.waitState(d.ID, "retrying")
+	b.holds(d)
 	return b, r, d
 }
 
@@ -85,6 +86,7 @@ func deadLettered(t *testing.T) (*bundle, *receiver, delivery) {
 	b.endpoint(r, "/hook", nil)
 	_, d := b.postOne("order.paid", `{"n":1}`)
 	d = b.waitState(d.ID, "dead_lettered")
+	b.holds(d)
 	return b, r, d
 }
 

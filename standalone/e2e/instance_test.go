@@ -172,6 +172,9 @@ func (in *instance) postmaster(t *testing.T) int {
 	}
 	require.NoError(t, err)
 	line, _, _ := strings.Cut(string(text), "\n")
+	if line == "" { // it is being written
+		return 0
+	}
 	id, err := strconv.Atoi(line)
 	require.NoError(t, err)
 	return id

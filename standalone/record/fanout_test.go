@@ -1,9 +1,7 @@
 package record_test
 
 import (
-	"net/http"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	enumspb "go.temporal.io/api/enums/v1"
@@ -58,7 +56,7 @@ func (l lot) begin(t *testing.T) lot {
 	_, err := l.temporal.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{
 		ID: l.id, TaskQueue: workflows.TaskQueue(l.starts[0].EndpointID), TypedSearchAttributes: workflows.FanoutAttributes(l.starts, workflows.EventIDs),
 		StaticSummary: workflows.FanoutSummary(l.starts),
-	}, workflows.FanoutWorkflow, workflows.FanoutOf(l.starts, time.Minute))
+	}, workflows.FanoutWorkflow, workflows.FanoutOf(l.starts))
 	require.NoError(t, err)
 	return l
 }
@@ -91,8 +89,6 @@ func sharing(name string, handed int, do func(t *testing.T, i *installation) lot
 }
 
 func fanoutBranches() []branch {
-	long := receivertest.Step{Status: http.StatusServiceUnavailable, Header: map[string]string{"Retry-After": "3600"}}
-	slow := receivertest.Step{Delay: 2500 * time.Millisecond}
 	var all []branch
 	add := func(name string, handed int, do func(t *testing.T, i *installation) lot) {
 		all = append(all, sharing(name, handed, do)...)

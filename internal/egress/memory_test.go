@@ -30,8 +30,8 @@ import (
 	"github.com/everpost/everpost/internal/retry"
 )
 
-// manyFields are as many names as fit into a head, of which each takes much more memory
-// than it has bytes.
+// manyFields are as many field names as fit into a head, each of which takes much more
+// memory than it has bytes.
 func manyFields() string {
 	var text strings.Builder
 	for i := 0; text.Len() < MaxHeaderBytes-100; i++ {
@@ -40,12 +40,12 @@ func manyFields() string {
 	return text.String()
 }
 
-// longFields are a long head of few fields, without its end.
+// longFields is a long head of few fields, without its end.
 func longFields() string {
 	return strings.Repeat("X-Long: "+strings.Repeat("y", 300)+"\r\n", 100)
 }
 
-// manyTrailers announce what net/http makes a map of.
+// manyTrailers declares trailers, of which net/http makes a map.
 func manyTrailers(size int) string {
 	var text strings.Builder
 	text.WriteString("Transfer-Encoding: chunked\r\nTrailer: x")
@@ -56,7 +56,7 @@ func manyTrailers(size int) string {
 }
 
 // certificateWithoutEnd is a ServerHello of TLS 1.2 and a Certificate message of the
-// greatest length that crypto/tls takes, but for its last byte.
+// greatest length that crypto/tls accepts, without its last byte.
 func certificateWithoutEnd() []byte {
 	hello := append([]byte{3, 3}, make([]byte, 32)...) // version, random
 	hello = append(hello, 0, 0xc0, 0x2f, 0)            // no session id, ECDHE_RSA_WITH_AES_128_GCM_SHA256, no compression
@@ -77,8 +77,8 @@ func inRecords(text *bytes.Buffer, messages []byte) {
 	}
 }
 
-// withChain serves https with a good certificate, changed certificates after it, and no
-// answer.
+// withChain serves https with a valid certificate and an altered configuration, and sends
+// no response.
 func withChain(change func(t *testing.T, config *tls.Config, junk *x509.Certificate)) func(*testing.T, *authority) string {
 	return func(t *testing.T, ca *authority) string {
 		t.Helper()
@@ -92,7 +92,7 @@ func withChain(change func(t *testing.T, config *tls.Config, junk *x509.Certific
 	}
 }
 
-// addJunk adds a certificate of nobody's to the chain, so many times.
+// addJunk appends a certificate of an unknown issuer to the chain, that many times.
 func addJunk(t *testing.T, config *tls.Config, junk *x509.Certificate, times int) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -140,10 +140,10 @@ func slicesOf(one []byte, times int) [][]byte {
 	return all
 }
 
-// dearClasses are hostile in that they want memory, and to keep it.
-func dearClasses() map[string]hostile {
+// memoryClasses are hostile receivers that make the client allocate memory and keep it.
+func memoryClasses() map[string]hostile {
 	const answer = "HTTP/1.1 200 OK\r\n"
-	certificate := certificateWithoutEnd() // once: its copies would be counted
+	certificate := certificateWithoutEnd() // built once: copies would be counted
 	protocol := hostile{reason: "protocol_error", err: "protocol_error"}
 	session := hostile{reason: "tls_invalid", err: "tls_invalid"}
 	silence := hostile{reason: "timeout_headers", err: "timeout_headers"}
@@ -168,12 +168,12 @@ func dearClasses() map[string]hostile {
 	}
 }
 
-// Five hundred receivers of the dearest classes, all of one class at once: the process
-// grows by less than 64 MiB. Those with certificates are left out: half of that is the
-// receivers' own here.
-func TestFiveHundredDearReceiversAtOnce(t *testing.T) { //nolint:paralleltest // it looks at the memory of the process
+// Five hundred receivers of one memory class at once: the process grows by less than 64
+// MiB. The classes with certificates are excluded: half of that memory is the receivers'
+// own here.
+func TestMemoryOfFiveHundredCostlyReceivers(t *testing.T) { //nolint:paralleltest // it looks at the memory of the process
 	const requests, limit = 500, 64 << 20
-	classes := dearClasses()
+	classes := memoryClasses()
 	for _, name := range []string{
 		"many headers, then hold", "long headers, then hold", "long headers, body, then hold", "many trailers, then hold", "certificate, then hold",
 	} {
@@ -200,8 +200,8 @@ func TestFiveHundredDearReceiversAtOnce(t *testing.T) { //nolint:paralleltest //
 	}
 }
 
-// What is ordinary goes through: a head as large as may be, and long answers over TLS,
-// one after the other on one connection.
+// Ordinary large responses are read: a head of the greatest size, and long responses over
+// TLS, one after the other on one connection.
 func TestLargeAnswersAreRead(t *testing.T) {
 	t.Parallel()
 	body := strings.Repeat("y", MaxBodyBytes-2)
@@ -254,8 +254,8 @@ func TestLargeAnswersAreRead(t *testing.T) {
 	}
 }
 
-// What follows an answer is not left for the next: the connection is closed, also where a
-// long head ends just where the reader's buffer does.
+// Bytes that follow a response are not taken for the next one: the connection is closed,
+// also when a long head ends exactly at the end of the reader's buffer.
 func TestNothingIsLeftAfterALongHead(t *testing.T) {
 	t.Parallel()
 	const start, end = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nX: ", "\r\n\r\n"
@@ -273,7 +273,8 @@ func TestNothingIsLeftAfterALongHead(t *testing.T) {
 	}
 }
 
-// The end of a head is found wherever it is cut in pieces, and is where net/http finds it.
+// The end of a head is found wherever the head is split, and at the same place as by
+// net/http.
 func TestHeadScan(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -297,7 +298,7 @@ func TestHeadScan(t *testing.T) {
 	})
 }
 
-// Of what comes below TLS only so much is read until there is something of an answer.
+// The bytes read below TLS are bounded until application data arrives.
 func TestWireIsBounded(t *testing.T) {
 	t.Parallel()
 	address := rawServer(t, func(conn *net.TCPConn, _ int) { flood(conn, strings.Repeat("x", 4<<10)) })
@@ -310,7 +311,7 @@ func TestWireIsBounded(t *testing.T) {
 	require.EqualValues(t, maxSilentWire, n)
 
 	below.silent = 0
-	n, err = io.CopyN(io.Discard, iotest.OneByteReader(&secured{Conn: below, wire: below}), 3*maxSilentWire)
+	n, err = io.CopyN(io.Discard, iotest.OneByteReader(&tlsConn{Conn: below, wire: below}), 3*maxSilentWire)
 	require.NoError(t, err, "an answer was read in between")
 	require.EqualValues(t, 3*maxSilentWire, n)
 }

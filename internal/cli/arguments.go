@@ -16,26 +16,26 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// maxArgument bounds what is read from a file or standard input: the largest payload
-// with some white space around it.
+// maxArgument bounds what is read from a file or standard input: the largest payload with
+// white space around it.
 const maxArgument = webhook.MaxPayloadBytes + 64<<10
 
-// source is an argument that stands for JSON: itself, @file, or - for standard input.
+// source is a JSON argument: the JSON itself, @file, or - for standard input.
 type source string
 
-// Decode implements kong.MapperValue: the parser's own way to a string replaces bytes
-// that are not UTF-8.
+// Decode implements kong.MapperValue: kong's own string mapper replaces bytes that are not
+// UTF-8.
 func (s *source) Decode(ctx *kong.DecodeContext) error {
 	token, err := ctx.Scan.PopValue("JSON")
 	if err != nil {
-		return err //nolint:wrapcheck // the parser adds the flag
+		return err //nolint:wrapcheck // kong adds the flag
 	}
 	*s = source(fmt.Sprint(token.Value))
 	return nil
 }
 
-// read is the JSON: the bytes as they were given, without the white space around them.
-// name is what errors call it; they show nothing of it.
+// read returns the JSON as given, without surrounding white space. name is the argument's
+// name in errors, which contain nothing of the JSON.
 func (s *source) read(p Process, name string) ([]byte, error) {
 	var (
 		text []byte
@@ -64,7 +64,7 @@ func readFile(path string) ([]byte, error) {
 	if err != nil {
 		return nil, err //nolint:wrapcheck // names the file
 	}
-	defer func() { _ = file.Close() }() // only read
+	defer func() { _ = file.Close() }() // opened for reading
 	return readBounded(file)
 }
 
@@ -79,8 +79,8 @@ func readBounded(r io.Reader) ([]byte, error) {
 	return text, nil
 }
 
-// checkJSON says where a text stops being JSON. The API is stricter (names given
-// twice, NUL, depth) and names the place itself.
+// checkJSON reports where a text is not valid JSON. The API has stricter rules (duplicate
+// names, NUL, depth) and reports violations itself.
 func checkJSON(text []byte) error {
 	if len(text) == 0 {
 		return errors.New("is empty; it must be JSON, if only {} or null")
@@ -102,8 +102,9 @@ func checkJSON(text []byte) error {
 	return err //nolint:wrapcheck // no other error is known
 }
 
-// withPayload adds a payload to an object, with its bytes as they are: encoding/json
-// would write them anew. Without one the object stays as it is; nil is an empty one.
+// withPayload adds a payload to a JSON object without changing its bytes: encoding/json
+// would re-encode it. Without a payload it returns the object unchanged; a nil head is an
+// empty object.
 func withPayload(head, payload []byte) []byte {
 	if payload == nil {
 		return head
@@ -115,7 +116,7 @@ func withPayload(head, payload []byte) []byte {
 	return fmt.Appendf(b, `"payload":%s}`, payload)
 }
 
-// stdin is what was given, or the process's own.
+// stdin returns the given reader, or os.Stdin.
 func (p Process) stdin() io.Reader {
 	if p.Stdin != nil {
 		return p.Stdin
@@ -123,12 +124,12 @@ func (p Process) stdin() io.Reader {
 	return os.Stdin
 }
 
-// instant is a point in time on the command line: RFC 3339, or how far it is away.
+// instant is a point in time on the command line: RFC 3339, or a duration relative to now.
 type instant struct {
-	at    time.Time
-	away  time.Duration // from now, when there is no at
-	given bool
-	fixed bool // at is given
+	at     time.Time
+	offset time.Duration // relative to now, if not fixed
+	given  bool
+	fixed  bool // at is set, not offset
 }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
@@ -137,20 +138,20 @@ func (i *instant) UnmarshalText(text []byte) error {
 		*i = instant{at: at, given: true, fixed: true}
 		return nil
 	}
-	away, err := time.ParseDuration(string(text))
-	if err != nil || away < 0 {
+	offset, err := time.ParseDuration(string(text))
+	if err != nil || offset < 0 {
 		return errors.New("is neither a time such as 2026-01-31T09:30:00Z nor a duration such as 90m")
 	}
-	*i = instant{away: away, given: true}
+	*i = instant{offset: offset, given: true}
 	return nil
 }
 
-// ahead is the time as the API reads it, a duration counted from now into the
-// future; "" when none was given.
-func (i instant) ahead(now time.Time) string { return i.text(now.Add(i.away)) }
+// fromNow returns the time in the API's format; a duration counts from now into the future.
+// It returns "" when no time was given.
+func (i instant) fromNow(now time.Time) string { return i.text(now.Add(i.offset)) }
 
-// ago is the same for the past.
-func (i instant) ago(now time.Time) string { return i.text(now.Add(-i.away)) }
+// ago is fromNow for a duration that counts into the past.
+func (i instant) ago(now time.Time) string { return i.text(now.Add(-i.offset)) }
 
 func (i instant) text(counted time.Time) string {
 	switch {
@@ -175,7 +176,7 @@ func (id *replayID) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// object is a JSON object that was given, by its fields; an empty one when none was.
+// object returns the fields of a JSON object; an empty map when none was given.
 func (s *source) object(p Process, name string) (map[string]json.RawMessage, error) {
 	fields := map[string]json.RawMessage{}
 	if *s == "" {

@@ -8,29 +8,29 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// mismatch notes that the value has the wrong type and steps over it. At the end
-// of the text there is no value: that is not JSON.
-func (d *door) mismatch(message string) {
+// mismatch notes that the value has the wrong type and skips it. At the end of the text it notes
+// only that the text is not JSON.
+func (d *jsonDecoder) mismatch(message string) {
 	if d.broken {
 		return
 	}
 	before := len(d.errs)
 	d.skip()
-	if d.broken || before >= maxFieldErrors { // where the JSON breaks says more than the type it would have had
+	if d.broken || before >= maxFieldErrors { // the syntax error is more useful than the type error
 		return
 	}
 	d.errs = slices.Insert(d.errs, before, webhook.FieldError{Field: d.path(), Message: message})
 }
 
-// note adds an error about the value at the present place.
-func (d *door) note(message string) {
+// note adds an error about the current value.
+func (d *jsonDecoder) note(message string) {
 	if !d.broken && len(d.errs) < maxFieldErrors {
 		d.errs = append(d.errs, webhook.FieldError{Field: d.path(), Message: message})
 	}
 }
 
-// fail adds an error and ends the reading.
-func (d *door) fail(message string) {
+// fail adds an error and ends the decoding.
+func (d *jsonDecoder) fail(message string) {
 	if d.broken {
 		return
 	}
@@ -38,9 +38,9 @@ func (d *door) fail(message string) {
 	d.broken = true
 }
 
-// path is the present place as the API writes it: "events[3].type", and "body" for
-// the text as a whole.
-func (d *door) path() string {
+// path is the path of the current value in API errors: "events[3].type", and "body" for the whole
+// text.
+func (d *jsonDecoder) path() string {
 	var b []byte
 	for i := range d.frames {
 		f := &d.frames[i]
@@ -62,7 +62,7 @@ func (d *door) path() string {
 	return string(b)
 }
 
-// appendName shortens a name that is too long to be shown, between two runes.
+// appendName appends a name, cut between two runes if it is too long.
 func appendName(b, name []byte) []byte {
 	if len(name) <= maxPathName {
 		return append(b, name...)
@@ -74,8 +74,8 @@ func appendName(b, name []byte) []byte {
 	return append(append(b, name[:cut]...), "…"...)
 }
 
-// noteParent adds an error about the object or array that is being read.
-func (d *door) noteParent(message string) {
+// noteParent adds an error about the current object or array.
+func (d *jsonDecoder) noteParent(message string) {
 	top := &d.frames[len(d.frames)-1]
 	kept := *top
 	top.name, top.index = nil, -1
@@ -83,9 +83,9 @@ func (d *door) noteParent(message string) {
 	*top = kept
 }
 
-// noteIn adds an error about a place within the value at the present place: a
-// dotted path, or "" for the value itself.
-func (d *door) noteIn(field, message string) {
+// noteIn adds an error about a part of the current value: a dotted path, or "" for the value
+// itself.
+func (d *jsonDecoder) noteIn(field, message string) {
 	if d.broken || len(d.errs) >= maxFieldErrors {
 		return
 	}
@@ -96,8 +96,8 @@ func (d *door) noteIn(field, message string) {
 	d.errs = append(d.errs, webhook.FieldError{Field: at, Message: message})
 }
 
-// problem is what was noted, as the error to be returned.
-func (d *door) problem() error {
+// problem returns the collected errors as one error.
+func (d *jsonDecoder) problem() error {
 	if len(d.errs) == 0 {
 		return nil
 	}

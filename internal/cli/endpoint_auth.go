@@ -5,15 +5,15 @@ import (
 	"strings"
 )
 
-// endpointAuth are the settings of an endpoint that are secret: they come from files, or
-// from standard input, because every user of a machine can see a command line.
+// endpointAuth are the secret settings of an endpoint. They come from files or standard
+// input, because every user of a machine can see a command line.
 type endpointAuth struct {
-	Auth        source `help:"How requests say who sends them: a JSON object, as @file, or - for standard input; null for none." placeholder:"@FILE|-|null"`
+	Auth        source `help:"How requests are authenticated: a JSON object, as @file, or - for standard input; null for none." placeholder:"@FILE|-|null"`
 	Certificate string `help:"A file with the client certificate for the receiver, in PEM." name:"client-certificate" placeholder:"FILE"`
 	Key         string `help:"A file with its key, in PEM." name:"client-key" placeholder:"FILE"`
 }
 
-// authInto sets the fields that were given.
+// authInto sets the given fields.
 func (a *endpointAuth) authInto(fields map[string]json.RawMessage, p Process) error {
 	if a.Auth != "" {
 		if a.Auth != "-" && a.Auth != "null" && !strings.HasPrefix(string(a.Auth), "@") {

@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	pageSize  = 250    // the most that the API gives at once
-	mostShown = 10_000 // entries of a list, which is held in memory
+	pageSize   = 250    // the API's largest page
+	maxEntries = 10_000 // entries of a list, which is kept in memory
 
-	clockTime = "15:04:05.000" // of lines that are printed as things happen; UTC, as all times here
+	clockTime = "15:04:05.000" // of progress lines; UTC, like all times in the output
 )
 
-// paging is how much of a list is shown.
+// paging limits a list.
 type paging struct {
-	Limit  int    `default:"50" help:"How many entries at most, 1 to 10000; newest first." placeholder:"N"`
-	Cursor string `help:"Go on where an earlier list ended: its next_cursor in --json." placeholder:"CURSOR"`
+	Limit  int    `default:"50" help:"Maximum of entries, 1 to 10000; newest first." placeholder:"N"`
+	Cursor string `help:"Continue an earlier list: its next_cursor in --json." placeholder:"CURSOR"`
 }
 
 // column is a column of a table of T.
@@ -31,9 +31,24 @@ type column[T any] struct {
 	cell  func(T) string
 }
 
-// listOf prints a list of the API: a table, or with --json the shape of one page
-// with all entries in it. noun is what there is none of when it is empty.
-func listOf[T any](ctx context.Context, s *session, noun string, r request, p paging, columns []column[T]) error {
+// opener is a command that calls the API.
+type opener interface {
+	open(p Process) (*session, error)
+}
+
+// listOf opens a session and prints a list.
+func listOf[T any](ctx context.Context, p Process, c opener, noun string, r request, page paging, columns []column[T]) error {
+	s, err := c.open(p)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	return printList(ctx, s, noun, r, page, columns)
+}
+
+// printList prints a list of the API as a table, or with --json as one page with all
+// entries. noun names the entries in messages.
+func printList[T any](ctx context.Context, s *session, noun string, r request, p paging, columns []column[T]) error {
 	entries, next, err := s.collect(ctx, r, p)
 	if err != nil {
 		return err
@@ -75,11 +90,11 @@ func listOf[T any](ctx context.Context, s *session, noun string, r request, p pa
 	return nil
 }
 
-// collect follows next_cursor until the limit is reached, and returns the cursor
-// of what was left out, "" for nothing.
+// collect follows next_cursor until the limit is reached, and returns the cursor of the
+// remaining entries, "" if there are none.
 func (s *session) collect(ctx context.Context, r request, p paging) (entries []json.RawMessage, next string, err error) {
-	if p.Limit < 1 || p.Limit > mostShown {
-		return nil, "", usagef("--limit: must be a whole number from 1 to %d", mostShown)
+	if p.Limit < 1 || p.Limit > maxEntries {
+		return nil, "", usagef("--limit: must be a whole number from 1 to %d", maxEntries)
 	}
 	r.method, next = http.MethodGet, p.Cursor
 	if r.query == nil {
@@ -109,10 +124,10 @@ func (s *session) collect(ctx context.Context, r request, p paging) (entries []j
 	}
 }
 
-// moments shows an optional time, which is shown as "-" when there is none.
-func moments(t *time.Time) string {
+// optionalTime formats an optional time, "-" when there is none.
+func optionalTime(t *time.Time) string {
 	if t == nil {
 		return "-"
 	}
-	return moment(*t)
+	return formatTime(*t)
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// What the API refuses is one line that says what to do.
-func TestRefusals(t *testing.T) {
+// An error of the API is one line that contains the remedy.
+func TestAPIErrors(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	id := webhook.NewKeyID()
@@ -63,7 +63,7 @@ func TestRefusals(t *testing.T) {
 	require.Contains(t, r.stderr, "no such route (GET /elsewhere/v1/tenants/acme/events); is that Everpost older than this command (1.2.3)?")
 }
 
-// The key that standalone leaves for its operator is used when no other is given.
+// The operator's key in the data directory is used when no other key is given.
 func TestOperatorKeyOfTheDataDirectory(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -80,8 +80,8 @@ func TestOperatorKeyOfTheDataDirectory(t *testing.T) {
 	require.Contains(t, r.stderr, "everpost: operator key: read "+file)
 }
 
-// Answers that are not Everpost's, or not of its ordinary days.
-func TestStrangeAnswers(t *testing.T) {
+// Responses that do not come from Everpost, or that are malformed.
+func TestUnexpectedResponses(t *testing.T) {
 	t.Parallel()
 	var elsewhere int
 	foreign := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { elsewhere++ }))
@@ -101,7 +101,7 @@ func TestStrangeAnswers(t *testing.T) {
 		{5, 429, "application/problem+json; charset=utf-8", "Retry-After: 1", problem("too many"), "too many; try again in 1 s"},
 		{5, 503, "application/problem+json", "", problem("busy"), "busy\n"},
 		{5, 500, "application/problem+json", "", problem("our side"), "our side (request REQ)"},
-		{4, 405, "application/problem+json", "", problem("this address does not take GET"), "this address does not take GET; is that Everpost older"},
+		{4, 405, "application/problem+json", "", problem("this path does not support GET"), "this path does not support GET; is that Everpost older"},
 		{4, 422, "application/problem+json", "", problem(`red \u001b[31m and\nmore`), `red \x1b[31m and\nmore`},
 		{5, 502, "text/html", "", "<html>canary", " answered 502 Bad Gateway, and not as Everpost does: is --url the address of its API?"},
 		{5, 502, "application/problem+json", "", "{", " answered 502 Bad Gateway, and not as Everpost does"},
@@ -145,8 +145,8 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// The variables of the commands are in their help, and no command takes them for
-// unknown; every command that calls the API has the same ones.
+// The help contains the variables of the commands, no command reports them as unknown, and
+// every command that calls the API has the same ones.
 func TestHelpOfTheClient(t *testing.T) {
 	t.Parallel()
 	for _, command := range []string{

@@ -12,8 +12,8 @@ import (
 type EndpointsRotateSecretCommand struct {
 	oneEndpoint `embed:""`
 
-	Grace  *time.Duration `help:"How long the present secrets are used beside the new one, 0s to 168h; 24h without it." placeholder:"DURATION"`
-	Secret string         `help:"The new secret: @file, or - for standard input. Without it one is made." placeholder:"@FILE|-"`
+	Grace  *time.Duration `help:"How long the old secrets stay in use, 0s to 168h; 24h without it." placeholder:"DURATION"`
+	Secret string         `help:"The new secret: @file, or - for standard input. Generated without it." placeholder:"@FILE|-"`
 }
 
 // Run rotates it.
@@ -29,10 +29,10 @@ func (c *EndpointsRotateSecretCommand) Run(ctx context.Context, p Process) error
 		}
 		body["secret"] = secret
 	}
-	return c.once(ctx, p, c.asked(http.MethodPost, "rotate-secret", object(body)))
+	return c.once(ctx, p, c.newRequest(http.MethodPost, "rotate-secret", object(body)))
 }
 
-// secret reads the secret from where it is; errors show nothing of it.
+// secret reads the secret; errors contain nothing of it.
 func (c *EndpointsRotateSecretCommand) secret(p Process) (string, error) {
 	var (
 		text []byte

@@ -17,66 +17,66 @@ import (
 )
 
 const (
-	mostTurns  = 100_000 // webhook-ids whose requests are counted; the oldest are forgotten
-	mostHeader = 128
+	maxTrackedIDs  = 100_000 // webhook-ids whose requests are counted; the oldest are dropped
+	maxShownHeader = 128
 )
 
-// What a receiver says of a signature.
+// Results of a signature check.
 const (
 	signatureOK        = "ok"
 	signatureBad       = "bad"
 	signatureUnchecked = "unchecked"
 )
 
-// receiver answers requests as it was told, and prints them.
+// receiver responds to requests as configured and prints them.
 type receiver struct {
 	out        io.Writer
 	keys       []signature.Key
-	status     int // the answer; to the first requests of an id when first is not 0
+	status     int // the response; only to the first requests of an id if first is not 0
 	first      int
-	retryAfter string // with that answer; "" for none
+	retryAfter string // with that response; "" for none
 	delay      time.Duration
 	body       bool
 	stopping   <-chan struct{}
 
-	mu       sync.Mutex // guards all below, and out
-	turns    map[string]int
-	order    []string // of turns, oldest first
+	mu       sync.Mutex // guards the fields below, and out
+	requests map[string]int
+	order    []string // keys of requests, oldest first
 	answers  map[int]int
 	verdicts map[string]int
 }
 
-// ServeHTTP answers one request.
-func (r *receiver) ServeHTTP(w http.ResponseWriter, asked *http.Request) {
+// ServeHTTP responds to one request.
+func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	at := time.Now()
-	body, status := readBody(w, asked)
-	id := cmp.Or(asked.Header.Get(signature.HeaderID), asked.Header.Get(signature.HeaderHexIdempotency))
-	verdict, why := r.verify(asked.Header, body, at)
+	body, status := readBody(w, req)
+	id := cmp.Or(req.Header.Get(signature.HeaderID), req.Header.Get(signature.HeaderHexIdempotency))
+	verdict, why := r.verify(req.Header, body, at)
 	retryAfter := ""
 	switch {
 	case status != 0: // the body could not be read
-	case asked.Method != http.MethodPost:
+	case req.Method != http.MethodPost:
 		status = http.StatusMethodNotAllowed
 		w.Header().Set("Allow", http.MethodPost)
 	default:
 		status, retryAfter = r.answer(id)
 	}
-	gone := r.wait(asked)
+	gone := r.wait(req)
 	if retryAfter != "" {
 		w.Header().Set("Retry-After", retryAfter)
 	}
-	said := strconv.Itoa(status)
+	reply := strconv.Itoa(status)
 	if retryAfter != "" {
-		said += ", Retry-After " + retryAfter
+		reply += ", Retry-After " + retryAfter
 	}
 	if gone {
-		said = fmt.Sprintf("no answer: the sender left after %s", time.Since(at).Round(time.Millisecond))
+		reply = fmt.Sprintf("no answer: the sender left after %s", time.Since(at).Round(time.Millisecond))
 		status = 0
 	}
 	line := fmt.Sprintf("%s  %s  attempt %s  %s  signature %s  %s", at.UTC().Format(clockTime),
-		shown(asked.Header.Get("everpost-event-type")), shown(asked.Header.Get("everpost-attempt")), shown(id), verdict+why, said)
-	if asked.Method != http.MethodPost {
-		line += "  (" + shown(asked.Method) + ")"
+		shown(req.Header.Get("everpost-event-type")), shown(req.Header.Get("everpost-attempt")), shown(id), verdict+why, reply)
+	if req.Method != http.MethodPost {
+		line += "  (" + shown(req.Method) + ")"
 	}
 	if r.body {
 		line += "\n  " + readable(body)
@@ -87,43 +87,43 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, asked *http.Request) {
 	}
 }
 
-// answer is what a request of an id is answered with.
+// answer returns the response to a request with that id.
 func (r *receiver) answer(id string) (status int, retryAfter string) {
 	if r.first == 0 {
 		return r.status, r.retryAfter
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	turn, known := r.turns[id]
+	count, known := r.requests[id]
 	if !known {
-		if len(r.order) == mostTurns {
-			delete(r.turns, r.order[0])
+		if len(r.order) == maxTrackedIDs {
+			delete(r.requests, r.order[0])
 			r.order = r.order[1:]
 		}
 		r.order = append(r.order, id)
 	}
-	r.turns[id] = turn + 1
-	if turn < r.first {
+	r.requests[id] = count + 1
+	if count < r.first {
 		return r.status, r.retryAfter
 	}
 	return http.StatusOK, ""
 }
 
-// wait waits for as long as it was told, and reports whether the sender left meanwhile.
-func (r *receiver) wait(asked *http.Request) (gone bool) {
+// wait waits for the delay and reports whether the sender disconnected meanwhile.
+func (r *receiver) wait(req *http.Request) (gone bool) {
 	if r.delay > 0 {
 		timer := time.NewTimer(r.delay)
 		defer timer.Stop()
 		select {
 		case <-timer.C:
-		case <-asked.Context().Done():
+		case <-req.Context().Done():
 		case <-r.stopping:
 		}
 	}
-	return asked.Context().Err() != nil
+	return req.Context().Err() != nil
 }
 
-// verify says whether a request is signed with one of the keys, and if not, why.
+// verify checks the signature with the keys and returns the reason if it is not valid.
 func (r *receiver) verify(h http.Header, body []byte, now time.Time) (verdict, why string) {
 	if len(r.keys) == 0 {
 		return signatureUnchecked, ""
@@ -141,7 +141,7 @@ func (r *receiver) verify(h http.Header, body []byte, now time.Time) (verdict, w
 	return signatureBad, " (" + cmp.Or(errors.Unwrap(err), err).Error() + ")"
 }
 
-// verifyHex verifies the older scheme, which knows secrets only.
+// verifyHex checks the signature of the hex scheme, which only uses secrets.
 func (r *receiver) verifyHex(header string, body []byte) error {
 	err := signature.ErrNoHMACSecret
 	for _, key := range r.keys {
@@ -170,7 +170,7 @@ func (r *receiver) print(line string) {
 	_, _ = fmt.Fprintln(r.out, line)
 }
 
-// count says how many requests there were, and what became of them.
+// count summarises the requests and their responses.
 func (r *receiver) count() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -192,16 +192,15 @@ func (r *receiver) count() string {
 	return strings.TrimSuffix(fmt.Sprintf("%d requests: %s", total, strings.Join(parts, ", ")), ": ")
 }
 
-// shown is a header's value as it is printed: anyone may send anything.
+// shown makes a header's value printable: a sender may send any bytes.
 func shown(value string) string {
-	if len(value) > mostHeader {
-		value = value[:mostHeader] + "…"
+	if len(value) > maxShownHeader {
+		value = value[:maxShownHeader] + "…"
 	}
 	return orDash(plain(value))
 }
 
-// readable is a payload as it is printed: its lines indented, and nothing in them that
-// steers a terminal.
+// readable makes a payload printable: indented, and without terminal control characters.
 func readable(body []byte) string {
 	lines := strings.Split(strings.TrimRight(string(body), "\r\n"), "\n")
 	for i, line := range lines {

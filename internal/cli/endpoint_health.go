@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// health is how an endpoint fares as the API shows it, as far as a table needs it.
+// health is the part of the API's endpoint health that a table shows.
 type health struct {
 	Summary string  `json:"summary"`
 	State   string  `json:"state"`
@@ -40,7 +40,7 @@ type health struct {
 	Oldest        *time.Time `json:"oldest_waiting_at"`
 }
 
-// rows are the table: what is always told, and what there is something to tell of.
+// rows returns the table; rows of optional values are left out when there is none.
 func (h health) rows() [][2]string {
 	rows := [][2]string{
 		{"state", withReason(h.State, h.Why)},
@@ -48,7 +48,7 @@ func (h health) rows() [][2]string {
 	}
 	add := func(name string, at *time.Time, why *string) {
 		if at != nil {
-			rows = append(rows, [2]string{name, withReason(moment(*at), why)})
+			rows = append(rows, [2]string{name, withReason(formatTime(*at), why)})
 		}
 	}
 	add("circuit since", h.Circuit.Since, nil)
@@ -94,19 +94,19 @@ func withReason(text string, why *string) string {
 	return text + " (" + *why + ")"
 }
 
-// EndpointsHealthCommand shows how an endpoint fares.
+// EndpointsHealthCommand shows an endpoint's health.
 type EndpointsHealthCommand struct {
 	oneEndpoint `embed:""`
 }
 
-// Run shows it: in words, then in numbers.
+// Run prints the summary, then the table.
 func (c *EndpointsHealthCommand) Run(ctx context.Context, p Process) error {
 	s, err := c.open(p)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	a, err := s.do(ctx, c.asked(http.MethodGet, "health", nil))
+	a, err := s.do(ctx, c.newRequest(http.MethodGet, "health", nil))
 	if err != nil {
 		return err
 	}
@@ -127,16 +127,16 @@ func (c *EndpointsHealthCommand) Run(ctx context.Context, p Process) error {
 	return table.Flush() //nolint:wrapcheck // standard output
 }
 
-// EndpointsTestCommand sends one request to an endpoint.
+// EndpointsTestCommand sends a test request to an endpoint.
 type EndpointsTestCommand struct {
 	oneEndpoint `embed:""`
 
-	Type    string `help:"The event type that the receiver is told; everpost.test without it." placeholder:"TYPE"`
-	Payload source `help:"What is sent: JSON, @file, or - for standard input; {\"test\":true} without it." placeholder:"JSON"`
+	Type    string `help:"The event type of the request; everpost.test without it." placeholder:"TYPE"`
+	Payload source `help:"The payload: JSON, @file, or - for standard input; {\"test\":true} without it." placeholder:"JSON"`
 }
 
-// Run sends it, waits for the answer and shows it. The error says that the receiver
-// did not accept.
+// Run sends the request and prints the response. It returns an error when the receiver does
+// not accept the request.
 func (c *EndpointsTestCommand) Run(ctx context.Context, p Process) error {
 	var payload []byte
 	if c.Payload != "" {
@@ -150,7 +150,7 @@ func (c *EndpointsTestCommand) Run(ctx context.Context, p Process) error {
 		return err
 	}
 	defer s.close()
-	a, err := s.do(ctx, c.asked(http.MethodPost, "test", withPayload(object(map[string]any{"type": c.Type}), payload)))
+	a, err := s.do(ctx, c.newRequest(http.MethodPost, "test", withPayload(object(map[string]any{"type": c.Type}), payload)))
 	if err != nil {
 		return err
 	}
@@ -163,7 +163,7 @@ func (c *EndpointsTestCommand) Run(ctx context.Context, p Process) error {
 		return err
 	}
 	if !s.json {
-		if err := s.line(plain(made.inWords()) + "\n"); err != nil {
+		if err := s.line(plain(made.summary()) + "\n"); err != nil {
 			return err
 		}
 	}
@@ -171,7 +171,7 @@ func (c *EndpointsTestCommand) Run(ctx context.Context, p Process) error {
 		return err
 	}
 	if made.Decision != "delivered" {
-		words := made.inWords()
+		words := made.summary()
 		if made.Error != nil {
 			words += ": " + *made.Error
 		}

@@ -5,27 +5,26 @@ import (
 	"strings"
 )
 
-// endpointFields are the settings of an endpoint that creating and changing it share.
-// What has no flag of its own goes into Data, and so does null, which sets a field back
-// to its default.
+// endpointFields are the flags that creating and updating an endpoint share. Fields without
+// a flag go into Data, and so does null, which resets a field to its default.
 type endpointFields struct {
 	endpointAuth `embed:""`
 
-	EventTypes  []string          `help:"What to send: exact types, prefixes as order.* or invoice/*, or *, separated by commas or repeated." name:"event-type" placeholder:"TYPE"` //nolint:lll // a struct tag cannot be wrapped
+	EventTypes  []string          `help:"Event types: exact types, prefixes as order.* or invoice/*, or *, separated by commas or repeated." name:"event-type" placeholder:"TYPE"` //nolint:lll // a struct tag cannot be wrapped
 	Description *string           `help:"A note for people." placeholder:"TEXT"`
-	Header      []string          `help:"A header to send along, as 'Name: value'; may be repeated. All are replaced." placeholder:"HEADER" sep:"none"`
-	Timeout     *string           `help:"Of one request as a whole: 1s to 30s, or auto, which follows the receiver's answers." placeholder:"DURATION"`
-	MaxInFlight *int              `help:"Requests at a time." placeholder:"N"`
-	Rate        *float64          `help:"Requests in a second." name:"rate-limit-per-second" placeholder:"N"`
+	Header      []string          `help:"A request header, as 'Name: value'; may be repeated. Replaces all headers." placeholder:"HEADER" sep:"none"`
+	Timeout     *string           `help:"Timeout of a whole request: 1s to 30s, or auto, which adapts to the receiver's latency." placeholder:"DURATION"`
+	MaxInFlight *int              `help:"Maximum of concurrent requests." placeholder:"N"`
+	Rate        *float64          `help:"Maximum of requests per second." name:"rate-limit-per-second" placeholder:"N"`
 	RetryPolicy *string           `help:"A preset's name, JSON, or null for the tenant's or the installation's." placeholder:"POLICY"`
 	Signature   *string           `help:"How requests are signed: v1, v1a or hex." placeholder:"SCHEME"`
 	Format      *string           `help:"What the body of a request is: raw, the payload as it was posted, or envelope, with type and timestamp around it." name:"payload-format" placeholder:"FORMAT"` //nolint:lll // a struct tag cannot be wrapped
 	AutoReplay  *bool             `help:"Replay the dead letters of an outage when the endpoint is back." negatable:""`
-	Metadata    map[string]string `help:"A note of your own, as name=value; may be repeated. All are replaced." mapsep:"none" placeholder:"NAME=VALUE"`
-	Data        source            `help:"Any settings as the API takes them: a JSON object, @file, or - for standard input. A flag goes before its field here." placeholder:"JSON"` //nolint:lll // a struct tag cannot be wrapped
+	Metadata    map[string]string `help:"Metadata, as name=value; may be repeated. Replaces all metadata." mapsep:"none" placeholder:"NAME=VALUE"`
+	Data        source            `help:"Any settings as the API takes them: a JSON object, @file, or - for standard input. Flags override its fields." placeholder:"JSON"` //nolint:lll // a struct tag cannot be wrapped
 }
 
-// body is the settings as the API reads them: Data, and the flags over it.
+// body returns the settings in the API's format: Data, overridden by the flags.
 func (f *endpointFields) body(p Process, address *string) ([]byte, error) {
 	fields, err := f.Data.object(p, "--data")
 	if err != nil {
@@ -61,15 +60,15 @@ func (f *endpointFields) body(p Process, address *string) ([]byte, error) {
 	return marshal(fields), nil
 }
 
-// set sets a field that was given.
+// set sets a field if it was given.
 func set[T any](fields map[string]json.RawMessage, name string, value *T) {
 	if value != nil {
 		fields[name] = marshal(value)
 	}
 }
 
-// headersOf reads headers as curl's -H takes them. The error names none of their
-// values, which may be secret.
+// headersOf parses headers in the format of curl's -H. Errors contain none of their values,
+// which may be secret.
 func headersOf(lines []string) (map[string]string, error) {
 	headers := make(map[string]string, len(lines))
 	for _, line := range lines {
@@ -85,7 +84,7 @@ func headersOf(lines []string) (map[string]string, error) {
 	return headers, nil
 }
 
-// setPolicy sets a retry policy that was given: a preset's name, or an object.
+// setPolicy sets a retry policy if it was given: a preset's name, or an object.
 func setPolicy(fields map[string]json.RawMessage, policy *string) error {
 	if policy == nil {
 		return nil

@@ -28,8 +28,8 @@ func prefixes(texts ...string) []netip.Prefix {
 	return all
 }
 
-// A name that leads to where no request may go is one that does not exist, in everything
-// that its tenant sees: directly, through a proxy, and when it is a token server's.
+// A name that resolves to a denied address looks to its tenant in every respect like one
+// that does not exist: directly, through a proxy, and as a token server's name.
 func TestRefusedNamesDoNotExist(t *testing.T) {
 	t.Parallel()
 	receiver := receivertest.New(t)
@@ -72,7 +72,7 @@ func TestRefusedNamesDoNotExist(t *testing.T) {
 					there := send(c, "there.example.")
 					said := log.String()
 					for _, r := range []*Response{&missing, &there} {
-						require.GreaterOrEqual(t, r.Latency, missingTime, "a name server's own time does not show")
+						require.GreaterOrEqual(t, r.Latency, minNotFoundTime, "a name server's own time does not show")
 						r.Latency, r.Answer.ReceivedAt = 0, time.Time{}
 					}
 					require.Equal(t, missing, there)
@@ -96,9 +96,9 @@ func TestRefusedNamesDoNotExist(t *testing.T) {
 	})
 }
 
-// The operator's list rules over everything: a public address, one that is allowed
-// exactly, loopback, and the demonstration's receiver.
-func TestOperatorDenies(t *testing.T) {
+// The operator's denied ranges override everything: a public address, an exactly allowed
+// one, loopback, and the demonstration's receiver.
+func TestDeniedCIDRs(t *testing.T) {
 	t.Parallel()
 	config := GuardConfig{AllowHTTP: true, AnyPort: true, AllowedCIDRs: prefixes("127.0.0.0/8", "10.0.0.1/32", "10.1.0.0/16", "fd00::/8"), OwnAddrs: noAddrs}
 	tried := []string{"93.184.215.14", "10.0.0.1", "10.1.2.3", "127.0.0.1", "2606:4700::1", "fd00::1"}
@@ -117,14 +117,14 @@ func TestOperatorDenies(t *testing.T) {
 	for _, text := range []string{"93.184.216.14", "127.0.0.2", "fd00::2"} {
 		require.NoError(t, g.CheckAddr(netip.AddrPortFrom(netip.MustParseAddr(text), 80)), text)
 	}
-	requireDenied(t, g.CheckAddr(netip.MustParseAddrPort("192.168.0.1:80")), notPublic, "what is closed anyway tells nothing of the list")
+	requireDenied(t, g.CheckAddr(netip.MustParseAddrPort("192.168.0.1:80")), notPublic, "a private address is not reported as denied by the operator")
 	everything := NewGuard(GuardConfig{DeniedCIDRs: prefixes("0.0.0.0/0", "::/0")})
 	requireDenied(t, everything.CheckAddr(netip.MustParseAddrPort("93.184.215.14:443")), byOperator)
 }
 
-// A range does not mean what clouds tell secrets at, nor this machine; exactly the address
-// does.
-func TestOnlyExactly(t *testing.T) {
+// Metadata services and this machine's own addresses are allowed by a range of exactly the
+// address only.
+func TestExactRanges(t *testing.T) {
 	t.Parallel()
 	own := []netip.Addr{
 		netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback(), netip.MustParseAddr("10.1.2.3"), netip.MustParseAddr("93.184.215.14"),
@@ -146,7 +146,7 @@ func TestOnlyExactly(t *testing.T) {
 	for _, text := range onlyOwn {
 		requireDenied(t, check(g, text), ownAddress, text)
 	}
-	requireDenied(t, check(g, "192.168.7.7"), notPublic, "own, but closed anyway: that it is own is not told")
+	requireDenied(t, check(g, "192.168.7.7"), notPublic, "a private address is not reported as own")
 	for _, addr := range reservedAddrs() {
 		requireDenied(t, check(g, addr.String()), onlyExactly, addr)
 	}
@@ -165,8 +165,8 @@ func TestOnlyExactly(t *testing.T) {
 	require.NoError(t, check(NewGuard(GuardConfig{}), "93.184.215.14"), "this machine has it not")
 }
 
-// The addresses of a machine change while it runs.
-func TestOwnAddressesAreFollowed(t *testing.T) {
+// The addresses of a machine may change while it runs.
+func TestOwnAddressesAreRefreshed(t *testing.T) {
 	t.Parallel()
 	addr := netip.MustParseAddr("10.1.2.3")
 	var now []netip.Addr
@@ -197,7 +197,7 @@ func TestOwnAddressesAreFollowed(t *testing.T) {
 	require.Contains(t, really, netip.MustParseAddr("127.0.0.1"), "as every machine has")
 }
 
-// At the socket, with the addresses that this machine really has.
+// The dial check with the addresses that this machine really has.
 func TestOwnAddressesAtTheSocket(t *testing.T) {
 	t.Parallel()
 	e := listenAll(t, 0, ok)
@@ -221,13 +221,13 @@ func TestOwnAddressesAtTheSocket(t *testing.T) {
 		both := send()
 		require.Equal(t, "denied_address: "+ownAddress, both[0].Err)
 		require.Equal(t, "dns_not_found: no such host", both[1].Err)
-		e.ring(t)
+		e.sync(t)
 		require.Empty(t, e.at())
 		config.AllowedCIDRs = []netip.Prefix{netip.PrefixFrom(addr, addr.BitLen())}
 		for _, r := range send() {
 			requireFault(t, r, retry.FaultNone, 200)
 		}
-		e.ring(t)
+		e.sync(t)
 		require.Equal(t, map[netip.Addr]int{addr: 2}, e.at())
 		e.forget(addr)
 	}
@@ -236,18 +236,18 @@ func TestOwnAddressesAtTheSocket(t *testing.T) {
 	}
 }
 
-// A tenant whose DNS has a name for each event does not fill the operator's log.
+// A tenant whose DNS has a new name for each event does not flood the operator's log.
 func TestRefusedNamesDoNotFloodTheLog(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
-	r, logger := newRefusals(), slog.New(slog.NewTextHandler(&log, nil))
+	r, logger := newDenialLog(), slog.New(slog.NewTextHandler(&log, nil))
 	denied := &DeniedError{addr: netip.MustParseAddrPort("10.0.0.1:443")}
 	for i := range 1000 {
 		r.log(logger, target{endpoint: "ep", host: strconv.Itoa(i) + ".example."}, denied)
 	}
-	require.Equal(t, refusalBurst, strings.Count(log.String(), "\n"))
-	r.window = r.window.Add(-refusalWindow)
+	require.Equal(t, denialBurst, strings.Count(log.String(), "\n"))
+	r.window = r.window.Add(-denialWindow)
 	log.Reset()
 	r.log(logger, target{endpoint: "ep", host: "last.example."}, denied)
-	require.Contains(t, log.String(), "left_out_before=980")
+	require.Contains(t, log.String(), "suppressed_before=980")
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// A receiver that repeats what it was asked does not put credentials into the record.
+// Credentials that a receiver echoes are not stored.
 func TestNoEchoOfCredentials(t *testing.T) {
 	t.Parallel()
 	a := setupAuth(t)

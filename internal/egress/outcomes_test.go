@@ -21,8 +21,8 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// judged is what a request comes to in the end: the real connection, the fault that
-// egress makes of it, and the outcome that the classifier makes of that.
+// judged is the result of a request over a real connection: the fault that egress reports
+// and the outcome that the classifier derives from it.
 type judged struct {
 	send func(t *testing.T) Response
 	want retry.Outcome
@@ -32,7 +32,7 @@ type judged struct {
 // patience is the timeout of requests that are not meant to time out.
 const patience = 10 * time.Second
 
-// over sends to a receiver that does this with each connection.
+// over sends to a receiver that runs serve for each connection.
 func over(timeout time.Duration, serve func(conn *net.TCPConn, number int)) func(*testing.T) Response {
 	return func(t *testing.T) Response {
 		t.Helper()
@@ -40,7 +40,7 @@ func over(timeout time.Duration, serve func(conn *net.TCPConn, number int)) func
 	}
 }
 
-// replying is over a receiver that reads the request, writes this, and closes.
+// replying sends to a receiver that reads the request, writes the text, and closes.
 func replying(text string) func(*testing.T) Response {
 	return over(patience, afterReading(func(conn *net.TCPConn) { _, _ = io.WriteString(conn, text) }))
 }
@@ -61,7 +61,7 @@ func afterReading(act func(conn *net.TCPConn)) func(*net.TCPConn, int) {
 	}
 }
 
-// named sends to a name that a name server in the test resolves like this.
+// named sends to a name that resolves to the addresses, or fails with the code.
 func named(timeout time.Duration, addrs []netip.Addr, code dnsmessage.RCode) func(*testing.T) Response {
 	return func(t *testing.T) Response {
 		t.Helper()
@@ -70,7 +70,7 @@ func named(timeout time.Duration, addrs []netip.Addr, code dnsmessage.RCode) fun
 	}
 }
 
-// to sends to an address with nobody behind it, or nobody who may be asked.
+// to sends to an address where nothing listens, or that the guard denies.
 func to(guard GuardConfig, timeout time.Duration, url func(t *testing.T) string) func(*testing.T) Response {
 	return func(t *testing.T) Response {
 		t.Helper()
@@ -85,7 +85,7 @@ func exactly(url string) func(*testing.T) string {
 	}
 }
 
-func nobody(t *testing.T) string {
+func nothingListens(t *testing.T) string {
 	t.Helper()
 	return "http://127.0.0.1:" + closedPort(t)
 }
@@ -95,7 +95,7 @@ func busy(t *testing.T) string {
 	return "http://" + fullBacklog(t)
 }
 
-// late sends when the deadline has passed already.
+// late sends after its deadline.
 func late(t *testing.T) Response {
 	t.Helper()
 	ctx, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
@@ -103,7 +103,7 @@ func late(t *testing.T) Response {
 	return setup(t, Config{}).Send(ctx, Request{URL: "http://127.0.0.1:1/"})
 }
 
-// byTLS sends by https to a receiver that says this instead of shaking hands.
+// byTLS sends by https to a receiver that sends the text instead of a handshake.
 func byTLS(timeout time.Duration, text string) func(*testing.T) Response {
 	return func(t *testing.T) Response {
 		t.Helper()
@@ -115,8 +115,8 @@ func byTLS(timeout time.Duration, text string) func(*testing.T) Response {
 	}
 }
 
-// secure sends by https to a receiver with a certificate for the host until a time, of
-// an authority that is trusted or not.
+// secure sends by https to a receiver with a certificate for the host until a time, of a
+// trusted authority or not.
 func secure(host string, until time.Duration, trusted bool) func(*testing.T) Response {
 	return func(t *testing.T) Response {
 		t.Helper()
@@ -136,7 +136,8 @@ func secure(host string, until time.Duration, trusted bool) func(*testing.T) Res
 	}
 }
 
-// tokenless sends to a receiver that wants a token, when the token server answers this.
+// tokenless sends to a receiver that needs a token, with a token server that responds with
+// answer.
 func tokenless(answer string) func(*testing.T) Response {
 	return func(t *testing.T) Response {
 		t.Helper()
@@ -145,11 +146,12 @@ func tokenless(answer string) func(*testing.T) Response {
 	}
 }
 
-// verdicts is the classifier's table in 10-retry.md, from real connections.
-func verdicts() map[string]judged {
-	// Short for the rows: who is in trouble (it counts for a circuit breaker), who may be
-	// gone for good (ambiguous_delays bounds it), and what ends a delivery.
-	trouble := func(reason retry.Reason) retry.Outcome {
+// outcomes is the classifier's table, from real connections.
+func outcomes() map[string]judged {
+	// Short names for the rows: whether the receiver is unhealthy (counts as a breaker
+	// failure), whether it may be gone for good (ambiguous_delays bounds it), and what ends
+	// a delivery.
+	unhealthy := func(reason retry.Reason) retry.Outcome {
 		return retry.Outcome{Decision: retry.Retry, Reason: reason, Trouble: true}
 	}
 	ambiguous := func(reason retry.Reason) retry.Outcome {
@@ -177,22 +179,22 @@ func verdicts() map[string]judged {
 	})
 
 	return map[string]judged{
-		"refused":        {to(anywhere, patience, nobody), trouble("connect_refused"), "connect_refused"},
-		"reset":          {over(patience, reset), trouble("connection_reset"), "connection_reset"},
-		"closed":         {replying(""), trouble("unexpected_eof"), "unexpected_eof"},
-		"closed halfway": {replying(ok + "Content-"), trouble("unexpected_eof"), "unexpected_eof"},
-		"garbage":        {replying("\x00\xff\r\n\r\n"), trouble("protocol_error"), "protocol_error"},
-		"HTTP/0.9":       {replying("<html></html>\r\n"), trouble("protocol_error"), "protocol_error"},
-		"two lengths":    {replying(ok + "Content-Length: 1\r\nContent-Length: 2\r\n\r\nab"), trouble("protocol_error"), "protocol_error"},
+		"refused":        {to(anywhere, patience, nothingListens), unhealthy("connect_refused"), "connect_refused"},
+		"reset":          {over(patience, reset), unhealthy("connection_reset"), "connection_reset"},
+		"closed":         {replying(""), unhealthy("unexpected_eof"), "unexpected_eof"},
+		"closed halfway": {replying(ok + "Content-"), unhealthy("unexpected_eof"), "unexpected_eof"},
+		"garbage":        {replying("\x00\xff\r\n\r\n"), unhealthy("protocol_error"), "protocol_error"},
+		"HTTP/0.9":       {replying("<html></html>\r\n"), unhealthy("protocol_error"), "protocol_error"},
+		"two lengths":    {replying(ok + "Content-Length: 1\r\nContent-Length: 2\r\n\r\nab"), unhealthy("protocol_error"), "protocol_error"},
 
-		"dial in vain": {to(anywhere, short, busy), trouble("timeout_dial"), "timeout_dial"},
-		"no handshake": {byTLS(short, ""), trouble("timeout_tls"), "timeout_tls"},
-		"no answer":    {hanging(""), trouble("timeout_headers"), "timeout_headers"},
-		"half a head":  {hanging(ok + "Content-"), trouble("timeout_headers"), "timeout_headers"},
-		"no time left": {late, trouble("timeout_total"), "timeout_total"},
+		"dial in vain": {to(anywhere, short, busy), unhealthy("timeout_dial"), "timeout_dial"},
+		"no handshake": {byTLS(short, ""), unhealthy("timeout_tls"), "timeout_tls"},
+		"no answer":    {hanging(""), unhealthy("timeout_headers"), "timeout_headers"},
+		"half a head":  {hanging(ok + "Content-"), unhealthy("timeout_headers"), "timeout_headers"},
+		"no time left": {late, unhealthy("timeout_total"), "timeout_total"},
 
-		// A status that was read decides, whatever becomes of the rest of the answer: a
-		// receiver that said 2xx has accepted. The error still names what happened.
+		// A status that was read decides, whatever happens to the rest of the response: a
+		// receiver that sent 2xx has accepted the event. The error still names the fault.
 		"2xx, body never ends":    {hanging(ok + "Content-Length: 9\r\n\r\nabc"), delivered(200), "timeout_body"},
 		"2xx, body cut off":       {replying(ok + "Content-Length: 9\r\n\r\nabc"), delivered(200), "unexpected_eof"},
 		"2xx, chunks are broken":  {replying(ok + "Transfer-Encoding: chunked\r\n\r\nzz\r\n"), delivered(200), "protocol_error"},
@@ -204,35 +206,35 @@ func verdicts() map[string]judged {
 		"099":                     {replying("HTTP/1.1 099 Odd\r\n\r\n"), strange(0), ""},
 		"600":                     {replying("HTTP/1.1 600 Odd\r\n\r\n"), strange(600), ""},
 		"999":                     {replying("HTTP/1.1 999 Odd\r\n\r\n"), strange(999), ""},
-		"1xx and no final answer": {replying("HTTP/1.1 103 Early Hints\r\n\r\n"), trouble("unexpected_eof"), "unexpected_eof"},
-		"four digits":             {replying("HTTP/1.1 2000 OK\r\n\r\n"), trouble("protocol_error"), "protocol_error"},
+		"1xx and no final answer": {replying("HTTP/1.1 103 Early Hints\r\n\r\n"), unhealthy("unexpected_eof"), "unexpected_eof"},
+		"four digits":             {replying("HTTP/1.1 2000 OK\r\n\r\n"), unhealthy("protocol_error"), "protocol_error"},
 
-		"NXDOMAIN":     {named(patience, nil, dnsmessage.RCodeNameError), trouble("dns_not_found"), "dns_not_found"},
+		"NXDOMAIN":     {named(patience, nil, dnsmessage.RCodeNameError), unhealthy("dns_not_found"), "dns_not_found"},
 		"SERVFAIL":     {named(patience, nil, dnsmessage.RCodeServerFailure), neutral("dns_temporary"), "dns_temporary"},
 		"DNS is mute":  {named(short, nil, dnsmessage.RCodeSuccess), neutral("dns_temporary"), "dns_temporary"},
-		"private name": {named(patience, metadata, dnsmessage.RCodeSuccess), trouble("dns_not_found"), "dns_not_found"},
+		"private name": {named(patience, metadata, dnsmessage.RCodeSuccess), unhealthy("dns_not_found"), "dns_not_found"},
 
-		"certificate of nobody known":   {secure("127.0.0.1", time.Hour, false), trouble("tls_invalid"), "tls_invalid"},
-		"certificate expired":           {secure("127.0.0.1", -time.Hour, true), trouble("tls_invalid"), "tls_invalid"},
-		"certificate for another host":  {secure("other.example", time.Hour, true), trouble("tls_invalid"), "tls_invalid"},
-		"certificate in order":          {secure("127.0.0.1", time.Hour, true), delivered(200), ""},
-		"plaintext where TLS should be": {byTLS(patience, "HTTP/1.1 400 Bad Request\r\n\r\n"), trouble("tls_invalid"), "tls_invalid"},
+		"certificate of nothingListens known": {secure("127.0.0.1", time.Hour, false), unhealthy("tls_invalid"), "tls_invalid"},
+		"certificate expired":                 {secure("127.0.0.1", -time.Hour, true), unhealthy("tls_invalid"), "tls_invalid"},
+		"certificate for another host":        {secure("other.example", time.Hour, true), unhealthy("tls_invalid"), "tls_invalid"},
+		"certificate in order":                {secure("127.0.0.1", time.Hour, true), delivered(200), ""},
+		"plaintext where TLS should be":       {byTLS(patience, "HTTP/1.1 400 Bad Request\r\n\r\n"), unhealthy("tls_invalid"), "tls_invalid"},
 
 		"credentials refused":  {tokenless("HTTP/1.1 401 No\r\nContent-Length: 0\r\n\r\n"), ambiguous("token_refused"), "token_refused"},
 		"token server is down": {tokenless("HTTP/1.1 503 Down\r\nContent-Length: 0\r\n\r\n"), neutral("token_unavailable"), "token_unavailable"},
 
 		"denied address": {to(public, patience, exactly("http://10.0.0.1/")), denied, "denied_address"},
 		"unusable URL":   {to(public, patience, exactly("http://user@example.com/")), denied, "denied_address"},
-		// A link-local address without its zone: the kernel's "invalid argument", which says
-		// nothing of the receiver.
+		// A link-local address without its zone: the kernel's "invalid argument" says
+		// nothing about the receiver.
 		"unknown": {to(anywhere, patience, exactly("http://[fe80::1]:9/")), neutral("unknown"), "unknown"},
 	}
 }
 
-// TestVerdicts: every kind of error, from a real connection to the decision.
-func TestVerdicts(t *testing.T) {
+// TestOutcomes covers every kind of error, from a real connection to the outcome.
+func TestOutcomes(t *testing.T) {
 	t.Parallel()
-	for name, c := range verdicts() {
+	for name, c := range outcomes() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := c.send(t)
@@ -247,18 +249,18 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// TestVerdictsAreComplete: the table above has every reason that an attempt can have,
+// TestOutcomesAreComplete: the table above contains every reason that an attempt can have,
 // and every fault.
-func TestVerdictsAreComplete(t *testing.T) {
+func TestOutcomesAreComplete(t *testing.T) {
 	t.Parallel()
 	reasons, faults := map[retry.Reason]bool{}, map[string]bool{}
-	for _, c := range verdicts() {
+	for _, c := range outcomes() {
 		reasons[c.want.Reason], faults[c.err] = true, true
 	}
 	all := retry.Reasons()
 	for _, reason := range all[:slices.Index(all, retry.ReasonUnknown)+1] {
-		// A payload that does not match its checksum is never sent, and a body only times
-		// out after a status, which decides.
+		// A payload that does not match its checksum is never sent. A body can time out
+		// only after a status, which decides.
 		if reason != retry.ReasonPayloadCorrupt && reason != retry.ReasonTimeoutBody {
 			require.True(t, reasons[reason], "no connection leads to %s", reason)
 		}
@@ -268,8 +270,8 @@ func TestVerdictsAreComplete(t *testing.T) {
 	}
 }
 
-// TestVerdictOfEveryStatus: each status that a receiver can send, over one connection.
-func TestVerdictOfEveryStatus(t *testing.T) {
+// TestOutcomeOfEveryStatus: each status that a receiver can send, over one connection.
+func TestOutcomeOfEveryStatus(t *testing.T) {
 	t.Parallel()
 	address := rawServer(t, func(conn *net.TCPConn, _ int) {
 		br := bufio.NewReader(conn)

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Credentials come from files, and no command shows what is secret of them.
+// Credentials come from files, and no command prints their secret parts.
 func TestEndpointAuthFlags(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -12,7 +12,7 @@ import (
 	"unicode"
 )
 
-// record makes a request and prints the one thing that is the answer.
+// record makes a request and prints the response.
 func (s *session) record(ctx context.Context, r request) error {
 	a, err := s.do(ctx, r)
 	if err != nil {
@@ -21,9 +21,9 @@ func (s *session) record(ctx context.Context, r request) error {
 	return s.show(a)
 }
 
-// show prints an answer: as it is with --json, else a line for each field.
+// show prints a response: unchanged with --json, else one line for each field.
 func (s *session) show(a answer) error {
-	if len(a.body) == 0 { // done, and nothing to tell of it
+	if len(a.body) == 0 { // nothing to print
 		return nil
 	}
 	if s.json {
@@ -42,9 +42,8 @@ func (s *session) line(text string) error {
 	return err //nolint:wrapcheck // standard output
 }
 
-// writeFields writes the fields of a JSON object in the order in which they come: a
-// field that a later version of the API adds is shown too. Several objects in a
-// field have a line each.
+// writeFields writes the fields of a JSON object in their order, including fields that a
+// later version of the API adds. A list of objects takes one line for each.
 func writeFields(w io.Writer, body []byte) error {
 	fields, err := fieldsOf(body)
 	if err != nil {
@@ -58,52 +57,52 @@ func writeFields(w io.Writer, body []byte) error {
 				if i > 0 {
 					name = ""
 				}
-				_, _ = fmt.Fprintf(w, "%s\t%s\n", plain(name), plain(inWords(one)))
+				_, _ = fmt.Fprintf(w, "%s\t%s\n", plain(name), plain(readableJSON(one)))
 			}
 			continue
 		}
-		if f.name == "headers" { // an endpoint's own: they often hold its receiver's credentials
+		if f.name == "headers" { // they often contain credentials of the receiver
 			_, _ = fmt.Fprintf(w, "%s\t%s\n", plain(f.name), plain(namesOnly(f.value)))
 			continue
 		}
-		_, _ = fmt.Fprintf(w, "%s\t%s\n", plain(f.name), plain(inWords(f.value)))
+		_, _ = fmt.Fprintf(w, "%s\t%s\n", plain(f.name), plain(readableJSON(f.value)))
 	}
 	return nil
 }
 
-// field is a name and the JSON of its value, without white space around it.
+// field is a name and its JSON value, without surrounding white space.
 type field struct {
 	name  string
 	value json.RawMessage
 }
 
-// fieldsOf reads an object without losing the order of its fields.
+// fieldsOf parses an object and keeps the order of its fields.
 func fieldsOf(body []byte) ([]field, error) {
 	dec := json.NewDecoder(bytes.NewReader(body))
 	if open, err := dec.Token(); err != nil || open != json.Delim('{') {
-		return nil, errForeign
+		return nil, errNotEverpost
 	}
 	var fields []field
 	for dec.More() {
 		name, err := dec.Token()
 		if err != nil {
-			return nil, errForeign
+			return nil, errNotEverpost
 		}
 		f := field{name: fmt.Sprint(name)}
 		if err := dec.Decode(&f.value); err != nil {
-			return nil, errForeign
+			return nil, errNotEverpost
 		}
 		fields = append(fields, f)
 	}
 	if _, err := dec.Token(); err != nil { // the end of the object
-		return nil, errForeign
+		return nil, errNotEverpost
 	}
 	return fields, nil
 }
 
-// inWords is a JSON value as a person reads it: texts without quotes, nothing as
-// "-", a list by commas, an object as name=value.
-func inWords(value json.RawMessage) string {
+// readableJSON formats a JSON value for people: texts without quotes, null as "-", a list
+// with commas, an object as name=value.
+func readableJSON(value json.RawMessage) string {
 	if len(value) == 0 {
 		return "-"
 	}
@@ -112,7 +111,7 @@ func inWords(value json.RawMessage) string {
 		return "-"
 	case '"':
 		var text string
-		_ = json.Unmarshal(value, &text) // a part of what was read as JSON
+		_ = json.Unmarshal(value, &text) // part of a valid JSON text
 		if text == "" {
 			return "-"
 		}
@@ -122,21 +121,21 @@ func inWords(value json.RawMessage) string {
 		_ = json.Unmarshal(value, &several) // as above
 		words := make([]string, len(several))
 		for i, one := range several {
-			words[i] = inWords(one)
+			words[i] = readableJSON(one)
 		}
 		return orDash(strings.Join(words, ", "))
 	case '{':
 		fields, _ := fieldsOf(value) // as above
 		words := make([]string, len(fields))
 		for i, f := range fields {
-			words[i] = f.name + "=" + inWords(f.value)
+			words[i] = f.name + "=" + readableJSON(f.value)
 		}
 		return orDash(strings.Join(words, " "))
 	}
 	return string(value)
 }
 
-// namesOnly is the names of an object's fields.
+// namesOnly returns the names of an object's fields.
 func namesOnly(value json.RawMessage) string {
 	fields, _ := fieldsOf(value)
 	names := make([]string, len(fields))
@@ -153,8 +152,8 @@ func orDash(text string) string {
 	return text
 }
 
-// plain is a text of others as it may be printed: what could steer a terminal, end
-// a line or turn the direction of writing is shown as an escape sequence.
+// plain makes foreign text printable: characters that control a terminal, end a line or
+// change the writing direction become escape sequences.
 func plain(text string) string {
 	clean := true
 	for _, r := range text {

@@ -17,15 +17,15 @@ func TestSourceAddress(t *testing.T) {
 		want string
 	}{
 		{"192.0.2.1:4711", nil, "192.0.2.1"},
-		{"192.0.2.1:4711", []string{"198.51.100.7"}, "192.0.2.1"}, // nobody trusts whoever wrote it
+		{"192.0.2.1:4711", []string{"198.51.100.7"}, "192.0.2.1"}, // the header is not from a trusted proxy
 		{"10.1.2.3:4711", nil, "10.1.2.3"},
 		{"10.1.2.3:4711", []string{"198.51.100.7"}, "198.51.100.7"},
 		{"[::ffff:10.1.2.3]:4711", []string{"198.51.100.7"}, "198.51.100.7"},
 		{"[fd00::1]:4711", []string{"2001:db8::7"}, "2001:db8::7"},
-		{"10.1.2.3:4711", []string{"1.1.1.1, 198.51.100.7"}, "198.51.100.7"}, // the first was sent by the caller
+		{"10.1.2.3:4711", []string{"1.1.1.1, 198.51.100.7"}, "198.51.100.7"}, // the first address was sent by the caller
 		{"10.1.2.3:4711", []string{"1.1.1.1", "198.51.100.7 , 10.9.9.9"}, "198.51.100.7"},
 		{"10.1.2.3:4711", []string{"198.51.100.7", "10.9.9.9"}, "198.51.100.7"},
-		{"10.1.2.3:4711", []string{"10.7.7.7, 10.9.9.9"}, "10.7.7.7"}, // a caller of our own network
+		{"10.1.2.3:4711", []string{"10.7.7.7, 10.9.9.9"}, "10.7.7.7"}, // a caller within the trusted network
 		{"10.1.2.3:4711", []string{"198.51.100.7:50000"}, "198.51.100.7"},
 		{"10.1.2.3:4711", []string{"[2001:db8::7]:50000"}, "2001:db8::7"},
 		{"10.1.2.3:4711", []string{"[2001:db8::7]"}, "2001:db8::7"},
@@ -44,10 +44,10 @@ func TestSourceAddress(t *testing.T) {
 	}
 	require.False(t, sourceAddress(&http.Request{RemoteAddr: "@"}, trusted).IsValid())
 	r := &http.Request{RemoteAddr: "10.1.2.3:4711", Header: http.Header{forwardedFor: {"198.51.100.7"}}}
-	require.Equal(t, "10.1.2.3", sourceAddress(r, nil).String(), "nobody is trusted unless it is set")
+	require.Equal(t, "10.1.2.3", sourceAddress(r, nil).String(), "no proxy is trusted by default")
 }
 
-// Who changes something is told on with the address, for the audit log.
+// A change carries the caller's address, for the audit log.
 func TestChangesCarryTheSourceAddress(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

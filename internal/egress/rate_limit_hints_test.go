@@ -11,14 +11,13 @@ import (
 	"github.com/everpost/everpost/internal/retry"
 )
 
-// receiversNow is the Date of the answers below: a clock that is years behind ours, so
-// that points in time come out right only when they are measured against it.
+// receiversNow is the Date of the responses below, years behind this machine's clock:
+// points in time come out right only when they are compared with it.
 const receiversNow = "Tue, 04 Mar 2025 06:00:00 GMT"
 
 func receiversUnix() int64 { return time.Date(2025, time.March, 4, 6, 0, 0, 0, time.UTC).Unix() }
 
-// hinted sends to a receiver that answers with the header fields, and returns the
-// outcome, as it is recorded and as the gate gets it.
+// hinted sends to a receiver that responds with the header fields and returns the outcome.
 func hinted(t *testing.T, status int, fields string) retry.Outcome {
 	t.Helper()
 	answer := fmt.Sprintf("HTTP/1.1 %d Hinted\r\nDate: %s\r\n%sContent-Length: 0\r\n\r\n", status, receiversNow, fields)
@@ -27,8 +26,8 @@ func hinted(t *testing.T, status int, fields string) retry.Outcome {
 	return retry.Classify(r.Answer, retry.Default())
 }
 
-// Every form in which receivers say that nothing remains of their rate limit, over a
-// real connection: it is in the outcome, whatever the status is.
+// Every form in which receivers report an exhausted rate limit, over a real connection: the
+// outcome has it, whatever the status.
 func TestRateLimitHints(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -50,7 +49,8 @@ func TestRateLimitHints(t *testing.T) {
 		"no remaining":         {"X-RateLimit-Reset: 30\r\n", 0},
 		"rubbish":              {"X-RateLimit-Remaining: nothing\r\nX-RateLimit-Reset: soon\r\n", 0},
 
-		// The IETF drafts: a field for each, then a dictionary, then a list of policies.
+		// The IETF drafts: a field for each value, then a dictionary, then a list of
+		// policies.
 		"drafts to 06":           {"RateLimit-Limit: 100\r\nRateLimit-Remaining: 0\r\nRateLimit-Reset: 20\r\n", 20 * time.Second},
 		"draft 07":               {"RateLimit: limit=100, remaining=0, reset=20\r\n", 20 * time.Second},
 		"draft 07 in two lines":  {"RateLimit: limit=100, remaining=0\r\nRateLimit: reset=20\r\n", 20 * time.Second},
@@ -71,8 +71,8 @@ func TestRateLimitHints(t *testing.T) {
 	}
 }
 
-// Every form of Retry-After, over a real connection: honoured where the status is
-// retried, and nowhere else.
+// Every form of Retry-After, over a real connection: honoured for statuses that are
+// retried, ignored for all others.
 func TestRetryAfterForms(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -104,7 +104,7 @@ func TestRetryAfterForms(t *testing.T) {
 	}
 }
 
-// A date in an answer that has no Date of its own is measured against our clock.
+// A date in a response without a Date field is compared with this machine's clock.
 func TestRetryAfterWithoutTheReceiversClock(t *testing.T) {
 	t.Parallel()
 	at := time.Now().UTC().Add(time.Hour).Format("Mon, 02 Jan 2006 15:04:05 GMT")

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// ownAddrsAge is how old the list of this machine's addresses may be: they come and go
-// with its networks.
+// ownAddrsAge is how long a list of this machine's addresses is used before it is
+// refreshed.
 const ownAddrsAge = 5 * time.Second
 
-// ownAddrs knows this machine's addresses, but for those of loopback.
+// ownAddrs caches this machine's addresses, without those of loopback.
 type ownAddrs struct {
 	list func() ([]netip.Addr, error)
 
@@ -21,8 +21,9 @@ type ownAddrs struct {
 	until time.Time
 }
 
-// has reports whether the address is this machine's. All are for as long as none could be
-// listed; later the last list holds when a new one cannot be had.
+// has reports whether the address is this machine's. Until a first list succeeds, it
+// reports true for every address. When a later refresh fails, the previous list remains in
+// use.
 func (o *ownAddrs) has(ip netip.Addr) bool {
 	if ip.IsLoopback() {
 		return false
@@ -36,14 +37,14 @@ func (o *ownAddrs) has(ip netip.Addr) bool {
 	return own || o.known == nil
 }
 
-// learn makes a new list.
+// learn refreshes the list.
 func (o *ownAddrs) learn() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.refresh(time.Now())
 }
 
-// refresh makes a new list. The caller holds the lock.
+// refresh replaces the list. The caller holds the lock.
 func (o *ownAddrs) refresh(now time.Time) error {
 	all, err := o.list()
 	if err != nil {
@@ -59,11 +60,11 @@ func (o *ownAddrs) refresh(now time.Time) error {
 	return nil
 }
 
-// interfaceAddrs are the addresses of all network interfaces.
+// interfaceAddrs returns the addresses of all network interfaces.
 func interfaceAddrs() ([]netip.Addr, error) {
 	networks, err := net.InterfaceAddrs()
 	if err != nil {
-		return nil, err //nolint:wrapcheck // by refresh
+		return nil, err //nolint:wrapcheck // refresh wraps it
 	}
 	var all []netip.Addr
 	for _, network := range networks {

@@ -11,7 +11,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// How an endpoint fares is told in words first, and then in numbers.
+// An endpoint's health is printed as a summary and a table.
 func TestEndpointsHealth(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -56,7 +56,7 @@ func TestEndpointsHealth(t *testing.T) {
 	require.Contains(t, b.fails("endpoints", "health", webhook.NewEndpointID().String()), "no such endpoint of tenant acme")
 }
 
-// A test goes to the receiver at once, and its exit code says whether that accepted.
+// A test request is sent at once, and the exit code says whether the receiver accepted it.
 func TestEndpointsTest(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "--allow-http", "--allowed-cidrs=127.0.0.0/8", "--extra-ports=any")

@@ -9,19 +9,19 @@ import (
 	"net/http"
 )
 
-// maxHeadLines bounds a head's fields: to net/http each costs 150 bytes and more,
-// however short it is.
+// maxHeadLines bounds a head's fields: each costs net/http at least 150 bytes, however
+// short it is.
 const maxHeadLines = 256
 
 const proto = "HTTP/"
 
 var errTooManyFields = errors.New("more than 256 lines of headers")
 
-// readHead reads the answer's head, passing over interim ones. An end before the
-// first byte is io.EOF.
+// readHead reads the response's head and skips interim responses. It returns io.EOF when
+// the connection ends before the first byte.
 //
-// A head is parsed when all of it is there, and no sooner: net/http would build its
-// map while it waits for the rest, which is ten times as large as what was sent.
+// A head is parsed only when all of it has arrived: otherwise net/http builds its map, ten
+// times as large as what was sent, while it waits for the rest.
 func (c *Client) readHead(br *bufio.Reader, in *limitedReader, req *http.Request) (*http.Response, error) {
 	for {
 		if err := c.awaitHead(br, in); err != nil {
@@ -29,8 +29,8 @@ func (c *Client) readHead(br *bufio.Reader, in *limitedReader, req *http.Request
 		}
 		head, err := http.ReadResponse(br, req)
 		if err != nil {
-			// The parser takes half a line at the end of what could be read for a whole
-			// one, and complains about it: the cause is why there was no more.
+			// The parser treats an incomplete last line as a complete one and reports it as
+			// malformed. The cause is the read error.
 			if in.err != nil && !errors.Is(in.err, io.EOF) {
 				err = in.err
 			}
@@ -43,14 +43,14 @@ func (c *Client) readHead(br *bufio.Reader, in *limitedReader, req *http.Request
 	}
 }
 
-// awaitHead returns when a whole head can be read without waiting, or what is certainly
-// none: the parser finds the words for that. A head that is longer than the reader's
-// buffer waits in one of the client's.
+// awaitHead returns when a whole head can be read without blocking, or when what was read
+// is certainly not a head: the parser then reports the error. A head that is longer than
+// the reader's buffer is stored in a buffer of the client's pool.
 func (c *Client) awaitHead(br *bufio.Reader, in *limitedReader) error {
 	start, err := br.Peek(len(proto))
 	if string(start) != proto {
 		if len(start) == 0 {
-			return err //nolint:wrapcheck // by readHead
+			return err //nolint:wrapcheck // readHead wraps it
 		}
 		return nil
 	}
@@ -59,7 +59,7 @@ func (c *Client) awaitHead(br *bufio.Reader, in *limitedReader) error {
 		text, _ := br.Peek(br.Buffered())
 		end := scan.end(text[seen:])
 		switch {
-		case scan.lines > maxHeadLines, end > 0 && announcesMuch(text[:seen+end]):
+		case scan.lines > maxHeadLines, end > 0 && declaresManyTrailers(text[:seen+end]):
 			return errTooManyFields
 		case end > 0:
 			return nil
@@ -68,12 +68,12 @@ func (c *Client) awaitHead(br *bufio.Reader, in *limitedReader) error {
 			return c.awaitLongHead(br, in, scan)
 		}
 		if _, err := br.Peek(seen + 1); err != nil {
-			return err //nolint:wrapcheck // by readHead
+			return err //nolint:wrapcheck // readHead wraps it
 		}
 	}
 }
 
-// awaitLongHead is awaitHead's end for a head of which the reader's buffer is full.
+// awaitLongHead continues awaitHead for a head that has filled the reader's buffer.
 func (c *Client) awaitLongHead(br *bufio.Reader, in *limitedReader, scan headScan) error {
 	long, _ := c.heads.Get().(*[MaxHeaderBytes]byte) // the pool holds nothing else
 	seen, err := io.ReadFull(br, long[:br.Size()])
@@ -82,10 +82,10 @@ func (c *Client) awaitLongHead(br *bufio.Reader, in *limitedReader, scan headSca
 		n, err = in.Read(long[seen:])
 		end = scan.end(long[seen : seen+n])
 		switch {
-		case scan.lines > maxHeadLines, end > 0 && announcesMuch(long[:seen+end]):
+		case scan.lines > maxHeadLines, end > 0 && declaresManyTrailers(long[:seen+end]):
 			err = errTooManyFields
 		case end > 0:
-			err = nil // it may have come with the last bytes
+			err = nil // the error may have come with the last bytes
 		}
 		seen += n
 	}
@@ -97,20 +97,21 @@ func (c *Client) awaitLongHead(br *bufio.Reader, in *limitedReader, scan headSca
 	return nil
 }
 
-// announcesMuch reports whether a head names too many fields to come after the body:
-// net/http makes a map of their names.
-func announcesMuch(head []byte) bool {
+// declaresManyTrailers reports whether a head declares too many trailers: net/http makes a
+// map of their names.
+func declaresManyTrailers(head []byte) bool {
 	return bytes.Count(head, []byte{','}) > maxHeadLines && bytes.Contains(bytes.ToLower(head), []byte("\ntrailer:"))
 }
 
-// headScan looks for the end of a head, an empty line, as the head comes.
+// headScan finds the end of a head, an empty line, while the head arrives in pieces.
 type headScan struct {
 	lines  int
 	length int  // of the line so far
 	cr     bool // the line begins with a carriage return
 }
 
-// end is how much of the next piece of text is the head's, if its end is in it; else 0.
+// end returns how many bytes of the next piece belong to the head, if the head ends in it,
+// else 0.
 func (s *headScan) end(text []byte) int {
 	for size := len(text); ; {
 		line, rest, ended := bytes.Cut(text, []byte{'\n'})

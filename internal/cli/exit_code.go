@@ -11,33 +11,33 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// The exit codes of every command; docs/cli.md promises them to scripts.
+// The exit codes of every command, documented for scripts in docs/cli.md.
 const (
 	exitDone        = 0
-	exitFailed      = 1 // not done, or not with the result that was waited for
-	exitUsage       = 2 // the command line or a setting is wrong; nothing was tried
-	exitNotFound    = 3 // there is no such tenant, endpoint, delivery, …
-	exitRefused     = 4 // the API or the database does not do it: key, field or state
-	exitUnreachable = 5 // no answer, or not now: the same command may succeed later
+	exitFailed      = 1 // not done, or without the expected result
+	exitUsage       = 2 // the command line or a setting is invalid; nothing was done
+	exitNotFound    = 3 // no such tenant, endpoint, delivery, …
+	exitRefused     = 4 // the API or the database rejects it: key, field or state
+	exitUnreachable = 5 // no response, or a temporary error: the command may succeed later
 )
 
-// usageError is a mistake on the command line or in a setting.
+// usageError is an error in the command line or in a setting.
 type usageError struct{ error }
 
 // Unwrap returns the cause.
 func (e usageError) Unwrap() error { return e.error }
 
-// Usage marks an error as a mistake in the settings, for the exit code.
+// Usage marks an error as one in the settings, for the exit code.
 func Usage(err error) error { return usageError{err} }
 
-// usage is a usageError with that text.
+// usage returns a usageError with the text.
 func usage(text string) error { return usageError{errors.New(text)} }
 
-// usagef is a usageError with a formatted text.
+// usagef returns a usageError with the formatted text.
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// exitCode is the code for the error of a command. Several joined errors have the code
-// that all of them share, or exitFailed.
+// exitCode returns the exit code for the error of a command. Joined errors have the code
+// that all of them share, else exitFailed.
 func exitCode(err error) int {
 	if err == nil {
 		return exitDone
@@ -63,14 +63,14 @@ func exitCode(err error) int {
 	return exitFailed
 }
 
-// ownCode is the code of an error itself, not of what it wraps.
+// ownCode returns the code of the error itself, not of the errors that it wraps.
 func ownCode(err error) (code int, ok bool) {
 	switch e := err.(type) { //nolint:errorlint // exitCode unwraps
 	case usageError, *kong.ParseError:
 		return exitUsage, true
-	case *refusal:
+	case *apiError:
 		return e.exitCode(), true
-	case *silence, *net.OpError:
+	case *noResponseError, *net.OpError:
 		return exitUnreachable, true
 	case *webhook.Error:
 		return codeOfDomain(e.Code), true
@@ -78,8 +78,8 @@ func ownCode(err error) (code int, ok bool) {
 	return 0, false
 }
 
-// exitCode is the code of an answer that is an error.
-func (r *refusal) exitCode() int {
+// exitCode is the exit code for an error response.
+func (r *apiError) exitCode() int {
 	switch {
 	case r.status == http.StatusNotFound:
 		return exitNotFound
@@ -89,7 +89,7 @@ func (r *refusal) exitCode() int {
 	return exitRefused
 }
 
-// codeOfDomain is the same for commands that use the database themselves.
+// codeOfDomain is the exit code for an error of a command that uses the database directly.
 func codeOfDomain(code webhook.Code) int {
 	switch code {
 	case webhook.CodeNotFound:

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/net/html"
 )
 
-// The page shows every operation and schema, runs nothing and loads nothing.
+// The page shows every operation and schema, runs no script and loads no resource.
 func TestDocsPage(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

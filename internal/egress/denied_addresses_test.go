@@ -18,8 +18,8 @@ import (
 	"github.com/everpost/everpost/internal/retry"
 )
 
-// deniedAddresses are both ends and a middle of every denied range, what hides an IPv4
-// address in an IPv6 one, and the addresses that attackers try first.
+// deniedAddresses are the first, last and a middle address of every denied range, the IPv6
+// addresses that embed a denied IPv4 address, and the addresses that attackers try first.
 func deniedAddresses() []netip.Addr {
 	var all []netip.Addr
 	for _, text := range deniedRanges {
@@ -42,8 +42,8 @@ func deniedAddresses() []netip.Addr {
 	return unique(all)
 }
 
-// embedded are the IPv6 addresses that some router, or the kernel, may make the IPv4
-// one of: mapped, compatible, NAT64 (RFC 6052, 8215), 6to4, Teredo.
+// embedded returns the IPv6 addresses that a router or the kernel may translate to the IPv4
+// address: mapped, compatible, NAT64 (RFC 6052, 8215), 6to4, Teredo.
 func embedded(v4 netip.Addr) []netip.Addr {
 	b := v4.As4()
 	hex := fmt.Sprintf("%02x%02x:%02x%02x", b[0], b[1], b[2], b[3])
@@ -57,7 +57,7 @@ func embedded(v4 netip.Addr) []netip.Addr {
 	return all
 }
 
-// allowedAddresses are the neighbours of the denied ranges, and a few well-known ones.
+// allowedAddresses are the neighbours of the denied ranges and a few well-known addresses.
 func allowedAddresses() []netip.Addr {
 	var all []netip.Addr
 	for _, text := range deniedRanges {
@@ -74,7 +74,7 @@ func allowedAddresses() []netip.Addr {
 	return unique(all)
 }
 
-// everywhere are ranges that let a request go to every address that is not this machine's.
+// everywhere returns ranges that allow every address that is not this machine's.
 func everywhere() []netip.Prefix {
 	all := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
 	for _, addr := range reservedAddrs() {
@@ -88,7 +88,7 @@ func unique(all []netip.Addr) []netip.Addr {
 	return slices.Compact(all)
 }
 
-// literal is the address as the host of a URL.
+// literal returns the address as the host of a URL.
 func literal(addr netip.Addr) string {
 	if addr.Is4() {
 		return addr.String()
@@ -96,22 +96,22 @@ func literal(addr netip.Addr) string {
 	return "[" + addr.String() + "]"
 }
 
-// ears listen on every address of this machine, over IPv4 and IPv6, and remember at
-// which one each connection came in.
-type ears struct {
+// probe listens on every address of this machine, over IPv4 and IPv6, and records the local
+// address of each connection.
+type probe struct {
 	port string
 
-	mu    sync.Mutex
-	heard map[netip.Addr]int
+	mu          sync.Mutex
+	connections map[netip.Addr]int
 }
 
-// listenAll opens the ears on a port, or a free one for 0. serve gets each connection,
-// which is closed afterwards; nil is silence.
-func listenAll(t *testing.T, port int, serve func(net.Conn)) *ears {
+// listenAll starts a probe on a port, or on a free one for 0. serve gets each connection,
+// which is closed afterwards; nil sends nothing.
+func listenAll(t *testing.T, port int, serve func(net.Conn)) *probe {
 	t.Helper()
 	listener, err := net.Listen("tcp", "[::]:"+strconv.Itoa(port)) // Linux listens for IPv4 there, too
 	require.NoError(t, err)
-	e := &ears{heard: make(map[netip.Addr]int)}
+	e := &probe{connections: make(map[netip.Addr]int)}
 	_, e.port, err = net.SplitHostPort(listener.Addr().String())
 	require.NoError(t, err)
 	var serving sync.WaitGroup
@@ -123,7 +123,7 @@ func listenAll(t *testing.T, port int, serve func(net.Conn)) *ears {
 			}
 			if local, err := netip.ParseAddrPort(conn.LocalAddr().String()); err == nil {
 				e.mu.Lock()
-				e.heard[local.Addr().Unmap()]++
+				e.connections[local.Addr().Unmap()]++
 				e.mu.Unlock()
 			}
 			serving.Go(func() {
@@ -141,16 +141,16 @@ func listenAll(t *testing.T, port int, serve func(net.Conn)) *ears {
 	return e
 }
 
-// at returns how many connections came in at each address.
-func (e *ears) at() map[netip.Addr]int {
+// at returns how many connections were made to each address.
+func (e *probe) at() map[netip.Addr]int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return maps.Clone(e.heard)
+	return maps.Clone(e.connections)
 }
 
-// ring makes sure that every connection made so far was counted: they are accepted in
-// the order in which they came.
-func (e *ears) ring(t *testing.T) {
+// sync returns when every connection made so far was counted: connections are accepted in
+// the order in which they were made.
+func (e *probe) sync(t *testing.T) {
 	t.Helper()
 	before := e.at()[netip.IPv6Loopback()]
 	conn, err := net.Dial("tcp", "[::1]:"+e.port)
@@ -159,15 +159,15 @@ func (e *ears) ring(t *testing.T) {
 	require.Eventually(t, func() bool { return e.at()[netip.IPv6Loopback()] > before }, 10*time.Second, time.Millisecond)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.heard[netip.IPv6Loopback()] -= 1; e.heard[netip.IPv6Loopback()] == 0 {
-		delete(e.heard, netip.IPv6Loopback())
+	if e.connections[netip.IPv6Loopback()] -= 1; e.connections[netip.IPv6Loopback()] == 0 {
+		delete(e.connections, netip.IPv6Loopback())
 	}
 }
 
-func (e *ears) forget(addr netip.Addr) {
+func (e *probe) forget(addr netip.Addr) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	delete(e.heard, addr)
+	delete(e.connections, addr)
 }
 
 func TestCorpusIsLarge(t *testing.T) {
@@ -181,9 +181,9 @@ func TestCorpusIsLarge(t *testing.T) {
 	}
 }
 
-// Every denied address, as a literal and as what a name resolves to: refused, and the
-// ears hear nothing. On other addresses than the machine's own nobody listens here; that
-// is what TestCorpusAtTheSocket is for.
+// Every denied address, as a literal and as the address of a name, is refused, and the
+// probe gets no connection. The probe covers this machine's addresses only;
+// TestCorpusAtTheSocket covers all.
 func TestCorpus(t *testing.T) {
 	t.Parallel()
 	e := listenAll(t, 0, nil)
@@ -199,7 +199,7 @@ func TestCorpus(t *testing.T) {
 			require.Equal(t, want, r.Err, "%s as %s", addr, host)
 		}
 	}
-	e.ring(t)
+	e.sync(t)
 	require.Empty(t, e.at())
 }
 
@@ -218,8 +218,8 @@ func naming(t *testing.T, addrs []netip.Addr) *net.Resolver {
 	})
 }
 
-// spellings are hosts that some parser takes for an address of this machine, the
-// metadata service or a private network.
+// spellings are hosts that some parser takes for an address of this machine, the metadata
+// service or a private network.
 func spellings() []string {
 	var all []string
 	for _, v4 := range []string{"127.0.0.1", "0.0.0.0", "169.254.169.254", "10.0.0.1", "192.168.1.1", "172.16.0.1", "100.64.0.1", "168.63.129.16"} {
@@ -254,14 +254,13 @@ func spellings() []string {
 	)
 }
 
-// wide writes digits and points in their full-width forms.
+// wide writes digits and full stops in their full-width forms.
 func wide(text string) string {
 	return strings.Map(func(r rune) rune { return r - '!' + '\uff01' }, text)
 }
 
-// No spelling leads anywhere, although the name server here takes each name for this
-// machine, as the most helpful resolver would. What the URL's check lets through is
-// stopped at the dial.
+// No spelling leads to a connection, although the name server resolves every name to this
+// machine. What the check of the URL allows is refused at the dial.
 func TestSpellings(t *testing.T) {
 	t.Parallel()
 	e := listenAll(t, 0, nil)
@@ -275,7 +274,7 @@ func TestSpellings(t *testing.T) {
 	for _, host := range spellings() {
 		for _, url := range []string{"http://" + host + ":" + e.port + "/", "http://" + host + "/", "https://" + host + ":" + e.port + "/"} {
 			r := c.Send(t.Context(), Request{URL: url, Timeout: patience})
-			// Go's resolver does not ask for what has no letter in it.
+			// Go's resolver does not look up a name without letters.
 			require.Contains(t, []retry.Fault{retry.FaultDenied, retry.FaultDNSNotFound}, r.Answer.Fault, "%q: %s", url, r.Err)
 			require.False(t, r.OwnFault, "%q: %s", url, r.Err)
 			if r.Answer.Fault == retry.FaultDenied {
@@ -284,6 +283,6 @@ func TestSpellings(t *testing.T) {
 		}
 	}
 	require.Greater(t, refused, 100)
-	e.ring(t)
+	e.sync(t)
 	require.Empty(t, e.at())
 }

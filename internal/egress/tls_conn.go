@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// maxSilentWire bounds what a receiver may send below TLS without a byte of an answer:
-// its side of the handshake, and what crypto/tls gathers afterwards until a message is
-// complete, of a session ticket say. An ordinary handshake is 2 to 8 KiB, one that
-// names many authorities for a client's certificate up to 20; a record is 16.
+// maxSilentWire bounds the bytes that a receiver may send below TLS without a byte of
+// application data: its side of the handshake, and what crypto/tls buffers until a message
+// is complete, for example a session ticket. An ordinary handshake is 2 to 8 KiB, one that
+// lists many certificate authorities up to 20 KiB; a record is 16 KiB.
 const maxSilentWire = 32 << 10
 
 var errTooMuchTLS = errors.New("more than 32 KiB of TLS without an answer")
 
-// What of a receiver's certificates is kept for as long as the connection is, parsed. An
-// ordinary chain has 2 to 4 of them and a few names, a large network's some hundred.
-// Only the first has to be true: the others may hold whatever the receiver likes.
+// Bounds on the parsed certificates, which are kept as long as the connection. An ordinary
+// chain has 2 to 4 certificates and a few names, a large network's some hundred. Only the
+// first certificate is verified: the others may contain anything.
 const (
 	maxPeerCertificates = 16
 	maxPeerNames        = 1000
@@ -28,8 +28,8 @@ const (
 
 var errTooManyCertificates = errors.New("too many certificates, or names in them")
 
-// modest refuses a session that would be dear to keep.
-func modest(s tls.ConnectionState) error {
+// limitCertificates refuses a session whose certificates would take too much memory.
+func limitCertificates(s tls.ConnectionState) error {
 	names, uris := 0, 0
 	for _, certificate := range s.PeerCertificates {
 		names += len(certificate.DNSNames) + len(certificate.EmailAddresses) + len(certificate.IPAddresses)
@@ -47,9 +47,9 @@ type wire struct {
 	net.Conn
 
 	tcp     *net.TCPConn // the same, for readNow
-	silent  int          // bytes read since the last that were of an answer
+	silent  int          // bytes read since the last application data
 	framing framing
-	polling bool // Read takes what has arrived and does not wait: see secured.quiet
+	polling bool // Read does not block: see tlsConn.noPendingData
 }
 
 func (w *wire) Read(p []byte) (int, error) {
@@ -69,14 +69,14 @@ func (w *wire) Read(p []byte) (int, error) {
 
 func (w *wire) readNow(p []byte) (int, error) { return readNow(w.tcp, p) }
 
-// secured is a TLS session over a wire.
-type secured struct {
+// tlsConn is a TLS session over a wire.
+type tlsConn struct {
 	net.Conn
 
 	wire *wire
 }
 
-func (s *secured) Read(p []byte) (int, error) {
+func (s *tlsConn) Read(p []byte) (int, error) {
 	n, err := s.Conn.Read(p)
 	if n > 0 {
 		s.wire.silent = 0
@@ -84,33 +84,34 @@ func (s *secured) Read(p []byte) (int, error) {
 	return n, err //nolint:wrapcheck // io.Reader: io.EOF must stay itself
 }
 
-// quiet reports whether no data has arrived that was not read. It asks crypto/tls, which
-// reads ahead: what follows an answer may be in its buffers already, where nobody sees it
-// at the socket. What is no data, a session ticket or new keys, is taken in on the way and
-// does not count. A record that has not arrived completely may be either: whole refuses it.
+// noPendingData reports whether all data that has arrived was read. It asks crypto/tls,
+// which reads ahead: data that follows a response may be in its buffers already, where the
+// socket does not show it. Messages that are not data, such as session tickets and key
+// updates, are processed and do not count. An incomplete record may be either: it counts as
+// data if completeRecord is set.
 //
-// The wire answers with errNothing when there is no more. crypto/tls holds any error
-// against the session for good but a net.Error that is Temporary, which it has always
-// passed on as it is so that deadlines can be used to stop reading for a while.
-func (s *secured) quiet(whole bool) bool {
+// The wire returns errNothing when there is no more to read. crypto/tls makes any read
+// error permanent, except a net.Error that is Temporary, which it passes on so that a read
+// can be interrupted by a deadline and continued.
+func (s *tlsConn) noPendingData(completeRecord bool) bool {
 	s.wire.polling = true
 	defer func() { s.wire.polling = false }()
 	var one [1]byte
 	_, err := s.Read(one[:])
-	return errors.Is(err, errNothing) && (!whole || s.wire.framing.whole())
+	return errors.Is(err, errNothing) && (!completeRecord || s.wire.framing.complete())
 }
 
-// errNothing is why readNow reads nothing: nothing has arrived.
+// errNothing is readNow's error when nothing has arrived.
 var errNothing net.Error = nothing{}
 
 type nothing struct{}
 
 func (nothing) Error() string   { return "nothing has arrived" }
 func (nothing) Timeout() bool   { return true }
-func (nothing) Temporary() bool { return true } // see secured.quiet
+func (nothing) Temporary() bool { return true } // see tlsConn.noPendingData
 
-// readWithin is readNow for sockets that can only be read by waiting: it waits this long.
-// The connection's deadline for reading has to be set anew afterwards.
+// readWithin is readNow for sockets that have no non-blocking read: it waits this long. The
+// caller must set the connection's read deadline again afterwards.
 func readWithin(c *net.TCPConn, p []byte, wait time.Duration) (int, error) {
 	if err := c.SetReadDeadline(time.Now().Add(wait)); err != nil {
 		return 0, err //nolint:wrapcheck // seen by crypto/tls only
@@ -125,7 +126,7 @@ func readWithin(c *net.TCPConn, p []byte, wait time.Duration) (int, error) {
 // framing finds the ends of TLS records (RFC 8446, section 5.1; the same in TLS 1.2).
 type framing struct {
 	header int // bytes of a header so far
-	left   int // bytes of the record that are to come; of a header, its last two bytes
+	left   int // bytes of the record still to come; within a header, its last two bytes
 }
 
 func (f *framing) pass(p []byte) {
@@ -141,5 +142,5 @@ func (f *framing) pass(p []byte) {
 	}
 }
 
-// whole reports whether a record has ended and none begun.
-func (f *framing) whole() bool { return f.header == 0 && f.left == 0 }
+// complete reports whether the last record is complete.
+func (f *framing) complete() bool { return f.header == 0 && f.left == 0 }

@@ -7,14 +7,13 @@ import (
 	"strings"
 )
 
-// forwardedFor is the header in which proxies pass on whom a request came from: each
-// appends the address that it saw.
+// forwardedFor is the header to which each proxy appends the address of its peer.
 const forwardedFor = "X-Forwarded-For"
 
-// sourceAddress is where a request came from: the peer of its connection, or, behind a
-// trusted proxy, the last address in X-Forwarded-For that is none of these. What stands
-// before that one was written by somebody who is not trusted. Without a usable address
-// in the header it is the proxy's own. The zero Addr when nothing is known.
+// sourceAddress returns the source address of a request: the peer of its connection or, behind a
+// trusted proxy, the last address in X-Forwarded-For that is not a trusted proxy. Addresses before
+// that one are not trustworthy. If the header has no usable address, the result is the proxy's
+// own. It is the zero Addr if nothing is known.
 func sourceAddress(r *http.Request, trusted []netip.Prefix) netip.Addr {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
@@ -35,7 +34,7 @@ func sourceAddress(r *http.Request, trusted []netip.Prefix) netip.Addr {
 	return source
 }
 
-// parseForwarded reads an address as proxies write it: with or without a port or brackets.
+// parseForwarded parses an address in X-Forwarded-For, with or without a port and brackets.
 func parseForwarded(text string) (netip.Addr, bool) {
 	if a, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(text, "["), "]")); err == nil {
 		return plain(a), true
@@ -46,7 +45,7 @@ func parseForwarded(text string) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// plain is the address without what only this machine understands of it.
+// plain returns the address without IPv4 mapping and zone.
 func plain(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
 
 func contains(all []netip.Prefix, a netip.Addr) bool {

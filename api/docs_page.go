@@ -18,7 +18,7 @@ import (
 //go:embed page.html
 var pageSource string
 
-// docsPage is what the OpenAPI document says, arranged for people.
+// docsPage is the content of the OpenAPI document for the HTML template.
 type docsPage struct {
 	Title, Version, Summary, Description string
 	Groups                               []pageGroup
@@ -48,7 +48,7 @@ type pageResponse struct {
 
 type pageSchema struct{ Name, Text string }
 
-// docsOf makes the page of a document, once.
+// docsOf returns a function that renders the page on its first call.
 func docsOf(document []byte) func() ([]byte, error) {
 	return sync.OnceValues(func() ([]byte, error) {
 		var d pageDocument
@@ -67,8 +67,7 @@ func docsOf(document []byte) func() ([]byte, error) {
 	})
 }
 
-// getDocs answers with the document as a page: one file, without scripts, that loads
-// nothing from anywhere.
+// getDocs writes the document as an HTML page, without scripts and external resources.
 func (s *Server) getDocs(c call) error {
 	text, err := s.page()
 	if err != nil {
@@ -81,7 +80,7 @@ func (s *Server) getDocs(c call) error {
 	return c.Blob(http.StatusOK, "text/html; charset=utf-8", text)
 }
 
-// pageDocument is the document as it was read.
+// pageDocument is the parsed document.
 type pageDocument struct{ root map[string]any }
 
 func (d pageDocument) page() docsPage {
@@ -123,7 +122,7 @@ func (d pageDocument) operation(r route, m map[string]any) pageOperation {
 	for _, status := range slices.Sorted(maps.Keys(responses)) {
 		response, _ := d.resolve(responses[status]).(map[string]any)
 		shown := pageResponse{Status: status, Description: asText(response["description"])}
-		if status < "400" { // what errors look like is one schema
+		if status < "400" { // all errors have the same schema
 			shown.Body = d.body(response)
 		}
 		o.Responses = append(o.Responses, shown)
@@ -131,12 +130,11 @@ func (d pageDocument) operation(r route, m map[string]any) pageOperation {
 	return o
 }
 
-// body is the schema and an example of what a request or response holds, nil when it
-// holds nothing.
+// body returns the schema and an example of a request or response, or nil if it has no content.
 func (d pageDocument) body(of any) *pageBody {
 	m, _ := of.(map[string]any)
 	content, _ := m["content"].(map[string]any)
-	for _, media := range content { // one each
+	for _, media := range content { // each has one media type
 		m, _ := media.(map[string]any)
 		b := &pageBody{Schema: asYAML(m["schema"])}
 		example := m["example"]
@@ -147,9 +145,9 @@ func (d pageDocument) body(of any) *pageBody {
 		if example != nil {
 			var text bytes.Buffer
 			enc := json.NewEncoder(&text)
-			enc.SetEscapeHTML(false) // the template does
+			enc.SetEscapeHTML(false) // the template escapes
 			enc.SetIndent("", "  ")
-			if err := enc.Encode(example); err == nil { // always: plain values of YAML
+			if err := enc.Encode(example); err == nil { // never fails for plain YAML values
 				b.Example = text.String()
 			}
 		}
@@ -158,7 +156,7 @@ func (d pageDocument) body(of any) *pageBody {
 	return nil
 }
 
-// at is what stands at a place of the document, resolve what a reference leads to.
+// at returns the node at a path of the document; resolve follows a reference.
 func (d pageDocument) at(path ...string) any {
 	var node any = d.root
 	for _, step := range path {
@@ -181,7 +179,7 @@ func asText(v any) string {
 	return strings.TrimSpace(s)
 }
 
-// asYAML shows a schema; references are shown by the name of the schema alone.
+// asYAML formats a schema. A reference is shown as the name of its schema.
 func asYAML(v any) string {
 	text, err := yaml.Marshal(v)
 	if err != nil {
@@ -190,7 +188,7 @@ func asYAML(v any) string {
 	return strings.TrimSpace(strings.ReplaceAll(strings.ReplaceAll(string(text), "'#/components/schemas/", "'"), "$ref: ", ""))
 }
 
-// prose is a text of the document in HTML: what stands between backticks is code.
+// prose formats a text of the document as HTML, with text in backticks as code.
 func prose(text string) template.HTML {
 	var b strings.Builder
 	for i, part := range strings.Split(text, "`") {

@@ -12,21 +12,21 @@ import (
 	"syscall"
 )
 
-// refusal is an answer of the API that is an error, in one line for people.
-type refusal struct {
+// apiError is an error response of the API, in one line for people.
+type apiError struct {
 	status int
 	text   string
 }
 
 // Error implements error.
-func (r *refusal) Error() string { return r.text }
+func (r *apiError) Error() string { return r.text }
 
-// temporary reports whether the same request may be answered otherwise in a while.
-func (r *refusal) temporary() bool {
+// temporary reports whether the same request may succeed later.
+func (r *apiError) temporary() bool {
 	return r.status == http.StatusTooManyRequests || r.status >= http.StatusInternalServerError
 }
 
-// problem is RFC 9457 as Everpost writes it.
+// problem is Everpost's problem document (RFC 9457).
 type problem struct {
 	Type      string `json:"type"`
 	Title     string `json:"title"`
@@ -38,16 +38,16 @@ type problem struct {
 	} `json:"errors"`
 }
 
-// refused puts an answer that is not 2xx into words, with what to do about it.
-func (s *session) refused(r request, asked *http.Request, response *http.Response, body []byte) error {
+// newAPIError describes a response that is not 2xx, with a remedy.
+func (s *session) newAPIError(r request, req *http.Request, response *http.Response, body []byte) error {
 	var p problem
 	media, _, _ := strings.Cut(response.Header.Get("Content-Type"), ";")
 	if media != "application/problem+json" || json.Unmarshal(body, &p) != nil || p.Detail == "" {
-		return &refusal{response.StatusCode, fmt.Sprintf("%s answered %d %s, and not as Everpost does: is --url the address of its API?",
+		return &apiError{response.StatusCode, fmt.Sprintf("%s answered %d %s, and not as Everpost does: is --url the address of its API?",
 			s.base, response.StatusCode, http.StatusText(response.StatusCode))}
 	}
 	text := plain(p.Detail)
-	if response.StatusCode == http.StatusUnauthorized && s.key == "" { // the detail speaks of headers
+	if response.StatusCode == http.StatusUnauthorized && s.key == "" { // the detail is about headers
 		text = "an API key is missing"
 	}
 	if len(p.Errors) > 0 {
@@ -57,11 +57,11 @@ func (s *session) refused(r request, asked *http.Request, response *http.Respons
 		}
 		text = strings.Join(fields, "; ")
 	}
-	return &refusal{response.StatusCode, text + s.hint(asked, response, p)}
+	return &apiError{response.StatusCode, text + s.hint(req, response, p)}
 }
 
-// given is the value of a field or parameter of the request as an error quotes it, "" for
-// one that is not a short plain value or may be a secret.
+// given quotes the value of a field or parameter of the request, "" for one that is not a
+// short plain value or may be a secret.
 func (r request) given(name string) string {
 	const longest = 100
 	switch name {
@@ -74,7 +74,7 @@ func (r request) given(name string) string {
 	}
 	if value == "" {
 		var fields map[string]json.RawMessage
-		_ = json.Unmarshal(r.body, &fields) // a body that is no object has no fields
+		_ = json.Unmarshal(r.body, &fields) // a body that is not an object has no fields
 		var field any
 		_ = json.Unmarshal(fields[name], &field)
 		switch field := field.(type) {
@@ -90,8 +90,8 @@ func (r request) given(name string) string {
 	return fmt.Sprintf("; got %q", value)
 }
 
-// hint is what a person can do about a refusal, "" when the refusal says it all.
-func (s *session) hint(asked *http.Request, response *http.Response, p problem) string {
+// hint returns a remedy for an error, "" when the error says it all.
+func (s *session) hint(req *http.Request, response *http.Response, p problem) string {
 	switch response.StatusCode {
 	case http.StatusUnauthorized:
 		from := ""
@@ -107,7 +107,7 @@ func (s *session) hint(asked *http.Request, response *http.Response, p problem) 
 	case http.StatusNotFound:
 		switch p.Detail {
 		case "no such route":
-			return fmt.Sprintf(" (%s %s); is that Everpost older than this command (%s)?", asked.Method, plain(asked.URL.Path), s.Version)
+			return fmt.Sprintf(" (%s %s); is that Everpost older than this command (%s)?", req.Method, plain(req.URL.Path), s.Version)
 		case "no such tenant":
 			return fmt.Sprintf(": %s; check --tenant, and that the key is this tenant's or an operator's", plain(s.tenant))
 		}
@@ -124,20 +124,20 @@ func (s *session) hint(asked *http.Request, response *http.Response, p problem) 
 	return ""
 }
 
-// silence is the error of a request that got no answer. known says that the
-// request was not carried out either: nothing was sent.
-type silence struct {
-	text  string
-	known bool
+// noResponseError is the error of a request without a response. notSent reports that
+// nothing was sent, so the request was not carried out.
+type noResponseError struct {
+	text    string
+	notSent bool
 }
 
 // Error implements error.
-func (s *silence) Error() string { return s.text }
+func (s *noResponseError) Error() string { return s.text }
 
 var errInterrupted = errors.New("interrupted")
 
-// unreachable says why no answer came, without the request's query, which net/http
-// would show.
+// unreachable describes why there was no response, without the request's query, which
+// net/http's errors contain.
 func (s *session) unreachable(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return errInterrupted
@@ -146,23 +146,23 @@ func (s *session) unreachable(ctx context.Context, err error) error {
 		err = wrapped.Err
 	}
 	if refused := errors.Is(err, syscall.ECONNREFUSED); refused {
-		return &silence{"is Everpost running at " + s.base + "? Nothing listens there. " +
+		return &noResponseError{"is Everpost running at " + s.base + "? Nothing listens there. " +
 			"Start it with 'make run', or give its address with --url or $EVERPOST_URL", true}
 	}
 	if unknown, ok := errors.AsType[*net.DNSError](err); ok && unknown.IsNotFound {
-		return &silence{"the host of " + s.base + " is not known; check --url", true}
+		return &noResponseError{"the host of " + s.base + " is not known; check --url", true}
 	}
 	if late, ok := errors.AsType[net.Error](err); ok && late.Timeout() {
-		return &silence{text: fmt.Sprintf("no answer from %s within %s", s.base, requestTimeout)}
+		return &noResponseError{text: fmt.Sprintf("no answer from %s within %s", s.base, requestTimeout)}
 	}
-	return &silence{text: "no answer from " + s.base + ": " + plain(err.Error())}
+	return &noResponseError{text: "no answer from " + s.base + ": " + plain(err.Error())}
 }
 
-// passing reports whether an error may be gone at the next try.
-func passing(err error) bool {
-	if refused, ok := errors.AsType[*refusal](err); ok {
+// isTemporary reports whether a retry may succeed.
+func isTemporary(err error) bool {
+	if refused, ok := errors.AsType[*apiError](err); ok {
 		return refused.temporary()
 	}
-	_, ok := errors.AsType[*silence](err)
+	_, ok := errors.AsType[*noResponseError](err)
 	return ok
 }

@@ -16,7 +16,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Whatever comes is printed on one line, without a character that does more than show.
+// Any text is printed on one line, without control characters.
 func TestPlain(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -34,7 +34,7 @@ func TestPlain(t *testing.T) {
 	})
 }
 
-// A payload keeps its bytes, whatever else is in the object.
+// A payload keeps its bytes, whatever else the object contains.
 func TestWithPayload(t *testing.T) {
 	t.Parallel()
 	require.Nil(t, withPayload(nil, nil))
@@ -67,7 +67,7 @@ func TestWithPayload(t *testing.T) {
 func TestInstants(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 31, 9, 30, 0, 0, time.UTC)
-	for text, want := range map[string][2]string{ // in a while, and a while ago
+	for text, want := range map[string][2]string{ // in the future, and in the past
 		"90m":                       {"2026-01-31T11:00:00Z", "2026-01-31T08:00:00Z"},
 		"0s":                        {"2026-01-31T09:30:00Z", "2026-01-31T09:30:00Z"},
 		"2026-02-01T00:00:00+02:00": {"2026-01-31T22:00:00Z", "2026-01-31T22:00:00Z"},
@@ -75,16 +75,16 @@ func TestInstants(t *testing.T) {
 	} {
 		var i instant
 		require.NoError(t, i.UnmarshalText([]byte(text)), text)
-		require.Equal(t, want, [2]string{i.ahead(now), i.ago(now)}, text)
+		require.Equal(t, want, [2]string{i.fromNow(now), i.ago(now)}, text)
 	}
 	for _, text := range []string{"", "tomorrow", "-5m", "2026-02-01", "17"} {
 		require.Error(t, new(instant).UnmarshalText([]byte(text)), text)
 	}
-	require.Empty(t, instant{}.ahead(now)+instant{}.ago(now), "none was given")
+	require.Empty(t, instant{}.fromNow(now)+instant{}.ago(now), "none was given")
 }
 
-// The operator's key of the data directory goes to this machine and nowhere else.
-func TestOperatorKeyStaysHere(t *testing.T) {
+// The operator's key of the data directory is only sent to this machine.
+func TestOperatorKeyIsSentToThisMachineOnly(t *testing.T) {
 	t.Parallel()
 	for host, want := range map[string]bool{
 		"127.0.0.1": true, "127.8.9.10": true, "::1": true, "::ffff:127.0.0.1": true, "localhost": true, "10.0.0.1": false, "0.0.0.0": false,
@@ -101,7 +101,7 @@ func TestOperatorKeyStaysHere(t *testing.T) {
 	}
 }
 
-// Fields come in their order, with what is in them in words.
+// Fields are printed in their order, with readable values.
 func TestFields(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
@@ -110,12 +110,12 @@ func TestFields(t *testing.T) {
 	require.Equal(t, "z\ttext\na\t17\nnone\t-\nempty\t-\nlist\ta, 1, true\nnothing\t-\nobject\tb=- a=c=-\nseveral\tid=1\n\tid=2\n"+
 		"esc\\x1b\t\\x1b\nheaders\tX-Token=…\nno\t-\n", b.String())
 	for _, foreign := range []string{"", "17", "[]", "null", "{", `{"a":}`, `{"a":1`} {
-		require.ErrorIs(t, writeFields(io.Discard, []byte(foreign)), errForeign, foreign)
+		require.ErrorIs(t, writeFields(io.Discard, []byte(foreign)), errNotEverpost, foreign)
 	}
 }
 
-// What did not get through is said without the address's path and query.
-func TestSilence(t *testing.T) {
+// The error of a request without a response does not contain the URL's path and query.
+func TestErrorsWithoutResponse(t *testing.T) {
 	t.Parallel()
 	s := &session{base: "http://everpost.example"}
 	for want, err := range map[string]error{
@@ -125,22 +125,22 @@ func TestSilence(t *testing.T) {
 	} {
 		got := s.unreachable(t.Context(), &url.Error{Op: "Get", URL: "http://everpost.example/?canary", Err: err})
 		require.EqualError(t, got, want)
-		require.True(t, passing(got))
+		require.True(t, isTemporary(got))
 	}
 }
 
-// A receiver forgets the oldest ids, and none of the newest.
-func TestTurnsAreBounded(t *testing.T) {
+// A receiver drops the oldest ids and none of the newest.
+func TestTrackedIDsAreBounded(t *testing.T) {
 	t.Parallel()
-	r := &receiver{status: 503, first: 1, turns: map[string]int{}}
+	r := &receiver{status: 503, first: 1, requests: map[string]int{}}
 	id := func(i int) string { return time.Unix(int64(i), 0).UTC().Format(time.RFC3339) }
-	for i := range mostTurns + 10 {
+	for i := range maxTrackedIDs + 10 {
 		status, _ := r.answer(id(i))
 		require.Equal(t, 503, status)
 	}
-	require.Len(t, r.turns, mostTurns)
-	require.Len(t, r.order, mostTurns)
-	status, _ := r.answer(id(mostTurns + 9))
+	require.Len(t, r.requests, maxTrackedIDs)
+	require.Len(t, r.order, maxTrackedIDs)
+	status, _ := r.answer(id(maxTrackedIDs + 9))
 	require.Equal(t, 200, status)
 	status, _ = r.answer(id(0))
 	require.Equal(t, 503, status, "forgotten")

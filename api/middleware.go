@@ -16,31 +16,31 @@ import (
 
 const maxRequestID = 128
 
-// around does what every request gets, also one that no route takes: its id, the
-// headers, a log line at debug level, and an answer when a handler panics.
-func (s *Server) around(next echo.HandlerFunc) echo.HandlerFunc {
+// middleware handles what all requests have in common, including those without a route: the
+// request id, headers, a log line at debug level, and the response after a panic.
+func (s *Server) middleware(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		header := c.Response().Header()
 		id := c.Request().Header.Get(echo.HeaderXRequestID)
-		if !saneRequestID(id) {
+		if !validRequestID(id) {
 			id = rand.Text()
 		}
 		header.Set(echo.HeaderXRequestID, id)
 		header.Set("X-Content-Type-Options", "nosniff")
 		if c.Request().ContentLength != 0 {
-			// The server reads what a handler leaves of a body before it answers. For a request
-			// that is refused, which has no room reserved, it does so no longer than this.
+			// Before it responds, net/http reads the rest of a body that a handler did not read. The
+			// memory of a refused request's body is not reserved, so this deadline limits the read.
 			_ = http.NewResponseController(c.Response().Writer).SetReadDeadline(time.Now().Add(s.pace.grace))
 		}
 
 		ctx := c.Request().Context()
 		if !s.Logger.Enabled(ctx, slog.LevelDebug) {
-			return s.guarded(c, next)
+			return s.recoverPanic(c, next)
 		}
 		start := time.Now()
-		err := s.guarded(c, next)
+		err := s.recoverPanic(c, next)
 		if err != nil {
-			c.Error(err) // written now, so that its status is known
+			c.Error(err) // written here, so that the log line has the status
 		}
 		s.Logger.LogAttrs(ctx, slog.LevelDebug, "request",
 			slog.String("request_id", id), slog.String("method", c.Request().Method), slog.String("route", c.Path()),
@@ -49,9 +49,9 @@ func (s *Server) around(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// guarded turns a panic into an answer. What was panicked with is logged only when
-// it is the runtime's: any other value may hold what must not be in a log.
-func (s *Server) guarded(c echo.Context, next echo.HandlerFunc) (err error) {
+// recoverPanic turns a panic into a response. It logs the panic's value only for a runtime
+// error, because any other value may contain secrets.
+func (s *Server) recoverPanic(c echo.Context, next echo.HandlerFunc) (err error) {
 	defer func() {
 		panicked := recover()
 		if panicked == nil {
@@ -68,15 +68,15 @@ func (s *Server) guarded(c echo.Context, next echo.HandlerFunc) (err error) {
 			slog.String("request_id", requestID(c)), slog.String("route", c.Path()),
 			slog.String("value", what), slog.String("stack", string(debug.Stack())))
 		if c.Response().Committed {
-			panic(http.ErrAbortHandler) // half an answer must not look whole
+			panic(http.ErrAbortHandler) // abort the connection, so that a partial response does not look complete
 		}
 		err = s.writeProblem(c, classOf(webhook.CodeInternal), problem{Detail: internalDetail})
 	}()
 	return next(c)
 }
 
-// saneRequestID reports whether an id from outside may stand in logs and answers.
-func saneRequestID(id string) bool {
+// validRequestID reports whether a client's request id may be used in logs and responses.
+func validRequestID(id string) bool {
 	if id == "" || len(id) > maxRequestID {
 		return false
 	}
