@@ -79,7 +79,8 @@ func TestEventsIgnoreFullQuotas(t *testing.T) {
 		b.make(t, "ops", "everpost.*")
 	}
 	for _, id := range []string{"acme", "ops"} {
-		_, _, err := b.own.Tenants.PutTenant(t.Context(), webhook.Actor{}, webhook.Tenant{ID: id, Limits: webhook.Limits{PendingDeliveries: 1, EndpointsPerEvent: 1}})
+		limits := webhook.Limits{PendingDeliveries: 1, EndpointsPerEvent: 1}
+		_, _, err := b.own.Tenants.PutTenant(t.Context(), webhook.Actor{}, webhook.Tenant{ID: id, Limits: limits})
 		require.NoError(t, err)
 	}
 	m := b.process(t)

@@ -119,7 +119,8 @@ func (b *bundle) process(t *testing.T) *process {
 		})
 	}})
 	m.Monitor = New(Config{
-		Admission: endpointStates{m.gate}, Endpoints: m.store.Endpoints.Cache(), Failures: m.store.EndpointHealth, Events: m.store.Events, Starter: m.dispatcher,
+		Admission: endpointStates{m.gate}, Endpoints: m.store.Endpoints.Cache(), Failures: m.store.EndpointHealth, Events: m.store.Events,
+		Starter: m.dispatcher,
 		Replays: m.store.Replays, Shared: m.store.EndpointHealth, Metrics: m.metrics, Logger: slog.New(slog.DiscardHandler), Now: m.store.Now, Owner: t.Name(),
 	})
 	return m
