@@ -109,7 +109,9 @@ func TestBusyIsNotAsked(t *testing.T) {
 	ahead := time.Now().Add(time.Hour)
 	p := b.process(t, func(c *activities.Config) { c.Now = func() time.Time { return ahead } }) // our clock is wrong
 	in := b.stored(t)
-	_, err := b.store.Deliveries.Begin(t.Context(), webhook.Claim{Ref: in.Ref, Progress: in.Progress, WorkflowID: in.WorkflowID(), Owner: "another", For: time.Minute})
+	_, err := b.store.Deliveries.Begin(t.Context(), webhook.Claim{
+		Ref: in.Ref, Progress: in.Progress, WorkflowID: in.WorkflowID(), Owner: "another", For: time.Minute,
+	})
 	require.NoError(t, err)
 	got, err := p.attempt(in)
 	require.NoError(t, err)

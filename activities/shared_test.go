@@ -265,7 +265,8 @@ func TestHeldIsNobodys(t *testing.T) {
 	require.Empty(t, held.WorkflowID)
 	require.Zero(t, held.DueAt)
 
-	_, command, err := b.store.Deliveries.Command(t.Context(), webhook.Actor{Name: "test"}, tenant, in.DeliveryID, webhook.PendingCommand{Command: webhook.CommandCancel})
+	cancel := webhook.PendingCommand{Command: webhook.CommandCancel}
+	_, command, err := b.store.Deliveries.Command(t.Context(), webhook.Actor{Name: "test"}, tenant, in.DeliveryID, cancel)
 	require.NoError(t, err)
 	in.Progress = held.Progress
 	left := p.attemptsOf(t, in)

@@ -111,7 +111,8 @@ func (b *bundle) command(t require.TestingT, id webhook.DeliveryID, c webhook.Co
 
 // tryCommand is command; false when the delivery's state forbids it.
 func (b *bundle) tryCommand(t require.TestingT, id webhook.DeliveryID, c webhook.Command, reason string) (webhook.PendingCommand, bool) {
-	_, pending, err := b.store.Deliveries.Command(context.Background(), webhook.Actor{Name: "test"}, tenant, id, webhook.PendingCommand{Command: c, Reason: reason})
+	asked := webhook.PendingCommand{Command: c, Reason: reason}
+	_, pending, err := b.store.Deliveries.Command(context.Background(), webhook.Actor{Name: "test"}, tenant, id, asked)
 	if webhook.CodeOf(err) == webhook.CodeConflict {
 		return webhook.PendingCommand{}, false
 	}

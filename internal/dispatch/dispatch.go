@@ -22,16 +22,21 @@ import (
 	"github.com/everpost/everpost/workflows"
 )
 
-// Record is what the relay reads.
+// Record is what the relay works on.
 type Record interface {
+	Outbox
+	// Unanswered takes commands that no step has answered for a while.
+	Unanswered(ctx context.Context, limit int) ([]webhook.Commanded, error)
+}
+
+// Outbox are the deliveries whose workflows are still to be started.
+type Outbox interface {
 	// LeftBehind takes deliveries that were stored a while ago and not begun.
 	LeftBehind(ctx context.Context, limit int) ([]webhook.Start, error)
 	// EndOutbox deletes the rows of deliveries that are recorded and whose workflow has been started.
 	EndOutbox(ctx context.Context, ids []webhook.DeliveryID) error
 	// Placed notes into which workflow deliveries are put that LeftBehind took.
 	Placed(ctx context.Context, workflowID string, ids []webhook.DeliveryID) error
-	// Unanswered takes commands that no step has answered for a while.
-	Unanswered(ctx context.Context, limit int) ([]webhook.Commanded, error)
 	// PutBack gives back deliveries that were taken in vain: they keep their turn.
 	PutBack(ctx context.Context, starts []webhook.Start) error
 }
