@@ -46,10 +46,6 @@ func selectOutbox(parameter int) string {
 // outboxBatch is rows of the outbox that are to be written.
 type outboxBatch []outboxRow
 
-func (rows *outboxBatch) add(start webhook.Start, after time.Duration) {
-	*rows = append(*rows, outboxRow{&start, after})
-}
-
 // queue writes the rows. A delivery that has one begins its next run.
 func (rows outboxBatch) queue(b *pgx.Batch) {
 	if len(rows) > 0 {
