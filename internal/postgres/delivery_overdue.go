@@ -65,8 +65,8 @@ func (s *Deliveries) takePage(ctx context.Context, op, state, at string, from we
 	return found, last, err
 }
 
-// TakeOver lets another shared workflow go on with open deliveries that the record says one
-// carries which has ended. It returns those that it does say that of, as they stand.
+// TakeOver assigns open deliveries of a shared workflow that has ended to another one, and
+// returns those that it has assigned. Deliveries of other workflows stay as they are.
 func (s *Deliveries) TakeOver(ctx context.Context, from, to string, ids []webhook.DeliveryID) ([]webhook.Delivery, error) {
 	raw := make([][16]byte, len(ids))
 	for i, id := range ids {

@@ -16,7 +16,7 @@ const (
 	closingLife = 10 * time.Second
 )
 
-// Seen is what workers see of an endpoint, but for the one that is named.
+// Seen is what all workers but the one named report of an endpoint.
 func (s *EndpointHealth) Seen(ctx context.Context, tenantID string, id webhook.EndpointID, but string) ([]webhook.Seen, error) {
 	return queryAll(ctx, s.ofTenant(tenantID), "read how endpoint "+id.String()+" fares", pgx.RowTo[webhook.Seen], `
 		select seen from endpoint_health

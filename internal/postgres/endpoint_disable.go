@@ -111,8 +111,8 @@ func enoughFailures(ctx context.Context, db reader, id webhook.EndpointID, lock 
 // deliveredSince is when something was last delivered to an endpoint, of the tenant's
 // newest deliveries, made since then; zero when nothing was.
 //
-// The processes remove the failures on record with each success. This is the net under them: a process that was killed may not have
-// come to it.
+// Processes remove the failures on record after a success. This look covers a process that was
+// killed before it did.
 func deliveredSince(ctx context.Context, db reader, tenantID string, id webhook.EndpointID, since time.Time, newest int) (time.Time, error) {
 	var at *time.Time
 	err := db.QueryRow(ctx, `

@@ -28,9 +28,8 @@ type EndpointHealth struct {
 	endpoints *Endpoints
 }
 
-// WriteSeen makes what a worker sees of endpoints the whole of what the record has of
-// it: those that it does not name any more are forgotten, and so is what other workers
-// have not written again for a while.
+// WriteSeen replaces a worker's reports of endpoints: the endpoints that it does not name any
+// more are removed. Reports that other workers have not renewed for seenLife are removed, too.
 func (s *EndpointHealth) WriteSeen(ctx context.Context, worker string, seen map[webhook.EndpointID]webhook.Seen) error {
 	ids, texts := make([][16]byte, 0, len(seen)), make([][]byte, 0, len(seen))
 	for id := range seen {
@@ -52,8 +51,8 @@ func (s *EndpointHealth) WriteSeen(ctx context.Context, worker string, seen map[
 	})
 }
 
-// Health reads an endpoint with what is counted of its deliveries and what workers see
-// of it, but for the one that is named: it knows better by itself. CodeNotFound.
+// Health reads an endpoint with the counts of its deliveries and the reports of all workers but
+// the one named, whose own view is newer. CodeNotFound.
 func (s *EndpointHealth) Health(ctx context.Context, tenantID string, id webhook.EndpointID, but string) (
 	e webhook.Endpoint, b webhook.Backlog, seen []webhook.Seen, err error,
 ) {

@@ -142,7 +142,7 @@ func (s endpointReader) openSome(ctx context.Context, rows []endpointRow) []webh
 	return list
 }
 
-// openAtATime bounds how many endpoints of a list are opened side by side.
+// openAtATime bounds how many endpoints of a list are opened at a time.
 const openAtATime = 8
 
 // UpdateEndpoint reads the endpoint under a lock, lets change edit it and writes it

@@ -114,8 +114,8 @@ func (s *Held) ReleaseExpired(ctx context.Context, limit int) (starts []webhook.
 }
 
 // release lets held deliveries try again, which this transaction has locked. The relay
-// looks after those that no workflow carries when after has passed, and after the
-// others when their command, which is given age ago, is old enough.
+// starts those without a workflow when after has passed. It signals the others when their
+// command, which is dated back by age, is old enough.
 //
 // A concurrent release leaves a delivery's row as it was, so that the lock alone does not
 // show it: the row in the outbox does.

@@ -10,21 +10,21 @@ import (
 )
 
 const (
-	// openRelease is a replay r that is to release all that is held for an endpoint, and has
-	// not come to the end of it. Those of which some state is true count.
+	// openRelease is a replay r that releases all that is held for an endpoint, and is not
+	// exhausted. Its state is checked apart.
 	openRelease = `r.source = 2 and not r.exhausted and r.event_type = '' and r.reason = '' and r.status = 0 and r.since is null and r.until is null`
 	// uncovered is a held delivery of the table d that no such replay of the table release has
-	// before it.
+	// still to release.
 	uncovered = `not exists (select from release r where d.id > r.cursor and d.created_at <= r.created_at)`
 	// lateAfter is how long after the time to which a held delivery was rescheduled it counts
-	// as forgotten: its workflow has gone on before that.
+	// as forgotten: its workflow normally goes on before that.
 	lateAfter = time.Minute
 )
 
-// ForgottenEndpoints are the active endpoints for which something is held although they
-// are: at most limit, those after the given one, in the order of their ids. What a release
-// has before it is not forgotten, be it paused, nor what has been asked to go on. A backlog
-// waits until the gate has room for it, and a fault of our own until it is over.
+// ForgottenEndpoints are active endpoints for which a delivery is held that should not be: because
+// they were paused or disabled before, unless an open replay of held deliveries has still to
+// release it; or because it was rescheduled to a time that passed lateAfter ago. They are at most
+// limit, those after the given one, in the order of their ids.
 func (s *Held) ForgottenEndpoints(ctx context.Context, after webhook.EndpointID, limit int) ([]webhook.EndpointID, error) {
 	return queryAll(ctx, s.asWorker(), "look for what is held for active endpoints", scanEndpointID, withHeld+`
 		select e.id from held join endpoints e on e.id = held.id
@@ -50,9 +50,9 @@ const (
 )
 
 // ReleaseForgotten releases up to limit of what is held for an endpoint although that is
-// active: see ForgottenEndpoints. Whatever held it, or kept its release from being carried
-// out: a process that did not yet know that the endpoint was resumed, after the release had
-// passed; two workflows that did not know of each other. Else it is like ReleaseBacklog.
+// active: see ForgottenEndpoints. One cause is a process that did not know yet that the endpoint
+// was resumed, and held a delivery after the release had passed it; another is two workflows of
+// one delivery that did not know of each other. Otherwise it is like ReleaseBacklog.
 func (s *Held) ReleaseForgotten(ctx context.Context, endpoint webhook.EndpointID, limit int,
 ) (starts []webhook.Start, commands []webhook.Commanded, err error) {
 	err = s.asWorker().inTx(ctx, "release what is held for an active endpoint", func(ctx context.Context, tx pgx.Tx) error {

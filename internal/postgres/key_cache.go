@@ -20,7 +20,7 @@ const (
 	maxMissingKeys  = 20_000
 	missingKeyFor   = time.Second
 	maxKnownKeys    = 100_000
-	maxKeyLookUps   = 4 // side by side, of each kind; invented ids must not take the pool
+	maxKeyLookUps   = 4 // at a time, of each kind; invented ids must not take the pool
 	keyLookUpWait   = time.Second
 	maxPendingUsage = 20_000
 )

@@ -38,7 +38,7 @@ const (
 	changeEndpoint changeKind = "endpoint"
 	changeKey      changeKind = "key"
 	changeTenant   changeKind = "tenant" // changed, or deleted with all its keys
-	changeMoved    changeKind = "moved"  // an endpoint has another URL or state; sent beside changeEndpoint
+	changeMoved    changeKind = "moved"  // an endpoint has another URL or state; sent with changeEndpoint
 )
 
 // change is what one process notifies the others of after a commit. Only changes of
@@ -103,7 +103,7 @@ func (s *core) forgetAll() {
 	}
 }
 
-// endpointMoved calls a function, unless it is nil, for every endpoint that leads elsewhere.
+// endpointMoved calls a function, unless it is nil, for every endpoint whose URL or state has changed.
 type endpointMoved func(webhook.EndpointID)
 
 func (moved endpointMoved) changed(c change) {

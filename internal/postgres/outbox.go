@@ -109,8 +109,8 @@ func (s *Outbox) LeftBehind(ctx context.Context, limit int) ([]webhook.Start, er
 	return starts, s.findRecorded(ctx, starts, ids)
 }
 
-// PutBack gives back what LeftBehind has handed out in vain, because Temporal was away: it is
-// handed out again at the time at which it was due, as if it had not been handed out. What has
+// PutBack gives back what LeftBehind has handed out and could not be started, because Temporal
+// was away: it is handed out again at the time at which it was due, as if it had not been handed out. What has
 // been recorded or taken since then stays as it is.
 func (s *Outbox) PutBack(ctx context.Context, starts []webhook.Start) error {
 	ids, relayAt, relayed := make([][16]byte, len(starts)), make([]time.Time, len(starts)), make([]int, len(starts))

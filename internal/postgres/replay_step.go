@@ -9,8 +9,8 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// replaySilence is after how long without a word from its workflow a running replay
-// is looked after.
+// replaySilence is how long a running replay may go without a step or a count of its
+// workflow before ReplaysLeftBehind hands it out.
 const replaySilence = 10 * time.Minute
 
 // StepReplay writes a change of where a replay stands. It is written when it comes

@@ -43,7 +43,7 @@ type Replays struct {
 }
 
 // CreateReplay stores a replay, with the audit entry, and counts its set, which is
-// fixed from then on: what comes to rest later is not part of it. The id and the
+// fixed from then on: what ends later is not part of it. The id and the
 // times are the store's. Asked, Ramp, Source and Filter are the caller's.
 //
 // Errors: CodeNotFound, no such tenant; CodeInvalid, it has no such endpoint;
@@ -187,9 +187,9 @@ func changes(r *webhook.Replay, c webhook.ReplayCommand) bool {
 	return false
 }
 
-// ReplaysLeftBehind takes up to limit replays whose workflow has to be looked after:
-// it was never at work, has not answered a command for a while, or has not been heard
-// of for long although the replay runs. They are not handed out again for a while.
+// ReplaysLeftBehind takes up to limit replays whose workflow may be missing: it has not
+// started, has not answered a command for relayAfter, or has written nothing for replaySilence
+// although the replay runs. They are not handed out again for relayAfter.
 func (s *Replays) ReplaysLeftBehind(ctx context.Context, limit int) ([]webhook.Replay, error) {
 	return queryAll(ctx, s.asWorker(), "look for replays that were left behind", scanReplay, `
 		update replays r set relay_at = now() + $2::bigint * interval '1 millisecond'
