@@ -11,7 +11,7 @@ import (
 )
 
 var (
-	fence   = regexp.MustCompile("(?ms)^[ ]*```.*?\n[ ]*```$")
+	fence   = regexp.MustCompile("(?ms)^ {0,4}```.*?\n {0,4}```$")
 	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	heading = regexp.MustCompile(`(?m)^#+ (.+)$`)
 	// dropped is what a heading's anchor leaves out of its text.
