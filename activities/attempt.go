@@ -276,8 +276,11 @@ func (a *Activities) makeOnce(fl *flight, in *AttemptInput) (AttemptResult, erro
 	if fl.unrecorded != nil {
 		step := *fl.unrecorded
 		step.KeepOutbox = false // its workflow asks for it
-		if in.Shared == "" {    // a shared workflow may have made it, and left it to the delivery's own to tell
+		switch {
+		case in.Shared == "": // a shared workflow may have made it, and left it to the delivery's own to record
 			step.WorkflowID = in.WorkflowID()
+		case step.State == webhook.StateDelivered: // eagerly, for a workflow that may never be started
+			step.WorkflowID = in.Shared
 		}
 		return a.record(ctx, fl, *in, step)
 	}

@@ -12,18 +12,18 @@ import (
 const maxEager = 128
 
 // EagerStart starts the workflow of a delivery whose first request is sent before that. Either
-// Delivered and Recorded are called, or Undelivered is; or Delivered and Undelivered, where the
-// outcome could not be recorded. None of them blocks.
+// Delivered and then Ended are called, or Undelivered is. None of them blocks.
 type EagerStart interface {
 	// Delivered returns the id of the workflow under which the delivered attempt is recorded. starts is
 	// false when this process will not start it: the outbox row is kept then, so that the relay does.
 	Delivered() (workflowID string, starts bool)
-	// Recorded starts that workflow, or has it started with others.
-	Recorded()
-	// Undelivered starts the delivery's own workflow at once: its request is slow, has failed, or has
-	// an outcome that is not recorded. recorded says that the store has its attempt or its claim, and
-	// kept the outbox row.
-	Undelivered(recorded bool)
+	// Ended starts that workflow, or has it started with others. The attempt has been recorded, or is
+	// left to the workflow to be recorded.
+	Ended()
+	// Undelivered has the delivery's own workflow started at once: its request is slow, or has failed.
+	// recorded says that the store has its attempt or its claim, and kept the outbox row. starts is as
+	// that of Delivered.
+	Undelivered(recorded bool) (starts bool)
 }
 
 // eagerRequest is what an eager request is made of.
@@ -99,8 +99,8 @@ func (a *Activities) makeEager(fl *flight, in AttemptInput, request eagerRequest
 		}
 		request.pass.Cancel()
 		switch {
-		case delivered && recorded:
-			request.start.Recorded()
+		case delivered:
+			request.start.Ended()
 		case !a.flights.isSlow(fl):
 			request.start.Undelivered(recorded)
 		}
@@ -113,16 +113,17 @@ func (a *Activities) makeEager(fl *flight, in AttemptInput, request eagerRequest
 		return AttemptResult{}, err
 	}
 	step := a.judge(in, request.target, made)
-	step.KeepOutbox = step.State != webhook.StateDelivered
-	if step.State == webhook.StateDelivered && !a.flights.isSlow(fl) {
+	starts := false
+	switch {
+	case step.State != webhook.StateDelivered:
+	case a.flights.isSlow(fl):
+		starts = a.flights.isStarted(fl)
+	default:
 		delivered = true
-		var starts bool
 		step.WorkflowID, starts = request.start.Delivered()
-		step.KeepOutbox = !starts
-	}
-	if delivered {
 		a.awaitTick(ctx)
 	}
+	step.KeepOutbox = !starts
 	result, err = a.record(ctx, fl, in, step)
 	recorded = err == nil
 	return result, err
@@ -132,7 +133,9 @@ func (a *Activities) makeEager(fl *flight, in AttemptInput, request eagerRequest
 // waits for it.
 func (a *Activities) leaveAsSlow(fl *flight, in AttemptInput, start EagerStart) {
 	claimed := a.flights.needsClaim(fl) && a.writeClaim(a.base, fl, in, true) == nil
-	start.Undelivered(claimed)
+	if start.Undelivered(claimed) {
+		a.flights.started(fl)
+	}
 	if !claimed {
 		a.keepClaiming(fl, in)
 	}

@@ -49,9 +49,12 @@ func (s *starts) Delivered() (workflowID string, starts bool) {
 	return gathering, !s.stopped
 }
 
-func (s *starts) Recorded() { s.note("recorded") }
+func (s *starts) Ended() { s.note("ended") }
 
-func (s *starts) Undelivered(recorded bool) { s.note(fmt.Sprint("undelivered, recorded: ", recorded)) }
+func (s *starts) Undelivered(recorded bool) (starts bool) {
+	s.note(fmt.Sprint("undelivered, recorded: ", recorded))
+	return !s.stopped
+}
 
 func (s *starts) all() []string {
 	s.mu.Lock()
@@ -60,7 +63,7 @@ func (s *starts) all() []string {
 }
 
 // The calls of EagerStart in their order.
-func delivered() []string { return []string{"delivered", "recorded"} }
+func delivered() []string { return []string{"delivered", "ended"} }
 func undelivered() []string {
 	return []string{"undelivered, recorded: true"}
 }
@@ -183,7 +186,7 @@ func TestEagerAndNotRecorded(t *testing.T) {
 			cable.cut()
 			b.Release()
 			if want == webhook.StateDelivered {
-				start.comeTo(t, append([]string{"delivered"}, unrecorded()...))
+				start.comeTo(t, delivered())
 			} else {
 				start.comeTo(t, unrecorded())
 			}

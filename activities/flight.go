@@ -30,6 +30,7 @@ type flight struct {
 	eager    bool // no workflow has asked for it when it began
 	answered bool // guarded by flights.mu: of an eager one, its request has ended
 	slow     bool // guarded by flights.mu: of an eager one, its own workflow goes on with it
+	own      bool // guarded by flights.mu: of a slow eager one, that workflow is being started
 }
 
 type flightKey struct {
@@ -139,6 +140,19 @@ func (f *flights) isSlow(fl *flight) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return fl.slow
+}
+
+// started notes that the own workflow of a slow eager flight is being started.
+func (f *flights) started(fl *flight) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	fl.own = true
+}
+
+func (f *flights) isStarted(fl *flight) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return fl.own
 }
 
 // answer notes that the request of an eager flight has ended.

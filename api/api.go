@@ -1,7 +1,6 @@
-// Package api is the HTTP API, version 1: Echo handlers over the interfaces that it
-// declares itself, problem+json errors, and the OpenAPI document that describes
-// both. Its tests hold the document against the routes and against what the
-// handlers really answer.
+// Package api is the HTTP API, version 1: Echo handlers over interfaces that the package
+// declares, problem+json errors, and the OpenAPI document. The tests compare the document
+// with the routes and with the responses of the handlers.
 package api
 
 import (
@@ -17,14 +16,14 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// Limits of a request (openapi.yaml says them to callers).
+// Limits of a request. openapi.yaml documents them.
 const (
 	maxBodyBytes   = 320 << 10
 	maxBatchBytes  = 8 << 20
 	maxHeaderBytes = 32 << 10
 )
 
-// Config is what the API needs. All interfaces are required.
+// Config is the configuration of the API. All interfaces are required.
 type Config struct {
 	Tenants         Tenants
 	Keys            Keys
@@ -44,35 +43,35 @@ type Config struct {
 	Dispatcher Dispatcher
 	URLs       URLs
 
-	// OperatorKey is accepted as an operator key beside those of the record. Any text;
+	// OperatorKey is accepted as an operator key in addition to the stored ones. Any text;
 	// defaults to none.
 	OperatorKey string
 
-	// RetryPolicy is the installation's: that of endpoints that have none of their own, nor
-	// their tenant. Defaults to retry.Default.
+	// RetryPolicy is the installation's retry policy. It applies if neither the endpoint nor
+	// its tenant has one. Defaults to retry.Default.
 	RetryPolicy retry.Policy
 
-	// Logger gets errors of our own, and each request at debug level: never a
-	// payload, a key or a URL. Defaults to nowhere.
+	// Logger gets internal errors, and each request at debug level, without payloads, keys
+	// and URLs. Defaults to none.
 	Logger *slog.Logger
 
-	// UsualRate is how many deliveries an endpoint got in a minute before it was paused;
-	// 0 when that is not known. Defaults to not known.
+	// UsualRate is the number of deliveries per minute to an endpoint before it was paused; 0
+	// if unknown. Defaults to unknown.
 	UsualRate func(webhook.EndpointID) int
 
-	// WorkflowURL is the address of a workflow in the Temporal Web UI. Without it
-	// workflow_url is null. Only operators' keys see it, unless WorkflowURLForTenants.
+	// WorkflowURL returns the address of a workflow in the Temporal Web UI. Without it
+	// workflow_url is null. Tenants' keys get it only with WorkflowURLForTenants.
 	WorkflowURL           func(workflowID string) string
 	WorkflowURLForTenants bool
-	// WorkflowsKept is how long a workflow that has ended can be looked at: after it
-	// workflow_url is null. 0: for ever.
+	// WorkflowsKept is how long the Web UI shows a closed workflow; afterwards workflow_url
+	// is null. 0: forever.
 	WorkflowsKept time.Duration
 
-	// TrustedProxies are where proxies are whose X-Forwarded-For says where a request came
-	// from. Defaults to none: then it is the peer of the connection.
+	// TrustedProxies are the proxies whose X-Forwarded-For is used as the source of a
+	// request. Defaults to none: the source is the peer of the connection.
 	TrustedProxies []netip.Prefix
 
-	// Metrics counts what is refused. Defaults to nothing.
+	// Metrics counts refused requests. Defaults to none.
 	Metrics Metrics
 
 	// Version is shown in the OpenAPI document. Defaults to "dev".
@@ -104,42 +103,42 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Server answers the API's requests.
+// Server is the API.
 type Server struct {
 	Config
 
 	echo    *echo.Echo
 	openAPI []byte
-	page    func() ([]byte, error) // the document for people
+	page    func() ([]byte, error) // the documentation page
 	buckets buckets
 	bodies  bodyBudget
 	pace    bodyPace
 }
 
-// New makes a Server with all routes.
+// New returns a Server with all routes.
 func New(c Config) *Server {
 	s := &Server{Config: c.withDefaults(), echo: echo.New(), buckets: buckets{of: map[string]*rate.Limiter{}}, pace: usualPace()}
 	s.openAPI = openAPIDocument(s.Version)
 	s.page = docsOf(s.openAPI)
 	s.echo.HideBanner, s.echo.HidePort = true, true
 	s.echo.HTTPErrorHandler = s.routerError
-	s.echo.Use(s.around)
+	s.echo.Use(s.middleware)
 	for _, r := range routes() {
 		s.echo.Add(r.method, r.echoPath(), s.serve(r))
 	}
 	return s
 }
 
-// Handler is the API as an http.Handler.
+// Handler returns the API as an http.Handler.
 func (s *Server) Handler() http.Handler { return s.echo }
 
-// BodyBytes is how many bytes the bodies of requests under way hold.
+// BodyBytes returns the memory held by the bodies of current requests, in bytes.
 func (s *Server) BodyBytes() int { return s.bodies.held() }
 
-// HTTPServer makes the server that the API is to be served by, with every time-out
-// and bound set. A client may take 30 s to send its body, 320 KiB or a batch of 8 MiB;
-// no answer takes longer than its own work and the 1 s that the dispatcher may let it
-// wait, but for that of an endpoint's test, which sets a limit of its own.
+// HTTPServer returns the server for the API, with every timeout and limit set. A client has
+// 30 s to send its body of up to 320 KiB, or 8 MiB for a batch. A response takes up to 1 s of
+// waiting for the dispatcher's queue plus the handler's own work; an endpoint test sets a
+// longer limit of its own.
 func (s *Server) HTTPServer(handler http.Handler) *http.Server {
 	return &http.Server{
 		Handler:           handler,

@@ -13,7 +13,7 @@ type Audit interface {
 	ListAudit(ctx context.Context, f webhook.AuditFilter, p webhook.Page) ([]webhook.AuditEntry, error)
 }
 
-// auditView is an entry of the audit log as the API shows it.
+// auditView is the API's view of an entry of the audit log.
 type auditView struct {
 	ID        webhook.AuditID `json:"id"`
 	At        timestamp       `json:"at"`

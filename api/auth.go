@@ -11,8 +11,8 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// serve is a route as Echo calls it: who calls, whether they may, and the one
-// place where a handler's error becomes an answer.
+// serve wraps a route's handler for Echo: it authenticates and authorises the caller, and it is
+// the only place that turns a handler's error into a response.
 func (s *Server) serve(r route) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		if r.scope == scopeNone {
@@ -22,7 +22,7 @@ func (s *Server) serve(r route) echo.HandlerFunc {
 			}
 			return s.answer(c, r, r.handle(s, in))
 		}
-		// Every answer may hold a secret, an address or a customer's data.
+		// Every response may contain a secret, an address or customer data.
 		c.Response().Header().Set("Cache-Control", "no-store")
 		key, err := s.authenticate(c)
 		if err != nil {
@@ -33,9 +33,9 @@ func (s *Server) serve(r route) echo.HandlerFunc {
 		}
 		in := call{
 			Context: c, route: r, key: key, tenant: c.Param("tenant"),
-			server: s, room: &bodyReservation{budget: &s.bodies, tenant: key.TenantID},
+			server: s, reservation: &bodyReservation{budget: &s.bodies, tenant: key.TenantID},
 		}
-		defer in.room.release()
+		defer in.reservation.release()
 		if err := in.authorise(); err != nil {
 			return s.answer(c, r, err)
 		}
@@ -53,11 +53,11 @@ func (s *Server) answer(c echo.Context, r route, err error) error {
 	return s.writeError(c, r.noun, err)
 }
 
-// challenge asks for a key (RFC 6750 §3).
+// challenge is the WWW-Authenticate header (RFC 6750 §3).
 const challenge = `Bearer realm="everpost"`
 
-// authenticate finds the living key that the request was made with (RFC 6750 §2.1).
-// A text that cannot be a key is refused before any lookup.
+// authenticate returns the valid key of the request (RFC 6750 §2.1). Text that cannot be a key
+// is refused before any lookup.
 func (s *Server) authenticate(c echo.Context) (webhook.Key, error) {
 	given := c.Request().Header["Authorization"]
 	if len(given) == 0 {
@@ -88,8 +88,8 @@ func (s *Server) authenticate(c echo.Context) (webhook.Key, error) {
 	return webhook.Key{}, &webhook.Error{Code: webhook.CodeUnauthenticated, Message: "the API key is not valid, has expired or was revoked"}
 }
 
-// authorise holds the caller against the route. A tenant that is not the caller's
-// is answered like one that does not exist, before the scope is looked at.
+// authorise checks the caller's key against the route. A tenant other than the caller's gets
+// the same response as one that does not exist, before the scope is checked.
 func (c call) authorise() error {
 	if strings.Contains(c.route.path, "{tenant}") {
 		foreign := c.key.Scope != webhook.ScopeOperator && c.key.TenantID != c.tenant
@@ -104,8 +104,8 @@ func (c call) authorise() error {
 	return nil
 }
 
-// isPreset compares with the operator key that was set from outside, in constant
-// time. It is not in the record: it works for as long as it is set.
+// isPreset compares with the configured operator key in constant time. That key is not stored:
+// it is valid as long as it is configured.
 func (s *Server) isPreset(text string) bool {
 	if s.OperatorKey == "" {
 		return false
@@ -114,6 +114,6 @@ func (s *Server) isPreset(text string) bool {
 	return subtle.ConstantTimeCompare(given[:], preset[:]) == 1
 }
 
-// presetKeyID names the preset key in the audit log. It is no hash of it, from which a
-// key that is a phrase could be guessed.
+// presetKeyID identifies the configured operator key in the audit log. It is not derived from
+// the key, because a weak key could be guessed from a hash.
 func presetKeyID() webhook.KeyID { return webhook.KeyID([]byte("preset operator ")) }

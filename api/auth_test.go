@@ -10,7 +10,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// fill puts a tenant and a well-formed id that does not exist into a route's path.
+// fill inserts a tenant and a well-formed id that does not exist into a route's path.
 func fill(r route, tenant string) string {
 	id := map[string]string{
 		"keys": webhook.NewKeyID().String(), "endpoints": webhook.NewEndpointID().String(), "events": webhook.NewEventID().String(),
@@ -68,11 +68,11 @@ func TestAuthMatrix(t *testing.T) {
 		if !tenanted {
 			continue
 		}
-		// Another tenant's and nobody's are the same, whoever of the two asks.
+		// Another tenant and one that does not exist have the same response, for every caller.
 		theirs := b.ok(t, http.StatusNotFound, "ingest", r.method, fill(r, "other"), "")
-		nobodys := b.ok(t, http.StatusNotFound, "ingest", r.method, fill(r, "nobody"), "")
+		missing := b.ok(t, http.StatusNotFound, "ingest", r.method, fill(r, "nobody"), "")
 		malformed := b.ok(t, http.StatusNotFound, "ingest", r.method, fill(r, "no%00such%20tenant"), "")
-		require.Equal(t, theirs.text, nobodys.text)
+		require.Equal(t, theirs.text, missing.text)
 		require.Equal(t, theirs.text, malformed.text)
 		require.Equal(t, "no such "+r.noun, theirs.json["detail"])
 		if r.id != putTenantID {
@@ -82,8 +82,8 @@ func TestAuthMatrix(t *testing.T) {
 	}
 }
 
-// A thing of another tenant under one's own tenant, a thing that does not exist,
-// and what is no id at all read the same.
+// Another tenant's resource under the caller's own tenant, a resource that does not exist, and a
+// malformed id have the same response.
 func TestForeignIDsAreNotFound(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -106,12 +106,12 @@ func TestForeignIDsAreNotFound(t *testing.T) {
 		if r.id == "updateReplay" {
 			body = `{"rate_per_minute":1}`
 		}
-		nobodys := b.ok(t, http.StatusNotFound, "foreign", r.method, fill(r, "other"), body)
+		missing := b.ok(t, http.StatusNotFound, "foreign", r.method, fill(r, "other"), body)
 		kind := strings.Split(r.path, "/")[4]
 		path := strings.NewReplacer("{tenant}", "other", "{id}", ids[kind]).Replace(r.path)
-		require.Equal(t, nobodys.text, b.ok(t, http.StatusNotFound, "foreign", r.method, path, body).text, r.id)
+		require.Equal(t, missing.text, b.ok(t, http.StatusNotFound, "foreign", r.method, path, body).text, r.id)
 		path = strings.NewReplacer("{tenant}", "other", "{id}", "ep_%00").Replace(r.path)
-		require.Equal(t, nobodys.text, b.ok(t, http.StatusNotFound, "foreign", r.method, path, body).text, r.id)
+		require.Equal(t, missing.text, b.ok(t, http.StatusNotFound, "foreign", r.method, path, body).text, r.id)
 	}
 }
 
@@ -130,16 +130,16 @@ func TestPresetOperatorKey(t *testing.T) {
 	require.True(t, s.isPreset("0123456789abcdef0123456789abcdef"))
 	require.False(t, s.isPreset("0123456789abcdef0123456789abcdeF"))
 	require.False(t, s.isPreset(""))
-	require.False(t, New(Config{}).isPreset(""), "no preset key, no empty one either")
+	require.False(t, New(Config{}).isPreset(""), "without a preset key, the empty key is refused")
 }
 
-// refusals counts what the API's metrics are told.
+// refusals counts the calls of the API's metrics.
 type refusals map[string]int
 
 func (r refusals) AuthFailed(cause string)  { r["auth "+cause]++ }
 func (r refusals) BodyRefused(cause string) { r["body "+cause]++ }
 
-// Each request whose key was not accepted is counted once, by cause.
+// Each request whose key is refused is counted once, by cause.
 func TestFailedAuthenticationIsCounted(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -168,5 +168,5 @@ func TestFailedAuthenticationIsCounted(t *testing.T) {
 	b.ok(t, http.StatusOK, "admin", "GET", "/v1/tenants/acme", "")
 	b.ok(t, http.StatusForbidden, "ingest", "GET", "/v1/tenants/acme", "")
 	b.ok(t, http.StatusNotFound, "foreign", "GET", "/v1/tenants/acme", "")
-	require.Empty(t, counted, "the key was good")
+	require.Empty(t, counted, "the key is valid")
 }

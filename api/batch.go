@@ -11,11 +11,11 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// batchLevels are the levels of JSON around an event in a batch: the body's object
-// and its array. Each event may be as deep as one that is posted alone.
+// batchLevels is the number of JSON levels around an event in a batch: the body's object and its
+// array. An event in a batch may have the same depth as a single one.
 const batchLevels = 2
 
-// batchView is the answer to a batch: an entry for each event, in their order.
+// batchView is the response to a batch: one entry per event, in the same order.
 type batchView struct {
 	Events []acceptedView `json:"events"`
 }
@@ -45,14 +45,14 @@ func (s *Server) postEventBatch(c call) error {
 	return c.json(http.StatusAccepted, view)
 }
 
-// parseBatch reads the body of a batch. The payloads are copies: one that waits for
-// its delivery must not keep 8 MiB alive.
+// parseBatch parses the body of a batch. It copies the payloads, so that a delivery that waits
+// does not keep 8 MiB in memory.
 func parseBatch(text []byte, now time.Time) (webhook.NewBatch, error) {
 	if text == nil {
 		return webhook.NewBatch{}, webhook.Invalid("body", "is required")
 	}
-	r := batchReader{door: newDoor(text), now: now, places: map[string]int{}}
-	r.around = batchLevels
+	r := batchReader{jsonDecoder: newJSONDecoder(text), now: now, firstIndex: map[string]int{}}
+	r.outer = batchLevels
 	r.object(func(name []byte) {
 		if string(name) == "events" {
 			r.readEvents()
@@ -75,12 +75,12 @@ func parseBatch(text []byte, now time.Time) (webhook.NewBatch, error) {
 
 // batchReader reads the events of a batch.
 type batchReader struct {
-	*door
+	*jsonDecoder
 
-	now    time.Time
-	events []webhook.NewEvent
-	places map[string]int // by external id: the first event that has it
-	large  []webhook.FieldError
+	now        time.Time
+	events     []webhook.NewEvent
+	firstIndex map[string]int // by external id: the index of the first event that has it
+	large      []webhook.FieldError
 }
 
 func (r *batchReader) readEvents() {
@@ -102,7 +102,7 @@ func (r *batchReader) readEvents() {
 func (r *batchReader) readEvent(i int) {
 	r.next()
 	start := r.pos
-	e := readEvent(r.door, r.now)
+	e := readEvent(r.jsonDecoder, r.now)
 	if r.broken {
 		return
 	}
@@ -110,10 +110,10 @@ func (r *batchReader) readEvent(i int) {
 	if len(e.Payload) > webhook.MaxPayloadBytes {
 		r.large = append(r.large, overLimit(r.path()+".payload", webhook.MaxPayloadBytes))
 	}
-	if first, twice := r.places[e.ExternalID]; twice {
-		r.noteIn("external_id", "is that of events["+strconv.Itoa(first)+"] too")
+	if first, twice := r.firstIndex[e.ExternalID]; twice {
+		r.noteIn("external_id", "is the same as that of events["+strconv.Itoa(first)+"] too")
 	} else if e.ExternalID != "" {
-		r.places[e.ExternalID] = i
+		r.firstIndex[e.ExternalID] = i
 	}
 	r.events = append(r.events, e)
 }

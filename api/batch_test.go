@@ -44,28 +44,28 @@ func TestPostEventBatch(t *testing.T) {
 	got := b.batches[0]
 	require.Equal(t, []any{"acme", "k", sha256.Sum256([]byte(body))}, []any{got.TenantID, got.IdempotencyKey, got.BodySHA256})
 	for i, payload := range []string{`{"b":1.0,"a":[]}`, `"\u00e4\/"`, `null`} {
-		require.Equal(t, payload, string(got.Events[i].Payload), "as it was sent, byte by byte")
-		require.Equal(t, sha256.Sum256([]byte(events[i])), got.Events[i].BodySHA256, "from brace to brace")
+		require.Equal(t, payload, string(got.Events[i].Payload), "unchanged, byte for byte")
+		require.Equal(t, sha256.Sum256([]byte(events[i])), got.Events[i].BodySHA256, "the bytes of the event in the body")
 	}
 
-	// One is known, and the others are new: these alone are dispatched.
+	// One event is known, the others are new: only those are dispatched.
 	b.calls = nil
 	a = b.ok(t, http.StatusAccepted, "ingest", "POST", batchPath, batch(`{"type":"a","payload":1}`, events[0], `{"type":"b","payload":1}`))
 	require.Empty(t, a.Header.Get("Idempotent-Replayed"))
 	require.Equal(t, answers[0], a.json["events"].([]any)[1])
 	require.Equal(t, []string{"reserve", "accept batch", "accepted 2", "release"}, b.calls)
 
-	// All are known: nothing new, nothing dispatched.
+	// All events are known: nothing is dispatched.
 	b.calls = nil
 	a = b.ok(t, http.StatusAccepted, "ingest", "POST", batchPath, batch(events[0]))
 	require.Equal(t, "true", a.Header.Get("Idempotent-Replayed"))
 	require.Equal(t, []string{"reserve", "accept batch", "release"}, b.calls)
 	single := b.ok(t, http.StatusAccepted, "ingest", "POST", eventsPath, events[0])
-	require.Equal(t, "true", single.Header.Get("Idempotent-Replayed"), "posted alone it is known, too")
+	require.Equal(t, "true", single.Header.Get("Idempotent-Replayed"), "a single post of the same event is recognised too")
 	b.ok(t, http.StatusNotFound, "operator", "POST", "/v1/tenants/nobody/events/batch", batch(`{"type":"a","payload":1}`))
 }
 
-// What waits for its delivery must not keep the whole body in memory.
+// A delivery that waits must not keep the whole body in memory.
 func TestBatchPayloadsAreCopies(t *testing.T) {
 	t.Parallel()
 	text := []byte(batch(`{"type":"a","payload":"one"}`))
@@ -97,8 +97,8 @@ func TestPostEventBatchFields(t *testing.T) {
 		`{"events":{}}`:        {"events", "must be an array"},
 		`{"events":[]}`:        {"events", "must hold at least one event"},
 		`{"events":[` + ok:     {"events[1]", "a comma or ] is missing (byte 35)"},
-		batch(ok) + "x":        {"body", "something follows the end of the JSON value (byte 37)"},
-		batch(ok, ""):          {"events[1]", "there is a comma before ] (byte 36)"},
+		batch(ok) + "x":        {"body", "there is data after the JSON value (byte 37)"},
+		batch(ok, ""):          {"events[1]", "there is a trailing comma before ] (byte 36)"},
 		batch(ok, "null", "1"): {"events[1]", "must be an object", "events[2]", "must be an object"},
 		`{"events":[` + ok + `],"events":[` + ok + `]}`: {"events", "is given more than once"},
 		`{"events":[` + ok + `],"key":"k"}`:             {"key", "is not a known field"},
@@ -111,7 +111,7 @@ func TestPostEventBatchFields(t *testing.T) {
 			"events[0].endpoint_ids[0]", "is not an id of the form ep_…", "events[1].deliver_at", notATime,
 		},
 		batch(ok, with(`"external_id":"x"`), ok, with(`"external_id":"\u0078"`), with(`"external_id":"x"`)): {
-			"events[3].external_id", "is that of events[1] too", "events[4].external_id", "is that of events[1] too",
+			"events[3].external_id", "is the same as that of events[1] too", "events[4].external_id", "is the same as that of events[1] too",
 		},
 		batch(slices.Repeat([]string{ok}, 101)...): {"events", "has more than 100 entries"},
 		batch(slices.Repeat([]string{"7"}, 200)...): slices.Concat(func() (want [][]string) {
@@ -130,7 +130,7 @@ func TestPostEventBatchFields(t *testing.T) {
 	require.Equal(t, "Idempotency-Key", fieldsOf(t, a)[0])
 }
 
-// What the store refuses names the field, whatever the status.
+// An error of the store names the field, for every status.
 func TestPostEventBatchRefusedByTheStore(t *testing.T) {
 	t.Parallel()
 	for code, status := range map[webhook.Code]int{
@@ -168,7 +168,7 @@ func TestPostEventBatchSizes(t *testing.T) {
 	}
 }
 
-// FuzzBatchBody holds each event of a batch against the same bytes posted alone.
+// FuzzBatchBody compares each event of a batch with the same bytes posted alone.
 func FuzzBatchBody(f *testing.F) {
 	for _, seed := range []string{
 		`{"type":"order.paid","payload":{"order":17},"external_id":"x"}`, ` {"type":"a","payload":[1,-2.5e3,"\ud83d\ude00",null,true]} `,

@@ -11,15 +11,15 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// How long a body may take (docs/errors.md says it to callers).
+// Limits of the time to receive a body. docs/errors.md documents them.
 const (
-	bodyGrace = 2 * time.Second // the pace of a body that is complete by then does not matter
-	bodyRate  = 64 << 10        // bytes per second that a later one has to keep up with
-	bodyPause = 2 * time.Second // no such body may stop for longer
+	bodyGrace = 2 * time.Second // the rate is not checked for a body that is complete by then
+	bodyRate  = 64 << 10        // minimum rate in bytes per second after bodyGrace
+	bodyPause = 2 * time.Second // maximum pause after bodyGrace
 	bodyTime  = 30 * time.Second
 )
 
-// bodyPace is how long a body may take; other than usual in tests.
+// bodyPace limits the time to receive a body. Tests use other values.
 type bodyPace struct {
 	grace time.Duration
 	rate  int
@@ -31,35 +31,35 @@ func usualPace() bodyPace {
 	return bodyPace{grace: bodyGrace, rate: bodyRate, pause: bodyPause, limit: bodyTime}
 }
 
-// allows is until when, since its beginning, a body may go on of which so many bytes have
-// arrived, the last ones at the given time. Bytes buy the time that they take at the least
-// rate, but no longer pause than any other: a body that comes almost whole and then stops does
-// not keep its room.
+// allows returns the deadline, relative to the start, for a body of which the given number of
+// bytes has arrived, the last of them at the given time. Received bytes extend the deadline at
+// the minimum rate, but never allow a longer pause: a body that arrives almost completely and
+// then stops must not keep its reservation.
 func (p bodyPace) allows(received int, at time.Duration) time.Duration {
 	kept := time.Duration(received) * time.Second / time.Duration(p.rate)
 	return min(max(p.grace, min(kept, at+p.pause)), p.limit)
 }
 
-// bodyReader reads the body of one request into memory that is reserved before.
+// bodyReader reads the body of one request into memory that is reserved first.
 type bodyReader struct {
-	source     io.Reader
-	length     int64 // -1: not known
-	room       *bodyReservation
-	batch      bool // may be as large as a batch: then only a part of the room is for it
-	pace       bodyPace
-	connection *http.ResponseController
-	start      time.Time
-	received   int
-	allowed    time.Duration // the deadline that is set, since start
+	source      io.Reader
+	length      int64 // -1: unknown
+	reservation *bodyReservation
+	batch       bool // a batch, which may use only a part of the budget
+	pace        bodyPace
+	connection  *http.ResponseController
+	start       time.Time
+	received    int
+	allowed     time.Duration // the current deadline, since start
 }
 
-// read reads the body to its end. A body that is known to fit into one step is read into
-// a buffer of its size, every other one into steps, which are joined when its size is
-// known. At its end net/http takes away the deadline.
+// read reads the whole body. A body whose known size fits into one step is read into a buffer of
+// that size. Every other body is read in steps, which are joined at the end. net/http removes
+// the read deadline when the body has ended.
 func (b *bodyReader) read() (text []byte, err error) {
 	b.start = time.Now()
 	if b.length >= 0 && b.length <= bodyStep {
-		if err := b.room.reserve(int(b.length), false); err != nil {
+		if err := b.reservation.reserve(int(b.length), false); err != nil {
 			return nil, err
 		}
 		text = make([]byte, b.length)
@@ -73,7 +73,7 @@ func (b *bodyReader) read() (text []byte, err error) {
 	return text, err
 }
 
-// fill reads until p is full, then err is nil, or the body has ended, then it is io.EOF.
+// fill reads until p is full (err is nil) or the body has ended (err is io.EOF).
 func (b *bodyReader) fill(p []byte) (err error) {
 	n := 0
 	for n < len(p) && err == nil {
@@ -83,7 +83,7 @@ func (b *bodyReader) fill(p []byte) (err error) {
 		}
 		if allowed := b.pace.allows(b.received, at); allowed != b.allowed {
 			b.allowed = allowed
-			_ = b.connection.SetReadDeadline(b.start.Add(allowed)) // an error: there is no connection to read from
+			_ = b.connection.SetReadDeadline(b.start.Add(allowed)) // an error: the request has no connection, as in tests
 		}
 		var more int
 		more, err = b.source.Read(p[n:])
@@ -96,7 +96,7 @@ func (b *bodyReader) fill(p []byte) (err error) {
 	return err
 }
 
-// segments are kept from one body to the next.
+// segments are buffers of bodyStep bytes for reuse.
 var segments = sync.Pool{New: func() any { return new([bodyStep]byte) }} //nolint:gochecknoglobals // a cache of buffers, as in fmt
 
 func (b *bodyReader) readSteps() ([]byte, error) {
@@ -108,27 +108,27 @@ func (b *bodyReader) readSteps() ([]byte, error) {
 	}()
 	for {
 		large := b.length > bodyStep || len(taken) > 0
-		if err := b.room.reserve(bodyStep, b.batch && large); err != nil {
+		if err := b.reservation.reserve(bodyStep, b.batch && large); err != nil {
 			return nil, err
 		}
-		segment, _ := segments.Get().(*[bodyStep]byte) // the pool holds nothing else
+		segment, _ := segments.Get().(*[bodyStep]byte) // the pool holds no other type
 		taken = append(taken, segment)
 		err := b.fill(segment[:])
 		switch {
 		case err == io.EOF && int64(b.received) >= b.length: //nolint:errorlint // of fill, never wrapped
-			return b.room.budget.join(taken, b.received), nil
+			return b.reservation.budget.join(taken, b.received), nil
 		case err == io.EOF: //nolint:errorlint // see above
 			return nil, io.ErrUnexpectedEOF
 		case err != nil:
 			return nil, err
 		case int64(b.received) == b.length:
-			return b.room.budget.join(taken, b.received), nil
+			return b.reservation.budget.join(taken, b.received), nil
 		}
 	}
 }
 
-// join copies the segments of a body into one buffer of its size. The two take up twice
-// what was reserved for as long as it takes, so that only one body is joined at a time.
+// join copies the segments of a body into one buffer. Meanwhile they use twice the reserved
+// memory, so only one body is joined at a time.
 func (b *bodyBudget) join(segments []*[bodyStep]byte, size int) []byte {
 	if size > bodyStep {
 		b.joining.Lock()
@@ -141,11 +141,11 @@ func (b *bodyBudget) join(segments []*[bodyStep]byte, size int) []byte {
 	return text
 }
 
-// body reads the request's body, maxBodyBytes at most. The bytes are the caller's
-// to keep; room for them is held until the request is answered.
+// body reads the request's body, at most maxBodyBytes. The caller may keep the bytes; their
+// memory stays reserved until the request is answered.
 func (c call) body() ([]byte, error) { return c.bodyUpTo(maxBodyBytes) }
 
-// bodyUpTo reads the request's body, limit bytes at most.
+// bodyUpTo reads the request's body, at most limit bytes.
 func (c call) bodyUpTo(limit int) ([]byte, error) {
 	r := c.Request()
 	if r.ContentLength > int64(limit) {
@@ -156,7 +156,7 @@ func (c call) bodyUpTo(limit int) ([]byte, error) {
 	}
 	reader := bodyReader{
 		source: http.MaxBytesReader(c.Response().Writer, r.Body, int64(limit)), length: r.ContentLength,
-		room: c.room, batch: limit > maxBodyBytes, pace: c.server.pace, connection: http.NewResponseController(c.Response().Writer),
+		reservation: c.reservation, batch: limit > maxBodyBytes, pace: c.server.pace, connection: http.NewResponseController(c.Response().Writer),
 	}
 	text, err := reader.read()
 	if err != nil {
@@ -168,8 +168,8 @@ func (c call) bodyUpTo(limit int) ([]byte, error) {
 	return text, checkContentType(r.Header)
 }
 
-// bodyError is the answer to a body that could not be read. What is left of it is not
-// waited for: the connection is closed.
+// bodyError returns the error for a body that could not be read. The rest of the body is not
+// read: the connection is closed.
 func (c call) bodyError(err error, limit int) error {
 	if _, over := errors.AsType[*http.MaxBytesError](err); over {
 		return tooLarge("body", limit)
@@ -185,7 +185,7 @@ func (c call) bodyError(err error, limit int) error {
 		return err
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		c.server.Metrics.BodyRefused(BodyTooSlow)
-		return &httpError{requestTimeout(), "the body came too slowly: what is not complete after 2 s must keep to 64 KiB a second, and be complete after 30 s"}
+		return &httpError{requestTimeout(), "the body arrived too slowly: after 2 s it must keep to 64 KiB per second, and after 30 s it must be complete"}
 	}
 	return webhook.Invalid("body", "could not be read to its end")
 }

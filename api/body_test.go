@@ -26,8 +26,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// Every body arrives as it was sent: of whatever size, in whatever pieces, its length
-// known or not.
+// Every body is read unchanged, for any size and segmentation, with known and unknown length.
 func TestBodiesAreReadWhole(t *testing.T) {
 	t.Parallel()
 	connection := http.NewResponseController(httptest.NewRecorder())
@@ -48,18 +47,18 @@ func TestBodiesAreReadWhole(t *testing.T) {
 		}
 		length := rapid.SampledFrom([]int64{int64(size), -1}).Draw(t, "length")
 		budget := &bodyBudget{}
-		room := &bodyReservation{budget: budget, tenant: "acme"}
-		got, err := (&bodyReader{source: source, length: length, room: room, pace: usualPace(), connection: connection}).read()
+		reservation := &bodyReservation{budget: budget, tenant: "acme"}
+		got, err := (&bodyReader{source: source, length: length, reservation: reservation, pace: usualPace(), connection: connection}).read()
 		require.NoError(t, err)
 		require.True(t, bytes.Equal(text, got))
 		require.Equal(t, len(got), cap(got), "the buffer has the body's size")
 		require.GreaterOrEqual(t, budget.held(), size)
-		room.release()
+		reservation.release()
 		require.Zero(t, budget.held())
 	})
 }
 
-func TestABodyThatBreaksOffIsNotTaken(t *testing.T) {
+func TestATruncatedBodyIsRefused(t *testing.T) {
 	t.Parallel()
 	connection := http.NewResponseController(httptest.NewRecorder())
 	for _, size := range []int{0, 1, 500, bodyStep, bodyStep + 1, 2 * bodyStep} {
@@ -67,9 +66,9 @@ func TestABodyThatBreaksOffIsNotTaken(t *testing.T) {
 			if size >= length {
 				continue
 			}
-			room := &bodyReservation{budget: &bodyBudget{}}
+			reservation := &bodyReservation{budget: &bodyBudget{}}
 			_, err := (&bodyReader{
-				source: bytes.NewReader(make([]byte, size)), length: int64(length), room: room, pace: usualPace(), connection: connection,
+				source: bytes.NewReader(make([]byte, size)), length: int64(length), reservation: reservation, pace: usualPace(), connection: connection,
 			}).read()
 			require.ErrorIs(t, err, io.ErrUnexpectedEOF, "%d of %d", size, length)
 		}
@@ -99,7 +98,7 @@ func serveAPI(t *testing.T, pace bodyPace) *served {
 	return &served{b, l.Addr().String()}
 }
 
-// tenant makes a tenant with an ingest key.
+// tenant creates a tenant with an ingest key.
 func (s *served) tenant(id string) (key string) {
 	k := webhook.Key{ID: webhook.NewKeyID(), TenantID: id, Scope: webhook.ScopeIngest, CreatedAt: testNow()}
 	key, k.SHA256 = NewKey(k.ID)
@@ -109,8 +108,8 @@ func (s *served) tenant(id string) (key string) {
 	return key
 }
 
-// send opens a connection and sends the head of a POST, and so much of its body. A
-// length of -1 is sent in chunks.
+// send opens a connection and sends the head of a POST and a part of its body. A length of -1 uses
+// chunked encoding.
 func (s *served) send(t require.TestingT, path, key string, length int, body []byte) net.Conn {
 	c, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", s.address)
 	require.NoError(t, err)
@@ -120,7 +119,7 @@ func (s *served) send(t require.TestingT, path, key string, length int, body []b
 	}
 	if length >= 0 {
 		_, _ = io.WriteString(c, head+"Content-Length: "+strconv.Itoa(length)+"\r\n\r\n")
-		_, _ = c.Write(body) // an error: it was refused meanwhile
+		_, _ = c.Write(body) // an error: the server has refused the request
 		return c
 	}
 	_, _ = io.WriteString(c, head+"Transfer-Encoding: chunked\r\n\r\n")
@@ -130,7 +129,7 @@ func (s *served) send(t require.TestingT, path, key string, length int, body []b
 	return c
 }
 
-// status waits for the answer on a connection.
+// status waits for the response on a connection.
 func status(t require.TestingT, c net.Conn) (int, *http.Response) {
 	_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
 	r, err := http.ReadResponse(bufio.NewReader(c), nil)
@@ -140,8 +139,8 @@ func status(t require.TestingT, c net.Conn) (int, *http.Response) {
 	return r.StatusCode, r
 }
 
-// Twenty unfinished batches of one key hold what its tenant may, which is two, and the
-// others are refused at once; what is held shows on the heap, and no more.
+// Of twenty unfinished batches of one key, two reach the tenant's limit and the others are refused
+// immediately. The heap holds the reserved memory and no more.
 func TestUnfinishedBatchesHoldABoundedAmountOfHeap(t *testing.T) { //nolint:paralleltest // it measures the whole heap
 	s := serveAPI(t, bodyPace{grace: time.Minute, rate: bodyRate, pause: time.Minute, limit: time.Minute})
 	body := bytes.Repeat([]byte(" "), maxBatchBytes-1)
@@ -178,17 +177,17 @@ func TestUnfinishedBatchesHoldABoundedAmountOfHeap(t *testing.T) { //nolint:para
 
 func heap() uint64 {
 	runtime.GC()
-	runtime.GC() // what a pool has kept goes with the second
+	runtime.GC() // the second run frees what a pool holds
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc
 }
 
-// Eight tenants hold all that large bodies may, each with unfinished batches that drip,
-// and a ninth's events have their 202 as fast as ever.
-func TestBatchesThatDripKeepNoOtherTenantWaiting(t *testing.T) {
+// Eight tenants reach the limit for large bodies, each with unfinished batches that arrive slowly.
+// The events of a ninth tenant get their 202 without delay.
+func TestSlowBatchesDoNotDelayOtherTenants(t *testing.T) {
 	t.Parallel()
-	s := serveAPI(t, bodyPace{grace: time.Minute, rate: bodyRate, pause: time.Minute, limit: time.Minute}) // or it would end them
+	s := serveAPI(t, bodyPace{grace: time.Minute, rate: bodyRate, pause: time.Minute, limit: time.Minute}) // the usual pace would end them
 	piece := bytes.Repeat([]byte(" "), 100_000)
 	stop := make(chan struct{})
 	var dripping sync.WaitGroup
@@ -237,8 +236,8 @@ func TestBatchesThatDripKeepNoOtherTenantWaiting(t *testing.T) {
 	require.NoError(t, c.Close())
 }
 
-// A body that is unfinished after the grace has to have kept up with the rate; one that
-// is complete by then may have come as slowly as it liked.
+// A body that is unfinished after the grace period must have kept to the minimum rate. One that is
+// complete by then may have arrived at any rate.
 func TestSlowBodiesAreEnded(t *testing.T) {
 	t.Parallel()
 	event := []byte(`{"type":"order.paid","payload":"` + strings.Repeat("x", 1000) + `"}`)
@@ -252,7 +251,7 @@ func TestSlowBodiesAreEnded(t *testing.T) {
 		pace   bodyPace
 		length int
 		first  int // bytes that are sent at once
-		rest   int // bytes that follow, one each few milliseconds
+		rest   int // bytes that follow, one every few milliseconds
 		want   int
 	}{
 		"too slow":           {slow, len(event), 40, 0, http.StatusRequestTimeout},
@@ -291,7 +290,7 @@ func TestSlowBodiesAreEnded(t *testing.T) {
 	}
 }
 
-// A handler may take longer than the body might have: the deadline ends with the body.
+// A handler may run past the body's deadline: the deadline ends with the body.
 func TestTheDeadlineOfABodyDoesNotCutItsHandler(t *testing.T) {
 	t.Parallel()
 	s := serveAPI(t, bodyPace{grace: 100 * time.Millisecond, rate: bodyRate, pause: time.Minute, limit: bodyTime})
@@ -309,8 +308,8 @@ func TestTheDeadlineOfABodyDoesNotCutItsHandler(t *testing.T) {
 	require.NoError(t, c.Close())
 }
 
-// A request without a valid key gets no room, and its body is not waited for.
-func TestUnauthenticatedBodiesGetNoRoom(t *testing.T) {
+// A request without a valid key gets no reservation, and its body is not read.
+func TestUnauthenticatedBodiesReserveNothing(t *testing.T) {
 	t.Parallel()
 	s := serveAPI(t, bodyPace{grace: 100 * time.Millisecond, rate: bodyRate, pause: time.Minute, limit: bodyTime})
 	for _, key := range []string{"", "nonsense", s.tenant("acme")[:80]} {
@@ -326,9 +325,9 @@ func TestUnauthenticatedBodiesGetNoRoom(t *testing.T) {
 	}
 }
 
-// However a request ends, the room of its body is given back: answered, refused, broken
-// off, too slow, or in a panic.
-func TestRoomIsAlwaysGivenBack(t *testing.T) {
+// The reservation is released however a request ends: answered, refused, disconnected, too slow, or
+// with a panic.
+func TestReservationsAreAlwaysReleased(t *testing.T) {
 	t.Parallel()
 	s := serveAPI(t, bodyPace{grace: 300 * time.Millisecond, rate: bodyRate, pause: time.Minute, limit: bodyTime})
 	broken := func(with any) func() {
@@ -373,7 +372,7 @@ func TestRoomIsAlwaysGivenBack(t *testing.T) {
 	require.Empty(t, s.server.bodies.byTenant)
 }
 
-// What is refused is counted by cause, and answered as the document says.
+// Refused bodies are counted by cause, and the responses match the OpenAPI document.
 func TestRefusedBodiesAreCounted(t *testing.T) {
 	t.Parallel()
 	const event = `{"type":"a","payload":1}`
@@ -394,15 +393,15 @@ func TestRefusedBodiesAreCounted(t *testing.T) {
 		}
 		a := b.ok(t, want, "ingest", "POST", "/v1/tenants/acme/events", event, option)
 		require.Equal(t, refusals{"body " + cause: 1}, counted)
-		require.Equal(t, "close", a.Header.Get("Connection"), "the rest of the body is not waited for")
+		require.Equal(t, "close", a.Header.Get("Connection"), "the rest of the body is not read")
 		b.ok(t, http.StatusOK, "ingest", "GET", "/v1/tenants/acme/events", "")
 		if cause == BodyOverTenant {
-			b.ok(t, http.StatusCreated, "operator", "POST", "/v1/tenants/acme/keys", `{"scope":"ingest"}`) // no tenant's bound holds it
+			b.ok(t, http.StatusCreated, "operator", "POST", "/v1/tenants/acme/keys", `{"scope":"ingest"}`) // an operator's key has no tenant limit
 		}
 	}
 }
 
-// An event's memory is its own: not that of the step or batch it came in.
+// The memory of an event does not belong to the step or batch in which it arrived.
 func TestAPayloadKeepsNoMoreThanItsBody(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -8,45 +8,43 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// Bounds of the request bodies that a process holds at a time. docs/operations.md says
-// them to operators.
+// Limits of the memory for request bodies in a process. docs/operations.md documents them.
 const (
-	bodyStep = 64 << 10 // room for a body is reserved in such steps, as its bytes arrive
+	bodyStep = 64 << 10 // memory for a body is reserved in steps of this size, as its bytes arrive
 
 	maxProcessBodies = 64 << 20
 	maxTenantBodies  = 16 << 20
-	// smallBodyReserve is what batches of more than one step leave of maxProcessBodies to all
-	// other bodies, single events among them.
+	// smallBodyReserve is the part of maxProcessBodies that batches of more than one step may
+	// not use, so that all other bodies, such as single events, still fit.
 	smallBodyReserve = 16 << 20
 
-	// bodyRetryAfter is when a refused caller may come back: a body is read within
-	// seconds or given up.
+	// bodyRetryAfter is the Retry-After of a refused body: others are read or given up within
+	// seconds.
 	bodyRetryAfter = time.Second
 )
 
-// bodyBudget counts the bytes that request bodies hold in this process. Its zero value
-// is an empty one.
+// bodyBudget counts the memory for request bodies in this process. The zero value is an empty
+// budget.
 type bodyBudget struct {
 	mu       sync.Mutex
 	total    int
-	large    int // the part of total that is of batches larger than a step
+	large    int // the part of total for batches larger than a step
 	byTenant map[string]int
 
 	joining sync.Mutex // held while a body is joined, see join
 }
 
-// bodyReservation is what one request has reserved of the budget.
+// bodyReservation is the part of the budget that one request has reserved.
 type bodyReservation struct {
 	budget *bodyBudget
-	tenant string // whose key it is; "" for an operator's, which no tenant's bound holds
+	tenant string // the key's tenant; "" for an operator's key, which has no tenant limit
 	bytes  int
 	large  bool
 }
 
-// reserve adds n bytes to the reservation. large says that the body is a batch larger than
-// a step, which cannot be taken back. Nothing is reserved when there is an error:
-// CodeRateLimited when the tenant's bodies hold all that they may, CodeUnavailable when
-// all bodies together do.
+// reserve adds n bytes to the reservation. large marks the body as a batch larger than a step
+// and cannot be undone. On an error nothing is reserved: CodeRateLimited if the tenant's limit
+// is reached, CodeUnavailable if the process's is.
 func (r *bodyReservation) reserve(n int, large bool) error {
 	b := r.budget
 	b.mu.Lock()
@@ -61,13 +59,13 @@ func (r *bodyReservation) reserve(n int, large bool) error {
 	if r.tenant != "" && b.byTenant[r.tenant]+n > maxTenantBodies {
 		return &webhook.Error{
 			Code: webhook.CodeRateLimited, RetryAfter: bodyRetryAfter,
-			Message: "the bodies of the tenant's requests under way hold " + megabytes(maxTenantBodies) + ", which is all they may: send fewer at a time",
+			Message: "the bodies of the tenant's current requests have reached their limit of " + megabytes(maxTenantBodies) + ": send fewer at a time",
 		}
 	}
 	if b.total+n > maxProcessBodies || becomesLarge > 0 && b.large+becomesLarge > maxProcessBodies-smallBodyReserve {
 		return &webhook.Error{
 			Code: webhook.CodeUnavailable, RetryAfter: bodyRetryAfter,
-			Message: "the bodies of all requests under way hold as much as they may",
+			Message: "the bodies of all current requests have reached their limit",
 		}
 	}
 	b.total += n
@@ -83,7 +81,7 @@ func (r *bodyReservation) reserve(n int, large bool) error {
 	return nil
 }
 
-// release gives back everything that is reserved. It may be called more than once.
+// release returns the whole reservation. It may be called more than once.
 func (r *bodyReservation) release() {
 	if r.bytes == 0 {
 		return
@@ -103,7 +101,7 @@ func (r *bodyReservation) release() {
 	r.bytes, r.large = 0, false
 }
 
-// held is how many bytes are reserved.
+// held returns the number of reserved bytes.
 func (b *bodyBudget) held() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// Whatever is reserved and given back in whichever order: the bounds hold, nothing is
-// refused that fits, and nothing is left when all of it was given back.
+// In any order of reservations and releases the limits hold, nothing that fits is refused, and
+// nothing is left after everything was released.
 func TestTheBodyBudgetKeepsItsBounds(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -45,7 +45,7 @@ func TestTheBodyBudgetKeepsItsBounds(t *testing.T) {
 					require.Equal(t, before+n, r.bytes)
 					return
 				}
-				require.Equal(t, before, r.bytes, "what was refused is not held")
+				require.Equal(t, before, r.bytes, "a refused reservation holds nothing")
 				if webhook.CodeOf(err) == webhook.CodeRateLimited {
 					require.NotEmpty(t, r.tenant)
 					require.Greater(t, ofTenant+n, maxTenantBodies)
@@ -68,7 +68,7 @@ func TestTheBodyBudgetKeepsItsBounds(t *testing.T) {
 				require.LessOrEqual(t, b.large, maxProcessBodies-smallBodyReserve)
 				for tenant, n := range b.byTenant {
 					require.LessOrEqual(t, n, maxTenantBodies, tenant)
-					require.Positive(t, n, "a tenant that holds nothing is forgotten")
+					require.Positive(t, n, "a tenant without a reservation is removed")
 				}
 			},
 		})
@@ -82,8 +82,8 @@ func TestTheBodyBudgetKeepsItsBounds(t *testing.T) {
 	})
 }
 
-// Four tenants with large bodies fill what these may have, and a fifth still gets small
-// ones, and no large one.
+// Four tenants with large bodies fill their part of the budget. A fifth tenant can still reserve
+// small bodies, but no large one.
 func TestRoomIsKeptForSmallBodies(t *testing.T) {
 	t.Parallel()
 	b := &bodyBudget{}
@@ -96,7 +96,7 @@ func TestRoomIsKeptForSmallBodies(t *testing.T) {
 	small := &bodyReservation{budget: b, tenant: "d"}
 	require.NoError(t, small.reserve(bodyStep, false))
 	err = small.reserve(bodyStep, true)
-	require.Equal(t, webhook.CodeUnavailable, webhook.CodeOf(err), "it turns out to be large")
+	require.Equal(t, webhook.CodeUnavailable, webhook.CodeOf(err), "the body is larger than a step")
 	for range maxTenantBodies/bodyStep - 1 {
 		require.NoError(t, (&bodyReservation{budget: b, tenant: "d"}).reserve(bodyStep, false))
 	}

@@ -17,26 +17,26 @@ import (
 
 const contentJSON = "application/json"
 
-// call is one request of a known caller.
+// call is one request of an authenticated caller, or of any caller on a public route.
 type call struct {
 	echo.Context
 
 	route  route
 	key    webhook.Key
-	tenant string // of the path; "" for routes without one
+	tenant string // from the path; "" for routes without one
 
-	server *Server
-	room   *bodyReservation // of its body; given back when it is answered
+	server      *Server
+	reservation *bodyReservation // for the body; released after the response
 }
 
-// actor is the caller as the audit log names them.
+// actor is the caller for the audit log.
 func (c call) actor() webhook.Actor {
 	return webhook.Actor{KeyID: c.key.ID, RequestID: requestID(c), Source: sourceAddress(c.Request(), c.server.TrustedProxies)}
 }
 
-// workflowURL is where the caller finds a workflow in the Temporal Web UI: that shows all
-// tenants' workflows, so that it is the operators' unless a setting says otherwise. One that
-// has ended (zero: it has not) is there for a while.
+// workflowURL returns the address of a workflow in the Temporal Web UI. The Web UI shows all
+// tenants' workflows, so only operators get it unless a setting extends it to tenants. For a
+// closed workflow (ended is not zero) it is nil after WorkflowsKept.
 func (c call) workflowURL(workflowID string, ended time.Time) *string {
 	if c.key.Scope != webhook.ScopeOperator && !c.server.WorkflowURLForTenants {
 		return nil
@@ -47,7 +47,7 @@ func (c call) workflowURL(workflowID string, ended time.Time) *string {
 	return nullable(c.server.WorkflowURL(workflowID))
 }
 
-// pathID parses the id in the path; a malformed one does not exist.
+// pathID parses the id in the path. A malformed id is treated as one that does not exist.
 func pathID[ID any](c call, parse func(string) (ID, error)) (ID, error) {
 	id, err := parse(c.Param("id"))
 	if err != nil {
@@ -57,8 +57,8 @@ func pathID[ID any](c call, parse func(string) (ID, error)) (ID, error) {
 	return id, nil
 }
 
-// checkContentType refuses a body that says of itself that it is not JSON in UTF-8,
-// which is the only encoding that JSON between systems has (RFC 8259 §8.1).
+// checkContentType refuses a body whose Content-Type is not JSON in UTF-8, the only encoding
+// that RFC 8259 §8.1 permits.
 func checkContentType(h http.Header) error {
 	if given := h.Get("Content-Type"); given != "" && given != contentJSON {
 		media, params, err := mime.ParseMediaType(given)
@@ -87,8 +87,8 @@ func overLimit(field string, limit int) webhook.FieldError {
 	return webhook.FieldError{Field: field, Message: "is larger than " + strconv.Itoa(limit) + " bytes"}
 }
 
-// object reads the body as a JSON object with the fields that field knows.
-func (c call) object(field func(d *door, name string), required ...string) error {
+// object reads the body as a JSON object. field reads the known fields.
+func (c call) object(field func(d *jsonDecoder, name string), required ...string) error {
 	text, err := c.body()
 	if err != nil {
 		return err
@@ -96,24 +96,24 @@ func (c call) object(field func(d *door, name string), required ...string) error
 	return readObject(text, field, required...)
 }
 
-func readObject(text []byte, field func(d *door, name string), required ...string) error {
+func readObject(text []byte, field func(d *jsonDecoder, name string), required ...string) error {
 	if text == nil {
 		return webhook.Invalid("body", "is required")
 	}
-	d := newDoor(text)
+	d := newJSONDecoder(text)
 	d.object(func(name []byte) { field(d, string(name)) }, required...)
 	d.end()
 	return d.problem()
 }
 
-// reason reads the body of a command: nothing, {}, or, where a command takes one,
+// reason reads the body of a command: empty, {}, or, if the command takes a reason,
 // {"reason": "…"}.
 func (c call) reason(taken bool) (reason string, err error) {
 	text, err := c.body()
 	if text == nil || err != nil {
 		return "", err
 	}
-	return reason, readObject(text, func(d *door, name string) {
+	return reason, readObject(text, func(d *jsonDecoder, name string) {
 		if name != "reason" || !taken {
 			d.unknown()
 			return
@@ -124,25 +124,25 @@ func (c call) reason(taken bool) (reason string, err error) {
 	})
 }
 
-// nothing refuses a body with anything in it.
-func (c call) nothing() error {
+// noBody refuses a body other than an empty one or {}.
+func (c call) noBody() error {
 	_, err := c.reason(withoutReason)
 	return err
 }
 
-// requestID is the id under which the request is logged and audited.
+// requestID returns the id of the request in the log and the audit log.
 func requestID(c echo.Context) string {
 	return c.Response().Header().Get(echo.HeaderXRequestID)
 }
 
-// json answers with a JSON document.
+// json writes a JSON response.
 func (c call) json(status int, v any) error {
 	return writeJSON(c, status, contentJSON, v)
 }
 
-// writeJSON encodes before the status is sent, so that what cannot be encoded is
-// still answered with an error, and leaves <, > and & readable: nosniff and the
-// media type keep browsers from seeing HTML.
+// writeJSON encodes v before it writes the status, so that an encoding failure still becomes an
+// error response. It does not escape <, > and &: nosniff and the media type keep browsers from
+// interpreting the response as HTML.
 func writeJSON(c echo.Context, status int, media string, v any) error {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

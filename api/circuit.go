@@ -10,14 +10,14 @@ import (
 
 // Circuits are the endpoints' circuit breakers.
 type Circuits interface {
-	// Circuit is an endpoint's as all processes that send see it.
+	// Circuit returns an endpoint's circuit, aggregated over all sending processes.
 	Circuit(ctx context.Context, tenantID string, id webhook.EndpointID) (webhook.Seen, error)
-	// CloseCircuit makes an endpoint's open circuit half open, and asks the oldest delivery that
-	// waits to be the probe; without one the command is zero.
+	// CloseCircuit makes an endpoint's open circuit half open and stores a retry command for the
+	// oldest waiting delivery, which becomes the probe. Without one the command is zero.
 	CloseCircuit(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID) (webhook.ClosedCircuit, error)
 }
 
-// probedView is an endpoint whose circuit is half open, and the delivery that is the probe.
+// probedView is an endpoint with a half-open circuit, and the delivery that is the probe.
 type probedView struct {
 	endpointView
 
@@ -30,7 +30,7 @@ func (s *Server) closeCircuit(c call) error {
 	if err != nil {
 		return err
 	}
-	if err := c.nothing(); err != nil {
+	if err := c.noBody(); err != nil {
 		return err
 	}
 	ctx := c.Request().Context()
@@ -54,17 +54,16 @@ func (s *Server) closeCircuit(c call) error {
 	return c.json(http.StatusOK, probedView{showEndpoint(closed.Endpoint), nullable(closed.Probe.DeliveryID)})
 }
 
-// mayProbe refuses to try a delivery at a time when another request is about to find out
-// whether the endpoint's circuit closes: it would only be put off. Where the circuit is open and
-// none is under way, the delivery is that request. Whether the state takes the command is not
-// looked at here.
-func (s *Server) mayProbe(c call, id webhook.DeliveryID, asked webhook.PendingCommand) error {
+// mayProbe refuses to retry a delivery while another request probes the endpoint's circuit: the
+// delivery would only be deferred. If the circuit is open and no probe is under way, the delivery
+// becomes the probe. mayProbe does not check whether the delivery's state accepts the command.
+func (s *Server) mayProbe(c call, id webhook.DeliveryID, cmd webhook.PendingCommand) error {
 	ctx := c.Request().Context()
 	d, err := s.Deliveries.Delivery(ctx, c.tenant, id)
 	if err != nil {
 		return err
 	}
-	if !asked.Command.TakenIn(d.State, !d.DueAt.IsZero()) {
+	if !cmd.Command.TakenIn(d.State, !d.DueAt.IsZero()) {
 		return nil
 	}
 	seen, err := s.Circuits.Circuit(ctx, c.tenant, d.EndpointID)
@@ -72,14 +71,14 @@ func (s *Server) mayProbe(c call, id webhook.DeliveryID, asked webhook.PendingCo
 		return err
 	}
 	from := s.Now()
-	if asked.At.After(from) {
-		from = asked.At
+	if cmd.At.After(from) {
+		from = cmd.At
 	}
 	if seen.Circuit != webhook.CircuitHalfOpen || !seen.ProbeOver.After(from) {
 		return nil
 	}
 	return &stateError{
-		command: asked.Command.String(), state: d.State.String(), why: "the endpoint's circuit is half open, and another request is the probe",
+		command: cmd.Command.String(), state: d.State.String(), why: "the endpoint's circuit is half open, and another request is the probe",
 		waitsFor: webhook.ReasonCircuitOpen, until: seen.ProbeOver.Truncate(time.Millisecond),
 	}
 }

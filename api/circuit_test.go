@@ -26,14 +26,14 @@ func TestCloseCircuit(t *testing.T) {
 	}
 	require.Empty(t, b.signals)
 
-	b.seen = []webhook.Seen{{Circuit: webhook.CircuitClosed}, {Circuit: webhook.CircuitOpen}} // of two workers
+	b.seen = []webhook.Seen{{Circuit: webhook.CircuitClosed}, {Circuit: webhook.CircuitOpen}} // two workers
 	b.refused(t, "admin", "POST", path, `{"x":1}`, "x", "is not a known field")
 	b.ok(t, http.StatusForbidden, "ingest", "POST", path, "")
 	b.ok(t, http.StatusNotFound, "foreign", "POST", path, "")
 	a := b.ok(t, http.StatusOK, "admin", "POST", path, "")
 	require.Equal(t, delivery, a.json["probe_delivery_id"])
 	require.Equal(t, "active", a.json["state"])
-	require.Equal(t, []webhook.PendingCommand{{ID: 8, Command: webhook.CommandRetry}}, b.signals, "its workflow is told")
+	require.Equal(t, []webhook.PendingCommand{{ID: 8, Command: webhook.CommandRetry}}, b.signals, "its workflow is signalled")
 
 	b.deliveries = nil
 	a = b.ok(t, http.StatusOK, "admin", "POST", path, "{}")
@@ -41,8 +41,8 @@ func TestCloseCircuit(t *testing.T) {
 	require.Len(t, b.signals, 1)
 }
 
-// With an open circuit what a person asks for is the probe; while another request is, the answer
-// says so, and until when.
+// With an open circuit a retry command becomes the probe. While another request is the probe, the
+// response says so, and until when.
 func TestRetryWhileTheCircuitIsOpen(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -90,7 +90,7 @@ func TestRetryWhileTheCircuitIsOpen(t *testing.T) {
 		require.Equal(t, c.command+" is not possible: the endpoint's circuit is half open, and another request is the probe", a.json["detail"], name)
 	}
 
-	// What the state forbids is said first.
+	// A state that does not accept the command takes precedence.
 	b.seen, d.State, d.DueAt = []webhook.Seen{probed}, webhook.StateDelivered, time.Time{}
 	a := b.ok(t, http.StatusConflict, "admin", "POST", "/v1/tenants/acme/deliveries/"+delivery+"/retry", "")
 	require.Equal(t, "retry is not possible: the delivery is delivered", a.json["detail"])

@@ -9,13 +9,13 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// Whether the body of a command may give a reason.
+// Whether the body of a command may contain a reason.
 const (
 	withReason    = true
 	withoutReason = false
 )
 
-// command is the handler of an action on a delivery.
+// command returns the handler of a command to a delivery.
 func command(what webhook.Command, reasoned bool) func(*Server, call) error {
 	return func(s *Server, c call) error {
 		id, err := pathID(c, webhook.ParseDeliveryID)
@@ -30,19 +30,19 @@ func command(what webhook.Command, reasoned bool) func(*Server, call) error {
 	}
 }
 
-// command stores a command and tells the delivery's workflow. Once it is stored the
-// telling must not depend on whether the client still waits for the answer.
-func (s *Server) command(c call, id webhook.DeliveryID, asked webhook.PendingCommand) error {
+// command stores a command and signals the delivery's workflow. After the command is stored, the
+// signal must be sent even if the client has disconnected.
+func (s *Server) command(c call, id webhook.DeliveryID, cmd webhook.PendingCommand) error {
 	ctx := c.Request().Context()
-	if asked.Command == webhook.CommandRetry || asked.Command == webhook.CommandReschedule {
-		if err := s.mayProbe(c, id, asked); err != nil {
+	if cmd.Command == webhook.CommandRetry || cmd.Command == webhook.CommandReschedule {
+		if err := s.mayProbe(c, id, cmd); err != nil {
 			return err
 		}
 	}
-	delivery, stored, err := s.Deliveries.Command(ctx, c.actor(), c.tenant, id, asked)
+	delivery, stored, err := s.Deliveries.Command(ctx, c.actor(), c.tenant, id, cmd)
 	if err != nil {
 		if known, ok := errors.AsType[*webhook.Error](err); ok && known.Code == webhook.CodeConflict {
-			return &stateError{command: asked.Command.String(), state: known.State.String(), why: known.Message}
+			return &stateError{command: cmd.Command.String(), state: known.State.String(), why: known.Message}
 		}
 		return err
 	}
@@ -50,8 +50,8 @@ func (s *Server) command(c call, id webhook.DeliveryID, asked webhook.PendingCom
 	return c.json(http.StatusAccepted, c.showDelivery(delivery))
 }
 
-// replayDeadLetter is replay for a delivery that is a dead letter: under this
-// address nothing else is sent again.
+// replayDeadLetter replays a delivery that is a dead letter. It refuses a delivery in any other
+// state.
 func (s *Server) replayDeadLetter(c call) error {
 	id, err := pathID(c, webhook.ParseDeliveryID)
 	if err != nil {
@@ -84,7 +84,7 @@ func (s *Server) reschedule(c call) error {
 	return s.command(c, id, webhook.PendingCommand{Command: webhook.CommandReschedule, At: at})
 }
 
-// at reads a body that says when. A time that has passed means now.
+// at reads a body with a time. A time in the past means now.
 func (c call) at() (at time.Time, err error) {
 	text, err := c.body()
 	if err != nil {
@@ -94,7 +94,7 @@ func (c call) at() (at time.Time, err error) {
 		return time.Time{}, webhook.Invalid("at", "is required")
 	}
 	now := c.server.Now().UTC()
-	return at, readObject(text, func(d *door, name string) {
+	return at, readObject(text, func(d *jsonDecoder, name string) {
 		if name != "at" {
 			d.unknown()
 			return

@@ -10,11 +10,10 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// A cursor is where a page of a list ended: 8 bytes of a hash over that position
-// and what the list is (its name, tenant and filters), and the position itself, as
-// base64url. The hash is no secret and need not be: a forged position only chooses
-// where in the caller's own list to go on. It keeps a cursor from being used, by
-// mistake, with another list.
+// A cursor is the position at which a page of a list ended: 8 bytes of a hash over the position
+// and the identity of the list (its name, tenant and filters), then the position, in base64url.
+// The hash is not secret: a forged position only selects another part of the caller's own list. It
+// detects the accidental use of a cursor with another list.
 const (
 	cursorHash = 8
 	maxCursor  = 256 // characters
@@ -22,14 +21,14 @@ const (
 
 func cursorEncoding() *base64.Encoding { return base64.RawURLEncoding.Strict() }
 
-// encodeCursor makes the cursor of a position in the list that binding names.
+// encodeCursor returns the cursor of a position in the list that binding identifies.
 func encodeCursor(binding, position string) string {
 	sum := cursorSum(binding, position)
 	return cursorEncoding().EncodeToString(append(sum[:cursorHash:cursorHash], position...))
 }
 
-// decodeCursor is the position of a cursor that encodeCursor made for the same
-// binding; anything else is an error that is a phrase for people.
+// decodeCursor returns the position of a cursor that encodeCursor made with the same binding. The
+// error is a phrase for an API error.
 func decodeCursor(binding, cursor string) (position string, err error) {
 	if len(cursor) <= maxCursor {
 		raw, err := cursorEncoding().DecodeString(cursor)
@@ -43,15 +42,15 @@ func decodeCursor(binding, cursor string) (position string, err error) {
 	return "", errors.New("is not a next_cursor of this list with these filters")
 }
 
-// cursorSum hashes the binding with its length, so that no binding and position
-// can be read as another pair.
+// cursorSum hashes the binding with its length, so that different pairs of binding and position
+// have different input.
 func cursorSum(binding, position string) [sha256.Size]byte {
 	text := binary.BigEndian.AppendUint64(nil, uint64(len(binding)))
 	text = append(text, binding...)
 	return sha256.Sum256(append(text, position...))
 }
 
-// idPosition is an id as a position, and idAfter the way back.
+// idPosition converts an id to a position, and idAfter converts it back.
 func idPosition(id [16]byte) string { return string(id[:]) }
 
 func idAfter(position string) (id [16]byte) {
@@ -59,7 +58,7 @@ func idAfter(position string) (id [16]byte) {
 	return id
 }
 
-// numberPosition is an attempt's number as a position, and numberAfter the way back.
+// numberPosition converts an attempt's number to a position, and numberAfter converts it back.
 func numberPosition(n int) string {
 	return string(binary.BigEndian.AppendUint64(nil, uint64(n))) //nolint:gosec // numbers count from 1
 }
@@ -71,7 +70,7 @@ func numberAfter(position string) int {
 	return int(binary.BigEndian.Uint64([]byte(position))) //nolint:gosec // made by numberPosition
 }
 
-// pageOf asks the domain for a page of a list.
+// pageOf returns the page of a list that starts after a position.
 func pageOf(limit int, position string) webhook.Page {
 	return webhook.Page{Limit: limit, After: idAfter(position)}
 }

@@ -59,8 +59,8 @@ func TestCursorIsBoundToListTenantAndFilters(t *testing.T) {
 	}
 }
 
-// Walking a list in pages of any size gives every entry once, newest first, and
-// next_cursor is null exactly on the last page.
+// A list read in pages of any size has every entry once, newest first, and next_cursor is null
+// exactly on the last page.
 func TestListsInPages(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// null reads a null if there is one.
-func (d *door) null() bool {
+// null reads a null, and reports whether there was one.
+func (d *jsonDecoder) null() bool {
 	if d.broken || d.next() != 'n' {
 		return false
 	}
@@ -18,14 +18,14 @@ func (d *door) null() bool {
 	return true
 }
 
-// unknown notes that the present name is none of ours and steps over its value.
-func (d *door) unknown() {
+// unknown notes that the current field is unknown and skips its value.
+func (d *jsonDecoder) unknown() {
 	d.note("is not a known field")
 	d.skip()
 }
 
-// str reads a string; ok is false, and the reason noted, when there is none.
-func (d *door) str() (s string, ok bool) {
+// str reads a string. ok is false if there is none; the error is noted.
+func (d *jsonDecoder) str() (s string, ok bool) {
 	if d.next() != '"' {
 		d.mismatch("must be a string")
 		return "", false
@@ -46,7 +46,7 @@ func (d *door) str() (s string, ok bool) {
 }
 
 // strMax reads a string of at most limit characters.
-func (d *door) strMax(limit int) (s string, ok bool) {
+func (d *jsonDecoder) strMax(limit int) (s string, ok bool) {
 	if s, ok = d.str(); ok && utf8.RuneCountInString(s) > limit {
 		d.note("is longer than " + strconv.Itoa(limit) + " characters")
 		return "", false
@@ -55,7 +55,7 @@ func (d *door) strMax(limit int) (s string, ok bool) {
 }
 
 // boolean reads true or false.
-func (d *door) boolean() (b, ok bool) {
+func (d *jsonDecoder) boolean() (b, ok bool) {
 	switch d.next() {
 	case 't':
 		d.literal("true")
@@ -68,8 +68,8 @@ func (d *door) boolean() (b, ok bool) {
 	return false, false
 }
 
-// integer reads a whole number within bounds, written without fraction or exponent.
-func (d *door) integer(low, high int) int {
+// integer reads an integer within bounds, written without fraction and exponent.
+func (d *jsonDecoder) integer(low, high int) int {
 	if c := d.next(); c != '-' && !isDigit(c) {
 		d.mismatch("must be a whole number")
 		return 0
@@ -87,7 +87,7 @@ func (d *door) integer(low, high int) int {
 }
 
 // float reads a number within bounds.
-func (d *door) float(low, high float64) float64 {
+func (d *jsonDecoder) float(low, high float64) float64 {
 	if c := d.next(); c != '-' && !isDigit(c) {
 		d.mismatch("must be a number")
 		return 0
@@ -107,7 +107,7 @@ func (d *door) float(low, high float64) float64 {
 func formatFloat(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
 
 // duration reads a Go duration string within bounds, such as "15s".
-func (d *door) duration(low, high time.Duration) time.Duration {
+func (d *jsonDecoder) duration(low, high time.Duration) time.Duration {
 	if d.next() != '"' {
 		d.mismatch(`must be a duration in quotes, such as "15s"`)
 		return 0
@@ -123,7 +123,7 @@ func (d *door) duration(low, high time.Duration) time.Duration {
 	return v
 }
 
-// within parses a duration; ok is false, and it is 0, when it is none or out of bounds.
+// within parses a duration. ok is false, and v is 0, if it is invalid or out of bounds.
 func within(s string, low, high time.Duration) (v time.Duration, ok bool) {
 	v, err := time.ParseDuration(s)
 	if err != nil || v < low || v > high {
@@ -132,13 +132,13 @@ func within(s string, low, high time.Duration) (v time.Duration, ok bool) {
 	return v, true
 }
 
-// aDuration says what within takes.
+// aDuration describes the durations that within accepts.
 func aDuration(low, high time.Duration) string {
 	return `a duration from "` + shortDuration(low) + `" to "` + shortDuration(high) + `"`
 }
 
 // instant reads an RFC 3339 time.
-func (d *door) instant() (t time.Time, ok bool) {
+func (d *jsonDecoder) instant() (t time.Time, ok bool) {
 	s, ok := d.str()
 	if !ok {
 		return time.Time{}, false
@@ -151,9 +151,9 @@ func (d *door) instant() (t time.Time, ok bool) {
 
 const notATime = `must be an RFC 3339 time, such as "2026-01-31T09:30:00Z"`
 
-// parseTime reads an RFC 3339 time to the microsecond, which is what PostgreSQL
-// keeps. time.Parse lets hours of one digit and a decimal comma pass (golang/go
-// #54580), which RFC 3339 does not have.
+// parseTime parses an RFC 3339 time and truncates it to microseconds, the resolution of
+// PostgreSQL. time.Parse accepts one-digit hours and a decimal comma (golang/go #54580), which
+// RFC 3339 does not permit.
 func parseTime(s string) (time.Time, bool) {
 	t, err := time.Parse(time.RFC3339, s)
 	if err != nil || s[len("2006-01-02T15")] != ':' || strings.Contains(s, ",") {
@@ -162,9 +162,9 @@ func parseTime(s string) (time.Time, bool) {
 	return t.UTC().Truncate(time.Microsecond), true
 }
 
-// stringMap reads an object of strings; check, unless nil, looks at each entry and
-// returns what is wrong with it or "".
-func (d *door) stringMap(most int, check func(name, value string) string) map[string]string {
+// stringMap reads an object of strings. check, unless nil, returns what is wrong with an entry,
+// or "".
+func (d *jsonDecoder) stringMap(most int, check func(name, value string) string) map[string]string {
 	m := make(map[string]string)
 	d.object(func(raw []byte) {
 		value, ok := d.str()
@@ -185,9 +185,9 @@ func (d *door) stringMap(most int, check func(name, value string) string) map[st
 	return m
 }
 
-// unescape resolves the escapes of a string that quoted has read. A half surrogate
-// is encoded like a character of its own, so that two different ones stay
-// different when names are compared, and whole is false.
+// unescape resolves the escapes of a string that quoted has read. It encodes an unpaired
+// surrogate like a character, so that different ones remain different when names are compared,
+// and then whole is false.
 func unescape(raw []byte) (text []byte, whole bool) {
 	text, whole = make([]byte, 0, len(raw)), true
 	for i := 0; i < len(raw); {
@@ -237,7 +237,7 @@ func shortEscape(c byte) byte {
 	return c
 }
 
-// hex4 reads four hexadecimal digits.
+// hex4 parses four hexadecimal digits.
 func hex4(b []byte) (unit rune, ok bool) {
 	if len(b) < 4 {
 		return 0, false

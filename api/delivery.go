@@ -10,7 +10,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// deliveryView is a delivery as the API shows it.
+// deliveryView is the API's view of a delivery.
 type deliveryView struct {
 	ID            webhook.DeliveryID `json:"id"`
 	EventID       webhook.EventID    `json:"event_id"`
@@ -39,7 +39,7 @@ type outcomeView struct {
 	RetryAfterMS *int64         `json:"retry_after_ms"`
 }
 
-// attemptView is an attempt as the API shows it.
+// attemptView is the API's view of an attempt.
 type attemptView struct {
 	Number            int               `json:"number"`
 	Run               *int              `json:"run"` // null for a test
@@ -70,7 +70,7 @@ func (c call) showDelivery(d webhook.Delivery) deliveryView {
 	}
 	if d.WorkflowID != "" {
 		ended := d.CompletedAt
-		if d.State == webhook.StateDeadLettered { // its workflow waits for what becomes of it
+		if d.State == webhook.StateDeadLettered { // its workflow is open until replay, discard or retention
 			ended = time.Time{}
 		}
 		view.WorkflowURL = c.workflowURL(d.WorkflowID, ended)
@@ -96,7 +96,7 @@ func showAttempt(a webhook.Attempt) attemptView {
 		delay := a.Delay.Milliseconds()
 		view.DelayMS = &delay
 	}
-	for name, values := range a.ResponseHeaders { // RFC 9110 §5.2: a list may be shown as one value
+	for name, values := range a.ResponseHeaders { // RFC 9110 §5.2: a list may be combined into one value
 		view.ResponseHeaders[name] = strings.Join(values, ", ")
 	}
 	return view
@@ -126,12 +126,12 @@ func (s *Server) listDeliveries(c call) error {
 		f.States = append(f.States, state)
 	}
 	if len(f.States) > len(webhook.States()) {
-		q.refuse("state", "is given more often than there are states")
+		q.refuse("state", "is given too many times")
 	}
 	return s.listByFilter(c, q, f)
 }
 
-// deliveryFilter reads what lists of deliveries and of dead letters have in common.
+// deliveryFilter reads the filters that lists of deliveries and of dead letters share.
 func deliveryFilter(q *query) webhook.DeliveryFilter {
 	return webhook.DeliveryFilter{
 		EndpointID: queryID(q, "endpoint_id", webhook.ParseEndpointID),

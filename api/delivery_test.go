@@ -84,7 +84,7 @@ func TestAttempts(t *testing.T) {
 		`"next_cursor":null}`, strings.TrimSpace(second.text))
 }
 
-// Every command × every state, by every address it has.
+// Every command × every state, at every address of the command.
 func TestCommands(t *testing.T) {
 	t.Parallel()
 	for address, command := range map[string]webhook.Command{
@@ -138,7 +138,7 @@ func TestReschedule(t *testing.T) {
 	require.Equal(t, delivery, b.ok(t, http.StatusAccepted, "admin", "POST", path, body).json["id"])
 	require.Equal(t, []webhook.PendingCommand{{ID: 7, Command: webhook.CommandReschedule, At: at}}, b.signals)
 	b.ok(t, http.StatusAccepted, "admin", "POST", path, `{"at":"2020-01-01T00:00:00Z"}`)
-	require.Equal(t, testNow(), b.signals[1].At, "a time that has passed means now")
+	require.Equal(t, testNow(), b.signals[1].At, "a time in the past means now")
 
 	b.refused(t, "admin", "POST", path, "", "at", "is required")
 	b.refused(t, "admin", "POST", path, "{}", "at", "is required")

@@ -10,7 +10,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// endpointView is an endpoint as the API shows it; Secret only when it is created.
+// endpointView is the API's view of an endpoint; Secret is set only when it is created.
 type endpointView struct {
 	ID             webhook.EndpointID    `json:"id"`
 	TenantID       string                `json:"tenant_id"`
@@ -73,7 +73,7 @@ func showEndpoint(e webhook.Endpoint) endpointView {
 	return view
 }
 
-// defaultEndpoint is an endpoint of which nothing was said.
+// defaultEndpoint is an endpoint with all fields at their defaults.
 func defaultEndpoint() webhook.Endpoint {
 	return webhook.Endpoint{
 		EventTypes:     allEventTypes(),
@@ -95,7 +95,7 @@ func (s *Server) createEndpoint(c call) error {
 	e := defaultEndpoint()
 	e.ID, e.TenantID, e.CreatedAt, e.UpdatedAt = webhook.NewEndpointID(), c.tenant, now, now
 	var given webhook.NewSecret
-	err := c.object(func(d *door, name string) {
+	err := c.object(func(d *jsonDecoder, name string) {
 		if name != "secret" {
 			s.readEndpointField(d, &e, name)
 			return
@@ -149,9 +149,9 @@ func (s *Server) listEndpoints(c call) error {
 	return list(c, q, fetch, func(e webhook.Endpoint) string { return idPosition(e.ID) }, showEndpoint)
 }
 
-// updateEndpoint is PATCH: what is absent stays, null goes back to the default.
-// The body is read twice: first into nothing, so that what is wrong with it is said
-// before anything is locked, and then into the endpoint under its lock.
+// updateEndpoint is PATCH: an absent field is unchanged, null sets the default. The body is read
+// twice: first into a scratch endpoint, to report errors before any lock is taken, then into the
+// endpoint under its lock.
 func (s *Server) updateEndpoint(c call) error {
 	id, err := pathID(c, webhook.ParseEndpointID)
 	if err != nil {
@@ -162,14 +162,14 @@ func (s *Server) updateEndpoint(c call) error {
 		return err
 	}
 	trial := defaultEndpoint()
-	trial.Headers = nil // not known yet
+	trial.Headers = nil // unknown before the lock
 	if err := s.changeEndpoint(text, &trial, stays); err != nil {
 		return err
 	}
 	stored, err := s.Endpoints.UpdateEndpoint(c.Request().Context(), c.actor(), c.tenant, id, func(e *webhook.Endpoint) error {
 		e.Headers = orEmpty(e.Headers)
-		// Judged by the endpoint as it is under its lock: another change may just have
-		// given it credentials, or a URL.
+		// Compared with the endpoint under its lock: a concurrent change may have set
+		// credentials or another URL.
 		moves := trial.URL != "" && !webhook.SameOrigin(e.URL, trial.URL)
 		return s.changeEndpoint(text, e, moves)
 	})
@@ -179,24 +179,24 @@ func (s *Server) updateEndpoint(c call) error {
 	return c.json(http.StatusOK, showEndpoint(stored))
 }
 
-// stays says that an endpoint's URL keeps its origin.
+// stays means that an endpoint's URL keeps its origin.
 const stays = false
 
-// changeEndpoint reads the body of a PATCH into an endpoint. Where it moves the endpoint to
-// another origin, what is stored of its credentials does not go with it.
+// changeEndpoint applies the body of a PATCH to an endpoint. If the URL moves to another origin,
+// the request must set the stored credentials again.
 func (s *Server) changeEndpoint(text []byte, e *webhook.Endpoint, moves bool) error {
 	var missing []string
 	if moves {
 		missing = e.CredentialFields()
 	}
-	err := readObject(text, func(d *door, name string) {
+	err := readObject(text, func(d *jsonDecoder, name string) {
 		missing = slices.DeleteFunc(missing, func(field string) bool { return field == name })
 		switch {
 		case name == "secret":
 			d.note("is set when the endpoint is created and cannot be changed here")
 			d.skip()
 		case name == "headers" && moves:
-			set(d, &e.Headers, map[string]string{}, readHeadersAnew)
+			set(d, &e.Headers, map[string]string{}, readHeadersForNewOrigin)
 		default:
 			s.readEndpointField(d, e, name)
 		}
@@ -205,12 +205,12 @@ func (s *Server) changeEndpoint(text []byte, e *webhook.Endpoint, moves bool) er
 		return err
 	}
 	if len(missing) > 0 {
-		return withFields(err, missing, "is set and does not follow the URL to another scheme, host or port: give it again in this request, or null")
+		return withFields(err, missing, "is set and does not follow the URL to another scheme, host or port: send it again in this request, or null")
 	}
 	return checkAuth(e)
 }
 
-// withFields adds errors about fields, all with the same message, to what was wrong already.
+// withFields adds field errors with the same message to an error.
 func withFields(err error, fields []string, message string) error {
 	all := &webhook.Error{Code: webhook.CodeInvalid, Message: invalidRequest}
 	if known, ok := errors.AsType[*webhook.Error](err); ok {

@@ -41,7 +41,7 @@ func TestEndpointShape(t *testing.T) {
 	b.ok(t, http.StatusNotFound, "operator", "GET", "/v1/tenants/nobody/endpoints", "")
 }
 
-// full sets every field to something other than its default.
+// full sets every field to a value other than its default.
 const full = `{"url":"https://example.com/x","event_types":["order.paid","a.*"],"description":"two\nlines",` +
 	`"headers":{"X-Api-Key":"k","authorization":"Bearer x"},` +
 	`"timeout":"1.5s","max_in_flight":1000,"rate_limit_per_second":0.5,"retry_policy":{"preset":"fast","max_attempts":3},` +
@@ -80,9 +80,9 @@ func TestPatchLeavesReplacesAndResets(t *testing.T) {
 	require.Equal(t, before, b.endpoints[0], "absent is unchanged")
 
 	b.ok(t, http.StatusOK, "admin", "PATCH", path, `{"headers":{"X-Api-Key":"[redacted]","Authorization":"Bearer y"}}`)
-	require.Equal(t, map[string]string{"X-Api-Key": "k", "Authorization": "Bearer y"}, b.endpoints[0].Headers, "what was not shown is kept")
+	require.Equal(t, map[string]string{"X-Api-Key": "k", "Authorization": "Bearer y"}, b.endpoints[0].Headers, "a redacted value is kept")
 	b.refused(t, "admin", "PATCH", path, `{"headers":{"X-Other":"[redacted]"}}`,
-		"headers.X-Other", "is [redacted], which only stands for a value that is there; give the value itself")
+		"headers.X-Other", "is [redacted], which only stands for a stored value; send the value itself")
 
 	b.ok(t, http.StatusOK, "admin", "PATCH", path, `{"timeout":"2s","headers":{"X-New":"1"},"circuit_breaker":{"min_requests":9},`+
 		`"retry_policy":{"max_attempts":7},"auto_disable":{"exhausted_24h":3}}`)
@@ -93,10 +93,10 @@ func TestPatchLeavesReplacesAndResets(t *testing.T) {
 	want.AutoDisable = webhook.AutoDisable{Enabled: true, Exhausted24h: 3, PermanentStreak: 100}
 	want.RetryPolicy = b.endpoints[0].RetryPolicy
 	require.Equal(t, want, b.endpoints[0], "objects are replaced as a whole")
-	require.Equal(t, 10*time.Second, want.RetryPolicy.Base, "also the policy: nothing of fast is left")
+	require.Equal(t, 10*time.Second, want.RetryPolicy.Base, "also the policy: no setting of the preset is left")
 	require.Equal(t, 7, want.RetryPolicy.MaxAttempts)
 
-	// What GET shows of a policy may be sent back.
+	// A policy that GET returns can be sent back.
 	policy := b.ok(t, http.StatusOK, "admin", "GET", path, "").text
 	_, policy, _ = strings.Cut(policy, `"retry_policy":`)
 	policy, _, _ = strings.Cut(policy, `,"retry_policy_source"`)
@@ -115,7 +115,7 @@ func TestPatchLeavesReplacesAndResets(t *testing.T) {
 	require.Equal(t, reset, b.endpoints[0])
 }
 
-// A timeout may follow the answers; it is shown as it was set, and goes with the next one.
+// An automatic timeout is shown as "auto", and is replaced by the next timeout that is set.
 func TestAutoTimeout(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -149,7 +149,7 @@ func TestEndpointRefusals(t *testing.T) {
 		`"url":7`:                     {"url", "must be a string"},
 		`"url":"https://e.com/LONG/"`: {"url", "must not be longer than 2048 bytes"},
 
-		`U,"event_types":[]`:  {"event_types", "must name at least one event type; leave it out for all of them"},
+		`U,"event_types":[]`:  {"event_types", "must name at least one event type; omit it for all types"},
 		`U,"event_types":"*"`: {"event_types", "must be an array"},
 		`U,"event_types":["a","A B","a",1]`: {
 			"event_types[1]", notAFilter, "event_types[2]", "is listed more than once", "event_types[3]", "must be a string",
@@ -203,7 +203,7 @@ func TestEndpointRefusals(t *testing.T) {
 	require.Empty(t, b.endpoints)
 }
 
-// Errors of a policy are the retry package's, under the field's path.
+// Errors of a policy are those of package retry, with the field's path in front.
 func TestRetryPolicyErrorsHaveTheirPath(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -11,7 +11,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// authView is what is shown of an endpoint's credentials: what is not secret.
+// authView is the part of an endpoint's credentials that is not secret.
 type authView struct {
 	Type     webhook.AuthKind `json:"type"`
 	Username string           `json:"username,omitempty"`
@@ -21,8 +21,8 @@ type authView struct {
 	Audience string           `json:"audience,omitempty"`
 }
 
-// certificateView is what is shown of a client certificate: enough to recognise it and
-// to renew it in time.
+// certificateView is the part of a client certificate that identifies it and tells when it
+// expires.
 type certificateView struct {
 	Subject   string    `json:"subject"`
 	SHA256    string    `json:"sha256"`
@@ -41,14 +41,14 @@ func showCertificate(c webhook.ClientCertificate) *certificateView {
 		return nil
 	}
 	leaf, err := c.Leaf()
-	if err != nil { // it was checked when it was set; the delivery says what is wrong with it
+	if err != nil { // checked when it was set; an attempt's error describes the failure
 		return &certificateView{}
 	}
 	sum := sha256.Sum256(leaf.Raw)
 	return &certificateView{Subject: leaf.Subject.String(), SHA256: hex.EncodeToString(sum[:]), ExpiresAt: timestamp(leaf.NotAfter)}
 }
 
-// authFields are the fields of an auth object of a kind, beside its type.
+// authFields returns the fields of an auth object of a kind, besides type.
 func authFields(kind webhook.AuthKind) (required, optional []string) {
 	switch kind {
 	case webhook.AuthBasic:
@@ -62,9 +62,9 @@ func authFields(kind webhook.AuthKind) (required, optional []string) {
 	return nil, nil
 }
 
-// readAuth reads how requests to an endpoint say who sends them; all of it, since what
-// is secret of the present one was never shown.
-func (s *Server) readAuth(d *door) webhook.Auth {
+// readAuth reads the credentials of an endpoint. They are always replaced as a whole, because the
+// API never shows the secret parts of the current ones.
+func (s *Server) readAuth(d *jsonDecoder) webhook.Auth {
 	var a webhook.Auth
 	var given []string
 	d.object(func(name []byte) {
@@ -87,7 +87,7 @@ func (s *Server) readAuth(d *door) webhook.Auth {
 		case "scopes":
 			set(d, &a.Scopes, nil, readScopes)
 		case "audience":
-			set(d, &a.Audience, "", func(d *door) string { return readText(d, 1, visible, "must be printable ASCII without spaces") })
+			set(d, &a.Audience, "", func(d *jsonDecoder) string { return readText(d, 1, visible, "must be printable ASCII without spaces") })
 		default:
 			given = given[:len(given)-1]
 			d.unknown()
@@ -97,8 +97,8 @@ func (s *Server) readAuth(d *door) webhook.Auth {
 	return a
 }
 
-// checkAuthFields notes what is missing of the kind, and what belongs to others.
-func checkAuthFields(d *door, kind webhook.AuthKind, given []string) {
+// checkAuthFields notes the missing fields of the kind, and the fields of other kinds.
+func checkAuthFields(d *jsonDecoder, kind webhook.AuthKind, given []string) {
 	if kind == webhook.AuthNone {
 		return
 	}
@@ -115,7 +115,7 @@ func checkAuthFields(d *door, kind webhook.AuthKind, given []string) {
 	}
 }
 
-func readAuthKind(d *door) webhook.AuthKind {
+func readAuthKind(d *jsonDecoder) webhook.AuthKind {
 	text, ok := d.str()
 	if !ok {
 		return webhook.AuthNone
@@ -127,8 +127,8 @@ func readAuthKind(d *door) webhook.AuthKind {
 	return webhook.AuthKind(text)
 }
 
-// readUsername: a colon would end it (RFC 7617, section 2).
-func readUsername(d *door) string {
+// readUsername refuses a colon, which ends the user name (RFC 7617, section 2).
+func readUsername(d *jsonDecoder) string {
 	name := readText(d, 1, notControl, "must not contain control characters")
 	if strings.Contains(name, ":") {
 		d.note("must not contain a colon")
@@ -136,7 +136,7 @@ func readUsername(d *door) string {
 	return name
 }
 
-func (s *Server) readTokenURL(d *door) string {
+func (s *Server) readTokenURL(d *jsonDecoder) string {
 	raw, ok := d.str()
 	if !ok {
 		return ""
@@ -146,13 +146,13 @@ func (s *Server) readTokenURL(d *door) string {
 }
 
 // readScopes reads scope tokens (RFC 6749, section 3.3).
-func readScopes(d *door) []string {
+func readScopes(d *jsonDecoder) []string {
 	var scopes []string
 	d.array(func(i int) {
 		if i == webhook.MaxTokenScopes {
 			d.noteParent("has more than " + strconv.Itoa(webhook.MaxTokenScopes) + " entries")
 		}
-		if i >= webhook.MaxTokenScopes { // each is compared with those before it
+		if i >= webhook.MaxTokenScopes { // each entry is compared with all earlier ones
 			d.skip()
 			return
 		}
@@ -165,16 +165,16 @@ func readScopes(d *door) []string {
 	return scopes
 }
 
-// readText reads a string of at least some bytes and at most MaxCredentialBytes, whose
-// characters are all allowed.
-func readText(d *door, least int, allowed func(rune) bool, otherwise string) string {
+// readText reads a string of at least the given number of bytes and at most MaxCredentialBytes
+// whose characters are all allowed.
+func readText(d *jsonDecoder, least int, allowed func(rune) bool, otherwise string) string {
 	text, ok := d.str()
 	switch {
 	case !ok:
 	case len(text) < least:
 		d.note("must not be empty")
 	case text == webhook.Redacted:
-		d.note("is " + webhook.Redacted + ", which stands for no value here; give the value itself")
+		d.note("is " + webhook.Redacted + ", which is not accepted here; send the value itself")
 	case len(text) > webhook.MaxCredentialBytes:
 		d.note("must not be longer than " + strconv.Itoa(webhook.MaxCredentialBytes) + " bytes")
 	case strings.ContainsFunc(text, func(c rune) bool { return !allowed(c) }):
@@ -188,8 +188,8 @@ func spaceOrVisible(c rune) bool { return c >= ' ' && c <= '~' }
 func inScope(c rune) bool        { return visible(c) && c != '"' && c != '\\' }
 func visible(c rune) bool        { return c > ' ' && c <= '~' }
 
-// readCertificate reads a client certificate with its key.
-func (s *Server) readCertificate(d *door) webhook.ClientCertificate {
+// readCertificate reads a client certificate with its private key.
+func (s *Server) readCertificate(d *jsonDecoder) webhook.ClientCertificate {
 	var c webhook.ClientCertificate
 	before := len(d.errs)
 	d.object(func(name []byte) {
@@ -213,7 +213,7 @@ func (s *Server) readCertificate(d *door) webhook.ClientCertificate {
 	return c
 }
 
-func readPEM(d *door) string {
+func readPEM(d *jsonDecoder) string {
 	text, ok := d.str()
 	if ok && len(text) > webhook.MaxCertificateBytes {
 		d.note("must not be longer than " + strconv.Itoa(webhook.MaxCertificateBytes) + " bytes")
@@ -221,13 +221,13 @@ func readPEM(d *door) string {
 	return text
 }
 
-// checkAuth looks at what only the endpoint as a whole shows.
+// checkAuth checks the credentials against the other fields of the endpoint.
 func checkAuth(e *webhook.Endpoint) error {
 	var fields []webhook.FieldError
 	if e.Auth.Kind != webhook.AuthNone {
 		for name := range e.Headers {
 			if strings.EqualFold(name, "Authorization") {
-				fields = append(fields, webhook.FieldError{Field: "headers." + name, Message: "cannot be set beside auth, which makes this header"})
+				fields = append(fields, webhook.FieldError{Field: "headers." + name, Message: "cannot be set together with auth, which sets this header"})
 			}
 		}
 	}

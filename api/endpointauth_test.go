@@ -30,7 +30,7 @@ const (
 		`"scopes":["hooks.write","hooks:read"],"audience":"https://receiver.example/"}`
 )
 
-// certificate is a self-signed client certificate, with its SHA-256, in hex.
+// certificate returns a self-signed client certificate and its SHA-256 in hex.
 func certificate(t *testing.T, from, until time.Time) (c webhook.ClientCertificate, sum string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -49,7 +49,7 @@ func certificate(t *testing.T, from, until time.Time) (c webhook.ClientCertifica
 	}, hex.EncodeToString(digest[:])
 }
 
-// weak is a certificate for an RSA key of 1,024 bits, with another's key.
+// weak returns a certificate for an RSA key of 1,024 bits, with another certificate's key.
 func weak(t *testing.T, c webhook.ClientCertificate) webhook.ClientCertificate {
 	t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, 1024)
@@ -68,8 +68,7 @@ func quoted(t *testing.T, c webhook.ClientCertificate) string {
 	return string(text)
 }
 
-// What was set is stored as it is; what is shown of it, wherever an endpoint is shown,
-// holds nothing secret.
+// Credentials are stored unchanged, and no view of an endpoint contains their secret parts.
 func TestEndpointAuth(t *testing.T) {
 	t.Parallel()
 	for text, c := range map[string]struct {
@@ -124,7 +123,7 @@ func TestClientCertificate(t *testing.T) {
 		require.NotContains(t, a.text, "PRIVATE KEY")
 		require.NotContains(t, a.text, "BEGIN")
 	}
-	// Showing reads the certificate, not the key: a list has hundreds of them.
+	// A view parses the certificate, not the key: a list has hundreds of them.
 	b.endpoints[0].Certificate.Key = "canary"
 	for _, list := range []string{path, endpointsPath} {
 		require.Contains(t, b.ok(t, http.StatusOK, "admin", "GET", list, "").text, `"sha256":"`+sum+`"`)
@@ -207,7 +206,7 @@ func TestEndpointAuthRefusals(t *testing.T) {
 		strings.Replace(clientAuth, "hooks:read", `a\"`, 1):                                     {"auth.scopes[1]", graphic + ", quotes and backslashes"},
 		strings.Replace(clientAuth, `"hooks.write","hooks:read"`, strings.Join(scopes, ","), 1): {"auth.scopes", "has more than 20 entries"},
 		strings.Replace(clientAuth, `"hooks.write","hooks:read"`, strings.Join(scopes, ",")+strings.Repeat(`,"s0"`, 50_000)+`,7`, 1): {
-			"auth.scopes", "has more than 20 entries", // the rest is not looked at: it took time by the square of it
+			"auth.scopes", "has more than 20 entries", // the rest is not compared, which would take quadratic time
 		},
 		strings.Replace(clientAuth, `"https://receiver.example/"`, `""`, 1): {"auth.audience", "must not be empty"},
 	} {
@@ -216,13 +215,13 @@ func TestEndpointAuthRefusals(t *testing.T) {
 	require.Empty(t, b.endpoints)
 }
 
-// What two fields say together: an endpoint's own header and auth, a certificate and a
-// URL without TLS. In a change, one of the two may be there already.
+// Combinations of fields: an endpoint's own header and auth, a certificate and a URL without TLS. In
+// a PATCH, one of the two may be stored already.
 func TestAuthAndTheRestOfTheEndpoint(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.server.URLs = anyURL{}
-	both := []string{"headers.AUTHORIZATION", "cannot be set beside auth, which makes this header"}
+	both := []string{"headers.AUTHORIZATION", "cannot be set together with auth, which sets this header"}
 	own := `"headers":{"AUTHORIZATION":"Bearer canary"}`
 	b.refused(t, "admin", "POST", endpointsPath, `{"url":"https://example.com",`+own+`,"auth":`+basicAuth+`}`, both...)
 	create := func(fields string) string {
@@ -244,7 +243,7 @@ func TestAuthAndTheRestOfTheEndpoint(t *testing.T) {
 	b.refused(t, "admin", "PATCH", secured, `{"client_certificate":`+quoted(t, c)+`}`, noTLS...)
 }
 
-// anyURL lets all URLs through.
+// anyURL accepts all URLs.
 type anyURL struct{}
 
 func (anyURL) CheckURL(string) error { return nil }

@@ -10,17 +10,16 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// Bounds of an endpoint's fields that the domain does not name.
+// Bounds of an endpoint's fields that package webhook does not declare.
 const (
-	maxURLBytes    = 2048
 	minRateLimit   = 0.01
 	minRatio       = 0.01
-	maxBreakerTime = 10 * time.Minute // the longest a failing probe doubles the cooldown to
+	maxBreakerTime = 10 * time.Minute // limit of the cooldown, which doubles after each failed probe
 	maxCount       = 1_000_000
 )
 
-// readEndpointField reads the field called name into e; null sets its default.
-func (s *Server) readEndpointField(d *door, e *webhook.Endpoint, name string) {
+// readEndpointField reads the named field into e; null sets its default.
+func (s *Server) readEndpointField(d *jsonDecoder, e *webhook.Endpoint, name string) {
 	initial := defaultEndpoint()
 	switch name {
 	case "url":
@@ -30,7 +29,7 @@ func (s *Server) readEndpointField(d *door, e *webhook.Endpoint, name string) {
 	case "description":
 		set(d, &e.Description, "", readDescription)
 	case "headers":
-		set(d, &e.Headers, initial.Headers, func(d *door) map[string]string { return readHeaders(d, e.Headers) })
+		set(d, &e.Headers, initial.Headers, func(d *jsonDecoder) map[string]string { return readHeaders(d, e.Headers) })
 	case "auth":
 		set(d, &e.Auth, webhook.Auth{}, s.readAuth)
 	case "client_certificate":
@@ -38,11 +37,11 @@ func (s *Server) readEndpointField(d *door, e *webhook.Endpoint, name string) {
 	case "timeout":
 		readTimeout(d, e)
 	case "max_in_flight":
-		set(d, &e.MaxInFlight, initial.MaxInFlight, func(d *door) int {
+		set(d, &e.MaxInFlight, initial.MaxInFlight, func(d *jsonDecoder) int {
 			return d.integer(1, webhook.MaxMaxInFlight)
 		})
 	case "rate_limit_per_second":
-		set(d, &e.RateLimit, initial.RateLimit, func(d *door) float64 {
+		set(d, &e.RateLimit, initial.RateLimit, func(d *jsonDecoder) float64 {
 			return d.float(minRateLimit, webhook.MaxRateLimit)
 		})
 	case "retry_policy":
@@ -64,8 +63,8 @@ func (s *Server) readEndpointField(d *door, e *webhook.Endpoint, name string) {
 	}
 }
 
-// set reads a field's value with read, or its default for null.
-func set[T any](d *door, field *T, initial T, read func(*door) T) {
+// set reads a field's value with read, or sets its default for null.
+func set[T any](d *jsonDecoder, field *T, initial T, read func(*jsonDecoder) T) {
 	if d.null() {
 		*field = initial
 		return
@@ -73,13 +72,13 @@ func set[T any](d *door, field *T, initial T, read func(*door) T) {
 	*field = read(d)
 }
 
-func readBoolean(d *door) bool {
+func readBoolean(d *jsonDecoder) bool {
 	b, _ := d.boolean()
 	return b
 }
 
-// readURL has no default to go back to: null is as good as absent.
-func (s *Server) readURL(d *door, e *webhook.Endpoint) {
+// readURL treats null as absent, because the URL has no default.
+func (s *Server) readURL(d *jsonDecoder, e *webhook.Endpoint) {
 	if d.null() {
 		d.note("is required")
 		return
@@ -89,15 +88,15 @@ func (s *Server) readURL(d *door, e *webhook.Endpoint) {
 		return
 	}
 	e.URL = raw
-	if len(raw) > maxURLBytes {
-		d.note("must not be longer than " + strconv.Itoa(maxURLBytes) + " bytes")
+	if len(raw) > webhook.MaxURLBytes {
+		d.note("must not be longer than " + strconv.Itoa(webhook.MaxURLBytes) + " bytes")
 	} else {
 		s.checkURL(d, raw)
 	}
 }
 
-// checkURL notes each thing that is wrong with a URL, so that it can be mended at once.
-func (s *Server) checkURL(d *door, raw string) {
+// checkURL notes everything that is wrong with a URL, so that all of it can be fixed at once.
+func (s *Server) checkURL(d *jsonDecoder, raw string) {
 	err := s.URLs.CheckURL(raw)
 	if joined, ok := errors.AsType[interface {
 		error
@@ -111,7 +110,7 @@ func (s *Server) checkURL(d *door, raw string) {
 	}
 }
 
-func readEventTypes(d *door) []string {
+func readEventTypes(d *jsonDecoder) []string {
 	var types []string
 	count := d.array(func(i int) {
 		if i == webhook.MaxEventTypes {
@@ -133,21 +132,21 @@ func readEventTypes(d *door) []string {
 		types = append(types, filter)
 	})
 	if count == 0 {
-		d.note("must name at least one event type; leave it out for all of them")
+		d.note("must name at least one event type; omit it for all types")
 	}
 	return types
 }
 
-// readDescription takes line breaks, too: it is a text, not a label.
-func readDescription(d *door) string {
+// readDescription accepts line breaks.
+func readDescription(d *jsonDecoder) string {
 	s, _ := d.strMax(maxDescription)
 	return s
 }
 
-// autoTimeout is the timeout that follows the receiver's answers, by its name in the API.
+// autoTimeout is the API's name for a timeout that adapts to the latency.
 const autoTimeout = "auto"
 
-func readTimeout(d *door, e *webhook.Endpoint) {
+func readTimeout(d *jsonDecoder, e *webhook.Endpoint) {
 	e.Timeout, e.AutoTimeout = webhook.DefaultTimeout, false
 	if d.null() {
 		return
@@ -176,7 +175,7 @@ func showTimeout(e *webhook.Endpoint) string {
 	return shortDuration(e.Timeout)
 }
 
-func readSignature(d *door) string {
+func readSignature(d *jsonDecoder) string {
 	s, ok := d.str()
 	if ok && s != webhook.SignatureV1 && s != webhook.SignatureV1a && s != webhook.SignatureHex {
 		d.note(`must be "v1", "v1a" or "hex"`)
@@ -184,7 +183,7 @@ func readSignature(d *door) string {
 	return s
 }
 
-func readPayloadFormat(d *door) webhook.PayloadFormat {
+func readPayloadFormat(d *jsonDecoder) webhook.PayloadFormat {
 	name, ok := d.str()
 	format, known := webhook.ParsePayloadFormat(name)
 	if ok && !known {
@@ -194,7 +193,7 @@ func readPayloadFormat(d *door) webhook.PayloadFormat {
 }
 
 // readCircuitBreaker replaces the whole: what is absent or null has its default.
-func readCircuitBreaker(d *door) webhook.CircuitBreaker {
+func readCircuitBreaker(d *jsonDecoder) webhook.CircuitBreaker {
 	breaker, initial := webhook.DefaultCircuitBreaker(), webhook.DefaultCircuitBreaker()
 	d.object(func(name []byte) {
 		switch string(name) {
@@ -205,7 +204,7 @@ func readCircuitBreaker(d *door) webhook.CircuitBreaker {
 		case "min_requests":
 			set(d, &breaker.MinRequests, initial.MinRequests, readCount)
 		case "failure_ratio":
-			set(d, &breaker.FailureRatio, initial.FailureRatio, func(d *door) float64 {
+			set(d, &breaker.FailureRatio, initial.FailureRatio, func(d *jsonDecoder) float64 {
 				return d.float(minRatio, 1)
 			})
 		case "cooldown":
@@ -217,17 +216,17 @@ func readCircuitBreaker(d *door) webhook.CircuitBreaker {
 	return breaker
 }
 
-func readBreakerTime(d *door) time.Duration {
+func readBreakerTime(d *jsonDecoder) time.Duration {
 	return d.duration(time.Second, maxBreakerTime)
 }
 
-func readCount(d *door) int {
+func readCount(d *jsonDecoder) int {
 	return d.integer(1, maxCount)
 }
 
 // readAutoDisable reads false, which switches it off, or an object that replaces
 // the whole: what is absent or null has its default.
-func readAutoDisable(d *door) webhook.AutoDisable {
+func readAutoDisable(d *jsonDecoder) webhook.AutoDisable {
 	disable, initial := webhook.DefaultAutoDisable(), webhook.DefaultAutoDisable()
 	switch d.next() {
 	case 'f':

@@ -13,31 +13,31 @@ import (
 )
 
 const (
-	notFollowing = "is set and does not follow the URL to another scheme, host or port: give it again in this request, or null"
-	notStored    = "is [redacted], which does not stand for the stored value where the URL moves to another scheme, host or port; give the value itself"
-	notAValue    = "is [redacted], which stands for no value here; give the value itself"
+	notFollowing = "is set and does not follow the URL to another scheme, host or port: send it again in this request, or null"
+	notStored    = "is [redacted], which does not stand for the stored value where the URL moves to another scheme, host or port; send the value itself"
+	notAValue    = "is [redacted], which is not accepted here; send the value itself"
 )
 
-// aCertificate is a client certificate with its key, as the API takes it.
+// aCertificate is a client certificate with its key, in the API's form.
 func aCertificate(t *testing.T) string {
 	t.Helper()
 	c, _ := certificate(t, testNow().Add(-time.Hour), testNow().Add(time.Hour))
 	return quoted(t, c)
 }
 
-// guarded makes an endpoint with credentials of every kind, and returns its path.
-func (b *bundle) guarded(t *testing.T) (path string) {
+// withCredentials creates an endpoint with credentials of every kind, and returns its path.
+func (b *bundle) withCredentials(t *testing.T) (path string) {
 	t.Helper()
 	a := b.ok(t, http.StatusCreated, "admin", "POST", endpointsPath, `{"url":"https://receiver.example/hook","headers":{"X-Api-Key":"canary"},`+
 		`"auth":{"type":"bearer","token":"canary"},"client_certificate":`+aCertificate(t)+`}`)
 	return endpointsPath + "/" + a.json["id"].(string)
 }
 
-// With a key that may change an endpoint nobody gets at what it is authenticated with.
+// A key that may change an endpoint cannot be used to obtain the endpoint's credentials.
 func TestCredentialsDoNotFollowTheURL(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	path := b.guarded(t)
+	path := b.withCredentials(t)
 	before := b.endpoints[0]
 	auth, pair := `"auth":{"type":"bearer","token":"new"}`, `"client_certificate":`+aCertificate(t)
 	all := []string{"headers", notFollowing, "auth", notFollowing, "client_certificate", notFollowing}
@@ -63,14 +63,14 @@ func TestCredentialsDoNotFollowTheURL(t *testing.T) {
 	}
 	require.Equal(t, before, b.endpoints[0])
 
-	// The same place, however it is spelled, keeps them; and so does what GET shows.
+	// Another spelling of the same origin keeps them, and so does the result of GET.
 	for _, url := range []string{"https://receiver.example/other?x=1", "https://RECEIVER.example/hook", "https://receiver.example:443/"} {
 		b.ok(t, http.StatusOK, "admin", "PATCH", path, `{"url":"`+url+`","headers":{"X-Api-Key":"[redacted]"}}`)
 		require.Equal(t, before.Headers, b.endpoints[0].Headers)
 		require.Equal(t, before.Auth, b.endpoints[0].Auth)
 	}
 
-	// What is given again goes along, and what is null is gone.
+	// A field that is set again moves along; null removes it.
 	b.ok(t, http.StatusOK, "admin", "PATCH", path, `{"headers":{"X-Api-Key":"mine"},"client_certificate":null,`+auth+`,"url":"https://other.example"}`)
 	e := b.endpoints[0]
 	require.Equal(t, []any{map[string]string{"X-Api-Key": "mine"}, "new", true}, []any{e.Headers, e.Auth.Token, e.Certificate.IsZero()})
@@ -79,7 +79,7 @@ func TestCredentialsDoNotFollowTheURL(t *testing.T) {
 	require.Equal(t, "https://fourth.example", b.endpoints[0].URL, "what has no credentials moves freely")
 }
 
-// Where tokens are had is a part of auth, which is only ever given as a whole.
+// The token URL is a part of auth, which is always replaced as a whole.
 func TestClientSecretDoesNotFollowTheTokenURL(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -95,10 +95,10 @@ func TestClientSecretDoesNotFollowTheTokenURL(t *testing.T) {
 	b.refused(t, "admin", "PATCH", path, `{"url":"https://attacker.example"}`, "auth", notFollowing)
 	require.Equal(t, before, b.endpoints[0])
 	b.ok(t, http.StatusOK, "admin", "PATCH", path, `{"auth":`+elsewhere+`}`)
-	require.Equal(t, "canary", b.endpoints[0].Auth.ClientSecret, "who gives it knows it")
+	require.Equal(t, "canary", b.endpoints[0].Auth.ClientSecret, "the caller knows the secret that it sends")
 }
 
-// meanwhile changes an endpoint between the look at a request and its transaction.
+// meanwhile changes an endpoint between the check of a request and its transaction.
 type meanwhile struct {
 	Endpoints
 
@@ -118,8 +118,8 @@ func (m meanwhile) UpdateEndpoint(ctx context.Context, by webhook.Actor, tenantI
 	return m.Endpoints.UpdateEndpoint(ctx, by, tenantID, id, change)
 }
 
-// It counts what the endpoint is when it is changed, not what it was when the request came.
-func TestCredentialsThatCameMeanwhileDoNotFollowTheURL(t *testing.T) {
+// The rule applies to the endpoint at the time of the change, not at the time of the request.
+func TestConcurrentlySetCredentialsDoNotFollowTheURL(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	path := endpointsPath + "/" + b.endpoint(t)
@@ -127,7 +127,7 @@ func TestCredentialsThatCameMeanwhileDoNotFollowTheURL(t *testing.T) {
 	b.refused(t, "admin", "PATCH", path, `{"url":"https://attacker.example"}`, "auth", notFollowing)
 	require.Equal(t, "https://example.com/hook", b.endpoints[0].URL)
 
-	path = b.guarded(t)
+	path = b.withCredentials(t)
 	b.server.Endpoints = meanwhile{b, func(e *webhook.Endpoint) { e.URL = "https://elsewhere.example/hook" }}
 	b.refused(t, "admin", "PATCH", path, `{"url":"https://receiver.example/hook","auth":null,"client_certificate":null}`, "headers", notFollowing)
 }

@@ -9,20 +9,20 @@ import (
 )
 
 const (
-	// testTime is how long the answer to a test may take from when its body has been read:
-	// as long as a receiver may, and what is done around it. The server's own limit is for
-	// a request as a whole, of which sending the body may have used half.
+	// testTime limits the response to a test, from when its body has been read: the longest
+	// timeout of a receiver, and the time for the other work. The server's write timeout covers
+	// the whole request, and receiving the body may already have used half of it.
 	testTime = webhook.MaxTimeout + 15*time.Second
 
 	testType    = "everpost.test"
 	testPayload = `{"test":true}`
 )
 
-// EndpointTests sends requests that are only to find out whether a receiver takes them.
+// EndpointTests sends test requests to endpoints.
 type EndpointTests interface {
-	// TestEndpoint sends one signed request at once, whatever the endpoint's state, and
-	// returns what it came to; nothing of it is recorded but that somebody did it. The
-	// attempt has the number 0 and no run. CodeRateLimited: too many are under way.
+	// TestEndpoint sends one signed request immediately, in every state of the endpoint, and
+	// returns the attempt, whose number is 0 and which has no run. It stores nothing except an
+	// audit entry. CodeRateLimited: too many tests are under way.
 	TestEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID, eventType string, payload []byte) (webhook.Attempt, error)
 }
 
@@ -35,7 +35,7 @@ func (s *Server) testEndpoint(c call) error {
 	if err != nil {
 		return err
 	}
-	_ = http.NewResponseController(c.Response()).SetWriteDeadline(time.Now().Add(testTime)) // an error: there is no limit
+	_ = http.NewResponseController(c.Response()).SetWriteDeadline(time.Now().Add(testTime)) // an error: the request has no connection, as in tests
 	made, err := s.Tests.TestEndpoint(c.Request().Context(), c.actor(), c.tenant, id, eventType, payload)
 	if err != nil {
 		return err
@@ -43,14 +43,14 @@ func (s *Server) testEndpoint(c call) error {
 	return c.json(http.StatusOK, showAttempt(made))
 }
 
-// testEvent reads what is to be sent: what is absent is the default.
+// testEvent reads the event of a test. Absent fields have defaults.
 func (c call) testEvent() (eventType string, payload []byte, err error) {
 	eventType, payload = testType, []byte(testPayload)
 	text, err := c.body()
 	if text == nil || err != nil {
 		return eventType, payload, err
 	}
-	err = readObject(text, func(d *door, name string) {
+	err = readObject(text, func(d *jsonDecoder, name string) {
 		switch name {
 		case "type":
 			set(d, &eventType, testType, readTestType)
@@ -66,8 +66,8 @@ func (c call) testEvent() (eventType string, payload []byte, err error) {
 	return eventType, payload, err
 }
 
-// readTestType reads an event type: any, for a receiver of those that are Everpost's own can be tested too.
-func readTestType(d *door) string {
+// readTestType reads any event type, including those of operational events.
+func readTestType(d *jsonDecoder) string {
 	text, ok := d.str()
 	if ok && !webhook.ValidType(text) {
 		d.note(notAType)

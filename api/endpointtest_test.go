@@ -58,7 +58,7 @@ func TestTestEndpoint(t *testing.T) {
 		`everpost.test {"test":true}`, `everpost.test {"test":true}`, `everpost.test {"test":true}`, `order.paid {"test":true}`,
 		`everpost.test [1.0, "\u00e9"]`, `everpost.endpoint.disabled null`,
 	}, got)
-	require.Equal(t, "req-1", b.actors[len(b.actors)-1].RequestID, "who asked is told on, for the audit log")
+	require.Equal(t, "req-1", b.actors[len(b.actors)-1].RequestID, "the request id is passed on, for the audit log")
 
 	b.refused(t, "admin", "POST", path, `{"type":"No Type"}`, "type", notAType)
 	b.refused(t, "admin", "POST", path, `{"typ":"a"}`, "typ", "is not a known field")
@@ -73,8 +73,8 @@ func TestTestEndpoint(t *testing.T) {
 	require.Equal(t, "this endpoint is being tested already", a.json["detail"])
 }
 
-// A test may take longer than the server lets any other request take, and ends when
-// whoever asked for it leaves.
+// A test may take longer than the server's limit for other requests, and ends when its client
+// disconnects.
 func TestTestOutlastsTheServersLimits(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -130,7 +130,7 @@ func TestTestOutlastsTheServersLimits(t *testing.T) {
 	<-ended
 }
 
-// The longest test fits into what it is given, with time to read and to answer.
+// The longest test fits into testTime, with time to read and to respond.
 func TestTestTime(t *testing.T) {
 	t.Parallel()
 	require.Greater(t, testTime, webhook.MaxTimeout+10*time.Second)

@@ -14,7 +14,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// allClasses are the types of problems that the API has, by name.
+// allClasses returns the types of problems of the API by name.
 func allClasses() map[string]class {
 	all := map[string]class{}
 	for code := webhook.CodeInternal; code <= webhook.CodeUnavailable; code++ {
@@ -33,8 +33,8 @@ func TestEveryCodeHasAClassOfItsOwn(t *testing.T) {
 	require.Equal(t, webhook.CodeInternal.String(), (webhook.CodeUnavailable + 1).String(), "CodeUnavailable is the last one")
 }
 
-// docs/errors.md has a section for each type of problem, with its status, its title and
-// its remedy, and for nothing else.
+// docs/errors.md has a section for each type of problem, with its status, title and remedy, and no
+// other section.
 func TestErrorsAreDocumented(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join("..", "docs", "errors.md"))
@@ -56,11 +56,11 @@ func TestErrorsAreDocumented(t *testing.T) {
 	require.Equal(t, slices.Sorted(maps.Keys(allClasses())), sections)
 }
 
-// Every type stands in the OpenAPI document with its status, and no other does.
+// The OpenAPI document has every type with its status, and no other.
 func TestErrorsAreInTheContract(t *testing.T) {
 	t.Parallel()
 	d := document()
-	found := map[string]int{methodNotAllowed().slug: methodNotAllowed().status} // of no operation
+	found := map[string]int{methodNotAllowed().slug: methodNotAllowed().status} // belongs to no operation
 	for name := range d.At("components", "responses").(map[string]any) {
 		schema, _ := d.At("components", "responses", name, "content", "application/problem+json", "schema", "allOf").([]any)
 		if len(schema) != 2 {

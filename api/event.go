@@ -10,7 +10,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// maxDeliverAhead is how far ahead deliver_at may lie.
+// maxDeliverAhead is the longest time until deliver_at.
 const maxDeliverAhead = 30 * 24 * time.Hour
 
 const (
@@ -18,7 +18,7 @@ const (
 	notAFilter = `must be an event type, a prefix that ends with one of . : / - _ followed by "*", as "order.*", or "*"`
 )
 
-// eventView is an event as the API shows it in lists.
+// eventView is the API's view of an event in lists.
 type eventView struct {
 	ID          webhook.EventID      `json:"id"`
 	ExternalID  *string              `json:"external_id"`
@@ -30,7 +30,7 @@ type eventView struct {
 	Reason      *string              `json:"reason"`
 }
 
-// acceptedView is an event with its deliveries, as posting and reading it shows.
+// acceptedView is the API's view of an event with its deliveries.
 type acceptedView struct {
 	eventView
 
@@ -51,8 +51,8 @@ func showEvent(e webhook.Event) eventView {
 	}
 }
 
-// showAccepted is the answer to a post. Every delivery is pending in it, also when
-// an earlier post's answer is repeated: it is that answer.
+// showAccepted returns the response to a post. Every delivery in it is pending, also in the
+// response to a repeated request, which equals the original one.
 func showAccepted(a webhook.Accepted) acceptedView {
 	view := acceptedView{eventView: showEvent(a.Event), Matched: len(a.Deliveries), Deliveries: make([]deliveryStub, 0, len(a.Deliveries))}
 	for _, start := range a.Deliveries {
@@ -85,9 +85,9 @@ func (s *Server) postEvent(c call) error {
 	return c.json(http.StatusAccepted, showAccepted(all[0]))
 }
 
-// accept takes room in the dispatcher's queue before it stores, so that what is
-// stored is also carried on soon, and never answers for what is not committed. It
-// says so in the answer's header when nothing new was stored.
+// accept reserves room in the dispatcher's queue before it stores events, so that stored events
+// start soon. It responds only after the commit. A response header marks a repeated request, for
+// which nothing new was stored.
 func (s *Server) accept(c call, n int, store func(context.Context) ([]webhook.Accepted, error)) ([]webhook.Accepted, error) {
 	ctx := c.Request().Context()
 	release, err := s.Dispatcher.Reserve(ctx, c.tenant, n)
@@ -113,7 +113,7 @@ func (s *Server) accept(c call, n int, store func(context.Context) ([]webhook.Ac
 	return all, nil
 }
 
-// idempotencyKey is the header's value, "" when it is absent.
+// idempotencyKey returns the header's value, or "" if it is absent.
 func idempotencyKey(h http.Header) (string, error) {
 	const name = "Idempotency-Key"
 	values, given := h[name]
@@ -136,13 +136,13 @@ func printableASCII(s string) bool {
 	return true
 }
 
-// parseEvent reads the body of a posted event, all but what the request's address
-// and headers say. The payload is a part of text.
+// parseEvent parses the body of an event, without the fields that come from the path and the
+// headers. The payload is a slice of text.
 func parseEvent(text []byte, now time.Time) (webhook.NewEvent, error) {
 	if text == nil {
 		return webhook.NewEvent{}, webhook.Invalid("body", "is required")
 	}
-	d := newDoor(text)
+	d := newJSONDecoder(text)
 	e := readEvent(d, now)
 	d.end()
 	if len(e.Payload) > webhook.MaxPayloadBytes {
@@ -154,9 +154,8 @@ func parseEvent(text []byte, now time.Time) (webhook.NewEvent, error) {
 	return e, nil
 }
 
-// readEvent reads an event at the present place. The size of the payload, which is a
-// part of the text, is left to the caller.
-func readEvent(d *door, now time.Time) webhook.NewEvent {
+// readEvent reads an event. The payload is a slice of the text; the caller checks its size.
+func readEvent(d *jsonDecoder, now time.Time) webhook.NewEvent {
 	var e webhook.NewEvent
 	d.object(func(name []byte) {
 		switch string(name) {
@@ -183,22 +182,22 @@ func readEvent(d *door, now time.Time) webhook.NewEvent {
 	return e
 }
 
-// readEventType reads the type of an event that somebody posts: none of Everpost's own.
-func readEventType(d *door) string {
+// readEventType reads an event type of a caller; operational types are reserved.
+func readEventType(d *jsonDecoder) string {
 	eventType, ok := d.str()
 	switch {
 	case !ok:
 	case !webhook.ValidType(eventType):
 		d.note(notAType)
 	case webhook.ReservedType(eventType):
-		d.note("must not begin with " + webhook.OperationalPrefix + ", in whatever case: such events are Everpost's own")
+		d.note("must not begin with " + webhook.OperationalPrefix + ", in any case: these types are reserved")
 	}
 	return eventType
 }
 
-// readDeliverAt reads when the first attempts are due; a time that has passed
-// means at once, which is the zero time.
-func readDeliverAt(d *door, now time.Time) time.Time {
+// readDeliverAt reads when the first attempts are due. A time in the past means immediately, which
+// is the zero time.
+func readDeliverAt(d *jsonDecoder, now time.Time) time.Time {
 	t, ok := d.instant()
 	switch {
 	case !ok || !t.After(now):
@@ -209,7 +208,7 @@ func readDeliverAt(d *door, now time.Time) time.Time {
 	return t
 }
 
-func readEndpointIDs(d *door) []webhook.EndpointID {
+func readEndpointIDs(d *jsonDecoder) []webhook.EndpointID {
 	ids := make([]webhook.EndpointID, 0, 8)
 	seen := make(map[webhook.EndpointID]bool)
 	count := d.array(func(i int) {
@@ -236,7 +235,7 @@ func readEndpointIDs(d *door) []webhook.EndpointID {
 		}
 	})
 	if count == 0 {
-		d.note("must name at least one endpoint; leave it out to send to all that asked for the type")
+		d.note("must name at least one endpoint; omit it to send to all endpoints with a matching filter")
 	}
 	return ids
 }
@@ -250,7 +249,7 @@ func (s *Server) getEvent(c call) error {
 	if err != nil {
 		return err
 	}
-	// What matched stays, also when retention has removed some of the deliveries.
+	// Matched includes deliveries that retention has removed.
 	view := acceptedView{eventView: showEvent(event), Matched: len(event.EndpointIDs), Deliveries: make([]deliveryStub, 0, len(deliveries))}
 	for _, d := range deliveries {
 		view.Deliveries = append(view.Deliveries, deliveryStub{d.DeliveryID, d.EndpointID, d.State})
@@ -258,7 +257,7 @@ func (s *Server) getEvent(c call) error {
 	return c.json(http.StatusOK, view)
 }
 
-// getEventPayload answers with the payload's bytes as they were sent.
+// getEventPayload writes the payload's original bytes.
 func (s *Server) getEventPayload(c call) error {
 	id, err := pathID(c, webhook.ParseEventID)
 	if err != nil {

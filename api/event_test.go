@@ -34,9 +34,9 @@ func TestPostEvent(t *testing.T) {
 	}, b.events[0])
 
 	payload := b.ok(t, http.StatusOK, "ingest", "GET", eventsPath+"/"+event.String()+"/payload", "")
-	require.Equal(t, `{"b":1.0,"a":[]}`, payload.text, "as it was sent, byte by byte")
+	require.Equal(t, `{"b":1.0,"a":[]}`, payload.text, "unchanged, byte for byte")
 
-	// Again: the first answer, nothing dispatched, whatever became of the delivery.
+	// A repeated request gets the first response and dispatches nothing, whatever the delivery's state.
 	b.calls = nil
 	b.deliveries[0].State = webhook.StateDelivered
 	again := b.ok(t, http.StatusAccepted, "ingest", "POST", eventsPath, body)
@@ -62,7 +62,7 @@ func TestPostEventThatMatchesNothing(t *testing.T) {
 	require.Contains(t, a.text, `"deliveries":[]`)
 }
 
-// A queue without room refuses before anything is stored.
+// A full queue refuses an event before anything is stored.
 func TestPostEventWithoutRoom(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -86,7 +86,7 @@ func TestPostEventFields(t *testing.T) {
 	require.Equal(t, "2026-03-02T09:30:00.123456Z", a.json["deliver_at"], "30 days ahead, to the microsecond")
 	require.Equal(t, []any{id}, a.json["endpoint_ids"])
 	a = b.ok(t, http.StatusAccepted, "ingest", "POST", eventsPath, post(`"deliver_at":"2020-01-01T00:00:00Z"`))
-	require.Nil(t, a.json["deliver_at"], "the past means at once")
+	require.Nil(t, a.json["deliver_at"], "a time in the past means immediately")
 	require.True(t, b.events[2].DeliverAt.IsZero())
 
 	for fields, want := range map[string][]string{
@@ -99,7 +99,7 @@ func TestPostEventFields(t *testing.T) {
 		`"endpoint_ids":["` + id + `","` + id + `"]`:       {"endpoint_ids[1]", "is listed more than once"},
 		`"endpoint_ids":{}`:                                {"endpoint_ids", "must be an array"},
 		`"endpoint_ids":[]`: {
-			"endpoint_ids", "must name at least one endpoint; leave it out to send to all that asked for the type",
+			"endpoint_ids", "must name at least one endpoint; omit it to send to all endpoints with a matching filter",
 		},
 		`"id":"x"`: {"id", "is not a known field"},
 	} {

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of texts that people write, in characters.
+// Limits of texts, in characters.
 const (
 	maxName        = 255
 	maxDescription = 1024
@@ -16,7 +16,7 @@ const (
 	maxMetaValue   = 512
 )
 
-// timestamp is a time as the API shows it: RFC 3339, UTC, microseconds; null when zero.
+// timestamp is a time in the API's format: RFC 3339, UTC, microseconds; null if zero.
 type timestamp time.Time
 
 // MarshalJSON implements json.Marshaler.
@@ -27,13 +27,13 @@ func (t timestamp) MarshalJSON() ([]byte, error) {
 	return time.Time(t).UTC().AppendFormat(make([]byte, 0, 32), `"2006-01-02T15:04:05.000000Z"`), nil
 }
 
-// shortDuration writes a duration of at most some minutes in seconds: "15s",
-// "1.5s". time.ParseDuration reads it back.
+// shortDuration formats a duration of up to some minutes in seconds: "15s", "1.5s".
+// time.ParseDuration parses it.
 func shortDuration(d time.Duration) string {
 	return formatFloat(d.Seconds()) + "s"
 }
 
-// nullable is nil, so null, for the zero value.
+// nullable returns nil, which is encoded as null, for the zero value.
 func nullable[T comparable](v T) *T {
 	var zero T
 	if v == zero {
@@ -42,8 +42,8 @@ func nullable[T comparable](v T) *T {
 	return &v
 }
 
-// milliseconds is a duration in whole milliseconds, null when it is zero. What was
-// asked for is never shown as nothing: a part of a millisecond counts as one.
+// milliseconds returns a duration in whole milliseconds, or nil for zero. It rounds up, so that a
+// positive duration is never 0.
 func milliseconds(d time.Duration) *int64 {
 	if d <= 0 {
 		return nil
@@ -52,8 +52,8 @@ func milliseconds(d time.Duration) *int64 {
 	return &ms
 }
 
-// printable reports whether s is 1 to limit characters that show: letters, marks,
-// numbers, punctuation, symbols and the ordinary space.
+// printable reports whether s has 1 to limit characters that are letters, marks, numbers,
+// punctuation, symbols or the ordinary space.
 func printable(s string, limit int) bool {
 	if s == "" || !utf8.ValidString(s) || utf8.RuneCountInString(s) > limit {
 		return false
@@ -70,9 +70,9 @@ func notPrintable(limit int) string {
 	return "must be 1 to " + strconv.Itoa(limit) + " printable characters"
 }
 
-// readPrintable reads a string that printable accepts; "" with the reason noted
-// when there is none.
-func readPrintable(d *door, limit int) string {
+// readPrintable reads a string that printable accepts. If there is none, it notes the error and
+// returns "".
+func readPrintable(d *jsonDecoder, limit int) string {
 	s, ok := d.str()
 	if ok && !printable(s, limit) {
 		d.note(notPrintable(limit))
@@ -81,11 +81,11 @@ func readPrintable(d *door, limit int) string {
 	return s
 }
 
-// readReason reads why something is asked, or why something was given up.
-func readReason(d *door) string { return readPrintable(d, maxReason) }
+// readReason reads the reason of a command.
+func readReason(d *jsonDecoder) string { return readPrintable(d, maxReason) }
 
-// readLabel is readPrintable that lets the empty text pass.
-func readLabel(d *door, limit int) string {
+// readLabel is readPrintable, but accepts the empty text.
+func readLabel(d *jsonDecoder, limit int) string {
 	s, ok := d.str()
 	if ok && s != "" && !printable(s, limit) {
 		d.note("must be at most " + strconv.Itoa(limit) + " printable characters")

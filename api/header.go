@@ -10,10 +10,10 @@ import (
 
 // readHeaders reads the headers that an endpoint adds to each request.
 //
-// A value that was shown as redacted and comes back like that is the stored one, of which
-// there must be some: what GET shows may be sent with PATCH. Nil is what is not known yet.
-func readHeaders(d *door, stored map[string]string) map[string]string {
-	const known = "is " + webhook.Redacted + ", which only stands for a value that is there; give the value itself"
+// A redacted value stands for the stored value of the same header, which must exist: the result of
+// GET can be sent with PATCH. stored is nil if the stored headers are not known yet.
+func readHeaders(d *jsonDecoder, stored map[string]string) map[string]string {
+	const known = "is " + webhook.Redacted + ", which only stands for a stored value; send the value itself"
 	headers := readHeaderMap(d, func(name string) string {
 		if stored != nil && nameIn(stored, name) == "" {
 			return known
@@ -28,18 +28,18 @@ func readHeaders(d *door, stored map[string]string) map[string]string {
 	return headers
 }
 
-// readHeadersAnew reads the headers of an endpoint that moves to another origin, where
-// nothing stands for what is stored.
-func readHeadersAnew(d *door) map[string]string {
+// readHeadersForNewOrigin reads the headers of an endpoint that moves to another origin. Redacted values
+// are refused.
+func readHeadersForNewOrigin(d *jsonDecoder) map[string]string {
 	return readHeaderMap(d, func(string) string {
 		return "is " + webhook.Redacted + ", which does not stand for the stored value where the URL moves to another scheme, host or port; " +
-			"give the value itself"
+			"send the value itself"
 	})
 }
 
-// readHeaderMap reads headers as they are given; redacted says what is wrong with a value
-// that was shown as redacted, "" for nothing.
-func readHeaderMap(d *door, redacted func(name string) string) map[string]string {
+// readHeaderMap reads a map of headers. redacted returns what is wrong with a redacted value of a
+// header, or "".
+func readHeaderMap(d *jsonDecoder, redacted func(name string) string) map[string]string {
 	seen := make(map[string]bool)
 	return d.stringMap(webhook.MaxHeaders, func(name, value string) string {
 		lower := strings.ToLower(name)
@@ -63,7 +63,7 @@ func readHeaderMap(d *door, redacted func(name string) string) map[string]string
 	})
 }
 
-// showHeaders is an endpoint's headers without their values.
+// showHeaders returns an endpoint's headers with redacted values.
 func showHeaders(headers map[string]string) map[string]string {
 	shown := make(map[string]string, len(headers))
 	for name := range headers {
@@ -72,7 +72,7 @@ func showHeaders(headers map[string]string) map[string]string {
 	return shown
 }
 
-// nameIn is how a header is spelled among others, whatever the case; "" when it is not there.
+// nameIn returns the spelling of a header's name in a map, ignoring case, or "".
 func nameIn(headers map[string]string, name string) string {
 	for other := range headers {
 		if strings.EqualFold(other, name) {
@@ -82,10 +82,9 @@ func nameIn(headers map[string]string, name string) string {
 	return ""
 }
 
-// reservedHeader reports whether Everpost or HTTP itself sets the header, given in
-// lower case. The hop-by-hop ones are those of RFC 9110 §7.6.1 and its
-// predecessors, which intermediaries may drop or act on; Expect asks for another
-// exchange than the one request that an attempt is.
+// reservedHeader reports whether Everpost or HTTP itself sets the header (name in lower case). The
+// hop-by-hop headers are those of RFC 9110 §7.6.1 and its predecessors, which intermediaries may
+// drop or interpret. Expect would change the exchange from the single request of an attempt.
 func reservedHeader(lower string) bool {
 	reserved := []string{
 		"connection", "content-length", "expect", "host", "keep-alive", "proxy-authenticate", "proxy-authorization",
@@ -105,8 +104,8 @@ func token(s string) bool {
 	return s != ""
 }
 
-// fieldValue reports whether s may be a header's value (RFC 9110 §5.5). Bytes beyond
-// ASCII, which the RFC calls obsolete, are left out: receivers disagree about them.
+// fieldValue reports whether s is a valid header value (RFC 9110 §5.5). It refuses bytes beyond
+// ASCII, which the RFC calls obsolete and which receivers interpret differently.
 func fieldValue(s string) bool {
 	for _, c := range []byte(s) {
 		if c != '\t' && (c < ' ' || c > '~') {

@@ -9,13 +9,13 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// EndpointHealth tells how endpoints fare.
+// EndpointHealth reports the health of endpoints.
 type EndpointHealth interface {
-	// Health is how an endpoint fares in all processes that send, and what waits for it.
+	// Health returns an endpoint's health, aggregated over all sending processes, and its backlog.
 	Health(ctx context.Context, tenantID string, id webhook.EndpointID) (webhook.Health, error)
 }
 
-// healthView is how an endpoint fares as the API shows it.
+// healthView is the API's view of an endpoint's health.
 type healthView struct {
 	EndpointID    webhook.EndpointID    `json:"endpoint_id"`
 	Summary       string                `json:"summary"`
@@ -72,7 +72,7 @@ func showHealth(h webhook.Health, now time.Time) healthView {
 	return view
 }
 
-// rounded leaves four decimals: what is counted or smoothed is no more exact.
+// rounded rounds to four decimals; the values are not more precise.
 func rounded(f float64) float64 { return math.Round(f*1e4) / 1e4 }
 
 func (s *Server) getEndpointHealth(c call) error {

@@ -56,13 +56,13 @@ func TestEndpointHealth(t *testing.T) {
 		"next_attempt_at": "2026-01-31T09:30:01.123456Z", "oldest_waiting_at": "2026-01-31T09:22:00.123456Z",
 	}, b.ok(t, http.StatusOK, "admin", "GET", path, "").json)
 
-	// A timeout that follows the answers is what is in force, as far as anybody has told.
+	// An automatic timeout is shown if a process has reported one.
 	b.endpoints[0].AutoTimeout = true
 	require.Nil(t, b.ok(t, http.StatusOK, "admin", "GET", path, "").json["timeout"])
 	b.seen[0].Timeout = 7 * time.Second
 	require.Equal(t, "7s", b.ok(t, http.StatusOK, "admin", "GET", path, "").json["timeout"])
 
-	// A pause that is over is not told of.
+	// A pause that is over is not shown.
 	b.seen[0].BarredUntil = now
 	a := b.ok(t, http.StatusOK, "operator", "GET", path, "")
 	require.Nil(t, a.json["deferred_until"])

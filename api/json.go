@@ -9,56 +9,55 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// Bounds of a request's JSON.
+// Limits of a request's JSON.
 const (
-	maxDepth       = 32 // nested arrays and objects, the body's own object included
-	maxFieldErrors = 50 // reported at once; what is wrong beyond them is left out
-	maxPathName    = 64 // bytes of one name shown in a dotted path
-	fewNames       = 16 // up to here comparing all pairs is cheaper than sorting
+	maxDepth       = 32 // nested arrays and objects, including the body's own object
+	maxFieldErrors = 50 // errors in one response; later ones are dropped
+	maxPathName    = 64 // bytes of a field name in a path
+	fewNames       = 16 // up to this number, comparing all pairs costs less than sorting
 )
 
-// door reads one JSON text (RFC 8259) in one pass over its bytes and is stricter
-// than encoding/json: no duplicate names at any level, no trailing data, no
-// invalid UTF-8, no NUL, no nesting beyond maxDepth. What it refuses it notes as
-// field errors with dotted paths; a value of the wrong type or an unknown field is
-// noted and stepped over, so that one answer names all of them, while a text that
-// is not JSON ends the reading.
+// jsonDecoder decodes one JSON text (RFC 8259) in a single pass. It is stricter than encoding/json:
+// it refuses duplicate names at any level, trailing data, invalid UTF-8, NUL, and nesting beyond
+// maxDepth. It collects field errors with dotted paths. A value of the wrong type or an unknown
+// field is noted and skipped, so that one response lists all errors; text that is not JSON ends
+// the decoding.
 //
-// It does not build a tree: callers pull typed values in the order they come, and
-// raw gives a value's bytes as a part of the text. Half surrogates written as
-// escapes (\ud800) are let through in raw values, which keep their bytes, and
-// refused in strings that are decoded, since no Go or PostgreSQL text can hold them.
-type door struct {
+// It builds no tree: callers read typed values in the order of the text, and raw returns a value's
+// bytes as a slice of the text. Unpaired surrogates in escapes (\ud800) are accepted in raw values,
+// which keep their bytes, and refused in decoded strings, because neither Go nor PostgreSQL text
+// can represent them.
+type jsonDecoder struct {
 	text   []byte
 	pos    int
 	frames []frame
 	names  [][]byte // of the open objects, as one stack; compared when an object ends
 	errs   []webhook.FieldError
-	broken bool // not JSON: nothing more is read
-	around int  // levels that do not count for maxDepth: a batch's, around what is posted alone otherwise
+	broken bool // the text is not JSON: decoding has ended
+	outer  int  // levels that do not count for maxDepth: those around an event in a batch
 
-	// No allocation for an ordinary text; and no frame moves while another is being read.
-	frameRoom [maxDepth + batchLevels]frame // what frames and names start in: no allocation for an ordinary text
+	// Initial storage for frames and names, which suffices for ordinary texts without allocation.
+	frameRoom [maxDepth + batchLevels]frame
 	nameRoom  [4 * fewNames][]byte
 }
 
-// frame is an open array or object and where in it the reading stands.
+// frame is an open array or object and the current position in it.
 type frame struct {
-	name  []byte // the present field's, unescaped; nil before the first and in arrays
-	index int    // the present element's; -1 in objects
-	base  int    // where the object's names start in door.names
+	name  []byte // the current field's, unescaped; nil before the first and in arrays
+	index int    // of the current element; -1 in objects
+	base  int    // start of the object's names in jsonDecoder.names
 }
 
-func newDoor(text []byte) *door {
-	d := &door{text: text}
+func newJSONDecoder(text []byte) *jsonDecoder {
+	d := &jsonDecoder{text: text}
 	d.frames, d.names = d.frameRoom[:0], d.nameRoom[:0]
 	return d
 }
 
-// object reads an object and calls field for each name; field reads the value. A
-// nil field steps over the values. Each of the required names that is absent is
-// noted; anything but an object is noted and stepped over.
-func (d *door) object(field func(name []byte), required ...string) {
+// object reads an object and calls field for each name; field reads the value. If field is nil, the
+// values are skipped. Absent required names are noted. A value that is not an object is noted and
+// skipped.
+func (d *jsonDecoder) object(field func(name []byte), required ...string) {
 	if d.next() != '{' {
 		d.mismatch("must be an object")
 		return
@@ -104,10 +103,9 @@ func (d *door) object(field func(name []byte), required ...string) {
 	}
 }
 
-// compareNames notes the names that an object that is just ending gave more than
-// once, and the required ones that it did not give. Sorting keeps an object of
-// tens of thousands of names from costing the square of that.
-func (d *door) compareNames(top *frame, required []string) {
+// compareNames notes duplicate names and absent required names at the end of an object. Sorting
+// avoids quadratic time for an object with tens of thousands of names.
+func (d *jsonDecoder) compareNames(top *frame, required []string) {
 	names := d.names[top.base:]
 	for _, want := range required {
 		if !slices.ContainsFunc(names, func(name []byte) bool { return string(name) == want }) {
@@ -139,10 +137,10 @@ func (d *door) compareNames(top *frame, required []string) {
 	}
 }
 
-// array reads an array and calls element for each index; element reads the value.
-// A nil element steps over the values. It returns how many there are, or -1 for
-// anything but a whole array, which is noted and stepped over.
-func (d *door) array(element func(i int)) int {
+// array reads an array and calls element for each index; element reads the value. If element is
+// nil, the values are skipped. It returns the number of elements, or -1 if the value is not a
+// complete array, which is noted and skipped.
+func (d *jsonDecoder) array(element func(i int)) int {
 	if d.next() != '[' {
 		d.mismatch("must be an array")
 		return -1
@@ -172,9 +170,9 @@ func (d *door) array(element func(i int)) int {
 	return top.index
 }
 
-// enter steps over the opening bracket and opens a frame.
-func (d *door) enter(f frame) bool {
-	if len(d.frames) == maxDepth+d.around {
+// enter skips the opening bracket and pushes a frame.
+func (d *jsonDecoder) enter(f frame) bool {
+	if len(d.frames) == maxDepth+d.outer {
 		d.fail("is nested more than " + strconv.Itoa(maxDepth) + " levels deep")
 		return false
 	}
@@ -183,9 +181,9 @@ func (d *door) enter(f frame) bool {
 	return true
 }
 
-// closes steps over the end of an array or object, or the comma before its next
-// entry, and reports whether there is no next entry.
-func (d *door) closes(bracket byte, first bool) bool {
+// closes skips the end of an array or object, or the comma before its next entry, and reports
+// whether there is no next entry.
+func (d *jsonDecoder) closes(bracket byte, first bool) bool {
 	c := d.next()
 	if c == bracket {
 		d.pos++
@@ -200,13 +198,13 @@ func (d *door) closes(bracket byte, first bool) bool {
 	}
 	d.pos++
 	if d.next() == bracket {
-		d.fail("there is a comma before " + string(bracket))
+		d.fail("there is a trailing comma before " + string(bracket))
 	}
 	return d.broken
 }
 
-// skip reads a value of any type and holds it to all the rules.
-func (d *door) skip() {
+// skip reads and checks a value of any type.
+func (d *jsonDecoder) skip() {
 	switch c := d.next(); c {
 	case '{':
 		d.object(nil)
@@ -229,8 +227,8 @@ func (d *door) skip() {
 	}
 }
 
-// raw reads a value of any type and returns its bytes, a part of the text.
-func (d *door) raw() []byte {
+// raw reads a value of any type and returns its bytes, a slice of the text.
+func (d *jsonDecoder) raw() []byte {
 	d.next()
 	start := d.pos
 	d.skip()
@@ -240,18 +238,18 @@ func (d *door) raw() []byte {
 	return d.text[start:d.pos:d.pos]
 }
 
-// end notes what follows the one value that a text may hold.
-func (d *door) end() {
+// end notes an error if anything follows the value.
+func (d *jsonDecoder) end() {
 	if !d.broken {
 		d.next()
 		if d.pos < len(d.text) {
-			d.fail("something follows the end of the JSON value")
+			d.fail("there is data after the JSON value")
 		}
 	}
 }
 
-// next steps over white space and is the byte that follows, 0 at the end.
-func (d *door) next() byte {
+// next skips white space and returns the next byte, or 0 at the end.
+func (d *jsonDecoder) next() byte {
 	for d.pos < len(d.text) {
 		switch c := d.text[d.pos]; c {
 		case ' ', '\t', '\n', '\r':
@@ -263,7 +261,7 @@ func (d *door) next() byte {
 	return 0
 }
 
-func (d *door) literal(word string) {
+func (d *jsonDecoder) literal(word string) {
 	if !bytes.HasPrefix(d.text[d.pos:], []byte(word)) {
 		d.fail("is neither true, false nor null")
 		return
@@ -272,20 +270,20 @@ func (d *door) literal(word string) {
 }
 
 // number reads a number by the grammar of RFC 8259 §6.
-func (d *door) number() []byte {
+func (d *jsonDecoder) number() []byte {
 	start := d.pos
 	if d.at(d.pos) == '-' {
 		d.pos++
 	}
 	zero := d.at(d.pos) == '0'
 	if n := d.digits(); n == 0 || zero && n > 1 {
-		d.fail("is not a number as JSON writes it")
+		d.fail("is not a valid JSON number")
 		return nil
 	}
 	if d.at(d.pos) == '.' {
 		d.pos++
 		if d.digits() == 0 {
-			d.fail("is not a number as JSON writes it")
+			d.fail("is not a valid JSON number")
 			return nil
 		}
 	}
@@ -295,14 +293,14 @@ func (d *door) number() []byte {
 			d.pos++
 		}
 		if d.digits() == 0 {
-			d.fail("is not a number as JSON writes it")
+			d.fail("is not a valid JSON number")
 			return nil
 		}
 	}
 	return d.text[start:d.pos]
 }
 
-func (d *door) digits() int {
+func (d *jsonDecoder) digits() int {
 	start := d.pos
 	for isDigit(d.at(d.pos)) {
 		d.pos++
@@ -310,8 +308,8 @@ func (d *door) digits() int {
 	return d.pos - start
 }
 
-// at is the byte at a place, 0 behind the end.
-func (d *door) at(pos int) byte {
+// at returns the byte at a position, or 0 past the end.
+func (d *jsonDecoder) at(pos int) byte {
 	if pos < len(d.text) {
 		return d.text[pos]
 	}
@@ -320,9 +318,8 @@ func (d *door) at(pos int) byte {
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
-// quoted reads a string and returns what stands between the quotes and whether
-// there are escapes in it.
-func (d *door) quoted() (raw []byte, escaped bool) {
+// quoted reads a string. It returns the bytes between the quotes and whether they contain escapes.
+func (d *jsonDecoder) quoted() (raw []byte, escaped bool) {
 	if d.broken {
 		return nil, false
 	}
@@ -357,12 +354,12 @@ func (d *door) quoted() (raw []byte, escaped bool) {
 			d.pos += size
 		}
 	}
-	d.fail("ends in the middle of a string")
+	d.fail("ends within a string")
 	return nil, false
 }
 
-// escape steps over one escape sequence.
-func (d *door) escape() bool {
+// escape skips one escape sequence.
+func (d *jsonDecoder) escape() bool {
 	switch d.at(d.pos + 1) {
 	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
 		d.pos += 2
@@ -376,6 +373,6 @@ func (d *door) escape() bool {
 			return true
 		}
 	}
-	d.fail("contains an escape sequence that JSON does not have")
+	d.fail("contains an invalid escape sequence")
 	return false
 }

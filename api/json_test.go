@@ -13,7 +13,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// parse is what parseEvent says of a body, as "field: message" lines.
+// parse returns parseEvent's errors about a body as "field: message" lines.
 func parse(body string) (webhook.NewEvent, []string) {
 	e, err := parseEvent([]byte(body), testNow())
 	if err == nil {
@@ -26,7 +26,7 @@ func parse(body string) (webhook.NewEvent, []string) {
 	return e, lines
 }
 
-func TestDoorRefusesWithThePlace(t *testing.T) {
+func TestDecoderErrorsHaveTheirPath(t *testing.T) {
 	t.Parallel()
 	nested := func(n int) string {
 		return `{"type":"a","payload":` + strings.Repeat("[", n) + strings.Repeat("]", n) + `}`
@@ -38,20 +38,20 @@ func TestDoorRefusesWithThePlace(t *testing.T) {
 		`null`:                        {"body: must be an object"},
 		` `:                           {"body: a value is missing (byte 1)"},
 		`{`:                           {"body: a name in double quotes is missing (byte 1)"},
-		`{"type":"a","payload":1}x`:   {"body: something follows the end of the JSON value (byte 24)"},
-		`{"type":"a","payload":1}{}`:  {"body: something follows the end of the JSON value (byte 24)"},
-		`{"type":"a","payload":1,}`:   {"payload: there is a comma before } (byte 24)"},
+		`{"type":"a","payload":1}x`:   {"body: there is data after the JSON value (byte 24)"},
+		`{"type":"a","payload":1}{}`:  {"body: there is data after the JSON value (byte 24)"},
+		`{"type":"a","payload":1,}`:   {"payload: there is a trailing comma before } (byte 24)"},
 		`{"type":"a" "payload":1}`:    {"type: a comma or } is missing (byte 12)"},
 		`{"type":"a","payload"1}`:     {"payload: a colon is missing (byte 21)"},
 		`{"type":"a","payload":}`:     {"payload: a value is missing (byte 22)"},
-		`{"type":"a","payload":01}`:   {"payload: is not a number as JSON writes it (byte 24)"},
-		`{"type":"a","payload":-}`:    {"payload: is not a number as JSON writes it (byte 23)"},
-		`{"type":"a","payload":1.}`:   {"payload: is not a number as JSON writes it (byte 24)"},
-		`{"type":"a","payload":1e+}`:  {"payload: is not a number as JSON writes it (byte 25)"},
+		`{"type":"a","payload":01}`:   {"payload: is not a valid JSON number (byte 24)"},
+		`{"type":"a","payload":-}`:    {"payload: is not a valid JSON number (byte 23)"},
+		`{"type":"a","payload":1.}`:   {"payload: is not a valid JSON number (byte 24)"},
+		`{"type":"a","payload":1e+}`:  {"payload: is not a valid JSON number (byte 25)"},
 		`{"type":"a","payload":NaN}`:  {"payload: a value is missing (byte 22)"},
 		`{"type":"a","payload":trux}`: {"payload: is neither true, false nor null (byte 22)"},
 		`{"type":"a","payload":'x'}`:  {"payload: a value is missing (byte 22)"},
-		`{"type":"a","payload":"x`:    {"payload: ends in the middle of a string (byte 24)"},
+		`{"type":"a","payload":"x`:    {"payload: ends within a string (byte 24)"},
 		"\ufeff{}":                    {"body: a value is missing (byte 0)"},
 
 		`{"type":1,"payload":1}`:                                 {"type: must be a string"},
@@ -72,8 +72,8 @@ func TestDoorRefusesWithThePlace(t *testing.T) {
 		"{\"type\":\"a\",\"payload\":\"\xff\"}":           {"payload: is not valid UTF-8 (byte 23)"},
 		"{\"type\":\"a\",\"payload\":\"\xed\xa0\x80\"}":   {"payload: is not valid UTF-8 (byte 23)"},
 		"{\"type\":\"a\",\"payload\":\xff}":               {"payload: a value is missing (byte 22)"},
-		`{"type":"a","payload":"\x"}`:                     {"payload: contains an escape sequence that JSON does not have (byte 23)"},
-		`{"type":"a","payload":"\u12g4"}`:                 {"payload: contains an escape sequence that JSON does not have (byte 23)"},
+		`{"type":"a","payload":"\x"}`:                     {"payload: contains an invalid escape sequence (byte 23)"},
+		`{"type":"a","payload":"\u12g4"}`:                 {"payload: contains an invalid escape sequence (byte 23)"},
 		`{"type":"a","payload":1,"external_id":"\ud83d"}`: {"external_id: contains half of a surrogate pair"},
 
 		nested(31): nil, // the body's own object is the first of the 32
@@ -138,8 +138,8 @@ func TestUnescapeIsEncodingJSONs(t *testing.T) {
 	}
 }
 
-// FuzzEventBody holds the door against encoding/json: it takes nothing that is not
-// JSON, refuses nothing that is but by a rule of its own, and gives the payload's bytes.
+// FuzzEventBody compares the decoder with encoding/json: it accepts no invalid JSON, refuses valid
+// JSON only by its own rules, and returns the payload's bytes unchanged.
 func FuzzEventBody(f *testing.F) {
 	for _, seed := range []string{
 		`{"type":"order.paid","payload":{"order":17},"external_id":"x"}`, `{"type":"a","payload":[1,-2.5e3,"\ud83d\ude00",null,true]}`,
@@ -149,7 +149,7 @@ func FuzzEventBody(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		d := newDoor(text)
+		d := newJSONDecoder(text)
 		d.raw()
 		d.end()
 		valid := json.Valid(text) && utf8.Valid(text)
@@ -193,12 +193,12 @@ func anyMessage(errs []webhook.FieldError, message string) bool {
 	return false
 }
 
-// hasTwice finds duplicate names by encoding/json's tokens. Half surrogates, which
-// become the same replacement there, do not count.
+// hasTwice finds duplicate names with encoding/json's tokens. Names with unpaired surrogates, which
+// become the same replacement character there, are ignored.
 func hasTwice(text []byte) bool {
 	type open struct {
 		names map[string]bool // nil for an array
-		value bool            // a value comes next, not a name
+		value bool            // the next token is a value, not a name
 	}
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.UseNumber()

@@ -12,11 +12,10 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// An API key is "evk_", the 26 characters of its id, 52 characters of 32 random
-// bytes and 7 of a CRC-32 (IEEE) over all that stands before it, all in the
-// alphabet of our ids: 89 characters without punctuation, so that a double click
-// selects it and a leak scanner finds it by ^evk_[0-9a-hjkmnp-tv-z]{85}$ and can
-// tell a real one from a similar text without asking anybody.
+// An API key is "evk_", the 26 characters of its id, 52 characters for 32 random bytes and 7 for a
+// CRC-32 (IEEE) of everything before it, all in the alphabet of ids. Its 89 characters have no
+// punctuation, so a double click selects it. A leak scanner finds it with
+// ^evk_[0-9a-hjkmnp-tv-z]{85}$ and recognises a real key by the checksum.
 const (
 	keyPrefix   = "evk_"
 	keyIDPrefix = "key_"
@@ -30,27 +29,26 @@ func keyEncoding() *base32.Encoding {
 	return base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)
 }
 
-// NewKey makes the text of a key with the id, and the hash that is stored of it.
+// NewKey returns the text of a new key with the id, and the hash to store.
 func NewKey(id webhook.KeyID) (text string, sum [sha256.Size]byte) {
 	var secret [keySecret]byte
-	_, _ = rand.Read(secret[:]) // never fails: it ends the process instead
+	_, _ = rand.Read(secret[:]) // crypto/rand never returns an error
 	body := keyPrefix + strings.TrimPrefix(id.String(), keyIDPrefix) + keyEncoding().EncodeToString(secret[:])
 	text = body + checksum(body)
 	return text, sha256.Sum256([]byte(text))
 }
 
-// ParseKey reads the text of a key and returns its id and hash. It refuses, with a
-// phrase for people that does not repeat the text, whatever NewKey cannot have
-// made; so a preset operator key has to be one that "everpost keys create" printed.
+// ParseKey parses a key and returns its id and hash. It refuses text that NewKey cannot have made.
+// The error is a phrase for people that does not repeat the text.
 func ParseKey(text string) (webhook.KeyID, [sha256.Size]byte, error) {
 	var none [sha256.Size]byte
 	if len(text) != keyLength || !strings.HasPrefix(text, keyPrefix) {
-		return webhook.KeyID{}, none, errors.New(`is not an API key: one is evk_ and 85 characters, as "everpost keys create" makes them`)
+		return webhook.KeyID{}, none, errors.New(`is not an API key: one is evk_ and 85 characters, as "everpost keys create" prints it`)
 	}
 	body, sum := text[:keyLength-keyChecksum], text[keyLength-keyChecksum:]
 	id, err := webhook.ParseKeyID(keyIDPrefix + body[len(keyPrefix):len(keyPrefix)+keyIDLength])
 	if err != nil || sum != checksum(body) {
-		return webhook.KeyID{}, none, errors.New(`is not an API key: its checksum is wrong, it was cut off, mistyped or not made by "everpost keys create"`)
+		return webhook.KeyID{}, none, errors.New(`is not an API key: its checksum is wrong; it is truncated, mistyped or not from "everpost keys create"`)
 	}
 	return id, sha256.Sum256([]byte(text)), nil
 }

@@ -24,7 +24,7 @@ func TestKeyParsesBack(t *testing.T) {
 	require.NotEqual(t, text, other, "the random part differs")
 }
 
-// A CRC-32 finds every error within 32 bits in a row, so every single mistyped character.
+// A CRC-32 detects every error within 32 consecutive bits, and so every single mistyped character.
 func TestParseKeyRefusesEveryMistypedCharacter(t *testing.T) {
 	t.Parallel()
 	text, _ := NewKey(webhook.NewKeyID())

@@ -4,8 +4,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// limitsView is a tenant's own limits as the API shows them; null is the operator's
-// default.
+// limitsView is the API's view of a tenant's own limits; null is the operator's default.
 type limitsView struct {
 	RequestsPerSecond *float64 `json:"requests_per_second"`
 	Burst             *int     `json:"burst"`
@@ -21,9 +20,9 @@ func showLimits(l webhook.Limits) limitsView {
 	}
 }
 
-// readLimits reads what an operator sets for a tenant over what it had: each limit by
-// itself. What is absent stays; what is null has the operator's default.
-func readLimits(d *door, l webhook.Limits) webhook.Limits {
+// readLimits reads new limits of a tenant, each on its own: an absent limit is unchanged, null sets
+// the operator's default.
+func readLimits(d *jsonDecoder, l webhook.Limits) webhook.Limits {
 	counts := map[string]struct {
 		into *int
 		most int
@@ -35,7 +34,7 @@ func readLimits(d *door, l webhook.Limits) webhook.Limits {
 	}
 	d.object(func(name []byte) {
 		if string(name) == "requests_per_second" {
-			set(d, &l.RequestsPerSecond, 0, func(d *door) float64 {
+			set(d, &l.RequestsPerSecond, 0, func(d *jsonDecoder) float64 {
 				return d.float(webhook.MinRequestsPerSecond, webhook.MaxRequestsPerSecond)
 			})
 			return
@@ -45,7 +44,7 @@ func readLimits(d *door, l webhook.Limits) webhook.Limits {
 			d.unknown()
 			return
 		}
-		set(d, count.into, 0, func(d *door) int { return d.integer(1, count.most) })
+		set(d, count.into, 0, func(d *jsonDecoder) int { return d.integer(1, count.most) })
 	})
 	return l
 }

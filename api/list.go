@@ -11,31 +11,30 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// Bounds of one page of a list.
+// Limits of one page of a list.
 const (
 	defaultLimit = 50
 	maxLimit     = 250
 )
 
-// page is one page of a list as the API shows it.
+// page is one page of a list.
 type page[T any] struct {
 	Data       []T     `json:"data"`
 	NextCursor *string `json:"next_cursor"`
 }
 
-// query is the query string of a list: its filters, noting what is wrong with
-// each, and the place to go on from.
+// query is the query string of a list: its filters and the position of the page. It collects the
+// errors of all parameters.
 type query struct {
 	values  url.Values
 	errs    []webhook.FieldError
 	limit   int
 	after   string // position; "" for the first page
-	binding string // what the cursors of this list belong to
+	binding string // identity of the list, for its cursors
 }
 
-// query reads the query string of the list called name, which knows the filters
-// given. A parameter that it does not know is refused: a mistyped filter would
-// otherwise show everything.
+// query parses the query string of the named list with the given filters. It refuses unknown
+// parameters, because a misspelled filter would otherwise show everything.
 func (c call) query(name string, filters ...string) *query {
 	q := &query{limit: defaultLimit}
 	values, err := url.ParseQuery(c.Request().URL.RawQuery)
@@ -75,8 +74,8 @@ func (c call) query(name string, filters ...string) *query {
 	return q
 }
 
-// takesParameters reports whether an operation has parameters in its query string. Its
-// handler reads them with call.query, which refuses all others.
+// takesParameters reports whether an operation has query parameters. Its handler reads them with
+// call.query, which refuses all others.
 func takesParameters(id string) bool {
 	switch id {
 	case "listAudit", "listTenants", "listKeys", "listEndpoints", "listEvents", "listDeliveries", "listAttempts", "listDeadLetters", "listReplays":
@@ -85,8 +84,7 @@ func takesParameters(id string) bool {
 	return false
 }
 
-// refuseParameters refuses every parameter of an operation that takes none: it would be
-// without effect, which whoever gave it does not expect.
+// refuseParameters refuses every query parameter of an operation that has none.
 func (c call) refuseParameters() error {
 	if c.Request().URL.RawQuery == "" || takesParameters(c.route.id) {
 		return nil
@@ -102,7 +100,7 @@ func (c call) refuseParameters() error {
 	return q.problem()
 }
 
-// shown is a parameter's name as an error repeats it.
+// shown is a parameter's name, shortened for an error message.
 func shown(name string) string { return string(appendName(nil, []byte(name))) }
 
 func (q *query) has(name string) bool { return len(q.values[name]) > 0 }
@@ -113,7 +111,7 @@ func (q *query) refuse(field, message string) {
 	}
 }
 
-// problem is what was refused, as the error to be returned.
+// problem returns the collected errors as one error.
 func (q *query) problem() error {
 	if len(q.errs) == 0 {
 		return nil
@@ -121,7 +119,7 @@ func (q *query) problem() error {
 	return &webhook.Error{Code: webhook.CodeInvalid, Message: invalidRequest, Fields: q.errs}
 }
 
-// text is a filter that accept takes, "" when it is absent.
+// text returns a filter that accept accepts, or "" if it is absent.
 func (q *query) text(name string, accept func(string) bool, message string) string {
 	if !q.has(name) {
 		return ""
@@ -134,7 +132,7 @@ func (q *query) text(name string, accept func(string) bool, message string) stri
 	return value
 }
 
-// instant is a filter that is a time, zero when it is absent.
+// instant returns a filter that is a time, or zero if it is absent.
 func (q *query) instant(name string) time.Time {
 	if !q.has(name) {
 		return time.Time{}
@@ -146,7 +144,7 @@ func (q *query) instant(name string) time.Time {
 	return t
 }
 
-// queryID is a filter that is an id, zero when it is absent.
+// queryID returns a filter that is an id, or zero if it is absent.
 func queryID[ID any](q *query, name string, parse func(string) (ID, error)) ID {
 	var none ID
 	if !q.has(name) {
@@ -160,16 +158,16 @@ func queryID[ID any](q *query, name string, parse func(string) (ID, error)) ID {
 	return id
 }
 
-// list answers with one page. fetch gives at most limit entries after a position,
-// position is an entry's own, show is how the API shows it. It asks for one entry
-// more than it shows, so that next_cursor is null exactly when nothing follows.
+// list writes one page. fetch returns at most limit entries after a position, position returns an
+// entry's own, and show its view. list fetches one entry more than it shows, so that next_cursor is
+// null exactly if no entry follows.
 func list[T, V any](c call, q *query, fetch func(limit int, after string) ([]T, error), position func(T) string, show func(T) V) error {
 	entries, err := fetch(min(q.limit+1, maxLimit), q.after)
 	if err != nil {
 		return err
 	}
 	more := len(entries) > q.limit
-	if q.limit == maxLimit && len(entries) == maxLimit { // one more may not be asked for at once
+	if q.limit == maxLimit && len(entries) == maxLimit { // the store returns at most maxLimit entries at a time
 		rest, err := fetch(1, position(entries[maxLimit-1]))
 		if err != nil {
 			return err
@@ -189,8 +187,8 @@ func list[T, V any](c call, q *query, fetch func(limit int, after string) ([]T, 
 	return c.json(http.StatusOK, p)
 }
 
-// requireTenant answers not found to an operator who asks for a list of a tenant
-// that does not exist; a tenant's own key proves that it does.
+// requireTenant returns not found if an operator lists the resources of a tenant that does not
+// exist. A tenant's own key proves that the tenant exists.
 func (s *Server) requireTenant(c call) error {
 	if c.key.Scope != webhook.ScopeOperator {
 		return nil

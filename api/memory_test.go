@@ -14,8 +14,8 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// memory is the API's interfaces over maps: enough for the handlers' own tests. The
-// real stores are tested against PostgreSQL, and with the API in the end-to-end tests.
+// memory implements the API's interfaces with maps, for the tests of the handlers. The real stores
+// are tested with PostgreSQL, and with the API in the end-to-end tests.
 type memory struct {
 	mu         sync.Mutex
 	now        func() time.Time
@@ -23,7 +23,7 @@ type memory struct {
 	keys       []webhook.Key
 	endpoints  []webhook.Endpoint
 	secrets    map[webhook.EndpointID]string
-	events     []webhook.NewEvent // and what became of each, by index
+	events     []webhook.NewEvent // with their results, by index
 	accepted   []webhook.Accepted
 	batches    []webhook.NewBatch
 	deliveries []webhook.Delivery
@@ -35,15 +35,15 @@ type memory struct {
 
 	audit []webhook.AuditEntry
 
-	calls     []string // what reached the dispatcher and the event store, in order
+	calls     []string // calls of the dispatcher and the event store, in order
 	actors    []webhook.Actor
 	signals   []webhook.PendingCommand
 	woken     []webhook.Replay
 	lookups   int   // of keys
-	broken    error // what every call returns, when set
-	panicWith any   // what posting an event panics with, when set
+	broken    error // returned by every call, if set
+	panicWith any   // the value of a panic when an event is posted, if set
 
-	refuseKeys webhook.KeyError // why every key is refused, when set
+	refuseKeys webhook.KeyError // the cause with which every key is refused, if set
 }
 
 func newMemory(now func() time.Time) *memory {
@@ -174,7 +174,7 @@ func (m *memory) CreateEndpoint(_ context.Context, by webhook.Actor, e webhook.E
 	return m.inheriting(e), m.broken
 }
 
-// inheriting is an endpoint as the store returns it: with its tenant's retry policy.
+// inheriting returns an endpoint as the store does: with its tenant's retry policy.
 func (m *memory) inheriting(e webhook.Endpoint) webhook.Endpoint {
 	if t := m.tenants[e.TenantID]; !t.RetryPolicy.IsZero() {
 		e.Inherited = webhook.InheritedPolicy{Policy: t.RetryPolicy, Source: webhook.PolicyOfTenant}
@@ -211,7 +211,7 @@ func (m *memory) UpdateEndpoint(_ context.Context, _ webhook.Actor, tenant strin
 		return *e, err
 	}
 	changed := *e
-	if err := change(&changed); err != nil { // nothing of it is kept
+	if err := change(&changed); err != nil { // the change is discarded
 		return webhook.Endpoint{}, err
 	}
 	if !webhook.SecretFits(changed.Signature, m.secrets[id]) {
@@ -222,7 +222,7 @@ func (m *memory) UpdateEndpoint(_ context.Context, _ webhook.Actor, tenant strin
 	return m.inheriting(changed), nil
 }
 
-// knownSecret stands for one that is made.
+// knownSecret stands for a generated secret.
 func knownSecret(scheme string) webhook.NewSecret {
 	if scheme == webhook.SignatureV1a {
 		return webhook.NewSecret{Secret: knownPrivateKey, PublicKey: knownPublicKey}
@@ -313,8 +313,8 @@ func (m *memory) Accept(_ context.Context, e webhook.NewEvent) (webhook.Accepted
 	return m.accept(e)
 }
 
-// AcceptBatch knows external ids, and no Idempotency-Key: what that does is the
-// store's, and tested there.
+// AcceptBatch handles external ids, but no Idempotency-Key: that belongs to the store and is tested
+// there.
 func (m *memory) AcceptBatch(_ context.Context, b webhook.NewBatch) ([]webhook.Accepted, error) {
 	defer m.lock()()
 	m.calls = append(m.calls, "accept batch")
@@ -498,7 +498,7 @@ func (m *memory) CheckURL(raw string) error {
 	return nil
 }
 
-// pageIn is a page of entries in order of their ids, newest first.
+// pageIn returns a page of entries ordered by id, newest first.
 func pageIn[T any](all []T, p webhook.Page, key func(T) (id [16]byte, wanted bool)) []T {
 	var out []T
 	for _, entry := range all {
@@ -513,12 +513,12 @@ func pageIn[T any](all []T, p webhook.Page, key func(T) (id [16]byte, wanted boo
 		return bytes.Compare(y[:], x[:])
 	})
 	if p.Limit > maxLimit {
-		panic("a page of more than 250 was asked for")
+		panic("a page of more than 250 was requested")
 	}
 	return out[:min(len(out), p.Limit)]
 }
 
-// instant takes every event and stores none: for measuring what the handler costs.
+// instant accepts every event and stores none, to measure the cost of the handler.
 type instant struct{ Events }
 
 func (instant) Accept(_ context.Context, e webhook.NewEvent) (webhook.Accepted, error) {
@@ -527,7 +527,7 @@ func (instant) Accept(_ context.Context, e webhook.NewEvent) (webhook.Accepted, 
 	return webhook.Accepted{Event: webhook.Event{ID: id, Type: e.Type}, Deliveries: []webhook.Start{{Ref: ref}}}, nil
 }
 
-// discard is a response that is thrown away.
+// discard is a response that is not kept.
 type discard struct {
 	header http.Header
 	status int

@@ -1,21 +1,20 @@
 package api
 
-// Why a request's credentials were refused: the causes of Metrics.AuthFailed that are
-// not a webhook.KeyError.
+// The causes of Metrics.AuthFailed, in addition to the values of webhook.KeyError.
 const (
 	AuthMissing   = "missing"   // no Authorization
 	AuthMalformed = "malformed" // not a Bearer token that can be a key
 )
 
-// Why a body was refused: the causes of Metrics.BodyRefused.
+// The causes of Metrics.BodyRefused.
 const (
-	BodyOverTenant  = "tenant"  // the tenant's bodies hold all that they may
-	BodyOverProcess = "process" // the process's do
+	BodyOverTenant  = "tenant"  // the limit for the tenant's bodies is reached
+	BodyOverProcess = "process" // the limit for the process's bodies is reached
 	BodyTooSlow     = "slow"
 )
 
-// Metrics counts requests that are refused before a handler has seen them. The causes are
-// those above and webhook's: never anything that a caller chose.
+// Metrics counts requests that are refused before their handler runs. The causes are the constants
+// above and those of webhook.KeyError, never a value from the request.
 type Metrics interface {
 	AuthFailed(cause string)
 	BodyRefused(cause string)

@@ -10,8 +10,8 @@ import (
 //go:embed openapi.yaml
 var openAPISource []byte
 
-// openAPIDocument is the document with the version of this build in it, quoted: 1.10
-// is a number in YAML.
+// openAPIDocument returns the document with the version of this build. The version is quoted,
+// because YAML reads 1.10 as a number.
 func openAPIDocument(version string) []byte {
 	return bytes.Replace(openAPISource, []byte("version: dev"), []byte("version: "+strconv.Quote(version)), 1)
 }

@@ -27,7 +27,7 @@ func TestOpenAPIAndRoutesAreTheSame(t *testing.T) {
 	require.Len(t, slices.Compact(slices.Sorted(maps.Values(routed))), len(routed), "operation ids are unique")
 }
 
-// routeOf is an operation's route.
+// routeOf returns the route of an operation.
 func routeOf(t *testing.T, o contracttest.Operation) route {
 	t.Helper()
 	i := slices.IndexFunc(routes(), func(r route) bool { return r.id == o.ID })
@@ -57,8 +57,8 @@ func TestOpenAPISaysWhatEachOperationNeeds(t *testing.T) {
 	}
 }
 
-// scopeIn is the scope that the document says an operation needs: the first word of
-// its description.
+// scopeIn returns the scope that the document requires for an operation: the first word of its
+// description.
 func scopeIn(t *testing.T, o contracttest.Operation) webhook.Scope {
 	t.Helper()
 	text, _ := document().In(o, "description").(string)
@@ -73,8 +73,8 @@ func scopeIn(t *testing.T, o contracttest.Operation) webhook.Scope {
 	return scopeNone
 }
 
-// Every operation has a schema and an example for what it takes and for what it
-// answers with, and the errors that it can give.
+// Every operation has a schema and an example for its request and its response, and lists the errors
+// that it can return.
 func TestOpenAPIIsComplete(t *testing.T) {
 	t.Parallel()
 	d := document()
@@ -113,10 +113,10 @@ func TestOpenAPIIsComplete(t *testing.T) {
 	}
 }
 
-// errorsOf are the statuses that an operation can fail with, by rule.
+// errorsOf returns the statuses with which an operation can fail, by rule.
 func errorsOf(t *testing.T, o contracttest.Operation) []string {
 	t.Helper()
-	errors := []string{"400", "500"} // 400: a parameter that there is not
+	errors := []string{"400", "500"} // 400: an unknown parameter
 	r := routeOf(t, o)
 	if r.scope == scopeNone {
 		return errors
@@ -133,7 +133,7 @@ func errorsOf(t *testing.T, o contracttest.Operation) []string {
 		errors = append(errors, "408", "413", "415")
 	}
 	if o.Method != http.MethodGet && strings.Contains(o.Path, "{tenant}") {
-		errors = append(errors, "409") // its state, a quota, or a change that was made at the same time
+		errors = append(errors, "409") // the state, a quota, or a concurrent change
 	}
 	if strings.HasPrefix(o.ID, "postEvent") {
 		errors = append(errors, "422")
@@ -142,7 +142,7 @@ func errorsOf(t *testing.T, o contracttest.Operation) []string {
 	return errors
 }
 
-// Every schema of the document compiles, and every example passes its own.
+// Every schema of the document compiles, and every example is valid.
 func TestOpenAPISchemasAndExamples(t *testing.T) {
 	t.Parallel()
 	d := document()

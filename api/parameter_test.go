@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// No operation takes a parameter that the document does not have, and each that has some
-// reads them itself.
+// No operation accepts a parameter that the document lacks, and each operation with parameters reads
+// them itself.
 func TestUnknownParametersAreRefused(t *testing.T) {
 	t.Parallel()
 	d := document()
@@ -37,8 +37,8 @@ func TestUnknownParametersAreRefused(t *testing.T) {
 	}
 }
 
-// Who may not do a thing is told that, and nothing about its parameters.
-func TestParametersAreLookedAtAfterTheKey(t *testing.T) {
+// A caller without permission gets that error, and none about its parameters.
+func TestParametersAreCheckedAfterTheKey(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.ok(t, http.StatusUnauthorized, "", "GET", "/v1/tenants/acme?x=1", "")

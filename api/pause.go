@@ -7,21 +7,19 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// EndpointSwitch pauses endpoints and lets them go on.
+// EndpointSwitch pauses and resumes endpoints.
 type EndpointSwitch interface {
-	// PauseEndpoint: CodeConflict for one that is disabled.
+	// PauseEndpoint returns CodeConflict for a disabled endpoint.
 	PauseEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID) (webhook.Endpoint, error)
-	// ResumeEndpoint begins a replay of what is held, at the rate (deliveries per
-	// minute); its id is zero when the endpoint was active.
+	// ResumeEndpoint starts a replay of the held deliveries at the rate (deliveries per
+	// minute). The replay's id is zero if the endpoint was active.
 	ResumeEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID, rate int) (webhook.Endpoint, webhook.Replay, error)
 }
 
-// resumeRate is how many held deliveries are released in a minute at first, unless the
-// caller says, or the endpoint used to get more.
+// resumeRate is the minimum of the default rate at which held deliveries are released, per minute.
 const resumeRate = 600
 
-// usualRate is how many deliveries the endpoint got in a minute before, as far as that
-// is known.
+// usualRate returns the rate of deliveries to the endpoint before it was paused, if known.
 func (s *Server) usualRate(id webhook.EndpointID) int {
 	if s.UsualRate == nil {
 		return 0
@@ -29,7 +27,7 @@ func (s *Server) usualRate(id webhook.EndpointID) int {
 	return min(s.UsualRate(id), webhook.MaxReplayRate)
 }
 
-// resumedView is an endpoint that goes on, and the replay that releases what it held.
+// resumedView is a resumed endpoint, and the replay that releases its held deliveries.
 type resumedView struct {
 	endpointView
 
@@ -41,7 +39,7 @@ func (s *Server) pauseEndpoint(c call) error {
 	if err != nil {
 		return err
 	}
-	if err := c.nothing(); err != nil {
+	if err := c.noBody(); err != nil {
 		return err
 	}
 	e, err := s.EndpointSwitch.PauseEndpoint(c.Request().Context(), c.actor(), c.tenant, id)
@@ -62,7 +60,7 @@ func (s *Server) resumeEndpoint(c call) error {
 	}
 	rate := max(resumeRate, s.usualRate(id))
 	if text != nil {
-		err := readObject(text, func(d *door, name string) {
+		err := readObject(text, func(d *jsonDecoder, name string) {
 			if name != "rate_per_minute" {
 				d.unknown()
 				return

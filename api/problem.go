@@ -15,20 +15,20 @@ import (
 )
 
 const (
-	problemBase    = "https://everpost.dev/errors/" // where the types of problems are described
-	internalDetail = "something went wrong on our side; the request id finds it in our log"
+	problemBase    = "https://everpost.dev/errors/" // base of the documented problem types
+	internalDetail = "internal error; the server's log has the cause under the request id"
 )
 
-// problem is an answer that is an error (RFC 9457).
+// problem is an error response (RFC 9457).
 type problem struct {
 	Type      string               `json:"type"`
 	Title     string               `json:"title"`
 	Status    int                  `json:"status"`
 	Detail    string               `json:"detail"`
 	RequestID string               `json:"request_id"`
-	State     string               `json:"state,omitempty"`     // of the delivery or replay that refused a command
-	WaitsFor  string               `json:"waits_for,omitempty"` // what keeps it from being carried out now
-	Until     timestamp            `json:"until,omitzero"`      // when that is likely to be over
+	State     string               `json:"state,omitempty"`     // of the delivery or replay that refused the command
+	WaitsFor  string               `json:"waits_for,omitempty"` // why the command is not possible now, if that will change
+	Until     timestamp            `json:"until,omitzero"`      // when it is expected to be possible
 	Errors    []webhook.FieldError `json:"errors,omitempty"`
 }
 
@@ -39,7 +39,7 @@ type class struct {
 	title  string
 }
 
-// classOf is the one place where the domain's codes become HTTP.
+// classOf is the only place that maps the domain's codes to HTTP.
 func classOf(code webhook.Code) class {
 	switch code {
 	case webhook.CodeInvalid:
@@ -67,7 +67,7 @@ func classOf(code webhook.Code) class {
 	return class{http.StatusInternalServerError, "internal", "Internal error"}
 }
 
-// What only HTTP knows to refuse.
+// Problems without a code of the domain.
 func unsupportedMedia() class {
 	return class{http.StatusUnsupportedMediaType, "unsupported-media-type", "The media type is not supported"}
 }
@@ -80,7 +80,7 @@ func methodNotAllowed() class {
 	return class{http.StatusMethodNotAllowed, "method-not-allowed", "The method is not allowed"}
 }
 
-// httpError is a refusal that only HTTP knows.
+// httpError is an error without a code of the domain.
 type httpError struct {
 	class  class
 	detail string
@@ -88,21 +88,20 @@ type httpError struct {
 
 func (e *httpError) Error() string { return e.detail }
 
-// stateError is the refusal of a command that makes no sense for what it is asked of.
+// stateError refuses a command that is not possible in the current state.
 type stateError struct {
 	command, state string
-	why            string // a sentence without its full stop: the delivery is held
-	waitsFor       string // what keeps it from being carried out now, "" for nothing that passes
+	why            string // a clause without a full stop: the delivery is held
+	waitsFor       string // what prevents the command now; "" if it is not temporary
 	until          time.Time
 }
 
 func (e *stateError) Error() string { return e.command + " is not possible: " + e.why }
 
-// writeError answers with the problem that an error is. Handlers hand it the errors
-// of the stores as they are: they carry their code, and the log line names the
-// route and the request. Not found says what by the
-// route's noun alone, whichever part of the path it was: another tenant's thing
-// and one that does not exist must read the same.
+// writeError writes the problem for an error. Handlers pass the errors of the stores unchanged:
+// they have a code, and the log line has the route and the request. Not found only contains the
+// route's noun, whichever part of the path does not exist: another tenant's resource and one that
+// does not exist must have the same response.
 func (s *Server) writeError(c echo.Context, noun string, err error) error {
 	known := &webhook.Error{}
 	if found, ok := errors.AsType[*webhook.Error](err); ok {
@@ -123,7 +122,7 @@ func (s *Server) writeError(c echo.Context, noun string, err error) error {
 			p.Errors, p.Detail = known.Fields, fieldsInWords(known.Fields)
 		}
 	case http.StatusUnauthorized:
-		if header := c.Response().Header(); header.Get("WWW-Authenticate") == "" { // RFC 9110 §15.5.2 wants one
+		if header := c.Response().Header(); header.Get("WWW-Authenticate") == "" { // RFC 9110 §15.5.2 requires it
 			header.Set("WWW-Authenticate", challenge)
 		}
 	case http.StatusNotFound:
@@ -139,8 +138,8 @@ func (s *Server) writeError(c echo.Context, noun string, err error) error {
 	return s.writeProblem(c, kind, p)
 }
 
-// logInternal logs an error of ours. A client that went away is none, whether it
-// shows as a cancelled context or as an answer that could not be written.
+// logInternal logs an internal error. A client that disconnected is not an error, whether it shows
+// as a cancelled context or as a failed write.
 func (s *Server) logInternal(c echo.Context, err error) {
 	ctx := c.Request().Context()
 	level := slog.LevelError
@@ -163,7 +162,7 @@ func (s *Server) writeProblem(c echo.Context, k class, p problem) error {
 	return writeJSON(c, k.status, "application/problem+json", p)
 }
 
-// routerError answers what no route takes: 404 and 405 of the router.
+// routerError writes the response to a request without a route: the router's 404 and 405.
 func (s *Server) routerError(err error, c echo.Context) {
 	header := c.Response().Header()
 	var answer error
@@ -175,17 +174,17 @@ func (s *Server) routerError(err error, c echo.Context) {
 		header.Set("Allow", strings.TrimPrefix(allow, http.MethodOptions+", "))
 		answer = s.writeError(c, "", &httpError{
 			methodNotAllowed(),
-			"this address does not take " + c.Request().Method,
+			"this path does not support " + c.Request().Method,
 		})
 	default:
 		answer = s.writeError(c, "route", webhook.NotFound("route"))
 	}
-	if answer != nil { // the client went away while it was written
+	if answer != nil { // the client disconnected
 		s.Logger.LogAttrs(c.Request().Context(), slog.LevelDebug, "answer not written", slog.String("request_id", requestID(c)))
 	}
 }
 
-// fieldsInWords is the first error, and how many more there are.
+// fieldsInWords is the first error and the number of the others.
 func fieldsInWords(fields []webhook.FieldError) string {
 	text := fields[0].Field + ": " + fields[0].Message
 	if more := len(fields) - 1; more > 0 {
@@ -194,7 +193,7 @@ func fieldsInWords(fields []webhook.FieldError) string {
 	return text
 }
 
-// retryAfterSeconds rounds up to the whole seconds of RFC 9110 §10.2.3, one at least.
+// retryAfterSeconds rounds up to whole seconds (RFC 9110 §10.2.3), at least one.
 func retryAfterSeconds(d time.Duration) string {
 	return strconv.FormatInt(max(int64((d+time.Second-1)/time.Second), 1), 10)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// Every code of the domain, as the answer reads to the letter.
+// The exact response for every code of the domain.
 func TestEveryCodeHasItsProblem(t *testing.T) {
 	t.Parallel()
 	secret := errors.New("dial tcp 10.0.0.1: canary")
@@ -26,13 +26,13 @@ func TestEveryCodeHasItsProblem(t *testing.T) {
 		{
 			errors.New("canary"), 500,
 			`{"type":"https://everpost.dev/errors/internal","title":"Internal error","status":500,` +
-				`"detail":"something went wrong on our side; the request id finds it in our log","request_id":"req-1"}`,
+				`"detail":"internal error; the server's log has the cause under the request id","request_id":"req-1"}`,
 			"",
 		},
 		{
 			&webhook.Error{Code: webhook.CodeInternal, Message: "canary", Err: secret}, 500,
 			`{"type":"https://everpost.dev/errors/internal","title":"Internal error","status":500,` +
-				`"detail":"something went wrong on our side; the request id finds it in our log","request_id":"req-1"}`,
+				`"detail":"internal error; the server's log has the cause under the request id","request_id":"req-1"}`,
 			"",
 		},
 		{
@@ -118,7 +118,7 @@ func TestRouterProblems(t *testing.T) {
 	a := b.ok(t, http.StatusMethodNotAllowed, "admin", "PUT", "/v1/tenants/acme/events", "")
 	require.Equal(t, "GET, POST", a.Header.Get("Allow"))
 	require.Equal(t, `{"type":"https://everpost.dev/errors/method-not-allowed","title":"The method is not allowed","status":405,`+
-		`"detail":"this address does not take PUT","request_id":"req-1"}`, strings.TrimSpace(a.text))
+		`"detail":"this path does not support PUT","request_id":"req-1"}`, strings.TrimSpace(a.text))
 }
 
 func TestPanicIsAnsweredAndLoggedWithoutItsValue(t *testing.T) {
@@ -127,10 +127,10 @@ func TestPanicIsAnsweredAndLoggedWithoutItsValue(t *testing.T) {
 		b := setup(t)
 		b.panicWith = value
 		a := b.ok(t, http.StatusInternalServerError, "ingest", "POST", "/v1/tenants/acme/events", `{"type":"a","payload":"canary"}`)
-		require.Equal(t, "something went wrong on our side; the request id finds it in our log", a.json["detail"], name)
+		require.Equal(t, "internal error; the server's log has the cause under the request id", a.json["detail"], name)
 		require.Contains(t, b.log.String(), `"msg":"panic","request_id":"req-1"`)
 		require.NotContains(t, b.log.String(), "canary")
-		require.Equal(t, []string{"reserve", "accept", "release"}, b.calls, "the place in the queue is given back")
+		require.Equal(t, []string{"reserve", "accept", "release"}, b.calls, "the reservation in the queue is released")
 	}
 }
 
@@ -162,7 +162,7 @@ func TestLogHoldsNoSecrets(t *testing.T) {
 	}
 }
 
-func TestAClientThatLeftIsNoErrorOfOurs(t *testing.T) {
+func TestADisconnectedClientIsNotAnInternalError(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.broken = context.Canceled

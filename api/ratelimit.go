@@ -11,25 +11,24 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// Limits knows what bounds a tenant. It is asked with each request and answers from
-// memory.
+// Limits returns a tenant's limits. It is called for each request and answers from memory.
 type Limits interface {
 	TenantLimits(ctx context.Context, tenantID string) (webhook.Limits, error)
 }
 
-// maxBuckets bounds the tenants whose rate is remembered. When there are more, those
-// whose bucket is full are forgotten first: they lose nothing by it.
+// maxBuckets limits the number of buckets. Beyond it, full buckets are removed first, which has no
+// effect on their tenants.
 const maxBuckets = 10_000
 
-// buckets are the token buckets of the tenants that have a limit of their rate. Each
-// process has its own: two of them let twice as many requests through.
+// buckets are the token buckets of the tenants with a rate limit. Each process has its own, so two
+// processes admit twice as many requests.
 type buckets struct {
 	mu sync.Mutex
 	of map[string]*rate.Limiter
 }
 
-// admit takes a token for a request made with a key of a tenant, or says when to come
-// back. Operators are not limited: they have to be able to put things right.
+// admit takes a token for a request with a tenant's key, or returns an error with RetryAfter.
+// Operators are not limited, so that they can always intervene.
 func (s *Server) admit(ctx context.Context, key webhook.Key) error {
 	if key.TenantID == "" {
 		return nil
@@ -49,8 +48,8 @@ func (s *Server) admit(ctx context.Context, key webhook.Key) error {
 	}
 }
 
-// take takes a token of the tenant's bucket. When there is none it returns how long
-// until there is one, and takes nothing.
+// take takes a token of the tenant's bucket. If there is none, it returns the time until there is
+// one.
 func (b *buckets) take(tenantID string, limits webhook.Limits, now time.Time) (wait time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -72,8 +71,8 @@ func (b *buckets) take(tenantID string, limits webhook.Limits, now time.Time) (w
 	return wait
 }
 
-// makeRoom forgets buckets when there are too many: those that are full, and any others
-// until half of the room is free, so that it is not looked for again at once.
+// makeRoom removes buckets when there are too many: first the full ones, then any others until half
+// of the capacity is free, so that it does not run again soon.
 func (b *buckets) makeRoom(now time.Time) {
 	if len(b.of) < maxBuckets {
 		return

@@ -12,8 +12,8 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// In no stretch of time does a bucket let more through than its burst and what its rate
-// makes of that time, and who waits as told gets in.
+// In no period does a bucket admit more than its burst plus its rate times the period, and a caller
+// that waits for Retry-After is admitted.
 func TestABucketKeepsItsRate(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -29,7 +29,7 @@ func TestABucketKeepsItsRate(t *testing.T) {
 			wait := b.take("acme", limits, now)
 			if wait > 0 && rapid.Bool().Draw(t, "waits") {
 				now = now.Add(wait + time.Microsecond) // the library rounds to a nanosecond, callers wait whole seconds
-				require.Zero(t, b.take("acme", limits, now), "who has waited gets in")
+				require.Zero(t, b.take("acme", limits, now), "a request after the wait is admitted")
 				wait = 0
 			}
 			if wait == 0 {
@@ -48,7 +48,7 @@ func TestTenantsHaveBucketsOfTheirOwn(t *testing.T) {
 	require.Zero(t, b.take("acme", limits, now))
 	require.Equal(t, time.Second, b.take("acme", limits, now))
 	require.Zero(t, b.take("other", limits, now))
-	require.Equal(t, time.Second/10, b.take("acme", webhook.Limits{RequestsPerSecond: 10, Burst: 1}, now), "a new rate holds at once")
+	require.Equal(t, time.Second/10, b.take("acme", webhook.Limits{RequestsPerSecond: 10, Burst: 1}, now), "a new rate applies immediately")
 }
 
 func TestBucketsAreBounded(t *testing.T) {
@@ -59,7 +59,7 @@ func TestBucketsAreBounded(t *testing.T) {
 		require.Zero(t, b.take(strconv.Itoa(i), limits, now))
 		require.LessOrEqual(t, len(b.of), maxBuckets)
 	}
-	later := now.Add(time.Hour) // all are full again
+	later := now.Add(time.Hour) // all buckets are full again
 	require.Zero(t, b.take("acme", limits, later))
-	require.Less(t, len(b.of), 3, "what is full is forgotten")
+	require.Less(t, len(b.of), 3, "full buckets are removed")
 }

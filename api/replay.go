@@ -9,20 +9,20 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// Replays stores sets of deliveries that are sent again, and what is asked of them.
+// Replays stores replays and the commands to them.
 type Replays interface {
 	// CreateReplay stores a replay and counts its set. CodeNotFound: no such tenant;
 	// CodeInvalid: an unknown endpoint.
 	CreateReplay(ctx context.Context, by webhook.Actor, r webhook.Replay) (webhook.Replay, error)
 	Replay(ctx context.Context, tenantID string, id webhook.ReplayID) (webhook.Replay, error)
 	ListReplays(ctx context.Context, tenantID string, p webhook.Page) ([]webhook.Replay, error)
-	// CommandReplay stores a command; CodeConflict, beside the replay, when it makes no
-	// sense in its state. Where nothing is left to be done the replay's Command is not
-	// pending.
+	// CommandReplay stores a command. It returns the replay and CodeConflict if the replay's
+	// state does not accept the command. If the command has no effect, the replay's Command is
+	// not pending.
 	CommandReplay(ctx context.Context, by webhook.Actor, tenantID string, id webhook.ReplayID, c webhook.ReplayCommand) (webhook.Replay, error)
 }
 
-// replayView is a replay as the API shows it.
+// replayView is the API's view of a replay.
 type replayView struct {
 	ID          webhook.ReplayID     `json:"id"`
 	State       webhook.ReplayState  `json:"state"`
@@ -60,11 +60,11 @@ func (c call) showReplay(r webhook.Replay) replayView {
 	}
 }
 
-// createReplay stores a replay and has its workflow started. It is stored when it is
-// answered; that the engine is away only delays it.
+// createReplay stores a replay and starts its workflow. It responds after the commit; if Temporal
+// is unavailable, the workflow starts later.
 func (s *Server) createReplay(c call) error {
 	r := webhook.Replay{TenantID: c.tenant, Asked: webhook.DefaultReplayRate, Ramp: true}
-	if err := c.object(func(d *door, name string) { readReplayField(d, &r, name) }, "source"); err != nil {
+	if err := c.object(func(d *jsonDecoder, name string) { readReplayField(d, &r, name) }, "source"); err != nil {
 		return err
 	}
 	if bad := replayContradictions(&r); len(bad) > 0 {
@@ -79,7 +79,7 @@ func (s *Server) createReplay(c call) error {
 	return c.json(http.StatusAccepted, c.showReplay(r))
 }
 
-func readReplayField(d *door, r *webhook.Replay, name string) {
+func readReplayField(d *jsonDecoder, r *webhook.Replay, name string) {
 	f := &r.Filter
 	switch name {
 	case "source":
@@ -91,7 +91,7 @@ func readReplayField(d *door, r *webhook.Replay, name string) {
 	case "reason":
 		set(d, &f.Reason, "", readReason)
 	case "status":
-		set(d, &f.Status, 0, func(d *door) int { return d.integer(100, 999) })
+		set(d, &f.Status, 0, func(d *jsonDecoder) int { return d.integer(100, 999) })
 	case "since":
 		if !d.null() {
 			f.Since, _ = d.instant()
@@ -111,7 +111,7 @@ func readReplayField(d *door, r *webhook.Replay, name string) {
 	}
 }
 
-func readReplaySource(d *door) webhook.ReplaySource {
+func readReplaySource(d *jsonDecoder) webhook.ReplaySource {
 	name, ok := d.str()
 	if !ok {
 		return 0
@@ -123,7 +123,7 @@ func readReplaySource(d *door) webhook.ReplaySource {
 	return source
 }
 
-func readEndpointID(d *door) webhook.EndpointID {
+func readEndpointID(d *jsonDecoder) webhook.EndpointID {
 	text, ok := d.str()
 	if !ok {
 		return webhook.EndpointID{}
@@ -135,7 +135,7 @@ func readEndpointID(d *door) webhook.EndpointID {
 	return id
 }
 
-func readReplayedType(d *door) string {
+func readReplayedType(d *jsonDecoder) string {
 	text, ok := d.str()
 	if ok && !webhook.ValidFilter(text) {
 		d.note(notAFilter)
@@ -143,9 +143,9 @@ func readReplayedType(d *door) string {
 	return text
 }
 
-func readReplayRate(d *door) int { return d.integer(1, webhook.MaxReplayRate) }
+func readReplayRate(d *jsonDecoder) int { return d.integer(1, webhook.MaxReplayRate) }
 
-// replayContradictions are fields that do not go together.
+// replayContradictions returns errors for fields that exclude each other.
 func replayContradictions(r *webhook.Replay) (bad []webhook.FieldError) {
 	refuse := func(when bool, field, message string) {
 		if when {
@@ -189,7 +189,7 @@ func (s *Server) listReplays(c call) error {
 	return list(c, q, fetch, func(r webhook.Replay) string { return idPosition(r.ID) }, c.showReplay)
 }
 
-// commandReplay is the handler of an action on a replay.
+// commandReplay returns the handler of an action on a replay.
 func commandReplay(action webhook.ReplayAction) func(*Server, call) error {
 	return func(s *Server, c call) error {
 		id, err := pathID(c, webhook.ParseReplayID)
@@ -208,8 +208,8 @@ func (s *Server) updateReplay(c call) error {
 	if err != nil {
 		return err
 	}
-	asked := webhook.ReplayCommand{}
-	err = c.object(func(d *door, name string) {
+	cmd := webhook.ReplayCommand{}
+	err = c.object(func(d *jsonDecoder, name string) {
 		if name != "rate_per_minute" {
 			if slices.Contains(replayFields(), name) {
 				d.note("is set when the replay is created and cannot be changed")
@@ -219,27 +219,27 @@ func (s *Server) updateReplay(c call) error {
 			d.unknown()
 			return
 		}
-		set(d, &asked.Rate, webhook.DefaultReplayRate, readReplayRate)
+		set(d, &cmd.Rate, webhook.DefaultReplayRate, readReplayRate)
 	}, "rate_per_minute")
 	if err != nil {
 		return err
 	}
-	return s.commandReplay(c, id, asked)
+	return s.commandReplay(c, id, cmd)
 }
 
-// replayFields are those of a replay's creation that stay as they are.
+// replayFields are the fields that can be set only when a replay is created.
 func replayFields() []string {
 	return []string{"source", "endpoint_id", "event_type", "reason", "status", "since", "until", "include_unmatched", "ramp"}
 }
 
-// commandReplay stores a command and tells the replay's workflow, if it has anything
-// to do.
-func (s *Server) commandReplay(c call, id webhook.ReplayID, asked webhook.ReplayCommand) error {
+// commandReplay stores a command and signals the replay's workflow, unless the command has no
+// effect.
+func (s *Server) commandReplay(c call, id webhook.ReplayID, cmd webhook.ReplayCommand) error {
 	ctx := c.Request().Context()
-	r, err := s.Replays.CommandReplay(ctx, c.actor(), c.tenant, id, asked)
+	r, err := s.Replays.CommandReplay(ctx, c.actor(), c.tenant, id, cmd)
 	if known, ok := errors.AsType[*webhook.Error](err); ok && known.Code == webhook.CodeConflict {
-		name := asked.Action.String()
-		if asked.Rate != 0 {
+		name := cmd.Action.String()
+		if cmd.Rate != 0 {
 			name = "another rate"
 		}
 		return &stateError{command: name, state: r.State.String(), why: known.Message}

@@ -180,7 +180,7 @@ func TestReplayCommands(t *testing.T) {
 			}
 			require.Equal(t, id, b.ok(t, http.StatusAccepted, "admin", method, path, body).json["id"])
 			if want.Action == webhook.ReplayPause && state == webhook.ReplayPaused {
-				require.Empty(t, b.woken, "nothing is left to be done")
+				require.Empty(t, b.woken, "the command has no effect")
 				continue
 			}
 			require.Equal(t, want, b.woken[0].Command)

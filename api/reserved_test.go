@@ -7,11 +7,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Nobody may post events that look like Everpost's own; they are read as any other.
+// Events with a reserved type cannot be posted; they are read like any other event.
 func TestOperationalTypesAreReserved(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	const refusal = "must not begin with everpost., in whatever case: such events are Everpost's own"
+	const refusal = "must not begin with everpost., in any case: these types are reserved"
 	for _, key := range []string{"ingest", "operator"} {
 		for _, eventType := range []string{"everpost.endpoint.disabled", "everpost.x", "Everpost.endpoint.disabled", "EVERPOST.x"} {
 			b.refused(t, key, "POST", eventsPath, `{"type":"`+eventType+`","payload":1}`, "type", refusal)

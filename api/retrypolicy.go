@@ -15,15 +15,15 @@ type presetView struct {
 	previewsView
 }
 
-// previewsView is what a policy comes to: against a receiver that fails, and against one
-// that may be gone for good, with a 404 or refused credentials every time.
+// previewsView lists the attempts of a policy for two receivers: one that always fails, and one
+// whose outcomes are all ambiguous (404 or refused credentials).
 type previewsView struct {
 	Attempts    []previewView   `json:"attempts"`
 	IfAmbiguous []ambiguousView `json:"attempts_if_ambiguous"`
 }
 
-// previewView says when an attempt starts, counted from the first one. Expected is
-// false for one that takes place only when jitter made the delays before it short.
+// previewView is when an attempt starts, relative to the first one. Expected is false for an
+// attempt that takes place only if the jitter shortens the delays before it.
 type previewView struct {
 	Number         int    `json:"number"`
 	Earliest       string `json:"earliest"`
@@ -33,7 +33,7 @@ type previewView struct {
 	Expected       bool   `json:"expected"`
 }
 
-// ambiguousView is previewView for an attempt that no 429 comes before.
+// ambiguousView is previewView without the time after 429 responses.
 type ambiguousView struct {
 	Number   int    `json:"number"`
 	Earliest string `json:"earliest"`
@@ -58,11 +58,11 @@ func showPreview(p retry.Policy) previewsView {
 	return views
 }
 
-// showDelay writes a time of the preview to the microsecond, as all times of the API:
-// what a factor with a fraction leaves beyond is the rounding of its powers.
+// showDelay formats a time of the preview, rounded to microseconds like all times of the API. The
+// rest comes from the rounding of powers of a fractional factor.
 func showDelay(d time.Duration) string { return retry.FormatDuration(d.Round(time.Microsecond)) }
 
-// listRetryPolicies shows all presets; they are few and always one page.
+// listRetryPolicies lists all presets on one page.
 func (s *Server) listRetryPolicies(c call) error {
 	presets := retry.Presets()
 	p := page[presetView]{Data: make([]presetView, 0, len(presets))}
@@ -72,11 +72,11 @@ func (s *Server) listRetryPolicies(c call) error {
 	return c.json(http.StatusOK, p)
 }
 
-// previewRetryPolicy shows what a policy comes to before an endpoint is given it. Null is
-// what an endpoint without one has: the policy of the key's tenant, or the installation's.
+// previewRetryPolicy previews a policy. Null stands for the policy of an endpoint without its own:
+// that of the key's tenant, or the installation's.
 func (s *Server) previewRetryPolicy(c call) error {
 	var policy retry.Policy
-	err := c.object(func(d *door, name string) {
+	err := c.object(func(d *jsonDecoder, name string) {
 		if name != "retry_policy" {
 			d.unknown()
 			return
@@ -95,8 +95,8 @@ func (s *Server) previewRetryPolicy(c call) error {
 	}{policy, showPreview(policy)})
 }
 
-// inheritedPolicy is the policy of an endpoint of the caller's tenant that has none of its
-// own; for an operator, who has no tenant, the installation's.
+// inheritedPolicy returns the policy of an endpoint without its own in the caller's tenant; for an
+// operator, who has no tenant, the installation's.
 func (s *Server) inheritedPolicy(c call) (retry.Policy, error) {
 	if c.key.TenantID != "" {
 		t, err := s.Tenants.Tenant(c.Request().Context(), c.key.TenantID)
@@ -108,10 +108,10 @@ func (s *Server) inheritedPolicy(c call) (retry.Policy, error) {
 }
 
 // readRetryPolicy reads a preset's name or an object.
-func readRetryPolicy(d *door) retry.Policy {
+func readRetryPolicy(d *jsonDecoder) retry.Policy {
 	before := len(d.errs)
 	raw := d.raw()
-	if d.broken || len(d.errs) > before { // what breaks the door's rules need not be read
+	if d.broken || len(d.errs) > before { // invalid JSON has been noted already
 		return retry.Policy{}
 	}
 	policy, err := retry.ParsePolicy(raw)

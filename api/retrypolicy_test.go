@@ -14,7 +14,7 @@ import (
 
 const previewPath = "/v1/retry-policies/preview"
 
-// requirePreview holds the attempts of an answer against the policy's preview.
+// requirePreview compares the attempts of a response with the policy's preview.
 func requirePreview(t *testing.T, policy retry.Policy, attempts []previewView) {
 	t.Helper()
 	want := retry.Preview(policy)
@@ -32,7 +32,7 @@ func requirePreview(t *testing.T, policy retry.Policy, attempts []previewView) {
 	}
 }
 
-// requireAmbiguous is requirePreview for a receiver that may be gone for good.
+// requireAmbiguous is requirePreview for ambiguous outcomes.
 func requireAmbiguous(t *testing.T, policy retry.Policy, attempts []ambiguousView) {
 	t.Helper()
 	want := retry.PreviewAmbiguous(policy)
@@ -45,7 +45,7 @@ func requireAmbiguous(t *testing.T, policy retry.Policy, attempts []ambiguousVie
 	}
 }
 
-// preview asks for a policy's preview and returns the policy in full and the attempts.
+// preview requests a policy's preview and returns the complete policy and the attempts.
 func (b *bundle) preview(t *testing.T, policy string) (retry.Policy, []previewView) {
 	t.Helper()
 	a := b.ok(t, http.StatusOK, "ingest", "POST", previewPath, `{"retry_policy":`+policy+`}`)
@@ -75,8 +75,8 @@ func TestPresetsWithTheTimesOfTheirAttempts(t *testing.T) {
 	b.ok(t, http.StatusUnauthorized, "", "POST", previewPath, `{"retry_policy":"fast"}`)
 }
 
-// A preset by its name, as an object, and what the answer says of it sent back: all
-// the same. Null is the default.
+// A preset as a name, as an object, and as the policy of the response have the same preview. Null is
+// the default.
 func TestPreviewOfPresets(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -93,8 +93,8 @@ func TestPreviewOfPresets(t *testing.T) {
 	require.Equal(t, retry.Default(), policy)
 }
 
-// A tenant's policy is that of its endpoints that have none of their own, until it is put
-// without one; the preview of null is what such an endpoint has.
+// A tenant's policy applies to its endpoints without their own, until the tenant is put without a
+// policy. The preview of null is the policy of such an endpoint.
 func TestTenantsPolicy(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -131,8 +131,7 @@ func TestTenantsPolicy(t *testing.T) {
 	b.ok(t, http.StatusForbidden, "admin", "PUT", "/v1/tenants/acme", `{"retry_policy":"fast"}`)
 }
 
-// The installation's policy is what null comes to where the tenant has none, and for an
-// operator, who has no tenant.
+// Null is the installation's policy if the tenant has none, and for an operator, who has no tenant.
 func TestPreviewOfTheInstallationsPolicy(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -150,8 +149,8 @@ func mustLookup(t *testing.T, name string) retry.Policy {
 	return policy
 }
 
-// A 404 every time: the default's delays, each spread by a tenth; a policy without any
-// ends with the first.
+// Only 404 responses: the default's delays, each with a jitter of ±10 %. Without delays the delivery
+// ends with the first attempt.
 func TestPreviewOfAmbiguousOutcomes(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -212,7 +211,7 @@ func TestPreviewOfAnyPolicy(t *testing.T) {
 	})
 }
 
-// What is refused is named with its path, the same for the preview as for an endpoint.
+// An invalid setting is named with its path, for the preview as for an endpoint.
 func TestRefusedPoliciesAreNamedWithTheirPath(t *testing.T) {
 	t.Parallel()
 	const (

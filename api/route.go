@@ -7,18 +7,18 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// route is one operation. The router is built from routes(), and the OpenAPI
-// document is held against it.
+// route is one operation. The router is built from routes(), and a test compares the OpenAPI
+// document with them.
 type route struct {
 	method string
-	path   string        // as OpenAPI writes it: /v1/tenants/{tenant}
-	scope  webhook.Scope // the smallest that may; 0: open to everyone
+	path   string        // in OpenAPI syntax: /v1/tenants/{tenant}
+	scope  webhook.Scope // the smallest scope that suffices; 0: no key needed
 	id     string        // the operationId
-	noun   string        // what does not exist when the answer is 404
+	noun   string        // the resource that a 404 names
 	handle func(*Server, call) error
 }
 
-// scopeNone opens a route to everyone, without a key.
+// scopeNone makes a route public: no key is needed.
 const scopeNone = webhook.Scope(0)
 
 func routes() []route {
@@ -95,10 +95,10 @@ func routes() []route {
 	}
 }
 
-// putTenantID is the one operation whose path names something that need not exist.
+// putTenantID is the only operation on a path that need not exist.
 const putTenantID = "putTenant"
 
-// echoPath is the path as Echo writes it: /v1/tenants/:tenant.
+// echoPath is the path in Echo syntax: /v1/tenants/:tenant.
 func (r route) echoPath() string {
 	return strings.NewReplacer("{", ":", "}", "").Replace(r.path)
 }

@@ -10,15 +10,15 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// readSecret reads a signing secret that the caller brings along.
-func readSecret(d *door) webhook.NewSecret {
+// readSecret reads a caller's own signing secret.
+func readSecret(d *jsonDecoder) webhook.NewSecret {
 	text, ok := d.str()
 	if !ok {
 		return webhook.NewSecret{}
 	}
 	secret, err := signature.ParseSecret(text)
 	if err != nil {
-		d.note("must be whsec_ followed by the base64 of 24 to 64 bytes, or whsk_ followed by that of an ed25519 private key")
+		d.note("must be whsec_ followed by the base64 of 24 to 64 bytes, or whsk_ followed by the base64 of an ed25519 private key")
 		return webhook.NewSecret{}
 	}
 	return shownSecret(secret)
@@ -32,8 +32,8 @@ func shownSecret(secret signature.Secret) webhook.NewSecret {
 	return shown
 }
 
-// firstSecret is the secret of a new endpoint: the caller's, if it fits the scheme, or
-// one that is made.
+// firstSecret returns the secret of a new endpoint: the caller's, if it fits the scheme, or a
+// generated one.
 func firstSecret(scheme string, given webhook.NewSecret) (webhook.NewSecret, error) {
 	if given.Secret != "" {
 		return given, checkFits(scheme, given.Secret)
@@ -70,8 +70,8 @@ func (s *Server) getEndpointSecret(c call) error {
 	}{secret})
 }
 
-// readGrace is in hours where other durations are in seconds.
-func readGrace(d *door) time.Duration {
+// readGrace reads the grace period of a rotation.
+func readGrace(d *jsonDecoder) time.Duration {
 	text, ok := d.str()
 	if !ok {
 		return 0
@@ -83,7 +83,7 @@ func readGrace(d *door) time.Duration {
 	return grace
 }
 
-// rotatedView is a new secret, shown to who asked for it.
+// rotatedView is a new secret, shown to the caller that requested it.
 type rotatedView struct {
 	Secret    string     `json:"secret"`
 	PublicKey *string    `json:"public_key"`
@@ -101,7 +101,7 @@ func (s *Server) rotateEndpointSecret(c call) error {
 	}
 	rotation := webhook.Rotation{Grace: webhook.DefaultGrace}
 	if text != nil {
-		err := readObject(text, func(d *door, name string) {
+		err := readObject(text, func(d *jsonDecoder, name string) {
 			switch name {
 			case "grace":
 				set(d, &rotation.Grace, webhook.DefaultGrace, readGrace)

@@ -11,15 +11,15 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// A pair that the Standard Webhooks libraries publish.
+// A key pair that the Standard Webhooks libraries publish.
 const (
 	knownPrivateKey = "whsk_6Xb/dCcHpPea21PS1N9VY/NZW723CEc77N4rJCubMbfVKIDij2HKpMKkioLlX0dRqSKJp4AJ6p9lMicMFs6Kvg=="
 	knownPublicKey  = "whpk_1SiA4o9hyqTCpIqC5V9HUakiiaeACeqfZTInDBbOir4="
 )
 
-const noSecret = "must be whsec_ followed by the base64 of 24 to 64 bytes, or whsk_ followed by that of an ed25519 private key"
+const noSecret = "must be whsec_ followed by the base64 of 24 to 64 bytes, or whsk_ followed by the base64 of an ed25519 private key"
 
-// Each scheme with each kind of secret, one that is made and none that fits.
+// Each scheme with each kind of secret: a given one, a generated one and one that does not fit.
 func TestSchemes(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// counting counts what is read of it, which is without an end.
+// counting is an endless body that counts the bytes read.
 type counting struct{ n atomic.Int64 }
 
 func (c *counting) Read(p []byte) (int, error) {
@@ -19,8 +19,8 @@ func (c *counting) Read(p []byte) (int, error) {
 
 func (c *counting) Close() error { return nil }
 
-// A body is read only for who may send it, never beyond its cap, and not at all when its
-// length is known to be over it.
+// A body is read only for an authorised caller and never beyond its limit. A body whose known length
+// is over the limit is not read.
 func TestBodiesAreCappedBeforeTheyAreRead(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -45,8 +45,8 @@ func TestBodiesAreCappedBeforeTheyAreRead(t *testing.T) {
 	}
 }
 
-// Browsers of other sites learn nothing: no header of CORS, whatever the Origin, and
-// the check of each answer sees to it for all other tests.
+// No response has a CORS header, whatever the Origin; the check of each response covers all other
+// tests.
 func TestCORSIsOff(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -56,7 +56,7 @@ func TestCORSIsOff(t *testing.T) {
 	b.ok(t, http.StatusNotFound, "", "OPTIONS", "/elsewhere", "", origin)
 }
 
-// What was answered to somebody with a key is kept by no cache, whatever the answer was.
+// No response to a request with a key may be cached.
 func TestNothingIsCached(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -71,8 +71,8 @@ func TestNothingIsCached(t *testing.T) {
 	}
 }
 
-// One bad byte is one error with its place, not a repetition of what was sent.
-func TestErrorsDoNotRepeatWhatWasSent(t *testing.T) {
+// One invalid byte is one error with its position, and the error does not repeat the input.
+func TestErrorsDoNotRepeatTheInput(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	const canary = "canary-4711"

@@ -56,7 +56,7 @@ func setup(t *testing.T) *bundle {
 	return b
 }
 
-// answer is what came back, with the body decoded when it is JSON.
+// answer is a response, with the body decoded if it is JSON.
 type answer struct {
 	*http.Response
 
@@ -64,8 +64,8 @@ type answer struct {
 	json map[string]any
 }
 
-// do sends a request and holds the answer against the OpenAPI document. as names a
-// key of the bundle, "" none. Options change the request before it is sent.
+// do sends a request and checks the response against the OpenAPI document. as names a key of the
+// bundle, "" for none. Options change the request before it is sent.
 func (b *bundle) do(t *testing.T, as, method, path, body string, options ...func(*http.Request)) answer {
 	t.Helper()
 	r := httptest.NewRequest(method, path, strings.NewReader(body))
@@ -93,7 +93,7 @@ func (b *bundle) do(t *testing.T, as, method, path, body string, options ...func
 	return a
 }
 
-// ok is do for a request that must be answered with the status.
+// ok is do for a request that must have the status.
 func (b *bundle) ok(t *testing.T, status int, as, method, path, body string, options ...func(*http.Request)) answer {
 	t.Helper()
 	a := b.do(t, as, method, path, body, options...)
@@ -101,8 +101,8 @@ func (b *bundle) ok(t *testing.T, status int, as, method, path, body string, opt
 	return a
 }
 
-// refused is do for a request that must be answered with 400 and exactly these
-// errors, as field, message, field, message, ….
+// refused is do for a request that must have status 400 and exactly these errors, as field, message,
+// field, message, ….
 func (b *bundle) refused(t *testing.T, as, method, path, body string, want ...string) {
 	t.Helper()
 	a := b.ok(t, http.StatusBadRequest, as, method, path, body)
@@ -120,7 +120,7 @@ func fieldsOf(t *testing.T, a answer) []string {
 	return got
 }
 
-// endpoint makes an endpoint of acme and returns its id.
+// endpoint creates an endpoint of acme and returns its id.
 func (b *bundle) endpoint(t *testing.T) string {
 	t.Helper()
 	a := b.ok(t, http.StatusCreated, "admin", "POST", "/v1/tenants/acme/endpoints", `{"url":"https://example.com/hook"}`)
@@ -135,7 +135,7 @@ func (b *bundle) posted(t *testing.T) (event, delivery string) {
 	return a.json["id"].(string), a.json["deliveries"].([]any)[0].(map[string]any)["id"].(string)
 }
 
-// document is the OpenAPI document, parsed once.
+// document returns the OpenAPI document, parsed once.
 var document = sync.OnceValue(func() *contracttest.Document {
 	d, err := contracttest.Parse(openAPISource)
 	if err != nil {
@@ -148,7 +148,7 @@ func header(name string, values ...string) func(*http.Request) {
 	return func(r *http.Request) { r.Header[http.CanonicalHeaderKey(name)] = values }
 }
 
-// unsized makes the length of the body unknown, as a chunked request has it.
+// unsized hides the length of the body, as in a chunked request.
 func unsized(r *http.Request) {
 	r.ContentLength = -1
 	r.Body = io.NopCloser(r.Body)

@@ -6,29 +6,28 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// The API's needs of the record, in small pieces. Every method returns a
-// *webhook.Error for what a caller can do something about, among them
-// CodeUnavailable while PostgreSQL is away. Writes that take an Actor write the
-// audit log in the same transaction.
+// The interfaces of the store that the API needs. A method returns a *webhook.Error if the caller
+// of the API can act on the failure; this includes CodeUnavailable while PostgreSQL is
+// unavailable. A method with an Actor writes the audit log in the same transaction.
 
 // Tenants stores tenants.
 type Tenants interface {
 	PutTenant(ctx context.Context, by webhook.Actor, t webhook.Tenant) (stored webhook.Tenant, created bool, err error)
 	Tenant(ctx context.Context, id string) (webhook.Tenant, error)
-	// ListTenants is ordered by id; after is the last id of the page before, "" for the first page.
+	// ListTenants lists tenants by id; after is the last id of the previous page, "" for the first page.
 	ListTenants(ctx context.Context, limit int, after string) ([]webhook.Tenant, error)
 	DeleteTenant(ctx context.Context, by webhook.Actor, id string) error
 }
 
 // TenantUpdates changes tenants.
 type TenantUpdates interface {
-	// UpdateTenant reads the tenant under a lock, lets change edit it and writes it back;
-	// an error of change is returned as it is.
+	// UpdateTenant reads the tenant under a lock, calls change and stores the result. It
+	// returns an error of change unchanged.
 	UpdateTenant(ctx context.Context, by webhook.Actor, id string, change func(*webhook.Tenant) error) (webhook.Tenant, error)
 }
 
-// Keys stores API keys. Authenticate is cached and constant in time for a known
-// id; CodeUnauthenticated for everything that is not a living key.
+// Keys stores API keys. Authenticate caches keys and takes constant time for a known id. It returns
+// CodeUnauthenticated for every key that is not valid.
 type Keys interface {
 	CreateKey(ctx context.Context, by webhook.Actor, k webhook.Key) error
 	ListKeys(ctx context.Context, tenantID string, p webhook.Page) ([]webhook.Key, error)
@@ -36,42 +35,42 @@ type Keys interface {
 	Authenticate(ctx context.Context, id webhook.KeyID, sha256 [32]byte) (webhook.Key, error)
 }
 
-// Endpoints stores endpoints and their secrets, the latter encrypted.
+// Endpoints stores endpoints and their secrets, which it encrypts.
 type Endpoints interface {
 	CreateEndpoint(ctx context.Context, by webhook.Actor, e webhook.Endpoint, secret string) (webhook.Endpoint, error)
 	Endpoint(ctx context.Context, tenantID string, id webhook.EndpointID) (webhook.Endpoint, error)
 	ListEndpoints(ctx context.Context, tenantID string, p webhook.Page) ([]webhook.Endpoint, error)
-	// UpdateEndpoint reads the endpoint under a lock, lets change edit it and writes
-	// it back; an error of change is returned as it is. An endpoint whose signature scheme
-	// needs a secret of another kind then gets one.
+	// UpdateEndpoint reads the endpoint under a lock, calls change and stores the result. It
+	// returns an error of change unchanged. If the signature scheme needs a secret of
+	// another kind, the endpoint gets a new one.
 	UpdateEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID,
 		change func(*webhook.Endpoint) error) (webhook.Endpoint, error)
 }
 
-// EndpointSecrets reads, rotates and removes what belongs to an endpoint.
+// EndpointSecrets reads and rotates the secrets of endpoints, and deletes endpoints.
 type EndpointSecrets interface {
-	// RotateSecret gives the endpoint a new secret, and makes one unless the caller has.
+	// RotateSecret sets a new secret of the endpoint: the caller's or a generated one.
 	// CodeInvalid: the caller's does not fit the signature scheme; CodeConflict: too many
-	// are in use.
+	// secrets are in use.
 	RotateSecret(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID, r webhook.Rotation) (webhook.Rotated, error)
-	// EndpointSecret is the newest signing secret (whsec_… or whsk_…).
+	// EndpointSecret returns the newest signing secret (whsec_… or whsk_…).
 	EndpointSecret(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID) (string, error)
-	// DeleteEndpoint ends the endpoint and asks its open deliveries to be cancelled.
+	// DeleteEndpoint deletes the endpoint and requests the cancellation of its open deliveries.
 	DeleteEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID) error
 }
 
-// Intake takes events.
+// Intake stores events.
 type Intake interface {
-	// Accept stores an event and its deliveries; when it returns without an error
-	// they are committed. CodeNotFound: no such tenant; CodeInvalid: an unknown
-	// endpoint id; CodeMismatch and CodeConflict: see the idempotency rules.
+	// Accept stores an event and its deliveries; they are committed when it returns without an
+	// error. CodeNotFound: no such tenant; CodeInvalid: an unknown endpoint id; CodeMismatch and
+	// CodeConflict: see the idempotency rules.
 	Accept(ctx context.Context, e webhook.NewEvent) (webhook.Accepted, error)
-	// AcceptBatch stores all of a batch's events or none, and answers for each. Its
-	// errors are Accept's and say which event; CodeTooLarge: too many deliveries.
+	// AcceptBatch stores all events of a batch or none, and returns a result for each. Its
+	// errors are those of Accept and name the event; CodeTooLarge: too many deliveries.
 	AcceptBatch(ctx context.Context, b webhook.NewBatch) ([]webhook.Accepted, error)
 }
 
-// Events takes and reads events.
+// Events stores and reads events.
 type Events interface {
 	Intake
 	Event(ctx context.Context, tenantID string, id webhook.EventID) (webhook.Event, []webhook.Delivery, error)
@@ -79,34 +78,33 @@ type Events interface {
 	ListEvents(ctx context.Context, tenantID string, f webhook.EventFilter, p webhook.Page) ([]webhook.Event, error)
 }
 
-// Deliveries reads deliveries and stores what is asked of them.
+// Deliveries reads deliveries and stores commands to them.
 type Deliveries interface {
 	Delivery(ctx context.Context, tenantID string, id webhook.DeliveryID) (webhook.Delivery, error)
 	ListDeliveries(ctx context.Context, tenantID string, f webhook.DeliveryFilter, p webhook.Page) ([]webhook.Delivery, error)
-	// Attempts are newest first; afterNumber 0 starts at the newest.
+	// Attempts returns the newest first; afterNumber 0 starts at the newest.
 	Attempts(ctx context.Context, tenantID string, id webhook.DeliveryID, limit, afterNumber int) ([]webhook.Attempt, error)
-	// Command stores a command with the delivery; CodeConflict with the State when
-	// it makes no sense there. The delivery is returned as it stood after it, with
-	// the command's id, for the signal that follows.
+	// Command stores a command with the delivery. It returns CodeConflict with the State if
+	// that does not accept the command. The returned delivery is the one after the command,
+	// with the command's id for the signal.
 	Command(ctx context.Context, by webhook.Actor, tenantID string, id webhook.DeliveryID,
 		c webhook.PendingCommand) (webhook.Delivery, webhook.PendingCommand, error)
 }
 
-// Dispatcher carries what was stored to the engine. But for Reserve nothing
-// reports an error: what cannot be carried now stays in the record and is carried
-// later.
+// Dispatcher passes stored deliveries, commands and replays to Temporal. Only Reserve returns an
+// error: what Temporal cannot take now stays in the store and is passed later.
 type Dispatcher interface {
-	// Reserve waits up to 1 s for room in the queue for n events of the tenant and takes
-	// it; CodeUnavailable when there is none. The caller must call release once, after Accepted.
+	// Reserve waits up to 1 s for room in the queue for n events of the tenant. It returns
+	// CodeUnavailable if there is none. The caller must call release once, after Accepted.
 	Reserve(ctx context.Context, tenantID string, n int) (release func(), err error)
 	Accepted(all ...webhook.Accepted)
 	Signal(ctx context.Context, d webhook.Delivery, c webhook.PendingCommand)
-	// WakeReplay starts a replay's workflow, or tells it what was asked of the replay.
+	// WakeReplay starts a replay's workflow, or signals its pending command.
 	WakeReplay(ctx context.Context, r webhook.Replay)
 }
 
-// URLs says whether a URL may be an endpoint's; the error is a phrase for people
-// that is shown after the field's name, or several, joined, if more than one thing is wrong.
+// URLs checks the URL of an endpoint. The error is a phrase that follows the field's name, or
+// several joined errors if more than one thing is wrong.
 type URLs interface {
 	CheckURL(raw string) error
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// tenantView is a tenant as the API shows it.
+// tenantView is the API's view of a tenant.
 type tenantView struct {
 	ID        string            `json:"id"`
 	Name      string            `json:"name"`
@@ -33,7 +33,7 @@ func showTenant(t webhook.Tenant) tenantView {
 	return view
 }
 
-// orEmpty shows an absent map as {}.
+// orEmpty returns an empty map for nil, so that it is encoded as {}.
 func orEmpty(m map[string]string) map[string]string {
 	if m == nil {
 		return map[string]string{}
@@ -47,7 +47,7 @@ func (s *Server) putTenant(c call) error {
 	if !webhook.ValidTenantID(t.ID) {
 		return webhook.Invalid("id", notATenantID)
 	}
-	err := c.object(func(d *door, name string) { readTenantField(d, &t, name) })
+	err := c.object(func(d *jsonDecoder, name string) { readTenantField(d, &t, name) })
 	if err != nil {
 		return err
 	}
@@ -62,17 +62,17 @@ func (s *Server) putTenant(c call) error {
 	return c.json(status, showTenant(stored))
 }
 
-// readTenantField reads the field called name into t; null sets its default.
-func readTenantField(d *door, t *webhook.Tenant, name string) {
+// readTenantField reads the named field into t; null sets its default.
+func readTenantField(d *jsonDecoder, t *webhook.Tenant, name string) {
 	switch name {
 	case "name":
-		set(d, &t.Name, "", func(d *door) string { return readLabel(d, maxName) })
+		set(d, &t.Name, "", func(d *jsonDecoder) string { return readLabel(d, maxName) })
 	case "contact":
-		set(d, &t.Contact, "", func(d *door) string { return readPrintable(d, maxName) })
+		set(d, &t.Contact, "", func(d *jsonDecoder) string { return readPrintable(d, maxName) })
 	case "metadata":
 		set(d, &t.Metadata, map[string]string{}, readMetadata)
 	case "limits":
-		set(d, &t.Limits, webhook.Limits{}, func(d *door) webhook.Limits { return readLimits(d, t.Limits) })
+		set(d, &t.Limits, webhook.Limits{}, func(d *jsonDecoder) webhook.Limits { return readLimits(d, t.Limits) })
 	case "retry_policy":
 		set(d, &t.RetryPolicy, retry.Policy{}, readRetryPolicy)
 	default:
@@ -80,15 +80,15 @@ func readTenantField(d *door, t *webhook.Tenant, name string) {
 	}
 }
 
-// updateTenant is PATCH: what is absent stays, null goes back to the default. As with an
-// endpoint, the body is read into nothing before anything is locked.
+// updateTenant is PATCH: an absent field is unchanged, null sets the default. As with an endpoint,
+// the body is first read into a scratch tenant, before any lock is taken.
 func (s *Server) updateTenant(c call) error {
 	text, err := c.body()
 	if err != nil {
 		return err
 	}
 	change := func(t *webhook.Tenant) error {
-		return readObject(text, func(d *door, name string) { readTenantField(d, t, name) })
+		return readObject(text, func(d *jsonDecoder, name string) { readTenantField(d, t, name) })
 	}
 	if err := change(&webhook.Tenant{}); err != nil {
 		return err
@@ -100,7 +100,7 @@ func (s *Server) updateTenant(c call) error {
 	return c.json(http.StatusOK, showTenant(stored))
 }
 
-func readMetadata(d *door) map[string]string {
+func readMetadata(d *jsonDecoder) map[string]string {
 	return d.stringMap(webhook.MaxMetadata, func(name, value string) string {
 		switch {
 		case !printable(name, maxMetaKey):

@@ -26,7 +26,7 @@ func TestTenantShape(t *testing.T) {
 	a = b.ok(t, http.StatusOK, "operator", "PUT", "/v1/tenants/Acme_2-x", `{"contact":"ops@acme.example","metadata":{"plan":"<b>"},"name":null}`)
 	require.Equal(t, a.text, b.ok(t, http.StatusOK, "operator", "GET", "/v1/tenants/Acme_2-x", "").text)
 	require.Empty(t, a.json["name"], "PUT replaces")
-	require.Contains(t, a.text, `"<b>"`, "not escaped: it is no HTML")
+	require.Contains(t, a.text, `"<b>"`, "HTML characters are not escaped")
 
 	list := b.ok(t, http.StatusOK, "operator", "GET", "/v1/tenants?limit=2", "")
 	require.Len(t, list.json["data"], 2)

@@ -7,7 +7,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// keyView is a tenant's key as the API shows it; Key only when it is created.
+// keyView is the API's view of a tenant's key; Key is set only when it is created.
 type keyView struct {
 	ID         webhook.KeyID `json:"id"`
 	Key        string        `json:"key,omitempty"`
@@ -27,7 +27,7 @@ func showKey(k webhook.Key) keyView {
 
 func (s *Server) createKey(c call) error {
 	k := webhook.Key{ID: webhook.NewKeyID(), TenantID: c.tenant, CreatedAt: s.Now().UTC().Truncate(time.Microsecond)}
-	err := c.object(func(d *door, name string) {
+	err := c.object(func(d *jsonDecoder, name string) {
 		switch name {
 		case "scope":
 			switch scope, ok := d.str(); {

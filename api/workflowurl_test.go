@@ -11,8 +11,8 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// The Temporal Web UI shows every tenant's workflows: its addresses are the operators',
-// in every answer that has them, unless a setting shows them to tenants.
+// The Temporal Web UI shows every tenant's workflows, so its addresses are in responses to operators
+// only, unless a setting extends them to tenants.
 func TestWorkflowURLsAreTheOperators(t *testing.T) {
 	t.Parallel()
 	for _, shown := range []bool{false, true} {
@@ -44,8 +44,8 @@ func TestWorkflowURLsAreTheOperators(t *testing.T) {
 	}
 }
 
-// A workflow that has ended is there for a while, and the address of what is not is not
-// shown. One of a dead letter has not ended.
+// The address of a closed workflow is shown for a while, and then no longer. The workflow of a dead
+// letter is open.
 func TestWorkflowURLsEnd(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -2,10 +2,10 @@ package main
 
 import "context"
 
-// batchSize is the most that one request takes.
+// batchSize is the API's maximum for one request.
 const batchSize = 100
 
-// batch posts a hundred events in each request, to one endpoint.
+// batch posts events in requests of batchSize, to one endpoint.
 func batch(ctx context.Context, b *bench) ([]row, error) { return b.alone(ctx, b.batchWork()) }
 
 func (b *bench) batchWork() work {

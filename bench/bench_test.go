@@ -47,7 +47,7 @@ var binaryForTests = sync.OnceValues(func() (string, error) {
 	return out, nil
 })
 
-// tiny is as little work as still goes through every line.
+// tiny is as little work as still covers every line.
 func tiny() size {
 	return size{
 		warmUp: 20, events: 100, fanOut: 10, batched: 250, retried: 20, broken: 10, paces: []pace{{40, 1}}, waiting: 150, rounds: 1,
@@ -56,7 +56,7 @@ func tiny() size {
 	}
 }
 
-// setup is a run of tiny work, in a directory that has to be empty afterwards.
+// setup returns a run of tiny work in a directory that must be empty afterwards.
 func setup(t *testing.T) (*bench, options) {
 	t.Helper()
 	binary, err := binaryForTests()
@@ -79,7 +79,7 @@ func setup(t *testing.T) (*bench, options) {
 	return b, o
 }
 
-// requireNoProcess looks for a process with the directory in its command line.
+// requireNoProcess requires that no process has the directory in its command line.
 func requireNoProcess(t *testing.T, dir string) {
 	t.Helper()
 	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -91,8 +91,8 @@ func requireNoProcess(t *testing.T, dir string) {
 	}
 }
 
-// TestBench measures, end to end: what is printed and what is kept. No figure is held
-// against a threshold: other tests run beside this one.
+// TestBench measures end to end and checks what is printed and stored. It checks no figure
+// against a threshold: other tests run at the same time.
 func TestBench(t *testing.T) {
 	t.Parallel()
 	_, o := setup(t)
@@ -146,7 +146,8 @@ func names(r *result) []string {
 	return all
 }
 
-// requireMeasured checks that a row has what every row of deliveries has, and some more.
+// requireMeasured checks that a row has the figures of every row of deliveries, and further
+// ones.
 func requireMeasured(t *testing.T, m *measured, further ...metric) {
 	t.Helper()
 	wanted := slices.Concat(further, []metric{deliveriesPerSecond, endToEndP50, endToEndP95, endToEndP99, cpuBench})
@@ -160,7 +161,7 @@ func requireMeasured(t *testing.T, m *measured, further ...metric) {
 	require.Zero(t, m.Median[duplicates], m.Name)
 }
 
-// TestWorks does every other work once, on one installation.
+// TestWorks runs every other work once, on one installation.
 func TestWorks(t *testing.T) {
 	t.Parallel()
 	b, _ := setup(t)
@@ -177,9 +178,9 @@ func TestWorks(t *testing.T) {
 			require.GreaterOrEqual(t, f[endToEndP50], 900.0, "the second attempt comes a second later")
 		}
 	}
-	require.Zero(t, b.receiver.strange.Load(), "all that arrived is known")
+	require.Zero(t, b.receiver.unexpected.Load(), "all that arrived is known")
 
-	b.size.patience = 20 * look
+	b.size.patience = 20 * pollInterval
 	_, err = b.measure(t.Context(), in, work{name: "slow", events: 1000, endpoints: 1, connections: 2, batch: 1, rate: 1})
 	require.ErrorIs(t, err, errTooSlow)
 
@@ -192,8 +193,8 @@ func TestWorks(t *testing.T) {
 	require.ErrorIs(t, err, errNoBatch)
 }
 
-// TestLatency has the plain loop keep to the rate as well, and says how far from it the
-// installation is.
+// TestLatency: the plain loop keeps the rate as well, and the installation's ratio to it is
+// reported.
 func TestLatency(t *testing.T) {
 	t.Parallel()
 	b, _ := setup(t)
@@ -218,7 +219,7 @@ func TestLatency(t *testing.T) {
 	require.Zero(t, b.ceiling, "a paced loop is no ceiling of deliveries/s")
 }
 
-// TestWaiting has both rows, and the ratios between them.
+// TestWaiting checks both rows and the ratios between them.
 func TestWaiting(t *testing.T) {
 	t.Parallel()
 	b, _ := setup(t)
@@ -239,8 +240,8 @@ func TestWaiting(t *testing.T) {
 	require.Positive(t, beside[fillTime])
 }
 
-// TestInterrupted: a signal in the middle of the work, or of a start, leaves nothing; the
-// clean-up of setup looks for it.
+// TestInterrupted: a signal during the work, or during a start, leaves nothing behind;
+// setup's clean-up checks that.
 func TestInterrupted(t *testing.T) {
 	t.Parallel()
 	for name, when := range map[string]func(b *bench) bool{
@@ -268,7 +269,7 @@ func TestInterrupted(t *testing.T) {
 				_, err := throughput(ctx, b)
 				ended <- err
 			}()
-			tick := time.NewTicker(look)
+			tick := time.NewTicker(pollInterval)
 			defer tick.Stop()
 			for !when(b) {
 				select {
@@ -283,7 +284,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestAll is the command as users run it, but tiny.
+// TestAll runs the command like a user, with tiny sizes.
 func TestAll(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("EVERPOST_TEST_LONG") == "" {
@@ -309,14 +310,14 @@ func TestAll(t *testing.T) {
 	require.True(t, json.Valid(raw))
 }
 
-// TestNoBinary: the error says what to do.
+// TestNoBinary: the error contains the remedy.
 func TestNoBinary(t *testing.T) {
 	t.Parallel()
 	err := command(t.Context(), []string{"-binary", filepath.Join(t.TempDir(), "everpost"), "-results="}, &strings.Builder{}, &strings.Builder{})
 	require.ErrorContains(t, err, "make build makes it")
 }
 
-// TestGrowth writes a past that the record finds, and has it removed.
+// TestGrowth writes a history that the store finds, and has retention remove it.
 func TestGrowth(t *testing.T) {
 	t.Parallel()
 	b, _ := setup(t)
@@ -333,7 +334,8 @@ func TestGrowth(t *testing.T) {
 	require.Positive(t, r.row("growth-retention").Median[retainTime])
 }
 
-// TestPast is written as the record itself writes it, as far as it can be read.
+// TestPast checks that the history equals rows that the store itself writes, as far as they
+// can be read.
 func TestPast(t *testing.T) {
 	t.Parallel()
 	b, _ := setup(t)
@@ -349,7 +351,7 @@ func TestPast(t *testing.T) {
 		return n
 	}
 	tables := []string{"events", "deliveries", "attempts", "idempotency_keys"}
-	require.Eventually(t, func() bool { return count("attempts") == b.size.warmUp }, time.Minute, look, "all arrivals are recorded")
+	require.Eventually(t, func() bool { return count("attempts") == b.size.warmUp }, time.Minute, pollInterval, "all arrivals are recorded")
 	before := map[string]int{}
 	for _, table := range tables {
 		before[table] = count(table)

@@ -17,9 +17,9 @@ import (
 
 const ceilingName = "ceiling"
 
-// ceiling is what the machine can do at most: 64 workers, each of which inserts a row,
-// waits for the commit, and posts the payload to the receiver; a crash would lose it, and
-// nothing is tried again.
+// ceiling measures the machine's limit: 64 connections, each of which inserts a row, waits
+// for the commit, and posts the payload to the receiver. A crash would lose the event, and
+// nothing is retried.
 func ceiling(ctx context.Context, b *bench) ([]row, error) {
 	w := b.throughputWork()
 	w.name = ceilingName
@@ -30,8 +30,9 @@ func ceiling(ctx context.Context, b *bench) ([]row, error) {
 	return rows, err
 }
 
-// plain has works done by the plain loop, one after the other, each with as many connections
-// as the throughput work at most. PostgreSQL is made and set exactly as the installation's own.
+// plain runs works with the plain loop, one after the other, each with at most as many
+// connections as the throughput work. PostgreSQL is installed and configured exactly as the
+// installation's own.
 func (b *bench) plain(ctx context.Context, works ...work) (rows []row, err error) {
 	home, err := installation.NewHome(b.dir)
 	if err != nil {
@@ -40,7 +41,7 @@ func (b *bench) plain(ctx context.Context, works ...work) (rows []row, err error
 	data := filepath.Join(home, "data")
 	defer func() { err = errors.Join(err, installation.RemoveHome(home, data)) }()
 	database, err := localpg.Start(ctx, localpg.Options{Dir: data})
-	if errors.Is(err, localpg.ErrNotInstalled) { // as the installation does
+	if errors.Is(err, localpg.ErrNotInstalled) { // like the installation
 		if err = localpg.Install(ctx); err == nil {
 			database, err = localpg.Start(ctx, localpg.Options{Dir: data})
 		}
@@ -73,7 +74,7 @@ func (b *bench) plain(ctx context.Context, works ...work) (rows []row, err error
 	return rows, nil
 }
 
-// plainLoop is 64 connections to PostgreSQL and to the receiver.
+// plainLoop has 64 connections to PostgreSQL and to the receiver.
 type plainLoop struct {
 	bench       *bench
 	pid         int // of the postmaster
@@ -109,7 +110,7 @@ func (p *plainLoop) close(ctx context.Context) {
 	}
 }
 
-// measure does the work and says what it came to.
+// measure runs the work and returns its figures.
 func (p *plainLoop) measure(ctx context.Context, w work) (figures, error) {
 	m := startMeter(p.pid)
 	l, err := p.run(ctx, w)
@@ -119,9 +120,9 @@ func (p *plainLoop) measure(ctx context.Context, w work) (figures, error) {
 	f := l.figures()
 	m.stop(f, w.deliveries())
 	for _, m := range []metric{acceptedPerSecond, acceptP50, acceptP95, acceptP99, drain} {
-		delete(f, m) // nobody is answered 202
+		delete(f, m) // there is no 202 response
 	}
-	// The postmaster is the process here, and there is nothing else.
+	// The process is the postmaster here, and there is no other.
 	if own, ok := f[cpuGo]; ok {
 		f.set(cpuPostgres, f[cpuPostgres]+own)
 		f.set(cpuGo, 0)
@@ -130,7 +131,7 @@ func (p *plainLoop) measure(ctx context.Context, w work) (figures, error) {
 	return f, nil
 }
 
-// run is the loop.
+// run runs the loop.
 func (p *plainLoop) run(ctx context.Context, w work) (*ledger, error) {
 	l := p.bench.newLedger(w)
 	defer p.bench.receiver.close(l)

@@ -13,22 +13,22 @@ import (
 	"github.com/everpost/everpost/bench/internal/installation"
 )
 
-// client is one caller of the HTTP API.
+// client calls the HTTP API.
 type client struct{ *installation.Client }
 
-// tenant is whose events all are.
+// tenant owns all events.
 const tenant = "bench"
 
-// path is an address below the tenant.
+// path returns an address below the tenant.
 func path(rest string) string { return "/v1/tenants/" + tenant + rest }
 
-// putTenant makes the tenant.
+// putTenant creates the tenant.
 func (c client) putTenant(ctx context.Context) error {
 	_, err := c.Send(ctx, http.MethodPut, path(""), []byte(`{"name":"Benchmark"}`), nil, http.StatusCreated, http.StatusOK)
 	return err
 }
 
-// addEndpoint makes an endpoint for one type of event and returns its id.
+// addEndpoint creates an endpoint for one event type and returns its id.
 func (c client) addEndpoint(ctx context.Context, address, eventType string, further map[string]any) (string, error) {
 	fields := map[string]any{"url": address, "event_types": []string{eventType}}
 	maps.Copy(fields, further)
@@ -43,10 +43,10 @@ func (c client) addEndpoint(ctx context.Context, address, eventType string, furt
 	return made.ID, err
 }
 
-// count is how many deliveries of an endpoint, or of all, are in one of the states; it
+// count returns how many deliveries of an endpoint, or of all, are in one of the states. It
 // stops counting at the limit.
 func (c client) count(ctx context.Context, endpoint string, limit int, states ...string) (int, error) {
-	const page = 250 // the most that a list gives at a time
+	const page = 250 // the API's largest page
 	query := url.Values{"state": states, "limit": {strconv.Itoa(min(limit, page))}}
 	if endpoint != "" {
 		query.Set("endpoint_id", endpoint)
@@ -68,11 +68,11 @@ func (c client) count(ctx context.Context, endpoint string, limit int, states ..
 	}
 }
 
-// errNoBatch says that the door has no …/events/batch.
+// errNoBatch reports that the API has no …/events/batch.
 var errNoBatch = errors.New("this version has no POST …/events/batch")
 
-// postEvents posts a request and repeats it for as long as the door says that it is busy.
-// It returns how often that was.
+// postEvents posts a request and repeats it while the API responds with 429 or 503. It
+// returns how often it repeated it.
 func (c client) postEvents(ctx context.Context, batch bool, body []byte) (refusals int, err error) {
 	rest := "/events"
 	if batch {

@@ -10,24 +10,24 @@ import (
 	"github.com/everpost/everpost/bench/internal/installation"
 )
 
-// tolerance is how much the CPU per delivery may differ between two runs of the same code:
-// on a shared machine seconds vary more, CPU less.
+// tolerance is how much the CPU per delivery may differ between two runs of the same code.
+// On a shared machine elapsed time varies more, CPU time less.
 const tolerance = 0.20
 
-// errRegression says that a run took more CPU than the tolerance allows.
+// errRegression reports that a run took more CPU than the tolerance allows.
 var errRegression = errors.New("more CPU per delivery than before")
 
-// verdict is a row in both runs.
-type verdict struct {
+// comparison compares one row of two runs.
+type comparison struct {
 	name        string
 	before, now float64 // CPU per delivery, Go and PostgreSQL, ms
-	why         string  // it cannot be compared; empty: it can
+	why         string  // why it cannot be compared; empty if it can
 }
 
-// change is how much more CPU it takes now, 0.1 for a tenth.
-func (v verdict) change() float64 { return v.now/v.before - 1 }
+// change is the relative increase in CPU, 0.1 for a tenth.
+func (v comparison) change() float64 { return v.now/v.before - 1 }
 
-func (v verdict) String() string {
+func (v comparison) String() string {
 	switch {
 	case v.why != "":
 		return v.why
@@ -40,8 +40,8 @@ func (v verdict) String() string {
 	}
 }
 
-// compareCommand is `bench compare [-results dir] [old [new]]`. Without new it is the newest
-// run that is kept, without old the one kept before it.
+// compareCommand is `bench compare [-results dir] [old [new]]`. new defaults to the newest
+// stored run, old to the stored run before it.
 func compareCommand(args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("bench compare", flag.ContinueOnError)
 	flags.SetOutput(stderr)
@@ -82,7 +82,7 @@ func compareCommand(args []string, stdout, stderr io.Writer) error {
 	return compare(old, recent, stdout)
 }
 
-// compare prints both runs side by side and returns errRegression when one work takes more
+// compare prints both runs side by side. It returns errRegression when one work takes more
 // CPU than the tolerance allows, another error when there is nothing to compare.
 func compare(old, recent *result, stdout io.Writer) error {
 	if old.Quick != recent.Quick {
@@ -95,7 +95,7 @@ func compare(old, recent *result, stdout io.Writer) error {
 	lines := [][]string{{"CPU per delivery, ms", "before", "now", "change", ""}}
 	var worse []string
 	compared := 0
-	for _, v := range verdicts(old, recent) {
+	for _, v := range comparisons(old, recent) {
 		if v.why != "" {
 			lines = append(lines, []string{v.name, "–", "–", "–", v.String()})
 			continue
@@ -122,16 +122,16 @@ func compare(old, recent *result, stdout io.Writer) error {
 	}
 }
 
-// verdicts sets the rows of two runs side by side, in the order of the later one. The
-// ceiling, at whatever rate, is no work of ours.
-func verdicts(old, recent *result) []verdict {
-	var all []verdict
+// comparisons compares the rows of two runs, in the order of the later one. It leaves out
+// the rows of the plain loop.
+func comparisons(old, recent *result) []comparison {
+	var all []comparison
 	for _, m := range recent.Rows {
 		now, ok := m.cpu()
 		if !ok || strings.HasPrefix(m.Name, ceilingName) {
 			continue
 		}
-		v := verdict{name: m.Name, now: now}
+		v := comparison{name: m.Name, now: now}
 		was := old.row(m.Name)
 		if was == nil {
 			v.why = "not in the run before"
@@ -145,7 +145,7 @@ func verdicts(old, recent *result) []verdict {
 	return all
 }
 
-// cpu is the CPU per delivery, Go and PostgreSQL, in ms.
+// cpu is the CPU per delivery of Go and PostgreSQL, in ms.
 func (m *measured) cpu() (float64, bool) {
 	inGo, ok := m.Median[cpuGo]
 	sum := inGo + m.Median[cpuPostgres]

@@ -66,8 +66,8 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestCompareOld: a run that was kept before there were rows of the plain loop at fixed rates
-// is still read and compared, on either side.
+// TestCompareOld: a stored run without rows of the plain loop at fixed rates is still read
+// and compared, on either side.
 func TestCompareOld(t *testing.T) {
 	t.Parallel()
 	const path = "results/2026-11-20-latency.json"
@@ -87,8 +87,8 @@ func TestCompareOld(t *testing.T) {
 	}
 }
 
-// TestCompareCommand compares the newest kept run with the one before it, unless others
-// are named.
+// TestCompareCommand compares the newest stored run with the one before it, unless runs are
+// named.
 func TestCompareCommand(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

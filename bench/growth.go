@@ -11,21 +11,21 @@ import (
 	"github.com/everpost/everpost/internal/postgres"
 )
 
-// grown is what an installation has finished long ago, and what it does steadily beside it.
+// grown is an installation's history, and the steady work that is measured on top of it.
 type grown struct {
 	days, perDay int
 	beside       pace
-	removing     pace // while it is removed
-	turns        int  // how often it and an empty one do each work
+	removing     pace // while retention removes the history
+	turns        int  // how often each work runs on both installations
 }
 
 func (g grown) deliveries() int { return g.days * g.perDay }
 
 const day = 24 * time.Hour
 
-// growth asks whether an installation becomes slower with what it has finished, and
-// whether anyone notices when that is removed. An empty one takes turns with it, so that it
-// makes no difference what the machine is capable of from one minute to the next.
+// growth measures whether an installation becomes slower with its history, and whether
+// retention disturbs it. It alternates with an empty installation, so that changes in the
+// machine's speed affect both.
 func growth(ctx context.Context, b *bench) (_ []row, err error) {
 	empty, err := b.warm(ctx)
 	if err != nil {
@@ -39,13 +39,13 @@ func growth(ctx context.Context, b *bench) (_ []row, err error) {
 	defer func() { err = errors.Join(err, grown.End()) }()
 	both := [2]*instance{empty, grown}
 	b.sayf("writing %d finished deliveries of the last %d days", b.size.growth.deliveries(), b.size.growth.days)
-	begun := time.Now()
+	started := time.Now()
 	if err := b.grow(ctx, grown); err != nil {
 		return nil, err
 	}
-	b.sayf("written after %s", time.Since(begun).Round(time.Second))
+	b.sayf("written after %s", time.Since(started).Round(time.Second))
 	for _, in := range both {
-		if err := b.again(ctx, in); err != nil {
+		if err := b.restart(ctx, in); err != nil {
 			return nil, err
 		}
 	}
@@ -54,7 +54,7 @@ func growth(ctx context.Context, b *bench) (_ []row, err error) {
 		name string
 		work work
 	}{{"growth", b.throughputWork()}, {"growth-steady", b.size.growth.beside.work()}} {
-		alone, beside, err := b.inTurns(ctx, both, measured.work)
+		alone, beside, err := b.alternate(ctx, both, measured.work)
 		if err != nil {
 			return rows, err
 		}
@@ -62,7 +62,7 @@ func growth(ctx context.Context, b *bench) (_ []row, err error) {
 		rows = append(rows, row{measured.name + "-empty", about + ", in turns with the next", alone},
 			row{measured.name + "-beside", fmt.Sprintf("%s, beside %d finished deliveries", about, b.size.growth.deliveries()), beside})
 	}
-	if err := empty.Stop(); err != nil { // its turns are over
+	if err := empty.Stop(); err != nil { // not used any more
 		return rows, fmt.Errorf("stop: %w", err)
 	}
 	removing, err := b.whileRetained(ctx, grown)
@@ -72,7 +72,7 @@ func growth(ctx context.Context, b *bench) (_ []row, err error) {
 	return append(rows, row{"growth-retention", b.size.growth.removing.work().describe() + ", while these are removed", removing}), nil
 }
 
-// grow writes the past.
+// grow writes the history.
 func (b *bench) grow(ctx context.Context, in *instance) error {
 	past, err := openPast(ctx, in)
 	if err != nil {
@@ -82,9 +82,9 @@ func (b *bench) grow(ctx context.Context, in *instance) error {
 	return past.write(ctx, b.size.growth)
 }
 
-// again starts an installation again: a process that has had work for a minute is another
-// than one that has not.
-func (b *bench) again(ctx context.Context, in *instance) error {
+// restart restarts an installation: a process that has worked for a minute differs from a
+// new one.
+func (b *bench) restart(ctx context.Context, in *instance) error {
 	if err := in.Stop(); err != nil {
 		return fmt.Errorf("stop: %w", err)
 	}
@@ -95,9 +95,9 @@ func (b *bench) again(ctx context.Context, in *instance) error {
 	return b.warmUp(ctx, in)
 }
 
-// inTurns measures a work on both installations, as medians of several; who begins changes.
-// A ratio is of two turns that followed one another.
-func (b *bench) inTurns(ctx context.Context, both [2]*instance, w work) (empty, beside figures, err error) {
+// alternate measures a work on both installations, as medians of several turns. The order
+// changes with each turn. Ratios are of the same turn.
+func (b *bench) alternate(ctx context.Context, both [2]*instance, w work) (empty, beside figures, err error) {
 	var all [2][]figures
 	for turn := range b.size.growth.turns {
 		for i := range both {
@@ -121,7 +121,7 @@ func (b *bench) inTurns(ctx context.Context, both [2]*instance, w work) (empty, 
 	return median(all[0]), median(all[1]), nil
 }
 
-// whileRetained measures the steady work while the worker's retention is done.
+// whileRetained measures the steady work while the worker's retention runs.
 func (b *bench) whileRetained(ctx context.Context, in *instance) (figures, error) {
 	past, err := openPast(ctx, in)
 	if err != nil {
@@ -134,9 +134,9 @@ func (b *bench) whileRetained(ctx context.Context, in *instance) (figures, error
 	retained := make(chan error, 1)
 	took := time.Duration(0)
 	go func() {
-		begun := time.Now()
+		started := time.Now()
 		err := past.retain(ctx, b.size.growth)
-		took = time.Since(begun)
+		took = time.Since(started)
 		retained <- err
 	}()
 	f, err := b.measure(ctx, in, b.size.growth.removing.work())
@@ -147,7 +147,7 @@ func (b *bench) whileRetained(ctx context.Context, in *instance) (figures, error
 	return f, nil
 }
 
-// past is the database of an installation, into which is written what it might have done.
+// past is the database of an installation, into which a history is written.
 type past struct {
 	connection *pgx.Conn
 	store      *postgres.DB
@@ -174,10 +174,10 @@ func (p *past) close(ctx context.Context) {
 	_ = p.connection.Close(context.WithoutCancel(ctx)) // the server is stopped next
 }
 
-// write makes days of events of 1 KiB, each with an external id, delivered by one attempt.
+// write writes days of events of 1 KiB, each with an external id, delivered by one attempt.
 func (p *past) write(ctx context.Context, g grown) error {
 	today := time.Now().UTC().Truncate(day)
-	for n := g.days + 1; n > 1; n-- { // not yesterday, of which retention keeps a part
+	for n := g.days + 1; n > 1; n-- { // not yesterday: retention keeps a part of it
 		from := today.Add(-time.Duration(n) * day)
 		if err := p.store.Retention.EnsurePartitions(ctx, from); err != nil {
 			return fmt.Errorf("make partitions: %w", err)
@@ -195,7 +195,7 @@ func (p *past) write(ctx context.Context, g grown) error {
 }
 
 // writeDay writes $2 deliveries, spread over the day $1, with payloads of $3 bytes. Ids are
-// UUIDv7 of their time, as the record makes them.
+// UUIDv7 of their time, like the store's.
 const writeDay = `
 	with made as materialized (
 		select moment, md5(random()::text) salt,
@@ -221,8 +221,8 @@ const writeDay = `
 	select delivery, event, id, tenant_id, 'bench.past', moment, 1, 1, 3, 1, 1, moment + interval '72 hours', moment,
 		'delivery/' || event || '/' || id, 0, 'http_200', 200, 2000, moment, 0 from made, endpoint`
 
-// killOne makes a dead letter of one delivery of the youngest day, which can then not be
-// dropped as a whole.
+// killOne turns one delivery of the youngest day into a dead letter, so that the day cannot
+// be dropped as a whole.
 func (p *past) killOne(ctx context.Context) error {
 	_, err := p.connection.Exec(ctx, `update deliveries set state = 4 where id = (select id from deliveries where created_at < $1 order by id desc limit 1)`,
 		time.Now().UTC().Truncate(day).Add(-day))
@@ -232,8 +232,8 @@ func (p *past) killOne(ctx context.Context) error {
 	return nil
 }
 
-// retain does once what a worker does every hour: all days are dropped but the one with the
-// dead letter, of which the rest is deleted.
+// retain does once what a worker does every hour. It drops all days except the one with the
+// dead letter, of which it deletes the other rows.
 func (p *past) retain(ctx context.Context, g grown) error {
 	removed, err := p.store.Retention.Retain(ctx, time.Now(), day)
 	if err != nil {

@@ -6,7 +6,7 @@ import "github.com/everpost/everpost/bench/internal/installation"
 type instance struct {
 	*installation.Instance
 
-	api client // once it was started
+	api client // nil before the start
 }
 
 func newInstance(dir, binary string, further map[string]string) (*instance, error) {

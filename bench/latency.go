@@ -7,11 +7,11 @@ import (
 	"github.com/everpost/everpost/bench/internal/installation"
 )
 
-// pace is a rate of events, and for how long.
+// pace is a rate of events and its duration.
 type pace struct{ rate, seconds int }
 
-// latency posts at fixed rates, one installation for each. The plain loop comes first, at
-// the same rates: how much of the latency is the machine's.
+// latency posts at fixed rates, with one installation for each. The plain loop runs first
+// at the same rates, to show the machine's part of the latency.
 func latency(ctx context.Context, b *bench) ([]row, error) {
 	var loops []work
 	for _, p := range b.size.paces {
@@ -43,8 +43,8 @@ func (b *bench) loopWork(p pace) work {
 	return w
 }
 
-// work has more connections than are under way at a time, unless the door is too slow for
-// the rate.
+// work has more connections than requests under way, unless the API is too slow for the
+// rate.
 func (p pace) work() work {
 	return work{
 		name: fmt.Sprintf("latency-%d", p.rate), events: p.rate * p.seconds, endpoints: 1,

@@ -11,27 +11,28 @@ import (
 	"time"
 )
 
-// work is one load: how many events, how they are posted, how their deliveries are answered.
+// work is one load: how many events, how they are posted, and how the receiver responds.
 type work struct {
 	name        string
 	events      int
 	endpoints   int            // each event goes to all of them
-	connections int            // how many requests may be under way
+	connections int            // maximum of concurrent requests
 	batch       int            // events of a request; 1: POST …/events
-	rate        float64        // events/s, whatever the answers do; 0: each connection posts when it has its answer
-	fails       int32          // so many attempts of each delivery are answered 503, the later ones 200
+	rate        float64        // events/s, independent of responses; 0: each connection posts after its last response
+	fails       int32          // that many attempts of each delivery get 503, later ones 200
 	settings    map[string]any // of the endpoints, beside their URL and event type
-	patience    time.Duration  // for the last arrivals; 0: as long as for any other work
-	about       string         // what is special about it
+	patience    time.Duration  // timeout for the last arrivals; 0: the default
+	about       string         // description
 }
 
-// always is work.fails for an endpoint that never answers 200.
+// always is work.fails for an endpoint that never responds with 200.
 const always = math.MaxInt32
 
 // deliveries is how many deliveries the work makes.
 func (w work) deliveries() int { return w.events * w.endpoints }
 
-// describe says what the work is: in the table, and to tell whether two runs did the same.
+// describe describes the work for the table. Two runs can be compared if their descriptions
+// are equal.
 func (w work) describe() string {
 	parts := []string{"one endpoint"}
 	if w.endpoints > 1 {
@@ -55,8 +56,8 @@ func (w work) describe() string {
 // payloadSize is the size of an event's payload in bytes.
 const payloadSize = 1024
 
-// ledger is the book of one load: what was posted and what arrived, matched by the number
-// that each payload begins with. Times are since its beginning.
+// ledger records one load: what was posted and what arrived, matched by the number at the
+// start of each payload. Times are relative to its beginning.
 type ledger struct {
 	work  work
 	id    string // the event type's second part, and the receiver's path
@@ -64,23 +65,24 @@ type ledger struct {
 
 	endpointIDs []string
 
-	// By event; each is written by the connection that posts it and read when all are posted.
+	// Indexed by event; the connection that posts an event writes its entry. Read when all
+	// are posted.
 	due      []time.Duration
-	accepted []time.Duration // 0: it was not
+	accepted []time.Duration // 0: not accepted
 
-	refusals atomic.Int64 // answers 429 and 503 at the door
+	refusals atomic.Int64 // responses 429 and 503 of the API
 
 	slots []slot       // by event × endpoints + endpoint
 	done  atomic.Int64 // slots that have ended
-	last  atomic.Int64 // when the latest of them did, a time.Duration
+	last  atomic.Int64 // when the last of them ended, a time.Duration
 }
 
-// slot is one delivery. It has ended when it was answered 2xx; where nothing ever is, with
-// its first attempt.
+// slot is one delivery. It has ended after a 2xx response; if the work has none, after its
+// first attempt.
 type slot struct {
 	tries   atomic.Int32 // arrivals
-	ended   atomic.Int32 // the arrivals that ended it: more than one are duplicates
-	arrived atomic.Int64 // the first of those, a time.Duration
+	ended   atomic.Int32 // arrivals from the end on: more than one are duplicates
+	arrived atomic.Int64 // when it ended, a time.Duration
 }
 
 func newLedger(id string, w work) *ledger {
@@ -93,8 +95,8 @@ func newLedger(id string, w work) *ledger {
 // since is the time on the ledger's clock.
 func (l *ledger) since() time.Duration { return time.Since(l.began) }
 
-// arrive records an attempt of a delivery and says how it is answered; ok is false for
-// what was never posted.
+// arrive records an attempt of a delivery and returns the status to respond with; ok is
+// false for a delivery that was never posted.
 func (l *ledger) arrive(event, endpoint int) (status int, ok bool) {
 	if event < 0 || event >= l.work.events || endpoint < 0 || endpoint >= l.work.endpoints {
 		return 0, false
@@ -120,13 +122,13 @@ func (l *ledger) arrive(event, endpoint int) (status int, ok bool) {
 	return status, true
 }
 
-// look is how often a condition is looked at that nothing announces.
-const look = 10 * time.Millisecond
+// pollInterval is how often conditions without a notification are checked.
+const pollInterval = 10 * time.Millisecond
 
-// wait returns when all deliveries have ended, or none did for a while, or the patience
-// ends. Its error is ctx's.
+// wait returns when all deliveries have ended, when none has ended for the duration stall,
+// or after patience. Its error is ctx's.
 func (l *ledger) wait(ctx context.Context, stall, patience time.Duration) error {
-	ticker := time.NewTicker(look)
+	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
 	begun := time.Now()
 	moved, before := begun, -1
@@ -149,7 +151,7 @@ func (l *ledger) wait(ctx context.Context, stall, patience time.Duration) error 
 	}
 }
 
-// figures sums up what was posted and what arrived.
+// figures evaluates what was posted and what arrived.
 func (l *ledger) figures() figures {
 	f := figures{}
 	var accepts, ends []time.Duration
@@ -183,8 +185,8 @@ func (l *ledger) figures() figures {
 	return f
 }
 
-// A payload is {"k":"000000017","pad":"…"}: the number stands where the receiver finds it
-// without parsing JSON.
+// A payload is {"k":"000000017","pad":"…"}: the number has a fixed position, so the
+// receiver need not parse JSON.
 const (
 	payloadHead = `{"k":"`
 	payloadMid  = `","pad":"`
@@ -194,7 +196,7 @@ const (
 )
 
 // appendPayload appends the payload of an event. The padding is a piece of a random text,
-// so that no store can make it smaller.
+// so that it cannot be compressed.
 func appendPayload(to []byte, event int, padding string) []byte {
 	to = append(to, payloadHead...)
 	to = fmt.Appendf(to, "%0*d", numberWidth, event)
@@ -204,7 +206,7 @@ func appendPayload(to []byte, event int, padding string) []byte {
 	return append(to, payloadTail...)
 }
 
-// eventNumber reads the number of a payload's event, -1 when it is none of ours.
+// eventNumber parses the number in a payload, -1 if the payload is not the benchmark's.
 func eventNumber(payload []byte) int {
 	const end = len(payloadHead) + numberWidth
 	if len(payload) != payloadSize || string(payload[:len(payloadHead)]) != payloadHead {

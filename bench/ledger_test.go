@@ -13,7 +13,7 @@ import (
 	"github.com/everpost/everpost/bench/internal/installation"
 )
 
-// TestLedgerCounts lets some deliveries never arrive and some arrive once more.
+// TestLedgerCounts has deliveries that never arrive and deliveries that arrive twice.
 func TestLedgerCounts(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -50,7 +50,7 @@ func TestLedgerCounts(t *testing.T) {
 	}
 }
 
-// TestLedgerAccepted: what was not accepted is not lost when it does not come.
+// TestLedgerAccepted: an event that was not accepted is not lost when it does not arrive.
 func TestLedgerAccepted(t *testing.T) {
 	t.Parallel()
 	l := newLedger("l", work{events: 2, endpoints: 1})
@@ -74,14 +74,15 @@ func TestLedgerKnowsWhatIsItsOwn(t *testing.T) {
 	}
 }
 
-// TestWait returns without an error both when all has come and when nothing more does.
+// TestWait returns without an error both when everything has arrived and when nothing more
+// arrives.
 func TestWait(t *testing.T) {
 	t.Parallel()
 	l := newLedger("l", work{events: 2, endpoints: 1})
 	begun := time.Now()
-	require.NoError(t, l.wait(t.Context(), 2*look, time.Hour))
-	require.GreaterOrEqual(t, time.Since(begun), 2*look, "something may still come")
-	require.NoError(t, l.wait(t.Context(), time.Hour, 2*look))
+	require.NoError(t, l.wait(t.Context(), 2*pollInterval, time.Hour))
+	require.GreaterOrEqual(t, time.Since(begun), 2*pollInterval, "something may still come")
+	require.NoError(t, l.wait(t.Context(), time.Hour, 2*pollInterval))
 	l.arrive(0, 0)
 	l.arrive(1, 0)
 	require.NoError(t, l.wait(t.Context(), time.Hour, time.Hour))
@@ -110,8 +111,7 @@ func TestPayload(t *testing.T) {
 	}
 }
 
-// TestDrivePostsEachOnce, however many connections there are and however the events fit
-// into the requests.
+// TestDrivePostsEachOnce, for any number of connections and any batch size.
 func TestDrivePostsEachOnce(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -139,8 +139,8 @@ func TestDrivePostsEachOnce(t *testing.T) {
 	})
 }
 
-// TestDriveHidesNoStall: the door hangs once, and the latencies of all that were due
-// meanwhile say so.
+// TestDriveHidesNoStall: the API hangs once, and the latencies of all events that were due
+// meanwhile include it.
 func TestDriveHidesNoStall(t *testing.T) {
 	t.Parallel()
 	const hang, every = 200 * time.Millisecond, 10 * time.Millisecond

@@ -14,14 +14,15 @@ import (
 	"github.com/everpost/everpost/bench/internal/installation"
 )
 
-// sender posts the events [first, first+n) of a load, over one of its connections.
+// sender posts the events [first, first+n) of a load over one of its connections.
 type sender func(ctx context.Context, connection, first, n int) error
 
-// drive has the ledger's work posted, and returns when all of it was accepted.
+// drive posts the ledger's work and returns when all of it was accepted.
 //
-// With a rate, event i is due at i ÷ rate, whatever became of those before it, and its
-// latencies count from then: a stall delays many, and is not hidden by posting fewer
-// (G. Tene's "coordinated omission"). Without, it is due when its connection is free.
+// With a rate, event i is due at i ÷ rate, whatever happens to those before it, and its
+// latencies count from then: a stall delays many events and is not hidden by posting fewer
+// (G. Tene's "coordinated omission"). Without a rate, it is due when its connection is
+// free.
 func drive(ctx context.Context, l *ledger, send sender) error {
 	w := l.work
 	group, ctx := errgroup.WithContext(ctx)
@@ -48,10 +49,10 @@ func drive(ctx context.Context, l *ledger, send sender) error {
 			}
 		})
 	}
-	return group.Wait() //nolint:wrapcheck // what the sender said
+	return group.Wait() //nolint:wrapcheck // the sender's error
 }
 
-// await waits until the events are due and notes when that was.
+// await waits until the events are due and records the time.
 func (l *ledger) await(ctx context.Context, first, n int) error {
 	due := l.since()
 	if l.work.rate > 0 {
@@ -66,7 +67,7 @@ func (l *ledger) await(ctx context.Context, first, n int) error {
 	return nil
 }
 
-// newPadding is a random text that payloads take their pieces from.
+// newPadding returns a random text from which payloads take their padding.
 func newPadding() string {
 	const letters = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_"
 	text := make([]byte, 8*payloadSize)
@@ -76,8 +77,8 @@ func newPadding() string {
 	return string(text)
 }
 
-// door is the sender that posts to an installation.
-func (b *bench) door(in *instance, l *ledger) sender {
+// apiSender posts to an installation's API.
+func (b *bench) apiSender(in *instance, l *ledger) sender {
 	bodies := make([][]byte, l.work.connections)
 	return func(ctx context.Context, connection, first, n int) error {
 		body := bodies[connection][:0]
@@ -103,7 +104,8 @@ func (b *bench) door(in *instance, l *ledger) sender {
 
 func eventType(l *ledger) string { return "bench." + l.id }
 
-// open makes a ledger for the work, and its endpoints. Close it when nothing more can come.
+// open creates a ledger for the work and its endpoints. Close it when nothing more can
+// arrive.
 func (b *bench) open(ctx context.Context, in *instance, w work) (*ledger, error) {
 	l := b.newLedger(w)
 	for i := range w.endpoints {
@@ -117,7 +119,7 @@ func (b *bench) open(ctx context.Context, in *instance, w work) (*ledger, error)
 	return l, nil
 }
 
-// newLedger is one that the receiver knows.
+// newLedger creates a ledger and registers it with the receiver.
 func (b *bench) newLedger(w work) *ledger {
 	b.ledgers++
 	l := newLedger(fmt.Sprintf("l%d", b.ledgers), w)
@@ -125,21 +127,21 @@ func (b *bench) newLedger(w work) *ledger {
 	return l
 }
 
-// errTooSlow ends a work whose events the door does not take in time.
-var errTooSlow = errors.New("the door did not take all events in time")
+// errTooSlow ends a work whose events the API does not accept in time.
+var errTooSlow = errors.New("the API did not accept all events in time")
 
-// deliver posts all of the work and waits for the deliveries.
+// deliver posts the whole work and waits for the deliveries.
 func (b *bench) deliver(ctx context.Context, in *instance, l *ledger) error {
 	posting, cancel := context.WithTimeoutCause(ctx, b.size.patience, errTooSlow)
 	defer cancel()
-	if err := drive(posting, l, b.door(in, l)); err != nil {
+	if err := drive(posting, l, b.apiSender(in, l)); err != nil {
 		return err
 	}
 	return l.wait(ctx, b.size.stall, cmp.Or(l.work.patience, b.size.patience))
 }
 
-// warmUp has every connection, statement and cache of an installation used once. It is
-// not measured.
+// warmUp uses every connection, statement and cache of an installation once. It is not
+// measured.
 func (b *bench) warmUp(ctx context.Context, in *instance) error {
 	l, err := b.open(ctx, in, work{name: "warm-up", events: b.size.warmUp, endpoints: 1, connections: 64, batch: 1})
 	if err != nil {
@@ -152,8 +154,8 @@ func (b *bench) warmUp(ctx context.Context, in *instance) error {
 	return installation.Pause(ctx, b.size.settle)
 }
 
-// measure does the work on an installation and says what it came to. CPU is counted until
-// a while after the last arrival: what is still done then belongs to it as well.
+// measure runs the work on an installation and returns its figures. CPU is measured until
+// some time after the last arrival, to include late work.
 func (b *bench) measure(ctx context.Context, in *instance, w work) (figures, error) {
 	l, err := b.open(ctx, in, w)
 	if err != nil {
@@ -172,7 +174,7 @@ func (b *bench) measure(ctx context.Context, in *instance, w work) (figures, err
 	if b.ceiling > 0 && w.rate == 0 {
 		f.set(ofCeiling, f[deliveriesPerSecond]/b.ceiling)
 	}
-	if f[lost] > 0 { // some of it may only be waiting for its time
+	if f[lost] > 0 { // some may be waiting for an attempt
 		for _, id := range l.endpointIDs {
 			n, err := in.api.count(ctx, id, w.events, "pending", "retrying", "held")
 			if err != nil {
@@ -185,23 +187,23 @@ func (b *bench) measure(ctx context.Context, in *instance, w work) (figures, err
 	return f, nil
 }
 
-// meter measures what a process and its PostgreSQL use while deliveries are made.
+// meter measures the usage of a process and its PostgreSQL during a work.
 type meter struct {
-	pid    int
-	known  bool
-	before installation.Usage
-	self   float64
-	begun  time.Time
+	pid     int
+	known   bool
+	before  installation.Usage
+	self    float64
+	started time.Time
 }
 
 func startMeter(pid int) meter {
-	m := meter{pid: pid, self: installation.SelfCPU(), begun: time.Now()}
+	m := meter{pid: pid, self: installation.SelfCPU(), started: time.Now()}
 	m.before, m.known = installation.UsageOf(pid)
 	return m
 }
 
-// stop adds the CPU per delivery, and the memory, to the figures. Without /proc it is
-// this program's own CPU only.
+// stop adds the CPU per delivery and the memory to the figures. Without /proc it only adds
+// this program's own CPU.
 func (m meter) stop(f figures, deliveries int) {
 	each := 1000 / float64(deliveries)
 	f.set(cpuBench, (installation.SelfCPU()-m.self)*each)
@@ -212,13 +214,13 @@ func (m meter) stop(f figures, deliveries int) {
 	used := after.Minus(m.before)
 	f.set(cpuGo, used.Process*each)
 	f.set(cpuPostgres, used.Below*each)
-	f.set(cpuOthers, used.Others()/time.Since(m.begun).Seconds())
+	f.set(cpuOthers, used.Others()/time.Since(m.started).Seconds())
 	if _, most, ok := installation.MemoryOf(m.pid); ok {
 		f.set(rssMax, most)
 	}
 }
 
-// alone measures one work on an installation of its own, and profiles it if that is asked.
+// alone measures one work on a new installation, and profiles it if requested.
 func (b *bench) alone(ctx context.Context, w work) (_ []row, err error) {
 	in, err := b.warm(ctx)
 	if err != nil {
@@ -232,7 +234,7 @@ func (b *bench) alone(ctx context.Context, w work) (_ []row, err error) {
 	return []row{{w.name, w.describe(), f}}, b.profile(ctx, in, w)
 }
 
-// fresh is a started installation that nothing was done with, but for the tenant.
+// fresh returns a started installation with nothing but the tenant.
 func (b *bench) fresh(ctx context.Context) (*instance, error) {
 	in, err := newInstance(b.dir, b.binary, b.settings)
 	if err != nil {
@@ -248,7 +250,7 @@ func (b *bench) fresh(ctx context.Context) (*instance, error) {
 	return in, nil
 }
 
-// warm is a fresh installation that is warmed up.
+// warm returns a fresh installation after a warm-up.
 func (b *bench) warm(ctx context.Context) (*instance, error) {
 	in, err := b.fresh(ctx)
 	if err != nil {

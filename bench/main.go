@@ -1,15 +1,14 @@
-// Command bench measures Everpost on the machine it runs on.
+// Command bench measures Everpost on the machine that it runs on.
 //
 // It starts `everpost standalone` on free ports in a temporary directory, posts events to
-// it, is itself the endpoints that they are delivered to, prints a table for people and
-// keeps the figures as JSON. Each piece of work has an installation of its own, which is
-// stopped and removed before the next. Beside it stands the ceiling: the same machine's
-// plain loop "insert a row with commit, POST it", without any engine, in the same run, and
-// beside fixed rates the loop at the same rates.
+// it, receives their deliveries, prints a table and stores the figures as JSON. Each work
+// has an installation of its own, which is stopped and removed before the next. For
+// comparison, the same run measures the ceiling: the plain loop "insert a row with commit,
+// POST it", without any engine, and for fixed rates the loop at the same rates.
 //
 //	bench [flags]              measure
-//	bench compare [old [new]]  compare two kept runs by CPU per delivery
-//	bench pgo out profile...   make CPU profiles one that builds are optimised for
+//	bench compare [old [new]]  compare two stored runs by CPU per delivery
+//	bench pgo out profile...   merge CPU profiles for profile-guided builds
 package main
 
 import (
@@ -25,10 +24,10 @@ import (
 
 func main() { installation.Main("bench", command) }
 
-// resultsDir is where runs are kept, seen from the top of the repository.
+// resultsDir is where runs are stored, relative to the top of the repository.
 const resultsDir = "bench/results"
 
-// command is main with its surroundings as arguments.
+// command is main with its arguments and outputs as parameters.
 func command(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if len(args) > 0 && args[0] == "compare" {
 		return compareCommand(args[1:], stdout, stderr)
@@ -43,7 +42,7 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	return measureCommand(ctx, o, results, stdout, stderr)
 }
 
-// parse reads the command line. Results is where to keep the figures, empty for nowhere.
+// parse parses the command line. results is the directory for the figures, empty for none.
 func parse(args []string, stderr io.Writer) (o options, results string, err error) {
 	o = options{settings: map[string]string{}, size: fullSize(), progress: stderr}
 	var only string
@@ -83,8 +82,8 @@ func parse(args []string, stderr io.Writer) (o options, results string, err erro
 	return o, results, nil
 }
 
-// measureCommand measures, prints and keeps. What was measured before something failed, or
-// before a signal, is printed all the same, and not kept.
+// measureCommand measures, prints and stores. After a failure or a signal it prints what
+// was measured so far and does not store it.
 func measureCommand(ctx context.Context, o options, results string, stdout, stderr io.Writer) error {
 	r, err := measureAll(ctx, o)
 	if r == nil {

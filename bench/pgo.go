@@ -10,8 +10,8 @@ import (
 	"github.com/google/pprof/profile"
 )
 
-// pgoCommand is `bench pgo out.pgo cpu.pprof...`: CPU profiles that -profile took become the
-// one that builds are optimised for.
+// pgoCommand is `bench pgo out.pgo cpu.pprof...`: it merges CPU profiles of -profile into
+// one for profile-guided builds.
 func pgoCommand(paths []string, stdout io.Writer) error {
 	if len(paths) < 2 {
 		return errors.New("pgo: where to write, and at least one CPU profile")
@@ -33,8 +33,8 @@ func pgoCommand(paths []string, stdout io.Writer) error {
 	return nil
 }
 
-// pgo merges CPU profiles and leaves out what `go build -pgo` does not read, names of files
-// and binaries above all, which are those of the machine that built them.
+// pgo merges CPU profiles and removes what `go build -pgo` does not use, especially the
+// names of files and binaries, which depend on the machine that built them.
 func pgo(paths []string) (*profile.Profile, error) {
 	var all []*profile.Profile
 	for _, path := range paths {
@@ -62,7 +62,7 @@ func pgo(paths []string) (*profile.Profile, error) {
 	return merged, nil
 }
 
-// readProfile reads one, which must be of CPU time.
+// readProfile reads a profile, which must be of CPU time.
 func readProfile(path string) (*profile.Profile, error) {
 	text, err := os.ReadFile(path) //nolint:gosec // the user says which
 	if err != nil {

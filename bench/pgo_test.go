@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// ownProfile is of this process at work.
+// ownProfile is a profile of this process under load.
 func ownProfile(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "cpu.pprof")
@@ -37,7 +37,7 @@ func cpuProfile(t *testing.T, path string) *profile.Profile {
 	return p
 }
 
-// cpuTime is what this process has used: one that gets little of a busy machine is sampled as seldom.
+// cpuTime is the CPU time of this process: on a busy machine it gets few samples.
 func cpuTime(t *testing.T) time.Duration {
 	t.Helper()
 	var u syscall.Rusage
@@ -45,7 +45,7 @@ func cpuTime(t *testing.T) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// forBuilds requires that a profile holds what a build reads, and no name of a file.
+// forBuilds requires that a profile contains what a build uses, and no file names.
 func forBuilds(t *testing.T, p *profile.Profile, functions ...string) {
 	t.Helper()
 	require.NoError(t, p.CheckValid())
@@ -65,7 +65,7 @@ func forBuilds(t *testing.T, p *profile.Profile, functions ...string) {
 			}
 		}
 	}
-	require.Positive(t, lines, "which call is meant is told by its line in its function")
+	require.Positive(t, lines, "a line number within its function identifies a call")
 	for _, s := range p.Sample {
 		require.Empty(t, s.Label)
 	}
@@ -120,7 +120,8 @@ func TestPGORefuses(t *testing.T) {
 	}
 }
 
-// The profile that everything is built with is of Everpost at its work, and holds no path of the machine that made it.
+// The profile for builds is of Everpost under load and contains no paths of the machine
+// that made it.
 func TestDefaultPGO(t *testing.T) {
 	t.Parallel()
 	forBuilds(t, cpuProfile(t, "../default.pgo"),

@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// profile keeps the installation at the work and takes profiles of it meanwhile, a CPU
-// profile and what was allocated in that time: <work>-<kind>-<round>.pprof. It comes after
-// what is measured, for profiles cost something.
+// profile repeats the work on the installation and takes profiles meanwhile, of CPU time
+// and of allocations: <work>-<kind>-<round>.pprof. It runs after the measurement, because
+// profiling costs time.
 func (b *bench) profile(ctx context.Context, in *instance, w work) error {
 	if b.profiles == "" {
 		return nil
@@ -33,7 +33,7 @@ func (b *bench) profile(ctx context.Context, in *instance, w work) error {
 			return in.saveProfile(ctx, fmt.Sprintf("/debug/pprof/%s?seconds=%.0f", path, b.size.profile.Seconds()), name)
 		})
 	}
-	for taking.Load() > 0 { // what is begun is finished, so that nothing arrives afterwards
+	for taking.Load() > 0 { // complete each load, so that nothing arrives afterwards
 		l, err := b.post(ctx, in, w)
 		if err != nil {
 			return errors.Join(err, group.Wait())
@@ -43,7 +43,7 @@ func (b *bench) profile(ctx context.Context, in *instance, w work) error {
 	return group.Wait() //nolint:wrapcheck // says what it did
 }
 
-// saveProfile writes what the admin listener answers into a file.
+// saveProfile writes a response of the admin listener into a file.
 func (in *instance) saveProfile(ctx context.Context, path, name string) error {
 	response, err := in.Admin(ctx, path)
 	if err != nil {

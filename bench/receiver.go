@@ -14,14 +14,14 @@ import (
 	"time"
 )
 
-// receiver is all endpoints: /<ledger>/<endpoint>. It answers at once.
+// receiver serves all endpoints, /<ledger>/<endpoint>, and responds at once.
 type receiver struct {
-	base    string // http://127.0.0.1:40001
-	server  *http.Server
-	ended   chan error
-	ledgers sync.Map     // id → *ledger
-	strange atomic.Int64 // requests for what was never posted, or in a ledger that is closed
-	buffers sync.Pool
+	base       string // http://127.0.0.1:40001
+	server     *http.Server
+	ended      chan error
+	ledgers    sync.Map     // id → *ledger
+	unexpected atomic.Int64 // requests for events that were never posted, or of a closed ledger
+	buffers    sync.Pool
 }
 
 // startReceiver listens on a free port of the loopback interface.
@@ -31,14 +31,14 @@ func startReceiver(ctx context.Context) (*receiver, error) {
 		return nil, fmt.Errorf("listen for deliveries: %w", err)
 	}
 	r := &receiver{base: "http://" + listener.Addr().String(), ended: make(chan error, 1)}
-	// One byte more than a payload: what is longer is none of ours.
+	// One byte more than a payload, to recognise longer bodies.
 	r.buffers.New = func() any { return new([payloadSize + 1]byte) }
 	r.server = &http.Server{Handler: r, ReadHeaderTimeout: time.Minute}
 	go func() { r.ended <- r.server.Serve(listener) }()
 	return r, nil
 }
 
-// stop closes it; what is under way is cut off.
+// stop closes the server and cuts off requests under way.
 func (r *receiver) stop() error {
 	err := r.server.Close()
 	if served := <-r.ended; !errors.Is(served, http.ErrServerClosed) {
@@ -50,7 +50,7 @@ func (r *receiver) stop() error {
 func (r *receiver) open(l *ledger)  { r.ledgers.Store(l.id, l) }
 func (r *receiver) close(l *ledger) { r.ledgers.Delete(l.id) }
 
-// url is the address of an endpoint of a ledger.
+// url returns the address of an endpoint of a ledger.
 func (r *receiver) url(l *ledger, endpoint int) string {
 	return r.base + "/" + l.id + "/" + strconv.Itoa(endpoint)
 }
@@ -60,7 +60,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	defer r.buffers.Put(buffer)
 	n, err := io.ReadFull(request.Body, buffer[:])
 	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
-		return // the sender has gone away
+		return // the sender has disconnected
 	}
 	id, rest, _ := strings.Cut(request.URL.Path[1:], "/")
 	endpoint, err := strconv.Atoi(rest)
@@ -72,6 +72,6 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 			return
 		}
 	}
-	r.strange.Add(1)
+	r.unexpected.Add(1)
 	w.WriteHeader(http.StatusGone)
 }

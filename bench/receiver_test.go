@@ -10,7 +10,7 @@ import (
 	"github.com/everpost/everpost/bench/internal/installation"
 )
 
-// TestReceiver tells what belongs to a ledger from what does not.
+// TestReceiver distinguishes requests of a ledger from others.
 func TestReceiver(t *testing.T) {
 	t.Parallel()
 	r, err := startReceiver(t.Context())
@@ -31,15 +31,15 @@ func TestReceiver(t *testing.T) {
 	require.Equal(t, http.StatusServiceUnavailable, post("/l1/1", good))
 	require.Equal(t, http.StatusOK, post("/l1/1", good))
 	require.EqualValues(t, 2, l.slots[2*2+1].tries.Load())
-	require.Zero(t, r.strange.Load())
+	require.Zero(t, r.unexpected.Load())
 	r.open(newLedger("l2", work{events: 2, endpoints: 1}))
-	strange := [][2]string{
+	unexpected := [][2]string{
 		{"/l1/1", ""}, {"/l1/1", good + "x"}, {"/l1/1", good[:1000]}, {"/l1/2", good}, {"/l1/x", good}, {"/l1", good},
 		{"/", good}, {"/l3/0", good}, {"/l2/0", good},
 	}
-	for i, c := range strange {
+	for i, c := range unexpected {
 		require.Equal(t, http.StatusGone, post(c[0], c[1]), "%s %d bytes", c[0], len(c[1]))
-		require.EqualValues(t, i+1, r.strange.Load())
+		require.EqualValues(t, i+1, r.unexpected.Load())
 	}
 	r.close(l)
 	require.Equal(t, http.StatusGone, post("/l1/1", good))

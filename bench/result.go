@@ -16,18 +16,18 @@ import (
 	"github.com/everpost/everpost/bench/internal/installation"
 )
 
-// result is what a run came to, as it is kept.
+// result is a run's result as stored.
 type result struct {
 	At       time.Time             `json:"at"`
 	Quick    bool                  `json:"quick"`
 	Runs     int                   `json:"runs"`
-	Settings map[string]string     `json:"settings,omitempty"` // of the installation, beside those every run has
+	Settings map[string]string     `json:"settings,omitempty"` // of the installation, besides the default ones
 	Machine  *installation.Machine `json:"machine"`
 	Rows     []*measured           `json:"rows"`
 	Skipped  []skipped             `json:"skipped,omitempty"`
 }
 
-// measured is one piece of work in all rounds.
+// measured is one work in all rounds.
 type measured struct {
 	Name   string    `json:"name"`
 	About  string    `json:"about"`
@@ -35,13 +35,13 @@ type measured struct {
 	Rounds []figures `json:"rounds"`
 }
 
-// skipped is work that could not be done.
+// skipped is a work that could not be run.
 type skipped struct {
 	Name string `json:"name"`
 	Why  string `json:"why"`
 }
 
-// add puts a round's row to those of the rounds before it.
+// add appends a round's row to the row of that name.
 func (r *result) add(one row) {
 	m := r.row(one.name)
 	if m == nil {
@@ -67,7 +67,7 @@ func (r *result) skip(name string, why error) {
 	}
 }
 
-// sound is nil when nothing was lost and nothing arrived twice.
+// sound returns nil when no delivery was lost or duplicated.
 func (r *result) sound() error {
 	var all []error
 	for _, m := range r.Rows {
@@ -80,8 +80,8 @@ func (r *result) sound() error {
 
 const dateLayout = "2006-01-02"
 
-// keep writes the result into the directory as <date>-<n>.json, n being the first that is
-// free, and returns the path.
+// keep writes the result into the directory as <date>-<n>.json with the first free n, and
+// returns the path.
 func (r *result) keep(dir string) (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // for everyone to read, as the rest of the tree
 		return "", fmt.Errorf("keep the figures: %w", err)
@@ -107,7 +107,7 @@ func (r *result) keep(dir string) (string, error) {
 	}
 }
 
-// load reads a kept result.
+// load reads a stored result.
 func load(path string) (*result, error) {
 	text, err := os.ReadFile(path) //nolint:gosec // the user says which
 	if err != nil {
@@ -120,12 +120,12 @@ func load(path string) (*result, error) {
 	return r, nil
 }
 
-// kept are the paths of the runs in a directory, oldest first. What has another name is
-// none.
+// kept returns the paths of the stored runs in a directory, oldest first. It ignores files
+// with other names.
 func kept(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("look for kept runs: %w", err)
+		return nil, fmt.Errorf("pollInterval for kept runs: %w", err)
 	}
 	type run struct {
 		date, path string

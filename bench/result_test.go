@@ -76,7 +76,7 @@ throughput          3300     0.61      3400  5.0 / 10.2 / 20.0  6.0 / 12.0 / 24.
 elsewhere              1        –         –                  –                  –                     –        –         –     –      –
 
 throughput: one endpoint
-  3 times the door answered 429 or 503, and the event was posted again
+  3 times the API responded with 429 or 503, and the event was posted again
   other programs used 0.3 cores meanwhile: on an idle machine the figures are better
 
 latency-50: 50/s

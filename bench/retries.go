@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// retries has every first attempt answered 503 and the second, a second later, 200: with
-// the circuit breaker off, and with it on.
+// retries measures deliveries whose first attempt gets 503 and whose second, a second
+// later, gets 200: with the circuit breaker off, and with it on.
 func retries(ctx context.Context, b *bench) ([]row, error) {
 	var rows []row
 	for _, breaker := range []bool{false, true} {
@@ -28,7 +28,7 @@ func (b *bench) retriesWork(breaker bool) work {
 			"circuit_breaker": map[string]any{"enabled": breaker},
 		},
 	}
-	if breaker { // it makes most of them wait, so there are fewer, and not all may come
+	if breaker { // the breaker defers most deliveries, so there are fewer, and some may not arrive
 		w.name, w.events, w.patience = "retries-breaker", b.size.broken, 5*time.Minute
 		w.about = "every first attempt is answered 503, the second comes after 1 s, circuit breaker on"
 	}

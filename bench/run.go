@@ -12,7 +12,7 @@ import (
 	"github.com/everpost/everpost/bench/internal/installation"
 )
 
-// options are what a run is asked to do.
+// options configure a run.
 type options struct {
 	binary   string            // to measure
 	dir      string            // where installations live; empty: the system's temporary directory
@@ -36,15 +36,15 @@ type size struct {
 	paces   []pace
 	waiting int
 	growth  grown
-	rounds  int           // of throughput before and beside the waiting
-	rest    time.Duration // how long nothing is done, to see what that costs
+	rounds  int           // of throughput before and during the waiting
+	rest    time.Duration // idle time whose cost is measured
 
-	settle   time.Duration // after the warm-up: what a server does in its first seconds is not measured
+	settle   time.Duration // after the warm-up: the server's first seconds are not measured
 	linger   time.Duration // after the last arrival, for duplicates and late work
-	stall    time.Duration // without a single arrival: nothing more is expected
-	patience time.Duration // for posting all, and for all arrivals after that
+	stall    time.Duration // without an arrival, after which none is expected
+	patience time.Duration // timeout for posting, and for the arrivals after that
 	profile  time.Duration
-	report   time.Duration // between two lines of how far a long work is
+	report   time.Duration // between two progress lines of a long work
 }
 
 func fullSize() size {
@@ -67,15 +67,15 @@ func quickSize() size {
 	return s
 }
 
-// scenario is one piece of work; it may have several rows.
+// scenario is one measurement; it may have several rows.
 type scenario struct {
 	name string
 	run  func(context.Context, *bench) ([]row, error)
-	once bool // not in every round: it takes long, and makes medians of its own
+	once bool // in the first round only: it takes long, and computes medians itself
 }
 
-// scenarios are all there are, in the order in which they are done. The ceiling comes
-// first: the others are set against it.
+// scenarios returns all scenarios in their order. The ceiling is first, because the others
+// are compared with it.
 func scenarios() []scenario {
 	return []scenario{
 		{name: ceilingName, run: ceiling},
@@ -98,8 +98,8 @@ func scenarioNames() []string {
 	return names
 }
 
-// choose returns the scenarios with the given names, all when there are none. The ceiling
-// is always among them.
+// choose returns the scenarios with the given names and the ceiling, or all when no names
+// are given.
 func choose(names []string) ([]scenario, error) {
 	all := scenarios()
 	for _, name := range names {
@@ -125,20 +125,20 @@ type bench struct {
 	ceiling  float64 // deliveries/s of the plain loop in this round
 }
 
-// row is what one piece of work came to, in one round.
+// row is the result of one work in one round.
 type row struct {
 	name    string
 	about   string
 	figures figures
 }
 
-// sayf tells who waits what is going on.
+// sayf prints progress.
 func (b *bench) sayf(format string, args ...any) {
 	_, _ = fmt.Fprintf(b.progress, "  "+format+"\n", args...)
 }
 
-// measureAll does everything that the options ask for. The result holds what was measured
-// also when there is an error.
+// measureAll runs the chosen scenarios. After an error the result contains what was
+// measured.
 func measureAll(ctx context.Context, o options) (_ *result, err error) {
 	chosen, err := choose(o.only)
 	if err != nil {
@@ -179,8 +179,8 @@ func measureAll(ctx context.Context, o options) (_ *result, err error) {
 			}
 		}
 	}
-	if n := b.receiver.strange.Load(); n > 0 {
-		b.sayf("%d requests arrived when their work was over, or were never asked for", n)
+	if n := b.receiver.unexpected.Load(); n > 0 {
+		b.sayf("%d requests arrived after the end of their work, or for events that were never posted", n)
 	}
 	return r, errors.Join(failures...)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/everpost/everpost/bench/internal/installation"
 )
 
-// start starts an installation on an empty directory, stops it, starts it again and stops it.
+// start measures the first start on an empty directory, a stop, a second start and a stop.
 func start(ctx context.Context, b *bench) (_ []row, err error) {
 	in, err := newInstance(b.dir, b.binary, b.settings)
 	if err != nil {
@@ -25,11 +25,11 @@ func start(ctx context.Context, b *bench) (_ []row, err error) {
 		if now, _, ok := installation.MemoryOf(in.Pid()); ok {
 			f.set(rssRest, now)
 		}
-		begun := time.Now()
+		started := time.Now()
 		if err := in.Stop(); err != nil {
 			return nil, err
 		}
-		f.set(stopTime, time.Since(begun).Seconds())
+		f.set(stopTime, time.Since(started).Seconds())
 	}
 	return []row{{name: "start", about: "start on an empty directory, start again, stop", figures: f}}, nil
 }

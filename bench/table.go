@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// column is one of the big table: its figures side by side.
+// column is a column of the main table with one or more figures.
 type column struct {
 	heads  [2]string
 	digits int
@@ -31,7 +31,7 @@ func columns() []column {
 	}
 }
 
-// remark is a figure that has a line of its own under the big table.
+// remark is a figure with a line of its own below the main table.
 type remark struct {
 	of     metric
 	format string
@@ -40,8 +40,8 @@ type remark struct {
 
 func remarks() []remark {
 	return []remark{
-		{refused, "%.0f times the door answered 429 or 503, and the event was posted again", false},
-		{stillOpen, "%.0f deliveries still waited for an attempt when the patience ended", false},
+		{refused, "%.0f times the API responded with 429 or 503, and the event was posted again", false},
+		{stillOpen, "%.0f deliveries still waited for an attempt at the timeout", false},
 		{drain, "%.2f s from the last 202 to the last arrival", false},
 		{ofLoop, "%.1f times the end-to-end p50 of the plain loop at this rate", true},
 		{restGo, "%.1f %% of a core at rest: Go", true},
@@ -59,10 +59,11 @@ func remarks() []remark {
 	}
 }
 
-// disturbing is how many cores of other programs' work make figures doubtful.
+// disturbing is the CPU usage of other programs, in cores, above which figures are
+// doubtful.
 const disturbing = 0.1
 
-// render writes the result for people.
+// render writes the result as text.
 func (r *result) render(to io.Writer) error {
 	text := &strings.Builder{}
 	fmt.Fprintf(text, "%s\n", r.Machine)
@@ -95,7 +96,7 @@ func (r *result) render(to io.Writer) error {
 	return nil
 }
 
-// printTable writes the rows that made deliveries.
+// printTable writes the rows with deliveries.
 func (r *result) printTable(to *strings.Builder) {
 	lines := [][]string{{""}, {""}}
 	for _, c := range columns() {
@@ -116,7 +117,7 @@ func (r *result) printTable(to *strings.Builder) {
 	}
 }
 
-// cell is a row's text in the column: its figures, a dash when one was not measured.
+// cell formats a row's figures, a dash when one was not measured.
 func (c column) cell(f figures) string {
 	var parts []string
 	for _, m := range c.of {
@@ -129,7 +130,8 @@ func (c column) cell(f figures) string {
 	return strings.Join(parts, c.sep)
 }
 
-// writeAligned writes lines of cells, the first to the left and the others to the right.
+// writeAligned writes lines of cells, the first column left-aligned and the others
+// right-aligned.
 func writeAligned(to *strings.Builder, lines [][]string) {
 	widths := make([]int, len(lines[0]))
 	for _, line := range lines {
@@ -147,7 +149,7 @@ func writeAligned(to *strings.Builder, lines [][]string) {
 	}
 }
 
-// remarks are the lines under the row's name.
+// remarks returns the lines below the row's name.
 func (m *measured) remarks() []string {
 	var lines []string
 	for _, r := range remarks() {
@@ -161,7 +163,7 @@ func (m *measured) remarks() []string {
 	return lines
 }
 
-// knowsCPU reports whether any row says what CPU it took.
+// knowsCPU reports whether CPU usage was measured, or no row has deliveries.
 func (r *result) knowsCPU() bool {
 	made := false
 	for _, m := range r.Rows {

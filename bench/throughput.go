@@ -2,8 +2,8 @@ package main
 
 import "context"
 
-// throughput is the plainest work: one endpoint that answers at once, and 64 callers that
-// each post the next event when they have the answer to the last.
+// throughput measures one endpoint that responds at once, with 64 callers that each post
+// the next event after the response to the last.
 func throughput(ctx context.Context, b *bench) ([]row, error) {
 	return b.alone(ctx, b.throughputWork())
 }

@@ -12,8 +12,9 @@ import (
 	"github.com/everpost/everpost/bench/internal/installation"
 )
 
-// waiting asks what deliveries cost that wait for a retry: how an installation is at rest
-// and what it does for another endpoint, empty and beside many that wait for 12 hours.
+// waiting measures the cost of deliveries that wait for a retry: the idle installation and
+// its throughput for another endpoint, empty and with many deliveries that wait for 12
+// hours.
 func waiting(ctx context.Context, b *bench) (_ []row, err error) {
 	in, err := b.warm(ctx)
 	if err != nil {
@@ -21,18 +22,18 @@ func waiting(ctx context.Context, b *bench) (_ []row, err error) {
 	}
 	defer func() { err = errors.Join(err, in.End()) }()
 	about := fmt.Sprintf("%s, median of %d", b.throughputWork().describe(), b.size.rounds)
-	before, err := b.atRestAndAtWork(ctx, in)
+	before, err := b.idleAndBusy(ctx, in)
 	if err != nil {
 		return nil, err
 	}
 	rows := []row{{"waiting-before", about + ", on the empty system", before}}
-	begun := time.Now()
+	started := time.Now()
 	if err := b.fill(ctx, in); err != nil {
 		return rows, err
 	}
-	filled := time.Since(begun)
+	filled := time.Since(started)
 	b.sayf("%d wait after %s; now at rest", b.size.waiting, filled.Round(time.Second))
-	beside, err := b.atRestAndAtWork(ctx, in)
+	beside, err := b.idleAndBusy(ctx, in)
 	if err != nil {
 		return rows, err
 	}
@@ -42,7 +43,7 @@ func waiting(ctx context.Context, b *bench) (_ []row, err error) {
 	return append(rows, row{"waiting-beside", fmt.Sprintf("%s, beside %d deliveries that wait for 12 h", about, b.size.waiting), beside}), nil
 }
 
-// fill makes deliveries that fail once and wait for a long time, and returns when all of
+// fill creates deliveries that fail once and wait for a long time, and returns when all of
 // them are recorded as retrying.
 func (b *bench) fill(ctx context.Context, in *instance) error {
 	w := work{
@@ -74,13 +75,13 @@ func (b *bench) fill(ctx context.Context, in *instance) error {
 		if time.Now().After(end) {
 			return fmt.Errorf("some of the deliveries that were to wait are still not retrying %s after their attempts", b.size.patience)
 		}
-		if err := installation.Pause(ctx, 10*look); err != nil {
+		if err := installation.Pause(ctx, 10*pollInterval); err != nil {
 			return err
 		}
 	}
 }
 
-// post is open and deliver; it says how far it is when that takes long.
+// post is open and deliver with progress lines.
 func (b *bench) post(ctx context.Context, in *instance, w work) (*ledger, error) {
 	l, err := b.open(ctx, in, w)
 	if err != nil {
@@ -88,10 +89,10 @@ func (b *bench) post(ctx context.Context, in *instance, w work) (*ledger, error)
 	}
 	reporting, stop := context.WithCancel(ctx)
 	var reporter sync.WaitGroup
-	begun := time.Now()
+	started := time.Now()
 	reporter.Go(func() {
 		for installation.Pause(reporting, b.size.report) == nil {
-			b.sayf("%s: %d of %d after %s", w.name, l.done.Load(), w.deliveries(), time.Since(begun).Round(time.Second))
+			b.sayf("%s: %d of %d after %s", w.name, l.done.Load(), w.deliveries(), time.Since(started).Round(time.Second))
 		}
 	})
 	defer reporter.Wait()
@@ -103,15 +104,15 @@ func (b *bench) post(ctx context.Context, in *instance, w work) (*ledger, error)
 	return l, nil
 }
 
-// atRestAndAtWork waits until the installation is calm, measures what it uses while nothing
-// happens, and then the medians of the throughput work, done several times.
-func (b *bench) atRestAndAtWork(ctx context.Context, in *instance) (figures, error) {
+// idleAndBusy waits until the installation is idle, measures its idle usage, and then the
+// medians of several throughput works.
+func (b *bench) idleAndBusy(ctx context.Context, in *instance) (figures, error) {
 	rest := figures{}
-	begun := time.Now()
+	started := time.Now()
 	if err := b.settle(ctx, in); err != nil {
 		return nil, err
 	}
-	rest.set(settleTime, time.Since(begun).Seconds())
+	rest.set(settleTime, time.Since(started).Seconds())
 	used, known, err := in.Over(ctx, b.size.rest)
 	if err != nil {
 		return nil, err
@@ -136,8 +137,9 @@ func (b *bench) atRestAndAtWork(ctx context.Context, in *instance) (figures, err
 	return all, nil
 }
 
-// settle waits until what was begun is done: until the CPU of three looks in a row is the
-// same, within 3 % of a core, and below a half. It gives up when the patience ends.
+// settle waits until background work is done: until the CPU usage of three samples in a row
+// differs by less than 3 % of a core and is below half a core. It gives up after the
+// timeout.
 func (b *bench) settle(ctx context.Context, in *instance) error {
 	const same, busy, looks = 0.03, 0.5, 3
 	end := time.Now().Add(b.size.patience)

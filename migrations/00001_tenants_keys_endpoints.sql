@@ -1,17 +1,17 @@
 -- +goose Up
 
--- Nothing here names a schema: everything lives where the connection's
--- search_path says, and belongs to the role that migrates.
+-- No statement names a schema: all objects are created in the first schema of the
+-- connection's search_path, and belong to the role that migrates.
 
--- Ids that a caller chose or that lists are ordered by sort by bytes ("C"),
--- whatever the database's locale, so that a cursor means the same everywhere.
+-- Ids that a caller chooses, or that lists are ordered by, sort by bytes ("C") whatever the
+-- database's locale, so that a cursor has the same meaning everywhere.
 create table tenants (
     id                text        collate "C" not null primary key,
     name              text        not null,
     contact           text        not null default '',
     metadata          jsonb       not null default '{}',
-    -- Grows with every change of the tenant's endpoints, in the same transaction.
-    -- Whoever matched an event against an older version has to match again.
+    -- Increases with every change of the tenant's endpoints, in the same transaction. An
+    -- event that was matched against an older version must be matched again.
     endpoints_version bigint      not null default 0,
     created_at        timestamptz not null default now(),
     updated_at        timestamptz not null default now()
@@ -50,8 +50,8 @@ create table endpoints (
     signature       text             not null,
     metadata        jsonb            not null default '{}',
 
-    -- The endpoint's own headers may hold credentials: a sealed JSON object, all
-    -- four null when there are none.
+    -- The endpoint's own headers may contain credentials: a sealed JSON object, all four
+    -- null when there are none.
     headers_kek_id      text,
     headers_wrapped_key bytea,
     headers_nonce       bytea,
@@ -60,8 +60,8 @@ create table endpoints (
     version    bigint      not null,
     created_at timestamptz not null default now(),
     updated_at timestamptz not null default now(),
-    -- A deleted endpoint keeps its row, for the deliveries that name it, without
-    -- its secrets and headers.
+    -- The row of a deleted endpoint stays, without secrets and headers, for the deliveries
+    -- that refer to it.
     deleted_at timestamptz,
     constraint endpoints_headers check (num_nulls(headers_kek_id, headers_wrapped_key, headers_nonce, headers_ciphertext) in (0, 4))
 );
@@ -79,7 +79,7 @@ create table endpoint_secrets (
     primary key (endpoint_id, version)
 );
 
--- No foreign keys: the log outlives what it tells of.
+-- No foreign keys: entries outlive the rows that they refer to.
 create table audit_log (
     id         uuid        not null primary key,
     at         timestamptz not null default now(),

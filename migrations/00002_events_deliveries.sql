@@ -1,9 +1,9 @@
 -- +goose Up
 
--- Events, deliveries and attempts are partitioned by day on the time inside the
--- id (UUIDv7: the first 48 bits are milliseconds), so that retention drops whole
--- partitions. There are no foreign keys between them: they would block the drop.
--- The partitions themselves are made by internal/postgres.
+-- Events, deliveries and attempts are partitioned by day on the time inside the id (UUIDv7:
+-- the first 48 bits are milliseconds), so that retention drops whole partitions. There are
+-- no foreign keys between them: they would prevent the drop. internal/postgres creates the
+-- partitions.
 
 create table events (
     id             uuid        not null primary key,
@@ -19,7 +19,7 @@ create table events (
 ) partition by range (id);
 create index events_by_tenant on events (tenant_id, id desc);
 create table events_default partition of events default;
--- Payloads are not looked into and often do not compress: do not try.
+-- Payloads are not queried and often do not compress: store them uncompressed.
 alter table events alter column payload set storage external;
 
 create table deliveries (
@@ -30,7 +30,7 @@ create table deliveries (
     event_type     text        not null,
     created_at     timestamptz not null,
 
-    -- Where it stands. (run, seq) only grows: see the upsert in internal/postgres/record.go.
+    -- The delivery's status. (run, seq) only increases: older updates are ignored.
     run            integer     not null,
     seq            integer     not null,
     state          smallint    not null, -- webhook.State
@@ -53,23 +53,24 @@ create table deliveries (
     last_at          timestamptz,
     last_retry_after_ns bigint,
 
-    -- Who may send the next attempt, and until when.
+    -- The claim: which process may make the next attempt, and until when.
     owner          uuid,
     owner_until    timestamptz,
 
-    -- What a person asked and no step has answered yet; 0 is nothing.
+    -- The command that no step has executed yet; 0 for none.
     command        smallint    not null default 0, -- webhook.Command
     command_id     bigint      not null default 0,
     command_reason text        not null default '',
     command_at     timestamptz, -- reschedule: to when
-    commanded_at   timestamptz, -- when it was asked
+    commanded_at   timestamptz, -- when the command was given
 
-    reconciled_at  timestamptz  -- when it was last asked whether its workflow lives
+    reconciled_at  timestamptz  -- when the reconciler last checked its workflow
 ) partition by range (id);
 create index deliveries_by_tenant on deliveries (tenant_id, id desc);
 create index deliveries_open on deliveries (endpoint_id, due_at) where state < 3;
 create index deliveries_dead on deliveries (tenant_id, id desc) where state = 4;
--- From when an open delivery should have gone on by itself: see internal/postgres/overdue.go.
+-- The time by which an open delivery should have made progress: see
+-- internal/postgres/overdue.go.
 create index deliveries_overdue on deliveries ((case when state = 2 then give_up_at else coalesce(due_at, owner_until, give_up_at) end)) where state < 3;
 create index deliveries_expired on deliveries (completed_at) where state = 4;
 create index deliveries_commanded on deliveries (commanded_at) where command <> 0;
@@ -90,8 +91,8 @@ create table attempts (
     delay_source     text        not null,
     nominal_ns       bigint      not null,
     truncated        boolean     not null,
-    -- What came from outside is bytes: a NUL in it would make a text or jsonb
-    -- value, and with it everyone's flush, fail.
+    -- Data from outside is stored as bytes: a NUL in it would be invalid in text or jsonb
+    -- and fail the whole batch.
     request_headers  bytea       not null, -- JSON object
     response_headers bytea       not null, -- JSON object of arrays
     response_body    bytea       not null,
@@ -111,21 +112,22 @@ create table outbox (
     created_at  timestamptz not null,
     not_before  timestamptz,
     give_up_at  timestamptz not null,
-    relay_at    timestamptz not null, -- from when the relay may take it
-    relayed     integer     not null default 0 -- how often it has
+    relay_at    timestamptz not null, -- the relay may take the row from then on
+    relayed     integer     not null default 0 -- how often the relay has taken it
 ) with (autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 10000,
         autovacuum_analyze_scale_factor = 0.0, autovacuum_analyze_threshold = 50000);
 create index outbox_relay on outbox (relay_at);
 create index outbox_by_tenant on outbox (tenant_id, delivery_id desc);
 
--- What must be unique across days. kind: 1 an event's external_id, 2 an Idempotency-Key.
+-- Values that must be unique across days. kind: 1 an event's external_id, 2 an
+-- Idempotency-Key.
 create table idempotency_keys (
     tenant_id   text        not null,
     kind        smallint    not null,
     key         text        not null,
     body_sha256 bytea       not null,
     event_id    uuid        not null,
-    event_ids   uuid[],     -- what the Idempotency-Key of a batch answers with, in order; event_id is the first
+    event_ids   uuid[],     -- the event ids of a batch with an Idempotency-Key, in order; event_id is the first
     created_at  timestamptz not null,
     primary key (tenant_id, kind, key)
 );

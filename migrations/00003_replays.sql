@@ -1,6 +1,6 @@
 -- +goose Up
 
--- Sets of deliveries that are sent again, paced by a workflow (docs/adr/0015, replays).
+-- Sets of deliveries that a workflow replays at a rate (docs/adr/0015, replays).
 create table replays (
     id           uuid        not null primary key,
     tenant_id    text        collate "C" not null references tenants (id) on delete cascade,
@@ -11,9 +11,9 @@ create table replays (
     status       integer     not null default 0,
     since        timestamptz,
     until        timestamptz,
-    created_at   timestamptz not null, -- what came to rest later is not part of the set
+    created_at   timestamptz not null, -- deliveries that ended later are not part of the set
 
-    -- Rates are deliveries per minute: asked for, and in force.
+    -- Deliveries per minute: requested, and current.
     asked        integer     not null,
     rate         integer     not null,
     ramp         boolean     not null,
@@ -21,40 +21,40 @@ create table replays (
     state_reason text        not null default '',
     completed_at timestamptz,
 
-    -- Where it stands. seq only grows: a step or batch is carried out once.
+    -- The progress. seq only increases: a step or batch is executed once.
     seq          bigint      not null default 0,
-    cursor       uuid        not null, -- the last id that was looked at; the set is worked off in the order of its ids
+    cursor       uuid        not null, -- the last id that was processed; ids are processed in ascending order
     exhausted    boolean     not null default false,
-    total        bigint, -- null: too many to be counted
+    total        bigint, -- null: too many to count
     released     bigint      not null default 0,
     skipped      bigint      not null default 0,
     delivered    bigint      not null default 0,
     failed       bigint      not null default 0,
 
-    -- What was asked and no step has answered yet; 0 is nothing.
+    -- The command that no step has executed yet; 0 for none.
     command      smallint    not null default 0, -- webhook.ReplayAction
     command_rate integer     not null default 0,
     command_id   bigint      not null default 0,
 
-    started      boolean     not null default false, -- its workflow has been at work
-    relay_at     timestamptz  -- from when the relay may look after its workflow; null: it need not
+    started      boolean     not null default false, -- its workflow has started
+    relay_at     timestamptz  -- the relay may signal or start its workflow from then on; null: no need
 ) with (fillfactor = 50); -- it changes in place, every second
 create index replays_by_tenant on replays (tenant_id, id desc);
 create index replays_relay on replays (relay_at) where relay_at is not null;
 
--- What a replay has released and what has no first outcome yet. Rows live for
+-- Deliveries that a replay has released and that have no first outcome yet. Rows live for
 -- seconds, so the table is vacuumed early and often.
 create table replay_releases (
     replay_id   uuid        not null references replays (id) on delete cascade,
     delivery_id uuid        not null,
     run         integer     not null,
-    number      integer     not null, -- of the attempt that is waited for
+    number      integer     not null, -- number of the expected attempt
     released_at timestamptz not null,
-    look_at     timestamptz not null, -- when to look for it
+    look_at     timestamptz not null, -- when to check for it
     primary key (replay_id, delivery_id)
 ) with (autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 10000,
         autovacuum_analyze_scale_factor = 0.0, autovacuum_analyze_threshold = 50000);
 create index replay_releases_look on replay_releases (replay_id, look_at);
 
--- For replays of what is held: those are few.
+-- For replays of held deliveries: there are few of them.
 create index deliveries_held on deliveries (tenant_id, id) where state = 2;

@@ -1,13 +1,14 @@
 -- +goose Up
 
--- For the release of what is held for one endpoint, oldest first. Only what is held is in it.
+-- For the release of an endpoint's held deliveries, oldest first. The index only contains
+-- held ones.
 create index deliveries_backlog on deliveries (endpoint_id, reason, id) where state = 2;
 
--- How each worker sees those of its endpoints that are not plainly well. A row is true
--- for seconds and of no use after a crash, so it is not written ahead.
+-- Each worker's view of those of its endpoints that are not entirely healthy. A row is valid
+-- for seconds and useless after a crash, so the table is unlogged.
 create unlogged table endpoint_health (
     endpoint_id uuid        not null,
-    worker      text        not null, -- the process, by the name its claims are made under
+    worker      text        not null, -- the process, by its name in claims
     seen_at     timestamptz not null,
     seen        jsonb       not null, -- webhook.Seen
     primary key (endpoint_id, worker)

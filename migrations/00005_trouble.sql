@@ -1,14 +1,15 @@
 -- +goose Up
 
--- Endpoints that only fail at present, for disabling them (docs/adr/0016, operational events). A row is made
--- by a dead letter and removed by a success, so there are few, and none while all is well.
+-- Endpoints that only fail at present, for disabling them automatically (docs/adr/0016,
+-- operational events). A dead letter inserts a row and a success deletes it, so there are
+-- few rows.
 create table endpoint_trouble (
     endpoint_id      uuid        not null primary key references endpoints (id) on delete cascade,
-    since            timestamptz not null, -- the first failure: nothing was delivered since
+    since            timestamptz not null, -- the first failure since the last success
     permanent_streak integer     not null default 0,
-    -- Deliveries that were given up, in the minutes of the last 24 h: when, and how many.
+    -- Dead letters of the last 24 h by minute: when, and how many.
     exhausted_at     timestamptz[] not null default '{}',
     exhausted        integer[]   not null default '{}',
-    gone_at          timestamptz, -- the receiver answered 410
+    gone_at          timestamptz, -- when the receiver responded with 410
     last_reason      text        not null default ''
 ) with (fillfactor = 50); -- it changes in place

@@ -1,7 +1,7 @@
 -- +goose Up
 
--- What the endpoint's requests are authenticated with, beside its own headers: a sealed
--- JSON object, all four null when there is nothing.
+-- The credentials of the endpoint's requests, besides its own headers: a sealed JSON
+-- object, all four null when there are none.
 alter table endpoints
     add column auth_kek_id      text,
     add column auth_wrapped_key bytea,

@@ -1,16 +1,16 @@
 -- +goose Up
 
--- The second wall (docs/adr/0021, database roles; docs/security-database.md): processes work in group
--- roles that may do no more than they have to, and rows of another tenant are out of
--- sight. The owner, who migrates, is bound by none of it.
+-- A second layer of protection (docs/adr/0021, database roles; docs/security-database.md):
+-- processes use group roles with the least privileges, and row-level security hides rows of
+-- other tenants. The owner, which migrates, is not restricted.
 --
--- Roles belong to the whole cluster. They are made where they are missing; where the
--- owner may not make them, somebody who may has to have done so.
+-- Roles belong to the whole cluster. The migration creates missing roles. If the owner has
+-- no right to create roles, an administrator must create them first.
 --
 -- +goose StatementBegin
 do $roles$
 declare
-    -- The right to take a role (PostgreSQL 16 tells it from membership).
+    -- The right to take a role (PostgreSQL 16 distinguishes it from membership).
     take constant text := case when current_setting('server_version_num')::int >= 160000 then 'SET' else 'MEMBER' end;
     by_hand constant text := 'create role everpost_ingest nologin noinherit; create role everpost_operator nologin noinherit; '
         'create role everpost_api nologin noinherit; create role everpost_worker nologin noinherit; '
@@ -18,8 +18,8 @@ declare
     name text;
     pair text[];
 begin
-    -- Others that migrate in this database wait; who does in another database may still be
-    -- quicker, and then its roles are ours.
+    -- Other migrations in this database wait. One in another database may still create the
+    -- roles first, which is fine.
     perform pg_advisory_xact_lock(hashtextextended('everpost/roles', 0));
     foreach name in array array['everpost_ingest', 'everpost_operator', 'everpost_api', 'everpost_worker'] loop
         begin
@@ -43,7 +43,7 @@ begin
             end if;
         exception when unique_violation or internal_error or insufficient_privilege then null;
         end;
-        -- Whether the owner's login works beside others is the operator's to decide.
+        -- The owner's own memberships are optional: the operator decides about them.
         if pair[1] <> current_user and not pg_has_role(pair[1], pair[2], take) then
             raise insufficient_privilege using message = format(
                 'the role %I may not grant %I to %I; have a superuser run, once, and migrate again:  grant %2$I to %3$I;', current_user, pair[2], pair[1]);
@@ -56,7 +56,7 @@ $roles$;
 
 grant select on everpost_schema_version to everpost_api, everpost_worker;
 
--- api: a tenant's own. What it sees is the tenant that its transaction names.
+-- api: one tenant's own data. The transaction's setting selects the tenant.
 grant select, update (endpoints_version) on tenants to everpost_api;
 grant select, insert, update (revoked_at) on api_keys to everpost_api;
 grant select, insert, update on endpoints to everpost_api;
@@ -71,13 +71,13 @@ grant select, insert, update on outbox to everpost_api;
 grant select on idempotency_keys to everpost_api;
 grant select, insert, update on replays to everpost_api;
 
--- operator: tenants, keys and the audit log, of everybody; nothing of what is sent.
+-- operator: tenants, keys and the audit log of all tenants; no payloads or deliveries.
 grant select, insert, update, delete on tenants to everpost_operator;
 grant select, insert, update (revoked_at, last_used_at) on api_keys to everpost_operator;
 grant select (id, tenant_id, deleted_at) on endpoints to everpost_operator;
 grant select, insert on audit_log to everpost_operator;
 
--- ingest: the group commit of events, which mixes tenants. It adds, and reads no payload.
+-- ingest: batched inserts of events of several tenants. It inserts, and reads no payload.
 grant select (id, endpoints_version) on tenants to everpost_ingest;
 grant insert on events to everpost_ingest;
 grant insert on outbox to everpost_ingest;
@@ -93,15 +93,15 @@ grant select, insert, delete, update (reason) on events to everpost_worker; -- u
 grant select, insert, update, delete on deliveries, outbox, replays, replay_releases to everpost_worker;
 grant select, insert, delete on attempts to everpost_worker;
 grant select, delete on idempotency_keys to everpost_worker;
--- What retention looks into by itself.
+-- Tables that retention reads directly.
 grant select on events_default, deliveries_default, attempts_default to everpost_worker;
 
--- What a repeated request is answered with: all of an event but its payload.
+-- The response to a repeated request: all columns of an event but its payload.
 create view event_heads as
     select id, tenant_id, type, external_id, octet_length(payload) as payload_size, endpoint_ids, reason, created_at, deliver_at from events;
 grant select on event_heads to everpost_ingest;
 
--- Policies. A role sees nothing of a table that names no policy for it.
+-- Policies. A role sees no rows of a table that has no policy for it.
 alter table tenants enable row level security;
 alter table api_keys enable row level security;
 alter table endpoints enable row level security;
@@ -132,7 +132,7 @@ create policy every_tenant on idempotency_keys to everpost_ingest, everpost_work
 create policy every_tenant on replays to everpost_worker using (true) with check (true);
 create policy every_tenant on replay_releases to everpost_worker using (true) with check (true);
 
--- After a transaction that set it the setting is '' and not null.
+-- After a transaction that set it, the setting is '' and not null.
 create policy one_tenant on tenants to everpost_api using (id = nullif(current_setting('everpost.tenant', true), ''));
 create policy one_tenant on api_keys to everpost_api using (tenant_id = nullif(current_setting('everpost.tenant', true), ''));
 create policy one_tenant on endpoints to everpost_api using (tenant_id = nullif(current_setting('everpost.tenant', true), ''));
@@ -142,8 +142,8 @@ create policy one_tenant on deliveries to everpost_api using (tenant_id = nullif
 create policy one_tenant on outbox to everpost_api using (tenant_id = nullif(current_setting('everpost.tenant', true), ''));
 create policy one_tenant on idempotency_keys to everpost_api using (tenant_id = nullif(current_setting('everpost.tenant', true), ''));
 create policy one_tenant on replays to everpost_api using (tenant_id = nullif(current_setting('everpost.tenant', true), ''));
--- Through the row that they belong to. A comparison, because of an EXISTS the planner may
--- make a hash table of everything that the tenant has.
+-- Access through the row that they belong to. This is a comparison because the planner may
+-- turn an EXISTS into a hash table of all the tenant's rows.
 create policy one_tenant on endpoint_secrets to everpost_api using (
     endpoint_id = (select e.id from endpoints e where e.id = endpoint_id and e.tenant_id = nullif(current_setting('everpost.tenant', true), '')));
 create policy one_tenant on endpoint_trouble to everpost_api using (
@@ -153,9 +153,9 @@ create policy one_tenant on endpoint_health to everpost_api using (
 create policy one_tenant on attempts to everpost_api using (
     delivery_id = (select d.id from deliveries d where d.id = delivery_id and d.tenant_id = nullif(current_setting('everpost.tenant', true), '')));
 
--- Partitions belong to the owner, and nobody has rights on one by itself: workers make
--- and drop them through these, which do nothing else. Each runs with the rights of its
--- owner and in this schema, whatever the caller's search_path says.
+-- Partitions belong to the owner, and no other role has rights on a single one: workers
+-- create and drop them through these functions, which do nothing else. Each runs with the
+-- rights of its owner and in this schema, whatever the caller's search_path is.
 --
 -- +goose StatementBegin
 do $functions$

@@ -1,8 +1,8 @@
 -- +goose Up
 
--- Ids of tenants that are gone, for as long as something is left of them: whoever got such
--- an id anew would read, replay and be answered with what was another's
--- (internal/postgres/deleted_tenants.go). The collation is that of events.tenant_id.
+-- Ids of deleted tenants, as long as any of their data exists: a new tenant with such an id
+-- could read and replay the old tenant's data (internal/postgres/deleted_tenants.go). The
+-- collation is that of events.tenant_id.
 create table deleted_tenants (
     id         text        not null primary key,
     deleted_at timestamptz not null default now()
@@ -12,7 +12,7 @@ grant select, delete on deleted_tenants to everpost_worker;
 alter table deleted_tenants enable row level security;
 create policy every_tenant on deleted_tenants to everpost_operator, everpost_worker using (true) with check (true);
 
--- Those of before: each deletion is in the audit log.
+-- Tenants that were deleted before this migration: each deletion is in the audit log.
 insert into deleted_tenants (id, deleted_at)
 select a.tenant_id, max(a.at) from audit_log a
 where a.action = 'tenant.delete' and not exists (select from tenants t where t.id = a.tenant_id)

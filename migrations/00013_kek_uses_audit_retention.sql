@@ -1,7 +1,7 @@
 -- +goose Up
 
--- How much is sealed with which key, of all tenants together: what every process that has
--- keys compares them with when it starts. Nobody needs a key for what has expired.
+-- How many rows are sealed with which key, over all tenants: each process compares it with
+-- its keys when it starts. Expired rows need no key.
 create view kek_uses as
     select kek_id, 'signing secrets' as what, count(*) as used from endpoint_secrets
     where expires_at is null or expires_at >= now() group by 1
@@ -11,9 +11,9 @@ create view kek_uses as
     select auth_kek_id, 'credentials', count(*) from endpoints where auth_kek_id is not null group by 1;
 grant select on kek_uses to everpost_operator, everpost_worker;
 
--- The audit log belongs to the owner as partitions do: retention removes its oldest
--- entries through this, which does nothing else and touches nothing of the last 29 days,
--- whatever it is asked. below bounds the ids that are looked at.
+-- The audit log belongs to the owner, like partitions: retention deletes its oldest entries
+-- through this function, which does nothing else and never deletes entries of the last 29
+-- days. below bounds the ids that are examined.
 --
 -- +goose StatementBegin
 do $functions$

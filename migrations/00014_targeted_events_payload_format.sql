@@ -1,13 +1,13 @@
 -- +goose Up
 
--- Whether the sender named the endpoints that an event is for (endpoint_ids of the request):
--- a replay sends such an event to no others. Null is an event from before this column, or
--- from a process of the release before, of which it is not known: a replay takes it to have
--- named the endpoints that it went to, unless it went to none because none matched.
+-- Whether the sender named the event's endpoints (endpoint_ids of the request): a replay
+-- sends such an event to no others. Null means unknown: the event is older than this
+-- column, or a process of the previous release stored it. A replay treats it as named,
+-- unless it went to no endpoint because none matched.
 alter table events add column targeted boolean;
 
--- Whether a replay of events also takes types that the endpoint did not ask for.
+-- Whether a replay of events includes types that the endpoint does not subscribe to.
 alter table replays add column include_unmatched boolean not null default false;
 
--- What the body of a request is made of.
+-- The format of a request's body.
 alter table endpoints add column payload_format smallint not null default 0; -- webhook.PayloadFormat

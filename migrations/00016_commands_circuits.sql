@@ -1,11 +1,12 @@
 -- +goose Up
 
--- How often the relay has signalled a command that no step has answered: each time it waits for
--- twice as long (internal/postgres/commands.go).
+-- How often the relay has signalled a command that no step has executed: each interval is
+-- twice as long as the last (internal/postgres/commands.go).
 alter table deliveries add column command_told integer not null default 0;
 
--- Circuits that a person has closed. Each worker keeps its circuits in memory and looks here,
--- every second, while one of them is open (docs/adr/0010, held deliveries). A row is of no use after that.
+-- Circuits that were closed by hand. Each worker keeps its circuits in memory and reads
+-- this table every second while one of them is open (docs/adr/0010, held deliveries). A row
+-- is useless after that.
 create table circuit_closings (
     endpoint_id uuid        not null primary key references endpoints (id) on delete cascade,
     closed_at   timestamptz not null default clock_timestamp()

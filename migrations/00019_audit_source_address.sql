@@ -1,5 +1,5 @@
 -- +goose Up
 
--- Where the request came from; null for what was not asked for over HTTP, and for the
--- entries of before.
+-- The address that the request came from; null for changes without an HTTP request, and for
+-- entries older than this column.
 alter table audit_log add column source_address inet;

@@ -1,10 +1,10 @@
-// Package migrations holds the database schema as numbered SQL files and brings a
-// database up to it.
+// Package migrations contains the database schema as numbered SQL files and migrates a
+// database to it.
 //
-// Migrations only go forward, and each is safe on a running system: an older
-// process keeps working on the newer schema until it is replaced. The names in the
-// files have no schema, so they land in the first schema of the connection's
-// search_path, the table of versions included.
+// Migrations only go forward, and each is safe on a running system: a process of the
+// previous release keeps working on the newer schema until it is replaced. The files name
+// no schema, so all objects, including the table of versions, are created in the first
+// schema of the connection's search_path.
 package migrations
 
 import (
@@ -25,31 +25,30 @@ import (
 //go:embed *.sql
 var FS embed.FS
 
-// ErrNewer says that the database was migrated by a newer release: this one must
-// not touch it.
+// ErrNewer reports that a newer release has migrated the database: this release must not
+// use it.
 var ErrNewer = errors.New("the database's schema is of a newer release")
 
 const (
 	versionTable = "everpost_schema_version"
 
-	// lockPoll is how often a process looks whether another one has finished
-	// migrating. It polls, because a session that blocks in pg_advisory_lock holds a
-	// snapshot, and CREATE INDEX CONCURRENTLY waits for every snapshot: a deadlock.
+	// lockPoll is how often a process checks whether another one has finished migrating. It
+	// polls because a session that blocks in pg_advisory_lock holds a snapshot, and CREATE
+	// INDEX CONCURRENTLY waits for every snapshot: that would be a deadlock.
 	lockPoll = 50 * time.Millisecond
 
 	unlockTimeout = 5 * time.Second
 )
 
-// Up applies what is missing, each migration in its own transaction, and returns
-// when the schema is that of Version's newest. Several processes may call it at
-// once: one migrates, the others wait for it. On a current database it costs two
+// Up applies the missing migrations, each in its own transaction. Several processes may
+// call it at once: one migrates, the others wait for it. On a current database it costs two
 // small queries.
 //
 // It needs two connections of db at a time. Migrations take longer than ordinary
-// statements, so db should have no statement timeout; a lock timeout is welcome.
+// statements, so db should have no statement timeout; a lock timeout is useful.
 //
-// Errors: ErrNewer; ctx's; the database's, with the name of the migration that failed,
-// those before it staying applied.
+// It returns ErrNewer, ctx's error, or the database's error with the name of the migration
+// that failed; the migrations before that one stay applied.
 func Up(ctx context.Context, db *sql.DB, logger *slog.Logger) (err error) {
 	current, newest, err := Version(ctx, db)
 	if err != nil {
@@ -83,9 +82,8 @@ func Up(ctx context.Context, db *sql.DB, logger *slog.Logger) (err error) {
 	return nil
 }
 
-// Version returns the version that the database is at, 0 before the first
-// migration, and the newest one that Up would bring it to. The error is ErrNewer
-// when the database is past that.
+// Version returns the database's version, 0 before the first migration, and the version
+// after Up. It returns ErrNewer when the database's version is higher than that.
 func Version(ctx context.Context, db *sql.DB) (current, newest int64, err error) {
 	newest, err = newestVersion(db)
 	if err != nil {
@@ -129,8 +127,8 @@ func newProvider(db *sql.DB) (*goose.Provider, error) {
 	return provider, nil
 }
 
-// lock keeps other processes from migrating the same schema. goose's own lock
-// leaves the making of its version table outside, and polls every 5 s.
+// lock prevents other processes from migrating the same schema. goose's own lock does not
+// cover the creation of its version table, and polls every 5 s.
 func lock(ctx context.Context, db *sql.DB) (unlock func() error, err error) {
 	conn, err := db.Conn(ctx)
 	if err != nil {
@@ -162,7 +160,7 @@ func lock(ctx context.Context, db *sql.DB) (unlock func() error, err error) {
 	}
 
 	return func() error {
-		// The lock must go also when ctx has ended: the connection may be pooled.
+		// Unlock also when ctx is done: the connection may return to a pool.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unlockTimeout)
 		defer cancel()
 		_, err := conn.ExecContext(ctx, `select pg_advisory_unlock`+key)

@@ -125,8 +125,9 @@ func TestADatabaseOfANewerReleaseIsLeftAlone(t *testing.T) {
 	require.Less(t, newest, current)
 }
 
-// What endpoints had before policies of tenants and installation: the default becomes none
-// of its own, ambiguous_attempts goes, and the rest is read as it was meant.
+// Retry policies from before tenants and the installation had policies: an endpoint with
+// the default gets no policy of its own, ambiguous_attempts is removed, and the rest is
+// unchanged.
 func TestStoredRetryPoliciesAreTakenOver(t *testing.T) {
 	t.Parallel()
 	db := open(t, postgrestest.New(t))

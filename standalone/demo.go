@@ -19,30 +19,31 @@ import (
 	"time"
 
 	"github.com/everpost/everpost/internal/app"
+	"github.com/everpost/everpost/internal/localpg"
 	"github.com/everpost/everpost/internal/signature"
 )
 
 const (
-	demoPatience = 20 * time.Second // for the first event to go through
-	demoPath     = "/demo"
-	demoMaxBody  = 1 << 20
+	demoTimeout = 20 * time.Second // time limit of the first event's delivery
+	demoPath    = "/demo"
+	demoMaxBody = 1 << 20
 )
 
-// demonstration is a receiver in this process that refuses the first attempt of
-// every event with 503 and "Retry-After: 1" and takes the second, and the first
-// event that is sent to it. It is set up on the first start of a data directory
-// and listens on the same address from then on, while its tenant exists.
+// demonstration is a receiver in this process and the first event that is sent to it. The
+// receiver rejects the first attempt of every event with 503 and "Retry-After: 1" and
+// accepts the second. It is set up on the first start of a data directory and listens on
+// the same address from then on, as long as its tenant exists.
 type demonstration struct {
 	log    *slog.Logger
-	file   string // remembers the address
+	file   string // stores the address
 	fresh  bool   // this is the first start
 	addr   netip.AddrPort
 	server *http.Server
 
-	mu       sync.Mutex
-	story    bool // the first event is being told: its arrivals are verified and kept
-	secret   signature.Secret
-	arrivals map[string][]arrival // by webhook-id
+	mu        sync.Mutex
+	reporting bool // requests are verified and recorded for the report
+	secret    signature.Secret
+	arrivals  map[string][]arrival // by webhook-id
 }
 
 type arrival struct {
@@ -51,9 +52,9 @@ type arrival struct {
 	verified error
 }
 
-// openDemonstration starts the receiver when this is the first start, or when an
-// earlier one has left its address and the demonstration's tenant is still there,
-// which exists tells. Otherwise it does nothing.
+// openDemonstration starts the receiver on the first start, or when an earlier start has
+// stored its address and the demonstration's tenant still exists. Otherwise it does
+// nothing.
 func openDemonstration(
 	ctx context.Context, dir, mode string, exists func(context.Context) (bool, error), log *slog.Logger,
 ) (*demonstration, error) {
@@ -85,7 +86,7 @@ func openDemonstration(
 	return d, nil
 }
 
-// isFirstStart reports whether no start in this directory got as far as markStarted.
+// isFirstStart reports whether no earlier start in this directory reached markStarted.
 func isFirstStart(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, "started"))
 	return errors.Is(err, fs.ErrNotExist)
@@ -99,7 +100,7 @@ func (d *demonstration) stop() {
 
 func (d *demonstration) url() string { return "http://" + d.addr.String() + demoPath }
 
-// exemption is what the egress guard has to let through.
+// exemption is what the egress guard must allow for the receiver.
 func (d *demonstration) exemption() app.Exemption {
 	if d.server == nil {
 		return app.Exemption{}
@@ -107,7 +108,7 @@ func (d *demonstration) exemption() app.Exemption {
 	return app.Exemption{TenantID: app.DemoTenant, URL: d.url(), Addr: d.addr}
 }
 
-// receive answers a first attempt with 503 and every other one with 200.
+// receive responds to a first attempt with 503 and to every other one with 200.
 func (d *demonstration) receive(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(io.LimitReader(r.Body, demoMaxBody))
 	if err != nil {
@@ -122,12 +123,12 @@ func (d *demonstration) receive(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(a.status)
 }
 
-// keep verifies and remembers what has arrived, while the story is told. Later there
-// is nobody to tell, and no secret to verify with.
+// keep verifies and records a request while the demonstration reports. Later there is no
+// secret to verify with.
 func (d *demonstration) keep(a arrival, h http.Header, body []byte) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !d.story {
+	if !d.reporting {
 		return
 	}
 	id := h.Get(signature.HeaderID)
@@ -137,16 +138,16 @@ func (d *demonstration) keep(a arrival, h http.Header, body []byte) {
 	d.arrivals[id] = append(d.arrivals[id], a)
 }
 
-// tell begins the story, with the secret of its endpoint, or ends it.
-func (d *demonstration) tell(begin bool, secret signature.Secret) {
+// setReporting starts recording requests, with the endpoint's secret, or stops it.
+func (d *demonstration) setReporting(on bool, secret signature.Secret) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.story, d.secret = begin, secret
+	d.reporting, d.secret = on, secret
 	clear(d.arrivals)
 }
 
-// show sends the first event and tells what happens to it. A demonstration that
-// fails is told too, and is no reason not to run.
+// show sends the first event and reports its delivery. A failure of the demonstration is
+// logged and does not stop the process.
 func (d *demonstration) show(ctx context.Context, out io.Writer, a *app.App, api, keyFile string) error {
 	if !d.fresh {
 		return markStarted(d.file)
@@ -157,7 +158,7 @@ func (d *demonstration) show(ctx context.Context, out io.Writer, a *app.App, api
 		parsed, err = signature.ParseSecret(secret)
 	}
 	if err == nil {
-		err = replaceFile(d.file, d.addr.String()+"\n")
+		err = localpg.ReplaceFile(d.file, d.addr.String()+"\n", 0o600)
 	}
 	if err != nil {
 		d.log.ErrorContext(ctx, "the demonstration cannot be shown", "error", err)
@@ -166,91 +167,91 @@ func (d *demonstration) show(ctx context.Context, out io.Writer, a *app.App, api
 	if err := markStarted(d.file); err != nil {
 		return err
 	}
-	d.tell(true, parsed)
-	defer d.tell(false, signature.Secret{})
-	story := &story{demo: d, out: out, api: api, keyFile: keyFile}
-	if err := story.tell(ctx); err != nil {
+	d.setReporting(true, parsed)
+	defer d.setReporting(false, signature.Secret{})
+	r := &report{demo: d, out: out, api: api, keyFile: keyFile}
+	if err := r.run(ctx); err != nil {
 		d.log.ErrorContext(ctx, "the demonstration did not go through", "error", err)
 	}
 	return nil
 }
 
 func markStarted(file string) error {
-	if err := replaceFile(filepath.Join(filepath.Dir(file), "started"), ""); err != nil {
-		return fmt.Errorf("remember the first start: %w", err)
+	if err := localpg.ReplaceFile(filepath.Join(filepath.Dir(file), "started"), "", 0o600); err != nil {
+		return fmt.Errorf("record the first start: %w", err)
 	}
 	return nil
 }
 
-// story is the demonstration's event on its way, told line by line.
-type story struct {
+// report prints the progress of the demonstration's event line by line.
+type report struct {
 	demo         *demonstration
 	out          io.Writer
 	api, keyFile string
-	begun        time.Time
-	accepted     time.Duration // after that
+	started      time.Time
+	accepted     time.Duration // duration until the 202
 }
 
-func (s *story) sayf(format string, args ...any) {
-	_, _ = fmt.Fprintf(s.out, format+"\n", args...)
+func (r *report) sayf(format string, args ...any) {
+	_, _ = fmt.Fprintf(r.out, format+"\n", args...)
 }
 
-func (s *story) tell(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, demoPatience)
+func (r *report) run(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, demoTimeout)
 	defer cancel()
-	key, err := os.ReadFile(s.keyFile)
+	key, err := os.ReadFile(r.keyFile)
 	if err != nil {
 		return fmt.Errorf("read the operator key: %w", err)
 	}
-	s.begun = time.Now()
-	event, err := s.call(ctx, string(bytes.TrimSpace(key)), http.MethodPost, "/v1/tenants/"+app.DemoTenant+"/events",
+	r.started = time.Now()
+	event, err := r.call(ctx, string(bytes.TrimSpace(key)), http.MethodPost, "/v1/tenants/"+app.DemoTenant+"/events",
 		`{"type":"demo.hello","payload":{"hello":"world"}}`)
 	if err != nil {
 		return err
 	}
-	s.accepted = time.Since(s.begun)
-	s.sayf("\nA demonstration: one event, to a receiver that is busy at first.")
-	s.linef(s.accepted, "accepted     %s, stored, 202", event.ID)
+	r.accepted = time.Since(r.started)
+	r.sayf("\nA demonstration: one event, to a receiver that is busy at first.")
+	r.linef(r.accepted, "accepted     %s, stored, 202", event.ID)
 	if len(event.Deliveries) != 1 {
 		return fmt.Errorf("the event has %d deliveries, not one", len(event.Deliveries))
 	}
-	delivery, err := s.follow(ctx, string(bytes.TrimSpace(key)), event.Deliveries[0].ID)
+	delivery, err := r.follow(ctx, string(bytes.TrimSpace(key)), event.Deliveries[0].ID)
 	if err != nil {
 		return err
 	}
-	s.arrivals(event.ID)
-	s.sayf("Its workflow, with both attempts: %s", delivery.WorkflowURL)
-	s.sayf("Send the next one:\n  curl -sS %s/v1/tenants/%s/events -H \"Authorization: Bearer $(cat %s)\" -H 'Content-Type: application/json' -d '%s'\n",
-		s.api, app.DemoTenant, s.keyFile, `{"type":"demo.hello","payload":{"hello":"again"}}`)
+	r.arrivals(event.ID)
+	r.sayf("Its workflow, with both attempts: %s", delivery.WorkflowURL)
+	r.sayf("Send the next one:\n  curl -sS %s/v1/tenants/%s/events -H \"Authorization: Bearer $(cat %s)\" -H 'Content-Type: application/json' -d '%s'\n",
+		r.api, app.DemoTenant, r.keyFile, `{"type":"demo.hello","payload":{"hello":"again"}}`)
 	return nil
 }
 
-func (s *story) linef(at time.Duration, format string, args ...any) {
-	s.sayf("  %6.3f s  "+format, append([]any{at.Seconds()}, args...)...)
+func (r *report) linef(at time.Duration, format string, args ...any) {
+	r.sayf("  %6.3f s  "+format, append([]any{at.Seconds()}, args...)...)
 }
 
-// arrivals tells what the receiver saw.
-func (s *story) arrivals(id string) {
-	s.demo.mu.Lock()
-	defer s.demo.mu.Unlock()
-	for n, a := range s.demo.arrivals[id] {
+// arrivals prints the requests that the receiver got.
+func (r *report) arrivals(id string) {
+	r.demo.mu.Lock()
+	defer r.demo.mu.Unlock()
+	for n, a := range r.demo.arrivals[id] {
 		signed := "signature verified"
 		if a.verified != nil {
 			signed = "SIGNATURE NOT VERIFIED: " + a.verified.Error()
 		}
-		at := a.at.Sub(s.begun)
-		if at < s.accepted { // the event is stored, and its first request does not wait for us to know
+		at := a.at.Sub(r.started)
+		if at < r.accepted { // the first request does not wait for the 202
 			signed += ", while the 202 was on its way"
 		}
 		if a.status == http.StatusOK {
-			s.linef(at, "attempt %d    200, delivered; %s", n+1, signed)
+			r.linef(at, "attempt %d    200, delivered; %s", n+1, signed)
 		} else {
-			s.linef(at, "attempt %d    %d with Retry-After: 1, waiting 1 s as asked; %s", n+1, a.status, signed)
+			r.linef(at, "attempt %d    %d with Retry-After: 1, waiting 1 s as asked; %s", n+1, a.status, signed)
 		}
 	}
 }
 
-// shown is what the story needs of an event or a delivery.
+// shown is the part of an event or a delivery that the report needs.
 type shown struct {
 	ID          string  `json:"id"`
 	State       string  `json:"state"`
@@ -259,39 +260,39 @@ type shown struct {
 	Detail      string  `json:"detail"`
 }
 
-// follow asks for the delivery until it has come to rest.
-func (s *story) follow(ctx context.Context, key, id string) (shown, error) {
+// follow polls the delivery until it has ended.
+func (r *report) follow(ctx context.Context, key, id string) (shown, error) {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		d, err := s.call(ctx, key, http.MethodGet, "/v1/tenants/"+app.DemoTenant+"/deliveries/"+id, "")
+		d, err := r.call(ctx, key, http.MethodGet, "/v1/tenants/"+app.DemoTenant+"/deliveries/"+id, "")
 		if err != nil || d.State != "pending" && d.State != "retrying" {
 			return d, err
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return shown{}, fmt.Errorf("the delivery is still %s after %s", d.State, demoPatience)
+			return shown{}, fmt.Errorf("the delivery is still %s after %s", d.State, demoTimeout)
 		}
 	}
 }
 
-func (s *story) call(ctx context.Context, key, method, path, body string) (shown, error) {
-	request, err := http.NewRequestWithContext(ctx, method, s.api+path, strings.NewReader(body))
+func (r *report) call(ctx context.Context, key, method, path, body string) (shown, error) {
+	request, err := http.NewRequestWithContext(ctx, method, r.api+path, strings.NewReader(body))
 	if err != nil {
-		return shown{}, fmt.Errorf("ask the API: %w", err)
+		return shown{}, fmt.Errorf("request to the API: %w", err)
 	}
 	request.Header.Set("Authorization", "Bearer "+key)
 	request.Header.Set("Content-Type", "application/json")
-	client := http.Client{Timeout: demoPatience}
+	client := http.Client{Timeout: demoTimeout}
 	response, err := client.Do(request)
 	if err != nil {
-		return shown{}, fmt.Errorf("ask the API: %w", err)
+		return shown{}, fmt.Errorf("request to the API: %w", err)
 	}
 	defer func() { _ = response.Body.Close() }()
 	var answer shown
 	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
-		return shown{}, fmt.Errorf("read the API's answer: %w", err)
+		return shown{}, fmt.Errorf("read the API's response: %w", err)
 	}
 	if response.StatusCode >= http.StatusBadRequest {
 		return shown{}, fmt.Errorf("the API answered %d: %s", response.StatusCode, answer.Detail)

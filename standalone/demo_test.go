@@ -30,25 +30,25 @@ func always(exists bool) func(context.Context) (bool, error) {
 	return func(context.Context) (bool, error) { return exists, nil }
 }
 
-// The receiver keeps what arrives while the story is told, and nothing before or
-// after it: it would keep it for ever.
-func TestDemonstrationKeepsItsStoryOnly(t *testing.T) {
+// The receiver records requests during the report only: without a bound it would use up
+// memory.
+func TestDemonstrationRecordsDuringTheReportOnly(t *testing.T) {
 	t.Parallel()
 	d, err := openDemonstration(t.Context(), t.TempDir(), "auto", always(false), slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	defer d.stop()
 	require.True(t, d.fresh)
-	for _, story := range []bool{false, true, false} {
-		if story {
+	for _, reporting := range []bool{false, true, false} {
+		if reporting {
 			secret, err := signature.GenerateHMAC(strings.NewReader(strings.Repeat("r", 64)))
 			require.NoError(t, err)
-			d.tell(true, secret)
+			d.setReporting(true, secret)
 		} else {
-			d.tell(false, signature.Secret{})
+			d.setReporting(false, signature.Secret{})
 		}
 		require.Equal(t, http.StatusServiceUnavailable, deliver(t, d, "evt_1", "1"))
 		require.Equal(t, http.StatusOK, deliver(t, d, "evt_1", "2"))
-		if !story {
+		if !reporting {
 			require.Empty(t, d.arrivals)
 			continue
 		}
@@ -57,8 +57,8 @@ func TestDemonstrationKeepsItsStoryOnly(t *testing.T) {
 	}
 }
 
-// On later starts the receiver is back while the demonstration's tenant exists.
-func TestDemonstrationIsBackWithItsTenant(t *testing.T) {
+// On later starts the receiver listens while the demonstration's tenant exists.
+func TestDemonstrationRestartsWithItsTenant(t *testing.T) {
 	t.Parallel()
 	for _, exists := range []bool{true, false} {
 		dir := t.TempDir()
@@ -71,5 +71,5 @@ func TestDemonstrationIsBackWithItsTenant(t *testing.T) {
 		d.stop()
 	}
 	_, err := openDemonstration(t.Context(), t.TempDir(), "off", nil, slog.New(slog.DiscardHandler))
-	require.NoError(t, err, "without an earlier start nobody is asked")
+	require.NoError(t, err, "without an earlier start the tenant is not looked up")
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/everpost/everpost/internal/config"
 )
 
-// Which keys an installation has: the data directory's own is never forgotten.
+// The resulting keys for each setting: the data directory's own key is always included.
 func TestResolveKEK(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -40,7 +40,7 @@ func TestResolveKEK(t *testing.T) {
 	require.Equal(t, config.KEKs{KEK: "x"}, fresh.KEKs, "a data directory without a key")
 }
 
-// An old key alone is enough: the data directory's own encrypts.
+// An old key alone is a valid setting: the data directory's own key encrypts.
 func TestOldKeysAloneAreValid(t *testing.T) {
 	t.Parallel()
 	for _, keks := range []config.KEKs{{KEKOldFiles: []string{"x"}}, {KEKOld: []string{"x"}}} {

@@ -1,6 +1,6 @@
-// Command everpost is a whole installation in one binary: PostgreSQL (found on
-// the machine), Temporal and its Web UI (embedded), the API and a worker. It has
-// the commands of the cluster binary too.
+// Command everpost is a whole installation in one binary: PostgreSQL (installed on the
+// machine), Temporal and its Web UI (embedded), the API and a worker. It also has the
+// commands of the cluster binary.
 package main
 
 import (

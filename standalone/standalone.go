@@ -26,21 +26,21 @@ import (
 )
 
 const (
-	startTimeout = 2 * time.Minute // a first start on a slow machine, with room
+	startTimeout = 2 * time.Minute // enough for a first start on a slow machine
 
-	// stopTimeout is for all of a stop, of which 40 s are promised: the product first,
-	// then engineTime for the Web UI, Temporal and PostgreSQL, and of it databaseTime
-	// for PostgreSQL alone. uiTime is for the Web UI's requests, which may wait for
-	// half a minute and lose nothing.
+	// stopTimeout bounds the whole stop, for which 40 s are documented: first the
+	// application, then engineTime for the Web UI, Temporal and PostgreSQL, of which
+	// databaseTime is for PostgreSQL alone. uiTime is for the Web UI's requests, which may
+	// be long polls of half a minute and lose nothing when cut off.
 	stopTimeout  = app.StopTime + engineTime
 	engineTime   = 5 * time.Second
 	databaseTime = 2 * time.Second
 	uiTime       = 500 * time.Millisecond
 
-	// garbageTarget trades memory for CPU: most of what a delivery allocates is dead
-	// a moment later. memoryLimit makes the collector work harder before it costs more.
-	// GOGC and GOMEMLIMIT override them. What a burst has taken is given back to the
-	// system when a while passes without a collection.
+	// garbageTarget trades memory for CPU: most of what a delivery allocates is garbage a
+	// moment later. memoryLimit makes the collector run more often near the limit. GOGC and
+	// GOMEMLIMIT override them. Memory of a burst is returned to the system after idleAfter
+	// without a collection.
 	garbageTarget = 400
 	memoryLimit   = 480 << 20
 	idleAfter     = 30 * time.Second
@@ -52,7 +52,7 @@ type standaloneCommand struct {
 	config.Standalone `embed:""`
 }
 
-// Run runs until a signal, or until a part that cannot be replaced has failed.
+// Run runs until a signal, or until an essential part has failed.
 func (c *standaloneCommand) Run(ctx context.Context, p cli.Process) error {
 	logger := p.Logger(c.LogLevel)
 	c.AddOwn(config.OwnKEKFile(c.DataDir))
@@ -73,7 +73,7 @@ func (c *standaloneCommand) Run(ctx context.Context, p cli.Process) error {
 	defer i.stop(ctx)
 	if err := i.start(ctx); err != nil {
 		if ctx.Err() != nil {
-			return nil // told to stop while starting
+			return nil // stopped by a signal during the start
 		}
 		return err
 	}
@@ -97,8 +97,8 @@ func tuneCollector() {
 	}
 }
 
-// trimWhenIdle gives memory back to the system, once, after each burst: Go itself
-// keeps as much as its next collection would find, which after a burst is a lot.
+// trimWhenIdle returns memory to the system once after each burst: Go itself keeps as much
+// as its next collection may need, which after a burst is a lot.
 func trimWhenIdle(ctx context.Context) {
 	tick := time.NewTicker(idleAfter)
 	defer tick.Stop()
@@ -113,7 +113,7 @@ func trimWhenIdle(ctx context.Context) {
 		runtime.ReadMemStats(&stats)
 		if stats.NumGC == before && stats.NumGC != trimmed {
 			debug.FreeOSMemory()
-			trimmed = stats.NumGC + 1 // it is a collection itself
+			trimmed = stats.NumGC + 1 // FreeOSMemory runs a collection
 		}
 		before = stats.NumGC
 	}
@@ -125,7 +125,7 @@ type instance struct {
 	process cli.Process
 	log     *slog.Logger
 
-	private  bool // the database is this instance's own
+	private  bool // PostgreSQL is this instance's own
 	temporal *temporald.Server
 	ui       *webui.UI
 	app      *app.App
@@ -137,8 +137,8 @@ type instance struct {
 
 func (i *instance) push(stop func(context.Context)) { i.stops = append(i.stops, stop) }
 
-// stop ends the parts in the reverse order of their starting: the product, the Web
-// UI, Temporal, PostgreSQL, all against one deadline. It does so although ctx has ended.
+// stop stops the parts in the reverse order of their start within one deadline: the
+// application, the Web UI, Temporal, PostgreSQL. It also runs when ctx is done.
 func (i *instance) stop(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
@@ -167,8 +167,7 @@ func (i *instance) start(ctx context.Context) error {
 	return i.startProduct(ctx)
 }
 
-// openDataDir makes the data directory and takes its lock, so that no other
-// instance uses it.
+// openDataDir creates and locks the data directory.
 func (i *instance) openDataDir(ctx context.Context) (*localpg.Lock, error) {
 	lock, err := localpg.LockDir(ctx, i.command.DataDir, i.log)
 	if err != nil {
@@ -178,8 +177,8 @@ func (i *instance) openDataDir(ctx context.Context) (*localpg.Lock, error) {
 	return lock, nil
 }
 
-// startDatabase starts the private PostgreSQL, unless there is another one to use,
-// and brings the product's tables up to date.
+// startDatabase starts the private PostgreSQL, unless a database URL is set, and migrates
+// Everpost's tables.
 func (i *instance) startDatabase(ctx context.Context, lock *localpg.Lock) error {
 	i.private = i.command.DatabaseURL == ""
 	if i.private {
@@ -203,10 +202,11 @@ func (i *instance) startDatabase(ctx context.Context, lock *localpg.Lock) error 
 	return nil
 }
 
-// lockDatabase keeps other standalone installations away. They would run a second Temporal on the
-// databases of the first, and take each other's history shards and workflows. Temporal's database is
-// locked, because a PostgreSQL has one, whatever the product's is called. Processes that run the
-// roles apart are free to use the product's.
+// lockDatabase keeps other standalone installations from using the same PostgreSQL. They
+// would run a second Temporal on the databases of the first, and take its history shards
+// and workflows. The lock is on Temporal's database, because there is one for each
+// PostgreSQL, whatever the name of Everpost's. Processes of the cluster binary may use
+// Everpost's database.
 func (i *instance) lockDatabase(ctx context.Context) error {
 	temporalURL, err := temporald.CreateDatabases(ctx, i.command.DatabaseURL)
 	if err != nil {
@@ -226,8 +226,8 @@ func (i *instance) lockDatabase(ctx context.Context) error {
 	return nil
 }
 
-// startCluster starts the private PostgreSQL, which is started again whenever it
-// dies, after installing it if it is not there.
+// startCluster starts the private PostgreSQL under supervision. If PostgreSQL is missing,
+// it installs it first.
 func (i *instance) startCluster(ctx context.Context, o localpg.Options) (*localpg.Supervised, error) {
 	cluster, err := localpg.Supervise(ctx, o)
 	if errors.Is(err, localpg.ErrNotInstalled) {
@@ -287,16 +287,16 @@ func (i *instance) startEngine(ctx context.Context) error {
 	return nil
 }
 
-// namePort adds to the error of a port that is taken which setting to change.
+// namePort adds to the error of an occupied port the setting that changes the port.
 func namePort(setting string, err error) error {
 	if !errors.Is(err, syscall.EADDRINUSE) {
-		return err // says what it did
+		return err // already describes the failure
 	}
 	return fmt.Errorf("%s: %w; is another process using it? Choose another address, or port 0 for a free one", setting, err)
 }
 
-// startProduct starts API and worker on one Temporal client, and the receiver of
-// the demonstration before them: it may have deliveries waiting.
+// startProduct starts the API and the worker with one Temporal client. The demonstration's
+// receiver starts before them: deliveries to it may be waiting.
 func (i *instance) startProduct(ctx context.Context) error {
 	var err error
 	exists := func(ctx context.Context) (bool, error) { return app.DemoExists(ctx, i.command.Config, i.log) }
@@ -320,9 +320,8 @@ func (i *instance) startProduct(ctx context.Context) error {
 	return nil
 }
 
-// owner names the process in claims. The lock on the data directory lets one
-// instance at a time use the private database, so what an instance before this one
-// has claimed can be taken over at once.
+// owner is the process's name in claims. Only one instance at a time uses the private
+// database (see openDataDir), so it can take over the claims of its predecessor at once.
 func (i *instance) owner() string {
 	if i.private {
 		return "standalone"
@@ -330,7 +329,7 @@ func (i *instance) owner() string {
 	return ""
 }
 
-// announce says that all is up, and shows the demonstration.
+// announce prints the addresses and shows the demonstration.
 func (i *instance) announce(ctx context.Context) error {
 	_, err := fmt.Fprintf(i.process.Stdout, "ready api=http://%s admin=http://%s ui=%s temporal=%s key_file=%s\n",
 		i.app.APIAddr(), i.app.AdminAddr(), i.ui.URL(), i.temporal.Address(), i.keyFile())

@@ -1,5 +1,5 @@
-// Package worker runs the workflows and activities: it registers them, serves
-// the task queues and stops gracefully.
+// Package worker registers the workflows and activities, serves the task queues and stops
+// gracefully.
 package worker
 
 import (
@@ -14,17 +14,17 @@ import (
 	"github.com/everpost/everpost/workflows"
 )
 
-// slots is how many tasks of a kind may be under way. A slow receiver holds a
-// local activity's slot for a second at most, so this many are never the limit.
+// slots bounds the concurrent tasks of each kind. A slow receiver occupies a local
+// activity's slot for a second at most, so the bound is never reached in practice.
 const slots = 4000
 
-// cachedWorkflows is how many workflows are kept in memory between two of their tasks:
-// about 60 KB each. The SDK's default is 10,000, which deliveries that wait for hours
-// would fill for nothing; one that is not there is read again from its history.
+// cachedWorkflows bounds the workflows that are kept in memory between two workflow tasks,
+// about 60 KB each. The SDK's default of 10,000 would fill with deliveries that wait for
+// hours. A workflow outside the cache is replayed from its history.
 const cachedWorkflows = 1000
 
-// StopTimeout is how long a stopping worker waits for what is under way: an
-// attempt's deadline and 2 s to record it.
+// StopTimeout bounds the wait of a stopping worker for tasks under way: an attempt's
+// deadline and 2 s to record it.
 const StopTimeout = webhook.MaxTimeout + 2*time.Second
 
 // Workers are the workers of a process, one for each task queue.
@@ -32,14 +32,14 @@ type Workers struct {
 	workers []sdk.Worker
 }
 
-// Start begins to serve all task queues. An eager start needs the very client
-// that starts the workflows. fatal is called when a worker has given up by itself,
-// because its namespace is gone for one.
+// Start starts a worker for each task queue. Eager workflow starts require the client that
+// starts the workflows. fatal is called when a worker ends by itself, for example because
+// its namespace does not exist.
 func Start(c client.Client, a *activities.Activities, fatal func(error)) (*Workers, error) {
 	return StartWith(c, func(r Registry) { Register(r, a) }, fatal)
 }
 
-// StartWith is Start for what is registered, which is another release's in a test.
+// StartWith is Start with other registrations; a test registers those of another release.
 func StartWith(c client.Client, register func(Registry), fatal func(error)) (*Workers, error) {
 	w := &Workers{}
 	sdk.SetStickyWorkflowCacheSize(cachedWorkflows)
@@ -50,8 +50,8 @@ func StartWith(c client.Client, register func(Registry), fatal func(error)) (*Wo
 			MaxConcurrentActivityExecutionSize:      slots,
 			WorkflowTaskPollerBehavior:              sdk.NewPollerBehaviorAutoscaling(sdk.PollerBehaviorAutoscalingOptions{}),
 			ActivityTaskPollerBehavior:              sdk.NewPollerBehaviorAutoscaling(sdk.PollerBehaviorAutoscalingOptions{}),
-			// Two busy cores may keep a workflow task from running for longer than the
-			// default of 1 s; that is no deadlock.
+			// On a busy machine a workflow task may run for longer than the default of 1 s
+			// without a deadlock.
 			DeadlockDetectionTimeout: 10 * time.Second,
 			WorkerStopTimeout:        StopTimeout,
 			OnFatalError:             fatal,
@@ -66,14 +66,13 @@ func StartWith(c client.Client, register func(Registry), fatal func(error)) (*Wo
 	return w, nil
 }
 
-// Registry is where workflows and activities are registered: a worker or a test
-// environment.
+// Registry registers workflows and activities: a worker or a test environment.
 type Registry interface {
 	RegisterWorkflow(w any)
 	RegisterActivity(a any)
 }
 
-// Register makes the workflows and activities known.
+// Register registers all workflows and activities.
 func Register(r Registry, a *activities.Activities) {
 	r.RegisterWorkflow(workflows.DeliveryWorkflow)
 	r.RegisterWorkflow(workflows.FanoutWorkflow)
@@ -92,7 +91,7 @@ func Register(r Registry, a *activities.Activities) {
 	r.RegisterActivity(a.RecordReplay)
 }
 
-// Stop takes no more tasks and waits up to StopTimeout for those under way.
+// Stop stops polling for tasks and waits up to StopTimeout for those under way.
 func (w *Workers) Stop() {
 	for _, one := range w.workers {
 		one.Stop()

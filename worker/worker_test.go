@@ -13,13 +13,13 @@ import (
 	"github.com/everpost/everpost/workflows"
 )
 
-// registry keeps the names of what is registered.
+// registry records the names of the registered functions.
 type registry struct{ workflows, activities []string }
 
 func (r *registry) RegisterWorkflow(w any) { r.workflows = append(r.workflows, name(w)) }
 func (r *registry) RegisterActivity(a any) { r.activities = append(r.activities, name(a)) }
 
-// name is what Temporal calls a function.
+// name returns Temporal's name of a function.
 func name(function any) string {
 	full := runtime.FuncForPC(reflect.ValueOf(function).Pointer()).Name()
 	return strings.TrimSuffix(full[strings.LastIndexByte(full, '.')+1:], "-fm")
@@ -43,7 +43,7 @@ func TestEverythingIsRegistered(t *testing.T) {
 	require.ElementsMatch(t, expected, append(r.activities, notActivities()...))
 }
 
-// The names are in the histories of deliveries under way: they cannot be changed.
+// Histories of running workflows contain these names, so they must not change.
 func TestNamesAreTheContract(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "DeliveryWorkflow", name(workflows.DeliveryWorkflow))

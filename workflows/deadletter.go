@@ -138,7 +138,7 @@ func (l *deadLetter) end(ctx workflow.Context, asked Asked) {
 // can, means to discard.
 func (l *deadLetter) drain(ctx workflow.Context) {
 	for {
-		command, asked, ok := l.signals.receive()
+		command, asked, ok := l.signals.receive(true)
 		if !ok {
 			break
 		}

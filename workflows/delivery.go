@@ -67,7 +67,7 @@ type delivery struct {
 	untold    bool          // the record does not know what this workflow has obeyed, or that it goes on with the delivery
 	released  bool          // it was asked to end a hold that it does not know of; the record may
 	stuck     error         // why the end could not be recorded: errGone or errLongHistory
-	looked    bool          // an attempt has said where the delivery stands
+	looked    bool          // it was asked, or known from the start, where the delivery stands
 }
 
 // clockSlack is how long an attempt that sent nothing and says nothing of when to
@@ -77,6 +77,7 @@ const clockSlack = time.Second
 
 func newDelivery(ctx workflow.Context, in DeliveryInput) *delivery {
 	d := &delivery{in: in, signals: newSignals(ctx), cancelled: in.Cancel, untold: in.TakeOver}
+	d.looked = in.HandedOver || in.TakeOver || in.Run > 1 || in.Seq > 0
 	d.in.Cancel, d.in.TakeOver = nil, false
 	return d
 }
@@ -187,16 +188,20 @@ func (d *delivery) attempt(ctx workflow.Context) {
 	before := d.in.Attempts
 	result, err := makeAttempt(ctx, d.in)
 	d.in.UnderWay, d.in.Released, d.released = false, false, false
+	first := !d.looked
+	d.looked = true
 	if err != nil {
+		if first {
+			d.replay, d.discard = nil, nil // the relay signals them again
+		}
 		d.fault(ctx, err)
 		return
 	}
 	d.in.Faults, d.in.LastError = 0, ""
 	d.in.Progress = result.Progress
-	if !d.looked && d.in.State != webhook.StateDeadLettered {
+	if first && d.in.State != webhook.StateDeadLettered {
 		d.replay, d.discard = nil, nil // of a delivery that is no dead letter
 	}
-	d.looked = true
 	if !result.BusyUntil.IsZero() {
 		d.in.DueAt, d.in.Released = result.BusyUntil, true // or a hold that is to end would last
 		d.forgetTurn()
@@ -329,7 +334,7 @@ func (d *delivery) adopt(ctx workflow.Context, standing webhook.Standing) {
 // drain takes all signals that are there, and the cancellation of the workflow.
 func (d *delivery) drain(ctx workflow.Context) {
 	for {
-		command, asked, ok := d.signals.receive()
+		command, asked, ok := d.signals.receive(d.looked)
 		if !ok {
 			break
 		}

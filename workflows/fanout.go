@@ -338,7 +338,7 @@ func (m *Member) nextStep() time.Time {
 // is asked anything leaves, and takes it along.
 func (f *fanout) drain(ctx workflow.Context) {
 	for {
-		command, asked, ok := f.signals.receive()
+		command, asked, ok := f.signals.receive(true)
 		if !ok {
 			break
 		}

@@ -35,9 +35,14 @@ func (s *signals) each() []struct {
 	}
 }
 
-// receive takes one signal that is there already.
-func (s *signals) receive() (webhook.Command, Asked, bool) {
+// receive takes one signal that is there already. What moves the next attempt (retry, reschedule,
+// release) stays in its channel until it is known which attempt that is: the first one may have been
+// made eagerly, and would be taken for the one that was asked for.
+func (s *signals) receive(known bool) (webhook.Command, Asked, bool) {
 	for _, sig := range s.each() {
+		if moves := isToTry(sig.command) || sig.command == webhook.CommandReschedule; moves && !known {
+			continue
+		}
 		var input converter.RawValue
 		if sig.channel.ReceiveAsync(&input) {
 			return sig.command, decode(input), true

@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// outcome is what became of a set of events.
+// outcome is the result of a set of events.
 type outcome struct {
-	latencies []time.Duration // from when an event was due to its first good arrival; sorted
-	missing   int             // events without one
-	again     int             // good arrivals after the first
-	strange   int             // good arrivals of events of another set
+	latencies  []time.Duration // from the time an event was due to its first 200; sorted
+	missing    int             // events without a 200
+	again      int             // further 200s
+	unexpected int             // 200s for events of another set
 }
 
-// match finds out what became of the events.
+// match computes the outcome of the events.
 func match(posts []post, arrivals []arrival) outcome {
 	var o outcome
 	first := make(map[string]time.Duration, len(arrivals))
@@ -26,7 +26,7 @@ func match(posts []post, arrivals []arrival) outcome {
 		switch {
 		case !a.good:
 		case !wanted[a.event]:
-			o.strange++
+			o.unexpected++
 		case had:
 			o.again++
 		default:
@@ -44,8 +44,8 @@ func match(posts []post, arrivals []arrival) outcome {
 	return o
 }
 
-// quantile is the smallest latency that is not below that many percent of them (nearest
-// rank), in milliseconds; 0 when there is none.
+// quantile returns the smallest latency that is not below that many percent of them
+// (nearest rank), in milliseconds; 0 when there is none.
 func (o *outcome) quantile(percent int) float64 {
 	if len(o.latencies) == 0 {
 		return 0
@@ -53,7 +53,7 @@ func (o *outcome) quantile(percent int) float64 {
 	return float64(o.latencies[(len(o.latencies)*percent+99)/100-1]) / float64(time.Millisecond)
 }
 
-// goodOnes is how many different events have had a good arrival.
+// goodOnes returns how many different events got a 200.
 func goodOnes(arrivals []arrival) int {
 	seen := make(map[string]bool, len(arrivals))
 	for _, a := range arrivals {
@@ -75,7 +75,7 @@ func perSecond(arrivals []arrival, from, to time.Duration) []int {
 	return counts
 }
 
-// between are the arrivals in a stretch of time.
+// between returns the arrivals in an interval.
 func between(arrivals []arrival, from, to time.Duration) []arrival {
 	var some []arrival
 	for _, a := range arrivals {
@@ -94,7 +94,7 @@ func busiest(counts []int) int {
 	return slices.Max(counts)
 }
 
-// smooth is the mean of each n seconds in a row.
+// smooth returns the mean of each n consecutive seconds.
 func smooth(counts []int, n int) []float64 {
 	var means []float64
 	for i := n; i <= len(counts); i++ {

@@ -20,7 +20,7 @@ func TestMatch(t *testing.T) {
 		{"c", 60 * ms, false},
 		{"d", 41 * ms, true},
 	})
-	require.Equal(t, outcome{latencies: []time.Duration{ms, 2 * ms, 9 * ms}, missing: 1, again: 1, strange: 1}, o)
+	require.Equal(t, outcome{latencies: []time.Duration{ms, 2 * ms, 9 * ms}, missing: 1, again: 1, unexpected: 1}, o)
 	require.InDelta(t, 2, o.quantile(50), 0)
 	require.InDelta(t, 9, o.quantile(99), 0)
 	require.Zero(t, (&outcome{}).quantile(99))

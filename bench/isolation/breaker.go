@@ -16,17 +16,17 @@ import (
 const breakerName = "breaker"
 
 const (
-	// opensAfter is how many requests a circuit needs to open, of which half fail.
+	// opensAfter is how many requests, half of them failed, open a circuit.
 	opensAfter = 20
-	// mostOpenings is how often a minute the circuit of a receiver may open that comes and
-	// goes every flap, with the default cooldown.
+	// mostOpenings bounds how often a minute the circuit of a flapping receiver opens with
+	// the default cooldown.
 	mostOpenings = 2.0
 	flap         = 2 * time.Second
-	// noMore is how long nothing has to arrive until nothing will.
+	// noMore is how long nothing must arrive until nothing more is expected.
 	noMore = 2 * time.Second
 )
 
-// breaker: when circuits open and close.
+// breaker measures when circuits open and close.
 func breaker(ctx context.Context, l *lab, r *report) (err error) {
 	in, err := l.fresh(ctx)
 	if err != nil {
@@ -56,14 +56,14 @@ func (p *place) opening(ctx context.Context, r *report) error {
 			return err
 		}
 		if arrived, err := wait(ctx, noMore, func() bool { return len(to.soFar()) > i }); !arrived || err != nil {
-			break // nothing goes any more
+			break // nothing is sent any more
 		}
 	}
 	r.exactly("requests until the circuit opens, every second of them failing", len(to.soFar()), opensAfter, "")
 	return ctx.Err()
 }
 
-// probing: a receiver takes a second for each 503, and is well again later.
+// probing: a receiver takes a second for each 503, and recovers later.
 func (p *place) probing(ctx context.Context, r *report) error {
 	p.lab.sayf("all requests fail, slowly")
 	cooldown := min(p.lab.size.cooldown, 2*time.Second)
@@ -92,7 +92,7 @@ func (p *place) probing(ctx context.Context, r *report) error {
 	if !opened {
 		return fmt.Errorf("the circuit did not open after %d requests", len(to.soFar()))
 	}
-	to.forgetMost()
+	to.resetMost()
 	seen := len(to.soFar())
 	if err := installation.Pause(ctx, 10*cooldown); err != nil {
 		return err
@@ -110,7 +110,7 @@ func (p *place) probing(ctx context.Context, r *report) error {
 	return nil
 }
 
-// flapping: a receiver is up for two seconds and down for two, all the time.
+// flapping: a receiver alternates between two seconds up and two seconds down.
 func (p *place) flapping(ctx context.Context, r *report) error {
 	p.lab.sayf("a receiver is up for 2 s and down for 2 s, for %s", p.lab.size.flapping)
 	to, _, err := p.against(ctx, answers, "a.flap", fields{
@@ -123,7 +123,7 @@ func (p *place) flapping(ctx context.Context, r *report) error {
 	if err != nil {
 		return err
 	}
-	err = beside(ctx,
+	err = concurrently(ctx,
 		func(ctx context.Context) error {
 			_, err := p.lab.run(ctx, flow{rate: steady, lasts: p.lab.size.flapping, one: p.poster("acme", "a.flap")})
 			return err
@@ -144,13 +144,13 @@ func (p *place) flapping(ctx context.Context, r *report) error {
 	if err != nil {
 		return err
 	}
-	// As many cooldowns fit into the time.
+	// The bound is for the number of cooldowns in the measured time.
 	limit := mostOpenings * p.lab.size.flapping.Minutes() * float64(fullSize().cooldown) / float64(p.lab.size.cooldown)
 	r.atMost(fmt.Sprintf("openings in %s for a receiver that comes and goes", p.lab.size.flapping), after-before, limit, "")
 	return nil
 }
 
-// refusing: 4xx says nothing about the receiver's health.
+// refusing: a 4xx does not count as a failure of the receiver.
 func (p *place) refusing(ctx context.Context, r *report) error {
 	p.lab.sayf("all requests are answered 400")
 	to, _, err := p.against(ctx, refuses, "a.refused", fields{})
@@ -177,7 +177,7 @@ func (p *place) refusing(ctx context.Context, r *report) error {
 	return nil
 }
 
-// openings is how often circuits have opened, by the metrics.
+// openings reads from the metrics how often circuits have opened.
 func (p *place) openings(ctx context.Context) (float64, error) {
 	response, err := p.Admin(ctx, "/metrics")
 	if err != nil {
@@ -187,7 +187,7 @@ func (p *place) openings(ctx context.Context) (float64, error) {
 	return metric(response.Body, `everpost_circuit_changes_total{to="open"}`)
 }
 
-// metric reads one sample of a page in Prometheus' text format; 0 when it is not there.
+// metric reads a sample in Prometheus' text format; 0 when it is missing.
 func metric(page io.Reader, name string) (float64, error) {
 	lines := bufio.NewScanner(page)
 	for lines.Scan() {

@@ -13,11 +13,12 @@ const deadName = "dead-100"
 const (
 	perTenant       = 100 // endpoints; one of them is dead
 	fewestEndpoints = 3 * perTenant
-	creators        = 16   // connections that make endpoints
+	creators        = 16   // connections that create endpoints
 	deadRate        = 20.0 // events per second to all dead endpoints together
 )
 
-// city is many endpoints, in tenants of a hundred. The first of each tenant is dead.
+// city is many endpoints in tenants of a hundred. The first endpoint of each tenant is
+// dead.
 type city struct {
 	*place
 
@@ -26,7 +27,7 @@ type city struct {
 	dead    [3]string // addresses: refuses, hangs, 503
 }
 
-// dead: a hundredth of all endpoints is dead in one of three ways.
+// dead: one in a hundred endpoints is dead in one of three ways.
 func dead(ctx context.Context, l *lab, r *report) (err error) {
 	in, err := l.fresh(ctx)
 	if err != nil {
@@ -47,13 +48,13 @@ func dead(ctx context.Context, l *lab, r *report) (err error) {
 	defer release()
 	c.well, c.dead = receivers[0], [3]string{closed, receivers[1].base, receivers[2].base}
 
-	begun := time.Now()
+	started := time.Now()
 	if err := c.build(ctx); err != nil {
 		return err
 	}
 	r.figure("endpoints made", float64(c.tenants*perTenant), "")
-	r.figure("endpoints made per second", float64(c.tenants*perTenant)/time.Since(begun).Seconds(), "/s")
-	l.sayf("%d endpoints after %s; 50/s to those that are well, alone", c.tenants*perTenant, time.Since(begun).Round(time.Second))
+	r.figure("endpoints made per second", float64(c.tenants*perTenant)/time.Since(started).Seconds(), "/s")
+	l.sayf("%d endpoints after %s; 50/s to those that are well, alone", c.tenants*perTenant, time.Since(started).Round(time.Second))
 	cost := in.begin()
 	before, err := l.run(ctx, flow{rate: steady, lasts: l.size.base, one: c.toWell(0)})
 	if err != nil {
@@ -63,7 +64,7 @@ func dead(ctx context.Context, l *lab, r *report) (err error) {
 	l.sayf("the same beside 20/s to %d dead endpoints", c.tenants)
 	cost = in.begin()
 	var during []post
-	err = beside(ctx,
+	err = concurrently(ctx,
 		func(ctx context.Context) (err error) {
 			during, err = l.run(ctx, flow{rate: steady, lasts: l.size.base, one: c.toWell(len(before))})
 			return err
@@ -79,12 +80,12 @@ func dead(ctx context.Context, l *lab, r *report) (err error) {
 	if _, err := wait(ctx, l.size.patience, func() bool { return match(during, c.well.soFar()).missing == 0 }); err != nil {
 		return err
 	}
-	quiet, loud := match(before, c.well.soFar()), match(during, c.well.soFar())
-	r.compare("the well endpoints, end to end", &quiet, &loud, neighbourShare, neighbourMore)
+	quiet, disturbed := match(before, c.well.soFar()), match(during, c.well.soFar())
+	r.compare("the well endpoints, end to end", &quiet, &disturbed, neighbourShare, neighbourMore)
 	return nil
 }
 
-// build makes all endpoints, several at a time.
+// build creates all endpoints concurrently.
 func (c *city) build(ctx context.Context) error {
 	var next atomic.Int64
 	makers := make([]func(context.Context) error, creators)
@@ -101,10 +102,10 @@ func (c *city) build(ctx context.Context) error {
 			}
 		}
 	}
-	return beside(ctx, makers...)
+	return concurrently(ctx, makers...)
 }
 
-// settle makes one tenant with its endpoints.
+// settle creates one tenant with its endpoints.
 func (c *city) settle(ctx context.Context, t int) error {
 	name := fmt.Sprintf("t%d", t)
 	if err := c.tenant(ctx, name); err != nil {
@@ -126,7 +127,8 @@ func (c *city) settle(ctx context.Context, t int) error {
 // kindOf is the event type of a tenant's endpoint.
 func kindOf(e int) string { return fmt.Sprintf("to.e%d", e) }
 
-// toWell posts to one well endpoint after another, never twice to the same tenant in a row.
+// toWell posts to one healthy endpoint after another, never twice in a row to the same
+// tenant.
 func (c *city) toWell(from int) func(ctx context.Context, i int) (string, error) {
 	return func(ctx context.Context, i int) (string, error) {
 		i += from

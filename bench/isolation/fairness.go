@@ -11,12 +11,12 @@ import (
 const fairnessName = "fairness"
 
 const (
-	quietRate  = 20.0 // events per second of the tenant that is watched
-	burstConns = 16   // connections of the other
-	fairMore   = 50.0 // ms that the burst may cost at p99
+	quietRate  = 20.0 // events per second of the measured tenant
+	burstConns = 16   // connections of the other tenant
+	fairMore   = 50.0 // allowed increase of p99 by the burst, in ms
 )
 
-// fairness: one tenant's burst beside another tenant's few events.
+// fairness: one tenant posts a burst while another posts few events.
 func fairness(ctx context.Context, l *lab, r *report) (err error) {
 	in, err := l.fresh(ctx)
 	if err != nil {
@@ -24,7 +24,7 @@ func fairness(ctx context.Context, l *lab, r *report) (err error) {
 	}
 	defer func() { err = errors.Join(err, in.End()) }()
 	receivers := map[string]*receiver{}
-	for _, name := range []string{"loud", "quiet"} {
+	for _, name := range []string{"busy", "quiet"} {
 		to, err := in.receive(ctx, answers)
 		if err != nil {
 			return err
@@ -37,10 +37,10 @@ func fairness(ctx context.Context, l *lab, r *report) (err error) {
 		}
 		receivers[name] = to
 	}
-	if err := in.warmUp(ctx, "loud", "a.warm"); err != nil {
+	if err := in.warmUp(ctx, "busy", "a.warm"); err != nil {
 		return err
 	}
-	warm := len(receivers["loud"].soFar())
+	warm := len(receivers["busy"].soFar())
 	l.sayf("20/s of the one tenant, alone")
 	before, err := l.run(ctx, flow{rate: quietRate, lasts: l.size.base, one: in.poster("quiet", "a.few")})
 	if err != nil {
@@ -50,22 +50,22 @@ func fairness(ctx context.Context, l *lab, r *report) (err error) {
 	var (
 		during, many []post
 		ended        = make(chan struct{})
-		begun        = time.Now()
+		started      = time.Now()
 		cost         = in.begin()
 	)
-	err = beside(ctx,
+	err = concurrently(ctx,
 		func(ctx context.Context) (err error) {
 			during, err = l.run(ctx, flow{rate: quietRate, lasts: l.size.patience, stop: ended, one: in.poster("quiet", "a.few")})
 			return err
 		},
 		func(ctx context.Context) (err error) {
 			defer close(ended)
-			if many, err = in.burst(ctx, "loud", "a.many", l.size.burst, burstConns); err != nil {
+			if many, err = in.burst(ctx, "busy", "a.many", l.size.burst, burstConns); err != nil {
 				return err
 			}
-			r.figure("the burst was accepted after", time.Since(begun).Seconds(), "s")
-			_, err = wait(ctx, l.size.patience, func() bool { return len(receivers["loud"].soFar())-warm >= len(many) })
-			r.figure("the burst was delivered after", time.Since(begun).Seconds(), "s")
+			r.figure("the burst was accepted after", time.Since(started).Seconds(), "s")
+			_, err = wait(ctx, l.size.patience, func() bool { return len(receivers["busy"].soFar())-warm >= len(many) })
+			r.figure("the burst was delivered after", time.Since(started).Seconds(), "s")
 			return err
 		})
 	if err != nil {
@@ -75,8 +75,8 @@ func fairness(ctx context.Context, l *lab, r *report) (err error) {
 	if _, err := wait(ctx, l.size.patience, func() bool { return match(during, receivers["quiet"].soFar()).missing == 0 }); err != nil {
 		return err
 	}
-	loud := match(many, receivers["loud"].soFar()[warm:])
-	r.exactly("the burst: lost", loud.missing, 0, "events")
+	burst := match(many, receivers["busy"].soFar()[warm:])
+	r.exactly("the burst: lost", burst.missing, 0, "events")
 	quiet, beside := match(before, receivers["quiet"].soFar()), match(during, receivers["quiet"].soFar())
 	r.figure("the other tenant's events during the burst", float64(len(during)), "")
 	r.compare("the other tenant, end to end", &quiet, &beside, 0, fairMore)

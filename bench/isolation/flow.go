@@ -16,19 +16,20 @@ import (
 // post is an event that was accepted.
 type post struct {
 	event string        // its id
-	due   time.Duration // when it was to be posted
+	due   time.Duration // when it was due
 }
 
-// flow is events at a fixed rate, whatever becomes of those before.
+// flow posts events at a fixed rate, independent of responses.
 type flow struct {
 	rate  float64
 	lasts time.Duration
-	stop  <-chan struct{}                                         // ends it sooner; may be nil
+	stop  <-chan struct{}                                         // ends it early; may be nil
 	one   func(ctx context.Context, i int) (id string, err error) // posts event i
 }
 
-// run posts, and returns when all was accepted. Event i is due at i ÷ rate, and its latency
-// counts from then: a stall delays many, and is not hidden by posting fewer.
+// run posts the events and returns when all were accepted. Event i is due at i ÷ rate, and
+// its latency counts from then: a stall delays many events and is not hidden by posting
+// fewer.
 func (l *lab) run(ctx context.Context, f flow) ([]post, error) {
 	const connections = 64
 	n := int(f.rate * f.lasts.Seconds())
@@ -59,7 +60,7 @@ func (l *lab) run(ctx context.Context, f flow) ([]post, error) {
 	return slices.DeleteFunc(all, func(p post) bool { return p.event == "" }), err
 }
 
-// until waits for a time, or for the end of a flow.
+// until waits until a time, or for the end of a flow.
 func (l *lab) until(ctx context.Context, at time.Duration, stop <-chan struct{}) (stopped bool, err error) {
 	timer := time.NewTimer(at - l.since())
 	defer timer.Stop()
@@ -73,13 +74,13 @@ func (l *lab) until(ctx context.Context, at time.Duration, stop <-chan struct{})
 	}
 }
 
-// beside runs flows side by side with what else is done, and returns when all have ended.
-func beside(ctx context.Context, all ...func(ctx context.Context) error) error {
+// concurrently runs functions concurrently and returns when all have ended.
+func concurrently(ctx context.Context, all ...func(ctx context.Context) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, f := range all {
 		group.Go(func() error { return f(ctx) })
 	}
-	return group.Wait() //nolint:wrapcheck // what they said
+	return group.Wait() //nolint:wrapcheck // the functions' errors
 }
 
 func tenantPath(tenant, rest string) string { return "/v1/tenants/" + tenant + rest }
@@ -89,10 +90,10 @@ func (p *place) tenant(ctx context.Context, name string) error {
 	return err
 }
 
-// fields are those of a JSON object.
+// fields are the fields of a JSON object.
 type fields map[string]any
 
-// endpoint makes one and returns its id.
+// endpoint creates an endpoint and returns its id.
 func (p *place) endpoint(ctx context.Context, tenant string, all fields) (string, error) {
 	body, err := json.Marshal(all)
 	if err != nil {
@@ -110,7 +111,7 @@ func eventBody(kind string, i int) string {
 	return fmt.Sprintf(`{"type":%q,"payload":{"n":%d,"p":%q}}`, kind, i, strings.Repeat("everpost", 125))
 }
 
-// poster posts events of a type, one in a request.
+// poster posts events of a type, one per request.
 func (p *place) poster(tenant, kind string) func(ctx context.Context, i int) (string, error) {
 	return func(ctx context.Context, i int) (string, error) {
 		var made struct {
@@ -121,10 +122,11 @@ func (p *place) poster(tenant, kind string) func(ctx context.Context, i int) (st
 	}
 }
 
-// batchSize is the most events of a request.
+// batchSize is the API's maximum for one request.
 const batchSize = 100
 
-// burst posts n events of a type as fast as the door takes them, over so many connections.
+// burst posts n events of a type as fast as the API accepts them, over that many
+// connections.
 func (p *place) burst(ctx context.Context, tenant, kind string, n, connections int) ([]post, error) {
 	all := make([]post, n)
 	group, ctx := errgroup.WithContext(ctx)
@@ -142,10 +144,10 @@ func (p *place) burst(ctx context.Context, tenant, kind string, n, connections i
 			}
 		})
 	}
-	return all, group.Wait() //nolint:wrapcheck // what they said
+	return all, group.Wait() //nolint:wrapcheck // the senders' errors
 }
 
-// batch posts as many events as there is room for.
+// batch posts as many events as into has room for.
 func (p *place) batch(ctx context.Context, tenant, kind string, first int, into []post) error {
 	bodies := make([]string, len(into))
 	for i := range into {
@@ -168,7 +170,7 @@ func (p *place) batch(ctx context.Context, tenant, kind string, first int, into 
 	return nil
 }
 
-// action is a POST without an answer that is read: pause, resume.
+// action is a POST such as pause or resume.
 func (p *place) action(ctx context.Context, path string, body string, target any) error {
 	_, err := p.API.Send(ctx, http.MethodPost, path, []byte(body), target, http.StatusOK)
 	return err

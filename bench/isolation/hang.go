@@ -10,13 +10,13 @@ import (
 
 const hangName = "hang"
 
-// The criterion for a neighbour: its p99 stays within 10 % and 5 ms.
+// The criterion for another endpoint: its p99 increases by at most 10 % and 5 ms.
 const (
 	neighbourShare = 0.1
 	neighbourMore  = 5.0
 )
 
-// warmUp has connections, statements and caches used once.
+// warmUp uses connections, statements and caches once.
 func (p *place) warmUp(ctx context.Context, tenant, kind string) error {
 	_, err := p.burst(ctx, tenant, kind, 2*batchSize, 2)
 	if err != nil {
@@ -25,7 +25,8 @@ func (p *place) warmUp(ctx context.Context, tenant, kind string) error {
 	return installation.Pause(ctx, p.lab.size.base/10)
 }
 
-// hang: one endpoint's receiver accepts and never answers and has a backlog, the other is well.
+// hang: one endpoint's receiver accepts requests, never responds and has a backlog; the
+// other is healthy.
 func hang(ctx context.Context, l *lab, r *report) (err error) {
 	in, err := l.fresh(ctx)
 	if err != nil {
@@ -78,8 +79,8 @@ func hang(ctx context.Context, l *lab, r *report) (err error) {
 	}
 	arrived := match(arriving, well.soFar())
 	r.figure("the other endpoint, end to end, while they arrive: p99", arrived.quantile(99), "ms")
-	quiet, loud := match(before, well.soFar()), match(during, well.soFar())
-	r.compare("the other endpoint, end to end", &quiet, &loud, neighbourShare, neighbourMore)
+	quiet, disturbed := match(before, well.soFar()), match(during, well.soFar())
+	r.compare("the other endpoint, end to end", &quiet, &disturbed, neighbourShare, neighbourMore)
 	_, connections := hanging.atOnce()
 	r.atMost("connections of the receiver that hangs, at once", float64(connections), 10, "")
 	r.figure("requests to the receiver that hangs", float64(len(hanging.soFar())), "")
@@ -90,10 +91,10 @@ func hang(ctx context.Context, l *lab, r *report) (err error) {
 	return nil
 }
 
-// whileTheyArrive is a third of the flow, at the beginning of which the backlog is posted.
+// whileTheyArrive runs a third of the flow and posts the backlog at its beginning.
 func (l *lab) whileTheyArrive(ctx context.Context, in *place, watched flow) (posts []post, err error) {
 	watched.lasts /= 3
-	err = beside(ctx,
+	err = concurrently(ctx,
 		func(ctx context.Context) (err error) { posts, err = l.run(ctx, watched); return err },
 		func(ctx context.Context) error {
 			_, err := in.burst(ctx, "acme", "a.slow", l.size.backlog, 1)
@@ -102,7 +103,7 @@ func (l *lab) whileTheyArrive(ctx context.Context, in *place, watched flow) (pos
 	return posts, err
 }
 
-// count is how many deliveries a query finds; it stops counting at the limit.
+// count returns how many deliveries a query finds. It stops counting at the limit.
 func (p *place) count(ctx context.Context, tenant, query string, limit int) (int, error) {
 	n, cursor := 0, ""
 	for {

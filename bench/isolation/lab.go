@@ -12,33 +12,33 @@ import (
 	"github.com/everpost/everpost/bench/internal/installation"
 )
 
-// options are what a run is asked to do.
+// options configure a run.
 type options struct {
-	binary   string            // to measure
+	binary   string            // the binary to measure
 	dir      string            // where installations live; empty: the system's temporary directory
 	settings map[string]string // further ones of the installation
 	only     []string          // names of scenarios; empty: all
-	pictures string            // directory; empty: none are drawn
+	pictures string            // directory for pictures; empty: none
 	size     size
 	progress io.Writer
 }
 
-// size is how much is done.
+// size is the amount of work.
 type size struct {
-	base time.Duration // a flow before the trouble, and beside it
+	base time.Duration // duration of a flow before and during the failure
 
-	backlog   int // of the receiver that hangs
+	backlog   int // of the hanging receiver
 	endpoints int // one in a hundred is dead
 
 	outage   time.Duration // of recovery
-	after    time.Duration // of recovery: the flow goes on for so long
+	after    time.Duration // of recovery: how long the flow continues
 	pause    time.Duration
-	resumed  time.Duration // of pause: the flow goes on for so long
-	cooldown time.Duration // of circuits, where the scenario is not about the default
+	resumed  time.Duration // of pause: how long the flow continues
+	cooldown time.Duration // of circuits, in scenarios that do not measure the default
 	flapping time.Duration
-	burst    int // events of one tenant at once
+	burst    int // events in one tenant's burst
 
-	patience time.Duration // for what is to arrive in the end
+	patience time.Duration // timeout for the last arrivals
 }
 
 func fullSize() size {
@@ -57,17 +57,17 @@ func quickSize() size {
 	}
 }
 
-// steady is the flow that is watched: events per second, whatever becomes of them.
+// steady is the rate of the measured flow, in events per second.
 const steady = 50.0
 
-// scenario is one question with its criteria.
+// scenario is one measurement with its criteria.
 type scenario struct {
 	name  string
 	about string
 	run   func(ctx context.Context, l *lab, r *report) error
 }
 
-// scenarios are all there are, in the order in which they are done.
+// scenarios returns all scenarios in their order.
 func scenarios() []scenario {
 	return []scenario{
 		{hangName, "one receiver accepts connections and never answers; its neighbour's events", hang},
@@ -87,7 +87,7 @@ func scenarioNames() []string {
 	return names
 }
 
-// lab is a run. Times are since its beginning.
+// lab is a run. Times are relative to its beginning.
 type lab struct {
 	options
 
@@ -96,13 +96,13 @@ type lab struct {
 
 func (l *lab) since() time.Duration { return time.Since(l.began) }
 
-// sayf tells who waits what is going on.
+// sayf prints progress.
 func (l *lab) sayf(format string, args ...any) {
 	_, _ = fmt.Fprintf(l.progress, "  "+format+"\n", args...)
 }
 
-// measureAll does everything that the options ask for. The result holds what was measured
-// also when there is an error.
+// measureAll runs the chosen scenarios. After an error the result contains what was
+// measured.
 func measureAll(ctx context.Context, o options) (*result, error) {
 	for _, name := range o.only {
 		if !slices.Contains(scenarioNames(), name) {
@@ -143,7 +143,7 @@ type place struct {
 	receivers []*receiver
 }
 
-// fresh is a started installation that nothing was done with. End it.
+// fresh returns a started, unused installation. The caller calls End.
 func (l *lab) fresh(ctx context.Context) (*place, error) {
 	in, err := installation.New(l.dir, l.binary, l.settings)
 	if err != nil {
@@ -155,7 +155,8 @@ func (l *lab) fresh(ctx context.Context) (*place, error) {
 	return &place{Instance: in, lab: l}, nil
 }
 
-// End stops the receivers, so that nobody waits for one that hangs, and the installation.
+// End stops the receivers first, so that no request waits for a hanging one, and then the
+// installation.
 func (p *place) End() error {
 	var faults []error
 	for _, r := range p.receivers {
@@ -164,12 +165,12 @@ func (p *place) End() error {
 	return errors.Join(append(faults, p.Instance.End())...)
 }
 
-// work is what a stretch of time has cost.
+// work is the resource usage of an interval.
 type work struct {
-	place  *place
-	before installation.Usage
-	known  bool
-	begun  time.Time
+	place   *place
+	before  installation.Usage
+	known   bool
+	started time.Time
 }
 
 func (p *place) begin() work {
@@ -177,28 +178,28 @@ func (p *place) begin() work {
 	return work{p, u, ok, time.Now()}
 }
 
-// report adds what the installation used since the beginning, in cores, to a report.
+// report adds the usage since the start of the interval, in cores, to a report.
 func (w work) report(r *report, when string) {
 	after, ok := w.place.Usage()
 	if !ok || !w.known {
 		return
 	}
-	used, took := after.Minus(w.before), time.Since(w.begun).Seconds()
+	used, took := after.Minus(w.before), time.Since(w.started).Seconds()
 	r.figure("CPU "+when, (used.Process+used.Below)/took, "cores")
 	r.Others = max(r.Others, used.Others()/took)
 }
 
-// look is how often a condition is looked at that nothing announces.
-const look = 20 * time.Millisecond
+// pollInterval is how often conditions without a notification are checked.
+const pollInterval = 20 * time.Millisecond
 
-// wait returns true when the condition holds, false when the patience ends before.
+// wait returns true when the condition holds, false after the timeout.
 func wait(ctx context.Context, patience time.Duration, holds func() bool) (bool, error) {
 	end := time.Now().Add(patience)
 	for !holds() {
 		if time.Now().After(end) {
 			return false, nil
 		}
-		if err := installation.Pause(ctx, look); err != nil {
+		if err := installation.Pause(ctx, pollInterval); err != nil {
 			return false, err
 		}
 	}

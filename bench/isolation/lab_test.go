@@ -48,8 +48,8 @@ var binaryForTests = sync.OnceValues(func() (string, error) {
 
 func newLab() *lab { return &lab{began: time.Now(), options: options{progress: &bytes.Buffer{}}} }
 
-// TestScenario is one scenario, tiny, from the command line's side to the end. No latency is
-// held against its criterion: other tests run beside this one.
+// TestScenario runs one tiny scenario from the command line. Its latencies are not checked:
+// other tests run at the same time.
 func TestScenario(t *testing.T) {
 	t.Parallel()
 	binary, err := binaryForTests()
@@ -75,7 +75,8 @@ func TestScenario(t *testing.T) {
 	require.Contains(t, text.String(), hangName+": ")
 }
 
-// TestReceiver: each manner, what is noted, and how many there are at once.
+// TestReceiver checks each behaviour, what is recorded, and the maximum of concurrent
+// requests.
 func TestReceiver(t *testing.T) {
 	t.Parallel()
 	p := &place{lab: newLab()}
@@ -134,7 +135,7 @@ func TestReceiver(t *testing.T) {
 	ended, err := wait(t.Context(), time.Minute, func() bool { return r.underWay() == 0 })
 	require.NoError(t, err)
 	require.True(t, ended)
-	r.forgetMost()
+	r.resetMost()
 	requests, _ = r.atOnce()
 	require.Zero(t, requests)
 }
@@ -150,8 +151,8 @@ func TestClosedPort(t *testing.T) {
 	require.ErrorIs(t, err, syscall.ECONNREFUSED)
 }
 
-// TestFlow: what is due is posted in its time, whatever becomes of it, and no more after the
-// end.
+// TestFlow: events are posted when they are due, whatever happens to them, and none after
+// the end.
 func TestFlow(t *testing.T) {
 	t.Parallel()
 	l := newLab()
@@ -181,7 +182,7 @@ func TestFlow(t *testing.T) {
 
 func TestWaitEnds(t *testing.T) {
 	t.Parallel()
-	held, err := wait(t.Context(), 2*look, func() bool { return false })
+	held, err := wait(t.Context(), 2*pollInterval, func() bool { return false })
 	require.NoError(t, err)
 	require.False(t, held)
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -225,8 +226,8 @@ func TestMetric(t *testing.T) {
 	require.Zero(t, n)
 }
 
-// TestConnectionsAtOnce: one that ends when another begins is not there at the same time,
-// although the receiver hears of it a little later.
+// TestConnectionsAtOnce: a connection that ends when another begins does not count as
+// concurrent, although the receiver notices its end a little later.
 func TestConnectionsAtOnce(t *testing.T) {
 	t.Parallel()
 	const s = time.Second

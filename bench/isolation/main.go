@@ -1,9 +1,9 @@
-// Command isolation measures that a receiver in trouble costs its neighbours nothing and
-// is not run over when it is back.
+// Command isolation measures that an unhealthy receiver does not affect other endpoints and
+// is not overloaded when it recovers.
 //
-// It starts `everpost standalone` on free ports in a temporary directory, an installation
-// for each scenario, is itself all the receivers, and prints what it measured and whether
-// that meets the criterion. It ends with 1 when one is not met.
+// It starts `everpost standalone` on free ports in a temporary directory, one installation
+// for each scenario, runs all receivers itself, and prints the figures and whether they
+// meet the criteria. It exits with 1 when one is not met.
 //
 //	isolation [flags]
 package main
@@ -21,7 +21,7 @@ import (
 
 func main() { installation.Main("isolation", command) }
 
-// command is main with its surroundings as arguments.
+// command is main with its arguments and outputs as parameters.
 func command(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	o, results, err := parse(args, stderr)
 	if err != nil {
@@ -43,7 +43,7 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	return errors.Join(err, r.sound())
 }
 
-// parse reads the command line. Results is where to keep the figures, empty for nowhere.
+// parse parses the command line. results is the directory for the figures, empty for none.
 func parse(args []string, stderr io.Writer) (o options, results string, err error) {
 	o = options{settings: map[string]string{}, size: fullSize(), progress: stderr}
 	var (

@@ -12,12 +12,12 @@ import (
 const pauseName = "pause"
 
 const (
-	// underWay is how long requests may still arrive after the pause was answered.
+	// underWay is how long requests may still arrive after the response to the pause.
 	underWay = time.Second
-	// releaseRate is how many held deliveries per second the resume asks for.
+	// releaseRate is the requested release rate of held deliveries per second.
 	releaseRate = 50
-	// pacedOver is how many seconds a mean is taken of: held deliveries are let go once a
-	// second, and timers are late.
+	// pacedOver is the window of the mean rate in seconds: held deliveries are released
+	// once a second, and timers are late.
 	pacedOver = 5
 )
 
@@ -36,27 +36,27 @@ func pause(ctx context.Context, l *lab, r *report) (err error) {
 		return err
 	}
 	var (
-		posts                      []post
-		paused, resuming           time.Duration
-		first, second              = l.size.base / 3, l.size.base/3 + l.size.pause
-		begun, endpoint, lastsLong = l.since(), tenantPath("acme", "/endpoints/"+id), l.size.base/3 + l.size.pause + l.size.resumed
+		posts                        []post
+		paused, resuming             time.Duration
+		first, second                = l.size.base / 3, l.size.base/3 + l.size.pause
+		started, endpoint, lastsLong = l.since(), tenantPath("acme", "/endpoints/"+id), l.size.base/3 + l.size.pause + l.size.resumed
 	)
 	l.sayf("50/s for %s; paused after %s for %s", lastsLong, first, l.size.pause)
 	cost := in.begin()
-	err = beside(ctx,
+	err = concurrently(ctx,
 		func(ctx context.Context) (err error) {
 			posts, err = l.run(ctx, flow{rate: steady, lasts: lastsLong, one: in.poster("acme", "a.flow")})
 			return err
 		},
 		func(ctx context.Context) error {
-			if _, err := l.until(ctx, begun+first, nil); err != nil {
+			if _, err := l.until(ctx, started+first, nil); err != nil {
 				return err
 			}
 			if err := in.action(ctx, endpoint+"/pause", `{}`, nil); err != nil {
 				return err
 			}
 			paused = l.since()
-			if _, err := l.until(ctx, begun+second, nil); err != nil {
+			if _, err := l.until(ctx, started+second, nil); err != nil {
 				return err
 			}
 			resuming = l.since()
@@ -68,7 +68,7 @@ func pause(ctx context.Context, l *lab, r *report) (err error) {
 	if _, err := wait(ctx, l.size.patience, func() bool { return goodOnes(to.soFar()) == len(posts) }); err != nil {
 		return err
 	}
-	if err := installation.Pause(ctx, underWay); err != nil { // for what would arrive twice
+	if err := installation.Pause(ctx, underWay); err != nil { // for duplicates
 		return err
 	}
 	cost.report(r, "in all")
@@ -83,7 +83,7 @@ func pause(ctx context.Context, l *lab, r *report) (err error) {
 	}
 	counts := perSecond(late, resuming, late[len(late)-1].at+1)
 	r.Curves = []curve{{"arrivals since the resume", counts}}
-	// For a minute the rate is what was asked for; it may be doubled then.
+	// For a minute the rate is the requested one; it may be doubled then.
 	counts = counts[:min(len(counts), 60)]
 	r.figure("busiest second in the minute after the resume", float64(busiest(counts)), "/s")
 	means := smooth(counts, min(pacedOver, len(counts)))
@@ -92,7 +92,7 @@ func pause(ctx context.Context, l *lab, r *report) (err error) {
 	return nil
 }
 
-// drained is when the last event arrived that was due before a time.
+// drained returns when the last event arrived that was due before a time.
 func drained(posts []post, arrivals []arrival, before time.Duration) time.Duration {
 	early := map[string]bool{}
 	for _, p := range posts {

@@ -8,18 +8,18 @@ import (
 	"time"
 )
 
-// The colours are of middle brightness: they can be told from a white page and from a dark
-// one, so the picture needs no background and no second version.
+// The colours have medium brightness and are visible on a white and on a dark page, so the
+// picture needs no background and no second version.
 const (
 	colourText    = "#787878"
-	colourTrouble = "#787878" // nearly transparent
+	colourFailure = "#787878" // nearly transparent
 	colourLimit   = "#2e8b57"
 )
 
-// colours are those of the curves.
+// colours are the colours of the curves.
 func colours() []string { return []string{"#4a90d9", "#d1480f"} }
 
-// The measures, in pixels.
+// Sizes in pixels.
 const (
 	width   = 760
 	left    = 44
@@ -30,14 +30,14 @@ const (
 	headTop = 20
 )
 
-// picture is arrivals per second over time, with the trouble.
+// picture shows arrivals per second over time, with the failure.
 type picture struct {
-	from, until time.Duration // of the trouble
+	from, until time.Duration // of the failure
 	usual       float64       // arrivals per second before
 	curves      []curve
 }
 
-// draw makes an SVG.
+// draw returns an SVG.
 func (p picture) draw() string {
 	seconds, most := 1, int(2*p.usual)
 	for _, c := range p.curves {
@@ -45,7 +45,7 @@ func (p picture) draw() string {
 		most = max(most, busiest(c.Counts))
 	}
 	x := func(s float64) float64 { return left + s/float64(seconds)*(right-left) }
-	// By the square root: what is small can be told from nothing, and what is large fits.
+	// The scale is a square root, so that small values are visible and large ones fit.
 	y := func(n float64) float64 { return bottom - math.Sqrt(n/float64(most))*(bottom-top) }
 
 	var svg strings.Builder
@@ -55,7 +55,7 @@ func (p picture) draw() string {
 	svg.WriteString("<title id=\"recovery-title\">Requests per second at a receiver that fails and returns</title>\n")
 	fmt.Fprintf(&svg, "<desc id=\"recovery-desc\">%s</desc>\n", p.describe())
 	begin, end := x(p.from.Seconds()), x(p.until.Seconds())
-	fmt.Fprintf(&svg, `<rect x="%.1f" y="%d" width="%.1f" height="%d" fill="%s" fill-opacity="0.15"/>`+"\n", begin, top, end-begin, bottom-top, colourTrouble)
+	fmt.Fprintf(&svg, `<rect x="%.1f" y="%d" width="%.1f" height="%d" fill="%s" fill-opacity="0.15"/>`+"\n", begin, top, end-begin, bottom-top, colourFailure)
 	fmt.Fprintf(&svg, `<text x="%.1f" y="%d" text-anchor="middle">answers 503</text>`+"\n", (begin+end)/2, top+14)
 	for _, n := range marks(most) {
 		fmt.Fprintf(&svg, `<line x1="%d" y1="%.1f" x2="%d" y2="%.1f" stroke="%s" stroke-opacity="0.4" stroke-width="0.5"/>`+"\n",
@@ -81,7 +81,7 @@ func (p picture) draw() string {
 	return svg.String()
 }
 
-// describe says in words what the picture shows.
+// describe describes the picture in words.
 func (p picture) describe() string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "%g events per second for one endpoint, whose receiver answers 503 from second %.0f to second %.0f",
@@ -94,7 +94,7 @@ func (p picture) describe() string {
 	return text.String() + "."
 }
 
-// marks are round numbers up to the highest.
+// marks returns round numbers up to the maximum.
 func marks(most int) []float64 {
 	var all []float64
 	for _, n := range []float64{1, 10, 50, 100, 200, 500, 1000, 2000, 5000} {
@@ -105,7 +105,7 @@ func marks(most int) []float64 {
 	return all
 }
 
-// points are those of a polyline, each in the middle of its second.
+// points returns the points of a polyline, each in the middle of its second.
 func points(counts []int, x, y func(float64) float64) string {
 	all := make([]string, 0, len(counts))
 	for s, n := range counts {

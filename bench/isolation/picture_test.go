@@ -12,7 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestPicture: well formed, described in words, with a curve for each and nothing outside.
+// TestPicture: the SVG is well formed and has a description, one curve for each series, and
+// nothing outside its bounds.
 func TestPicture(t *testing.T) {
 	t.Parallel()
 	p := picture{

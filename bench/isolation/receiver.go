@@ -15,7 +15,7 @@ import (
 	"github.com/everpost/everpost/bench/internal/installation"
 )
 
-// manner is how a receiver answers.
+// manner is how a receiver responds.
 type manner int
 
 const (
@@ -23,10 +23,10 @@ const (
 	fails                   // 503
 	refuses                 // 400
 	alternate               // 200, 503, 200, …
-	hangs                   // not, until the sender leaves or the manner changes
+	hangs                   // no response until the sender disconnects or the manner changes
 )
 
-// receiver is one that notes when what arrived.
+// receiver records its requests and connections.
 type receiver struct {
 	lab    *lab
 	base   string // http://127.0.0.1:40001
@@ -36,10 +36,10 @@ type receiver struct {
 	mu       sync.Mutex
 	manner   manner
 	changed  chan struct{} // closed when the manner changes
-	delay    time.Duration // before an answer
+	delay    time.Duration // before a response
 	arrivals []arrival
-	active   int                        // requests that wait for their answers
-	most     int                        // of them, at once, since it was last forgotten
+	active   int                        // requests without a response yet
+	most     int                        // maximum of active since the last resetMost
 	open     map[net.Conn]time.Duration // since when
 	closed   []stay
 }
@@ -51,10 +51,10 @@ type stay struct{ from, until time.Duration }
 type arrival struct {
 	event string        // webhook-id
 	at    time.Duration // since the beginning of the lab
-	good  bool          // it was answered 200
+	good  bool          // it got a 200
 }
 
-// receive starts a receiver on a free port of the loopback interface, which stops with the
+// receive starts a receiver on a free port of the loopback interface. It stops with the
 // place.
 func (p *place) receive(ctx context.Context, m manner) (*receiver, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
@@ -71,7 +71,7 @@ func (p *place) receive(ctx context.Context, m manner) (*receiver, error) {
 	return r, nil
 }
 
-// against makes an endpoint of the tenant acme, for one type of event, with a receiver of
+// against creates an endpoint of the tenant acme, for one type of event, with a receiver of
 // its own.
 func (p *place) against(ctx context.Context, m manner, kind string, settings fields) (to *receiver, endpoint string, err error) {
 	if to, err = p.receive(ctx, m); err != nil {
@@ -82,7 +82,7 @@ func (p *place) against(ctx context.Context, m manner, kind string, settings fie
 	return to, endpoint, err
 }
 
-// stop closes it; what is under way is cut off.
+// stop closes the server and cuts off requests under way.
 func (r *receiver) stop() error {
 	err := r.server.Close()
 	if served := <-r.ended; !errors.Is(served, http.ErrServerClosed) {
@@ -91,7 +91,7 @@ func (r *receiver) stop() error {
 	return err
 }
 
-// connection notes when one begins and ends.
+// connection records when a connection begins and ends.
 func (r *receiver) connection(c net.Conn, state http.ConnState) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -106,7 +106,7 @@ func (r *receiver) connection(c net.Conn, state http.ConnState) {
 }
 
 func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
-	_, _ = io.Copy(io.Discard, request.Body) // a sender that leaves is seen by the context
+	_, _ = io.Copy(io.Discard, request.Body) // the context reports a sender that disconnects
 	m, delay, changed := r.enter(request.Header.Get("webhook-id"))
 	defer r.leave()
 	if m == hangs {
@@ -114,7 +114,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 		case <-request.Context().Done():
 		case <-changed:
 		}
-		panic(http.ErrAbortHandler) // closes the connection without an answer
+		panic(http.ErrAbortHandler) // closes the connection without a response
 	}
 	if installation.Pause(request.Context(), delay) != nil {
 		return
@@ -129,7 +129,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	}
 }
 
-// enter notes a request and says how it is answered.
+// enter records a request and returns how to respond.
 func (r *receiver) enter(event string) (m manner, delay time.Duration, changed <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -149,7 +149,7 @@ func (r *receiver) leave() {
 	r.active--
 }
 
-// become changes the manner and returns when that was.
+// become changes the manner and returns the time of the change.
 func (r *receiver) become(m manner, delay time.Duration) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -159,32 +159,32 @@ func (r *receiver) become(m manner, delay time.Duration) time.Duration {
 	return r.lab.since()
 }
 
-// soFar are the arrivals up to now, in their order.
+// soFar returns the arrivals up to now, in order.
 func (r *receiver) soFar() []arrival {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clip(r.arrivals)
 }
 
-// underWay is how many requests wait for their answers.
+// underWay returns the number of requests without a response yet.
 func (r *receiver) underWay() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.active
 }
 
-// forgetMost begins to count anew how many requests there are at once.
-func (r *receiver) forgetMost() {
+// resetMost resets the maximum of concurrent requests.
+func (r *receiver) resetMost() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.most = r.active
 }
 
-// hearing is how much later than the sender a receiver may know that a connection has
-// ended: the sender's next one may be there before.
+// hearing is how much later than the sender a receiver may notice that a connection has
+// ended: the sender's next connection may arrive before.
 const hearing = 50 * time.Millisecond
 
-// atOnce is how many requests, and how many connections, there were at the same time.
+// atOnce returns the maximum of concurrent requests and of concurrent connections.
 func (r *receiver) atOnce() (requests, connections int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -192,7 +192,7 @@ func (r *receiver) atOnce() (requests, connections int) {
 	for _, from := range r.open {
 		stays = append(stays, stay{from, r.lab.since() + hearing})
 	}
-	for _, one := range stays { // there were the most when one of them began
+	for _, one := range stays { // the maximum is reached when a connection begins
 		n := 0
 		for _, other := range stays {
 			if other == one || other.from <= one.from && one.from < other.until-hearing {
@@ -204,8 +204,8 @@ func (r *receiver) atOnce() (requests, connections int) {
 	return r.most, connections
 }
 
-// closedPort is an address of the loopback interface where connections are refused for as
-// long as the file is open: the port is taken, and nobody listens.
+// closedPort returns an address of the loopback interface that refuses connections until
+// release: the port is bound, but nothing listens.
 func closedPort() (address string, release func(), err error) {
 	socket, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
 	if err != nil {

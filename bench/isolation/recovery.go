@@ -11,26 +11,26 @@ import (
 
 const recoveryName = "recovery"
 
-// gated is the name of what was measured with the default admission.
+// gated names the measurement with the default admission.
 const gated = "with admission"
 
-// climb is for how long after the return the peak is looked for.
+// climb is how long after the recovery the peak is determined.
 const climb = time.Minute
 
-// outage is what one receiver has seen of its trouble.
+// outage is what one receiver measured around its failure.
 type outage struct {
-	from, until time.Duration // since the flow began: when it failed, when it was back
-	healed      time.Duration // the first good answer after that
+	from, until time.Duration // relative to the flow's start: when it failed, when it recovered
+	healed      time.Duration // the first 200 after that
 	curve       curve
 	posts       []post
 	arrivals    []arrival // by the lab's clock
 	outcome     outcome
 	deadLetters int
-	calm        time.Duration // from the return until all had arrived
+	calm        time.Duration // from the recovery until all had arrived
 }
 
-// recovery: the same receiver fails and returns under the same load, with the default
-// admission and with the circuit breaker off and many slots.
+// recovery: the same receiver fails and recovers under the same load, with the default
+// admission, and with the circuit breaker off and a high max_in_flight.
 func recovery(ctx context.Context, l *lab, r *report) error {
 	l.sayf("with admission")
 	with, err := l.fail(ctx, r, gated, fields{
@@ -47,12 +47,12 @@ func recovery(ctx context.Context, l *lab, r *report) error {
 		return err
 	}
 	r.Curves = []curve{with.curve, without.curve}
-	// Nobody sets a rate here, so the rate that it had earlier is what counts.
+	// No rate limit is set here: the peak is compared with the rate before the failure.
 	end := max(with.healed, with.until) + climb
 	r.atMost(gated+": arrivals per second until a minute after the first 200", float64(busiest(with.seconds(with.until, end))), 2*steady, "/s")
 	r.exactly(gated+": neither delivered nor given up", with.outcome.missing-with.deadLetters, 0, "events")
 	r.exactly(gated+": given up", with.deadLetters, 0, "events")
-	r.exactly(gated+": never posted", with.outcome.strange, 0, "arrivals")
+	r.exactly(gated+": never posted", with.outcome.unexpected, 0, "arrivals")
 	r.figure(gated+": answered 200 more than once", float64(with.outcome.again), "times")
 	if l.pictures == "" {
 		return nil
@@ -73,8 +73,8 @@ func (o *outage) seconds(from, to time.Duration) []int {
 	return perSecond(o.arrivals, o.posts[0].due+from, o.posts[0].due+to)
 }
 
-// fail has a receiver answer, fail and answer again under a steady flow, and waits until
-// all has arrived, or can arrive no more.
+// fail makes a receiver succeed, fail and succeed again under a steady flow, and waits
+// until everything has arrived, or nothing more can.
 func (l *lab) fail(ctx context.Context, r *report, name string, settings fields) (_ *outage, err error) {
 	in, err := l.fresh(ctx)
 	if err != nil {
@@ -89,8 +89,8 @@ func (l *lab) fail(ctx context.Context, r *report, name string, settings fields)
 		return nil, err
 	}
 	o := &outage{from: l.size.base, until: l.size.base + l.size.outage}
-	cost, begun := in.begin(), l.since()
-	err = beside(ctx,
+	cost, started := in.begin(), l.since()
+	err = concurrently(ctx,
 		func(ctx context.Context) (err error) {
 			o.posts, err = l.run(ctx, flow{rate: steady, lasts: o.until + l.size.after, one: in.poster("acme", "a.flow")})
 			return err
@@ -100,7 +100,7 @@ func (l *lab) fail(ctx context.Context, r *report, name string, settings fields)
 				at time.Duration
 				m  manner
 			}{{o.from, fails}, {o.until, answers}} {
-				if _, err := l.until(ctx, begun+turn.at, nil); err != nil {
+				if _, err := l.until(ctx, started+turn.at, nil); err != nil {
 					return err
 				}
 				to.become(turn.m, 0)
@@ -128,7 +128,7 @@ func (l *lab) fail(ctx context.Context, r *report, name string, settings fields)
 	return o, nil
 }
 
-// see finds out what the arrivals mean.
+// see evaluates the arrivals.
 func (o *outage) see(name string, arrivals []arrival) {
 	o.arrivals, o.outcome = arrivals, match(o.posts, arrivals)
 	began := o.posts[0].due

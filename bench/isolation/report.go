@@ -16,7 +16,7 @@ import (
 	"github.com/everpost/everpost/bench/internal/installation"
 )
 
-// result is what a run came to, as it is kept.
+// result is a run's result as stored.
 type result struct {
 	At       time.Time            `json:"at"`
 	Settings map[string]string    `json:"settings,omitempty"`
@@ -24,13 +24,13 @@ type result struct {
 	Reports  []*report            `json:"scenarios"`
 }
 
-// report is what one scenario came to.
+// report is the result of one scenario.
 type report struct {
 	Name     string      `json:"name"`
 	About    string      `json:"about"`
 	Figures  []figure    `json:"figures"`
 	Criteria []criterion `json:"criteria"`
-	Others   float64     `json:"others_cores"` // what other programs used meanwhile
+	Others   float64     `json:"others_cores"` // used by other programs meanwhile
 	Curves   []curve     `json:"curves,omitempty"`
 }
 
@@ -40,7 +40,7 @@ type figure struct {
 	Unit  string  `json:"unit"`
 }
 
-// criterion is met when what was measured is not above the limit.
+// criterion is met when the measured value is at most the limit.
 type criterion struct {
 	Text  string  `json:"text"`
 	Got   float64 `json:"got"`
@@ -57,7 +57,7 @@ type curve struct {
 
 func round(v float64) float64 { return math.Round(v*1000) / 1000 }
 
-// plain is a number with no more digits than anyone can use.
+// plain formats a number with two decimals at most.
 func plain(v float64) string { return strconv.FormatFloat(math.Round(v*100)/100, 'f', -1, 64) }
 
 func (r *report) figure(name string, value float64, unit string) {
@@ -69,13 +69,13 @@ func (r *report) atMost(text string, got, limit float64, unit string) {
 	r.Criteria = append(r.Criteria, criterion{text, round(got), round(limit), unit, got <= limit})
 }
 
-// exactly adds two, as one: neither more nor less.
+// exactly adds a criterion that the value equals the expected one.
 func (r *report) exactly(text string, got, want int, unit string) {
 	r.Criteria = append(r.Criteria, criterion{text + ", exactly", float64(got), float64(want), unit, got == want})
 }
 
-// compare adds what the issue asks of a neighbour: the same p99 as in quiet, within a
-// share and some milliseconds.
+// compare adds the criterion for another endpoint: its p99 stays that of the quiet phase,
+// within a share and some milliseconds.
 func (r *report) compare(whose string, quiet, during *outcome, share, more float64) {
 	r.figure(whose+", before: p50", quiet.quantile(50), "ms")
 	r.figure(whose+", before: p99", quiet.quantile(99), "ms")
@@ -85,14 +85,14 @@ func (r *report) compare(whose string, quiet, during *outcome, share, more float
 	r.exactly(whose+": lost or twice", quiet.missing+quiet.again+during.missing+during.again, 0, "events")
 }
 
-// complete adds that all arrived, and each once.
+// complete adds the criterion that every event arrived once.
 func (r *report) complete(whose string, o *outcome) {
 	r.exactly(whose+": lost", o.missing, 0, "events")
 	r.figure(whose+": answered 200 more than once", float64(o.again), "times")
-	r.exactly(whose+": never posted", o.strange, 0, "arrivals")
+	r.exactly(whose+": never posted", o.unexpected, 0, "arrivals")
 }
 
-// verdict is "met" when all criteria are.
+// verdict is "met" when all criteria are met.
 func (r *report) verdict() string {
 	if len(r.Criteria) == 0 {
 		return "NOT MEASURED"
@@ -105,10 +105,11 @@ func (r *report) verdict() string {
 	return "met"
 }
 
-// disturbing is how many cores of other programs' work make latencies doubtful.
+// disturbing is the CPU usage of other programs, in cores, above which latencies are
+// doubtful.
 const disturbing = 0.1
 
-// render writes the result for people.
+// render writes the result as text.
 func (r *result) render(to io.Writer) error {
 	text := &strings.Builder{}
 	fmt.Fprintf(text, "%s\n", r.Machine)
@@ -134,7 +135,7 @@ func (r *result) render(to io.Writer) error {
 	return nil
 }
 
-// sound is nil when all criteria are met.
+// sound returns nil when all criteria are met.
 func (r *result) sound() error {
 	var missed []error
 	for _, one := range r.Reports {
@@ -147,8 +148,8 @@ func (r *result) sound() error {
 	return errors.Join(missed...)
 }
 
-// keep writes the result into the directory as isolation-<date>-<n>.json, n being the first
-// that is free, and returns the path.
+// keep writes the result into the directory as isolation-<date>-<n>.json with the first
+// free n, and returns the path.
 func (r *result) keep(dir string) (string, error) {
 	text, err := json.MarshalIndent(r, "", "  ")
 	if err == nil {

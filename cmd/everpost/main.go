@@ -1,6 +1,6 @@
-// Command everpost runs Everpost against a given PostgreSQL and Temporal: API,
-// worker, or both. The standalone binary, which brings both along, has the same
-// commands and one more.
+// Command everpost runs Everpost against a given PostgreSQL and Temporal: API, worker, or
+// both. The standalone binary, which includes both, has the same commands and the command
+// standalone.
 package main
 
 import (

@@ -7,15 +7,15 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// AuditCommand shows who changed what. It needs an operator's key.
+// AuditCommand lists the audit log. It needs an operator's key.
 type AuditCommand struct {
 	remote `embed:""`
 	paging `embed:""`
 
-	ByKey  webhook.KeyID `help:"Only what was done with this key." name:"by-key" placeholder:"ID"`
+	ByKey  webhook.KeyID `help:"Only entries of this key." name:"by-key" placeholder:"ID"`
 	Action string        `help:"Only this action, such as endpoint.create." placeholder:"NAME"`
-	Since  instant       `help:"Only what was done since: a time, or a duration ago such as 1h." placeholder:"WHEN"`
-	Until  instant       `help:"Only what was done before." placeholder:"WHEN"`
+	Since  instant       `help:"Only entries since: a time, or a duration ago such as 1h." placeholder:"WHEN"`
+	Until  instant       `help:"Only entries before." placeholder:"WHEN"`
 }
 
 // auditEntry is an entry in the list.
@@ -30,7 +30,7 @@ type auditEntry struct {
 	Source    *string    `json:"source_address"`
 }
 
-// Run lists it: of the tenant, or with none given, of all.
+// Run lists the entries of the tenant, or of all tenants when none is given.
 func (c *AuditCommand) Run(ctx context.Context, p Process) error {
 	s, err := c.connection.open(p)
 	if err != nil {
@@ -42,11 +42,11 @@ func (c *AuditCommand) Run(ctx context.Context, p Process) error {
 	if !c.ByKey.IsZero() {
 		by = c.ByKey.String()
 	}
-	filters := given(map[string]string{
+	filters := queryOf(map[string]string{
 		"tenant": c.Tenant, "key": by, "action": c.Action, "since": c.Since.ago(now), "until": c.Until.ago(now),
 	})
-	return listOf(ctx, s, "entries", request{path: []string{"audit"}, query: filters, ofAll: true}, c.paging, []column[auditEntry]{
-		{"AT", func(e auditEntry) string { return moments(e.At) }},
+	return printList(ctx, s, "entries", request{path: []string{"audit"}, query: filters, ofAll: true}, c.paging, []column[auditEntry]{
+		{"AT", func(e auditEntry) string { return optionalTime(e.At) }},
 		{"ACTION", func(e auditEntry) string { return e.Action }},
 		{"SUBJECT", func(e auditEntry) string { return e.Subject }},
 		{"TENANT", func(e auditEntry) string { return text(e.TenantID) }},

@@ -1,5 +1,5 @@
-// Package cli is the command line that both binaries share: it reads flags and
-// environment into the settings, and calls internal/app.
+// Package cli is the command line that both binaries share. It maps flags and environment
+// variables to settings and calls internal/app or the API.
 package cli
 
 import (
@@ -24,16 +24,17 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// Process is what a command gets from the outside.
+// Process is what a command gets from its process.
 type Process struct {
 	Version string
-	Stdin   io.Reader // nil stands for os.Stdin
+	Stdin   io.Reader // nil means os.Stdin
 	Stdout  io.Writer
 	Stderr  *os.File
 	Environ []string
 
-	// FindDatabase is the URL of the product's database in the private PostgreSQL that
-	// another process runs in a data directory. Nil in the binary that has none.
+	// FindDatabase returns the URL of Everpost's database in the private PostgreSQL that
+	// another process runs in a data directory. Nil in the binary without a private
+	// PostgreSQL.
 	FindDatabase func(dataDir string) (url string, err error)
 }
 
@@ -42,18 +43,18 @@ type Commands struct {
 	Serve   ServeCommand   `cmd:"" help:"Run API and worker in one process, against a given PostgreSQL and Temporal."`
 	API     APICommand     `cmd:"" help:"Run the API alone." name:"api"`
 	Worker  WorkerCommand  `cmd:"" help:"Run a worker alone."`
-	Migrate MigrateCommand `cmd:"" help:"Bring the database up to date."`
-	Keys    KeysCommand    `cmd:"" help:"Make, list and revoke API keys; rotate the key for secrets at rest."`
+	Migrate MigrateCommand `cmd:"" help:"Migrate the database to this version."`
+	Keys    KeysCommand    `cmd:"" help:"Create, list and revoke API keys; rotate the key for secrets at rest."`
 
 	Send        SendCommand        `cmd:"" help:"Post an event."`
 	Events      EventsCommand      `cmd:"" help:"Show events."`
-	Deliveries  DeliveriesCommand  `cmd:"" help:"Show deliveries; cancel, retry, reschedule and replay them."`
-	DeadLetters DeadLettersCommand `cmd:"" help:"Show, replay and discard what was given up."`
+	Deliveries  DeliveriesCommand  `cmd:"" help:"Show, cancel, retry, reschedule and replay deliveries."`
+	DeadLetters DeadLettersCommand `cmd:"" help:"List, replay and discard dead letters."`
 	Endpoints   EndpointsCommand   `cmd:"" help:"Show, create, change, pause and test endpoints."`
 	Tenants     TenantsCommand     `cmd:"" help:"Show, create, change and delete tenants."`
-	Replays     ReplaysCommand     `cmd:"" help:"Send many deliveries again, at a rate, and look after it."`
-	Audit       AuditCommand       `cmd:"" help:"Show who changed what."`
-	Listen      ListenCommand      `cmd:"" help:"Run a receiver for trying things out: it prints what arrives, verifies it, and fails as told."`
+	Replays     ReplaysCommand     `cmd:"" help:"Replay many deliveries at a rate, and control replays."`
+	Audit       AuditCommand       `cmd:"" help:"Show the audit log."`
+	Listen      ListenCommand      `cmd:"" help:"Run a test receiver that prints and verifies requests, and fails as configured."`
 
 	Completion CompletionCommand `cmd:"" help:"Print a script that completes commands and flags in a shell."`
 	Help       HelpCommand       `cmd:"" help:"Show the help of a command."`
@@ -64,17 +65,17 @@ type Commands struct {
 	ShowVersion kong.VersionFlag `help:"Print the version." name:"version"`
 }
 
-// HelpCommand shows the help of a command, as --help behind it does.
+// HelpCommand shows the help of a command, like the flag --help.
 type HelpCommand struct {
 	Command []string `arg:"" help:"The command, such as 'endpoints create'." optional:""`
 }
 
-// Run is never reached: Main has put --help in its place.
+// Run is never called: Main replaces the command by --help.
 func (HelpCommand) Run() error { return nil }
 
 // Main runs the command line that grammar describes and returns the exit code.
 func Main(p Process, args []string, grammar any) int {
-	ctx, stop := signalled(context.Background())
+	ctx, stop := withSignals(context.Background())
 	defer stop()
 	exit, exited := exitDone, false
 	parser, err := kong.New(grammar,
@@ -84,15 +85,15 @@ func Main(p Process, args []string, grammar any) int {
 		kong.UsageOnError(), kong.Writers(p.Stdout, p.Stderr),
 		kong.Exit(func(code int) { exit, exited = code, true }), // after --help; Main returns
 		kong.BindTo(ctx, (*context.Context)(nil)), kong.Bind(p),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}), kong.ValueFormatter(describe),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}), kong.ValueFormatter(flagHelp),
 		kong.Vars{"version": "everpost " + p.Version},
-		quoted[webhook.EventID](), quoted[webhook.EndpointID](), quoted[webhook.DeliveryID](), quoted[webhook.KeyID](),
-		quoted[replayID](), quoted[instant](), quoted[netip.Prefix](),
+		textMapper[webhook.EventID](), textMapper[webhook.EndpointID](), textMapper[webhook.DeliveryID](), textMapper[webhook.KeyID](),
+		textMapper[replayID](), textMapper[instant](), textMapper[netip.Prefix](),
 	)
 	if err != nil {
 		return fail(p, err)
 	}
-	hideForeignSettings(parser.Model.Node)
+	hideOtherRoles(parser.Model.Node)
 	if p.FindDatabase == nil {
 		requireDatabase(parser.Model.Node)
 	}
@@ -101,7 +102,7 @@ func Main(p Process, args []string, grammar any) int {
 		return exit
 	}
 	if err != nil {
-		return fail(p, usage(friendly(err, args)))
+		return fail(p, usage(explainParseError(err, args)))
 	}
 	command.Bind(parser.Model)
 	if err := command.Run(); err != nil {
@@ -110,7 +111,7 @@ func Main(p Process, args []string, grammar any) int {
 	return exitDone
 }
 
-// fail says what is wrong in one line, and returns the exit code for it.
+// fail prints the error in one line and returns its exit code.
 func fail(p Process, err error) int {
 	_, _ = fmt.Fprintln(p.Stderr, "everpost: "+strings.ReplaceAll(err.Error(), "\n", "; "))
 	return exitCode(err)
@@ -124,10 +125,10 @@ func helpLast(args []string) []string {
 	return append(slices.Clone(args[1:]), "--help")
 }
 
-// hideForeignSettings leaves out of a command's help what the command has no use for:
-// 'api' and 'worker' share one struct of settings, in which the tag role says whose a
-// setting is. It can be set all the same, so that both can share an environment.
-func hideForeignSettings(root *kong.Node) {
+// hideOtherRoles hides the flags that a command does not use: 'api' and 'worker' share one
+// struct of settings, in which the tag role names the command that uses a setting. A hidden
+// flag can still be set, so that both commands can share an environment.
+func hideOtherRoles(root *kong.Node) {
 	for _, node := range root.Children {
 		if node.Name != "api" && node.Name != "worker" {
 			continue
@@ -140,8 +141,8 @@ func hideForeignSettings(root *kong.Node) {
 	}
 }
 
-// requireDatabase takes out of the help of 'keys' what only the binary can do that has a
-// PostgreSQL of its own.
+// requireDatabase removes from the help of 'keys' what only works in the binary with a
+// private PostgreSQL.
 func requireDatabase(root *kong.Node) {
 	for _, node := range root.Children {
 		if node.Name != "keys" {
@@ -160,19 +161,19 @@ func requireDatabase(root *kong.Node) {
 	}
 }
 
-// quoted is how values of a type are read: its own way, and an error shows the value.
-func quoted[T any, P interface {
+// textMapper decodes values with their UnmarshalText. Its errors quote the value.
+func textMapper[T any, P interface {
 	*T
 	encoding.TextUnmarshaler
 }]() kong.Option {
 	return kong.TypeMapper(reflect.TypeFor[T](), kong.MapperFunc(func(ctx *kong.DecodeContext, target reflect.Value) error {
 		var text string
 		if err := ctx.Scan.PopValueInto("value", &text); err != nil {
-			return err //nolint:wrapcheck // the parser adds the flag
+			return err //nolint:wrapcheck // kong adds the flag
 		}
 		var value T
 		if err := P(&value).UnmarshalText([]byte(text)); err != nil {
-			if reflect.TypeFor[T]() == reflect.TypeFor[netip.Prefix]() { // whose own words are for programmers
+			if reflect.TypeFor[T]() == reflect.TypeFor[netip.Prefix]() { // its own error is for programmers
 				err = errors.New("is not a range of addresses such as 10.0.0.0/8")
 			}
 			return fmt.Errorf("%q %w", text, err)
@@ -182,9 +183,9 @@ func quoted[T any, P interface {
 	}))
 }
 
-// describe is the help of a flag: what it is, its default, its variable. The parser's
+// flagHelp returns the help of a flag with its default and its environment variable. Kong's
 // own text leaves out the default of a flag with a placeholder.
-func describe(v *kong.Value) string {
+func flagHelp(v *kong.Value) string {
 	var facts []string
 	if v.HasDefault && v.Default != "" {
 		facts = append(facts, "default "+v.Default)
@@ -198,8 +199,8 @@ func describe(v *kong.Value) string {
 	return strings.TrimSuffix(v.Help, ".") + " (" + strings.Join(facts, ", ") + ")."
 }
 
-// friendly puts an error of the parser into plain words.
-func friendly(err error, args []string) string {
+// explainParseError turns an error of kong into a readable message.
+func explainParseError(err error, args []string) string {
 	if len(args) == 0 {
 		return "a command is missing; 'everpost --help' lists them"
 	}
@@ -217,15 +218,15 @@ func friendly(err error, args []string) string {
 	return err.Error() + "; see '" + strings.Join(command, " ") + " --help'"
 }
 
-// unknownCommand is the name that stands where a command should, and those that are
-// like it: the parser takes it for an argument too many.
+// unknownCommand returns the unknown command in an error, with kong's suggestions: kong
+// reports it as an unexpected argument.
 func unknownCommand(err error) (name string, ok bool) {
 	failed, ok := errors.AsType[*kong.ParseError](err)
 	if !ok || failed.Context == nil {
 		return "", false
 	}
 	if selected := failed.Context.Selected(); selected != nil && selected.Leaf() {
-		return "", false // the command is known, and takes no such argument
+		return "", false // the command is known and takes no such argument
 	}
 	rest, ok := strings.CutPrefix(failed.Error(), "unexpected argument ")
 	if !ok {
@@ -244,15 +245,16 @@ func unknownCommand(err error) (name string, ok bool) {
 	return name, true
 }
 
-// signalled is a context that ends with SIGTERM or SIGINT. A second signal ends
-// the process at once, as if there were no handler.
-func signalled(parent context.Context) (context.Context, context.CancelFunc) {
+// withSignals returns a context that is done after SIGTERM or SIGINT. A second signal ends
+// the process at once.
+func withSignals(parent context.Context) (context.Context, context.CancelFunc) {
 	ctx, stop := signal.NotifyContext(parent, syscall.SIGTERM, syscall.SIGINT)
 	context.AfterFunc(ctx, stop)
 	return ctx, stop
 }
 
-// Logger is the process's logger; it warns of variables that no setting has.
+// Logger returns the process's logger and warns of unknown EVERPOST_ variables in the
+// environment.
 func (p Process) Logger(level string) *slog.Logger {
 	logger := telemetry.NewLogger(p.Stderr, level)
 	for _, name := range config.Unknown(p.Environ, Settings()) {
@@ -261,7 +263,7 @@ func (p Process) Logger(level string) *slog.Logger {
 	return logger
 }
 
-// Settings are the settings of all commands, those of the standalone binary included.
+// Settings returns the settings of all commands, including the standalone binary's.
 func Settings() []config.Setting {
 	return config.Declared(config.Config{}, config.WebUI{}, config.Standalone{}, remote{}, ListenCommand{})
 }

@@ -21,8 +21,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(postgrestest.Main(m)) }
 
-// run runs a command line. The environment that the flags read is the test
-// process's own; environ is what the warnings are made from.
+// run runs a command line. Flags read the test process's environment; environ is only used
+// for the warnings.
 func run(t *testing.T, environ []string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	file, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
@@ -35,8 +35,7 @@ func run(t *testing.T, environ []string, args ...string) (code int, stdout, stde
 	return code, out.String(), string(text)
 }
 
-// The help of a command lists each setting with
-// its variable and its default.
+// The help of a command lists each setting with its variable and its default.
 func TestHelpListsEverySetting(t *testing.T) {
 	t.Parallel()
 	for _, command := range []string{"serve", "api", "worker"} {
@@ -47,7 +46,7 @@ func TestHelpListsEverySetting(t *testing.T) {
 		for _, field := range reflect.VisibleFields(reflect.TypeFor[config.Config]()) {
 			tag := field.Tag
 			if field.Anonymous {
-				continue // its fields come by themselves
+				continue // its fields follow separately
 			}
 			if role := tag.Get("role"); role != "" && role != command && command != "serve" {
 				require.NotContains(t, words, "$"+tag.Get("env"), "%s has no use for it", command)
@@ -69,7 +68,7 @@ func TestHelpListsEverySetting(t *testing.T) {
 	}
 }
 
-// Every variable that a flag has is a setting that the documentation lists.
+// Every variable of a flag is a setting that the documentation lists.
 func TestEveryVariableIsASetting(t *testing.T) {
 	t.Parallel()
 	known := map[string]config.Setting{}
@@ -95,7 +94,8 @@ func TestEveryVariableIsASetting(t *testing.T) {
 	}
 }
 
-// What is wrong is said in one line that names it, and nothing is started.
+// An invalid command line is reported in one line that names the error, and nothing is
+// started.
 func TestBadCommandLines(t *testing.T) {
 	t.Parallel()
 	const kek = "K4JF8A06nx3tRLH7jGEAk8DIEogd7avty/nxsMJyLIk="
@@ -138,8 +138,8 @@ func TestBadCommandLines(t *testing.T) {
 	}
 }
 
-// A database that is not there: one line, without the password.
-func TestDatabaseAway(t *testing.T) {
+// An unreachable database is reported in one line, without the password.
+func TestUnreachableDatabase(t *testing.T) {
 	t.Parallel()
 	for _, command := range []string{"migrate", "keys list"} {
 		code, _, stderr := run(t, nil, append(strings.Fields(command), "--database-url=postgres://someone:canary@127.0.0.1:1/x")...)
@@ -158,7 +158,7 @@ func TestVersion(t *testing.T) {
 	require.Empty(t, stderr)
 }
 
-// An unknown variable only warns, and every setting of any command is known.
+// An unknown variable only causes a warning, and the settings of all commands are known.
 func TestUnknownVariableWarns(t *testing.T) {
 	t.Parallel()
 	environ := []string{"EVERPOST_LITSEN=:80", "EVERPOST_UI_URL=http://x", "EVERPOST_TEST_DATABASE_URL=x", "PATH=/"}
@@ -173,12 +173,12 @@ func TestUnknownVariableWarns(t *testing.T) {
 	require.Equal(t, 1, strings.Count(stderr, "unknown setting"), stderr)
 }
 
-// Migrating, and keys from their making to their end.
+// Migration, and the creation, listing and revocation of keys.
 func TestMigrateAndKeys(t *testing.T) {
 	t.Parallel()
 	address := postgrestest.NewEmpty(t)
 	url := "--database-url=" + address
-	for range 2 { // again is no error
+	for range 2 { // the second time is no error
 		code, stdout, stderr := run(t, nil, "migrate", url)
 		require.Zero(t, code, stderr)
 		require.Equal(t, "the database is up to date\n", stdout)

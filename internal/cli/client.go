@@ -19,61 +19,61 @@ import (
 )
 
 const (
-	// requestTimeout is for one request to the API as a whole. The slowest answer is
-	// that of an endpoint's test, which takes as long as its receiver may: 30 s.
+	// requestTimeout bounds one request to the API as a whole. The slowest response is that
+	// of an endpoint test, which takes as long as the receiver may: 30 s.
 	requestTimeout = 45 * time.Second
 
 	// maxAnswer is more than the largest page: 250 attempts with their excerpts.
 	maxAnswer = 64 << 20
 
-	operatorKeyFile = "operator.key" // as standalone names it in its data directory
+	operatorKeyFile = "operator.key" // written by standalone into its data directory
 	maxKeyFile      = 4 << 10
 )
 
-// connection is what all commands have that call the API.
+// connection holds the flags of all commands that call the API.
 type connection struct {
 	URL     string `default:"http://127.0.0.1:8080" env:"EVERPOST_URL" help:"Address of Everpost's API." name:"url" placeholder:"URL" section:"client"`
 	Key     string `env:"EVERPOST_KEY" help:"API key. Without one, on this machine, the operator key in the data directory is used." placeholder:"KEY" section:"client"` //nolint:lll // a struct tag cannot be wrapped
 	DataDir string `default:".everpost" env:"EVERPOST_DATA_DIR" help:"Data directory of 'everpost standalone', where operator.key is." placeholder:"DIR"`
-	JSON    bool   `help:"Print the API's answer, for scripts." name:"json"`
+	JSON    bool   `help:"Print the API's response as JSON, for scripts." name:"json"`
 }
 
-// remote is what commands have that are about what belongs to a tenant.
+// remote holds the flags of commands that concern one tenant.
 type remote struct {
 	connection `embed:""`
 
 	Tenant string `env:"EVERPOST_TENANT" help:"Tenant of the events, deliveries and endpoints." placeholder:"ID" section:"client"`
 }
 
-// session is a command's way to the API and back to the person who called it.
+// session is the state of a command that calls the API.
 type session struct {
 	Process
 
 	http   *http.Client
-	base   string // without a slash at its end
+	base   string // without a trailing slash
 	key    string // "" when there is none
-	source string // the file that the key is from, "" when it was given
+	source string // the file that contains the key, "" when the key was given
 	tenant string
 	json   bool
 }
 
-// request is one call of the API, under the tenant's part of it.
+// request is one call of the API.
 type request struct {
 	method string
 	path   []string // below /v1/tenants/{tenant}
 	query  url.Values
 	body   []byte // JSON; nil for none
-	ofAll  bool   // the path is below /v1: it is about no tenant alone
+	ofAll  bool   // the path is below /v1 and not below a tenant
 	header map[string]string
 }
 
-// answer is what the API said when it did what it was asked.
+// answer is a 2xx response of the API.
 type answer struct {
 	body   []byte
 	header http.Header
 }
 
-// open checks the settings and finds the key. Nothing is sent yet.
+// open checks the settings and finds the key. It sends nothing.
 func (r *remote) open(p Process) (*session, error) {
 	s, err := r.connection.open(p)
 	if err != nil {
@@ -86,12 +86,12 @@ func (r *remote) open(p Process) (*session, error) {
 	return s, nil
 }
 
-// open is remote.open for what need not be about one tenant.
+// open is remote.open for commands that need no tenant.
 func (r *connection) open(p Process) (*session, error) {
 	u, err := url.Parse(r.URL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		shown := ""
-		if !strings.ContainsAny(r.URL, "@?#") { // what follows them may be a secret
+		if !strings.ContainsAny(r.URL, "@?#") { // the rest may contain a secret
 			shown = fmt.Sprintf("%q ", r.URL)
 		}
 		return nil, usage("--url: " + shown + "must be an address such as http://127.0.0.1:8080, without a user, query or fragment")
@@ -118,21 +118,21 @@ func (r *connection) open(p Process) (*session, error) {
 				TLSHandshakeTimeout: 10 * time.Second,
 				IdleConnTimeout:     time.Minute,
 			},
-			// A key goes to the address that was named and to no other.
+			// Send the key to the given address only.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}, nil
 }
 
-// onThisMachine reports whether the host is loopback. The operator's key is never
-// sent anywhere else unless it was given: a mistyped address would get the master key.
+// onThisMachine reports whether the host is loopback. The operator's key from the file is
+// never sent anywhere else: a mistyped address would get it.
 func onThisMachine(host string) bool {
 	addr, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && addr.Unmap().IsLoopback()
 }
 
-// readOperatorKey reads the key that standalone left for its operator, "" when
-// there is none.
+// readOperatorKey reads the key that standalone wrote for its operator, "" when there is
+// none.
 func readOperatorKey(path string) (string, error) {
 	file, err := os.Open(path) //nolint:gosec // the operator's own file
 	if errors.Is(err, fs.ErrNotExist) {
@@ -141,7 +141,7 @@ func readOperatorKey(path string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("operator key: %w; give a key with --key or $EVERPOST_KEY", err)
 	}
-	defer func() { _ = file.Close() }() // only read
+	defer func() { _ = file.Close() }() // opened for reading
 	text, err := io.ReadAll(io.LimitReader(file, maxKeyFile))
 	if err != nil {
 		return "", fmt.Errorf("operator key: %w", err)
@@ -149,11 +149,11 @@ func readOperatorKey(path string) (string, error) {
 	return strings.TrimSpace(string(text)), nil
 }
 
-// close ends the connections.
+// close closes the idle connections.
 func (s *session) close() { s.http.CloseIdleConnections() }
 
-// do makes a request. An answer that is not 2xx is a *refusal; any other error means
-// that no answer came.
+// do makes a request. A response that is not 2xx is an *apiError; any other error means
+// that there was no response.
 func (s *session) do(ctx context.Context, r request) (answer, error) {
 	parts := []string{s.base, "v1"}
 	if !r.ofAll {
@@ -166,22 +166,22 @@ func (s *session) do(ctx context.Context, r request) (answer, error) {
 	if len(r.query) > 0 {
 		target += "?" + r.query.Encode()
 	}
-	asked, err := http.NewRequestWithContext(ctx, r.method, target, bytes.NewReader(r.body))
+	req, err := http.NewRequestWithContext(ctx, r.method, target, bytes.NewReader(r.body))
 	if err != nil {
-		return answer{}, usage("--url: is not an address") // err would repeat the query
+		return answer{}, usage("--url: is not an address") // err contains the query
 	}
-	asked.Header.Set("User-Agent", "everpost-cli/"+s.Version)
-	asked.Header.Set("Accept", "application/json")
+	req.Header.Set("User-Agent", "everpost-cli/"+s.Version)
+	req.Header.Set("Accept", "application/json")
 	if s.key != "" {
-		asked.Header.Set("Authorization", "Bearer "+s.key)
+		req.Header.Set("Authorization", "Bearer "+s.key)
 	}
 	if r.body != nil {
-		asked.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Content-Type", "application/json")
 	}
 	for name, value := range r.header {
-		asked.Header.Set(name, value)
+		req.Header.Set(name, value)
 	}
-	response, err := s.http.Do(asked)
+	response, err := s.http.Do(req)
 	if err != nil {
 		return answer{}, s.unreachable(ctx, err)
 	}
@@ -194,24 +194,24 @@ func (s *session) do(ctx context.Context, r request) (answer, error) {
 		return answer{}, fmt.Errorf("the answer of %s is larger than %d MiB", s.base, maxAnswer>>20)
 	}
 	if response.StatusCode < 200 || response.StatusCode > 299 {
-		return answer{}, s.refused(r, asked, response, body)
+		return answer{}, s.newAPIError(r, req, response, body)
 	}
 	return answer{body: body, header: response.Header}, nil
 }
 
-// errForeign is the error for an answer that is none of Everpost's.
-var errForeign = errors.New("the answer is not what Everpost's API gives: is --url right?")
+// errNotEverpost is the error for a response that does not come from Everpost's API.
+var errNotEverpost = errors.New("the answer is not what Everpost's API gives: is --url right?")
 
-// decode reads an answer. The error is errForeign.
+// decode decodes a response. The error is errNotEverpost.
 func decode[T any](a answer) (T, error) {
 	var v T
 	if err := json.Unmarshal(a.body, &v); err != nil {
-		return v, errForeign
+		return v, errNotEverpost
 	}
 	return v, nil
 }
 
-// marshal encodes what cannot fail to be encoded: maps and structs of plain values.
+// marshal encodes maps and structs of plain values, which cannot fail.
 func marshal(v any) []byte {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -222,8 +222,7 @@ func marshal(v any) []byte {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
-// object is a JSON object for a request's body, of the entries that were given; nil
-// for no body when there are none.
+// object returns a JSON object of the non-empty entries; nil when there are none.
 func object(entries map[string]any) []byte {
 	for name, value := range entries {
 		if value == nil || value == "" {

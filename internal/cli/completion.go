@@ -8,14 +8,14 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// CompletionCommand prints a script for a shell, which asks the hidden command
-// __complete what may stand next. There is no library for it that is both kept well and
-// small: see docs/adr/0001, libraries.
+// CompletionCommand prints a completion script for a shell. The script calls the hidden
+// command __complete for the candidates. Kong has no completion of its own, and no
+// maintained library adds it: see docs/adr/0001, libraries.
 type CompletionCommand struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish." placeholder:"SHELL"`
 }
 
-// Help says how the script is used.
+// Help describes how to use the script.
 func (*CompletionCommand) Help() string {
 	return `For the shell that runs now:
 
@@ -52,12 +52,12 @@ complete -c everpost-cluster -a '(__everpost_complete)'`,
 	return err //nolint:wrapcheck // standard output
 }
 
-// completeCommand prints what may stand in the place of the last of the words.
+// completeCommand prints the candidates for the last of the words.
 type completeCommand struct {
 	Words []string `arg:"" optional:"" passthrough:""`
 }
 
-// Run prints a candidate a line.
+// Run prints one candidate per line.
 func (c *completeCommand) Run(p Process, model *kong.Application) error {
 	words := c.Words
 	if len(words) > 0 && words[0] == "--" {
@@ -71,8 +71,9 @@ func (c *completeCommand) Run(p Process, model *kong.Application) error {
 	return nil
 }
 
-// candidates are what the last word may become, sorted: commands, flags, and the choices
-// of a flag or argument that has them. There are none where anything may stand.
+// candidates returns the completions of the last word, sorted: commands, flags, and the
+// values of a flag or argument with a fixed set of values. It returns none where any value
+// is valid.
 func candidates(root *kong.Node, words []string) []string {
 	if len(words) == 0 {
 		words = []string{""}
@@ -89,7 +90,7 @@ func candidates(root *kong.Node, words []string) []string {
 				all = append(all, name+"="+choice)
 			}
 		}
-		_ = typed // part of last, which the candidates are held against
+		_ = typed // candidates are compared with the whole word
 	case strings.HasPrefix(last, "-"):
 		for name, flag := range flags {
 			if !flag.Hidden {
@@ -111,8 +112,8 @@ func candidates(root *kong.Node, words []string) []string {
 	return slices.Compact(all)
 }
 
-// follow walks along complete words: to the command that they name, its flags by name,
-// the flag whose value comes next (nil for none), and how many arguments it has.
+// follow walks along the complete words. It returns the command that they name, its flags
+// by name, the flag whose value comes next (nil for none), and the number of arguments.
 func follow(root *kong.Node, words []string) (node *kong.Node, flags map[string]*kong.Flag, pending *kong.Flag, arguments int) {
 	flags = map[string]*kong.Flag{}
 	enter := func(to *kong.Node) {
@@ -123,7 +124,7 @@ func follow(root *kong.Node, words []string) (node *kong.Node, flags map[string]
 	}
 	enter(root)
 	for _, word := range words {
-		if pending != nil { // this is its value
+		if pending != nil { // the word is its value
 			pending = nil
 			continue
 		}
@@ -143,7 +144,7 @@ func follow(root *kong.Node, words []string) (node *kong.Node, flags map[string]
 	return node, flags, pending, arguments
 }
 
-// choices are the values that a flag or argument may have, nil for any.
+// choices returns the valid values of a flag or argument, nil if any is valid.
 func choices(v *kong.Value) []string {
 	if v.Enum == "" {
 		return nil

@@ -13,7 +13,7 @@ import (
 	"github.com/everpost/everpost/internal/cli"
 )
 
-// What may stand next, for words as a shell gives them.
+// The candidates for words as a shell passes them.
 func TestCompletion(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -44,8 +44,8 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
-// The scripts work in the shells that are on this machine: bash completes a command line
-// for real, the others read theirs without an error.
+// The scripts work in the installed shells: bash completes a command line, the others parse
+// their script without an error.
 func TestCompletionScripts(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -66,7 +66,7 @@ func TestCompletionScripts(t *testing.T) {
 	if err != nil {
 		t.Skip("bash is not on this machine: nothing was completed for real")
 	}
-	// The stub answers as the binary would, and notes what it was asked.
+	// The stub responds like the binary and records its arguments.
 	stub := filepath.Join(dir, "everpost")
 	script := "#!" + bash + "\nprintf '%s|' \"$@\" >" + dir + "/asked\nprintf 'pause\\nresume\\n'\n"
 	require.NoError(t, os.WriteFile(stub, []byte(script), 0o700))
@@ -79,8 +79,8 @@ func TestCompletionScripts(t *testing.T) {
 	require.Equal(t, "__complete|--|endpoints||", string(asked))
 }
 
-// 'help', '--version' and what is nearly right.
-func TestFindingTheWay(t *testing.T) {
+// 'help', '--version' and misspelt commands.
+func TestHelpAndSuggestions(t *testing.T) {
 	t.Parallel()
 	code, version, _ := run(t, nil, "--version")
 	require.Zero(t, code)
@@ -114,9 +114,9 @@ func TestFindingTheWay(t *testing.T) {
 	}
 }
 
-// The binary that has no PostgreSQL of its own asks for the database; the other one finds
-// it by the data directory.
-func TestKeysFindTheDatabase(t *testing.T) {
+// The binary without a private PostgreSQL requires the database URL; the other one finds
+// the database by the data directory.
+func TestKeysDatabase(t *testing.T) {
 	t.Parallel()
 	_, help, _ := run(t, nil, "keys", "list", "--help")
 	require.NotContains(t, help, "data-dir", "this binary has none")

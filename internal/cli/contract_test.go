@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What the contract says of routes that this package is not tested against for real:
-// method, path, query and body of each command's request, and how its answer is shown.
+// Routes that no other test of this package covers with a real API: method, path, query and
+// body of each command's request, and the output of its response.
 func TestContract(t *testing.T) {
 	t.Parallel()
 	const (

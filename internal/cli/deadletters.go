@@ -8,14 +8,14 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// DeadLettersCommand shows what was given up and says what is to become of it.
+// DeadLettersCommand lists, replays and discards dead letters.
 type DeadLettersCommand struct {
 	List    DeadLettersListCommand    `cmd:"" help:"List dead letters."`
-	Replay  DeadLettersReplayCommand  `cmd:"" help:"Send dead letters again: some by their ids, or with --all all that the filters choose, at a rate."`
-	Discard DeadLettersDiscardCommand `cmd:"" help:"Throw dead letters away."`
+	Replay  DeadLettersReplayCommand  `cmd:"" help:"Replay dead letters: by their ids, or with --all all that match the filters, at a rate."`
+	Discard DeadLettersDiscardCommand `cmd:"" help:"Discard dead letters."`
 }
 
-// deadLetterFields are the filters of dead letters under the names of the API.
+// deadLetterFields returns the filters under their names in the API.
 func deadLetterFields(f deliveryFilters, reason string, status int, now time.Time) map[string]string {
 	fields := f.fields(now)
 	fields["reason"] = reason
@@ -31,43 +31,38 @@ type DeadLettersListCommand struct {
 	paging          `embed:""`
 	deliveryFilters `embed:""`
 
-	Reason string `help:"Only what was given up for this reason, such as max_attempts." placeholder:"REASON"`
-	Status int    `help:"Only what was last answered with this status." placeholder:"CODE"`
+	Reason string `help:"Only dead letters with this reason, such as max_attempts." placeholder:"REASON"`
+	Status int    `help:"Only dead letters whose last response had this status." placeholder:"CODE"`
 }
 
 // Run lists them.
 func (c *DeadLettersListCommand) Run(ctx context.Context, p Process) error {
-	s, err := c.open(p)
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	r := request{path: []string{"dead-letters"}, query: given(deadLetterFields(c.deliveryFilters, c.Reason, c.Status, time.Now()))}
-	return listOf(ctx, s, "dead letters", r, c.paging, []column[delivery]{
+	r := request{path: []string{"dead-letters"}, query: queryOf(deadLetterFields(c.deliveryFilters, c.Reason, c.Status, time.Now()))}
+	return listOf(ctx, p, c, "dead letters", r, c.paging, []column[delivery]{
 		{"ID", func(d delivery) string { return d.ID }},
 		{"REASON", func(d delivery) string { return orDash(d.reason()) }},
 		{"LAST", delivery.last},
 		{"EVENT TYPE", func(d delivery) string { return d.EventType }},
 		{"ENDPOINT", func(d delivery) string { return d.EndpointID }},
 		{"ATTEMPTS", func(d delivery) string { return strconv.Itoa(d.Attempts) }},
-		{"CREATED", func(d delivery) string { return moments(d.CreatedAt) }},
-		{"GIVEN UP", func(d delivery) string { return moments(d.CompletedAt) }},
+		{"CREATED", func(d delivery) string { return optionalTime(d.CreatedAt) }},
+		{"GIVEN UP", func(d delivery) string { return optionalTime(d.CompletedAt) }},
 	})
 }
 
-// DeadLettersReplayCommand sends dead letters again.
+// DeadLettersReplayCommand replays dead letters.
 type DeadLettersReplayCommand struct {
 	remote          `embed:""`
 	deliveryFilters `embed:""`
 	pace            `embed:""`
 
 	IDs    []webhook.DeliveryID `arg:"" help:"Ids of dead letters, dlv_..." name:"id" optional:""`
-	All    bool                 `help:"Replay all that the filters choose, at a rate, as 'replays create' does."`
-	Reason string               `help:"With ids: why, which is kept with the delivery. With --all: only what was given up for this reason." placeholder:"TEXT"`
-	Status int                  `help:"With --all: only what was last answered with this status." placeholder:"CODE"`
+	All    bool                 `help:"Replay all that match the filters, at a rate, like 'replays create'."`
+	Reason string               `help:"With ids: a reason, stored with the delivery. With --all: only dead letters with this reason." placeholder:"TEXT"`
+	Status int                  `help:"With --all: only dead letters whose last response had this status." placeholder:"CODE"`
 }
 
-// Run sends them.
+// Run replays them.
 func (c *DeadLettersReplayCommand) Run(ctx context.Context, p Process) error {
 	switch {
 	case c.All && len(c.IDs) > 0:
@@ -82,14 +77,14 @@ func (c *DeadLettersReplayCommand) Run(ctx context.Context, p Process) error {
 	return c.command(ctx, p, "dead-letters", c.IDs, "replay", object(map[string]any{"reason": c.Reason}))
 }
 
-// DeadLettersDiscardCommand throws dead letters away.
+// DeadLettersDiscardCommand discards dead letters.
 type DeadLettersDiscardCommand struct {
 	remote   `embed:""`
 	many     `embed:""`
 	reasoned `embed:""`
 }
 
-// Run throws them away.
+// Run discards them.
 func (c *DeadLettersDiscardCommand) Run(ctx context.Context, p Process) error {
 	return c.command(ctx, p, "dead-letters", c.IDs, "discard", object(map[string]any{"reason": c.Reason}))
 }

@@ -11,18 +11,18 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// DeliveriesCommand shows deliveries and says what is to become of them.
+// DeliveriesCommand lists and controls deliveries.
 type DeliveriesCommand struct {
 	List       DeliveriesListCommand       `cmd:"" help:"List deliveries."`
 	Get        DeliveriesGetCommand        `cmd:"" help:"Show a delivery."`
 	Attempts   DeliveriesAttemptsCommand   `cmd:"" help:"List a delivery's attempts."`
-	Cancel     DeliveriesCancelCommand     `cmd:"" help:"End deliveries that are under way."`
+	Cancel     DeliveriesCancelCommand     `cmd:"" help:"Cancel open deliveries."`
 	Retry      DeliveriesRetryCommand      `cmd:"" help:"Make the next attempt now."`
 	Reschedule DeliveriesRescheduleCommand `cmd:"" help:"Make the next attempt at another time."`
-	Replay     DeliveriesReplayCommand     `cmd:"" help:"Send deliveries that have ended again."`
+	Replay     DeliveriesReplayCommand     `cmd:"" help:"Replay deliveries that have ended."`
 }
 
-// delivery is a delivery as the API shows it, as far as a table needs it.
+// delivery is the part of the API's delivery that a table shows.
 type delivery struct {
 	ID          string  `json:"id"`
 	EndpointID  string  `json:"endpoint_id"`
@@ -38,9 +38,9 @@ type delivery struct {
 	CompletedAt   *time.Time `json:"completed_at"`
 }
 
-// resting reports whether nothing happens any more by itself. A state that this
-// version does not know is taken for an open one.
-func (d delivery) resting() bool {
+// ended reports whether the delivery is not open any more. A state that this version does
+// not know counts as open.
+func (d delivery) ended() bool {
 	state, known := webhook.ParseState(d.State)
 	return known && !state.Open()
 }
@@ -52,7 +52,7 @@ func (d delivery) reason() string {
 	return *d.Reason
 }
 
-// last is what the last attempt came to.
+// last is the outcome of the last attempt.
 func (d delivery) last() string {
 	if d.LastOutcome == nil {
 		return "-"
@@ -60,7 +60,7 @@ func (d delivery) last() string {
 	return d.LastOutcome.Reason
 }
 
-// attempt is an attempt as the API shows it, as far as a table needs it.
+// attempt is the part of the API's attempt that a table shows.
 type attempt struct {
 	Number      int        `json:"number"`
 	Run         int        `json:"run"`
@@ -82,7 +82,7 @@ func (a attempt) status() string {
 
 func (a attempt) latency() string { return strconv.FormatInt(a.LatencyMS, 10) + " ms" }
 
-// wait is how long the next attempt waits, and because of what.
+// wait is the delay before the next attempt and its source.
 func (a attempt) wait() string {
 	if a.DelayMS == nil {
 		return "-"
@@ -94,8 +94,8 @@ func (a attempt) wait() string {
 	return waits
 }
 
-// inWords is the attempt in one line.
-func (a attempt) inWords() string {
+// summary describes the attempt in one line.
+func (a attempt) summary() string {
 	line := a.Reason
 	if a.Status != nil {
 		line = a.status() + " " + a.Reason
@@ -107,15 +107,15 @@ func (a attempt) inWords() string {
 	return line
 }
 
-// deliveryFilters choose deliveries in a list.
+// deliveryFilters are the filters of a list of deliveries.
 type deliveryFilters struct {
 	Endpoint  webhook.EndpointID `help:"Only deliveries to this endpoint." placeholder:"ID"`
-	EventType string             `help:"Only deliveries of events of this type, or of those that a pattern such as order.* fits." placeholder:"TYPE"`
-	Since     instant            `help:"Only what was created since: a time, or a duration ago such as 1h." placeholder:"WHEN"`
-	Until     instant            `help:"Only what was created before." placeholder:"WHEN"`
+	EventType string             `help:"Only deliveries of events of this type, or of types that match a pattern such as order.*." placeholder:"TYPE"`
+	Since     instant            `help:"Only deliveries created since: a time, or a duration ago such as 1h." placeholder:"WHEN"`
+	Until     instant            `help:"Only deliveries created before." placeholder:"WHEN"`
 }
 
-// fields are the filters under the names of the API.
+// fields returns the filters under their names in the API.
 func (f *deliveryFilters) fields(now time.Time) map[string]string {
 	fields := map[string]string{"event_type": f.EventType, "since": f.Since.ago(now), "until": f.Until.ago(now)}
 	if !f.Endpoint.IsZero() {
@@ -136,27 +136,22 @@ type DeliveriesListCommand struct {
 
 // Run lists them.
 func (c *DeliveriesListCommand) Run(ctx context.Context, p Process) error {
-	s, err := c.open(p)
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	query := given(c.fields(time.Now()))
+	query := queryOf(c.fields(time.Now()))
 	if len(c.State) > 0 {
 		query["state"] = c.State
 	}
 	if !c.Event.IsZero() {
 		query.Set("event_id", c.Event.String())
 	}
-	return listOf(ctx, s, "deliveries", request{path: []string{"deliveries"}, query: query}, c.paging, []column[delivery]{
+	return listOf(ctx, p, c, "deliveries", request{path: []string{"deliveries"}, query: query}, c.paging, []column[delivery]{
 		{"ID", func(d delivery) string { return d.ID }},
 		{"STATE", func(d delivery) string { return d.State }},
 		{"EVENT TYPE", func(d delivery) string { return d.EventType }},
 		{"ENDPOINT", func(d delivery) string { return d.EndpointID }},
 		{"ATTEMPTS", func(d delivery) string { return strconv.Itoa(d.Attempts) }},
 		{"LAST", delivery.last},
-		{"NEXT ATTEMPT", func(d delivery) string { return moments(d.NextAttemptAt) }},
-		{"CREATED", func(d delivery) string { return moments(d.CreatedAt) }},
+		{"NEXT ATTEMPT", func(d delivery) string { return optionalTime(d.NextAttemptAt) }},
+		{"CREATED", func(d delivery) string { return optionalTime(d.CreatedAt) }},
 	})
 }
 
@@ -182,15 +177,10 @@ type DeliveriesAttemptsCommand struct {
 
 // Run lists them.
 func (c *DeliveriesAttemptsCommand) Run(ctx context.Context, p Process) error {
-	s, err := c.open(p)
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	return listOf(ctx, s, "attempts", request{path: []string{"deliveries", c.ID.String(), "attempts"}}, c.paging, []column[attempt]{
+	return listOf(ctx, p, c, "attempts", request{path: []string{"deliveries", c.ID.String(), "attempts"}}, c.paging, []column[attempt]{
 		{"ATTEMPT", func(a attempt) string { return strconv.Itoa(a.Number) }},
 		{"RUN", func(a attempt) string { return strconv.Itoa(a.Run) }},
-		{"STARTED", func(a attempt) string { return moments(a.StartedAt) }},
+		{"STARTED", func(a attempt) string { return optionalTime(a.StartedAt) }},
 		{"STATUS", attempt.status},
 		{"REASON", func(a attempt) string { return a.Reason }},
 		{"TOOK", attempt.latency},
@@ -199,14 +189,14 @@ func (c *DeliveriesAttemptsCommand) Run(ctx context.Context, p Process) error {
 	})
 }
 
-// many are the deliveries that a command is for.
+// many are the ids of the deliveries that a command applies to.
 type many struct {
 	IDs []webhook.DeliveryID `arg:"" help:"Ids of deliveries, dlv_..." name:"id"`
 }
 
-// reasoned is a command that a reason may be given for.
+// reasoned is the flag for the reason of a command.
 type reasoned struct {
-	Reason string `help:"Why; kept with the delivery and in the audit log." placeholder:"TEXT"`
+	Reason string `help:"A reason, stored with the delivery and in the audit log." placeholder:"TEXT"`
 }
 
 // DeliveriesCancelCommand cancels deliveries.
@@ -221,13 +211,13 @@ func (c *DeliveriesCancelCommand) Run(ctx context.Context, p Process) error {
 	return c.command(ctx, p, "deliveries", c.IDs, "cancel", object(map[string]any{"reason": c.Reason}))
 }
 
-// DeliveriesRetryCommand tries deliveries now.
+// DeliveriesRetryCommand makes the next attempt now.
 type DeliveriesRetryCommand struct {
 	remote `embed:""`
 	many   `embed:""`
 }
 
-// Run tries them.
+// Run requests the attempts.
 func (c *DeliveriesRetryCommand) Run(ctx context.Context, p Process) error {
 	return c.command(ctx, p, "deliveries", c.IDs, "retry", nil)
 }
@@ -240,25 +230,25 @@ type DeliveriesRescheduleCommand struct {
 	At instant `help:"When: a time, or a duration from now such as 2h." placeholder:"WHEN" required:""`
 }
 
-// Run moves it.
+// Run moves the attempts.
 func (c *DeliveriesRescheduleCommand) Run(ctx context.Context, p Process) error {
-	return c.command(ctx, p, "deliveries", c.IDs, "reschedule", object(map[string]any{"at": c.At.ahead(time.Now())}))
+	return c.command(ctx, p, "deliveries", c.IDs, "reschedule", object(map[string]any{"at": c.At.fromNow(time.Now())}))
 }
 
-// DeliveriesReplayCommand sends deliveries again.
+// DeliveriesReplayCommand replays deliveries that have ended.
 type DeliveriesReplayCommand struct {
 	remote   `embed:""`
 	many     `embed:""`
 	reasoned `embed:""`
 }
 
-// Run sends them.
+// Run replays them.
 func (c *DeliveriesReplayCommand) Run(ctx context.Context, p Process) error {
 	return c.command(ctx, p, "deliveries", c.IDs, "replay", object(map[string]any{"reason": c.Reason}))
 }
 
-// command gives a command to each delivery. One that does not take it keeps no other
-// from it; the error names all that did not.
+// command sends a command for each delivery. When one delivery rejects it, the others still
+// get it; the error names all that rejected it.
 func (r *remote) command(ctx context.Context, p Process, list string, ids []webhook.DeliveryID, verb string, body []byte) error {
 	s, err := r.open(p)
 	if err != nil {
@@ -268,22 +258,22 @@ func (r *remote) command(ctx context.Context, p Process, list string, ids []webh
 	var not []error
 	for _, id := range ids {
 		a, err := s.do(ctx, request{method: http.MethodPost, path: []string{list, id.String(), verb}, body: body})
-		if refused, ok := errors.AsType[*refusal](err); ok && (refused.status == http.StatusNotFound || refused.status == http.StatusConflict) {
+		if refused, ok := errors.AsType[*apiError](err); ok && (refused.status == http.StatusNotFound || refused.status == http.StatusConflict) {
 			not = append(not, fmt.Errorf("%s: %w", id, err))
 			continue
 		}
-		if err != nil { // it would be the same with the next
+		if err != nil { // the next one would fail in the same way
 			return errors.Join(append(not, fmt.Errorf("%s: %w", id, err))...)
 		}
-		if err := s.commanded(a, verb); err != nil {
+		if err := s.printAccepted(a, verb); err != nil {
 			return err
 		}
 	}
 	return errors.Join(not...)
 }
 
-// commanded says that a command is stored; the workflow carries it out.
-func (s *session) commanded(a answer, verb string) error {
+// printAccepted prints that a command is stored; the workflow executes it later.
+func (s *session) printAccepted(a answer, verb string) error {
 	if s.json {
 		return s.show(a)
 	}

@@ -9,20 +9,20 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// EndpointsCommand looks after the URLs that events are sent to.
+// EndpointsCommand manages endpoints.
 type EndpointsCommand struct {
 	List         EndpointsListCommand         `cmd:"" help:"List endpoints."`
 	Get          EndpointsGetCommand          `cmd:"" help:"Show an endpoint."`
 	Create       EndpointsCreateCommand       `cmd:"" help:"Create an endpoint and print it, with its secret."`
 	Update       EndpointsUpdateCommand       `cmd:"" help:"Change an endpoint."`
-	Delete       EndpointsDeleteCommand       `cmd:"" help:"Delete an endpoint; its deliveries under way are cancelled."`
+	Delete       EndpointsDeleteCommand       `cmd:"" help:"Delete an endpoint and cancel its open deliveries."`
 	Secret       EndpointsSecretCommand       `cmd:"" help:"Print an endpoint's secret."`
-	RotateSecret EndpointsRotateSecretCommand `cmd:"" help:"Give an endpoint a new secret; the old one is used beside it for a while."`
-	Health       EndpointsHealthCommand       `cmd:"" help:"Show how an endpoint fares, and why deliveries to it wait."`
-	Test         EndpointsTestCommand         `cmd:"" help:"Send one request to an endpoint now, and show what it came to."`
-	Pause        EndpointsPauseCommand        `cmd:"" help:"Hold what is for an endpoint."`
-	Resume       EndpointsResumeCommand       `cmd:"" help:"Send what was held, paced."`
-	CloseCircuit EndpointsCloseCircuitCommand `cmd:"" help:"Try an endpoint now whose circuit is open."`
+	RotateSecret EndpointsRotateSecretCommand `cmd:"" help:"Give an endpoint a new secret; the old one stays in use for a grace period."`
+	Health       EndpointsHealthCommand       `cmd:"" help:"Show an endpoint's health, and why deliveries to it wait."`
+	Test         EndpointsTestCommand         `cmd:"" help:"Send a test request to an endpoint now, and show the result."`
+	Pause        EndpointsPauseCommand        `cmd:"" help:"Pause an endpoint: its deliveries are held."`
+	Resume       EndpointsResumeCommand       `cmd:"" help:"Resume an endpoint: held deliveries are released at a rate."`
+	CloseCircuit EndpointsCloseCircuitCommand `cmd:"" help:"Close an open circuit: try the endpoint now."`
 }
 
 // endpoint is an endpoint in a list.
@@ -34,7 +34,7 @@ type endpoint struct {
 	Why        *string  `json:"state_reason"`
 }
 
-// address is the URL without its query, which may hold a token.
+// address is the URL without its query, which may contain a token.
 func (e endpoint) address() string {
 	u, err := url.Parse(e.URL)
 	if err != nil || u.RawQuery == "" {
@@ -52,12 +52,7 @@ type EndpointsListCommand struct {
 
 // Run lists them.
 func (c *EndpointsListCommand) Run(ctx context.Context, p Process) error {
-	s, err := c.open(p)
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	return listOf(ctx, s, "endpoints", request{path: []string{"endpoints"}}, c.paging, []column[endpoint]{
+	return listOf(ctx, p, c, "endpoints", request{path: []string{"endpoints"}}, c.paging, []column[endpoint]{
 		{"ID", func(e endpoint) string { return e.ID }},
 		{"STATE", func(e endpoint) string { return e.State }},
 		{"URL", endpoint.address},
@@ -66,15 +61,16 @@ func (c *EndpointsListCommand) Run(ctx context.Context, p Process) error {
 	})
 }
 
-// oneEndpoint is a command for one endpoint.
+// oneEndpoint holds the arguments of a command for one endpoint.
 type oneEndpoint struct {
 	remote `embed:""`
 
 	ID webhook.EndpointID `arg:"" help:"The endpoint's id, ep_..."`
 }
 
-// asked is a request about the endpoint: verb is the rest of its path, "" for none.
-func (c *oneEndpoint) asked(method, verb string, body []byte) request {
+// newRequest returns a request about the endpoint. verb is the rest of its path, "" for
+// none.
+func (c *oneEndpoint) newRequest(method, verb string, body []byte) request {
 	path := []string{"endpoints", c.ID.String()}
 	if verb != "" {
 		path = append(path, verb)
@@ -89,7 +85,7 @@ type EndpointsGetCommand struct {
 
 // Run shows it.
 func (c *EndpointsGetCommand) Run(ctx context.Context, p Process) error {
-	return c.once(ctx, p, c.asked(http.MethodGet, "", nil))
+	return c.once(ctx, p, c.newRequest(http.MethodGet, "", nil))
 }
 
 // EndpointsCreateCommand creates an endpoint.
@@ -109,7 +105,7 @@ func (c *EndpointsCreateCommand) Run(ctx context.Context, p Process) error {
 	return c.once(ctx, p, request{method: http.MethodPost, path: []string{"endpoints"}, body: body})
 }
 
-// EndpointsUpdateCommand changes an endpoint.
+// EndpointsUpdateCommand updates an endpoint.
 type EndpointsUpdateCommand struct {
 	oneEndpoint    `embed:""`
 	endpointFields `embed:""`
@@ -117,7 +113,7 @@ type EndpointsUpdateCommand struct {
 	Address *string `help:"The URL to send to." name:"endpoint-url" placeholder:"URL"`
 }
 
-// Run changes it.
+// Run updates it.
 func (c *EndpointsUpdateCommand) Run(ctx context.Context, p Process) error {
 	body, err := c.body(p, c.Address)
 	if err != nil {
@@ -126,7 +122,7 @@ func (c *EndpointsUpdateCommand) Run(ctx context.Context, p Process) error {
 	if string(body) == "{}" {
 		return usage("endpoints update: say what is to change; 'everpost endpoints update --help' lists it")
 	}
-	return c.once(ctx, p, c.asked(http.MethodPatch, "", body))
+	return c.once(ctx, p, c.newRequest(http.MethodPatch, "", body))
 }
 
 // EndpointsDeleteCommand deletes an endpoint.
@@ -141,7 +137,7 @@ func (c *EndpointsDeleteCommand) Run(ctx context.Context, p Process) error {
 		return err
 	}
 	defer s.close()
-	if _, err := s.do(ctx, c.asked(http.MethodDelete, "", nil)); err != nil || s.json { // 204: there is no answer to print
+	if _, err := s.do(ctx, c.newRequest(http.MethodDelete, "", nil)); err != nil || s.json { // 204 has no body to print
 		return err
 	}
 	return s.line("deleted " + c.ID.String())
@@ -152,14 +148,14 @@ type EndpointsSecretCommand struct {
 	oneEndpoint `embed:""`
 }
 
-// Run prints it and nothing else, for scripts.
+// Run prints the secret and nothing else, for scripts.
 func (c *EndpointsSecretCommand) Run(ctx context.Context, p Process) error {
 	s, err := c.open(p)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	a, err := s.do(ctx, c.asked(http.MethodGet, "secret", nil))
+	a, err := s.do(ctx, c.newRequest(http.MethodGet, "secret", nil))
 	if err != nil {
 		return err
 	}
@@ -182,14 +178,14 @@ type EndpointsPauseCommand struct {
 
 // Run pauses it.
 func (c *EndpointsPauseCommand) Run(ctx context.Context, p Process) error {
-	return c.once(ctx, p, c.asked(http.MethodPost, "pause", nil))
+	return c.once(ctx, p, c.newRequest(http.MethodPost, "pause", nil))
 }
 
 // EndpointsResumeCommand resumes an endpoint.
 type EndpointsResumeCommand struct {
 	oneEndpoint `embed:""`
 
-	Rate float64 `help:"Held deliveries released in a minute; without it, as fast as the endpoint took them before." name:"rate-per-minute" placeholder:"N"`
+	Rate float64 `help:"Held deliveries released per minute; without it, the endpoint's rate before the pause." name:"rate-per-minute" placeholder:"N"`
 }
 
 // Run resumes it.
@@ -198,7 +194,7 @@ func (c *EndpointsResumeCommand) Run(ctx context.Context, p Process) error {
 	if c.Rate != 0 {
 		body["rate_per_minute"] = c.Rate
 	}
-	return c.once(ctx, p, c.asked(http.MethodPost, "resume", object(body)))
+	return c.once(ctx, p, c.newRequest(http.MethodPost, "resume", object(body)))
 }
 
 // EndpointsCloseCircuitCommand makes an open circuit half open.
@@ -208,5 +204,5 @@ type EndpointsCloseCircuitCommand struct {
 
 // Run closes it.
 func (c *EndpointsCloseCircuitCommand) Run(ctx context.Context, p Process) error {
-	return c.once(ctx, p, c.asked(http.MethodPost, "close-circuit", nil))
+	return c.once(ctx, p, c.newRequest(http.MethodPost, "close-circuit", nil))
 }

@@ -36,8 +36,8 @@ func TestEndpoints(t *testing.T) {
 	require.Empty(t, b.ok("endpoints", "delete", other, "--json"))
 }
 
-// Every setting gets where the API has it, by creating and by changing; a header's value
-// is shown to nobody who did not ask for JSON.
+// Every setting reaches the API on creation and on update. Header values are printed with
+// --json only.
 func TestEndpointSettings(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -68,7 +68,7 @@ func TestEndpointSettings(t *testing.T) {
 	require.NotContains(t, shown, "canary")
 	require.Contains(t, rows(t, shown), []string{"headers", "X-Empty=… X-Token=…"})
 
-	// Changing one thing leaves the others; null is a default again.
+	// An update of one setting leaves the others; null restores a default.
 	b.ok("endpoints", "update", id, `--retry-policy={"preset":"fast","max_attempts":2}`, "--no-auto-replay", "--description=")
 	got := b.json("endpoints", "get", id)
 	require.InDelta(t, 2, got["retry_policy"].(map[string]any)["max_attempts"], 0)
@@ -89,8 +89,8 @@ func TestEndpointSettings(t *testing.T) {
 	require.Equal(t, "15s", b.json("endpoints", "get", id)["timeout"])
 }
 
-// What is stored of credentials does not follow the URL to another place.
-func TestEndpointMoves(t *testing.T) {
+// Stored credentials are not kept when the URL moves to another host.
+func TestEndpointURLChangeDropsCredentials(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	id := b.endpoint("--header=X-Token: canary")

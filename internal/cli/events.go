@@ -15,8 +15,8 @@ import (
 // EventsCommand shows events.
 type EventsCommand struct {
 	List    EventsListCommand    `cmd:"" help:"List events."`
-	Get     EventsGetCommand     `cmd:"" help:"Show an event and where each of its deliveries stands."`
-	Payload EventsPayloadCommand `cmd:"" help:"Print an event's payload, its bytes as they were sent."`
+	Get     EventsGetCommand     `cmd:"" help:"Show an event and the state of its deliveries."`
+	Payload EventsPayloadCommand `cmd:"" help:"Print an event's payload, byte for byte."`
 }
 
 // EventsListCommand lists events.
@@ -24,10 +24,10 @@ type EventsListCommand struct {
 	remote `embed:""`
 	paging `embed:""`
 
-	Type       string  `help:"Only events of this type, or of those that a pattern such as order.* fits." placeholder:"TYPE"`
-	ExternalID string  `help:"Only the event with this id of your own." placeholder:"ID"`
-	Since      instant `help:"Only what was created since: a time, or a duration ago such as 1h." placeholder:"WHEN"`
-	Until      instant `help:"Only what was created before." placeholder:"WHEN"`
+	Type       string  `help:"Only events of this type, or of types that match a pattern such as order.*." placeholder:"TYPE"`
+	ExternalID string  `help:"Only the event with this external id." placeholder:"ID"`
+	Since      instant `help:"Only events created since: a time, or a duration ago such as 1h." placeholder:"WHEN"`
+	Until      instant `help:"Only events created before." placeholder:"WHEN"`
 }
 
 // event is an event in a list.
@@ -42,18 +42,13 @@ type event struct {
 
 // Run lists them.
 func (c *EventsListCommand) Run(ctx context.Context, p Process) error {
-	s, err := c.open(p)
-	if err != nil {
-		return err
-	}
-	defer s.close()
 	now := time.Now()
-	filters := given(map[string]string{"type": c.Type, "external_id": c.ExternalID, "since": c.Since.ago(now), "until": c.Until.ago(now)})
-	return listOf(ctx, s, "events", request{path: []string{"events"}, query: filters}, c.paging, []column[event]{
+	filters := queryOf(map[string]string{"type": c.Type, "external_id": c.ExternalID, "since": c.Since.ago(now), "until": c.Until.ago(now)})
+	return listOf(ctx, p, c, "events", request{path: []string{"events"}, query: filters}, c.paging, []column[event]{
 		{"ID", func(e event) string { return e.ID }},
 		{"TYPE", func(e event) string { return e.Type }},
 		{"EXTERNAL ID", func(e event) string { return text(e.ExternalID) }},
-		{"CREATED", func(e event) string { return moments(e.CreatedAt) }},
+		{"CREATED", func(e event) string { return optionalTime(e.CreatedAt) }},
 		{"ENDPOINTS", func(e event) string { return strconv.Itoa(len(e.EndpointIDs)) }},
 		{"BYTES", func(e event) string { return strconv.Itoa(e.PayloadSize) }},
 	})
@@ -78,8 +73,8 @@ type EventsPayloadCommand struct {
 	ID webhook.EventID `arg:"" help:"The event's id, evt_..."`
 }
 
-// Run prints it, and a line end after it only where a person reads: what is
-// written to a file or a pipe is the payload and nothing else.
+// Run prints the payload. It adds a line end only on a terminal, so that a file or a pipe
+// gets exactly the payload.
 func (c *EventsPayloadCommand) Run(ctx context.Context, p Process) error {
 	s, err := c.open(p)
 	if err != nil {
@@ -101,18 +96,18 @@ func (c *EventsPayloadCommand) Run(ctx context.Context, p Process) error {
 	return nil
 }
 
-// once opens a session for one request and prints the one thing that comes back.
-func (r *remote) once(ctx context.Context, p Process, asked request) error {
+// once opens a session, makes one request and prints the response.
+func (r *remote) once(ctx context.Context, p Process, req request) error {
 	s, err := r.open(p)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	return s.record(ctx, asked)
+	return s.record(ctx, req)
 }
 
-// given is a query of the filters that are not empty.
-func given(filters map[string]string) url.Values {
+// queryOf returns a query with the filters that are not empty.
+func queryOf(filters map[string]string) url.Values {
 	query := url.Values{}
 	for name, value := range filters {
 		if value != "" {
@@ -122,7 +117,7 @@ func given(filters map[string]string) url.Values {
 	return query
 }
 
-// text is an optional text, "-" for none.
+// text returns an optional text, "-" for none.
 func text(s *string) string {
 	if s == nil {
 		return "-"

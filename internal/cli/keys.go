@@ -12,21 +12,21 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// KeysCommand makes, lists and revokes API keys, and rotates the key that encrypts secrets.
+// KeysCommand manages API keys and rotates the key-encryption key.
 type KeysCommand struct {
-	Create KeysCreateCommand `cmd:"" help:"Make a key and print it, this once."`
+	Create KeysCreateCommand `cmd:"" help:"Create a key and print it. It cannot be shown again."`
 	List   KeysListCommand   `cmd:"" help:"List keys."`
 	Revoke KeysRevokeCommand `cmd:"" help:"Revoke a key."`
-	Rewrap KeysRewrapCommand `cmd:"" help:"Move all secrets at rest to a new key-encryption key, while everything runs."`
+	Rewrap KeysRewrapCommand `cmd:"" help:"Re-encrypt all secrets at rest with a new key-encryption key, without downtime."`
 }
 
-// database is where the commands find PostgreSQL that need no API.
+// database holds the flags of the commands that use PostgreSQL directly.
 type database struct {
 	DatabaseURL string `env:"EVERPOST_DATABASE_URL" help:"PostgreSQL of the product, as a postgres:// URL. Without one, that of the standalone installation in the data directory." placeholder:"URL"` //nolint:lll // a struct tag cannot be wrapped
 	DataDir     string `default:".everpost" env:"EVERPOST_DATA_DIR" help:"Data directory of 'everpost standalone', which has to be running." placeholder:"DIR"`
 }
 
-// find settles which database it is.
+// find sets the URL of the database.
 func (d *database) find(p Process) error {
 	if d.DatabaseURL != "" {
 		return checkDatabase(d.DatabaseURL)
@@ -46,7 +46,7 @@ func (d *database) find(p Process) error {
 	return nil
 }
 
-// checkDatabase refuses a URL of a database before anything is sent there.
+// checkDatabase checks the URL of a database before anything is sent to it.
 func checkDatabase(url string) error {
 	if err := app.CheckDatabase(url); err != nil {
 		return Usage(err)
@@ -61,18 +61,18 @@ func (d *database) open(ctx context.Context, p Process) (*app.KeyRing, error) {
 	return app.OpenKeys(ctx, config.Config{DatabaseURL: d.DatabaseURL}, p.Logger("warn"))
 }
 
-// KeysCreateCommand makes a key.
+// KeysCreateCommand creates a key.
 type KeysCreateCommand struct {
 	database `embed:""`
 
-	Operator  bool          `help:"Make an operator key, which may do everything." xor:"whose"`
-	Tenant    string        `help:"Make a key of this tenant." placeholder:"ID" xor:"whose"`
-	Scope     string        `default:"ingest" enum:"ingest,admin" help:"Of a tenant's key: ingest (events) or admin (all of the tenant)." placeholder:"SCOPE"`
-	Name      string        `help:"A name to tell keys apart." placeholder:"NAME"`
-	ExpiresIn time.Duration `help:"How long the key is valid; for ever without it." placeholder:"DURATION"`
+	Operator  bool          `help:"Create an operator key, which may do everything." xor:"whose"`
+	Tenant    string        `help:"Create a key of this tenant." placeholder:"ID" xor:"whose"`
+	Scope     string        `default:"ingest" enum:"ingest,admin" help:"Scope of a tenant's key: ingest (events) or admin (everything)." placeholder:"SCOPE"`
+	Name      string        `help:"A name for the key." placeholder:"NAME"`
+	ExpiresIn time.Duration `help:"How long the key is valid; unlimited without it." placeholder:"DURATION"`
 }
 
-// Run makes the key.
+// Run creates the key and prints it.
 func (c *KeysCreateCommand) Run(ctx context.Context, p Process) error {
 	if !c.Operator && c.Tenant == "" {
 		return usage("keys create: say whose key it is, with --operator or --tenant ID")
@@ -122,12 +122,12 @@ func (c *KeysListCommand) Run(ctx context.Context, p Process) error {
 	_, _ = fmt.Fprintln(table, "ID\tSCOPE\tNAME\tCREATED\tEXPIRES\tLAST USED")
 	for i := range found {
 		k := &found[i]
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", k.ID, k.Scope, k.Name, moment(k.CreatedAt), moment(k.ExpiresAt), moment(k.LastUsedAt))
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", k.ID, k.Scope, k.Name, formatTime(k.CreatedAt), formatTime(k.ExpiresAt), formatTime(k.LastUsedAt))
 	}
 	return table.Flush() //nolint:wrapcheck // standard output
 }
 
-func moment(t time.Time) string {
+func formatTime(t time.Time) string {
 	if t.IsZero() {
 		return "never"
 	}

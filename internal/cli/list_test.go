@@ -11,7 +11,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// rows are the lines of a table, each cut at two blanks or more.
+// rows returns the lines of a table, each split at two or more blanks.
 func rows(t *testing.T, table string) [][]string {
 	t.Helper()
 	var cut [][]string
@@ -27,7 +27,7 @@ func rows(t *testing.T, table string) [][]string {
 	return cut
 }
 
-// Lists follow the cursors up to --limit, and go on where they ended.
+// Lists follow the cursors up to --limit, and --cursor continues a list.
 func TestListsFollowCursors(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -70,7 +70,7 @@ func TestListsFollowCursors(t *testing.T) {
 	require.Contains(t, b.fails("events", "list", "--cursor=x"), "everpost: cursor: ")
 }
 
-// An empty list is empty on standard output, and says so beside it.
+// An empty list prints nothing on standard output and a message on standard error.
 func TestEmptyLists(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -152,8 +152,8 @@ func TestDeliveries(t *testing.T) {
 	require.Len(t, b.json("deliveries", "attempts", id, "--limit=1")["data"], 1)
 }
 
-// Commands go to each delivery that is named: one that does not take it keeps no
-// other from it, and is named.
+// Commands go to each named delivery: when one rejects it, the others still get it, and the
+// error names the one.
 func TestDeliveryCommands(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -16,22 +16,22 @@ import (
 const (
 	maxListenBody = 1 << 20 // four times the largest payload
 	listenTimeout = 30 * time.Second
-	listenGrace   = 2 * time.Second // for requests under way when it is stopped
+	listenGrace   = 2 * time.Second // for requests under way at the stop
 )
 
-// ListenCommand is a receiver for trying things out.
+// ListenCommand is a receiver for tests by hand.
 type ListenCommand struct {
 	Port       uint16        `default:"8090" help:"Port to listen on; 0 means a free one." placeholder:"PORT"`
 	Host       string        `default:"127.0.0.1" help:"Address to listen on." placeholder:"HOST"`
 	Secret     []string      `env:"EVERPOST_LISTEN_SECRET" help:"The endpoint's secret (whsec_...) or public key (whpk_...), to verify signatures with; may be repeated." placeholder:"SECRET" section:"client"` //nolint:lll // a struct tag cannot be wrapped
-	Status     int           `help:"Answer with this status; 200 without it, and 503 with --first." placeholder:"CODE"`
-	First      int           `help:"Answer only the first N requests of each webhook-id so, and then 200." placeholder:"N"`
-	RetryAfter *int          `help:"Send Retry-After with that answer." placeholder:"SECONDS"`
-	Delay      time.Duration `help:"Wait before every answer." placeholder:"DURATION"`
+	Status     int           `help:"Respond with this status; 200 without it, and 503 with --first." placeholder:"CODE"`
+	First      int           `help:"Respond with it only to the first N requests of each webhook-id, then with 200." placeholder:"N"`
+	RetryAfter *int          `help:"Send Retry-After with that response." placeholder:"SECONDS"`
+	Delay      time.Duration `help:"Delay before every response." placeholder:"DURATION"`
 	Body       bool          `help:"Print the payload too."`
 }
 
-// Run receives until a signal, and then says how many there were.
+// Run receives until a signal, then prints the number of requests.
 func (c *ListenCommand) Run(ctx context.Context, p Process) error {
 	r, err := c.receiver(p)
 	if err != nil {
@@ -46,7 +46,7 @@ func (c *ListenCommand) Run(ctx context.Context, p Process) error {
 	r.stopping = ctx.Done()
 	server := &http.Server{
 		Handler: r, MaxHeaderBytes: 64 << 10, ReadHeaderTimeout: listenTimeout, IdleTimeout: time.Minute,
-		// Both run while an answer is being delayed.
+		// Both timeouts include the delay of the response.
 		ReadTimeout: listenTimeout + c.Delay, WriteTimeout: listenTimeout + c.Delay,
 	}
 	r.print("listening on http://" + l.Addr().String())
@@ -72,7 +72,7 @@ func (c *ListenCommand) Run(ctx context.Context, p Process) error {
 	return nil
 }
 
-// cause is what the system said, without the address, which stands beside it.
+// cause is the system's error without the address, which the message already contains.
 func cause(err error) error {
 	if op, ok := errors.AsType[*net.OpError](err); ok {
 		return op.Err
@@ -80,11 +80,11 @@ func cause(err error) error {
 	return err
 }
 
-// receiver checks the flags.
+// receiver checks the flags and returns the receiver.
 func (c *ListenCommand) receiver(p Process) (*receiver, error) {
 	r := &receiver{
 		out: p.Stdout, status: c.Status, first: c.First, delay: c.Delay, body: c.Body,
-		turns: map[string]int{}, answers: map[int]int{}, verdicts: map[string]int{},
+		requests: map[string]int{}, answers: map[int]int{}, verdicts: map[string]int{},
 	}
 	switch {
 	case c.First < 0:
@@ -113,7 +113,7 @@ func (c *ListenCommand) receiver(p Process) (*receiver, error) {
 	return r, nil
 }
 
-// parseKey reads what signatures are verified with. The error does not repeat it.
+// parseKey parses a key to verify signatures with. The error does not contain it.
 func parseKey(text string) (signature.Key, error) {
 	if public, err := signature.ParsePublicKey(text); err == nil {
 		return public, nil
@@ -125,8 +125,8 @@ func parseKey(text string) (signature.Key, error) {
 	return secret, nil
 }
 
-// readBody reads a request's body. The status is what to answer when it cannot be read,
-// 0 when it was.
+// readBody reads a request's body. status is the status to respond with when it cannot be
+// read, else 0.
 func readBody(w http.ResponseWriter, r *http.Request) (body []byte, status int) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxListenBody))
 	if _, large := errors.AsType[*http.MaxBytesError](err); large {

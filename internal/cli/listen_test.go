@@ -29,7 +29,7 @@ const (
 	publicKey  = "whpk_1SiA4o9hyqTCpIqC5V9HUakiiaeACeqfZTInDBbOir4="
 )
 
-// listening is a listen command that runs.
+// listening is a running listen command.
 type listening struct {
 	*testing.T
 
@@ -65,7 +65,7 @@ func listen(t *testing.T, c cli.ListenCommand) *listening {
 	return l
 }
 
-// line is the next line that is printed.
+// line returns the next printed line.
 func (l *listening) line() string {
 	l.Helper()
 	require.True(l, l.lines.Scan(), "it ended")
@@ -81,8 +81,8 @@ func (l *listening) stop() string {
 	return last
 }
 
-// post sends a request with headers in pairs and returns the answer and the line that
-// was printed of it, without its time.
+// post sends a request with headers in pairs and returns the response and the printed line
+// without its time.
 func (l *listening) post(body string, headers ...string) (answer *http.Response, line string) {
 	l.Helper()
 	return l.request(http.MethodPost, body, headers...)
@@ -96,7 +96,7 @@ func (l *listening) request(method, body string, headers ...string) (answer *htt
 		request.Header.Set(headers[i], headers[i+1])
 	}
 	printed := make(chan string, 1)
-	go func() { // before the answer: the command waits until its line is read
+	go func() { // before the response: the command blocks until its line is read
 		l.lines.Scan()
 		printed <- l.lines.Text()
 	}()
@@ -109,7 +109,7 @@ func (l *listening) request(method, body string, headers ...string) (answer *htt
 	return answer, line
 }
 
-// signed are the headers of a request of Everpost's.
+// signed returns the headers of a request of Everpost.
 func signed(t *testing.T, id string, now time.Time, body string, secrets ...string) []string {
 	t.Helper()
 	var keys []signature.Secret
@@ -167,7 +167,7 @@ func TestListenVerifies(t *testing.T) {
 	require.Equal(t, "-  attempt -  -  signature bad (the hex scheme needs a whsec_ secret)  200", line)
 }
 
-// The first requests of each id are answered as told, the others with 200.
+// The first requests of each id get the configured response, the others 200.
 func TestListenFails(t *testing.T) {
 	t.Parallel()
 	two := 2
@@ -176,7 +176,7 @@ func TestListenFails(t *testing.T) {
 		command cli.ListenCommand
 		want    []string // in the order of ids
 	}{
-		"as told":          {cli.ListenCommand{}, []string{"200", "200", "200", "200", "200", "200"}},
+		"default":          {cli.ListenCommand{}, []string{"200", "200", "200", "200", "200", "200"}},
 		"status":           {cli.ListenCommand{Status: 410}, []string{"410", "410", "410", "410", "410", "410"}},
 		"first":            {cli.ListenCommand{First: 1}, []string{"503", "503", "200", "200", "200", "200"}},
 		"first and status": {cli.ListenCommand{First: 2, Status: 500}, []string{"500", "500", "500", "200", "500", "200"}},
@@ -199,8 +199,8 @@ func TestListenFails(t *testing.T) {
 	}
 }
 
-// Every request is counted once, however many come side by side.
-func TestListenSideBySide(t *testing.T) {
+// Concurrent requests are counted once each.
+func TestListenConcurrently(t *testing.T) {
 	t.Parallel()
 	l := listen(t, cli.ListenCommand{First: 3, Status: 500})
 	const senders, ids = 8, 5
@@ -234,7 +234,8 @@ func TestListenSideBySide(t *testing.T) {
 	require.Equal(t, "40 requests: 25 answered 200, 15 answered 500, signature unchecked 40", l.stop())
 }
 
-// What arrives is anybody's: nothing of it steers the terminal, and it costs little.
+// Payloads of unknown senders are printed without terminal control characters and within a
+// size limit.
 func TestListenPrintsBodies(t *testing.T) {
 	t.Parallel()
 	l := listen(t, cli.ListenCommand{Body: true})
@@ -252,8 +253,8 @@ func TestListenPrintsBodies(t *testing.T) {
 	require.Equal(t, "-  attempt -  -  signature unchecked  405  (GET)", line)
 }
 
-// A delayed answer comes late, not to a sender that has left, and at once when the
-// command is ended.
+// A response is delayed. It is not sent after the sender has disconnected, and sent at once
+// when the command is stopped.
 func TestListenDelays(t *testing.T) {
 	t.Parallel()
 	slow := listen(t, cli.ListenCommand{Delay: 150 * time.Millisecond})
@@ -272,7 +273,7 @@ func TestListenDelays(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	require.Regexp(t, `  signature unchecked  no answer: the sender left after \w+`, slower.line())
 
-	// 100 Continue comes when the request is being handled: it is ended then.
+	// 100 Continue is sent when the request is being handled: cancel it then.
 	ctx = httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{Got100Continue: slower.cancel})
 	request, err = http.NewRequestWithContext(ctx, http.MethodPost, slower.url, strings.NewReader("{}"))
 	require.NoError(t, err)

@@ -8,38 +8,38 @@ import (
 	"time"
 )
 
-// ReplaysCommand sends many deliveries again, at a rate, and looks after it.
+// ReplaysCommand manages replays of many deliveries.
 type ReplaysCommand struct {
-	Create  ReplaysCreateCommand  `cmd:"" help:"Begin a replay."`
+	Create  ReplaysCreateCommand  `cmd:"" help:"Start a replay."`
 	List    ReplaysListCommand    `cmd:"" help:"List replays."`
-	Get     ReplaysGetCommand     `cmd:"" help:"Show a replay and how far it is."`
-	Pause   ReplaysPauseCommand   `cmd:"" help:"Stop a replay for a while."`
-	Resume  ReplaysResumeCommand  `cmd:"" help:"Go on with a replay that was paused, or paused itself."`
-	Cancel  ReplaysCancelCommand  `cmd:"" help:"End a replay; what it has released goes on."`
-	SetRate ReplaysSetRateCommand `cmd:"" help:"Change how many deliveries a replay releases in a minute."`
+	Get     ReplaysGetCommand     `cmd:"" help:"Show a replay and its progress."`
+	Pause   ReplaysPauseCommand   `cmd:"" help:"Pause a replay."`
+	Resume  ReplaysResumeCommand  `cmd:"" help:"Resume a paused replay."`
+	Cancel  ReplaysCancelCommand  `cmd:"" help:"Cancel a replay; deliveries that it has released continue."`
+	SetRate ReplaysSetRateCommand `cmd:"" help:"Change how many deliveries a replay releases per minute."`
 }
 
-// pace is how fast a replay goes.
+// pace is the rate of a replay.
 type pace struct {
-	Rate float64 `help:"Deliveries released in a minute; Everpost's default is 100." name:"rate-per-minute" placeholder:"N"`
-	Ramp bool    `default:"true" help:"Go faster while what was released succeeds, slower while it fails." negatable:""`
+	Rate float64 `help:"Deliveries released per minute; Everpost's default is 100." name:"rate-per-minute" placeholder:"N"`
+	Ramp bool    `default:"true" help:"Increase the rate while released deliveries succeed, decrease it while they fail." negatable:""`
 }
 
-// ReplaysCreateCommand begins a replay.
+// ReplaysCreateCommand starts a replay.
 type ReplaysCreateCommand struct {
 	remote          `embed:""`
 	deliveryFilters `embed:""`
 	pace            `embed:""`
 
-	All    bool   `help:"All of the tenant's: needed when nothing narrows it down."`
-	Source string `default:"dead_letters" enum:"dead_letters,held,events" help:"What to send: dead_letters, held (deliveries) or events (those since a time that an endpoint asks for, or that were sent to it by name)." placeholder:"SOURCE"` //nolint:lll // a struct tag cannot be wrapped
-	Reason string `help:"Only what was given up for this reason." placeholder:"REASON"`
-	Status int    `help:"Only what was last answered with this status." placeholder:"CODE"`
+	All    bool   `help:"All of the tenant's: required without a filter."`
+	Source string `default:"dead_letters" enum:"dead_letters,held,events" help:"What to send: dead_letters, held (deliveries) or events (since a time, of types that an endpoint subscribes to, or sent to it by name)." placeholder:"SOURCE"` //nolint:lll // a struct tag cannot be wrapped
+	Reason string `help:"Only dead letters with this reason." placeholder:"REASON"`
+	Status int    `help:"Only dead letters whose last response had this status." placeholder:"CODE"`
 
-	IncludeUnmatched bool `help:"With --source=events: also types that the endpoint did not ask for; never what was sent to other endpoints by name."`
+	IncludeUnmatched bool `help:"With --source=events: also types that the endpoint does not subscribe to; never events sent to other endpoints by name."`
 }
 
-// Run begins it.
+// Run starts it.
 func (c *ReplaysCreateCommand) Run(ctx context.Context, p Process) error {
 	filters := deadLetterFields(c.deliveryFilters, c.Reason, c.Status, time.Now())
 	narrow := false
@@ -56,8 +56,8 @@ func (c *ReplaysCreateCommand) Run(ctx context.Context, p Process) error {
 	return c.startReplay(ctx, p, body)
 }
 
-// replayBody asks for a replay of what the filters choose. What is not given is left
-// to the API.
+// replayBody returns the body of a request for a replay of the deliveries that the filters
+// select. The API supplies the defaults of omitted fields.
 func replayBody(source string, filters map[string]string, at pace) map[string]any {
 	body := map[string]any{"source": source}
 	for name, value := range filters {
@@ -75,7 +75,7 @@ func replayBody(source string, filters map[string]string, at pace) map[string]an
 	return body
 }
 
-// startReplay begins a replay.
+// startReplay starts a replay.
 func (r *remote) startReplay(ctx context.Context, p Process, body map[string]any) error {
 	return r.once(ctx, p, request{method: http.MethodPost, path: []string{"replays"}, body: object(body)})
 }
@@ -94,7 +94,7 @@ type replay struct {
 	CreatedAt *time.Time `json:"created_at"`
 }
 
-// rate is how fast it goes at the moment.
+// rate is the current rate per minute.
 func (r replay) rate() float64 {
 	if r.Current == nil {
 		return r.Asked
@@ -102,7 +102,7 @@ func (r replay) rate() float64 {
 	return *r.Current
 }
 
-// counted is a number that may not be known.
+// counted formats a number that may be unknown.
 func counted(n *int64) string {
 	if n == nil {
 		return "-"
@@ -118,12 +118,7 @@ type ReplaysListCommand struct {
 
 // Run lists them.
 func (c *ReplaysListCommand) Run(ctx context.Context, p Process) error {
-	s, err := c.open(p)
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	return listOf(ctx, s, "replays", request{path: []string{"replays"}}, c.paging, []column[replay]{
+	return listOf(ctx, p, c, "replays", request{path: []string{"replays"}}, c.paging, []column[replay]{
 		{"ID", func(r replay) string { return r.ID }},
 		{"STATE", func(r replay) string { return r.State }},
 		{"TOTAL", func(r replay) string { return counted(r.Total) }},
@@ -131,19 +126,19 @@ func (c *ReplaysListCommand) Run(ctx context.Context, p Process) error {
 		{"DELIVERED", func(r replay) string { return strconv.FormatInt(r.Delivered, 10) }},
 		{"FAILED", func(r replay) string { return strconv.FormatInt(r.Failed, 10) }},
 		{"PER MINUTE", func(r replay) string { return strconv.FormatFloat(r.rate(), 'g', -1, 64) }},
-		{"CREATED", func(r replay) string { return moments(r.CreatedAt) }},
+		{"CREATED", func(r replay) string { return optionalTime(r.CreatedAt) }},
 		{"REASON", func(r replay) string { return text(r.Why) }},
 	})
 }
 
-// oneReplay is a command for one replay.
+// oneReplay holds the arguments of a command for one replay.
 type oneReplay struct {
 	remote `embed:""`
 
 	ID replayID `arg:"" help:"The replay's id, rpl_..."`
 }
 
-// act makes a request about the replay: verb is the rest of its path, "" for none.
+// act makes a request about the replay. verb is the rest of its path, "" for none.
 func (c *oneReplay) act(ctx context.Context, p Process, method, verb string, body []byte) error {
 	path := []string{"replays", string(c.ID)}
 	if verb != "" {
@@ -152,14 +147,15 @@ func (c *oneReplay) act(ctx context.Context, p Process, method, verb string, bod
 	return c.once(ctx, p, request{method: method, path: path, body: body})
 }
 
-// How long a command waits for the replay's workflow to carry it out, and how often it looks.
+// How long a command waits until the replay's workflow has executed it, and how often it
+// polls.
 const (
 	commandPatience = 5 * time.Second
 	commandPoll     = 100 * time.Millisecond
 )
 
-// await gives a command and shows the replay as it is afterwards. The workflow carries the
-// command out, a moment later; when it takes longer, a line says so.
+// await sends a command and shows the replay after the workflow has executed it. If that
+// takes too long, it prints a notice instead.
 func (c *oneReplay) await(ctx context.Context, p Process, verb, wanted string) error {
 	s, err := c.open(p)
 	if err != nil {
@@ -241,7 +237,7 @@ func (c *ReplaysCancelCommand) Run(ctx context.Context, p Process) error {
 type ReplaysSetRateCommand struct {
 	oneReplay `embed:""`
 
-	PerMinute float64 `arg:"" help:"Deliveries released in a minute."`
+	PerMinute float64 `arg:"" help:"Deliveries released per minute."`
 }
 
 // Run changes it.

@@ -8,7 +8,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// A replay from its beginning to its end, as far as it goes without a Temporal.
+// The life of a replay, as far as it goes without Temporal.
 func TestReplays(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

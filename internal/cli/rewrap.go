@@ -16,10 +16,10 @@ type KeysRewrapCommand struct {
 	database    `embed:""`
 	config.KEKs `embed:""`
 
-	Check bool `help:"Only say which keys are in use; change nothing."`
+	Check bool `help:"Only list the keys in use; change nothing."`
 }
 
-// Run moves everything to the key that encrypts now, and says what became of it.
+// Run rewraps all secrets with the current key and prints the result.
 func (c *KeysRewrapCommand) Run(ctx context.Context, p Process) error {
 	named := c.DatabaseURL != ""
 	if err := c.find(p); err != nil {
@@ -41,7 +41,7 @@ func (c *KeysRewrapCommand) Run(ctx context.Context, p Process) error {
 		if err != nil {
 			return err
 		}
-		return showUses(p.Stdout, found)
+		return printUses(p.Stdout, found)
 	}
 	done, err := keys.Rewrap(ctx, func(at app.RewrapProgress) {
 		_, _ = fmt.Fprintf(p.Stdout, "%s: %d rewrapped, %d to go\n", at.What, at.Done, at.Remaining)
@@ -49,11 +49,11 @@ func (c *KeysRewrapCommand) Run(ctx context.Context, p Process) error {
 	if err != nil {
 		return fmt.Errorf("%w; %d rows were rewrapped and stay so: run it again to go on", err, done.Rows)
 	}
-	return tellRewrapped(p.Stdout, done)
+	return printRewrapped(p.Stdout, done)
 }
 
-// showUses lists who is encrypted with what.
-func showUses(out io.Writer, found app.Rewrapping) error {
+// printUses lists which key encrypts what.
+func printUses(out io.Writer, found app.Rewrapping) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(table, "KEY\tSTATE\tENCRYPTS\tROWS")
 	for _, use := range found.Uses {
@@ -69,9 +69,9 @@ func showUses(out io.Writer, found app.Rewrapping) error {
 	return table.Flush() //nolint:wrapcheck // standard output
 }
 
-// tellRewrapped says what was done. An error is what is left to do.
-func tellRewrapped(out io.Writer, done app.Rewrapping) error {
-	if err := showUses(out, done); err != nil {
+// printRewrapped prints the result. The error says what is left to do.
+func printRewrapped(out io.Writer, done app.Rewrapping) error {
+	if err := printUses(out, done); err != nil {
 		return err
 	}
 	_, _ = fmt.Fprintf(out, "%d rows rewrapped\n", done.Rows)
@@ -81,7 +81,7 @@ func tellRewrapped(out io.Writer, done app.Rewrapping) error {
 			_, _ = fmt.Fprintln(out, plain(name))
 		}
 		return fmt.Errorf("%d rows cannot be decrypted with the keys that are set, and were left as they are; "+
-			"name the missing keys in EVERPOST_KEK_OLD_FILES, or create those endpoints anew", done.Unreadable)
+			"name the missing keys in EVERPOST_KEK_OLD_FILES, or create those endpoints again", done.Unreadable)
 	case done.Left > 0:
 		return errors.New("some rows still need an older key: a process writes with it, or held them; " +
 			"see that every process has the new settings, and run it again")

@@ -15,7 +15,7 @@ import (
 
 const newKEK = "DAT5l0nhOEf7qT3dayoog75S/YmcSpIPEmOtQEpayp0="
 
-// From one key to another, as an operator does it.
+// An operator's change from one key to another.
 func TestKeysRewrap(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -38,7 +38,7 @@ func TestKeysRewrap(t *testing.T) {
 	require.Equal(t, 1, code)
 	require.Contains(t, stderr, "EVERPOST_KEK_FILE: ")
 
-	// The older key was forgotten: nothing is harmed, and it is said.
+	// Without the older key nothing is changed, and the output says so.
 	code, stdout, stderr := run(t, nil, "keys", "rewrap", database, "--kek-file="+newer)
 	require.Equal(t, 1, code)
 	require.Contains(t, stdout, "NOT KNOWN  signing secrets  3\n")
@@ -95,9 +95,9 @@ func TestRotateSecretAndSchemes(t *testing.T) {
 	require.NotContains(t, refused.stderr, secretText)
 }
 
-// The parser calls whatever is named Validate, of embedded settings too: standalone, which
-// makes a key when none is set, has to come past it.
-func TestSettingsWithoutAKeyAreRead(t *testing.T) {
+// Kong calls every method named Validate, of embedded settings too: settings without a key
+// must pass, because standalone creates a key when none is set.
+func TestSettingsWithoutKeyAreValid(t *testing.T) {
 	t.Parallel()
 	var grammar struct {
 		Standalone struct {

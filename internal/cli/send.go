@@ -15,17 +15,17 @@ type SendCommand struct {
 	remote `embed:""`
 
 	Type    string `arg:"" help:"The event's type, such as order.paid."`
-	Payload source `arg:"" default:"{}" help:"Its payload: JSON, @file, or - for standard input. The receiver gets its bytes as they are." optional:""`
+	Payload source `arg:"" default:"{}" help:"Its payload: JSON, @file, or - for standard input. The receiver gets the same bytes." optional:""`
 
-	ExternalID     string               `help:"An id of your own, unique within the tenant: an event that is sent again is stored once." placeholder:"ID"`
-	IdempotencyKey string               `help:"As --external-id, but not a part of the event, and forgotten after a day." placeholder:"KEY"`
+	ExternalID     string               `help:"Your own id, unique within the tenant: an event that is sent twice is stored once." placeholder:"ID"`
+	IdempotencyKey string               `help:"Like --external-id, but not part of the event, and only kept for a day." placeholder:"KEY"`
 	DeliverAt      instant              `help:"When to deliver: a time, or a duration from now such as 10m." placeholder:"WHEN"`
-	Endpoint       []webhook.EndpointID `help:"Send to just this endpoint, whatever types it asked for; may be repeated." placeholder:"ID"`
-	Wait           bool                 `help:"Wait until every delivery has ended and print each attempt; exit with 1 if one was not delivered."`
+	Endpoint       []webhook.EndpointID `help:"Send to this endpoint only, whatever types it subscribes to; may be repeated." placeholder:"ID"`
+	Wait           bool                 `help:"Wait until every delivery has ended and print each attempt; exit with 1 if one is not delivered."`
 	Timeout        time.Duration        `default:"2m" help:"How long to wait." placeholder:"DURATION"`
 }
 
-// accepted is an event as posting and reading it shows.
+// accepted is the API's event in the responses to posting and reading it.
 type accepted struct {
 	ID         string  `json:"id"`
 	Type       string  `json:"type"`
@@ -57,7 +57,7 @@ func (c *SendCommand) Run(ctx context.Context, p Process) error {
 	}
 	posted, err := s.do(ctx, r)
 	if err != nil {
-		return c.doubt(err)
+		return c.withConsequence(err)
 	}
 	event, err := decode[accepted](posted)
 	if err != nil {
@@ -69,23 +69,23 @@ func (c *SendCommand) Run(ctx context.Context, p Process) error {
 	case s.json:
 		return s.show(posted)
 	}
-	return s.announce(event, posted)
+	return s.printStored(event, posted)
 }
 
-// body is the request's body.
+// body returns the request's body.
 func (c *SendCommand) body(payload []byte) []byte {
-	fields := map[string]any{"type": c.Type, "external_id": c.ExternalID, "deliver_at": c.DeliverAt.ahead(time.Now())}
+	fields := map[string]any{"type": c.Type, "external_id": c.ExternalID, "deliver_at": c.DeliverAt.fromNow(time.Now())}
 	if len(c.Endpoint) > 0 {
 		fields["endpoint_ids"] = c.Endpoint
 	}
 	return withPayload(object(fields), payload)
 }
 
-// doubt adds to an error what it means for the event.
-func (c *SendCommand) doubt(err error) error {
-	quiet, ok := errors.AsType[*silence](err)
+// withConsequence adds to an error what it means for the event.
+func (c *SendCommand) withConsequence(err error) error {
+	silent, ok := errors.AsType[*noResponseError](err)
 	switch {
-	case !ok || quiet.known:
+	case !ok || silent.notSent:
 		return err
 	case c.ExternalID != "" || c.IdempotencyKey != "":
 		return fmt.Errorf("%w; the event may be stored: send it again just so, it is stored once", err)
@@ -93,8 +93,8 @@ func (c *SendCommand) doubt(err error) error {
 	return fmt.Errorf("%w; the event may be stored: sent again it may be delivered twice (--external-id and --idempotency-key prevent that)", err)
 }
 
-// announce says what was stored.
-func (s *session) announce(event accepted, posted answer) error {
+// printStored prints what was stored.
+func (s *session) printStored(event accepted, posted answer) error {
 	if posted.header.Get("Idempotent-Replayed") != "" {
 		_, _ = fmt.Fprintln(s.Stderr, "this was sent before: below is the first answer, and nothing new is sent")
 	}

@@ -20,8 +20,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// The payload arrives byte for byte, whichever way it is given; only the white space
-// around it is no part of it.
+// The payload arrives byte for byte, however it is given, without surrounding white space.
 func TestPayloadIsSentByteForByte(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -48,8 +47,8 @@ func TestPayloadIsSentByteForByte(t *testing.T) {
 	require.Equal(t, `{}`, b.ok("events", "payload", event), "without a payload")
 }
 
-// What is no JSON is refused here, with the place and without the payload; what only
-// the API refuses is named by it.
+// Invalid JSON is rejected by the command, with the position and without the payload. The
+// API reports its own violations.
 func TestBadPayloads(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -112,7 +111,7 @@ func TestSendFlags(t *testing.T) {
 	require.Contains(t, b.fails("send", "order.paid", "--wait", "--timeout=-1s"), "--timeout: must be more than 0s")
 }
 
-// waiting is a send --wait that is under way.
+// waiting is a running send --wait.
 type waiting struct {
 	*testing.T
 
@@ -120,8 +119,8 @@ type waiting struct {
 	ended chan result
 }
 
-// wait starts a send --wait and returns it with the ids of the event's deliveries,
-// which it prints first.
+// wait starts a send --wait and returns it with the ids of the event's deliveries, which it
+// prints first.
 func wait(t *testing.T, deliveries int, args ...string) (*waiting, []string) {
 	t.Helper()
 	reader, writer := io.Pipe()
@@ -139,7 +138,7 @@ func wait(t *testing.T, deliveries int, args ...string) (*waiting, []string) {
 	return w, ids
 }
 
-// line is the next line, which must contain a text.
+// line returns the next line, which must contain the text.
 func (w *waiting) line(want string) string {
 	w.Helper()
 	if !w.lines.Scan() {
@@ -150,14 +149,14 @@ func (w *waiting) line(want string) string {
 	return w.lines.Text()
 }
 
-// end is what it came to; nothing more is printed.
+// end returns the result; nothing more is printed.
 func (w *waiting) end() result {
 	w.Helper()
 	require.False(w, w.lines.Scan(), w.lines.Text())
 	return <-w.ended
 }
 
-// --wait prints each attempt once, as it is recorded, and ends with the last delivery.
+// --wait prints each attempt once, when it is recorded, and ends with the last delivery.
 func TestSendWaits(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -173,8 +172,8 @@ func TestSendWaits(t *testing.T) {
 	require.Equal(t, result{}, w.end())
 }
 
-// One delivery of several that is not delivered fails the command, which names it and
-// waits for the others all the same.
+// One undelivered delivery of several fails the command, which names it and still waits for
+// the others.
 func TestSendWaitsForAll(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -192,9 +191,9 @@ func TestSendWaitsForAll(t *testing.T) {
 	require.Equal(t, "everpost: not delivered: "+ids[1]+" is dead_lettered (max_attempts)\n", r.stderr)
 }
 
-// With --json only the event as it is in the end is printed, also when it is not at
-// rest in time.
-func TestSendWaitsInVain(t *testing.T) {
+// With --json only the final event is printed, also when the deliveries have not ended in
+// time.
+func TestSendWaitTimesOut(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.endpoint()
@@ -215,15 +214,15 @@ func TestSendWaitsInVain(t *testing.T) {
 	require.Contains(t, r.stderr, " is pending\n")
 }
 
-// An event that matches no endpoint has nothing to wait for.
-func TestSendWaitsForNothing(t *testing.T) {
+// The command does not wait for an event that matches no endpoint.
+func TestSendWithoutDeliveriesDoesNotWait(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	require.Regexp(t, `^evt_\w+  stored  no delivery: no_matching_endpoint\n$`, b.ok("send", "order.paid", "--wait"))
 }
 
-// The API may be away for a while: the event is stored, and the waiting goes on. A key
-// that is revoked meanwhile ends it.
+// The command keeps waiting while the API is unavailable: the event is stored. It ends when
+// its key is revoked.
 func TestSendWaitsThroughAnOutage(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -233,7 +232,7 @@ func TestSendWaitsThroughAnOutage(t *testing.T) {
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
 	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }, Transport: transport}
-	var fault, reads atomic.Int64 // the status that reading is answered with, 0 for none, 1 for no answer
+	var fault, reads atomic.Int64 // status of the response to a read; 0: normal, 1: no response
 	front := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if status := int(fault.Load()); status != 0 && r.Method == http.MethodGet {
 			defer reads.Add(1)
@@ -274,8 +273,9 @@ func TestSendWaitsThroughAnOutage(t *testing.T) {
 	require.Contains(t, r.stderr, "the last look failed: "+front.URL+" answered 502 Bad Gateway")
 }
 
-// No answer: whether the event is stored is not known, and what to do is said.
-func TestSendInDoubt(t *testing.T) {
+// Without a response it is unknown whether the event is stored; the error says so and what
+// to do.
+func TestSendWithUnknownResult(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
 	defer server.Close()

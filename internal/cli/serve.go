@@ -12,8 +12,8 @@ import (
 	"github.com/everpost/everpost/internal/config"
 )
 
-// temporalSettings is a part of the help of what connects to a Temporal: its settings are
-// not ours, and read from the environment only.
+// temporalSettings is the part of the help on Temporal's settings, which come from the
+// environment only and are not Everpost's.
 const temporalSettings = `Where Temporal is, by its own conventions, from the environment:
 
   TEMPORAL_ADDRESS         host:port (default localhost:7233)
@@ -35,7 +35,7 @@ type ServeCommand struct {
 	config.WebUI  `embed:""`
 }
 
-// Help is the part of the help that the settings do not make.
+// Help returns the help that the flags do not contain.
 func (*ServeCommand) Help() string { return temporalSettings }
 
 // Run runs until a signal.
@@ -49,7 +49,7 @@ type APICommand struct {
 	config.WebUI  `embed:""`
 }
 
-// Help is the part of the help that the settings do not make.
+// Help returns the help that the flags do not contain.
 func (*APICommand) Help() string { return temporalSettings }
 
 // Run runs until a signal.
@@ -62,7 +62,7 @@ type WorkerCommand struct {
 	config.Config `embed:""`
 }
 
-// Help is the part of the help that the settings do not make.
+// Help returns the help that the flags do not contain.
 func (*WorkerCommand) Help() string { return temporalSettings }
 
 // Run runs until a signal.
@@ -80,14 +80,14 @@ func serve(ctx context.Context, p Process, c config.Config, uiURL string, withAP
 	if err != nil {
 		return usagef("settings of Temporal: %w", err)
 	}
-	if err := refuseOpen(temporal.HostPort, temporal.ConnectionOptions.TLS != nil || temporal.ConnectionOptions.TLSDisabled); err != nil {
+	if err := requireTemporalTLS(temporal.HostPort, temporal.ConnectionOptions.TLS != nil || temporal.ConnectionOptions.TLSDisabled); err != nil {
 		return Usage(err)
 	}
 	a, err := app.New(ctx, app.Options{
 		Config: c, Version: p.Version, Logger: logger, API: withAPI, Worker: withWorker, Temporal: temporal, UIURL: uiURL,
 	})
 	if err != nil {
-		return Usage(err) // of the configuration: nothing was started
+		return Usage(err) // an error in the configuration: nothing was started
 	}
 	if err := a.Start(ctx); err != nil {
 		return err
@@ -104,7 +104,7 @@ func serve(ctx context.Context, p Process, c config.Config, uiURL string, withAP
 	return nil
 }
 
-// MigrateCommand brings the database up to date.
+// MigrateCommand migrates the database.
 type MigrateCommand struct {
 	DatabaseURL string `env:"EVERPOST_DATABASE_URL" help:"PostgreSQL of the product, as a postgres:// URL." placeholder:"URL" required:""`
 	LogLevel    string `default:"info" enum:"debug,info,warn,error" env:"EVERPOST_LOG_LEVEL" help:"Least level of log lines." placeholder:"LEVEL"`
@@ -131,9 +131,10 @@ func (VersionCommand) Run(p Process) error {
 	return err //nolint:wrapcheck // standard output
 }
 
-// refuseOpen is an error when Temporal would be spoken to in the clear over a network.
-// settled says that it is not, or that somebody has asked for it.
-func refuseOpen(address string, settled bool) error {
+// requireTemporalTLS returns an error when the connection to Temporal would be unencrypted
+// over a network. settled reports that TLS is on, or that the operator has turned it off
+// explicitly.
+func requireTemporalTLS(address string, settled bool) error {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
 		host = address

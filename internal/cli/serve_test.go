@@ -7,23 +7,23 @@ import (
 	"go.temporal.io/sdk/contrib/envconfig"
 )
 
-func TestTemporalInTheClear(t *testing.T) {
+func TestTemporalRequiresTLS(t *testing.T) {
 	t.Parallel()
 	for address, open := range map[string]bool{
 		"": true, "localhost:7233": true, "127.0.0.1:7233": true, "[::1]:7233": true, "127.8.0.1": true,
 		"temporal:7233": false, "temporal.example.com:7233": false, "10.0.0.1:7233": false, "[2001:db8::1]:7233": false, "localhost.example.com:7233": false,
 	} {
-		require.NoError(t, refuseOpen(address, true), address)
+		require.NoError(t, requireTemporalTLS(address, true), address)
 		if open {
-			require.NoError(t, refuseOpen(address, false), address)
+			require.NoError(t, requireTemporalTLS(address, false), address)
 		} else {
-			require.ErrorContains(t, refuseOpen(address, false), "TEMPORAL_ADDRESS: "+address+" would be spoken to without TLS")
+			require.ErrorContains(t, requireTemporalTLS(address, false), "TEMPORAL_ADDRESS: "+address+" would be spoken to without TLS")
 		}
 	}
 }
 
-// What Temporal's own settings make of TEMPORAL_TLS=false is how it is asked for.
-func TestTemporalInTheClearOnRequest(t *testing.T) {
+// TEMPORAL_TLS=false permits a connection without TLS.
+func TestTemporalTLSFalse(t *testing.T) {
 	t.Setenv("TEMPORAL_ADDRESS", "temporal:7233")
 	o, err := envconfig.LoadDefaultClientOptions()
 	require.NoError(t, err)

@@ -27,9 +27,9 @@ import (
 
 const operatorKey = "an operator key for tests, long enough"
 
-// bundle is a real API on a real PostgreSQL, with the tenant acme. There is no
-// Temporal: events are accepted all the same, and what a worker would write into the
-// record is written by the test.
+// bundle is a real API on a real PostgreSQL, with the tenant acme. There is no Temporal:
+// events are accepted all the same, and the test writes what a worker would write into the
+// database.
 type bundle struct {
 	*testing.T
 
@@ -70,13 +70,13 @@ func closedPort(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// result is what a command line came to.
+// result is the result of a command line.
 type result struct {
 	code           int
 	stdout, stderr string
 }
 
-// call is a command line and what it reads and writes.
+// call is a command line with its input and output.
 type call struct {
 	args   []string
 	stdin  io.Reader
@@ -88,7 +88,8 @@ func (c call) run(t *testing.T) result {
 	return c.prepare(t)()
 }
 
-// prepare is run in two: what it returns may be called by another goroutine.
+// prepare is the first half of run: another goroutine may call the function that it
+// returns.
 func (c call) prepare(t *testing.T) func() result {
 	t.Helper()
 	file, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
@@ -111,8 +112,8 @@ func (c call) prepare(t *testing.T) func() result {
 	}
 }
 
-// at adds where the API is. Flags stand before the command's own arguments, which may
-// be anything.
+// at adds the API's address. Flags come before the command's own arguments, which may be
+// anything.
 func at(url string, args ...string) []string {
 	return append(args, "--url="+url, "--key="+operatorKey, "--tenant=acme")
 }
@@ -131,7 +132,7 @@ func (b *bundle) ok(args ...string) string {
 	return r.stdout
 }
 
-// json runs a command with --json and reads what it printed.
+// json runs a command with --json and parses its output.
 func (b *bundle) json(args ...string) map[string]any {
 	b.Helper()
 	printed := b.ok(append(args, "--json")...)
@@ -168,8 +169,8 @@ func (b *bundle) send(args ...string) (event string, deliveries []string) {
 	return posted["id"].(string), deliveries
 }
 
-// attempted writes what a worker writes after an attempt: its status, and the state
-// that the delivery is in now. Attempts are numbered from 1.
+// attempted writes what a worker writes after an attempt: its status, and the delivery's
+// new state. Attempts are numbered from 1.
 func (b *bundle) attempted(id string, number, status int, state webhook.State) {
 	b.Helper()
 	delivery, err := webhook.ParseDeliveryID(id)

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// TenantsCommand looks after tenants. It needs an operator's key.
+// TenantsCommand manages tenants. It needs an operator's key.
 type TenantsCommand struct {
 	List   TenantsListCommand   `cmd:"" help:"List tenants."`
 	Get    TenantsGetCommand    `aliases:"show" cmd:"" help:"Show a tenant."`
 	Create TenantsCreateCommand `cmd:"" help:"Create a tenant."`
-	Update TenantsUpdateCommand `aliases:"change" cmd:"" help:"Change a tenant; what is not given stays as it is."`
+	Update TenantsUpdateCommand `aliases:"change" cmd:"" help:"Change the given settings of a tenant."`
 	Delete TenantsDeleteCommand `cmd:"" help:"Delete a tenant that has no endpoints."`
 }
 
@@ -32,20 +32,15 @@ type TenantsListCommand struct {
 
 // Run lists them.
 func (c *TenantsListCommand) Run(ctx context.Context, p Process) error {
-	s, err := c.open(p)
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	return listOf(ctx, s, "tenants", request{path: []string{"tenants"}, ofAll: true}, c.paging, []column[tenant]{
+	return listOf(ctx, p, c, "tenants", request{path: []string{"tenants"}, ofAll: true}, c.paging, []column[tenant]{
 		{"ID", func(t tenant) string { return t.ID }},
 		{"NAME", func(t tenant) string { return orDash(t.Name) }},
 		{"CONTACT", func(t tenant) string { return text(t.Contact) }},
-		{"CREATED", func(t tenant) string { return moments(t.CreatedAt) }},
+		{"CREATED", func(t tenant) string { return optionalTime(t.CreatedAt) }},
 	})
 }
 
-// oneTenant is a command for one tenant.
+// oneTenant holds the arguments of a command for one tenant.
 type oneTenant struct {
 	connection `embed:""`
 
@@ -64,7 +59,7 @@ func (c *oneTenant) open(p Process) (*session, error) {
 	return s, err
 }
 
-// record makes a request about the tenant and prints its answer.
+// record makes a request about the tenant and prints the response.
 func (c *oneTenant) record(ctx context.Context, p Process, method string, body []byte) error {
 	s, err := c.open(p)
 	if err != nil {
@@ -84,17 +79,17 @@ func (c *TenantsGetCommand) Run(ctx context.Context, p Process) error {
 	return c.record(ctx, p, http.MethodGet, nil)
 }
 
-// tenantFields are the settings of a tenant. What has no flag of its own goes into Data,
-// and so does null, which sets a field back to its default.
+// tenantFields are the settings of a tenant. Fields without a flag go into Data, and so
+// does null, which resets a field to its default.
 type tenantFields struct {
 	Name        *string           `help:"A name for people." placeholder:"TEXT"`
-	Contact     *string           `help:"Who to write to when something is wrong; operational events carry it." placeholder:"TEXT"`
-	Metadata    map[string]string `help:"A note of your own, as name=value; may be repeated. All are replaced." mapsep:"none" placeholder:"NAME=VALUE"`
+	Contact     *string           `help:"Contact for problems; operational events contain it." placeholder:"TEXT"`
+	Metadata    map[string]string `help:"Metadata, as name=value; may be repeated. Replaces all metadata." mapsep:"none" placeholder:"NAME=VALUE"`
 	RetryPolicy *string           `help:"Policy of endpoints that have none of their own: a preset's name, or JSON." placeholder:"POLICY"`
-	Data        source            `help:"Any settings as the API takes them, such as limits: a JSON object, @file, or - for standard input. A flag goes before its field here." placeholder:"JSON"` //nolint:lll // a struct tag cannot be wrapped
+	Data        source            `help:"Any settings as the API takes them, such as limits: a JSON object, @file, or - for standard input. Flags override its fields." placeholder:"JSON"` //nolint:lll // a struct tag cannot be wrapped
 }
 
-// body is the settings as the API reads them: Data, and the flags over it.
+// body returns the settings in the API's format: Data, overridden by the flags.
 func (f *tenantFields) body(p Process) ([]byte, error) {
 	fields, err := f.Data.object(p, "--data")
 	if err != nil {
@@ -117,7 +112,7 @@ type TenantsCreateCommand struct {
 	tenantFields `embed:""`
 }
 
-// Run creates it, unless there is one: PUT would replace that.
+// Run creates the tenant unless it exists: PUT would replace it.
 func (c *TenantsCreateCommand) Run(ctx context.Context, p Process) error {
 	body, err := c.body(p)
 	if err != nil {
@@ -129,22 +124,22 @@ func (c *TenantsCreateCommand) Run(ctx context.Context, p Process) error {
 	}
 	defer s.close()
 	_, err = s.do(ctx, request{method: http.MethodGet})
-	if missing, ok := errors.AsType[*refusal](err); !ok || missing.status != http.StatusNotFound {
+	if missing, ok := errors.AsType[*apiError](err); !ok || missing.status != http.StatusNotFound {
 		if err != nil {
 			return err
 		}
-		return &refusal{http.StatusConflict, "there is a tenant " + plain(c.ID) + " already; 'everpost tenants update' changes it"}
+		return &apiError{http.StatusConflict, "there is a tenant " + plain(c.ID) + " already; 'everpost tenants update' changes it"}
 	}
 	return s.record(ctx, request{method: http.MethodPut, body: body})
 }
 
-// TenantsUpdateCommand changes a tenant.
+// TenantsUpdateCommand updates a tenant.
 type TenantsUpdateCommand struct {
 	oneTenant    `embed:""`
 	tenantFields `embed:""`
 }
 
-// Run changes it.
+// Run updates it.
 func (c *TenantsUpdateCommand) Run(ctx context.Context, p Process) error {
 	body, err := c.body(p)
 	if err != nil {
@@ -168,7 +163,7 @@ func (c *TenantsDeleteCommand) Run(ctx context.Context, p Process) error {
 		return err
 	}
 	defer s.close()
-	if _, err := s.do(ctx, request{method: http.MethodDelete}); err != nil || s.json { // 204: there is no answer to print
+	if _, err := s.do(ctx, request{method: http.MethodDelete}); err != nil || s.json { // 204 has no body to print
 		return err
 	}
 	return s.line("deleted " + plain(c.ID))

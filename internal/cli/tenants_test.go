@@ -10,7 +10,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// A tenant from its creation to its end.
+// The life of a tenant.
 func TestTenants(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -48,7 +48,7 @@ func TestTenants(t *testing.T) {
 	require.Contains(t, r.stderr, `got "fst"`)
 }
 
-// Each way to fail has its exit code.
+// Each kind of failure has its exit code.
 func TestExitCodes(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -13,28 +13,28 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// How often --wait asks: soon after something happened, then less and less.
+// How often --wait polls: soon after a change, then less and less often.
 const (
 	firstPoll = 100 * time.Millisecond
 	lastPoll  = 2 * time.Second
 )
 
-// waiter follows the deliveries of one event until they rest.
+// waiter follows the deliveries of one event until they have ended.
 type waiter struct {
 	*session
 
 	event accepted
 	shown map[string]int      // attempts of a delivery that were printed
-	ended map[string]delivery // deliveries at rest
-	last  map[string]delivery // as the last poll saw them
-	fault error               // of the last poll; nil when it was answered
+	ended map[string]delivery // deliveries that have ended
+	last  map[string]delivery // deliveries by the last poll
+	fault error               // error of the last poll, nil if it succeeded
 }
 
-// await waits until every delivery of the event rests, and prints its attempts and
-// its end. The error names what was not delivered, or what does not rest in time.
+// await waits until every delivery of the event has ended, and prints its attempts and its
+// end. The error names the deliveries that were not delivered or have not ended in time.
 func (s *session) await(ctx context.Context, event accepted, posted answer, patience time.Duration) error {
 	if !s.json {
-		if err := s.announce(event, posted); err != nil {
+		if err := s.printStored(event, posted); err != nil {
 			return err
 		}
 	}
@@ -57,12 +57,12 @@ func (w *waiter) follow(ctx context.Context, patience time.Duration) error {
 		if ctx.Err() != nil {
 			return fmt.Errorf("interrupted; %s is stored and goes on being delivered", plain(w.event.ID))
 		}
-		if err != nil && !passing(err) {
+		if err != nil && !isTemporary(err) {
 			return err
 		}
 		w.fault = err
 		if err == nil && len(w.ended) == len(w.event.Deliveries) {
-			return w.verdict()
+			return w.result()
 		}
 		if pause = min(pause*3/2, lastPoll); news {
 			pause = firstPoll
@@ -70,21 +70,21 @@ func (w *waiter) follow(ctx context.Context, patience time.Duration) error {
 		next := time.NewTimer(pause)
 		select {
 		case <-next.C:
-		case <-ctx.Done(): // the next poll says so
+		case <-ctx.Done(): // the next poll returns the error
 			next.Stop()
 		case <-limit.C:
 			next.Stop()
-			return w.late(patience)
+			return w.timeoutError(patience)
 		}
 	}
 }
 
-// poll looks at every delivery once and prints what is new.
+// poll checks every delivery once and prints what is new.
 func (w *waiter) poll(ctx context.Context) (news bool, err error) {
 	if len(w.event.Deliveries) == 0 {
 		return false, nil
 	}
-	entries, _, err := w.collect(ctx, request{path: []string{"deliveries"}, query: url.Values{"event_id": {w.event.ID}}}, paging{Limit: mostShown})
+	entries, _, err := w.collect(ctx, request{path: []string{"deliveries"}, query: url.Values{"event_id": {w.event.ID}}}, paging{Limit: maxEntries})
 	if err != nil {
 		return false, err
 	}
@@ -100,9 +100,9 @@ func (w *waiter) poll(ctx context.Context) (news bool, err error) {
 				return news, err
 			}
 		}
-		if _, known := w.ended[d.ID]; !known && d.resting() {
+		if _, known := w.ended[d.ID]; !known && d.ended() {
 			news, w.ended[d.ID] = true, d
-			w.say(d.CompletedAt, fmt.Sprintf("%s  %s", d.ID, d.State))
+			w.printProgress(d.CompletedAt, fmt.Sprintf("%s  %s", d.ID, d.State))
 		}
 	}
 	return news, nil
@@ -121,15 +121,15 @@ func (w *waiter) attempts(ctx context.Context, d delivery) error {
 		}
 		if a.Number > w.shown[d.ID] {
 			w.shown[d.ID] = a.Number
-			w.say(a.StartedAt, fmt.Sprintf("%s  attempt %d  %s", d.ID, a.Number, a.inWords()))
+			w.printProgress(a.StartedAt, fmt.Sprintf("%s  attempt %d  %s", d.ID, a.Number, a.summary()))
 		}
 	}
 	return nil
 }
 
-// say prints a line of progress with the time of what happened; with --json only the
-// end is printed.
-func (w *waiter) say(at *time.Time, text string) {
+// printProgress prints a line with the time of the event; with --json only the end is
+// printed.
+func (w *waiter) printProgress(at *time.Time, text string) {
 	if w.json {
 		return
 	}
@@ -137,11 +137,11 @@ func (w *waiter) say(at *time.Time, text string) {
 	if at != nil {
 		clock = at.UTC().Format(clockTime)
 	}
-	_ = w.line(clock + "  " + plain(text)) // progress: the verdict is the exit code
+	_ = w.line(clock + "  " + plain(text)) // only progress: the result is the exit code
 }
 
-// verdict names what was not delivered.
-func (w *waiter) verdict() error {
+// result returns an error that names the deliveries that were not delivered.
+func (w *waiter) result() error {
 	var not []string
 	for _, stub := range w.event.Deliveries {
 		if d := w.ended[stub.ID]; d.State != webhook.StateDelivered.String() {
@@ -151,11 +151,11 @@ func (w *waiter) verdict() error {
 	if len(not) == 0 {
 		return nil
 	}
-	return errors.New("not delivered: " + several(not))
+	return errors.New("not delivered: " + joinFew(not))
 }
 
-// late names what is still under way, and why that is not known better.
-func (w *waiter) late(patience time.Duration) error {
+// timeoutError names the deliveries that are still open, and the last poll's error.
+func (w *waiter) timeoutError(patience time.Duration) error {
 	var open []string
 	for _, stub := range w.event.Deliveries {
 		if _, done := w.ended[stub.ID]; done {
@@ -165,20 +165,20 @@ func (w *waiter) late(patience time.Duration) error {
 		if d, seen := w.last[stub.ID]; seen {
 			text = fmt.Sprintf("%s is %s", d.ID, d.State)
 			if d.NextAttemptAt != nil {
-				text += ", next attempt at " + moments(d.NextAttemptAt)
+				text += ", next attempt at " + optionalTime(d.NextAttemptAt)
 			}
 		}
 		open = append(open, text)
 	}
-	err := fmt.Errorf("not at rest after %s, and goes on being delivered: %s", patience, several(open))
+	err := fmt.Errorf("not at rest after %s, and goes on being delivered: %s", patience, joinFew(open))
 	if w.fault != nil {
 		return fmt.Errorf("%w; the last look failed: %w", err, w.fault)
 	}
 	return err
 }
 
-// several joins a few texts and counts the rest.
-func several(texts []string) string {
+// joinFew joins the first texts and counts the rest.
+func joinFew(texts []string) string {
 	const few = 3
 	shown := plain(strings.Join(texts[:min(len(texts), few)], ", "))
 	if more := len(texts) - few; more > 0 {

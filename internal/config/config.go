@@ -1,23 +1,23 @@
-// Package config is what an operator can set: each setting with its variable, its
-// default, its bounds and its description, and the rules that settings obey together.
+// Package config has the operator's settings: each with its variable, default, bounds and
+// description, and the rules for combinations of settings.
 //
-// A setting is declared once, by the tags of its field. The command line, the check of
-// its bounds and docs/configuration.md are made from them:
+// A setting is declared once, by the tags of its field. The command line, the check of its bounds
+// and docs/configuration.md are generated from the tags:
 //
 //	env          the variable; the flag is its lower-case form without EVERPOST_
 //	default      the default
-//	unset        what applies without a value, where there is no default
-//	help         what it is
-//	placeholder  what a value looks like, in the help of the command line
+//	unset        what applies without a value, if there is no default
+//	help         the description
+//	placeholder  an example of a value, for the help of the command line
 //	enum         the values that are accepted, separated by commas
 //	range        the bounds of a number or duration: "1 to 1000", "1h or more"
-//	zero         what 0 means where it is outside of the range
-//	role         api or worker, where only one of the two commands reads it
-//	section      the table of docs/configuration.md that lists it
-//	see          the page below docs/ that says more
+//	zero         the meaning of 0, if it is outside the range
+//	role         api or worker, if only one of the two commands reads it
+//	section      its table in docs/configuration.md
+//	see          the page in docs/ with more details
 //
-// Only settings of others are read from the environment beside these: TEMPORAL_… by
-// Temporal's SDK, GOGC and GOMEMLIMIT in standalone.
+// Besides these, a process reads only variables of other software from the environment: TEMPORAL_… of
+// Temporal's SDK, and GOGC and GOMEMLIMIT of the Go runtime.
 package config
 
 import (
@@ -25,89 +25,89 @@ import (
 	"time"
 )
 
-// Config is the settings of an Everpost process.
+// Config has the settings of an Everpost process.
 type Config struct {
-	// Listen is where the API is served. Port 0 means a free one, here and below.
+	// Listen is the address of the API. Port 0 selects a free port, here and below.
 	Listen string `default:"127.0.0.1:8080" env:"EVERPOST_LISTEN" help:"Address of the API." placeholder:"HOST:PORT" role:"api" section:"process"`
 
-	// AdminListen is where /healthz, /readyz, /metrics and /debug/pprof are served. It has no authentication.
+	// AdminListen is the address of /healthz, /readyz, /metrics and /debug/pprof, which have no authentication.
 	AdminListen string `default:"127.0.0.1:8081" env:"EVERPOST_ADMIN_LISTEN" help:"Address of health checks, metrics and profiles; not for the public." placeholder:"HOST:PORT" section:"process" see:"operations.md#health"`
 
-	// AdminHosts are the names that the admin listener answers to, beside addresses and localhost.
+	// AdminHosts are the host names that the admin listener answers, in addition to IP addresses and localhost.
 	AdminHosts Hosts `env:"EVERPOST_ADMIN_HOSTS" help:"Names that the admin listener answers to beside addresses and localhost, separated by commas; '*.example.com' for all below it, 'any' for all." placeholder:"NAME,...|any" section:"process" see:"operations.md#names-of-the-listeners"`
 
-	// TrustedProxies are the reverse proxies before the API whose X-Forwarded-For names the address of a request.
+	// TrustedProxies are the reverse proxies in front of the API whose X-Forwarded-For is used.
 	TrustedProxies []netip.Prefix `env:"EVERPOST_TRUSTED_PROXIES" help:"Address ranges of reverse proxies whose X-Forwarded-For is believed, for the audit log, separated by commas." name:"trusted-proxies" placeholder:"CIDR" role:"api" section:"process" see:"operations.md#who-changed-what"`
 
-	// WorkflowURLForTenants shows workflow_url to tenants' keys too: the Web UI shows the workflows of all tenants.
+	// WorkflowURLForTenants shows workflow_url to tenants' keys too. The Web UI shows the workflows of all tenants.
 	WorkflowURLForTenants bool `env:"EVERPOST_WORKFLOW_URL_FOR_TENANTS" help:"Show 'workflow_url' to tenants' keys, not only to operators'." name:"workflow-url-for-tenants" role:"api" section:"process"`
 
-	// LogLevel is the lowest level that is written.
+	// LogLevel is the lowest level of log lines.
 	LogLevel string `default:"info" enum:"debug,info,warn,error" env:"EVERPOST_LOG_LEVEL" help:"Lowest level of log lines: debug, info, warn or error." placeholder:"LEVEL" section:"process"`
 
-	// DatabaseURL is the product's PostgreSQL. Standalone brings its own when it is empty; elsewhere it is required.
+	// DatabaseURL is the PostgreSQL database. Without it, standalone starts a PostgreSQL cluster of its own; other commands require it.
 	DatabaseURL string `env:"EVERPOST_DATABASE_URL" help:"PostgreSQL of the product, as a 'postgres://' URL." placeholder:"URL" section:"database" see:"security-database.md#the-address" unset:"standalone: its own cluster; else required"`
 
-	// OperatorKey presets an operator key. It works for as long as it is set.
+	// OperatorKey is an additional operator key, which is valid as long as it is set.
 	OperatorKey string `env:"EVERPOST_OPERATOR_KEY" help:"An operator key to accept beside those in the database: any secret of 32 characters or more." placeholder:"SECRET" role:"api" section:"keys"`
 
-	// The keys for secrets at rest.
+	// The key-encryption keys for secrets at rest.
 	KEKs `embed:""`
 
-	// AllowHTTP lets endpoints have http:// URLs.
+	// AllowHTTP allows endpoints with http:// URLs.
 	AllowHTTP bool `env:"EVERPOST_ALLOW_HTTP" help:"Allow endpoints with 'http://' URLs." name:"allow-http" section:"egress"`
 
-	// AllowedCIDRs are address ranges that the egress guard lets through although they are not public. This machine's own
-	// addresses but for loopback, and those of metadata services, are let through by a range of exactly that address only.
+	// AllowedCIDRs are address ranges that the egress guard allows although they are not public. Addresses of this machine
+	// (except loopback) and of metadata services need a range of exactly that address.
 	AllowedCIDRs []netip.Prefix `env:"EVERPOST_ALLOWED_CIDRS" help:"Address ranges that endpoints may be in although they are not public, separated by commas; this machine's own addresses and those of cloud metadata services only if named exactly, as '10.20.0.7/32'." name:"allowed-cidrs" placeholder:"CIDR" section:"egress"`
 
-	// DeniedCIDRs are address ranges that the egress guard refuses whatever else allows them.
+	// DeniedCIDRs are address ranges that the egress guard always refuses.
 	DeniedCIDRs []netip.Prefix `env:"EVERPOST_DENIED_CIDRS" help:"Address ranges that endpoints may not be in, whatever else allows them, separated by commas." name:"denied-cidrs" placeholder:"CIDR" section:"egress"`
 
-	// ExtraPorts are destination ports beside 443 and 80.
+	// ExtraPorts are allowed destination ports in addition to 443 and 80.
 	ExtraPorts Ports `env:"EVERPOST_EXTRA_PORTS" help:"Destination ports beside 443 and 80, separated by commas, or 'any'." placeholder:"PORT,...|any" section:"egress"`
 
-	// EgressProxy is a proxy that requests to receivers go through, by CONNECT. It may hold a password.
+	// EgressProxy is a CONNECT proxy for requests to receivers. The URL may contain a password.
 	EgressProxy string `env:"EVERPOST_EGRESS_PROXY" help:"Proxy for requests to receivers, by CONNECT: 'http://[user:password@]host:port'." placeholder:"URL" section:"egress"`
 
-	// CAFile holds certificates (PEM) that receivers are verified with, beside the system's.
+	// CAFile has additional certificates (PEM) to verify receivers with.
 	CAFile string `env:"EVERPOST_CA_FILE" help:"File with certificates (PEM) to trust for receivers beside the system's." name:"ca-file" placeholder:"FILE" section:"egress"`
 
-	// MaxInFlightPerHost bounds the requests under way to one host, of all endpoints there, in a worker.
+	// MaxInFlightPerHost limits the concurrent requests of a worker to one host, over all endpoints there.
 	MaxInFlightPerHost int `default:"0" env:"EVERPOST_MAX_IN_FLIGHT_PER_HOST" help:"Requests under way at a time to one host and port, of all endpoints of all tenants there, in each worker; 0 is no limit." name:"max-in-flight-per-host" placeholder:"N" range:"0 to 10000" role:"worker" section:"egress" see:"isolation.md"`
 
-	// RetryPolicy applies to endpoints that have none of their own, nor their tenant.
+	// RetryPolicy applies if neither the endpoint nor its tenant has a policy.
 	RetryPolicy RetryPolicy `default:"default" env:"EVERPOST_RETRY_POLICY" help:"Retry policy of endpoints that have none, nor their tenant: a preset's name, or JSON; the same for every process." placeholder:"POLICY" section:"deliveries" see:"retries.md#whose-policy"`
 
-	// StartSlots bounds the workflow starts under way, QueueLength the deliveries that wait for theirs. What waits
-	// shares a workflow, up to MaxPerWorkflow.
+	// StartSlots limits the concurrent workflow starts, QueueLength the deliveries that wait for one. Waiting deliveries
+	// share a workflow, up to MaxPerWorkflow.
 	StartSlots     int `default:"1" env:"EVERPOST_START_SLOTS" help:"Workflow starts under way at a time; what waits for one shares the next." placeholder:"N" range:"1 to 1000" section:"deliveries"`
 	MaxPerWorkflow int `default:"100" env:"EVERPOST_MAX_DELIVERIES_PER_WORKFLOW" help:"Deliveries that may share a workflow; 1 gives each its own." name:"max-deliveries-per-workflow" placeholder:"N" range:"1 to 200" section:"deliveries"`
 	QueueLength    int `default:"1000" env:"EVERPOST_QUEUE_LENGTH" help:"Deliveries that may wait for their start before the API makes callers wait; one tenant alone gets half of it." placeholder:"N" range:"1 to 100000" section:"deliveries"`
 
-	// ReconcileEvery is how often open deliveries are looked for that no workflow carries.
+	// ReconcileEvery is the interval of the search for open deliveries whose workflow is gone or stuck.
 	ReconcileEvery time.Duration `default:"5m" env:"EVERPOST_RECONCILE_EVERY" help:"How often open deliveries are looked for whose workflow is gone or stuck; the first time is 20 s after a start." placeholder:"DURATION" range:"1s to 24h" section:"deliveries" see:"operations.md#in-the-temporal-web-ui"`
 
 	// Retention is how long finished deliveries, payloads and attempts are kept, DeadLetterRetention how long dead letters are.
 	Retention           time.Duration `default:"720h" env:"EVERPOST_RETENTION" help:"How long finished deliveries, payloads and attempts are kept." placeholder:"DURATION" range:"1h or more" section:"retention"`
 	DeadLetterRetention time.Duration `default:"720h" env:"EVERPOST_DEAD_LETTER_RETENTION" help:"How long a dead letter waits for a replay before it is discarded." placeholder:"DURATION" range:"1h or more" section:"retention"`
 
-	// AuditRetention is how long the audit log is kept. The database keeps 29 days of it, whatever is set: a day less
-	// than the least value, because clocks differ.
+	// AuditRetention is how long the audit log is kept. The database always keeps 29 days of it: one day less than the
+	// minimum of this setting, because clocks differ.
 	AuditRetention time.Duration `default:"17520h" env:"EVERPOST_AUDIT_RETENTION" help:"How long entries of the audit log are kept." placeholder:"DURATION" range:"720h or more" section:"retention" see:"operations.md#who-changed-what"`
 
-	// Limits of every tenant that has none of its own; 0 is no limit.
+	// Default limits of a tenant; 0 means no limit.
 	TenantRequestsPerSecond float64 `default:"0" env:"EVERPOST_TENANT_REQUESTS_PER_SECOND" help:"Requests per second with a tenant's keys, in each API process (429 above it); 0 is no limit." placeholder:"N" range:"0.01 to 100000" role:"api" section:"tenants" zero:"no limit"`
 	TenantBurst             int     `default:"0" env:"EVERPOST_TENANT_BURST" help:"How many of those requests may come at once; 0 is those of a second." placeholder:"N" range:"0 to 1000000" role:"api" section:"tenants"`
 	TenantEndpoints         int     `default:"0" env:"EVERPOST_TENANT_ENDPOINTS" help:"Endpoints of a tenant; 0 is no limit." placeholder:"N" range:"0 to 1000000" role:"api" section:"tenants"`
 	TenantPendingDeliveries int     `default:"0" env:"EVERPOST_TENANT_PENDING_DELIVERIES" help:"Deliveries of a tenant that may be pending, about (429 for events above it); 0 is no limit." placeholder:"N" range:"0 to 1000000" role:"api" section:"tenants"`
 	TenantEndpointsPerEvent int     `default:"0" env:"EVERPOST_TENANT_ENDPOINTS_PER_EVENT" help:"Endpoints that one event may go to; 0 is no limit." placeholder:"N" range:"0 to 1000000" role:"api" section:"tenants"`
 
-	// OperatorTenant is the tenant whose endpoints are told of every tenant's operational events. Empty: none.
+	// OperatorTenant is the tenant whose endpoints receive the operational events of all tenants. "": none.
 	OperatorTenant string `env:"EVERPOST_OPERATOR_TENANT" help:"Tenant whose endpoints get every tenant's operational events (everpost.…); the same for every process." placeholder:"ID" section:"tenants" see:"operational-events.md"`
 }
 
-// WebUI is where the Temporal Web UI is, for the commands that serve the API and bring none.
+// WebUI is the address of the Temporal Web UI, for the commands that serve the API without a Web UI of their own.
 type WebUI struct {
 	UIURL string `env:"EVERPOST_UI_URL" help:"Address of the Temporal Web UI, for 'workflow_url'." name:"ui-url" placeholder:"URL" role:"api" section:"process"`
 }

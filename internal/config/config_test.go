@@ -103,7 +103,7 @@ func TestValidateNamesEachUnusableSetting(t *testing.T) {
 		c := valid()
 		spoil(&c)
 		require.ErrorContains(t, c.Validate(), name)
-		require.NotContains(t, c.Validate().Error(), "hunter2", "an error repeats no secret")
+		require.NotContains(t, c.Validate().Error(), "hunter2", "an error does not repeat a secret")
 	}
 	for _, good := range []config.KEKs{
 		{KEKFile: "a", KEKOldFiles: []string{"b"}, KEKOld: []string{"c"}},
@@ -123,7 +123,7 @@ func TestValidateNamesEachUnusableSetting(t *testing.T) {
 	} {
 		c := valid()
 		c.KEKs = old
-		require.NoError(t, c.Validate(), "standalone has a key of its own beside it")
+		require.NoError(t, c.Validate(), "standalone has a key of its own")
 		require.ErrorContains(t, old.RequireKEK(), "EVERPOST_KEK_FILE: is required (a file")
 		require.ErrorContains(t, c.RequireCluster(true), "EVERPOST_KEK_FILE: is required (a file")
 	}
@@ -138,7 +138,7 @@ func TestTrustedProxiesAreChecked(t *testing.T) {
 	t.Parallel()
 	for text, wrong := range map[string]string{
 		"10.0.0.0/8": "", "10.0.0.7/32": "", "fd00::/8": "",
-		"0.0.0.0/0": "0.0.0.0/0 would let everybody say", "::/0": "::/0 would let everybody say",
+		"0.0.0.0/0": "0.0.0.0/0 would let every client choose", "::/0": "::/0 would let every client choose",
 		"10.0.0.1/8":          "10.0.0.1/8 has bits beyond its length; write 10.0.0.0/8",
 		"::ffff:10.0.0.0/104": "::ffff:10.0.0.0/104 is an IPv4 address",
 	} {
@@ -268,6 +268,6 @@ func TestAllowDev(t *testing.T) {
 		environ := dev(&c)
 		before := c
 		require.ErrorContains(t, (&config.Standalone{Dev: true}).AllowDev(&c, environ), "EVERPOST_DEV: is set together with "+name)
-		require.Equal(t, before, c, "nothing is opened")
+		require.Equal(t, before, c, "no setting is changed")
 	}
 }

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// Hosts are host names; Any stands for all.
+// Hosts is a list of host names; Any allows all.
 type Hosts struct {
 	Any   bool
-	Names []string // in lower case, "*.example.com" for all below example.com
+	Names []string // in lower case; "*.example.com" matches all names below example.com
 }
 
 var (
@@ -18,10 +18,10 @@ var (
 	_ encoding.TextMarshaler   = Hosts{}
 )
 
-// hostName is a name as a Host field has it: without scheme, port and path. Addresses need not be named.
+// hostName matches the name in a Host field: without scheme, port and path. IP addresses are always allowed.
 var hostName = regexp.MustCompile(`^(\*\.)?[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*$`)
 
-// UnmarshalText reads "any" or a list of names separated by commas.
+// UnmarshalText parses "any" or a list of names separated by commas.
 func (h *Hosts) UnmarshalText(text []byte) error {
 	*h = Hosts{}
 	if strings.TrimSpace(string(text)) == "" {

@@ -9,21 +9,21 @@ import (
 	"time"
 )
 
-// KEKs are the key-encryption keys for secrets at rest: the one that encrypts, and
-// those that are still known for reading while 'everpost keys rewrap' replaces them.
+// KEKs are the settings of the key-encryption keys for secrets at rest: the key that encrypts, and the
+// keys that only decrypt until 'everpost keys rewrap' has replaced them.
 type KEKs struct {
-	// KEKFile and KEK are a key of this process: a file, or the key itself, as base64 of 32 bytes.
+	// KEKFile and KEK set the key: a file, or the key itself, as base64 of 32 bytes.
 	KEKFile string `env:"EVERPOST_KEK_FILE" help:"File with the key that encrypts secrets at rest: base64 of 32 random bytes, and nothing that can be guessed." name:"kek-file" placeholder:"FILE" section:"keys" unset:"standalone: made in the data directory"`
 	KEK     string `env:"EVERPOST_KEK" help:"The key itself, instead of a file." name:"kek" placeholder:"BASE64" section:"keys"`
 
-	// KEKOldFiles and KEKOld are further keys, in the same form, that are only read with.
+	// KEKOldFiles and KEKOld are further keys, in the same form, that only decrypt.
 	KEKOldFiles []string `env:"EVERPOST_KEK_OLD_FILES" help:"Files with further keys that secrets may still be encrypted with, separated by commas: to read with while 'everpost keys rewrap' replaces them." name:"kek-old-files" placeholder:"FILE" section:"keys"`
 	KEKOld      []string `env:"EVERPOST_KEK_OLD" help:"Such keys themselves, separated by commas." name:"kek-old" placeholder:"BASE64" section:"keys"`
 
-	// KEKLost are the ids of keys that are gone for good: a process starts although it does not know them.
+	// KEKLost are the ids of keys that are lost: a process starts without them.
 	KEKLost []string `env:"EVERPOST_KEK_LOST" help:"Ids of keys that are lost for good, separated by commas: a process starts although what they encrypt cannot be read." name:"kek-lost" placeholder:"ID" section:"keys"`
 
-	// KEKVaultAddr and what follows are a key in the transit engine of a HashiCorp Vault, instead of a file or value.
+	// KEKVaultAddr and the following fields configure a key in the transit engine of a HashiCorp Vault, instead of a file or value.
 	KEKVaultAddr      string        `env:"EVERPOST_KEK_VAULT_ADDR" help:"HashiCorp Vault whose transit engine holds the key, instead of a file: 'https://host:port'." name:"kek-vault-addr" placeholder:"URL" section:"keys" see:"security-secrets.md#hashicorp-vault"`
 	KEKVaultMount     string        `default:"transit" env:"EVERPOST_KEK_VAULT_MOUNT" help:"Path of the transit engine." name:"kek-vault-mount" placeholder:"PATH" section:"keys"`
 	KEKVaultKey       string        `default:"everpost" env:"EVERPOST_KEK_VAULT_KEY" help:"Name of the key in Vault." name:"kek-vault-key" placeholder:"NAME" section:"keys"`
@@ -32,20 +32,20 @@ type KEKs struct {
 	KEKVaultTokenFile string        `env:"EVERPOST_KEK_VAULT_TOKEN_FILE" help:"File with the token for Vault instead, read anew for each request." name:"kek-vault-token-file" placeholder:"FILE" section:"keys"`
 	KEKVaultCAFile    string        `env:"EVERPOST_KEK_VAULT_CA_FILE" help:"File with certificates (PEM) to trust for Vault instead of the system's." name:"kek-vault-ca-file" placeholder:"FILE" section:"keys"`
 	KEKVaultTimeout   time.Duration `default:"3s" env:"EVERPOST_KEK_VAULT_TIMEOUT" help:"How long one request to Vault may take." name:"kek-vault-timeout" placeholder:"DURATION" range:"100ms to 10s" section:"keys"`
-	// KEKVaultOld makes Vault's key one that is only read with, beside a file or value.
+	// KEKVaultOld makes Vault's key one that only decrypts, in addition to a file or value.
 	KEKVaultOld bool `env:"EVERPOST_KEK_VAULT_OLD" help:"Only read with Vault's key; the file or the value encrypts." name:"kek-vault-old" section:"keys"`
 }
 
-// AnyKEK reports whether there is a key to encrypt with.
+// AnyKEK reports whether a key that encrypts is set.
 func (k *KEKs) AnyKEK() bool {
 	return k.KEK != "" || k.KEKFile != "" || k.KEKVaultAddr != "" && !k.KEKVaultOld
 }
 
-// OwnKEKFile is the key that standalone makes for itself in its data directory.
+// OwnKEKFile returns the path of the key that standalone generates in its data directory.
 func OwnKEKFile(dataDir string) string { return filepath.Join(dataDir, "kek") }
 
-// AddOwn adds the key of a data directory: it encrypts unless another key is set, and then
-// it is known for reading, if it is there, because it has encrypted what is not rewrapped.
+// AddOwn adds the key of a data directory. It encrypts unless another key is set. Then, if its file
+// exists, it only decrypts the secrets that are not rewrapped yet.
 func (k *KEKs) AddOwn(file string) {
 	if !k.AnyKEK() {
 		k.KEKFile = file
@@ -63,16 +63,16 @@ func (k *KEKs) AddOwn(file string) {
 	k.KEKOldFiles = append(k.KEKOldFiles, file)
 }
 
-// IsLost reports whether a key, by the id that the record has for it, is among those
-// that are lost. The version of a key in Vault need not be named.
+// IsLost reports whether a key, by its stored id, is among the lost ones. KEKLost may omit the version of
+// a key in Vault.
 func (k *KEKs) IsLost(kekID string) bool {
 	name, _, _ := strings.Cut(kekID, "#")
 	return slices.Contains(k.KEKLost, kekID) || slices.Contains(k.KEKLost, name)
 }
 
-// RequireKEK checks the settings by themselves, for a command that needs a key and
-// little else. It is not named Validate: the parser of the command line calls whatever
-// is, also where no key is needed.
+// RequireKEK validates these settings alone, for a command that needs a key and few other settings. It
+// is not named Validate, because the command-line parser calls every method of that name, also for
+// commands that need no key.
 func (k *KEKs) RequireKEK() error {
 	var bad refusals
 	k.validateKEKs(&bad)
@@ -85,9 +85,9 @@ func (k *KEKs) RequireKEK() error {
 var errNoKEK = errors.New("EVERPOST_KEK_FILE: is required (a file with the base64 of 32 random bytes, or EVERPOST_KEK with the value, " +
 	"or EVERPOST_KEK_VAULT_ADDR with a Vault that holds the key)")
 
-// validateKEKs adds to bad what does not go together. The keys themselves are checked
-// when they are read. Old keys alone do go together: standalone has a key of its own
-// beside them, and RequireKEK and RequireCluster refuse them elsewhere.
+// validateKEKs adds errors about settings that exclude each other. The keys themselves are checked when
+// they are loaded. Old keys alone are valid, because standalone has a key of its own; RequireKEK and
+// RequireCluster refuse them for other commands.
 func (k *KEKs) validateKEKs(bad *refusals) {
 	vault := k.KEKVaultAddr != ""
 	if k.KEK != "" && k.KEKFile != "" {

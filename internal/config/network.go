@@ -10,8 +10,7 @@ import (
 	"strings"
 )
 
-// CheckListen reports whether address is one to listen on: host:port, where the
-// host may be empty and the port 0.
+// CheckListen returns an error unless address is host:port. The host may be empty and the port 0.
 func CheckListen(address string) error {
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -23,11 +22,11 @@ func CheckListen(address string) error {
 	return nil
 }
 
-// notProxies is what is wrong with a range of trusted proxies, "" when nothing is.
+// notProxies returns what is wrong with a range of trusted proxies, or "".
 func notProxies(p netip.Prefix) string {
 	switch {
 	case p.Bits() == 0:
-		return "would let everybody say where a request comes from; name the proxies' addresses"
+		return "would let every client choose its source address; set the proxies' addresses"
 	case p.Addr().Is4In6():
 		return "is an IPv4 address in IPv6 form; write it as IPv4"
 	case p != p.Masked():
@@ -36,7 +35,7 @@ func notProxies(p netip.Prefix) string {
 	return ""
 }
 
-// validateCIDRs adds to bad the ranges that are too wide, or would have no effect.
+// validateCIDRs adds errors about ranges that are too wide or have no effect.
 func (c *Config) validateCIDRs(bad *refusals) {
 	for _, prefix := range c.AllowedCIDRs {
 		if prefix.Bits() == 0 {
@@ -55,7 +54,7 @@ func (c *Config) validateCIDRs(bad *refusals) {
 	}
 }
 
-// EgressProxyURL is EgressProxy, taken apart; nil when it is empty or not valid.
+// EgressProxyURL returns EgressProxy as a URL, or nil if it is empty or invalid.
 func (c *Config) EgressProxyURL() *url.URL {
 	u, err := url.Parse(c.EgressProxy)
 	if err != nil || u.Scheme != "http" || u.Hostname() == "" || u.RawQuery != "" || u.Fragment != "" || strings.Trim(u.Path, "/") != "" {

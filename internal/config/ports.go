@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Ports are destination ports; Any allows all.
+// Ports is a list of destination ports; Any allows all.
 type Ports struct {
 	Any  bool
 	List []uint16
@@ -18,7 +18,7 @@ var (
 	_ encoding.TextMarshaler   = Ports{}
 )
 
-// UnmarshalText reads "any" or a list of ports separated by commas.
+// UnmarshalText parses "any" or a list of ports separated by commas.
 func (p *Ports) UnmarshalText(text []byte) error {
 	*p = Ports{}
 	if strings.TrimSpace(string(text)) == "" {

@@ -7,11 +7,11 @@ import (
 	"github.com/everpost/everpost/internal/retry"
 )
 
-// RetryPolicy is a retry policy as it was set; nothing is the preset default.
+// RetryPolicy is a retry policy; the empty text is the default preset.
 type RetryPolicy struct{ Policy retry.Policy }
 
-// UnmarshalText reads a preset's name, or a policy as the API takes it. The error names
-// each setting that is refused.
+// UnmarshalText parses a preset's name, or a policy in the API's form. The error names each invalid
+// setting.
 func (p *RetryPolicy) UnmarshalText(text []byte) (err error) {
 	if p.Policy = retry.Default(); strings.TrimSpace(string(text)) != "" {
 		p.Policy, err = retry.ParseSetting(string(text))

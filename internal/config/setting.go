@@ -9,21 +9,21 @@ import (
 	"time"
 )
 
-// Setting is one setting as the tags of its field declare it; see the package's comment.
+// Setting is one setting as declared by the tags of its field; see the package's comment.
 type Setting struct {
-	Variable string // of the environment
-	Flag     string // of the command line, with its dashes
-	Default  string // "" is none; that of a switch is false
+	Variable string // environment variable
+	Flag     string // command-line flag, with its dashes
+	Default  string // "" for none; "false" for a switch
 	Unset    string
 	Help     string
-	Range    string // in words; "" where the setting is neither number nor duration
+	Range    string // as text; "" unless the setting is a number or a duration
 	Role     string
 	Section  string
 	See      string
 }
 
-// Declared are the settings that structs declare, those of embedded structs included, in
-// the order of their fields. A variable that several declare is listed once.
+// Declared returns the settings of structs, including embedded structs, in the order of their fields. A
+// variable that several structs declare is listed once.
 func Declared(structs ...any) []Setting {
 	var all []Setting
 	seen := map[string]bool{}
@@ -55,8 +55,8 @@ func settingOf(field reflect.StructField) Setting {
 	return s
 }
 
-// flagOf is the flag that the command line has for a field: the tag name, or the field's
-// own name in lower case with dashes between its words.
+// flagOf returns the command-line flag of a field: the tag name, or the field's name in lower case with
+// dashes between its words.
 func flagOf(field reflect.StructField) string {
 	if name := field.Tag.Get("name"); name != "" {
 		return "--" + name
@@ -65,7 +65,7 @@ func flagOf(field reflect.StructField) string {
 	for i := range len(field.Name) {
 		c := field.Name[i]
 		if 'A' <= c && c <= 'Z' {
-			if i == 0 || field.Name[i-1] > 'Z' { // the beginning of a word
+			if i == 0 || field.Name[i-1] > 'Z' { // the start of a word
 				flag = append(flag, '-')
 			}
 			c += 'a' - 'A'
@@ -75,8 +75,8 @@ func flagOf(field reflect.StructField) string {
 	return string(flag)
 }
 
-// checkRanges adds to bad the numbers and durations of a struct that are outside of the
-// range which their tags declare. settings is a pointer; embedded structs are not looked into.
+// checkRanges adds errors about numbers and durations of a struct that are outside their declared range.
+// settings is a pointer; embedded structs are not checked.
 func checkRanges(settings any, bad *refusals) {
 	value := reflect.ValueOf(settings).Elem()
 	for i := range value.NumField() {
@@ -90,7 +90,7 @@ func checkRanges(settings any, bad *refusals) {
 		switch {
 		case err != nil:
 			bad.addf(tag.Get("env"), "is declared with a range that cannot be read: %v", err)
-		case zero != "" && number == 0, number >= least && number <= most: // never NaN
+		case zero != "" && number == 0, number >= least && number <= most: // false for NaN
 		case zero != "":
 			bad.addf(tag.Get("env"), "must be 0, for %s, or %s", zero, inWords(declared))
 		default:
@@ -99,7 +99,7 @@ func checkRanges(settings any, bad *refusals) {
 	}
 }
 
-// numberOf is the value of a field as a number, and how the bounds of its range are read.
+// numberOf returns the value of a field as a number, and the function that parses the bounds of its range.
 func numberOf(v reflect.Value) (number float64, parse func(string) (float64, error)) {
 	plain := func(text string) (float64, error) { return strconv.ParseFloat(text, 64) }
 	span := func(text string) (float64, error) {
@@ -115,7 +115,7 @@ func numberOf(v reflect.Value) (number float64, parse func(string) (float64, err
 	return v.Float(), plain
 }
 
-// parseRange reads "<least> to <most>" or "<least> or more".
+// parseRange parses "<least> to <most>" or "<least> or more".
 func parseRange(declared string, parse func(string) (float64, error)) (least, most float64, err error) {
 	from, to, bounded := strings.Cut(declared, " to ")
 	most = math.Inf(1)
@@ -130,7 +130,7 @@ func parseRange(declared string, parse func(string) (float64, error)) (least, mo
 	return least, most, err
 }
 
-// inWords is a range as an error says it: "between 1 and 1000", "at least 1h".
+// inWords formats a range for an error: "between 1 and 1000", "at least 1h".
 func inWords(declared string) string {
 	if from, to, bounded := strings.Cut(declared, " to "); bounded {
 		return "between " + from + " and " + to
@@ -138,8 +138,8 @@ func inWords(declared string) string {
 	return "at least " + strings.TrimSuffix(declared, " or more")
 }
 
-// Unknown returns the names in environ (as os.Environ gives them) that look like
-// settings of Everpost and are none of those that are known.
+// Unknown returns the names in environ (as returned by os.Environ) that begin like a setting of Everpost
+// but are unknown.
 func Unknown(environ []string, known []Setting) []string {
 	names := make(map[string]bool, len(known))
 	for _, s := range known {

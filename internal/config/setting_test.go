@@ -12,7 +12,7 @@ import (
 	"github.com/everpost/everpost/internal/config"
 )
 
-// Every setting says what it is and where the documentation lists it, and the defaults are valid.
+// Every setting has a description and a place in the documentation, and the defaults are valid.
 func TestDeclarations(t *testing.T) {
 	t.Parallel()
 	all := config.Declared(config.Config{}, config.WebUI{}, config.Standalone{})
@@ -23,7 +23,7 @@ func TestDeclarations(t *testing.T) {
 		require.NotEmpty(t, s.Section, s.Variable)
 		require.Contains(t, []string{"", "api", "worker"}, s.Role, s.Variable)
 	}
-	require.Equal(t, all, config.Declared(config.Config{}, config.WebUI{}, config.Standalone{}, config.Config{}), "each variable once")
+	require.Equal(t, all, config.Declared(config.Config{}, config.WebUI{}, config.Standalone{}, config.Config{}), "each variable is listed once")
 
 	unset, flags := parsed()
 	require.NoError(t, unset.Config.Validate())

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Standalone is the settings that only the standalone command has.
+// Standalone has the settings of the standalone command only.
 type Standalone struct {
 	// DataDir holds the private PostgreSQL cluster, the operator's key and the key-encryption key.
 	DataDir string `default:".everpost" env:"EVERPOST_DATA_DIR" help:"Directory of the private PostgreSQL, the operator key ('operator.key', mode 0600) and the key-encryption key." placeholder:"DIR" section:"standalone"`
@@ -17,16 +17,16 @@ type Standalone struct {
 	UIListen       string `default:"127.0.0.1:8233" env:"EVERPOST_UI_LISTEN" help:"Address of the Temporal Web UI; it has no authentication." name:"ui-listen" placeholder:"HOST:PORT" section:"standalone"`
 	UIHosts        Hosts  `env:"EVERPOST_UI_HOSTS" help:"Names that the Temporal Web UI answers to beside addresses and localhost, separated by commas; '*.example.com' for all below it, 'any' for all." name:"ui-hosts" placeholder:"NAME,...|any" section:"standalone" see:"operations.md#names-of-the-listeners"`
 
-	// Dev is for trying things out: receivers on this machine are allowed. See AllowDev.
+	// Dev allows receivers on this machine, for experiments. See AllowDev.
 	Dev bool `env:"EVERPOST_DEV" help:"For trying things out: allow endpoints on this machine, over http and on any port." section:"standalone"`
 
 	// Demo is auto (on the first start of an empty data directory) or off.
 	Demo string `default:"auto" enum:"auto,off" env:"EVERPOST_DEMO" help:"The demonstration: auto (on the first start of an empty data directory) or off." placeholder:"auto|off" section:"standalone"`
 
-	// TemporalRetention is how long workflows that have ended can be looked at in the Web UI.
+	// TemporalRetention is how long the Web UI shows closed workflows.
 	TemporalRetention time.Duration `default:"168h" env:"EVERPOST_TEMPORAL_RETENTION" help:"How long workflows that have ended can be looked at in the Temporal Web UI; the API shows no 'workflow_url' after it." placeholder:"DURATION" range:"1h or more" section:"standalone"`
 
-	// Shards is the number of Temporal's history shards; it cannot be changed after the first start.
+	// Shards is the number of Temporal's history shards, which is fixed at the first start.
 	Shards int32 `default:"16" env:"EVERPOST_TEMPORAL_SHARDS" help:"History shards of the embedded Temporal, fixed by the first start." placeholder:"N" range:"1 to 4096" section:"standalone"`
 }
 
@@ -42,10 +42,9 @@ func (s *Standalone) Validate() error {
 	return bad.err()
 }
 
-// AllowDev opens the way to receivers on this machine when Dev is set: over http, on any port of
-// loopback. It adds to what is allowed and takes nothing away. What contradicts it is an error: a
-// proxy, behind which this machine is another one, a denied range with addresses of it, and, in the
-// environment, a plain no to http.
+// AllowDev allows receivers on this machine if Dev is set: over http, on any loopback port. It only adds
+// to what is allowed. Contradictory settings are an error: a proxy, through which this machine cannot
+// be reached, a denied range with loopback addresses, and EVERPOST_ALLOW_HTTP=false in the environment.
 func (s *Standalone) AllowDev(c *Config, environ []string) error {
 	if !s.Dev {
 		return nil

@@ -9,19 +9,18 @@ import (
 )
 
 const (
-	// minOperatorKey is the least length of a preset operator key, and minDifferent the least
-	// number of different characters in it: 32 random hexadecimal digits hardly ever have
-	// fewer than ten.
+	// minOperatorKey is the minimum length of a preset operator key, and minDifferent the minimum
+	// number of different characters: 32 random hexadecimal digits almost always have at least
+	// ten.
 	minOperatorKey = 32
 	minDifferent   = 8
 
-	// A tenant's id, as internal/webhook has it, which this package does not import.
+	// The rule for a tenant's id is that of internal/webhook, which this package does not import.
 	tenantAlphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-"
 	maxTenantID    = 64
 )
 
-// Validate checks every setting and names each that is unusable, as the variable
-// an operator would mend.
+// Validate checks every setting and returns an error for each invalid one, with its variable.
 func (c *Config) Validate() error {
 	var bad refusals
 	bad.addListen("EVERPOST_LISTEN", c.Listen)
@@ -45,7 +44,7 @@ func (c *Config) Validate() error {
 		bad.addf("EVERPOST_CA_FILE", "%s", err)
 	}
 	if c.EgressProxy != "" && c.EgressProxyURL() == nil {
-		bad.addf("EVERPOST_EGRESS_PROXY", "must be http://host:port, or http://user:password@host:port") // never the value, as above
+		bad.addf("EVERPOST_EGRESS_PROXY", "must be http://host:port, or http://user:password@host:port") // the error never contains the value
 	}
 	for _, p := range c.TrustedProxies {
 		if wrong := notProxies(p); wrong != "" {
@@ -56,7 +55,7 @@ func (c *Config) Validate() error {
 	return bad.err()
 }
 
-// RequireCluster checks what a process needs that brings neither PostgreSQL nor keys of its own.
+// RequireCluster checks the settings that every command except standalone requires.
 func (c *Config) RequireCluster(keys bool) error {
 	var bad refusals
 	if c.DatabaseURL == "" {
@@ -68,8 +67,8 @@ func (c *Config) RequireCluster(keys bool) error {
 	return bad.err()
 }
 
-// CheckDatabaseURL reports whether the text is a URL of PostgreSQL. The error does not repeat it: it
-// may hold a password.
+// CheckDatabaseURL checks that the text is a PostgreSQL URL. The error does not repeat it, because it may
+// contain a password.
 func CheckDatabaseURL(text string) error {
 	if u, err := url.Parse(text); err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" {
 		return errors.New("must be a URL of the form postgres://user:password@host:5432/database")
@@ -77,8 +76,8 @@ func CheckDatabaseURL(text string) error {
 	return nil
 }
 
-// hardToGuess reports whether a key may have been made by a machine: it is long, neither
-// a repetition nor made of few characters.
+// hardToGuess reports whether a key looks generated: long enough, with enough different characters, and
+// not a repetition.
 func hardToGuess(key string) bool {
 	different := map[rune]bool{}
 	for _, c := range key {
@@ -88,21 +87,21 @@ func hardToGuess(key string) bool {
 	return len(key) >= minOperatorKey && len(different) >= minDifferent && !repeats
 }
 
-// refusals are the settings that are unusable: for each its variable, and why.
+// refusals are the errors of invalid settings.
 type refusals []error
 
 func (r *refusals) addf(variable, format string, args ...any) {
 	*r = append(*r, fmt.Errorf("%s: %s", variable, fmt.Sprintf(format, args...)))
 }
 
-// addListen adds an address that cannot be listened on.
+// addListen adds an error for an address that is not valid to listen on.
 func (r *refusals) addListen(variable, address string) {
 	if err := CheckListen(address); err != nil {
 		r.addf(variable, "%s", err)
 	}
 }
 
-// err is all of them as one error, in the order of their texts; nil when there are none.
+// err joins the errors, sorted by text; nil if there are none.
 func (r *refusals) err() error {
 	all := *r
 	sort.Slice(all, func(i, j int) bool { return all[i].Error() < all[j].Error() })

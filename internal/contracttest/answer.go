@@ -15,18 +15,17 @@ import (
 
 const problemMedia = "application/problem+json"
 
-// Answer is what came back for a request.
+// Answer is a response, with the method and path of its request.
 type Answer struct {
-	Method, Path string // of the request; the path as it was sent, escaped, without its query
+	Method, Path string // of the request; the escaped path as sent, without its query
 	Status       int
 	Header       http.Header
 	Body         []byte
 }
 
-// Check returns nil when the document says that the request may be answered like this:
-// the status is one of the operation's, the media type is that status's, the body
-// passes its schema and the headers theirs. What no operation takes has to be
-// answered with a problem.
+// Check returns nil when the document permits the response: its status is one of the
+// operation's, its media type is that status's, and body and headers match their schemas. A
+// request that matches no operation must get a problem document.
 func (d *Document) Check(a Answer) error {
 	if err := checkEverywhere(a); err != nil {
 		return a.says(err)
@@ -48,7 +47,7 @@ func (d *Document) Check(a Answer) error {
 	return a.says(d.checkBody(a, place))
 }
 
-// says adds what was answered to an error, nil to nil. The body is shortened.
+// says adds the response, with a shortened body, to an error; nil stays nil.
 func (a Answer) says(err error) error {
 	if err == nil {
 		return nil
@@ -56,7 +55,7 @@ func (a Answer) says(err error) error {
 	return fmt.Errorf("contract: %s %s: answer %d %.2048q: %w", a.Method, a.Path, a.Status, a.Body, err)
 }
 
-// checkEverywhere is what holds for every answer.
+// checkEverywhere checks the rules for every response.
 func checkEverywhere(a Answer) error {
 	switch {
 	case a.Header.Get("X-Request-Id") == "":
@@ -72,8 +71,8 @@ func checkEverywhere(a Answer) error {
 	return nil
 }
 
-// checkUnknown is for what no operation takes: 404, or 405 where the path has others.
-// OPTIONS says which those are.
+// checkUnknown checks the response to a request that matches no operation: 404, or 405
+// where the path has other methods. OPTIONS lists those.
 func (d *Document) checkUnknown(a Answer) error {
 	want := http.StatusNotFound
 	for _, o := range d.operations {
@@ -118,7 +117,7 @@ func (d *Document) checkMedia(a Answer, schemaAt []string, media string) error {
 	return d.CheckJSON(a.Body, schemaAt...)
 }
 
-// CheckJSON holds a JSON text against the schema at a place.
+// CheckJSON validates a JSON text against the schema at a place.
 func (d *Document) CheckJSON(text []byte, place ...string) error {
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
 	if err != nil {
@@ -127,8 +126,7 @@ func (d *Document) CheckJSON(text []byte, place ...string) error {
 	return d.CheckValue(value, place...)
 }
 
-// CheckValue holds a value, as jsonschema.UnmarshalJSON makes them, against the schema
-// at a place.
+// CheckValue validates a value of jsonschema.UnmarshalJSON against the schema at a place.
 func (d *Document) CheckValue(value any, place ...string) error {
 	schema, err := d.Schema(place...)
 	if err != nil {
@@ -140,7 +138,7 @@ func (d *Document) CheckValue(value any, place ...string) error {
 	return nil
 }
 
-// checkHeaders holds the headers that are documented at a place against their schemas.
+// checkHeaders validates the headers that are documented at a place.
 func (d *Document) checkHeaders(a Answer, place []string) error {
 	headers, _ := d.At(append(slices.Clone(place), "headers")...).(map[string]any)
 	for _, name := range slices.Sorted(maps.Keys(headers)) {

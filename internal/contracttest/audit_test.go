@@ -16,15 +16,15 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// isAudited reports whether an operation is one that the audit log has to tell of:
-// whatever changes something and needs more than an ingest key, and reading a secret.
+// isAudited reports whether an operation must be in the audit log: every change that needs
+// more than an ingest key, and reading a secret.
 func isAudited(t *testing.T, o contracttest.Operation) bool {
 	t.Helper()
 	scope, open := scopeOf(t, o)
 	return !open && (o.Method != http.MethodGet && scope > webhook.ScopeIngest || o.ID == "getEndpointSecret")
 }
 
-// prepared is a request that will do something, and who may make it.
+// prepared returns a request that causes a change, and the key that may make it.
 func (w *world) prepared(o contracttest.Operation) (as, path, body string) {
 	w.Helper()
 	as, tenant, id := "admin", own, ""
@@ -41,7 +41,7 @@ func (w *world) prepared(o contracttest.Operation) (as, path, body string) {
 	return as, strings.NewReplacer("{tenant}", tenant, "{id}", id).Replace(o.Path), w.body(o, own)
 }
 
-// Every operation that changes something writes who did it, under the request's id.
+// Every operation that changes something writes an audit entry with the request's id.
 func TestEveryChangeIsAudited(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
@@ -91,7 +91,7 @@ func TestEveryChangeIsAudited(t *testing.T) {
 	}
 }
 
-// What changed is named as the API names it, and what it was or is now is not told.
+// Entries contain the API's names of changed fields, and neither old nor new values.
 func TestTheAuditLogNamesFields(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
@@ -126,7 +126,7 @@ func TestTheAuditLogNamesFields(t *testing.T) {
 	}
 }
 
-// A change whose audit entry cannot be written is not made.
+// A change is not made when its audit entry cannot be written.
 func TestWithoutAnAuditEntryNothingIsChanged(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
@@ -148,8 +148,8 @@ func TestWithoutAnAuditEntryNothingIsChanged(t *testing.T) {
 	}
 }
 
-// recorded is what stands in the tables that requests change. When a key was last used
-// is written in the background.
+// recorded returns the content of the tables that requests change, without the last use of
+// keys, which is written in the background.
 func recorded(t *testing.T, conn *pgx.Conn) map[string]string {
 	t.Helper()
 	all := map[string]string{}

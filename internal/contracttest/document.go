@@ -1,6 +1,6 @@
-// Package contracttest holds what a test sends and gets against the OpenAPI 3.1
-// document: the operations of the document, its schemas and examples, and a transport
-// that looks at every answer.
+// Package contracttest checks requests and responses of tests against the OpenAPI 3.1
+// document: its operations, schemas and examples, and a transport that checks every
+// response.
 package contracttest
 
 import (
@@ -16,7 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// address names the document within the compiler of its schemas.
+// address identifies the document within the schema compiler.
 const address = "https://everpost.dev/openapi.json"
 
 // Document is an OpenAPI document. It is safe for concurrent use.
@@ -75,7 +75,7 @@ func (d *Document) findOperations() []Operation {
 		for _, method := range slices.Sorted(maps.Keys(item)) {
 			node, ok := item[method].(map[string]any)
 			if !ok {
-				continue // parameters, which all methods of the path have
+				continue // parameters that all methods of the path share
 			}
 			id, _ := node["operationId"].(string)
 			all = append(all, Operation{
@@ -86,11 +86,10 @@ func (d *Document) findOperations() []Operation {
 	return all
 }
 
-// Operations are all of the document's, ordered by path and method.
+// Operations returns all operations, ordered by path and method.
 func (d *Document) Operations() []Operation { return slices.Clone(d.operations) }
 
-// Find is the operation that a request's path belongs to: one without parameters
-// before one with.
+// Find returns the operation of a request's path. Paths without parameters take precedence.
 func (d *Document) Find(method, path string) (Operation, bool) {
 	var found Operation
 	ok := false
@@ -108,7 +107,7 @@ func (o Operation) matches(path string) bool {
 		return false
 	}
 	for i := range want {
-		missing := given[i] == "" && i == len(want)-1 // an empty id elsewhere is a malformed one
+		missing := given[i] == "" && i == len(want)-1 // elsewhere an empty id is malformed
 		if want[i] != given[i] && (!strings.HasPrefix(want[i], "{") || missing) {
 			return false
 		}
@@ -116,8 +115,8 @@ func (o Operation) matches(path string) bool {
 	return true
 }
 
-// At is what stands at a place of the document, nil when there is nothing, with
-// references on the way followed.
+// At returns the node at a place of the document, nil when there is none. It follows
+// references.
 func (d *Document) At(path ...string) any { return d.from(d.root, path...) }
 
 // In is At within an operation.
@@ -143,7 +142,7 @@ func (d *Document) resolve(node any) any {
 	return d.At(strings.Split(strings.TrimPrefix(ref, "#/"), "/")...)
 }
 
-// Schema compiles the schema at a place. References on the way are followed.
+// Schema compiles the schema at a place. It follows references.
 func (d *Document) Schema(path ...string) (*jsonschema.Schema, error) {
 	pointer := d.pointer(path)
 	d.mu.Lock()
@@ -159,7 +158,7 @@ func (d *Document) Schema(path ...string) (*jsonschema.Schema, error) {
 	return s, nil
 }
 
-// pointer is the JSON pointer (RFC 6901) of a place, as a URL's fragment.
+// pointer returns the JSON pointer (RFC 6901) of a place as a URL fragment.
 func (d *Document) pointer(path []string) string {
 	var node any = d.root
 	pointer := ""
@@ -176,8 +175,8 @@ func (d *Document) pointer(path []string) string {
 	return strings.NewReplacer("{", "%7B", "}", "%7D").Replace(pointer)
 }
 
-// Examples are the values of "example" and "examples" at a place that has a schema,
-// each with the place.
+// Examples visits the values of "example" and "examples" next to a schema, each with its
+// place.
 func (d *Document) Examples(visit func(place []string, example any)) {
 	var walk func(node any, place []string)
 	walk = func(node any, place []string) {

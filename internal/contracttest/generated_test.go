@@ -13,9 +13,9 @@ import (
 	"github.com/everpost/everpost/internal/contracttest"
 )
 
-// Requests made of the document's schemas, and spoiled ones, for every operation: none
-// is answered with 5xx or with what the document does not say (the transport sees to
-// that), and what the document forbids is refused.
+// For every operation, valid and invalid requests are generated from the document's
+// schemas: no response is a 5xx or violates the document (the transport checks that), and
+// invalid requests are rejected.
 func TestGeneratedRequests(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
@@ -31,7 +31,7 @@ func TestGeneratedRequests(t *testing.T) {
 	}}
 	for _, o := range document().Operations() {
 		succeeded, refused := 0, 0
-		for round := 0; round < rounds || succeeded == 0 && round < rounds+20; round++ { // a rare success is looked for a little longer
+		for round := 0; round < rounds || succeeded == 0 && round < rounds+20; round++ { // more rounds until one succeeds
 			rapid.Check(t, func(t *rapid.T) {
 				id := ""
 				if strings.Contains(o.Path, "{id}") {
@@ -53,9 +53,9 @@ func (w *world) generated(t *rapid.T, g generator, o contracttest.Operation, id 
 	tenant := own
 	switch o.ID {
 	case "putTenant", "updateTenant":
-		tenant = "generated" // limits would stand in the way of the others
+		tenant = "generated" // limits would affect the other operations
 	case "deleteTenant":
-		tenant = "deleted" // its id cannot be put again
+		tenant = "deleted" // its id cannot be reused
 	}
 	if rapid.IntRange(0, 9).Draw(t, "another id") == 0 {
 		id = url.PathEscape(rapid.String().Draw(t, "id"))

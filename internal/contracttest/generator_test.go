@@ -12,23 +12,22 @@ import (
 	"github.com/everpost/everpost/internal/contracttest"
 )
 
-// generator makes values of the document's schemas, for the most part such as pass
-// them, and spoils some.
+// generator generates values from the document's schemas, most of them valid.
 type generator struct {
 	document *contracttest.Document
 
-	// known are values for properties and parameters of a name, such as ids of what is
-	// there; others are made up as well.
+	// known are values for properties and parameters by name, such as existing ids; random
+	// ones are generated as well.
 	known map[string][]any
 }
 
 const (
-	maxDepth  = 4 // of values that no schema describes
+	maxDepth  = 4 // of values without a schema
 	maxSample = 3 // entries of an array without bounds
 )
 
-// body is what an operation takes, as JSON, "" when it takes nothing. It is made of
-// the schema, and then spoiled in a third of the cases.
+// body generates an operation's request body as JSON, "" when it has none. A third of the
+// bodies are made invalid.
 func (g generator) body(t *rapid.T, o contracttest.Operation) string {
 	schema := g.document.In(o, "requestBody", "content", "application/json", "schema")
 	if schema == nil {
@@ -47,19 +46,19 @@ func (g generator) body(t *rapid.T, o contracttest.Operation) string {
 		panic(err)
 	}
 	switch spoil {
-	case 1: // something else altogether
+	case 1: // replace the whole value
 		text = []byte(rapid.SampledFrom([]string{
 			"[]", "null", "1e999", "{", "{}{}", `{"a":1,"a":2}`, "\x00", "\xff", `"` + strings.Repeat("x", 1000) + `"`, "{\"\\ud800\":1}",
 			strings.Repeat(`{"a":`, 40) + "1" + strings.Repeat("}", 40), strings.Repeat("[", 100_000),
 		}).Draw(t, "body"))
-	case 2: // a byte of it
+	case 2: // change a byte
 		at := rapid.IntRange(0, len(text)-1).Draw(t, "at")
 		text[at] = rapid.Byte().Draw(t, "byte")
 	}
 	return string(text)
 }
 
-// query is the parameters of a list, some of them, without "?".
+// query generates some of a list's parameters, without "?".
 func (g generator) query(t *rapid.T, o contracttest.Operation) map[string]string {
 	query := map[string]string{}
 	parameters, _ := g.document.In(o, "parameters").([]any)
@@ -89,8 +88,8 @@ func (g generator) query(t *rapid.T, o contracttest.Operation) map[string]string
 	return query
 }
 
-// value makes a value that passes a schema, as far as what the schemas here say can be
-// made; name is that of its property.
+// value generates a valid value of a schema, as far as the keywords of these schemas
+// permit. name is the name of the property.
 func (g generator) value(t *rapid.T, schema any, name string) any {
 	m, _ := g.document.Of(schema).(map[string]any)
 	if known := g.known[name]; len(known) > 0 && rapid.IntRange(0, 3).Draw(t, "known "+name) > 0 {
@@ -131,7 +130,7 @@ func (g generator) value(t *rapid.T, schema any, name string) any {
 	return anything(t, maxDepth)
 }
 
-// kind is the type of a schema, one of them where there are several.
+// kind returns the type of a schema, a random one of several.
 func (g generator) kind(t *rapid.T, m map[string]any) string {
 	switch kind := m["type"].(type) {
 	case string:
@@ -146,7 +145,7 @@ func (g generator) kind(t *rapid.T, m map[string]any) string {
 	return ""
 }
 
-// object has what is required and some of the rest.
+// object generates the required properties and some of the others.
 func (g generator) object(t *rapid.T, m map[string]any) map[string]any {
 	made := map[string]any{}
 	parts := []any{m}
@@ -183,7 +182,7 @@ func (g generator) text(t *rapid.T, m map[string]any, name string) string {
 	return rapid.StringN(low, min(high, max(low, 300)), -1).Draw(t, name)
 }
 
-// bound is a number of a schema, or what is used without one.
+// bound returns a numeric keyword of a schema, or the default.
 func bound(m map[string]any, word string, without float64) float64 {
 	n, ok := m[word].(json.Number)
 	if !ok {
@@ -196,7 +195,7 @@ func bound(m map[string]any, word string, without float64) float64 {
 	return f
 }
 
-// anything is some JSON value.
+// anything generates any JSON value.
 func anything(t *rapid.T, depth int) any {
 	switch kind := rapid.IntRange(0, 6).Draw(t, "kind"); {
 	case kind == 0:
@@ -215,7 +214,7 @@ func anything(t *rapid.T, depth int) any {
 	return map[string]any{rapid.String().Draw(t, "name"): anything(t, depth-1)}
 }
 
-// spoiled replaces, adds or removes something somewhere in a value.
+// spoiled replaces, adds or removes something in a value.
 func (g generator) spoiled(t *rapid.T, value any) any {
 	m, ok := value.(map[string]any)
 	if !ok || len(m) == 0 {

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Whoever repeats a request, also while the first is under way, makes one event; each is
-// told which it is, or to come back.
+// Repeated requests, also concurrent ones, create one event. Each response says whether it
+// is a repetition, or asks for a retry.
 func TestIdempotencyOverHTTP(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
@@ -65,8 +65,8 @@ func TestIdempotencyOverHTTP(t *testing.T) {
 	require.Len(t, list.Data, 4)
 }
 
-// A request's id is the caller's if it is fit for a log, is on every answer, and is the
-// one that the audit log has.
+// A request's id is the caller's if it is suitable for a log. It is in every response and
+// in the audit log.
 func TestRequestIDs(t *testing.T) {
 	t.Parallel()
 	w := setup(t)

@@ -21,7 +21,7 @@ func (w *world) limit(limits string) {
 	w.ok(http.StatusOK, "operator", "PUT", acme, `{"limits":`+limits+`}`)
 }
 
-// problem is what an answer says is wrong.
+// problem returns the type and detail of the response's problem document.
 func (a answer) problem(t *testing.T) (kind, detail string) {
 	t.Helper()
 	return a.field(t, "type"), a.field(t, "detail")
@@ -34,7 +34,7 @@ func TestTheRateOfATenantIsLimited(t *testing.T) {
 	for range 3 {
 		w.ok(http.StatusOK, "admin", "GET", acme, "")
 	}
-	for _, as := range []string{"admin", "ingest"} { // of one tenant, so of one bucket
+	for _, as := range []string{"admin", "ingest"} { // the keys of one tenant share a bucket
 		for _, path := range []string{acme + "/events", "/v1/retry-policies", "/v1/tenants/other/events"} {
 			a := w.ok(http.StatusTooManyRequests, as, "GET", path, "")
 			_, detail := a.problem(t)
@@ -48,7 +48,7 @@ func TestTheRateOfATenantIsLimited(t *testing.T) {
 	w.ok(http.StatusUnauthorized, "expired", "GET", acme, "")
 
 	w.limit(`{"requests_per_second":0.01,"burst":5}`)
-	w.ok(http.StatusTooManyRequests, "admin", "GET", acme, "") // a larger bucket is not a full one
+	w.ok(http.StatusTooManyRequests, "admin", "GET", acme, "") // a larger bucket is not full at once
 	w.limit(`null`)
 	for range 10 {
 		w.ok(http.StatusOK, "admin", "GET", acme, "")
@@ -68,7 +68,7 @@ func TestTheEndpointsOfATenantAreLimited(t *testing.T) {
 	w.endpoint(foreign)
 	w.ok(http.StatusNoContent, "admin", "DELETE", acme+"/endpoints/"+first, "")
 	w.endpoint(own)
-	w.limit(`{"endpoints":1}`) // what is there stays
+	w.limit(`{"endpoints":1}`) // existing endpoints stay
 	w.ok(http.StatusOK, "admin", "GET", acme+"/endpoints", "")
 	w.ok(http.StatusConflict, "admin", "POST", acme+"/endpoints", `{"url":"`+w.hook+`"}`)
 }
@@ -126,7 +126,7 @@ func TestAnOperatorsDefaultsHoldForTenantsWithoutLimits(t *testing.T) {
 	t.Parallel()
 	w := setup(t, "--tenant-endpoints=1", "--tenant-requests-per-second=0.01", "--tenant-burst=2", "--tenant-pending-deliveries=7",
 		"--tenant-endpoints-per-event=8")
-	w.ok(http.StatusTooManyRequests, "ingest", "GET", acme+"/events", "") // the set-up has taken both
+	w.ok(http.StatusTooManyRequests, "ingest", "GET", acme+"/events", "") // the set-up has used both tokens
 	w.endpoint(own)
 	w.ok(http.StatusConflict, "operator", "POST", acme+"/endpoints", `{"url":"`+w.hook+`"}`)
 	w.limit(`{"endpoints":2,"requests_per_second":100}`)
@@ -135,7 +135,7 @@ func TestAnOperatorsDefaultsHoldForTenantsWithoutLimits(t *testing.T) {
 		20*time.Second, 10*time.Millisecond, "the bucket fills at the new rate")
 }
 
-// What one process changes is in force in another within 2 s.
+// A change by one process takes effect in another within 2 s.
 func TestOtherProcessesFollow(t *testing.T) {
 	t.Parallel()
 	w := setup(t)

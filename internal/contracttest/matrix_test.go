@@ -13,15 +13,15 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// target is what a request is aimed at, as seen by a caller of the tenant acme.
+// target is the object of a request, from the view of a caller of the tenant acme.
 type target struct {
 	kind   string // own, foreign, nonexistent or malformed
 	tenant string // in the path
 	id     string // in the path; "" where there is none
 }
 
-// targets are all that an operation can be aimed at. A foreign id is tried under its
-// own tenant and under the caller's.
+// targets returns all kinds of targets of an operation. A foreign id is tried under its own
+// tenant and under the caller's.
 func (w *world) targets(o contracttest.Operation) []target {
 	w.Helper()
 	if !strings.Contains(o.Path, "{id}") {
@@ -41,7 +41,7 @@ func (w *world) targets(o contracttest.Operation) []target {
 	}
 }
 
-// wanted is the status that a caller gets: the rules of docs and design in one place.
+// wanted is the expected status: it contains all the documented access rules.
 func wanted(t *testing.T, o contracttest.Operation, caller string, at target) int {
 	t.Helper()
 	needs, open := scopeOf(t, o)
@@ -65,7 +65,7 @@ func wanted(t *testing.T, o contracttest.Operation, caller string, at target) in
 	return succeeds(o, at)
 }
 
-// succeeds is the status that an operation is documented to succeed with.
+// succeeds is the documented status of an operation's success.
 func succeeds(o contracttest.Operation, at target) int {
 	if o.ID == "putTenant" {
 		return map[bool]int{true: http.StatusCreated, false: http.StatusOK}[at.kind == "nonexistent"]
@@ -78,9 +78,8 @@ func succeeds(o contracttest.Operation, at target) int {
 	return 0
 }
 
-// Every operation of the document × own, foreign, nonexistent and malformed × every
-// kind of key. What is another tenant's, what does not exist and what is no id at all
-// are answered alike, to the byte.
+// Every operation of the document × own, foreign, nonexistent and malformed × every kind of
+// key. The responses for foreign, nonexistent and malformed ids are identical to the byte.
 func TestMatrix(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
@@ -110,7 +109,7 @@ func TestMatrix(t *testing.T) {
 	require.Greater(t, tried, 1000)
 }
 
-// aims are the targets of one caller's requests, all of them there.
+// aims creates the targets of one caller's requests.
 func (w *world) aims(o contracttest.Operation, caller string) []target {
 	w.Helper()
 	switch {
@@ -127,7 +126,7 @@ func (w *world) aims(o contracttest.Operation, caller string) []target {
 	return w.targets(o)
 }
 
-// The matrix means something only if the document has what the product has.
+// The document covers every kind of object, so that the matrix does.
 func TestTheMatrixCoversEveryKindOfThing(t *testing.T) {
 	t.Parallel()
 	var kinds []string

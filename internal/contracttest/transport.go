@@ -8,9 +8,9 @@ import (
 	"sync"
 )
 
-// Transport looks at every answer that comes through it. An answer that violates the
-// document is an error of the request, and kept: a test that expects requests to fail,
-// because it takes the server away, would not notice.
+// Transport checks every response. A violation of the document is an error of the request,
+// and is recorded: a test that expects failing requests, because it stops the server, would
+// not notice it.
 type Transport struct {
 	Document *Document
 	Base     http.RoundTripper
@@ -20,12 +20,12 @@ type Transport struct {
 	found   []error
 }
 
-// maxFound is how many violations are kept.
+// maxFound bounds the recorded violations.
 const maxFound = 20
 
 var _ http.RoundTripper = (*Transport)(nil)
 
-// RoundTrip implements http.RoundTripper. It reads the answer to its end.
+// RoundTrip implements http.RoundTripper. It reads the whole response.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	response, err := t.Base.RoundTrip(r)
 	if err != nil {
@@ -50,14 +50,15 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// CloseIdleConnections lets http.Client close those of the base.
+// CloseIdleConnections closes the idle connections of the base transport.
 func (t *Transport) CloseIdleConnections() {
 	if base, ok := t.Base.(interface{ CloseIdleConnections() }); ok {
 		base.CloseIdleConnections()
 	}
 }
 
-// Violations are those so far, 20 at most, and how many answers were looked at.
+// Violations returns the recorded violations, 20 at most, and the number of checked
+// responses.
 func (t *Transport) Violations() (found []error, checked int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

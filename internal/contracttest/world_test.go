@@ -35,7 +35,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if err := flag.Set("rapid.checks", "40"); err != nil { // requests, of each operation; the command line overrides it
+	if err := flag.Set("rapid.checks", "40"); err != nil { // requests for each operation; the command line overrides it
 		panic(err)
 	}
 	goleak.VerifyTestMain(postgrestest.Main(m))
@@ -47,7 +47,7 @@ const (
 	foreign     = "other"
 )
 
-// document is the API's own.
+// document is the API's OpenAPI document.
 var document = sync.OnceValue(func() *contracttest.Document {
 	text, err := os.ReadFile(filepath.Join("..", "..", "api", "openapi.yaml"))
 	if err != nil {
@@ -60,8 +60,8 @@ var document = sync.OnceValue(func() *contracttest.Document {
 	return d
 })
 
-// world is a real API on a real PostgreSQL with two tenants, and keys of every kind.
-// There is no Temporal: what a worker would write is written by the test.
+// world is a real API on a real PostgreSQL with two tenants and keys of every kind. There
+// is no Temporal: tests write what a worker would write.
 type world struct {
 	*testing.T
 
@@ -99,7 +99,7 @@ func setup(t *testing.T, flags ...string) *world {
 	}
 	id, _, err := api.ParseKey(w.keys["revoked"])
 	require.NoError(t, err)
-	w.ok(http.StatusOK, "revoked", "GET", "/v1/tenants/"+own, "") // so that it is known when it is revoked
+	w.ok(http.StatusOK, "revoked", "GET", "/v1/tenants/"+own, "") // so that it is cached when it is revoked
 	w.ok(http.StatusNoContent, "admin", "DELETE", "/v1/tenants/"+own+"/keys/"+id.String(), "")
 	return w
 }
@@ -125,7 +125,7 @@ func (w *world) start(flags ...string) string {
 	return "http://" + a.APIAddr()
 }
 
-// another is a second process on the same record.
+// another starts a second process on the same database.
 func (w *world) another() *world {
 	w.Helper()
 	return &world{T: w.T, url: w.start(), http: w.http, store: w.store, address: w.address, keys: w.keys, hook: w.hook}
@@ -139,7 +139,7 @@ func closedPort(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// key makes a key of the tenant acme.
+// key creates a key of the tenant acme.
 func (w *world) key(scope webhook.Scope, expires time.Time) string {
 	w.Helper()
 	id := webhook.NewKeyID()
@@ -150,20 +150,20 @@ func (w *world) key(scope webhook.Scope, expires time.Time) string {
 	return text
 }
 
-// answer is what came back.
+// answer is a response.
 type answer struct {
 	status int
 	header http.Header
 	text   string
 }
 
-// into decodes the answer.
+// into decodes the response.
 func (a answer) into(t *testing.T, target any) {
 	t.Helper()
 	require.NoError(t, json.Unmarshal([]byte(a.text), target), a.text)
 }
 
-// field is a field of the answer.
+// field returns a field of the response.
 func (a answer) field(t *testing.T, name string) string {
 	t.Helper()
 	var fields map[string]any
@@ -173,8 +173,8 @@ func (a answer) field(t *testing.T, name string) string {
 	return value
 }
 
-// do sends a request with the key of that name; headers are given as name, value, ….
-// The transport holds the answer against the document.
+// do sends a request with the key of that name; headers are given as name, value, …. The
+// transport checks the response against the document.
 func (w *world) do(as, method, path, body string, header ...string) answer {
 	w.Helper()
 	r, err := http.NewRequestWithContext(w.Context(), method, w.url+path, strings.NewReader(body))
@@ -196,7 +196,7 @@ func (w *world) do(as, method, path, body string, header ...string) answer {
 	return answer{response.StatusCode, response.Header, string(text)}
 }
 
-// ok is do for a request that must be answered with the status.
+// ok is do for a request that must get the status.
 func (w *world) ok(status int, as, method, path, body string, header ...string) answer {
 	w.Helper()
 	a := w.do(as, method, path, body, header...)
@@ -204,8 +204,8 @@ func (w *world) ok(status int, as, method, path, body string, header ...string) 
 	return a
 }
 
-// make makes what an operation is about, for a tenant, and returns its id: a new one
-// each time, in a state in which the operation can be done.
+// make creates the object of an operation for a tenant and returns its id: a new one each
+// time, in a state that permits the operation.
 func (w *world) make(tenant string, o contracttest.Operation) string {
 	w.Helper()
 	base := "/v1/tenants/" + tenant
@@ -217,7 +217,7 @@ func (w *world) make(tenant string, o contracttest.Operation) string {
 		if o.ID == "resumeEndpoint" {
 			w.ok(http.StatusOK, "operator", "POST", base+"/endpoints/"+id+"/pause", "")
 		}
-		if o.ID == "closeEndpointCircuit" { // as a worker has told
+		if o.ID == "closeEndpointCircuit" { // like a worker
 			parsed, err := webhook.ParseEndpointID(id)
 			require.NoError(w, err)
 			require.NoError(w, w.store.EndpointHealth.WriteSeen(w.Context(), id, map[webhook.EndpointID]webhook.Seen{parsed: {Circuit: webhook.CircuitOpen}}))
@@ -248,7 +248,7 @@ func (w *world) endpoint(tenant string) string {
 	return w.ok(http.StatusCreated, "operator", "POST", "/v1/tenants/"+tenant+"/endpoints", `{"url":"`+w.hook+`","event_types":["never"]}`).field(w.T, "id")
 }
 
-// event posts an event for one endpoint, to be delivered in an hour.
+// event posts an event for one endpoint, due in an hour.
 func (w *world) event(tenant string) (event, delivery string) {
 	w.Helper()
 	at := time.Now().UTC().Add(time.Hour).Format(time.RFC3339)
@@ -262,7 +262,7 @@ func (w *world) event(tenant string) (event, delivery string) {
 	return posted.ID, posted.Deliveries[0].ID
 }
 
-// giveUp makes a dead letter of a delivery, as a worker would.
+// giveUp turns a delivery into a dead letter, like a worker.
 func (w *world) giveUp(tenant, delivery string) {
 	w.Helper()
 	id, err := webhook.ParseDeliveryID(delivery)
@@ -280,12 +280,12 @@ func (w *world) giveUp(tenant, delivery string) {
 	require.NoError(w, err)
 }
 
-// body is the example of what an operation takes, "" when it takes nothing: with ids of
-// the tenant's own in it, and an external id of its own.
+// body returns the example of an operation's request body, "" when it has none, with ids of
+// the tenant and a new external id.
 func (w *world) body(o contracttest.Operation, tenant string) string {
 	w.Helper()
 	if o.ID == "putTenant" {
-		return `{"name":"Acme"}` // the example sets limits, which tests of others would meet
+		return `{"name":"Acme"}` // the example's limits would affect other tests
 	}
 	d := document()
 	media := d.In(o, "requestBody", "content", "application/json")
@@ -305,7 +305,7 @@ func (w *world) body(o contracttest.Operation, tenant string) string {
 	return strings.ReplaceAll(string(text), "order-17-paid", fmt.Sprintf("order-%d-paid", w.made.Add(1)))
 }
 
-// scopeOf is the scope that the document says an operation needs; open ones need none.
+// scopeOf returns the documented scope of an operation; open operations need none.
 func scopeOf(t *testing.T, o contracttest.Operation) (scope webhook.Scope, open bool) {
 	t.Helper()
 	text, _ := document().In(o, "description").(string)

@@ -24,10 +24,10 @@ func TestSentEagerly(t *testing.T) {
 		sends := false
 		g := doorman{turn: map[webhook.EndpointID]time.Duration{}}
 		d := New(Config{LocalWorker: true, SoleWorker: true, Gate: g})
-		d.requests = requests{eager: func(in activities.AttemptInput, _ activities.EagerStart) bool {
+		d.uses(requests{eager: func(in activities.AttemptInput, _ activities.EagerStart) bool {
 			asked = append(asked, in)
 			return sends
-		}}
+		}})
 		accept := func(start webhook.Start) {
 			asked = nil
 			d.Accepted(webhook.Accepted{Deliveries: []webhook.Start{start}, Payload: a.Payload, SHA256: a.SHA256})
@@ -85,7 +85,7 @@ func TestNotEagerWhileStartsDoNotKeepUp(t *testing.T) {
 		"many have gathered": func(d *Dispatcher) {
 			d.gatherings.started(time.Now())
 			for range maxGathered * d.Width {
-				d.gatherings.join(webhook.NewEventID(), time.Now())
+				d.gatherings.join(&accepted(1).Deliveries[0], time.Now())
 			}
 		},
 		"Temporal is away": func(d *Dispatcher) { d.away.Store(true) },
@@ -96,10 +96,10 @@ func TestNotEagerWhileStartsDoNotKeepUp(t *testing.T) {
 				asked := 0
 				d := New(Config{LocalWorker: true, SoleWorker: true, QueueLength: 20, Width: 5})
 				busy(d)
-				d.requests = requests{eager: func(activities.AttemptInput, activities.EagerStart) bool {
+				d.uses(requests{eager: func(activities.AttemptInput, activities.EagerStart) bool {
 					asked++
 					return true
-				}}
+				}})
 				d.Accepted(accepted(1))
 				require.Zero(t, asked)
 				d.gatherings.take(true)

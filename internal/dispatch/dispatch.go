@@ -138,7 +138,7 @@ type Requests interface {
 type Dispatcher struct {
 	Config
 
-	requests   Requests // nil without a worker
+	requests   atomic.Pointer[Requests] // nil without a worker, and until Start
 	gatherings *gatherings
 
 	fresh *Fresh
@@ -150,7 +150,8 @@ type Dispatcher struct {
 	early    *early // those whose turn is not near
 	behind   behind // those whose first requests wait for workflows
 	signals  chan struct{}
-	away     atomic.Bool // Temporal cannot be written to; the outbox keeps everything
+	ending   chan struct{} // holds something while outbox rows are being deleted
+	away     atomic.Bool   // Temporal cannot be written to; the outbox keeps everything
 	backlog  backlog
 	// forgotten are the endpoints that may have something held although they are active.
 	forgotten backlog
@@ -203,6 +204,7 @@ func New(c Config) *Dispatcher {
 		troubled: fair.New[webhook.Start](c.QueueLength),
 		early:    newEarly(),
 		signals:  make(chan struct{}, signalSlots),
+		ending:   make(chan struct{}, 1),
 		doubt:    make(chan struct{}, 1),
 		stopped:  make(chan struct{}),
 	}
@@ -221,7 +223,9 @@ func (d *Dispatcher) OnlyStart() {
 
 // Start begins to start, relay and probe. requests is nil in a process without a worker.
 func (d *Dispatcher) Start(requests Requests) {
-	d.requests = requests
+	if requests != nil {
+		d.requests.Store(&requests)
+	}
 	for range d.StartSlots {
 		d.workers.Go(d.serve)
 	}
@@ -324,22 +328,25 @@ func (d *Dispatcher) queueUp(a webhook.Accepted) {
 	}
 }
 
-// enqueue puts a delivery into the queue for its start; if that is full, the relay starts it.
-func (d *Dispatcher) enqueue(start *webhook.Start) {
+// enqueue puts a delivery into the queue for its start; false when that is full, and the relay starts it.
+func (d *Dispatcher) enqueue(start *webhook.Start) bool {
 	d.room.overdraw(start.TenantID, 1)
 	d.behind.add(start, 1)
 	if !d.queue.Put(start.TenantID, *start) {
 		d.behind.add(start, -1)
 		d.room.give(start.TenantID, 1)
+		return false
 	}
+	return true
 }
 
 // sendEagerly sends the first request of a delivery, unless others for its endpoint wait for
 // their workflows, or starts do not keep up.
 func (d *Dispatcher) sendEagerly(start webhook.Start) bool {
-	return d.SoleWorker && d.requests != nil && d.queue.Len() < d.QueueLength && d.gatherings.len() < maxGathered*d.Width &&
+	requests := d.requests.Load()
+	return d.SoleWorker && requests != nil && d.queue.Len() < d.QueueLength && d.gatherings.len() < maxGathered*d.Width &&
 		!d.early.has(start.EndpointID) && !d.behind.has(start.EndpointID) &&
-		d.requests.SendEagerly(activities.AttemptInput{Ref: start.Ref, Progress: begun(start), FirstTask: true}, &eagerStart{d: d, start: start})
+		(*requests).SendEagerly(activities.AttemptInput{Ref: start.Ref, Progress: begun(start), FirstTask: true}, &eagerStart{d: d, start: start})
 }
 
 // Signal tells a delivery's workflow what was asked of it. The command is in the

@@ -42,6 +42,9 @@ type requests struct {
 	probe func(context.Context, webhook.EndpointID) error
 }
 
+// uses gives the dispatcher what a worker can do, as Start does.
+func (d *Dispatcher) uses(r Requests) { d.requests.Store(&r) }
+
 func (r requests) SendEagerly(in activities.AttemptInput, start activities.EagerStart) bool {
 	return r.eager != nil && r.eager(in, start)
 }

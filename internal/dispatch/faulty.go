@@ -225,12 +225,13 @@ func (d *Dispatcher) probeEndpoint(id webhook.EndpointID) {
 
 // tryEndpoint asks for all that a request to the endpoint needs.
 func (d *Dispatcher) tryEndpoint(id webhook.EndpointID) error {
-	if d.requests == nil {
+	requests := d.requests.Load()
+	if requests == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(d.life, readTimeout)
 	defer cancel()
-	return d.requests.Probe(ctx, id)
+	return (*requests).Probe(ctx, id)
 }
 
 // allowed is how many of an endpoint may be released at a time, and whether it is to be tried

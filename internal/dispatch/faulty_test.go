@@ -68,7 +68,7 @@ func TestFaultyEndpointIsProbed(t *testing.T) {
 		b.is(errors.New("its key is lost"))
 		f, c := newFrontend(t)
 		d := setup(t, Config{Client: c, FaultyBacklog: b, Gate: doorman{room: roomFor(25)}})
-		d.requests = requests{probe: b.probe}
+		d.uses(requests{probe: b.probe})
 		_, known := d.FaultOf(endpoint)
 		require.False(t, known)
 		begun := time.Now()
@@ -113,7 +113,7 @@ func TestFaultyEndpointWithoutRoom(t *testing.T) {
 		f, c := newFrontend(t)
 		var room atomic.Int64
 		d := setup(t, Config{Client: c, FaultyBacklog: b, Gate: doorman{room: func(webhook.EndpointID) int { return int(room.Load()) }}})
-		d.requests = requests{probe: b.probe}
+		d.uses(requests{probe: b.probe})
 		d.Faulted(endpoint, "its key is lost")
 		d.workers.Go(d.probeFaulty)
 		defer d.Stop()
@@ -146,7 +146,7 @@ func TestFaultyEndpointThatFailsItsProof(t *testing.T) {
 		b := holding(endpoint, held)
 		_, c := newFrontend(t)
 		d := setup(t, Config{Client: c, FaultyBacklog: b, Gate: doorman{room: roomFor(100)}})
-		d.requests = requests{probe: b.probe}
+		d.uses(requests{probe: b.probe})
 		b.onLook = func() { // whoever is released meets it a moment later
 			time.AfterFunc(100*time.Millisecond, func() { d.Faulted(endpoint, "the proxy is away") })
 		}
@@ -177,7 +177,7 @@ func TestFaultyEndpointIsForgotten(t *testing.T) {
 
 		b := &broken{fault: errors.New("its key is lost")}
 		d = setup(t, Config{FaultyBacklog: b, Gate: doorman{room: roomFor(25)}})
-		d.requests = requests{probe: b.probe}
+		d.uses(requests{probe: b.probe})
 		d.Faulted(endpoint, "its key is lost")
 		d.workers.Go(d.probeFaulty)
 		<-time.After(10*time.Minute + 30*time.Second)

@@ -86,6 +86,7 @@ func (d *Dispatcher) setAway(err error) {
 func (d *Dispatcher) setBack() {
 	if d.away.CompareAndSwap(true, false) {
 		d.Logger.Info("Temporal can be written to again")
+		d.gatherings.wake()
 	}
 }
 

@@ -78,16 +78,29 @@ func (d *Dispatcher) beginEach(all []webhook.Start) {
 }
 
 // endOutbox deletes the outbox rows of deliveries that were recorded before their workflows were
-// started, which is now. If it cannot, the relay comes to them.
+// started, which is now. No start waits for it, and what it does not get to is left to the relay.
 func (d *Dispatcher) endOutbox(ids []webhook.DeliveryID) {
 	if len(ids) == 0 || d.Record == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(d.life, readTimeout)
-	defer cancel()
-	if err := d.Record.EndOutbox(ctx, ids); err != nil && !d.stopping() {
-		d.Logger.Warn("rows of started deliveries cannot be deleted from the outbox; the relay will do it", "count", len(ids), "error", err)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.stopping() {
+		return
 	}
+	select {
+	case d.ending <- struct{}{}:
+	default:
+		return
+	}
+	d.workers.Go(func() {
+		defer func() { <-d.ending }()
+		ctx, cancel := context.WithTimeout(d.life, readTimeout)
+		defer cancel()
+		if err := d.Record.EndOutbox(ctx, ids); err != nil && !d.stopping() {
+			d.Logger.Warn("rows of started deliveries cannot be deleted from the outbox; the relay will do it", "count", len(ids), "error", err)
+		}
+	})
 }
 
 // apart divides what is to be started: into what tenants have who have only a few in it,

@@ -22,10 +22,10 @@ func TestNothingIsAcceptedAfterStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
 		d := New(Config{LocalWorker: true, SoleWorker: true, QueueLength: 10})
-		d.requests = requests{eager: func(activities.AttemptInput, activities.EagerStart) bool {
+		d.uses(requests{eager: func(activities.AttemptInput, activities.EagerStart) bool {
 			asked++
 			return true
-		}}
+		}})
 		d.room.overdraw("acme", 10)
 		d.Stop()
 		begun := time.Now()

@@ -11,8 +11,8 @@ import (
 	"github.com/everpost/everpost/internal/receivertest"
 )
 
-// One kept connection per goroutine, a receiver that answers with a constant: what
-// remains is the client's own cost, and the kernel's.
+// BenchmarkSend measures the cost of the client and the kernel: one kept connection per
+// goroutine and a receiver with a constant response.
 func BenchmarkSend(b *testing.B) {
 	for _, way := range []string{"http", "TLS 1.2", "TLS 1.3"} {
 		b.Run(way, func(b *testing.B) { benchmarkSend(b, ways[way]) })
@@ -59,9 +59,9 @@ func benchmarkSend(b *testing.B, version uint16) {
 	})
 }
 
-// What a request costs more for looking, before its connection is kept and before it is
-// used again, whether anything more has arrived.
-func BenchmarkQuiet(b *testing.B) {
+// BenchmarkNoPendingData measures the check for unread data, which runs before a connection
+// is kept and before it is used again.
+func BenchmarkNoPendingData(b *testing.B) {
 	for _, way := range []string{"http", "TLS 1.2", "TLS 1.3"} {
 		b.Run(way, func(b *testing.B) {
 			ca, scheme := newAuthority(b), "http://"
@@ -76,8 +76,8 @@ func BenchmarkQuiet(b *testing.B) {
 			kept := entry(c.pool.oldest.Front())
 			b.ReportAllocs()
 			for b.Loop() {
-				if !kept.quiet(true) {
-					b.Fatal("not quiet")
+				if !kept.noPendingData(true) {
+					b.Fatal("not noPendingData")
 				}
 			}
 		})

@@ -9,18 +9,18 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// maxCertificates bounds the endpoints whose certificates are kept ready for use, at up
-// to 30 KiB each; one more costs reading it.
+// maxCertificates bounds the number of endpoints whose parsed certificates are cached, up
+// to 30 KiB each. An endpoint beyond the bound has its certificate parsed again.
 const maxCertificates = 1000
 
-// certificateError is a client certificate that cannot be used: a version of Everpost
-// that knew less has stored it.
+// certificateError is a stored client certificate that cannot be used. An older version of
+// Everpost with fewer checks may have stored it.
 type certificateError struct{ why error }
 
 func (e *certificateError) Error() string { return "the client certificate " + e.why.Error() }
 
-// certificates keeps what was read of the endpoints' certificates: to read an RSA key
-// takes longer than all the rest of a request.
+// certificates caches the endpoints' parsed certificates: parsing an RSA key takes longer
+// than the rest of a request.
 type certificates struct {
 	mu   sync.Mutex
 	kept *cache.Map[string, *readCertificate] // by endpoint
@@ -36,7 +36,7 @@ func newCertificates() *certificates {
 	return &certificates{kept: cache.NewMap[string, *readCertificate](maxCertificates)}
 }
 
-// of is the certificate for a TLS session, nil for none.
+// of returns the client certificate for the request's TLS session, nil if it has none.
 func (c *certificates) of(r *Request) (*tls.Certificate, error) {
 	if r.Certificate.IsZero() {
 		return nil, nil //nolint:nilnil // most have none
@@ -44,7 +44,7 @@ func (c *certificates) of(r *Request) (*tls.Certificate, error) {
 	c.mu.Lock()
 	known, _ := c.kept.Get(r.EndpointID, time.Now())
 	c.mu.Unlock()
-	// The texts are compared, not the versions: as a rule they are the very same strings.
+	// Compare the texts, not the versions: they are usually the same strings in memory.
 	if known != nil && known.of == r.Certificate {
 		return known.pair, known.err
 	}

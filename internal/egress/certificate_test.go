@@ -39,7 +39,8 @@ func (a *authority) client(t *testing.T, name string, notAfter time.Time) webhoo
 	}
 }
 
-// mutual is a receiver that wants a certificate of the authority, and notes whose it got.
+// mutual is a receiver that requires a client certificate of the authority and records the
+// names in it.
 type mutual struct {
 	*receivertest.Receiver
 
@@ -69,7 +70,7 @@ func (m *mutual) seen() []string {
 }
 
 // Each version of each endpoint opens sessions with its own certificate, and no request
-// goes over one that was opened with another.
+// uses a session that was opened with another.
 func TestClientCertificates(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t)
@@ -96,11 +97,12 @@ func TestClientCertificates(t *testing.T) {
 	}
 }
 
-// A certificate that the receiver does not want is the same failure as a receiver's that
-// we do not: it may be mended. Nothing of the request arrives.
-func TestUnwantedClientCertificates(t *testing.T) {
+// A client certificate that the receiver rejects is a TLS fault, like an invalid
+// certificate of the receiver: the configuration may be corrected. No byte of the request
+// arrives.
+func TestRejectedClientCertificates(t *testing.T) {
 	t.Parallel()
-	ca, stranger := newAuthority(t), newAuthority(t)
+	ca, otherCA := newAuthority(t), newAuthority(t)
 	later := time.Now().Add(time.Hour)
 	mixed := ca.client(t, "mixed", later)
 	mixed.Key = ca.client(t, "other", later).Key
@@ -109,12 +111,12 @@ func TestUnwantedClientCertificates(t *testing.T) {
 		certificate webhook.ClientCertificate
 		cause       string
 	}{
-		"none":            {webhook.ClientCertificate{}, "remote error: tls: "}, // it says more from TLS 1.3 on
-		"of a stranger":   {stranger.client(t, "mallory", later), "certificate"},
-		"expired":         {ca.client(t, "late", time.Now().Add(-time.Hour)), "certificate"},
-		"another's key":   {mixed, "the client certificate is not the unencrypted private key of the certificate, in PEM"},
-		"no certificate":  {webhook.ClientCertificate{Certificate: "s3cr3t", Key: mixed.Key}, unreadable},
-		"certificate cut": {webhook.ClientCertificate{Certificate: mixed.Certificate[:99], Key: mixed.Key}, unreadable},
+		"none":                 {webhook.ClientCertificate{}, "remote error: tls: "}, // TLS 1.3 alerts are more specific
+		"of another authority": {otherCA.client(t, "mallory", later), "certificate"},
+		"expired":              {ca.client(t, "late", time.Now().Add(-time.Hour)), "certificate"},
+		"another's key":        {mixed, "the client certificate is not the unencrypted private key of the certificate, in PEM"},
+		"no certificate":       {webhook.ClientCertificate{Certificate: "s3cr3t", Key: mixed.Key}, unreadable},
+		"certificate cut":      {webhook.ClientCertificate{Certificate: mixed.Certificate[:99], Key: mixed.Key}, unreadable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -131,8 +133,8 @@ func TestUnwantedClientCertificates(t *testing.T) {
 	}
 }
 
-// A receiver that asks for none gets none.
-func TestClientCertificateIsNotPushed(t *testing.T) {
+// The client sends no certificate to a receiver that requests none.
+func TestClientCertificateIsSentOnRequestOnly(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t)
 	config := ca.config(t, "127.0.0.1", time.Now().Add(time.Hour))
@@ -142,7 +144,7 @@ func TestClientCertificateIsNotPushed(t *testing.T) {
 		retry.FaultNone, 200)
 }
 
-// A key is read once for each endpoint and text, not for every request.
+// A key is parsed once for each endpoint and text, not for every request.
 func TestCertificatesAreReadOnce(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t)

@@ -1,21 +1,22 @@
-// Package egress is the HTTP client towards receivers, which are strangers: it
-// refuses destinations that are not public and bounds what an answer can cost.
+// Package egress is the HTTP client that sends requests to receivers. Receivers are
+// untrusted: the client refuses destinations that are not public and bounds what a response
+// can cost.
 //
-// It writes requests and reads answers with net/http's own Request.Write and
-// ReadResponse, one at a time over a connection that it dialled itself. It does not
-// use http.Transport, because four of its habits do not fit:
+// It writes requests and reads responses with net/http's own Request.Write and
+// ReadResponse, one at a time over a connection that it dialled itself. It does not use
+// http.Transport, for four reasons:
 //
-//   - it repeats a request on another connection when the kept one died after the
-//     request was written, if the request has an Idempotency-Key or
-//     X-Idempotency-Key header, which ours may have: the receiver would see it twice;
-//   - it prints bytes that follow an answer to the standard logger, so a receiver
-//     could write its own lines, or our payload, into our log;
-//   - a 101 answer outlives its deadline (golang/go#44988);
-//   - each kept connection costs two goroutines and two buffers, here it costs a
-//     descriptor, and a hand-over between three goroutines per request.
+//   - http.Transport repeats a request on another connection when the kept connection died
+//     after the request was written, if the request has an Idempotency-Key or
+//     X-Idempotency-Key header. Deliveries may have one: the receiver would get it twice.
+//   - It prints bytes that follow a response to the standard logger, so a receiver could
+//     write its own lines, or the payload, into the log.
+//   - A 101 response outlives its deadline (golang/go#44988).
+//   - Each kept connection costs two goroutines and two buffers, and each request a hand-over
+//     between three goroutines. Here a kept connection costs a file descriptor.
 //
-// HTTP/1.1 only, no redirects, no cookies, no decompression; a proxy only if the
-// operator names one (see tunnel).
+// The client speaks HTTP/1.1 only. It follows no redirects, keeps no cookies and
+// decompresses nothing. It uses a proxy only if the operator configures one (see tunnel).
 package egress
 
 import (
@@ -34,18 +35,18 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// Bounds on what a request may take and an answer may cost.
+// Bounds on what a request may take and a response may cost.
 const (
-	DefaultTimeout = 15 * time.Second // of a request, over everything
-	MaxTimeout     = 30 * time.Second // the longest a request may ask for
-	DefaultMaxIdle = 10               // kept connections per endpoint
+	DefaultTimeout = 15 * time.Second // of a whole request
+	MaxTimeout     = 30 * time.Second // upper bound of Request.Timeout
+	DefaultMaxIdle = 10               // idle connections per endpoint
 
-	MaxHeaderBytes = 32 << 10 // of all headers of an answer, 1xx ones included
-	MaxBodyBytes   = 64 << 10 // read of an answer's body before its connection is given up
-	MaxStoredBytes = 16 << 10 // kept of an answer's body
+	MaxHeaderBytes = 32 << 10 // of all response headers, 1xx responses included
+	MaxBodyBytes   = 64 << 10 // of a response body that are read before the connection is closed
+	MaxStoredBytes = 16 << 10 // of a response body that are stored
 
-	maxStoredHeaderBytes = 8 << 10         // kept of an answer's headers
-	maxBodyWireBytes     = 1 << 20         // of a body as sent, with the overhead of chunks
+	maxStoredHeaderBytes = 8 << 10         // of a response's headers that are stored
+	maxBodyWireBytes     = 1 << 20         // of a body as sent, including chunk framing
 	maxConnectionAge     = 5 * time.Minute // so that a changed DNS record is followed
 )
 
@@ -57,11 +58,11 @@ type Config struct {
 	// Version is sent as "User-Agent: Everpost/<version>". Defaults to "dev".
 	Version string
 
-	// MaxIdle bounds the kept connections of all endpoints together. Defaults to 2048.
+	// MaxIdle bounds the idle connections of all endpoints together. Defaults to 2048.
 	MaxIdle int
 
-	// IdleTimeout is how long a connection is kept without use, less if the receiver
-	// says so in a Keep-Alive header. Defaults to 30 s.
+	// IdleTimeout is how long an idle connection is kept, less if the receiver asks for
+	// less in a Keep-Alive header. Defaults to 30 s.
 	IdleTimeout time.Duration
 
 	// RootCAs verify receivers. Defaults to the system's.
@@ -70,14 +71,13 @@ type Config struct {
 	// Resolver looks names up. Defaults to net.DefaultResolver.
 	Resolver *net.Resolver
 
-	// Logger is told what tenants are not: which address a name leads to that no request
-	// may go to. Defaults to none.
+	// Logger receives what tenants must not see: the denied address that a name resolves
+	// to. Defaults to none.
 	Logger *slog.Logger
 
-	// Proxy is the operator's way out, http://[user:password@]host:port: requests go
-	// through tunnels that it makes (CONNECT), to addresses that the guard has checked.
-	// Request.ExemptAddr is reached without it. Defaults to none; HTTPS_PROXY and the
-	// like are not looked at.
+	// Proxy is the operator's egress proxy, http://[user:password@]host:port. Requests go
+	// through CONNECT tunnels to addresses that the guard has checked. Request.ExemptAddr
+	// is dialled directly. Defaults to none; HTTPS_PROXY and similar variables are ignored.
 	Proxy *url.URL
 }
 
@@ -103,8 +103,8 @@ func (c Config) WithDefaults() Config {
 
 // Request is one POST to one endpoint.
 type Request struct {
-	// EndpointID is whose connection may be used: connections are kept per endpoint
-	// and never shared. Empty means a connection of its own, closed afterwards.
+	// EndpointID names the endpoint whose connections may be used: connections are kept per
+	// endpoint and never shared. Empty means a connection of its own, closed afterwards.
 	EndpointID string
 
 	// Version of the endpoint: connections kept for another version are closed.
@@ -114,56 +114,57 @@ type Request struct {
 	URL string
 
 	// Header fields in order; Content-Type defaults to application/json. Host,
-	// Content-Length and the fields that steer a connection (RFC 9110, section 7.6.1)
-	// are ignored.
+	// Content-Length and the connection-specific fields (RFC 9110, section 7.6.1) are
+	// ignored.
 	Header [][2]string
 
-	// Body must not be changed, not even after Send has returned: a receiver that
-	// answers early leaves the rest of it unread.
+	// Body must not be changed, not even after Send has returned: when a receiver responds
+	// early, the rest of the body may still be read.
 	Body []byte
 
-	// Auth makes the Authorization header; one among Header is ignored then. What it
-	// needs first, a token, counts towards Timeout.
+	// Auth produces the Authorization header and overrides one in Header. Fetching a token
+	// for it counts towards Timeout.
 	Auth webhook.Auth
 
-	// Certificate is what a TLS session is opened with, if any.
+	// Certificate is the client certificate of the TLS session, if any.
 	Certificate webhook.ClientCertificate
 
 	// Timeout covers name resolution, connecting, TLS, headers and body together.
 	// Defaults to DefaultTimeout; MaxTimeout at most.
 	Timeout time.Duration
 
-	// MaxIdle is how many connections to keep for the endpoint. Defaults to
-	// DefaultMaxIdle; negative keeps none.
+	// MaxIdle bounds the endpoint's idle connections. Defaults to DefaultMaxIdle; negative
+	// keeps none.
 	MaxIdle int
 
-	// ExemptAddr is let through although it is not public, over http too, for a URL
-	// that names it literally. It exists for the demonstration's receiver inside the
-	// process; nothing that a tenant sent may reach this field.
+	// ExemptAddr is allowed although it is not public, over http too, for a URL that
+	// contains it literally. It exists for the demonstration's receiver inside the process.
+	// It must never hold a value that a tenant sent.
 	ExemptAddr netip.AddrPort
 }
 
-// Response is what one request came to. A failure is a value: look at Answer.
+// Response is the result of one request. A failure is a value: see Answer.
 type Response struct {
 	Answer  retry.Answer
 	Latency time.Duration // from Send to the end of the answer, or to the failure
 
-	// Header of the answer, 8 KiB at most, without Set-Cookie and the like. Where it, or
-	// Body, repeats what Request.Auth made, it says "[redacted]".
+	// Header of the response, 8 KiB at most, without Set-Cookie and other secrets of the
+	// receiver. Where Header or Body repeats the credentials of Request.Auth, it contains
+	// "[redacted]".
 	Header map[string][]string
 
-	// Body is the beginning of the answer's body, as sent (not decompressed), and
-	// Truncated tells that there was more.
+	// Body is the beginning of the response body as sent (not decompressed). Truncated
+	// reports that there was more.
 	Body      []byte
 	Truncated bool
 
 	// Err describes Answer.Fault as "<class>: <cause>", printable, 200 bytes at most,
-	// without any part of the URL. Empty when there was no fault.
+	// without any part of the URL. Empty when there is no fault.
 	Err string
 
-	// OwnFault tells that the request ended because of us (the context was cancelled,
-	// no descriptor or port was free): nothing is known about the receiver, and the
-	// request may or may not have reached it.
+	// OwnFault reports that the request failed on this side (the context was cancelled, or
+	// no descriptor or port was free). It says nothing about the receiver, and the request
+	// may or may not have reached it.
 	OwnFault bool
 }
 
@@ -174,9 +175,9 @@ type Client struct {
 	pool      *pool
 	tokens    *tokens
 	certs     *certificates
-	refusals  *refusals
+	denials   *denialLog
 
-	missingTime time.Duration // another in tests
+	minNotFoundTime time.Duration // tests override it
 
 	readers sync.Pool // of *bufio.Reader
 	heads   sync.Pool // of *[MaxHeaderBytes]byte
@@ -192,9 +193,9 @@ func New(config Config) *Client {
 		pool:      newPool(config.MaxIdle, config.IdleTimeout),
 		tokens:    newTokens(),
 		certs:     newCertificates(),
-		refusals:  newRefusals(),
+		denials:   newDenialLog(),
 
-		missingTime: missingTime,
+		minNotFoundTime: minNotFoundTime,
 
 		readers: sync.Pool{New: func() any { return bufio.NewReaderSize(nil, 4<<10) }},
 		heads:   sync.Pool{New: func() any { return new([MaxHeaderBytes]byte) }},
@@ -206,14 +207,14 @@ func New(config Config) *Client {
 // connections are not kept.
 func (c *Client) Close() { c.pool.close() }
 
-// Send makes one request and waits for the answer, at most Request.Timeout.
+// Send makes one request and waits for the response, at most Request.Timeout.
 //
-// The request is written at most once, with one exception: on a connection kept
-// from an earlier request, which the receiver may close at any moment, it is
-// written again on a new connection when it is certain that the receiver got
-// nothing of it (see exchange). RFC 9112, section 9.3.1, forbids more than that
-// for a POST. It is also sent again, with a new token, when the receiver answers 401
-// to a token from an earlier request: it has refused it then, not lost it.
+// The request is written at most once, with two exceptions. First, the receiver may close a
+// connection kept from an earlier request at any moment; the request is then written again
+// on a new connection, if it is certain that the receiver got nothing of it (see exchange).
+// RFC 9112, section 9.3.1, forbids more than that for a POST. Second, when the receiver
+// responds with 401 to a token from an earlier request, the request is sent again with a
+// new token: the receiver has rejected it, not lost it.
 //
 // Cancelling the context aborts the request and leaves its outcome unknown.
 func (c *Client) Send(ctx context.Context, r Request) Response {
@@ -282,24 +283,25 @@ func (c *Client) once(ctx context.Context, deadline time.Time, t target, r *Requ
 	return response
 }
 
-// withoutEcho removes from an answer the credentials that were sent: some receivers
-// repeat what they were asked, and the answer is kept for more eyes than the endpoint is.
+// withoutEcho redacts the credentials that were sent from a response: some receivers echo
+// the request, and more people may read the stored response than the endpoint's
+// configuration.
 func withoutEcho(response *Response, authorization string) {
 	if authorization == "" {
 		return
 	}
 	echoes := webhook.EchoesOfHeader([2]string{"Authorization", authorization})
 	echoes.RedactHeader(response.Header)
-	response.Header = storable(response.Header) // it may be longer now
+	response.Header = storableHeader(response.Header) // it may be longer now
 	response.Body = echoes.RedactText(response.Body, response.Truncated || response.Answer.Fault != retry.FaultNone)
 	if len(response.Body) > MaxStoredBytes {
 		response.Body, response.Truncated = response.Body[:MaxStoredBytes], true
 	}
 }
 
-func timeout(asked time.Duration) time.Duration {
-	if asked <= 0 {
+func timeout(requested time.Duration) time.Duration {
+	if requested <= 0 {
 		return DefaultTimeout
 	}
-	return min(asked, MaxTimeout)
+	return min(requested, MaxTimeout)
 }

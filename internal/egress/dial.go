@@ -14,34 +14,34 @@ import (
 
 // conn is a connection to one endpoint's receiver.
 type conn struct {
-	net.Conn              // plain or TLS: what requests are written to
-	tcp      *net.TCPConn // the socket below
+	net.Conn              // plain or TLS; requests are written to it
+	tcp      *net.TCPConn // the underlying socket
 	id       identity
-	born     time.Time
+	created  time.Time
 	used     bool      // it has carried a request before
-	until    time.Time // when an idle one is too old to be used
+	until    time.Time // an idle connection is not used after this
 }
 
-// discard closes the socket without a TLS farewell: a receiver that reads nothing
-// could make us wait for that one to be written.
+// discard closes the socket without a TLS close_notify: writing it could block on a
+// receiver that does not read.
 func (c *conn) discard() { _ = c.tcp.Close() } // nothing can be done about a failed close
 
-// quiet reports whether the connection is open and everything that has arrived on it was
-// read. Bytes that nobody asked for make it unusable: they would be taken for the next
-// answer. A TLS record of which a part has arrived, which may be a session ticket on its
-// way, is waited for until the connection is needed: whole tells that it is.
+// noPendingData reports whether the connection is open and all bytes that arrived on it
+// were read. Unsolicited bytes make it unusable: they would be taken for the next response.
+// An incomplete TLS record may be a session ticket, so it only counts as pending if
+// completeRecord is set, which a caller does when it needs the connection.
 //
 // What it reads is lost. It must not be called while a request is under way.
-func (c *conn) quiet(whole bool) bool {
-	if session, ok := c.Conn.(*secured); ok {
-		return session.quiet(whole)
+func (c *conn) noPendingData(completeRecord bool) bool {
+	if session, ok := c.Conn.(*tlsConn); ok {
+		return session.noPendingData(completeRecord)
 	}
 	var one [1]byte
 	_, err := readNow(c.tcp, one[:])
 	return errors.Is(err, errNothing)
 }
 
-// dial connects to the target by the deadline. On failure it tells in which phase.
+// dial connects to the target by the deadline. On failure it returns the phase that failed.
 func (c *Client) dial(ctx context.Context, deadline time.Time, t target) (*conn, phase, error) {
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
@@ -50,7 +50,7 @@ func (c *Client) dial(ctx context.Context, deadline time.Time, t target) (*conn,
 	if err != nil {
 		return nil, phaseDial, err
 	}
-	cn := &conn{Conn: tcp, tcp: tcp, born: time.Now()}
+	cn := &conn{Conn: tcp, tcp: tcp, created: time.Now()}
 	if t.url.Scheme != "https" {
 		return cn, phaseDial, nil
 	}
@@ -61,11 +61,12 @@ func (c *Client) dial(ctx context.Context, deadline time.Time, t target) (*conn,
 		ServerName: strings.TrimSuffix(t.host, "."),
 		NextProtos: []string{"http/1.1"},
 
-		VerifyConnection: modest,
+		VerifyConnection: limitCertificates,
 	}
 	if t.certificate != nil {
-		// Whatever authorities the receiver names: one that it does not know it refuses in
-		// clear words, a missing one often only later.
+		// Send the certificate whatever authorities the receiver lists. A receiver that
+		// does not trust it then says so with a clear error; a missing certificate is often
+		// reported only later.
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return t.certificate, nil }
 	}
 	below := &wire{Conn: tcp, tcp: tcp}
@@ -75,30 +76,31 @@ func (c *Client) dial(ctx context.Context, deadline time.Time, t target) (*conn,
 		return nil, phaseTLS, fmt.Errorf("TLS handshake: %w", err)
 	}
 	below.silent = 0
-	cn.Conn = &secured{Conn: secure, wire: below}
+	cn.Conn = &tlsConn{Conn: secure, wire: below}
 	return cn, phaseTLS, nil
 }
 
-// connect opens a connection to the target, or to the proxy and through it.
+// connect opens a connection to the target, directly or through the proxy.
 //
-// A name that leads to where no request may go is to its tenant one that does not exist,
-// in every respect: or else anybody could find out which names a private network has. A
-// name server tells either in its own time, so both take the same.
+// A name that resolves to a denied address looks to the tenant exactly like a name that
+// does not exist. Otherwise any tenant could discover the names of a private network. Both
+// cases take the same time at least, because a name server's response time would tell them
+// apart.
 func (c *Client) connect(ctx context.Context, t target) (*net.TCPConn, error) {
 	start := time.Now()
-	tcp, err := c.reach(ctx, t)
+	tcp, err := c.dialOrTunnel(ctx, t)
 	if !t.named || err == nil {
 		return tcp, err
 	}
 	refusal, refused := errors.AsType[*DeniedError](err)
 	if refused {
-		c.refusals.log(c.config.Logger, t, refusal)
+		c.denials.log(c.config.Logger, t, refusal)
 	}
 	missing, ok := errors.AsType[*net.DNSError](err)
 	if !refused && (!ok || !missing.IsNotFound) {
 		return nil, err
 	}
-	wait := time.NewTimer(time.Until(start.Add(c.missingTime)))
+	wait := time.NewTimer(time.Until(start.Add(c.minNotFoundTime)))
 	defer wait.Stop()
 	select {
 	case <-wait.C:
@@ -107,12 +109,12 @@ func (c *Client) connect(ctx context.Context, t target) (*net.TCPConn, error) {
 	return nil, &net.DNSError{Err: "no such host", IsNotFound: true}
 }
 
-// missingTime is how long it takes at least until a name does not exist. It is longer than
-// asking a name server nearby a few times, for each domain that the system searches.
-const missingTime = 100 * time.Millisecond
+// minNotFoundTime is the least time until a name is reported as not found. It is longer
+// than a few queries to a nearby name server, one for each search domain of the system.
+const minNotFoundTime = 100 * time.Millisecond
 
-// reach opens a connection to the target, or to the proxy and through it.
-func (c *Client) reach(ctx context.Context, t target) (*net.TCPConn, error) {
+// dialOrTunnel opens a connection to the target, directly or through the proxy.
+func (c *Client) dialOrTunnel(ctx context.Context, t target) (*net.TCPConn, error) {
 	if c.config.Proxy != nil && !t.exempt.IsValid() {
 		return c.tunnel(ctx, t)
 	}
@@ -126,11 +128,11 @@ func (c *Client) reach(ctx context.Context, t target) (*net.TCPConn, error) {
 	if err != nil {
 		return nil, dialError(ctx, err, allowed.Load())
 	}
-	return ofTCP(plain)
+	return asTCPConn(plain)
 }
 
-// ofTCP is the connection as what a dial of TCP makes it.
-func ofTCP(plain net.Conn) (*net.TCPConn, error) {
+// asTCPConn returns the connection as a *net.TCPConn.
+func asTCPConn(plain net.Conn) (*net.TCPConn, error) {
 	tcp, ok := plain.(*net.TCPConn)
 	if !ok {
 		_ = plain.Close()
@@ -139,9 +141,9 @@ func ofTCP(plain net.Conn) (*net.TCPConn, error) {
 	return tcp, nil
 }
 
-// dialError keeps a name with several addresses from counting as denied, which is
-// final, when only some of them are denied and the others are merely down: the
-// dialler reports whichever failed first.
+// dialError prevents that a name with several addresses counts as denied, which is final,
+// when only some of them are denied and the others are unreachable: the dialler reports the
+// first failure.
 func dialError(ctx context.Context, err error, allowed bool) error {
 	var refusal *DeniedError
 	if !errors.As(err, &refusal) {

@@ -14,27 +14,26 @@ import (
 	"github.com/everpost/everpost/internal/retry"
 )
 
-// inlineBytes is the body up to which a request is written before its answer is
-// read. Longer ones are written at the side: a receiver may answer without reading
-// them, and both ends would wait for the other.
+// inlineBytes is the largest body for which the request is written before the response is
+// read. Longer requests are written concurrently: a receiver may respond without reading
+// them, and both sides would block.
 const inlineBytes = 16 << 10
 
-// smallestRequest is less than the header of any request of ours, so a receiver
-// that has fewer bytes than this has nothing it could act on.
+// smallestRequest is less than the header of any request that the client sends: a receiver
+// that has fewer bytes has nothing to act on.
 const smallestRequest = 64
 
 var errHeadersTooLarge = errors.New("headers above 32 KiB")
 
-// exchange writes the request, reads the answer, and keeps the connection or
-// closes it.
+// exchange writes the request, reads the response, and keeps the connection or closes it.
 //
-// untouched tells that the connection had been kept from an earlier request and
-// that the receiver certainly got nothing of this one, which then may be written
-// again on another. Certain are two cases. Nothing was handed to the kernel. Or the
-// receiver ended the connection (FIN, not RST) without an answer, and its TCP has
-// acknowledged none of the request's bytes: an end sent after a request arrived
-// would have acknowledged it, so this one was sent before. A reset proves nothing,
-// because it may overtake a delayed acknowledgement.
+// untouched reports that the connection was kept from an earlier request and that the
+// receiver certainly got nothing of this one, so it may be written again on another
+// connection. That is certain in two cases. Either nothing was handed to the kernel. Or the
+// receiver ended the connection (FIN, not RST) without a response, and its TCP has
+// acknowledged none of the request's bytes: a FIN sent after the request arrived would have
+// acknowledged it, so this one was sent before. A reset proves nothing, because it may
+// overtake a delayed acknowledgement.
 func (c *Client) exchange(ctx context.Context, deadline time.Time, cn *conn, req *http.Request, r *Request) (_ Response, untouched bool) {
 	x := &exchanging{conn: cn, reused: cn.used, in: &limitedReader{conn: cn, left: MaxHeaderBytes}}
 	if x.reused {
@@ -45,7 +44,7 @@ func (c *Client) exchange(ctx context.Context, deadline time.Time, cn *conn, req
 		cn.discard()
 		return failure(ctx, phaseHeaders, err), x.reused
 	}
-	// Now would do as the new deadline, but a time long past needs no timer.
+	// Any past time works as the deadline; one long past needs no timer.
 	stop := context.AfterFunc(ctx, func() { _ = cn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 
@@ -74,13 +73,13 @@ func (c *Client) exchange(ctx context.Context, deadline time.Time, cn *conn, req
 	now := time.Now()
 	cn.until = now.Add(keepAliveHint(head.Header, c.config.IdleTimeout))
 	reusable := whole && !head.Close && head.StatusCode >= 200 && br.Buffered() == 0 && len(x.in.ahead) == 0 && x.out.finished()
-	if stop() && reusable && cn.quiet(false) {
+	if stop() && reusable && cn.noPendingData(false) {
 		c.pool.put(cn, maxIdle(r.MaxIdle), now)
 	} else {
 		cn.discard()
-		_, _ = x.out.wait() // the answer came, however the rest of the request fared
+		_, _ = x.out.wait() // a response came: errors of writing the rest do not matter
 	}
-	response.Header = storable(head.Header)
+	response.Header = storableHeader(head.Header)
 	return response, false
 }
 
@@ -93,8 +92,8 @@ type exchanging struct {
 	out         *writing
 }
 
-// unanswered closes the connection after readHead's error and returns what the
-// request came to, untouched as in exchange.
+// unanswered closes the connection after readHead's error and returns the response, and
+// untouched as in exchange.
 func (x *exchanging) unanswered(ctx context.Context, err error) (_ Response, untouched bool) {
 	silent := x.in.total == 0
 	ended := silent && errors.Is(err, io.EOF)
@@ -112,14 +111,14 @@ func (x *exchanging) unanswered(ctx context.Context, err error) (_ Response, unt
 	return failure(ctx, phaseHeaders, err), false
 }
 
-func maxIdle(asked int) int {
-	if asked == 0 {
+func maxIdle(requested int) int {
+	if requested == 0 {
 		return DefaultMaxIdle
 	}
-	return asked
+	return requested
 }
 
-// answered is the response for a head; the header itself is added at the end.
+// answered is the response for a head, without the header fields.
 func answered(head *http.Response) Response {
 	h := head.Header
 	first := func(a, b string) string {
@@ -133,15 +132,15 @@ func answered(head *http.Response) Response {
 		RetryAfter: h.Get("Retry-After"),
 		Date:       h.Get("Date"),
 		ReceivedAt: time.Now(),
-		// Drafts of the IETF's RateLimit field before the seventh had one field for each.
+		// Drafts 0 to 6 of the IETF's RateLimit fields use one field for each value.
 		RateLimitRemaining: first("X-Ratelimit-Remaining", "Ratelimit-Remaining"),
 		RateLimitReset:     first("X-Ratelimit-Reset", "Ratelimit-Reset"),
 		RateLimit:          strings.Join(h.Values("Ratelimit"), ", "), // a list: RFC 9110, section 5.3
 	}}
 }
 
-// readBody reads the body within its bounds into the response. whole tells that
-// its end was reached. A 101 has no body: what follows it is not read.
+// readBody reads the body within its bounds into the response. whole reports that its end
+// was reached. A 101 has no body: what follows it is not read.
 func readBody(head *http.Response, response *Response) (whole bool, err error) {
 	if head.Body == http.NoBody {
 		return true, nil
@@ -166,19 +165,19 @@ func readBody(head *http.Response, response *Response) (whole bool, err error) {
 	return whole, nil
 }
 
-// limitedReader bounds what is read of the answer, counts it, and remembers why it
-// ended.
+// limitedReader bounds what is read of the response, counts it, and remembers the last
+// error.
 type limitedReader struct {
 	conn  io.Reader
 	left  int
 	total int
 	err   error
 
-	ahead   []byte // counted and to be read again before the rest; release is called at its end
+	ahead   []byte // already counted, read first; release runs when it is used up
 	release func()
 }
 
-// drop forgets what is to be read again.
+// drop releases the bytes that were read ahead.
 func (l *limitedReader) drop() {
 	if l.ahead != nil {
 		l.ahead = nil
@@ -205,14 +204,14 @@ func (l *limitedReader) Read(p []byte) (int, error) {
 	return n, err //nolint:wrapcheck // io.Reader: io.EOF must stay itself
 }
 
-// writing is the request on its way out.
+// writing is the state of writing a request.
 type writing struct {
 	sent countingWriter
 	err  error
-	done chan struct{} // closed at the end; nil when written inline
+	done chan struct{} // closed when writing ends; nil when written inline
 }
 
-// wait returns when writing has ended, which closing the connection enforces.
+// wait returns when writing has ended. Closing the connection makes it end.
 func (w *writing) wait() (written int, err error) {
 	if w.done != nil {
 		<-w.done

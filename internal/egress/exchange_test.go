@@ -21,7 +21,7 @@ import (
 	"github.com/everpost/everpost/internal/retry"
 )
 
-func TestWhatTheReceiverGets(t *testing.T) {
+func TestRequestAsReceived(t *testing.T) {
 	t.Parallel()
 	receiver := receivertest.New(t)
 	c := setup(t, Config{Version: "1.2.3"})
@@ -61,7 +61,7 @@ func TestWhatTheReceiverGets(t *testing.T) {
 	require.Equal(t, []string{"0"}, got.Header["Content-Length"])
 }
 
-func TestWhatIsKeptOfAnAnswer(t *testing.T) {
+func TestStoredResponse(t *testing.T) {
 	t.Parallel()
 	c := setup(t, Config{})
 	r := c.Send(t.Context(), Request{URL: "http://" + answering(t, "HTTP/1.1 429 Slow down\r\n"+
@@ -121,7 +121,7 @@ func TestHeaderLimitIsExact(t *testing.T) {
 	}
 }
 
-// Up to 16 KiB are kept; up to 64 KiB are read so that the connection can be kept.
+// Up to 16 KiB are stored; up to 64 KiB are read so that the connection can be kept.
 func TestBodyLimits(t *testing.T) {
 	t.Parallel()
 	for _, framing := range []string{"length", "chunked", "close"} {
@@ -182,14 +182,14 @@ func (zeros) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// A receiver that answers without reading: the answer counts, and the rest of the
-// request is not waited for.
+// A receiver responds without reading the request: the response counts, and the client does
+// not wait until the request is written.
 func TestAnswerBeforeTheRequestIsRead(t *testing.T) {
 	t.Parallel()
 	c := setup(t, Config{})
 	r := c.Send(t.Context(), Request{
 		EndpointID: "ep_1",
-		Body:       make([]byte, 32<<20), // more than two socket buffers take
+		Body:       make([]byte, 32<<20), // more than two socket buffers hold
 		URL: "http://" + rawServer(t, func(conn *net.TCPConn, _ int) {
 			_, _ = conn.Read(make([]byte, 10))
 			_, _ = io.WriteString(conn, "HTTP/1.1 413 Too large\r\nContent-Length: 2\r\n\r\nno")
@@ -223,15 +223,15 @@ func TestExemptedReceiver(t *testing.T) {
 
 	other := Request{EndpointID: "ep_other", URL: receiver.URL() + "/demo"}
 	requireFault(t, c.Send(t.Context(), other), retry.FaultDenied, 0)
-	other.EndpointID = "ep_demo" // not even over the connection that is open
+	other.EndpointID = "ep_demo" // not even over the open connection
 	requireFault(t, c.Send(t.Context(), other), retry.FaultDenied, 0)
 	other.ExemptAddr = netip.AddrPortFrom(receiver.Addr().Addr(), receiver.Addr().Port()^1)
 	requireFault(t, c.Send(t.Context(), other), retry.FaultDenied, 0)
 	require.Equal(t, 1, receiver.Count())
 }
 
-// keepAliveServer answers 200 on each connection until act takes it over; act gets
-// the request's number on its connection, already read.
+// keepAliveServer responds with 200 on each connection until act takes over. act gets the
+// number of the request on its connection, already read.
 func keepAliveServer(t *testing.T, requests *atomic.Int32, act func(conn *net.TCPConn, w io.Writer, connection, request int) bool) string {
 	t.Helper()
 	return rawServer(t, func(conn *net.TCPConn, connection int) {
@@ -246,7 +246,7 @@ func keepAliveServer(t *testing.T, requests *atomic.Int32, act func(conn *net.TC
 	})
 }
 
-// A receiver that closes a kept connection between two requests costs nothing.
+// A receiver that closes a kept connection between two requests causes no failure.
 func TestKeptConnectionClosedBetweenRequests(t *testing.T) {
 	t.Parallel()
 	var requests atomic.Int32
@@ -265,8 +265,8 @@ func TestKeptConnectionClosedBetweenRequests(t *testing.T) {
 	require.EqualValues(t, 5, requests.Load())
 }
 
-// The same, but the close comes after the connection was found alive: the request
-// is written into it and certainly not received, so another connection may have it.
+// As above, but the connection is closed after the check: the request is written and
+// certainly not received, so it may be sent on another connection.
 func TestKeptConnectionClosedUnderTheRequest(t *testing.T) {
 	t.Parallel()
 	for _, scheme := range []string{"http", "https"} {
@@ -291,7 +291,7 @@ func TestKeptConnectionClosedUnderTheRequest(t *testing.T) {
 			request := Request{EndpointID: "ep_1", URL: url, Body: []byte("{}")}
 			requireFault(t, c.Send(t.Context(), request), retry.FaultNone, 200)
 			kept := takeAny(t, c, "ep_1")
-			require.True(t, kept.quiet(true))
+			require.True(t, kept.noPendingData(true))
 			close(closeNow)
 			<-closed
 			target, err := c.config.Guard.target(url, netip.AddrPort{})
@@ -304,8 +304,8 @@ func TestKeptConnectionClosedUnderTheRequest(t *testing.T) {
 	}
 }
 
-// Once the receiver has got the request it is not sent again, whatever it does then
-// and whatever the request's headers invite to.
+// A request that the receiver has got is not sent again, whatever the receiver does next
+// and whatever headers the request has.
 func TestAtMostOnce(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -348,7 +348,7 @@ func TestAtMostOnce(t *testing.T) {
 	}
 }
 
-// A fresh connection that ends without an answer is the receiver's failure.
+// A new connection that ends without a response is the receiver's failure.
 func TestFreshConnectionIsNotTriedTwice(t *testing.T) {
 	t.Parallel()
 	var connections atomic.Int32
@@ -358,8 +358,8 @@ func TestFreshConnectionIsNotTriedTwice(t *testing.T) {
 	require.EqualValues(t, 1, connections.Load())
 }
 
-// Not even when nothing could be written: that there was no earlier request on the
-// connection makes it no idle one.
+// A new connection that dies before anything is written is the receiver's failure, too: it
+// was not kept from an earlier request.
 func TestFreshConnectionThatDiesAtOnce(t *testing.T) {
 	t.Parallel()
 	connected, reset := make(chan struct{}), make(chan struct{})

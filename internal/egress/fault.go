@@ -19,23 +19,23 @@ import (
 // maxErrBytes bounds Response.Err.
 const maxErrBytes = 200
 
-// phase is the step of a request in which an error came.
+// phase is the step of a request in which an error occurred.
 type phase uint8
 
 const (
 	phaseStart   phase = iota // nothing was attempted yet
 	phaseDial                 // name resolution and connecting
 	phaseTLS                  // handshake
-	phaseHeaders              // request written, or being written; no complete head of an answer yet
+	phaseHeaders              // request written, or being written; no complete response head yet
 	phaseBody                 // head read
 )
 
-// failure is the response when no answer came.
+// failure is the response when none came from the receiver.
 func failure(ctx context.Context, at phase, err error) Response {
 	return withFault(ctx, Response{}, at, err)
 }
 
-// withFault adds to a response why its answer is not complete.
+// withFault adds to a response why it is not complete.
 func withFault(ctx context.Context, r Response, at phase, err error) Response {
 	fault, cause := classify(at, err)
 	cancelled := errors.Is(ctx.Err(), context.Canceled)
@@ -48,8 +48,8 @@ func withFault(ctx context.Context, r Response, at phase, err error) Response {
 	return r
 }
 
-// classify translates an error into a fault and a cause in words. Nothing else in
-// Everpost looks at network errors.
+// classify translates an error into a fault and a cause. Nothing else in Everpost inspects
+// network errors.
 func classify(at phase, err error) (retry.Fault, string) {
 	if refusal, ok := errors.AsType[*DeniedError](err); ok {
 		return retry.FaultDenied, refusal.Error()
@@ -60,7 +60,7 @@ func classify(at phase, err error) (retry.Fault, string) {
 	if proxy, ok := errors.AsType[*proxyError](err); ok {
 		return proxy.fault, proxy.cause
 	}
-	if dns, ok := errors.AsType[*net.DNSError](err); ok { // whose own text may hold the resolver's address
+	if dns, ok := errors.AsType[*net.DNSError](err); ok { // its text may contain the resolver's address
 		switch {
 		case dns.IsNotFound:
 			return retry.FaultDNSNotFound, "no such host"
@@ -131,7 +131,7 @@ func errnoFault(errno syscall.Errno) retry.Fault {
 	}
 }
 
-// exhausted reports whether this machine has run out of something.
+// exhausted reports whether this machine has run out of a resource.
 func exhausted(err error) bool {
 	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM} {
 		if errors.Is(err, errno) {
@@ -141,10 +141,10 @@ func exhausted(err error) bool {
 	return errors.Is(err, syscall.EADDRNOTAVAIL) && !towardsIPv6(err)
 }
 
-// towardsIPv6 reports whether an IPv6 address was dialled. EADDRNOTAVAIL says of IPv4
-// that no port is free, but of IPv6, on a machine without it, that there is no address
-// of ours to reach the receiver from: that lasts, and any tenant can name such an
-// address, so it must not count as our own fault, which is tried for ever.
+// towardsIPv6 reports whether an IPv6 address was dialled. EADDRNOTAVAIL means for IPv4
+// that no port is free. For IPv6, on a machine without it, it means that the machine has no
+// source address. That is permanent, and any tenant can use such an address, so it must not
+// count as an own fault, which is retried without a limit.
 func towardsIPv6(err error) bool {
 	op, ok := errors.AsType[*net.OpError](err)
 	if !ok {
@@ -154,8 +154,8 @@ func towardsIPv6(err error) bool {
 	return ok && addr.IP.To4() == nil && addr.IP != nil
 }
 
-// tlsFault recognises TLS errors in any phase: with TLS 1.3 a receiver that wants
-// a client certificate says so only after the handshake.
+// tlsFault recognises TLS errors in any phase: with TLS 1.3 a receiver that requires a
+// client certificate reports it only after the handshake.
 func tlsFault(err error) (retry.Fault, string, bool) {
 	if _, ok := errors.AsType[x509.HostnameError](err); ok {
 		return retry.FaultTLS, "the certificate is for another host", true
@@ -173,8 +173,8 @@ func tlsFault(err error) (retry.Fault, string, bool) {
 	return retry.FaultNone, "", false
 }
 
-// innermost is the text of the error at the bottom, up to the first quotation mark:
-// net/http quotes what the receiver sent, which may be anything, our payload too.
+// innermost is the text of the innermost error, up to the first quotation mark: net/http
+// quotes what the receiver sent, which may be anything, including the payload.
 func innermost(err error) string {
 	for next := errors.Unwrap(err); next != nil; next = errors.Unwrap(err) {
 		err = next
@@ -201,7 +201,7 @@ func printable(text string) string {
 	return text[:end]
 }
 
-// className is the fault's name as in the reasons of an attempt.
+// className is the fault's name in the reasons of an attempt.
 func className(fault retry.Fault) string {
 	switch fault {
 	case retry.FaultNone:

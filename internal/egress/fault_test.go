@@ -23,7 +23,7 @@ import (
 // short is the timeout of requests that are meant to time out.
 const short = 150 * time.Millisecond
 
-// Canaries: no part of a URL may appear in an error.
+// secretPath must not appear in an error, not even in part.
 const secretPath = "/s3cr3t-path?token=s3cr3t-query"
 
 func requireFault(t *testing.T, r Response, fault retry.Fault, status int) {
@@ -41,9 +41,9 @@ func requireFault(t *testing.T, r Response, fault retry.Fault, status int) {
 	}
 }
 
-// What a hostile or broken receiver may do with a connection it accepted, and what
-// becomes of it. Everything here is over within the timeout of the request.
-func TestHostileReceivers(t *testing.T) {
+// Each way in which a hostile or broken receiver may use a connection, and the resulting
+// fault. Every case ends within the timeout of the request.
+func TestFaultsOfHostileReceivers(t *testing.T) {
 	t.Parallel()
 	afterRequest := func(act func(conn *net.TCPConn)) func(*net.TCPConn, int) {
 		return func(conn *net.TCPConn, _ int) {
@@ -109,7 +109,8 @@ func TestHostileReceivers(t *testing.T) {
 		"status 600": {say("HTTP/1.1 600 Odd\r\n\r\n"), retry.FaultNone, 600},
 		"status -20": {say("HTTP/1.1 -20 Odd\r\n\r\n"), retry.FaultProtocol, 0},
 		"reset":      {afterRequest(func(conn *net.TCPConn) { _ = conn.SetLinger(0) }), retry.FaultConnectionReset, 0},
-		// Half of it: a whole close answers a request that has arrived already with a reset.
+		// Close only the write side: closing both resets the connection if a request has
+		// arrived.
 		"closed at once":         {func(conn *net.TCPConn, _ int) { _ = conn.CloseWrite(); hold(conn) }, retry.FaultUnexpectedEOF, 0},
 		"closed after request":   {say(""), retry.FaultUnexpectedEOF, 0},
 		"closed in status":       {say("HTTP/1.1 20"), retry.FaultUnexpectedEOF, 0},
@@ -179,7 +180,7 @@ func TestResetInTheBody(t *testing.T) {
 	require.Equal(t, "abc", string(r.Body))
 }
 
-// signalling closes a channel once something was read.
+// signalling closes a channel when something was read.
 type signalling struct {
 	net.Conn
 	read chan struct{}
@@ -235,8 +236,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// The name is public when it is looked up first and private the next time: every
-// dial is checked.
+// A name resolves to a public address first and to a private one the next time: every dial
+// is checked.
 func TestRebindingBetweenRequests(t *testing.T) {
 	t.Parallel()
 	port := strings.TrimPrefix(answering(t, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"), "127.0.0.1:")
@@ -285,7 +286,7 @@ func TestDeadlineAlreadyPast(t *testing.T) {
 	requireFault(t, c.Send(ctx, Request{URL: "http://127.0.0.1:1/"}), retry.FaultTimeoutTotal, 0)
 }
 
-// The caller's deadline counts too, when it is the earlier one.
+// The caller's deadline applies when it is earlier.
 func TestCallersDeadline(t *testing.T) {
 	t.Parallel()
 	c := setup(t, Config{})
@@ -315,7 +316,7 @@ func TestCancelledIsNotTheReceiversFault(t *testing.T) {
 
 func TestTLS(t *testing.T) {
 	t.Parallel()
-	ca, stranger := newAuthority(t), newAuthority(t)
+	ca, otherCA := newAuthority(t), newAuthority(t)
 	later, earlier := time.Now().Add(time.Hour), time.Now().Add(-time.Hour)
 	const answer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 	serveTLS := func(config *tls.Config) func(*net.TCPConn, int) {
@@ -344,7 +345,7 @@ func TestTLS(t *testing.T) {
 		"TLS 1.2":                    {serveTLS(twelve), retry.FaultNone, 200, ""},
 		"expired":                    {serveTLS(ca.config(t, "127.0.0.1", earlier)), retry.FaultTLS, 0, "certificate has expired"},
 		"another host":               {serveTLS(ca.config(t, "other.s3cr3t.example", later)), retry.FaultTLS, 0, "the certificate is for another host"},
-		"self-signed":                {serveTLS(stranger.config(t, "127.0.0.1", later)), retry.FaultTLS, 0, "signed by unknown authority"},
+		"self-signed":                {serveTLS(otherCA.config(t, "127.0.0.1", later)), retry.FaultTLS, 0, "signed by unknown authority"},
 		"TLS 1.1":                    {serveTLS(old), retry.FaultTLS, 0, "protocol version"},
 		"wants a client certificate": {serveTLS(mutual), retry.FaultTLS, 0, "certificate required"},
 		"plaintext": {func(conn *net.TCPConn, _ int) {
@@ -380,7 +381,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// A name with a dot at its end is the same host to TLS.
+// A name with a trailing dot is the same host to TLS.
 func TestTLSByName(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t)
@@ -428,12 +429,12 @@ func TestPrintable(t *testing.T) {
 	require.Len(t, long, maxErrBytes-1)
 }
 
-// onlyOne lets requests go to 127.0.0.1 and to no other address of this machine.
+// onlyOne allows 127.0.0.1 and no other address of this machine.
 func onlyOne() *Guard {
 	return NewGuard(GuardConfig{AllowHTTP: true, AnyPort: true, AllowedCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}})
 }
 
-// closedPort returns a port nobody listens on.
+// closedPort returns a port on which nothing listens.
 func closedPort(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
@@ -443,8 +444,8 @@ func closedPort(t *testing.T) string {
 	return strings.TrimPrefix(address, "127.0.0.1:")
 }
 
-// fullBacklog returns an address that accepts no connection any more: its queue
-// is full, so connecting neither succeeds nor fails.
+// fullBacklog returns an address that accepts no more connections: its queue is full, so a
+// connect neither succeeds nor fails.
 func fullBacklog(t *testing.T) string {
 	t.Helper()
 	socket, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)

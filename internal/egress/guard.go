@@ -11,14 +11,14 @@ import (
 	"code.dny.dev/ssrf"
 )
 
-// DeniedError says why a URL or an address is refused: everything that is wrong with it,
-// each with the operator's setting that would allow it, if there is one. Its text is
-// short, meant for the person who configured the endpoint, and names neither the URL nor
-// the address a name resolved to: that would let a tenant map a private network.
+// DeniedError lists every reason why a URL or an address is refused, each with the
+// operator's setting that would allow it, if there is one. Its text is short, is meant for
+// the person who configured the endpoint, and contains neither the URL nor the address that
+// a name resolved to: that would let a tenant map a private network.
 type DeniedError struct {
 	Reasons []string
 
-	addr netip.AddrPort // what was refused at the dial; for the operator's log only
+	addr netip.AddrPort // refused at the dial; for the operator's log only
 }
 
 func (e *DeniedError) Error() string { return strings.Join(e.Reasons, "; ") }
@@ -28,14 +28,14 @@ func denied(reasons ...string) error { return &DeniedError{Reasons: reasons} }
 // GuardConfig is the operator's policy for destinations. The zero value is the
 // strictest: https to public addresses on ports 443 and 80.
 type GuardConfig struct {
-	// AllowHTTP lets http:// URLs through. Defaults to false.
+	// AllowHTTP allows http:// URLs. Defaults to false.
 	AllowHTTP bool
 
-	// AllowedCIDRs are ranges that are let through although they are not public,
-	// such as 10.0.0.0/8 for receivers in the operator's own network. An IPv4-mapped
-	// IPv6 range has no effect: such addresses are always refused. This machine's own
-	// addresses but for loopback, and those of metadata services, are let through by a
-	// range of exactly that address only. Defaults to none.
+	// AllowedCIDRs are ranges that are allowed although they are not public, such as
+	// 10.0.0.0/8 for receivers in the operator's own network. An IPv4-mapped IPv6 range has
+	// no effect: such addresses are always refused. This machine's own addresses except
+	// loopback, and those of metadata services, are only allowed by a range of exactly that
+	// address. Defaults to none.
 	AllowedCIDRs []netip.Prefix
 
 	// DeniedCIDRs are ranges that are refused whatever else allows them. Defaults to none.
@@ -47,16 +47,16 @@ type GuardConfig struct {
 	// ExtraPorts are destination ports besides 443 and 80. Defaults to none.
 	ExtraPorts []uint16
 
-	// AnyPort lets every port through. Defaults to false.
+	// AnyPort allows every port. Defaults to false.
 	AnyPort bool
 }
 
 // Guard decides where a request may go. It is safe for concurrent use.
 //
-// Addresses are checked on every dial, after the name was resolved, so a name that
-// changes its answer between check and use (DNS rebinding) gains nothing. The list
-// of ranges is code.dny.dev/ssrf's, which follows the IANA special-purpose
-// registries, and what judge adds to it.
+// It checks addresses on every dial, after the name was resolved, so a name whose addresses
+// change between check and use (DNS rebinding) gains nothing. The list of ranges is
+// code.dny.dev/ssrf's, which follows the IANA special-purpose registries, and what
+// verdictFor adds to it.
 type Guard struct {
 	allowHTTP bool
 	anyPort   bool
@@ -103,8 +103,9 @@ func NewGuard(config GuardConfig) *Guard {
 	return g
 }
 
-// reservedAddrs are where clouds tell any process its machine's secrets, and the two that
-// a system takes for itself. A range that an operator allows does not mean them.
+// reservedAddrs are the addresses of cloud metadata services, which give a machine's
+// secrets to any process on it, and the two unspecified addresses. A wider allowed range
+// does not include them.
 func reservedAddrs() []netip.Addr {
 	var all []netip.Addr
 	for _, text := range []string{
@@ -124,20 +125,20 @@ func reservedAddrs() []netip.Addr {
 	return all
 }
 
-// verdict is what the guard thinks of an address.
+// verdict is the guard's decision on an address.
 type verdict uint8
 
 const (
 	verdictAllowed   verdict = iota
 	verdictNotPublic         // and in no range that the operator allows
 	verdictReserved          // a metadata service's, or unspecified
-	verdictOwn               // this machine's, and allowed otherwise
-	verdictDenied            // by the operator, and allowed otherwise
+	verdictOwn               // this machine's, otherwise allowed
+	verdictDenied            // by the operator, otherwise allowed
 )
 
 const allowedCIDRs = "EVERPOST_ALLOWED_CIDRS can allow it"
 
-// String is the verdict in words for the owner of an endpoint, "" for verdictAllowed.
+// String describes the verdict to the owner of an endpoint, "" for verdictAllowed.
 func (v verdict) String() string {
 	switch v {
 	case verdictNotPublic:
@@ -153,12 +154,12 @@ func (v verdict) String() string {
 	return ""
 }
 
-// judge looks at an address without a zone that is not IPv4-mapped.
+// verdictFor decides on an address without a zone that is not IPv4-mapped.
 //
-// What is not public is just that, also when it is this machine's own or in a range that
-// the operator denies: the verdicts are told to tenants, who may name any address, and
-// shall learn nothing of a network that is closed to them.
-func (g *Guard) judge(ip netip.Addr) verdict {
+// An address that is not public yields verdictNotPublic also when it is this machine's own
+// or in a denied range: tenants see the verdicts, may try any address, and must learn
+// nothing about a network that they cannot reach.
+func (g *Guard) verdictFor(ip netip.Addr) verdict {
 	switch {
 	case slices.Contains(g.exact, ip):
 	case slices.Contains(g.reserved, ip):
@@ -174,30 +175,30 @@ func (g *Guard) judge(ip netip.Addr) verdict {
 	return verdictAllowed
 }
 
-// denies reports whether the operator's list has the address.
+// denies reports whether the operator's list contains the address.
 func (g *Guard) denies(ip netip.Addr) bool {
 	return slices.ContainsFunc(g.denied, func(p netip.Prefix) bool { return p.Contains(ip) })
 }
 
-// LearnOwnAddrs lists this machine's addresses for the first time. A guard that cannot
-// takes every address for this machine's own, so this is for finding out early.
+// LearnOwnAddrs lists this machine's addresses for the first time, to report a failure at
+// the start. Until a list succeeds, the guard treats every address as this machine's own.
 func (g *Guard) LearnOwnAddrs() error { return g.own.learn() }
 
 // CheckAddr returns a *DeniedError when no request may go to the address.
 func (g *Guard) CheckAddr(addr netip.AddrPort) error {
-	reasons := slices.Concat(g.wrongAddr(addr.Addr()), g.wrongPort(addr.Port()))
+	reasons := slices.Concat(g.addrReasons(addr.Addr()), g.portReasons(addr.Port()))
 	if len(reasons) == 0 {
 		return nil
 	}
 	return &DeniedError{Reasons: reasons, addr: addr}
 }
 
-// wrongAddr is why no request may go to the address, nil when it may.
+// addrReasons returns why no request may go to the address, nil when it may.
 //
-// Zoned and IPv4-mapped addresses are refused before the operator's ranges are
-// looked at: a zone is in no range (netip.Prefix.Contains), and a mapped address
-// would be judged by IPv6 ranges but reached over IPv4.
-func (g *Guard) wrongAddr(ip netip.Addr) []string {
+// Zoned and IPv4-mapped addresses are refused before the operator's ranges are checked: a
+// zone is in no range (netip.Prefix.Contains), and a mapped address would be checked
+// against IPv6 ranges but reached over IPv4.
+func (g *Guard) addrReasons(ip netip.Addr) []string {
 	switch {
 	case !ip.IsValid():
 		return []string{"the address is not valid"}
@@ -206,13 +207,13 @@ func (g *Guard) wrongAddr(ip netip.Addr) []string {
 	case ip.Is4In6():
 		return []string{"an IPv4 address must not be written as an IPv6 one"}
 	}
-	if v := g.judge(ip); v != verdictAllowed {
+	if v := g.verdictFor(ip); v != verdictAllowed {
 		return []string{v.String()}
 	}
 	return nil
 }
 
-func (g *Guard) wrongPort(port uint16) []string {
+func (g *Guard) portReasons(port uint16) []string {
 	switch {
 	case port == 0:
 		return []string{"the port is not valid"}
@@ -223,18 +224,18 @@ func (g *Guard) wrongPort(port uint16) []string {
 	}
 }
 
-// wrongExempt is wrongAddr for an address that is exempted: only the operator's list
-// rules over that.
-func (g *Guard) wrongExempt(ip netip.Addr) []string {
+// exemptReasons is addrReasons for an exempt address: only the operator's denied ranges
+// apply.
+func (g *Guard) exemptReasons(ip netip.Addr) []string {
 	if g.denies(ip) {
 		return []string{verdictDenied.String()}
 	}
 	return nil
 }
 
-// control is the check of one dial, in the form net.Dialer.ControlContext wants:
-// it runs once the socket exists and before it connects. exempt is let through
-// unless the operator denies it; the zero value exempts nothing.
+// control is the check of one dial, in the form of net.Dialer.ControlContext: it runs when
+// the socket exists and before it connects. exempt is allowed unless the operator denies
+// it; the zero value exempts nothing.
 func (g *Guard) control(exempt netip.AddrPort, onAllowed func()) func(context.Context, string, string, syscall.RawConn) error {
 	return func(_ context.Context, network, address string, _ syscall.RawConn) error {
 		if network != "tcp4" && network != "tcp6" {
@@ -245,7 +246,7 @@ func (g *Guard) control(exempt netip.AddrPort, onAllowed func()) func(context.Co
 			return denied("the address is not valid")
 		}
 		if exempt.IsValid() && addr == exempt {
-			if reasons := g.wrongExempt(addr.Addr()); reasons != nil {
+			if reasons := g.exemptReasons(addr.Addr()); reasons != nil {
 				return &DeniedError{Reasons: reasons, addr: addr}
 			}
 		} else if err := g.CheckAddr(addr); err != nil {

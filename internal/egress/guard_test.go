@@ -10,9 +10,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/everpost/everpost/internal/webhook"
 )
 
-// The list of 40-security: these rule, whatever the library says.
+// deniedRanges must be denied, whatever the library denies.
 var deniedRanges = []string{
 	"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24",
 	"192.0.2.0/24", "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24", "192.168.0.0/16", "192.175.48.0/24",
@@ -33,8 +35,8 @@ func TestDeniedRanges(t *testing.T) {
 	}
 }
 
-// Each neighbour of a denied range that no other range covers is let through, so
-// the ranges are not wider than the list.
+// Each neighbour of a denied range that no other range covers is allowed, so the ranges are
+// not wider than the list.
 func TestNeighboursOfDeniedRangesAreAllowed(t *testing.T) {
 	t.Parallel()
 	g := NewGuard(GuardConfig{})
@@ -52,8 +54,8 @@ func TestNeighboursOfDeniedRangesAreAllowed(t *testing.T) {
 	require.Greater(t, allowed, 30)
 }
 
-// Over all addresses: denied if and only if listed.
-func TestGuardIsTheList(t *testing.T) {
+// An address is denied if and only if the list contains it.
+func TestGuardMatchesTheList(t *testing.T) {
 	t.Parallel()
 	g := NewGuard(GuardConfig{})
 	rapid.Check(t, func(rt *rapid.T) {
@@ -72,7 +74,8 @@ func TestGuardIsTheList(t *testing.T) {
 	})
 }
 
-// requireRefused: not public, but for those that only an exact range allows.
+// requireRefused requires that the address is refused as not public; addresses that need an
+// exact range have their own reason.
 func requireRefused(t *testing.T, g *Guard, addr netip.Addr, about string) {
 	t.Helper()
 	reason := notPublic
@@ -85,7 +88,7 @@ func requireRefused(t *testing.T, g *Guard, addr netip.Addr, about string) {
 	requireDenied(t, g.CheckAddr(netip.AddrPortFrom(addr, 443)), reason, "%s in %s", addr, about)
 }
 
-// What is said of addresses and the like.
+// Reasons of a denial.
 const (
 	notPublic   = "the address is not public (EVERPOST_ALLOWED_CIDRS can allow it)"
 	onlyExactly = "the address is not public (EVERPOST_ALLOWED_CIDRS can allow it, as a range of exactly this address)"
@@ -133,7 +136,7 @@ func TestCheckAddr(t *testing.T) {
 	requireDenied(t, strict.CheckAddr(netip.MustParseAddrPort("10.0.0.1:22")), notPublic+"; "+portRefused("22"))
 }
 
-func TestOperatorsExceptions(t *testing.T) {
+func TestAllowedCIDRs(t *testing.T) {
 	t.Parallel()
 	g := NewGuard(GuardConfig{
 		AllowedCIDRs: []netip.Prefix{
@@ -266,8 +269,8 @@ func TestCheckURL(t *testing.T) {
 		{"https://a%2eb/", notValid},
 		{"https://" + strings.Repeat("a", 64) + ".com/", notValid},
 		{"https://" + strings.Repeat("a.", 127) + "aa/", notValid},
-		{"https://example.com/" + strings.Repeat("a", MaxURLBytes-len("https://example.com/")), ""},
-		{"https://example.com/" + strings.Repeat("a", MaxURLBytes-len("https://example.com/")+1), "must not be longer than 2048 bytes"},
+		{"https://example.com/" + strings.Repeat("a", webhook.MaxURLBytes-len("https://example.com/")), ""},
+		{"https://example.com/" + strings.Repeat("a", webhook.MaxURLBytes-len("https://example.com/")+1), "must not be longer than 2048 bytes"},
 	} {
 		_, err := strict.CheckURL(c.url)
 		if c.reason == notValid && strings.Contains(c.url, "%2e") {
@@ -346,7 +349,7 @@ func FuzzCheckURL(f *testing.F) {
 			require.Empty(t, addr.Zone())
 		}
 		again, err := strict.CheckURL(u.String())
-		if len(u.String()) <= MaxURLBytes { // escaping may have made it longer
+		if len(u.String()) <= webhook.MaxURLBytes { // escaping may have made it longer
 			require.NoError(t, err, u.String())
 			require.Equal(t, u.Host, again.Host)
 			require.Equal(t, u.RequestURI(), again.RequestURI())

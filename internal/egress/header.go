@@ -14,18 +14,17 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// newRequest builds the request, with an Authorization header unless that is empty.
-// Fields that net/http would drop silently are refused, so that what was signed is what
-// is sent.
+// newRequest builds the request, with an Authorization header unless that is empty. It
+// refuses fields that net/http would drop silently, so that what is signed is what is sent.
 func (c *Client) newRequest(t target, r *Request, authorization string) (*http.Request, error) {
 	header := make(http.Header, len(r.Header)+3)
-	values := make([]string, 0, len(r.Header)) // of all, in one piece
+	values := make([]string, 0, len(r.Header)) // all values in one allocation
 	for _, field := range r.Header {
 		if !httpguts.ValidHeaderFieldName(field[0]) || !httpguts.ValidHeaderFieldValue(field[1]) {
 			return nil, denied("a header is not valid")
 		}
 		name := textproto.CanonicalMIMEHeaderKey(field[0])
-		if !steersConnection(name) {
+		if !isConnectionHeader(name) {
 			values = append(values, field[1])
 			if before := header[name]; before != nil {
 				header[name] = append(before, field[1])
@@ -62,9 +61,9 @@ func rewind(req *http.Request, body []byte) {
 	}
 }
 
-// steersConnection reports whether a field is ours to set: it is about the
-// connection, the framing of the message or who asks, not about the event.
-func steersConnection(name string) bool {
+// isConnectionHeader reports whether only the client may set a field: it concerns the
+// connection, the framing of the message or the sender, not the event.
+func isConnectionHeader(name string) bool {
 	switch name {
 	case "Host", "Content-Length", "Transfer-Encoding", "Connection", "Keep-Alive", "Te", "Trailer",
 		"Upgrade", "Expect", "Proxy-Connection", "Proxy-Authorization", "Proxy-Authenticate":
@@ -74,9 +73,9 @@ func steersConnection(name string) bool {
 	}
 }
 
-// storable removes from an answer's header what is secret to the receiver's side,
-// and what exceeds the bound: fields in alphabetical order for as long as they fit.
-func storable(header http.Header) map[string][]string {
+// storableHeader removes secrets of the receiver from a response's header, and what exceeds
+// the bound: fields in alphabetical order are kept as long as they fit.
+func storableHeader(header http.Header) map[string][]string {
 	for _, name := range []string{
 		"Set-Cookie", "Set-Cookie2", "Www-Authenticate", "Proxy-Authenticate",
 		"Authorization", "Proxy-Authorization", "Authentication-Info", "Cookie",
@@ -110,8 +109,8 @@ func fieldSize(name string, values []string) int {
 }
 
 // keepAliveHint returns for how long the receiver says it keeps an idle connection
-// ("Keep-Alive: timeout=5", RFC 2068, section 19.7.1.1, sent by Apache and Node.js),
-// less a second for the way there. Without a hint it returns the fallback.
+// ("Keep-Alive: timeout=5", RFC 2068, section 19.7.1.1, sent by Apache and Node.js), less a
+// second for the network. Without a hint it returns the fallback.
 func keepAliveHint(header http.Header, fallback time.Duration) time.Duration {
 	for field := range strings.SplitSeq(header.Get("Keep-Alive"), ",") {
 		name, value, _ := strings.Cut(field, "=")

@@ -24,7 +24,7 @@ import (
 	"github.com/everpost/everpost/internal/retry"
 )
 
-// hostile is a way in which a receiver is bad, and what a request to it comes to.
+// hostile is a class of misbehaving receivers and the expected result of a request to it.
 type hostile struct {
 	url    func(t *testing.T, ca *authority) string
 	reason retry.Reason
@@ -33,7 +33,7 @@ type hostile struct {
 	body   int    // bytes of each request
 }
 
-// at serves plain http like this.
+// at serves plain http with serve.
 func at(serve func(conn *net.TCPConn, number int)) func(*testing.T, *authority) string {
 	return func(t *testing.T, _ *authority) string {
 		t.Helper()
@@ -41,12 +41,12 @@ func at(serve func(conn *net.TCPConn, number int)) func(*testing.T, *authority) 
 	}
 }
 
-// said is at, for a receiver that reads the request, says something and closes.
+// said serves plain http: it reads the request, sends the text and closes.
 func said(text string) func(*testing.T, *authority) string {
 	return at(afterReading(func(conn *net.TCPConn) { _, _ = io.WriteString(conn, text) }))
 }
 
-// after is at, for a receiver that reads the request and says something before it acts.
+// after serves plain http: it reads the request, sends the text and calls act.
 func after(text string, act func(net.Conn)) func(*testing.T, *authority) string {
 	return at(afterReading(func(conn *net.TCPConn) {
 		_, _ = io.WriteString(conn, text)
@@ -71,7 +71,7 @@ func withTLS(host string, until time.Duration, known bool) func(*testing.T, *aut
 	}
 }
 
-// underTLS is asked for https and does this instead.
+// underTLS accepts https connections and calls act instead of a handshake.
 func underTLS(act func(net.Conn)) func(*testing.T, *authority) string {
 	return func(t *testing.T, _ *authority) string {
 		t.Helper()
@@ -79,7 +79,7 @@ func underTLS(act func(net.Conn)) func(*testing.T, *authority) string {
 	}
 }
 
-// calling uses a name of hostileNames; nobody is behind it.
+// calling returns a URL with a name of hostileNames.
 func calling(name string) func(*testing.T, *authority) string {
 	return func(t *testing.T, _ *authority) string {
 		t.Helper()
@@ -108,7 +108,7 @@ func dripping(text string) func(net.Conn) {
 }
 
 func flooding(text string) func(net.Conn) {
-	much := bytes.Repeat([]byte(text), 1+(8<<10)/len(text)) // in few writes: the machine is to wait for the client
+	much := bytes.Repeat([]byte(text), 1+(8<<10)/len(text)) // few writes, so that the client is the bottleneck
 	return func(conn net.Conn) {
 		for {
 			if _, err := conn.Write(much); err != nil {
@@ -118,7 +118,7 @@ func flooding(text string) func(net.Conn) {
 	}
 }
 
-// gzipBomb answers with what would be 100 MiB, unpacked.
+// gzipBomb is a response whose body unpacks to 100 MiB.
 func gzipBomb() string {
 	var packed bytes.Buffer
 	zip := gzip.NewWriter(&packed)
@@ -127,7 +127,7 @@ func gzipBomb() string {
 	return "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: " + strconv.Itoa(packed.Len()) + "\r\n\r\n" + packed.String()
 }
 
-// hostileClasses are the classes that 40-security names, by its names, and a few more.
+// hostileClasses are the classes of the threat model, and a few more.
 func hostileClasses() map[string]hostile {
 	const answer = "HTTP/1.1 200 OK\r\n"
 	all := map[string]hostile{
@@ -165,7 +165,7 @@ func hostileClasses() map[string]hostile {
 			url:    said("\x00\x00\x12\x04\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x80\x00\x04\x00\x01\x00\x00\r\n"),
 			reason: "protocol_error", err: "protocol_error",
 		},
-		"NXDOMAIN":  {url: calling("nobody"), reason: "dns_not_found", err: "dns_not_found"},
+		"NXDOMAIN":  {url: calling("nothingListens"), reason: "dns_not_found", err: "dns_not_found"},
 		"SERVFAIL":  {url: calling("failing"), reason: "dns_temporary", err: "dns_temporary"},
 		"slow DNS":  {url: calling("slow"), reason: "dns_temporary", err: "dns_temporary"},
 		"rebinding": {url: calling("rebound"), reason: "dns_not_found", err: "dns_not_found"},
@@ -185,7 +185,7 @@ func hostileClasses() map[string]hostile {
 			return "http://" + address
 		}, reason: "timeout_headers", err: "timeout_headers", body: 16 << 20},
 	}
-	maps.Copy(all, dearClasses())
+	maps.Copy(all, memoryClasses())
 	return all
 }
 
@@ -214,10 +214,10 @@ func keptAlive(c *Client, endpoint string) bool {
 		return false
 	}
 	kept := entry(s.idle[len(s.idle)-1]).conn
-	return kept.SetDeadline(time.Now().Add(time.Minute)) == nil && kept.quiet(true)
+	return kept.SetDeadline(time.Now().Add(time.Minute)) == nil && kept.noPendingData(true)
 }
 
-// eventually is require.Eventually for other goroutines than the test's.
+// eventually is require.Eventually for goroutines other than the test's.
 func eventually(condition func() bool) bool {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
@@ -230,7 +230,7 @@ func eventually(condition func() bool) bool {
 	return false
 }
 
-// wrong is what is wrong with a response, "" when nothing is.
+// wrong describes how a response differs from the expected one, "" when it does not.
 func (h hostile) wrong(r Response) string {
 	outcome := retry.Classify(r.Answer, retry.Default())
 	class, _, _ := strings.Cut(r.Err, ":")
@@ -244,15 +244,15 @@ func (h hostile) wrong(r Response) string {
 	}
 }
 
-// Each class by itself: over by the deadline and a second, with the right outcome, and
-// nothing of the client runs on, although the receiver is still there.
+// Each class by itself ends at most a second after its deadline, with the expected result,
+// and leaves no goroutine of the client behind although the receiver is still connected.
 func TestEachHostileClass(t *testing.T) { //nolint:paralleltest // it looks at the goroutines of the process
 	body := make([]byte, 16<<20)
 	for name, h := range hostileClasses() {
 		t.Run(name, func(t *testing.T) {
 			ca := newAuthority(t)
 			c := setup(t, Config{RootCAs: ca.pool, Resolver: hostileNames(t)})
-			timeout := 5 * time.Second // of what ends by itself
+			timeout := 5 * time.Second // for classes that end by themselves
 			if strings.HasPrefix(string(h.reason), "timeout") || strings.HasPrefix(h.err, "timeout") {
 				timeout = 400 * time.Millisecond
 			}
@@ -267,7 +267,7 @@ func TestEachHostileClass(t *testing.T) { //nolint:paralleltest // it looks at t
 	}
 }
 
-// running counts the goroutines whose stacks hold all of these words.
+// running counts the goroutines whose stacks contain all of these words.
 func running(words ...string) int {
 	stacks := make([]byte, 4<<20)
 	stacks = stacks[:runtime.Stack(stacks, true)]
@@ -280,8 +280,8 @@ func running(words ...string) int {
 	return n
 }
 
-// All classes at once, 500 requests: the same, and the process, with the receivers in
-// it, grows by less than 64 MiB.
+// All classes at once, 500 requests: the same, and the process, including the receivers,
+// grows by less than 64 MiB.
 func TestFiveHundredHostileReceiversAtOnce(t *testing.T) { //nolint:paralleltest // it looks at the memory of the process
 	const requests, timeout, limit = 500, 5 * time.Second, 64 << 20
 	ca := newAuthority(t)
@@ -323,8 +323,8 @@ func inUse() int64 {
 	return int64(m.HeapInuse + m.StackInuse)
 }
 
-// watchMemory looks at inUse until the returned function is called, which returns the
-// most that was seen.
+// watchMemory samples inUse until the returned function is called, which returns the
+// maximum.
 func watchMemory(t *testing.T) func() int64 {
 	t.Helper()
 	over, most := make(chan struct{}), make(chan int64)

@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// local lets requests go to the test's own machine.
+// local allows the test's own machine.
 func local() *Guard {
 	return NewGuard(GuardConfig{
 		AllowHTTP:    true,
@@ -40,13 +40,13 @@ func setup(t testing.TB, config Config) *Client {
 		config.Guard = local()
 	}
 	c := New(config)
-	c.missingTime = 0 // there are hundreds of names
+	c.minNotFoundTime = 0 // there are hundreds of names
 	t.Cleanup(c.Close)
 	return c
 }
 
-// rawServer runs serve for each connection, which is closed afterwards and with
-// the test. serve gets the connection's number, counted from 1.
+// rawServer runs serve for each connection and closes the connection afterwards and at the
+// end of the test. serve gets the connection's number, counted from 1.
 func rawServer(t testing.TB, serve func(conn *net.TCPConn, number int)) string {
 	t.Helper()
 	listener, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -91,7 +91,7 @@ func readRequest(br *bufio.Reader) bool {
 	return err == nil
 }
 
-// answering serves one answer, as it stands, to the first request of each connection.
+// answering sends one fixed response to the first request of each connection.
 func answering(t testing.TB, answer string) string {
 	t.Helper()
 	return rawServer(t, func(conn *net.TCPConn, _ int) {
@@ -104,7 +104,7 @@ func answering(t testing.TB, answer string) string {
 // hold blocks until the sender closes the connection.
 func hold(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) }
 
-// drip writes the text again and again until the sender closes the connection.
+// drip writes the text repeatedly until the client closes the connection.
 func drip(conn net.Conn, text string, every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -168,8 +168,8 @@ func (a *authority) config(t testing.TB, host string, notAfter time.Time) *tls.C
 	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
 }
 
-// resolver asks a name server in the test. answer gets each question and returns
-// the addresses, or a code; nil addresses with success mean silence. Number counts the
+// resolver queries a name server in the test. answer gets each question and returns the
+// addresses or a code; nil addresses with success mean no response. number counts the
 // questions for IPv4 from 1; it is 0 for IPv6.
 func resolver(t testing.TB, answer func(name string, number int) ([]netip.Addr, dnsmessage.RCode)) *net.Resolver {
 	t.Helper()
@@ -177,7 +177,7 @@ func resolver(t testing.TB, answer func(name string, number int) ([]netip.Addr, 
 	require.NoError(t, err)
 	var serving sync.WaitGroup
 	serving.Go(func() { serveDNS(socket, answer) })
-	// A lookup outlives its deadline by the resolver's own patience: end it here.
+	// A lookup outlives its deadline by the resolver's own timeout: end it here.
 	var mu sync.Mutex
 	var asking []net.Conn
 	over := false
@@ -239,7 +239,7 @@ func serveDNS(socket *net.UDPConn, answer func(string, int) ([]netip.Addr, dnsme
 	}
 }
 
-// records are the addresses that fit the question.
+// records returns the addresses of the question's type.
 func records(question dnsmessage.Question, addrs []netip.Addr) []dnsmessage.Resource {
 	var all []dnsmessage.Resource
 	for _, addr := range addrs {

@@ -18,22 +18,23 @@ type identity struct {
 	exempt   netip.AddrPort
 }
 
-// pool keeps idle connections, per endpoint and bounded over all of them. Only
-// endpoints that have an idle connection take memory. It has no goroutine: a timer
-// runs while something is kept.
+// pool keeps idle connections, bounded per endpoint and in total. Only endpoints with an
+// idle connection take memory. It has no goroutine: a timer runs while it holds a
+// connection.
 type pool struct {
 	max     int
 	timeout time.Duration
 
 	mu     sync.Mutex
-	byID   map[string]*shelf // by endpoint id
-	oldest *list.List        // of *idle, longest idle first
+	byID   map[string]*endpointIdle // by endpoint id
+	oldest *list.List               // of *idle, longest idle first
 	timer  *time.Timer
 	closed bool
 }
 
-// shelf holds one endpoint's idle connections, longest idle first, all of one identity.
-type shelf struct {
+// endpointIdle holds one endpoint's idle connections, longest idle first, all of one
+// identity.
+type endpointIdle struct {
 	id   identity
 	idle []*list.Element
 }
@@ -44,21 +45,21 @@ type idle struct {
 }
 
 func newPool(limit int, timeout time.Duration) *pool {
-	return &pool{max: limit, timeout: timeout, byID: make(map[string]*shelf), oldest: list.New()}
+	return &pool{max: limit, timeout: timeout, byID: make(map[string]*endpointIdle), oldest: list.New()}
 }
 
-// take returns the connection of that identity that was used last, or nil. It
-// closes what it finds of other identities of the endpoint, what is dead, and what has
-// received something since. The deadline is that of the request it is for.
+// take returns the most recently used connection of that identity, or nil. It closes the
+// endpoint's connections of other identities, dead ones, and those with unsolicited data.
+// The deadline is that of the request that needs the connection.
 func (p *pool) take(id identity, now, deadline time.Time) *conn {
 	for {
 		cn := p.pop(id)
 		if cn == nil {
 			return nil
 		}
-		young := now.Before(cn.until) && now.Sub(cn.born) < maxConnectionAge
-		// TLS may have to answer what it finds: new keys.
-		if young && cn.SetDeadline(deadline) == nil && cn.quiet(true) {
+		young := now.Before(cn.until) && now.Sub(cn.created) < maxConnectionAge
+		// crypto/tls may write a response to what it reads: a key update.
+		if young && cn.SetDeadline(deadline) == nil && cn.noPendingData(true) {
 			return cn
 		}
 		cn.discard()
@@ -81,8 +82,8 @@ func (p *pool) pop(id identity) *conn {
 	return p.remove(s.idle[len(s.idle)-1])
 }
 
-// put keeps a connection for the next request of its endpoint. When the endpoint
-// or the pool has its fill, the one that was idle longest gives way.
+// put keeps a connection for the next request of its endpoint. When the endpoint or the
+// pool is full, it closes the connection that was idle longest.
 func (p *pool) put(cn *conn, perEndpoint int, now time.Time) {
 	if cn.id.endpoint == "" || perEndpoint <= 0 || !now.Before(cn.until) {
 		cn.discard()
@@ -96,8 +97,7 @@ func (p *pool) put(cn *conn, perEndpoint int, now time.Time) {
 	}
 	s := p.byID[cn.id.endpoint]
 	if s != nil && s.id != cn.id {
-		// Whoever is on the shelf came later; this one was under way when the
-		// endpoint changed.
+		// The endpoint changed while this connection's request was under way.
 		cn.discard()
 		return
 	}
@@ -107,9 +107,9 @@ func (p *pool) put(cn *conn, perEndpoint int, now time.Time) {
 	if p.oldest.Len() >= p.max {
 		p.remove(p.oldest.Front()).discard()
 	}
-	s = p.byID[cn.id.endpoint] // the shelf may have gone with its last connection
+	s = p.byID[cn.id.endpoint] // remove deletes an entry with its last connection
 	if s == nil {
-		s = &shelf{id: cn.id}
+		s = &endpointIdle{id: cn.id}
 		p.byID[cn.id.endpoint] = s
 	}
 	s.idle = append(s.idle, p.oldest.PushBack(&idle{conn: cn, since: now}))
@@ -118,7 +118,8 @@ func (p *pool) put(cn *conn, perEndpoint int, now time.Time) {
 	}
 }
 
-// sweep closes what has been idle too long and comes back when the next one is due.
+// sweep closes the connections that have been idle too long and schedules itself for the
+// next one.
 func (p *pool) sweep() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -150,7 +151,7 @@ func (p *pool) len() int {
 	return p.oldest.Len()
 }
 
-// remove takes an element off both orders. The caller holds the lock.
+// remove removes an element from both lists. The caller holds the lock.
 func (p *pool) remove(e *list.Element) *conn {
 	cn := entry(e).conn
 	p.oldest.Remove(e)
@@ -165,6 +166,6 @@ func (p *pool) remove(e *list.Element) *conn {
 }
 
 func entry(e *list.Element) *idle {
-	i, _ := e.Value.(*idle) // nothing else is ever put in
+	i, _ := e.Value.(*idle) // the list holds nothing else
 	return i
 }

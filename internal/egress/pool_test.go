@@ -45,8 +45,8 @@ func TestConnectionsAreKeptPerEndpoint(t *testing.T) {
 	require.Equal(t, 2, c.pool.len())
 }
 
-// An answer that arrives after the endpoint changed does not bring the old
-// connection back.
+// A response that arrives after the endpoint has changed does not put the old connection
+// back into the pool.
 func TestChangedUnderARequest(t *testing.T) {
 	t.Parallel()
 	receiver := receivertest.New(t)
@@ -79,8 +79,8 @@ func TestMaxIdlePerEndpoint(t *testing.T) {
 	}
 }
 
-// Any number of endpoints takes a bounded number of connections, and no memory
-// for those without one; the longest idle goes first.
+// The connections are bounded for any number of endpoints, endpoints without a connection
+// take no memory, and the connection that was idle longest is closed first.
 func TestMaxIdleOverall(t *testing.T) {
 	t.Parallel()
 	receiver := receivertest.New(t)
@@ -112,7 +112,7 @@ func TestOldConnectionsAreNotUsed(t *testing.T) {
 	now := time.Now()
 	for name, age := range map[string]func(*conn){
 		"idle too long": func(cn *conn) { cn.until = now.Add(-time.Nanosecond) },
-		"open too long": func(cn *conn) { cn.born = now.Add(-maxConnectionAge) },
+		"open too long": func(cn *conn) { cn.created = now.Add(-maxConnectionAge) },
 		"closed":        func(cn *conn) { cn.discard() },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -18,21 +18,21 @@ import (
 )
 
 const (
-	// maxTunnels is how many addresses of one name the proxy is asked for.
+	// maxTunnels bounds the addresses of one name that are tried through the proxy.
 	maxTunnels = 4
-	// maxProxyAnswer bounds the proxy's answer to a CONNECT.
+	// maxProxyAnswer bounds the proxy's response to a CONNECT.
 	maxProxyAnswer = 8 << 10
 )
 
-// proxyError is why the proxy made no tunnel.
+// proxyError is why the proxy opened no tunnel.
 type proxyError struct {
-	fault retry.Fault // FaultUnknown is no receiver's: the proxy, or its setting, has to be mended
+	fault retry.Fault // FaultUnknown: the proxy or its configuration is at fault, not the receiver
 	cause string
 }
 
 func (e *proxyError) Error() string { return e.cause }
 
-// proxyFailed reports whether the proxy itself, and not the receiver, was in the way.
+// proxyFailed reports whether the proxy itself failed, not the receiver.
 func proxyFailed(err error) bool {
 	proxy, ok := errors.AsType[*proxyError](err)
 	return ok && proxy.fault == retry.FaultUnknown
@@ -40,10 +40,9 @@ func proxyFailed(err error) bool {
 
 // tunnel connects to the target through the proxy.
 //
-// The proxy is told an address that the guard has checked, never the name: were it to
-// look the name up itself, a name that changes its answer in between would lead it to
-// where no request may go, and no check of ours would see that. What is left to trust
-// is that the proxy connects to the address it was given.
+// The proxy gets an address that the guard has checked, never the name. If the proxy looked
+// the name up itself, the name could resolve to a denied address there, and the guard would
+// not see it. The proxy is trusted to connect to the address that it gets.
 func (c *Client) tunnel(ctx context.Context, t target) (*net.TCPConn, error) {
 	addrs, err := c.lookup(ctx, t)
 	if err != nil {
@@ -61,9 +60,9 @@ func (c *Client) tunnel(ctx context.Context, t target) (*net.TCPConn, error) {
 	return nil, err
 }
 
-// lookup returns the addresses of the target that the guard lets through, IPv4 first:
-// whether the proxy has IPv6 is not known here. When there are only others, the error
-// is a *DeniedError, as it is for a dial.
+// lookup returns the target's addresses that the guard allows, IPv4 first, because the
+// proxy may have no IPv6. When none is allowed, the error is a *DeniedError, as it is for a
+// dial.
 func (c *Client) lookup(ctx context.Context, t target) ([]netip.AddrPort, error) {
 	port, err := portOf(t.url)
 	if err != nil {
@@ -76,7 +75,7 @@ func (c *Client) lookup(ctx context.Context, t target) ([]netip.AddrPort, error)
 	var allowed []netip.AddrPort
 	var refusal error
 	for _, ip := range found {
-		addr := netip.AddrPortFrom(ip.Unmap(), port) // a dial takes a mapped address for IPv4, too
+		addr := netip.AddrPortFrom(ip.Unmap(), port) // a dial treats a mapped address as IPv4, too
 		if err := c.config.Guard.CheckAddr(addr); err != nil {
 			refusal = err
 			continue
@@ -97,8 +96,8 @@ func (c *Client) resolver() *net.Resolver {
 	return net.DefaultResolver
 }
 
-// tunnelTo asks the proxy for one address. It leaves time for those after it: they and
-// this one are shares in number.
+// tunnelTo opens a tunnel to one address. It may use 1/shares of the remaining time, so
+// that the addresses after it get theirs.
 func (c *Client) tunnelTo(ctx context.Context, addr netip.AddrPort, shares int) (*net.TCPConn, error) {
 	if deadline, ok := ctx.Deadline(); ok && shares > 1 {
 		var cancel context.CancelFunc
@@ -113,14 +112,14 @@ func (c *Client) tunnelTo(ctx context.Context, addr netip.AddrPort, shares int) 
 		}
 		return nil, &proxyError{retry.FaultUnknown, "the egress proxy cannot be reached"}
 	}
-	tcp, err := ofTCP(plain)
+	tcp, err := asTCPConn(plain)
 	if err != nil {
 		return nil, err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = tcp.SetDeadline(time.Unix(1, 0)) })
 	err = c.askProxy(tcp, addr)
 	if !stop() && err == nil {
-		err = ctx.Err() // the deadline may be in force on the connection already
+		err = ctx.Err() // the AfterFunc may have set the connection's deadline already
 	}
 	if err != nil {
 		_ = tcp.Close()
@@ -129,8 +128,8 @@ func (c *Client) tunnelTo(ctx context.Context, addr netip.AddrPort, shares int) 
 	return tcp, nil
 }
 
-// askProxy makes the CONNECT (RFC 9110, section 9.3.6). A timeout is the receiver's: the
-// proxy has accepted the connection and waits for it.
+// askProxy sends the CONNECT (RFC 9110, section 9.3.6). A timeout counts against the
+// receiver: the proxy has accepted the connection and waits for the receiver.
 func (c *Client) askProxy(tcp *net.TCPConn, addr netip.AddrPort) error {
 	text := "CONNECT " + addr.String() + " HTTP/1.1\r\nHost: " + addr.String() + "\r\nUser-Agent: " + c.userAgent + "\r\n"
 	if user := c.config.Proxy.User; user != nil {
@@ -138,28 +137,28 @@ func (c *Client) askProxy(tcp *net.TCPConn, addr netip.AddrPort) error {
 		text += "Proxy-Authorization: Basic " + base64.StdEncoding.EncodeToString([]byte(user.Username()+":"+password)) + "\r\n"
 	}
 	if _, err := io.WriteString(tcp, text+"\r\n"); err != nil {
-		return unanswering(err)
+		return proxyReadError(err)
 	}
 	br := bufio.NewReaderSize(io.LimitReader(tcp, maxProxyAnswer), 1<<10)
 	answer, err := http.ReadResponse(br, &http.Request{Method: http.MethodConnect}) //nolint:bodyclose // none after a CONNECT
 	if err != nil {
-		return unanswering(err)
+		return proxyReadError(err)
 	}
 	switch status := answer.StatusCode; {
 	case status >= 200 && status <= 299 && br.Buffered() == 0:
 		return nil
-	case status >= 200 && status <= 299: // a receiver over plain http may be quicker than its request
+	case status >= 200 && status <= 299: // over plain http a receiver may send before it has a request
 		return &proxyError{retry.FaultProtocol, "an answer before the request"}
 	case status == http.StatusGatewayTimeout:
 		return &proxyError{retry.FaultTimeoutDial, "the egress proxy could not connect in time"}
 	case status == http.StatusForbidden, status >= 500 && status <= 599:
 		return &proxyError{retry.FaultConnectRefused, "the egress proxy answered " + strconv.Itoa(status)}
-	default: // 407 above all
+	default: // mostly 407
 		return &proxyError{retry.FaultUnknown, "the egress proxy answered " + strconv.Itoa(status)}
 	}
 }
 
-func unanswering(err error) error {
+func proxyReadError(err error) error {
 	if isTimeout(err) {
 		return fmt.Errorf("wait for the egress proxy: %w", err)
 	}

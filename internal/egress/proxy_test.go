@@ -20,17 +20,17 @@ import (
 	"github.com/everpost/everpost/internal/retry"
 )
 
-// connectProxy is a proxy that makes tunnels. Every address leads to the receiver it was
-// given, whatever it was asked for: the tests look at what it was asked for.
+// connectProxy is a proxy that opens tunnels. Every tunnel leads to the same receiver,
+// whatever address was requested; the tests check the requested addresses.
 type connectProxy struct {
 	url *url.URL
 
-	mu    sync.Mutex
-	asked []*http.Request
+	mu       sync.Mutex
+	connects []*http.Request
 }
 
-// proxyTo starts a proxy. answer decides by the number of the request, counted from 1;
-// "" is a tunnel to the receiver.
+// proxyTo starts a proxy. answer returns the response to the request with that number,
+// counted from 1; "" opens a tunnel to the receiver.
 func proxyTo(t *testing.T, receiver string, answer func(number int) string) *connectProxy {
 	t.Helper()
 	p := &connectProxy{}
@@ -40,8 +40,8 @@ func proxyTo(t *testing.T, receiver string, answer func(number int) string) *con
 			return
 		}
 		p.mu.Lock()
-		p.asked = append(p.asked, req)
-		number := len(p.asked)
+		p.connects = append(p.connects, req)
+		number := len(p.connects)
 		p.mu.Unlock()
 		switch said := answer(number); said {
 		case "":
@@ -76,18 +76,18 @@ func tunnelling(conn *net.TCPConn, receiver string) {
 
 func always(text string) func(int) string { return func(int) string { return text } }
 
-// requests are the addresses that it was asked for.
+// requests returns the requested addresses.
 func (p *connectProxy) requests() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	all := []string{}
-	for _, req := range p.asked {
+	for _, req := range p.connects {
 		all = append(all, req.Host)
 	}
 	return all
 }
 
-// strictly lets through what is public, over http too and on any port.
+// strictly allows public addresses only, over http too and on any port.
 func strictly() *Guard { return NewGuard(GuardConfig{AllowHTTP: true, AnyPort: true}) }
 
 func TestThroughTheProxy(t *testing.T) {
@@ -102,8 +102,8 @@ func TestThroughTheProxy(t *testing.T) {
 		requireFault(t, c.Send(t.Context(), request), retry.FaultNone, 200)
 	}
 	require.Equal(t, []string{"93.184.215.14:8080"}, p.requests(), "one tunnel, to the address that was checked")
-	require.Equal(t, "Basic b3V0OnMzY3IzdA==", p.asked[0].Header.Get("Proxy-Authorization"))
-	require.Equal(t, "CONNECT", p.asked[0].Method)
+	require.Equal(t, "Basic b3V0OnMzY3IzdA==", p.connects[0].Header.Get("Proxy-Authorization"))
+	require.Equal(t, "CONNECT", p.connects[0].Method)
 	require.Len(t, receiver.Requests(), 2)
 	for _, got := range receiver.Requests() {
 		require.Empty(t, got.Header.Get("Proxy-Authorization"))
@@ -111,7 +111,7 @@ func TestThroughTheProxy(t *testing.T) {
 	}
 }
 
-// TLS is with the receiver, by its name, through the tunnel.
+// The TLS session through the tunnel is with the receiver, under its name.
 func TestTLSThroughTheProxy(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t)
@@ -127,8 +127,8 @@ func TestTLSThroughTheProxy(t *testing.T) {
 	}
 }
 
-// The proxy is asked for no denied address, and a name that changes its answer leads to
-// none: what was checked is what it is asked for.
+// The proxy never gets a denied address, also when a name changes its addresses: the
+// address that was checked is the one that is requested.
 func TestProxyIsAskedForNoDeniedAddress(t *testing.T) {
 	t.Parallel()
 	p := proxyTo(t, "127.0.0.1:1", always("HTTP/1.1 502 Bad Gateway\r\n\r\n"))
@@ -159,7 +159,7 @@ func TestProxyIsAskedForNoDeniedAddress(t *testing.T) {
 	require.Equal(t, []string{"93.184.215.14:443"}, p.requests())
 }
 
-// Whose fault it is when the proxy makes no tunnel.
+// Faults when the proxy opens no tunnel.
 func TestProxyRefuses(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -171,7 +171,7 @@ func TestProxyRefuses(t *testing.T) {
 		"forbidden":             {"HTTP/1.1 403 Forbidden\r\n\r\n", "connect_refused: the egress proxy answered 403", false},
 		"gateway timeout":       {"HTTP/1.1 504 Gateway Timeout\r\n\r\n", "timeout_dial: the egress proxy could not connect in time", false},
 		"hang":                  {"hang", "timeout_dial: the deadline passed", false},
-		"answer before asked":   {"HTTP/1.1 200 OK\r\n\r\nHTTP/1.1 200 OK\r\n\r\n", "protocol_error: an answer before the request", false},
+		"answer before request": {"HTTP/1.1 200 OK\r\n\r\nHTTP/1.1 200 OK\r\n\r\n", "protocol_error: an answer before the request", false},
 		"authentication":        {"HTTP/1.1 407 Who are you\r\n\r\n", "unknown: the egress proxy answered 407", true},
 		"not a proxy":           {"HTTP/1.1 405 Method Not Allowed\r\n\r\n", "unknown: the egress proxy answered 405", true},
 		"redirect":              {"HTTP/1.1 302 Found\r\nLocation: http://10.0.0.1/\r\n\r\n", "unknown: the egress proxy answered 302", true},
@@ -199,8 +199,8 @@ func TestProxyRefuses(t *testing.T) {
 	require.True(t, r.OwnFault)
 }
 
-// A name with several addresses: the next one is asked for when one fails or takes its
-// share of the time, but never more than four, and none after a failure of the proxy.
+// For a name with several addresses, the next one is requested when one fails or uses up
+// its share of the time, but never more than four, and none after a failure of the proxy.
 func TestProxyIsAskedForTheNextAddress(t *testing.T) {
 	t.Parallel()
 	six := []netip.Addr{}
@@ -212,17 +212,17 @@ func TestProxyIsAskedForTheNextAddress(t *testing.T) {
 		return resolver(t, func(string, int) ([]netip.Addr, dnsmessage.RCode) { return six, 0 })
 	}
 	for name, c := range map[string]struct {
-		first string
-		then  string
-		asked int
-		fault retry.Fault
-		ours  bool
+		first    string
+		then     string
+		connects int
+		fault    retry.Fault
+		ours     bool
 	}{
-		"down, then up":  {"HTTP/1.1 502 Bad Gateway\r\n\r\n", "", 2, retry.FaultNone, false},
-		"hang, then up":  {"hang", "", 2, retry.FaultNone, false},
-		"all down":       {"HTTP/1.1 503 Away\r\n\r\n", "HTTP/1.1 503 Away\r\n\r\n", maxTunnels, retry.FaultConnectRefused, false},
-		"not let in":     {"HTTP/1.1 407 Who are you\r\n\r\n", "", 1, retry.FaultUnknown, true},
-		"not let in now": {"HTTP/1.1 503 Away\r\n\r\n", "HTTP/1.1 407 Who are you\r\n\r\n", 2, retry.FaultUnknown, true},
+		"down, then up": {"HTTP/1.1 502 Bad Gateway\r\n\r\n", "", 2, retry.FaultNone, false},
+		"hang, then up": {"hang", "", 2, retry.FaultNone, false},
+		"all down":      {"HTTP/1.1 503 Away\r\n\r\n", "HTTP/1.1 503 Away\r\n\r\n", maxTunnels, retry.FaultConnectRefused, false},
+		"407":           {"HTTP/1.1 407 Who are you\r\n\r\n", "", 1, retry.FaultUnknown, true},
+		"407 after 503": {"HTTP/1.1 503 Away\r\n\r\n", "HTTP/1.1 407 Who are you\r\n\r\n", 2, retry.FaultUnknown, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -241,13 +241,13 @@ func TestProxyIsAskedForTheNextAddress(t *testing.T) {
 				Send(t.Context(), Request{URL: "http://receiver.example.:8080/", Timeout: timeout})
 			require.Equal(t, className(c.fault), className(r.Answer.Fault), r.Err)
 			require.Equal(t, c.ours, r.OwnFault)
-			require.Len(t, p.requests(), c.asked)
+			require.Len(t, p.requests(), c.connects)
 		})
 	}
 }
 
 // Names that do not resolve, and the demonstration's receiver, do not reach the proxy.
-func TestPastTheProxy(t *testing.T) {
+func TestRequestsThatBypassTheProxy(t *testing.T) {
 	t.Parallel()
 	p := proxyTo(t, "", always("hang"))
 	for code, fault := range map[dnsmessage.RCode]retry.Fault{

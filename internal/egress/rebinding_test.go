@@ -15,8 +15,8 @@ import (
 	"github.com/everpost/everpost/internal/retry"
 )
 
-// In these tests 127.0.0.1 stands for a public address and all others of this machine
-// for private ones: onlyOne lets requests go to that one.
+// In these tests 127.0.0.1 stands for a public address and this machine's other addresses
+// for private ones (onlyOne).
 var (
 	public  = netip.MustParseAddr("127.0.0.1")
 	private = []netip.Addr{netip.MustParseAddr("127.0.0.2"), netip.MustParseAddr("127.1.2.3"), netip.IPv6Loopback()}
@@ -28,8 +28,8 @@ func ok(conn net.Conn) {
 	}
 }
 
-// Whatever a name server says and when it changes its mind: no connection is made to a
-// private address, and the request goes to the public one when there is one.
+// Whatever addresses a name server returns, and whenever they change, no connection is made
+// to a private address, and the request goes to the public one if there is one.
 func TestRebinding(t *testing.T) {
 	t.Parallel()
 	const reached, refused = retry.FaultNone, retry.FaultDNSNotFound
@@ -62,7 +62,7 @@ func TestRebinding(t *testing.T) {
 					connects++
 				}
 			}
-			e.ring(t)
+			e.sync(t)
 			if connects == 0 {
 				require.Empty(t, e.at())
 			} else {
@@ -72,9 +72,9 @@ func TestRebinding(t *testing.T) {
 	}
 }
 
-// No answer makes the client go anywhere: each status that redirects, and each field
-// that names another place.
-func TestRedirectsLeadNowhere(t *testing.T) {
+// No response makes the client connect elsewhere: each redirect status, and each field that
+// contains a URL.
+func TestRedirectsAreNotFollowed(t *testing.T) {
 	t.Parallel()
 	var status atomic.Int32
 	var port string
@@ -95,11 +95,11 @@ func TestRedirectsLeadNowhere(t *testing.T) {
 		requireFault(t, c.Send(t.Context(), Request{URL: "http://127.0.0.1:" + e.port + "/", Timeout: patience}), retry.FaultNone, code)
 		requests++
 	}
-	e.ring(t)
+	e.sync(t)
 	require.Equal(t, map[netip.Addr]int{public: requests}, e.at())
 }
 
-// A port that is not allowed is not connected to, at an address that is.
+// A port that is not allowed is not connected to, even at an allowed address.
 func TestPortsAtTheSocket(t *testing.T) {
 	t.Parallel()
 	e := listenAll(t, 0, ok)
@@ -117,11 +117,12 @@ func TestPortsAtTheSocket(t *testing.T) {
 		require.Equal(t, "denied_address: "+portRefused(e.port), shut.Send(t.Context(), request).Err)
 		requireFault(t, open.Send(t.Context(), request), retry.FaultNone, 200)
 	}
-	e.ring(t)
+	e.sync(t)
 	require.Equal(t, map[netip.Addr]int{public: 2}, e.at())
 }
 
-// The environment's proxies are not used: a proxy would dial where the guard sees nothing.
+// The environment's proxies are not used: a proxy would connect where the guard cannot
+// check.
 func TestEnvironmentsProxiesAreIgnored(t *testing.T) { //nolint:paralleltest // sets the environment
 	e := listenAll(t, 0, ok)
 	for _, name := range []string{"HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"} {
@@ -129,6 +130,6 @@ func TestEnvironmentsProxiesAreIgnored(t *testing.T) { //nolint:paralleltest // 
 	}
 	c := setup(t, Config{})
 	requireFault(t, c.Send(t.Context(), Request{URL: "http://127.0.0.1:" + e.port, Timeout: patience}), retry.FaultNone, 200)
-	e.ring(t)
+	e.sync(t)
 	require.Equal(t, map[netip.Addr]int{public: 1}, e.at())
 }

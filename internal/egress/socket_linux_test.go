@@ -16,16 +16,16 @@ import (
 	"github.com/everpost/everpost/internal/retry"
 )
 
-// inNamespace tells the test that it runs where every address is this machine's own.
+// inNamespace is set in the environment of the test that runs in the network namespace.
 const inNamespace = "EVERPOST_TEST_NAMESPACE"
 
-// TestCorpusAtTheSocket proves the guard where no address is out of reach: in a network
-// namespace whose loopback device owns all of them, on ports 443 and 80, with a guard as
-// it is by default. Every denied address is tried as a literal and by name, then every
-// allowed one; the listener tells which of them were connected to.
+// TestCorpusAtTheSocket tests the guard in a network namespace whose loopback device owns
+// all addresses, on ports 443 and 80, with the default guard. Every denied address is tried
+// as a literal and by name, then every allowed one; the listener reports which of them were
+// connected to.
 //
-// It starts itself once more in the namespace, which takes a Linux that lets this user
-// have one, and ip(8).
+// It runs itself again in the namespace. That requires ip(8) and a Linux that permits this
+// user to create one.
 func TestCorpusAtTheSocket(t *testing.T) {
 	t.Parallel()
 	if os.Getenv(inNamespace) != "" {
@@ -84,39 +84,38 @@ func corpusAtTheSocket(t *testing.T) {
 			require.Equal(t, "dns_not_found: no such host", r.Err, denied[i/4])
 		}
 	}
-	requireUnheard(t, secure, plain)
+	requireNoConnections(t, secure, plain)
 
 	for i, r := range sendAll(strict, allowed, len(denied)) {
 		require.NotEqual(t, retry.FaultDenied, r.Answer.Fault, "%s: %s", allowed[i/4], r.Err)
 	}
-	for _, e := range []*ears{secure, plain} {
-		e.ring(t)
-		heard := e.at()
-		require.Len(t, heard, len(allowed))
+	for _, e := range []*probe{secure, plain} {
+		e.sync(t)
+		connections := e.at()
+		require.Len(t, connections, len(allowed))
 		for _, addr := range allowed {
-			require.Equal(t, 2, heard[addr], "%s: as a literal and by name", addr)
+			require.Equal(t, 2, connections[addr], "%s: as a literal and by name", addr)
 			e.forget(addr)
 		}
 	}
 	mixedAnswersAtTheSocket(t, strict, secure, plain)
 
-	// The ears were there all the time: without the guard they hear all but what the
-	// kernel itself connects to nowhere.
+	// The probes were active all the time: without the guard they get a connection for
+	// every address that the kernel can connect to.
 	anywhere := everywhere()
 	sendAll(NewGuard(GuardConfig{AllowHTTP: true, AllowedCIDRs: anywhere}), denied, 0)
-	secure.ring(t)
-	heard := secure.at()
+	secure.sync(t)
+	connections := secure.at()
 	for _, addr := range denied {
 		if connectable(addr) {
-			require.Positive(t, heard[addr], addr)
+			require.Positive(t, connections[addr], addr)
 		}
 	}
 	withoutIPv6(t, strict)
 }
 
-// withoutIPv6: on a machine that has no address to reach them from, receivers that have
-// IPv6 only, by their own choice, are not there. It is not our own fault, which would be
-// tried for ever and be held against nobody.
+// withoutIPv6: a receiver that has only IPv6 counts as unreachable on a machine without
+// IPv6. It is not an own fault, which would be retried without a limit.
 func withoutIPv6(t *testing.T, guard *Guard) {
 	t.Helper()
 	for _, command := range []string{"-6 route del local ::/0 dev lo", "-6 addr flush dev lo", "-6 route add default dev lo"} {
@@ -135,7 +134,7 @@ func withoutIPv6(t *testing.T, guard *Guard) {
 	}
 }
 
-// connectable leaves out what the kernel connects to nowhere, or as another address.
+// connectable reports whether the kernel connects to the address, and under that address.
 func connectable(addr netip.Addr) bool {
 	switch {
 	case addr.IsMulticast(), addr.IsUnspecified(), addr.Is4In6():
@@ -143,13 +142,13 @@ func connectable(addr netip.Addr) bool {
 	case addr == netip.MustParseAddr("255.255.255.255"), addr == netip.MustParseAddr("127.255.255.255"): // broadcast
 		return false
 	default:
-		return addr.Is4() || !addr.IsLinkLocalUnicast() // which wants a zone
+		return addr.Is4() || !addr.IsLinkLocalUnicast() // link-local addresses need a zone
 	}
 }
 
-// mixedAnswersAtTheSocket: a name with public and private addresses, and one that changes
-// its mind, under the default guard.
-func mixedAnswersAtTheSocket(t *testing.T, guard *Guard, secure, plain *ears) {
+// mixedAnswersAtTheSocket tests names with public and private addresses, and names that
+// change their addresses, with the default guard.
+func mixedAnswersAtTheSocket(t *testing.T, guard *Guard, secure, plain *probe) {
 	t.Helper()
 	good := []netip.Addr{netip.MustParseAddr("93.184.215.14"), netip.MustParseAddr("2606:4700:4700::1111")}
 	bad := []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("169.254.169.254"), netip.MustParseAddr("fd00:ec2::254"), netip.IPv6Loopback()}
@@ -168,24 +167,24 @@ func mixedAnswersAtTheSocket(t *testing.T, guard *Guard, secure, plain *ears) {
 			turn.Add(1)
 		}
 	}
-	secure.ring(t)
+	secure.sync(t)
 	require.NotEmpty(t, secure.at())
 	for _, addr := range good {
 		secure.forget(addr)
 	}
-	requireUnheard(t, secure, plain)
+	requireNoConnections(t, secure, plain)
 }
 
-func requireUnheard(t *testing.T, all ...*ears) {
+func requireNoConnections(t *testing.T, all ...*probe) {
 	t.Helper()
 	for _, e := range all {
-		e.ring(t)
+		e.sync(t)
 		require.Empty(t, e.at())
 	}
 }
 
-// The ears hear: the same requests get through when the operator says so.
-func TestEarsHear(t *testing.T) {
+// The probes work: the same requests arrive when the operator allows them.
+func TestProbesGetConnections(t *testing.T) {
 	t.Parallel()
 	e := listenAll(t, 0, nil)
 	anywhere := everywhere()
@@ -193,7 +192,7 @@ func TestEarsHear(t *testing.T) {
 	for _, host := range []string{"127.0.0.1", "0.0.0.0", "[::1]", "localhost", "127.9.9.9"} {
 		c.Send(t.Context(), Request{URL: "http://" + host + ":" + e.port + "/", Timeout: patience})
 	}
-	e.ring(t)
+	e.sync(t)
 	require.Contains(t, e.at(), netip.MustParseAddr("127.9.9.9"))
 	require.GreaterOrEqual(t, e.at()[netip.MustParseAddr("127.0.0.1")], 2, "0.0.0.0 is this machine, too")
 	require.Contains(t, e.at(), netip.IPv6Loopback())

@@ -4,5 +4,5 @@ package egress
 
 import "net"
 
-// acknowledged is not known here.
+// acknowledged is not available on this platform.
 func acknowledged(*net.TCPConn) uint64 { return 0 }

@@ -11,12 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// readNow reads what has arrived, without waiting; the error is errNothing when nothing
-// has.
+// readNow reads what has arrived without waiting. The error is errNothing when nothing has
+// arrived.
 func readNow(c *net.TCPConn, p []byte) (int, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
-		return 0, err //nolint:wrapcheck // tells that the connection is closed, which is enough
+		return 0, err //nolint:wrapcheck // means that the connection is closed
 	}
 	var n int
 	var failed error

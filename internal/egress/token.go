@@ -22,52 +22,53 @@ import (
 )
 
 const (
-	// unsaidLife is how long a token is used whose life the token server does not tell
-	// (RFC 6749, section 5.1, leaves it open).
-	unsaidLife = 5 * time.Minute
-	// maxLife is how long a token is used at most, whatever the token server says.
-	maxLife = time.Hour
-	// maxEarly is how long before its end a token is renewed, or a fifth of its life if
-	// that is less.
-	maxEarly = time.Minute
-	// maxTokenBytes bounds what of a token is sent, its type included: many are kept.
+	// defaultTokenLife is used when the token server sends no lifetime (RFC 6749, section
+	// 5.1, makes it optional).
+	defaultTokenLife = 5 * time.Minute
+	// maxTokenLife bounds how long a token is used, whatever the token server says.
+	maxTokenLife = time.Hour
+	// maxRenewBefore is how long before its expiry a token is renewed, or a fifth of its
+	// lifetime if that is less.
+	maxRenewBefore = time.Minute
+	// maxTokenBytes bounds a token together with its type, because many are cached.
 	maxTokenBytes = 4 << 10
-	// maxSaidBytes bounds a Retry-After or a Date of a token server: they are kept, too.
-	maxSaidBytes = 64
+	// maxTokenHeaderBytes bounds a token server's Retry-After or Date, because they are
+	// cached, too.
+	maxTokenHeaderBytes = 64
 	// maxTokenRequest bounds the request to a token server.
 	maxTokenRequest = 32 << 10
 )
 
-// authorization is the header that a request gets.
+// authorization is the Authorization header of a request.
 type authorization struct {
 	header string
-	token  *token // what is in it, if it came from a token server
-	cached bool   // the token is that of an earlier request
+	token  *token // the token in the header, if a token server issued it
+	cached bool   // an earlier request fetched the token
 }
 
-// token is what a token server gave.
+// token is a token that a token server issued.
 type token struct {
 	header string
-	until  time.Time // when it is to be renewed
+	until  time.Time // renewed from then on
 }
 
 // tokenError is why there is no token.
 type tokenError struct {
-	fault retry.Fault // FaultUnknown is no receiver's
+	fault retry.Fault // FaultUnknown: neither the token server nor the receiver is at fault
 	cause string
 
-	retryAfter, date string // as the token server said it
+	retryAfter, date string // as the token server sent them
 }
 
 func (e *tokenError) Error() string { return e.cause }
 
-// tokenFailedHere reports whether there is no token because of us.
+// tokenFailedHere reports whether fetching the token failed on this side.
 func tokenFailedHere(err error) bool {
 	refusal, ok := errors.AsType[*tokenError](err)
 	return ok && refusal.fault == retry.FaultUnknown
 }
 
-// authorization makes the header, for which it may have to ask a token server.
+// authorization returns the request's Authorization header. It may request a token for it.
 func (c *Client) authorization(ctx context.Context, deadline time.Time, r *Request) (authorization, error) {
 	switch r.Auth.Kind {
 	case webhook.AuthBasic:
@@ -87,7 +88,8 @@ func (c *Client) authorization(ctx context.Context, deadline time.Time, r *Reque
 	return authorization{}, nil
 }
 
-// unauthorized is the response when there is no authorization to send a request with.
+// unauthorized is the response to a request that is not sent because its authorization
+// failed.
 func unauthorized(ctx context.Context, err error) Response {
 	r := failure(ctx, phaseStart, err)
 	if refusal, ok := errors.AsType[*tokenError](err); ok {
@@ -96,9 +98,9 @@ func unauthorized(ctx context.Context, err error) Response {
 	return r
 }
 
-// fetchToken asks the token server, under the same guard and bounds as a receiver, and
-// returns how it was asked at last. The error is a *tokenError, a *DeniedError, or the
-// context's.
+// fetchToken requests a token, under the same guard and bounds as a request to a receiver.
+// It also returns the style of the last request. The error is a *tokenError, a
+// *DeniedError, or the context's.
 func (c *Client) fetchToken(ctx context.Context, deadline time.Time, r *Request, style authStyle) (*token, authStyle, error) {
 	auth := &r.Auth
 	config := clientcredentials.Config{
@@ -119,7 +121,7 @@ func (c *Client) fetchToken(ctx context.Context, deadline time.Time, r *Request,
 		got, err = config.Token(ask)
 	}
 	if err != nil {
-		return nil, style, noToken(ctx, err)
+		return nil, style, tokenFailure(ctx, err)
 	}
 	header := got.Type() + " " + got.AccessToken
 	if len(header) > maxTokenBytes {
@@ -130,25 +132,26 @@ func (c *Client) fetchToken(ctx context.Context, deadline time.Time, r *Request,
 			return nil, style, &tokenError{fault: retry.FaultTokenRefused, cause: "the token server gave a token that is not printable"}
 		}
 	}
-	until := now.Add(unsaidLife)
+	until := now.Add(defaultTokenLife)
 	if !got.Expiry.IsZero() {
-		life := min(got.Expiry.Sub(now), maxLife)
-		until = now.Add(life - min(maxEarly, life/5))
+		life := min(got.Expiry.Sub(now), maxTokenLife)
+		until = now.Add(life - min(maxRenewBefore, life/5))
 	}
 	return &token{header: header, until: until}, config.AuthStyle, nil
 }
 
-// refusesHeader reports whether the token server may want the client's credentials in
-// the body: RFC 6749, section 2.3.1, has every server take them in the header, and not
-// every server does. The library would find out by itself, but ask one in trouble twice.
+// refusesHeader reports whether the token server may want the client's credentials in the
+// body. RFC 6749, section 2.3.1, requires servers to accept them in the header, but not
+// every server does. The library can detect the style itself, but then sends two requests
+// to a failing server.
 func refusesHeader(err error) bool {
 	answered, ok := errors.AsType[*oauth2.RetrieveError](err)
 	return ok && (answered.Response.StatusCode == http.StatusBadRequest || answered.Response.StatusCode == http.StatusUnauthorized)
 }
 
-// noToken says in a word of ours why there is none: the library's errors hold the URL
-// and what the token server answered.
-func noToken(ctx context.Context, err error) error {
+// tokenFailure translates an error into one without secrets: the library's errors contain
+// the URL and the token server's response.
+func tokenFailure(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("ask the token server: %w", ctx.Err())
 	}
@@ -165,10 +168,10 @@ func noToken(ctx context.Context, err error) error {
 	status, header := answered.Response.StatusCode, answered.Response.Header
 	e := &tokenError{
 		fault: retry.FaultTokenRefused, cause: "the token server answered " + strconv.Itoa(status),
-		retryAfter: briefly(header, "Retry-After"), date: briefly(header, "Date"),
+		retryAfter: shortHeader(header, "Retry-After"), date: shortHeader(header, "Date"),
 	}
-	// Those of RFC 6749, section 5.2, and two that others use: anything else is the
-	// token server's own text.
+	// Error codes of RFC 6749, section 5.2, and two that some servers use. Any other code
+	// is the token server's own text and is left out.
 	if slices.Contains([]string{
 		"invalid_request", "invalid_client", "invalid_grant", "unauthorized_client", "unsupported_grant_type", "invalid_scope",
 		"server_error", "temporarily_unavailable",
@@ -182,16 +185,16 @@ func noToken(ctx context.Context, err error) error {
 	return e
 }
 
-// briefly is a field of a token server's answer, "" for one that is too long to be true.
-func briefly(header http.Header, name string) string {
+// shortHeader returns a field of a token server's response, "" if it is too long.
+func shortHeader(header http.Header, name string) string {
 	value := header.Get(name)
-	if len(value) > maxSaidBytes {
+	if len(value) > maxTokenHeaderBytes {
 		return ""
 	}
 	return strings.Clone(value)
 }
 
-// tokenTransport lets the library send through the client.
+// tokenTransport sends the library's requests through the client.
 type tokenTransport struct {
 	client   *Client
 	deadline time.Time
@@ -200,7 +203,7 @@ type tokenTransport struct {
 // RoundTrip implements http.RoundTripper for the small POST that a token request is.
 func (t *tokenTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	body, err := io.ReadAll(io.LimitReader(req.Body, maxTokenRequest))
-	_ = req.Body.Close() // of a string
+	_ = req.Body.Close() // reads from a string: Close cannot fail
 	if err != nil {
 		return nil, fmt.Errorf("read token request: %w", err)
 	}

@@ -35,7 +35,7 @@ func setupAuth(t *testing.T) *authorized {
 	return a
 }
 
-// tokenStep answers with a token; a life of 0 is not told.
+// tokenStep responds with a token; a lifetime of 0 is left out.
 func tokenStep(token string, life int) receivertest.Step {
 	body := `{"access_token":"` + token + `","token_type":"bearer"`
 	if life > 0 {
@@ -44,7 +44,7 @@ func tokenStep(token string, life int) receivertest.Step {
 	return receivertest.Step{Header: map[string]string{"Content-Type": "application/json"}, Body: body + "}"}
 }
 
-// request is one of an endpoint with client credentials.
+// request is a request of an endpoint with client credentials.
 func (a *authorized) request(endpoint string) Request {
 	return Request{
 		EndpointID: endpoint, Version: 1, URL: a.URL() + "/hook", Header: [][2]string{{"webhook-id", "evt_1"}}, Body: []byte("{}"), Timeout: patience,
@@ -55,13 +55,13 @@ func (a *authorized) request(endpoint string) Request {
 	}
 }
 
-// standing is what is kept of an endpoint's tokens.
-func (a *authorized) standing(endpoint string) *standing {
+// state returns the cached state of an endpoint's tokens.
+func (a *authorized) state(endpoint string) *tokenState {
 	kept, _ := a.client.tokens.byEndpoint.Get(endpoint, time.Now())
 	return kept
 }
 
-// authorizations are the headers that the receiver got.
+// authorizations returns the Authorization headers that the receiver got.
 func (a *authorized) authorizations() []string {
 	all := []string{}
 	for _, r := range a.Requests() {
@@ -113,21 +113,21 @@ func TestClientCredentials(t *testing.T) {
 	}, a.authorizations(), "a token belongs to one version of one endpoint")
 	require.Equal(t, 5, a.tokens.Count())
 
-	asked := a.tokens.Requests()[0]
-	require.Equal(t, "POST", asked.Method)
-	require.Equal(t, "/token?tenant=s3cr3t", asked.Path)
-	require.Equal(t, "application/x-www-form-urlencoded", asked.Header.Get("Content-Type"))
-	form, err := url.ParseQuery(string(asked.Body))
+	req := a.tokens.Requests()[0]
+	require.Equal(t, "POST", req.Method)
+	require.Equal(t, "/token?tenant=s3cr3t", req.Path)
+	require.Equal(t, "application/x-www-form-urlencoded", req.Header.Get("Content-Type"))
+	form, err := url.ParseQuery(string(req.Body))
 	require.NoError(t, err)
 	require.Equal(t, url.Values{
 		"grant_type": {"client_credentials"}, "scope": {"hooks.write hooks.read"}, "audience": {"https://receiver.example"},
 	}, form)
-	// Both are form-encoded first: RFC 6749, section 2.3.1.
-	require.Equal(t, "Basic "+base64.StdEncoding.EncodeToString([]byte("the+client:s3cr3t%25word")), asked.Header.Get("Authorization"))
-	require.Empty(t, asked.Header.Get("Webhook-Id"))
+	// RFC 6749, section 2.3.1: both are form-encoded first.
+	require.Equal(t, "Basic "+base64.StdEncoding.EncodeToString([]byte("the+client:s3cr3t%25word")), req.Header.Get("Authorization"))
+	require.Empty(t, req.Header.Get("Webhook-Id"))
 }
 
-// A token server that wants the credentials in the body, as many do.
+// Many token servers require the credentials in the body.
 func TestCredentialsInTheBody(t *testing.T) {
 	t.Parallel()
 	a := setupAuth(t)
@@ -138,28 +138,29 @@ func TestCredentialsInTheBody(t *testing.T) {
 	require.Equal(t, "s3cr3t%word", form.Get("client_secret"))
 	require.Equal(t, []string{"Bearer t0"}, a.authorizations())
 
-	// It is remembered for when the token has to be renewed.
-	a.standing("ep_1").token.until = time.Now()
+	// The style is remembered for the renewal.
+	a.state("ep_1").token.until = time.Now()
 	requireFault(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FaultNone, 200)
 	require.Equal(t, 3, a.tokens.Count())
 
-	// And when the receiver did not want the token, or the token server failed meanwhile.
+	// It is also remembered after the receiver rejected the token and after a failure of
+	// the token server.
 	a.Script("/hook", receivertest.Step{Status: 401})
 	requireFault(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FaultNone, 200)
 	require.Equal(t, 4, a.tokens.Count())
-	a.standing("ep_1").token.until = time.Now()
+	a.state("ep_1").token.until = time.Now()
 	a.tokens.Script("/token", receivertest.Step{Status: 503})
 	requireFault(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FaultTokenUnavailable, 0)
-	a.standing("ep_1").pause = time.Now()
+	a.state("ep_1").pause = time.Now()
 	requireFault(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FaultNone, 200)
 	require.Equal(t, 6, a.tokens.Count())
-	for _, asked := range a.tokens.Requests()[1:] {
-		require.Empty(t, asked.Header.Get("Authorization"))
+	for _, req := range a.tokens.Requests()[1:] {
+		require.Empty(t, req.Header.Get("Authorization"))
 	}
 }
 
-// However many requests there are, one asks for the token, and the others wait for it.
-func TestOneAsksForTheToken(t *testing.T) {
+// Concurrent requests share one token request.
+func TestConcurrentRequestsShareATokenFetch(t *testing.T) {
 	t.Parallel()
 	a := setupAuth(t)
 	a.tokens.Hold()
@@ -182,8 +183,9 @@ func sendForOneToken(t *testing.T, a *authorized) {
 	}
 }
 
-// Who asks and goes away takes nobody with him: one of those who wait asks anew.
-func TestWhoAsksGoesAway(t *testing.T) {
+// When the request that fetches the token is cancelled, one of the waiting requests fetches
+// it instead.
+func TestCancelledTokenFetch(t *testing.T) {
 	t.Parallel()
 	a := setupAuth(t)
 	a.tokens.Hold()
@@ -195,17 +197,17 @@ func TestWhoAsksGoesAway(t *testing.T) {
 		}
 	})
 	require.NoError(t, a.tokens.WaitHeld(t.Context(), 1))
-	senders.Go(func() { waitForAnothersToken(t, a) })
-	require.True(t, eventually(func() bool { return running("egress.waitForAnothersToken", "[select") == 1 }))
+	senders.Go(func() { waitForTokenOfAnotherRequest(t, a) })
+	require.True(t, eventually(func() bool { return running("egress.waitForTokenOfAnotherRequest", "[select") == 1 }))
 	cancel()
-	asked := eventually(func() bool { return a.tokens.Count() == 2 })
+	retried := eventually(func() bool { return a.tokens.Count() == 2 })
 	a.tokens.Release()
 	senders.Wait()
-	require.True(t, asked)
+	require.True(t, retried)
 	require.Equal(t, 1, a.Count())
 }
 
-func waitForAnothersToken(t *testing.T, a *authorized) {
+func waitForTokenOfAnotherRequest(t *testing.T, a *authorized) {
 	t.Helper()
 	if r := a.client.Send(t.Context(), a.request("ep_1")); r.Answer.Status != 200 {
 		t.Error(r.Err)
@@ -215,13 +217,13 @@ func waitForAnothersToken(t *testing.T, a *authorized) {
 func TestTokensAreRenewedInTime(t *testing.T) {
 	t.Parallel()
 	for life, kept := range map[int]time.Duration{
-		3600: 59 * time.Minute, 3601: 59 * time.Minute, math.MaxInt32: 59 * time.Minute, 100: 80 * time.Second, 10: 8 * time.Second, 0: unsaidLife,
+		3600: 59 * time.Minute, 3601: 59 * time.Minute, math.MaxInt32: 59 * time.Minute, 100: 80 * time.Second, 10: 8 * time.Second, 0: defaultTokenLife,
 	} {
 		a := setupAuth(t)
 		a.tokens.Default(tokenStep("t", life))
 		start := time.Now()
 		requireFault(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FaultNone, 200)
-		got := a.standing("ep_1").token
+		got := a.state("ep_1").token
 		require.WithinRange(t, got.until, start.Add(kept-time.Second), time.Now().Add(kept), "%d", life)
 		got.until = time.Now()
 		requireFault(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FaultNone, 200)
@@ -229,9 +231,9 @@ func TestTokensAreRenewedInTime(t *testing.T) {
 	}
 }
 
-// A receiver that does not want a token any more: the token goes, and when it was not
-// made for this very request the request is sent once more with a new one.
-func TestUnwantedToken(t *testing.T) {
+// A token that the receiver rejects is dropped. If an earlier request fetched it, the
+// request is sent once more with a new token.
+func TestRejectedToken(t *testing.T) {
 	t.Parallel()
 	a := setupAuth(t)
 	a.tokens.Script("/token", tokenStep("t1", 3600), tokenStep("t2", 3600), tokenStep("t3", 3600), receivertest.Step{Status: 503})
@@ -241,13 +243,13 @@ func TestUnwantedToken(t *testing.T) {
 		requireFault(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FaultNone, want)
 	}
 	require.Equal(t, []string{"Bearer t1", "Bearer t1", "Bearer t2", "Bearer t2", "Bearer t3"}, a.authorizations())
-	require.Nil(t, a.standing("ep_1").token, "the new one was not wanted either")
+	require.Nil(t, a.state("ep_1").token, "the new one was not wanted either")
 	requireFault(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FaultTokenUnavailable, 0)
-	a.standing("ep_1").pause = time.Now()
+	a.state("ep_1").pause = time.Now()
 	requireFault(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FaultNone, 200)
 	require.Equal(t, "Bearer t0", a.authorizations()[5])
 
-	// And a 401 when no new token is to be had is no verdict on the event.
+	// A 401 followed by a failed token request is not an outcome of the event.
 	a.tokens.Default(receivertest.Step{Status: 503})
 	requireFault(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FaultTokenUnavailable, 0)
 	require.Equal(t, 7, a.Count())
@@ -255,21 +257,21 @@ func TestUnwantedToken(t *testing.T) {
 		require.Equal(t, "evt_1", r.WebhookID())
 		require.Equal(t, "{}", string(r.Body))
 	}
-	// A 401 to other credentials is an answer like any other.
+	// A 401 to other credentials is an ordinary response.
 	basic := a.request("ep_2")
 	basic.Auth = webhook.Auth{Kind: webhook.AuthBasic, Username: "u", Password: "p"}
 	a.Script("/hook", no)
 	requireFault(t, a.client.Send(t.Context(), basic), retry.FaultNone, 401)
 	require.Equal(t, 8, a.Count())
-	// So is one to a token that was made for this request.
+	// So is a 401 to a token that was fetched for this request.
 	a.tokens.Default(tokenStep("t4", 3600))
 	a.Script("/hook", no)
 	requireFault(t, a.client.Send(t.Context(), a.request("ep_3")), retry.FaultNone, 401)
 	require.Equal(t, 9, a.Count())
 }
 
-// Why there is no token, in words that tell no secret, and what that means. Nothing is
-// sent to the receiver.
+// Each reason for a missing token, its text without secrets, and its outcome. The receiver
+// gets no request.
 func TestNoToken(t *testing.T) {
 	t.Parallel()
 	const refused, unavailable = "token_refused: the token server", "token_unavailable: the token server"
@@ -292,7 +294,7 @@ func TestNoToken(t *testing.T) {
 		"own words":         {receivertest.Step{Status: 403, Body: odd}, refused + " answered 403", 0},
 		"error with a 200":  {failing(200, "invalid_grant"), refused + " answered 200 (invalid_grant)", 0},
 		"busy for now":      {failing(400, "temporarily_unavailable"), unavailable + " answered 400 (temporarily_unavailable)", 0},
-		"says it at length": {with(503, "Retry-After", strings.Repeat("0", maxSaidBytes-2)+"30"), unavailable + " answered 503", 30 * time.Second},
+		"says it at length": {with(503, "Retry-After", strings.Repeat("0", maxTokenHeaderBytes-2)+"30"), unavailable + " answered 503", 30 * time.Second},
 		"down":              {with(503, "Retry-After", "30"), unavailable + " answered 503", 30 * time.Second},
 		"too many":          {with(429, "Retry-After", "7"), unavailable + " answered 429", 7 * time.Second},
 		"redirect":          {with(302, "Location", "/elsewhere"), refused + " answered 302", 0},
@@ -305,7 +307,7 @@ func TestNoToken(t *testing.T) {
 		"type too long": {
 			receivertest.Step{Body: `{"access_token":"t","token_type":"` + strings.Repeat("x", maxTokenBytes) + `"}`}, refused + " gave a token above 4 KiB", 0,
 		},
-		"says too much": {with(503, "Retry-After", strings.Repeat("0", maxSaidBytes)+"30"), unavailable + " answered 503", 0},
+		"says too much": {with(503, "Retry-After", strings.Repeat("0", maxTokenHeaderBytes)+"30"), unavailable + " answered 503", 0},
 		"cut off":       {receivertest.Step{Drop: true}, unavailable + ": unexpected_eof: the connection was closed before the answer was complete", 0},
 		"hang":          {receivertest.Step{Hang: true}, unavailable + ": timeout_headers: the deadline passed", 0},
 	} {
@@ -326,14 +328,14 @@ func TestNoToken(t *testing.T) {
 			require.Less(t, r.Latency, request.Timeout+time.Second)
 			require.Equal(t, c.retryAfter, retry.Classify(r.Answer, retry.Default()).RetryAfter)
 			require.Zero(t, a.Count())
-			for _, asked := range a.tokens.Requests() {
-				require.Contains(t, asked.Path, "/token?", "redirects are not followed")
+			for _, req := range a.tokens.Requests() {
+				require.Contains(t, req.Path, "/token?", "redirects are not followed")
 			}
 		})
 	}
 }
 
-// A token server is a stranger, too: the guard is before it.
+// The guard applies to token servers, too.
 func TestTokenServerIsGuarded(t *testing.T) {
 	t.Parallel()
 	e := listenAll(t, 0, nil)
@@ -355,11 +357,11 @@ func TestTokenServerIsGuarded(t *testing.T) {
 		})
 		require.Equal(t, reason, r.Err, address)
 	}
-	e.ring(t)
+	e.sync(t)
 	require.Empty(t, e.at())
 	require.Zero(t, receiver.Count())
 
-	// Nor is a token asked for when the receiver itself is denied.
+	// No token is requested when the receiver itself is denied.
 	tokens := receivertest.New(t)
 	r := c.Send(t.Context(), Request{
 		URL: "http://10.0.0.1/", Auth: webhook.Auth{Kind: webhook.AuthClientCredentials, TokenURL: tokens.URL(), ClientID: "id", ClientSecret: "s3cr3t"},

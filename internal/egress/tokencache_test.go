@@ -13,8 +13,8 @@ import (
 	"github.com/everpost/everpost/internal/retry"
 )
 
-// However many endpoints have tokens, a bounded number is kept, and nobody's can keep
-// another endpoint from having its own.
+// The number of cached tokens is bounded, and no endpoint can keep another one from having
+// its token cached.
 func TestTokensAreBounded(t *testing.T) {
 	t.Parallel()
 	kept := newTokens()
@@ -31,7 +31,7 @@ func TestTokensAreBounded(t *testing.T) {
 	for i := range maxTokens + 1000 {
 		require.False(t, get(strconv.Itoa(i), 1))
 		require.True(t, get(strconv.Itoa(i), 1), "the latest is kept")
-		if i%100 == 0 { // what is in use stays: of eight it is never the one that was used longest ago
+		if i%100 == 0 { // entries in use stay: they are never the least recently used of eight
 			get("mine", 1)
 		}
 	}
@@ -42,9 +42,9 @@ func TestTokensAreBounded(t *testing.T) {
 	require.Equal(t, maxTokens, kept.byEndpoint.Len())
 }
 
-// A token server in trouble is not asked again by every request, but when the pause is
-// over, or the endpoint has changed.
-func TestTokenServerIsLeftAlone(t *testing.T) {
+// After a failure, requests do not reach the token server until the pause is over or the
+// endpoint has changed.
+func TestPauseAfterTokenFailure(t *testing.T) {
 	t.Parallel()
 	a := setupAuth(t)
 	a.tokens.Default(receivertest.Step{Status: 503})
@@ -53,15 +53,15 @@ func TestTokenServerIsLeftAlone(t *testing.T) {
 		before := time.Now()
 		first := send(a.request("ep_1"))
 		requireFault(t, first, retry.FaultTokenUnavailable, 0)
-		require.WithinRange(t, a.standing("ep_1").pause, before.Add(pause), time.Now().Add(pause), "%d", i)
+		require.WithinRange(t, a.state("ep_1").pause, before.Add(pause), time.Now().Add(pause), "%d", i)
 		require.Equal(t, i+1, a.tokens.Count())
 		again := send(a.request("ep_1"))
 		require.Equal(t, first.Err, again.Err)
-		require.Equal(t, i+1, a.tokens.Count(), "it is not asked again")
+		require.Equal(t, i+1, a.tokens.Count(), "no further token request")
 		require.False(t, again.OwnFault)
 		left := retry.Classify(again.Answer, retry.Default()).RetryAfter
 		require.InDelta(t, pause.Seconds(), left.Seconds(), 2, "nor does the next attempt come in vain")
-		a.standing("ep_1").pause = time.Now()
+		a.state("ep_1").pause = time.Now()
 	}
 	requireFault(t, send(a.request("ep_2")), retry.FaultTokenUnavailable, 0)
 	require.Equal(t, 6, a.tokens.Count(), "each endpoint for itself")
@@ -69,10 +69,10 @@ func TestTokenServerIsLeftAlone(t *testing.T) {
 	requireFault(t, send(a.request("")), retry.FaultTokenUnavailable, 0)
 	require.Equal(t, 8, a.tokens.Count())
 
-	// The setting was wrong, and is mended.
+	// The configuration was wrong and is corrected.
 	a.tokens.Script("/token", receivertest.Step{Status: 400, Body: `{"error":"invalid_scope"}`}, receivertest.Step{Status: 403})
 	refused := a.request("ep_3")
-	for range 3 { // asked twice, once in each style
+	for range 3 { // two token requests, one in each style
 		requireFault(t, send(refused), retry.FaultTokenRefused, 0)
 	}
 	require.Equal(t, 10, a.tokens.Count())
@@ -80,18 +80,18 @@ func TestTokenServerIsLeftAlone(t *testing.T) {
 	refused.Version++
 	requireFault(t, send(refused), retry.FaultNone, 200)
 	require.Equal(t, 1, a.Count())
-	// After a success the next failure is a first one.
-	a.standing("ep_1").pause = time.Now()
+	// A success resets the count of failures.
+	a.state("ep_1").pause = time.Now()
 	requireFault(t, send(a.request("ep_1")), retry.FaultNone, 200)
-	a.standing("ep_1").token.until = time.Now()
+	a.state("ep_1").token.until = time.Now()
 	a.tokens.Default(receivertest.Step{Status: 503})
 	requireFault(t, send(a.request("ep_1")), retry.FaultTokenUnavailable, 0)
-	require.LessOrEqual(t, time.Until(a.standing("ep_1").pause), minTokenPause)
+	require.LessOrEqual(t, time.Until(a.state("ep_1").pause), minTokenPause)
 }
 
-// For as long as it says, but not for ever. What is left of that is told to those who
-// come later.
-func TestTokenServerSaysHowLong(t *testing.T) {
+// The pause follows the token server's Retry-After, up to a bound. Later requests get the
+// remaining pause.
+func TestTokenServersRetryAfter(t *testing.T) {
 	t.Parallel()
 	for said, pause := range map[string]time.Duration{
 		"7": 7 * time.Second, "3600": time.Hour, "7200": time.Hour, "99999999999999999999": time.Hour, "0": minTokenPause, "soon": minTokenPause,
@@ -100,25 +100,25 @@ func TestTokenServerSaysHowLong(t *testing.T) {
 		a.tokens.Default(receivertest.Step{Status: 429, Header: map[string]string{"Retry-After": said}})
 		before := time.Now()
 		requireFault(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FaultTokenUnavailable, 0)
-		known := a.standing("ep_1")
+		known := a.state("ep_1")
 		require.WithinRange(t, known.pause, before.Add(pause), time.Now().Add(pause), said)
-		if known.said.IsZero() {
+		if known.requested.IsZero() {
 			require.Equal(t, minTokenPause, pause)
 			continue
 		}
-		whole := known.said.Sub(before)
-		known.said, known.pause = known.said.Add(-3*time.Second), known.pause.Add(-3*time.Second)
+		whole := known.requested.Sub(before)
+		known.requested, known.pause = known.requested.Add(-3*time.Second), known.pause.Add(-3*time.Second)
 		r := a.client.Send(t.Context(), a.request("ep_1"))
 		left := retry.Classify(r.Answer, retry.Default()).RetryAfter
 		require.InDelta(t, (whole - 3*time.Second).Seconds(), left.Seconds(), 2, said)
 		require.Equal(t, 1, a.tokens.Count())
-		known.said = time.Time{}
+		known.requested = time.Time{}
 		r = a.client.Send(t.Context(), a.request("ep_1"))
 		require.LessOrEqual(t, retry.Classify(r.Answer, retry.Default()).RetryAfter, pause+time.Second, said)
 	}
 }
 
-// What failed because of us is not remembered against the token server.
+// Own failures are not counted against the token server.
 func TestOwnFailuresAreNotRemembered(t *testing.T) {
 	t.Parallel()
 	a := setupAuth(t)
@@ -132,15 +132,15 @@ func TestOwnFailuresAreNotRemembered(t *testing.T) {
 	a.tokens.Release()
 	requireFault(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FaultNone, http.StatusOK)
 
-	// No descriptor was free, or our proxy is away.
-	asked := 0
+	// No descriptor is free, or the proxy is unreachable.
+	fetches := 0
 	for range 2 {
 		_, _, err := a.client.tokens.get(t.Context(), time.Now().Add(patience), &Request{EndpointID: "ep_2"},
 			func(style authStyle) (*token, authStyle, error) {
-				asked++
+				fetches++
 				return nil, style, &tokenError{fault: retry.FaultUnknown, cause: "ours"}
 			})
 		require.EqualError(t, err, "ours")
 	}
-	require.Equal(t, 2, asked)
+	require.Equal(t, 2, fetches)
 }

@@ -25,17 +25,17 @@ import (
 	"github.com/everpost/everpost/internal/retry"
 )
 
-// What a receiver says in these tests.
+// Responses of the receiver in these tests.
 const (
 	honest    = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nhonest"
 	forged    = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nPOISON"
 	noContent = "HTTP/1.1 204 No Content\r\n\r\n"
 )
 
-// ways are the connections that requests go over: the scheme, and TLS's version.
+// ways are the tested connections: the scheme, and the TLS version.
 var ways = map[string]uint16{"http": 0, "TLS 1.2": tls.VersionTLS12, "TLS 1.3": tls.VersionTLS13}
 
-// gathering holds what is written back, so that several TLS records leave in one piece.
+// gathering buffers writes so that several TLS records leave in one segment.
 type gathering struct {
 	net.Conn
 
@@ -53,7 +53,7 @@ func (g *gathering) Write(p []byte) (int, error) {
 // speaker is the receiver's side of a connection.
 type speaker struct {
 	br   *bufio.Reader
-	say  func(records ...string) // each in a TLS record of its own, all of them at once
+	say  func(records ...string) // each in its own TLS record, all at once
 	conn *net.TCPConn
 }
 
@@ -76,8 +76,8 @@ func speaking(conn *net.TCPConn, config *tls.Config) speaker {
 	}, conn}
 }
 
-// What follows an answer unasked must not become the answer to the next request, however
-// it comes: in the answer's TLS record, in one of its own, which is inside crypto/tls
+// Unsolicited bytes after a response must not become the response to the next request,
+// however they arrive: in the response's TLS record, in a record that crypto/tls has read
 // before the connection is kept, or later.
 func TestUnsolicitedAnswers(t *testing.T) {
 	t.Parallel()
@@ -95,7 +95,7 @@ func TestUnsolicitedAnswers(t *testing.T) {
 	} {
 		for way, version := range ways {
 			for _, proxied := range []bool{false, true} {
-				if proxied && c.later != nil { // a proxy passes it on in its own time
+				if proxied && c.later != nil { // the proxy forwards it later
 					continue
 				}
 				t.Run(name+", "+way+map[bool]string{true: ", through a proxy"}[proxied], func(t *testing.T) {
@@ -160,8 +160,8 @@ func unsolicited(t *testing.T, version uint16, proxied bool, now, later []string
 	require.EqualValues(t, 2, connections.Load(), "which connection the second request came over")
 }
 
-// proxiedClient is a client, and a URL that leads it to the address: by a name that stands
-// for a public address and through a proxy, or straight.
+// proxiedClient returns a client and a URL that leads it to the address: through a proxy by
+// a name that stands for a public address, or directly.
 func proxiedClient(t *testing.T, ca *authority, address string, proxied, secure bool) (*Client, string) {
 	t.Helper()
 	scheme := map[bool]string{false: "http://", true: "https://"}[secure]
@@ -177,7 +177,7 @@ func proxiedClient(t *testing.T, ca *authority, address string, proxied, secure 
 	return setup(t, config), scheme + "receiver.example.:" + port + "/"
 }
 
-// Connections are kept over TLS, too, and looking at them takes nothing from them.
+// Connections are kept over TLS, too, and the check for pending data loses nothing.
 func TestKeptOverTLS(t *testing.T) {
 	t.Parallel()
 	for way, version := range ways {
@@ -191,7 +191,7 @@ func TestKeptOverTLS(t *testing.T) {
 					options.TLS.MaxVersion = version
 				}
 				receiver := receivertest.NewWith(t, options)
-				receiver.Default(receivertest.Step{Body: strings.Repeat("b", 20<<10)}) // more than a record
+				receiver.Default(receivertest.Step{Body: strings.Repeat("b", 20<<10)}) // more than one record
 				c, url := proxiedClient(t, ca, receiver.Addr().String(), proxied, version != 0)
 				for i := range 20 {
 					r := c.Send(t.Context(), Request{EndpointID: "ep_1", URL: url, Body: []byte("{}"), Timeout: patience})
@@ -199,7 +199,7 @@ func TestKeptOverTLS(t *testing.T) {
 					if i == 10 {
 						kept := entry(c.pool.oldest.Front())
 						for range 100 {
-							require.True(t, kept.quiet(true))
+							require.True(t, kept.noPendingData(true))
 						}
 					}
 				}
@@ -209,8 +209,9 @@ func TestKeptOverTLS(t *testing.T) {
 	}
 }
 
-// tlsRecords writes TLS 1.3 records of any kind in place of a tls.Conn, with its keys: what
-// OpenSSL, Java and others send after the handshake, and crypto/tls's server does not.
+// tlsRecords writes TLS 1.3 records of any type in place of a tls.Conn, with its keys:
+// messages that OpenSSL, Java and others send after the handshake and crypto/tls's server
+// does not.
 type tlsRecords struct {
 	secret []byte
 	aead   cipher.AEAD
@@ -273,8 +274,8 @@ func (r *tlsRecords) keyUpdate(t *testing.T, asks bool) string {
 	return sealed
 }
 
-// What TLS says for itself between two requests does not cost the connection, and what
-// ends it does.
+// TLS messages between two requests do not close the connection, unless they end the
+// session.
 func TestTLSBetweenRequests(t *testing.T) {
 	t.Parallel()
 	ticket := func(_ *testing.T, r *tlsRecords) string { return r.ticket() }
@@ -373,8 +374,8 @@ func serverSecret(t *testing.T, log string) []byte {
 	return secret
 }
 
-// Both ways of reading what is there: one for where a socket can be asked without waiting,
-// one for everywhere else.
+// Both implementations of a non-blocking read: the one for Unix and the one for all other
+// systems.
 func TestReadNow(t *testing.T) {
 	t.Parallel()
 	for name, read := range map[string]func(*net.TCPConn, []byte) (int, error){
@@ -395,7 +396,7 @@ func TestReadNow(t *testing.T) {
 			plain, err := net.Dial("tcp", address)
 			require.NoError(t, err)
 			defer plain.Close()
-			conn, err := ofTCP(plain)
+			conn, err := asTCPConn(plain)
 			require.NoError(t, err)
 			p := make([]byte, 10)
 			for _, text := range []string{"", "abc", "de"} {

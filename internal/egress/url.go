@@ -7,32 +7,30 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+
+	"github.com/everpost/everpost/internal/webhook"
 )
 
-// MaxURLBytes is the longest URL an endpoint may have.
-const MaxURLBytes = 2048
-
-// target is a URL that passed the guard, taken apart for dialling.
+// target is a parsed URL that passed the guard.
 type target struct {
 	url     *url.URL
 	host    string         // without brackets and port
-	address string         // host:port as net.Dial wants it
-	exempt  netip.AddrPort // let through by the dial check although not public
-	named   bool           // the host is a name that has to be looked up
+	address string         // host:port for net.Dial
+	exempt  netip.AddrPort // allowed by the dial check although not public
+	named   bool           // the host is a name that must be resolved
 
-	endpoint    string           // whose the URL is; "" for that of a token server
-	certificate *tls.Certificate // of ours; nil for none
+	endpoint    string           // id of the URL's endpoint; "" for a token server's URL
+	certificate *tls.Certificate // client certificate; nil for none
 }
 
-// CheckURL parses the URL of an endpoint and returns a *DeniedError when no
-// request may be sent to it. It is asked when an endpoint is created or changed
-// and again before every request, because the operator's policy may have changed
-// in between. The error has everything that is wrong.
+// CheckURL parses the URL of an endpoint and returns a *DeniedError with all reasons when
+// no request may be sent to it. It runs when an endpoint is created or changed and again
+// before every request, because the operator's policy may have changed in between.
 //
-// Literal addresses are judged here; names only when they are dialled. What looks
-// like an address but is none for Go ("127.1", "2130706433") is a name: it goes
-// to the resolver, and the dial check sees the address that comes back. The name
-// "localhost" is judged as the addresses that it stands for.
+// Literal addresses are checked here, names only when they are dialled. A host that looks
+// like an address but is none for Go ("127.1", "2130706433") is a name: the resolver gets
+// it, and the dial check sees the resulting address. The name "localhost" is checked as the
+// loopback addresses.
 func (g *Guard) CheckURL(raw string) (*url.URL, error) {
 	t, err := g.target(raw, netip.AddrPort{})
 	if err != nil {
@@ -41,58 +39,57 @@ func (g *Guard) CheckURL(raw string) (*url.URL, error) {
 	return t.url, nil
 }
 
-// target is CheckURL with one address exempted: a URL whose host is literally that
-// address may be http, on any port, and may be dialled. A name that resolves to it
-// gains nothing.
+// target is CheckURL with one exempt address: a URL whose host is literally that address
+// may be http, on any port, and may be dialled. A name that resolves to it is not exempt.
 func (g *Guard) target(raw string, exempt netip.AddrPort) (target, error) {
-	if len(raw) > MaxURLBytes {
-		return target{}, denied("must not be longer than " + strconv.Itoa(MaxURLBytes) + " bytes")
+	if len(raw) > webhook.MaxURLBytes {
+		return target{}, denied("must not be longer than " + strconv.Itoa(webhook.MaxURLBytes) + " bytes")
 	}
-	var wrong []string
+	var reasons []string
 	plain := plainPath(raw)
 	if plain != raw {
-		wrong = append(wrong, "must not contain blanks, control characters or characters beyond ASCII after the host (write them as %20, %C3%BC, …)")
+		reasons = append(reasons, "must not contain blanks, control characters or characters beyond ASCII after the host (write them as %20, %C3%BC, …)")
 	}
 	u, err := url.Parse(plain)
 	if err != nil {
-		return target{}, denied(append(wrong, "is not a valid URL")...) // the parser's error repeats the URL
+		return target{}, denied(append(reasons, "is not a valid URL")...) // the parser's error repeats the URL
 	}
 	if u.Scheme == "" {
-		return target{}, denied(append(wrong, "must begin with https://")...)
+		return target{}, denied(append(reasons, "must begin with https://")...)
 	}
 	t := target{url: u, host: u.Hostname()}
 	port, portErr := portOf(u)
 	literal, err := netip.ParseAddr(t.host)
 	if err == nil && exempt.IsValid() && netip.AddrPortFrom(literal, port) == exempt && (u.Scheme == "https" || u.Scheme == "http") {
 		t.exempt = exempt
-		wrong = append(wrong, g.wrongExempt(literal)...)
+		reasons = append(reasons, g.exemptReasons(literal)...)
 	} else {
-		wrong = append(wrong, g.wrongScheme(u.Scheme)...)
-		wrong = append(wrong, g.wrongHost(u, literal)...)
+		reasons = append(reasons, g.schemeReasons(u.Scheme)...)
+		reasons = append(reasons, g.hostReasons(u, literal)...)
 	}
 	if u.User != nil {
-		wrong = append(wrong, "must not contain a user name or password")
+		reasons = append(reasons, "must not contain a user name or password")
 	}
 	if strings.Contains(raw, "#") {
-		wrong = append(wrong, "must not contain a fragment")
+		reasons = append(reasons, "must not contain a fragment")
 	}
 	switch {
 	case portErr != nil:
-		wrong = append(wrong, portErr.Error())
+		reasons = append(reasons, portErr.Error())
 	case !t.exempt.IsValid() && t.host != "":
-		wrong = append(wrong, g.wrongPort(port)...)
+		reasons = append(reasons, g.portReasons(port)...)
 	}
-	if len(wrong) > 0 {
-		return target{}, denied(wrong...)
+	if len(reasons) > 0 {
+		return target{}, denied(reasons...)
 	}
 	t.named = !literal.IsValid() && !isLocalhost(t.host)
 	t.address = net.JoinHostPort(t.host, strconv.Itoa(int(port)))
 	return t, nil
 }
 
-// wrongHost is why no request may go to the URL's host, nil when it may. The literal is
-// its address, if it is one and no name.
-func (g *Guard) wrongHost(u *url.URL, literal netip.Addr) []string {
+// hostReasons returns why no request may go to the URL's host, nil when it may. literal is
+// the host's address, the zero value if the host is a name.
+func (g *Guard) hostReasons(u *url.URL, literal netip.Addr) []string {
 	host := u.Hostname()
 	switch {
 	case host == "":
@@ -100,24 +97,24 @@ func (g *Guard) wrongHost(u *url.URL, literal netip.Addr) []string {
 	case literal.IsValid() && literal.Is6() != (u.Host[0] == '['):
 		return []string{"the host is not valid"}
 	case literal.IsValid():
-		return g.wrongAddr(literal)
+		return g.addrReasons(literal)
 	case !validHost(host) || u.Host[0] == '[':
 		return []string{"the host is not valid (names beyond ASCII are written in their xn-- form)"}
 	case isLocalhost(host):
-		return g.wrongLocalhost()
+		return g.localhostReasons()
 	default:
 		return nil
 	}
 }
 
-// plainPath is the URL with everything replaced that may stand in a URL after its host in
-// its escaped form only. net/http would write such a query as it is, and a blank in it
-// ends the request's target: /?x HTTP/1.1.
+// plainPath returns the URL with every byte after the host replaced that must be
+// percent-encoded there. net/http would write such a query unchanged, and a blank in it
+// ends the request target: /?x HTTP/1.1.
 func plainPath(raw string) string {
 	_, rest, _ := strings.Cut(raw, "://")
 	host := strings.IndexAny(rest, "/?#")
 	if host < 0 {
-		return raw // what is wrong with a host is found otherwise, and that there is none
+		return raw // later checks report an invalid or missing host
 	}
 	text := []byte(raw)
 	for i := len(raw) - len(rest) + host; i < len(text); i++ {
@@ -128,7 +125,7 @@ func plainPath(raw string) string {
 	return string(text)
 }
 
-func (g *Guard) wrongScheme(scheme string) []string {
+func (g *Guard) schemeReasons(scheme string) []string {
 	switch {
 	case scheme == "https", scheme == "http" && g.allowHTTP:
 		return nil
@@ -141,20 +138,20 @@ func (g *Guard) wrongScheme(scheme string) []string {
 	}
 }
 
-// isLocalhost reports whether the name stands for loopback and nothing else (RFC 6761,
-// section 6.3): what it leads to is no secret.
+// isLocalhost reports whether the name always resolves to loopback (RFC 6761, section 6.3),
+// so that its address is not confidential.
 func isLocalhost(host string) bool {
 	host = strings.ToLower(strings.TrimSuffix(host, "."))
 	return host == "localhost" || strings.HasSuffix(host, ".localhost")
 }
 
-// wrongLocalhost: one of the two families is enough.
-func (g *Guard) wrongLocalhost() []string {
-	wrong := g.wrongAddr(netip.AddrFrom4([4]byte{127, 0, 0, 1}))
-	if g.wrongAddr(netip.IPv6Loopback()) == nil {
+// localhostReasons returns nil when the guard allows IPv4 or IPv6 loopback.
+func (g *Guard) localhostReasons() []string {
+	reasons := g.addrReasons(netip.AddrFrom4([4]byte{127, 0, 0, 1}))
+	if g.addrReasons(netip.IPv6Loopback()) == nil {
 		return nil
 	}
-	return wrong
+	return reasons
 }
 
 func portOf(u *url.URL) (uint16, error) {
@@ -175,8 +172,8 @@ func portOf(u *url.URL) (uint16, error) {
 }
 
 // validHost reports whether the name has the form of RFC 1123, section 2.1, with
-// underscores tolerated and one dot at the end. Everything else is refused so that
-// no two readers of the URL can see different hosts in it.
+// underscores and one trailing dot tolerated. Everything else is refused so that no two
+// parsers of the URL see different hosts.
 func validHost(host string) bool {
 	host = strings.TrimSuffix(host, ".")
 	if len(host) > 253 {

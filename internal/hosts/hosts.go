@@ -1,9 +1,10 @@
-// Package hosts keeps web pages out of listeners that ask nobody who they are.
+// Package hosts protects listeners without authentication from web pages.
 //
-// A page that a browser on this network shows can have its own name resolve to such a listener (DNS
-// rebinding): to the browser both have one origin then, and the page reads what it answers. But the
-// request still has the page's name in its Host field. So only names that an operator has listed are
-// answered. Addresses and localhost always are: nobody can have them resolve elsewhere.
+// With DNS rebinding, a page in a browser on this network can make its own name resolve to such a
+// listener. The browser then considers both the same origin and lets the page read the responses.
+// Such a request has the page's name in its Host field, so a listener answers only names that the
+// operator has listed. It always answers IP addresses and localhost, which need no lookup that an
+// attacker could change.
 package hosts
 
 import (
@@ -14,18 +15,18 @@ import (
 	"strings"
 )
 
-// Allowed are the names that a listener answers to, beside addresses and localhost.
+// Allowed are the names that a listener answers, in addition to IP addresses and localhost.
 type Allowed struct {
-	// Any lets every name through: for a listener behind something that checks names itself.
+	// Any allows every name, for a listener behind a proxy that checks names.
 	Any bool
 
-	// Names are host names in lower case, without a port. "*.example.com" stands for every name below
+	// Names are host names in lower case, without a port. "*.example.com" matches every name below
 	// example.com.
 	Names []string
 }
 
-// Admits reports whether a request with this Host field is answered. An empty one is: only programs
-// send it, such as the health checks of load balancers over HTTP/1.0.
+// Admits reports whether a request with this Host field is allowed. An empty one is allowed: only
+// programs send it, such as HTTP/1.0 health checks of load balancers.
 func (a Allowed) Admits(host string) bool {
 	if a.Any || host == "" {
 		return true
@@ -51,8 +52,8 @@ func (a Allowed) Admits(host string) bool {
 	return false
 }
 
-// Check answers 403 to requests for names that are not allowed, and passes all others on. The answer
-// names the setting that allows a name.
+// Check responds with 403 to requests for names that are not allowed. The response contains the name
+// of the setting that allows a name.
 func Check(next http.Handler, allowed Allowed, setting string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !allowed.Admits(r.Host) {
@@ -63,10 +64,9 @@ func Check(next http.Handler, allowed Allowed, setting string) http.Handler {
 	})
 }
 
-// SameSite answers 403 to requests that a browser makes for a page of another site, and passes all
-// others on: what is behind it costs something even when the page cannot read the answer. Browsers
-// say where a request comes from in Sec-Fetch-Site, and older ones at least in Origin; programs say
-// neither.
+// SameSite responds with 403 to a browser's requests from pages of other sites, because such a request
+// has effects even if the page cannot read the response. Browsers send the origin of a request in
+// Sec-Fetch-Site, older ones in Origin; other clients send neither.
 func SameSite(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if crossSite(r) {
@@ -79,7 +79,7 @@ func SameSite(next http.Handler) http.Handler {
 
 func crossSite(r *http.Request) bool {
 	switch r.Header.Get("Sec-Fetch-Site") {
-	case "same-origin", "none": // none: typed, or from a bookmark
+	case "same-origin", "none": // none: entered by the user, or from a bookmark
 		return false
 	case "":
 		origin := r.Header.Get("Origin")
@@ -87,9 +87,9 @@ func crossSite(r *http.Request) bool {
 			return false
 		}
 		u, err := url.Parse(origin)
-		return err != nil || !strings.EqualFold(u.Host, r.Host) // "null" has no host
+		return err != nil || !strings.EqualFold(u.Host, r.Host) // the origin "null" has no host
 	}
-	return true // cross-site; same-site, which another port of this machine is too; and what is not known
+	return true // cross-site; same-site, which includes other ports of this machine; and unknown values
 }
 
 func refuse(w http.ResponseWriter, text string) {

@@ -17,7 +17,7 @@ func TestAdmits(t *testing.T) {
 		"":                       true,
 		"127.0.0.1":              true,
 		"127.0.0.1:8081":         true,
-		"10.1.2.3:8081":          true, // a pod's
+		"10.1.2.3:8081":          true, // the address of a pod
 		"[::1]":                  true,
 		"[::1]:8081":             true,
 		"[fe80::1%eth0]:8081":    true,
@@ -75,7 +75,7 @@ func TestSameSite(t *testing.T) {
 		site, origin string
 		want         int
 	}{
-		{"", "", http.StatusOK}, // a program
+		{"", "", http.StatusOK}, // not a browser
 		{"none", "", http.StatusOK},
 		{"same-origin", "", http.StatusOK},
 		{"same-origin", "http://127.0.0.1:8081", http.StatusOK},

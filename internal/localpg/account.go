@@ -11,15 +11,15 @@ import (
 	"syscall"
 )
 
-// account is whom the database's processes run as.
+// account is the operating system user that the database's processes run as.
 type account struct {
 	name     string
 	uid, gid int
-	dropped  bool // not the caller's own account: credentials are dropped for the child
+	dropped  bool // not the caller's own account: the child runs with other credentials
 }
 
-// databaseAccount returns the caller's own account, or, because PostgreSQL refuses to run as root,
-// that of "postgres" (which its packages make) or else "nobody".
+// databaseAccount returns the caller's own account. PostgreSQL refuses to run as root; for
+// root it returns the account "postgres" (created by PostgreSQL's packages), else "nobody".
 func databaseAccount() (account, error) {
 	if os.Geteuid() != 0 {
 		name, err := userName(os.Geteuid())
@@ -43,7 +43,7 @@ func databaseAccount() (account, error) {
 	return account{}, errors.New("PostgreSQL does not run as root, and there is neither a user postgres nor a user nobody: add one")
 }
 
-// userName returns the name that PostgreSQL, too, will find for a user id.
+// userName returns a user id's name. PostgreSQL looks it up in the same way.
 func userName(uid int) (string, error) {
 	u, err := user.LookupId(strconv.Itoa(uid))
 	if err != nil {
@@ -52,7 +52,7 @@ func userName(uid int) (string, error) {
 	return u.Username, nil
 }
 
-// credential returns what to put into a child's attributes; nil keeps the caller's.
+// credential returns the credential for a child's attributes; nil keeps the caller's.
 func (a account) credential() *syscall.Credential {
 	if !a.dropped {
 		return nil
@@ -60,7 +60,7 @@ func (a account) credential() *syscall.Credential {
 	return &syscall.Credential{Uid: uint32(a.uid), Gid: uint32(a.gid)} //nolint:gosec // ids come from the kernel or passwd
 }
 
-// own hands a directory to the account.
+// own makes the account the owner of a directory.
 func (a account) own(dir string) error {
 	if !a.dropped {
 		return nil
@@ -71,8 +71,8 @@ func (a account) own(dir string) error {
 	return nil
 }
 
-// canEnter reports whether the account can enter dir. The kernel is asked, by a child that changes
-// into it, because access lists and security modules also have a say.
+// canEnter reports whether the account can enter dir. A child process tries it, because
+// access lists and security modules also decide.
 func (a account) canEnter(ctx context.Context, bin binaries, dir string) (bool, error) {
 	if !a.dropped {
 		return true, nil

@@ -14,21 +14,23 @@ import (
 	"time"
 )
 
-// oldestMajor is the oldest release that is both maintained upstream and able to run what Everpost
-// and Temporal (which asks for 12) need.
+// oldestMajor is the oldest release that upstream maintains and that can run what Everpost
+// and Temporal (which requires 12) need.
 const oldestMajor = 14
 
-// versionTimeout bounds `postgres --version`: what sits under that name may be anything.
+// versionTimeout bounds `postgres --version`: any program may have that name.
 const versionTimeout = 5 * time.Second
 
-// ErrNotInstalled says that no usable PostgreSQL was found. The message names the remedy.
+// ErrNotInstalled reports that no usable PostgreSQL was found. Its message says how to
+// install one.
 var ErrNotInstalled = errors.New(
 	"PostgreSQL is not installed: install it (Debian, Ubuntu: apt-get install postgresql; " +
 		"macOS: brew install postgresql@17), or give Everpost the URL of a running one (EVERPOST_DATABASE_URL)")
 
-// Find returns the directory that holds initdb and postgres: those on PATH, else the newest under
-// /usr/lib/postgresql (Debian), /usr/pgsql-* (Red Hat) and Homebrew's directories. A directory
-// counts only when both are there and postgres says its version. None: ErrNotInstalled.
+// Find returns the directory that contains initdb and postgres: the one on PATH, else the
+// newest under /usr/lib/postgresql (Debian), /usr/pgsql-* (Red Hat) and Homebrew's
+// directories. A directory only counts when it has both programs and postgres prints its
+// version. Without any it returns ErrNotInstalled.
 func Find(ctx context.Context) (string, error) {
 	bin, err := find(ctx, searchDirs(ctx), 0)
 	if err != nil {
@@ -58,7 +60,7 @@ func find(ctx context.Context, dirs []string, major int) (binaries, error) {
 		}
 		seen = append(seen, fmt.Sprintf("%d in %s", bin.major, bin.dir))
 	}
-	if err := ctx.Err(); err != nil { // a program may be there and not have answered in time
+	if err := ctx.Err(); err != nil { // a program may exist and not have responded in time
 		return binaries{}, fmt.Errorf("look for PostgreSQL: %w", err)
 	}
 	switch {
@@ -71,7 +73,8 @@ func find(ctx context.Context, dirs []string, major int) (binaries, error) {
 	}
 }
 
-// wrongMajorError says that PostgreSQL is installed, but not the release that made the cluster.
+// wrongMajorError reports that PostgreSQL is installed, but not the release that created
+// the cluster.
 type wrongMajorError struct {
 	want  int
 	found string
@@ -81,12 +84,12 @@ func (e *wrongMajorError) Error() string {
 	return fmt.Sprintf("PostgreSQL %d is needed, found only %s", e.want, e.found)
 }
 
-// searchDirs lists where PostgreSQL may be, best first, without duplicates.
+// searchDirs lists the directories where PostgreSQL may be, best first, without duplicates.
 func searchDirs(ctx context.Context) []string {
 	var dirs []string
 	add := func(dir string) {
 		// A package manager may link single programs into a common directory; the server's
-		// libraries are beside the real ones.
+		// libraries are next to the real programs.
 		if resolved, err := filepath.EvalSymlinks(dir); err == nil && !slices.Contains(dirs, resolved) {
 			dirs = append(dirs, resolved)
 		}
@@ -116,7 +119,7 @@ func searchDirs(ctx context.Context) []string {
 	} {
 		matches, err := filepath.Glob(pattern)
 		if err != nil {
-			continue // only a malformed pattern, and these are not
+			continue // only for a malformed pattern
 		}
 		slices.SortFunc(matches, func(a, b string) int { return pathMajor(b) - pathMajor(a) })
 		for _, dir := range matches {
@@ -136,8 +139,8 @@ func pgConfigBinDir(ctx context.Context) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// pathMajor reads the release out of a directory's name, "/usr/lib/postgresql/17/bin" → 17; 0 when
-// there is none.
+// pathMajor returns the release in a directory's name, "/usr/lib/postgresql/17/bin" → 17; 0
+// when there is none.
 func pathMajor(dir string) int {
 	name := filepath.Base(filepath.Dir(dir))
 	digits := name[strings.LastIndexAny(name, "@-")+1:]
@@ -148,7 +151,7 @@ func pathMajor(dir string) int {
 	return major
 }
 
-// inspect tells what release dir holds, or why it holds none that can be used.
+// inspect returns the release in dir, or why dir has none that can be used.
 func inspect(ctx context.Context, dir string) (binaries, error) {
 	bin := binaries{dir: dir}
 	for _, name := range []string{"initdb", "postgres"} {
@@ -170,8 +173,8 @@ func inspect(ctx context.Context, dir string) (binaries, error) {
 	return bin, err
 }
 
-// parseVersion reads the major version out of what `postgres --version` prints:
-// "postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)", "postgres (PostgreSQL) 19beta1".
+// parseVersion returns the major version in the output of `postgres --version`: "postgres
+// (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)", "postgres (PostgreSQL) 19beta1".
 func parseVersion(s string) (int, error) {
 	m := regexp.MustCompile(`^postgres \(PostgreSQL\) (\d{1,4})(?:\D|$)`).FindStringSubmatch(s)
 	if m == nil {

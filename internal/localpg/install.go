@@ -10,16 +10,16 @@ import (
 	"strings"
 )
 
-// noMainCluster keeps Debian's packages from making and starting a cluster of their own
-// (createcluster.d is read by pg_createcluster, see its manual page).
+// noMainCluster prevents Debian's packages from creating and starting a cluster of their
+// own (pg_createcluster reads createcluster.d, see its manual page).
 const (
 	noMainClusterFile = "/etc/postgresql-common/createcluster.d/everpost.conf"
 	noMainCluster     = "create_main_cluster = false\n"
 )
 
-// Install installs PostgreSQL with apt-get, which takes root on a Debian or one of its kin; the
-// distribution's own cluster is not made. Anywhere else it returns ErrNotInstalled, whose message
-// says what to install. It does nothing when PostgreSQL is there.
+// Install installs PostgreSQL with apt-get, which requires root on Debian or a derivative,
+// without the distribution's own cluster. On other systems it returns ErrNotInstalled,
+// whose message says what to install. It does nothing when PostgreSQL is installed.
 func Install(ctx context.Context) error {
 	_, err := Find(ctx)
 	if err == nil || !errors.Is(err, ErrNotInstalled) {
@@ -37,7 +37,7 @@ func Install(ctx context.Context) error {
 		if err := os.WriteFile(noMainClusterFile, []byte(noMainCluster), 0o644); err != nil { //nolint:gosec // a system configuration file
 			return fmt.Errorf("keep apt-get from making a cluster: %w", err)
 		}
-		// What the operator installs later is no business of ours.
+		// Later installations by the operator must not be affected.
 		defer func() { _ = os.Remove(noMainClusterFile) }()
 	}
 	for _, args := range [][]string{
@@ -54,7 +54,7 @@ func Install(ctx context.Context) error {
 	return err
 }
 
-// lastLine returns the last line of s that says something.
+// lastLine returns the last non-empty line of s.
 func lastLine(s string) string {
 	lines := strings.Split(strings.TrimSpace(s), "\n")
 	return strings.TrimSpace(lines[len(lines)-1])

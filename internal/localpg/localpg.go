@@ -1,16 +1,16 @@
-// Package localpg runs a private PostgreSQL server as a child process: it finds the installed
-// binaries, makes a cluster in a data directory, starts and watches the server, and leaves none
-// behind when its parent dies.
+// Package localpg runs a private PostgreSQL server as a child process: it finds the
+// installed binaries, creates a cluster in a data directory, starts and supervises the
+// server, and stops it when its parent process dies.
 //
-// The server is reachable over one Unix socket only and trusts the operating system's word on who
-// connects (peer authentication), so there is no password to keep and no port to be taken.
+// The server listens on one Unix socket only and authenticates connections by the operating
+// system's user (peer authentication), so it needs neither a password nor a TCP port.
 //
-// What a data directory holds:
+// A data directory contains:
 //
-//	everpost.lock      held with flock(2) while an Everpost runs here; its text is that process's id
-//	VERSION            the layout of this directory, an integer
+//	everpost.lock      locked with flock(2) while an Everpost uses the directory; contains its process id
+//	VERSION            the version of the directory's layout, an integer
 //	postgres/          the cluster
-//	postgres.location  instead of postgres/, the absolute path of a cluster that lives elsewhere
+//	postgres.location  instead of postgres/: the absolute path of a cluster in another directory
 package localpg
 
 import (
@@ -28,10 +28,11 @@ import (
 )
 
 const (
-	// Database is the database that every new cluster holds for its owner's own tables.
+	// Database is the database that every new cluster contains for Everpost's own tables.
 	Database = "everpost"
 
-	// superuser is the only role of the cluster; the map in pg_ident.conf says who may use it.
+	// superuser is the only role of a new cluster; the map in pg_ident.conf lists the
+	// accounts that may use it.
 	superuser = "everpost"
 
 	// port only names the socket file (".s.PGSQL.5432"): the server does not listen on TCP.
@@ -41,41 +42,41 @@ const (
 	defaultFallbackDir    = "/var/lib/everpost"
 )
 
-// Options says where a cluster lives and how it is run.
+// Options configures a cluster and its server.
 type Options struct {
-	// Dir is the data directory. It is made when absent. Required.
+	// Dir is the data directory. It is created when absent. Required.
 	Dir string
 
-	// Lock is the caller's lock on Dir. Nil: Start takes the lock and Stop gives it back.
+	// Lock is the caller's lock on Dir. If it is nil, Start locks Dir and Stop unlocks it.
 	Lock *Lock
 
-	// Log gets what the server says and what this package decides. Nil discards it.
+	// Log gets the server's messages and this package's own. Nil discards them.
 	Log *slog.Logger
 
 	// MaxConnections is the server's max_connections. Defaults to 200.
 	MaxConnections int
 
-	// Settings are further server settings by name; they win over the ones set here.
+	// Settings are further server settings by name; they override this package's.
 	Settings map[string]string
 
-	// BinDir is the directory of initdb and postgres. Defaults to what Find finds, or, for an
-	// existing cluster, to the installed release that made it.
+	// BinDir is the directory of initdb and postgres. Defaults to the result of Find, or,
+	// for an existing cluster, to the installed release that created it.
 	BinDir string
 
 	// FallbackDir is where the cluster goes when the caller is root and the account that runs the
 	// database cannot enter Dir. Defaults to /var/lib/everpost.
 	FallbackDir string
 
-	// socketDir is where the socket goes when it cannot lie in the cluster's own
-	// directory: a server that takes another one's place keeps its address. Empty:
-	// a new directory.
+	// socketDir is the directory of the socket when the cluster's own directory is not
+	// suitable: a restarted server keeps its address. Empty: a new directory.
 	socketDir string
 
-	// Unsafe turns off every wait for the disk. For tests: a crash of the machine ruins the cluster.
+	// Unsafe turns off fsync, full_page_writes and synchronous_commit. For tests: a crash
+	// of the machine corrupts the cluster.
 	Unsafe bool
 }
 
-// withDefaults returns a copy in which every optional field has its value.
+// withDefaults returns a copy with the defaults filled in.
 func (o Options) withDefaults() (Options, error) {
 	if o.Dir == "" {
 		return o, errors.New("data directory: not set")
@@ -106,21 +107,22 @@ type Cluster struct {
 	socketDir string
 	log       *slog.Logger
 	server    *process
-	cleanups  []func() // run last to first once the server has ended
+	cleanups  []func() // run in reverse order when the server has ended
 
 	stopping chan struct{} // closed by the first Stop
-	died     chan struct{} // closed when the server ended although nobody stopped it
+	died     chan struct{} // closed when the server ended without Stop
 	settled  chan struct{} // closed when the server has ended and the cleanups have run
 	stopOnce sync.Once
 }
 
-// Start makes the cluster of o.Dir when there is none, starts its server and returns when it
-// accepts connections.
+// Start creates the cluster of o.Dir when there is none, starts its server and returns when
+// the server accepts connections.
 //
-// It fails, with nothing left running, when PostgreSQL is not installed (ErrNotInstalled), when the
-// directory is in use (*InUseError), was made by a newer Everpost or by another major release of
-// PostgreSQL, or when the server ends before it is ready; then the error carries its last words.
-// Cancelling ctx ends the start, not a server that has been returned.
+// It fails, with nothing left running, when PostgreSQL is not installed (ErrNotInstalled),
+// when the directory is in use (*InUseError), when a newer Everpost or another major
+// release of PostgreSQL created it, or when the server ends before it is ready; that error
+// contains the server's last messages. Cancelling ctx ends the start, not a server that has
+// been returned.
 func Start(ctx context.Context, o Options) (_ *Cluster, err error) {
 	o, err = o.withDefaults()
 	if err != nil {
@@ -174,11 +176,11 @@ func Start(ctx context.Context, o Options) (_ *Cluster, err error) {
 	return c, nil
 }
 
-// watch is the owner of what the server leaves behind; it ends with the server.
+// watch runs the cleanups when the server has ended.
 func (c *Cluster) watch() {
 	defer close(c.settled)
 	<-c.server.done
-	c.server.drain()
+	c.server.flushOutput()
 	runLastToFirst(c.cleanups)
 	select {
 	case <-c.stopping:
@@ -188,11 +190,12 @@ func (c *Cluster) watch() {
 	}
 }
 
-// URL returns the connection string of a database of this cluster, in the form that pgx and libpq
-// read. The database need not exist; Database always does.
+// URL returns the connection string of a database of this cluster, in the form that pgx and
+// libpq accept. The database need not exist; Database always does.
 func (c *Cluster) URL(database string) string { return urlOf(c.socketDir, database) }
 
-// RunningURL is URL of the cluster that another process runs in the data directory dir.
+// RunningURL is Cluster.URL for a cluster that another process runs in the data directory
+// dir.
 func RunningURL(dir, database string) (string, error) {
 	cluster, err := clusterLocation(dir)
 	if err != nil {
@@ -219,16 +222,17 @@ func urlOf(socketDir, database string) string {
 	return u.String()
 }
 
-// Dir returns the cluster's own directory, which is not under Options.Dir when it had to move.
+// Dir returns the cluster's own directory, which may be outside Options.Dir (see
+// Options.FallbackDir).
 func (c *Cluster) Dir() string { return c.dir }
 
 // PID returns the process id of the server's postmaster.
 func (c *Cluster) PID() int { return c.server.cmd.Process.Pid }
 
-// Done returns a channel that is closed when the server has ended although nobody called Stop.
+// Done returns a channel that is closed when the server has ended without a call of Stop.
 func (c *Cluster) Done() <-chan struct{} { return c.died }
 
-// Err says why the server ended by itself. It is nil until Done is closed.
+// Err returns why the server ended without a call of Stop. It is nil until Done is closed.
 func (c *Cluster) Err() error {
 	select {
 	case <-c.died:
@@ -238,16 +242,17 @@ func (c *Cluster) Err() error {
 	}
 }
 
-// How long the server gets to obey each further signal once ctx is done.
+// How long the server gets to end after each further signal once ctx is done.
 const (
 	quitGrace = 5 * time.Second
 	killGrace = 5 * time.Second
 )
 
-// Stop ends the server: clients are disconnected, open transactions rolled back, a checkpoint is
-// written (SIGINT). When ctx is done before that has happened the server is told to drop everything
-// (SIGQUIT; the next start then recovers from its log), and at last killed. It returns nil when the
-// server ended in good order, now or earlier. Calling it again waits for the first call's result.
+// Stop ends the server with SIGINT: it disconnects clients, rolls back open transactions
+// and writes a checkpoint. When ctx is done before the server has ended, Stop sends SIGQUIT
+// (the next start then recovers from the WAL), and finally SIGKILL. It returns nil when the
+// server ended without an error, now or earlier. Further calls wait for the first call's
+// result.
 func (c *Cluster) Stop(ctx context.Context) error {
 	c.stopOnce.Do(func() { close(c.stopping) })
 
@@ -284,7 +289,7 @@ func waitFor(ctx context.Context, done <-chan struct{}) bool {
 	}
 }
 
-// waitAtMost is for waits after a context has ended already.
+// waitAtMost waits after a context has already ended.
 func waitAtMost(grace time.Duration, done <-chan struct{}) bool {
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
@@ -302,7 +307,7 @@ func runLastToFirst(cleanups []func()) {
 	}
 }
 
-// exists reports whether path names something; what cannot be looked at counts as absent.
+// exists reports whether path exists; a path that cannot be inspected counts as absent.
 func exists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil

@@ -23,8 +23,8 @@ import (
 	"github.com/everpost/everpost/internal/localpg"
 )
 
-// helperDir, when set, makes the test binary a stand-in for Everpost: it starts a cluster in that
-// directory, says so, and runs until its input ends.
+// helperDir, when set, turns the test binary into a helper process that acts as Everpost:
+// it starts a cluster in that directory, reports it, and runs until its input ends.
 const helperDir = "LOCALPG_TEST_HELPER_DIR"
 
 func TestMain(m *testing.M) {
@@ -77,8 +77,8 @@ func queryInt(t *testing.T, c *localpg.Cluster, sql string) (n int) {
 	return n
 }
 
-// openDir is a directory that the database's user can enter also when the tests run as root:
-// testing's own are closed.
+// openDir returns a directory that the database's user can enter also when the tests run as
+// root: t.TempDir's are not accessible to it.
 func openDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "localpg-test-") //nolint:usetesting // the directory above t.TempDir is closed to the database's user
@@ -101,13 +101,20 @@ func start(t *testing.T, o localpg.Options) *localpg.Cluster {
 	return c
 }
 
+// alive reports whether a process runs, by the same rule as lookUp: an exiting process does not.
 func alive(pid int) bool {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		return syscall.Kill(pid, 0) == nil && !exists("/proc/self/stat")
 	}
 	_, rest, _ := strings.Cut(string(stat), ") ")
-	return !strings.HasPrefix(rest, "Z")
+	fields := strings.Fields(rest) // state, ppid, pgrp, session, tty, tpgid, flags, …
+	if len(fields) < 7 {
+		return false
+	}
+	flags, err := strconv.ParseUint(fields[6], 10, 64)
+	const exiting = 0x4 // PF_EXITING (include/linux/sched.h): about to become a zombie
+	return fields[0] != "Z" && (err != nil || flags&exiting == 0)
 }
 
 func exists(path string) bool {
@@ -138,7 +145,7 @@ func TestStartStopStart(t *testing.T) {
 	require.NoError(t, first.Err())
 	select {
 	case <-first.Done():
-		require.Fail(t, "a server that was told to stop did not die by itself")
+		require.Fail(t, "a stopped server did not end by itself")
 	default:
 	}
 
@@ -224,7 +231,7 @@ func TestStopWithoutTimeStillStops(t *testing.T) {
 	c := start(t, localpg.Options{Dir: dir})
 	done, cancel := context.WithCancel(t.Context())
 	cancel()
-	_ = c.Stop(done) // in good order or not: it is a race by design
+	_ = c.Stop(done) // with or without an error: the test is a race
 	require.False(t, alive(c.PID()))
 	require.Equal(t, 1, queryInt(t, start(t, localpg.Options{Dir: dir}), "SELECT 1"))
 }
@@ -238,7 +245,7 @@ func TestDirIsInUse(t *testing.T) {
 	require.EqualError(t, err, fmt.Sprintf("data directory %s is in use by another everpost (pid %d)", dir, os.Getpid()))
 	var inUse *localpg.InUseError
 	require.ErrorAs(t, err, &inUse)
-	require.True(t, alive(c.PID()), "whoever is refused harms nobody")
+	require.True(t, alive(c.PID()), "a refused start does not stop the running server")
 	require.Equal(t, 1, queryInt(t, c, "SELECT 1"))
 }
 
@@ -387,7 +394,7 @@ func TestKilledParentLeavesNoServer(t *testing.T) {
 	require.Equal(t, 1, queryInt(t, start(t, localpg.Options{Dir: dir}), "SELECT 1"))
 }
 
-// TestKilledParentAtOnce does not wait for the orphan to end: the next start has to.
+// TestKilledParentAtOnce does not wait until the orphan has ended: the next start must.
 func TestKilledParentAtOnce(t *testing.T) {
 	t.Parallel()
 	self, err := os.Executable()
@@ -456,7 +463,7 @@ func TestRootUnderAClosedDirectory(t *testing.T) {
 	require.Equal(t, 1, strings.Count(logged.String(), "the database lives elsewhere"))
 	require.NoError(t, query(t.Context(), c, "CREATE TABLE t AS SELECT 7 AS n"))
 
-	// A copy of the data directory names the same database.
+	// A copy of the data directory refers to the same cluster.
 	duplicate := filepath.Join(openDir(t), "copy")
 	require.NoError(t, os.CopyFS(duplicate, os.DirFS(dir)))
 	_, err := localpg.LockDir(t.Context(), duplicate, nil)
@@ -464,7 +471,7 @@ func TestRootUnderAClosedDirectory(t *testing.T) {
 	require.ErrorAs(t, err, &inUse)
 	require.NoError(t, c.Stop(t.Context()))
 
-	// The database is found again when the directory has been opened meanwhile.
+	// The cluster is still found after the directory's mode has been changed.
 	require.NoError(t, os.Chmod(closed, 0o755))
 	require.Equal(t, 7, queryInt(t, start(t, o), "SELECT n FROM t"))
 }

@@ -20,12 +20,12 @@ const (
 	locationFile = "postgres.location"
 	clusterDir   = "postgres"
 
-	// layout is the version of what a data directory holds and where. Raise it when an older
-	// Everpost would misread a directory that this one has written.
+	// layout is the version of the data directory's layout. Raise it when an older Everpost
+	// would misread a directory that this one has written.
 	layout = 1
 )
 
-// InUseError says that another process runs on a data directory.
+// InUseError reports that another process uses a data directory.
 type InUseError struct {
 	Dir string
 	PID int // 0 when it is not known
@@ -38,19 +38,20 @@ func (e *InUseError) Error() string {
 	return fmt.Sprintf("data directory %s is in use by another everpost (pid %d)", e.Dir, e.PID)
 }
 
-// Lock is the right to use a data directory. The kernel takes it back when the process ends,
-// however it ends.
+// Lock is an exclusive lock on a data directory. The kernel releases it when the process
+// ends.
 type Lock struct {
 	dir   string
-	files []*os.File // the data directory's own, and that of a cluster which lives elsewhere
+	files []*os.File // lock files of the data directory and of a cluster outside it
 }
 
-// LockDir takes the data directory, making it when absent: open for others to pass through when the
-// caller is root, because the database runs as another user, and closed otherwise. Files with
-// secrets in it must be closed by their own mode.
+// LockDir locks the data directory and creates it when absent. If the caller is root, other
+// users may pass through it, because the database runs as another user; otherwise only the
+// owner may. Files with secrets in it need a restrictive mode of their own.
 //
-// A server that outlived the Everpost which started it is stopped. LockDir returns *InUseError when
-// another Everpost holds the directory, and an error when a newer one has written it.
+// LockDir stops a server that outlived the Everpost that started it. It returns *InUseError
+// when another Everpost has the lock, and an error when a newer version has written the
+// directory.
 func LockDir(ctx context.Context, dir string, log *slog.Logger) (_ *Lock, err error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -83,7 +84,7 @@ func LockDir(ctx context.Context, dir string, log *slog.Logger) (_ *Lock, err er
 	if err != nil {
 		return nil, err
 	}
-	// Two data directories may name the same cluster when one is a copy of the other.
+	// Two data directories may refer to the same cluster when one is a copy of the other.
 	if filepath.Dir(cluster) != dir && exists(filepath.Dir(cluster)) {
 		if err := l.take(ctx, filepath.Dir(cluster)); err != nil {
 			return nil, err
@@ -99,13 +100,14 @@ func LockDir(ctx context.Context, dir string, log *slog.Logger) (_ *Lock, err er
 	return l, nil
 }
 
-// Release gives the directory back. Calling it again does nothing.
+// Release releases the lock. Calling it again does nothing.
 func (l *Lock) Release() {
 	for _, f := range l.files {
-		// The file stays: whoever waits for it holds the same one. The id in it would mislead.
+		// Keep the file: processes that wait for the lock have it open. Remove the process
+		// id, which is no longer valid.
 		_ = f.Truncate(0)
-		// Closing alone would leave the lock with a child that is just being started: until it
-		// executes its program it shares our open files.
+		// Closing alone would leave the lock with a child that is being started: it shares
+		// this process's open files until it executes its program.
 		_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN)
 		_ = f.Close()
 	}
@@ -114,10 +116,10 @@ func (l *Lock) Release() {
 
 func (l *Lock) covers(dir string) bool { return len(l.files) > 0 && l.dir == dir }
 
-// How long a lock is waited for whose holder is on its way out: a process that was killed gives its
-// locks back a moment after it has let go of its memory. A holder that lives and was not killed gets
-// holderGrace: a signal may be on its way, and so may the end of a process that cannot be seen from
-// here, in another container.
+// How long take waits for a lock whose holder is ending: the kernel releases a killed
+// process's locks a moment after its memory. A holder that is alive and not killed gets
+// holderGrace: a signal may be pending, or the process may be ending unseen in another
+// container.
 const (
 	killedGrace = 10 * time.Second
 	holderGrace = 250 * time.Millisecond
@@ -148,26 +150,26 @@ func (l *Lock) take(ctx context.Context, dir string) error {
 	return nil
 }
 
-// flock takes the lock, waiting for a holder that is on its way out. The error is
-// syscall.EWOULDBLOCK when another process keeps it.
+// flock takes the lock. It waits for a holder that is ending. The error is
+// syscall.EWOULDBLOCK when another process keeps the lock.
 func flock(ctx context.Context, f *os.File) error {
 	var err error
-	begun := time.Now()
+	started := time.Now()
 	done, ctxErr := poll(ctx, killedGrace, func() bool {
 		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
 			return true
 		}
-		return time.Since(begun) > holderGrace && !isLeaving(readPID(io.NewSectionReader(f, 0, maxPIDText)))
+		return time.Since(started) > holderGrace && !isEnding(readPID(io.NewSectionReader(f, 0, maxPIDText)))
 	})
 	if ctxErr != nil && !done {
 		return ctxErr
 	}
-	return err //nolint:wrapcheck // wrapped by take, which looks at it
+	return err //nolint:wrapcheck // take inspects and wraps it
 }
 
-// isLeaving reports whether a process has ended without having been collected, or was killed.
-func isLeaving(pid int) bool {
+// isEnding reports whether a process is a zombie or has a pending SIGKILL.
+func isEnding(pid int) bool {
 	if pid == 0 {
 		return false
 	}
@@ -175,7 +177,7 @@ func isLeaving(pid int) bool {
 	return err == nil && found && (p.dead || p.killed)
 }
 
-// maxPIDText bounds what is read of a lock file.
+// maxPIDText bounds what is read of a lock file, in bytes.
 const maxPIDText = 32
 
 func readPID(r io.Reader) int {
@@ -190,12 +192,12 @@ func readPID(r io.Reader) int {
 	return pid
 }
 
-// checkLayout refuses a directory of a newer Everpost and marks a fresh one as ours.
+// checkLayout refuses a directory of a newer Everpost and writes the layout into a new one.
 func checkLayout(dir string) error {
 	path := filepath.Join(dir, layoutFile)
 	text, err := os.ReadFile(path) //nolint:gosec // the operator's own directory
 	if errors.Is(err, os.ErrNotExist) {
-		return writeFileAtomically(path, strconv.Itoa(layout)+"\n")
+		return ReplaceFile(path, strconv.Itoa(layout)+"\n", 0o644)
 	}
 	if err != nil {
 		return fmt.Errorf("read layout of data directory: %w", err)
@@ -212,7 +214,7 @@ func checkLayout(dir string) error {
 	return nil
 }
 
-// clusterLocation returns where the cluster of a data directory is, or will be.
+// clusterLocation returns the path of a data directory's cluster, whether or not it exists.
 func clusterLocation(dir string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(dir, locationFile)) //nolint:gosec // the operator's own directory
 	if errors.Is(err, os.ErrNotExist) {
@@ -226,34 +228,4 @@ func clusterLocation(dir string) (string, error) {
 		return "", fmt.Errorf("data directory %s: %s holds %q instead of an absolute path", dir, locationFile, location)
 	}
 	return location, nil
-}
-
-// writeFileAtomically leaves either the old file or the whole new one, also after a power cut.
-func writeFileAtomically(path, text string) error {
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	_, err = f.WriteString(text)
-	err = errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	return syncDir(filepath.Dir(path))
-}
-
-// syncDir makes the names in a directory durable.
-func syncDir(dir string) error {
-	d, err := os.Open(dir) //nolint:gosec // the operator's own directory
-	if err != nil {
-		return fmt.Errorf("sync %s: %w", dir, err)
-	}
-	if err := errors.Join(d.Sync(), d.Close()); err != nil {
-		return fmt.Errorf("sync %s: %w", dir, err)
-	}
-	return nil
 }

@@ -7,7 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A child between fork and exec shares the open files of its parent, as a duplicate does.
+// Release works while a child is between fork and exec: the child shares the open files of
+// its parent, like a duplicate.
 func TestReleaseWhileAChildStarts(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

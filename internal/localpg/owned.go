@@ -10,18 +10,18 @@ import (
 	"syscall"
 )
 
-// The cluster's directory belongs to the account that runs the database, and this process may be
-// root. That account may put a link, a pipe or a device in the place of any file there, so nothing
-// in it is read or written by a path that would be followed.
+// The cluster's directory belongs to the account that runs the database, and this process
+// may be root. That account may replace any file there by a link, a pipe or a device, so
+// this process never follows links in it.
 
 // maxOwnedFile bounds what is read of a file that the database's account can write.
 const maxOwnedFile = 64 << 10
 
-// readOwned reads a file of a directory that another account owns. What is not a regular file is
-// refused, and so is a link; a file that is not there is os.ErrNotExist.
+// readOwned reads a regular file of a directory that another account owns. It refuses links
+// and other kinds of files; a missing file is os.ErrNotExist.
 func readOwned(dir, name string) ([]byte, error) {
 	path := filepath.Join(dir, name)
-	// O_NONBLOCK: opening a pipe would wait for a writer.
+	// O_NONBLOCK: opening a pipe would block until there is a writer.
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0) //nolint:gosec // no link is followed
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", path, linkError(err))
@@ -43,7 +43,7 @@ func readOwned(dir, name string) ([]byte, error) {
 
 var errNotRegular = errors.New("it is not a regular file: remove it")
 
-// linkError says in plain words that a file is a link.
+// linkError replaces ELOOP by a readable error.
 func linkError(err error) error {
 	if errors.Is(err, syscall.ELOOP) {
 		return errors.New("it is a symbolic link: remove it")
@@ -54,7 +54,8 @@ func linkError(err error) error {
 	return err
 }
 
-// writeOwned puts a new file of the account in the place of whatever has that name in dir.
+// writeOwned creates a file that the account owns, in place of whatever has that name in
+// dir.
 func writeOwned(dir, name, text string, a account) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -62,7 +63,7 @@ func writeOwned(dir, name, text string, a account) error {
 	}
 	defer func() { _ = root.Close() }()
 	draft := name + ".everpost"
-	err = root.Remove(draft) // of a start that was interrupted here
+	err = root.Remove(draft) // left by an interrupted start
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("write %s: %w", filepath.Join(dir, name), err)
 	}
@@ -83,9 +84,9 @@ func writeOwned(dir, name, text string, a account) error {
 	return nil
 }
 
-// removeSocketDir removes a directory that an earlier server had for its socket, if it is one that
-// this package has made: the name comes from a file of the database's account, and must not lead
-// anywhere else.
+// removeSocketDir removes the socket directory of an earlier server, if this package
+// created it: the path comes from a file of the database's account, which must not be able
+// to choose another directory.
 func removeSocketDir(dir, cluster string) {
 	if dir != filepath.Clean(dir) || filepath.Dir(dir) != filepath.Clean(os.TempDir()) || !strings.HasPrefix(filepath.Base(dir), socketDirPrefix) {
 		return
@@ -97,7 +98,7 @@ func removeSocketDir(dir, cluster string) {
 	_ = os.RemoveAll(dir) // follows no links
 }
 
-// ownerOf returns the user id of a file's owner, -1 when it is not known.
+// ownerOf returns the user id of a file's owner, -1 when it is unknown.
 func ownerOf(info os.FileInfo) int {
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
 		return int(stat.Uid)

@@ -15,28 +15,28 @@ import (
 )
 
 const (
-	// pollInterval is how often a file or a foreign process is looked at again: neither can be
-	// waited for.
+	// pollInterval is how often a file or a process of another parent is checked: there is
+	// no way to wait for either.
 	pollInterval = 5 * time.Millisecond
 
-	// orphanGrace is how long an orphaned server gets to obey a signal, and one that was killed to
-	// be gone.
+	// orphanGrace is how long an orphaned server gets to end after a signal.
 	orphanGrace = 10 * time.Second
 
-	// Names of a server's lock files: in its data directory, and beside its socket.
+	// Names of a server's lock files: in its data directory, and next to its socket.
 	postmasterFile = "postmaster.pid"
 	socketLockFile = ".s.PGSQL." + port + ".lock"
 )
 
-// postmaster is what a server writes about itself into postmaster.pid in its data directory: one
-// value per line (src/include/utils/pidfile.h). The lock file of its socket begins in the same way.
+// postmaster is the content of the file postmaster.pid, which a server writes into its data
+// directory: one value per line (src/include/utils/pidfile.h). The lock file of its socket
+// begins in the same way.
 type postmaster struct {
 	pid       int
 	socketDir string
 	ready     bool
 }
 
-// readPostmaster returns the file's content; ok is false when there is none, or only a beginning.
+// readPostmaster parses the file; ok is false when it is missing or incomplete.
 func readPostmaster(cluster string) (p postmaster, ok bool) {
 	const (
 		lineSocketDir = 4
@@ -48,7 +48,7 @@ func readPostmaster(cluster string) (p postmaster, ok bool) {
 	}
 	lines := strings.Split(string(text), "\n")
 	p.pid, err = strconv.Atoi(strings.TrimSpace(lines[0]))
-	if err != nil || p.pid <= 1 { // a server in single-user mode writes its id with a minus
+	if err != nil || p.pid <= 1 { // in single-user mode the id is negative
 		return p, false
 	}
 	if len(lines) > lineSocketDir {
@@ -60,71 +60,73 @@ func readPostmaster(cluster string) (p postmaster, ok bool) {
 	return p, true
 }
 
-// serves reports whether the process is alive and is the server of that cluster.
+// serves reports whether the process is running and is the server of that cluster.
 func (p postmaster) serves(cluster string) bool { return occupantOf(p.pid, cluster) == server }
 
-// program is what the system tells of a process.
+// program describes a process.
 type program struct {
 	pid, uid int
-	args     []string // none of a process that has ended, or of the kernel's own
-	dead     bool     // it has ended, or is ending, and nobody has collected it yet
-	killed   bool     // SIGKILL waits for it
+	args     []string // empty for zombies and kernel threads
+	dead     bool     // a zombie, or about to be one
+	killed   bool     // SIGKILL is pending
 }
 
-// occupant is what a process id in a lock file stands for now. An id alone says nothing: the kernel
-// gives it to another process after the server's end, after a reboot, and in a new container.
+// occupant is the process that a process id in a lock file refers to now. The id alone
+// proves nothing: the kernel may reuse it after the server's end, after a reboot, and in a
+// new container.
 type occupant uint8
 
 const (
-	nobody     occupant = iota // no such process
-	dead                       // a process that has ended or was killed, and was not collected yet
-	stranger                   // another program, or the server of another cluster
-	server                     // a living server of this cluster
-	singleUser                 // somebody works on this cluster with `postgres --single`
-	unknown                    // the system does not tell
+	noProcess    occupant = iota // no such process
+	dead                         // a zombie, or about to be one
+	otherProgram                 // another program, or the server of another cluster
+	server                       // a running server of this cluster
+	singleUser                   // `postgres --single` on this cluster
+	unknown                      // the system does not report it
 )
 
-// occupantOf says what a process is to a cluster.
+// occupantOf classifies a process with respect to a cluster.
 func occupantOf(pid int, cluster string) occupant {
 	p, found, err := lookUp(pid)
 	switch {
 	case err != nil:
 		return unknown
 	case !found:
-		return nobody
+		return noProcess
 	case p.dead:
 		return dead
 	}
 	return p.roleIn(cluster)
 }
 
-// roleIn says what a living process is to a cluster. It goes by the command line: PostgreSQL's
-// children replace theirs by a title ("postgres: checkpointer"). Only the owner of a cluster can
-// serve it (PostgreSQL itself sees to that), so nobody else can pass for a server by a name.
+// roleIn classifies a running process with respect to a cluster by its command line:
+// PostgreSQL's children replace theirs by a title ("postgres: checkpointer"). Only the
+// owner of a cluster can serve it (PostgreSQL ensures that), so a process of another user
+// is never its server.
 func (p program) roleIn(cluster string) occupant {
 	if len(p.args) == 0 {
-		return stranger
+		return otherProgram
 	}
 	name := filepath.Base(p.args[0])
 	if name != "postgres" && name != "postmaster" || p.uid != ownerOfPath(cluster) {
-		return stranger
+		return otherProgram
 	}
 	dir, given := dataDirArgument(p.args)
-	if !given { // from PGDATA: it is in it
+	if !given { // the directory comes from PGDATA: it is the working directory
 		if dir = workingDir(p.pid); dir == "" {
 			return unknown
 		}
 	}
 	switch {
 	case !sameDir(dir, cluster):
-		return stranger
+		return otherProgram
 	case slices.Contains(p.args, "--single") || slices.Contains(p.args, "--boot"):
 		return singleUser
 	}
 	return server
 }
 
-// dataDirArgument returns the data directory that a server's command line names.
+// dataDirArgument returns the data directory on a server's command line.
 func dataDirArgument(args []string) (dir string, given bool) {
 	for i, arg := range args[1:] {
 		rest, found := strings.CutPrefix(arg, "-D")
@@ -147,9 +149,9 @@ func sameDir(a, b string) bool {
 	return errA == nil && errB == nil && os.SameFile(infoA, infoB)
 }
 
-// endOrphans stops the servers of the cluster that are still running, and removes what dead ones
-// left behind if that would keep the next from starting. The caller holds the lock, so whoever
-// started those servers is gone.
+// endOrphans stops the cluster's servers that are still running, and removes lock files of
+// dead ones that would prevent a start. The caller holds the lock, so the process that
+// started those servers has ended.
 func endOrphans(ctx context.Context, cluster string, log *slog.Logger) error {
 	if !exists(cluster) {
 		return nil
@@ -167,42 +169,42 @@ func endOrphans(ctx context.Context, cluster string, log *slog.Logger) error {
 	return clearLocks(ctx, cluster, cluster, log)
 }
 
-// saysLocked reports whether a server that ended at once complained of a lock file.
-func saysLocked(words string) bool {
-	return strings.Contains(words, "lock file ") &&
-		(strings.Contains(words, " already exists") || strings.Contains(words, " is empty") || strings.Contains(words, "bogus data"))
+// reportsLockFile reports whether a server that ended at once complained about a lock file.
+func reportsLockFile(messages string) bool {
+	return strings.Contains(messages, "lock file ") &&
+		(strings.Contains(messages, " already exists") || strings.Contains(messages, " is empty") || strings.Contains(messages, "bogus data"))
 }
 
-// clearLocks removes the lock files of servers that are no more. PostgreSQL believes a lock file
-// that names any process of its user, also one that has ended and was not collected by its parent,
-// and one that it cannot read. It knows by itself that a process is not there.
+// clearLocks removes the lock files of servers that have ended. PostgreSQL refuses to start
+// when a lock file contains the id of any process of its user, even a zombie, or cannot be
+// read. It recognises by itself that a process does not exist.
 //
-// The file of a living server of this cluster is never removed; that of somebody who works on the
-// cluster in single-user mode is an error.
+// The file of a running server of this cluster is never removed. A server in single-user
+// mode on this cluster is an error.
 func clearLocks(ctx context.Context, cluster, socketDir string, log *slog.Logger) error {
 	for _, lock := range []string{filepath.Join(cluster, postmasterFile), filepath.Join(socketDir, socketLockFile)} {
 		pid, there := lockHolder(lock)
 		if !there {
 			continue
 		}
-		is := stranger // of a file without an id: its writer died over it, or else is seen below
+		is := otherProgram // a file without an id: its writer died while writing, or is found below
 		if pid != 0 {
 			is = occupantOf(pid, cluster)
 		}
 		switch is {
-		case nobody, server, unknown: // PostgreSQL's own look is as good
+		case noProcess, server, unknown: // PostgreSQL's own check is sufficient
 			continue
 		case singleUser:
 			return fmt.Errorf("the database in %s is in use by PostgreSQL in single-user mode (pid %d): end that, then start again", cluster, pid)
-		case dead, stranger:
+		case dead, otherProgram:
 		}
 		if pid == 0 && slices.ContainsFunc(processes(), func(pid int) bool {
 			is := occupantOf(pid, cluster)
 			return is == server || is == singleUser
 		}) {
-			continue // its server has just begun to write it
+			continue // its server is writing it
 		}
-		log.InfoContext(ctx, "removing the lock file of a PostgreSQL that is no more", slog.String("file", lock), slog.Int("pid", pid))
+		log.InfoContext(ctx, "removing the lock file of a PostgreSQL that has ended", slog.String("file", lock), slog.Int("pid", pid))
 		if err := os.Remove(lock); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("remove what a dead PostgreSQL left behind: %w", err)
 		}
@@ -210,7 +212,7 @@ func clearLocks(ctx context.Context, cluster, socketDir string, log *slog.Logger
 	return nil
 }
 
-// lockHolder returns the process id in a lock file, 0 when it holds none.
+// lockHolder returns the process id in a lock file, 0 when it contains none.
 func lockHolder(path string) (pid int, there bool) {
 	text, err := readOwned(filepath.Dir(path), filepath.Base(path))
 	if errors.Is(err, os.ErrNotExist) {
@@ -221,10 +223,10 @@ func lockHolder(path string) (pid int, there bool) {
 	if err != nil {
 		return 0, true
 	}
-	return max(pid, -pid), true // in single-user mode it has a minus
+	return max(pid, -pid), true // negative in single-user mode
 }
 
-// end stops a server, and returns when it runs no more.
+// end stops a server and returns when it has ended.
 func (p postmaster) end(ctx context.Context, cluster string) error {
 	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGQUIT} {
 		if err := syscall.Kill(p.pid, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
@@ -241,7 +243,8 @@ func (p postmaster) end(ctx context.Context, cluster string) error {
 	return fmt.Errorf("a PostgreSQL (pid %d) still runs in %s and does not end: end it, then start again", p.pid, cluster)
 }
 
-// poll looks at a condition until it holds (true), the time is up (false), or ctx is done (error).
+// poll checks a condition until it holds (true), the limit has passed (false), or ctx is
+// done (error).
 func poll(ctx context.Context, limit time.Duration, condition func() bool) (bool, error) {
 	deadline := time.NewTimer(limit)
 	defer deadline.Stop()

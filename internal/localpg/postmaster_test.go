@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// setupHome makes a cluster without a server, and returns it with the options it was made by.
+// setupHome creates a cluster without a server and returns it with its options.
 func setupHome(t *testing.T) (home, Options) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "localpg-test-") //nolint:usetesting // the directory above t.TempDir is closed to the database's user
@@ -39,22 +39,22 @@ func TestOrphanIsStopped(t *testing.T) {
 	h, o := setupHome(t)
 	server, err := h.launch(t.Context(), o, h.dir)
 	require.NoError(t, err)
-	o.Lock.Release() // as if its Everpost had died, and the kernel had not told the server
+	o.Lock.Release() // as if its Everpost had died without the kernel signalling the server
 
 	var logged strings.Builder
 	lock, err := LockDir(t.Context(), o.Dir, slog.New(slog.NewTextHandler(&logged, nil)))
 	require.NoError(t, err)
 	defer lock.Release()
 	<-server.done
-	server.drain()
-	require.NoError(t, server.err, "it was asked to stop, not killed")
+	server.flushOutput()
+	require.NoError(t, server.err, "it was stopped by a signal, not killed")
 	require.Contains(t, logged.String(), fmt.Sprintf("pid=%d", server.cmd.Process.Pid))
 	require.False(t, exists(filepath.Join(h.dir, "postmaster.pid")))
 }
 
-// startStranger starts a program that is no server, as the user that the database runs as: a server takes
-// no notice of other users' processes.
-func startStranger(t *testing.T, a account, args ...string) *exec.Cmd {
+// startOtherProgram starts a program that is no server, as the database's user: a server
+// ignores processes of other users.
+func startOtherProgram(t *testing.T, a account, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "sleep", args...)
 	cmd.Dir = "/"
@@ -69,7 +69,7 @@ func startStranger(t *testing.T, a account, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// writeLocks leaves the lock files of a server behind.
+// writeLocks writes the lock files that a dead server leaves behind.
 func writeLocks(t *testing.T, h home, pid string) {
 	t.Helper()
 	text := fmt.Sprintf("%s\n%s\n1700000000\n5432\n%s\n\n0 0\nready   \n", pid, h.dir, h.dir)
@@ -79,35 +79,36 @@ func writeLocks(t *testing.T, h home, pid string) {
 	}
 }
 
-// requireServes launches a server, asks nothing of it, and ends it.
+// requireServes launches a server and ends it.
 func requireServes(t *testing.T, h home, o Options) {
 	t.Helper()
 	begun := time.Now()
 	server, err := h.launch(t.Context(), o, h.dir)
 	require.NoError(t, err)
-	require.Less(t, time.Since(begun), orphanGrace, "nothing had to be waited for")
+	require.Less(t, time.Since(begun), orphanGrace, "no wait for another process")
 	server.endNow()
-	server.drain()
+	server.flushOutput()
 }
 
-// The id in a lock file belongs to another process of the database's user by now.
-func TestProcessIDOfAStranger(t *testing.T) {
+// The id in a lock file now belongs to another process of the database's user.
+func TestProcessIDOfAnotherProgram(t *testing.T) {
 	t.Parallel()
 	h, o := setupHome(t)
-	sleeping := startStranger(t, h.account, "600")
+	sleeping := startOtherProgram(t, h.account, "600")
 	writeLocks(t, h, strconv.Itoa(sleeping.Process.Pid))
 
 	requireServes(t, h, o)
-	require.NoError(t, sleeping.Process.Signal(syscall.Signal(0)), "a stranger is left alone")
+	require.NoError(t, sleeping.Process.Signal(syscall.Signal(0)), "a otherProgram is left alone")
 }
 
-// It belongs to the server of another cluster: this one is a copy of that one's directory.
+// The id belongs to the server of another cluster: this cluster is a copy of that one's
+// directory.
 func TestProcessIDOfAnotherServer(t *testing.T) {
 	t.Parallel()
 	other, otherOptions := setupHome(t)
 	running, err := other.launch(t.Context(), otherOptions, other.dir)
 	require.NoError(t, err)
-	defer func() { running.endNow(); running.drain() }()
+	defer func() { running.endNow(); running.flushOutput() }()
 	h, o := setupHome(t)
 	writeLocks(t, h, strconv.Itoa(running.cmd.Process.Pid))
 
@@ -120,8 +121,8 @@ func TestProcessIDOfAnotherServer(t *testing.T) {
 	}
 }
 
-// A server died while it wrote its lock files, or something else did.
-func TestLockFilesThatSayNothing(t *testing.T) {
+// The lock files have no valid id, for example because a server died while it wrote them.
+func TestLockFilesWithoutID(t *testing.T) {
 	t.Parallel()
 	h, o := setupHome(t)
 	for _, text := range []string{"", "rubbish"} {
@@ -142,13 +143,13 @@ func TestLockFilesThatSayNothing(t *testing.T) {
 	require.FileExists(t, target)
 }
 
-func TestLocksOfALivingServerStay(t *testing.T) {
+func TestLocksOfARunningServerStay(t *testing.T) {
 	t.Parallel()
 	h, o := setupHome(t)
 	server, err := h.launch(t.Context(), o, h.dir)
 	require.NoError(t, err)
-	defer func() { server.endNow(); server.drain() }()
-	for _, text := range []string{"", strconv.Itoa(server.cmd.Process.Pid)} { // whatever the file says, it lives
+	defer func() { server.endNow(); server.flushOutput() }()
+	for _, text := range []string{"", strconv.Itoa(server.cmd.Process.Pid)} { // the server runs, whatever the file contains
 		if text == "" {
 			require.NoError(t, writeOwned(h.dir, socketLockFile, text, h.account))
 		}
@@ -160,8 +161,8 @@ func TestLocksOfALivingServerStay(t *testing.T) {
 	require.False(t, postmaster{pid: server.cmd.Process.Pid}.serves(o.Dir), "of this cluster, not of that")
 }
 
-// A name proves nothing: the server of a cluster belongs to the owner of the cluster.
-func TestPretenders(t *testing.T) {
+// A process name proves nothing: a cluster's server belongs to the owner of the cluster.
+func TestProcessNamesAreNotTrusted(t *testing.T) {
 	t.Parallel()
 	h, o := setupHome(t)
 	owner := ownerOfPath(h.dir)
@@ -171,11 +172,11 @@ func TestPretenders(t *testing.T) {
 	}{
 		"its server":         {program{uid: owner, args: []string{"/usr/lib/postgresql/15/bin/postgres", "-D", h.dir}}, server},
 		"in one word":        {program{uid: owner, args: []string{"postgres", "-D" + h.dir, "-p", "1"}}, server},
-		"another's":          {program{uid: owner, args: []string{"postgres", "-D", o.Dir}}, stranger},
-		"another user's":     {program{uid: owner + 1, args: []string{"postgres", "-D", h.dir}}, stranger},
-		"a child of it":      {program{uid: owner, args: []string{"postgres: checkpointer "}}, stranger},
-		"a mailer":           {program{uid: owner, args: []string{"postfix", "-D", h.dir}}, stranger},
-		"the kernel's":       {program{uid: owner}, stranger},
+		"another's":          {program{uid: owner, args: []string{"postgres", "-D", o.Dir}}, otherProgram},
+		"another user's":     {program{uid: owner + 1, args: []string{"postgres", "-D", h.dir}}, otherProgram},
+		"a child of it":      {program{uid: owner, args: []string{"postgres: checkpointer "}}, otherProgram},
+		"a mailer":           {program{uid: owner, args: []string{"postfix", "-D", h.dir}}, otherProgram},
+		"the kernel's":       {program{uid: owner}, otherProgram},
 		"single-user mode":   {program{uid: owner, args: []string{"postgres", "--single", "-D", h.dir, "postgres"}}, singleUser},
 		"directory not said": {program{pid: -1, uid: owner, args: []string{"postgres"}}, unknown},
 	} {
@@ -183,12 +184,13 @@ func TestPretenders(t *testing.T) {
 	}
 }
 
-// A name in a file of the database's account leads nowhere but to a directory of this package's.
+// A path in a file of the database's account can only lead to a directory that this package
+// created.
 func TestRemoveSocketDir(t *testing.T) {
 	t.Parallel()
 	cluster := t.TempDir()
 	victim := t.TempDir()
-	own, err := os.MkdirTemp("", socketDirPrefix) //nolint:usetesting // as socketDir makes it
+	own, err := os.MkdirTemp("", socketDirPrefix) //nolint:usetesting // like socketDir
 	require.NoError(t, err)
 	link := own + "-link"
 	require.NoError(t, os.Symlink(victim, link))
@@ -204,8 +206,8 @@ func TestRemoveSocketDir(t *testing.T) {
 	require.NoDirExists(t, own)
 }
 
-// The account that runs the database can put anything into its directory. Nothing outside of it is
-// written, read out, or waited for.
+// The account that runs the database can put anything into its directory. Nothing outside
+// of it is written or read, and no read blocks.
 func TestLinksInTheClusterAreNotFollowed(t *testing.T) {
 	t.Parallel()
 	h, o := setupHome(t)
@@ -350,8 +352,8 @@ func TestFindChecksWhatItFinds(t *testing.T) {
 		err   string
 	}{
 		{"the first that will do", []string{empty, half, strange, old, good, newer}, 0, good, ""},
-		{"the one asked for", []string{good, newer}, 17, newer, ""},
-		{"one too old is allowed when asked for", []string{good, old}, 9, old, ""},
+		{"the requested one", []string{good, newer}, 17, newer, ""},
+		{"a release that is too old is used when requested", []string{good, old}, 9, old, ""},
 		{"none", []string{empty, half, strange}, 0, "", ErrNotInstalled.Error()},
 		{"only old", []string{old}, 0, "", "PostgreSQL 14 or newer is needed, found only 9 in " + old},
 		{"another", []string{good, newer}, 15, "", "PostgreSQL 15 is needed, found only 16 in " + good + ", 17 in " + newer},

@@ -16,20 +16,20 @@ import (
 	"time"
 )
 
-// process is a child that lives for long.
+// process is a long-running child process.
 type process struct {
 	cmd  *exec.Cmd
-	done chan struct{} // closed when it has ended
-	err  error         // how it ended; read after done
+	done chan struct{} // closed when the process has ended
+	err  error         // result of Wait; valid after done
 
 	output *serverLog
 }
 
-// startProcess starts cmd and watches over it.
+// startProcess starts cmd and waits for its end in a goroutine.
 //
-// The kernel sends a child its parent-death signal when the *thread* that started it ends, and Go
-// ends threads at will. So the child is started from a goroutine that is bound to its thread and
-// stays in Wait.
+// The kernel sends a child its parent-death signal when the *thread* that started it ends,
+// and Go ends threads at any time. So a goroutine that is locked to its thread starts the
+// child and stays in Wait.
 func startProcess(cmd *exec.Cmd) (*process, error) {
 	p := &process{cmd: cmd, done: make(chan struct{})}
 	started := make(chan error)
@@ -50,10 +50,10 @@ func startProcess(cmd *exec.Cmd) (*process, error) {
 	return p, nil
 }
 
-// signal sends to the process if it has not ended; its id is never used after that.
+// signal sends the signal if the process has not ended; its id is not used afterwards.
 func (p *process) signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) }
 
-// endNow ends the process without good manners, and returns when it has ended.
+// endNow ends the process without a clean shutdown and returns when it has ended.
 func (p *process) endNow() {
 	p.signal(syscall.SIGQUIT)
 	if !waitAtMost(quitGrace, p.done) {
@@ -62,27 +62,27 @@ func (p *process) endNow() {
 	}
 }
 
-// drainGrace bounds the wait for the last messages: sessions of a server that was killed hold on to
-// its output until they notice.
-const drainGrace = 2 * time.Second
+// outputGrace bounds the wait for the last messages: sessions of a killed server keep its
+// output open until they notice.
+const outputGrace = 2 * time.Second
 
-// drain returns when the messages of a process that has ended have been passed on.
-func (p *process) drain() {
-	if !waitAtMost(drainGrace, p.output.done) {
+// flushOutput returns when the messages of an ended process have been logged.
+func (p *process) flushOutput() {
+	if !waitAtMost(outputGrace, p.output.done) {
 		_ = p.output.pipe.Close()
 		<-p.output.done
 	}
 }
 
-// runProgram runs a program to its end, as the account, and returns an error with its last words
-// when it fails. It is killed when ctx is done.
+// runProgram runs a program as the account until it ends, and returns an error with its
+// output when it fails. The program is killed when ctx is done.
 func runProgram(ctx context.Context, a account, stdin string, path string, args ...string) error {
 	runtime.LockOSThread() // see startProcess
 	defer runtime.UnlockOSThread()
 
 	var out bytes.Buffer
 	cmd := exec.CommandContext(ctx, path, args...) //nolint:gosec // a path this package put together
-	cmd.Dir = "/"                                  // the account may not be able to enter ours
+	cmd.Dir = "/"                                  // the account may not be able to enter the working directory
 	cmd.Env = serverEnvironment()
 	cmd.Stdin = strings.NewReader(stdin)
 	cmd.Stdout, cmd.Stderr = &out, &out
@@ -106,30 +106,30 @@ func (e *programError) Error() string {
 
 func (e *programError) Unwrap() error { return e.err }
 
-// serverEnvironment is all the environment that PostgreSQL gets: variables of the caller's (PGDATA,
-// PGOPTIONS, LC_*) must not change what this package starts.
+// serverEnvironment is PostgreSQL's whole environment: the caller's variables (PGDATA,
+// PGOPTIONS, LC_*) must not affect it.
 func serverEnvironment() []string {
 	return []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C", "TZ=UTC"}
 }
 
-// serverLog passes the server's messages on to a logger and keeps the last ones of weight for an
-// error message.
+// serverLog logs the server's messages and keeps the last serious ones for an error
+// message.
 type serverLog struct {
 	log  *slog.Logger
 	pipe *os.File
 	done chan struct{} // closed when follow has returned
 
-	mu       sync.Mutex
-	complain []string
+	mu   sync.Mutex
+	kept []string
 }
 
-// maxMessage bounds how much of one line is passed on, in bytes.
+// maxMessage bounds how much of one line is logged, in bytes.
 const maxMessage = 8 << 10
 
-// maxComplaints bounds what is kept of a server that fails to start.
-const maxComplaints = 5
+// maxKept bounds the messages that are kept for an error message.
+const maxKept = 5
 
-// follow reads until the writers have ended.
+// follow reads until all writers have closed the pipe.
 func (l *serverLog) follow() {
 	defer close(l.done)
 	defer func() { _ = l.pipe.Close() }()
@@ -142,12 +142,12 @@ func (l *serverLog) follow() {
 		if err != nil {
 			return
 		}
-		continued = isPrefix // the rest of a line that is too long is dropped
+		continued = isPrefix // drop the rest of a line that is too long
 	}
 }
 
-// write gives a line the level its severity deserves. An ERROR is the answer to a statement: who
-// sent it knows, and it is no fault of the server.
+// write logs a line at the level of its severity. An ERROR is the response to a statement:
+// its client gets it, and the server has not failed.
 func (l *serverLog) write(line string) {
 	severity, message, found := strings.Cut(line, ":  ")
 	if !found {
@@ -159,36 +159,37 @@ func (l *serverLog) write(line string) {
 		level = slog.LevelWarn
 	case "FATAL", "PANIC":
 		level = slog.LevelError
-		if isRefusal(message) {
+		if isSessionError(message) {
 			level = slog.LevelDebug
 		}
 		l.keep(message)
-	case "": // not the server's own format: the loader, an assertion
+	case "": // not in the server's format: from the loader, or an assertion
 		level = slog.LevelWarn
 		l.keep(message)
 	}
-	l.log.Log(context.Background(), level, "PostgreSQL says", slog.String("severity", severity), slog.String("message", message))
+	l.log.Log(context.Background(), level, "PostgreSQL message", slog.String("severity", severity), slog.String("message", message))
 }
 
-// isRefusal tells a session's end, which its client is told of, from the server's.
-func isRefusal(message string) bool {
-	return strings.HasPrefix(message, "terminating ") || // every session at a fast shutdown
+// isSessionError reports whether a FATAL message concerns one session, whose client gets
+// it, and not the server.
+func isSessionError(message string) bool {
+	return strings.HasPrefix(message, "terminating ") || // one for each session at a fast shutdown
 		strings.HasPrefix(message, "the database system is ") ||
-		saysLocked(message) || strings.HasPrefix(message, "pre-existing shared memory block") || // tried again, or told by the start's error
+		reportsLockFile(message) || strings.HasPrefix(message, "pre-existing shared memory block") || // launch retries, or returns it
 		(strings.HasPrefix(message, "database ") && strings.HasSuffix(message, "does not exist"))
 }
 
 func (l *serverLog) keep(message string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.complain) == maxComplaints {
-		l.complain = l.complain[1:]
+	if len(l.kept) == maxKept {
+		l.kept = l.kept[1:]
 	}
-	l.complain = append(l.complain, message)
+	l.kept = append(l.kept, message)
 }
 
-func (l *serverLog) lastWords() string {
+func (l *serverLog) lastMessages() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return strings.Join(l.complain, "; ")
+	return strings.Join(l.kept, "; ")
 }

@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// Waits between the tries of a server that has to be started again: at once, then
-// doubling, so that one that cannot start (a full disk) does not keep the machine busy.
+// Delays between restarts of a server: the first restart is immediate, then the delay
+// doubles, so that a server that cannot start (a full disk) does not keep the machine busy.
 const (
 	firstRestartWait = 100 * time.Millisecond
 	lastRestartWait  = 10 * time.Second
 )
 
-// Supervised is a cluster whose server is started again when it dies by itself. Its
-// connection strings stay the same. It is safe for concurrent use.
+// Supervised is a cluster whose server is restarted when it ends by itself. Its connection
+// strings stay the same. It is safe for concurrent use.
 type Supervised struct {
 	options Options
 	url     func(database string) string
@@ -27,8 +27,8 @@ type Supervised struct {
 	watched sync.WaitGroup
 }
 
-// Supervise is Start, for a cluster that is to live until Stop. Options.Lock is
-// required: it must outlive every server.
+// Supervise is Start for a cluster that runs until Stop. Options.Lock is required: it must
+// outlive every server.
 func Supervise(ctx context.Context, o Options) (*Supervised, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -48,7 +48,7 @@ func Supervise(ctx context.Context, o Options) (*Supervised, error) {
 	return s, nil
 }
 
-// URL is Cluster.URL: the same for every server that takes another one's place.
+// URL is Cluster.URL. It stays the same when the server is restarted.
 func (s *Supervised) URL(database string) string { return s.url(database) }
 
 // Stop ends the supervision and the server, as Cluster.Stop does.
@@ -58,12 +58,12 @@ func (s *Supervised) Stop(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.cluster == nil {
-		return nil // it had died, and no other had taken its place
+		return nil // it has ended and was not restarted yet
 	}
 	return s.cluster.Stop(ctx)
 }
 
-// watch puts a new server in the place of one that has died, until ctx ends.
+// watch restarts the server when it has ended, until ctx is done.
 func (s *Supervised) watch(ctx context.Context, cluster *Cluster) {
 	for {
 		select {
@@ -79,7 +79,7 @@ func (s *Supervised) watch(ctx context.Context, cluster *Cluster) {
 	}
 }
 
-// restart starts the server, as often as it takes; nil when ctx has ended.
+// restart starts the server and retries until it succeeds; nil when ctx is done.
 func (s *Supervised) restart(ctx context.Context) *Cluster {
 	for wait := firstRestartWait; ctx.Err() == nil; wait = min(2*wait, lastRestartWait) {
 		cluster, err := Start(ctx, s.options)

@@ -12,9 +12,9 @@ import (
 	"github.com/everpost/everpost/internal/localpg"
 )
 
-// A server that is killed is started again, under the same address, also when its
-// socket had to go elsewhere.
-func TestSupervisedServerIsStartedAgain(t *testing.T) {
+// A killed server is restarted under the same address, also when its socket is outside the
+// cluster's directory.
+func TestSupervisedServerIsRestarted(t *testing.T) {
 	t.Parallel()
 	for name, dir := range map[string]string{"short path": openDir(t), "odd path": openDir(t) + "/a b,c"} {
 		t.Run(name, func(t *testing.T) {

@@ -10,28 +10,29 @@ import (
 	"syscall"
 )
 
-// childAttributes puts a child into its own process group, so that a terminal's Ctrl-C reaches only
-// us, and has the kernel send it onDeath when the thread that started it ends. See startProcess for
-// what that asks of the caller.
+// childAttributes puts a child into its own process group, so that a terminal's Ctrl-C
+// reaches only this process, and makes the kernel send onDeath to it when the thread that
+// started it ends (see startProcess).
 func childAttributes(a account, onDeath syscall.Signal) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: onDeath, Credential: a.credential()}
 }
 
-// flagExiting is PF_EXITING (include/linux/sched.h): the process is on its way out and runs no more of
-// its program.
+// flagExiting is PF_EXITING (include/linux/sched.h): the process is ending and does not run
+// its program any more.
 const flagExiting = 0x4
 
-// pendingKill is the bit of SIGKILL in the sets of /proc/<pid>/status.
+// pendingKill is the bit of SIGKILL in the signal sets of /proc/<pid>/status.
 const pendingKill = 1 << (syscall.SIGKILL - 1)
 
-// lookUp tells about a process; found is false when there is none. An error means that it cannot be
-// known: without /proc, or with one that hides other processes (hidepid).
+// lookUp describes a process; found is false when there is none. It returns an error when
+// that cannot be determined: without /proc, or when /proc hides other users' processes
+// (hidepid).
 //
-// What is read can be read without rights over the process, which root in a container does not have
-// over other users' ones.
+// It only reads files that need no permission on the process: root in a container may not
+// have permissions on other users' processes.
 func lookUp(pid int) (_ program, found bool, _ error) {
 	dir := "/proc/" + strconv.Itoa(pid)
-	status, err := os.ReadFile(dir + "/status") //nolint:gosec // the kernel's own
+	status, err := os.ReadFile(dir + "/status") //nolint:gosec // a file of the kernel
 	if err != nil {
 		return program{}, false, absent(pid, err)
 	}
@@ -64,9 +65,9 @@ func lookUp(pid int) (_ program, found bool, _ error) {
 	return p, true, nil
 }
 
-// hasEnded reports whether a process is a zombie, or about to be one, by its /proc/<pid>/stat.
+// hasEnded reports from /proc/<pid>/stat whether a process is a zombie, or about to be one.
 func hasEnded(stat []byte) bool {
-	rest := stat[bytes.LastIndexByte(stat, ')')+1:] // the name before it may hold anything
+	rest := stat[bytes.LastIndexByte(stat, ')')+1:] // the name before it may contain anything
 	fields := strings.Fields(string(rest))          // state, ppid, pgrp, session, tty, tpgid, flags, …
 	if len(fields) < 7 {
 		return false
@@ -75,7 +76,8 @@ func hasEnded(stat []byte) bool {
 	return strings.ContainsAny(fields[0], "ZXx") || err == nil && flags&flagExiting != 0
 }
 
-// absent is the answer when nothing can be read of a process: nil when there is none.
+// absent returns lookUp's error when the process's files cannot be read: nil when there is
+// no such process.
 func absent(pid int, cause error) error {
 	if _, err := os.Stat("/proc/self/stat"); err != nil {
 		return fmt.Errorf("look at process %d: %w", pid, err)
@@ -83,10 +85,10 @@ func absent(pid int, cause error) error {
 	if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
 		return nil
 	}
-	return fmt.Errorf("look at process %d: %w", pid, cause) // it is hidden, or another one that has just begun
+	return fmt.Errorf("look at process %d: %w", pid, cause) // it is hidden, or a new process with the same id
 }
 
-// processes lists the ids of the processes that can be seen.
+// processes lists the ids of all visible processes.
 func processes() []int {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -101,8 +103,8 @@ func processes() []int {
 	return ids
 }
 
-// workingDir returns the directory that a process is in; a server is in its data directory. It is
-// empty without rights over the process.
+// workingDir returns the working directory of a process; a server's is its data directory.
+// It is empty without permission on the process.
 func workingDir(pid int) string {
 	dir, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/cwd")
 	if err != nil {

@@ -13,14 +13,15 @@ import (
 	"syscall"
 )
 
-// childAttributes puts a child into its own process group, so that a terminal's Ctrl-C reaches only
-// us. Only Linux can signal a child when its parent dies: elsewhere LockDir finds the orphan.
+// childAttributes puts a child into its own process group, so that a terminal's Ctrl-C
+// reaches only this process. Only Linux can signal a child when its parent dies: on other
+// systems LockDir finds the orphan.
 func childAttributes(a account, _ syscall.Signal) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Credential: a.credential()}
 }
 
-// lookUp tells about a process as ps(1) does; found is false when there is none. A data directory
-// with spaces comes apart, and is then not recognised.
+// lookUp describes a process with ps(1); found is false when there is none. A data
+// directory with spaces in its path is not recognised.
 func lookUp(pid int) (_ program, found bool, _ error) {
 	out, err := exec.CommandContext(context.Background(), "ps", "-o", "uid=,stat=,command=", "-p", strconv.Itoa(pid)).Output()
 	fields := strings.Fields(string(out))
@@ -52,5 +53,5 @@ func processes() []int {
 	return ids
 }
 
-// workingDir is not known.
+// workingDir is not available on this platform.
 func workingDir(int) string { return "" }

@@ -22,8 +22,8 @@ import (
 	"github.com/everpost/everpost/internal/localpg"
 )
 
-// lazyInit, when set, makes the test binary an init process that collects none of the dead: it starts
-// the stand-in for Everpost, and becomes the parent of whatever that leaves behind.
+// lazyInit, when set, turns the test binary into an init process that reaps no children: it
+// starts the helper process and becomes the parent of its orphans.
 const lazyInit = "LOCALPG_TEST_LAZY_INIT"
 
 // beLazyInit runs until its input ends.
@@ -52,11 +52,12 @@ func beLazyInit() int {
 	return 0
 }
 
-// startPatience is for a start that makes the cluster first, on a busy machine.
+// startPatience is the timeout of a start that first creates the cluster, on a busy
+// machine.
 const startPatience = time.Minute
 
-// startUnderLazyInit starts the stand-in for Everpost under a lazy init, and returns the ids of both
-// and of its PostgreSQL.
+// startUnderLazyInit starts the helper process under a lazy init and returns the ids of
+// both and of its PostgreSQL.
 func startUnderLazyInit(t *testing.T, dir string) (reaper, everpost, postgres int) {
 	t.Helper()
 	self, err := os.Executable()
@@ -72,7 +73,7 @@ func startUnderLazyInit(t *testing.T, dir string) (reaper, everpost, postgres in
 	cmd.Stdout = stdoutEnd
 	err = cmd.Start()
 	require.NoError(t, errors.Join(err, stdoutEnd.Close()))
-	// The init has the other end as well, and does not end when the start fails.
+	// The init has the write end as well and does not end when the start fails.
 	require.NoError(t, stdout.SetReadDeadline(time.Now().Add(startPatience)))
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
@@ -87,7 +88,7 @@ func startUnderLazyInit(t *testing.T, dir string) (reaper, everpost, postgres in
 	return cmd.Process.Pid, children[0], postgres
 }
 
-// childrenOf lists the processes, zombies too, whose parent that is.
+// childrenOf lists the children of a process, zombies included.
 func childrenOf(t *testing.T, parent int) (children []int) {
 	t.Helper()
 	entries, err := os.ReadDir("/proc")
@@ -109,7 +110,7 @@ func childrenOf(t *testing.T, parent int) (children []int) {
 	return children
 }
 
-// killAll is SIGKILL for all of them at once: none sees another one die before.
+// killAll stops all processes with SIGKILL at once: none sees another one end first.
 func killAll(t *testing.T, pids ...int) {
 	t.Helper()
 	for _, signal := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGKILL} {
@@ -121,8 +122,8 @@ func killAll(t *testing.T, pids ...int) {
 	}
 }
 
-// Everything was killed at once, and nobody collects the dead: their ids are in both lock files, and
-// the kernel still has them.
+// Everything was killed at once and no zombie is reaped: their ids are in both lock files,
+// and the kernel still has the processes.
 func TestStartOverZombies(t *testing.T) {
 	t.Parallel()
 	dir := openDir(t)
@@ -141,8 +142,8 @@ func TestStartOverZombies(t *testing.T) {
 	require.Equal(t, 1, queryInt(t, start(t, localpg.Options{Dir: dir}), "SELECT 1"))
 }
 
-// The next start does not wait until what was killed is gone.
-func TestStartWhileTheKilledAreDying(t *testing.T) {
+// A start succeeds while the killed processes are still ending.
+func TestStartWhileKilledProcessesEnd(t *testing.T) {
 	t.Parallel()
 	dir := openDir(t)
 	for range 5 {
@@ -152,13 +153,13 @@ func TestStartWhileTheKilledAreDying(t *testing.T) {
 	require.Equal(t, 1, queryInt(t, start(t, localpg.Options{Dir: dir}), "SELECT 1"))
 }
 
-// A holder that was killed gives its lock back a moment later, and is waited for.
+// The kernel releases a killed holder's lock a moment later: LockDir waits for it.
 func TestLockOfAProcessThatIsDying(t *testing.T) {
 	t.Parallel()
 	dir := openDir(t)
 	for range 5 {
 		_, everpost, postgres := startUnderLazyInit(t, dir)
-		killAll(t, everpost) // PostgreSQL is told by the kernel, and may still be stopping
+		killAll(t, everpost) // the kernel signals PostgreSQL, which may still be stopping
 		lock, err := localpg.LockDir(t.Context(), dir, nil)
 		require.NoError(t, err)
 		require.False(t, alive(postgres))
@@ -166,8 +167,8 @@ func TestLockOfAProcessThatIsDying(t *testing.T) {
 	}
 }
 
-// One that lives is not waited for.
-func TestLockOfALivingProcess(t *testing.T) {
+// LockDir does not wait for a running holder.
+func TestLockOfARunningProcess(t *testing.T) {
 	t.Parallel()
 	dir := openDir(t)
 	_, everpost, _ := startUnderLazyInit(t, dir)

@@ -4,5 +4,5 @@ package localpg_test
 
 const lazyInit = "LOCALPG_TEST_LAZY_INIT"
 
-// beLazyInit needs what only Linux has.
+// beLazyInit is available on Linux only.
 func beLazyInit() int { return 1 }

@@ -155,7 +155,7 @@ func (s *Outbox) EndOutbox(ctx context.Context, ids []webhook.DeliveryID) error 
 	return s.asWorker().withConn(ctx, "delete from the outbox", func(ctx context.Context, conn querier) error {
 		_, err := conn.Exec(ctx, `delete from outbox where delivery_id in (
 			select o.delivery_id from outbox o join deliveries d on d.id = o.delivery_id
-			where o.delivery_id = any($1) and d.id = any($1) and o.run = 1 and d.run = 1 and d.state <> 2
+			where o.delivery_id = any($1) and d.id = any($1) and o.run = 1 and d.run = 1 and `+isRecorded+`
 			order by o.delivery_id for update of o)`, raw)
 		return err
 	})
@@ -166,39 +166,48 @@ func (s *Outbox) EndOutbox(ctx context.Context, ids []webhook.DeliveryID) error 
 // that what recorded it did not see them. What was held has two steps by then. One step is that
 // of an eager request, whose workflow may not have been started.
 func (s *Outbox) endBegun(ctx context.Context, ids [][16]byte) ([]webhook.DeliveryID, error) {
-	return queryAll(ctx, s.asWorker(), "end what has gone on", func(row pgx.CollectableRow) (webhook.DeliveryID, error) {
-		var id [16]byte
-		err := row.Scan(&id)
-		return id, err
-	}, `
-		delete from outbox o using deliveries d
-		where o.delivery_id = any($1) and d.id = any($1) and d.id = o.delivery_id and (d.run > o.run or d.run = o.run and d.seq > 1 and d.state <> 2)
-		returning o.delivery_id`, ids)
+	return queryAll(ctx, s.asWorker(), "end what has gone on", scanID, `
+		delete from outbox where delivery_id in (
+			select o.delivery_id from outbox o join deliveries d on d.id = o.delivery_id
+			where o.delivery_id = any($1) and d.id = any($1) and (d.run > o.run or d.run = o.run and d.seq > 1 and d.state <> 2)
+			order by o.delivery_id for update of o)
+		returning delivery_id`, ids)
 }
 
+// isRecorded is a delivery of the table d that has an attempt or a claim, and is not held. A row alone
+// may be that of a command.
+const isRecorded = `(d.seq > 0 or d.owner is not null) and d.state <> 2`
+
 // findRecorded says of those that were held and are released where they stand, and which of the
-// others have a row already.
+// others have an attempt or a claim.
 func (s *Outbox) findRecorded(ctx context.Context, starts []webhook.Start, ids [][16]byte) error {
-	found, err := queryAll(ctx, s.asWorker(), "read what is recorded", scanDelivery,
-		`select `+deliveryColumns+` from deliveries d where d.id = any($1)`, ids)
+	found, err := queryAll(ctx, s.asWorker(), "read what is held", scanDelivery,
+		`select `+deliveryColumns+` from deliveries d where d.id = any($1) and d.state = 2`, ids)
 	if err != nil {
 		return err
 	}
-	recorded := make(map[webhook.DeliveryID]*webhook.Progress, len(found))
+	recorded, err := queryAll(ctx, s.asWorker(), "read what is recorded", scanID,
+		`select d.id from deliveries d where d.id = any($1) and d.run = 1 and `+isRecorded, ids)
+	if err != nil {
+		return err
+	}
+	held := make(map[webhook.DeliveryID]*webhook.Progress, len(found))
 	for i := range found {
-		recorded[found[i].DeliveryID] = &found[i].Progress
+		held[found[i].DeliveryID] = &found[i].Progress
 	}
 	for i := range starts {
-		at := recorded[starts[i].DeliveryID]
-		switch {
-		case at == nil || at.Run != starts[i].Run:
-		case at.State == webhook.StateHeld:
+		if at := held[starts[i].DeliveryID]; at != nil && at.Run == starts[i].Run {
 			starts[i].Held = at
-		default:
-			starts[i].Recorded = starts[i].Run == 1
 		}
+		starts[i].Recorded = starts[i].Run == 1 && slices.Contains(recorded, starts[i].DeliveryID)
 	}
 	return nil
+}
+
+func scanID(row pgx.CollectableRow) (webhook.DeliveryID, error) {
+	var id [16]byte
+	err := row.Scan(&id)
+	return id, err
 }
 
 func scanStart(row pgx.CollectableRow) (webhook.Start, error) {

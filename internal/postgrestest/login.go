@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// NewLogin makes a login that is a member of some roles, and returns its name and the
-// address of the same schema in its name. It goes when the test ends; what it owns then
-// is the tests' own.
+// NewLogin creates a login that is a member of the roles, and returns its name and the
+// address of the same schema with that login. It is dropped with all that it owns when the
+// test ends.
 func NewLogin(t testing.TB, address string, roles ...string) (name, its string) {
 	t.Helper()
 	name, password := "test_"+strings.ToLower(rand.Text()), rand.Text()

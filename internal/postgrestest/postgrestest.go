@@ -1,5 +1,5 @@
-// Package postgrestest gives tests a real PostgreSQL: a schema of its own for each
-// test, migrated, on a server that is shared.
+// Package postgrestest provides tests with a real PostgreSQL: a migrated schema of its own
+// for each test, on a shared server.
 package postgrestest
 
 import (
@@ -22,25 +22,25 @@ import (
 	"github.com/everpost/everpost/migrations"
 )
 
-// URLVariable names the environment variable with the address of a database for
-// tests. The role must be allowed to create schemas in it. When it is not set, each
-// test process starts a server of its own: see Main.
+// URLVariable names the environment variable with the address of a database for tests. The
+// role must be allowed to create schemas in it. Without it, each test process starts a
+// server of its own: see Main.
 const URLVariable = "EVERPOST_TEST_DATABASE_URL"
 
 const (
-	// A test's store, its second store and their listeners, times the packages that
-	// run side by side.
+	// A test's store, its second store and their listeners, for all packages that run at
+	// the same time.
 	serverConnections = 300
 
 	setUpTimeout = time.Minute
 	stopTimeout  = 20 * time.Second
 )
 
-// New returns the address of a fresh schema with all migrations applied: everything
-// that a connection to it makes without naming a schema lands there. The schema is
-// dropped when the test ends. Partitions other than the DEFAULT ones are not made.
+// New returns the address of a new schema with all migrations applied: objects that a
+// connection creates without naming a schema are created in it. The schema is dropped when
+// the test ends. Only DEFAULT partitions exist.
 //
-// Keep pools small: the server's connections are shared by all tests that run.
+// Keep pools small: all running tests share the server's connections.
 func New(t testing.TB) string {
 	t.Helper()
 	address := NewEmpty(t)
@@ -73,7 +73,7 @@ func NewEmpty(t testing.TB) string {
 	return u.String()
 }
 
-// execute runs one statement on a connection that it closes again.
+// execute runs one statement on a connection of its own.
 func execute(t testing.TB, address, statement string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), setUpTimeout)
@@ -85,12 +85,12 @@ func execute(t testing.TB, address, statement string) {
 	require.NoError(t, err, statement)
 }
 
-// Main wraps a package's tests so that the private server, if one was started, is
-// stopped and removed after them, before anything looks for leaked goroutines:
+// Main wraps a package's tests. After them it stops and removes the private server, if one
+// was started, before a check for leaked goroutines:
 //
 //	func TestMain(m *testing.M) { goleak.VerifyTestMain(postgrestest.Main(m)) }
 //
-// Without it the server ends with the process, but its directory stays behind.
+// Without Main the server ends with the process, but its directory stays.
 func Main(m *testing.M) interface{ Run() int } { return testMain{m} }
 
 type testMain struct{ m *testing.M }
@@ -104,7 +104,7 @@ func (t testMain) Run() int {
 	return code
 }
 
-// serverURL is the address of the server that the tests of this process share.
+// serverURL returns the address of the server that the tests of this process share.
 func serverURL() (string, error) {
 	if given := os.Getenv(URLVariable); given != "" {
 		return given, nil
@@ -113,7 +113,7 @@ func serverURL() (string, error) {
 }
 
 // private is the one server of a test process.
-var private server // a global: the tests of a package have nothing else in common
+var private server // a global: the tests of a package share nothing else
 
 type server struct {
 	mu      sync.Mutex
@@ -142,10 +142,9 @@ func (s *server) stop() error {
 	return s.stopAll()
 }
 
-// Start starts a server in a temporary directory that is not safe against a crash
-// of the machine, and returns the address of its database. stop ends the server and
-// removes the directory. If this process is killed the server ends too, and the
-// directory is left.
+// Start starts a server in a temporary directory, without durability, and returns the
+// address of its database. stop ends the server and removes the directory. If this process
+// is killed, the server ends too, and the directory stays.
 func Start(ctx context.Context, log *slog.Logger) (address string, stop func() error, err error) {
 	dir, err := os.MkdirTemp("", "everpost-test-")
 	if err != nil {
@@ -156,7 +155,8 @@ func Start(ctx context.Context, log *slog.Logger) (address string, stop func() e
 			_ = os.RemoveAll(dir)
 		}
 	}()
-	// As root, the server runs under another account, which has to pass through.
+	// For root, the server runs under another account, which must pass through the
+	// directory.
 	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // holds a test's data only
 		return "", nil, fmt.Errorf("start a server for tests: %w", err)
 	}

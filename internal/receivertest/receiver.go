@@ -1,5 +1,5 @@
-// Package receivertest is a webhook receiver that does what it is told: it records
-// what arrives and answers by a script. It serves over real connections.
+// Package receivertest is a scriptable webhook receiver: it records requests and responds
+// by a script, over real connections.
 package receivertest
 
 import (
@@ -21,19 +21,19 @@ import (
 // maxBodyBytes bounds what is read of a request's body.
 const maxBodyBytes = 8 << 20
 
-// Options say how a receiver is started. The zero value is a plain one on a free port.
+// Options configure a receiver. The zero value serves plain http on a free port.
 type Options struct {
-	// Addr is where to listen. Defaults to "127.0.0.1:0".
+	// Addr is the address to listen on. Defaults to "127.0.0.1:0".
 	Addr string
 
 	// TLS makes it serve https. Defaults to plain http.
 	TLS *tls.Config
 
-	// Keep is how many of the latest requests are remembered. Defaults to 10,000.
+	// Keep is how many of the latest requests are recorded. Defaults to 10,000.
 	Keep int
 
-	// OnRequest is called for each request, one at a time, when it has been read and
-	// before it is answered. Optional.
+	// OnRequest is called for each request, one at a time, after it was read and before the
+	// response. Optional.
 	OnRequest func(Request, Step)
 }
 
@@ -41,22 +41,22 @@ type Options struct {
 type Request struct {
 	Number     int // counted from 1
 	Method     string
-	Path       string // with the query
+	Path       string // including the query
 	Header     http.Header
 	Body       []byte
-	RemoteAddr string // tells connections apart
+	RemoteAddr string // identifies the connection
 	ReceivedAt time.Time
 }
 
 // WebhookID is the id that all attempts of one event share.
 func (r Request) WebhookID() string { return r.Header.Get(standardwebhooks.HeaderWebhookID) }
 
-// Verify checks the request's signature (scheme v1) and that its timestamp is at
-// most five minutes off, with the library that Standard Webhooks gives to receivers.
+// Verify checks the request's signature (scheme v1) and that its timestamp is at most five
+// minutes off, with the Standard Webhooks library for receivers.
 func (r Request) Verify(secret string) error {
 	webhook, err := standardwebhooks.NewWebhook(secret)
 	if err != nil {
-		return errors.New("verify request: the secret is not base64") // the library's error repeats it
+		return errors.New("verify request: the secret is not base64") // the library's error contains the secret
 	}
 	if err := webhook.Verify(r.Body, r.Header); err != nil {
 		return fmt.Errorf("verify request %d: %w", r.Number, err)
@@ -64,15 +64,15 @@ func (r Request) Verify(secret string) error {
 	return nil
 }
 
-// Step is one answer. The zero value is an empty 200.
+// Step is one response. The zero value is an empty 200.
 type Step struct {
 	Status int               // defaults to 200
-	Header map[string]string // of the answer
+	Header map[string]string // of the response
 	Body   string
-	Delay  time.Duration // before answering
-	Hang   bool          // do not answer until the sender leaves or the receiver stops
-	Drop   bool          // close the connection instead of answering
-	Raw    string        // write these bytes instead of an answer, then close
+	Delay  time.Duration // before the response
+	Hang   bool          // do not respond until the sender disconnects or the receiver stops
+	Drop   bool          // close the connection without a response
+	Raw    string        // write these bytes as the response, then close
 }
 
 // Receiver is a running receiver. All methods are safe for concurrent use.
@@ -80,26 +80,26 @@ type Receiver struct {
 	options Options
 	addr    netip.AddrPort
 
-	mu       sync.Mutex
-	changed  *sync.Cond // something below has changed
-	requests []Request  // the latest options.Keep
-	count    int        // of all requests ever
-	active   int        // requests being served
-	most     int        // as many at a time as there ever were
-	held     int        // those of them that wait at the gate
-	gate     bool       // shut: requests wait
-	scripts  map[string][]Step
-	fallback Step
+	mu        sync.Mutex
+	changed   *sync.Cond // signals changes of the fields below
+	requests  []Request  // the latest options.Keep
+	count     int        // of all requests
+	active    int        // requests being served
+	maxActive int        // maximum of active
+	held      int        // active requests that wait for Release
+	holding   bool       // requests wait for Release
+	scripts   map[string][]Step
+	fallback  Step
 
 	serving *serving // nil when stopped
 	notify  sync.Mutex
 }
 
-// serving is one life of the receiver, between start and stop.
+// serving is the state between a start and a stop.
 type serving struct {
 	server *http.Server
 	stop   context.CancelFunc
-	done   chan struct{} // closed when the port is
+	done   chan struct{} // closed when the port is closed
 }
 
 // Start starts a receiver. Stop it when done.
@@ -140,8 +140,8 @@ func (r *Receiver) listen(address string) (netip.AddrPort, error) {
 	s := &serving{stop: stop, done: make(chan struct{})}
 	s.server = &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-			r.enter(1)
-			defer r.enter(-1)
+			r.countActive(1)
+			defer r.countActive(-1)
 			r.serve(w, req)
 		}),
 		BaseContext:       func(net.Listener) context.Context { return ctx },
@@ -152,13 +152,13 @@ func (r *Receiver) listen(address string) (netip.AddrPort, error) {
 	r.mu.Unlock()
 	go func() {
 		defer close(s.done)
-		_ = s.server.Serve(listener) // always an error: that it was closed
+		_ = s.server.Serve(listener) // always returns http.ErrServerClosed
 	}()
 	return bound, nil
 }
 
-// Stop closes the port and every connection; whoever waits for an answer gets none.
-// What was recorded stays.
+// Stop closes the port and every connection; requests under way get no response. Recorded
+// requests are kept.
 func (r *Receiver) Stop() {
 	r.mu.Lock()
 	s := r.serving
@@ -168,7 +168,7 @@ func (r *Receiver) Stop() {
 		return
 	}
 	s.stop()
-	_ = s.server.Close() // its only errors are of connections already gone
+	_ = s.server.Close() // only fails for connections that are already closed
 	<-s.done
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -177,18 +177,18 @@ func (r *Receiver) Stop() {
 	}
 }
 
-// Restart stops the receiver if it runs and starts it on the same address, with the
-// same scripts and records.
+// Restart stops the receiver if it runs and starts it on the same address with the same
+// scripts and records.
 func (r *Receiver) Restart() error {
 	r.Stop()
 	_, err := r.listen(r.addr.String())
 	return err
 }
 
-// Addr is the address it listens on.
+// Addr returns the address that it listens on.
 func (r *Receiver) Addr() netip.AddrPort { return r.addr }
 
-// URL is the address as a URL, without a path.
+// URL returns the address as a URL without a path.
 func (r *Receiver) URL() string {
 	if r.options.TLS != nil {
 		return "https://" + r.addr.String()
@@ -199,7 +199,7 @@ func (r *Receiver) URL() string {
 func (r *Receiver) serve(w http.ResponseWriter, req *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, maxBodyBytes))
 	if err != nil || req.Context().Err() != nil {
-		panic(http.ErrAbortHandler) // the sender left in the middle, or we stop: not a request
+		panic(http.ErrAbortHandler) // the sender disconnected, or the receiver stops: not a complete request
 	}
 	request := Request{
 		Method:     req.Method,
@@ -215,12 +215,12 @@ func (r *Receiver) serve(w http.ResponseWriter, req *http.Request) {
 		r.options.OnRequest(request, step)
 		r.notify.Unlock()
 	}
-	if !r.passGate(req.Context()) || !answer(req.Context(), w, step) {
-		panic(http.ErrAbortHandler) // how a handler closes the connection without an answer
+	if !r.awaitRelease(req.Context()) || !answer(req.Context(), w, step) {
+		panic(http.ErrAbortHandler) // closes the connection without a response
 	}
 }
 
-// record remembers the request, numbers it, and takes its step off the script.
+// record records and numbers the request, and takes its step from the script.
 func (r *Receiver) record(request *Request, path string) Step {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -241,18 +241,19 @@ func (r *Receiver) record(request *Request, path string) Step {
 	return r.fallback
 }
 
-// passGate waits while requests are held and tells whether the sender is still there.
-func (r *Receiver) passGate(ctx context.Context) bool {
+// awaitRelease waits while requests are held and reports whether the sender is still
+// connected.
+func (r *Receiver) awaitRelease(ctx context.Context) bool {
 	stop := context.AfterFunc(ctx, r.wake)
 	defer stop()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.gate {
+	if !r.holding {
 		return true
 	}
 	r.held++
 	r.changed.Broadcast()
-	for r.gate && ctx.Err() == nil {
+	for r.holding && ctx.Err() == nil {
 		r.changed.Wait()
 	}
 	r.held--
@@ -260,12 +261,12 @@ func (r *Receiver) passGate(ctx context.Context) bool {
 	return ctx.Err() == nil
 }
 
-// enter counts a request in (1) or out (-1).
-func (r *Receiver) enter(n int) {
+// countActive adds n to the active requests.
+func (r *Receiver) countActive(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.active += n
-	r.most = max(r.most, r.active)
+	r.maxActive = max(r.maxActive, r.active)
 	r.changed.Broadcast()
 }
 
@@ -275,7 +276,7 @@ func (r *Receiver) wake() {
 	r.changed.Broadcast()
 }
 
-// answer does what the step says and tells whether that was an answer.
+// answer executes the step and reports whether it sent a response.
 func answer(ctx context.Context, w http.ResponseWriter, step Step) bool {
 	if step.Delay > 0 {
 		timer := time.NewTimer(step.Delay)
@@ -295,9 +296,9 @@ func answer(ctx context.Context, w http.ResponseWriter, step Step) bool {
 	case step.Raw != "":
 		conn, buffered, err := http.NewResponseController(w).Hijack()
 		if err != nil {
-			return false // HTTP/2 was asked for, which has no connection to take over
+			return false // HTTP/2 connections cannot be hijacked
 		}
-		_, _ = buffered.WriteString(step.Raw) // a sender that has left is no concern of ours
+		_, _ = buffered.WriteString(step.Raw) // fails only if the sender has disconnected
 		_ = buffered.Flush()
 		_ = conn.Close()
 	default:

@@ -176,7 +176,7 @@ func TestWaiting(t *testing.T) {
 		}
 	}()
 	requests, err := b.WaitUntil(t.Context(), func(all []receivertest.Request) bool {
-		return len(all) > 3 && all[3].WebhookID() == "evt_3" // the next one may be there already
+		return len(all) > 3 && all[3].WebhookID() == "evt_3" // the next one may have arrived already
 	})
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, len(requests), 4)

@@ -6,35 +6,35 @@ import (
 	"slices"
 )
 
-// Script adds answers for a webhook id or a URL path, one per request; the script of
-// the id goes before that of the path. When both are used up, or there is none, the
-// answer is Default's.
+// Script adds responses for a webhook id or a URL path, one per request. The script of the
+// id takes precedence over that of the path. Requests without a script, or after its end,
+// get Default's response.
 func (r *Receiver) Script(key string, steps ...Step) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.scripts[key] = append(r.scripts[key], steps...)
 }
 
-// Default sets the answer to what no script speaks of. At first it is an empty 200.
+// Default sets the response to requests without a script. Initially it is an empty 200.
 func (r *Receiver) Default(step Step) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.fallback = step
 }
 
-// Hold keeps requests that arrive from now on waiting for their answers until
-// Release. They are recorded meanwhile.
+// Hold makes later requests wait for their responses until Release. They are recorded
+// meanwhile.
 func (r *Receiver) Hold() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.gate = true
+	r.holding = true
 }
 
-// Release answers all held requests, and later ones at once.
+// Release responds to all held requests, and to later ones at once.
 func (r *Receiver) Release() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.gate = false
+	r.holding = false
 	r.changed.Broadcast()
 }
 
@@ -45,22 +45,23 @@ func (r *Receiver) Requests() []Request {
 	return slices.Clone(r.requests)
 }
 
-// Count returns how many requests have arrived since the start, forgotten ones included.
+// Count returns how many requests have arrived since the start, including those that are no
+// longer recorded.
 func (r *Receiver) Count() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.count
 }
 
-// Most returns how many requests there were at a time at most, answered or not.
+// Most returns the maximum of concurrent requests, with or without a response.
 func (r *Receiver) Most() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.most
+	return r.maxActive
 }
 
-// WaitFor waits until n requests have arrived and returns what is recorded. The
-// error is the context's, with how many there were.
+// WaitFor waits until n requests have arrived and returns the recorded ones. The error is
+// the context's, with the number of requests.
 func (r *Receiver) WaitFor(ctx context.Context, n int) ([]Request, error) {
 	return r.wait(ctx, fmt.Sprintf("%d requests", n), func() bool { return r.count >= n })
 }
@@ -71,8 +72,8 @@ func (r *Receiver) WaitHeld(ctx context.Context, n int) error {
 	return err
 }
 
-// WaitUntil waits until the recorded requests satisfy the predicate, which is asked
-// again after each request, and returns them. It must not call the receiver.
+// WaitUntil waits until the recorded requests satisfy the predicate, which is called again
+// after each request, and returns them. The predicate must not call the receiver.
 func (r *Receiver) WaitUntil(ctx context.Context, satisfied func([]Request) bool) ([]Request, error) {
 	return r.wait(ctx, "a predicate", func() bool { return satisfied(r.requests) })
 }

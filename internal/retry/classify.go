@@ -5,42 +5,41 @@ import (
 	"time"
 )
 
-// Outcome is what one attempt came to: everything that later decisions need, and
-// nothing that a receiver could make large or secret.
+// Outcome is the result of one attempt. It has everything that later decisions need, and
+// nothing that a receiver could make large or that could be secret.
 type Outcome struct {
 	Decision Decision `json:"decision"`
 	Reason   Reason   `json:"reason"`
 
-	// Status is the normalised status code (NormalStatus), 0 when none was read.
+	// Status is the normalised status code (NormalStatus), 0 if none was read.
 	Status int `json:"status,omitempty"`
 
-	// Ambiguous marks a failure that may be permanent or may be mended (404, credentials
-	// that the token server refuses): Policy.AmbiguousDelays bounds those.
+	// Ambiguous marks a failure that may be permanent or temporary (404, credentials that
+	// the token server refuses). Policy.AmbiguousDelays limits the attempts after these.
 	Ambiguous bool `json:"ambiguous,omitempty"`
 
-	// DisableEndpoint asks to disable the endpoint: the receiver said 410 Gone.
+	// DisableEndpoint requests that the endpoint is disabled: the receiver answered 410 Gone.
 	DisableEndpoint bool `json:"disable_endpoint,omitempty"`
 
-	// Trouble says that the receiver itself is in trouble: 5xx, 429, timeouts and
-	// connection errors, a name that does not exist and an invalid certificate among
-	// them. Only this counts for the circuit breaker. Ambiguous outcomes never do (an
-	// open circuit would only delay their verdict), nor do failures of our resolver or
-	// of unknown origin.
+	// Trouble counts as a failure for the circuit breaker: 5xx, 429, timeouts, connection
+	// errors, a name that does not exist and an invalid certificate. Ambiguous outcomes do
+	// not count, because an open circuit would only delay their verdict. Failures of the
+	// local resolver and failures of unknown origin do not count either.
 	Trouble bool `json:"trouble,omitempty"`
 
-	// RetryAfter is how long the receiver asked us to wait; 0 when it did not, or when
+	// RetryAfter is the delay that the receiver requested; 0 if it requested none, or if
 	// the decision is not Retry. It saturates at the largest Duration.
 	RetryAfter time.Duration `json:"retry_after,omitempty"`
 
-	// PaceFor is the time until the receiver's rate limit resets, when it says that
-	// nothing remains of it; 0 otherwise. Set whatever the decision is, saturating.
+	// PaceFor is the time until the receiver's rate limit resets, if a response field says
+	// that the limit is exhausted; else 0. It is set for every decision and saturates.
 	PaceFor time.Duration `json:"pace_for,omitempty"`
 }
 
-// Classify decides what an answer means. A status decides when there is one, also
-// when the rest of the answer is broken: a receiver that said 2xx has accepted, and
-// counting a cut-off body as failure would send the event twice. In doubt the
-// decision is Retry: a superfluous attempt is cheap, a dropped event is not.
+// Classify decides what an answer means. If a status was read, it decides, even if the rest
+// of the response is broken: a receiver that answered 2xx has accepted the event, and a
+// retry would deliver it twice. In doubt the decision is Retry: a superfluous attempt costs
+// less than a lost event.
 //
 // The policy's RetryStatuses and PermanentStatuses override the table for every
 // status but 2xx and 3xx. A status overridden to be retried is not ambiguous and,
@@ -67,7 +66,7 @@ func Classify(answer Answer, policy Policy) Outcome {
 	return outcome
 }
 
-// classifyStatus is the table of 10-retry.md over status codes.
+// classifyStatus classifies a status code; docs/retries.md has the table.
 func classifyStatus(status int) Outcome {
 	outcome := Outcome{Decision: Retry, Reason: HTTPReason(status), Status: NormalStatus(status)}
 
@@ -76,12 +75,12 @@ func classifyStatus(status int) Outcome {
 		outcome.Decision = Delivered
 		outcome.Reason = ReasonDelivered
 	case status >= 300 && status <= 399:
-		// Never followed: a misconfigured endpoint, and a door for request forgery.
+		// Redirects are never followed: the endpoint is misconfigured, and following them would allow request forgery.
 		outcome.Decision = Permanent
 	case status == 404:
 		outcome.Ambiguous = true
 	case status == 408, status == 425:
-		// The request is at fault, or its timing: not the receiver.
+		// The failure comes from the request or its timing, not from the receiver's health.
 	case status == 429:
 		outcome.Trouble = true
 	case status == 410:
@@ -90,15 +89,15 @@ func classifyStatus(status int) Outcome {
 	case status >= 400 && status <= 499:
 		outcome.Decision = Permanent
 	default:
-		// 5xx, and what is no final status at all: 1xx, 000, 600 and above. RFC 9110
-		// section 15 has a client treat an invalid code as a 5xx.
+		// 5xx, and what is no final status: 1xx, 000, 600 and above. RFC 9110 section 15
+		// requires a client to treat an invalid code as a 5xx.
 		outcome.Trouble = true
 	}
 
 	return outcome
 }
 
-// override applies the policy's lists to what the table says.
+// override applies the policy's status lists to the outcome of classifyStatus.
 func override(outcome Outcome, policy Policy) Outcome {
 	switch {
 	case !overridable(outcome.Status):
@@ -114,19 +113,19 @@ func override(outcome Outcome, policy Policy) Outcome {
 	return outcome
 }
 
-// overridable says whether a policy may decide about status: not about 2xx (the
-// receiver has accepted), 3xx (never followed) and 000 (no code at all).
+// overridable reports whether a policy may override the status: not 2xx (the receiver has
+// accepted the event), 3xx (never followed) and 000 (no status code).
 func overridable(status int) bool {
 	return NormalStatus(status) != 0 && (status < 200 || status > 399)
 }
 
-// classifyFault is the table of 10-retry.md over requests without an answer.
+// classifyFault classifies a request without a status; docs/retries.md has the table.
 func classifyFault(fault Fault) Outcome {
 	outcome := Outcome{Decision: Retry, Reason: ReasonUnknown}
 
 	switch fault {
 	case FaultDNSNotFound:
-		// An outage like any other: names and certificates get mended within hours.
+		// Counts as an outage: names and certificates are usually repaired within hours.
 		outcome.Reason, outcome.Trouble = ReasonDNSNotFound, true
 	case FaultDNSTemporary:
 		outcome.Reason = ReasonDNSTemporary
@@ -153,13 +152,13 @@ func classifyFault(fault Fault) Outcome {
 	case FaultTimeoutTotal:
 		outcome.Reason, outcome.Trouble = ReasonTimeoutTotal, true
 	case FaultTokenRefused:
-		// Wrong credentials, or those of tomorrow; the receiver has not been asked.
+		// The credentials are wrong, or not valid yet. The receiver got no request.
 		outcome.Reason, outcome.Ambiguous = ReasonTokenRefused, true
 	case FaultTokenUnavailable:
-		// Another server than the receiver: as a resolver that fails.
+		// The token server failed, not the receiver.
 		outcome.Reason = ReasonTokenUnavailable
 	case FaultNone, FaultUnknown:
-		// In doubt: retry, and nothing is held against the receiver.
+		// Unknown origin: retry, without a failure for the circuit breaker.
 	}
 
 	return outcome

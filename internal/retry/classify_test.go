@@ -13,7 +13,7 @@ import (
 	"github.com/everpost/everpost/internal/retry"
 )
 
-// received is when the answers of these tests came: 2025-03-04 05:06:07 UTC.
+// received is the arrival time of the answers in these tests: 2025-03-04 05:06:07 UTC.
 func received() time.Time {
 	return time.Date(2025, time.March, 4, 5, 6, 7, 0, time.UTC)
 }
@@ -88,7 +88,7 @@ func TestClassifyEveryFault(t *testing.T) {
 		}, got, fault.String())
 		require.Contains(t, retry.Reasons(), got.Reason)
 
-		// A status that was read decides, whatever happened to the rest.
+		// A status takes precedence over a fault.
 		for _, status := range []int{204, 301, 404, 410, 503} {
 			whole := retry.Classify(retry.Answer{Status: status, ReceivedAt: received()}, retry.Default())
 			broken := retry.Classify(retry.Answer{Status: status, Fault: fault, ReceivedAt: received()}, retry.Default())
@@ -97,8 +97,8 @@ func TestClassifyEveryFault(t *testing.T) {
 	}
 }
 
-// TestWithoutAmbiguousDelays: every status and every fault is judged as ever, but what
-// would have been ambiguous is permanent. The zero policy is the default, which has some.
+// TestWithoutAmbiguousDelays: outcomes that would be ambiguous are permanent, and all others
+// are unchanged. The zero policy is the default, which has ambiguous delays.
 func TestWithoutAmbiguousDelays(t *testing.T) {
 	t.Parallel()
 
@@ -127,8 +127,8 @@ func TestWithoutAmbiguousDelays(t *testing.T) {
 	require.Equal(t, retry.Retry, retry.Classify(retry.Answer{Status: 404}, never).Decision, "a status that is listed is not ambiguous")
 }
 
-// TestStandardWebhooksRetriesWhatMayBeRetried: every status that a policy may decide about
-// is retried, none is ambiguous, and only 410 ends the delivery and disables.
+// TestStandardWebhooksRetriesWhatMayBeRetried: every status that a policy may override is
+// retried, none is ambiguous, and only 410 ends the delivery and disables the endpoint.
 func TestStandardWebhooksRetriesWhatMayBeRetried(t *testing.T) {
 	t.Parallel()
 
@@ -180,7 +180,7 @@ func TestClassifyOverrides(t *testing.T) {
 			require.Equal(t, status == 410, got.DisableEndpoint, "status %d", status)
 			require.Zero(t, got.RetryAfter, "status %d", status)
 		}
-		require.Equal(t, plain.Trouble, got.Trouble, "an override says nothing about the receiver")
+		require.Equal(t, plain.Trouble, got.Trouble, "an override does not change the receiver's health")
 		require.Equal(t, plain.Reason, got.Reason)
 	}
 }
@@ -188,7 +188,7 @@ func TestClassifyOverrides(t *testing.T) {
 func TestClassifyRateLimit(t *testing.T) {
 	t.Parallel()
 
-	const date = "Tue, 04 Mar 2025 06:00:00 GMT" // not our clock
+	const date = "Tue, 04 Mar 2025 06:00:00 GMT" // differs from the local clock
 	epoch := time.Date(2025, time.March, 4, 6, 0, 0, 0, time.UTC).Unix()
 	table := []struct {
 		name                    string

@@ -2,8 +2,8 @@ package retry
 
 import "slices"
 
-// complete makes a whole policy of what was read: given fields over the preset's,
-// Default's where the preset has none, nothing where the setting is not used.
+// complete makes a complete policy: the given fields, else the preset's, else Default's. A
+// setting that the policy does not use is zero.
 func (d *document) complete() Policy {
 	p := d.start
 	read := d.read
@@ -20,7 +20,7 @@ func (d *document) complete() Policy {
 	}
 	d.completeStatuses(&p)
 
-	// A preset of steps has no base; Default has all the rest.
+	// A schedule preset has no base; Default has every setting that a preset can lack.
 	fallback := Default()
 	fallback.JitterRatio = DefaultJitterRatio
 	settle(d, "base", p.usesBase(), &p.Base, read.Base, fallback.Base)
@@ -37,8 +37,8 @@ func (d *document) complete() Policy {
 	return p
 }
 
-// completeStatuses replaces the lists that were given. A status that one of them names
-// is no longer in the preset's other one.
+// completeStatuses replaces the status lists that were given. A status in one of them is
+// removed from the preset's other list.
 func (d *document) completeStatuses(p *Policy) {
 	retried, permanent := d.given["retry_statuses"], d.given["permanent_statuses"]
 	if retried {
@@ -55,7 +55,7 @@ func (d *document) completeStatuses(p *Policy) {
 	}
 }
 
-// without returns what of statuses is not among others.
+// without returns the statuses that are not among others.
 func without(statuses, others []int) []int {
 	return slices.DeleteFunc(slices.Clone(statuses), func(status int) bool { return slices.Contains(others, status) })
 }
@@ -67,8 +67,8 @@ func choose[T any](d *document, field string, into *T, value T) {
 	}
 }
 
-// settle sets *into to the value given, the preset's, or the fallback, in this order;
-// to zero if the setting is not used.
+// settle sets *into to the given value, the preset's or the fallback, in this order of
+// preference, or to zero if the setting is not used.
 func settle[T comparable](d *document, field string, used bool, into *T, value, fallback T) {
 	var zero T
 	switch {
@@ -81,13 +81,13 @@ func settle[T comparable](d *document, field string, used bool, into *T, value, 
 	}
 }
 
-// validate adds what Validate refuses, but for fields that could not even be read,
-// and the given settings that would silently have no effect.
+// validate adds the errors of Validate, except for fields that could not be read, and an
+// error for each given setting that would have no effect.
 func (d *document) validate(p Policy) {
 	d.validateUnused(p)
 	d.validateUnusedBounds(p)
 	if d.bad.has("preset") || d.bad.has("strategy") || d.bad.has("jitter") {
-		// What the others are checked against is not known.
+		// The other checks depend on the strategy and the jitter.
 		return
 	}
 	for _, one := range p.refused() {
@@ -100,7 +100,7 @@ func (d *document) validate(p Policy) {
 	}
 }
 
-// validateUnused checks that the object itself chose what makes p not use a given setting.
+// validateUnused refuses a given setting that p does not use, unless the object itself names the strategy or jitter.
 func (d *document) validateUnused(p Policy) {
 	unused := []struct {
 		field, chooser, chosen string
@@ -119,8 +119,8 @@ func (d *document) validateUnused(p Policy) {
 	}
 }
 
-// validateUnusedBounds checks the given settings that p does not use, and that
-// Validate therefore does not look at.
+// validateUnusedBounds checks the bounds of given settings that p does not use. Validate
+// ignores those.
 func (d *document) validateUnusedBounds(p Policy) {
 	if d.given["base"] && !p.usesBase() && !d.bad.has("base") {
 		d.bad.within("base", d.read.Base, ShortestDelay, LongestDelay)

@@ -5,15 +5,15 @@ import (
 	"strings"
 )
 
-// Decision says what an attempt came to. The zero value means that nothing was
-// decided: no attempt was made, or it failed for a reason of our own.
+// Decision is the classification of an attempt. The zero value means that there is none: no
+// attempt was made, or it failed for an internal reason.
 type Decision uint8
 
 // The decisions about an attempt.
 const (
-	Delivered Decision = iota + 1 // the receiver has accepted: nothing more to do
-	Retry                         // try again, as the policy says
-	Permanent                     // trying again cannot help: dead-letter
+	Delivered Decision = iota + 1 // the receiver has accepted the event
+	Retry                         // try again, as the policy determines
+	Permanent                     // another attempt can not help: dead-letter
 )
 
 // String returns "delivered", "retry" or "permanent", and "" for the zero value.
@@ -30,18 +30,18 @@ func (d Decision) String() string {
 	}
 }
 
-// MarshalText returns String as bytes. The zero value is empty text, so that a
-// result without a decision can still travel as JSON.
+// MarshalText returns String as bytes. The zero value is empty text, so that a result
+// without a decision can be encoded as JSON.
 func (d Decision) MarshalText() ([]byte, error) {
 	return []byte(d.String()), nil
 }
 
-// UnmarshalText is the inverse of MarshalText and refuses any other text.
+// UnmarshalText is the inverse of MarshalText and returns an error for any other text.
 func (d *Decision) UnmarshalText(text []byte) error {
 	return parseEnum(d, text, "decision", 0, Delivered, Retry, Permanent)
 }
 
-// parseEnum sets *into to the one of values whose String is text.
+// parseEnum sets *into to the value whose String is text.
 func parseEnum[T fmt.Stringer](into *T, text []byte, kind string, values ...T) error {
 	for _, value := range values {
 		if value.String() == string(text) {
@@ -53,7 +53,7 @@ func parseEnum[T fmt.Stringer](into *T, text []byte, kind string, values ...T) e
 	return fmt.Errorf("parse %s %q: must be %s", kind, clip(string(text)), enumNames(values))
 }
 
-// enumNames lists the values for a person: "none, full or equal".
+// enumNames lists the values in an error message: "none, full or equal".
 func enumNames[T fmt.Stringer](values []T) string {
 	names := make([]string, 0, len(values))
 	for _, value := range values {
@@ -68,7 +68,7 @@ func enumNames[T fmt.Stringer](values []T) string {
 	return strings.Join(names[:len(names)-1], ", ") + " or " + names[len(names)-1]
 }
 
-// clip bounds what of a caller's text is repeated in a message.
+// clip limits how much of a caller's text an error message repeats.
 func clip(text string) string {
 	const most = 64
 	if len(text) <= most {

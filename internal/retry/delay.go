@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// Nominal returns the delay after the given attempt (counted from 1) before jitter,
-// but not below MinDelay. For decorrelated jitter, which knows no delay before it, it
-// is the middle of the window that the middles before it lead to.
+// Nominal returns the delay after the given attempt (counted from 1) without jitter, but at
+// least MinDelay. For decorrelated jitter it is the middle of the window, computed from the
+// middles of the windows before it.
 //
-// It is made of multiplications only, which every processor rounds alike, so that a
-// workflow may be replayed on another one.
+// It uses multiplications only, which every processor rounds alike, so that a workflow can be
+// replayed on another machine.
 func (p Policy) Nominal(attempt int) time.Duration {
 	p = p.bounded()
 	if p.Jitter == JitterDecorrelated {
@@ -20,9 +20,9 @@ func (p Policy) Nominal(attempt int) time.Duration {
 	return max(p.strategyDelay(attempt), p.MinDelay)
 }
 
-// Window returns the bounds of the delay after the given attempt: no delay is below
-// earliest or above latest. previous is the delay before that attempt (0 before the
-// first), which only decorrelated jitter looks at. A 429 doubles the delay beyond it.
+// Window returns the bounds of the delay after the given attempt. previous is the delay
+// before that attempt (0 before the first); only decorrelated jitter uses it. A 429 can
+// double the delay beyond latest.
 func (p Policy) Window(attempt int, previous time.Duration) (earliest, latest time.Duration) {
 	p = p.bounded()
 	low, high := p.window(attempt, previous)
@@ -34,9 +34,8 @@ func (p Policy) Window(attempt int, previous time.Duration) (earliest, latest ti
 	return low, high
 }
 
-// Delay returns the delay after the given attempt with jitter: u in [0,1) chooses
-// from the window. Every number is accepted as u; what is outside counts as the
-// nearest inside, NaN as 0.
+// Delay returns the delay after the given attempt with jitter: u in [0,1) selects a point of
+// the window. Values of u outside are clamped, NaN is 0.
 func (p Policy) Delay(attempt int, previous time.Duration, u float64) time.Duration {
 	p = p.bounded()
 	low, high := p.window(attempt, previous)
@@ -48,11 +47,11 @@ func (p Policy) Delay(attempt int, previous time.Duration, u float64) time.Durat
 	return delay
 }
 
-// window returns the half-open interval that the jitter draws from, of a bounded p.
+// window returns the half-open interval from which the jitter draws. p must be bounded.
 //
-// MinDelay and Cap cut the interval short instead of being applied to the number
-// drawn: so no crowd gathers at the bound, which is what jitter is there to prevent.
-// Decorrelated jitter is the exception, being defined with a minimum outside.
+// MinDelay and Cap limit the interval instead of the drawn number, so that delays do not
+// accumulate at the bound, which would defeat the jitter. Decorrelated jitter is the
+// exception: its definition applies the cap to the drawn number.
 func (p Policy) window(attempt int, previous time.Duration) (low, high time.Duration) {
 	d := p.strategyDelay(attempt)
 
@@ -80,8 +79,8 @@ func (p Policy) window(attempt int, previous time.Duration) (low, high time.Dura
 	return low, max(low, high)
 }
 
-// ambiguousNominal returns the least delay after the n-th ambiguous outcome in a row
-// (counted from 1) before it is spread, 0 when there is none.
+// ambiguousNominal returns the minimum delay after the n-th consecutive ambiguous outcome
+// (counted from 1) without jitter, 0 if there is none.
 func (p Policy) ambiguousNominal(n int) time.Duration {
 	n = max(n, 1)
 	if n > len(p.AmbiguousDelays) {
@@ -91,14 +90,14 @@ func (p Policy) ambiguousNominal(n int) time.Duration {
 	return clampDelay(p.AmbiguousDelays[n-1])
 }
 
-// ambiguousWindow returns the half-open interval that this delay is drawn from.
+// ambiguousWindow returns the half-open interval from which this delay is drawn.
 func (p Policy) ambiguousWindow(n int) (low, high time.Duration) {
 	d := p.ambiguousNominal(n)
 
 	return d - d/10, d + d/10
 }
 
-// strategyDelay returns the delay of the strategy alone, of a bounded p.
+// strategyDelay returns the delay of the strategy alone. p must be bounded.
 func (p Policy) strategyDelay(attempt int) time.Duration {
 	attempt = max(attempt, 1)
 
@@ -122,8 +121,8 @@ func (p Policy) strategyDelay(attempt int) time.Duration {
 	}
 }
 
-// grow returns base × factor^n, at most limit. The power is taken by squaring, so that
-// attempt 10,000 costs 14 steps; it may become infinite, which is above any limit.
+// grow returns base × factor^n, at most limit. It computes the power by squaring, so that
+// attempt 10,000 takes 14 steps. The power may be infinite, which is above any limit.
 func grow(base time.Duration, factor float64, n int, limit time.Duration) time.Duration {
 	if base <= 0 {
 		return 0
@@ -143,8 +142,8 @@ func grow(base time.Duration, factor float64, n int, limit time.Duration) time.D
 	return time.Duration(delay)
 }
 
-// decorrelatedNominal follows the middle of U[Base, 3 × previous). Each step adds at
-// least half, so it is at the cap after some fifty.
+// decorrelatedNominal follows the middle of U[Base, 3 × previous). Each step adds at least
+// half, so the cap is reached after about fifty steps.
 func (p Policy) decorrelatedNominal(attempt int) time.Duration {
 	delay := min(p.Base, p.Cap)
 	for range attempt {
@@ -158,7 +157,7 @@ func (p Policy) decorrelatedNominal(attempt int) time.Duration {
 	return delay
 }
 
-// draw returns a number from [low, high), or low if that is empty.
+// draw returns a number from [low, high), or low if the interval is empty.
 func draw(low, high time.Duration, u float64) time.Duration {
 	span := high - low
 	if span <= 0 {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// FormatDuration returns d as a Go duration string without the units that are zero
-// at its end: "12h" where String says "12h0m0s". time.ParseDuration reads it back.
+// FormatDuration returns d as a Go duration string without trailing units that are zero:
+// "12h" instead of String's "12h0m0s". time.ParseDuration parses it.
 func FormatDuration(d time.Duration) string {
 	text := d.String()
 	if short, found := strings.CutSuffix(text, "m0s"); found {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// policyJSON is the shape of a policy in the HTTP API and in the database. Settings
-// that the strategy or the jitter does not use are left out.
+// policyJSON is the JSON form of a policy in the HTTP API and in the database. Settings that
+// the strategy or the jitter does not use are omitted.
 type policyJSON struct {
 	Preset            string   `json:"preset,omitempty"`
 	Strategy          string   `json:"strategy"`
@@ -21,13 +21,13 @@ type policyJSON struct {
 	MaxAttempts       int      `json:"max_attempts"`
 	AmbiguousDelays   []string `json:"ambiguous_delays"`
 	GiveUpAfter       string   `json:"give_up_after"`
-	RetryStatuses     []int    `json:"retry_statuses,omitzero"` // nil is left out, an empty list is not
+	RetryStatuses     []int    `json:"retry_statuses,omitzero"` // nil is omitted, an empty list is not
 	PermanentStatuses []int    `json:"permanent_statuses,omitzero"`
 }
 
-// MarshalJSON returns the policy as an object that ParsePolicy reads back to an equal
-// one. The zero Policy is written as Default. It is an error only for a factor or
-// ratio that JSON cannot express, which Validate refuses.
+// MarshalJSON returns the policy as an object that ParsePolicy parses to an equal policy. The
+// zero Policy is encoded as Default. It fails only for a factor or ratio that JSON cannot
+// express, which Validate refuses.
 func (p Policy) MarshalJSON() ([]byte, error) {
 	p = p.orDefault()
 	shape := policyJSON{
@@ -53,7 +53,7 @@ func (p Policy) MarshalJSON() ([]byte, error) {
 	if p.Jitter == JitterProportional {
 		shape.JitterRatio = p.JitterRatio
 	}
-	// What is left out would be the preset's when it is read back.
+	// ParsePolicy takes omitted lists from the preset.
 	preset, _ := Lookup(p.Preset)
 	if p.MinDelay != 0 || preset.MinDelay != 0 {
 		shape.MinDelay = FormatDuration(p.MinDelay)
@@ -69,7 +69,7 @@ func (p Policy) MarshalJSON() ([]byte, error) {
 	return text, nil
 }
 
-// formatDurations is never nil: a list without entries says something.
+// formatDurations never returns nil, because an empty list has a meaning of its own.
 func formatDurations(durations []time.Duration) []string {
 	texts := make([]string, 0, len(durations))
 	for _, d := range durations {
@@ -79,7 +79,7 @@ func formatDurations(durations []time.Duration) []string {
 	return texts
 }
 
-// shownStatuses is nil, to be left out, for an empty list unless the preset's is not.
+// shownStatuses returns nil (omitted) for an empty list, unless the preset's list has entries.
 func shownStatuses(statuses, preset []int) []int {
 	if len(statuses) == 0 && len(preset) > 0 {
 		return []int{}

@@ -6,19 +6,18 @@ import (
 	"time"
 )
 
-// FieldError is one refused setting of a policy.
+// FieldError describes one invalid setting of a policy.
 type FieldError struct {
-	Field   string // the path within the policy, "schedule[2]"; empty for the whole
-	Message string // what is wrong, for a person: "must be between 1ms and 720h"
+	Field   string // the path within the policy, "schedule[2]"; "" for the whole policy
+	Message string // text for people: "must be between 1ms and 720h"
 }
 
-// FieldErrors are all refused settings of a policy, never empty when returned as an
-// error.
+// FieldErrors are all invalid settings of a policy. A returned FieldErrors is never empty.
 //
-//nolint:recvcheck // read as a value, as an error is; collected through a pointer
+//nolint:recvcheck // an error is used as a value; add needs a pointer
 type FieldErrors []FieldError
 
-// Error joins all of them: "base: must be …; factor: must be …".
+// Error joins all messages: "base: must be …; factor: must be …".
 func (e FieldErrors) Error() string {
 	var text strings.Builder
 	for i, one := range e {
@@ -39,14 +38,14 @@ func (e *FieldErrors) add(field, message string) {
 	*e = append(*e, FieldError{Field: field, Message: message})
 }
 
-// addOnce adds unless the field is already refused for a more basic reason.
+// addOnce adds an error unless the field has one already.
 func (e *FieldErrors) addOnce(field, message string) {
 	if !e.has(field) {
 		e.add(field, message)
 	}
 }
 
-// has says whether the field, or one of its elements, is refused.
+// has reports whether the field, or one of its elements, has an error.
 func (e *FieldErrors) has(field string) bool {
 	for _, one := range *e {
 		if one.Field == field || strings.HasPrefix(one.Field, field+"[") {
@@ -70,7 +69,7 @@ func (e *FieldErrors) between(field string, value, low, high int) {
 	}
 }
 
-// orNil avoids the error interface that holds an empty list and so is not nil.
+// orNil returns a nil error for an empty list.
 func (e *FieldErrors) orNil() error {
 	if len(*e) == 0 {
 		return nil

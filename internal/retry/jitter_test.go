@@ -16,20 +16,19 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// The statistics below run over fixed ids, so they come out the same every time. A
-// jitter that is as it should be fails each of them with a probability of one in ten
-// thousand: that is how the bounds are chosen, and how sure a failure is.
+// The statistics below use fixed ids, so they are the same in every run. The bounds are chosen
+// so that a correct jitter would fail each of them with a probability of 1 in 10,000.
 const (
-	// kolmogorov bounds the Kolmogorov–Smirnov statistic D × √n: 2 exp(−2 × 2.23²) = 10⁻⁴.
+	// kolmogorov limits the Kolmogorov–Smirnov statistic D × √n: 2 exp(−2 × 2.23²) = 10⁻⁴.
 	kolmogorov = 2.23
-	// chiSquare100 bounds chiSquare over 100 bins (99 degrees of freedom).
+	// chiSquare100 limits chiSquare over 100 bins (99 degrees of freedom).
 	chiSquare100 = 161
-	// sigmas bounds how far a count may be from its mean, in standard deviations.
+	// sigmas limits the distance of a count from its mean, in standard deviations.
 	sigmas = 3.9
 )
 
-// deliveryIDs returns the ids of n deliveries of one endpoint: their events follow each
-// other within a second, as they do when a receiver goes down under load.
+// deliveryIDs returns the ids of n deliveries of one endpoint, whose events were created
+// within a second, as when a receiver fails under load.
 func deliveryIDs(n int) []string {
 	random := rand.New(rand.NewPCG(11, 13))
 	var endpoint webhook.EndpointID
@@ -45,14 +44,13 @@ func deliveryIDs(n int) []string {
 	return ids
 }
 
-// random is the number that an attempt of a delivery draws, as activities.Attempt asks
-// for it.
+// random returns the random number of an attempt, computed as activities.Attempt does.
 func random(id string, run, attempt int) float64 {
 	return retry.Random(attempt, id, strconv.Itoa(run))
 }
 
-// jittered returns policies with each kind of jitter: all presets, and one with each
-// jitter, floor and strategy that no preset has.
+// jittered returns policies with each kind of jitter: all presets, and the combinations of
+// jitter, minimum and strategy that no preset has.
 func jittered() map[string]retry.Policy {
 	policies := map[string]retry.Policy{}
 	for _, preset := range retry.Presets() {
@@ -94,8 +92,8 @@ func distance(numbers []float64) float64 {
 	return most * math.Sqrt(n)
 }
 
-// requireUniform holds delays against U[low, high): none is outside, their whole
-// distribution is right (Kolmogorov–Smirnov), and so is every hundredth of it (χ²).
+// requireUniform compares delays with U[low, high): none is outside, and the distribution is
+// right as a whole (Kolmogorov–Smirnov) and in every hundredth (χ²).
 func requireUniform(t *testing.T, delays []time.Duration, low, high time.Duration, name string) {
 	t.Helper()
 	shares := make([]float64, 0, len(delays))
@@ -108,8 +106,8 @@ func requireUniform(t *testing.T, delays []time.Duration, low, high time.Duratio
 	require.Less(t, chiSquare(shares, 100), float64(chiSquare100), name)
 }
 
-// TestJitterIsUniform: over the hash of real ids, runs and attempts, every jitter is
-// uniform between the bounds that Window gives.
+// TestJitterIsUniform: for the hashes of real ids, runs and attempts, every jitter is uniform
+// between the bounds that Window returns.
 func TestJitterIsUniform(t *testing.T) {
 	t.Parallel()
 
@@ -119,8 +117,8 @@ func TestJitterIsUniform(t *testing.T) {
 			t.Parallel()
 			for run := 1; run <= 2; run++ {
 				for attempt := 1; attempt <= 4; attempt++ {
-					// Decorrelated jitter grows from the delay before. Twice the base leads to a
-					// window that the cap does not cut.
+					// Decorrelated jitter depends on the previous delay. With twice the base the
+					// window is below the cap.
 					previous := time.Duration(attempt) * policy.Base
 					low, high := policy.Window(attempt, previous)
 					delays := make([]time.Duration, 0, len(ids))
@@ -134,7 +132,7 @@ func TestJitterIsUniform(t *testing.T) {
 	}
 }
 
-// TestDecorrelatedJitterAtTheCap: what would be above the cap is the cap, the rest is
+// TestDecorrelatedJitterAtTheCap: delays above the cap are set to the cap, the others are
 // uniform below it.
 func TestDecorrelatedJitterAtTheCap(t *testing.T) {
 	t.Parallel()
@@ -157,7 +155,7 @@ func TestDecorrelatedJitterAtTheCap(t *testing.T) {
 	require.InDelta(t, share*n, len(below), sigmas*math.Sqrt(n*share*(1-share)))
 }
 
-// TestNoJitterIsNoJitter: the number drawn does not count.
+// TestNoJitterIsNoJitter: the random number has no effect.
 func TestNoJitterIsNoJitter(t *testing.T) {
 	t.Parallel()
 
@@ -170,8 +168,8 @@ func TestNoJitterIsNoJitter(t *testing.T) {
 	}
 }
 
-// TestAttemptsAreIndependent: neither the attempt before, nor the run before, nor the
-// neighbour's delivery tells anything about a delay.
+// TestAttemptsAreIndependent: a delay does not depend on the previous attempt, the previous
+// run or the neighbouring delivery.
 func TestAttemptsAreIndependent(t *testing.T) {
 	t.Parallel()
 
@@ -185,7 +183,7 @@ func TestAttemptsAreIndependent(t *testing.T) {
 		},
 	}
 	for name, pair := range pairs {
-		squares := make([]float64, 0, len(ids)-1) // 10 × 10 of them
+		squares := make([]float64, 0, len(ids)-1) // 10 × 10 squares
 		for i := range len(ids) - 1 {
 			u, v := pair(i)
 			squares = append(squares, (math.Floor(u*10)+v)/10)
@@ -194,9 +192,9 @@ func TestAttemptsAreIndependent(t *testing.T) {
 	}
 }
 
-// TestTogetherFailedComeBackApart: 10,000 deliveries that failed at one moment. No
-// hundredth of the window of their second attempts, wherever it begins, holds more
-// than 3 % of them; nor of their third, after delays that differed already.
+// TestTogetherFailedComeBackApart: 10,000 deliveries fail at the same time. No hundredth of
+// the window of their second attempts contains more than 3 % of them. The same holds for their
+// third attempts, whose previous delays differ.
 func TestTogetherFailedComeBackApart(t *testing.T) {
 	t.Parallel()
 
@@ -219,7 +217,7 @@ func TestTogetherFailedComeBackApart(t *testing.T) {
 			}
 			earliest, latest := policy.Window(1, 0)
 			require.LessOrEqual(t, earliest, slices.Min(second))
-			require.LessOrEqual(t, earliest, slices.Min(third), "one was given up")
+			require.LessOrEqual(t, earliest, slices.Min(third), "a delivery was given up")
 			slice := (latest - earliest) / 100
 			if status == 429 {
 				slice *= 2
@@ -230,7 +228,7 @@ func TestTogetherFailedComeBackApart(t *testing.T) {
 	}
 }
 
-// crowd is how many of the moments the fullest span of the given length holds.
+// crowd returns the largest number of times within any span of the given length.
 func crowd(moments []time.Duration, span time.Duration) int {
 	sorted := slices.Sorted(slices.Values(moments))
 	most, end := 0, 0

@@ -7,7 +7,7 @@ type Action uint8
 
 // The actions.
 const (
-	Deliver Action = iota + 1 // it is delivered: done
+	Deliver Action = iota + 1 // the delivery is complete
 	Wait                      // try again at Verdict.At
 	GiveUp                    // dead-letter now, for Verdict.Reason
 )
@@ -26,16 +26,16 @@ func (a Action) String() string {
 	}
 }
 
-// DelaySource says what settled the delay before an attempt. The zero value means
-// that there is no delay.
+// DelaySource is what determined the delay before an attempt. The zero value means that there
+// is no delay.
 type DelaySource uint8
 
 // The sources of a delay.
 const (
 	SourceBackoff    DelaySource = iota + 1 // the policy, with jitter
-	SourceRetryAfter                        // the receiver asked for longer than the policy
-	SourceDeadline                          // moved forward to be the last before the give-up time
-	SourceAmbiguous                         // Policy.AmbiguousDelays has a longer one than the backoff
+	SourceRetryAfter                        // the receiver requested a longer delay than the policy's
+	SourceDeadline                          // moved forward to be the last attempt before the give-up time
+	SourceAmbiguous                         // Policy.AmbiguousDelays has a longer delay than the backoff
 )
 
 // String returns "backoff", "retry_after", "deadline" or "ambiguous", and "" for the
@@ -60,54 +60,53 @@ func (s DelaySource) MarshalText() ([]byte, error) {
 	return []byte(s.String()), nil
 }
 
-// UnmarshalText is the inverse of MarshalText and refuses any other text.
+// UnmarshalText is the inverse of MarshalText and returns an error for any other text.
 func (s *DelaySource) UnmarshalText(text []byte) error {
 	return parseEnum(s, text, "delay source", 0, SourceBackoff, SourceRetryAfter, SourceDeadline, SourceAmbiguous)
 }
 
-// lastAttemptLead is how long before the give-up time a last attempt is placed.
+// lastAttemptLead is how long before the give-up time the last attempt is placed.
 const lastAttemptLead = time.Second
 
-// Progress is where a delivery's run stands when an attempt has been judged.
+// Progress is the state of a delivery's run after an attempt was classified.
 type Progress struct {
-	Attempts  int           // made in this run, the one just judged included
-	Ambiguous int           // consecutive ambiguous outcomes, this one included
-	Previous  time.Duration // the delay before the attempt just judged; 0 before the first
-	Outcome   Outcome       // of the attempt just judged
+	Attempts  int           // attempts of this run, including this one
+	Ambiguous int           // consecutive ambiguous outcomes, including this one
+	Previous  time.Duration // the delay before this attempt; 0 for the first
+	Outcome   Outcome       // of this attempt
 	Now       time.Time
 	GiveUpAt  time.Time // no attempt starts later; zero means LongestGiveUp from Now
 	Random    float64   // in [0,1), from Random
 }
 
-// Verdict is what the policy makes of it.
+// Verdict is the policy's decision about what follows an attempt.
 type Verdict struct {
 	Action Action
 
-	// With Wait: the next attempt starts at At, Delay from Progress.Now.
+	// Set if Action is Wait: the next attempt starts at At, which is Delay after Progress.Now.
 	Delay   time.Duration
 	At      time.Time
 	Source  DelaySource
-	Nominal time.Duration // the policy's delay before the jitter and the doubling for a 429
+	Nominal time.Duration // the policy's delay before jitter and before the doubling for a 429
 
-	// With GiveUp: why.
+	// Set if Action is GiveUp.
 	Reason Reason
 }
 
-// Next decides what follows an attempt. In this order:
+// Next decides what follows an attempt. The rules apply in this order:
 //
-//   - delivered, or permanent with the attempt's reason;
-//   - given up when the ambiguous outcomes in a row are more than the policy has delays
-//     for, or the attempts as many as it allows (the former also when both are: it says
-//     more);
-//   - else the delay is the backoff with jitter, twice that after a 429 without
-//     Retry-After, at least the one of AmbiguousDelays after an ambiguous outcome, or the
-//     Retry-After if that is longer;
-//   - a Retry-After past the give-up time ends the delivery now, as does a backoff
-//     past it, unless the attempt can be moved to one second before the give-up time
-//     with at least half of its backoff kept and no Retry-After broken.
+//   - A delivered or permanent outcome ends the delivery with the attempt's reason.
+//   - The delivery is given up when there are more consecutive ambiguous outcomes than
+//     AmbiguousDelays, or when MaxAttempts is reached. If both hold, the reason is the
+//     former, which is more specific.
+//   - The delay is the longest of: the backoff with jitter, doubled after a 429 without
+//     Retry-After; the delay of AmbiguousDelays after an ambiguous outcome; and Retry-After.
+//   - A Retry-After beyond the give-up time ends the delivery now. A backoff beyond it ends
+//     the delivery too, unless the attempt can start one second before the give-up time with
+//     at least half of its backoff kept and Retry-After respected.
 //
-// An Outcome without a decision counts as Retry. A MaxAttempts of 0 or below, which no
-// valid policy has, counts as none.
+// An Outcome without a decision counts as Retry. A MaxAttempts of 0 or below, which no valid
+// policy has, means no limit.
 func (p Policy) Next(progress Progress) Verdict {
 	p = p.orDefault()
 	outcome := progress.Outcome
@@ -133,17 +132,17 @@ func (p Policy) Next(progress Progress) Verdict {
 	return p.wait(progress)
 }
 
-// wait computes the delay of Next.
+// wait computes the delay for Next.
 func (p Policy) wait(progress Progress) Verdict {
-	asked := max(progress.Outcome.RetryAfter, 0)
+	requested := max(progress.Outcome.RetryAfter, 0)
 	backoff := p.Delay(progress.Attempts, progress.Previous, progress.Random)
-	if progress.Outcome.Status == 429 && asked == 0 {
+	if progress.Outcome.Status == 429 && requested == 0 {
 		backoff *= 2 // at most 120 days: Delay is bounded by twice LongestDelay
 	}
 	nominal, own := p.Nominal(progress.Attempts), SourceBackoff
 	if progress.Outcome.Ambiguous {
 		low, high := p.ambiguousWindow(progress.Ambiguous)
-		// The same number for both: so the longer of them is spread as evenly as each.
+		// The same random number for both, so that the longer one has the distribution of its own window.
 		if delay := draw(low, high, progress.Random); delay > backoff {
 			backoff, own = delay, SourceAmbiguous
 		}
@@ -154,7 +153,7 @@ func (p Policy) wait(progress Progress) Verdict {
 	if !progress.GiveUpAt.IsZero() {
 		remaining = progress.GiveUpAt.Sub(progress.Now)
 	}
-	delay, source, reason := place(backoff, asked, remaining)
+	delay, source, reason := fitBeforeGiveUp(backoff, requested, remaining)
 	if reason != "" {
 		return giveUp(reason)
 	}
@@ -171,25 +170,25 @@ func (p Policy) wait(progress Progress) Verdict {
 	}
 }
 
-// place fits an attempt into what remains until the give-up time. It returns either
-// the delay and its source, or the reason to give up.
-func place(backoff, asked, remaining time.Duration) (time.Duration, DelaySource, Reason) {
-	if asked > 0 && asked > remaining {
+// fitBeforeGiveUp fits an attempt into the time that remains until the give-up time. It returns the
+// delay and its source, or the reason to give up.
+func fitBeforeGiveUp(backoff, requested, remaining time.Duration) (time.Duration, DelaySource, Reason) {
+	if requested > 0 && requested > remaining {
 		return 0, 0, ReasonRetryAfterPastGiveUp
 	}
-	if delay := max(backoff, asked); delay <= remaining {
-		if asked > backoff {
+	if delay := max(backoff, requested); delay <= remaining {
+		if requested > backoff {
 			return delay, SourceRetryAfter, ""
 		}
 		return delay, SourceBackoff, ""
 	}
-	// From here on it is the backoff that is too long.
+	// From here on the backoff is what is too long.
 	if remaining < lastAttemptLead {
 		return 0, 0, ReasonGiveUpTime
 	}
 	last := remaining - lastAttemptLead
 	keepsHalf := last >= backoff-last
-	if !keepsHalf || last < asked {
+	if !keepsHalf || last < requested {
 		return 0, 0, ReasonGiveUpTime
 	}
 

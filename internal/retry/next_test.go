@@ -11,7 +11,7 @@ import (
 	"github.com/everpost/everpost/internal/retry"
 )
 
-// tenSeconds waits 10 s flat: a policy whose arithmetic a reader can do in the head.
+// tenSeconds has a constant delay of 10 s, so that expected times are easy to compute.
 func tenSeconds() retry.Policy {
 	return retry.Policy{
 		Strategy: retry.StrategyFixed, Base: 10 * time.Second,
@@ -141,8 +141,8 @@ func TestNextFarFromNow(t *testing.T) {
 	require.Equal(t, 10*time.Second, tenSeconds().Next(progress).Delay)
 }
 
-// TestAmbiguousDelays: the n-th delay of the list is spread by a tenth either way, is
-// never below the policy's own, and never shortens it.
+// TestAmbiguousDelays: the n-th delay of the list has a jitter of ±10 % and is a minimum: it
+// never shortens the policy's own delay.
 func TestAmbiguousDelays(t *testing.T) {
 	t.Parallel()
 
@@ -181,8 +181,8 @@ func TestAmbiguousDelays(t *testing.T) {
 	}
 }
 
-// TestAmbiguousWithoutDelays: Classify calls it permanent already; one that was judged by
-// another policy ends with its own reason all the same.
+// TestAmbiguousWithoutDelays: Classify makes such an outcome permanent. One that was classified
+// under another policy still ends the delivery with its own reason.
 func TestAmbiguousWithoutDelays(t *testing.T) {
 	t.Parallel()
 
@@ -206,8 +206,8 @@ func TestZeroPolicyIsDefault(t *testing.T) {
 	require.NoError(t, retry.Policy{}.Validate())
 }
 
-// TestWholeRuns follows runs of any policy against any receiver to their end, and
-// holds every attempt against the preview.
+// TestWholeRuns simulates complete runs of any policy with any receiver, and compares every
+// attempt with the preview.
 func TestWholeRuns(t *testing.T) {
 	t.Parallel()
 
@@ -240,12 +240,12 @@ func TestWholeRuns(t *testing.T) {
 			require.False(t, now.After(giveUpAt), "attempt %d starts past the give-up time", attempt)
 			since := now.Sub(begin)
 			if kind == "ambiguous" {
-				require.LessOrEqual(t, attempt, max(len(ambiguousPreview), 1), "an attempt that the preview does not know")
+				require.LessOrEqual(t, attempt, max(len(ambiguousPreview), 1), "an attempt that is not in the preview")
 				require.LessOrEqual(t, ambiguousPreview[attempt-1].Earliest, since, "attempt %d", attempt)
 				require.LessOrEqual(t, since, ambiguousPreview[attempt-1].Latest, "attempt %d", attempt)
 			}
 			if kind == "plain" || kind == "429" {
-				require.LessOrEqual(t, attempt, len(preview), "an attempt that the preview does not know")
+				require.LessOrEqual(t, attempt, len(preview), "an attempt that is not in the preview")
 				require.LessOrEqual(t, preview[attempt-1].Earliest, since, "attempt %d", attempt)
 				require.LessOrEqual(t, since, preview[attempt-1].LatestAfter429, "attempt %d", attempt)
 			}
@@ -264,7 +264,7 @@ func TestWholeRuns(t *testing.T) {
 				Now: now, GiveUpAt: giveUpAt, Random: rapid.Float64Range(0, 0.9999).Draw(t, "u"),
 			})
 			if verdict.Action == retry.GiveUp {
-				if !outcome.Ambiguous || len(policy.AmbiguousDelays) > 0 { // else it is the outcome's, which has none here
+				if !outcome.Ambiguous || len(policy.AmbiguousDelays) > 0 { // else the reason is the outcome's, which is empty here
 					require.NotEmpty(t, verdict.Reason)
 				}
 				return
@@ -297,7 +297,7 @@ func TestPreview(t *testing.T) {
 		{5, 40 * s, 40 * s, 40 * s, 80 * s, true},
 	}, retry.Preview(plain))
 
-	// The last attempt is moved forward, the one after it never comes.
+	// The last attempt is moved forward; the one after it never takes place.
 	plain.GiveUpAfter = 27 * s
 	require.Equal(t, []retry.PreviewAttempt{
 		{Number: 1, Expected: true},
@@ -306,12 +306,12 @@ func TestPreview(t *testing.T) {
 		{4, 26 * s, 26 * s, 27 * s, 27 * s, true},
 	}, retry.Preview(plain))
 
-	// A delay of up to 9 s is moved forward to 4.5 s, sooner than the shortest of 5 s.
+	// A delay of up to 9 s is moved forward to 4.5 s, earlier than the shortest delay of 5 s.
 	early := tenSeconds()
 	early.Jitter, early.GiveUpAfter = retry.JitterEqual, 5500*time.Millisecond
 	require.Equal(t, 4500*time.Millisecond, retry.Preview(early)[1].Earliest)
 
-	// A doubled delay is what the next decorrelated one grows from.
+	// The next decorrelated delay grows from a doubled delay.
 	decorrelated := tenSeconds()
 	decorrelated.Jitter, decorrelated.Cap, decorrelated.MaxAttempts = retry.JitterDecorrelated, 1000*s, 4
 	require.Equal(t, []retry.PreviewAttempt{
@@ -321,8 +321,8 @@ func TestPreview(t *testing.T) {
 		{4, 30 * s, 112500 * time.Millisecond, 390 * s, 2420 * s, true},
 	}, retry.Preview(decorrelated))
 
-	// Nominally the default gives up after 14 attempts, at 69.1 h; all 16 take place
-	// only when the jitter is short.
+	// Without jitter the default gives up after 14 attempts, at 69.1 h. All 16 take place only
+	// if the jitter shortens the delays.
 	byDefault := retry.Preview(retry.Default())
 	require.Len(t, byDefault, 16)
 	require.True(t, byDefault[13].Expected)

@@ -9,24 +9,21 @@ import (
 	"unicode/utf8"
 )
 
-// longestPolicy bounds the text of a policy; the longest useful one has some 3 KiB.
+// longestPolicy limits the text of a policy in bytes; the longest useful one has about 3 KiB.
 const longestPolicy = 64 << 10
 
-// ParsePolicy reads a policy from JSON: the name of a preset as a string; an object
-// with the settings, in which what is absent or null is as in the preset that its
-// "preset" names, or else in Default; or null for Default. Durations are strings for
-// time.ParseDuration ("30s", "72h").
+// ParsePolicy parses a policy from JSON: a preset's name as a string; an object with settings,
+// in which an absent or null setting has the value of the preset named by "preset", or of
+// Default; or null for Default. Durations are strings for time.ParseDuration ("30s", "72h").
 //
-// Numbers and names are checked by Validate's bounds. A setting that the strategy or
-// the jitter in force does not use is dropped when the object names that strategy or
-// jitter itself, and refused otherwise: {"schedule": [...]} alone would be a schedule
-// that is never used. A list of statuses that is given replaces the preset's, and takes
-// its statuses out of the preset's other list. Preset is kept when it was given or when
-// nothing differs from Default.
+// Values are checked against the bounds of Validate. A setting that the strategy or the jitter
+// in force does not use is dropped if the object itself names that strategy or jitter, and
+// refused otherwise: {"schedule": [...]} alone would be a schedule that is never used. A given
+// list of statuses replaces the preset's, and its statuses are removed from the preset's other
+// list. Preset is kept if it was given, or if nothing differs from Default.
 //
-// The error is FieldErrors and names every refused setting, unknown ones and those
-// given twice included. The returned policy is valid and in the form that MarshalJSON
-// writes.
+// The error is FieldErrors and names every invalid setting, including unknown and duplicate
+// ones. The returned policy is valid and in the form that MarshalJSON encodes.
 func ParsePolicy(raw []byte) (Policy, error) {
 	raw = bytes.TrimSpace(raw)
 	switch {
@@ -48,8 +45,8 @@ func ParsePolicy(raw []byte) (Policy, error) {
 	}
 }
 
-// ParseSetting reads a policy from a setting of an operator: a preset's name as it is, or
-// what ParsePolicy reads. The error is FieldErrors.
+// ParseSetting parses an operator's setting: a preset's name without quotes, or what
+// ParsePolicy parses. The error is FieldErrors.
 func ParseSetting(text string) (Policy, error) {
 	text = strings.TrimSpace(text)
 	if text != "" && strings.ContainsAny(text[:1], `{"[`) {
@@ -85,16 +82,16 @@ func parseObject(raw []byte) (Policy, error) {
 	return policy, nil
 }
 
-// document is an object while it is read.
+// document is the state of parsing an object.
 type document struct {
-	given map[string]bool // fields that were there and not null
-	start Policy          // the preset that absent fields are taken from
-	read  Policy          // the fields that were there
+	given map[string]bool // fields that are present and not null
+	start Policy          // the preset that supplies absent fields
+	read  Policy          // the values of present fields
 	bad   FieldErrors
 }
 
-// readFields goes through the members of an object that is known to be valid JSON.
-// encoding/json alone would let a key given twice pass, and match keys in any case.
+// readFields reads the members of an object that is valid JSON. encoding/json would accept
+// duplicate keys, and keys in any case.
 func (d *document) readFields(raw []byte) {
 	seen := map[string]bool{}
 	decoder := json.NewDecoder(bytes.NewReader(raw))
@@ -110,7 +107,7 @@ func (d *document) readFields(raw []byte) {
 		}
 		field, _ := key.(string)
 		if seen[field] {
-			d.bad.addOnce(clip(field), "is there twice")
+			d.bad.addOnce(clip(field), "is given more than once")
 			continue
 		}
 		seen[field] = true
@@ -137,7 +134,7 @@ func (d *document) readField(field string, value json.RawMessage) {
 	}
 }
 
-// reader returns the function that reads a field, nil for an unknown one.
+// reader returns the function that parses a field, or nil for an unknown field.
 func (d *document) reader(field string) func(field string, value json.RawMessage) {
 	switch field {
 	case "preset":
@@ -187,7 +184,7 @@ func (d *document) readPreset(field string, value json.RawMessage) {
 	d.start = preset
 }
 
-// noPreset says that there is no preset of a name, and which there are.
+// noPreset is the error text for an unknown preset name; it lists the presets.
 func noPreset(name string) string {
 	var text strings.Builder
 	text.WriteString("there is no preset " + strconv.Quote(clip(name)) + "; there are ")
@@ -206,7 +203,7 @@ func noPreset(name string) string {
 	return text.String()
 }
 
-// readName reads an enum by its String.
+// readName parses an enum by its String.
 func readName[T interface {
 	comparable
 	String() string
@@ -250,9 +247,9 @@ func (d *document) count(into *int) func(string, json.RawMessage) {
 
 func (d *document) durations(into *[]time.Duration, most int) func(string, json.RawMessage) {
 	return func(field string, value json.RawMessage) {
-		d.list(field, value, "durations", most, func(place string, element json.RawMessage) {
+		d.list(field, value, "durations", most, func(path string, element json.RawMessage) {
 			var one time.Duration
-			d.duration(&one)(place, element)
+			d.duration(&one)(path, element)
 			*into = append(*into, one)
 		})
 	}
@@ -260,20 +257,20 @@ func (d *document) durations(into *[]time.Duration, most int) func(string, json.
 
 func (d *document) statuses(into *[]int) func(string, json.RawMessage) {
 	return func(field string, value json.RawMessage) {
-		d.list(field, value, "status codes", MostStatuses, func(place string, element json.RawMessage) {
+		d.list(field, value, "status codes", MostStatuses, func(path string, element json.RawMessage) {
 			var status int
-			// null would pass Unmarshal as "leave it as it is".
+			// Unmarshal ignores null and would leave status unchanged.
 			if string(element) == "null" || json.Unmarshal(element, &status) != nil {
-				d.bad.add(place, "must be a status code")
+				d.bad.add(path, "must be a status code")
 			}
 			*into = append(*into, status)
 		})
 	}
 }
 
-// list reads an array element by element, unless it has more than most.
+// list parses an array element by element. It refuses more than most elements.
 func (d *document) list(
-	field string, value json.RawMessage, kind string, most int, read func(place string, element json.RawMessage),
+	field string, value json.RawMessage, kind string, most int, read func(path string, element json.RawMessage),
 ) {
 	var elements []json.RawMessage
 	if json.Unmarshal(value, &elements) != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/everpost/everpost/internal/retry"
 )
 
-// parsed returns the policy of a text that must be accepted.
+// parsed returns the policy of a valid text.
 func parsed(t *testing.T, text string) retry.Policy {
 	t.Helper()
 	policy, err := retry.ParsePolicy([]byte(text))
@@ -82,7 +82,7 @@ func TestParsePolicy(t *testing.T) {
 
 	want = preset(t, "fast")
 	want.Base, want.Cap = 250*time.Millisecond, 90*time.Second
-	require.Equal(t, want, parsed(t, `{"base":"250ms","preset":"fast","cap":"1m30s"}`), "in any order")
+	require.Equal(t, want, parsed(t, `{"base":"250ms","preset":"fast","cap":"1m30s"}`), "the order of fields is not significant")
 
 	require.Equal(t, retry.Policy{
 		Strategy: retry.StrategyFixed, Base: time.Second, MaxAttempts: 3, GiveUpAfter: 72 * time.Hour,
@@ -105,7 +105,7 @@ func TestParsePolicy(t *testing.T) {
 	require.Empty(t, parsed(t, `{"ambiguous_delays":[]}`).AmbiguousDelays)
 	require.Len(t, parsed(t, `{"ambiguous_delays":[`+strings.Repeat(`"1s",`, 19)+`"1s"]}`).AmbiguousDelays, 20)
 
-	// What is given takes its statuses out of the preset's list.
+	// A given status is removed from the preset's other list.
 	webhooks := parsed(t, `{"preset":"standard-webhooks","permanent_statuses":[400,404,500]}`)
 	require.Equal(t, "standard-webhooks", webhooks.Preset)
 	require.Equal(t, []int{400, 404, 500}, webhooks.PermanentStatuses)
@@ -123,7 +123,7 @@ func TestParsePolicyRefuses(t *testing.T) {
 
 	table := []struct {
 		text   string
-		fields string // in order, separated by blanks; "." is the whole
+		fields string // in order, separated by spaces; "." is the whole policy
 	}{
 		{``, "."}, {`{`, "."}, {`{} {}`, "."}, {`{"base":"1s",}`, "."}, {`true`, "."}, {`17`, "."}, {`[]`, "."},
 		{"\"\xff\"", "."}, {`"` + strings.Repeat("x", 1<<17) + `"`, "."},
@@ -168,14 +168,14 @@ func TestParsePolicyRefuses(t *testing.T) {
 			"permanent_statuses[0] permanent_statuses[1] permanent_statuses[2]"},
 		{`{"retry_statuses":[404],"permanent_statuses":[500,404]}`, "permanent_statuses[1]"}, {`{"retry_statuses":404}`, "retry_statuses"},
 
-		// Without effect, and the writer may not know.
+		// Settings without effect, which may be a mistake.
 		{`{"schedule":["1s"]}`, "schedule"}, {`{"preset":"steps-90m","base":"1m"}`, "base"}, {`{"jitter_ratio":0.5}`, "jitter_ratio"},
 		{`{"preset":"steps-90m","cap":"1m","factor":2}`, "factor cap"},
-		// Without effect as the writer knows, but out of bounds all the same.
+		// Settings that are knowingly without effect, but out of bounds.
 		{`{"strategy":"fixed","factor":0,"cap":"0s","schedule":["0s"],"jitter":"full","jitter_ratio":7}`, "cap factor jitter_ratio schedule[0]"},
 		{`{"strategy":"schedule","schedule":["1s"],"base":"-1s"}`, "base"},
 
-		// All at once.
+		// All errors at once.
 		{`{"base":"0s","factor":0,"cap":"x","jitter":"full","min_delay":1,"max_attempts":0,"ambiguous_delays":["0s"],"give_up_after":"0s","what":1}`,
 			"cap min_delay what base factor max_attempts ambiguous_delays[0] give_up_after"},
 	}
@@ -252,7 +252,7 @@ func TestFormatDuration(t *testing.T) {
 	})
 }
 
-// TestParseReadsWhatMarshalWrites: what GET returns may be sent back.
+// TestParseReadsWhatMarshalWrites: a policy that GET returns can be sent back.
 func TestParseReadsWhatMarshalWrites(t *testing.T) {
 	t.Parallel()
 
@@ -311,7 +311,7 @@ func FuzzParsePolicy(f *testing.F) {
 	})
 }
 
-// TestParseSetting: a preset by its name alone, or what the API takes.
+// TestParseSetting: a preset's name without quotes, or what the API accepts.
 func TestParseSetting(t *testing.T) {
 	t.Parallel()
 
@@ -343,8 +343,8 @@ func TestParseSetting(t *testing.T) {
 	}
 }
 
-// A release before ambiguous_delays stored policies without it, and standard-webhooks
-// without statuses: they are read as what the presets say now.
+// Policies stored by a release without ambiguous_delays, and standard-webhooks without
+// statuses, get those settings from the current presets.
 func TestParseOfWhatIsStored(t *testing.T) {
 	t.Parallel()
 

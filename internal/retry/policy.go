@@ -6,30 +6,29 @@ import (
 	"time"
 )
 
-// Bounds of a policy's settings. They are wide enough for any use that makes sense
-// and keep every computation far from overflow.
+// Bounds of a policy's settings. They exclude overflow in every computation.
 const (
 	ShortestDelay      = time.Millisecond    // of Base, Cap and each step; MinDelay may also be 0
 	LongestDelay       = 30 * 24 * time.Hour // of Base, Cap, MinDelay and each step
 	ShortestGiveUp     = time.Second
 	LongestGiveUp      = 30 * 24 * time.Hour
 	LargestFactor      = 100  // the smallest is 1
-	MostAttempts       = 1000 // a workflow's history stays far below Temporal's limits
+	MostAttempts       = 1000 // keeps a workflow's history far below Temporal's limits
 	MostSteps          = 100  // of Schedule
 	MostStatuses       = 100  // of RetryStatuses and of PermanentStatuses
 	MostAmbiguous      = 20   // of AmbiguousDelays
-	DefaultJitterRatio = 0.2  // for proportional jitter when no ratio was given
+	DefaultJitterRatio = 0.2  // for proportional jitter without a given ratio
 )
 
-// Strategy says how the delay grows from attempt to attempt.
+// Strategy is how the delay grows from attempt to attempt.
 type Strategy uint8
 
-// The strategies. The delay is the one after the n-th attempt, n counting from 1.
+// The strategies. The formula is the delay after the n-th attempt, n counting from 1.
 const (
 	StrategyFixed       Strategy = iota + 1 // Base
 	StrategyLinear                          // n × Base, at most Cap
 	StrategyExponential                     // Base × Factor^(n−1), at most Cap
-	StrategySchedule                        // the n-th of Schedule; the last repeats
+	StrategySchedule                        // the n-th entry of Schedule; the last one repeats
 )
 
 // String returns the name used in JSON, "" for no strategy.
@@ -48,17 +47,17 @@ func (s Strategy) String() string {
 	}
 }
 
-// Jitter says how a delay is spread, so that deliveries which failed together do not
-// come back together. The names full, equal and decorrelated are those of Marc
-// Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015.
+// Jitter is how a delay is randomised, so that deliveries which failed together are not
+// retried together. The names full, equal and decorrelated are those of Marc Brooker,
+// "Exponential Backoff And Jitter", AWS Architecture Blog, 2015.
 type Jitter uint8
 
-// The jitters, over the strategy's delay d.
+// The jitters, for the strategy's delay d.
 const (
 	JitterNone         Jitter = iota // d
 	JitterFull                       // U[0, d)
 	JitterEqual                      // d/2 + U[0, d/2)
-	JitterDecorrelated               // min(Cap, U[Base, 3 × the previous delay)); d does not count
+	JitterDecorrelated               // min(Cap, U[Base, 3 × the previous delay)); independent of d
 	JitterProportional               // d × U[1−JitterRatio, 1+JitterRatio)
 )
 
@@ -80,14 +79,14 @@ func (j Jitter) String() string {
 	}
 }
 
-// Policy says when a delivery is tried again and when it is given up. Make one with
-// Default, Lookup or ParsePolicy; a literal should be checked with Validate. The zero
-// Policy behaves as Default.
+// Policy determines when a delivery is tried again and when it is given up. Create one with
+// Default, Lookup or ParsePolicy; check a literal with Validate. The zero Policy behaves as
+// Default.
 //
 // A setting that the strategy or the jitter does not use is zero.
 type Policy struct {
-	// Preset is the name of the preset it was made from, also when some settings were
-	// overridden; empty for a policy given in full. Information only.
+	// Preset is the name of the preset that the policy is based on; "" for a policy given in
+	// full. It has no effect.
 	Preset string
 
 	Strategy Strategy
@@ -98,26 +97,26 @@ type Policy struct {
 
 	Jitter      Jitter
 	JitterRatio float64       // proportional; above 0, at most 1
-	MinDelay    time.Duration // no delay is shorter; 0 for none
+	MinDelay    time.Duration // minimum of every delay; 0 for none
 
-	MaxAttempts int           // attempts of one run, the first included
-	GiveUpAfter time.Duration // no attempt of a run starts later than this
+	MaxAttempts int           // attempts of one run, including the first
+	GiveUpAfter time.Duration // from the start of a run to the latest start of an attempt
 
-	// AmbiguousDelays are the least delays after the first, second, … ambiguous outcome in
-	// a row, each spread by a tenth either way. When they are used up the delivery is
-	// given up; empty, an ambiguous outcome is permanent.
+	// AmbiguousDelays are the minimum delays after the first, second, … consecutive
+	// ambiguous outcome, each with a jitter of ±10 %. After the last one the delivery is
+	// given up. If empty, an ambiguous outcome is permanent.
 	AmbiguousDelays []time.Duration
 
-	RetryStatuses     []int // statuses retried whatever the table says
-	PermanentStatuses []int // statuses that end the delivery whatever the table says
+	RetryStatuses     []int // statuses that are retried, overriding classifyStatus
+	PermanentStatuses []int // statuses that end the delivery, overriding classifyStatus
 }
 
-// IsZero says whether p is the zero Policy, which stands for Default.
+// IsZero reports whether p is the zero Policy, which stands for Default.
 func (p Policy) IsZero() bool {
 	return p.Equal(Policy{})
 }
 
-// Equal says whether both are the same in every setting, the preset's name included.
+// Equal reports whether all settings are equal, including the preset's name.
 func (p Policy) Equal(q Policy) bool {
 	return p.Preset == q.Preset && p.Strategy == q.Strategy && p.Base == q.Base && p.Factor == q.Factor &&
 		p.Cap == q.Cap && slices.Equal(p.Schedule, q.Schedule) && p.Jitter == q.Jitter &&
@@ -126,7 +125,7 @@ func (p Policy) Equal(q Policy) bool {
 		slices.Equal(p.RetryStatuses, q.RetryStatuses) && slices.Equal(p.PermanentStatuses, q.PermanentStatuses)
 }
 
-// Clone returns a copy that shares no list with p.
+// Clone returns a deep copy.
 func (p Policy) Clone() Policy {
 	p.Schedule = slices.Clone(p.Schedule)
 	p.AmbiguousDelays = slices.Clone(p.AmbiguousDelays)
@@ -162,8 +161,8 @@ func jitters() []Jitter {
 	return []Jitter{JitterNone, JitterFull, JitterEqual, JitterDecorrelated, JitterProportional}
 }
 
-// bounded returns p with every setting that Delay uses forced into its bounds, so
-// that even a policy that was never validated cannot overflow or go backwards.
+// bounded returns p with every setting that Delay uses clamped to its bounds, so that a policy
+// that was never validated cannot overflow or yield negative delays.
 func (p Policy) bounded() Policy {
 	p = p.orDefault()
 	p.Base = clampDelay(p.Base)

@@ -95,7 +95,7 @@ func TestNominalStrategies(t *testing.T) {
 	}
 	require.Equal(t, 35*time.Second, linear.Nominal(math.MaxInt))
 
-	// 60 s, then halfway between 10 s and three times that, up to the cap.
+	// 60 s, then the middle between 10 s and three times the previous delay, up to the cap.
 	decorrelated := retry.Policy{
 		Strategy: retry.StrategyFixed, Base: 10 * time.Second, Cap: time.Minute, Jitter: retry.JitterDecorrelated,
 	}
@@ -115,7 +115,7 @@ func TestNominalDoesNotOverflow(t *testing.T) {
 	require.Equal(t, time.Second, policy.Nominal(10_000))
 }
 
-// TestDelayOfEveryJitter holds the formulas of 10-retry.md at the ends and the middle.
+// TestDelayOfEveryJitter checks the formulas of docs/retries.md at the ends and in the middle.
 func TestDelayOfEveryJitter(t *testing.T) {
 	t.Parallel()
 
@@ -165,7 +165,7 @@ func TestDelayOfEveryJitter(t *testing.T) {
 	}
 }
 
-// anyDuration draws all sizes alike, not mostly large ones.
+// anyDuration draws all magnitudes with equal probability.
 func anyDuration(low, high time.Duration) *rapid.Generator[time.Duration] {
 	return rapid.Custom(func(t *rapid.T) time.Duration {
 		top := rapid.SampledFrom([]time.Duration{
@@ -176,8 +176,7 @@ func anyDuration(low, high time.Duration) *rapid.Generator[time.Duration] {
 	})
 }
 
-// validPolicy draws from all policies that Validate accepts and that use no setting
-// in vain.
+// validPolicy draws a policy that Validate accepts and that sets no unused setting.
 func validPolicy() *rapid.Generator[retry.Policy] {
 	return rapid.Custom(func(t *rapid.T) retry.Policy {
 		policy := retry.Policy{

@@ -5,19 +5,19 @@ import "time"
 // DefaultPreset is the name of the preset that Default returns.
 const DefaultPreset = "default"
 
-// Preset is a policy with a name, to be chosen by it.
+// Preset is a named policy.
 type Preset struct {
 	Name   string
 	Policy Policy
 }
 
-// Default returns the policy of an endpoint that asks for none: exponential from 10 s
-// by 3 up to 12 h, equal jitter, 16 attempts within 72 h.
+// Default returns the policy of an endpoint without its own: exponential from 10 s by 3 up to
+// 12 h, equal jitter, 16 attempts within 72 h.
 func Default() Policy {
 	return exponential(DefaultPreset, 10*time.Second, 3, 12*time.Hour, JitterEqual, 16, 72*time.Hour)
 }
 
-// Lookup returns the preset's policy; false if there is none of that name.
+// Lookup returns the preset's policy; false if there is no preset of that name.
 func Lookup(name string) (Policy, bool) {
 	for _, preset := range Presets() {
 		if preset.Name == name {
@@ -28,7 +28,7 @@ func Lookup(name string) (Policy, bool) {
 	return Policy{}, false
 }
 
-// Presets returns all presets, the default first. The caller owns the slices.
+// Presets returns all presets, the default first, in new slices.
 func Presets() []Preset {
 	fullJitter := exponential("full-jitter", 30*time.Second, 2, time.Hour, JitterFull, 5, 72*time.Hour)
 	fullJitter.MinDelay = time.Second
@@ -54,17 +54,17 @@ func Presets() []Preset {
 	return presets
 }
 
-// DefaultAmbiguousDelays are those of every preset: a deployment that is under way is
-// over within minutes, a route or a credential that was forgotten is mended within
-// hours, and after a day and a half of nothing but 404 nobody is going to mend it.
+// DefaultAmbiguousDelays are the delays of every preset. A deployment finishes within minutes,
+// and a missing route or credential is usually repaired within hours. After a day and a half of
+// 404 responses only, a repair is unlikely.
 func DefaultAmbiguousDelays() []time.Duration {
 	return []time.Duration{time.Minute, 15 * time.Minute, 2 * time.Hour, 12 * time.Hour, 24 * time.Hour}
 }
 
-// standardWebhooks is the example schedule of the Standard Webhooks specification,
-// "Deliverability and reliability", and its view of statuses: only a 2xx is success, and
-// only a 410 says that nothing more is wanted. Every other status that a policy may
-// decide about is retried. (3xx is never followed and cannot be overridden.)
+// standardWebhooks follows the example schedule of the Standard Webhooks specification,
+// "Deliverability and reliability", and its rules for statuses: only 2xx is success, and only
+// 410 ends the deliveries. Every other status that a policy may override is retried. (3xx is
+// never followed and cannot be overridden.)
 func standardWebhooks() Policy {
 	policy := steps("standard-webhooks", 0.1, 84*time.Hour,
 		5*time.Second, 5*time.Minute, 30*time.Minute, 2*time.Hour, 5*time.Hour,
@@ -89,7 +89,7 @@ func exponential(
 	}
 }
 
-// steps makes a policy with one attempt more than it has delays.
+// steps makes a schedule policy; it has one attempt more than delays.
 func steps(name string, ratio float64, giveUp time.Duration, schedule ...time.Duration) Policy {
 	return Policy{
 		Preset: name, Strategy: StrategySchedule, Schedule: schedule, Jitter: JitterProportional, JitterRatio: ratio,

@@ -2,9 +2,9 @@ package retry
 
 import "time"
 
-// PreviewAttempt says when an attempt of a run may start, counted from the first one,
-// which is taken to be at the run's very beginning, where the give-up time is counted
-// from; with receivers that answer at once and ask for no delay of their own.
+// PreviewAttempt is when an attempt of a run may start. Times are relative to the first
+// attempt, which is assumed to start with the run; the receiver is assumed to answer
+// immediately and without Retry-After.
 type PreviewAttempt struct {
 	Number int
 
@@ -12,24 +12,24 @@ type PreviewAttempt struct {
 	Nominal  time.Duration // without jitter; GiveUpAfter when not Expected
 	Latest   time.Duration // no attempt of this number starts later
 
-	// LatestAfter429 is Latest when every answer was a 429 without Retry-After, each
-	// of which doubles the delay.
+	// LatestAfter429 is Latest if every answer is a 429 without Retry-After, which doubles
+	// each delay.
 	LatestAfter429 time.Duration
 
-	// Expected is false for an attempt that only takes place when the jitter has made
-	// the delays before it shorter than nominal: else the give-up time comes first.
+	// Expected is false for an attempt that only takes place if the jitter makes the
+	// preceding delays shorter than nominal; otherwise the give-up time is reached first.
 	Expected bool
 }
 
-// Preview lists the attempts that a policy leads to when none succeeds and no outcome is
-// ambiguous, as many as MaxAttempts and GiveUpAfter allow.
+// Preview lists the attempts that the policy makes if none succeeds and no outcome is
+// ambiguous, up to MaxAttempts and GiveUpAfter.
 func Preview(policy Policy) []PreviewAttempt {
 	policy = policy.orDefault()
 	return policy.preview(policy.MaxAttempts, policy.Window, policy.Nominal)
 }
 
-// PreviewAmbiguous is Preview for a receiver all of whose outcomes are ambiguous:
-// AmbiguousDelays bounds the attempts too, and none of them is a 429.
+// PreviewAmbiguous is Preview for a receiver whose outcomes are all ambiguous:
+// AmbiguousDelays limits the attempts too, and none of the answers is a 429.
 func PreviewAmbiguous(policy Policy) []PreviewAttempt {
 	policy = policy.orDefault()
 	window := func(attempt int, previous time.Duration) (time.Duration, time.Duration) {
@@ -46,8 +46,8 @@ func PreviewAmbiguous(policy Policy) []PreviewAttempt {
 	return attempts
 }
 
-// preview lists at most so many attempts, with the bounds and the middle of the delay
-// after each.
+// preview lists the attempts, up to the given number, with the bounds and the middle of the
+// delay after each.
 func (p Policy) preview(
 	most int, window func(attempt int, previous time.Duration) (low, high time.Duration), middle func(attempt int) time.Duration,
 ) []PreviewAttempt {
@@ -59,16 +59,16 @@ func (p Policy) preview(
 		low, high := window(number-1, previous)
 		_, high429 := window(number-1, previous429)
 
-		earliest, possible := p.follow(last.Earliest, low)
+		earliest, possible := p.nextStart(last.Earliest, low)
 		if !possible {
 			break
 		}
 		if high > low {
-			// Another draw may be too long and so be moved to just before the give-up
-			// time, which can be sooner than this one by a part of a second.
+			// Another random number may give a longer delay, which Next then moves to just
+			// before the give-up time. That can be a fraction of a second earlier than this one.
 			earliest = min(earliest, max(last.Earliest, p.GiveUpAfter-lastAttemptLead))
 		}
-		nominal, expected := p.follow(last.Nominal, middle(number-1))
+		nominal, expected := p.nextStart(last.Nominal, middle(number-1))
 		if !expected || !last.Expected {
 			nominal, expected = p.GiveUpAfter, false
 		}
@@ -87,10 +87,10 @@ func (p Policy) preview(
 	return attempts
 }
 
-// follow returns when the next attempt starts after one that started at begin, by the
-// same rule as Next; false if it is given up instead.
-func (p Policy) follow(begin, delay time.Duration) (time.Duration, bool) {
-	delay, _, reason := place(delay, 0, p.GiveUpAfter-begin)
+// nextStart returns when the next attempt starts after one that started at begin, by the rule of
+// Next; false if the delivery is given up.
+func (p Policy) nextStart(begin, delay time.Duration) (time.Duration, bool) {
+	delay, _, reason := fitBeforeGiveUp(delay, 0, p.GiveUpAfter-begin)
 
 	return begin + delay, reason == ""
 }

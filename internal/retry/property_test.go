@@ -13,8 +13,8 @@ import (
 	"github.com/everpost/everpost/internal/retry"
 )
 
-// anyProgress draws where a run may stand, near its limits and its give-up time as
-// often as far from them.
+// anyProgress draws the state of a run, near its limits and its give-up time as often as far
+// from them.
 func anyProgress(policy retry.Policy) *rapid.Generator[retry.Progress] {
 	return rapid.Custom(func(t *rapid.T) retry.Progress {
 		outcome := retry.Outcome{
@@ -30,8 +30,8 @@ func anyProgress(policy retry.Policy) *rapid.Generator[retry.Progress] {
 			progress.Ambiguous = rapid.IntRange(1, len(policy.AmbiguousDelays)+2).Draw(t, "ambiguous in a row")
 			outcome.Reason = "http_404"
 		}
-		// The give-up time lies anywhere, or around the end of the delay; what the receiver
-		// asks for lies anywhere, or around the give-up time.
+		// The give-up time is anywhere, or near the end of the delay. The requested delay
+		// is anything, or near the give-up time.
 		_, latest := policy.Window(progress.Attempts, progress.Previous)
 		if outcome.Ambiguous {
 			latest = max(latest, longestAmbiguous(policy, progress.Ambiguous))
@@ -53,8 +53,8 @@ func anyProgress(policy retry.Policy) *rapid.Generator[retry.Progress] {
 	})
 }
 
-// bound is the longest delay that a strategy and a jitter can come to, as the table of
-// 10-retry.md has it: the cap, or the step with its proportional share.
+// bound is the longest delay of a strategy and a jitter, as documented in docs/retries.md: the
+// cap, or the step with its proportional share.
 func bound(policy retry.Policy, attempt int) time.Duration {
 	if policy.Cap > 0 {
 		return policy.Cap
@@ -70,7 +70,7 @@ func bound(policy retry.Policy, attempt int) time.Duration {
 	return max(step, policy.MinDelay)
 }
 
-// longestAmbiguous is the upper bound of the n-th ambiguous delay, 0 when there is none.
+// longestAmbiguous is the upper bound of the n-th ambiguous delay, 0 if there is none.
 func longestAmbiguous(policy retry.Policy, n int) time.Duration {
 	if n > len(policy.AmbiguousDelays) {
 		return 0
@@ -79,7 +79,7 @@ func longestAmbiguous(policy retry.Policy, n int) time.Duration {
 	return policy.AmbiguousDelays[n-1] * 11 / 10
 }
 
-// TestNextKeepsEveryRule: any policy, any receiver, any moment.
+// TestNextKeepsEveryRule: any policy, any receiver, any time.
 func TestNextKeepsEveryRule(t *testing.T) {
 	t.Parallel()
 
@@ -89,8 +89,8 @@ func TestNextKeepsEveryRule(t *testing.T) {
 	})
 }
 
-// TestNearTheDeadline is all of the space around a give-up time, a quarter of a second
-// apart: what remains, and what the receiver asks for, against a delay of 10 s.
+// TestNearTheDeadline covers the range around a give-up time in steps of 250 ms: the remaining
+// time, and the requested delay, with a backoff of 10 s.
 func TestNearTheDeadline(t *testing.T) {
 	t.Parallel()
 
@@ -111,8 +111,8 @@ func TestNearTheDeadline(t *testing.T) {
 	require.Len(t, seen, 4, "given up, and each source of a delay")
 }
 
-// requireRules holds a verdict against the rules as they are written down, each by
-// itself: what a delay may be, and when giving up is right. It returns the verdict.
+// requireRules checks a verdict against each documented rule separately: the bounds of the
+// delay, and when a delivery is given up. It returns the verdict.
 func requireRules(t require.TestingT, policy retry.Policy, progress retry.Progress) retry.Verdict {
 	verdict := policy.Next(progress)
 	outcome, remaining := progress.Outcome, progress.GiveUpAt.Sub(progress.Now)
@@ -125,10 +125,10 @@ func requireRules(t require.TestingT, policy retry.Policy, progress retry.Progre
 	plain := backoff
 	if outcome.Ambiguous && !usedUp {
 		entry := policy.AmbiguousDelays[progress.Ambiguous-1]
-		low := entry - entry/10 // entry × U[0.9, 1.1], in whole nanoseconds as Next has it
+		low := entry - entry/10 // entry × U[0.9, 1.1], in whole nanoseconds as in Next
 		drawn := low + min(time.Duration(progress.Random*float64(2*(entry/10))), max(2*(entry/10)-1, 0))
 		backoff, most = max(backoff, drawn), max(most, longestAmbiguous(policy, progress.Ambiguous))
-		require.InDelta(t, float64(entry)*(0.9+0.2*progress.Random), float64(drawn), 8192, "more than rounding")
+		require.InDelta(t, float64(entry)*(0.9+0.2*progress.Random), float64(drawn), 8192, "differs by more than rounding")
 	}
 	// The last attempt before the give-up time, one second before it.
 	last := remaining - time.Second
@@ -146,7 +146,7 @@ func requireRules(t require.TestingT, policy retry.Policy, progress retry.Progre
 	switch {
 	case verdict.Source == retry.SourceBackoff:
 		require.Equal(t, plain, verdict.Delay)
-		require.Equal(t, plain, backoff, "an ambiguous outcome asks for longer")
+		require.Equal(t, plain, backoff, "an ambiguous outcome needs a longer delay")
 	case verdict.Source == retry.SourceAmbiguous:
 		require.True(t, outcome.Ambiguous)
 		require.Equal(t, backoff, verdict.Delay)
@@ -156,20 +156,20 @@ func requireRules(t require.TestingT, policy retry.Policy, progress retry.Progre
 		require.Greater(t, verdict.Delay, backoff)
 	case verdict.Source == retry.SourceDeadline:
 		require.Equal(t, last, verdict.Delay)
-		require.Greater(t, backoff, remaining, "moved without need")
+		require.Greater(t, backoff, remaining, "moved unnecessarily")
 		require.True(t, mayMove)
 	case verdict.Reason == retry.ReasonAmbiguousLimit:
 		require.True(t, usedUp)
 	case verdict.Reason == outcome.Reason && outcome.Reason != "":
 		require.True(t, outcome.Ambiguous)
-		require.Empty(t, policy.AmbiguousDelays, "it has delays left")
+		require.Empty(t, policy.AmbiguousDelays, "ambiguous delays remain")
 	case verdict.Reason == retry.ReasonMaxAttempts:
 		require.GreaterOrEqual(t, progress.Attempts, policy.MaxAttempts)
 	case verdict.Reason == retry.ReasonRetryAfterPastGiveUp:
 		require.Greater(t, outcome.RetryAfter, remaining)
 	case verdict.Reason == retry.ReasonGiveUpTime:
-		require.Greater(t, backoff, remaining, "it would have been in time")
-		require.False(t, mayMove, "it could have been moved")
+		require.Greater(t, backoff, remaining, "the attempt would have been in time")
+		require.False(t, mayMove, "the attempt could have been moved")
 	default:
 		require.Fail(t, "neither a delay with its source nor an end with its reason", "%+v", verdict)
 	}
@@ -177,8 +177,8 @@ func requireRules(t require.TestingT, policy retry.Policy, progress retry.Progre
 	return verdict
 }
 
-// TestSameInputsSameDelay: a verdict is a function of its inputs, also after the
-// policy went through the record, which keeps it as JSON.
+// TestSameInputsSameDelay: a verdict is a function of its inputs, also for a policy that was
+// stored as JSON and read back.
 func TestSameInputsSameDelay(t *testing.T) {
 	t.Parallel()
 
@@ -196,8 +196,8 @@ func TestSameInputsSameDelay(t *testing.T) {
 	})
 }
 
-// TestFarAttemptsAreTheCap: attempt 10,000 with factor 10 is the cap, not a negative
-// number, with every strategy that grows and every jitter.
+// TestFarAttemptsAreTheCap: the delay of attempt 10,000 with factor 10 is the cap, not a
+// negative number, for every growing strategy and every jitter.
 func TestFarAttemptsAreTheCap(t *testing.T) {
 	t.Parallel()
 
@@ -226,10 +226,10 @@ func TestFarAttemptsAreTheCap(t *testing.T) {
 	}
 }
 
-// receiverByte is what one byte of a fuzzed script makes a receiver do: how long it
-// takes and what it answers.
+// receiverByte is a receiver's behaviour for one byte of a fuzzed script: its latency and its
+// answer.
 func receiverByte(b byte) (latency time.Duration, outcome retry.Outcome) {
-	latency = time.Duration(b>>5) * 4 * time.Second // 0 to 28 s: the longest request
+	latency = time.Duration(b>>5) * 4 * time.Second // 0 to 28 s, close to the longest request
 	outcome = retry.Outcome{Decision: retry.Retry, Status: 503}
 	switch b & 7 {
 	case 0, 1:
@@ -250,9 +250,9 @@ func receiverByte(b byte) (latency time.Duration, outcome retry.Outcome) {
 	return latency, outcome
 }
 
-// FuzzRun follows a run of any policy against any receiver, slow ones too, with the
-// jitter of real attempts: the sum of everything that it waits and takes never starts an
-// attempt past the give-up time, and the run ends within its budget.
+// FuzzRun simulates a run of any policy with any receiver, including slow ones, with the jitter
+// of real attempts. No attempt starts past the give-up time, and the run ends within
+// MaxAttempts.
 func FuzzRun(f *testing.F) {
 	for _, preset := range retry.Presets() {
 		text, err := json.Marshal(preset.Name)

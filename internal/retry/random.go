@@ -2,14 +2,14 @@ package retry
 
 import "strconv"
 
-// Random returns a number in [0,1) that depends on nothing but its arguments: the
-// ids of a delivery and the number of an attempt. A workflow that is replayed, or an
-// attempt that is judged twice, so gets the same jitter again.
+// Random returns a number in [0,1) that depends only on its arguments: the ids of a delivery
+// and the number of an attempt. A replayed workflow, or an attempt that is classified twice,
+// gets the same jitter again.
 //
-// It is FNV-1a over the parts, each with its length in front so that ("ab", "c") and
-// ("a", "bc") differ, finished with the mixer of SplitMix64, without which
-// neighbouring ids would give neighbouring numbers; the upper 53 bits count.
-// Changing it changes the timers of running workflows: a known-answer test holds it.
+// It is FNV-1a over the parts, each preceded by its length, so that ("ab", "c") and
+// ("a", "bc") differ. The mixer of SplitMix64 finishes it, because otherwise similar ids would
+// give similar numbers. The upper 53 bits are used. A change would change the timers of
+// running workflows; a known-answer test pins the values.
 //
 // Sources: draft-eastlake-fnv; Steele, Lea, Flood, "Fast splittable pseudorandom
 // number generators", OOPSLA 2014.

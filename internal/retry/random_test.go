@@ -10,7 +10,7 @@ import (
 	"github.com/everpost/everpost/internal/retry"
 )
 
-// TestRandomNeverChanges: running workflows compute their timers with it.
+// TestRandomNeverChanges: running workflows compute their timers with Random.
 func TestRandomNeverChanges(t *testing.T) {
 	t.Parallel()
 
@@ -21,8 +21,8 @@ func TestRandomNeverChanges(t *testing.T) {
 	require.NotEqual(t, retry.Random(11, "a"), retry.Random(1, "1a"))
 }
 
-// chiSquare returns the statistic of the numbers in [0,1) over the given number of
-// equal bins. For 100 bins (99 degrees of freedom) it is above 149 once in a thousand.
+// chiSquare returns the statistic of numbers in [0,1) over the given number of equal bins. For
+// 100 bins (99 degrees of freedom) it exceeds 149 with a probability of 1 in 1,000.
 func chiSquare(numbers []float64, bins int) float64 {
 	counts := make([]int, bins)
 	for _, u := range numbers {

@@ -7,28 +7,27 @@ import (
 	"time"
 )
 
-// paceFor returns how long the receiver's rate limit has still to run when one of
-// its fields says that nothing remains of it; 0 otherwise. When several say so, the
-// longest counts.
+// paceFor returns the time until the receiver's rate limit resets, if one of its fields says
+// that the limit is exhausted; else 0. If several fields say so, the longest time applies.
 func paceFor(answer Answer, reference time.Time) time.Duration {
 	var pace time.Duration
-	if answer.RateLimitRemaining != "" && spent(answer.RateLimitRemaining) {
+	if answer.RateLimitRemaining != "" && exhausted(answer.RateLimitRemaining) {
 		pace = resetIn(answer.RateLimitReset, reference)
 	}
 
 	return max(pace, rateLimitField(answer.RateLimit))
 }
 
-// spent reads a remaining quota: true for zero and below.
-func spent(text string) bool {
+// exhausted parses a remaining quota and reports whether it is zero or below.
+func exhausted(text string) bool {
 	remaining, err := strconv.ParseInt(trimBlanks(text), 10, 64)
 
 	return err == nil && remaining <= 0
 }
 
-// resetIn reads X-RateLimit-Reset, which no standard fixes. In use are seconds from
-// now, unix seconds and unix milliseconds, some with a fraction; they are told apart
-// by size, as nobody means to wait for 30 years. An HTTP-date is read as well.
+// resetIn parses X-RateLimit-Reset, which no standard defines. Common values are seconds from
+// now, Unix seconds and Unix milliseconds, some with a fraction; the size tells them apart. It
+// accepts an HTTP-date too.
 func resetIn(text string, reference time.Time) time.Duration {
 	text = trimBlanks(text)
 	const unixSeconds, unixMilliseconds = 1e9, 1e11
@@ -50,8 +49,8 @@ func resetIn(text string, reference time.Time) time.Duration {
 	}
 }
 
-// capSeconds turns seconds into a Duration, saturating; to the millisecond, which is
-// as far as a float64 reaches for unix times.
+// capSeconds converts seconds to a Duration, saturating, with millisecond resolution, which is
+// the precision of a float64 for Unix times.
 func capSeconds(seconds float64) time.Duration {
 	if seconds >= saturated.Seconds() {
 		return saturated
@@ -60,10 +59,10 @@ func capSeconds(seconds float64) time.Duration {
 	return time.Duration(seconds * float64(time.Second)).Round(time.Millisecond)
 }
 
-// rateLimitField reads the RateLimit field of the IETF drafts "RateLimit header
-// fields for HTTP" (draft-ietf-httpapi-ratelimit-headers): the dictionary of the
-// drafts up to 07 (limit=10, remaining=0, reset=30) and the list of policies since
-// ("burst";r=0;t=30). Both count in seconds.
+// rateLimitField parses the RateLimit field of the IETF drafts "RateLimit header fields for
+// HTTP" (draft-ietf-httpapi-ratelimit-headers): the dictionary of the drafts up to 07
+// (limit=10, remaining=0, reset=30) and the list of policies since then ("burst";r=0;t=30).
+// Both count in seconds.
 func rateLimitField(field string) time.Duration {
 	const longest = 1024
 	if field == "" || len(field) > longest {
@@ -78,11 +77,11 @@ func rateLimitField(field string) time.Duration {
 			name, value, _ := strings.Cut(part, "=")
 			switch trimBlanks(name) {
 			case "r":
-				item.spent = spent(value)
+				item.exhausted = exhausted(value)
 			case "t":
 				item.reset, _ = parseSeconds(trimBlanks(value))
 			case "remaining":
-				whole.spent = spent(value)
+				whole.exhausted = exhausted(value)
 			case "reset":
 				whole.reset, _ = parseSeconds(trimBlanks(value))
 			}
@@ -95,20 +94,20 @@ func rateLimitField(field string) time.Duration {
 
 // quota is one limit of a RateLimit field.
 type quota struct {
-	spent bool
-	reset time.Duration
+	exhausted bool
+	reset     time.Duration
 }
 
 func (q quota) pace() time.Duration {
-	if !q.spent {
+	if !q.exhausted {
 		return 0
 	}
 
 	return q.reset
 }
 
-// splitOutsideQuotes splits at every separator that is not within double quotes: the
-// names of policies are quoted strings (RFC 9651) and may contain anything.
+// splitOutsideQuotes splits at every separator outside double quotes: the names of policies
+// are quoted strings (RFC 9651) and may contain separators.
 func splitOutsideQuotes(text string, separator byte) []string {
 	var parts []string
 	quoted := false

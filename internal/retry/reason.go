@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// Reason says in one word why an attempt or a delivery ended as it did. It is the
-// label of metrics and a filter of the API, so the set is closed: the constants
-// below and the http_<code> made by HTTPReason. (A delivery that a person ended
-// may carry that person's words instead; those are not of this type's set.)
+// Reason is a one-word cause of the end of an attempt or a delivery. It is a label of metrics
+// and a filter of the API, so the set is closed: the constants below and http_<code>
+// (HTTPReason). A delivery that was cancelled or discarded through the API may have the
+// caller's text as its reason instead, which is not a Reason.
 type Reason string
 
-// Reasons of an attempt, beside http_<code>.
+// Reasons of an attempt, in addition to http_<code>.
 const (
 	ReasonDelivered       Reason = "delivered"
 	ReasonDNSNotFound     Reason = "dns_not_found"
@@ -31,14 +31,14 @@ const (
 	ReasonPayloadCorrupt  Reason = "payload_corrupt"
 	ReasonUnknown         Reason = "unknown"
 
-	// ReasonTokenRefused and the next are of an endpoint with OAuth 2 client credentials:
-	// nothing was sent to it, because there was no token.
+	// ReasonTokenRefused and ReasonTokenUnavailable are for endpoints with OAuth 2 client
+	// credentials: there was no token, so no request was sent to the endpoint.
 	ReasonTokenRefused     Reason = "token_refused"
 	ReasonTokenUnavailable Reason = "token_unavailable" //nolint:gosec // a name
 )
 
-// Reasons of a delivery that ended. One whose last attempt was permanent has that
-// attempt's reason.
+// Reasons of the end of a delivery. If the last attempt was permanent, the reason is that
+// attempt's.
 const (
 	ReasonMaxAttempts          Reason = "max_attempts"
 	ReasonGiveUpTime           Reason = "give_up_time"
@@ -52,8 +52,8 @@ const (
 	ReasonRetention            Reason = "retention"
 )
 
-// Reasons lists the fixed reasons: those of attempts, then those of deliveries.
-// The http_<code> ones are not listed.
+// Reasons lists the fixed reasons: those of attempts, then those of deliveries. It does not
+// include http_<code>.
 func Reasons() []Reason {
 	return []Reason{
 		ReasonDelivered, ReasonDNSNotFound, ReasonDNSTemporary, ReasonConnectRefused, ReasonConnectionReset,
@@ -65,9 +65,9 @@ func Reasons() []Reason {
 	}
 }
 
-// NormalStatus returns status as it is stored and shown: a three-digit code from
-// 100 to 999 as it came, anything else as 0. RFC 9110 section 15 calls codes from
-// 600 on invalid, but what a receiver really sent helps whoever looks for the cause.
+// NormalStatus returns the status as it is stored and shown: a code from 100 to 999
+// unchanged, anything else as 0. RFC 9110 section 15 calls codes from 600 on invalid, but the
+// original code helps to find the cause.
 func NormalStatus(status int) int {
 	if status < 100 || status > 999 {
 		return 0
@@ -76,17 +76,16 @@ func NormalStatus(status int) int {
 	return status
 }
 
-// HTTPReason returns http_<code> for the normalised status, always three digits:
-// http_503, and http_000 for what is no status code at all.
+// HTTPReason returns http_<code> for the normalised status with three digits: http_503, and
+// http_000 for what is not a status code.
 func HTTPReason(status int) Reason {
 	code := NormalStatus(status)
 
 	return Reason(httpReasonPrefix + string([]byte{digit(code / 100), digit(code / 10 % 10), digit(code % 10)}))
 }
 
-// ParseReason returns the reason that text names: a fixed one, http_000, or
-// http_100 to http_999. Anything else is an error; no other spelling is accepted,
-// because the text is compared with what is stored.
+// ParseReason parses a fixed reason, http_000, or http_100 to http_999. Any other text is an
+// error, also another spelling, because the text is compared with stored values.
 func ParseReason(text string) (Reason, error) {
 	reason := Reason(text)
 	if slices.Contains(Reasons(), reason) {

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// saturated stands for any time span that a Duration cannot hold (292 years).
+// saturated stands for every time span that a Duration cannot hold (292 years).
 const saturated = time.Duration(math.MaxInt64)
 
-// reference is the moment from which the answer's points in time are measured: its
-// own Date when there is one, so that a receiver whose clock is off still means
-// what it says, else our clock when it came. Zero when neither is known.
+// reference returns the time relative to which the answer's dates are interpreted: its own
+// Date if there is one, so that a wrong clock of the receiver does not matter, else the
+// local arrival time. It is zero if neither is known.
 func (a Answer) reference() time.Time {
 	if date, ok := parseHTTPDate(a.Date, a.ReceivedAt); ok {
 		return date
@@ -20,9 +20,9 @@ func (a Answer) reference() time.Time {
 	return a.ReceivedAt
 }
 
-// retryAfter reads a Retry-After field (RFC 9110 section 10.2.3): whole seconds or an
-// HTTP-date, with blanks around it. It returns 0 for an absent field, rubbish, zero,
-// and a date that is not in the future of reference.
+// retryAfter parses a Retry-After field (RFC 9110 section 10.2.3): whole seconds or an
+// HTTP-date, with optional white space around it. It returns 0 for an absent or invalid field,
+// zero, and a date that is not after reference.
 func retryAfter(field string, reference time.Time) time.Duration {
 	field = trimBlanks(field)
 	if seconds, ok := parseSeconds(field); ok {
@@ -36,8 +36,8 @@ func retryAfter(field string, reference time.Time) time.Duration {
 	return max(0, date.Sub(reference))
 }
 
-// parseSeconds reads a run of digits as seconds, saturating. Signs, fractions and
-// empty text are refused.
+// parseSeconds parses decimal digits as seconds, saturating. It refuses signs, fractions and
+// empty text.
 func parseSeconds(text string) (time.Duration, bool) {
 	if text == "" {
 		return 0, false
@@ -49,7 +49,7 @@ func parseSeconds(text string) (time.Duration, bool) {
 			return 0, false
 		}
 		if seconds > most {
-			continue // saturated already; the rest must still be digits
+			continue // already saturated; the rest must still be digits
 		}
 		seconds = seconds*10 + int64(text[i]-'0')
 	}
@@ -60,9 +60,9 @@ func parseSeconds(text string) (time.Duration, bool) {
 	return time.Duration(seconds) * time.Second, true
 }
 
-// parseHTTPDate reads the three forms of an HTTP-date (RFC 9110 section 5.6.7):
-// IMF-fixdate, RFC 850 and asctime, all of them in UTC. near settles the century of
-// the two-digit year of RFC 850: not more than 50 years after it.
+// parseHTTPDate parses the three forms of an HTTP-date (RFC 9110 section 5.6.7): IMF-fixdate,
+// RFC 850 and asctime, all of them in UTC. near determines the century of RFC 850's two-digit
+// year: not more than 50 years after near.
 func parseHTTPDate(field string, near time.Time) (time.Time, bool) {
 	field = trimBlanks(field)
 	// The longest form, RFC 850 with a Wednesday, has 33 bytes.
@@ -82,8 +82,8 @@ func parseHTTPDate(field string, near time.Time) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// settleCentury moves a date read from a two-digit year into the century that RFC
-// 9110 asks for: the latest one that is not more than 50 years after near.
+// settleCentury moves a date with a two-digit year to the century that RFC 9110 requires: the
+// latest one that is not more than 50 years after near.
 func settleCentury(date, near time.Time) time.Time {
 	if near.IsZero() {
 		return date
@@ -99,8 +99,8 @@ func settleCentury(date, near time.Time) time.Time {
 	return date
 }
 
-// trimBlanks removes what RFC 9110 calls OWS, and the line ends that a lenient
-// parser may have left.
+// trimBlanks removes what RFC 9110 calls OWS, and line ends that a lenient HTTP parser may
+// have left.
 func trimBlanks(field string) string {
 	return strings.Trim(field, " \t\r\n")
 }

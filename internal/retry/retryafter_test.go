@@ -45,13 +45,13 @@ func TestRetryAfter(t *testing.T) {
 		{"NaN", "", 0},
 		{"\x00120", "", 0},
 
-		// The three forms, measured against our clock.
+		// The three forms, relative to the local clock.
 		{"Tue, 04 Mar 2025 05:06:37 GMT", "", 30 * time.Second},
 		{"Tuesday, 04-Mar-25 05:06:37 GMT", "", 30 * time.Second},
 		{"Tue Mar  4 05:06:37 2025", "", 30 * time.Second},
 		{"  Tue, 04 Mar 2025 05:06:37 GMT\t", "", 30 * time.Second},
 
-		// The same against the answer's own clock, an hour ahead of ours, in each form.
+		// The same relative to the answer's clock, which is an hour ahead, in each form.
 		{"Tue, 04 Mar 2025 06:06:37 GMT", "Tue, 04 Mar 2025 06:06:07 GMT", 30 * time.Second},
 		{"Tue, 04 Mar 2025 06:06:37 GMT", "Tuesday, 04-Mar-25 06:06:07 GMT", 30 * time.Second},
 		{"Tue, 04 Mar 2025 06:06:37 GMT", "Tue Mar  4 06:06:07 2025", 30 * time.Second},
@@ -67,8 +67,8 @@ func TestRetryAfter(t *testing.T) {
 		// Far in the future: saturates.
 		{"Fri, 31 Dec 9999 23:59:59 GMT", "", forever},
 
-		// The century of RFC 850: 2074 is less than 50 years ahead, 2076 is more and so
-		// means 1976.
+		// The century of RFC 850: 2074 is less than 50 years ahead; 2076 is more than 50
+		// years ahead and becomes 1976.
 		{"Sunday, 04-Mar-74 05:06:07 GMT", "", time.Date(2074, 3, 4, 5, 6, 7, 0, time.UTC).Sub(received())},
 		{"Wednesday, 04-Mar-76 05:06:07 GMT", "", 0},
 
@@ -102,8 +102,8 @@ func TestRetryAfterWithoutAnyClock(t *testing.T) {
 	require.Zero(t, got.RetryAfter)
 }
 
-// FuzzRetryAfter compares with what net/http makes of the same field, where that is
-// as strict, and holds that nothing is negative.
+// FuzzRetryAfter compares the result with net/http's where that is as strict, and checks that
+// it is never negative.
 func FuzzRetryAfter(f *testing.F) {
 	for _, seed := range []string{
 		"", "0", "120", " 7 ", "-1", "1e9", "99999999999999999999", "Tue, 04 Mar 2025 05:06:37 GMT",

@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// Validate returns every setting that is out of bounds as FieldErrors, nil if all is
-// well. The fields are named as in JSON.
+// Validate returns every setting that is out of bounds as FieldErrors, or nil. Fields have
+// their JSON names.
 func (p Policy) Validate() error {
 	refused := p.refused()
 
 	return refused.orNil()
 }
 
-// refused is Validate as a list.
+// refused is Validate with the result as a list.
 func (p Policy) refused() FieldErrors {
 	p = p.orDefault()
 	var bad FieldErrors
@@ -56,7 +56,7 @@ const (
 	ratioMessage  = "must be above 0 and at most 1"
 )
 
-// validFactor and validRatio are false for NaN, which no comparison holds for.
+// validFactor and validRatio are false for NaN, for which every comparison is false.
 func validFactor(factor float64) bool { return factor >= 1 && factor <= LargestFactor }
 func validRatio(ratio float64) bool   { return ratio > 0 && ratio <= 1 }
 
@@ -73,7 +73,7 @@ func validateSchedule(bad *FieldErrors, schedule []time.Duration) {
 	}
 }
 
-// validateAmbiguous takes an empty list: ambiguous outcomes are permanent then.
+// validateAmbiguous accepts an empty list: ambiguous outcomes are then permanent.
 func validateAmbiguous(bad *FieldErrors, delays []time.Duration) {
 	if len(delays) > MostAmbiguous {
 		bad.add("ambiguous_delays", "must have at most 20 entries")
@@ -101,7 +101,7 @@ func (p Policy) validateJitter(bad *FieldErrors) {
 	}
 }
 
-// longestNominal returns the longest delay that the strategy can come to.
+// longestNominal returns the longest delay of the strategy.
 func (p Policy) longestNominal() time.Duration {
 	switch {
 	case p.usesCap():
@@ -113,7 +113,7 @@ func (p Policy) longestNominal() time.Duration {
 	}
 }
 
-// validateStatuses checks one list; taken are the statuses already given elsewhere.
+// validateStatuses checks one list; taken has the statuses of the other list.
 func validateStatuses(bad *FieldErrors, field string, statuses, taken []int) {
 	if len(statuses) > MostStatuses {
 		bad.add(field, "must have at most 100 entries")
@@ -124,7 +124,7 @@ func validateStatuses(bad *FieldErrors, field string, statuses, taken []int) {
 		case !overridable(status):
 			bad.add(indexed(field, i), "must be a status from 100 to 999 other than 2xx and 3xx")
 		case slices.Contains(statuses[:i], status):
-			bad.add(indexed(field, i), "is there twice")
+			bad.add(indexed(field, i), "is given more than once")
 		case slices.Contains(taken, status):
 			bad.add(indexed(field, i), "is in retry_statuses as well")
 		}

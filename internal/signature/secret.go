@@ -1,9 +1,9 @@
-// Package signature signs webhooks as the Standard Webhooks specification says: v1
-// (HMAC-SHA256) and v1a (ed25519). It also knows an older habit, the hex HMAC of the
-// body alone.
+// Package signature signs webhooks according to the Standard Webhooks specification: v1
+// (HMAC-SHA256) and v1a (ed25519). It also supports the hex HMAC of the body alone, which older
+// receivers expect.
 //
-// It is pure: time and randomness are arguments. A Secret never shows itself in a
-// log, an error or a serialised value; only Reveal gives its text.
+// The package is pure: time and randomness are arguments. A Secret never appears in a log, an
+// error or a serialised value; only Reveal returns its text.
 package signature
 
 import (
@@ -17,16 +17,15 @@ import (
 	"strings"
 )
 
-// Prefixes of keys in text form, from the Standard Webhooks specification.
+// Prefixes of keys in text form (Standard Webhooks specification).
 const (
 	hmacPrefix    = "whsec_"
 	privatePrefix = "whsk_"
 	publicPrefix  = "whpk_"
 )
 
-// Sizes of an HMAC key in bytes. The bounds are those of the specification; what is
-// generated has the length of the hash, beyond which nothing is gained (RFC 2104
-// section 3).
+// Sizes of an HMAC key in bytes. The bounds are those of the specification. A generated key has the
+// length of the hash; a longer one would not be stronger (RFC 2104 section 3).
 const (
 	shortestHMACKey  = 24
 	longestHMACKey   = 64
@@ -34,18 +33,18 @@ const (
 )
 
 var (
-	// ErrMalformedKey is the error for text that is no key. What wraps it says what is
-	// wrong, but never repeats the text.
+	// ErrMalformedKey means that a text is not a key. Errors that wrap it describe what is wrong
+	// without repeating the text.
 	ErrMalformedKey = errors.New("malformed key")
 
-	// ErrNotSerialisable is the error of every attempt to marshal a Secret.
+	// ErrNotSerialisable is returned by every attempt to marshal a Secret.
 	ErrNotSerialisable = errors.New("a secret is not serialisable: use Reveal")
 )
 
-// Kind tells the two kinds of secrets apart.
+// Kind is the kind of a secret.
 type Kind uint8
 
-// The kinds of secrets. The zero value is that of the zero Secret.
+// The kinds of secrets. The zero value is the kind of the zero Secret.
 const (
 	HMAC    Kind = iota + 1 // whsec_, makes v1 signatures
 	Ed25519                 // whsk_, makes v1a signatures
@@ -63,14 +62,14 @@ func (k Kind) String() string {
 	}
 }
 
-// Secret is a key to sign with. The zero Secret signs nothing and matches nothing.
-// A Secret is immutable and may be copied and shared.
+// Secret is a signing key. The zero Secret signs nothing and matches nothing. A Secret is
+// immutable and may be copied and shared.
 type Secret struct {
 	kind Kind
-	// The HMAC key, or the ed25519 private key (seed and public half). Behind two
+	// The HMAC key, or the ed25519 private key (seed and public half). It is behind two
 	// pointers, because fmt calls no method of a Secret in an unexported field of another
-	// value, nor for %p. It does follow one pointer, but prints only the address of a
-	// pointer to a pointer.
+	// value, nor for %p. It would follow one pointer, but for a pointer to a pointer it
+	// prints only the address.
 	held **[]byte
 }
 
@@ -80,7 +79,7 @@ func newSecret(kind Kind, key []byte) Secret {
 	return Secret{kind: kind, held: &held}
 }
 
-// key returns the bytes to sign with, nil for the zero Secret.
+// key returns the key bytes, nil for the zero Secret.
 func (s Secret) key() []byte {
 	if s.held == nil {
 		return nil
@@ -89,10 +88,9 @@ func (s Secret) key() []byte {
 	return **s.held
 }
 
-// ParseSecret reads whsec_ followed by the base64 of 24 to 64 bytes, or whsk_ followed
-// by the base64 of the 64 bytes of an ed25519 private key. Base64 is standard, padded
-// and canonical (RFC 4648 section 4), so Reveal returns what was parsed. The error
-// wraps ErrMalformedKey.
+// ParseSecret parses whsec_ followed by the base64 of 24 to 64 bytes, or whsk_ followed by the
+// base64 of the 64 bytes of an ed25519 private key. Base64 is standard, padded and canonical (RFC
+// 4648 section 4), so Reveal returns the parsed text. The error wraps ErrMalformedKey.
 func ParseSecret(text string) (Secret, error) {
 	if encoded, found := strings.CutPrefix(text, hmacPrefix); found {
 		key, err := decodeKey(encoded)
@@ -117,8 +115,8 @@ func ParseSecret(text string) (Secret, error) {
 	if len(key) != ed25519.PrivateKeySize {
 		return Secret{}, fmt.Errorf("parse whsk_ secret: %w: must hold 64 bytes", ErrMalformedKey)
 	}
-	// Two signatures of one message under different public halves give the private key
-	// away, so a half that does not belong is not accepted.
+	// Signatures of one message under different public halves reveal the private key, so
+	// the public half must match the seed.
 	if subtle.ConstantTimeCompare(ed25519.NewKeyFromSeed(key[:ed25519.SeedSize]), key) != 1 {
 		return Secret{}, fmt.Errorf("parse whsk_ secret: %w: its public half does not belong to it", ErrMalformedKey)
 	}
@@ -126,8 +124,8 @@ func ParseSecret(text string) (Secret, error) {
 	return newSecret(Ed25519, key), nil
 }
 
-// GenerateHMAC makes a whsec_ secret of 32 bytes from random, which must be
-// cryptographically secure. The error is that of random.
+// GenerateHMAC generates a whsec_ secret of 32 bytes from random, which must be cryptographically
+// secure. It returns only errors of random.
 func GenerateHMAC(random io.Reader) (Secret, error) {
 	key := make([]byte, generatedHMACKey)
 	if _, err := io.ReadFull(random, key); err != nil {
@@ -137,10 +135,10 @@ func GenerateHMAC(random io.Reader) (Secret, error) {
 	return newSecret(HMAC, key), nil
 }
 
-// GenerateEd25519 makes a whsk_ secret from 32 bytes of random, which must be
-// cryptographically secure. The error is that of random.
+// GenerateEd25519 generates a whsk_ secret from 32 bytes of random, which must be
+// cryptographically secure. It returns only errors of random.
 func GenerateEd25519(random io.Reader) (Secret, error) {
-	// Not ed25519.GenerateKey: some versions of it read from elsewhere than they are told.
+	// ed25519.GenerateKey is not used, because some versions of it do not use the given reader.
 	seed := make([]byte, ed25519.SeedSize)
 	if _, err := io.ReadFull(random, seed); err != nil {
 		return Secret{}, fmt.Errorf("generate whsk_ secret: %w", err)
@@ -149,17 +147,17 @@ func GenerateEd25519(random io.Reader) (Secret, error) {
 	return newSecret(Ed25519, ed25519.NewKeyFromSeed(seed)), nil
 }
 
-// Kind returns which kind of secret it is, 0 for the zero Secret.
+// Kind returns the kind of the secret, 0 for the zero Secret.
 func (s Secret) Kind() Kind {
 	return s.kind
 }
 
-// IsZero says whether s is the zero Secret.
+// IsZero reports whether s is the zero Secret.
 func (s Secret) IsZero() bool {
 	return s.kind == 0
 }
 
-// Equal says in constant time whether both are the same secret.
+// Equal compares two secrets in constant time.
 func (s Secret) Equal(other Secret) bool {
 	return s.kind == other.kind && subtle.ConstantTimeCompare(s.key(), other.key()) == 1
 }
@@ -173,8 +171,8 @@ func (s Secret) Public() (PublicKey, bool) {
 	return PublicKey{key: ed25519.PublicKey(s.key()[ed25519.SeedSize:])}, true
 }
 
-// Reveal returns the secret's text, which ParseSecret reads; empty for the zero
-// Secret. It is for the vault and for the one answer that shows it to its owner.
+// Reveal returns the secret's text, which ParseSecret parses; "" for the zero Secret. Only the vault
+// and the API responses that show a secret to its owner use it.
 func (s Secret) Reveal() string {
 	return s.prefix() + base64.StdEncoding.EncodeToString(s.key())
 }
@@ -186,16 +184,16 @@ func (s Secret) String() string {
 
 // Format writes String for every verb, %x and %#v included.
 func (s Secret) Format(state fmt.State, _ rune) {
-	_, _ = io.WriteString(state, s.String()) // fmt has no way to hand the error on
+	_, _ = io.WriteString(state, s.String()) // fmt ignores the error
 }
 
-// LogValue keeps the secret out of structured logs.
+// LogValue redacts the secret in structured logs.
 func (s Secret) LogValue() slog.Value {
 	return slog.StringValue(s.String())
 }
 
-// MarshalText always returns ErrNotSerialisable: a secret that is part of a larger
-// value must neither leak with it nor be stored in its redacted form.
+// MarshalText always returns ErrNotSerialisable: a secret within a larger value must neither leak
+// nor be stored in its redacted form.
 func (s Secret) MarshalText() ([]byte, error) {
 	return nil, ErrNotSerialisable
 }
@@ -211,13 +209,12 @@ func (s Secret) prefix() string {
 	}
 }
 
-// PublicKey verifies what an Ed25519 secret signed. The zero PublicKey matches nothing.
+// PublicKey verifies signatures of an Ed25519 secret. The zero PublicKey matches nothing.
 type PublicKey struct {
 	key ed25519.PublicKey
 }
 
-// ParsePublicKey reads whpk_ followed by the base64 of 32 bytes. The error wraps
-// ErrMalformedKey.
+// ParsePublicKey parses whpk_ followed by the base64 of 32 bytes. The error wraps ErrMalformedKey.
 func ParsePublicKey(text string) (PublicKey, error) {
 	encoded, found := strings.CutPrefix(text, publicPrefix)
 	if !found {
@@ -234,13 +231,13 @@ func ParsePublicKey(text string) (PublicKey, error) {
 	return PublicKey{key: key}, nil
 }
 
-// String returns the text that ParsePublicKey reads.
+// String returns the text that ParsePublicKey parses.
 func (k PublicKey) String() string {
 	return publicPrefix + base64.StdEncoding.EncodeToString(k.key)
 }
 
-// decodeKey is strict where encoding/base64 is not: no line breaks. Its own error
-// holds an offset only, and is dropped all the same.
+// decodeKey refuses line breaks, which encoding/base64 ignores. It does not return the error of
+// encoding/base64.
 func decodeKey(encoded string) ([]byte, error) {
 	if strings.ContainsAny(encoded, "\r\n") {
 		return nil, fmt.Errorf("%w: has a line break", ErrMalformedKey)

@@ -24,28 +24,27 @@ const (
 	HeaderHexIdempotency = "X-Idempotency-Key"
 )
 
-// Versions of a signature, and the mark of the hex scheme.
+// Versions of a signature, and the prefix of the hex scheme.
 const (
 	versionHMAC    = "v1,"
 	versionEd25519 = "v1a,"
 	hexMark        = "sha256="
 )
 
-// ErrNoHMACSecret is the error of the hex scheme for a secret that is no HMAC key.
+// ErrNoHMACSecret means that the hex scheme was used with a secret that is not an HMAC key.
 var ErrNoHMACSecret = errors.New("the hex scheme needs a whsec_ secret")
 
-// Sign returns the webhook-signature header: one signature of id, ts (in whole
-// seconds) and body for each secret, in their order, separated by spaces. While a
-// secret is being rotated the new one comes first. Zero secrets are left out; without
-// any other the result is empty.
+// Sign returns the webhook-signature header: one signature of id, ts (in whole seconds) and body for
+// each secret, in the given order, separated by spaces. During a rotation the new secret comes first.
+// Zero secrets are skipped; without any other secret the result is "".
 //
-// Signed is id.timestamp.body. An id must hold no dot, or what is signed could be
-// divided in two ways; the ids of events do not.
+// The signed text is id.timestamp.body. An id must not contain a dot, because the text would then be
+// ambiguous; the ids of events contain none.
 func Sign(id string, ts time.Time, body []byte, secrets ...Secret) string {
 	var headRoom [128]byte
 	head := signedHead(headRoom[:0], id, ts.Unix())
 
-	var message []byte // made once, and only when ed25519 needs it in one piece
+	var message []byte // created at most once, for ed25519, which needs the message in one piece
 	out := make([]byte, 0, len(secrets)*(len(versionEd25519)+base64.StdEncoding.EncodedLen(ed25519.SignatureSize)+1))
 	for _, secret := range secrets {
 		if secret.kind == Ed25519 && message == nil {
@@ -57,7 +56,7 @@ func Sign(id string, ts time.Time, body []byte, secrets ...Secret) string {
 	return string(out)
 }
 
-// appendSignature appends one signature to a header that may have some already.
+// appendSignature appends one signature to the header.
 func appendSignature(out []byte, secret Secret, head, body, message []byte) []byte {
 	if secret.IsZero() {
 		return out
@@ -74,10 +73,9 @@ func appendSignature(out []byte, secret Secret, head, body, message []byte) []by
 	return base64.StdEncoding.AppendEncode(out, sum(secret.key(), head, body))
 }
 
-// SignHex returns the X-Webhook-Signature header of the hex scheme: sha256= and the
-// hex HMAC-SHA256 of the body alone, keyed with the bytes that the secret's base64
-// stands for. It holds one signature only, so during a rotation it is the new one's.
-// The error is ErrNoHMACSecret.
+// SignHex returns the X-Webhook-Signature header of the hex scheme: sha256= and the hex HMAC-SHA256
+// of the body alone. The key is the decoded base64 of the secret. The header has one signature only;
+// during a rotation it is made with the new secret. The error is ErrNoHMACSecret.
 func SignHex(body []byte, secret Secret) (string, error) {
 	if secret.kind != HMAC {
 		return "", ErrNoHMACSecret
@@ -86,7 +84,7 @@ func SignHex(body []byte, secret Secret) (string, error) {
 	return hexMark + hex.EncodeToString(sum(secret.key(), body)), nil
 }
 
-// signedHead appends what is signed before the body: the id, the time, two dots.
+// signedHead appends the signed text before the body: the id, a dot, the time and a dot.
 func signedHead(head []byte, id string, unix int64) []byte {
 	head = append(head, id...)
 	head = append(head, '.')
@@ -101,11 +99,11 @@ func join(head, body []byte) []byte {
 	return append(append(message, head...), body...)
 }
 
-// sum returns the HMAC-SHA256 (RFC 2104) of the parts, one after the other.
+// sum returns the HMAC-SHA256 (RFC 2104) of the concatenated parts.
 func sum(key []byte, parts ...[]byte) []byte {
 	mac := hmac.New(sha256.New, key)
 	for _, part := range parts {
-		mac.Write(part) // a hash never returns an error
+		mac.Write(part) // never returns an error
 	}
 
 	return mac.Sum(nil)

@@ -25,7 +25,7 @@ import (
 	"github.com/everpost/everpost/internal/signature"
 )
 
-// The known answers of the Standard Webhooks libraries and of 40-security.md.
+// Known answers, from the Standard Webhooks libraries.
 const (
 	knownID      = "msg_p5jXN8AQM9LWM0D4loKWxJek"
 	knownUnix    = 1614265330
@@ -45,7 +45,7 @@ func secret(t testing.TB, text string) signature.Secret {
 	return parsed
 }
 
-// repeatable stands in for secure randomness.
+// repeatable is a deterministic source of randomness.
 func repeatable(seed uint64) *rand.ChaCha8 {
 	return rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8)})
 }
@@ -109,8 +109,8 @@ func TestSignHex(t *testing.T) {
 	}
 }
 
-// TestForeignLibraryAgrees: the reference implementation verifies what we sign and we
-// verify what it signs.
+// TestForeignLibraryAgrees: the reference implementation verifies our signatures, and we verify
+// its signatures.
 func TestForeignLibraryAgrees(t *testing.T) {
 	t.Parallel()
 
@@ -282,7 +282,7 @@ func TestGenerate(t *testing.T) {
 	require.ErrorIs(t, err, broken)
 }
 
-// TestSecretsDoNotShow prints secrets in every way there is and looks for any trace.
+// TestSecretsDoNotShow prints secrets in every possible way and searches the output for them.
 func TestSecretsDoNotShow(t *testing.T) {
 	t.Parallel()
 

@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// DefaultTolerance is how far a timestamp may be from the verifier's clock, in either
-// direction: what the libraries of Standard Webhooks use.
+// DefaultTolerance is the maximum difference between a timestamp and the verifier's clock, in either
+// direction. The Standard Webhooks libraries use the same value.
 const DefaultTolerance = 5 * time.Minute
 
-// mostSignatures bounds how many signatures of a header are looked at.
+// mostSignatures limits how many signatures of a header are checked.
 const mostSignatures = 16
 
-// Why a message is refused.
+// Reasons for which a message is refused.
 var (
 	ErrMissingHeader = errors.New("a webhook header is missing")
 	ErrBadTimestamp  = errors.New("the timestamp is not a number of seconds")
@@ -36,26 +36,26 @@ type Message struct {
 	Body      []byte
 }
 
-// Key is what a signature can be verified with: a Secret or a PublicKey.
+// Key verifies signatures: a Secret or a PublicKey.
 type Key interface {
-	// matches says whether one signature (without its version) of this version is
-	// that of the parts of a message.
+	// matches reports whether a signature (without its version) of this version is the
+	// signature of the message head+body.
 	matches(version string, signature, head, body []byte) bool
 }
 
-// Verify returns nil if one of the message's signatures was made with one of the keys
-// and its timestamp is within tolerance of now. A tolerance of 0 stands for
-// DefaultTolerance; a negative one accepts any time. Otherwise the error wraps
-// ErrMissingHeader, ErrBadTimestamp, ErrTooOld, ErrTooNew or ErrNoMatch.
+// Verify returns nil if one of the message's signatures was made with one of the keys and its
+// timestamp is within tolerance of now. A tolerance of 0 stands for DefaultTolerance; a negative one
+// accepts any time. Otherwise the error wraps ErrMissingHeader, ErrBadTimestamp, ErrTooOld, ErrTooNew
+// or ErrNoMatch.
 //
-// Signatures of unknown versions and malformed ones are skipped, as the specification
-// asks; beyond 16 none is looked at.
+// Malformed signatures and signatures of unknown versions are skipped, as the specification
+// requires. At most 16 signatures are checked.
 func Verify(message Message, now time.Time, tolerance time.Duration, keys ...Key) error {
 	if message.ID == "" || message.Timestamp == "" || message.Signature == "" {
 		return fmt.Errorf("verify webhook: %w", ErrMissingHeader)
 	}
 	unix, err := strconv.ParseInt(message.Timestamp, 10, 64)
-	// What was signed is the text; a second spelling of the number is refused.
+	// The signature covers the text, so another spelling of the number is refused.
 	if err != nil || strconv.FormatInt(unix, 10) != message.Timestamp {
 		return fmt.Errorf("verify webhook: %w", ErrBadTimestamp)
 	}
@@ -70,7 +70,7 @@ func Verify(message Message, now time.Time, tolerance time.Duration, keys ...Key
 		one, rest, _ = strings.Cut(rest, " ")
 		version, encoded, _ := strings.Cut(one, ",")
 		signature, err := base64.StdEncoding.Strict().DecodeString(encoded)
-		if err != nil || strings.ContainsAny(encoded, "\r\n") { // which the decoder would step over
+		if err != nil || strings.ContainsAny(encoded, "\r\n") { // base64 ignores line breaks
 			continue
 		}
 		for _, key := range keys {
@@ -83,8 +83,8 @@ func Verify(message Message, now time.Time, tolerance time.Duration, keys ...Key
 	return fmt.Errorf("verify webhook: %w", ErrNoMatch)
 }
 
-// checkAge compares whole seconds, so that no sum can overflow: tolerance is far
-// smaller than what separates now from the ends of int64.
+// checkAge compares whole seconds. The sums cannot overflow, because tolerance is much smaller than
+// the distance of now from the bounds of int64.
 func checkAge(unix int64, now time.Time, tolerance time.Duration) error {
 	if tolerance < 0 {
 		return nil
@@ -103,9 +103,9 @@ func checkAge(unix int64, now time.Time, tolerance time.Duration) error {
 	}
 }
 
-// VerifyHex returns nil if header is what SignHex makes of the body and the secret;
-// else ErrMissingHeader, ErrNoHMACSecret or ErrNoMatch, wrapped. The scheme has no
-// timestamp, so it does not protect from replays.
+// VerifyHex returns nil if header is the result of SignHex for the body and the secret, else
+// ErrMissingHeader, ErrNoHMACSecret or ErrNoMatch, wrapped. The scheme has no timestamp, so it does
+// not protect against replays.
 func VerifyHex(header string, body []byte, secret Secret) error {
 	if header == "" {
 		return fmt.Errorf("verify hex webhook: %w", ErrMissingHeader)

@@ -1,5 +1,4 @@
-// Package telemetry is how a process tells what it does: log lines on standard
-// error and metrics for Prometheus.
+// Package telemetry has the log and the Prometheus metrics of a process.
 package telemetry
 
 import (
@@ -11,8 +10,8 @@ import (
 	"github.com/mattn/go-isatty"
 )
 
-// NewLogger writes text to a terminal and JSON to anything else. level is debug,
-// info, warn or error; anything else is info.
+// NewLogger returns a logger that writes text to a terminal and JSON to anything else. level is debug,
+// info, warn or error; any other value means info.
 func NewLogger(w io.Writer, level string) *slog.Logger {
 	var least slog.Level
 	if err := least.UnmarshalText([]byte(strings.ToUpper(level))); err != nil {

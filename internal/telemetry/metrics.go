@@ -12,8 +12,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// Metrics are a process's metrics, in a registry of their own. docs/operations.md
-// lists them for operators.
+// Metrics are the metrics of a process, in their own registry. docs/operations.md documents them.
 type Metrics struct {
 	registry *prometheus.Registry
 
@@ -36,7 +35,7 @@ type Metrics struct {
 	bodiesRefused *prometheus.CounterVec
 }
 
-// NewMetrics makes the metrics and registers those of Go and of the process.
+// NewMetrics creates the metrics and registers them with those of the Go runtime and the process.
 func NewMetrics(version string) *Metrics {
 	m := &Metrics{
 		registry: prometheus.NewRegistry(),
@@ -105,12 +104,12 @@ func NewMetrics(version string) *Metrics {
 	return m
 }
 
-// Gauge registers a value that is read when the metrics are.
+// Gauge registers a metric whose value is read on each scrape.
 func (m *Metrics) Gauge(name, help string, value func() float64) {
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value))
 }
 
-// Register adds what reads several values together.
+// Register adds a collector of several values.
 func (m *Metrics) Register(c prometheus.Collector) { m.registry.MustRegister(c) }
 
 // Handler serves the metrics.
@@ -118,7 +117,7 @@ func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 }
 
-// Attempted counts an attempt and where it left its delivery.
+// Attempted counts an attempt, and the end of its delivery.
 func (m *Metrics) Attempted(_ webhook.Ref, a *webhook.Attempt, p webhook.Progress) {
 	decision := a.Outcome.Decision.String()
 	m.attempts.WithLabelValues(decision, string(a.Outcome.Reason)).Inc()
@@ -139,39 +138,39 @@ func (m *Metrics) Attempted(_ webhook.Ref, a *webhook.Attempt, p webhook.Progres
 	}
 }
 
-// TurnedAway counts a delivery that the gate let wait.
+// TurnedAway counts a delivery that admission deferred.
 func (m *Metrics) TurnedAway(reason string) { m.turnedAway.WithLabelValues(reason).Inc() }
 
-// CircuitChanged counts a change of an endpoint's circuit.
+// CircuitChanged counts a change of a circuit breaker's state.
 func (m *Metrics) CircuitChanged(to string) { m.circuits.WithLabelValues(to).Inc() }
 
-// Faulted counts a failure of our own.
+// Faulted counts an attempt that failed for an internal reason.
 func (m *Metrics) Faulted(error) { m.ownFaults.Inc() }
 
-// Accepted counts an event that was stored.
+// Accepted counts a stored event.
 func (m *Metrics) Accepted() { m.eventAccepted.Inc() }
 
-// Disabled counts an endpoint that was disabled because it only fails.
+// Disabled counts an endpoint that was disabled because all its deliveries failed.
 func (m *Metrics) Disabled() { m.disabled.Inc() }
 
-// RetryStorm counts a warning that an endpoint is sent mostly retries.
+// RetryStorm counts a retry storm of an endpoint.
 func (m *Metrics) RetryStorm() { m.retryStorms.Inc() }
 
-// OperationalEventStored counts an operational event that was stored.
+// OperationalEventStored counts a stored operational event.
 func (m *Metrics) OperationalEventStored(eventType string) {
 	m.notices.WithLabelValues(eventType).Inc()
 }
 
-// AuthFailed counts a request to the API whose key was not accepted.
+// AuthFailed counts a request to the API whose key was refused.
 func (m *Metrics) AuthFailed(cause string) { m.authFailures.WithLabelValues(cause).Inc() }
 
-// BodyRefused counts a request body that was not read to its end.
+// BodyRefused counts a request body that was refused before its end.
 func (m *Metrics) BodyRefused(cause string) { m.bodiesRefused.WithLabelValues(cause).Inc() }
 
 // OperationalEventsDropped counts operational events that were not stored.
 func (m *Metrics) OperationalEventsDropped(n int) { m.noticesLost.Add(float64(n)) }
 
-// Age is how many seconds ago t was; 0 for the zero time.
+// Age returns the number of seconds since t; 0 for the zero time.
 func Age(t time.Time) float64 {
 	if t.IsZero() {
 		return 0

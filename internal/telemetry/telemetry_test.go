@@ -16,8 +16,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// Anything but a terminal gets JSON, a file and a pipe too, so that machines can
-// read it.
+// Everything except a terminal gets JSON, including files and pipes.
 func TestLoggerWritesJSON(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
@@ -57,7 +56,7 @@ func TestLogLevels(t *testing.T) {
 	}
 }
 
-// What an attempt of each kind leaves in the exposition.
+// The metrics of an attempt of each kind.
 func TestMetricsOfAttempts(t *testing.T) {
 	t.Parallel()
 	m := telemetry.NewMetrics("1.2.3")
@@ -99,10 +98,10 @@ func TestMetricsOfAttempts(t *testing.T) {
 	} {
 		require.Contains(t, answer.Body.String(), "\n"+line+"\n")
 	}
-	require.NotContains(t, answer.Body.String(), `state="retrying"`, "an open delivery has not come to rest")
+	require.NotContains(t, answer.Body.String(), `state="retrying"`, "the delivery is open")
 }
 
-// What is seen of endpoints is in the exposition, too.
+// The metrics of endpoints and operational events.
 func TestMetricsOfEndpoints(t *testing.T) {
 	t.Parallel()
 	m := telemetry.NewMetrics("1.2.3")

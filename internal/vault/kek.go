@@ -11,13 +11,12 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
 )
 
-// maxKEKFileBytes bounds what is read of a key file; a key takes 45.
+// maxKEKFileBytes limits the size of a key file; a key takes 45 bytes.
 const maxKEKFileBytes = 1 << 10
 
 // StaticKEK is a key-encryption key that this process holds.
@@ -26,18 +25,17 @@ type StaticKEK struct {
 	aead cipher.AEAD
 }
 
-// ErrWeakKEK says that a key was typed, not made: whoever has the database guesses it.
+// ErrWeakKEK means that a key does not look random, and can be guessed.
 var ErrWeakKEK = errors.New("it is not random")
 
-// ParseKEK reads a key from base64 (standard alphabet, padded) of 32 bytes, with
-// white space around it tolerated. A key that can be guessed is ErrWeakKEK. Errors do
-// not repeat the text.
+// ParseKEK parses a key: base64 (standard alphabet, padded) of 32 bytes, with optional white space
+// around it. A key that can be guessed is ErrWeakKEK. Errors do not repeat the text.
 func ParseKEK(text string) (*StaticKEK, error) {
 	return parseKEK(text, weakness)
 }
 
-// ParseOldKEK is ParseKEK for a key that is only read with: it may be a weak one, which
-// is to be replaced.
+// ParseOldKEK is ParseKEK for a key that only decrypts. It accepts a weak key, so that it can be
+// replaced.
 func ParseOldKEK(text string) (*StaticKEK, error) {
 	return parseKEK(text, func(string, []byte) string { return "" })
 }
@@ -58,9 +56,8 @@ func parseKEK(text string, weakness func(text string, key []byte) string) (*Stat
 	return newStaticKEK(key)
 }
 
-// Each of these rules refuses a key that was made by chance less often than once in 10^9: of 32 random
-// bytes hardly ever fewer than 19 are different, and of their 43 characters in base64 hardly ever
-// fewer than 18.
+// Each of these rules refuses a random key with a probability of less than 10⁻⁹: 32 random bytes almost
+// always have at least 19 different values, and their 43 base64 characters at least 18.
 const (
 	minDifferentBytes   = 19
 	minDifferentLetters = 18
@@ -68,13 +65,12 @@ const (
 	maxRepeatedLetters  = 8
 )
 
-// weakness says why a key, or the base64 that it is written as, was not made by chance; "" when it may
-// have been.
+// weakness returns why a key, or its base64 text, does not look random, or "".
 func weakness(text string, key []byte) string {
 	letters := []byte(strings.TrimRight(text, "="))
 	switch {
 	case different(key) < minDifferentBytes || different(letters) < minDifferentLetters:
-		return "few of its bytes are different"
+		return "few of its bytes are distinct"
 	case repeats(key, maxRepeatedBytes) || repeats(letters, maxRepeatedLetters):
 		return "it repeats itself"
 	case isSeries(key):
@@ -99,7 +95,7 @@ func different(text []byte) int {
 	return n
 }
 
-// repeats reports whether more than most bytes at the end are those from further before.
+// repeats reports whether text is periodic, with more than most bytes that repeat earlier ones.
 func repeats(text []byte, most int) bool {
 	for period := 1; period < len(text)-most; period++ {
 		if bytes.Equal(text[period:], text[:len(text)-period]) {
@@ -109,7 +105,7 @@ func repeats(text []byte, most int) bool {
 	return false
 }
 
-// isSeries reports whether the bytes go up or down in equal steps.
+// isSeries reports whether all differences between adjacent bytes are equal.
 func isSeries(key []byte) bool {
 	for i := 2; i < len(key); i++ {
 		if key[i]-key[i-1] != key[1]-key[0] {
@@ -124,26 +120,21 @@ func newStaticKEK(key []byte) (*StaticKEK, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Derived from the key, so that nobody has to name keys and a name cannot be
-	// given to two; one-way, so that it may be stored beside the rows.
+	// The id is derived from the key, so that it is unique without configuration, and it is
+	// one-way, so that the database may store it.
 	mac := hmac.New(sha256.New, key)
 	mac.Write([]byte("everpost key-encryption key id"))
 	return &StaticKEK{id: "kek_" + hex.EncodeToString(mac.Sum(nil)[:8]), aead: aead}, nil
 }
 
-// LoadKEKFile reads a key, in the form ParseKEK takes, from a file.
+// LoadKEKFile reads a key from a file, with ParseKEK.
 func LoadKEKFile(path string) (*StaticKEK, error) { return loadKEKFile(path, ParseKEK) }
 
-// LoadOldKEKFile is LoadKEKFile for a key that is only read with: see ParseOldKEK.
+// LoadOldKEKFile reads a key from a file, with ParseOldKEK.
 func LoadOldKEKFile(path string) (*StaticKEK, error) { return loadKEKFile(path, ParseOldKEK) }
 
 func loadKEKFile(path string, parse func(string) (*StaticKEK, error)) (*StaticKEK, error) {
-	file, err := os.Open(path) //nolint:gosec // the operator names the file
-	if err != nil {
-		return nil, fmt.Errorf("load key-encryption key: %w", err)
-	}
-	defer func() { _ = file.Close() }() // opened for reading
-	text, err := io.ReadAll(io.LimitReader(file, maxKEKFileBytes))
+	text, err := readFile(path, maxKEKFileBytes)
 	if err != nil {
 		return nil, fmt.Errorf("load key-encryption key: %w", err)
 	}
@@ -155,9 +146,8 @@ func loadKEKFile(path string, parse func(string) (*StaticKEK, error)) (*StaticKE
 	return kek, nil
 }
 
-// GenerateKEKFile makes a key and writes it to a new file that only its owner may
-// read. The file appears complete or not at all; if there is one already, nothing
-// is changed and the error is os.ErrExist.
+// GenerateKEKFile generates a key and writes it to a new file that only its owner can read. The file is
+// created atomically. If it exists already, it is unchanged and the error is os.ErrExist.
 func GenerateKEKFile(path string) (_ *StaticKEK, err error) {
 	key := make([]byte, KeyBytes)
 	defer clear(key)
@@ -178,7 +168,7 @@ func GenerateKEKFile(path string) (_ *StaticKEK, err error) {
 	if err := errors.Join(err, draft.Sync(), draft.Close()); err != nil {
 		return nil, fmt.Errorf("write key-encryption key: %w", err)
 	}
-	// A link, unlike a rename, never replaces a key that others may be using.
+	// Unlike a rename, a link never replaces an existing key.
 	if err := os.Link(draft.Name(), path); err != nil {
 		return nil, fmt.Errorf("write key-encryption key: %w", err)
 	}
@@ -188,8 +178,7 @@ func GenerateKEKFile(path string) (_ *StaticKEK, err error) {
 	return kek, nil
 }
 
-// syncDir makes a new name in the directory survive a crash: a lost key is the
-// loss of all secrets.
+// syncDir makes a new file name durable. The loss of the key is the loss of all secrets.
 func syncDir(path string) error {
 	dir, err := os.Open(path) //nolint:gosec // the operator names the file
 	if err != nil {
@@ -201,11 +190,11 @@ func syncDir(path string) error {
 	return nil
 }
 
-// ID is the same for the same key, and tells nothing about it.
+// ID returns a one-way function of the key.
 func (k *StaticKEK) ID() string { return k.id }
 
-// Wrap encrypts a data key: a random nonce, then AES-256-GCM with the ID as
-// additional data. 2^32 keys may be wrapped this way (NIST SP 800-38D, section 8.3).
+// Wrap encrypts a data key with AES-256-GCM, with the ID as additional data. The result begins with the
+// random nonce. At most 2^32 data keys may be wrapped this way (NIST SP 800-38D, section 8.3).
 func (k *StaticKEK) Wrap(_ context.Context, dataKey []byte) (id string, wrapped []byte, err error) {
 	nonce := make([]byte, k.aead.NonceSize(), k.aead.NonceSize()+len(dataKey)+k.aead.Overhead())
 	if _, err := rand.Read(nonce); err != nil {
@@ -214,7 +203,7 @@ func (k *StaticKEK) Wrap(_ context.Context, dataKey []byte) (id string, wrapped 
 	return k.id, k.aead.Seal(nonce, nonce, dataKey, []byte(k.id)), nil
 }
 
-// Unwrap decrypts what Wrap returned, or returns ErrTampered.
+// Unwrap decrypts the result of Wrap, or returns ErrTampered.
 func (k *StaticKEK) Unwrap(_ context.Context, wrapped []byte) ([]byte, error) {
 	size := k.aead.NonceSize()
 	if len(wrapped) < size {

@@ -8,17 +8,17 @@ import (
 )
 
 const (
-	// maxCachedKeys is of a process: 50,000 take about 8 MiB.
+	// maxCachedKeys is the limit per process: 50,000 keys take about 8 MiB.
 	maxCachedKeys = 50_000
-	// keyFresh is how long a data key is used without asking, keyKept how long at all.
+	// keyFresh is how long a key is used without a request, keyKept how long it is kept at all.
 	keyFresh = 15 * time.Minute
 	keyKept  = 24 * time.Hour
 
 	evictionSample = 8
 )
 
-// keyCache keeps data keys in memory, by what they are wrapped as. Secrets that they
-// open are in memory anyway, for as long as their endpoints are being sent to.
+// keyCache holds data keys in memory by their wrapped form. The secrets that they decrypt are in memory
+// too while requests are sent to their endpoints.
 type keyCache struct {
 	limit int
 
@@ -27,27 +27,27 @@ type keyCache struct {
 }
 
 type cachedKey struct {
-	key   [KeyBytes]byte
-	asked time.Time // when the key management service returned it
-	used  time.Time
+	key     [KeyBytes]byte
+	fetched time.Time // when the key management service returned it
+	used    time.Time
 }
 
 func newKeyCache(limit int) *keyCache {
 	return &keyCache{limit: limit, keys: map[[sha256.Size]byte]*cachedKey{}}
 }
 
-// get returns a copy of the data key, nil when it is not known or too old.
+// get returns a copy of the data key, or nil if it is unknown or too old.
 func (c *keyCache) get(wrapped []byte, now time.Time) (key []byte, fresh bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	place := sha256.Sum256(wrapped)
-	known, ok := c.keys[place]
+	hash := sha256.Sum256(wrapped)
+	known, ok := c.keys[hash]
 	if !ok {
 		return nil, false
 	}
-	age := now.Sub(known.asked)
+	age := now.Sub(known.fetched)
 	if age >= keyKept {
-		c.remove(place)
+		c.remove(hash)
 		return nil, false
 	}
 	known.used = now
@@ -57,23 +57,23 @@ func (c *keyCache) get(wrapped []byte, now time.Time) (key []byte, fresh bool) {
 func (c *keyCache) put(wrapped, key []byte, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	place := sha256.Sum256(wrapped)
-	if _, known := c.keys[place]; !known && len(c.keys) >= c.limit {
+	hash := sha256.Sum256(wrapped)
+	if _, known := c.keys[hash]; !known && len(c.keys) >= c.limit {
 		c.evict()
 	}
-	c.keys[place] = &cachedKey{key: [KeyBytes]byte(key), asked: now, used: now}
+	c.keys[hash] = &cachedKey{key: [KeyBytes]byte(key), fetched: now, used: now}
 }
 
-// evict removes the least recently used of a few, which the map's random order picks.
+// evict removes the least recently used of a few keys, which the map's random order selects.
 func (c *keyCache) evict() {
 	var (
 		oldest      [sha256.Size]byte
 		oldestSince time.Time
 		seen        int
 	)
-	for place, known := range c.keys {
+	for hash, known := range c.keys {
 		if seen == 0 || known.used.Before(oldestSince) {
-			oldest, oldestSince = place, known.used
+			oldest, oldestSince = hash, known.used
 		}
 		seen++
 		if seen == evictionSample {
@@ -89,9 +89,9 @@ func (c *keyCache) forget(wrapped []byte) {
 	c.remove(sha256.Sum256(wrapped))
 }
 
-func (c *keyCache) remove(place [sha256.Size]byte) {
-	if known, ok := c.keys[place]; ok {
+func (c *keyCache) remove(hash [sha256.Size]byte) {
+	if known, ok := c.keys[hash]; ok {
 		clear(known.key[:])
-		delete(c.keys, place)
+		delete(c.keys, hash)
 	}
 }

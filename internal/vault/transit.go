@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Of a key in HashiCorp Vault, unless it is said otherwise.
+// Defaults of a key in HashiCorp Vault, and limits.
 const (
 	DefaultTransitMount   = "transit"
 	DefaultTransitKey     = "everpost"
@@ -20,51 +20,50 @@ const (
 )
 
 const (
-	// transitAtATime bounds the requests under way, so that a cold start of many
-	// endpoints is no attack on Vault.
+	// transitAtATime limits the concurrent requests, so that the cold start of many endpoints does
+	// not overload Vault.
 	transitAtATime = 32
-	// downPause is how long after a failure Vault is not asked again: nobody waits for
-	// what does not answer, with a connection to the database in his hands.
+	// downPause is how long after a failure no request is sent to Vault, so that a caller that
+	// holds a database connection does not wait for a timeout.
 	downPause = 2 * time.Second
-	// maxWrapped bounds a wrapped key; 32 bytes take 89 in Vault's form.
+	// maxWrapped limits the length of a wrapped key; Vault needs 89 bytes for a key of 32 bytes.
 	maxWrapped = 1 << 10
 )
 
-// TransitConfig says which key of which Vault, and how to get there.
+// TransitConfig configures the connection to Vault and the key.
 type TransitConfig struct {
 	// Address is Vault's URL: https, or http on a loopback address. Required.
 	Address string
 	// Mount is the path of the transit engine, Key the name of the key in it.
 	Mount, Key string
-	// Namespace is Vault's (Enterprise); empty for none.
+	// Namespace is Vault's namespace (Enterprise); empty for none.
 	Namespace string
-	// Token is what to log on with; TokenFile a file that holds it, read for every
-	// request, because an agent that renews tokens writes a new one there. One of both.
+	// Token authenticates to Vault. TokenFile is a file with the token instead; it is read for
+	// every request, because an agent that renews tokens replaces it. Exactly one is required.
 	Token, TokenFile string
-	// CAFile holds certificates (PEM) to trust instead of the system's.
+	// CAFile has certificates (PEM) to trust instead of the system's.
 	CAFile string
-	// Timeout is of one request. Defaults to DefaultTransitTimeout.
+	// Timeout limits one request. Defaults to DefaultTransitTimeout.
 	Timeout time.Duration
 }
 
-// Transit is a key in the transit engine of a HashiCorp Vault, or whatever speaks its
-// API, as OpenBao does: data keys are wrapped and unwrapped there, and the key itself
-// never leaves it.
+// Transit is a key in the transit engine of a HashiCorp Vault, or of another server with the same API,
+// such as OpenBao. Vault wraps and unwraps data keys, and the key itself never leaves it.
 //
-// Unwrapped data keys are remembered, up to 50,000. For 15 minutes they are used
-// without asking, so that Vault sees little of the load; while Vault is not available
-// (ErrUnavailable) they are used for 24 hours, so that its outage stops no delivery to
-// an endpoint that is known. A refusal is taken at its word, and forgets the key.
+// Transit caches up to 50,000 unwrapped data keys. It uses a cached key for 15 minutes without a request,
+// which keeps Vault's load low. While Vault is unavailable (ErrUnavailable) it uses a cached key for 24
+// hours, so that an outage does not stop deliveries to known endpoints. A refusal removes the cached
+// key.
 type Transit struct {
-	http *transitHTTP
-	id   string
-	keys *keyCache
-	room chan struct{}             // a place for each request under way
-	down atomic.Pointer[time.Time] // until when Vault counts as away; nil: it does not
-	now  func() time.Time
+	http  *transitHTTP
+	id    string
+	keys  *keyCache
+	slots chan struct{}             // one entry per request under way
+	down  atomic.Pointer[time.Time] // until when no request is sent after a failure; nil: none failed
+	now   func() time.Time
 }
 
-// NewTransit checks the settings. It makes no request: Vault may come up later.
+// NewTransit validates the configuration. It sends no request, because Vault may start later.
 func NewTransit(c TransitConfig) (*Transit, error) {
 	if c.Mount == "" {
 		c.Mount = DefaultTransitMount
@@ -78,25 +77,25 @@ func NewTransit(c TransitConfig) (*Transit, error) {
 	c.Mount, c.Namespace = strings.Trim(c.Mount, "/"), strings.Trim(c.Namespace, "/")
 	switch {
 	case !isPath(c.Mount):
-		return nil, errors.New("the mount is not a path of names")
+		return nil, errors.New("the mount must be a path of names separated by slashes")
 	case !isPath(c.Key) || strings.Contains(c.Key, "/"):
 		return nil, errors.New("the key's name may hold letters, digits, '-', '_' and '.' only")
 	case c.Namespace != "" && !isPath(c.Namespace):
-		return nil, errors.New("the namespace is not a path of names")
+		return nil, errors.New("the namespace must be a path of names separated by slashes")
 	}
 	h, err := newTransitHTTP(c)
 	if err != nil {
 		return nil, err
 	}
-	// Where Vault is reached is not part of the name: its address may change.
+	// The id does not contain the address, which may change.
 	id := "vault:" + c.Mount + "/" + c.Key
 	if c.Namespace != "" {
 		id = "vault:" + c.Namespace + "/" + c.Mount + "/" + c.Key
 	}
-	return &Transit{http: h, id: id, keys: newKeyCache(maxCachedKeys), room: make(chan struct{}, transitAtATime), now: time.Now}, nil
+	return &Transit{http: h, id: id, keys: newKeyCache(maxCachedKeys), slots: make(chan struct{}, transitAtATime), now: time.Now}, nil
 }
 
-// isPath reports names between slashes, none of which leads elsewhere.
+// isPath reports whether s consists of names separated by slashes, without "." and "..".
 func isPath(s string) bool {
 	for name := range strings.SplitSeq(s, "/") {
 		if name == "." || name == ".." || name == "" || strings.Trim(name, nameAlphabet) != "" {
@@ -108,17 +107,17 @@ func isPath(s string) bool {
 
 const nameAlphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_."
 
-// ID is vault:, the namespace if there is one, the mount and the key's name.
+// ID returns "vault:", the namespace if there is one, the mount and the key's name.
 func (t *Transit) ID() string { return t.id }
 
 // Close closes idle connections.
 func (t *Transit) Close() { t.http.close() }
 
-// wrappedForm is what Vault returns of encrypt: the version of the key, and base64.
+// wrappedForm is the form of Vault's ciphertext: the version of the key, and base64.
 var wrappedForm = regexp.MustCompile(`^vault:v([1-9]\d{0,8}):[A-Za-z0-9+/]+={0,2}$`)
 
-// Wrap has a data key encrypted by the newest version of the key, which is part of the
-// id. Errors are ErrUnavailable and ErrRefused, wrapped.
+// Wrap encrypts a data key with the newest version of the key. id contains that version. Errors wrap
+// ErrUnavailable or ErrRefused.
 func (t *Transit) Wrap(ctx context.Context, dataKey []byte) (id string, wrapped []byte, err error) {
 	var answer struct {
 		Data struct {
@@ -126,18 +125,18 @@ func (t *Transit) Wrap(ctx context.Context, dataKey []byte) (id string, wrapped 
 		} `json:"data"`
 	}
 	request := map[string]string{"plaintext": base64.StdEncoding.EncodeToString(dataKey)}
-	if err := t.ask(ctx, "encrypt", request, &answer); err != nil {
+	if err := t.send(ctx, "encrypt", request, &answer); err != nil {
 		return "", nil, err
 	}
 	form := wrappedForm.FindStringSubmatch(answer.Data.Ciphertext)
 	if form == nil || len(answer.Data.Ciphertext) > maxWrapped {
-		return "", nil, fmt.Errorf("encrypt: %w: the answer is not Vault's", ErrUnavailable)
+		return "", nil, fmt.Errorf("encrypt: %w: the response has no ciphertext", ErrUnavailable)
 	}
 	return t.id + versionMark + form[1], []byte(answer.Data.Ciphertext), nil
 }
 
-// Unwrap returns what was wrapped, from memory or from Vault. Errors are ErrTampered,
-// ErrUnavailable and ErrRefused, wrapped.
+// Unwrap decrypts a data key, from the cache or with Vault. Errors wrap ErrTampered, ErrUnavailable or
+// ErrRefused.
 func (t *Transit) Unwrap(ctx context.Context, wrapped []byte) ([]byte, error) {
 	if len(wrapped) > maxWrapped || !wrappedForm.Match(wrapped) {
 		return nil, ErrTampered
@@ -151,7 +150,7 @@ func (t *Transit) Unwrap(ctx context.Context, wrapped []byte) ([]byte, error) {
 			Plaintext string `json:"plaintext"`
 		} `json:"data"`
 	}
-	err := t.ask(ctx, "decrypt", map[string]string{"ciphertext": string(wrapped)}, &answer)
+	err := t.send(ctx, "decrypt", map[string]string{"ciphertext": string(wrapped)}, &answer)
 	if known != nil && errors.Is(err, ErrUnavailable) {
 		return known, nil
 	}
@@ -163,7 +162,7 @@ func (t *Transit) Unwrap(ctx context.Context, wrapped []byte) ([]byte, error) {
 	}
 	dataKey, err := base64.StdEncoding.Strict().DecodeString(answer.Data.Plaintext)
 	if err != nil || len(dataKey) != KeyBytes {
-		return nil, fmt.Errorf("decrypt: %w: the answer is not a data key", ErrUnavailable)
+		return nil, fmt.Errorf("decrypt: %w: the response has no data key", ErrUnavailable)
 	}
 	t.keys.put(wrapped, dataKey, t.now())
 	return dataKey, nil
@@ -174,14 +173,14 @@ func (t *Transit) isDown() bool {
 	return until != nil && t.now().Before(*until)
 }
 
-// ask makes one request, when there is room for it and Vault was not away a moment ago.
-func (t *Transit) ask(ctx context.Context, operation string, request map[string]string, answer any) error {
+// send sends one request when the number of requests under way permits. It fails fast after a recent failure.
+func (t *Transit) send(ctx context.Context, operation string, request map[string]string, answer any) error {
 	if t.isDown() {
-		return fmt.Errorf("%s: %w: it was not a moment ago", operation, ErrUnavailable)
+		return fmt.Errorf("%s: %w: a recent request failed", operation, ErrUnavailable)
 	}
 	select {
-	case t.room <- struct{}{}:
-		defer func() { <-t.room }()
+	case t.slots <- struct{}{}:
+		defer func() { <-t.slots }()
 	case <-ctx.Done():
 		return fmt.Errorf("%s: %w", operation, ctx.Err())
 	}
@@ -189,7 +188,7 @@ func (t *Transit) ask(ctx context.Context, operation string, request map[string]
 	switch {
 	case err == nil:
 		t.down.Store(nil)
-	case ctx.Err() != nil: // the caller has left: nothing is known of Vault
+	case ctx.Err() != nil: // cancelled by the caller: says nothing about Vault
 	case errors.Is(err, ErrUnavailable):
 		until := t.now().Add(downPause)
 		t.down.Store(&until)
@@ -200,7 +199,7 @@ func (t *Transit) ask(ctx context.Context, operation string, request map[string]
 	return nil
 }
 
-// checkAddress reads Vault's URL. A token is not sent in the clear, except to this machine.
+// checkAddress parses Vault's URL. It requires https, except for loopback, so that the token is encrypted.
 func checkAddress(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	switch {

@@ -28,7 +28,7 @@ const (
 	place      = "acme|ep_1|1"
 )
 
-// fakeVault speaks the protocol of Vault's transit engine, as far as it is used:
+// fakeVault implements the used part of the API of Vault's transit engine:
 // https://developer.hashicorp.com/vault/api-docs/secret/transit.
 type fakeVault struct {
 	*httptest.Server
@@ -37,7 +37,7 @@ type fakeVault struct {
 	token    string
 	path     string // of the mount
 	key      string
-	versions []*StaticKEK // the newest is the last
+	versions []*StaticKEK // the last one is the newest
 	least    int          // min_decryption_version
 	answer   http.HandlerFunc
 	asked    []string // operations
@@ -62,14 +62,14 @@ func (f *fakeVault) rotate(t *testing.T) {
 	f.versions = append(f.versions, kek)
 }
 
-// set changes it between requests.
+// set changes the server between requests.
 func (f *fakeVault) set(change func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	change()
 }
 
-// operations are what was asked since the last time.
+// operations returns the operations since the last call.
 func (f *fakeVault) operations() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -155,7 +155,7 @@ func data(w http.ResponseWriter, values map[string]any) {
 	_ = json.NewEncoder(w).Encode(map[string]any{"request_id": "1", "lease_id": "", "renewable": false, "data": values})
 }
 
-// openTransit is a key in the fake, with a clock that can be moved.
+// openTransit returns a key in the fake, with a clock that can be moved.
 func openTransit(t *testing.T, f *fakeVault, change func(*TransitConfig)) (_ *Transit, later func(time.Duration)) {
 	t.Helper()
 	c := TransitConfig{Address: f.URL, Token: vaultToken}
@@ -182,16 +182,16 @@ func TestTransitSealsAndOpens(t *testing.T) {
 	opened, err := v.Open(t.Context(), sealed, place)
 	require.NoError(t, err)
 	require.Equal(t, "whsec_x", opened)
-	require.Equal(t, []string{"encrypt", "decrypt"}, f.operations(), "what is wrapped is tried by unwrapping it")
+	require.Equal(t, []string{"encrypt", "decrypt"}, f.operations(), "a data key is cached only after Vault has unwrapped it")
 	require.Equal(t, "true", f.headers.Get("X-Vault-Request"))
 	require.Empty(t, f.headers.Values("X-Vault-Namespace"))
 
 	_, err = v.Open(t.Context(), sealed, place+"0")
 	require.ErrorIs(t, err, ErrTampered)
-	require.Empty(t, f.operations(), "the data key is remembered")
+	require.Empty(t, f.operations(), "the data key is cached")
 }
 
-// Vault's rotate makes a new version: old rows open, and rewrapping moves them.
+// A rotation in Vault creates a new version: old rows can be decrypted, and Rewrap updates them.
 func TestTransitVersions(t *testing.T) {
 	t.Parallel()
 	f := startVault(t, httptest.NewServer)
@@ -237,7 +237,7 @@ func TestTransitTokenFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "token")
 	key, later := openTransit(t, f, func(c *TransitConfig) { c.Token, c.TokenFile = "", path })
 	_, _, err := key.Wrap(t.Context(), make([]byte, KeyBytes))
-	require.ErrorIs(t, err, ErrUnavailable, "an agent may write it yet")
+	require.ErrorIs(t, err, ErrUnavailable, "an agent may write it later")
 	later(downPause)
 	for _, token := range []string{vaultToken, "hvs.renewed"} {
 		f.set(func() { f.token = token })
@@ -254,8 +254,8 @@ func TestTransitTokenFile(t *testing.T) {
 	require.ErrorContains(t, err, "has more than")
 }
 
-// Whatever Vault does, the error says which kind it is and shows nothing secret.
-func TestTransitTroubles(t *testing.T) {
+// For every failure of Vault, the error has the right kind and contains no secret.
+func TestTransitErrors(t *testing.T) {
 	t.Parallel()
 	status := func(code int, body string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
@@ -283,10 +283,10 @@ func TestTransitTroubles(t *testing.T) {
 		"broken":        {status(500, `{"errors":["canary-words"]}`), nil, ErrUnavailable, "(500)"},
 		"rate limit":    {status(429, `{"errors":["request path: rate limit quota exceeded"]}`), nil, ErrUnavailable, "(429)"},
 		"other refusal": {status(400, `canary-words`), nil, ErrRefused, "(400)"},
-		"garbage":       {status(200, "\x00\xff<html>"), nil, ErrUnavailable, "the answer is not JSON"},
-		"empty":         {status(200, ""), nil, ErrUnavailable, "the answer is not JSON"},
-		"nothing in it": {status(200, `{"data":{}}`), nil, ErrUnavailable, "the answer is not"},
-		"not its form":  {status(200, `{"data":{"ciphertext":"vault:v0:AAAA","plaintext":"AAAA"}}`), nil, ErrUnavailable, "the answer is not"},
+		"garbage":       {status(200, "\x00\xff<html>"), nil, ErrUnavailable, "the response is not JSON"},
+		"empty":         {status(200, ""), nil, ErrUnavailable, "the response is not JSON"},
+		"nothing in it": {status(200, `{"data":{}}`), nil, ErrUnavailable, "the response has no"},
+		"not its form":  {status(200, `{"data":{"ciphertext":"vault:v0:AAAA","plaintext":"AAAA"}}`), nil, ErrUnavailable, "the response has no"},
 		"no answer":     {hangUp, nil, ErrUnavailable, "EOF"},
 		"endless":       {status(200, strings.Repeat(" ", maxTransitAnswer+1)), nil, ErrUnavailable, "more than"},
 		"redirected":    {elsewhere, nil, ErrUnavailable, "redirected"},
@@ -307,7 +307,7 @@ func TestTransitTroubles(t *testing.T) {
 					c.change(f)
 				}
 			})
-			for range 2 { // the second time with a connection that may be gone
+			for range 2 { // the second time the connection may be closed
 				_, _, err = key.Wrap(t.Context(), bytes.Repeat([]byte{7}, KeyBytes))
 				require.ErrorIs(t, err, c.is)
 				require.ErrorContains(t, err, c.says)
@@ -316,7 +316,7 @@ func TestTransitTroubles(t *testing.T) {
 				require.ErrorIs(t, unwrapErr, c.is)
 				later(downPause)
 				for _, err := range []error{err, unwrapErr} {
-					require.NotContains(t, err.Error(), "canary", "neither the token nor what came back")
+					require.NotContains(t, err.Error(), "canary", "neither the token nor the response")
 					require.NotContains(t, err.Error(), base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{7}, KeyBytes)))
 				}
 			}
@@ -345,22 +345,22 @@ func TestTransitIsSlow(t *testing.T) {
 	defer cancel()
 	_, _, err = patient.Wrap(ctx, make([]byte, KeyBytes))
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.False(t, patient.isDown(), "the caller left: nothing is known of Vault")
+	require.False(t, patient.isDown(), "a cancelled request says nothing about Vault")
 }
 
-func TestTransitIsNotThere(t *testing.T) {
+func TestTransitIsUnreachable(t *testing.T) {
 	t.Parallel()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	require.NoError(t, l.Close())
 	key, err := NewTransit(TransitConfig{Address: "http://" + l.Addr().String(), Token: vaultToken})
-	require.NoError(t, err, "it may come up later")
+	require.NoError(t, err, "Vault may start later")
 	_, _, err = key.Wrap(t.Context(), make([]byte, KeyBytes))
 	require.ErrorIs(t, err, ErrUnavailable)
 }
 
-// The outage of Vault stops nothing that is known, for a day; a refusal does at once.
-func TestTransitRemembers(t *testing.T) {
+// An outage of Vault stops nothing for a day if the data key is cached. A refusal does at once.
+func TestTransitCachesDataKeys(t *testing.T) {
 	t.Parallel()
 	f := startVault(t, httptest.NewServer)
 	sealed := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { says(w, 503, "Vault is sealed") })
@@ -375,7 +375,7 @@ func TestTransitRemembers(t *testing.T) {
 		got, err := key.Unwrap(t.Context(), wrapped)
 		require.NoError(t, err)
 		require.Equal(t, dataKey, got)
-		clear(got) // the caller's own
+		clear(got) // the result is a copy
 	}
 	unwrap()
 	f.operations()
@@ -390,20 +390,20 @@ func TestTransitRemembers(t *testing.T) {
 	later(keyFresh)
 	unwrap()
 	unwrap()
-	require.Equal(t, []string{"decrypt"}, f.operations(), "while it is away it is not asked for each")
+	require.Equal(t, []string{"decrypt"}, f.operations(), "after a failure requests pause")
 	later(downPause)
 	unwrap()
-	require.Equal(t, []string{"decrypt"}, f.operations(), "but now and then")
+	require.Equal(t, []string{"decrypt"}, f.operations(), "a request is sent after the pause")
 	_, err = key.Unwrap(t.Context(), unknown)
 	require.ErrorIs(t, err, ErrUnavailable)
-	require.Empty(t, f.operations(), "nor for what is not known")
+	require.Empty(t, f.operations(), "the pause applies to unknown keys too")
 	later(keyKept - keyFresh - downPause)
 	_, err = key.Unwrap(t.Context(), wrapped)
-	require.ErrorIs(t, err, ErrUnavailable, "a day is over")
+	require.ErrorIs(t, err, ErrUnavailable, "the cached key is a day old")
 
 	f.set(func() { f.answer = nil })
 	_, err = key.Unwrap(t.Context(), unknown)
-	require.ErrorIs(t, err, ErrUnavailable, "it is believed to be away a little longer")
+	require.ErrorIs(t, err, ErrUnavailable, "the pause has not ended")
 	later(downPause)
 	unwrap()
 	later(keyFresh)
@@ -412,7 +412,7 @@ func TestTransitRemembers(t *testing.T) {
 	require.ErrorIs(t, err, ErrRefused)
 	f.set(func() { f.answer = sealed })
 	_, err = key.Unwrap(t.Context(), wrapped)
-	require.ErrorIs(t, err, ErrUnavailable, "what was refused is forgotten")
+	require.ErrorIs(t, err, ErrUnavailable, "a refusal removes the cached key")
 }
 
 func TestKeyCacheIsBounded(t *testing.T) {
@@ -423,11 +423,11 @@ func TestKeyCacheIsBounded(t *testing.T) {
 		require.LessOrEqual(t, len(c.keys), 20)
 	}
 	kept, _ := c.get([]byte{byte(999 % 256), byte(999 >> 8)}, now.Add(time.Second))
-	require.NotNil(t, kept, "the newest is not what was removed")
+	require.NotNil(t, kept, "the newest key is not removed")
 }
 
-// What is in the row is not sent to Vault unless it has Vault's form.
-func TestTransitTakesOnlyItsForm(t *testing.T) {
+// Only a wrapped key in Vault's form is sent to Vault.
+func TestTransitRefusesOtherCiphertexts(t *testing.T) {
 	t.Parallel()
 	f := startVault(t, httptest.NewServer)
 	key, _ := openTransit(t, f, nil)
@@ -457,7 +457,7 @@ func TestTransitTLS(t *testing.T) {
 	key, _ := openTransit(t, f, nil)
 	_, _, err := key.Wrap(t.Context(), make([]byte, KeyBytes))
 	require.ErrorIs(t, err, ErrUnavailable)
-	require.ErrorContains(t, err, "certificate", "the system does not know who signed it")
+	require.ErrorContains(t, err, "certificate", "the system does not trust the certificate")
 
 	ca := filepath.Join(t.TempDir(), "ca.pem")
 	require.NoError(t, os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: f.Certificate().Raw}), 0o600))

@@ -25,7 +25,7 @@ const (
 	transitIdleTime  = 30 * time.Second
 )
 
-// transitHTTP speaks with one key of a transit engine.
+// transitHTTP is the HTTP client for one key of a transit engine.
 type transitHTTP struct {
 	client           *http.Client
 	base             *url.URL // …/v1/<mount>
@@ -43,7 +43,7 @@ func newTransitHTTP(c TransitConfig) (*transitHTTP, error) {
 		return nil, errors.New("either a token or a file with one must be given")
 	}
 	if c.Token != "" && !isToken(c.Token) {
-		return nil, errors.New("the token is not one: it must be printable, without spaces")
+		return nil, errors.New("the token is not valid: it must be printable, without spaces")
 	}
 	trust := &tls.Config{MinVersion: tls.VersionTLS12}
 	if c.CAFile != "" {
@@ -59,7 +59,7 @@ func newTransitHTTP(c TransitConfig) (*transitHTTP, error) {
 				MaxIdleConnsPerHost: transitAtATime, IdleConnTimeout: transitIdleTime, ForceAttemptHTTP2: true,
 				MaxResponseHeaderBytes: maxTransitAnswer,
 			},
-			// The token goes nowhere but where it was meant for.
+			// Redirects are not followed, so that the token is sent to the configured address only.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 		base: address.JoinPath("v1", c.Mount), key: c.Key, namespace: c.Namespace, token: c.Token, tokenFile: c.TokenFile,
@@ -90,13 +90,13 @@ func loadCA(path string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// readFile reads a file of at most some bytes.
+// readFile reads a file of at most the given size in bytes.
 func readFile(path string, most int64) ([]byte, error) {
 	file, err := os.Open(path) //nolint:gosec // the operator names the file
 	if err != nil {
 		return nil, err //nolint:wrapcheck // names the file
 	}
-	defer func() { _ = file.Close() }() // opened for reading
+	defer func() { _ = file.Close() }()
 	text, err := io.ReadAll(io.LimitReader(file, most+1))
 	if err != nil {
 		return nil, err //nolint:wrapcheck // names the file
@@ -109,8 +109,8 @@ func readFile(path string, most int64) ([]byte, error) {
 
 func (h *transitHTTP) close() { h.client.CloseIdleConnections() }
 
-// post asks for an operation of the key and reads the answer. Its errors name neither
-// what was sent nor the token, and repeat nothing of what came back.
+// post requests an operation of the key and decodes the response. Its errors contain nothing of the
+// request, the token or the response.
 func (h *transitHTTP) post(ctx context.Context, operation string, request map[string]string, answer any) error {
 	token, err := h.currentToken()
 	if err != nil {
@@ -121,37 +121,37 @@ func (h *transitHTTP) post(ctx context.Context, operation string, request map[st
 		return fmt.Errorf("make a request: %w", err)
 	}
 	defer clear(body)
-	asked, err := http.NewRequestWithContext(ctx, http.MethodPost, h.base.JoinPath(operation, h.key).String(), bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, h.base.JoinPath(operation, h.key).String(), bytes.NewReader(body))
 	if err != nil {
 		return fmt.Errorf("make a request: %w", err)
 	}
-	asked.Header.Set("Content-Type", "application/json")
-	asked.Header.Set("X-Vault-Request", "true") // asked for by Vault Agent against forged requests
-	asked.Header.Set("X-Vault-Token", token)
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("X-Vault-Request", "true") // Vault Agent requires it, to prevent request forgery
+	r.Header.Set("X-Vault-Token", token)
 	if h.namespace != "" {
-		asked.Header.Set("X-Vault-Namespace", h.namespace)
+		r.Header.Set("X-Vault-Namespace", h.namespace)
 	}
-	response, err := h.client.Do(asked)
+	response, err := h.client.Do(r)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrUnavailable, withoutURL(err))
 	}
-	defer func() { _ = response.Body.Close() }() // read as far as it is wanted
+	defer func() { _ = response.Body.Close() }()
 	text, err := io.ReadAll(io.LimitReader(response.Body, maxTransitAnswer+1))
 	defer clear(text)
 	switch {
 	case err != nil:
 		return fmt.Errorf("%w: %w", ErrUnavailable, withoutURL(err))
 	case len(text) > maxTransitAnswer:
-		return fmt.Errorf("%w: the answer has more than %d bytes", ErrUnavailable, maxTransitAnswer)
+		return fmt.Errorf("%w: the response has more than %d bytes", ErrUnavailable, maxTransitAnswer)
 	case response.StatusCode != http.StatusOK:
 		return refusal(response.StatusCode, text)
 	case json.Unmarshal(text, answer) != nil:
-		return fmt.Errorf("%w: the answer is not JSON", ErrUnavailable)
+		return fmt.Errorf("%w: the response is not JSON", ErrUnavailable)
 	}
 	return nil
 }
 
-// currentToken is the token, from its file if it has one.
+// currentToken returns the token, from its file if there is one.
 func (h *transitHTTP) currentToken() (string, error) {
 	if h.tokenFile == "" {
 		return h.token, nil
@@ -162,7 +162,7 @@ func (h *transitHTTP) currentToken() (string, error) {
 	}
 	token := strings.TrimSpace(string(text))
 	if !isToken(token) {
-		return "", fmt.Errorf("%w: %s holds no token", ErrUnavailable, h.tokenFile)
+		return "", fmt.Errorf("%w: %s has no valid token", ErrUnavailable, h.tokenFile)
 	}
 	return token, nil
 }
@@ -174,15 +174,15 @@ func withoutURL(err error) error {
 	return err
 }
 
-// refusal is what a status of Vault means
-// (https://developer.hashicorp.com/vault/api-docs#http-status-codes). Some causes share
-// a 400 and are told apart by their words.
+// refusal converts an error status of Vault
+// (https://developer.hashicorp.com/vault/api-docs#http-status-codes) to an error. The text of the
+// response distinguishes the causes of a 400.
 func refusal(status int, text []byte) error {
-	var said struct {
+	var body struct {
 		Errors []string `json:"errors"`
 	}
-	_ = json.Unmarshal(text, &said) // whatever else it is says nothing
-	words := strings.Join(said.Errors, "\n")
+	_ = json.Unmarshal(text, &body) // any other body has no details
+	words := strings.Join(body.Errors, "\n")
 	switch {
 	case status == http.StatusForbidden || status == http.StatusUnauthorized:
 		return fmt.Errorf("%w (%d): the token is not valid or may not use the key", ErrRefused, status)
@@ -191,13 +191,13 @@ func refusal(status int, text []byte) error {
 	case status == http.StatusBadRequest && (strings.Contains(words, "message authentication failed") || strings.Contains(words, "invalid ciphertext")):
 		return ErrTampered
 	case status == http.StatusBadRequest && strings.Contains(words, "too old"):
-		return fmt.Errorf("%w (%d): this version of the key is not to be used any more (min_decryption_version)", ErrRefused, status)
+		return fmt.Errorf("%w (%d): this version of the key is no longer allowed (min_decryption_version)", ErrRefused, status)
 	case status == http.StatusBadRequest:
 		return fmt.Errorf("%w (%d)", ErrRefused, status)
 	case status == http.StatusServiceUnavailable:
-		return fmt.Errorf("%w (%d): sealed, or being maintained", ErrUnavailable, status)
+		return fmt.Errorf("%w (%d): sealed or in maintenance", ErrUnavailable, status)
 	case status >= 300 && status < 400:
-		return fmt.Errorf("%w (%d): redirected elsewhere; the address must be that of the active node or of a load balancer", ErrUnavailable, status)
+		return fmt.Errorf("%w (%d): redirected; the address must be that of the active node or of a load balancer", ErrUnavailable, status)
 	}
 	return fmt.Errorf("%w (%d)", ErrUnavailable, status)
 }

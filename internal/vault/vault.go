@@ -1,5 +1,5 @@
-// Package vault encrypts secrets at rest: each with a data key of its own, which is
-// wrapped by a key-encryption key that the database never sees.
+// Package vault encrypts secrets at rest. Each secret has its own data key, which is wrapped by a
+// key-encryption key that is never in the database.
 package vault
 
 import (
@@ -12,44 +12,43 @@ import (
 	"strings"
 )
 
-// KeyBytes is the length of every key: AES-256.
+// KeyBytes is the length of every key (AES-256).
 const KeyBytes = 32
 
 // Errors that Open and Rewrap return, wrapped.
 var (
-	// ErrUnknownKEK: the key-encryption key is not among those the vault was given.
+	// ErrUnknownKEK: the vault does not have the key-encryption key.
 	ErrUnknownKEK = errors.New("unknown key-encryption key")
-	// ErrTampered: the row was altered, belongs elsewhere, or the key is another one.
+	// ErrTampered: the row was altered or moved, or the key is a different one.
 	ErrTampered = errors.New("not authentic")
-	// ErrUnavailable: the key management service is away, sealed, slow or talks
-	// nonsense. It may be otherwise a moment later.
+	// ErrUnavailable: the key management service is unreachable, sealed or slow, or its response
+	// is invalid. A later request may succeed.
 	ErrUnavailable = errors.New("the key management service is not available")
-	// ErrRefused: the key management service does not let us use the key.
+	// ErrRefused: the key management service does not permit the use of the key.
 	ErrRefused = errors.New("the key management service refuses")
 )
 
-// KEK is a key-encryption key: 32 bytes in this process (StaticKEK), or a key in a
-// key management service (Transit). Implementations are safe for concurrent use.
+// KEK is a key-encryption key: 32 bytes in this process (StaticKEK), or a key in a key management
+// service (Transit). Implementations are safe for concurrent use.
 type KEK interface {
-	// ID names the key in the database, so that an older one can be told apart. It
-	// holds no versionMark.
+	// ID identifies the key in the database. It contains no versionMark.
 	ID() string
-	// Wrap encrypts a data key of KeyBytes. id is ID, followed by versionMark and the
-	// version that did it when the key has several.
+	// Wrap encrypts a data key of KeyBytes. id is ID; for a key with several versions it is
+	// followed by versionMark and the version used.
 	Wrap(ctx context.Context, dataKey []byte) (id string, wrapped []byte, err error)
-	// Unwrap is the inverse of Wrap; what was altered is ErrTampered.
+	// Unwrap is the inverse of Wrap. It returns ErrTampered for altered data.
 	Unwrap(ctx context.Context, wrapped []byte) ([]byte, error)
 }
 
-// versionMark stands between a key's ID and its version.
+// versionMark separates a key's ID from its version.
 const versionMark = "#"
 
-// Sealed is an encrypted secret as it lies in a row.
+// Sealed is an encrypted secret as it is stored in a row.
 type Sealed struct {
 	KEKID      string // the key that wrapped WrappedKey, with its version if it has several
 	WrappedKey []byte // the data key, encrypted
 	Nonce      []byte // 12 bytes
-	Ciphertext []byte // as long as the plaintext, and a tag of 16 bytes
+	Ciphertext []byte // the encrypted secret and a tag of 16 bytes
 }
 
 // Vault seals and opens secrets. It is safe for concurrent use.
@@ -58,8 +57,8 @@ type Vault struct {
 	byID    map[string]KEK
 }
 
-// New returns a vault that seals with the first key and opens with any. Two keys
-// with the same ID are the same key.
+// New returns a vault that encrypts with the first key and decrypts with any. Keys with the same ID are
+// the same key.
 func New(current KEK, older ...KEK) *Vault {
 	v := &Vault{current: current, byID: make(map[string]KEK, 1+len(older))}
 	for _, kek := range older {
@@ -69,9 +68,9 @@ func New(current KEK, older ...KEK) *Vault {
 	return v
 }
 
-// Seal encrypts the plaintext. additional says where the row belongs, as
-// "tenant|endpoint|version": a sealed row opens only with the same words, so rows
-// cannot be swapped. It is not stored. The error is that of the key.
+// Seal encrypts the plaintext. additional identifies the row, as "tenant|endpoint|version": Open
+// succeeds only with the same text, so rows cannot be swapped. It is not stored. Seal returns only
+// errors of the key.
 func (v *Vault) Seal(ctx context.Context, plaintext, additional string) (Sealed, error) {
 	dataKey := make([]byte, KeyBytes)
 	defer clear(dataKey)
@@ -94,8 +93,8 @@ func (v *Vault) Seal(ctx context.Context, plaintext, additional string) (Sealed,
 	return sealed, nil
 }
 
-// Open decrypts what Seal returned for the same additional words. It returns
-// ErrUnknownKEK or ErrTampered, or the error of the key itself.
+// Open decrypts the result of Seal with the same additional text. It returns ErrUnknownKEK, ErrTampered
+// or an error of the key.
 func (v *Vault) Open(ctx context.Context, sealed Sealed, additional string) (string, error) {
 	dataKey, err := v.unwrap(ctx, sealed)
 	if err != nil {
@@ -116,7 +115,7 @@ func (v *Vault) Open(ctx context.Context, sealed Sealed, additional string) (str
 	return string(plaintext), nil
 }
 
-// Current is what the KEKID of whatever is sealed now would be. It asks the key.
+// Current returns the KEKID that Seal would use now. It calls the key.
 func (v *Vault) Current(ctx context.Context) (string, error) {
 	throwaway := make([]byte, KeyBytes)
 	if _, err := rand.Read(throwaway); err != nil {
@@ -126,15 +125,15 @@ func (v *Vault) Current(ctx context.Context) (string, error) {
 	return sealed.KEKID, err
 }
 
-// Knows reports whether the vault was given the key that wrapped something.
+// Knows reports whether the vault has the key with a stored id.
 func (v *Vault) Knows(kekID string) bool {
 	_, ok := v.kekOf(kekID)
 	return ok
 }
 
-// Rewrap returns the secret with its data key wrapped by the current key, by its
-// newest version. The secret itself is not decrypted. Errors are those of Open but
-// for the secret's own ErrTampered, and those of Seal.
+// Rewrap returns the secret with its data key wrapped by the newest version of the current key. It does
+// not decrypt the secret. It returns the errors of Open and Seal, except ErrTampered of the secret
+// itself.
 func (v *Vault) Rewrap(ctx context.Context, sealed Sealed) (Sealed, error) {
 	dataKey, err := v.unwrap(ctx, sealed)
 	if err != nil {
@@ -149,7 +148,7 @@ func (v *Vault) Rewrap(ctx context.Context, sealed Sealed) (Sealed, error) {
 	return rewrapped, nil
 }
 
-// Close lets go of what the keys hold: connections to a key management service.
+// Close closes the keys' connections to a key management service.
 func (v *Vault) Close() {
 	for _, kek := range v.byID {
 		if closer, ok := kek.(interface{ Close() }); ok {
@@ -158,7 +157,7 @@ func (v *Vault) Close() {
 	}
 }
 
-// wrap is a Sealed that has a wrapped key, and nothing sealed with it yet.
+// wrap returns a Sealed with a wrapped data key and without a secret.
 func (v *Vault) wrap(ctx context.Context, dataKey []byte) (Sealed, error) {
 	id, wrapped, err := v.current.Wrap(ctx, dataKey)
 	if err != nil {

@@ -63,7 +63,7 @@ func TestEachSealingHasItsOwnKeyAndNonce(t *testing.T) {
 	require.NotEqual(t, a.Nonce, b.Nonce)
 }
 
-// Every bit of every part, each part cut short, and each part empty.
+// Every bit of every part, each part truncated, and each part empty.
 func TestTamperingIsSeen(t *testing.T) {
 	t.Parallel()
 	v := vault.New(kekFrom(t, 1))
@@ -142,7 +142,7 @@ func TestRewrapMovesToTheNewKey(t *testing.T) {
 
 	both := vault.New(newer, older)
 	opened, err := both.Open(t.Context(), before, where)
-	require.NoError(t, err, "before the rotation has reached the row")
+	require.NoError(t, err, "before the row is rewrapped")
 	require.Equal(t, "secret", opened)
 
 	after, err := both.Rewrap(t.Context(), before)
@@ -176,8 +176,8 @@ func TestErrorsOfTheKEKAreReturned(t *testing.T) {
 	_, err = v.Current(t.Context())
 	require.ErrorIs(t, err, errKMS)
 	_, err = v.Open(t.Context(), vault.Sealed{KEKID: "kms#7"}, where)
-	require.ErrorIs(t, err, errKMS, "a version belongs to its key")
-	require.NotErrorIs(t, err, vault.ErrTampered, "an outage is not an attack")
+	require.ErrorIs(t, err, errKMS, "the id has a version")
+	require.NotErrorIs(t, err, vault.ErrTampered, "an outage is not tampering")
 }
 
 func TestConcurrentUse(t *testing.T) {
@@ -241,7 +241,7 @@ func TestParseKEK(t *testing.T) {
 	}
 }
 
-// series goes from one byte on in the same steps as to the next.
+// series returns bytes with a constant difference.
 func series(first, second byte) []byte {
 	key := make([]byte, vault.KeyBytes)
 	for i := range key {
@@ -250,7 +250,7 @@ func series(first, second byte) []byte {
 	return key
 }
 
-// A weak key can be read with, so that it can be replaced; not one that is none.
+// A weak key can decrypt, so that it can be replaced; a malformed key cannot.
 func TestParseOldKEK(t *testing.T) {
 	t.Parallel()
 	weak := base64.StdEncoding.EncodeToString(make([]byte, 32))
@@ -268,7 +268,7 @@ func TestParseOldKEK(t *testing.T) {
 	require.Equal(t, kek.ID(), again.ID())
 }
 
-// No key that was made by chance is refused.
+// No random key is refused.
 func TestRandomKEKs(t *testing.T) {
 	t.Parallel()
 	for i := range 2000 {
@@ -302,11 +302,11 @@ func TestKEKFile(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrExist)
 	after, err := os.ReadFile(path)
 	require.NoError(t, err)
-	require.Equal(t, before, after, "a key that exists is never replaced")
+	require.Equal(t, before, after, "an existing key is never replaced")
 
 	left, err := os.ReadDir(filepath.Dir(path))
 	require.NoError(t, err)
-	require.Len(t, left, 1, "no drafts are left behind")
+	require.Len(t, left, 1, "no temporary files are left")
 
 	_, err = vault.LoadKEKFile(path + "x")
 	require.ErrorIs(t, err, os.ErrNotExist)

@@ -5,21 +5,21 @@ import (
 	"time"
 )
 
-// AuditEntry tells of one change: who made it, and what of.
+// AuditEntry records one change: the actor, the action and its subject.
 type AuditEntry struct {
 	ID       AuditID
 	At       time.Time
-	By       Actor  // Name is the key's where there is one, "" when that has none or is gone with its tenant
-	TenantID string // "" for what belongs to no tenant
+	By       Actor  // Name is the key's name if the key has one and still exists, else ""
+	TenantID string // "" for a subject that belongs to no tenant
 	Action   string // resource.verb: endpoint.create
-	Subject  string // the id of what was changed
+	Subject  string // the id of the changed resource
 	Detail   json.RawMessage
 }
 
-// AuditFilter narrows a list of audit entries. Zero fields do not narrow.
+// AuditFilter narrows a list of audit entries. A zero field does not narrow it.
 type AuditFilter struct {
 	TenantID     string
 	KeyID        KeyID
 	Action       string
-	Since, Until time.Time // at in [Since, Until)
+	Since, Until time.Time // Since <= at < Until
 }

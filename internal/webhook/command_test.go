@@ -10,17 +10,16 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// The cells of the command table, as 10-retry.md has it and docs/delivery-states.md
-// shows it.
+// The cells of the command table in docs/delivery-states.md.
 const (
 	never     = "–"
 	always    = "yes"
 	scheduled = "with `deliver_at`, or deferred"
 	active    = "once its endpoint is active again"
-	repeated  = "repeated" // 202 without anything being asked of anybody
+	repeated  = "repeated" // 202 without a new command
 )
 
-// commandTable is which command is taken in which state; what is not there is never.
+// commandTable has the accepted commands by state; a missing cell means never.
 func commandTable() map[webhook.Command]map[webhook.State]string {
 	again := map[webhook.State]string{
 		webhook.StatePending: scheduled, webhook.StateRetrying: always, webhook.StateHeld: active,
@@ -35,12 +34,12 @@ func commandTable() map[webhook.Command]map[webhook.State]string {
 			webhook.StateDelivered: always, webhook.StateDeadLettered: always, webhook.StateCancelled: always, webhook.StateDiscarded: always,
 		},
 		webhook.CommandDiscard: {webhook.StateDeadLettered: always},
-		webhook.CommandRelease: {webhook.StateHeld: always}, // no command of people: resuming an endpoint brings it about
+		webhook.CommandRelease: {webhook.StateHeld: always}, // not in the API: it follows when an endpoint is resumed
 	}
 }
 
-// TestTakenIn goes through all of the space: every command × every state × scheduled or
-// not, those that do not exist included.
+// TestTakenIn checks every command × every state × scheduled or not, including values that
+// are not declared.
 func TestTakenIn(t *testing.T) {
 	t.Parallel()
 
@@ -50,11 +49,11 @@ func TestTakenIn(t *testing.T) {
 			for _, waits := range []bool{false, true} {
 				want := false
 				switch table[c][s] {
-				case always, active: // whether the endpoint is active is for whoever knows it
+				case always, active: // TakenIn does not check the endpoint's state
 					want = true
 				case scheduled:
 					want = waits
-				case repeated, never, "": // for the record, repeating needs no word to the workflow
+				case repeated, never, "": // a repeated command is not stored again
 				}
 				require.Equal(t, want, c.TakenIn(s, waits), "%s, %s, scheduled: %t", c, s, waits)
 			}
@@ -62,7 +61,7 @@ func TestTakenIn(t *testing.T) {
 	}
 }
 
-// TestTakenInIsDocumented holds the table of the documentation against the one here.
+// TestTakenInIsDocumented compares the table of the documentation with the one here.
 func TestTakenInIsDocumented(t *testing.T) {
 	t.Parallel()
 
@@ -103,8 +102,8 @@ func TestTakenInIsDocumented(t *testing.T) {
 	require.Len(t, table, documented, "each command has its row")
 }
 
-// cellsOf splits a row of a table, without footnotes and, where a cell is nothing else,
-// without the marks of code.
+// cellsOf splits a table row into cells and removes footnotes, and the code marks of a cell
+// that is nothing but code.
 func cellsOf(line string) []string {
 	line = strings.TrimSpace(strings.ReplaceAll(line, "¹", ""))
 	if !strings.HasPrefix(line, "|") {

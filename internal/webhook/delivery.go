@@ -6,39 +6,39 @@ import (
 	"github.com/everpost/everpost/internal/retry"
 )
 
-// Reasons of an end that no attempt brought about; the others are retry's.
+// Reasons of an end without a final attempt. Package retry declares the reasons of attempts.
 const (
-	ReasonEndpointDeleted = "endpoint_deleted"
-	ReasonRetention       = "retention"
-	ReasonCancelled       = "cancelled"  // cancelled without a reason given
-	ReasonDiscarded       = "discarded"  // discarded without a reason given
-	ReasonTerminated      = "terminated" // somebody terminated its workflow
-	ReasonHeldExpired     = "held_expired"
-	ReasonDeferredExpired = "deferred_expired" // its turn did not come before its give-up time
+	ReasonEndpointDeleted = string(retry.ReasonEndpointDeleted)
+	ReasonRetention       = string(retry.ReasonRetention)
+	ReasonCancelled       = "cancelled"                    // no reason was given
+	ReasonDiscarded       = "discarded"                    // no reason was given
+	ReasonTerminated      = string(retry.ReasonTerminated) // the workflow was terminated from outside
+	ReasonHeldExpired     = string(retry.ReasonHeldExpired)
+	ReasonDeferredExpired = string(retry.ReasonDeferredExpired) // admission did not permit an attempt before the give-up time
 )
 
-// Reasons of a hold. While a delivery is deferred, its reason is the gate's.
+// Reasons of a hold. A deferred delivery has the reason of admission instead.
 const (
-	ReasonBacklog  = "backlog" // more waits for the endpoint than fits into the next minutes
+	ReasonBacklog  = "backlog" // the endpoint has more waiting deliveries than it can receive in the next minutes
 	ReasonPaused   = "endpoint_paused"
 	ReasonDisabled = "endpoint_disabled"
-	ReasonInternal = string(retry.ReasonInternal) // a fault of our own keeps the endpoint from being sent to; also of an end at the give-up time
+	ReasonInternal = string(retry.ReasonInternal) // an internal fault prevents requests to the endpoint; also the reason of an end at the give-up time
 )
 
-// Progress is what the owner of a delivery carries from step to step, and what
-// its record says: where it stands and how far it has come. Run and Seq order the
-// steps; a step with a smaller pair is never applied over a greater one.
+// Progress is the state of a delivery, as its workflow holds it and as the store holds it.
+// Run and Seq order the steps: a step with a smaller pair never replaces one with a greater
+// pair.
 type Progress struct {
-	Run         int           `json:"run"`           // 1, and one more for each replay
+	Run         int           `json:"run"`           // 1 for the first run; each replay adds one
 	Seq         int           `json:"seq,omitempty"` // steps recorded in this run
 	State       State         `json:"state"`
-	Reason      string        `json:"reason,omitempty"`       // of the end, or of a wait that is not its own retry's
-	Attempts    int           `json:"attempts,omitempty"`     // over all runs; the next one's number is one more
-	RunAttempts int           `json:"run_attempts,omitempty"` // in this run: what max_attempts bounds
+	Reason      string        `json:"reason,omitempty"`       // of the end, or of a wait that is not a retry delay
+	Attempts    int           `json:"attempts,omitempty"`     // over all runs
+	RunAttempts int           `json:"run_attempts,omitempty"` // in this run; max_attempts limits it
 	Ambiguous   int           `json:"ambiguous,omitempty"`    // consecutive ambiguous outcomes
-	Delay       time.Duration `json:"delay,omitempty"`        // the last computed delay (decorrelated jitter needs it)
-	DueAt       time.Time     `json:"due_at,omitzero"`        // of the next attempt; zero when there is none or at once
-	GiveUpAt    time.Time     `json:"give_up_at,omitzero"`    // fixed at acceptance or replay
+	Delay       time.Duration `json:"delay,omitempty"`        // the last computed delay, needed for decorrelated jitter
+	DueAt       time.Time     `json:"due_at,omitzero"`        // of the next attempt; zero: none, or immediately
+	GiveUpAt    time.Time     `json:"give_up_at,omitzero"`    // set when the event is accepted or the delivery is replayed
 }
 
 // After reports whether p is a later step than q.
@@ -46,77 +46,76 @@ func (p Progress) After(q Progress) bool {
 	return p.Run > q.Run || p.Run == q.Run && p.Seq > q.Seq
 }
 
-// Deferred reports whether the delivery has been told by the gate to come back at DueAt.
+// Deferred reports whether admission deferred the next attempt to DueAt.
 func (p Progress) Deferred() bool {
 	return p.Reason != "" && !p.DueAt.IsZero() && (p.State == StatePending || p.State == StateRetrying)
 }
 
-// PendingCommand is a command as it is stored with a delivery until a step says
-// that it was seen.
+// PendingCommand is a command that is stored with a delivery until a step acknowledges it.
 type PendingCommand struct {
-	ID      int64     `json:"id"` // grows by one with each command of the delivery
+	ID      int64     `json:"id"` // increases by one with each command of the delivery
 	Command Command   `json:"command"`
 	Reason  string    `json:"reason,omitempty"`
-	At      time.Time `json:"at,omitzero"` // reschedule: when
+	At      time.Time `json:"at,omitzero"` // for reschedule: the new time
 }
 
-// Step is one change of a delivery's record, made by its owner. Everything in it
-// is written in one transaction, or, where the record is already further, nothing.
+// Step is one change of a delivery in the store. It is applied in one transaction. If the
+// stored progress is later, nothing is written.
 type Step struct {
 	Ref
 	Progress
 
 	WorkflowID  string
-	Owner       string   // the process that writes it; "" is no process that holds a claim
-	LastError   string   // our own failure, "" for none
-	CommandDone int64    // commands up to this id have been seen
-	Attempt     *Attempt // the attempt that this step records, if any
-	// KeepOutbox keeps the outbox row: no workflow has been started for the delivery yet.
+	Owner       string   // the writing process; "" if the process holds no claim
+	LastError   string   // an internal failure; "" for none
+	CommandDone int64    // the highest command id that is acknowledged
+	Attempt     *Attempt // the attempt of this step; nil for none
+	// KeepOutbox keeps the outbox row, because no workflow has been started for the delivery yet.
 	KeepOutbox bool `json:"-"`
 }
 
-// Claim asks for the right to send one attempt.
+// Claim requests the exclusive right to send one attempt.
 type Claim struct {
 	Ref
-	Progress // of the claimant: a record that is further refuses
+	Progress // of the claimant; the claim is refused if the stored progress is later
 
 	WorkflowID string
-	Owner      string        // the process
-	For        time.Duration // how long the right lasts
-	KeepOutbox bool          // as in Step
+	Owner      string        // the claiming process
+	For        time.Duration // how long the claim is valid
+	KeepOutbox bool          // see Step.KeepOutbox
 }
 
-// Standing is what the record says of a delivery.
+// Standing is the status of a delivery in the store.
 type Standing struct {
 	Progress
 
-	WorkflowID string         // of the workflow that goes on with the delivery
-	Command    PendingCommand // zero: none
-	// OwnedUntil is when another process's right to send ends; zero when nobody
-	// else has it. A recorded step is told it when it was refused for that: an end
-	// that no attempt brought about waits for the attempt that is under way.
+	WorkflowID string         // the workflow that drives the delivery
+	Command    PendingCommand // zero for none
+	// OwnedUntil is when another process's claim ends; zero if there is none. A step that
+	// ends the delivery without an attempt is refused until then, and its result has this
+	// time.
 	OwnedUntil time.Time
 }
 
-// LastOutcome is the newest attempt in short.
+// LastOutcome summarises the newest attempt.
 type LastOutcome struct {
 	Decision   retry.Decision
 	Reason     string
-	Status     int // 0: none
+	Status     int // 0 for none
 	Latency    time.Duration
 	At         time.Time
-	RetryAfter time.Duration // 0: none
+	RetryAfter time.Duration // 0 for none
 }
 
-// Delivery is one event × one endpoint, as it is read.
+// Delivery is one event for one endpoint, as the store returns it.
 type Delivery struct {
 	Ref
 	Progress
 
-	LastOutcome *LastOutcome // nil before the first
+	LastOutcome *LastOutcome // nil before the first attempt
 	LastError   string
 	CreatedAt   time.Time
-	CompletedAt time.Time // zero while open
+	CompletedAt time.Time // zero while the delivery is open
 	WorkflowID  string
 }
 
@@ -127,30 +126,30 @@ type Attempt struct {
 	StartedAt time.Time
 	Latency   time.Duration
 	Outcome   retry.Outcome
-	Error     string // class and cause, never a URL; "" when an answer came
+	Error     string // class and cause, never a URL; "" when a response was received
 
-	Delay       time.Duration // until the next attempt; 0 when there is none
-	DelaySource string        // backoff, retry_after, deadline or ambiguous; "" when there is none
-	Nominal     time.Duration // what Delay was before jitter
+	Delay       time.Duration // until the next attempt; 0 for none
+	DelaySource string        // backoff, retry_after, deadline or ambiguous; "" for none
+	Nominal     time.Duration // Delay before jitter
 
 	RequestHeaders  map[string]string
 	ResponseHeaders map[string][]string
-	ResponseBody    []byte // ≤ 16 KiB
+	ResponseBody    []byte // at most 16 KiB
 	Truncated       bool
 }
 
-// Begun is what a claim found: the right to send or not, and what sending needs.
+// Begun is the result of a claim, with the data that the request needs.
 type Begun struct {
 	Granted  bool
 	Standing Standing
-	Payload  []byte // nil when retention has removed it
+	Payload  []byte // nil if retention has removed it
 	SHA256   []byte
-	EventAt  time.Time // when the event was created; zero without a payload
+	EventAt  time.Time // creation time of the event; zero without a payload
 }
 
-// Commanded is a delivery with a command that no step has answered yet.
+// Commanded is a delivery with a pending command.
 type Commanded struct {
 	Delivery Delivery
 	Command  PendingCommand
-	Told     int // how often it was signalled again; 0: it has just been asked
+	Told     int // how often the signal was repeated; 0: not yet
 }

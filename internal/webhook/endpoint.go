@@ -16,11 +16,12 @@ const (
 	DefaultRateLimit   = 10_000 // requests per second
 	MaxRateLimit       = 10_000
 	MaxHeaders         = 20
-	MaxHeaderBytes     = 4 << 10 // name and value of one header
+	MaxHeaderBytes     = 4 << 10 // name and value of one header field
 	MaxEventTypes      = 100
+	MaxURLBytes        = 2048
 )
 
-// EndpointState says whether an endpoint is being sent to.
+// EndpointState is the state of an endpoint. Only an active endpoint receives requests.
 type EndpointState uint8
 
 // The states of an endpoint.
@@ -46,66 +47,66 @@ func (s EndpointState) String() string {
 // MarshalText implements encoding.TextMarshaler.
 func (s EndpointState) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// CircuitBreaker is when an endpoint in trouble is given a rest.
+// CircuitBreaker is the configuration of an endpoint's circuit breaker.
 type CircuitBreaker struct {
 	Enabled      bool
 	Window       time.Duration // over which failures are counted
-	MinRequests  int           // below this many the ratio says nothing
+	MinRequests  int           // with fewer requests the ratio is not evaluated
 	FailureRatio float64       // in (0, 1]
-	Cooldown     time.Duration // from opening to the first probe
+	Cooldown     time.Duration // from the opening to the first probe
 }
 
-// DefaultCircuitBreaker is 20 requests in 60 s of which half fail, and 30 s of rest.
+// DefaultCircuitBreaker opens after half of at least 20 requests within 60 s failed, for 30 s.
 func DefaultCircuitBreaker() CircuitBreaker {
 	return CircuitBreaker{Enabled: true, Window: time.Minute, MinRequests: 20, FailureRatio: 0.5, Cooldown: 30 * time.Second}
 }
 
-// AutoDisable is when an endpoint that only fails is switched off.
+// AutoDisable is the rule that disables an endpoint whose deliveries all fail.
 type AutoDisable struct {
 	Enabled         bool
-	Exhausted24h    int // deliveries given up within 24 h without a success
-	PermanentStreak int // permanent failures in a row
+	Exhausted24h    int // exhausted deliveries within 24 h without a success
+	PermanentStreak int // consecutive permanent failures
 }
 
-// DefaultAutoDisable is ten given up within 24 h, or 100 permanent failures in a row.
+// DefaultAutoDisable is ten exhausted deliveries within 24 h, or 100 consecutive permanent failures.
 func DefaultAutoDisable() AutoDisable {
 	return AutoDisable{Enabled: true, Exhausted24h: 10, PermanentStreak: 100}
 }
 
-// Endpoint is a URL of a tenant and how it wants to be treated.
+// Endpoint is a URL of a tenant with its delivery settings.
 type Endpoint struct {
 	ID             EndpointID
 	TenantID       string
 	URL            string
-	EventTypes     []string // filters; ["*"] is everything
+	EventTypes     []string // filters; ["*"] matches every event type
 	Description    string
 	State          EndpointState
-	StateReason    string // "" while active
+	StateReason    string // "" while the endpoint is active
 	Headers        map[string]string
 	Auth           Auth
 	Certificate    ClientCertificate
-	Timeout        time.Duration // one request, from DNS to the last byte
-	AutoTimeout    bool          // it follows the receiver's answers; Timeout is the default then, for as long as few are known
+	Timeout        time.Duration // of one request, from DNS to the last byte
+	AutoTimeout    bool          // adapt the timeout to the latency; Timeout is used until enough responses are known
 	MaxInFlight    int
 	RateLimit      float64         // requests per second
-	RetryPolicy    retry.Policy    // its own; zero: it has none, see PolicyInForce
-	Inherited      InheritedPolicy // what is in force then
+	RetryPolicy    retry.Policy    // the endpoint's own; zero if it has none, see PolicyInForce
+	Inherited      InheritedPolicy // used when RetryPolicy is zero
 	CircuitBreaker CircuitBreaker
 	AutoDisable    AutoDisable
 	AutoReplay     bool
-	Signature      string // a scheme: SignatureV1, SignatureV1a or SignatureHex
+	Signature      string // SignatureV1, SignatureV1a or SignatureHex
 	PayloadFormat  PayloadFormat
-	PublicKey      string // whpk_…: of the newest secret, "" when that is an HMAC key
+	PublicKey      string // whpk_… of the newest secret; "" if that is an HMAC key
 	Metadata       map[string]string
-	Version        int64 // grows with every change: kept connections and caches are bound to it
+	Version        int64 // increases with every change; connections and caches are bound to it
 	CreatedAt      time.Time
 	UpdatedAt      time.Time
 }
 
-// PolicySource says whose retry policy an endpoint follows.
+// PolicySource is where an endpoint's retry policy comes from.
 type PolicySource uint8
 
-// The sources. A policy that nobody has set is the installation's.
+// The sources. Without a policy of the endpoint or its tenant, the installation's applies.
 const (
 	PolicyOfInstallation PolicySource = iota
 	PolicyOfTenant
@@ -128,15 +129,15 @@ func (s PolicySource) String() string {
 // MarshalText implements encoding.TextMarshaler.
 func (s PolicySource) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// InheritedPolicy is the retry policy of an endpoint that has none of its own. The store
-// sets it; the zero value is retry.Default, of the installation.
+// InheritedPolicy is the retry policy of an endpoint without its own. The store sets it.
+// The zero value stands for retry.Default, the installation's policy.
 type InheritedPolicy struct {
 	Policy retry.Policy
 	Source PolicySource
 }
 
-// PolicyInForce is the retry policy that the endpoint's deliveries follow, and whose it
-// is: the endpoint's own, else its tenant's, else the installation's.
+// PolicyInForce returns the retry policy of the endpoint's deliveries and its source: the
+// endpoint's own policy, else its tenant's, else the installation's.
 func (e *Endpoint) PolicyInForce() (retry.Policy, PolicySource) {
 	switch {
 	case !e.RetryPolicy.IsZero():
@@ -147,7 +148,7 @@ func (e *Endpoint) PolicyInForce() (retry.Policy, PolicySource) {
 	return retry.Default(), PolicyOfInstallation
 }
 
-// Wants reports whether the endpoint asked for an event type.
+// Wants reports whether one of the endpoint's filters matches an event type.
 func (e *Endpoint) Wants(eventType string) bool {
 	for _, filter := range e.EventTypes {
 		if FilterMatches(filter, eventType) {
@@ -157,8 +158,7 @@ func (e *Endpoint) Wants(eventType string) bool {
 	return false
 }
 
-// Target is an endpoint with what a request to it needs: its signing secrets,
-// newest first. It lives in memory only.
+// Target is an endpoint with its signing secrets, newest first. It is never stored.
 type Target struct {
 	Endpoint
 

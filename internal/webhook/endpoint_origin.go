@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// SameOrigin reports whether two URLs lead to the same place: scheme, host and port (RFC
-// 6454, section 4), whatever the case and however the default port and an address are
-// spelled. What is no URL leads nowhere, and so to no place that is the same.
+// SameOrigin reports whether two URLs have the same origin: scheme, host and port (RFC
+// 6454, section 4). Case, an explicit default port and the spelling of an IP address make
+// no difference. An invalid URL has no origin, so the result is false.
 func SameOrigin(one, other string) bool {
 	a, ok := originOf(one)
 	b, alsoOK := originOf(other)
@@ -45,9 +45,9 @@ func originOf(raw string) (origin, bool) {
 	return o, true
 }
 
-// CredentialFields are the fields of the endpoint that hold credentials and are set, by
-// their names in the API. Those must not follow its URL to another origin unless who moves
-// it knows them: whoever may change an endpoint cannot read them, and could so find out.
+// CredentialFields returns the API names of the endpoint's fields that hold credentials
+// and are set. A change of the URL to another origin must set them again: an API caller
+// can not read them, and could otherwise have them sent to a server of its own.
 func (e *Endpoint) CredentialFields() []string {
 	var set []string
 	if len(e.Headers) > 0 {

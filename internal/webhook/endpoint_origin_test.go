@@ -19,7 +19,7 @@ func TestSameOrigin(t *testing.T) {
 		"http://receiver.example/hook":          false,
 		"https://receiver.example:8443/hook":    false,
 		"https://receiver.example:80/hook":      false,
-		"https://receiver.example./hook":        false, // as absolute as a name gets, and another Host header
+		"https://receiver.example./hook":        false, // a fully qualified name, which sends another Host header
 		"https://receiver.example.evil/hook":    false,
 		"https://evil.example/receiver.example": false,
 		"https://receiver.example@evil.example": false,
@@ -33,6 +33,6 @@ func TestSameOrigin(t *testing.T) {
 	}
 	require.True(t, webhook.SameOrigin("http://a.example", "http://a.example:80"))
 	require.True(t, webhook.SameOrigin("https://[2606:4700::1111]/", "https://[2606:4700:0:0::1111]:443/"))
-	require.False(t, webhook.SameOrigin("%zz", "%zz"), "what is no URL leads nowhere")
+	require.False(t, webhook.SameOrigin("%zz", "%zz"), "an invalid URL has no origin")
 	require.False(t, webhook.SameOrigin("", ""))
 }

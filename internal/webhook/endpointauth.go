@@ -14,25 +14,25 @@ import (
 	"time"
 )
 
-// Limits of what an endpoint is authenticated to with.
+// Limits of an endpoint's credentials.
 const (
 	MaxCredentialBytes  = 4 << 10  // a user name, a password, a token, a client's secret
-	MaxTokenScopes      = 20       // of one endpoint
-	MaxCertificateBytes = 16 << 10 // a client certificate with its chain, and its key, each
-	MaxCertificates     = 5        // a client certificate and those between it and its authority
+	MaxTokenScopes      = 20       // per endpoint
+	MaxCertificateBytes = 16 << 10 // of the client certificate with its chain, and of its key, each
+	MaxCertificates     = 5        // the client certificate and its intermediates
 
-	// Every TLS session costs a private operation, which no deadline interrupts: some
-	// milliseconds with 4,096 bits, more than a second with 16,384.
+	// Each TLS handshake needs one private-key operation, which no deadline interrupts:
+	// some milliseconds with 4,096 bits, more than a second with 16,384.
 	minRSABits, maxRSABits = 2048, 4096
-	// maxKeyBytes is of a private key in DER: 2,400 are one of maxRSABits in PKCS #8. To
-	// read a longer one, only to find that it is not wanted, may cost as much as to use it.
+	// maxKeyBytes limits a private key in DER. A key of maxRSABits in PKCS #8 takes 2,400
+	// bytes. Parsing a longer key can cost as much CPU as its use.
 	maxKeyBytes = 2560
 )
 
-// AuthKind is how a request says who sends it.
+// AuthKind is how a request authenticates to an endpoint.
 type AuthKind string
 
-// The kinds. Their names are the API's.
+// The kinds, by their names in the API.
 const (
 	AuthNone              AuthKind = ""
 	AuthBasic             AuthKind = "basic"                     // RFC 7617
@@ -40,40 +40,40 @@ const (
 	AuthClientCredentials AuthKind = "oauth2_client_credentials" //nolint:gosec // a name: RFC 6749, section 4.4
 )
 
-// Auth is what a request to an endpoint has in its Authorization header. It is secret,
-// but for what the API shows of it: it is sealed at rest and lives in memory only.
+// Auth holds the credentials for a request's Authorization header. They are secret except
+// for what the API returns, and are encrypted in the store.
 type Auth struct {
 	Kind AuthKind
 
 	Username, Password string // AuthBasic
 	Token              string // AuthBearer
 
-	// AuthClientCredentials: where tokens are had, and with what.
+	// AuthClientCredentials: the token server and the credentials for it.
 	TokenURL, ClientID, ClientSecret string
 	Scopes                           []string
-	Audience                         string // a parameter that some token servers want
+	Audience                         string // an additional parameter of some token servers
 }
 
-// String keeps an Auth that is printed by mistake from telling anything.
+// String redacts the credentials, so that a log or an error never contains them.
 func (a Auth) String() string { return "[redacted]" }
 
 // GoString is String.
 func (a Auth) GoString() string { return "[redacted]" }
 
-// Clone returns a copy that shares nothing.
+// Clone returns a deep copy.
 func (a Auth) Clone() Auth {
 	a.Scopes = slices.Clone(a.Scopes)
 	return a
 }
 
-// ClientCertificate is what a TLS session with an endpoint is opened with: the
-// certificate, with those between it and its authority, and its key, both as PEM.
+// ClientCertificate authenticates Everpost to an endpoint in TLS: the certificate with its
+// intermediates, and the private key, both in PEM.
 type ClientCertificate struct {
 	Certificate string
 	Key         string // secret
 }
 
-// Errors of a client certificate, in words for whoever gave it.
+// Errors of a client certificate, worded for the API.
 var (
 	ErrCertificate = errors.New("is not a certificate in PEM")
 	ErrChain       = errors.New("has more than 5 certificates")
@@ -83,24 +83,24 @@ var (
 	ErrNotYet      = errors.New("is not valid yet")
 )
 
-// IsZero reports whether there is none.
+// IsZero reports whether no certificate is set.
 func (c ClientCertificate) IsZero() bool { return c == ClientCertificate{} }
 
-// String keeps the key from being printed by mistake.
+// String redacts the key, so that a log or an error never contains it.
 func (c ClientCertificate) String() string { return "[redacted]" }
 
 // GoString is String.
 func (c ClientCertificate) GoString() string { return "[redacted]" }
 
-// Leaf is the certificate itself, without a look at its key or at those behind it. The
+// Leaf parses the certificate itself; it does not parse the key or the intermediates. The
 // error is ErrCertificate.
 func (c ClientCertificate) Leaf() (*x509.Certificate, error) {
 	return leafOf(blocksIn(c.Certificate, 1, isCertificate))
 }
 
-// Pair is the certificate, with its Leaf, and its key, ready for use. The error is
-// ErrCertificate, ErrChain, ErrKeyKind or ErrKey: those of the parser might quote what
-// they could not read. The key is not read before what it would cost is known.
+// Pair parses the certificate and its key for use in TLS, with Leaf set. The error is
+// ErrCertificate, ErrChain, ErrKeyKind or ErrKey: the parser's own errors could quote key
+// material. Key type and size are checked before the key is parsed.
 func (c ClientCertificate) Pair() (tls.Certificate, error) {
 	chain := blocksIn(c.Certificate, MaxCertificates+1, isCertificate)
 	leaf, err := leafOf(chain)
@@ -109,22 +109,22 @@ func (c ClientCertificate) Pair() (tls.Certificate, error) {
 		return tls.Certificate{}, err
 	case len(chain) > MaxCertificates:
 		return tls.Certificate{}, ErrChain
-	case !affordable(leaf.PublicKey):
+	case !allowedKey(leaf.PublicKey):
 		return tls.Certificate{}, ErrKeyKind
 	}
 	key := blocksIn(c.Key, 1, isPrivateKey)
 	if len(key) == 0 || len(key[0]) > maxKeyBytes {
 		return tls.Certificate{}, ErrKey
 	}
-	pair, err := tls.X509KeyPair([]byte(c.Certificate), []byte(c.Key)) // of the same blocks
+	pair, err := tls.X509KeyPair([]byte(c.Certificate), []byte(c.Key)) // selects the same PEM blocks
 	if err != nil {
 		return tls.Certificate{}, ErrKey
 	}
 	return pair, nil
 }
 
-// Check is Pair for someone who sets it: a certificate that is not valid at the time is
-// refused, too, with ErrExpired or ErrNotYet.
+// Check is Pair, and returns ErrExpired or ErrNotYet if the certificate is not valid at
+// the given time.
 func (c ClientCertificate) Check(now time.Time) error {
 	pair, err := c.Pair()
 	switch {
@@ -138,8 +138,8 @@ func (c ClientCertificate) Check(now time.Time) error {
 	return nil
 }
 
-// affordable reports whether a session may be opened with the key of a public key.
-func affordable(public any) bool {
+// allowedKey reports whether the type and size of a key are allowed for a TLS handshake.
+func allowedKey(public any) bool {
 	switch key := public.(type) {
 	case *ecdsa.PublicKey:
 		return key.Curve == elliptic.P256() || key.Curve == elliptic.P384() || key.Curve == elliptic.P521()
@@ -162,7 +162,7 @@ func leafOf(chain [][]byte) (*x509.Certificate, error) {
 	return leaf, nil
 }
 
-// blocksIn are the first blocks of a kind in a PEM text, at most so many.
+// blocksIn returns the first PEM blocks of a kind, at most the given number.
 func blocksIn(text string, most int, wanted func(kind string) bool) [][]byte {
 	var found [][]byte
 	for block, rest := pem.Decode([]byte(text)); block != nil && len(found) < most; block, rest = pem.Decode(rest) {
@@ -173,7 +173,7 @@ func blocksIn(text string, most int, wanted func(kind string) bool) [][]byte {
 	return found
 }
 
-// isCertificate and isPrivateKey choose as tls.X509KeyPair does.
+// isCertificate and isPrivateKey select blocks as tls.X509KeyPair does.
 func isCertificate(kind string) bool { return kind == "CERTIFICATE" }
 func isPrivateKey(kind string) bool {
 	return kind == "PRIVATE KEY" || strings.HasSuffix(kind, " PRIVATE KEY")

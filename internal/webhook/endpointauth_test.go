@@ -22,7 +22,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// certify makes a certificate, as PEM, for a public key, whoever has its private one.
+// certify makes a certificate for a public key, in PEM.
 func certify(t *testing.T, public any) string {
 	t.Helper()
 	authority, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -60,7 +60,7 @@ func rsaKey(t *testing.T, bits int) *rsa.PrivateKey {
 	return key
 }
 
-// Kinds of keys that a session can be opened with, and what it would cost to.
+// The kinds and sizes of client keys that are accepted and refused.
 func TestKindsOfClientKeys(t *testing.T) {
 	t.Parallel()
 	_, edwards, err := ed25519.GenerateKey(rand.Reader)
@@ -74,7 +74,7 @@ func TestKindsOfClientKeys(t *testing.T) {
 	for name, c := range accepted {
 		require.NoError(t, c.Check(time.Now()), name)
 	}
-	// A number of so many bits: that it has no factors that anyone knows is not seen.
+	// A number of the right size; whether it can be factored is not checked.
 	huge := func(bits uint) *rsa.PublicKey {
 		n := new(big.Int).Lsh(big.NewInt(1), bits-1)
 		return &rsa.PublicKey{N: n.SetBit(n, 0, 1), E: 65537}
@@ -89,14 +89,14 @@ func TestKindsOfClientKeys(t *testing.T) {
 	} {
 		require.ErrorIs(t, c.Check(time.Now()), webhook.ErrKeyKind, name)
 		_, err := c.Pair()
-		require.ErrorIs(t, err, webhook.ErrKeyKind, "%s, stored already", name)
+		require.ErrorIs(t, err, webhook.ErrKeyKind, "%s, also when it is stored already", name)
 		leaf, err := c.Leaf()
-		require.NoError(t, err, "it can be shown")
+		require.NoError(t, err, "the API can still show it")
 		require.Equal(t, "shop", leaf.Subject.CommonName, name)
 	}
 }
 
-// A key that is much longer than it has to be is not read at all.
+// A key that is much longer than necessary is not parsed.
 func TestLongClientKeys(t *testing.T) {
 	t.Parallel()
 	key := ecdsaKey(t, elliptic.P256())
@@ -105,7 +105,7 @@ func TestLongClientKeys(t *testing.T) {
 	var parts []asn1.RawValue
 	_, err := asn1.Unmarshal(plain.Bytes, &parts)
 	require.NoError(t, err)
-	padded := func(n int) webhook.ClientCertificate { // with attributes, which nobody looks at
+	padded := func(n int) webhook.ClientCertificate { // with attributes, which are not read
 		attributes := asn1.RawValue{Class: asn1.ClassContextSpecific, Tag: 0, IsCompound: true, Bytes: make([]byte, n)}
 		der, err := asn1.Marshal(append(slices.Clip(parts), attributes))
 		require.NoError(t, err)
@@ -113,7 +113,7 @@ func TestLongClientKeys(t *testing.T) {
 	}
 	require.NoError(t, padded(100).Check(time.Now()))
 	require.ErrorIs(t, padded(4000).Check(time.Now()), webhook.ErrKey)
-	// The first key in the text is the one that counts.
+	// The first key in the text is used.
 	two := padded(4000)
 	two.Key += c.Key
 	require.ErrorIs(t, two.Check(time.Now()), webhook.ErrKey)

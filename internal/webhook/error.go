@@ -6,22 +6,22 @@ import (
 	"time"
 )
 
-// Code classes an Error; the API maps each to one HTTP status.
+// Code classifies an Error. The API maps each code to one HTTP status.
 type Code uint8
 
 // The codes.
 const (
-	CodeInternal        Code = iota // ours; nothing about it is told outside
-	CodeInvalid                     // a field is wrong (400)
-	CodeUnauthenticated             // no or an unusable key (401)
-	CodeForbidden                   // the key's scope is too small (403)
-	CodeNotFound                    // does not exist, or is another tenant's (404)
-	CodeConflict                    // not possible in the present state (409)
-	CodeQuota                       // a quota of the tenant is used up (409)
-	CodeTooLarge                    // over a limit of size (413)
-	CodeMismatch                    // an idempotency key came back with another body (422)
-	CodeRateLimited                 // too many requests of a tenant (429)
-	CodeUnavailable                 // PostgreSQL is away or we are overloaded (503)
+	CodeInternal        Code = iota // an internal error; callers get no details
+	CodeInvalid                     // a field is invalid (400)
+	CodeUnauthenticated             // no key, or an unusable one (401)
+	CodeForbidden                   // the key's scope does not suffice (403)
+	CodeNotFound                    // does not exist, or belongs to another tenant (404)
+	CodeConflict                    // not possible in the current state (409)
+	CodeQuota                       // a quota of the tenant is exhausted (409)
+	CodeTooLarge                    // over a size limit (413)
+	CodeMismatch                    // an idempotency key was reused with another body (422)
+	CodeRateLimited                 // too many requests of the tenant (429)
+	CodeUnavailable                 // PostgreSQL is unavailable or Everpost is overloaded (503)
 )
 
 // String is the code's name in errors and logs.
@@ -53,20 +53,20 @@ func (c Code) String() string {
 	return "internal"
 }
 
-// FieldError says what is wrong with one field of a request.
+// FieldError describes what is wrong with one field of a request.
 type FieldError struct {
 	Field   string `json:"field"`   // dotted path: "url", "events[3].type"
 	Message string `json:"message"` // a short sentence without the field's name and value
 }
 
-// Error is what the domain and its stores tell a caller. Message is written for
-// people and holds no secret, payload or URL.
+// Error is an error of the domain or the store for a caller. Message is written for people
+// and contains no secret, payload or URL.
 type Error struct {
 	Code       Code
 	Message    string
-	Fields     []FieldError  // CodeInvalid: every bad field
-	State      State         // CodeConflict on a delivery: the state that forbids the command
-	RetryAfter time.Duration // CodeUnavailable, CodeRateLimited: when to come back
+	Fields     []FieldError  // CodeInvalid: every invalid field
+	State      State         // CodeConflict on a delivery: the state that does not allow the command
+	RetryAfter time.Duration // CodeUnavailable, CodeRateLimited: when to try again
 	Err        error         // the cause, for logs only
 }
 
@@ -86,12 +86,12 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// ErrNotOpened marks, wrapped, that what is stored encrypted of an endpoint (its secrets,
-// headers or credentials) cannot be opened: now, when the key management service is away,
-// or at all. It concerns every delivery to the endpoint.
-var ErrNotOpened = errors.New("what is stored encrypted of the endpoint cannot be opened")
+// ErrNotOpened means that encrypted data of an endpoint (its secrets, headers or
+// credentials) can not be decrypted, either temporarily, because the key management service
+// is unavailable, or permanently. It concerns every delivery to the endpoint.
+var ErrNotOpened = errors.New("the endpoint's encrypted data cannot be decrypted")
 
-// CodeOf is the code of the first Error in err's chain, CodeInternal when there is none.
+// CodeOf returns the code of the first Error in err's chain, or CodeInternal.
 func CodeOf(err error) Code {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Code
@@ -99,12 +99,12 @@ func CodeOf(err error) Code {
 	return CodeInternal
 }
 
-// Invalid is an Error about one field.
+// Invalid returns an Error about one field.
 func Invalid(field, message string) *Error {
 	return &Error{Code: CodeInvalid, Message: "the request is not valid", Fields: []FieldError{{Field: field, Message: message}}}
 }
 
-// NotFound is the one answer for what does not exist and what is another tenant's.
+// NotFound returns the same error for what does not exist and for what belongs to another tenant.
 func NotFound(what string) *Error {
 	return &Error{Code: CodeNotFound, Message: "no such " + what}
 }

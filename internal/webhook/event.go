@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Limits of an event (api/openapi.yaml says them to callers).
+// Limits of an event. api/openapi.yaml documents them.
 const (
 	MaxPayloadBytes    = 256 << 10
 	MaxTypeLength      = 128
@@ -16,84 +16,82 @@ const (
 	MaxBatchEvents     = 100
 )
 
-// ReasonNoMatch is stored with an event that no endpoint asked for.
+// ReasonNoMatch is stored with an event that matches no endpoint.
 const ReasonNoMatch = "no_matching_endpoint"
 
-// NewEvent is an event as the door takes it.
+// NewEvent is an event as the API accepts it.
 type NewEvent struct {
 	TenantID    string
 	Type        string
-	Payload     []byte       // any JSON value, exactly as it was sent
-	ExternalID  string       // the caller's own id, "" for none; unique within the tenant
-	DeliverAt   time.Time    // zero: at once
-	EndpointIDs []EndpointID // nil: every endpoint that asked for the type
+	Payload     []byte       // any JSON value, byte for byte
+	ExternalID  string       // the caller's id, unique within the tenant; "" for none
+	DeliverAt   time.Time    // zero: immediately
+	EndpointIDs []EndpointID // nil: every endpoint with a matching filter
 
-	IdempotencyKey string            // "" for none; unique within the tenant
-	BodySHA256     [sha256.Size]byte // of the request's body: what "the same request" means
+	IdempotencyKey string            // unique within the tenant; "" for none
+	BodySHA256     [sha256.Size]byte // of the request body; a repeated request must have the same
 }
 
-// NewBatch is events that are stored together or not at all. No external id stands
-// in it twice.
+// NewBatch is a list of events that is stored in one transaction. Their external ids differ.
 type NewBatch struct {
 	TenantID string
-	// Events are 1 to MaxBatchEvents. Their TenantID and IdempotencyKey are not looked
-	// at; the BodySHA256 of each is that of its own bytes within the request's body.
+	// Events has 1 to MaxBatchEvents entries. Their TenantID and IdempotencyKey are ignored.
+	// The BodySHA256 of each is the hash of its own bytes within the request body.
 	Events []NewEvent
 
-	IdempotencyKey string            // "" for none; of the batch as a whole
+	IdempotencyKey string            // of the whole batch; "" for none
 	BodySHA256     [sha256.Size]byte // of the whole body
 }
 
-// Event is what happened, as it is stored.
+// Event is a stored event.
 type Event struct {
 	ID          EventID
 	TenantID    string
 	Type        string
 	ExternalID  string
 	CreatedAt   time.Time
-	DeliverAt   time.Time // zero: at once
+	DeliverAt   time.Time // zero: immediately
 	PayloadSize int       // bytes
 	EndpointIDs []EndpointID
-	Reason      string // why there is no delivery; "" when there is one
+	Reason      string // why there is no delivery; "" if there is one
 }
 
-// Accepted is what the door answers: an event and its deliveries, stored.
+// Accepted is a stored event with its deliveries.
 type Accepted struct {
 	Event      Event
 	Deliveries []Start
-	Payload    []byte            // as it was stored; nil for an earlier request's event
-	SHA256     [sha256.Size]byte // of the payload, taken when it arrived
-	Replayed   bool              // an earlier request's event: nothing new was stored
+	Payload    []byte            // as stored; nil if Replayed
+	SHA256     [sha256.Size]byte // of the payload, computed on arrival
+	Replayed   bool              // an earlier request stored the event; nothing new was stored
 }
 
-// Start is a delivery that was stored and not yet begun: all that a workflow
-// needs to take it up.
+// Start is a stored delivery whose workflow is to be started, with the data that the start
+// needs.
 type Start struct {
 	Ref
 
 	Run       int
-	CreatedAt time.Time // by the database's clock
-	Begun     time.Time // when this process began to store it, by its own clock; zero: it did not
-	NotBefore time.Time // deliver_at; zero: at once
+	CreatedAt time.Time // of the database's clock
+	Begun     time.Time // when this process began to store it, of its own clock; zero if another process did
+	NotBefore time.Time // deliver_at; zero: immediately
 	GiveUpAt  time.Time
-	Relayed   int       // how often the relay has taken it up
-	RelayAt   time.Time // from when it might, the last time
-	// Placed is the workflow into which the relay has put it before; "" is none.
+	Relayed   int       // how often the relay has claimed it
+	RelayAt   time.Time // relay_at of the outbox row before this claim
+	// Placed is the workflow to which the relay assigned it before; "" for none.
 	Placed string
 
-	// Held is where a delivery stands that was held and is released; nil for one whose
-	// run begins.
+	// Held is the progress of a delivery that is released from a hold; nil for a new run.
 	Held *Progress
 
-	// Own: the delivery gets a workflow of its own, at once. Its first request went out eagerly, and was
-	// slow or not delivered.
+	// Own: the delivery gets a workflow of its own, immediately. Its eager request was
+	// slow or was not delivered.
 	Own bool
-	// Recorded: an attempt or a claim is in the store, which kept the outbox row. The row is deleted when
-	// Temporal has answered the start.
+	// Recorded: the store has an attempt or a claim and kept the outbox row. The row is
+	// deleted when Temporal has acknowledged the start.
 	Recorded bool
 }
 
-// Ref names a delivery: ids only, no content, fit for a workflow's history.
+// Ref identifies a delivery by ids only, so that a workflow's history contains no content.
 type Ref struct {
 	DeliveryID DeliveryID `json:"delivery_id"`
 	EventID    EventID    `json:"event_id"`
@@ -102,7 +100,7 @@ type Ref struct {
 	EventType  string     `json:"event_type"`
 }
 
-// OwnWorkflow begins the id of every workflow that carries a single delivery.
+// OwnWorkflow is the prefix of the id of every workflow for a single delivery.
 const OwnWorkflow = "delivery/"
 
 // WorkflowID is the id of the delivery's own workflow.
@@ -110,12 +108,12 @@ func (r Ref) WorkflowID() string {
 	return OwnWorkflow + r.EventID.String() + "/" + r.EndpointID.String()
 }
 
-// typeSeparators are the characters that divide an event type into parts. A wildcard
-// stands after one of them.
+// typeSeparators are the characters that separate the parts of an event type. A wildcard
+// follows one of them.
 const typeSeparators = ".:/-_"
 
 // ValidType reports whether t is an event type: a letter or digit, then letters, digits
-// and separators, 128 bytes at most. All are ASCII, and case matters.
+// and separators, all ASCII, 128 bytes at most. Case is significant.
 func ValidType(t string) bool {
 	if t == "" || len(t) > MaxTypeLength || strings.IndexByte(typeSeparators, t[0]) >= 0 {
 		return false
@@ -130,10 +128,10 @@ func ValidType(t string) bool {
 	return true
 }
 
-// ValidFilter reports whether f may stand in an endpoint's event_types or filter a list:
-// an event type, a prefix that ends with a separator followed by "*", or "*". What begins
-// with OperationalPrefix in other capitals is refused: there are no such events, and it
-// looks as if it asked for operational ones.
+// ValidFilter reports whether f is a filter of event types: an event type, a prefix that
+// ends with a separator followed by "*", or "*". Other spellings of OperationalPrefix in
+// upper case are invalid: such events do not exist, and the filter would look like one for
+// operational events.
 func ValidFilter(f string) bool {
 	if f == "*" {
 		return true
@@ -145,8 +143,8 @@ func ValidFilter(f string) bool {
 	return ValidType(prefix) && ReservedType(prefix) == IsOperational(prefix)
 }
 
-// FilterPrefix is what all event types begin with that a filter with a wildcard lets
-// through: "order." of "order.*". It is false for other filters, "*" among them.
+// FilterPrefix returns the prefix of a filter with a wildcard: "order." of "order.*". It
+// returns false for other filters, including "*".
 func FilterPrefix(filter string) (prefix string, wildcard bool) {
 	prefix, wildcard = strings.CutSuffix(filter, "*")
 	if !wildcard || prefix == "" || strings.IndexByte(typeSeparators, prefix[len(prefix)-1]) < 0 {
@@ -155,10 +153,10 @@ func FilterPrefix(filter string) (prefix string, wildcard bool) {
 	return prefix, true
 }
 
-// FilterMatches reports whether an event type passes one filter. Operational events
-// have to be asked for by name: "*" does not let them through.
+// FilterMatches reports whether a filter matches an event type. "*" does not match
+// operational events; they need a filter with OperationalPrefix.
 //
-// The store says the same in SQL.
+// internal/postgres implements the same rule in SQL.
 func FilterMatches(filter, eventType string) bool {
 	if filter == "*" {
 		return !IsOperational(eventType)

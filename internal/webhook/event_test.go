@@ -86,7 +86,7 @@ func TestFilterMatches(t *testing.T) {
 	}
 }
 
-// What looks like one of ours is ours, whatever its capitals.
+// A type with the reserved prefix is reserved in any case.
 func TestReservedTypes(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]bool{

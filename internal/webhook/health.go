@@ -10,60 +10,60 @@ type CircuitState string
 
 // The states of a circuit.
 const (
-	CircuitClosed   CircuitState = "closed"    // requests go
-	CircuitHalfOpen CircuitState = "half_open" // one goes, and decides
-	CircuitOpen     CircuitState = "open"      // none goes
+	CircuitClosed   CircuitState = "closed"    // requests are sent
+	CircuitHalfOpen CircuitState = "half_open" // one request is sent as a probe
+	CircuitOpen     CircuitState = "open"      // no request is sent
 )
 
-// ClosedCircuit is what follows when a person closes an endpoint's circuit.
+// ClosedCircuit is the result of closing an endpoint's circuit through the API.
 type ClosedCircuit struct {
 	Endpoint Endpoint
-	At       time.Time      // by the record's clock
-	Probe    Delivery       // the oldest that waits
-	Command  PendingCommand // asks it to be tried now; zero: none waits
+	At       time.Time      // of the database's clock
+	Probe    Delivery       // the oldest waiting delivery
+	Command  PendingCommand // asks for an immediate attempt of Probe; zero if no delivery waits
 }
 
-// severity orders the states, the worst last.
+// severity orders the states from the best to the worst.
 func (c CircuitState) severity() int {
 	return slices.Index([]CircuitState{CircuitClosed, CircuitHalfOpen, CircuitOpen}, c)
 }
 
-// Reasons for which an endpoint's deliveries do not go at once, as the gate names them.
+// Reasons for which admission defers an endpoint's deliveries.
 const (
-	ReasonInFlight      = "in_flight"       // all places are taken, or the receiver is too slow for more
-	ReasonHost          = "host_in_flight"  // all places of its host are taken, or its share of them
-	ReasonRate          = "rate"            // the endpoint's rate, or the slope after its recovery
-	ReasonCircuitOpen   = "circuit_open"    // the receiver is given a rest
-	ReasonCapacity      = "capacity"        // half of the worker waits for slow receivers
-	ReasonRetryAfter    = "retry_after"     // it answered 429 with Retry-After
-	ReasonRateLimitHint = "rate_limit_hint" // it said that nothing remains of its rate limit
+	ReasonInFlight      = "in_flight"       // the endpoint's permits, or those left for a slow receiver, are all in use
+	ReasonHost          = "host_in_flight"  // the permits of the host, or the endpoint's share of them, are all in use
+	ReasonRate          = "rate"            // the endpoint's rate limit, or the ramp-up after a recovery
+	ReasonCircuitOpen   = "circuit_open"    // the circuit breaker is open
+	ReasonCapacity      = "capacity"        // slow receivers occupy half of the worker
+	ReasonRetryAfter    = "retry_after"     // the receiver answered 429 with Retry-After
+	ReasonRateLimitHint = "rate_limit_hint" // a response's header says that no request is left of the rate limit
 )
 
-// SlowLatency is the smoothed latency above which a receiver is called slow.
+// SlowLatency is the smoothed latency above which a receiver counts as slow.
 const SlowLatency = time.Second
 
-// Seen is how the processes that send see an endpoint. Its JSON form is what they
-// share, also with processes of another release: fields may be added, none changes
-// its meaning.
+// Seen is the health of an endpoint as one sending process observes it, or as several do
+// (Together). Processes of different releases share its JSON form: add fields, but never
+// change the meaning of one.
 type Seen struct {
 	Circuit   CircuitState `json:"circuit"`
-	Since     time.Time    `json:"since,omitzero"` // of the circuit's trouble or recovery; zero when it was never open
-	Why       string       `json:"why,omitempty"`  // it is not closed: "14 of 20 requests failed, the last with http_503"
+	Since     time.Time    `json:"since,omitzero"` // of the opening, or of the recovery; zero if the circuit was never open
+	Why       string       `json:"why,omitempty"`  // why it is not closed: "14 of 20 requests failed, the last with http_503"
 	NextProbe time.Time    `json:"next_probe,omitzero"`
-	ProbeOver time.Time    `json:"probe_over,omitzero"` // a probe is under way: when it is likely to be over
+	ProbeOver time.Time    `json:"probe_over,omitzero"` // the expected end of the probe under way
 
-	BarredUntil time.Time `json:"barred_until,omitzero"` // what the receiver asked for; zero when nothing
+	BarredUntil time.Time `json:"barred_until,omitzero"` // until when the receiver asked for a pause; zero for none
 	BarredFor   string    `json:"barred_for,omitempty"`
-	WaitsFor    string    `json:"waits_for,omitempty"` // what whoever came now would wait for; "" when they would go
+	WaitsFor    string    `json:"waits_for,omitempty"` // why admission would defer the next attempt; "" if it would not
 
-	Latency    time.Duration `json:"latency_ns,omitempty"` // smoothed; 0 when nothing is known
-	Rate       float64       `json:"rate"`                 // requests per second that may go now
-	Recovering bool          `json:"recovering,omitempty"` // the rate rises after a trouble
-	Timeout    time.Duration `json:"timeout_ns,omitempty"` // of a request that goes now, when it follows the answers; 0 when not
+	Latency    time.Duration `json:"latency_ns,omitempty"` // smoothed; 0 if unknown
+	Rate       float64       `json:"rate"`                 // requests per second that are allowed now
+	Recovering bool          `json:"recovering,omitempty"` // the rate ramps up after a recovery
+	Timeout    time.Duration `json:"timeout_ns,omitempty"` // of the next request, with an automatic timeout; else 0
 
 	InFlight int `json:"in_flight,omitempty"`
 
-	// Attempts of the last 15 minutes, and in a row.
+	// Attempts of the last 15 minutes; the streaks are consecutive attempts.
 	Delivered     int `json:"delivered,omitempty"`
 	Failed        int `json:"failed,omitempty"`
 	First         int `json:"first,omitempty"`
@@ -72,10 +72,10 @@ type Seen struct {
 	FailureStreak int `json:"failure_streak,omitempty"`
 }
 
-// Attempts are those of the last 15 minutes.
+// Attempts is the number of attempts of the last 15 minutes.
 func (s *Seen) Attempts() int { return s.Delivered + s.Failed }
 
-// SuccessRate is the share of attempts that delivered; false when there was none.
+// SuccessRate is the share of delivered attempts; false without attempts.
 func (s *Seen) SuccessRate() (float64, bool) {
 	if s.Attempts() == 0 {
 		return 0, false
@@ -83,13 +83,13 @@ func (s *Seen) SuccessRate() (float64, bool) {
 	return float64(s.Delivered) / float64(s.Attempts()), true
 }
 
-// RetryRatio is retries ÷ first attempts, of which at least one is assumed.
+// RetryRatio is retries ÷ first attempts; the divisor is at least 1.
 func (s *Seen) RetryRatio() float64 { return float64(s.Retries) / float64(max(s.First, 1)) }
 
-// Together is what several processes see: the worst circuit, and of those in that
-// state the first trouble and the next probe; the longest pause that was asked for, and
-// the longest timeout; the mean latency by attempts; sums of what is counted and of the rates; the longest
-// streaks that one of them has seen. The zero Seen, with a closed circuit, for none.
+// Together aggregates what several processes observe: the worst circuit state, with the
+// first failure and the next probe of the processes in that state; the latest end of a pause
+// and the longest timeout; the mean latency, weighted by attempts; the sums of counters and
+// rates; and the longest streaks. Without processes the circuit is closed and all else zero.
 func Together(all []Seen) Seen {
 	sum := Seen{Circuit: CircuitClosed}
 	var latency float64 // ns × weight
@@ -125,7 +125,7 @@ func Together(all []Seen) Seen {
 	return sum
 }
 
-// addCircuit takes in another process's circuit.
+// addCircuit merges another process's circuit.
 func (s *Seen) addCircuit(o *Seen) {
 	if o.Circuit.severity() > s.Circuit.severity() {
 		s.Circuit, s.Since, s.Why, s.NextProbe, s.ProbeOver = o.Circuit, o.Since, o.Why, o.NextProbe, o.ProbeOver
@@ -139,43 +139,43 @@ func (s *Seen) addCircuit(o *Seen) {
 		s.ProbeOver = o.ProbeOver
 	}
 	if !o.Since.IsZero() && (s.Since.IsZero() || o.Since.Before(s.Since) != (o.Circuit == CircuitClosed)) {
-		s.Since, s.Why = o.Since, o.Why // the first trouble, the last recovery
+		s.Since, s.Why = o.Since, o.Why // the first failure, or the last recovery
 	}
 	if !o.NextProbe.IsZero() && (s.NextProbe.IsZero() || o.NextProbe.Before(s.NextProbe)) {
 		s.NextProbe = o.NextProbe
 	}
 }
 
-// MaxCounted is up to how many deliveries of an endpoint are counted.
+// MaxCounted is the number of an endpoint's deliveries up to which the store counts.
 const MaxCounted = 10_000
 
-// Backlog is what the record holds for an endpoint, counted up to MaxCounted.
+// Backlog counts the open deliveries of an endpoint, up to MaxCounted.
 type Backlog struct {
-	Retrying  int // wait for their retry
-	Deferred  int // wait for their turn, which the gate gave them
-	Scheduled int // wait for the event's deliver_at
-	Held      int // wait to be released
+	Retrying  int // waiting for a retry
+	Deferred  int // deferred by admission
+	Scheduled int // waiting for the event's deliver_at
+	Held      int // waiting for release
 
-	// There are more that wait, or that are held, than were counted.
+	// The counts are incomplete: there are more than MaxCounted.
 	MoreWaiting, MoreHeld bool
 
-	NextAt time.Time // of the next of those that wait, in the past when it is under way; zero for none
-	Oldest time.Time // when the oldest of those counted was accepted, scheduled ones left out; zero for none
+	NextAt time.Time // when the next waiting delivery is due; in the past if it is under way; zero for none
+	Oldest time.Time // when the oldest counted delivery was accepted, without scheduled ones; zero for none
 }
 
-// Waiting are those that wait for a retry or their turn.
+// Waiting is the number of deliveries that wait for a retry or for admission.
 func (b *Backlog) Waiting() int { return b.Retrying + b.Deferred }
 
-// Health is how an endpoint fares, and why deliveries to it wait.
+// Health is the health of an endpoint and its backlog.
 type Health struct {
 	Endpoint Endpoint
 	Seen     Seen
-	Known    bool // some process remembers the endpoint; else its Seen is zero
+	Known    bool // a process has an observation; else Seen is zero
 	Backlog  Backlog
 }
 
-// Timeout is how long a request that goes now may take; 0 when that follows the
-// receiver's answers and no process has told of it.
+// Timeout is the timeout of the next request; 0 if it is automatic and no process has
+// reported one.
 func (h *Health) Timeout() time.Duration {
 	if h.Endpoint.AutoTimeout {
 		return h.Seen.Timeout
@@ -183,7 +183,7 @@ func (h *Health) Timeout() time.Duration {
 	return h.Endpoint.Timeout
 }
 
-// Rate is how many requests per second may go now.
+// Rate is the number of requests per second that are allowed now.
 func (h *Health) Rate() float64 {
 	switch {
 	case h.Endpoint.State != EndpointActive:

@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// wellRatio is the share of delivered attempts from which on an endpoint is called well.
+// wellRatio is the share of delivered attempts from which an endpoint is reported as "well".
 const wellRatio = 0.95
 
-// Summary says in words how the endpoint fares, why deliveries wait, and how many:
-// "circuit open since 12:03 UTC after 14 of 20 requests failed, the last with 503;
-// next probe in 21 s; 212 waiting for their turn". Times are UTC.
+// Summary describes the endpoint's condition, and how many deliveries wait and why, in text
+// for people: "circuit open since 12:03 UTC after 14 of 20 requests failed, the last with
+// 503; next probe in 21 s; 212 waiting for their turn". Times are UTC.
 func (h *Health) Summary(now time.Time) string {
 	parts := []string{h.condition(now)}
 	if h.Seen.InFlight > 0 {
@@ -22,7 +22,7 @@ func (h *Health) Summary(now time.Time) string {
 	return strings.Join(append(parts, h.backlog(now)...), "; ")
 }
 
-// condition is how the endpoint fares: of all that can be said the one that matters.
+// condition is the most important fact about the endpoint.
 func (h *Health) condition(now time.Time) string {
 	s := &h.Seen
 	switch {
@@ -33,7 +33,7 @@ func (h *Health) condition(now time.Time) string {
 	case s.Circuit == CircuitHalfOpen:
 		return "circuit half open" + s.since(now) + s.cause() + "; a probe is under way"
 	case s.BarredUntil.After(now):
-		return s.barred(now)
+		return s.pauseRequested(now)
 	case s.Recovering:
 		words := "recovering: " + perSecond(s.Rate) + " and rising"
 		if !s.Since.IsZero() {
@@ -64,7 +64,7 @@ func (h *Health) condition(now time.Time) string {
 	return words
 }
 
-// stopped says why nothing is sent.
+// stopped describes an endpoint that is not active.
 func (h *Health) stopped() string {
 	state, reason := h.Endpoint.State.String(), h.Endpoint.StateReason
 	switch {
@@ -76,7 +76,7 @@ func (h *Health) stopped() string {
 	return state + ": nothing is sent"
 }
 
-// busy says what an endpoint does that takes no more than it gets.
+// busy describes an endpoint that is slow or at its limit of requests in flight.
 func (h *Health) busy() string {
 	s := &h.Seen
 	words := "active"
@@ -110,10 +110,10 @@ func (s *Seen) probe(now time.Time) string {
 	if !s.NextProbe.After(now) {
 		return "the next delivery is the probe"
 	}
-	return "next probe in " + away(s.NextProbe.Sub(now))
+	return "next probe in " + timeUntil(s.NextProbe.Sub(now))
 }
 
-func (s *Seen) barred(now time.Time) string {
+func (s *Seen) pauseRequested(now time.Time) string {
 	words := "the receiver asked for a pause"
 	switch s.BarredFor {
 	case ReasonRetryAfter:
@@ -121,15 +121,15 @@ func (s *Seen) barred(now time.Time) string {
 	case ReasonRateLimitHint:
 		words = "the receiver says that its rate limit is used up"
 	}
-	return words + "; next request in " + away(s.BarredUntil.Sub(now))
+	return words + "; next request in " + timeUntil(s.BarredUntil.Sub(now))
 }
 
-// backlog says what waits, and since when.
+// backlog describes the waiting deliveries, and since when the oldest waits.
 func (h *Health) backlog(now time.Time) []string {
 	b := &h.Backlog
 	var parts []string
 	if n := b.Waiting(); n > 0 || b.MoreWaiting {
-		parts = append(parts, atLeast(n, b.MoreWaiting)+" waiting"+h.awaited(now))
+		parts = append(parts, atLeast(n, b.MoreWaiting)+" waiting"+h.waitReason(now))
 	}
 	if b.Scheduled > 0 {
 		parts = append(parts, atLeast(b.Scheduled, b.MoreWaiting)+" scheduled")
@@ -152,8 +152,8 @@ func (h *Health) backlog(now time.Time) []string {
 	return parts
 }
 
-// awaited is what those that wait do wait for.
-func (h *Health) awaited(now time.Time) string {
+// waitReason describes what the waiting deliveries wait for.
+func (h *Health) waitReason(now time.Time) string {
 	b := &h.Backlog
 	switch {
 	case h.Endpoint.State != EndpointActive:
@@ -163,9 +163,9 @@ func (h *Health) awaited(now time.Time) string {
 	case b.Deferred == 0:
 		next := ""
 		if b.NextAt.After(now) && b.Retrying == 1 {
-			next = " in " + away(b.NextAt.Sub(now))
+			next = " in " + timeUntil(b.NextAt.Sub(now))
 		} else if b.NextAt.After(now) && b.Scheduled == 0 {
-			next = ", the next in " + away(b.NextAt.Sub(now))
+			next = ", the next in " + timeUntil(b.NextAt.Sub(now))
 		}
 		return " for a retry" + next
 	case b.Retrying > 0:
@@ -176,7 +176,7 @@ func (h *Health) awaited(now time.Time) string {
 	return " for their turn"
 }
 
-// atLeast is a number that may not be the whole.
+// atLeast formats a count that may be incomplete.
 func atLeast(n int, more bool) string {
 	if more {
 		return strconv.Itoa(n) + "+"
@@ -191,7 +191,7 @@ func count(n int, noun string) string {
 	return strconv.Itoa(n) + " " + noun + "s"
 }
 
-// clock is a past time: of today by its hour, else with its day.
+// clock formats a past time: the hour, and the day if that is not today.
 func clock(t, now time.Time) string {
 	t, now = t.UTC(), now.UTC()
 	layout := "15:04 UTC"
@@ -204,8 +204,8 @@ func clock(t, now time.Time) string {
 	return t.Format(layout)
 }
 
-// away is how far ahead something is, rounded up: 21 s, 4 min, 3 h, 2 days.
-func away(d time.Duration) string {
+// timeUntil formats a duration until something, rounded up: 21 s, 4 min, 3 h, 2 days.
+func timeUntil(d time.Duration) string {
 	const day = 24 * time.Hour
 	up := func(unit time.Duration) int64 { return int64((d + unit - 1) / unit) }
 	switch {
@@ -229,7 +229,7 @@ func latency(d time.Duration) string {
 	return short(d.Seconds()) + " s"
 }
 
-// perSecond is a rate, by the minute when it is less than one in ten seconds.
+// perSecond formats a rate, per minute if it is below 0.1 per second.
 func perSecond(rate float64) string {
 	unit := "second"
 	if rate < 0.1 {
@@ -242,7 +242,7 @@ func perSecond(rate float64) string {
 	return number + " requests per " + unit
 }
 
-// short is a number with one decimal below ten, if it is not zero.
+// short formats a number, with one decimal below ten unless that is zero.
 func short(f float64) string {
 	if f >= 10 {
 		return strconv.FormatFloat(f, 'f', 0, 64)
@@ -250,7 +250,7 @@ func short(f float64) string {
 	return strings.TrimSuffix(strconv.FormatFloat(f, 'f', 1, 64), ".0")
 }
 
-// percent rounds to a tenth, but never to all or nothing.
+// percent formats a ratio to a tenth of a percent; only 0 and 1 give "0 %" and "100 %".
 func percent(ratio float64) string {
 	tenths := math.Round(ratio * 1000)
 	if ratio > 0 && ratio < 1 {

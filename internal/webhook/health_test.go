@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Every situation in words.
+// The summary of every condition.
 func TestHealthSummary(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 31, 12, 10, 0, 0, time.UTC)
@@ -175,7 +175,7 @@ func TestHealthWords(t *testing.T) {
 		1: "1 s", time.Second: "1 s", 99 * time.Second: "99 s", 100 * time.Second: "2 min", 99 * time.Minute: "99 min", 100 * time.Minute: "2 h",
 		47 * time.Hour: "47 h", 47*time.Hour + 1: "2 days", 72 * time.Hour: "3 days",
 	} {
-		require.Equal(t, want, away(d), d)
+		require.Equal(t, want, timeUntil(d), d)
 	}
 	for d, want := range map[time.Duration]string{
 		1: "less than 1 ms", time.Millisecond: "1 ms", 999 * time.Millisecond: "999 ms",
@@ -194,7 +194,7 @@ func TestHealthWords(t *testing.T) {
 	}
 }
 
-// What several processes see is one thing, in whatever order they are heard.
+// The aggregate of several processes does not depend on their order.
 func TestTogether(t *testing.T) {
 	t.Parallel()
 	at := func(s int) time.Time { return time.Unix(int64(s), 0).UTC() }
@@ -243,7 +243,7 @@ func TestTogether(t *testing.T) {
 	})
 }
 
-// What one process writes another reads, and what is not set is not written.
+// The JSON form is read back unchanged, and zero fields are omitted.
 func TestSeenAsJSON(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 1, 31, 12, 10, 0, 5000, time.UTC)
@@ -261,21 +261,21 @@ func TestSeenAsJSON(t *testing.T) {
 	require.JSONEq(t, `{"circuit":"closed","rate":0}`, string(text))
 }
 
-// The timeout in force is the endpoint's own, unless it follows the answers.
+// The timeout in force is the endpoint's own, unless it is automatic.
 func TestHealthTimeout(t *testing.T) {
 	t.Parallel()
 	h := Health{Endpoint: Endpoint{Timeout: 7 * time.Second}, Seen: Seen{Timeout: 5 * time.Second}}
-	require.Equal(t, 7*time.Second, h.Timeout(), "what a process saw before it was set does not count")
+	require.Equal(t, 7*time.Second, h.Timeout(), "an observed timeout from before it was set is ignored")
 	h.Endpoint.AutoTimeout = true
 	require.Equal(t, 5*time.Second, h.Timeout())
 	h.Seen.Timeout = 0
-	require.Zero(t, h.Timeout(), "nobody knows")
+	require.Zero(t, h.Timeout(), "unknown")
 }
 
 func TestHealthRate(t *testing.T) {
 	t.Parallel()
 	e := Endpoint{RateLimit: 5}
-	require.InDelta(t, 5, (&Health{Endpoint: e}).Rate(), 0, "nothing keeps it from its limit")
+	require.InDelta(t, 5, (&Health{Endpoint: e}).Rate(), 0, "only its rate limit applies")
 	require.InDelta(t, 2, (&Health{Endpoint: e, Known: true, Seen: Seen{Rate: 2}}).Rate(), 0)
 	e.State = EndpointPaused
 	require.Zero(t, (&Health{Endpoint: e, Known: true, Seen: Seen{Rate: 2}}).Rate())

@@ -17,7 +17,7 @@ func TestIDKeepsTimeAndOrder(t *testing.T) {
 	before := time.Now().Truncate(time.Millisecond)
 	a, b := webhook.NewEventID(), webhook.NewEventID()
 	require.WithinRange(t, a.Time(), before.UTC(), time.Now())
-	require.Less(t, a.String(), b.String(), "ids made one after the other sort so")
+	require.Less(t, a.String(), b.String(), "ids sort by creation")
 	require.Len(t, a.String(), len("evt_")+26)
 }
 

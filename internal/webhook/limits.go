@@ -2,29 +2,27 @@ package webhook
 
 import "math"
 
-// Limits bound what one tenant may take of an installation. A zero field sets no limit
-// of its own: the operator's default is in force, and where that is zero too there is
-// no limit.
+// Limits bound a tenant's use of the installation. A zero field is the operator's default;
+// if that is zero too, there is no limit.
 type Limits struct {
-	RequestsPerSecond float64 `json:"requests_per_second,omitempty"` // with the tenant's keys, in each API process
-	Burst             int     `json:"burst,omitempty"`               // requests that may come at once
-	Endpoints         int     `json:"endpoints,omitempty"`           // that are not deleted
-	PendingDeliveries int     `json:"pending_deliveries,omitempty"`  // not at rest, about: see internal/postgres/quota.go
+	RequestsPerSecond float64 `json:"requests_per_second,omitempty"` // with all of the tenant's keys, in each API process
+	Burst             int     `json:"burst,omitempty"`               // requests that may arrive at once
+	Endpoints         int     `json:"endpoints,omitempty"`           // without deleted ones
+	PendingDeliveries int     `json:"pending_deliveries,omitempty"`  // deliveries that are open, approximately: see internal/postgres/quota.go
 	EndpointsPerEvent int     `json:"endpoints_per_event,omitempty"`
 }
 
-// The largest limits that can be set. What an operator wants to be without a limit
-// although there is a default gets one of these.
+// The largest values. To exempt a tenant from a default, an operator sets one of these.
 const (
 	MinRequestsPerSecond = 0.01
 	MaxRequestsPerSecond = 100_000
 	MaxBurst             = 1_000_000
 	MaxEndpointQuota     = 1_000_000
-	MaxPendingQuota      = 1_000_000 // what can be counted in a fraction of a second
+	MaxPendingQuota      = 1_000_000 // this many rows can be counted in a fraction of a second
 )
 
-// Or returns the limits with what they leave open taken from the defaults. A rate of
-// its own has a burst of its own: one second's requests unless that is set too.
+// Or returns the limits with zero fields replaced by the defaults. A tenant with its own
+// rate has its own burst: one second's requests unless it is set.
 func (l Limits) Or(defaults Limits) Limits {
 	if l.RequestsPerSecond == 0 {
 		l.RequestsPerSecond = defaults.RequestsPerSecond

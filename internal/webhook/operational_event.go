@@ -26,7 +26,7 @@ const (
 	EventReplayCompleted   = OperationalPrefix + "replay.completed"
 )
 
-// IsOperational reports whether an event type, or a filter, is of operational events.
+// IsOperational reports whether an event type, or a filter, is for operational events.
 func IsOperational(eventType string) bool { return strings.HasPrefix(eventType, OperationalPrefix) }
 
 // ReservedType reports whether clients may not post events of a type: it begins with
@@ -46,8 +46,8 @@ func (e *Endpoint) OperationalOnly() bool {
 // and Replay is set.
 type OperationalEvent struct {
 	Type     string
-	TenantID string // whose endpoint, delivery or replay it is
-	Contact  string // the tenant's; "" when unknown
+	TenantID string // the tenant of the endpoint, delivery or replay
+	Contact  string // of the tenant; "" if unknown
 	Endpoint *Endpoint
 	Delivery *OperationalEventDelivery
 	Replay   *Replay
@@ -97,7 +97,7 @@ type payloadReplay struct {
 	Failed     int64        `json:"failed"`
 }
 
-// microseconds is RFC 3339 as all of the API writes it.
+// microseconds is the layout of times in the API (RFC 3339).
 const microseconds = "2006-01-02T15:04:05.000000Z"
 
 // Payload is the event as JSON. It holds no secret: of the URL no query and no
@@ -120,14 +120,14 @@ func (e *OperationalEvent) Payload() ([]byte, error) {
 	}
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)
-	encoder.SetEscapeHTML(false) // people read it
+	encoder.SetEscapeHTML(false) // for readability
 	if err := encoder.Encode(p); err != nil {
 		return nil, fmt.Errorf("encode %s: %w", e.Type, err)
 	}
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// orNull is nil for a zero value.
+// orNull returns nil for a zero value.
 func orNull[T comparable](value T) *T {
 	var zero T
 	if value == zero {
@@ -136,8 +136,8 @@ func orNull[T comparable](value T) *T {
 	return &value
 }
 
-// PlainURL is a URL without what may be secret in it: credentials, query and fragment.
-// It is "" for what is no URL.
+// PlainURL returns a URL without the parts that may be secret: credentials, query and
+// fragment. It returns "" for an invalid URL.
 func PlainURL(raw string) string {
 	u, err := url.Parse(raw)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// Operational events reach who asked for them, and nobody else.
+// Only filters with the prefix of operational events match them.
 func TestFiltersOfOperationalEvents(t *testing.T) {
 	t.Parallel()
 	for filter, want := range map[string][2]bool{ // of everpost.endpoint.paused, of order.paid
@@ -48,7 +48,7 @@ func TestOperationalOnly(t *testing.T) {
 	}
 }
 
-// What may be secret in a URL is left out.
+// The parts of a URL that may be secret are removed.
 func TestPlainURL(t *testing.T) {
 	t.Parallel()
 	for raw, want := range map[string]string{

@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// PayloadFormat says what the body of a request to an endpoint is made of.
+// PayloadFormat is the format of the request body for an endpoint.
 type PayloadFormat uint8
 
 // The formats.
 const (
-	PayloadRaw      PayloadFormat = iota // the payload, byte for byte as it was posted
-	PayloadEnvelope                      // an object of the type, the time and the payload
+	PayloadRaw      PayloadFormat = iota // the payload, byte for byte
+	PayloadEnvelope                      // an object with the type, the time and the payload
 )
 
-// PayloadFormats are all formats.
+// PayloadFormats returns all formats.
 func PayloadFormats() []PayloadFormat { return []PayloadFormat{PayloadRaw, PayloadEnvelope} }
 
 // String is the format's name in the API.
@@ -30,7 +30,7 @@ func (f PayloadFormat) String() string {
 	return fmt.Sprintf("format(%d)", uint8(f))
 }
 
-// ParsePayloadFormat reads a format's name.
+// ParsePayloadFormat parses a format's name.
 func ParsePayloadFormat(name string) (PayloadFormat, bool) {
 	at := slices.IndexFunc(PayloadFormats(), func(f PayloadFormat) bool { return f.String() == name })
 	if at < 0 {
@@ -42,19 +42,19 @@ func ParsePayloadFormat(name string) (PayloadFormat, bool) {
 // MarshalText implements encoding.TextMarshaler.
 func (f PayloadFormat) MarshalText() ([]byte, error) { return []byte(f.String()), nil }
 
-// Content is what a request tells of an event, as it was stored.
+// Content is the stored content of an event, from which the request body is made.
 type Content struct {
 	Payload   []byte
-	SHA256    [sha256.Size]byte // of the payload, taken when it arrived
+	SHA256    [sha256.Size]byte // of the payload, computed on arrival
 	CreatedAt time.Time         // of the event
 }
 
-// Body is the body of every request that sends an event in the format. All that it is made
-// of stays as it is, so that it is the same with every attempt.
+// Body returns the body of every request that sends an event in the format. It depends on
+// stored values only, so every attempt has the same body.
 //
-// An envelope is what the Standard Webhooks specification recommends ("Payload structure"):
-// the signature covers the type and the time too. The bytes of the payload, a JSON value,
-// stand in it as they are, and no character of an event type (ValidType) needs an escape.
+// An envelope has the structure that the Standard Webhooks specification recommends
+// ("Payload structure"), so that the signature covers the type and the time too. It contains
+// the payload's bytes unchanged. An event type (ValidType) needs no escaping in JSON.
 func (f PayloadFormat) Body(eventType string, created time.Time, payload []byte) []byte {
 	if f != PayloadEnvelope {
 		return payload

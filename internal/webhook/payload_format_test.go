@@ -27,8 +27,8 @@ func TestPayloadFormats(t *testing.T) {
 	require.False(t, ok)
 }
 
-// An envelope is JSON with three members, whatever the type and the payload, and the
-// payload in it is byte for byte what was given.
+// For every type and payload an envelope is JSON with three members, and it contains the
+// payload's bytes unchanged.
 func TestEnvelopeIsJSON(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

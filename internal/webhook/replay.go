@@ -12,13 +12,13 @@ const (
 	MaxReplayRate     = 60_000
 )
 
-// ReplaySource says what a replay sends again.
+// ReplaySource is the kind of deliveries or events that a replay sends again.
 type ReplaySource uint8
 
 // The sources.
 const (
 	ReplayDeadLetters ReplaySource = iota + 1 // dead letters
-	ReplayHeld                                // deliveries that are held
+	ReplayHeld                                // held deliveries
 	ReplayEvents                              // past events, to one endpoint
 )
 
@@ -35,12 +35,12 @@ func (s ReplaySource) String() string {
 	return fmt.Sprintf("source(%d)", uint8(s))
 }
 
-// ReplaySources are all sources.
+// ReplaySources returns all sources.
 func ReplaySources() []ReplaySource {
 	return []ReplaySource{ReplayDeadLetters, ReplayHeld, ReplayEvents}
 }
 
-// ParseReplaySource reads a source's name.
+// ParseReplaySource parses a source's name.
 func ParseReplaySource(name string) (ReplaySource, bool) {
 	at := slices.IndexFunc(ReplaySources(), func(s ReplaySource) bool { return s.String() == name })
 	if at < 0 {
@@ -52,18 +52,18 @@ func ParseReplaySource(name string) (ReplaySource, bool) {
 // MarshalText implements encoding.TextMarshaler.
 func (s ReplaySource) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// ReplayState is where a replay stands.
+// ReplayState is the state of a replay.
 type ReplayState uint8
 
 // The states of a replay.
 const (
 	ReplayRunning   ReplayState = iota
-	ReplayPaused                // by a person, or by itself because too many first attempts fail
-	ReplayCompleted             // all are released, and each has its first outcome
-	ReplayCancelled             // by a person; what was released goes on
+	ReplayPaused                // by a command, or automatically because too many first attempts fail
+	ReplayCompleted             // every delivery is released and has a first outcome
+	ReplayCancelled             // by a command; released deliveries continue
 )
 
-// ReplayStates are all states in order.
+// ReplayStates returns all states in order.
 func ReplayStates() []ReplayState {
 	return []ReplayState{ReplayRunning, ReplayPaused, ReplayCompleted, ReplayCancelled}
 }
@@ -83,7 +83,7 @@ func (s ReplayState) String() string {
 	return fmt.Sprintf("state(%d)", uint8(s))
 }
 
-// Open reports whether the replay may still release something.
+// Open reports whether the replay may still release deliveries.
 func (s ReplayState) Open() bool { return s == ReplayRunning || s == ReplayPaused }
 
 // MarshalText implements encoding.TextMarshaler.
@@ -100,10 +100,10 @@ func (s *ReplayState) UnmarshalText(text []byte) error {
 	return fmt.Errorf("unknown state %q", text)
 }
 
-// ReplayAction is what a person may ask of a replay, beside another rate.
+// ReplayAction is a command to a replay, other than a change of its rate.
 type ReplayAction uint8
 
-// The actions. ReplayKeep is "nothing asked".
+// The actions. ReplayKeep means that no action is requested.
 const (
 	ReplayKeep ReplayAction = iota
 	ReplayPause
@@ -140,51 +140,51 @@ func (a *ReplayAction) UnmarshalText(text []byte) error {
 	return fmt.Errorf("unknown action %q", text)
 }
 
-// ReplayCommand is what was asked of a replay and is not answered yet. Several that
-// come together are one: the latest action, unless that was cancel, and the latest
+// ReplayCommand is a command to a replay that is not acknowledged yet. Commands that arrive
+// together are merged: the latest action, unless an earlier one was cancel, and the latest
 // rate.
 type ReplayCommand struct {
-	ID     int64        `json:"id,omitempty"` // grows by one with everything that is asked
+	ID     int64        `json:"id,omitempty"` // increases by one with each command
 	Action ReplayAction `json:"action,omitempty"`
-	Rate   int          `json:"rate,omitempty"` // per minute; 0: as it is
+	Rate   int          `json:"rate,omitempty"` // per minute; 0: unchanged
 }
 
-// Pending reports whether there is anything to be answered.
+// Pending reports whether a command waits for acknowledgement.
 func (c ReplayCommand) Pending() bool { return c.Action != ReplayKeep || c.Rate != 0 }
 
-// Stops reports whether nothing may be released until the command is answered.
+// Stops reports whether the command forbids further releases.
 func (c ReplayCommand) Stops() bool { return c.Action == ReplayPause || c.Action == ReplayCancel }
 
-// ReplayFilter narrows what a replay sends again. Zero fields do not narrow.
+// ReplayFilter narrows what a replay sends again. A zero field does not narrow it.
 type ReplayFilter struct {
 	EndpointID   EndpointID
 	EventType    string    // a filter as in an endpoint's event_types
-	Reason       string    // of a dead letter
-	Status       int       // of a dead letter's last outcome
-	Since, Until time.Time // created_at of the delivery or event in [Since, Until)
+	Reason       string    // of the dead letter
+	Status       int       // of the dead letter's last outcome
+	Since, Until time.Time // Since <= created_at of the delivery or event < Until
 
-	// IncludeUnmatched widens a replay of events: also types that the endpoint did not ask
-	// for, but neither what named other endpoints nor operational events.
+	// IncludeUnmatched adds events whose type the endpoint's filters do not match. Events
+	// with endpoint_ids of other endpoints and operational events stay excluded.
 	IncludeUnmatched bool
 }
 
-// ReplayCounts is how far a replay has come.
+// ReplayCounts is the progress of a replay.
 type ReplayCounts struct {
-	// Total is how many there were when the replay was made; nil when they were too
-	// many to be counted, until the last one is released.
+	// Total is the size of the set when the replay was created; nil if that was too large to
+	// count, until the last one is released.
 	Total    *int64 `json:"total,omitempty"`
 	Released int64  `json:"released"`
-	// Skipped is what is not released: its endpoint was deleted; or, known when the
-	// last one is released, it had been discarded or replayed by then.
+	// Skipped counts what is not released: its endpoint was deleted; or, known when the
+	// last one is released, it had been discarded or replayed before.
 	Skipped   int64 `json:"skipped"`
 	Delivered int64 `json:"delivered"` // by the first attempt after the release
-	Failed    int64 `json:"failed"`    // its first attempt failed, or it ended without one
+	Failed    int64 `json:"failed"`    // the first attempt failed, or the delivery ended without one
 }
 
-// Waiting is how many were released and have no first outcome yet.
+// Waiting is the number of released deliveries without a first outcome.
 func (c ReplayCounts) Waiting() int64 { return c.Released - c.Delivered - c.Failed }
 
-// Replay is a set of deliveries that is being sent again, paced.
+// Replay is a set of deliveries that is sent again at a limited rate.
 type Replay struct {
 	ReplayCounts
 
@@ -192,29 +192,29 @@ type Replay struct {
 	TenantID    string
 	Source      ReplaySource
 	Filter      ReplayFilter
-	Asked       int // rate per minute that a person asked for
-	Rate        int // rate per minute that is in force
+	Asked       int // requested rate per minute
+	Rate        int // current rate per minute
 	Ramp        bool
 	State       ReplayState
 	StateReason string // why it is paused or cancelled
 	Command     ReplayCommand
-	Started     bool // its workflow has been at work
+	Started     bool // its workflow has run
 	CreatedAt   time.Time
-	CompletedAt time.Time // zero while open
+	CompletedAt time.Time // zero while the replay is open
 }
 
 // WorkflowID is the id of the replay's workflow.
 func (r Replay) WorkflowID() string { return "replay/" + r.ID.String() }
 
-// ReplayBatch asks for the next of a replay's set to be released.
+// ReplayBatch requests the release of the next deliveries of a replay.
 type ReplayBatch struct {
 	ID    ReplayID
-	Seq   int64 // one more than the record's: done once, however often it is asked
+	Seq   int64 // the stored Seq plus one, so that a repeated request has no further effect
 	Limit int
 	Now   time.Time
 }
 
-// ReplayStep is one change of where a replay stands, made by its workflow.
+// ReplayStep is one change of a replay's state, made by its workflow.
 type ReplayStep struct {
 	ID          ReplayID    `json:"id"`
 	Seq         int64       `json:"seq"`
@@ -222,10 +222,10 @@ type ReplayStep struct {
 	Reason      string      `json:"reason,omitempty"`
 	Asked       int         `json:"asked"`
 	Rate        int         `json:"rate"`
-	CommandDone int64       `json:"command_done,omitempty"` // commands up to this id have been seen
+	CommandDone int64       `json:"command_done,omitempty"` // the highest command id that is acknowledged
 }
 
-// ReplayStanding is what the record says of a replay. It rules.
+// ReplayStanding is the status of a replay in the store. It overrides what the workflow knows.
 type ReplayStanding struct {
 	ReplayCounts
 
@@ -234,13 +234,13 @@ type ReplayStanding struct {
 	Reason  string        `json:"reason,omitempty"`
 	Asked   int           `json:"asked"`
 	Rate    int           `json:"rate"`
-	Ceiling int           `json:"ceiling"` // no rate is above it: what the endpoint takes per minute
+	Ceiling int           `json:"ceiling"` // the largest rate that the endpoint allows, per minute
 	Ramp    bool          `json:"ramp,omitempty"`
 	Command ReplayCommand `json:"command,omitzero"`
-	// Exhausted: the last one of the set has been released.
+	// Exhausted: the last delivery of the set has been released.
 	Exhausted bool `json:"exhausted,omitempty"`
-	// Behind: nothing was released, because deliveries wait longer than usual for their start.
+	// Behind: nothing was released, because other deliveries wait longer than usual for their start.
 	Behind bool `json:"behind,omitempty"`
-	// LookAt is when the next first outcome may be there; zero when none is awaited.
+	// LookAt is when the next first outcome is expected; zero if none is pending.
 	LookAt time.Time `json:"look_at,omitzero"`
 }

@@ -29,7 +29,7 @@ func TestReplayNames(t *testing.T) {
 	require.Equal(t, []string{"running", "paused", "completed", "cancelled"}, states)
 }
 
-// A standing travels through the histories of workflows.
+// ReplayStanding is part of workflow histories: its JSON form must not change.
 func TestReplayStandingAsJSON(t *testing.T) {
 	t.Parallel()
 	for _, action := range []webhook.ReplayAction{webhook.ReplayKeep, webhook.ReplayPause, webhook.ReplayResume, webhook.ReplayCancel} {

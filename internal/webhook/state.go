@@ -2,22 +2,22 @@ package webhook
 
 import "fmt"
 
-// State is where a delivery stands.
+// State is the state of a delivery.
 type State uint8
 
-// The states. docs/delivery-states.md draws the ways between them.
+// The states. docs/delivery-states.md has their transitions.
 const (
-	StatePending      State = iota // no attempt recorded in this run
-	StateRetrying                  // tried, will be tried again
-	StateHeld                      // its endpoint is paused or disabled, or has too many waiting
+	StatePending      State = iota // no attempt is stored in this run
+	StateRetrying                  // an attempt failed; another one follows
+	StateHeld                      // its endpoint is paused or disabled, or has too many waiting deliveries
 	StateDelivered                 // the receiver answered 2xx
-	StateDeadLettered              // given up; replay, discard or retention leave it
-	StateCancelled                 // ended by a person or with its endpoint
-	StateDiscarded                 // a dead letter that was thrown away
+	StateDeadLettered              // no more attempts, until replay, discard or retention
+	StateCancelled                 // by a command, or because its endpoint was deleted
+	StateDiscarded                 // a discarded dead letter
 	stateCount
 )
 
-// States are all states in order.
+// States returns all states in order.
 func States() []State {
 	all := make([]State, 0, stateCount)
 	for s := range stateCount {
@@ -48,7 +48,7 @@ func (s State) String() string {
 	return fmt.Sprintf("state(%d)", uint8(s))
 }
 
-// ParseState reads a state's name.
+// ParseState parses a state's name.
 func ParseState(name string) (State, bool) {
 	for _, s := range States() {
 		if s.String() == name {
@@ -58,11 +58,11 @@ func ParseState(name string) (State, bool) {
 	return 0, false
 }
 
-// Open reports whether something is still going to happen by itself.
+// Open reports whether the delivery still has attempts to come without a command.
 func (s State) Open() bool { return s == StatePending || s == StateRetrying || s == StateHeld }
 
-// Final reports whether a run that reached the state stays there; a dead letter
-// may still be discarded.
+// Final reports whether the state is the last one of a run. A dead letter can still be
+// discarded.
 func (s State) Final() bool {
 	return s == StateDelivered || s == StateCancelled || s == StateDiscarded
 }
@@ -80,10 +80,10 @@ func (s *State) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Command is what a person may ask of a delivery.
+// Command is a command to a delivery.
 type Command uint8
 
-// The commands. CommandNone is "nothing asked".
+// The commands. CommandNone means that no command is pending.
 const (
 	CommandNone Command = iota
 	CommandCancel
@@ -94,7 +94,7 @@ const (
 	CommandRelease
 )
 
-// String is the command's name in the API and in the record.
+// String is the command's name in the API and in the store.
 func (c Command) String() string {
 	switch c {
 	case CommandNone:
@@ -129,10 +129,10 @@ func (c *Command) UnmarshalText(text []byte) error {
 	return fmt.Errorf("unknown command %q", text)
 }
 
-// TakenIn reports whether the command makes sense for a delivery in the state.
-// scheduled says that the delivery waits for a time: its next attempt or deliver_at.
-// A held delivery is sent again only when its endpoint is active, which is not looked
-// at here. Release is no command of people: resuming an endpoint brings it about.
+// TakenIn reports whether a delivery in the state accepts the command. scheduled says that
+// the delivery waits for its next attempt or for deliver_at. Retrying a held delivery also
+// needs an active endpoint, which TakenIn does not check. Release is not in the API: it
+// follows when an endpoint is resumed.
 func (c Command) TakenIn(s State, scheduled bool) bool {
 	switch c {
 	case CommandCancel:

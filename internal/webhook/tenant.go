@@ -14,16 +14,15 @@ const (
 	MaxMetadata = 50
 )
 
-// Tenant is whose endpoints these are.
+// Tenant is the owner of endpoints, events and keys.
 type Tenant struct {
-	ID       string // the operator's own id
+	ID       string // chosen by the operator
 	Name     string
-	Contact  string // "" when unknown
+	Contact  string // "" if unknown
 	Metadata map[string]string
-	Limits   Limits // what an operator has set for it
+	Limits   Limits // set by an operator
 
-	// RetryPolicy is that of its endpoints that have none of their own; zero: the
-	// installation's is.
+	// RetryPolicy applies to endpoints without their own; zero: the installation's applies.
 	RetryPolicy retry.Policy
 
 	CreatedAt time.Time
@@ -36,14 +35,14 @@ func ValidTenantID(id string) bool {
 	return id != "" && len(id) <= MaxTenantID && strings.Trim(id, allowed) == ""
 }
 
-// Scope is what a key may do.
+// Scope is the set of operations that a key permits.
 type Scope uint8
 
 // The scopes, smallest first.
 const (
-	ScopeIngest   Scope = iota + 1 // post events of the tenant and read its events and deliveries
-	ScopeAdmin                     // everything of the tenant
-	ScopeOperator                  // everything
+	ScopeIngest   Scope = iota + 1 // post events, and read events and deliveries, of the tenant
+	ScopeAdmin                     // every operation of the tenant
+	ScopeOperator                  // every operation
 )
 
 // String is the scope's name in the API.
@@ -62,7 +61,7 @@ func (s Scope) String() string {
 // MarshalText implements encoding.TextMarshaler.
 func (s Scope) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// Key is an API key as it is stored: its secret is known only as a hash.
+// Key is an API key as it is stored: only the hash of its text is known.
 type Key struct {
 	ID         KeyID
 	TenantID   string // "" for an operator key
@@ -74,14 +73,14 @@ type Key struct {
 	LastUsedAt time.Time // zero: never
 }
 
-// KeyError is why a key was not accepted, as the cause of an Error: for metrics, a caller
-// is never told.
+// KeyError is why a key was refused, as the cause of an Error. It is used for metrics and
+// never returned to a caller.
 type KeyError string
 
 // The reasons.
 const (
-	ErrKeyUnknown     KeyError = "unknown"      // there is none of this id
-	ErrKeyWrongSecret KeyError = "wrong_secret" // there is one, and this is not its text
+	ErrKeyUnknown     KeyError = "unknown"      // no key has this id
+	ErrKeyWrongSecret KeyError = "wrong_secret" // the key with this id has another secret
 	ErrKeyExpired     KeyError = "expired"
 	ErrKeyRevoked     KeyError = "revoked"
 )
@@ -89,10 +88,10 @@ const (
 // Error implements error.
 func (r KeyError) Error() string { return "refused: " + string(r) }
 
-// Actor is who makes a change, for the audit log.
+// Actor is the originator of a change, for the audit log.
 type Actor struct {
 	KeyID     KeyID  // zero: the system itself or the command line
-	Name      string // shown instead when there is no key: "standalone", "cli"
+	Name      string // used without a key: "standalone", "cli"
 	RequestID string
-	Source    netip.Addr // where the request came from; the zero Addr without one
+	Source    netip.Addr // of the request; zero if there is none
 }

@@ -11,22 +11,22 @@ import (
 	"time"
 )
 
-// MaxConnections bounds the requests under way, also when more are due.
+// MaxConnections bounds the concurrent requests.
 const MaxConnections = 512
 
-// Client is one caller of the HTTP API.
+// Client calls the HTTP API.
 type Client struct {
 	Base string // http://127.0.0.1:8080
 	HTTP *http.Client
 	key  string
 }
 
-// NewClient is a caller with a key.
+// NewClient returns a client with a key.
 func NewClient(base, key string) *Client {
 	return &Client{Base: base, key: "Bearer " + key, HTTP: NewHTTPClient()}
 }
 
-// NewHTTPClient keeps many connections to the same host.
+// NewHTTPClient returns a client that keeps many connections to the same host.
 func NewHTTPClient() *http.Client {
 	return &http.Client{
 		Transport: &http.Transport{MaxIdleConns: MaxConnections, MaxIdleConnsPerHost: MaxConnections, DisableCompression: true},
@@ -34,14 +34,14 @@ func NewHTTPClient() *http.Client {
 	}
 }
 
-// Answer is the head of one.
+// Answer is the head of a response.
 type Answer struct {
 	Status     int
-	RetryAfter time.Duration // a second when the answer does not say
+	RetryAfter time.Duration // a second without a Retry-After header
 }
 
-// Send sends JSON. A status that is not wanted is a *StatusError. A target gets the answer
-// decoded.
+// Send sends JSON and decodes the response into target unless it is nil. An unexpected
+// status is a *StatusError.
 func (c *Client) Send(ctx context.Context, method, path string, body []byte, target any, want ...int) (Answer, error) {
 	request, err := http.NewRequestWithContext(ctx, method, c.Base+path, bytes.NewReader(body))
 	if err != nil {
@@ -73,12 +73,12 @@ func (c *Client) Send(ctx context.Context, method, path string, body []byte, tar
 		}
 		return Answer{status, retryAfter(response.Header)}, nil
 	}
-	text, _ := io.ReadAll(io.LimitReader(response.Body, 500)) // what there is of it will do
+	text, _ := io.ReadAll(io.LimitReader(response.Body, 500)) // a partial body is sufficient
 	return Answer{}, &StatusError{Call: method + " " + path, Status: response.StatusCode, Text: string(bytes.TrimSpace(text))}
 }
 
-// SendWhenReady is Send, repeated for as long as the door says that it is busy. It returns
-// how often that was.
+// SendWhenReady is Send, repeated while the API responds with 429 or 503. It returns how
+// often it repeated it.
 func (c *Client) SendWhenReady(ctx context.Context, method, path string, body []byte, target any, want int) (refusals int, err error) {
 	for {
 		got, err := c.Send(ctx, method, path, body, target, want, http.StatusTooManyRequests, http.StatusServiceUnavailable)
@@ -92,7 +92,7 @@ func (c *Client) SendWhenReady(ctx context.Context, method, path string, body []
 	}
 }
 
-// StatusError is an answer that nobody asked for.
+// StatusError is a response with an unexpected status.
 type StatusError struct {
 	Call   string
 	Status int
@@ -103,7 +103,7 @@ func (e *StatusError) Error() string {
 	return fmt.Sprintf("%s: answered %d: %s", e.Call, e.Status, e.Text)
 }
 
-// retryAfter is how long to wait as asked.
+// retryAfter is the response's Retry-After.
 func retryAfter(header http.Header) time.Duration {
 	n, err := strconv.Atoi(header.Get("Retry-After"))
 	if err != nil || n < 0 {

@@ -1,5 +1,6 @@
-// Package installation runs a standalone installation for a measurement: it starts and stops
-// `everpost standalone` in a directory of its own, talks to its API, and says what it uses.
+// Package installation runs a standalone installation for a measurement: it starts and
+// stops `everpost standalone` in a directory of its own, calls its API, and measures its
+// resource usage.
 package installation
 
 import (
@@ -22,31 +23,31 @@ import (
 	"github.com/everpost/everpost/internal/localpg"
 )
 
-// StopPatience is how long an end may take: 40 s are promised.
+// StopPatience bounds a stop, for which 40 s are documented.
 const StopPatience = 45 * time.Second
 
 const (
 	startPatience = 2 * time.Minute
-	killPatience  = 15 * time.Second // for its PostgreSQL, when it had to be killed
+	killPatience  = 15 * time.Second // for the end of its PostgreSQL after the process was killed
 	logTail       = 4 << 10
 )
 
 // Instance is a standalone installation in a directory of its own.
 type Instance struct {
-	home     string // holds data and log
+	home     string // contains data and log
 	binary   string
 	settings map[string]string
 
 	command *exec.Cmd
 	exited  chan struct{} // closed when it has ended
-	failure error         // of Wait; read it after exited
+	failure error         // result of Wait; valid after exited
 
 	address map[string]string // the fields of the ready line
 	API     *Client           // with the operator's key
 }
 
-// New makes a home for an installation, which is not started. The settings win
-// over the ones made here.
+// New creates a directory for an installation and does not start it. further overrides the
+// default settings.
 func New(dir, binary string, further map[string]string) (*Instance, error) {
 	home, err := NewHome(dir)
 	if err != nil {
@@ -62,8 +63,8 @@ func New(dir, binary string, further map[string]string) (*Instance, error) {
 	return in, nil
 }
 
-// NewHome makes a directory that the account of the database can come through: as root
-// that is another one.
+// NewHome creates a directory that the database's account can pass through: for root that
+// is another account.
 func NewHome(dir string) (string, error) {
 	home, err := os.MkdirTemp(dir, "everpost-bench-")
 	if err != nil {
@@ -75,8 +76,8 @@ func NewHome(dir string) (string, error) {
 	return home, nil
 }
 
-// RemoveHome deletes a home, and the database of the data directory in it when that had to
-// live elsewhere: localpg writes into postgres.location where.
+// RemoveHome deletes a home, and the database of the data directory in it when that is
+// elsewhere: localpg writes its path into postgres.location.
 func RemoveHome(home, data string) error {
 	elsewhere, err := os.ReadFile(filepath.Join(data, "postgres.location")) //nolint:gosec // our own directory
 	if err == nil {
@@ -87,25 +88,25 @@ func RemoveHome(home, data string) error {
 	return errors.Join(err, os.RemoveAll(home))
 }
 
-// Start runs it, waits until it is ready and returns how long that took. It may still run
-// when there is an error: End is called in any case.
+// Start starts the process, waits until it is ready and returns how long that took. On an
+// error the process may still run: call End in any case.
 func (in *Instance) Start(ctx context.Context) (time.Duration, error) {
 	log, err := os.OpenFile(in.logPath(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return 0, fmt.Errorf("open the log: %w", err)
 	}
-	defer log.Close() //nolint:errcheck // the process has its own
+	defer log.Close() //nolint:errcheck // the process has its own descriptor
 	output, outputEnd, err := os.Pipe()
 	if err != nil {
 		return 0, fmt.Errorf("start %s: %w", in.binary, err)
 	}
-	defer output.Close() //nolint:errcheck // was only read
+	defer output.Close() //nolint:errcheck // opened for reading
 
 	in.command = exec.Command(in.binary, "standalone") //nolint:gosec,noctx // what the user asks to measure; it is stopped, not killed
 	in.command.Env = in.environment()
 	in.command.Stdout, in.command.Stderr = outputEnd, log
 	in.command.SysProcAttr = childAttributes()
-	begun := time.Now()
+	started := time.Now()
 	err = in.launch()
 	_ = outputEnd.Close()
 	if err != nil {
@@ -118,7 +119,7 @@ func (in *Instance) Start(ctx context.Context) (time.Duration, error) {
 	go func() { line <- readyLine(output) }() // ends with the process, or with the pipe
 	select {
 	case text := <-line:
-		took := time.Since(begun)
+		took := time.Since(started)
 		if text == "" {
 			<-in.exited
 			return 0, in.withLog(fmt.Errorf("start %s: it ended before it was ready", in.binary))
@@ -129,8 +130,8 @@ func (in *Instance) Start(ctx context.Context) (time.Duration, error) {
 	}
 }
 
-// launch starts the command and has somebody wait for its end. The kernel takes the thread
-// that starts a child for its parent, so that thread stays until the child has ended.
+// launch starts the command. The kernel treats the thread that starts a child as its
+// parent, so a goroutine that is locked to its thread starts it and waits for its end.
 func (in *Instance) launch() error {
 	in.exited = make(chan struct{})
 	started := make(chan error)
@@ -147,7 +148,7 @@ func (in *Instance) launch() error {
 	return <-started
 }
 
-// readyLine is what the installation says when all is up, empty when it says nothing more.
+// readyLine returns the installation's ready line, empty when the output ends without one.
 func readyLine(output *os.File) string {
 	scanner := bufio.NewScanner(output)
 	for scanner.Scan() {
@@ -158,7 +159,7 @@ func readyLine(output *os.File) string {
 	return ""
 }
 
-// connect reads the ready line and the operator's key.
+// connect parses the ready line and reads the operator's key.
 func (in *Instance) connect(line string) error {
 	in.address = map[string]string{}
 	for field := range strings.FieldsSeq(line) {
@@ -173,8 +174,8 @@ func (in *Instance) connect(line string) error {
 	return nil
 }
 
-// Stop is SIGTERM. It returns when the process and its PostgreSQL have ended, and an error
-// when that was not in good order.
+// Stop sends SIGTERM. It returns when the process and its PostgreSQL have ended, with an
+// error when the exit status is not 0.
 func (in *Instance) Stop() error {
 	if in.API != nil {
 		in.API.HTTP.CloseIdleConnections()
@@ -193,14 +194,14 @@ func (in *Instance) Stop() error {
 		return nil
 	case <-time.After(StopPatience):
 	}
-	_ = in.command.Process.Kill() // its only error: it has ended already
+	_ = in.command.Process.Kill() // fails only when the process has ended
 	<-in.exited
 	in.waitForDatabase()
 	return in.withLog(fmt.Errorf("everpost was still running %s after SIGTERM and was killed", StopPatience))
 }
 
-// waitForDatabase waits until the PostgreSQL of an installation that was killed is gone,
-// which removes its postmaster.pid last.
+// waitForDatabase waits until the PostgreSQL of a killed installation has ended: it removes
+// its postmaster.pid last.
 func (in *Instance) waitForDatabase() {
 	end := time.Now().Add(killPatience)
 	ticker := time.NewTicker(10 * time.Millisecond)
@@ -213,7 +214,7 @@ func (in *Instance) waitForDatabase() {
 	}
 }
 
-// End stops it, if it runs, and removes everything of it.
+// End stops the installation, if it runs, and removes all its files.
 func (in *Instance) End() error {
 	return errors.Join(in.Stop(), RemoveHome(in.home, in.settings["EVERPOST_DATA_DIR"]))
 }
@@ -230,8 +231,9 @@ func (in *Instance) running() bool {
 	}
 }
 
-// environment is ours without any setting of Everpost or Temporal, and its own. A database
-// that happens to be set is not filled with a benchmark.
+// environment returns the process's environment without settings of Everpost or Temporal,
+// plus the installation's own settings, so that a benchmark never fills a configured
+// database.
 func (in *Instance) environment() []string {
 	var all []string
 	for _, entry := range os.Environ() {
@@ -247,7 +249,8 @@ func (in *Instance) environment() []string {
 
 func (in *Instance) logPath() string { return filepath.Join(in.home, "log") }
 
-// withLog adds the end of the installation's log to an error: the log goes with its home.
+// withLog adds the end of the installation's log to an error: the log is removed with its
+// home.
 func (in *Instance) withLog(err error) error {
 	text, readErr := os.ReadFile(in.logPath())
 	if readErr != nil {
@@ -257,26 +260,26 @@ func (in *Instance) withLog(err error) error {
 	return fmt.Errorf("%w; the end of its log:\n%s", err, bytes.TrimSpace(text))
 }
 
-// DatabaseURL is where its own PostgreSQL is to be reached.
+// DatabaseURL returns the URL of its own PostgreSQL.
 func (in *Instance) DatabaseURL() (string, error) {
 	return localpg.RunningURL(in.settings["EVERPOST_DATA_DIR"], localpg.Database)
 }
 
-// Pid is that of its process, once it was started.
+// Pid returns the process id, after Start.
 func (in *Instance) Pid() int { return in.command.Process.Pid }
 
-// Usage is what it has used so far; ok is false where that cannot be known.
+// Usage returns the resources used so far; ok is false when they are unknown.
 func (in *Instance) Usage() (u Usage, ok bool) { return UsageOf(in.Pid()) }
 
-// Over is what it used in the time that begins now, in cores; known is false without /proc.
+// Over returns the usage over the next d, in cores; known is false without /proc.
 func (in *Instance) Over(ctx context.Context, d time.Duration) (_ Usage, known bool, _ error) {
 	before, ok := in.Usage()
-	begun := time.Now()
+	started := time.Now()
 	if err := Pause(ctx, d); err != nil {
 		return Usage{}, false, err
 	}
 	after, still := in.Usage()
-	used, took := after.Minus(before), time.Since(begun).Seconds()
+	used, took := after.Minus(before), time.Since(started).Seconds()
 	return Usage{Process: used.Process / took, Below: used.Below / took}, ok && still, nil
 }
 

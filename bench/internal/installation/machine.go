@@ -12,20 +12,19 @@ import (
 	"strings"
 )
 
-// Machine is what the figures depend on beside the code. What cannot be found out is empty.
+// Machine is what figures depend on besides the code. Unknown fields are empty.
 type Machine struct {
 	Cores      int     `json:"cores"`
 	Processor  string  `json:"processor"`
 	MemoryGiB  float64 `json:"memory_gib"`
 	System     string  `json:"system"`
 	Kernel     string  `json:"kernel"`
-	Go         string  `json:"go"`         // that built the binary
-	PostgreSQL string  `json:"postgresql"` // of the ceiling, which is the installation's own
-	Version    string  `json:"version"`    // of the binary: git's, as the Makefile builds it
+	Go         string  `json:"go"`         // version that built the binary
+	PostgreSQL string  `json:"postgresql"` // the version that the ceiling and the installation use
+	Version    string  `json:"version"`    // version of the binary, from git
 }
 
-// Describe looks at the machine and the binary. It fails when the binary cannot be
-// run.
+// Describe inspects the machine and the binary. It fails when the binary cannot be run.
 func Describe(ctx context.Context, binary string) (Machine, error) {
 	m := Machine{Cores: runtime.NumCPU(), System: runtime.GOOS + "/" + runtime.GOARCH}
 	said, err := exec.CommandContext(ctx, binary, "version").Output()
@@ -51,7 +50,7 @@ func Describe(ctx context.Context, binary string) (Machine, error) {
 	return m, nil
 }
 
-// String is the machine in a line.
+// String describes the machine in one line.
 func (m Machine) String() string {
 	var parts []string
 	for _, p := range []struct{ format, value string }{
@@ -72,7 +71,7 @@ func gib(n float64) string {
 	return fmt.Sprintf("%g", n)
 }
 
-// SameHardware reports whether figures of both can be compared.
+// SameHardware reports whether figures of both machines can be compared.
 func (m Machine) SameHardware(other Machine) bool {
 	return m.Cores == other.Cores && m.Processor == other.Processor && m.System == other.System
 }

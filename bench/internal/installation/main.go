@@ -12,16 +12,15 @@ import (
 	"syscall"
 )
 
-// ErrUsage says that the command line was not understood, or help was asked for; the flags
-// have printed it.
+// ErrUsage reports an invalid command line, or a request for help; the flag package has
+// printed the message.
 var ErrUsage = errors.New("usage")
 
-// Main is the main function of a program that measures: it runs the command, whose
-// surroundings are arguments, and ends the process with 2 after ErrUsage, with 1 after any
-// other error.
+// Main is the main function of a measuring program. It runs the command and ends the
+// process with 2 after ErrUsage, with 1 after any other error.
 func Main(name string, command func(ctx context.Context, args []string, stdout, stderr io.Writer) error) {
-	// What a first signal begins, a second one does not wait for: the installation is told
-	// to stop by the system then.
+	// The first signal cancels ctx. A second one ends this process at once; the kernel then
+	// stops the installation.
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	context.AfterFunc(ctx, stop)
 	err := command(ctx, os.Args[1:], os.Stdout, os.Stderr)

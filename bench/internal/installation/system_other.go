@@ -4,6 +4,6 @@ package installation
 
 import "syscall"
 
-// childAttributes puts the installation into a process group of its own, so that Ctrl-C
-// reaches only us.
+// childAttributes puts the installation into its own process group, so that Ctrl-C reaches
+// only this process.
 func childAttributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

@@ -10,23 +10,23 @@ import (
 // Usage is CPU time in seconds.
 type Usage struct {
 	Process float64 // of one process
-	Below   float64 // of all its descendants, those that have ended included
+	Below   float64 // of all its descendants, including ended ones
 	Machine float64 // all work of all cores since boot
 	Self    float64 // this program
 }
 
-// Minus is what was used between two looks.
+// Minus returns the usage between two samples.
 func (u Usage) Minus(before Usage) Usage {
 	return Usage{u.Process - before.Process, u.Below - before.Below, u.Machine - before.Machine, u.Self - before.Self}
 }
 
-// Others is what neither the process, nor its descendants, nor this program used.
+// Others is the usage of all other programs.
 func (u Usage) Others() float64 { return max(u.Machine-u.Process-u.Below-u.Self, 0) }
 
 const ticksPerSecond = 100 // USER_HZ, which is the same on every Linux
 
-// UsageOf reads what a process has used from /proc; ok is false where there is none, or
-// the process is not there.
+// UsageOf reads a process's usage from /proc; ok is false without /proc, or when there is
+// no such process.
 func UsageOf(pid int) (u Usage, ok bool) {
 	u.Self = SelfCPU()
 	all := processes()
@@ -39,8 +39,8 @@ func UsageOf(pid int) (u Usage, ok bool) {
 	for id, p := range all {
 		children[p.parent] = append(children[p.parent], id)
 	}
-	// The parent of a process that ends gets its time as that of an ended child, so own
-	// and ended time of all that live is all time there ever was.
+	// The kernel adds the time of an ended process to its parent's time of ended children,
+	// so own plus ended time over all living processes is the total.
 	for next := children[pid]; len(next) > 0; next = next[1:] {
 		p := all[next[0]]
 		u.Below += p.ended
@@ -54,9 +54,9 @@ func UsageOf(pid int) (u Usage, ok bool) {
 	return u, true
 }
 
-// onCPU is what the one thread of a process has used, in seconds; of PostgreSQL's processes
-// none has two. Ticks are rounded down for each of them, and where 64 have used 8 ms each,
-// nothing is left.
+// onCPU is the CPU time of a single-threaded process in seconds; PostgreSQL's processes are
+// single-threaded. Ticks are too coarse: they are rounded down per process, so 64 processes
+// of 8 ms each would count as 0.
 func onCPU(pid int) (float64, bool) {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/schedstat") // nanoseconds on the CPU, and others
 	if err != nil {
@@ -67,7 +67,7 @@ func onCPU(pid int) (float64, bool) {
 	return n / 1e9, err == nil && n > 0
 }
 
-// processStat is what /proc/<pid>/stat says (proc_pid_stat(5)).
+// processStat is the content of /proc/<pid>/stat (proc_pid_stat(5)).
 type processStat struct {
 	parent     int
 	own, ended float64 // seconds: of the process, and of its children that have ended
@@ -95,8 +95,8 @@ func processes() map[int]processStat {
 	return all
 }
 
-// parseStat reads a line of /proc/<pid>/stat. The second field is a name in parentheses,
-// which may hold anything, parentheses and spaces included.
+// parseStat parses a line of /proc/<pid>/stat. The second field is a name in parentheses,
+// which may itself contain parentheses and spaces.
 func parseStat(line string) (processStat, bool) {
 	const parent, utime, stime, cutime, cstime = 1, 11, 12, 13, 14 // counted after the name
 	fields := strings.Fields(line[strings.LastIndexByte(line, ')')+1:])
@@ -110,20 +110,20 @@ func parseStat(line string) (processStat, bool) {
 	return processStat{id, seconds(fields[utime], fields[stime]), seconds(fields[cutime], fields[cstime])}, true
 }
 
-// seconds adds up ticks.
+// seconds converts the sum of the ticks.
 func seconds(ticks ...string) float64 {
 	sum := 0.0
 	for _, t := range ticks {
 		n, err := strconv.ParseFloat(t, 64)
 		if err != nil {
-			continue // a field of the kernel's that is not a number does not exist
+			continue // the kernel only writes numbers
 		}
 		sum += n
 	}
 	return sum / ticksPerSecond
 }
 
-// machineCPU is what all cores have worked since boot, 0 when that is not known.
+// machineCPU is the CPU time of all cores since boot, 0 when unknown.
 func machineCPU() float64 {
 	const user, system, irq, steal = 0, 2, 5, 7 // proc_stat(5): user nice system idle iowait irq softirq steal
 	text, err := os.ReadFile("/proc/stat")
@@ -139,7 +139,7 @@ func machineCPU() float64 {
 	return seconds(fields[user:system+1]...) + seconds(fields[irq:steal]...)
 }
 
-// SelfCPU is what this program has used.
+// SelfCPU is the CPU time of this program.
 func SelfCPU() float64 {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
@@ -148,8 +148,8 @@ func SelfCPU() float64 {
 	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9
 }
 
-// MemoryOf is what a process has in memory, now and at most since its start, in MiB; ok is
-// false where there is no /proc.
+// MemoryOf is a process's memory, current and maximum since its start, in MiB; ok is false
+// without /proc.
 func MemoryOf(pid int) (now, most float64, ok bool) {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	if err != nil {
@@ -158,7 +158,7 @@ func MemoryOf(pid int) (now, most float64, ok bool) {
 	return kibibytes(string(text), "VmRSS:") / 1024, kibibytes(string(text), "VmHWM:") / 1024, true
 }
 
-// kibibytes reads a line like "VmRSS:   123456 kB", 0 when there is none.
+// kibibytes parses a line like "VmRSS:   123456 kB", 0 when there is none.
 func kibibytes(text, name string) float64 {
 	_, rest, _ := strings.Cut(text, name)
 	fields := strings.Fields(rest)

@@ -22,8 +22,8 @@ func TestParseStat(t *testing.T) {
 	}
 }
 
-// TestUsage: what a child, and a child of it, have used is counted while they run and
-// after they have ended.
+// TestUsage: the usage of a child, and of its child, is counted while they run and after
+// they have ended.
 func TestUsage(t *testing.T) {
 	t.Parallel()
 	if _, err := os.Stat("/proc/self/stat"); err != nil {

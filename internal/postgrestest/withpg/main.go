@@ -1,12 +1,11 @@
-// Command withpg runs a command with a PostgreSQL server that exists for as long as
-// the command runs:
+// Command withpg runs a command with a temporary PostgreSQL server:
 //
 //	withpg -- go test ./...
 //
-// The command finds the server's address in EVERPOST_TEST_DATABASE_URL. When that is
-// set already, no server is started. SIGINT, SIGTERM and SIGHUP are passed on. The
-// exit code is the command's, 128 and the signal's number when a signal ended it, 125
-// when it was not run.
+// The command gets the server's address in EVERPOST_TEST_DATABASE_URL. If that is already
+// set, withpg starts no server. It forwards SIGINT, SIGTERM and SIGHUP. The exit code is
+// the command's, 128 plus the signal's number when a signal ended it, or 125 when it could
+// not be run.
 package main
 
 import (
@@ -22,7 +21,7 @@ import (
 	"github.com/everpost/everpost/internal/postgrestest"
 )
 
-const notRun = 125 // as env(1) and timeout(1) have it
+const notRun = 125 // like env(1) and timeout(1)
 
 func main() {
 	code, err := run(os.Args[1:])
@@ -39,7 +38,7 @@ func run(args []string) (code int, err error) {
 	if len(args) == 0 {
 		return notRun, errors.New("usage: withpg -- command [argument …]")
 	}
-	// Before the server starts, so that no signal ends this process alone.
+	// Register before the server starts, so that no signal ends this process alone.
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer signal.Stop(signals)
@@ -63,8 +62,8 @@ func run(args []string) (code int, err error) {
 }
 
 func runCommand(args, environment []string, signals <-chan os.Signal) (int, error) {
-	// Not ended by a context: signals are passed on and the command ends by itself.
-	cmd := exec.Command(args[0], args[1:]...) //nolint:gosec // running what it is given is its purpose
+	// Not bound to a context: signals are forwarded and the command ends by itself.
+	cmd := exec.Command(args[0], args[1:]...) //nolint:gosec // runs the given command on purpose
 	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.Env = os.Stdin, os.Stdout, os.Stderr, environment
 	if err := cmd.Start(); err != nil {
 		return notRun, fmt.Errorf("start the command: %w", err)
@@ -74,7 +73,7 @@ func runCommand(args, environment []string, signals <-chan os.Signal) (int, erro
 	for {
 		select {
 		case s := <-signals:
-			// It may have ended just now, or have had the signal from the terminal too.
+			// The command may have ended, or the terminal may have sent it the signal, too.
 			_ = cmd.Process.Signal(s)
 		case err := <-done:
 			if _, exited := errors.AsType[*exec.ExitError](err); err != nil && !exited {

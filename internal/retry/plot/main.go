@@ -1,6 +1,6 @@
-// Plot makes what docs/retries.md shows of the presets: their tables, and a picture of
-// each, docs/retries/<preset>.svg. It draws what retry.Preview says of the real presets;
-// a test fails when the committed files are not what it makes.
+// Plot generates the part of docs/retries.md that shows the presets: their tables, and a chart
+// of each in docs/retries/<preset>.svg. The data comes from retry.Preview. A test fails if the
+// committed files are out of date.
 //
 //	go generate ./internal/retry/plot
 package main
@@ -26,10 +26,10 @@ func main() {
 	}
 }
 
-// write brings the page and the pictures in the directory up to date.
+// write updates the page and the charts in the directory.
 func write(docs string) error {
 	path := filepath.Join(docs, "retries.md")
-	old, err := os.ReadFile(path) //nolint:gosec // the directory is given by who builds
+	old, err := os.ReadFile(path) //nolint:gosec // the directory is an argument of the build
 	if err != nil {
 		return fmt.Errorf("read the page: %w", err)
 	}
@@ -42,7 +42,7 @@ func write(docs string) error {
 		files[filepath.Join(docs, "retries", preset.Name+".svg")] = picture(preset)
 	}
 	for name, text := range files {
-		if err := os.WriteFile(name, []byte(text), 0o644); err != nil { //nolint:gosec // documentation is for everyone
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil { //nolint:gosec // documentation is public
 			return fmt.Errorf("write the documentation: %w", err)
 		}
 	}

@@ -9,14 +9,14 @@ import (
 	"github.com/everpost/everpost/internal/retry"
 )
 
-// What lies between these lines of the page is ours.
+// The part of the page between these lines is generated.
 const (
 	pageBegin = "<!-- presets: made by go generate ./internal/retry/plot, do not edit -->\n"
 	pageEnd   = "<!-- end of presets -->\n"
 )
 
-// page returns the page with its generated part made anew. It is an error when the
-// page does not say where that is.
+// page returns the page with its generated part replaced. It is an error if the page lacks
+// the lines around that part.
 func page(old string) (string, error) {
 	before, rest, begins := strings.Cut(old, pageBegin)
 	_, after, ends := strings.Cut(rest, pageEnd)
@@ -26,7 +26,7 @@ func page(old string) (string, error) {
 	return before + pageBegin + tables() + ambiguousTable() + pictures() + pageEnd + after, nil
 }
 
-// tables are the presets, and the nominal time of each of their attempts.
+// tables lists the presets, and the nominal time of each of their attempts.
 func tables() string {
 	var text strings.Builder
 	text.WriteString("\n| preset | delays before jitter | jitter | attempts | given up after |\n|---|---|---|---|---|\n")
@@ -54,7 +54,7 @@ func tables() string {
 	return text.String()
 }
 
-// ambiguousTable is when the attempts start at a receiver that may be gone for good.
+// ambiguousTable lists when the attempts start if every outcome is ambiguous.
 func ambiguousTable() string {
 	var text strings.Builder
 	text.WriteString("\nThe same if every outcome is [ambiguous](#limits): a 404 (except with `standard-webhooks`), or `token_refused`:\n\n| attempt |")
@@ -97,7 +97,7 @@ func pictures() string {
 	return text.String() + "\n"
 }
 
-// delays is how the delays of a preset grow, in words.
+// delays describes how the delays of a preset grow.
 func delays(p retry.Policy) string {
 	if p.Strategy == retry.StrategySchedule {
 		steps := make([]string, 0, len(p.Schedule))

@@ -9,43 +9,42 @@ import (
 	"github.com/everpost/everpost/internal/retry"
 )
 
-// The colours are of middle brightness: they can be told from a white page and from a
-// dark one, so a picture needs no background and no second version. The test holds
-// their contrast.
+// The colours have medium brightness, so that they are visible on light and dark pages and a
+// chart needs no background and no second version. The test checks their contrast.
 const (
 	colourText = "#787878"
 	colourGrid = "#787878" // thin and half transparent
 	colourBand = "#4a90d9"
 	colourEnd  = "#d1480f"
-	colourDot  = "#ffffff" // with a rim, on a band
+	colourDot  = "#ffffff" // with an outline, on a bar
 	colourRim  = "#1f5fa8"
 )
 
-// The measures, in pixels.
+// The dimensions, in pixels.
 const (
 	width     = 760
-	left      = 40 // where the axis begins
+	left      = 40 // start of the axis
 	right     = width - 20
 	top       = 62 // of the first row
 	rowHeight = 18
 	barHeight = 10
-	below     = 44 // the axis with its labels
+	below     = 44 // height of the axis with its labels
 )
 
-// The axis is logarithmic, the same in all pictures: from half a second, which also
-// stands for everything sooner, to 100 hours.
+// The axis is logarithmic and the same in all charts: from half a second, which also
+// represents everything earlier, to 100 hours.
 const (
 	axisBegin = 500 * time.Millisecond
 	axisEnd   = 100 * time.Hour
 )
 
-// place is where on the axis a moment is.
-func place(d time.Duration) float64 {
+// axisPosition returns the position of a time on the axis.
+func axisPosition(d time.Duration) float64 {
 	share := math.Log(float64(max(d, axisBegin))/float64(axisBegin)) / math.Log(float64(axisEnd)/float64(axisBegin))
 	return left + share*(right-left)
 }
 
-// picture draws the attempts of a preset, one in a row, from retry.Preview.
+// picture draws a chart of a preset's attempts, one per row, from retry.Preview.
 func picture(preset retry.Preset) string {
 	attempts := retry.Preview(preset.Policy)
 	bottom := top + rowHeight*len(attempts)
@@ -64,7 +63,7 @@ func picture(preset retry.Preset) string {
 	return svg.String()
 }
 
-// describe says in words what the picture shows.
+// describe is the text alternative of the chart.
 func describe(p retry.Policy, attempts []retry.PreviewAttempt) string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "Delays: %s. Jitter: %s. At most %d attempts within %s. Attempt 1 at once",
@@ -80,7 +79,7 @@ func describe(p retry.Policy, attempts []retry.PreviewAttempt) string {
 	return text.String() + "."
 }
 
-// drawHead writes the name and the legend.
+// drawHead draws the title and the legend.
 func drawHead(svg *strings.Builder, preset retry.Preset) {
 	fmt.Fprintf(svg, `<text x="%d" y="18" font-size="14"><tspan font-weight="bold">%s</tspan> · %s · jitter %s</text>`+"\n",
 		left, preset.Name, delays(preset.Policy), jitter(preset.Policy))
@@ -98,7 +97,7 @@ func drawAxis(svg *strings.Builder, bottom int) {
 	for _, mark := range []time.Duration{
 		time.Second, 10 * time.Second, time.Minute, 10 * time.Minute, time.Hour, 6 * time.Hour, 24 * time.Hour, 72 * time.Hour,
 	} {
-		x := place(mark)
+		x := axisPosition(mark)
 		fmt.Fprintf(svg, `<line x1="%.1f" y1="%d" x2="%.1f" y2="%d" stroke="%s" stroke-opacity="0.4" stroke-width="0.5"/>`+"\n", x, top, x, bottom, colourGrid)
 		fmt.Fprintf(svg, `<text x="%.1f" y="%d" text-anchor="middle">%s</text>`+"\n", x, bottom+15, retry.FormatDuration(mark))
 	}
@@ -109,21 +108,21 @@ func drawAxis(svg *strings.Builder, bottom int) {
 
 // drawEnd marks the give-up time.
 func drawEnd(svg *strings.Builder, giveUp time.Duration, bottom int) {
-	x := place(giveUp)
+	x := axisPosition(giveUp)
 	fmt.Fprintf(svg, `<line x1="%.1f" y1="%d" x2="%.1f" y2="%d" stroke="%s" stroke-width="1.5" stroke-dasharray="4 3"/>`+"\n", x, top-2, x, bottom, colourEnd)
 	fmt.Fprintf(svg, `<text x="%.1f" y="%d" text-anchor="end">given up after %s</text>`+"\n", min(x+40, right+16), top-6, retry.FormatDuration(giveUp))
 }
 
-// drawAttempt draws one row: from the earliest to the latest time, with the nominal.
+// drawAttempt draws one row: the range from the earliest to the latest time, and the nominal time.
 func drawAttempt(svg *strings.Builder, a retry.PreviewAttempt, y int) {
 	fmt.Fprintf(svg, `<text x="%d" y="%d" text-anchor="end">%d</text>`+"\n", left-12, y+4, a.Number)
-	begin, end, tail := place(a.Earliest), place(a.Latest), place(a.LatestAfter429)
+	begin, end, tail := axisPosition(a.Earliest), axisPosition(a.Latest), axisPosition(a.LatestAfter429)
 	if tail > end {
 		drawTail(svg, end, tail, y)
 	}
 	drawBar(svg, begin, max(end, begin+2), y, a.Expected)
 	if a.Expected {
-		drawDot(svg, place(a.Nominal), y)
+		drawDot(svg, axisPosition(a.Nominal), y)
 	}
 }
 

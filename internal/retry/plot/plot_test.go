@@ -36,7 +36,7 @@ func TestCommittedFilesAreWhatIsMade(t *testing.T) {
 
 	files, err := filepath.Glob(filepath.Join(docs, "retries", "*"))
 	require.NoError(t, err)
-	require.Len(t, files, len(retry.Presets()), "a file of no preset")
+	require.Len(t, files, len(retry.Presets()), "a file without a preset")
 	for _, preset := range retry.Presets() {
 		name := filepath.Join("retries", preset.Name+".svg")
 		require.Equal(t, picture(preset), committed(name), "docs/%s: run go generate ./internal/retry/plot", name)
@@ -44,7 +44,7 @@ func TestCommittedFilesAreWhatIsMade(t *testing.T) {
 	}
 }
 
-func TestPageIsMadeBetweenItsLines(t *testing.T) {
+func TestPageReplacesTheGeneratedPart(t *testing.T) {
 	t.Parallel()
 
 	made, err := page("before\n" + pageBegin + "old\n" + pageEnd + "after\n")
@@ -62,7 +62,7 @@ func TestPageIsMadeBetweenItsLines(t *testing.T) {
 	}
 }
 
-// TestWrite makes the files anew in another place, and they are the committed ones.
+// TestWrite generates the files in another directory; they equal the committed ones.
 func TestWrite(t *testing.T) {
 	t.Parallel()
 
@@ -81,8 +81,8 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// TestExamplesOfThePage: the policies that the page shows are accepted as they stand,
-// and the bounds that it names are those that hold.
+// TestExamplesOfThePage: the example policies on the page are valid, and the documented bounds
+// are the real ones.
 func TestExamplesOfThePage(t *testing.T) {
 	t.Parallel()
 
@@ -119,14 +119,14 @@ func TestExamplesOfThePage(t *testing.T) {
 			}
 		}
 	}
-	require.Empty(t, bounds, "a field is not on the page")
+	require.Empty(t, bounds, "a field is missing on the page")
 }
 
 func span(low, high time.Duration) string {
 	return retry.FormatDuration(low) + " to " + retry.FormatDuration(high)
 }
 
-// element is one element of a picture, as an XML parser finds it.
+// element is one element of a chart, as parsed from XML.
 type element struct {
 	name  string
 	attrs map[string]string
@@ -169,8 +169,8 @@ func elements(t *testing.T, svg string) []element {
 	}
 }
 
-// TestPicturesAreAccessible: a name and a description in words, for whoever cannot see
-// the picture, and nothing outside of it or loaded from elsewhere.
+// TestPicturesAreAccessible: each chart has a title and a text alternative, draws nothing
+// outside its area and loads nothing from elsewhere.
 func TestPicturesAreAccessible(t *testing.T) {
 	t.Parallel()
 
@@ -222,14 +222,14 @@ func TestPicturesShowThePreview(t *testing.T) {
 				dots = append(dots, e)
 			}
 		}
-		bars, dots = bars[2:], dots[1:] // those of the legend
+		bars, dots = bars[2:], dots[1:] // without those of the legend
 		for _, a := range retry.Preview(preset.Policy) {
 			bar := bars[a.Number-1]
-			require.InDelta(t, place(a.Earliest), bar.number(t, "x"), 0.1)
-			require.InDelta(t, max(place(a.Latest)-place(a.Earliest), 2), bar.number(t, "width"), 0.1)
+			require.InDelta(t, axisPosition(a.Earliest), bar.number(t, "x"), 0.1)
+			require.InDelta(t, max(axisPosition(a.Latest)-axisPosition(a.Earliest), 2), bar.number(t, "width"), 0.1)
 			require.Equal(t, a.Expected, bar.attrs["fill"] != "none")
 			if a.Expected {
-				require.InDelta(t, place(a.Nominal), dots[a.Number-1].number(t, "cx"), 0.1)
+				require.InDelta(t, axisPosition(a.Nominal), dots[a.Number-1].number(t, "cx"), 0.1)
 			} else {
 				require.Less(t, len(dots), a.Number)
 			}
@@ -238,14 +238,14 @@ func TestPicturesShowThePreview(t *testing.T) {
 	}
 }
 
-func TestPlace(t *testing.T) {
+func TestAxisPosition(t *testing.T) {
 	t.Parallel()
 
-	require.InDelta(t, left, place(0), 0)
-	require.InDelta(t, left, place(axisBegin), 0)
-	require.InDelta(t, right, place(axisEnd), 1e-9)
-	// Logarithmic: ten times as late is as far on anywhere.
-	require.InDelta(t, place(10*time.Second)-place(time.Second), place(100*time.Minute)-place(10*time.Minute), 1e-9)
+	require.InDelta(t, left, axisPosition(0), 0)
+	require.InDelta(t, left, axisPosition(axisBegin), 0)
+	require.InDelta(t, right, axisPosition(axisEnd), 1e-9)
+	// Logarithmic: a factor of ten is the same distance everywhere.
+	require.InDelta(t, axisPosition(10*time.Second)-axisPosition(time.Second), axisPosition(100*time.Minute)-axisPosition(10*time.Minute), 1e-9)
 	for _, preset := range retry.Presets() {
 		require.LessOrEqual(t, preset.Policy.GiveUpAfter, axisEnd)
 	}
@@ -276,8 +276,8 @@ func contrast(t *testing.T, a, b string) float64 {
 	return (light + 0.05) / (dark + 0.05)
 }
 
-// TestColoursServeLightAndDarkPages: text has a contrast of 4 and more on a white page
-// and on a dark one, and what is drawn has the 3 that WCAG asks of graphics.
+// TestColoursServeLightAndDarkPages: text has a contrast of at least 4 on white and on dark
+// pages, and graphics have the 3 that WCAG requires.
 func TestColoursServeLightAndDarkPages(t *testing.T) {
 	t.Parallel()
 

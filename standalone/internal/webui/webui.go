@@ -1,8 +1,8 @@
-// Package webui serves Temporal's Web UI from this process.
+// Package webui serves Temporal's Web UI in this process.
 //
-// It puts the UI's published parts together itself instead of using its Server: that one binds its
-// port with a call that ends the whole process when the port is taken, cannot say which port it got,
-// writes to standard output, and cuts requests off when it stops.
+// It assembles the UI's published packages itself. The UI's own Server is not used: it ends
+// the whole process when its port is taken, cannot report which port it got, writes to
+// standard output, and cuts off requests when it stops.
 package webui
 
 import (
@@ -31,26 +31,26 @@ import (
 	"github.com/everpost/everpost/internal/hosts"
 )
 
-// Options says what to serve where.
+// Options configures the UI.
 type Options struct {
 	// Listen is the address, an IP address (or localhost) and a port; port 0 takes a free one.
 	// Defaults to 127.0.0.1:0.
 	Listen string
 
-	// Hosts are the names that the UI answers to, beside addresses and localhost.
+	// Hosts are the host names that the UI accepts, besides IP addresses and localhost.
 	Hosts hosts.Allowed
 
 	// Temporal is the address of the frontend. Required.
 	Temporal string
 
-	// Namespace is the one shown first. Defaults to "default".
+	// Namespace is shown first. Defaults to "default".
 	Namespace string
 
 	// Logger gets the messages of the HTTP server. Nil discards them.
 	Logger *slog.Logger
 }
 
-// Limits on requests. Reading a history may wait half a minute for its next event.
+// Limits on requests. A long poll of a history lasts up to half a minute.
 const (
 	headerTimeout  = 10 * time.Second
 	readTimeout    = 30 * time.Second
@@ -58,7 +58,7 @@ const (
 	idleTimeout    = 2 * time.Minute
 	maxHeaderBytes = 64 << 10
 
-	// maxBody is the largest request; Temporal itself takes no signal or query beyond 2 MiB.
+	// maxBody bounds a request; Temporal itself accepts no signal or query above 2 MiB.
 	maxBody = "4M"
 )
 
@@ -68,12 +68,12 @@ type UI struct {
 	http    *http.Server
 	log     *slog.Logger
 	done    chan struct{} // closed when the server has ended
-	err     error         // why it ended; read after done
+	err     error         // why it ended; valid after done
 	once    sync.Once
 }
 
-// Start serves the UI and returns when it answers. It fails when the address is taken. Cancelling
-// ctx ends the start, not a UI that has been returned.
+// Start serves the UI and returns when it responds. It fails when the address is taken.
+// Cancelling ctx ends the start, not a UI that has been returned.
 func Start(ctx context.Context, o Options) (*UI, error) {
 	if o.Temporal == "" {
 		return nil, errors.New("web UI: Temporal's address is not set")
@@ -126,8 +126,8 @@ func Start(ctx context.Context, o Options) (*UI, error) {
 	return u, nil
 }
 
-// check asks for what tells that requests get through to a handler. The port is bound and served, so
-// asking once is enough.
+// check verifies that requests reach a handler. The port is bound and served, so one
+// request is enough.
 func (u *UI) check(ctx context.Context) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.URL()+"/healthz", http.NoBody)
 	if err != nil {
@@ -145,14 +145,14 @@ func (u *UI) check(ctx context.Context) error {
 	return nil
 }
 
-// Address returns the address, host and port, to be dialled from this machine.
+// Address returns the address, host and port, for connections from this machine.
 func (u *UI) Address() string { return u.address }
 
 // URL returns the address as a URL without a path, "http://127.0.0.1:8233".
 func (u *UI) URL() string { return "http://" + u.address }
 
-// Stop ends the UI: requests under way may finish until ctx is done, then they are cut off. It
-// returns why the UI had ended by itself, if it had. Calling it again does nothing.
+// Stop ends the UI: requests under way may finish until ctx is done. If the UI had ended by
+// itself, Stop returns why. Further calls do nothing.
 func (u *UI) Stop(ctx context.Context) error {
 	u.once.Do(func() {
 		if err := u.http.Shutdown(ctx); err != nil {
@@ -164,16 +164,16 @@ func (u *UI) Stop(ctx context.Context) error {
 	return u.err
 }
 
-// newHandler puts the UI together in the order of the UI's own server.
+// newHandler assembles the UI in the order of the UI's own server.
 func newHandler(o Options) (http.Handler, error) {
 	provider, err := config.NewConfigProviderWithRefresh(&config.Config{
 		TemporalGRPCAddress: o.Temporal,
 		EnableUI:            true,
 		DefaultNamespace:    o.Namespace,
-		DisableNewsFetch:    true, // nothing here calls home
+		DisableNewsFetch:    true, // no requests to temporal.io
 		NotifyOnNewVersion:  false,
 		HideLogs:            true,
-		// Without this the cookie against forged requests is for https only, and every write fails.
+		// Without this the CSRF cookie is for https only, and every write fails.
 		CORS: config.CORS{CookieInsecure: true},
 	})
 	if err != nil {
@@ -190,7 +190,7 @@ func newHandler(o Options) (http.Handler, error) {
 	e := echo.New()
 	e.HideBanner, e.HidePort = true, true
 	e.Use(middleware.Recover(), middleware.BodyLimit(maxBody), middleware.Gzip())
-	e.Use(cors.CORSMiddleware(cors.CORSConfig{ConfigProvider: provider})) // no origin but our own
+	e.Use(cors.CORSMiddleware(cors.CORSConfig{ConfigProvider: provider})) // no other origins
 	e.Use(middleware.Secure())
 	e.Use(csrf.EnsureTokenCookie(false), middleware.CSRFWithConfig(csrf.MiddlewareConfig(provider, false)))
 
@@ -203,11 +203,12 @@ func newHandler(o Options) (http.Handler, error) {
 		return nil, fmt.Errorf("set UI routes: %w", err)
 	}
 	route.SetRenderRoute(e, "/")
-	// The UI asks nobody who they are, wherever it is bound: a container's is bound to all addresses.
+	// The UI has no authentication, so it checks host names on every address that it is
+	// bound to; a container's UI is bound to all addresses.
 	return hosts.Check(e, o.Hosts, "EVERPOST_UI_HOSTS"), nil
 }
 
-// dialAddress returns a bound address as seen from this machine.
+// dialAddress returns a bound address for connections from this machine.
 func dialAddress(bound *net.TCPAddr) string {
 	ip := bound.IP
 	if ip.IsUnspecified() {
@@ -216,7 +217,8 @@ func dialAddress(bound *net.TCPAddr) string {
 	return net.JoinHostPort(ip.String(), strconv.Itoa(bound.Port))
 }
 
-// rootCause leaves out what names the address a second time.
+// rootCause returns the system's error without the address, which the message already
+// contains.
 func rootCause(err error) error {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return errno

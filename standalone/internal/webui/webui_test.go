@@ -16,7 +16,7 @@ import (
 	"github.com/everpost/everpost/standalone/internal/webui"
 )
 
-// start serves a UI in front of a Temporal that is not there.
+// start serves a UI for a Temporal that does not run.
 func start(t *testing.T) *webui.UI {
 	t.Helper()
 	u, err := webui.Start(t.Context(), webui.Options{Temporal: "127.0.0.1:1"})
@@ -55,7 +55,8 @@ func TestServesThePages(t *testing.T) {
 	require.Contains(t, body, `"DisableWriteActions":false`)
 }
 
-// Wherever it is bound: a container's is bound to all addresses.
+// Host names are checked on every bound address; a container's UI is bound to all
+// addresses.
 func TestRefusesForeignNames(t *testing.T) {
 	t.Parallel()
 	for _, listen := range []string{"127.0.0.1:0", "0.0.0.0:0"} {
@@ -99,8 +100,8 @@ func TestNoForeignOrigin(t *testing.T) {
 	require.Empty(t, response.Header.Get("Access-Control-Allow-Origin"))
 }
 
-// TestWritesNeedTheToken: a page of ours reads the cookie and sends it as a header; one of others
-// cannot.
+// TestWritesNeedTheToken: a page of this origin reads the CSRF cookie and sends it as a
+// header; a page of another origin cannot.
 func TestWritesNeedTheToken(t *testing.T) {
 	t.Parallel()
 	u := start(t)

@@ -1,0 +1,133 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+const (
+	pageSize   = 250    // the API's largest page
+	maxEntries = 10_000 // entries of a list, which is kept in memory
+
+	clockTime = "15:04:05.000" // of progress lines; UTC, like all times in the output
+)
+
+// paging limits a list.
+type paging struct {
+	Limit  int    `default:"50" help:"Maximum of entries, 1 to 10000; newest first." placeholder:"N"`
+	Cursor string `help:"Continue an earlier list: its next_cursor in --json." placeholder:"CURSOR"`
+}
+
+// column is a column of a table of T.
+type column[T any] struct {
+	title string
+	cell  func(T) string
+}
+
+// opener is a command that calls the API.
+type opener interface {
+	open(p Process) (*session, error)
+}
+
+// listOf opens a session and prints a list.
+func listOf[T any](ctx context.Context, p Process, c opener, noun string, r request, page paging, columns []column[T]) error {
+	s, err := c.open(p)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	return printList(ctx, s, noun, r, page, columns)
+}
+
+// printList prints a list of the API as a table, or with --json as one page with all
+// entries. noun names the entries in messages.
+func printList[T any](ctx context.Context, s *session, noun string, r request, p paging, columns []column[T]) error {
+	entries, next, err := s.collect(ctx, r, p)
+	if err != nil {
+		return err
+	}
+	if s.json {
+		page := map[string]any{"data": entries, "next_cursor": nil}
+		if next != "" {
+			page["next_cursor"] = next
+		}
+		return s.line(string(marshal(page)))
+	}
+	if len(entries) == 0 {
+		_, _ = fmt.Fprintln(s.Stderr, "no "+noun)
+		return nil
+	}
+	table := tabwriter.NewWriter(s.Stdout, 0, 0, 2, ' ', 0)
+	titles := make([]string, len(columns))
+	for i, c := range columns {
+		titles[i] = c.title
+	}
+	_, _ = fmt.Fprintln(table, strings.Join(titles, "\t"))
+	for _, raw := range entries {
+		entry, err := decode[T](answer{body: raw})
+		if err != nil {
+			return err
+		}
+		cells := make([]string, len(columns))
+		for i, c := range columns {
+			cells[i] = plain(c.cell(entry))
+		}
+		_, _ = fmt.Fprintln(table, strings.TrimRight(strings.Join(cells, "\t"), "\t"))
+	}
+	if err := table.Flush(); err != nil {
+		return err //nolint:wrapcheck // standard output
+	}
+	if next != "" {
+		_, _ = fmt.Fprintf(s.Stderr, "there are more %s; --limit shows more of them\n", noun)
+	}
+	return nil
+}
+
+// collect follows next_cursor until the limit is reached, and returns the cursor of the
+// remaining entries, "" if there are none.
+func (s *session) collect(ctx context.Context, r request, p paging) (entries []json.RawMessage, next string, err error) {
+	if p.Limit < 1 || p.Limit > maxEntries {
+		return nil, "", usagef("--limit: must be a whole number from 1 to %d", maxEntries)
+	}
+	r.method, next = http.MethodGet, p.Cursor
+	if r.query == nil {
+		r.query = url.Values{}
+	}
+	entries = []json.RawMessage{}
+	for {
+		r.query.Set("limit", strconv.Itoa(min(p.Limit-len(entries), pageSize)))
+		if next != "" {
+			r.query.Set("cursor", next)
+		}
+		a, err := s.do(ctx, r)
+		if err != nil {
+			return nil, "", err
+		}
+		page, err := decode[struct {
+			Data       []json.RawMessage `json:"data"`
+			NextCursor string            `json:"next_cursor"`
+		}](a)
+		if err != nil {
+			return nil, "", err
+		}
+		entries, next = append(entries, page.Data...), page.NextCursor
+		if next == "" || len(entries) >= p.Limit || len(page.Data) == 0 {
+			return entries, next, nil
+		}
+	}
+}
+
+// optionalTime formats an optional time, "-" when there is none.
+func optionalTime(t *time.Time) string {
+	if t == nil {
+		return "-"
+	}
+	return formatTime(*t)
+}

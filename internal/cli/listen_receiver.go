@@ -1,0 +1,210 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/everpost/everpost/internal/signature"
+)
+
+const (
+	maxTrackedIDs  = 100_000 // webhook-ids whose requests are counted; the oldest are dropped
+	maxShownHeader = 128
+)
+
+// Results of a signature check.
+const (
+	signatureOK        = "ok"
+	signatureBad       = "bad"
+	signatureUnchecked = "unchecked"
+)
+
+// receiver responds to requests as configured and prints them.
+type receiver struct {
+	out        io.Writer
+	keys       []signature.Key
+	status     int // the response; only to the first requests of an id if first is not 0
+	first      int
+	retryAfter string // with that response; "" for none
+	delay      time.Duration
+	body       bool
+	stopping   <-chan struct{}
+
+	mu       sync.Mutex // guards the fields below, and out
+	requests map[string]int
+	order    []string // keys of requests, oldest first
+	answers  map[int]int
+	verdicts map[string]int
+}
+
+// ServeHTTP responds to one request.
+func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	at := time.Now()
+	body, status := readBody(w, req)
+	id := cmp.Or(req.Header.Get(signature.HeaderID), req.Header.Get(signature.HeaderHexIdempotency))
+	verdict, why := r.verify(req.Header, body, at)
+	retryAfter := ""
+	switch {
+	case status != 0: // the body could not be read
+	case req.Method != http.MethodPost:
+		status = http.StatusMethodNotAllowed
+		w.Header().Set("Allow", http.MethodPost)
+	default:
+		status, retryAfter = r.answer(id)
+	}
+	gone := r.wait(req)
+	if retryAfter != "" {
+		w.Header().Set("Retry-After", retryAfter)
+	}
+	reply := strconv.Itoa(status)
+	if retryAfter != "" {
+		reply += ", Retry-After " + retryAfter
+	}
+	if gone {
+		reply = fmt.Sprintf("no answer: the sender left after %s", time.Since(at).Round(time.Millisecond))
+		status = 0
+	}
+	line := fmt.Sprintf("%s  %s  attempt %s  %s  signature %s  %s", at.UTC().Format(clockTime),
+		shown(req.Header.Get("everpost-event-type")), shown(req.Header.Get("everpost-attempt")), shown(id), verdict+why, reply)
+	if req.Method != http.MethodPost {
+		line += "  (" + shown(req.Method) + ")"
+	}
+	if r.body {
+		line += "\n  " + readable(body)
+	}
+	r.note(line, status, verdict)
+	if status != 0 {
+		w.WriteHeader(status)
+	}
+}
+
+// answer returns the response to a request with that id.
+func (r *receiver) answer(id string) (status int, retryAfter string) {
+	if r.first == 0 {
+		return r.status, r.retryAfter
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	count, known := r.requests[id]
+	if !known {
+		if len(r.order) == maxTrackedIDs {
+			delete(r.requests, r.order[0])
+			r.order = r.order[1:]
+		}
+		r.order = append(r.order, id)
+	}
+	r.requests[id] = count + 1
+	if count < r.first {
+		return r.status, r.retryAfter
+	}
+	return http.StatusOK, ""
+}
+
+// wait waits for the delay and reports whether the sender disconnected meanwhile.
+func (r *receiver) wait(req *http.Request) (gone bool) {
+	if r.delay > 0 {
+		timer := time.NewTimer(r.delay)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-req.Context().Done():
+		case <-r.stopping:
+		}
+	}
+	return req.Context().Err() != nil
+}
+
+// verify checks the signature with the keys and returns the reason if it is not valid.
+func (r *receiver) verify(h http.Header, body []byte, now time.Time) (verdict, why string) {
+	if len(r.keys) == 0 {
+		return signatureUnchecked, ""
+	}
+	message := signature.Message{
+		ID: h.Get(signature.HeaderID), Timestamp: h.Get(signature.HeaderTimestamp), Signature: h.Get(signature.HeaderSignature), Body: body,
+	}
+	err := signature.Verify(message, now, 0, r.keys...)
+	if header := h.Get(signature.HeaderHexSignature); header != "" && message.Signature == "" {
+		err = r.verifyHex(header, body)
+	}
+	if err == nil {
+		return signatureOK, ""
+	}
+	return signatureBad, " (" + cmp.Or(errors.Unwrap(err), err).Error() + ")"
+}
+
+// verifyHex checks the signature of the hex scheme, which only uses secrets.
+func (r *receiver) verifyHex(header string, body []byte) error {
+	err := signature.ErrNoHMACSecret
+	for _, key := range r.keys {
+		if secret, ok := key.(signature.Secret); ok {
+			if err = signature.VerifyHex(header, body, secret); err == nil {
+				return nil
+			}
+		}
+	}
+	return err
+}
+
+// note prints a request and counts it.
+func (r *receiver) note(line string, status int, verdict string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, _ = fmt.Fprintln(r.out, line)
+	r.answers[status]++
+	r.verdicts[verdict]++
+}
+
+// print prints a line.
+func (r *receiver) print(line string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, _ = fmt.Fprintln(r.out, line)
+}
+
+// count summarises the requests and their responses.
+func (r *receiver) count() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	total, parts := 0, []string{}
+	for _, status := range slices.Sorted(maps.Keys(r.answers)) {
+		n := r.answers[status]
+		total += n
+		if status == 0 {
+			parts = append(parts, fmt.Sprintf("%d not answered", n))
+			continue
+		}
+		parts = append(parts, fmt.Sprintf("%d answered %d", n, status))
+	}
+	for _, verdict := range []string{signatureOK, signatureBad, signatureUnchecked} {
+		if n := r.verdicts[verdict]; n > 0 {
+			parts = append(parts, fmt.Sprintf("signature %s %d", verdict, n))
+		}
+	}
+	return strings.TrimSuffix(fmt.Sprintf("%d requests: %s", total, strings.Join(parts, ", ")), ": ")
+}
+
+// shown makes a header's value printable: a sender may send any bytes.
+func shown(value string) string {
+	if len(value) > maxShownHeader {
+		value = value[:maxShownHeader] + "…"
+	}
+	return orDash(plain(value))
+}
+
+// readable makes a payload printable: indented, and without terminal control characters.
+func readable(body []byte) string {
+	lines := strings.Split(strings.TrimRight(string(body), "\r\n"), "\n")
+	for i, line := range lines {
+		lines[i] = plain(strings.TrimSuffix(line, "\r"))
+	}
+	return strings.Join(lines, "\n  ")
+}

@@ -1,0 +1,147 @@
+package cli
+
+import (
+	"encoding/json"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// Any text is printed on one line, without control characters.
+func TestPlain(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"": "", "order.paid": "order.paid", "é ß 🙂": "é ß 🙂",
+		"a\x1b[31mb": `a\x1b[31mb`, "a\r\n\tb": `a\r\n\tb`, "\u202eabc": `\u202eabc`, "\u009b1m": `\u009b1m`,
+	} {
+		require.Equal(t, want, plain(text))
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		for _, r := range plain(rapid.String().Draw(t, "text")) {
+			if !unicode.IsPrint(r) {
+				t.Fatalf("%q is printed", r)
+			}
+		}
+	})
+}
+
+// A payload keeps its bytes, whatever else the object contains.
+func TestWithPayload(t *testing.T) {
+	t.Parallel()
+	require.Nil(t, withPayload(nil, nil))
+	require.Equal(t, `{"payload":[1.0 ]}`, string(withPayload(nil, []byte(`[1.0 ]`))))
+	require.Equal(t, `{"payload":1}`, string(withPayload([]byte(`{}`), []byte(`1`))))
+	rapid.Check(t, func(t *rapid.T) {
+		texts := rapid.MapOfN(rapid.StringMatching(`[a-z_<>"]{1,8}`), rapid.String(), 0, 5).Draw(t, "texts")
+		delete(texts, "payload")
+		raw := []byte(" " + strings.Repeat(" ", rapid.IntRange(0, 3).Draw(t, "blanks")) + `"\u00e9<&> "`)
+		entries := map[string]any{}
+		for name, text := range texts {
+			entries[name] = text
+		}
+		var read map[string]json.RawMessage
+		if err := json.Unmarshal(withPayload(object(entries), raw), &read); err != nil {
+			t.Fatal(err)
+		}
+		if strings.TrimSpace(string(read["payload"])) != strings.TrimSpace(string(raw)) {
+			t.Fatalf("%s", read["payload"])
+		}
+		for name, text := range texts {
+			var got string
+			if err := json.Unmarshal(read[name], &got); text != "" && (err != nil || got != strings.ToValidUTF8(text, "\ufffd")) {
+				t.Fatalf("%s: %q is %q", name, text, got)
+			}
+		}
+	})
+}
+
+func TestInstants(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 31, 9, 30, 0, 0, time.UTC)
+	for text, want := range map[string][2]string{ // in the future, and in the past
+		"90m":                       {"2026-01-31T11:00:00Z", "2026-01-31T08:00:00Z"},
+		"0s":                        {"2026-01-31T09:30:00Z", "2026-01-31T09:30:00Z"},
+		"2026-02-01T00:00:00+02:00": {"2026-01-31T22:00:00Z", "2026-01-31T22:00:00Z"},
+		"0001-01-01T00:00:00Z":      {"0001-01-01T00:00:00Z", "0001-01-01T00:00:00Z"},
+	} {
+		var i instant
+		require.NoError(t, i.UnmarshalText([]byte(text)), text)
+		require.Equal(t, want, [2]string{i.fromNow(now), i.ago(now)}, text)
+	}
+	for _, text := range []string{"", "tomorrow", "-5m", "2026-02-01", "17"} {
+		require.Error(t, new(instant).UnmarshalText([]byte(text)), text)
+	}
+	require.Empty(t, instant{}.fromNow(now)+instant{}.ago(now), "none was given")
+}
+
+// The operator's key of the data directory is only sent to this machine.
+func TestOperatorKeyIsSentToThisMachineOnly(t *testing.T) {
+	t.Parallel()
+	for host, want := range map[string]bool{
+		"127.0.0.1": true, "127.8.9.10": true, "::1": true, "::ffff:127.0.0.1": true, "localhost": true, "10.0.0.1": false, "0.0.0.0": false,
+		"everpost.example": false, "localhost.example": false, "127.0.0.1.example": false, "::2": false, "": false,
+	} {
+		require.Equal(t, want, onThisMachine(host), host)
+	}
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, operatorKeyFile), []byte("secret\n"), 0o600))
+	for url, want := range map[string]string{"http://[::1]:8080": "secret", "https://everpost.example": ""} {
+		s, err := (&connection{URL: url, DataDir: dir}).open(Process{})
+		require.NoError(t, err)
+		require.Equal(t, want, s.key, url)
+	}
+}
+
+// Fields are printed in their order, with readable values.
+func TestFields(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	require.NoError(t, writeFields(&b, []byte(` {"z":"text","a":17,"none":null,"empty":"","list":["a",1,true],"nothing":[],"object":{"b":[],"a":{"c":null}},
+		"several":[{"id":1},{"id":2}],"esc\u001b":"\u001b","headers":{"X-Token":"canary"},"no":{}}`)))
+	require.Equal(t, "z\ttext\na\t17\nnone\t-\nempty\t-\nlist\ta, 1, true\nnothing\t-\nobject\tb=- a=c=-\nseveral\tid=1\n\tid=2\n"+
+		"esc\\x1b\t\\x1b\nheaders\tX-Token=…\nno\t-\n", b.String())
+	for _, foreign := range []string{"", "17", "[]", "null", "{", `{"a":}`, `{"a":1`} {
+		require.ErrorIs(t, writeFields(io.Discard, []byte(foreign)), errNotEverpost, foreign)
+	}
+}
+
+// The error of a request without a response does not contain the URL's path and query.
+func TestErrorsWithoutResponse(t *testing.T) {
+	t.Parallel()
+	s := &session{base: "http://everpost.example"}
+	for want, err := range map[string]error{
+		"the host of http://everpost.example is not known; check --url": &net.DNSError{Err: "no such host", Name: "everpost.example", IsNotFound: true},
+		"no answer from http://everpost.example within 45s":             &net.DNSError{Err: "i/o timeout", IsTimeout: true},
+		"no answer from http://everpost.example: unexpected EOF":        io.ErrUnexpectedEOF,
+	} {
+		got := s.unreachable(t.Context(), &url.Error{Op: "Get", URL: "http://everpost.example/?canary", Err: err})
+		require.EqualError(t, got, want)
+		require.True(t, isTemporary(got))
+	}
+}
+
+// A receiver drops the oldest ids and none of the newest.
+func TestTrackedIDsAreBounded(t *testing.T) {
+	t.Parallel()
+	r := &receiver{status: 503, first: 1, requests: map[string]int{}}
+	id := func(i int) string { return time.Unix(int64(i), 0).UTC().Format(time.RFC3339) }
+	for i := range maxTrackedIDs + 10 {
+		status, _ := r.answer(id(i))
+		require.Equal(t, 503, status)
+	}
+	require.Len(t, r.requests, maxTrackedIDs)
+	require.Len(t, r.order, maxTrackedIDs)
+	status, _ := r.answer(id(maxTrackedIDs + 9))
+	require.Equal(t, 200, status)
+	status, _ = r.answer(id(0))
+	require.Equal(t, 503, status, "forgotten")
+}
