@@ -2,6 +2,7 @@ package activities
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/everpost/everpost/internal/webhook"
@@ -93,10 +94,13 @@ func (a *Activities) makeEager(fl *flight, in AttemptInput, request eagerRequest
 			a.flights.run(func() { a.leaveAsSlow(fl, in, request.start) })
 		}
 	})
-	defer func() {
+	answered := sync.OnceFunc(func() {
 		if slow.Stop() {
 			a.eager.give(in.TenantID)
 		}
+	})
+	defer func() {
+		answered()
 		request.pass.Cancel()
 		switch {
 		case delivered:
@@ -109,6 +113,7 @@ func (a *Activities) makeEager(fl *flight, in AttemptInput, request eagerRequest
 	defer cancel()
 	made, err := a.send(ctx, in, request.target, request.content, request.pass)
 	a.flights.answer(fl)
+	answered() // recording it is no request
 	if err != nil {
 		return AttemptResult{}, err
 	}
@@ -142,7 +147,7 @@ func (a *Activities) leaveAsSlow(fl *flight, in AttemptInput, start EagerStart) 
 }
 
 // recordTick is how long delivered eager requests wait to be recorded together, at most.
-const recordTick = 10 * time.Millisecond
+const recordTick = 20 * time.Millisecond
 
 // awaitTick waits until the next whole tick of this process's clock.
 func (a *Activities) awaitTick(ctx context.Context) {
