@@ -50,7 +50,8 @@ func sharedActs() map[string]func(l *life, of webhook.Start, env environment) {
 			l.b.exec(l.t, `update deliveries set seq = seq + 1 where id = $1 and state < 3`, of.DeliveryID)
 		},
 		"taken over": func(l *life, of webhook.Start, _ environment) { // by its own, which the relay has started
-			l.b.exec(l.t, `update deliveries set seq = seq + 1, workflow_id = $2 where id = $1 and state < 3`, of.DeliveryID, of.WorkflowID())
+			// One that is held has let go of it: no workflow carries it until it is released.
+			l.b.exec(l.t, `update deliveries set seq = seq + 1, workflow_id = $2 where id = $1 and state < 2`, of.DeliveryID, of.WorkflowID())
 		},
 		"sent elsewhere": func(l *life, of webhook.Start, _ environment) {
 			l.b.exec(l.t, `update deliveries set owner = gen_random_uuid(), owner_until = now() + interval '300 milliseconds'
