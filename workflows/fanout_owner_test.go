@@ -305,7 +305,8 @@ func TestRelayedBesideAShared(t *testing.T) {
 			})
 		})
 		<-ended
-		require.Equal(t, start.WorkflowID(), own.ends(webhook.StateDelivered, "").WorkflowID)
+		// Each skips to the second attempt by a clock of its own: either may make it.
+		require.Contains(t, []string{start.WorkflowID(), shared.id}, own.ends(webhook.StateDelivered, "").WorkflowID)
 		require.Equal(t, 2, b.receiver.Count())
 		require.Len(t, b.attempts(t, start.DeliveryID), 2)
 	})
