@@ -14,14 +14,14 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// Record is where deliveries stand. See docs/adr/0003, store and engine.
-type Record interface {
+// Store is where deliveries stand. See docs/adr/0003, store and engine.
+type Store interface {
 	// Begin takes the right to send an attempt and reads what sending it needs.
-	Begin(ctx context.Context, c webhook.Claim) (webhook.Begun, error)
+	Claim(ctx context.Context, c webhook.Claim) (webhook.ClaimResult, error)
 	// Record writes one step; the standing it returns rules.
-	Record(ctx context.Context, s webhook.Step) (webhook.Standing, error)
+	RecordStep(ctx context.Context, s webhook.Step) (webhook.DeliveryStatus, error)
 	// Reopen opens the next run of a dead letter.
-	Reopen(ctx context.Context, ref webhook.Ref, reason string) (webhook.Standing, error)
+	Reopen(ctx context.Context, ref webhook.Ref, reason string) (webhook.DeliveryStatus, error)
 }
 
 // Targets finds an endpoint with its secrets; CodeNotFound when it was deleted.
@@ -72,7 +72,7 @@ type Observer interface {
 
 // Config is what the activities need.
 type Config struct {
-	Record   Record
+	Store    Store
 	Targets  Targets
 	Fresh    Fresh
 	Sender   Sender

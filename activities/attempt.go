@@ -186,7 +186,7 @@ func (a *Activities) writeClaim(ctx context.Context, fl *flight, in AttemptInput
 	}
 	claim := a.claim(in, timeout)
 	claim.KeepOutbox = keepOutbox
-	_, err := a.Record.Begin(ctx, claim)
+	_, err := a.Store.Claim(ctx, claim)
 	return err
 }
 

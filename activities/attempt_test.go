@@ -60,7 +60,7 @@ func TestTokenIsForTheFirstAttemptOnly(t *testing.T) {
 	in := b.fresh(t, p)
 	step := webhook.Step{Ref: in.Ref, Progress: in.Progress, WorkflowID: in.WorkflowID()}
 	step.Seq = 1
-	standing, err := b.store.Deliveries.Record(t.Context(), step)
+	standing, err := b.store.Deliveries.RecordStep(t.Context(), step)
 	require.NoError(t, err)
 	in.Progress = standing.Progress
 	_, err = p.attempt(in)

@@ -171,7 +171,7 @@ func (a *Activities) note(ctx context.Context, in AttemptInput, left *Left) {
 	if step.DueAt.IsZero() && step.State != webhook.StateHeld {
 		step.DueAt = a.Now().Add(time.Second).UTC().Truncate(time.Microsecond)
 	}
-	standing, err := a.Record.Record(ctx, step)
+	standing, err := a.Store.RecordStep(ctx, step)
 	if err != nil {
 		return // it is shown with the next one
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// known is what a dispatcher remembers of faults.
+// known is what a starter remembers of faults.
 type known struct {
 	mu sync.Mutex
 	of map[webhook.EndpointID]string

@@ -88,7 +88,7 @@ func TestEachPassEnds(t *testing.T) {
 		})},
 		"sent by another process": {before: func(t *testing.T, b *bundle, in activities.AttemptInput) {
 			t.Helper()
-			begun, err := b.store.Deliveries.Begin(t.Context(), webhook.Claim{Ref: in.Ref, Progress: in.Progress, Owner: "another", For: time.Minute})
+			begun, err := b.store.Deliveries.Claim(t.Context(), webhook.Claim{Ref: in.Ref, Progress: in.Progress, Owner: "another", For: time.Minute})
 			require.NoError(t, err)
 			require.True(t, begun.Granted)
 		}},

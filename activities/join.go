@@ -55,16 +55,16 @@ func (a *Activities) Join(ctx context.Context, in AttemptInput) (AttemptResult, 
 // process is making an attempt, and the delivery is not to be ended before that.
 //
 // An error of the type ErrorGone says that there is no such delivery any more.
-func (a *Activities) RecordStep(ctx context.Context, step webhook.Step) (webhook.Standing, error) {
+func (a *Activities) RecordStep(ctx context.Context, step webhook.Step) (webhook.DeliveryStatus, error) {
 	ctx, cancel := context.WithTimeout(ctx, ownWork)
 	defer cancel()
 	step.Owner = a.Owner
 	if standing, told, err := a.tellFirst(ctx, step); told {
 		return standing, err
 	}
-	standing, err := a.Record.Record(ctx, step)
+	standing, err := a.Store.RecordStep(ctx, step)
 	if err != nil {
-		return webhook.Standing{}, gone(a.ownFault(ctx, fmt.Sprintf("record %s as %s", step.DeliveryID, step.State), err))
+		return webhook.DeliveryStatus{}, gone(a.ownFault(ctx, fmt.Sprintf("record %s as %s", step.DeliveryID, step.State), err))
 	}
 	a.forget(&step)
 	a.ended(&step, standing)
@@ -74,32 +74,32 @@ func (a *Activities) RecordStep(ctx context.Context, step webhook.Step) (webhook
 // tellFirst records, before an end that no attempt led to, the attempt that this process makes
 // just now, eagerly or for another workflow, or that could not be recorded when the
 // record was out of reach: it may have delivered. told is false when there is none.
-func (a *Activities) tellFirst(ctx context.Context, step webhook.Step) (standing webhook.Standing, told bool, err error) {
+func (a *Activities) tellFirst(ctx context.Context, step webhook.Step) (standing webhook.DeliveryStatus, told bool, err error) {
 	in := AttemptInput{Ref: step.Ref, Progress: step.Progress, CommandDone: step.CommandDone}
 	in.Seq-- // it leads on from where the end does
 	if step.Attempt != nil || step.State.Open() {
-		return webhook.Standing{}, false, nil
+		return webhook.DeliveryStatus{}, false, nil
 	}
 	fl := a.flights.underWayOf(in)
 	if fl == nil {
 		if !a.flights.isUntold(in.key()) {
-			return webhook.Standing{}, false, nil
+			return webhook.DeliveryStatus{}, false, nil
 		}
 		if fl, err = a.flight(in); err != nil {
-			return webhook.Standing{}, true, err
+			return webhook.DeliveryStatus{}, true, err
 		}
 	}
 	limit := time.NewTimer(a.FastWait)
 	defer limit.Stop()
 	select {
 	case <-fl.done:
-		return webhook.Standing{Progress: fl.result.Progress, Command: fl.result.Command, WorkflowID: fl.result.WorkflowID}, true, fl.err
+		return webhook.DeliveryStatus{Progress: fl.result.Progress, Command: fl.result.Command, WorkflowID: fl.result.WorkflowID}, true, fl.err
 	case <-limit.C: // the receiver is slow
 		goesOn := in.Progress
 		goesOn.State = webhook.StatePending // it is open, whatever it is
-		return webhook.Standing{Progress: goesOn, OwnedUntil: a.Now().Add(busyPause)}, true, nil
+		return webhook.DeliveryStatus{Progress: goesOn, OwnedUntil: a.Now().Add(busyPause)}, true, nil
 	case <-ctx.Done():
-		return webhook.Standing{}, true, fmt.Errorf("record %s: %w", step.DeliveryID, context.Cause(ctx))
+		return webhook.DeliveryStatus{}, true, fmt.Errorf("record %s: %w", step.DeliveryID, context.Cause(ctx))
 	}
 }
 
@@ -112,12 +112,12 @@ type Reopening struct {
 
 // Reopen opens the next run of a dead letter, unless somebody has. The standing
 // that it returns rules. Errors are RecordStep's.
-func (a *Activities) Reopen(ctx context.Context, in Reopening) (webhook.Standing, error) {
+func (a *Activities) Reopen(ctx context.Context, in Reopening) (webhook.DeliveryStatus, error) {
 	ctx, cancel := context.WithTimeout(ctx, ownWork)
 	defer cancel()
-	standing, err := a.Record.Reopen(ctx, in.Ref, in.Reason)
+	standing, err := a.Store.Reopen(ctx, in.Ref, in.Reason)
 	if err != nil {
-		return webhook.Standing{}, gone(a.ownFault(ctx, fmt.Sprintf("reopen %s", in.DeliveryID), err))
+		return webhook.DeliveryStatus{}, gone(a.ownFault(ctx, fmt.Sprintf("reopen %s", in.DeliveryID), err))
 	}
 	return standing, nil
 }

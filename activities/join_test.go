@@ -26,7 +26,7 @@ func (b *bundle) expire(t *testing.T, in activities.AttemptInput) {
 // claimedElsewhere gives another process the right to send for a minute.
 func (b *bundle) claimedElsewhere(t *testing.T, in activities.AttemptInput) {
 	t.Helper()
-	begun, err := b.store.Deliveries.Begin(t.Context(), webhook.Claim{
+	begun, err := b.store.Deliveries.Claim(t.Context(), webhook.Claim{
 		Ref: in.Ref, Progress: in.Progress, WorkflowID: in.WorkflowID(), Owner: "another process", For: time.Minute,
 	})
 	require.NoError(t, err)
@@ -85,7 +85,7 @@ func TestForeignClaim(t *testing.T) {
 	b := setup(t)
 	p := b.process(t, nil)
 	in := b.stored(t)
-	begun, err := b.store.Deliveries.Begin(t.Context(), webhook.Claim{
+	begun, err := b.store.Deliveries.Claim(t.Context(), webhook.Claim{
 		Ref: in.Ref, Progress: in.Progress, WorkflowID: in.WorkflowID(), Owner: "a process that died", For: time.Minute,
 	})
 	require.NoError(t, err)
@@ -109,7 +109,7 @@ func TestBusyIsNotAsked(t *testing.T) {
 	ahead := time.Now().Add(time.Hour)
 	p := b.process(t, func(c *activities.Config) { c.Now = func() time.Time { return ahead } }) // our clock is wrong
 	in := b.stored(t)
-	_, err := b.store.Deliveries.Begin(t.Context(), webhook.Claim{
+	_, err := b.store.Deliveries.Claim(t.Context(), webhook.Claim{
 		Ref: in.Ref, Progress: in.Progress, WorkflowID: in.WorkflowID(), Owner: "another", For: time.Minute,
 	})
 	require.NoError(t, err)

@@ -138,7 +138,7 @@ func TestEndBesideARequestUnderWayRules(t *testing.T) {
 	require.NoError(t, b.WaitHeld(t.Context(), 1))
 	end := note(in)
 	end.State, end.Reason, end.Owner = webhook.StateCancelled, webhook.ReasonCancelled, p.Owner
-	_, err = b.store.Deliveries.Record(t.Context(), end)
+	_, err = b.store.Deliveries.RecordStep(t.Context(), end)
 	require.NoError(t, err)
 	b.Release()
 	got, err := p.join(in)
@@ -203,7 +203,7 @@ func TestNoEndBesideAnotherProcess(t *testing.T) {
 func TestUnknownFaultsAreNotTold(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	p := b.process(t, func(c *activities.Config) { c.Record = broken{} })
+	p := b.process(t, func(c *activities.Config) { c.Store = broken{} })
 	in := b.stored(t)
 	_, attempt := p.attempt(in)
 	_, step := p.RecordStep(t.Context(), note(in))
@@ -220,16 +220,16 @@ type broken struct{}
 
 var errForeign = errors.New("dial canary-host: refused")
 
-func (broken) Begin(context.Context, webhook.Claim) (webhook.Begun, error) {
-	return webhook.Begun{}, errForeign
+func (broken) Claim(context.Context, webhook.Claim) (webhook.ClaimResult, error) {
+	return webhook.ClaimResult{}, errForeign
 }
 
-func (broken) Record(context.Context, webhook.Step) (webhook.Standing, error) {
-	return webhook.Standing{}, errForeign
+func (broken) RecordStep(context.Context, webhook.Step) (webhook.DeliveryStatus, error) {
+	return webhook.DeliveryStatus{}, errForeign
 }
 
-func (broken) Reopen(context.Context, webhook.Ref, string) (webhook.Standing, error) {
-	return webhook.Standing{}, errForeign
+func (broken) Reopen(context.Context, webhook.Ref, string) (webhook.DeliveryStatus, error) {
+	return webhook.DeliveryStatus{}, errForeign
 }
 
 // R4: the record is away when a slow attempt wants to write its claim. It is

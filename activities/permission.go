@@ -23,28 +23,28 @@ func (a *Activities) permission(ctx context.Context, fl *flight, in *AttemptInpu
 			return nil, AttemptResult{}, err
 		}
 	}
-	begun, err := a.Record.Begin(ctx, a.claim(*in, target.Timeout))
+	begun, err := a.Store.Claim(ctx, a.claim(*in, target.Timeout))
 	if err != nil {
 		return nil, AttemptResult{}, a.ownFault(ctx, fmt.Sprintf("begin attempt %d of %s", in.Attempts+1, in.DeliveryID), err)
 	}
 	a.away.over()
 	a.flights.needsClaim(fl) // it has one now
-	result := AttemptResult{Progress: in.Progress, Command: in.unanswered(begun.Standing), WorkflowID: begun.Standing.WorkflowID}
+	result := AttemptResult{Progress: in.Progress, Command: in.unanswered(begun.Status), WorkflowID: begun.Status.WorkflowID}
 	switch {
-	case begun.Standing.After(in.Progress), !begun.Standing.State.Open():
-		result.Progress, fl.settled = begun.Standing.Progress, true
+	case begun.Status.After(in.Progress), !begun.Status.State.Open():
+		result.Progress, fl.settled = begun.Status.Progress, true
 		return nil, result, nil
-	case in.After(begun.Standing.Progress) && begun.Standing.Run > 0:
+	case in.After(begun.Status.Progress) && begun.Status.Run > 0:
 		// The record has lost steps: it was restored from an older copy. It rules all
 		// the same, and the delivery goes on from there.
-		result.Progress = begun.Standing.Progress
+		result.Progress = begun.Status.Progress
 		return nil, result, nil
 	case !begun.Granted:
-		return nil, a.busy(result, begun.Standing.OwnedUntil), nil
+		return nil, a.busy(result, begun.Status.OwnedUntil), nil
 	case result.Command.Command == webhook.CommandCancel:
 		return nil, result, nil // the workflow ends it
 	}
-	in.Progress = begun.Standing.Progress // the same step; a run that a replay opened learns its attempts here
+	in.Progress = begun.Status.Progress // the same step; a run that a replay opened learns its attempts here
 	if !intact(begun.Payload, begun.SHA256) {
 		a.Logger.ErrorContext(ctx, "a stored payload does not match its SHA-256 and was not sent", "delivery", in.DeliveryID, "event", in.EventID)
 		result, err := a.record(ctx, fl, *in, in.end(webhook.StateDeadLettered, string(retry.ReasonPayloadCorrupt)))
@@ -75,7 +75,7 @@ func intact(payload, sum []byte) bool {
 }
 
 // unanswered is the standing's command unless the workflow knows it.
-func (in *AttemptInput) unanswered(st webhook.Standing) webhook.PendingCommand {
+func (in *AttemptInput) unanswered(st webhook.DeliveryStatus) webhook.PendingCommand {
 	if st.Command.Command == webhook.CommandNone || st.Command.ID <= in.CommandDone {
 		return webhook.PendingCommand{}
 	}

@@ -21,13 +21,13 @@ func (a *Activities) record(ctx context.Context, fl *flight, in AttemptInput, st
 		fl.unrecorded = &step // whatever happens from here on, it is not sent again by this process
 	}
 	step.Owner = a.Owner
-	standing, err := a.Record.Record(ctx, step)
+	standing, err := a.Store.RecordStep(ctx, step)
 	for moved := 0; err == nil && overtaken(step, standing); moved++ {
 		if moved == rebases {
 			return AttemptResult{}, fmt.Errorf("record %s: other steps come before it, time after time", in.DeliveryID)
 		}
 		step.Seq = standing.Seq + 1
-		standing, err = a.Record.Record(ctx, step)
+		standing, err = a.Store.RecordStep(ctx, step)
 	}
 	if err != nil {
 		return AttemptResult{}, a.ownFault(ctx, fmt.Sprintf("record %s", in.DeliveryID), err)
@@ -50,7 +50,7 @@ func (a *Activities) record(ctx context.Context, fl *flight, in AttemptInput, st
 }
 
 // ended tells that a step without an attempt brought its delivery to rest.
-func (a *Activities) ended(step *webhook.Step, standing webhook.Standing) {
+func (a *Activities) ended(step *webhook.Step, standing webhook.DeliveryStatus) {
 	applied := standing.Run == step.Run && standing.Seq == step.Seq && standing.State == step.State
 	if a.Ended != nil && step.Attempt == nil && !step.State.Open() && applied {
 		a.Ended(step.Ref, standing.Progress)
@@ -58,7 +58,7 @@ func (a *Activities) ended(step *webhook.Step, standing webhook.Standing) {
 }
 
 // resultOf is what the record says, as a result.
-func resultOf(in AttemptInput, st webhook.Standing) AttemptResult {
+func resultOf(in AttemptInput, st webhook.DeliveryStatus) AttemptResult {
 	return AttemptResult{Progress: st.Progress, Command: in.unanswered(st), WorkflowID: st.WorkflowID}
 }
 
@@ -66,13 +66,13 @@ func resultOf(in AttemptInput, st webhook.Standing) AttemptResult {
 // because its owner recorded a step that knew nothing of it: a fault of our own,
 // while the request was under way or its outcome could not be recorded. The attempt
 // goes behind that step; else it would be made again.
-func overtaken(step webhook.Step, standing webhook.Standing) bool {
+func overtaken(step webhook.Step, standing webhook.DeliveryStatus) bool {
 	return step.Attempt != nil && standing.Run == step.Run && standing.State.Open() && standing.Attempts < step.Attempts
 }
 
 // held reports that the record has refused to end the delivery, because another
 // process has the right to send: it may be delivering it just now.
-func held(step webhook.Step, standing webhook.Standing) bool {
+func held(step webhook.Step, standing webhook.DeliveryStatus) bool {
 	return step.Attempt == nil && !step.State.Open() && standing.State.Open() && !standing.OwnedUntil.IsZero()
 }
 

@@ -11,11 +11,11 @@ import (
 // Replays is where replays stand.
 type Replays interface {
 	// ReleaseReplay releases the next of a replay's set, once for each number.
-	ReleaseReplay(ctx context.Context, b webhook.ReplayBatch) (webhook.ReplayStanding, error)
+	ReleaseReplay(ctx context.Context, b webhook.ReplayBatch) (webhook.ReplayStatus, error)
 	// ReplayOutcomes counts the first outcomes of what was released.
-	ReplayOutcomes(ctx context.Context, id webhook.ReplayID, now time.Time, limit int) (webhook.ReplayStanding, error)
+	ReplayOutcomes(ctx context.Context, id webhook.ReplayID, now time.Time, limit int) (webhook.ReplayStatus, error)
 	// StepReplay writes a change of where a replay stands.
-	StepReplay(ctx context.Context, step webhook.ReplayStep) (webhook.ReplayStanding, error)
+	StepReplay(ctx context.Context, step webhook.ReplayStep) (webhook.ReplayStatus, error)
 }
 
 // maxOutcomes bounds how many releases one look for first outcomes looks at.
@@ -32,7 +32,7 @@ type Batch struct {
 // standing that it returns rules: it says whether anything was released.
 //
 // An error of the type ErrorGone says that there is no such replay any more.
-func (a *Activities) ReleaseReplay(ctx context.Context, in Batch) (webhook.ReplayStanding, error) {
+func (a *Activities) ReleaseReplay(ctx context.Context, in Batch) (webhook.ReplayStatus, error) {
 	ctx, cancel := context.WithTimeout(ctx, ownWork)
 	defer cancel()
 	standing, err := a.Replays.ReleaseReplay(ctx, webhook.ReplayBatch{ID: in.ID, Seq: in.Seq, Limit: in.Limit, Now: a.Now()})
@@ -40,7 +40,7 @@ func (a *Activities) ReleaseReplay(ctx context.Context, in Batch) (webhook.Repla
 }
 
 // CountReplay counts the first outcomes that are there. Errors are ReleaseReplay's.
-func (a *Activities) CountReplay(ctx context.Context, id webhook.ReplayID) (webhook.ReplayStanding, error) {
+func (a *Activities) CountReplay(ctx context.Context, id webhook.ReplayID) (webhook.ReplayStatus, error) {
 	ctx, cancel := context.WithTimeout(ctx, ownWork)
 	defer cancel()
 	standing, err := a.Replays.ReplayOutcomes(ctx, id, a.Now(), maxOutcomes)
@@ -49,7 +49,7 @@ func (a *Activities) CountReplay(ctx context.Context, id webhook.ReplayID) (webh
 
 // RecordReplay writes a change of where a replay stands: its state, its rate, and
 // which commands have been seen. Errors are ReleaseReplay's.
-func (a *Activities) RecordReplay(ctx context.Context, step webhook.ReplayStep) (webhook.ReplayStanding, error) {
+func (a *Activities) RecordReplay(ctx context.Context, step webhook.ReplayStep) (webhook.ReplayStatus, error) {
 	ctx, cancel := context.WithTimeout(ctx, ownWork)
 	defer cancel()
 	standing, err := a.Replays.StepReplay(ctx, step)

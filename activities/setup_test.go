@@ -21,13 +21,13 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/everpost/everpost/activities"
-	"github.com/everpost/everpost/internal/dispatch"
 	"github.com/everpost/everpost/internal/egress"
 	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/postgrestest"
 	"github.com/everpost/everpost/internal/receivertest"
 	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/signature"
+	"github.com/everpost/everpost/internal/starter"
 	"github.com/everpost/everpost/internal/vault"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -136,11 +136,11 @@ type asked struct {
 	claims int
 }
 
-func (a *asked) Begin(ctx context.Context, c webhook.Claim) (webhook.Begun, error) {
+func (a *asked) Claim(ctx context.Context, c webhook.Claim) (webhook.ClaimResult, error) {
 	a.mu.Lock()
 	a.claims++
 	a.mu.Unlock()
-	return a.Deliveries.Begin(ctx, c)
+	return a.Deliveries.Claim(ctx, c)
 }
 
 func (a *asked) count() int {
@@ -154,7 +154,7 @@ type process struct {
 	*activities.Activities
 
 	record *asked
-	tokens *dispatch.Dispatcher
+	tokens *starter.Starter
 	log    *buffer
 }
 
@@ -168,9 +168,9 @@ func (b *bundle) processAt(t *testing.T, address string, change func(*activities
 	t.Helper()
 	db := openStore(t, address)
 	p := &process{record: &asked{DB: db, Deliveries: db.Deliveries}, log: &buffer{}}
-	p.tokens = dispatch.New(dispatch.Config{LocalWorker: true}) // never started: it only leaves the tokens
+	p.tokens = starter.New(starter.Config{LocalWorker: true}) // never started: it only leaves the tokens
 	config := activities.Config{
-		Record: p.record, Targets: p.record.Endpoints.Cache(), Fresh: p.tokens.Fresh(), Starter: p.tokens, Sender: realSender(t),
+		Store: p.record, Targets: p.record.Endpoints.Cache(), Fresh: p.tokens.Fresh(), Starter: p.tokens, Sender: realSender(t),
 		Logger: slog.New(slog.NewTextHandler(p.log, nil)), Owner: t.Name() + webhook.NewEventID().String(), FastWait: 10 * time.Second,
 	}
 	if change != nil {

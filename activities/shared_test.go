@@ -107,7 +107,7 @@ func TestAttemptsPanicWhileTheyWait(t *testing.T) {
 	b := setup(t)
 	p := b.process(t, slow)
 	all := sharing(b.fresh(t, p), b.fresh(t, p))
-	p.Record = claimPanics{p.record, all[0].DeliveryID}
+	p.Store = claimPanics{p.record, all[0].DeliveryID}
 	b.Hold()
 	left := p.attemptsOf(t, all...)
 	require.Len(t, left, 2)
@@ -171,11 +171,11 @@ type claimPanics struct {
 	on webhook.DeliveryID
 }
 
-func (c claimPanics) Begin(ctx context.Context, claim webhook.Claim) (webhook.Begun, error) {
+func (c claimPanics) Claim(ctx context.Context, claim webhook.Claim) (webhook.ClaimResult, error) {
 	if claim.DeliveryID == c.on {
 		panic("canary-panic")
 	}
-	return c.asked.Begin(ctx, claim)
+	return c.asked.Claim(ctx, claim)
 }
 
 // A fault with one, which could not be recorded or asked for.
@@ -184,7 +184,7 @@ func TestAttemptsOfWhichOneFails(t *testing.T) {
 	b := setup(t)
 	p := b.process(t, nil)
 	all := sharing(b.stored(t), b.stored(t), b.stored(t))
-	p.Record = failsFor{p.record, all[1].DeliveryID}
+	p.Store = failsFor{p.record, all[1].DeliveryID}
 	left := p.attemptsOf(t, all...)
 	require.Len(t, left, 1)
 	require.Equal(t, 1, left[0].Index)
@@ -200,11 +200,11 @@ type failsFor struct {
 	on webhook.DeliveryID
 }
 
-func (f failsFor) Begin(ctx context.Context, claim webhook.Claim) (webhook.Begun, error) {
+func (f failsFor) Claim(ctx context.Context, claim webhook.Claim) (webhook.ClaimResult, error) {
 	if claim.DeliveryID == f.on {
-		return webhook.Begun{}, &webhook.Error{Code: webhook.CodeUnavailable, Message: "the record is away"}
+		return webhook.ClaimResult{}, &webhook.Error{Code: webhook.CodeUnavailable, Message: "the record is away"}
 	}
-	return f.asked.Begin(ctx, claim)
+	return f.asked.Claim(ctx, claim)
 }
 
 // R8: who goes on with a delivery is said by the attempt's own step.
@@ -354,8 +354,8 @@ func TestEarlyAttemptWhileTheProcessStops(t *testing.T) {
 	require.Empty(t, b.attempts(t, in))
 }
 
-// starter notes what is handed over.
-type starter struct {
+// handOvers notes what is handed over.
+type handOvers struct {
 	mu      sync.Mutex
 	started map[webhook.DeliveryID]int
 	now     int
@@ -363,7 +363,7 @@ type starter struct {
 	do      func(ctx context.Context, h activities.Handover) error
 }
 
-func (s *starter) HandOver(ctx context.Context, h activities.Handover) error {
+func (s *handOvers) HandOver(ctx context.Context, h activities.Handover) error {
 	s.mu.Lock()
 	s.now++
 	s.most = max(s.most, s.now)
@@ -393,8 +393,8 @@ func handovers(n int) []activities.Handover {
 
 func TestHandOver(t *testing.T) {
 	t.Parallel()
-	begin := func(do func(context.Context, activities.Handover) error) (*activities.Activities, *starter, *buffer) {
-		s := &starter{started: map[webhook.DeliveryID]int{}, do: do}
+	begin := func(do func(context.Context, activities.Handover) error) (*activities.Activities, *handOvers, *buffer) {
+		s := &handOvers{started: map[webhook.DeliveryID]int{}, do: do}
 		log := &buffer{}
 		return activities.New(activities.Config{Starter: s, Logger: slog.New(slog.NewTextHandler(log, nil))}), s, log
 	}

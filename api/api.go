@@ -36,12 +36,12 @@ type Config struct {
 	Limits          Limits
 	TenantUpdates   TenantUpdates
 
-	Health     EndpointHealth
-	Circuits   Circuits
-	Tests      EndpointTests
-	Replays    Replays
-	Dispatcher Dispatcher
-	URLs       URLs
+	Health   EndpointHealth
+	Circuits Circuits
+	Tests    EndpointTests
+	Replays  Replays
+	Starter  Starter
+	URLs     URLs
 
 	// OperatorKey is accepted as an operator key in addition to the stored ones. Any text;
 	// defaults to none.
@@ -137,7 +137,7 @@ func (s *Server) BodyBytes() int { return s.bodies.held() }
 
 // HTTPServer returns the server for the API, with every timeout and limit set. A client has
 // 30 s to send its body of up to 320 KiB, or 8 MiB for a batch. A response takes up to 1 s of
-// waiting for the dispatcher's queue plus the handler's own work; an endpoint test sets a
+// waiting for the starter's queue plus the handler's own work; an endpoint test sets a
 // longer limit of its own.
 func (s *Server) HTTPServer(handler http.Handler) *http.Server {
 	return &http.Server{

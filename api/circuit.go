@@ -11,7 +11,7 @@ import (
 // Circuits are the endpoints' circuit breakers.
 type Circuits interface {
 	// Circuit returns an endpoint's circuit, aggregated over all sending processes.
-	Circuit(ctx context.Context, tenantID string, id webhook.EndpointID) (webhook.Seen, error)
+	Circuit(ctx context.Context, tenantID string, id webhook.EndpointID) (webhook.Observation, error)
 	// CloseCircuit makes an endpoint's open circuit half open and stores a retry command for the
 	// oldest waiting delivery, which becomes the probe. Without one the command is zero.
 	CloseCircuit(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID) (webhook.ClosedCircuit, error)
@@ -49,7 +49,7 @@ func (s *Server) closeCircuit(c call) error {
 		return err
 	}
 	if closed.Command.Command != webhook.CommandNone {
-		s.Dispatcher.Signal(context.WithoutCancel(ctx), closed.Probe, closed.Command)
+		s.Starter.Signal(context.WithoutCancel(ctx), closed.Probe, closed.Command)
 	}
 	return c.json(http.StatusOK, probedView{showEndpoint(closed.Endpoint), nullable(closed.Probe.DeliveryID)})
 }

@@ -16,7 +16,7 @@ func TestCloseCircuit(t *testing.T) {
 	_, delivery := b.posted(t)
 	path := "/v1/tenants/acme/endpoints/" + b.endpoints[0].ID.String() + "/close-circuit"
 	for _, state := range []webhook.CircuitState{"", webhook.CircuitClosed, webhook.CircuitHalfOpen} {
-		b.seen = []webhook.Seen{{Circuit: state}}
+		b.seen = []webhook.Observation{{Circuit: state}}
 		if state == "" {
 			b.seen, state = nil, webhook.CircuitClosed
 		}
@@ -26,7 +26,7 @@ func TestCloseCircuit(t *testing.T) {
 	}
 	require.Empty(t, b.signals)
 
-	b.seen = []webhook.Seen{{Circuit: webhook.CircuitClosed}, {Circuit: webhook.CircuitOpen}} // two workers
+	b.seen = []webhook.Observation{{Circuit: webhook.CircuitClosed}, {Circuit: webhook.CircuitOpen}} // two workers
 	b.refused(t, "admin", "POST", path, `{"x":1}`, "x", "is not a known field")
 	b.ok(t, http.StatusForbidden, "ingest", "POST", path, "")
 	b.ok(t, http.StatusNotFound, "foreign", "POST", path, "")
@@ -50,19 +50,19 @@ func TestRetryWhileTheCircuitIsOpen(t *testing.T) {
 	d := &b.deliveries[0]
 	now := testNow()
 	over := now.Add(12 * time.Minute).UTC()
-	probed := webhook.Seen{Circuit: webhook.CircuitHalfOpen, ProbeOver: over}
-	late := webhook.Seen{Circuit: webhook.CircuitHalfOpen, ProbeOver: now}
+	probed := webhook.Observation{Circuit: webhook.CircuitHalfOpen, ProbeOver: over}
+	late := webhook.Observation{Circuit: webhook.CircuitHalfOpen, ProbeOver: now}
 	reschedule := func(after time.Duration) string { return `{"at":"` + now.Add(after).Format(time.RFC3339Nano) + `"}` }
 	for name, c := range map[string]struct {
-		seen          webhook.Seen
+		seen          webhook.Observation
 		state         webhook.State
 		command, body string
 		want          int
 	}{
-		"closed":                              {webhook.Seen{Circuit: webhook.CircuitClosed}, webhook.StateRetrying, "retry", "", http.StatusAccepted},
-		"open":                                {webhook.Seen{Circuit: webhook.CircuitOpen}, webhook.StateRetrying, "retry", "", http.StatusAccepted},
-		"put off before the first attempt":    {webhook.Seen{Circuit: webhook.CircuitOpen}, webhook.StatePending, "retry", "", http.StatusAccepted},
-		"half open, and nothing is under way": {webhook.Seen{Circuit: webhook.CircuitHalfOpen}, webhook.StateRetrying, "retry", "", http.StatusAccepted},
+		"closed":                              {webhook.Observation{Circuit: webhook.CircuitClosed}, webhook.StateRetrying, "retry", "", http.StatusAccepted},
+		"open":                                {webhook.Observation{Circuit: webhook.CircuitOpen}, webhook.StateRetrying, "retry", "", http.StatusAccepted},
+		"put off before the first attempt":    {webhook.Observation{Circuit: webhook.CircuitOpen}, webhook.StatePending, "retry", "", http.StatusAccepted},
+		"half open, and nothing is under way": {webhook.Observation{Circuit: webhook.CircuitHalfOpen}, webhook.StateRetrying, "retry", "", http.StatusAccepted},
 		"a probe that should be over":         {late, webhook.StateRetrying, "retry", "", http.StatusAccepted},
 		"a probe is under way":                {probed, webhook.StateRetrying, "retry", "", http.StatusConflict},
 		"likewise, put off":                   {probed, webhook.StatePending, "retry", "", http.StatusConflict},
@@ -72,7 +72,7 @@ func TestRetryWhileTheCircuitIsOpen(t *testing.T) {
 		"rescheduled to after its end":        {probed, webhook.StateRetrying, "reschedule", reschedule(13 * time.Minute), http.StatusAccepted},
 		"cancelled":                           {probed, webhook.StateRetrying, "cancel", "", http.StatusAccepted},
 	} {
-		b.seen, b.signals = []webhook.Seen{c.seen}, nil
+		b.seen, b.signals = []webhook.Observation{c.seen}, nil
 		d.State, d.DueAt, d.Reason = c.state, time.Time{}, ""
 		if c.state != webhook.StateHeld {
 			d.DueAt, d.Reason = testNow().Add(time.Minute), webhook.ReasonCircuitOpen
@@ -91,7 +91,7 @@ func TestRetryWhileTheCircuitIsOpen(t *testing.T) {
 	}
 
 	// A state that does not accept the command takes precedence.
-	b.seen, d.State, d.DueAt = []webhook.Seen{probed}, webhook.StateDelivered, time.Time{}
+	b.seen, d.State, d.DueAt = []webhook.Observation{probed}, webhook.StateDelivered, time.Time{}
 	a := b.ok(t, http.StatusConflict, "admin", "POST", "/v1/tenants/acme/deliveries/"+delivery+"/retry", "")
 	require.Equal(t, "retry is not possible: the delivery is delivered", a.json["detail"])
 	require.NotContains(t, a.json, "until")

@@ -46,7 +46,7 @@ func (s *Server) command(c call, id webhook.DeliveryID, cmd webhook.PendingComma
 		}
 		return err
 	}
-	s.Dispatcher.Signal(context.WithoutCancel(ctx), delivery, stored)
+	s.Starter.Signal(context.WithoutCancel(ctx), delivery, stored)
 	return c.json(http.StatusAccepted, c.showDelivery(delivery))
 }
 

@@ -85,12 +85,12 @@ func (s *Server) postEvent(c call) error {
 	return c.json(http.StatusAccepted, showAccepted(all[0]))
 }
 
-// accept reserves room in the dispatcher's queue before it stores events, so that stored events
+// accept reserves room in the starter's queue before it stores events, so that stored events
 // start soon. It responds only after the commit. A response header marks a repeated request, for
 // which nothing new was stored.
 func (s *Server) accept(c call, n int, store func(context.Context) ([]webhook.Accepted, error)) ([]webhook.Accepted, error) {
 	ctx := c.Request().Context()
-	release, err := s.Dispatcher.Reserve(ctx, c.tenant, n)
+	release, err := s.Starter.Reserve(ctx, c.tenant, n)
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +108,7 @@ func (s *Server) accept(c call, n int, store func(context.Context) ([]webhook.Ac
 	if len(fresh) == 0 {
 		c.Response().Header().Set("Idempotent-Replayed", "true")
 	} else {
-		s.Dispatcher.Accepted(fresh...)
+		s.Starter.Accepted(fresh...)
 	}
 	return all, nil
 }

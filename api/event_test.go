@@ -131,7 +131,7 @@ func TestIdempotencyKey(t *testing.T) {
 func BenchmarkPostEvent(b *testing.B) {
 	m := newMemory(testNow)
 	m.tenants["acme"] = webhook.Tenant{ID: "acme"}
-	s := New(Config{Tenants: m, Keys: m, Endpoints: m, EndpointSecrets: m, Events: instant{}, Deliveries: m, Dispatcher: m, URLs: m, Limits: m, Now: testNow})
+	s := New(Config{Tenants: m, Keys: m, Endpoints: m, EndpointSecrets: m, Events: instant{}, Deliveries: m, Starter: m, URLs: m, Limits: m, Now: testNow})
 	text, sum := NewKey(webhook.NewKeyID())
 	id, _, err := ParseKey(text)
 	if err != nil {

@@ -51,7 +51,7 @@ type circuitView struct {
 }
 
 func showHealth(h webhook.Health, now time.Time) healthView {
-	seen, b := &h.Seen, &h.Backlog
+	seen, b := &h.Observed, &h.Backlog
 	view := healthView{
 		EndpointID: h.Endpoint.ID, Summary: h.Summary(now), State: h.Endpoint.State, StateReason: nullable(h.Endpoint.StateReason),
 		Circuit:     circuitView{seen.Circuit, timestamp(seen.Since), timestamp(seen.NextProbe), nullable(seen.Why)},
@@ -60,8 +60,8 @@ func showHealth(h webhook.Health, now time.Time) healthView {
 		Waiting: b.Waiting(), Retrying: b.Retrying, Deferred: b.Deferred, Scheduled: b.Scheduled, Held: b.Held, More: b.MoreWaiting || b.MoreHeld,
 		NextAttemptAt: timestamp(b.NextAt), OldestWaiting: timestamp(b.Oldest),
 	}
-	if seen.BarredUntil.After(now) {
-		view.DeferredUntil, view.DeferredFor = timestamp(seen.BarredUntil), nullable(seen.BarredFor)
+	if seen.BlockedUntil.After(now) {
+		view.DeferredUntil, view.DeferredFor = timestamp(seen.BlockedUntil), nullable(seen.BlockReason)
 	}
 	if timeout := h.Timeout(); timeout > 0 {
 		view.Timeout = new(shortDuration(timeout))

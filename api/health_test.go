@@ -14,7 +14,7 @@ import (
 func (m *memory) Health(_ context.Context, tenant string, id webhook.EndpointID) (webhook.Health, error) {
 	defer m.lock()()
 	e, err := m.endpoint(tenant, id)
-	return webhook.Health{Endpoint: *e, Seen: webhook.Together(m.seen), Known: len(m.seen) > 0, Backlog: m.backlog}, err
+	return webhook.Health{Endpoint: *e, Observed: webhook.Aggregate(m.seen), Known: len(m.seen) > 0, Backlog: m.backlog}, err
 }
 
 func TestEndpointHealth(t *testing.T) {
@@ -32,10 +32,10 @@ func TestEndpointHealth(t *testing.T) {
 	require.Equal(t, nothing, b.ok(t, http.StatusOK, "admin", "GET", path, "").json)
 
 	now := testNow()
-	b.seen = []webhook.Seen{{
+	b.seen = []webhook.Observation{{
 		Circuit: webhook.CircuitOpen, Since: now.Add(-7 * time.Minute), NextProbe: now.Add(21 * time.Second),
-		Why:         "14 of 20 requests failed, the last with http_503",
-		BarredUntil: now.Add(time.Minute), BarredFor: webhook.ReasonRetryAfter, Latency: 120 * time.Millisecond, Rate: 1.23456, InFlight: 2,
+		Why:          "14 of 20 requests failed, the last with http_503",
+		BlockedUntil: now.Add(time.Minute), BlockReason: webhook.ReasonRetryAfter, Latency: 120 * time.Millisecond, Rate: 1.23456, InFlight: 2,
 		Delivered: 2, Failed: 1, First: 2, Retries: 1, FailureStreak: 4, SuccessStreak: 5,
 	}}
 	b.backlog = webhook.Backlog{
@@ -63,7 +63,7 @@ func TestEndpointHealth(t *testing.T) {
 	require.Equal(t, "7s", b.ok(t, http.StatusOK, "admin", "GET", path, "").json["timeout"])
 
 	// A pause that is over is not shown.
-	b.seen[0].BarredUntil = now
+	b.seen[0].BlockedUntil = now
 	a := b.ok(t, http.StatusOK, "operator", "GET", path, "")
 	require.Nil(t, a.json["deferred_until"])
 	require.Nil(t, a.json["deferred_for"])

@@ -29,13 +29,13 @@ type memory struct {
 	deliveries []webhook.Delivery
 	attempts   map[webhook.DeliveryID][]webhook.Attempt
 	replays    []webhook.Replay
-	seen       []webhook.Seen // of every endpoint
+	seen       []webhook.Observation // of every endpoint
 	backlog    webhook.Backlog
 	test       func(ctx context.Context, eventType string, payload []byte) (webhook.Attempt, error)
 
 	audit []webhook.AuditEntry
 
-	calls     []string // calls of the dispatcher and the event store, in order
+	calls     []string // calls of the starter and the event store, in order
 	actors    []webhook.Actor
 	signals   []webhook.PendingCommand
 	woken     []webhook.Replay
@@ -275,9 +275,9 @@ func (m *memory) ResumeEndpoint(_ context.Context, _ webhook.Actor, tenant strin
 	return *e, r, err
 }
 
-func (m *memory) Circuit(context.Context, string, webhook.EndpointID) (webhook.Seen, error) {
+func (m *memory) Circuit(context.Context, string, webhook.EndpointID) (webhook.Observation, error) {
 	defer m.lock()()
-	return webhook.Together(m.seen), m.broken
+	return webhook.Aggregate(m.seen), m.broken
 }
 
 func (m *memory) CloseCircuit(_ context.Context, by webhook.Actor, tenant string, id webhook.EndpointID) (webhook.ClosedCircuit, error) {

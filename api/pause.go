@@ -77,7 +77,7 @@ func (s *Server) resumeEndpoint(c call) error {
 		return err
 	}
 	if !replay.ID.IsZero() {
-		s.Dispatcher.WakeReplay(context.WithoutCancel(ctx), replay)
+		s.Starter.WakeReplay(context.WithoutCancel(ctx), replay)
 	}
 	return c.json(http.StatusOK, resumedView{showEndpoint(e), nullable(replay.ID)})
 }

@@ -75,7 +75,7 @@ func (s *Server) createReplay(c call) error {
 	if err != nil {
 		return err
 	}
-	s.Dispatcher.WakeReplay(context.WithoutCancel(ctx), r)
+	s.Starter.WakeReplay(context.WithoutCancel(ctx), r)
 	return c.json(http.StatusAccepted, c.showReplay(r))
 }
 
@@ -248,7 +248,7 @@ func (s *Server) commandReplay(c call, id webhook.ReplayID, cmd webhook.ReplayCo
 		return err
 	}
 	if r.Command.Pending() {
-		s.Dispatcher.WakeReplay(context.WithoutCancel(ctx), r)
+		s.Starter.WakeReplay(context.WithoutCancel(ctx), r)
 	}
 	return c.json(http.StatusAccepted, c.showReplay(r))
 }

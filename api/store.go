@@ -91,9 +91,9 @@ type Deliveries interface {
 		c webhook.PendingCommand) (webhook.Delivery, webhook.PendingCommand, error)
 }
 
-// Dispatcher passes stored deliveries, commands and replays to Temporal. Only Reserve returns an
+// Starter passes stored deliveries, commands and replays to Temporal. Only Reserve returns an
 // error: what Temporal cannot take now stays in the store and is passed later.
-type Dispatcher interface {
+type Starter interface {
 	// Reserve waits up to 1 s for room in the queue for n events of the tenant. It returns
 	// CodeUnavailable if there is none. The caller must call release once, after Accepted.
 	Reserve(ctx context.Context, tenantID string, n int) (release func(), err error)

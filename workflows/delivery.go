@@ -319,7 +319,7 @@ func (d *delivery) next() webhook.Step {
 	return step
 }
 
-func (d *delivery) adopt(ctx workflow.Context, standing webhook.Standing) {
+func (d *delivery) adopt(ctx workflow.Context, standing webhook.DeliveryStatus) {
 	d.in.Progress = standing.Progress
 	if d.released && d.in.State == webhook.StateHeld {
 		d.in.DueAt, d.in.Released = time.Time{}, true

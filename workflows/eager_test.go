@@ -19,7 +19,7 @@ func (b *bundle) eagerly(t *testing.T, start webhook.Start, state webhook.State,
 	if state == webhook.StateDeadLettered {
 		decision, reason = retry.Permanent, string(retry.HTTPReason(status))
 	}
-	_, err := b.store.Deliveries.Record(t.Context(), webhook.Step{
+	_, err := b.store.Deliveries.RecordStep(t.Context(), webhook.Step{
 		Ref: start.Ref, WorkflowID: start.WorkflowID(), KeepOutbox: true,
 		Progress: webhook.Progress{Run: 1, Seq: 1, State: state, Reason: reason, Attempts: 1, RunAttempts: 1, DueAt: due, GiveUpAt: start.GiveUpAt},
 		Attempt: &webhook.Attempt{

@@ -324,7 +324,7 @@ func TestTakeOverOfARecordThatIsFurther(t *testing.T) {
 	h := l.handedOver(start)
 	step := webhook.Step{Ref: h.Ref, Progress: h.Progress, WorkflowID: l.id}
 	step.Seq++
-	_, err := b.store.Deliveries.Record(t.Context(), step)
+	_, err := b.store.Deliveries.RecordStep(t.Context(), step)
 	require.NoError(t, err)
 	l.goesOn(h).run(after(time.Second, func(environment) {
 		d := b.delivery(t, start.DeliveryID)

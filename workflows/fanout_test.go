@@ -114,7 +114,7 @@ func sharers() []sharer {
 				t.Helper()
 				step := webhook.Step{Ref: start.Ref, WorkflowID: start.WorkflowID()}
 				step.Progress = webhook.Progress{Run: 1, Seq: 1, State: webhook.StateCancelled, GiveUpAt: start.GiveUpAt}
-				_, err := b.store.Deliveries.Record(t.Context(), step)
+				_, err := b.store.Deliveries.RecordStep(t.Context(), step)
 				require.NoError(t, err)
 				b.command(t, start.DeliveryID, webhook.CommandReplay, "")
 			}},

@@ -171,7 +171,7 @@ func TestSlowAttemptIsJoined(t *testing.T) {
 // foreignClaim lets another process have the right to send.
 func (b *bundle) foreignClaim(t *testing.T, start webhook.Start, progress webhook.Progress) {
 	t.Helper()
-	begun, err := b.store.Deliveries.Begin(t.Context(), webhook.Claim{
+	begun, err := b.store.Deliveries.Claim(t.Context(), webhook.Claim{
 		Ref: start.Ref, Progress: progress, WorkflowID: start.WorkflowID(), Owner: "another process", For: 35 * time.Second,
 	})
 	require.NoError(t, err)
@@ -191,7 +191,7 @@ func TestBusyElsewhere(t *testing.T) {
 		l.run(after(10*time.Second, func(environment) {
 			step := webhook.Step{Ref: l.start.Ref, Progress: progress, WorkflowID: l.start.WorkflowID()}
 			step.Seq, step.State, step.Attempts, step.RunAttempts = 1, webhook.StateDelivered, 1, 1
-			_, err := b.store.Deliveries.Record(t.Context(), step)
+			_, err := b.store.Deliveries.RecordStep(t.Context(), step)
 			require.NoError(t, err)
 		}))
 		require.Equal(t, 1, l.ends(webhook.StateDelivered, "").Attempts)
@@ -240,7 +240,7 @@ func TestTheRecordIsFurtherThanTheWorkflow(t *testing.T) {
 		Run: 1, Seq: 1, State: webhook.StateRetrying, Attempts: 1, RunAttempts: 1, DueAt: time.Now().Add(time.Hour).UTC().Truncate(time.Microsecond),
 		GiveUpAt: l.start.GiveUpAt,
 	}
-	_, err := b.store.Deliveries.Record(t.Context(), step)
+	_, err := b.store.Deliveries.RecordStep(t.Context(), step)
 	require.NoError(t, err)
 	l.run(after(time.Minute, func(environment) { require.Zero(t, b.receiver.Count()) }))
 	require.Equal(t, 2, l.ends(webhook.StateDelivered, "").Attempts)

@@ -153,7 +153,7 @@ func TestTerminatedAndAsked(t *testing.T) {
 				Run: 1, Seq: 1, State: webhook.StateRetrying, Attempts: 1, RunAttempts: 1,
 				DueAt: l.now.Add(c.due).Truncate(time.Microsecond), GiveUpAt: l.start.GiveUpAt,
 			}
-			_, err := b.store.Deliveries.Record(t.Context(), webhook.Step{Ref: l.start.Ref, Progress: progress, WorkflowID: l.start.WorkflowID()})
+			_, err := b.store.Deliveries.RecordStep(t.Context(), webhook.Step{Ref: l.start.Ref, Progress: progress, WorkflowID: l.start.WorkflowID()})
 			require.NoError(t, err)
 			if c.asked != webhook.CommandNone {
 				b.command(t, l.start.DeliveryID, c.asked, "enough")

@@ -244,7 +244,7 @@ func TestReleasedGoesOnAfterAFault(t *testing.T) {
 			b.setState(t, start.EndpointID, webhook.EndpointActive)
 			d := b.delivery(t, start.DeliveryID)
 			require.Equal(t, webhook.StateHeld, d.State)
-			start.Held = &d.Progress
+			start.Resume = &d.Progress
 			l := b.share(t, time.Hour, start)
 			c.spoil(b, start)
 			begun := l.now
@@ -276,7 +276,7 @@ func TestReleaseDuringAnAttempt(t *testing.T) {
 	b.share(t, time.Hour, start).run()
 	b.setState(t, start.EndpointID, webhook.EndpointActive)
 	d := b.delivery(t, start.DeliveryID)
-	start.Held = &d.Progress
+	start.Resume = &d.Progress
 	b.exec(t, `update deliveries set command = $2, command_id = command_id + 1 where id = $1`, start.DeliveryID, int16(webhook.CommandRelease))
 	l := b.share(t, time.Hour, start)
 	l.run()

@@ -144,7 +144,7 @@ type fallible struct {
 }
 
 // Reopen counts the give-up time from the test's now.
-func (f *fallible) Reopen(ctx context.Context, ref webhook.Ref, reason string) (webhook.Standing, error) {
+func (f *fallible) Reopen(ctx context.Context, ref webhook.Ref, reason string) (webhook.DeliveryStatus, error) {
 	before, err := f.Standing(ctx, ref.DeliveryID)
 	if err != nil {
 		return before, err
@@ -166,22 +166,22 @@ func (f *fallible) catchUp(ctx context.Context, id webhook.DeliveryID) error {
 	return err
 }
 
-func (f *fallible) Begin(ctx context.Context, c webhook.Claim) (webhook.Begun, error) {
+func (f *fallible) Claim(ctx context.Context, c webhook.Claim) (webhook.ClaimResult, error) {
 	if ask := f.onBegin.Load(); ask != nil {
 		if err := (*ask)(c); err != nil {
-			return webhook.Begun{}, err
+			return webhook.ClaimResult{}, err
 		}
 	}
-	return f.Deliveries.Begin(ctx, c)
+	return f.Deliveries.Claim(ctx, c)
 }
 
-func (f *fallible) Record(ctx context.Context, s webhook.Step) (webhook.Standing, error) {
+func (f *fallible) RecordStep(ctx context.Context, s webhook.Step) (webhook.DeliveryStatus, error) {
 	if ask := f.onRecord.Load(); ask != nil {
 		if err := (*ask)(s); err != nil {
-			return webhook.Standing{}, err
+			return webhook.DeliveryStatus{}, err
 		}
 	}
-	standing, err := f.Deliveries.Record(ctx, s)
+	standing, err := f.Deliveries.RecordStep(ctx, s)
 	if tell := f.recorded.Swap(nil); tell != nil {
 		(*tell)()
 	}

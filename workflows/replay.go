@@ -18,15 +18,15 @@ type ReplayInput struct {
 	// of its workflow for long: that was terminated.
 	Lost bool `json:"lost,omitempty"`
 
-	Standing *webhook.ReplayStanding `json:"standing,omitempty"` // nil: not known yet
-	Next     time.Time               `json:"next,omitzero"`      // when the next release is due
-	Tick     time.Time               `json:"tick,omitzero"`      // when it was last asked for one
-	CountAt  time.Time               `json:"count_at,omitzero"`  // when to look for outcomes; zero: none is awaited
-	Window   ReplayWindow            `json:"window,omitzero"`
-	ByHand   ReplayByHand            `json:"by_hand,omitzero"`
-	Look     bool                    `json:"look,omitempty"`      // the record has something to say
-	PauseFor string                  `json:"pause_for,omitempty"` // why it is to pause by itself
-	ChangeTo int                     `json:"change_to,omitempty"` // the rate that it is to go on at by itself; 0: as it is
+	Standing *webhook.ReplayStatus `json:"standing,omitempty"` // nil: not known yet
+	Next     time.Time             `json:"next,omitzero"`      // when the next release is due
+	Tick     time.Time             `json:"tick,omitzero"`      // when it was last asked for one
+	CountAt  time.Time             `json:"count_at,omitzero"`  // when to look for outcomes; zero: none is awaited
+	Window   ReplayWindow          `json:"window,omitzero"`
+	ByHand   ReplayByHand          `json:"by_hand,omitzero"`
+	Look     bool                  `json:"look,omitempty"`      // the record has something to say
+	PauseFor string                `json:"pause_for,omitempty"` // why it is to pause by itself
+	ChangeTo int                   `json:"change_to,omitempty"` // the rate that it is to go on at by itself; 0: as it is
 }
 
 // ReplayWindow is since when first outcomes are gathered for the ramp, and how many
@@ -47,7 +47,7 @@ type ReplayByHand struct {
 
 // ReplayStatus is the answer to QueryStatus.
 type ReplayStatus struct {
-	webhook.ReplayStanding
+	webhook.ReplayStatus
 
 	ReplayID  webhook.ReplayID `json:"replay_id"`
 	LastError string           `json:"last_error,omitempty"` // of our own, while it keeps the replay waiting
@@ -80,7 +80,7 @@ func ReplayWorkflow(ctx workflow.Context, in ReplayInput) error {
 // replay is the state of a ReplayWorkflow.
 type replay struct {
 	in      ReplayInput
-	st      webhook.ReplayStanding
+	st      webhook.ReplayStatus
 	signals replaySignals
 	known   bool // st is the record's
 	gone    bool // there is no such replay any more
@@ -99,7 +99,7 @@ func newReplay(ctx workflow.Context, in ReplayInput) *replay {
 }
 
 func (r *replay) status() (ReplayStatus, error) {
-	return ReplayStatus{ReplayStanding: r.st, ReplayID: r.in.ReplayID, LastError: r.why}, nil
+	return ReplayStatus{ReplayStatus: r.st, ReplayID: r.in.ReplayID, LastError: r.why}, nil
 }
 
 func (r *replay) run(ctx workflow.Context) error {
@@ -320,7 +320,7 @@ func (r *replay) apply(step *webhook.ReplayStep, action webhook.ReplayAction, re
 
 // carriedOut reports whether a standing is what a step leads to. The number alone does
 // not say it: a batch of the same number, whose answer was lost, may have been first.
-func carriedOut(step *webhook.ReplayStep, st *webhook.ReplayStanding) bool {
+func carriedOut(step *webhook.ReplayStep, st *webhook.ReplayStatus) bool {
 	return st.Seq == step.Seq && st.State == step.State && st.Reason == step.Reason && st.Rate == step.Rate &&
 		(st.Asked == step.Asked || st.Command.Pending()) // another rate has been asked for since
 }
@@ -344,7 +344,7 @@ func (r *replay) next() webhook.ReplayStep {
 func (r *replay) record(ctx workflow.Context, what string, activity, input any) bool {
 	disconnected, stop := workflow.NewDisconnectedContext(ctx)
 	defer stop()
-	var standing webhook.ReplayStanding
+	var standing webhook.ReplayStatus
 	err := workflow.ExecuteLocalActivity(localOptions(disconnected, what), activity, input).Get(disconnected, &standing)
 	if err == nil {
 		r.adopt(standing, workflow.Now(ctx))
@@ -363,7 +363,7 @@ func (r *replay) record(ctx workflow.Context, what string, activity, input any) 
 
 // adopt takes over what the record says. What it has released, also by a batch whose
 // answer was lost, is waited for, and counts for the pace.
-func (r *replay) adopt(standing webhook.ReplayStanding, now time.Time) {
+func (r *replay) adopt(standing webhook.ReplayStatus, now time.Time) {
 	if n := int(standing.Released - r.st.Released); r.known && n > 0 {
 		r.in.Next = following(r.in.Next, now, r.st.Rate, n)
 	}

@@ -110,7 +110,7 @@ func ReplaySummary(r webhook.Replay) string {
 }
 
 // replayDetails is where a replay stands, in markdown, for the Web UI.
-func replayDetails(st *webhook.ReplayStanding, lastError string) string {
+func replayDetails(st *webhook.ReplayStatus, lastError string) string {
 	text := fmt.Sprintf("**%s** · %d released", st.State, st.Released)
 	if st.Total != nil {
 		text = fmt.Sprintf("**%s** · %d of %d released", st.State, st.Released, *st.Total)

@@ -89,18 +89,18 @@ func (b *bundle) replayOf(t stopper, n int, wanted webhook.Replay) *replaying {
 	return r
 }
 
-func (r *replaying) ReleaseReplay(ctx context.Context, b webhook.ReplayBatch) (webhook.ReplayStanding, error) {
-	st, err := r.call("release", func() (webhook.ReplayStanding, error) { return r.Replays.ReleaseReplay(ctx, b) })
+func (r *replaying) ReleaseReplay(ctx context.Context, b webhook.ReplayBatch) (webhook.ReplayStatus, error) {
+	st, err := r.call("release", func() (webhook.ReplayStatus, error) { return r.Replays.ReleaseReplay(ctx, b) })
 	r.attempt()
 	return st, err
 }
 
-func (r *replaying) ReplayOutcomes(ctx context.Context, id webhook.ReplayID, now time.Time, limit int) (webhook.ReplayStanding, error) {
-	return r.call("count", func() (webhook.ReplayStanding, error) { return r.Replays.ReplayOutcomes(ctx, id, now, limit) })
+func (r *replaying) ReplayOutcomes(ctx context.Context, id webhook.ReplayID, now time.Time, limit int) (webhook.ReplayStatus, error) {
+	return r.call("count", func() (webhook.ReplayStatus, error) { return r.Replays.ReplayOutcomes(ctx, id, now, limit) })
 }
 
-func (r *replaying) StepReplay(ctx context.Context, step webhook.ReplayStep) (webhook.ReplayStanding, error) {
-	return r.call("step", func() (webhook.ReplayStanding, error) { return r.Replays.StepReplay(ctx, step) })
+func (r *replaying) StepReplay(ctx context.Context, step webhook.ReplayStep) (webhook.ReplayStatus, error) {
+	return r.call("step", func() (webhook.ReplayStatus, error) { return r.Replays.StepReplay(ctx, step) })
 }
 
 // let changes fail or lose, also while the replay runs.
@@ -117,11 +117,11 @@ func (r *replaying) answer(to func(int) bool) {
 	r.succeeds = to
 }
 
-func (r *replaying) call(what string, do func() (webhook.ReplayStanding, error)) (webhook.ReplayStanding, error) {
+func (r *replaying) call(what string, do func() (webhook.ReplayStatus, error)) (webhook.ReplayStatus, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := r.fail(what); err != nil {
-		return webhook.ReplayStanding{}, err
+		return webhook.ReplayStatus{}, err
 	}
 	st, err := do()
 	if err != nil {
@@ -134,7 +134,7 @@ func (r *replaying) call(what string, do func() (webhook.ReplayStanding, error))
 		r.states = append(r.states, st.State)
 	}
 	if err := r.lose(what); err != nil {
-		return webhook.ReplayStanding{}, err
+		return webhook.ReplayStatus{}, err
 	}
 	return st, nil
 }
@@ -143,7 +143,7 @@ func (r *replaying) call(what string, do func() (webhook.ReplayStanding, error))
 func (r *replaying) attempt() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	starts, err := r.b.store.Outbox.LeftBehind(context.Background(), 10_000)
+	starts, err := r.b.store.Outbox.TakeStarts(context.Background(), 10_000)
 	require.NoError(r.t, err)
 	for _, start := range starts {
 		if r.held[start.DeliveryID] {
@@ -160,7 +160,7 @@ func (r *replaying) attempt() {
 		} else {
 			step.State, step.Attempt.Outcome.Decision = webhook.StateDeadLettered, retry.Permanent
 		}
-		_, err := r.b.store.Deliveries.Record(context.Background(), step)
+		_, err := r.b.store.Deliveries.RecordStep(context.Background(), step)
 		require.NoError(r.t, err)
 	}
 }

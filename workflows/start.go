@@ -25,7 +25,7 @@ func FanoutID(deliveries []webhook.Start) string {
 	sum := sha256.New()
 	for i := range deliveries {
 		_, _ = sum.Write(deliveries[i].DeliveryID[:]) // never fails
-		if at := deliveries[i].Held; at != nil {      // released at another time, it is another workflow
+		if at := deliveries[i].Resume; at != nil {    // released at another time, it is another workflow
 			_, _ = fmt.Fprintf(sum, "%d.%d", at.Run, at.Seq)
 		}
 	}
@@ -60,7 +60,7 @@ func IsAgain(id string) bool { return strings.Contains(id, againPart) }
 func FanoutOf(deliveries []webhook.Start) FanoutInput {
 	in := FanoutInput{Deliveries: make([]FanoutDelivery, len(deliveries))}
 	for i, d := range deliveries {
-		in.Deliveries[i] = FanoutDelivery{Ref: d.Ref, GiveUpAt: d.GiveUpAt, Progress: d.Held}
+		in.Deliveries[i] = FanoutDelivery{Ref: d.Ref, GiveUpAt: d.GiveUpAt, Progress: d.Resume}
 	}
 	return in
 }

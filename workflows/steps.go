@@ -72,12 +72,12 @@ var (
 
 // recordStep writes the end of a delivery, as often as it takes. While another
 // process has the right to send, the record refuses it: it may be delivering.
-func recordStep(ctx workflow.Context, step webhook.Step, why string) (webhook.Standing, error) {
-	return persist(ctx, why, func(ctx workflow.Context) (webhook.Standing, error) { return recordOnce(ctx, step, why) })
+func recordStep(ctx workflow.Context, step webhook.Step, why string) (webhook.DeliveryStatus, error) {
+	return persist(ctx, why, func(ctx workflow.Context) (webhook.DeliveryStatus, error) { return recordOnce(ctx, step, why) })
 }
 
 // persist repeats what is to be recorded until it is, or errGone, or errLongHistory.
-func persist(ctx workflow.Context, why string, try func(workflow.Context) (webhook.Standing, error)) (webhook.Standing, error) {
+func persist(ctx workflow.Context, why string, try func(workflow.Context) (webhook.DeliveryStatus, error)) (webhook.DeliveryStatus, error) {
 	for pause := time.Second; ; {
 		standing, err := try(ctx)
 		switch {
@@ -103,19 +103,19 @@ func isGone(err error) bool {
 }
 
 // recordOnce tries to write a step.
-func recordOnce(ctx workflow.Context, step webhook.Step, why string) (webhook.Standing, error) {
+func recordOnce(ctx workflow.Context, step webhook.Step, why string) (webhook.DeliveryStatus, error) {
 	ctx, stop := workflow.NewDisconnectedContext(ctx)
 	defer stop()
-	var standing webhook.Standing
+	var standing webhook.DeliveryStatus
 	err := workflow.ExecuteLocalActivity(localOptions(ctx, why), a.RecordStep, step).Get(ctx, &standing)
 	return standing, err
 }
 
 // reopen opens the next run of a dead letter, as often as it takes.
-func reopen(ctx workflow.Context, ref webhook.Ref, reason string) (webhook.Standing, error) {
+func reopen(ctx workflow.Context, ref webhook.Ref, reason string) (webhook.DeliveryStatus, error) {
 	disconnected, stop := workflow.NewDisconnectedContext(ctx)
 	defer stop()
-	return persist(disconnected, "replay", func(ctx workflow.Context) (standing webhook.Standing, err error) {
+	return persist(disconnected, "replay", func(ctx workflow.Context) (standing webhook.DeliveryStatus, err error) {
 		err = workflow.ExecuteLocalActivity(localOptions(ctx, "replay"), a.Reopen, activities.Reopening{Ref: ref, Reason: reason}).Get(ctx, &standing)
 		return standing, err
 	})

@@ -61,9 +61,9 @@ func (a *App) ready(w http.ResponseWriter, r *http.Request) {
 	if h.KeyService = a.keyServiceState(); h.KeyService != "" && h.KeyService != "ok" {
 		h.Status = "degraded"
 	}
-	if !a.dispatcher.Healthy() || h.Worker != "" && h.Worker != "ok" {
+	if !a.starter.Healthy() || h.Worker != "" && h.Worker != "ok" {
 		h.Status = "degraded"
-		if !a.dispatcher.Healthy() {
+		if !a.starter.Healthy() {
 			h.Temporal = "does not answer"
 		}
 		if !a.options.API {
@@ -84,9 +84,9 @@ func answer(w http.ResponseWriter, status int, h health) {
 
 // registerGauges adds what is read when the metrics are.
 func (a *App) registerGauges() {
-	a.metrics.Gauge("everpost_dispatch_waiting", "Deliveries that wait in this process for the start of their workflow.",
-		func() float64 { return float64(a.dispatcher.Waiting()) })
-	a.metrics.Gauge("everpost_temporal_up", "1 when Temporal answered when it was last asked.", func() float64 { return truth(a.dispatcher.Healthy()) })
+	a.metrics.Gauge("everpost_starts_waiting", "Deliveries that wait in this process for the start of their workflow.",
+		func() float64 { return float64(a.starter.Waiting()) })
+	a.metrics.Gauge("everpost_temporal_up", "1 when Temporal answered when it was last asked.", func() float64 { return truth(a.starter.Healthy()) })
 	if a.overAll {
 		a.metrics.Register(newRecordCollector(a.life, stores{a.store.Outbox, a.store.Held, a.store.Replays}))
 	}

@@ -8,25 +8,25 @@ import (
 
 	"github.com/everpost/everpost/activities"
 	"github.com/everpost/everpost/internal/admission"
-	"github.com/everpost/everpost/internal/dispatch"
 	"github.com/everpost/everpost/internal/retry"
+	"github.com/everpost/everpost/internal/starter"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// attemptAdmission is the admission as the activities know it. It tells the dispatcher which
+// attemptAdmission is the admission as the activities know it. It tells the starter which
 // endpoints have deliveries held over a backlog.
 type attemptAdmission struct {
 	*admission.Controller
 
-	dispatcher *dispatch.Dispatcher
-	now        func() time.Time // by the database's clock
+	starter *starter.Starter
+	now     func() time.Time // by the database's clock
 }
 
 // Enter asks for a permit, and may wait for one.
 func (a attemptAdmission) Enter(ctx context.Context, e activities.Entry) activities.Admission {
 	decision := a.Acquire(ctx, a.request(e))
 	if decision.Held() {
-		a.dispatcher.Held(e.Endpoint.ID)
+		a.starter.Held(e.Endpoint.ID)
 		return activities.Admission{Reason: decision.Reason}
 	}
 	if decision.Deferred() {
@@ -67,10 +67,10 @@ func (p permit) Done(outcome retry.Outcome, number int, latency time.Duration) {
 // byClock is a moment of this process's clock, as it is by another.
 func byClock(now func() time.Time, at time.Time) time.Time { return now().Add(time.Until(at)) }
 
-// startForecast is the admission as the dispatcher knows it.
+// startForecast is the admission as the starter knows it.
 type startForecast struct{ *admission.Controller }
 
-// Turn implements dispatch.Gate.
+// Turn implements starter.Gate.
 func (s startForecast) Turn(id webhook.EndpointID) (wait time.Duration, rate float64, unhealthy bool) {
 	f := s.Forecast(id)
 	return f.Wait, f.Rate, f.Unhealthy
@@ -81,8 +81,8 @@ func (s startForecast) Turn(id webhook.EndpointID) (wait time.Duration, rate flo
 func (a *App) endpointMoved(id webhook.EndpointID) {
 	if a.admission != nil {
 		a.monitor.EndpointChanged(id)
-		a.dispatcher.Resumed(id)
-		a.dispatcher.EndpointMoved(id)
+		a.starter.Resumed(id)
+		a.starter.EndpointMoved(id)
 	}
 }
 

@@ -1,4 +1,4 @@
-// Package app puts the parts of one process together: the store, the API, the dispatcher,
+// Package app puts the parts of one process together: the store, the API, the starter,
 // the worker, the endpoint monitor and the admin listener. It is the only package that
 // imports them all.
 package app
@@ -25,10 +25,10 @@ import (
 	"github.com/everpost/everpost/api"
 	"github.com/everpost/everpost/internal/admission"
 	"github.com/everpost/everpost/internal/config"
-	"github.com/everpost/everpost/internal/dispatch"
 	"github.com/everpost/everpost/internal/egress"
 	"github.com/everpost/everpost/internal/monitor"
 	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/starter"
 	"github.com/everpost/everpost/internal/telemetry"
 	"github.com/everpost/everpost/internal/vault"
 	"github.com/everpost/everpost/worker"
@@ -46,7 +46,7 @@ type Options struct {
 
 	// Temporal is where the engine is.
 	Temporal client.Options
-	// EventIDs is how many events a shared workflow can be found by; see dispatch.Config.
+	// EventIDs is how many events a shared workflow can be found by; see starter.Config.
 	EventIDs int
 	// UIURL is the address of the Temporal Web UI; without it, deliveries show no workflow_url.
 	UIURL string
@@ -100,7 +100,7 @@ type App struct {
 	client     client.Client
 	sender     *egress.Client
 	activities *activities.Activities
-	dispatcher *dispatch.Dispatcher
+	starter    *starter.Starter
 	working    atomic.Bool  // the worker serves its queues
 	keys       *vault.Vault // nil without a key
 	keyService atomic.Pointer[string]
@@ -188,17 +188,17 @@ func New(ctx context.Context, o Options) (*App, error) {
 		}
 	})
 	a.push(phaseBackground, func(context.Context) { a.end() })
-	forDispatch := dispatch.Config{
-		Client: a.client, Namespace: temporal.Namespace, Record: a.store.Outbox, Replays: a.store.Replays, Logger: o.Logger,
+	forStarter := starter.Config{
+		Client: a.client, Namespace: temporal.Namespace, Store: a.store.Outbox, Replays: a.store.Replays, Logger: o.Logger,
 		StartSlots: o.Config.StartSlots, QueueLength: o.Config.QueueLength, LocalWorker: o.Worker, SoleWorker: o.SoleWorker,
 		Width: o.Config.MaxPerWorkflow, EventIDs: o.EventIDs,
 		Overdue: a.store.Deliveries, ReconcileEvery: o.Config.ReconcileEvery, KeepDeadLetters: o.Config.DeadLetterRetention, Backlog: a.store.Held,
 		Forgotten: a.store.Held, Now: a.store.Now,
 	}
 	if a.admission != nil {
-		forDispatch.Gate, forDispatch.FaultyBacklog = startForecast{a.admission}, a.store.Held
+		forStarter.Gate, forStarter.FaultyBacklog = startForecast{a.admission}, a.store.Held
 	}
-	a.dispatcher = dispatch.New(forDispatch)
+	a.starter = starter.New(forStarter)
 	if a.admission != nil {
 		a.monitor = a.newMonitor()
 	}
@@ -240,12 +240,12 @@ func (a *App) Start(ctx context.Context) (err error) {
 		a.makeActivities()
 		a.monitor.Start(a.life) //nolint:contextcheck // see above
 		a.startWorker()
-		a.dispatcher.Start(a.activities)
+		a.starter.Start(a.activities)
 	} else {
 		a.startSender()
-		a.dispatcher.Start(nil)
+		a.starter.Start(nil)
 	}
-	a.push(phaseDispatcher, func(context.Context) { a.dispatcher.Stop() })
+	a.push(phaseStarter, func(context.Context) { a.starter.Stop() })
 	if a.options.API {
 		a.startAPI() //nolint:contextcheck // see above
 	}
@@ -270,7 +270,7 @@ func (a *App) takeRoles(ctx context.Context) error {
 	case a.options.Worker && !a.overAll:
 		return fmt.Errorf(needs, postgres.RoleWorker)
 	case !a.overAll:
-		a.dispatcher.OnlyStart()
+		a.starter.OnlyStart()
 	}
 	return nil
 }
@@ -299,7 +299,7 @@ func (a *App) startAPI() {
 		Tenants: a.store.Tenants, TenantUpdates: a.store.Tenants, Limits: a.store.Tenants, Keys: a.store.Keys, Audit: a.store.Audit,
 		Endpoints: a.store.Endpoints, EndpointSecrets: a.store.Endpoints, EndpointSwitch: a.store.Endpoints,
 		Events: counted{a.store.Events, a.metrics}, Deliveries: a.store.Deliveries, Replays: a.store.Replays,
-		UsualRate: a.usualRate, Health: a.health, Circuits: a.health, Tests: endpointTests{a.store, a.health, tests}, Dispatcher: a.dispatcher,
+		UsualRate: a.usualRate, Health: a.health, Circuits: a.health, Tests: endpointTests{a.store, a.health, tests}, Starter: a.starter,
 		URLs: urls{a.guard}, Logger: a.log, Metrics: a.metrics,
 		WorkflowURL: a.workflowURL, WorkflowURLForTenants: a.options.Config.WorkflowURLForTenants, WorkflowsKept: a.options.WorkflowsKept,
 		TrustedProxies: a.options.Config.TrustedProxies, Version: a.options.Version, OperatorKey: a.options.Config.OperatorKey,

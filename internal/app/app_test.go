@@ -138,15 +138,15 @@ func TestTakenPort(t *testing.T) {
 
 // Whether a delivery's time has come is told by the record's clock, which is believed to be the
 // process's own until the database was asked.
-func TestTheDispatcherGoesByTheRecordsClock(t *testing.T) {
+func TestStarterUsesDatabaseClock(t *testing.T) {
 	t.Parallel()
 	o := options(t, "postgres://localhost/x")
 	o.Clock = func() time.Time { return time.Now().Add(time.Hour) }
 	a, err := New(t.Context(), o)
 	require.NoError(t, err)
 	defer a.Stop()
-	require.WithinDuration(t, a.store.Now(), a.dispatcher.Now(), time.Minute)
-	require.WithinDuration(t, o.Clock(), a.dispatcher.Now(), time.Minute)
+	require.WithinDuration(t, a.store.Now(), a.starter.Now(), time.Minute)
+	require.WithinDuration(t, o.Clock(), a.starter.Now(), time.Minute)
 }
 
 func TestDatabaseUnreachable(t *testing.T) {
@@ -177,7 +177,7 @@ func TestAPIWithoutTemporal(t *testing.T) {
 	status, answer := call(t, "POST", api+"/v1/tenants/acme/endpoints", `{"url":"https://example.com/hook","event_types":["*"]}`)
 	require.Equal(t, http.StatusCreated, status, answer)
 
-	require.Eventually(t, func() bool { return !a.dispatcher.Healthy() }, 30*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return !a.starter.Healthy() }, 30*time.Second, 5*time.Millisecond)
 	for range 3 {
 		status, answer = call(t, "POST", api+"/v1/tenants/acme/events", `{"type":"order.paid","payload":{}}`)
 		require.Equal(t, http.StatusAccepted, status, answer)
@@ -195,7 +195,7 @@ func TestAPIWithoutTemporal(t *testing.T) {
 	require.Equal(t, map[string]any{"status": "degraded", "postgresql": "ok", "temporal": "does not answer"}, answer)
 	_, answer = call(t, "GET", admin+"/metrics", "")
 	for _, line := range []string{
-		"everpost_events_accepted_total 3", "everpost_outbox_deliveries 3", "everpost_temporal_up 0", "everpost_dispatch_waiting 0",
+		"everpost_events_accepted_total 3", "everpost_outbox_deliveries 3", "everpost_temporal_up 0", "everpost_starts_waiting 0",
 		`everpost_build_info{version="1.2.3"} 1`,
 	} {
 		require.Contains(t, answer["text"], "\n"+line+"\n")
@@ -265,7 +265,7 @@ func TestWorkerWithoutTemporal(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, a.Start(t.Context()))
 	require.Empty(t, a.APIAddr())
-	require.Eventually(t, func() bool { return !a.dispatcher.Healthy() }, 30*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return !a.starter.Healthy() }, 30*time.Second, 5*time.Millisecond)
 	status, answer := call(t, "GET", "http://"+a.AdminAddr()+"/readyz", "")
 	require.Equal(t, http.StatusServiceUnavailable, status)
 	require.Equal(t, map[string]any{

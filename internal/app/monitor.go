@@ -13,7 +13,7 @@ import (
 func (a *App) newMonitor() *monitor.Monitor {
 	return monitor.New(monitor.Config{
 		Admission: endpointStates{a.admission, a.store.Now}, Endpoints: a.store.Endpoints.Cache(), Failures: a.store.EndpointHealth, Events: a.store.Events,
-		Starter: a.dispatcher, Replays: a.store.Replays, Shared: a.store.EndpointHealth, Metrics: a.metrics, Logger: a.log, Now: a.store.Now,
+		Starter: a.starter, Replays: a.store.Replays, Shared: a.store.EndpointHealth, Metrics: a.metrics, Logger: a.log, Now: a.store.Now,
 		Owner: a.options.Owner, ShareEvery: a.options.shareHealthEvery,
 	})
 }
@@ -54,12 +54,12 @@ type endpointStates struct {
 	now       func() time.Time // by the database's clock
 }
 
-func (s endpointStates) State(id webhook.EndpointID) (webhook.Seen, bool) {
+func (s endpointStates) State(id webhook.EndpointID) (webhook.Observation, bool) {
 	h := s.admission.Health(id)
 	return seenOf(h, s.now), h != (admission.Health{})
 }
 
-func (s endpointStates) EachUnhealthy(visit func(webhook.EndpointID, webhook.Seen)) {
+func (s endpointStates) EachUnhealthy(visit func(webhook.EndpointID, webhook.Observation)) {
 	s.admission.EachUnhealthy(func(id webhook.EndpointID, h admission.Health) { visit(id, seenOf(h, s.now)) })
 }
 
@@ -72,15 +72,15 @@ func (s endpointStates) CloseCircuit(id webhook.EndpointID, at time.Time) {
 func (s endpointStates) Reset(id webhook.EndpointID) { s.admission.Reset(id) }
 
 // seenOf is what the admission knows of an endpoint, for all processes: its times are by the database's clock.
-func seenOf(h admission.Health, now func() time.Time) webhook.Seen {
-	s := webhook.Seen{
+func seenOf(h admission.Health, now func() time.Time) webhook.Observation {
+	s := webhook.Observation{
 		Circuit: webhook.CircuitState(h.Circuit.String()), Since: h.Since, Why: h.Why, NextProbe: h.NextProbe, ProbeOver: h.ProbeOver,
-		BarredUntil: h.BlockedUntil, BarredFor: h.BlockedFor, WaitsFor: h.WaitsFor,
+		BlockedUntil: h.BlockedUntil, BlockReason: h.BlockedFor, DeferReason: h.WaitsFor,
 		Latency: h.Latency, Rate: h.Rate, Recovering: h.Recovering, Timeout: h.Timeout, InFlight: h.InFlight,
 		Delivered: h.Delivered, Failed: h.Failed, First: h.First, Retries: h.Retries,
 		SuccessStreak: h.SuccessStreak, FailureStreak: h.FailureStreak,
 	}
-	for _, t := range []*time.Time{&s.Since, &s.NextProbe, &s.ProbeOver, &s.BarredUntil} {
+	for _, t := range []*time.Time{&s.Since, &s.NextProbe, &s.ProbeOver, &s.BlockedUntil} {
 		if !t.IsZero() {
 			*t = byClock(now, *t).UTC().Round(time.Millisecond) // the two clocks are not read at once
 		}

@@ -161,11 +161,11 @@ func parse(t *testing.T, id string) webhook.EndpointID {
 }
 
 // seen is an endpoint as a process sees it, by itself and by what others tell.
-func (a *App) seen(t *testing.T, id string) webhook.Seen {
+func (a *App) seen(t *testing.T, id string) webhook.Observation {
 	t.Helper()
 	h, err := a.health.Health(t.Context(), "acme", parse(t, id))
 	require.NoError(t, err)
-	return h.Seen
+	return h.Observed
 }
 
 // Other processes compare its times, so they are by the database's clock.
@@ -177,10 +177,10 @@ func TestTimesOfTheAdmission(t *testing.T) {
 	}
 	for _, off := range []time.Duration{-10 * time.Minute, 0, 10 * time.Minute} {
 		got := seenOf(h, func() time.Time { return time.Now().Add(off) })
-		for n, seen := range []time.Time{got.Since, got.NextProbe, got.ProbeOver, got.BarredUntil} {
+		for n, seen := range []time.Time{got.Since, got.NextProbe, got.ProbeOver, got.BlockedUntil} {
 			require.WithinDuration(t, at.Add(off+time.Duration(n)*time.Second), seen, 100*time.Millisecond)
 		}
-		require.Zero(t, seenOf(admission.Health{}, time.Now).BarredUntil)
+		require.Zero(t, seenOf(admission.Health{}, time.Now).BlockedUntil)
 	}
 }
 

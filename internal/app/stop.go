@@ -20,7 +20,7 @@ const (
 // there is ended, and the store outlives what writes to it.
 const (
 	phaseAPI         = "the API server"
-	phaseDispatcher  = "the dispatcher"
+	phaseStarter     = "the starter"
 	phaseWorker      = "the worker"
 	phaseRequests    = "the requests under way"
 	phaseSender      = "the sender"
@@ -44,7 +44,7 @@ func (a *App) push(name string, stop func(context.Context)) {
 	a.phases = append(a.phases, phase{name, stop})
 }
 
-// Stop ends everything within StopTime: the API, then the dispatcher, the worker, the
+// Stop ends everything within StopTime: the API, then the starter, the worker, the
 // requests under way, what writes to the store, and at last the connection to Temporal.
 // Meanwhile /readyz answers 503. What is not finished by then is found again by the next
 // start.

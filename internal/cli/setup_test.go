@@ -193,6 +193,6 @@ func (b *bundle) attempted(id string, number, status int, state webhook.State) {
 		step.Reason = "max_attempts"
 	}
 	tried.Outcome = outcome
-	_, err = b.store.Deliveries.Record(b.Context(), step)
+	_, err = b.store.Deliveries.RecordStep(b.Context(), step)
 	require.NoError(b, err)
 }

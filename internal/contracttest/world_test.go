@@ -220,7 +220,7 @@ func (w *world) make(tenant string, o contracttest.Operation) string {
 		if o.ID == "closeEndpointCircuit" { // like a worker
 			parsed, err := webhook.ParseEndpointID(id)
 			require.NoError(w, err)
-			require.NoError(w, w.store.EndpointHealth.WriteSeen(w.Context(), id, map[webhook.EndpointID]webhook.Seen{parsed: {Circuit: webhook.CircuitOpen}}))
+			require.NoError(w, w.store.EndpointHealth.WriteSeen(w.Context(), id, map[webhook.EndpointID]webhook.Observation{parsed: {Circuit: webhook.CircuitOpen}}))
 		}
 		return id
 	case "events":
@@ -273,7 +273,7 @@ func (w *world) giveUp(tenant, delivery string) {
 		Number: 1, Run: 1, StartedAt: time.Now().UTC().Truncate(time.Microsecond), Latency: time.Millisecond,
 		Outcome: retry.Outcome{Decision: retry.Permanent, Reason: retry.HTTPReason(http.StatusBadRequest), Status: http.StatusBadRequest},
 	}
-	_, err = w.store.Deliveries.Record(w.Context(), webhook.Step{
+	_, err = w.store.Deliveries.RecordStep(w.Context(), webhook.Step{
 		Ref: known.Ref, Attempt: tried, WorkflowID: known.WorkflowID,
 		Progress: webhook.Progress{Run: 1, Seq: 1, State: webhook.StateDeadLettered, Attempts: 1, RunAttempts: 1, GiveUpAt: known.GiveUpAt, Reason: "http_400"},
 	})

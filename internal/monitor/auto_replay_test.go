@@ -16,7 +16,7 @@ func (b *bundle) deadLetter(t *testing.T) webhook.DeliveryID {
 	accepted, err := b.own.Events.Accept(t.Context(), webhook.NewEvent{TenantID: "acme", Type: "order.paid", Payload: []byte("1")})
 	require.NoError(t, err)
 	start := accepted.Deliveries[0]
-	_, err = b.own.Deliveries.Record(t.Context(), webhook.Step{
+	_, err = b.own.Deliveries.RecordStep(t.Context(), webhook.Step{
 		Ref: start.Ref, Progress: webhook.Progress{Run: 1, Seq: 1, State: webhook.StateDeadLettered, Reason: "max_attempts", GiveUpAt: start.GiveUpAt},
 		WorkflowID: start.WorkflowID(),
 	})

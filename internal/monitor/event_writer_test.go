@@ -39,9 +39,9 @@ func TestDeadLettersAreAnnounced(t *testing.T) {
 	require.Equal(t, "acme", stored[0]["tenant_id"])
 	require.Equal(t, "acme@example.com", stored[0]["tenant_contact"])
 	require.Equal(t, "the delivery was given up after 7 attempts (http_400); it can be replayed", stored[1]["summary"])
-	require.Positive(t, m.dispatcher.Waiting(), "the dispatcher starts them")
+	require.Positive(t, m.starter.Waiting(), "the starter starts them")
 	require.Eventually(t, func() bool {
-		return m.metric(t, fmt.Sprintf(`everpost_notices_total{type=%q} 2`, webhook.EventDeadLettered))
+		return m.metric(t, fmt.Sprintf(`everpost_operational_events_total{type=%q} 2`, webhook.EventDeadLettered))
 	}, soon, time.Millisecond)
 }
 
@@ -52,7 +52,7 @@ func TestEventsAreBounded(t *testing.T) {
 	m := b.process(t)
 	b.answers(m, maxEvents+7, 400)
 	require.Equal(t, maxEvents, m.events.queue.remove(0))
-	require.True(t, m.metric(t, "everpost_notices_dropped_total 7"))
+	require.True(t, m.metric(t, "everpost_operational_events_dropped_total 7"))
 }
 
 // Of several errors, one temporary one is enough to try again; what an error wraps does
@@ -87,7 +87,7 @@ func TestEventsIgnoreFullQuotas(t *testing.T) {
 	b.answers(m, 5, 400)
 	require.Zero(t, m.events.writeAll(t.Context()))
 	require.Len(t, b.stored(t, webhook.EventDeadLettered), 5)
-	require.True(t, m.metric(t, "everpost_notices_dropped_total 0"))
+	require.True(t, m.metric(t, "everpost_operational_events_dropped_total 0"))
 }
 
 // A process that ends stores what it has gathered.
@@ -118,7 +118,7 @@ func TestEventsAreKeptWhilePostgreSQLIsAway(t *testing.T) {
 	b.answers(m, 1, 400)
 	require.Zero(t, m.events.writeAll(t.Context()))
 	require.Len(t, b.stored(t, webhook.EventDeadLettered), 4)
-	require.True(t, m.metric(t, "everpost_notices_dropped_total 1"))
+	require.True(t, m.metric(t, "everpost_operational_events_dropped_total 1"))
 }
 
 // An endpoint that is sent only operational events causes none itself.
@@ -133,5 +133,5 @@ func TestOperationalEndpointsCauseNoEvents(t *testing.T) {
 	require.Zero(t, m.events.writeAll(t.Context()))
 	require.Empty(t, b.stored(t, webhook.EventCircuitOpened))
 	require.Empty(t, b.stored(t, webhook.EventEndpointRecovered))
-	require.True(t, m.metric(t, "everpost_notices_dropped_total 0"))
+	require.True(t, m.metric(t, "everpost_operational_events_dropped_total 0"))
 }

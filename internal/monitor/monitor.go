@@ -22,9 +22,9 @@ const flushPatience = 2 * time.Second
 // Admission is what the admission of this process knows of its endpoints. Its times are by the database's clock.
 type Admission interface {
 	// State is how an endpoint is doing; false when the admission does not know it.
-	State(id webhook.EndpointID) (webhook.Seen, bool)
+	State(id webhook.EndpointID) (webhook.Observation, bool)
 	// EachUnhealthy calls visit with every endpoint that fails, is slow, recovers, or has requests waiting.
-	EachUnhealthy(visit func(webhook.EndpointID, webhook.Seen))
+	EachUnhealthy(visit func(webhook.EndpointID, webhook.Observation))
 	// Reset closes the circuit of an endpoint and forgets what its responses have shown.
 	Reset(id webhook.EndpointID)
 	Circuits

@@ -62,7 +62,7 @@ func (s *retryStorms) due(last map[webhook.EndpointID]time.Time, id webhook.Endp
 }
 
 // inRetryStorm reports whether the attempts of the last 15 minutes are a retry storm.
-func inRetryStorm(s *webhook.Seen) bool {
+func inRetryStorm(s *webhook.Observation) bool {
 	return s.Retries > stormRetries && s.RetryRatio() > stormRatio
 }
 

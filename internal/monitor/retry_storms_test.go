@@ -16,7 +16,7 @@ func TestInRetryStorm(t *testing.T) {
 		first, retries int
 		want           bool
 	}{{0, 0, false}, {0, 100, false}, {0, 101, true}, {20, 100, false}, {20, 101, true}, {21, 105, false}, {21, 106, true}, {1000, 5000, false}} {
-		require.Equal(t, c.want, inRetryStorm(&webhook.Seen{First: c.first, Retries: c.retries}), c)
+		require.Equal(t, c.want, inRetryStorm(&webhook.Observation{First: c.first, Retries: c.retries}), c)
 	}
 }
 

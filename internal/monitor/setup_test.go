@@ -16,10 +16,10 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/everpost/everpost/internal/admission"
-	"github.com/everpost/everpost/internal/dispatch"
 	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/postgrestest"
 	"github.com/everpost/everpost/internal/retry"
+	"github.com/everpost/everpost/internal/starter"
 	"github.com/everpost/everpost/internal/telemetry"
 	"github.com/everpost/everpost/internal/vault"
 	"github.com/everpost/everpost/internal/webhook"
@@ -98,10 +98,10 @@ func (b *bundle) now(t *testing.T) webhook.Endpoint {
 type process struct {
 	*Monitor
 
-	store      *postgres.DB
-	dispatcher *dispatch.Dispatcher
-	gate       *admission.Controller
-	metrics    *telemetry.Metrics
+	store   *postgres.DB
+	starter *starter.Starter
+	gate    *admission.Controller
+	metrics *telemetry.Metrics
 }
 
 // process makes one whose Monitor is not started.
@@ -111,8 +111,8 @@ func (b *bundle) process(t *testing.T) *process {
 	require.NoError(t, err)
 	t.Cleanup(c.Close)
 	m := &process{store: b.store(t), metrics: telemetry.NewMetrics("test")}
-	m.dispatcher = dispatch.New(dispatch.Config{Client: c, Logger: slog.New(slog.DiscardHandler)})
-	t.Cleanup(m.dispatcher.Stop)
+	m.starter = starter.New(starter.Config{Client: c, Logger: slog.New(slog.DiscardHandler)})
+	t.Cleanup(m.starter.Stop)
 	m.gate = admission.New(admission.Config{OnCircuitChange: func(c admission.CircuitChange) {
 		m.CircuitChanged(CircuitChange{
 			EndpointID: c.Endpoint, From: webhook.CircuitState(c.From.String()), To: webhook.CircuitState(c.To.String()), At: c.At, Why: c.Why,
@@ -120,7 +120,7 @@ func (b *bundle) process(t *testing.T) *process {
 	}})
 	m.Monitor = New(Config{
 		Admission: endpointStates{m.gate}, Endpoints: m.store.Endpoints.Cache(), Failures: m.store.EndpointHealth, Events: m.store.Events,
-		Starter: m.dispatcher,
+		Starter: m.starter,
 		Replays: m.store.Replays, Shared: m.store.EndpointHealth, Metrics: m.metrics, Logger: slog.New(slog.DiscardHandler), Now: m.store.Now, Owner: t.Name(),
 	})
 	return m
@@ -137,12 +137,12 @@ func closedPort(t *testing.T) string {
 // endpointStates is a gate as the Monitor sees it.
 type endpointStates struct{ *admission.Controller }
 
-func (s endpointStates) State(id webhook.EndpointID) (webhook.Seen, bool) {
+func (s endpointStates) State(id webhook.EndpointID) (webhook.Observation, bool) {
 	h := s.Health(id)
 	return seenOf(h), h != (admission.Health{})
 }
 
-func (s endpointStates) EachUnhealthy(visit func(webhook.EndpointID, webhook.Seen)) {
+func (s endpointStates) EachUnhealthy(visit func(webhook.EndpointID, webhook.Observation)) {
 	s.Controller.EachUnhealthy(func(id webhook.EndpointID, h admission.Health) { visit(id, seenOf(h)) })
 }
 
@@ -150,10 +150,10 @@ func (s endpointStates) CloseCircuit(id webhook.EndpointID, at time.Time) {
 	s.Controller.CloseCircuit(id, at)
 }
 
-func seenOf(h admission.Health) webhook.Seen {
-	return webhook.Seen{
-		Circuit: webhook.CircuitState(h.Circuit.String()), BarredUntil: h.BlockedUntil, BarredFor: h.BlockedFor,
-		WaitsFor: h.WaitsFor, Rate: h.Rate, Failed: h.Failed, First: h.First, Retries: h.Retries,
+func seenOf(h admission.Health) webhook.Observation {
+	return webhook.Observation{
+		Circuit: webhook.CircuitState(h.Circuit.String()), BlockedUntil: h.BlockedUntil, BlockReason: h.BlockedFor,
+		DeferReason: h.WaitsFor, Rate: h.Rate, Failed: h.Failed, First: h.First, Retries: h.Retries,
 	}
 }
 

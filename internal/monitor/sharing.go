@@ -23,7 +23,7 @@ const (
 // Shared is what the processes tell each other.
 type Shared interface {
 	// WriteSeen replaces what the process of this name sees. Other processes believe it for 30 s.
-	WriteSeen(ctx context.Context, owner string, seen map[webhook.EndpointID]webhook.Seen) error
+	WriteSeen(ctx context.Context, owner string, seen map[webhook.EndpointID]webhook.Observation) error
 	// CircuitClosings are those of the endpoints whose circuit a person has closed, and when.
 	CircuitClosings(ctx context.Context, of []webhook.EndpointID) (map[webhook.EndpointID]time.Time, error)
 }
@@ -80,7 +80,7 @@ func (s *sharing) withdraw(ctx context.Context) {
 }
 
 // write is not cut off when ctx ends: a write that was cut off might be carried out after a later one.
-func (s *sharing) write(ctx context.Context, seen map[webhook.EndpointID]webhook.Seen) error {
+func (s *sharing) write(ctx context.Context, seen map[webhook.EndpointID]webhook.Observation) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shareTimeout)
 	defer cancel()
 	return s.store.WriteSeen(ctx, s.owner, seen)
@@ -88,9 +88,9 @@ func (s *sharing) write(ctx context.Context, seen map[webhook.EndpointID]webhook
 
 // unhealthy is what the admission sees of unhealthy endpoints. When there are too many, those that are sent nothing come
 // first.
-func (s *sharing) unhealthy() map[webhook.EndpointID]webhook.Seen {
-	blocked, others := map[webhook.EndpointID]webhook.Seen{}, map[webhook.EndpointID]webhook.Seen{}
-	s.admission.EachUnhealthy(func(id webhook.EndpointID, seen webhook.Seen) {
+func (s *sharing) unhealthy() map[webhook.EndpointID]webhook.Observation {
+	blocked, others := map[webhook.EndpointID]webhook.Observation{}, map[webhook.EndpointID]webhook.Observation{}
+	s.admission.EachUnhealthy(func(id webhook.EndpointID, seen webhook.Observation) {
 		into := others
 		if seen.Rate == 0 {
 			into = blocked

@@ -32,9 +32,9 @@ func TestSharedHealthIsBounded(t *testing.T) {
 	got := s.unhealthy()
 	require.Len(t, got, maxShared)
 	for _, id := range blocked {
-		require.Equal(t, webhook.ReasonRetryAfter, got[id].WaitsFor)
-		require.Equal(t, webhook.ReasonRetryAfter, got[id].BarredFor)
-		require.WithinDuration(t, time.Now().Add(time.Hour), got[id].BarredUntil, time.Minute)
+		require.Equal(t, webhook.ReasonRetryAfter, got[id].DeferReason)
+		require.Equal(t, webhook.ReasonRetryAfter, got[id].BlockReason)
+		require.WithinDuration(t, time.Now().Add(time.Hour), got[id].BlockedUntil, time.Minute)
 	}
 }
 
@@ -76,7 +76,7 @@ func TestViewOfSeveralProcesses(t *testing.T) {
 	for _, v := range []*View{view, alone} {
 		h, err := v.Health(t.Context(), "acme", b.endpoint.ID)
 		require.NoError(t, err)
-		require.Equal(t, 10, h.Seen.Failed, "each process counts once")
+		require.Equal(t, 10, h.Observed.Failed, "each process counts once")
 		circuit, err := v.Circuit(t.Context(), "acme", b.endpoint.ID)
 		require.NoError(t, err)
 		require.Equal(t, webhook.CircuitOpen, circuit.Circuit)

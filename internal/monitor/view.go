@@ -11,8 +11,8 @@ import (
 // Healths reads what is stored about the health of endpoints. What the process of the name except has shared is left out.
 type Healths interface {
 	Health(ctx context.Context, tenantID string, id webhook.EndpointID, except string) (
-		webhook.Endpoint, webhook.Backlog, []webhook.Seen, error)
-	Seen(ctx context.Context, tenantID string, id webhook.EndpointID, except string) ([]webhook.Seen, error)
+		webhook.Endpoint, webhook.Backlog, []webhook.Observation, error)
+	Seen(ctx context.Context, tenantID string, id webhook.EndpointID, except string) ([]webhook.Observation, error)
 	CloseCircuit(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID) (webhook.ClosedCircuit, error)
 }
 
@@ -40,24 +40,24 @@ func (v *View) Health(ctx context.Context, tenantID string, id webhook.EndpointI
 		return webhook.Health{}, err
 	}
 	seen = v.withOwn(id, seen)
-	h := webhook.Health{Endpoint: e, Seen: webhook.Together(seen), Known: len(seen) > 0, Backlog: backlog}
+	h := webhook.Health{Endpoint: e, Observed: webhook.Aggregate(seen), Known: len(seen) > 0, Backlog: backlog}
 	if v.admission != nil && e.AutoTimeout {
-		h.Seen.Timeout = max(h.Seen.Timeout, v.Timeout(&e))
+		h.Observed.Timeout = max(h.Observed.Timeout, v.Timeout(&e))
 	}
 	return h, nil
 }
 
 // Circuit is the circuit of an endpoint.
-func (v *View) Circuit(ctx context.Context, tenantID string, id webhook.EndpointID) (webhook.Seen, error) {
+func (v *View) Circuit(ctx context.Context, tenantID string, id webhook.EndpointID) (webhook.Observation, error) {
 	seen, err := v.store.Seen(ctx, tenantID, id, v.owner)
 	if err != nil {
-		return webhook.Seen{}, err
+		return webhook.Observation{}, err
 	}
-	return webhook.Together(v.withOwn(id, seen)), nil
+	return webhook.Aggregate(v.withOwn(id, seen)), nil
 }
 
 // withOwn adds what the admission of this process sees.
-func (v *View) withOwn(id webhook.EndpointID, seen []webhook.Seen) []webhook.Seen {
+func (v *View) withOwn(id webhook.EndpointID, seen []webhook.Observation) []webhook.Observation {
 	if v.admission == nil {
 		return seen
 	}

@@ -17,11 +17,11 @@ func TestDeletingAnEndpointDoesNotWaitForItsDeliveries(t *testing.T) {
 	t.Parallel()
 	b := setupDelivery(t)
 	start := b.accept(t)
-	_, err := b.Record(t.Context(), stepOf(start, 1, webhook.StateRetrying))
+	_, err := b.RecordStep(t.Context(), stepOf(start, 1, webhook.StateRetrying))
 	require.NoError(t, err)
 	release := b.lockRow(t, start.DeliveryID)
 	require.NoError(t, b.DeleteEndpoint(t.Context(), testActor(), "acme", b.endpoint.ID))
-	asked, err := b.Unanswered(t.Context(), 10)
+	asked, err := b.TakeCommands(t.Context(), 10)
 	require.NoError(t, err)
 	require.Empty(t, asked)
 	release()
@@ -32,7 +32,7 @@ func TestDeletingAnEndpointDoesNotWaitForItsDeliveries(t *testing.T) {
 	defer maintenance.Wait()
 	defer end()
 	require.Eventually(t, func() bool {
-		asked, err = b.Unanswered(t.Context(), 10)
+		asked, err = b.TakeCommands(t.Context(), 10)
 		return err == nil && len(asked) == 1
 	}, eventually, poll)
 	require.Equal(t, webhook.ReasonEndpointDeleted, asked[0].Command.Reason)
@@ -42,7 +42,7 @@ func TestCancelLeftOpenAsksOnce(t *testing.T) {
 	t.Parallel()
 	b := setupDelivery(t)
 	start := b.accept(t)
-	_, err := b.Record(t.Context(), stepOf(start, 1, webhook.StateRetrying))
+	_, err := b.RecordStep(t.Context(), stepOf(start, 1, webhook.StateRetrying))
 	require.NoError(t, err)
 	require.NoError(t, b.cancelLeftOpen(t.Context()))
 	standing, err := b.Standing(t.Context(), start.DeliveryID)
@@ -85,7 +85,7 @@ func TestADeletedEndpointsHeldDeliveriesAreReleased(t *testing.T) {
 	require.NoError(t, b.DeleteEndpoint(t.Context(), testActor(), "acme", b.endpoint.ID))
 	for range 2 {
 		require.NoError(t, b.cancelLeftOpen(t.Context()))
-		unanswered, err := b.Unanswered(t.Context(), 10)
+		unanswered, err := b.TakeCommands(t.Context(), 10)
 		require.NoError(t, err)
 		_, err = b.login.Exec(t.Context(), `update deliveries set commanded_at = now() - interval '1 hour' where command <> 0`)
 		require.NoError(t, err) // so that they are handed out again
@@ -99,12 +99,12 @@ func TestADeletedEndpointsHeldDeliveriesAreReleased(t *testing.T) {
 		require.Len(t, query[int64](t, b.stores, `select command_id from deliveries where command <> 0 and command_id = 1`), 3)
 		require.Equal(t, len(held), b.count(t, "outbox"))
 	}
-	relayed, err := b.LeftBehind(t.Context(), 10)
+	relayed, err := b.TakeStarts(t.Context(), 10)
 	require.NoError(t, err)
 	require.ElementsMatch(t, held, startIDs(relayed))
 	for _, start := range relayed {
-		require.NotNil(t, start.Held)
-		require.Equal(t, webhook.StateHeld, start.Held.State)
+		require.NotNil(t, start.Resume)
+		require.Equal(t, webhook.StateHeld, start.Resume.State)
 	}
 }
 
@@ -135,7 +135,7 @@ func TestReplaysDoNotWaitForEachOthersConnections(t *testing.T) {
 	var starts [n]webhook.Start
 	for i := range starts {
 		starts[i] = b.accept(t)
-		_, err := b.Record(t.Context(), stepOf(starts[i], 1, webhook.StateDeadLettered))
+		_, err := b.RecordStep(t.Context(), stepOf(starts[i], 1, webhook.StateDeadLettered))
 		require.NoError(t, err)
 	}
 	b.Endpoints.cache.forgetAll()
@@ -161,7 +161,7 @@ func TestACancelIsNotOverwritten(t *testing.T) {
 	start := b.accept(t)
 	retrying := stepOf(start, 1, webhook.StateRetrying)
 	retrying.DueAt = time.Now().Add(time.Hour)
-	_, err := b.Record(t.Context(), retrying)
+	_, err := b.RecordStep(t.Context(), retrying)
 	require.NoError(t, err)
 	_, _, err = b.command(t, start.DeliveryID, webhook.CommandRetry)
 	require.NoError(t, err)

@@ -15,9 +15,9 @@ import (
 // claiming is a claim in the group commit, with the results of its flush.
 type claiming struct {
 	claim    webhook.Claim
-	granted  bool             // result
-	standing webhook.Standing // result
-	payload  storedPayload    // result
+	granted  bool                   // result
+	standing webhook.DeliveryStatus // result
+	payload  storedPayload          // result
 }
 
 // storedPayload is an event's content as it is stored; zero once retention has removed it.
@@ -36,13 +36,13 @@ func (c *claiming) tenant() string { return c.claim.TenantID }
 // Not granted: either the standing is after the claimant's (the outcome is known
 // already, or another run has begun), or it is the same and OwnedUntil is set.
 // A payload that retention has removed is nil.
-func (s *Deliveries) Begin(ctx context.Context, c webhook.Claim) (webhook.Begun, error) {
+func (s *Deliveries) Claim(ctx context.Context, c webhook.Claim) (webhook.ClaimResult, error) {
 	item := &claiming{claim: c}
 	if err := s.claims.Do(ctx, item); err != nil {
-		return webhook.Begun{}, err
+		return webhook.ClaimResult{}, err
 	}
-	return webhook.Begun{
-		Granted: item.granted, Standing: item.standing, Payload: item.payload.bytes, SHA256: item.payload.sum, EventAt: item.payload.created,
+	return webhook.ClaimResult{
+		Granted: item.granted, Status: item.standing, Payload: item.payload.bytes, SHA256: item.payload.sum, EventAt: item.payload.created,
 	}, nil
 }
 
@@ -91,7 +91,7 @@ func (s *Deliveries) flushClaims(ctx context.Context, items []*claiming) error {
 	events := valuesOf(claims, func(c *webhook.Claim) [16]byte { return c.EventID })
 
 	batch := &pgx.Batch{}
-	granted := make(map[webhook.DeliveryID]webhook.Standing, len(items))
+	granted := make(map[webhook.DeliveryID]webhook.DeliveryStatus, len(items))
 	kept := make([][16]byte, 0, len(claims))
 	for _, c := range claims {
 		if c.KeepOutbox {
@@ -100,7 +100,7 @@ func (s *Deliveries) flushClaims(ctx context.Context, items []*claiming) error {
 	}
 	batch.Queue(claimAttempt, append(claimRows.args(claims), kept)...).
 		Query(func(rows pgx.Rows) error { return readStandings(rows, granted) })
-	standings, owned := make(map[webhook.DeliveryID]webhook.Standing, len(items)), map[webhook.DeliveryID]time.Time{}
+	standings, owned := make(map[webhook.DeliveryID]webhook.DeliveryStatus, len(items)), map[webhook.DeliveryID]time.Time{}
 	batch.Queue(`select `+standingColumns+` from deliveries d where id = any($1)`, ids).
 		Query(func(rows pgx.Rows) error { return readStandings(rows, standings) })
 	batch.Queue(selectOwned, ids).

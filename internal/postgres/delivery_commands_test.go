@@ -25,11 +25,11 @@ func TestCommandIsFoundByTheNextStep(t *testing.T) {
 	require.Equal(t, int64(1), c.ID)
 	require.Equal(t, 1, b.count(t, "outbox"), "the delivery is still to be begun")
 
-	begun, err := b.Begin(t.Context(), claimOf(start, 0, "me", time.Minute))
+	begun, err := b.Claim(t.Context(), claimOf(start, 0, "me", time.Minute))
 	require.NoError(t, err)
-	require.Equal(t, webhook.PendingCommand{ID: 1, Command: webhook.CommandCancel, Reason: "because"}, begun.Standing.Command)
+	require.Equal(t, webhook.PendingCommand{ID: 1, Command: webhook.CommandCancel, Reason: "because"}, begun.Status.Command)
 
-	standing, err := b.Record(t.Context(), stepOf(start, 1, webhook.StateRetrying))
+	standing, err := b.RecordStep(t.Context(), stepOf(start, 1, webhook.StateRetrying))
 	require.NoError(t, err)
 	require.Equal(t, webhook.CommandCancel, standing.Command.Command)
 
@@ -39,12 +39,12 @@ func TestCommandIsFoundByTheNextStep(t *testing.T) {
 
 	step := stepOf(start, 2, webhook.StateRetrying)
 	step.CommandDone = 1
-	standing, err = b.Record(t.Context(), step)
+	standing, err = b.RecordStep(t.Context(), step)
 	require.NoError(t, err)
 	require.Equal(t, int64(2), standing.Command.ID, "the second has not been seen yet")
 	step = stepOf(start, 3, webhook.StateRetrying)
 	step.CommandDone = 2
-	standing, err = b.Record(t.Context(), step)
+	standing, err = b.RecordStep(t.Context(), step)
 	require.NoError(t, err)
 	require.Equal(t, webhook.CommandNone, standing.Command.Command)
 }
@@ -55,7 +55,7 @@ func TestCommandsAreTakenByState(t *testing.T) {
 	for _, state := range webhook.States() {
 		for _, c := range []webhook.Command{webhook.CommandCancel, webhook.CommandRetry, webhook.CommandReplay, webhook.CommandDiscard} {
 			start := b.accept(t)
-			_, err := b.Record(t.Context(), stepOf(start, 1, state))
+			_, err := b.RecordStep(t.Context(), stepOf(start, 1, state))
 			require.NoError(t, err)
 			d, _, err := b.command(t, start.DeliveryID, c)
 			if c.TakenIn(state, false) || c == webhook.CommandCancel && state == webhook.StateCancelled { // repeated
@@ -78,7 +78,7 @@ func TestRestingClearsWhatWasAsked(t *testing.T) {
 		start := b.accept(t)
 		_, _, err := b.command(t, start.DeliveryID, webhook.CommandCancel)
 		require.NoError(t, err)
-		standing, err := b.Record(t.Context(), stepOf(start, 1, state))
+		standing, err := b.RecordStep(t.Context(), stepOf(start, 1, state))
 		require.NoError(t, err)
 		require.Equal(t, state.Open(), standing.Command.Command == webhook.CommandCancel, state)
 	}
@@ -90,7 +90,7 @@ func TestReplayOpensARun(t *testing.T) {
 	start := b.accept(t)
 	step := stepOf(start, 4, webhook.StateDeadLettered)
 	step.Attempts, step.RunAttempts, step.Reason = 3, 3, "max_attempts"
-	_, err := b.Record(t.Context(), step)
+	_, err := b.RecordStep(t.Context(), step)
 	require.NoError(t, err)
 
 	d, _, err := b.command(t, start.DeliveryID, webhook.CommandReplay)
@@ -106,13 +106,13 @@ func TestReplayOpensARun(t *testing.T) {
 
 	_, err = b.login.Exec(t.Context(), `update outbox set relay_at = now()`)
 	require.NoError(t, err)
-	left, err := b.LeftBehind(t.Context(), 10)
+	left, err := b.TakeStarts(t.Context(), 10)
 	require.NoError(t, err)
 	require.Len(t, left, 1, "carried to the engine as surely as a new event")
 	require.Equal(t, 2, left[0].Run)
 
 	late := stepOf(start, 9, webhook.StateDiscarded) // of the run that is over
-	standing, err := b.Record(t.Context(), late)
+	standing, err := b.RecordStep(t.Context(), late)
 	require.NoError(t, err)
 	require.Equal(t, d.Progress, standing.Progress)
 
@@ -125,7 +125,7 @@ func TestReplayToADeletedEndpointIsRefused(t *testing.T) {
 	t.Parallel()
 	b := setupDelivery(t)
 	start := b.accept(t)
-	_, err := b.Record(t.Context(), stepOf(start, 1, webhook.StateDeadLettered))
+	_, err := b.RecordStep(t.Context(), stepOf(start, 1, webhook.StateDeadLettered))
 	require.NoError(t, err)
 	require.NoError(t, b.DeleteEndpoint(t.Context(), testActor(), "acme", b.endpoint.ID))
 	_, _, err = b.command(t, start.DeliveryID, webhook.CommandReplay)
@@ -139,18 +139,18 @@ func TestDeletingAnEndpointAsksItsOpenDeliveriesToEnd(t *testing.T) {
 	t.Parallel()
 	b := setupDelivery(t)
 	open, dead := b.accept(t), b.accept(t)
-	_, err := b.Record(t.Context(), stepOf(open, 1, webhook.StateRetrying))
+	_, err := b.RecordStep(t.Context(), stepOf(open, 1, webhook.StateRetrying))
 	require.NoError(t, err)
-	_, err = b.Record(t.Context(), stepOf(dead, 1, webhook.StateDeadLettered))
+	_, err = b.RecordStep(t.Context(), stepOf(dead, 1, webhook.StateDeadLettered))
 	require.NoError(t, err)
 	require.NoError(t, b.DeleteEndpoint(t.Context(), testActor(), "acme", b.endpoint.ID))
 
-	asked, err := b.Unanswered(t.Context(), 10)
+	asked, err := b.TakeCommands(t.Context(), 10)
 	require.NoError(t, err)
 	require.Len(t, asked, 1)
 	require.Equal(t, open.DeliveryID, asked[0].Delivery.DeliveryID)
 	require.Equal(t, webhook.PendingCommand{ID: 1, Command: webhook.CommandCancel, Reason: webhook.ReasonEndpointDeleted}, asked[0].Command)
-	asked, err = b.Unanswered(t.Context(), 10)
+	asked, err = b.TakeCommands(t.Context(), 10)
 	require.NoError(t, err)
 	require.Empty(t, asked, "not handed out again for a while")
 }
@@ -172,15 +172,15 @@ func TestLeftBehind(t *testing.T) {
 	for range 5 {
 		b.accept(t)
 	}
-	left, err := b.LeftBehind(t.Context(), 10)
+	left, err := b.TakeStarts(t.Context(), 10)
 	require.NoError(t, err)
 	require.Empty(t, left, "too young: its own process is at it")
 	_, err = b.login.Exec(t.Context(), `update outbox set relay_at = now()`)
 	require.NoError(t, err)
-	first, err := b.LeftBehind(t.Context(), 3)
+	first, err := b.TakeStarts(t.Context(), 3)
 	require.NoError(t, err)
 	require.Len(t, first, 3)
-	second, err := openStore(t, b.address).LeftBehind(t.Context(), 10)
+	second, err := openStore(t, b.address).TakeStarts(t.Context(), 10)
 	require.NoError(t, err)
 	require.Len(t, second, 2)
 	for _, start := range append(first, second...) {
@@ -203,7 +203,7 @@ func TestListDeliveriesSeesPendingAndRecordedOnce(t *testing.T) {
 	}
 	dead := stepOf(starts[1], 1, webhook.StateDeadLettered)
 	dead.Reason, dead.Attempt = "http_400", attemptOf(1, 1, 400)
-	_, err := b.Record(t.Context(), dead)
+	_, err := b.RecordStep(t.Context(), dead)
 	require.NoError(t, err)
 	_, _, err = b.command(t, starts[2].DeliveryID, webhook.CommandCancel) // a row and an outbox row
 	require.NoError(t, err)
@@ -248,7 +248,7 @@ func TestHeldIsRetriedWhenItsEndpointIsActive(t *testing.T) {
 	b := setupDelivery(t)
 	start := b.accept(t)
 	step := stepOf(start, 1, webhook.StateHeld)
-	_, err := b.Record(t.Context(), step)
+	_, err := b.RecordStep(t.Context(), step)
 	require.NoError(t, err)
 	for _, state := range []webhook.EndpointState{webhook.EndpointPaused, webhook.EndpointDisabled} {
 		_, err = b.Pool().Exec(t.Context(), `update endpoints set state = $1, version = version + 1`, int16(state))
@@ -286,7 +286,7 @@ func TestRescheduleIsBoundedByTheGiveUpTime(t *testing.T) {
 		start := b.accept(t)
 		step := stepOf(start, 1, test.state)
 		step.DueAt = start.CreatedAt.Add(time.Hour)
-		_, err := b.Record(t.Context(), step)
+		_, err := b.RecordStep(t.Context(), step)
 		require.NoError(t, err)
 		asked := webhook.PendingCommand{Command: webhook.CommandReschedule, At: step.GiveUpAt.Add(test.after)}
 		_, c, err := b.Command(t.Context(), testActor(), "acme", start.DeliveryID, asked)
@@ -309,7 +309,7 @@ func TestCommandsAreToldLessAndLessOften(t *testing.T) {
 	t.Parallel()
 	b := setupDelivery(t)
 	start := b.accept(t)
-	_, err := b.Record(t.Context(), stepOf(start, 1, webhook.StateRetrying))
+	_, err := b.RecordStep(t.Context(), stepOf(start, 1, webhook.StateRetrying))
 	require.NoError(t, err)
 	ask := func() {
 		t.Helper()
@@ -319,11 +319,11 @@ func TestCommandsAreToldLessAndLessOften(t *testing.T) {
 	told := func(after time.Duration) (times []int) {
 		t.Helper()
 		b.change(t, `update deliveries set commanded_at = commanded_at - $1::bigint * interval '1 microsecond'`, after.Microseconds())
-		found, err := b.Unanswered(t.Context(), 10)
+		found, err := b.TakeCommands(t.Context(), 10)
 		require.NoError(t, err)
 		for _, c := range found {
 			require.Equal(t, webhook.CommandRetry, c.Command.Command)
-			times = append(times, c.Told)
+			times = append(times, c.Signalled)
 		}
 		return times
 	}

@@ -39,7 +39,7 @@ func TestOverdue(t *testing.T) {
 		start.GiveUpAt = test.giveUp
 		step := stepOf(start, 1, test.state)
 		step.DueAt = test.due
-		_, err := b.Record(t.Context(), step)
+		_, err := b.RecordStep(t.Context(), step)
 		require.NoError(t, err, name)
 		if test.claimed != 0 {
 			_, err := b.Pool().Exec(t.Context(), `update deliveries set owner = gen_random_uuid(), owner_until = $2 where id = $1`,
@@ -92,7 +92,7 @@ func TestExpired(t *testing.T) {
 		{webhook.StateRetrying, keep + expiredAfter + time.Minute},
 	} {
 		start := b.accept(t)
-		_, err := b.Record(t.Context(), stepOf(start, 1, test.state))
+		_, err := b.RecordStep(t.Context(), stepOf(start, 1, test.state))
 		require.NoError(t, err)
 		_, err = b.Pool().Exec(t.Context(), `update deliveries set completed_at = $2 where id = $1`, start.DeliveryID, time.Now().Add(-test.age))
 		require.NoError(t, err)
@@ -120,7 +120,7 @@ func TestRelayIsPatient(t *testing.T) {
 	for _, want := range []time.Duration{15, 30, 60, 120, 240, 480, 480} {
 		_, err := b.Pool().Exec(t.Context(), `update outbox set relay_at = now()`)
 		require.NoError(t, err)
-		starts, err := b.LeftBehind(t.Context(), 10)
+		starts, err := b.TakeStarts(t.Context(), 10)
 		require.NoError(t, err)
 		require.Len(t, starts, 1)
 		var until float64

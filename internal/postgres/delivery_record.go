@@ -16,7 +16,7 @@ import (
 // recording is a step in the group commit, with the result of its flush.
 type recording struct {
 	step     webhook.Step
-	standing webhook.Standing // result
+	standing webhook.DeliveryStatus // result
 }
 
 func (r *recording) tenant() string { return r.step.TenantID }
@@ -33,10 +33,10 @@ func (r *recording) tenant() string { return r.step.TenantID }
 // An end that no attempt brought about (cancelled, dead-lettered, discarded) is
 // refused while another process than step.Owner holds the right to send: its POST
 // may just be succeeding. The standing's OwnedUntil then says when to try again.
-func (s *Deliveries) Record(ctx context.Context, step webhook.Step) (webhook.Standing, error) {
+func (s *Deliveries) RecordStep(ctx context.Context, step webhook.Step) (webhook.DeliveryStatus, error) {
 	r := &recording{step: step}
 	if err := s.records.Do(ctx, r); err != nil {
-		return webhook.Standing{}, err
+		return webhook.DeliveryStatus{}, err
 	}
 	return r.standing, nil
 }
@@ -63,7 +63,7 @@ func (s *Deliveries) flushRecords(ctx context.Context, items []*recording) error
 		}
 	}
 	batch := &pgx.Batch{}
-	standings := make(map[webhook.DeliveryID]webhook.Standing, len(highest))
+	standings := make(map[webhook.DeliveryID]webhook.DeliveryStatus, len(highest))
 	kept := make([][16]byte, 0, len(steps))
 	for i := range steps {
 		if steps[i].KeepOutbox {
@@ -104,7 +104,7 @@ func waitsForClaim(s *webhook.Step) bool { return s.Attempt == nil && s.State > 
 
 // readRefused reads the standing of the deliveries whose step was not applied, and
 // until when a process has the right to send them.
-func (s *Deliveries) readRefused(ctx context.Context, items []*recording, standings map[webhook.DeliveryID]webhook.Standing,
+func (s *Deliveries) readRefused(ctx context.Context, items []*recording, standings map[webhook.DeliveryID]webhook.DeliveryStatus,
 ) (owned map[webhook.DeliveryID]time.Time, err error) {
 	var refused [][16]byte
 	owned = map[webhook.DeliveryID]time.Time{}
@@ -130,14 +130,14 @@ const standingColumns = `d.id, d.run, d.seq, d.state, d.reason, d.attempts, d.ru
 // takeOver is the workflow of the delivery after a statement that names one: within a
 // run a workflow of the delivery's own takes it from a shared one, and none takes it
 // back, or from another shared one. A shared one that holds it leaves it without a workflow.
-const takeOver = `case when excluded.run > d.run or d.workflow_id = '' or starts_with(excluded.workflow_id, '` + webhook.OwnWorkflow + `')
-	or excluded.workflow_id = '' and not starts_with(d.workflow_id, '` + webhook.OwnWorkflow + `')
+const takeOver = `case when excluded.run > d.run or d.workflow_id = '' or starts_with(excluded.workflow_id, '` + webhook.OwnWorkflowPrefix + `')
+	or excluded.workflow_id = '' and not starts_with(d.workflow_id, '` + webhook.OwnWorkflowPrefix + `')
 	then excluded.workflow_id else d.workflow_id end`
 
-func readStandings(rows pgx.Rows, into map[webhook.DeliveryID]webhook.Standing) error {
+func readStandings(rows pgx.Rows, into map[webhook.DeliveryID]webhook.DeliveryStatus) error {
 	var (
 		id             [16]byte
-		st             webhook.Standing
+		st             webhook.DeliveryStatus
 		delay          int64
 		state, command int16
 		due, at        *time.Time
@@ -156,8 +156,8 @@ func readStandings(rows pgx.Rows, into map[webhook.DeliveryID]webhook.Standing) 
 }
 
 // Standing is the stored standing of a delivery; CodeNotFound before its first step.
-func (s *Deliveries) Standing(ctx context.Context, id webhook.DeliveryID) (webhook.Standing, error) {
-	found := map[webhook.DeliveryID]webhook.Standing{}
+func (s *Deliveries) Standing(ctx context.Context, id webhook.DeliveryID) (webhook.DeliveryStatus, error) {
+	found := map[webhook.DeliveryID]webhook.DeliveryStatus{}
 	err := s.asWorker().withConn(ctx, "read a standing", func(ctx context.Context, conn querier) error {
 		rows, err := conn.Query(ctx, `select `+standingColumns+` from deliveries d where id = $1`, id)
 		if err != nil {
@@ -166,11 +166,11 @@ func (s *Deliveries) Standing(ctx context.Context, id webhook.DeliveryID) (webho
 		return readStandings(rows, found)
 	})
 	if err != nil {
-		return webhook.Standing{}, err
+		return webhook.DeliveryStatus{}, err
 	}
 	st, ok := found[id]
 	if !ok {
-		return webhook.Standing{}, webhook.NotFound("delivery")
+		return webhook.DeliveryStatus{}, webhook.NotFound("delivery")
 	}
 	return st, nil
 }

@@ -44,17 +44,17 @@ func TestFirstRecordEndsTheOutboxRow(t *testing.T) {
 		"attempt": func(start webhook.Start) {
 			step := stepOf(start, 1, webhook.StateDelivered)
 			step.Attempt = attemptOf(1, 1, 200)
-			_, err := b.Record(t.Context(), step)
+			_, err := b.RecordStep(t.Context(), step)
 			require.NoError(t, err)
 		},
 		"deferral": func(start webhook.Start) {
 			step := stepOf(start, 1, webhook.StatePending)
 			step.DueAt = time.Now().Add(time.Hour)
-			_, err := b.Record(t.Context(), step)
+			_, err := b.RecordStep(t.Context(), step)
 			require.NoError(t, err)
 		},
 		"claim": func(start webhook.Start) {
-			begun, err := b.Begin(t.Context(), claimOf(start, 0, "me", time.Minute))
+			begun, err := b.Claim(t.Context(), claimOf(start, 0, "me", time.Minute))
 			require.NoError(t, err)
 			require.True(t, begun.Granted)
 		},
@@ -74,7 +74,7 @@ func TestRecordedAttemptIsReadBack(t *testing.T) {
 	step.Attempts, step.RunAttempts, step.Delay = 1, 1, time.Second
 	step.DueAt = time.Now().Add(time.Second).UTC().Truncate(time.Microsecond)
 	step.Attempt = attemptOf(1, 1, 503)
-	standing, err := b.Record(t.Context(), step)
+	standing, err := b.RecordStep(t.Context(), step)
 	require.NoError(t, err)
 	require.Equal(t, step.Progress, standing.Progress)
 
@@ -117,12 +117,12 @@ func TestRecordOnlyMovesForward(t *testing.T) {
 				start := b.accept(t)
 				before := stepOf(start, 5, from)
 				before.Run = 2
-				_, err := b.Record(t.Context(), before)
+				_, err := b.RecordStep(t.Context(), before)
 				require.NoError(t, err)
 
 				step := stepOf(start, move.seq, to)
 				step.Run = move.run
-				standing, err := b.Record(t.Context(), step)
+				standing, err := b.RecordStep(t.Context(), step)
 				require.NoError(t, err)
 
 				left := !from.Final() && (from != webhook.StateDeadLettered || to == webhook.StateDiscarded)
@@ -182,7 +182,7 @@ func TestRecordsSideBySideDoNotDeadlock(t *testing.T) {
 				for i := range starts {
 					start := starts[(i*7+lane*3+round)%len(starts)]
 					inner.Go(func() {
-						_, err := s.Record(context.WithoutCancel(t.Context()), stepOf(start, lane*10+round+1, webhook.StateRetrying))
+						_, err := s.RecordStep(context.WithoutCancel(t.Context()), stepOf(start, lane*10+round+1, webhook.StateRetrying))
 						if err != nil {
 							t.Errorf("record: %v", err)
 						}
@@ -204,9 +204,9 @@ func TestRecordsSideBySideDoNotDeadlock(t *testing.T) {
 func TestClaims(t *testing.T) {
 	t.Parallel()
 	b := setupDelivery(t)
-	begin := func(t *testing.T, c webhook.Claim) webhook.Begun {
+	begin := func(t *testing.T, c webhook.Claim) webhook.ClaimResult {
 		t.Helper()
-		begun, err := b.Begin(t.Context(), c)
+		begun, err := b.Claim(t.Context(), c)
 		require.NoError(t, err)
 		return begun
 	}
@@ -217,7 +217,7 @@ func TestClaims(t *testing.T) {
 		require.True(t, begun.Granted)
 		require.Equal(t, `{"order": 17}`, string(begun.Payload))
 		require.Len(t, begun.SHA256, 32)
-		require.Equal(t, webhook.Progress{Run: 1, GiveUpAt: start.GiveUpAt}, begun.Standing.Progress)
+		require.Equal(t, webhook.Progress{Run: 1, GiveUpAt: start.GiveUpAt}, begun.Status.Progress)
 		require.True(t, begin(t, claimOf(start, 0, "me", time.Minute)).Granted, "ours is granted again")
 	})
 	t.Run("a foreign one is not, until it has run out", func(t *testing.T) {
@@ -226,7 +226,7 @@ func TestClaims(t *testing.T) {
 		require.True(t, begin(t, claimOf(start, 0, "me", time.Minute)).Granted)
 		refused := begin(t, claimOf(start, 0, "you", time.Minute))
 		require.False(t, refused.Granted)
-		require.WithinDuration(t, time.Now().Add(time.Minute), refused.Standing.OwnedUntil, 10*time.Second)
+		require.WithinDuration(t, time.Now().Add(time.Minute), refused.Status.OwnedUntil, 10*time.Second)
 		_, err := b.login.Exec(t.Context(), `update deliveries set owner_until = now() - interval '1 second' where id = $1`, start.DeliveryID)
 		require.NoError(t, err)
 		require.True(t, begin(t, claimOf(start, 0, "you", time.Minute)).Granted)
@@ -236,23 +236,23 @@ func TestClaims(t *testing.T) {
 		t.Parallel()
 		start := b.accept(t)
 		step := stepOf(start, 1, webhook.StateDelivered)
-		_, err := b.Record(t.Context(), step)
+		_, err := b.RecordStep(t.Context(), step)
 		require.NoError(t, err)
 		begun := begin(t, claimOf(start, 0, "me", time.Minute))
 		require.False(t, begun.Granted)
-		require.Equal(t, step.Progress, begun.Standing.Progress)
-		require.Zero(t, begun.Standing.OwnedUntil)
+		require.Equal(t, step.Progress, begun.Status.Progress)
+		require.Zero(t, begun.Status.OwnedUntil)
 	})
 	t.Run("the attempt's record frees it", func(t *testing.T) {
 		t.Parallel()
 		start := b.accept(t)
 		require.True(t, begin(t, claimOf(start, 0, "me", time.Minute)).Granted)
-		_, err := b.Record(t.Context(), stepOf(start, 1, webhook.StatePending))
+		_, err := b.RecordStep(t.Context(), stepOf(start, 1, webhook.StatePending))
 		require.NoError(t, err)
 		require.False(t, begin(t, claimOf(start, 1, "you", time.Minute)).Granted, "a fault that is noted beside a request does not")
 		step := stepOf(start, 2, webhook.StateRetrying)
 		step.Attempt = attemptOf(1, 1, 503)
-		_, err = b.Record(t.Context(), step)
+		_, err = b.RecordStep(t.Context(), step)
 		require.NoError(t, err)
 		require.True(t, begin(t, claimOf(start, 2, "you", time.Minute)).Granted)
 	})
@@ -267,7 +267,7 @@ func TestClaims(t *testing.T) {
 			)
 			for i, s := range []*stores{b.stores, other} {
 				all.Go(func() {
-					begun, err := s.Begin(context.WithoutCancel(t.Context()), claimOf(start, 0, []string{"me", "you"}[i], time.Minute))
+					begun, err := s.Claim(context.WithoutCancel(t.Context()), claimOf(start, 0, []string{"me", "you"}[i], time.Minute))
 					granted[i] = err == nil && begun.Granted
 				})
 			}
@@ -301,15 +301,15 @@ func TestAnEndWaitsForAForeignClaim(t *testing.T) {
 	for _, end := range []webhook.State{webhook.StateCancelled, webhook.StateDeadLettered} {
 		claimed := func(span time.Duration) webhook.Start {
 			start := b.accept(t)
-			begun, err := b.Begin(t.Context(), claimOf(start, 0, "them", span))
+			begun, err := b.Claim(t.Context(), claimOf(start, 0, "them", span))
 			require.NoError(t, err)
 			require.True(t, begun.Granted)
 			return start
 		}
-		record := func(start webhook.Start, owner string) webhook.Standing {
+		record := func(start webhook.Start, owner string) webhook.DeliveryStatus {
 			step := stepOf(start, 1, end)
 			step.Owner = owner
-			standing, err := b.Record(t.Context(), step)
+			standing, err := b.RecordStep(t.Context(), step)
 			require.NoError(t, err)
 			return standing
 		}
@@ -320,7 +320,7 @@ func TestAnEndWaitsForAForeignClaim(t *testing.T) {
 
 		delivered := stepOf(start, 1, webhook.StateDelivered)
 		delivered.Owner, delivered.Attempt = "them", attemptOf(1, 1, 200)
-		standing, err := b.Record(t.Context(), delivered)
+		standing, err := b.RecordStep(t.Context(), delivered)
 		require.NoError(t, err)
 		require.Equal(t, webhook.StateDelivered, standing.State)
 		adopted := record(start, "me")
@@ -345,12 +345,12 @@ func TestAnEndAsFirstRecordLeavesNoClaim(t *testing.T) {
 	start := b.accept(t)
 	end := stepOf(start, 1, webhook.StateDeadLettered)
 	end.Owner = "me"
-	_, err := b.Record(t.Context(), end)
+	_, err := b.RecordStep(t.Context(), end)
 	require.NoError(t, err)
 	_, _, err = b.command(t, start.DeliveryID, webhook.CommandReplay)
 	require.NoError(t, err)
 	start.Run = 2
-	begun, err := b.Begin(t.Context(), claimOf(start, 0, "them", time.Minute))
+	begun, err := b.Claim(t.Context(), claimOf(start, 0, "them", time.Minute))
 	require.NoError(t, err)
 	require.True(t, begun.Granted)
 }
@@ -363,12 +363,12 @@ func TestAttemptsAreNotForgotten(t *testing.T) {
 	start := b.accept(t)
 	step := stepOf(start, 1, webhook.StateDelivered)
 	step.Attempts, step.Attempt = 1, attemptOf(1, 1, 200)
-	_, err := b.Record(t.Context(), step)
+	_, err := b.RecordStep(t.Context(), step)
 	require.NoError(t, err)
 	_, _, err = b.command(t, start.DeliveryID, webhook.CommandReplay)
 	require.NoError(t, err)
 	start.Run = 2
-	standing, err := b.Record(t.Context(), stepOf(start, 1, webhook.StateHeld))
+	standing, err := b.RecordStep(t.Context(), stepOf(start, 1, webhook.StateHeld))
 	require.NoError(t, err)
 	require.Equal(t, webhook.StateHeld, standing.State)
 	require.Equal(t, 1, standing.Attempts)

@@ -14,7 +14,7 @@ const (
 	nobody = ""
 	one    = "fanout/evt_1/aaaa"
 	other  = "fanout/evt_1/bbbb"
-	own    = webhook.OwnWorkflow + "evt_1/ep_1"
+	own    = webhook.OwnWorkflowPrefix + "evt_1/ep_1"
 )
 
 // Over the whole space: who goes on with a delivery after a step or a claim. Within a
@@ -33,7 +33,7 @@ func TestTakeOver(t *testing.T) {
 				start := b.accept(t)
 				step := stepOf(start, 1, webhook.StateRetrying)
 				step.WorkflowID = holder
-				standing, err := b.Record(t.Context(), step)
+				standing, err := b.RecordStep(t.Context(), step)
 				require.NoError(t, err)
 				require.Equal(t, holder, standing.WorkflowID)
 				return start
@@ -45,7 +45,7 @@ func TestTakeOver(t *testing.T) {
 				if withAttempt {
 					step.Attempt = attemptOf(1, 1, 503)
 				}
-				standing, err := b.Record(t.Context(), step)
+				standing, err := b.RecordStep(t.Context(), step)
 				require.NoError(t, err)
 				require.Equal(t, after, standing.WorkflowID, "a step of %q after %q", writer, holder)
 				require.Equal(t, 2, standing.Seq, "who does not own it has its step recorded all the same")
@@ -54,7 +54,7 @@ func TestTakeOver(t *testing.T) {
 			leaving := held()
 			gone := stepOf(leaving, 2, webhook.StateHeld)
 			gone.WorkflowID = nobody
-			standing, err := b.Record(t.Context(), gone)
+			standing, err := b.RecordStep(t.Context(), gone)
 			require.NoError(t, err)
 			if holder == own {
 				require.Equal(t, own, standing.WorkflowID, "what a shared workflow says comes too late")
@@ -65,30 +65,30 @@ func TestTakeOver(t *testing.T) {
 			start := held()
 			late := stepOf(start, 1, webhook.StateRetrying)
 			late.WorkflowID = writer
-			standing, err = b.Record(t.Context(), late)
+			standing, err = b.RecordStep(t.Context(), late)
 			require.NoError(t, err)
 			require.Equal(t, holder, standing.WorkflowID, "a step that is not applied tells nothing")
 
 			next := stepOf(start, 0, webhook.StatePending)
 			next.Run, next.WorkflowID = 2, writer
-			standing, err = b.Record(t.Context(), next)
+			standing, err = b.RecordStep(t.Context(), next)
 			require.NoError(t, err)
 			require.Equal(t, writer, standing.WorkflowID, "a later run is its writer's, after %q", holder)
 
 			start = held()
 			claim := claimOf(start, 1, "me", time.Minute)
 			claim.WorkflowID = writer
-			begun, err := b.Begin(t.Context(), claim)
+			begun, err := b.Claim(t.Context(), claim)
 			require.NoError(t, err)
 			require.True(t, begun.Granted)
-			require.Equal(t, after, begun.Standing.WorkflowID, "a claim of %q after %q", writer, holder)
+			require.Equal(t, after, begun.Status.WorkflowID, "a claim of %q after %q", writer, holder)
 
 			claim.Owner = "you"
 			claim.WorkflowID = own
-			begun, err = b.Begin(t.Context(), claim)
+			begun, err = b.Claim(t.Context(), claim)
 			require.NoError(t, err)
 			require.False(t, begun.Granted)
-			require.Equal(t, after, begun.Standing.WorkflowID, "a claim that is not granted tells nothing")
+			require.Equal(t, after, begun.Status.WorkflowID, "a claim that is not granted tells nothing")
 		}
 	}
 }
@@ -108,10 +108,10 @@ func TestFirstRecordSaysWhoGoesOn(t *testing.T) {
 		}
 		claim := claimOf(start, 0, "me", time.Minute)
 		claim.WorkflowID = one
-		begun, err := b.Begin(t.Context(), claim)
+		begun, err := b.Claim(t.Context(), claim)
 		require.NoError(t, err)
 		require.True(t, begun.Granted)
-		require.Equal(t, one, begun.Standing.WorkflowID)
+		require.Equal(t, one, begun.Status.WorkflowID)
 	}
 }
 
@@ -122,7 +122,7 @@ func TestReplayIsItsOwnWorkflows(t *testing.T) {
 	start := b.accept(t)
 	step := stepOf(start, 1, webhook.StateDelivered)
 	step.WorkflowID = one
-	_, err := b.Record(t.Context(), step)
+	_, err := b.RecordStep(t.Context(), step)
 	require.NoError(t, err)
 	d, _, err := b.command(t, start.DeliveryID, webhook.CommandReplay)
 	require.NoError(t, err)
@@ -133,7 +133,7 @@ func TestReplayIsItsOwnWorkflows(t *testing.T) {
 
 	late := stepOf(start, 9, webhook.StateRetrying) // of the shared workflow, which knows nothing of it
 	late.WorkflowID, late.Attempt = one, attemptOf(1, 1, 503)
-	standing, err = b.Record(t.Context(), late)
+	standing, err = b.RecordStep(t.Context(), late)
 	require.NoError(t, err)
 	require.Equal(t, 2, standing.Run)
 	require.Equal(t, start.WorkflowID(), standing.WorkflowID)
@@ -148,7 +148,7 @@ func TestRelayedIsCounted(t *testing.T) {
 	take := func() []webhook.Start {
 		_, err := b.login.Exec(t.Context(), `update outbox set relay_at = now() - interval '1 second'`)
 		require.NoError(t, err)
-		starts, err := b.LeftBehind(t.Context(), 10)
+		starts, err := b.TakeStarts(t.Context(), 10)
 		require.NoError(t, err)
 		require.Len(t, starts, 1)
 		return starts
@@ -156,7 +156,7 @@ func TestRelayedIsCounted(t *testing.T) {
 	for n := range 3 {
 		require.Equal(t, n+1, take()[0].Relayed)
 	}
-	_, err := b.Record(t.Context(), stepOf(start, 1, webhook.StateDelivered))
+	_, err := b.RecordStep(t.Context(), stepOf(start, 1, webhook.StateDelivered))
 	require.NoError(t, err)
 	_, _, err = b.command(t, start.DeliveryID, webhook.CommandReplay)
 	require.NoError(t, err)

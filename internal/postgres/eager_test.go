@@ -18,7 +18,7 @@ func TestOutboxRowIsKeptUntilTheStart(t *testing.T) {
 			t.Helper()
 			step := stepOf(start, 1, webhook.StateRetrying)
 			step.Attempt, step.KeepOutbox = attemptOf(1, 1, 503), true
-			standing, err := b.Record(t.Context(), step)
+			standing, err := b.RecordStep(t.Context(), step)
 			require.NoError(t, err)
 			require.Equal(t, webhook.StateRetrying, standing.State)
 		},
@@ -26,14 +26,14 @@ func TestOutboxRowIsKeptUntilTheStart(t *testing.T) {
 			t.Helper()
 			step := stepOf(start, 1, webhook.StateDeadLettered)
 			step.Attempt, step.KeepOutbox = attemptOf(1, 1, 400), true
-			_, err := b.Record(t.Context(), step)
+			_, err := b.RecordStep(t.Context(), step)
 			require.NoError(t, err)
 		},
 		"claim": func(t *testing.T, b *deliveryBundle, start webhook.Start) {
 			t.Helper()
 			claim := claimOf(start, 0, "me", time.Minute)
 			claim.KeepOutbox = true
-			begun, err := b.Begin(t.Context(), claim)
+			begun, err := b.Claim(t.Context(), claim)
 			require.NoError(t, err)
 			require.True(t, begun.Granted)
 		},
@@ -46,18 +46,18 @@ func TestOutboxRowIsKeptUntilTheStart(t *testing.T) {
 			require.Equal(t, 2, b.count(t, "outbox"))
 			_, err := b.login.Exec(t.Context(), `update outbox set relay_at = now() - interval '1 second'`)
 			require.NoError(t, err)
-			left, err := b.LeftBehind(t.Context(), 10)
+			left, err := b.TakeStarts(t.Context(), 10)
 			require.NoError(t, err)
 			recorded := map[webhook.DeliveryID]bool{}
 			for _, one := range left {
-				require.Nil(t, one.Held)
+				require.Nil(t, one.Resume)
 				recorded[one.DeliveryID] = one.Recorded
 			}
 			require.Equal(t, map[webhook.DeliveryID]bool{start.DeliveryID: true, other.DeliveryID: false}, recorded)
 
-			require.NoError(t, b.EndOutbox(t.Context(), []webhook.DeliveryID{start.DeliveryID, other.DeliveryID}))
+			require.NoError(t, b.DeleteStarts(t.Context(), []webhook.DeliveryID{start.DeliveryID, other.DeliveryID}))
 			require.Equal(t, 1, b.count(t, "outbox"), "nothing is recorded of the other")
-			require.NoError(t, b.EndOutbox(t.Context(), []webhook.DeliveryID{start.DeliveryID}))
+			require.NoError(t, b.DeleteStarts(t.Context(), []webhook.DeliveryID{start.DeliveryID}))
 		})
 	}
 }
@@ -69,16 +69,16 @@ func TestNextStepEndsAKeptOutboxRow(t *testing.T) {
 	start := b.accept(t)
 	claim := claimOf(start, 0, "me", time.Minute)
 	claim.KeepOutbox = true
-	_, err := b.Begin(t.Context(), claim)
+	_, err := b.Claim(t.Context(), claim)
 	require.NoError(t, err)
 	step := stepOf(start, 1, webhook.StateRetrying)
 	step.Attempt, step.KeepOutbox = attemptOf(1, 1, 503), true
-	_, err = b.Record(t.Context(), step)
+	_, err = b.RecordStep(t.Context(), step)
 	require.NoError(t, err)
 	require.Equal(t, 1, b.count(t, "outbox"))
 	step = stepOf(start, 2, webhook.StateDelivered)
 	step.Attempt = attemptOf(2, 1, 200)
-	_, err = b.Record(t.Context(), step)
+	_, err = b.RecordStep(t.Context(), step)
 	require.NoError(t, err)
 	require.Zero(t, b.count(t, "outbox"))
 }
@@ -104,12 +104,12 @@ func TestReplaysOutboxRowIsNotTheStarts(t *testing.T) {
 	start := b.accept(t)
 	step := stepOf(start, 1, webhook.StateDeadLettered)
 	step.Attempt, step.KeepOutbox = attemptOf(1, 1, 400), true
-	_, err := b.Record(t.Context(), step)
+	_, err := b.RecordStep(t.Context(), step)
 	require.NoError(t, err)
 	_, err = b.Reopen(t.Context(), start.Ref, "mended")
 	require.NoError(t, err)
 	_, err = b.login.Exec(t.Context(), `update outbox set run = 2`)
 	require.NoError(t, err)
-	require.NoError(t, b.EndOutbox(t.Context(), []webhook.DeliveryID{start.DeliveryID}))
+	require.NoError(t, b.DeleteStarts(t.Context(), []webhook.DeliveryID{start.DeliveryID}))
 	require.Equal(t, 1, b.count(t, "outbox"))
 }

@@ -17,8 +17,8 @@ const (
 )
 
 // Seen is what all workers but the one named report of an endpoint.
-func (s *EndpointHealth) Seen(ctx context.Context, tenantID string, id webhook.EndpointID, but string) ([]webhook.Seen, error) {
-	return queryAll(ctx, s.ofTenant(tenantID), "read how endpoint "+id.String()+" fares", pgx.RowTo[webhook.Seen], `
+func (s *EndpointHealth) Seen(ctx context.Context, tenantID string, id webhook.EndpointID, but string) ([]webhook.Observation, error) {
+	return queryAll(ctx, s.ofTenant(tenantID), "read how endpoint "+id.String()+" fares", pgx.RowTo[webhook.Observation], `
 		select seen from endpoint_health
 		where endpoint_id = $1 and worker <> $2 and seen_at > now() - $3::bigint * interval '1 millisecond'
 		order by worker`, id, but, seenLife.Milliseconds())

@@ -56,7 +56,7 @@ func TestCloseCircuit(t *testing.T) {
 			for _, start := range starts {
 				step := stepOf(start, 1, webhook.StateRetrying)
 				step.DueAt = time.Now().Add(time.Hour)
-				_, err := b.Record(t.Context(), step)
+				_, err := b.RecordStep(t.Context(), step)
 				require.NoError(t, err)
 			}
 			b.change(t, `update deliveries set `+c.change+` where id = $1`, starts[0].DeliveryID)
@@ -80,7 +80,7 @@ func TestCloseCircuit(t *testing.T) {
 
 	_, err = b.PauseEndpoint(t.Context(), testActor(), "acme", id)
 	require.NoError(t, err)
-	_, err = b.Record(t.Context(), stepOf(b.accept(t), 1, webhook.StateRetrying))
+	_, err = b.RecordStep(t.Context(), stepOf(b.accept(t), 1, webhook.StateRetrying))
 	require.NoError(t, err)
 	b.change(t, `update deliveries set due_at = now()`)
 	closed, err = b.CloseCircuit(t.Context(), testActor(), "acme", id)

@@ -30,7 +30,7 @@ type EndpointHealth struct {
 
 // WriteSeen replaces a worker's reports of endpoints: the endpoints that it does not name any
 // more are removed. Reports that other workers have not renewed for seenLife are removed, too.
-func (s *EndpointHealth) WriteSeen(ctx context.Context, worker string, seen map[webhook.EndpointID]webhook.Seen) error {
+func (s *EndpointHealth) WriteSeen(ctx context.Context, worker string, seen map[webhook.EndpointID]webhook.Observation) error {
 	ids, texts := make([][16]byte, 0, len(seen)), make([][]byte, 0, len(seen))
 	for id := range seen {
 		ids, texts = append(ids, id), append(texts, jsonBytes(seen[id]))
@@ -54,7 +54,7 @@ func (s *EndpointHealth) WriteSeen(ctx context.Context, worker string, seen map[
 // Health reads an endpoint with the counts of its deliveries and the reports of all workers but
 // the one named, whose own view is newer. CodeNotFound.
 func (s *EndpointHealth) Health(ctx context.Context, tenantID string, id webhook.EndpointID, but string) (
-	e webhook.Endpoint, b webhook.Backlog, seen []webhook.Seen, err error,
+	e webhook.Endpoint, b webhook.Backlog, seen []webhook.Observation, err error,
 ) {
 	e, err = s.endpoints.Endpoint(ctx, tenantID, id)
 	if err != nil {
@@ -87,7 +87,7 @@ func (s *EndpointHealth) Health(ctx context.Context, tenantID string, id webhook
 		where endpoint_id = $1 and worker <> $2 and seen_at > now() - $3::bigint * interval '1 millisecond'
 		order by worker`, id, but, seenLife.Milliseconds()).
 		Query(func(rows pgx.Rows) (err error) {
-			seen, err = pgx.CollectRows(rows, pgx.RowTo[webhook.Seen])
+			seen, err = pgx.CollectRows(rows, pgx.RowTo[webhook.Observation])
 			return err
 		})
 	err = s.ofTenant(tenantID).withConn(ctx, "read the health of endpoint "+id.String(), func(ctx context.Context, conn querier) error {

@@ -10,7 +10,7 @@ import (
 )
 
 // health reads the endpoint's, as a process that is no worker does.
-func (b *deliveryBundle) health(t *testing.T) (webhook.Backlog, []webhook.Seen) {
+func (b *deliveryBundle) health(t *testing.T) (webhook.Backlog, []webhook.Observation) {
 	t.Helper()
 	e, backlog, seen, err := b.Health(t.Context(), "acme", b.endpoint.ID, "")
 	require.NoError(t, err)
@@ -24,7 +24,7 @@ func (b *deliveryBundle) waiting(t *testing.T, state webhook.State, reason strin
 	start := b.accept(t)
 	step := stepOf(start, 1, state)
 	step.Reason, step.DueAt = reason, due
-	_, err := b.Record(t.Context(), step)
+	_, err := b.RecordStep(t.Context(), step)
 	require.NoError(t, err)
 	return start
 }
@@ -53,7 +53,7 @@ func TestHealthCounts(t *testing.T) {
 	b.waiting(t, webhook.StateRetrying, webhook.ReasonRate, soon)
 	b.waiting(t, webhook.StatePending, webhook.ReasonCircuitOpen, soon)
 	sent := b.waiting(t, webhook.StateRetrying, "", soon.Add(-time.Hour))
-	_, err := b.Begin(t.Context(), webhook.Claim{
+	_, err := b.Claim(t.Context(), webhook.Claim{
 		Ref: sent.Ref, Progress: webhook.Progress{Run: 1, Seq: 1, State: webhook.StateRetrying, GiveUpAt: sent.GiveUpAt},
 		WorkflowID: sent.WorkflowID(), Owner: "me", For: time.Minute,
 	})
@@ -105,34 +105,34 @@ func TestSharedHealth(t *testing.T) {
 	t.Parallel()
 	b := setupDelivery(t)
 	id, other := b.endpoint.ID, webhook.NewEndpointID()
-	seen := func(latency time.Duration) webhook.Seen {
-		return webhook.Seen{Circuit: webhook.CircuitOpen, Latency: latency}
+	seen := func(latency time.Duration) webhook.Observation {
+		return webhook.Observation{Circuit: webhook.CircuitOpen, Latency: latency}
 	}
-	write := func(worker string, all map[webhook.EndpointID]webhook.Seen) {
+	write := func(worker string, all map[webhook.EndpointID]webhook.Observation) {
 		t.Helper()
 		require.NoError(t, b.WriteSeen(t.Context(), worker, all))
 	}
 	write("w1", nil)
 	require.Zero(t, b.count(t, "endpoint_health"))
-	write("w1", map[webhook.EndpointID]webhook.Seen{id: seen(1), other: seen(2)})
-	write("w2", map[webhook.EndpointID]webhook.Seen{id: seen(3)})
+	write("w1", map[webhook.EndpointID]webhook.Observation{id: seen(1), other: seen(2)})
+	write("w2", map[webhook.EndpointID]webhook.Observation{id: seen(3)})
 	_, got := b.health(t)
-	require.Equal(t, []webhook.Seen{seen(1), seen(3)}, got)
+	require.Equal(t, []webhook.Observation{seen(1), seen(3)}, got)
 	_, _, got, err := b.Health(t.Context(), "acme", id, "w1")
 	require.NoError(t, err)
-	require.Equal(t, []webhook.Seen{seen(3)}, got, "the asker knows its own")
+	require.Equal(t, []webhook.Observation{seen(3)}, got, "the asker knows its own")
 
-	write("w1", map[webhook.EndpointID]webhook.Seen{id: seen(4)})
+	write("w1", map[webhook.EndpointID]webhook.Observation{id: seen(4)})
 	require.Equal(t, 2, b.count(t, "endpoint_health"), "the other one is well again")
 	_, got = b.health(t)
-	require.Equal(t, []webhook.Seen{seen(4), seen(3)}, got)
+	require.Equal(t, []webhook.Observation{seen(4), seen(3)}, got)
 
 	_, err = b.login.Exec(t.Context(), `update endpoint_health set seen_at = now() - $1::bigint * interval '1 millisecond' where worker = 'w1'`,
 		seenLife.Milliseconds())
 	require.NoError(t, err)
 	_, got = b.health(t)
-	require.Equal(t, []webhook.Seen{seen(3)}, got, "who is not heard of is not believed")
-	write("w2", map[webhook.EndpointID]webhook.Seen{id: seen(5)})
+	require.Equal(t, []webhook.Observation{seen(3)}, got, "who is not heard of is not believed")
+	write("w2", map[webhook.EndpointID]webhook.Observation{id: seen(5)})
 	require.Equal(t, 1, b.count(t, "endpoint_health"), "and is forgotten")
 	write("w2", nil)
 	require.Zero(t, b.count(t, "endpoint_health"))

@@ -24,7 +24,7 @@ func TestPauseAndResume(t *testing.T) {
 	require.Equal(t, webhook.EndpointPaused, target.State, "known here at once")
 
 	start := b.accept(t) // still matched
-	_, err = b.Record(t.Context(), stepOf(start, 1, webhook.StateHeld))
+	_, err = b.RecordStep(t.Context(), stepOf(start, 1, webhook.StateHeld))
 	require.NoError(t, err)
 	e, r, err := b.ResumeEndpoint(t.Context(), testActor(), "acme", id, 42)
 	require.NoError(t, err)

@@ -259,7 +259,7 @@ func (in *intake) start(a *arrival, e *webhook.Endpoint) {
 			DeliveryID: webhook.DeliveryIDOf(a.id, e.ID), EventID: a.id, EndpointID: e.ID,
 			TenantID: in.tenantID, EventType: a.event.Type,
 		},
-		Run: 1, CreatedAt: in.created, Begun: in.begun, NotBefore: a.event.DeliverAt,
+		Run: 1, CreatedAt: in.created, ReceivedAt: in.begun, NotBefore: a.event.DeliverAt,
 		GiveUpAt: from.Add(policy.GiveUpAfter).Truncate(time.Microsecond),
 	})
 }

@@ -156,7 +156,7 @@ func (s *Events) listeners(ctx context.Context, tenantID, eventType string) ([]s
 }
 
 // Notify stores operational events for the endpoints that asked for them, many in a transaction,
-// and returns what was stored, for the dispatcher. A notice with a key that is known is
+// and returns what was stored, for the starter. A notice with a key that is known is
 // not stored again. No quota of a tenant refuses them: they may be about a quota that is
 // used up. What cannot be stored for one tenant is stored for the others; after an
 // error that is returned too.

@@ -98,7 +98,7 @@ func TestStateChangesAreTold(t *testing.T) {
 		}, told[0])
 		require.Equal(t, want, b.starts(t, tenant))
 	}
-	left, err := b.LeftBehind(t.Context(), 100)
+	left, err := b.TakeStarts(t.Context(), 100)
 	require.NoError(t, err)
 	require.Len(t, left, 3, "the relay takes them at once")
 	for _, start := range left {

@@ -32,7 +32,7 @@ func (s *Held) BacklogEndpoints(ctx context.Context, after webhook.EndpointID, l
 // without a workflow are returned as starts, and wait in the outbox until their
 // next step; the others as commands to be signalled. Either way the relay makes up for
 // a caller that does not.
-func (s *Held) ReleaseBacklog(ctx context.Context, endpoint webhook.EndpointID, limit int) ([]webhook.Start, []webhook.Commanded, error) {
+func (s *Held) ReleaseBacklog(ctx context.Context, endpoint webhook.EndpointID, limit int) ([]webhook.Start, []webhook.CommandedDelivery, error) {
 	return s.release(ctx, "release a backlog", webhook.ReasonBacklog, endpoint, limit)
 }
 
@@ -42,7 +42,7 @@ func (s *Held) FaultyEndpoints(ctx context.Context, after webhook.EndpointID, li
 }
 
 // ReleaseFaulty is ReleaseBacklog for what is held because of a fault of our own.
-func (s *Held) ReleaseFaulty(ctx context.Context, endpoint webhook.EndpointID, limit int) ([]webhook.Start, []webhook.Commanded, error) {
+func (s *Held) ReleaseFaulty(ctx context.Context, endpoint webhook.EndpointID, limit int) ([]webhook.Start, []webhook.CommandedDelivery, error) {
 	return s.release(ctx, "release what a fault of our own has held", webhook.ReasonInternal, endpoint, limit)
 }
 
@@ -72,7 +72,7 @@ func scanEndpointID(row pgx.CollectableRow) (webhook.EndpointID, error) {
 
 // release releases what is held for an active endpoint for a reason.
 func (s *Held) release(ctx context.Context, op, reason string, endpoint webhook.EndpointID, limit int,
-) (starts []webhook.Start, commands []webhook.Commanded, err error) {
+) (starts []webhook.Start, commands []webhook.CommandedDelivery, err error) {
 	err = s.asWorker().inTx(ctx, op, func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, `
 			select `+deliveryColumns+` from deliveries d
@@ -120,7 +120,7 @@ func (s *Held) ReleaseExpired(ctx context.Context, limit int) (starts []webhook.
 // A concurrent release leaves a delivery's row as it was, so that the lock alone does not
 // show it: the row in the outbox does.
 func release(ctx context.Context, tx pgx.Tx, now time.Time, held []webhook.Delivery, after, age time.Duration,
-) (starts []webhook.Start, commands []webhook.Commanded, err error) {
+) (starts []webhook.Start, commands []webhook.CommandedDelivery, err error) {
 	var (
 		ob      outboxBatch
 		free    = map[webhook.DeliveryID]webhook.Start{}
@@ -133,7 +133,7 @@ func release(ctx context.Context, tx pgx.Tx, now time.Time, held []webhook.Deliv
 			carried[d.DeliveryID], ids = d, append(ids, d.DeliveryID)
 			continue
 		}
-		start := webhook.Start{Ref: d.Ref, Run: d.Run, CreatedAt: now, GiveUpAt: d.GiveUpAt, Held: &d.Progress}
+		start := webhook.Start{Ref: d.Ref, Run: d.Run, CreatedAt: now, GiveUpAt: d.GiveUpAt, Resume: &d.Progress}
 		ob = append(ob, outboxRow{&start, after})
 		free[d.DeliveryID] = start
 	}
@@ -150,7 +150,7 @@ func release(ctx context.Context, tx pgx.Tx, now time.Time, held []webhook.Deliv
 					command int64
 				)
 				_, err := pgx.ForEachRow(rows, []any{&id, &command}, func() error {
-					commands = append(commands, webhook.Commanded{
+					commands = append(commands, webhook.CommandedDelivery{
 						Delivery: carried[id], Command: webhook.PendingCommand{ID: command, Command: webhook.CommandRelease},
 					})
 					return nil

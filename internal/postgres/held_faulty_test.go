@@ -38,7 +38,7 @@ func TestReleaseFaulty(t *testing.T) {
 	starts, commands, err := b.ReleaseFaulty(t.Context(), endpoint, 10)
 	require.NoError(t, err)
 	require.Equal(t, []webhook.DeliveryID{faulty.DeliveryID}, startIDs(starts))
-	require.Equal(t, webhook.ReasonInternal, starts[0].Held.Reason)
+	require.Equal(t, webhook.ReasonInternal, starts[0].Resume.Reason)
 	require.Len(t, commands, 1)
 	require.Equal(t, carried.DeliveryID, commands[0].Delivery.DeliveryID)
 	starts, _, err = b.ReleaseBacklog(t.Context(), endpoint, 10)
@@ -64,19 +64,19 @@ func TestPlaced(t *testing.T) {
 	take := func() webhook.Start {
 		_, err := b.login.Exec(t.Context(), `update outbox set relay_at = now() - interval '1 second'`)
 		require.NoError(t, err)
-		starts, err := b.LeftBehind(t.Context(), 10)
+		starts, err := b.TakeStarts(t.Context(), 10)
 		require.NoError(t, err)
 		require.Len(t, starts, 1)
 		return starts[0]
 	}
-	require.Empty(t, take().Placed)
-	require.NoError(t, b.Placed(t.Context(), "fanout/it", []webhook.DeliveryID{start.DeliveryID}))
-	require.Equal(t, "fanout/it", take().Placed)
-	_, err := b.Record(t.Context(), stepOf(start, 1, webhook.StateDelivered))
+	require.Empty(t, take().RelayedTo)
+	require.NoError(t, b.AssignWorkflow(t.Context(), "fanout/it", []webhook.DeliveryID{start.DeliveryID}))
+	require.Equal(t, "fanout/it", take().RelayedTo)
+	_, err := b.RecordStep(t.Context(), stepOf(start, 1, webhook.StateDelivered))
 	require.NoError(t, err)
 	_, _, err = b.command(t, start.DeliveryID, webhook.CommandReplay)
 	require.NoError(t, err)
-	require.Empty(t, take().Placed)
+	require.Empty(t, take().RelayedTo)
 }
 
 // A shared workflow takes over what the record says another carries, and nothing else.
@@ -88,7 +88,7 @@ func TestTakeOverOfSharedWorkflows(t *testing.T) {
 		start := b.accept(t)
 		step := stepOf(start, 1, state)
 		step.WorkflowID, step.DueAt = workflow, time.Now().Add(time.Hour)
-		_, err := b.Record(t.Context(), step)
+		_, err := b.RecordStep(t.Context(), step)
 		require.NoError(t, err)
 		return start.DeliveryID
 	}
@@ -129,12 +129,12 @@ func TestHoldAfterAFaultGivesTheClaimBack(t *testing.T) {
 		start := b.accept(t)
 		claim := claimOf(start, 0, owner, time.Minute)
 		claim.WorkflowID = one
-		begun, err := b.Begin(t.Context(), claim)
+		begun, err := b.Claim(t.Context(), claim)
 		require.NoError(t, err)
 		require.True(t, begun.Granted)
 		step := stepOf(start, 1, webhook.StateHeld)
 		step.Reason, step.Owner, step.WorkflowID = webhook.ReasonInternal, "me", nobody
-		standing, err := b.Record(t.Context(), step)
+		standing, err := b.RecordStep(t.Context(), step)
 		require.NoError(t, err)
 		require.Equal(t, webhook.StateHeld, standing.State, "held either way: the other's outcome comes after it")
 		starts, _, err := b.ReleaseFaulty(t.Context(), b.endpoint.ID, 10)

@@ -54,7 +54,7 @@ const (
 // was resumed, and held a delivery after the release had passed it; another is two workflows of
 // one delivery that did not know of each other. Otherwise it is like ReleaseBacklog.
 func (s *Held) ReleaseForgotten(ctx context.Context, endpoint webhook.EndpointID, limit int,
-) (starts []webhook.Start, commands []webhook.Commanded, err error) {
+) (starts []webhook.Start, commands []webhook.CommandedDelivery, err error) {
 	err = s.asWorker().inTx(ctx, "release what is held for an active endpoint", func(ctx context.Context, tx pgx.Tx) error {
 		found, err := lockForgotten(ctx, tx, endpoint, limit)
 		if err != nil {

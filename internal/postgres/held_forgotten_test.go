@@ -149,13 +149,13 @@ func TestWhatIsRefusedLeavesTheRelease(t *testing.T) {
 	for name, refused := range map[string]func(*testing.T, *deliveryBundle, webhook.Start){
 		"a step": func(t *testing.T, b *deliveryBundle, start webhook.Start) {
 			t.Helper()
-			standing, err := b.Record(t.Context(), stepOf(start, 1, webhook.StateRetrying))
+			standing, err := b.RecordStep(t.Context(), stepOf(start, 1, webhook.StateRetrying))
 			require.NoError(t, err)
 			require.Equal(t, webhook.StateHeld, standing.State)
 		},
 		"a claim": func(t *testing.T, b *deliveryBundle, start webhook.Start) {
 			t.Helper()
-			begun, err := b.Begin(t.Context(), claimOf(start, 0, "me", time.Minute))
+			begun, err := b.Claim(t.Context(), claimOf(start, 0, "me", time.Minute))
 			require.NoError(t, err)
 			require.False(t, begun.Granted)
 		},
@@ -170,7 +170,7 @@ func TestWhatIsRefusedLeavesTheRelease(t *testing.T) {
 			refused(t, b, start) // by a workflow that knows of neither
 			require.Equal(t, 1, b.count(t, "outbox"), "released, and to be started")
 
-			begun, err := b.Begin(t.Context(), claimOf(start, 1, "me", time.Minute))
+			begun, err := b.Claim(t.Context(), claimOf(start, 1, "me", time.Minute))
 			require.NoError(t, err)
 			require.True(t, begun.Granted)
 			require.Zero(t, b.count(t, "outbox"), "the right to send is a first record")
@@ -208,7 +208,7 @@ func TestTheRelayEndsWhatHasGoneOn(t *testing.T) {
 			}
 			recorded := make(chan error, 1)
 			go func() {
-				_, err := b.Record(t.Context(), step)
+				_, err := b.RecordStep(t.Context(), step)
 				recorded <- err
 			}()
 			b.waitForALock(t)
@@ -216,7 +216,7 @@ func TestTheRelayEndsWhatHasGoneOn(t *testing.T) {
 			require.NoError(t, <-recorded)
 			require.Equal(t, 1, b.count(t, "outbox"))
 
-			left, err := b.LeftBehind(t.Context(), 10)
+			left, err := b.TakeStarts(t.Context(), 10)
 			require.NoError(t, err)
 			if c.gone {
 				require.Empty(t, left)
@@ -224,7 +224,7 @@ func TestTheRelayEndsWhatHasGoneOn(t *testing.T) {
 				return
 			}
 			require.Len(t, left, 1, "it was released before that, or after: once more does no harm")
-			require.Equal(t, 2, left[0].Held.Seq)
+			require.Equal(t, 2, left[0].Resume.Seq)
 		})
 	}
 }
@@ -284,7 +284,7 @@ func TestResumeIsRepeated(t *testing.T) {
 			standing, err := b.ReleaseReplay(t.Context(), webhook.ReplayBatch{ID: second.ID, Seq: 1, Limit: 10, Now: time.Now()})
 			require.NoError(t, err)
 			require.Equal(t, int64(1), standing.Released)
-			left, err := b.LeftBehind(t.Context(), 10)
+			left, err := b.TakeStarts(t.Context(), 10)
 			require.NoError(t, err)
 			require.Equal(t, []webhook.DeliveryID{start.DeliveryID}, startIDs(left), "at once, and not when the relay is patient")
 		})

@@ -16,7 +16,7 @@ func (b *deliveryBundle) hold(t *testing.T, start webhook.Start, workflow, reaso
 	t.Helper()
 	step := stepOf(start, 1, webhook.StateHeld)
 	step.WorkflowID, step.Reason = workflow, reason
-	standing, err := b.Record(t.Context(), step)
+	standing, err := b.RecordStep(t.Context(), step)
 	require.NoError(t, err)
 	require.Equal(t, webhook.StateHeld, standing.State)
 	require.Equal(t, workflow, standing.WorkflowID)
@@ -46,7 +46,7 @@ func TestReleaseBacklog(t *testing.T) {
 	carried := b.accept(t)
 	b.hold(t, carried, carried.WorkflowID(), webhook.ReasonBacklog)
 	b.hold(t, b.accept(t), nobody, webhook.ReasonPaused) // released by resume
-	_, err := b.Record(t.Context(), stepOf(b.accept(t), 1, webhook.StateRetrying))
+	_, err := b.RecordStep(t.Context(), stepOf(b.accept(t), 1, webhook.StateRetrying))
 	require.NoError(t, err)
 	asked := b.hold(t, b.accept(t), nobody, webhook.ReasonBacklog)
 	_, _, err = b.command(t, asked.DeliveryID, webhook.CommandCancel)
@@ -64,9 +64,9 @@ func TestReleaseBacklog(t *testing.T) {
 	require.Equal(t, startIDs(held[:3]), startIDs(starts), "the oldest first")
 	require.Empty(t, commands)
 	for _, start := range starts {
-		require.NotNil(t, start.Held)
-		require.Equal(t, webhook.StateHeld, start.Held.State)
-		require.Equal(t, 1, start.Held.Seq)
+		require.NotNil(t, start.Resume)
+		require.Equal(t, webhook.StateHeld, start.Resume.State)
+		require.Equal(t, 1, start.Resume.Seq)
 	}
 	starts, commands, err = b.ReleaseBacklog(t.Context(), endpoint, 10)
 	require.NoError(t, err)
@@ -78,31 +78,31 @@ func TestReleaseBacklog(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, starts)
 	require.Empty(t, commands)
-	unanswered, err := b.Unanswered(t.Context(), 10)
+	unanswered, err := b.TakeCommands(t.Context(), 10)
 	require.NoError(t, err)
 	require.Empty(t, unanswered, "whoever released it tells its workflow; the relay waits a while")
 
 	// The relay makes up for a caller that died, and hands out where they stand.
 	_, err = b.Pool().Exec(t.Context(), `update outbox set relay_at = now()`)
 	require.NoError(t, err)
-	relayed, err := b.LeftBehind(t.Context(), 10)
+	relayed, err := b.TakeStarts(t.Context(), 10)
 	require.NoError(t, err)
 	for _, start := range relayed {
 		if start.DeliveryID == asked.DeliveryID {
 			continue
 		}
 		require.Contains(t, startIDs(held), start.DeliveryID)
-		require.NotNil(t, start.Held)
-		require.Equal(t, 1, start.Held.Seq)
+		require.NotNil(t, start.Resume)
+		require.Equal(t, 1, start.Resume.Seq)
 	}
 	rows := b.count(t, "outbox")
 	// The first record of whoever goes on with it ends its outbox row, and it is held no more.
 	claim := claimOf(held[0], 1, "me", time.Minute)
 	claim.WorkflowID = one
-	begun, err := b.Begin(t.Context(), claim)
+	begun, err := b.Claim(t.Context(), claim)
 	require.NoError(t, err)
 	require.True(t, begun.Granted)
-	require.Equal(t, one, begun.Standing.WorkflowID)
+	require.Equal(t, one, begun.Status.WorkflowID)
 	require.NotNil(t, begun.Payload)
 	require.Equal(t, rows-1, b.count(t, "outbox"))
 }
@@ -174,11 +174,11 @@ func TestReplayReleasesWhatNobodyCarries(t *testing.T) {
 	standing, err := b.ReleaseReplay(t.Context(), webhook.ReplayBatch{ID: r.ID, Seq: 1, Limit: 10, Now: time.Now()})
 	require.NoError(t, err)
 	require.EqualValues(t, 2, standing.Released)
-	relayed, err := b.LeftBehind(t.Context(), 10)
+	relayed, err := b.TakeStarts(t.Context(), 10)
 	require.NoError(t, err)
 	require.Equal(t, []webhook.DeliveryID{start.DeliveryID}, startIDs(relayed))
-	require.NotNil(t, relayed[0].Held)
-	unanswered, err := b.Unanswered(t.Context(), 10)
+	require.NotNil(t, relayed[0].Resume)
+	unanswered, err := b.TakeCommands(t.Context(), 10)
 	require.NoError(t, err)
 	require.Len(t, unanswered, 1)
 	require.Equal(t, carried.DeliveryID, unanswered[0].Delivery.DeliveryID)
@@ -216,7 +216,7 @@ func TestReleaseExpired(t *testing.T) {
 	starts, err := b.ReleaseExpired(t.Context(), 10)
 	require.NoError(t, err)
 	require.Equal(t, []webhook.DeliveryID{expired.DeliveryID}, startIDs(starts))
-	require.NotNil(t, starts[0].Held)
+	require.NotNil(t, starts[0].Resume)
 	starts, err = b.ReleaseExpired(t.Context(), 10)
 	require.NoError(t, err)
 	require.Empty(t, starts, "it is on its way")
@@ -238,7 +238,7 @@ func TestWhatIsBeingSentIsNotHeld(t *testing.T) {
 	require.Equal(t, []webhook.DeliveryID{start.DeliveryID}, released())
 	claim := claimOf(start, 1, "me", time.Minute)
 	claim.WorkflowID = one
-	begun, err := b.Begin(t.Context(), claim)
+	begun, err := b.Claim(t.Context(), claim)
 	require.NoError(t, err)
 	require.True(t, begun.Granted)
 	require.Empty(t, released())

@@ -92,7 +92,7 @@ func TestAListThatTakesTooLong(t *testing.T) {
 	for state, start := range map[webhook.State]webhook.Start{webhook.StateDeadLettered: b.accept(t), webhook.StateRetrying: b.accept(t)} {
 		step := stepOf(start, 1, state)
 		step.Attempt = attemptOf(1, 1, 503)
-		_, err := b.Record(t.Context(), step)
+		_, err := b.RecordStep(t.Context(), step)
 		require.NoError(t, err)
 	}
 	_, err := b.login.Exec(t.Context(), `

@@ -82,11 +82,11 @@ func (rows outboxBatch) queueNew(b *pgx.Batch, written func(webhook.DeliveryID))
 // commands that no step has answered.
 type Outbox struct{ *core }
 
-// LeftBehind takes up to limit deliveries that were stored a while ago and have
+// TakeStarts takes up to limit deliveries that were stored a while ago and have
 // no first record: their start was never made, or died on the way. They are not
 // handed out again for the same while, by any process, and each time for twice as
 // long, up to 8 min: where no worker runs at all, starting them again does not help.
-func (s *Outbox) LeftBehind(ctx context.Context, limit int) ([]webhook.Start, error) {
+func (s *Outbox) TakeStarts(ctx context.Context, limit int) ([]webhook.Start, error) {
 	starts, err := queryAll(ctx, s.asWorker(), "read the outbox", scanStart, `
 		update outbox set relay_at = now() + $2::bigint * (1 << least(relayed, 5)) * interval '1 millisecond', relayed = relayed + 1
 		where delivery_id in (
@@ -109,10 +109,10 @@ func (s *Outbox) LeftBehind(ctx context.Context, limit int) ([]webhook.Start, er
 	return starts, s.findRecorded(ctx, starts, ids)
 }
 
-// PutBack gives back what LeftBehind has handed out and could not be started, because Temporal
+// ReturnStarts gives back what TakeStarts has handed out and could not be started, because Temporal
 // was away: it is handed out again at the time at which it was due, as if it had not been handed out. What has
 // been recorded or taken since then stays as it is.
-func (s *Outbox) PutBack(ctx context.Context, starts []webhook.Start) error {
+func (s *Outbox) ReturnStarts(ctx context.Context, starts []webhook.Start) error {
 	ids, relayAt, relayed := make([][16]byte, len(starts)), make([]time.Time, len(starts)), make([]int, len(starts))
 	for i := range starts {
 		ids[i], relayAt[i], relayed[i] = starts[i].DeliveryID, starts[i].RelayAt, starts[i].Relayed
@@ -128,8 +128,8 @@ func (s *Outbox) PutBack(ctx context.Context, starts []webhook.Start) error {
 	})
 }
 
-// Placed notes into which workflow deliveries are put that have no first record.
-func (s *Outbox) Placed(ctx context.Context, workflowID string, ids []webhook.DeliveryID) error {
+// AssignWorkflow notes into which workflow deliveries are put that have no first record.
+func (s *Outbox) AssignWorkflow(ctx context.Context, workflowID string, ids []webhook.DeliveryID) error {
 	raw := make([][16]byte, len(ids))
 	for i, id := range ids {
 		raw[i] = id
@@ -141,9 +141,9 @@ func (s *Outbox) Placed(ctx context.Context, workflowID string, ids []webhook.De
 	})
 }
 
-// EndOutbox deletes the outbox rows of deliveries in their first run that have an attempt or a
+// DeleteStarts deletes the outbox rows of deliveries in their first run that have an attempt or a
 // claim in the store and whose workflow has been started.
-func (s *Outbox) EndOutbox(ctx context.Context, ids []webhook.DeliveryID) error {
+func (s *Outbox) DeleteStarts(ctx context.Context, ids []webhook.DeliveryID) error {
 	raw := make([][16]byte, len(ids))
 	for i, id := range ids {
 		raw[i] = id
@@ -193,7 +193,7 @@ func (s *Outbox) findRecorded(ctx context.Context, starts []webhook.Start, ids [
 	}
 	for i := range starts {
 		if at := held[starts[i].DeliveryID]; at != nil && at.Run == starts[i].Run {
-			starts[i].Held = at
+			starts[i].Resume = at
 		}
 		starts[i].Recorded = starts[i].Run == 1 && slices.Contains(recorded, starts[i].DeliveryID)
 	}
@@ -213,7 +213,7 @@ func scanStart(row pgx.CollectableRow) (webhook.Start, error) {
 		notBefore                 *time.Time
 	)
 	err := row.Scan(&delivery, &event, &endpoint, &start.TenantID, &start.EventType, &start.Run, &start.CreatedAt, &notBefore, &start.GiveUpAt,
-		&start.Relayed, &start.RelayAt, &start.Placed)
+		&start.Relayed, &start.RelayAt, &start.RelayedTo)
 	start.DeliveryID, start.EventID, start.EndpointID = delivery, event, endpoint
 	start.NotBefore, start.CreatedAt, start.GiveUpAt = orZero(notBefore), start.CreatedAt.UTC(), start.GiveUpAt.UTC()
 	return start, err

@@ -13,10 +13,10 @@ import (
 // to 32 min. Each is an event of the workflow's history.
 const maxTellings = 7
 
-// Unanswered takes up to limit commands that no step has answered for a while, to
+// TakeCommands takes up to limit commands that no step has answered for a while, to
 // be signalled again. They are not handed out again for the same while, and each time for
 // twice as long.
-func (s *Outbox) Unanswered(ctx context.Context, limit int) ([]webhook.Commanded, error) {
+func (s *Outbox) TakeCommands(ctx context.Context, limit int) ([]webhook.CommandedDelivery, error) {
 	return queryAll(ctx, s.asWorker(), "read commands", scanCommanded, `
 		update deliveries d set command_told = command_told + 1,
 			commanded_at = now() + $2::bigint * ((1 << least(command_told + 1, $3)) - 1) * interval '1 millisecond'
@@ -26,14 +26,14 @@ func (s *Outbox) Unanswered(ctx context.Context, limit int) ([]webhook.Commanded
 		returning d.command, d.command_id, d.command_reason, d.command_at, d.command_told, `+deliveryColumns, limit, relayAfter.Milliseconds(), maxTellings)
 }
 
-func scanCommanded(row pgx.CollectableRow) (webhook.Commanded, error) {
+func scanCommanded(row pgx.CollectableRow) (webhook.CommandedDelivery, error) {
 	var (
-		c       webhook.Commanded
+		c       webhook.CommandedDelivery
 		command int16
 		at      *time.Time
 	)
 	scan := deliveryScan{}
-	err := row.Scan(append([]any{&command, &c.Command.ID, &c.Command.Reason, &at, &c.Told}, scan.targets()...)...)
+	err := row.Scan(append([]any{&command, &c.Command.ID, &c.Command.Reason, &at, &c.Signalled}, scan.targets()...)...)
 	c.Command.Command, c.Command.At = webhook.Command(command), orZero(at) //nolint:gosec // written by us from a Command
 	c.Delivery = scan.delivery()
 	return c, err

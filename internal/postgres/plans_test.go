@@ -30,10 +30,10 @@ func TestGroupCommitsReadNoWholeTable(t *testing.T) {
 	_, err = b.Accept(t.Context(), event) // known: the careful way
 	require.NoError(t, err)
 	start := accepted.Deliveries[0]
-	_, err = b.Begin(t.Context(), webhook.Claim{Ref: start.Ref, Progress: webhook.Progress{Run: 1, GiveUpAt: start.GiveUpAt}, Owner: "me", For: 1})
+	_, err = b.Claim(t.Context(), webhook.Claim{Ref: start.Ref, Progress: webhook.Progress{Run: 1, GiveUpAt: start.GiveUpAt}, Owner: "me", For: 1})
 	require.NoError(t, err)
 	delivered := webhook.Progress{Run: 1, Seq: 1, State: webhook.StateDelivered, GiveUpAt: start.GiveUpAt}
-	_, err = b.Record(t.Context(), webhook.Step{Ref: start.Ref, Progress: delivered, Attempt: &webhook.Attempt{Run: 1, Number: 1}})
+	_, err = b.RecordStep(t.Context(), webhook.Step{Ref: start.Ref, Progress: delivered, Attempt: &webhook.Attempt{Run: 1, Number: 1}})
 	require.NoError(t, err)
 	seen := map[string]bool{}
 	for _, pool := range []*pgxpool.Pool{b.intake, b.writer} {

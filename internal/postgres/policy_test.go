@@ -85,7 +85,7 @@ func TestWhosePolicyIsInForce(t *testing.T) {
 			step.Run, step.Reason = run-1, "http_400"
 			step.Attempts, step.RunAttempts, step.Attempt = run-1, 1, attemptOf(run-1, run-1, 400)
 			step.Attempt.Latency = 0
-			_, err := b.Record(t.Context(), step)
+			_, err := b.RecordStep(t.Context(), step)
 			require.NoError(t, err)
 			if run == 2 {
 				_, _, err = b.command(t, start.DeliveryID, webhook.CommandReplay)

@@ -32,8 +32,8 @@ const (
 // asked for, or when deliveries wait longer for their start than usual (Behind). What was
 // replayed, discarded or deleted since the replay was made is passed over, as is what
 // goes to an endpoint that was deleted. CodeNotFound: there is no such replay.
-func (s *Replays) ReleaseReplay(ctx context.Context, b webhook.ReplayBatch) (webhook.ReplayStanding, error) {
-	var standing webhook.ReplayStanding
+func (s *Replays) ReleaseReplay(ctx context.Context, b webhook.ReplayBatch) (webhook.ReplayStatus, error) {
+	var standing webhook.ReplayStatus
 	err := s.asWorker().inTx(ctx, "release a batch of a replay", func(ctx context.Context, tx pgx.Tx) error {
 		r, err := lockReplay(ctx, tx, b.ID)
 		if err != nil {
@@ -282,7 +282,7 @@ func (r *lockedReplay) held(ctx context.Context, tx pgx.Tx, ids [][16]byte, now 
 	}
 	starts, commands, err := release(ctx, tx, now, found, 0, longAgo)
 	for _, start := range starts {
-		out.add(webhook.Delivery{Ref: start.Ref, Progress: *start.Held})
+		out.add(webhook.Delivery{Ref: start.Ref, Progress: *start.Resume})
 	}
 	for _, c := range commands {
 		out.add(c.Delivery)

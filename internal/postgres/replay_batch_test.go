@@ -75,7 +75,7 @@ func TestABatchIsReleasedOnceByMany(t *testing.T) {
 	r := b.replay(t, webhook.Replay{})
 	var (
 		all       sync.WaitGroup
-		standings [4]webhook.ReplayStanding
+		standings [4]webhook.ReplayStatus
 	)
 	for i := range standings {
 		s := b.stores
@@ -204,7 +204,7 @@ func TestTheSetIsTheList(t *testing.T) {
 			step := stepOf(start, 1, []webhook.State{webhook.StateDeadLettered, webhook.StateDelivered}[i/5])
 			step.Reason, step.Attempt = fmt.Sprint("http_", status), attemptOf(1, 1, status)
 			step.Attempt.Latency = 0
-			_, err := b.Record(t.Context(), step)
+			_, err := b.RecordStep(t.Context(), step)
 			require.NoError(t, err)
 		}
 		if i == 2 {
@@ -286,7 +286,7 @@ func TestEventsAreReplayed(t *testing.T) {
 	since := time.Now().Add(-time.Minute)
 	b.accept(t) // stays open, in the outbox
 	open := b.accept(t)
-	_, err := b.Record(t.Context(), stepOf(open, 1, webhook.StateRetrying))
+	_, err := b.RecordStep(t.Context(), stepOf(open, 1, webhook.StateRetrying))
 	require.NoError(t, err)
 	delivered := b.rest(t, b.accept(t), webhook.StateDelivered)
 	due := time.Now().Add(time.Hour).UTC().Truncate(time.Microsecond)
@@ -317,7 +317,7 @@ func TestEventsAreReplayed(t *testing.T) {
 	st = b.release(t, r, 2, 3)
 	require.Equal(t, []int64{5, 0}, []int64{st.Released, st.Skipped})
 	require.True(t, st.Exhausted)
-	starts, err := b.LeftBehind(t.Context(), 100)
+	starts, err := b.TakeStarts(t.Context(), 100)
 	require.NoError(t, err)
 	require.Len(t, starts, 5)
 	for _, start := range starts {
@@ -349,10 +349,10 @@ func TestHeldDeliveriesAreAskedToGoOn(t *testing.T) {
 	b := setupDelivery(t)
 	held, other, cancelled := b.accept(t), b.accept(t), b.accept(t)
 	for _, start := range []webhook.Start{held, cancelled} {
-		_, err := b.Record(t.Context(), stepOf(start, 1, webhook.StateHeld))
+		_, err := b.RecordStep(t.Context(), stepOf(start, 1, webhook.StateHeld))
 		require.NoError(t, err)
 	}
-	_, err := b.Record(t.Context(), stepOf(other, 1, webhook.StateRetrying))
+	_, err := b.RecordStep(t.Context(), stepOf(other, 1, webhook.StateRetrying))
 	require.NoError(t, err)
 	_, _, err = b.command(t, cancelled.DeliveryID, webhook.CommandCancel)
 	require.NoError(t, err)
@@ -360,7 +360,7 @@ func TestHeldDeliveriesAreAskedToGoOn(t *testing.T) {
 	require.EqualValues(t, 2, *r.Total)
 	st := b.release(t, r, 1, 10)
 	require.Equal(t, []int64{1, 1}, []int64{st.Released, st.Skipped}, "what is being cancelled is left alone")
-	asked, err := b.Unanswered(t.Context(), 10)
+	asked, err := b.TakeCommands(t.Context(), 10)
 	require.NoError(t, err)
 	require.Len(t, asked, 1, "the relay tells it at once")
 	require.Equal(t, webhook.CommandRelease, asked[0].Command.Command)

@@ -105,7 +105,7 @@ func TestTypesAreMatchedAlikeInMemoryAndInSQL(t *testing.T) {
 			all, named[a.Event.ID] = append(all, a), to
 			if i%2 == 0 { // others stay in the outbox, which lists read too
 				for _, start := range a.Deliveries {
-					_, err := b.Record(t.Context(), stepOf(start, 1, webhook.StateRetrying))
+					_, err := b.RecordStep(t.Context(), stepOf(start, 1, webhook.StateRetrying))
 					require.NoError(t, err)
 				}
 			}

@@ -13,8 +13,8 @@ import (
 // ReplayOutcomes counts the first outcomes that are there of what a replay has
 // released, up to limit of those that are to be looked at, and returns how it stands.
 // CodeNotFound: there is no such replay.
-func (s *Replays) ReplayOutcomes(ctx context.Context, id webhook.ReplayID, now time.Time, limit int) (webhook.ReplayStanding, error) {
-	var standing webhook.ReplayStanding
+func (s *Replays) ReplayOutcomes(ctx context.Context, id webhook.ReplayID, now time.Time, limit int) (webhook.ReplayStatus, error) {
+	var standing webhook.ReplayStatus
 	err := s.asWorker().inTx(ctx, "count first outcomes", func(ctx context.Context, tx pgx.Tx) error {
 		// Also says that the workflow is alive: seldom, because relay_at has an index.
 		// The lock keeps two that were asked at the same time from counting twice.

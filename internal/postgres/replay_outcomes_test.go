@@ -19,14 +19,14 @@ func TestFirstOutcomes(t *testing.T) {
 			step := stepOf(start, 1, state)
 			step.Attempts, step.RunAttempts, step.Attempt = 2, 1, attemptOf(2, 2, 200)
 			step.Attempt.Outcome.Decision = decision
-			_, err := b.Record(t.Context(), step)
+			_, err := b.RecordStep(t.Context(), step)
 			require.NoError(t, err)
 		}
 	}
 	ended := func(state webhook.State) func(*testing.T, *deliveryBundle, webhook.Start) {
 		return func(t *testing.T, b *deliveryBundle, start webhook.Start) {
 			t.Helper()
-			_, err := b.Record(t.Context(), stepOf(start, 1, state))
+			_, err := b.RecordStep(t.Context(), stepOf(start, 1, state))
 			require.NoError(t, err)
 		}
 	}
@@ -48,7 +48,7 @@ func TestFirstOutcomes(t *testing.T) {
 			step := stepOf(start, 2, webhook.StateDelivered)
 			step.Attempts, step.RunAttempts, step.Attempt = 3, 2, attemptOf(3, 2, 200)
 			step.Attempt.Outcome.Decision = retry.Delivered
-			_, err := b.Record(t.Context(), step)
+			_, err := b.RecordStep(t.Context(), step)
 			require.NoError(t, err)
 		}, []int64{0, 1}},
 		"delivered, and replayed by someone": {func(t *testing.T, b *deliveryBundle, start webhook.Start) {
@@ -72,7 +72,7 @@ func TestFirstOutcomes(t *testing.T) {
 			r := b.replay(t, webhook.Replay{})
 			st := b.release(t, r, 1, 1)
 			require.EqualValues(t, 1, st.Waiting())
-			starts, err := b.LeftBehind(t.Context(), 10)
+			starts, err := b.TakeStarts(t.Context(), 10)
 			require.NoError(t, err)
 			require.Len(t, starts, 1)
 			test.happen(t, b, starts[0])

@@ -10,14 +10,14 @@ import (
 )
 
 // replaySilence is how long a running replay may go without a step or a count of its
-// workflow before ReplaysLeftBehind hands it out.
+// workflow before TakeReplays hands it out.
 const replaySilence = 10 * time.Minute
 
 // StepReplay writes a change of where a replay stands. It is written when it comes
 // after the record and the record is open; the standing that is returned rules,
 // whichever way it went. CodeNotFound: there is no such replay.
-func (s *Replays) StepReplay(ctx context.Context, step webhook.ReplayStep) (webhook.ReplayStanding, error) {
-	var standing webhook.ReplayStanding
+func (s *Replays) StepReplay(ctx context.Context, step webhook.ReplayStep) (webhook.ReplayStatus, error) {
+	var standing webhook.ReplayStatus
 	err := s.asWorker().inTx(ctx, "record a replay", func(ctx context.Context, tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `
 			update replays set seq = $2, state = $3::smallint, state_reason = $4, rate = $6, started = true,
@@ -50,9 +50,9 @@ func (s *Replays) StepReplay(ctx context.Context, step webhook.ReplayStep) (webh
 }
 
 // replayStanding reads how a replay stands.
-func replayStanding(ctx context.Context, tx pgx.Tx, id webhook.ReplayID) (webhook.ReplayStanding, error) {
+func replayStanding(ctx context.Context, tx pgx.Tx, id webhook.ReplayID) (webhook.ReplayStatus, error) {
 	var (
-		st             webhook.ReplayStanding
+		st             webhook.ReplayStatus
 		state, command int16
 		look           *time.Time
 		limit          *float64

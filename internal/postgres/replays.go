@@ -187,10 +187,10 @@ func changes(r *webhook.Replay, c webhook.ReplayCommand) bool {
 	return false
 }
 
-// ReplaysLeftBehind takes up to limit replays whose workflow may be missing: it has not
+// TakeReplays takes up to limit replays whose workflow may be missing: it has not
 // started, has not answered a command for relayAfter, or has written nothing for replaySilence
 // although the replay runs. They are not handed out again for relayAfter.
-func (s *Replays) ReplaysLeftBehind(ctx context.Context, limit int) ([]webhook.Replay, error) {
+func (s *Replays) TakeReplays(ctx context.Context, limit int) ([]webhook.Replay, error) {
 	return queryAll(ctx, s.asWorker(), "look for replays that were left behind", scanReplay, `
 		update replays r set relay_at = now() + $2::bigint * interval '1 millisecond'
 		where id in (select id from replays where relay_at <= now() order by relay_at limit $1 for update skip locked)

@@ -19,7 +19,7 @@ func (b *deliveryBundle) rest(t *testing.T, start webhook.Start, state webhook.S
 	if state == webhook.StateDeadLettered {
 		step.Reason = "http_400"
 	}
-	_, err := b.Record(t.Context(), step)
+	_, err := b.RecordStep(t.Context(), step)
 	require.NoError(t, err)
 	return start
 }
@@ -47,7 +47,7 @@ func (b *deliveryBundle) replay(t *testing.T, r webhook.Replay) webhook.Replay {
 	return made
 }
 
-func (b *deliveryBundle) release(t *testing.T, r webhook.Replay, seq int64, limit int) webhook.ReplayStanding {
+func (b *deliveryBundle) release(t *testing.T, r webhook.Replay, seq int64, limit int) webhook.ReplayStatus {
 	t.Helper()
 	st, err := b.ReleaseReplay(t.Context(), webhook.ReplayBatch{ID: r.ID, Seq: seq, Limit: limit, Now: time.Now()})
 	require.NoError(t, err)
@@ -57,7 +57,7 @@ func (b *deliveryBundle) release(t *testing.T, r webhook.Replay, seq int64, limi
 // left are the deliveries that the relay would take now, each in a run.
 func (b *deliveryBundle) left(t *testing.T) map[webhook.DeliveryID]int {
 	t.Helper()
-	starts, err := b.LeftBehind(t.Context(), 1000)
+	starts, err := b.TakeStarts(t.Context(), 1000)
 	require.NoError(t, err)
 	runs := map[webhook.DeliveryID]int{}
 	for _, start := range starts {
@@ -224,7 +224,7 @@ func TestReplaysLeftBehind(t *testing.T) {
 	in := func(d time.Duration) (left []webhook.Replay) {
 		_, err := b.login.Exec(t.Context(), `update replays set relay_at = relay_at - $1::bigint * interval '1 millisecond'`, d.Milliseconds())
 		require.NoError(t, err)
-		left, err = b.ReplaysLeftBehind(t.Context(), 10)
+		left, err = b.TakeReplays(t.Context(), 10)
 		require.NoError(t, err)
 		return left
 	}

@@ -25,7 +25,7 @@ func TestRetentionDropsFinishedDaysAndKeepsWhatIsNeeded(t *testing.T) {
 	for start, state := range map[webhook.Start]webhook.State{finished: webhook.StateDelivered, dead: webhook.StateDeadLettered} {
 		step := stepOf(start, 1, state)
 		step.Attempt = attemptOf(1, 1, 200)
-		_, err := b.Record(t.Context(), step)
+		_, err := b.RecordStep(t.Context(), step)
 		require.NoError(t, err)
 	}
 	retain := func(after time.Duration) Retained {
@@ -51,7 +51,7 @@ func TestRetentionDropsFinishedDaysAndKeepsWhatIsNeeded(t *testing.T) {
 	require.Len(t, attempts, 1)
 
 	for start, seq := range map[webhook.Start]int{fresh: 1, dead: 2} {
-		_, err := b.Record(t.Context(), stepOf(start, seq, webhook.StateDiscarded))
+		_, err := b.RecordStep(t.Context(), stepOf(start, seq, webhook.StateDiscarded))
 		require.NoError(t, err)
 	}
 	require.Positive(t, retain(72*time.Hour).Days)
@@ -87,7 +87,7 @@ func TestRetentionKeepsWhatIsBeingReplayed(t *testing.T) {
 			require.NoError(t, b.EnsurePartitions(t.Context(), time.Now()))
 			replayed, beside := b.accept(t), b.accept(t)
 			for start, state := range map[webhook.Start]webhook.State{replayed: webhook.StateCancelled, beside: neighbour} {
-				_, err := b.Record(t.Context(), stepOf(start, 1, state))
+				_, err := b.RecordStep(t.Context(), stepOf(start, 1, state))
 				require.NoError(t, err)
 			}
 			commit := b.replayUnderWay(t, replayed.DeliveryID)
@@ -140,7 +140,7 @@ func TestRetentionLooksIntoTheDefaultPartitions(t *testing.T) {
 			for start, state := range map[webhook.Start]webhook.State{finished: webhook.StateDelivered, open: webhook.StateRetrying} {
 				step := stepOf(start, 1, state)
 				step.Attempt = attemptOf(1, 1, 200)
-				_, err := b.Record(t.Context(), step)
+				_, err := b.RecordStep(t.Context(), step)
 				require.NoError(t, err)
 			}
 			for _, left := range []int{1, 0} {
@@ -151,7 +151,7 @@ func TestRetentionLooksIntoTheDefaultPartitions(t *testing.T) {
 						require.Equal(t, left, b.count(t, table), table)
 					}
 				}
-				_, err := b.Record(t.Context(), stepOf(open, 2, webhook.StateCancelled))
+				_, err := b.RecordStep(t.Context(), stepOf(open, 2, webhook.StateCancelled))
 				require.NoError(t, err)
 				if left == 0 {
 					break
@@ -184,7 +184,7 @@ func (b *deliveryBundle) finishMany(t *testing.T, dead webhook.State) (middle we
 			}
 			step.Attempt = attemptOf(1, 1, 200)
 			recording.Go(func() error {
-				_, err := b.Record(t.Context(), step)
+				_, err := b.RecordStep(t.Context(), step)
 				return err
 			})
 		}

@@ -87,9 +87,9 @@ func TestALoginOfTheAPIRunsTheAPI(t *testing.T) {
 	require.NotEmpty(t, uses)
 
 	// And what it does not.
-	_, err = s.LeftBehind(ctx, 10)
+	_, err = s.TakeStarts(ctx, 10)
 	require.ErrorContains(t, err, "not a member of everpost_worker")
-	_, err = s.Begin(ctx, claimOf(owner.deliveries["other"], 1, "me", time.Minute))
+	_, err = s.Claim(ctx, claimOf(owner.deliveries["other"], 1, "me", time.Minute))
 	require.ErrorContains(t, err, "not a member of everpost_worker")
 	_, err = s.Target(ctx, owner.endpoints["other"].ID)
 	require.ErrorContains(t, err, "not a member of everpost_worker")
@@ -110,19 +110,19 @@ func TestALoginOfTheWorkerDoesAWorkersPart(t *testing.T) {
 	accepted, err := owner.Accept(ctx, webhook.NewEvent{TenantID: "acme", Type: "order.paid", Payload: []byte(`1`), EndpointIDs: []webhook.EndpointID{e.ID}})
 	require.NoError(t, err)
 	start := accepted.Deliveries[0]
-	begun, err := s.Begin(ctx, claimOf(start, 0, "me", time.Minute))
+	begun, err := s.Claim(ctx, claimOf(start, 0, "me", time.Minute))
 	require.NoError(t, err)
 	require.True(t, begun.Granted)
 	step := stepOf(start, 1, webhook.StateDelivered)
 	step.Attempt = attemptOf(1, 1, 200)
-	_, err = s.Record(ctx, step)
+	_, err = s.RecordStep(ctx, step)
 	require.NoError(t, err)
 	_, err = s.Reopen(ctx, d.Ref, "because")
 	require.NoError(t, err)
 
 	_, err = owner.login.Exec(ctx, `update outbox set relay_at = now()`)
 	require.NoError(t, err)
-	starts, err := s.LeftBehind(ctx, 10)
+	starts, err := s.TakeStarts(ctx, 10)
 	require.NoError(t, err)
 	require.NotEmpty(t, starts)
 	_, err = s.Notify(ctx, []webhook.OperationalEvent{{Type: webhook.EventRetryStorm, TenantID: "acme", Endpoint: &e, At: time.Now()}})
@@ -136,20 +136,20 @@ func TestALoginOfTheWorkerDoesAWorkersPart(t *testing.T) {
 	require.NoError(t, err)
 
 	for name, do := range map[string]func() error{
-		"Unanswered":        func() error { _, err := s.Unanswered(ctx, 10); return err },
-		"Overdue":           func() error { _, _, err := s.Overdue(ctx, webhook.Cursor{}, time.Hour, 10); return err },
-		"Expired":           func() error { _, _, err := s.Expired(ctx, time.Hour, webhook.Cursor{}, time.Hour, 10); return err },
-		"ReleaseForgotten":  func() error { _, _, err := s.ReleaseForgotten(ctx, e.ID, 10); return err },
-		"Forgotten":         func() error { _, err := s.ForgottenEndpoints(ctx, webhook.EndpointID{}, 10); return err },
-		"CircuitClosings":   func() error { _, err := s.CircuitClosings(ctx, []webhook.EndpointID{e.ID}); return err },
-		"TakeOver":          func() error { _, err := s.TakeOver(ctx, "a", "b", nil); return err },
-		"Placed":            func() error { return s.Placed(ctx, "a", nil) },
-		"FaultyEndpoints":   func() error { _, err := s.FaultyEndpoints(ctx, webhook.EndpointID{}, 10); return err },
-		"ReleaseFaulty":     func() error { _, _, err := s.ReleaseFaulty(ctx, webhook.EndpointID{}, 10); return err },
-		"ReleaseExpired":    func() error { _, err := s.ReleaseExpired(ctx, 10); return err },
-		"BacklogEndpoints":  func() error { _, err := s.BacklogEndpoints(ctx, webhook.EndpointID{}, 10); return err },
-		"ReleaseBacklog":    func() error { _, _, err := s.ReleaseBacklog(ctx, e.ID, 10); return err },
-		"ReplaysLeftBehind": func() error { _, err := s.ReplaysLeftBehind(ctx, 10); return err },
+		"TakeCommands":     func() error { _, err := s.TakeCommands(ctx, 10); return err },
+		"Overdue":          func() error { _, _, err := s.Overdue(ctx, webhook.Cursor{}, time.Hour, 10); return err },
+		"Expired":          func() error { _, _, err := s.Expired(ctx, time.Hour, webhook.Cursor{}, time.Hour, 10); return err },
+		"ReleaseForgotten": func() error { _, _, err := s.ReleaseForgotten(ctx, e.ID, 10); return err },
+		"Forgotten":        func() error { _, err := s.ForgottenEndpoints(ctx, webhook.EndpointID{}, 10); return err },
+		"CircuitClosings":  func() error { _, err := s.CircuitClosings(ctx, []webhook.EndpointID{e.ID}); return err },
+		"TakeOver":         func() error { _, err := s.TakeOver(ctx, "a", "b", nil); return err },
+		"AssignWorkflow":   func() error { return s.AssignWorkflow(ctx, "a", nil) },
+		"FaultyEndpoints":  func() error { _, err := s.FaultyEndpoints(ctx, webhook.EndpointID{}, 10); return err },
+		"ReleaseFaulty":    func() error { _, _, err := s.ReleaseFaulty(ctx, webhook.EndpointID{}, 10); return err },
+		"ReleaseExpired":   func() error { _, err := s.ReleaseExpired(ctx, 10); return err },
+		"BacklogEndpoints": func() error { _, err := s.BacklogEndpoints(ctx, webhook.EndpointID{}, 10); return err },
+		"ReleaseBacklog":   func() error { _, _, err := s.ReleaseBacklog(ctx, e.ID, 10); return err },
+		"TakeReplays":      func() error { _, err := s.TakeReplays(ctx, 10); return err },
 		"ReleaseReplay": func() error {
 			_, err := s.ReleaseReplay(ctx, webhook.ReplayBatch{ID: owner.replays["acme"].ID, Seq: 1, Limit: 10, Now: time.Now()})
 			return err

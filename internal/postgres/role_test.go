@@ -138,7 +138,7 @@ func setupWall(t *testing.T) *walled {
 			if external == "two" {
 				step := stepOf(accepted.Deliveries[0], 1, webhook.StateDeadLettered)
 				step.Attempt = attemptOf(1, 1, 503)
-				_, err = s.Record(t.Context(), step)
+				_, err = s.RecordStep(t.Context(), step)
 				require.NoError(t, err)
 			}
 		}
@@ -146,7 +146,7 @@ func setupWall(t *testing.T) *walled {
 			TenantID: tenant, Source: webhook.ReplayDeadLetters, Filter: webhook.ReplayFilter{EndpointID: e.ID}, Asked: 10,
 		})
 		require.NoError(t, err)
-		require.NoError(t, s.WriteSeen(t.Context(), tenant, map[webhook.EndpointID]webhook.Seen{e.ID: {Circuit: "open"}}))
+		require.NoError(t, s.WriteSeen(t.Context(), tenant, map[webhook.EndpointID]webhook.Observation{e.ID: {Circuit: "open"}}))
 		_, err = s.login.Exec(t.Context(), `insert into endpoint_trouble (endpoint_id, since) values ($1, now())`, e.ID)
 		require.NoError(t, err)
 		_, err = s.login.Exec(t.Context(), `insert into circuit_closings (endpoint_id) values ($1)`, e.ID)

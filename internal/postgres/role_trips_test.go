@@ -45,14 +45,14 @@ func TestTheWallTakesNoRoundTrip(t *testing.T) {
 	}
 	claim := func(seq int) func() {
 		return func() {
-			begun, err := b.Begin(t.Context(), claimOf(start, seq, "me", time.Minute))
+			begun, err := b.Claim(t.Context(), claimOf(start, seq, "me", time.Minute))
 			require.NoError(t, err)
 			require.True(t, begun.Granted)
 		}
 	}
 	record := func(seq int) func() {
 		return func() {
-			_, err := b.Record(t.Context(), attempt(seq))
+			_, err := b.RecordStep(t.Context(), attempt(seq))
 			require.NoError(t, err)
 		}
 	}

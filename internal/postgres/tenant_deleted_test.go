@@ -52,7 +52,7 @@ func TestTheIDOfADeletedTenantIsRefusedUntilNothingIsLeft(t *testing.T) {
 	finished := b.accept(t)
 	step := stepOf(finished, 1, webhook.StateDelivered)
 	step.Attempt = attemptOf(1, 1, 200)
-	_, err := b.Record(t.Context(), step)
+	_, err := b.RecordStep(t.Context(), step)
 	require.NoError(t, err)
 	e := newEvent("order.paid")
 	e.ExternalID = "order-17"
@@ -126,7 +126,7 @@ func TestRetentionFreesTheIDOfADeletedTenant(t *testing.T) {
 	b.deleteAcme(t)
 	b.deletedLongAgo(t)
 	b.prunes(t, 0)
-	_, err := b.Record(t.Context(), stepOf(start, 1, webhook.StateDelivered))
+	_, err := b.RecordStep(t.Context(), stepOf(start, 1, webhook.StateDelivered))
 	require.NoError(t, err)
 	_, err = b.Retain(t.Context(), time.Now().Add(72*time.Hour), 24*time.Hour)
 	require.NoError(t, err)

@@ -67,7 +67,7 @@ func TestALockedRowHarmsNoOther(t *testing.T) {
 	items := make([]*recording, n)
 	for i := range items {
 		start := b.accept(t)
-		_, err := b.Record(t.Context(), stepOf(start, 1, webhook.StateRetrying))
+		_, err := b.RecordStep(t.Context(), stepOf(start, 1, webhook.StateRetrying))
 		require.NoError(t, err)
 		items[i] = &recording{step: stepOf(start, 2, webhook.StateDelivered)}
 	}
@@ -88,7 +88,7 @@ func TestALockedRowIsWaitedForAWhile(t *testing.T) {
 	t.Parallel()
 	b := setupDelivery(t)
 	start := b.accept(t)
-	_, err := b.Record(t.Context(), stepOf(start, 1, webhook.StateRetrying))
+	_, err := b.RecordStep(t.Context(), stepOf(start, 1, webhook.StateRetrying))
 	require.NoError(t, err)
 	release := b.lockRow(t, start.DeliveryID)
 	flushes := 0

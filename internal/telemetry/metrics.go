@@ -63,13 +63,13 @@ func NewMetrics(version string) *Metrics {
 			Buckets: []float64{1, 5, 15, 60, 300, 900, 3600, 3 * 3600, 12 * 3600},
 		}),
 		turnedAway: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "everpost_turned_away_total", Help: "Deliveries that had to wait for their turn at an endpoint, by why; no attempt is counted.",
+			Name: "everpost_admission_deferred_total", Help: "Deliveries that had to wait for their turn at an endpoint, by why; no attempt is counted.",
 		}, []string{"reason"}),
 		circuits: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "everpost_circuit_changes_total", Help: "Changes of endpoints' circuit breakers, by the new state.",
 		}, []string{"to"}),
 		ownFaults: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "everpost_own_faults_total", Help: "Attempts that could not be made because of us; nothing was counted against the receiver.",
+			Name: "everpost_internal_faults_total", Help: "Attempts that could not be made because of us; nothing was counted against the receiver.",
 		}),
 		eventAccepted: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "everpost_events_accepted_total", Help: "Events that were stored and answered with 202.",
@@ -81,10 +81,10 @@ func NewMetrics(version string) *Metrics {
 			Name: "everpost_retry_storms_total", Help: "Warnings that an endpoint is sent mostly retries, at most one per endpoint and hour.",
 		}),
 		notices: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "everpost_notices_total", Help: "Operational events of circuits, retry storms and dead letters that were stored, by type.",
+			Name: "everpost_operational_events_total", Help: "Operational events of circuits, retry storms and dead letters that were stored, by type.",
 		}, []string{"type"}),
 		noticesLost: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "everpost_notices_dropped_total", Help: "Operational events that were not stored: too many at once, or refused.",
+			Name: "everpost_operational_events_dropped_total", Help: "Operational events that were not stored: too many at once, or refused.",
 		}),
 		authFailures: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "everpost_api_auth_failures_total", Help: "Requests to the API whose key was not accepted, by cause.",

@@ -91,7 +91,7 @@ func TestMetricsOfAttempts(t *testing.T) {
 		`everpost_attempts_to_success_count 1`,
 		`everpost_backoff_duration_seconds_sum 10`,
 		`everpost_backoff_duration_seconds_count 1`,
-		`everpost_own_faults_total 1`,
+		`everpost_internal_faults_total 1`,
 		`everpost_events_accepted_total 1`,
 		`everpost_build_info{version="1.2.3"} 1`,
 		`everpost_test_gauge 42`,
@@ -114,12 +114,12 @@ func TestMetricsOfEndpoints(t *testing.T) {
 	answer := httptest.NewRecorder()
 	m.Handler().ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), "GET", "/metrics", nil))
 	for _, line := range []string{
-		`everpost_turned_away_total{reason="rate"} 1`,
+		`everpost_admission_deferred_total{reason="rate"} 1`,
 		`everpost_circuit_changes_total{to="open"} 1`,
 		`everpost_endpoints_disabled_total 1`,
 		`everpost_retry_storms_total 1`,
-		`everpost_notices_total{type="everpost.endpoint.retry_storm"} 1`,
-		`everpost_notices_dropped_total 3`,
+		`everpost_operational_events_total{type="everpost.endpoint.retry_storm"} 1`,
+		`everpost_operational_events_dropped_total 3`,
 	} {
 		require.Contains(t, answer.Body.String(), "\n"+line+"\n")
 	}

@@ -85,8 +85,8 @@ type Claim struct {
 	KeepOutbox bool          // see Step.KeepOutbox
 }
 
-// Standing is the status of a delivery in the store.
-type Standing struct {
+// DeliveryStatus is the status of a delivery in the store.
+type DeliveryStatus struct {
 	Progress
 
 	WorkflowID string         // the workflow that drives the delivery
@@ -138,18 +138,18 @@ type Attempt struct {
 	Truncated       bool
 }
 
-// Begun is the result of a claim, with the data that the request needs.
-type Begun struct {
-	Granted  bool
-	Standing Standing
-	Payload  []byte // nil if retention has removed it
-	SHA256   []byte
-	EventAt  time.Time // creation time of the event; zero without a payload
+// ClaimResult is the result of a claim, with the data that the request needs.
+type ClaimResult struct {
+	Granted bool
+	Status  DeliveryStatus
+	Payload []byte // nil if retention has removed it
+	SHA256  []byte
+	EventAt time.Time // creation time of the event; zero without a payload
 }
 
-// Commanded is a delivery with a pending command.
-type Commanded struct {
-	Delivery Delivery
-	Command  PendingCommand
-	Told     int // how often the signal was repeated; 0: not yet
+// CommandedDelivery is a delivery with a pending command.
+type CommandedDelivery struct {
+	Delivery  Delivery
+	Command   PendingCommand
+	Signalled int // how often the signal was repeated; 0: not yet
 }

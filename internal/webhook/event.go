@@ -70,22 +70,22 @@ type Accepted struct {
 type Start struct {
 	Ref
 
-	Run       int
-	CreatedAt time.Time // of the database's clock
-	Begun     time.Time // when this process began to store it, of its own clock; zero if another process did
-	NotBefore time.Time // deliver_at; zero: immediately
-	GiveUpAt  time.Time
-	Relayed   int       // how often the relay has claimed it
-	RelayAt   time.Time // relay_at of the outbox row before this claim
-	// Placed is the workflow to which the relay assigned it before; "" for none.
-	Placed string
+	Run        int
+	CreatedAt  time.Time // of the database's clock
+	ReceivedAt time.Time // when this process began to store it, of its own clock; zero if another process did
+	NotBefore  time.Time // deliver_at; zero: immediately
+	GiveUpAt   time.Time
+	Relayed    int       // how often the relay has claimed it
+	RelayAt    time.Time // relay_at of the outbox row before this claim
+	// RelayedTo is the workflow to which the relay assigned it before; "" for none.
+	RelayedTo string
 
-	// Held is the progress of a delivery that is released from a hold; nil for a new run.
-	Held *Progress
+	// Resume is the progress of a delivery that is released from a hold; nil for a new run.
+	Resume *Progress
 
-	// Own: the delivery gets a workflow of its own, immediately. Its eager request was
+	// OwnWorkflow: the delivery gets a workflow of its own, immediately. Its eager request was
 	// slow or was not delivered.
-	Own bool
+	OwnWorkflow bool
 	// Recorded: the store has an attempt or a claim and kept the outbox row. The row is
 	// deleted when Temporal has acknowledged the start.
 	Recorded bool
@@ -100,12 +100,12 @@ type Ref struct {
 	EventType  string     `json:"event_type"`
 }
 
-// OwnWorkflow is the prefix of the id of every workflow for a single delivery.
-const OwnWorkflow = "delivery/"
+// OwnWorkflowPrefix is the prefix of the id of every workflow for a single delivery.
+const OwnWorkflowPrefix = "delivery/"
 
 // WorkflowID is the id of the delivery's own workflow.
 func (r Ref) WorkflowID() string {
-	return OwnWorkflow + r.EventID.String() + "/" + r.EndpointID.String()
+	return OwnWorkflowPrefix + r.EventID.String() + "/" + r.EndpointID.String()
 }
 
 // typeSeparators are the characters that separate the parts of an event type. A wildcard

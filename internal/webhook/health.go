@@ -42,19 +42,19 @@ const (
 // SlowLatency is the smoothed latency above which a receiver counts as slow.
 const SlowLatency = time.Second
 
-// Seen is the health of an endpoint as one sending process observes it, or as several do
+// Observation is the health of an endpoint as one sending process observes it, or as several do
 // (Together). Processes of different releases share its JSON form: add fields, but never
 // change the meaning of one.
-type Seen struct {
+type Observation struct {
 	Circuit   CircuitState `json:"circuit"`
 	Since     time.Time    `json:"since,omitzero"` // of the opening, or of the recovery; zero if the circuit was never open
 	Why       string       `json:"why,omitempty"`  // why it is not closed: "14 of 20 requests failed, the last with http_503"
 	NextProbe time.Time    `json:"next_probe,omitzero"`
 	ProbeOver time.Time    `json:"probe_over,omitzero"` // the expected end of the probe under way
 
-	BarredUntil time.Time `json:"barred_until,omitzero"` // until when the receiver asked for a pause; zero for none
-	BarredFor   string    `json:"barred_for,omitempty"`
-	WaitsFor    string    `json:"waits_for,omitempty"` // why admission would defer the next attempt; "" if it would not
+	BlockedUntil time.Time `json:"barred_until,omitzero"` // until when the receiver asked for a pause; zero for none
+	BlockReason  string    `json:"barred_for,omitempty"`
+	DeferReason  string    `json:"waits_for,omitempty"` // why admission would defer the next attempt; "" if it would not
 
 	Latency    time.Duration `json:"latency_ns,omitempty"` // smoothed; 0 if unknown
 	Rate       float64       `json:"rate"`                 // requests per second that are allowed now
@@ -73,10 +73,10 @@ type Seen struct {
 }
 
 // Attempts is the number of attempts of the last 15 minutes.
-func (s *Seen) Attempts() int { return s.Delivered + s.Failed }
+func (s *Observation) Attempts() int { return s.Delivered + s.Failed }
 
 // SuccessRate is the share of delivered attempts; false without attempts.
-func (s *Seen) SuccessRate() (float64, bool) {
+func (s *Observation) SuccessRate() (float64, bool) {
 	if s.Attempts() == 0 {
 		return 0, false
 	}
@@ -84,24 +84,24 @@ func (s *Seen) SuccessRate() (float64, bool) {
 }
 
 // RetryRatio is retries ÷ first attempts; the divisor is at least 1.
-func (s *Seen) RetryRatio() float64 { return float64(s.Retries) / float64(max(s.First, 1)) }
+func (s *Observation) RetryRatio() float64 { return float64(s.Retries) / float64(max(s.First, 1)) }
 
-// Together aggregates what several processes observe: the worst circuit state, with the
+// Aggregate aggregates what several processes observe: the worst circuit state, with the
 // first failure and the next probe of the processes in that state; the latest end of a pause
 // and the longest timeout; the mean latency, weighted by attempts; the sums of counters and
 // rates; and the longest streaks. Without processes the circuit is closed and all else zero.
-func Together(all []Seen) Seen {
-	sum := Seen{Circuit: CircuitClosed}
+func Aggregate(all []Observation) Observation {
+	sum := Observation{Circuit: CircuitClosed}
 	var latency float64 // ns × weight
 	weights := 0
 	for i := range all {
 		s := &all[i]
 		sum.addCircuit(s)
-		if s.BarredUntil.After(sum.BarredUntil) {
-			sum.BarredUntil, sum.BarredFor = s.BarredUntil, s.BarredFor
+		if s.BlockedUntil.After(sum.BlockedUntil) {
+			sum.BlockedUntil, sum.BlockReason = s.BlockedUntil, s.BlockReason
 		}
-		if sum.WaitsFor == "" {
-			sum.WaitsFor = s.WaitsFor
+		if sum.DeferReason == "" {
+			sum.DeferReason = s.DeferReason
 		}
 		if s.Latency > 0 {
 			weight := max(s.Attempts(), 1)
@@ -126,10 +126,10 @@ func Together(all []Seen) Seen {
 }
 
 // addCircuit merges another process's circuit.
-func (s *Seen) addCircuit(o *Seen) {
+func (s *Observation) addCircuit(o *Observation) {
 	if o.Circuit.severity() > s.Circuit.severity() {
 		s.Circuit, s.Since, s.Why, s.NextProbe, s.ProbeOver = o.Circuit, o.Since, o.Why, o.NextProbe, o.ProbeOver
-		s.WaitsFor = o.WaitsFor
+		s.DeferReason = o.DeferReason
 		return
 	}
 	if o.Circuit != s.Circuit {
@@ -169,7 +169,7 @@ func (b *Backlog) Waiting() int { return b.Retrying + b.Deferred }
 // Health is the health of an endpoint and its backlog.
 type Health struct {
 	Endpoint Endpoint
-	Seen     Seen
+	Observed Observation
 	Known    bool // a process has an observation; else Seen is zero
 	Backlog  Backlog
 }
@@ -178,7 +178,7 @@ type Health struct {
 // reported one.
 func (h *Health) Timeout() time.Duration {
 	if h.Endpoint.AutoTimeout {
-		return h.Seen.Timeout
+		return h.Observed.Timeout
 	}
 	return h.Endpoint.Timeout
 }
@@ -191,5 +191,5 @@ func (h *Health) Rate() float64 {
 	case !h.Known:
 		return h.Endpoint.RateLimit
 	}
-	return h.Seen.Rate
+	return h.Observed.Rate
 }

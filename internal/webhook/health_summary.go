@@ -16,15 +16,15 @@ const wellRatio = 0.95
 // 503; next probe in 21 s; 212 waiting for their turn". Times are UTC.
 func (h *Health) Summary(now time.Time) string {
 	parts := []string{h.condition(now)}
-	if h.Seen.InFlight > 0 {
-		parts = append(parts, strconv.Itoa(h.Seen.InFlight)+" in flight")
+	if h.Observed.InFlight > 0 {
+		parts = append(parts, strconv.Itoa(h.Observed.InFlight)+" in flight")
 	}
 	return strings.Join(append(parts, h.backlog(now)...), "; ")
 }
 
 // condition is the most important fact about the endpoint.
 func (h *Health) condition(now time.Time) string {
-	s := &h.Seen
+	s := &h.Observed
 	switch {
 	case h.Endpoint.State != EndpointActive:
 		return h.stopped()
@@ -32,7 +32,7 @@ func (h *Health) condition(now time.Time) string {
 		return "circuit open" + s.since(now) + s.cause() + "; " + s.probe(now)
 	case s.Circuit == CircuitHalfOpen:
 		return "circuit half open" + s.since(now) + s.cause() + "; a probe is under way"
-	case s.BarredUntil.After(now):
+	case s.BlockedUntil.After(now):
 		return s.pauseRequested(now)
 	case s.Recovering:
 		words := "recovering: " + perSecond(s.Rate) + " and rising"
@@ -40,9 +40,9 @@ func (h *Health) condition(now time.Time) string {
 			words = "circuit closed again" + s.since(now) + ", " + words
 		}
 		return words
-	case s.WaitsFor == ReasonInFlight || s.WaitsFor == ReasonHost || s.Latency > SlowLatency:
+	case s.DeferReason == ReasonInFlight || s.DeferReason == ReasonHost || s.Latency > SlowLatency:
 		return h.busy()
-	case s.WaitsFor == ReasonRate:
+	case s.DeferReason == ReasonRate:
 		return "active, at its rate of " + perSecond(h.Endpoint.RateLimit)
 	case s.FailureStreak == 1:
 		return "active, but the last attempt failed"
@@ -78,12 +78,12 @@ func (h *Health) stopped() string {
 
 // busy describes an endpoint that is slow or at its limit of requests in flight.
 func (h *Health) busy() string {
-	s := &h.Seen
+	s := &h.Observed
 	words := "active"
 	if s.Latency > SlowLatency {
 		words += " but slow, answers take " + latency(s.Latency)
 	}
-	switch s.WaitsFor {
+	switch s.DeferReason {
 	case ReasonHost:
 		words += ", waiting for its host, whose cap all endpoints there share: " + perSecond(s.Rate)
 	case ReasonInFlight:
@@ -92,36 +92,36 @@ func (h *Health) busy() string {
 	return words
 }
 
-func (s *Seen) since(now time.Time) string {
+func (s *Observation) since(now time.Time) string {
 	if s.Since.IsZero() {
 		return ""
 	}
 	return " since " + clock(s.Since, now)
 }
 
-func (s *Seen) cause() string {
+func (s *Observation) cause() string {
 	if s.Why == "" {
 		return ""
 	}
 	return " after " + strings.Replace(s.Why, " with http_", " with ", 1)
 }
 
-func (s *Seen) probe(now time.Time) string {
+func (s *Observation) probe(now time.Time) string {
 	if !s.NextProbe.After(now) {
 		return "the next delivery is the probe"
 	}
 	return "next probe in " + timeUntil(s.NextProbe.Sub(now))
 }
 
-func (s *Seen) pauseRequested(now time.Time) string {
+func (s *Observation) pauseRequested(now time.Time) string {
 	words := "the receiver asked for a pause"
-	switch s.BarredFor {
+	switch s.BlockReason {
 	case ReasonRetryAfter:
 		words += " (429 with Retry-After)"
 	case ReasonRateLimitHint:
 		words = "the receiver says that its rate limit is used up"
 	}
-	return words + "; next request in " + timeUntil(s.BarredUntil.Sub(now))
+	return words + "; next request in " + timeUntil(s.BlockedUntil.Sub(now))
 }
 
 // backlog describes the waiting deliveries, and since when the oldest waits.

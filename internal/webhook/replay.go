@@ -225,8 +225,8 @@ type ReplayStep struct {
 	CommandDone int64       `json:"command_done,omitempty"` // the highest command id that is acknowledged
 }
 
-// ReplayStanding is the status of a replay in the store. It overrides what the workflow knows.
-type ReplayStanding struct {
+// ReplayStatus is the status of a replay in the store. It overrides what the workflow knows.
+type ReplayStatus struct {
 	ReplayCounts
 
 	Seq     int64         `json:"seq"` // of the last step or batch

@@ -34,16 +34,16 @@ func TestReplayStandingAsJSON(t *testing.T) {
 	t.Parallel()
 	for _, action := range []webhook.ReplayAction{webhook.ReplayKeep, webhook.ReplayPause, webhook.ReplayResume, webhook.ReplayCancel} {
 		for _, state := range webhook.ReplayStates() {
-			st := webhook.ReplayStanding{State: state, Command: webhook.ReplayCommand{ID: 1, Action: action}}
+			st := webhook.ReplayStatus{State: state, Command: webhook.ReplayCommand{ID: 1, Action: action}}
 			text, err := json.Marshal(st)
 			require.NoError(t, err)
-			var read webhook.ReplayStanding
+			var read webhook.ReplayStatus
 			require.NoError(t, json.Unmarshal(text, &read))
 			require.Equal(t, st, read)
 		}
 	}
 	for _, text := range []string{`{"state":"gone"}`, `{"command":{"action":"stop"}}`} {
-		require.Error(t, json.Unmarshal([]byte(text), &webhook.ReplayStanding{}))
+		require.Error(t, json.Unmarshal([]byte(text), &webhook.ReplayStatus{}))
 	}
 }
 

@@ -52,7 +52,7 @@ func gateBranches() []branch {
 			l := i.holdShared(t)
 			l.of(0).resume(t)
 			for n := range l.starts {
-				l.starts[n].Held = &webhook.Progress{
+				l.starts[n].Resume = &webhook.Progress{
 					Run: 1, Seq: 1, State: webhook.StateHeld, Reason: webhook.ReasonPaused, GiveUpAt: l.starts[n].GiveUpAt,
 				}
 			}

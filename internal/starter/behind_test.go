@@ -1,0 +1,123 @@
+package starter
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/activities"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// A first request is sent eagerly unless others for its endpoint wait for their workflows, or
+// its time has not come.
+func TestSentEagerly(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := accepted(4)
+		for i := range a.Deliveries[:3] {
+			a.Deliveries[i].EndpointID = a.Deliveries[0].EndpointID
+		}
+		var asked []activities.AttemptInput
+		sends := false
+		g := doorman{turn: map[webhook.EndpointID]time.Duration{}}
+		d := New(Config{LocalWorker: true, SoleWorker: true, Gate: g})
+		d.uses(requests{eager: func(in activities.AttemptInput, _ activities.EagerStart) bool {
+			asked = append(asked, in)
+			return sends
+		}})
+		accept := func(start webhook.Start) {
+			asked = nil
+			d.Accepted(webhook.Accepted{Deliveries: []webhook.Start{start}, Payload: a.Payload, SHA256: a.SHA256})
+		}
+		first, second, third, other := a.Deliveries[0], a.Deliveries[1], a.Deliveries[2], a.Deliveries[3]
+
+		accept(first)
+		require.Len(t, asked, 1, "and is refused")
+		require.Equal(t, activities.AttemptInput{
+			Ref: first.Ref, Progress: webhook.Progress{Run: 1, GiveUpAt: first.GiveUpAt}, FirstTask: true,
+		}, asked[0])
+		sends = true
+		accept(second)
+		require.Empty(t, asked, "the first one waits")
+		accept(other)
+		require.Len(t, asked, 1, "but not for this")
+		require.True(t, d.behind.has(first.EndpointID))
+		require.Equal(t, refsOf(a.Deliveries[:2]), refsOf(d.gathered()), "what was sent is not started yet")
+		require.Empty(t, d.behind.of)
+		accept(third)
+		require.Len(t, asked, 1, "they are being started")
+		require.Empty(t, d.gathered())
+
+		// What waits for its turn is still before what comes.
+		g.turn[first.EndpointID] = troubleWait
+		sends = false
+		accept(first)
+		require.Len(t, asked, 1)
+		require.Empty(t, d.gathered())
+		sends = true
+		accept(second)
+		require.Empty(t, asked)
+		d.workers.Go(d.serveEarly)
+		<-time.After(earlyLook)
+		synctest.Wait()
+		delete(g.turn, first.EndpointID)
+		accept(third)
+		require.Empty(t, asked, "it is back in the queue")
+		require.Len(t, d.gathered(), 3)
+		require.Empty(t, d.behind.of)
+
+		later := first
+		later.NotBefore = time.Now().Add(time.Hour)
+		accept(later)
+		require.Empty(t, asked)
+		d.Stop()
+	})
+}
+
+// Starts that do not keep up are waited for: what comes meanwhile goes through the queue, which is bounded.
+func TestNotEagerWhileStartsDoNotKeepUp(t *testing.T) {
+	t.Parallel()
+	for name, busy := range map[string]func(d *Starter){
+		"the queue is full": func(d *Starter) { d.Accepted(accepted(d.QueueLength)) },
+		"many have gathered": func(d *Starter) {
+			d.gatherings.started(time.Now())
+			for range maxGathered * d.Width {
+				d.gatherings.join(&accepted(1).Deliveries[0], time.Now())
+			}
+		},
+		"Temporal is away": func(d *Starter) { d.away.Store(true) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				asked := 0
+				d := New(Config{LocalWorker: true, SoleWorker: true, QueueLength: 20, Width: 5})
+				busy(d)
+				d.uses(requests{eager: func(activities.AttemptInput, activities.EagerStart) bool {
+					asked++
+					return true
+				}})
+				d.Accepted(accepted(1))
+				require.Zero(t, asked)
+				d.gatherings.take(true)
+			})
+		})
+	}
+}
+
+// What finds no place in the queue keeps nobody behind it, and no more does what is left to the relay.
+func TestNobodyIsBehindWhatIsNotThere(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := New(Config{QueueLength: 1})
+		d.Accepted(accepted(40))
+		require.Len(t, d.behind.of, d.queue.Len())
+		require.Less(t, d.queue.Len(), 40)
+		<-time.After(queueTime)
+		require.Empty(t, d.gathered())
+		require.Empty(t, d.behind.of)
+	})
+}

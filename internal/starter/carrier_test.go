@@ -1,0 +1,410 @@
+package starter
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	enumspb "go.temporal.io/api/enums/v1"
+
+	"github.com/everpost/everpost/internal/webhook"
+	"github.com/everpost/everpost/workflows"
+)
+
+// overdue is a record of what is late: pages are read in order, each delivery once.
+type overdue struct {
+	mu     sync.Mutex
+	late   []webhook.Delivery
+	rounds []time.Time
+	fails  []error         // of the first reads
+	again  []time.Duration // of the rounds
+	onRead func()
+	taken  map[string][]webhook.DeliveryID // over by which workflow
+}
+
+func (o *overdue) Overdue(_ context.Context, from webhook.Cursor, again time.Duration, limit int) ([]webhook.Delivery, webhook.Cursor, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	at := int(from.At.Unix())
+	if from == (webhook.Cursor{}) {
+		o.rounds, at = append(o.rounds, time.Now()), 0
+		o.again = append(o.again, again)
+	}
+	if o.onRead != nil {
+		o.onRead()
+	}
+	if len(o.fails) > 0 {
+		err := o.fails[0]
+		o.fails = o.fails[1:]
+		return nil, from, err
+	}
+	end := min(at+limit, len(o.late))
+	return o.late[at:end], webhook.Cursor{At: time.Unix(int64(end), 0)}, nil
+}
+
+func (o *overdue) Expired(context.Context, time.Duration, webhook.Cursor, time.Duration, int) ([]webhook.Delivery, webhook.Cursor, error) {
+	return nil, webhook.Cursor{}, nil
+}
+
+func (o *overdue) ReleaseForgotten(context.Context, int) error { return nil }
+
+func (o *overdue) TakeOver(_ context.Context, from, to string, ids []webhook.DeliveryID) (all []webhook.Delivery, _ error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for i := range o.late {
+		d := o.late[i]
+		if d.WorkflowID != from || !slices.Contains(ids, d.DeliveryID) {
+			continue
+		}
+		d.WorkflowID = to
+		all = append(all, d)
+		if o.taken == nil {
+			o.taken = map[string][]webhook.DeliveryID{}
+		}
+		o.taken[to] = append(o.taken[to], d.DeliveryID)
+	}
+	return all, nil
+}
+
+// waitingIn are deliveries that the record says a shared workflow carries.
+func waitingIn(id string, n int) (all []webhook.Delivery, members []workflows.Status) {
+	for range n {
+		d := waitingDelivery()
+		d.WorkflowID = id
+		all = append(all, d)
+		members = append(members, workflows.Status{Ref: d.Ref})
+	}
+	return all, members
+}
+
+// A workflow whose task fails again and again does not count as alive. It is ended, with a
+// reason by which it is known again, and what it carried goes on from the record; nobody has
+// terminated it.
+func TestStuckWorkflowIsGoneOnFrom(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		tries int32
+		stuck bool
+	}{"tried once": {1, false}, "a worker died, and another": {stuckTries - 1, false}, "again and again": {stuckTries, true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f, c := newFrontend(t)
+			d := New(Config{Client: c, Logger: slog.New(slog.DiscardHandler)})
+			delivery := waitingDelivery()
+			f.there = map[string]enumspb.WorkflowExecutionStatus{delivery.WorkflowID: running}
+			f.tries = map[string]int32{delivery.WorkflowID: test.tries}
+			require.NoError(t, d.revive(t.Context(), &delivery))
+			if !test.stuck {
+				require.Empty(t, f.terminated)
+				require.Empty(t, f.started())
+				return
+			}
+			require.Len(t, f.terminated, 1)
+			require.Equal(t, workflows.ReasonStuck, f.terminated[0].GetReason())
+			require.Equal(t, "a run", f.terminated[0].GetWorkflowExecution().GetRunId(), "that one and none that has come since")
+			require.Len(t, f.started(), 1)
+			require.False(t, inputOf[workflows.DeliveryInput](t, f.started()[0].GetInput()).Terminated)
+
+			// Whoever ended it died before it started another: nobody else takes that for a person's doing.
+			require.NoError(t, d.revive(t.Context(), &delivery))
+			require.Len(t, f.started(), 2)
+			require.False(t, inputOf[workflows.DeliveryInput](t, f.started()[1].GetInput()).Terminated)
+			f.reasons[delivery.WorkflowID] = "by hand"
+			require.NoError(t, d.revive(t.Context(), &delivery))
+			require.True(t, inputOf[workflows.DeliveryInput](t, f.started()[2].GetInput()).Terminated)
+		})
+	}
+}
+
+// A shared workflow that is stuck leaves all that it began with to another one, at once, and
+// if that is stuck too, each to its own: one of them may be what no workflow can go on with.
+func TestStuckSharedWorkflow(t *testing.T) {
+	t.Parallel()
+	f, c := newFrontend(t)
+	all, _ := waitingIn("fanout/evt_1/it", 5)
+	o := &overdue{late: all}
+	d := setup(t, Config{Client: c, Overdue: o})
+	var in workflows.FanoutInput
+	for i := range all[:4] {
+		in.Deliveries = append(in.Deliveries, workflows.FanoutDelivery{Ref: all[i].Ref})
+	}
+	f.there = map[string]enumspb.WorkflowExecutionStatus{"fanout/evt_1/it": running}
+	f.tries, f.inputs = map[string]int32{"fanout/evt_1/it": stuckTries}, map[string]any{"fanout/evt_1/it": in}
+	d.reviveGroup(&round{map[string]*carrier{}}, "fanout/evt_1/it", all[4:]) // one is overdue: the others are not yet
+	require.Len(t, f.started(), 1)
+	again := f.started()[0].GetWorkflowId()
+	require.True(t, workflows.IsAgain(again))
+	require.True(t, workflows.IsFanout(again))
+	group := inputOf[workflows.FanoutInput](t, f.started()[0].GetInput())
+	require.Len(t, group.Deliveries, 5)
+	for i := range group.Deliveries {
+		require.Equal(t, &all[i].Progress, group.Deliveries[i].Progress)
+	}
+	require.Len(t, o.taken[again], 5, "the record says so before it begins")
+
+	for i := range o.late {
+		o.late[i].WorkflowID = again
+	}
+	f.there[again], f.tries[again], f.inputs[again] = running, stuckTries, group
+	d.reviveGroup(&round{map[string]*carrier{}}, again, o.late[:1])
+	require.Len(t, f.started(), 6)
+	shared, own := groups(t, f)
+	require.Len(t, shared, 1)
+	require.Len(t, own, 5)
+	for _, in := range own {
+		require.True(t, in.TakeOver)
+	}
+}
+
+// A round asks about a shared workflow once, and it once who is there, over all pages.
+func TestRoundAsksOnce(t *testing.T) {
+	t.Parallel()
+	f, c := newFrontend(t)
+	const n = 2*relayBatch + 50
+	all, members := waitingIn("fanout/evt_1/it", n)
+	o := &overdue{late: all}
+	d := setup(t, Config{Client: c, Overdue: o})
+	f.there = map[string]enumspb.WorkflowExecutionStatus{"fanout/evt_1/it": running}
+	f.members = members[:n-3] // three are missing
+	d.reconcileAll(o.Overdue, d.ReconcileEvery)
+	require.Equal(t, 1, f.asked["fanout/evt_1/it"])
+	require.Equal(t, 1, f.asked["query fanout/evt_1/it"])
+	require.Len(t, f.started(), 1)
+	require.Len(t, inputOf[workflows.FanoutInput](t, f.started()[0].GetInput()).Deliveries, 3, "in company")
+
+	// One whose task waits for a worker cannot answer, and is not asked.
+	f.asked, f.tries = nil, map[string]int32{"fanout/evt_1/it": 1}
+	d.reconcileAll(o.Overdue, d.ReconcileEvery)
+	require.Equal(t, 1, f.asked["fanout/evt_1/it"])
+	require.Zero(t, f.asked["query fanout/evt_1/it"])
+	require.Len(t, f.started(), 1)
+}
+
+// The first round comes soon after the start, and those that follow as often as is set.
+func TestFirstRoundIsSoon(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := &overdue{}
+		d := setup(t, Config{Overdue: o})
+		begun := time.Now()
+		d.workers.Go(d.reconcile)
+		<-time.After(12 * time.Minute)
+		d.Stop()
+		require.Len(t, o.rounds, 3)
+		require.LessOrEqual(t, o.rounds[0].Sub(begun), 30*time.Second)
+		require.Equal(t, reconcileEvery, o.rounds[1].Sub(o.rounds[0]))
+		require.Equal(t, reconcileEvery, o.rounds[2].Sub(o.rounds[1]))
+	})
+}
+
+// A round that could not read, or found Temporal away after it had read, is made up for soon, and
+// is handed out what that one was.
+func TestRoundThatCameToNothing(t *testing.T) {
+	t.Parallel()
+	for name, fails := range map[string]func(*Starter, *overdue){
+		"the record is away": func(_ *Starter, o *overdue) {
+			o.fails = []error{&webhook.Error{Code: webhook.CodeUnavailable, Message: "the record is away"}}
+		},
+		"Temporal is away": func(d *Starter, o *overdue) {
+			o.late = []webhook.Delivery{waitingDelivery()}
+			o.onRead = func() { d.away.Store(true) }
+		},
+		"Temporal turns out to be away": func(d *Starter, o *overdue) {
+			o.late = []webhook.Delivery{waitingDelivery()}
+			o.onRead = func() {
+				d.suspect()
+				time.AfterFunc(time.Second, func() {
+					d.away.Store(true)
+					d.settle()
+				})
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				_, c := newFrontend(t)
+				o := &overdue{}
+				d := setup(t, Config{Client: c, Overdue: o})
+				fails(d, o)
+				d.workers.Go(d.reconcile)
+				<-time.After(firstRound + 5*time.Second)
+				o.mu.Lock()
+				o.late, o.onRead = nil, nil
+				o.mu.Unlock()
+				d.away.Store(false)
+				<-time.After(2 * reconcileEvery)
+				d.Stop()
+				require.Len(t, o.rounds, 3)
+				require.Less(t, o.rounds[1].Sub(o.rounds[0]), firstRound+5*time.Second)
+				require.Less(t, o.again[1], firstRound)
+				require.Equal(t, reconcileEvery, o.rounds[2].Sub(o.rounds[1]))
+				require.Equal(t, reconcileEvery, o.again[2])
+			})
+		})
+	}
+}
+
+// What the relay has put into workflows is asked about several at a time: one slow answer keeps
+// few waiting.
+func TestRelayAsksAboutSeveralAtATime(t *testing.T) {
+	t.Parallel()
+	f, c := newFrontend(t)
+	d := setup(t, Config{Client: c})
+	var asking sync.WaitGroup
+	asking.Add(reconcileWidth)
+	f.onDescribe = func() {
+		asking.Done()
+		asking.Wait() // for the others
+	}
+	f.there = map[string]enumspb.WorkflowExecutionStatus{}
+	starts := accepted(reconcileWidth).Deliveries
+	for i := range starts {
+		starts[i].RelayedTo, starts[i].Relayed = "fanout/"+starts[i].WorkflowID(), 1
+	}
+	begun := time.Now()
+	d.startAgain(starts)
+	require.Less(t, time.Since(begun), startTimeout, "none has waited in vain")
+	require.Len(t, f.started(), 1, "nobody carries them: they go on in company")
+}
+
+// A delivery's own workflow that is stuck takes signals and heeds none: when what was asked is
+// told again, it is ended, and another one is told.
+func TestUnansweredCommandEndsAStuckWorkflow(t *testing.T) {
+	t.Parallel()
+	for _, state := range []webhook.State{webhook.StateHeld, webhook.StateRetrying, webhook.StateDeadLettered} {
+		f, c := newFrontend(t)
+		d := setup(t, Config{Client: c})
+		delivery := waitingDelivery()
+		delivery.State, delivery.CompletedAt = state, time.Now()
+		own := delivery.Ref.WorkflowID()
+		f.begins = true
+		f.there, f.tries = map[string]enumspb.WorkflowExecutionStatus{own: running}, map[string]int32{own: stuckTries}
+		command := webhook.CommandedDelivery{Delivery: delivery, Command: webhook.PendingCommand{ID: 9, Command: webhook.CommandCancel}}
+		require.NoError(t, d.signalTimes(t.Context(), command))
+		require.Len(t, f.told, 1, "the first time nobody looks")
+		require.Empty(t, f.terminated)
+
+		command.Signalled, f.told = 1, nil
+		require.NoError(t, d.signalTimes(t.Context(), command))
+		require.Len(t, f.terminated, 1, state)
+		require.Equal(t, workflows.ReasonStuck, f.terminated[0].GetReason())
+		require.Len(t, f.started(), 1, state)
+		require.Len(t, f.told, 1, state)
+	}
+}
+
+// So is one that is in the way of a replay, or of a release, when that is relayed again.
+func TestStuckWorkflowGivesWay(t *testing.T) {
+	t.Parallel()
+	for name, held := range map[string]bool{"a replay": false, "a release": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, relayed := range []int{0, 1, 2} {
+				f, c := newFrontend(t)
+				d := setup(t, Config{Client: c})
+				start := accepted(1).Deliveries[0]
+				start.Relayed = relayed
+				if start.Run = 2; held {
+					start.Resume = &webhook.Progress{Run: 2, Seq: 1, State: webhook.StateHeld, GiveUpAt: start.GiveUpAt}
+					f.failing(alreadyStarted())
+				}
+				own := start.WorkflowID()
+				f.there, f.tries = map[string]enumspb.WorkflowExecutionStatus{own: running}, map[string]int32{own: stuckTries}
+				require.NoError(t, d.begin(t.Context(), start))
+				if relayed <= 1 {
+					require.Empty(t, f.terminated, "it may be about to go on")
+					continue
+				}
+				require.Len(t, f.terminated, 1)
+				require.Equal(t, workflows.ReasonStuck, f.terminated[0].GetReason())
+				require.Empty(t, f.told)
+				if !held {
+					require.Len(t, f.signals, 1)
+				}
+			}
+		})
+	}
+}
+
+// Where no worker runs, what was put into a shared workflow waits in it: a delivery is started
+// alone only when that is known to have ended.
+func TestRelayLeavesWhoIsInGoodHands(t *testing.T) {
+	t.Parallel()
+	f, c := newFrontend(t)
+	o := &outbox{}
+	d := setup(t, Config{Client: c, Store: o})
+	f.there, f.begins = map[string]enumspb.WorkflowExecutionStatus{}, true
+	all := accepted(200).Deliveries
+	d.start(all)
+	require.Len(t, f.started(), 2)
+	relayed := func() {
+		o.starts = slices.Clone(all)
+		for i := range o.starts {
+			o.starts[i].Relayed++
+			o.starts[i].RelayedTo = o.placed[o.starts[i].DeliveryID]
+		}
+		all = slices.Clone(o.starts)
+		d.relayOnce()
+	}
+	f.tries = map[string]int32{}
+	for _, request := range f.started() {
+		f.tries[request.GetWorkflowId()] = 1
+	}
+	const shared = 2 // the same groups have the same ids: started again, there is one of each
+	for range 5 {
+		relayed()
+		require.Len(t, ids(f), shared, "no further workflow")
+	}
+	require.Len(t, o.placed, 200)
+
+	// One of them has ended without a word of its deliveries.
+	gone := o.placed[all[0].DeliveryID]
+	f.there[gone] = completed
+	relayed()
+	require.Len(t, ids(f), shared+100)
+
+	// And the other was never there.
+	clear(f.there)
+	f.tries = nil
+	before := len(f.started())
+	relayed()
+	require.LessOrEqual(t, len(f.started())-before, 4, "in company, as ever")
+}
+
+// ids are the workflows that were started.
+func ids(f *frontend) map[string]bool {
+	all := map[string]bool{}
+	for _, request := range f.started() {
+		all[request.GetWorkflowId()] = true
+	}
+	return all
+}
+
+// What cannot be noted is not started: it would be started again, beside it, by the next relay.
+func TestRelayNotesBeforeItStarts(t *testing.T) {
+	t.Parallel()
+	f, c := newFrontend(t)
+	o := &outbox{fails: &webhook.Error{Code: webhook.CodeUnavailable, Message: "the record is away"}}
+	d := setup(t, Config{Client: c, Store: o})
+	for _, n := range []int{1, 5} {
+		o.starts = accepted(n).Deliveries
+		for i := range o.starts {
+			o.starts[i].Relayed = 1
+		}
+		d.relayOnce()
+		require.Empty(t, f.started())
+	}
+	o.fails = nil
+	one := accepted(1).Deliveries
+	one[0].Relayed = 1
+	o.starts = one
+	d.relayOnce()
+	require.Equal(t, one[0].WorkflowID(), o.placed[one[0].DeliveryID], "alone, it is placed too")
+	require.Len(t, f.started(), 1)
+}

@@ -1,0 +1,301 @@
+package starter
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/webhook"
+	"github.com/everpost/everpost/workflows"
+)
+
+// Whose turn is not near waits for it here, with its place in the queue, and for half a second at most.
+func TestEarly(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := accepted(3)
+		ids := refsOf(a.Deliveries)
+		g := doorman{turn: map[webhook.EndpointID]time.Duration{ids[0].EndpointID: troubleWait, ids[1].EndpointID: troubleWait}}
+		d := New(Config{Gate: g})
+		d.workers.Go(d.serveEarly)
+		d.Accepted(a)
+		elapse := func(d time.Duration) {
+			<-time.After(d)
+			synctest.Wait()
+		}
+		takes := func(want ...webhook.Ref) {
+			t.Helper()
+			require.Equal(t, want, refsOf(d.gathered()))
+			require.Equal(t, 3, usedBy(d, "acme"))
+			require.Zero(t, d.queue.Len())
+		}
+		takes(ids[2])
+		require.Equal(t, 2, d.Waiting())
+		for range 3 {
+			elapse(earlyLook - 1)
+			require.Zero(t, d.queue.Len())
+			elapse(1)
+			require.Equal(t, 2, d.queue.Len())
+			takes()
+		}
+		g.turn[ids[0].EndpointID] = earlyTurn
+		elapse(earlyLook)
+		takes(ids[0])
+		for range earlyTime/earlyLook - 5 {
+			elapse(earlyLook)
+			takes()
+		}
+		elapse(earlyLook)
+		takes(ids[1])
+		elapse(earlyTime)
+		require.Zero(t, d.Waiting())
+		g.turn[ids[0].EndpointID] = troubleWait
+		d.Accepted(webhook.Accepted{Deliveries: a.Deliveries[:1]})
+		d.Stop()
+	})
+}
+
+// Nobody overtakes who waits for the same endpoint, and nobody waits for another's turn.
+func TestEarlyKeepTheirOrder(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a, other := accepted(4), accepted(1)
+		for i := range a.Deliveries {
+			a.Deliveries[i].EndpointID = a.Deliveries[0].EndpointID
+		}
+		g := doorman{turn: map[webhook.EndpointID]time.Duration{a.Deliveries[0].EndpointID: troubleWait}}
+		d := New(Config{Gate: g})
+		d.workers.Go(d.serveEarly)
+		d.Accepted(webhook.Accepted{Deliveries: a.Deliveries[:2]})
+		require.Empty(t, d.gathered())
+		delete(g.turn, a.Deliveries[0].EndpointID)
+		d.Accepted(webhook.Accepted{Deliveries: a.Deliveries[2:3]}, other)
+		require.Equal(t, refsOf(other.Deliveries), refsOf(d.gathered()))
+		d.Accepted(webhook.Accepted{Deliveries: a.Deliveries[3:]})
+		<-time.After(earlyLook)
+		synctest.Wait()
+		require.Equal(t, refsOf(a.Deliveries), refsOf(d.gathered()))
+		require.Zero(t, d.Waiting())
+		d.Stop()
+	})
+}
+
+// A batch of which nothing is started says nothing about the CPU, and nobody is loud.
+func TestEarlyAreNoStart(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		loud, quiet := acceptedOf("loud", 60), acceptedOf("quiet", 1)
+		g := doorman{turn: map[webhook.EndpointID]time.Duration{}}
+		for _, s := range loud.Deliveries {
+			g.turn[s.EndpointID] = troubleWait
+		}
+		d := New(Config{Gate: g})
+		s := slot{Starter: d}
+		d.Accepted(quiet)
+		require.Empty(t, s.crowdedBy(s.gather()))
+		d.Accepted(loud, quiet)
+		batch := s.gather()
+		require.Equal(t, []string{"quiet"}, tenantsOf(batch))
+		require.Empty(t, s.crowdedBy(batch))
+		require.Equal(t, 60, d.early.len())
+	})
+}
+
+// opening is a gate at which the turn of an endpoint comes at a time.
+type opening struct {
+	doorman
+
+	at map[webhook.EndpointID]time.Time
+}
+
+func (o opening) Turn(id webhook.EndpointID) (wait time.Duration, rate float64, troubled bool) {
+	return max(time.Until(o.at[id]), 0), earlyRate, false
+}
+
+// begunBy are the deliveries of all starts, in the order of those.
+func begunBy(t *testing.T, f *frontend) (refs []webhook.Ref) {
+	t.Helper()
+	shared, own := groups(t, f)
+	for _, group := range shared {
+		refs = append(refs, refsOfShared(group)...)
+	}
+	return append(refs, refsOfOwn(own)...)
+}
+
+func countBegun(t *testing.T, f *frontend) int {
+	t.Helper()
+	return len(begunBy(t, f))
+}
+
+func refsOfShared(group []workflows.FanoutDelivery) (refs []webhook.Ref) {
+	for _, delivery := range group {
+		refs = append(refs, delivery.Ref)
+	}
+	return refs
+}
+
+func pass(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
+
+// Several slots take from those who wait for their turns what the other ones leave: each is started once.
+func TestSeveralSlotsStartTheEarlyOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		tenants := []string{"a", "b", "c"}
+		round := accepted(12).Deliveries
+		g := opening{at: map[webhook.EndpointID]time.Time{}}
+		for i := range round { // some at once, some before they have waited for too long, some after
+			g.at[round[i].EndpointID] = time.Now().Add(time.Duration(i) * 60 * time.Millisecond)
+		}
+		f, c := newFrontend(t)
+		d := setup(t, Config{Client: c, Gate: g, StartSlots: 3, Width: 10})
+		d.Start(nil)
+		t.Cleanup(d.Stop)
+		var want []webhook.Ref
+		waited := false
+		for range 40 {
+			open := f.shut() // the slots are in step when it ends
+			a := accepted(len(round))
+			for i := range a.Deliveries {
+				a.Deliveries[i].EndpointID, a.Deliveries[i].TenantID = round[i].EndpointID, tenants[i%len(tenants)]
+			}
+			d.Accepted(a)
+			want = append(want, refsOf(a.Deliveries)...)
+			pass(7 * time.Millisecond)
+			waited = waited || d.early.len() > 0
+			open()
+		}
+		pass(earlyTime + earlyLook)
+		require.True(t, waited)
+		require.ElementsMatch(t, want, begunBy(t, f))
+		require.Zero(t, d.Waiting())
+		require.Empty(t, d.behind.of)
+		require.Empty(t, d.room.guests)
+	})
+}
+
+// While other slots are at work, who waits for the same endpoint is started in the order of coming, with who comes when its
+// turn is near, and when no slot is free.
+func TestEarlyKeepTheirOrderBesideOtherSlots(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const every = 10 * time.Millisecond
+		a := accepted(20)
+		near := time.Now().Add(19 * every) // for the last but one, when the others have not looked again
+		g := opening{at: map[webhook.EndpointID]time.Time{a.Deliveries[0].EndpointID: near.Add(earlyTurn)}}
+		f, c := newFrontend(t)
+		d := setup(t, Config{Client: c, Gate: g, StartSlots: 3})
+		d.Start(nil)
+		t.Cleanup(d.Stop)
+		open := sync.OnceFunc(f.shut())
+		t.Cleanup(open)
+		for i := range a.Deliveries {
+			pass(every)
+			if i < d.StartSlots-1 || i == len(a.Deliveries)-1 { // another slot has something to do
+				d.Accepted(accepted(1))
+				synctest.Wait()
+			}
+			a.Deliveries[i].EndpointID = a.Deliveries[0].EndpointID
+			d.Accepted(webhook.Accepted{Deliveries: a.Deliveries[i : i+1]})
+		}
+		synctest.Wait()
+		require.Equal(t, d.StartSlots, countBegun(t, f))
+		require.Equal(t, len(a.Deliveries)-1, d.early.len())
+		pass(earlyLook)
+		require.Equal(t, len(a.Deliveries), d.queue.Len())
+		open()
+		synctest.Wait()
+		shared, _ := groups(t, f)
+		require.Len(t, shared, 1)
+		require.Equal(t, refsOf(a.Deliveries), refsOfShared(shared[0]))
+	})
+}
+
+// besideLoud is a slot that makes a large start of the tenant loud, until that is opened; others' are answered at once. What
+// waits was accepted before.
+func besideLoud(t *testing.T, g Gate, waits webhook.Accepted) (s *slot, f *frontend, open func()) {
+	t.Helper()
+	f, client := newFrontend(t)
+	s = &slot{Starter: setup(t, Config{Client: client, Gate: g})}
+	s.latest = seen{"quiet", time.Now()}
+	open = f.shut()
+	s.Accepted(waits, acceptedOf("loud", s.Width))
+	s.workers.Go(s.serve)
+	s.workers.Go(s.serveEarly)
+	synctest.Wait()
+	f.shut()()
+	require.Equal(t, s.Width, countBegun(t, f))
+	require.Equal(t, len(waits.Deliveries), s.early.len())
+	return s, f, open
+}
+
+// Who waits for its turn is started when it comes, although another tenant's large start is under way.
+func TestEarlyStartBesideALargeStart(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		quiet := acceptedOf("quiet", 3)
+		for i := range quiet.Deliveries {
+			quiet.Deliveries[i].EndpointID = quiet.Deliveries[0].EndpointID
+		}
+		g := opening{at: map[webhook.EndpointID]time.Time{quiet.Deliveries[0].EndpointID: time.Now().Add(earlyTurn + 4*earlyLook)}}
+		s, f, open := besideLoud(t, g, quiet)
+		defer s.Stop()
+		pass(4*earlyLook - 1)
+		require.Equal(t, s.Width, countBegun(t, f))
+		pass(1)
+		require.Equal(t, refsOf(quiet.Deliveries), begunBy(t, f)[s.Width:])
+		require.Zero(t, usedBy(s.Starter, "quiet"))
+		open()
+		pass(earlyLook)
+		require.Equal(t, s.Width+len(quiet.Deliveries), countBegun(t, f))
+		require.Empty(t, s.room.guests)
+	})
+}
+
+// Those of a loud tenant who wait for their turns wait for its large start, too, and keep nobody else from starting, or at
+// the door.
+func TestEarlyOfALoudTenantDelayNobody(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		early := acceptedOf("loud", 700)
+		for i := range early.Deliveries {
+			early.Deliveries[i].EndpointID = early.Deliveries[0].EndpointID
+		}
+		g := opening{at: map[webhook.EndpointID]time.Time{early.Deliveries[0].EndpointID: time.Now().Add(earlyTurn + 3*earlyLook)}}
+		s, f, open := besideLoud(t, g, early)
+		defer s.Stop()
+		var others []webhook.Ref
+		for range 6 {
+			asked := time.Now()
+			release, err := s.Reserve(t.Context(), "quiet", 1)
+			require.NoError(t, err)
+			quiet := acceptedOf("quiet", 1)
+			others = append(others, refsOf(quiet.Deliveries)...)
+			s.Accepted(quiet)
+			release()
+			synctest.Wait()
+			require.Zero(t, time.Since(asked))
+			_, own := groups(t, f)
+			require.Equal(t, others, refsOfOwn(own))
+			pass(earlyLook)
+		}
+		require.Equal(t, s.Width+len(others), countBegun(t, f))
+		require.Equal(t, len(early.Deliveries), s.queue.Len(), "their turn has come")
+		open()
+		pass(earlyLook)
+		require.Equal(t, s.Width+len(others)+len(early.Deliveries), countBegun(t, f))
+		require.Empty(t, s.room.guests)
+	})
+}
+
+func refsOfOwn(own []workflows.DeliveryInput) (refs []webhook.Ref) {
+	for _, one := range own {
+		refs = append(refs, one.Ref)
+	}
+	return refs
+}

@@ -1,0 +1,190 @@
+package starter
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/webhook"
+	"github.com/everpost/everpost/workflows"
+)
+
+// acceptedOf is an event of the tenant with n deliveries.
+func acceptedOf(tenant string, n int) webhook.Accepted {
+	a := accepted(n)
+	for i := range a.Deliveries {
+		a.Deliveries[i].TenantID = tenant
+	}
+	return a
+}
+
+func tenantsOf(starts []webhook.Start) (tenants []string) {
+	for _, s := range starts {
+		tenants = append(tenants, s.TenantID)
+	}
+	return tenants
+}
+
+// However much a tenant has posted, another's event is the very next start.
+func TestALoneEventIsInTheNextStart(t *testing.T) {
+	t.Parallel()
+	f, c := newFrontend(t)
+	d := setup(t, Config{Client: c, Width: 10})
+	open := f.shut()
+	d.Accepted(acceptedOf("loud", 1))
+	d.workers.Go(d.serve)
+	require.Eventually(t, func() bool { return len(f.started()) == 1 }, 20*time.Second, time.Millisecond)
+	loud, quiet := acceptedOf("loud", 500), acceptedOf("quiet", 1)
+	d.Accepted(loud)
+	d.Accepted(quiet)
+	open()
+	require.Eventually(t, func() bool { return len(f.started()) == 53 }, 20*time.Second, time.Millisecond)
+	d.Stop()
+	require.Equal(t, quiet.Deliveries[0].WorkflowID(), f.starts[1].GetWorkflowId())
+	next := inputOf[workflows.FanoutInput](t, f.starts[2].GetInput()).Deliveries
+	require.Len(t, next, 9, "it was taken with these")
+	require.Equal(t, loud.Deliveries[0].Ref, next[0].Ref)
+	require.Equal(t, loud.Deliveries[1].Ref, next[1].Ref)
+	require.Empty(t, d.room.guests)
+}
+
+// A batch takes one of each tenant in turn.
+func TestGatherTakesTurns(t *testing.T) {
+	t.Parallel()
+	d := setup(t, Config{Width: 8})
+	for tenant, n := range map[string]int{"a": 20, "b": 3, "c": 1} {
+		d.Accepted(acceptedOf(tenant, n))
+	}
+	first := tenantsOf(d.gathered())
+	require.Len(t, first, 8)
+	require.ElementsMatch(t, []string{"a", "b", "c"}, first[:3])
+	require.ElementsMatch(t, []string{"a", "b"}, first[3:5])
+	require.ElementsMatch(t, []string{"a", "b"}, first[5:7])
+	require.Equal(t, "a", first[7])
+	require.Len(t, d.queue.Ready, 1, "another slot is told of what is left")
+	require.Equal(t, slices.Repeat([]string{"a"}, 8), tenantsOf(d.gathered()))
+	require.Len(t, d.gathered(), 8)
+	require.Empty(t, d.gathered())
+}
+
+// Of those that need a workflow of their own no more are taken than are started at a
+// time: else one start would take as long as fifty.
+func TestGatherTakesFewThatGoAlone(t *testing.T) {
+	t.Parallel()
+	d := setup(t, Config{Width: 50})
+	later := acceptedOf("later", 100)
+	for i := range later.Deliveries {
+		later.Deliveries[i].NotBefore = time.Now().Add(time.Hour)
+	}
+	d.Accepted(later)
+	d.Accepted(acceptedOf("quiet", 1))
+	for range 12 {
+		batch := tenantsOf(d.gathered())
+		require.Less(t, len(batch), 10)
+		require.LessOrEqual(t, len(slices.DeleteFunc(batch, func(tenant string) bool { return tenant == "quiet" })), ownWidth)
+		require.Len(t, d.queue.Ready, 1)
+	}
+	require.Len(t, d.gathered(), 4)
+}
+
+// Whoever is alone in a batch is begun before those that wait for a time.
+func TestALoneEventIsBegunFirst(t *testing.T) {
+	t.Parallel()
+	f, c := newFrontend(t)
+	d := setup(t, Config{Client: c, Width: 50})
+	open := f.shut()
+	batch := accepted(ownWidth + 2).Deliveries
+	for i := range batch[:ownWidth+1] {
+		batch[i].NotBefore = time.Now().Add(time.Hour)
+	}
+	d.workers.Go(func() { d.start(batch) })
+	require.Eventually(t, func() bool { return len(f.started()) == ownWidth }, 20*time.Second, time.Millisecond)
+	begun := f.started()
+	open()
+	d.Stop()
+	require.True(t, slices.ContainsFunc(begun, isStartOf(batch[ownWidth+1].WorkflowID())))
+}
+
+// What has waited for too long gives its place back, and takes nobody's in the batch.
+func TestGatherLeavesTheLate(t *testing.T) {
+	t.Parallel()
+	d := setup(t, Config{Width: 2, QueueLength: 100})
+	late := acceptedOf("a", 20)
+	for i := range late.Deliveries {
+		late.Deliveries[i].ReceivedAt = time.Now().Add(-queueTime)
+	}
+	d.Accepted(late)
+	d.Accepted(acceptedOf("a", 1))
+	d.Accepted(acceptedOf("b", 1))
+	require.ElementsMatch(t, []string{"a", "b"}, tenantsOf(d.gathered()))
+	require.Equal(t, 1, usedBy(d, "a"))
+	require.Equal(t, 1, usedBy(d, "b"))
+
+	d.Accepted(acceptedOf("c", 2))
+	d.away.Store(true)
+	require.Empty(t, d.gathered(), "the outbox keeps them")
+	require.Zero(t, d.Waiting())
+	require.Zero(t, usedBy(d, "c"))
+}
+
+// At the door nobody waits behind those whose tenant has too much in the queue, and
+// what becomes free goes to whoever has least.
+func TestDoorIsFair(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := setup(t, Config{QueueLength: 100})
+		d.Accepted(acceptedOf("loud", 1000))
+		refused := make(chan error, 500)
+		for range cap(refused) {
+			go func() {
+				_, err := d.Reserve(t.Context(), "loud", 1)
+				refused <- err
+			}()
+		}
+		synctest.Wait()
+		begun := time.Now()
+		for range 25 { // half of what the other has left
+			_, err := d.Reserve(t.Context(), "quiet", 1)
+			require.NoError(t, err)
+		}
+		require.Zero(t, time.Since(begun), "no time has passed")
+		synctest.Wait()
+		require.Empty(t, refused)
+		for range cap(refused) {
+			require.Equal(t, webhook.CodeUnavailable, webhook.CodeOf(<-refused))
+		}
+		require.Equal(t, doorPatience, time.Since(begun))
+		require.Len(t, d.room.guests, 2)
+		require.Empty(t, d.room.line)
+	})
+}
+
+// Who has few goes before who has many, but nobody is kept apart without need.
+func TestApart(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		starts        map[string]int
+		ofFew, ofMany []string
+	}{
+		"nobody":        {nil, nil, nil},
+		"one with one":  {map[string]int{"a": 1}, nil, []string{"a"}},
+		"one with many": {map[string]int{"a": 5}, nil, []string{"a", "a", "a", "a", "a"}},
+		"few and many":  {map[string]int{"a": 4, "b": 2}, []string{"b", "b"}, []string{"a", "a", "a", "a"}},
+		"all with few":  {map[string]int{"a": 2, "b": 1}, []string{"a", "a", "b"}, nil},
+		"all with many": {map[string]int{"a": 3, "b": 3}, nil, []string{"a", "a", "a", "b", "b", "b"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var all []webhook.Start
+			for tenant, n := range test.starts {
+				all = append(all, acceptedOf(tenant, n).Deliveries...)
+			}
+			ofFew, ofMany := apart(all, 2)
+			require.ElementsMatch(t, test.ofFew, tenantsOf(ofFew))
+			require.ElementsMatch(t, test.ofMany, tenantsOf(ofMany))
+		})
+	}
+}

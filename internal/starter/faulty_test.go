@@ -1,0 +1,213 @@
+package starter
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/webhook"
+	"github.com/everpost/everpost/workflows"
+)
+
+// broken is a shelf of what faults of our own have held, and the way to one endpoint.
+type broken struct {
+	shelf
+
+	fault  error
+	probes []time.Time
+	way    sync.Mutex
+}
+
+func holding(endpoint webhook.EndpointID, held []webhook.Start) *broken {
+	return &broken{shelf: shelf{
+		starts: map[webhook.EndpointID][]webhook.Start{endpoint: held}, commands: map[webhook.EndpointID][]webhook.CommandedDelivery{},
+	}}
+}
+
+func (b *broken) FaultyEndpoints(ctx context.Context, after webhook.EndpointID, limit int) ([]webhook.EndpointID, error) {
+	return b.BacklogEndpoints(ctx, after, limit)
+}
+
+func (b *broken) ReleaseFaulty(ctx context.Context, id webhook.EndpointID, limit int) ([]webhook.Start, []webhook.CommandedDelivery, error) {
+	return b.ReleaseBacklog(ctx, id, limit)
+}
+
+func (b *broken) probe(context.Context, webhook.EndpointID) error {
+	b.way.Lock()
+	defer b.way.Unlock()
+	b.probes = append(b.probes, time.Now())
+	return b.fault
+}
+
+func (b *broken) is(err error) {
+	b.way.Lock()
+	defer b.way.Unlock()
+	b.fault = err
+}
+
+func (b *broken) probed() []time.Time {
+	b.way.Lock()
+	defer b.way.Unlock()
+	return b.probes
+}
+
+// An endpoint that a fault of our own keeps from being sent to is tried again after 1 s,
+// doubling to once a minute, by nobody else; and when it can be sent to, what was held goes: one
+// first, then more and more.
+func TestFaultyEndpointIsProbed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		endpoint, held := heldFor(40)
+		b := holding(endpoint, held)
+		b.is(errors.New("its key is lost"))
+		f, c := newFrontend(t)
+		d := setup(t, Config{Client: c, FaultyBacklog: b, Gate: doorman{room: roomFor(25)}})
+		d.uses(requests{probe: b.probe})
+		_, known := d.FaultOf(endpoint)
+		require.False(t, known)
+		begun := time.Now()
+		d.Faulted(endpoint, "its key is lost")
+		d.Faulted(endpoint, "said by another that was under way")
+		d.workers.Go(d.probeFaulty)
+		defer d.Stop()
+		<-time.After(20 * time.Minute)
+		what, known := d.FaultOf(endpoint)
+		require.True(t, known)
+		require.Equal(t, "its key is lost", what)
+		probes := b.probed()
+		require.InDelta(t, 25, len(probes), 3, "one a minute")
+		require.LessOrEqual(t, probes[0].Sub(begun), 3*time.Second)
+		for i := range probes[1:] {
+			require.LessOrEqual(t, probes[i+1].Sub(probes[i]), lastProbe+releaseEvery)
+		}
+		require.Empty(t, f.started())
+
+		b.is(nil)
+		<-time.After(2 * time.Minute)
+		synctest.Wait()
+		_, known = d.FaultOf(endpoint)
+		require.False(t, known)
+		require.False(t, d.faulty.has(endpoint), "it is forgotten")
+		all := 0
+		for _, request := range f.started() { // in company, even one
+			all += len(inputOf[workflows.FanoutInput](t, request.GetInput()).Deliveries)
+		}
+		require.Equal(t, len(held), all)
+		require.Equal(t, []int{1, 1, 2, 4, 8}, b.looks[:5])
+	})
+}
+
+// Where the gate has no room for what is held, the endpoint can be sent to all the same, and is
+// not tried each second.
+func TestFaultyEndpointWithoutRoom(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		endpoint, held := heldFor(10)
+		b := holding(endpoint, held)
+		f, c := newFrontend(t)
+		var room atomic.Int64
+		d := setup(t, Config{Client: c, FaultyBacklog: b, Gate: doorman{room: func(webhook.EndpointID) int { return int(room.Load()) }}})
+		d.uses(requests{probe: b.probe})
+		d.Faulted(endpoint, "its key is lost")
+		d.workers.Go(d.probeFaulty)
+		defer d.Stop()
+		<-time.After(10 * time.Second)
+		_, known := d.FaultOf(endpoint)
+		require.False(t, known)
+		require.Len(t, b.probed(), 1)
+		require.Empty(t, f.started())
+		room.Store(25)
+		<-time.After(time.Minute)
+		synctest.Wait()
+		require.NotEmpty(t, f.started())
+		require.False(t, d.faulty.has(endpoint))
+
+		// A fault that only a request meets breaks it again.
+		room.Store(0)
+		d.Faulted(endpoint, "the proxy is away")
+		<-time.After(5 * time.Second)
+		d.Faulted(endpoint, "the proxy is away")
+		_, known = d.FaultOf(endpoint)
+		require.True(t, known)
+	})
+}
+
+// A fault that only a request meets stops the release again.
+func TestFaultyEndpointThatFailsItsProof(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		endpoint, held := heldFor(1000)
+		b := holding(endpoint, held)
+		_, c := newFrontend(t)
+		d := setup(t, Config{Client: c, FaultyBacklog: b, Gate: doorman{room: roomFor(100)}})
+		d.uses(requests{probe: b.probe})
+		b.onLook = func() { // whoever is released meets it a moment later
+			time.AfterFunc(100*time.Millisecond, func() { d.Faulted(endpoint, "the proxy is away") })
+		}
+		d.Faulted(endpoint, "the proxy is away")
+		d.workers.Go(d.probeFaulty)
+		defer d.Stop()
+		<-time.After(20 * time.Minute)
+		_, known := d.FaultOf(endpoint)
+		require.True(t, known, "nothing else goes meanwhile")
+		_, looks := b.counts()
+		require.InDelta(t, 25, looks, 5)
+		for _, limit := range b.looks {
+			require.Equal(t, 1, limit)
+		}
+	})
+}
+
+// Who has changed an endpoint need not wait for the minute; a process that does not look after
+// faulty endpoints remembers none, and there is a bound.
+func TestFaultyEndpointIsForgotten(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		endpoint := webhook.NewEndpointID()
+		d := setup(t, Config{})
+		d.Faulted(endpoint, "its key is lost")
+		_, known := d.FaultOf(endpoint)
+		require.False(t, known)
+
+		b := &broken{fault: errors.New("its key is lost")}
+		d = setup(t, Config{FaultyBacklog: b, Gate: doorman{room: roomFor(25)}})
+		d.uses(requests{probe: b.probe})
+		d.Faulted(endpoint, "its key is lost")
+		d.workers.Go(d.probeFaulty)
+		<-time.After(10*time.Minute + 30*time.Second)
+		b.is(nil)
+		d.EndpointMoved(endpoint)
+		d.EndpointMoved(webhook.NewEndpointID())
+		<-time.After(3 * time.Second)
+		_, known = d.FaultOf(endpoint)
+		require.False(t, known)
+		d.Stop()
+
+		for range maxFaulty + 5 {
+			d.Faulted(webhook.NewEndpointID(), "its key is lost")
+		}
+		require.LessOrEqual(t, len(d.faulty.of), maxFaulty)
+	})
+}
+
+// Deliveries to a faulty endpoint wait for one another: each would be held by itself.
+func TestFaultyEndpointsKeepCompany(t *testing.T) {
+	t.Parallel()
+	all := accepted(3)
+	b := &broken{}
+	d := setup(t, Config{FaultyBacklog: b, Gate: doorman{}})
+	d.Faulted(all.Deliveries[1].EndpointID, "its key is lost")
+	d.Accepted(all)
+	for d.queue.Len() > 0 {
+		for _, s := range d.gathered() {
+			require.NotEqual(t, all.Deliveries[1].EndpointID, s.EndpointID)
+		}
+	}
+	require.Equal(t, 1, d.troubled.Len())
+}

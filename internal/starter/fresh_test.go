@@ -1,0 +1,102 @@
+package starter
+
+import (
+	"crypto/sha256"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+var noSum [sha256.Size]byte
+
+func newDeliveryID() webhook.DeliveryID {
+	return webhook.DeliveryIDOf(webhook.NewEventID(), webhook.NewEndpointID())
+}
+
+// R2: a token is given once, however many ask at the same time.
+func TestFreshIsTakenOnce(t *testing.T) {
+	t.Parallel()
+	f := newFresh(time.Now)
+	id, sum := newDeliveryID(), sha256.Sum256([]byte("{}"))
+	created := time.Now()
+	f.put(id, []byte("{}"), sum, created, created)
+	var taken atomic.Int32
+	var all sync.WaitGroup
+	for range 32 {
+		all.Go(func() {
+			if got, ok := f.Take(id); ok {
+				taken.Add(1)
+				if string(got.Payload) != "{}" || got.SHA256 != sum || got.CreatedAt != created {
+					t.Errorf("the content is %q of %s", got.Payload, got.CreatedAt)
+				}
+			}
+		})
+	}
+	all.Wait()
+	require.Equal(t, int32(1), taken.Load())
+	require.Zero(t, f.bytes)
+}
+
+// R2: a token is valid for 5 s from when its delivery was stored, and not from when
+// it was handed over.
+func TestFreshExpires(t *testing.T) {
+	t.Parallel()
+	start := time.Now()
+	now := start
+	f := newFresh(func() time.Time { return now })
+	early, late, latest := newDeliveryID(), newDeliveryID(), newDeliveryID()
+	f.put(early, []byte("1"), noSum, start, start)
+	f.put(late, []byte("2"), noSum, start, start)
+
+	now = start.Add(tokenLife - time.Nanosecond)
+	_, ok := f.Take(early)
+	require.True(t, ok)
+	f.put(latest, []byte("3"), noSum, start.Add(time.Second), start.Add(time.Second))
+
+	now = start.Add(tokenLife)
+	content, ok := f.Take(late)
+	require.False(t, ok)
+	require.Zero(t, content)
+
+	f.put(newDeliveryID(), []byte("4"), noSum, start, start)
+	require.Equal(t, 1, f.bytes, "a commit that took longer than a token's life leaves none")
+	now = start.Add(tokenLife + time.Second)
+	_, ok = f.Take(latest)
+	require.False(t, ok)
+	require.Zero(t, f.bytes)
+}
+
+// The payloads that wait are bounded, and what nobody takes is dropped.
+func TestFreshIsBounded(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	f := newFresh(func() time.Time { return now })
+	payload := make([]byte, webhook.MaxPayloadBytes)
+	fit := freshBytes / len(payload)
+	ids := make([]webhook.DeliveryID, fit+1)
+	for i := range ids {
+		ids[i] = newDeliveryID()
+		f.put(ids[i], payload, noSum, now, now)
+	}
+	require.Equal(t, freshBytes, f.bytes)
+	_, ok := f.Take(ids[fit])
+	require.False(t, ok, "there was no room: its attempt asks the record")
+
+	_, ok = f.Take(ids[0])
+	require.True(t, ok)
+	f.put(ids[fit], payload, noSum, now, now)
+	_, ok = f.Take(ids[fit])
+	require.True(t, ok, "what was taken made room")
+
+	now = now.Add(tokenLife)
+	last := newDeliveryID()
+	f.put(last, []byte("x"), noSum, now, now)
+	require.Equal(t, 1, f.bytes)
+	require.Len(t, f.byID, 1)
+	require.Equal(t, []webhook.DeliveryID{last}, f.oldest)
+}

@@ -1,0 +1,260 @@
+package starter
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	enumspb "go.temporal.io/api/enums/v1"
+
+	"github.com/everpost/everpost/internal/webhook"
+	"github.com/everpost/everpost/workflows"
+)
+
+// groups are the deliveries of the shared workflows that were started, and those that
+// got their own.
+func groups(t *testing.T, f *frontend) (shared [][]workflows.FanoutDelivery, own []workflows.DeliveryInput) {
+	t.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, request := range f.starts {
+		if request.GetWorkflowType().GetName() == "FanoutWorkflow" {
+			shared = append(shared, inputOf[workflows.FanoutInput](t, request.GetInput()).Deliveries)
+		} else {
+			own = append(own, inputOf[workflows.DeliveryInput](t, request.GetInput()))
+		}
+	}
+	return shared, own
+}
+
+// Whoever is released rides along with the others, whatever its run, from where it
+// stands.
+func TestReleasedShare(t *testing.T) {
+	t.Parallel()
+	f, c := newFrontend(t)
+	d := setup(t, Config{Client: c})
+	_, all := heldFor(4)
+	all[1].Run, all[1].Resume.Run, all[1].Resume.Attempts = 3, 3, 17
+	all[2].Resume = nil // a new one
+	all[3].Relayed = 1
+	d.start(all)
+	shared, own := groups(t, f)
+	require.Empty(t, own)
+	require.Empty(t, f.signals)
+	require.Len(t, shared, 1)
+	require.Len(t, shared[0], len(all))
+	for i, start := range all {
+		require.Equal(t, workflows.FanoutDelivery{Ref: start.Ref, GiveUpAt: start.GiveUpAt, Progress: start.Resume}, shared[0][i])
+	}
+
+	// Held again meanwhile, and released again, it is another workflow: the id of the
+	// first must not stand in its way.
+	again := *all[0].Resume
+	again.Seq++
+	all[0].Resume = &again
+	d.start(all)
+	require.NotEqual(t, f.starts[0].GetWorkflowId(), f.starts[1].GetWorkflowId())
+}
+
+// Over all that says who may share: slow ones do among themselves, whether they are new
+// or released; what waits for its time, or is a run that a replay has opened, goes alone,
+// however often it was taken up.
+func TestWhoSharesWithWhom(t *testing.T) {
+	t.Parallel()
+	f, c := newFrontend(t)
+	slowOne, fastOne := webhook.NewEndpointID(), webhook.NewEndpointID()
+	d := setup(t, Config{Client: c, Gate: doorman{slow: map[webhook.EndpointID]bool{slowOne: true}}})
+	type kind struct {
+		slow, held, later, opened bool
+		relayed                   int
+	}
+	var (
+		all   []webhook.Start
+		kinds = map[webhook.DeliveryID]kind{}
+	)
+	for n := range 3 * 16 {
+		k := kind{slow: n&1 > 0, held: n&2 > 0, later: n&4 > 0, opened: n&8 > 0, relayed: n / 16}
+		start := accepted(1).Deliveries[0]
+		if start.EndpointID = fastOne; k.slow {
+			start.EndpointID = slowOne
+		}
+		start.DeliveryID = webhook.DeliveryIDOf(start.EventID, start.EndpointID)
+		start.Relayed = k.relayed
+		if k.opened {
+			start.Run = 2
+		}
+		if k.held {
+			start.Resume = &webhook.Progress{Run: start.Run, Seq: 1, State: webhook.StateHeld}
+		}
+		if k.later {
+			start.NotBefore = time.Now().Add(time.Hour)
+		}
+		all = append(all, start)
+		kinds[start.DeliveryID] = k
+	}
+	d.start(all)
+
+	shared, own := groups(t, f)
+	require.Len(t, shared, 2)
+	seen := map[webhook.DeliveryID]bool{}
+	see := func(id webhook.DeliveryID, alone bool) kind {
+		k := kinds[id]
+		require.Equal(t, alone, k.later || k.opened && !k.held, "%+v", k)
+		require.False(t, seen[id], "%+v", k)
+		seen[id] = true
+		return k
+	}
+	for _, group := range shared {
+		slow := kinds[group[0].DeliveryID].slow
+		for _, member := range group {
+			require.Equal(t, slow, see(member.DeliveryID, false).slow)
+		}
+	}
+	for _, in := range own {
+		see(in.DeliveryID, true)
+	}
+	for _, signal := range f.signals { // its dead letter may be alive
+		k := see(inputOf[workflows.DeliveryInput](t, signal.GetInput()).DeliveryID, true)
+		require.True(t, k.opened && !k.held, "%+v", k)
+	}
+	require.Len(t, seen, len(all))
+}
+
+// One slow receiver among fast ones is begun alone.
+func TestOneSlowOneHasItsOwnWorkflow(t *testing.T) {
+	t.Parallel()
+	f, c := newFrontend(t)
+	batch := accepted(4).Deliveries
+	d := setup(t, Config{Client: c, Gate: doorman{slow: map[webhook.EndpointID]bool{batch[2].EndpointID: true}}})
+	d.start(batch)
+	shared, own := groups(t, f)
+	require.Len(t, shared, 1)
+	require.Len(t, shared[0], 3)
+	require.Len(t, own, 1)
+	require.Equal(t, batch[2].Ref, own[0].Ref)
+}
+
+// A released delivery that is alone goes on in its own workflow, though there was one of
+// that id, and asks the record before it sends. That it runs already is success, however
+// often the relay has taken it up.
+func TestBeginReleased(t *testing.T) {
+	t.Parallel()
+	for _, run := range []int{1, 2} {
+		for _, relayed := range []int{0, 1, 2, 5} {
+			f, c := newFrontend(t)
+			d := setup(t, Config{Client: c})
+			_, all := heldFor(1)
+			start := all[0]
+			start.Run, start.Resume.Run, start.Relayed = run, run, relayed
+			d.start(all)
+			d.start([]webhook.Start{start})
+			require.Empty(t, f.signals)
+			require.Len(t, f.starts, 2)
+			request := f.starts[1]
+			require.Equal(t, start.WorkflowID(), request.GetWorkflowId())
+			require.Equal(t, enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE, request.GetWorkflowIdReusePolicy())
+			require.Equal(t, workflows.DeliveryInput{Ref: start.Ref, Progress: *start.Resume, HandedOver: true, Released: true},
+				inputOf[workflows.DeliveryInput](t, request.GetInput()))
+
+			f.there = map[string]enumspb.WorkflowExecutionStatus{start.WorkflowID(): terminated}
+			f.failing(alreadyStarted())
+			require.NoError(t, d.begin(t.Context(), start))
+			require.Len(t, f.starts, 3, "no look and no second try")
+			require.Empty(t, f.told, "it has ended since")
+
+			f.there = map[string]enumspb.WorkflowExecutionStatus{start.WorkflowID(): running}
+			f.failing(alreadyStarted())
+			require.NoError(t, d.begin(t.Context(), start))
+			require.Len(t, f.told, 1, "it may wait to be released")
+			require.Equal(t, workflows.SignalRelease, f.told[0].GetSignalName())
+		}
+	}
+}
+
+// R7: over where a delivery stands, whom the record names and what is there: a command
+// finds whoever carries it, and who has nobody and is not about to get one is given a
+// workflow, which is then told.
+func TestCommandsReachTheHeld(t *testing.T) {
+	t.Parallel()
+	const nobody = enumspb.WORKFLOW_EXECUTION_STATUS_UNSPECIFIED
+	for _, state := range webhook.States() {
+		if !state.Open() {
+			continue
+		}
+		for _, named := range []string{"", "own", "fanout/it"} {
+			for _, own := range []enumspb.WorkflowExecutionStatus{nobody, running, completed, terminated} {
+				for _, command := range []webhook.Command{webhook.CommandCancel, webhook.CommandRetry, webhook.CommandReschedule, webhook.CommandRelease} {
+					name := fmt.Sprintf("%s, named %q, its own %s: %s", state, named, own, command)
+					f, c := newFrontend(t)
+					d := setup(t, Config{Client: c})
+					delivery := waitingDelivery()
+					delivery.State = state
+					if delivery.WorkflowID = named; named == "own" {
+						delivery.WorkflowID = delivery.Ref.WorkflowID()
+					}
+					f.begins, f.there = true, map[string]enumspb.WorkflowExecutionStatus{}
+					if own != nobody {
+						f.there[delivery.Ref.WorkflowID()] = own
+					}
+					err := d.signal(t.Context(), delivery, webhook.PendingCommand{ID: 9, Command: command})
+					begins := own != running && state == webhook.StateHeld
+					if !begins && own != running {
+						require.True(t, isGone(err), name)
+						require.Empty(t, f.starts, name)
+						require.Empty(t, f.told, name)
+						continue
+					}
+					require.NoError(t, err, name)
+					require.Len(t, f.told, 1, name)
+					require.Equal(t, delivery.Ref.WorkflowID(), f.told[0].GetWorkflowExecution().GetWorkflowId(), name)
+					asked := inputOf[workflows.Asked](t, f.told[0].GetInput())
+					require.Equal(t, workflows.Asked{CommandID: 9, DeliveryID: delivery.DeliveryID}, asked, name)
+					if !begins {
+						require.Empty(t, f.starts, name)
+						continue
+					}
+					require.Len(t, f.starts, 1, name)
+					require.Equal(t, workflows.DeliveryInput{
+						Ref: delivery.Ref, Progress: delivery.Progress, TakeOver: true, Terminated: own == terminated,
+					}, inputOf[workflows.DeliveryInput](t, f.starts[0].GetInput()), name)
+				}
+			}
+		}
+	}
+}
+
+// R10: what the record alone holds is looked for under its own id, and is not said to be
+// missing: it was not to have a workflow. One that was rescheduled waits for its time.
+func TestReviveHeldByTheRecord(t *testing.T) {
+	t.Parallel()
+	const nobody = enumspb.WORKFLOW_EXECUTION_STATUS_UNSPECIFIED
+	due := time.Now().Add(time.Hour).UTC().Truncate(time.Microsecond)
+	for _, own := range []enumspb.WorkflowExecutionStatus{nobody, running, completed, terminated} {
+		for _, at := range []time.Time{{}, due} {
+			f, c := newFrontend(t)
+			var logged bytes.Buffer
+			d := New(Config{Client: c, Logger: slog.New(slog.NewTextHandler(&logged, nil))})
+			delivery := waitingDelivery()
+			delivery.State, delivery.Reason, delivery.WorkflowID, delivery.DueAt = webhook.StateHeld, webhook.ReasonBacklog, "", at
+			f.there = map[string]enumspb.WorkflowExecutionStatus{}
+			if own != nobody {
+				f.there[delivery.Ref.WorkflowID()] = own
+			}
+			require.NoError(t, d.revive(t.Context(), &delivery))
+			require.Equal(t, own == terminated, bytes.Contains(logged.Bytes(), []byte("had no workflow")), own)
+			if own == running {
+				require.Empty(t, f.starts)
+				continue
+			}
+			require.Len(t, f.starts, 1)
+			require.Equal(t, delivery.Ref.WorkflowID(), f.starts[0].GetWorkflowId())
+			require.Equal(t, enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE, f.starts[0].GetWorkflowIdReusePolicy())
+			require.Equal(t, workflows.DeliveryInput{
+				Ref: delivery.Ref, Progress: delivery.Progress, TakeOver: true, Terminated: own == terminated, Released: !at.IsZero(),
+			}, inputOf[workflows.DeliveryInput](t, f.starts[0].GetInput()))
+		}
+	}
+}

@@ -1,0 +1,195 @@
+package starter
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	enumspb "go.temporal.io/api/enums/v1"
+
+	"github.com/everpost/everpost/internal/webhook"
+	"github.com/everpost/everpost/workflows"
+)
+
+const (
+	running    = enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING
+	completed  = enumspb.WORKFLOW_EXECUTION_STATUS_COMPLETED
+	terminated = enumspb.WORKFLOW_EXECUTION_STATUS_TERMINATED
+)
+
+// R10 over all ways in which a workflow may be gone, and all that it leaves.
+func TestRevive(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		own, shared enumspb.WorkflowExecutionStatus // 0: there is none
+		named       bool                            // the record names the shared one
+		starts      bool
+		terminated  bool
+	}{
+		"its own runs":      {own: running},
+		"a shared one runs": {shared: running, named: true},
+		"handed over, which the record does not know": {shared: completed, own: running, named: true},
+		"there is none":                             {starts: true},
+		"the shared one is gone":                    {named: true, starts: true},
+		"its own has ended":                         {own: completed, starts: true},
+		"its own was terminated":                    {own: terminated, starts: true, terminated: true},
+		"the shared one was terminated":             {shared: terminated, named: true, starts: true, terminated: true},
+		"its own was terminated after a shared one": {shared: completed, own: terminated, named: true, starts: true, terminated: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f, c := newFrontend(t)
+			d := New(Config{Client: c, Logger: slog.New(slog.DiscardHandler)})
+			delivery := waitingDelivery()
+			if test.named {
+				delivery.WorkflowID = "fanout/it"
+			}
+			f.there = map[string]enumspb.WorkflowExecutionStatus{}
+			if test.own != 0 {
+				f.there[delivery.Ref.WorkflowID()] = test.own
+			}
+			if test.shared != 0 {
+				f.there["fanout/it"] = test.shared
+			}
+			require.NoError(t, d.revive(t.Context(), &delivery))
+			if !test.starts {
+				require.Empty(t, f.started())
+				return
+			}
+			require.Len(t, f.started(), 1)
+			start := f.started()[0]
+			require.Equal(t, delivery.Ref.WorkflowID(), start.GetWorkflowId())
+			require.Equal(t, enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE, start.GetWorkflowIdReusePolicy())
+			in := inputOf[workflows.DeliveryInput](t, start.GetInput())
+			require.Equal(t, delivery.Progress, in.Progress)
+			require.True(t, in.TakeOver)
+			require.Equal(t, test.terminated, in.Terminated)
+		})
+	}
+}
+
+func waitingDelivery() webhook.Delivery {
+	start := accepted(1).Deliveries[0]
+	return webhook.Delivery{
+		Ref: start.Ref, WorkflowID: start.WorkflowID(),
+		Progress: webhook.Progress{Run: 1, Seq: 3, State: webhook.StateRetrying, Attempts: 3, GiveUpAt: start.GiveUpAt.UTC().Truncate(time.Microsecond)},
+	}
+}
+
+// A shared workflow that is alive carries a delivery only if it says so, or cannot be asked.
+func TestReviveWhoIsNotInItsSharedWorkflow(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		members func(webhook.Delivery) []workflows.Status
+		own     bool
+		revived bool
+	}{
+		"it is there":          {func(d webhook.Delivery) []workflows.Status { return []workflows.Status{{}, {Ref: d.Ref}} }, false, false},
+		"others are there":     {func(webhook.Delivery) []workflows.Status { return []workflows.Status{{}} }, false, true},
+		"nobody is there":      {func(webhook.Delivery) []workflows.Status { return []workflows.Status{} }, false, true},
+		"its own carries it":   {func(webhook.Delivery) []workflows.Status { return []workflows.Status{} }, true, false},
+		"no worker can answer": {func(webhook.Delivery) []workflows.Status { return nil }, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f, c := newFrontend(t)
+			d := New(Config{Client: c, Logger: slog.New(slog.DiscardHandler)})
+			delivery := waitingDelivery()
+			delivery.WorkflowID = "fanout/it"
+			f.there = map[string]enumspb.WorkflowExecutionStatus{"fanout/it": running}
+			if test.own {
+				f.there[delivery.Ref.WorkflowID()] = running
+			}
+			f.members = test.members(delivery)
+			require.NoError(t, d.revive(t.Context(), &delivery))
+			if !test.revived {
+				require.Empty(t, f.started())
+				return
+			}
+			require.Len(t, f.started(), 1)
+			require.Equal(t, delivery.Ref.WorkflowID(), f.started()[0].GetWorkflowId())
+			in := inputOf[workflows.DeliveryInput](t, f.started()[0].GetInput())
+			require.True(t, in.TakeOver)
+			require.False(t, in.Terminated)
+		})
+	}
+}
+
+// A dead letter that nobody keeps gets a workflow; one that is kept for longer than the
+// setting says now is told.
+func TestReviveDeadLetter(t *testing.T) {
+	t.Parallel()
+	f, c := newFrontend(t)
+	d := New(Config{Client: c, Logger: slog.New(slog.DiscardHandler), KeepDeadLetters: time.Hour})
+	delivery := waitingDelivery()
+	delivery.State, delivery.CompletedAt = webhook.StateDeadLettered, time.Now().Add(-2*time.Hour).UTC().Truncate(time.Microsecond)
+	f.there = map[string]enumspb.WorkflowExecutionStatus{}
+	require.NoError(t, d.revive(t.Context(), &delivery))
+	in := inputOf[workflows.DeadLetterInput](t, f.started()[0].GetInput())
+	require.Equal(t, delivery.CompletedAt.Add(time.Hour), in.KeepUntil)
+
+	f.there[delivery.WorkflowID] = running
+	require.NoError(t, d.revive(t.Context(), &delivery))
+	require.Len(t, f.started(), 1)
+	require.Len(t, f.told, 1)
+	require.Equal(t, workflows.SignalDiscard, f.told[0].GetSignalName())
+	require.Equal(t, webhook.ReasonRetention, inputOf[workflows.Asked](t, f.told[0].GetInput()).Reason)
+}
+
+// R7: a command reaches whoever carries the delivery, also when the record names a
+// workflow that has handed it over, and a dead letter that nobody keeps.
+func TestSignalFindsWhoCarriesIt(t *testing.T) {
+	t.Parallel()
+	f, c := newFrontend(t)
+	d := New(Config{Client: c, Logger: slog.New(slog.DiscardHandler)})
+	delivery := waitingDelivery()
+	delivery.WorkflowID = "fanout/it"
+	f.there = map[string]enumspb.WorkflowExecutionStatus{delivery.Ref.WorkflowID(): running}
+	require.NoError(t, d.signal(t.Context(), delivery, webhook.PendingCommand{ID: 1, Command: webhook.CommandCancel}))
+	require.Len(t, f.told, 1)
+	require.Equal(t, delivery.Ref.WorkflowID(), f.told[0].GetWorkflowExecution().GetWorkflowId())
+
+	f.there = map[string]enumspb.WorkflowExecutionStatus{}
+	require.True(t, isGone(d.signal(t.Context(), delivery, webhook.PendingCommand{ID: 1, Command: webhook.CommandCancel})))
+	require.Empty(t, f.started(), "it may be about to be handed over; the reconciler looks after what is overdue")
+
+	delivery.State = webhook.StateDeadLettered
+	err := d.signal(t.Context(), delivery, webhook.PendingCommand{ID: 1, Command: webhook.CommandDiscard})
+	require.True(t, isGone(err), "this frontend starts nothing")
+	require.Len(t, f.started(), 1)
+}
+
+// What was started long ago and left nothing in the record is looked for: somebody may
+// have terminated it.
+func TestRelayRevives(t *testing.T) {
+	t.Parallel()
+	f, c := newFrontend(t)
+	d := New(Config{Client: c, Logger: slog.New(slog.DiscardHandler)})
+	start := accepted(1).Deliveries[0]
+	f.failing(alreadyStarted())
+	f.there = map[string]enumspb.WorkflowExecutionStatus{start.WorkflowID(): terminated}
+	start.Relayed = 1
+	require.NoError(t, d.begin(t.Context(), start))
+	require.Len(t, f.starts, 1, "it may just be about to record something")
+	start.Relayed, f.starts = 2, nil
+	require.NoError(t, d.begin(t.Context(), start))
+	require.Len(t, f.starts, 2, "the refused one, and one after a look")
+	require.True(t, inputOf[workflows.DeliveryInput](t, f.starts[1].GetInput()).Terminated)
+}
+
+// A search attribute holds as many ids as Temporal takes by default.
+func TestFanoutAttributesFit(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{1, 50, 60, 61, 200} {
+		ids, ok := workflows.FanoutAttributes(accepted(n).Deliveries, workflows.EventIDs).GetKeywordList(eventIDsKey())
+		require.True(t, ok)
+		require.Len(t, ids, min(n, workflows.EventIDs))
+		size := 0
+		for _, id := range ids {
+			require.LessOrEqual(t, len(id)+3, workflows.EventIDBytes, "as JSON: quotes and a comma")
+			size += len(id) + 3
+		}
+		require.Less(t, size+1, 2048)
+	}
+}

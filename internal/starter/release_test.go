@@ -1,0 +1,393 @@
+package starter
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/postgrestest"
+	"github.com/everpost/everpost/internal/webhook"
+	"github.com/everpost/everpost/workflows"
+)
+
+// doorman is a gate that says what it was told to.
+type doorman struct {
+	slow, troubled map[webhook.EndpointID]bool
+	turn           map[webhook.EndpointID]time.Duration
+	slower         float64
+	room           func(webhook.EndpointID) int
+}
+
+func (g doorman) Slow(id webhook.EndpointID) bool      { return g.slow[id] }
+func (g doorman) Releasable(id webhook.EndpointID) int { return g.room(id) }
+
+func (g doorman) Turn(id webhook.EndpointID) (wait time.Duration, rate float64, troubled bool) {
+	return g.turn[id], earlyRate - g.slower, g.troubled[id]
+}
+
+func roomFor(n int) func(webhook.EndpointID) int { return func(webhook.EndpointID) int { return n } }
+
+// shelf is a record of what is held.
+type shelf struct {
+	mu       sync.Mutex
+	starts   map[webhook.EndpointID][]webhook.Start
+	commands map[webhook.EndpointID][]webhook.CommandedDelivery
+	expired  []webhook.Start
+	fail     error // of all reads
+	searches int
+	looks    []int // the limits
+	onLook   func()
+}
+
+func (s *shelf) BacklogEndpoints(_ context.Context, after webhook.EndpointID, limit int) ([]webhook.EndpointID, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.searches++
+	all := slices.SortedFunc(maps.Keys(s.starts), func(a, b webhook.EndpointID) int { return bytes.Compare(a[:], b[:]) })
+	all = slices.DeleteFunc(all, func(id webhook.EndpointID) bool { return bytes.Compare(id[:], after[:]) <= 0 })
+	return all[:min(limit, len(all))], s.fail
+}
+
+func (s *shelf) ReleaseBacklog(_ context.Context, id webhook.EndpointID, limit int) ([]webhook.Start, []webhook.CommandedDelivery, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.looks = append(s.looks, limit)
+	if s.onLook != nil {
+		s.onLook()
+	}
+	if s.fail != nil {
+		return nil, nil, s.fail
+	}
+	starts := s.starts[id][:min(limit, len(s.starts[id]))]
+	commands := s.commands[id][:min(limit-len(starts), len(s.commands[id]))]
+	if len(starts)+len(commands) > 0 {
+		s.starts[id], s.commands[id] = s.starts[id][len(starts):], s.commands[id][len(commands):]
+	}
+	return starts, commands, nil
+}
+
+func (s *shelf) ReleaseExpired(_ context.Context, limit int) ([]webhook.Start, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fail != nil {
+		return nil, s.fail
+	}
+	some := s.expired[:min(limit, len(s.expired))]
+	s.expired = s.expired[len(some):]
+	return some, nil
+}
+
+func (s *shelf) failing(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fail = err
+}
+
+func (s *shelf) counts() (searches, looks int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.searches, len(s.looks)
+}
+
+// heldFor are n deliveries of one endpoint that are held by the record alone, the oldest
+// first.
+func heldFor(n int) (webhook.EndpointID, []webhook.Start) {
+	starts, endpoint := accepted(n).Deliveries, webhook.NewEndpointID()
+	for i := range starts {
+		starts[i].EndpointID = endpoint
+		starts[i].DeliveryID = webhook.DeliveryIDOf(starts[i].EventID, endpoint)
+	}
+	slices.SortFunc(starts, func(a, b webhook.Start) int { return bytes.Compare(a.DeliveryID[:], b.DeliveryID[:]) })
+	for i := range starts {
+		s := &starts[i]
+		s.GiveUpAt = s.GiveUpAt.UTC().Truncate(time.Microsecond)
+		s.Resume = &webhook.Progress{
+			Run: 1, Seq: 1 + i, State: webhook.StateHeld, Reason: webhook.ReasonBacklog, Attempts: i, RunAttempts: i, GiveUpAt: s.GiveUpAt,
+		}
+	}
+	return endpoint, starts
+}
+
+// What has expired is started, however much it is and whatever the gate has room for.
+func TestReleaseExpired(t *testing.T) {
+	t.Parallel()
+	f, c := newFrontend(t)
+	_, held := heldFor(relayBatch + 3)
+	s := &shelf{expired: held}
+	d := setup(t, Config{Client: c, Gate: doorman{room: roomFor(0)}, Backlog: s})
+	d.releaseExpired()
+	require.Empty(t, s.expired)
+	n := 0
+	for _, request := range f.started() {
+		n += len(inputOf[workflows.FanoutInput](t, request.GetInput()).Deliveries)
+	}
+	require.Equal(t, len(held), n)
+	s.failing(errors.New("away"))
+	d.releaseExpired()
+}
+
+// As much is released as the gate has room for, and the endpoint stays on the list until
+// a look finds less than it may.
+func TestReleaseOf(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		room, starts, commands int
+		fail                   error
+		looks                  []int
+		released               int
+		more                   bool
+	}{
+		"there is no room":          {room: 0, starts: 3, more: true},
+		"there is less than none":   {room: -7, starts: 3, more: true},
+		"some fit":                  {room: 2, starts: 3, looks: []int{2}, released: 2, more: true},
+		"all fit, and no more":      {room: 3, starts: 3, looks: []int{3}, released: 3, more: true},
+		"all fit":                   {room: 4, starts: 3, looks: []int{4}, released: 3},
+		"of both kinds":             {room: 4, starts: 3, commands: 3, looks: []int{4}, released: 4, more: true},
+		"of both kinds, and all":    {room: 7, starts: 3, commands: 3, looks: []int{7}, released: 6},
+		"nothing is held any more":  {room: 4, looks: []int{4}},
+		"more than one look may be": {room: 5 * releaseBatch, starts: 1, looks: []int{releaseBatch}, released: 1},
+		"it cannot be read":         {room: 4, starts: 3, fail: errors.New("away"), looks: []int{4}, more: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f, c := newFrontend(t)
+			endpoint, held := heldFor(test.starts + test.commands)
+			s := &shelf{
+				fail: test.fail, starts: map[webhook.EndpointID][]webhook.Start{endpoint: held[:test.starts]},
+				commands: map[webhook.EndpointID][]webhook.CommandedDelivery{},
+			}
+			for _, start := range held[test.starts:] {
+				s.commands[endpoint] = append(s.commands[endpoint], webhook.CommandedDelivery{
+					Delivery: webhook.Delivery{Ref: start.Ref, Progress: *start.Resume, WorkflowID: start.WorkflowID()},
+					Command:  webhook.PendingCommand{ID: 4, Command: webhook.CommandRelease},
+				})
+			}
+			d := setup(t, Config{Client: c, Gate: doorman{room: roomFor(test.room)}, Backlog: s})
+			require.Equal(t, test.more, d.releaseOf(endpoint))
+			require.Equal(t, test.looks, s.looks)
+			var got []webhook.DeliveryID
+			for _, request := range f.started() {
+				if request.GetWorkflowType().GetName() == "DeliveryWorkflow" {
+					got = append(got, inputOf[workflows.DeliveryInput](t, request.GetInput()).DeliveryID)
+					continue
+				}
+				for _, delivery := range inputOf[workflows.FanoutInput](t, request.GetInput()).Deliveries {
+					got = append(got, delivery.DeliveryID)
+				}
+			}
+			for _, told := range f.told {
+				require.Equal(t, workflows.SignalRelease, told.GetSignalName())
+				got = append(got, inputOf[workflows.Asked](t, told.GetInput()).DeliveryID)
+			}
+			var want []webhook.DeliveryID
+			for _, start := range held[:test.released] { // the oldest
+				want = append(want, start.DeliveryID)
+			}
+			require.ElementsMatch(t, want, got)
+		})
+	}
+}
+
+// An endpoint is on the list from when something is held until a while after nothing was
+// found: what is said to be held is not in the record yet. While there is no room for
+// it, it stays.
+func TestHeldIsLookedForUntilNothingIsLeft(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &shelf{}
+		var room atomic.Int64
+		room.Store(4)
+		d := setup(t, Config{Gate: doorman{room: func(webhook.EndpointID) int { return int(room.Load()) }}, Backlog: s})
+		d.workers.Go(d.release)
+		time.AfterFunc(1500*time.Millisecond, func() { d.Held(webhook.NewEndpointID()) })
+		looksAfter := func(wait time.Duration) int {
+			_, before := s.counts()
+			<-time.After(wait)
+			synctest.Wait()
+			_, after := s.counts()
+			return after - before
+		}
+		require.Zero(t, looksAfter(1900*time.Millisecond))
+		require.Equal(t, 6, looksAfter(20*time.Second), "one that begins five seconds after it was said is the last")
+		require.Empty(t, d.backlog.all())
+
+		room.Store(0)
+		d.Held(webhook.NewEndpointID())
+		require.Zero(t, looksAfter(20*time.Second))
+		require.Len(t, d.backlog.all(), 1)
+		room.Store(1)
+		require.Equal(t, 1, looksAfter(10*time.Second))
+		require.Empty(t, d.backlog.all())
+		d.Stop()
+	})
+}
+
+// What is said while a look is under way is not forgotten with it; what was said longer
+// ago is not said again by it.
+func TestBacklogForgets(t *testing.T) {
+	t.Parallel()
+	var b backlog
+	id, other := webhook.NewEndpointID(), webhook.NewEndpointID()
+	said := time.Now()
+	b.add(said, id)
+	b.add(time.Time{}, id, other) // as the record says
+	b.forget(id, said.Add(heldSettles-1))
+	b.forget(other, said)
+	require.Equal(t, []webhook.EndpointID{id}, b.all())
+	b.add(said.Add(time.Second), id)
+	b.forget(id, said.Add(heldSettles))
+	require.Equal(t, []webhook.EndpointID{id}, b.all())
+	b.forget(id, said.Add(heldSettles+time.Second))
+	require.Empty(t, b.all())
+}
+
+// Every minute all endpoints are looked for, page by page; when that fails, again soon.
+// While Temporal is away nothing is: what were released then would come all at once.
+func TestBacklogIsLookedFor(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &shelf{fail: errors.New("away"), starts: map[webhook.EndpointID][]webhook.Start{}}
+		for range 2*backlogPage + 1 {
+			s.starts[webhook.NewEndpointID()] = nil
+		}
+		var room atomic.Int64
+		d := setup(t, Config{Gate: doorman{room: func(webhook.EndpointID) int { return int(room.Load()) }}, Backlog: s})
+		d.away.Store(true)
+		d.workers.Go(d.release)
+		searchesAfter := func(wait time.Duration) int {
+			before, _ := s.counts()
+			<-time.After(wait)
+			synctest.Wait()
+			after, _ := s.counts()
+			return after - before
+		}
+		require.Zero(t, searchesAfter(10500*time.Millisecond))
+		d.away.Store(false)
+		require.Equal(t, 3, searchesAfter(3*time.Second), "in vain")
+		s.failing(nil)
+		require.Equal(t, 3, searchesAfter(time.Second), "pages")
+		require.Len(t, d.backlog.all(), 2*backlogPage+1)
+		require.Zero(t, searchesAfter(59*time.Second))
+		require.Equal(t, 3, searchesAfter(time.Second))
+		room.Store(1)
+		require.Zero(t, searchesAfter(time.Second))
+		require.Empty(t, d.backlog.all(), "what was read in the record is forgotten as soon as it is not there any more")
+		d.Stop()
+	})
+}
+
+// A round ends when Temporal goes away in it, or the process does.
+func TestReleaseEndsWithTemporal(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(*Starter){
+		"away": func(d *Starter) { d.away.Store(true) },
+		"stop": func(d *Starter) { close(d.stopped) },
+	} {
+		s := &shelf{}
+		d := setup(t, Config{Gate: doorman{room: roomFor(1)}, Backlog: s})
+		var once sync.Once // several are served at a time
+		s.onLook = func() { once.Do(func() { end(d) }) }
+		for range 10 {
+			d.Held(webhook.NewEndpointID())
+		}
+		d.releaseAll()
+		require.NotEmpty(t, s.looks, name)
+		require.LessOrEqual(t, len(s.looks), releaseWidth, name)
+		require.Len(t, d.backlog.all(), 10, name)
+		require.False(t, d.findBacklog(), name)
+		require.Zero(t, s.searches, name)
+	}
+}
+
+// With the real record: what is held is released once, the oldest first, from where it
+// stands; a paused endpoint's is not, and does not stay on the list.
+func TestReleaseFromTheRecord(t *testing.T) {
+	t.Parallel()
+	f, c := newFrontend(t)
+	store, err := postgres.Open(t.Context(), postgres.Config{URL: postgrestest.New(t), MaxConns: 3})
+	require.NoError(t, err)
+	t.Cleanup(store.Close)
+	endpoint, held := heldFor(5)
+	_, err = store.Pool().Exec(t.Context(), `insert into tenants (id, name) values ('acme', 'Acme')`)
+	require.NoError(t, err)
+	_, err = store.Pool().Exec(t.Context(), `
+		insert into endpoints (id, tenant_id, url, event_types, timeout_ns, max_in_flight, rate_limit, retry_policy, circuit_breaker, auto_disable,
+			auto_replay, signature, version)
+		values ($1, 'acme', 'https://example.com', '{*}', 1, 1, 1, '{}', '{}', '{}', false, 'v1', 1)`, endpoint)
+	require.NoError(t, err)
+	for i, start := range held {
+		step := webhook.Step{Ref: start.Ref, Progress: *start.Resume}
+		if i == 1 { // one that its own workflow holds
+			step.WorkflowID = start.WorkflowID()
+		}
+		_, err := store.Deliveries.RecordStep(t.Context(), step)
+		require.NoError(t, err)
+	}
+	room := 3
+	d := setup(t, Config{Client: c, Store: store.Outbox, Gate: doorman{room: func(webhook.EndpointID) int { return room }}, Backlog: store.Held})
+	pause := func(state webhook.EndpointState) {
+		_, err := store.Pool().Exec(t.Context(), `update endpoints set state = $1`, int16(state))
+		require.NoError(t, err)
+	}
+	pause(webhook.EndpointPaused)
+	require.True(t, d.findBacklog())
+	require.Empty(t, d.backlog.all())
+	require.False(t, d.releaseOf(endpoint))
+
+	pause(webhook.EndpointActive)
+	require.True(t, d.findBacklog())
+	require.Equal(t, []webhook.EndpointID{endpoint}, d.backlog.all())
+	d.releaseAll()
+	require.Equal(t, []webhook.EndpointID{endpoint}, d.backlog.all(), "there may be more")
+	d.releaseAll()
+	require.Equal(t, []webhook.EndpointID{endpoint}, d.backlog.all(), "what is on its way fills the room")
+	room = 6
+	d.releaseAll()
+	require.Empty(t, d.backlog.all())
+
+	require.Len(t, f.started(), 2)
+	require.Len(t, f.told, 1)
+	require.Equal(t, held[1].WorkflowID(), f.told[0].GetWorkflowExecution().GetWorkflowId())
+	var released []workflows.FanoutDelivery
+	for _, request := range f.starts {
+		released = append(released, inputOf[workflows.FanoutInput](t, request.GetInput()).Deliveries...)
+	}
+	for i, start := range []webhook.Start{held[0], held[2], held[3], held[4]} {
+		require.Equal(t, workflows.FanoutDelivery{Ref: start.Ref, GiveUpAt: start.GiveUpAt, Progress: start.Resume}, released[i])
+	}
+
+	require.False(t, d.releaseOf(endpoint), "all are under way")
+	require.Len(t, f.started(), 2)
+	_, err = store.Pool().Exec(t.Context(), `update outbox set relay_at = now()`)
+	require.NoError(t, err)
+	require.False(t, d.relayOnce())
+	require.Len(t, f.started(), 3, "whose start was lost comes back by the relay")
+	require.ElementsMatch(t, released, inputOf[workflows.FanoutInput](t, f.starts[2].GetInput()).Deliveries)
+}
+
+// What was released is remembered until it has come to the gate, also of endpoints that nobody
+// asks for again.
+func TestReleasedIsForgotten(t *testing.T) {
+	t.Parallel()
+	var b backlog
+	now := time.Now()
+	for i := range 1000 {
+		b.released(webhook.NewEndpointID(), 1, now.Add(time.Duration(i)*time.Second))
+	}
+	require.LessOrEqual(t, len(b.sent), 2*int(sentSettles/time.Second))
+	last := now.Add(1000 * time.Second)
+	id := webhook.NewEndpointID()
+	b.released(id, 5, last)
+	require.Equal(t, 5, b.onItsWay(id, last.Add(sentSettles-1)))
+	require.Zero(t, b.onItsWay(id, last.Add(sentSettles)))
+}

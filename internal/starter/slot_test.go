@@ -1,0 +1,157 @@
+package starter
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// gathered is what a slot takes next.
+func (d *Starter) gathered() []webhook.Start {
+	s := slot{Starter: d}
+	return s.gather()
+}
+
+// While a large start of one tenant is under way, others' few are started beside it, and
+// then it is its turn again.
+func TestOthersStartBesideALargeStart(t *testing.T) {
+	t.Parallel()
+	f, c := newFrontend(t)
+	d := setup(t, Config{Client: c})
+	s := slot{Starter: d}
+	begun := func(n int) func() bool { return func() bool { return len(f.started()) == n } }
+	open := f.shut()
+	d.Accepted(acceptedOf("loud", d.Width))
+	batch := d.gathered()
+	require.Len(t, batch, d.Width)
+	returned := make(chan struct{})
+	d.workers.Go(func() {
+		defer close(returned)
+		s.beside("loud", batch)
+	})
+	require.Eventually(t, begun(1), 20*time.Second, time.Millisecond)
+	d.Accepted(acceptedOf("loud", 2))
+	quiet := acceptedOf("quiet", 1)
+	d.Accepted(quiet)
+	require.Eventually(t, begun(2), 20*time.Second, time.Millisecond)
+	require.True(t, slices.ContainsFunc(f.started(), isStartOf(quiet.Deliveries[0].WorkflowID())))
+	open()
+	<-returned
+	require.Len(t, d.queue.Ready, 1, "what was left there")
+	require.Equal(t, []string{"loud", "loud"}, tenantsOf(d.gathered()))
+	d.Stop()
+	require.Equal(t, 2, usedBy(d, "loud"), "places are given back")
+}
+
+func TestCrowdedBy(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := slot{Starter: New(Config{})}
+		batch := func(parts ...any) (tenants []string) {
+			for i := 0; i < len(parts); i += 2 {
+				for range parts[i+1].(int) {
+					tenants = append(tenants, parts[i].(string))
+				}
+			}
+			return tenants
+		}
+		for _, step := range []struct {
+			batch []string
+			want  string
+			then  time.Duration
+		}{
+			{batch("a", 100), "", 0}, // alone
+			{batch("b", 1), "", 0},
+			{batch("a", 100), "a", company / 2},
+			{batch("a", 100), "a", company / 2},
+			{batch("a", 100), "", 0}, // the other has not been heard of for a while
+			{batch("b", 1, "a", 99), "a", 0},
+			{batch("a", 50, "b", 50), "", 0}, // nobody has most
+			{batch("a", 49, "b", 51), "b", 0},
+			{batch("c", 1, "d", 1, "a", 51), "a", 2 * company},
+			{batch("b", 1, "a", 24), "a", 0},
+			{batch("b", 1, "a", 23), "", 0}, // no large one
+		} {
+			starts := acceptedOf("", len(step.batch)).Deliveries
+			for i := range starts {
+				starts[i].TenantID = step.batch[i]
+			}
+			require.Equal(t, step.want, s.crowdedBy(starts), step.batch)
+			<-time.After(step.then)
+		}
+		several := slot{Starter: New(Config{StartSlots: 2})}
+		several.crowdedBy(acceptedOf("b", 1).Deliveries)
+		require.Empty(t, several.crowdedBy(acceptedOf("a", several.Width).Deliveries))
+		small := slot{Starter: New(Config{Width: 2*fewPart - 1})}
+		small.crowdedBy(acceptedOf("b", 1).Deliveries)
+		require.Empty(t, small.crowdedBy(acceptedOf("a", small.Width).Deliveries))
+	})
+}
+
+// What comes while a start is under way, and for as long again but not for long, shares the next one. A full start, or
+// the end, is not waited for.
+func TestWhatComesAroundAStartShares(t *testing.T) {
+	t.Parallel()
+	const later = 4 * time.Millisecond
+	for name, test := range map[string]struct {
+		slots     int
+		took      time.Duration
+		meanwhile func(d *Starter) // later than the first start
+		rests     time.Duration
+	}{
+		"as long as it took":        {took: 10 * time.Millisecond, rests: 10 * time.Millisecond},
+		"not for long":              {took: 2 * maxRest, rests: maxRest},
+		"one more":                  {took: 10 * time.Millisecond, rests: 10 * time.Millisecond, meanwhile: func(d *Starter) { d.Accepted(accepted(1)) }},
+		"it becomes full":           {took: 10 * time.Millisecond, rests: later, meanwhile: func(d *Starter) { d.Accepted(accepted(19)) }},
+		"several slots do not rest": {slots: 2, took: 10 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				f, client := newFrontend(t)
+				d := setup(t, Config{Client: client, Width: 20, StartSlots: test.slots})
+				d.workers.Go(d.serve)
+				defer d.Stop()
+				open := f.shut()
+				d.Accepted(accepted(1))
+				pass(test.took)
+				d.Accepted(accepted(1))
+				open()
+				done := time.Now()
+				if test.meanwhile != nil {
+					pass(later)
+					test.meanwhile(d)
+				}
+				for countBegun(t, f) < 2 {
+					pass(time.Millisecond / 2)
+				}
+				require.InDelta(t, test.rests, time.Since(done), float64(time.Millisecond))
+				require.Len(t, f.started(), 2)
+				require.Zero(t, d.queue.Len())
+			})
+		})
+	}
+}
+
+// Stop does not wait for the rest, and what came meanwhile stays in the outbox.
+func TestStopEndsTheRest(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f, client := newFrontend(t)
+		d := setup(t, Config{Client: client})
+		d.workers.Go(d.serve)
+		time.AfterFunc(20*time.Millisecond, f.shut())
+		d.Accepted(accepted(1))
+		pass(30 * time.Millisecond)
+		d.Accepted(accepted(1))
+		begun := time.Now()
+		d.Stop()
+		require.Zero(t, time.Since(begun))
+		require.Len(t, f.started(), 1)
+	})
+}

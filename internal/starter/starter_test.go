@@ -1,0 +1,389 @@
+package starter
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/log"
+	"go.uber.org/goleak"
+
+	"github.com/everpost/everpost/activities"
+	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/postgrestest"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(postgrestest.Main(m)) }
+
+// outbox is a record of which a part cannot be read.
+type outbox struct {
+	starts   []webhook.Start
+	commands error
+
+	mu     sync.Mutex
+	placed map[webhook.DeliveryID]string
+	fails  error // of AssignWorkflow
+	ended  []webhook.DeliveryID
+}
+
+// requests stands for the worker of this process.
+type requests struct {
+	eager func(activities.AttemptInput, activities.EagerStart) bool
+	probe func(context.Context, webhook.EndpointID) error
+}
+
+// uses gives the starter what a worker can do, as Start does.
+func (d *Starter) uses(r Requests) { d.requests.Store(&r) }
+
+func (r requests) SendEagerly(in activities.AttemptInput, start activities.EagerStart) bool {
+	return r.eager != nil && r.eager(in, start)
+}
+
+func (r requests) Probe(ctx context.Context, id webhook.EndpointID) error { return r.probe(ctx, id) }
+
+func (o *outbox) AssignWorkflow(_ context.Context, id string, all []webhook.DeliveryID) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.fails != nil {
+		return o.fails
+	}
+	if o.placed == nil {
+		o.placed = map[webhook.DeliveryID]string{}
+	}
+	for _, delivery := range all {
+		o.placed[delivery] = id
+	}
+	return nil
+}
+
+func (o *outbox) DeleteStarts(_ context.Context, ids []webhook.DeliveryID) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.ended = append(o.ended, ids...)
+	return nil
+}
+
+func (o *outbox) TakeStarts(context.Context, int) ([]webhook.Start, error) {
+	starts := o.starts
+	o.starts = nil
+	return starts, nil
+}
+
+func (o *outbox) TakeCommands(context.Context, int) ([]webhook.CommandedDelivery, error) {
+	return nil, o.commands
+}
+
+func (o *outbox) ReturnStarts(_ context.Context, starts []webhook.Start) error {
+	o.starts = append(starts, o.starts...)
+	return nil
+}
+
+// temporalAt is a client of a Temporal at an address where there is none.
+func temporalAt(t *testing.T, address string) client.Client {
+	t.Helper()
+	c, err := client.NewLazyClient(client.Options{HostPort: address, Logger: log.NewStructuredLogger(slog.New(slog.DiscardHandler))})
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	return c
+}
+
+// closedPort is an address that refuses connections.
+func closedPort(t *testing.T) string {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	return l.Addr().String()
+}
+
+// silentPort is an address that takes connections and never says a word.
+func silentPort(t *testing.T) string {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var mu sync.Mutex
+	var open []net.Conn
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			open = append(open, conn)
+			mu.Unlock()
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		serving.Wait()
+		for _, conn := range open {
+			_ = conn.Close()
+		}
+	})
+	return l.Addr().String()
+}
+
+func setup(t *testing.T, c Config) *Starter {
+	t.Helper()
+	c.Logger = slog.New(slog.DiscardHandler)
+	if c.Store == nil {
+		c.Store = &outbox{}
+	}
+	return New(c)
+}
+
+func accepted(n int) webhook.Accepted {
+	a := webhook.Accepted{Payload: []byte("{}")}
+	for range n {
+		event, endpoint := webhook.NewEventID(), webhook.NewEndpointID()
+		a.Deliveries = append(a.Deliveries, webhook.Start{
+			Ref: webhook.Ref{
+				DeliveryID: webhook.DeliveryIDOf(event, endpoint), EventID: event, EndpointID: endpoint, TenantID: "acme", EventType: "order.paid",
+			},
+			Run: 1, CreatedAt: time.Now(), ReceivedAt: time.Now(), GiveUpAt: time.Now().Add(time.Hour),
+		})
+	}
+	return a
+}
+
+// The queue may be overdrawn by an event's endpoints, but is bounded; Accepted never
+// waits, and the door does, for the tenant that has too much and for nobody else.
+func TestDoorWaitsForRoom(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := setup(t, Config{QueueLength: 2, LocalWorker: true})
+		release, err := d.Reserve(t.Context(), "acme", 1)
+		require.NoError(t, err)
+		d.Accepted(accepted(100))
+		release()
+		require.Equal(t, 30, d.Waiting(), "16 times the length, and a sixteenth of that is left free")
+		require.Equal(t, 30, usedBy(d, "acme"), "what found no place uses none")
+
+		begun := time.Now()
+		_, err = d.Reserve(t.Context(), "acme", 1)
+		require.Equal(t, doorPatience, time.Since(begun))
+		require.Equal(t, webhook.CodeUnavailable, webhook.CodeOf(err))
+		problem, ok := errors.AsType[*webhook.Error](err)
+		require.True(t, ok)
+		require.Equal(t, time.Second, problem.RetryAfter)
+
+		begun = time.Now()
+		release, err = d.Reserve(t.Context(), "another", 1)
+		require.NoError(t, err)
+		require.Zero(t, time.Since(begun))
+		release()
+
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err = d.Reserve(ctx, "acme", 1)
+		require.ErrorIs(t, err, context.Canceled)
+		require.Equal(t, 30, usedBy(d, "acme"))
+
+		for range 30 { // as the start slots do
+			start, ok := d.queue.Next()
+			require.True(t, ok)
+			d.room.give(start.TenantID, 1)
+		}
+		release, err = d.Reserve(t.Context(), "acme", 1)
+		require.NoError(t, err)
+		release()
+		require.Zero(t, usedBy(d, "acme"))
+		require.Empty(t, d.room.guests)
+	})
+}
+
+// usedBy is what a tenant uses of the room, with its debt.
+func usedBy(d *Starter, tenant string) int {
+	d.room.mu.Lock()
+	defer d.room.mu.Unlock()
+	if g := d.room.guests[tenant]; g != nil {
+		return g.used
+	}
+	return 0
+}
+
+// R2: payloads are handed over for what a worker of this process sends at once, and
+// for nothing else.
+func TestTokensAreLeftForALocalWorker(t *testing.T) {
+	t.Parallel()
+	for _, local := range []bool{true, false} {
+		d := setup(t, Config{LocalWorker: local})
+		a := accepted(3)
+		a.Deliveries[1].NotBefore = time.Now().Add(time.Hour)
+		a.Deliveries[2].ReceivedAt = time.Now().Add(-tokenLife) // its commit took so long
+		d.Accepted(a)
+		_, now := d.Fresh().Take(a.Deliveries[0].DeliveryID)
+		_, later := d.Fresh().Take(a.Deliveries[1].DeliveryID)
+		require.Equal(t, local, now)
+		_, slow := d.Fresh().Take(a.Deliveries[2].DeliveryID)
+		require.False(t, later)
+		require.False(t, slow)
+	}
+}
+
+// R1: what has waited for longer than its time is left to the relay.
+func TestQueueTimeLeavesItToTheRelay(t *testing.T) {
+	t.Parallel()
+	d := setup(t, Config{Client: temporalAt(t, silentPort(t)), StartSlots: 1})
+	a := accepted(3)
+	for i := range a.Deliveries {
+		a.Deliveries[i].ReceivedAt = time.Now().Add(-queueTime)
+	}
+	d.Accepted(a)
+	d.workers.Go(d.serve)
+	require.Eventually(t, func() bool { return usedBy(d, "acme") == 0 }, queueTime-time.Second, time.Millisecond,
+		"none was started, which would have taken its time out")
+	require.True(t, d.Healthy())
+	d.Stop()
+}
+
+// Without a Temporal: it is noticed by the probe; then nothing is queued, there is
+// always room, and the outbox is left alone.
+func TestTemporalAway(t *testing.T) {
+	t.Parallel()
+	address := postgrestest.New(t)
+	store, err := postgres.Open(t.Context(), postgres.Config{URL: address, MaxConns: 3})
+	require.NoError(t, err)
+	t.Cleanup(store.Close)
+	d := setup(t, Config{Client: temporalAt(t, closedPort(t)), Store: store.Outbox, QueueLength: 1, LocalWorker: true})
+	require.True(t, d.Healthy())
+	d.Start(nil)
+	defer d.Stop()
+	require.Eventually(t, func() bool { return !d.Healthy() }, 30*time.Second, 5*time.Millisecond)
+
+	require.NoError(t, leaveBehind(t, store))
+	require.False(t, d.relayOnce())
+	var taken int
+	require.NoError(t, store.Pool().QueryRow(t.Context(), `select count(*) from outbox where relay_at > now()`).Scan(&taken))
+	require.Zero(t, taken)
+
+	before := d.Waiting()
+	for range 100 {
+		release, err := d.Reserve(t.Context(), "acme", 1)
+		require.NoError(t, err)
+		d.Accepted(accepted(10))
+		release()
+	}
+	require.Equal(t, before, d.Waiting())
+	require.Zero(t, d.fresh.bytes, "nobody would take it")
+	require.Empty(t, d.room.guests)
+}
+
+func leaveBehind(t *testing.T, store *postgres.DB) error {
+	t.Helper()
+	start := accepted(1).Deliveries[0]
+	_, err := store.Pool().Exec(t.Context(), `
+		insert into outbox (delivery_id, event_id, endpoint_id, tenant_id, event_type, run, created_at, give_up_at, relay_at)
+		values ($1, $2, $3, $4, $5, 1, now(), now() + interval '1 hour', now() - interval '1 minute')`,
+		start.DeliveryID, start.EventID, start.EndpointID, start.TenantID, start.EventType)
+	return err
+}
+
+// What an error of a call says about Temporal. It is no proof: at most it makes the probe
+// ask at once.
+func TestNote(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		err   error
+		doubt bool
+	}{
+		"none":           {},
+		"unavailable":    {err: serviceerror.NewUnavailable("x"), doubt: true},
+		"late":           {err: context.DeadlineExceeded, doubt: true},
+		"late, of gRPC":  {err: serviceerror.NewDeadlineExceeded("x"), doubt: true},
+		"gone":           {err: serviceerror.NewNotFound("x")},
+		"refused":        {err: serviceerror.NewInvalidArgument("x")},
+		"too many":       {err: serviceerror.NewResourceExhausted(0, "x")},
+		"something else": {err: errors.New("x"), doubt: true},
+	} {
+		d := setup(t, Config{})
+		for range 2 {
+			d.note(c.err) // twice: it must not block
+		}
+		require.True(t, d.Healthy(), name)
+		require.Equal(t, c.doubt, d.inDoubt() != nil, name)
+		require.Equal(t, c.doubt, len(d.doubt) == 1, name)
+	}
+}
+
+// R1: what the relay took is carried on although something else cannot be read.
+func TestRelayCarriesWhatItTook(t *testing.T) {
+	t.Parallel()
+	starts := accepted(3).Deliveries
+	d := setup(t, Config{
+		Client: temporalAt(t, closedPort(t)), Store: &outbox{starts: starts, commands: errors.New("not readable")}, StartSlots: 1,
+	})
+	require.False(t, d.relayOnce())
+	require.True(t, !d.Healthy() || len(d.doubt) == 1, "a start was tried")
+}
+
+// R11: Stop does not wait for a Temporal that does not answer, and nothing begins
+// after it.
+func TestStopCutsOff(t *testing.T) {
+	t.Parallel()
+	d := setup(t, Config{Client: temporalAt(t, silentPort(t)), StartSlots: 2})
+	d.Start(nil)
+	a := accepted(10)
+	d.Accepted(a)
+	require.Eventually(t, func() bool { return d.Waiting() < 10 }, 20*time.Second, time.Millisecond, "starts are under way")
+	delivery := webhook.Delivery{Ref: a.Deliveries[0].Ref}
+	var signalling sync.WaitGroup
+	for range 4 {
+		signalling.Go(func() {
+			for range 100 {
+				d.Signal(context.Background(), delivery, webhook.PendingCommand{Command: webhook.CommandCancel, ID: 1})
+			}
+		})
+	}
+	begun := time.Now()
+	d.Stop()
+	require.Less(t, time.Since(begun), startTimeout-time.Second)
+	signalling.Wait()
+	require.Empty(t, d.signals)
+	d.Signal(context.Background(), delivery, webhook.PendingCommand{Command: webhook.CommandCancel, ID: 1})
+	require.Empty(t, d.signals, "after Stop")
+	d.Accepted(accepted(1)) // stays in the outbox
+}
+
+// More signals than slots are left to the relay, and their places come back.
+func TestSignalsAreBounded(t *testing.T) {
+	t.Parallel()
+	d := setup(t, Config{Client: temporalAt(t, silentPort(t))})
+	delivery := webhook.Delivery{Ref: accepted(1).Deliveries[0].Ref}
+	for range 10 * signalSlots {
+		d.Signal(t.Context(), delivery, webhook.PendingCommand{Command: webhook.CommandRetry, ID: 1})
+	}
+	require.Len(t, d.signals, signalSlots)
+	d.Stop()
+	require.Empty(t, d.signals)
+}
+
+func TestEachIsBoundedAndComplete(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		items := make([]int, 50)
+		var now, most, done atomic.Int32
+		begun := time.Now()
+		each(8, items, func(int) {
+			most.Store(max(most.Load(), now.Add(1)))
+			<-time.After(time.Second) // of the bubble's clock
+			now.Add(-1)
+			done.Add(1)
+		})
+		require.Equal(t, int32(50), done.Load())
+		require.LessOrEqual(t, most.Load(), int32(8))
+		require.Equal(t, 7*time.Second, time.Since(begun), "and as many at a time as there may be")
+	})
+}

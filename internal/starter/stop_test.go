@@ -1,0 +1,123 @@
+package starter
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/activities"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// rounds is how often a test runs in which a select has two ways to go.
+const rounds = 10
+
+// What comes after Stop, from who still notes what the last requests came to, stays in the outbox: nothing is sent eagerly, and
+// nobody waits for room.
+func TestNothingIsAcceptedAfterStop(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		d := New(Config{LocalWorker: true, SoleWorker: true, QueueLength: 10})
+		d.uses(requests{eager: func(activities.AttemptInput, activities.EagerStart) bool {
+			asked++
+			return true
+		}})
+		d.room.overdraw("acme", 10)
+		d.Stop()
+		begun := time.Now()
+		release, err := d.Reserve(t.Context(), "acme", 1)
+		require.NoError(t, err)
+		require.Zero(t, time.Since(begun))
+		d.Accepted(accepted(5))
+		release()
+		require.Zero(t, asked)
+		require.Zero(t, d.Waiting())
+		require.Zero(t, d.fresh.bytes)
+		require.Equal(t, 10, usedBy(d, "acme"))
+	})
+}
+
+// Those who wait for company stay in the outbox, but for a start that is under way.
+func TestStopLeavesTheTroubled(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f, c := newFrontend(t)
+		a := accepted(6)
+		d := setup(t, Config{Client: c, Width: 2, Gate: inTrouble(a.Deliveries...)})
+		d.Accepted(a)
+		require.Empty(t, d.gathered())
+		open := f.shut()
+		d.workers.Go(d.serveTroubled)
+		pass(troubleWait)
+		go d.Stop()
+		synctest.Wait()
+		open()
+		synctest.Wait()
+		require.Equal(t, d.Width, countBegun(t, f))
+		require.Equal(t, 4, d.Waiting())
+	})
+}
+
+// What others bring beside a large start is not started any more at a stop.
+func TestStopLeavesWhatComesBesideALargeStart(t *testing.T) {
+	t.Parallel()
+	for range rounds {
+		synctest.Test(t, func(t *testing.T) {
+			s, f, open := besideLoud(t, nil, webhook.Accepted{})
+			resume := f.shut()
+			s.Accepted(acceptedOf("quiet", 1))
+			synctest.Wait()
+			s.Accepted(acceptedOf("quiet", 1))
+			go s.Stop()
+			synctest.Wait()
+			resume()
+			synctest.Wait()
+			require.Equal(t, s.Width+1, countBegun(t, f))
+			open()
+		})
+	}
+}
+
+// looked is an outbox that counts how often it is read.
+type looked struct {
+	outbox
+
+	starts, commands int
+}
+
+func (l *looked) TakeStarts(ctx context.Context, n int) ([]webhook.Start, error) {
+	l.starts++
+	return l.outbox.TakeStarts(ctx, n)
+}
+
+func (l *looked) TakeCommands(ctx context.Context, n int) ([]webhook.CommandedDelivery, error) {
+	l.commands++
+	return l.outbox.TakeCommands(ctx, n)
+}
+
+// What is taken from the outbox is not handed out again for a while, so nothing is at a stop.
+func TestStopTakesNothingMore(t *testing.T) {
+	t.Parallel()
+	for range rounds {
+		synctest.Test(t, func(t *testing.T) {
+			f, c := newFrontend(t)
+			record := &looked{outbox: outbox{starts: accepted(1).Deliveries}}
+			d := setup(t, Config{Client: c, Store: record})
+			open := f.shut()
+			d.workers.Go(d.relay)
+			pass(2 * relayEvery) // it is time to look again
+			require.Equal(t, 1, record.starts)
+			go d.Stop()
+			synctest.Wait()
+			open()
+			synctest.Wait()
+			require.Equal(t, 1, record.starts)
+			require.Zero(t, record.commands)
+			require.Equal(t, 1, countBegun(t, f))
+		})
+	}
+}

@@ -1,0 +1,233 @@
+package starter
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/webhook"
+	"github.com/everpost/everpost/workflows"
+)
+
+// inTrouble is a gate for which the endpoints are in trouble, and half of them slow.
+func inTrouble(all ...webhook.Start) doorman {
+	g := doorman{slow: map[webhook.EndpointID]bool{}, troubled: map[webhook.EndpointID]bool{}}
+	for i, start := range all {
+		g.slow[start.EndpointID], g.troubled[start.EndpointID] = i%2 == 0, true
+	}
+	return g
+}
+
+func refsOf(starts []webhook.Start) (refs []webhook.Ref) {
+	for _, s := range starts {
+		refs = append(refs, s.Ref)
+	}
+	return refs
+}
+
+// What is posted one by one for receivers that fail or are slow shares a workflow, for
+// which nobody else waits.
+func TestTroubledShareAWorkflow(t *testing.T) {
+	t.Parallel()
+	f, c := newFrontend(t)
+	all := accepted(10).Deliveries
+	troubled, well := all[:5], all[5:]
+	d := setup(t, Config{Client: c, Gate: inTrouble(troubled...)})
+	d.workers.Go(d.serve)
+	for n := range well {
+		d.Accepted(webhook.Accepted{Deliveries: troubled[n : n+1]})
+		d.Accepted(webhook.Accepted{Deliveries: well[n : n+1]})
+		require.Eventually(t, func() bool { return len(f.started()) == n+1 && d.troubled.Len() == n+1 }, 20*time.Second, time.Millisecond)
+	}
+	require.Equal(t, len(troubled), d.Waiting())
+	require.Eventually(t, func() bool { return usedBy(d, "acme") == 0 }, 20*time.Second, time.Millisecond, "where they wait has a bound of its own")
+	begun := time.Now()
+	d.workers.Go(d.serveTroubled)
+	require.Eventually(t, func() bool { return len(f.started()) == len(well)+1 }, 20*time.Second, time.Millisecond)
+	require.GreaterOrEqual(t, time.Since(begun), troubleWait)
+	d.Stop()
+	shared, own := groups(t, f)
+	require.Len(t, own, len(well))
+	for n := range well {
+		require.Equal(t, well[n].Ref, own[n].Ref)
+	}
+	require.Len(t, shared, 1)
+	var together []webhook.Ref
+	for _, delivery := range shared[0] {
+		together = append(together, delivery.Ref)
+	}
+	require.ElementsMatch(t, refsOf(troubled), together)
+	require.Zero(t, d.Waiting())
+}
+
+// However many there are, they are started in full workflows at once; and what comes
+// while they are started waits for company again.
+func TestTroubledComeInFullWorkflows(t *testing.T) {
+	t.Parallel()
+	f, c := newFrontend(t)
+	all := accepted(26).Deliveries
+	d := setup(t, Config{Client: c, Width: 10, Gate: inTrouble(all...)})
+	put := func(some []webhook.Start) {
+		d.room.overdraw("acme", len(some))
+		for _, s := range some {
+			require.True(t, d.setAside(s, time.Now()))
+		}
+	}
+	put(all[:25])
+	open := f.shut()
+	d.workers.Go(d.serveTroubled)
+	require.Eventually(t, func() bool { return d.troubled.Len() == 15 }, 20*time.Second, time.Millisecond, "the first are being started")
+	open()
+	require.Eventually(t, func() bool { return len(f.started()) == 3 }, 20*time.Second, time.Millisecond)
+	shared, _ := groups(t, f)
+	require.Len(t, shared[0], 10)
+	require.Len(t, shared[1], 10)
+	require.Len(t, shared[2], 5)
+
+	open = f.shut()
+	put(all[:2])
+	require.Eventually(t, func() bool { return len(f.started()) == 4 }, 20*time.Second, time.Millisecond)
+	put(all[25:])
+	opened := time.Now()
+	open()
+	require.Eventually(t, func() bool { return len(f.started()) == 5 }, 20*time.Second, time.Millisecond)
+	require.GreaterOrEqual(t, time.Since(opened), troubleWait)
+	d.Stop()
+	require.Equal(t, all[25].WorkflowID(), f.starts[4].GetWorkflowId(), "who finds no company is begun alone")
+}
+
+// Nobody is set aside who is well, was held, goes alone anyway, or would have no company.
+func TestSetAside(t *testing.T) {
+	t.Parallel()
+	turn := func(s *webhook.Start, after time.Duration) doorman {
+		return doorman{turn: map[webhook.EndpointID]time.Duration{s.EndpointID: after}}
+	}
+	type change func(s *webhook.Start, c *Config)
+	const stays, troubled, waits = "stays", "troubled", "waits for its turn"
+	for name, test := range map[string]struct {
+		change change
+		want   string
+	}{
+		"troubled":           {func(*webhook.Start, *Config) {}, troubled},
+		"its turn is far":    {func(s *webhook.Start, c *Config) { c.Gate = turn(s, troubleWait+1) }, troubled},
+		"its turn is not so": {func(s *webhook.Start, c *Config) { c.Gate = turn(s, troubleWait) }, waits},
+		"nor that":           {func(s *webhook.Start, c *Config) { c.Gate = turn(s, earlyTurn+1) }, waits},
+		"its turn is near":   {func(s *webhook.Start, c *Config) { c.Gate = turn(s, earlyTurn) }, stays},
+		"its endpoint takes few": {func(s *webhook.Start, c *Config) {
+			c.Gate = doorman{turn: map[webhook.EndpointID]time.Duration{s.EndpointID: troubleWait}, slower: 1}
+		}, stays},
+		"it has waited": {func(s *webhook.Start, c *Config) {
+			c.Gate, s.ReceivedAt = turn(s, troubleWait), time.Now().Add(-earlyTime)
+		}, stays},
+		"taken up once":      {func(s *webhook.Start, _ *Config) { s.Relayed = 1 }, troubled},
+		"its time has come":  {func(s *webhook.Start, _ *Config) { s.NotBefore = time.Now().Add(-time.Second) }, troubled},
+		"well":               {func(_ *webhook.Start, c *Config) { c.Gate = doorman{} }, stays},
+		"there is no gate":   {func(_ *webhook.Start, c *Config) { c.Gate = nil }, stays},
+		"nobody shares":      {func(_ *webhook.Start, c *Config) { c.Width = 1 }, stays},
+		"held":               {func(s *webhook.Start, _ *Config) { s.Resume = &webhook.Progress{Run: 1, State: webhook.StateHeld} }, stays},
+		"taken up twice":     {func(s *webhook.Start, _ *Config) { s.Relayed = 2 }, troubled},
+		"waits for its time": {func(s *webhook.Start, _ *Config) { s.NotBefore = time.Now().Add(time.Hour) }, stays},
+		"replayed":           {func(s *webhook.Start, _ *Config) { s.Run = 2 }, stays},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				all := accepted(3) // the others are well
+				start := &all.Deliveries[1]
+				c := Config{Gate: inTrouble(*start)}
+				test.change(start, &c)
+				d := New(c)
+				d.Accepted(all)
+				want, places := refsOf(all.Deliveries), map[string]int{stays: 3, troubled: 2, waits: 3}
+				if test.want != stays {
+					want = []webhook.Ref{want[0], want[2]}
+				}
+				var got []webhook.Ref
+				for d.queue.Len() > 0 { // each takes one if nobody shares
+					got = append(got, refsOf(d.gathered())...)
+				}
+				require.Equal(t, want, got)
+				require.Equal(t, test.want == troubled, d.troubled.Len() == 1)
+				require.Equal(t, test.want == waits, d.early.len() == 1)
+				require.Equal(t, places[test.want], usedBy(d, "acme"))
+			})
+		})
+	}
+}
+
+// What finds no place to wait is started at once, slow ones among themselves.
+func TestTroubledAreTooMany(t *testing.T) {
+	t.Parallel()
+	f, c := newFrontend(t)
+	d := setup(t, Config{Client: c, QueueLength: 10})
+	a := accepted(40)
+	g := inTrouble(a.Deliveries...)
+	g.slow = g.troubled
+	d.Gate = g
+	d.Accepted(a)
+	d.startAll(d.gathered())
+	shared, own := groups(t, f)
+	require.Empty(t, own)
+	require.Len(t, shared, 1)
+	require.Positive(t, d.troubled.Len())
+	require.LessOrEqual(t, d.troubled.Len(), 10)
+	require.Len(t, shared[0], 40-d.troubled.Len())
+	require.Empty(t, d.room.guests)
+}
+
+// Whoever is set aside when the process stops stays in the outbox, and so does who has
+// waited too long, or while Temporal is away: none is started, which would need a client.
+func TestTroubledStayInTheOutbox(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		age     time.Duration
+		wait    time.Duration
+		do      func(*Starter)
+		waiting int
+	}{
+		"the process stops":       {wait: troubleWait - 1, waiting: 5},
+		"they have become late":   {age: queueTime - troubleWait, wait: troubleWait},
+		"Temporal has gone away":  {wait: troubleWait, do: func(d *Starter) { d.away.Store(true) }},
+		"and nobody is set aside": {wait: 2 * troubleWait, age: 2 * queueTime},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				a := accepted(5)
+				for i := range a.Deliveries {
+					a.Deliveries[i].ReceivedAt = time.Now().Add(-test.age)
+				}
+				d := setup(t, Config{Gate: inTrouble(a.Deliveries...)})
+				d.workers.Go(d.serve)
+				d.workers.Go(d.serveTroubled)
+				d.Accepted(a)
+				synctest.Wait()
+				if test.do != nil {
+					test.do(d)
+				}
+				<-time.After(test.wait)
+				synctest.Wait()
+				require.Equal(t, test.waiting, d.Waiting())
+				d.Stop()
+				require.Equal(t, test.waiting, d.Waiting(), "nothing is begun at the end")
+				require.Empty(t, d.room.guests)
+			})
+		})
+	}
+}
+
+// The whole starter serves them.
+func TestStartServesTheTroubled(t *testing.T) {
+	t.Parallel()
+	f, c := newFrontend(t)
+	a := accepted(3)
+	d := setup(t, Config{Client: c, Gate: inTrouble(a.Deliveries...)})
+	d.OnlyStart()
+	d.Start(nil)
+	d.Accepted(a)
+	require.Eventually(t, func() bool { return len(f.started()) == 1 }, 20*time.Second, time.Millisecond)
+	d.Stop()
+	require.Len(t, inputOf[workflows.FanoutInput](t, f.starts[0].GetInput()).Deliveries, 3)
+}
