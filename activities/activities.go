@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/everpost/everpost/internal/fair"
 	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -105,8 +106,8 @@ type Activities struct {
 
 	flights flights
 	crew    *crew           // who makes them
-	slow    shares          // requests to slow receivers: half of all that may be under way
-	eager   shares          // eager requests
+	slow    *fair.Semaphore // requests to slow receivers: half of all that may be under way
+	eager   *fair.Semaphore // eager requests
 	away    outage          // of the record
 	base    context.Context //nolint:containedctx // the life of requests that outlive their activity; ended by Stop
 	cancel  context.CancelFunc
@@ -129,7 +130,10 @@ func New(c Config) *Activities {
 	if c.Faults == nil {
 		c.Faults = noFaults{}
 	}
-	a := &Activities{Config: c, flights: newFlights(c.MaxUnderWay, rememberedFlights)}
+	a := &Activities{
+		Config: c, flights: newFlights(c.MaxUnderWay, rememberedFlights),
+		slow: fair.NewDynamic(max(c.MaxUnderWay/2, 1), 1), eager: fair.NewDynamic(maxEager, 1),
+	}
 	a.base, a.cancel = context.WithCancel(context.Background())
 	a.crew = newCrew(a.base.Done())
 	return a

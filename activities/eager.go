@@ -46,12 +46,12 @@ type eagerRequest struct {
 // is under way, and make it again.
 func (a *Activities) SendEagerly(in AttemptInput, start EagerStart) bool {
 	target, ok := a.Targets.Known(in.EndpointID)
-	if _, faulty := a.Faults.FaultOf(in.EndpointID); faulty || !ok || whyHeld(target) != "" || !a.eager.take(in.TenantID, maxEager) {
+	if _, faulty := a.Faults.FaultOf(in.EndpointID); faulty || !ok || whyHeld(target) != "" || !a.eager.TryAcquire(in.TenantID) {
 		return false
 	}
 	fl, request := a.beginEager(in, target)
 	if fl == nil {
-		a.eager.give(in.TenantID)
+		a.eager.Release(in.TenantID, 1)
 		return false
 	}
 	request.start = start
@@ -89,14 +89,14 @@ func (a *Activities) beginEager(in AttemptInput, target *webhook.Target) (*fligh
 func (a *Activities) makeEager(fl *flight, in AttemptInput, request eagerRequest) (result AttemptResult, err error) {
 	delivered, recorded := false, false
 	slow := time.AfterFunc(a.FastWait, func() {
-		a.eager.give(in.TenantID)
+		a.eager.Release(in.TenantID, 1)
 		if a.flights.leavesAsSlow(fl) {
 			a.flights.run(func() { a.leaveAsSlow(fl, in, request.start) })
 		}
 	})
 	answered := sync.OnceFunc(func() {
 		if slow.Stop() {
-			a.eager.give(in.TenantID)
+			a.eager.Release(in.TenantID, 1)
 		}
 	})
 	defer func() {

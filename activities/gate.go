@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/everpost/everpost/internal/fair"
 	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -77,12 +78,12 @@ func (a *Activities) admit(ctx context.Context, in AttemptInput, target *webhook
 	if admission.Pass == nil || !a.Gate.Slow(in.EndpointID) {
 		return admission
 	}
-	if !a.slow.take(in.TenantID, max(a.MaxUnderWay/2, 1)) {
+	if !a.slow.TryAcquire(in.TenantID) {
 		admission.Pass.Cancel()
 		spread := retry.Random(in.Seq, in.DeliveryID.String(), webhook.ReasonCapacity) * float64(crowdedSpread)
 		return Admission{Until: a.Now().Add(crowdedPause + time.Duration(spread)), Reason: webhook.ReasonCapacity}
 	}
-	admission.Pass = &slowPass{Pass: admission.Pass, slow: &a.slow, tenant: in.TenantID}
+	admission.Pass = &slowPass{Pass: admission.Pass, slow: a.slow, tenant: in.TenantID}
 	return admission
 }
 
@@ -100,7 +101,7 @@ func within(target *webhook.Target, timeout time.Duration) *webhook.Target {
 type slowPass struct {
 	Pass
 
-	slow   *shares
+	slow   *fair.Semaphore
 	tenant string
 	ended  bool
 }
@@ -118,7 +119,7 @@ func (p *slowPass) Cancel() {
 func (p *slowPass) end() {
 	if !p.ended {
 		p.ended = true
-		p.slow.give(p.tenant)
+		p.slow.Release(p.tenant, 1)
 	}
 }
 

@@ -32,7 +32,7 @@ func stuckLists(t *testing.T) (s *stores, goOn func()) {
 	}
 }
 
-// Lists that take long leave the connections that everybody needs, and each tenant its turns.
+// Lists that take long leave connections for the intake, and permits for other tenants.
 func TestSlowListsLeaveConnectionsToOthers(t *testing.T) {
 	t.Parallel()
 	s, goOn := stuckLists(t)
@@ -60,7 +60,7 @@ func TestSlowListsLeaveConnectionsToOthers(t *testing.T) {
 		}
 	}
 	ask("acme", 20)
-	refused("acme", 20-listsAtOnce, webhook.CodeRateLimited)
+	refused("acme", 20-listsPerTenant, webhook.CodeRateLimited)
 	_, err := s.CreateReplay(t.Context(), testActor(), webhook.Replay{TenantID: "acme", Source: webhook.ReplayDeadLetters, Asked: 10})
 	requireCode(t, webhook.CodeRateLimited, err)
 	ask("other", 4)
@@ -75,13 +75,12 @@ func TestSlowListsLeaveConnectionsToOthers(t *testing.T) {
 		require.NoError(t, err)
 	}
 	goOn()
-	for tenant, n := range map[string]int{"acme": listsAtOnce, "other": 2} {
+	for tenant, n := range map[string]int{"acme": listsPerTenant, "other": 2} {
 		for range n {
 			require.NoError(t, <-answers[tenant])
 		}
 	}
-	require.Empty(t, s.lists.together)
-	require.Empty(t, s.lists.of, "nobody is remembered")
+	require.Zero(t, s.lists.running.Tenants())
 }
 
 // A list that takes too long says what to narrow. Here a row takes as long to be looked at
@@ -137,37 +136,37 @@ func TestAListThatTakesTooLong(t *testing.T) {
 	require.Equal(t, "10s", timeout, "the next user of the connection has the usual one")
 }
 
-// Who leaves while waiting leaves nothing behind, and turns come to those who wait.
-func TestListTurns(t *testing.T) {
+// A list whose caller has gone leaves nothing behind, and a permit that is released goes to a list that waits.
+func TestListLimit(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		turns := newListLimit(10)
+		limit := newListLimit(10)
 		var releases []func()
-		for range listsAtOnce {
-			release, err := turns.take(t.Context(), "acme")
+		for range listsPerTenant {
+			release, err := limit.acquire(t.Context(), "acme")
 			require.NoError(t, err)
 			releases = append(releases, release)
 		}
 		before := time.Now()
-		_, err := turns.take(t.Context(), "acme")
+		_, err := limit.acquire(t.Context(), "acme")
 		requireCode(t, webhook.CodeRateLimited, err)
 		require.Equal(t, listWait, time.Since(before))
 
 		gone, leave := context.WithCancel(t.Context())
 		leave()
-		_, err = turns.take(gone, "acme")
+		_, err = limit.acquire(gone, "acme")
 		require.ErrorIs(t, err, context.Canceled)
 
-		other, err := turns.take(t.Context(), "other")
+		other, err := limit.acquire(t.Context(), "other")
 		require.NoError(t, err)
-		_, err = turns.take(gone, "third")
+		_, err = limit.acquire(gone, "third")
 		require.ErrorIs(t, err, context.Canceled)
-		_, err = turns.take(t.Context(), "third")
+		_, err = limit.acquire(t.Context(), "third")
 		requireCode(t, webhook.CodeUnavailable, err)
 
 		waiting := make(chan error, 1)
 		go func() {
-			release, err := turns.take(t.Context(), "third")
+			release, err := limit.acquire(t.Context(), "third")
 			if err == nil {
 				release()
 			}
@@ -179,7 +178,6 @@ func TestListTurns(t *testing.T) {
 		for _, release := range releases {
 			release()
 		}
-		require.Empty(t, turns.together)
-		require.Empty(t, turns.of)
+		require.Zero(t, limit.running.Tenants())
 	})
 }

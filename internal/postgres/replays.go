@@ -51,7 +51,7 @@ type Replays struct {
 func (s *Replays) CreateReplay(ctx context.Context, by webhook.Actor, r webhook.Replay) (webhook.Replay, error) {
 	const op = "create a replay"
 	as := s.ofTenant(r.TenantID)
-	release, err := s.lists.take(ctx, as.value) // it counts
+	release, err := s.lists.acquire(ctx, as.value) // it counts
 	if err != nil {
 		return r, translate(op, err)
 	}

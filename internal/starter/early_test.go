@@ -29,7 +29,7 @@ func TestEarly(t *testing.T) {
 		takes := func(want ...webhook.Ref) {
 			t.Helper()
 			require.Equal(t, want, refsOf(d.gathered()))
-			require.Equal(t, 3, usedBy(d, "acme"))
+			require.Equal(t, 3, d.permits.Held("acme"))
 			require.Zero(t, d.queue.Len())
 		}
 		takes(ids[2])
@@ -175,7 +175,7 @@ func TestSeveralSlotsStartTheEarlyOnce(t *testing.T) {
 		require.ElementsMatch(t, want, begunBy(t, f))
 		require.Zero(t, d.Waiting())
 		require.Empty(t, d.behind.of)
-		require.Empty(t, d.room.guests)
+		require.Zero(t, d.permits.Tenants())
 	})
 }
 
@@ -249,11 +249,11 @@ func TestEarlyStartBesideALargeStart(t *testing.T) {
 		require.Equal(t, s.Width, countBegun(t, f))
 		pass(1)
 		require.Equal(t, refsOf(quiet.Deliveries), begunBy(t, f)[s.Width:])
-		require.Zero(t, usedBy(s.Starter, "quiet"))
+		require.Zero(t, s.permits.Held("quiet"))
 		open()
 		pass(earlyLook)
 		require.Equal(t, s.Width+len(quiet.Deliveries), countBegun(t, f))
-		require.Empty(t, s.room.guests)
+		require.Zero(t, s.permits.Tenants())
 	})
 }
 
@@ -289,7 +289,7 @@ func TestEarlyOfALoudTenantDelayNobody(t *testing.T) {
 		open()
 		pass(earlyLook)
 		require.Equal(t, s.Width+len(others)+len(early.Deliveries), countBegun(t, f))
-		require.Empty(t, s.room.guests)
+		require.Zero(t, s.permits.Tenants())
 	})
 }
 

@@ -48,7 +48,7 @@ func TestALoneEventIsInTheNextStart(t *testing.T) {
 	require.Len(t, next, 9, "it was taken with these")
 	require.Equal(t, loud.Deliveries[0].Ref, next[0].Ref)
 	require.Equal(t, loud.Deliveries[1].Ref, next[1].Ref)
-	require.Empty(t, d.room.guests)
+	require.Zero(t, d.permits.Tenants())
 }
 
 // A batch takes one of each tenant in turn.
@@ -120,14 +120,14 @@ func TestGatherLeavesTheLate(t *testing.T) {
 	d.Accepted(acceptedOf("a", 1))
 	d.Accepted(acceptedOf("b", 1))
 	require.ElementsMatch(t, []string{"a", "b"}, tenantsOf(d.gathered()))
-	require.Equal(t, 1, usedBy(d, "a"))
-	require.Equal(t, 1, usedBy(d, "b"))
+	require.Equal(t, 1, d.permits.Held("a"))
+	require.Equal(t, 1, d.permits.Held("b"))
 
 	d.Accepted(acceptedOf("c", 2))
 	d.away.Store(true)
 	require.Empty(t, d.gathered(), "the outbox keeps them")
 	require.Zero(t, d.Waiting())
-	require.Zero(t, usedBy(d, "c"))
+	require.Zero(t, d.permits.Held("c"))
 }
 
 // At the door nobody waits behind those whose tenant has too much in the queue, and
@@ -157,8 +157,7 @@ func TestDoorIsFair(t *testing.T) {
 			require.Equal(t, webhook.CodeUnavailable, webhook.CodeOf(<-refused))
 		}
 		require.Equal(t, doorPatience, time.Since(begun))
-		require.Len(t, d.room.guests, 2)
-		require.Empty(t, d.room.line)
+		require.Equal(t, 2, d.permits.Tenants())
 	})
 }
 

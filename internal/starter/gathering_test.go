@@ -75,7 +75,7 @@ func TestDeliveredShareAWorkflow(t *testing.T) {
 		require.ElementsMatch(t, refsOf(all.Deliveries), begunBy(t, f))
 		require.Equal(t, id, f.started()[1].GetWorkflowId())
 		require.Zero(t, d.gatherings.len())
-		require.Empty(t, d.room.guests)
+		require.Zero(t, d.permits.Tenants())
 		require.Empty(t, record.ended, "their rows went with the attempts")
 	})
 }
@@ -135,7 +135,7 @@ func TestUndeliveredGoOnAlone(t *testing.T) {
 		require.Equal(t, []webhook.DeliveryID{all.Deliveries[2].DeliveryID}, record.ended)
 		_, own := groups(t, f)
 		require.Len(t, own, 3)
-		require.Empty(t, d.room.guests)
+		require.Zero(t, d.permits.Tenants())
 		pass(2 * gatherTime)
 		require.Equal(t, 3, countBegun(t, f), "there is nothing to gather")
 	})

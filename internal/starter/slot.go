@@ -148,7 +148,7 @@ func (s *slot) beside(loud string, batch []webhook.Start) {
 func (d *Starter) startAll(batch []webhook.Start) {
 	d.start(batch)
 	for i := range batch {
-		d.room.give(batch[i].TenantID, 1)
+		d.permits.Release(batch[i].TenantID, 1)
 	}
 }
 
@@ -174,7 +174,7 @@ func (d *Starter) gatherFrom(next func() (webhook.Start, bool), width int) (batc
 		}
 		d.behind.add(&start, -1)
 		if d.isLate(&start, now) {
-			d.room.give(start.TenantID, 1)
+			d.permits.Release(start.TenantID, 1)
 			continue
 		}
 		if d.setAside(start, now) {

@@ -45,7 +45,7 @@ func TestOthersStartBesideALargeStart(t *testing.T) {
 	require.Len(t, d.queue.Ready, 1, "what was left there")
 	require.Equal(t, []string{"loud", "loud"}, tenantsOf(d.gathered()))
 	d.Stop()
-	require.Equal(t, 2, usedBy(d, "loud"), "places are given back")
+	require.Equal(t, 2, d.permits.Held("loud"), "places are given back")
 }
 
 func TestCrowdedBy(t *testing.T) {

@@ -224,10 +224,10 @@ func begun(start webhook.Start) webhook.Progress {
 // Hand-overs take turns: where many shared workflows have much to hand over, each start
 // is as quick as if it were alone, and none is begun that will not be finished in time.
 func (d *Starter) HandOver(ctx context.Context, h activities.Handover) error {
-	if !d.turns.take(ctx, h.TenantID, 1, turnPatience) {
+	if !d.handOvers.Acquire(ctx, h.TenantID, 1, turnPatience) {
 		return activities.ErrCrowded
 	}
-	defer d.turns.give(h.TenantID, 1)
+	defer d.handOvers.Release(h.TenantID, 1)
 	options := d.own(h.Ref)
 	var err error
 	if h.State == webhook.StateDeadLettered {

@@ -312,7 +312,7 @@ func TestWhatWaitsShares(t *testing.T) {
 		require.Equal(t, start.Ref, got[i].Ref, "each once, in their order")
 		require.WithinDuration(t, start.GiveUpAt, got[i].GiveUpAt, 0)
 	}
-	require.Empty(t, d.room.guests)
+	require.Zero(t, d.permits.Tenants())
 }
 
 // What waits for a time or is a later run does not share. What was taken up before does.
@@ -382,7 +382,7 @@ func TestTheDatabasesClockSaysWhoWaits(t *testing.T) {
 			// One in trouble is set aside when its time has come.
 			troubled := set(accepted(1)).Deliveries[0]
 			aside := New(Config{Gate: inTrouble(troubled), Now: func() time.Time { return now }})
-			aside.room.overdraw(troubled.TenantID, 1)
+			aside.permits.Overdraw(troubled.TenantID, 1)
 			require.NotEqual(t, test.waits, aside.setAside(troubled, time.Now()))
 		})
 	}
@@ -526,7 +526,7 @@ func TestHandOversTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := New(Config{Logger: slog.New(slog.DiscardHandler)})
 		for range handOverTurns {
-			require.True(t, d.turns.take(t.Context(), "acme", 1, 0), "all turns may be one tenant's")
+			require.True(t, d.handOvers.TryAcquire("acme"), "all turns may be one tenant's")
 		}
 		begun := time.Now()
 		err := d.HandOver(t.Context(), activities.Handover{})
@@ -537,7 +537,7 @@ func TestHandOversTakeTurns(t *testing.T) {
 		begun = time.Now()
 		require.Error(t, d.HandOver(ctx, activities.Handover{}))
 		require.Equal(t, turnPatience/2, time.Since(begun))
-		require.Equal(t, handOverTurns, d.turns.used)
+		require.Equal(t, handOverTurns, d.handOvers.Held("acme"))
 	})
 }
 

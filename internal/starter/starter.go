@@ -146,10 +146,10 @@ type Starter struct {
 	requests   atomic.Pointer[Requests] // nil without a worker, and until Start
 	gatherings *gatherings
 
-	fresh *Fresh
-	room  *room
-	turns *room // of hand-overs
-	queue *fair.Queue[webhook.Start]
+	fresh     *Fresh
+	permits   *fair.Semaphore // of the start queue
+	handOvers *fair.Semaphore
+	queue     *fair.Queue[webhook.Start]
 	// troubled are those that wait for company: see setAside.
 	troubled *fair.Queue[webhook.Start]
 	early    *early // those whose turn is not near
@@ -202,16 +202,16 @@ func New(c Config) *Starter {
 		Config:     c,
 		gatherings: newGatherings(c.Width),
 
-		fresh:    newFresh(time.Now),
-		room:     newRoom(c.QueueLength, 1),
-		turns:    newRoom(handOverTurns, handOverTurns),
-		queue:    fair.New[webhook.Start](16 * c.QueueLength), // the room bounds it; an event may overdraw it by its endpoints
-		troubled: fair.New[webhook.Start](c.QueueLength),
-		early:    newEarly(),
-		signals:  make(chan struct{}, signalSlots),
-		ending:   make(chan struct{}, 1),
-		doubt:    make(chan struct{}, 1),
-		stopped:  make(chan struct{}),
+		fresh:     newFresh(time.Now),
+		permits:   fair.NewDynamic(c.QueueLength, 1),
+		handOvers: fair.NewCapped(handOverTurns, handOverTurns),
+		queue:     fair.New[webhook.Start](16 * c.QueueLength), // the room bounds it; an event may overdraw it by its endpoints
+		troubled:  fair.New[webhook.Start](c.QueueLength),
+		early:     newEarly(),
+		signals:   make(chan struct{}, signalSlots),
+		ending:    make(chan struct{}, 1),
+		doubt:     make(chan struct{}, 1),
+		stopped:   make(chan struct{}),
 	}
 	d.life, d.end = context.WithCancel(context.Background())
 	return d
@@ -294,7 +294,7 @@ func (d *Starter) Reserve(ctx context.Context, tenantID string, n int) (release 
 	if d.away.Load() || d.stopping() {
 		return func() {}, nil
 	}
-	if !d.room.take(ctx, tenantID, n, doorPatience) {
+	if !d.permits.Acquire(ctx, tenantID, n, doorPatience) {
 		if err := ctx.Err(); err != nil {
 			return nil, &webhook.Error{Code: webhook.CodeUnavailable, Message: "the request was abandoned", Err: err}
 		}
@@ -305,7 +305,7 @@ func (d *Starter) Reserve(ctx context.Context, tenantID string, n int) (release 
 			Code: webhook.CodeUnavailable, Message: "more events are arriving than can be started; try again shortly", RetryAfter: time.Second,
 		}
 	}
-	return func() { d.room.give(tenantID, n) }, nil
+	return func() { d.permits.Release(tenantID, n) }, nil
 }
 
 // Accepted takes deliveries that have just been committed. It never blocks and
@@ -335,11 +335,11 @@ func (d *Starter) queueUp(a webhook.Accepted) {
 
 // enqueue puts a delivery into the queue for its start; false when that is full, and the relay starts it.
 func (d *Starter) enqueue(start *webhook.Start) bool {
-	d.room.overdraw(start.TenantID, 1)
+	d.permits.Overdraw(start.TenantID, 1)
 	d.behind.add(start, 1)
 	if !d.queue.Put(start.TenantID, *start) {
 		d.behind.add(start, -1)
-		d.room.give(start.TenantID, 1)
+		d.permits.Release(start.TenantID, 1)
 		return false
 	}
 	return true

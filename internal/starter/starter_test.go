@@ -169,7 +169,7 @@ func TestDoorWaitsForRoom(t *testing.T) {
 		d.Accepted(accepted(100))
 		release()
 		require.Equal(t, 30, d.Waiting(), "16 times the length, and a sixteenth of that is left free")
-		require.Equal(t, 30, usedBy(d, "acme"), "what found no place uses none")
+		require.Equal(t, 30, d.permits.Held("acme"), "what found no place uses none")
 
 		begun := time.Now()
 		_, err = d.Reserve(t.Context(), "acme", 1)
@@ -189,29 +189,19 @@ func TestDoorWaitsForRoom(t *testing.T) {
 		cancel()
 		_, err = d.Reserve(ctx, "acme", 1)
 		require.ErrorIs(t, err, context.Canceled)
-		require.Equal(t, 30, usedBy(d, "acme"))
+		require.Equal(t, 30, d.permits.Held("acme"))
 
 		for range 30 { // as the start slots do
 			start, ok := d.queue.Next()
 			require.True(t, ok)
-			d.room.give(start.TenantID, 1)
+			d.permits.Release(start.TenantID, 1)
 		}
 		release, err = d.Reserve(t.Context(), "acme", 1)
 		require.NoError(t, err)
 		release()
-		require.Zero(t, usedBy(d, "acme"))
-		require.Empty(t, d.room.guests)
+		require.Zero(t, d.permits.Held("acme"))
+		require.Zero(t, d.permits.Tenants())
 	})
-}
-
-// usedBy is what a tenant uses of the room, with its debt.
-func usedBy(d *Starter, tenant string) int {
-	d.room.mu.Lock()
-	defer d.room.mu.Unlock()
-	if g := d.room.guests[tenant]; g != nil {
-		return g.used
-	}
-	return 0
 }
 
 // R2: payloads are handed over for what a worker of this process sends at once, and
@@ -243,7 +233,7 @@ func TestQueueTimeLeavesItToTheRelay(t *testing.T) {
 	}
 	d.Accepted(a)
 	d.workers.Go(d.serve)
-	require.Eventually(t, func() bool { return usedBy(d, "acme") == 0 }, queueTime-time.Second, time.Millisecond,
+	require.Eventually(t, func() bool { return d.permits.Held("acme") == 0 }, queueTime-time.Second, time.Millisecond,
 		"none was started, which would have taken its time out")
 	require.True(t, d.Healthy())
 	d.Stop()
@@ -278,7 +268,7 @@ func TestTemporalAway(t *testing.T) {
 	}
 	require.Equal(t, before, d.Waiting())
 	require.Zero(t, d.fresh.bytes, "nobody would take it")
-	require.Empty(t, d.room.guests)
+	require.Zero(t, d.permits.Tenants())
 }
 
 func leaveBehind(t *testing.T, store *postgres.DB) error {

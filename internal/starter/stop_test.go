@@ -26,7 +26,7 @@ func TestNothingIsAcceptedAfterStop(t *testing.T) {
 			asked++
 			return true
 		}})
-		d.room.overdraw("acme", 10)
+		d.permits.Overdraw("acme", 10)
 		d.Stop()
 		begun := time.Now()
 		release, err := d.Reserve(t.Context(), "acme", 1)
@@ -37,7 +37,7 @@ func TestNothingIsAcceptedAfterStop(t *testing.T) {
 		require.Zero(t, asked)
 		require.Zero(t, d.Waiting())
 		require.Zero(t, d.fresh.bytes)
-		require.Equal(t, 10, usedBy(d, "acme"))
+		require.Equal(t, 10, d.permits.Held("acme"))
 	})
 }
 

@@ -21,7 +21,7 @@ func (d *Starter) setAside(s webhook.Start, now time.Time) bool {
 	if troubled || wait > troubleWait || d.faulty.has(s.EndpointID) {
 		aside := d.troubled.Put(s.TenantID, s)
 		if aside {
-			d.room.give(s.TenantID, 1)
+			d.permits.Release(s.TenantID, 1)
 		}
 		return aside
 	}

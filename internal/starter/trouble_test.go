@@ -42,7 +42,7 @@ func TestTroubledShareAWorkflow(t *testing.T) {
 		require.Eventually(t, func() bool { return len(f.started()) == n+1 && d.troubled.Len() == n+1 }, 20*time.Second, time.Millisecond)
 	}
 	require.Equal(t, len(troubled), d.Waiting())
-	require.Eventually(t, func() bool { return usedBy(d, "acme") == 0 }, 20*time.Second, time.Millisecond, "where they wait has a bound of its own")
+	require.Eventually(t, func() bool { return d.permits.Held("acme") == 0 }, 20*time.Second, time.Millisecond, "where they wait has a bound of its own")
 	begun := time.Now()
 	d.workers.Go(d.serveTroubled)
 	require.Eventually(t, func() bool { return len(f.started()) == len(well)+1 }, 20*time.Second, time.Millisecond)
@@ -70,7 +70,7 @@ func TestTroubledComeInFullWorkflows(t *testing.T) {
 	all := accepted(26).Deliveries
 	d := setup(t, Config{Client: c, Width: 10, Gate: inTrouble(all...)})
 	put := func(some []webhook.Start) {
-		d.room.overdraw("acme", len(some))
+		d.permits.Overdraw("acme", len(some))
 		for _, s := range some {
 			require.True(t, d.setAside(s, time.Now()))
 		}
@@ -151,7 +151,7 @@ func TestSetAside(t *testing.T) {
 				require.Equal(t, want, got)
 				require.Equal(t, test.want == troubled, d.troubled.Len() == 1)
 				require.Equal(t, test.want == waits, d.early.len() == 1)
-				require.Equal(t, places[test.want], usedBy(d, "acme"))
+				require.Equal(t, places[test.want], d.permits.Held("acme"))
 			})
 		})
 	}
@@ -174,7 +174,7 @@ func TestTroubledAreTooMany(t *testing.T) {
 	require.Positive(t, d.troubled.Len())
 	require.LessOrEqual(t, d.troubled.Len(), 10)
 	require.Len(t, shared[0], 40-d.troubled.Len())
-	require.Empty(t, d.room.guests)
+	require.Zero(t, d.permits.Tenants())
 }
 
 // Whoever is set aside when the process stops stays in the outbox, and so does who has
@@ -212,7 +212,7 @@ func TestTroubledStayInTheOutbox(t *testing.T) {
 				require.Equal(t, test.waiting, d.Waiting())
 				d.Stop()
 				require.Equal(t, test.waiting, d.Waiting(), "nothing is begun at the end")
-				require.Empty(t, d.room.guests)
+				require.Zero(t, d.permits.Tenants())
 			})
 		})
 	}
