@@ -70,10 +70,9 @@ func byClock(now func() time.Time, at time.Time) time.Time { return now().Add(ti
 // startForecast is the admission as the starter knows it.
 type startForecast struct{ *admission.Controller }
 
-// Turn implements starter.Gate.
-func (s startForecast) Turn(id webhook.EndpointID) (wait time.Duration, rate float64, unhealthy bool) {
-	f := s.Forecast(id)
-	return f.Wait, f.Rate, f.Unhealthy
+// Forecast implements starter.AdmissionForecast.
+func (s startForecast) Forecast(id webhook.EndpointID) starter.Forecast {
+	return starter.Forecast(s.Controller.Forecast(id))
 }
 
 // endpointMoved is told when somebody has changed an endpoint: it may lead elsewhere

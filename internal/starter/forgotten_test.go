@@ -45,8 +45,8 @@ func TestWhatIsForgottenIsLookedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		id, other := webhook.NewEndpointID(), webhook.NewEndpointID()
 		f := &forgetful{held: []webhook.EndpointID{id}}
-		d := setup(t, Config{Gate: doorman{room: roomFor(1)}, Forgotten: f})
-		d.away.Store(true)
+		d := setup(t, Config{Admission: admissionStub{releasable: upTo(1)}, Forgotten: f})
+		d.temporalDown.Store(true)
 		d.workers.Go(d.releaseForgotten)
 		after := func(wait time.Duration) (searches int, looks []webhook.EndpointID) {
 			<-time.After(wait)
@@ -59,7 +59,7 @@ func TestWhatIsForgottenIsLookedFor(t *testing.T) {
 		}
 		searches, _ := after(10500 * time.Millisecond)
 		require.Zero(t, searches, "what were released while Temporal is away would come all at once")
-		d.away.Store(false)
+		d.temporalDown.Store(false)
 		searches, looks := after(time.Second)
 		require.Equal(t, 1, searches)
 		require.Equal(t, []webhook.EndpointID{id}, looks)
@@ -104,7 +104,7 @@ func TestUnansweredCommandsBringTheWorkflowBack(t *testing.T) {
 				if own != nobody {
 					f.there[delivery.Ref.WorkflowID()] = own
 				}
-				require.NoError(t, d.signalTimes(t.Context(), webhook.CommandedDelivery{
+				require.NoError(t, d.signalCommand(t.Context(), webhook.CommandedDelivery{
 					Delivery: delivery, Command: webhook.PendingCommand{ID: 9, Command: webhook.CommandCancel}, Signalled: 1,
 				}), name)
 				require.Len(t, f.told, 1, name)

@@ -46,7 +46,7 @@ func TestDeliveredShareAWorkflow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d, f, record, send := eager(t, Config{})
-		d.workers.Go(d.serve)
+		d.workers.Go(d.runStartLoop)
 		defer d.Stop()
 		all := accepted(4)
 		starts := send(all)
@@ -85,7 +85,7 @@ func TestFullGathering(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d, f, _, send := eager(t, Config{Width: 3})
-		d.workers.Go(d.serve)
+		d.workers.Go(d.runStartLoop)
 		defer d.Stop()
 		d.gatherings.started(time.Now())
 		starts := send(accepted(4))
@@ -111,7 +111,7 @@ func TestUndeliveredGoOnAlone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d, f, record, send := eager(t, Config{})
-		d.workers.Go(d.serve)
+		d.workers.Go(d.runStartLoop)
 		defer d.Stop()
 		d.gatherings.started(time.Now())
 		all := accepted(3)
@@ -131,7 +131,7 @@ func TestUndeliveredGoOnAlone(t *testing.T) {
 		synctest.Wait()
 		require.Empty(t, record.ended)
 		open()
-		pass(maxRest)
+		pass(maxLinger)
 		require.Equal(t, []webhook.DeliveryID{all.Deliveries[2].DeliveryID}, record.ended)
 		_, own := groups(t, f)
 		require.Len(t, own, 3)
@@ -150,7 +150,7 @@ func TestGatheringsAreStartedAgain(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				d, f, _, send := eager(t, Config{Width: width})
-				d.workers.Go(d.serve)
+				d.workers.Go(d.runStartLoop)
 				defer d.Stop()
 				d.gatherings.started(time.Now())
 				all := accepted(2)
@@ -161,11 +161,11 @@ func TestGatheringsAreStartedAgain(t *testing.T) {
 				f.failing(serviceerror.NewInvalidArgument("not now"))
 				pass(gatherTime + startAgainAfter/2)
 				require.Equal(t, 2, d.gatherings.len())
-				d.away.Store(true)
+				d.temporalDown.Store(true)
 				pass(time.Minute)
 				started := len(f.started())
 				f.failing(nil)
-				d.setBack()
+				d.markUp()
 				synctest.Wait()
 				require.Zero(t, d.gatherings.len())
 				ids := map[string]bool{}
@@ -184,7 +184,7 @@ func TestNothingGathersWhereNoWorkflowIsShared(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d, f, _, send := eager(t, Config{Width: 1})
-		d.workers.Go(d.serve)
+		d.workers.Go(d.runStartLoop)
 		defer d.Stop()
 		for _, start := range send(accepted(3)) {
 			start.Delivered()
@@ -211,7 +211,7 @@ func TestStopStartsWhatHasGathered(t *testing.T) {
 		}
 		joins(t, starts[4])
 		require.True(t, starts[2].Undelivered(true))
-		d.workers.Go(d.serve)
+		d.workers.Go(d.runStartLoop)
 		d.Stop()
 		require.ElementsMatch(t, refsOf(all.Deliveries[:3]), begunBy(t, f))
 		starts[4].Ended()

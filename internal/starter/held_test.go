@@ -66,7 +66,7 @@ func TestWhoSharesWithWhom(t *testing.T) {
 	t.Parallel()
 	f, c := newFrontend(t)
 	slowOne, fastOne := webhook.NewEndpointID(), webhook.NewEndpointID()
-	d := setup(t, Config{Client: c, Gate: doorman{slow: map[webhook.EndpointID]bool{slowOne: true}}})
+	d := setup(t, Config{Client: c, Admission: admissionStub{slow: map[webhook.EndpointID]bool{slowOne: true}}})
 	type kind struct {
 		slow, held, later, opened bool
 		relayed                   int
@@ -128,7 +128,7 @@ func TestOneSlowOneHasItsOwnWorkflow(t *testing.T) {
 	t.Parallel()
 	f, c := newFrontend(t)
 	batch := accepted(4).Deliveries
-	d := setup(t, Config{Client: c, Gate: doorman{slow: map[webhook.EndpointID]bool{batch[2].EndpointID: true}}})
+	d := setup(t, Config{Client: c, Admission: admissionStub{slow: map[webhook.EndpointID]bool{batch[2].EndpointID: true}}})
 	d.start(batch)
 	shared, own := groups(t, f)
 	require.Len(t, shared, 1)
@@ -161,13 +161,13 @@ func TestBeginReleased(t *testing.T) {
 
 			f.there = map[string]enumspb.WorkflowExecutionStatus{start.WorkflowID(): terminated}
 			f.failing(alreadyStarted())
-			require.NoError(t, d.begin(t.Context(), start))
+			require.NoError(t, d.startDelivery(t.Context(), start))
 			require.Len(t, f.starts, 3, "no look and no second try")
 			require.Empty(t, f.told, "it has ended since")
 
 			f.there = map[string]enumspb.WorkflowExecutionStatus{start.WorkflowID(): running}
 			f.failing(alreadyStarted())
-			require.NoError(t, d.begin(t.Context(), start))
+			require.NoError(t, d.startDelivery(t.Context(), start))
 			require.Len(t, f.told, 1, "it may wait to be released")
 			require.Equal(t, workflows.SignalRelease, f.told[0].GetSignalName())
 		}

@@ -289,7 +289,7 @@ func TestWhatWaitsShares(t *testing.T) {
 	open := f.shut()
 	first, rest := accepted(1), accepted(25)
 	d.Accepted(first)
-	d.workers.Go(d.serve)
+	d.workers.Go(d.runStartLoop)
 	require.Eventually(t, func() bool { return len(f.started()) == 1 }, 20*time.Second, time.Millisecond)
 	d.Accepted(rest)
 	open()
@@ -368,22 +368,22 @@ func TestTheDatabasesClockSaysWhoWaits(t *testing.T) {
 			d := setup(t, Config{Client: client, LocalWorker: true, Now: func() time.Time { return now }})
 
 			// Its payload is handed over when it may be sent at once, and it may share a workflow then.
-			all := set(accepted(ownWidth + 1))
+			all := set(accepted(concurrentStarts + 1))
 			d.Accepted(all)
 			_, handedOver := d.Fresh().Take(all.Deliveries[0].DeliveryID)
 			require.NotEqual(t, test.waits, handedOver)
 			batch := d.gathered()
-			require.Equal(t, test.waits, len(batch) == ownWidth, "no more go alone than can be started at a time")
+			require.Equal(t, test.waits, len(batch) == concurrentStarts, "no more go alone than can be started at a time")
 			d.start(batch)
 			shared, own := groups(t, f)
 			require.Equal(t, test.waits, len(shared) == 0)
 			require.Equal(t, test.waits, len(own) == len(batch))
 
 			// One in trouble is set aside when its time has come.
-			troubled := set(accepted(1)).Deliveries[0]
-			aside := New(Config{Gate: inTrouble(troubled), Now: func() time.Time { return now }})
-			aside.permits.Overdraw(troubled.TenantID, 1)
-			require.NotEqual(t, test.waits, aside.setAside(troubled, time.Now()))
+			unhealthy := set(accepted(1)).Deliveries[0]
+			collecting := New(Config{Admission: unhealthyEndpoints(unhealthy), Now: func() time.Time { return now }})
+			collecting.permits.Overdraw(unhealthy.TenantID, 1)
+			require.NotEqual(t, test.waits, collecting.setAside(unhealthy, time.Now()))
 		})
 	}
 }
@@ -417,8 +417,8 @@ func TestARepeatedStartIsTheSame(t *testing.T) {
 	d.start(group)
 	f.failing(serviceerror.NewWorkflowExecutionAlreadyStarted("there is one", "", "a run"))
 	d.start(group)
-	require.NoError(t, d.beginShared(t.Context(), group))
-	require.NoError(t, d.begin(t.Context(), group[0]))
+	require.NoError(t, d.startGroup(t.Context(), group))
+	require.NoError(t, d.startDelivery(t.Context(), group[0]))
 	require.Equal(t, f.starts[0].GetWorkflowId(), f.starts[1].GetWorkflowId())
 	require.NotEqual(t, workflows.FanoutID(group), workflows.FanoutID(group[1:]), "another group is another workflow")
 	require.NotEqual(t, workflows.FanoutID(group), workflows.FanoutID(append(slices.Clone(group[1:]), group[0])))
@@ -445,7 +445,7 @@ func TestFanoutAttributes(t *testing.T) {
 		test.change(&two)
 		group := []webhook.Start{same, two, same}
 		before := len(f.starts)
-		require.NoError(t, d.beginShared(t.Context(), group), name)
+		require.NoError(t, d.startGroup(t.Context(), group), name)
 		fields := f.starts[before].GetSearchAttributes().GetIndexedFields()
 		for attribute, want := range map[string]string{
 			"TenantId": `"acme"`, "EndpointId": `"` + same.EndpointID.String() + `"`, "EventType": `"order.paid"`,
@@ -525,19 +525,19 @@ func TestHandOversTakeTurns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := New(Config{Logger: slog.New(slog.DiscardHandler)})
-		for range handOverTurns {
+		for range maxHandOvers {
 			require.True(t, d.handOvers.TryAcquire("acme"), "all turns may be one tenant's")
 		}
-		begun := time.Now()
+		initialProgress := time.Now()
 		err := d.HandOver(t.Context(), activities.Handover{})
 		require.Equal(t, webhook.CodeUnavailable, webhook.CodeOf(err))
-		require.Equal(t, turnPatience, time.Since(begun))
-		ctx, cancel := context.WithTimeout(t.Context(), turnPatience/2)
+		require.Equal(t, handOverTimeout, time.Since(initialProgress))
+		ctx, cancel := context.WithTimeout(t.Context(), handOverTimeout/2)
 		defer cancel()
-		begun = time.Now()
+		initialProgress = time.Now()
 		require.Error(t, d.HandOver(ctx, activities.Handover{}))
-		require.Equal(t, turnPatience/2, time.Since(begun))
-		require.Equal(t, handOverTurns, d.handOvers.Held("acme"))
+		require.Equal(t, handOverTimeout/2, time.Since(initialProgress))
+		require.Equal(t, maxHandOvers, d.handOvers.Held("acme"))
 	})
 }
 

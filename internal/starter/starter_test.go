@@ -171,18 +171,18 @@ func TestDoorWaitsForRoom(t *testing.T) {
 		require.Equal(t, 30, d.Waiting(), "16 times the length, and a sixteenth of that is left free")
 		require.Equal(t, 30, d.permits.Held("acme"), "what found no place uses none")
 
-		begun := time.Now()
+		initialProgress := time.Now()
 		_, err = d.Reserve(t.Context(), "acme", 1)
-		require.Equal(t, doorPatience, time.Since(begun))
+		require.Equal(t, reserveTimeout, time.Since(initialProgress))
 		require.Equal(t, webhook.CodeUnavailable, webhook.CodeOf(err))
 		problem, ok := errors.AsType[*webhook.Error](err)
 		require.True(t, ok)
 		require.Equal(t, time.Second, problem.RetryAfter)
 
-		begun = time.Now()
+		initialProgress = time.Now()
 		release, err = d.Reserve(t.Context(), "another", 1)
 		require.NoError(t, err)
-		require.Zero(t, time.Since(begun))
+		require.Zero(t, time.Since(initialProgress))
 		release()
 
 		ctx, cancel := context.WithCancel(t.Context())
@@ -226,13 +226,13 @@ func TestTokensAreLeftForALocalWorker(t *testing.T) {
 // R1: what has waited for longer than its time is left to the relay.
 func TestQueueTimeLeavesItToTheRelay(t *testing.T) {
 	t.Parallel()
-	d := setup(t, Config{Client: temporalAt(t, silentPort(t)), StartSlots: 1})
+	d := setup(t, Config{Client: temporalAt(t, silentPort(t)), StartLoops: 1})
 	a := accepted(3)
 	for i := range a.Deliveries {
 		a.Deliveries[i].ReceivedAt = time.Now().Add(-queueTime)
 	}
 	d.Accepted(a)
-	d.workers.Go(d.serve)
+	d.workers.Go(d.runStartLoop)
 	require.Eventually(t, func() bool { return d.permits.Held("acme") == 0 }, queueTime-time.Second, time.Millisecond,
 		"none was started, which would have taken its time out")
 	require.True(t, d.Healthy())
@@ -303,8 +303,8 @@ func TestNote(t *testing.T) {
 			d.note(c.err) // twice: it must not block
 		}
 		require.True(t, d.Healthy(), name)
-		require.Equal(t, c.doubt, d.inDoubt() != nil, name)
-		require.Equal(t, c.doubt, len(d.doubt) == 1, name)
+		require.Equal(t, c.doubt, d.suspected() != nil, name)
+		require.Equal(t, c.doubt, len(d.probeNow) == 1, name)
 	}
 }
 
@@ -313,17 +313,17 @@ func TestRelayCarriesWhatItTook(t *testing.T) {
 	t.Parallel()
 	starts := accepted(3).Deliveries
 	d := setup(t, Config{
-		Client: temporalAt(t, closedPort(t)), Store: &outbox{starts: starts, commands: errors.New("not readable")}, StartSlots: 1,
+		Client: temporalAt(t, closedPort(t)), Store: &outbox{starts: starts, commands: errors.New("not readable")}, StartLoops: 1,
 	})
 	require.False(t, d.relayOnce())
-	require.True(t, !d.Healthy() || len(d.doubt) == 1, "a start was tried")
+	require.True(t, !d.Healthy() || len(d.probeNow) == 1, "a start was tried")
 }
 
 // R11: Stop does not wait for a Temporal that does not answer, and nothing begins
 // after it.
 func TestStopCutsOff(t *testing.T) {
 	t.Parallel()
-	d := setup(t, Config{Client: temporalAt(t, silentPort(t)), StartSlots: 2})
+	d := setup(t, Config{Client: temporalAt(t, silentPort(t)), StartLoops: 2})
 	d.Start(nil)
 	a := accepted(10)
 	d.Accepted(a)
@@ -337,13 +337,13 @@ func TestStopCutsOff(t *testing.T) {
 			}
 		})
 	}
-	begun := time.Now()
+	initialProgress := time.Now()
 	d.Stop()
-	require.Less(t, time.Since(begun), startTimeout-time.Second)
+	require.Less(t, time.Since(initialProgress), startTimeout-time.Second)
 	signalling.Wait()
-	require.Empty(t, d.signals)
+	require.Empty(t, d.async)
 	d.Signal(context.Background(), delivery, webhook.PendingCommand{Command: webhook.CommandCancel, ID: 1})
-	require.Empty(t, d.signals, "after Stop")
+	require.Empty(t, d.async, "after Stop")
 	d.Accepted(accepted(1)) // stays in the outbox
 }
 
@@ -352,12 +352,12 @@ func TestSignalsAreBounded(t *testing.T) {
 	t.Parallel()
 	d := setup(t, Config{Client: temporalAt(t, silentPort(t))})
 	delivery := webhook.Delivery{Ref: accepted(1).Deliveries[0].Ref}
-	for range 10 * signalSlots {
+	for range 10 * maxAsync {
 		d.Signal(t.Context(), delivery, webhook.PendingCommand{Command: webhook.CommandRetry, ID: 1})
 	}
-	require.Len(t, d.signals, signalSlots)
+	require.Len(t, d.async, maxAsync)
 	d.Stop()
-	require.Empty(t, d.signals)
+	require.Empty(t, d.async)
 }
 
 func TestEachIsBoundedAndComplete(t *testing.T) {
@@ -365,8 +365,8 @@ func TestEachIsBoundedAndComplete(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		items := make([]int, 50)
 		var now, most, done atomic.Int32
-		begun := time.Now()
-		each(8, items, func(int) {
+		initialProgress := time.Now()
+		forEach(8, items, func(int) {
 			most.Store(max(most.Load(), now.Add(1)))
 			<-time.After(time.Second) // of the bubble's clock
 			now.Add(-1)
@@ -374,6 +374,6 @@ func TestEachIsBoundedAndComplete(t *testing.T) {
 		})
 		require.Equal(t, int32(50), done.Load())
 		require.LessOrEqual(t, most.Load(), int32(8))
-		require.Equal(t, 7*time.Second, time.Since(begun), "and as many at a time as there may be")
+		require.Equal(t, 7*time.Second, time.Since(initialProgress), "and as many at a time as there may be")
 	})
 }

@@ -77,13 +77,13 @@ func TestFreshIsBounded(t *testing.T) {
 	now := time.Now()
 	f := newFresh(func() time.Time { return now })
 	payload := make([]byte, webhook.MaxPayloadBytes)
-	fit := freshBytes / len(payload)
+	fit := maxFreshBytes / len(payload)
 	ids := make([]webhook.DeliveryID, fit+1)
 	for i := range ids {
 		ids[i] = newDeliveryID()
 		f.put(ids[i], payload, noSum, now, now)
 	}
-	require.Equal(t, freshBytes, f.bytes)
+	require.Equal(t, maxFreshBytes, f.bytes)
 	_, ok := f.Take(ids[fit])
 	require.False(t, ok, "there was no room: its attempt asks the record")
 
@@ -98,5 +98,5 @@ func TestFreshIsBounded(t *testing.T) {
 	f.put(last, []byte("x"), noSum, now, now)
 	require.Equal(t, 1, f.bytes)
 	require.Len(t, f.byID, 1)
-	require.Equal(t, []webhook.DeliveryID{last}, f.oldest)
+	require.Equal(t, []webhook.DeliveryID{last}, f.order)
 }

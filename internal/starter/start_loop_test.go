@@ -13,8 +13,8 @@ import (
 
 // gathered is what a slot takes next.
 func (d *Starter) gathered() []webhook.Start {
-	s := slot{Starter: d}
-	return s.gather()
+	s := startLoop{Starter: d}
+	return s.nextBatch()
 }
 
 // While a large start of one tenant is under way, others' few are started beside it, and
@@ -23,22 +23,22 @@ func TestOthersStartBesideALargeStart(t *testing.T) {
 	t.Parallel()
 	f, c := newFrontend(t)
 	d := setup(t, Config{Client: c})
-	s := slot{Starter: d}
-	begun := func(n int) func() bool { return func() bool { return len(f.started()) == n } }
+	s := startLoop{Starter: d}
+	initialProgress := func(n int) func() bool { return func() bool { return len(f.started()) == n } }
 	open := f.shut()
-	d.Accepted(acceptedOf("loud", d.Width))
+	d.Accepted(acceptedOf("loud", d.width))
 	batch := d.gathered()
-	require.Len(t, batch, d.Width)
+	require.Len(t, batch, d.width)
 	returned := make(chan struct{})
 	d.workers.Go(func() {
 		defer close(returned)
-		s.beside("loud", batch)
+		s.startConcurrently("loud", batch)
 	})
-	require.Eventually(t, begun(1), 20*time.Second, time.Millisecond)
+	require.Eventually(t, initialProgress(1), 20*time.Second, time.Millisecond)
 	d.Accepted(acceptedOf("loud", 2))
 	quiet := acceptedOf("quiet", 1)
 	d.Accepted(quiet)
-	require.Eventually(t, begun(2), 20*time.Second, time.Millisecond)
+	require.Eventually(t, initialProgress(2), 20*time.Second, time.Millisecond)
 	require.True(t, slices.ContainsFunc(f.started(), isStartOf(quiet.Deliveries[0].WorkflowID())))
 	open()
 	<-returned
@@ -51,7 +51,7 @@ func TestOthersStartBesideALargeStart(t *testing.T) {
 func TestCrowdedBy(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := slot{Starter: New(Config{})}
+		s := startLoop{Starter: New(Config{})}
 		batch := func(parts ...any) (tenants []string) {
 			for i := 0; i < len(parts); i += 2 {
 				for range parts[i+1].(int) {
@@ -67,13 +67,13 @@ func TestCrowdedBy(t *testing.T) {
 		}{
 			{batch("a", 100), "", 0}, // alone
 			{batch("b", 1), "", 0},
-			{batch("a", 100), "a", company / 2},
-			{batch("a", 100), "a", company / 2},
+			{batch("a", 100), "a", recentStart / 2},
+			{batch("a", 100), "a", recentStart / 2},
 			{batch("a", 100), "", 0}, // the other has not been heard of for a while
 			{batch("b", 1, "a", 99), "a", 0},
 			{batch("a", 50, "b", 50), "", 0}, // nobody has most
 			{batch("a", 49, "b", 51), "b", 0},
-			{batch("c", 1, "d", 1, "a", 51), "a", 2 * company},
+			{batch("c", 1, "d", 1, "a", 51), "a", 2 * recentStart},
 			{batch("b", 1, "a", 24), "a", 0},
 			{batch("b", 1, "a", 23), "", 0}, // no large one
 		} {
@@ -81,15 +81,15 @@ func TestCrowdedBy(t *testing.T) {
 			for i := range starts {
 				starts[i].TenantID = step.batch[i]
 			}
-			require.Equal(t, step.want, s.crowdedBy(starts), step.batch)
+			require.Equal(t, step.want, s.dominantTenant(starts), step.batch)
 			<-time.After(step.then)
 		}
-		several := slot{Starter: New(Config{StartSlots: 2})}
-		several.crowdedBy(acceptedOf("b", 1).Deliveries)
-		require.Empty(t, several.crowdedBy(acceptedOf("a", several.Width).Deliveries))
-		small := slot{Starter: New(Config{Width: 2*fewPart - 1})}
-		small.crowdedBy(acceptedOf("b", 1).Deliveries)
-		require.Empty(t, small.crowdedBy(acceptedOf("a", small.Width).Deliveries))
+		several := startLoop{Starter: New(Config{StartLoops: 2})}
+		several.dominantTenant(acceptedOf("b", 1).Deliveries)
+		require.Empty(t, several.dominantTenant(acceptedOf("a", several.width).Deliveries))
+		small := startLoop{Starter: New(Config{Width: 2*smallPart - 1})}
+		small.dominantTenant(acceptedOf("b", 1).Deliveries)
+		require.Empty(t, small.dominantTenant(acceptedOf("a", small.width).Deliveries))
 	})
 }
 
@@ -105,7 +105,7 @@ func TestWhatComesAroundAStartShares(t *testing.T) {
 		rests     time.Duration
 	}{
 		"as long as it took":        {took: 10 * time.Millisecond, rests: 10 * time.Millisecond},
-		"not for long":              {took: 2 * maxRest, rests: maxRest},
+		"not for long":              {took: 2 * maxLinger, rests: maxLinger},
 		"one more":                  {took: 10 * time.Millisecond, rests: 10 * time.Millisecond, meanwhile: func(d *Starter) { d.Accepted(accepted(1)) }},
 		"it becomes full":           {took: 10 * time.Millisecond, rests: later, meanwhile: func(d *Starter) { d.Accepted(accepted(19)) }},
 		"several slots do not rest": {slots: 2, took: 10 * time.Millisecond},
@@ -114,8 +114,8 @@ func TestWhatComesAroundAStartShares(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				f, client := newFrontend(t)
-				d := setup(t, Config{Client: client, Width: 20, StartSlots: test.slots})
-				d.workers.Go(d.serve)
+				d := setup(t, Config{Client: client, Width: 20, StartLoops: test.slots})
+				d.workers.Go(d.runStartLoop)
 				defer d.Stop()
 				open := f.shut()
 				d.Accepted(accepted(1))
@@ -144,14 +144,14 @@ func TestStopEndsTheRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := newFrontend(t)
 		d := setup(t, Config{Client: client})
-		d.workers.Go(d.serve)
+		d.workers.Go(d.runStartLoop)
 		time.AfterFunc(20*time.Millisecond, f.shut())
 		d.Accepted(accepted(1))
 		pass(30 * time.Millisecond)
 		d.Accepted(accepted(1))
-		begun := time.Now()
+		initialProgress := time.Now()
 		d.Stop()
-		require.Zero(t, time.Since(begun))
+		require.Zero(t, time.Since(initialProgress))
 		require.Len(t, f.started(), 1)
 	})
 }

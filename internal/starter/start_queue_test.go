@@ -22,8 +22,8 @@ func TestSentEagerly(t *testing.T) {
 		}
 		var asked []activities.AttemptInput
 		sends := false
-		g := doorman{turn: map[webhook.EndpointID]time.Duration{}}
-		d := New(Config{LocalWorker: true, SoleWorker: true, Gate: g})
+		g := admissionStub{wait: map[webhook.EndpointID]time.Duration{}}
+		d := New(Config{LocalWorker: true, SoleWorker: true, Admission: g})
 		d.uses(requests{eager: func(in activities.AttemptInput, _ activities.EagerStart) bool {
 			asked = append(asked, in)
 			return sends
@@ -44,15 +44,15 @@ func TestSentEagerly(t *testing.T) {
 		require.Empty(t, asked, "the first one waits")
 		accept(other)
 		require.Len(t, asked, 1, "but not for this")
-		require.True(t, d.behind.has(first.EndpointID))
+		require.True(t, d.endpointQueue.has(first.EndpointID))
 		require.Equal(t, refsOf(a.Deliveries[:2]), refsOf(d.gathered()), "what was sent is not started yet")
-		require.Empty(t, d.behind.of)
+		require.Empty(t, d.endpointQueue.n)
 		accept(third)
 		require.Len(t, asked, 1, "they are being started")
 		require.Empty(t, d.gathered())
 
 		// What waits for its turn is still before what comes.
-		g.turn[first.EndpointID] = troubleWait
+		g.wait[first.EndpointID] = unhealthyWait
 		sends = false
 		accept(first)
 		require.Len(t, asked, 1)
@@ -60,14 +60,14 @@ func TestSentEagerly(t *testing.T) {
 		sends = true
 		accept(second)
 		require.Empty(t, asked)
-		d.workers.Go(d.serveEarly)
-		<-time.After(earlyLook)
+		d.workers.Go(d.returnParked)
+		<-time.After(parkInterval)
 		synctest.Wait()
-		delete(g.turn, first.EndpointID)
+		delete(g.wait, first.EndpointID)
 		accept(third)
 		require.Empty(t, asked, "it is back in the queue")
 		require.Len(t, d.gathered(), 3)
-		require.Empty(t, d.behind.of)
+		require.Empty(t, d.endpointQueue.n)
 
 		later := first
 		later.NotBefore = time.Now().Add(time.Hour)
@@ -81,14 +81,14 @@ func TestSentEagerly(t *testing.T) {
 func TestNotEagerWhileStartsDoNotKeepUp(t *testing.T) {
 	t.Parallel()
 	for name, busy := range map[string]func(d *Starter){
-		"the queue is full": func(d *Starter) { d.Accepted(accepted(d.QueueLength)) },
+		"the queue is full": func(d *Starter) { d.Accepted(accepted(d.queueLength)) },
 		"many have gathered": func(d *Starter) {
 			d.gatherings.started(time.Now())
-			for range maxGathered * d.Width {
+			for range maxGathered * d.width {
 				d.gatherings.join(&accepted(1).Deliveries[0], time.Now())
 			}
 		},
-		"Temporal is away": func(d *Starter) { d.away.Store(true) },
+		"Temporal is away": func(d *Starter) { d.temporalDown.Store(true) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -114,10 +114,10 @@ func TestNobodyIsBehindWhatIsNotThere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := New(Config{QueueLength: 1})
 		d.Accepted(accepted(40))
-		require.Len(t, d.behind.of, d.queue.Len())
+		require.Len(t, d.endpointQueue.n, d.queue.Len())
 		require.Less(t, d.queue.Len(), 40)
 		<-time.After(queueTime)
 		require.Empty(t, d.gathered())
-		require.Empty(t, d.behind.of)
+		require.Empty(t, d.endpointQueue.n)
 	})
 }

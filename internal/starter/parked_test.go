@@ -18,9 +18,9 @@ func TestEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := accepted(3)
 		ids := refsOf(a.Deliveries)
-		g := doorman{turn: map[webhook.EndpointID]time.Duration{ids[0].EndpointID: troubleWait, ids[1].EndpointID: troubleWait}}
-		d := New(Config{Gate: g})
-		d.workers.Go(d.serveEarly)
+		g := admissionStub{wait: map[webhook.EndpointID]time.Duration{ids[0].EndpointID: unhealthyWait, ids[1].EndpointID: unhealthyWait}}
+		d := New(Config{Admission: g})
+		d.workers.Go(d.returnParked)
 		d.Accepted(a)
 		elapse := func(d time.Duration) {
 			<-time.After(d)
@@ -35,24 +35,24 @@ func TestEarly(t *testing.T) {
 		takes(ids[2])
 		require.Equal(t, 2, d.Waiting())
 		for range 3 {
-			elapse(earlyLook - 1)
+			elapse(parkInterval - 1)
 			require.Zero(t, d.queue.Len())
 			elapse(1)
 			require.Equal(t, 2, d.queue.Len())
 			takes()
 		}
-		g.turn[ids[0].EndpointID] = earlyTurn
-		elapse(earlyLook)
+		g.wait[ids[0].EndpointID] = parkAbove
+		elapse(parkInterval)
 		takes(ids[0])
-		for range earlyTime/earlyLook - 5 {
-			elapse(earlyLook)
+		for range maxParked/parkInterval - 5 {
+			elapse(parkInterval)
 			takes()
 		}
-		elapse(earlyLook)
+		elapse(parkInterval)
 		takes(ids[1])
-		elapse(earlyTime)
+		elapse(maxParked)
 		require.Zero(t, d.Waiting())
-		g.turn[ids[0].EndpointID] = troubleWait
+		g.wait[ids[0].EndpointID] = unhealthyWait
 		d.Accepted(webhook.Accepted{Deliveries: a.Deliveries[:1]})
 		d.Stop()
 	})
@@ -66,16 +66,16 @@ func TestEarlyKeepTheirOrder(t *testing.T) {
 		for i := range a.Deliveries {
 			a.Deliveries[i].EndpointID = a.Deliveries[0].EndpointID
 		}
-		g := doorman{turn: map[webhook.EndpointID]time.Duration{a.Deliveries[0].EndpointID: troubleWait}}
-		d := New(Config{Gate: g})
-		d.workers.Go(d.serveEarly)
+		g := admissionStub{wait: map[webhook.EndpointID]time.Duration{a.Deliveries[0].EndpointID: unhealthyWait}}
+		d := New(Config{Admission: g})
+		d.workers.Go(d.returnParked)
 		d.Accepted(webhook.Accepted{Deliveries: a.Deliveries[:2]})
 		require.Empty(t, d.gathered())
-		delete(g.turn, a.Deliveries[0].EndpointID)
+		delete(g.wait, a.Deliveries[0].EndpointID)
 		d.Accepted(webhook.Accepted{Deliveries: a.Deliveries[2:3]}, other)
 		require.Equal(t, refsOf(other.Deliveries), refsOf(d.gathered()))
 		d.Accepted(webhook.Accepted{Deliveries: a.Deliveries[3:]})
-		<-time.After(earlyLook)
+		<-time.After(parkInterval)
 		synctest.Wait()
 		require.Equal(t, refsOf(a.Deliveries), refsOf(d.gathered()))
 		require.Zero(t, d.Waiting())
@@ -88,31 +88,31 @@ func TestEarlyAreNoStart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		loud, quiet := acceptedOf("loud", 60), acceptedOf("quiet", 1)
-		g := doorman{turn: map[webhook.EndpointID]time.Duration{}}
+		g := admissionStub{wait: map[webhook.EndpointID]time.Duration{}}
 		for _, s := range loud.Deliveries {
-			g.turn[s.EndpointID] = troubleWait
+			g.wait[s.EndpointID] = unhealthyWait
 		}
-		d := New(Config{Gate: g})
-		s := slot{Starter: d}
+		d := New(Config{Admission: g})
+		s := startLoop{Starter: d}
 		d.Accepted(quiet)
-		require.Empty(t, s.crowdedBy(s.gather()))
+		require.Empty(t, s.dominantTenant(s.nextBatch()))
 		d.Accepted(loud, quiet)
-		batch := s.gather()
+		batch := s.nextBatch()
 		require.Equal(t, []string{"quiet"}, tenantsOf(batch))
-		require.Empty(t, s.crowdedBy(batch))
-		require.Equal(t, 60, d.early.len())
+		require.Empty(t, s.dominantTenant(batch))
+		require.Equal(t, 60, d.parked.len())
 	})
 }
 
 // opening is a gate at which the turn of an endpoint comes at a time.
 type opening struct {
-	doorman
+	admissionStub
 
 	at map[webhook.EndpointID]time.Time
 }
 
-func (o opening) Turn(id webhook.EndpointID) (wait time.Duration, rate float64, troubled bool) {
-	return max(time.Until(o.at[id]), 0), earlyRate, false
+func (o opening) Forecast(id webhook.EndpointID) Forecast {
+	return Forecast{max(time.Until(o.at[id]), 0), minParkRate, false}
 }
 
 // begunBy are the deliveries of all starts, in the order of those.
@@ -147,34 +147,34 @@ func TestSeveralSlotsStartTheEarlyOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		tenants := []string{"a", "b", "c"}
-		round := accepted(12).Deliveries
+		reconcileRound := accepted(12).Deliveries
 		g := opening{at: map[webhook.EndpointID]time.Time{}}
-		for i := range round { // some at once, some before they have waited for too long, some after
-			g.at[round[i].EndpointID] = time.Now().Add(time.Duration(i) * 60 * time.Millisecond)
+		for i := range reconcileRound { // some at once, some before they have waited for too long, some after
+			g.at[reconcileRound[i].EndpointID] = time.Now().Add(time.Duration(i) * 60 * time.Millisecond)
 		}
 		f, c := newFrontend(t)
-		d := setup(t, Config{Client: c, Gate: g, StartSlots: 3, Width: 10})
+		d := setup(t, Config{Client: c, Admission: g, StartLoops: 3, Width: 10})
 		d.Start(nil)
 		t.Cleanup(d.Stop)
 		var want []webhook.Ref
 		waited := false
 		for range 40 {
 			open := f.shut() // the slots are in step when it ends
-			a := accepted(len(round))
+			a := accepted(len(reconcileRound))
 			for i := range a.Deliveries {
-				a.Deliveries[i].EndpointID, a.Deliveries[i].TenantID = round[i].EndpointID, tenants[i%len(tenants)]
+				a.Deliveries[i].EndpointID, a.Deliveries[i].TenantID = reconcileRound[i].EndpointID, tenants[i%len(tenants)]
 			}
 			d.Accepted(a)
 			want = append(want, refsOf(a.Deliveries)...)
 			pass(7 * time.Millisecond)
-			waited = waited || d.early.len() > 0
+			waited = waited || d.parked.len() > 0
 			open()
 		}
-		pass(earlyTime + earlyLook)
+		pass(maxParked + parkInterval)
 		require.True(t, waited)
 		require.ElementsMatch(t, want, begunBy(t, f))
 		require.Zero(t, d.Waiting())
-		require.Empty(t, d.behind.of)
+		require.Empty(t, d.endpointQueue.n)
 		require.Zero(t, d.permits.Tenants())
 	})
 }
@@ -187,16 +187,16 @@ func TestEarlyKeepTheirOrderBesideOtherSlots(t *testing.T) {
 		const every = 10 * time.Millisecond
 		a := accepted(20)
 		near := time.Now().Add(19 * every) // for the last but one, when the others have not looked again
-		g := opening{at: map[webhook.EndpointID]time.Time{a.Deliveries[0].EndpointID: near.Add(earlyTurn)}}
+		g := opening{at: map[webhook.EndpointID]time.Time{a.Deliveries[0].EndpointID: near.Add(parkAbove)}}
 		f, c := newFrontend(t)
-		d := setup(t, Config{Client: c, Gate: g, StartSlots: 3})
+		d := setup(t, Config{Client: c, Admission: g, StartLoops: 3})
 		d.Start(nil)
 		t.Cleanup(d.Stop)
 		open := sync.OnceFunc(f.shut())
 		t.Cleanup(open)
 		for i := range a.Deliveries {
 			pass(every)
-			if i < d.StartSlots-1 || i == len(a.Deliveries)-1 { // another slot has something to do
+			if i < d.startLoops-1 || i == len(a.Deliveries)-1 { // another slot has something to do
 				d.Accepted(accepted(1))
 				synctest.Wait()
 			}
@@ -204,9 +204,9 @@ func TestEarlyKeepTheirOrderBesideOtherSlots(t *testing.T) {
 			d.Accepted(webhook.Accepted{Deliveries: a.Deliveries[i : i+1]})
 		}
 		synctest.Wait()
-		require.Equal(t, d.StartSlots, countBegun(t, f))
-		require.Equal(t, len(a.Deliveries)-1, d.early.len())
-		pass(earlyLook)
+		require.Equal(t, d.startLoops, countBegun(t, f))
+		require.Equal(t, len(a.Deliveries)-1, d.parked.len())
+		pass(parkInterval)
 		require.Equal(t, len(a.Deliveries), d.queue.Len())
 		open()
 		synctest.Wait()
@@ -216,21 +216,21 @@ func TestEarlyKeepTheirOrderBesideOtherSlots(t *testing.T) {
 	})
 }
 
-// besideLoud is a slot that makes a large start of the tenant loud, until that is opened; others' are answered at once. What
+// concurrentStart is a slot that makes a large start of the tenant loud, until that is opened; others' are answered at once. What
 // waits was accepted before.
-func besideLoud(t *testing.T, g Gate, waits webhook.Accepted) (s *slot, f *frontend, open func()) {
+func concurrentStart(t *testing.T, g AdmissionForecast, waits webhook.Accepted) (s *startLoop, f *frontend, open func()) {
 	t.Helper()
 	f, client := newFrontend(t)
-	s = &slot{Starter: setup(t, Config{Client: client, Gate: g})}
-	s.latest = seen{"quiet", time.Now()}
+	s = &startLoop{Starter: setup(t, Config{Client: client, Admission: g})}
+	s.latest = tenantStart{"quiet", time.Now()}
 	open = f.shut()
-	s.Accepted(waits, acceptedOf("loud", s.Width))
-	s.workers.Go(s.serve)
-	s.workers.Go(s.serveEarly)
+	s.Accepted(waits, acceptedOf("loud", s.width))
+	s.workers.Go(s.run)
+	s.workers.Go(s.returnParked)
 	synctest.Wait()
 	f.shut()()
-	require.Equal(t, s.Width, countBegun(t, f))
-	require.Equal(t, len(waits.Deliveries), s.early.len())
+	require.Equal(t, s.width, countBegun(t, f))
+	require.Equal(t, len(waits.Deliveries), s.parked.len())
 	return s, f, open
 }
 
@@ -242,17 +242,17 @@ func TestEarlyStartBesideALargeStart(t *testing.T) {
 		for i := range quiet.Deliveries {
 			quiet.Deliveries[i].EndpointID = quiet.Deliveries[0].EndpointID
 		}
-		g := opening{at: map[webhook.EndpointID]time.Time{quiet.Deliveries[0].EndpointID: time.Now().Add(earlyTurn + 4*earlyLook)}}
-		s, f, open := besideLoud(t, g, quiet)
+		g := opening{at: map[webhook.EndpointID]time.Time{quiet.Deliveries[0].EndpointID: time.Now().Add(parkAbove + 4*parkInterval)}}
+		s, f, open := concurrentStart(t, g, quiet)
 		defer s.Stop()
-		pass(4*earlyLook - 1)
-		require.Equal(t, s.Width, countBegun(t, f))
+		pass(4*parkInterval - 1)
+		require.Equal(t, s.width, countBegun(t, f))
 		pass(1)
-		require.Equal(t, refsOf(quiet.Deliveries), begunBy(t, f)[s.Width:])
+		require.Equal(t, refsOf(quiet.Deliveries), begunBy(t, f)[s.width:])
 		require.Zero(t, s.permits.Held("quiet"))
 		open()
-		pass(earlyLook)
-		require.Equal(t, s.Width+len(quiet.Deliveries), countBegun(t, f))
+		pass(parkInterval)
+		require.Equal(t, s.width+len(quiet.Deliveries), countBegun(t, f))
 		require.Zero(t, s.permits.Tenants())
 	})
 }
@@ -266,8 +266,8 @@ func TestEarlyOfALoudTenantDelayNobody(t *testing.T) {
 		for i := range early.Deliveries {
 			early.Deliveries[i].EndpointID = early.Deliveries[0].EndpointID
 		}
-		g := opening{at: map[webhook.EndpointID]time.Time{early.Deliveries[0].EndpointID: time.Now().Add(earlyTurn + 3*earlyLook)}}
-		s, f, open := besideLoud(t, g, early)
+		g := opening{at: map[webhook.EndpointID]time.Time{early.Deliveries[0].EndpointID: time.Now().Add(parkAbove + 3*parkInterval)}}
+		s, f, open := concurrentStart(t, g, early)
 		defer s.Stop()
 		var others []webhook.Ref
 		for range 6 {
@@ -282,13 +282,13 @@ func TestEarlyOfALoudTenantDelayNobody(t *testing.T) {
 			require.Zero(t, time.Since(asked))
 			_, own := groups(t, f)
 			require.Equal(t, others, refsOfOwn(own))
-			pass(earlyLook)
+			pass(parkInterval)
 		}
-		require.Equal(t, s.Width+len(others), countBegun(t, f))
+		require.Equal(t, s.width+len(others), countBegun(t, f))
 		require.Equal(t, len(early.Deliveries), s.queue.Len(), "their turn has come")
 		open()
-		pass(earlyLook)
-		require.Equal(t, s.Width+len(others)+len(early.Deliveries), countBegun(t, f))
+		pass(parkInterval)
+		require.Equal(t, s.width+len(others)+len(early.Deliveries), countBegun(t, f))
 		require.Zero(t, s.permits.Tenants())
 	})
 }

@@ -82,7 +82,7 @@ func TestATemporalThatCannotWriteIsAway(t *testing.T) {
 				require.True(t, d.Healthy())
 
 				f.cannotWrite(err)
-				begun := time.Now()
+				initialProgress := time.Now()
 				var callers sync.WaitGroup
 				for range 20 {
 					callers.Go(func() {
@@ -93,7 +93,7 @@ func TestATemporalThatCannotWriteIsAway(t *testing.T) {
 				}
 				callers.Wait()
 				require.False(t, d.Healthy())
-				require.Less(t, time.Since(begun), doubtAfter+doorPatience+probeTimeout)
+				require.Less(t, time.Since(initialProgress), suspectAfter+reserveTimeout+probeTimeout)
 				letPass(time.Minute)
 				require.False(t, d.Healthy(), "a health check says nothing")
 				require.Zero(t, d.Waiting(), "all is left to the relay")
@@ -101,7 +101,7 @@ func TestATemporalThatCannotWriteIsAway(t *testing.T) {
 				f.canWrite()
 				letPass(probeEvery + probeTimeout)
 				require.True(t, d.Healthy())
-				require.Nil(t, d.inDoubt())
+				require.Nil(t, d.suspected())
 				before := len(f.started())
 				post()
 				synctest.Wait()
@@ -128,7 +128,7 @@ func TestABusyTemporalIsNotAway(t *testing.T) {
 			d.Accepted(accepted(1))
 			release()
 		}
-		letPass(doubtAfter)
+		letPass(suspectAfter)
 		synctest.Wait()
 		require.True(t, d.Healthy())
 		_, err := d.Reserve(t.Context(), "acme", 1)
@@ -158,7 +158,7 @@ func TestALimitIsNoVerdict(t *testing.T) {
 		d.suspect()
 		letPass(probeTimeout + time.Second)
 		require.True(t, d.Healthy())
-		d.setAway(context.DeadlineExceeded)
+		d.markDown(context.DeadlineExceeded)
 		letPass(time.Minute)
 		require.False(t, d.Healthy())
 		f.canWrite()

@@ -170,10 +170,10 @@ func TestRelayRevives(t *testing.T) {
 	f.failing(alreadyStarted())
 	f.there = map[string]enumspb.WorkflowExecutionStatus{start.WorkflowID(): terminated}
 	start.Relayed = 1
-	require.NoError(t, d.begin(t.Context(), start))
+	require.NoError(t, d.startDelivery(t.Context(), start))
 	require.Len(t, f.starts, 1, "it may just be about to record something")
 	start.Relayed, f.starts = 2, nil
-	require.NoError(t, d.begin(t.Context(), start))
+	require.NoError(t, d.startDelivery(t.Context(), start))
 	require.Len(t, f.starts, 2, "the refused one, and one after a look")
 	require.True(t, inputOf[workflows.DeliveryInput](t, f.starts[1].GetInput()).Terminated)
 }

@@ -1,6 +1,7 @@
 package starter
 
 import (
+	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,11 +12,28 @@ import (
 	"github.com/everpost/everpost/workflows"
 )
 
-// inTrouble is a gate for which the endpoints are in trouble, and half of them slow.
-func inTrouble(all ...webhook.Start) doorman {
-	g := doorman{slow: map[webhook.EndpointID]bool{}, troubled: map[webhook.EndpointID]bool{}}
+// admissionStub is an admission with given forecasts.
+type admissionStub struct {
+	slow, unhealthy map[webhook.EndpointID]bool
+	wait            map[webhook.EndpointID]time.Duration
+	slower          float64 // by how much the rate is too low to park deliveries
+	releasable      func(webhook.EndpointID) int
+}
+
+func (a admissionStub) Slow(id webhook.EndpointID) bool      { return a.slow[id] }
+func (a admissionStub) Releasable(id webhook.EndpointID) int { return a.releasable(id) }
+
+func (a admissionStub) Forecast(id webhook.EndpointID) Forecast {
+	return Forecast{a.wait[id], minParkRate - a.slower, a.unhealthy[id]}
+}
+
+func upTo(n int) func(webhook.EndpointID) int { return func(webhook.EndpointID) int { return n } }
+
+// unhealthyEndpoints is a gate for which the endpoints are in trouble, and half of them slow.
+func unhealthyEndpoints(all ...webhook.Start) admissionStub {
+	g := admissionStub{slow: map[webhook.EndpointID]bool{}, unhealthy: map[webhook.EndpointID]bool{}}
 	for i, start := range all {
-		g.slow[start.EndpointID], g.troubled[start.EndpointID] = i%2 == 0, true
+		g.slow[start.EndpointID], g.unhealthy[start.EndpointID] = i%2 == 0, true
 	}
 	return g
 }
@@ -33,20 +51,20 @@ func TestTroubledShareAWorkflow(t *testing.T) {
 	t.Parallel()
 	f, c := newFrontend(t)
 	all := accepted(10).Deliveries
-	troubled, well := all[:5], all[5:]
-	d := setup(t, Config{Client: c, Gate: inTrouble(troubled...)})
-	d.workers.Go(d.serve)
+	unhealthy, well := all[:5], all[5:]
+	d := setup(t, Config{Client: c, Admission: unhealthyEndpoints(unhealthy...)})
+	d.workers.Go(d.runStartLoop)
 	for n := range well {
-		d.Accepted(webhook.Accepted{Deliveries: troubled[n : n+1]})
+		d.Accepted(webhook.Accepted{Deliveries: unhealthy[n : n+1]})
 		d.Accepted(webhook.Accepted{Deliveries: well[n : n+1]})
-		require.Eventually(t, func() bool { return len(f.started()) == n+1 && d.troubled.Len() == n+1 }, 20*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return len(f.started()) == n+1 && d.unhealthy.Len() == n+1 }, 20*time.Second, time.Millisecond)
 	}
-	require.Equal(t, len(troubled), d.Waiting())
+	require.Equal(t, len(unhealthy), d.Waiting())
 	require.Eventually(t, func() bool { return d.permits.Held("acme") == 0 }, 20*time.Second, time.Millisecond, "where they wait has a bound of its own")
-	begun := time.Now()
-	d.workers.Go(d.serveTroubled)
+	initialProgress := time.Now()
+	d.workers.Go(d.startUnhealthy)
 	require.Eventually(t, func() bool { return len(f.started()) == len(well)+1 }, 20*time.Second, time.Millisecond)
-	require.GreaterOrEqual(t, time.Since(begun), troubleWait)
+	require.GreaterOrEqual(t, time.Since(initialProgress), unhealthyWait)
 	d.Stop()
 	shared, own := groups(t, f)
 	require.Len(t, own, len(well))
@@ -58,7 +76,7 @@ func TestTroubledShareAWorkflow(t *testing.T) {
 	for _, delivery := range shared[0] {
 		together = append(together, delivery.Ref)
 	}
-	require.ElementsMatch(t, refsOf(troubled), together)
+	require.ElementsMatch(t, refsOf(unhealthy), together)
 	require.Zero(t, d.Waiting())
 }
 
@@ -68,7 +86,7 @@ func TestTroubledComeInFullWorkflows(t *testing.T) {
 	t.Parallel()
 	f, c := newFrontend(t)
 	all := accepted(26).Deliveries
-	d := setup(t, Config{Client: c, Width: 10, Gate: inTrouble(all...)})
+	d := setup(t, Config{Client: c, Width: 10, Admission: unhealthyEndpoints(all...)})
 	put := func(some []webhook.Start) {
 		d.permits.Overdraw("acme", len(some))
 		for _, s := range some {
@@ -77,8 +95,8 @@ func TestTroubledComeInFullWorkflows(t *testing.T) {
 	}
 	put(all[:25])
 	open := f.shut()
-	d.workers.Go(d.serveTroubled)
-	require.Eventually(t, func() bool { return d.troubled.Len() == 15 }, 20*time.Second, time.Millisecond, "the first are being started")
+	d.workers.Go(d.startUnhealthy)
+	require.Eventually(t, func() bool { return d.unhealthy.Len() == 15 }, 20*time.Second, time.Millisecond, "the first are being started")
 	open()
 	require.Eventually(t, func() bool { return len(f.started()) == 3 }, 20*time.Second, time.Millisecond)
 	shared, _ := groups(t, f)
@@ -93,7 +111,7 @@ func TestTroubledComeInFullWorkflows(t *testing.T) {
 	opened := time.Now()
 	open()
 	require.Eventually(t, func() bool { return len(f.started()) == 5 }, 20*time.Second, time.Millisecond)
-	require.GreaterOrEqual(t, time.Since(opened), troubleWait)
+	require.GreaterOrEqual(t, time.Since(opened), unhealthyWait)
 	d.Stop()
 	require.Equal(t, all[25].WorkflowID(), f.starts[4].GetWorkflowId(), "who finds no company is begun alone")
 }
@@ -101,33 +119,33 @@ func TestTroubledComeInFullWorkflows(t *testing.T) {
 // Nobody is set aside who is well, was held, goes alone anyway, or would have no company.
 func TestSetAside(t *testing.T) {
 	t.Parallel()
-	turn := func(s *webhook.Start, after time.Duration) doorman {
-		return doorman{turn: map[webhook.EndpointID]time.Duration{s.EndpointID: after}}
+	turn := func(s *webhook.Start, after time.Duration) admissionStub {
+		return admissionStub{wait: map[webhook.EndpointID]time.Duration{s.EndpointID: after}}
 	}
 	type change func(s *webhook.Start, c *Config)
-	const stays, troubled, waits = "stays", "troubled", "waits for its turn"
+	const stays, unhealthy, waits = "stays", "troubled", "waits for its turn"
 	for name, test := range map[string]struct {
 		change change
 		want   string
 	}{
-		"troubled":           {func(*webhook.Start, *Config) {}, troubled},
-		"its turn is far":    {func(s *webhook.Start, c *Config) { c.Gate = turn(s, troubleWait+1) }, troubled},
-		"its turn is not so": {func(s *webhook.Start, c *Config) { c.Gate = turn(s, troubleWait) }, waits},
-		"nor that":           {func(s *webhook.Start, c *Config) { c.Gate = turn(s, earlyTurn+1) }, waits},
-		"its turn is near":   {func(s *webhook.Start, c *Config) { c.Gate = turn(s, earlyTurn) }, stays},
+		"troubled":           {func(*webhook.Start, *Config) {}, unhealthy},
+		"its turn is far":    {func(s *webhook.Start, c *Config) { c.Admission = turn(s, unhealthyWait+1) }, unhealthy},
+		"its turn is not so": {func(s *webhook.Start, c *Config) { c.Admission = turn(s, unhealthyWait) }, waits},
+		"nor that":           {func(s *webhook.Start, c *Config) { c.Admission = turn(s, parkAbove+1) }, waits},
+		"its turn is near":   {func(s *webhook.Start, c *Config) { c.Admission = turn(s, parkAbove) }, stays},
 		"its endpoint takes few": {func(s *webhook.Start, c *Config) {
-			c.Gate = doorman{turn: map[webhook.EndpointID]time.Duration{s.EndpointID: troubleWait}, slower: 1}
+			c.Admission = admissionStub{wait: map[webhook.EndpointID]time.Duration{s.EndpointID: unhealthyWait}, slower: 1}
 		}, stays},
 		"it has waited": {func(s *webhook.Start, c *Config) {
-			c.Gate, s.ReceivedAt = turn(s, troubleWait), time.Now().Add(-earlyTime)
+			c.Admission, s.ReceivedAt = turn(s, unhealthyWait), time.Now().Add(-maxParked)
 		}, stays},
-		"taken up once":      {func(s *webhook.Start, _ *Config) { s.Relayed = 1 }, troubled},
-		"its time has come":  {func(s *webhook.Start, _ *Config) { s.NotBefore = time.Now().Add(-time.Second) }, troubled},
-		"well":               {func(_ *webhook.Start, c *Config) { c.Gate = doorman{} }, stays},
-		"there is no gate":   {func(_ *webhook.Start, c *Config) { c.Gate = nil }, stays},
+		"taken up once":      {func(s *webhook.Start, _ *Config) { s.Relayed = 1 }, unhealthy},
+		"its time has come":  {func(s *webhook.Start, _ *Config) { s.NotBefore = time.Now().Add(-time.Second) }, unhealthy},
+		"well":               {func(_ *webhook.Start, c *Config) { c.Admission = admissionStub{} }, stays},
+		"there is no gate":   {func(_ *webhook.Start, c *Config) { c.Admission = nil }, stays},
 		"nobody shares":      {func(_ *webhook.Start, c *Config) { c.Width = 1 }, stays},
 		"held":               {func(s *webhook.Start, _ *Config) { s.Resume = &webhook.Progress{Run: 1, State: webhook.StateHeld} }, stays},
-		"taken up twice":     {func(s *webhook.Start, _ *Config) { s.Relayed = 2 }, troubled},
+		"taken up twice":     {func(s *webhook.Start, _ *Config) { s.Relayed = 2 }, unhealthy},
 		"waits for its time": {func(s *webhook.Start, _ *Config) { s.NotBefore = time.Now().Add(time.Hour) }, stays},
 		"replayed":           {func(s *webhook.Start, _ *Config) { s.Run = 2 }, stays},
 	} {
@@ -136,11 +154,11 @@ func TestSetAside(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				all := accepted(3) // the others are well
 				start := &all.Deliveries[1]
-				c := Config{Gate: inTrouble(*start)}
+				c := Config{Admission: unhealthyEndpoints(*start)}
 				test.change(start, &c)
 				d := New(c)
 				d.Accepted(all)
-				want, places := refsOf(all.Deliveries), map[string]int{stays: 3, troubled: 2, waits: 3}
+				want, places := refsOf(all.Deliveries), map[string]int{stays: 3, unhealthy: 2, waits: 3}
 				if test.want != stays {
 					want = []webhook.Ref{want[0], want[2]}
 				}
@@ -149,8 +167,8 @@ func TestSetAside(t *testing.T) {
 					got = append(got, refsOf(d.gathered())...)
 				}
 				require.Equal(t, want, got)
-				require.Equal(t, test.want == troubled, d.troubled.Len() == 1)
-				require.Equal(t, test.want == waits, d.early.len() == 1)
+				require.Equal(t, test.want == unhealthy, d.unhealthy.Len() == 1)
+				require.Equal(t, test.want == waits, d.parked.len() == 1)
 				require.Equal(t, places[test.want], d.permits.Held("acme"))
 			})
 		})
@@ -163,17 +181,17 @@ func TestTroubledAreTooMany(t *testing.T) {
 	f, c := newFrontend(t)
 	d := setup(t, Config{Client: c, QueueLength: 10})
 	a := accepted(40)
-	g := inTrouble(a.Deliveries...)
-	g.slow = g.troubled
-	d.Gate = g
+	g := unhealthyEndpoints(a.Deliveries...)
+	g.slow = g.unhealthy
+	d.admission = g
 	d.Accepted(a)
-	d.startAll(d.gathered())
+	d.startBatch(d.gathered())
 	shared, own := groups(t, f)
 	require.Empty(t, own)
 	require.Len(t, shared, 1)
-	require.Positive(t, d.troubled.Len())
-	require.LessOrEqual(t, d.troubled.Len(), 10)
-	require.Len(t, shared[0], 40-d.troubled.Len())
+	require.Positive(t, d.unhealthy.Len())
+	require.LessOrEqual(t, d.unhealthy.Len(), 10)
+	require.Len(t, shared[0], 40-d.unhealthy.Len())
 	require.Zero(t, d.permits.Tenants())
 }
 
@@ -187,10 +205,10 @@ func TestTroubledStayInTheOutbox(t *testing.T) {
 		do      func(*Starter)
 		waiting int
 	}{
-		"the process stops":       {wait: troubleWait - 1, waiting: 5},
-		"they have become late":   {age: queueTime - troubleWait, wait: troubleWait},
-		"Temporal has gone away":  {wait: troubleWait, do: func(d *Starter) { d.away.Store(true) }},
-		"and nobody is set aside": {wait: 2 * troubleWait, age: 2 * queueTime},
+		"the process stops":       {wait: unhealthyWait - 1, waiting: 5},
+		"they have become late":   {age: queueTime - unhealthyWait, wait: unhealthyWait},
+		"Temporal has gone away":  {wait: unhealthyWait, do: func(d *Starter) { d.temporalDown.Store(true) }},
+		"and nobody is set aside": {wait: 2 * unhealthyWait, age: 2 * queueTime},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -199,9 +217,9 @@ func TestTroubledStayInTheOutbox(t *testing.T) {
 				for i := range a.Deliveries {
 					a.Deliveries[i].ReceivedAt = time.Now().Add(-test.age)
 				}
-				d := setup(t, Config{Gate: inTrouble(a.Deliveries...)})
-				d.workers.Go(d.serve)
-				d.workers.Go(d.serveTroubled)
+				d := setup(t, Config{Admission: unhealthyEndpoints(a.Deliveries...)})
+				d.workers.Go(d.runStartLoop)
+				d.workers.Go(d.startUnhealthy)
 				d.Accepted(a)
 				synctest.Wait()
 				if test.do != nil {
@@ -223,8 +241,7 @@ func TestStartServesTheTroubled(t *testing.T) {
 	t.Parallel()
 	f, c := newFrontend(t)
 	a := accepted(3)
-	d := setup(t, Config{Client: c, Gate: inTrouble(a.Deliveries...)})
-	d.OnlyStart()
+	d := New(Config{Client: c, Logger: slog.New(slog.DiscardHandler), Admission: unhealthyEndpoints(a.Deliveries...)})
 	d.Start(nil)
 	d.Accepted(a)
 	require.Eventually(t, func() bool { return len(f.started()) == 1 }, 20*time.Second, time.Millisecond)

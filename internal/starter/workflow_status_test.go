@@ -90,7 +90,7 @@ func TestStuckWorkflowIsGoneOnFrom(t *testing.T) {
 	for name, test := range map[string]struct {
 		tries int32
 		stuck bool
-	}{"tried once": {1, false}, "a worker died, and another": {stuckTries - 1, false}, "again and again": {stuckTries, true}} {
+	}{"tried once": {1, false}, "a worker died, and another": {stuckAttempts - 1, false}, "again and again": {stuckAttempts, true}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f, c := newFrontend(t)
@@ -134,8 +134,8 @@ func TestStuckSharedWorkflow(t *testing.T) {
 		in.Deliveries = append(in.Deliveries, workflows.FanoutDelivery{Ref: all[i].Ref})
 	}
 	f.there = map[string]enumspb.WorkflowExecutionStatus{"fanout/evt_1/it": running}
-	f.tries, f.inputs = map[string]int32{"fanout/evt_1/it": stuckTries}, map[string]any{"fanout/evt_1/it": in}
-	d.reviveGroup(&round{map[string]*carrier{}}, "fanout/evt_1/it", all[4:]) // one is overdue: the others are not yet
+	f.tries, f.inputs = map[string]int32{"fanout/evt_1/it": stuckAttempts}, map[string]any{"fanout/evt_1/it": in}
+	d.reviveShared(&reconcileRound{map[string]*workflow{}}, "fanout/evt_1/it", all[4:]) // one is overdue: the others are not yet
 	require.Len(t, f.started(), 1)
 	again := f.started()[0].GetWorkflowId()
 	require.True(t, workflows.IsAgain(again))
@@ -150,8 +150,8 @@ func TestStuckSharedWorkflow(t *testing.T) {
 	for i := range o.late {
 		o.late[i].WorkflowID = again
 	}
-	f.there[again], f.tries[again], f.inputs[again] = running, stuckTries, group
-	d.reviveGroup(&round{map[string]*carrier{}}, again, o.late[:1])
+	f.there[again], f.tries[again], f.inputs[again] = running, stuckAttempts, group
+	d.reviveShared(&reconcileRound{map[string]*workflow{}}, again, o.late[:1])
 	require.Len(t, f.started(), 6)
 	shared, own := groups(t, f)
 	require.Len(t, shared, 1)
@@ -171,7 +171,7 @@ func TestRoundAsksOnce(t *testing.T) {
 	d := setup(t, Config{Client: c, Overdue: o})
 	f.there = map[string]enumspb.WorkflowExecutionStatus{"fanout/evt_1/it": running}
 	f.members = members[:n-3] // three are missing
-	d.reconcileAll(o.Overdue, d.ReconcileEvery)
+	d.reconcileAll(o.Overdue, d.reconcileEvery)
 	require.Equal(t, 1, f.asked["fanout/evt_1/it"])
 	require.Equal(t, 1, f.asked["query fanout/evt_1/it"])
 	require.Len(t, f.started(), 1)
@@ -179,7 +179,7 @@ func TestRoundAsksOnce(t *testing.T) {
 
 	// One whose task waits for a worker cannot answer, and is not asked.
 	f.asked, f.tries = nil, map[string]int32{"fanout/evt_1/it": 1}
-	d.reconcileAll(o.Overdue, d.ReconcileEvery)
+	d.reconcileAll(o.Overdue, d.reconcileEvery)
 	require.Equal(t, 1, f.asked["fanout/evt_1/it"])
 	require.Zero(t, f.asked["query fanout/evt_1/it"])
 	require.Len(t, f.started(), 1)
@@ -191,14 +191,14 @@ func TestFirstRoundIsSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := &overdue{}
 		d := setup(t, Config{Overdue: o})
-		begun := time.Now()
+		initialProgress := time.Now()
 		d.workers.Go(d.reconcile)
 		<-time.After(12 * time.Minute)
 		d.Stop()
 		require.Len(t, o.rounds, 3)
-		require.LessOrEqual(t, o.rounds[0].Sub(begun), 30*time.Second)
-		require.Equal(t, reconcileEvery, o.rounds[1].Sub(o.rounds[0]))
-		require.Equal(t, reconcileEvery, o.rounds[2].Sub(o.rounds[1]))
+		require.LessOrEqual(t, o.rounds[0].Sub(initialProgress), 30*time.Second)
+		require.Equal(t, defaultReconcileEvery, o.rounds[1].Sub(o.rounds[0]))
+		require.Equal(t, defaultReconcileEvery, o.rounds[2].Sub(o.rounds[1]))
 	})
 }
 
@@ -212,14 +212,14 @@ func TestRoundThatCameToNothing(t *testing.T) {
 		},
 		"Temporal is away": func(d *Starter, o *overdue) {
 			o.late = []webhook.Delivery{waitingDelivery()}
-			o.onRead = func() { d.away.Store(true) }
+			o.onRead = func() { d.temporalDown.Store(true) }
 		},
 		"Temporal turns out to be away": func(d *Starter, o *overdue) {
 			o.late = []webhook.Delivery{waitingDelivery()}
 			o.onRead = func() {
 				d.suspect()
 				time.AfterFunc(time.Second, func() {
-					d.away.Store(true)
+					d.temporalDown.Store(true)
 					d.settle()
 				})
 			}
@@ -233,18 +233,18 @@ func TestRoundThatCameToNothing(t *testing.T) {
 				d := setup(t, Config{Client: c, Overdue: o})
 				fails(d, o)
 				d.workers.Go(d.reconcile)
-				<-time.After(firstRound + 5*time.Second)
+				<-time.After(firstReconcile + 5*time.Second)
 				o.mu.Lock()
 				o.late, o.onRead = nil, nil
 				o.mu.Unlock()
-				d.away.Store(false)
-				<-time.After(2 * reconcileEvery)
+				d.temporalDown.Store(false)
+				<-time.After(2 * defaultReconcileEvery)
 				d.Stop()
 				require.Len(t, o.rounds, 3)
-				require.Less(t, o.rounds[1].Sub(o.rounds[0]), firstRound+5*time.Second)
-				require.Less(t, o.again[1], firstRound)
-				require.Equal(t, reconcileEvery, o.rounds[2].Sub(o.rounds[1]))
-				require.Equal(t, reconcileEvery, o.again[2])
+				require.Less(t, o.rounds[1].Sub(o.rounds[0]), firstReconcile+5*time.Second)
+				require.Less(t, o.again[1], firstReconcile)
+				require.Equal(t, defaultReconcileEvery, o.rounds[2].Sub(o.rounds[1]))
+				require.Equal(t, defaultReconcileEvery, o.again[2])
 			})
 		})
 	}
@@ -257,19 +257,19 @@ func TestRelayAsksAboutSeveralAtATime(t *testing.T) {
 	f, c := newFrontend(t)
 	d := setup(t, Config{Client: c})
 	var asking sync.WaitGroup
-	asking.Add(reconcileWidth)
+	asking.Add(concurrentLookups)
 	f.onDescribe = func() {
 		asking.Done()
 		asking.Wait() // for the others
 	}
 	f.there = map[string]enumspb.WorkflowExecutionStatus{}
-	starts := accepted(reconcileWidth).Deliveries
+	starts := accepted(concurrentLookups).Deliveries
 	for i := range starts {
 		starts[i].RelayedTo, starts[i].Relayed = "fanout/"+starts[i].WorkflowID(), 1
 	}
-	begun := time.Now()
-	d.startAgain(starts)
-	require.Less(t, time.Since(begun), startTimeout, "none has waited in vain")
+	initialProgress := time.Now()
+	d.startRelayed(starts)
+	require.Less(t, time.Since(initialProgress), startTimeout, "none has waited in vain")
 	require.Len(t, f.started(), 1, "nobody carries them: they go on in company")
 }
 
@@ -284,14 +284,14 @@ func TestUnansweredCommandEndsAStuckWorkflow(t *testing.T) {
 		delivery.State, delivery.CompletedAt = state, time.Now()
 		own := delivery.Ref.WorkflowID()
 		f.begins = true
-		f.there, f.tries = map[string]enumspb.WorkflowExecutionStatus{own: running}, map[string]int32{own: stuckTries}
+		f.there, f.tries = map[string]enumspb.WorkflowExecutionStatus{own: running}, map[string]int32{own: stuckAttempts}
 		command := webhook.CommandedDelivery{Delivery: delivery, Command: webhook.PendingCommand{ID: 9, Command: webhook.CommandCancel}}
-		require.NoError(t, d.signalTimes(t.Context(), command))
+		require.NoError(t, d.signalCommand(t.Context(), command))
 		require.Len(t, f.told, 1, "the first time nobody looks")
 		require.Empty(t, f.terminated)
 
 		command.Signalled, f.told = 1, nil
-		require.NoError(t, d.signalTimes(t.Context(), command))
+		require.NoError(t, d.signalCommand(t.Context(), command))
 		require.Len(t, f.terminated, 1, state)
 		require.Equal(t, workflows.ReasonStuck, f.terminated[0].GetReason())
 		require.Len(t, f.started(), 1, state)
@@ -315,8 +315,8 @@ func TestStuckWorkflowGivesWay(t *testing.T) {
 					f.failing(alreadyStarted())
 				}
 				own := start.WorkflowID()
-				f.there, f.tries = map[string]enumspb.WorkflowExecutionStatus{own: running}, map[string]int32{own: stuckTries}
-				require.NoError(t, d.begin(t.Context(), start))
+				f.there, f.tries = map[string]enumspb.WorkflowExecutionStatus{own: running}, map[string]int32{own: stuckAttempts}
+				require.NoError(t, d.startDelivery(t.Context(), start))
 				if relayed <= 1 {
 					require.Empty(t, f.terminated, "it may be about to go on")
 					continue

@@ -35,7 +35,7 @@ func TestALoneEventIsInTheNextStart(t *testing.T) {
 	d := setup(t, Config{Client: c, Width: 10})
 	open := f.shut()
 	d.Accepted(acceptedOf("loud", 1))
-	d.workers.Go(d.serve)
+	d.workers.Go(d.runStartLoop)
 	require.Eventually(t, func() bool { return len(f.started()) == 1 }, 20*time.Second, time.Millisecond)
 	loud, quiet := acceptedOf("loud", 500), acceptedOf("quiet", 1)
 	d.Accepted(loud)
@@ -84,7 +84,7 @@ func TestGatherTakesFewThatGoAlone(t *testing.T) {
 	for range 12 {
 		batch := tenantsOf(d.gathered())
 		require.Less(t, len(batch), 10)
-		require.LessOrEqual(t, len(slices.DeleteFunc(batch, func(tenant string) bool { return tenant == "quiet" })), ownWidth)
+		require.LessOrEqual(t, len(slices.DeleteFunc(batch, func(tenant string) bool { return tenant == "quiet" })), concurrentStarts)
 		require.Len(t, d.queue.Ready, 1)
 	}
 	require.Len(t, d.gathered(), 4)
@@ -96,16 +96,16 @@ func TestALoneEventIsBegunFirst(t *testing.T) {
 	f, c := newFrontend(t)
 	d := setup(t, Config{Client: c, Width: 50})
 	open := f.shut()
-	batch := accepted(ownWidth + 2).Deliveries
-	for i := range batch[:ownWidth+1] {
+	batch := accepted(concurrentStarts + 2).Deliveries
+	for i := range batch[:concurrentStarts+1] {
 		batch[i].NotBefore = time.Now().Add(time.Hour)
 	}
 	d.workers.Go(func() { d.start(batch) })
-	require.Eventually(t, func() bool { return len(f.started()) == ownWidth }, 20*time.Second, time.Millisecond)
-	begun := f.started()
+	require.Eventually(t, func() bool { return len(f.started()) == concurrentStarts }, 20*time.Second, time.Millisecond)
+	initialProgress := f.started()
 	open()
 	d.Stop()
-	require.True(t, slices.ContainsFunc(begun, isStartOf(batch[ownWidth+1].WorkflowID())))
+	require.True(t, slices.ContainsFunc(initialProgress, isStartOf(batch[concurrentStarts+1].WorkflowID())))
 }
 
 // What has waited for too long gives its place back, and takes nobody's in the batch.
@@ -124,7 +124,7 @@ func TestGatherLeavesTheLate(t *testing.T) {
 	require.Equal(t, 1, d.permits.Held("b"))
 
 	d.Accepted(acceptedOf("c", 2))
-	d.away.Store(true)
+	d.temporalDown.Store(true)
 	require.Empty(t, d.gathered(), "the outbox keeps them")
 	require.Zero(t, d.Waiting())
 	require.Zero(t, d.permits.Held("c"))
@@ -145,18 +145,18 @@ func TestDoorIsFair(t *testing.T) {
 			}()
 		}
 		synctest.Wait()
-		begun := time.Now()
+		initialProgress := time.Now()
 		for range 25 { // half of what the other has left
 			_, err := d.Reserve(t.Context(), "quiet", 1)
 			require.NoError(t, err)
 		}
-		require.Zero(t, time.Since(begun), "no time has passed")
+		require.Zero(t, time.Since(initialProgress), "no time has passed")
 		synctest.Wait()
 		require.Empty(t, refused)
 		for range cap(refused) {
 			require.Equal(t, webhook.CodeUnavailable, webhook.CodeOf(<-refused))
 		}
-		require.Equal(t, doorPatience, time.Since(begun))
+		require.Equal(t, reserveTimeout, time.Since(initialProgress))
 		require.Equal(t, 2, d.permits.Tenants())
 	})
 }
@@ -181,7 +181,7 @@ func TestApart(t *testing.T) {
 			for tenant, n := range test.starts {
 				all = append(all, acceptedOf(tenant, n).Deliveries...)
 			}
-			ofFew, ofMany := apart(all, 2)
+			ofFew, ofMany := splitByTenant(all, 2)
 			require.ElementsMatch(t, test.ofFew, tenantsOf(ofFew))
 			require.ElementsMatch(t, test.ofMany, tenantsOf(ofMany))
 		})
