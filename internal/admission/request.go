@@ -21,6 +21,11 @@ type Request struct {
 	Released bool
 }
 
+// RequestFor returns the request to send a delivery's next attempt to an endpoint.
+func (c *Controller) RequestFor(ep *webhook.Endpoint, delivery webhook.DeliveryID) Request {
+	return Request{Endpoint: ep.ID, Delivery: delivery, Limits: LimitsOf(ep), Host: c.HostOf(ep.URL)}
+}
+
 // Limits are what an endpoint allows. They hold from the Request that brings them.
 type Limits struct {
 	MaxInFlight int                    // requests at a time; defaults to webhook.DefaultMaxInFlight
