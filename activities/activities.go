@@ -45,7 +45,6 @@ type Sender interface {
 
 // Admission decides when a request may be sent: *admission.Controller.
 type Admission interface {
-	RequestFor(ep *webhook.Endpoint, delivery webhook.DeliveryID) admission.Request
 	Acquire(ctx context.Context, r admission.Request) admission.Decision
 	TryAcquire(r admission.Request) *admission.Permit
 	Forget(endpoint webhook.EndpointID, delivery webhook.DeliveryID)

@@ -23,7 +23,7 @@ const (
 // the attempts that may run; beyond that they are deferred. With a permit, the caller must call
 // giveBack, which ends the permit if it is not ended.
 func (a *Activities) admit(ctx context.Context, in AttemptInput, target *webhook.Target) (decision admission.Decision, giveBack func()) {
-	request := a.admission.RequestFor(&target.Endpoint, in.DeliveryID)
+	request := admission.RequestFor(&target.Endpoint, in.DeliveryID)
 	request.Released, request.Retries, request.Probe = in.State == webhook.StateHeld, in.RunAttempts, in.Probe
 	decision = a.admission.Acquire(ctx, request)
 	if decision.Permit == nil {

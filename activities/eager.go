@@ -65,7 +65,7 @@ func (a *Activities) SendEagerly(in AttemptInput, start EagerStart) bool {
 
 // beginEager begins the attempt if admission permits it and there is a fresh token.
 func (a *Activities) beginEager(in AttemptInput, target *webhook.Target) (*attemptRun, eagerRequest) {
-	permit := a.admission.TryAcquire(a.admission.RequestFor(&target.Endpoint, in.DeliveryID))
+	permit := a.admission.TryAcquire(admission.RequestFor(&target.Endpoint, in.DeliveryID))
 	if permit == nil {
 		return nil, eagerRequest{}
 	}
