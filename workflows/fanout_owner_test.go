@@ -178,9 +178,9 @@ func (keptToken) Take(webhook.DeliveryID) (content webhook.Content, ok bool) {
 func TestHandedOverDoesNotUseAToken(t *testing.T) {
 	t.Parallel()
 	first, h := underWay(t, receivertest.Step{}, nil)
+	first.b.change = func(_ *life, c *activities.Config) { c.Fresh = keptToken{} }
 	second := first.b.beginIn(t, "another process", first.start, 300*time.Millisecond)
 	second.now = first.now
-	second.activities.Fresh = keptToken{}
 	second.goesOn(h).run(releasing(first.b))
 	second.ends(webhook.StateDelivered, "")
 	require.Equal(t, 1, first.b.receiver.Count())

@@ -33,9 +33,10 @@ type bundle struct {
 	store    *postgres.DB
 	record   *fallible // the store as the activities see it
 	receiver *receivertest.Receiver
-	sender   sender
+	sender   *egress.Client
 	endpoint webhook.Endpoint
-	guarded  *admission.Config // nil: there is no gate
+	guarded  *admission.Config               // nil: the defaults
+	change   func(*life, *activities.Config) // of the next life; may be nil
 }
 
 // setup makes a bundle with one endpoint, which has the named policy.
@@ -58,7 +59,7 @@ func setupPolicy(t *testing.T, policy retry.Policy) *bundle {
 	client := egress.New(egress.Config{Guard: guard})
 	t.Cleanup(client.Close)
 
-	b := &bundle{store: store, record: &fallible{DB: store, Deliveries: store.Deliveries}, receiver: receivertest.New(t), sender: sender{client}}
+	b := &bundle{store: store, record: &fallible{DB: store, Deliveries: store.Deliveries}, receiver: receivertest.New(t), sender: client}
 	_, _, err = store.Tenants.PutTenant(t.Context(), webhook.Actor{Name: "test"}, webhook.Tenant{ID: tenant})
 	require.NoError(t, err)
 	b.endpoint = b.newEndpoint(t, policy)
@@ -188,20 +189,7 @@ func (f *fallible) RecordStep(ctx context.Context, s webhook.Step) (webhook.Deli
 	return standing, err
 }
 
-// sender and sealer are internal/app's.
-type sender struct{ client *egress.Client }
-
-func (s sender) Send(ctx context.Context, r activities.Request) activities.Response {
-	response := s.client.Send(ctx, egress.Request{
-		EndpointID: r.Target.ID.String(), Version: r.Target.Version, URL: r.Target.URL, Header: r.Header, Body: r.Body, Timeout: r.Timeout,
-		MaxIdle: r.Target.MaxInFlight,
-	})
-	return activities.Response{
-		Answer: response.Answer, Latency: response.Latency, Header: response.Header, Body: response.Body, Truncated: response.Truncated,
-		Err: response.Err, OwnFault: response.OwnFault,
-	}
-}
-
+// sealer is internal/app's.
 type sealer struct{ vault *vault.Vault }
 
 func (s sealer) Seal(ctx context.Context, plaintext, additional string) (postgres.Sealed, error) {

@@ -140,7 +140,7 @@ func TestHeldIsGivenUp(t *testing.T) {
 func TestHeldIsGivenUpByAClockThatIsBehind(t *testing.T) {
 	t.Parallel()
 	l := paused(t)
-	l.activities.Now = func() time.Time { return l.env.Load().Now().Add(-10 * time.Second) }
+	l.behind = 10 * time.Second
 	l.run()
 	l.rests(webhook.ReasonHeldExpired)
 	require.InDelta(t, 12, len(l.timers), 3)

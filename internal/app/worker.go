@@ -20,8 +20,8 @@ const (
 func (a *App) makeActivities() {
 	a.startSender()
 	a.activities = activities.New(activities.Config{
-		Store: a.store.Deliveries, Targets: a.store.Endpoints.Cache(), Fresh: a.starter.Fresh(), Sender: sender{a.sender, a.options.Exempt},
-		Gate: attemptAdmission{a.admission, a.starter, a.store.Now}, Starter: a.starter, Faults: a.starter, Replays: a.store.Replays,
+		Store: a.store.Deliveries, Targets: a.store.Endpoints.Cache(), Fresh: a.starter.Fresh(), Sender: a.sender,
+		Admission: a.admission, Held: a.starter.Held, Starter: a.starter, Faults: a.starter, Replays: a.store.Replays,
 		Observer: observer{a.metrics, a.monitor}, Ended: a.monitor.Ended, Logger: a.log, Owner: a.options.Owner,
 		KeepDeadLetters: a.options.Config.DeadLetterRetention, Now: a.store.Now,
 	})

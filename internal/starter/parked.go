@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/everpost/everpost/internal/admission"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -41,7 +42,7 @@ func newParked() *parkedStarts {
 
 // park parks a delivery if that is worthwhile. One whose endpoint has parked deliveries is parked,
 // too, so that it does not overtake them.
-func (d *Starter) park(start webhook.Start, forecast Forecast, now time.Time) bool {
+func (d *Starter) park(start webhook.Start, forecast admission.Forecast, now time.Time) bool {
 	worthwhile := forecast.Rate >= minParkRate && now.Sub(start.ReceivedAt) < maxParked
 	if !worthwhile || forecast.Wait <= parkAbove && !d.parked.has(start.EndpointID) {
 		return false

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/everpost/everpost/internal/admission"
 	"github.com/everpost/everpost/internal/webhook"
 	"github.com/everpost/everpost/workflows"
 )
@@ -111,8 +112,8 @@ type opening struct {
 	at map[webhook.EndpointID]time.Time
 }
 
-func (o opening) Forecast(id webhook.EndpointID) Forecast {
-	return Forecast{max(time.Until(o.at[id]), 0), minParkRate, false}
+func (o opening) Forecast(id webhook.EndpointID) admission.Forecast {
+	return admission.Forecast{Wait: max(time.Until(o.at[id]), 0), Rate: minParkRate}
 }
 
 // begunBy are the deliveries of all starts, in the order of those.

@@ -3,6 +3,7 @@ package starter
 import (
 	"time"
 
+	"github.com/everpost/everpost/internal/admission"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -10,21 +11,14 @@ import (
 // are retried, or take long, in any case, and a workflow for each would cost ten times as much.
 const unhealthyWait = time.Second
 
-// AdmissionForecast is what the starter needs to know of the admission to endpoints.
+// AdmissionForecast is what the starter uses of an admission.Controller.
 type AdmissionForecast interface {
 	// Slow reports whether an attempt is likely to take long or to be deferred.
 	Slow(id webhook.EndpointID) bool
 	// Forecast predicts the admission of a new delivery.
-	Forecast(id webhook.EndpointID) Forecast
+	Forecast(id webhook.EndpointID) admission.Forecast
 	// Releasable is how many held deliveries are to be released now.
 	Releasable(id webhook.EndpointID) int
-}
-
-// Forecast is what a new delivery of an endpoint has to expect.
-type Forecast struct {
-	Wait      time.Duration // until it would be admitted
-	Rate      float64       // how many per second are admitted after that
-	Unhealthy bool          // the endpoint fails or is slow
 }
 
 // setAside reports that a delivery is not to be started now, and keeps it elsewhere. One to an

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/everpost/everpost/internal/admission"
 	"github.com/everpost/everpost/internal/webhook"
 	"github.com/everpost/everpost/workflows"
 )
@@ -23,8 +24,8 @@ type admissionStub struct {
 func (a admissionStub) Slow(id webhook.EndpointID) bool      { return a.slow[id] }
 func (a admissionStub) Releasable(id webhook.EndpointID) int { return a.releasable(id) }
 
-func (a admissionStub) Forecast(id webhook.EndpointID) Forecast {
-	return Forecast{a.wait[id], minParkRate - a.slower, a.unhealthy[id]}
+func (a admissionStub) Forecast(id webhook.EndpointID) admission.Forecast {
+	return admission.Forecast{Wait: a.wait[id], Rate: minParkRate - a.slower, Unhealthy: a.unhealthy[id]}
 }
 
 func upTo(n int) func(webhook.EndpointID) int { return func(webhook.EndpointID) int { return n } }
