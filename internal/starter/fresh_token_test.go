@@ -18,8 +18,8 @@ func newDeliveryID() webhook.DeliveryID {
 	return webhook.DeliveryIDOf(webhook.NewEventID(), webhook.NewEndpointID())
 }
 
-// R2: a token is given once, however many ask at the same time.
-func TestFreshIsTakenOnce(t *testing.T) {
+// R2: a token is given once, however many take it at the same time.
+func TestFreshTokenIsTakenOnce(t *testing.T) {
 	t.Parallel()
 	f := newFresh(time.Now)
 	id, sum := newDeliveryID(), sha256.Sum256([]byte("{}"))
@@ -42,9 +42,8 @@ func TestFreshIsTakenOnce(t *testing.T) {
 	require.Zero(t, f.bytes)
 }
 
-// R2: a token is valid for 5 s from when its delivery was stored, and not from when
-// it was handed over.
-func TestFreshExpires(t *testing.T) {
+// R2: a token is valid for 5 s from when its delivery was stored, not from when it was put.
+func TestFreshTokenExpires(t *testing.T) {
 	t.Parallel()
 	start := time.Now()
 	now := start
@@ -71,8 +70,8 @@ func TestFreshExpires(t *testing.T) {
 	require.Zero(t, f.bytes)
 }
 
-// The payloads that wait are bounded, and what nobody takes is dropped.
-func TestFreshIsBounded(t *testing.T) {
+// The payloads in memory are bounded, and those of expired tokens are dropped.
+func TestFreshTokensAreBounded(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	f := newFresh(func() time.Time { return now })

@@ -13,8 +13,8 @@ import (
 	"github.com/everpost/everpost/workflows"
 )
 
-// Whose turn is not near waits for it here, with its place in the queue, and for half a second at most.
-func TestEarly(t *testing.T) {
+// A delivery with a longer wait for admission is parked and keeps its permit, for half a second at most.
+func TestParked(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		a := accepted(3)
@@ -59,8 +59,8 @@ func TestEarly(t *testing.T) {
 	})
 }
 
-// Nobody overtakes who waits for the same endpoint, and nobody waits for another's turn.
-func TestEarlyKeepTheirOrder(t *testing.T) {
+// A delivery does not overtake parked ones of its endpoint, and does not wait for those of another.
+func TestParkedKeepTheirOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		a, other := accepted(4), accepted(1)
@@ -84,20 +84,20 @@ func TestEarlyKeepTheirOrder(t *testing.T) {
 	})
 }
 
-// A batch of which nothing is started says nothing about the CPU, and nobody is loud.
-func TestEarlyAreNoStart(t *testing.T) {
+// A tenant whose deliveries are all parked does not dominate a start.
+func TestParkedAreNoStart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		loud, quiet := acceptedOf("loud", 60), acceptedOf("quiet", 1)
+		dominant, quiet := acceptedOf("dominant", 60), acceptedOf("quiet", 1)
 		g := admissionStub{wait: map[webhook.EndpointID]time.Duration{}}
-		for _, s := range loud.Deliveries {
+		for _, s := range dominant.Deliveries {
 			g.wait[s.EndpointID] = unhealthyWait
 		}
 		d := New(Config{Admission: g})
 		s := startLoop{Starter: d}
 		d.Accepted(quiet)
 		require.Empty(t, s.dominantTenant(s.nextBatch()))
-		d.Accepted(loud, quiet)
+		d.Accepted(dominant, quiet)
 		batch := s.nextBatch()
 		require.Equal(t, []string{"quiet"}, tenantsOf(batch))
 		require.Empty(t, s.dominantTenant(batch))
@@ -105,7 +105,7 @@ func TestEarlyAreNoStart(t *testing.T) {
 	})
 }
 
-// opening is a gate at which the turn of an endpoint comes at a time.
+// opening is an admission that admits deliveries of an endpoint from a time on.
 type opening struct {
 	admissionStub
 
@@ -116,7 +116,7 @@ func (o opening) Forecast(id webhook.EndpointID) admission.Forecast {
 	return admission.Forecast{Wait: max(time.Until(o.at[id]), 0), Rate: minParkRate}
 }
 
-// begunBy are the deliveries of all starts, in the order of those.
+// begunBy are the deliveries of all starts, in their order.
 func begunBy(t *testing.T, f *frontend) (refs []webhook.Ref) {
 	t.Helper()
 	shared, own := groups(t, f)
@@ -143,8 +143,8 @@ func pass(d time.Duration) {
 	synctest.Wait()
 }
 
-// Several slots take from those who wait for their turns what the other ones leave: each is started once.
-func TestSeveralSlotsStartTheEarlyOnce(t *testing.T) {
+// With several start loops, each parked delivery is started once.
+func TestSeveralStartLoopsStartParkedOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		tenants := []string{"a", "b", "c"}
@@ -160,7 +160,7 @@ func TestSeveralSlotsStartTheEarlyOnce(t *testing.T) {
 		var want []webhook.Ref
 		waited := false
 		for range 40 {
-			open := f.shut() // the slots are in step when it ends
+			open := f.shut() // the start loops are in step when it ends
 			a := accepted(len(reconcileRound))
 			for i := range a.Deliveries {
 				a.Deliveries[i].EndpointID, a.Deliveries[i].TenantID = reconcileRound[i].EndpointID, tenants[i%len(tenants)]
@@ -180,9 +180,9 @@ func TestSeveralSlotsStartTheEarlyOnce(t *testing.T) {
 	})
 }
 
-// While other slots are at work, who waits for the same endpoint is started in the order of coming, with who comes when its
-// turn is near, and when no slot is free.
-func TestEarlyKeepTheirOrderBesideOtherSlots(t *testing.T) {
+// With several start loops, parked deliveries of an endpoint are started in the order of their coming, together with those that
+// arrive when their wait has become short or no start loop is free.
+func TestParkedKeepTheirOrderWithSeveralStartLoops(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const every = 10 * time.Millisecond
@@ -197,7 +197,7 @@ func TestEarlyKeepTheirOrderBesideOtherSlots(t *testing.T) {
 		t.Cleanup(open)
 		for i := range a.Deliveries {
 			pass(every)
-			if i < d.startLoops-1 || i == len(a.Deliveries)-1 { // another slot has something to do
+			if i < d.startLoops-1 || i == len(a.Deliveries)-1 { // another start loop has something to do
 				d.Accepted(accepted(1))
 				synctest.Wait()
 			}
@@ -217,15 +217,15 @@ func TestEarlyKeepTheirOrderBesideOtherSlots(t *testing.T) {
 	})
 }
 
-// concurrentStart is a slot that makes a large start of the tenant loud, until that is opened; others' are answered at once. What
-// waits was accepted before.
+// concurrentStart is a start loop that makes a large start of the tenant dominant, until that is opened. The starts of other tenants
+// are answered at once. What waits was accepted before.
 func concurrentStart(t *testing.T, g AdmissionForecast, waits webhook.Accepted) (s *startLoop, f *frontend, open func()) {
 	t.Helper()
 	f, client := newFrontend(t)
 	s = &startLoop{Starter: setup(t, Config{Client: client, Admission: g})}
 	s.latest = tenantStart{"quiet", time.Now()}
 	open = f.shut()
-	s.Accepted(waits, acceptedOf("loud", s.width))
+	s.Accepted(waits, acceptedOf("dominant", s.width))
 	s.workers.Go(s.run)
 	s.workers.Go(s.returnParked)
 	synctest.Wait()
@@ -235,8 +235,8 @@ func concurrentStart(t *testing.T, g AdmissionForecast, waits webhook.Accepted) 
 	return s, f, open
 }
 
-// Who waits for its turn is started when it comes, although another tenant's large start is under way.
-func TestEarlyStartBesideALargeStart(t *testing.T) {
+// A parked delivery is started when its wait has become short, although another tenant's large start is under way.
+func TestParkedStartConcurrentlyWithLargeStart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		quiet := acceptedOf("quiet", 3)
@@ -258,12 +258,11 @@ func TestEarlyStartBesideALargeStart(t *testing.T) {
 	})
 }
 
-// Those of a loud tenant who wait for their turns wait for its large start, too, and keep nobody else from starting, or at
-// the door.
-func TestEarlyOfALoudTenantDelayNobody(t *testing.T) {
+// Parked deliveries of a dominant tenant wait for its large start. They do not delay other tenants' starts or reservations.
+func TestParkedOfDominantTenantDelayNoOther(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		early := acceptedOf("loud", 700)
+		early := acceptedOf("dominant", 700)
 		for i := range early.Deliveries {
 			early.Deliveries[i].EndpointID = early.Deliveries[0].EndpointID
 		}

@@ -18,7 +18,7 @@ const (
 	terminated = enumspb.WORKFLOW_EXECUTION_STATUS_TERMINATED
 )
 
-// R10 over all ways in which a workflow may be gone, and all that it leaves.
+// R10, over all ways in which a workflow may be gone.
 func TestRevive(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -77,8 +77,8 @@ func waitingDelivery() webhook.Delivery {
 	}
 }
 
-// A shared workflow that is alive carries a delivery only if it says so, or cannot be asked.
-func TestReviveWhoIsNotInItsSharedWorkflow(t *testing.T) {
+// A shared workflow that runs has a delivery only if it lists it, or cannot be queried.
+func TestReviveDeliveryMissingInSharedWorkflow(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		members func(webhook.Delivery) []workflows.Status
@@ -87,7 +87,7 @@ func TestReviveWhoIsNotInItsSharedWorkflow(t *testing.T) {
 	}{
 		"it is there":          {func(d webhook.Delivery) []workflows.Status { return []workflows.Status{{}, {Ref: d.Ref}} }, false, false},
 		"others are there":     {func(webhook.Delivery) []workflows.Status { return []workflows.Status{{}} }, false, true},
-		"nobody is there":      {func(webhook.Delivery) []workflows.Status { return []workflows.Status{} }, false, true},
+		"Temporal is down":     {func(webhook.Delivery) []workflows.Status { return []workflows.Status{} }, false, true},
 		"its own carries it":   {func(webhook.Delivery) []workflows.Status { return []workflows.Status{} }, true, false},
 		"no worker can answer": {func(webhook.Delivery) []workflows.Status { return nil }, false, false},
 	} {
@@ -116,8 +116,7 @@ func TestReviveWhoIsNotInItsSharedWorkflow(t *testing.T) {
 	}
 }
 
-// A dead letter that nobody keeps gets a workflow; one that is kept for longer than the
-// setting says now is told.
+// A dead letter without a workflow gets one; that of a dead letter past its retention is signalled.
 func TestReviveDeadLetter(t *testing.T) {
 	t.Parallel()
 	f, c := newFrontend(t)
@@ -137,9 +136,9 @@ func TestReviveDeadLetter(t *testing.T) {
 	require.Equal(t, webhook.ReasonRetention, inputOf[workflows.Asked](t, f.told[0].GetInput()).Reason)
 }
 
-// R7: a command reaches whoever carries the delivery, also when the record names a
-// workflow that has handed it over, and a dead letter that nobody keeps.
-func TestSignalFindsWhoCarriesIt(t *testing.T) {
+// R7: a command reaches the workflow that has the delivery, also when the store names a shared workflow that has handed it over,
+// and a dead letter without a workflow.
+func TestSignalReachesTheWorkflow(t *testing.T) {
 	t.Parallel()
 	f, c := newFrontend(t)
 	d := New(Config{Client: c, Logger: slog.New(slog.DiscardHandler)})
@@ -160,8 +159,7 @@ func TestSignalFindsWhoCarriesIt(t *testing.T) {
 	require.Len(t, f.started(), 1)
 }
 
-// What was started long ago and left nothing in the record is looked for: somebody may
-// have terminated it.
+// A delivery that was started long ago and has no first write is looked for: its workflow may have been terminated.
 func TestRelayRevives(t *testing.T) {
 	t.Parallel()
 	f, c := newFrontend(t)
@@ -178,7 +176,7 @@ func TestRelayRevives(t *testing.T) {
 	require.True(t, inputOf[workflows.DeliveryInput](t, f.starts[1].GetInput()).Terminated)
 }
 
-// A search attribute holds as many ids as Temporal takes by default.
+// A search attribute holds as many ids as Temporal accepts by default.
 func TestFanoutAttributesFit(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, 50, 60, 61, 200} {

@@ -28,17 +28,17 @@ func tenantsOf(starts []webhook.Start) (tenants []string) {
 	return tenants
 }
 
-// However much a tenant has posted, another's event is the very next start.
-func TestALoneEventIsInTheNextStart(t *testing.T) {
+// However much one tenant has posted, another's event is in the very next start.
+func TestSingleEventIsInTheNextStart(t *testing.T) {
 	t.Parallel()
 	f, c := newFrontend(t)
 	d := setup(t, Config{Client: c, Width: 10})
 	open := f.shut()
-	d.Accepted(acceptedOf("loud", 1))
+	d.Accepted(acceptedOf("dominant", 1))
 	d.workers.Go(d.runStartLoop)
 	require.Eventually(t, func() bool { return len(f.started()) == 1 }, 20*time.Second, time.Millisecond)
-	loud, quiet := acceptedOf("loud", 500), acceptedOf("quiet", 1)
-	d.Accepted(loud)
+	dominant, quiet := acceptedOf("dominant", 500), acceptedOf("quiet", 1)
+	d.Accepted(dominant)
 	d.Accepted(quiet)
 	open()
 	require.Eventually(t, func() bool { return len(f.started()) == 53 }, 20*time.Second, time.Millisecond)
@@ -46,13 +46,13 @@ func TestALoneEventIsInTheNextStart(t *testing.T) {
 	require.Equal(t, quiet.Deliveries[0].WorkflowID(), f.starts[1].GetWorkflowId())
 	next := inputOf[workflows.FanoutInput](t, f.starts[2].GetInput()).Deliveries
 	require.Len(t, next, 9, "it was taken with these")
-	require.Equal(t, loud.Deliveries[0].Ref, next[0].Ref)
-	require.Equal(t, loud.Deliveries[1].Ref, next[1].Ref)
+	require.Equal(t, dominant.Deliveries[0].Ref, next[0].Ref)
+	require.Equal(t, dominant.Deliveries[1].Ref, next[1].Ref)
 	require.Zero(t, d.permits.Tenants())
 }
 
-// A batch takes one of each tenant in turn.
-func TestGatherTakesTurns(t *testing.T) {
+// A batch takes one delivery of each tenant in turn.
+func TestBatchTakesTenantsInTurn(t *testing.T) {
 	t.Parallel()
 	d := setup(t, Config{Width: 8})
 	for tenant, n := range map[string]int{"a": 20, "b": 3, "c": 1} {
@@ -64,15 +64,15 @@ func TestGatherTakesTurns(t *testing.T) {
 	require.ElementsMatch(t, []string{"a", "b"}, first[3:5])
 	require.ElementsMatch(t, []string{"a", "b"}, first[5:7])
 	require.Equal(t, "a", first[7])
-	require.Len(t, d.queue.Ready, 1, "another slot is told of what is left")
+	require.Len(t, d.queue.Ready, 1, "another start loop takes what is left")
 	require.Equal(t, slices.Repeat([]string{"a"}, 8), tenantsOf(d.gathered()))
 	require.Len(t, d.gathered(), 8)
 	require.Empty(t, d.gathered())
 }
 
-// Of those that need a workflow of their own no more are taken than are started at a
-// time: else one start would take as long as fifty.
-func TestGatherTakesFewThatGoAlone(t *testing.T) {
+// A batch takes no more deliveries that need their own workflow than are started at a time: else one start would take as long
+// as fifty.
+func TestBatchTakesFewOwnWorkflows(t *testing.T) {
 	t.Parallel()
 	d := setup(t, Config{Width: 50})
 	later := acceptedOf("later", 100)
@@ -90,8 +90,8 @@ func TestGatherTakesFewThatGoAlone(t *testing.T) {
 	require.Len(t, d.gathered(), 4)
 }
 
-// Whoever is alone in a batch is begun before those that wait for a time.
-func TestALoneEventIsBegunFirst(t *testing.T) {
+// A single delivery is started before scheduled ones of the same batch.
+func TestUnscheduledStartFirst(t *testing.T) {
 	t.Parallel()
 	f, c := newFrontend(t)
 	d := setup(t, Config{Client: c, Width: 50})
@@ -108,8 +108,8 @@ func TestALoneEventIsBegunFirst(t *testing.T) {
 	require.True(t, slices.ContainsFunc(initialProgress, isStartOf(batch[concurrentStarts+1].WorkflowID())))
 }
 
-// What has waited for too long gives its place back, and takes nobody's in the batch.
-func TestGatherLeavesTheLate(t *testing.T) {
+// A delivery that has waited too long releases its permit and is in no batch.
+func TestBatchLeavesLateToRelay(t *testing.T) {
 	t.Parallel()
 	d := setup(t, Config{Width: 2, QueueLength: 100})
 	late := acceptedOf("a", 20)
@@ -130,17 +130,17 @@ func TestGatherLeavesTheLate(t *testing.T) {
 	require.Zero(t, d.permits.Held("c"))
 }
 
-// At the door nobody waits behind those whose tenant has too much in the queue, and
-// what becomes free goes to whoever has least.
-func TestDoorIsFair(t *testing.T) {
+// Reserve does not wait because of another tenant that has too much in the queue, and permits go to the tenant that holds the
+// fewest.
+func TestReserveIsFair(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := setup(t, Config{QueueLength: 100})
-		d.Accepted(acceptedOf("loud", 1000))
+		d.Accepted(acceptedOf("dominant", 1000))
 		refused := make(chan error, 500)
 		for range cap(refused) {
 			go func() {
-				_, err := d.Reserve(t.Context(), "loud", 1)
+				_, err := d.Reserve(t.Context(), "dominant", 1)
 				refused <- err
 			}()
 		}
@@ -161,8 +161,8 @@ func TestDoorIsFair(t *testing.T) {
 	})
 }
 
-// Who has few goes before who has many, but nobody is kept apart without need.
-func TestApart(t *testing.T) {
+// Tenants with few deliveries are split from those with many, but a single tenant is not split.
+func TestSplitByTenant(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		starts        map[string]int

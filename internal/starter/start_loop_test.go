@@ -11,31 +11,31 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// gathered is what a slot takes next.
+// gathered is what a start loop takes next.
 func (d *Starter) gathered() []webhook.Start {
 	s := startLoop{Starter: d}
 	return s.nextBatch()
 }
 
-// While a large start of one tenant is under way, others' few are started beside it, and
-// then it is its turn again.
-func TestOthersStartBesideALargeStart(t *testing.T) {
+// While a large start of one tenant is under way, a few deliveries of other tenants are started concurrently; what that tenant has
+// queued waits.
+func TestConcurrentStarts(t *testing.T) {
 	t.Parallel()
 	f, c := newFrontend(t)
 	d := setup(t, Config{Client: c})
 	s := startLoop{Starter: d}
 	initialProgress := func(n int) func() bool { return func() bool { return len(f.started()) == n } }
 	open := f.shut()
-	d.Accepted(acceptedOf("loud", d.width))
+	d.Accepted(acceptedOf("dominant", d.width))
 	batch := d.gathered()
 	require.Len(t, batch, d.width)
 	returned := make(chan struct{})
 	d.workers.Go(func() {
 		defer close(returned)
-		s.startConcurrently("loud", batch)
+		s.startConcurrently("dominant", batch)
 	})
 	require.Eventually(t, initialProgress(1), 20*time.Second, time.Millisecond)
-	d.Accepted(acceptedOf("loud", 2))
+	d.Accepted(acceptedOf("dominant", 2))
 	quiet := acceptedOf("quiet", 1)
 	d.Accepted(quiet)
 	require.Eventually(t, initialProgress(2), 20*time.Second, time.Millisecond)
@@ -43,12 +43,12 @@ func TestOthersStartBesideALargeStart(t *testing.T) {
 	open()
 	<-returned
 	require.Len(t, d.queue.Ready, 1, "what was left there")
-	require.Equal(t, []string{"loud", "loud"}, tenantsOf(d.gathered()))
+	require.Equal(t, []string{"dominant", "dominant"}, tenantsOf(d.gathered()))
 	d.Stop()
-	require.Equal(t, 2, d.permits.Held("loud"), "places are given back")
+	require.Equal(t, 2, d.permits.Held("dominant"), "permits are released")
 }
 
-func TestCrowdedBy(t *testing.T) {
+func TestDominantTenant(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := startLoop{Starter: New(Config{})}
@@ -71,7 +71,7 @@ func TestCrowdedBy(t *testing.T) {
 			{batch("a", 100), "a", recentStart / 2},
 			{batch("a", 100), "", 0}, // the other has not been heard of for a while
 			{batch("b", 1, "a", 99), "a", 0},
-			{batch("a", 50, "b", 50), "", 0}, // nobody has most
+			{batch("a", 50, "b", 50), "", 0}, // no tenant has most
 			{batch("a", 49, "b", 51), "b", 0},
 			{batch("c", 1, "d", 1, "a", 51), "a", 2 * recentStart},
 			{batch("b", 1, "a", 24), "a", 0},
@@ -93,28 +93,28 @@ func TestCrowdedBy(t *testing.T) {
 	})
 }
 
-// What comes while a start is under way, and for as long again but not for long, shares the next one. A full start, or
-// the end, is not waited for.
-func TestWhatComesAroundAStartShares(t *testing.T) {
+// Deliveries that arrive during a start, and for as long again but not for longer than maxLinger, share the next one. A full start
+// is made at once.
+func TestLinger(t *testing.T) {
 	t.Parallel()
 	const later = 4 * time.Millisecond
 	for name, test := range map[string]struct {
-		slots     int
+		loops     int
 		took      time.Duration
 		meanwhile func(d *Starter) // later than the first start
-		rests     time.Duration
+		lingers   time.Duration
 	}{
-		"as long as it took":        {took: 10 * time.Millisecond, rests: 10 * time.Millisecond},
-		"not for long":              {took: 2 * maxLinger, rests: maxLinger},
-		"one more":                  {took: 10 * time.Millisecond, rests: 10 * time.Millisecond, meanwhile: func(d *Starter) { d.Accepted(accepted(1)) }},
-		"it becomes full":           {took: 10 * time.Millisecond, rests: later, meanwhile: func(d *Starter) { d.Accepted(accepted(19)) }},
-		"several slots do not rest": {slots: 2, took: 10 * time.Millisecond},
+		"as long as it took":  {took: 10 * time.Millisecond, lingers: 10 * time.Millisecond},
+		"not for long":        {took: 2 * maxLinger, lingers: maxLinger},
+		"one more":            {took: 10 * time.Millisecond, lingers: 10 * time.Millisecond, meanwhile: func(d *Starter) { d.Accepted(accepted(1)) }},
+		"it becomes full":     {took: 10 * time.Millisecond, lingers: later, meanwhile: func(d *Starter) { d.Accepted(accepted(19)) }},
+		"several start loops": {loops: 2, took: 10 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				f, client := newFrontend(t)
-				d := setup(t, Config{Client: client, Width: 20, StartLoops: test.slots})
+				d := setup(t, Config{Client: client, Width: 20, StartLoops: test.loops})
 				d.workers.Go(d.runStartLoop)
 				defer d.Stop()
 				open := f.shut()
@@ -130,7 +130,7 @@ func TestWhatComesAroundAStartShares(t *testing.T) {
 				for countBegun(t, f) < 2 {
 					pass(time.Millisecond / 2)
 				}
-				require.InDelta(t, test.rests, time.Since(done), float64(time.Millisecond))
+				require.InDelta(t, test.lingers, time.Since(done), float64(time.Millisecond))
 				require.Len(t, f.started(), 2)
 				require.Zero(t, d.queue.Len())
 			})
@@ -138,8 +138,8 @@ func TestWhatComesAroundAStartShares(t *testing.T) {
 	}
 }
 
-// Stop does not wait for the rest, and what came meanwhile stays in the outbox.
-func TestStopEndsTheRest(t *testing.T) {
+// Stop does not wait for the end of the pause, and what has arrived meanwhile stays in the outbox.
+func TestStopEndsLinger(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f, client := newFrontend(t)

@@ -11,9 +11,8 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// A first request is sent eagerly unless others for its endpoint wait for their workflows, or
-// its time has not come.
-func TestSentEagerly(t *testing.T) {
+// A first request is sent eagerly unless earlier deliveries of its endpoint wait for their workflows, or it is scheduled.
+func TestSendEagerly(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		a := accepted(4)
@@ -51,7 +50,7 @@ func TestSentEagerly(t *testing.T) {
 		require.Len(t, asked, 1, "they are being started")
 		require.Empty(t, d.gathered())
 
-		// What waits for its turn is still before what comes.
+		// A parked delivery is still before a later one.
 		g.wait[first.EndpointID] = unhealthyWait
 		sends = false
 		accept(first)
@@ -77,7 +76,7 @@ func TestSentEagerly(t *testing.T) {
 	})
 }
 
-// Starts that do not keep up are waited for: what comes meanwhile goes through the queue, which is bounded.
+// While starts do not keep up, nothing is sent eagerly: deliveries go through the queue, which is bounded.
 func TestNotEagerWhileStartsDoNotKeepUp(t *testing.T) {
 	t.Parallel()
 	for name, busy := range map[string]func(d *Starter){
@@ -88,7 +87,7 @@ func TestNotEagerWhileStartsDoNotKeepUp(t *testing.T) {
 				d.gatherings.join(&accepted(1).Deliveries[0], time.Now())
 			}
 		},
-		"Temporal is away": func(d *Starter) { d.temporalDown.Store(true) },
+		"Temporal is down": func(d *Starter) { d.temporalDown.Store(true) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -108,8 +107,8 @@ func TestNotEagerWhileStartsDoNotKeepUp(t *testing.T) {
 	}
 }
 
-// What finds no place in the queue keeps nobody behind it, and no more does what is left to the relay.
-func TestNobodyIsBehindWhatIsNotThere(t *testing.T) {
+// A delivery that does not fit into the queue, or is left to the relay, does not count as queued.
+func TestEndpointCountsFollowTheQueue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := New(Config{QueueLength: 1})

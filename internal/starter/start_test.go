@@ -33,9 +33,8 @@ import (
 	"github.com/everpost/everpost/workflows"
 )
 
-// frontend is as much of a Temporal as one that is asked to start things: it keeps
-// what it was asked, and can be told to keep a start waiting. It is reached without a
-// network, also in a bubble with a clock of its own. The real one is in standalone/e2e.
+// frontend is the part of a Temporal server that the starter calls. It remembers the calls, and can make starts wait or fail. It is
+// reached without a network, also in a synctest bubble. The real server is tested in standalone/e2e.
 type frontend struct {
 	workflowservice.UnimplementedWorkflowServiceServer
 
@@ -262,8 +261,8 @@ func inputOf[T any](t *testing.T, payloads *commonpb.Payloads) T {
 	return input
 }
 
-// One that is alone gets a workflow of its own.
-func TestOneAloneHasItsOwnWorkflow(t *testing.T) {
+// A single delivery gets a workflow of its own.
+func TestSingleDeliveryHasItsOwnWorkflow(t *testing.T) {
 	t.Parallel()
 	f, c := newFrontend(t)
 	d := setup(t, Config{Client: c})
@@ -280,9 +279,8 @@ func TestOneAloneHasItsOwnWorkflow(t *testing.T) {
 	require.WithinDuration(t, start.GiveUpAt, input.GiveUpAt, 0)
 }
 
-// What gathers while a start is under way shares the next ones, as many as fit, and in
-// no more workflows than it takes.
-func TestWhatWaitsShares(t *testing.T) {
+// Deliveries that arrive during a start share the next ones, in as few workflows as possible.
+func TestQueuedDeliveriesShareWorkflows(t *testing.T) {
 	t.Parallel()
 	f, c := newFrontend(t)
 	d := setup(t, Config{Client: c, Width: 10})
@@ -315,8 +313,8 @@ func TestWhatWaitsShares(t *testing.T) {
 	require.Zero(t, d.permits.Tenants())
 }
 
-// What waits for a time or is a later run does not share. What was taken up before does.
-func TestWhoNeverShares(t *testing.T) {
+// A scheduled delivery and a later run do not share a workflow. A relayed delivery does.
+func TestScheduledAndLaterRunsHaveOwnWorkflows(t *testing.T) {
 	t.Parallel()
 	f, c := newFrontend(t)
 	d := setup(t, Config{Client: c})
@@ -343,8 +341,8 @@ func TestWhoNeverShares(t *testing.T) {
 	require.Equal(t, enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE, f.signals[0].GetWorkflowIdReusePolicy())
 }
 
-// Whether a delivery's time has come is told by the database's clock, not by the process's.
-func TestTheDatabasesClockSaysWhoWaits(t *testing.T) {
+// Whether a delivery's time has come is decided by the database's clock, not by the process's.
+func TestScheduledByDatabaseClock(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		off, ahead time.Duration // the database's clock; deliver_at, by it
@@ -388,7 +386,7 @@ func TestTheDatabasesClockSaysWhoWaits(t *testing.T) {
 	}
 }
 
-// With a width of one nobody shares; and one that is left over has its own.
+// With a width of 1 no delivery shares a workflow; one that is left over has its own.
 func TestWidth(t *testing.T) {
 	t.Parallel()
 	for width, want := range map[int][2]int{1: {0, 7}, 2: {3, 1}, 3: {2, 1}, 6: {1, 1}, 7: {1, 0}, 50: {1, 0}} {
@@ -407,9 +405,8 @@ func TestWidth(t *testing.T) {
 	}
 }
 
-// R1: a start that is repeated because its answer was lost is the same, and that it was
-// made before is success.
-func TestARepeatedStartIsTheSame(t *testing.T) {
+// R1: a start that is repeated because its answer was lost is the same, and that it was made before is success.
+func TestRepeatedStartIsTheSame(t *testing.T) {
 	t.Parallel()
 	f, c := newFrontend(t)
 	d := setup(t, Config{Client: c})
@@ -425,7 +422,7 @@ func TestARepeatedStartIsTheSame(t *testing.T) {
 	require.True(t, strings.HasPrefix(workflows.FanoutID(group), "fanout/"+group[0].EventID.String()+"/"))
 }
 
-// What a shared workflow says of itself is what all of it have in common.
+// The search attributes of a shared workflow are what all its deliveries have in common.
 func TestFanoutAttributes(t *testing.T) {
 	t.Parallel()
 	f, c := newFrontend(t)
@@ -461,8 +458,8 @@ func TestFanoutAttributes(t *testing.T) {
 	}
 }
 
-// A delivery that leaves a shared workflow goes on as what it has become; that there is
-// a workflow of it already is no error, that Temporal is away is one.
+// A delivery that leaves a shared workflow continues in its own as it stands. That this workflow exists is no error, that Temporal
+// is down is one.
 func TestHandOverStartsItsOwnWorkflow(t *testing.T) {
 	t.Parallel()
 	f, c := newFrontend(t)
@@ -520,13 +517,13 @@ func TestHandOverStartsItsOwnWorkflow(t *testing.T) {
 	require.Error(t, d.HandOver(t.Context(), h))
 }
 
-// Hand-overs take turns; one that does not get its in time is left to the next try.
-func TestHandOversTakeTurns(t *testing.T) {
+// Hand-overs under way are bounded; one that cannot begin in time is left to the next try.
+func TestHandOversAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := New(Config{Logger: slog.New(slog.DiscardHandler)})
 		for range maxHandOvers {
-			require.True(t, d.handOvers.TryAcquire("acme"), "all turns may be one tenant's")
+			require.True(t, d.handOvers.TryAcquire("acme"), "one tenant may have all")
 		}
 		initialProgress := time.Now()
 		err := d.HandOver(t.Context(), activities.Handover{})
@@ -549,7 +546,7 @@ func eventIDsKey() temporal.SearchAttributeKeyKeywordList {
 	return temporal.NewSearchAttributeKeyKeywordList(workflows.AttributeEventIDs)
 }
 
-// isStartOf tells a start of the workflow of that id.
+// isStartOf reports a start of the workflow of that id.
 func isStartOf(id string) func(*workflowservice.StartWorkflowExecutionRequest) bool {
 	return func(request *workflowservice.StartWorkflowExecutionRequest) bool {
 		return request.GetWorkflowId() == id

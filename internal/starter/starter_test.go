@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(postgrestest.Main(m)) }
 
-// outbox is a record of which a part cannot be read.
+// outbox is a store of which a part may be unreadable.
 type outbox struct {
 	starts   []webhook.Start
 	commands error
@@ -106,7 +106,7 @@ func closedPort(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// silentPort is an address that takes connections and never says a word.
+// silentPort is an address that accepts connections and never answers.
 func silentPort(t *testing.T) string {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -158,9 +158,9 @@ func accepted(n int) webhook.Accepted {
 	return a
 }
 
-// The queue may be overdrawn by an event's endpoints, but is bounded; Accepted never
-// waits, and the door does, for the tenant that has too much and for nobody else.
-func TestDoorWaitsForRoom(t *testing.T) {
+// An event's endpoints may overdraw the queue, but it is bounded. Accepted never waits. Reserve does, for the tenant that has too
+// much in the queue only.
+func TestReserve(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := setup(t, Config{QueueLength: 2, LocalWorker: true})
@@ -191,7 +191,7 @@ func TestDoorWaitsForRoom(t *testing.T) {
 		require.ErrorIs(t, err, context.Canceled)
 		require.Equal(t, 30, d.permits.Held("acme"))
 
-		for range 30 { // as the start slots do
+		for range 30 { // as the start loops do
 			start, ok := d.queue.Next()
 			require.True(t, ok)
 			d.permits.Release(start.TenantID, 1)
@@ -204,9 +204,8 @@ func TestDoorWaitsForRoom(t *testing.T) {
 	})
 }
 
-// R2: payloads are handed over for what a worker of this process sends at once, and
-// for nothing else.
-func TestTokensAreLeftForALocalWorker(t *testing.T) {
+// R2: payloads are kept only for deliveries that a worker of this process sends at once.
+func TestFreshTokensForLocalWorker(t *testing.T) {
 	t.Parallel()
 	for _, local := range []bool{true, false} {
 		d := setup(t, Config{LocalWorker: local})
@@ -223,8 +222,8 @@ func TestTokensAreLeftForALocalWorker(t *testing.T) {
 	}
 }
 
-// R1: what has waited for longer than its time is left to the relay.
-func TestQueueTimeLeavesItToTheRelay(t *testing.T) {
+// R1: a delivery that has waited longer than queueTime is left to the relay.
+func TestQueueTime(t *testing.T) {
 	t.Parallel()
 	d := setup(t, Config{Client: temporalAt(t, silentPort(t)), StartLoops: 1})
 	a := accepted(3)
@@ -239,9 +238,8 @@ func TestQueueTimeLeavesItToTheRelay(t *testing.T) {
 	d.Stop()
 }
 
-// Without a Temporal: it is noticed by the probe; then nothing is queued, there is
-// always room, and the outbox is left alone.
-func TestTemporalAway(t *testing.T) {
+// The probe notices that Temporal is down. Then nothing is queued, Reserve does not wait, and the outbox is not read.
+func TestTemporalDown(t *testing.T) {
 	t.Parallel()
 	address := postgrestest.New(t)
 	store, err := postgres.Open(t.Context(), postgres.Config{URL: address, MaxConns: 3})
@@ -267,7 +265,7 @@ func TestTemporalAway(t *testing.T) {
 		release()
 	}
 	require.Equal(t, before, d.Waiting())
-	require.Zero(t, d.fresh.bytes, "nobody would take it")
+	require.Zero(t, d.fresh.bytes, "there is no worker for it")
 	require.Zero(t, d.permits.Tenants())
 }
 
@@ -281,8 +279,7 @@ func leaveBehind(t *testing.T, store *postgres.DB) error {
 	return err
 }
 
-// What an error of a call says about Temporal. It is no proof: at most it makes the probe
-// ask at once.
+// What an error of a call says about Temporal. At most it makes the probe begin at once.
 func TestNote(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -308,8 +305,8 @@ func TestNote(t *testing.T) {
 	}
 }
 
-// R1: what the relay took is carried on although something else cannot be read.
-func TestRelayCarriesWhatItTook(t *testing.T) {
+// R1: what the relay took is started although something else cannot be read.
+func TestRelayStartsWhatItTook(t *testing.T) {
 	t.Parallel()
 	starts := accepted(3).Deliveries
 	d := setup(t, Config{
@@ -319,9 +316,8 @@ func TestRelayCarriesWhatItTook(t *testing.T) {
 	require.True(t, !d.Healthy() || len(d.probeNow) == 1, "a start was tried")
 }
 
-// R11: Stop does not wait for a Temporal that does not answer, and nothing begins
-// after it.
-func TestStopCutsOff(t *testing.T) {
+// R11: Stop does not wait for a Temporal that does not answer, and nothing begins after it.
+func TestStopCancelsCalls(t *testing.T) {
 	t.Parallel()
 	d := setup(t, Config{Client: temporalAt(t, silentPort(t)), StartLoops: 2})
 	d.Start(nil)
@@ -347,7 +343,7 @@ func TestStopCutsOff(t *testing.T) {
 	d.Accepted(accepted(1)) // stays in the outbox
 }
 
-// More signals than slots are left to the relay, and their places come back.
+// Signals beyond the bound are left to the relay.
 func TestSignalsAreBounded(t *testing.T) {
 	t.Parallel()
 	d := setup(t, Config{Client: temporalAt(t, silentPort(t))})
@@ -360,7 +356,7 @@ func TestSignalsAreBounded(t *testing.T) {
 	require.Empty(t, d.async)
 }
 
-func TestEachIsBoundedAndComplete(t *testing.T) {
+func TestForEachIsBoundedAndComplete(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		items := make([]int, 50)

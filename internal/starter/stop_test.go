@@ -12,11 +12,10 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// rounds is how often a test runs in which a select has two ways to go.
+// rounds is how often a test runs in which a select may choose either of two cases.
 const rounds = 10
 
-// What comes after Stop, from who still notes what the last requests came to, stays in the outbox: nothing is sent eagerly, and
-// nobody waits for room.
+// What arrives after Stop stays in the outbox: nothing is sent eagerly, and Reserve does not wait.
 func TestNothingIsAcceptedAfterStop(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -41,8 +40,8 @@ func TestNothingIsAcceptedAfterStop(t *testing.T) {
 	})
 }
 
-// Those who wait for company stay in the outbox, but for a start that is under way.
-func TestStopLeavesTheTroubled(t *testing.T) {
+// Deliveries to unhealthy endpoints stay in the outbox, except those whose start is under way.
+func TestStopLeavesUnhealthy(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f, c := newFrontend(t)
@@ -62,8 +61,8 @@ func TestStopLeavesTheTroubled(t *testing.T) {
 	})
 }
 
-// What others bring beside a large start is not started any more at a stop.
-func TestStopLeavesWhatComesBesideALargeStart(t *testing.T) {
+// Stop ends the starts that are concurrent with a large one.
+func TestStopEndsConcurrentStarts(t *testing.T) {
 	t.Parallel()
 	for range rounds {
 		synctest.Test(t, func(t *testing.T) {
@@ -99,7 +98,7 @@ func (l *looked) TakeCommands(ctx context.Context, n int) ([]webhook.CommandedDe
 	return l.outbox.TakeCommands(ctx, n)
 }
 
-// What is taken from the outbox is not handed out again for a while, so nothing is at a stop.
+// What is taken from the outbox is not handed out again for a while, so nothing is taken after Stop.
 func TestStopTakesNothingMore(t *testing.T) {
 	t.Parallel()
 	for range rounds {

@@ -30,7 +30,7 @@ func (a admissionStub) Forecast(id webhook.EndpointID) admission.Forecast {
 
 func upTo(n int) func(webhook.EndpointID) int { return func(webhook.EndpointID) int { return n } }
 
-// unhealthyEndpoints is a gate for which the endpoints are in trouble, and half of them slow.
+// unhealthyEndpoints is an admission for which the endpoints are unhealthy, and half of them slow.
 func unhealthyEndpoints(all ...webhook.Start) admissionStub {
 	g := admissionStub{slow: map[webhook.EndpointID]bool{}, unhealthy: map[webhook.EndpointID]bool{}}
 	for i, start := range all {
@@ -46,9 +46,8 @@ func refsOf(starts []webhook.Start) (refs []webhook.Ref) {
 	return refs
 }
 
-// What is posted one by one for receivers that fail or are slow shares a workflow, for
-// which nobody else waits.
-func TestTroubledShareAWorkflow(t *testing.T) {
+// Deliveries that are posted one by one for unhealthy endpoints share a workflow, and do not delay others.
+func TestUnhealthyShareAWorkflow(t *testing.T) {
 	t.Parallel()
 	f, c := newFrontend(t)
 	all := accepted(10).Deliveries
@@ -81,9 +80,8 @@ func TestTroubledShareAWorkflow(t *testing.T) {
 	require.Zero(t, d.Waiting())
 }
 
-// However many there are, they are started in full workflows at once; and what comes
-// while they are started waits for company again.
-func TestTroubledComeInFullWorkflows(t *testing.T) {
+// However many they are, they are started in full workflows at once; what arrives during these starts is collected again.
+func TestUnhealthyStartInFullWorkflows(t *testing.T) {
 	t.Parallel()
 	f, c := newFrontend(t)
 	all := accepted(26).Deliveries
@@ -117,7 +115,7 @@ func TestTroubledComeInFullWorkflows(t *testing.T) {
 	require.Equal(t, all[25].WorkflowID(), f.starts[4].GetWorkflowId(), "who finds no company is begun alone")
 }
 
-// Nobody is set aside who is well, was held, goes alone anyway, or would have no company.
+// What is set aside, and where.
 func TestSetAside(t *testing.T) {
 	t.Parallel()
 	turn := func(s *webhook.Start, after time.Duration) admissionStub {
@@ -176,8 +174,8 @@ func TestSetAside(t *testing.T) {
 	}
 }
 
-// What finds no place to wait is started at once, slow ones among themselves.
-func TestTroubledAreTooMany(t *testing.T) {
+// Deliveries that do not fit into the queue of unhealthy endpoints are started at once, slow ones among themselves.
+func TestUnhealthyQueueIsBounded(t *testing.T) {
 	t.Parallel()
 	f, c := newFrontend(t)
 	d := setup(t, Config{Client: c, QueueLength: 10})
@@ -196,9 +194,9 @@ func TestTroubledAreTooMany(t *testing.T) {
 	require.Zero(t, d.permits.Tenants())
 }
 
-// Whoever is set aside when the process stops stays in the outbox, and so does who has
-// waited too long, or while Temporal is away: none is started, which would need a client.
-func TestTroubledStayInTheOutbox(t *testing.T) {
+// Deliveries that are set aside stay in the outbox when the process stops, when they have waited too long, or when Temporal goes
+// down: a start would need a client.
+func TestUnhealthyStayInTheOutbox(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		age     time.Duration
@@ -208,7 +206,7 @@ func TestTroubledStayInTheOutbox(t *testing.T) {
 	}{
 		"the process stops":       {wait: unhealthyWait - 1, waiting: 5},
 		"they have become late":   {age: queueTime - unhealthyWait, wait: unhealthyWait},
-		"Temporal has gone away":  {wait: unhealthyWait, do: func(d *Starter) { d.temporalDown.Store(true) }},
+		"Temporal goes down":      {wait: unhealthyWait, do: func(d *Starter) { d.temporalDown.Store(true) }},
 		"and nobody is set aside": {wait: 2 * unhealthyWait, age: 2 * queueTime},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -237,8 +235,8 @@ func TestTroubledStayInTheOutbox(t *testing.T) {
 	}
 }
 
-// The whole starter serves them.
-func TestStartServesTheTroubled(t *testing.T) {
+// Start runs the loop of the unhealthy endpoints.
+func TestStartServesUnhealthy(t *testing.T) {
 	t.Parallel()
 	f, c := newFrontend(t)
 	a := accepted(3)

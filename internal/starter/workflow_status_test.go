@@ -16,7 +16,7 @@ import (
 	"github.com/everpost/everpost/workflows"
 )
 
-// overdue is a record of what is late: pages are read in order, each delivery once.
+// overdue is a store of overdue deliveries: pages are read in order, each delivery once.
 type overdue struct {
 	mu     sync.Mutex
 	late   []webhook.Delivery
@@ -71,7 +71,7 @@ func (o *overdue) TakeOver(_ context.Context, from, to string, ids []webhook.Del
 	return all, nil
 }
 
-// waitingIn are deliveries that the record says a shared workflow carries.
+// waitingIn are deliveries for which the store names a shared workflow.
 func waitingIn(id string, n int) (all []webhook.Delivery, members []workflows.Status) {
 	for range n {
 		d := waitingDelivery()
@@ -82,10 +82,9 @@ func waitingIn(id string, n int) (all []webhook.Delivery, members []workflows.St
 	return all, members
 }
 
-// A workflow whose task fails again and again does not count as alive. It is ended, with a
-// reason by which it is known again, and what it carried goes on from the record; nobody has
-// terminated it.
-func TestStuckWorkflowIsGoneOnFrom(t *testing.T) {
+// A workflow whose task fails again and again does not count as running. It is ended with a reason that tells it from one that a
+// person has terminated, and another one continues from the store.
+func TestStuckWorkflowIsReplaced(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		tries int32
@@ -121,8 +120,8 @@ func TestStuckWorkflowIsGoneOnFrom(t *testing.T) {
 	}
 }
 
-// A shared workflow that is stuck leaves all that it began with to another one, at once, and
-// if that is stuck too, each to its own: one of them may be what no workflow can go on with.
+// A shared workflow that is stuck leaves all deliveries that it was started with to another one, at once. If that is stuck, too,
+// each gets its own: one of them may make every workflow stuck.
 func TestStuckSharedWorkflow(t *testing.T) {
 	t.Parallel()
 	f, c := newFrontend(t)
@@ -161,8 +160,8 @@ func TestStuckSharedWorkflow(t *testing.T) {
 	}
 }
 
-// A round asks about a shared workflow once, and it once who is there, over all pages.
-func TestRoundAsksOnce(t *testing.T) {
+// A round inspects and queries a shared workflow once, over all pages.
+func TestRoundInspectsOnce(t *testing.T) {
 	t.Parallel()
 	f, c := newFrontend(t)
 	const n = 2*relayBatch + 50
@@ -185,7 +184,7 @@ func TestRoundAsksOnce(t *testing.T) {
 	require.Len(t, f.started(), 1)
 }
 
-// The first round comes soon after the start, and those that follow as often as is set.
+// The first round comes soon after the start, later ones as often as is set.
 func TestFirstRoundIsSoon(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -202,19 +201,18 @@ func TestFirstRoundIsSoon(t *testing.T) {
 	})
 }
 
-// A round that could not read, or found Temporal away after it had read, is made up for soon, and
-// is handed out what that one was.
-func TestRoundThatCameToNothing(t *testing.T) {
+// A round that could not read, or found Temporal down after it had read, is repeated soon, and reads the same deliveries.
+func TestFailedRoundIsRepeated(t *testing.T) {
 	t.Parallel()
 	for name, fails := range map[string]func(*Starter, *overdue){
 		"the record is away": func(_ *Starter, o *overdue) {
 			o.fails = []error{&webhook.Error{Code: webhook.CodeUnavailable, Message: "the record is away"}}
 		},
-		"Temporal is away": func(d *Starter, o *overdue) {
+		"Temporal is down": func(d *Starter, o *overdue) {
 			o.late = []webhook.Delivery{waitingDelivery()}
 			o.onRead = func() { d.temporalDown.Store(true) }
 		},
-		"Temporal turns out to be away": func(d *Starter, o *overdue) {
+		"Temporal turns out to be down": func(d *Starter, o *overdue) {
 			o.late = []webhook.Delivery{waitingDelivery()}
 			o.onRead = func() {
 				d.suspect()
@@ -250,9 +248,8 @@ func TestRoundThatCameToNothing(t *testing.T) {
 	}
 }
 
-// What the relay has put into workflows is asked about several at a time: one slow answer keeps
-// few waiting.
-func TestRelayAsksAboutSeveralAtATime(t *testing.T) {
+// The relay inspects several workflows at a time, so that one slow answer delays few.
+func TestRelayInspectsConcurrently(t *testing.T) {
 	t.Parallel()
 	f, c := newFrontend(t)
 	d := setup(t, Config{Client: c})
@@ -273,8 +270,8 @@ func TestRelayAsksAboutSeveralAtATime(t *testing.T) {
 	require.Len(t, f.started(), 1, "nobody carries them: they go on in company")
 }
 
-// A delivery's own workflow that is stuck takes signals and heeds none: when what was asked is
-// told again, it is ended, and another one is told.
+// A delivery's own workflow that is stuck accepts signals and handles none: when a command is signalled again, the workflow is ended,
+// and another one gets the command.
 func TestUnansweredCommandEndsAStuckWorkflow(t *testing.T) {
 	t.Parallel()
 	for _, state := range []webhook.State{webhook.StateHeld, webhook.StateRetrying, webhook.StateDeadLettered} {
@@ -332,9 +329,9 @@ func TestStuckWorkflowGivesWay(t *testing.T) {
 	}
 }
 
-// Where no worker runs, what was put into a shared workflow waits in it: a delivery is started
-// alone only when that is known to have ended.
-func TestRelayLeavesWhoIsInGoodHands(t *testing.T) {
+// If no worker runs, deliveries wait in the shared workflow that was started for them. They are started one by one only when that
+// workflow has ended.
+func TestRelayKeepsAssignedWorkflows(t *testing.T) {
 	t.Parallel()
 	f, c := newFrontend(t)
 	o := &outbox{}
@@ -386,8 +383,8 @@ func ids(f *frontend) map[string]bool {
 	return all
 }
 
-// What cannot be noted is not started: it would be started again, beside it, by the next relay.
-func TestRelayNotesBeforeItStarts(t *testing.T) {
+// A workflow that cannot be noted in the outbox is not started: the next relay would start another one.
+func TestRelayAssignsBeforeItStarts(t *testing.T) {
 	t.Parallel()
 	f, c := newFrontend(t)
 	o := &outbox{fails: &webhook.Error{Code: webhook.CodeUnavailable, Message: "the record is away"}}
