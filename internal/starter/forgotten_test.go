@@ -107,8 +107,8 @@ func TestUnansweredCommandsBringTheWorkflowBack(t *testing.T) {
 				require.NoError(t, d.signalCommand(t.Context(), webhook.CommandedDelivery{
 					Delivery: delivery, Command: webhook.PendingCommand{ID: 9, Command: webhook.CommandCancel}, Signalled: 1,
 				}), name)
-				require.Len(t, f.told, 1, name)
-				require.Equal(t, delivery.Ref.WorkflowID(), f.told[0].GetWorkflowExecution().GetWorkflowId(), name)
+				require.Len(t, f.signalled, 1, name)
+				require.Equal(t, delivery.Ref.WorkflowID(), f.signalled[0].GetWorkflowExecution().GetWorkflowId(), name)
 				if own == running {
 					require.Empty(t, f.starts, name)
 					continue

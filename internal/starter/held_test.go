@@ -163,13 +163,13 @@ func TestBeginReleased(t *testing.T) {
 			f.failing(alreadyStarted())
 			require.NoError(t, d.startDelivery(t.Context(), start))
 			require.Len(t, f.starts, 3, "no look and no second try")
-			require.Empty(t, f.told, "it has ended since")
+			require.Empty(t, f.signalled, "it has ended since")
 
 			f.there = map[string]enumspb.WorkflowExecutionStatus{start.WorkflowID(): running}
 			f.failing(alreadyStarted())
 			require.NoError(t, d.startDelivery(t.Context(), start))
-			require.Len(t, f.told, 1, "it may wait to be released")
-			require.Equal(t, workflows.SignalRelease, f.told[0].GetSignalName())
+			require.Len(t, f.signalled, 1, "it may wait to be released")
+			require.Equal(t, workflows.SignalRelease, f.signalled[0].GetSignalName())
 		}
 	}
 }
@@ -204,13 +204,13 @@ func TestCommandsReachTheHeld(t *testing.T) {
 					if !begins && own != running {
 						require.True(t, isGone(err), name)
 						require.Empty(t, f.starts, name)
-						require.Empty(t, f.told, name)
+						require.Empty(t, f.signalled, name)
 						continue
 					}
 					require.NoError(t, err, name)
-					require.Len(t, f.told, 1, name)
-					require.Equal(t, delivery.Ref.WorkflowID(), f.told[0].GetWorkflowExecution().GetWorkflowId(), name)
-					asked := inputOf[workflows.Asked](t, f.told[0].GetInput())
+					require.Len(t, f.signalled, 1, name)
+					require.Equal(t, delivery.Ref.WorkflowID(), f.signalled[0].GetWorkflowExecution().GetWorkflowId(), name)
+					asked := inputOf[workflows.Asked](t, f.signalled[0].GetInput())
 					require.Equal(t, workflows.Asked{CommandID: 9, DeliveryID: delivery.DeliveryID}, asked, name)
 					if !begins {
 						require.Empty(t, f.starts, name)

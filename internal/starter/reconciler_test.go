@@ -131,9 +131,9 @@ func TestReviveDeadLetter(t *testing.T) {
 	f.there[delivery.WorkflowID] = running
 	require.NoError(t, d.revive(t.Context(), &delivery))
 	require.Len(t, f.started(), 1)
-	require.Len(t, f.told, 1)
-	require.Equal(t, workflows.SignalDiscard, f.told[0].GetSignalName())
-	require.Equal(t, webhook.ReasonRetention, inputOf[workflows.Asked](t, f.told[0].GetInput()).Reason)
+	require.Len(t, f.signalled, 1)
+	require.Equal(t, workflows.SignalDiscard, f.signalled[0].GetSignalName())
+	require.Equal(t, webhook.ReasonRetention, inputOf[workflows.Asked](t, f.signalled[0].GetInput()).Reason)
 }
 
 // R7: a command reaches the workflow that has the delivery, also when the store names a shared workflow that has handed it over,
@@ -146,8 +146,8 @@ func TestSignalReachesTheWorkflow(t *testing.T) {
 	delivery.WorkflowID = "fanout/it"
 	f.there = map[string]enumspb.WorkflowExecutionStatus{delivery.Ref.WorkflowID(): running}
 	require.NoError(t, d.signal(t.Context(), delivery, webhook.PendingCommand{ID: 1, Command: webhook.CommandCancel}))
-	require.Len(t, f.told, 1)
-	require.Equal(t, delivery.Ref.WorkflowID(), f.told[0].GetWorkflowExecution().GetWorkflowId())
+	require.Len(t, f.signalled, 1)
+	require.Equal(t, delivery.Ref.WorkflowID(), f.signalled[0].GetWorkflowExecution().GetWorkflowId())
 
 	f.there = map[string]enumspb.WorkflowExecutionStatus{}
 	require.True(t, isGone(d.signal(t.Context(), delivery, webhook.PendingCommand{ID: 1, Command: webhook.CommandCancel})))

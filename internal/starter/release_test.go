@@ -168,7 +168,7 @@ func TestReleaseOf(t *testing.T) {
 					got = append(got, delivery.DeliveryID)
 				}
 			}
-			for _, told := range f.told {
+			for _, told := range f.signalled {
 				require.Equal(t, workflows.SignalRelease, told.GetSignalName())
 				got = append(got, inputOf[workflows.Asked](t, told.GetInput()).DeliveryID)
 			}
@@ -339,8 +339,8 @@ func TestReleaseFromTheRecord(t *testing.T) {
 	require.Empty(t, d.backlog.all())
 
 	require.Len(t, f.started(), 2)
-	require.Len(t, f.told, 1)
-	require.Equal(t, held[1].WorkflowID(), f.told[0].GetWorkflowExecution().GetWorkflowId())
+	require.Len(t, f.signalled, 1)
+	require.Equal(t, held[1].WorkflowID(), f.signalled[0].GetWorkflowExecution().GetWorkflowId())
 	var released []workflows.FanoutDelivery
 	for _, request := range f.starts {
 		released = append(released, inputOf[workflows.FanoutInput](t, request.GetInput()).Deliveries...)

@@ -28,7 +28,7 @@ func (f *frontend) cannotWrite(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.fail = err; err == nil {
-		f.gate = make(chan struct{})
+		f.answer = make(chan struct{})
 	}
 }
 
@@ -36,7 +36,7 @@ func (f *frontend) canWrite() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.fail == nil {
-		close(f.gate)
+		close(f.answer)
 	}
 	f.fail = nil
 }

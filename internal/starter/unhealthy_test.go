@@ -60,7 +60,7 @@ func TestUnhealthyShareAWorkflow(t *testing.T) {
 		require.Eventually(t, func() bool { return len(f.started()) == n+1 && d.unhealthy.Len() == n+1 }, 20*time.Second, time.Millisecond)
 	}
 	require.Equal(t, len(unhealthy), d.Waiting())
-	require.Eventually(t, func() bool { return d.permits.Held("acme") == 0 }, 20*time.Second, time.Millisecond, "where they wait has a bound of its own")
+	require.Eventually(t, func() bool { return d.permits.Held("acme") == 0 }, 20*time.Second, time.Millisecond, "their queue has a bound of its own")
 	initialProgress := time.Now()
 	d.workers.Go(d.startUnhealthy)
 	require.Eventually(t, func() bool { return len(f.started()) == len(well)+1 }, 20*time.Second, time.Millisecond)
@@ -112,63 +112,63 @@ func TestUnhealthyStartInFullWorkflows(t *testing.T) {
 	require.Eventually(t, func() bool { return len(f.started()) == 5 }, 20*time.Second, time.Millisecond)
 	require.GreaterOrEqual(t, time.Since(opened), unhealthyWait)
 	d.Stop()
-	require.Equal(t, all[25].WorkflowID(), f.starts[4].GetWorkflowId(), "who finds no company is begun alone")
+	require.Equal(t, all[25].WorkflowID(), f.starts[4].GetWorkflowId(), "a single one gets its own workflow")
 }
 
 // What is set aside, and where.
 func TestSetAside(t *testing.T) {
 	t.Parallel()
-	turn := func(s *webhook.Start, after time.Duration) admissionStub {
-		return admissionStub{wait: map[webhook.EndpointID]time.Duration{s.EndpointID: after}}
+	wait := func(s *webhook.Start, wait time.Duration) admissionStub {
+		return admissionStub{wait: map[webhook.EndpointID]time.Duration{s.EndpointID: wait}}
 	}
 	type change func(s *webhook.Start, c *Config)
-	const stays, unhealthy, waits = "stays", "troubled", "waits for its turn"
+	const started, collected, parked = "started", "collected", "parked"
 	for name, test := range map[string]struct {
 		change change
 		want   string
 	}{
-		"troubled":           {func(*webhook.Start, *Config) {}, unhealthy},
-		"its turn is far":    {func(s *webhook.Start, c *Config) { c.Admission = turn(s, unhealthyWait+1) }, unhealthy},
-		"its turn is not so": {func(s *webhook.Start, c *Config) { c.Admission = turn(s, unhealthyWait) }, waits},
-		"nor that":           {func(s *webhook.Start, c *Config) { c.Admission = turn(s, parkAbove+1) }, waits},
-		"its turn is near":   {func(s *webhook.Start, c *Config) { c.Admission = turn(s, parkAbove) }, stays},
-		"its endpoint takes few": {func(s *webhook.Start, c *Config) {
+		"unhealthy":               {func(*webhook.Start, *Config) {}, collected},
+		"its wait is long":        {func(s *webhook.Start, c *Config) { c.Admission = wait(s, unhealthyWait+1) }, collected},
+		"its wait is not so long": {func(s *webhook.Start, c *Config) { c.Admission = wait(s, unhealthyWait) }, parked},
+		"its wait is not short":   {func(s *webhook.Start, c *Config) { c.Admission = wait(s, parkAbove+1) }, parked},
+		"its wait is short":       {func(s *webhook.Start, c *Config) { c.Admission = wait(s, parkAbove) }, started},
+		"its endpoint takes few per second": {func(s *webhook.Start, c *Config) {
 			c.Admission = admissionStub{wait: map[webhook.EndpointID]time.Duration{s.EndpointID: unhealthyWait}, slower: 1}
-		}, stays},
-		"it has waited": {func(s *webhook.Start, c *Config) {
-			c.Admission, s.ReceivedAt = turn(s, unhealthyWait), time.Now().Add(-maxParked)
-		}, stays},
-		"taken up once":      {func(s *webhook.Start, _ *Config) { s.Relayed = 1 }, unhealthy},
-		"its time has come":  {func(s *webhook.Start, _ *Config) { s.NotBefore = time.Now().Add(-time.Second) }, unhealthy},
-		"well":               {func(_ *webhook.Start, c *Config) { c.Admission = admissionStub{} }, stays},
-		"there is no gate":   {func(_ *webhook.Start, c *Config) { c.Admission = nil }, stays},
-		"nobody shares":      {func(_ *webhook.Start, c *Config) { c.Width = 1 }, stays},
-		"held":               {func(s *webhook.Start, _ *Config) { s.Resume = &webhook.Progress{Run: 1, State: webhook.StateHeld} }, stays},
-		"taken up twice":     {func(s *webhook.Start, _ *Config) { s.Relayed = 2 }, unhealthy},
-		"waits for its time": {func(s *webhook.Start, _ *Config) { s.NotBefore = time.Now().Add(time.Hour) }, stays},
-		"replayed":           {func(s *webhook.Start, _ *Config) { s.Run = 2 }, stays},
+		}, started},
+		"it was parked for long": {func(s *webhook.Start, c *Config) {
+			c.Admission, s.ReceivedAt = wait(s, unhealthyWait), time.Now().Add(-maxParked)
+		}, started},
+		"relayed once":      {func(s *webhook.Start, _ *Config) { s.Relayed = 1 }, collected},
+		"relayed twice":     {func(s *webhook.Start, _ *Config) { s.Relayed = 2 }, collected},
+		"its time has come": {func(s *webhook.Start, _ *Config) { s.NotBefore = time.Now().Add(-time.Second) }, collected},
+		"healthy":           {func(_ *webhook.Start, c *Config) { c.Admission = admissionStub{} }, started},
+		"no admission":      {func(_ *webhook.Start, c *Config) { c.Admission = nil }, started},
+		"width of 1":        {func(_ *webhook.Start, c *Config) { c.Width = 1 }, started},
+		"released":          {func(s *webhook.Start, _ *Config) { s.Resume = &webhook.Progress{Run: 1, State: webhook.StateHeld} }, started},
+		"scheduled":         {func(s *webhook.Start, _ *Config) { s.NotBefore = time.Now().Add(time.Hour) }, started},
+		"replayed":          {func(s *webhook.Start, _ *Config) { s.Run = 2 }, started},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				all := accepted(3) // the others are well
+				all := accepted(3) // the others are healthy
 				start := &all.Deliveries[1]
 				c := Config{Admission: unhealthyEndpoints(*start)}
 				test.change(start, &c)
 				d := New(c)
 				d.Accepted(all)
-				want, places := refsOf(all.Deliveries), map[string]int{stays: 3, unhealthy: 2, waits: 3}
-				if test.want != stays {
+				want, permits := refsOf(all.Deliveries), map[string]int{started: 3, collected: 2, parked: 3}
+				if test.want != started {
 					want = []webhook.Ref{want[0], want[2]}
 				}
 				var got []webhook.Ref
-				for d.queue.Len() > 0 { // each takes one if nobody shares
+				for d.queue.Len() > 0 { // with a width of 1 a batch is one delivery
 					got = append(got, refsOf(d.gathered())...)
 				}
 				require.Equal(t, want, got)
-				require.Equal(t, test.want == unhealthy, d.unhealthy.Len() == 1)
-				require.Equal(t, test.want == waits, d.parked.len() == 1)
-				require.Equal(t, places[test.want], d.permits.Held("acme"))
+				require.Equal(t, test.want == collected, d.unhealthy.Len() == 1)
+				require.Equal(t, test.want == parked, d.parked.len() == 1)
+				require.Equal(t, permits[test.want], d.permits.Held("acme"))
 			})
 		})
 	}
@@ -204,10 +204,10 @@ func TestUnhealthyStayInTheOutbox(t *testing.T) {
 		do      func(*Starter)
 		waiting int
 	}{
-		"the process stops":       {wait: unhealthyWait - 1, waiting: 5},
-		"they have become late":   {age: queueTime - unhealthyWait, wait: unhealthyWait},
-		"Temporal goes down":      {wait: unhealthyWait, do: func(d *Starter) { d.temporalDown.Store(true) }},
-		"and nobody is set aside": {wait: 2 * unhealthyWait, age: 2 * queueTime},
+		"the process stops":     {wait: unhealthyWait - 1, waiting: 5},
+		"they have become late": {age: queueTime - unhealthyWait, wait: unhealthyWait},
+		"Temporal goes down":    {wait: unhealthyWait, do: func(d *Starter) { d.temporalDown.Store(true) }},
+		"they come late":        {wait: 2 * unhealthyWait, age: 2 * queueTime},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -284,15 +284,15 @@ func TestUnansweredCommandEndsAStuckWorkflow(t *testing.T) {
 		f.there, f.tries = map[string]enumspb.WorkflowExecutionStatus{own: running}, map[string]int32{own: stuckAttempts}
 		command := webhook.CommandedDelivery{Delivery: delivery, Command: webhook.PendingCommand{ID: 9, Command: webhook.CommandCancel}}
 		require.NoError(t, d.signalCommand(t.Context(), command))
-		require.Len(t, f.told, 1, "the first time nobody looks")
+		require.Len(t, f.signalled, 1, "the first time nobody looks")
 		require.Empty(t, f.terminated)
 
-		command.Signalled, f.told = 1, nil
+		command.Signalled, f.signalled = 1, nil
 		require.NoError(t, d.signalCommand(t.Context(), command))
 		require.Len(t, f.terminated, 1, state)
 		require.Equal(t, workflows.ReasonStuck, f.terminated[0].GetReason())
 		require.Len(t, f.started(), 1, state)
-		require.Len(t, f.told, 1, state)
+		require.Len(t, f.signalled, 1, state)
 	}
 }
 
@@ -320,7 +320,7 @@ func TestStuckWorkflowGivesWay(t *testing.T) {
 				}
 				require.Len(t, f.terminated, 1)
 				require.Equal(t, workflows.ReasonStuck, f.terminated[0].GetReason())
-				require.Empty(t, f.told)
+				require.Empty(t, f.signalled)
 				if !held {
 					require.Len(t, f.signals, 1)
 				}
