@@ -43,8 +43,8 @@ func NewTests(sender Sender) *Tests {
 // Acquire admits a test of a tenant's endpoint. release is to be called when it has ended.
 // CodeRateLimited: too many are under way.
 func (t *Tests) Acquire(tenantID string, id webhook.EndpointID) (release func(), err error) {
-	message, endpoint := "", id.String()
-	switch {
+	var message string
+	switch endpoint := id.String(); {
 	case t.ofTenants.TryAcquire(tenantID):
 		if t.ofEndpoints.TryAcquire(endpoint) {
 			return func() {

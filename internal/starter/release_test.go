@@ -317,7 +317,9 @@ func TestReleaseFromTheRecord(t *testing.T) {
 		require.NoError(t, err)
 	}
 	room := 3
-	d := setup(t, Config{Client: c, Store: store.Outbox, Admission: admissionStub{releasable: func(webhook.EndpointID) int { return room }}, Backlog: store.Held})
+	d := setup(t, Config{
+		Client: c, Store: store.Outbox, Admission: admissionStub{releasable: func(webhook.EndpointID) int { return room }}, Backlog: store.Held,
+	})
 	pause := func(state webhook.EndpointState) {
 		_, err := store.Pool().Exec(t.Context(), `update endpoints set state = $1`, int16(state))
 		require.NoError(t, err)
