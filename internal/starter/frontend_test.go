@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	commonpb "go.temporal.io/api/common/v1"
@@ -24,6 +26,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/everpost/everpost/internal/webhook"
 	"github.com/everpost/everpost/workflows"
 )
 
@@ -251,4 +254,38 @@ func inputOf[T any](t *testing.T, payloads *commonpb.Payloads) T {
 	var input T
 	require.NoError(t, converter.GetDefaultDataConverter().FromPayloads(payloads, &input))
 	return input
+}
+
+// begunBy are the deliveries of all starts, in their order.
+func begunBy(t *testing.T, f *frontend) (refs []webhook.Ref) {
+	t.Helper()
+	shared, own := groups(t, f)
+	for _, group := range shared {
+		refs = append(refs, refsOfShared(group)...)
+	}
+	return append(refs, refsOfOwn(own)...)
+}
+
+func countBegun(t *testing.T, f *frontend) int {
+	t.Helper()
+	return len(begunBy(t, f))
+}
+
+func refsOfShared(group []workflows.FanoutDelivery) (refs []webhook.Ref) {
+	for _, delivery := range group {
+		refs = append(refs, delivery.Ref)
+	}
+	return refs
+}
+
+func refsOfOwn(own []workflows.DeliveryInput) (refs []webhook.Ref) {
+	for _, one := range own {
+		refs = append(refs, one.Ref)
+	}
+	return refs
+}
+
+func pass(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
 }

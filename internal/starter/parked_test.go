@@ -10,7 +10,6 @@ import (
 
 	"github.com/everpost/everpost/internal/admission"
 	"github.com/everpost/everpost/internal/webhook"
-	"github.com/everpost/everpost/workflows"
 )
 
 // A delivery with a longer wait for admission is parked and keeps its permit, for half a second at most.
@@ -116,33 +115,6 @@ func (o opening) Forecast(id webhook.EndpointID) admission.Forecast {
 	return admission.Forecast{Wait: max(time.Until(o.at[id]), 0), Rate: minParkRate}
 }
 
-// begunBy are the deliveries of all starts, in their order.
-func begunBy(t *testing.T, f *frontend) (refs []webhook.Ref) {
-	t.Helper()
-	shared, own := groups(t, f)
-	for _, group := range shared {
-		refs = append(refs, refsOfShared(group)...)
-	}
-	return append(refs, refsOfOwn(own)...)
-}
-
-func countBegun(t *testing.T, f *frontend) int {
-	t.Helper()
-	return len(begunBy(t, f))
-}
-
-func refsOfShared(group []workflows.FanoutDelivery) (refs []webhook.Ref) {
-	for _, delivery := range group {
-		refs = append(refs, delivery.Ref)
-	}
-	return refs
-}
-
-func pass(d time.Duration) {
-	<-time.After(d)
-	synctest.Wait()
-}
-
 // With several start loops, each parked delivery is started once.
 func TestSeveralStartLoopsStartParkedOnce(t *testing.T) {
 	t.Parallel()
@@ -217,24 +189,6 @@ func TestParkedKeepTheirOrderWithSeveralStartLoops(t *testing.T) {
 	})
 }
 
-// concurrentStart is a start loop that makes a large start of the tenant dominant, until that is opened. The starts of other tenants
-// are answered at once. What waits was accepted before.
-func concurrentStart(t *testing.T, g AdmissionForecast, waits webhook.Accepted) (s *startLoop, f *frontend, open func()) {
-	t.Helper()
-	f, client := newFrontend(t)
-	s = &startLoop{Starter: setup(t, Config{Client: client, Admission: g})}
-	s.latest = tenantStart{"quiet", time.Now()}
-	open = f.shut()
-	s.Accepted(waits, acceptedOf("dominant", s.width))
-	s.workers.Go(s.run)
-	s.workers.Go(s.returnParked)
-	synctest.Wait()
-	f.shut()()
-	require.Equal(t, s.width, countBegun(t, f))
-	require.Equal(t, len(waits.Deliveries), s.parked.len())
-	return s, f, open
-}
-
 // A parked delivery is started when its wait has become short, although another tenant's large start is under way.
 func TestParkedStartConcurrentlyWithLargeStart(t *testing.T) {
 	t.Parallel()
@@ -291,11 +245,4 @@ func TestParkedOfDominantTenantDelayNoOther(t *testing.T) {
 		require.Equal(t, s.width+len(others)+len(early.Deliveries), countBegun(t, f))
 		require.Zero(t, s.permits.Tenants())
 	})
-}
-
-func refsOfOwn(own []workflows.DeliveryInput) (refs []webhook.Ref) {
-	for _, one := range own {
-		refs = append(refs, one.Ref)
-	}
-	return refs
 }

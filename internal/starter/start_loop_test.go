@@ -17,6 +17,24 @@ func (d *Starter) gathered() []webhook.Start {
 	return s.nextBatch()
 }
 
+// concurrentStart is a start loop that makes a large start of the tenant dominant, until that is opened. The starts of other tenants
+// are answered at once. What waits was accepted before.
+func concurrentStart(t *testing.T, g AdmissionForecast, waits webhook.Accepted) (s *startLoop, f *frontend, open func()) {
+	t.Helper()
+	f, client := newFrontend(t)
+	s = &startLoop{Starter: setup(t, Config{Client: client, Admission: g})}
+	s.latest = tenantStart{"quiet", time.Now()}
+	open = f.shut()
+	s.Accepted(waits, acceptedOf("dominant", s.width))
+	s.workers.Go(s.run)
+	s.workers.Go(s.returnParked)
+	synctest.Wait()
+	f.shut()()
+	require.Equal(t, s.width, countBegun(t, f))
+	require.Equal(t, len(waits.Deliveries), s.parked.len())
+	return s, f, open
+}
+
 // While a large start of one tenant is under way, a few deliveries of other tenants are started concurrently; what that tenant has
 // queued waits.
 func TestConcurrentStarts(t *testing.T) {
