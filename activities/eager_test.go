@@ -21,9 +21,10 @@ import (
 // known is a new delivery of an endpoint that the process has in memory.
 func (b *bundle) known(t *testing.T, p *process) activities.AttemptInput {
 	t.Helper()
-	_, err := p.record.Endpoints.Cache().Target(t.Context(), b.endpoint.ID)
+	in := b.fresh(t, p)
+	_, err := p.record.Endpoints.Cache().Target(t.Context(), b.endpoint.ID) // the last step: it stays there for two seconds
 	require.NoError(t, err)
-	return b.fresh(t, p)
+	return in
 }
 
 // neverSlow is how long an eager request may take where a test has one that is not slow.
@@ -134,7 +135,7 @@ func TestEagerAndSlow(t *testing.T) {
 		t.Run(strconv.Itoa(status), func(t *testing.T) {
 			t.Parallel()
 			b, start := setup(t), &starts{}
-			p := b.guarded(t, admission.New(admission.Config{}), func(c *activities.Config) { c.FastWait = 200 * time.Millisecond })
+			p := b.guarded(t, admission.New(admission.Config{}), func(c *activities.Config) { c.FastWait = time.Second }) // the claim has as long
 			in := b.known(t, p)
 			b.Script("/hook", receivertest.Step{Status: status})
 			b.Hold()
