@@ -14,6 +14,7 @@ import (
 	"github.com/everpost/everpost/activities"
 	"github.com/everpost/everpost/internal/admission"
 	"github.com/everpost/everpost/internal/egress"
+	"github.com/everpost/everpost/internal/postgrestest"
 	"github.com/everpost/everpost/internal/receivertest"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -178,14 +179,14 @@ func TestEagerAndNotRecorded(t *testing.T) {
 		t.Run(strconv.Itoa(status), func(t *testing.T) {
 			t.Parallel()
 			b, start := setup(t), &starts{}
-			cable, address := behindWire(t, b.address)
+			cable, address := postgrestest.NewProxy(t, b.address)
 			p := b.processAt(t, address, neverSlow)
 			in := b.known(t, p)
 			b.Script("/hook", receivertest.Step{Status: status})
 			b.Hold()
 			require.True(t, p.SendEagerly(in, start))
 			require.NoError(t, b.WaitHeld(t.Context(), 1))
-			cable.cut()
+			cable.Cut()
 			b.Release()
 			if want == webhook.StateDelivered {
 				start.comeTo(t, delivered())
@@ -193,7 +194,7 @@ func TestEagerAndNotRecorded(t *testing.T) {
 				start.comeTo(t, unrecorded())
 			}
 			require.True(t, b.inOutbox(t, in))
-			cable.mend()
+			cable.Mend()
 			require.Eventually(t, func() bool {
 				got, err := p.attempt(in)
 				return err == nil && got.State == want
