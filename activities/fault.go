@@ -162,14 +162,13 @@ func (a *Activities) knownFault(in AttemptInput) (what string, known bool) {
 
 // note tells the record of a fault that a shared workflow's delivery has met, where that is in
 // reach and the fault is none that all have. What the record says then is part of the result,
-// and more than the fault if the delivery rests or goes on elsewhere.
+// and more than the fault if the delivery rests or goes on elsewhere. A held delivery that was
+// started is not held any more: else it would be released again while it waits here.
 func (a *Activities) note(ctx context.Context, in AttemptInput, left *Left) {
 	step := webhook.Step{Ref: in.Ref, Progress: in.Progress, WorkflowID: in.Shared, CommandDone: in.CommandDone, LastError: left.Fault}
 	step.Seq++
-	// Nothing else would look for it until it is given up. What is held is released again only
-	// while it has no time of its own.
-	if step.DueAt.IsZero() && step.State != webhook.StateHeld {
-		step.DueAt = a.Now().Add(time.Second).UTC().Truncate(time.Microsecond)
+	if step.DueAt.IsZero() { // else nothing would look for it until it is given up
+		step.WaitUntil(a.Now().Add(time.Second).UTC().Truncate(time.Microsecond))
 	}
 	standing, err := a.Store.RecordStep(ctx, step)
 	if err != nil {

@@ -151,8 +151,7 @@ func (a *Activities) turnedAway(ctx context.Context, fl *flight, in AttemptInput
 // hold records that the delivery waits to be released. Past the give-up time it is
 // given up instead.
 //
-// A delivery that a shared workflow holds is nobody's: there may be many, and a row is
-// all that each costs. Whoever releases it starts a workflow.
+// A held delivery is only a row, because there may be many. Its release starts a workflow.
 func (a *Activities) hold(ctx context.Context, fl *flight, in AttemptInput, reason string) (AttemptResult, error) {
 	if !a.Now().After(in.GiveUpAt) {
 		return a.record(ctx, fl, in, in.held(reason))

@@ -93,7 +93,7 @@ type Left struct {
 
 // Attempts makes the next attempt of several deliveries side by side, each as
 // Attempt does, and leaves out of its result whoever came to rest other than as a
-// dead letter, and whoever is held in the record.
+// dead letter, and whoever is held.
 //
 // It never fails: a fault of ours with one delivery is none of the others'.
 func (a *Activities) Attempts(ctx context.Context, all []AttemptInput) (AttemptsResult, error) {
@@ -184,7 +184,7 @@ func (l *Left) set(result AttemptResult, err error) {
 
 // unfinished reports that something is still to be done for the delivery.
 func (r *AttemptResult) unfinished() bool {
-	held := r.State == webhook.StateHeld && r.WorkflowID == "" && r.Command.Command == webhook.CommandNone && r.BusyUntil.IsZero()
+	held := r.State == webhook.StateHeld && r.Command.Command == webhook.CommandNone && r.BusyUntil.IsZero()
 	return r.Running || !r.State.Final() && !held
 }
 

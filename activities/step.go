@@ -61,12 +61,9 @@ func (in *AttemptInput) waitUntil(due time.Time) webhook.Step {
 	return step
 }
 
-// held is a step into waiting for a release. What a shared workflow holds no workflow carries.
+// held is a step into waiting for a release. No workflow carries a held delivery.
 func (in *AttemptInput) held(reason string) webhook.Step {
 	step := in.waitUntil(time.Time{})
-	step.State, step.Reason = webhook.StateHeld, reason
-	if in.Shared != "" {
-		step.WorkflowID = ""
-	}
+	step.State, step.Reason, step.WorkflowID = webhook.StateHeld, reason, ""
 	return step
 }
