@@ -13,6 +13,7 @@ import (
 
 	"github.com/everpost/everpost/activities"
 	"github.com/everpost/everpost/internal/admission"
+	"github.com/everpost/everpost/internal/egress"
 	"github.com/everpost/everpost/internal/receivertest"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -276,10 +277,10 @@ func TestEagerAndCancelled(t *testing.T) {
 func TestEagerAndAFault(t *testing.T) {
 	t.Parallel()
 	for name, sender := range map[string]faulty{
-		"fault": func(context.Context, activities.Request) activities.Response {
-			return activities.Response{OwnFault: true, Err: "ours"}
+		"fault": func(context.Context, egress.Request) egress.Response {
+			return egress.Response{InternalFault: true, Err: "ours"}
 		},
-		"panic": func(context.Context, activities.Request) activities.Response { panic("ours") },
+		"panic": func(context.Context, egress.Request) egress.Response { panic("ours") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -289,7 +290,7 @@ func TestEagerAndAFault(t *testing.T) {
 			broken = b.guarded(t, g, func(c *activities.Config) {
 				neverSlow(c)
 				well := c.Sender
-				c.Sender = faulty(func(ctx context.Context, r activities.Request) activities.Response {
+				c.Sender = faulty(func(ctx context.Context, r egress.Request) egress.Response {
 					select {
 					case <-fails:
 						return well.Send(ctx, r)

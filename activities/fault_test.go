@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/everpost/everpost/activities"
+	"github.com/everpost/everpost/internal/egress"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -72,13 +73,13 @@ func TestFaultOfAnEndpointHoldsItsDeliveries(t *testing.T) {
 		p.record.Endpoints.Cache().ForgetTenant(tenant)
 	}
 	for name, c := range map[string]struct {
-		send func(context.Context, activities.Request) activities.Response
+		send func(context.Context, egress.Request) egress.Response
 		lose bool
 		want string
 	}{
 		"its key is lost": {lose: true, want: "a secret, header or credential of the endpoint cannot be decrypted"},
-		"the way out is closed": {send: func(context.Context, activities.Request) activities.Response {
-			return activities.Response{OwnFault: true, Err: "no descriptor is free"}
+		"the way out is closed": {send: func(context.Context, egress.Request) egress.Response {
+			return egress.Response{InternalFault: true, Err: "no descriptor is free"}
 		}, want: "no descriptor is free"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -91,7 +92,7 @@ func TestFaultOfAnEndpointHoldsItsDeliveries(t *testing.T) {
 				config.Observer, config.Faults, config.Targets = seen, faults, targets
 				if c.send != nil {
 					send = faulty(c.send)
-					config.Sender = faulty(func(ctx context.Context, r activities.Request) activities.Response { return send.Send(ctx, r) })
+					config.Sender = faulty(func(ctx context.Context, r egress.Request) egress.Response { return send.Send(ctx, r) })
 				}
 			})
 			var key string
@@ -206,7 +207,7 @@ func TestFaultOfOneDelivery(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := b.process(t, func(c *activities.Config) {
-		c.Sender = faulty(func(context.Context, activities.Request) activities.Response { panic("canary-panic") })
+		c.Sender = faulty(func(context.Context, egress.Request) egress.Response { panic("canary-panic") })
 	})
 	in := sharing(b.stored(t))[0]
 	left := p.attemptsOf(t, in)

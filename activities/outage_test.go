@@ -92,7 +92,7 @@ func TestRecordAwayBeforeTheRequest(t *testing.T) {
 	require.NoError(t, err)
 	wire.cut()
 	_, err = p.attempt(in)
-	require.ErrorContains(t, err, "begin attempt 1 of "+in.DeliveryID.String()+": the database is not reachable")
+	require.ErrorContains(t, err, "claim attempt 1 of "+in.DeliveryID.String()+": the database is not reachable")
 	require.Zero(t, b.Count())
 	wire.mend()
 	got, err := p.attempt(in)
@@ -137,7 +137,7 @@ func TestEndBesideARequestUnderWayRules(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, b.WaitHeld(t.Context(), 1))
 	end := note(in)
-	end.State, end.Reason, end.Owner = webhook.StateCancelled, webhook.ReasonCancelled, p.Owner
+	end.State, end.Reason, end.Owner = webhook.StateCancelled, webhook.ReasonCancelled, p.config.Owner
 	_, err = b.store.Deliveries.RecordStep(t.Context(), end)
 	require.NoError(t, err)
 	b.Release()
@@ -209,7 +209,7 @@ func TestUnknownFaultsAreNotTold(t *testing.T) {
 	_, step := p.RecordStep(t.Context(), note(in))
 	_, reopening := p.Reopen(t.Context(), activities.Reopening{Ref: in.Ref})
 	for _, err := range []error{attempt, step, reopening} {
-		require.ErrorContains(t, err, "a fault of our own; its cause is in the log")
+		require.ErrorContains(t, err, "an internal fault; its cause is in the log")
 		require.NotContains(t, err.Error(), "canary")
 	}
 	require.Equal(t, 3, strings.Count(p.log.String(), "dial canary-host"))

@@ -99,33 +99,19 @@ func (s sealer) Open(ctx context.Context, sealed postgres.Sealed, additional str
 	return s.vault.Open(ctx, vault.Sealed(sealed), additional)
 }
 
-// sender is the composition root's, in short.
-type sender struct{ client *egress.Client }
-
-func (s sender) Send(ctx context.Context, r activities.Request) activities.Response {
-	response := s.client.Send(ctx, egress.Request{
-		EndpointID: r.Target.ID.String(), Version: r.Target.Version, URL: r.Target.URL, Header: r.Header, Body: r.Body, Timeout: r.Timeout,
-		Auth: r.Target.Auth, Certificate: r.Target.Certificate,
-	})
-	return activities.Response{
-		Answer: response.Answer, Latency: response.Latency, Header: response.Header, Body: response.Body, Truncated: response.Truncated,
-		Err: response.Err, OwnFault: response.OwnFault,
-	}
-}
-
-func realSender(t *testing.T) sender {
+func realSender(t *testing.T) *egress.Client {
 	t.Helper()
 	client := egress.New(egress.Config{Guard: egress.NewGuard(egress.GuardConfig{
 		AllowHTTP: true, AnyPort: true, AllowedCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
 	})})
 	t.Cleanup(client.Close)
-	return sender{client}
+	return client
 }
 
 // faulty makes something of ours fail around a sender.
-type faulty func(context.Context, activities.Request) activities.Response
+type faulty func(context.Context, egress.Request) egress.Response
 
-func (f faulty) Send(ctx context.Context, r activities.Request) activities.Response { return f(ctx, r) }
+func (f faulty) Send(ctx context.Context, r egress.Request) egress.Response { return f(ctx, r) }
 
 // asked counts the claims that reach the record.
 type asked struct {
@@ -153,6 +139,7 @@ func (a *asked) count() int {
 type process struct {
 	*activities.Activities
 
+	config activities.Config
 	record *asked
 	tokens *starter.Starter
 	log    *buffer
@@ -176,7 +163,7 @@ func (b *bundle) processAt(t *testing.T, address string, change func(*activities
 	if change != nil {
 		change(&config)
 	}
-	p.Activities = activities.New(config)
+	p.Activities, p.config = activities.New(config), config
 	t.Cleanup(func() {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()

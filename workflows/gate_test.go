@@ -56,19 +56,18 @@ func TestSharedAttemptsTakeTurns(t *testing.T) {
 	require.Zero(t, l.gate.Totals().Reserved)
 }
 
-// fickle is a gate that lets everybody wait so many times before it admits anybody.
-type fickle struct {
-	testAdmission
+// deferring defers a number of requests before it admits any.
+type deferring struct {
+	*admission.Controller
 
-	now  func() time.Time
 	left atomic.Int32
 }
 
-func (f *fickle) Enter(ctx context.Context, e activities.Entry) activities.Admission {
-	if f.left.Add(-1) >= 0 {
-		return activities.Admission{Until: f.now().Add(20 * time.Second), Reason: "in_flight"}
+func (d *deferring) Acquire(ctx context.Context, r admission.Request) admission.Decision {
+	if d.left.Add(-1) >= 0 {
+		return admission.Decision{Wait: 20 * time.Second, Until: time.Now().Add(20 * time.Second), Reason: webhook.ReasonInFlight}
 	}
-	return f.testAdmission.Enter(ctx, e)
+	return d.Controller.Acquire(ctx, r)
 }
 
 // However often a turn comes to nothing, who waits for it stays: a workflow for each would
@@ -78,10 +77,12 @@ func TestSharedStaysHoweverOftenItIsDeferred(t *testing.T) {
 	const times, width = 10, 3
 	b := setupGate(t, 100, admission.Config{})
 	starts := b.acceptSome(t, width)
+	b.change = func(l *life, c *activities.Config) {
+		g := &deferring{Controller: l.gate}
+		g.left.Store(times * width)
+		c.Admission = g
+	}
 	l := b.share(t, time.Hour, starts...)
-	g := &fickle{testAdmission: testAdmission{l.gate}, now: l.activities.Now}
-	g.left.Store(times * width)
-	l.activities.Gate = g
 	l.run()
 	require.GreaterOrEqual(t, len(l.timers), times)
 	require.Zero(t, l.handed.count())

@@ -197,7 +197,7 @@ func TestHeldIsGivenUp(t *testing.T) {
 func TestHeldIsGivenUpByAClockThatIsBehind(t *testing.T) {
 	t.Parallel()
 	l := heldDelivery(t)
-	l.activities.Now = func() time.Time { return l.env.Load().Now().Add(-10 * time.Second) }
+	l.behind = 10 * time.Second
 	l.now = l.start.GiveUpAt.Add(time.Second)
 	l.tryNow().run()
 	l.isHeld()

@@ -67,7 +67,7 @@ func TestNewDeliveriesComeBehind(t *testing.T) {
 	for range 5 {
 		req := at("a.test:443")
 		decision := ctl.Acquire(t.Context(), req)
-		require.Equal(t, Decision{Until: decision.Until, Reason: webhook.ReasonHost}, decision)
+		require.Equal(t, Decision{Until: decision.Until, Wait: decision.Wait, Reason: webhook.ReasonHost}, decision)
 		require.True(t, decision.Deferred())
 		told, turns = append(told, req), append(turns, decision.Until)
 	}

@@ -18,7 +18,7 @@ import (
 // away: it is asked again by then.
 const kmsPause = 5 * time.Second
 
-// sealer lets the record encrypt with the vault.
+// sealer lets the store encrypt with the vault.
 type sealer struct{ vault *vault.Vault }
 
 func (s sealer) Seal(ctx context.Context, plaintext, additional string) (postgres.Sealed, error) {
@@ -59,7 +59,7 @@ func (s sealer) Rewrap(ctx context.Context, sealed postgres.Sealed) (postgres.Se
 }
 
 // ofVault gives an outage of the key management service and its refusal their code,
-// because they are a matter of time, and tells the record of what is not.
+// because they are a matter of time, and reports the others to the store.
 func ofVault(err error) error {
 	if errors.Is(err, vault.ErrTampered) || errors.Is(err, vault.ErrUnknownKEK) {
 		return fmt.Errorf("%w: %w", postgres.ErrUnreadable, err)

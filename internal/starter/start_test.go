@@ -499,7 +499,7 @@ func TestHandOverStartsItsOwnWorkflow(t *testing.T) {
 	for c, name := range map[webhook.Command]string{
 		webhook.CommandCancel: workflows.SignalCancel, webhook.CommandRetry: workflows.SignalRetryNow,
 		webhook.CommandReschedule: workflows.SignalReschedule,
-		webhook.CommandReplay: workflows.SignalReplay, webhook.CommandDiscard: workflows.SignalDiscard,
+		webhook.CommandReplay:     workflows.SignalReplay, webhook.CommandDiscard: workflows.SignalDiscard,
 	} {
 		h.Command = webhook.PendingCommand{Command: c, Reason: "by hand"}
 		require.NoError(t, d.HandOver(t.Context(), h))
