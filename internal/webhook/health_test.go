@@ -221,7 +221,7 @@ func TestTogether(t *testing.T) {
 		Latency: 200 * time.Millisecond, Rate: 10, Recovering: true, InFlight: 2, Delivered: 3, Failed: 2, First: 4, Retries: 1,
 		Timeout: 15 * time.Second, SuccessStreak: 3, FailureStreak: 2,
 	}, Aggregate(all))
-	all := []Observation{{Circuit: CircuitClosed, Since: at(5)}, {Circuit: CircuitClosed, Since: at(3)}, {Circuit: CircuitClosed}}
+	all = []Observation{{Circuit: CircuitClosed, Since: at(5)}, {Circuit: CircuitClosed, Since: at(3)}, {Circuit: CircuitClosed}}
 	require.Equal(t, at(5), Aggregate(all).Since,
 		"the last recovery")
 
