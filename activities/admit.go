@@ -76,8 +76,8 @@ func (a *Activities) recordDecision(ctx context.Context, run *attemptRun, in Att
 // hold records that the delivery waits for its release. Past the give-up time it becomes a dead
 // letter instead.
 //
-// A delivery that a shared workflow holds has no workflow: there may be many, and each costs only
-// a row. Its release starts a workflow.
+// A held delivery has no workflow: there may be many, and each costs only a row. Its release starts
+// a workflow.
 func (a *Activities) hold(ctx context.Context, run *attemptRun, in AttemptInput, reason string) (AttemptResult, error) {
 	if !a.now().After(in.GiveUpAt) {
 		return a.record(ctx, run, in, in.held(reason))

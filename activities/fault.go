@@ -160,14 +160,13 @@ func (a *Activities) knownFault(in AttemptInput) (fault string, known bool) {
 
 // recordFault records an internal fault that affects one delivery of a shared workflow, so that a
 // person who looks at it sees why it waits. The store's status becomes part of the result; the
-// fault does not if the delivery has ended or goes on elsewhere.
+// fault does not if the delivery has ended or goes on elsewhere. A held delivery that was released
+// is no longer held then: otherwise it would be released again while it waits here.
 func (a *Activities) recordFault(ctx context.Context, in AttemptInput, left *Left) {
 	step := webhook.Step{Ref: in.Ref, Progress: in.Progress, WorkflowID: in.Shared, CommandDone: in.CommandDone, LastError: left.Fault}
 	step.Seq++
-	// Without a due time the reconciler would not find it before its give-up time. A held
-	// delivery is only released while it has none.
-	if step.DueAt.IsZero() && step.State != webhook.StateHeld {
-		step.DueAt = a.now().Add(time.Second).UTC().Truncate(time.Microsecond)
+	if step.DueAt.IsZero() { // without a due time the reconciler would not find it before its give-up time
+		step.WaitUntil(a.now().Add(time.Second).UTC().Truncate(time.Microsecond))
 	}
 	status, err := a.store.RecordStep(ctx, step)
 	if err != nil {

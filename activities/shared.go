@@ -181,7 +181,7 @@ func (l *Left) set(result AttemptResult, err error) {
 
 // unfinished reports that something is still to be done for the delivery.
 func (r *AttemptResult) unfinished() bool {
-	held := r.State == webhook.StateHeld && r.WorkflowID == "" && r.Command.Command == webhook.CommandNone && r.BusyUntil.IsZero()
+	held := r.State == webhook.StateHeld && r.Command.Command == webhook.CommandNone && r.BusyUntil.IsZero()
 	return r.Running || !r.State.Final() && !held
 }
 

@@ -66,12 +66,9 @@ func (in *AttemptInput) waitUntil(due time.Time) webhook.Step {
 	return step
 }
 
-// held is a step into a hold. A delivery that a shared workflow holds has no workflow.
+// held is a step into a hold. A held delivery has no workflow.
 func (in *AttemptInput) held(reason string) webhook.Step {
 	step := in.waitUntil(time.Time{})
-	step.State, step.Reason = webhook.StateHeld, reason
-	if in.Shared != "" {
-		step.WorkflowID = ""
-	}
+	step.State, step.Reason, step.WorkflowID = webhook.StateHeld, reason, ""
 	return step
 }

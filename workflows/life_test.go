@@ -67,6 +67,7 @@ func (b *bundle) beginIn(t stopper, process string, start webhook.Start, fastWai
 	l := &life{t: t, b: b, start: start, next: "DeliveryWorkflow", now: time.Now().UTC()}
 	l.input = workflows.DeliveryInput{Ref: start.Ref, Progress: webhook.Progress{Run: start.Run, GiveUpAt: start.GiveUpAt}, NotBefore: start.NotBefore}
 	config := activities.Config{
+		Admission: admitAll{admission.New(admission.Config{})},
 		Store: b.record, Targets: b.store.Endpoints.Cache(), Fresh: noFresh{}, Sender: b.sender, Starter: &l.handed,
 		Logger: slog.New(slog.DiscardHandler), Owner: process, FastWait: fastWait, KeepDeadLetters: keep,
 		Now: func() time.Time { return l.env.Load().Now().Add(-l.behind) },
@@ -125,6 +126,14 @@ func (c *runningClock) now() time.Time {
 		c.told = now
 	}
 	return c.told
+}
+
+// admitAll admits every request: each is that of an endpoint of its own.
+type admitAll struct{ *admission.Controller }
+
+func (a admitAll) Acquire(ctx context.Context, r admission.Request) admission.Decision {
+	r.Endpoint = webhook.NewEndpointID()
+	return a.Controller.Acquire(ctx, r)
 }
 
 // withoutEager admits no eager request: here each attempt is asked for.

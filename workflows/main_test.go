@@ -140,6 +140,8 @@ type fallible struct {
 	onRecord atomic.Pointer[func(webhook.Step) error]
 	// recorded, when set, is called once a step is written, before its writer knows.
 	recorded atomic.Pointer[func()]
+	// onRefused, when set, is called when a claim was refused.
+	onRefused atomic.Pointer[func()]
 	// skipped is how far the test's time is ahead of the store's, which is real.
 	skipped atomic.Pointer[func() time.Duration]
 }
@@ -173,7 +175,11 @@ func (f *fallible) Claim(ctx context.Context, c webhook.Claim) (webhook.ClaimRes
 			return webhook.ClaimResult{}, err
 		}
 	}
-	return f.Deliveries.Claim(ctx, c)
+	claimed, err := f.Deliveries.Claim(ctx, c)
+	if tell := f.onRefused.Load(); tell != nil && err == nil && !claimed.Granted {
+		(*tell)()
+	}
+	return claimed, err
 }
 
 func (f *fallible) RecordStep(ctx context.Context, s webhook.Step) (webhook.DeliveryStatus, error) {

@@ -52,7 +52,7 @@ func tenantLimits(c config.Config) webhook.Limits {
 	}
 }
 
-// counted counts the events that the record accepts.
+// counted counts the events that the store accepts.
 type counted struct {
 	*postgres.Events
 

@@ -7,8 +7,8 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// endpointMoved is told when somebody has changed an endpoint: it may lead elsewhere
-// now, or a person says that it is well.
+// endpointMoved is called when an endpoint was changed: it may have another URL, or a person says
+// that its receiver is healthy.
 func (a *App) endpointMoved(id webhook.EndpointID) {
 	if a.admission != nil {
 		a.monitor.EndpointChanged(id)

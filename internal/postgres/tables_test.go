@@ -52,7 +52,7 @@ func TestFewFilesWriteATable(t *testing.T) {
 		"outbox":           {"delivery_record.go", "outbox.go"},
 		"deliveries": {
 			"delivery_cancel_deleted.go", "delivery_claims.go", "delivery_commands.go", "delivery_overdue.go", "delivery_record.go",
-			"held.go", "outbox_commands.go", "replay_runs.go", "retention.go",
+			"outbox_commands.go", "replay_runs.go", "retention.go",
 		},
 		"attempts":        {"delivery_attempts.go", "retention.go"},
 		"replays":         {"replay_batch.go", "replay_outcomes.go", "replay_step.go", "replays.go"},

@@ -7,6 +7,7 @@ import (
 
 	enumspb "go.temporal.io/api/enums/v1"
 
+	"github.com/everpost/everpost/activities"
 	"github.com/everpost/everpost/internal/webhook"
 	"github.com/everpost/everpost/workflows"
 )
@@ -82,7 +83,7 @@ func (d *Starter) reconcileAll(
 		}
 		single, shared := groupByWorkflow(late)
 		forEach(concurrentLookups, single, func(delivery webhook.Delivery) {
-			d.tryCall(func(ctx context.Context) error { return d.revive(ctx, &delivery) })
+			d.tryCall(func(ctx context.Context) error { return d.revive(ctx, &delivery, webhook.PendingCommand{}) })
 		})
 		for id, group := range shared {
 			d.reviveShared(&r, id, group)
@@ -152,7 +153,7 @@ func (d *Starter) reviveShared(r *reconcileRound, id string, group []webhook.Del
 				return err
 			}
 			if status == statusTerminated {
-				return d.restart(ctx, &delivery, true)
+				return d.restart(ctx, &delivery, true, webhook.PendingCommand{})
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -185,32 +186,35 @@ func (d *Starter) statusOf(ctx context.Context, named *workflow, delivery *webho
 	return status, err
 }
 
-// revive starts a delivery's own workflow, unless that or the one that the store names has the delivery.
-func (d *Starter) revive(ctx context.Context, delivery *webhook.Delivery) error {
-	id := delivery.WorkflowID
+// revive starts a delivery's own workflow, unless that or the one that the store names has the
+// delivery. It passes a command on, if there is one.
+func (d *Starter) revive(ctx context.Context, delivery *webhook.Delivery, command webhook.PendingCommand) error {
+	id, own := delivery.WorkflowID, delivery.Ref.WorkflowID()
 	if id == "" { // it is held, or was started just now
-		id = delivery.Ref.WorkflowID()
+		id = own
 	}
 	named, err := d.inspect(ctx, id)
 	if err != nil {
 		return err
 	}
 	status, err := d.statusOf(ctx, named, delivery)
-	if err == nil && status == statusRunning && delivery.State == webhook.StateDeadLettered && d.expired(delivery) {
-		// The retention was longer when its workflow was started.
-		return d.sendSignal(ctx, id, delivery.DeliveryID, webhook.PendingCommand{
-			Command: webhook.CommandDiscard, Reason: webhook.ReasonRetention,
-		})
-	}
-	if err != nil || status == statusRunning {
+	if err != nil {
 		return err
 	}
-	return d.restart(ctx, delivery, status == statusTerminated)
+	if status == statusRunning {
+		if delivery.State == webhook.StateDeadLettered && d.expired(delivery) { // the retention was longer when it was started
+			command = webhook.PendingCommand{Command: webhook.CommandDiscard, Reason: webhook.ReasonRetention}
+		}
+		return d.sendSignal(ctx, own, delivery.DeliveryID, command)
+	}
+	return d.restart(ctx, delivery, status == statusTerminated, command)
 }
 
-// restart starts the delivery's own workflow, which continues from the store.
-func (d *Starter) restart(ctx context.Context, delivery *webhook.Delivery, terminated bool) error {
-	if delivery.WorkflowID != "" || terminated { // else it was not to have one while it was held
+// restart starts the delivery's own workflow, which continues from the store and first carries out the
+// command, if there is one. A held delivery has no workflow, so that terminated means nothing for it.
+func (d *Starter) restart(ctx context.Context, delivery *webhook.Delivery, terminated bool, command webhook.PendingCommand) error {
+	held := delivery.State == webhook.StateHeld
+	if !held {
 		d.log.WarnContext(ctx, "a delivery had no workflow and gets one", "delivery", delivery.DeliveryID, "state", delivery.State, "terminated", terminated)
 	}
 	options := d.ownOptions(delivery.Ref)
@@ -218,13 +222,12 @@ func (d *Starter) restart(ctx context.Context, delivery *webhook.Delivery, termi
 	var err error
 	if delivery.State == webhook.StateDeadLettered {
 		options.TypedSearchAttributes = workflows.DeadLetterAttributes(delivery.Ref)
-		_, err = d.client.ExecuteWorkflow(ctx, options, workflows.DeadLetterWorkflow, workflows.DeadLetterInput{
-			Ref: delivery.Ref, Progress: delivery.Progress, KeepUntil: delivery.CompletedAt.Add(d.keepDeadLetters),
-		})
+		in := workflows.DeadLetterFrom(activities.Handover{Ref: delivery.Ref, Progress: delivery.Progress, Command: command})
+		in.KeepUntil = delivery.CompletedAt.Add(d.keepDeadLetters)
+		_, err = d.client.ExecuteWorkflow(ctx, options, workflows.DeadLetterWorkflow, in)
 	} else {
 		_, err = d.client.ExecuteWorkflow(ctx, options, workflows.DeliveryWorkflow, workflows.DeliveryInput{
-			Ref: delivery.Ref, Progress: delivery.Progress, TakeOver: true, Terminated: terminated,
-			Released: delivery.State == webhook.StateHeld && !delivery.DueAt.IsZero(), // rescheduled
+			Ref: delivery.Ref, Progress: delivery.Progress, TakeOver: true, Terminated: terminated && !held, Command: command,
 		})
 	}
 	return ignoreAlreadyStarted(err)
@@ -261,7 +264,7 @@ func (d *Starter) continueStuck(stuck *workflow, group []webhook.Delivery) {
 		return
 	}
 	forEach(concurrentLookups, rest, func(delivery webhook.Delivery) {
-		d.tryCall(func(ctx context.Context) error { return d.restart(ctx, &delivery, false) })
+		d.tryCall(func(ctx context.Context) error { return d.restart(ctx, &delivery, false, webhook.PendingCommand{}) })
 	})
 }
 

@@ -33,6 +33,7 @@ type workflow struct {
 	status      workflowStatus
 	stuck       bool // it was stuck when it was inspected, and was ended
 	taskPending bool // a workflow task waits for a worker, or is under way
+	idle        bool // it has neither a task nor an activity
 
 	mu      sync.Mutex
 	queried bool
@@ -51,12 +52,13 @@ func (d *Starter) inspect(ctx context.Context, id string) (*workflow, error) {
 	}
 	task := described.GetPendingWorkflowTask()
 	found.run, found.taskPending = described.GetWorkflowExecutionInfo().GetExecution().GetRunId(), task != nil
+	found.idle = task == nil && len(described.GetPendingActivities()) == 0
 	switch status := described.GetWorkflowExecutionInfo().GetStatus(); {
 	case status == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING && task.GetAttempt() < stuckAttempts:
 		found.status = statusRunning
 	case status == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING:
 		found.status, found.stuck = statusClosed, true
-		return found, d.terminateStuck(ctx, found, task.GetAttempt())
+		return found, d.terminate(ctx, found, "a workflow is stuck: its task fails again and again; it is ended, and its deliveries go on in another one")
 	case status == enumspb.WORKFLOW_EXECUTION_STATUS_TERMINATED:
 		found.status, err = d.statusOfTerminated(ctx, found)
 		return found, err
@@ -66,11 +68,10 @@ func (d *Starter) inspect(ctx context.Context, id string) (*workflow, error) {
 	return found, nil
 }
 
-// terminateStuck ends the run that was found stuck. The reason tells it from one that a person has
-// terminated, also if this process dies before it starts another workflow.
-func (d *Starter) terminateStuck(ctx context.Context, found *workflow, attempts int32) error {
-	d.log.ErrorContext(ctx, "a workflow is stuck: its task fails again and again; it is ended, and its deliveries go on in another one",
-		"workflow", found.id, "run", found.run, "tries", attempts)
+// terminate ends the run that was found, and logs why. Temporal's reason tells it from one that a
+// person has terminated, also if this process dies before it starts another workflow.
+func (d *Starter) terminate(ctx context.Context, found *workflow, why string) error {
+	d.log.ErrorContext(ctx, why, "workflow", found.id, "run", found.run)
 	err := d.client.TerminateWorkflow(ctx, found.id, found.run, workflows.ReasonStuck)
 	if isGone(err) { // it has ended meanwhile
 		return nil
