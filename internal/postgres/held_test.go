@@ -31,32 +31,31 @@ func startIDs(starts []webhook.Start) []webhook.DeliveryID {
 	return ids
 }
 
-// A backlog is released from its oldest on, each delivery once, by the outbox.
-func TestReleaseBacklog(t *testing.T) {
+// Held deliveries are released from the oldest on, whatever the reason, each once, by the outbox.
+func TestReleaseHeld(t *testing.T) {
 	t.Parallel()
 	b := setupDelivery(t)
 	endpoint := b.endpoint.ID
 	var held []webhook.Start
-	for range 4 {
-		held = append(held, b.hold(t, b.accept(t), nobody, webhook.ReasonBacklog))
+	for _, reason := range []string{webhook.ReasonBacklog, webhook.ReasonPaused, webhook.ReasonInternal, webhook.ReasonDisabled, webhook.ReasonBacklog} {
+		held = append(held, b.hold(t, b.accept(t), nobody, reason))
 	}
 	// Those of one millisecond are in the order of their ids.
 	slices.SortFunc(held, func(a, b webhook.Start) int { return bytes.Compare(a.DeliveryID[:], b.DeliveryID[:]) })
-	b.hold(t, b.accept(t), nobody, webhook.ReasonPaused) // released by resume
 	_, err := b.RecordStep(t.Context(), stepOf(b.accept(t), 1, webhook.StateRetrying))
 	require.NoError(t, err)
 	asked := b.hold(t, b.accept(t), nobody, webhook.ReasonBacklog)
 	_, _, err = b.command(t, asked.DeliveryID, webhook.CommandCancel)
 	require.NoError(t, err)
 
-	found, err := b.BacklogEndpoints(t.Context(), webhook.EndpointID{}, 10)
+	found, err := b.HeldEndpoints(t.Context(), webhook.EndpointID{}, 10)
 	require.NoError(t, err)
-	require.Equal(t, []webhook.EndpointID{endpoint}, found)
-	found, err = b.BacklogEndpoints(t.Context(), endpoint, 10)
+	require.Equal(t, []webhook.HeldEndpoint{{ID: endpoint, Faulty: true}}, found)
+	found, err = b.HeldEndpoints(t.Context(), endpoint, 10)
 	require.NoError(t, err)
 	require.Empty(t, found, "after it there is none")
 
-	starts, err := b.ReleaseBacklog(t.Context(), endpoint, 3)
+	starts, err := b.ReleaseHeld(t.Context(), endpoint, 3)
 	require.NoError(t, err)
 	require.Equal(t, startIDs(held[:3]), startIDs(starts), "the oldest first")
 	for _, start := range starts {
@@ -64,10 +63,10 @@ func TestReleaseBacklog(t *testing.T) {
 		require.Equal(t, webhook.StateHeld, start.Resume.State)
 		require.Equal(t, 1, start.Resume.Seq)
 	}
-	starts, err = b.ReleaseBacklog(t.Context(), endpoint, 10)
+	starts, err = b.ReleaseHeld(t.Context(), endpoint, 10)
 	require.NoError(t, err)
 	require.Equal(t, startIDs(held[3:]), startIDs(starts), "those are on their way")
-	starts, err = b.ReleaseBacklog(t.Context(), endpoint, 10)
+	starts, err = b.ReleaseHeld(t.Context(), endpoint, 10)
 	require.NoError(t, err)
 	require.Empty(t, starts)
 
@@ -103,10 +102,10 @@ func TestBacklogOfAPausedEndpointStays(t *testing.T) {
 	b.hold(t, b.accept(t), nobody, webhook.ReasonBacklog)
 	_, err := b.PauseEndpoint(t.Context(), testActor(), "acme", b.endpoint.ID)
 	require.NoError(t, err)
-	starts, err := b.ReleaseBacklog(t.Context(), b.endpoint.ID, 10)
+	starts, err := b.ReleaseHeld(t.Context(), b.endpoint.ID, 10)
 	require.NoError(t, err)
 	require.Empty(t, starts)
-	found, err := b.BacklogEndpoints(t.Context(), webhook.EndpointID{}, 10)
+	found, err := b.HeldEndpoints(t.Context(), webhook.EndpointID{}, 10)
 	require.NoError(t, err)
 	require.Empty(t, found)
 }
@@ -127,7 +126,7 @@ func TestBacklogIsReleasedOnceByMany(t *testing.T) {
 		go func() {
 			var mine got
 			for range 14 {
-				starts, err := b.ReleaseBacklog(t.Context(), b.endpoint.ID, 3)
+				starts, err := b.ReleaseHeld(t.Context(), b.endpoint.ID, 3)
 				mine.ids = append(mine.ids, startIDs(starts)...)
 				if err != nil {
 					mine.err = err
@@ -194,7 +193,7 @@ func TestWhatIsBeingSentIsNotHeld(t *testing.T) {
 	b := setupDelivery(t)
 	start := b.hold(t, b.accept(t), nobody, webhook.ReasonBacklog)
 	released := func() []webhook.DeliveryID {
-		starts, err := b.ReleaseBacklog(t.Context(), b.endpoint.ID, 10)
+		starts, err := b.ReleaseHeld(t.Context(), b.endpoint.ID, 10)
 		require.NoError(t, err)
 		return startIDs(starts)
 	}

@@ -120,7 +120,7 @@ func (d *Starter) deleteOutboxRows(ids []webhook.DeliveryID) {
 // startShared starts deliveries in as few workflows as possible, and returns the one that is left
 // over, if any: it needs no shared workflow.
 func (d *Starter) startShared(all []webhook.Start) (single []webhook.Start) {
-	for len(all) > 1 || len(all) == 1 && d.faulty.has(all[0].EndpointID) { // which will only be held, and a shared workflow does that, too
+	for len(all) > 1 || len(all) == 1 && d.heldEndpoints.isFaulty(all[0].EndpointID) { // which will only be held, and a shared workflow does that, too
 		group := all[:min(d.width, len(all))]
 		all = all[len(group):]
 		d.tryCall(func(ctx context.Context) error { return d.startGroup(ctx, group) })
