@@ -12,7 +12,7 @@
 //	Events          events.go, event_*.go             events, idempotency_keys, outbox
 //	Deliveries      deliveries.go, delivery_*.go      deliveries, attempts, outbox
 //	Outbox          outbox.go, outbox_commands.go     outbox, and the commands of deliveries
-//	Held            held.go, held_forgotten.go        outbox
+//	Held            held.go, held_release.go          outbox
 //	Replays         replays.go, replay_*.go           replays, replay_releases, deliveries, outbox
 //	Retention       retention.go, retention_*.go      removes events, deliveries and attempts by the day
 //	Encryption      encryption_rewrap.go              the sealed columns of endpoints and endpoint_secrets
