@@ -1,8 +1,8 @@
-// Package activities is what a delivery's workflow has done outside of it: the
-// signed POST with its record, and the few steps that are only recorded.
+// Package activities has the activities of the workflows: the attempt of a delivery, from the
+// first check to the record of its outcome, and the steps that are only recorded.
 //
-// A receiver's refusal is a value; an error means that we could not find out, and
-// counts as no attempt.
+// A receiver's refusal is a value. An error is an internal fault: nothing is known of the
+// receiver, and no attempt is counted.
 package activities
 
 import (
@@ -10,115 +10,138 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/everpost/everpost/internal/retry"
+	"github.com/everpost/everpost/internal/admission"
+	"github.com/everpost/everpost/internal/egress"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// Store is where deliveries stand. See docs/adr/0003, store and engine.
+// Store keeps the deliveries. See docs/adr/0003.
 type Store interface {
-	// Begin takes the right to send an attempt and reads what sending it needs.
+	// Claim takes the right to send an attempt, and reads what the request needs.
 	Claim(ctx context.Context, c webhook.Claim) (webhook.ClaimResult, error)
-	// Record writes one step; the standing it returns rules.
+	// RecordStep writes one step. The status that it returns is authoritative.
 	RecordStep(ctx context.Context, s webhook.Step) (webhook.DeliveryStatus, error)
 	// Reopen opens the next run of a dead letter.
 	Reopen(ctx context.Context, ref webhook.Ref, reason string) (webhook.DeliveryStatus, error)
 }
 
-// Targets finds an endpoint with its secrets; CodeNotFound when it was deleted.
+// Targets finds an endpoint with its secrets. CodeNotFound: it was deleted.
 type Targets interface {
 	Target(ctx context.Context, id webhook.EndpointID) (*webhook.Target, error)
-	// Known is Target for one that is in memory; it asks nobody.
+	// Known is Target for an endpoint in memory. It makes no query.
 	Known(id webhook.EndpointID) (*webhook.Target, bool)
 }
 
-// Fresh hands out, once each, the payloads of events that this process has just
-// stored, with the SHA-256 of each when it arrived: whoever gets one may send the
-// first attempt without asking the record.
+// Fresh holds the payloads of events that this process has just stored. Each is handed out once,
+// as the permission to make the first attempt without a claim in the store.
 type Fresh interface {
 	Take(id webhook.DeliveryID) (content webhook.Content, ok bool)
 }
 
 // Sender makes one POST. A failure is a value.
 type Sender interface {
-	Send(ctx context.Context, r Request) Response
+	Send(ctx context.Context, r egress.Request) egress.Response
 }
 
-// Request is one POST to an endpoint.
-type Request struct {
-	Target  *webhook.Target
-	Header  [][2]string
-	Body    []byte
-	Timeout time.Duration
+// Admission decides when a request may be sent: *admission.Controller.
+type Admission interface {
+	Acquire(ctx context.Context, r admission.Request) admission.Decision
+	TryAcquire(r admission.Request) *admission.Permit
+	Forget(endpoint webhook.EndpointID, delivery webhook.DeliveryID)
+	Slow(endpoint webhook.EndpointID) bool
 }
 
-// Response is what it came to.
-type Response struct {
-	Answer    retry.Answer
-	Latency   time.Duration
-	Header    map[string][]string
-	Body      []byte // ≤ 16 KiB
-	Truncated bool
-	Err       string // class and cause of Answer.Fault, without any part of the URL
-	OwnFault  bool   // it ended because of us: nothing is known of the receiver
-}
-
-// Observer is told of attempts, for metrics. Its methods must be cheap.
+// Observer counts attempts for metrics. Its methods must be quick.
 type Observer interface {
 	Attempted(ref webhook.Ref, a *webhook.Attempt, p webhook.Progress)
-	// TurnedAway: the gate let a delivery wait, for the reason.
-	TurnedAway(reason string)
-	Faulted(err error)
+	// Deferred: admission deferred or held a delivery.
+	Deferred(reason string)
+	InternalFault(err error)
 }
 
-// Config is what the activities need.
+// Config configures Activities.
 type Config struct {
-	Store    Store
-	Targets  Targets
-	Fresh    Fresh
-	Sender   Sender
-	Gate     Gate // nil: everybody goes at once
-	Starter  Starter
-	Faults   Faults // nil: none is remembered
-	Replays  Replays
-	Observer Observer // may be nil
-	// Ended is told of deliveries that came to rest without an attempt, now and then twice.
-	// It must be cheap, and may be nil.
+	Store     Store
+	Targets   Targets
+	Fresh     Fresh
+	Sender    Sender
+	Admission Admission // defaults to a controller with default limits
+	Starter   Starter
+	Faults    Faults // nil: none is remembered
+	Replays   Replays
+	Observer  Observer // may be nil
+	// Held is called when admission holds a delivery because of a backlog. May be nil.
+	Held func(webhook.EndpointID)
+	// Ended is called when a delivery ends without an attempt, sometimes twice. It must be
+	// quick. May be nil.
 	Ended  func(ref webhook.Ref, p webhook.Progress)
 	Logger *slog.Logger
-	Owner  string // names this process in claims; unique among processes
+	Owner  string // of this process's claims; unique among processes
 
-	// FastWait is how long a workflow task waits for a receiver, and up to
-	// another where the gate is slow. Defaults to 1 s.
+	// FastWait is how long a workflow task waits for a receiver, and for admission as long
+	// again. Defaults to 1 s.
 	FastWait time.Duration
-	// MaxUnderWay bounds the requests under way. Defaults to 4,000.
-	MaxUnderWay int
+	// MaxRunning bounds the attempts that run at a time. Defaults to 4,000.
+	MaxRunning int
 	// KeepDeadLetters is how long a dead letter is kept. Defaults to 30 days.
 	KeepDeadLetters time.Duration
 	// Now is the clock. Defaults to time.Now.
 	Now func() time.Time
 }
 
-// Activities are the activities of a worker. Requests that are slow go on between
-// two activities, so there is one for the whole process; Stop it last.
+// Activities are the activities of a worker. A slow request outlives the activity that began it,
+// so a process has one Activities, which it stops last.
 type Activities struct {
-	Config
+	store     Store
+	targets   Targets
+	fresh     Fresh
+	sender    Sender
+	admission Admission
+	starter   Starter
+	faults    Faults
+	replays   Replays
+	observer  Observer
+	held      func(webhook.EndpointID)
+	ended     func(webhook.Ref, webhook.Progress)
+	log       *slog.Logger
+	owner     string
 
-	flights flights
-	crew    *crew           // who makes them
-	slow    shares          // requests to slow receivers: half of all that may be under way
-	eager   shares          // eager requests
-	away    outage          // of the record
-	base    context.Context //nolint:containedctx // the life of requests that outlive their activity; ended by Stop
-	cancel  context.CancelFunc
+	fastWait        time.Duration
+	maxRunning      int
+	keepDeadLetters time.Duration
+	now             func() time.Time
+
+	runs   attemptRuns
+	pool   *goroutinePool  // runs the attempts
+	slow   shares          // requests to slow receivers
+	eager  shares          // eager requests
+	outage outage          // of the store
+	base   context.Context //nolint:containedctx // of requests that outlive their activity; ended by Stop
+	cancel context.CancelFunc
 }
 
-// New returns the activities; call Stop when the worker has stopped.
+// New returns the activities. Call Stop when the worker has stopped.
 func New(c Config) *Activities {
+	if c.Admission == nil {
+		c.Admission = admission.New(admission.Config{})
+	}
+	if c.Faults == nil {
+		c.Faults = noFaults{}
+	}
+	if c.Observer == nil {
+		c.Observer = noObserver{}
+	}
+	if c.Held == nil {
+		c.Held = func(webhook.EndpointID) {}
+	}
+	if c.Ended == nil {
+		c.Ended = func(webhook.Ref, webhook.Progress) {}
+	}
 	if c.FastWait == 0 {
 		c.FastWait = time.Second
 	}
-	if c.MaxUnderWay == 0 {
-		c.MaxUnderWay = 4000
+	if c.MaxRunning == 0 {
+		c.MaxRunning = 4000
 	}
 	if c.KeepDeadLetters == 0 {
 		c.KeepDeadLetters = 30 * 24 * time.Hour
@@ -126,22 +149,23 @@ func New(c Config) *Activities {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	if c.Faults == nil {
-		c.Faults = noFaults{}
+	a := &Activities{
+		store: c.Store, targets: c.Targets, fresh: c.Fresh, sender: c.Sender, admission: c.Admission, starter: c.Starter, faults: c.Faults,
+		replays: c.Replays, observer: c.Observer, held: c.Held, ended: c.Ended, log: c.Logger, owner: c.Owner,
+		fastWait: c.FastWait, maxRunning: c.MaxRunning, keepDeadLetters: c.KeepDeadLetters, now: c.Now,
+		runs: newAttemptRuns(c.MaxRunning, rememberedRuns),
 	}
-	a := &Activities{Config: c, flights: newFlights(c.MaxUnderWay, rememberedFlights)}
 	a.base, a.cancel = context.WithCancel(context.Background())
-	a.crew = newCrew(a.base.Done())
+	a.pool = newGoroutinePool(a.base.Done())
 	return a
 }
 
-// Stop waits for the requests under way and their records until ctx ends, then
-// cuts them off: an attempt that was cut off is made again elsewhere. Attempts that
-// are asked for from now on are refused with an error.
+// Stop waits for the running attempts and their records until ctx ends, then cancels them: an
+// attempt that was cancelled is made again by another process. Stop refuses new attempts.
 func (a *Activities) Stop(ctx context.Context) {
 	done := make(chan struct{})
 	go func() {
-		a.flights.close()
+		a.runs.close()
 		close(done)
 	}()
 	select {
@@ -151,5 +175,12 @@ func (a *Activities) Stop(ctx context.Context) {
 		<-done
 	}
 	a.cancel()
-	a.crew.members.Wait()
+	a.pool.members.Wait()
 }
+
+// noObserver counts nothing.
+type noObserver struct{}
+
+func (noObserver) Attempted(webhook.Ref, *webhook.Attempt, webhook.Progress) {}
+func (noObserver) Deferred(string)                                           {}
+func (noObserver) InternalFault(error)                                       {}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/everpost/everpost/activities"
+	"github.com/everpost/everpost/internal/egress"
 	"github.com/everpost/everpost/internal/receivertest"
 	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/signature"
@@ -354,7 +355,7 @@ type metrics struct {
 	attempted, faults int
 }
 
-func (m *metrics) TurnedAway(string) {}
+func (m *metrics) Deferred(string) {}
 
 func (m *metrics) Attempted(webhook.Ref, *webhook.Attempt, webhook.Progress) {
 	m.mu.Lock()
@@ -362,7 +363,7 @@ func (m *metrics) Attempted(webhook.Ref, *webhook.Attempt, webhook.Progress) {
 	m.attempted++
 }
 
-func (m *metrics) Faulted(error) {
+func (m *metrics) InternalFault(error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.faults++
@@ -374,13 +375,13 @@ func TestOwnFaultCountsNothing(t *testing.T) {
 	t.Parallel()
 	var index []int
 	for name, c := range map[string]struct {
-		send func(context.Context, activities.Request) activities.Response
+		send func(context.Context, egress.Request) egress.Response
 		want string
 	}{
-		"a panic": {send: func(context.Context, activities.Request) activities.Response { panic(payload + secret) }, want: "panic: a value of type string"},
-		"a panic of the runtime": {send: func(context.Context, activities.Request) activities.Response {
+		"a panic": {send: func(context.Context, egress.Request) egress.Response { panic(payload + secret) }, want: "panic: a value of type string"},
+		"a panic of the runtime": {send: func(context.Context, egress.Request) egress.Response {
 			_ = index[len(payload)]
-			return activities.Response{}
+			return egress.Response{}
 		}, want: "index out of range"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/everpost/everpost/activities"
 	"github.com/everpost/everpost/internal/receivertest"
+	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -80,7 +81,7 @@ func TestNoEchoIsRecorded(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := b.process(t, nil)
-	tests := activities.NewTests(p.Sender)
+	tests := activities.NewTests(p.config.Sender)
 	target := b.target(t)
 	target.Auth = webhook.Auth{Kind: webhook.AuthBearer, Token: "canary-token"}
 	target.Headers = map[string]string{"X-Api-Key": "canary-header", "X-Own": "mine", "Accept": "text/plain"}
@@ -124,7 +125,7 @@ func TestNoEchoOfTheURLIsRecorded(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := b.process(t, nil)
-	tests := activities.NewTests(p.Sender)
+	tests := activities.NewTests(p.config.Sender)
 	target := b.target(t)
 	base, _, _ := strings.Cut(target.URL, "?")
 	for query, want := range map[string]string{
@@ -144,4 +145,25 @@ func TestNoEchoOfTheURLIsRecorded(t *testing.T) {
 			require.NotContains(t, fmt.Sprintf("%+v", made), "canary")
 		}
 	}
+}
+
+// The endpoint's bearer token and client certificate reach the sender.
+func TestCredentialsAreSent(t *testing.T) {
+	t.Parallel()
+	receiver := receivertest.New(t)
+	tests := activities.NewTests(realSender(t))
+	target := webhook.Target{Secrets: []string{secret}, Endpoint: webhook.Endpoint{
+		ID: webhook.NewEndpointID(), URL: receiver.URL(), Timeout: webhook.DefaultTimeout, RetryPolicy: retry.Default(), Signature: webhook.SignatureV1,
+		Auth: webhook.Auth{Kind: webhook.AuthBearer, Token: "abc"},
+	}}
+	send := func() webhook.Attempt {
+		made, err := tests.Send(t.Context(), &target, "order.paid", []byte(payload))
+		require.NoError(t, err)
+		return made
+	}
+	require.Equal(t, 200, send().Outcome.Status)
+	require.Equal(t, "Bearer abc", receiver.Requests()[0].Header.Get("Authorization"))
+	target.Version++
+	target.Certificate = webhook.ClientCertificate{Certificate: "none", Key: "none"}
+	require.Equal(t, "tls_invalid: the client certificate is not a certificate in PEM", send().Error)
 }

@@ -5,148 +5,146 @@ import (
 	"sync"
 	"time"
 
+	"github.com/everpost/everpost/internal/admission"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// maxEager bounds the eager requests under way whose receivers have not been found slow. A tenant
+// maxEager bounds the running eager requests, without those that are known to be slow. A tenant
 // gets as many as it leaves to the others.
 const maxEager = 128
 
 // EagerStart starts the workflow of a delivery whose first request is sent before that. Either
 // Delivered and then Ended are called, or Undelivered is. None of them blocks.
 type EagerStart interface {
-	// Delivered returns the id of the workflow under which the delivered attempt is recorded. starts is
-	// false when this process will not start it: the outbox row is kept then, so that the relay does.
+	// Delivered returns the id of the workflow under which the delivered attempt is recorded.
+	// starts is false if this process will not start it: then the outbox row is kept, and the
+	// relay starts it.
 	Delivered() (workflowID string, starts bool)
-	// Ended starts that workflow, or has it started with others. The attempt has been recorded, or is
-	// left to the workflow to be recorded.
+	// Ended starts that workflow, by itself or for several deliveries. The attempt has been
+	// recorded, or is left to the workflow to be recorded.
 	Ended()
-	// Undelivered has the delivery's own workflow started at once: its request is slow, or has failed.
-	// recorded says that the store has its attempt or its claim, and kept the outbox row. starts is as
-	// that of Delivered.
+	// Undelivered starts the delivery's own workflow: its request is slow, or has failed.
+	// recorded says that the store has its attempt or its claim, and kept the outbox row.
+	// starts is as that of Delivered.
 	Undelivered(recorded bool) (starts bool)
 }
 
-// eagerRequest is what an eager request is made of.
+// eagerRequest is what an eager request needs.
 type eagerRequest struct {
 	target  *webhook.Target
-	pass    Pass
+	permit  *admission.Permit
 	content *webhook.Content
 	start   EagerStart
 }
 
 // SendEagerly sends the first request of a delivery that has just been stored, before its workflow
-// is started, if nothing speaks against that. It returns false when nothing is sent: the workflow's
-// Attempt does all then. It does not block.
+// is started, if it can be sent at once. False: nothing is sent, and the workflow's Attempt sends
+// it. SendEagerly does not block.
 //
 // The outcome is recorded at once, as the delivery's first attempt. The workflow finds it in this
 // process or in the store.
 //
-// Only a process that runs all workflows may call it. Another one would not know of a request that
-// is under way, and make it again.
+// Only a process that runs all workflows may call it. A worker in another process would not know
+// of a request that is running, and would repeat it.
 func (a *Activities) SendEagerly(in AttemptInput, start EagerStart) bool {
-	target, ok := a.Targets.Known(in.EndpointID)
-	if _, faulty := a.Faults.FaultOf(in.EndpointID); faulty || !ok || whyHeld(target) != "" || !a.eager.take(in.TenantID, maxEager) {
+	target, ok := a.targets.Known(in.EndpointID)
+	if _, faulty := a.faults.FaultOf(in.EndpointID); faulty || !ok || holdReason(target) != "" || !a.eager.take(in.TenantID, maxEager) {
 		return false
 	}
-	fl, request := a.beginEager(in, target)
-	if fl == nil {
+	run, request := a.beginEager(in, target)
+	if run == nil {
 		a.eager.give(in.TenantID)
 		return false
 	}
 	request.start = start
-	a.crew.run(func() {
-		a.fly(fl, in, func(fl *flight, in AttemptInput) (AttemptResult, error) { return a.makeEager(fl, in, request) })
+	a.pool.run(func() {
+		a.runAttempt(run, in, func(run *attemptRun, in AttemptInput) (AttemptResult, error) { return a.executeEager(run, in, request) })
 	})
 	return true
 }
 
-// beginEager begins the attempt if the gate admits it and there is a token for it.
-func (a *Activities) beginEager(in AttemptInput, target *webhook.Target) (*flight, eagerRequest) {
-	admission := Admission{Pass: freePass{}}
-	if a.Gate != nil {
-		admission = a.Gate.TryEnter(Entry{Endpoint: &target.Endpoint, Delivery: in.DeliveryID})
-	}
-	if admission.Pass == nil {
+// beginEager begins the attempt if admission permits it and there is a fresh token.
+func (a *Activities) beginEager(in AttemptInput, target *webhook.Target) (*attemptRun, eagerRequest) {
+	permit := a.admission.TryAcquire(admission.RequestFor(&target.Endpoint, in.DeliveryID))
+	if permit == nil {
 		return nil, eagerRequest{}
 	}
-	var fl *flight
-	content := a.fresh(a.base, &in)
+	var run *attemptRun
+	content := a.takeFresh(a.base, &in)
 	if content != nil {
-		fl = a.flights.enterEager(in, a.Now())
+		run = a.runs.enterEager(in, a.now())
 	}
-	if fl == nil {
-		admission.Pass.Cancel()
+	if run == nil {
+		permit.Cancel()
 		return nil, eagerRequest{}
 	}
-	request := eagerRequest{target: within(target, admission.Timeout), pass: admission.Pass, content: content}
-	fl.timeout = request.target.Timeout
-	close(fl.passed)
-	return fl, request
+	request := eagerRequest{target: withTimeout(target, permit.Timeout()), permit: permit, content: content}
+	run.timeout = request.target.Timeout
+	close(run.admitted)
+	return run, request
 }
 
-// makeEager is an attempt that no workflow has asked for.
-func (a *Activities) makeEager(fl *flight, in AttemptInput, request eagerRequest) (result AttemptResult, err error) {
+// executeEager makes an attempt that no workflow has asked for.
+func (a *Activities) executeEager(run *attemptRun, in AttemptInput, request eagerRequest) (result AttemptResult, err error) {
 	delivered, recorded := false, false
-	slow := time.AfterFunc(a.FastWait, func() {
+	slow := time.AfterFunc(a.fastWait, func() {
 		a.eager.give(in.TenantID)
-		if a.flights.leavesAsSlow(fl) {
-			a.flights.run(func() { a.leaveAsSlow(fl, in, request.start) })
+		if a.runs.markSlow(run) {
+			a.runs.goBeforeClose(func() { a.claimSlow(run, in, request.start) })
 		}
 	})
-	answered := sync.OnceFunc(func() {
+	giveBack := sync.OnceFunc(func() {
 		if slow.Stop() {
 			a.eager.give(in.TenantID)
 		}
 	})
 	defer func() {
-		answered()
-		request.pass.Cancel()
+		giveBack()
+		request.permit.Cancel()
 		switch {
 		case delivered:
 			request.start.Ended()
-		case !a.flights.isSlow(fl):
+		case !a.runs.isSlow(run):
 			request.start.Undelivered(recorded)
 		}
 	}()
-	ctx, cancel := context.WithTimeout(a.base, webhook.MaxTimeout+ownWork)
+	ctx, cancel := context.WithTimeout(a.base, webhook.MaxTimeout+queryTime)
 	defer cancel()
-	made, err := a.send(ctx, in, request.target, request.content, request.pass)
-	a.flights.answer(fl)
-	answered() // recording it is no request
+	made, err := a.send(ctx, in, request.target, request.content, request.permit)
+	a.runs.markAnswered(run)
+	giveBack() // the record is not part of the request
 	if err != nil {
 		return AttemptResult{}, err
 	}
-	step := a.judge(in, request.target, made)
+	step := a.stepAfter(in, request.target, made)
 	starts := false
 	switch {
 	case step.State != webhook.StateDelivered:
-	case a.flights.isSlow(fl):
-		starts = a.flights.isStarted(fl)
+	case a.runs.isSlow(run):
+		starts = a.runs.isOwnStarted(run)
 	default:
 		delivered = true
 		step.WorkflowID, starts = request.start.Delivered()
 		a.awaitTick(ctx)
 	}
 	step.KeepOutbox = !starts
-	result, err = a.record(ctx, fl, in, step)
+	result, err = a.record(ctx, run, in, step)
 	recorded = err == nil
 	return result, err
 }
 
-// leaveAsSlow claims an eager request that takes long, and has its own workflow started, which
-// waits for it.
-func (a *Activities) leaveAsSlow(fl *flight, in AttemptInput, start EagerStart) {
-	claimed := a.flights.needsClaim(fl) && a.writeClaim(a.base, fl, in, true) == nil
+// claimSlow claims a slow eager request and has its own workflow started, which waits for it.
+func (a *Activities) claimSlow(run *attemptRun, in AttemptInput, start EagerStart) {
+	claimed := a.runs.needsClaim(run) && a.writeClaim(a.base, run, in, true) == nil
 	if start.Undelivered(claimed) {
-		a.flights.started(fl)
+		a.runs.markOwnStarted(run)
 	}
 	if !claimed {
-		a.keepClaiming(fl, in)
+		a.keepClaiming(run, in)
 	}
 }
 
-// recordTick is how long delivered eager requests wait to be recorded together, at most.
+// recordTick bounds how long delivered eager requests wait to be recorded together.
 const recordTick = 20 * time.Millisecond
 
 // awaitTick waits until the next whole tick of this process's clock.

@@ -11,187 +11,184 @@ import (
 )
 
 const (
-	// noteEvery is how often a shared workflow's delivery tells the record of a fault of our
-	// own that goes on: with the first of them, and after as many more.
-	noteEvery = 10
-	// recordPause is how long after the record was found out of reach an attempt that has met
-	// a fault before does not ask it again: others of this process do.
-	recordPause = time.Second
+	// recordFaultEvery says at which faults in a row a shared workflow's delivery records its
+	// internal fault: the first, and every tenth after it.
+	recordFaultEvery = 10
+	// outagePause is how long after the store was unreachable an attempt that has met a fault
+	// before does not query it: other attempts of this process do.
+	outagePause = time.Second
 )
 
-// Faults remembers the endpoints to which nothing can be sent because of a fault of our own.
+// Faults remembers the endpoints to which nothing can be sent because of an internal fault.
 type Faults interface {
-	// Faulted notes one, with the fault in words.
-	Faulted(id webhook.EndpointID, what string)
-	// FaultOf is what is known of an endpoint until it is tried again; it must be quick.
-	FaultOf(id webhook.EndpointID) (what string, known bool)
+	// Faulted notes a fault, in words.
+	Faulted(id webhook.EndpointID, fault string)
+	// FaultOf returns what is known of an endpoint until it is probed again. It must be quick.
+	FaultOf(id webhook.EndpointID) (fault string, known bool)
 }
 
 // noFaults remembers nothing: every attempt finds out for itself.
 type noFaults struct{}
 
-func (noFaults) Faulted(webhook.EndpointID, string)                {}
-func (noFaults) FaultOf(webhook.EndpointID) (what string, ok bool) { return "", false }
+func (noFaults) Faulted(webhook.EndpointID, string)                 {}
+func (noFaults) FaultOf(webhook.EndpointID) (fault string, ok bool) { return "", false }
 
-// concern is what a fault of our own keeps from going on.
-type concern uint8
+// scope is what an internal fault affects.
+type scope uint8
 
 const (
-	concernsDelivery concern = iota
-	concernsEndpoint         // all its deliveries: its secret cannot be opened, or the way to it is closed
-	concernsRecord           // all deliveries: the record is out of reach
+	scopeDelivery scope = iota
+	scopeEndpoint       // all its deliveries: its secret can not be opened, for example
+	scopeStore          // all deliveries: the store is out of reach
 )
 
-// ownError is a fault of our own, as workflows and the delivery's last_error show it.
-type ownError struct {
+// internalError is an internal fault as workflows and a delivery's last_error show it.
+type internalError struct {
 	error
 
-	what    string // without the delivery's name
-	concern concern
+	text  string // without the delivery's name
+	scope scope
 }
 
-// Unwrap returns what errors.As looks for.
-func (e *ownError) Unwrap() error { return e.error }
+// Unwrap implements the interface of errors.As.
+func (e *internalError) Unwrap() error { return e.error }
 
-// concernOf is what a fault keeps from going on, and the fault in words that say nothing of
-// the delivery.
-func concernOf(err error) (concern, string) {
-	if own, ok := errors.AsType[*ownError](err); ok {
-		return own.concern, own.what
+// describeFault returns what a fault affects, and the fault in words that do not name the
+// delivery.
+func describeFault(err error) (scope, string) {
+	if internal, ok := errors.AsType[*internalError](err); ok {
+		return internal.scope, internal.text
 	}
 	if errors.Is(err, errTooMany) {
-		return concernsDelivery, errTooMany.Error()
+		return scopeDelivery, errTooMany.Error()
 	}
-	return concernsDelivery, err.Error()
+	return scopeDelivery, err.Error()
 }
 
 // unknownFault stands for an error that was not written for people.
-const unknownFault = "a fault of our own; its cause is in the log"
+const unknownFault = "an internal fault; its cause is in the log"
 
-// ownFault is an error as the workflow and the delivery's last_error show it: of an
-// Error of the domain only what is written for people, of any other a fixed text.
-// The cause, which may name hosts and users, is for the log.
-func (a *Activities) ownFault(ctx context.Context, op string, err error) error {
-	a.Logger.WarnContext(ctx, "a fault of our own", "doing", op, "error", err)
+// internalFault makes an error for the workflow and the delivery's last_error: it has the text of
+// a webhook.Error, which is written for people; other errors have a fixed text. The cause, which
+// may name hosts and users, is only logged.
+func (a *Activities) internalFault(ctx context.Context, op string, err error) error {
+	a.log.WarnContext(ctx, "internal fault", "doing", op, "error", err)
 	shown := &webhook.Error{Code: webhook.CodeInternal, Message: unknownFault}
 	if domain, ok := errors.AsType[*webhook.Error](err); ok {
 		shown.Code, shown.Message = domain.Code, domain.Message
 	}
-	own := &ownError{error: fmt.Errorf("%s: %w", op, shown), what: shown.Message}
+	internal := &internalError{error: fmt.Errorf("%s: %w", op, shown), text: shown.Message}
 	switch {
 	case errors.Is(err, webhook.ErrNotOpened):
-		own.concern = concernsEndpoint
+		internal.scope = scopeEndpoint
 	case shown.Code == webhook.CodeUnavailable:
-		own.concern = concernsRecord
-		a.away.is(a.Now(), own)
+		internal.scope = scopeStore
+		a.outage.begin(a.now(), internal)
 	}
-	return own
+	return internal
 }
 
-// outage is what this process knows of the record's being out of reach.
-type outage struct{ known atomic.Pointer[outageSeen] }
+// outage is what this process knows of an outage of the store.
+type outage struct{ known atomic.Pointer[outageError] }
 
-type outageSeen struct {
+type outageError struct {
 	until time.Time
 	err   error
 }
 
-func (o *outage) is(now time.Time, err error) {
-	o.known.Store(&outageSeen{now.Add(recordPause), err})
+func (o *outage) begin(now time.Time, err error) {
+	o.known.Store(&outageError{now.Add(outagePause), err})
 }
 
-func (o *outage) over() {
+func (o *outage) end() {
 	if o.known.Load() != nil {
 		o.known.Store(nil)
 	}
 }
 
-// still is the fault of an attempt that was just made; nil when the record is to be asked.
-func (o *outage) still(now time.Time) error {
-	if seen := o.known.Load(); seen != nil && now.Before(seen.until) {
-		return seen.err
+// lastError returns the error of a query that was made just now; nil if the store is to be asked.
+func (o *outage) lastError(now time.Time) error {
+	if known := o.known.Load(); known != nil && now.Before(known.until) {
+		return known.err
 	}
 	return nil
 }
 
-// faulted says what becomes of a delivery whose attempt met a fault of our own. Past its
-// give-up time it is given up. Where the fault concerns all of the endpoint's deliveries, it
-// is held until the endpoint can be sent to again, as many others may be: so each costs a row,
-// and one look at the endpoint serves all. Any other is repeated by the workflow.
-func (a *Activities) faulted(fl *flight, in AttemptInput, fault error) (AttemptResult, error) {
-	concern, what := concernOf(fault)
-	if concern == concernsEndpoint {
-		a.Faults.Faulted(in.EndpointID, what)
+// handleFault decides what becomes of a delivery whose attempt met an internal fault. Past its
+// give-up time the delivery becomes a dead letter. If the fault affects all of the endpoint's
+// deliveries, the delivery is held until a probe of the endpoint succeeds: each costs a row, and
+// one probe serves all. Otherwise the workflow repeats the attempt.
+func (a *Activities) handleFault(run *attemptRun, in AttemptInput, fault error) (AttemptResult, error) {
+	affected, text := describeFault(fault)
+	if affected == scopeEndpoint {
+		a.faults.Faulted(in.EndpointID, text)
 	}
-	expired := a.Now().After(in.GiveUpAt)
-	// An answer that is not recorded yet comes first, whatever is to be said beside it.
-	if fl.unrecorded != nil || !expired && concern != concernsEndpoint || errors.Is(fault, errStopping) || a.base.Err() != nil {
+	expired := a.now().After(in.GiveUpAt)
+	// An outcome that is not recorded yet comes before everything else.
+	if run.unrecorded != nil || !expired && affected != scopeEndpoint || errors.Is(fault, errStopping) || a.base.Err() != nil {
 		return AttemptResult{}, fault
 	}
-	ctx, cancel := context.WithTimeout(a.base, ownWork)
+	ctx, cancel := context.WithTimeout(a.base, queryTime)
 	defer cancel()
-	result, err := a.holdFor(ctx, fl, in, what)
+	result, err := a.holdForFault(ctx, run, in, text)
 	if err != nil {
 		return AttemptResult{}, fault
 	}
-	if a.Observer != nil {
-		a.Observer.Faulted(fault)
-	}
+	a.observer.InternalFault(fault)
 	return result, nil
 }
 
-// holdFor records that a fault of our own keeps the endpoint from being sent to; past its
-// give-up time the delivery is given up.
-func (a *Activities) holdFor(ctx context.Context, fl *flight, in AttemptInput, what string) (AttemptResult, error) {
+// holdForFault records that an internal fault keeps the endpoint from being sent to. Past its
+// give-up time the delivery becomes a dead letter.
+func (a *Activities) holdForFault(ctx context.Context, run *attemptRun, in AttemptInput, fault string) (AttemptResult, error) {
 	step := in.held(webhook.ReasonInternal)
-	if a.Now().After(in.GiveUpAt) {
-		step = in.end(webhook.StateDeadLettered, webhook.ReasonInternal)
+	if a.now().After(in.GiveUpAt) {
+		step = in.deadLetter(in.next(), webhook.ReasonInternal)
 	}
-	step.LastError = what
-	return a.record(ctx, fl, in, step)
+	step.LastError = fault
+	return a.record(ctx, run, in, step)
 }
 
-// knownFault is why nothing is sent now, if that is known without trying. What was released
-// tries: it was released to find out, or because there is hope.
-func (a *Activities) knownFault(in AttemptInput) (what string, known bool) {
-	if in.State == webhook.StateHeld || in.NotBefore.After(a.Now()) {
+// knownFault returns the fault that is known of the endpoint. A held delivery is attempted all the
+// same: it was released as a probe, or because a probe succeeded.
+func (a *Activities) knownFault(in AttemptInput) (fault string, known bool) {
+	if in.State == webhook.StateHeld || in.NotBefore.After(a.now()) {
 		return "", false
 	}
-	return a.Faults.FaultOf(in.EndpointID)
+	return a.faults.FaultOf(in.EndpointID)
 }
 
-// note tells the record of a fault that a shared workflow's delivery has met, where that is in
-// reach and the fault is none that all have. What the record says then is part of the result,
-// and more than the fault if the delivery rests or goes on elsewhere.
-func (a *Activities) note(ctx context.Context, in AttemptInput, left *Left) {
+// recordFault records an internal fault that affects one delivery of a shared workflow, so that a
+// person who looks at it sees why it waits. The store's status becomes part of the result; the
+// fault does not if the delivery has ended or goes on elsewhere. A held delivery that was released
+// is no longer held then: otherwise it would be released again while it waits here.
+func (a *Activities) recordFault(ctx context.Context, in AttemptInput, left *Left) {
 	step := webhook.Step{Ref: in.Ref, Progress: in.Progress, WorkflowID: in.Shared, CommandDone: in.CommandDone, LastError: left.Fault}
 	step.Seq++
-	// Nothing else would look for it until it is given up. What is held is released again only
-	// while it has no time of its own.
-	if step.DueAt.IsZero() && step.State != webhook.StateHeld {
-		step.DueAt = a.Now().Add(time.Second).UTC().Truncate(time.Microsecond)
+	if step.DueAt.IsZero() { // without a due time the reconciler would not find it before its give-up time
+		step.WaitUntil(a.now().Add(time.Second).UTC().Truncate(time.Microsecond))
 	}
-	standing, err := a.Store.RecordStep(ctx, step)
+	status, err := a.store.RecordStep(ctx, step)
 	if err != nil {
-		return // it is shown with the next one
+		return // it is recorded with a later fault
 	}
-	left.AttemptResult = resultOf(in, standing)
-	if !standing.State.Open() || standing.Run != in.Run || standing.WorkflowID != in.Shared {
+	left.AttemptResult = resultOf(in, status)
+	if !status.State.Open() || status.Run != in.Run || status.WorkflowID != in.Shared {
 		left.Fault = ""
 	}
 }
 
-// Probe finds out whether all that a request to an endpoint needs is there. Its error is in
-// words for people. That the endpoint is gone is none: its deliveries find that out.
+// Probe finds out whether everything that a request to an endpoint needs is there. Its error is in
+// words for people. It is nil if the endpoint is gone: its deliveries find that out.
 func (a *Activities) Probe(ctx context.Context, id webhook.EndpointID) error {
-	target, err := a.Targets.Target(ctx, id)
+	target, err := a.targets.Target(ctx, id)
 	switch {
 	case webhook.CodeOf(err) == webhook.CodeNotFound:
 		return nil
 	case err != nil:
-		_, what := concernOf(a.ownFault(ctx, fmt.Sprintf("try endpoint %s again", id), err))
-		return errors.New(what)
+		_, text := describeFault(a.internalFault(ctx, fmt.Sprintf("probe endpoint %s", id), err))
+		return errors.New(text)
 	}
-	_, _, err = signed(message{}, target, nil, a.Now())
+	_, _, err = signed(message{}, target, nil, a.now())
 	return err
 }

@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/everpost/everpost/activities"
+	"github.com/everpost/everpost/internal/egress"
+	"github.com/everpost/everpost/internal/postgrestest"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -72,13 +74,13 @@ func TestFaultOfAnEndpointHoldsItsDeliveries(t *testing.T) {
 		p.record.Endpoints.Cache().ForgetTenant(tenant)
 	}
 	for name, c := range map[string]struct {
-		send func(context.Context, activities.Request) activities.Response
+		send func(context.Context, egress.Request) egress.Response
 		lose bool
 		want string
 	}{
 		"its key is lost": {lose: true, want: "a secret, header or credential of the endpoint cannot be decrypted"},
-		"the way out is closed": {send: func(context.Context, activities.Request) activities.Response {
-			return activities.Response{OwnFault: true, Err: "no descriptor is free"}
+		"the way out is closed": {send: func(context.Context, egress.Request) egress.Response {
+			return egress.Response{InternalFault: true, Err: "no descriptor is free"}
 		}, want: "no descriptor is free"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -91,7 +93,7 @@ func TestFaultOfAnEndpointHoldsItsDeliveries(t *testing.T) {
 				config.Observer, config.Faults, config.Targets = seen, faults, targets
 				if c.send != nil {
 					send = faulty(c.send)
-					config.Sender = faulty(func(ctx context.Context, r activities.Request) activities.Response { return send.Send(ctx, r) })
+					config.Sender = faulty(func(ctx context.Context, r egress.Request) egress.Response { return send.Send(ctx, r) })
 				}
 			})
 			var key string
@@ -117,11 +119,11 @@ func TestFaultOfAnEndpointHoldsItsDeliveries(t *testing.T) {
 			require.NotContains(t, p.log.String(), "canary")
 			require.NotContains(t, p.log.String(), secret)
 
-			own := b.stored(t) // its own workflow waits to be told
+			own := b.stored(t) // in its own workflow
 			result, err := p.attempt(own)
 			require.NoError(t, err)
 			require.Equal(t, webhook.StateHeld, result.State)
-			require.Equal(t, own.WorkflowID(), result.WorkflowID)
+			require.Empty(t, result.WorkflowID)
 
 			// Released, it tries; and again in vain.
 			all[0].Progress = b.delivery(t, all[0]).Progress
@@ -164,12 +166,12 @@ func TestFaultOfAnEndpointHoldsItsDeliveries(t *testing.T) {
 func TestFaultsWhileTheRecordIsAway(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	wire, address := behindWire(t, b.address)
+	wire, address := postgrestest.NewProxy(t, b.address)
 	p := b.processAt(t, address, nil)
 	all := sharing(b.stored(t), b.stored(t), b.stored(t))
 	_, err := p.record.Endpoints.Cache().Target(t.Context(), b.endpoint.ID)
 	require.NoError(t, err)
-	wire.cut()
+	wire.Cut()
 	result, err := p.Attempts(t.Context(), all)
 	require.NoError(t, err)
 	require.Empty(t, result.Left)
@@ -187,7 +189,7 @@ func TestFaultsWhileTheRecordIsAway(t *testing.T) {
 	}
 	require.Less(t, p.record.count()-asked, 5*len(all))
 
-	wire.mend()
+	wire.Mend()
 	deadline := time.Now().Add(10 * time.Second)
 	for b.Count() < len(all) {
 		require.True(t, time.Now().Before(deadline))
@@ -206,7 +208,7 @@ func TestFaultOfOneDelivery(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := b.process(t, func(c *activities.Config) {
-		c.Sender = faulty(func(context.Context, activities.Request) activities.Response { panic("canary-panic") })
+		c.Sender = faulty(func(context.Context, egress.Request) egress.Response { panic("canary-panic") })
 	})
 	in := sharing(b.stored(t))[0]
 	left := p.attemptsOf(t, in)

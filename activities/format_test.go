@@ -78,7 +78,7 @@ func TestEnvelope(t *testing.T) {
 func TestEnvelopeOfATest(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	tests := activities.NewTests(b.process(t, nil).Sender)
+	tests := activities.NewTests(b.process(t, nil).config.Sender)
 	target := b.target(t)
 	target.PayloadFormat, target.Signature = webhook.PayloadEnvelope, webhook.SignatureHex
 	largest := bytes.Repeat([]byte("1"), webhook.MaxPayloadBytes)

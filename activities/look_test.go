@@ -8,13 +8,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A request that goes on is asked for again a while later, then more and more seldom, and
-// when its time is over: before the right to send it ends.
+// A shared workflow asks for a running request again after a while, then less and less often, and
+// when its timeout is over: before its claim ends.
 func TestLookAt(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	a := &Activities{Config: Config{Now: func() time.Time { return now }}}
-	for _, c := range []struct{ taken, timeout, pause time.Duration }{ // timeout 0: not let through yet
+	a := &Activities{now: func() time.Time { return now }}
+	for _, c := range []struct{ taken, timeout, pause time.Duration }{ // timeout 0: no permit yet
 		{0, 0, 4 * time.Second},
 		{time.Second, 0, 4 * time.Second},
 		{24 * time.Hour, 0, 4 * time.Second},
@@ -28,47 +28,47 @@ func TestLookAt(t *testing.T) {
 		{24 * time.Hour, 30 * time.Second, time.Second},
 		{time.Second, 2 * time.Second, 2 * time.Second},
 	} {
-		fl := &flight{begun: now.Add(-c.taken), timeout: c.timeout, passed: make(chan struct{})}
+		run := &attemptRun{began: now.Add(-c.taken), timeout: c.timeout, admitted: make(chan struct{})}
 		if c.timeout > 0 {
-			close(fl.passed)
+			close(run.admitted)
 		}
-		require.Equal(t, now.Add(c.pause), a.lookAt(fl), "%+v", c)
+		require.Equal(t, now.Add(c.pause), a.lookAt(run), "%+v", c)
 		if 0 < c.taken && c.taken <= c.timeout {
 			require.Less(t, c.taken+c.pause, c.timeout+claimSlack)
 		}
 	}
 }
 
-// Who has been let through has been waited for. Who has not may be answered soon when it is.
-func TestAwaitPassage(t *testing.T) {
+// A run with a permit has been waited for. One without may end soon after it gets one.
+func TestAwaitAdmission(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		passed, done time.Duration // from the beginning, 0: before it
-		goesOn       bool
-		takes        time.Duration
+		admitted, done time.Duration // from the beginning, 0: before it
+		running        bool
+		takes          time.Duration
 	}{
-		"let through before":           {0, time.Hour, true, 0},
-		"ended before":                 {0, 0, false, 0},
-		"ended, and never let through": {time.Hour, 0, false, 0},
-		"turned away":                  {time.Hour, 200 * time.Millisecond, false, 200 * time.Millisecond},
-		"answered soon":                {400 * time.Millisecond, 430 * time.Millisecond, false, 430 * time.Millisecond},
-		"not answered":                 {400 * time.Millisecond, time.Hour, true, time.Second},
-		"never let through":            {time.Hour, time.Hour, true, time.Second},
+		"a permit before":        {0, time.Hour, true, 0},
+		"ended before":           {0, 0, false, 0},
+		"ended without a permit": {time.Hour, 0, false, 0},
+		"deferred":               {time.Hour, 200 * time.Millisecond, false, 200 * time.Millisecond},
+		"answered soon":          {400 * time.Millisecond, 430 * time.Millisecond, false, 430 * time.Millisecond},
+		"not answered":           {400 * time.Millisecond, time.Hour, true, time.Second},
+		"never a permit":         {time.Hour, time.Hour, true, time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				a, begun := &Activities{Config: Config{FastWait: time.Second}}, time.Now()
-				fl := &flight{passed: make(chan struct{}), done: make(chan struct{})}
-				for at, event := range map[*time.Duration]chan struct{}{&c.passed: fl.passed, &c.done: fl.done} {
+				a, began := &Activities{fastWait: time.Second}, time.Now()
+				run := &attemptRun{admitted: make(chan struct{}), done: make(chan struct{})}
+				for at, event := range map[*time.Duration]chan struct{}{&c.admitted: run.admitted, &c.done: run.done} {
 					if *at == 0 {
 						close(event)
 						continue
 					}
 					time.AfterFunc(*at, func() { close(event) })
 				}
-				require.Equal(t, c.goesOn, a.awaitPassage(fl))
-				require.Equal(t, c.takes, time.Since(begun))
+				require.Equal(t, c.running, a.awaitAdmission(run))
+				require.Equal(t, c.takes, time.Since(began))
 			})
 		})
 	}

@@ -12,83 +12,81 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// rebases bounds how often a step is moved behind one that was recorded meanwhile.
-const rebases = 5
+// maxRebases bounds how often a step is moved behind one that was recorded meanwhile.
+const maxRebases = 5
 
-// record writes the step. Whatever the record then says is the result.
-func (a *Activities) record(ctx context.Context, fl *flight, in AttemptInput, step webhook.Step) (AttemptResult, error) {
+// record writes the step. The status that the store returns is the result.
+func (a *Activities) record(ctx context.Context, run *attemptRun, in AttemptInput, step webhook.Step) (AttemptResult, error) {
 	if step.Attempt != nil {
-		fl.unrecorded = &step // whatever happens from here on, it is not sent again by this process
+		run.unrecorded = &step // from here on this process does not send it again
 	}
-	step.Owner = a.Owner
-	standing, err := a.Store.RecordStep(ctx, step)
-	for moved := 0; err == nil && overtaken(step, standing); moved++ {
-		if moved == rebases {
-			return AttemptResult{}, fmt.Errorf("record %s: other steps come before it, time after time", in.DeliveryID)
+	step.Owner = a.owner
+	status, err := a.store.RecordStep(ctx, step)
+	for rebased := 0; err == nil && isMissing(step, status); rebased++ {
+		if rebased == maxRebases {
+			return AttemptResult{}, fmt.Errorf("record %s: other steps were recorded before it %d times", in.DeliveryID, maxRebases)
 		}
-		step.Seq = standing.Seq + 1
-		standing, err = a.Store.RecordStep(ctx, step)
+		step.Seq = status.Seq + 1
+		status, err = a.store.RecordStep(ctx, step)
 	}
 	if err != nil {
-		return AttemptResult{}, a.ownFault(ctx, fmt.Sprintf("record %s", in.DeliveryID), err)
+		return AttemptResult{}, a.internalFault(ctx, fmt.Sprintf("record %s", in.DeliveryID), err)
 	}
-	if held(step, standing) {
-		return a.busy(resultOf(in, standing), standing.OwnedUntil), nil
+	if isRefused(step, status) {
+		return a.busy(resultOf(in, status), status.OwnedUntil), nil
 	}
-	a.away.over()
-	fl.unrecorded, fl.settled = nil, true
-	if a.Observer != nil && step.Attempt != nil {
-		a.Observer.Attempted(in.Ref, step.Attempt, standing.Progress)
+	a.outage.end()
+	run.unrecorded, run.settled = nil, true
+	if step.Attempt != nil {
+		a.observer.Attempted(in.Ref, step.Attempt, status.Progress)
 	}
 	a.forget(&step)
-	a.ended(&step, standing)
-	result := resultOf(in, standing)
+	a.notifyEnded(&step, status)
+	result := resultOf(in, status)
 	if step.Attempt != nil {
-		result.Told = told(step.Attempt.Outcome)
+		result.Told = lastResponse(step.Attempt.Outcome)
 	}
 	return result, nil
 }
 
-// ended tells that a step without an attempt brought its delivery to rest.
-func (a *Activities) ended(step *webhook.Step, standing webhook.DeliveryStatus) {
-	applied := standing.Run == step.Run && standing.Seq == step.Seq && standing.State == step.State
-	if a.Ended != nil && step.Attempt == nil && !step.State.Open() && applied {
-		a.Ended(step.Ref, standing.Progress)
+// notifyEnded reports a delivery that a step without an attempt has ended.
+func (a *Activities) notifyEnded(step *webhook.Step, status webhook.DeliveryStatus) {
+	applied := status.Run == step.Run && status.Seq == step.Seq && status.State == step.State
+	if step.Attempt == nil && !step.State.Open() && applied {
+		a.ended(step.Ref, status.Progress)
 	}
 }
 
-// resultOf is what the record says, as a result.
-func resultOf(in AttemptInput, st webhook.DeliveryStatus) AttemptResult {
-	return AttemptResult{Progress: st.Progress, Command: in.unanswered(st), WorkflowID: st.WorkflowID}
+// resultOf is the store's status as a result.
+func resultOf(in AttemptInput, status webhook.DeliveryStatus) AttemptResult {
+	return AttemptResult{Progress: status.Progress, Command: in.unhandled(status), WorkflowID: status.WorkflowID}
 }
 
-// overtaken reports that an attempt was made and the record does not count it,
-// because its owner recorded a step that knew nothing of it: a fault of our own,
-// while the request was under way or its outcome could not be recorded. The attempt
-// goes behind that step; else it would be made again.
-func overtaken(step webhook.Step, standing webhook.DeliveryStatus) bool {
-	return step.Attempt != nil && standing.Run == step.Run && standing.State.Open() && standing.Attempts < step.Attempts
+// isMissing reports that an attempt was made and the store does not count it, because the workflow
+// recorded another step meanwhile: an internal fault, while the request was running or its outcome
+// could not be recorded. The attempt is recorded after that step; otherwise it would be repeated.
+func isMissing(step webhook.Step, status webhook.DeliveryStatus) bool {
+	return step.Attempt != nil && status.Run == step.Run && status.State.Open() && status.Attempts < step.Attempts
 }
 
-// held reports that the record has refused to end the delivery, because another
-// process has the right to send: it may be delivering it just now.
-func held(step webhook.Step, standing webhook.DeliveryStatus) bool {
-	return step.Attempt == nil && !step.State.Open() && standing.State.Open() && !standing.OwnedUntil.IsZero()
+// isRefused reports that the store has refused to end the delivery, because another process has
+// the right to send: its request may be delivering just now.
+func isRefused(step webhook.Step, status webhook.DeliveryStatus) bool {
+	return step.Attempt == nil && !step.State.Open() && status.State.Open() && !status.OwnedUntil.IsZero()
 }
 
-// busy is the result while another process has the right to send. One that has run
-// out by our clock, or ended between two statements, is asked for again, but not
-// without a pause.
+// busy is the result while another process has the right to send. If that right has run out by
+// this process's clock, or ended between two statements, the pause is busyPause.
 func (a *Activities) busy(result AttemptResult, until time.Time) AttemptResult {
 	result.BusyUntil = until
-	if soonest := a.Now().Add(busyPause); result.BusyUntil.Before(soonest) {
+	if soonest := a.now().Add(busyPause); result.BusyUntil.Before(soonest) {
 		result.BusyUntil = soonest
 	}
 	return result
 }
 
-// ErrorGone is the type of the error, never to be retried, that there is no such
-// delivery any more.
+// ErrorGone is the type of the error that the delivery, or the replay, does not exist any more. It
+// is not retryable.
 const ErrorGone = "gone"
 
 // gone gives an error of the code CodeNotFound the type ErrorGone.
@@ -99,14 +97,14 @@ func gone(err error) error {
 	return temporal.NewNonRetryableApplicationError(err.Error(), ErrorGone, nil)
 }
 
-// told is an outcome in words, for summaries.
-func told(o retry.Outcome) string {
-	words := string(o.Reason)
+// lastResponse is an outcome in words, for summaries: "503, Retry-After 30s".
+func lastResponse(o retry.Outcome) string {
+	text := string(o.Reason)
 	if o.Status != 0 {
-		words = strconv.Itoa(o.Status)
+		text = strconv.Itoa(o.Status)
 	}
 	if o.RetryAfter > 0 {
-		words += ", Retry-After " + retry.FormatDuration(o.RetryAfter.Round(time.Second))
+		text += ", Retry-After " + retry.FormatDuration(o.RetryAfter.Round(time.Second))
 	}
-	return words
+	return text
 }

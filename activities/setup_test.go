@@ -4,17 +4,12 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
-	"io"
 	"log/slog"
-	"net"
 	"net/netip"
-	"net/url"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/testsuite"
@@ -101,33 +96,19 @@ func (s sealer) Open(ctx context.Context, sealed postgres.Sealed, additional str
 	return s.vault.Open(ctx, vault.Sealed(sealed), additional)
 }
 
-// sender is the composition root's, in short.
-type sender struct{ client *egress.Client }
-
-func (s sender) Send(ctx context.Context, r activities.Request) activities.Response {
-	response := s.client.Send(ctx, egress.Request{
-		EndpointID: r.Target.ID.String(), Version: r.Target.Version, URL: r.Target.URL, Header: r.Header, Body: r.Body, Timeout: r.Timeout,
-		Auth: r.Target.Auth, Certificate: r.Target.Certificate,
-	})
-	return activities.Response{
-		Answer: response.Answer, Latency: response.Latency, Header: response.Header, Body: response.Body, Truncated: response.Truncated,
-		Err: response.Err, OwnFault: response.OwnFault,
-	}
-}
-
-func realSender(t *testing.T) sender {
+func realSender(t *testing.T) *egress.Client {
 	t.Helper()
 	client := egress.New(egress.Config{Guard: egress.NewGuard(egress.GuardConfig{
 		AllowHTTP: true, AnyPort: true, AllowedCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
 	})})
 	t.Cleanup(client.Close)
-	return sender{client}
+	return client
 }
 
 // faulty makes something of ours fail around a sender.
-type faulty func(context.Context, activities.Request) activities.Response
+type faulty func(context.Context, egress.Request) egress.Response
 
-func (f faulty) Send(ctx context.Context, r activities.Request) activities.Response { return f(ctx, r) }
+func (f faulty) Send(ctx context.Context, r egress.Request) egress.Response { return f(ctx, r) }
 
 // asked counts the claims that reach the record.
 type asked struct {
@@ -155,6 +136,7 @@ func (a *asked) count() int {
 type process struct {
 	*activities.Activities
 
+	config activities.Config
 	record *asked
 	tokens *starter.Starter
 	log    *buffer
@@ -178,7 +160,7 @@ func (b *bundle) processAt(t *testing.T, address string, change func(*activities
 	if change != nil {
 		change(&config)
 	}
-	p.Activities = activities.New(config)
+	p.Activities, p.config = activities.New(config), config
 	t.Cleanup(func() {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
@@ -297,87 +279,4 @@ func later(run func() (activities.AttemptResult, error)) <-chan outcome {
 		done <- outcome{r, err}
 	}()
 	return done
-}
-
-// wire is a TCP proxy in front of the database that can be cut and mended.
-type wire struct {
-	listener        net.Listener
-	network, target string
-
-	mu    sync.Mutex
-	conns map[net.Conn]struct{}
-	down  bool
-	wg    sync.WaitGroup
-}
-
-// behindWire returns the wire and the address that leads through it.
-func behindWire(t *testing.T, address string) (*wire, string) {
-	t.Helper()
-	config, err := pgx.ParseConfig(address)
-	require.NoError(t, err)
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	w := &wire{listener: listener, conns: map[net.Conn]struct{}{}}
-	w.network, w.target = pgconn.NetworkAddress(config.Host, config.Port)
-	w.wg.Go(w.accept)
-	t.Cleanup(func() {
-		_ = listener.Close()
-		w.cut()
-		w.wg.Wait()
-	})
-	u, err := url.Parse(address)
-	require.NoError(t, err)
-	q := u.Query()
-	q.Del("host")
-	q.Del("port")
-	q.Set("sslmode", "disable")
-	u.Host, u.RawQuery = listener.Addr().String(), q.Encode()
-	return w, u.String()
-}
-
-func (w *wire) accept() {
-	for {
-		client, err := w.listener.Accept()
-		if err != nil {
-			return
-		}
-		server, err := net.Dial(w.network, w.target)
-		if err != nil {
-			_ = client.Close()
-			continue
-		}
-		w.mu.Lock()
-		down := w.down
-		if !down {
-			w.conns[client], w.conns[server] = struct{}{}, struct{}{}
-		}
-		w.mu.Unlock()
-		if down {
-			_, _ = client.Close(), server.Close()
-			continue
-		}
-		for _, pair := range [][2]net.Conn{{client, server}, {server, client}} {
-			w.wg.Go(func() {
-				_, _ = io.Copy(pair[0], pair[1])
-				_, _ = pair[0].Close(), pair[1].Close()
-			})
-		}
-	}
-}
-
-// cut ends all connections and lets none through.
-func (w *wire) cut() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.down = true
-	for conn := range w.conns {
-		_ = conn.Close()
-	}
-	clear(w.conns)
-}
-
-func (w *wire) mend() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.down = false
 }

@@ -11,20 +11,20 @@ import (
 )
 
 const (
-	// handOverTime bounds one hand-over; what it did not get to is handed over by the next.
+	// handOverTime bounds one HandOver; the next one starts what is left.
 	handOverTime = 8 * time.Second
-	// handOverWidth is how many workflows it starts at a time. All hand-overs of a
-	// process together have a bound of their own, in the Starter.
+	// handOverWidth is how many workflows one HandOver starts at a time. The Starter bounds
+	// those of all in a process.
 	handOverWidth = 4
 )
 
-// Starter starts the own workflow of a delivery that leaves a shared one. That there
-// is one already is no error; ErrCrowded means that none of the tenant's can be started now.
+// Starter starts the own workflow of a delivery that leaves a shared one. It is no error that the
+// workflow exists already. ErrCrowded: none of the tenant's can be started now.
 type Starter interface {
 	HandOver(ctx context.Context, h Handover) error
 }
 
-// ErrCrowded ends a hand-over for which there was no time.
+// ErrCrowded is the error of a start that would have to wait too long for others.
 var ErrCrowded = &webhook.Error{Code: webhook.CodeUnavailable, Message: "many deliveries are going on in workflows of their own at once"}
 
 // Handover is a delivery that goes on in a workflow of its own.
@@ -45,26 +45,25 @@ type Handover struct {
 	LastError string `json:"last_error,omitempty"`
 }
 
-// AttemptsResult is where several deliveries stand after an attempt of each: those
-// that did not simply come to rest.
+// AttemptsResult has the deliveries that an attempt did not simply end.
 type AttemptsResult struct {
 	Left []Left `json:"left,omitempty"`
-	// Faults are those of our own: where many have met the same, they are said once.
+	// Faults are internal faults: one that several deliveries have met is listed once.
 	Faults []Fault `json:"faults,omitempty"`
 }
 
-// Fault is a fault of our own that deliveries have met. They stand where they stood.
+// Fault is an internal fault that deliveries have met. Their status has not changed.
 type Fault struct {
 	What string `json:"what"`
 	Of   []int  `json:"of"` // indexes of the input
 }
 
-// add puts in what is left to be done for a delivery.
+// add adds what is left to be done for a delivery.
 func (r *AttemptsResult) add(left Left) {
 	switch {
 	case left.Fault == "" && !left.unfinished():
 		return
-	case left.Fault == "" || left.Run > 0: // and what the record says
+	case left.Fault == "" || left.Run > 0: // with what the store says
 		r.Left = append(r.Left, left)
 		return
 	}
@@ -77,25 +76,24 @@ func (r *AttemptsResult) add(left Left) {
 	r.Faults = append(r.Faults, Fault{What: left.Fault, Of: []int{left.Index}})
 }
 
-// Left is a delivery that an attempt did not bring to rest.
+// Left is a delivery that an attempt did not end.
 type Left struct {
 	Index int `json:"index"` // of its input
 
 	AttemptResult
 
-	// Fault is an error of ours in words. Nothing else is known then, unless the record was
-	// told of it.
+	// Fault is an internal fault in words. Nothing else is known then, unless the fault is
+	// recorded.
 	Fault string `json:"fault,omitempty"`
 
-	concern concern // of the fault
-	busy    bool    // the fault is that too much goes on here
+	scope scope // of the fault
+	busy  bool  // the fault is that too many attempts are running, or that the process stops
 }
 
-// Attempts makes the next attempt of several deliveries side by side, each as
-// Attempt does, and leaves out of its result whoever came to rest other than as a
-// dead letter, and whoever is held in the record.
+// Attempts makes the next attempt of several deliveries concurrently, each as Attempt does. Its
+// result does not contain deliveries that have ended, other than as a dead letter, or are held.
 //
-// It never fails: a fault of ours with one delivery is none of the others'.
+// It never fails: an internal fault with one delivery does not affect the others.
 func (a *Activities) Attempts(ctx context.Context, all []AttemptInput) (AttemptsResult, error) {
 	results := make([]Left, len(all))
 	waiting := a.beginEach(all, results)
@@ -105,16 +103,16 @@ func (a *Activities) Attempts(ctx context.Context, all []AttemptInput) (Attempts
 	for _, w := range waiting {
 		limit.Reset(time.Until(w.until))
 		select {
-		case <-w.flight.done:
-			results[w.index].set(w.flight.result, w.flight.err)
+		case <-w.run.done:
+			results[w.index].set(w.run.result, w.run.err)
 		case <-limit.C:
 			slow.Go(func() {
-				a.guard(all[w.index], &results[w.index], func() (AttemptResult, error) { return a.goOn(ctx, w.flight, all[w.index]) })
+				a.guard(all[w.index], &results[w.index], func() (AttemptResult, error) { return a.leaveRunning(ctx, w.run, all[w.index]) })
 			})
 		}
 	}
 	slow.Wait()
-	a.noteFaults(ctx, all, results)
+	a.recordFaults(ctx, all, results)
 	var left AttemptsResult
 	for i := range results {
 		left.add(results[i])
@@ -122,37 +120,37 @@ func (a *Activities) Attempts(ctx context.Context, all []AttemptInput) (Attempts
 	return left, nil
 }
 
-// noteFaults tells the record of faults that befell single deliveries: whoever looks at one
-// sees why it waits.
-func (a *Activities) noteFaults(ctx context.Context, all []AttemptInput, results []Left) {
-	var noting sync.WaitGroup
+// recordFaults records the internal faults that affect single deliveries, so that a person who
+// looks at one sees why it waits.
+func (a *Activities) recordFaults(ctx context.Context, all []AttemptInput, results []Left) {
+	var recording sync.WaitGroup
 	for i := range results {
 		left := &results[i]
-		if left.Fault != "" && left.concern == concernsDelivery && !left.busy && all[i].Faults%noteEvery == 0 {
-			noting.Go(func() { a.note(ctx, all[i], left) })
+		if left.Fault != "" && left.scope == scopeDelivery && !left.busy && all[i].Faults%recordFaultEvery == 0 {
+			recording.Go(func() { a.recordFault(ctx, all[i], left) })
 		}
 	}
-	noting.Wait()
+	recording.Wait()
 }
 
-// awaited is one of several attempts that have begun, and until when it is waited for.
+// awaited is one of several running attempts, and until when it is waited for.
 type awaited struct {
-	index  int
-	flight *flight
-	until  time.Time
+	index int
+	run   *attemptRun
+	until time.Time
 }
 
-// beginEach begins attempts, and returns those that have begun in the order in which they are
-// waited for no longer: so they can be waited for one after another. Of the others the results
-// say why they have not.
+// beginEach begins attempts, and returns those that have begun in the order in which the wait for
+// them ends: so they can be waited for one after another. The results of the others say why they
+// have not begun.
 func (a *Activities) beginEach(all []AttemptInput, results []Left) []awaited {
 	waiting := make([]awaited, 0, len(all))
 	for i := range all {
 		results[i].Index = i
 		a.guard(all[i], &results[i], func() (AttemptResult, error) {
-			fl, err := a.flight(all[i])
+			run, err := a.startOrJoin(all[i])
 			if err == nil {
-				waiting = append(waiting, awaited{i, fl, time.Now().Add(a.patience(all[i]))})
+				waiting = append(waiting, awaited{i, run, time.Now().Add(a.waitFor(all[i]))})
 			}
 			return AttemptResult{}, err
 		})
@@ -161,8 +159,7 @@ func (a *Activities) beginEach(all []AttemptInput, results []Left) []awaited {
 	return waiting
 }
 
-// guard makes a panic a fault of the one delivery: else it would end the process, and with
-// it the others.
+// guard turns a panic into a fault of the one delivery. Otherwise it would end the process.
 func (a *Activities) guard(in AttemptInput, left *Left, attempt func() (AttemptResult, error)) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -172,10 +169,10 @@ func (a *Activities) guard(in AttemptInput, left *Left, attempt func() (AttemptR
 	left.set(attempt())
 }
 
-// set fills in what Attempt returns.
+// set takes over what Attempt returns.
 func (l *Left) set(result AttemptResult, err error) {
 	if err != nil {
-		l.concern, l.Fault = concernOf(err)
+		l.scope, l.Fault = describeFault(err)
 		l.busy = errors.Is(err, errTooMany) || errors.Is(err, errStopping)
 		return
 	}
@@ -184,18 +181,18 @@ func (l *Left) set(result AttemptResult, err error) {
 
 // unfinished reports that something is still to be done for the delivery.
 func (r *AttemptResult) unfinished() bool {
-	held := r.State == webhook.StateHeld && r.WorkflowID == "" && r.Command.Command == webhook.CommandNone && r.BusyUntil.IsZero()
+	held := r.State == webhook.StateHeld && r.Command.Command == webhook.CommandNone && r.BusyUntil.IsZero()
 	return r.Running || !r.State.Final() && !held
 }
 
-// HandedOver is what a hand-over left to be done.
+// HandedOver is the result of HandOver.
 type HandedOver struct {
 	Left  []int  `json:"left,omitempty"`  // indexes of those that were not started
 	Fault string `json:"fault,omitempty"` // why, in words
 }
 
-// HandOver starts the own workflows of deliveries: as many as it gets to. It never
-// fails; repeating it for those that are left does no harm.
+// HandOver starts the own workflows of deliveries: as many as it can within handOverTime. It never
+// fails. It is repeated for those that are left.
 func (a *Activities) HandOver(ctx context.Context, all []Handover) (HandedOver, error) {
 	ctx, cancel := context.WithTimeout(ctx, handOverTime)
 	defer cancel()
@@ -227,17 +224,17 @@ func (a *Activities) HandOver(ctx context.Context, all []Handover) (HandedOver, 
 		}
 	}
 	if len(result.Left) > 0 {
-		result.Fault = a.ownFault(ctx, "hand over to workflows of their own", faults[result.Left[0]]).Error()
+		result.Fault = a.internalFault(ctx, "hand over to workflows of their own", faults[result.Left[0]]).Error()
 	}
 	return result, nil
 }
 
-// handOver starts one; a panic is its error, and none of the others'.
+// handOver starts one workflow, and turns a panic into its error.
 func (a *Activities) handOver(ctx context.Context, h Handover) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = a.panicked(AttemptInput{Ref: h.Ref, Progress: h.Progress}, p)
 		}
 	}()
-	return a.Starter.HandOver(ctx, h)
+	return a.starter.HandOver(ctx, h)
 }

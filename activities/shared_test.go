@@ -105,9 +105,14 @@ func TestAttemptsSideBySide(t *testing.T) {
 func TestAttemptsPanicWhileTheyWait(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	p := b.process(t, slow)
+	var store *claimPanics
+	p := b.process(t, func(c *activities.Config) {
+		slow(c)
+		store = &claimPanics{Store: c.Store}
+		c.Store = store
+	})
 	all := sharing(b.fresh(t, p), b.fresh(t, p))
-	p.Store = claimPanics{p.record, all[0].DeliveryID}
+	store.on = all[0].DeliveryID
 	b.Hold()
 	left := p.attemptsOf(t, all...)
 	require.Len(t, left, 2)
@@ -136,12 +141,12 @@ func TestAttemptsOfWhichOneIsSlow(t *testing.T) {
 	require.Equal(t, 1, p.record.count())
 }
 
-// A panic of the gate's befalls one delivery, too.
-func TestAttemptsWithAGateThatPanics(t *testing.T) {
+// A panic in the admission affects one delivery only.
+func TestAttemptsAdmissionPanics(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	g := slowPanics{testAdmission{admission.New(admission.Config{})}, webhook.NewEndpointID()}
-	p := b.process(t, func(c *activities.Config) { c.Gate = g })
+	g := slowPanics{admission.New(admission.Config{}), webhook.NewEndpointID()}
+	p := b.process(t, func(c *activities.Config) { c.Admission = g })
 	all := sharing(b.stored(t), b.stored(t))
 	all[0].EndpointID = g.on
 	left := p.attemptsOf(t, all...)
@@ -153,7 +158,7 @@ func TestAttemptsWithAGateThatPanics(t *testing.T) {
 }
 
 type slowPanics struct {
-	testAdmission
+	activities.Admission
 
 	on webhook.EndpointID
 }
@@ -162,49 +167,48 @@ func (g slowPanics) Slow(endpoint webhook.EndpointID) bool {
 	if endpoint == g.on {
 		panic("canary-panic")
 	}
-	return g.testAdmission.Slow(endpoint)
+	return g.Admission.Slow(endpoint)
 }
 
 type claimPanics struct {
-	*asked
+	activities.Store
 
 	on webhook.DeliveryID
 }
 
-func (c claimPanics) Claim(ctx context.Context, claim webhook.Claim) (webhook.ClaimResult, error) {
+func (c *claimPanics) Claim(ctx context.Context, claim webhook.Claim) (webhook.ClaimResult, error) {
 	if claim.DeliveryID == c.on {
 		panic("canary-panic")
 	}
-	return c.asked.Claim(ctx, claim)
+	return c.Store.Claim(ctx, claim)
 }
 
 // A fault with one, which could not be recorded or asked for.
 func TestAttemptsOfWhichOneFails(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	p := b.process(t, nil)
 	all := sharing(b.stored(t), b.stored(t), b.stored(t))
-	p.Store = failsFor{p.record, all[1].DeliveryID}
+	p := b.process(t, func(c *activities.Config) { c.Store = failsFor{c.Store, all[1].DeliveryID} })
 	left := p.attemptsOf(t, all...)
 	require.Len(t, left, 1)
 	require.Equal(t, 1, left[0].Index)
-	require.Contains(t, left[0].Fault, "the record is away")
+	require.Contains(t, left[0].Fault, "the store is away")
 	require.Equal(t, 2, b.Count())
 	require.Equal(t, webhook.StateDelivered, b.delivery(t, all[0]).State)
 	require.Equal(t, webhook.StateDelivered, b.delivery(t, all[2]).State)
 }
 
 type failsFor struct {
-	*asked
+	activities.Store
 
 	on webhook.DeliveryID
 }
 
 func (f failsFor) Claim(ctx context.Context, claim webhook.Claim) (webhook.ClaimResult, error) {
 	if claim.DeliveryID == f.on {
-		return webhook.ClaimResult{}, &webhook.Error{Code: webhook.CodeUnavailable, Message: "the record is away"}
+		return webhook.ClaimResult{}, &webhook.Error{Code: webhook.CodeUnavailable, Message: "the store is away"}
 	}
-	return f.asked.Claim(ctx, claim)
+	return f.Store.Claim(ctx, claim)
 }
 
 // R8: who goes on with a delivery is said by the attempt's own step.

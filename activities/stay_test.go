@@ -86,8 +86,7 @@ func TestWhoStaysIsAskedForElsewhere(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := b.tight(t)
-	other := b.tight(t)
-	other.FastWait = 10 * time.Second
+	other := b.process(t, nil)
 	in := sharing(b.fresh(t, p))[0]
 	b.Hold()
 	require.NotZero(t, p.one(t, in).LookAt)

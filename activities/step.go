@@ -8,8 +8,8 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// judge is the step that an attempt leads to.
-func (a *Activities) judge(in AttemptInput, target *webhook.Target, made webhook.Attempt) webhook.Step {
+// stepAfter is the step that an attempt leads to, by the endpoint's retry policy.
+func (a *Activities) stepAfter(in AttemptInput, target *webhook.Target, made webhook.Attempt) webhook.Step {
 	outcome, ended := made.Outcome, made.StartedAt.Add(made.Latency)
 	step := in.next()
 	step.Attempts++
@@ -19,54 +19,56 @@ func (a *Activities) judge(in AttemptInput, target *webhook.Target, made webhook
 		step.Ambiguous = in.Ambiguous + 1
 	}
 	policy, _ := target.PolicyInForce()
-	verdict := policy.Next(retry.Progress{
+	decision := policy.Next(retry.Progress{
 		Attempts: step.RunAttempts, Ambiguous: step.Ambiguous, Previous: in.Delay, Outcome: outcome, Now: ended, GiveUpAt: in.GiveUpAt,
 		Random: retry.Random(step.Attempts, in.DeliveryID.String(), strconv.Itoa(in.Run)),
 	})
 	made.Run = in.Run
 	step.Attempt = &made
-	switch verdict.Action {
+	switch decision.Action {
 	case retry.Deliver:
 		step.State = webhook.StateDelivered
 	case retry.Wait:
-		step.State, step.DueAt, step.Delay = webhook.StateRetrying, verdict.At.Truncate(time.Microsecond), verdict.Delay
-		step.Attempt.Delay, step.Attempt.DelaySource, step.Attempt.Nominal = verdict.Delay, verdict.Source.String(), verdict.Nominal
+		step.State, step.DueAt, step.Delay = webhook.StateRetrying, decision.At.Truncate(time.Microsecond), decision.Delay
+		step.Attempt.Delay, step.Attempt.DelaySource, step.Attempt.Nominal = decision.Delay, decision.Source.String(), decision.Nominal
 	case retry.GiveUp:
-		step.State, step.Reason, step.WorkflowID = webhook.StateDeadLettered, string(verdict.Reason), in.WorkflowID()
+		return in.deadLetter(step, string(decision.Reason))
 	}
 	return step
 }
 
-// next is the step after the present one, without any change yet.
+// next is the step after the input's, without a change.
 func (in *AttemptInput) next() webhook.Step {
-	step := webhook.Step{Ref: in.Ref, Progress: in.Progress, WorkflowID: in.holder(), CommandDone: in.CommandDone}
+	step := webhook.Step{Ref: in.Ref, Progress: in.Progress, WorkflowID: in.workflowID(), CommandDone: in.CommandDone}
 	step.Seq++
 	step.Reason, step.DueAt, step.Delay = "", time.Time{}, 0
 	return step
 }
 
-// end is a step into rest. A dead letter has a workflow of its own.
-func (in *AttemptInput) end(state webhook.State, reason string) webhook.Step {
-	step := in.next()
-	step.State, step.Reason = state, reason
-	if state == webhook.StateDeadLettered {
-		step.WorkflowID = in.WorkflowID()
-	}
+// deadLetter makes a step the one that gives the delivery up. A dead letter has a workflow of its
+// own. Every attempt that gives up comes here.
+func (in *AttemptInput) deadLetter(step webhook.Step, reason string) webhook.Step {
+	step.State, step.Reason, step.WorkflowID = webhook.StateDeadLettered, reason, in.WorkflowID()
 	return step
 }
 
+// cancelled is a step that cancels the delivery.
+func (in *AttemptInput) cancelled(reason string) webhook.Step {
+	step := in.next()
+	step.State, step.Reason = webhook.StateCancelled, reason
+	return step
+}
+
+// waitUntil is a step that sets the due time.
 func (in *AttemptInput) waitUntil(due time.Time) webhook.Step {
 	step := in.next()
 	step.DueAt = due
 	return step
 }
 
-// held is a step into waiting for a release. What a shared workflow holds no workflow carries.
+// held is a step into a hold. A held delivery has no workflow.
 func (in *AttemptInput) held(reason string) webhook.Step {
 	step := in.waitUntil(time.Time{})
-	step.State, step.Reason = webhook.StateHeld, reason
-	if in.Shared != "" {
-		step.WorkflowID = ""
-	}
+	step.State, step.Reason, step.WorkflowID = webhook.StateHeld, reason, ""
 	return step
 }

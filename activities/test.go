@@ -17,7 +17,7 @@ const (
 	testsAtATime    = 100
 	// testPause is when somebody may come back who found no place.
 	testPause = 5 * time.Second
-	// testFaultPause is the same after a fault of our own.
+	// testFaultPause is the same after an internal fault.
 	testFaultPause = time.Second
 )
 
@@ -80,7 +80,7 @@ func (t *Tests) Take(tenantID string, id webhook.EndpointID) (giveBack func(), e
 func (t *Tests) Send(ctx context.Context, target *webhook.Target, eventType string, payload []byte) (webhook.Attempt, error) {
 	event, now := webhook.NewEventID(), t.Now()
 	made, err := post(ctx, t.sender, now, target, message{event, webhook.DeliveryIDOf(event, target.ID), eventType, now, 0}, payload)
-	if fault, ok := errors.AsType[*ownFaultError](err); ok {
+	if fault, ok := errors.AsType[*sendError](err); ok {
 		return webhook.Attempt{}, &webhook.Error{
 			Code: webhook.CodeUnavailable, Message: "the request could not be made, for a reason of our own; nothing is known of the receiver",
 			RetryAfter: testFaultPause, Err: fault,

@@ -29,7 +29,7 @@ func TestTest(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := b.process(t, nil)
-	tests := activities.NewTests(p.Sender)
+	tests := activities.NewTests(p.config.Sender)
 	_, err := b.store.Endpoints.PauseEndpoint(t.Context(), webhook.Actor{Name: "test"}, tenant, b.endpoint.ID)
 	require.NoError(t, err)
 	b.Script("/hook", receivertest.Step{Status: http.StatusServiceUnavailable, Header: map[string]string{"Retry-After": "7"}, Body: "busy"})
@@ -75,7 +75,7 @@ func TestTestFaults(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := b.process(t, nil)
-	tests := activities.NewTests(p.Sender)
+	tests := activities.NewTests(p.config.Sender)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := tests.Send(ctx, b.target(t), "a", []byte(`1`))
@@ -103,7 +103,7 @@ func TestTestFaults(t *testing.T) {
 func TestTestsClock(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	tests := activities.NewTests(b.process(t, nil).Sender)
+	tests := activities.NewTests(b.process(t, nil).config.Sender)
 	now := time.Now().Add(-10 * time.Minute)
 	tests.Now = func() time.Time { return now }
 	made, err := tests.Send(t.Context(), b.target(t), "order.test", []byte(payload))

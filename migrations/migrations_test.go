@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"log/slog"
+	"strconv"
 	"testing"
 	"time"
 
@@ -193,4 +194,49 @@ func TestStoredRetryPoliciesAreTakenOver(t *testing.T) {
 	}
 	require.NoError(t, rows.Err())
 	require.Len(t, want, seen)
+}
+
+// Held rows of builds in which a workflow waited for a hold's end become rows that no workflow
+// carries, and what was rescheduled waits for its time.
+func TestHeldRows(t *testing.T) {
+	t.Parallel()
+	db := open(t, postgrestest.NewEmpty(t))
+	require.NoError(t, migrations.Up(t.Context(), db, discard()))
+	exec := func(sql string, args ...any) {
+		t.Helper()
+		_, err := db.ExecContext(t.Context(), sql, args...)
+		require.NoError(t, err)
+	}
+	exec(`insert into tenants (id, name) values ('acme', 'Acme')`)
+	rows := []struct {
+		before           string // state, run_attempts, due_at, command, workflow_id
+		state            int
+		reason, workflow string
+		command          int
+	}{
+		{`2, 0, null, 0, ''`, 2, "endpoint_paused", "", 0},
+		{`2, 1, null, 6, 'delivery/it'`, 2, "endpoint_paused", "", 0},
+		{`2, 1, null, 1, 'delivery/it'`, 2, "endpoint_paused", "", 1},
+		{`2, 0, now() + interval '1 hour', 0, 'delivery/it'`, 0, "", "delivery/it", 0},
+		{`2, 1, now() + interval '1 hour', 0, 'delivery/it'`, 1, "", "delivery/it", 0},
+		{`1, 1, now() + interval '1 hour', 6, 'delivery/it'`, 1, "endpoint_paused", "delivery/it", 0},
+	}
+	for i, row := range rows {
+		exec(`insert into deliveries (id, event_id, endpoint_id, tenant_id, event_type, created_at, run, seq, give_up_at, reason,
+				state, run_attempts, due_at, command, workflow_id)
+			select lpad($1, 32, '0')::uuid, gen_random_uuid(), gen_random_uuid(), 'acme', 'it', now(), 1, 1, now(), 'endpoint_paused', `+row.before,
+			strconv.Itoa(i))
+	}
+	text, err := migrations.FS.ReadFile("00020_held_rows.sql")
+	require.NoError(t, err)
+	exec(string(text))
+	for i, row := range rows {
+		var (
+			state, command   int
+			reason, workflow string
+		)
+		require.NoError(t, db.QueryRowContext(t.Context(), `select state, reason, workflow_id, command from deliveries where id = lpad($1, 32, '0')::uuid`,
+			strconv.Itoa(i)).Scan(&state, &reason, &workflow, &command))
+		require.Equal(t, []any{row.state, row.reason, row.workflow, row.command}, []any{state, reason, workflow, command}, row.before)
+	}
 }

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/everpost/everpost/internal/app"
+	"github.com/everpost/everpost/internal/egress"
 	"github.com/everpost/everpost/internal/localpg"
 	"github.com/everpost/everpost/internal/signature"
 )
@@ -101,11 +102,11 @@ func (d *demonstration) stop() {
 func (d *demonstration) url() string { return "http://" + d.addr.String() + demoPath }
 
 // exemption is what the egress guard must allow for the receiver.
-func (d *demonstration) exemption() app.Exemption {
+func (d *demonstration) exemption() egress.Exemption {
 	if d.server == nil {
-		return app.Exemption{}
+		return egress.Exemption{}
 	}
-	return app.Exemption{TenantID: app.DemoTenant, URL: d.url(), Addr: d.addr}
+	return egress.Exemption{TenantID: app.DemoTenant, URL: d.url(), Addr: d.addr}
 }
 
 // receive responds to a first attempt with 503 and to every other one with 200.

@@ -168,7 +168,7 @@ func (l *deadLetter) obey(command webhook.Command, asked Asked) {
 		if asked.CommandID == 0 {
 			l.cancel = &asked
 		}
-	case webhook.CommandNone, webhook.CommandRetry, webhook.CommandReschedule, webhook.CommandRelease:
+	case webhook.CommandNone, webhook.CommandRetry, webhook.CommandReschedule:
 	}
 }
 

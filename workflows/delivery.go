@@ -31,9 +31,6 @@ type DeliveryInput struct {
 	UnderWay bool                   `json:"under_way,omitempty"`
 	TakeOver bool                   `json:"take_over,omitempty"`
 
-	// Released: held, and to try at DueAt whether it still has to wait.
-	Released bool `json:"released,omitempty"`
-
 	// Terminated: somebody has terminated the workflow that carried the delivery. It is
 	// given up, so that the record and the queue of dead letters say so, unless something was
 	// asked of it.
@@ -45,8 +42,10 @@ type DeliveryInput struct {
 }
 
 // DeliveryWorkflow carries one delivery until it rests: attempt, durable timer,
-// attempt, as the endpoint's policy says. It ends when the delivery is delivered
-// or cancelled, and continues as DeadLetterWorkflow when it is given up.
+// attempt, as the endpoint's policy says. It ends when the delivery is delivered,
+// cancelled or held, and continues as DeadLetterWorkflow when it is given up.
+//
+// One that begins with a held delivery tries it at once, unless a command says otherwise.
 func DeliveryWorkflow(ctx workflow.Context, in DeliveryInput) error {
 	d := newDelivery(ctx, in)
 	if err := workflow.SetQueryHandler(ctx, QueryStatus, d.status); err != nil {
@@ -65,7 +64,7 @@ type delivery struct {
 	shown     webhook.State // of the search attribute; pending is not shown
 	detailed  bool          // the Web UI has details, which must be kept true
 	untold    bool          // the record does not know what this workflow has obeyed, or that it goes on with the delivery
-	released  bool          // it was asked to end a hold that it does not know of; the record may
+	held      bool          // the record holds the delivery, and there is nothing to try: a release starts another workflow
 	stuck     error         // why the end could not be recorded: errGone or errLongHistory
 	looked    bool          // it was asked, or known from the start, where the delivery stands
 }
@@ -100,7 +99,7 @@ func (d *delivery) run(ctx workflow.Context) error {
 			d.cancel(ctx)
 		case d.in.State == webhook.StateDeadLettered:
 			return d.becomeDeadLetter(ctx)
-		case !d.in.State.Open():
+		case !d.in.State.Open(), d.held:
 			d.show(ctx)
 			return nil // nothing blocked since the drain: no signal is lost
 		case workflow.GetInfo(ctx).GetContinueAsNewSuggested():
@@ -135,14 +134,11 @@ func (d *delivery) waits(ctx workflow.Context) bool {
 	return d.until().After(workflow.Now(ctx))
 }
 
-// until is when the delivery goes on by itself. A held one does when it is to be given
-// up. One whose turn the gate keeps comes a little early and waits for it: durable
-// timers are coarse, and a turn is kept for no more than a second.
+// until is when the delivery goes on by itself. One whose turn the gate keeps comes a
+// little early and waits for it: durable timers are coarse, and a turn is kept for no more
+// than a second.
 func (d *delivery) until() time.Time {
-	switch {
-	case d.in.State == webhook.StateHeld && !d.in.Released:
-		return d.in.GiveUpAt
-	case d.in.Deferred():
+	if d.in.Deferred() {
 		return d.in.DueAt.Add(-activities.MaxEarly)
 	}
 	return d.in.DueAt
@@ -170,8 +166,6 @@ func (d *delivery) wait(ctx workflow.Context) {
 
 func (d *delivery) waitSummary() string {
 	switch {
-	case d.in.State == webhook.StateHeld && !d.in.Released:
-		return "held until it is released: " + plain(d.in.Reason)
 	case d.in.Faults > 0:
 		return fmt.Sprintf("our own fault, try again (%d)", d.in.Faults)
 	case d.in.Deferred():
@@ -187,7 +181,7 @@ func (d *delivery) waitSummary() string {
 func (d *delivery) attempt(ctx workflow.Context) {
 	before := d.in.Attempts
 	result, err := makeAttempt(ctx, d.in)
-	d.in.UnderWay, d.in.Released, d.released = false, false, false
+	d.in.UnderWay, d.held = false, false
 	first := !d.looked
 	d.looked = true
 	if err != nil {
@@ -198,33 +192,32 @@ func (d *delivery) attempt(ctx workflow.Context) {
 		return
 	}
 	d.in.Faults, d.in.LastError = 0, ""
-	d.in.Progress = result.Progress
+	d.in.Progress, d.held = result.Progress, result.State == webhook.StateHeld
 	if first && d.in.State != webhook.StateDeadLettered {
 		d.replay, d.discard = nil, nil // of a delivery that is no dead letter
 	}
 	if !result.BusyUntil.IsZero() {
-		d.in.DueAt, d.in.Released = result.BusyUntil, true // or a hold that is to end would last
-		d.forgetTurn()
+		d.waitUntil(result.BusyUntil)
 	} else {
 		d.in.Probe = false
 	}
-	if d.in.State.Open() && d.in.Attempts == before && !d.waits(ctx) {
-		d.in.DueAt, d.in.Released = workflow.Now(ctx).Add(clockSlack), true
+	if d.in.State.Open() && !d.held && d.in.Attempts == before && !d.waits(ctx) {
+		d.in.DueAt = workflow.Now(ctx).Add(clockSlack)
 	}
 	if result.Told != "" {
 		d.in.Told = result.Told
 	}
 	if d.in.Attempts > before {
 		d.untold = false // the attempt's step has told the record
-		if isToTry(result.Command.Command) {
+		if result.Command.Command == webhook.CommandRetry {
 			// R7: this attempt was it. The next one keeps its time, and the record has to be
 			// told: it keeps the command until a step says that it was seen.
 			d.in.CommandDone, d.untold = max(d.in.CommandDone, result.Command.ID), true
 			return
 		}
 	}
-	if d.isElsewhere(result.WorkflowID, d.in.State) {
-		d.untold = true // begun by a shared workflow, which has handed it over since, or has held it
+	if d.isElsewhere(result.WorkflowID) {
+		d.untold = true // begun by a shared workflow, which has handed it over since
 	}
 	d.obey(ctx, result.Command.Command, askedBy(result.Command))
 }
@@ -253,8 +246,7 @@ func (d *delivery) fault(ctx workflow.Context, err error) {
 	d.in.Faults++
 	d.in.LastError = words(err)
 	delay := min(time.Second<<min(d.in.Faults-1, 6), time.Minute)
-	d.in.DueAt, d.in.Released = workflow.Now(ctx).Add(delay), true
-	d.forgetTurn()
+	d.waitUntil(workflow.Now(ctx).Add(delay))
 	workflow.GetLogger(ctx).Warn("an attempt could not be made", "delivery", d.in.DeliveryID.String(), "tries", d.in.Faults, "error", d.in.LastError)
 	if d.in.Faults == 1 || d.in.Faults%10 == 0 {
 		// Told to whoever asks for the delivery, if the record can be reached at all.
@@ -320,31 +312,21 @@ func (d *delivery) next() webhook.Step {
 }
 
 func (d *delivery) adopt(ctx workflow.Context, standing webhook.DeliveryStatus) {
-	d.in.Progress = standing.Progress
-	if d.released && d.in.State == webhook.StateHeld {
-		d.in.DueAt, d.in.Released = time.Time{}, true
-	}
-	d.released = false
-	if standing.State.Open() && d.isElsewhere(standing.WorkflowID, standing.State) {
-		d.untold = true // the step came too late: a shared workflow's attempt, or hold, was before it
+	d.in.Progress, d.held = standing.Progress, standing.State == webhook.StateHeld
+	if standing.State.Open() && d.isElsewhere(standing.WorkflowID) {
+		d.untold = true // the step came too late: a shared workflow's attempt was before it
 	}
 	d.obey(ctx, standing.Command.Command, askedBy(standing.Command))
 }
 
-// isElsewhere reports that the record does not know that this workflow goes on with the
-// delivery: it names another, or nobody, which only a held one is.
-func (d *delivery) isElsewhere(named string, s webhook.State) bool {
-	return named != d.in.WorkflowID() && (named != "" || s == webhook.StateHeld)
-}
+// isElsewhere reports that the record names another workflow, which goes on with the delivery no
+// longer. Of a held one it names none.
+func (d *delivery) isElsewhere(named string) bool { return named != "" && named != d.in.WorkflowID() }
 
-// isToTry reports a command that an attempt which was made since has answered.
-func isToTry(c webhook.Command) bool { return c == webhook.CommandRetry || c == webhook.CommandRelease }
-
-// forgetTurn forgets why the delivery waited, when its time is another now.
-func (d *delivery) forgetTurn() {
-	if d.in.State != webhook.StateHeld {
-		d.in.Reason = ""
-	}
+// waitUntil puts the next attempt off. Why the delivery waited before does not matter any more.
+func (d *delivery) waitUntil(at time.Time) {
+	d.in.WaitUntil(at)
+	d.in.Reason, d.held = "", false
 }
 
 // becomeItself continues with a history of its own, and with a cancel that could not

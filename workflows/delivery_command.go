@@ -28,26 +28,17 @@ func (d *delivery) drain(ctx workflow.Context) {
 func (d *delivery) obey(ctx workflow.Context, command webhook.Command, asked Asked) {
 	if asked.CommandID != 0 && asked.CommandID <= d.in.CommandDone {
 		d.untold = d.untold || command != webhook.CommandNone
-		if d.in.State == webhook.StateHeld && isToTry(command) {
-			// It was obeyed, and another workflow's hold came before the attempt that followed:
-			// the record would not know of the command any more otherwise.
-			d.in.DueAt, d.in.Released = time.Time{}, true
-		}
 		return
 	}
 	switch command {
 	case webhook.CommandCancel:
 		d.cancelled = &asked
-	case webhook.CommandRelease:
-		if d.in.State == webhook.StateHeld {
-			d.in.DueAt, d.in.Released = time.Time{}, true
-		} else { // it has been released meanwhile, and its retry keeps its time; or the record is further
-			d.released, d.untold = true, true
-		}
 	case webhook.CommandRetry:
-		d.in.DueAt, d.in.NotBefore, d.in.Released = time.Time{}, time.Time{}, true
+		d.in.DueAt, d.in.NotBefore, d.held = time.Time{}, time.Time{}, false
 		d.in.Probe, d.in.Terminated = true, false
-		d.forgetTurn()
+		if d.in.State != webhook.StateHeld {
+			d.in.Reason = ""
+		}
 	case webhook.CommandReschedule:
 		d.reschedule(ctx, asked)
 	case webhook.CommandReplay, webhook.CommandDiscard:
@@ -83,7 +74,7 @@ func (d *delivery) reschedule(ctx workflow.Context, asked Asked) {
 	case at.After(d.in.GiveUpAt):
 		at = d.in.GiveUpAt
 	}
-	d.in.DueAt, d.in.Released, d.untold = at, true, true
+	d.waitUntil(at)
+	d.untold = true
 	d.in.Probe, d.in.Terminated = true, false
-	d.forgetTurn()
 }

@@ -201,12 +201,13 @@ func (f *fanout) adopt(ctx workflow.Context, m *Member, left *activities.Left) (
 		m.Told = left.Told
 	}
 	switch {
-	case attempted && isToTry(left.Command.Command):
+	case attempted && left.Command.Command == webhook.CommandRetry:
 		// R7: this attempt was it. Its own workflow tells the record.
 		m.Leaving, m.TakeOver = true, true
 		m.CommandDone, m.Command = left.Command.ID, webhook.PendingCommand{}
 	case !left.BusyUntil.IsZero():
-		m.DueAt, m.Leaving, m.TakeOver = left.BusyUntil, true, true
+		m.WaitUntil(left.BusyUntil)
+		m.Leaving, m.TakeOver = true, true
 	case left.Command.Command != webhook.CommandNone:
 		m.Leaving, m.TakeOver = true, true
 	case left.WorkflowID != f.id, m.State != webhook.StateRetrying && !m.Deferred():
@@ -223,10 +224,8 @@ func (f *fanout) fault(ctx workflow.Context, what string, met ...*Member) {
 	for _, m := range met {
 		m.UnderWay = m.UnderWay || !m.LookAt.IsZero() // its request may go on
 		m.Faults, m.LastError, m.LookAt = m.Faults+1, what, time.Time{}
-		m.DueAt = f.nextTry(m, now, min(time.Second<<min(m.Faults-1, 6), time.Minute))
-		if m.State != webhook.StateHeld {
-			m.Reason = "" // its turn is gone
-		}
+		m.WaitUntil(f.nextTry(m, now, min(time.Second<<min(m.Faults-1, 6), time.Minute)))
+		m.Reason = "" // its turn is gone
 	}
 	workflow.GetLogger(ctx).Warn("attempts could not be made", "deliveries", len(met), "first", met[0].DeliveryID.String(),
 		"tries", met[0].Faults, "error", what)

@@ -36,7 +36,6 @@ func TestSharedIsAskedAboutOne(t *testing.T) {
 		{"cancel", workflows.SignalCancel, webhook.CommandCancel},
 		{"retry", workflows.SignalRetryNow, webhook.CommandRetry},
 		{"reschedule", workflows.SignalReschedule, webhook.CommandReschedule},
-		{"release", workflows.SignalRelease, webhook.CommandRelease},
 		{"replay", workflows.SignalReplay, webhook.CommandReplay},
 		{"discard", workflows.SignalDiscard, webhook.CommandDiscard},
 	} {

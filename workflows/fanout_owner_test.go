@@ -178,9 +178,9 @@ func (keptToken) Take(webhook.DeliveryID) (content webhook.Content, ok bool) {
 func TestHandedOverDoesNotUseAToken(t *testing.T) {
 	t.Parallel()
 	first, h := underWay(t, receivertest.Step{}, nil)
+	first.b.change = func(_ *life, c *activities.Config) { c.Fresh = keptToken{} }
 	second := first.b.beginIn(t, "another process", first.start, 300*time.Millisecond)
 	second.now = first.now
-	second.activities.Fresh = keptToken{}
 	second.goesOn(h).run(releasing(first.b))
 	second.ends(webhook.StateDelivered, "")
 	require.Equal(t, 1, first.b.receiver.Count())
@@ -197,14 +197,17 @@ func TestTwoSharedOverOneDelivery(t *testing.T) {
 		b.receiver.Hold()
 		one := b.shareIn(t, "one", time.Hour, starts[0])
 		two := b.shareIn(t, "two", time.Hour, starts[0], starts[1])
-		ended := make(chan struct{})
+		ended, refused := make(chan struct{}), make(chan struct{})
+		refuse := sync.OnceFunc(func() { close(refused) })
+		b.record.onRefused.Store(&refuse)
 		go func() {
 			defer close(ended)
 			one.run()
 		}()
 		require.NoError(t, b.receiver.WaitHeld(t.Context(), 1))
-		go func() { // the other's second delivery
-			_ = b.receiver.WaitHeld(context.Background(), 2)
+		go func() {
+			_ = b.receiver.WaitHeld(context.Background(), 2) // the other's second delivery
+			<-refused                                        // its first one
 			b.receiver.Release()
 		}()
 		two.run()

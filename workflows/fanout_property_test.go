@@ -31,12 +31,11 @@ func sharedActs() map[string]func(l *life, of webhook.Start, env environment) {
 		}
 	}
 	return map[string]func(l *life, of webhook.Start, env environment){
-		"cancel":          byAPI(webhook.CommandCancel, workflows.SignalCancel),
-		"retry":           byAPI(webhook.CommandRetry, workflows.SignalRetryNow),
-		"cancel by hand":  byHand(workflows.SignalCancel),
-		"retry by hand":   byHand(workflows.SignalRetryNow),
-		"replay by hand":  byHand(workflows.SignalReplay),
-		"release by hand": byHand(workflows.SignalRelease),
+		"cancel":         byAPI(webhook.CommandCancel, workflows.SignalCancel),
+		"retry":          byAPI(webhook.CommandRetry, workflows.SignalRetryNow),
+		"cancel by hand": byHand(workflows.SignalCancel),
+		"retry by hand":  byHand(workflows.SignalRetryNow),
+		"replay by hand": byHand(workflows.SignalReplay),
 		"stored cancel": func(l *life, of webhook.Start, _ environment) {
 			l.b.tryCommand(l.t, of.DeliveryID, webhook.CommandCancel, "its signal was lost")
 		},

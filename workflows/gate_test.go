@@ -11,7 +11,6 @@ import (
 
 	"github.com/everpost/everpost/activities"
 	"github.com/everpost/everpost/internal/admission"
-	"github.com/everpost/everpost/internal/receivertest"
 	"github.com/everpost/everpost/internal/webhook"
 	"github.com/everpost/everpost/workflows"
 )
@@ -57,19 +56,18 @@ func TestSharedAttemptsTakeTurns(t *testing.T) {
 	require.Zero(t, l.gate.Totals().Reserved)
 }
 
-// fickle is a gate that lets everybody wait so many times before it admits anybody.
-type fickle struct {
-	testAdmission
+// deferring defers a number of requests before it admits any.
+type deferring struct {
+	*admission.Controller
 
-	now  func() time.Time
 	left atomic.Int32
 }
 
-func (f *fickle) Enter(ctx context.Context, e activities.Entry) activities.Admission {
-	if f.left.Add(-1) >= 0 {
-		return activities.Admission{Until: f.now().Add(20 * time.Second), Reason: "in_flight"}
+func (d *deferring) Acquire(ctx context.Context, r admission.Request) admission.Decision {
+	if d.left.Add(-1) >= 0 {
+		return admission.Decision{Wait: 20 * time.Second, Until: time.Now().Add(20 * time.Second), Reason: webhook.ReasonInFlight}
 	}
-	return f.testAdmission.Enter(ctx, e)
+	return d.Controller.Acquire(ctx, r)
 }
 
 // However often a turn comes to nothing, who waits for it stays: a workflow for each would
@@ -79,10 +77,12 @@ func TestSharedStaysHoweverOftenItIsDeferred(t *testing.T) {
 	const times, width = 10, 3
 	b := setupGate(t, 100, admission.Config{})
 	starts := b.acceptSome(t, width)
+	b.change = func(l *life, c *activities.Config) {
+		g := &deferring{Controller: l.gate}
+		g.left.Store(times * width)
+		c.Admission = g
+	}
 	l := b.share(t, time.Hour, starts...)
-	g := &fickle{testAdmission: testAdmission{l.gate}, now: l.activities.Now}
-	g.left.Store(times * width)
-	l.activities.Gate = g
 	l.run()
 	require.GreaterOrEqual(t, len(l.timers), times)
 	require.Zero(t, l.handed.count())
@@ -130,11 +130,10 @@ func TestBacklogIsHeldByTheRecord(t *testing.T) {
 	require.Zero(t, l.handed.count(), "nobody had to be handed over")
 	require.Zero(t, b.outboxRows(t))
 
-	released, commands, err := b.store.Held.ReleaseBacklog(t.Context(), b.endpoint.ID, 10)
+	released, err := b.store.Held.ReleaseBacklog(t.Context(), b.endpoint.ID, 10)
 	require.NoError(t, err)
-	require.Empty(t, commands)
 	require.Len(t, released, 3)
-	again, _, err := b.store.Held.ReleaseBacklog(t.Context(), b.endpoint.ID, 10)
+	again, err := b.store.Held.ReleaseBacklog(t.Context(), b.endpoint.ID, 10)
 	require.NoError(t, err)
 	require.Empty(t, again, "they are on their way")
 
@@ -194,8 +193,7 @@ func TestDeferredExpires(t *testing.T) {
 	require.Zero(t, l.gate.Totals().Reserved)
 }
 
-// A delivery with a workflow of its own that is held over a backlog keeps it, and is
-// told when its time has come.
+// A delivery with a workflow of its own that is held over a backlog is a row like the others.
 func TestOwnWorkflowIsHeldAndReleased(t *testing.T) {
 	t.Parallel()
 	b := setupGate(t, 0.1, admission.Config{MaxReserved: 1})
@@ -204,20 +202,13 @@ func TestOwnWorkflowIsHeldAndReleased(t *testing.T) {
 	for range 5 { // whoever comes now finds no time
 		l.gate.Acquire(t.Context(), admission.Request{Endpoint: b.endpoint.ID, Delivery: other(b), Limits: admission.Limits{Rate: 0.1}})
 	}
-	l.run(
-		after(time.Second, func(environment) {
-			d := b.delivery(t, l.start.DeliveryID)
-			require.Equal(t, webhook.StateHeld, d.State)
-			require.Equal(t, webhook.ReasonBacklog, d.Reason)
-			require.Equal(t, l.start.WorkflowID(), d.WorkflowID)
-		}),
-		after(2*time.Minute, func(env environment) {
-			starts, commands, err := b.store.Held.ReleaseBacklog(t.Context(), b.endpoint.ID, 10)
-			require.NoError(t, err)
-			require.Empty(t, starts)
-			require.Len(t, commands, 1)
-			env.SignalWorkflow(workflows.SignalRelease, workflows.Asked{CommandID: commands[0].Command.ID})
-		}))
+	l.run()
+	require.Equal(t, webhook.ReasonBacklog, l.isHeld().Reason)
+	starts, err := b.store.Held.ReleaseBacklog(t.Context(), b.endpoint.ID, 10)
+	require.NoError(t, err)
+	require.Len(t, starts, 1)
+	l.now = l.now.Add(2 * time.Minute)
+	l.tryNow().run()
 	d := l.ends(webhook.StateDelivered, "")
 	require.Equal(t, 1, d.Attempts)
 }
@@ -255,7 +246,7 @@ func TestReleasedGoesOnAfterAFault(t *testing.T) {
 				return
 			}
 			h := l.handedOver(start)
-			require.Equal(t, webhook.StateHeld, h.State)
+			require.Equal(t, webhook.StatePending, h.State)
 			b.failNext(0)
 			before := l.now
 			l.goesOn(h).run(after(10*time.Millisecond, func(environment) { b.expire(t, start) }))
@@ -263,26 +254,4 @@ func TestReleasedGoesOnAfterAFault(t *testing.T) {
 			require.Less(t, l.now.Sub(before), time.Minute)
 		})
 	}
-}
-
-// A release that comes while the delivery is being sent has been carried out: the retry
-// keeps its time.
-func TestReleaseDuringAnAttempt(t *testing.T) {
-	t.Parallel()
-	b := setup(t, "default")
-	start := b.accept(t, time.Time{})
-	b.receiver.Script(start.EventID.String(), receivertest.Step{Status: 503, Header: map[string]string{"Retry-After": "3600"}})
-	b.setState(t, start.EndpointID, webhook.EndpointPaused)
-	b.share(t, time.Hour, start).run()
-	b.setState(t, start.EndpointID, webhook.EndpointActive)
-	d := b.delivery(t, start.DeliveryID)
-	start.Resume = &d.Progress
-	b.exec(t, `update deliveries set command = $2, command_id = command_id + 1 where id = $1`, start.DeliveryID, int16(webhook.CommandRelease))
-	l := b.share(t, time.Hour, start)
-	l.run()
-	before := l.now
-	l.goesOn(l.handedOver(start)).run()
-	l.ends(webhook.StateDelivered, "")
-	require.GreaterOrEqual(t, l.now.Sub(before), 59*time.Minute)
-	require.Equal(t, 2, b.receiver.Count())
 }

@@ -22,7 +22,6 @@ import (
 
 	"github.com/everpost/everpost/activities"
 	"github.com/everpost/everpost/internal/admission"
-	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 	"github.com/everpost/everpost/worker"
 	"github.com/everpost/everpost/workflows"
@@ -34,6 +33,7 @@ const keep = 30 * 24 * time.Hour
 // life is one delivery's workflow through all the runs it continues as. Time is
 // skipped; the activities are the real ones and see the skipped time.
 type life struct {
+	behind     time.Duration // of the activities' clock
 	t          require.TestingT
 	b          *bundle
 	start      webhook.Start
@@ -66,16 +66,22 @@ func (b *bundle) begin(t stopper, start webhook.Start, fastWait time.Duration) *
 func (b *bundle) beginIn(t stopper, process string, start webhook.Start, fastWait time.Duration) *life {
 	l := &life{t: t, b: b, start: start, next: "DeliveryWorkflow", now: time.Now().UTC()}
 	l.input = workflows.DeliveryInput{Ref: start.Ref, Progress: webhook.Progress{Run: start.Run, GiveUpAt: start.GiveUpAt}, NotBefore: start.NotBefore}
-	l.activities = activities.New(activities.Config{
+	config := activities.Config{
+		Admission: admitAll{admission.New(admission.Config{})},
 		Store: b.record, Targets: b.store.Endpoints.Cache(), Fresh: noFresh{}, Sender: b.sender, Starter: &l.handed,
-		Logger: slog.New(slog.DiscardHandler), Owner: process, FastWait: fastWait, KeepDeadLetters: keep, Now: func() time.Time { return l.env.Load().Now() },
-	})
+		Logger: slog.New(slog.DiscardHandler), Owner: process, FastWait: fastWait, KeepDeadLetters: keep,
+		Now: func() time.Time { return l.env.Load().Now().Add(-l.behind) },
+	}
 	if b.guarded != nil {
 		running := runningClock{skipped: l.clock}
-		b.guarded.Now, l.activities.Now = running.now, running.now
+		b.guarded.Now, config.Now = running.now, running.now
 		l.gate = admission.New(*b.guarded)
-		l.activities.Gate = testAdmission{l.gate}
+		config.Admission = withoutEager{l.gate}
 	}
+	if b.change != nil {
+		b.change(l, &config)
+	}
+	l.activities = activities.New(config)
 	skipped := func() time.Duration {
 		if env := l.env.Load(); env != nil {
 			return time.Until(env.Now())
@@ -122,30 +128,18 @@ func (c *runningClock) now() time.Time {
 	return c.told
 }
 
-// testAdmission is the composition root's, in short.
-type testAdmission struct{ *admission.Controller }
+// admitAll admits every request: each is that of an endpoint of its own.
+type admitAll struct{ *admission.Controller }
 
-func (a testAdmission) Enter(ctx context.Context, e activities.Entry) activities.Admission {
-	answer := a.Acquire(ctx, admission.Request{
-		Endpoint: e.Endpoint.ID, Delivery: e.Delivery, Limits: admission.LimitsOf(e.Endpoint), Released: e.Released,
-	})
-	switch {
-	case answer.Permit != nil:
-		return activities.Admission{Pass: permit{answer.Permit}}
-	case answer.Held():
-		return activities.Admission{Reason: webhook.ReasonBacklog}
-	}
-	return activities.Admission{Until: answer.Until, Reason: answer.Reason}
+func (a admitAll) Acquire(ctx context.Context, r admission.Request) admission.Decision {
+	r.Endpoint = webhook.NewEndpointID()
+	return a.Controller.Acquire(ctx, r)
 }
 
-// TryEnter lets nobody go ahead: here each attempt is asked for.
-func (a testAdmission) TryEnter(activities.Entry) activities.Admission { return activities.Admission{} }
+// withoutEager admits no eager request: here each attempt is asked for.
+type withoutEager struct{ *admission.Controller }
 
-type permit struct{ *admission.Permit }
-
-func (p permit) Done(outcome retry.Outcome, number int, latency time.Duration) {
-	p.Permit.Done(admission.ResultOf(outcome, number, latency))
-}
+func (withoutEager) TryAcquire(admission.Request) *admission.Permit { return nil }
 
 // deliver accepts an event now and begins its delivery.
 func (b *bundle) deliver(t *testing.T) *life {

@@ -35,9 +35,10 @@ type bundle struct {
 	store    *stores.DB
 	record   *fallible // the store as the activities see it
 	receiver *receivertest.Receiver
-	sender   sender
+	sender   *egress.Client
 	endpoint webhook.Endpoint
-	guarded  *admission.Config // nil: there is no gate
+	guarded  *admission.Config               // nil: the defaults
+	change   func(*life, *activities.Config) // of the next life; may be nil
 }
 
 // setup makes a bundle with one endpoint, which has the named policy.
@@ -60,7 +61,7 @@ func setupPolicy(t *testing.T, policy retry.Policy) *bundle {
 	client := egress.New(egress.Config{Guard: guard})
 	t.Cleanup(client.Close)
 
-	b := &bundle{store: store, record: &fallible{DB: store, Deliveries: store.Deliveries}, receiver: receivertest.New(t), sender: sender{client}}
+	b := &bundle{store: store, record: &fallible{DB: store, Deliveries: store.Deliveries}, receiver: receivertest.New(t), sender: client}
 	_, _, err = store.Tenants.PutTenant(t.Context(), webhook.Actor{Name: "test"}, webhook.Tenant{ID: tenant})
 	require.NoError(t, err)
 	b.endpoint = b.newEndpoint(t, policy)
@@ -141,6 +142,8 @@ type fallible struct {
 	onRecord atomic.Pointer[func(webhook.Step) error]
 	// recorded, when set, is called once a step is written, before its writer knows.
 	recorded atomic.Pointer[func()]
+	// onRefused, when set, is called when a claim was refused.
+	onRefused atomic.Pointer[func()]
 	// skipped is how far the test's time is ahead of the store's, which is real.
 	skipped atomic.Pointer[func() time.Duration]
 }
@@ -174,7 +177,11 @@ func (f *fallible) Claim(ctx context.Context, c webhook.Claim) (webhook.ClaimRes
 			return webhook.ClaimResult{}, err
 		}
 	}
-	return f.Deliveries.Claim(ctx, c)
+	claimed, err := f.Deliveries.Claim(ctx, c)
+	if tell := f.onRefused.Load(); tell != nil && err == nil && !claimed.Granted {
+		(*tell)()
+	}
+	return claimed, err
 }
 
 func (f *fallible) RecordStep(ctx context.Context, s webhook.Step) (webhook.DeliveryStatus, error) {
@@ -190,20 +197,7 @@ func (f *fallible) RecordStep(ctx context.Context, s webhook.Step) (webhook.Deli
 	return standing, err
 }
 
-// sender and sealer are internal/app's.
-type sender struct{ client *egress.Client }
-
-func (s sender) Send(ctx context.Context, r activities.Request) activities.Response {
-	response := s.client.Send(ctx, egress.Request{
-		EndpointID: r.Target.ID.String(), Version: r.Target.Version, URL: r.Target.URL, Header: r.Header, Body: r.Body, Timeout: r.Timeout,
-		MaxIdle: r.Target.MaxInFlight,
-	})
-	return activities.Response{
-		Answer: response.Answer, Latency: response.Latency, Header: response.Header, Body: response.Body, Truncated: response.Truncated,
-		Err: response.Err, OwnFault: response.OwnFault,
-	}
-}
-
+// sealer is internal/app's.
 type sealer struct{ vault *vault.Vault }
 
 func (s sealer) Seal(ctx context.Context, plaintext, additional string) (postgres.Sealed, error) {

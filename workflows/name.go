@@ -15,7 +15,6 @@ const (
 	SignalCancel     = "cancel"     // DeliveryWorkflow, input Asked
 	SignalRetryNow   = "retry-now"  // DeliveryWorkflow, input Asked
 	SignalReschedule = "reschedule" // DeliveryWorkflow, input Asked with At, or a time alone
-	SignalRelease    = "release"    // DeliveryWorkflow, input Asked: try again whether it has to be held
 	SignalReplay     = "replay"     // DeadLetterWorkflow, input Asked
 	SignalDiscard    = "discard"    // DeadLetterWorkflow, input Asked
 )

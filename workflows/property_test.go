@@ -151,8 +151,8 @@ func (l *life) relay() {
 	if l.next != "" || !d.State.Open() {
 		return
 	}
-	if d.State == webhook.StateHeld && d.WorkflowID == "" { // who releases it starts a workflow
-		l.next, l.input = "DeliveryWorkflow", workflows.DeliveryInput{Ref: d.Ref, Progress: d.Progress, HandedOver: true, Released: true}
+	if d.State == webhook.StateHeld { // who releases it starts a workflow
+		l.next, l.input = "DeliveryWorkflow", workflows.DeliveryInput{Ref: d.Ref, Progress: d.Progress, HandedOver: true}
 		return
 	}
 	var run int

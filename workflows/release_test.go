@@ -20,15 +20,51 @@ func paused(t *testing.T) *life {
 	return b.deliver(t)
 }
 
+// heldDelivery is a delivery that is held because its endpoint is paused.
+func heldDelivery(t *testing.T) *life {
+	t.Helper()
+	l := paused(t)
+	l.run()
+	l.isHeld()
+	return l
+}
+
 func (l *life) resume(environment) { l.b.setState(l.t, l.start.EndpointID, webhook.EndpointActive) }
 
-// isHeld requires that the delivery waits for its endpoint.
-func (l *life) isHeld(environment) {
+// isHeld requires that the delivery is held: only a row, which no workflow carries.
+func (l *life) isHeld() webhook.Delivery {
+	require.Empty(l.t, l.next, "the workflow goes on")
 	d := l.b.delivery(l.t, l.start.DeliveryID)
 	require.Equal(l.t, webhook.StateHeld, d.State)
+	require.Empty(l.t, d.WorkflowID)
 	require.True(l.t, d.DueAt.IsZero())
 	require.Contains(l.t, l.details(), "**held**")
-	require.Zero(l.t, l.b.receiver.Count())
+	require.Equal(l.t, "held", l.states[len(l.states)-1])
+	return d
+}
+
+// released lets the store release the delivery, and returns what is to be started.
+func (l *life) released() webhook.Start {
+	starts, err := l.b.store.Held.ReleaseForgotten(context.Background(), l.start.EndpointID, 10)
+	require.NoError(l.t, err)
+	require.Len(l.t, starts, 1)
+	return starts[0]
+}
+
+// tryNow begins the held delivery's own workflow, as a release does.
+func (l *life) tryNow() *life {
+	l.next, l.input = "DeliveryWorkflow", workflows.DeliveryInput{
+		Ref: l.start.Ref, Progress: l.b.delivery(l.t, l.start.DeliveryID).Progress, HandedOver: true,
+	}
+	return l
+}
+
+// commanded begins the held delivery's own workflow with a command, as a command does that finds none.
+func (l *life) commanded(c webhook.PendingCommand) *life {
+	l.next, l.input = "DeliveryWorkflow", workflows.DeliveryInput{
+		Ref: l.start.Ref, Progress: l.b.delivery(l.t, l.start.DeliveryID).Progress, TakeOver: true, Command: c,
+	}
+	return l
 }
 
 // pending is the command that nobody has answered yet; 0 is none.
@@ -52,62 +88,78 @@ func (l *life) askedWith(signalName string, c webhook.PendingCommand) func(envir
 	}
 }
 
+// A delivery that is held ends its workflow at once: no timer, no outbox row.
+func TestHeldIsARow(t *testing.T) {
+	t.Parallel()
+	l := heldDelivery(t)
+	require.Empty(t, l.timers)
+	require.Equal(t, []string{"held"}, l.states)
+	require.Zero(t, l.b.receiver.Count())
+	require.Zero(t, l.b.outboxRows(t))
+}
+
+// R1: a release is an outbox row and a start; the first step ends the row.
 func TestHeldIsReleased(t *testing.T) {
 	t.Parallel()
-	for _, test := range []struct {
-		name string
-		ask  func(l *life) func(environment)
-	}{
-		{"by the API", func(l *life) func(environment) {
-			return l.askedWith(workflows.SignalRelease, webhook.PendingCommand{Command: webhook.CommandRelease})
-		}},
-		{"by hand", func(*life) func(environment) { return signal(workflows.SignalRelease, nil) }},
-		{"by a retry", func(l *life) func(environment) {
-			return l.askedWith(workflows.SignalRetryNow, webhook.PendingCommand{Command: webhook.CommandRetry})
-		}},
-		{"by a retry by hand", func(*life) func(environment) { return signal(workflows.SignalRetryNow, nil) }},
-		// R7: the signal was lost, and the relay sends another.
-		{"by the relay", func(l *life) func(environment) {
-			return func(env environment) {
-				id := l.stored(webhook.PendingCommand{Command: webhook.CommandRelease}).ID
-				for range 3 {
-					env.RegisterDelayedCallback(func() { env.SignalWorkflow(workflows.SignalRelease, workflows.Asked{CommandID: id}) }, 15*time.Second)
-				}
-			}
-		}},
+	for name, start := range map[string]func(l *life){
+		"by a release": func(l *life) {
+			require.Equal(t, l.b.delivery(t, l.start.DeliveryID).Progress, *l.released().Resume)
+			require.Equal(t, 1, l.b.outboxRows(t))
+			l.tryNow()
+		},
+		"by a retry": func(l *life) { l.commanded(l.stored(webhook.PendingCommand{Command: webhook.CommandRetry})) },
+		// R7: the workflow was started for something else, and finds the command in the record.
+		"by a retry that only the record knows of": func(l *life) {
+			l.stored(webhook.PendingCommand{Command: webhook.CommandRetry})
+			l.tryNow()
+		},
 	} {
-		t.Run(test.name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l := paused(t)
-			began := l.now
-			l.run(after(time.Minute, func(env environment) {
-				l.isHeld(env)
-				l.resume(env)
-				test.ask(l)(env)
-			}))
-			d := l.ends(webhook.StateDelivered, "")
-			require.Equal(t, 1, d.Attempts)
-			require.Equal(t, []string{"held", "delivered"}, l.states)
-			require.Less(t, l.now.Sub(began), 2*time.Minute)
+			l := heldDelivery(t)
+			l.resume(nil)
+			start(l)
+			l.run()
+			require.Equal(t, 1, l.ends(webhook.StateDelivered, "").Attempts)
+			require.Empty(t, l.timers)
 			require.Zero(t, l.b.pending(t, l.start))
+			require.Zero(t, l.b.outboxRows(t))
 		})
 	}
 }
 
-// Released while its endpoint is not active, or again by then, it goes on waiting, and
-// its time runs.
-func TestHeldIsReleasedInVain(t *testing.T) {
+// Tried while its endpoint is not active, or again by then, it is held again, and the command
+// that it was tried for is answered.
+func TestHeldIsTriedInVain(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{workflows.SignalRelease, workflows.SignalRetryNow} {
+	for name, start := range map[string]func(l *life){
+		"by a release": func(l *life) {
+			l.released()
+			l.tryNow()
+		},
+		"by a retry": func(l *life) { l.commanded(l.stored(webhook.PendingCommand{Command: webhook.CommandRetry})) },
+		"by a retry that only the record knows of": func(l *life) {
+			l.stored(webhook.PendingCommand{Command: webhook.CommandRetry})
+			l.tryNow()
+		},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l := paused(t)
-			l.run(after(time.Minute, func(env environment) {
-				l.isHeld(env)
-				env.SignalWorkflow(name, nil)
-			}), after(2*time.Minute, l.isHeld))
-			l.expired()
-			require.LessOrEqual(t, len(l.timers), 3, "no polling")
+			l := heldDelivery(t)
+			l.resume(nil)
+			before := l.b.delivery(t, l.start.DeliveryID)
+			start(l)
+			l.b.setState(t, l.start.EndpointID, webhook.EndpointPaused)
+			l.run()
+			require.Greater(t, l.isHeld().Seq, before.Seq)
+			require.Zero(t, l.b.pending(t, l.start))
+			require.Zero(t, l.b.outboxRows(t))
+			require.Zero(t, l.b.receiver.Count())
+
+			l.resume(nil)
+			l.released()
+			l.tryNow().run()
+			require.Equal(t, 1, l.ends(webhook.StateDelivered, "").Attempts)
 		})
 	}
 }
@@ -116,66 +168,92 @@ func TestHeldIsReleasedInVain(t *testing.T) {
 func (l *life) expired() {
 	l.rests(webhook.ReasonHeldExpired)
 	require.Zero(l.t, l.b.receiver.Count())
-	require.WithinRange(l.t, l.now, l.start.GiveUpAt, l.start.GiveUpAt.Add(slack))
-	require.Equal(l.t, []string{"held", "dead_lettered"}, l.states)
+	require.Equal(l.t, "dead_lettered", l.states[len(l.states)-1])
 }
 
+// One that is tried after its give-up time is given up, whatever its endpoint's state.
 func TestHeldIsGivenUp(t *testing.T) {
 	t.Parallel()
-	l := paused(t)
-	l.run(after(30*time.Minute, l.isHeld))
-	l.expired()
-	require.LessOrEqual(t, len(l.timers), 2, "once more when the two clocks are not of one mind")
-	require.InDelta(t, time.Hour.Seconds(), l.timers[0].Seconds(), slack.Seconds())
-
-	l.resume(nil) // what was not sent can be replayed
-	l.run(after(time.Hour, signal(workflows.SignalReplay, nil)))
-	l.opened(2)
-	l.run()
-	require.Equal(t, 1, l.ends(webhook.StateDelivered, "").Attempts)
-}
-
-// The worker's clock is behind that of the engine: the give-up time has come by one and
-// not by the other, which is asked again, with a pause.
-func TestHeldIsGivenUpByAClockThatIsBehind(t *testing.T) {
-	t.Parallel()
-	l := paused(t)
-	l.activities.Now = func() time.Time { return l.env.Load().Now().Add(-10 * time.Second) }
-	l.run()
-	l.rests(webhook.ReasonHeldExpired)
-	require.InDelta(t, 12, len(l.timers), 3)
-}
-
-func TestHeldIsCancelled(t *testing.T) {
-	t.Parallel()
-	for name, ask := range map[string]func(*life) func(environment){
-		"by the API": func(l *life) func(environment) {
-			return l.askedWith(workflows.SignalCancel, webhook.PendingCommand{Command: webhook.CommandCancel, Reason: "enough"})
-		},
-		"by hand": func(*life) func(environment) { return signal(workflows.SignalCancel, "enough") },
-	} {
-		t.Run(name, func(t *testing.T) {
+	for _, state := range []webhook.EndpointState{webhook.EndpointActive, webhook.EndpointPaused, webhook.EndpointDisabled} {
+		t.Run(state.String(), func(t *testing.T) {
 			t.Parallel()
-			l := paused(t)
-			l.run(after(time.Minute, ask(l)))
-			l.ends(webhook.StateCancelled, "enough")
-			require.Zero(t, l.b.receiver.Count())
-			require.Equal(t, []string{"held", "cancelled"}, l.states)
+			l := heldDelivery(t)
+			l.b.setState(t, l.start.EndpointID, state)
+			l.now = l.start.GiveUpAt.Add(time.Second)
+			l.tryNow().run()
+			l.expired()
+
+			l.resume(nil) // what was not sent can be replayed
+			l.run(after(time.Hour, signal(workflows.SignalReplay, nil)))
+			l.opened(2)
+			l.run()
+			require.Equal(t, 1, l.ends(webhook.StateDelivered, "").Attempts)
 		})
 	}
 }
 
-// A release is not forgotten over a fault of our own.
+// The worker's clock is behind that of the record: the give-up time has come by one and not by the
+// other. It is held again, until it is tried next.
+func TestHeldIsGivenUpByAClockThatIsBehind(t *testing.T) {
+	t.Parallel()
+	l := heldDelivery(t)
+	l.behind = 10 * time.Second
+	l.now = l.start.GiveUpAt.Add(time.Second)
+	l.tryNow().run()
+	l.isHeld()
+	l.now = l.start.GiveUpAt.Add(11 * time.Second)
+	l.tryNow().run()
+	l.expired()
+}
+
+// A cancel ends it while its endpoint is paused, whoever starts the workflow.
+func TestHeldIsCancelled(t *testing.T) {
+	t.Parallel()
+	cancel := webhook.PendingCommand{Command: webhook.CommandCancel, Reason: "enough"}
+	for name, start := range map[string]func(l *life){
+		"with the command": func(l *life) { l.commanded(l.stored(cancel)) },
+		"which only the record knows of": func(l *life) {
+			l.stored(cancel)
+			l.tryNow()
+		},
+		"while its endpoint is active": func(l *life) {
+			l.stored(cancel)
+			l.resume(nil)
+			l.tryNow()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := heldDelivery(t)
+			start(l)
+			l.run()
+			l.ends(webhook.StateCancelled, "enough")
+			require.Zero(t, l.b.receiver.Count())
+			require.Zero(t, l.b.pending(t, l.start))
+		})
+	}
+}
+
+// A fault of our own puts a released delivery off. It is not held meanwhile: else it would be
+// released again and again.
 func TestHeldIsReleasedDuringAFault(t *testing.T) {
 	t.Parallel()
-	l := paused(t)
-	l.run(after(time.Minute, func(env environment) {
-		l.resume(env)
-		l.b.refuse(3)
-		l.askedWith(workflows.SignalRelease, webhook.PendingCommand{Command: webhook.CommandRelease})(env)
+	l := heldDelivery(t)
+	l.resume(nil)
+	l.released()
+	l.b.refuse(3)
+	l.tryNow().run(after(500*time.Millisecond, func(environment) {
+		d := l.b.delivery(t, l.start.DeliveryID)
+		require.Equal(t, webhook.StatePending, d.State)
+		require.Empty(t, d.Reason)
+		require.Contains(t, d.LastError, errAway.Error())
+		require.Equal(t, l.start.WorkflowID(), d.WorkflowID)
+		starts, err := l.b.store.Held.ReleaseForgotten(context.Background(), l.start.EndpointID, 10)
+		require.NoError(t, err)
+		require.Empty(t, starts)
 	}))
 	require.Equal(t, 1, l.ends(webhook.StateDelivered, "").Attempts)
-	require.Less(t, time.Until(l.now), 10*time.Minute)
+	require.Len(t, l.timers, 3)
 }
 
 // A retry that is due while its endpoint is paused waits for it, and is the same attempt then.
@@ -184,51 +262,34 @@ func TestRetryIsHeld(t *testing.T) {
 	b := setup(t, "fast")
 	b.receiver.Script("/hook", receivertest.Step{Status: 500})
 	l := b.deliver(t)
-	l.run(
-		after(time.Millisecond, func(environment) {
-			l.attempted(1)
-			b.setState(t, b.endpoint.ID, webhook.EndpointPaused)
-		}),
-		after(30*time.Minute, func(env environment) {
-			d := b.delivery(t, l.start.DeliveryID)
-			require.Equal(t, webhook.StateHeld, d.State)
-			require.Equal(t, 1, d.Attempts)
-			require.Equal(t, 1, b.receiver.Count())
-			l.resume(env)
-			env.SignalWorkflow(workflows.SignalRelease, nil)
-		}),
-	)
+	l.run(after(time.Millisecond, func(environment) {
+		l.attempted(1)
+		b.setState(t, b.endpoint.ID, webhook.EndpointPaused)
+	}))
+	require.Equal(t, 1, l.isHeld().Attempts)
+	l.resume(nil)
+	l.released()
+	l.tryNow().run()
 	require.Equal(t, 2, l.ends(webhook.StateDelivered, "").Attempts)
 	require.Equal(t, []string{"retrying", "held", "delivered"}, l.states)
 }
 
-// R5: a long history does not let a release be forgotten, nor a held delivery try by itself.
-func TestContinueAsNewWhileHeld(t *testing.T) {
+// A later run is held and released like the first one.
+func TestReplayedRunIsHeld(t *testing.T) {
 	t.Parallel()
-	t.Run("released", func(t *testing.T) {
-		t.Parallel()
-		l := paused(t)
-		began := l.now
-		l.run(after(time.Minute, func(env environment) {
-			l.resume(env)
-			env.SetContinueAsNewSuggested(true)
-			env.SignalWorkflow(workflows.SignalRelease, nil)
-		}))
-		require.Equal(t, "DeliveryWorkflow", l.next)
-		l.run()
-		l.ends(webhook.StateDelivered, "")
-		require.Less(t, l.now.Sub(began), 10*time.Minute)
-	})
-	t.Run("waiting", func(t *testing.T) {
-		t.Parallel()
-		l := paused(t)
-		l.run(after(time.Minute, func(env environment) {
-			env.SetContinueAsNewSuggested(true)
-			env.SignalWorkflow(workflows.SignalReplay, nil) // which means nothing to it, and wakes it
-		}))
-		require.Equal(t, "DeliveryWorkflow", l.next)
-		l.states = nil
-		l.run()
-		l.expired()
-	})
+	b := setup(t, "fast")
+	b.receiver.Script("/hook", receivertest.Step{Status: 400})
+	l := b.deliver(t)
+	l.run()
+	l.rests("http_400")
+	b.setState(t, b.endpoint.ID, webhook.EndpointPaused)
+	l.run(after(time.Hour, signal(workflows.SignalReplay, nil)))
+	l.opened(2)
+	l.run()
+	require.Equal(t, 2, l.isHeld().Run)
+	l.resume(nil)
+	require.Equal(t, 2, l.released().Run)
+	l.tryNow().run()
+	d := l.ends(webhook.StateDelivered, "")
+	require.Equal(t, []int{2, 2}, []int{d.Run, d.Attempts})
 }

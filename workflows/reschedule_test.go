@@ -1,6 +1,7 @@
 package workflows_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -138,42 +139,45 @@ func TestDeliverAtIsRescheduled(t *testing.T) {
 	}
 }
 
-// One that is held goes on at the time, whether or not it is released before.
+// A held delivery that is rescheduled waits for the time in its own workflow, and is held again if
+// its endpoint is not active by then.
 func TestHeldIsRescheduled(t *testing.T) {
 	t.Parallel()
-	for name, ask := range map[string]asking{"by the API": byAPI, "by hand as a text": byHandAsText} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			l := paused(t)
-			at := in(20 * time.Minute)
-			l.run(after(time.Minute, func(env environment) {
-				l.resume(env)
-				ask(l, at)(env)
-			}))
-			l.ends(webhook.StateDelivered, "")
-			require.WithinRange(t, l.b.attempts(t, l.start.DeliveryID)[0].StartedAt, at.Add(-50*time.Millisecond), at.Add(slack))
-		})
+	for _, attempts := range []int{0, 1} {
+		for _, isPaused := range []bool{false, true} {
+			t.Run(fmt.Sprintf("after %d attempts, paused again: %t", attempts, isPaused), func(t *testing.T) {
+				t.Parallel()
+				b := setup(t, "fast")
+				l := b.deliver(t)
+				if attempts > 0 {
+					b.receiver.Script("/hook", waitFor(time.Minute))
+				} else {
+					b.setState(t, b.endpoint.ID, webhook.EndpointPaused)
+				}
+				l.run(after(time.Second, func(environment) { b.setState(t, b.endpoint.ID, webhook.EndpointPaused) }))
+				l.isHeld()
+				l.resume(nil)
+				at := l.now.Add(20 * time.Minute).UTC().Truncate(time.Second)
+				command := l.stored(webhook.PendingCommand{Command: webhook.CommandReschedule, At: at})
+				l.commanded(command).run(after(time.Second, func(environment) {
+					d := b.delivery(t, l.start.DeliveryID)
+					require.Equal(t, map[int]webhook.State{0: webhook.StatePending, 1: webhook.StateRetrying}[attempts], d.State)
+					require.Equal(t, []any{at, "", l.start.WorkflowID(), l.start.GiveUpAt}, []any{d.DueAt, d.Reason, d.WorkflowID, d.GiveUpAt})
+					require.Zero(t, b.pending(t, l.start))
+					if isPaused {
+						b.setState(t, b.endpoint.ID, webhook.EndpointPaused)
+					}
+				}))
+				if isPaused {
+					require.Equal(t, attempts, l.isHeld().Attempts)
+					return
+				}
+				d := l.ends(webhook.StateDelivered, "")
+				require.Equal(t, attempts+1, d.Attempts)
+				require.WithinRange(t, b.attempts(t, l.start.DeliveryID)[attempts].StartedAt, at.Add(-50*time.Millisecond), at.Add(slack))
+			})
+		}
 	}
-	t.Run("and paused again by then", func(t *testing.T) {
-		t.Parallel()
-		l := paused(t)
-		l.run(after(time.Minute, byHand(l, in(20*time.Minute))))
-		l.expired()
-	})
-	t.Run("over a new history", func(t *testing.T) {
-		t.Parallel()
-		l := paused(t)
-		at := in(20 * time.Minute)
-		l.run(after(time.Minute, func(env environment) {
-			l.resume(env)
-			env.SetContinueAsNewSuggested(true)
-			env.SignalWorkflow(workflows.SignalReschedule, workflows.Asked{At: at})
-		}))
-		require.Equal(t, "DeliveryWorkflow", l.next)
-		l.run()
-		l.ends(webhook.StateDelivered, "")
-		require.WithinRange(t, l.b.attempts(t, l.start.DeliveryID)[0].StartedAt, at.Add(-50*time.Millisecond), at.Add(slack))
-	})
 }
 
 // R7: commands whose signal was lost are found in the record by the next attempt, and

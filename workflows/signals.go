@@ -10,14 +10,14 @@ import (
 // signals are the channels of a delivery's workflow. Both types listen to all of
 // them: a command may arrive while one continues as the other.
 type signals struct {
-	cancel, retry, reschedule, release, replay, discard workflow.ReceiveChannel
+	cancel, retry, reschedule, replay, discard workflow.ReceiveChannel
 }
 
 func newSignals(ctx workflow.Context) signals {
 	return signals{
 		cancel: workflow.GetSignalChannel(ctx, SignalCancel), retry: workflow.GetSignalChannel(ctx, SignalRetryNow),
-		reschedule: workflow.GetSignalChannel(ctx, SignalReschedule), release: workflow.GetSignalChannel(ctx, SignalRelease),
-		replay: workflow.GetSignalChannel(ctx, SignalReplay), discard: workflow.GetSignalChannel(ctx, SignalDiscard),
+		reschedule: workflow.GetSignalChannel(ctx, SignalReschedule), replay: workflow.GetSignalChannel(ctx, SignalReplay),
+		discard: workflow.GetSignalChannel(ctx, SignalDiscard),
 	}
 }
 
@@ -30,17 +30,16 @@ func (s *signals) each() []struct {
 		command webhook.Command
 	}{
 		{s.cancel, webhook.CommandCancel}, {s.retry, webhook.CommandRetry},
-		{s.reschedule, webhook.CommandReschedule}, {s.release, webhook.CommandRelease},
-		{s.replay, webhook.CommandReplay}, {s.discard, webhook.CommandDiscard},
+		{s.reschedule, webhook.CommandReschedule}, {s.replay, webhook.CommandReplay}, {s.discard, webhook.CommandDiscard},
 	}
 }
 
-// receive takes one signal that is there already. What moves the next attempt (retry, reschedule,
-// release) stays in its channel until it is known which attempt that is: the first one may have been
+// receive takes one signal that is there already. What moves the next attempt (retry,
+// reschedule) stays in its channel until it is known which attempt that is: the first one may have been
 // made eagerly, and would be taken for the one that was asked for.
 func (s *signals) receive(known bool) (webhook.Command, Asked, bool) {
 	for _, sig := range s.each() {
-		if moves := isToTry(sig.command) || sig.command == webhook.CommandReschedule; moves && !known {
+		if moves := sig.command == webhook.CommandRetry || sig.command == webhook.CommandReschedule; moves && !known {
 			continue
 		}
 		var input converter.RawValue

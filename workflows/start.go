@@ -132,8 +132,6 @@ func DeliveryFrom(h activities.Handover) DeliveryInput {
 	return DeliveryInput{
 		Ref: h.Ref, Progress: h.Progress, CommandDone: h.CommandDone, Told: h.Told, Faults: h.Faults, LastError: h.LastError,
 		HandedOver: true, Command: h.Command, UnderWay: h.UnderWay, TakeOver: h.TakeOver,
-		// It was held and is released: a fault of our own has only put that off.
-		Released: h.State == webhook.StateHeld && !h.DueAt.IsZero(),
 	}
 }
 
@@ -146,7 +144,7 @@ func DeadLetterFrom(h activities.Handover) DeadLetterInput {
 		in.Replay = &asked
 	case webhook.CommandDiscard:
 		in.Discard = &asked
-	case webhook.CommandNone, webhook.CommandCancel, webhook.CommandRetry, webhook.CommandReschedule, webhook.CommandRelease:
+	case webhook.CommandNone, webhook.CommandCancel, webhook.CommandRetry, webhook.CommandReschedule:
 	}
 	return in
 }

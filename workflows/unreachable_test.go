@@ -59,7 +59,7 @@ func setupUnreachable(t *testing.T, policy retry.Policy) *unreachable {
 		RootCAs: roots, Resolver: u.resolver(t),
 	})
 	t.Cleanup(client.Close)
-	u.sender = sender{client}
+	u.sender = client
 	_, port, err := net.SplitHostPort(strings.TrimPrefix(receiver.URL(), "https://"))
 	require.NoError(t, err)
 	u.endpoint, err = u.store.Endpoints.UpdateEndpoint(t.Context(), webhook.Actor{Name: "test"}, tenant, u.endpoint.ID, func(e *webhook.Endpoint) error {

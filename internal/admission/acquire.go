@@ -105,7 +105,7 @@ func (e *endpoint) reserveAgain(now time.Duration, req *Request) Decision {
 }
 
 func (e *endpoint) deferred(at time.Duration, reason string) Decision {
-	return Decision{Reason: reason, Until: e.env.time(at)}
+	return Decision{Reason: reason, Until: e.env.time(at), Wait: at - e.env.now()}
 }
 
 // await waits until a waiter has a permit, has to ask again, or its time is over.

@@ -159,6 +159,9 @@ func (c *Controller) HostOf(endpointURL string) string {
 
 // lockFor locks a request's endpoint and gives it the request's limits and host.
 func (c *Controller) lockFor(req *Request) (e *endpoint, now time.Duration) {
+	if req.Host == "" {
+		req.Host = c.HostOf(req.URL)
+	}
 	s := c.shard(req.Endpoint)
 	s.lock.Lock()
 	now = c.now()

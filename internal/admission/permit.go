@@ -21,8 +21,10 @@ func (p *Permit) Timeout() time.Duration { return p.timeout }
 // (Until is set), or a hold (neither is set).
 type Decision struct {
 	Permit *Permit   // to send now; it has to be ended
-	Until  time.Time // of a wait: when to ask again
+	Until  time.Time // of a wait: when to ask again, by Config.Now
 	Reason string    // of a wait or a hold: webhook.ReasonRate, for example
+
+	Wait time.Duration // of a wait: from the decision to Until
 }
 
 // Deferred reports whether the delivery has to ask again at Until.

@@ -11,7 +11,8 @@ type Request struct {
 	Endpoint webhook.EndpointID
 	Delivery webhook.DeliveryID // reservations are kept by it
 	Limits   Limits
-	Host     string // where the request goes, see Controller.HostOf; "" where hosts are not limited
+	URL      string // of the endpoint, for the limit per host
+	Host     string // defaults to that of URL, see Controller.HostOf
 	Retries  int    // attempts made before; they lengthen an automatic timeout
 	Probe    bool   // a person asked for it: if the circuit is open and no probe is under way, it is the probe
 
@@ -19,6 +20,11 @@ type Request struct {
 	// before the horizon is reserved for such deliveries, so that a backlog goes before
 	// deliveries that come later.
 	Released bool
+}
+
+// RequestFor returns the request to send a delivery's next attempt to an endpoint.
+func RequestFor(ep *webhook.Endpoint, delivery webhook.DeliveryID) Request {
+	return Request{Endpoint: ep.ID, Delivery: delivery, Limits: LimitsOf(ep), URL: ep.URL}
 }
 
 // Limits are what an endpoint allows. They hold from the Request that brings them.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"github.com/everpost/everpost/activities"
 	"github.com/everpost/everpost/internal/config"
 	"github.com/everpost/everpost/internal/egress"
 	"github.com/everpost/everpost/internal/postgres/events"
@@ -14,31 +13,11 @@ import (
 
 // The adapters do not know each other: these few lines are where they meet.
 
-// sender lets the activities send through the egress client.
-type sender struct {
-	client *egress.Client
-	exempt Exemption
-}
-
-func (s sender) Send(ctx context.Context, r activities.Request) activities.Response {
-	request := egress.Request{
-		EndpointID: r.Target.ID.String(), Version: r.Target.Version, URL: r.Target.URL, Header: r.Header, Body: r.Body, Timeout: r.Timeout,
-		MaxIdle: r.Target.MaxInFlight, Auth: r.Target.Auth, Certificate: r.Target.Certificate,
-	}
-	if s.exempt.URL != "" && r.Target.TenantID == s.exempt.TenantID && r.Target.URL == s.exempt.URL {
-		request.ExemptAddr = s.exempt.Addr
-	}
-	response := s.client.Send(ctx, request)
-	return activities.Response{
-		Answer: response.Answer, Latency: response.Latency, Header: response.Header, Body: response.Body, Truncated: response.Truncated,
-		Err: response.Err, OwnFault: response.OwnFault,
-	}
-}
-
 // startSender makes the client that sends requests, for a worker and for tests of endpoints.
 func (a *App) startSender() {
 	a.sender = egress.New(egress.Config{
-		Guard: a.guard, Version: a.options.Version, RootCAs: a.roots, Proxy: a.options.Config.EgressProxyURL(), Logger: a.log,
+		Guard: a.guard, Version: a.options.Version, RootCAs: a.roots, Proxy: a.options.Config.EgressProxyURL(),
+		Exempt: a.options.Exempt, Logger: a.log,
 	})
 	a.push(phaseSender, func(context.Context) { a.sender.Close() })
 }
@@ -73,7 +52,7 @@ func tenantLimits(c config.Config) webhook.Limits {
 	}
 }
 
-// counted counts the events that the record accepts.
+// counted counts the events that the store accepts.
 type counted struct {
 	*events.Events
 

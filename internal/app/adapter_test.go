@@ -8,12 +8,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/everpost/everpost/activities"
 	"github.com/everpost/everpost/internal/config"
-	"github.com/everpost/everpost/internal/egress"
 	"github.com/everpost/everpost/internal/postgres/stores"
 	"github.com/everpost/everpost/internal/postgrestest"
-	"github.com/everpost/everpost/internal/receivertest"
 	"github.com/everpost/everpost/internal/telemetry"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -44,27 +41,6 @@ func TestAcceptedEventsAreCounted(t *testing.T) {
 	w := httptest.NewRecorder()
 	c.metrics.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
 	require.Contains(t, w.Body.String(), "\neverpost_events_accepted_total 3\n")
-}
-
-// An endpoint's credentials reach its receiver.
-func TestCredentialsAreSent(t *testing.T) {
-	t.Parallel()
-	receiver := receivertest.New(t)
-	client := egress.New(egress.Config{Guard: egress.NewGuard(egress.GuardConfig{
-		AllowHTTP: true, AnyPort: true, AllowedCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
-	})})
-	t.Cleanup(client.Close)
-	target := webhook.Target{Endpoint: webhook.Endpoint{ID: webhook.NewEndpointID(), URL: receiver.URL()}}
-	send := func() activities.Response {
-		return sender{client: client}.Send(t.Context(), activities.Request{Target: &target})
-	}
-
-	target.Auth = webhook.Auth{Kind: webhook.AuthBearer, Token: "abc"}
-	require.Equal(t, 200, send().Answer.Status)
-	require.Equal(t, "Bearer abc", receiver.Requests()[0].Header.Get("Authorization"))
-	target.Version++
-	target.Certificate = webhook.ClientCertificate{Certificate: "none", Key: "none"}
-	require.Equal(t, "tls_invalid: the client certificate is not a certificate in PEM", send().Err)
 }
 
 // All that is wrong with a URL is said at once, each with the setting that would allow it.

@@ -1,71 +1,13 @@
 package app
 
 import (
-	"context"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/everpost/everpost/activities"
 	"github.com/everpost/everpost/internal/admission"
-	"github.com/everpost/everpost/internal/retry"
-	"github.com/everpost/everpost/internal/starter"
 	"github.com/everpost/everpost/internal/webhook"
 )
-
-// attemptAdmission is the admission as the activities know it. It tells the starter which
-// endpoints have deliveries held over a backlog.
-type attemptAdmission struct {
-	*admission.Controller
-
-	starter *starter.Starter
-	now     func() time.Time // by the database's clock
-}
-
-// Enter asks for a permit, and may wait for one.
-func (a attemptAdmission) Enter(ctx context.Context, e activities.Entry) activities.Admission {
-	decision := a.Acquire(ctx, a.request(e))
-	if decision.Held() {
-		a.starter.Held(e.Endpoint.ID)
-		return activities.Admission{Reason: decision.Reason}
-	}
-	if decision.Deferred() {
-		return activities.Admission{Until: byClock(a.now, decision.Until), Reason: decision.Reason}
-	}
-	return admitted(decision.Permit)
-}
-
-// TryEnter asks for a permit without waiting.
-func (a attemptAdmission) TryEnter(e activities.Entry) activities.Admission {
-	p := a.TryAcquire(a.request(e))
-	if p == nil {
-		return activities.Admission{}
-	}
-	return admitted(p)
-}
-
-// request is an entry as the admission knows it.
-func (a attemptAdmission) request(e activities.Entry) admission.Request {
-	return admission.Request{
-		Endpoint: e.Endpoint.ID, Delivery: e.Delivery, Limits: admission.LimitsOf(e.Endpoint), Released: e.Released, Retries: e.Retries, Probe: e.Probe,
-		Host: a.HostOf(e.Endpoint.URL),
-	}
-}
-
-func admitted(p *admission.Permit) activities.Admission {
-	return activities.Admission{Pass: permit{p}, Timeout: p.Timeout()}
-}
-
-// permit is a permit as the activities know it.
-type permit struct{ *admission.Permit }
-
-// Done implements activities.Pass.
-func (p permit) Done(outcome retry.Outcome, number int, latency time.Duration) {
-	p.Permit.Done(admission.ResultOf(outcome, number, latency))
-}
-
-// byClock is a moment of this process's clock, as it is by another.
-func byClock(now func() time.Time, at time.Time) time.Time { return now().Add(time.Until(at)) }
 
 // startForecast is the admission as the starter knows it.
 type startForecast struct{ *admission.Controller }
@@ -76,8 +18,8 @@ func (s startForecast) Turn(id webhook.EndpointID) (wait time.Duration, rate flo
 	return f.Wait, f.Rate, f.Unhealthy
 }
 
-// endpointMoved is told when somebody has changed an endpoint: it may lead elsewhere
-// now, or a person says that it is well.
+// endpointMoved is called when an endpoint was changed: it may have another URL, or a person says
+// that its receiver is healthy.
 func (a *App) endpointMoved(id webhook.EndpointID) {
 	if a.admission != nil {
 		a.monitor.EndpointChanged(id)

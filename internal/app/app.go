@@ -12,7 +12,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"sync"
 	"sync/atomic"
@@ -73,17 +72,10 @@ type Options struct {
 
 	// Exempt is the one address on loopback that may be sent to although the guard
 	// refuses it, for one URL of one tenant: the demonstration's receiver.
-	Exempt Exemption
+	Exempt egress.Exemption
 
 	// shareHealthEvery is monitor.Config.ShareEvery, in tests.
 	shareHealthEvery time.Duration
-}
-
-// Exemption lets one tenant's endpoints with one URL through to one address.
-type Exemption struct {
-	TenantID string
-	URL      string
-	Addr     netip.AddrPort
 }
 
 // App is a running process. Start it once, Stop it once.
@@ -294,7 +286,7 @@ func (a *App) maintain() {
 }
 
 func (a *App) startAPI() {
-	tests := activities.NewTests(sender{a.sender, a.options.Exempt})
+	tests := activities.NewTests(a.sender)
 	tests.Now = a.store.Now
 	server := api.New(api.Config{
 		Tenants: a.store.Tenants, TenantUpdates: a.store.Tenants, Limits: a.store.Tenants, Keys: a.store.Keys, Audit: a.store.Audit,

@@ -62,7 +62,7 @@ func (a *App) keyServiceState() string {
 	return ""
 }
 
-// checkKeys refuses to start without a key that something in the record is encrypted
+// checkKeys refuses to start without a key that something in the store is encrypted
 // with: endpoints that cannot be signed for would else be noticed one by one, and what an
 // API with another key encrypts could be opened by nobody else. Keys that are named as lost
 // are not missed.

@@ -87,3 +87,6 @@ func seenOf(h admission.Health, now func() time.Time) webhook.Observation {
 	}
 	return s
 }
+
+// byClock converts a time of this process's clock to another clock.
+func byClock(now func() time.Time, at time.Time) time.Time { return now().Add(time.Until(at)) }

@@ -35,13 +35,13 @@ type Rewrapping struct {
 	Uses       []KEKUse
 }
 
-// Rewraps are the key-encryption keys of a record and what they seal. Close it.
+// Rewraps are the key-encryption keys of a store and what they seal. Close it.
 type Rewraps struct {
 	store *stores.DB
 	keys  *vault.Vault
 }
 
-// OpenRewraps opens a record with its keys.
+// OpenRewraps opens a store with its keys.
 func OpenRewraps(ctx context.Context, databaseURL string, keks config.KEKs, logger *slog.Logger) (*Rewraps, error) {
 	if err := CheckDatabase(databaseURL); err != nil {
 		return nil, err
@@ -61,7 +61,7 @@ func OpenRewraps(ctx context.Context, databaseURL string, keks config.KEKs, logg
 	return &Rewraps{store, keys}, nil
 }
 
-// Close closes the record.
+// Close closes the store.
 func (r *Rewraps) Close() {
 	r.store.Close()
 	r.keys.Close()

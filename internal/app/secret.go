@@ -19,7 +19,7 @@ import (
 // away: it is asked again by then.
 const kmsPause = 5 * time.Second
 
-// sealer lets the record encrypt with the vault.
+// sealer lets the store encrypt with the vault.
 type sealer struct{ vault *vault.Vault }
 
 func (s sealer) Seal(ctx context.Context, plaintext, additional string) (postgres.Sealed, error) {
@@ -60,7 +60,7 @@ func (s sealer) Rewrap(ctx context.Context, sealed postgres.Sealed) (postgres.Se
 }
 
 // ofVault gives an outage of the key management service and its refusal their code,
-// because they are a matter of time, and tells the record of what is not.
+// because they are a matter of time, and reports the others to the store.
 func ofVault(err error) error {
 	if errors.Is(err, vault.ErrTampered) || errors.Is(err, vault.ErrUnknownKEK) {
 		return fmt.Errorf("%w: %w", encryption.ErrUnreadable, err)
@@ -147,9 +147,13 @@ func named(setting string) func(*vault.StaticKEK, error) (vault.KEK, error) {
 }
 
 func openTransit(c config.KEKs) (vault.KEK, error) {
+	roots, err := c.VaultRootCAs()
+	if err != nil {
+		return nil, fmt.Errorf("EVERPOST_KEK_VAULT_CA_FILE: %w", err)
+	}
 	kek, err := vault.NewTransit(vault.TransitConfig{
 		Address: c.KEKVaultAddr, Mount: c.KEKVaultMount, Key: c.KEKVaultKey, Namespace: c.KEKVaultNamespace,
-		Token: c.KEKVaultToken, TokenFile: c.KEKVaultTokenFile, CAFile: c.KEKVaultCAFile, Timeout: c.KEKVaultTimeout,
+		Token: c.KEKVaultToken, TokenFile: c.KEKVaultTokenFile, RootCAs: roots, Timeout: c.KEKVaultTimeout,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("EVERPOST_KEK_VAULT_…: %w", err)

@@ -73,7 +73,7 @@ func (a *App) unwind() {
 	a.phases = nil
 }
 
-// untilCut ends with ctx, but for the time that is kept for the record.
+// untilCut ends with ctx, but for the time that is kept for the store.
 func untilCut(ctx context.Context) (context.Context, context.CancelFunc) {
 	end, _ := ctx.Deadline()
 	return context.WithDeadline(ctx, end.Add(-recordTime))

@@ -16,12 +16,12 @@ const (
 	workerPause = time.Second
 )
 
-// makeActivities makes what the worker runs. It is there before the first event, ours included.
+// makeActivities makes what the worker runs. It exists before the first event, the demonstration's included.
 func (a *App) makeActivities() {
 	a.startSender()
 	a.activities = activities.New(activities.Config{
-		Store: a.store.Deliveries, Targets: a.store.Endpoints.Cache(), Fresh: a.starter.Fresh(), Sender: sender{a.sender, a.options.Exempt},
-		Gate: attemptAdmission{a.admission, a.starter, a.store.Now}, Starter: a.starter, Faults: a.starter, Replays: a.store.Replays,
+		Store: a.store.Deliveries, Targets: a.store.Endpoints.Cache(), Fresh: a.starter.Fresh(), Sender: a.sender,
+		Admission: a.admission, Held: a.starter.Held, Starter: a.starter, Faults: a.starter, Replays: a.store.Replays,
 		Observer: observer{a.metrics, a.monitor}, Ended: a.monitor.Ended, Logger: a.log, Owner: a.options.Owner,
 		KeepDeadLetters: a.options.Config.DeadLetterRetention, Now: a.store.Now,
 	})
@@ -38,10 +38,11 @@ func (a *App) startWorker() {
 		work, cancel := untilCut(ctx)
 		defer cancel()
 		a.activities.Stop(work)
-		// A worker that waited for what was cut off; half of the time is the writers'.
-		tell, cancel := context.WithTimeout(ctx, recordTime/2)
+		// The worker may have waited for requests that were cancelled. The other half of the
+		// time is for the records.
+		limited, cancel := context.WithTimeout(ctx, recordTime/2)
 		defer cancel()
-		await(tell, halted)
+		await(limited, halted)
 	})
 	a.push(phaseWorker, func(ctx context.Context) {
 		work, cancel := untilCut(ctx)
@@ -56,27 +57,26 @@ func (a *App) startWorker() {
 	}
 }
 
-// keepWorking keeps a worker running until halt is closed, and stops it then: it
-// starts it as often as it takes, and puts a new one in the place of one that has
-// given up by itself. up gets a value when there is one.
+// keepWorking keeps a worker running until halt is closed, and then stops it. It repeats a start
+// that fails, and replaces a worker that stops by itself. up gets a value when a worker runs.
 func (a *App) keepWorking(halt <-chan struct{}, up chan<- struct{}) {
-	for told := false; ; {
+	for warned := false; ; {
 		failed := make(chan error, 1)
 		workers, err := a.newWorker(a.client, a.activities, func(err error) {
 			select {
 			case failed <- err:
-			default: // each queue's worker may give up; one is enough
+			default: // each queue's worker may fail; one is enough
 			}
 		})
 		switch {
 		case err == nil:
-			told = false
+			warned = false
 			if a.work(workers, halt, up, failed) {
 				return
 			}
-		case !told:
-			a.log.Warn("the worker cannot reach Temporal yet; trying on", "error", err)
-			told = true
+		case !warned:
+			a.log.Warn("the worker cannot reach Temporal yet; it keeps trying", "error", err)
+			warned = true
 		}
 		select {
 		case <-halt:
@@ -86,8 +86,8 @@ func (a *App) keepWorking(halt <-chan struct{}, up chan<- struct{}) {
 	}
 }
 
-// work lets a worker run until it is told to halt, then it is true, or until it has
-// given up. The worker has stopped when it returns.
+// work lets a worker run until halt is closed, and returns true, or until it stops by itself. The
+// worker has stopped when work returns.
 func (a *App) work(workers *worker.Workers, halt <-chan struct{}, up chan<- struct{}, failed <-chan error) (halted bool) {
 	a.working.Store(true)
 	select {
@@ -98,7 +98,7 @@ func (a *App) work(workers *worker.Workers, halt <-chan struct{}, up chan<- stru
 	case <-halt:
 		halted = true
 	case err := <-failed:
-		a.log.Error("the worker has given up; another takes its place when it has stopped", "error", err)
+		a.log.Error("the worker has stopped by itself; another one is started", "error", err)
 	}
 	a.working.Store(false)
 	workers.Stop()

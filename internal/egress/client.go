@@ -76,9 +76,29 @@ type Config struct {
 	Logger *slog.Logger
 
 	// Proxy is the operator's egress proxy, http://[user:password@]host:port. Requests go
-	// through CONNECT tunnels to addresses that the guard has checked. Request.ExemptAddr
+	// through CONNECT tunnels to addresses that the guard has checked. The address of Exempt
 	// is dialled directly. Defaults to none; HTTPS_PROXY and similar variables are ignored.
 	Proxy *url.URL
+
+	// Exempt allows the demonstration's receiver inside the process. Defaults to none.
+	Exempt Exemption
+}
+
+// Exemption allows one URL of one tenant to lead to one address that is not public, over http
+// too. The URL contains the address literally. Neither may come from a tenant.
+type Exemption struct {
+	TenantID string
+	URL      string
+	Addr     netip.AddrPort
+}
+
+// addrOf returns the address that a request may be sent to although it is not public; zero for
+// none.
+func (e *Exemption) addrOf(r *Request) netip.AddrPort {
+	if e.URL == "" || r.TenantID != e.TenantID || r.URL != e.URL {
+		return netip.AddrPort{}
+	}
+	return e.Addr
 }
 
 // WithDefaults returns a copy with the absent fields filled in.
@@ -137,10 +157,8 @@ type Request struct {
 	// keeps none.
 	MaxIdle int
 
-	// ExemptAddr is allowed although it is not public, over http too, for a URL that
-	// contains it literally. It exists for the demonstration's receiver inside the process.
-	// It must never hold a value that a tenant sent.
-	ExemptAddr netip.AddrPort
+	// TenantID is compared with Exemption.TenantID.
+	TenantID string
 }
 
 // Response is the result of one request. A failure is a value: see Answer.
@@ -162,10 +180,10 @@ type Response struct {
 	// without any part of the URL. Empty when there is no fault.
 	Err string
 
-	// OwnFault reports that the request failed on this side (the context was cancelled, or
+	// InternalFault reports that the request failed on this side (the context was cancelled, or
 	// no descriptor or port was free). It says nothing about the receiver, and the request
 	// may or may not have reached it.
-	OwnFault bool
+	InternalFault bool
 }
 
 // Client sends requests. It is safe for concurrent use; one serves a whole process.
@@ -232,7 +250,7 @@ func (c *Client) send(ctx context.Context, deadline time.Time, r *Request) Respo
 	if own, ok := ctx.Deadline(); ok && own.Before(deadline) {
 		deadline = own
 	}
-	t, err := c.config.Guard.target(r.URL, r.ExemptAddr)
+	t, err := c.config.Guard.target(r.URL, c.config.Exempt.addrOf(r))
 	if err != nil {
 		return failure(ctx, phaseStart, err)
 	}

@@ -276,7 +276,7 @@ func TestSpellings(t *testing.T) {
 			r := c.Send(t.Context(), Request{URL: url, Timeout: patience})
 			// Go's resolver does not look up a name without letters.
 			require.Contains(t, []retry.Fault{retry.FaultDenied, retry.FaultDNSNotFound}, r.Answer.Fault, "%q: %s", url, r.Err)
-			require.False(t, r.OwnFault, "%q: %s", url, r.Err)
+			require.False(t, r.InternalFault, "%q: %s", url, r.Err)
 			if r.Answer.Fault == retry.FaultDenied {
 				refused++
 			}

@@ -217,16 +217,16 @@ func TestLargeBodyArrivesWhole(t *testing.T) {
 func TestExemptedReceiver(t *testing.T) {
 	t.Parallel()
 	receiver := receivertest.New(t)
-	c := setup(t, Config{Guard: NewGuard(GuardConfig{})})
-	demo := Request{EndpointID: "ep_demo", URL: receiver.URL() + "/demo", ExemptAddr: receiver.Addr()}
+	demo := Request{EndpointID: "ep_demo", TenantID: "demo", URL: receiver.URL() + "/demo"}
+	c := setup(t, Config{Guard: NewGuard(GuardConfig{}), Exempt: Exemption{TenantID: demo.TenantID, URL: demo.URL, Addr: receiver.Addr()}})
 	requireFault(t, c.Send(t.Context(), demo), retry.FaultNone, 200)
 
-	other := Request{EndpointID: "ep_other", URL: receiver.URL() + "/demo"}
+	other := Request{EndpointID: "ep_other", TenantID: "other", URL: demo.URL}
 	requireFault(t, c.Send(t.Context(), other), retry.FaultDenied, 0)
 	other.EndpointID = "ep_demo" // not even over the open connection
 	requireFault(t, c.Send(t.Context(), other), retry.FaultDenied, 0)
-	other.ExemptAddr = netip.AddrPortFrom(receiver.Addr().Addr(), receiver.Addr().Port()^1)
-	requireFault(t, c.Send(t.Context(), other), retry.FaultDenied, 0)
+	demo.URL = receiver.URL() + "/elsewhere"
+	requireFault(t, c.Send(t.Context(), demo), retry.FaultDenied, 0)
 	require.Equal(t, 1, receiver.Count())
 }
 

@@ -42,7 +42,7 @@ func withFault(ctx context.Context, r Response, at phase, err error) Response {
 	if cancelled {
 		fault, cause = retry.FaultUnknown, "cancelled by the sender"
 	}
-	r.OwnFault = r.Answer.Status == 0 && (cancelled || exhausted(err) || proxyFailed(err) || tokenFailedHere(err))
+	r.InternalFault = r.Answer.Status == 0 && (cancelled || exhausted(err) || proxyFailed(err) || tokenFailedHere(err))
 	r.Answer.Fault = fault
 	r.Err = printable(className(fault) + ": " + cause)
 	return r
@@ -144,7 +144,7 @@ func exhausted(err error) bool {
 // towardsIPv6 reports whether an IPv6 address was dialled. EADDRNOTAVAIL means for IPv4
 // that no port is free. For IPv6, on a machine without it, it means that the machine has no
 // source address. That is permanent, and any tenant can use such an address, so it must not
-// count as an own fault, which is retried without a limit.
+// count as an internal fault, which is retried without a limit.
 func towardsIPv6(err error) bool {
 	op, ok := errors.AsType[*net.OpError](err)
 	if !ok {

@@ -30,7 +30,7 @@ func requireFault(t *testing.T, r Response, fault retry.Fault, status int) {
 	t.Helper()
 	require.Equal(t, className(fault), className(r.Answer.Fault), r.Err)
 	require.Equal(t, status, r.Answer.Status, r.Err)
-	require.False(t, r.OwnFault, r.Err)
+	require.False(t, r.InternalFault, r.Err)
 	require.False(t, r.Answer.ReceivedAt.IsZero())
 	require.NotContains(t, r.Err, "s3cr3t")
 	require.LessOrEqual(t, len(r.Err), maxErrBytes)
@@ -308,7 +308,7 @@ func TestCancelledIsNotTheReceiversFault(t *testing.T) {
 	})
 	for range 2 { // during the request, and before it
 		r := c.Send(ctx, Request{EndpointID: "ep_1", URL: url})
-		require.True(t, r.OwnFault)
+		require.True(t, r.InternalFault)
 		require.Equal(t, "unknown: cancelled by the sender", r.Err)
 		require.Zero(t, c.pool.len())
 	}
@@ -405,19 +405,19 @@ func TestOwnExhaustion(t *testing.T) {
 	t.Parallel()
 	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.EADDRNOTAVAIL} {
 		r := failure(t.Context(), phaseDial, fmt.Errorf("dial: %w", errno))
-		require.True(t, r.OwnFault, errno)
+		require.True(t, r.InternalFault, errno)
 	}
 	for address, own := range map[string]bool{"93.184.215.14:443": true, "[2606:4700:4700::1111]:443": false} {
 		r := failure(t.Context(), phaseDial, fmt.Errorf("dial: %w", &net.OpError{
 			Op: "dial", Net: "tcp", Addr: net.TCPAddrFromAddrPort(netip.MustParseAddrPort(address)),
 			Err: os.NewSyscallError("connect", syscall.EADDRNOTAVAIL),
 		}))
-		require.Equal(t, own, r.OwnFault, address)
+		require.Equal(t, own, r.InternalFault, address)
 		require.Equal(t, own, r.Answer.Fault == retry.FaultUnknown, address)
 		require.Equal(t, !own, r.Answer.Fault == retry.FaultConnectRefused, address)
 	}
 	r := withFault(t.Context(), Response{Answer: retry.Answer{Status: 200}}, phaseBody, syscall.ENOBUFS)
-	require.False(t, r.OwnFault, "an answer that came decides")
+	require.False(t, r.InternalFault, "an answer that came decides")
 }
 
 func TestPrintable(t *testing.T) {

@@ -235,7 +235,7 @@ func (h hostile) wrong(r Response) string {
 	outcome := retry.Classify(r.Answer, retry.Default())
 	class, _, _ := strings.Cut(r.Err, ":")
 	switch {
-	case r.OwnFault, outcome.Reason != h.reason, class != h.err, outcome.RetryAfter != 0:
+	case r.InternalFault, outcome.Reason != h.reason, class != h.err, outcome.RetryAfter != 0:
 		return string(outcome.Reason) + ": " + r.Err
 	case len(r.Body) > MaxStoredBytes, strings.Contains(r.Err, "s3cr3t"):
 		return "more is kept than may be"

@@ -238,7 +238,7 @@ func TestOutcomes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := c.send(t)
-			require.False(t, r.OwnFault, r.Err)
+			require.False(t, r.InternalFault, r.Err)
 			require.Equal(t, c.want, retry.Classify(r.Answer, retry.Default()), r.Err)
 			if c.err == "" {
 				require.Empty(t, r.Err)

@@ -188,7 +188,7 @@ func TestProxyRefuses(t *testing.T) {
 			}
 			r := setup(t, Config{Guard: strictly(), Proxy: p.url}).Send(t.Context(), Request{URL: "http://93.184.215.14" + secretPath, Timeout: timeout})
 			require.Equal(t, c.err, r.Err)
-			require.Equal(t, c.ours, r.OwnFault)
+			require.Equal(t, c.ours, r.InternalFault)
 			require.Less(t, r.Latency, timeout+time.Second)
 			require.Zero(t, r.Answer.Status)
 		})
@@ -196,7 +196,7 @@ func TestProxyRefuses(t *testing.T) {
 	gone := &url.URL{Scheme: "http", Host: "127.0.0.1:" + closedPort(t)}
 	r := setup(t, Config{Guard: strictly(), Proxy: gone}).Send(t.Context(), Request{URL: "http://93.184.215.14" + secretPath, Timeout: patience})
 	require.Equal(t, "unknown: the egress proxy cannot be reached", r.Err)
-	require.True(t, r.OwnFault)
+	require.True(t, r.InternalFault)
 }
 
 // For a name with several addresses, the next one is requested when one fails or uses up
@@ -240,7 +240,7 @@ func TestProxyIsAskedForTheNextAddress(t *testing.T) {
 			r := setup(t, Config{Guard: strictly(), Proxy: p.url, Resolver: names(t)}).
 				Send(t.Context(), Request{URL: "http://receiver.example.:8080/", Timeout: timeout})
 			require.Equal(t, className(c.fault), className(r.Answer.Fault), r.Err)
-			require.Equal(t, c.ours, r.OwnFault)
+			require.Equal(t, c.ours, r.InternalFault)
 			require.Len(t, p.requests(), c.connects)
 		})
 	}
@@ -257,8 +257,8 @@ func TestRequestsThatBypassTheProxy(t *testing.T) {
 		requireFault(t, c.Send(t.Context(), Request{URL: "https://receiver.example./", Timeout: patience}), fault, 0)
 	}
 	receiver := receivertest.New(t)
-	c := setup(t, Config{Guard: strictly(), Proxy: p.url})
-	requireFault(t, c.Send(t.Context(), Request{URL: receiver.URL(), ExemptAddr: receiver.Addr(), Timeout: patience}), retry.FaultNone, 200)
+	c := setup(t, Config{Guard: strictly(), Proxy: p.url, Exempt: Exemption{URL: receiver.URL(), Addr: receiver.Addr()}})
+	requireFault(t, c.Send(t.Context(), Request{URL: receiver.URL(), Timeout: patience}), retry.FaultNone, 200)
 	require.Empty(t, p.requests())
 }
 
@@ -270,6 +270,6 @@ func TestCancelledAtTheProxy(t *testing.T) {
 		return "hang"
 	})
 	r := setup(t, Config{Guard: strictly(), Proxy: p.url}).Send(ctx, Request{URL: "http://93.184.215.14/", Timeout: patience})
-	require.True(t, r.OwnFault)
+	require.True(t, r.InternalFault)
 	require.Equal(t, "unknown: cancelled by the sender", r.Err)
 }

@@ -128,7 +128,7 @@ func withoutIPv6(t *testing.T, guard *Guard) {
 	c := setup(t, Config{Guard: guard, Resolver: naming(t, []netip.Addr{addr})})
 	for _, host := range []string{literal(addr), nameOf(0)} {
 		r := c.Send(t.Context(), Request{URL: "https://" + host + "/", Timeout: patience})
-		require.False(t, r.OwnFault, r.Err)
+		require.False(t, r.InternalFault, r.Err)
 		require.Equal(t, "connect_refused: cannot assign requested address", r.Err)
 		require.Equal(t, retry.FaultConnectRefused, r.Answer.Fault)
 	}

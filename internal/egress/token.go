@@ -215,7 +215,7 @@ func (t *tokenTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	r := t.client.send(req.Context(), t.deadline, &request)
 	switch {
-	case r.OwnFault:
+	case r.InternalFault:
 		return nil, &tokenError{fault: retry.FaultUnknown, cause: r.Err}
 	case r.Answer.Fault == retry.FaultDenied:
 		_, reason, _ := strings.Cut(r.Err, ": ")

@@ -192,7 +192,7 @@ func TestCancelledTokenFetch(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var senders sync.WaitGroup
 	senders.Go(func() {
-		if r := a.client.Send(ctx, a.request("ep_1")); !r.OwnFault {
+		if r := a.client.Send(ctx, a.request("ep_1")); !r.InternalFault {
 			t.Error(r.Err)
 		}
 	})
@@ -324,7 +324,7 @@ func TestNoToken(t *testing.T) {
 			}
 			r := a.client.Send(t.Context(), request)
 			require.Equal(t, c.err, r.Err)
-			require.False(t, r.OwnFault)
+			require.False(t, r.InternalFault)
 			require.Less(t, r.Latency, request.Timeout+time.Second)
 			require.Equal(t, c.retryAfter, retry.Classify(r.Answer, retry.Default()).RetryAfter)
 			require.Zero(t, a.Count())

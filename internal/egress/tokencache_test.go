@@ -58,7 +58,7 @@ func TestPauseAfterTokenFailure(t *testing.T) {
 		again := send(a.request("ep_1"))
 		require.Equal(t, first.Err, again.Err)
 		require.Equal(t, i+1, a.tokens.Count(), "no further token request")
-		require.False(t, again.OwnFault)
+		require.False(t, again.InternalFault)
 		left := retry.Classify(again.Answer, retry.Default()).RetryAfter
 		require.InDelta(t, pause.Seconds(), left.Seconds(), 2, "nor does the next attempt come in vain")
 		a.state("ep_1").pause = time.Now()
@@ -128,7 +128,7 @@ func TestOwnFailuresAreNotRemembered(t *testing.T) {
 	go func() { ended <- a.client.Send(ctx, a.request("ep_1")) }()
 	require.NoError(t, a.tokens.WaitHeld(t.Context(), 1))
 	cancel()
-	require.True(t, (<-ended).OwnFault)
+	require.True(t, (<-ended).InternalFault)
 	a.tokens.Release()
 	requireFault(t, a.client.Send(t.Context(), a.request("ep_1")), retry.FaultNone, http.StatusOK)
 

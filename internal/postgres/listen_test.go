@@ -12,6 +12,7 @@ import (
 
 	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/postgres/storetest"
+	"github.com/everpost/everpost/internal/postgrestest"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -129,7 +130,7 @@ func TestAListenerThatIsCutOffReconnectsAndForgetsAll(t *testing.T) {
 func TestConnectionsOfBeforeAreNotUsedAgain(t *testing.T) {
 	t.Parallel()
 	_, address := storetest.SetupStore(t)
-	w, through := behindWire(t, address)
+	w, through := postgrestest.NewProxy(t, address)
 	s := storetest.OpenStore(t, through)
 	storetest.Listen(t, s)
 	var used []*pgxpool.Conn
@@ -143,9 +144,9 @@ func TestConnectionsOfBeforeAreNotUsedAgain(t *testing.T) {
 	}
 	require.Positive(t, s.TenantPool().Stat().IdleConns())
 
-	w.cut()
+	w.Cut()
 	require.Eventually(t, func() bool { return s.TenantPool().Stat().TotalConns() == 0 }, storetest.Eventually, storetest.Poll)
-	w.mend()
+	w.Mend()
 	require.Eventually(t, s.Listening, storetest.Eventually, storetest.Poll)
 	_, err := s.Tenant(t.Context(), "acme")
 	require.NoError(t, err)
@@ -179,7 +180,7 @@ func TestAReconnectOvertakesAFillUnderWay(t *testing.T) {
 func TestASilentConnectionIsNoticedAndARevocationIsInEffectWithinTwoSeconds(t *testing.T) {
 	t.Parallel()
 	s, address := storetest.SetupStore(t)
-	w, through := behindWire(t, address)
+	w, through := postgrestest.NewProxy(t, address)
 	silent := storetest.OpenStore(t, through)
 	k := storetest.TestKey("acme")
 	require.NoError(t, s.CreateKey(t.Context(), storetest.TestActor(), k))
@@ -187,7 +188,7 @@ func TestASilentConnectionIsNoticedAndARevocationIsInEffectWithinTwoSeconds(t *t
 	_, err := silent.Authenticate(t.Context(), k.ID, k.SHA256)
 	require.NoError(t, err)
 
-	w.swallow()
+	w.Swallow()
 	require.NoError(t, s.RevokeKey(t.Context(), storetest.TestActor(), "acme", k.ID))
 	revoked := time.Now()
 	require.Eventually(t, func() bool {
@@ -199,8 +200,8 @@ func TestASilentConnectionIsNoticedAndARevocationIsInEffectWithinTwoSeconds(t *t
 	require.Less(t, time.Since(revoked), postgres.StaleAfter+500*time.Millisecond)
 	require.False(t, silent.Listening())
 
-	w.cut()
-	w.mend()
+	w.Cut()
+	w.Mend()
 	require.Eventually(t, silent.Listening, storetest.Eventually, storetest.Poll)
 	_, err = silent.Authenticate(t.Context(), k.ID, k.SHA256)
 	storetest.RequireCode(t, webhook.CodeUnauthenticated, err)

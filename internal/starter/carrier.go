@@ -33,6 +33,7 @@ type carrier struct {
 	fate    fate
 	stuck   bool // it was found stuck, and ended
 	busy    bool // a task of it waits for a worker, or is under way
+	idle    bool // it has neither a task nor an activity
 
 	mu      sync.Mutex
 	asked   bool               // for its members
@@ -51,12 +52,13 @@ func (d *Starter) look(ctx context.Context, id string) (*carrier, error) {
 	}
 	task := described.GetPendingWorkflowTask()
 	found.run, found.busy = described.GetWorkflowExecutionInfo().GetExecution().GetRunId(), task != nil
+	found.idle = task == nil && len(described.GetPendingActivities()) == 0
 	switch status := described.GetWorkflowExecutionInfo().GetStatus(); {
 	case status == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING && task.GetAttempt() < stuckTries:
 		found.fate = fateRuns
 	case status == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING:
 		found.fate, found.stuck = fateEnded, true
-		return found, d.endStuck(ctx, found, task.GetAttempt())
+		return found, d.terminate(ctx, found, "a workflow is stuck: its task fails again and again; it is ended, and its deliveries go on in another one")
 	case status == enumspb.WORKFLOW_EXECUTION_STATUS_TERMINATED:
 		found.fate, err = d.whoTerminated(ctx, found)
 		return found, err
@@ -66,11 +68,10 @@ func (d *Starter) look(ctx context.Context, id string) (*carrier, error) {
 	return found, nil
 }
 
-// endStuck ends the run that was found stuck. Whoever dies after it leaves a workflow of which
-// whoTerminated says that nobody meant it.
-func (d *Starter) endStuck(ctx context.Context, found *carrier, tries int32) error {
-	d.Logger.ErrorContext(ctx, "a workflow is stuck: its task fails again and again; it is ended, and its deliveries go on in another one",
-		"workflow", found.id, "run", found.run, "tries", tries)
+// terminate ends the run that was found, and logs why. Whoever dies after it leaves a workflow of
+// which whoTerminated says that nobody meant it.
+func (d *Starter) terminate(ctx context.Context, found *carrier, why string) error {
+	d.Logger.ErrorContext(ctx, why, "workflow", found.id, "run", found.run)
 	err := d.Client.TerminateWorkflow(ctx, found.id, found.run, workflows.ReasonStuck)
 	if isGone(err) { // it has ended meanwhile
 		return nil

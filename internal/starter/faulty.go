@@ -25,7 +25,7 @@ type FaultyBacklog interface {
 	// their ids, after the given one.
 	FaultyEndpoints(ctx context.Context, after webhook.EndpointID, limit int) ([]webhook.EndpointID, error)
 	// ReleaseFaulty releases the oldest of an endpoint, as Backlog.ReleaseBacklog does.
-	ReleaseFaulty(ctx context.Context, endpoint webhook.EndpointID, limit int) ([]webhook.Start, []webhook.CommandedDelivery, error)
+	ReleaseFaulty(ctx context.Context, endpoint webhook.EndpointID, limit int) ([]webhook.Start, error)
 }
 
 // faulty are the endpoints to which nothing can be sent because of a fault of our own, and
@@ -203,7 +203,7 @@ func (d *Starter) probeEndpoint(id webhook.EndpointID) {
 	}
 	ctx, cancel := context.WithTimeout(d.life, readTimeout)
 	defer cancel()
-	starts, commands, err := d.FaultyBacklog.ReleaseFaulty(ctx, id, n)
+	starts, err := d.FaultyBacklog.ReleaseFaulty(ctx, id, n)
 	if err != nil {
 		if !d.stopping() {
 			d.Logger.Warn("what a fault of our own has held for an endpoint cannot be released", "endpoint", id, "error", err)
@@ -211,16 +211,13 @@ func (d *Starter) probeEndpoint(id webhook.EndpointID) {
 		return
 	}
 	// Before they are started: one that meets the fault again has the last word.
-	if over := d.faulty.released(id, len(starts)+len(commands) == n, now); over {
+	if over := d.faulty.released(id, len(starts) == n, now); over {
 		d.Logger.Info("an endpoint can be sent to again; what was held for it has been released", "endpoint", id)
 	}
-	d.backlog.released(id, len(starts)+len(commands), now)
+	d.backlog.released(id, len(starts), now)
 	for group := range slices.Chunk(starts, d.Width) {
 		d.start(group)
 	}
-	each(ownWidth, commands, func(c webhook.CommandedDelivery) {
-		d.carry(func(ctx context.Context) error { return d.signal(ctx, c.Delivery, c.Command) })
-	})
 }
 
 // tryEndpoint asks for all that a request to the endpoint needs.

@@ -26,7 +26,7 @@ type broken struct {
 
 func holding(endpoint webhook.EndpointID, held []webhook.Start) *broken {
 	return &broken{shelf: shelf{
-		starts: map[webhook.EndpointID][]webhook.Start{endpoint: held}, commands: map[webhook.EndpointID][]webhook.CommandedDelivery{},
+		starts: map[webhook.EndpointID][]webhook.Start{endpoint: held},
 	}}
 }
 
@@ -34,7 +34,7 @@ func (b *broken) FaultyEndpoints(ctx context.Context, after webhook.EndpointID, 
 	return b.BacklogEndpoints(ctx, after, limit)
 }
 
-func (b *broken) ReleaseFaulty(ctx context.Context, id webhook.EndpointID, limit int) ([]webhook.Start, []webhook.CommandedDelivery, error) {
+func (b *broken) ReleaseFaulty(ctx context.Context, id webhook.EndpointID, limit int) ([]webhook.Start, error) {
 	return b.ReleaseBacklog(ctx, id, limit)
 }
 

@@ -17,7 +17,7 @@ type Forgotten interface {
 	// their ids, after the given one.
 	ForgottenEndpoints(ctx context.Context, after webhook.EndpointID, limit int) ([]webhook.EndpointID, error)
 	// ReleaseForgotten releases such deliveries of an endpoint, as ReleaseBacklog does.
-	ReleaseForgotten(ctx context.Context, endpoint webhook.EndpointID, limit int) ([]webhook.Start, []webhook.CommandedDelivery, error)
+	ReleaseForgotten(ctx context.Context, endpoint webhook.EndpointID, limit int) ([]webhook.Start, error)
 }
 
 // Resumed says that an endpoint may have become active: what is held for it behind the back of

@@ -31,11 +31,11 @@ func (f *forgetful) ForgottenEndpoints(context.Context, webhook.EndpointID, int)
 	return f.held, nil
 }
 
-func (f *forgetful) ReleaseForgotten(_ context.Context, id webhook.EndpointID, _ int) ([]webhook.Start, []webhook.CommandedDelivery, error) {
+func (f *forgetful) ReleaseForgotten(_ context.Context, id webhook.EndpointID, _ int) ([]webhook.Start, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.looks, f.held = append(f.looks, id), nil
-	return nil, nil, nil
+	return nil, nil
 }
 
 // All endpoints are looked at three times a minute for what is held although they are active,
@@ -104,19 +104,20 @@ func TestUnansweredCommandsBringTheWorkflowBack(t *testing.T) {
 				if own != nobody {
 					f.there[delivery.Ref.WorkflowID()] = own
 				}
-				require.NoError(t, d.signalTimes(t.Context(), webhook.CommandedDelivery{
-					Delivery: delivery, Command: webhook.PendingCommand{ID: 9, Command: webhook.CommandCancel}, Signalled: 1,
-				}), name)
-				require.Len(t, f.told, 1, name)
-				require.Equal(t, delivery.Ref.WorkflowID(), f.told[0].GetWorkflowExecution().GetWorkflowId(), name)
+				command := webhook.PendingCommand{ID: 9, Command: webhook.CommandCancel}
+				require.NoError(t, d.signalTimes(t.Context(), webhook.CommandedDelivery{Delivery: delivery, Command: command, Signalled: 1}), name)
 				if own == running {
+					require.Len(t, f.told, 1, name)
+					require.Equal(t, delivery.Ref.WorkflowID(), f.told[0].GetWorkflowExecution().GetWorkflowId(), name)
 					require.Empty(t, f.starts, name)
 					continue
 				}
+				require.Empty(t, f.told, name)
 				require.Len(t, f.starts, 1, name)
 				in := inputOf[workflows.DeliveryInput](t, f.starts[0].GetInput())
 				require.True(t, in.TakeOver, name)
-				require.Equal(t, own == terminated, in.Terminated, name)
+				require.Equal(t, command, in.Command, name)
+				require.Equal(t, own == terminated && state != webhook.StateHeld, in.Terminated, name)
 			}
 		}
 	}

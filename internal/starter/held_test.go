@@ -138,8 +138,7 @@ func TestOneSlowOneHasItsOwnWorkflow(t *testing.T) {
 }
 
 // A released delivery that is alone goes on in its own workflow, though there was one of
-// that id, and asks the record before it sends. That it runs already is success, however
-// often the relay has taken it up.
+// that id, and asks the record before it sends.
 func TestBeginReleased(t *testing.T) {
 	t.Parallel()
 	for _, run := range []int{1, 2} {
@@ -156,27 +155,45 @@ func TestBeginReleased(t *testing.T) {
 			request := f.starts[1]
 			require.Equal(t, start.WorkflowID(), request.GetWorkflowId())
 			require.Equal(t, enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE, request.GetWorkflowIdReusePolicy())
-			require.Equal(t, workflows.DeliveryInput{Ref: start.Ref, Progress: *start.Resume, HandedOver: true, Released: true},
+			require.Equal(t, workflows.DeliveryInput{Ref: start.Ref, Progress: *start.Resume, HandedOver: true},
 				inputOf[workflows.DeliveryInput](t, request.GetInput()))
+		}
+	}
+}
 
-			f.there = map[string]enumspb.WorkflowExecutionStatus{start.WorkflowID(): terminated}
-			f.failing(alreadyStarted())
-			require.NoError(t, d.begin(t.Context(), start))
-			require.Len(t, f.starts, 3, "no look and no second try")
-			require.Empty(t, f.told, "it has ended since")
-
+// R1: a release whose start is refused, because the workflow that holds the delivery is just
+// ending, is no fault: the relay repeats it. A workflow that still waits then knows nothing of
+// the hold, and is ended; one that is at work is not.
+func TestAReleaseIsRefused(t *testing.T) {
+	t.Parallel()
+	for relayed := range 4 {
+		for _, working := range []bool{false, true} {
+			f, c := newFrontend(t)
+			d := setup(t, Config{Client: c})
+			_, all := heldFor(1)
+			start := all[0]
+			start.Relayed = relayed
 			f.there = map[string]enumspb.WorkflowExecutionStatus{start.WorkflowID(): running}
+			if working {
+				f.tries = map[string]int32{start.WorkflowID(): 1}
+			}
 			f.failing(alreadyStarted())
 			require.NoError(t, d.begin(t.Context(), start))
-			require.Len(t, f.told, 1, "it may wait to be released")
-			require.Equal(t, workflows.SignalRelease, f.told[0].GetSignalName())
+			require.Empty(t, f.told)
+			require.Len(t, f.starts, 1)
+			if relayed <= 1 || working {
+				require.Empty(t, f.terminated)
+				continue
+			}
+			require.Len(t, f.terminated, 1)
+			require.Equal(t, workflows.ReasonStuck, f.terminated[0].GetReason())
 		}
 	}
 }
 
 // R7: over where a delivery stands, whom the record names and what is there: a command
 // finds whoever carries it, and who has nobody and is not about to get one is given a
-// workflow, which is then told.
+// workflow with the command.
 func TestCommandsReachTheHeld(t *testing.T) {
 	t.Parallel()
 	const nobody = enumspb.WORKFLOW_EXECUTION_STATUS_UNSPECIFIED
@@ -186,7 +203,7 @@ func TestCommandsReachTheHeld(t *testing.T) {
 		}
 		for _, named := range []string{"", "own", "fanout/it"} {
 			for _, own := range []enumspb.WorkflowExecutionStatus{nobody, running, completed, terminated} {
-				for _, command := range []webhook.Command{webhook.CommandCancel, webhook.CommandRetry, webhook.CommandReschedule, webhook.CommandRelease} {
+				for _, command := range []webhook.Command{webhook.CommandCancel, webhook.CommandRetry, webhook.CommandReschedule} {
 					name := fmt.Sprintf("%s, named %q, its own %s: %s", state, named, own, command)
 					f, c := newFrontend(t)
 					d := setup(t, Config{Client: c})
@@ -199,62 +216,58 @@ func TestCommandsReachTheHeld(t *testing.T) {
 					if own != nobody {
 						f.there[delivery.Ref.WorkflowID()] = own
 					}
-					err := d.signal(t.Context(), delivery, webhook.PendingCommand{ID: 9, Command: command})
-					begins := own != running && state == webhook.StateHeld
-					if !begins && own != running {
+					asked := webhook.PendingCommand{ID: 9, Command: command, Reason: "asked"}
+					err := d.signal(t.Context(), delivery, asked)
+					if own == running {
+						require.NoError(t, err, name)
+						require.Empty(t, f.starts, name)
+						require.Len(t, f.told, 1, name)
+						require.Equal(t, delivery.Ref.WorkflowID(), f.told[0].GetWorkflowExecution().GetWorkflowId(), name)
+						require.Equal(t, workflows.Asked{CommandID: 9, Reason: "asked", DeliveryID: delivery.DeliveryID},
+							inputOf[workflows.Asked](t, f.told[0].GetInput()), name)
+						continue
+					}
+					require.Empty(t, f.told, name)
+					if state != webhook.StateHeld {
 						require.True(t, isGone(err), name)
 						require.Empty(t, f.starts, name)
-						require.Empty(t, f.told, name)
 						continue
 					}
 					require.NoError(t, err, name)
-					require.Len(t, f.told, 1, name)
-					require.Equal(t, delivery.Ref.WorkflowID(), f.told[0].GetWorkflowExecution().GetWorkflowId(), name)
-					asked := inputOf[workflows.Asked](t, f.told[0].GetInput())
-					require.Equal(t, workflows.Asked{CommandID: 9, DeliveryID: delivery.DeliveryID}, asked, name)
-					if !begins {
-						require.Empty(t, f.starts, name)
-						continue
-					}
 					require.Len(t, f.starts, 1, name)
-					require.Equal(t, workflows.DeliveryInput{
-						Ref: delivery.Ref, Progress: delivery.Progress, TakeOver: true, Terminated: own == terminated,
-					}, inputOf[workflows.DeliveryInput](t, f.starts[0].GetInput()), name)
+					require.Equal(t, workflows.DeliveryInput{Ref: delivery.Ref, Progress: delivery.Progress, TakeOver: true, Command: asked},
+						inputOf[workflows.DeliveryInput](t, f.starts[0].GetInput()), name)
 				}
 			}
 		}
 	}
 }
 
-// R10: what the record alone holds is looked for under its own id, and is not said to be
-// missing: it was not to have a workflow. One that was rescheduled waits for its time.
-func TestReviveHeldByTheRecord(t *testing.T) {
+// R10: a held delivery is looked for under its own id, and is not said to be missing: it was not to
+// have a workflow. That one was terminated says nothing of it.
+func TestReviveHeld(t *testing.T) {
 	t.Parallel()
 	const nobody = enumspb.WORKFLOW_EXECUTION_STATUS_UNSPECIFIED
-	due := time.Now().Add(time.Hour).UTC().Truncate(time.Microsecond)
 	for _, own := range []enumspb.WorkflowExecutionStatus{nobody, running, completed, terminated} {
-		for _, at := range []time.Time{{}, due} {
-			f, c := newFrontend(t)
-			var logged bytes.Buffer
-			d := New(Config{Client: c, Logger: slog.New(slog.NewTextHandler(&logged, nil))})
-			delivery := waitingDelivery()
-			delivery.State, delivery.Reason, delivery.WorkflowID, delivery.DueAt = webhook.StateHeld, webhook.ReasonBacklog, "", at
-			f.there = map[string]enumspb.WorkflowExecutionStatus{}
-			if own != nobody {
-				f.there[delivery.Ref.WorkflowID()] = own
-			}
-			require.NoError(t, d.revive(t.Context(), &delivery))
-			require.Equal(t, own == terminated, bytes.Contains(logged.Bytes(), []byte("had no workflow")), own)
-			if own == running {
-				require.Empty(t, f.starts)
-				continue
-			}
-			require.Len(t, f.starts, 1)
-			require.Equal(t, delivery.Ref.WorkflowID(), f.starts[0].GetWorkflowId())
-			require.Equal(t, enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE, f.starts[0].GetWorkflowIdReusePolicy())
-			require.Equal(t, workflows.DeliveryInput{
-				Ref: delivery.Ref, Progress: delivery.Progress, TakeOver: true, Terminated: own == terminated, Released: !at.IsZero(),
-			}, inputOf[workflows.DeliveryInput](t, f.starts[0].GetInput()))
+		f, c := newFrontend(t)
+		var logged bytes.Buffer
+		d := New(Config{Client: c, Logger: slog.New(slog.NewTextHandler(&logged, nil))})
+		delivery := waitingDelivery()
+		delivery.State, delivery.Reason, delivery.WorkflowID, delivery.DueAt = webhook.StateHeld, webhook.ReasonBacklog, "", time.Time{}
+		f.there = map[string]enumspb.WorkflowExecutionStatus{}
+		if own != nobody {
+			f.there[delivery.Ref.WorkflowID()] = own
 		}
+		require.NoError(t, d.revive(t.Context(), &delivery, webhook.PendingCommand{}))
+		require.NotContains(t, logged.String(), "had no workflow", own)
+		if own == running {
+			require.Empty(t, f.starts)
+			continue
+		}
+		require.Len(t, f.starts, 1)
+		require.Equal(t, delivery.Ref.WorkflowID(), f.starts[0].GetWorkflowId())
+		require.Equal(t, enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE, f.starts[0].GetWorkflowIdReusePolicy())
+		require.Equal(t, workflows.DeliveryInput{Ref: delivery.Ref, Progress: delivery.Progress, TakeOver: true},
+			inputOf[workflows.DeliveryInput](t, f.starts[0].GetInput()))
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	enumspb "go.temporal.io/api/enums/v1"
 
+	"github.com/everpost/everpost/activities"
 	"github.com/everpost/everpost/internal/webhook"
 	"github.com/everpost/everpost/workflows"
 )
@@ -83,7 +84,7 @@ func (d *Starter) reconcileAll(
 		}
 		alone, shared := byCarrier(late)
 		each(reconcileWidth, alone, func(delivery webhook.Delivery) {
-			d.carry(func(ctx context.Context) error { return d.revive(ctx, &delivery) })
+			d.carry(func(ctx context.Context) error { return d.revive(ctx, &delivery, webhook.PendingCommand{}) })
 		})
 		for id, group := range shared {
 			d.reviveGroup(&r, id, group)
@@ -153,7 +154,7 @@ func (d *Starter) reviveGroup(r *round, id string, group []webhook.Delivery) {
 				return err
 			}
 			if what == fateByHand {
-				return d.beginAnew(ctx, &delivery, true)
+				return d.beginAnew(ctx, &delivery, true, webhook.PendingCommand{})
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -186,33 +187,36 @@ func (d *Starter) fateOf(ctx context.Context, c *carrier, delivery *webhook.Deli
 	return found, err
 }
 
-// revive sees to it that somebody carries a delivery: its own workflow, or the one
-// that the record names.
-func (d *Starter) revive(ctx context.Context, delivery *webhook.Delivery) error {
-	id := delivery.WorkflowID
-	if id == "" { // held by the record alone, or told so when it was begun just now
-		id = delivery.Ref.WorkflowID()
+// revive sees to it that somebody carries a delivery, and carries out the command if there is
+// one: its own workflow, or the one that the record names.
+func (d *Starter) revive(ctx context.Context, delivery *webhook.Delivery, command webhook.PendingCommand) error {
+	id, own := delivery.WorkflowID, delivery.Ref.WorkflowID()
+	if id == "" { // it is held, or has been begun just now
+		id = own
 	}
 	c, err := d.look(ctx, id)
 	if err != nil {
 		return err
 	}
 	found, err := d.fateOf(ctx, c, delivery)
-	if err == nil && found == fateRuns && delivery.State == webhook.StateDeadLettered && d.expired(delivery) {
-		// It was to be kept for longer when it began.
-		return d.tell(ctx, id, delivery.DeliveryID, webhook.PendingCommand{
-			Command: webhook.CommandDiscard, Reason: webhook.ReasonRetention,
-		})
-	}
-	if err != nil || found == fateRuns {
+	if err != nil {
 		return err
 	}
-	return d.beginAnew(ctx, delivery, found == fateByHand)
+	if found == fateRuns {
+		if delivery.State == webhook.StateDeadLettered && d.expired(delivery) { // it was to be kept for longer when it began
+			command = webhook.PendingCommand{Command: webhook.CommandDiscard, Reason: webhook.ReasonRetention}
+		}
+		return d.tell(ctx, own, delivery.DeliveryID, command)
+	}
+	return d.beginAnew(ctx, delivery, found == fateByHand, command)
 }
 
-// beginAnew starts the delivery's own workflow as the record says it stands.
-func (d *Starter) beginAnew(ctx context.Context, delivery *webhook.Delivery, terminated bool) error {
-	if delivery.WorkflowID != "" || terminated { // else it was not to have one while it was held
+// beginAnew starts the delivery's own workflow as the record says it stands, with a command to
+// be carried out first, if there is one. No workflow carries a held delivery: that one was
+// terminated says nothing of it.
+func (d *Starter) beginAnew(ctx context.Context, delivery *webhook.Delivery, terminated bool, command webhook.PendingCommand) error {
+	held := delivery.State == webhook.StateHeld
+	if !held {
 		d.Logger.WarnContext(ctx, "a delivery had no workflow and gets one", "delivery", delivery.DeliveryID, "state", delivery.State, "terminated", terminated)
 	}
 	options := d.own(delivery.Ref)
@@ -220,13 +224,12 @@ func (d *Starter) beginAnew(ctx context.Context, delivery *webhook.Delivery, ter
 	var err error
 	if delivery.State == webhook.StateDeadLettered {
 		options.TypedSearchAttributes = workflows.DeadLetterAttributes(delivery.Ref)
-		_, err = d.Client.ExecuteWorkflow(ctx, options, workflows.DeadLetterWorkflow, workflows.DeadLetterInput{
-			Ref: delivery.Ref, Progress: delivery.Progress, KeepUntil: delivery.CompletedAt.Add(d.KeepDeadLetters),
-		})
+		in := workflows.DeadLetterFrom(activities.Handover{Ref: delivery.Ref, Progress: delivery.Progress, Command: command})
+		in.KeepUntil = delivery.CompletedAt.Add(d.KeepDeadLetters)
+		_, err = d.Client.ExecuteWorkflow(ctx, options, workflows.DeadLetterWorkflow, in)
 	} else {
 		_, err = d.Client.ExecuteWorkflow(ctx, options, workflows.DeliveryWorkflow, workflows.DeliveryInput{
-			Ref: delivery.Ref, Progress: delivery.Progress, TakeOver: true, Terminated: terminated,
-			Released: delivery.State == webhook.StateHeld && !delivery.DueAt.IsZero(), // rescheduled
+			Ref: delivery.Ref, Progress: delivery.Progress, TakeOver: true, Terminated: terminated && !held, Command: command,
 		})
 	}
 	return unlessStarted(err)
@@ -263,7 +266,7 @@ func (d *Starter) goOnFrom(c *carrier, group []webhook.Delivery) {
 		return
 	}
 	each(reconcileWidth, rest, func(delivery webhook.Delivery) {
-		d.carry(func(ctx context.Context) error { return d.beginAnew(ctx, &delivery, false) })
+		d.carry(func(ctx context.Context) error { return d.beginAnew(ctx, &delivery, false, webhook.PendingCommand{}) })
 	})
 }
 

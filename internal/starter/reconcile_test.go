@@ -52,7 +52,7 @@ func TestRevive(t *testing.T) {
 			if test.shared != 0 {
 				f.there["fanout/it"] = test.shared
 			}
-			require.NoError(t, d.revive(t.Context(), &delivery))
+			require.NoError(t, d.revive(t.Context(), &delivery, webhook.PendingCommand{}))
 			if !test.starts {
 				require.Empty(t, f.started())
 				return
@@ -102,7 +102,7 @@ func TestReviveWhoIsNotInItsSharedWorkflow(t *testing.T) {
 				f.there[delivery.Ref.WorkflowID()] = running
 			}
 			f.members = test.members(delivery)
-			require.NoError(t, d.revive(t.Context(), &delivery))
+			require.NoError(t, d.revive(t.Context(), &delivery, webhook.PendingCommand{}))
 			if !test.revived {
 				require.Empty(t, f.started())
 				return
@@ -125,12 +125,12 @@ func TestReviveDeadLetter(t *testing.T) {
 	delivery := waitingDelivery()
 	delivery.State, delivery.CompletedAt = webhook.StateDeadLettered, time.Now().Add(-2*time.Hour).UTC().Truncate(time.Microsecond)
 	f.there = map[string]enumspb.WorkflowExecutionStatus{}
-	require.NoError(t, d.revive(t.Context(), &delivery))
+	require.NoError(t, d.revive(t.Context(), &delivery, webhook.PendingCommand{}))
 	in := inputOf[workflows.DeadLetterInput](t, f.started()[0].GetInput())
 	require.Equal(t, delivery.CompletedAt.Add(time.Hour), in.KeepUntil)
 
 	f.there[delivery.WorkflowID] = running
-	require.NoError(t, d.revive(t.Context(), &delivery))
+	require.NoError(t, d.revive(t.Context(), &delivery, webhook.PendingCommand{}))
 	require.Len(t, f.started(), 1)
 	require.Len(t, f.told, 1)
 	require.Equal(t, workflows.SignalDiscard, f.told[0].GetSignalName())
@@ -155,9 +155,9 @@ func TestSignalFindsWhoCarriesIt(t *testing.T) {
 	require.Empty(t, f.started(), "it may be about to be handed over; the reconciler looks after what is overdue")
 
 	delivery.State = webhook.StateDeadLettered
-	err := d.signal(t.Context(), delivery, webhook.PendingCommand{ID: 1, Command: webhook.CommandDiscard})
-	require.True(t, isGone(err), "this frontend starts nothing")
+	require.NoError(t, d.signal(t.Context(), delivery, webhook.PendingCommand{ID: 1, Command: webhook.CommandDiscard}))
 	require.Len(t, f.started(), 1)
+	require.Equal(t, &workflows.Asked{CommandID: 1}, inputOf[workflows.DeadLetterInput](t, f.started()[0].GetInput()).Discard)
 }
 
 // What was started long ago and left nothing in the record is looked for: somebody may

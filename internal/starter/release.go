@@ -45,10 +45,9 @@ type Backlog interface {
 	// BacklogEndpoints are up to limit endpoints with such deliveries, in the order of
 	// their ids, after the given one.
 	BacklogEndpoints(ctx context.Context, after webhook.EndpointID, limit int) ([]webhook.EndpointID, error)
-	// ReleaseBacklog releases the oldest of an endpoint: those to be started, and those
-	// whose workflow is to be told. What is not carried out comes back by the relay.
-	ReleaseBacklog(ctx context.Context, endpoint webhook.EndpointID, limit int) ([]webhook.Start, []webhook.CommandedDelivery, error)
-	// ReleaseExpired releases what nobody carries and is to be given up.
+	// ReleaseBacklog releases the oldest of an endpoint. What is not started comes back by the relay.
+	ReleaseBacklog(ctx context.Context, endpoint webhook.EndpointID, limit int) ([]webhook.Start, error)
+	// ReleaseExpired releases what is to be given up.
 	ReleaseExpired(ctx context.Context, limit int) ([]webhook.Start, error)
 }
 
@@ -168,7 +167,7 @@ func (d *Starter) releaseAll() {
 	})
 }
 
-// releaseExpired starts what is held by the record alone and is to be given up.
+// releaseExpired starts what is held and is to be given up.
 func (d *Starter) releaseExpired() {
 	for !d.away.Load() && !d.stopping() {
 		starts, err := take(d, d.Backlog.ReleaseExpired)
@@ -211,7 +210,7 @@ func (d *Starter) releaseOf(endpoint webhook.EndpointID) (more bool) {
 
 // releaseSome releases what the gate has room for; true when there may be more.
 func (d *Starter) releaseSome(endpoint webhook.EndpointID,
-	take func(context.Context, webhook.EndpointID, int) ([]webhook.Start, []webhook.CommandedDelivery, error),
+	take func(context.Context, webhook.EndpointID, int) ([]webhook.Start, error),
 ) (more bool) {
 	now := time.Now()
 	n := min(d.Gate.Releasable(endpoint)-d.backlog.onItsWay(endpoint, now), releaseBatch)
@@ -220,19 +219,16 @@ func (d *Starter) releaseSome(endpoint webhook.EndpointID,
 	}
 	ctx, cancel := context.WithTimeout(d.life, readTimeout)
 	defer cancel()
-	starts, commands, err := take(ctx, endpoint, n)
+	starts, err := take(ctx, endpoint, n)
 	if err != nil {
 		if !d.stopping() {
 			d.Logger.Warn("what is held for an endpoint cannot be released", "endpoint", endpoint, "error", err)
 		}
 		return true
 	}
-	d.backlog.released(endpoint, len(starts)+len(commands), now)
+	d.backlog.released(endpoint, len(starts), now)
 	for group := range slices.Chunk(starts, d.Width) {
 		d.start(group)
 	}
-	each(ownWidth, commands, func(c webhook.CommandedDelivery) {
-		d.carry(func(ctx context.Context) error { return d.signal(ctx, c.Delivery, c.Command) })
-	})
-	return len(starts)+len(commands) == n
+	return len(starts) == n
 }

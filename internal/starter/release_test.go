@@ -41,7 +41,6 @@ func roomFor(n int) func(webhook.EndpointID) int { return func(webhook.EndpointI
 type shelf struct {
 	mu       sync.Mutex
 	starts   map[webhook.EndpointID][]webhook.Start
-	commands map[webhook.EndpointID][]webhook.CommandedDelivery
 	expired  []webhook.Start
 	fail     error // of all reads
 	searches int
@@ -58,7 +57,7 @@ func (s *shelf) BacklogEndpoints(_ context.Context, after webhook.EndpointID, li
 	return all[:min(limit, len(all))], s.fail
 }
 
-func (s *shelf) ReleaseBacklog(_ context.Context, id webhook.EndpointID, limit int) ([]webhook.Start, []webhook.CommandedDelivery, error) {
+func (s *shelf) ReleaseBacklog(_ context.Context, id webhook.EndpointID, limit int) ([]webhook.Start, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.looks = append(s.looks, limit)
@@ -66,14 +65,13 @@ func (s *shelf) ReleaseBacklog(_ context.Context, id webhook.EndpointID, limit i
 		s.onLook()
 	}
 	if s.fail != nil {
-		return nil, nil, s.fail
+		return nil, s.fail
 	}
 	starts := s.starts[id][:min(limit, len(s.starts[id]))]
-	commands := s.commands[id][:min(limit-len(starts), len(s.commands[id]))]
-	if len(starts)+len(commands) > 0 {
-		s.starts[id], s.commands[id] = s.starts[id][len(starts):], s.commands[id][len(commands):]
+	if len(starts) > 0 {
+		s.starts[id] = s.starts[id][len(starts):]
 	}
-	return starts, commands, nil
+	return starts, nil
 }
 
 func (s *shelf) ReleaseExpired(_ context.Context, limit int) ([]webhook.Start, error) {
@@ -141,19 +139,17 @@ func TestReleaseExpired(t *testing.T) {
 func TestReleaseOf(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		room, starts, commands int
-		fail                   error
-		looks                  []int
-		released               int
-		more                   bool
+		room, starts int
+		fail         error
+		looks        []int
+		released     int
+		more         bool
 	}{
 		"there is no room":          {room: 0, starts: 3, more: true},
 		"there is less than none":   {room: -7, starts: 3, more: true},
 		"some fit":                  {room: 2, starts: 3, looks: []int{2}, released: 2, more: true},
 		"all fit, and no more":      {room: 3, starts: 3, looks: []int{3}, released: 3, more: true},
 		"all fit":                   {room: 4, starts: 3, looks: []int{4}, released: 3},
-		"of both kinds":             {room: 4, starts: 3, commands: 3, looks: []int{4}, released: 4, more: true},
-		"of both kinds, and all":    {room: 7, starts: 3, commands: 3, looks: []int{7}, released: 6},
 		"nothing is held any more":  {room: 4, looks: []int{4}},
 		"more than one look may be": {room: 5 * releaseBatch, starts: 1, looks: []int{releaseBatch}, released: 1},
 		"it cannot be read":         {room: 4, starts: 3, fail: errors.New("away"), looks: []int{4}, more: true},
@@ -161,17 +157,8 @@ func TestReleaseOf(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f, c := newFrontend(t)
-			endpoint, held := heldFor(test.starts + test.commands)
-			s := &shelf{
-				fail: test.fail, starts: map[webhook.EndpointID][]webhook.Start{endpoint: held[:test.starts]},
-				commands: map[webhook.EndpointID][]webhook.CommandedDelivery{},
-			}
-			for _, start := range held[test.starts:] {
-				s.commands[endpoint] = append(s.commands[endpoint], webhook.CommandedDelivery{
-					Delivery: webhook.Delivery{Ref: start.Ref, Progress: *start.Resume, WorkflowID: start.WorkflowID()},
-					Command:  webhook.PendingCommand{ID: 4, Command: webhook.CommandRelease},
-				})
-			}
+			endpoint, held := heldFor(test.starts)
+			s := &shelf{fail: test.fail, starts: map[webhook.EndpointID][]webhook.Start{endpoint: held}}
 			d := setup(t, Config{Client: c, Gate: doorman{room: roomFor(test.room)}, Backlog: s})
 			require.Equal(t, test.more, d.releaseOf(endpoint))
 			require.Equal(t, test.looks, s.looks)
@@ -185,10 +172,7 @@ func TestReleaseOf(t *testing.T) {
 					got = append(got, delivery.DeliveryID)
 				}
 			}
-			for _, told := range f.told {
-				require.Equal(t, workflows.SignalRelease, told.GetSignalName())
-				got = append(got, inputOf[workflows.Asked](t, told.GetInput()).DeliveryID)
-			}
+			require.Empty(t, f.told)
 			var want []webhook.DeliveryID
 			for _, start := range held[:test.released] { // the oldest
 				want = append(want, start.DeliveryID)
@@ -327,7 +311,7 @@ func TestReleaseFromTheRecord(t *testing.T) {
 	require.NoError(t, err)
 	for i, start := range held {
 		step := webhook.Step{Ref: start.Ref, Progress: *start.Resume}
-		if i == 1 { // one that its own workflow holds
+		if i == 1 { // a row of an earlier build names a workflow
 			step.WorkflowID = start.WorkflowID()
 		}
 		_, err := store.Deliveries.RecordStep(t.Context(), step)
@@ -356,13 +340,12 @@ func TestReleaseFromTheRecord(t *testing.T) {
 	require.Empty(t, d.backlog.all())
 
 	require.Len(t, f.started(), 2)
-	require.Len(t, f.told, 1)
-	require.Equal(t, held[1].WorkflowID(), f.told[0].GetWorkflowExecution().GetWorkflowId())
+	require.Empty(t, f.told)
 	var released []workflows.FanoutDelivery
 	for _, request := range f.starts {
 		released = append(released, inputOf[workflows.FanoutInput](t, request.GetInput()).Deliveries...)
 	}
-	for i, start := range []webhook.Start{held[0], held[2], held[3], held[4]} {
+	for i, start := range held {
 		require.Equal(t, workflows.FanoutDelivery{Ref: start.Ref, GiveUpAt: start.GiveUpAt, Progress: start.Resume}, released[i])
 	}
 

@@ -56,18 +56,15 @@ func (d *Starter) signalTimes(ctx context.Context, commanded webhook.CommandedDe
 		err = d.tell(ctx, own, delivery.DeliveryID, c)
 	}
 	if isGone(err) && forsaken(&delivery, commanded.Signalled) {
-		if err = d.revive(ctx, &delivery); err == nil {
-			err = d.tell(ctx, own, delivery.DeliveryID, c)
-		}
+		return d.revive(ctx, &delivery, c)
 	}
 	return err
 }
 
 // forsaken reports that a delivery that neither its own workflow nor the one in the
 // record carries gets one at once, and not when the reconciler misses it: nobody keeps it any
-// more, or it is held by the record alone, or by a workflow that was terminated or lost. Any
-// other may be about to be started or handed over; but not any more when what was asked of it
-// is told again.
+// more, or it is held. Any other may be about to be started or handed over; but not any more
+// when what was asked of it is told again.
 func forsaken(delivery *webhook.Delivery, told int) bool {
 	return delivery.State == webhook.StateDeadLettered || delivery.State == webhook.StateHeld || told > 0 && delivery.State.Open()
 }
@@ -82,8 +79,6 @@ func (d *Starter) tell(ctx context.Context, id string, of webhook.DeliveryID, c 
 		name = workflows.SignalRetryNow
 	case webhook.CommandReschedule:
 		name = workflows.SignalReschedule
-	case webhook.CommandRelease:
-		name = workflows.SignalRelease
 	case webhook.CommandReplay:
 		name = workflows.SignalReplay
 	case webhook.CommandDiscard:

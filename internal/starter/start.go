@@ -169,24 +169,20 @@ func (d *Starter) begin(ctx context.Context, start webhook.Start) error {
 	var err error
 	switch {
 	case start.Resume != nil:
-		// It may have had a workflow before, in an earlier run, or until it was held.
+		// It may have had a workflow before, in an earlier run, or until it was held. Where that
+		// has not ended yet, the start is refused, and the relay repeats it.
 		options.WorkflowIDReusePolicy = enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE
-		input.Progress, input.HandedOver, input.Released = *start.Resume, true, true
-		_, err = d.Client.ExecuteWorkflow(ctx, options, workflows.DeliveryWorkflow, input)
-		if err != nil && unlessStarted(err) == nil { // it may wait there to be released
-			if err := d.unlessStuck(ctx, &start); err != nil {
-				return err
-			}
-			err = d.tell(ctx, options.ID, start.DeliveryID, webhook.PendingCommand{Command: webhook.CommandRelease})
-			if isGone(err) { // it has just ended
-				err = nil
-			}
+		input.Progress, input.HandedOver = *start.Resume, true
+		if err := d.unlessIdle(ctx, &start); err != nil {
+			return err
 		}
+		_, err = d.Client.ExecuteWorkflow(ctx, options, workflows.DeliveryWorkflow, input)
 	case start.Run == 1:
 		_, err = d.Client.ExecuteWorkflow(ctx, options, workflows.DeliveryWorkflow, input)
 		if err != nil && unlessStarted(err) == nil && start.Relayed > 1 {
 			// Started, long ago, and nothing of it recorded: is it still there?
-			return d.revive(ctx, &webhook.Delivery{Ref: start.Ref, Progress: input.Progress, CreatedAt: start.CreatedAt, WorkflowID: options.ID})
+			return d.revive(ctx, &webhook.Delivery{Ref: start.Ref, Progress: input.Progress, CreatedAt: start.CreatedAt, WorkflowID: options.ID},
+				webhook.PendingCommand{})
 		}
 	default:
 		// A later run: its dead letter may be alive under the same id and continues as
@@ -210,6 +206,19 @@ func (d *Starter) unlessStuck(ctx context.Context, start *webhook.Start) error {
 	}
 	_, err := d.look(ctx, start.WorkflowID())
 	return err
+}
+
+// unlessIdle ends the workflow that a held delivery already has, if it is stuck, or waits for
+// something: no workflow that knows of the hold does. That of an earlier build may.
+func (d *Starter) unlessIdle(ctx context.Context, start *webhook.Start) error {
+	if start.Relayed <= 1 {
+		return nil
+	}
+	found, err := d.look(ctx, start.WorkflowID())
+	if err != nil || found.fate != fateRuns || !found.idle {
+		return err
+	}
+	return d.terminate(ctx, found, "a workflow waits for a delivery that is held; it is ended, and another one is started")
 }
 
 // begun is where a delivery stands of which nothing is recorded in its run.

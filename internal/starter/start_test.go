@@ -498,8 +498,8 @@ func TestHandOverStartsItsOwnWorkflow(t *testing.T) {
 	f.failing(serviceerror.NewWorkflowExecutionAlreadyStarted("there is one", "", "a run"))
 	for c, name := range map[webhook.Command]string{
 		webhook.CommandCancel: workflows.SignalCancel, webhook.CommandRetry: workflows.SignalRetryNow,
-		webhook.CommandReschedule: workflows.SignalReschedule, webhook.CommandRelease: workflows.SignalRelease,
-		webhook.CommandReplay: workflows.SignalReplay, webhook.CommandDiscard: workflows.SignalDiscard,
+		webhook.CommandReschedule: workflows.SignalReschedule,
+		webhook.CommandReplay:     workflows.SignalReplay, webhook.CommandDiscard: workflows.SignalDiscard,
 	} {
 		h.Command = webhook.PendingCommand{Command: c, Reason: "by hand"}
 		require.NoError(t, d.HandOver(t.Context(), h))
@@ -510,7 +510,7 @@ func TestHandOverStartsItsOwnWorkflow(t *testing.T) {
 	}
 	h.Command = webhook.PendingCommand{}
 	require.NoError(t, d.HandOver(t.Context(), h))
-	require.Len(t, f.told, 6)
+	require.Len(t, f.told, 5)
 	h.Command = command
 	f.deaf = serviceerror.NewNotFound("it has ended")
 	require.NoError(t, d.HandOver(t.Context(), h))

@@ -16,23 +16,23 @@ import (
 type Metrics struct {
 	registry *prometheus.Registry
 
-	attempts      *prometheus.CounterVec
-	latency       *prometheus.HistogramVec
-	ends          *prometheus.CounterVec
-	firstTries    prometheus.Counter
-	retries       prometheus.Counter
-	attemptsTo    prometheus.Histogram
-	backoff       prometheus.Histogram
-	ownFaults     prometheus.Counter
-	turnedAway    *prometheus.CounterVec
-	circuits      *prometheus.CounterVec
-	eventAccepted prometheus.Counter
-	disabled      prometheus.Counter
-	retryStorms   prometheus.Counter
-	notices       *prometheus.CounterVec
-	noticesLost   prometheus.Counter
-	authFailures  *prometheus.CounterVec
-	bodiesRefused *prometheus.CounterVec
+	attempts       *prometheus.CounterVec
+	latency        *prometheus.HistogramVec
+	ends           *prometheus.CounterVec
+	firstTries     prometheus.Counter
+	retries        prometheus.Counter
+	attemptsTo     prometheus.Histogram
+	backoff        prometheus.Histogram
+	internalFaults prometheus.Counter
+	deferred       *prometheus.CounterVec
+	circuits       *prometheus.CounterVec
+	eventAccepted  prometheus.Counter
+	disabled       prometheus.Counter
+	retryStorms    prometheus.Counter
+	notices        *prometheus.CounterVec
+	noticesLost    prometheus.Counter
+	authFailures   *prometheus.CounterVec
+	bodiesRefused  *prometheus.CounterVec
 }
 
 // NewMetrics creates the metrics and registers them with those of the Go runtime and the process.
@@ -62,13 +62,13 @@ func NewMetrics(version string) *Metrics {
 			Name: "everpost_backoff_duration_seconds", Help: "Delays before the next attempt.",
 			Buckets: []float64{1, 5, 15, 60, 300, 900, 3600, 3 * 3600, 12 * 3600},
 		}),
-		turnedAway: prometheus.NewCounterVec(prometheus.CounterOpts{
+		deferred: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "everpost_admission_deferred_total", Help: "Deliveries that had to wait for their turn at an endpoint, by why; no attempt is counted.",
 		}, []string{"reason"}),
 		circuits: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "everpost_circuit_changes_total", Help: "Changes of endpoints' circuit breakers, by the new state.",
 		}, []string{"to"}),
-		ownFaults: prometheus.NewCounter(prometheus.CounterOpts{
+		internalFaults: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "everpost_internal_faults_total", Help: "Attempts that could not be made because of us; nothing was counted against the receiver.",
 		}),
 		eventAccepted: prometheus.NewCounter(prometheus.CounterOpts{
@@ -93,8 +93,8 @@ func NewMetrics(version string) *Metrics {
 			Name: "everpost_api_bodies_refused_total", Help: "Request bodies that were not read to their end, by cause.",
 		}, []string{"cause"}),
 	}
-	m.registry.MustRegister(m.attempts, m.latency, m.ends, m.firstTries, m.retries, m.attemptsTo, m.backoff, m.ownFaults, m.eventAccepted,
-		m.turnedAway, m.circuits, m.disabled, m.retryStorms, m.notices, m.noticesLost, m.authFailures, m.bodiesRefused,
+	m.registry.MustRegister(m.attempts, m.latency, m.ends, m.firstTries, m.retries, m.attemptsTo, m.backoff, m.internalFaults, m.eventAccepted,
+		m.deferred, m.circuits, m.disabled, m.retryStorms, m.notices, m.noticesLost, m.authFailures, m.bodiesRefused,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "everpost_build_info", Help: "1, with the version as a label.", ConstLabels: prometheus.Labels{"version": version},
@@ -138,14 +138,14 @@ func (m *Metrics) Attempted(_ webhook.Ref, a *webhook.Attempt, p webhook.Progres
 	}
 }
 
-// TurnedAway counts a delivery that admission deferred.
-func (m *Metrics) TurnedAway(reason string) { m.turnedAway.WithLabelValues(reason).Inc() }
+// Deferred counts a delivery that admission deferred.
+func (m *Metrics) Deferred(reason string) { m.deferred.WithLabelValues(reason).Inc() }
 
 // CircuitChanged counts a change of a circuit breaker's state.
 func (m *Metrics) CircuitChanged(to string) { m.circuits.WithLabelValues(to).Inc() }
 
-// Faulted counts an attempt that failed for an internal reason.
-func (m *Metrics) Faulted(error) { m.ownFaults.Inc() }
+// InternalFault counts an attempt that failed for an internal reason.
+func (m *Metrics) InternalFault(error) { m.internalFaults.Inc() }
 
 // Accepted counts a stored event.
 func (m *Metrics) Accepted() { m.eventAccepted.Inc() }

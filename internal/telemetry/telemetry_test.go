@@ -71,7 +71,7 @@ func TestMetricsOfAttempts(t *testing.T) {
 	m.Attempted(webhook.Ref{}, &webhook.Attempt{
 		Number: 1, Run: 1, Outcome: retry.Outcome{Decision: retry.Permanent, Reason: retry.HTTPReason(400), Status: 400},
 	}, webhook.Progress{State: webhook.StateDeadLettered})
-	m.Faulted(errors.New("ours"))
+	m.InternalFault(errors.New("ours"))
 	m.Accepted()
 
 	answer := httptest.NewRecorder()
@@ -105,7 +105,7 @@ func TestMetricsOfAttempts(t *testing.T) {
 func TestMetricsOfEndpoints(t *testing.T) {
 	t.Parallel()
 	m := telemetry.NewMetrics("1.2.3")
-	m.TurnedAway("rate")
+	m.Deferred("rate")
 	m.CircuitChanged("open")
 	m.Disabled()
 	m.RetryStorm()

@@ -51,6 +51,19 @@ func (p Progress) Deferred() bool {
 	return p.Reason != "" && !p.DueAt.IsZero() && (p.State == StatePending || p.State == StateRetrying)
 }
 
+// WaitUntil sets the time of the next attempt. A held delivery then waits for that time and no
+// longer for a release, so its state is again the one that it had before the hold.
+func (p *Progress) WaitUntil(at time.Time) {
+	p.DueAt = at
+	if p.State != StateHeld {
+		return
+	}
+	p.State, p.Reason = StatePending, ""
+	if p.RunAttempts > 0 {
+		p.State = StateRetrying
+	}
+}
+
 // PendingCommand is a command that is stored with a delivery until a step acknowledges it.
 type PendingCommand struct {
 	ID      int64     `json:"id"` // increases by one with each command of the delivery
@@ -89,7 +102,7 @@ type Claim struct {
 type DeliveryStatus struct {
 	Progress
 
-	WorkflowID string         // the workflow that drives the delivery
+	WorkflowID string         // the workflow that drives the delivery; "" while it is held
 	Command    PendingCommand // zero for none
 	// OwnedUntil is when another process's claim ends; zero if there is none. A step that
 	// ends the delivery without an attempt is refused until then, and its result has this

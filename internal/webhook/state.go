@@ -91,7 +91,6 @@ const (
 	CommandReschedule
 	CommandReplay
 	CommandDiscard
-	CommandRelease
 )
 
 // String is the command's name in the API and in the store.
@@ -109,8 +108,6 @@ func (c Command) String() string {
 		return "replay"
 	case CommandDiscard:
 		return "discard"
-	case CommandRelease:
-		return "release"
 	}
 	return fmt.Sprintf("command(%d)", uint8(c))
 }
@@ -120,7 +117,7 @@ func (c Command) MarshalText() ([]byte, error) { return []byte(c.String()), nil 
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (c *Command) UnmarshalText(text []byte) error {
-	for _, known := range []Command{CommandNone, CommandCancel, CommandRetry, CommandReschedule, CommandReplay, CommandDiscard, CommandRelease} {
+	for _, known := range []Command{CommandNone, CommandCancel, CommandRetry, CommandReschedule, CommandReplay, CommandDiscard} {
 		if known.String() == string(text) {
 			*c = known
 			return nil
@@ -131,16 +128,13 @@ func (c *Command) UnmarshalText(text []byte) error {
 
 // TakenIn reports whether a delivery in the state accepts the command. scheduled says that
 // the delivery waits for its next attempt or for deliver_at. Retrying a held delivery also
-// needs an active endpoint, which TakenIn does not check. Release is not in the API: it
-// follows when an endpoint is resumed.
+// needs an active endpoint, which TakenIn does not check.
 func (c Command) TakenIn(s State, scheduled bool) bool {
 	switch c {
 	case CommandCancel:
 		return s.Open()
 	case CommandRetry, CommandReschedule:
 		return s == StateRetrying || s == StateHeld || s == StatePending && scheduled
-	case CommandRelease:
-		return s == StateHeld
 	case CommandReplay:
 		return s == StateDelivered || s == StateDeadLettered || s == StateCancelled || s == StateDiscarded
 	case CommandDiscard:

@@ -26,7 +26,7 @@ func (d delivery) setEndpoint(t *testing.T, state webhook.EndpointState) {
 }
 
 // heldBranches are those of a delivery whose endpoint was paused while its retry was
-// waited for.
+// waited for: the run that holds it, and the one that is started for it afterwards.
 func heldBranches() []branch {
 	held := func(name, giveUpAfter, state string, do func(t *testing.T, d delivery)) branch {
 		return branch{name, func(t *testing.T, i *installation) delivery {
@@ -36,7 +36,8 @@ func heldBranches() []branch {
 			d.awaits(t, "retrying")
 			d.pause(t)
 			d.awaits(t, "held")
-			await(t, func() bool { return i.count(t, d.workflowID, enumspb.EVENT_TYPE_TIMER_STARTED) >= 2 })
+			await(t, func() bool { return i.count(t, d.workflowID, enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED) == 1 })
+			d.earlier = i.runs(t, d.workflowID)
 			do(t, d)
 			d.awaits(t, state)
 			return d
@@ -46,19 +47,16 @@ func heldBranches() []branch {
 		held("held-released", "72h", "delivered", func(t *testing.T, d delivery) {
 			t.Helper()
 			d.resume(t)
-			d.signal(t, workflows.SignalRelease)
-		}),
-		held("held-released-in-vain", "72h", "delivered", func(t *testing.T, d delivery) {
-			t.Helper()
-			d.signal(t, workflows.SignalRelease)
-			await(t, func() bool { return d.count(t, d.workflowID, enumspb.EVENT_TYPE_TIMER_STARTED) >= 3 })
-			d.resume(t)
-			d.signal(t, workflows.SignalRelease)
 		}),
 		held("held-retried", "72h", "delivered", func(t *testing.T, d delivery) {
 			t.Helper()
 			d.resume(t)
 			d.do(t, "retry")
+		}),
+		held("held-rescheduled", "72h", "delivered", func(t *testing.T, d delivery) {
+			t.Helper()
+			d.resume(t)
+			d.call(t, http.MethodPost, "/deliveries/"+d.id+"/reschedule", map[string]any{"at": time.Now().Add(time.Second).UTC().Format(time.RFC3339Nano)})
 		}),
 		held("held-cancelled", "72h", "cancelled", func(t *testing.T, d delivery) {
 			t.Helper()

@@ -19,12 +19,9 @@ const (
 	// others to look after.
 	releaseEvery = time.Second
 
-	// heldByRecord is a delivery of the table d that is held and that no workflow
-	// carries; what was rescheduled waits for its time. See docs/adr/0010, held deliveries.
-	heldByRecord = `d.state = 2 and d.workflow_id = '' and d.due_at is null`
 	// isLeftOpen is one of the open deliveries of a deleted endpoint of which nothing was
-	// asked yet: those that are held by the record alone are asked by the outbox.
-	isLeftOpen = `d.state < 3 and d.command <> 1 and not (d.state = 2 and d.workflow_id = ''
+	// asked yet: those that are held are asked by the outbox.
+	isLeftOpen = `d.state < 3 and d.command <> 1 and not (d.state = 2
 		and exists (select from outbox o where o.delivery_id = d.id))`
 )
 
@@ -47,8 +44,8 @@ func (s *Deliveries) HasLeftOpen() <-chan struct{} { return s.leftOpen }
 
 // cancelOpenDeliveries asks every open delivery of a deleted endpoint to be
 // cancelled. Those without a record find the endpoint gone with their first attempt;
-// and those that are held without a workflow with their next: they are released, and start
-// and end in a shared workflow, where a command would take a workflow for each.
+// and those that are held with their next: they are released, and start and end in a shared
+// workflow, where a command would take a workflow for each.
 //
 // Each batch is a transaction of its own that locks in the order of the keys, like
 // flushRecords: one statement over all of them would make the steps of all other deliveries
@@ -86,11 +83,11 @@ func (s *Deliveries) cancelOpen(ctx context.Context, tenantID string, ids [][16]
 		if _, err := tx.Exec(ctx, `select from deliveries where id = any($1) and state < 3 order by id for update`, ids); err != nil {
 			return err
 		}
-		held, err := LockDeliveries(ctx, tx, ids, heldByRecord+" and "+IsHeld)
+		held, err := LockDeliveries(ctx, tx, ids, IsHeld)
 		if err != nil {
 			return err
 		}
-		if _, _, err := Release(ctx, tx, s.core.Now(), held, after, 0); err != nil {
+		if _, err := Release(ctx, tx, s.core.Now(), held, after); err != nil {
 			return err
 		}
 		released = len(held) > 0

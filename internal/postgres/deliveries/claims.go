@@ -18,12 +18,17 @@ type claiming struct {
 	Claim    webhook.Claim
 	Granted  bool                   // result
 	Standing webhook.DeliveryStatus // result
-	payload  storedPayload          // result
+	Payload  storedPayload          // result
+}
+
+// repeats reports whether this is the other claim, or one that another flush would grant after it.
+func (c *claiming) repeats(other *claiming) bool {
+	return c.Claim.Owner == other.Claim.Owner && c.Claim.Run == other.Claim.Run && c.Claim.Seq == other.Claim.Seq
 }
 
 // storedPayload is an event's content as it is stored; zero once retention has removed it.
 type storedPayload struct {
-	bytes, sum []byte
+	Bytes, sum []byte
 	created    time.Time
 }
 
@@ -43,7 +48,7 @@ func (s *Deliveries) Claim(ctx context.Context, c webhook.Claim) (webhook.ClaimR
 		return webhook.ClaimResult{}, err
 	}
 	return webhook.ClaimResult{
-		Granted: item.Granted, Status: item.Standing, Payload: item.payload.bytes, SHA256: item.payload.sum, EventAt: item.payload.created,
+		Granted: item.Granted, Status: item.Standing, Payload: item.Payload.Bytes, SHA256: item.Payload.sum, EventAt: item.Payload.created,
 	}, nil
 }
 
@@ -79,9 +84,9 @@ func (s *Deliveries) flushClaims(ctx context.Context, items []*claiming) error {
 	// In the order of the keys, as in flushRecords.
 	slices.SortStableFunc(items, func(a, b *claiming) int { return bytes.Compare(a.Claim.DeliveryID[:], b.Claim.DeliveryID[:]) })
 	claims := make([]*webhook.Claim, 0, len(items))
-	first := make(map[webhook.DeliveryID]*claiming, len(items)) // a second claim of the same delivery in one flush is not granted
+	first := make(map[webhook.DeliveryID]*claiming, len(items)) // of a delivery: another one in one flush is granted with it if it is the same
 	for _, it := range items {
-		it.Granted, it.payload = false, storedPayload{}
+		it.Granted, it.Payload = false, storedPayload{}
 		if first[it.Claim.DeliveryID] != nil {
 			continue
 		}
@@ -115,12 +120,12 @@ func (s *Deliveries) flushClaims(ctx context.Context, items []*claiming) error {
 	for _, it := range items {
 		id := it.Claim.DeliveryID
 		_, ok := granted[id]
-		it.Granted = ok && first[id] == it
+		it.Granted = ok && it.repeats(first[id])
 		it.Standing = standings[id]
 		if !it.Granted {
 			it.Standing.OwnedUntil = owned[id]
 		}
-		it.payload = payloads[it.Claim.EventID]
+		it.Payload = payloads[it.Claim.EventID]
 	}
 	return nil
 }

@@ -23,8 +23,6 @@ func TestReleaseFaulty(t *testing.T) {
 	require.Empty(t, found)
 
 	faulty := b.Hold(t, b.AcceptOne(t), storetest.Nobody, webhook.ReasonInternal)
-	carried := b.AcceptOne(t)
-	b.Hold(t, carried, carried.WorkflowID(), webhook.ReasonInternal)
 	found, err = b.FaultyEndpoints(t.Context(), webhook.EndpointID{}, 10)
 	require.NoError(t, err)
 	require.Equal(t, []webhook.EndpointID{endpoint}, found)
@@ -36,13 +34,11 @@ func TestReleaseFaulty(t *testing.T) {
 	require.Empty(t, found)
 	require.Zero(t, b.Count(t, "outbox"), "neither is forgotten")
 
-	starts, commands, err := b.ReleaseFaulty(t.Context(), endpoint, 10)
+	starts, err := b.ReleaseFaulty(t.Context(), endpoint, 10)
 	require.NoError(t, err)
 	require.Equal(t, []webhook.DeliveryID{faulty.DeliveryID}, storetest.StartIDs(starts))
 	require.Equal(t, webhook.ReasonInternal, starts[0].Resume.Reason)
-	require.Len(t, commands, 1)
-	require.Equal(t, carried.DeliveryID, commands[0].Delivery.DeliveryID)
-	starts, _, err = b.ReleaseBacklog(t.Context(), endpoint, 10)
+	starts, err = b.ReleaseBacklog(t.Context(), endpoint, 10)
 	require.NoError(t, err)
 	require.Equal(t, []webhook.DeliveryID{backlog.DeliveryID}, storetest.StartIDs(starts))
 
@@ -52,7 +48,7 @@ func TestReleaseFaulty(t *testing.T) {
 	found, err = b.FaultyEndpoints(t.Context(), webhook.EndpointID{}, 10)
 	require.NoError(t, err)
 	require.Empty(t, found, "whoever resumes it releases them")
-	starts, _, err = b.ReleaseFaulty(t.Context(), endpoint, 10)
+	starts, err = b.ReleaseFaulty(t.Context(), endpoint, 10)
 	require.NoError(t, err)
 	require.Empty(t, starts)
 }
@@ -138,7 +134,7 @@ func TestHoldAfterAFaultGivesTheClaimBack(t *testing.T) {
 		standing, err := b.RecordStep(t.Context(), step)
 		require.NoError(t, err)
 		require.Equal(t, webhook.StateHeld, standing.State, "held either way: the other's outcome comes after it")
-		starts, _, err := b.ReleaseFaulty(t.Context(), b.Subscriber.ID, 10)
+		starts, err := b.ReleaseFaulty(t.Context(), b.Subscriber.ID, 10)
 		require.NoError(t, err)
 		require.Len(t, starts, released, owner)
 		_, err = b.Pool().Exec(t.Context(), `update deliveries set state = 3`)

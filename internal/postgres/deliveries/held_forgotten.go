@@ -2,7 +2,6 @@ package deliveries
 
 import (
 	"context"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -17,15 +16,11 @@ const (
 	// uncovered is a held delivery of the table d that no such replay of the table release has
 	// still to release.
 	uncovered = `not exists (select from release r where d.id > r.cursor and d.created_at <= r.created_at)`
-	// lateAfter is how long after the time to which a held delivery was rescheduled it counts
-	// as forgotten: its workflow normally goes on before that.
-	lateAfter = time.Minute
 )
 
-// ForgottenEndpoints are active endpoints for which a delivery is held that should not be: because
-// they were paused or disabled before, unless an open replay of held deliveries has still to
-// release it; or because it was rescheduled to a time that passed lateAfter ago. They are at most
-// limit, those after the given one, in the order of their ids.
+// ForgottenEndpoints are active endpoints for which a delivery is held because they were paused or
+// disabled before, unless an open replay of held deliveries has still to release it. They are at
+// most limit, those after the given one, in the order of their ids.
 func (s *Held) ForgottenEndpoints(ctx context.Context, after webhook.EndpointID, limit int) ([]webhook.EndpointID, error) {
 	return postgres.QueryAll(ctx, s.core.AsWorker(), "look for what is held for active endpoints", scanEndpointID, withHeld+`
 		select e.id from held join endpoints e on e.id = held.id
@@ -33,13 +28,11 @@ func (s *Held) ForgottenEndpoints(ctx context.Context, after webhook.EndpointID,
 			select coalesce(`+lowestCursor+`, `+highestID+`) as low, `+beyond+` as high from replays r
 			where r.tenant_id = e.tenant_id and (r.endpoint_id = e.id or r.endpoint_id is null) and r.state < 2 and `+openRelease+`) r
 		where e.state = 0 and e.deleted_at is null and (
-			exists (select from deliveries d where d.endpoint_id = e.id and d.state = 2 and d.reason = $2 and d.due_at is null and d.id <= r.low)
-			or exists (select from deliveries d where d.endpoint_id = e.id and d.state = 2 and d.reason = $3 and d.due_at is null and d.id <= r.low)
-			or exists (select from deliveries d where d.endpoint_id = e.id and d.state = 2 and d.reason = $2 and d.due_at is null and d.id >= r.high)
-			or exists (select from deliveries d where d.endpoint_id = e.id and d.state = 2 and d.reason = $3 and d.due_at is null and d.id >= r.high)
-			or exists (select from deliveries d where d.endpoint_id = e.id and d.state = 2 and d.state < 3
-				and d.due_at < now() - $4::bigint * interval '1 millisecond'))
-		limit $5`, after, webhook.ReasonPaused, webhook.ReasonDisabled, lateAfter.Milliseconds(), limit)
+			exists (select from deliveries d where d.endpoint_id = e.id and d.state = 2 and d.reason = $2 and d.id <= r.low)
+			or exists (select from deliveries d where d.endpoint_id = e.id and d.state = 2 and d.reason = $3 and d.id <= r.low)
+			or exists (select from deliveries d where d.endpoint_id = e.id and d.state = 2 and d.reason = $2 and d.id >= r.high)
+			or exists (select from deliveries d where d.endpoint_id = e.id and d.state = 2 and d.reason = $3 and d.id >= r.high))
+		limit $4`, after, webhook.ReasonPaused, webhook.ReasonDisabled, limit)
 }
 
 const (
@@ -54,17 +47,16 @@ const (
 // active: see ForgottenEndpoints. One cause is a process that did not know yet that the endpoint
 // was resumed, and held a delivery after the release had passed it; another is two workflows of
 // one delivery that did not know of each other. Otherwise it is like ReleaseBacklog.
-func (s *Held) ReleaseForgotten(ctx context.Context, endpoint webhook.EndpointID, limit int,
-) (starts []webhook.Start, commands []webhook.CommandedDelivery, err error) {
+func (s *Held) ReleaseForgotten(ctx context.Context, endpoint webhook.EndpointID, limit int) (starts []webhook.Start, err error) {
 	err = s.core.AsWorker().InTx(ctx, "release what is held for an active endpoint", func(ctx context.Context, tx pgx.Tx) error {
 		found, err := lockForgotten(ctx, tx, endpoint, limit)
 		if err != nil {
 			return err
 		}
-		starts, commands, err = Release(ctx, tx, s.core.Now(), found, RelayAfter, 0)
+		starts, err = Release(ctx, tx, s.core.Now(), found, RelayAfter)
 		return err
 	})
-	return starts, commands, err
+	return starts, err
 }
 
 // lockForgotten reads what is forgotten for a change: the oldest first of each kind.
@@ -80,14 +72,13 @@ func lockForgotten(ctx context.Context, tx pgx.Tx, endpoint webhook.EndpointID, 
 	}
 	var all []webhook.Delivery
 	for _, part := range []struct {
-		condition string
-		args      []any
+		bound, reason string
+		id            [16]byte
 	}{
-		{`d.reason = $3 and d.due_at is null and d.id <= $4`, []any{webhook.ReasonPaused, low}},
-		{`d.reason = $3 and d.due_at is null and d.id <= $4`, []any{webhook.ReasonDisabled, low}},
-		{`d.reason = $3 and d.due_at is null and d.id >= $4`, []any{webhook.ReasonPaused, high}},
-		{`d.reason = $3 and d.due_at is null and d.id >= $4`, []any{webhook.ReasonDisabled, high}},
-		{`d.state < 3 and d.due_at < now() - $3::bigint * interval '1 millisecond'`, []any{lateAfter.Milliseconds()}},
+		{`d.id <= $4`, webhook.ReasonPaused, low},
+		{`d.id <= $4`, webhook.ReasonDisabled, low},
+		{`d.id >= $4`, webhook.ReasonPaused, high},
+		{`d.id >= $4`, webhook.ReasonDisabled, high},
 	} {
 		if len(all) == limit {
 			break
@@ -97,9 +88,9 @@ func lockForgotten(ctx context.Context, tx pgx.Tx, endpoint webhook.EndpointID, 
 				select r.cursor, r.created_at from replays r join endpoints e on e.id = $1 and e.tenant_id = r.tenant_id
 				where (r.endpoint_id = e.id or r.endpoint_id is null) and r.state < 2 and `+openRelease+`)
 			select `+Columns+` from deliveries d
-			where d.endpoint_id = $1 and `+part.condition+` and `+IsHeld+` and `+uncovered+`
+			where d.endpoint_id = $1 and d.reason = $3 and `+part.bound+` and `+IsHeld+` and `+uncovered+`
 			  and exists (select from endpoints e where e.id = $1 and e.state = 0 and e.deleted_at is null)
-			order by d.id limit $2 for update of d skip locked`, append([]any{endpoint, limit - len(all)}, part.args...)...)
+			order by d.id limit $2 for update of d skip locked`, endpoint, limit-len(all), part.reason, part.id)
 		if err != nil {
 			return nil, err
 		}
@@ -121,8 +112,8 @@ func IsHeldForNothing(ctx context.Context, tx pgx.Tx, tenantID string, endpoint 
 			where r.tenant_id = $2 and (r.endpoint_id = $1 or r.endpoint_id is null) and r.state = 0 and r.command <> $3 and r.command <> $4
 			  and `+openRelease+`),
 		bound as (select coalesce(`+lowestCursor+`, `+highestID+`) as low, coalesce(`+beyond+`, `+highestID+`) as high from release r)
-		select exists (select from deliveries d, bound b where d.endpoint_id = $1 and d.state = 2 and d.due_at is null and d.id <= b.low and `+uncovered+`)
-		    or exists (select from deliveries d, bound b where d.endpoint_id = $1 and d.state = 2 and d.due_at is null and d.id >= b.high and `+uncovered+`)`,
+		select exists (select from deliveries d, bound b where d.endpoint_id = $1 and d.state = 2 and d.id <= b.low and `+uncovered+`)
+		    or exists (select from deliveries d, bound b where d.endpoint_id = $1 and d.state = 2 and d.id >= b.high and `+uncovered+`)`,
 		endpoint, tenantID, int16(webhook.ReplayPause), int16(webhook.ReplayCancel)).Scan(&held)
 	return held, err
 }

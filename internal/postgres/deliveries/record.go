@@ -130,9 +130,9 @@ const standingColumns = `d.id, d.run, d.seq, d.state, d.reason, d.attempts, d.ru
 
 // takeOver is the workflow of the delivery after a statement that names one: within a
 // run a workflow of the delivery's own takes it from a shared one, and none takes it
-// back, or from another shared one. A shared one that holds it leaves it without a workflow.
-const takeOver = `case when excluded.run > d.run or d.workflow_id = '' or starts_with(excluded.workflow_id, '` + webhook.OwnWorkflowPrefix + `')
-	or excluded.workflow_id = '' and not starts_with(d.workflow_id, '` + webhook.OwnWorkflowPrefix + `')
+// back, or from another shared one. One that holds it leaves it without a workflow.
+const takeOver = `case when excluded.run > d.run or d.workflow_id = '' or excluded.workflow_id = ''
+	or starts_with(excluded.workflow_id, '` + webhook.OwnWorkflowPrefix + `')
 	then excluded.workflow_id else d.workflow_id end`
 
 func readStandings(rows pgx.Rows, into map[webhook.DeliveryID]webhook.DeliveryStatus) error {

@@ -254,14 +254,20 @@ func TestClaims(t *testing.T) {
 			require.NotEqual(t, granted[0], granted[1])
 		}
 	})
-	t.Run("of two in one flush the first is granted", func(t *testing.T) {
+	t.Run("of two processes in one flush the first is granted", func(t *testing.T) {
 		t.Parallel()
 		start := b.AcceptOne(t)
-		items := []*deliveries.Claiming{{Claim: storetest.ClaimOf(start, 0, "me", time.Minute)}, {Claim: storetest.ClaimOf(start, 0, "you", time.Minute)}}
+		items := []*deliveries.Claiming{
+			{Claim: storetest.ClaimOf(start, 0, "me", time.Minute)}, {Claim: storetest.ClaimOf(start, 0, "you", time.Minute)},
+			{Claim: storetest.ClaimOf(start, 0, "me", time.Minute)}, {Claim: storetest.ClaimOf(start, 1, "me", time.Minute)},
+		}
 		require.NoError(t, b.FlushClaims(t.Context(), items))
 		require.True(t, items[0].Granted)
 		require.False(t, items[1].Granted)
 		require.NotZero(t, items[1].Standing.OwnedUntil)
+		require.True(t, items[2].Granted, "it is the same, and the payload is there")
+		require.NotNil(t, items[2].Payload.Bytes)
+		require.False(t, items[3].Granted, "of another step")
 	})
 	t.Run("a payload that is gone is nil", func(t *testing.T) {
 		t.Parallel()

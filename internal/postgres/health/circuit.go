@@ -67,7 +67,7 @@ func askOldest(ctx context.Context, tx pgx.Tx, tenantID string, id webhook.Endpo
 		select `+deliveries.Columns+` from deliveries d
 		where d.endpoint_id = $1 and d.tenant_id = $2 and d.state < 3 and d.command = 0 and (d.owner is null or d.owner_until < now())
 		  and (d.state = 1 and d.due_at is not null or d.state = 0 and d.due_at is not null and d.reason <> ''
-			or d.state = 2 and d.reason = $3 and d.due_at is null)
+			or d.state = 2 and d.reason = $3)
 		order by d.id limit 1 for update of d skip locked`, id, tenantID, webhook.ReasonBacklog)
 	if err != nil {
 		return webhook.Delivery{}, c, err

@@ -42,7 +42,6 @@ func TestCloseCircuit(t *testing.T) {
 		"put off":                          {`state = 1, reason = 'circuit_open', due_at = ` + soon, true},
 		"waits for its retry":              {`state = 1, reason = '', due_at = ` + soon, true},
 		"held as a backlog":                {`state = 2, reason = 'backlog', due_at = null`, true},
-		"held, and rescheduled":            {`state = 2, reason = 'backlog', due_at = ` + soon, false},
 		"waits for its deliver_at":         {`state = 0, reason = '', due_at = ` + soon, false},
 		"being begun":                      {`state = 0, reason = '', due_at = null`, false},
 		"being sent":                       {`state = 1, due_at = ` + soon + `, owner = gen_random_uuid(), owner_until = ` + soon, false},

@@ -24,8 +24,8 @@ const (
 	maxUnbegun         = 1000
 )
 
-// ReleaseReplay releases the next of a replay's set: it opens a run of each, or asks
-// its hold to end, has its workflow started or signalled, notes that its first outcome is
+// ReleaseReplay releases the next of a replay's set: it opens a run of each, or ends
+// its hold, has its workflow started, notes that its first outcome is
 // awaited, and moves the cursor and the counters, all in one transaction. So a batch
 // that is asked for again, by its number, is not released again; the standing that is
 // returned is the one that it left.
@@ -273,21 +273,18 @@ func (r *lockedReplay) events(ctx context.Context, tx pgx.Tx, events [][16]byte,
 	return out, err
 }
 
-// held asks the holds to end. The relay signals the workflows within a second or so;
-// an endpoint that takes nothing holds them again. What a cancel was asked of is left
-// alone.
+// held ends the holds. The relay starts the deliveries within a second or so; for an endpoint
+// that takes nothing they are held again. What a command was given to is left alone: it is
+// started for that.
 func (r *lockedReplay) held(ctx context.Context, tx pgx.Tx, ids [][16]byte, now time.Time) (released, error) {
 	var out released
-	found, err := deliveries.LockDeliveries(ctx, tx, ids, "d.due_at is null and "+deliveries.IsHeld)
+	found, err := deliveries.LockDeliveries(ctx, tx, ids, deliveries.IsHeld)
 	if err != nil {
 		return out, err
 	}
-	starts, commands, err := deliveries.Release(ctx, tx, now, found, 0, deliveries.LongAgo)
+	starts, err := deliveries.Release(ctx, tx, now, found, 0)
 	for _, start := range starts {
 		out.add(webhook.Delivery{Ref: start.Ref, Progress: *start.Resume})
-	}
-	for _, c := range commands {
-		out.add(c.Delivery)
 	}
 	return out, err
 }

@@ -23,7 +23,7 @@ func TestSchemes(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := b.process(t, nil)
-	tests := activities.NewTests(p.Sender)
+	tests := activities.NewTests(p.config.Sender)
 	sentWith := func(scheme string, secrets ...string) (receivertest.Request, map[string]string) {
 		t.Helper()
 		target := b.target(t)

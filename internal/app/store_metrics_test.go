@@ -49,7 +49,7 @@ func TestScrapeCountsOnce(t *testing.T) {
 		}},
 	} {
 		record, registry := &countedRecord{err: c.err}, prometheus.NewRegistry()
-		registry.MustRegister(newRecordCollector(t.Context(), record))
+		registry.MustRegister(newStoreCollector(t.Context(), record))
 		families, err := registry.Gather()
 		require.NoError(t, err)
 		got := map[string]float64{}

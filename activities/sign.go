@@ -10,8 +10,8 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// signed is the header of one request: the endpoint's own fields, of which there are
-// own, then ours.
+// signed returns the header of one request: first the endpoint's own fields, own of them, then
+// those of Everpost.
 func signed(m message, target *webhook.Target, body []byte, now time.Time) (header [][2]string, own int, err error) {
 	secrets := make([]signature.Secret, 0, len(target.Secrets))
 	for _, text := range target.Secrets {
@@ -21,13 +21,13 @@ func signed(m message, target *webhook.Target, body []byte, now time.Time) (head
 		}
 		secrets = append(secrets, secret)
 	}
-	proof, err := proofOf(target, m.event.String(), now, body, secrets)
+	fields, err := signatureFields(target, m.event.String(), now, body, secrets)
 	if err != nil {
 		return nil, 0, err
 	}
 	header = make([][2]string, 0, len(target.Headers)+7)
 	for name, value := range target.Headers {
-		if !has(proof, name) {
+		if !has(fields, name) {
 			header = append(header, [2]string{name, value})
 		}
 	}
@@ -35,7 +35,7 @@ func signed(m message, target *webhook.Target, body []byte, now time.Time) (head
 	if !has(header, "content-type") {
 		header = append(header, [2]string{"content-type", "application/json"})
 	}
-	header = append(header, proof...)
+	header = append(header, fields...)
 	return append(header,
 		[2]string{"everpost-attempt", strconv.Itoa(m.number)},
 		[2]string{"everpost-event-type", m.eventType},
@@ -43,11 +43,11 @@ func signed(m message, target *webhook.Target, body []byte, now time.Time) (head
 	), own, nil
 }
 
-// proofOf is what a receiver verifies and knows a repetition by. Under v1 and v1a every
-// secret signs, of whichever kind it is: while an endpoint changes from one scheme to
-// the other, receivers find the signature they know. The header of the hex scheme holds
-// one signature: the newest secret's that can make it.
-func proofOf(target *webhook.Target, id string, now time.Time, body []byte, secrets []signature.Secret) ([][2]string, error) {
+// signatureFields returns the fields by which a receiver verifies a request and recognises a
+// duplicate. Under v1 and v1a every secret signs, of either kind: while an endpoint changes from
+// one scheme to the other, receivers find the signature that they know. The header of the hex
+// scheme has one signature, of the newest HMAC secret.
+func signatureFields(target *webhook.Target, id string, now time.Time, body []byte, secrets []signature.Secret) ([][2]string, error) {
 	if target.Signature != webhook.SignatureHex {
 		return [][2]string{
 			{signature.HeaderID, id},
@@ -64,8 +64,8 @@ func proofOf(target *webhook.Target, id string, now time.Time, body []byte, secr
 	return nil, fmt.Errorf("sign for endpoint %s: %w", target.ID, signature.ErrNoHMACSecret)
 }
 
-// has reports whether a field is among some, in whatever case: an endpoint may have set
-// one itself before its scheme needed it.
+// has reports whether the fields include one, in any case: an endpoint may have set it itself
+// before its scheme needed it.
 func has(fields [][2]string, name string) bool {
 	for _, field := range fields {
 		if textproto.CanonicalMIMEHeaderKey(field[0]) == textproto.CanonicalMIMEHeaderKey(name) {
@@ -75,9 +75,9 @@ func has(fields [][2]string, name string) bool {
 	return false
 }
 
-// shown is the header as the record keeps it: the endpoint's own fields may hold
-// credentials, so of those only the names, and so the one that is made of its auth.
-func shown(header [][2]string, own int, auth webhook.Auth) map[string]string {
+// recordedHeader is the header as it is recorded. The values of the endpoint's own fields, and of
+// the field made of its auth, may be credentials: only their names are recorded.
+func recordedHeader(header [][2]string, own int, auth webhook.Auth) map[string]string {
 	kept := make(map[string]string, len(header)+1)
 	if auth.Kind != webhook.AuthNone {
 		kept["Authorization"] = webhook.Redacted

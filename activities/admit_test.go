@@ -10,49 +10,16 @@ import (
 
 	"github.com/everpost/everpost/activities"
 	"github.com/everpost/everpost/internal/admission"
+	"github.com/everpost/everpost/internal/egress"
 	"github.com/everpost/everpost/internal/receivertest"
-	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// testAdmission is the composition root's, in short.
-type testAdmission struct{ *admission.Controller }
-
-func (a testAdmission) Enter(ctx context.Context, e activities.Entry) activities.Admission {
-	answer := a.Acquire(ctx, admission.Request{
-		Endpoint: e.Endpoint.ID, Delivery: e.Delivery, Limits: admission.LimitsOf(e.Endpoint), Released: e.Released, Retries: e.Retries,
-		Host: a.HostOf(e.Endpoint.URL),
-	})
-	switch {
-	case answer.Permit != nil:
-		return activities.Admission{Pass: permit{answer.Permit}, Timeout: answer.Permit.Timeout()}
-	case answer.Held():
-		return activities.Admission{Reason: webhook.ReasonBacklog}
-	}
-	return activities.Admission{Until: answer.Until, Reason: answer.Reason}
-}
-
-func (a testAdmission) TryEnter(e activities.Entry) activities.Admission {
-	pass := a.TryAcquire(admission.Request{
-		Endpoint: e.Endpoint.ID, Delivery: e.Delivery, Limits: admission.LimitsOf(e.Endpoint), Host: a.HostOf(e.Endpoint.URL),
-	})
-	if pass == nil {
-		return activities.Admission{}
-	}
-	return activities.Admission{Pass: permit{pass}, Timeout: pass.Timeout()}
-}
-
-type permit struct{ *admission.Permit }
-
-func (p permit) Done(outcome retry.Outcome, number int, latency time.Duration) {
-	p.Permit.Done(admission.ResultOf(outcome, number, latency))
-}
-
-// guarded is a process with a gate.
+// guarded is a process with an admission controller.
 func (b *bundle) guarded(t *testing.T, g *admission.Controller, change func(*activities.Config)) *process {
 	t.Helper()
 	return b.process(t, func(c *activities.Config) {
-		c.Gate = testAdmission{g}
+		c.Admission = g
 		if change != nil {
 			change(c)
 		}
@@ -69,8 +36,8 @@ func (b *bundle) limit(t *testing.T, inFlight int, perSecond float64) {
 // receiver is told; a failure of our own tells nothing.
 func TestEachPassEnds(t *testing.T) {
 	t.Parallel()
-	fault := faulty(func(context.Context, activities.Request) activities.Response {
-		return activities.Response{OwnFault: true, Err: "the process is stopping"}
+	fault := faulty(func(context.Context, egress.Request) egress.Response {
+		return egress.Response{InternalFault: true, Err: "the process is stopping"}
 	})
 	for name, c := range map[string]struct {
 		script            receivertest.Step
@@ -83,7 +50,7 @@ func TestEachPassEnds(t *testing.T) {
 		"refused":            {script: receivertest.Step{Status: 400}, failed: 1},
 		"cut off":            {script: receivertest.Step{Drop: true}, failed: 1},
 		"a fault of our own": {sender: fault},
-		"a panic": {sender: faulty(func(context.Context, activities.Request) activities.Response {
+		"a panic": {sender: faulty(func(context.Context, egress.Request) egress.Response {
 			panic("ours")
 		})},
 		"sent by another process": {before: func(t *testing.T, b *bundle, in activities.AttemptInput) {
@@ -191,7 +158,7 @@ func TestDeferralOfARetry(t *testing.T) {
 func TestSlowReceivers(t *testing.T) {
 	t.Parallel()
 	b, g := setup(t), admission.New(admission.Config{})
-	p := b.guarded(t, g, func(c *activities.Config) { c.MaxUnderWay = 8 })
+	p := b.guarded(t, g, func(c *activities.Config) { c.MaxRunning = 8 })
 	b.Script("/hook", receivertest.Step{Hang: true}, receivertest.Step{Hang: true}, receivertest.Step{Hang: true})
 	// One that is known to be slow: as after a request that took long.
 	pass := g.Acquire(t.Context(), admission.Request{Endpoint: b.endpoint.ID, Limits: admission.LimitsOf(&b.endpoint)}).Permit

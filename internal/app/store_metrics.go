@@ -11,10 +11,10 @@ import (
 	"github.com/everpost/everpost/internal/telemetry"
 )
 
-// countPatience bounds each look into the record when the metrics are read.
+// countPatience bounds each look into the store when the metrics are read.
 const countPatience = 2 * time.Second
 
-// depths are what the record counts for the metrics.
+// depths are what the store counts for the metrics.
 type depths interface {
 	OutboxDepth(ctx context.Context) (int64, time.Time, error)
 	HeldDepth(ctx context.Context) (int64, error)
@@ -28,21 +28,21 @@ type countingStores struct {
 	*replays.Replays
 }
 
-// recordCollector reads each of the record's counts once for the metrics that it
+// storeCollector reads each count once for the metrics that it
 // serves: a count is work for PostgreSQL, and what is read together belongs together.
-type recordCollector struct {
+type storeCollector struct {
 	life                              context.Context //nolint:containedctx // a scrape has none
-	record                            depths
+	store                             depths
 	depth, age, held, replays, replay *prometheus.Desc
 }
 
-func newRecordCollector(life context.Context, record depths) *recordCollector {
+func newStoreCollector(life context.Context, store depths) *storeCollector {
 	desc := func(name, help string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help+"; -1 when PostgreSQL does not answer.", nil, nil)
 	}
-	return &recordCollector{
-		life: life, record: record,
-		depth:   desc("everpost_outbox_deliveries", "Deliveries that were stored and have no first record, or are released and not yet begun"),
+	return &storeCollector{
+		life: life, store: store,
+		depth:   desc("everpost_outbox_deliveries", "Deliveries that were stored and have no first attempt or claim, or are released and not yet begun"),
 		age:     desc("everpost_outbox_age_seconds", "Age of the oldest delivery in the outbox"),
 		held:    desc("everpost_held_deliveries", "Deliveries that are held; 100001 stands for more than 100,000"),
 		replays: desc("everpost_replays_running", "Replays that are running"),
@@ -51,37 +51,37 @@ func newRecordCollector(life context.Context, record depths) *recordCollector {
 }
 
 // Describe implements prometheus.Collector.
-func (c *recordCollector) Describe(to chan<- *prometheus.Desc) {
+func (c *storeCollector) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{c.depth, c.age, c.held, c.replays, c.replay} {
 		to <- d
 	}
 }
 
 // Collect implements prometheus.Collector.
-func (c *recordCollector) Collect(to chan<- prometheus.Metric) {
+func (c *storeCollector) Collect(to chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(c.life, countPatience)
 	defer cancel()
-	tell := func(d *prometheus.Desc, value float64) {
+	send := func(d *prometheus.Desc, value float64) {
 		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value)
 	}
 	const unknown = -1
-	if n, oldest, err := c.record.OutboxDepth(ctx); err == nil {
-		tell(c.depth, float64(n))
-		tell(c.age, telemetry.Age(oldest))
+	if n, oldest, err := c.store.OutboxDepth(ctx); err == nil {
+		send(c.depth, float64(n))
+		send(c.age, telemetry.Age(oldest))
 	} else {
-		tell(c.depth, unknown)
-		tell(c.age, unknown)
+		send(c.depth, unknown)
+		send(c.age, unknown)
 	}
-	if n, err := c.record.HeldDepth(ctx); err == nil {
-		tell(c.held, float64(n))
+	if n, err := c.store.HeldDepth(ctx); err == nil {
+		send(c.held, float64(n))
 	} else {
-		tell(c.held, unknown)
+		send(c.held, unknown)
 	}
-	if running, rate, err := c.record.ReplayRate(ctx); err == nil {
-		tell(c.replays, float64(running))
-		tell(c.replay, float64(rate))
+	if running, rate, err := c.store.ReplayRate(ctx); err == nil {
+		send(c.replays, float64(running))
+		send(c.replay, float64(rate))
 	} else {
-		tell(c.replays, unknown)
-		tell(c.replay, unknown)
+		send(c.replays, unknown)
+		send(c.replay, unknown)
 	}
 }

@@ -1,0 +1,100 @@
+package activities
+
+import (
+	"context"
+	"time"
+
+	"github.com/everpost/everpost/internal/admission"
+	"github.com/everpost/everpost/internal/retry"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+const (
+	// slowWait replaces FastWait if the receiver is known to be slow. A run that has no permit
+	// by then is waited for.
+	slowWait = 300 * time.Millisecond
+	// capacityPause is the least deferral of an attempt at a slow receiver when too many of
+	// them are running. capacitySpread is added at random, so that they do not come at once.
+	capacityPause  = 1200 * time.Millisecond
+	capacitySpread = 4 * time.Second
+)
+
+// admit asks admission for a permit. A tenant's requests to slow receivers get at most half of
+// the attempts that may run; beyond that they are deferred. With a permit, the caller must call
+// giveBack, which ends the permit if it is not ended.
+func (a *Activities) admit(ctx context.Context, in AttemptInput, target *webhook.Target) (decision admission.Decision, giveBack func()) {
+	request := admission.RequestFor(&target.Endpoint, in.DeliveryID)
+	request.Released, request.Retries, request.Probe = in.State == webhook.StateHeld, in.RunAttempts, in.Probe
+	decision = a.admission.Acquire(ctx, request)
+	if decision.Permit == nil {
+		return decision, nil
+	}
+	if !a.admission.Slow(in.EndpointID) {
+		return decision, decision.Permit.Cancel
+	}
+	if !a.slow.take(in.TenantID, max(a.maxRunning/2, 1)) {
+		decision.Permit.Cancel()
+		spread := retry.Random(in.Seq, in.DeliveryID.String(), webhook.ReasonCapacity) * float64(capacitySpread)
+		wait := capacityPause + time.Duration(spread)
+		return admission.Decision{Wait: wait, Until: a.now().Add(wait), Reason: webhook.ReasonCapacity}, nil
+	}
+	return decision, func() {
+		decision.Permit.Cancel()
+		a.slow.give(in.TenantID)
+	}
+}
+
+// withTimeout returns the target with the timeout of one request.
+func withTimeout(target *webhook.Target, timeout time.Duration) *webhook.Target {
+	if timeout == target.Timeout {
+		return target
+	}
+	own := *target // the cache shares the other one
+	own.Timeout = timeout
+	return &own
+}
+
+// recordDecision records that admission defers or holds the delivery. It is not deferred beyond
+// its give-up time.
+func (a *Activities) recordDecision(ctx context.Context, run *attemptRun, in AttemptInput, decision admission.Decision) (AttemptResult, error) {
+	a.observer.Deferred(decision.Reason)
+	if decision.Held() {
+		a.held(in.EndpointID)
+		return a.hold(ctx, run, in, decision.Reason)
+	}
+	step := in.next()
+	step.State, step.Reason, step.DueAt = webhook.StatePending, decision.Reason, a.now().Add(decision.Wait).UTC().Truncate(time.Microsecond)
+	if in.RunAttempts > 0 {
+		step.State = webhook.StateRetrying
+	}
+	if step.DueAt.After(in.GiveUpAt) {
+		step.DueAt = in.GiveUpAt
+	}
+	return a.record(ctx, run, in, step)
+}
+
+// hold records that the delivery waits for its release. Past the give-up time it becomes a dead
+// letter instead.
+//
+// A held delivery has no workflow: there may be many, and each costs only a row. Its release starts
+// a workflow.
+func (a *Activities) hold(ctx context.Context, run *attemptRun, in AttemptInput, reason string) (AttemptResult, error) {
+	if !a.now().After(in.GiveUpAt) {
+		return a.record(ctx, run, in, in.held(reason))
+	}
+	if in.State == webhook.StateHeld && in.Reason == webhook.ReasonInternal {
+		fault, known := a.faults.FaultOf(in.EndpointID)
+		if !known { // it ended too late
+			fault = "an internal fault kept the delivery from being sent until its give-up time"
+		}
+		return a.holdForFault(ctx, run, in, fault)
+	}
+	return a.record(ctx, run, in, in.deadLetter(in.next(), webhook.ReasonHeldExpired))
+}
+
+// forget returns the reservation of a delivery that ends without an attempt.
+func (a *Activities) forget(step *webhook.Step) {
+	if step.Attempt == nil && !step.State.Open() {
+		a.admission.Forget(step.EndpointID, step.DeliveryID)
+	}
+}

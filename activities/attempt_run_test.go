@@ -1,0 +1,121 @@
+package activities
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// R2, R3: the memo against a model. Whatever happens in whatever order, a key has
+// one flight at a time; a recorded outcome that leads on is returned and not flown
+// again while it is among the latest; an outcome that is not recorded is handed
+// over; and neither kind is kept without bound.
+func TestAttemptRunsModel(t *testing.T) {
+	t.Parallel()
+	const limit, remembered, keys = 3, 4, 12
+	rapid.Check(t, func(t *rapid.T) {
+		f := newAttemptRuns(limit, remembered)
+		running := map[attemptKey]*attemptRun{}
+		lost := map[attemptKey]*webhook.Step{} // the newest that was left unrecorded
+		var recent []attemptKey                // recorded, newest last
+		t.Repeat(map[string]func(*rapid.T){
+			"enter": func(t *rapid.T) {
+				key := attemptKey{run: 1, number: rapid.IntRange(1, keys).Draw(t, "number")}
+				run, isNew, err := f.enter(inputOf(key, key.number-1), time.Time{})
+				before, isRunning := running[key]
+				switch {
+				case isRunning:
+					require.Same(t, before, run)
+					require.False(t, isNew)
+				case err != nil:
+					require.ErrorIs(t, err, errTooMany)
+					require.Len(t, running, limit)
+				case isNew:
+					require.Less(t, len(running), limit)
+					require.NotContains(t, recent[max(0, len(recent)-remembered):], key, "remembered, and flown again")
+					if run.unrecorded != nil {
+						require.Same(t, lost[key], run.unrecorded)
+					}
+					running[key] = run
+				default:
+					require.NoError(t, run.err)
+					require.Equal(t, key.number, run.result.Seq)
+				}
+			},
+			"enter eagerly": func(t *rapid.T) {
+				key := attemptKey{run: 1, number: rapid.IntRange(1, keys).Draw(t, "number")}
+				known := f.byKey[key] != nil
+				run := f.enterEager(inputOf(key, key.number-1), time.Time{})
+				require.Equal(t, !known && len(running) < limit, run != nil)
+				if run != nil {
+					require.Nil(t, run.unrecorded)
+					running[key] = run
+				}
+			},
+			"end": func(t *rapid.T) {
+				if len(running) == 0 {
+					t.Skip("nothing is under way")
+				}
+				key := rapid.SampledFrom(keysOf(running)).Draw(t, "key")
+				run := running[key]
+				delete(running, key)
+				switch rapid.IntRange(0, 3).Draw(t, "how") {
+				case 0:
+					run.result.Run, run.result.Seq, run.settled, run.unrecorded = 1, key.number, true, nil
+					recent = append(recent, key)
+				case 1: // busy
+				case 2:
+					run.err = errors.New("our fault")
+				case 3:
+					run.err = errors.New("not recorded")
+					run.unrecorded = &webhook.Step{}
+					lost[key] = run.unrecorded
+				}
+				f.end(key, run)
+				again, isNew, err := f.enter(inputOf(key, key.number), time.Time{})
+				require.NoError(t, err)
+				require.True(t, isNew, "what does not lead on is not remembered")
+				require.Same(t, run.unrecorded, again.unrecorded, "the newest that is left is never the one that goes")
+				again.unrecorded, again.result, again.err, again.settled = run.unrecorded, run.result, run.err, run.settled
+				f.end(key, again)
+				if run.settled {
+					recent = append(recent, key)
+				}
+			},
+			"": func(t *rapid.T) {
+				require.LessOrEqual(t, len(f.byKey), len(running)+2*remembered)
+				require.Equal(t, len(running), f.running)
+				require.LessOrEqual(t, f.unrecorded.Len(), remembered)
+			},
+		})
+		for key, run := range running {
+			f.end(key, run)
+		}
+		f.close()
+		_, _, err := f.enter(inputOf(attemptKey{run: 1, number: keys + 1}, 0), time.Time{})
+		require.ErrorIs(t, err, errStopping)
+		require.Nil(t, f.enterEager(inputOf(attemptKey{run: 1, number: keys + 1}, 0), time.Time{}))
+	})
+}
+
+// inputOf asks for the flight with the key.
+func inputOf(key attemptKey, seq int) AttemptInput {
+	return AttemptInput{
+		Ref: webhook.Ref{DeliveryID: key.delivery}, Progress: webhook.Progress{Run: key.run, Seq: seq, Attempts: key.number - 1},
+	}
+}
+
+func keysOf(m map[attemptKey]*attemptRun) []attemptKey {
+	var all []attemptKey
+	for number := range 20 {
+		if key := (attemptKey{run: 1, number: number}); m[key] != nil {
+			all = append(all, key)
+		}
+	}
+	return all
+}

@@ -1,0 +1,147 @@
+package activities
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/everpost/everpost/internal/admission"
+	"github.com/everpost/everpost/internal/retry"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// execute makes one attempt, from the first check to the record. An internal fault that concerns
+// the whole endpoint, or that lasts until the give-up time, becomes a recorded result.
+func (a *Activities) execute(run *attemptRun, in AttemptInput) (AttemptResult, error) {
+	result, err := a.executeGuarded(run, &in)
+	if err != nil {
+		return a.handleFault(run, in, err)
+	}
+	return result, nil
+}
+
+// executeGuarded turns a panic into an error.
+func (a *Activities) executeGuarded(run *attemptRun, in *AttemptInput) (result AttemptResult, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = a.panicked(*in, p)
+		}
+	}()
+	return a.executeOnce(run, in)
+}
+
+func (a *Activities) executeOnce(run *attemptRun, in *AttemptInput) (AttemptResult, error) {
+	ctx, cancel := context.WithTimeout(a.base, webhook.MaxTimeout+queryTime)
+	defer cancel()
+	if run.unrecorded != nil {
+		return a.recordAgain(ctx, run, *in)
+	}
+	if !a.waitUntilDue(ctx, *in) {
+		return AttemptResult{}, errStopping
+	}
+	if fault, known := a.knownFault(*in); known {
+		return a.holdForFault(ctx, run, *in, fault)
+	}
+	target, err := a.targets.Target(ctx, in.EndpointID)
+	if webhook.CodeOf(err) == webhook.CodeNotFound {
+		return a.record(ctx, run, *in, in.cancelled(webhook.ReasonEndpointDeleted))
+	}
+	if err != nil {
+		return AttemptResult{}, a.internalFault(ctx, fmt.Sprintf("load endpoint %s", in.EndpointID), err)
+	}
+	if now := a.now(); in.NotBefore.After(now.Add(earlyEnough)) {
+		return a.record(ctx, run, *in, in.waitUntil(in.NotBefore))
+	}
+	if reason := holdReason(target); reason != "" || in.State == webhook.StateHeld && a.now().After(in.GiveUpAt) {
+		return a.hold(ctx, run, *in, reason)
+	}
+	if in.Deferred() && !a.now().Before(in.GiveUpAt) {
+		return a.record(ctx, run, *in, in.deadLetter(in.next(), webhook.ReasonDeferredExpired))
+	}
+	decision, giveBack := a.admit(ctx, *in, target)
+	if decision.Permit == nil {
+		// The step says that the delivery waits, so its next attempt has to claim it.
+		_, _ = a.fresh.Take(in.DeliveryID)
+		return a.recordDecision(ctx, run, *in, decision)
+	}
+	defer giveBack()
+	target = withTimeout(target, decision.Permit.Timeout())
+	run.timeout = target.Timeout
+	close(run.admitted)
+	content, result, err := a.payload(ctx, run, in, target)
+	if content == nil {
+		return result, err
+	}
+	if now := a.now(); now.After(in.GiveUpAt) {
+		reason := string(retry.ReasonGiveUpTime)
+		if in.Faults > 0 {
+			reason = webhook.ReasonInternal
+		}
+		return a.record(ctx, run, *in, in.deadLetter(in.next(), reason))
+	}
+	made, err := a.send(ctx, *in, target, content, decision.Permit)
+	if err != nil {
+		return AttemptResult{}, err
+	}
+	return a.record(ctx, run, *in, a.stepAfter(*in, target, made))
+}
+
+// recordAgain records an outcome that could not be recorded before.
+func (a *Activities) recordAgain(ctx context.Context, run *attemptRun, in AttemptInput) (AttemptResult, error) {
+	step := *run.unrecorded
+	step.KeepOutbox = false // a workflow asks for it, so it has been started
+	switch {
+	case in.Shared == "": // a shared workflow may have made the attempt and handed the delivery over
+		step.WorkflowID = in.WorkflowID()
+	case step.State == webhook.StateDelivered: // eagerly, for a workflow that may never be started
+		step.WorkflowID = in.Shared
+	}
+	return a.record(ctx, run, in, step)
+}
+
+// waitUntilDue waits until the attempt is due, if it was asked for a little early. False: the
+// process stops.
+func (a *Activities) waitUntilDue(ctx context.Context, in AttemptInput) bool {
+	early := untilDue(in, a.now())
+	if early == 0 {
+		return true
+	}
+	due := time.NewTimer(early)
+	defer due.Stop()
+	select {
+	case <-due.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// holdReason is why nothing is sent to the endpoint; "" if it is active.
+func holdReason(target *webhook.Target) string {
+	switch target.State {
+	case webhook.EndpointPaused:
+		return webhook.ReasonPaused
+	case webhook.EndpointDisabled:
+		return webhook.ReasonDisabled
+	case webhook.EndpointActive:
+	}
+	return ""
+}
+
+// send makes the request, and ends the permit with its outcome. An error that is not caused by
+// the end of this process would meet every request to the endpoint.
+func (a *Activities) send(ctx context.Context, in AttemptInput, target *webhook.Target, content *webhook.Content, permit *admission.Permit,
+) (webhook.Attempt, error) {
+	about := message{in.EventID, in.DeliveryID, in.EventType, content.CreatedAt, in.Attempts + 1}
+	made, err := post(ctx, a.sender, a.now(), target, about, content.Payload)
+	if err != nil {
+		fault := &internalError{error: fmt.Errorf("attempt %d of %s: %w", in.Attempts+1, in.DeliveryID, err), text: err.Error()}
+		if ctx.Err() == nil {
+			fault.scope = scopeEndpoint
+			a.log.WarnContext(ctx, "internal fault", "delivery", in.DeliveryID, "endpoint", in.EndpointID, "error", err)
+		}
+		return webhook.Attempt{}, fault
+	}
+	permit.Done(admission.ResultOf(made.Outcome, in.Attempts+1, made.Latency))
+	return made, nil
+}

@@ -1,0 +1,68 @@
+package activities
+
+import (
+	"context"
+	"time"
+
+	"github.com/everpost/everpost/internal/egress"
+	"github.com/everpost/everpost/internal/retry"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// maxBody bounds the recorded part of a response body, as egress does.
+const maxBody = egress.MaxStoredBytes
+
+// message identifies what a request carries.
+type message struct {
+	event     webhook.EventID
+	delivery  webhook.DeliveryID
+	eventType string
+	created   time.Time // of the event
+	number    int       // of the attempt; 0 for a test request
+}
+
+// post makes one signed request and classifies its response. Every request to a receiver is made
+// here. The attempt that it returns has no run and no delay.
+//
+// An error is an internal fault: nothing is known of the receiver.
+func post(ctx context.Context, sender Sender, now time.Time, target *webhook.Target, m message, payload []byte) (webhook.Attempt, error) {
+	body := target.PayloadFormat.Body(m.eventType, m.created, payload) // what is signed is what is sent
+	header, own, err := signed(m, target, body, now)
+	if err != nil {
+		return webhook.Attempt{}, err
+	}
+	policy, _ := target.PolicyInForce()
+	response := sender.Send(ctx, egress.Request{
+		EndpointID: target.ID.String(), TenantID: target.TenantID, Version: target.Version, URL: target.URL, Header: header, Body: body,
+		Timeout: target.Timeout, MaxIdle: target.MaxInFlight, Auth: target.Auth, Certificate: target.Certificate,
+	})
+	if response.InternalFault {
+		return webhook.Attempt{}, &sendError{response.Err}
+	}
+	redactEchoes(&response, target.URL, header[:own])
+	return webhook.Attempt{
+		Number: m.number, StartedAt: now, Latency: response.Latency, Outcome: retry.Classify(response.Answer, policy), Error: response.Err,
+		RequestHeaders: recordedHeader(header, own, target.Auth), ResponseHeaders: response.Header, ResponseBody: response.Body,
+		Truncated: response.Truncated,
+	}, nil
+}
+
+// redactEchoes removes from a response the values of the endpoint's own header fields and of its
+// URL, which may be credentials, if the receiver repeats them. The sender has removed those of
+// the endpoint's auth.
+func redactEchoes(r *egress.Response, url string, own [][2]string) {
+	echoes := webhook.EchoesOfHeader(own...).And(webhook.EchoesOfURL(url))
+	if len(echoes) == 0 {
+		return
+	}
+	echoes.RedactHeader(r.Header)
+	r.Body = echoes.RedactText(r.Body, r.Truncated || r.Answer.Fault != retry.FaultNone)
+	if len(r.Body) > maxBody {
+		r.Body, r.Truncated = r.Body[:maxBody], true
+	}
+}
+
+// sendError is an internal fault of the sender. It contains no part of the URL.
+type sendError struct{ text string }
+
+func (e *sendError) Error() string { return e.text }
