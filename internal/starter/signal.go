@@ -43,8 +43,8 @@ func (d *Starter) signalCommand(ctx context.Context, commanded webhook.Commanded
 }
 
 // needsWorkflow reports that a delivery without a workflow gets one at once, and not only from the
-// reconciler: it is a dead letter past its retention, or held. Any other may be about to be started or
-// handed over, unless its command was signalled before.
+// reconciler: it is a dead letter or held. Any other may be about to be started or handed over, unless its
+// command was signalled before.
 func needsWorkflow(delivery *webhook.Delivery, signalled int) bool {
 	return delivery.State == webhook.StateDeadLettered || delivery.State == webhook.StateHeld || signalled > 0 && delivery.State.Open()
 }

@@ -18,7 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/everpost/everpost/activities"
-	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/postgres/stores"
 	"github.com/everpost/everpost/internal/postgrestest"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -242,7 +242,7 @@ func TestQueueTime(t *testing.T) {
 func TestTemporalDown(t *testing.T) {
 	t.Parallel()
 	address := postgrestest.New(t)
-	store, err := postgres.Open(t.Context(), postgres.Config{URL: address, MaxConns: 3})
+	store, err := stores.Open(t.Context(), stores.Config{URL: address, MaxConns: 3})
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
 	d := setup(t, Config{Client: temporalAt(t, closedPort(t)), Store: store.Outbox, QueueLength: 1, LocalWorker: true})
@@ -269,7 +269,7 @@ func TestTemporalDown(t *testing.T) {
 	require.Zero(t, d.permits.Tenants())
 }
 
-func leaveBehind(t *testing.T, store *postgres.DB) error {
+func leaveBehind(t *testing.T, store *stores.DB) error {
 	t.Helper()
 	start := accepted(1).Deliveries[0]
 	_, err := store.Pool().Exec(t.Context(), `

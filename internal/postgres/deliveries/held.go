@@ -1,0 +1,144 @@
+package deliveries
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// IsHeld is a delivery of the table d that waits to be released and is not being released
+// yet: one that is has an outbox row, and then an owner. One with a command is started for that.
+const IsHeld = `d.state = 2 and d.command = 0 and (d.owner is null or d.owner_until < now())
+	and not exists (select from outbox o where o.delivery_id = d.id)`
+
+// Held finds deliveries that are held although nothing holds them any more, and releases them: those
+// of active endpoints, except what an open release replay has still to release (see held_release.go),
+// and those that have expired.
+type Held struct{ core *postgres.Core }
+
+// NewHeld returns the store of held deliveries.
+func NewHeld(s *postgres.Core) *Held { return &Held{s} }
+
+// HeldEndpoints returns up to limit active endpoints with such deliveries: those after the given id,
+// in the order of their ids.
+func (s *Held) HeldEndpoints(ctx context.Context, after webhook.EndpointID, limit int) ([]webhook.HeldEndpoint, error) {
+	// The recursive part steps from endpoint to endpoint through the index of held deliveries.
+	return postgres.QueryAll(ctx, s.core.AsWorker(), "look for held deliveries", scanHeldEndpoint, `
+		with recursive held (id) as (
+			(select endpoint_id from deliveries where state = 2 and endpoint_id > $1 order by endpoint_id limit 1)
+			union all
+			select (select endpoint_id from deliveries where state = 2 and endpoint_id > held.id order by endpoint_id limit 1)
+			from held where held.id is not null)
+		select e.id, r.faulty from held join endpoints e on e.id = held.id
+		cross join lateral (
+			select `+releaseBounds+`,
+				exists (select from deliveries d where d.endpoint_id = e.id and d.state = 2 and d.reason = $3) as faulty
+			from replays r where `+openReleaseOf+`) r
+		where e.state = 0 and e.deleted_at is null and (
+			r.faulty
+			or exists (select from deliveries d where d.endpoint_id = e.id and d.state = 2 and d.reason = $2)
+			or exists (select from deliveries d where d.endpoint_id = e.id and d.state = 2 and d.reason = $4 and d.id <= r.low)
+			or exists (select from deliveries d where d.endpoint_id = e.id and d.state = 2 and d.reason = $5 and d.id <= r.low)
+			or exists (select from deliveries d where d.endpoint_id = e.id and d.state = 2 and d.reason = $4 and d.id >= r.high)
+			or exists (select from deliveries d where d.endpoint_id = e.id and d.state = 2 and d.reason = $5 and d.id >= r.high))
+		limit $6`, after, webhook.ReasonBacklog, webhook.ReasonInternal, webhook.ReasonPaused, webhook.ReasonDisabled, limit)
+}
+
+func scanHeldEndpoint(row pgx.CollectableRow) (e webhook.HeldEndpoint, err error) {
+	var id [16]byte
+	err = row.Scan(&id, &e.Faulty)
+	e.ID = id
+	return e, err
+}
+
+// ReleaseHeld releases up to limit of an active endpoint's held deliveries, the oldest first. They are
+// to be started, and wait in the outbox until their next step: the relay starts what the caller does
+// not start.
+func (s *Held) ReleaseHeld(ctx context.Context, endpoint webhook.EndpointID, limit int) ([]webhook.Start, error) {
+	return s.release(ctx, "release held deliveries", `
+		with release as materialized (
+			select r.cursor, r.created_at from replays r join endpoints e on e.id = $1 where `+openReleaseOf+`),
+		bound as materialized (select `+releaseBounds+` from release r),
+		candidate as materialized (
+			select * from (`+heldCandidates(`d.reason = $3`)+`) b
+			union all select * from (`+heldCandidates(`d.reason = $4`)+`) i
+			union all select * from (`+heldCandidates(`d.reason = $5 and d.id <= (select low from bound) and `+uncovered)+`) p
+			union all select * from (`+heldCandidates(`d.reason = $6 and d.id <= (select low from bound) and `+uncovered)+`) q
+			union all select * from (`+heldCandidates(`d.reason = $5 and d.id >= (select high from bound) and `+uncovered)+`) r
+			union all select * from (`+heldCandidates(`d.reason = $6 and d.id >= (select high from bound) and `+uncovered)+`) s)
+		select `+Columns+` from deliveries d
+		where d.id in (select id from candidate)
+		  and exists (select from endpoints e where e.id = $1 and e.state = 0 and e.deleted_at is null)
+		order by d.id limit $2`,
+		endpoint, limit, webhook.ReasonBacklog, webhook.ReasonInternal, webhook.ReasonPaused, webhook.ReasonDisabled)
+}
+
+// heldCandidates locks the oldest held deliveries of the endpoint $1 that match: $2 at most, one reason at
+// a time, because the index has the reason before the id.
+func heldCandidates(match string) string {
+	return `select d.id from deliveries d where d.endpoint_id = $1 and ` + match + ` and ` + IsHeld + ` order by d.id limit $2 for update of d skip locked`
+}
+
+// release releases the deliveries that a query finds and locks.
+func (s *Held) release(ctx context.Context, op, query string, args ...any) (starts []webhook.Start, err error) {
+	err = s.core.AsWorker().InTx(ctx, op, func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, query, args...)
+		if err != nil {
+			return err
+		}
+		found, err := pgx.CollectRows(rows, Scan)
+		if err != nil {
+			return err
+		}
+		starts, err = Release(ctx, tx, s.core.Now(), found, RelayAfter)
+		return err
+	})
+	return starts, err
+}
+
+// ReleaseExpired releases up to limit of what is held and whose give-up time has passed: the
+// workflow that starts gives it up.
+func (s *Held) ReleaseExpired(ctx context.Context, limit int) ([]webhook.Start, error) {
+	return s.release(ctx, "release what has expired", `
+		select `+Columns+` from deliveries d
+		where d.state < 3 and `+goesOn+` < now() and `+IsHeld+`
+		order by `+goesOn+` limit $1 for update of d skip locked`, limit)
+}
+
+// Release lets held deliveries try again, which this transaction has locked. The relay
+// starts those that nobody has started when after has passed.
+//
+// A concurrent release leaves a delivery's row as it was, so that the lock alone does not
+// show it: the row in the outbox does.
+func Release(ctx context.Context, tx pgx.Tx, now time.Time, held []webhook.Delivery, after time.Duration) (starts []webhook.Start, err error) {
+	if len(held) == 0 {
+		return nil, nil
+	}
+	var (
+		ob    OutboxBatch
+		known = make(map[webhook.DeliveryID]webhook.Start, len(held))
+	)
+	now = now.UTC().Truncate(time.Microsecond)
+	for _, d := range held {
+		start := webhook.Start{Ref: d.Ref, Run: d.Run, CreatedAt: now, GiveUpAt: d.GiveUpAt, Resume: &d.Progress}
+		ob = append(ob, OutboxRow{Start: &start, After: after})
+		known[d.DeliveryID] = start
+	}
+	batch := &pgx.Batch{}
+	ob.queueNew(batch, func(id webhook.DeliveryID) { starts = append(starts, known[id]) })
+	err = tx.SendBatch(ctx, batch).Close()
+	return starts, err
+}
+
+// HeldDepth is how many deliveries are held. It counts no further than 100,001, which
+// stands for "more than 100,000".
+func (s *Held) HeldDepth(ctx context.Context) (n int64, err error) {
+	err = s.core.AsWorker().WithConn(ctx, "count what is held", func(ctx context.Context, conn postgres.Querier) error {
+		return conn.QueryRow(ctx, `select count(*) from (select from deliveries where state = 2 limit $1) d`, maxCounted+1).Scan(&n)
+	})
+	return n, err
+}
