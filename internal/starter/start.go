@@ -212,7 +212,9 @@ func (d *Starter) terminateIfIdle(ctx context.Context, start *webhook.Start) err
 	if err != nil || found.status != statusRunning || !found.idle {
 		return err
 	}
-	return d.terminate(ctx, found, "a workflow waits for a delivery that is held; it is ended, and another one is started")
+	d.log.ErrorContext(ctx, "a workflow waits for a delivery that is held; it is ended, and another one is started",
+		"workflow", found.id, "run", found.run)
+	return d.terminate(ctx, found)
 }
 
 // initialProgress is the progress of a run that has no write yet.
