@@ -17,7 +17,9 @@ import (
 const (
 	listsAtOnce = 4 // of one tenant
 	listWait    = time.Second
-	ListTimeout = 3 * time.Second // of the statement
+
+	// ListTimeout bounds a list's statement.
+	ListTimeout = 3 * time.Second
 
 	// slowListAgain is when a list that took too long may be asked for again: it will take
 	// as long, unless it is another one by then.

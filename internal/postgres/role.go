@@ -25,6 +25,7 @@ const (
 	RoleWorker   = "everpost_worker"   // deliveries of all tenants
 )
 
+// The settings that row-level security looks at.
 const (
 	SettingTenant = "everpost.tenant"
 	settingRole   = "role"

@@ -18,6 +18,7 @@ const IsHeld = `d.state = 2 and d.command = 0 and (d.owner is null or d.owner_un
 // Held finds deliveries that are held although nothing holds them any more, and releases them.
 type Held struct{ core *postgres.Core }
 
+// NewHeld makes a Held.
 func NewHeld(s *postgres.Core) *Held { return &Held{s} }
 
 // BacklogEndpoints are the active endpoints for which something is held because too

@@ -19,6 +19,8 @@ type OutboxRow struct {
 	After time.Duration
 }
 
+// OutboxRows are the parameters of SelectOutbox.
+//
 //nolint:gochecknoglobals // a table that Go cannot write as a constant
 var OutboxRows = postgres.RowsOf[OutboxRow]{
 	postgres.Whole("id uuid", func(o OutboxRow) [16]byte { return o.DeliveryID }),
@@ -33,12 +35,14 @@ var OutboxRows = postgres.RowsOf[OutboxRow]{
 	postgres.Each("after bigint", func(o OutboxRow) int64 { return o.After.Microseconds() }),
 }
 
+// InsertOutbox inserts what SelectOutbox selects.
 const InsertOutbox = `
 	insert into outbox (delivery_id, event_id, endpoint_id, tenant_id, event_type, run, created_at, not_before, give_up_at, relay_at) `
 
 //nolint:gochecknoglobals // a constant that Go cannot write as one
 var insertOutboxRows = InsertOutbox + SelectOutbox(1)
 
+// SelectOutbox selects outbox rows from parameters, the first of which has this number.
 func SelectOutbox(parameter int) string {
 	return `select id, event, endpoint, tenant, type, run, created, not_before, give_up, now() + after * interval '1 microsecond' from (` +
 		OutboxRows.Query(parameter) + `) r`
@@ -83,6 +87,7 @@ func (rows OutboxBatch) queueNew(b *pgx.Batch, written func(webhook.DeliveryID))
 // commands that no step has answered.
 type Outbox struct{ core *postgres.Core }
 
+// NewOutbox makes an Outbox.
 func NewOutbox(s *postgres.Core) *Outbox { return &Outbox{s} }
 
 // TakeStarts takes up to limit deliveries that were stored a while ago and have
