@@ -66,7 +66,7 @@ func TestWhoSharesWithWhom(t *testing.T) {
 	t.Parallel()
 	f, c := newFrontend(t)
 	slowOne, fastOne := webhook.NewEndpointID(), webhook.NewEndpointID()
-	d := setup(t, Config{Client: c, Gate: doorman{slow: map[webhook.EndpointID]bool{slowOne: true}}})
+	d := setup(t, Config{Client: c, Admission: admissionStub{slow: map[webhook.EndpointID]bool{slowOne: true}}})
 	type kind struct {
 		slow, held, later, opened bool
 		relayed                   int
@@ -128,7 +128,7 @@ func TestOneSlowOneHasItsOwnWorkflow(t *testing.T) {
 	t.Parallel()
 	f, c := newFrontend(t)
 	batch := accepted(4).Deliveries
-	d := setup(t, Config{Client: c, Gate: doorman{slow: map[webhook.EndpointID]bool{batch[2].EndpointID: true}}})
+	d := setup(t, Config{Client: c, Admission: admissionStub{slow: map[webhook.EndpointID]bool{batch[2].EndpointID: true}}})
 	d.start(batch)
 	shared, own := groups(t, f)
 	require.Len(t, shared, 1)
@@ -178,8 +178,8 @@ func TestAReleaseIsRefused(t *testing.T) {
 				f.tries = map[string]int32{start.WorkflowID(): 1}
 			}
 			f.failing(alreadyStarted())
-			require.NoError(t, d.begin(t.Context(), start))
-			require.Empty(t, f.told)
+			require.NoError(t, d.startDelivery(t.Context(), start))
+			require.Empty(t, f.signalled)
 			require.Len(t, f.starts, 1)
 			if relayed <= 1 || working {
 				require.Empty(t, f.terminated)
@@ -221,13 +221,13 @@ func TestCommandsReachTheHeld(t *testing.T) {
 					if own == running {
 						require.NoError(t, err, name)
 						require.Empty(t, f.starts, name)
-						require.Len(t, f.told, 1, name)
-						require.Equal(t, delivery.Ref.WorkflowID(), f.told[0].GetWorkflowExecution().GetWorkflowId(), name)
+						require.Len(t, f.signalled, 1, name)
+						require.Equal(t, delivery.Ref.WorkflowID(), f.signalled[0].GetWorkflowExecution().GetWorkflowId(), name)
 						require.Equal(t, workflows.Asked{CommandID: 9, Reason: "asked", DeliveryID: delivery.DeliveryID},
-							inputOf[workflows.Asked](t, f.told[0].GetInput()), name)
+							inputOf[workflows.Asked](t, f.signalled[0].GetInput()), name)
 						continue
 					}
-					require.Empty(t, f.told, name)
+					require.Empty(t, f.signalled, name)
 					if state != webhook.StateHeld {
 						require.True(t, isGone(err), name)
 						require.Empty(t, f.starts, name)
