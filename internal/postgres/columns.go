@@ -11,35 +11,35 @@ import (
 // RowsOf describes the rows of a batched statement, which gets them as one array for each
 // column. R is what a row is made of. The first column is always whole, and says how many
 // rows there are.
-type RowsOf[R any] []column[R]
+type RowsOf[R any] []Column[R]
 
-// column is a column of such rows.
-type column[R any] struct {
+// Column is a column of such rows.
+type Column[R any] struct {
 	name   string // "id uuid": in the statement, with its type
 	Values func(rows []R) any
 }
 
 // Whole is the first column of rows.
-func Whole[R, V any](name string, of func(R) V) column[R] {
-	return column[R]{name, func(rows []R) any { return ValuesOf(rows, of) }}
+func Whole[R, V any](name string, of func(R) V) Column[R] {
+	return Column[R]{name, func(rows []R) any { return ValuesOf(rows, of) }}
 }
 
 // Each is a column. Most columns of a group commit hold the same value in every row, and
 // PostgreSQL takes an array apart value by value: then the array has that value alone.
-func Each[R any, V comparable](name string, of func(R) V) column[R] {
-	return column[R]{name, func(rows []R) any { return onceFunc(rows, of, func(a, b V) bool { return a == b }) }}
+func Each[R any, V comparable](name string, of func(R) V) Column[R] {
+	return Column[R]{name, func(rows []R) any { return onceFunc(rows, of, func(a, b V) bool { return a == b }) }}
 }
 
 // EachOptional is each for values that may be null.
-func EachOptional[R any, V comparable](name string, of func(R) *V) column[R] {
-	return column[R]{name, func(rows []R) any {
+func EachOptional[R any, V comparable](name string, of func(R) *V) Column[R] {
+	return Column[R]{name, func(rows []R) any {
 		return onceFunc(rows, of, func(a, b *V) bool { return a == b || a != nil && b != nil && *a == *b })
 	}}
 }
 
 // EachBytes is each for bytes; nil is null.
-func EachBytes[R any](name string, of func(R) []byte) column[R] {
-	return column[R]{name, func(rows []R) any {
+func EachBytes[R any](name string, of func(R) []byte) Column[R] {
+	return Column[R]{name, func(rows []R) any {
 		return onceFunc(rows, of, func(a, b []byte) bool { return (a == nil) == (b == nil) && bytes.Equal(a, b) })
 	}}
 }
@@ -72,6 +72,7 @@ func (columns RowsOf[R]) Args(rows []R) []any {
 	return args
 }
 
+// ValuesOf is a value of each row.
 func ValuesOf[R, V any](rows []R, of func(R) V) []V {
 	values := make([]V, len(rows))
 	for i, r := range rows {

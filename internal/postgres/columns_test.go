@@ -67,7 +67,8 @@ func TestColumnsAreSentOnce(t *testing.T) {
 	require.Equal(t, []string{"a", "a", "b"}, texts([]string{"a", "a", "b"}))
 	require.Contains(t, fmt.Sprint(texts([]string{"a", "a"})), "[a]", "one of them")
 	require.NotContains(t, fmt.Sprint(texts([]string{"a", "a"})), "a a")
-	require.Equal(t, []string{"a", "a"}, postgres.Whole("t text", func(s string) string { return s }).Values([]string{"a", "a"}), "says how many rows there are")
+	require.Equal(t, []string{"a", "a"}, postgres.Whole("t text", func(s string) string { return s }).Values([]string{"a", "a"}),
+		"says how many rows there are")
 	numbers := postgres.EachOptional("n int", func(n *int) *int { return n }).Values
 	require.Equal(t, []*int{new(1), nil}, numbers([]*int{new(1), nil}))
 	require.NotEqual(t, []*int{nil, nil}, numbers([]*int{nil, nil}))

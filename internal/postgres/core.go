@@ -236,4 +236,5 @@ func writerConfig(of *pgxpool.Config, conns int32) *pgxpool.Config {
 	return config
 }
 
+// Milliseconds is a duration as PostgreSQL's settings take it.
 func Milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }

@@ -21,9 +21,6 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(postgrestest.Main(m)) }
 
-// eventually bounds waits for something that takes milliseconds on an idle machine.
-const ()
-
 func TestReady(t *testing.T) {
 	t.Parallel()
 	s, address := storetest.SetupStore(t)

@@ -47,8 +47,6 @@ var NewListLimit = newListLimit
 
 type Reading = reading
 
-var RegisterColumns = registerColumns
-
 const SettingRole = settingRole
 const StaleAfter = staleAfter
 

@@ -17,7 +17,9 @@ import (
 const (
 	listsPerTenant = 4 // that run at a time
 	listWait       = time.Second
-	ListTimeout    = 3 * time.Second // of the statement
+
+	// ListTimeout bounds a list's statement.
+	ListTimeout = 3 * time.Second
 
 	// slowListAgain is the Retry-After of a list that took too long: the same list will take as
 	// long again.

@@ -34,6 +34,7 @@ const (
 
 type changeKind string
 
+// What has changed.
 const (
 	ChangeEndpoint changeKind = "endpoint"
 	ChangeKey      changeKind = "key"
@@ -71,17 +72,17 @@ func Notify(ctx context.Context, tx pgx.Tx, c Change) error {
 // changeBus passes the changes of every process on to the stores of this one.
 type changeBus struct {
 	heard    heartbeat
-	handlers []changeHandler
+	handlers []ChangeHandler
 }
 
-// changeHandler is a cache, or whatever else depends on changes.
-type changeHandler interface {
+// ChangeHandler is a cache, or whatever else depends on changes.
+type ChangeHandler interface {
 	Changed(c Change)
 	ForgetAll() // changes may have been missed
 }
 
 // Subscribe adds a handler. It must not be called once the DB is open.
-func (s *Core) Subscribe(h changeHandler) { s.changes.handlers = append(s.changes.handlers, h) }
+func (s *Core) Subscribe(h ChangeHandler) { s.changes.handlers = append(s.changes.handlers, h) }
 
 // ChangedHere makes a change of this process take effect in it at once. It is called whatever
 // the outcome of the transaction: after an error of the commit that is not known, and to
@@ -97,6 +98,7 @@ func (s *Core) ChangedHere(c Change) {
 	}
 }
 
+// ForgetAll makes every cache read everything anew.
 func (s *Core) ForgetAll() {
 	for _, h := range s.changes.handlers {
 		h.ForgetAll()

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
+// IsNoRows reports a query that found no row.
 func IsNoRows(err error) bool { return errors.Is(err, pgx.ErrNoRows) }
 
 // Optional is nil for the zero time: SQL's null.
@@ -26,6 +27,7 @@ func OrZero(t *time.Time) time.Time {
 	return t.UTC()
 }
 
+// JSONBytes is JSON of what always has one.
 func JSONBytes(v any) []byte {
 	text, err := json.Marshal(v)
 	if err != nil { // maps of strings always marshal
@@ -34,6 +36,7 @@ func JSONBytes(v any) []byte {
 	return text
 }
 
+// NonNil is empty for nil: not null.
 func NonNil(b []byte) []byte {
 	if b == nil {
 		return []byte{}
@@ -41,6 +44,7 @@ func NonNil(b []byte) []byte {
 	return b
 }
 
+// NonNilSlice is empty for nil.
 func NonNilSlice(list []string) []string {
 	if list == nil {
 		return []string{}

@@ -23,6 +23,7 @@ const daysAhead = 3 // so many days may maintenance fail before rows land in the
 // that, readers of all days wait behind it: better to give up soon and come back.
 const attachLockTimeout = 2 * time.Second
 
+// Day is what a partition holds.
 const Day = 24 * time.Hour
 
 // Partitioned is a table that is split by day on the time inside an id.
@@ -132,4 +133,5 @@ func defaultHolds(ctx context.Context, tx pgx.Tx, t Partitioned, low, high uuid.
 	return holds, err
 }
 
+// Quote is a name in SQL.
 func Quote(name string) string { return pgx.Identifier{name}.Sanitize() }

@@ -142,7 +142,8 @@ func TestAnEventOnItsWayWhileItsPartitionIsMadeIsStored(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
 	_, err = tx.Exec(t.Context(), `create table the_day (like events including all);
-		alter table events attach partition the_day for values from ('`+postgres.IDsFrom(today.Add(-postgres.Day)).String()+`') to ('`+postgres.IDsFrom(today.Add(2*postgres.Day)).String()+`')`)
+		alter table events attach partition the_day for values from ('`+postgres.IDsFrom(today.Add(-postgres.Day)).String()+`')
+			to ('`+postgres.IDsFrom(today.Add(2*postgres.Day)).String()+`')`)
 	require.NoError(t, err)
 
 	accepted := make(chan error, 1)

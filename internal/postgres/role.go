@@ -25,6 +25,7 @@ const (
 	RoleWorker   = "everpost_worker"   // deliveries of all tenants
 )
 
+// The settings that row-level security looks at.
 const (
 	SettingTenant = "everpost.tenant"
 	settingRole   = "role"
@@ -78,11 +79,9 @@ func (s *Core) May(ctx context.Context, role string) (may bool, err error) {
 const mayTake = `pg_has_role(session_user, rolname, case when current_setting('server_version_num')::int >= 160000 then 'SET' else 'MEMBER' end)`
 
 // takeRole makes new connections take the first of some roles that their login may take.
-// It is a setting of the session: nothing is done in the login's own name. What is sent over
-// them is encoded by columnCodec where that knows how.
+// It is a setting of the session: nothing is done in the login's own name.
 func takeRole(config *pgxpool.Config, roles ...string) *pgxpool.Config {
 	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
-		registerColumns(conn.TypeMap())
 		var taken *string
 		err := conn.QueryRow(ctx, `
 			select set_config('role', (

@@ -187,7 +187,8 @@ func TestALoginOfTheWorkerDoesAWorkersPart(t *testing.T) {
 			_, _, err := s.PutTenant(ctx, storetest.TestActor(), webhook.Tenant{ID: "new"})
 			return err
 		}(),
-		"CreateKey": s.CreateKey(ctx, storetest.TestActor(), webhook.Key{ID: webhook.NewKeyID(), TenantID: "acme", Scope: webhook.ScopeAdmin, CreatedAt: time.Now()}),
+		"CreateKey": s.CreateKey(ctx, storetest.TestActor(),
+			webhook.Key{ID: webhook.NewKeyID(), TenantID: "acme", Scope: webhook.ScopeAdmin, CreatedAt: time.Now()}),
 		"ListKeys":  func() error { _, err := s.ListKeys(ctx, "acme", webhook.Page{Limit: 1}); return err }(),
 		"ListAudit": func() error { _, err := s.ListAudit(ctx, webhook.AuditFilter{}, webhook.Page{Limit: 1}); return err }(),
 	} {

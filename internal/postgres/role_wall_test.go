@@ -174,7 +174,9 @@ func (w *walled) content(t *testing.T) map[string]string {
 func TestANoticeGoesToTheOperatorsTenantThroughTheWall(t *testing.T) {
 	t.Parallel()
 	w := setupWall(t)
-	s, err := storetest.OpenStores(t.Context(), stores.Config{URL: w.Address, MaxConns: 4, Sealer: storetest.NewTestSealer(t), MakeSecret: storetest.TestSecret, OperatorTenant: "other"})
+	s, err := storetest.OpenStores(t.Context(), stores.Config{
+		URL: w.Address, MaxConns: 4, Sealer: storetest.NewTestSealer(t), MakeSecret: storetest.TestSecret, OperatorTenant: "other",
+	})
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
 	listener := storetest.TestEndpoint("other")
@@ -184,6 +186,7 @@ func TestANoticeGoesToTheOperatorsTenantThroughTheWall(t *testing.T) {
 	_, _, err = s.ResumeEndpoint(t.Context(), storetest.TestActor(), "acme", w.endpoints["acme"].ID, 10) // it was made paused
 	require.NoError(t, err)
 	require.Equal(t, []string{"other"}, storetest.Query[string](t, s, `select tenant_id from events where type like 'everpost.%'`))
-	require.Equal(t, []string{"endpoint.resume"}, storetest.Query[string](t, s, `select action from audit_log where tenant_id = 'acme' order by id desc limit 1`),
+	require.Equal(t, []string{"endpoint.resume"},
+		storetest.Query[string](t, s, `select action from audit_log where tenant_id = 'acme' order by id desc limit 1`),
 		"the transaction went back to its own tenant")
 }

@@ -25,9 +25,13 @@ type Sealer interface {
 // NoSealer stands in when no secrets are read or written.
 type NoSealer struct{}
 
+// Seal implements Sealer.
 func (NoSealer) Seal(context.Context, string, string) (Sealed, error) { return Sealed{}, ErrNoSealer() }
+
+// Open implements Sealer.
 func (NoSealer) Open(context.Context, Sealed, string) (string, error) { return "", ErrNoSealer() }
 
+// ErrNoSealer says that there is no key.
 func ErrNoSealer() error {
 	return &webhook.Error{Code: webhook.CodeInternal, Message: "no key-encryption key is configured"}
 }

@@ -58,12 +58,6 @@ func isConflict(err error) bool {
 	return ok && (pg.Code == "40P01" || pg.Code == "40001" || pg.Code == "23514" && pg.ConstraintName == "")
 }
 
-// IsTaken reports a key that is there already (23505).
-func IsTaken(err error) bool {
-	pg, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && pg.Code == "23505"
-}
-
 // isLocked reports a lock timeout (55P03).
 func isLocked(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)

@@ -34,6 +34,7 @@ const (
 // Audit reads and prunes the audit log.
 type Audit struct{ core *postgres.Core }
 
+// New makes an Audit.
 func New(s *postgres.Core) *Audit { return &Audit{s} }
 
 // Write writes the log entry of a change in the change's transaction:
@@ -74,7 +75,8 @@ func (s *Audit) PruneAuditLog(ctx context.Context, keep time.Duration) (removed 
 		before := begun.Add(-keep)
 		var gone int64
 		err := s.core.AsWorker().WithConn(ctx, "prune the audit log", func(ctx context.Context, conn postgres.Querier) error {
-			return conn.QueryRow(ctx, `select everpost_prune_audit_log($1, $2, $3)`, before, postgres.IDsFrom(before.Add(auditSkew)), postgres.DeleteBatch).Scan(&gone)
+			return conn.QueryRow(ctx, `select everpost_prune_audit_log($1, $2, $3)`, before, postgres.IDsFrom(before.Add(auditSkew)), postgres.DeleteBatch).
+				Scan(&gone)
 		})
 		removed += gone
 		if err != nil || gone < postgres.DeleteBatch {

@@ -71,8 +71,8 @@ var attemptRows = postgres.RowsOf[attemptRow]{
 	postgres.Each("source text", func(a attemptRow) string { return a.DelaySource }),
 	postgres.Each("nominal bigint", func(a attemptRow) int64 { return int64(a.Nominal) }),
 	postgres.Each("truncated boolean", func(a attemptRow) bool { return a.Truncated }),
-	postgres.EachBytes("request bytea", func(a attemptRow) []byte { return HeaderJSON(a.RequestHeaders, appendText) }),
-	postgres.EachBytes("response bytea", func(a attemptRow) []byte { return HeaderJSON(a.ResponseHeaders, appendTexts) }),
+	postgres.EachBytes("request bytea", func(a attemptRow) []byte { return postgres.JSONBytes(a.RequestHeaders) }),
+	postgres.EachBytes("response bytea", func(a attemptRow) []byte { return postgres.JSONBytes(a.ResponseHeaders) }),
 	postgres.EachBytes("body bytea", func(a attemptRow) []byte { return postgres.NonNil(a.ResponseBody) }),
 }
 

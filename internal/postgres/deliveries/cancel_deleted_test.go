@@ -117,7 +117,8 @@ func TestADeletedEndpointsHeldDeliveriesAreReleasedInTurn(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, b.DeleteEndpoint(t.Context(), storetest.TestActor(), "acme", b.Subscriber.ID))
 	require.NoError(t, b.CancelLeftOpen(t.Context()))
-	require.Equal(t, []int64{deliveries.CancelBatch, deliveries.CancelBatch, 1}, storetest.Query[int64](t, b.Stores, `select count(*) from outbox group by relay_at order by relay_at`))
+	require.Equal(t, []int64{deliveries.CancelBatch, deliveries.CancelBatch, 1},
+		storetest.Query[int64](t, b.Stores, `select count(*) from outbox group by relay_at order by relay_at`))
 	require.Equal(t, []bool{true}, storetest.Query[bool](t, b.Stores,
 		`select max(relay_at) - min(relay_at) between interval '1 second' and interval '5 seconds' from outbox`))
 	require.Empty(t, storetest.Query[int16](t, b.Stores, `select command from deliveries where command <> 0`))

@@ -34,7 +34,7 @@ type storedPayload struct {
 
 func (c *claiming) Tenant() string { return c.Claim.TenantID }
 
-// Begin takes the right to send the next attempt and reads all that sending it
+// Claim takes the right to send the next attempt and reads all that sending it
 // needs, in one transaction: the payload, its SHA-256, and the standing with the
 // pending command. The right is granted when the stored run and step are the
 // claimant's, the state is open, and no other process has the right.

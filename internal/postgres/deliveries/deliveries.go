@@ -38,6 +38,7 @@ const (
 	claimWeight  = 200
 )
 
+// New makes a Deliveries, which Close ends.
 func New(s *postgres.Core, endpoints unsealedEndpoints) *Deliveries {
 	deliveries := &Deliveries{core: s, endpoints: endpoints, leftOpen: make(chan struct{}, 1)}
 	deliveries.records = postgres.NewWriter("record delivery", recordWeight, deliveries.flushRecords)
@@ -45,6 +46,7 @@ func New(s *postgres.Core, endpoints unsealedEndpoints) *Deliveries {
 	return deliveries
 }
 
+// Close writes what was handed in, and ends the group commits.
 func (s *Deliveries) Close() {
 	s.claims.Stop()
 	s.records.Stop()
@@ -61,6 +63,7 @@ const outboxAsDelivery = `o.delivery_id, o.event_id, o.endpoint_id, o.tenant_id,
 	o.run, 0, 0::smallint, '', 0, 0, 0, 0::bigint, o.not_before, o.give_up_at, null::timestamptz, '', '',
 	null::smallint, null::text, null::integer, null::bigint, null::timestamptz, null::bigint`
 
+// Scanner reads Columns of a row.
 type Scanner struct {
 	d                         webhook.Delivery
 	id, event, endpoint       [16]byte
@@ -102,6 +105,7 @@ func (s *Scanner) delivery() webhook.Delivery {
 	return d
 }
 
+// Scan reads a row of Columns.
 func Scan(row pgx.CollectableRow) (webhook.Delivery, error) {
 	scan := Scanner{}
 	err := row.Scan(scan.targets()...)

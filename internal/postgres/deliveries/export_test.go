@@ -11,9 +11,6 @@ func (s *Deliveries) FlushRecords(a0 context.Context, a1 []*recording) error {
 	return s.flushRecords(a0, a1)
 }
 
-var AppendText = appendText
-var AppendTexts = appendTexts
-
 const CancelBatch = cancelBatch
 
 type Claiming = claiming

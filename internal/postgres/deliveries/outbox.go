@@ -20,7 +20,7 @@ type OutboxRow struct {
 }
 
 //nolint:gochecknoglobals // a table that Go cannot write as a constant
-var OutboxRows = postgres.RowsOf[OutboxRow]{
+var outboxRows = postgres.RowsOf[OutboxRow]{
 	postgres.Whole("id uuid", func(o OutboxRow) [16]byte { return o.DeliveryID }),
 	postgres.Each("event uuid", func(o OutboxRow) [16]byte { return o.EventID }),
 	postgres.Each("endpoint uuid", func(o OutboxRow) [16]byte { return o.EndpointID }),
@@ -33,16 +33,11 @@ var OutboxRows = postgres.RowsOf[OutboxRow]{
 	postgres.Each("after bigint", func(o OutboxRow) int64 { return o.After.Microseconds() }),
 }
 
-const InsertOutbox = `
-	insert into outbox (delivery_id, event_id, endpoint_id, tenant_id, event_type, run, created_at, not_before, give_up_at, relay_at) `
-
 //nolint:gochecknoglobals // a constant that Go cannot write as one
-var insertOutboxRows = InsertOutbox + SelectOutbox(1)
-
-func SelectOutbox(parameter int) string {
-	return `select id, event, endpoint, tenant, type, run, created, not_before, give_up, now() + after * interval '1 microsecond' from (` +
-		OutboxRows.Query(parameter) + `) r`
-}
+var insertOutboxRows = `
+	insert into outbox (delivery_id, event_id, endpoint_id, tenant_id, event_type, run, created_at, not_before, give_up_at, relay_at)
+	select id, event, endpoint, tenant, type, run, created, not_before, give_up, now() + after * interval '1 microsecond' from (` +
+	outboxRows.Query(1) + `) r`
 
 // OutboxBatch is rows of the outbox that are to be written.
 type OutboxBatch []OutboxRow
@@ -52,7 +47,7 @@ func (rows OutboxBatch) Queue(b *pgx.Batch) {
 	if len(rows) > 0 {
 		b.Queue(insertOutboxRows+`
 			on conflict (delivery_id) do update
-			set run = excluded.run, give_up_at = excluded.give_up_at, relay_at = excluded.relay_at, relayed = 0, workflow_id = ''`, OutboxRows.Args(rows)...)
+			set run = excluded.run, give_up_at = excluded.give_up_at, relay_at = excluded.relay_at, relayed = 0, workflow_id = ''`, outboxRows.Args(rows)...)
 	}
 }
 
@@ -60,7 +55,7 @@ func (rows OutboxBatch) Queue(b *pgx.Batch) {
 // ids. It needs no right to read the table.
 func (rows OutboxBatch) QueueFirst(b *pgx.Batch) {
 	if len(rows) > 0 {
-		b.Queue(insertOutboxRows, OutboxRows.Args(rows)...)
+		b.Queue(insertOutboxRows, outboxRows.Args(rows)...)
 	}
 }
 
@@ -69,7 +64,7 @@ func (rows OutboxBatch) queueNew(b *pgx.Batch, written func(webhook.DeliveryID))
 	if len(rows) == 0 {
 		return
 	}
-	b.Queue(insertOutboxRows+` on conflict (delivery_id) do nothing returning delivery_id`, OutboxRows.Args(rows)...).Query(func(rows pgx.Rows) error {
+	b.Queue(insertOutboxRows+` on conflict (delivery_id) do nothing returning delivery_id`, outboxRows.Args(rows)...).Query(func(rows pgx.Rows) error {
 		var id [16]byte
 		_, err := pgx.ForEachRow(rows, []any{&id}, func() error {
 			written(id)
@@ -83,6 +78,7 @@ func (rows OutboxBatch) queueNew(b *pgx.Batch, written func(webhook.DeliveryID))
 // commands that no step has answered.
 type Outbox struct{ core *postgres.Core }
 
+// NewOutbox makes an Outbox.
 func NewOutbox(s *postgres.Core) *Outbox { return &Outbox{s} }
 
 // TakeStarts takes up to limit deliveries that were stored a while ago and have

@@ -22,7 +22,7 @@ type recording struct {
 
 func (r *recording) Tenant() string { return r.Step.TenantID }
 
-// Record writes one step of a delivery: its new state, the attempt that led to
+// RecordStep writes one step of a delivery: its new state, the attempt that led to
 // it, and, as the first record of its run, the end of its outbox row; all in one
 // transaction.
 //

@@ -32,6 +32,7 @@ const (
 // Encryption looks after what is sealed when the key-encryption key changes.
 type Encryption struct{ core *postgres.Core }
 
+// New makes an Encryption.
 func New(s *postgres.Core) *Encryption { return &Encryption{s} }
 
 // ErrUnreadable is what a Rewrapper returns, wrapped, for a row that will not open later
@@ -77,6 +78,7 @@ func (s *Encryption) Rewrap(ctx context.Context, by webhook.Actor, keys Rewrappe
 	return s.RewrapInBatches(ctx, by, keys, rewrapBatch, progress)
 }
 
+// RewrapInBatches is Rewrap with so many rows at a time.
 func (s *Encryption) RewrapInBatches(ctx context.Context, by webhook.Actor, keys Rewrapper, batch int, progress func(RewrapProgress)) (Rewrapped, error) {
 	if _, err := endpoints.PruneExpiredSecrets(ctx, s.core); err != nil {
 		return Rewrapped{}, err
@@ -92,7 +94,8 @@ func (s *Encryption) RewrapInBatches(ctx context.Context, by webhook.Actor, keys
 	}
 	result := run.result
 	return result, s.core.AsWorker().InTx(ctx, "note the rewrapping", func(ctx context.Context, tx pgx.Tx) error {
-		return audit.Write(ctx, tx, by, "", actionKeysRewrap, current, postgres.JSONBytes(map[string]int64{"rows": result.Rows, "unreadable": result.Unreadable}))
+		return audit.Write(ctx, tx, by, "", actionKeysRewrap, current,
+			postgres.JSONBytes(map[string]int64{"rows": result.Rows, "unreadable": result.Unreadable}))
 	})
 }
 

@@ -27,6 +27,7 @@ type authRow struct {
 	Key         string `json:"key,omitempty"`
 }
 
+// AuthPlace is what the sealed credentials of an endpoint are bound to.
 func AuthPlace(e *webhook.Endpoint) string { return e.TenantID + "|" + e.ID.String() + "|auth" }
 
 func (s *Endpoints) sealAuth(ctx context.Context, e *webhook.Endpoint) (sealedColumns, error) {

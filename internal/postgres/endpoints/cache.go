@@ -45,6 +45,7 @@ func operationalFilters(endpoints []webhook.Endpoint) []string {
 	return filters
 }
 
+// NewCache makes a Cache, which Close ends.
 func NewCache(s Reader) *Cache {
 	c := &Cache{
 		targets: postgres.NewCache(s.core, maxCachedTargets, func(ctx context.Context, id webhook.EndpointID) (cache.Filled[*webhook.Target], error) {
@@ -122,11 +123,13 @@ func (c *Cache) forgetTargetsOf(tenantID string) {
 
 func (c *Cache) forget(id webhook.EndpointID) { c.targets.Forget(id) }
 
+// ForgetAll makes everything be read anew.
 func (c *Cache) ForgetAll() {
 	c.targets.ForgetAll()
 	c.tenants.ForgetAll()
 }
 
+// Close ends the reads under way.
 func (c *Cache) Close() {
 	c.targets.Close()
 	c.tenants.Close()

@@ -44,6 +44,7 @@ type Config struct {
 	MakeSecret func(scheme string) (webhook.NewSecret, error)
 }
 
+// New makes an Endpoints.
 func New(c Config) *Endpoints {
 	return &Endpoints{
 		Reader: c.Reader, cache: c.Cache, quotas: c.Quotas, events: c.Events, deliveries: c.Deliveries, failures: c.Failures, makeSecret: c.MakeSecret,

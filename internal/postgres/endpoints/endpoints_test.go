@@ -254,7 +254,8 @@ func TestADeletedEndpointIsGoneWithItsSecrets(t *testing.T) {
 	require.EqualValues(t, 2, at)
 	require.Equal(t, []int64{0}, storetest.Query[int64](t, s, `select count(*) from endpoint_secrets`))
 	require.Equal(t, []bool{true}, storetest.Query[bool](t, s, `select headers_ciphertext is null from endpoints`))
-	require.Equal(t, []int16{int16(webhook.CommandCancel)}, storetest.Query[int16](t, s, `select command from deliveries`), "its open delivery is to be cancelled")
+	require.Equal(t, []int16{int16(webhook.CommandCancel)}, storetest.Query[int16](t, s, `select command from deliveries`),
+		"its open delivery is to be cancelled")
 	require.Equal(t, []string{"endpoint.create", "endpoint.delete"}, storetest.Actions(t, s, e.ID.String()))
 }
 

@@ -106,6 +106,7 @@ func (s *Endpoints) PruneSecrets(ctx context.Context) (removed int64, err error)
 	return PruneExpiredSecrets(ctx, s.core)
 }
 
+// PruneExpiredSecrets is PruneSecrets.
 func PruneExpiredSecrets(ctx context.Context, s *postgres.Core) (removed int64, err error) {
 	err = s.AsWorker().WithConn(ctx, "remove expired secrets", func(ctx context.Context, conn postgres.Querier) error {
 		tag, err := conn.Exec(ctx, `delete from endpoint_secrets where expires_at < now()`)

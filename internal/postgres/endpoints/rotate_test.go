@@ -56,7 +56,8 @@ func TestRotateSecretKeepsTheOldForItsGrace(t *testing.T) {
 	require.Equal(t, []int64{1}, storetest.Query[int64](t, s, `select count(*) from endpoint_secrets`))
 	require.Equal(t, []int32{4}, storetest.Query[int32](t, s, `select version from endpoint_secrets`), "a number is not used twice")
 
-	require.Equal(t, []string{"endpoint.create", "endpoint.rotate_secret", "endpoint.rotate_secret", "endpoint.rotate_secret"}, storetest.Actions(t, s, e.ID.String()))
+	require.Equal(t, []string{"endpoint.create", "endpoint.rotate_secret", "endpoint.rotate_secret", "endpoint.rotate_secret"},
+		storetest.Actions(t, s, e.ID.String()))
 	for i, detail := range storetest.Query[string](t, s, `select detail::text from audit_log where action = 'endpoint.rotate_secret' order by id`) {
 		var said map[string]string
 		require.NoError(t, json.Unmarshal([]byte(detail), &said))
@@ -111,7 +112,8 @@ func TestRotateSecretRefusals(t *testing.T) {
 		_, err := s.RotateSecret(t.Context(), storetest.TestActor(), c.tenant, c.id, hour)
 		storetest.RequireCode(t, webhook.CodeNotFound, err)
 	}
-	_, err = s.RotateSecret(t.Context(), storetest.TestActor(), "acme", e.ID, webhook.Rotation{NewSecret: webhook.NewSecret{Secret: "whsk_1", PublicKey: "whpk_1"}})
+	_, err = s.RotateSecret(t.Context(), storetest.TestActor(), "acme", e.ID,
+		webhook.Rotation{NewSecret: webhook.NewSecret{Secret: "whsk_1", PublicKey: "whpk_1"}})
 	storetest.RequireCode(t, webhook.CodeInvalid, err)
 
 	for range webhook.MaxSecrets - 1 {

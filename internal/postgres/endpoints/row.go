@@ -23,6 +23,7 @@ type Reader struct {
 	retryPolicy retry.Policy // of the installation
 }
 
+// NewReader makes a Reader.
 func NewReader(s *postgres.Core, sealer postgres.Sealer, policy retry.Policy) Reader {
 	return Reader{core: s, sealer: sealer, retryPolicy: policy}
 }
@@ -41,6 +42,7 @@ type breakerRow struct {
 	Cooldown     time.Duration `json:"cooldown_ns"`
 }
 
+// DisableRow is the column auto_disable.
 type DisableRow struct {
 	Enabled         bool `json:"enabled"`
 	Exhausted24h    int  `json:"exhausted_24h"`

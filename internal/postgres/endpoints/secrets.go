@@ -169,6 +169,7 @@ func SecretPlace(tenantID string, id webhook.EndpointID, version int) string {
 	return tenantID + "|" + id.String() + "|" + strconv.Itoa(version)
 }
 
+// HeadersPlace is what the sealed headers of an endpoint are bound to.
 func HeadersPlace(e *webhook.Endpoint) string { return e.TenantID + "|" + e.ID.String() + "|headers" }
 
 // sealedColumns are the columns of something sealed that may be absent.

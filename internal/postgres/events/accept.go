@@ -56,6 +56,7 @@ type Config struct {
 	Sends          bool
 }
 
+// New makes an Events, which Close ends.
 func New(s *postgres.Core, c Config) *Events {
 	events := &Events{
 		core: s, endpoints: c.Endpoints, cache: c.Cache, quotas: c.Quotas, tenants: c.Tenants, deliveries: c.Deliveries,
@@ -65,6 +66,7 @@ func New(s *postgres.Core, c Config) *Events {
 	return events
 }
 
+// Close writes what was handed in, and ends the group commit.
 func (s *Events) Close() { s.ingest.Stop() }
 
 // intake is one request on its way into the store, an event or a batch of them, with

@@ -37,5 +37,3 @@ const MaxBatchDeliveries = maxBatchDeliveries
 const MaxExpected = maxExpected
 
 var ReadKeys = readKeys
-var WriteAtOnce = writeAtOnce
-var WriteChecked = writeChecked

@@ -33,19 +33,9 @@ func (s *Events) flushIntake(ctx context.Context, items []*intake) error {
 	return nil
 }
 
-// writeIntake takes a single round trip if none of the requests has to be refused or repeated;
-// when idle that is most of what a 202 waits for. Otherwise it takes two or more: one begins,
-// asks for the endpoints' versions and takes the keys, the last commits.
+// writeIntake settles each request by itself, and writes what is to be stored: two round trips if none of the requests has to be
+// repeated. The first begins, asks for the endpoints' versions and takes the keys, the last commits.
 func writeIntake(ctx context.Context, db postgres.Querier, items []*intake) error {
-	written, err := writeAtOnce(ctx, db, items)
-	if written || err != nil {
-		return err
-	}
-	return writeChecked(ctx, db, items)
-}
-
-// writeChecked settles each request by itself, and writes what is to be stored.
-func writeChecked(ctx context.Context, db postgres.Querier, items []*intake) error {
 	if err := checkIntake(ctx, db, items); err != nil {
 		return err
 	}
@@ -213,13 +203,11 @@ func (e eventRow) endpoints() string {
 	return UUIDArray(ids)
 }
 
-const insertEvents = `
+//nolint:gochecknoglobals // a constant that Go cannot write as one
+var insertEventRows = `
 	insert into events (id, tenant_id, type, external_id, payload, payload_sha256, endpoint_ids, reason, created_at, deliver_at, targeted)
 	select id, tenant, type, external, payload, sum, endpoints::uuid[], reason, created, deliver, targeted
-	from `
-
-//nolint:gochecknoglobals // a constant that Go cannot write as one
-var insertEventRows = insertEvents + `(` + eventRows.Query(1) + `) r`
+	from (` + eventRows.Query(1) + `) r`
 
 type eventBatch []eventRow
 

@@ -66,7 +66,9 @@ func (s *EndpointHealth) lookAtFailures(ctx context.Context, tenantID string, id
 
 // disable disables an endpoint with such failures, unless they have changed.
 func (s *EndpointHealth) disable(ctx context.Context, tenantID string, seen *failureScan) (why string, delivered time.Time, err error) {
-	_, err = s.endpoints.UpdateSealed(ctx, s.core.AsWorker(), audit.System(), tenantID, seen.id, func(ctx context.Context, tx pgx.Tx, e *webhook.Endpoint) error {
+	_, err = s.endpoints.UpdateSealed(ctx, s.core.AsWorker(), audit.System(), tenantID, seen.id, func(
+		ctx context.Context, tx pgx.Tx, e *webhook.Endpoint,
+	) error {
 		if e.State != webhook.EndpointActive {
 			return nil
 		}

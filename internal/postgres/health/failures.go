@@ -233,7 +233,8 @@ func (r *failures) queue(b *pgx.Batch) {
 	}
 	b.Queue(`
 		update endpoint_trouble set since = $2, permanent_streak = $3, exhausted_at = $4, exhausted = $5, gone_at = $6, last_reason = $7
-		where endpoint_id = $1`, r.id, r.Since, r.Streak, append([]time.Time{}, r.Minutes...), append([]int32{}, r.Exhausted...), postgres.Optional(r.gone), r.Reason)
+		where endpoint_id = $1`, r.id, r.Since, r.Streak, append([]time.Time{}, r.Minutes...), append([]int32{}, r.Exhausted...),
+		postgres.Optional(r.gone), r.Reason)
 }
 
 func (s *failureScan) failing(now time.Time) webhook.FailingEndpoint {
@@ -253,6 +254,7 @@ func (s *EndpointHealth) FailingEndpoints(ctx context.Context) ([]webhook.Failin
 // FailureRecord removes the failures on record of an endpoint that begins anew.
 type FailureRecord struct{}
 
+// Forget removes the failures of an endpoint.
 func (FailureRecord) Forget(ctx context.Context, tx pgx.Tx, id webhook.EndpointID) error {
 	_, err := tx.Exec(ctx, `delete from endpoint_trouble where endpoint_id = $1`, id)
 	return err

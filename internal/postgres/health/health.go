@@ -33,6 +33,7 @@ type EndpointHealth struct {
 	endpoints *endpoints.Endpoints
 }
 
+// New makes an EndpointHealth.
 func New(s *postgres.Core, endpoints *endpoints.Endpoints) *EndpointHealth {
 	return &EndpointHealth{core: s, endpoints: endpoints}
 }

@@ -55,15 +55,15 @@ func TestInventedKeysDoNotStandInTheWayOfLivingOnes(t *testing.T) {
 	require.NoError(t, err)
 
 	for range keys.MaxKeyLookUps {
-		s.Keys.Cached().LookUps <- struct{}{}
+		s.Cached().LookUps <- struct{}{}
 	}
 	_, err = s.Authenticate(t.Context(), webhook.NewKeyID(), k.SHA256)
 	storetest.RequireCode(t, webhook.CodeUnavailable, err)
 	for name, old := range map[string]func(){
 		"its time is over": func() {
-			require.Eventually(t, func() bool { _, known := s.Keys.Cached().Keys.Known(k.ID); return !known }, storetest.Eventually, storetest.Poll)
+			require.Eventually(t, func() bool { _, known := s.Cached().Keys.Known(k.ID); return !known }, storetest.Eventually, storetest.Poll)
 		},
-		"it was changed": func() { s.Keys.Cached().Forget(k.ID) },
+		"it was changed": func() { s.Cached().Forget(k.ID) },
 		"all are old":    s.ForgetAll,
 	} {
 		old()
@@ -74,7 +74,7 @@ func TestInventedKeysDoNotStandInTheWayOfLivingOnes(t *testing.T) {
 	require.NoError(t, s.RevokeKey(t.Context(), storetest.TestActor(), "acme", k.ID))
 	_, err = s.Authenticate(t.Context(), k.ID, k.SHA256)
 	storetest.RequireCode(t, webhook.CodeUnauthenticated, err)
-	require.False(t, s.Keys.Cached().IsKnown(k.ID), "it is one of many that do not exist now")
+	require.False(t, s.Cached().IsKnown(k.ID), "it is one of many that do not exist now")
 }
 
 func TestTheKnownKeysAreBounded(t *testing.T) {
@@ -98,15 +98,15 @@ func TestAnInventedKeyIsLookedUpOnceASecondAndPushesNoneOut(t *testing.T) {
 	invented := webhook.NewKeyID()
 	_, err = s.Authenticate(t.Context(), invented, k.SHA256)
 	storetest.RequireCode(t, webhook.CodeUnauthenticated, err)
-	require.Equal(t, webhook.ErrKeyUnknown, s.Keys.Cached().MissingWhy(invented, time.Now()))
-	require.Empty(t, s.Keys.Cached().MissingWhy(invented, time.Now().Add(keys.MissingKeyFor)))
-	require.Equal(t, 1, s.Keys.Cached().Keys.Len())
+	require.Equal(t, webhook.ErrKeyUnknown, s.Cached().MissingWhy(invented, time.Now()))
+	require.Empty(t, s.Cached().MissingWhy(invented, time.Now().Add(keys.MissingKeyFor)))
+	require.Equal(t, 1, s.Cached().Keys.Len())
 
 	for range 2 * keys.MaxMissingKeys {
-		s.Keys.Cached().Remember(webhook.NewKeyID(), time.Now(), webhook.ErrKeyUnknown)
+		s.Cached().Remember(webhook.NewKeyID(), time.Now(), webhook.ErrKeyUnknown)
 	}
-	require.LessOrEqual(t, s.Keys.Cached().Missing.Len(), keys.MaxMissingKeys)
-	require.Equal(t, 1, s.Keys.Cached().Keys.Len())
+	require.LessOrEqual(t, s.Cached().Missing.Len(), keys.MaxMissingKeys)
+	require.Equal(t, 1, s.Cached().Keys.Len())
 }
 
 func TestTheUseOfKeysIsBounded(t *testing.T) {

@@ -22,12 +22,14 @@ type Keys struct {
 	cache *keyCache
 }
 
+// New makes a Keys, which Close ends.
 func New(s *postgres.Core) *Keys {
 	keys := &Keys{core: s}
 	keys.cache = newKeyCache(s, keys.livingKey)
 	return keys
 }
 
+// Close ends the look-ups under way.
 func (s *Keys) Close() { s.cache.close() }
 
 const keyColumns = `id, coalesce(tenant_id, ''), scope, name, sha256, created_at, expires_at, last_used_at`

@@ -141,7 +141,7 @@ func TestTheLastUseIsWrittenOnceAMinute(t *testing.T) {
 	require.WithinDuration(t, time.Now(), first, time.Minute)
 	_, err = s.Authenticate(t.Context(), k.ID, k.SHA256)
 	require.NoError(t, err)
-	require.Empty(t, s.Keys.Cached().TakeUse(), "within the minute")
+	require.Empty(t, s.Cached().TakeUse(), "within the minute")
 	other.FlushUse(t.Context())
 	require.Equal(t, first, lastUsed(), "another process keeps to the minute too")
 

@@ -60,6 +60,7 @@ type Replays struct {
 	retryPolicy retry.Policy // of the installation
 }
 
+// New makes a Replays.
 func New(s *postgres.Core, events replayEvents, policy retry.Policy) *Replays {
 	return &Replays{core: s, events: events, retryPolicy: policy}
 }

@@ -37,7 +37,8 @@ func (s *Retention) Maintain(ctx context.Context) {
 			wait = maintainRetry
 		}
 		if err := s.deliveries.CancelLeftOpen(ctx); err != nil && ctx.Err() == nil {
-			s.core.Log.ErrorContext(ctx, "deliveries of deleted endpoints were not all cancelled", slog.Any("error", err), slog.Duration("retry_in", maintainRetry))
+			s.core.Log.ErrorContext(ctx, "deliveries of deleted endpoints were not all cancelled", slog.Any("error", err),
+				slog.Duration("retry_in", maintainRetry))
 			wait = maintainRetry
 		}
 		timer := time.NewTimer(wait)

@@ -28,6 +28,7 @@ type Retention struct {
 	deliveries *deliveries.Deliveries
 }
 
+// New makes a Retention.
 func New(s *postgres.Core, deliveries *deliveries.Deliveries) *Retention {
 	return &Retention{core: s, deliveries: deliveries}
 }
@@ -125,7 +126,8 @@ func (s *Retention) daysBefore(ctx context.Context, limit time.Time) ([]oldDay, 
 func (s *Retention) daysInDefault(ctx context.Context, t postgres.Partitioned, limit time.Time, found func(time.Time)) error {
 	for next := time.UnixMilli(0); ; {
 		ids, err := postgres.QueryAll(ctx, s.core.AsWorker(), "look into "+t.Table+"_default", pgx.RowTo[[16]byte], fmt.Sprintf(
-			`select %[1]s from %[2]s where %[1]s >= $1 order by %[1]s limit 1`, postgres.Quote(t.Column), postgres.Quote(t.Table+"_default")), [16]byte(postgres.IDsFrom(next)))
+			`select %[1]s from %[2]s where %[1]s >= $1 order by %[1]s limit 1`, postgres.Quote(t.Column), postgres.Quote(t.Table+"_default")),
+			[16]byte(postgres.IDsFrom(next)))
 		if err != nil || len(ids) == 0 {
 			return err
 		}

@@ -80,7 +80,9 @@ func TestRetentionKeepsWhatIsBeingReplayed(t *testing.T) {
 			commit := replayUnderWay(t, b, replayed.DeliveryID)
 			retained := make(chan error, 1)
 			go func() { // the day alone: others are dropped, for which every transaction is waited for
-				_, _, err := b.RetainDay(t.Context(), retention.OldDay{From: replayed.EventID.Time().UTC().Truncate(postgres.Day), Tables: []string{"events", "deliveries", "attempts"}})
+				_, _, err := b.RetainDay(t.Context(), retention.OldDay{
+					From: replayed.EventID.Time().UTC().Truncate(postgres.Day), Tables: []string{"events", "deliveries", "attempts"},
+				})
 				retained <- err
 			}()
 			waits := func() bool {
@@ -167,7 +169,8 @@ func TestRetentionGoesBeyondABatch(t *testing.T) {
 		require.Equal(t, [][16]byte{[16]byte(middle.DeliveryID)}, storetest.Query[[16]byte](t, b.Stores, `select delivery_id from attempts`))
 		require.Equal(t, [][16]byte{[16]byte(middle.EventID)}, storetest.Query[[16]byte](t, b.Stores, `select id from events`))
 		_, err := b.Pool().Exec(t.Context(), // a batch ends among keys of one time
-			`update idempotency_keys set created_at = now() - interval '1 hour' where key in (select key from idempotency_keys limit $1)`, postgres.DeleteBatch/2)
+			`update idempotency_keys set created_at = now() - interval '1 hour' where key in (select key from idempotency_keys limit $1)`,
+			postgres.DeleteBatch/2)
 		require.NoError(t, err)
 		_, err = b.Pool().Exec(t.Context(), `update idempotency_keys set created_at = now() where created_at > now() - interval '30 minutes'`)
 		require.NoError(t, err)

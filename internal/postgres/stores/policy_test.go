@@ -26,7 +26,9 @@ func givesUpAfter(after time.Duration) retry.Policy {
 func setupPolicies(t *testing.T) *storetest.Bundle {
 	t.Helper()
 	address := postgrestest.New(t)
-	s, err := storetest.OpenStores(t.Context(), stores.Config{URL: address, MaxConns: 4, Sealer: storetest.NewTestSealer(t), RetryPolicy: givesUpAfter(5 * time.Hour)})
+	s, err := storetest.OpenStores(t.Context(), stores.Config{
+		URL: address, MaxConns: 4, Sealer: storetest.NewTestSealer(t), RetryPolicy: givesUpAfter(5 * time.Hour),
+	})
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
 	b := &storetest.Bundle{Stores: s, Address: address}

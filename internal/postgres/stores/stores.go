@@ -173,4 +173,4 @@ func (db *DB) Close() {
 // last used; it returns at once. It goes on until ctx ends or Close, reconnecting
 // for as long as it takes. Without it the caches still work, with a short
 // time to live.
-func (db *DB) Listen(ctx context.Context) { db.Core.StartListening(ctx, db.Keys.UseLoop) }
+func (db *DB) Listen(ctx context.Context) { db.StartListening(ctx, db.Keys.UseLoop) }

@@ -21,6 +21,7 @@ type Bundle struct {
 	Subscriber webhook.Endpoint
 }
 
+// Setup is a bundle on a schema of its own.
 func Setup(t *testing.T) *Bundle {
 	t.Helper()
 	s, address := SetupStore(t)
@@ -29,6 +30,7 @@ func Setup(t *testing.T) *Bundle {
 	return b
 }
 
+// NewEvent is an event of acme.
 func NewEvent(eventType string) webhook.NewEvent {
 	return webhook.NewEvent{TenantID: "acme", Type: eventType, Payload: []byte(`{"order": 17}`)}
 }
@@ -42,6 +44,7 @@ func (b *Bundle) AcceptOne(t *testing.T) webhook.Start {
 	return a.Deliveries[0]
 }
 
+// Count is how many rows a table has.
 func (b *Bundle) Count(t *testing.T, table string) (n int) {
 	t.Helper()
 	require.NoError(t, b.Pool().QueryRow(t.Context(), `select count(*) from `+table).Scan(&n))
@@ -69,6 +72,7 @@ func (b *Bundle) Exec(t *testing.T, sql string, args ...any) {
 	require.Positive(t, tag.RowsAffected(), sql)
 }
 
+// RequireEmpty requires that nothing of an event is stored.
 func (b *Bundle) RequireEmpty(t *testing.T) {
 	t.Helper()
 	for _, table := range []string{"events", "outbox", "idempotency_keys"} {
@@ -83,12 +87,14 @@ func (b *Bundle) Bar(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// CountOf counts what a query says after "select count(*)".
 func (b *Bundle) CountOf(t *testing.T, what string) (n int) {
 	t.Helper()
 	require.NoError(t, b.Pool().QueryRow(t.Context(), `select count(*) from `+what).Scan(&n))
 	return n
 }
 
+// CountKeyedEvents is how many events have an external id.
 func (b *Bundle) CountKeyedEvents(t *testing.T) (n int) {
 	t.Helper()
 	require.NoError(t, b.Pool().QueryRow(t.Context(), `select count(distinct event_id) from idempotency_keys join events on id = event_id`).Scan(&n))

@@ -22,6 +22,7 @@ func StepOf(start webhook.Start, seq int, state webhook.State) webhook.Step {
 	}
 }
 
+// AttemptOf is an attempt of a run, with its status.
 func AttemptOf(number, run, status int) *webhook.Attempt {
 	return &webhook.Attempt{
 		Number: number, Run: run, StartedAt: time.Now().UTC().Truncate(time.Microsecond), Latency: 41 * time.Millisecond,
@@ -32,14 +33,17 @@ func AttemptOf(number, run, status int) *webhook.Attempt {
 	}
 }
 
+// ClaimOf is a claim of a process.
 func ClaimOf(start webhook.Start, seq int, owner string, span time.Duration) webhook.Claim {
 	return webhook.Claim{
 		Ref: start.Ref, Progress: webhook.Progress{Run: start.Run, Seq: seq, GiveUpAt: start.GiveUpAt}, WorkflowID: start.WorkflowID(), Owner: owner, For: span,
 	}
 }
 
+// Nobody is the workflow of a delivery that none carries.
 const Nobody = ""
 
+// StartIDs are the ids of starts.
 func StartIDs(starts []webhook.Start) []webhook.DeliveryID {
 	var ids []webhook.DeliveryID
 	for _, s := range starts {
@@ -48,6 +52,7 @@ func StartIDs(starts []webhook.Start) []webhook.DeliveryID {
 	return ids
 }
 
+// CommandOne stores a command.
 func (b *Bundle) CommandOne(t *testing.T, id webhook.DeliveryID, c webhook.Command) (webhook.Delivery, webhook.PendingCommand, error) {
 	t.Helper()
 	return b.Command(t.Context(), TestActor(), "acme", id, webhook.PendingCommand{Command: c, Reason: "because"})
@@ -118,6 +123,7 @@ func (b *Bundle) EndIn(t *testing.T, start webhook.Start, state webhook.State) w
 	return start
 }
 
+// DeadLetters stores so many dead letters.
 func (b *Bundle) DeadLetters(t *testing.T, n int) (ids []webhook.DeliveryID) {
 	t.Helper()
 	for range n {

@@ -28,8 +28,10 @@ func TestEndpoint(tenantID string) webhook.Endpoint {
 	}
 }
 
-const CanarySecret = "whsec_CanarySecretCanarySecretCanary"
+// CanarySecret must be found nowhere in plaintext.
+const CanarySecret = "whsec_CanarySecretCanarySecretCanary" //nolint:gosec // a test's
 
+// CreateEndpoint stores TestEndpoint of a tenant.
 func CreateEndpoint(t *testing.T, s *Stores, tenantID string) webhook.Endpoint {
 	t.Helper()
 	e, err := s.CreateEndpoint(t.Context(), TestActor(), TestEndpoint(tenantID), CanarySecret)
@@ -37,11 +39,13 @@ func CreateEndpoint(t *testing.T, s *Stores, tenantID string) webhook.Endpoint {
 	return e
 }
 
+// Version is the version of a tenant's endpoints.
 func Version(t *testing.T, s *Stores, tenantID string) int64 {
 	t.Helper()
 	return Query[int64](t, s, `select endpoints_version from tenants where id = $1`, tenantID)[0]
 }
 
+// AddEndpoint stores an endpoint with filters.
 func (b *Bundle) AddEndpoint(t *testing.T, filters ...string) webhook.Endpoint {
 	t.Helper()
 	e, err := b.CreateEndpoint(t.Context(), TestActor(), webhook.Endpoint{
@@ -64,10 +68,12 @@ func (b *Bundle) Exhausted(n int, at time.Time) webhook.EndpointFailures {
 	return webhook.EndpointFailures{EndpointID: b.Subscriber.ID, Exhausted: n, First: at, Last: at, Began: at, Reason: "timeout_headers"}
 }
 
+// Succeeded is a success of the endpoint.
 func (b *Bundle) Succeeded(at time.Time) webhook.EndpointFailures {
 	return webhook.EndpointFailures{EndpointID: b.Subscriber.ID, Succeeded: at}
 }
 
+// Current is the endpoint as it is stored.
 func (b *Bundle) Current(t *testing.T) webhook.Endpoint {
 	t.Helper()
 	e, err := b.Endpoint(t.Context(), "acme", b.Subscriber.ID)
@@ -86,6 +92,7 @@ func (b *Bundle) SetAutoDisable(t *testing.T, d webhook.AutoDisable) {
 	b.ChangedLongAgo(t)
 }
 
+// ChangedLongAgo dates the endpoint's last change back.
 func (b *Bundle) ChangedLongAgo(t *testing.T) {
 	t.Helper()
 	_, err := b.Pool().Exec(t.Context(), `update endpoints set updated_at = now() - interval '2 days'`)
@@ -158,6 +165,7 @@ func (b *Bundle) PutPolicy(t *testing.T, policy retry.Policy) {
 	require.Equal(t, stored, read)
 }
 
+// SetPolicy gives the endpoint a retry policy.
 func (b *Bundle) SetPolicy(t *testing.T, policy retry.Policy) webhook.Endpoint {
 	t.Helper()
 	e, err := b.UpdateEndpoint(t.Context(), TestActor(), "acme", b.Subscriber.ID, func(e *webhook.Endpoint) error {

@@ -17,6 +17,7 @@ type OperationalBundle struct {
 	*Bundle
 }
 
+// SetupOperational is an OperationalBundle on a schema of its own.
 func SetupOperational(t *testing.T) *OperationalBundle {
 	t.Helper()
 	b := &OperationalBundle{Setup(t)}
@@ -63,6 +64,7 @@ func (b *OperationalBundle) Starts(t *testing.T, tenant string) map[webhook.Endp
 	return n
 }
 
+// Opened is an operational event of an opened circuit.
 func (b *OperationalBundle) Opened(tenant string) webhook.OperationalEvent {
 	e := b.Subscriber
 	e.TenantID = tenant

@@ -9,6 +9,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
+// StartReplay creates a replay.
 func (b *Bundle) StartReplay(t *testing.T, r webhook.Replay) webhook.Replay {
 	t.Helper()
 	r.TenantID = "acme"
@@ -23,6 +24,7 @@ func (b *Bundle) StartReplay(t *testing.T, r webhook.Replay) webhook.Replay {
 	return made
 }
 
+// ReleaseBatch releases a batch of a replay.
 func (b *Bundle) ReleaseBatch(t *testing.T, r webhook.Replay, seq int64, limit int) webhook.ReplayStatus {
 	t.Helper()
 	st, err := b.ReleaseReplay(t.Context(), webhook.ReplayBatch{ID: r.ID, Seq: seq, Limit: limit, Now: time.Now()})
@@ -42,6 +44,7 @@ func (b *Bundle) Left(t *testing.T) map[webhook.DeliveryID]int {
 	return runs
 }
 
+// Discarded discards a dead letter.
 func (b *Bundle) Discarded(t *testing.T, id webhook.DeliveryID) webhook.DeliveryID {
 	t.Helper()
 	_, err := b.Pool().Exec(t.Context(), `update deliveries set state = 6, seq = seq + 1 where id = $1`, id)
@@ -60,6 +63,7 @@ func (b *Bundle) FillOutbox(t *testing.T, n, relayed int, due time.Duration) {
 	require.NoError(t, err)
 }
 
+// AskReplay stores a command for a replay.
 func (b *Bundle) AskReplay(t *testing.T, r webhook.Replay, c webhook.ReplayCommand) webhook.Replay {
 	t.Helper()
 	r, err := b.CommandReplay(t.Context(), TestActor(), "acme", r.ID, c)

@@ -19,8 +19,10 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
+// ErrAway is the error of a key that is out of reach.
 var ErrAway = &webhook.Error{Code: webhook.CodeUnavailable, Message: "the key is away"}
 
+// TestKEK is a key-encryption key.
 func TestKEK(t *testing.T, seed byte) vault.KEK {
 	t.Helper()
 	kek, err := vault.ParseOldKEK(base64.StdEncoding.EncodeToString(append(bytes.Repeat([]byte{seed}, 31), 0)))
@@ -29,9 +31,9 @@ func TestKEK(t *testing.T, seed byte) vault.KEK {
 }
 
 // SealedWith opens a store that seals with the first key and reads with all.
-func SealedWith(t *testing.T, address string, current vault.KEK, older ...vault.KEK) (*Stores, vaultSealer) {
+func SealedWith(t *testing.T, address string, current vault.KEK, older ...vault.KEK) (*Stores, VaultSealer) {
 	t.Helper()
-	keys := vaultSealer{Vault: vault.New(current, older...)}
+	keys := VaultSealer{Vault: vault.New(current, older...)}
 	s, err := OpenStores(t.Context(), stores.Config{URL: address, MaxConns: 8, Sealer: keys, MakeSecret: TestSecret})
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
@@ -61,30 +63,29 @@ func Uses(all []encryption.KEKUse) (texts []string) {
 	return texts
 }
 
-const (
-	CanaryHeader = "CanaryHeaderValue"
-)
+// CanaryHeader must be found nowhere in plaintext.
+const CanaryHeader = "CanaryHeaderValue"
 
-// vaultSealer is the composition root's, in short; it fails when it is told to.
-type vaultSealer struct {
+// VaultSealer is the composition root's, in short; it fails when it is told to.
+type VaultSealer struct {
 	*vault.Vault
 
 	Rewraps *atomic.Int64 // how many may still be made; nil for any
 }
 
-var madeSecrets atomic.Int64
+var madeSecrets atomic.Int64 //nolint:gochecknoglobals // so that no two secrets of a process are alike
 
-func (s vaultSealer) Seal(ctx context.Context, plaintext, additional string) (postgres.Sealed, error) {
+func (s VaultSealer) Seal(ctx context.Context, plaintext, additional string) (postgres.Sealed, error) {
 	sealed, err := s.Vault.Seal(ctx, plaintext, additional)
 	return postgres.Sealed(sealed), err
 }
 
-func (s vaultSealer) Open(ctx context.Context, sealed postgres.Sealed, additional string) (string, error) {
+func (s VaultSealer) Open(ctx context.Context, sealed postgres.Sealed, additional string) (string, error) {
 	text, err := s.Vault.Open(ctx, vault.Sealed(sealed), additional)
 	return text, unreadable(err)
 }
 
-func (s vaultSealer) Rewrap(ctx context.Context, sealed postgres.Sealed) (postgres.Sealed, error) {
+func (s VaultSealer) Rewrap(ctx context.Context, sealed postgres.Sealed) (postgres.Sealed, error) {
 	if s.Rewraps != nil && s.Rewraps.Add(-1) < 0 {
 		return postgres.Sealed{}, ErrAway
 	}

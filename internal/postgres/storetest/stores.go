@@ -29,8 +29,10 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
+// Eventually bounds waits for something that takes milliseconds on an idle machine.
 const Eventually = 20 * time.Second
 
+// Poll is the time between two looks of such a wait.
 const Poll = 5 * time.Millisecond
 
 // Stores is a DB whose stores' methods and fields are at hand.
@@ -85,6 +87,7 @@ func SetupStore(t *testing.T) (*Stores, string) {
 	return s, address
 }
 
+// TestActor makes the changes of tests.
 func TestActor() webhook.Actor {
 	return webhook.Actor{KeyID: webhook.NewKeyID(), RequestID: "req-1"}
 }
@@ -93,6 +96,7 @@ func TestActor() webhook.Actor {
 // understand each other.
 type TestSealer struct{ aead cipher.AEAD }
 
+// Seal implements postgres.Sealer.
 func (s TestSealer) Seal(_ context.Context, plaintext, additional string) (postgres.Sealed, error) {
 	nonce := make([]byte, s.aead.NonceSize())
 	if _, err := rand.Read(nonce); err != nil {
@@ -101,11 +105,13 @@ func (s TestSealer) Seal(_ context.Context, plaintext, additional string) (postg
 	return postgres.Sealed{KEKID: "test", WrappedKey: []byte{1}, Nonce: nonce, Ciphertext: s.aead.Seal(nil, nonce, []byte(plaintext), []byte(additional))}, nil
 }
 
+// Open implements postgres.Sealer.
 func (s TestSealer) Open(_ context.Context, sealed postgres.Sealed, additional string) (string, error) {
 	text, err := s.aead.Open(nil, sealed.Nonce, sealed.Ciphertext, []byte(additional))
 	return string(text), err
 }
 
+// NewTestSealer makes a TestSealer.
 func NewTestSealer(t *testing.T) TestSealer {
 	t.Helper()
 	block, err := aes.NewCipher(make([]byte, 32))
@@ -125,6 +131,7 @@ func Query[T any](t *testing.T, s *Stores, sql string, args ...any) []T {
 	return list
 }
 
+// RequireCode requires an error of a code.
 func RequireCode(t *testing.T, want webhook.Code, err error) {
 	t.Helper()
 	require.Error(t, err)

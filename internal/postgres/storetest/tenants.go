@@ -12,6 +12,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
+// TestKey is an API key of a tenant.
 func TestKey(tenantID string) webhook.Key {
 	k := webhook.Key{
 		ID: webhook.NewKeyID(), TenantID: tenantID, Scope: webhook.ScopeAdmin, Name: "ci",
@@ -24,11 +25,13 @@ func TestKey(tenantID string) webhook.Key {
 	return k
 }
 
+// Actions are the actions in the audit log.
 func Actions(t *testing.T, s *Stores, subject string) []string {
 	t.Helper()
 	return Query[string](t, s, `select action from audit_log where subject = $1 order by id`, subject)
 }
 
+// Audits are the entries of the audit log.
 func Audits(t *testing.T, s *Stores, action string) int {
 	t.Helper()
 	return Query[int](t, s, `select count(*)::int from audit_log where action = $1`, action)[0]
@@ -49,12 +52,14 @@ func WaitsForALock(t *testing.T, s *Stores) bool {
 			where not w.granted and h.relation = 'tenants'::regclass)`)[0]
 }
 
+// PartitionsOf are the partitions of a table.
 func PartitionsOf(t *testing.T, s *Stores, table string) []string {
 	t.Helper()
 	return Query[string](t, s, `
 		select c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid where i.inhparent = to_regclass($1) order by 1`, table)
 }
 
+// Listen has a store hear changes.
 func Listen(t *testing.T, s *Stores) {
 	t.Helper()
 	s.Listen(t.Context())
@@ -75,6 +80,7 @@ func (b *Bundle) DeletedLongAgo(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// RequirePruned requires how many ids of deleted tenants are freed.
 func (b *Bundle) RequirePruned(t *testing.T, want int64) {
 	t.Helper()
 	freed, err := b.PruneDeletedTenants(t.Context())
@@ -82,6 +88,7 @@ func (b *Bundle) RequirePruned(t *testing.T, want int64) {
 	require.Equal(t, want, freed)
 }
 
+// PutNamed creates a tenant.
 func (b *Bundle) PutNamed(t *testing.T, id string) error {
 	t.Helper()
 	_, _, err := b.PutTenant(t.Context(), TestActor(), webhook.Tenant{ID: id, Name: "Another"})

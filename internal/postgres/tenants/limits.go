@@ -42,10 +42,13 @@ type PendingCount struct {
 	added   atomic.Int64
 }
 
+// Now is the count with what was added.
 func (p *PendingCount) Now() int { return p.counted + int(p.added.Load()) }
 
+// Add counts what this process has accepted.
 func (p *PendingCount) Add(n int) { p.added.Add(int64(n)) }
 
+// NewQuotas makes a Quotas, which Close ends.
 func NewQuotas(s *postgres.Core, defaults webhook.Limits) *Quotas {
 	q := &Quotas{core: s, byPlan: defaults, countFor: PendingFor}
 	q.limits = postgres.NewCache(s, maxCachedLimits, func(ctx context.Context, tenantID string) (cache.Filled[webhook.Limits], error) {
@@ -159,11 +162,13 @@ func (q *Quotas) Changed(c postgres.Change) {
 	}
 }
 
+// ForgetAll implements postgres.ChangeHandler.
 func (q *Quotas) ForgetAll() {
 	q.limits.ForgetAll()
 	q.pending.ForgetAll()
 }
 
+// Close ends the reads under way.
 func (q *Quotas) Close() {
 	q.limits.Close()
 	q.pending.Close()

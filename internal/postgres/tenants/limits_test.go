@@ -58,7 +58,7 @@ func TestWhatWasLeftCountsAsPending(t *testing.T) {
 	t.Parallel()
 	b := storetest.Setup(t)
 	b.SetLimits(t, "acme", webhook.Limits{PendingDeliveries: 3})
-	b.Tenants.CountPendingFor(time.Hour) // it is not counted again
+	b.CountPendingFor(time.Hour) // it is not counted again
 	b.AcceptOne(t)
 	hold, err := b.Pool().Begin(t.Context())
 	require.NoError(t, err)

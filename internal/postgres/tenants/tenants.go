@@ -23,6 +23,7 @@ type Tenants struct {
 	quotas *Quotas
 }
 
+// New makes a Tenants.
 func New(s *postgres.Core, quotas *Quotas) *Tenants { return &Tenants{core: s, quotas: quotas} }
 
 const tenantColumns = `id, name, contact, metadata, limits, retry_policy, created_at, updated_at`

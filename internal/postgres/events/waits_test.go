@@ -2,54 +2,12 @@ package events_test
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/everpost/everpost/internal/postgres/deliveries"
-	"github.com/everpost/everpost/internal/postgres/events"
 	"github.com/everpost/everpost/internal/postgres/storetest"
 	"github.com/everpost/everpost/internal/webhook"
 )
-
-// What is written at once is what is written after a look at each request.
-func TestWriteAtOnceWritesTheSame(t *testing.T) {
-	t.Parallel()
-	b := storetest.Setup(t)
-	b.AddEndpoint(t, "order.*")
-	batch := webhook.NewBatch{TenantID: "acme", IdempotencyKey: "a key", BodySHA256: [32]byte{7}}
-	for i, kind := range []string{"order.paid", "order.sent", "invoice.sent"} {
-		e := storetest.NewEvent(kind)
-		e.BodySHA256[0] = byte(i)
-		batch.Events = append(batch.Events, e)
-	}
-	batch.Events[0].ExternalID = "order-1"
-	batch.Events[1].DeliverAt = time.Now().Add(time.Hour).UTC().Truncate(time.Microsecond)
-	in := events.IntakeOf(batch)
-	require.NoError(t, b.Match(t.Context(), in))
-	conn, err := b.Intake.Acquire(t.Context())
-	require.NoError(t, err)
-	defer conn.Release()
-
-	rows := func() (all []string) {
-		for _, table := range []string{"events", "outbox", "idempotency_keys"} {
-			some := storetest.Query[string](t, b.Stores, `select (to_jsonb(r) - 'relay_at')::text from `+table+` r order by 1`)
-			require.NotEmpty(t, some, table)
-			all = append(all, some...)
-		}
-		storetest.RequireRelayedIn(t, b.Stores, deliveries.RelayAfter)
-		return all
-	}
-	written, err := events.WriteAtOnce(t.Context(), conn, []*events.Intake{in})
-	require.NoError(t, err)
-	require.True(t, written)
-	atOnce := rows()
-	require.Len(t, atOnce, 3+4+2)
-	_, err = b.Pool().Exec(t.Context(), `truncate events, outbox, idempotency_keys`)
-	require.NoError(t, err)
-	require.NoError(t, events.WriteChecked(t.Context(), conn, []*events.Intake{in}))
-	require.Equal(t, rows(), atOnce)
-}
 
 // A key that another process is just taking is waited for; whether it is taken in the end
 // decides.
