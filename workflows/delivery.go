@@ -325,7 +325,7 @@ func (d *delivery) isElsewhere(named string) bool { return named != "" && named 
 
 // waitUntil puts the next attempt off. Why the delivery waited before does not matter any more.
 func (d *delivery) waitUntil(at time.Time) {
-	d.in.WaitUntil(at)
+	d.in.Progress = d.in.WaitingUntil(at)
 	d.in.Reason, d.held = "", false
 }
 

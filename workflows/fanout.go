@@ -206,7 +206,7 @@ func (f *fanout) adopt(ctx workflow.Context, m *Member, left *activities.Left) (
 		m.Leaving, m.TakeOver = true, true
 		m.CommandDone, m.Command = left.Command.ID, webhook.PendingCommand{}
 	case !left.BusyUntil.IsZero():
-		m.WaitUntil(left.BusyUntil)
+		m.Progress = m.WaitingUntil(left.BusyUntil)
 		m.Leaving, m.TakeOver = true, true
 	case left.Command.Command != webhook.CommandNone:
 		m.Leaving, m.TakeOver = true, true
@@ -224,7 +224,7 @@ func (f *fanout) fault(ctx workflow.Context, what string, met ...*Member) {
 	for _, m := range met {
 		m.UnderWay = m.UnderWay || !m.LookAt.IsZero() // its request may go on
 		m.Faults, m.LastError, m.LookAt = m.Faults+1, what, time.Time{}
-		m.WaitUntil(f.nextTry(m, now, min(time.Second<<min(m.Faults-1, 6), time.Minute)))
+		m.Progress = m.WaitingUntil(f.nextTry(m, now, min(time.Second<<min(m.Faults-1, 6), time.Minute)))
 		m.Reason = "" // its turn is gone
 	}
 	workflow.GetLogger(ctx).Warn("attempts could not be made", "deliveries", len(met), "first", met[0].DeliveryID.String(),

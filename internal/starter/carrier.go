@@ -58,7 +58,9 @@ func (d *Starter) look(ctx context.Context, id string) (*carrier, error) {
 		found.fate = fateRuns
 	case status == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING:
 		found.fate, found.stuck = fateEnded, true
-		return found, d.terminate(ctx, found, "a workflow is stuck: its task fails again and again; it is ended, and its deliveries go on in another one")
+		d.Logger.ErrorContext(ctx, "a workflow is stuck: its task fails again and again; it is ended, and its deliveries go on in another one",
+			"workflow", id, "run", found.run, "tries", task.GetAttempt())
+		return found, d.terminate(ctx, found)
 	case status == enumspb.WORKFLOW_EXECUTION_STATUS_TERMINATED:
 		found.fate, err = d.whoTerminated(ctx, found)
 		return found, err
@@ -68,10 +70,9 @@ func (d *Starter) look(ctx context.Context, id string) (*carrier, error) {
 	return found, nil
 }
 
-// terminate ends the run that was found, and logs why. Whoever dies after it leaves a workflow of
+// terminate ends the run that was found. Whoever dies after it leaves a workflow of
 // which whoTerminated says that nobody meant it.
-func (d *Starter) terminate(ctx context.Context, found *carrier, why string) error {
-	d.Logger.ErrorContext(ctx, why, "workflow", found.id, "run", found.run)
+func (d *Starter) terminate(ctx context.Context, found *carrier) error {
 	err := d.Client.TerminateWorkflow(ctx, found.id, found.run, workflows.ReasonStuck)
 	if isGone(err) { // it has ended meanwhile
 		return nil

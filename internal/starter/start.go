@@ -218,7 +218,8 @@ func (d *Starter) unlessIdle(ctx context.Context, start *webhook.Start) error {
 	if err != nil || found.fate != fateRuns || !found.idle {
 		return err
 	}
-	return d.terminate(ctx, found, "a workflow waits for a delivery that is held; it is ended, and another one is started")
+	d.Logger.WarnContext(ctx, "a workflow waits for a delivery that is held; it is ended, and another one is started", "workflow", found.id, "run", found.run)
+	return d.terminate(ctx, found)
 }
 
 // begun is where a delivery stands of which nothing is recorded in its run.
