@@ -14,6 +14,7 @@ import (
 	"github.com/everpost/everpost/activities"
 	"github.com/everpost/everpost/internal/admission"
 	"github.com/everpost/everpost/internal/egress"
+	"github.com/everpost/everpost/internal/postgrestest"
 	"github.com/everpost/everpost/internal/receivertest"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -21,9 +22,10 @@ import (
 // known is a new delivery of an endpoint that the process has in memory.
 func (b *bundle) known(t *testing.T, p *process) activities.AttemptInput {
 	t.Helper()
-	_, err := p.record.Endpoints.Cache().Target(t.Context(), b.endpoint.ID)
+	in := b.fresh(t, p)
+	_, err := p.record.Endpoints.Cache().Target(t.Context(), b.endpoint.ID) // the last step: it stays there for two seconds
 	require.NoError(t, err)
-	return b.fresh(t, p)
+	return in
 }
 
 // neverSlow is how long an eager request may take where a test has one that is not slow.
@@ -134,7 +136,7 @@ func TestEagerAndSlow(t *testing.T) {
 		t.Run(strconv.Itoa(status), func(t *testing.T) {
 			t.Parallel()
 			b, start := setup(t), &starts{}
-			p := b.guarded(t, admission.New(admission.Config{}), func(c *activities.Config) { c.FastWait = 200 * time.Millisecond })
+			p := b.guarded(t, admission.New(admission.Config{}), func(c *activities.Config) { c.FastWait = time.Second }) // the claim has as long
 			in := b.known(t, p)
 			b.Script("/hook", receivertest.Step{Status: status})
 			b.Hold()
@@ -177,14 +179,14 @@ func TestEagerAndNotRecorded(t *testing.T) {
 		t.Run(strconv.Itoa(status), func(t *testing.T) {
 			t.Parallel()
 			b, start := setup(t), &starts{}
-			cable, address := behindWire(t, b.address)
+			cable, address := postgrestest.NewProxy(t, b.address)
 			p := b.processAt(t, address, neverSlow)
 			in := b.known(t, p)
 			b.Script("/hook", receivertest.Step{Status: status})
 			b.Hold()
 			require.True(t, p.SendEagerly(in, start))
 			require.NoError(t, b.WaitHeld(t.Context(), 1))
-			cable.cut()
+			cable.Cut()
 			b.Release()
 			if want == webhook.StateDelivered {
 				start.comeTo(t, delivered())
@@ -192,7 +194,7 @@ func TestEagerAndNotRecorded(t *testing.T) {
 				start.comeTo(t, unrecorded())
 			}
 			require.True(t, b.inOutbox(t, in))
-			cable.mend()
+			cable.Mend()
 			require.Eventually(t, func() bool {
 				got, err := p.attempt(in)
 				return err == nil && got.State == want

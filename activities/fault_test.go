@@ -10,6 +10,7 @@ import (
 
 	"github.com/everpost/everpost/activities"
 	"github.com/everpost/everpost/internal/egress"
+	"github.com/everpost/everpost/internal/postgrestest"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -165,12 +166,12 @@ func TestFaultOfAnEndpointHoldsItsDeliveries(t *testing.T) {
 func TestFaultsWhileTheRecordIsAway(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	wire, address := behindWire(t, b.address)
+	wire, address := postgrestest.NewProxy(t, b.address)
 	p := b.processAt(t, address, nil)
 	all := sharing(b.stored(t), b.stored(t), b.stored(t))
 	_, err := p.record.Endpoints.Cache().Target(t.Context(), b.endpoint.ID)
 	require.NoError(t, err)
-	wire.cut()
+	wire.Cut()
 	result, err := p.Attempts(t.Context(), all)
 	require.NoError(t, err)
 	require.Empty(t, result.Left)
@@ -188,7 +189,7 @@ func TestFaultsWhileTheRecordIsAway(t *testing.T) {
 	}
 	require.Less(t, p.record.count()-asked, 5*len(all))
 
-	wire.mend()
+	wire.Mend()
 	deadline := time.Now().Add(10 * time.Second)
 	for b.Count() < len(all) {
 		require.True(t, time.Now().Before(deadline))

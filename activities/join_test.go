@@ -54,6 +54,7 @@ func TestSlowReceiverIsJoined(t *testing.T) {
 			require.Equal(t, in.Progress, got.Progress)
 			require.Less(t, time.Since(begun), webhook.DefaultTimeout/2, "it did not wait for the receiver")
 			require.NoError(t, b.WaitHeld(t.Context(), 1))
+			b.awaitClaim(t, in)
 
 			busy, err := other.attempt(in)
 			require.NoError(t, err)

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/everpost/everpost/activities"
+	"github.com/everpost/everpost/internal/postgrestest"
 	"github.com/everpost/everpost/internal/receivertest"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -33,7 +34,7 @@ func TestOutcomeOutlivesAnOutageOfTheRecord(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			wire, address := behindWire(t, b.address)
+			wire, address := postgrestest.NewProxy(t, b.address)
 			seen := &metrics{}
 			p := b.processAt(t, address, func(c *activities.Config) { c.Observer = seen })
 			in := b.stored(t)
@@ -44,7 +45,7 @@ func TestOutcomeOutlivesAnOutageOfTheRecord(t *testing.T) {
 			b.Hold()
 			first := later(func() (activities.AttemptResult, error) { return p.attempt(in) })
 			require.NoError(t, b.WaitHeld(t.Context(), 1))
-			wire.cut()
+			wire.Cut()
 			b.Release()
 			got := <-first
 			require.ErrorContains(t, got.err, "the database is not reachable at the moment")
@@ -53,7 +54,7 @@ func TestOutcomeOutlivesAnOutageOfTheRecord(t *testing.T) {
 
 			_, err := p.attempt(in)
 			require.Error(t, err, "still away")
-			wire.mend()
+			wire.Mend()
 			if c.noted {
 				standing, err := p.RecordStep(t.Context(), note(in))
 				require.NoError(t, err)
@@ -85,16 +86,16 @@ func TestOutcomeOutlivesAnOutageOfTheRecord(t *testing.T) {
 func TestRecordAwayBeforeTheRequest(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	wire, address := behindWire(t, b.address)
+	wire, address := postgrestest.NewProxy(t, b.address)
 	p := b.processAt(t, address, nil)
 	in := b.stored(t)
 	_, err := p.record.Endpoints.Cache().Target(t.Context(), b.endpoint.ID)
 	require.NoError(t, err)
-	wire.cut()
+	wire.Cut()
 	_, err = p.attempt(in)
 	require.ErrorContains(t, err, "claim attempt 1 of "+in.DeliveryID.String()+": the database is not reachable")
 	require.Zero(t, b.Count())
-	wire.mend()
+	wire.Mend()
 	got, err := p.attempt(in)
 	require.NoError(t, err)
 	require.Equal(t, webhook.StateDelivered, got.State)
@@ -237,17 +238,17 @@ func (broken) Reopen(context.Context, webhook.Ref, string) (webhook.DeliveryStat
 func TestClaimIsWrittenWhenTheRecordIsBack(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	wire, address := behindWire(t, b.address)
+	wire, address := postgrestest.NewProxy(t, b.address)
 	p := b.processAt(t, address, func(c *activities.Config) { c.FastWait = 100 * time.Millisecond })
 	in := b.fresh(t, p)
 	_, err := p.record.Endpoints.Cache().Target(t.Context(), b.endpoint.ID)
 	require.NoError(t, err)
 	b.Hold()
-	wire.cut()
+	wire.Cut()
 	got, err := p.attempt(in)
 	require.NoError(t, err)
 	require.True(t, got.Running)
-	wire.mend()
+	wire.Mend()
 	require.Eventually(t, func() bool {
 		var owned bool
 		err := b.store.Pool().QueryRow(t.Context(), `select count(*) > 0 from deliveries where id = $1 and owner_until > now()`, in.DeliveryID).Scan(&owned)
@@ -268,20 +269,20 @@ func TestClaimIsWrittenWhenTheRecordIsBack(t *testing.T) {
 func TestCancelLetsTheOutcomeBeRecordedFirst(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	wire, address := behindWire(t, b.address)
+	wire, address := postgrestest.NewProxy(t, b.address)
 	p := b.processAt(t, address, nil)
 	in := b.fresh(t, p)
 	b.Hold()
 	first := later(func() (activities.AttemptResult, error) { return p.attempt(in) })
 	require.NoError(t, b.WaitHeld(t.Context(), 1))
-	wire.cut()
+	wire.Cut()
 	b.Release()
 	require.Error(t, (<-first).err)
 	cancel := note(in)
 	cancel.State, cancel.Reason = webhook.StateCancelled, "too late"
 	_, err := p.RecordStep(t.Context(), cancel)
 	require.Error(t, err, "still away")
-	wire.mend()
+	wire.Mend()
 	standing, err := p.RecordStep(t.Context(), cancel)
 	require.NoError(t, err)
 	require.Equal(t, webhook.StateDelivered, standing.State)

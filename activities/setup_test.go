@@ -4,17 +4,12 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
-	"io"
 	"log/slog"
-	"net"
 	"net/netip"
-	"net/url"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/testsuite"
@@ -282,87 +277,4 @@ func later(run func() (activities.AttemptResult, error)) <-chan outcome {
 		done <- outcome{r, err}
 	}()
 	return done
-}
-
-// wire is a TCP proxy in front of the database that can be cut and mended.
-type wire struct {
-	listener        net.Listener
-	network, target string
-
-	mu    sync.Mutex
-	conns map[net.Conn]struct{}
-	down  bool
-	wg    sync.WaitGroup
-}
-
-// behindWire returns the wire and the address that leads through it.
-func behindWire(t *testing.T, address string) (*wire, string) {
-	t.Helper()
-	config, err := pgx.ParseConfig(address)
-	require.NoError(t, err)
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	w := &wire{listener: listener, conns: map[net.Conn]struct{}{}}
-	w.network, w.target = pgconn.NetworkAddress(config.Host, config.Port)
-	w.wg.Go(w.accept)
-	t.Cleanup(func() {
-		_ = listener.Close()
-		w.cut()
-		w.wg.Wait()
-	})
-	u, err := url.Parse(address)
-	require.NoError(t, err)
-	q := u.Query()
-	q.Del("host")
-	q.Del("port")
-	q.Set("sslmode", "disable")
-	u.Host, u.RawQuery = listener.Addr().String(), q.Encode()
-	return w, u.String()
-}
-
-func (w *wire) accept() {
-	for {
-		client, err := w.listener.Accept()
-		if err != nil {
-			return
-		}
-		server, err := net.Dial(w.network, w.target)
-		if err != nil {
-			_ = client.Close()
-			continue
-		}
-		w.mu.Lock()
-		down := w.down
-		if !down {
-			w.conns[client], w.conns[server] = struct{}{}, struct{}{}
-		}
-		w.mu.Unlock()
-		if down {
-			_, _ = client.Close(), server.Close()
-			continue
-		}
-		for _, pair := range [][2]net.Conn{{client, server}, {server, client}} {
-			w.wg.Go(func() {
-				_, _ = io.Copy(pair[0], pair[1])
-				_, _ = pair[0].Close(), pair[1].Close()
-			})
-		}
-	}
-}
-
-// cut ends all connections and lets none through.
-func (w *wire) cut() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.down = true
-	for conn := range w.conns {
-		_ = conn.Close()
-	}
-	clear(w.conns)
-}
-
-func (w *wire) mend() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.down = false
 }

@@ -48,6 +48,7 @@ func TestAutoTimeout(t *testing.T) {
 	running, err := p.attempt(in)
 	require.NoError(t, err)
 	require.True(t, running.Running)
+	b.awaitClaim(t, in)
 	claimed := func() time.Duration {
 		var left float64
 		err := b.store.Pool().QueryRow(t.Context(), `select extract(epoch from owner_until - now()) from deliveries where id = $1`, in.DeliveryID).Scan(&left)
@@ -68,6 +69,7 @@ func TestAutoTimeout(t *testing.T) {
 	running, err = p.attempt(in)
 	require.NoError(t, err)
 	require.True(t, running.Running)
+	b.awaitClaim(t, in)
 	require.InDelta(t, 15, claimed().Seconds(), 2)
 	got, err = p.join(in)
 	require.NoError(t, err)

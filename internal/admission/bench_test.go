@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -48,5 +49,44 @@ func BenchmarkHeld(b *testing.B) {
 	for b.Loop() {
 		req.Delivery = newDelivery(req.Endpoint)
 		ctl.Acquire(canceled(), req)
+	}
+}
+
+// Requests for many endpoints of one host, most of which are deferred.
+func BenchmarkSharedHost(b *testing.B) {
+	for _, n := range []int{100, 1000, 5000} {
+		b.Run(fmt.Sprintf("endpoints=%d", n), func(b *testing.B) {
+			clock := newClock()
+			ctl := clock.controller(func(c *Config) { c.MaxInFlightPerHost = 20 })
+			all := make([]Request, n)
+			for i := range all {
+				all[i] = at("receiver.test:443")
+			}
+			ctx, next := canceled(), 0
+			ask := func() {
+				permit := ctl.Acquire(ctx, another(all[next%n])).Permit
+				next++
+				clock.advance(50 * time.Microsecond)
+				if permit != nil {
+					permit.Done(delivered(10 * time.Millisecond))
+				}
+			}
+			host := func() *host { return ctl.hosts["receiver.test:443"] }
+			busy := make([]*Permit, 0, 20)
+			for i := range 20 {
+				busy = append(busy, ctl.Acquire(ctx, another(all[i])).Permit)
+			}
+			for range n {
+				ask()
+			}
+			for _, p := range busy {
+				p.Done(delivered(10 * time.Millisecond))
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				ask()
+			}
+			b.ReportMetric(float64(len(host().queue)), "queued")
+		})
 	}
 }

@@ -12,6 +12,10 @@ import (
 const (
 	// pruneEvery is how often a host's queue is searched for endpoints that wait no more.
 	pruneEvery = 10 * time.Millisecond
+	// searchEach is the time for each endpoint of a queue between two searches of it: searching
+	// takes about a hundredth of that, so it takes a small share of the time however long the
+	// queue is.
+	searchEach = 10 * time.Microsecond
 	// missesToKeep is how often deliveries of an endpoint must have come in vain for a slot to
 	// be kept for the next one.
 	missesToKeep = 2
@@ -34,8 +38,13 @@ type host struct {
 	limit     int
 	endpoints int // that have it in their URLs
 	inFlight  int
-	queue     []*turn
+	queue     []*turn // by their numbers
+	waiting   []*turn // those of the queue with a waiting delivery, and some that had one; by their numbers
+	last      int     // number of an endpoint that joined
 	prunedAt  time.Duration
+
+	kept     *turn // what the last search of keptFor found
+	searchAt time.Duration
 
 	since    time.Duration // when a slot became free last or, later, all were taken
 	interval time.Duration // smoothed, between two slots that become free while all are taken
@@ -46,11 +55,14 @@ type turn struct {
 	contender
 
 	queued bool
+	number int // of its place in the queue
 	missed int // deliveries that came in vain since the last was admitted
 }
 
 // contender is an endpoint that may need a slot of a host.
 type contender interface {
+	// waits reports whether a delivery waits.
+	waits() bool
 	// ready reports whether a waiting delivery needs nothing but a slot of the host.
 	ready(now time.Duration) bool
 	// needsSlot reports whether a delivery, waiting or deferred, will need one within a time.
@@ -101,23 +113,40 @@ func (h *host) remove(now, took time.Duration) {
 func (h *host) join(t *turn) {
 	if !t.queued {
 		t.queued = true
+		h.last++
+		t.number = h.last
 		h.queue = append(h.queue, t)
+	}
+	if i, found := find(h.waiting, t); !found && t.waits() {
+		h.waiting = slices.Insert(h.waiting, i, t)
 	}
 }
 
 // leave takes an endpoint out of the queue.
 func (h *host) leave(t *turn) {
-	if t.queued {
-		t.queued = false
-		i := slices.Index(h.queue, t)
-		h.queue = slices.Delete(h.queue, i, i+1)
+	if h.kept == t {
+		h.kept = nil
 	}
+	if !t.queued {
+		return
+	}
+	t.queued = false
+	i, _ := find(h.queue, t)
+	h.queue = slices.Delete(h.queue, i, i+1)
+	if i, found := find(h.waiting, t); found {
+		h.waiting = slices.Delete(h.waiting, i, i+1)
+	}
+}
+
+// find returns an endpoint's index in a part of the queue, or where it would be.
+func find(part []*turn, t *turn) (i int, found bool) {
+	return slices.BinarySearchFunc(part, t.number, func(other *turn, number int) int { return other.number - number })
 }
 
 // prune drops endpoints that need no slot soon: no delivery came for their reservations, or they wait
 // for something else.
 func (h *host) prune(now time.Duration) {
-	if h == nil || now-h.prunedAt < pruneEvery {
+	if h == nil || now-h.prunedAt < max(pruneEvery, h.searchTime()) {
 		return
 	}
 	h.prunedAt = now
@@ -128,9 +157,13 @@ func (h *host) prune(now time.Duration) {
 		return !t.queued
 	})
 	if len(h.queue) < before {
+		h.waiting = slices.DeleteFunc(h.waiting, func(t *turn) bool { return !t.queued })
 		h.admitWaiters(now) // a slot that was kept
 	}
 }
+
+// searchTime is the least time between two searches of the whole queue.
+func (h *host) searchTime() time.Duration { return time.Duration(len(h.queue)) * searchEach }
 
 // soon is how near a reservation must be for its endpoint to stay in the queue: two rounds.
 func (h *host) soon(now time.Duration) time.Duration {
@@ -139,10 +172,13 @@ func (h *host) soon(now time.Duration) time.Duration {
 
 // admitWaiters gives the free slots to waiting deliveries, by turns.
 func (h *host) admitWaiters(now time.Duration) {
-	for i := 0; i < len(h.queue) && !h.full(); {
-		if t := h.queue[i]; t.ready(now) && h.mayTake(now, t) && t.admitFirst(now) {
+	for i := 0; i < len(h.waiting) && !h.full(); {
+		switch t := h.waiting[i]; {
+		case !t.waits():
+			h.waiting = slices.Delete(h.waiting, i, i+1)
+		case t.ready(now) && h.mayTake(now, t) && t.admitFirst(now):
 			i = 0
-		} else {
+		default:
 			i++
 		}
 	}
@@ -167,10 +203,15 @@ func (h *host) keptFor(now time.Duration) *turn {
 	if h.freeInterval(now) <= slowInterval {
 		return nil
 	}
-	for _, t := range h.queue {
-		if t.missed >= missesToKeep && t.needsSlot(now, lateness) {
-			return t
+	keeps := func(t *turn) bool { return t.missed >= missesToKeep && t.needsSlot(now, lateness) }
+	if now >= h.searchAt {
+		h.kept, h.searchAt = nil, now+h.searchTime()
+		if i := slices.IndexFunc(h.queue, keeps); i >= 0 {
+			h.kept = h.queue[i]
 		}
+	}
+	if h.kept != nil && h.kept.queued && keeps(h.kept) {
+		return h.kept
 	}
 	return nil
 }
@@ -222,7 +263,8 @@ func (h *host) turnAgain(now time.Duration, t *turn) time.Duration {
 	if h == nil || !t.queued {
 		return now
 	}
-	return h.nextFree(now) + time.Duration(slices.Index(h.queue, t))*h.freeInterval(now)
+	before, _ := find(h.queue, t)
+	return h.nextFree(now) + time.Duration(before)*h.freeInterval(now)
 }
 
 // share is how far apart the requests of one endpoint are to be, so that each endpoint of the

@@ -3,6 +3,7 @@ package admission
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -74,6 +75,15 @@ func (h *hostModel) check(inFlight map[string]int) {
 		require.Equal(h, inFlight[name], known.inFlight)
 		require.Equal(h, leading[known], known.endpoints)
 		require.Positive(h, known.inFlight+known.endpoints, "it is not needed")
+		var waiting []*turn
+		for _, q := range known.queue {
+			if _, listed := find(known.waiting, q); listed {
+				waiting = append(waiting, q)
+			} else {
+				require.False(h, q.waits(), "an endpoint with a waiting delivery is not looked at")
+			}
+		}
+		require.True(h, slices.Equal(waiting, known.waiting), "each of the queue, and once")
 		seen := map[*turn]bool{}
 		for _, q := range known.queue {
 			require.True(h, q.queued && q.contender.(*endpoint).host == known && !seen[q], "each once")

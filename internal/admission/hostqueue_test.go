@@ -67,7 +67,7 @@ func TestNewDeliveriesComeBehind(t *testing.T) {
 	for range 5 {
 		req := at("a.test:443")
 		decision := ctl.Acquire(t.Context(), req)
-		require.Equal(t, Decision{Until: decision.Until, Wait: decision.Wait, Reason: webhook.ReasonHost}, decision)
+		require.Equal(t, Decision{Until: decision.Until, Wait: decision.Until.Sub(clock.Time), Reason: webhook.ReasonHost}, decision)
 		require.True(t, decision.Deferred())
 		told, turns = append(told, req), append(turns, decision.Until)
 	}
@@ -142,11 +142,27 @@ type contending struct {
 	waiting  int
 	due      time.Duration // of its next deferred delivery; never: there is none
 	admitted func(*contending)
+	looked   *int // how often the host looked at one; may be nil
 }
 
-func (c *contending) ready(time.Duration) bool { return c.waiting > 0 }
+func (c *contending) look() {
+	if c.looked != nil {
+		*c.looked++
+	}
+}
+
+func (c *contending) waits() bool {
+	c.look()
+	return c.waiting > 0
+}
+
+func (c *contending) ready(time.Duration) bool {
+	c.look()
+	return c.waiting > 0
+}
 
 func (c *contending) needsSlot(now, within time.Duration) bool {
+	c.look()
 	return c.waiting > 0 || now-lateness <= c.due && c.due <= now+within
 }
 
@@ -217,10 +233,40 @@ func TestHostKeepsASlot(t *testing.T) {
 			continue
 		}
 		away.waiting = 1
+		h.join(turns[0])
 		h.admitWaiters(0)
 		require.Same(t, away, (*order)[c.admitted], "%s: it came", name)
 		require.Zero(t, turns[0].missed)
 	}
+}
+
+// A host's work for one request does not grow with the number of endpoints in its queue.
+func TestHostWorkIsBounded(t *testing.T) {
+	t.Parallel()
+	const requests = 1000
+	work := func(endpoints int) (looked int) {
+		all := make([]*contending, endpoints)
+		for i := range all {
+			all[i] = &contending{due: 2 * time.Second, looked: &looked}
+		}
+		here := all[endpoints/2]
+		here.waiting = requests
+		h, turns, order := setupHost(0, time.Second, all...)
+		for _, turn := range turns {
+			turn.missed = missesToKeep // none is about to come: the search for the one to keep a slot for finds nothing
+		}
+		looked = 0
+		for i := range requests {
+			now := time.Duration(i) * 100 * time.Microsecond
+			h.prune(now)
+			h.remove(now, time.Second)
+			h.interval = time.Second // slots become free rarely
+		}
+		require.Len(t, *order, requests)
+		require.Len(t, h.queue, endpoints)
+		return looked
+	}
+	require.Less(t, work(5000), 2*work(50))
 }
 
 // A reservation for which no delivery comes keeps no slot from others once it has passed.

@@ -63,11 +63,14 @@ func (e *endpoint) admitWaiters(now time.Duration) {
 		}
 		return
 	}
-	if e.ready(now) {
+	if e.turn.queued || e.ready(now) {
 		e.host.join(&e.turn)
 	}
 	e.host.admitWaiters(now)
 }
+
+// waits implements contender.
+func (e *endpoint) waits() bool { return len(e.waiters) > 0 }
 
 // ready implements contender: it reports whether the first waiting delivery can be admitted, but
 // for the host's slots. One whose reservation is past has paid for it. One whose reservation is

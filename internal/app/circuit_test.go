@@ -2,6 +2,7 @@ package app
 
 import (
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -48,11 +49,7 @@ func TestACircuitIsClosedInEveryWorker(t *testing.T) {
 	status, answer = call(t, "POST", path, "")
 	require.Equal(t, http.StatusOK, status, answer)
 	require.Nil(t, answer["probe_delivery_id"], "nothing waits")
-	said := time.Now()
-	for circuits()[0] != "half_open" || circuits()[1] != "half_open" {
-		require.Less(t, time.Since(said), 2*time.Second, circuits())
-		time.Sleep(5 * time.Millisecond) //nolint:forbidigo // between two looks
-	}
+	require.Eventually(t, func() bool { return slices.Equal(circuits(), []string{"half_open", "half_open"}) }, 2*time.Second, 5*time.Millisecond)
 
 	// The probe fails, and it was said once.
 	w := workers[0]

@@ -146,9 +146,13 @@ func named(setting string) func(*vault.StaticKEK, error) (vault.KEK, error) {
 }
 
 func openTransit(c config.KEKs) (vault.KEK, error) {
+	roots, err := c.VaultRootCAs()
+	if err != nil {
+		return nil, fmt.Errorf("EVERPOST_KEK_VAULT_CA_FILE: %w", err)
+	}
 	kek, err := vault.NewTransit(vault.TransitConfig{
 		Address: c.KEKVaultAddr, Mount: c.KEKVaultMount, Key: c.KEKVaultKey, Namespace: c.KEKVaultNamespace,
-		Token: c.KEKVaultToken, TokenFile: c.KEKVaultTokenFile, CAFile: c.KEKVaultCAFile, Timeout: c.KEKVaultTimeout,
+		Token: c.KEKVaultToken, TokenFile: c.KEKVaultTokenFile, RootCAs: roots, Timeout: c.KEKVaultTimeout,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("EVERPOST_KEK_VAULT_…: %w", err)

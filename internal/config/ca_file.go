@@ -9,7 +9,7 @@ import (
 	"os"
 )
 
-// maxCAFile limits CAFile; a system's complete list has 250 KiB.
+// maxCAFile limits a file with certificates; a system's complete list has 250 KiB.
 const maxCAFile = 4 << 20
 
 // RootCAs returns the certificates to verify receivers with: the system's, and those of CAFile. Without
@@ -18,13 +18,28 @@ func (c *Config) RootCAs() (*x509.CertPool, error) {
 	if c.CAFile == "" {
 		return nil, nil //nolint:nilnil // nil means the system's certificates in crypto/tls
 	}
-	text, err := readAtMost(c.CAFile, maxCAFile)
-	if err != nil {
-		return nil, err
-	}
 	roots, err := x509.SystemCertPool()
 	if err != nil {
 		return nil, fmt.Errorf("the system's certificates cannot be read: %w", err)
+	}
+	return roots, addCertificates(roots, c.CAFile)
+}
+
+// VaultRootCAs returns the certificates of KEKVaultCAFile to verify Vault with, instead of the system's.
+// Without KEKVaultCAFile it returns nil, which stands for the system's.
+func (k *KEKs) VaultRootCAs() (*x509.CertPool, error) {
+	if k.KEKVaultCAFile == "" {
+		return nil, nil //nolint:nilnil // as RootCAs
+	}
+	roots := x509.NewCertPool()
+	return roots, addCertificates(roots, k.KEKVaultCAFile)
+}
+
+// addCertificates adds all certificates of a file, of which there must be one.
+func addCertificates(roots *x509.CertPool, path string) error {
+	text, err := readAtMost(path, maxCAFile)
+	if err != nil {
+		return err
 	}
 	count := 0
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
@@ -34,18 +49,18 @@ func (c *Config) RootCAs() (*x509.CertPool, error) {
 		count++
 		certificate, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
-			return nil, fmt.Errorf("certificate %d in %s cannot be read: %w", count, c.CAFile, err)
+			return fmt.Errorf("certificate %d in %s cannot be read: %w", count, path, err)
 		}
 		roots.AddCert(certificate)
 	}
 	if begun := bytes.Count(text, []byte("-----BEGIN CERTIFICATE-----")); begun > count {
-		return nil, fmt.Errorf("%d of the %d certificates in %s cannot be read: each must end with its line -----END CERTIFICATE-----",
-			begun-count, begun, c.CAFile)
+		return fmt.Errorf("%d of the %d certificates in %s cannot be read: each must end with its line -----END CERTIFICATE-----",
+			begun-count, begun, path)
 	}
 	if count == 0 {
-		return nil, fmt.Errorf("%s holds no certificate in PEM form (-----BEGIN CERTIFICATE-----)", c.CAFile)
+		return fmt.Errorf("%s holds no certificate in PEM form (-----BEGIN CERTIFICATE-----)", path)
 	}
-	return roots, nil
+	return nil
 }
 
 // readAtMost reads a file of limited size.

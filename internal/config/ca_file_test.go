@@ -62,6 +62,21 @@ func TestRootCAs(t *testing.T) {
 		require.ErrorContains(t, err, c.CAFile)
 		require.NotContains(t, err.Error(), "canary")
 	}
+
+	vault := config.KEKs{}
+	roots, err = vault.VaultRootCAs()
+	require.NoError(t, err)
+	require.Nil(t, roots, "the system's")
+	vault.KEKVaultCAFile = file(authority).CAFile
+	roots, err = vault.VaultRootCAs()
+	require.NoError(t, err)
+	want := x509.NewCertPool()
+	require.True(t, want.AppendCertsFromPEM([]byte(authority)))
+	require.True(t, want.Equal(roots), "instead of the system's")
+	vault.KEKVaultCAFile = file(authority + broken).CAFile
+	_, err = vault.VaultRootCAs()
+	require.ErrorContains(t, err, "certificate 2 in "+vault.KEKVaultCAFile)
+
 	for path, want := range map[string]string{t.TempDir(): "is a directory", "/does/not/exist": "no such file"} {
 		c := valid()
 		c.CAFile = path

@@ -220,7 +220,8 @@ func (w *world) make(tenant string, o contracttest.Operation) string {
 		if o.ID == "closeEndpointCircuit" { // like a worker
 			parsed, err := webhook.ParseEndpointID(id)
 			require.NoError(w, err)
-			require.NoError(w, w.store.EndpointHealth.WriteSeen(w.Context(), id, map[webhook.EndpointID]webhook.Observation{parsed: {Circuit: webhook.CircuitOpen}}))
+			seen := map[webhook.EndpointID]webhook.Observation{parsed: {Circuit: webhook.CircuitOpen}}
+			require.NoError(w, w.store.EndpointHealth.WriteSeen(w.Context(), id, seen))
 		}
 		return id
 	case "events":

@@ -81,7 +81,7 @@ func (a account) canEnter(ctx context.Context, bin binaries, dir string) (bool, 
 		cmd := exec.CommandContext(ctx, bin.path("postgres"), "--version") //nolint:gosec // a path this package put together
 		cmd.Dir = dir
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: a.credential()}
-		return cmd.Run()
+		return orContext(ctx, cmd.Run())
 	}
 	if err := probe("/"); err != nil {
 		return false, fmt.Errorf("run PostgreSQL as user %s: %w", a.name, err)

@@ -315,11 +315,15 @@ func TestBrokenSettingIsNamed(t *testing.T) {
 func TestInterruptedStartLeavesNothing(t *testing.T) {
 	t.Parallel()
 	dir := openDir(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond) // initdb takes longer
-	defer cancel()
-	_, err := localpg.Start(ctx, localpg.Options{Dir: dir, Unsafe: true})
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.False(t, exists(filepath.Join(dir, "postgres")))
+	// The times fall into different steps: finding the binaries, trying the directory, initdb, which
+	// takes longer than any of them.
+	for _, ms := range []int{3, 10, 20, 30, 50, 100} {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(ms)*time.Millisecond)
+		_, err := localpg.Start(ctx, localpg.Options{Dir: dir, Unsafe: true})
+		cancel()
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.False(t, exists(filepath.Join(dir, "postgres")))
+	}
 	require.Equal(t, 1, queryInt(t, start(t, localpg.Options{Dir: dir}), "SELECT 1"))
 }
 

@@ -87,10 +87,19 @@ func runProgram(ctx context.Context, a account, stdin string, path string, args 
 	cmd.Stdin = strings.NewReader(stdin)
 	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.SysProcAttr = childAttributes(a, syscall.SIGKILL)
-	if err := cmd.Run(); err != nil {
-		return &programError{program: path, err: errors.Join(ctx.Err(), err), output: out.String()}
+	if err := orContext(ctx, cmd.Run()); err != nil {
+		return &programError{program: path, err: err, output: out.String()}
 	}
 	return nil
+}
+
+// orContext adds ctx's error to that of a program which exec may have killed because ctx was
+// done: exec reports only the signal.
+func orContext(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() == nil || errors.Is(err, ctx.Err()) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ctx.Err(), err)
 }
 
 // programError is the failure of a program that ran to its end.

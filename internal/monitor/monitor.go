@@ -96,6 +96,9 @@ type Monitor struct {
 
 	running sync.WaitGroup
 	end     context.CancelFunc
+
+	publishing sync.WaitGroup
+	cutOff     context.CancelFunc // cuts off a write of publishing
 }
 
 // New makes a Monitor that has not been started.
@@ -117,13 +120,15 @@ func New(c Config) *Monitor {
 
 // Start begins the work in the background, which ends with ctx or Stop.
 func (m *Monitor) Start(ctx context.Context) {
+	var writing context.Context
+	writing, m.cutOff = context.WithCancel(context.WithoutCancel(ctx))
 	ctx, m.end = context.WithCancel(ctx)
 	m.failures.refresh(ctx)
 	m.running.Go(func() { m.failures.run(ctx) })
 	m.running.Go(func() { m.keepOutages(ctx) })
 	m.running.Go(func() { m.events.run(ctx) })
 	m.running.Go(func() { m.replays.run(ctx) })
-	m.running.Go(func() { m.sharing.publish(ctx) })
+	m.publishing.Go(func() { m.sharing.publish(ctx, writing) })
 	m.running.Go(func() { m.sharing.followClosings(ctx) })
 }
 
@@ -141,6 +146,9 @@ func (m *Monitor) Stop(ctx context.Context) {
 	if left := m.replays.startAll(ctx); left > 0 {
 		m.log.WarnContext(ctx, "dead letters of outages are not replayed automatically: the process ends", "endpoints", left)
 	}
+	defer m.cutOff()
+	context.AfterFunc(ctx, m.cutOff)
+	m.publishing.Wait()
 	m.sharing.withdraw(ctx)
 }
 

@@ -48,8 +48,9 @@ func newSharing(c Config) *sharing {
 }
 
 // publish publishes what this process sees every few seconds, until ctx ends. While all endpoints are healthy it writes
-// nothing.
-func (s *sharing) publish(ctx context.Context) {
+// nothing. A write under way is not cut off with ctx, but with writing: one that was cut off might be carried out after
+// a later one.
+func (s *sharing) publish(ctx, writing context.Context) {
 	tick := time.NewTicker(s.every)
 	defer tick.Stop()
 	failed := false
@@ -63,7 +64,7 @@ func (s *sharing) publish(ctx context.Context) {
 		if len(unhealthy) == 0 && !s.published {
 			continue
 		}
-		err := s.write(ctx, unhealthy)
+		err := s.write(writing, unhealthy)
 		if err != nil && !failed && ctx.Err() == nil {
 			s.log.WarnContext(ctx, "the health of endpoints cannot be shared with other processes; trying again", "error", err)
 		}
@@ -79,9 +80,8 @@ func (s *sharing) withdraw(ctx context.Context) {
 	}
 }
 
-// write is not cut off when ctx ends: a write that was cut off might be carried out after a later one.
 func (s *sharing) write(ctx context.Context, seen map[webhook.EndpointID]webhook.Observation) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shareTimeout)
+	ctx, cancel := context.WithTimeout(ctx, shareTimeout)
 	defer cancel()
 	return s.store.WriteSeen(ctx, s.owner, seen)
 }

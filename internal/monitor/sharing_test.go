@@ -1,6 +1,7 @@
 package monitor
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -56,6 +57,31 @@ func TestHealthIsWithdrawn(t *testing.T) {
 	seen, err = b.own.EndpointHealth.Seen(t.Context(), "acme", b.endpoint.ID, "")
 	require.NoError(t, err)
 	require.Empty(t, seen)
+}
+
+// Stop does not outlast its context while what this process sees cannot be written.
+func TestStopCutsOffPublishing(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	tx, err := b.own.Pool().Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, tx.Rollback(context.WithoutCancel(t.Context()))) }()
+	_, err = tx.Exec(t.Context(), `lock table endpoint_health`)
+	require.NoError(t, err)
+
+	p := b.process(t)
+	p.sharing.every = time.Millisecond
+	p.Start(t.Context())
+	require.Eventually(t, func() bool {
+		var blocked int
+		row := tx.QueryRow(t.Context(), `select count(*) from pg_locks where relation = 'endpoint_health'::regclass and not granted`)
+		return row.Scan(&blocked) == nil && blocked > 0
+	}, soon, time.Millisecond)
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	began := time.Now()
+	p.Stop(over)
+	require.Less(t, time.Since(began), shareTimeout/2)
 }
 
 // The view adds what this process sees to what others share, and closes circuits here at

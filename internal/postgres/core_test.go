@@ -7,14 +7,10 @@ import (
 	"crypto/rand"
 	"errors"
 	"log/slog"
-	"net"
-	"net/url"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -125,120 +121,6 @@ func requireCode(t *testing.T, want webhook.Code, err error) {
 	require.Equal(t, want.String(), webhook.CodeOf(err).String(), err)
 }
 
-// wire is a TCP proxy in front of the database that can be cut, or made to swallow
-// everything as a broken network does.
-type wire struct {
-	listener net.Listener
-	network  string
-	target   string
-
-	mu     sync.Mutex
-	conns  map[net.Conn]struct{}
-	down   bool
-	silent bool
-	wg     sync.WaitGroup
-}
-
-// behindWire returns the wire and the address that leads through it.
-func behindWire(t *testing.T, address string) (*wire, string) {
-	t.Helper()
-	config, err := pgx.ParseConfig(address)
-	require.NoError(t, err)
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	w := &wire{listener: listener, conns: map[net.Conn]struct{}{}}
-	w.network, w.target = pgconn.NetworkAddress(config.Host, config.Port)
-	w.wg.Go(w.accept)
-	t.Cleanup(func() {
-		_ = listener.Close()
-		w.cut()
-		w.wg.Wait()
-	})
-
-	u, err := url.Parse(address)
-	require.NoError(t, err)
-	q := u.Query()
-	q.Del("host")
-	q.Del("port")
-	q.Set("sslmode", "disable")
-	u.Host, u.RawQuery = listener.Addr().String(), q.Encode()
-	return w, u.String()
-}
-
-func (w *wire) accept() {
-	for {
-		client, err := w.listener.Accept()
-		if err != nil {
-			return
-		}
-		server, err := net.Dial(w.network, w.target)
-		if err != nil || !w.add(client, server) {
-			_ = client.Close()
-			if server != nil {
-				_ = server.Close()
-			}
-			continue
-		}
-		w.wg.Go(func() { w.pump(server, client) })
-		w.wg.Go(func() { w.pump(client, server) })
-	}
-}
-
-func (w *wire) add(conns ...net.Conn) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.down {
-		return false
-	}
-	for _, c := range conns {
-		w.conns[c] = struct{}{}
-	}
-	return true
-}
-
-func (w *wire) pump(to, from net.Conn) {
-	defer func() { _, _ = to.Close(), from.Close() }()
-	buffer := make([]byte, 32<<10)
-	for {
-		n, err := from.Read(buffer)
-		w.mu.Lock()
-		silent := w.silent
-		w.mu.Unlock()
-		if n > 0 && !silent {
-			if _, err := to.Write(buffer[:n]); err != nil {
-				return
-			}
-		}
-		if err != nil {
-			return
-		}
-	}
-}
-
-// cut closes every connection and lets no new one through.
-func (w *wire) cut() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.down = true
-	for c := range w.conns {
-		_ = c.Close()
-	}
-	clear(w.conns)
-}
-
-func (w *wire) mend() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.down, w.silent = false, false
-}
-
-// swallow keeps the connections open and passes nothing on any more.
-func (w *wire) swallow() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.silent = true
-}
-
 func TestReady(t *testing.T) {
 	t.Parallel()
 	s, address := setupStore(t)
@@ -272,11 +154,11 @@ func TestSessionsAreBoundedAndNamed(t *testing.T) {
 func TestALostDatabaseIsUnavailableUntilItIsBack(t *testing.T) {
 	t.Parallel()
 	_, address := setupStore(t)
-	w, through := behindWire(t, address)
+	w, through := postgrestest.NewProxy(t, address)
 	s := openStore(t, through)
 	require.NoError(t, s.Ready(t.Context()))
 
-	w.cut()
+	w.Cut()
 	for name, call := range map[string]func() error{
 		"ready":  func() error { return s.Ready(t.Context()) },
 		"read":   func() error { _, err := s.Tenant(t.Context(), "acme"); return err },
@@ -292,7 +174,7 @@ func TestALostDatabaseIsUnavailableUntilItIsBack(t *testing.T) {
 		require.Equal(t, time.Second, e.RetryAfter, name)
 	}
 
-	w.mend()
+	w.Mend()
 	require.Eventually(t, func() bool { return s.Ready(t.Context()) == nil }, eventually, poll)
 	_, err := s.Tenant(t.Context(), "acme")
 	require.NoError(t, err)

@@ -20,6 +20,11 @@ type claiming struct {
 	payload  storedPayload          // result
 }
 
+// repeats reports whether this is the other claim, or one that another flush would grant after it.
+func (c *claiming) repeats(other *claiming) bool {
+	return c.claim.Owner == other.claim.Owner && c.claim.Run == other.claim.Run && c.claim.Seq == other.claim.Seq
+}
+
 // storedPayload is an event's content as it is stored; zero once retention has removed it.
 type storedPayload struct {
 	bytes, sum []byte
@@ -78,7 +83,7 @@ func (s *Deliveries) flushClaims(ctx context.Context, items []*claiming) error {
 	// In the order of the keys, as in flushRecords.
 	slices.SortStableFunc(items, func(a, b *claiming) int { return bytes.Compare(a.claim.DeliveryID[:], b.claim.DeliveryID[:]) })
 	claims := make([]*webhook.Claim, 0, len(items))
-	first := make(map[webhook.DeliveryID]*claiming, len(items)) // a second claim of the same delivery in one flush is not granted
+	first := make(map[webhook.DeliveryID]*claiming, len(items)) // of a delivery: another one in one flush is granted with it if it is the same
 	for _, it := range items {
 		it.granted, it.payload = false, storedPayload{}
 		if first[it.claim.DeliveryID] != nil {
@@ -114,7 +119,7 @@ func (s *Deliveries) flushClaims(ctx context.Context, items []*claiming) error {
 	for _, it := range items {
 		id := it.claim.DeliveryID
 		_, ok := granted[id]
-		it.granted = ok && first[id] == it
+		it.granted = ok && it.repeats(first[id])
 		it.standing = standings[id]
 		if !it.granted {
 			it.standing.OwnedUntil = owned[id]

@@ -275,14 +275,20 @@ func TestClaims(t *testing.T) {
 			require.NotEqual(t, granted[0], granted[1])
 		}
 	})
-	t.Run("of two in one flush the first is granted", func(t *testing.T) {
+	t.Run("of two processes in one flush the first is granted", func(t *testing.T) {
 		t.Parallel()
 		start := b.accept(t)
-		items := []*claiming{{claim: claimOf(start, 0, "me", time.Minute)}, {claim: claimOf(start, 0, "you", time.Minute)}}
+		items := []*claiming{
+			{claim: claimOf(start, 0, "me", time.Minute)}, {claim: claimOf(start, 0, "you", time.Minute)},
+			{claim: claimOf(start, 0, "me", time.Minute)}, {claim: claimOf(start, 1, "me", time.Minute)},
+		}
 		require.NoError(t, b.flushClaims(t.Context(), items))
 		require.True(t, items[0].granted)
 		require.False(t, items[1].granted)
 		require.NotZero(t, items[1].standing.OwnedUntil)
+		require.True(t, items[2].granted, "it is the same, and the payload is there")
+		require.NotNil(t, items[2].payload.bytes)
+		require.False(t, items[3].granted, "of another step")
 	})
 	t.Run("a payload that is gone is nil", func(t *testing.T) {
 		t.Parallel()

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/everpost/everpost/internal/postgrestest"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -133,7 +134,7 @@ func TestAListenerThatIsCutOffReconnectsAndForgetsAll(t *testing.T) {
 func TestConnectionsOfBeforeAreNotUsedAgain(t *testing.T) {
 	t.Parallel()
 	_, address := setupStore(t)
-	w, through := behindWire(t, address)
+	w, through := postgrestest.NewProxy(t, address)
 	s := openStore(t, through)
 	listen(t, s)
 	var used []*pgxpool.Conn
@@ -147,9 +148,9 @@ func TestConnectionsOfBeforeAreNotUsedAgain(t *testing.T) {
 	}
 	require.Positive(t, s.pool.Stat().IdleConns())
 
-	w.cut()
+	w.Cut()
 	require.Eventually(t, func() bool { return s.pool.Stat().TotalConns() == 0 }, eventually, poll)
-	w.mend()
+	w.Mend()
 	require.Eventually(t, s.Listening, eventually, poll)
 	_, err := s.Tenant(t.Context(), "acme")
 	require.NoError(t, err)
@@ -182,7 +183,7 @@ func TestAReconnectOvertakesAFillUnderWay(t *testing.T) {
 func TestASilentConnectionIsNoticedAndARevocationIsInEffectWithinTwoSeconds(t *testing.T) {
 	t.Parallel()
 	s, address := setupStore(t)
-	w, through := behindWire(t, address)
+	w, through := postgrestest.NewProxy(t, address)
 	silent := openStore(t, through)
 	k := testKey("acme")
 	require.NoError(t, s.CreateKey(t.Context(), testActor(), k))
@@ -190,7 +191,7 @@ func TestASilentConnectionIsNoticedAndARevocationIsInEffectWithinTwoSeconds(t *t
 	_, err := silent.Authenticate(t.Context(), k.ID, k.SHA256)
 	require.NoError(t, err)
 
-	w.swallow()
+	w.Swallow()
 	require.NoError(t, s.RevokeKey(t.Context(), testActor(), "acme", k.ID))
 	revoked := time.Now()
 	require.Eventually(t, func() bool {
@@ -202,8 +203,8 @@ func TestASilentConnectionIsNoticedAndARevocationIsInEffectWithinTwoSeconds(t *t
 	require.Less(t, time.Since(revoked), staleAfter+500*time.Millisecond)
 	require.False(t, silent.Listening())
 
-	w.cut()
-	w.mend()
+	w.Cut()
+	w.Mend()
 	require.Eventually(t, silent.Listening, eventually, poll)
 	_, err = silent.Authenticate(t.Context(), k.ID, k.SHA256)
 	requireCode(t, webhook.CodeUnauthenticated, err)

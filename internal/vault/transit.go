@@ -2,6 +2,7 @@ package vault
 
 import (
 	"context"
+	"crypto/x509"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -41,8 +42,8 @@ type TransitConfig struct {
 	// Token authenticates to Vault. TokenFile is a file with the token instead; it is read for
 	// every request, because an agent that renews tokens replaces it. Exactly one is required.
 	Token, TokenFile string
-	// CAFile has certificates (PEM) to trust instead of the system's.
-	CAFile string
+	// RootCAs are the certificates to trust; nil stands for the system's.
+	RootCAs *x509.CertPool
 	// Timeout limits one request. Defaults to DefaultTransitTimeout.
 	Timeout time.Duration
 }

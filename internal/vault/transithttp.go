@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,7 +20,6 @@ import (
 const (
 	maxTransitAnswer = 64 << 10
 	maxTokenFile     = 8 << 10
-	maxCAFile        = 1 << 20
 	transitIdleTime  = 30 * time.Second
 )
 
@@ -45,12 +43,7 @@ func newTransitHTTP(c TransitConfig) (*transitHTTP, error) {
 	if c.Token != "" && !isToken(c.Token) {
 		return nil, errors.New("the token is not valid: it must be printable, without spaces")
 	}
-	trust := &tls.Config{MinVersion: tls.VersionTLS12}
-	if c.CAFile != "" {
-		if trust.RootCAs, err = loadCA(c.CAFile); err != nil {
-			return nil, err
-		}
-	}
+	trust := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: c.RootCAs}
 	return &transitHTTP{
 		client: &http.Client{
 			Timeout: c.Timeout,
@@ -76,18 +69,6 @@ func isLoopback(host string) bool {
 
 func isToken(text string) bool {
 	return text != "" && strings.IndexFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }) < 0
-}
-
-func loadCA(path string) (*x509.CertPool, error) {
-	text, err := readFile(path, maxCAFile)
-	if err != nil {
-		return nil, fmt.Errorf("load certificates: %w", err)
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("load certificates: %s holds none in PEM form", path)
-	}
-	return pool, nil
 }
 
 // readFile reads a file of at most the given size in bytes.

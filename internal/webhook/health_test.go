@@ -52,7 +52,10 @@ func TestHealthSummary(t *testing.T) {
 			Health{Endpoint: active, Observed: Observation{Circuit: CircuitClosed, Latency: time.Millisecond}},
 			"active; no trouble is known; nothing waits",
 		},
-		"failed once": {Health{Endpoint: active, Observed: with(func(s *Observation) { s.FailureStreak = 1 })}, "active, but the last attempt failed; nothing waits"},
+		"failed once": {
+			Health{Endpoint: active, Observed: with(func(s *Observation) { s.FailureStreak = 1 })},
+			"active, but the last attempt failed; nothing waits",
+		},
 		"failed often": {
 			Health{Endpoint: active, Observed: with(func(s *Observation) { s.FailureStreak = 12 })},
 			"active, but the last 12 attempts failed; nothing waits",
@@ -76,7 +79,8 @@ func TestHealthSummary(t *testing.T) {
 		},
 		"at its host's cap": {
 			Health{
-				Endpoint: active, Observed: with(func(s *Observation) { s.InFlight, s.DeferReason, s.Rate = 1, ReasonHost, 2 }), Backlog: Backlog{Deferred: 7, Oldest: ago},
+				Endpoint: active, Observed: with(func(s *Observation) { s.InFlight, s.DeferReason, s.Rate = 1, ReasonHost, 2 }),
+				Backlog: Backlog{Deferred: 7, Oldest: ago},
 			},
 			"active, waiting for its host, whose cap all endpoints there share: 2 requests per second; " +
 				"1 in flight; 7 waiting for their turn; the oldest since 11:58 UTC",
@@ -212,11 +216,13 @@ func TestTogether(t *testing.T) {
 		{Circuit: CircuitHalfOpen, Since: at(1), Why: "third", Latency: 500 * time.Millisecond, InFlight: 1, Recovering: true, DeferReason: ReasonCircuitOpen},
 	}
 	require.Equal(t, Observation{
-		Circuit: CircuitOpen, Since: at(10), Why: "first", NextProbe: at(30), BlockedUntil: at(60), BlockReason: ReasonRateLimitHint, DeferReason: ReasonCircuitOpen,
+		Circuit: CircuitOpen, Since: at(10), Why: "first", NextProbe: at(30),
+		BlockedUntil: at(60), BlockReason: ReasonRateLimitHint, DeferReason: ReasonCircuitOpen,
 		Latency: 200 * time.Millisecond, Rate: 10, Recovering: true, InFlight: 2, Delivered: 3, Failed: 2, First: 4, Retries: 1,
 		Timeout: 15 * time.Second, SuccessStreak: 3, FailureStreak: 2,
 	}, Aggregate(all))
-	require.Equal(t, at(5), Aggregate([]Observation{{Circuit: CircuitClosed, Since: at(5)}, {Circuit: CircuitClosed, Since: at(3)}, {Circuit: CircuitClosed}}).Since,
+	all = []Observation{{Circuit: CircuitClosed, Since: at(5)}, {Circuit: CircuitClosed, Since: at(3)}, {Circuit: CircuitClosed}}
+	require.Equal(t, at(5), Aggregate(all).Since,
 		"the last recovery")
 
 	states := []CircuitState{CircuitClosed, CircuitHalfOpen, CircuitOpen}

@@ -90,7 +90,9 @@ func TestSharedFirstAttempts(t *testing.T) {
 			shared++
 		}
 		if want.running {
-			require.Equal(t, workflowID(d), d.WorkflowID, "%s has a workflow of its own", path)
+			if d.State == "dead_lettered" || !isShared(d.WorkflowID) { // one that waits for a retry may stay in the shared one
+				require.Equal(t, workflowID(d), d.WorkflowID, "%s has a workflow of its own", path)
+			}
 			b.holds(d)
 		}
 	}
