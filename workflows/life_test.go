@@ -68,7 +68,7 @@ func (b *bundle) beginIn(t stopper, process string, start webhook.Start, fastWai
 	l.input = workflows.DeliveryInput{Ref: start.Ref, Progress: webhook.Progress{Run: start.Run, GiveUpAt: start.GiveUpAt}, NotBefore: start.NotBefore}
 	config := activities.Config{
 		Admission: admitAll{admission.New(admission.Config{})},
-		Store: b.record, Targets: b.store.Endpoints.Cache(), Fresh: noFresh{}, Sender: b.sender, Starter: &l.handed,
+		Store:     b.record, Targets: b.store.Endpoints.Cache(), Fresh: noFresh{}, Sender: b.sender, Starter: &l.handed,
 		Logger: slog.New(slog.DiscardHandler), Owner: process, FastWait: fastWait, KeepDeadLetters: keep,
 		Now: func() time.Time { return l.env.Load().Now().Add(-l.behind) },
 	}
