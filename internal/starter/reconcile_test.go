@@ -63,7 +63,7 @@ func TestRevive(t *testing.T) {
 			require.Equal(t, enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE, start.GetWorkflowIdReusePolicy())
 			in := inputOf[workflows.DeliveryInput](t, start.GetInput())
 			require.Equal(t, delivery.Progress, in.Progress)
-			require.True(t, in.TakeOver)
+			require.True(t, in.Unconfirmed)
 			require.Equal(t, test.terminated, in.Terminated)
 		})
 	}
@@ -110,7 +110,7 @@ func TestReviveWhoIsNotInItsSharedWorkflow(t *testing.T) {
 			require.Len(t, f.started(), 1)
 			require.Equal(t, delivery.Ref.WorkflowID(), f.started()[0].GetWorkflowId())
 			in := inputOf[workflows.DeliveryInput](t, f.started()[0].GetInput())
-			require.True(t, in.TakeOver)
+			require.True(t, in.Unconfirmed)
 			require.False(t, in.Terminated)
 		})
 	}
@@ -134,7 +134,7 @@ func TestReviveDeadLetter(t *testing.T) {
 	require.Len(t, f.started(), 1)
 	require.Len(t, f.told, 1)
 	require.Equal(t, workflows.SignalDiscard, f.told[0].GetSignalName())
-	require.Equal(t, webhook.ReasonRetention, inputOf[workflows.Asked](t, f.told[0].GetInput()).Reason)
+	require.Equal(t, webhook.ReasonRetention, inputOf[workflows.CommandSignal](t, f.told[0].GetInput()).Reason)
 }
 
 // R7: a command reaches whoever carries the delivery, also when the record names a
@@ -157,7 +157,7 @@ func TestSignalFindsWhoCarriesIt(t *testing.T) {
 	delivery.State = webhook.StateDeadLettered
 	require.NoError(t, d.signal(t.Context(), delivery, webhook.PendingCommand{ID: 1, Command: webhook.CommandDiscard}))
 	require.Len(t, f.started(), 1)
-	require.Equal(t, &workflows.Asked{CommandID: 1}, inputOf[workflows.DeadLetterInput](t, f.started()[0].GetInput()).Discard)
+	require.Equal(t, &workflows.CommandSignal{CommandID: 1}, inputOf[workflows.DeadLetterInput](t, f.started()[0].GetInput()).Discard)
 }
 
 // What was started long ago and left nothing in the record is looked for: somebody may

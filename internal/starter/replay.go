@@ -55,7 +55,7 @@ func (d *Starter) wake(ctx context.Context, r webhook.Replay) error {
 		name = workflows.SignalCancel
 	case webhook.ReplayKeep:
 	}
-	asked := workflows.AskedOfReplay{CommandID: r.Command.ID, PerMinute: r.Command.Rate}
+	asked := workflows.ReplaySignal{CommandID: r.Command.ID, PerMinute: r.Command.Rate}
 	_, err := d.Client.SignalWithStartWorkflow(ctx, options.ID, name, asked, options, workflows.ReplayWorkflow, input)
 	return err //nolint:wrapcheck // note classifies it
 }

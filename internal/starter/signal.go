@@ -86,6 +86,6 @@ func (d *Starter) tell(ctx context.Context, id string, of webhook.DeliveryID, c 
 	case webhook.CommandNone:
 		return nil
 	}
-	asked := workflows.Asked{CommandID: c.ID, Reason: c.Reason, At: c.At, DeliveryID: of}
+	asked := workflows.CommandSignal{CommandID: c.ID, Reason: c.Reason, At: c.At, DeliveryID: of}
 	return d.Client.SignalWorkflow(ctx, id, "", name, asked) //nolint:wrapcheck // note classifies it
 }

@@ -163,9 +163,7 @@ func (d *Starter) startFanout(ctx context.Context, id string, group []webhook.St
 // begin starts the delivery's workflow, unless it has been started before.
 func (d *Starter) begin(ctx context.Context, start webhook.Start) error {
 	options := d.own(start.Ref)
-	input := workflows.DeliveryInput{
-		Ref: start.Ref, Progress: begun(start), NotBefore: start.NotBefore,
-	}
+	input := workflows.DeliveryInput{DeliveryState: workflows.DeliveryState{Ref: start.Ref, Progress: begun(start)}, NotBefore: start.NotBefore}
 	var err error
 	switch {
 	case start.Resume != nil:
@@ -192,7 +190,7 @@ func (d *Starter) begin(ctx context.Context, start webhook.Start) error {
 		if err := d.unlessStuck(ctx, &start); err != nil {
 			return err
 		}
-		_, err = d.Client.SignalWithStartWorkflow(ctx, options.ID, workflows.SignalReplay, workflows.Asked{Run: start.Run}, options,
+		_, err = d.Client.SignalWithStartWorkflow(ctx, options.ID, workflows.SignalReplay, workflows.CommandSignal{Run: start.Run}, options,
 			workflows.DeliveryWorkflow, input)
 	}
 	return unlessStarted(err)
@@ -233,7 +231,7 @@ func begun(start webhook.Start) webhook.Progress {
 //
 // Hand-overs take turns: where many shared workflows have much to hand over, each start
 // is as quick as if it were alone, and none is begun that will not be finished in time.
-func (d *Starter) HandOver(ctx context.Context, h activities.Handover) error {
+func (d *Starter) HandOver(ctx context.Context, h activities.DeliveryState) error {
 	if !d.turns.take(ctx, h.TenantID, 1, turnPatience) {
 		return activities.ErrCrowded
 	}
@@ -242,9 +240,9 @@ func (d *Starter) HandOver(ctx context.Context, h activities.Handover) error {
 	var err error
 	if h.State == webhook.StateDeadLettered {
 		options.TypedSearchAttributes = workflows.DeadLetterAttributes(h.Ref)
-		_, err = d.Client.ExecuteWorkflow(ctx, options, workflows.DeadLetterWorkflow, workflows.DeadLetterFrom(h))
+		_, err = d.Client.ExecuteWorkflow(ctx, options, workflows.DeadLetterWorkflow, workflows.NewDeadLetter(workflows.DeliveryState(h)))
 	} else {
-		_, err = d.Client.ExecuteWorkflow(ctx, options, workflows.DeliveryWorkflow, workflows.DeliveryFrom(h))
+		_, err = d.Client.ExecuteWorkflow(ctx, options, workflows.DeliveryWorkflow, workflows.ContinueDelivery(workflows.DeliveryState(h)))
 	}
 	if err != nil && unlessStarted(err) == nil && h.Command.Command != webhook.CommandNone {
 		// It may have been handed over before, by a task that was lost because a signal

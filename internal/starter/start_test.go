@@ -469,18 +469,16 @@ func TestHandOverStartsItsOwnWorkflow(t *testing.T) {
 	d := setup(t, Config{Client: c})
 	start := accepted(1).Deliveries[0]
 	command := webhook.PendingCommand{ID: 3, Command: webhook.CommandDiscard, Reason: "asked"}
-	h := activities.Handover{
+	h := activities.DeliveryState{
 		Ref: start.Ref, Progress: webhook.Progress{Run: 1, Seq: 2, State: webhook.StateRetrying, Attempts: 2, RunAttempts: 2, Delay: time.Second},
-		Command: command, UnderWay: true, TakeOver: true, Told: "503", Faults: 1, LastError: "away",
+		Command: command, Running: true, Unconfirmed: true, LastResponse: "503", Faults: 1, LastError: "away",
 	}
 	require.NoError(t, d.HandOver(t.Context(), h))
 	request := f.starts[0]
 	require.Equal(t, start.WorkflowID(), request.GetWorkflowId())
 	require.Equal(t, "DeliveryWorkflow", request.GetWorkflowType().GetName())
 	require.Equal(t, enumspb.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE, request.GetWorkflowIdReusePolicy())
-	require.Equal(t, workflows.DeliveryInput{
-		Ref: h.Ref, Progress: h.Progress, HandedOver: true, Command: command, UnderWay: true, TakeOver: true, Told: "503", Faults: 1, LastError: "away",
-	}, inputOf[workflows.DeliveryInput](t, request.GetInput()))
+	require.Equal(t, workflows.DeliveryInput{DeliveryState: workflows.DeliveryState{Ref: h.Ref, Progress: h.Progress, Command: command, Running: true, Unconfirmed: true, LastResponse: "503", Faults: 1, LastError: "away"}, HandedOver: true}, inputOf[workflows.DeliveryInput](t, request.GetInput()))
 	require.NotContains(t, request.GetSearchAttributes().GetIndexedFields(), "DeliveryState")
 
 	h.State, h.Reason = webhook.StateDeadLettered, "http_400"
@@ -489,9 +487,7 @@ func TestHandOverStartsItsOwnWorkflow(t *testing.T) {
 	require.Equal(t, start.WorkflowID(), request.GetWorkflowId())
 	require.Equal(t, "DeadLetterWorkflow", request.GetWorkflowType().GetName())
 	require.Equal(t, enumspb.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE, request.GetWorkflowIdReusePolicy())
-	require.Equal(t, workflows.DeadLetterInput{
-		Ref: h.Ref, Progress: h.Progress, Told: "503", Discard: &workflows.Asked{CommandID: 3, Reason: "asked"},
-	}, inputOf[workflows.DeadLetterInput](t, request.GetInput()))
+	require.Equal(t, workflows.DeadLetterInput{DeliveryState: workflows.DeliveryState{Ref: h.Ref, Progress: h.Progress, LastResponse: "503"}, Discard: &workflows.CommandSignal{CommandID: 3, Reason: "asked"}}, inputOf[workflows.DeadLetterInput](t, request.GetInput()))
 	require.JSONEq(t, `"dead_lettered"`, string(request.GetSearchAttributes().GetIndexedFields()["DeliveryState"].GetData()))
 
 	// R3: a task that was lost has handed it over before, without what was asked since.
@@ -506,7 +502,7 @@ func TestHandOverStartsItsOwnWorkflow(t *testing.T) {
 		told := f.told[len(f.told)-1]
 		require.Equal(t, name, told.GetSignalName())
 		require.Equal(t, start.WorkflowID(), told.GetWorkflowExecution().GetWorkflowId())
-		require.Equal(t, workflows.Asked{Reason: "by hand", DeliveryID: start.DeliveryID}, inputOf[workflows.Asked](t, told.GetInput()))
+		require.Equal(t, workflows.CommandSignal{Reason: "by hand", DeliveryID: start.DeliveryID}, inputOf[workflows.CommandSignal](t, told.GetInput()))
 	}
 	h.Command = webhook.PendingCommand{}
 	require.NoError(t, d.HandOver(t.Context(), h))
@@ -529,13 +525,13 @@ func TestHandOversTakeTurns(t *testing.T) {
 			require.True(t, d.turns.take(t.Context(), "acme", 1, 0), "all turns may be one tenant's")
 		}
 		begun := time.Now()
-		err := d.HandOver(t.Context(), activities.Handover{})
+		err := d.HandOver(t.Context(), activities.DeliveryState{})
 		require.Equal(t, webhook.CodeUnavailable, webhook.CodeOf(err))
 		require.Equal(t, turnPatience, time.Since(begun))
 		ctx, cancel := context.WithTimeout(t.Context(), turnPatience/2)
 		defer cancel()
 		begun = time.Now()
-		require.Error(t, d.HandOver(ctx, activities.Handover{}))
+		require.Error(t, d.HandOver(ctx, activities.DeliveryState{}))
 		require.Equal(t, turnPatience/2, time.Since(begun))
 		require.Equal(t, handOverTurns, d.turns.used)
 	})
