@@ -18,6 +18,8 @@ import (
 	"github.com/everpost/everpost/activities"
 	"github.com/everpost/everpost/internal/egress"
 	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/postgres/deliveries"
+	"github.com/everpost/everpost/internal/postgres/stores"
 	"github.com/everpost/everpost/internal/postgrestest"
 	"github.com/everpost/everpost/internal/receivertest"
 	"github.com/everpost/everpost/internal/retry"
@@ -41,7 +43,7 @@ type bundle struct {
 	*receivertest.Receiver
 
 	address  string
-	store    *postgres.DB // the test's own, never in the way of a process
+	store    *stores.DB // the test's own, never in the way of a process
 	endpoint webhook.Endpoint
 }
 
@@ -61,11 +63,11 @@ func setup(t *testing.T) *bundle {
 	return b
 }
 
-func openStore(t *testing.T, address string) *postgres.DB {
+func openStore(t *testing.T, address string) *stores.DB {
 	t.Helper()
 	key, err := vault.ParseKEK(kek)
 	require.NoError(t, err)
-	store, err := postgres.Open(t.Context(), postgres.Config{URL: address, MaxConns: 4, Sealer: sealer{vault.New(key)}, MakeSecret: makeSecret})
+	store, err := stores.Open(t.Context(), stores.Config{URL: address, MaxConns: 4, Sealer: sealer{vault.New(key)}, MakeSecret: makeSecret})
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
 	return store
@@ -110,8 +112,8 @@ func (f faulty) Send(ctx context.Context, r egress.Request) egress.Response { re
 
 // asked counts the claims that reach the record.
 type asked struct {
-	*postgres.DB
-	*postgres.Deliveries
+	*stores.DB
+	*deliveries.Deliveries
 
 	mu     sync.Mutex
 	claims int

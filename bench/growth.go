@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/postgres/stores"
 )
 
 // grown is an installation's history, and the steady work that is measured on top of it.
@@ -150,7 +150,7 @@ func (b *bench) whileRetained(ctx context.Context, in *instance) (figures, error
 // past is the database of an installation, into which a history is written.
 type past struct {
 	connection *pgx.Conn
-	store      *postgres.DB
+	store      *stores.DB
 }
 
 func openPast(ctx context.Context, in *instance) (*past, error) {
@@ -162,7 +162,7 @@ func openPast(ctx context.Context, in *instance) (*past, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to the installation's PostgreSQL: %w", err)
 	}
-	store, err := postgres.Open(ctx, postgres.Config{URL: url, MaxConns: 2})
+	store, err := stores.Open(ctx, stores.Config{URL: url, MaxConns: 2})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open the record: %w", err), connection.Close(ctx))
 	}

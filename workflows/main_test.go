@@ -16,6 +16,8 @@ import (
 	"github.com/everpost/everpost/internal/admission"
 	"github.com/everpost/everpost/internal/egress"
 	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/postgres/deliveries"
+	"github.com/everpost/everpost/internal/postgres/stores"
 	"github.com/everpost/everpost/internal/postgrestest"
 	"github.com/everpost/everpost/internal/receivertest"
 	"github.com/everpost/everpost/internal/retry"
@@ -30,7 +32,7 @@ const tenant = "acme"
 // bundle is what deliveries are made with: the real record in a schema of the
 // test's own, the real HTTP client and a real receiver.
 type bundle struct {
-	store    *postgres.DB
+	store    *stores.DB
 	record   *fallible // the store as the activities see it
 	receiver *receivertest.Receiver
 	sender   *egress.Client
@@ -51,7 +53,7 @@ func setupPolicy(t *testing.T, policy retry.Policy) *bundle {
 	t.Helper()
 	kek, err := vault.ParseOldKEK(base64.StdEncoding.EncodeToString([]byte("a key-encryption key of the tests")[:32]))
 	require.NoError(t, err)
-	store, err := postgres.Open(t.Context(), postgres.Config{URL: postgrestest.New(t), MaxConns: 6, Sealer: sealer{vault.New(kek)}})
+	store, err := stores.Open(t.Context(), stores.Config{URL: postgrestest.New(t), MaxConns: 6, Sealer: sealer{vault.New(kek)}})
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
 
@@ -131,8 +133,8 @@ func (b *bundle) exec(t require.TestingT, sql string, args ...any) {
 
 // fallible is the record, which can be made to be out of reach for single calls.
 type fallible struct {
-	*postgres.DB
-	*postgres.Deliveries
+	*stores.DB
+	*deliveries.Deliveries
 
 	// onBegin and onRecord, when set, are asked before each call; an error is the
 	// call's, and the record stays untouched.

@@ -17,7 +17,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/everpost/everpost/activities"
-	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/postgres/replays"
 	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 	"github.com/everpost/everpost/worker"
@@ -28,7 +28,7 @@ import (
 // time, on the real record. In place of the engine and a receiver it attempts what was
 // released at once, and records the outcome.
 type replaying struct {
-	*postgres.Replays
+	*replays.Replays
 
 	t      stopper
 	b      *bundle

@@ -6,7 +6,7 @@ import (
 
 	"github.com/everpost/everpost/internal/config"
 	"github.com/everpost/everpost/internal/egress"
-	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/postgres/events"
 	"github.com/everpost/everpost/internal/telemetry"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -54,7 +54,7 @@ func tenantLimits(c config.Config) webhook.Limits {
 
 // counted counts the events that the store accepts.
 type counted struct {
-	*postgres.Events
+	*events.Events
 
 	metrics *telemetry.Metrics
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/everpost/everpost/internal/config"
-	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/postgres/stores"
 	"github.com/everpost/everpost/internal/postgrestest"
 	"github.com/everpost/everpost/internal/telemetry"
 	"github.com/everpost/everpost/internal/webhook"
@@ -18,7 +18,7 @@ import (
 // What is counted is what was stored: not what was refused, and not what was known.
 func TestAcceptedEventsAreCounted(t *testing.T) {
 	t.Parallel()
-	store, err := postgres.Open(t.Context(), postgres.Config{URL: postgrestest.New(t), MaxConns: 2})
+	store, err := stores.Open(t.Context(), stores.Config{URL: postgrestest.New(t), MaxConns: 2})
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
 	_, _, err = store.Tenants.PutTenant(t.Context(), webhook.Actor{}, webhook.Tenant{ID: "acme"})

@@ -88,7 +88,7 @@ func (a *App) registerGauges() {
 		func() float64 { return float64(a.starter.Waiting()) })
 	a.metrics.Gauge("everpost_temporal_up", "1 when Temporal answered when it was last asked.", func() float64 { return truth(a.starter.Healthy()) })
 	if a.overAll {
-		a.metrics.Register(newStoreCollector(a.life, stores{a.store.Outbox, a.store.Held, a.store.Replays}))
+		a.metrics.Register(newStoreCollector(a.life, countingStores{a.store.Outbox, a.store.Held, a.store.Replays}))
 	}
 	if a.admission != nil {
 		a.metrics.Register(newAdmissionCollector(a.admission))

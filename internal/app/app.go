@@ -27,6 +27,7 @@ import (
 	"github.com/everpost/everpost/internal/egress"
 	"github.com/everpost/everpost/internal/monitor"
 	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/postgres/stores"
 	"github.com/everpost/everpost/internal/starter"
 	"github.com/everpost/everpost/internal/telemetry"
 	"github.com/everpost/everpost/internal/vault"
@@ -83,7 +84,7 @@ type App struct {
 	log     *slog.Logger
 	metrics *telemetry.Metrics
 
-	store      *postgres.DB
+	store      *stores.DB
 	admission  *admission.Controller // nil without a worker
 	monitor    *monitor.Monitor      // nil without a worker
 	health     *monitor.View
@@ -163,7 +164,7 @@ func New(ctx context.Context, o Options) (*App, error) {
 	if o.Worker {
 		a.admission = admission.New(admission.Config{OnCircuitChange: a.circuitChanged, MaxInFlightPerHost: o.Config.MaxInFlightPerHost})
 	}
-	a.store, err = postgres.Open(ctx, postgres.Config{
+	a.store, err = stores.Open(ctx, stores.Config{
 		URL: o.Config.DatabaseURL, MaxConns: storeConns, Sealer: sealer{keys}, MakeSecret: makeSecret, EndpointMoved: a.endpointMoved,
 		OperatorTenant: o.Config.OperatorTenant, Limits: tenantLimits(o.Config), RetryPolicy: o.Config.RetryPolicy.Policy, Sends: o.Worker,
 		Now: o.Clock, Logger: o.Logger,

@@ -7,7 +7,7 @@ import (
 	"log/slog"
 
 	"github.com/everpost/everpost/internal/config"
-	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/postgres/stores"
 	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/signature"
 	"github.com/everpost/everpost/internal/webhook"
@@ -18,7 +18,7 @@ const DemoTenant = "demo"
 
 // DemoExists reports whether the demonstration's tenant is in the database.
 func DemoExists(ctx context.Context, c config.Config, logger *slog.Logger) (bool, error) {
-	store, err := postgres.Open(ctx, postgres.Config{URL: c.DatabaseURL, MaxConns: 2, Logger: logger})
+	store, err := stores.Open(ctx, stores.Config{URL: c.DatabaseURL, MaxConns: 2, Logger: logger})
 	if err != nil {
 		return false, err
 	}

@@ -5,13 +5,13 @@ import (
 
 	"github.com/everpost/everpost/activities"
 	"github.com/everpost/everpost/internal/monitor"
-	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/postgres/stores"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
 // endpointTests lets the API send test requests to endpoints.
 type endpointTests struct {
-	store  *postgres.DB
+	store  *stores.DB
 	health *monitor.View
 	tests  *activities.Tests
 }

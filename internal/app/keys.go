@@ -12,6 +12,7 @@ import (
 	"github.com/everpost/everpost/api"
 	"github.com/everpost/everpost/internal/config"
 	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/postgres/stores"
 	"github.com/everpost/everpost/internal/vault"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -47,7 +48,7 @@ func TakeSoleUse(ctx context.Context, databaseURL string, logger *slog.Logger) (
 
 // KeyRing makes, lists and revokes API keys without the API. Close it.
 type KeyRing struct {
-	store *postgres.DB
+	store *stores.DB
 }
 
 // OpenKeys opens the keys of a database.
@@ -55,7 +56,7 @@ func OpenKeys(ctx context.Context, c config.Config, logger *slog.Logger) (*KeyRi
 	if err := CheckDatabase(c.DatabaseURL); err != nil {
 		return nil, err
 	}
-	store, err := postgres.Open(ctx, postgres.Config{URL: c.DatabaseURL, MaxConns: 2, Logger: logger})
+	store, err := stores.Open(ctx, stores.Config{URL: c.DatabaseURL, MaxConns: 2, Logger: logger})
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/everpost/everpost/internal/config"
 	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/postgres/stores"
 	"github.com/everpost/everpost/internal/postgrestest"
 	"github.com/everpost/everpost/internal/vault"
 	"github.com/everpost/everpost/internal/webhook"
@@ -95,7 +96,7 @@ func TestUnknownKeyIsRefusedAtStart(t *testing.T) {
 		"what an API encrypted with it could be opened by nobody else")
 	require.NoError(t, try(config.KEKs{KEK: kek}, postgres.RoleAPI))
 
-	store, err := postgres.Open(t.Context(), postgres.Config{URL: database, MaxConns: 1})
+	store, err := stores.Open(t.Context(), stores.Config{URL: database, MaxConns: 1})
 	require.NoError(t, err)
 	defer store.Close()
 	_, err = store.Pool().Exec(t.Context(), `update endpoint_secrets set expires_at = now() - interval '1 second'`)

@@ -6,7 +6,8 @@ import (
 	"log/slog"
 
 	"github.com/everpost/everpost/internal/config"
-	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/postgres/encryption"
+	"github.com/everpost/everpost/internal/postgres/stores"
 	"github.com/everpost/everpost/internal/vault"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -15,11 +16,11 @@ import (
 const rewrapConns = 2
 
 // RewrapProgress is where a rewrapping is.
-type RewrapProgress = postgres.RewrapProgress
+type RewrapProgress = encryption.RewrapProgress
 
 // KEKUse is how much is sealed with a key-encryption key.
 type KEKUse struct {
-	postgres.KEKUse
+	encryption.KEKUse
 
 	Current bool // it seals what is sealed now
 	Known   bool // it is among the settings
@@ -36,7 +37,7 @@ type Rewrapping struct {
 
 // Rewraps are the key-encryption keys of a store and what they seal. Close it.
 type Rewraps struct {
-	store *postgres.DB
+	store *stores.DB
 	keys  *vault.Vault
 }
 
@@ -52,7 +53,7 @@ func OpenRewraps(ctx context.Context, databaseURL string, keks config.KEKs, logg
 	if keys == nil {
 		return nil, errNoKEK
 	}
-	store, err := postgres.Open(ctx, postgres.Config{URL: databaseURL, MaxConns: rewrapConns, Sealer: sealer{keys}, Logger: logger})
+	store, err := stores.Open(ctx, stores.Config{URL: databaseURL, MaxConns: rewrapConns, Sealer: sealer{keys}, Logger: logger})
 	if err != nil {
 		keys.Close()
 		return nil, err
@@ -73,7 +74,7 @@ func (r *Rewraps) Look(ctx context.Context) (Rewrapping, error) {
 		return Rewrapping{}, fmt.Errorf("ask for the key that encrypts: %w", err)
 	}
 	found, err := r.store.Encryption.KEKUses(ctx)
-	return r.said(postgres.Rewrapped{Current: current, Uses: found}), err
+	return r.said(encryption.Rewrapped{Current: current, Uses: found}), err
 }
 
 // Rewrap moves everything to the current key.
@@ -82,7 +83,7 @@ func (r *Rewraps) Rewrap(ctx context.Context, progress func(RewrapProgress)) (Re
 	return r.said(done), err
 }
 
-func (r *Rewraps) said(done postgres.Rewrapped) Rewrapping {
+func (r *Rewraps) said(done encryption.Rewrapped) Rewrapping {
 	said := Rewrapping{Rows: done.Rows, Unreadable: done.Unreadable, Named: done.Named}
 	for _, use := range done.Uses {
 		current := use.KEKID == done.Current

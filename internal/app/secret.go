@@ -9,6 +9,7 @@ import (
 
 	"github.com/everpost/everpost/internal/config"
 	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/postgres/encryption"
 	"github.com/everpost/everpost/internal/signature"
 	"github.com/everpost/everpost/internal/vault"
 	"github.com/everpost/everpost/internal/webhook"
@@ -62,7 +63,7 @@ func (s sealer) Rewrap(ctx context.Context, sealed postgres.Sealed) (postgres.Se
 // because they are a matter of time, and reports the others to the store.
 func ofVault(err error) error {
 	if errors.Is(err, vault.ErrTampered) || errors.Is(err, vault.ErrUnknownKEK) {
-		return fmt.Errorf("%w: %w", postgres.ErrUnreadable, err)
+		return fmt.Errorf("%w: %w", encryption.ErrUnreadable, err)
 	}
 	switch {
 	case errors.Is(err, vault.ErrRefused):

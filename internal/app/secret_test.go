@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/everpost/everpost/internal/config"
-	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/postgres/stores"
 	"github.com/everpost/everpost/internal/postgrestest"
 	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/signature"
@@ -115,7 +115,7 @@ func TestVaultIsAway(t *testing.T) {
 	keys, err := loadVault(settings)
 	require.NoError(t, err)
 	t.Cleanup(keys.Close)
-	store, err := postgres.Open(t.Context(), postgres.Config{URL: postgrestest.New(t), MaxConns: 4, Sealer: sealer{keys}, MakeSecret: makeSecret})
+	store, err := stores.Open(t.Context(), stores.Config{URL: postgrestest.New(t), MaxConns: 4, Sealer: sealer{keys}, MakeSecret: makeSecret})
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
 	_, _, err = store.Tenants.PutTenant(t.Context(), webhook.Actor{}, webhook.Tenant{ID: "acme", Name: "Acme"})

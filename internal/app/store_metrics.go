@@ -6,7 +6,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/postgres/deliveries"
+	"github.com/everpost/everpost/internal/postgres/replays"
 	"github.com/everpost/everpost/internal/telemetry"
 )
 
@@ -20,11 +21,11 @@ type depths interface {
 	ReplayRate(ctx context.Context) (running, perMinute int64, err error)
 }
 
-// stores are the stores that count.
-type stores struct {
-	*postgres.Outbox
-	*postgres.Held
-	*postgres.Replays
+// countingStores are the stores that count.
+type countingStores struct {
+	*deliveries.Outbox
+	*deliveries.Held
+	*replays.Replays
 }
 
 // storeCollector reads each count once for the metrics that it

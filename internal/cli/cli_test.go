@@ -14,7 +14,7 @@ import (
 
 	"github.com/everpost/everpost/internal/cli"
 	"github.com/everpost/everpost/internal/config"
-	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/postgres/stores"
 	"github.com/everpost/everpost/internal/postgrestest"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -183,7 +183,7 @@ func TestMigrateAndKeys(t *testing.T) {
 		require.Zero(t, code, stderr)
 		require.Equal(t, "the database is up to date\n", stdout)
 	}
-	store, err := postgres.Open(t.Context(), postgres.Config{URL: address, MaxConns: 2})
+	store, err := stores.Open(t.Context(), stores.Config{URL: address, MaxConns: 2})
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
 	_, _, err = store.Tenants.PutTenant(t.Context(), webhook.Actor{Name: "test"}, webhook.Tenant{ID: "acme", Name: "Acme"})

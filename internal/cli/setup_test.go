@@ -19,7 +19,7 @@ import (
 	"github.com/everpost/everpost/internal/app"
 	"github.com/everpost/everpost/internal/cli"
 	"github.com/everpost/everpost/internal/config"
-	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/postgres/stores"
 	"github.com/everpost/everpost/internal/postgrestest"
 	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
@@ -34,7 +34,7 @@ type bundle struct {
 	*testing.T
 
 	url   string
-	store *postgres.DB
+	store *stores.DB
 }
 
 func setup(t *testing.T, flags ...string) *bundle {
@@ -54,7 +54,7 @@ func setup(t *testing.T, flags ...string) *bundle {
 	require.NoError(t, err)
 	require.NoError(t, a.Start(t.Context()))
 	t.Cleanup(a.Stop)
-	store, err := postgres.Open(t.Context(), postgres.Config{URL: database, MaxConns: 2, Logger: slog.New(slog.DiscardHandler)})
+	store, err := stores.Open(t.Context(), stores.Config{URL: database, MaxConns: 2, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
 	_, _, err = store.Tenants.PutTenant(t.Context(), webhook.Actor{Name: "test"}, webhook.Tenant{ID: "acme", Name: "Acme"})

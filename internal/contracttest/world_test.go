@@ -28,7 +28,7 @@ import (
 	"github.com/everpost/everpost/internal/app"
 	"github.com/everpost/everpost/internal/config"
 	"github.com/everpost/everpost/internal/contracttest"
-	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/postgres/stores"
 	"github.com/everpost/everpost/internal/postgrestest"
 	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
@@ -67,7 +67,7 @@ type world struct {
 
 	url     string
 	http    *http.Client
-	store   *postgres.DB
+	store   *stores.DB
 	address string            // of the database
 	keys    map[string]string // operator, admin, ingest, expired, revoked; "none" is ""
 	hook    string            // a receiver's URL
@@ -85,7 +85,7 @@ func setup(t *testing.T, flags ...string) *world {
 	w.url = w.start(flags...)
 
 	var err error
-	w.store, err = postgres.Open(t.Context(), postgres.Config{URL: w.address, MaxConns: 2})
+	w.store, err = stores.Open(t.Context(), stores.Config{URL: w.address, MaxConns: 2})
 	require.NoError(t, err)
 	t.Cleanup(w.store.Close)
 	for _, tenant := range []string{own, foreign} {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/everpost/everpost/internal/admission"
 	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/postgres/stores"
 	"github.com/everpost/everpost/internal/postgrestest"
 	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/starter"
@@ -35,7 +36,7 @@ const soon = 30 * time.Second
 type bundle struct {
 	address       string
 	endpoint, ops webhook.Endpoint
-	own           *postgres.DB
+	own           *stores.DB
 }
 
 func setup(t *testing.T) *bundle {
@@ -51,11 +52,11 @@ func setup(t *testing.T) *bundle {
 	return b
 }
 
-func (b *bundle) store(t *testing.T) *postgres.DB {
+func (b *bundle) store(t *testing.T) *stores.DB {
 	t.Helper()
 	key, err := vault.ParseKEK("K4JF8A06nx3tRLH7jGEAk8DIEogd7avty/nxsMJyLIk=")
 	require.NoError(t, err)
-	store, err := postgres.Open(t.Context(), postgres.Config{
+	store, err := stores.Open(t.Context(), stores.Config{
 		URL: b.address, MaxConns: 4, Sealer: sealer{vault.New(key)}, OperatorTenant: "ops",
 	})
 	require.NoError(t, err)
@@ -98,7 +99,7 @@ func (b *bundle) now(t *testing.T) webhook.Endpoint {
 type process struct {
 	*Monitor
 
-	store   *postgres.DB
+	store   *stores.DB
 	starter *starter.Starter
 	gate    *admission.Controller
 	metrics *telemetry.Metrics

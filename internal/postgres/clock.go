@@ -24,34 +24,34 @@ const (
 type clock struct {
 	local func() time.Time
 	log   *slog.Logger
-	at    atomic.Pointer[reading]
+	At    atomic.Pointer[reading]
 
 	mu     sync.Mutex    // of learn
 	logged time.Duration // the difference that was logged last
 }
 
 // reading is one moment on both clocks.
-type reading struct{ local, database time.Time }
+type reading struct{ Local, Database time.Time }
 
 // newClock believes the local clock until the database was asked.
 func newClock(local func() time.Time, log *slog.Logger) *clock {
 	c := &clock{local: local, log: log}
 	now := local()
-	c.at.Store(&reading{local: now, database: now.UTC().Round(0)})
+	c.At.Store(&reading{Local: now, Database: now.UTC().Round(0)})
 	return c
 }
 
 // now has no monotonic reading: it is for what others compare, and not to measure time with.
 func (c *clock) now() time.Time {
-	at := c.at.Load()
-	return at.database.Add(c.local().Sub(at.local))
+	at := c.At.Load()
+	return at.Database.Add(c.local().Sub(at.Local))
 }
 
 // offset is how far the local clock is ahead of the database's.
 func (c *clock) offset() time.Duration { return c.local().Round(0).Sub(c.now()) }
 
 // ask reads the database's clock.
-func (c *clock) ask(ctx context.Context, db querier) error {
+func (c *clock) ask(ctx context.Context, db Querier) error {
 	var database time.Time
 	sent := c.local()
 	if err := db.QueryRow(ctx, `select clock_timestamp()`).Scan(&database); err != nil {
@@ -68,12 +68,12 @@ func (c *clock) learn(sent, database, received time.Time) {
 	defer c.mu.Unlock()
 	earliest := database.UTC()
 	latest := earliest.Add(received.Sub(sent))
-	at := c.at.Load()
-	switch known := at.database.Add(received.Sub(at.local)); {
+	at := c.At.Load()
+	switch known := at.Database.Add(received.Sub(at.Local)); {
 	case known.Before(earliest):
-		c.at.Store(&reading{local: received, database: earliest})
+		c.At.Store(&reading{Local: received, Database: earliest})
 	case known.After(latest):
-		c.at.Store(&reading{local: received, database: latest})
+		c.At.Store(&reading{Local: received, Database: latest})
 	}
 	if off := c.offset(); (off - c.logged).Abs() >= clockIsOff {
 		c.logged = off
@@ -85,7 +85,7 @@ func (c *clock) learn(sent, database, received time.Time) {
 	}
 }
 
-// idShift is by how much new ids are off, which are made with the machine's clock; 0 when that
+// IDShift is by how much new ids are off, which are made with the machine's clock; 0 when that
 // is of no consequence.
 func (c *clock) idShift() time.Duration {
 	if shift := time.Until(c.now()); shift.Abs() >= idPrecision {

@@ -1,4 +1,4 @@
-package postgres
+package postgres_test
 
 import (
 	"log/slog"
@@ -7,40 +7,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/postgres/deliveries"
+	"github.com/everpost/everpost/internal/postgres/storetest"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
 // wrongBy are by how much the clocks of processes are wrong in tests.
 func wrongBy() []time.Duration {
 	return []time.Duration{-10 * time.Minute, -15 * time.Second, 15 * time.Second, 10 * time.Minute}
-}
-
-// wrongStore is another process on the bundle's database whose clock is wrong.
-func (b *deliveryBundle) wrongStore(t *testing.T, by time.Duration) *deliveryBundle {
-	t.Helper()
-	s, err := openStores(t.Context(), Config{
-		URL: b.address, MaxConns: 4, Sealer: newTestSealer(t), MakeSecret: testSecret, Now: func() time.Time { return time.Now().Add(by) },
-	})
-	require.NoError(t, err)
-	t.Cleanup(s.Close)
-	wrong := &deliveryBundle{stores: s, address: b.address, endpoint: b.endpoint}
-	require.InDelta(t, by.Seconds(), -time.Since(s.Now()).Seconds(), 5, "the database was not asked yet")
-	wrong.accept(t)
-	requireRelayedIn(t, b.stores, relayAfter) // it needs no clock for that
-	_, err = b.login.Exec(t.Context(), `truncate outbox`)
-	require.NoError(t, err)
-	require.NoError(t, s.Ready(t.Context()))
-	return wrong
-}
-
-// requireRelayedIn requires that the relay takes all of the outbox up when so much time has
-// passed since now, by the database's clock; what was written a while ago a little earlier.
-func requireRelayedIn(t *testing.T, s *stores, after time.Duration) {
-	t.Helper()
-	for _, left := range query[float64](t, s, `select extract(epoch from relay_at - clock_timestamp())::float8 from outbox`) {
-		require.LessOrEqual(t, left, after.Seconds())
-		require.Greater(t, left, after.Seconds()-5)
-	}
 }
 
 // An API host 15 s behind would have the relay of another host start what it is just
@@ -51,14 +26,14 @@ func TestTheDatabasesClockCounts(t *testing.T) {
 	for _, by := range wrongBy() {
 		t.Run(by.String(), func(t *testing.T) {
 			t.Parallel()
-			b := setupDelivery(t)
-			wrong := b.wrongStore(t, by)
+			b := storetest.Setup(t)
+			wrong := b.WrongStore(t, by)
 			require.InDelta(t, by.Seconds(), wrong.ClockOffset().Seconds(), 1)
 			require.WithinDuration(t, time.Now(), wrong.Now(), time.Second)
 
 			begun := time.Now()
-			start := wrong.accept(t)
-			requireRelayedIn(t, b.stores, relayAfter)
+			start := wrong.AcceptOne(t)
+			storetest.RequireRelayedIn(t, b.Stores, deliveries.RelayAfter)
 			early, err := b.TakeStarts(t.Context(), 10)
 			require.NoError(t, err)
 			require.Empty(t, early, "its process is starting it")
@@ -69,44 +44,44 @@ func TestTheDatabasesClockCounts(t *testing.T) {
 			_, oldest, err := wrong.OutboxDepth(t.Context())
 			require.NoError(t, err)
 			require.WithinDuration(t, time.Now(), oldest, 5*time.Second)
-			_, err = b.login.Exec(t.Context(), `update outbox set relay_at = relay_at - interval '15 seconds'`)
+			_, err = b.Pool().Exec(t.Context(), `update outbox set relay_at = relay_at - interval '15 seconds'`)
 			require.NoError(t, err)
 			late, err := wrong.TakeStarts(t.Context(), 10)
 			require.NoError(t, err)
 			require.Len(t, late, 1)
 
 			// The right to send lasts as long for whoever asks.
-			got, err := wrong.Claim(t.Context(), claimOf(start, 0, "wrong", 30*time.Second))
+			got, err := wrong.Claim(t.Context(), storetest.ClaimOf(start, 0, "wrong", 30*time.Second))
 			require.NoError(t, err)
 			require.True(t, got.Granted)
-			for _, s := range []*deliveryBundle{b, wrong} {
+			for _, s := range []*storetest.Bundle{b, wrong} {
 				require.NoError(t, s.Ready(t.Context()))
-				refused, err := s.Claim(t.Context(), claimOf(start, 0, "right", 30*time.Second))
+				refused, err := s.Claim(t.Context(), storetest.ClaimOf(start, 0, "right", 30*time.Second))
 				require.NoError(t, err)
 				require.False(t, refused.Granted)
 				require.WithinDuration(t, s.Now().Add(30*time.Second), refused.Status.OwnedUntil, 5*time.Second)
 			}
 
 			// An end that no attempt brought about is now.
-			other := wrong.accept(t)
-			_, err = wrong.RecordStep(t.Context(), stepOf(other, 1, webhook.StateDeadLettered))
+			other := wrong.AcceptOne(t)
+			_, err = wrong.RecordStep(t.Context(), storetest.StepOf(other, 1, webhook.StateDeadLettered))
 			require.NoError(t, err)
 			d, err := b.Delivery(t.Context(), "acme", other.DeliveryID)
 			require.NoError(t, err)
 			require.WithinDuration(t, time.Now(), d.CompletedAt, 5*time.Second)
 
 			// A run that a person opens has its whole time, and its process starts it.
-			d, _, err = wrong.command(t, other.DeliveryID, webhook.CommandReplay)
+			d, _, err = wrong.CommandOne(t, other.DeliveryID, webhook.CommandReplay)
 			require.NoError(t, err)
 			require.WithinDuration(t, time.Now().Add(72*time.Hour), d.GiveUpAt, 5*time.Second)
-			requireRelayedIn(t, b.stores, relayAfter)
+			storetest.RequireRelayedIn(t, b.Stores, deliveries.RelayAfter)
 
-			made := wrong.replay(t, webhook.Replay{})
+			made := wrong.StartReplay(t, webhook.Replay{})
 			forgotten, err := b.TakeReplays(t.Context(), 10)
 			require.NoError(t, err)
 			require.Empty(t, forgotten)
-			wrong.ask(t, made, webhook.ReplayCommand{Action: webhook.ReplayPause})
-			require.Equal(t, []bool{true}, query[bool](t, b.stores,
+			wrong.AskReplay(t, made, webhook.ReplayCommand{Action: webhook.ReplayPause})
+			require.Equal(t, []bool{true}, storetest.Query[bool](t, b.Stores,
 				`select relay_at - clock_timestamp() between interval '10 seconds' and interval '15 seconds' from replays`))
 		})
 	}
@@ -118,29 +93,29 @@ func TestAResumeReleasesWhatAWrongClockAccepted(t *testing.T) {
 	for _, by := range wrongBy() {
 		t.Run(by.String(), func(t *testing.T) {
 			t.Parallel()
-			b := setupDelivery(t)
-			wrong := b.wrongStore(t, by)
-			_, err := b.PauseEndpoint(t.Context(), testActor(), "acme", b.endpoint.ID)
+			b := storetest.Setup(t)
+			wrong := b.WrongStore(t, by)
+			_, err := b.PauseEndpoint(t.Context(), storetest.TestActor(), "acme", b.Subscriber.ID)
 			require.NoError(t, err)
-			held := b.hold(t, wrong.accept(t), nobody, webhook.ReasonPaused)
-			_, r, err := b.ResumeEndpoint(t.Context(), testActor(), "acme", b.endpoint.ID, 60)
+			held := b.Hold(t, wrong.AcceptOne(t), storetest.Nobody, webhook.ReasonPaused)
+			_, r, err := b.ResumeEndpoint(t.Context(), storetest.TestActor(), "acme", b.Subscriber.ID, 60)
 			require.NoError(t, err)
-			standing := wrong.release(t, r, 1, 10)
+			standing := wrong.ReleaseBatch(t, r, 1, 10)
 			require.EqualValues(t, 1, standing.Released)
-			requireRelayedIn(t, b.stores, 0)
+			storetest.RequireRelayedIn(t, b.Stores, 0)
 			left, err := b.TakeStarts(t.Context(), 10)
 			require.NoError(t, err)
-			require.Equal(t, []webhook.DeliveryID{held.DeliveryID}, startIDs(left))
+			require.Equal(t, []webhook.DeliveryID{held.DeliveryID}, storetest.StartIDs(left))
 
 			// Nor is one that is released without a replay taken up before its time.
-			_, err = b.login.Exec(t.Context(), `truncate outbox`)
+			_, err = b.Pool().Exec(t.Context(), `truncate outbox`)
 			require.NoError(t, err)
-			_, err = b.login.Exec(t.Context(), `update deliveries set reason = 'backlog'`)
+			_, err = b.Pool().Exec(t.Context(), `update deliveries set reason = 'backlog'`)
 			require.NoError(t, err)
-			starts, err := wrong.ReleaseBacklog(t.Context(), b.endpoint.ID, 10)
+			starts, err := wrong.ReleaseBacklog(t.Context(), b.Subscriber.ID, 10)
 			require.NoError(t, err)
 			require.Len(t, starts, 1)
-			requireRelayedIn(t, b.stores, relayAfter)
+			storetest.RequireRelayedIn(t, b.Stores, deliveries.RelayAfter)
 		})
 	}
 }
@@ -151,12 +126,12 @@ func TestAKeyExpiresByTheDatabasesClock(t *testing.T) {
 	for _, by := range wrongBy() {
 		t.Run(by.String(), func(t *testing.T) {
 			t.Parallel()
-			b := setupDelivery(t)
-			wrong := b.wrongStore(t, by)
+			b := storetest.Setup(t)
+			wrong := b.WrongStore(t, by)
 			for left, expired := range map[time.Duration]bool{-5 * time.Second: true, time.Minute: false} {
-				key := testKey("acme")
+				key := storetest.TestKey("acme")
 				key.ExpiresAt = time.Now().Add(left)
-				require.NoError(t, b.CreateKey(t.Context(), testActor(), key))
+				require.NoError(t, b.CreateKey(t.Context(), storetest.TestActor(), key))
 				_, err := wrong.Authenticate(t.Context(), key.ID, key.SHA256)
 				require.Equal(t, expired, err != nil, "%s left: %v", left, err)
 			}
@@ -170,15 +145,15 @@ func TestClockLearns(t *testing.T) {
 	t.Parallel()
 	begun := time.Now()
 	local := begun
-	c := newClock(func() time.Time { return local }, slog.New(slog.DiscardHandler))
+	c := postgres.NewClock(func() time.Time { return local }, slog.New(slog.DiscardHandler))
 	at := begun.Add
 	look := func(sent, database, received time.Duration) {
 		local = at(received)
-		c.learn(at(sent), at(database).Round(0), local)
+		c.Learn(at(sent), at(database).Round(0), local)
 	}
 	is := func(d time.Duration) {
 		t.Helper()
-		require.WithinDuration(t, at(d), c.now(), 0)
+		require.WithinDuration(t, at(d), c.Now(), 0)
 	}
 	is(0)
 	look(0, 10*time.Millisecond, 20*time.Millisecond)
@@ -196,11 +171,11 @@ func TestClockLearns(t *testing.T) {
 // What is released waits for its start since then, by the database's clock.
 func TestReleasesCarryTheDatabasesTime(t *testing.T) {
 	t.Parallel()
-	b := setupDelivery(t)
-	b.hold(t, b.accept(t), nobody, webhook.ReasonBacklog)
+	b := storetest.Setup(t)
+	b.Hold(t, b.AcceptOne(t), storetest.Nobody, webhook.ReasonBacklog)
 	now := time.Now()
-	b.clock.at.Store(&reading{local: now, database: now.Add(-10 * time.Minute).UTC().Round(0)})
-	starts, err := b.ReleaseBacklog(t.Context(), b.endpoint.ID, 10)
+	b.Clock().At.Store(&postgres.Reading{Local: now, Database: now.Add(-10 * time.Minute).UTC().Round(0)})
+	starts, err := b.ReleaseBacklog(t.Context(), b.Subscriber.ID, 10)
 	require.NoError(t, err)
 	require.Len(t, starts, 1)
 	require.WithinDuration(t, now.Add(-10*time.Minute), starts[0].CreatedAt, time.Minute)
@@ -209,14 +184,14 @@ func TestReleasesCarryTheDatabasesTime(t *testing.T) {
 // A batch of a process whose clock is wrong keeps the order of its events.
 func TestShiftedIDsKeepTheirOrder(t *testing.T) {
 	t.Parallel()
-	b := setupDelivery(t)
-	require.Zero(t, b.clock.idShift(), "the test's own machine has the right time")
+	b := storetest.Setup(t)
+	require.Zero(t, b.Clock().IDShift(), "the test's own machine has the right time")
 	now := time.Now()
-	b.clock.at.Store(&reading{local: now, database: now.Add(-15 * time.Second).UTC().Round(0)})
-	require.InDelta(t, -15, b.clock.idShift().Seconds(), 0.5)
+	b.Clock().At.Store(&postgres.Reading{Local: now, Database: now.Add(-15 * time.Second).UTC().Round(0)})
+	require.InDelta(t, -15, b.Clock().IDShift().Seconds(), 0.5)
 	batch := webhook.NewBatch{TenantID: "acme"}
 	for range 100 {
-		batch.Events = append(batch.Events, newEvent("order.paid"))
+		batch.Events = append(batch.Events, storetest.NewEvent("order.paid"))
 	}
 	all, err := b.AcceptBatch(t.Context(), batch)
 	require.NoError(t, err)

@@ -1,4 +1,4 @@
-package postgres
+package postgres_test
 
 import (
 	"bytes"
@@ -9,6 +9,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/postgres/storetest"
 )
 
 // What columnCodec writes is, byte for byte, what pgx writes.
@@ -35,13 +38,13 @@ func TestColumnCodec(t *testing.T) {
 		"optional texts":   {pgtype.TextArrayOID, columnOf(rapid.Ptr(rapid.String(), true))},
 		"optional numbers": {pgtype.Int8ArrayOID, columnOf(rapid.Ptr(rapid.Int64(), true))},
 		"optional times":   {pgtype.TimestamptzArrayOID, columnOf(rapid.Ptr(instant, true))},
-		"an array once":    {pgtype.TextArrayOID, rapid.Just(each("t text", func(v string) string { return v }).values([]string{"a", "a"}))},
+		"an array once":    {pgtype.TextArrayOID, rapid.Just(postgres.Each("t text", func(v string) string { return v }).Values([]string{"a", "a"}))},
 		"other numbers":    {pgtype.Int8ArrayOID, columnOf(rapid.Int())},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ours, theirs := pgtype.NewMap(), pgtype.NewMap()
-			registerColumns(ours)
+			postgres.RegisterColumns(ours)
 			requireOurs(t, ours, c.array)
 			rapid.Check(t, func(rt *rapid.T) {
 				value := c.column.Draw(rt, "column")
@@ -67,8 +70,8 @@ func requireOurs(t *testing.T, types *pgtype.Map, array uint32) {
 // The group commits' connections have it.
 func TestGroupCommitsEncodeTheirColumns(t *testing.T) {
 	t.Parallel()
-	s, _ := setupStore(t)
-	for _, pool := range []*pgxpool.Pool{s.intake, s.writer} {
+	s, _ := storetest.SetupStore(t)
+	for _, pool := range []*pgxpool.Pool{s.Intake, s.Writer} {
 		require.NoError(t, pool.AcquireFunc(t.Context(), func(conn *pgxpool.Conn) error {
 			requireOurs(t, conn.Conn().TypeMap(), pgtype.ByteaArrayOID)
 			return nil
@@ -90,7 +93,7 @@ func columnOf[T any](of *rapid.Generator[T]) *rapid.Generator[any] {
 func TestColumnCodecMakesItsRoomOnce(t *testing.T) {
 	t.Parallel()
 	types := pgtype.NewMap()
-	registerColumns(types)
+	postgres.RegisterColumns(types)
 	payloads := make([][]byte, 100)
 	for i := range payloads {
 		payloads[i] = make([]byte, 1<<10)

@@ -8,44 +8,44 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// rowsOf describes the rows of a batched statement, which gets them as one array for each
+// RowsOf describes the rows of a batched statement, which gets them as one array for each
 // column. R is what a row is made of. The first column is always whole, and says how many
 // rows there are.
-type rowsOf[R any] []column[R]
+type RowsOf[R any] []column[R]
 
 // column is a column of such rows.
 type column[R any] struct {
 	name   string // "id uuid": in the statement, with its type
-	values func(rows []R) any
+	Values func(rows []R) any
 }
 
-// whole is the first column of rows.
-func whole[R, V any](name string, of func(R) V) column[R] {
-	return column[R]{name, func(rows []R) any { return valuesOf(rows, of) }}
+// Whole is the first column of rows.
+func Whole[R, V any](name string, of func(R) V) column[R] {
+	return column[R]{name, func(rows []R) any { return ValuesOf(rows, of) }}
 }
 
-// each is a column. Most columns of a group commit hold the same value in every row, and
+// Each is a column. Most columns of a group commit hold the same value in every row, and
 // PostgreSQL takes an array apart value by value: then the array has that value alone.
-func each[R any, V comparable](name string, of func(R) V) column[R] {
+func Each[R any, V comparable](name string, of func(R) V) column[R] {
 	return column[R]{name, func(rows []R) any { return onceFunc(rows, of, func(a, b V) bool { return a == b }) }}
 }
 
-// eachOptional is each for values that may be null.
-func eachOptional[R any, V comparable](name string, of func(R) *V) column[R] {
+// EachOptional is each for values that may be null.
+func EachOptional[R any, V comparable](name string, of func(R) *V) column[R] {
 	return column[R]{name, func(rows []R) any {
 		return onceFunc(rows, of, func(a, b *V) bool { return a == b || a != nil && b != nil && *a == *b })
 	}}
 }
 
-// eachBytes is each for bytes; nil is null.
-func eachBytes[R any](name string, of func(R) []byte) column[R] {
+// EachBytes is each for bytes; nil is null.
+func EachBytes[R any](name string, of func(R) []byte) column[R] {
 	return column[R]{name, func(rows []R) any {
 		return onceFunc(rows, of, func(a, b []byte) bool { return (a == nil) == (b == nil) && bytes.Equal(a, b) })
 	}}
 }
 
-// query is a query for the rows; its parameters begin with the given one.
-func (columns rowsOf[R]) query(parameter int) string {
+// Query is a query for the rows; its parameters begin with the given one.
+func (columns RowsOf[R]) Query(parameter int) string {
 	var values, arrays, names strings.Builder
 	for i, c := range columns {
 		name, kind, _ := strings.Cut(c.name, " ")
@@ -63,16 +63,16 @@ func (columns rowsOf[R]) query(parameter int) string {
 	return fmt.Sprintf("select %s from unnest(%s) a (%s)", &values, &arrays, &names)
 }
 
-// args are the parameters of query for some rows.
-func (columns rowsOf[R]) args(rows []R) []any {
+// Args are the parameters of query for some rows.
+func (columns RowsOf[R]) Args(rows []R) []any {
 	args := make([]any, len(columns))
 	for i, c := range columns {
-		args[i] = c.values(rows)
+		args[i] = c.Values(rows)
 	}
 	return args
 }
 
-func valuesOf[R, V any](rows []R, of func(R) V) []V {
+func ValuesOf[R, V any](rows []R, of func(R) V) []V {
 	values := make([]V, len(rows))
 	for i, r := range rows {
 		values[i] = of(r)

@@ -1,7 +1,16 @@
+// Package postgres is what all stores in PostgreSQL share, the packages below it: the pools
+// (core.go), the role and the transaction of each statement (role.go, statements.go), the errors
+// (errors.go), the database's clock (clock.go), the changes that processes notify each other of,
+// which keep the caches true (listen.go), the group commits (writers.go, columns.go), lists
+// (filter.go, list_limit.go) and partitions (partitions.go). Package stores opens them all.
+//
+// Every method of a store returns a *webhook.Error when the caller can act on it; Translate makes
+// those of the driver's errors.
 package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -10,6 +19,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/everpost/everpost/internal/webhook"
 )
 
 const (
@@ -37,21 +48,21 @@ const (
 	readyTimeout   = 2 * time.Second
 )
 
-// core is what all stores of a DB share: the pools, each with the role that its work needs,
+// Core is what all stores of a DB share: the pools, each with the role that its work needs,
 // the database's clock, and the changes that processes tell each other.
-type core struct {
+type Core struct {
 	pool   *pgxpool.Pool // for tenants and operators
-	work   *pgxpool.Pool // for a worker
-	intake *pgxpool.Pool // of the group commit of events
-	writer *pgxpool.Pool // of the group commits of steps and claims
+	Work   *pgxpool.Pool // for a worker
+	Intake *pgxpool.Pool // of the group commit of events
+	Writer *pgxpool.Pool // of the group commits of steps and claims
 	login  *pgxpool.Pool // with the login's own rights; opens no connection by itself
 
-	log     *slog.Logger
+	Log     *slog.Logger
 	clock   *clock
 	lists   *listLimit
 	changes changeBus
 
-	misnamed string // in tests of row-level security: the tenant that ofTenant names, whatever its argument
+	misnamed string // in tests of row-level security: the tenant that OfTenant names, whatever its argument
 
 	life       context.Context //nolint:containedctx // ended by close: what runs in the background has no caller
 	end        context.CancelFunc
@@ -59,21 +70,32 @@ type core struct {
 	listenOnce sync.Once
 }
 
-func openCore(ctx context.Context, c Config) (*core, error) {
-	s := &core{log: c.Logger, clock: newClock(c.Now, c.Logger)}
+// Config is what a core needs: see the fields of stores.Config.
+type Config struct {
+	URL           string
+	MaxConns      int32
+	EndpointMoved func(webhook.EndpointID)
+	Now           func() time.Time
+	Logger        *slog.Logger
+}
+
+// Open makes a core. It does not wait for the database.
+func Open(ctx context.Context, c Config) (*Core, error) {
+	s := &Core{Log: c.Logger, clock: newClock(c.Now, c.Logger)}
 	// Not ctx: it ends the opening, and the pools would take it for their own life.
 	ctx = context.WithoutCancel(ctx)
 	if err := s.openPools(ctx, c); err != nil {
-		s.closePools()
+		s.ClosePools()
 		return nil, err
 	}
 	s.lists = newListLimit(s.pool.Config().MaxConns)
 	s.life, s.end = context.WithCancel(ctx)
+	s.Subscribe(endpointMoved(c.EndpointMoved))
 	return s, nil
 }
 
 // openPools makes the pools, each with the role that its work needs.
-func (s *core) openPools(ctx context.Context, c Config) error {
+func (s *Core) openPools(ctx context.Context, c Config) error {
 	config, err := poolConfig(c)
 	if err != nil {
 		return err
@@ -85,9 +107,9 @@ func (s *core) openPools(ctx context.Context, c Config) error {
 		config *pgxpool.Config
 	}{
 		{&s.pool, takeRole(config.Copy(), RoleAPI, RoleWorker)},
-		{&s.work, takeRole(work, RoleWorker)},
-		{&s.intake, takeRole(writerConfig(config, 1), RoleIngest)},
-		{&s.writer, takeRole(writerConfig(config, 2), RoleWorker)}, // steps and claims
+		{&s.Work, takeRole(work, RoleWorker)},
+		{&s.Intake, takeRole(writerConfig(config, 1), RoleIngest)},
+		{&s.Writer, takeRole(writerConfig(config, 2), RoleWorker)}, // steps and claims
 		{&s.login, config},
 	} {
 		if *p.pool, err = pgxpool.NewWithConfig(ctx, p.config); err != nil {
@@ -97,7 +119,14 @@ func (s *core) openPools(ctx context.Context, c Config) error {
 	return nil
 }
 
-func (s *core) closePools() {
+// Stop ends what runs in the background.
+func (s *Core) Stop() {
+	s.end()
+	s.background.Wait()
+}
+
+// ClosePools closes every connection.
+func (s *Core) ClosePools() {
 	for _, pool := range s.pools() {
 		if pool != nil {
 			pool.Close()
@@ -105,20 +134,64 @@ func (s *core) closePools() {
 	}
 }
 
-func (s *core) pools() []*pgxpool.Pool {
-	return []*pgxpool.Pool{s.intake, s.writer, s.work, s.pool, s.login}
+func (s *Core) pools() []*pgxpool.Pool {
+	return []*pgxpool.Pool{s.Intake, s.Writer, s.Work, s.pool, s.login}
 }
 
 // resetPools makes every later call begin with a connection that is opened after this moment.
 // Without it, one that was in use within the last second is used again unchecked.
-func (s *core) resetPools() {
+func (s *Core) resetPools() {
 	for _, pool := range s.pools() {
 		pool.Reset()
 	}
 }
 
-// now is the time by the database's clock.
-func (s *core) now() time.Time { return s.clock.now() }
+// Now is the time by the database's clock, as exactly as a round trip tells. Until the
+// database was asked first, by Ready or Listen, it is the process's own time.
+func (s *Core) Now() time.Time { return s.clock.now() }
+
+// IDShift is how much later than this process's clock says new ids are made.
+func (s *Core) IDShift() time.Duration { return s.clock.idShift() }
+
+// ClockOffset is how far this process's clock is ahead of the database's.
+func (s *Core) ClockOffset() time.Duration { return s.clock.offset() }
+
+// Pool is a pool of connections with the rights of the login itself, for tests. The stores
+// do not use it.
+func (s *Core) Pool() *pgxpool.Pool { return s.login }
+
+// ConnectionsUsed is the number of connections in use.
+func (s *Core) ConnectionsUsed() (n int) {
+	for _, pool := range s.pools() {
+		if pool != s.login {
+			n += int(pool.Stat().AcquiredConns())
+		}
+	}
+	return n
+}
+
+// Ready returns nil when the database answers and takes writes; CodeUnavailable
+// otherwise, also for a standby. It also looks at the database's clock: see Now.
+func (s *Core) Ready(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	var readOnly string
+	if err := s.pool.QueryRow(ctx, `show transaction_read_only`).Scan(&readOnly); err != nil {
+		return Translate("check database", err)
+	}
+	if err := s.clock.ask(ctx, s.pool); err != nil {
+		return Translate("check database", err)
+	}
+	if readOnly != "off" {
+		return unavailable("check database", errors.New("the database is read-only: a standby?"))
+	}
+	return nil
+}
+
+// TakeList waits for a turn of a list of a tenant's: see listLimit.take.
+func (s *Core) TakeList(ctx context.Context, tenantID string) (release func(), err error) {
+	return s.lists.take(ctx, tenantID)
+}
 
 func poolConfig(c Config) (*pgxpool.Config, error) {
 	config, err := pgxpool.ParseConfig(c.URL)
@@ -139,9 +212,9 @@ func poolConfig(c Config) (*pgxpool.Config, error) {
 	params := config.ConnConfig.RuntimeParams
 	for name, value := range map[string]string{
 		"application_name":                    "everpost",
-		"statement_timeout":                   milliseconds(statementTimeout),
-		"lock_timeout":                        milliseconds(lockTimeout),
-		"idle_in_transaction_session_timeout": milliseconds(idleInTxTimeout),
+		"statement_timeout":                   Milliseconds(statementTimeout),
+		"lock_timeout":                        Milliseconds(lockTimeout),
+		"idle_in_transaction_session_timeout": Milliseconds(idleInTxTimeout),
 	} {
 		if _, set := params[name]; !set {
 			params[name] = value
@@ -155,12 +228,12 @@ func writerConfig(of *pgxpool.Config, conns int32) *pgxpool.Config {
 	config := of.Copy()
 	config.MaxConns = conns
 	config.MinConns, config.MinIdleConns = 0, 0
-	config.ConnConfig.RuntimeParams["statement_timeout"] = milliseconds(flushStatementTimeout)
-	config.ConnConfig.RuntimeParams["lock_timeout"] = milliseconds(flushLockTimeout)
+	config.ConnConfig.RuntimeParams["statement_timeout"] = Milliseconds(flushStatementTimeout)
+	config.ConnConfig.RuntimeParams["lock_timeout"] = Milliseconds(flushLockTimeout)
 	// A plan is made when the tables may be nearly empty, where reading a whole one seems cheap,
 	// and kept when they are full. Every row that a group commit looks for has an index.
 	config.ConnConfig.RuntimeParams["enable_seqscan"] = "off"
 	return config
 }
 
-func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
+func Milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }

@@ -18,11 +18,11 @@ import (
 // either back within a second or away for long.
 const retryAfter = time.Second
 
-// queryCanceled is the SQLSTATE of a statement that timed out, or that an administrator
+// QueryCanceled is the SQLSTATE of a statement that timed out, or that an administrator
 // cancelled.
-const queryCanceled = "57014"
+const QueryCanceled = "57014"
 
-// translate turns an error of the driver into one of the domain; op says what was
+// Translate turns an error of the driver into one of the domain; op says what was
 // being done. It is the only place that knows SQLSTATEs as reasons for callers.
 //
 //	no connection, too many, shutting down, read-only, time out → CodeUnavailable
@@ -33,7 +33,7 @@ const queryCanceled = "57014"
 //
 // A *webhook.Error keeps its code and gets op. So does a cancelled context:
 // errors.Is(err, context.Canceled) holds, and no caller is left that could retry.
-func translate(op string, err error) error {
+func Translate(op string, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -57,7 +57,7 @@ func translateState(op, state string, err error) error {
 	case "22021", "22P05":
 		code, message = webhook.CodeInvalid, "text with a NUL or invalid UTF-8 cannot be stored"
 	case "57P01", "57P02", "57P03", "57P05", // shutdown, crash, starting up, idle session
-		queryCanceled,
+		QueryCanceled,
 		"55P03",          // lock timeout
 		"25006",          // read-only: it has become a standby
 		"25P03", "25P04", // idle in transaction, transaction timeout

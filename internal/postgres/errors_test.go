@@ -1,4 +1,4 @@
-package postgres
+package postgres_test
 
 import (
 	"context"
@@ -12,12 +12,15 @@ import (
 	"github.com/jackc/puddle/v2"
 	"github.com/stretchr/testify/require"
 
+	"github.com/everpost/everpost/internal/groupcommit"
+	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/postgres/storetest"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
 func TestTranslate(t *testing.T) {
 	t.Parallel()
-	require.NoError(t, translate("do", nil))
+	require.NoError(t, postgres.Translate("do", nil))
 
 	state := func(code string) error {
 		return fmt.Errorf("deeper: %w", &pgconn.PgError{Code: code, Message: "words of the server"})
@@ -52,7 +55,7 @@ func TestTranslate(t *testing.T) {
 		"no rows":              {pgx.ErrNoRows, webhook.CodeInternal},
 		"domain":               {webhook.NotFound("thing"), webhook.CodeNotFound},
 	} {
-		got := translate("do a thing", c.err)
+		got := postgres.Translate("do a thing", c.err)
 		require.Equal(t, c.want.String(), webhook.CodeOf(got).String(), name)
 		require.ErrorIs(t, got, c.err, name)
 		require.ErrorContains(t, got, "do a thing", name)
@@ -68,20 +71,30 @@ func TestTranslate(t *testing.T) {
 // What the real driver returns, for the errors that are easily brought about.
 func TestTranslateOfRealErrors(t *testing.T) {
 	t.Parallel()
-	s, address := setupStore(t)
+	s, address := storetest.SetupStore(t)
 	for sql, want := range map[string]webhook.Code{
 		`select pg_sleep(10)`:                                         webhook.CodeUnavailable, // statement_timeout below
 		`insert into tenants (id, name) values ('acme', '')`:          webhook.CodeConflict,
 		`do $$ begin raise exception using errcode = '40P01'; end $$`: webhook.CodeUnavailable,
 		`select 1/0`: webhook.CodeInternal,
 	} {
-		quick := openStore(t, address+"&statement_timeout=50ms")
-		_, err := quick.login.Exec(t.Context(), sql)
-		requireCode(t, want, translate("do", err))
+		quick := storetest.OpenStore(t, address+"&statement_timeout=50ms")
+		_, err := quick.Pool().Exec(t.Context(), sql)
+		storetest.RequireCode(t, want, postgres.Translate("do", err))
 	}
-	_, _, err := s.PutTenant(t.Context(), testActor(), webhook.Tenant{ID: "nul", Name: "a\x00b"})
-	requireCode(t, webhook.CodeInvalid, err)
+	_, _, err := s.PutTenant(t.Context(), storetest.TestActor(), webhook.Tenant{ID: "nul", Name: "a\x00b"})
+	storetest.RequireCode(t, webhook.CodeInvalid, err)
 
-	_, err = openStore(t, "postgres://nobody@127.0.0.1:1/none").Tenant(t.Context(), "acme")
-	requireCode(t, webhook.CodeUnavailable, err)
+	_, err = storetest.OpenStore(t, "postgres://nobody@127.0.0.1:1/none").Tenant(t.Context(), "acme")
+	storetest.RequireCode(t, webhook.CodeUnavailable, err)
+}
+
+// A caller learns what a group commit refuses, and that it may try again.
+func TestRefusalsOfAGroupCommit(t *testing.T) {
+	t.Parallel()
+	for err, words := range map[error]string{groupcommit.ErrFull: "try again shortly", groupcommit.ErrStopped: "stopping"} {
+		refused := postgres.TranslateWriter("test", err)
+		require.Equal(t, webhook.CodeUnavailable, webhook.CodeOf(refused))
+		require.ErrorContains(t, refused, words)
+	}
 }

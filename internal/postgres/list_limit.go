@@ -17,7 +17,7 @@ import (
 const (
 	listsAtOnce = 4 // of one tenant
 	listWait    = time.Second
-	listTimeout = 3 * time.Second // of the statement
+	ListTimeout = 3 * time.Second // of the statement
 
 	// slowListAgain is when a list that took too long may be asked for again: it will take
 	// as long, unless it is another one by then.
@@ -28,11 +28,11 @@ const (
 // row: lists with a filter that fits little, and counts. All together they get half of the
 // connections, because what takes events, too, looks up keys, limits and endpoints there.
 type listLimit struct {
-	wait, timeout time.Duration
-	together      chan struct{} // one token for each under way
+	Wait, Timeout time.Duration
+	Together      chan struct{} // one token for each under way
 
 	mu sync.Mutex
-	of map[string]*turnsOf
+	Of map[string]*turnsOf
 }
 
 // turnsOf are the turns of one tenant, as long as one is taken or waited for.
@@ -43,8 +43,8 @@ type turnsOf struct {
 
 func newListLimit(conns int32) *listLimit {
 	return &listLimit{
-		wait: listWait, timeout: listTimeout, together: make(chan struct{}, max(1, conns/2)), //nolint:mnd // half
-		of: map[string]*turnsOf{},
+		Wait: listWait, Timeout: ListTimeout, Together: make(chan struct{}, max(1, conns/2)), //nolint:mnd // half
+		Of: map[string]*turnsOf{},
 	}
 }
 
@@ -52,7 +52,7 @@ func newListLimit(conns int32) *listLimit {
 // CodeRateLimited: this tenant has too many under way; CodeUnavailable: all together do.
 func (t *listLimit) take(ctx context.Context, tenant string) (release func(), err error) {
 	own := t.enter(tenant)
-	timer := time.NewTimer(t.wait)
+	timer := time.NewTimer(t.Wait)
 	defer timer.Stop()
 	select {
 	case own.tokens <- struct{}{}:
@@ -71,9 +71,9 @@ func (t *listLimit) take(ctx context.Context, tenant string) (release func(), er
 		t.leave(tenant, own)
 	}
 	select {
-	case t.together <- struct{}{}:
+	case t.Together <- struct{}{}:
 		return func() {
-			<-t.together
+			<-t.Together
 			leave()
 		}, nil
 	case <-ctx.Done():
@@ -88,10 +88,10 @@ func (t *listLimit) take(ctx context.Context, tenant string) (release func(), er
 func (t *listLimit) enter(tenant string) *turnsOf {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	own := t.of[tenant]
+	own := t.Of[tenant]
 	if own == nil {
 		own = &turnsOf{tokens: make(chan struct{}, listsAtOnce)}
-		t.of[tenant] = own
+		t.Of[tenant] = own
 	}
 	own.users++
 	return own
@@ -102,19 +102,19 @@ func (t *listLimit) leave(tenant string, own *turnsOf) {
 	defer t.mu.Unlock()
 	own.users--
 	if own.users == 0 {
-		delete(t.of, tenant)
+		delete(t.Of, tenant)
 	}
 }
 
-// scarce are the filters of a list that no index serves, for the words of its error, and
+// Scarce are the filters of a list that no index serves, for the words of its error, and
 // whether it is bounded in time already.
-type scarce struct {
+type Scarce struct {
 	filters []string
-	since   time.Time
+	Since   time.Time
 }
 
-// add names a filter that is in use.
-func (s *scarce) add(name string, used bool) {
+// Add names a filter that is in use.
+func (s *Scarce) Add(name string, used bool) {
 	if used {
 		s.filters = append(s.filters, name)
 	}
@@ -122,12 +122,12 @@ func (s *scarce) add(name string, used bool) {
 
 // tooSlow says what to narrow of a list that took too long. Without a filter it is not the
 // list's fault: the database is slow.
-func (s *scarce) tooSlow(timeout time.Duration, err error) error {
+func (s *Scarce) tooSlow(timeout time.Duration, err error) error {
 	if len(s.filters) == 0 {
 		return err
 	}
 	narrow := "choose a later since"
-	if s.since.IsZero() {
+	if s.Since.IsZero() {
 		narrow = "give since, so that only what is newer is looked at"
 	}
 	return &webhook.Error{
@@ -137,16 +137,16 @@ func (s *scarce) tooSlow(timeout time.Duration, err error) error {
 	}
 }
 
-// readList is queryAll for a list that may take long: in its turn, and in a shorter time.
-func readList[T any](ctx context.Context, s *core, c caller, op string, by scarce, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
+// ReadList is QueryAll for a list that may take long: in its turn, and in a shorter time.
+func ReadList[T any](ctx context.Context, s *Core, c Caller, op string, by Scarce, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
 	release, err := s.lists.take(ctx, c.value)
 	if err != nil {
-		return nil, translate(op, err)
+		return nil, Translate(op, err)
 	}
 	defer release()
-	c.timeout = s.lists.timeout
-	found, err := queryAll(ctx, c, op, scan, sql, args...)
-	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == queryCanceled {
+	c.timeout = s.lists.Timeout
+	found, err := QueryAll(ctx, c, op, scan, sql, args...)
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == QueryCanceled {
 		return nil, by.tooSlow(c.timeout, err)
 	}
 	return found, err

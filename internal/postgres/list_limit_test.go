@@ -1,4 +1,4 @@
-package postgres
+package postgres_test
 
 import (
 	"context"
@@ -10,15 +10,18 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/postgres/stores"
+	"github.com/everpost/everpost/internal/postgres/storetest"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
 // stuckLists is a store whose lists of deliveries and of events come to no end before goOn
 // is called.
-func stuckLists(t *testing.T) (s *stores, goOn func()) {
+func stuckLists(t *testing.T) (s *storetest.Stores, goOn func()) {
 	t.Helper()
-	_, address := setupStore(t)
-	s, err := openStores(t.Context(), Config{URL: address + "&lock_timeout=60s", MaxConns: 12, Sealer: newTestSealer(t)})
+	_, address := storetest.SetupStore(t)
+	s, err := storetest.OpenStores(t.Context(), stores.Config{URL: address + "&lock_timeout=60s", MaxConns: 12, Sealer: storetest.NewTestSealer(t)})
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
 	conn, err := pgx.Connect(t.Context(), address)
@@ -36,7 +39,7 @@ func stuckLists(t *testing.T) (s *stores, goOn func()) {
 func TestSlowListsLeaveConnectionsToOthers(t *testing.T) {
 	t.Parallel()
 	s, goOn := stuckLists(t)
-	s.lists.timeout, s.lists.wait = time.Minute, 50*time.Millisecond
+	s.Lists().Timeout, s.Lists().Wait = time.Minute, 50*time.Millisecond
 	page := webhook.Page{Limit: 10}
 	answers := map[string]chan error{}
 	ask := func(tenant string, n int) {
@@ -56,53 +59,53 @@ func TestSlowListsLeaveConnectionsToOthers(t *testing.T) {
 	refused := func(tenant string, n int, code webhook.Code) {
 		for range n {
 			err := <-answers[tenant]
-			requireCode(t, code, err)
+			storetest.RequireCode(t, code, err)
 		}
 	}
 	ask("acme", 20)
-	refused("acme", 20-listsAtOnce, webhook.CodeRateLimited)
-	_, err := s.CreateReplay(t.Context(), testActor(), webhook.Replay{TenantID: "acme", Source: webhook.ReplayDeadLetters, Asked: 10})
-	requireCode(t, webhook.CodeRateLimited, err)
+	refused("acme", 20-postgres.ListsAtOnce, webhook.CodeRateLimited)
+	_, err := s.CreateReplay(t.Context(), storetest.TestActor(), webhook.Replay{TenantID: "acme", Source: webhook.ReplayDeadLetters, Asked: 10})
+	storetest.RequireCode(t, webhook.CodeRateLimited, err)
 	ask("other", 4)
 	refused("other", 2, webhook.CodeUnavailable) // six of twelve connections are for lists
 
 	for range 100 { // what taking events needs
-		_, err := s.DB.quotas.read(t.Context(), "acme")
+		_, err := s.Tenant(t.Context(), "acme")
 		require.NoError(t, err)
 		_, _, err = s.EndpointsOf(t.Context(), "acme")
 		require.NoError(t, err)
-		_, err = s.livingKey(t.Context(), webhook.NewKeyID())
+		_, err = s.ListKeys(t.Context(), "acme", page)
 		require.NoError(t, err)
 	}
 	goOn()
-	for tenant, n := range map[string]int{"acme": listsAtOnce, "other": 2} {
+	for tenant, n := range map[string]int{"acme": postgres.ListsAtOnce, "other": 2} {
 		for range n {
 			require.NoError(t, <-answers[tenant])
 		}
 	}
-	require.Empty(t, s.lists.together)
-	require.Empty(t, s.lists.of, "nobody is remembered")
+	require.Empty(t, s.Lists().Together)
+	require.Empty(t, s.Lists().Of, "nobody is remembered")
 }
 
 // A list that takes too long says what to narrow. Here a row takes as long to be looked at
 // as a very long record does.
 func TestAListThatTakesTooLong(t *testing.T) {
 	t.Parallel()
-	b := setupDelivery(t)
-	for state, start := range map[webhook.State]webhook.Start{webhook.StateDeadLettered: b.accept(t), webhook.StateRetrying: b.accept(t)} {
-		step := stepOf(start, 1, state)
-		step.Attempt = attemptOf(1, 1, 503)
+	b := storetest.Setup(t)
+	for state, start := range map[webhook.State]webhook.Start{webhook.StateDeadLettered: b.AcceptOne(t), webhook.StateRetrying: b.AcceptOne(t)} {
+		step := storetest.StepOf(start, 1, state)
+		step.Attempt = storetest.AttemptOf(1, 1, 503)
 		_, err := b.RecordStep(t.Context(), step)
 		require.NoError(t, err)
 	}
-	_, err := b.login.Exec(t.Context(), `
+	_, err := b.Pool().Exec(t.Context(), `
 		update deliveries set reason = 'http_503', last_status = 503;
 		create policy slow on deliveries as restrictive to everpost_api using (pg_sleep(60)::text = '');
 		create policy slow on events as restrictive to everpost_api using (pg_sleep(60)::text = '');
 		create policy slow on audit_log as restrictive to everpost_operator using (pg_sleep(60)::text = '')`)
 	require.NoError(t, err)
-	require.Equal(t, 3*time.Second, b.lists.timeout)
-	b.lists.timeout = 50 * time.Millisecond
+	require.Equal(t, 3*time.Second, b.Lists().Timeout)
+	b.Lists().Timeout = 50 * time.Millisecond
 	page, since := webhook.Page{Limit: 10}, time.Now().AddDate(0, 0, -20)
 	list := func(f webhook.DeliveryFilter) func() error {
 		return func() error { _, err := b.ListDeliveries(t.Context(), "acme", f, page); return err }
@@ -110,7 +113,7 @@ func TestAListThatTakesTooLong(t *testing.T) {
 	for says, ask := range map[string]func() error{
 		"fits event_type; give since, so that only what is newer is looked at": list(webhook.DeliveryFilter{EventType: "order.paid"}),
 		"fits state and endpoint_id; choose a later since": list(webhook.DeliveryFilter{
-			States: []webhook.State{webhook.StateRetrying}, EndpointID: b.endpoint.ID, Since: since,
+			States: []webhook.State{webhook.StateRetrying}, EndpointID: b.Subscriber.ID, Since: since,
 		}),
 		"fits reason and status; give since": list(webhook.DeliveryFilter{
 			States: []webhook.State{webhook.StateDeadLettered}, Reason: "http_503", Status: 503,
@@ -126,14 +129,14 @@ func TestAListThatTakesTooLong(t *testing.T) {
 		},
 	} {
 		err := ask()
-		requireCode(t, webhook.CodeUnavailable, err)
+		storetest.RequireCode(t, webhook.CodeUnavailable, err)
 		require.ErrorContains(t, err, says)
 		if strings.Contains(says, "since") {
 			require.ErrorContains(t, err, "the list took longer than 50ms")
 		}
 	}
 	var timeout string
-	require.NoError(t, b.pool.QueryRow(t.Context(), `show statement_timeout`).Scan(&timeout))
+	require.NoError(t, b.TenantPool().QueryRow(t.Context(), `show statement_timeout`).Scan(&timeout))
 	require.Equal(t, "10s", timeout, "the next user of the connection has the usual one")
 }
 
@@ -141,33 +144,33 @@ func TestAListThatTakesTooLong(t *testing.T) {
 func TestListTurns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		turns := newListLimit(10)
+		turns := postgres.NewListLimit(10)
 		var releases []func()
-		for range listsAtOnce {
-			release, err := turns.take(t.Context(), "acme")
+		for range postgres.ListsAtOnce {
+			release, err := turns.Take(t.Context(), "acme")
 			require.NoError(t, err)
 			releases = append(releases, release)
 		}
 		before := time.Now()
-		_, err := turns.take(t.Context(), "acme")
-		requireCode(t, webhook.CodeRateLimited, err)
-		require.Equal(t, listWait, time.Since(before))
+		_, err := turns.Take(t.Context(), "acme")
+		storetest.RequireCode(t, webhook.CodeRateLimited, err)
+		require.Equal(t, postgres.ListWait, time.Since(before))
 
 		gone, leave := context.WithCancel(t.Context())
 		leave()
-		_, err = turns.take(gone, "acme")
+		_, err = turns.Take(gone, "acme")
 		require.ErrorIs(t, err, context.Canceled)
 
-		other, err := turns.take(t.Context(), "other")
+		other, err := turns.Take(t.Context(), "other")
 		require.NoError(t, err)
-		_, err = turns.take(gone, "third")
+		_, err = turns.Take(gone, "third")
 		require.ErrorIs(t, err, context.Canceled)
-		_, err = turns.take(t.Context(), "third")
-		requireCode(t, webhook.CodeUnavailable, err)
+		_, err = turns.Take(t.Context(), "third")
+		storetest.RequireCode(t, webhook.CodeUnavailable, err)
 
 		waiting := make(chan error, 1)
 		go func() {
-			release, err := turns.take(t.Context(), "third")
+			release, err := turns.Take(t.Context(), "third")
 			if err == nil {
 				release()
 			}
@@ -179,7 +182,7 @@ func TestListTurns(t *testing.T) {
 		for _, release := range releases {
 			release()
 		}
-		require.Empty(t, turns.together)
-		require.Empty(t, turns.of)
+		require.Empty(t, turns.Together)
+		require.Empty(t, turns.Of)
 	})
 }

@@ -35,16 +35,16 @@ const (
 type changeKind string
 
 const (
-	changeEndpoint changeKind = "endpoint"
-	changeKey      changeKind = "key"
-	changeTenant   changeKind = "tenant" // changed, or deleted with all its keys
-	changeMoved    changeKind = "moved"  // an endpoint has another URL or state; sent with changeEndpoint
+	ChangeEndpoint changeKind = "endpoint"
+	ChangeKey      changeKind = "key"
+	ChangeTenant   changeKind = "tenant" // changed, or deleted with all its keys
+	ChangeMoved    changeKind = "moved"  // an endpoint has another URL or state; sent with ChangeEndpoint
 )
 
-// change is what one process notifies the others of after a commit. Only changes of
+// Change is what one process notifies the others of after a commit. Only changes of
 // endpoints, keys and whole tenants are notified: a NOTIFY in every commit cost 30 % of
 // the transactions, because their commits take turns.
-type change struct {
+type Change struct {
 	Kind    changeKind `json:"k"`
 	ID      string     `json:"id,omitempty"`
 	Tenant  string     `json:"t,omitempty"`
@@ -56,8 +56,8 @@ type change struct {
 // schema in it. A name has at most 63 bytes.
 const channelName = `left('everpost_' || current_schema(), 63)`
 
-// notify notifies every process of a change once its transaction is committed.
-func notify(ctx context.Context, tx pgx.Tx, c change) error {
+// Notify notifies every process of a change once its transaction is committed.
+func Notify(ctx context.Context, tx pgx.Tx, c Change) error {
 	payload, err := json.Marshal(c)
 	if err != nil {
 		return fmt.Errorf("notify of %s: %w", c.Kind, err)
@@ -76,38 +76,38 @@ type changeBus struct {
 
 // changeHandler is a cache, or whatever else depends on changes.
 type changeHandler interface {
-	changed(c change)
-	forgetAll() // changes may have been missed
+	Changed(c Change)
+	ForgetAll() // changes may have been missed
 }
 
-// subscribe adds a handler. It must not be called once the DB is open.
-func (s *core) subscribe(h changeHandler) { s.changes.handlers = append(s.changes.handlers, h) }
+// Subscribe adds a handler. It must not be called once the DB is open.
+func (s *Core) Subscribe(h changeHandler) { s.changes.handlers = append(s.changes.handlers, h) }
 
-// changedHere makes a change of this process take effect in it at once. It is called whatever
+// ChangedHere makes a change of this process take effect in it at once. It is called whatever
 // the outcome of the transaction: after an error of the commit that is not known, and to
 // forget once too often does no harm.
-func (s *core) changedHere(c change) {
+func (s *Core) ChangedHere(c Change) {
 	switch c.Kind {
-	case changeEndpoint, changeKey, changeTenant, changeMoved:
+	case ChangeEndpoint, ChangeKey, ChangeTenant, ChangeMoved:
 		for _, h := range s.changes.handlers {
-			h.changed(c)
+			h.Changed(c)
 		}
 	default: // of a newer release, or of another program: what it means is unknown
-		s.forgetAll()
+		s.ForgetAll()
 	}
 }
 
-func (s *core) forgetAll() {
+func (s *Core) ForgetAll() {
 	for _, h := range s.changes.handlers {
-		h.forgetAll()
+		h.ForgetAll()
 	}
 }
 
 // endpointMoved calls a function, unless it is nil, for every endpoint whose URL or state has changed.
 type endpointMoved func(webhook.EndpointID)
 
-func (moved endpointMoved) changed(c change) {
-	if c.Kind != changeMoved || moved == nil {
+func (moved endpointMoved) Changed(c Change) {
+	if c.Kind != ChangeMoved || moved == nil {
 		return
 	}
 	if id, err := webhook.ParseEndpointID(c.ID); err == nil {
@@ -115,7 +115,7 @@ func (moved endpointMoved) changed(c change) {
 	}
 }
 
-func (endpointMoved) forgetAll() {}
+func (endpointMoved) ForgetAll() {}
 
 // heartbeat is when the listener was last known to hear everything.
 type heartbeat struct{ at atomic.Pointer[time.Time] }
@@ -128,28 +128,42 @@ func (h *heartbeat) alive() bool {
 	return at != nil && time.Since(*at) <= beatLife
 }
 
-// newCache makes a cache whose entries live as long as the listener allows.
-func newCache[K comparable, V any](s *core, limit int, fill func(context.Context, K) (cache.Filled[V], error)) *cache.Cache[K, V] {
-	return cache.New(cache.Config[K, V]{Limit: limit, Life: s.timeToLive, Fill: fill, Translate: translateCache})
+// NewCache makes a cache whose entries live as long as the listener allows.
+func NewCache[K comparable, V any](s *Core, limit int, fill func(context.Context, K) (cache.Filled[V], error)) *cache.Cache[K, V] {
+	return cache.New(cache.Config[K, V]{Limit: limit, Life: s.timeToLive, Fill: fill, Translate: TranslateCache})
 }
 
-// translateCache is translate for the errors of a cache.
-func translateCache(err error) error {
+// TranslateCache is translate for the errors of a cache.
+func TranslateCache(err error) error {
 	if errors.Is(err, cache.ErrClosed) {
 		return errClosed()
 	}
-	return translate("wait for the cache", err)
+	return Translate("wait for the cache", err)
 }
 
 // timeToLive is how long a cache entry may be used.
-func (s *core) timeToLive() time.Duration {
+func (s *Core) timeToLive() time.Duration {
 	if s.changes.heard.alive() {
 		return freshFor
 	}
 	return staleAfter
 }
 
-func (s *core) listenLoop(ctx context.Context) {
+// StartListening begins to hear the changes of every process, and runs beside; it returns at
+// once. Both go on until ctx or the core ends.
+func (s *Core) StartListening(ctx context.Context, beside func(context.Context)) {
+	s.listenOnce.Do(func() {
+		ctx, cancel := context.WithCancel(ctx)
+		context.AfterFunc(s.life, cancel) //nolint:contextcheck // whichever ends first
+		s.background.Go(func() { s.listenLoop(ctx) })
+		s.background.Go(func() { beside(ctx) })
+	})
+}
+
+// Listening reports whether changes made by other processes are being heard.
+func (s *Core) Listening() bool { return s.changes.heard.alive() }
+
+func (s *Core) listenLoop(ctx context.Context) {
 	pause := reconnectFirst
 	for {
 		connected, err := s.listen(ctx)
@@ -163,7 +177,7 @@ func (s *core) listenLoop(ctx context.Context) {
 				s.resetPools() // the server has ended the connection: most likely all of them
 			}
 		}
-		s.log.WarnContext(ctx, "not hearing changes of other processes: caches are short-lived until reconnected",
+		s.Log.WarnContext(ctx, "not hearing changes of other processes: caches are short-lived until reconnected",
 			slog.Any("error", err), slog.Duration("retry_in", pause))
 		timer := time.NewTimer(pause)
 		select {
@@ -178,7 +192,7 @@ func (s *core) listenLoop(ctx context.Context) {
 
 // listen hears changes on one connection until that is lost or ctx ends. connected
 // says that it heard for a while.
-func (s *core) listen(ctx context.Context) (connected bool, err error) {
+func (s *Core) listen(ctx context.Context) (connected bool, err error) {
 	conn, err := s.openListener(ctx)
 	if err != nil {
 		return false, err
@@ -190,7 +204,7 @@ func (s *core) listen(ctx context.Context) (connected bool, err error) {
 	}()
 
 	// What was changed before LISTEN took effect was not heard.
-	s.forgetAll()
+	s.ForgetAll()
 	for {
 		sent := time.Now()
 		if err := within(ctx, beatTimeout, func(ctx context.Context) error { return s.clock.ask(ctx, conn) }); err != nil {
@@ -200,7 +214,7 @@ func (s *core) listen(ctx context.Context) (connected bool, err error) {
 		s.changes.heard.beat(sent)
 		if !connected {
 			connected = true
-			s.log.InfoContext(ctx, "hearing changes of other processes")
+			s.Log.InfoContext(ctx, "hearing changes of other processes")
 		}
 		if err := s.waitForChanges(ctx, conn); err != nil {
 			return connected, fmt.Errorf("listen: %w", err)
@@ -211,13 +225,13 @@ func (s *core) listen(ctx context.Context) (connected bool, err error) {
 // openListener opens a connection of its own that listens. Notifications are
 // handled as they are read, also in the middle of another statement, so none waits
 // in a queue while a beat says that all is heard.
-func (s *core) openListener(ctx context.Context) (*pgx.Conn, error) {
+func (s *Core) openListener(ctx context.Context) (*pgx.Conn, error) {
 	config := s.pool.Config().ConnConfig
 	config.RuntimeParams["application_name"] += " listener"
 	config.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) {
-		var c change // of an unknown kind when it cannot be read
+		var c Change // of an unknown kind when it cannot be read
 		_ = json.Unmarshal([]byte(n.Payload), &c)
-		s.changedHere(c)
+		s.ChangedHere(c)
 	}
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
@@ -236,7 +250,7 @@ func (s *core) openListener(ctx context.Context) (*pgx.Conn, error) {
 }
 
 // waitForChanges reads for the time between two beats.
-func (s *core) waitForChanges(ctx context.Context, conn *pgx.Conn) error {
+func (s *Core) waitForChanges(ctx context.Context, conn *pgx.Conn) error {
 	until, cancel := context.WithTimeout(ctx, beatEvery)
 	defer cancel()
 	for {

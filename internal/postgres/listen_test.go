@@ -1,4 +1,4 @@
-package postgres
+package postgres_test
 
 import (
 	"context"
@@ -10,30 +10,26 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/postgres/storetest"
 	"github.com/everpost/everpost/internal/postgrestest"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-func listen(t *testing.T, s *stores) {
-	t.Helper()
-	s.Listen(t.Context())
-	require.Eventually(t, s.Listening, eventually, poll)
-}
-
 // setupTwo are two processes on one schema, the second of which listens.
-func setupTwo(t *testing.T) (changing, listening *stores) {
+func setupTwo(t *testing.T) (changing, listening *storetest.Stores) {
 	t.Helper()
-	changing, address := setupStore(t)
-	listening = openStore(t, address)
-	listen(t, listening)
+	changing, address := storetest.SetupStore(t)
+	listening = storetest.OpenStore(t, address)
+	storetest.Listen(t, listening)
 	return changing, listening
 }
 
 func TestAChangeIsHeardByOtherProcesses(t *testing.T) {
 	t.Parallel()
 	s, other := setupTwo(t)
-	e, key := createEndpoint(t, s, "acme"), testKey("acme")
-	require.NoError(t, s.CreateKey(t.Context(), testActor(), key))
+	e, key := storetest.CreateEndpoint(t, s, "acme"), storetest.TestKey("acme")
+	require.NoError(t, s.CreateKey(t.Context(), storetest.TestActor(), key))
 	c := other.Cache()
 	target, err := c.Target(t.Context(), e.ID)
 	require.NoError(t, err)
@@ -47,11 +43,11 @@ func TestAChangeIsHeardByOtherProcesses(t *testing.T) {
 	// Well below staleAfter: that it was heard, and did not just grow old.
 	soon := func(what string, condition func() bool) {
 		start := time.Now()
-		require.Eventually(t, condition, eventually, poll, what)
-		require.Equal(t, freshFor, other.timeToLive(), "%s: the listener was up all the time", what)
-		require.Less(t, time.Since(start), freshFor/2, what)
+		require.Eventually(t, condition, storetest.Eventually, storetest.Poll, what)
+		require.Equal(t, postgres.FreshFor, other.TimeToLive(), "%s: the listener was up all the time", what)
+		require.Less(t, time.Since(start), postgres.FreshFor/2, what)
 	}
-	_, err = s.UpdateEndpoint(t.Context(), testActor(), "acme", e.ID, func(e *webhook.Endpoint) error { e.URL = "https://new.example"; return nil })
+	_, err = s.UpdateEndpoint(t.Context(), storetest.TestActor(), "acme", e.ID, func(e *webhook.Endpoint) error { e.URL = "https://new.example"; return nil })
 	require.NoError(t, err)
 	soon("target", func() bool {
 		target, err := c.Target(t.Context(), e.ID)
@@ -61,18 +57,18 @@ func TestAChangeIsHeardByOtherProcesses(t *testing.T) {
 		of, at, err := c.OfTenant(t.Context(), "acme")
 		return err == nil && at == 2 && of[0].URL == "https://new.example"
 	})
-	require.NoError(t, s.RevokeKey(t.Context(), testActor(), "acme", key.ID))
+	require.NoError(t, s.RevokeKey(t.Context(), storetest.TestActor(), "acme", key.ID))
 	soon("key", func() bool {
 		_, err := other.Authenticate(t.Context(), key.ID, key.SHA256)
 		return webhook.CodeOf(err) == webhook.CodeUnauthenticated
 	})
 
-	key = testKey("acme")
-	require.NoError(t, s.CreateKey(t.Context(), testActor(), key))
+	key = storetest.TestKey("acme")
+	require.NoError(t, s.CreateKey(t.Context(), storetest.TestActor(), key))
 	_, err = other.Authenticate(t.Context(), key.ID, key.SHA256)
 	require.NoError(t, err)
-	require.NoError(t, s.DeleteEndpoint(t.Context(), testActor(), "acme", e.ID))
-	require.NoError(t, s.DeleteTenant(t.Context(), testActor(), "acme"))
+	require.NoError(t, s.DeleteEndpoint(t.Context(), storetest.TestActor(), "acme", e.ID))
+	require.NoError(t, s.DeleteTenant(t.Context(), storetest.TestActor(), "acme"))
 	soon("deleted tenant", func() bool {
 		_, _, err := c.OfTenant(t.Context(), "acme")
 		_, keyErr := other.Authenticate(t.Context(), key.ID, key.SHA256)
@@ -82,18 +78,18 @@ func TestAChangeIsHeardByOtherProcesses(t *testing.T) {
 
 func TestAChangeThatIsUndoneIsNotTold(t *testing.T) {
 	t.Parallel()
-	s, address := setupStore(t)
+	s, address := storetest.SetupStore(t)
 	conn, err := pgx.Connect(t.Context(), address)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, conn.Close(context.WithoutCancel(t.Context()))) }()
 	var channel string
-	require.NoError(t, conn.QueryRow(t.Context(), `select `+channelName).Scan(&channel))
+	require.NoError(t, conn.QueryRow(t.Context(), `select `+postgres.ChannelName).Scan(&channel))
 	_, err = conn.Exec(t.Context(), `listen `+channel)
 	require.NoError(t, err)
 
-	e := createEndpoint(t, s, "acme")
-	breakAudit(t, s)
-	require.Error(t, s.DeleteEndpoint(t.Context(), testActor(), "acme", e.ID))
+	e := storetest.CreateEndpoint(t, s, "acme")
+	storetest.BreakAudit(t, s)
+	require.Error(t, s.DeleteEndpoint(t.Context(), storetest.TestActor(), "acme", e.ID))
 	_, err = conn.Exec(t.Context(), `select pg_notify($1, 'end')`, channel)
 	require.NoError(t, err)
 
@@ -107,51 +103,51 @@ func TestAChangeThatIsUndoneIsNotTold(t *testing.T) {
 
 func TestAListenerThatIsCutOffReconnectsAndForgetsAll(t *testing.T) {
 	t.Parallel()
-	s, address := setupStore(t)
+	s, address := storetest.SetupStore(t)
 	// A name of its own, so that this test ends only its own listener.
-	other := openStore(t, address+"&application_name=cut_off")
-	listen(t, other)
-	e := createEndpoint(t, s, "acme")
+	other := storetest.OpenStore(t, address+"&application_name=cut_off")
+	storetest.Listen(t, other)
+	e := storetest.CreateEndpoint(t, s, "acme")
 	before, err := other.Cache().Target(t.Context(), e.ID)
 	require.NoError(t, err)
 
-	ended := query[bool](t, s, `select pg_terminate_backend(pid, 10000) from pg_stat_activity where application_name = 'cut_off listener'`)
+	ended := storetest.Query[bool](t, s, `select pg_terminate_backend(pid, 10000) from pg_stat_activity where application_name = 'cut_off listener'`)
 	require.Equal(t, []bool{true}, ended)
 	require.Eventually(t, func() bool {
 		after, err := other.Cache().Target(t.Context(), e.ID)
 		return err == nil && after != before && other.Listening()
-	}, eventually, poll, "read anew after the reconnect")
+	}, storetest.Eventually, storetest.Poll, "read anew after the reconnect")
 
-	_, err = s.UpdateEndpoint(t.Context(), testActor(), "acme", e.ID, func(e *webhook.Endpoint) error { e.URL = "https://new.example"; return nil })
+	_, err = s.UpdateEndpoint(t.Context(), storetest.TestActor(), "acme", e.ID, func(e *webhook.Endpoint) error { e.URL = "https://new.example"; return nil })
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
 		target, err := other.Cache().Target(t.Context(), e.ID)
 		return err == nil && target.URL == "https://new.example"
-	}, eventually, poll, "and it hears again")
+	}, storetest.Eventually, storetest.Poll, "and it hears again")
 }
 
 // Whoever calls when the database is back gets a connection to it, not one of before.
 func TestConnectionsOfBeforeAreNotUsedAgain(t *testing.T) {
 	t.Parallel()
-	_, address := setupStore(t)
+	_, address := storetest.SetupStore(t)
 	w, through := postgrestest.NewProxy(t, address)
-	s := openStore(t, through)
-	listen(t, s)
+	s := storetest.OpenStore(t, through)
+	storetest.Listen(t, s)
 	var used []*pgxpool.Conn
 	for range 3 {
-		conn, err := s.pool.Acquire(t.Context())
+		conn, err := s.TenantPool().Acquire(t.Context())
 		require.NoError(t, err)
 		used = append(used, conn)
 	}
 	for _, conn := range used {
 		conn.Release()
 	}
-	require.Positive(t, s.pool.Stat().IdleConns())
+	require.Positive(t, s.TenantPool().Stat().IdleConns())
 
 	w.Cut()
-	require.Eventually(t, func() bool { return s.pool.Stat().TotalConns() == 0 }, eventually, poll)
+	require.Eventually(t, func() bool { return s.TenantPool().Stat().TotalConns() == 0 }, storetest.Eventually, storetest.Poll)
 	w.Mend()
-	require.Eventually(t, s.Listening, eventually, poll)
+	require.Eventually(t, s.Listening, storetest.Eventually, storetest.Poll)
 	_, err := s.Tenant(t.Context(), "acme")
 	require.NoError(t, err)
 }
@@ -160,10 +156,10 @@ func TestConnectionsOfBeforeAreNotUsedAgain(t *testing.T) {
 // changed in between was not heard.
 func TestAReconnectOvertakesAFillUnderWay(t *testing.T) {
 	t.Parallel()
-	s, address := setupStore(t)
-	e := createEndpoint(t, s, "acme")
-	other := openStore(t, address)
-	blocker, err := s.login.Begin(t.Context())
+	s, address := storetest.SetupStore(t)
+	e := storetest.CreateEndpoint(t, s, "acme")
+	other := storetest.OpenStore(t, address)
+	blocker, err := s.Pool().Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = blocker.Rollback(context.WithoutCancel(t.Context())) }()
 	_, err = blocker.Exec(t.Context(), `lock table endpoint_secrets in access exclusive mode`)
@@ -171,52 +167,53 @@ func TestAReconnectOvertakesAFillUnderWay(t *testing.T) {
 
 	got := make(chan error, 1)
 	go func() { _, err := other.Cache().Target(t.Context(), e.ID); got <- err }()
-	require.Eventually(t, func() bool { return other.Endpoints.cache.targets.Filling() == 1 }, eventually, poll)
-	listen(t, other)
-	require.Zero(t, other.Endpoints.cache.targets.Filling())
+	require.Eventually(t, func() bool { return other.Endpoints.Cache().Filling() == 1 }, storetest.Eventually, storetest.Poll)
+	storetest.Listen(t, other)
+	require.Zero(t, other.Endpoints.Cache().Filling())
 	require.NoError(t, blocker.Rollback(t.Context()))
 	require.NoError(t, <-got)
-	require.Zero(t, other.Endpoints.cache.targets.Len())
+	_, known := other.Endpoints.Cache().Known(e.ID)
+	require.False(t, known)
 }
 
 // A connection that is dead without having said so: nothing arrives, nothing fails.
 func TestASilentConnectionIsNoticedAndARevocationIsInEffectWithinTwoSeconds(t *testing.T) {
 	t.Parallel()
-	s, address := setupStore(t)
+	s, address := storetest.SetupStore(t)
 	w, through := postgrestest.NewProxy(t, address)
-	silent := openStore(t, through)
-	k := testKey("acme")
-	require.NoError(t, s.CreateKey(t.Context(), testActor(), k))
-	listen(t, silent) // after the creation, of which it would hear when the key is in its cache
+	silent := storetest.OpenStore(t, through)
+	k := storetest.TestKey("acme")
+	require.NoError(t, s.CreateKey(t.Context(), storetest.TestActor(), k))
+	storetest.Listen(t, silent) // after the creation, of which it would hear when the key is in its cache
 	_, err := silent.Authenticate(t.Context(), k.ID, k.SHA256)
 	require.NoError(t, err)
 
 	w.Swallow()
-	require.NoError(t, s.RevokeKey(t.Context(), testActor(), "acme", k.ID))
+	require.NoError(t, s.RevokeKey(t.Context(), storetest.TestActor(), "acme", k.ID))
 	revoked := time.Now()
 	require.Eventually(t, func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		_, err := silent.Authenticate(ctx, k.ID, k.SHA256)
 		return err != nil
-	}, eventually, poll)
-	require.Less(t, time.Since(revoked), staleAfter+500*time.Millisecond)
+	}, storetest.Eventually, storetest.Poll)
+	require.Less(t, time.Since(revoked), postgres.StaleAfter+500*time.Millisecond)
 	require.False(t, silent.Listening())
 
 	w.Cut()
 	w.Mend()
-	require.Eventually(t, silent.Listening, eventually, poll)
+	require.Eventually(t, silent.Listening, storetest.Eventually, storetest.Poll)
 	_, err = silent.Authenticate(t.Context(), k.ID, k.SHA256)
-	requireCode(t, webhook.CodeUnauthenticated, err)
+	storetest.RequireCode(t, webhook.CodeUnauthenticated, err)
 }
 
 func TestWithoutAListenerEntriesAreShortLived(t *testing.T) {
 	t.Parallel()
-	s, _ := setupStore(t)
+	s, _ := storetest.SetupStore(t)
 	require.False(t, s.Listening())
-	require.Equal(t, staleAfter, s.timeToLive())
-	listen(t, s)
-	require.Equal(t, freshFor, s.timeToLive())
+	require.Equal(t, postgres.StaleAfter, s.TimeToLive())
+	storetest.Listen(t, s)
+	require.Equal(t, postgres.FreshFor, s.TimeToLive())
 }
 
 // advance moves the clock of a synctest bubble on. No real time passes.
@@ -227,49 +224,49 @@ func advance(d time.Duration) {
 func TestTheListenerCountsAsDownSoonAfterItsLastBeat(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var h heartbeat
-		require.False(t, h.alive())
-		h.beat(time.Now())
-		advance(beatLife)
-		require.True(t, h.alive())
+		var h postgres.Heartbeat
+		require.False(t, h.Alive())
+		h.Beat(time.Now())
+		advance(postgres.BeatLife)
+		require.True(t, h.Alive())
 		advance(time.Nanosecond)
-		require.False(t, h.alive())
-		h.beat(time.Now())
-		require.True(t, h.alive())
-		h.stop()
-		require.False(t, h.alive())
+		require.False(t, h.Alive())
+		h.Beat(time.Now())
+		require.True(t, h.Alive())
+		h.Stop()
+		require.False(t, h.Alive())
 	})
-	require.LessOrEqual(t, beatLife, staleAfter, "a dead listener is noticed before an entry is too old")
-	require.Less(t, beatEvery+beatTimeout, beatLife, "a slow answer is no outage")
+	require.LessOrEqual(t, postgres.BeatLife, postgres.StaleAfter, "a dead listener is noticed before an entry is too old")
+	require.Less(t, postgres.BeatEvery+postgres.BeatTimeout, postgres.BeatLife, "a slow answer is no outage")
 }
 
 func TestAChangeOfAnUnknownKindForgetsAll(t *testing.T) {
 	t.Parallel()
 	s, other := setupTwo(t)
-	e := createEndpoint(t, s, "acme")
+	e := storetest.CreateEndpoint(t, s, "acme")
 	before, err := other.Cache().Target(t.Context(), e.ID)
 	require.NoError(t, err)
-	_, err = s.login.Exec(t.Context(), `select pg_notify(`+channelName+`, 'what is this')`)
+	_, err = s.Pool().Exec(t.Context(), `select pg_notify(`+postgres.ChannelName+`, 'what is this')`)
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
 		after, err := other.Cache().Target(t.Context(), e.ID)
 		return err == nil && after != before
-	}, eventually, poll)
+	}, storetest.Eventually, storetest.Poll)
 }
 
 // Only what leads an endpoint elsewhere or gives it another state is told as a move:
 // neither another change, nor one that was refused or belongs to a stranger.
 func TestOnlyAMoveIsTold(t *testing.T) {
 	t.Parallel()
-	changing, address := setupStore(t)
-	listening, moved := openStore(t, address), make(chan webhook.EndpointID, 10)
-	listening.subscribe(endpointMoved(func(id webhook.EndpointID) { moved <- id }))
-	listen(t, listening)
-	_, _, err := changing.PutTenant(t.Context(), testActor(), webhook.Tenant{ID: "other"})
+	changing, address := storetest.SetupStore(t)
+	listening, moved := storetest.OpenStore(t, address), make(chan webhook.EndpointID, 10)
+	listening.Subscribe(postgres.EndpointMoved(func(id webhook.EndpointID) { moved <- id }))
+	storetest.Listen(t, listening)
+	_, _, err := changing.PutTenant(t.Context(), storetest.TestActor(), webhook.Tenant{ID: "other"})
 	require.NoError(t, err)
-	e, last := createEndpoint(t, changing, "acme"), createEndpoint(t, changing, "other")
+	e, last := storetest.CreateEndpoint(t, changing, "acme"), storetest.CreateEndpoint(t, changing, "other")
 	change := func(tenantID string, to func(*webhook.Endpoint) error) error {
-		_, err := changing.UpdateEndpoint(t.Context(), testActor(), tenantID, e.ID, to)
+		_, err := changing.UpdateEndpoint(t.Context(), storetest.TestActor(), tenantID, e.ID, to)
 		return err
 	}
 	describe := func(e *webhook.Endpoint) error { e.Description = "another"; return nil }
@@ -280,13 +277,13 @@ func TestOnlyAMoveIsTold(t *testing.T) {
 	require.NoError(t, change("acme", func(e *webhook.Endpoint) error { e.URL = "https://example.com/elsewhere"; return nil }))
 	disable := func(e *webhook.Endpoint) error { e.State = webhook.EndpointDisabled; return nil }
 	require.NoError(t, change("acme", disable))
-	_, err = changing.UpdateEndpoint(t.Context(), testActor(), "other", last.ID, disable) // behind all others
+	_, err = changing.UpdateEndpoint(t.Context(), storetest.TestActor(), "other", last.ID, disable) // behind all others
 	require.NoError(t, err)
 	for _, want := range []webhook.EndpointID{e.ID, e.ID, last.ID} {
 		select {
 		case id := <-moved:
 			require.Equal(t, want, id)
-		case <-time.After(eventually):
+		case <-time.After(storetest.Eventually):
 			require.FailNow(t, "it was not told", "%s", want)
 		}
 	}

@@ -24,10 +24,10 @@ const (
 // Migrated returns nil when the database has the tables that this release needs. It
 // says what to do otherwise: a database of an older release is to be migrated, one of
 // a newer release needs that release.
-func (db *DB) Migrated(ctx context.Context) error {
+func (s *Core) Migrated(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
-	versions := stdlib.OpenDBFromPool(db.core.pool)
+	versions := stdlib.OpenDBFromPool(s.pool)
 	defer func() { _ = versions.Close() }()
 	current, newest, err := migrations.Version(ctx, versions)
 	if errors.Is(err, migrations.ErrNewer) {
@@ -37,7 +37,7 @@ func (db *DB) Migrated(ctx context.Context) error {
 		return errors.New("the database is of a release before roles, or its schema is not the login's: run 'everpost migrate'")
 	}
 	if err != nil {
-		return translate("look at the database's version", err)
+		return Translate("look at the database's version", err)
 	}
 	if current < newest {
 		return fmt.Errorf("the database is at version %d and has to be at %d: run 'everpost migrate'", current, newest)
@@ -53,7 +53,7 @@ func Migrate(ctx context.Context, url string, logger *slog.Logger) error {
 		return err
 	}
 	config.ConnConfig.RuntimeParams["statement_timeout"] = "0"
-	config.ConnConfig.RuntimeParams["lock_timeout"] = milliseconds(migrateLockTimeout)
+	config.ConnConfig.RuntimeParams["lock_timeout"] = Milliseconds(migrateLockTimeout)
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return fmt.Errorf("open database: %w", err)

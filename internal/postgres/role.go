@@ -26,50 +26,51 @@ const (
 )
 
 const (
-	settingTenant = "everpost.tenant"
+	SettingTenant = "everpost.tenant"
 	settingRole   = "role"
 )
 
-// caller is what statements are made as: a pool, whose connections have a role, and what is
+// Caller is what statements are made as: a pool, whose connections have a role, and what is
 // set for the length of a statement or transaction.
-type caller struct {
+type Caller struct {
 	pool           *pgxpool.Pool
 	setting, value string // nothing when empty
 
 	timeout time.Duration // of single statements, with a setting; zero: the connection's
 }
 
-// ofTenant sees and writes what is the tenant's. A process that is only a worker does
+// OfTenant sees and writes what is the tenant's. A process that is only a worker does
 // this in the worker's role.
-func (s *core) ofTenant(tenantID string) caller {
+func (s *Core) OfTenant(tenantID string) Caller {
 	if s.misnamed != "" {
 		tenantID = s.misnamed
 	}
-	return caller{pool: s.pool, setting: settingTenant, value: tenantID}
+	return Caller{pool: s.pool, setting: SettingTenant, value: tenantID}
 }
 
-// asOperator is for what is no tenant's, and for what a tenant cannot do itself.
-func (s *core) asOperator() caller {
-	return caller{pool: s.pool, setting: settingRole, value: RoleOperator}
+// AsOperator is for what is no tenant's, and for what a tenant cannot do itself.
+func (s *Core) AsOperator() Caller {
+	return Caller{pool: s.pool, setting: settingRole, value: RoleOperator}
 }
 
-// ofTenantOrOperator is ofTenant, or asOperator for "".
-func (s *core) ofTenantOrOperator(tenantID string) caller {
+// OfTenantOrOperator is OfTenant, or AsOperator for "".
+func (s *Core) OfTenantOrOperator(tenantID string) Caller {
 	if tenantID == "" {
-		return s.asOperator()
+		return s.AsOperator()
 	}
-	return s.ofTenant(tenantID)
+	return s.OfTenant(tenantID)
 }
 
-// asWorker sees and writes deliveries of all tenants.
-func (s *core) asWorker() caller { return caller{pool: s.work} }
+// AsWorker sees and writes deliveries of all tenants.
+func (s *Core) AsWorker() Caller { return Caller{pool: s.Work} }
 
-// may is DB.May.
-func (s *core) may(ctx context.Context, role string) (may bool, err error) {
+// May reports whether the login may take a role. A login with RoleAPI also has RoleOperator
+// and RoleIngest, one with RoleWorker has RoleIngest.
+func (s *Core) May(ctx context.Context, role string) (may bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	err = s.pool.QueryRow(ctx, `select exists (select from pg_roles where rolname = $1 and `+mayTake+`)`, role).Scan(&may)
-	return may, translate("ask for the roles of this login", err)
+	return may, Translate("ask for the roles of this login", err)
 }
 
 // mayTake is whether the login may take the role of a row of pg_roles. Since PostgreSQL 16
@@ -116,8 +117,8 @@ func noRole(ctx context.Context, conn *pgx.Conn, roles []string) error {
 
 var errNoRole = errors.New("the database is not set up for this login")
 
-// querier is a connection or a transaction.
-type querier interface {
+// Querier is a connection or a transaction.
+type Querier interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
@@ -125,7 +126,7 @@ type querier interface {
 }
 
 // on is a connection that makes each statement as c.
-func (c caller) on(conn *pgxpool.Conn) querier {
+func (c Caller) on(conn *pgxpool.Conn) Querier {
 	if c.setting == "" {
 		return conn
 	}
@@ -134,7 +135,7 @@ func (c caller) on(conn *pgxpool.Conn) querier {
 
 // begin is how a transaction as c begins, in one round trip. The value stands in
 // it in hexadecimal, so that no text can be anything but a value.
-func (c caller) begin(mode string) string {
+func (c Caller) begin(mode string) string {
 	if c.setting == "" {
 		return "begin " + mode
 	}
@@ -142,15 +143,15 @@ func (c caller) begin(mode string) string {
 }
 
 // check refuses what PostgreSQL cannot hold, before a transaction breaks on it.
-func (c caller) check() error {
+func (c Caller) check() error {
 	if strings.ContainsRune(c.value, 0) || !utf8.ValidString(c.value) {
 		return &webhook.Error{Code: webhook.CodeInvalid, Message: "text with a NUL or invalid UTF-8 cannot be stored"}
 	}
 	return nil
 }
 
-// setLocally sets something until the end of a transaction.
-const setLocally = `select set_config($1, $2, true)`
+// SetLocally sets something until the end of a transaction.
+const SetLocally = `select set_config($1, $2, true)`
 
 // setWithTimeout bounds the statements after it, too.
 const setWithTimeout = `select set_config($1, $2, true), set_config('statement_timeout', $3, true)`
@@ -159,7 +160,7 @@ const setWithTimeout = `select set_config($1, $2, true), set_config('statement_t
 // sent together is one transaction, with the end of which the setting goes.
 type named struct {
 	conn *pgxpool.Conn
-	c    caller
+	c    Caller
 }
 
 func (n *named) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
@@ -186,9 +187,9 @@ func (n *named) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 func (n *named) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	all := &pgx.Batch{}
 	if n.c.timeout > 0 {
-		all.Queue(setWithTimeout, n.c.setting, n.c.value, milliseconds(n.c.timeout))
+		all.Queue(setWithTimeout, n.c.setting, n.c.value, Milliseconds(n.c.timeout))
 	} else {
-		all.Queue(setLocally, n.c.setting, n.c.value)
+		all.Queue(SetLocally, n.c.setting, n.c.value)
 	}
 	all.QueuedQueries = append(all.QueuedQueries, b.QueuedQueries...)
 	return n.conn.SendBatch(ctx, all)

@@ -1,4 +1,4 @@
-package postgres
+package postgres_test
 
 import (
 	"crypto/sha256"
@@ -10,25 +10,28 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/postgres/stores"
+	"github.com/everpost/everpost/internal/postgres/storetest"
 	"github.com/everpost/everpost/internal/postgrestest"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
 // setupLogin is a store of the owner's and one that logs in with some roles.
-func setupLogin(t *testing.T, roles ...string) (owner *walled, its *stores) {
+func setupLogin(t *testing.T, roles ...string) (owner *walled, its *storetest.Stores) {
 	t.Helper()
 	owner = setupWall(t)
-	_, address := postgrestest.NewLogin(t, owner.address, roles...)
-	return owner, openStore(t, address)
+	_, address := postgrestest.NewLogin(t, owner.Address, roles...)
+	return owner, storetest.OpenStore(t, address)
 }
 
 func TestALoginOfTheAPIRunsTheAPI(t *testing.T) {
 	t.Parallel()
-	owner, s := setupLogin(t, RoleAPI)
-	ctx, by := t.Context(), testActor()
+	owner, s := setupLogin(t, postgres.RoleAPI)
+	ctx, by := t.Context(), storetest.TestActor()
 	require.NoError(t, s.Ready(ctx))
 	require.NoError(t, s.Migrated(ctx))
-	for role, want := range map[string]bool{RoleAPI: true, RoleIngest: true, RoleOperator: true, RoleWorker: false} {
+	for role, want := range map[string]bool{postgres.RoleAPI: true, postgres.RoleIngest: true, postgres.RoleOperator: true, postgres.RoleWorker: false} {
 		may, err := s.May(ctx, role)
 		require.NoError(t, err)
 		require.Equal(t, want, may, role)
@@ -50,7 +53,7 @@ func TestALoginOfTheAPIRunsTheAPI(t *testing.T) {
 		found, err := s.Authenticate(ctx, k.ID, secret)
 		require.NoError(t, err)
 		require.Equal(t, k.TenantID, found.TenantID)
-		require.NoError(t, s.writeUse(ctx, map[webhook.KeyID]time.Time{k.ID: time.Now()}))
+		require.NoError(t, s.WriteUse(ctx, map[webhook.KeyID]time.Time{k.ID: time.Now()}))
 		listed, err := s.ListKeys(ctx, k.TenantID, webhook.Page{Limit: 10})
 		require.NoError(t, err)
 		require.Len(t, listed, 1)
@@ -89,7 +92,7 @@ func TestALoginOfTheAPIRunsTheAPI(t *testing.T) {
 	// And what it does not.
 	_, err = s.TakeStarts(ctx, 10)
 	require.ErrorContains(t, err, "not a member of everpost_worker")
-	_, err = s.Claim(ctx, claimOf(owner.deliveries["other"], 1, "me", time.Minute))
+	_, err = s.Claim(ctx, storetest.ClaimOf(owner.deliveries["other"], 1, "me", time.Minute))
 	require.ErrorContains(t, err, "not a member of everpost_worker")
 	_, err = s.Target(ctx, owner.endpoints["other"].ID)
 	require.ErrorContains(t, err, "not a member of everpost_worker")
@@ -97,7 +100,7 @@ func TestALoginOfTheAPIRunsTheAPI(t *testing.T) {
 
 func TestALoginOfTheWorkerDoesAWorkersPart(t *testing.T) {
 	t.Parallel()
-	owner, s := setupLogin(t, RoleWorker)
+	owner, s := setupLogin(t, postgres.RoleWorker)
 	ctx := t.Context()
 	require.NoError(t, s.Ready(ctx))
 	require.NoError(t, s.Migrated(ctx))
@@ -110,17 +113,17 @@ func TestALoginOfTheWorkerDoesAWorkersPart(t *testing.T) {
 	accepted, err := owner.Accept(ctx, webhook.NewEvent{TenantID: "acme", Type: "order.paid", Payload: []byte(`1`), EndpointIDs: []webhook.EndpointID{e.ID}})
 	require.NoError(t, err)
 	start := accepted.Deliveries[0]
-	begun, err := s.Claim(ctx, claimOf(start, 0, "me", time.Minute))
+	begun, err := s.Claim(ctx, storetest.ClaimOf(start, 0, "me", time.Minute))
 	require.NoError(t, err)
 	require.True(t, begun.Granted)
-	step := stepOf(start, 1, webhook.StateDelivered)
-	step.Attempt = attemptOf(1, 1, 200)
+	step := storetest.StepOf(start, 1, webhook.StateDelivered)
+	step.Attempt = storetest.AttemptOf(1, 1, 200)
 	_, err = s.RecordStep(ctx, step)
 	require.NoError(t, err)
 	_, err = s.Reopen(ctx, d.Ref, "because")
 	require.NoError(t, err)
 
-	_, err = owner.login.Exec(ctx, `update outbox set relay_at = now()`)
+	_, err = owner.Pool().Exec(ctx, `update outbox set relay_at = now()`)
 	require.NoError(t, err)
 	starts, err := s.TakeStarts(ctx, 10)
 	require.NoError(t, err)
@@ -170,7 +173,7 @@ func TestALoginOfTheWorkerDoesAWorkersPart(t *testing.T) {
 		"HeldDepth":        func() error { _, err := s.HeldDepth(ctx); return err },
 		"ReplayRate":       func() error { _, _, err := s.ReplayRate(ctx); return err },
 		"KEKUses":          func() error { _, err := s.KEKUses(ctx); return err },
-		"cancelLeftOpen":   func() error { return s.cancelLeftOpen(ctx) },
+		"cancelLeftOpen":   func() error { return s.CancelLeftOpen(ctx) },
 		"EnsurePartitions": func() error { return s.EnsurePartitions(ctx, time.Now().AddDate(0, 0, 30)) },
 	} {
 		require.NoError(t, do(), name)
@@ -180,12 +183,15 @@ func TestALoginOfTheWorkerDoesAWorkersPart(t *testing.T) {
 	gone, err := s.Retain(ctx, time.Now(), 20*24*time.Hour)
 	require.NoError(t, err)
 	require.Positive(t, gone.Days)
-	require.NotContains(t, partitionsOf(t, owner.stores, "events"), "events_"+old.UTC().Format("20060102"))
+	require.NotContains(t, storetest.PartitionsOf(t, owner.Stores, "events"), "events_"+old.UTC().Format("20060102"))
 
 	// What is not a worker's.
 	for name, err := range map[string]error{
-		"PutTenant": func() error { _, _, err := s.PutTenant(ctx, testActor(), webhook.Tenant{ID: "new"}); return err }(),
-		"CreateKey": s.CreateKey(ctx, testActor(), webhook.Key{ID: webhook.NewKeyID(), TenantID: "acme", Scope: webhook.ScopeAdmin, CreatedAt: time.Now()}),
+		"PutTenant": func() error {
+			_, _, err := s.PutTenant(ctx, storetest.TestActor(), webhook.Tenant{ID: "new"})
+			return err
+		}(),
+		"CreateKey": s.CreateKey(ctx, storetest.TestActor(), webhook.Key{ID: webhook.NewKeyID(), TenantID: "acme", Scope: webhook.ScopeAdmin, CreatedAt: time.Now()}),
 		"ListKeys":  func() error { _, err := s.ListKeys(ctx, "acme", webhook.Page{Limit: 1}); return err }(),
 		"ListAudit": func() error { _, err := s.ListAudit(ctx, webhook.AuditFilter{}, webhook.Page{Limit: 1}); return err }(),
 	} {
@@ -194,9 +200,9 @@ func TestALoginOfTheWorkerDoesAWorkersPart(t *testing.T) {
 }
 
 // activate makes an endpoint active that was made paused.
-func activate(t *testing.T, s *stores, e webhook.Endpoint) (webhook.Endpoint, error) {
+func activate(t *testing.T, s *storetest.Stores, e webhook.Endpoint) (webhook.Endpoint, error) {
 	t.Helper()
-	return s.UpdateEndpoint(t.Context(), testActor(), e.TenantID, e.ID, func(e *webhook.Endpoint) error {
+	return s.UpdateEndpoint(t.Context(), storetest.TestActor(), e.TenantID, e.ID, func(e *webhook.Endpoint) error {
 		e.State, e.AutoReplay = webhook.EndpointActive, true
 		return nil
 	})
@@ -209,26 +215,26 @@ func TestALoginWithoutRolesIsToldSo(t *testing.T) {
 	require.ErrorContains(t, err, "is not a member of everpost_api or everpost_worker: grant it, see docs/security-database.md")
 	_, err = s.Tenant(t.Context(), "acme")
 	require.Error(t, err)
-	require.Len(t, query[string](t, owner.stores, `select id from tenants`), 2)
+	require.Len(t, storetest.Query[string](t, owner.Stores, `select id from tenants`), 2)
 }
 
 // Logins come and go while the roles stay: the next one goes on.
 func TestARotatedLoginGoesOn(t *testing.T) {
 	t.Parallel()
-	owner, address := setupStore(t)
-	first, its := postgrestest.NewLogin(t, address, RoleAPI)
-	s, err := openStores(t.Context(), Config{URL: its, MaxConns: 4, Sealer: newTestSealer(t), MakeSecret: testSecret})
+	owner, address := storetest.SetupStore(t)
+	first, its := postgrestest.NewLogin(t, address, postgres.RoleAPI)
+	s, err := storetest.OpenStores(t.Context(), stores.Config{URL: its, MaxConns: 4, Sealer: storetest.NewTestSealer(t), MakeSecret: storetest.TestSecret})
 	require.NoError(t, err)
-	e := createEndpoint(t, s, "acme")
+	e := storetest.CreateEndpoint(t, s, "acme")
 
-	_, next := postgrestest.NewLogin(t, address, RoleAPI)
-	_, err = owner.login.Exec(t.Context(), `revoke everpost_api from `+pgx.Identifier{first}.Sanitize())
+	_, next := postgrestest.NewLogin(t, address, postgres.RoleAPI)
+	_, err = owner.Pool().Exec(t.Context(), `revoke everpost_api from `+pgx.Identifier{first}.Sanitize())
 	require.NoError(t, err)
 	s.Close()
-	stale := openStore(t, its)
+	stale := storetest.OpenStore(t, its)
 	require.ErrorContains(t, stale.Ready(t.Context()), "is not a member")
 
-	s = openStore(t, next)
+	s = storetest.OpenStore(t, next)
 	require.NoError(t, s.Ready(t.Context()))
 	found, err := s.Endpoint(t.Context(), "acme", e.ID)
 	require.NoError(t, err)
@@ -239,24 +245,24 @@ func TestARotatedLoginGoesOn(t *testing.T) {
 // it was given.
 func TestAnOwnerThatMayMakeNoRoles(t *testing.T) {
 	t.Parallel()
-	superuser := openStore(t, postgrestest.New(t))
+	superuser := storetest.OpenStore(t, postgrestest.New(t))
 	address := postgrestest.NewEmpty(t)
 	name, its := postgrestest.NewLogin(t, address)
 	u, err := url.Parse(address)
 	require.NoError(t, err)
 	schema := pgx.Identifier{u.Query().Get("search_path")}.Sanitize()
-	_, err = superuser.login.Exec(t.Context(), `alter schema `+schema+` owner to `+pgx.Identifier{name}.Sanitize())
+	_, err = superuser.Pool().Exec(t.Context(), `alter schema `+schema+` owner to `+pgx.Identifier{name}.Sanitize())
 	require.NoError(t, err)
 
-	require.NoError(t, Migrate(t.Context(), its, superuser.log))
-	s := openStore(t, its)
+	require.NoError(t, postgres.Migrate(t.Context(), its, superuser.Log))
+	s := storetest.OpenStore(t, its)
 	require.ErrorContains(t, s.Ready(t.Context()), "is not a member of everpost_api")
-	_, err = superuser.login.Exec(t.Context(), `grant everpost_api, everpost_worker to `+pgx.Identifier{name}.Sanitize())
+	_, err = superuser.Pool().Exec(t.Context(), `grant everpost_api, everpost_worker to `+pgx.Identifier{name}.Sanitize())
 	require.NoError(t, err)
 	require.NoError(t, s.Ready(t.Context()))
-	_, _, err = s.PutTenant(t.Context(), testActor(), webhook.Tenant{ID: "acme", Name: "Acme"})
+	_, _, err = s.PutTenant(t.Context(), storetest.TestActor(), webhook.Tenant{ID: "acme", Name: "Acme"})
 	require.NoError(t, err)
 	require.NoError(t, s.EnsurePartitions(t.Context(), time.Now().AddDate(0, 0, 9)))
-	require.Equal(t, []string{name}, query[string](t, superuser, `
+	require.Equal(t, []string{name}, storetest.Query[string](t, superuser, `
 		select distinct tableowner::text from pg_tables where schemaname = $1 and tablename like 'events%'`, strings.Trim(schema, `"`)))
 }

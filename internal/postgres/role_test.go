@@ -1,4 +1,4 @@
-package postgres
+package postgres_test
 
 import (
 	"context"
@@ -13,6 +13,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/postgres/storetest"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -27,21 +29,21 @@ func granted() map[string]map[string]string {
 		readRemove = "select delete"
 	)
 	return map[string]map[string]string{
-		RoleAPI: {
+		postgres.RoleAPI: {
 			"tenants": "select update(endpoints_version)", "api_keys": "select insert update(revoked_at)", "endpoints": noDelete,
 			"endpoint_secrets": all, "endpoint_trouble": readRemove, "endpoint_health": "select", "audit_log": readAdd,
 			"events": readAdd, "deliveries": noDelete, "attempts": "select", "outbox": noDelete, "idempotency_keys": "select",
 			"replays": noDelete, "circuit_closings": noDelete, "everpost_schema_version": "select",
 		},
-		RoleOperator: {
+		postgres.RoleOperator: {
 			"tenants": all, "api_keys": "select insert update(last_used_at,revoked_at)", "endpoints": "select(deleted_at,id,tenant_id)", "audit_log": readAdd,
 			"deleted_tenants": "select insert update(deleted_at)", "kek_uses": "select",
 		},
-		RoleIngest: {
+		postgres.RoleIngest: {
 			"tenants": "select(endpoints_version,id)", "events": "insert", "outbox": "insert", "event_heads": "select",
 			"idempotency_keys": "select insert update(event_id,event_ids) delete",
 		},
-		RoleWorker: {
+		postgres.RoleWorker: {
 			"tenants": "select update(endpoints_version)", "endpoints": "select update", "endpoint_secrets": "select update(kek_id,wrapped_key) delete",
 			"endpoint_trouble": all, "endpoint_health": all, "audit_log": "insert", "events": "select insert update(reason) delete",
 			"deliveries": all, "attempts": noUpdate, "outbox": all, "idempotency_keys": readRemove, "replays": all, "replay_releases": all,
@@ -54,12 +56,12 @@ func granted() map[string]map[string]string {
 
 func TestRolesMayDoWhatTheyHaveToAndNoMore(t *testing.T) {
 	t.Parallel()
-	s, _ := setupStore(t)
+	s, _ := storetest.SetupStore(t)
 	require.NoError(t, s.EnsurePartitions(t.Context(), time.Now()))
 	found := map[string]map[string]string{}
 	for role := range granted() {
 		found[role] = map[string]string{}
-		rows, err := s.login.Query(t.Context(), `
+		rows, err := s.Pool().Query(t.Context(), `
 			select c.relname, string_agg(p.name || case when has_table_privilege($1, c.oid, p.name) then '' else (
 				select '(' || string_agg(a.attname, ',' order by a.attname) || ')' from pg_attribute a
 				where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped and has_column_privilege($1, c.oid, a.attnum, p.name)) end, ' ' order by p.at)
@@ -78,28 +80,28 @@ func TestRolesMayDoWhatTheyHaveToAndNoMore(t *testing.T) {
 	}
 	require.Equal(t, granted(), found)
 
-	require.Empty(t, query[string](t, s, `
+	require.Empty(t, storetest.Query[string](t, s, `
 		select relname from pg_class where relnamespace = current_schema()::regnamespace and relkind in ('r', 'p') and not relispartition
 		and not relrowsecurity and relname <> 'everpost_schema_version'`), "row-level security is on everywhere")
-	require.Empty(t, query[string](t, s, `
+	require.Empty(t, storetest.Query[string](t, s, `
 		select proname || ' ' || r from pg_proc, unnest(array['public', 'everpost_api', 'everpost_operator', 'everpost_ingest', 'everpost_worker']) r
 		where pronamespace = current_schema()::regnamespace and (r = 'everpost_worker') <> has_function_privilege(r, oid, 'execute')`))
-	require.Empty(t, query[string](t, s, `
+	require.Empty(t, storetest.Query[string](t, s, `
 		select rolname from pg_roles
 		where (rolcanlogin or rolsuper or rolbypassrls or rolcreaterole or rolcreatedb or rolinherit) and rolname = any($1)`,
-		[]string{RoleAPI, RoleOperator, RoleIngest, RoleWorker}))
+		[]string{postgres.RoleAPI, postgres.RoleOperator, postgres.RoleIngest, postgres.RoleWorker}))
 }
 
 // as runs fn in a role, with a tenant named if it is not "", and undoes it.
-func as(t *testing.T, s *stores, role, tenant string, fn func(tx pgx.Tx)) {
+func as(t *testing.T, s *storetest.Stores, role, tenant string, fn func(tx pgx.Tx)) {
 	t.Helper()
-	tx, err := s.login.Begin(t.Context())
+	tx, err := s.Pool().Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { require.NoError(t, tx.Rollback(context.WithoutCancel(t.Context()))) }()
-	_, err = tx.Exec(t.Context(), setLocally, settingRole, role)
+	_, err = tx.Exec(t.Context(), postgres.SetLocally, postgres.SettingRole, role)
 	require.NoError(t, err)
 	if tenant != "" {
-		_, err = tx.Exec(t.Context(), setLocally, settingTenant, tenant)
+		_, err = tx.Exec(t.Context(), postgres.SetLocally, postgres.SettingTenant, tenant)
 		require.NoError(t, err)
 	}
 	fn(tx)
@@ -107,7 +109,7 @@ func as(t *testing.T, s *stores, role, tenant string, fn func(tx pgx.Tx)) {
 
 // walled is a store with rows of two tenants in every table.
 type walled struct {
-	*deliveryBundle
+	*storetest.Bundle
 
 	endpoints  map[string]webhook.Endpoint
 	deliveries map[string]webhook.Start
@@ -117,18 +119,18 @@ type walled struct {
 
 func setupWall(t *testing.T) *walled {
 	t.Helper()
-	s, address := setupStore(t)
+	s, address := storetest.SetupStore(t)
 	w := &walled{
-		&deliveryBundle{stores: s, address: address}, map[string]webhook.Endpoint{}, map[string]webhook.Start{},
+		&storetest.Bundle{Stores: s, Address: address}, map[string]webhook.Endpoint{}, map[string]webhook.Start{},
 		map[string]webhook.Key{}, map[string]webhook.Replay{},
 	}
-	_, _, err := s.PutTenant(t.Context(), testActor(), webhook.Tenant{ID: "other", Name: "Other"})
+	_, _, err := s.PutTenant(t.Context(), storetest.TestActor(), webhook.Tenant{ID: "other", Name: "Other"})
 	require.NoError(t, err)
 	for _, tenant := range []string{"acme", "other"} {
-		e := createEndpoint(t, s, tenant)
+		e := storetest.CreateEndpoint(t, s, tenant)
 		w.endpoints[tenant] = e
 		w.keys[tenant] = webhook.Key{ID: webhook.NewKeyID(), TenantID: tenant, Scope: webhook.ScopeAdmin, CreatedAt: time.Now()}
-		require.NoError(t, s.CreateKey(t.Context(), testActor(), w.keys[tenant]))
+		require.NoError(t, s.CreateKey(t.Context(), storetest.TestActor(), w.keys[tenant]))
 		for _, external := range []string{"one", "two"} { // one gets a record, the other stays in the outbox
 			accepted, err := s.Accept(t.Context(), webhook.NewEvent{
 				TenantID: tenant, Type: "order.paid", Payload: []byte(`1`), ExternalID: external, EndpointIDs: []webhook.EndpointID{e.ID},
@@ -136,22 +138,22 @@ func setupWall(t *testing.T) *walled {
 			require.NoError(t, err)
 			w.deliveries[tenant] = accepted.Deliveries[0]
 			if external == "two" {
-				step := stepOf(accepted.Deliveries[0], 1, webhook.StateDeadLettered)
-				step.Attempt = attemptOf(1, 1, 503)
+				step := storetest.StepOf(accepted.Deliveries[0], 1, webhook.StateDeadLettered)
+				step.Attempt = storetest.AttemptOf(1, 1, 503)
 				_, err = s.RecordStep(t.Context(), step)
 				require.NoError(t, err)
 			}
 		}
-		w.replays[tenant], err = s.CreateReplay(t.Context(), testActor(), webhook.Replay{
+		w.replays[tenant], err = s.CreateReplay(t.Context(), storetest.TestActor(), webhook.Replay{
 			TenantID: tenant, Source: webhook.ReplayDeadLetters, Filter: webhook.ReplayFilter{EndpointID: e.ID}, Asked: 10,
 		})
 		require.NoError(t, err)
 		require.NoError(t, s.WriteSeen(t.Context(), tenant, map[webhook.EndpointID]webhook.Observation{e.ID: {Circuit: "open"}}))
-		_, err = s.login.Exec(t.Context(), `insert into endpoint_trouble (endpoint_id, since) values ($1, now())`, e.ID)
+		_, err = s.Pool().Exec(t.Context(), `insert into endpoint_trouble (endpoint_id, since) values ($1, now())`, e.ID)
 		require.NoError(t, err)
-		_, err = s.login.Exec(t.Context(), `insert into circuit_closings (endpoint_id) values ($1)`, e.ID)
+		_, err = s.Pool().Exec(t.Context(), `insert into circuit_closings (endpoint_id) values ($1)`, e.ID)
 		require.NoError(t, err)
-		_, err = s.login.Exec(t.Context(), `insert into replay_releases select $1, $2, 1, 1, current_timestamp, now()`,
+		_, err = s.Pool().Exec(t.Context(), `insert into replay_releases select $1, $2, 1, 1, current_timestamp, now()`,
 			w.replays[tenant].ID, w.deliveries[tenant].DeliveryID)
 		require.NoError(t, err)
 	}
@@ -175,20 +177,20 @@ func TestTheAPISeesAndChangesTheTenantThatItNames(t *testing.T) {
 	t.Parallel()
 	w := setupWall(t)
 	owners := belongs()
-	require.Len(t, query[string](t, w.stores, `
+	require.Len(t, storetest.Query[string](t, w.Stores, `
 		select relname from pg_class where relnamespace = current_schema()::regnamespace and relrowsecurity`), len(owners),
 		"every table with policies is in this test")
-	for table, may := range granted()[RoleAPI] {
+	for table, may := range granted()[postgres.RoleAPI] {
 		if table == "everpost_schema_version" {
 			continue
 		}
 		count := fmt.Sprintf(`select coalesce(sum((%s = 'acme')::int), 0), count(*) from %s`, owners[table], table)
 		var acmes, all, seen, seenAll int
-		require.NoError(t, w.login.QueryRow(t.Context(), count).Scan(&acmes, &all))
+		require.NoError(t, w.Pool().QueryRow(t.Context(), count).Scan(&acmes, &all))
 		require.Positive(t, acmes, table)
 		require.Greater(t, all, acmes, table)
 		for tenant, want := range map[string]int{"acme": acmes, "": 0, "nobody": 0} {
-			as(t, w.stores, RoleAPI, tenant, func(tx pgx.Tx) {
+			as(t, w.Stores, postgres.RoleAPI, tenant, func(tx pgx.Tx) {
 				require.NoError(t, tx.QueryRow(t.Context(), count).Scan(&seen, &seenAll))
 				require.Equal(t, [2]int{want, want}, [2]int{seen, seenAll}, "%s as %q", table, tenant)
 				for _, sql := range changesOf(table, may) {
@@ -237,12 +239,12 @@ func TestTheAPIWritesNoRowOfAnotherTenant(t *testing.T) {
 		"endpoint, taken over": `update endpoints set tenant_id = 'other'`,
 		"delivery, given away": `update deliveries set tenant_id = 'other'`,
 	} {
-		as(t, w.stores, RoleAPI, "acme", func(tx pgx.Tx) {
+		as(t, w.Stores, postgres.RoleAPI, "acme", func(tx pgx.Tx) {
 			_, err := tx.Exec(t.Context(), sql)
 			requireRefused(t, err, name)
 			require.ErrorContains(t, err, "row-level security", name)
 		})
-		as(t, w.stores, RoleAPI, "other", func(tx pgx.Tx) { // and is right otherwise
+		as(t, w.Stores, postgres.RoleAPI, "other", func(tx pgx.Tx) { // and is right otherwise
 			if _, err := tx.Exec(t.Context(), sql); name == "an operator's key" {
 				requireRefused(t, err, name)
 			} else {
@@ -265,14 +267,14 @@ func TestRolesAreRefusedWhatIsNotTheirs(t *testing.T) {
 	t.Parallel()
 	w := setupWall(t)
 	for role, statements := range map[string][]string{
-		RoleIngest: {
+		postgres.RoleIngest: {
 			`select payload from events`, `select id from events`, `update deliveries set state = 3`, `select id from deliveries`,
 			`select delivery_id from outbox`,
 			`delete from outbox`,
 			`select sha256 from api_keys`, `select ciphertext from endpoint_secrets`, `update tenants set name = ''`, `select name from tenants`,
 			`select everpost_drop_partitions('{events_20200101}')`,
 		},
-		RoleWorker: {
+		postgres.RoleWorker: {
 			`select sha256 from api_keys`, `insert into api_keys (id, scope, sha256, created_at) values (gen_random_uuid(), 3, sha256(''), now())`,
 			`delete from audit_log`, `select detail from audit_log`, `update audit_log set actor = ''`, `insert into tenants (id, name) values ('new', '')`,
 			`delete from tenants`, `update events set payload = ''`, `update attempts set status = 200`, `insert into endpoints select * from endpoints`,
@@ -283,13 +285,13 @@ func TestRolesAreRefusedWhatIsNotTheirs(t *testing.T) {
 			`select everpost_prune_audit_log(now(), gen_random_uuid(), 1)`, `select everpost_prune_audit_log(null, gen_random_uuid(), 1)`,
 			`insert into deleted_tenants (id) values ('acme')`,
 		},
-		RoleOperator: {
+		postgres.RoleOperator: {
 			`select payload from events`, `select ciphertext from endpoint_secrets`, `select url from endpoints`,
 			`select id from deliveries`, `delete from audit_log`,
 			`update audit_log set actor = ''`, `delete from deleted_tenants`, `update deleted_tenants set id = ''`,
 			`select everpost_prune_audit_log('2020-01-01', gen_random_uuid(), 1)`,
 		},
-		RoleAPI: {
+		postgres.RoleAPI: {
 			`insert into tenants (id, name) values ('new', '')`, `delete from tenants`, `update tenants set limits = '{}'`,
 			`delete from audit_log`, `update events set payload = ''`,
 			`delete from deliveries`, `insert into attempts select * from attempts`, `insert into idempotency_keys select * from idempotency_keys`,
@@ -299,7 +301,7 @@ func TestRolesAreRefusedWhatIsNotTheirs(t *testing.T) {
 		},
 	} {
 		for _, sql := range statements {
-			as(t, w.stores, role, "acme", func(tx pgx.Tx) {
+			as(t, w.Stores, role, "acme", func(tx pgx.Tx) {
 				_, err := tx.Exec(t.Context(), sql)
 				requireRefused(t, err, role+": "+sql)
 			})
@@ -310,8 +312,8 @@ func TestRolesAreRefusedWhatIsNotTheirs(t *testing.T) {
 func TestTheNameEndsWithItsStatement(t *testing.T) {
 	t.Parallel()
 	w := setupWall(t)
-	err := w.ofTenant("acme").use(t.Context(), "look", func(ctx context.Context, conn *pgxpool.Conn) error {
-		named := w.ofTenant("acme").on(conn)
+	err := w.OfTenant("acme").Use(t.Context(), "look", func(ctx context.Context, conn *pgxpool.Conn) error {
+		named := w.OfTenant("acme").On(conn)
 		var n int
 		require.NoError(t, named.QueryRow(ctx, `select count(*) from endpoints`).Scan(&n))
 		require.Equal(t, 1, n)
@@ -329,12 +331,12 @@ func TestTheNameEndsWithItsStatement(t *testing.T) {
 		require.ErrorContains(t, err, "division by zero")
 		require.NoError(t, named.QueryRow(ctx, `select 7`).Scan(&n), "the connection goes on")
 
-		operator := w.asOperator().on(conn)
+		operator := w.AsOperator().On(conn)
 		require.NoError(t, operator.QueryRow(ctx, `select count(*) from tenants`).Scan(&n))
 		require.Equal(t, 2, n)
 		var role string
 		require.NoError(t, conn.QueryRow(ctx, `select current_user`).Scan(&role))
-		require.Equal(t, RoleAPI, role)
+		require.Equal(t, postgres.RoleAPI, role)
 		return nil
 	})
 	require.NoError(t, err)
@@ -346,13 +348,13 @@ func TestANameIsAValue(t *testing.T) {
 	w := setupWall(t)
 	for _, name := range []string{`'; set role everpost_worker; --`, `\'; select 1; --`, `a"b`, "ü€", `everpost.tenant`, `*`, `%`, ` `} {
 		_, err := w.Tenant(t.Context(), name)
-		requireCode(t, webhook.CodeNotFound, err)
-		requireCode(t, webhook.CodeNotFound, w.nobody(t, name))
+		storetest.RequireCode(t, webhook.CodeNotFound, err)
+		storetest.RequireCode(t, webhook.CodeNotFound, w.nobody(t, name))
 	}
 	for _, name := range []string{"a\x00b", "\xff"} {
 		_, err := w.Tenant(t.Context(), name)
-		requireCode(t, webhook.CodeInvalid, err)
-		requireCode(t, webhook.CodeInvalid, w.ofTenant(name).inTx(t.Context(), "change", func(context.Context, pgx.Tx) error { return nil }))
+		storetest.RequireCode(t, webhook.CodeInvalid, err)
+		storetest.RequireCode(t, webhook.CodeInvalid, w.OfTenant(name).InTx(t.Context(), "change", func(context.Context, pgx.Tx) error { return nil }))
 	}
 	require.NoError(t, w.Ready(t.Context()))
 }
@@ -360,12 +362,12 @@ func TestANameIsAValue(t *testing.T) {
 // nobody reads back in a transaction which tenant it names; that has no row.
 func (w *walled) nobody(t *testing.T, name string) error {
 	t.Helper()
-	return w.ofTenant(name).inTx(t.Context(), "look", func(ctx context.Context, tx pgx.Tx) error {
+	return w.OfTenant(name).InTx(t.Context(), "look", func(ctx context.Context, tx pgx.Tx) error {
 		var said, role string
 		require.NoError(t, tx.QueryRow(ctx, `select current_setting('everpost.tenant'), current_user`).Scan(&said, &role))
-		require.Equal(t, [2]string{name, RoleAPI}, [2]string{said, role})
+		require.Equal(t, [2]string{name, postgres.RoleAPI}, [2]string{said, role})
 		err := tx.QueryRow(ctx, `select id from tenants`).Scan(&said)
-		if isNoRows(err) {
+		if postgres.IsNoRows(err) {
 			return webhook.NotFound("tenant")
 		}
 		return err

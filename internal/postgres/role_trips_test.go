@@ -1,4 +1,4 @@
-package postgres
+package postgres_test
 
 import (
 	"bytes"
@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/everpost/everpost/internal/postgres/storetest"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -34,18 +35,18 @@ func trips(t *testing.T, pool *pgxpool.Pool, do func()) int {
 // What is set for the wall travels with what it is set for; the group commits set nothing.
 func TestTheWallTakesNoRoundTrip(t *testing.T) {
 	t.Parallel()
-	b := setupDelivery(t)
-	b.accept(t)
-	start := b.accept(t)
-	event := newEvent("order.paid")
+	b := storetest.Setup(t)
+	b.AcceptOne(t)
+	start := b.AcceptOne(t)
+	event := storetest.NewEvent("order.paid")
 	attempt := func(seq int) webhook.Step {
-		step := stepOf(start, seq, webhook.StateRetrying)
-		step.Attempt = attemptOf(seq, 1, 503)
+		step := storetest.StepOf(start, seq, webhook.StateRetrying)
+		step.Attempt = storetest.AttemptOf(seq, 1, 503)
 		return step
 	}
 	claim := func(seq int) func() {
 		return func() {
-			begun, err := b.Claim(t.Context(), claimOf(start, seq, "me", time.Minute))
+			begun, err := b.Claim(t.Context(), storetest.ClaimOf(start, seq, "me", time.Minute))
 			require.NoError(t, err)
 			require.True(t, begun.Granted)
 		}
@@ -57,22 +58,22 @@ func TestTheWallTakesNoRoundTrip(t *testing.T) {
 		}
 	}
 	read := func() {
-		_, err := b.Endpoint(t.Context(), "acme", b.endpoint.ID)
+		_, err := b.Endpoint(t.Context(), "acme", b.Subscriber.ID)
 		require.NoError(t, err)
 	}
 	tx := func() {
-		require.NoError(t, b.ofTenant("acme").inTx(t.Context(), "do nothing", func(context.Context, pgx.Tx) error { return nil }))
+		require.NoError(t, b.OfTenant("acme").InTx(t.Context(), "do nothing", func(context.Context, pgx.Tx) error { return nil }))
 	}
 	claim(0)() // statements are prepared at their first use
 	record(1)()
 	read()
-	keyed := newEvent("order.paid")
+	keyed := storetest.NewEvent("order.paid")
 	keyed.ExternalID = "order-1"
 	_, err := b.Accept(t.Context(), keyed)
 	require.NoError(t, err)
 	keyed.ExternalID = "order-2"
 	for _, e := range []webhook.NewEvent{event, keyed} {
-		require.Equal(t, 1, trips(t, b.intake, func() {
+		require.Equal(t, 1, trips(t, b.Intake, func() {
 			_, err := b.Accept(t.Context(), e)
 			require.NoError(t, err)
 		}))
@@ -83,10 +84,10 @@ func TestTheWallTakesNoRoundTrip(t *testing.T) {
 		require.True(t, a.Replayed)
 	}
 	again()
-	require.Equal(t, 5, trips(t, b.intake, again), "try, take keys, read whose they are, read those events, commit")
-	require.Equal(t, 1, trips(t, b.writer, claim(1)))
-	require.Equal(t, 1, trips(t, b.writer, record(2)))
-	require.Equal(t, 1, trips(t, b.pool, read))
+	require.Equal(t, 5, trips(t, b.Intake, again), "try, take keys, read whose they are, read those events, commit")
+	require.Equal(t, 1, trips(t, b.Writer, claim(1)))
+	require.Equal(t, 1, trips(t, b.Writer, record(2)))
+	require.Equal(t, 1, trips(t, b.TenantPool(), read))
 	// A begin that sets something is one message with two answers.
-	require.Equal(t, 2, trips(t, b.pool, tx), "begin, commit")
+	require.Equal(t, 2, trips(t, b.TenantPool(), tx), "begin, commit")
 }

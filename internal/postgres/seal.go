@@ -22,12 +22,12 @@ type Sealer interface {
 	Open(ctx context.Context, sealed Sealed, additional string) (plaintext string, err error)
 }
 
-// noSealer stands in when no secrets are read or written.
-type noSealer struct{}
+// NoSealer stands in when no secrets are read or written.
+type NoSealer struct{}
 
-func (noSealer) Seal(context.Context, string, string) (Sealed, error) { return Sealed{}, errNoSealer() }
-func (noSealer) Open(context.Context, Sealed, string) (string, error) { return "", errNoSealer() }
+func (NoSealer) Seal(context.Context, string, string) (Sealed, error) { return Sealed{}, ErrNoSealer() }
+func (NoSealer) Open(context.Context, Sealed, string) (string, error) { return "", ErrNoSealer() }
 
-func errNoSealer() error {
+func ErrNoSealer() error {
 	return &webhook.Error{Code: webhook.CodeInternal, Message: "no key-encryption key is configured"}
 }

@@ -2,30 +2,31 @@ package postgres
 
 import (
 	"context"
+	"errors"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// withConn makes statements as c, each by itself, on one connection. An error of
+// WithConn makes statements as c, each by itself, on one connection. An error of
 // fn that is not the domain's is translated.
-func (c caller) withConn(ctx context.Context, op string, fn func(ctx context.Context, db querier) error) error {
+func (c Caller) WithConn(ctx context.Context, op string, fn func(ctx context.Context, db Querier) error) error {
 	return c.use(ctx, op, func(ctx context.Context, conn *pgxpool.Conn) error { return fn(ctx, c.on(conn)) })
 }
 
-// inTx runs fn in a transaction as c and commits it when fn returns nil. An error
+// InTx runs fn in a transaction as c and commits it when fn returns nil. An error
 // of fn that is not the domain's is translated. After an error of the commit itself it is
 // not known whether it was made.
-func (c caller) inTx(ctx context.Context, op string, fn func(ctx context.Context, tx pgx.Tx) error) error {
+func (c Caller) InTx(ctx context.Context, op string, fn func(ctx context.Context, tx pgx.Tx) error) error {
 	return c.transact(ctx, op, "", fn)
 }
 
-// inSnapshot is inTx for reads of one moment.
-func (c caller) inSnapshot(ctx context.Context, op string, fn func(ctx context.Context, tx pgx.Tx) error) error {
+// InSnapshot is InTx for reads of one moment.
+func (c Caller) InSnapshot(ctx context.Context, op string, fn func(ctx context.Context, tx pgx.Tx) error) error {
 	return c.transact(ctx, op, "read only, isolation level repeatable read", fn)
 }
 
-func (c caller) transact(ctx context.Context, op, mode string, fn func(ctx context.Context, tx pgx.Tx) error) error {
+func (c Caller) transact(ctx context.Context, op, mode string, fn func(ctx context.Context, tx pgx.Tx) error) error {
 	return c.use(ctx, op, func(ctx context.Context, conn *pgxpool.Conn) error {
 		tx, err := conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: c.begin(mode)})
 		if err != nil {
@@ -41,23 +42,23 @@ func (c caller) transact(ctx context.Context, op, mode string, fn func(ctx conte
 }
 
 // use gives fn a connection, in the bounds of one call.
-func (c caller) use(ctx context.Context, op string, fn func(ctx context.Context, conn *pgxpool.Conn) error) error {
+func (c Caller) use(ctx context.Context, op string, fn func(ctx context.Context, conn *pgxpool.Conn) error) error {
 	if err := c.check(); err != nil {
-		return translate(op, err)
+		return Translate(op, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	conn, err := c.acquire(ctx)
 	if err != nil {
-		return translate(op, err)
+		return Translate(op, err)
 	}
 	defer conn.Release()
-	return translate(op, fn(ctx, conn))
+	return Translate(op, fn(ctx, conn))
 }
 
-// queryAll reads all rows of one statement, in the bounds of withConn.
-func queryAll[T any](ctx context.Context, c caller, op string, scan pgx.RowToFunc[T], sql string, args ...any) (found []T, err error) {
-	err = c.withConn(ctx, op, func(ctx context.Context, db querier) error {
+// QueryAll reads all rows of one statement, in the bounds of WithConn.
+func QueryAll[T any](ctx context.Context, c Caller, op string, scan pgx.RowToFunc[T], sql string, args ...any) (found []T, err error) {
+	err = c.WithConn(ctx, op, func(ctx context.Context, db Querier) error {
 		rows, err := db.Query(ctx, sql, args...)
 		if err != nil {
 			return err
@@ -73,8 +74,11 @@ func queryAll[T any](ctx context.Context, c caller, op string, scan pgx.RowToFun
 
 // acquire waits a bounded time for a connection, so that an exhausted pool turns
 // into "come back later" and not into a pile of waiting requests.
-func (c caller) acquire(ctx context.Context) (*pgxpool.Conn, error) {
+func (c Caller) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
 	return c.pool.Acquire(ctx)
 }
+
+// ErrUnchanged undoes the transaction of a change that changes nothing.
+var ErrUnchanged = errors.New("nothing changed")

@@ -6,17 +6,17 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// typePasses is webhook.FilterMatches in SQL: whether the event type in a column passes one
+// TypePasses is webhook.FilterMatches in SQL: whether the event type in a column passes one
 // of the filters. It compares bytes, whatever the database's collation and whatever LIKE
 // takes for a wildcard ("_" is one), and is a condition on rows that an index has chosen:
 // types have none of their own, which every event would pay for.
-func (q *filterQuery) typePasses(column string, filters ...string) string {
+func (q *FilterQuery) TypePasses(column string, filters ...string) string {
 	var conditions, names, prefixes []string
 	for _, filter := range filters {
 		prefix, wildcard := webhook.FilterPrefix(filter)
 		switch {
 		case filter == "*":
-			conditions = append(conditions, "not "+isOperational(column))
+			conditions = append(conditions, "not "+IsOperational(column))
 		case wildcard:
 			prefixes = append(prefixes, prefix)
 		default:
@@ -36,14 +36,14 @@ func (q *filterQuery) typePasses(column string, filters ...string) string {
 }
 
 // oneOf is what an operator compares with: a value, or any of several.
-func (q *filterQuery) oneOf(values []string) string {
+func (q *FilterQuery) oneOf(values []string) string {
 	if len(values) == 1 {
-		return q.arg(values[0])
+		return q.Arg(values[0])
 	}
-	return "any(" + q.arg(values) + "::text[])"
+	return "any(" + q.Arg(values) + "::text[])"
 }
 
-// isOperational is webhook.IsOperational in SQL.
-func isOperational(column string) string {
+// IsOperational is webhook.IsOperational in SQL.
+func IsOperational(column string) string {
 	return column + " ^@ '" + webhook.OperationalPrefix + "'"
 }

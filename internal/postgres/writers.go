@@ -11,19 +11,19 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// newWriter returns a group commit with PostgreSQL's errors: op is what it does, limit the
+// NewWriter returns a group commit with PostgreSQL's errors: op is what it does, limit the
 // weight of the items in one flush.
-func newWriter[T interface{ tenant() string }](op string, limit int, flush func(context.Context, []T) error) *groupcommit.Writer[T] {
+func NewWriter[T interface{ Tenant() string }](op string, limit int, flush func(context.Context, []T) error) *groupcommit.Writer[T] {
 	return groupcommit.New(groupcommit.Config[T]{
-		Flush: flush, MaxWeight: limit, Tenant: T.tenant, Weight: weightOf[T], Classify: remedyOf,
+		Flush: flush, MaxWeight: limit, Tenant: T.Tenant, Weight: weightOf[T], Classify: remedyOf,
 		Translate: func(err error) error { return translateWriter(op, err) },
 	})
 }
 
 // weightOf is 1 for an item without a weight of its own.
 func weightOf[T any](item T) int {
-	if weighs, ok := any(item).(interface{ weight() int }); ok {
-		return weighs.weight()
+	if weighs, ok := any(item).(interface{ Weight() int }); ok {
+		return weighs.Weight()
 	}
 	return 1
 }
@@ -38,7 +38,7 @@ func translateWriter(op string, err error) error {
 			Code: webhook.CodeUnavailable, Message: "more is to be written than the database takes; try again shortly", RetryAfter: time.Second,
 		}
 	}
-	return translate(op, err)
+	return Translate(op, err)
 }
 
 func errClosed() error {
@@ -58,8 +58,8 @@ func isConflict(err error) bool {
 	return ok && (pg.Code == "40P01" || pg.Code == "40001" || pg.Code == "23514" && pg.ConstraintName == "")
 }
 
-// isTaken reports a key that is there already (23505).
-func isTaken(err error) bool {
+// IsTaken reports a key that is there already (23505).
+func IsTaken(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && pg.Code == "23505"
 }

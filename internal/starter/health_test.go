@@ -12,7 +12,7 @@ import (
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/api/workflowservice/v1"
 
-	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/postgres/stores"
 	"github.com/everpost/everpost/internal/postgrestest"
 	"github.com/everpost/everpost/internal/webhook"
 	"github.com/everpost/everpost/workflows"
@@ -175,7 +175,7 @@ func TestWhatWasTakenInVainKeepsItsTurn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			address := postgrestest.New(t)
-			store, err := postgres.Open(t.Context(), postgres.Config{URL: address, MaxConns: 3})
+			store, err := stores.Open(t.Context(), stores.Config{URL: address, MaxConns: 3})
 			require.NoError(t, err)
 			t.Cleanup(store.Close)
 			f, c := newFrontend(t)
@@ -226,7 +226,7 @@ func TestWhatWasTakenInVainKeepsItsTurn(t *testing.T) {
 func TestWhatAloneFailsComesLater(t *testing.T) {
 	t.Parallel()
 	address := postgrestest.New(t)
-	store, err := postgres.Open(t.Context(), postgres.Config{URL: address, MaxConns: 3})
+	store, err := stores.Open(t.Context(), stores.Config{URL: address, MaxConns: 3})
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
 	f, c := newFrontend(t)

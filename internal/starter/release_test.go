@@ -14,7 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/postgres/stores"
 	"github.com/everpost/everpost/internal/postgrestest"
 	"github.com/everpost/everpost/internal/webhook"
 	"github.com/everpost/everpost/workflows"
@@ -298,7 +298,7 @@ func TestReleaseEndsWithTemporal(t *testing.T) {
 func TestReleaseFromTheRecord(t *testing.T) {
 	t.Parallel()
 	f, c := newFrontend(t)
-	store, err := postgres.Open(t.Context(), postgres.Config{URL: postgrestest.New(t), MaxConns: 3})
+	store, err := stores.Open(t.Context(), stores.Config{URL: postgrestest.New(t), MaxConns: 3})
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
 	endpoint, held := heldFor(5)

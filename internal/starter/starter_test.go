@@ -18,7 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/everpost/everpost/activities"
-	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/postgres/stores"
 	"github.com/everpost/everpost/internal/postgrestest"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -254,7 +254,7 @@ func TestQueueTimeLeavesItToTheRelay(t *testing.T) {
 func TestTemporalAway(t *testing.T) {
 	t.Parallel()
 	address := postgrestest.New(t)
-	store, err := postgres.Open(t.Context(), postgres.Config{URL: address, MaxConns: 3})
+	store, err := stores.Open(t.Context(), stores.Config{URL: address, MaxConns: 3})
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
 	d := setup(t, Config{Client: temporalAt(t, closedPort(t)), Store: store.Outbox, QueueLength: 1, LocalWorker: true})
@@ -281,7 +281,7 @@ func TestTemporalAway(t *testing.T) {
 	require.Empty(t, d.room.guests)
 }
 
-func leaveBehind(t *testing.T, store *postgres.DB) error {
+func leaveBehind(t *testing.T, store *stores.DB) error {
 	t.Helper()
 	start := accepted(1).Deliveries[0]
 	_, err := store.Pool().Exec(t.Context(), `

@@ -7,7 +7,7 @@ import (
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/client"
 
-	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/postgres/stores"
 	"github.com/everpost/everpost/internal/receivertest"
 	"github.com/everpost/everpost/internal/webhook"
 	"github.com/everpost/everpost/workflows"
@@ -34,7 +34,7 @@ func (i *installation) shareTo(t *testing.T, id string, scripts ...[]receivertes
 	t.Helper()
 	endpoint, err := webhook.ParseEndpointID(id)
 	require.NoError(t, err)
-	store, err := postgres.Open(t.Context(), postgres.Config{URL: i.database.Config().ConnString(), MaxConns: 2})
+	store, err := stores.Open(t.Context(), stores.Config{URL: i.database.Config().ConnString(), MaxConns: 2})
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
 	l := lot{installation: i}

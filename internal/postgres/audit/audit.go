@@ -1,0 +1,90 @@
+// Package audit stores the audit log: one entry for each change, written in its transaction.
+package audit
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// Actions of the audit log, named resource.verb. docs/operations.md lists them all.
+const (
+	TenantCreate       = "tenant.create"
+	TenantReplace      = "tenant.replace"
+	TenantUpdate       = "tenant.update"
+	TenantDelete       = "tenant.delete"
+	KeyCreate          = "key.create"
+	KeyRevoke          = "key.revoke"
+	EndpointCreate     = "endpoint.create"
+	EndpointUpdate     = "endpoint.update"
+	EndpointPause      = "endpoint.pause"
+	EndpointResume     = "endpoint.resume"
+	EndpointDisable    = "endpoint.disable"
+	EndpointDelete     = "endpoint.delete"
+	EndpointReadSecret = "endpoint.read_secret" //nolint:gosec // the name of an action
+)
+
+// Audit reads and prunes the audit log.
+type Audit struct{ core *postgres.Core }
+
+func New(s *postgres.Core) *Audit { return &Audit{s} }
+
+// Write writes the log entry of a change in the change's transaction:
+// both are stored or neither. subject is the id of what was changed, TenantID is ""
+// for none, and detail a JSON object, nil for an empty one. It names what changed
+// and never holds a secret, a payload, a URL or a header: the log is kept for long
+// and read by many.
+func Write(ctx context.Context, tx pgx.Tx, by webhook.Actor, tenantID, action, subject string, detail []byte) error {
+	if detail == nil {
+		detail = []byte("{}")
+	}
+	_, err := tx.Exec(ctx, `
+		insert into audit_log (id, key_id, actor, request_id, tenant_id, action, subject, detail, source_address)
+		values ($1, $2, $3, $4, nullif($5, ''), $6, $7, $8, $9)`,
+		[16]byte(webhook.NewAuditID()), pgtype.UUID{Bytes: by.KeyID, Valid: !by.KeyID.IsZero()}, by.Name, by.RequestID,
+		tenantID, action, subject, detail, optionalAddr(by.Source))
+	if err != nil {
+		return fmt.Errorf("audit %s: %w", action, err)
+	}
+	return nil
+}
+
+// optionalAddr is null for the zero Addr. A zone means nothing elsewhere, and inet has none.
+func optionalAddr(a netip.Addr) *netip.Addr {
+	if !a.IsValid() {
+		return nil
+	}
+	a = a.WithZone("")
+	return &a
+}
+
+// PruneAuditLog removes the entries that are older than keep, the oldest first and a batch
+// at a time, and returns their number. The database refuses to remove what is younger than
+// 29 days: an error.
+func (s *Audit) PruneAuditLog(ctx context.Context, keep time.Duration) (removed int64, err error) {
+	for {
+		begun := time.Now()
+		before := begun.Add(-keep)
+		var gone int64
+		err := s.core.AsWorker().WithConn(ctx, "prune the audit log", func(ctx context.Context, conn postgres.Querier) error {
+			return conn.QueryRow(ctx, `select everpost_prune_audit_log($1, $2, $3)`, before, postgres.IDsFrom(before.Add(auditSkew)), postgres.DeleteBatch).Scan(&gone)
+		})
+		removed += gone
+		if err != nil || gone < postgres.DeleteBatch {
+			return removed, err
+		}
+		if err := postgres.Rest(ctx, begun); err != nil {
+			return removed, err
+		}
+	}
+}
+
+// System is the actor of changes that no request asked for.
+func System() webhook.Actor { return webhook.Actor{Name: "everpost"} }

@@ -1,0 +1,8 @@
+// What the tests look into.
+
+package audit
+
+var APIName = apiName
+var AuditArgs = auditArgs
+
+const AuditList = auditList

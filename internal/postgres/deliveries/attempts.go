@@ -1,0 +1,91 @@
+package deliveries
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/retry"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// Attempts reads a delivery's attempts, newest first, from below afterNumber
+// (0: from the newest). A delivery without one has an empty list.
+func (s *Deliveries) Attempts(ctx context.Context, tenantID string, id webhook.DeliveryID, limit, afterNumber int) ([]webhook.Attempt, error) {
+	if _, err := s.Delivery(ctx, tenantID, id); err != nil {
+		return nil, err
+	}
+	return postgres.QueryAll(ctx, s.core.OfTenant(tenantID), "read attempts", scanAttempt, `
+		select number, run, started_at, latency_us, decision, reason, status, retry_after_ns, error, delay_ns, delay_source, nominal_ns, truncated,
+			request_headers, response_headers, response_body
+		from attempts where delivery_id = $1 and ($2 = 0 or number < $2) order by number desc limit $3`, id, afterNumber, limit)
+}
+
+func scanAttempt(row pgx.CollectableRow) (webhook.Attempt, error) {
+	var (
+		a                                     webhook.Attempt
+		latency, retryAfter, delay, nominal   int64
+		decision                              int16
+		reason                                string
+		requestHeaders, responseHeaders, body []byte
+	)
+	err := row.Scan(&a.Number, &a.Run, &a.StartedAt, &latency, &decision, &reason, &a.Outcome.Status, &retryAfter, &a.Error, &delay, &a.DelaySource,
+		&nominal, &a.Truncated, &requestHeaders, &responseHeaders, &body)
+	if err != nil {
+		return a, err
+	}
+	a.StartedAt, a.Latency = a.StartedAt.UTC(), time.Duration(latency)*time.Microsecond
+	a.Outcome.Decision, a.Outcome.Reason = retry.Decision(decision), retry.Reason(reason) //nolint:gosec // written by us from a Decision
+	a.Outcome.RetryAfter, a.Delay, a.Nominal = time.Duration(retryAfter), time.Duration(delay), time.Duration(nominal)
+	a.ResponseBody = bytes.Clone(body)
+	if err := json.Unmarshal(requestHeaders, &a.RequestHeaders); err != nil {
+		return a, err
+	}
+	return a, json.Unmarshal(responseHeaders, &a.ResponseHeaders)
+}
+
+// attemptRow is an attempt of a delivery.
+type attemptRow struct {
+	*webhook.Attempt
+
+	delivery webhook.DeliveryID
+}
+
+//nolint:gochecknoglobals // a table that Go cannot write as a constant
+var attemptRows = postgres.RowsOf[attemptRow]{
+	postgres.Whole("delivery uuid", func(a attemptRow) [16]byte { return a.delivery }),
+	postgres.Each("run int", func(a attemptRow) int { return a.Run }),
+	postgres.Each("number int", func(a attemptRow) int { return a.Number }),
+	postgres.Each("started timestamptz", func(a attemptRow) time.Time { return a.StartedAt }),
+	postgres.Each("latency bigint", func(a attemptRow) int64 { return a.Latency.Microseconds() }),
+	postgres.Each("decision smallint", func(a attemptRow) int16 { return int16(a.Outcome.Decision) }),
+	postgres.Each("reason text", func(a attemptRow) string { return string(a.Outcome.Reason) }),
+	postgres.Each("status int", func(a attemptRow) int { return a.Outcome.Status }),
+	postgres.Each("retry_after bigint", func(a attemptRow) int64 { return int64(a.Outcome.RetryAfter) }),
+	postgres.Each("error text", func(a attemptRow) string { return a.Error }),
+	postgres.Each("delay bigint", func(a attemptRow) int64 { return int64(a.Delay) }),
+	postgres.Each("source text", func(a attemptRow) string { return a.DelaySource }),
+	postgres.Each("nominal bigint", func(a attemptRow) int64 { return int64(a.Nominal) }),
+	postgres.Each("truncated boolean", func(a attemptRow) bool { return a.Truncated }),
+	postgres.EachBytes("request bytea", func(a attemptRow) []byte { return HeaderJSON(a.RequestHeaders, appendText) }),
+	postgres.EachBytes("response bytea", func(a attemptRow) []byte { return HeaderJSON(a.ResponseHeaders, appendTexts) }),
+	postgres.EachBytes("body bytea", func(a attemptRow) []byte { return postgres.NonNil(a.ResponseBody) }),
+}
+
+//nolint:gochecknoglobals // a constant that Go cannot write as one
+var insertAttempts = `
+	insert into attempts (delivery_id, run, number, started_at, latency_us, decision, reason, status, retry_after_ns, error,
+		delay_ns, delay_source, nominal_ns, truncated, request_headers, response_headers, response_body) ` + attemptRows.Query(1) + `
+	on conflict (delivery_id, run, number) do nothing`
+
+type attemptBatch []attemptRow
+
+func (rows attemptBatch) queue(b *pgx.Batch) {
+	if len(rows) > 0 {
+		b.Queue(insertAttempts, attemptRows.Args(rows)...)
+	}
+}

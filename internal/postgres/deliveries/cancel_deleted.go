@@ -1,0 +1,122 @@
+package deliveries
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+const (
+	cancelAtOnce = 3 * time.Second // of the request that deletes an endpoint; Maintain does the rest
+	cancelRead   = 100_000         // ids in memory
+	cancelBatch  = 1000            // rows locked together, for about 20 ms
+	// releaseEvery is the time between two batches that the relay is to start: it has
+	// others to look after.
+	releaseEvery = time.Second
+
+	// isLeftOpen is one of the open deliveries of a deleted endpoint of which nothing was
+	// asked yet: those that are held are asked by the outbox.
+	isLeftOpen = `d.state < 3 and d.command <> 1 and not (d.state = 2
+		and exists (select from outbox o where o.delivery_id = d.id))`
+)
+
+// CancelAfterDelete begins to cancel what the deleted endpoint leaves open, and
+// leaves to Maintain what does not get done: the deletion itself stands.
+func (s *Deliveries) CancelAfterDelete(ctx context.Context, tenantID string, id webhook.EndpointID) {
+	ctx, cancel := context.WithTimeout(ctx, cancelAtOnce)
+	defer cancel()
+	if err := s.cancelOpenDeliveries(ctx, tenantID, id); err != nil {
+		s.core.Log.WarnContext(ctx, "deliveries of a deleted endpoint are cancelled later", slog.String("endpoint", id.String()), slog.Any("error", err))
+		select {
+		case s.leftOpen <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// HasLeftOpen is sent to when CancelLeftOpen has something to finish.
+func (s *Deliveries) HasLeftOpen() <-chan struct{} { return s.leftOpen }
+
+// cancelOpenDeliveries asks every open delivery of a deleted endpoint to be
+// cancelled. Those without a record find the endpoint gone with their first attempt;
+// and those that are held with their next: they are released, and start and end in a shared
+// workflow, where a command would take a workflow for each.
+//
+// Each batch is a transaction of its own that locks in the order of the keys, like
+// flushRecords: one statement over all of them would make the steps of all other deliveries
+// wait. To die in between is safe: endpoints.deleted_at says that there may be more.
+func (s *Deliveries) cancelOpenDeliveries(ctx context.Context, tenantID string, id webhook.EndpointID) error {
+	begun, batches := time.Now(), 0 // that the relay is to start
+	for {
+		ids, err := postgres.QueryAll(ctx, s.core.OfTenant(tenantID), "read open deliveries", pgx.RowTo[[16]byte], `
+			select id from (
+				select id from deliveries d where d.endpoint_id = $1 and d.tenant_id = $2 and `+isLeftOpen+` limit $3) d
+			order by id`, id, tenantID, cancelRead)
+		if err != nil || len(ids) == 0 {
+			return err
+		}
+		for from := 0; from < len(ids); from += cancelBatch {
+			released, err := s.cancelOpen(ctx, tenantID, ids[from:min(from+cancelBatch, len(ids))],
+				max(0, time.Duration(batches)*releaseEvery-time.Since(begun)))
+			if err != nil {
+				return err
+			}
+			if released {
+				batches++
+			}
+		}
+		if len(ids) < cancelRead {
+			return nil
+		}
+	}
+}
+
+// cancelOpen asks a batch. The relay starts what is released of it when after has passed.
+func (s *Deliveries) cancelOpen(ctx context.Context, tenantID string, ids [][16]byte, after time.Duration) (released bool, err error) {
+	err = s.core.OfTenant(tenantID).InTx(ctx, "cancel deliveries of a deleted endpoint", func(ctx context.Context, tx pgx.Tx) error {
+		// All at once, because two statements would lock in an order of their own.
+		if _, err := tx.Exec(ctx, `select from deliveries where id = any($1) and state < 3 order by id for update`, ids); err != nil {
+			return err
+		}
+		held, err := LockDeliveries(ctx, tx, ids, IsHeld)
+		if err != nil {
+			return err
+		}
+		if _, err := Release(ctx, tx, s.core.Now(), held, after); err != nil {
+			return err
+		}
+		released = len(held) > 0
+		_, err = tx.Exec(ctx, `
+			update deliveries d set command = $2, command_id = command_id + 1, command_reason = $3, commanded_at = now() - interval '1 hour', command_told = 0
+			where id = any($1) and `+isLeftOpen, ids, int16(webhook.CommandCancel), webhook.ReasonEndpointDeleted)
+		return err
+	})
+	return released, err
+}
+
+// CancelLeftOpen finishes what an interrupted deletion of an endpoint left undone.
+// Longer than a month after it nothing can be open: attempts find the endpoint gone.
+func (s *Deliveries) CancelLeftOpen(ctx context.Context) error {
+	type deleted struct {
+		ID       [16]byte
+		TenantID string
+	}
+	left, err := postgres.QueryAll(ctx, s.core.AsWorker(), "look for deleted endpoints", pgx.RowToStructByPos[deleted], `
+		select id, tenant_id from endpoints e where deleted_at > now() - interval '31 days'
+			and exists (select from deliveries d where d.endpoint_id = e.id and d.tenant_id = e.tenant_id and `+isLeftOpen+`)
+		order by deleted_at limit 1000`)
+	if err != nil {
+		return err
+	}
+	for _, e := range left {
+		if err := s.cancelOpenDeliveries(ctx, e.TenantID, e.ID); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,161 @@
+package deliveries
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// claiming is a claim in the group commit, with the results of its flush.
+type claiming struct {
+	Claim    webhook.Claim
+	Granted  bool                   // result
+	Standing webhook.DeliveryStatus // result
+	Payload  storedPayload          // result
+}
+
+// repeats reports whether this is the other claim, or one that another flush would grant after it.
+func (c *claiming) repeats(other *claiming) bool {
+	return c.Claim.Owner == other.Claim.Owner && c.Claim.Run == other.Claim.Run && c.Claim.Seq == other.Claim.Seq
+}
+
+// storedPayload is an event's content as it is stored; zero once retention has removed it.
+type storedPayload struct {
+	Bytes, sum []byte
+	created    time.Time
+}
+
+func (c *claiming) Tenant() string { return c.Claim.TenantID }
+
+// Begin takes the right to send the next attempt and reads all that sending it
+// needs, in one transaction: the payload, its SHA-256, and the standing with the
+// pending command. The right is granted when the stored run and step are the
+// claimant's, the state is open, and no other process has the right.
+//
+// Not granted: either the standing is after the claimant's (the outcome is known
+// already, or another run has begun), or it is the same and OwnedUntil is set.
+// A payload that retention has removed is nil.
+func (s *Deliveries) Claim(ctx context.Context, c webhook.Claim) (webhook.ClaimResult, error) {
+	item := &claiming{Claim: c}
+	if err := s.claims.Do(ctx, item); err != nil {
+		return webhook.ClaimResult{}, err
+	}
+	return webhook.ClaimResult{
+		Granted: item.Granted, Status: item.Standing, Payload: item.Payload.Bytes, SHA256: item.Payload.sum, EventAt: item.Payload.created,
+	}, nil
+}
+
+//nolint:gochecknoglobals // a constant that Go cannot write as one
+var claimAttempt = endingOutbox(`
+	insert into deliveries as d (id, event_id, endpoint_id, tenant_id, event_type, created_at,
+		run, seq, state, attempts, give_up_at, workflow_id, owner, owner_until)
+	select id, event, endpoint, tenant, type, created, run, seq, 0, attempts, give_up, workflow, owner, now() + span * interval '1 microsecond'
+	from (`+claimRows.Query(1)+`) r
+	on conflict (id) do update set owner = excluded.owner, owner_until = excluded.owner_until, workflow_id = `+takeOver+`
+	where d.run = excluded.run and d.seq = excluded.seq and d.state < 3
+	  and (d.owner is null or d.owner = excluded.owner or d.owner_until < now())`, claimRows)
+
+//nolint:gochecknoglobals // a table that Go cannot write as a constant
+var claimRows = postgres.RowsOf[*webhook.Claim]{
+	postgres.Whole("id uuid", func(c *webhook.Claim) [16]byte { return c.DeliveryID }),
+	postgres.Each("event uuid", func(c *webhook.Claim) [16]byte { return c.EventID }),
+	postgres.Each("endpoint uuid", func(c *webhook.Claim) [16]byte { return c.EndpointID }),
+	postgres.Each("tenant text", func(c *webhook.Claim) string { return c.TenantID }),
+	postgres.Each("type text", func(c *webhook.Claim) string { return c.EventType }),
+	postgres.Each("created timestamptz", func(c *webhook.Claim) time.Time { return c.EventID.Time() }),
+	postgres.Each("run int", func(c *webhook.Claim) int { return c.Run }),
+	postgres.Each("seq int", func(c *webhook.Claim) int { return c.Seq }),
+	postgres.Each("attempts int", func(c *webhook.Claim) int { return c.Attempts }),
+	postgres.Each("give_up timestamptz", func(c *webhook.Claim) time.Time { return c.GiveUpAt }),
+	postgres.Each("workflow text", func(c *webhook.Claim) string { return c.WorkflowID }),
+	postgres.Each("owner uuid", func(c *webhook.Claim) [16]byte { return ownerOf(c.Owner) }),
+	postgres.Each("span bigint", func(c *webhook.Claim) int64 { return c.For.Microseconds() }),
+}
+
+// flushClaims decides the claims on many deliveries in one transaction.
+func (s *Deliveries) flushClaims(ctx context.Context, items []*claiming) error {
+	// In the order of the keys, as in flushRecords.
+	slices.SortStableFunc(items, func(a, b *claiming) int { return bytes.Compare(a.Claim.DeliveryID[:], b.Claim.DeliveryID[:]) })
+	claims := make([]*webhook.Claim, 0, len(items))
+	first := make(map[webhook.DeliveryID]*claiming, len(items)) // of a delivery: another one in one flush is granted with it if it is the same
+	for _, it := range items {
+		it.Granted, it.Payload = false, storedPayload{}
+		if first[it.Claim.DeliveryID] != nil {
+			continue
+		}
+		first[it.Claim.DeliveryID] = it
+		claims = append(claims, &it.Claim)
+	}
+	ids := postgres.ValuesOf(claims, func(c *webhook.Claim) [16]byte { return c.DeliveryID })
+	events := postgres.ValuesOf(claims, func(c *webhook.Claim) [16]byte { return c.EventID })
+
+	batch := &pgx.Batch{}
+	granted := make(map[webhook.DeliveryID]webhook.DeliveryStatus, len(items))
+	kept := make([][16]byte, 0, len(claims))
+	for _, c := range claims {
+		if c.KeepOutbox {
+			kept = append(kept, c.DeliveryID)
+		}
+	}
+	batch.Queue(claimAttempt, append(claimRows.Args(claims), kept)...).
+		Query(func(rows pgx.Rows) error { return readStandings(rows, granted) })
+	standings, owned := make(map[webhook.DeliveryID]webhook.DeliveryStatus, len(items)), map[webhook.DeliveryID]time.Time{}
+	batch.Queue(`select `+standingColumns+` from deliveries d where id = any($1)`, ids).
+		Query(func(rows pgx.Rows) error { return readStandings(rows, standings) })
+	batch.Queue(selectOwned, ids).
+		Query(func(rows pgx.Rows) error { return readOwned(rows, owned) })
+	payloads := map[webhook.EventID]storedPayload{}
+	batch.Queue(`select id, payload, payload_sha256, created_at from events where id = any($1)`, events).
+		Query(func(rows pgx.Rows) error { return readPayloads(rows, payloads) })
+	if err := s.core.Writer.SendBatch(ctx, batch).Close(); err != nil {
+		return err
+	}
+	for _, it := range items {
+		id := it.Claim.DeliveryID
+		_, ok := granted[id]
+		it.Granted = ok && it.repeats(first[id])
+		it.Standing = standings[id]
+		if !it.Granted {
+			it.Standing.OwnedUntil = owned[id]
+		}
+		it.Payload = payloads[it.Claim.EventID]
+	}
+	return nil
+}
+
+const selectOwned = `select id, owner_until from deliveries where id = any($1) and owner is not null and owner_until >= now()`
+
+func readOwned(rows pgx.Rows, into map[webhook.DeliveryID]time.Time) error {
+	var (
+		id    [16]byte
+		until time.Time
+	)
+	_, err := pgx.ForEachRow(rows, []any{&id, &until}, func() error {
+		into[id] = until.UTC()
+		return nil
+	})
+	return err
+}
+
+func readPayloads(rows pgx.Rows, into map[webhook.EventID]storedPayload) error {
+	var (
+		id           [16]byte
+		payload, sum []byte
+		created      time.Time
+	)
+	_, err := pgx.ForEachRow(rows, []any{&id, &payload, &sum, &created}, func() error {
+		into[id] = storedPayload{bytes.Clone(payload), bytes.Clone(sum), created.UTC()}
+		return nil
+	})
+	return err
+}
+
+// ownerOf is a process's name as it is stored.
+func ownerOf(name string) [16]byte { return uuid.NewSHA1(uuid.NameSpaceOID, []byte(name)) }

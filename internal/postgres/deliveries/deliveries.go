@@ -1,0 +1,225 @@
+// Package deliveries stores deliveries, their attempts and the outbox: everything that moves a delivery
+// from one state to the next, and what has to be carried to Temporal.
+package deliveries
+
+import (
+	"context"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/everpost/everpost/internal/groupcommit"
+	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/retry"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// Deliveries records what becomes of deliveries: claims, steps with their attempts, and commands.
+type Deliveries struct {
+	core *postgres.Core
+
+	endpoints unsealedEndpoints
+	records   *groupcommit.Writer[*recording]
+	claims    *groupcommit.Writer[*claiming]
+	leftOpen  chan struct{} // asks Retention.Maintain to look for what a deleted endpoint left open
+}
+
+// unsealedEndpoints reads endpoints without what is sealed of them.
+type unsealedEndpoints interface {
+	Unsealed(ctx context.Context, tenantID string, id webhook.EndpointID) (webhook.Endpoint, error)
+}
+
+// Weights of the items in one flush.
+const (
+	recordWeight = 200
+	claimWeight  = 200
+)
+
+func New(s *postgres.Core, endpoints unsealedEndpoints) *Deliveries {
+	deliveries := &Deliveries{core: s, endpoints: endpoints, leftOpen: make(chan struct{}, 1)}
+	deliveries.records = postgres.NewWriter("record delivery", recordWeight, deliveries.flushRecords)
+	deliveries.claims = postgres.NewWriter("claim attempt", claimWeight, deliveries.flushClaims)
+	return deliveries
+}
+
+func (s *Deliveries) Close() {
+	s.claims.Stop()
+	s.records.Stop()
+}
+
+// Columns is what Scanner scans, of the table d.
+const Columns = `d.id, d.event_id, d.endpoint_id, d.tenant_id, d.event_type,
+	d.run, d.seq, d.state, d.reason, d.attempts, d.run_attempts, d.ambiguous, d.delay_ns, d.due_at, d.give_up_at, d.completed_at, d.last_error, d.workflow_id,
+	d.last_decision, d.last_reason, d.last_status, d.last_latency_us, d.last_at, d.last_retry_after_ns`
+
+// outboxAsDelivery spells the same columns for a delivery without a record: it is
+// pending, and all that is known of it stands in the outbox.
+const outboxAsDelivery = `o.delivery_id, o.event_id, o.endpoint_id, o.tenant_id, o.event_type,
+	o.run, 0, 0::smallint, '', 0, 0, 0, 0::bigint, o.not_before, o.give_up_at, null::timestamptz, '', '',
+	null::smallint, null::text, null::integer, null::bigint, null::timestamptz, null::bigint`
+
+type Scanner struct {
+	d                         webhook.Delivery
+	id, event, endpoint       [16]byte
+	state                     int16
+	delay                     int64
+	due, completed, lastAt    *time.Time
+	lastDecision              *int16
+	lastReason                *string
+	lastStatus                *int32
+	lastLatency, lastRetryFor *int64
+}
+
+func (s *Scanner) targets() []any {
+	return []any{
+		&s.id, &s.event, &s.endpoint, &s.d.TenantID, &s.d.EventType,
+		&s.d.Run, &s.d.Seq, &s.state, &s.d.Reason, &s.d.Attempts, &s.d.RunAttempts, &s.d.Ambiguous, &s.delay, &s.due, &s.d.GiveUpAt, &s.completed,
+		&s.d.LastError, &s.d.WorkflowID,
+		&s.lastDecision, &s.lastReason, &s.lastStatus, &s.lastLatency, &s.lastAt, &s.lastRetryFor,
+	}
+}
+
+func (s *Scanner) delivery() webhook.Delivery {
+	d := s.d
+	d.DeliveryID, d.EventID, d.EndpointID = s.id, s.event, s.endpoint
+	d.State = webhook.State(s.state) //nolint:gosec // written by us from a State
+	d.Delay = time.Duration(s.delay)
+	d.CreatedAt, d.GiveUpAt = d.EventID.Time(), d.GiveUpAt.UTC() // the same from the outbox to the record
+	d.DueAt, d.CompletedAt = postgres.OrZero(s.due), postgres.OrZero(s.completed)
+	if d.WorkflowID == "" && d.State != webhook.StateHeld { // held without a workflow
+		d.WorkflowID = d.Ref.WorkflowID()
+	}
+	if s.lastDecision != nil {
+		d.LastOutcome = &webhook.LastOutcome{
+			Decision: retry.Decision(*s.lastDecision), //nolint:gosec // written by us from a Decision
+			Reason:   *s.lastReason, Status: int(*s.lastStatus),
+			Latency: time.Duration(*s.lastLatency) * time.Microsecond, At: postgres.OrZero(s.lastAt), RetryAfter: time.Duration(*s.lastRetryFor),
+		}
+	}
+	return d
+}
+
+func Scan(row pgx.CollectableRow) (webhook.Delivery, error) {
+	scan := Scanner{}
+	err := row.Scan(scan.targets()...)
+	return scan.delivery(), err
+}
+
+// Delivery reads one delivery of a tenant.
+func (s *Deliveries) Delivery(ctx context.Context, tenantID string, id webhook.DeliveryID) (webhook.Delivery, error) {
+	found, err := s.deliveries(ctx, tenantID, []webhook.DeliveryID{id})
+	if err != nil {
+		return webhook.Delivery{}, err
+	}
+	if len(found) == 0 {
+		return webhook.Delivery{}, webhook.NotFound("delivery")
+	}
+	return found[0], nil
+}
+
+// deliveries reads some deliveries of a tenant, in no order; what does not exist is left out.
+func (s *Deliveries) deliveries(ctx context.Context, tenantID string, ids []webhook.DeliveryID) ([]webhook.Delivery, error) {
+	raw := make([][16]byte, len(ids))
+	for i, id := range ids {
+		raw[i] = id
+	}
+	// One statement, so one snapshot: a delivery that moves from the outbox to its
+	// record meanwhile is seen exactly once.
+	return postgres.QueryAll(ctx, s.core.OfTenant(tenantID), "read deliveries", Scan, `
+		select `+Columns+` from deliveries d where d.id = any($1) and d.tenant_id = $2
+		union all
+		select `+outboxAsDelivery+` from outbox o where o.delivery_id = any($1) and o.tenant_id = $2
+			and not exists (select from deliveries d where d.id = o.delivery_id)`, raw, tenantID)
+}
+
+// ListDeliveries reads a page of a tenant's deliveries, newest first.
+//
+// There is no index for each filter: it would be paid for by every delivery. Dead
+// letters and one event's deliveries are found directly; what else is rare in a long
+// record is looked for row by row, from the newest on, until the page is full or the
+// statement's time is over (CodeUnavailable): Since bounds that. CodeRateLimited: the
+// tenant has too many lists under way.
+func (s *Deliveries) ListDeliveries(ctx context.Context, tenantID string, f webhook.DeliveryFilter, p webhook.Page) ([]webhook.Delivery, error) {
+	by := postgres.Scarce{Since: f.Since}
+	by.Add("state", len(f.States) > 0 && !slices.Equal(f.States, []webhook.State{webhook.StateDeadLettered}))
+	by.Add("endpoint_id", !f.EndpointID.IsZero())
+	by.Add("event_type", f.EventType != "")
+	by.Add("reason", f.Reason != "")
+	by.Add("status", f.Status != 0)
+	sql, args := listDeliveries(tenantID, f, p)
+	return postgres.ReadList(ctx, s.core, s.core.OfTenant(tenantID), "list deliveries", by, Scan, sql, args...)
+}
+
+// OfEvent reads all deliveries of an event, which takes no turn: their ids say
+// where they are.
+func (s *Deliveries) OfEvent(ctx context.Context, tenantID string, id webhook.EventID) ([]webhook.Delivery, error) {
+	sql, args := listDeliveries(tenantID, webhook.DeliveryFilter{EventID: id}, webhook.Page{Limit: math.MaxInt32})
+	return postgres.QueryAll(ctx, s.core.OfTenant(tenantID), "read the deliveries of an event", Scan, sql, args...)
+}
+
+func listDeliveries(tenantID string, f webhook.DeliveryFilter, p webhook.Page) (sql string, args []any) {
+	q := postgres.FilterQuery{Args: []any{tenantID}}
+	recorded := deliveryConditions(&q, "d.id", "d", f, p)
+	pending := ""
+	if f.Reason == "" && f.Status == 0 && wantsPending(f.States) {
+		f.States = nil
+		pending = ` union all select ` + outboxAsDelivery + ` from outbox o where o.tenant_id = $1` + deliveryConditions(&q, "o.delivery_id", "o", f, p) +
+			` and not exists (select from deliveries d where d.id = o.delivery_id)`
+	}
+	sql = `select * from (
+		(select ` + Columns + ` from deliveries d where d.tenant_id = $1` + recorded + ` order by d.id desc limit ` + q.Arg(p.Limit) + `)` +
+		pending + `) x order by 1 desc limit ` + q.Arg(p.Limit)
+	return sql, q.Args
+}
+
+func wantsPending(states []webhook.State) bool {
+	return len(states) == 0 || slices.Contains(states, webhook.StatePending)
+}
+
+// deliveryConditions is the conditions of a filter on the table or alias t, whose
+// delivery id is the column id. Times are turned into bounds on the id, so that
+// only the days in question are looked at.
+func deliveryConditions(q *postgres.FilterQuery, id, t string, f webhook.DeliveryFilter, p webhook.Page) string {
+	var b strings.Builder
+	if len(f.States) > 0 {
+		states := make([]int16, len(f.States))
+		for i, st := range f.States {
+			states[i] = int16(st)
+		}
+		b.WriteString(" and " + t + ".state = any(" + q.Arg(states) + ")")
+	}
+	if !f.EndpointID.IsZero() {
+		b.WriteString(" and " + t + ".endpoint_id = " + q.Arg(f.EndpointID))
+	}
+	if !f.EventID.IsZero() {
+		// A delivery's id carries its event's millisecond: a look at one of them, not at all.
+		at := f.EventID.Time()
+		b.WriteString(" and " + t + ".event_id = " + q.Arg(f.EventID) +
+			" and " + id + " >= " + q.Arg([16]byte(postgres.IDsFrom(at))) + " and " + id + " < " + q.Arg([16]byte(postgres.IDsFrom(at.Add(time.Millisecond)))))
+	}
+	if f.EventType != "" {
+		b.WriteString(" and " + q.TypePasses(t+".event_type", f.EventType))
+	}
+	if f.Reason != "" {
+		b.WriteString(" and " + t + ".reason = " + q.Arg(f.Reason))
+	}
+	if f.Status != 0 {
+		b.WriteString(" and " + t + ".last_status = " + q.Arg(f.Status))
+	}
+	q.Window(&b, id, t+".created_at", f.Since, f.Until, p)
+	return b.String()
+}
+
+// LockDeliveries reads deliveries for a change, in the order of their keys, as the
+// flushes of the record lock them. What does not meet the condition is left out.
+func LockDeliveries(ctx context.Context, tx pgx.Tx, ids [][16]byte, condition string, args ...any) ([]webhook.Delivery, error) {
+	rows, err := tx.Query(ctx, `select `+Columns+` from deliveries d where d.id = any($1) and `+condition+` order by d.id for update`,
+		append([]any{ids}, args...)...)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, Scan)
+}

@@ -1,0 +1,143 @@
+package deliveries_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/postgres/storetest"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// What a fault of our own holds is found and released apart from a backlog, and not by who
+// looks for what was forgotten.
+func TestReleaseFaulty(t *testing.T) {
+	t.Parallel()
+	b := storetest.Setup(t)
+	endpoint := b.Subscriber.ID
+	backlog := b.Hold(t, b.AcceptOne(t), storetest.Nobody, webhook.ReasonBacklog)
+	found, err := b.FaultyEndpoints(t.Context(), webhook.EndpointID{}, 10)
+	require.NoError(t, err)
+	require.Empty(t, found)
+
+	faulty := b.Hold(t, b.AcceptOne(t), storetest.Nobody, webhook.ReasonInternal)
+	found, err = b.FaultyEndpoints(t.Context(), webhook.EndpointID{}, 10)
+	require.NoError(t, err)
+	require.Equal(t, []webhook.EndpointID{endpoint}, found)
+
+	_, err = b.Pool().Exec(t.Context(), `update endpoints set updated_at = now() - interval '10 minutes'`)
+	require.NoError(t, err)
+	found, err = b.ForgottenEndpoints(t.Context(), webhook.EndpointID{}, 10)
+	require.NoError(t, err)
+	require.Empty(t, found)
+	require.Zero(t, b.Count(t, "outbox"), "neither is forgotten")
+
+	starts, err := b.ReleaseFaulty(t.Context(), endpoint, 10)
+	require.NoError(t, err)
+	require.Equal(t, []webhook.DeliveryID{faulty.DeliveryID}, storetest.StartIDs(starts))
+	require.Equal(t, webhook.ReasonInternal, starts[0].Resume.Reason)
+	starts, err = b.ReleaseBacklog(t.Context(), endpoint, 10)
+	require.NoError(t, err)
+	require.Equal(t, []webhook.DeliveryID{backlog.DeliveryID}, storetest.StartIDs(starts))
+
+	b.Hold(t, b.AcceptOne(t), storetest.Nobody, webhook.ReasonInternal)
+	_, err = b.PauseEndpoint(t.Context(), webhook.Actor{Name: "test"}, b.Subscriber.TenantID, endpoint)
+	require.NoError(t, err)
+	found, err = b.FaultyEndpoints(t.Context(), webhook.EndpointID{}, 10)
+	require.NoError(t, err)
+	require.Empty(t, found, "whoever resumes it releases them")
+	starts, err = b.ReleaseFaulty(t.Context(), endpoint, 10)
+	require.NoError(t, err)
+	require.Empty(t, starts)
+}
+
+// The relay knows into which workflow it has put a delivery, until its run is over.
+func TestPlaced(t *testing.T) {
+	t.Parallel()
+	b := storetest.Setup(t)
+	start := b.AcceptOne(t)
+	take := func() webhook.Start {
+		_, err := b.Pool().Exec(t.Context(), `update outbox set relay_at = now() - interval '1 second'`)
+		require.NoError(t, err)
+		starts, err := b.TakeStarts(t.Context(), 10)
+		require.NoError(t, err)
+		require.Len(t, starts, 1)
+		return starts[0]
+	}
+	require.Empty(t, take().RelayedTo)
+	require.NoError(t, b.AssignWorkflow(t.Context(), "fanout/it", []webhook.DeliveryID{start.DeliveryID}))
+	require.Equal(t, "fanout/it", take().RelayedTo)
+	_, err := b.RecordStep(t.Context(), storetest.StepOf(start, 1, webhook.StateDelivered))
+	require.NoError(t, err)
+	_, _, err = b.CommandOne(t, start.DeliveryID, webhook.CommandReplay)
+	require.NoError(t, err)
+	require.Empty(t, take().RelayedTo)
+}
+
+// A shared workflow takes over what the record says another carries, and nothing else.
+func TestTakeOverOfSharedWorkflows(t *testing.T) {
+	t.Parallel()
+	b := storetest.Setup(t)
+	record := func(state webhook.State, workflow string) webhook.DeliveryID {
+		t.Helper()
+		start := b.AcceptOne(t)
+		step := storetest.StepOf(start, 1, state)
+		step.WorkflowID, step.DueAt = workflow, time.Now().Add(time.Hour)
+		_, err := b.RecordStep(t.Context(), step)
+		require.NoError(t, err)
+		return start.DeliveryID
+	}
+	open, delivered, elsewhere := record(webhook.StateRetrying, one), record(webhook.StateDelivered, one), record(webhook.StateRetrying, "fanout/other")
+	unnamed := record(webhook.StateRetrying, one) // and nobody asks for it
+	left, err := b.TakeOver(t.Context(), one, "fanout/new", []webhook.DeliveryID{open, delivered, elsewhere, b.AcceptOne(t).DeliveryID})
+	require.NoError(t, err)
+	require.Len(t, left, 1)
+	require.Equal(t, open, left[0].DeliveryID)
+	require.Equal(t, "fanout/new", left[0].WorkflowID)
+	require.Equal(t, 1, left[0].Seq)
+	require.Equal(t, webhook.StateRetrying, left[0].State)
+	for id, want := range map[webhook.DeliveryID]string{open: "fanout/new", delivered: one, elsewhere: "fanout/other", unnamed: one} {
+		standing, err := b.Standing(context.WithoutCancel(t.Context()), id)
+		require.NoError(t, err)
+		require.Equal(t, want, standing.WorkflowID)
+	}
+}
+
+// What cannot be decrypted is told from a database that is away.
+func TestTargetThatDoesNotOpen(t *testing.T) {
+	t.Parallel()
+	b := storetest.Setup(t)
+	_, err := b.Pool().Exec(t.Context(), `update endpoint_secrets set ciphertext = 'altered' where endpoint_id = $1`, b.Subscriber.ID)
+	require.NoError(t, err)
+	_, err = b.Target(t.Context(), b.Subscriber.ID)
+	require.ErrorIs(t, err, webhook.ErrNotOpened)
+	require.Equal(t, webhook.CodeInternal, webhook.CodeOf(err))
+	require.ErrorContains(t, err, "a secret, header or credential of the endpoint cannot be decrypted")
+}
+
+// Whoever holds a delivery after a fault of its own gives the right to send it back, and takes
+// nobody else's.
+func TestHoldAfterAFaultGivesTheClaimBack(t *testing.T) {
+	t.Parallel()
+	b := storetest.Setup(t)
+	for owner, released := range map[string]int{"me": 1, "another": 0} {
+		start := b.AcceptOne(t)
+		claim := storetest.ClaimOf(start, 0, owner, time.Minute)
+		claim.WorkflowID = one
+		begun, err := b.Claim(t.Context(), claim)
+		require.NoError(t, err)
+		require.True(t, begun.Granted)
+		step := storetest.StepOf(start, 1, webhook.StateHeld)
+		step.Reason, step.Owner, step.WorkflowID = webhook.ReasonInternal, "me", storetest.Nobody
+		standing, err := b.RecordStep(t.Context(), step)
+		require.NoError(t, err)
+		require.Equal(t, webhook.StateHeld, standing.State, "held either way: the other's outcome comes after it")
+		starts, err := b.ReleaseFaulty(t.Context(), b.Subscriber.ID, 10)
+		require.NoError(t, err)
+		require.Len(t, starts, released, owner)
+		_, err = b.Pool().Exec(t.Context(), `update deliveries set state = 3`)
+		require.NoError(t, err)
+	}
+}

@@ -1,0 +1,192 @@
+package deliveries_test
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/postgres/storetest"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// A backlog is released from its oldest on, each delivery once, by the outbox.
+func TestReleaseBacklog(t *testing.T) {
+	t.Parallel()
+	b := storetest.Setup(t)
+	endpoint := b.Subscriber.ID
+	var held []webhook.Start
+	for range 4 {
+		held = append(held, b.Hold(t, b.AcceptOne(t), storetest.Nobody, webhook.ReasonBacklog))
+	}
+	// Those of one millisecond are in the order of their ids.
+	slices.SortFunc(held, func(a, b webhook.Start) int { return bytes.Compare(a.DeliveryID[:], b.DeliveryID[:]) })
+	b.Hold(t, b.AcceptOne(t), storetest.Nobody, webhook.ReasonPaused) // released by resume
+	_, err := b.RecordStep(t.Context(), storetest.StepOf(b.AcceptOne(t), 1, webhook.StateRetrying))
+	require.NoError(t, err)
+	asked := b.Hold(t, b.AcceptOne(t), storetest.Nobody, webhook.ReasonBacklog)
+	_, _, err = b.CommandOne(t, asked.DeliveryID, webhook.CommandCancel)
+	require.NoError(t, err)
+
+	found, err := b.BacklogEndpoints(t.Context(), webhook.EndpointID{}, 10)
+	require.NoError(t, err)
+	require.Equal(t, []webhook.EndpointID{endpoint}, found)
+	found, err = b.BacklogEndpoints(t.Context(), endpoint, 10)
+	require.NoError(t, err)
+	require.Empty(t, found, "after it there is none")
+
+	starts, err := b.ReleaseBacklog(t.Context(), endpoint, 3)
+	require.NoError(t, err)
+	require.Equal(t, storetest.StartIDs(held[:3]), storetest.StartIDs(starts), "the oldest first")
+	for _, start := range starts {
+		require.NotNil(t, start.Resume)
+		require.Equal(t, webhook.StateHeld, start.Resume.State)
+		require.Equal(t, 1, start.Resume.Seq)
+	}
+	starts, err = b.ReleaseBacklog(t.Context(), endpoint, 10)
+	require.NoError(t, err)
+	require.Equal(t, storetest.StartIDs(held[3:]), storetest.StartIDs(starts), "those are on their way")
+	starts, err = b.ReleaseBacklog(t.Context(), endpoint, 10)
+	require.NoError(t, err)
+	require.Empty(t, starts)
+
+	// The relay makes up for a caller that died, and hands out where they stand.
+	_, err = b.Pool().Exec(t.Context(), `update outbox set relay_at = now()`)
+	require.NoError(t, err)
+	relayed, err := b.TakeStarts(t.Context(), 10)
+	require.NoError(t, err)
+	for _, start := range relayed {
+		if start.DeliveryID == asked.DeliveryID {
+			continue
+		}
+		require.Contains(t, storetest.StartIDs(held), start.DeliveryID)
+		require.NotNil(t, start.Resume)
+		require.Equal(t, 1, start.Resume.Seq)
+	}
+	rows := b.Count(t, "outbox")
+	// The first record of whoever goes on with it ends its outbox row, and it is held no more.
+	claim := storetest.ClaimOf(held[0], 1, "me", time.Minute)
+	claim.WorkflowID = one
+	begun, err := b.Claim(t.Context(), claim)
+	require.NoError(t, err)
+	require.True(t, begun.Granted)
+	require.Equal(t, one, begun.Status.WorkflowID)
+	require.NotNil(t, begun.Payload)
+	require.Equal(t, rows-1, b.Count(t, "outbox"))
+}
+
+// Nothing is released for an endpoint that is not active.
+func TestBacklogOfAPausedEndpointStays(t *testing.T) {
+	t.Parallel()
+	b := storetest.Setup(t)
+	b.Hold(t, b.AcceptOne(t), storetest.Nobody, webhook.ReasonBacklog)
+	_, err := b.PauseEndpoint(t.Context(), storetest.TestActor(), "acme", b.Subscriber.ID)
+	require.NoError(t, err)
+	starts, err := b.ReleaseBacklog(t.Context(), b.Subscriber.ID, 10)
+	require.NoError(t, err)
+	require.Empty(t, starts)
+	found, err := b.BacklogEndpoints(t.Context(), webhook.EndpointID{}, 10)
+	require.NoError(t, err)
+	require.Empty(t, found)
+}
+
+// Several processes that release at once release each delivery once.
+func TestBacklogIsReleasedOnceByMany(t *testing.T) {
+	t.Parallel()
+	b := storetest.Setup(t)
+	for range 40 {
+		b.Hold(t, b.AcceptOne(t), storetest.Nobody, webhook.ReasonBacklog)
+	}
+	type got struct {
+		ids []webhook.DeliveryID
+		err error
+	}
+	results := make(chan got)
+	for range 4 {
+		go func() {
+			var mine got
+			for range 14 {
+				starts, err := b.ReleaseBacklog(t.Context(), b.Subscriber.ID, 3)
+				mine.ids = append(mine.ids, storetest.StartIDs(starts)...)
+				if err != nil {
+					mine.err = err
+				}
+			}
+			results <- mine
+		}()
+	}
+	seen := map[webhook.DeliveryID]bool{}
+	for range 4 {
+		r := <-results
+		require.NoError(t, r.err)
+		for _, id := range r.ids {
+			require.False(t, seen[id], "released twice")
+			seen[id] = true
+		}
+	}
+	require.Len(t, seen, 40)
+	require.Equal(t, 40, b.Count(t, "outbox"))
+}
+
+// A resume lets go of what is held by the outbox, too, also where a row of an earlier build names a
+// workflow.
+func TestReplayReleasesWhatIsHeld(t *testing.T) {
+	t.Parallel()
+	b := storetest.Setup(t)
+	start := b.Hold(t, b.AcceptOne(t), storetest.Nobody, webhook.ReasonPaused)
+	carried := b.AcceptOne(t)
+	b.Hold(t, carried, carried.WorkflowID(), webhook.ReasonPaused)
+	_, err := b.PauseEndpoint(t.Context(), storetest.TestActor(), "acme", b.Subscriber.ID)
+	require.NoError(t, err)
+	_, r, err := b.ResumeEndpoint(t.Context(), storetest.TestActor(), "acme", b.Subscriber.ID, 60)
+	require.NoError(t, err)
+	standing, err := b.ReleaseReplay(t.Context(), webhook.ReplayBatch{ID: r.ID, Seq: 1, Limit: 10, Now: time.Now()})
+	require.NoError(t, err)
+	require.EqualValues(t, 2, standing.Released)
+	relayed, err := b.TakeStarts(t.Context(), 10)
+	require.NoError(t, err)
+	require.ElementsMatch(t, []webhook.DeliveryID{start.DeliveryID, carried.DeliveryID}, storetest.StartIDs(relayed))
+	for _, start := range relayed {
+		require.NotNil(t, start.Resume)
+	}
+}
+
+// What is held is released at its give-up time, whatever it waits for.
+func TestReleaseExpired(t *testing.T) {
+	t.Parallel()
+	b := storetest.Setup(t)
+	expired, young := b.Hold(t, b.AcceptOne(t), storetest.Nobody, webhook.ReasonPaused), b.Hold(t, b.AcceptOne(t), storetest.Nobody, webhook.ReasonBacklog)
+	_, err := b.Pool().Exec(t.Context(), `update deliveries set give_up_at = now() - interval '1 second' where id <> $1`, young.DeliveryID)
+	require.NoError(t, err)
+	starts, err := b.ReleaseExpired(t.Context(), 10)
+	require.NoError(t, err)
+	require.Equal(t, []webhook.DeliveryID{expired.DeliveryID}, storetest.StartIDs(starts))
+	require.NotNil(t, starts[0].Resume)
+	starts, err = b.ReleaseExpired(t.Context(), 10)
+	require.NoError(t, err)
+	require.Empty(t, starts, "it is on its way")
+}
+
+// What somebody has the right to send is on its way, and not held, until that has run out.
+func TestWhatIsBeingSentIsNotHeld(t *testing.T) {
+	t.Parallel()
+	b := storetest.Setup(t)
+	start := b.Hold(t, b.AcceptOne(t), storetest.Nobody, webhook.ReasonBacklog)
+	released := func() []webhook.DeliveryID {
+		starts, err := b.ReleaseBacklog(t.Context(), b.Subscriber.ID, 10)
+		require.NoError(t, err)
+		return storetest.StartIDs(starts)
+	}
+	require.Equal(t, []webhook.DeliveryID{start.DeliveryID}, released())
+	claim := storetest.ClaimOf(start, 1, "me", time.Minute)
+	claim.WorkflowID = one
+	begun, err := b.Claim(t.Context(), claim)
+	require.NoError(t, err)
+	require.True(t, begun.Granted)
+	require.Empty(t, released())
+	_, err = b.Pool().Exec(t.Context(), `update deliveries set owner_until = now() - interval '1 second'`)
+	require.NoError(t, err)
+	require.Equal(t, []webhook.DeliveryID{start.DeliveryID}, released())
+}

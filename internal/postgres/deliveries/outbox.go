@@ -1,0 +1,250 @@
+package deliveries
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// OutboxRow has the relay take up a delivery that has not begun by then: after a while from the
+// beginning of the transaction, by the database's clock.
+type OutboxRow struct {
+	*webhook.Start
+
+	After time.Duration
+}
+
+//nolint:gochecknoglobals // a table that Go cannot write as a constant
+var OutboxRows = postgres.RowsOf[OutboxRow]{
+	postgres.Whole("id uuid", func(o OutboxRow) [16]byte { return o.DeliveryID }),
+	postgres.Each("event uuid", func(o OutboxRow) [16]byte { return o.EventID }),
+	postgres.Each("endpoint uuid", func(o OutboxRow) [16]byte { return o.EndpointID }),
+	postgres.Each("tenant text", func(o OutboxRow) string { return o.TenantID }),
+	postgres.Each("type text", func(o OutboxRow) string { return o.EventType }),
+	postgres.Each("run int", func(o OutboxRow) int { return o.Run }),
+	postgres.Each("created timestamptz", func(o OutboxRow) time.Time { return o.CreatedAt }),
+	postgres.EachOptional("not_before timestamptz", func(o OutboxRow) *time.Time { return postgres.Optional(o.NotBefore) }),
+	postgres.Each("give_up timestamptz", func(o OutboxRow) time.Time { return o.GiveUpAt }),
+	postgres.Each("after bigint", func(o OutboxRow) int64 { return o.After.Microseconds() }),
+}
+
+const InsertOutbox = `
+	insert into outbox (delivery_id, event_id, endpoint_id, tenant_id, event_type, run, created_at, not_before, give_up_at, relay_at) `
+
+//nolint:gochecknoglobals // a constant that Go cannot write as one
+var insertOutboxRows = InsertOutbox + SelectOutbox(1)
+
+func SelectOutbox(parameter int) string {
+	return `select id, event, endpoint, tenant, type, run, created, not_before, give_up, now() + after * interval '1 microsecond' from (` +
+		OutboxRows.Query(parameter) + `) r`
+}
+
+// OutboxBatch is rows of the outbox that are to be written.
+type OutboxBatch []OutboxRow
+
+// Queue writes the rows. A delivery that has one begins its next run.
+func (rows OutboxBatch) Queue(b *pgx.Batch) {
+	if len(rows) > 0 {
+		b.Queue(insertOutboxRows+`
+			on conflict (delivery_id) do update
+			set run = excluded.run, give_up_at = excluded.give_up_at, relay_at = excluded.relay_at, relayed = 0, workflow_id = ''`, OutboxRows.Args(rows)...)
+	}
+}
+
+// QueueFirst writes the rows of events that are being stored: no other transaction knows their
+// ids. It needs no right to read the table.
+func (rows OutboxBatch) QueueFirst(b *pgx.Batch) {
+	if len(rows) > 0 {
+		b.Queue(insertOutboxRows, OutboxRows.Args(rows)...)
+	}
+}
+
+// queueNew writes the rows of those that have none, and calls written for each.
+func (rows OutboxBatch) queueNew(b *pgx.Batch, written func(webhook.DeliveryID)) {
+	if len(rows) == 0 {
+		return
+	}
+	b.Queue(insertOutboxRows+` on conflict (delivery_id) do nothing returning delivery_id`, OutboxRows.Args(rows)...).Query(func(rows pgx.Rows) error {
+		var id [16]byte
+		_, err := pgx.ForEachRow(rows, []any{&id}, func() error {
+			written(id)
+			return nil
+		})
+		return err
+	})
+}
+
+// Outbox hands out what has to be carried to Temporal: deliveries that have not begun, and
+// commands that no step has answered.
+type Outbox struct{ core *postgres.Core }
+
+func NewOutbox(s *postgres.Core) *Outbox { return &Outbox{s} }
+
+// TakeStarts takes up to limit deliveries that were stored a while ago and have
+// no first record: their start was never made, or died on the way. They are not
+// handed out again for the same while, by any process, and each time for twice as
+// long, up to 8 min: where no worker runs at all, starting them again does not help.
+func (s *Outbox) TakeStarts(ctx context.Context, limit int) ([]webhook.Start, error) {
+	starts, err := postgres.QueryAll(ctx, s.core.AsWorker(), "read the outbox", scanStart, `
+		update outbox set relay_at = now() + $2::bigint * (1 << least(relayed, 5)) * interval '1 millisecond', relayed = relayed + 1
+		where delivery_id in (
+			select delivery_id from outbox where relay_at <= now() order by relay_at limit $1 for update skip locked)
+		returning delivery_id, event_id, endpoint_id, tenant_id, event_type, run, created_at, not_before, give_up_at, relayed,
+			(select was.relay_at from outbox was where was.delivery_id = outbox.delivery_id), workflow_id`, // relay_at as it was before
+		limit, RelayAfter.Milliseconds())
+	if err != nil || len(starts) == 0 {
+		return nil, err
+	}
+	ids := make([][16]byte, len(starts))
+	for i := range starts {
+		ids[i] = starts[i].DeliveryID
+	}
+	gone, err := s.endBegun(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	starts = slices.DeleteFunc(starts, func(start webhook.Start) bool { return slices.Contains(gone, start.DeliveryID) })
+	return starts, s.findRecorded(ctx, starts, ids)
+}
+
+// ReturnStarts gives back what TakeStarts has handed out and could not be started, because Temporal
+// was away: it is handed out again at the time at which it was due, as if it had not been handed out. What has
+// been recorded or taken since then stays as it is.
+func (s *Outbox) ReturnStarts(ctx context.Context, starts []webhook.Start) error {
+	ids, relayAt, relayed := make([][16]byte, len(starts)), make([]time.Time, len(starts)), make([]int, len(starts))
+	for i := range starts {
+		ids[i], relayAt[i], relayed[i] = starts[i].DeliveryID, starts[i].RelayAt, starts[i].Relayed
+	}
+	return s.core.AsWorker().WithConn(ctx, "put deliveries back into the outbox", func(ctx context.Context, conn postgres.Querier) error {
+		_, err := conn.Exec(ctx, `
+			update outbox o set relay_at = u.relay_at, relayed = o.relayed - 1
+			from unnest($1::uuid[], $2::timestamptz[], $3::int[]) u (id, relay_at, relayed)
+			where o.delivery_id = u.id and o.relayed = u.relayed
+			  and o.delivery_id in (select delivery_id from outbox where delivery_id = any($1) order by delivery_id for update skip locked)`,
+			ids, relayAt, relayed)
+		return err
+	})
+}
+
+// AssignWorkflow notes into which workflow deliveries are put that have no first record.
+func (s *Outbox) AssignWorkflow(ctx context.Context, workflowID string, ids []webhook.DeliveryID) error {
+	raw := make([][16]byte, len(ids))
+	for i, id := range ids {
+		raw[i] = id
+	}
+	return s.core.AsWorker().WithConn(ctx, "note where deliveries are", func(ctx context.Context, conn postgres.Querier) error {
+		_, err := conn.Exec(ctx, `update outbox set workflow_id = $1
+			where delivery_id in (select delivery_id from outbox where delivery_id = any($2) order by delivery_id for update)`, workflowID, raw)
+		return err
+	})
+}
+
+// DeleteStarts deletes the outbox rows of deliveries in their first run that have an attempt or a
+// claim in the store and whose workflow has been started.
+func (s *Outbox) DeleteStarts(ctx context.Context, ids []webhook.DeliveryID) error {
+	raw := make([][16]byte, len(ids))
+	for i, id := range ids {
+		raw[i] = id
+	}
+	return s.core.AsWorker().WithConn(ctx, "delete from the outbox", func(ctx context.Context, conn postgres.Querier) error {
+		_, err := conn.Exec(ctx, `delete from outbox where delivery_id in (
+			select o.delivery_id from outbox o join deliveries d on d.id = o.delivery_id
+			where o.delivery_id = any($1) and d.id = any($1) and o.run = 1 and d.run = 1 and `+isRecorded+`
+			order by o.delivery_id for update of o)`, raw)
+		return err
+	})
+}
+
+// endBegun ends the outbox rows of those of which the record says that they have gone on, and
+// returns them: they were put into the outbox by a release while that was being recorded, so
+// that what recorded it did not see them. What was held has two steps by then. One step is that
+// of an eager request, whose workflow may not have been started.
+func (s *Outbox) endBegun(ctx context.Context, ids [][16]byte) ([]webhook.DeliveryID, error) {
+	return postgres.QueryAll(ctx, s.core.AsWorker(), "end what has gone on", scanID, `
+		delete from outbox where delivery_id in (
+			select o.delivery_id from outbox o join deliveries d on d.id = o.delivery_id
+			where o.delivery_id = any($1) and d.id = any($1) and (d.run > o.run or d.run = o.run and d.seq > 1 and d.state <> 2)
+			order by o.delivery_id for update of o)
+		returning delivery_id`, ids)
+}
+
+// isRecorded is a delivery of the table d that has an attempt or a claim, and is not held. A row alone
+// may be that of a command.
+const isRecorded = `(d.seq > 0 or d.owner is not null) and d.state <> 2`
+
+// findRecorded says of those that were held and are released where they stand, and which of the
+// others have an attempt or a claim.
+func (s *Outbox) findRecorded(ctx context.Context, starts []webhook.Start, ids [][16]byte) error {
+	found, err := postgres.QueryAll(ctx, s.core.AsWorker(), "read what is held", Scan,
+		`select `+Columns+` from deliveries d where d.id = any($1) and d.state = 2`, ids)
+	if err != nil {
+		return err
+	}
+	recorded, err := postgres.QueryAll(ctx, s.core.AsWorker(), "read what is recorded", scanID,
+		`select d.id from deliveries d where d.id = any($1) and d.run = 1 and `+isRecorded, ids)
+	if err != nil {
+		return err
+	}
+	held := make(map[webhook.DeliveryID]*webhook.Progress, len(found))
+	for i := range found {
+		held[found[i].DeliveryID] = &found[i].Progress
+	}
+	for i := range starts {
+		if at := held[starts[i].DeliveryID]; at != nil && at.Run == starts[i].Run {
+			starts[i].Resume = at
+		}
+		starts[i].Recorded = starts[i].Run == 1 && slices.Contains(recorded, starts[i].DeliveryID)
+	}
+	return nil
+}
+
+func scanID(row pgx.CollectableRow) (webhook.DeliveryID, error) {
+	var id [16]byte
+	err := row.Scan(&id)
+	return id, err
+}
+
+func scanStart(row pgx.CollectableRow) (webhook.Start, error) {
+	var (
+		start                     webhook.Start
+		delivery, event, endpoint [16]byte
+		notBefore                 *time.Time
+	)
+	err := row.Scan(&delivery, &event, &endpoint, &start.TenantID, &start.EventType, &start.Run, &start.CreatedAt, &notBefore, &start.GiveUpAt,
+		&start.Relayed, &start.RelayAt, &start.RelayedTo)
+	start.DeliveryID, start.EventID, start.EndpointID = delivery, event, endpoint
+	start.NotBefore, start.CreatedAt, start.GiveUpAt = postgres.OrZero(notBefore), start.CreatedAt.UTC(), start.GiveUpAt.UTC()
+	return start, err
+}
+
+// maxCounted bounds the count of the outbox: beyond it the number says nothing more.
+const maxCounted = 100_000
+
+// OutboxDepth is how many deliveries wait for their first record, and since when
+// the oldest does (zero when none does). It counts no further than 100,001, which
+// stands for "more than 100,000".
+func (s *Outbox) OutboxDepth(ctx context.Context) (int64, time.Time, error) {
+	var (
+		n      int64
+		oldest *time.Duration
+	)
+	err := s.core.AsWorker().WithConn(ctx, "count the outbox", func(ctx context.Context, conn postgres.Querier) error {
+		// In the order of the key, which is that of time: the oldest is among the counted.
+		return conn.QueryRow(ctx, `
+			select count(*), now() - min(created_at) from (select created_at from outbox order by delivery_id limit $1) o`, maxCounted+1).
+			Scan(&n, &oldest)
+	})
+	if err != nil || oldest == nil {
+		return n, time.Time{}, err
+	}
+	return n, time.Now().Add(-*oldest), nil // as old by this process's clock as it is by the database's
+}
+
+// RelayAfter is when the relay takes up what has not begun: longer than the
+// life of a token, a start's timeout and a workflow task's timeout together.
+const RelayAfter = 15 * time.Second

@@ -1,0 +1,41 @@
+package deliveries
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// maxTellings bounds by how often a pause between two signals of a command doubles: from 15 s
+// to 32 min. Each is an event of the workflow's history.
+const maxTellings = 7
+
+// TakeCommands takes up to limit commands that no step has answered for a while, to
+// be signalled again. They are not handed out again for the same while, and each time for
+// twice as long.
+func (s *Outbox) TakeCommands(ctx context.Context, limit int) ([]webhook.CommandedDelivery, error) {
+	return postgres.QueryAll(ctx, s.core.AsWorker(), "read commands", scanCommanded, `
+		update deliveries d set command_told = command_told + 1,
+			commanded_at = now() + $2::bigint * ((1 << least(command_told + 1, $3)) - 1) * interval '1 millisecond'
+		where id in (
+			select id from deliveries where command <> 0 and commanded_at <= now() - $2::bigint * interval '1 millisecond'
+			order by commanded_at limit $1 for update skip locked)
+		returning d.command, d.command_id, d.command_reason, d.command_at, d.command_told, `+Columns, limit, RelayAfter.Milliseconds(), maxTellings)
+}
+
+func scanCommanded(row pgx.CollectableRow) (webhook.CommandedDelivery, error) {
+	var (
+		c       webhook.CommandedDelivery
+		command int16
+		at      *time.Time
+	)
+	scan := Scanner{}
+	err := row.Scan(append([]any{&command, &c.Command.ID, &c.Command.Reason, &at, &c.Signalled}, scan.targets()...)...)
+	c.Command.Command, c.Command.At = webhook.Command(command), postgres.OrZero(at) //nolint:gosec // written by us from a Command
+	c.Delivery = scan.delivery()
+	return c, err
+}

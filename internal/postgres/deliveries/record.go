@@ -1,0 +1,220 @@
+package deliveries
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// recording is a step in the group commit, with the result of its flush.
+type recording struct {
+	Step     webhook.Step
+	Standing webhook.DeliveryStatus // result
+}
+
+func (r *recording) Tenant() string { return r.Step.TenantID }
+
+// Record writes one step of a delivery: its new state, the attempt that led to
+// it, and, as the first record of its run, the end of its outbox row; all in one
+// transaction.
+//
+// What is stored only moves forward: a step that is not after the stored one, or that
+// would leave a final state, changes nothing but still keeps its attempt. The
+// standing that is returned is the stored one in either case: a caller that writes
+// "cancelled" and gets "delivered" adopts it.
+//
+// An end that no attempt brought about (cancelled, dead-lettered, discarded) is
+// refused while another process than step.Owner holds the right to send: its POST
+// may just be succeeding. The standing's OwnedUntil then says when to try again.
+func (s *Deliveries) RecordStep(ctx context.Context, step webhook.Step) (webhook.DeliveryStatus, error) {
+	r := &recording{Step: step}
+	if err := s.records.Do(ctx, r); err != nil {
+		return webhook.DeliveryStatus{}, err
+	}
+	return r.Standing, nil
+}
+
+// flushRecords writes the steps of many deliveries in one transaction.
+func (s *Deliveries) flushRecords(ctx context.Context, items []*recording) error {
+	// The highest step of each delivery is written, in the order of the keys:
+	// flushes that lock rows in different orders would deadlock.
+	sorted := slices.Clone(items)
+	slices.SortStableFunc(sorted, func(a, b *recording) int {
+		return cmp.Or(bytes.Compare(a.Step.DeliveryID[:], b.Step.DeliveryID[:]),
+			cmp.Compare(b.Step.Run, a.Step.Run), cmp.Compare(b.Step.Seq, a.Step.Seq),
+			cmp.Compare(withAttempt(b), withAttempt(a))) // what was sent counts more than what was decided
+	})
+	highest := slices.CompactFunc(slices.Clone(sorted), func(a, b *recording) bool { return a.Step.DeliveryID == b.Step.DeliveryID })
+
+	steps, attempts := make([]stepRow, len(highest)), make(attemptBatch, 0, len(sorted))
+	for i, r := range highest {
+		steps[i] = stepRow{&r.Step, s.core.Now()}
+	}
+	for _, r := range sorted {
+		if r.Step.Attempt != nil {
+			attempts = append(attempts, attemptRow{r.Step.Attempt, r.Step.DeliveryID})
+		}
+	}
+	batch := &pgx.Batch{}
+	standings := make(map[webhook.DeliveryID]webhook.DeliveryStatus, len(highest))
+	kept := make([][16]byte, 0, len(steps))
+	for i := range steps {
+		if steps[i].KeepOutbox {
+			kept = append(kept, steps[i].DeliveryID)
+		}
+	}
+	batch.Queue(upsertStep, append(stepRows.Args(steps), kept)...).Query(func(rows pgx.Rows) error { return readStandings(rows, standings) })
+	attempts.queue(batch)
+	if err := s.core.Writer.SendBatch(ctx, batch).Close(); err != nil {
+		return err
+	}
+	owned, err := s.readRefused(ctx, highest, standings)
+	if err != nil {
+		return err
+	}
+	for _, r := range items {
+		r.Standing = standings[r.Step.DeliveryID]
+		if waitsForClaim(&r.Step) && r.Standing.State.Open() && r.Step.After(r.Standing.Progress) {
+			r.Standing.OwnedUntil = owned[r.Step.DeliveryID]
+			if r.Standing.OwnedUntil.IsZero() { // ended since: try again at once
+				r.Standing.OwnedUntil = s.core.Now()
+			}
+		}
+	}
+	return nil
+}
+
+func withAttempt(r *recording) int {
+	if r.Step.Attempt != nil {
+		return 1
+	}
+	return 0
+}
+
+// waitsForClaim reports an end that no attempt brought about: it must not overtake
+// a request that another process has under way.
+func waitsForClaim(s *webhook.Step) bool { return s.Attempt == nil && s.State > webhook.StateDelivered }
+
+// readRefused reads the standing of the deliveries whose step was not applied, and
+// until when a process has the right to send them.
+func (s *Deliveries) readRefused(ctx context.Context, items []*recording, standings map[webhook.DeliveryID]webhook.DeliveryStatus,
+) (owned map[webhook.DeliveryID]time.Time, err error) {
+	var refused [][16]byte
+	owned = map[webhook.DeliveryID]time.Time{}
+	for _, r := range items {
+		if _, applied := standings[r.Step.DeliveryID]; !applied {
+			refused = append(refused, r.Step.DeliveryID)
+		}
+	}
+	if len(refused) == 0 {
+		return owned, nil
+	}
+	batch := &pgx.Batch{}
+	batch.Queue(`select `+standingColumns+` from deliveries d where id = any($1)`, refused).
+		Query(func(rows pgx.Rows) error { return readStandings(rows, standings) })
+	batch.Queue(selectOwned, refused).Query(func(rows pgx.Rows) error { return readOwned(rows, owned) })
+	return owned, s.core.Writer.SendBatch(ctx, batch).Close()
+}
+
+// standingColumns is what readStandings scans, of the table d.
+const standingColumns = `d.id, d.run, d.seq, d.state, d.reason, d.attempts, d.run_attempts, d.ambiguous, d.delay_ns, d.due_at, d.give_up_at,
+	d.workflow_id, d.command, d.command_id, d.command_reason, d.command_at`
+
+// takeOver is the workflow of the delivery after a statement that names one: within a
+// run a workflow of the delivery's own takes it from a shared one, and none takes it
+// back, or from another shared one. One that holds it leaves it without a workflow.
+const takeOver = `case when excluded.run > d.run or d.workflow_id = '' or excluded.workflow_id = ''
+	or starts_with(excluded.workflow_id, '` + webhook.OwnWorkflowPrefix + `')
+	then excluded.workflow_id else d.workflow_id end`
+
+func readStandings(rows pgx.Rows, into map[webhook.DeliveryID]webhook.DeliveryStatus) error {
+	var (
+		id             [16]byte
+		st             webhook.DeliveryStatus
+		delay          int64
+		state, command int16
+		due, at        *time.Time
+	)
+	_, err := pgx.ForEachRow(rows, []any{
+		&id, &st.Run, &st.Seq, &state, &st.Reason, &st.Attempts, &st.RunAttempts, &st.Ambiguous, &delay, &due, &st.GiveUpAt,
+		&st.WorkflowID, &command, &st.Command.ID, &st.Command.Reason, &at,
+	}, func() error {
+		st.State, st.Delay = webhook.State(state), time.Duration(delay) //nolint:gosec // written by us from a State
+		st.DueAt, st.GiveUpAt = postgres.OrZero(due), st.GiveUpAt.UTC()
+		st.Command.Command, st.Command.At = webhook.Command(command), postgres.OrZero(at) //nolint:gosec // written by us from a Command
+		into[id] = st
+		return nil
+	})
+	return err
+}
+
+// Standing is the stored standing of a delivery; CodeNotFound before its first step.
+func (s *Deliveries) Standing(ctx context.Context, id webhook.DeliveryID) (webhook.DeliveryStatus, error) {
+	found := map[webhook.DeliveryID]webhook.DeliveryStatus{}
+	err := s.core.AsWorker().WithConn(ctx, "read a standing", func(ctx context.Context, conn postgres.Querier) error {
+		rows, err := conn.Query(ctx, `select `+standingColumns+` from deliveries d where id = $1`, id)
+		if err != nil {
+			return err
+		}
+		return readStandings(rows, found)
+	})
+	if err != nil {
+		return webhook.DeliveryStatus{}, err
+	}
+	st, ok := found[id]
+	if !ok {
+		return webhook.DeliveryStatus{}, webhook.NotFound("delivery")
+	}
+	return st, nil
+}
+
+// upsertStep is rule R6 in SQL: forward only, and never out of a final state
+// within a run; a dead letter only becomes discarded.
+//
+//nolint:gochecknoglobals // a constant that Go cannot write as one
+var upsertStep = endingOutbox(`
+	insert into deliveries as d (id, event_id, endpoint_id, tenant_id, event_type, created_at,
+		run, seq, state, reason, attempts, run_attempts, ambiguous, delay_ns, due_at, give_up_at, completed_at, last_error, workflow_id,
+		last_decision, last_reason, last_status, last_latency_us, last_at, last_retry_after_ns, command_id, owner, owner_until)
+	-- command_id and the owner are compared below, and never stored over others'.
+	`+stepRows.Query(1)+`
+	on conflict (id) do update set
+		run = excluded.run, seq = excluded.seq, state = excluded.state, reason = excluded.reason,
+		attempts = greatest(d.attempts, excluded.attempts), run_attempts = excluded.run_attempts, ambiguous = excluded.ambiguous, delay_ns = excluded.delay_ns,
+		due_at = excluded.due_at, give_up_at = excluded.give_up_at, completed_at = excluded.completed_at,
+		last_error = excluded.last_error, workflow_id = `+takeOver+`,
+		last_decision = coalesce(excluded.last_decision, d.last_decision), last_reason = coalesce(excluded.last_reason, d.last_reason),
+		last_status = coalesce(excluded.last_status, d.last_status), last_latency_us = coalesce(excluded.last_latency_us, d.last_latency_us),
+		last_at = coalesce(excluded.last_at, d.last_at), last_retry_after_ns = coalesce(excluded.last_retry_after_ns, d.last_retry_after_ns),
+		-- A step beside a request under way (a fault noted) leaves the right to send where it is, unless its writer gives it back.
+		owner = case when excluded.last_decision is null and excluded.state < 3 and (excluded.owner is null or d.owner <> excluded.owner) then d.owner end,
+		owner_until = case when excluded.last_decision is null and excluded.state < 3 and (excluded.owner is null or d.owner <> excluded.owner)
+			then d.owner_until end,
+		command = case when excluded.state > 2 or d.command_id <= excluded.command_id then 0 else d.command end
+	where (excluded.run, excluded.seq) > (d.run, d.seq)
+	  and (excluded.run > d.run or d.state not in (3, 5, 6) and (d.state <> 4 or excluded.state = 6))
+	  -- Only an end without an attempt, and a hold after a fault of ours, name their writer; the end waits for a request
+	  -- under way elsewhere.
+	  and (excluded.owner is null or excluded.state < 3 or d.owner is null or d.owner = excluded.owner or d.owner_until < now())`, stepRows)
+
+// endingOutbox is a statement that writes to deliveries as d, and with it the end of the outbox
+// rows of those that it has written: they have begun, or gone on. A row whose step or claim
+// was refused stays, because it may be the only one that knows of a release. What is put into the
+// outbox while the statement waits for a lock stays as well, and is the relay's to look at. So does
+// the row of a delivery whose workflow is still to be started: the ids of those are the parameter after the rows'.
+//
+// The rows are named without a join: for one, PostgreSQL may read all of a table or an index.
+func endingOutbox[R any](write string, rows postgres.RowsOf[R]) string {
+	return `with applied as (` + write + `
+	returning ` + standingColumns + `),
+	begun as (delete from outbox where delivery_id = any(array(select id from applied where id <> all($` + strconv.Itoa(len(rows)+1) + `::uuid[]))))
+	select ` + standingColumns + ` from applied d`
+}

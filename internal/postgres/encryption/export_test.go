@@ -1,0 +1,5 @@
+// What the tests look into.
+
+package encryption
+
+var SealedPlaces = sealedPlaces

@@ -1,0 +1,133 @@
+package endpoints
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/everpost/everpost/internal/cache"
+	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+const (
+	maxCachedTargets   = 20_000
+	maxCachedEndpoints = 50_000 // over all tenants; a tenant without any counts as one
+)
+
+// Cache keeps endpoints in memory: by id with their secrets, for sending,
+// and by tenant, for matching. A change made by this process takes effect in it at
+// once, one made by another within 2 s (see DB.Listen).
+//
+// What it returns is shared: it must not be changed.
+type Cache struct {
+	targets *cache.Cache[webhook.EndpointID, *webhook.Target]
+	tenants *cache.Cache[string, tenantEndpoints]
+}
+
+// tenantEndpoints is every endpoint of a tenant at one version of them.
+type tenantEndpoints struct {
+	endpoints   []webhook.Endpoint
+	version     int64
+	operational []string // the filters for operational events, of all of them
+}
+
+// operationalFilters are those of some endpoints that let operational events through.
+func operationalFilters(endpoints []webhook.Endpoint) []string {
+	var filters []string
+	for i := range endpoints {
+		for _, filter := range endpoints[i].EventTypes {
+			if webhook.IsOperational(filter) && !slices.Contains(filters, filter) {
+				filters = append(filters, filter)
+			}
+		}
+	}
+	return filters
+}
+
+func NewCache(s Reader) *Cache {
+	c := &Cache{
+		targets: postgres.NewCache(s.core, maxCachedTargets, func(ctx context.Context, id webhook.EndpointID) (cache.Filled[*webhook.Target], error) {
+			target, until, err := s.TargetUntil(ctx, s.core.AsWorker(), id)
+			if !until.IsZero() {
+				until = time.Now().Add(until.Sub(s.core.Now())) // the cache knows this process's clock
+			}
+			return cache.Filled[*webhook.Target]{Value: &target, Until: until}, err
+		}),
+		tenants: postgres.NewCache(s.core, maxCachedEndpoints, func(ctx context.Context, tenantID string) (cache.Filled[tenantEndpoints], error) {
+			endpoints, version, err := s.EndpointsOf(ctx, tenantID)
+			of := tenantEndpoints{endpoints, version, operationalFilters(endpoints)}
+			return cache.Filled[tenantEndpoints]{Value: of, Weight: len(endpoints)}, err
+		}),
+	}
+	s.core.Subscribe(c)
+	return c
+}
+
+// Changed implements changeHandler.
+func (c *Cache) Changed(of postgres.Change) {
+	switch of.Kind {
+	case postgres.ChangeEndpoint:
+		c.ForgetTenant(of.Tenant)
+		if id, err := webhook.ParseEndpointID(of.ID); err == nil {
+			c.forget(id)
+		}
+	case postgres.ChangeTenant:
+		c.ForgetTenant(of.Tenant)
+		if of.Policy {
+			c.forgetTargetsOf(of.Tenant)
+		}
+	case postgres.ChangeKey, postgres.ChangeMoved:
+	}
+}
+
+// Target is Endpoints.Target, cached. CodeNotFound is not cached: the ids come from our
+// own record, so it is rare.
+func (c *Cache) Target(ctx context.Context, id webhook.EndpointID) (*webhook.Target, error) {
+	return c.targets.Get(ctx, id)
+}
+
+// Known is Target for an endpoint that is in the cache; it reads nothing.
+func (c *Cache) Known(id webhook.EndpointID) (*webhook.Target, bool) {
+	return c.targets.Known(id)
+}
+
+// Filling is how many targets are being read.
+func (c *Cache) Filling() int { return c.targets.Filling() }
+
+// Expect begins to read an endpoint that is not in the cache: it will be asked for soon.
+func (c *Cache) Expect(ctx context.Context, id webhook.EndpointID) {
+	c.targets.Expect(ctx, id)
+}
+
+// OfTenant is Endpoints.EndpointsOf, cached.
+func (c *Cache) OfTenant(ctx context.Context, tenantID string) ([]webhook.Endpoint, int64, error) {
+	t, err := c.tenants.Get(ctx, tenantID)
+	return t.endpoints, t.version, err
+}
+
+// AsksFor reports whether an endpoint of the tenant asked for an operational event.
+func (c *Cache) AsksFor(ctx context.Context, tenantID, eventType string) (bool, error) {
+	t, err := c.tenants.Get(ctx, tenantID)
+	return slices.ContainsFunc(t.operational, func(filter string) bool { return webhook.FilterMatches(filter, eventType) }), err
+}
+
+// ForgetTenant makes the next OfTenant read the tenant's endpoints anew.
+func (c *Cache) ForgetTenant(tenantID string) { c.tenants.Forget(tenantID) }
+
+// forgetTargetsOf makes the next Target of each endpoint of the tenant read it anew.
+func (c *Cache) forgetTargetsOf(tenantID string) {
+	c.targets.ForgetIf(func(t *webhook.Target) bool { return t.TenantID == tenantID })
+}
+
+func (c *Cache) forget(id webhook.EndpointID) { c.targets.Forget(id) }
+
+func (c *Cache) ForgetAll() {
+	c.targets.ForgetAll()
+	c.tenants.ForgetAll()
+}
+
+func (c *Cache) Close() {
+	c.targets.Close()
+	c.tenants.Close()
+}

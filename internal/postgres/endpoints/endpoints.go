@@ -1,0 +1,430 @@
+// Package endpoints stores endpoints with their secrets, headers and credentials, which are sealed. Reader
+// reads them, and Cache keeps them in memory.
+package endpoints
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"reflect"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/postgres/audit"
+	"github.com/everpost/everpost/internal/postgres/deliveries"
+	"github.com/everpost/everpost/internal/postgres/tenants"
+	"github.com/everpost/everpost/internal/retry"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// Endpoints stores endpoints with their secrets, headers and credentials, the latter sealed.
+type Endpoints struct {
+	Reader
+
+	cache      *Cache
+	quotas     *tenants.Quotas
+	events     stateEvents
+	deliveries *deliveries.Deliveries
+	failures   failureRecord
+	makeSecret func(scheme string) (webhook.NewSecret, error)
+}
+
+// Config is what Endpoints needs.
+type Config struct {
+	Reader     Reader
+	Cache      *Cache
+	Quotas     *tenants.Quotas
+	Events     stateEvents
+	Deliveries *deliveries.Deliveries
+	Failures   failureRecord
+	MakeSecret func(scheme string) (webhook.NewSecret, error)
+}
+
+func New(c Config) *Endpoints {
+	return &Endpoints{
+		Reader: c.Reader, cache: c.Cache, quotas: c.Quotas, events: c.Events, deliveries: c.Deliveries, failures: c.Failures, makeSecret: c.MakeSecret,
+	}
+}
+
+// stateEvents writes the operational event of a change of state.
+type stateEvents interface {
+	NoteState(ctx context.Context, tx pgx.Tx, e *webhook.Endpoint) error
+}
+
+// failureRecord is the failures for which endpoints are disabled.
+type failureRecord interface {
+	Forget(ctx context.Context, tx pgx.Tx, id webhook.EndpointID) error
+}
+
+// Cache is the cache of endpoints.
+func (s *Endpoints) Cache() *Cache { return s.cache }
+
+// CreateEndpoint stores an endpoint with its first secret. An ID that is zero is
+// made; the version and the times are the store's. CodeNotFound: no such tenant;
+// CodeQuota: it has as many as it may.
+//
+// When it returns, every event that is accepted from then on is matched against it.
+func (s *Endpoints) CreateEndpoint(ctx context.Context, by webhook.Actor, e webhook.Endpoint, secret string) (webhook.Endpoint, error) {
+	if e.ID.IsZero() {
+		e.ID = webhook.NewEndpointID()
+	}
+	e.Version = 1
+	var tenants *retry.Policy
+	sealed, err := s.sealNew(ctx, &e, secret)
+	if err != nil {
+		return webhook.Endpoint{}, postgres.Translate("create endpoint "+e.ID.String(), err)
+	}
+	err = s.changeEndpoint(ctx, s.core.OfTenant(e.TenantID), "create", e.TenantID, e.ID, func(ctx context.Context, tx pgx.Tx) error {
+		if err := s.quotas.AllowEndpoint(ctx, tx, e.TenantID); err != nil {
+			return err
+		}
+		err := tx.QueryRow(ctx, endpointInsert, rowOf(&e, sealed.headers, sealed.auth).written()...).Scan(&e.CreatedAt, &e.UpdatedAt, &tenants)
+		if err != nil {
+			return err
+		}
+		e.Inherited = s.Inherited(tenants)
+		if err := insertSealed(ctx, tx, e.ID, 1, sealed.secret); err != nil {
+			return err
+		}
+		return audit.Write(ctx, tx, by, e.TenantID, audit.EndpointCreate, e.ID.String(), nil)
+	})
+	if webhook.CodeOf(err) == webhook.CodeNotFound {
+		return webhook.Endpoint{}, webhook.NotFound("tenant")
+	}
+	if err != nil {
+		return webhook.Endpoint{}, err
+	}
+	e.CreatedAt, e.UpdatedAt = e.CreatedAt.UTC(), e.UpdatedAt.UTC()
+	return e, nil
+}
+
+// Endpoint reads one endpoint; CodeNotFound when the tenant has none of this id.
+func (s Reader) Endpoint(ctx context.Context, tenantID string, id webhook.EndpointID) (webhook.Endpoint, error) {
+	row, err := s.endpointRow(ctx, tenantID, id)
+	if err != nil {
+		return webhook.Endpoint{}, err
+	}
+	e, err := s.openEndpoint(ctx, &row)
+	return e, postgres.Translate("read endpoint "+id.String(), err)
+}
+
+// Unsealed is Endpoint without its headers and credentials.
+func (s Reader) Unsealed(ctx context.Context, tenantID string, id webhook.EndpointID) (webhook.Endpoint, error) {
+	row, err := s.endpointRow(ctx, tenantID, id)
+	if err != nil {
+		return webhook.Endpoint{}, err
+	}
+	return s.endpointOfRow(&row), nil
+}
+
+// endpointRow reads one endpoint, still sealed.
+func (s Reader) endpointRow(ctx context.Context, tenantID string, id webhook.EndpointID) (row endpointRow, err error) {
+	err = s.core.OfTenant(tenantID).WithConn(ctx, "read endpoint "+id.String(), func(ctx context.Context, conn postgres.Querier) error {
+		rows, err := conn.Query(ctx, `
+			select `+endpointSelect+` from endpoints e where id = $1 and tenant_id = $2 and deleted_at is null`, [16]byte(id), tenantID)
+		if err != nil {
+			return err
+		}
+		row, err = collectEndpoint(rows)
+		return err
+	})
+	return row, err
+}
+
+// ListEndpoints lists the endpoints of a tenant, newest first. One whose headers and
+// credentials cannot be opened is listed without them.
+func (s Reader) ListEndpoints(ctx context.Context, tenantID string, p webhook.Page) ([]webhook.Endpoint, error) {
+	var found []endpointRow
+	op := "list endpoints of " + tenantID
+	err := s.core.OfTenant(tenantID).WithConn(ctx, op, func(ctx context.Context, conn postgres.Querier) error {
+		rows, err := conn.Query(ctx, `
+			select `+endpointSelect+` from endpoints e
+			where tenant_id = $1 and deleted_at is null and `+postgres.PageCondition+`
+			order by id desc limit $3`, tenantID, p.After, p.Limit)
+		if err != nil {
+			return err
+		}
+		found, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (endpointRow, error) { return scanEndpoint(row) })
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	list := s.openSome(ctx, found)
+	if err := ctx.Err(); err != nil {
+		return nil, postgres.Translate(op, err)
+	}
+	return list, nil
+}
+
+// openSome opens endpoints, a few at a time. What cannot be opened is shown as far as it
+// can be, and logged: one endpoint must not hide the others.
+func (s Reader) openSome(ctx context.Context, rows []endpointRow) []webhook.Endpoint {
+	list, errs := make([]webhook.Endpoint, len(rows)), make([]error, len(rows))
+	var workers sync.WaitGroup
+	var next atomic.Int64
+	for range min(openAtATime, len(rows)) {
+		workers.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(rows)); i = next.Add(1) - 1 {
+				if list[i], errs[i] = s.openEndpoint(ctx, &rows[i]); errs[i] != nil {
+					list[i] = s.endpointOfRow(&rows[i])
+				}
+			}
+		})
+	}
+	workers.Wait()
+	if at := slices.IndexFunc(errs, func(err error) bool { return err != nil }); at >= 0 && ctx.Err() == nil {
+		s.core.Log.WarnContext(ctx, "headers and credentials of endpoints cannot be opened; they are shown without",
+			slog.String("tenant", list[at].TenantID), slog.String("first", list[at].ID.String()), slog.Any("error", errs[at]))
+	}
+	return list
+}
+
+// openAtATime bounds how many endpoints of a list are opened at a time.
+const openAtATime = 8
+
+// UpdateEndpoint reads the endpoint under a lock, lets change edit it and writes it
+// back with its version raised. An error of change is returned as it is and undoes
+// everything; a change that changes nothing writes nothing. change must be quick:
+// the tenant's other endpoint changes wait for it. What it does to the ids, the
+// version and the times is ignored.
+func (s *Endpoints) UpdateEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID,
+	change func(*webhook.Endpoint) error,
+) (webhook.Endpoint, error) {
+	// Opened before any lock: a key management service may have to be asked.
+	row, err := s.endpointRow(ctx, tenantID, id)
+	if err != nil {
+		return webhook.Endpoint{}, err
+	}
+	known, err := s.openEndpoint(ctx, &row)
+	if err != nil {
+		return webhook.Endpoint{}, postgres.Translate("update endpoint "+id.String(), err)
+	}
+	open := func(ctx context.Context, now *endpointRow) (webhook.Endpoint, error) {
+		if !now.headers.equal(row.headers) || !now.auth.equal(row.auth) { // changed meanwhile
+			return s.openEndpoint(ctx, now)
+		}
+		e := s.endpointOfRow(now)
+		e.Headers, e.Auth, e.Certificate = known.Headers, known.Auth, known.Certificate
+		return e, nil
+	}
+	return s.editEndpoint(ctx, s.core.OfTenant(tenantID), by, tenantID, id, open,
+		func(_ context.Context, _ pgx.Tx, e *webhook.Endpoint) error { return change(e) }, nil)
+}
+
+// UpdateSealed is UpdateEndpoint with a change that may look into the record, and that
+// does not see headers and credentials: they stay as they are, and sealed, so that this
+// works without the key. In the same transaction it calls also, unless that is nil or
+// nothing has changed.
+func (s *Endpoints) UpdateSealed(ctx context.Context, as postgres.Caller, by webhook.Actor, tenantID string, id webhook.EndpointID,
+	change func(context.Context, pgx.Tx, *webhook.Endpoint) error, also func(context.Context, pgx.Tx) error,
+) (webhook.Endpoint, error) {
+	closed := func(_ context.Context, row *endpointRow) (webhook.Endpoint, error) { return s.endpointOfRow(row), nil }
+	return s.editEndpoint(ctx, as, by, tenantID, id, closed, change, also)
+}
+
+// editEndpoint is both, with what opens the row that was read, if anything.
+func (s *Endpoints) editEndpoint(ctx context.Context, as postgres.Caller, by webhook.Actor, tenantID string, id webhook.EndpointID,
+	open func(context.Context, *endpointRow) (webhook.Endpoint, error),
+	change func(context.Context, pgx.Tx, *webhook.Endpoint) error, also func(context.Context, pgx.Tx) error,
+) (webhook.Endpoint, error) {
+	var (
+		e         webhook.Endpoint
+		changeErr error
+	)
+	err := s.changeEndpoint(ctx, as, "update", tenantID, id, func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, `
+			select `+endpointSelect+` from endpoints e
+			where id = $1 and tenant_id = $2 and deleted_at is null for no key update`, [16]byte(id), tenantID)
+		if err != nil {
+			return err
+		}
+		row, err := collectEndpoint(rows)
+		if err != nil {
+			return err
+		}
+		before, err := open(ctx, &row)
+		if err != nil {
+			return err
+		}
+		e = cloneEndpoint(&before)
+		changeErr = change(ctx, tx, &e)
+		if changeErr != nil {
+			return changeErr
+		}
+		e.ID, e.TenantID, e.Version, e.CreatedAt, e.UpdatedAt = before.ID, before.TenantID, before.Version, before.CreatedAt, before.UpdatedAt
+		changed := audit.Changed(&before, &e)
+		if len(changed) == 0 {
+			return postgres.ErrUnchanged
+		}
+		e.Version++
+		if err := s.fitSecret(ctx, tx, &before, &e); err != nil {
+			return err
+		}
+		if err := s.writeEndpoint(ctx, tx, &row, &before, &e); err != nil {
+			return err
+		}
+		if err := s.followChange(ctx, tx, &before, &e); err != nil {
+			return err
+		}
+		if also != nil {
+			if err := also(ctx, tx); err != nil {
+				return err
+			}
+		}
+		return audit.Write(ctx, tx, by, tenantID, changeAction(&before, &e), id.String(), postgres.JSONBytes(map[string][]string{"changed": changed}))
+	})
+	if changeErr != nil {
+		return webhook.Endpoint{}, changeErr
+	}
+	if err != nil {
+		return webhook.Endpoint{}, err
+	}
+	return e, nil
+}
+
+// changeAction is what the audit log calls a change: by the state that it leads to when
+// it leads to another one, which nothing does that changes anything else.
+func changeAction(before, after *webhook.Endpoint) string {
+	if before.State == after.State {
+		return audit.EndpointUpdate
+	}
+	switch after.State {
+	case webhook.EndpointActive:
+		return audit.EndpointResume
+	case webhook.EndpointPaused:
+		return audit.EndpointPause
+	case webhook.EndpointDisabled:
+		return audit.EndpointDisable
+	}
+	return audit.EndpointUpdate
+}
+
+// followChange does in a change's transaction what follows from it: an endpoint with a new URL
+// or state has its failures forgotten, and a new state becomes an operational event.
+func (s *Endpoints) followChange(ctx context.Context, tx pgx.Tx, before, after *webhook.Endpoint) error {
+	if before.State == after.State && before.URL == after.URL {
+		return nil
+	}
+	if err := postgres.Notify(ctx, tx, postgres.Change{Kind: postgres.ChangeMoved, ID: after.ID.String()}); err != nil {
+		return err
+	}
+	if err := s.failures.Forget(ctx, tx, after.ID); err != nil || before.State == after.State {
+		return err
+	}
+	return s.events.NoteState(ctx, tx, after)
+}
+
+// writeEndpoint writes e over the locked row that before was read from. What is sealed
+// stays as it lies there, unless it was changed.
+func (s *Endpoints) writeEndpoint(ctx context.Context, tx pgx.Tx, row *endpointRow, before, e *webhook.Endpoint) (err error) {
+	headers, auth := row.headers, row.auth
+	if !maps.Equal(before.Headers, e.Headers) {
+		if headers, err = s.sealHeaders(ctx, e); err != nil {
+			return err
+		}
+	}
+	if !reflect.DeepEqual(before.Auth, e.Auth) || before.Certificate != e.Certificate {
+		if auth, err = s.sealAuth(ctx, e); err != nil {
+			return err
+		}
+	}
+	err = tx.QueryRow(ctx, endpointUpdate, rowOf(e, headers, auth).written()...).Scan(&e.UpdatedAt)
+	e.UpdatedAt = e.UpdatedAt.UTC()
+	return err
+}
+
+// DeleteEndpoint ends the endpoint: its open deliveries are asked to be cancelled
+// and its secrets, headers and credentials are destroyed. The row stays, for the deliveries that
+// name it.
+func (s *Endpoints) DeleteEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID) error {
+	err := s.changeEndpoint(ctx, s.core.OfTenant(tenantID), "delete", tenantID, id, func(ctx context.Context, tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, `
+			update endpoints set deleted_at = now(), updated_at = now(), version = version + 1,
+				headers_kek_id = null, headers_wrapped_key = null, headers_nonce = null, headers_ciphertext = null,
+				auth_kek_id = null, auth_wrapped_key = null, auth_nonce = null, auth_ciphertext = null
+			where id = $1 and tenant_id = $2 and deleted_at is null`, [16]byte(id), tenantID)
+		if err != nil {
+			return err
+		}
+		if tag.RowsAffected() == 0 {
+			return webhook.NotFound("endpoint")
+		}
+		if _, err := tx.Exec(ctx, `delete from endpoint_secrets where endpoint_id = $1`, [16]byte(id)); err != nil {
+			return err
+		}
+		if err := s.failures.Forget(ctx, tx, id); err != nil {
+			return err
+		}
+		return audit.Write(ctx, tx, by, tenantID, audit.EndpointDelete, id.String(), nil)
+	})
+	if err != nil {
+		return err
+	}
+	s.deliveries.CancelAfterDelete(ctx, tenantID, id)
+	return nil
+}
+
+// EndpointsOf reads every endpoint of a tenant that is not deleted, whatever its
+// state, in the order of their ids and without their headers, and the version of
+// that set: both of one moment. CodeNotFound: no such tenant.
+func (s Reader) EndpointsOf(ctx context.Context, tenantID string) (endpoints []webhook.Endpoint, version int64, err error) {
+	err = s.core.OfTenant(tenantID).InSnapshot(ctx, "read endpoints of "+tenantID, func(ctx context.Context, tx pgx.Tx) error {
+		err := tx.QueryRow(ctx, `select endpoints_version from tenants where id = $1`, tenantID).Scan(&version)
+		if postgres.IsNoRows(err) {
+			return webhook.NotFound("tenant")
+		}
+		if err != nil {
+			return err
+		}
+		rows, err := tx.Query(ctx, `select `+endpointSelect+` from endpoints e where tenant_id = $1 and deleted_at is null order by id`, tenantID)
+		if err != nil {
+			return err
+		}
+		endpoints, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (webhook.Endpoint, error) {
+			r, err := scanEndpoint(row)
+			return s.endpointOfRow(&r), err
+		})
+		return err
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	return endpoints, version, nil
+}
+
+// ChangeEndpoint runs one change of an endpoint: in one transaction with a new
+// version of the tenant's endpoints and the notification of every process. The
+// tenant's row is locked first, always, so that two changes cannot deadlock and
+// none slips past DeleteTenant.
+func (s *Endpoints) changeEndpoint(ctx context.Context, as postgres.Caller, verb, tenantID string, id webhook.EndpointID,
+	fn func(ctx context.Context, tx pgx.Tx) error,
+) error {
+	c := postgres.Change{Kind: postgres.ChangeEndpoint, ID: id.String(), Tenant: tenantID}
+	defer s.core.ChangedHere(c)
+	unchanged := false
+	err := as.InTx(ctx, verb+" endpoint "+id.String(), func(ctx context.Context, tx pgx.Tx) error {
+		err := tx.QueryRow(ctx, `
+			update tenants set endpoints_version = endpoints_version + 1 where id = $1
+			returning endpoints_version`, tenantID).Scan(&c.Version)
+		if postgres.IsNoRows(err) {
+			return webhook.NotFound("endpoint")
+		}
+		if err != nil {
+			return err
+		}
+		if err := fn(ctx, tx); err != nil {
+			unchanged = err == postgres.ErrUnchanged //nolint:errorlint // never wrapped
+			return err
+		}
+		return postgres.Notify(ctx, tx, c)
+	})
+	if unchanged {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,54 @@
+package endpoints_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/postgres/storetest"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+func TestPauseAndResume(t *testing.T) {
+	t.Parallel()
+	b := storetest.Setup(t)
+	id := b.Subscriber.ID
+	for range 2 {
+		e, err := b.PauseEndpoint(t.Context(), storetest.TestActor(), "acme", id)
+		require.NoError(t, err)
+		require.Equal(t, webhook.EndpointPaused, e.State)
+		require.Equal(t, "paused by hand", e.StateReason)
+		require.Equal(t, int64(2), e.Version, "the second changes nothing")
+	}
+	target, err := b.Endpoints.Cache().Target(t.Context(), id)
+	require.NoError(t, err)
+	require.Equal(t, webhook.EndpointPaused, target.State, "known here at once")
+
+	start := b.AcceptOne(t) // still matched
+	_, err = b.RecordStep(t.Context(), storetest.StepOf(start, 1, webhook.StateHeld))
+	require.NoError(t, err)
+	e, r, err := b.ResumeEndpoint(t.Context(), storetest.TestActor(), "acme", id, 42)
+	require.NoError(t, err)
+	require.Equal(t, webhook.EndpointActive, e.State)
+	require.Empty(t, e.StateReason)
+	stored, err := b.Replay(t.Context(), "acme", r.ID)
+	require.NoError(t, err)
+	require.Equal(t, webhook.ReplayHeld, stored.Source)
+	require.Equal(t, id, stored.Filter.EndpointID)
+	require.Equal(t, 42, stored.Asked)
+	require.Nil(t, stored.Total)
+
+	_, r, err = b.ResumeEndpoint(t.Context(), storetest.TestActor(), "acme", id, 42)
+	require.NoError(t, err)
+	require.Zero(t, r.ID, "there is nothing to be resumed")
+	require.Equal(t, 1, b.Count(t, "replays"))
+
+	_, err = b.Pool().Exec(t.Context(), `update endpoints set state = $1`, int16(webhook.EndpointDisabled))
+	require.NoError(t, err)
+	_, err = b.PauseEndpoint(t.Context(), storetest.TestActor(), "acme", id)
+	require.Equal(t, webhook.CodeConflict, webhook.CodeOf(err))
+	_, err = b.PauseEndpoint(t.Context(), storetest.TestActor(), "other", id)
+	require.Equal(t, webhook.CodeNotFound, webhook.CodeOf(err))
+	_, _, err = b.ResumeEndpoint(t.Context(), storetest.TestActor(), "other", id, 1)
+	require.Equal(t, webhook.CodeNotFound, webhook.CodeOf(err))
+}

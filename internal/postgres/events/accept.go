@@ -1,0 +1,320 @@
+// Package events takes events: it matches them against endpoints, checks quotas and idempotency keys, and
+// writes them with the outbox rows of their deliveries, many requests at a time. It also writes
+// operational events, which are events of the tenant that they are about.
+package events
+
+import (
+	"context"
+	"crypto/sha256"
+	"strconv"
+	"time"
+
+	"github.com/everpost/everpost/internal/groupcommit"
+	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/postgres/deliveries"
+	"github.com/everpost/everpost/internal/postgres/endpoints"
+	"github.com/everpost/everpost/internal/postgres/tenants"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+const (
+	intakeWeight = 100 // of the requests in one flush, by their events
+
+	matchRounds = 5 // repetitions of a match against endpoints that changed meanwhile
+
+	// maxBatchDeliveries bounds the transaction of a batch, for which all other events wait.
+	maxBatchDeliveries = 20_000
+	maxExpected        = 20 // deliveries of a request whose endpoints are read meanwhile
+	deliveriesPerEvent = 10 // in the weight of a request: a row of the outbox costs a tenth of an event
+)
+
+// Events takes events, with the outbox rows of their deliveries, and reads them. What it
+// stores of several requests at a time is one transaction.
+type Events struct {
+	core *postgres.Core
+
+	endpoints      endpoints.Reader
+	cache          *endpoints.Cache
+	quotas         *tenants.Quotas
+	tenants        *tenants.Tenants
+	deliveries     *deliveries.Deliveries
+	operatorTenant string // "" for none
+	sends          bool
+
+	ingest   *groupcommit.Writer[*intake]
+	inFlight keysUnderWay
+}
+
+// Config is what Events needs.
+type Config struct {
+	Endpoints      endpoints.Reader
+	Cache          *endpoints.Cache
+	Quotas         *tenants.Quotas
+	Tenants        *tenants.Tenants
+	Deliveries     *deliveries.Deliveries
+	OperatorTenant string // "" for none
+	Sends          bool
+}
+
+func New(s *postgres.Core, c Config) *Events {
+	events := &Events{
+		core: s, endpoints: c.Endpoints, cache: c.Cache, quotas: c.Quotas, tenants: c.Tenants, deliveries: c.Deliveries,
+		operatorTenant: c.OperatorTenant, sends: c.Sends, inFlight: keysUnderWay{Keys: map[string]struct{}{}},
+	}
+	events.ingest = postgres.NewWriter("accept event", intakeWeight, events.flushIntake)
+	return events
+}
+
+func (s *Events) Close() { s.ingest.Stop() }
+
+// intake is one request on its way into the store, an event or a batch of them, with
+// what its flush found out. It is stored as a whole or not at all.
+type intake struct {
+	TenantID string
+	Arrivals []arrival
+	batch    bool // earlier events may stand beside new ones, and errors say which event
+	exempt   bool // from the tenant's quotas: the event is Everpost's own
+	Body     [sha256.Size]byte
+	keys     []intakeKey
+
+	begun   time.Time // of storing it, by this process's clock
+	created time.Time // by the database's
+	Version int64     // of the tenant's endpoints that the match was made with
+	limits  webhook.Limits
+	pending *tenants.PendingCount // nil without a quota
+
+	Stale    bool           // result: the endpoints changed, match again
+	Again    bool           // result: a key changed hands meanwhile, hand it in again
+	answered bool           // result: earlier requests' events are the whole answer, nothing is stored
+	refused  *webhook.Error // result: why nothing is stored
+}
+
+// arrival is one event of a request.
+type arrival struct {
+	event   webhook.NewEvent
+	sum     [sha256.Size]byte // of the payload
+	id      webhook.EventID
+	Starts  []webhook.Start
+	reason  string
+	unknown webhook.EndpointID // of its endpoint_ids, one that does not exist; zero: none
+	earlier *webhook.Event     // result: what an earlier request stored in its place
+}
+
+func (a *arrival) isKnown() bool { return a.earlier != nil }
+
+// Accept stores an event and its deliveries. When it returns without an error,
+// all of it is committed.
+//
+// Errors: CodeNotFound (no such tenant), CodeInvalid (an unknown endpoint id),
+// CodeMismatch (a key came back with another body), CodeConflict (a request with
+// the same key is under way), CodeQuota and CodeRateLimited (a quota of the tenant is
+// used up, the latter for now), CodeUnavailable.
+func (s *Events) Accept(ctx context.Context, e webhook.NewEvent) (webhook.Accepted, error) {
+	in := &intake{TenantID: e.TenantID, Body: e.BodySHA256}
+	in.add(e, e.IdempotencyKey)
+	all, err := s.take(ctx, in)
+	if err != nil {
+		return webhook.Accepted{}, err
+	}
+	return all[0], nil
+}
+
+// AcceptBatch stores the events of a batch and their deliveries in one transaction,
+// all or none. An event whose external id is known is answered with what was stored
+// then, and the others are stored; with the Idempotency-Key of an earlier batch all
+// of that one's answer comes again. The errors are Accept's, with the events they
+// are about, and CodeTooLarge for a batch of too many deliveries.
+func (s *Events) AcceptBatch(ctx context.Context, b webhook.NewBatch) ([]webhook.Accepted, error) {
+	if len(b.Events) == 0 {
+		return nil, webhook.Invalid("events", "must hold at least one event")
+	}
+	return s.take(ctx, intakeOf(b))
+}
+
+func intakeOf(b webhook.NewBatch) *intake {
+	in := &intake{TenantID: b.TenantID, batch: true, Body: b.BodySHA256, Arrivals: make([]arrival, 0, len(b.Events))}
+	key := b.IdempotencyKey
+	for _, e := range b.Events {
+		in.add(e, key)
+		key = "" // once
+	}
+	return in
+}
+
+// add takes an event into the request, and the request's own key unless it is "".
+func (in *intake) add(e webhook.NewEvent, key string) {
+	if key != "" {
+		in.keys = append(in.keys, intakeKey{Kind: keyIdempotency, Key: key})
+	}
+	if e.ExternalID != "" {
+		in.keys = append(in.keys, intakeKey{Kind: keyExternalID, Key: e.ExternalID, at: len(in.Arrivals)})
+	}
+	in.Arrivals = append(in.Arrivals, arrival{event: e, sum: sha256.Sum256(e.Payload)})
+}
+
+// take hands the request in until it is settled, and returns its answer, an entry
+// for each event.
+func (s *Events) take(ctx context.Context, in *intake) ([]webhook.Accepted, error) {
+	if taken := s.inFlight.enter(in.TenantID, in.keys); taken != nil {
+		return nil, in.underWay(taken)
+	}
+	// A client that left does not take its item out of the queue: its keys stay under
+	// way until that is settled.
+	leave := func() { s.inFlight.leave(in.TenantID, in.keys) }
+	left := false
+	defer func() {
+		if !left {
+			leave()
+		}
+	}()
+
+	for range matchRounds {
+		if err := s.match(ctx, in); err != nil {
+			return nil, err
+		}
+		var err error
+		if left, err = s.ingest.DoUntilSettled(ctx, in, leave); err != nil {
+			return nil, err
+		}
+		switch {
+		case in.refused != nil:
+			return nil, in.refused
+		case in.Stale:
+			s.cache.ForgetTenant(in.TenantID)
+		case in.Again:
+		default:
+			return in.answer(), nil
+		}
+	}
+	return nil, &webhook.Error{
+		Code: webhook.CodeUnavailable, Message: "the tenant's endpoints are changing too fast", RetryAfter: time.Second,
+	}
+}
+
+// newEventID makes an id that carries the time by the database's clock. All of a batch are
+// shifted alike, so that they keep their order.
+func (s *Events) newEventID(shift time.Duration) webhook.EventID {
+	return webhook.NewEventID().Later(shift)
+}
+
+// match gives the events their ids and finds the endpoints they go to.
+func (s *Events) match(ctx context.Context, in *intake) error {
+	endpoints, version, err := s.cache.OfTenant(ctx, in.TenantID)
+	if err != nil {
+		return err
+	}
+	in.Version, in.begun, in.created = version, time.Now(), s.core.Now().Truncate(time.Microsecond)
+	shift := s.core.IDShift()
+	var byID map[webhook.EndpointID]*webhook.Endpoint
+	deliveries := 0
+	for i := range in.Arrivals {
+		a := &in.Arrivals[i]
+		a.id, a.Starts, a.reason, a.unknown = s.newEventID(shift), nil, "", webhook.EndpointID{}
+		if a.event.EndpointIDs == nil {
+			in.matchType(a, endpoints)
+		} else {
+			if byID == nil {
+				byID = make(map[webhook.EndpointID]*webhook.Endpoint, len(endpoints))
+				for k := range endpoints {
+					byID[endpoints[k].ID] = &endpoints[k]
+				}
+			}
+			in.matchNamed(a, byID)
+		}
+		deliveries += len(a.Starts)
+	}
+	if in.batch && deliveries > maxBatchDeliveries {
+		return &webhook.Error{Code: webhook.CodeTooLarge, Fields: []webhook.FieldError{{
+			Field: "events", Message: "make more than " + strconv.Itoa(maxBatchDeliveries) + " deliveries together; post fewer at a time",
+		}}}
+	}
+	if s.sends && deliveries <= maxExpected {
+		for i := range in.Arrivals {
+			for _, start := range in.Arrivals[i].Starts {
+				s.cache.Expect(ctx, start.EndpointID)
+			}
+		}
+	}
+	return s.setLimits(ctx, in)
+}
+
+func (in *intake) matchType(a *arrival, endpoints []webhook.Endpoint) {
+	for i := range endpoints {
+		if endpoints[i].Wants(a.event.Type) {
+			in.start(a, &endpoints[i])
+		}
+	}
+	if len(a.Starts) == 0 {
+		a.reason = webhook.ReasonNoMatch
+	}
+}
+
+// matchNamed leaves what is wrong to the flush: the endpoints may be older than the
+// one that is missing here, and an event that is known already is not matched anew.
+func (in *intake) matchNamed(a *arrival, byID map[webhook.EndpointID]*webhook.Endpoint) {
+	for _, id := range a.event.EndpointIDs {
+		e := byID[id]
+		if e == nil {
+			a.unknown = id
+			return
+		}
+		in.start(a, e)
+	}
+}
+
+func (in *intake) start(a *arrival, e *webhook.Endpoint) {
+	from := in.created
+	if a.event.DeliverAt.After(from) {
+		from = a.event.DeliverAt
+	}
+	policy, _ := e.PolicyInForce()
+	a.Starts = append(a.Starts, webhook.Start{
+		Ref: webhook.Ref{
+			DeliveryID: webhook.DeliveryIDOf(a.id, e.ID), EventID: a.id, EndpointID: e.ID,
+			TenantID: in.TenantID, EventType: a.event.Type,
+		},
+		Run: 1, CreatedAt: in.created, ReceivedAt: in.begun, NotBefore: a.event.DeliverAt,
+		GiveUpAt: from.Add(policy.GiveUpAfter).Truncate(time.Microsecond),
+	})
+}
+
+// answer is what the request is answered with once it is settled.
+func (in *intake) answer() []webhook.Accepted {
+	all := make([]webhook.Accepted, len(in.Arrivals))
+	for i := range in.Arrivals {
+		a := &in.Arrivals[i]
+		if a.earlier != nil {
+			all[i] = acceptedBefore(*a.earlier)
+			continue
+		}
+		e := webhook.Event{
+			ID: a.id, TenantID: in.TenantID, Type: a.event.Type, ExternalID: a.event.ExternalID,
+			CreatedAt: in.created, DeliverAt: a.event.DeliverAt, PayloadSize: len(a.event.Payload), Reason: a.reason,
+		}
+		for _, start := range a.Starts {
+			e.EndpointIDs = append(e.EndpointIDs, start.EndpointID)
+		}
+		all[i] = webhook.Accepted{Event: e, Deliveries: a.Starts, Payload: a.event.Payload, SHA256: a.sum}
+	}
+	return all
+}
+
+// acceptedBefore is the answer that an event got when it was stored.
+func acceptedBefore(e webhook.Event) webhook.Accepted {
+	again := webhook.Accepted{Event: e, Replayed: true}
+	for _, endpoint := range e.EndpointIDs {
+		again.Deliveries = append(again.Deliveries, webhook.Start{Ref: webhook.Ref{
+			DeliveryID: webhook.DeliveryIDOf(e.ID, endpoint), EventID: e.ID, EndpointID: endpoint,
+			TenantID: e.TenantID, EventType: e.Type,
+		}, Run: 1, CreatedAt: e.CreatedAt, NotBefore: e.DeliverAt})
+	}
+	return again
+}
+
+// field is the path of an event's field in the request.
+func (in *intake) field(at int, name string) string {
+	if !in.batch {
+		return name
+	}
+	return "events[" + strconv.Itoa(at) + "]." + name
+}

@@ -1,0 +1,102 @@
+package events
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+const eventFields = `id, tenant_id, type, external_id, octet_length(payload), endpoint_ids, reason, created_at, deliver_at`
+
+func scanEvent(row pgx.CollectableRow) (webhook.Event, error) {
+	var (
+		e         webhook.Event
+		id        [16]byte
+		endpoints [][16]byte
+		deliver   *time.Time
+	)
+	err := row.Scan(&id, &e.TenantID, &e.Type, &e.ExternalID, &e.PayloadSize, &endpoints, &e.Reason, &e.CreatedAt, &deliver)
+	e.ID, e.CreatedAt, e.DeliverAt = id, e.CreatedAt.UTC(), postgres.OrZero(deliver)
+	for _, endpoint := range endpoints {
+		e.EndpointIDs = append(e.EndpointIDs, endpoint)
+	}
+	return e, err
+}
+
+// Event reads an event and its deliveries, these in the order of the match, and after
+// them those that a replay of events has made.
+func (s *Events) Event(ctx context.Context, tenantID string, id webhook.EventID) (webhook.Event, []webhook.Delivery, error) {
+	e, err := s.event(ctx, tenantID, id)
+	if err != nil {
+		return e, nil, err
+	}
+	found, err := s.deliveries.OfEvent(ctx, tenantID, id)
+	if err != nil {
+		return webhook.Event{}, nil, err
+	}
+	place := make(map[webhook.EndpointID]int, len(e.EndpointIDs))
+	for i, endpoint := range e.EndpointIDs {
+		place[endpoint] = i - len(e.EndpointIDs)
+	}
+	slices.SortStableFunc(found, func(a, b webhook.Delivery) int { return cmp.Compare(place[a.EndpointID], place[b.EndpointID]) })
+	if len(found) > 0 {
+		e.Reason = ""
+	}
+	return e, found, nil
+}
+
+func (s *Events) event(ctx context.Context, tenantID string, id webhook.EventID) (webhook.Event, error) {
+	found, err := postgres.QueryAll(ctx, s.core.OfTenant(tenantID), "read an event", scanEvent,
+		`select `+eventFields+` from events where id = $1 and tenant_id = $2`, id, tenantID)
+	if err != nil {
+		return webhook.Event{}, err
+	}
+	if len(found) == 0 {
+		return webhook.Event{}, webhook.NotFound("event")
+	}
+	return found[0], nil
+}
+
+// Payload is an event's payload, byte for byte as it was sent.
+func (s *Events) Payload(ctx context.Context, tenantID string, id webhook.EventID) ([]byte, error) {
+	found, err := postgres.QueryAll(ctx, s.core.OfTenant(tenantID), "read a payload", pgx.RowTo[[]byte],
+		`select payload from events where id = $1 and tenant_id = $2`, id, tenantID)
+	if err != nil {
+		return nil, err
+	}
+	if len(found) == 0 {
+		return nil, webhook.NotFound("event")
+	}
+	return bytes.Clone(found[0]), nil
+}
+
+// ListEvents reads a page of a tenant's events, newest first. A rare type in a long record
+// is looked for as in ListDeliveries.
+func (s *Events) ListEvents(ctx context.Context, tenantID string, f webhook.EventFilter, p webhook.Page) ([]webhook.Event, error) {
+	by := postgres.Scarce{Since: f.Since}
+	by.Add("type", f.Type != "")
+	sql, args := listEvents(tenantID, f, p)
+	return postgres.ReadList(ctx, s.core, s.core.OfTenant(tenantID), "list events", by, scanEvent, sql, args...)
+}
+
+func listEvents(tenantID string, f webhook.EventFilter, p webhook.Page) (sql string, args []any) {
+	q := postgres.FilterQuery{Args: []any{tenantID}}
+	var b strings.Builder
+	if f.Type != "" {
+		b.WriteString(" and " + q.TypePasses("type", f.Type))
+	}
+	if f.ExternalID != "" { // unique within the tenant: through the keys, which have the index
+		b.WriteString(" and id = (select event_id from idempotency_keys where tenant_id = $1 and kind = 1 and key = " + q.Arg(f.ExternalID) + ")")
+	}
+	q.Window(&b, "id", "created_at", f.Since, f.Until, p)
+	sql = `select ` + eventFields + ` from events where tenant_id = $1` + b.String() + ` order by id desc limit ` + q.Arg(p.Limit)
+	return sql, q.Args
+}

@@ -1,0 +1,233 @@
+package events
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/postgres/deliveries"
+	"github.com/everpost/everpost/internal/postgres/tenants"
+	"github.com/everpost/everpost/internal/retry"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// Operational events are ordinary events of the tenant that they are about, and once more
+// of the operator's tenant. Those of a change are written with it, in its transaction;
+// the others by Notify. See docs/adr/0016, operational events.
+
+// NoteState writes, with a change of an endpoint's state, its operational event.
+func (s *Events) NoteState(ctx context.Context, tx pgx.Tx, e *webhook.Endpoint) error {
+	n := webhook.OperationalEvent{TenantID: e.TenantID, Endpoint: e}
+	switch e.State {
+	case webhook.EndpointActive:
+		n.Type, n.Summary = webhook.EventEndpointResumed, "the endpoint is active again, and what was held for it is released"
+	case webhook.EndpointPaused:
+		n.Type, n.Summary = webhook.EventEndpointPaused, "the endpoint is paused: its deliveries are held until it is resumed"
+	case webhook.EndpointDisabled:
+		n.Type, n.Summary = webhook.EventEndpointDisabled, "the endpoint is disabled, because "+e.StateReason+"; its deliveries are held until it is resumed"
+	}
+	return s.note(ctx, tx, &n)
+}
+
+// NoteReplay writes, with the end of a replay, its operational event.
+func (s *Events) NoteReplay(ctx context.Context, tx pgx.Tx, r *webhook.Replay) error {
+	return s.note(ctx, tx, &webhook.OperationalEvent{
+		Type: webhook.EventReplayCompleted, TenantID: r.TenantID, Replay: r,
+		Summary: fmt.Sprintf("the replay is complete: %d released, of which %d were delivered and %d were not at the first attempt",
+			r.Released, r.Delivered, r.Failed),
+	})
+}
+
+// note writes an operational event in a transaction, for the endpoints that asked for it:
+// nothing, when none did. The relay starts its deliveries within about a second.
+func (s *Events) note(ctx context.Context, tx pgx.Tx, n *webhook.OperationalEvent) error {
+	n.At = s.core.Now().Truncate(time.Microsecond)
+	if err := s.noteFor(ctx, tx, n, n.TenantID); err != nil || s.operatorTenant == "" || s.operatorTenant == n.TenantID {
+		return err
+	}
+	// The only place where a transaction of one tenant's writes another's: it says so, and
+	// goes back.
+	if _, err := tx.Exec(ctx, postgres.SetLocally, postgres.SettingTenant, s.operatorTenant); err != nil {
+		return err
+	}
+	if err := s.noteFor(ctx, tx, n, s.operatorTenant); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, postgres.SetLocally, postgres.SettingTenant, n.TenantID)
+	return err
+}
+
+// noteFor is note for the endpoints of one tenant. The contact is read on the way, when
+// it is the tenant's own.
+func (s *Events) noteFor(ctx context.Context, tx pgx.Tx, n *webhook.OperationalEvent, tenantID string) error {
+	if tenantID == n.TenantID {
+		if err := tx.QueryRow(ctx, `select contact from tenants where id = $1`, n.TenantID).Scan(&n.Contact); err != nil {
+			return err
+		}
+	}
+	endpoints, err := s.audience(ctx, tx, n.Type, tenantID)
+	if err != nil || len(endpoints) == 0 {
+		return err
+	}
+	payload, err := n.Payload()
+	if err != nil {
+		return err
+	}
+	in := &intake{TenantID: tenantID, created: n.At}
+	in.add(webhook.NewEvent{TenantID: tenantID, Type: n.Type, Payload: payload}, "")
+	a := &in.Arrivals[0]
+	a.id = s.newEventID(s.core.IDShift())
+	in.matchType(a, endpoints)
+	var (
+		ev    eventBatch
+		ob    deliveries.OutboxBatch
+		batch pgx.Batch
+	)
+	ev = append(ev, eventRow{a, in})
+	for _, start := range a.Starts {
+		ob = append(ob, deliveries.OutboxRow{Start: &start, After: 0})
+	}
+	ev.queue(&batch)
+	ob.QueueFirst(&batch)
+	return tx.SendBatch(ctx, &batch).Close()
+}
+
+// audience are a tenant's endpoints that asked for an operational event.
+func (s *Events) audience(ctx context.Context, tx pgx.Tx, eventType, tenantID string) ([]webhook.Endpoint, error) {
+	rows, err := tx.Query(ctx, `
+		select id, event_types, retry_policy, `+tenants.PolicyOfEndpoint+` from endpoints e
+		where tenant_id = $1 and deleted_at is null
+		  and exists (select from unnest(e.event_types) f where starts_with(f, '`+webhook.OperationalPrefix+`')) order by id`, tenantID)
+	if err != nil {
+		return nil, err
+	}
+	var (
+		id       [16]byte
+		types    []string
+		own      *retry.Policy
+		inherits *retry.Policy
+		audience []webhook.Endpoint
+	)
+	_, err = pgx.ForEachRow(rows, []any{&id, &types, &own, &inherits}, func() error {
+		e := webhook.Endpoint{ID: id, TenantID: tenantID, EventTypes: types, RetryPolicy: tenants.PolicyOf(own), Inherited: s.endpoints.Inherited(inherits)}
+		if e.Wants(eventType) {
+			audience = append(audience, e)
+		}
+		types, own, inherits = nil, nil, nil
+		return nil
+	})
+	return audience, err
+}
+
+// Listens reports whether any endpoint asked for an operational event of a tenant. It is
+// cheap: the cache of endpoints knows.
+func (s *Events) Listens(ctx context.Context, tenantID, eventType string) (bool, error) {
+	tenants, err := s.listeners(ctx, tenantID, eventType)
+	return len(tenants) > 0, err
+}
+
+// listeners are the tenants that an operational event of a tenant is an event of: those
+// of its own and of the operator's whose endpoints asked for it.
+func (s *Events) listeners(ctx context.Context, tenantID, eventType string) ([]string, error) {
+	var tenants []string
+	for _, tenant := range []string{tenantID, s.operatorTenant} {
+		if tenant == "" || len(tenants) > 0 && tenants[0] == tenant {
+			continue
+		}
+		asks, err := s.cache.AsksFor(ctx, tenant, eventType)
+		if err != nil && webhook.CodeOf(err) != webhook.CodeNotFound { // no such tenant: it has no endpoints
+			return nil, err
+		}
+		if asks {
+			tenants = append(tenants, tenant)
+		}
+	}
+	return tenants, nil
+}
+
+// Notify stores operational events for the endpoints that asked for them, many in a transaction,
+// and returns what was stored, for the starter. A notice with a key that is known is
+// not stored again. No quota of a tenant refuses them: they may be about a quota that is
+// used up. What cannot be stored for one tenant is stored for the others; after an
+// error that is returned too.
+func (s *Events) Notify(ctx context.Context, events []webhook.OperationalEvent) ([]webhook.Accepted, error) {
+	batches, err := s.batches(ctx, events)
+	if err != nil {
+		return nil, err
+	}
+	var (
+		stored  []webhook.Accepted
+		refused []error
+	)
+	for _, b := range batches {
+		in := intakeOf(b)
+		in.exempt = true
+		all, err := s.take(ctx, in)
+		if err != nil {
+			refused = append(refused, fmt.Errorf("store operational events of %s: %w", b.TenantID, err))
+		}
+		for _, a := range all {
+			if !a.Replayed {
+				stored = append(stored, a)
+			}
+		}
+	}
+	return stored, errors.Join(refused...)
+}
+
+// batches are the events that notices become, by the tenants that they become events of.
+func (s *Events) batches(ctx context.Context, events []webhook.OperationalEvent) ([]webhook.NewBatch, error) {
+	var (
+		batches  []webhook.NewBatch
+		open     = map[string]int{} // the tenant's last batch
+		keys     = map[[2]string]bool{}
+		contacts = map[string]string{}
+	)
+	for i := range events {
+		n := events[i]
+		tenants, err := s.listeners(ctx, n.TenantID, n.Type)
+		if err != nil {
+			return nil, err
+		}
+		for _, tenant := range tenants {
+			if n.Key != "" && keys[[2]string{tenant, n.Key}] {
+				continue
+			}
+			keys[[2]string{tenant, n.Key}] = true
+			if n.Contact, err = s.contact(ctx, contacts, n.TenantID); err != nil {
+				return nil, err
+			}
+			payload, err := n.Payload()
+			if err != nil {
+				return nil, err
+			}
+			at, begun := open[tenant]
+			if !begun || len(batches[at].Events) == webhook.MaxBatchEvents {
+				at, batches = len(batches), append(batches, webhook.NewBatch{TenantID: tenant})
+				open[tenant] = at
+			}
+			batches[at].Events = append(batches[at].Events, webhook.NewEvent{
+				Type: n.Type, Payload: payload, ExternalID: n.Key, BodySHA256: sha256.Sum256([]byte(n.Key)),
+			})
+		}
+	}
+	return batches, nil
+}
+
+// contact is a tenant's, known or read; "" for a tenant that is gone.
+func (s *Events) contact(ctx context.Context, known map[string]string, tenantID string) (string, error) {
+	if contact, ok := known[tenantID]; ok {
+		return contact, nil
+	}
+	t, err := s.tenants.Tenant(ctx, tenantID)
+	if err != nil && webhook.CodeOf(err) != webhook.CodeNotFound {
+		return "", err
+	}
+	known[tenantID] = t.Contact
+	return t.Contact, nil
+}

@@ -1,0 +1,111 @@
+package health
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/postgres/audit"
+	"github.com/everpost/everpost/internal/postgres/deliveries"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+const (
+	actionCloseCircuit = "endpoint.close_circuit"
+	// closingLife is how long a closing is returned to the workers that ask: they do every second
+	// while they have open circuits. What opens later is not the same failure.
+	closingLife = 10 * time.Second
+)
+
+// Seen is what all workers but the one named report of an endpoint.
+func (s *EndpointHealth) Seen(ctx context.Context, tenantID string, id webhook.EndpointID, but string) ([]webhook.Observation, error) {
+	return postgres.QueryAll(ctx, s.core.OfTenant(tenantID), "read how endpoint "+id.String()+" fares", pgx.RowTo[webhook.Observation], `
+		select seen from endpoint_health
+		where endpoint_id = $1 and worker <> $2 and seen_at > now() - $3::bigint * interval '1 millisecond'
+		order by worker`, id, but, seenLife.Milliseconds())
+}
+
+// CloseCircuit notes, with the audit entry, that an endpoint's circuit was closed by hand: all
+// workers learn of it by CircuitClosings. In the same transaction it asks the oldest delivery
+// that waits for the endpoint to be tried now, which makes it the probe; the command is zero
+// when there is none. CodeNotFound.
+//
+// Whether the circuit is open is not looked at: only the workers know.
+func (s *EndpointHealth) CloseCircuit(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID) (closed webhook.ClosedCircuit, err error) {
+	if closed.Endpoint, err = s.endpoints.Endpoint(ctx, tenantID, id); err != nil {
+		return closed, err
+	}
+	err = s.core.OfTenant(tenantID).InTx(ctx, "close the circuit of endpoint "+id.String(), func(ctx context.Context, tx pgx.Tx) error {
+		err := tx.QueryRow(ctx, `
+			insert into circuit_closings (endpoint_id) values ($1)
+			on conflict (endpoint_id) do update set closed_at = excluded.closed_at returning closed_at`, id).Scan(&closed.At)
+		if err != nil {
+			return err
+		}
+		detail := map[string]string{}
+		if closed.Endpoint.State == webhook.EndpointActive { // else it would be held
+			if closed.Probe, closed.Command, err = askOldest(ctx, tx, tenantID, id); err != nil {
+				return err
+			}
+		}
+		if closed.Command.ID != 0 {
+			detail["delivery_id"] = closed.Probe.DeliveryID.String()
+		}
+		return audit.Write(ctx, tx, by, tenantID, actionCloseCircuit, id.String(), postgres.JSONBytes(detail))
+	})
+	return closed, err
+}
+
+// askOldest asks the oldest delivery that waits for an endpoint to be tried now: one that was
+// put off, or tried before, or held as a backlog. What waits for a time that was set by a command
+// stays as it is, as does what is being sent, or has been asked for something.
+func askOldest(ctx context.Context, tx pgx.Tx, tenantID string, id webhook.EndpointID) (webhook.Delivery, webhook.PendingCommand, error) {
+	c := webhook.PendingCommand{Command: webhook.CommandRetry}
+	rows, err := tx.Query(ctx, `
+		select `+deliveries.Columns+` from deliveries d
+		where d.endpoint_id = $1 and d.tenant_id = $2 and d.state < 3 and d.command = 0 and (d.owner is null or d.owner_until < now())
+		  and (d.state = 1 and d.due_at is not null or d.state = 0 and d.due_at is not null and d.reason <> ''
+			or d.state = 2 and d.reason = $3)
+		order by d.id limit 1 for update of d skip locked`, id, tenantID, webhook.ReasonBacklog)
+	if err != nil {
+		return webhook.Delivery{}, c, err
+	}
+	probe, err := pgx.CollectExactlyOneRow(rows, deliveries.Scan)
+	if postgres.IsNoRows(err) {
+		return webhook.Delivery{}, webhook.PendingCommand{}, nil
+	}
+	if err != nil {
+		return webhook.Delivery{}, c, err
+	}
+	c.ID, err = deliveries.StoreCommand(ctx, tx, probe.DeliveryID, c)
+	return probe, c, err
+}
+
+// CircuitClosings is when the circuits of endpoints were closed by hand, within the last seconds.
+func (s *EndpointHealth) CircuitClosings(ctx context.Context, of []webhook.EndpointID) (map[webhook.EndpointID]time.Time, error) {
+	ids := make([][16]byte, len(of))
+	for i, id := range of {
+		ids[i] = id
+	}
+	closed := map[webhook.EndpointID]time.Time{}
+	err := s.core.AsWorker().WithConn(ctx, "look for closed circuits", func(ctx context.Context, conn postgres.Querier) error {
+		rows, err := conn.Query(ctx, `
+			select endpoint_id, closed_at from circuit_closings
+			where endpoint_id = any($1) and closed_at > now() - $2::bigint * interval '1 millisecond'`, ids, closingLife.Milliseconds())
+		if err != nil {
+			return err
+		}
+		var (
+			id [16]byte
+			at time.Time
+		)
+		_, err = pgx.ForEachRow(rows, []any{&id, &at}, func() error {
+			closed[id] = at.UTC()
+			return nil
+		})
+		return err
+	})
+	return closed, err
+}

@@ -1,0 +1,123 @@
+package health
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/postgres/audit"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+const (
+	// lookedAt bounds how many of a tenant's newest deliveries are looked at for a
+	// success before an endpoint is disabled, and lookedAtAgain how many, for what came
+	// since, while all changes of the tenant's endpoints wait.
+	lookedAt      = 50_000
+	lookedAtAgain = 1000
+)
+
+// reader is a connection or a transaction.
+type reader interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// DisableFailing disables an endpoint whose failures on record are enough for that, and
+// returns why; "" when it is not: it has been changed, or something was delivered since
+// the first failure, which is then forgotten; or its failures began anew while this looked
+// at it, and is to be looked at again.
+func (s *EndpointHealth) DisableFailing(ctx context.Context, tenantID string, id webhook.EndpointID) (why string, err error) {
+	seen, delivered, err := s.lookAtFailures(ctx, tenantID, id)
+	if err != nil || seen == nil {
+		return "", err
+	}
+	if delivered.IsZero() {
+		why, delivered, err = s.disable(ctx, tenantID, seen)
+	}
+	if err != nil {
+		return "", err
+	}
+	if !delivered.IsZero() {
+		_, err = s.CountFailures(ctx, []webhook.EndpointFailures{{EndpointID: id, Succeeded: delivered}})
+	}
+	return why, err
+}
+
+// lookAtFailures reads the failures of an endpoint, nil when they are not enough, and when
+// something was delivered since, without a lock.
+func (s *EndpointHealth) lookAtFailures(ctx context.Context, tenantID string, id webhook.EndpointID) (seen *failureScan, delivered time.Time, err error) {
+	err = s.core.AsWorker().WithConn(ctx, "look at a failing endpoint", func(ctx context.Context, conn postgres.Querier) error {
+		row, reason, err := enoughFailures(ctx, conn, id, "", s.core.Now())
+		if err != nil || reason == "" {
+			return err
+		}
+		seen = row
+		if row.gone.IsZero() {
+			delivered, err = deliveredSince(ctx, conn, tenantID, id, row.Since, lookedAt)
+		}
+		return err
+	})
+	return seen, delivered, err
+}
+
+// disable disables an endpoint with such failures, unless they have changed.
+func (s *EndpointHealth) disable(ctx context.Context, tenantID string, seen *failureScan) (why string, delivered time.Time, err error) {
+	_, err = s.endpoints.UpdateSealed(ctx, s.core.AsWorker(), audit.System(), tenantID, seen.id, func(ctx context.Context, tx pgx.Tx, e *webhook.Endpoint) error {
+		if e.State != webhook.EndpointActive {
+			return nil
+		}
+		row, reason, err := enoughFailures(ctx, tx, seen.id, "for update of t", s.core.Now())
+		if err != nil || reason == "" {
+			return err
+		}
+		if row.gone.IsZero() {
+			if !row.Since.Equal(seen.Since) { // no success was looked for since then
+				return nil
+			}
+			if delivered, err = deliveredSince(ctx, tx, tenantID, seen.id, row.Since, lookedAtAgain); err != nil || !delivered.IsZero() {
+				return err
+			}
+		}
+		why, e.State, e.StateReason = reason, webhook.EndpointDisabled, reason
+		return nil
+	}, nil)
+	return why, delivered, err
+}
+
+// enoughFailures reads the failures on record of an endpoint, and why they are enough to
+// disable it; "" when it is not, or there is none.
+func enoughFailures(ctx context.Context, db reader, id webhook.EndpointID, lock string, now time.Time) (row *failureScan, why string, err error) {
+	rows, err := db.Query(ctx, `
+		select `+failureColumns+` from endpoint_trouble t join endpoints e on e.id = t.endpoint_id where t.endpoint_id = $1 `+lock, id)
+	if err != nil {
+		return nil, "", err
+	}
+	row, err = pgx.CollectExactlyOneRow(rows, scanFailures)
+	if postgres.IsNoRows(err) {
+		return nil, "", nil
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	why = row.why(row.settings, now)
+	return row, why, nil
+}
+
+// deliveredSince is when something was last delivered to an endpoint, of the tenant's
+// newest deliveries, made since then; zero when nothing was.
+//
+// Processes remove the failures on record after a success. This look covers a process that was
+// killed before it did.
+func deliveredSince(ctx context.Context, db reader, tenantID string, id webhook.EndpointID, since time.Time, newest int) (time.Time, error) {
+	var at *time.Time
+	err := db.QueryRow(ctx, `
+		select max(completed_at) from (
+			select endpoint_id, state, completed_at from deliveries where tenant_id = $1 and id >= $2 order by id desc limit $3) d
+		where endpoint_id = $4 and state = 3 and completed_at > $5`,
+		tenantID, postgres.IDsFrom(since), newest, pgtype.UUID{Bytes: id, Valid: true}, since).Scan(&at)
+	return postgres.OrZero(at), err
+}

@@ -1,0 +1,139 @@
+// Package health stores how endpoints fare: what each worker sees of them, the failures for which they
+// are disabled, and circuits that were closed by hand.
+package health
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/postgres/audit"
+	"github.com/everpost/everpost/internal/postgres/endpoints"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+const (
+	actionEndpointTest = "endpoint.test"
+
+	// seenLife is how long what a worker wrote of its endpoints is believed: it writes
+	// every few seconds.
+	seenLife = 30 * time.Second
+	// seenPrune is how many of other workers' forgotten rows a write removes at most.
+	seenPrune = 1000
+)
+
+// EndpointHealth stores how endpoints fare: what each worker sees of them, closed circuits, and
+// the failures for which an endpoint is disabled.
+type EndpointHealth struct {
+	core *postgres.Core
+
+	endpoints *endpoints.Endpoints
+}
+
+func New(s *postgres.Core, endpoints *endpoints.Endpoints) *EndpointHealth {
+	return &EndpointHealth{core: s, endpoints: endpoints}
+}
+
+// WriteSeen replaces a worker's reports of endpoints: the endpoints that it does not name any
+// more are removed. Reports that other workers have not renewed for seenLife are removed, too.
+func (s *EndpointHealth) WriteSeen(ctx context.Context, worker string, seen map[webhook.EndpointID]webhook.Observation) error {
+	ids, texts := make([][16]byte, 0, len(seen)), make([][]byte, 0, len(seen))
+	for id := range seen {
+		ids, texts = append(ids, id), append(texts, postgres.JSONBytes(seen[id]))
+	}
+	return s.core.AsWorker().WithConn(ctx, "share the health of endpoints", func(ctx context.Context, conn postgres.Querier) error {
+		_, err := conn.Exec(ctx, `
+			with here as (select id, seen from unnest($2::uuid[], $3::jsonb[]) u (id, seen)),
+			gone as (
+				delete from endpoint_health h where h.worker = $1 and not exists (select from here where here.id = h.endpoint_id)),
+			forgotten as (
+				delete from endpoint_health h where (h.endpoint_id, h.worker) in (
+					select endpoint_id, worker from endpoint_health
+					where worker <> $1 and seen_at < now() - $4::bigint * interval '1 millisecond' limit $5 for update skip locked))
+			insert into endpoint_health (endpoint_id, worker, seen_at, seen) select id, $1, now(), seen from here
+			on conflict (endpoint_id, worker) do update set seen_at = excluded.seen_at, seen = excluded.seen`,
+			worker, ids, texts, seenLife.Milliseconds(), seenPrune)
+		return err
+	})
+}
+
+// Health reads an endpoint with the counts of its deliveries and the reports of all workers but
+// the one named, whose own view is newer. CodeNotFound.
+func (s *EndpointHealth) Health(ctx context.Context, tenantID string, id webhook.EndpointID, but string) (
+	e webhook.Endpoint, b webhook.Backlog, seen []webhook.Observation, err error,
+) {
+	e, err = s.endpoints.Endpoint(ctx, tenantID, id)
+	if err != nil {
+		return e, b, nil, err
+	}
+	batch := &pgx.Batch{}
+	batch.Queue(countWaiting, id, webhook.MaxCounted+1).QueryRow(func(row pgx.Row) error {
+		var looked int
+		var next, oldest *time.Time
+		err := row.Scan(&looked, &b.Retrying, &b.Deferred, &b.Scheduled, &next, &oldest)
+		b.MoreWaiting, b.NextAt, b.Oldest = looked > webhook.MaxCounted, postgres.OrZero(next), postgres.OrZero(oldest)
+		if b.Waiting()+b.Scheduled > webhook.MaxCounted { // one too many was looked at
+			*cmp.Or(positive(&b.Retrying), positive(&b.Deferred), &b.Scheduled)--
+		}
+		return err
+	})
+	batch.Queue(countHeld, id, webhook.MaxCounted+1).QueryRow(func(row pgx.Row) error {
+		var oldest *time.Time
+		err := row.Scan(&b.Held, &oldest)
+		if b.Held > webhook.MaxCounted {
+			b.Held, b.MoreHeld = webhook.MaxCounted, true
+		}
+		if at := postgres.OrZero(oldest); !at.IsZero() && (b.Oldest.IsZero() || at.Before(b.Oldest)) {
+			b.Oldest = at
+		}
+		return err
+	})
+	batch.Queue(`
+		select seen from endpoint_health
+		where endpoint_id = $1 and worker <> $2 and seen_at > now() - $3::bigint * interval '1 millisecond'
+		order by worker`, id, but, seenLife.Milliseconds()).
+		Query(func(rows pgx.Rows) (err error) {
+			seen, err = pgx.CollectRows(rows, pgx.RowTo[webhook.Observation])
+			return err
+		})
+	err = s.core.OfTenant(tenantID).WithConn(ctx, "read the health of endpoint "+id.String(), func(ctx context.Context, conn postgres.Querier) error {
+		return conn.SendBatch(ctx, batch).Close()
+	})
+	return e, b, seen, err
+}
+
+// What waits has a time; a request under way is not waiting. Those due soonest are
+// looked at, no more than the bound: how much else there is costs nothing. Both counts
+// go over deliveries_open and deliveries_backlog; state < 3 is what the former's
+// condition says.
+const (
+	countWaiting = `
+		select count(*), count(*) filter (where not sent and state = 1 and reason = ''), count(*) filter (where not sent and reason <> ''),
+			count(*) filter (where not sent and state = 0 and reason = ''),
+			min(due_at) filter (where not sent), min(created_at) filter (where not sent and (state = 1 or reason <> ''))
+		from (
+			select state, reason, due_at, created_at, coalesce(owner_until > now(), false) as sent from deliveries
+			where endpoint_id = $1 and state < 2 and state < 3 and due_at is not null
+			order by due_at limit $2) w`
+	countHeld = `
+		select count(*), min(created_at) from (
+			select created_at from deliveries where endpoint_id = $1 and state = 2 order by id limit $2) h`
+)
+
+// positive is n unless it is zero.
+func positive(n *int) *int {
+	if *n == 0 {
+		return nil
+	}
+	return n
+}
+
+// NoteTest writes to the audit log that an endpoint is tested.
+func (s *EndpointHealth) NoteTest(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID) error {
+	return s.core.OfTenant(tenantID).InTx(ctx, "note a test of endpoint "+id.String(), func(ctx context.Context, tx pgx.Tx) error {
+		return audit.Write(ctx, tx, by, tenantID, actionEndpointTest, id.String(), nil)
+	})
+}

@@ -1,0 +1,290 @@
+package replays
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/postgres/deliveries"
+	"github.com/everpost/everpost/internal/retry"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+const (
+	// replayScan bounds how many rows one batch looks at for those that match.
+	replayScan = 20_000
+	// Events that are new come first: replays add nothing while the relay takes up what is due
+	// later than relayLag, or while more than maxUnbegun deliveries that it took longer than
+	// beginLag ago have not been begun. How many there are in all says nothing: a large
+	// installation always has many, each for a moment.
+	relayLag, beginLag = 5 * time.Second, 5 * time.Second
+	maxUnbegun         = 1000
+)
+
+// ReleaseReplay releases the next of a replay's set: it opens a run of each, or ends
+// its hold, has its workflow started, notes that its first outcome is
+// awaited, and moves the cursor and the counters, all in one transaction. So a batch
+// that is asked for again, by its number, is not released again; the standing that is
+// returned is the one that it left.
+//
+// Nothing is released when the replay is not running, when a pause or a cancel was
+// asked for, or when deliveries wait longer for their start than usual (Behind). What was
+// replayed, discarded or deleted since the replay was made is passed over, as is what
+// goes to an endpoint that was deleted. CodeNotFound: there is no such replay.
+func (s *Replays) ReleaseReplay(ctx context.Context, b webhook.ReplayBatch) (webhook.ReplayStatus, error) {
+	var standing webhook.ReplayStatus
+	err := s.core.AsWorker().InTx(ctx, "release a batch of a replay", func(ctx context.Context, tx pgx.Tx) error {
+		r, err := lockReplay(ctx, tx, b.ID)
+		if err != nil {
+			return err
+		}
+		r.retryPolicy = s.retryPolicy
+		behind := false
+		if r.seq < b.Seq && !r.exhausted && r.State == webhook.ReplayRunning && !r.Command.Stops() {
+			if behind, err = outboxIsLate(ctx, tx); err == nil && !behind {
+				err = r.release(ctx, tx, b)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		standing, err = replayStanding(ctx, tx, b.ID)
+		standing.Behind = behind
+		return err
+	})
+	return standing, err
+}
+
+// outboxIsLate reports whether deliveries wait for their start, or for a worker, longer than they
+// do when all is well. What was taken once is due again RelayAfter later; nothing is taken twice
+// then.
+func outboxIsLate(ctx context.Context, tx pgx.Tx) (late bool, err error) {
+	err = tx.QueryRow(ctx, `
+		select exists (select from outbox where relay_at < now() - $1::bigint * interval '1 millisecond')
+			or (select count(*) > $2 from (
+				select from outbox where relayed > 0 and (relayed > 1 or relay_at < now() + $3::bigint * interval '1 millisecond') limit $2 + 1) o)`,
+		relayLag.Milliseconds(), maxUnbegun, (deliveries.RelayAfter - beginLag).Milliseconds()).Scan(&late)
+	return late, err
+}
+
+// lockedReplay is a replay that this transaction alone may change.
+type lockedReplay struct {
+	webhook.Replay
+
+	seq         int64
+	cursor      [16]byte
+	exhausted   bool
+	retryPolicy retry.Policy // of the installation
+}
+
+func lockReplay(ctx context.Context, tx pgx.Tx, id webhook.ReplayID) (*lockedReplay, error) {
+	rows, err := tx.Query(ctx, `select `+replayColumns+` from replays r where id = $1 for no key update`, id)
+	if err != nil {
+		return nil, err
+	}
+	r := &lockedReplay{}
+	if r.Replay, err = pgx.CollectExactlyOneRow(rows, scanReplay); postgres.IsNoRows(err) {
+		return nil, webhook.NotFound("replay")
+	}
+	if err != nil {
+		return nil, err
+	}
+	err = tx.QueryRow(ctx, `select seq, cursor, exhausted from replays where id = $1`, id).Scan(&r.seq, &r.cursor, &r.exhausted)
+	return r, err
+}
+
+// release releases a batch and notes how far it has come.
+func (r *lockedReplay) release(ctx context.Context, tx pgx.Tx, b webhook.ReplayBatch) error {
+	var asksFor []string
+	if r.Source == webhook.ReplayEvents {
+		// In the order in which retention locks the tables of a day.
+		if _, err := tx.Exec(ctx, `lock table deliveries in row share mode`); err != nil {
+			return err
+		}
+		var err error
+		if asksFor, err = r.eventTypes(ctx, tx); err != nil {
+			return err
+		}
+	}
+	ids, cursor, exhausted, err := nextOf(ctx, tx, setOf(&r.Replay, asksFor).after(r.cursor), b.Limit, replayScan)
+	if err != nil {
+		return err
+	}
+	var out released
+	if len(ids) > 0 {
+		switch r.Source {
+		case webhook.ReplayDeadLetters:
+			out, err = r.deadLetters(ctx, tx, ids, b.Now)
+		case webhook.ReplayEvents:
+			out, err = r.events(ctx, tx, ids, b.Now)
+		case webhook.ReplayHeld:
+			out, err = r.held(ctx, tx, ids, b.Now)
+		}
+		if err != nil {
+			return err
+		}
+		if err := out.note(ctx, tx, r.ID, b.Now); err != nil {
+			return err
+		}
+	}
+	if cursor == ([16]byte{}) {
+		cursor = r.cursor
+	}
+	// At the end it is known what was passed over on the way, and how many there were.
+	_, err = tx.Exec(ctx, `
+		update replays set seq = $2, cursor = $3, exhausted = $4, released = released + $5,
+			skipped = case when $4 then greatest(skipped + $6, coalesce(total, 0) - released - $5) else skipped + $6 end,
+			total = case when $4 then greatest(coalesce(total, 0), released + $5 + skipped + $6) else total end
+		where id = $1`, r.ID, b.Seq, cursor, exhausted, len(out.ids), out.skipped)
+	return err
+}
+
+// eventTypes are what the replay's endpoint asks for now, which may be less than when the
+// replay was made; nothing once it is deleted.
+func (r *lockedReplay) eventTypes(ctx context.Context, tx pgx.Tx) (types []string, err error) {
+	err = tx.QueryRow(ctx, `select event_types from endpoints where id = $1 and tenant_id = $2 and deleted_at is null`,
+		r.Filter.EndpointID, r.TenantID).Scan(&types)
+	if postgres.IsNoRows(err) {
+		return nil, nil
+	}
+	return types, err
+}
+
+// nextOf is the next limit ids of a set that match, the id up to which it has been
+// looked at, and whether that was its end. It looks at scan rows at most: with few
+// that match among many, fewer are returned before the end. A zero cursor is where it was.
+func nextOf(ctx context.Context, tx pgx.Tx, set replaySet, limit, scan int) (ids [][16]byte, cursor [16]byte, exhausted bool, err error) {
+	type row struct {
+		ID      [16]byte
+		Matched bool
+	}
+	read := func(condition string, most int) ([]row, error) {
+		sql, args := set.sql("d.id, (" + set.matched + ") as matched")
+		q := postgres.FilterQuery{Args: slices.Clone(args)}
+		rows, err := tx.Query(ctx, `select id, matched from (`+sql+` order by d.id limit `+q.Arg(scan)+`) s where `+condition+
+			` order by id limit `+q.Arg(most), q.Args...)
+		if err != nil {
+			return nil, err
+		}
+		return pgx.CollectRows(rows, pgx.RowToStructByPos[row])
+	}
+	found, err := read("matched", limit+1)
+	if err != nil {
+		return nil, cursor, false, err
+	}
+	if len(found) <= limit {
+		// Which rows were looked at is needed too, from one and the same look.
+		if found, err = read("true", scan); err != nil {
+			return nil, cursor, false, err
+		}
+		exhausted = len(found) < scan
+	}
+	for _, r := range found {
+		if r.Matched && len(ids) == limit {
+			return ids, cursor, false, nil
+		}
+		if r.Matched {
+			ids = append(ids, r.ID)
+		}
+		cursor = r.ID
+	}
+	return ids, cursor, exhausted, nil
+}
+
+// released is what a batch has released: which attempt of each is waited for.
+type released struct {
+	ids     [][16]byte
+	runs    []int
+	numbers []int
+	skipped int
+}
+
+func (out *released) add(d webhook.Delivery) {
+	out.ids = append(out.ids, d.DeliveryID)
+	out.runs = append(out.runs, d.Run)
+	out.numbers = append(out.numbers, d.Attempts+1)
+}
+
+// note writes down that the first outcomes are awaited.
+func (out *released) note(ctx context.Context, tx pgx.Tx, id webhook.ReplayID, now time.Time) error {
+	_, err := tx.Exec(ctx, `
+		insert into replay_releases (replay_id, delivery_id, run, number, released_at, look_at)
+		select $1, u.id, u.run, u.number, $5, $5::timestamptz + $6::bigint * interval '1 millisecond'
+		from unnest($2::uuid[], $3::int[], $4::int[]) u (id, run, number)`, id, out.ids, out.runs, out.numbers, now, firstLook.Milliseconds())
+	return err
+}
+
+// DeadLetters opens a run of each that is still the dead letter that it was.
+func (r *lockedReplay) deadLetters(ctx context.Context, tx pgx.Tx, ids [][16]byte, now time.Time) (released, error) {
+	found, err := deliveries.LockDeliveries(ctx, tx, ids, `d.state = 4 and d.completed_at <= $2`, r.CreatedAt)
+	if err != nil {
+		return released{}, err
+	}
+	return r.openRuns(ctx, tx, found, now)
+}
+
+// events sends past events to the replay's endpoint: a delivery that rests is opened
+// again, one that is open goes on by itself, and one that never was is made.
+func (r *lockedReplay) events(ctx context.Context, tx pgx.Tx, events [][16]byte, now time.Time) (released, error) {
+	wanted := map[webhook.DeliveryID]webhook.Start{}
+	var ids [][16]byte
+	rows, err := tx.Query(ctx, `select id, type, created_at, deliver_at from events where id = any($1) and tenant_id = $2 for key share`, events, r.TenantID)
+	if err != nil {
+		return released{}, err
+	}
+	var (
+		event     [16]byte
+		kind      string
+		created   time.Time
+		deliverAt *time.Time
+	)
+	_, err = pgx.ForEachRow(rows, []any{&event, &kind, &created, &deliverAt}, func() error {
+		id := webhook.DeliveryIDOf(event, r.Filter.EndpointID)
+		ids = append(ids, id)
+		wanted[id] = webhook.Start{
+			Ref: webhook.Ref{DeliveryID: id, EventID: event, EndpointID: r.Filter.EndpointID, TenantID: r.TenantID, EventType: kind},
+			Run: 1, CreatedAt: created.UTC(), NotBefore: postgres.OrZero(deliverAt),
+		}
+		return nil
+	})
+	if err != nil {
+		return released{}, err
+	}
+	found, err := deliveries.LockDeliveries(ctx, tx, ids, "true")
+	if err != nil {
+		return released{}, err
+	}
+	var rest []webhook.Delivery
+	for _, d := range found {
+		delete(wanted, d.DeliveryID)
+		if !d.State.Open() {
+			rest = append(rest, d)
+		}
+	}
+	out, err := r.openRuns(ctx, tx, rest, now)
+	if err != nil {
+		return out, err
+	}
+	out.skipped += len(found) - len(rest)
+	err = r.begin(ctx, tx, wanted, now, &out)
+	return out, err
+}
+
+// held ends the holds. The relay starts the deliveries within a second or so; for an endpoint
+// that takes nothing they are held again. What a command was given to is left alone: it is
+// started for that.
+func (r *lockedReplay) held(ctx context.Context, tx pgx.Tx, ids [][16]byte, now time.Time) (released, error) {
+	var out released
+	found, err := deliveries.LockDeliveries(ctx, tx, ids, deliveries.IsHeld)
+	if err != nil {
+		return out, err
+	}
+	starts, err := deliveries.Release(ctx, tx, now, found, 0)
+	for _, start := range starts {
+		out.add(webhook.Delivery{Ref: start.Ref, Progress: *start.Resume})
+	}
+	return out, err
+}

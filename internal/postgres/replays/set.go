@@ -1,0 +1,138 @@
+package replays
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+const (
+	// countTimeout is how long the creation of a replay counts its set.
+	countTimeout = postgres.ListTimeout
+	// idSlack is more than the time in an id and the time at which its row was created differ.
+	idSlack = time.Second
+)
+
+// replaySet is the set of a replay: a table, the bounds of its ids, and what has to
+// be true of a row.
+type replaySet struct {
+	table     string // with its alias d
+	always    string // conditions that an index serves
+	matched   string // the others
+	args      []any
+	low, high [16]byte // above low, below high
+}
+
+// sql selects columns of the set's rows, matched or not, and returns its arguments.
+func (set replaySet) sql(columns string) (string, []any) {
+	return `select ` + columns + ` from ` + set.table + ` where ` + set.always, set.args
+}
+
+// setOf is the set of a replay from its beginning. AsksFor is what the endpoint of one of
+// events asks for.
+func setOf(r *webhook.Replay, asksFor []string) replaySet {
+	f := r.Filter
+	until := r.CreatedAt
+	if !f.Until.IsZero() && f.Until.Before(until) {
+		until = f.Until
+	}
+	set := replaySet{high: postgres.IDsFrom(until.Add(idSlack))}
+	if !f.Since.IsZero() {
+		set.low = postgres.IDsFrom(f.Since.Add(-idSlack))
+	}
+	q := postgres.FilterQuery{Args: []any{r.TenantID, set.low, set.high}}
+	set.always = "d.tenant_id = $1 and d.id > $2 and d.id < $3"
+	set.matched = "true"
+	add := func(condition string, arg any) {
+		set.matched += " and " + strings.Replace(condition, "?", q.Arg(arg), 1)
+	}
+	if !f.Since.IsZero() {
+		add("d.created_at >= ?", f.Since)
+	}
+	if !f.Until.IsZero() {
+		add("d.created_at < ?", f.Until)
+	}
+	add("d.created_at <= ?", r.CreatedAt)
+	switch r.Source {
+	case webhook.ReplayEvents:
+		set.table = "events d"
+		set.matched += " and " + eligible(&q, f, asksFor)
+		if f.EventType != "" {
+			set.matched += " and " + q.TypePasses("d.type", f.EventType)
+		}
+		set.args = q.Args
+		return set
+	case webhook.ReplayDeadLetters:
+		set.table = "deliveries d"
+		set.always += " and d.state = 4"
+		add("d.completed_at <= ?", r.CreatedAt)
+	case webhook.ReplayHeld:
+		set.table = "deliveries d"
+		set.always += " and d.state = 2"
+	}
+	if !f.EndpointID.IsZero() {
+		add("d.endpoint_id = ?", f.EndpointID)
+	}
+	if f.EventType != "" {
+		set.matched += " and " + q.TypePasses("d.event_type", f.EventType)
+	}
+	if f.Reason != "" {
+		add("d.reason = ?", f.Reason)
+	}
+	if f.Status != 0 {
+		add("d.last_status = ?", f.Status)
+	}
+	set.args = q.Args
+	return set
+}
+
+// eligible is whether an event d may be sent to the endpoint of a replay of events: it named
+// this endpoint, or named none and is of a type that the endpoint asks for, or, if the replay
+// includes what is unmatched, of any type. Operational events have to be asked for in any
+// case: they are about other endpoints.
+//
+// Of an event from before this was remembered it is only known where it went. It is taken
+// to have named those endpoints, unless there were none because none matched.
+func eligible(q *postgres.FilterQuery, f webhook.ReplayFilter, asksFor []string) string {
+	asked := q.TypePasses("d.type", asksFor...)
+	named := q.Arg(f.EndpointID) + " = any(d.endpoint_ids) and d.targeted is not false"
+	namedNone := "(d.targeted is false or d.targeted is null and d.reason = '" + webhook.ReasonNoMatch + "')"
+	eligible := "(" + named + " or " + namedNone + " and " + asked + ")"
+	if f.IncludeUnmatched {
+		eligible = "(" + named + " or " + namedNone + ")"
+	}
+	return "(" + eligible + " and (not " + postgres.IsOperational("d.type") + " or " + asked + "))"
+}
+
+// after is the set from an id on.
+func (set replaySet) after(cursor [16]byte) replaySet {
+	set.args = append([]any(nil), set.args...)
+	set.args[1] = cursor
+	return set
+}
+
+// countSet is how many a replay's set has, nil when they cannot be counted in time.
+func countSet(ctx context.Context, tx pgx.Tx, set replaySet) (*int64, error) {
+	total := new(int64)
+	_, err := tx.Exec(ctx, `savepoint counting; set local statement_timeout = `+postgres.Milliseconds(countTimeout))
+	if err != nil {
+		return nil, err
+	}
+	sql, args := set.sql("count(*)")
+	err = tx.QueryRow(ctx, sql+" and "+set.matched, args...).Scan(total)
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == postgres.QueryCanceled {
+		total, err = nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	_, err = tx.Exec(ctx, `rollback to savepoint counting`) // and with it the timeout
+	return total, err
+}

@@ -1,0 +1,84 @@
+package replays
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// replaySilence is how long a running replay may go without a step or a count of its
+// workflow before TakeReplays hands it out.
+const replaySilence = 10 * time.Minute
+
+// StepReplay writes a change of where a replay stands. It is written when it comes
+// after the record and the record is open; the standing that is returned rules,
+// whichever way it went. CodeNotFound: there is no such replay.
+func (s *Replays) StepReplay(ctx context.Context, step webhook.ReplayStep) (webhook.ReplayStatus, error) {
+	var standing webhook.ReplayStatus
+	err := s.core.AsWorker().InTx(ctx, "record a replay", func(ctx context.Context, tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, `
+			update replays set seq = $2, state = $3::smallint, state_reason = $4, rate = $6, started = true,
+				asked = case when command_id <= $7 then $5 else asked end,
+				command = case when command_id <= $7 or $3::smallint > 1 then 0 else command end,
+				command_rate = case when command_id <= $7 or $3::smallint > 1 then 0 else command_rate end,
+				completed_at = case when $3::smallint > 1 then now() end,
+				relay_at = case when $3::smallint > 1 then null when command_id > $7 then relay_at
+					when $3::smallint = 0 then now() + $8::bigint * interval '1 millisecond' end
+			where id = $1 and seq < $2 and state < 2`,
+			step.ID, step.Seq, int16(step.State), step.Reason, step.Asked, step.Rate, step.CommandDone, replaySilence.Milliseconds())
+		if err != nil {
+			return err
+		}
+		if !step.State.Open() { // its outcomes are not counted any more
+			if _, err = tx.Exec(ctx, `delete from replay_releases where replay_id = $1
+				and exists (select from replays where id = $1 and state > 1)`, step.ID); err != nil {
+				return err
+			}
+		}
+		if step.State == webhook.ReplayCompleted && tag.RowsAffected() > 0 {
+			r, err := readReplay(ctx, tx, step.ID)
+			if err != nil {
+				return err
+			}
+			if err := s.events.NoteReplay(ctx, tx, &r); err != nil {
+				return err
+			}
+		}
+		standing, err = replayStanding(ctx, tx, step.ID)
+		return err
+	})
+	return standing, err
+}
+
+// replayStanding reads how a replay stands.
+func replayStanding(ctx context.Context, tx pgx.Tx, id webhook.ReplayID) (webhook.ReplayStatus, error) {
+	var (
+		st             webhook.ReplayStatus
+		state, command int16
+		look           *time.Time
+		limit          *float64
+	)
+	err := tx.QueryRow(ctx, `
+		select r.seq, r.state, r.state_reason, r.asked, r.rate, r.ramp, r.total, r.released, r.skipped, r.delivered, r.failed, r.exhausted,
+			r.command, r.command_rate, r.command_id,
+			(select min(look_at) from replay_releases where replay_id = r.id),
+			(select rate_limit from endpoints where id = r.endpoint_id)
+		from replays r where r.id = $1`, id).Scan(
+		&st.Seq, &state, &st.Reason, &st.Asked, &st.Rate, &st.Ramp, &st.Total, &st.Released, &st.Skipped, &st.Delivered, &st.Failed, &st.Exhausted,
+		&command, &st.Command.Rate, &st.Command.ID, &look, &limit)
+	if postgres.IsNoRows(err) {
+		return st, webhook.NotFound("replay")
+	}
+	st.State = webhook.ReplayState(state)             //nolint:gosec // written by us
+	st.Command.Action = webhook.ReplayAction(command) //nolint:gosec // written by us
+	st.LookAt = postgres.OrZero(look)
+	st.Ceiling = webhook.MaxReplayRate
+	if limit != nil {
+		st.Ceiling = max(1, int(min(*limit*60, webhook.MaxReplayRate)))
+	}
+	return st, err
+}

@@ -1,0 +1,264 @@
+// Package retention removes events, deliveries and attempts whose time is over, by the day, and keeps the
+// partitions of the days to come.
+package retention
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/postgres/deliveries"
+)
+
+const (
+	dropLockTimeout = 2 * time.Second // as attachLockTimeout: readers wait behind a waiting drop
+)
+
+// Retention makes the partitions of days to come and removes those whose retention has passed.
+type Retention struct {
+	core *postgres.Core
+
+	deliveries *deliveries.Deliveries
+}
+
+func New(s *postgres.Core, deliveries *deliveries.Deliveries) *Retention {
+	return &Retention{core: s, deliveries: deliveries}
+}
+
+// Retained says what a retention run has removed.
+type Retained struct {
+	Days int   // dropped as a whole
+	Rows int64 // deliveries that were deleted one by one, from days that are still needed
+}
+
+// Retain removes the events, deliveries and attempts of days that ended before
+// keep ago. A day of which everything is finished is dropped, partitions and all,
+// which costs the same however much it held. A day with open deliveries or dead
+// letters keeps those, with their events and attempts; what is finished of it is
+// deleted, as is what lies in the DEFAULT partitions. Several processes may call it
+// at once.
+func (s *Retention) Retain(ctx context.Context, now time.Time, keep time.Duration) (Retained, error) {
+	days, err := s.daysBefore(ctx, now.Add(-keep))
+	if err != nil {
+		return Retained{}, postgres.Translate("look for old days", err)
+	}
+	var (
+		total  Retained
+		failed []error
+	)
+	for _, d := range days {
+		dropped, rows, err := s.retainDay(ctx, d)
+		if err != nil {
+			failed = append(failed, postgres.Translate("remove day "+d.From.Format(time.DateOnly), err))
+		}
+		if dropped {
+			total.Days++
+		}
+		total.Rows += rows
+	}
+	return total, errors.Join(failed...)
+}
+
+// oldDay is a day that is past its retention, and the tables that have a partition
+// for it; the rows of the others lie in their DEFAULT partitions.
+type oldDay struct {
+	From   time.Time
+	Tables []string
+}
+
+// bounds are the day's ids as SQL: the smallest, and the smallest of the next day.
+// Literals, so that the planner looks at the day's partitions only.
+func (d oldDay) bounds() (low, high string) {
+	return "'" + postgres.IDsFrom(d.From).String() + "'::uuid", "'" + postgres.IDsFrom(d.From.Add(postgres.Day)).String() + "'::uuid"
+}
+
+// whole reports that nothing of the day lies in a DEFAULT partition.
+func (d oldDay) whole() bool { return len(d.Tables) == len(postgres.PartitionedTables()) }
+
+// daysBefore are the days that ended by the time given, the oldest first: those that
+// a table has a partition for and those of which a DEFAULT partition holds rows.
+func (s *Retention) daysBefore(ctx context.Context, limit time.Time) ([]oldDay, error) {
+	days := map[time.Time]*oldDay{}
+	add := func(from time.Time) *oldDay {
+		if from.Add(postgres.Day).After(limit) {
+			return &oldDay{}
+		}
+		if days[from] == nil {
+			days[from] = &oldDay{From: from}
+		}
+		return days[from]
+	}
+	names, err := postgres.QueryAll(ctx, s.core.AsWorker(), "read partitions", pgx.RowTo[string], `
+		select tablename from pg_tables
+		where schemaname = current_schema() and tablename ~ '^(events|deliveries|attempts)_[0-9]{8}$'`)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		table, suffix, _ := strings.Cut(name, "_")
+		if from, err := time.Parse("20060102", suffix); err == nil {
+			d := add(from)
+			d.Tables = append(d.Tables, table)
+		}
+	}
+	for _, t := range postgres.PartitionedTables() {
+		if err := s.daysInDefault(ctx, t, limit, func(from time.Time) { add(from) }); err != nil {
+			return nil, err
+		}
+	}
+	old := make([]oldDay, 0, len(days))
+	for _, d := range days {
+		old = append(old, *d)
+	}
+	slices.SortFunc(old, func(a, b oldDay) int { return a.From.Compare(b.From) })
+	return old, nil
+}
+
+// daysInDefault goes from day to day through a table's DEFAULT partition, by its index.
+func (s *Retention) daysInDefault(ctx context.Context, t postgres.Partitioned, limit time.Time, found func(time.Time)) error {
+	for next := time.UnixMilli(0); ; {
+		ids, err := postgres.QueryAll(ctx, s.core.AsWorker(), "look into "+t.Table+"_default", pgx.RowTo[[16]byte], fmt.Sprintf(
+			`select %[1]s from %[2]s where %[1]s >= $1 order by %[1]s limit 1`, postgres.Quote(t.Column), postgres.Quote(t.Table+"_default")), [16]byte(postgres.IDsFrom(next)))
+		if err != nil || len(ids) == 0 {
+			return err
+		}
+		from := postgres.TimeOf(ids[0]).Truncate(postgres.Day)
+		if from.Add(postgres.Day).After(limit) {
+			return nil
+		}
+		found(from)
+		next = from.Add(postgres.Day)
+	}
+}
+
+func (s *Retention) retainDay(ctx context.Context, d oldDay) (dropped bool, rows int64, err error) {
+	if dropped, err = s.dropDay(ctx, d); err != nil || dropped && d.whole() {
+		return dropped, 0, err
+	}
+	if rows, err = s.deleteFinished(ctx, d); err != nil {
+		return dropped, rows, err
+	}
+	return dropped, rows, s.deleteOrphans(ctx, d)
+}
+
+// dropDay drops the day's partitions unless something of it is still needed. It
+// looks twice: without locks, because that is the ordinary end, and with locks on
+// everything that could make a delivery open again.
+func (s *Retention) dropDay(ctx context.Context, d oldDay) (dropped bool, err error) {
+	if len(d.Tables) == 0 {
+		return false, nil
+	}
+	err = s.core.AsWorker().InTx(ctx, "drop partitions", func(ctx context.Context, tx pgx.Tx) error {
+		if needed, err := neededDay(ctx, tx, d); err != nil || needed {
+			return err
+		}
+		// Of the tables first, then of their partitions, in the order in which the
+		// group commits use them: any other could deadlock with a reader or a flush.
+		var partitions []string
+		for _, table := range []string{"deliveries", "attempts", "events"} {
+			if slices.Contains(d.Tables, table) {
+				partitions = append(partitions, table+"_"+d.From.Format("20060102"))
+			}
+		}
+		_, err := tx.Exec(ctx, fmt.Sprintf(`
+			set local lock_timeout = %s;
+			lock table only deliveries, only attempts, only events in access exclusive mode`, postgres.Milliseconds(dropLockTimeout)))
+		if err != nil {
+			return err
+		}
+		if needed, err := neededDay(ctx, tx, d); err != nil || needed {
+			return err
+		}
+		dropped = true
+		_, err = tx.Exec(ctx, `select everpost_drop_partitions($1)`, partitions)
+		return err
+	})
+	return dropped && err == nil, err
+}
+
+// neededDay reports whether something of the day is open, a dead letter or not begun.
+// Each question has an index, because one round of them is asked under the lock.
+func neededDay(ctx context.Context, tx pgx.Tx, d oldDay) (needed bool, err error) {
+	low, high := d.bounds()
+	err = tx.QueryRow(ctx, fmt.Sprintf(`
+		select exists (select from deliveries where id >= %[1]s and id < %[2]s and state < 3)
+		    or exists (select from deliveries where id >= %[1]s and id < %[2]s and state = 4)
+		    or exists (select from outbox where delivery_id >= %[1]s and delivery_id < %[2]s)`, low, high), postgres.Unprepared).Scan(&needed)
+	return needed, err
+}
+
+// deleteFinished deletes the day's finished deliveries with their attempts, a batch
+// at a time in the order of the ids, so that none goes over what the one before it
+// has left dead. What is locked is being replayed and stays.
+func (s *Retention) deleteFinished(ctx context.Context, d oldDay) (total int64, err error) {
+	_, high := d.bounds()
+	for after := postgres.IDsFrom(d.From); ; {
+		begun := time.Now()
+		low := "'" + after.String() + "'::uuid"
+		gone, err := postgres.QueryAll(ctx, s.core.AsWorker(), "delete finished deliveries", pgx.RowTo[[16]byte], fmt.Sprintf(`
+			with finished as (
+				select id from deliveries where id > %[1]s and id < %[2]s and state in (3, 5, 6) order by id limit %[3]d for update skip locked),
+			gone as (
+				delete from attempts a using finished f where a.delivery_id = f.id and a.delivery_id > %[1]s and a.delivery_id < %[2]s)
+			delete from deliveries d using finished f where d.id = f.id and d.id > %[1]s and d.id < %[2]s and d.state in (3, 5, 6)
+			returning d.id`, low, high, postgres.DeleteBatch), postgres.Unprepared)
+		total += int64(len(gone))
+		if err != nil || len(gone) == 0 {
+			return total, err
+		}
+		after = slices.MaxFunc(gone, func(a, b [16]byte) int { return bytes.Compare(a[:], b[:]) })
+		if err := postgres.Rest(ctx, begun); err != nil {
+			return total, err
+		}
+	}
+}
+
+// deleteOrphans deletes the day's events of which no delivery is left, and the
+// attempts in the DEFAULT partition whose deliveries were dropped with theirs.
+func (s *Retention) deleteOrphans(ctx context.Context, d oldDay) error {
+	err := s.sweepDay(ctx, d, "events", "id", `
+		delete from events e where e.id = any($1) and e.id >= $2 and e.id < $3
+			and not exists (select from deliveries d where d.event_id = e.id and d.id >= $2 and d.id < $3)
+			and not exists (select from outbox o where o.event_id = e.id and o.delivery_id >= $2 and o.delivery_id < $3)`)
+	if err != nil || slices.Contains(d.Tables, "attempts") {
+		return err
+	}
+	return s.sweepDay(ctx, d, "attempts", "delivery_id", `
+		delete from attempts a where a.delivery_id = any($1) and a.delivery_id >= $2 and a.delivery_id < $3
+			and not exists (select from deliveries d where d.id = a.delivery_id)`)
+}
+
+// sweepDay runs a DELETE over the ids $1 of a day's table, a batch at a time. $2 and
+// $3 bound the batch's ids by whole milliseconds: an event and its deliveries share
+// theirs.
+func (s *Retention) sweepDay(ctx context.Context, d oldDay, table, column, sql string) error {
+	_, high := d.bounds()
+	for after := postgres.IDsFrom(d.From); ; {
+		begun := time.Now()
+		ids, err := postgres.QueryAll(ctx, s.core.AsWorker(), "read old "+table, pgx.RowTo[[16]byte], fmt.Sprintf(
+			`select distinct %[1]s from %[2]s where %[1]s > '%[3]s'::uuid and %[1]s < %[4]s order by 1 limit %[5]d`,
+			postgres.Quote(column), postgres.Quote(table), after, high, postgres.DeleteBatch), postgres.Unprepared)
+		if err != nil || len(ids) == 0 {
+			return err
+		}
+		first, last := postgres.TimeOf(ids[0]), postgres.TimeOf(ids[len(ids)-1])
+		err = s.core.AsWorker().WithConn(ctx, "delete old "+table, func(ctx context.Context, conn postgres.Querier) error {
+			_, err := conn.Exec(ctx, sql, ids, [16]byte(postgres.IDsFrom(first)), [16]byte(postgres.IDsFrom(last.Add(time.Millisecond))))
+			return err
+		})
+		if err != nil || len(ids) < postgres.DeleteBatch {
+			return err
+		}
+		after = ids[len(ids)-1]
+		if err := postgres.Rest(ctx, begun); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,176 @@
+// Package stores opens a DB: the product's data in PostgreSQL, with one small store per concern.
+// These packages hold the only SQL outside migrations:
+//
+//	package      store           tables that it writes
+//	tenants      Tenants         tenants, deleted_tenants
+//	keys         Keys            api_keys
+//	audit        Audit           audit_log; every store writes it through audit.Write
+//	endpoints    Endpoints       endpoints, endpoint_secrets
+//	health       EndpointHealth  endpoint_health, circuit_closings, endpoint_trouble
+//	events       Events          events, idempotency_keys
+//	deliveries   Deliveries      deliveries, attempts, outbox
+//	             Outbox          outbox, and the commands of deliveries
+//	             Held            outbox, and the commands of deliveries
+//	replays      Replays         replays, replay_releases, and new runs of deliveries
+//	retention    Retention       removes events, deliveries and attempts by the day
+//	encryption   Encryption      the sealed columns of endpoints and endpoint_secrets
+//
+// Another package's rows are written through its functions, but for new runs of deliveries, which
+// replays opens many at a time. All share the core, package postgres.
+package stores
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/postgres/audit"
+	"github.com/everpost/everpost/internal/postgres/deliveries"
+	"github.com/everpost/everpost/internal/postgres/encryption"
+	"github.com/everpost/everpost/internal/postgres/endpoints"
+	"github.com/everpost/everpost/internal/postgres/events"
+	"github.com/everpost/everpost/internal/postgres/health"
+	"github.com/everpost/everpost/internal/postgres/keys"
+	"github.com/everpost/everpost/internal/postgres/replays"
+	"github.com/everpost/everpost/internal/postgres/retention"
+	"github.com/everpost/everpost/internal/postgres/tenants"
+	"github.com/everpost/everpost/internal/retry"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// Config is what a DB needs.
+type Config struct {
+	// URL is a connection string, postgres://user@host/database?search_path=schema.
+	// What it sets itself (timeouts, application_name) is not overridden. Required.
+	URL string
+
+	// MaxConns bounds the pool that serves tenants and operators; a worker's pool has half
+	// of it. The group commits have three connections of their own, so that no flood of
+	// reads can stop them; the listener uses one more. Defaults to 16.
+	MaxConns int32
+
+	// Sealer encrypts endpoint secrets and headers. Without one, methods that need
+	// it fail; the command line's key management does not.
+	Sealer postgres.Sealer
+
+	// MakeSecret makes a signing secret for a signature scheme. Without one, secrets
+	// cannot be rotated, nor schemes changed.
+	MakeSecret func(scheme string) (webhook.NewSecret, error)
+
+	// EndpointMoved is called for every endpoint whose URL or state has changed, once that is
+	// committed, by any process, while this one listens. It must be quick. May be nil.
+	EndpointMoved func(webhook.EndpointID)
+
+	// OperatorTenant is the tenant whose endpoints receive every tenant's operational
+	// events. Defaults to none.
+	OperatorTenant string
+
+	// Limits are those of a tenant that has none of its own. Defaults to none.
+	Limits webhook.Limits
+
+	// RetryPolicy is that of endpoints that have none of their own, nor their tenant.
+	// Defaults to retry.Default.
+	RetryPolicy retry.Policy
+
+	// Sends says that this process sends to endpoints: while an event is being stored, those
+	// of its endpoints that are not in the cache are read.
+	Sends bool
+
+	// Now is this process's clock, which may be wrong: see DB.Now. Defaults to time.Now.
+	Now func() time.Time
+
+	// Logger gets what happens in the background. Defaults to none.
+	Logger *slog.Logger
+}
+
+func (c Config) withDefaults() Config {
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Sealer == nil {
+		c.Sealer = postgres.NoSealer{}
+	}
+	if c.MakeSecret == nil {
+		c.MakeSecret = func(string) (webhook.NewSecret, error) { return webhook.NewSecret{}, postgres.ErrNoSealer() }
+	}
+	if c.RetryPolicy.IsZero() {
+		c.RetryPolicy = retry.Default()
+	}
+	return c
+}
+
+// DB is a database and its stores. All are safe for concurrent use.
+type DB struct {
+	Tenants        *tenants.Tenants
+	Keys           *keys.Keys
+	Audit          *audit.Audit
+	Endpoints      *endpoints.Endpoints
+	EndpointHealth *health.EndpointHealth
+	Events         *events.Events
+	Deliveries     *deliveries.Deliveries
+	Outbox         *deliveries.Outbox
+	Held           *deliveries.Held
+	Replays        *replays.Replays
+	Retention      *retention.Retention
+	Encryption     *encryption.Encryption
+
+	*postgres.Core
+
+	quotas    *tenants.Quotas
+	closeOnce sync.Once
+}
+
+// Open makes a DB. It does not wait for the database: while that is away every
+// method returns CodeUnavailable, and Ready says so. An error means that the
+// configuration is unusable.
+func Open(ctx context.Context, c Config) (*DB, error) {
+	c = c.withDefaults()
+	s, err := postgres.Open(ctx, postgres.Config{URL: c.URL, MaxConns: c.MaxConns, EndpointMoved: c.EndpointMoved, Now: c.Now, Logger: c.Logger})
+	if err != nil {
+		return nil, err
+	}
+	db := &DB{
+		Core: s, quotas: tenants.NewQuotas(s, c.Limits),
+		Keys: keys.New(s), Audit: audit.New(s), Outbox: deliveries.NewOutbox(s), Held: deliveries.NewHeld(s), Encryption: encryption.New(s),
+	}
+	read := endpoints.NewReader(s, c.Sealer, c.RetryPolicy)
+	cache := endpoints.NewCache(read)
+	db.Tenants = tenants.New(s, db.quotas)
+	db.Deliveries = deliveries.New(s, read)
+	db.Events = events.New(s, events.Config{
+		Endpoints: read, Cache: cache, Quotas: db.quotas, Tenants: db.Tenants, Deliveries: db.Deliveries,
+		OperatorTenant: c.OperatorTenant, Sends: c.Sends,
+	})
+	db.Endpoints = endpoints.New(endpoints.Config{
+		Reader: read, Cache: cache, Quotas: db.quotas, Events: db.Events, Deliveries: db.Deliveries, Failures: health.FailureRecord{}, MakeSecret: c.MakeSecret,
+	})
+	db.EndpointHealth = health.New(s, db.Endpoints)
+	db.Replays = replays.New(s, db.Events, c.RetryPolicy)
+	db.Retention = retention.New(s, db.Deliveries)
+	return db, nil
+}
+
+// Close writes what was handed in, ends what runs in the background and closes
+// every connection. Calls under way finish first; later ones fail.
+func (db *DB) Close() {
+	db.closeOnce.Do(func() {
+		db.Events.Close()
+		db.Deliveries.Close()
+		db.Stop()
+		db.Endpoints.Cache().Close()
+		db.Keys.Close()
+		db.quotas.Close()
+		db.ClosePools()
+	})
+}
+
+// Listen begins to hear the changes of every process, and to write when keys were
+// last used; it returns at once. It goes on until ctx ends or Close, reconnecting
+// for as long as it takes. Without it the caches still work, with a short
+// time to live.
+func (db *DB) Listen(ctx context.Context) { db.Core.StartListening(ctx, db.Keys.UseLoop) }

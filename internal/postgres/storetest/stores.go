@@ -1,0 +1,141 @@
+// Package storetest opens stores for tests, on a schema of their own, with tenants, endpoints and deliveries in them.
+package storetest
+
+import (
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/postgres/audit"
+	"github.com/everpost/everpost/internal/postgres/deliveries"
+	"github.com/everpost/everpost/internal/postgres/encryption"
+	"github.com/everpost/everpost/internal/postgres/endpoints"
+	"github.com/everpost/everpost/internal/postgres/events"
+	"github.com/everpost/everpost/internal/postgres/health"
+	"github.com/everpost/everpost/internal/postgres/keys"
+	"github.com/everpost/everpost/internal/postgres/replays"
+	"github.com/everpost/everpost/internal/postgres/retention"
+	"github.com/everpost/everpost/internal/postgres/stores"
+	"github.com/everpost/everpost/internal/postgres/tenants"
+	"github.com/everpost/everpost/internal/postgrestest"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+const Eventually = 20 * time.Second
+
+const Poll = 5 * time.Millisecond
+
+// Stores is a DB whose stores' methods and fields are at hand.
+type Stores struct {
+	*stores.DB
+	*postgres.Core
+	*tenants.Tenants
+	*keys.Keys
+	*audit.Audit
+	*endpoints.Endpoints
+	*health.EndpointHealth
+	*events.Events
+	*deliveries.Deliveries
+	*deliveries.Outbox
+	*deliveries.Held
+	*replays.Replays
+	*retention.Retention
+	*encryption.Encryption
+}
+
+// Close closes the DB.
+func (s *Stores) Close() { s.DB.Close() }
+
+// OpenStores opens a DB.
+func OpenStores(ctx context.Context, c stores.Config) (*Stores, error) {
+	db, err := stores.Open(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	return &Stores{
+		db, db.Core, db.Tenants, db.Keys, db.Audit, db.Endpoints, db.EndpointHealth, db.Events, db.Deliveries, db.Outbox, db.Held,
+		db.Replays, db.Retention, db.Encryption,
+	}, nil
+}
+
+// OpenStore opens a store that is closed with the test.
+func OpenStore(t *testing.T, address string) *Stores {
+	t.Helper()
+	s, err := OpenStores(t.Context(), stores.Config{URL: address, MaxConns: 4, Sealer: NewTestSealer(t), MakeSecret: TestSecret})
+	require.NoError(t, err)
+	t.Cleanup(s.Close)
+	return s
+}
+
+// SetupStore is a store on a schema of its own with the tenant "acme".
+func SetupStore(t *testing.T) (*Stores, string) {
+	t.Helper()
+	address := postgrestest.New(t)
+	s := OpenStore(t, address)
+	_, _, err := s.PutTenant(t.Context(), TestActor(), webhook.Tenant{ID: "acme", Name: "Acme"})
+	require.NoError(t, err)
+	return s, address
+}
+
+func TestActor() webhook.Actor {
+	return webhook.Actor{KeyID: webhook.NewKeyID(), RequestID: "req-1"}
+}
+
+// TestSealer seals with AES-GCM under a fixed key, so that two stores of a test
+// understand each other.
+type TestSealer struct{ aead cipher.AEAD }
+
+func (s TestSealer) Seal(_ context.Context, plaintext, additional string) (postgres.Sealed, error) {
+	nonce := make([]byte, s.aead.NonceSize())
+	if _, err := rand.Read(nonce); err != nil {
+		return postgres.Sealed{}, err
+	}
+	return postgres.Sealed{KEKID: "test", WrappedKey: []byte{1}, Nonce: nonce, Ciphertext: s.aead.Seal(nil, nonce, []byte(plaintext), []byte(additional))}, nil
+}
+
+func (s TestSealer) Open(_ context.Context, sealed postgres.Sealed, additional string) (string, error) {
+	text, err := s.aead.Open(nil, sealed.Nonce, sealed.Ciphertext, []byte(additional))
+	return string(text), err
+}
+
+func NewTestSealer(t *testing.T) TestSealer {
+	t.Helper()
+	block, err := aes.NewCipher(make([]byte, 32))
+	require.NoError(t, err)
+	aead, err := cipher.NewGCM(block)
+	require.NoError(t, err)
+	return TestSealer{aead}
+}
+
+// Query reads the one column of a query.
+func Query[T any](t *testing.T, s *Stores, sql string, args ...any) []T {
+	t.Helper()
+	rows, err := s.Pool().Query(t.Context(), sql, args...)
+	require.NoError(t, err)
+	list, err := pgx.CollectRows(rows, pgx.RowTo[T])
+	require.NoError(t, err)
+	return list
+}
+
+func RequireCode(t *testing.T, want webhook.Code, err error) {
+	t.Helper()
+	require.Error(t, err)
+	require.Equal(t, want.String(), webhook.CodeOf(err).String(), err)
+}
+
+// TestSecret makes secrets that are told apart by the number at their end.
+func TestSecret(scheme string) (webhook.NewSecret, error) {
+	n := strconv.FormatInt(madeSecrets.Add(1), 10)
+	if scheme == webhook.SignatureV1a {
+		return webhook.NewSecret{Secret: "whsk_" + n, PublicKey: "whpk_" + n}, nil
+	}
+	return webhook.NewSecret{Secret: "whsec_" + n}, nil
+}

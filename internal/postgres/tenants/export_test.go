@@ -1,0 +1,7 @@
+// What the tests look into.
+
+package tenants
+
+var LockTenant = lockTenant
+
+const TombstoneBatch = tombstoneBatch

@@ -1,0 +1,170 @@
+package tenants
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/everpost/everpost/internal/cache"
+	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+const (
+	maxCachedLimits = 50_000
+
+	// PendingFor is how long a count of a tenant's pending deliveries is used. What this
+	// process accepts meanwhile is added to it; what others accept, and what comes to
+	// rest, shows in the next count.
+	PendingFor = 3 * time.Second
+)
+
+// Quotas are the limits of tenants in memory. An event costs a look into it; only a
+// tenant with a quota of pending deliveries costs a query, one every few seconds.
+type Quotas struct {
+	core *postgres.Core
+
+	limits  *cache.Cache[string, webhook.Limits]
+	pending *cache.Cache[string, *PendingCount]
+	byPlan  webhook.Limits // the operator's defaults
+
+	countFor time.Duration // how long a count of pending deliveries is used
+}
+
+// PendingCount is about how many deliveries of a tenant are not at rest.
+type PendingCount struct {
+	counted int // at most one more than the quota
+	added   atomic.Int64
+}
+
+func (p *PendingCount) Now() int { return p.counted + int(p.added.Load()) }
+
+func (p *PendingCount) Add(n int) { p.added.Add(int64(n)) }
+
+func NewQuotas(s *postgres.Core, defaults webhook.Limits) *Quotas {
+	q := &Quotas{core: s, byPlan: defaults, countFor: PendingFor}
+	q.limits = postgres.NewCache(s, maxCachedLimits, func(ctx context.Context, tenantID string) (cache.Filled[webhook.Limits], error) {
+		limits, err := q.read(ctx, tenantID)
+		return cache.Filled[webhook.Limits]{Value: limits.Or(q.byPlan)}, err
+	})
+	q.pending = cache.New(cache.Config[string, *PendingCount]{
+		Limit: maxCachedLimits, Life: func() time.Duration { return q.countFor }, Translate: postgres.TranslateCache,
+		Fill: func(ctx context.Context, tenantID string) (cache.Filled[*PendingCount], error) {
+			return cache.Filled[*PendingCount]{Value: q.countPending(ctx, tenantID)}, nil
+		},
+	})
+	s.Subscribe(q)
+	return q
+}
+
+// TenantLimits are the limits in force for a tenant, the operator's defaults included.
+// They come from memory. CodeNotFound: no such tenant.
+func (s *Tenants) TenantLimits(ctx context.Context, tenantID string) (webhook.Limits, error) {
+	return s.quotas.Limits(ctx, tenantID)
+}
+
+// Limits is TenantLimits.
+func (q *Quotas) Limits(ctx context.Context, tenantID string) (webhook.Limits, error) {
+	return q.limits.Get(ctx, tenantID)
+}
+
+// Pending counts a tenant's pending deliveries, unless the last count is still good.
+func (q *Quotas) Pending(ctx context.Context, tenantID string) (*PendingCount, error) {
+	return q.pending.Get(ctx, tenantID)
+}
+
+// PendingKnown is Pending for a count that is still good; it reads nothing.
+func (q *Quotas) PendingKnown(tenantID string) (*PendingCount, bool) { return q.pending.Peek(tenantID) }
+
+func (q *Quotas) read(ctx context.Context, tenantID string) (limits webhook.Limits, err error) {
+	err = q.core.OfTenant(tenantID).WithConn(ctx, "read limits of "+tenantID, func(ctx context.Context, conn postgres.Querier) error {
+		return scanLimits(conn.QueryRow(ctx, `select limits from tenants where id = $1`, tenantID), &limits)
+	})
+	return limits, err
+}
+
+func scanLimits(row pgx.Row, limits *webhook.Limits) error {
+	err := row.Scan(limits)
+	if postgres.IsNoRows(err) {
+		return webhook.NotFound("tenant")
+	}
+	if err != nil {
+		return fmt.Errorf("read limits: %w", err)
+	}
+	return nil
+}
+
+// countPending counts a tenant's deliveries that are not at rest: those that have no
+// first record yet, and those of its endpoints that are open. It does not count beyond
+// the quota. A count that fails is none: a quota protects the installation and must
+// not be what refuses events.
+func (q *Quotas) countPending(ctx context.Context, tenantID string) *PendingCount {
+	found := &PendingCount{}
+	limits, err := q.limits.Get(ctx, tenantID)
+	if err == nil && limits.PendingDeliveries > 0 {
+		err = q.core.OfTenant(tenantID).WithConn(ctx, "count pending deliveries of "+tenantID, func(ctx context.Context, conn postgres.Querier) error {
+			return conn.QueryRow(ctx, `
+				select (select count(*) from (select from outbox where tenant_id = $1 limit $2) waiting) +
+					(select count(*) from (
+						select from endpoints e join deliveries d on d.endpoint_id = e.id and d.state < 3
+						where e.tenant_id = $1 and e.deleted_at is null limit $2) open)`,
+				tenantID, limits.PendingDeliveries+1).Scan(&found.counted)
+		})
+	}
+	if err != nil {
+		q.core.Log.WarnContext(ctx, "a tenant's pending deliveries were not counted; its quota is not in force for a moment",
+			slog.String("tenant", tenantID), slog.Any("error", err))
+	}
+	return found
+}
+
+// AllowEndpoint refuses one more endpoint of a tenant that has as many as it may. The
+// tenant's row is locked by the caller, so that the count is exact.
+func (q *Quotas) AllowEndpoint(ctx context.Context, tx pgx.Tx, tenantID string) error {
+	var own webhook.Limits
+	if err := scanLimits(tx.QueryRow(ctx, `select limits from tenants where id = $1`, tenantID), &own); err != nil {
+		return err
+	}
+	quota := own.Or(q.byPlan).Endpoints
+	if quota == 0 {
+		return nil
+	}
+	var full bool
+	err := tx.QueryRow(ctx, `
+		select count(*) >= $2 from (select from endpoints where tenant_id = $1 and deleted_at is null limit $2) living`, tenantID, quota).Scan(&full)
+	if err != nil {
+		return fmt.Errorf("count endpoints of %s: %w", tenantID, err)
+	}
+	if full {
+		return QuotaError("endpoints", quota)
+	}
+	return nil
+}
+
+// QuotaError says which limit is reached.
+func QuotaError(what string, quota int) *webhook.Error {
+	return &webhook.Error{Code: webhook.CodeQuota, Message: "the tenant's limit of " + what + " is " + strconv.Itoa(quota)}
+}
+
+// Changed implements changeHandler.
+func (q *Quotas) Changed(c postgres.Change) {
+	if c.Kind == postgres.ChangeTenant {
+		q.limits.Forget(c.Tenant)
+		q.pending.Forget(c.Tenant)
+	}
+}
+
+func (q *Quotas) ForgetAll() {
+	q.limits.ForgetAll()
+	q.pending.ForgetAll()
+}
+
+func (q *Quotas) Close() {
+	q.limits.Close()
+	q.pending.Close()
+}

@@ -1,0 +1,233 @@
+// Package tenants stores tenants with their limits and retry policies, and the ids of deleted tenants that
+// may not be used again yet. Quotas keeps the limits in memory.
+package tenants
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/postgres/audit"
+	"github.com/everpost/everpost/internal/retry"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// Tenants stores tenants and knows their limits.
+type Tenants struct {
+	core *postgres.Core
+
+	quotas *Quotas
+}
+
+func New(s *postgres.Core, quotas *Quotas) *Tenants { return &Tenants{core: s, quotas: quotas} }
+
+const tenantColumns = `id, name, contact, metadata, limits, retry_policy, created_at, updated_at`
+
+// PutTenant creates the tenant or replaces its name, contact, metadata, limits and
+// retry policy. The times are the database's. The audit log has the names of what was changed.
+// CodeConflict for an id that was a deleted tenant's of which something is left.
+func (s *Tenants) PutTenant(ctx context.Context, by webhook.Actor, t webhook.Tenant) (stored webhook.Tenant, created bool, err error) {
+	return s.writeTenant(ctx, by, audit.TenantReplace, t.ID, func(webhook.Tenant) (webhook.Tenant, error) { return t, nil })
+}
+
+// UpdateTenant reads the tenant under a lock, lets change edit it and writes it back. An
+// error of change is returned as it is and undoes everything; a change that changes
+// nothing writes nothing. What it does to the id and the times is ignored. CodeNotFound.
+func (s *Tenants) UpdateTenant(ctx context.Context, by webhook.Actor, id string, change func(*webhook.Tenant) error) (webhook.Tenant, error) {
+	var before webhook.Tenant
+	var changeErr error
+	stored, _, err := s.writeTenant(ctx, by, audit.TenantUpdate, id, func(t webhook.Tenant) (webhook.Tenant, error) {
+		if t.CreatedAt.IsZero() {
+			return t, webhook.NotFound("tenant")
+		}
+		before = t
+		t.Metadata = maps.Clone(t.Metadata)
+		changeErr = change(&t)
+		if changeErr != nil {
+			return t, changeErr
+		}
+		if t.ID = before.ID; len(changedOfTenant(before, t)) == 0 {
+			return t, postgres.ErrUnchanged
+		}
+		return t, nil
+	})
+	switch {
+	case changeErr != nil:
+		return webhook.Tenant{}, changeErr
+	case errors.Is(err, postgres.ErrUnchanged):
+		return before, nil
+	}
+	return stored, err
+}
+
+// writeTenant writes what edit makes of the tenant as it is; one that is not there has
+// no CreatedAt.
+func (s *Tenants) writeTenant(ctx context.Context, by webhook.Actor, action, id string, edit func(webhook.Tenant) (webhook.Tenant, error),
+) (stored webhook.Tenant, created bool, err error) {
+	changed := postgres.Change{Kind: postgres.ChangeTenant, Tenant: id}
+	defer func() { s.core.ChangedHere(changed) }()
+	err = s.core.AsOperator().InTx(ctx, "put tenant "+id, func(ctx context.Context, tx pgx.Tx) error {
+		before, err := tenantBefore(ctx, tx, id)
+		if err != nil {
+			return err
+		}
+		t, err := edit(before)
+		if err != nil {
+			return err
+		}
+		// xmax is 0 in a row version that this statement inserted. With another retry policy
+		// the endpoints are as good as changed: later events are matched with it.
+		rows, err := tx.Query(ctx, `
+			insert into tenants (id, name, contact, metadata, limits, retry_policy) values ($1, $2, $3, $4, $5, $6)
+			on conflict (id) do update
+			set name = excluded.name, contact = excluded.contact, metadata = excluded.metadata, limits = excluded.limits,
+				retry_policy = excluded.retry_policy, updated_at = now(),
+				endpoints_version = tenants.endpoints_version + (tenants.retry_policy is distinct from excluded.retry_policy)::int
+			returning `+tenantColumns+`, xmax = 0`,
+			t.ID, t.Name, t.Contact, postgres.NonNilMap(t.Metadata), t.Limits, PolicyColumn(t.RetryPolicy))
+		if err != nil {
+			return err
+		}
+		stored, err = pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (webhook.Tenant, error) {
+			return scanTenant(row, &created)
+		})
+		if err != nil {
+			return err
+		}
+		if created {
+			if err := refuseDeleted(ctx, tx, t.ID); err != nil {
+				return err
+			}
+			return audit.Write(ctx, tx, by, t.ID, audit.TenantCreate, t.ID, nil)
+		}
+		changed.Policy = before.CreatedAt.IsZero() || !before.RetryPolicy.Equal(stored.RetryPolicy)
+		if err := postgres.Notify(ctx, tx, changed); err != nil {
+			return err
+		}
+		detail := postgres.JSONBytes(map[string][]string{"changed": changedOfTenant(before, stored)})
+		return audit.Write(ctx, tx, by, t.ID, action, t.ID, detail)
+	})
+	if err != nil {
+		return webhook.Tenant{}, false, err
+	}
+	return stored, created, nil
+}
+
+// tenantBefore reads and locks a tenant that is about to be written; one that is not
+// there, or that another transaction makes at this moment, is as empty.
+func tenantBefore(ctx context.Context, tx pgx.Tx, id string) (webhook.Tenant, error) {
+	rows, err := tx.Query(ctx, `select `+tenantColumns+` from tenants where id = $1 for no key update`, id)
+	if err != nil {
+		return webhook.Tenant{}, err
+	}
+	t, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (webhook.Tenant, error) { return scanTenant(row) })
+	if postgres.IsNoRows(err) {
+		return webhook.Tenant{ID: id}, nil
+	}
+	return t, err
+}
+
+// changedOfTenant names what differs, for the audit log, each limit by itself.
+func changedOfTenant(before, after webhook.Tenant) []string {
+	limits := audit.Changed(&before.Limits, &after.Limits)
+	for i, name := range limits {
+		limits[i] = "limits." + name
+	}
+	before.CreatedAt, before.UpdatedAt, before.Limits = after.CreatedAt, after.UpdatedAt, after.Limits
+	return append(audit.Changed(&before, &after), limits...)
+}
+
+// Tenant reads one tenant; CodeNotFound when there is none.
+func (s *Tenants) Tenant(ctx context.Context, id string) (webhook.Tenant, error) {
+	var t webhook.Tenant
+	err := s.core.OfTenant(id).WithConn(ctx, "read tenant "+id, func(ctx context.Context, conn postgres.Querier) error {
+		rows, err := conn.Query(ctx, `select `+tenantColumns+` from tenants where id = $1`, id)
+		if err != nil {
+			return err
+		}
+		t, err = pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (webhook.Tenant, error) { return scanTenant(row) })
+		if postgres.IsNoRows(err) {
+			return webhook.NotFound("tenant")
+		}
+		return err
+	})
+	return t, err
+}
+
+// ListTenants is ordered by id, by bytes; after is the last id of the page before,
+// "" for the first page.
+func (s *Tenants) ListTenants(ctx context.Context, limit int, after string) ([]webhook.Tenant, error) {
+	var list []webhook.Tenant
+	err := s.core.AsOperator().WithConn(ctx, "list tenants", func(ctx context.Context, conn postgres.Querier) error {
+		rows, err := conn.Query(ctx, `select `+tenantColumns+` from tenants where id > $1 order by id limit $2`, after, limit)
+		if err != nil {
+			return err
+		}
+		list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (webhook.Tenant, error) { return scanTenant(row) })
+		return err
+	})
+	return list, err
+}
+
+// DeleteTenant removes the tenant with its keys and with what its deleted endpoints
+// left. CodeConflict while it has endpoints. Its events and deliveries stay until
+// retention removes them, and until then no tenant of the same id can be made: see
+// PruneDeletedTenants.
+func (s *Tenants) DeleteTenant(ctx context.Context, by webhook.Actor, id string) error {
+	defer s.core.ChangedHere(postgres.Change{Kind: postgres.ChangeTenant, Tenant: id})
+	return s.core.AsOperator().InTx(ctx, "delete tenant "+id, func(ctx context.Context, tx pgx.Tx) error {
+		// The lock keeps CreateEndpoint out, which begins with the tenant's row too. The
+		// look for endpoints is a statement of its own: it must see what was committed
+		// while this one waited.
+		if err := lockTenant(ctx, tx, id); err != nil {
+			return err
+		}
+		var live bool
+		err := tx.QueryRow(ctx, `select exists (select from endpoints where tenant_id = $1 and deleted_at is null)`, id).Scan(&live)
+		if err != nil {
+			return err
+		}
+		if live {
+			return &webhook.Error{Code: webhook.CodeConflict, Message: "the tenant still has endpoints: delete them first"}
+		}
+		if _, err := tx.Exec(ctx, `delete from tenants where id = $1`, id); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, `insert into deleted_tenants (id) values ($1) on conflict (id) do update set deleted_at = now()`, id); err != nil {
+			return err
+		}
+		if err := postgres.Notify(ctx, tx, postgres.Change{Kind: postgres.ChangeTenant, Tenant: id}); err != nil {
+			return err
+		}
+		return audit.Write(ctx, tx, by, id, audit.TenantDelete, id, nil)
+	})
+}
+
+func lockTenant(ctx context.Context, tx pgx.Tx, id string) error {
+	err := tx.QueryRow(ctx, `select id from tenants where id = $1 for update`, id).Scan(&id)
+	if postgres.IsNoRows(err) {
+		return webhook.NotFound("tenant")
+	}
+	return err
+}
+
+// scanTenant reads tenantColumns and whatever follows them.
+func scanTenant(row pgx.CollectableRow, further ...any) (webhook.Tenant, error) {
+	var (
+		t      webhook.Tenant
+		policy *retry.Policy
+	)
+	err := row.Scan(append([]any{&t.ID, &t.Name, &t.Contact, &t.Metadata, &t.Limits, &policy, &t.CreatedAt, &t.UpdatedAt}, further...)...)
+	if err != nil {
+		return webhook.Tenant{}, fmt.Errorf("read row of tenants: %w", err)
+	}
+	t.RetryPolicy = PolicyOf(policy)
+	t.CreatedAt, t.UpdatedAt = t.CreatedAt.UTC(), t.UpdatedAt.UTC()
+	return t, nil
+}
+
+// NonNilMap is an empty map for nil, so that the column holds {} and not null.
