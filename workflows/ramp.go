@@ -34,7 +34,7 @@ type verdict struct {
 // it pauses, and does not wait for the minute to be over: the receiver is in trouble.
 //
 // It does not double a rate that was not made use of: where half of what it allows is
-// missing, a receiver is slow, or somebody else the bottleneck.
+// missing, a receiver is slow, or something else the bottleneck.
 func (s sample) judge() verdict {
 	all := s.delivered + s.failed
 	switch {

@@ -19,7 +19,7 @@ type ReplayInput struct {
 
 	Standing *webhook.ReplayStatus `json:"standing,omitempty"` // nil: not known yet
 	Next     time.Time             `json:"next,omitzero"`      // when the next release is due
-	Tick     time.Time             `json:"tick,omitzero"`      // when it was last asked for one
+	Tick     time.Time             `json:"tick,omitzero"`      // of the last release
 	CountAt  time.Time             `json:"count_at,omitzero"`  // when to look for outcomes; zero: none is awaited
 	Window   ReplayWindow          `json:"window,omitzero"`
 	ByHand   ReplayByHand          `json:"by_hand,omitzero"`
@@ -41,7 +41,7 @@ type ReplayByHand struct {
 	Action  webhook.ReplayAction `json:"action,omitempty"`
 	Reason  string               `json:"reason,omitempty"`
 	SetRate bool                 `json:"set_rate,omitempty"`
-	Rate    int                  `json:"rate,omitempty"` // 0: the one that was asked for last
+	Rate    int                  `json:"rate,omitempty"` // 0: the last requested one
 }
 
 // ReplayStatus is the answer to QueryStatus.
@@ -287,7 +287,7 @@ func (r *replay) apply(step *webhook.ReplayStep, action webhook.ReplayAction, re
 // not say it: a batch of the same number, whose answer was lost, may have been first.
 func carriedOut(step *webhook.ReplayStep, st *webhook.ReplayStatus) bool {
 	return st.Seq == step.Seq && st.State == step.State && st.Reason == step.Reason && st.Rate == step.Rate &&
-		(st.Asked == step.Asked || st.Command.Pending()) // another rate has been asked for since
+		(st.Asked == step.Asked || st.Command.Pending()) // another rate was requested since
 }
 
 // complete ends the replay.

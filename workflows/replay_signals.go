@@ -21,11 +21,11 @@ const (
 // may also be a text, which is taken as the reason, a number, which is taken as the
 // rate, or absent.
 type ReplaySignal struct {
-	// CommandID is the id under which the record keeps the command, which says the
+	// CommandID is the id of the stored command, which has the
 	// rest; 0 when it was sent by hand.
 	CommandID int64  `json:"command_id,omitempty"`
 	Reason    string `json:"reason,omitempty"`
-	PerMinute int    `json:"per_minute,omitempty"` // of set-rate; 0: the one that was asked for last
+	PerMinute int    `json:"per_minute,omitempty"` // of set-rate; 0: the last requested one
 }
 
 // replaySignals are the channels of a ReplayWorkflow.
@@ -89,22 +89,22 @@ func decodeReplay(raw converter.RawValue) ReplaySignal {
 		return ReplaySignal{}
 	}
 	var (
-		asked ReplaySignal
-		text  string
-		rate  float64
-		from  = converter.GetDefaultDataConverter().FromPayload
+		signal ReplaySignal
+		text   string
+		rate   float64
+		from   = converter.GetDefaultDataConverter().FromPayload
 	)
 	switch {
 	case from(payload, &text) == nil:
-		asked = ReplaySignal{Reason: text}
+		signal = ReplaySignal{Reason: text}
 	case from(payload, &rate) == nil:
-		asked = ReplaySignal{PerMinute: int(min(max(rate, 0), webhook.MaxReplayRate))}
-	case from(payload, &asked) != nil:
-		asked = ReplaySignal{}
+		signal = ReplaySignal{PerMinute: int(min(max(rate, 0), webhook.MaxReplayRate))}
+	case from(payload, &signal) != nil:
+		signal = ReplaySignal{}
 	}
-	asked.Reason = storable(asked.Reason)
-	asked.PerMinute = min(max(asked.PerMinute, 0), webhook.MaxReplayRate)
-	return asked
+	signal.Reason = storable(signal.Reason)
+	signal.PerMinute = min(max(signal.PerMinute, 0), webhook.MaxReplayRate)
+	return signal
 }
 
 // ReplaySearchAttributes are given with the start of a replay's workflow.

@@ -80,7 +80,7 @@ func DeliveriesOf(input *commonpb.Payloads) ([]webhook.DeliveryID, error) {
 	return all, nil
 }
 
-// EventIDs is how many ids go into one search attribute, unless Temporal is told
+// EventIDs is how many ids go into one search attribute, unless Temporal is configured
 // otherwise: it takes values of up to 2,048 bytes by default, which is 62.
 const EventIDs = 60
 
