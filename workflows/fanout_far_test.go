@@ -134,7 +134,9 @@ func TestSharedEndsWhoseEndpointIsDeleted(t *testing.T) {
 	l.run(after(time.Hour, func(env environment) {
 		require.NoError(t, b.store.Endpoints.DeleteEndpoint(t.Context(), webhook.Actor{Name: "test"}, tenant, b.endpoint.ID))
 		for _, start := range starts {
-			env.SignalWorkflow(workflows.SignalCancel, workflows.CommandSignal{CommandID: 1, Reason: webhook.ReasonEndpointDeleted, DeliveryID: start.DeliveryID})
+			env.SignalWorkflow(workflows.SignalCancel, workflows.CommandSignal{
+				CommandID: 1, Reason: webhook.ReasonEndpointDeleted, DeliveryID: start.DeliveryID,
+			})
 		}
 	}))
 	require.Empty(t, l.next)

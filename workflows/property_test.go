@@ -154,13 +154,22 @@ func (l *life) relay() {
 		return
 	}
 	if d.State == webhook.StateHeld { // who releases it starts a workflow
-		l.next, l.input = "DeliveryWorkflow", workflows.DeliveryInput{DeliveryState: workflows.DeliveryState{Ref: d.Ref, Progress: d.Progress}, HandedOver: true}
+		l.next, l.input = "DeliveryWorkflow", workflows.DeliveryInput{
+			DeliveryState: workflows.DeliveryState{
+				Ref: d.Ref, Progress: d.Progress,
+			},
+			HandedOver: true,
+		}
 		return
 	}
 	var run int
 	require.NoError(l.t, l.b.store.Pool().QueryRow(context.Background(), `select run from outbox where delivery_id = $1`, d.DeliveryID).Scan(&run))
 	require.Equal(l.t, d.Run, run)
-	l.next, l.input = "DeliveryWorkflow", workflows.DeliveryInput{DeliveryState: workflows.DeliveryState{Ref: d.Ref, Progress: webhook.Progress{Run: run, GiveUpAt: d.GiveUpAt}}}
+	l.next, l.input = "DeliveryWorkflow", workflows.DeliveryInput{
+		DeliveryState: workflows.DeliveryState{
+			Ref: d.Ref, Progress: webhook.Progress{Run: run, GiveUpAt: d.GiveUpAt},
+		},
+	}
 }
 
 // checkHandOver checks that the record and the next run agree.

@@ -155,7 +155,12 @@ func TestBeginReleased(t *testing.T) {
 			request := f.starts[1]
 			require.Equal(t, start.WorkflowID(), request.GetWorkflowId())
 			require.Equal(t, enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE, request.GetWorkflowIdReusePolicy())
-			require.Equal(t, workflows.DeliveryInput{DeliveryState: workflows.DeliveryState{Ref: start.Ref, Progress: *start.Resume}, HandedOver: true},
+			require.Equal(t, workflows.DeliveryInput{
+				DeliveryState: workflows.DeliveryState{
+					Ref: start.Ref, Progress: *start.Resume,
+				},
+				HandedOver: true,
+			},
 				inputOf[workflows.DeliveryInput](t, request.GetInput()))
 		}
 	}
@@ -235,7 +240,11 @@ func TestCommandsReachTheHeld(t *testing.T) {
 					}
 					require.NoError(t, err, name)
 					require.Len(t, f.starts, 1, name)
-					require.Equal(t, workflows.DeliveryInput{DeliveryState: workflows.DeliveryState{Ref: delivery.Ref, Progress: delivery.Progress, Unconfirmed: true, Command: asked}},
+					require.Equal(t, workflows.DeliveryInput{
+						DeliveryState: workflows.DeliveryState{
+							Ref: delivery.Ref, Progress: delivery.Progress, Unconfirmed: true, Command: asked,
+						},
+					},
 						inputOf[workflows.DeliveryInput](t, f.starts[0].GetInput()), name)
 				}
 			}
@@ -267,7 +276,11 @@ func TestReviveHeld(t *testing.T) {
 		require.Len(t, f.starts, 1)
 		require.Equal(t, delivery.Ref.WorkflowID(), f.starts[0].GetWorkflowId())
 		require.Equal(t, enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE, f.starts[0].GetWorkflowIdReusePolicy())
-		require.Equal(t, workflows.DeliveryInput{DeliveryState: workflows.DeliveryState{Ref: delivery.Ref, Progress: delivery.Progress, Unconfirmed: true}},
+		require.Equal(t, workflows.DeliveryInput{
+			DeliveryState: workflows.DeliveryState{
+				Ref: delivery.Ref, Progress: delivery.Progress, Unconfirmed: true,
+			},
+		},
 			inputOf[workflows.DeliveryInput](t, f.starts[0].GetInput()))
 	}
 }

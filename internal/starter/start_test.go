@@ -478,7 +478,12 @@ func TestHandOverStartsItsOwnWorkflow(t *testing.T) {
 	require.Equal(t, start.WorkflowID(), request.GetWorkflowId())
 	require.Equal(t, "DeliveryWorkflow", request.GetWorkflowType().GetName())
 	require.Equal(t, enumspb.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE, request.GetWorkflowIdReusePolicy())
-	require.Equal(t, workflows.DeliveryInput{DeliveryState: workflows.DeliveryState{Ref: h.Ref, Progress: h.Progress, Command: command, Running: true, Unconfirmed: true, LastResponse: "503", Faults: 1, LastError: "away"}, HandedOver: true}, inputOf[workflows.DeliveryInput](t, request.GetInput()))
+	require.Equal(t, workflows.DeliveryInput{
+		DeliveryState: workflows.DeliveryState{
+			Ref: h.Ref, Progress: h.Progress, Command: command, Running: true, Unconfirmed: true, LastResponse: "503", Faults: 1, LastError: "away",
+		},
+		HandedOver: true,
+	}, inputOf[workflows.DeliveryInput](t, request.GetInput()))
 	require.NotContains(t, request.GetSearchAttributes().GetIndexedFields(), "DeliveryState")
 
 	h.State, h.Reason = webhook.StateDeadLettered, "http_400"
@@ -487,7 +492,12 @@ func TestHandOverStartsItsOwnWorkflow(t *testing.T) {
 	require.Equal(t, start.WorkflowID(), request.GetWorkflowId())
 	require.Equal(t, "DeadLetterWorkflow", request.GetWorkflowType().GetName())
 	require.Equal(t, enumspb.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE, request.GetWorkflowIdReusePolicy())
-	require.Equal(t, workflows.DeadLetterInput{DeliveryState: workflows.DeliveryState{Ref: h.Ref, Progress: h.Progress, LastResponse: "503"}, Discard: &workflows.CommandSignal{CommandID: 3, Reason: "asked"}}, inputOf[workflows.DeadLetterInput](t, request.GetInput()))
+	require.Equal(t, workflows.DeadLetterInput{
+		DeliveryState: workflows.DeliveryState{
+			Ref: h.Ref, Progress: h.Progress, LastResponse: "503",
+		},
+		Discard: &workflows.CommandSignal{CommandID: 3, Reason: "asked"},
+	}, inputOf[workflows.DeadLetterInput](t, request.GetInput()))
 	require.JSONEq(t, `"dead_lettered"`, string(request.GetSearchAttributes().GetIndexedFields()["DeliveryState"].GetData()))
 
 	// R3: a task that was lost has handed it over before, without what was asked since.

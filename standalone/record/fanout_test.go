@@ -171,7 +171,11 @@ func fanoutBranches() []branch {
 		l.of(0).awaits(t, "retrying")
 		start := l.starts[0]
 		_, err := i.temporal.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{ID: start.WorkflowID(), TaskQueue: workflows.TaskQueue(start.EndpointID)},
-			workflows.DeliveryWorkflow, workflows.DeliveryInput{DeliveryState: workflows.DeliveryState{Ref: start.Ref, Progress: webhook.Progress{Run: 1, GiveUpAt: start.GiveUpAt}}})
+			workflows.DeliveryWorkflow, workflows.DeliveryInput{
+				DeliveryState: workflows.DeliveryState{
+					Ref: start.Ref, Progress: webhook.Progress{Run: 1, GiveUpAt: start.GiveUpAt},
+				},
+			})
 		require.NoError(t, err)
 		l.all(t, "delivered")
 		return l
