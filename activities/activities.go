@@ -12,6 +12,7 @@ import (
 
 	"github.com/everpost/everpost/internal/admission"
 	"github.com/everpost/everpost/internal/egress"
+	"github.com/everpost/everpost/internal/fair"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -113,8 +114,8 @@ type Activities struct {
 
 	runs   attemptRuns
 	pool   *goroutinePool  // runs the attempts
-	slow   shares          // requests to slow receivers
-	eager  shares          // eager requests
+	slow   *fair.Semaphore // requests to slow receivers
+	eager  *fair.Semaphore // eager requests
 	outage outage          // of the store
 	base   context.Context //nolint:containedctx // of requests that outlive their activity; ended by Stop
 	cancel context.CancelFunc
@@ -154,6 +155,7 @@ func New(c Config) *Activities {
 		replays: c.Replays, observer: c.Observer, held: c.Held, ended: c.Ended, log: c.Logger, owner: c.Owner,
 		fastWait: c.FastWait, maxRunning: c.MaxRunning, keepDeadLetters: c.KeepDeadLetters, now: c.Now,
 		runs: newAttemptRuns(c.MaxRunning, rememberedRuns),
+		slow: fair.NewDynamic(max(c.MaxRunning/2, 1), 1), eager: fair.NewDynamic(maxEager, 1),
 	}
 	a.base, a.cancel = context.WithCancel(context.Background())
 	a.pool = newGoroutinePool(a.base.Done())

@@ -32,7 +32,7 @@ func (a *Activities) admit(ctx context.Context, in AttemptInput, target *webhook
 	if !a.admission.Slow(in.EndpointID) {
 		return decision, decision.Permit.Cancel
 	}
-	if !a.slow.take(in.TenantID, max(a.maxRunning/2, 1)) {
+	if !a.slow.TryAcquire(in.TenantID) {
 		decision.Permit.Cancel()
 		spread := retry.Random(in.Seq, in.DeliveryID.String(), webhook.ReasonCapacity) * float64(capacitySpread)
 		wait := capacityPause + time.Duration(spread)
@@ -40,7 +40,7 @@ func (a *Activities) admit(ctx context.Context, in AttemptInput, target *webhook
 	}
 	return decision, func() {
 		decision.Permit.Cancel()
-		a.slow.give(in.TenantID)
+		a.slow.Release(in.TenantID, 1)
 	}
 }
 

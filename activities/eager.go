@@ -48,12 +48,12 @@ type eagerRequest struct {
 // of a request that is running, and would repeat it.
 func (a *Activities) SendEagerly(in AttemptInput, start EagerStart) bool {
 	target, ok := a.targets.Known(in.EndpointID)
-	if _, faulty := a.faults.FaultOf(in.EndpointID); faulty || !ok || holdReason(target) != "" || !a.eager.take(in.TenantID, maxEager) {
+	if _, faulty := a.faults.FaultOf(in.EndpointID); faulty || !ok || holdReason(target) != "" || !a.eager.TryAcquire(in.TenantID) {
 		return false
 	}
 	run, request := a.beginEager(in, target)
 	if run == nil {
-		a.eager.give(in.TenantID)
+		a.eager.Release(in.TenantID, 1)
 		return false
 	}
 	request.start = start
@@ -88,14 +88,14 @@ func (a *Activities) beginEager(in AttemptInput, target *webhook.Target) (*attem
 func (a *Activities) executeEager(run *attemptRun, in AttemptInput, request eagerRequest) (result AttemptResult, err error) {
 	delivered, recorded := false, false
 	slow := time.AfterFunc(a.fastWait, func() {
-		a.eager.give(in.TenantID)
+		a.eager.Release(in.TenantID, 1)
 		if a.runs.markSlow(run) {
 			a.runs.goBeforeClose(func() { a.claimSlow(run, in, request.start) })
 		}
 	})
 	giveBack := sync.OnceFunc(func() {
 		if slow.Stop() {
-			a.eager.give(in.TenantID)
+			a.eager.Release(in.TenantID, 1)
 		}
 	})
 	defer func() {

@@ -4,8 +4,4 @@ package activities
 const MaxEager = maxEager
 
 // Eager is how many eager requests are under way that are not slow.
-func (a *Activities) Eager() int {
-	a.eager.mu.Lock()
-	defer a.eager.mu.Unlock()
-	return a.eager.taken
-}
+func (a *Activities) Eager() int { return a.eager.InUse() }

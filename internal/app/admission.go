@@ -1,22 +1,11 @@
 package app
 
 import (
-	"time"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/everpost/everpost/internal/admission"
 	"github.com/everpost/everpost/internal/webhook"
 )
-
-// startForecast is the admission as the starter knows it.
-type startForecast struct{ *admission.Controller }
-
-// Turn implements starter.Gate.
-func (s startForecast) Turn(id webhook.EndpointID) (wait time.Duration, rate float64, unhealthy bool) {
-	f := s.Forecast(id)
-	return f.Wait, f.Rate, f.Unhealthy
-}
 
 // endpointMoved is called when an endpoint was changed: it may have another URL, or a person says
 // that its receiver is healthy.

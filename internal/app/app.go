@@ -181,21 +181,6 @@ func New(ctx context.Context, o Options) (*App, error) {
 		}
 	})
 	a.push(phaseBackground, func(context.Context) { a.end() })
-	forStarter := starter.Config{
-		Client: a.client, Namespace: temporal.Namespace, Store: a.store.Outbox, Replays: a.store.Replays, Logger: o.Logger,
-		StartSlots: o.Config.StartSlots, QueueLength: o.Config.QueueLength, LocalWorker: o.Worker, SoleWorker: o.SoleWorker,
-		Width: o.Config.MaxPerWorkflow, EventIDs: o.EventIDs,
-		Overdue: a.store.Deliveries, ReconcileEvery: o.Config.ReconcileEvery, KeepDeadLetters: o.Config.DeadLetterRetention, Backlog: a.store.Held,
-		Forgotten: a.store.Held, Now: a.store.Now,
-	}
-	if a.admission != nil {
-		forStarter.Gate, forStarter.FaultyBacklog = startForecast{a.admission}, a.store.Held
-	}
-	a.starter = starter.New(forStarter)
-	if a.admission != nil {
-		a.monitor = a.newMonitor()
-	}
-	a.health = a.newHealthView()
 	return a, nil
 }
 
@@ -223,6 +208,7 @@ func (a *App) Start(ctx context.Context) (err error) {
 	if err := a.checkKeys(ctx); err != nil {
 		return err
 	}
+	a.makeStarter()
 	a.store.Listen(a.life) //nolint:contextcheck // what Start brings up outlives its context, here and below
 	a.maintain()           //nolint:contextcheck // see above
 	if err := a.listen(); err != nil {
@@ -262,10 +248,36 @@ func (a *App) takeRoles(ctx context.Context) error {
 		return fmt.Errorf(needs, postgres.RoleAPI)
 	case a.options.Worker && !a.overAll:
 		return fmt.Errorf(needs, postgres.RoleWorker)
-	case !a.overAll:
-		a.starter.OnlyStart()
 	}
 	return nil
+}
+
+// makeStarter makes the starter, and what uses it.
+func (a *App) makeStarter() {
+	a.starter = starter.New(a.starterConfig())
+	if a.admission != nil {
+		a.monitor = a.newMonitor()
+	}
+	a.health = a.newHealthView()
+}
+
+// starterConfig is what the starter works with. In a process that may not read all tenants'
+// deliveries, it does not relay, reconcile or release.
+func (a *App) starterConfig() starter.Config {
+	o := a.options
+	c := starter.Config{
+		Client: a.client, Namespace: o.Temporal.Namespace, Logger: a.log,
+		StartLoops: o.Config.StartSlots, QueueLength: o.Config.QueueLength, LocalWorker: o.Worker, SoleWorker: o.SoleWorker,
+		Width: o.Config.MaxPerWorkflow, EventIDs: o.EventIDs, KeepDeadLetters: o.Config.DeadLetterRetention, Now: a.store.Now,
+	}
+	if a.overAll {
+		c.Store, c.Replays, c.Overdue, c.ReconcileEvery = a.store.Outbox, a.store.Replays, a.store.Deliveries, o.Config.ReconcileEvery
+		c.Backlog, c.Forgotten, c.FaultyBacklog = a.store.Held, a.store.Held, a.store.Held
+	}
+	if a.admission != nil {
+		c.Admission = a.admission
+	}
+	return c
 }
 
 // maintain makes partitions and removes what is past its retention, in the background.

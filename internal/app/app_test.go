@@ -145,8 +145,8 @@ func TestStarterUsesDatabaseClock(t *testing.T) {
 	a, err := New(t.Context(), o)
 	require.NoError(t, err)
 	defer a.Stop()
-	require.WithinDuration(t, a.store.Now(), a.starter.Now(), time.Minute)
-	require.WithinDuration(t, o.Clock(), a.starter.Now(), time.Minute)
+	require.WithinDuration(t, a.store.Now(), a.starterConfig().Now(), time.Minute)
+	require.WithinDuration(t, o.Clock(), a.starterConfig().Now(), time.Minute)
 }
 
 func TestDatabaseUnreachable(t *testing.T) {

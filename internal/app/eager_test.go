@@ -51,5 +51,5 @@ func TestFirstRequestsWaitForTheirWorkflows(t *testing.T) {
 	t.Parallel()
 	o := options(t, postgrestest.New(t))
 	o.Worker, o.Temporal.HostPort = true, newFrontend(t).address
-	require.False(t, start(t, o).starter.SoleWorker)
+	require.False(t, start(t, o).starterConfig().SoleWorker)
 }

@@ -25,11 +25,11 @@ func (t endpointTests) TestEndpoint(
 	if err != nil {
 		return webhook.Attempt{}, err
 	}
-	giveBack, err := t.tests.Take(tenantID, id)
+	release, err := t.tests.Acquire(tenantID, id)
 	if err != nil {
 		return webhook.Attempt{}, err
 	}
-	defer giveBack()
+	defer release()
 	if err := t.store.EndpointHealth.NoteTest(ctx, by, tenantID, id); err != nil {
 		return webhook.Attempt{}, err
 	}

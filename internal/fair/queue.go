@@ -1,4 +1,5 @@
-// Package fair shares one queue among tenants, so that no tenant can keep the others waiting.
+// Package fair shares a queue, or the permits of a semaphore, among tenants, so that no tenant can
+// keep the others waiting.
 package fair
 
 import (

@@ -188,9 +188,9 @@ func (s *Core) Ready(ctx context.Context) error {
 	return nil
 }
 
-// TakeList waits for a turn of a list of a tenant's: see listLimit.take.
+// TakeList waits until the tenant may run a list: see listLimit.acquire.
 func (s *Core) TakeList(ctx context.Context, tenantID string) (release func(), err error) {
-	return s.lists.take(ctx, tenantID)
+	return s.lists.acquire(ctx, tenantID)
 }
 
 func poolConfig(c Config) (*pgxpool.Config, error) {

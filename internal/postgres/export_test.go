@@ -34,13 +34,13 @@ const FreshFor = freshFor
 
 type Heartbeat = heartbeat
 
-func (s *heartbeat) Alive() bool                                        { return s.alive() }
-func (s *heartbeat) Beat(a0 time.Time)                                  { s.beat(a0) }
-func (s *heartbeat) Stop()                                              { s.stop() }
-func (s *listLimit) Take(a0 context.Context, a1 string) (func(), error) { return s.take(a0, a1) }
+func (s *heartbeat) Alive() bool                                           { return s.alive() }
+func (s *heartbeat) Beat(a0 time.Time)                                     { s.beat(a0) }
+func (s *heartbeat) Stop()                                                 { s.stop() }
+func (s *listLimit) Acquire(a0 context.Context, a1 string) (func(), error) { return s.acquire(a0, a1) }
 
 const ListWait = listWait
-const ListsAtOnce = listsAtOnce
+const ListsPerTenant = listsPerTenant
 
 var NewClock = newClock
 var NewListLimit = newListLimit

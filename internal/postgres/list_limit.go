@@ -5,105 +5,53 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/everpost/everpost/internal/fair"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
 const (
-	listsAtOnce = 4 // of one tenant
-	listWait    = time.Second
-	ListTimeout = 3 * time.Second // of the statement
+	listsPerTenant = 4 // that run at a time
+	listWait       = time.Second
+	ListTimeout    = 3 * time.Second // of the statement
 
-	// slowListAgain is when a list that took too long may be asked for again: it will take
-	// as long, unless it is another one by then.
+	// slowListAgain is the Retry-After of a list that took too long: the same list will take as
+	// long again.
 	slowListAgain = 10 * time.Second
 )
 
-// listLimit bounds the statements that may go through a tenant's whole record, row by
-// row: lists with a filter that fits little, and counts. All together they get half of the
-// connections, because what takes events, too, looks up keys, limits and endpoints there.
+// listLimit bounds the statements that may go through all rows of a tenant: lists with a filter
+// that matches little, and counts. All of them together get half of the connections, because
+// accepting events needs these connections, too: for keys, limits and endpoints.
 type listLimit struct {
 	Wait, Timeout time.Duration
-	Together      chan struct{} // one token for each under way
-
-	mu sync.Mutex
-	Of map[string]*turnsOf
-}
-
-// turnsOf are the turns of one tenant, as long as one is taken or waited for.
-type turnsOf struct {
-	tokens chan struct{}
-	users  int
+	Running       *fair.Semaphore
 }
 
 func newListLimit(conns int32) *listLimit {
-	return &listLimit{
-		Wait: listWait, Timeout: ListTimeout, Together: make(chan struct{}, max(1, conns/2)), //nolint:mnd // half
-		Of: map[string]*turnsOf{},
-	}
+	return &listLimit{Wait: listWait, Timeout: ListTimeout, Running: fair.NewCapped(max(1, int(conns)/2), listsPerTenant)} //nolint:mnd // half
 }
 
-// take waits for a turn of a tenant's, and returns the function that gives it back.
-// CodeRateLimited: this tenant has too many under way; CodeUnavailable: all together do.
-func (t *listLimit) take(ctx context.Context, tenant string) (release func(), err error) {
-	own := t.enter(tenant)
-	timer := time.NewTimer(t.Wait)
-	defer timer.Stop()
-	select {
-	case own.tokens <- struct{}{}:
-	case <-ctx.Done():
-		t.leave(tenant, own)
+// acquire waits until the tenant may run a list, and returns the function that ends that.
+// CodeRateLimited: the tenant runs too many; CodeUnavailable: all tenants together do.
+func (l *listLimit) acquire(ctx context.Context, tenant string) (release func(), err error) {
+	if l.Running.Acquire(ctx, tenant, 1, l.Wait) {
+		return func() { l.Running.Release(tenant, 1) }, nil
+	}
+	switch {
+	case ctx.Err() != nil:
 		return nil, ctx.Err()
-	case <-timer.C:
-		t.leave(tenant, own)
+	case l.Running.Held(tenant) >= listsPerTenant:
 		return nil, &webhook.Error{
 			Code: webhook.CodeRateLimited, RetryAfter: retryAfter,
-			Message: fmt.Sprintf("%d lists are being read side by side already; ask for the next when one has been answered", listsAtOnce),
+			Message: fmt.Sprintf("%d lists are being read side by side already; ask for the next when one has been answered", listsPerTenant),
 		}
 	}
-	leave := func() {
-		<-own.tokens
-		t.leave(tenant, own)
-	}
-	select {
-	case t.Together <- struct{}{}:
-		return func() {
-			<-t.Together
-			leave()
-		}, nil
-	case <-ctx.Done():
-		leave()
-		return nil, ctx.Err()
-	case <-timer.C:
-		leave()
-		return nil, &webhook.Error{Code: webhook.CodeUnavailable, RetryAfter: retryAfter, Message: "too many lists are being read at the moment"}
-	}
-}
-
-func (t *listLimit) enter(tenant string) *turnsOf {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	own := t.Of[tenant]
-	if own == nil {
-		own = &turnsOf{tokens: make(chan struct{}, listsAtOnce)}
-		t.Of[tenant] = own
-	}
-	own.users++
-	return own
-}
-
-func (t *listLimit) leave(tenant string, own *turnsOf) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	own.users--
-	if own.users == 0 {
-		delete(t.Of, tenant)
-	}
+	return nil, &webhook.Error{Code: webhook.CodeUnavailable, RetryAfter: retryAfter, Message: "too many lists are being read at the moment"}
 }
 
 // Scarce are the filters of a list that no index serves, for the words of its error, and
@@ -139,7 +87,7 @@ func (s *Scarce) tooSlow(timeout time.Duration, err error) error {
 
 // ReadList is QueryAll for a list that may take long: in its turn, and in a shorter time.
 func ReadList[T any](ctx context.Context, s *Core, c Caller, op string, by Scarce, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
-	release, err := s.lists.take(ctx, c.value)
+	release, err := s.lists.acquire(ctx, c.value)
 	if err != nil {
 		return nil, Translate(op, err)
 	}

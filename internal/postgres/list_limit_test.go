@@ -35,7 +35,7 @@ func stuckLists(t *testing.T) (s *storetest.Stores, goOn func()) {
 	}
 }
 
-// Lists that take long leave the connections that everybody needs, and each tenant its turns.
+// Lists that take long leave connections for the intake, and permits for other tenants.
 func TestSlowListsLeaveConnectionsToOthers(t *testing.T) {
 	t.Parallel()
 	s, goOn := stuckLists(t)
@@ -63,7 +63,7 @@ func TestSlowListsLeaveConnectionsToOthers(t *testing.T) {
 		}
 	}
 	ask("acme", 20)
-	refused("acme", 20-postgres.ListsAtOnce, webhook.CodeRateLimited)
+	refused("acme", 20-postgres.ListsPerTenant, webhook.CodeRateLimited)
 	_, err := s.CreateReplay(t.Context(), storetest.TestActor(), webhook.Replay{TenantID: "acme", Source: webhook.ReplayDeadLetters, Asked: 10})
 	storetest.RequireCode(t, webhook.CodeRateLimited, err)
 	ask("other", 4)
@@ -78,13 +78,12 @@ func TestSlowListsLeaveConnectionsToOthers(t *testing.T) {
 		require.NoError(t, err)
 	}
 	goOn()
-	for tenant, n := range map[string]int{"acme": postgres.ListsAtOnce, "other": 2} {
+	for tenant, n := range map[string]int{"acme": postgres.ListsPerTenant, "other": 2} {
 		for range n {
 			require.NoError(t, <-answers[tenant])
 		}
 	}
-	require.Empty(t, s.Lists().Together)
-	require.Empty(t, s.Lists().Of, "nobody is remembered")
+	require.Zero(t, s.Lists().Running.Tenants())
 }
 
 // A list that takes too long says what to narrow. Here a row takes as long to be looked at
@@ -140,37 +139,37 @@ func TestAListThatTakesTooLong(t *testing.T) {
 	require.Equal(t, "10s", timeout, "the next user of the connection has the usual one")
 }
 
-// Who leaves while waiting leaves nothing behind, and turns come to those who wait.
-func TestListTurns(t *testing.T) {
+// A list whose caller has gone leaves nothing behind, and a permit that is released goes to a list that waits.
+func TestListLimit(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		turns := postgres.NewListLimit(10)
+		limit := postgres.NewListLimit(10)
 		var releases []func()
-		for range postgres.ListsAtOnce {
-			release, err := turns.Take(t.Context(), "acme")
+		for range postgres.ListsPerTenant {
+			release, err := limit.Acquire(t.Context(), "acme")
 			require.NoError(t, err)
 			releases = append(releases, release)
 		}
 		before := time.Now()
-		_, err := turns.Take(t.Context(), "acme")
+		_, err := limit.Acquire(t.Context(), "acme")
 		storetest.RequireCode(t, webhook.CodeRateLimited, err)
 		require.Equal(t, postgres.ListWait, time.Since(before))
 
 		gone, leave := context.WithCancel(t.Context())
 		leave()
-		_, err = turns.Take(gone, "acme")
+		_, err = limit.Acquire(gone, "acme")
 		require.ErrorIs(t, err, context.Canceled)
 
-		other, err := turns.Take(t.Context(), "other")
+		other, err := limit.Acquire(t.Context(), "other")
 		require.NoError(t, err)
-		_, err = turns.Take(gone, "third")
+		_, err = limit.Acquire(gone, "third")
 		require.ErrorIs(t, err, context.Canceled)
-		_, err = turns.Take(t.Context(), "third")
+		_, err = limit.Acquire(t.Context(), "third")
 		storetest.RequireCode(t, webhook.CodeUnavailable, err)
 
 		waiting := make(chan error, 1)
 		go func() {
-			release, err := turns.Take(t.Context(), "third")
+			release, err := limit.Acquire(t.Context(), "third")
 			if err == nil {
 				release()
 			}
@@ -182,7 +181,6 @@ func TestListTurns(t *testing.T) {
 		for _, release := range releases {
 			release()
 		}
-		require.Empty(t, turns.Together)
-		require.Empty(t, turns.Of)
+		require.Zero(t, limit.Running.Tenants())
 	})
 }

@@ -65,7 +65,7 @@ func (d *Starter) Faulted(id webhook.EndpointID, what string) {
 	known.what = what
 	known.breaks(now)
 	if known.pause == firstProbe {
-		d.Logger.Warn("a fault of our own keeps an endpoint from being sent to; its deliveries are held until that is over", "endpoint", id, "error", what)
+		d.log.Warn("a fault of our own keeps an endpoint from being sent to; its deliveries are held until that is over", "endpoint", id, "error", what)
 	}
 }
 
@@ -89,7 +89,7 @@ func (d *Starter) EndpointMoved(id webhook.EndpointID) {
 }
 
 // probes reports whether this process looks after faulty endpoints.
-func (d *Starter) probes() bool { return d.Gate != nil && d.FaultyBacklog != nil }
+func (d *Starter) probes() bool { return d.admission != nil && d.faultyStore != nil }
 
 // has reports an endpoint that is faulty, or was a moment ago.
 func (f *faulty) has(id webhook.EndpointID) bool {
@@ -153,8 +153,8 @@ func (d *Starter) probeFaulty() {
 		if time.Since(looked) >= backlogEvery && d.findFaulty() {
 			looked = time.Now()
 		}
-		each(probeWidth, d.faulty.due(time.Now()), func(id webhook.EndpointID) {
-			if !d.away.Load() && !d.stopping() {
+		forEach(probeWidth, d.faulty.due(time.Now()), func(id webhook.EndpointID) {
+			if !d.temporalDown.Load() && !d.stopping() {
 				d.probeEndpoint(id)
 			}
 		})
@@ -164,9 +164,9 @@ func (d *Starter) probeFaulty() {
 // findFaulty looks for all endpoints with something held; false when it could not.
 func (d *Starter) findFaulty() bool {
 	var after webhook.EndpointID
-	for !d.away.Load() && !d.stopping() {
-		page, err := take(d, func(ctx context.Context, _ int) ([]webhook.EndpointID, error) {
-			return d.FaultyBacklog.FaultyEndpoints(ctx, after, backlogPage)
+	for !d.temporalDown.Load() && !d.stopping() {
+		page, err := readBatch(d, func(ctx context.Context, _ int) ([]webhook.EndpointID, error) {
+			return d.faultyStore.FaultyEndpoints(ctx, after, backlogPage)
 		})
 		if err != nil {
 			return false
@@ -194,7 +194,7 @@ func (d *Starter) probeEndpoint(id webhook.EndpointID) {
 			return
 		}
 	}
-	n := min(d.Gate.Releasable(id)-d.backlog.onItsWay(id, now), most, releaseBatch)
+	n := min(d.admission.Releasable(id)-d.backlog.onItsWay(id, now), most, releaseBatch)
 	if n <= 0 {
 		if isProbe {
 			d.faulty.mended(id, now)
@@ -203,19 +203,19 @@ func (d *Starter) probeEndpoint(id webhook.EndpointID) {
 	}
 	ctx, cancel := context.WithTimeout(d.life, readTimeout)
 	defer cancel()
-	starts, err := d.FaultyBacklog.ReleaseFaulty(ctx, id, n)
+	starts, err := d.faultyStore.ReleaseFaulty(ctx, id, n)
 	if err != nil {
 		if !d.stopping() {
-			d.Logger.Warn("what a fault of our own has held for an endpoint cannot be released", "endpoint", id, "error", err)
+			d.log.Warn("what a fault of our own has held for an endpoint cannot be released", "endpoint", id, "error", err)
 		}
 		return
 	}
 	// Before they are started: one that meets the fault again has the last word.
 	if over := d.faulty.released(id, len(starts) == n, now); over {
-		d.Logger.Info("an endpoint can be sent to again; what was held for it has been released", "endpoint", id)
+		d.log.Info("an endpoint can be sent to again; what was held for it has been released", "endpoint", id)
 	}
 	d.backlog.released(id, len(starts), now)
-	for group := range slices.Chunk(starts, d.Width) {
+	for group := range slices.Chunk(starts, d.width) {
 		d.start(group)
 	}
 }

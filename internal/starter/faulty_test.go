@@ -67,11 +67,11 @@ func TestFaultyEndpointIsProbed(t *testing.T) {
 		b := holding(endpoint, held)
 		b.is(errors.New("its key is lost"))
 		f, c := newFrontend(t)
-		d := setup(t, Config{Client: c, FaultyBacklog: b, Gate: doorman{room: roomFor(25)}})
+		d := setup(t, Config{Client: c, FaultyBacklog: b, Admission: admissionStub{releasable: upTo(25)}})
 		d.uses(requests{probe: b.probe})
 		_, known := d.FaultOf(endpoint)
 		require.False(t, known)
-		begun := time.Now()
+		initialProgress := time.Now()
 		d.Faulted(endpoint, "its key is lost")
 		d.Faulted(endpoint, "said by another that was under way")
 		d.workers.Go(d.probeFaulty)
@@ -82,7 +82,7 @@ func TestFaultyEndpointIsProbed(t *testing.T) {
 		require.Equal(t, "its key is lost", what)
 		probes := b.probed()
 		require.InDelta(t, 25, len(probes), 3, "one a minute")
-		require.LessOrEqual(t, probes[0].Sub(begun), 3*time.Second)
+		require.LessOrEqual(t, probes[0].Sub(initialProgress), 3*time.Second)
 		for i := range probes[1:] {
 			require.LessOrEqual(t, probes[i+1].Sub(probes[i]), lastProbe+releaseEvery)
 		}
@@ -112,7 +112,7 @@ func TestFaultyEndpointWithoutRoom(t *testing.T) {
 		b := holding(endpoint, held)
 		f, c := newFrontend(t)
 		var room atomic.Int64
-		d := setup(t, Config{Client: c, FaultyBacklog: b, Gate: doorman{room: func(webhook.EndpointID) int { return int(room.Load()) }}})
+		d := setup(t, Config{Client: c, FaultyBacklog: b, Admission: admissionStub{releasable: func(webhook.EndpointID) int { return int(room.Load()) }}})
 		d.uses(requests{probe: b.probe})
 		d.Faulted(endpoint, "its key is lost")
 		d.workers.Go(d.probeFaulty)
@@ -145,7 +145,7 @@ func TestFaultyEndpointThatFailsItsProof(t *testing.T) {
 		endpoint, held := heldFor(1000)
 		b := holding(endpoint, held)
 		_, c := newFrontend(t)
-		d := setup(t, Config{Client: c, FaultyBacklog: b, Gate: doorman{room: roomFor(100)}})
+		d := setup(t, Config{Client: c, FaultyBacklog: b, Admission: admissionStub{releasable: upTo(100)}})
 		d.uses(requests{probe: b.probe})
 		b.onLook = func() { // whoever is released meets it a moment later
 			time.AfterFunc(100*time.Millisecond, func() { d.Faulted(endpoint, "the proxy is away") })
@@ -176,7 +176,7 @@ func TestFaultyEndpointIsForgotten(t *testing.T) {
 		require.False(t, known)
 
 		b := &broken{fault: errors.New("its key is lost")}
-		d = setup(t, Config{FaultyBacklog: b, Gate: doorman{room: roomFor(25)}})
+		d = setup(t, Config{FaultyBacklog: b, Admission: admissionStub{releasable: upTo(25)}})
 		d.uses(requests{probe: b.probe})
 		d.Faulted(endpoint, "its key is lost")
 		d.workers.Go(d.probeFaulty)
@@ -201,7 +201,7 @@ func TestFaultyEndpointsKeepCompany(t *testing.T) {
 	t.Parallel()
 	all := accepted(3)
 	b := &broken{}
-	d := setup(t, Config{FaultyBacklog: b, Gate: doorman{}})
+	d := setup(t, Config{FaultyBacklog: b, Admission: admissionStub{}})
 	d.Faulted(all.Deliveries[1].EndpointID, "its key is lost")
 	d.Accepted(all)
 	for d.queue.Len() > 0 {
@@ -209,5 +209,5 @@ func TestFaultyEndpointsKeepCompany(t *testing.T) {
 			require.NotEqual(t, all.Deliveries[1].EndpointID, s.EndpointID)
 		}
 	}
-	require.Equal(t, 1, d.troubled.Len())
+	require.Equal(t, 1, d.unhealthy.Len())
 }

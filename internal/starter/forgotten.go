@@ -23,7 +23,7 @@ type Forgotten interface {
 // Resumed says that an endpoint may have become active: what is held for it behind the back of
 // its release is looked for at once, and for a few seconds.
 func (d *Starter) Resumed(endpoint webhook.EndpointID) {
-	if d.Forgotten != nil {
+	if d.forgottenStore != nil {
 		d.forgotten.add(time.Now(), endpoint)
 	}
 }
@@ -40,15 +40,15 @@ func (d *Starter) releaseForgotten() {
 			return
 		case <-tick.C:
 		}
-		if time.Since(looked) >= forgottenEvery && d.find(&d.forgotten, d.Forgotten.ForgottenEndpoints) {
+		if time.Since(looked) >= forgottenEvery && d.find(&d.forgotten, d.forgottenStore.ForgottenEndpoints) {
 			looked = time.Now()
 		}
-		each(releaseWidth, d.forgotten.all(), func(id webhook.EndpointID) {
-			if d.away.Load() || d.stopping() {
+		forEach(releaseWidth, d.forgotten.all(), func(id webhook.EndpointID) {
+			if d.temporalDown.Load() || d.stopping() {
 				return
 			}
 			began := time.Now()
-			if !d.releaseSome(id, d.Forgotten.ReleaseForgotten) {
+			if !d.releaseSome(id, d.forgottenStore.ReleaseForgotten) {
 				d.forgotten.forget(id, began)
 			}
 		})

@@ -45,8 +45,8 @@ func TestWhatIsForgottenIsLookedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		id, other := webhook.NewEndpointID(), webhook.NewEndpointID()
 		f := &forgetful{held: []webhook.EndpointID{id}}
-		d := setup(t, Config{Gate: doorman{room: roomFor(1)}, Forgotten: f})
-		d.away.Store(true)
+		d := setup(t, Config{Admission: admissionStub{releasable: upTo(1)}, Forgotten: f})
+		d.temporalDown.Store(true)
 		d.workers.Go(d.releaseForgotten)
 		after := func(wait time.Duration) (searches int, looks []webhook.EndpointID) {
 			<-time.After(wait)
@@ -59,7 +59,7 @@ func TestWhatIsForgottenIsLookedFor(t *testing.T) {
 		}
 		searches, _ := after(10500 * time.Millisecond)
 		require.Zero(t, searches, "what were released while Temporal is away would come all at once")
-		d.away.Store(false)
+		d.temporalDown.Store(false)
 		searches, looks := after(time.Second)
 		require.Equal(t, 1, searches)
 		require.Equal(t, []webhook.EndpointID{id}, looks)
@@ -105,14 +105,14 @@ func TestUnansweredCommandsBringTheWorkflowBack(t *testing.T) {
 					f.there[delivery.Ref.WorkflowID()] = own
 				}
 				command := webhook.PendingCommand{ID: 9, Command: webhook.CommandCancel}
-				require.NoError(t, d.signalTimes(t.Context(), webhook.CommandedDelivery{Delivery: delivery, Command: command, Signalled: 1}), name)
+				require.NoError(t, d.signalCommand(t.Context(), webhook.CommandedDelivery{Delivery: delivery, Command: command, Signalled: 1}), name)
 				if own == running {
-					require.Len(t, f.told, 1, name)
-					require.Equal(t, delivery.Ref.WorkflowID(), f.told[0].GetWorkflowExecution().GetWorkflowId(), name)
+					require.Len(t, f.signalled, 1, name)
+					require.Equal(t, delivery.Ref.WorkflowID(), f.signalled[0].GetWorkflowExecution().GetWorkflowId(), name)
 					require.Empty(t, f.starts, name)
 					continue
 				}
-				require.Empty(t, f.told, name)
+				require.Empty(t, f.signalled, name)
 				require.Len(t, f.starts, 1, name)
 				in := inputOf[workflows.DeliveryInput](t, f.starts[0].GetInput())
 				require.True(t, in.Unconfirmed, name)

@@ -12,46 +12,47 @@ import (
 	"github.com/everpost/everpost/workflows"
 )
 
-// gatherTime is how long delivered deliveries are gathered for one workflow, and how long after a start
-// the next one is not alone.
-const gatherTime = 500 * time.Millisecond
+const (
+	// gatherTime is how long deliveries are gathered for one workflow, and how long after a start the
+	// next delivery is not alone.
+	gatherTime = 500 * time.Millisecond
+	// startAgainAfter is how long after a failed start a gathering is started again.
+	startAgainAfter = time.Second
+)
 
-// startAgainAfter is how long after a failed start a gathering is started again.
-const startAgainAfter = time.Second
+// A delivery that its eager request has delivered needs a workflow only to be shown to users. So its
+// start can wait: one workflow is started for all deliveries that were delivered within gatherTime,
+// up to the width. A delivery that is alone gets its own at once. What a process loses when it dies
+// is in the store.
 
-// A delivery whose eager request was delivered has nothing left to be done: its workflow is only for
-// people to look at. So these workflows are not urgent. One is started for all deliveries that were
-// delivered within gatherTime, up to the width; one that is alone gets its own at once. What is lost
-// with the process is in the store.
-
-// gathering is a workflow that is still to be started, with the deliveries that it will have.
+// gathering is a workflow that is still to be started.
 type gathering struct {
 	id       string
-	members  []webhook.Start
-	joined   int  // members and those that are being recorded
-	complete bool // no more join
-	taken    bool // it is being started, or was
+	members  []webhook.Start // whose attempts are recorded
+	joined   int             // members, and deliveries whose attempts are being recorded
+	complete bool            // no more can join
+	taken    bool            // its start has begun
 }
 
 // gatherings are the gatherings of a process.
 type gatherings struct {
 	width int
-	ready chan struct{} // holds something when a gathering is to be started
+	ready chan struct{} // receives a value when a gathering is to be started
 
-	mu      sync.Mutex
-	open    *gathering
-	ending  []*gathering // complete, but some of their members are still being recorded
-	due     []*gathering // to be started
-	waiting int          // deliveries in all of them
-	latest  time.Time    // when one was started, or joined, last
+	mu        sync.Mutex
+	open      *gathering
+	recording []*gathering // complete, but not all members are recorded
+	due       []*gathering // to be started
+	waiting   int          // deliveries in all of them
+	latest    time.Time    // of the last start, or of the last delivery that joined
 }
 
 func newGatherings(width int) *gatherings {
 	return &gatherings{width: width, ready: make(chan struct{}, 1)}
 }
 
-// join adds a delivery that is being recorded to the open gathering, or, if it is alone, to one of its
-// own, which has the id of its own workflow.
+// join adds a delivery, whose attempt is about to be recorded, to the open gathering. If the delivery
+// is alone, it gets a gathering of its own, which has the id of its own workflow.
 func (g *gatherings) join(start *webhook.Start, now time.Time) *gathering {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -66,66 +67,65 @@ func (g *gatherings) join(start *webhook.Start, now time.Time) *gathering {
 	if g.open == nil {
 		opened := &gathering{id: workflows.GatheringID(start.EventID, rand.Text())}
 		g.open = opened
-		time.AfterFunc(gatherTime, func() { g.close(opened) })
+		time.AfterFunc(gatherTime, func() { g.closeAfterTime(opened) })
 	}
-	in := g.open
-	in.joined++
-	if in.joined == g.width {
-		g.complete(in)
+	joined := g.open
+	joined.joined++
+	if joined.joined == g.width {
+		g.complete(joined)
 	}
-	return in
+	return joined
 }
 
-// ended says that the attempt of a delivery which has joined is recorded, or will not be.
-func (g *gatherings) ended(in *gathering, start webhook.Start) {
+// recorded makes a delivery that has joined a member: its attempt is recorded, or is left to the
+// workflow to be recorded.
+func (g *gatherings) recorded(in *gathering, start webhook.Start) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if in.taken {
-		return // at a stop, without it
+		return // Stop has started it without this delivery
 	}
 	in.members = append(in.members, start)
-	g.startIfComplete(in)
+	g.startIfRecorded(in)
 }
 
-// close ends a gathering's time.
-func (g *gatherings) close(in *gathering) {
+func (g *gatherings) closeAfterTime(one *gathering) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !in.complete {
-		g.complete(in)
+	if !one.complete {
+		g.complete(one)
 	}
 }
 
-// complete lets no more join. The caller holds the lock.
-func (g *gatherings) complete(in *gathering) {
-	in.complete = true
-	if g.open == in {
+// complete closes a gathering. The caller holds the lock.
+func (g *gatherings) complete(one *gathering) {
+	one.complete = true
+	if g.open == one {
 		g.open = nil
 	}
-	g.ending = append(g.ending, in)
-	g.startIfComplete(in)
+	g.recording = append(g.recording, one)
+	g.startIfRecorded(one)
 }
 
-// startIfComplete has a gathering started that is complete and whose members are all recorded. The
-// caller holds the lock.
-func (g *gatherings) startIfComplete(in *gathering) {
-	if !in.complete || len(in.members) < in.joined {
+// startIfRecorded makes a gathering due if it is complete and all its members are recorded. The caller
+// holds the lock.
+func (g *gatherings) startIfRecorded(one *gathering) {
+	if !one.complete || len(one.members) < one.joined {
 		return
 	}
-	g.ending = slices.DeleteFunc(g.ending, func(other *gathering) bool { return other == in })
-	g.due = append(g.due, in)
+	g.recording = slices.DeleteFunc(g.recording, func(other *gathering) bool { return other == one })
+	g.due = append(g.due, one)
 	g.wake()
 }
 
-// wake says that something is to be started.
 func (g *gatherings) wake() {
 	select {
 	case g.ready <- struct{}{}:
-	default: // it is known
+	default: // a value is pending
 	}
 }
 
-// take takes what is to be started; with all set also what is still gathering, as far as it is recorded.
+// take takes what is due; with all set also what is not complete, with the members that are recorded.
 func (g *gatherings) take(all bool) []*gathering {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -135,8 +135,8 @@ func (g *gatherings) take(all bool) []*gathering {
 	due := g.due
 	g.due = nil
 	if all {
-		due = append(due, slices.DeleteFunc(g.ending, func(in *gathering) bool { return len(in.members) == 0 })...)
-		g.ending = nil
+		due = append(due, slices.DeleteFunc(g.recording, func(one *gathering) bool { return len(one.members) == 0 })...)
+		g.recording = nil
 	}
 	for _, one := range due {
 		one.taken = true
@@ -145,8 +145,8 @@ func (g *gatherings) take(all bool) []*gathering {
 	return due
 }
 
-// putBack has a gathering started again a while later.
-func (g *gatherings) putBack(one *gathering) {
+// retry makes a gathering due again after a while.
+func (g *gatherings) retry(one *gathering) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.due = append(g.due, one)
@@ -154,36 +154,36 @@ func (g *gatherings) putBack(one *gathering) {
 	time.AfterFunc(startAgainAfter, g.wake)
 }
 
-// len is how many deliveries wait for a workflow that they share.
+// len returns the number of deliveries in gatherings.
 func (g *gatherings) len() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.waiting
 }
 
-// started notes that a workflow is being started: what comes within gatherTime is not alone.
+// started notes a start: a delivery that joins within gatherTime is not alone.
 func (g *gatherings) started(now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.latest = now
 }
 
-// startGathered starts the workflows of what has gathered, at the end all. One that cannot be started
-// is started later under the same id, when Temporal can be written to: it is the only one that its
-// deliveries have.
-func (d *Starter) startGathered(atEnd bool) {
-	if d.away.Load() && !atEnd {
-		return // setBack wakes
+// startGathered starts the workflows of the gatherings that are due, before the end of the process of
+// all. A start that fails is repeated with the same id, when Temporal is available: the deliveries
+// have no outbox rows any more.
+func (d *Starter) startGathered(beforeStop bool) {
+	if d.temporalDown.Load() && !beforeStop {
+		return // markUp wakes
 	}
-	for _, one := range d.gatherings.take(atEnd) {
+	for _, one := range d.gatherings.take(beforeStop) {
 		started := false
-		d.carry(func(ctx context.Context) error {
+		d.tryCall(func(ctx context.Context) error {
 			err := d.startGathering(ctx, one)
 			started = err == nil
 			return err
 		})
-		if !started && !atEnd {
-			d.gatherings.putBack(one)
+		if !started && !beforeStop {
+			d.gatherings.retry(one)
 		}
 	}
 }
@@ -192,37 +192,38 @@ func (d *Starter) startGathering(ctx context.Context, one *gathering) error {
 	if workflows.IsFanout(one.id) {
 		return d.startFanout(ctx, one.id, one.members)
 	}
-	return d.begin(ctx, one.members[0])
+	return d.startDelivery(ctx, one.members[0])
 }
 
-// eagerStart starts the workflow of a delivery whose first request was sent eagerly.
+// eagerStart starts the workflow of a delivery whose first request was sent eagerly. It implements
+// activities.EagerStart.
 type eagerStart struct {
 	d     *Starter
 	start webhook.Start
-	in    *gathering // that it has joined; nil: none is started for what was delivered
+	in    *gathering // that it has joined; nil: this process starts no workflow for what was delivered
 }
 
 var _ activities.EagerStart = (*eagerStart)(nil)
 
-// Delivered implements activities.EagerStart.
+// Delivered returns the workflow that the delivered attempt is recorded with.
 func (s *eagerStart) Delivered() (workflowID string, starts bool) {
-	if s.d.stopping() || s.d.away.Load() {
+	if s.d.stopping() || s.d.temporalDown.Load() {
 		return s.start.WorkflowID(), false
 	}
 	s.in = s.d.gatherings.join(&s.start, time.Now())
 	return s.in.id, true
 }
 
-// Ended implements activities.EagerStart.
+// Ended says that the delivered attempt is recorded.
 func (s *eagerStart) Ended() {
 	if s.in != nil {
-		s.d.gatherings.ended(s.in, s.start)
+		s.d.gatherings.recorded(s.in, s.start)
 	}
 }
 
-// Undelivered implements activities.EagerStart.
+// Undelivered queues the delivery for the start of its own workflow.
 func (s *eagerStart) Undelivered(recorded bool) (starts bool) {
 	own := s.start
 	own.OwnWorkflow, own.Recorded, own.ReceivedAt = true, recorded, time.Now()
-	return !s.d.away.Load() && !s.d.stopping() && s.d.enqueue(&own)
+	return !s.d.temporalDown.Load() && !s.d.stopping() && s.d.enqueue(&own)
 }

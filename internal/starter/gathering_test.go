@@ -13,7 +13,7 @@ import (
 	"github.com/everpost/everpost/workflows"
 )
 
-// eager is a starter whose first requests are all sent eagerly, and what is to be told of each.
+// eager is a starter whose first requests are all sent eagerly. sent accepts deliveries and returns their eager starts.
 func eager(t *testing.T, c Config) (d *Starter, f *frontend, record *outbox, sent func(webhook.Accepted) []activities.EagerStart) {
 	t.Helper()
 	f, c.Client = newFrontend(t)
@@ -32,7 +32,7 @@ func eager(t *testing.T, c Config) (d *Starter, f *frontend, record *outbox, sen
 	}
 }
 
-// joins returns the workflow of a delivery that was delivered, which will be started.
+// joins returns the id of the workflow that will be started for a delivered delivery.
 func joins(t *testing.T, start activities.EagerStart) string {
 	t.Helper()
 	id, willStart := start.Delivered()
@@ -40,13 +40,13 @@ func joins(t *testing.T, start activities.EagerStart) string {
 	return id
 }
 
-// A delivery that is alone has its own workflow, at once. Those that are delivered within 500 ms after another share
-// one, whose id is known before they are recorded, and which is started when their time is over.
+// A delivery that is alone has its own workflow, at once. Those that are delivered within 500 ms after another share one: its id
+// is known before they are recorded, and it is started when the 500 ms are over.
 func TestDeliveredShareAWorkflow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d, f, record, send := eager(t, Config{})
-		d.workers.Go(d.serve)
+		d.workers.Go(d.runStartLoop)
 		defer d.Stop()
 		all := accepted(4)
 		starts := send(all)
@@ -75,17 +75,17 @@ func TestDeliveredShareAWorkflow(t *testing.T) {
 		require.ElementsMatch(t, refsOf(all.Deliveries), begunBy(t, f))
 		require.Equal(t, id, f.started()[1].GetWorkflowId())
 		require.Zero(t, d.gatherings.len())
-		require.Empty(t, d.room.guests)
+		require.Zero(t, d.permits.Tenants())
 		require.Empty(t, record.ended, "their rows went with the attempts")
 	})
 }
 
-// A workflow that is full is started at once, and the next delivery opens another one.
+// A gathering that is full is started at once, and the next delivery opens another one.
 func TestFullGathering(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d, f, _, send := eager(t, Config{Width: 3})
-		d.workers.Go(d.serve)
+		d.workers.Go(d.runStartLoop)
 		defer d.Stop()
 		d.gatherings.started(time.Now())
 		starts := send(accepted(4))
@@ -105,13 +105,13 @@ func TestFullGathering(t *testing.T) {
 	})
 }
 
-// What is not delivered goes on in its own workflow, which is started at once. The outbox row of what is recorded is
-// deleted when that is answered, and not before.
-func TestUndeliveredGoOnAlone(t *testing.T) {
+// A delivery that was not delivered gets its own workflow at once. The outbox row of a recorded one is deleted when the start is
+// answered, and not before.
+func TestUndeliveredHaveOwnWorkflows(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d, f, record, send := eager(t, Config{})
-		d.workers.Go(d.serve)
+		d.workers.Go(d.runStartLoop)
 		defer d.Stop()
 		d.gatherings.started(time.Now())
 		all := accepted(3)
@@ -131,18 +131,18 @@ func TestUndeliveredGoOnAlone(t *testing.T) {
 		synctest.Wait()
 		require.Empty(t, record.ended)
 		open()
-		pass(maxRest)
+		pass(maxLinger)
 		require.Equal(t, []webhook.DeliveryID{all.Deliveries[2].DeliveryID}, record.ended)
 		_, own := groups(t, f)
 		require.Len(t, own, 3)
-		require.Empty(t, d.room.guests)
+		require.Zero(t, d.permits.Tenants())
 		pass(2 * gatherTime)
 		require.Equal(t, 3, countBegun(t, f), "there is nothing to gather")
 	})
 }
 
-// What has gathered has no outbox row any more: a start that fails, or would while Temporal is away, is made later, with
-// the same id.
+// Deliveries in a gathering have no outbox row any more: a start that fails, or cannot be made while Temporal is down, is made later
+// with the same id.
 func TestGatheringsAreStartedAgain(t *testing.T) {
 	t.Parallel()
 	for name, width := range map[string]int{"a shared workflow": 100, "own workflows": 1} {
@@ -150,7 +150,7 @@ func TestGatheringsAreStartedAgain(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				d, f, _, send := eager(t, Config{Width: width})
-				d.workers.Go(d.serve)
+				d.workers.Go(d.runStartLoop)
 				defer d.Stop()
 				d.gatherings.started(time.Now())
 				all := accepted(2)
@@ -161,11 +161,11 @@ func TestGatheringsAreStartedAgain(t *testing.T) {
 				f.failing(serviceerror.NewInvalidArgument("not now"))
 				pass(gatherTime + startAgainAfter/2)
 				require.Equal(t, 2, d.gatherings.len())
-				d.away.Store(true)
+				d.temporalDown.Store(true)
 				pass(time.Minute)
 				started := len(f.started())
 				f.failing(nil)
-				d.setBack()
+				d.markUp()
 				synctest.Wait()
 				require.Zero(t, d.gatherings.len())
 				ids := map[string]bool{}
@@ -179,12 +179,12 @@ func TestGatheringsAreStartedAgain(t *testing.T) {
 	}
 }
 
-// Where no workflow is shared, each delivery has its own.
-func TestNothingGathersWhereNoWorkflowIsShared(t *testing.T) {
+// With a width of 1, each delivery has its own workflow.
+func TestNoGatheringWithWidthOne(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d, f, _, send := eager(t, Config{Width: 1})
-		d.workers.Go(d.serve)
+		d.workers.Go(d.runStartLoop)
 		defer d.Stop()
 		for _, start := range send(accepted(3)) {
 			start.Delivered()
@@ -196,8 +196,8 @@ func TestNothingGathersWhereNoWorkflowIsShared(t *testing.T) {
 	})
 }
 
-// A stop starts what has gathered, without those that are still being recorded, and what goes on alone. What is told
-// later is left to the outbox.
+// Stop starts gatherings, without the members that are still being recorded, and deliveries with their own workflow. What is
+// recorded later is left to the outbox.
 func TestStopStartsWhatHasGathered(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -211,7 +211,7 @@ func TestStopStartsWhatHasGathered(t *testing.T) {
 		}
 		joins(t, starts[4])
 		require.True(t, starts[2].Undelivered(true))
-		d.workers.Go(d.serve)
+		d.workers.Go(d.runStartLoop)
 		d.Stop()
 		require.ElementsMatch(t, refsOf(all.Deliveries[:3]), begunBy(t, f))
 		starts[4].Ended()
@@ -224,7 +224,7 @@ func TestStopStartsWhatHasGathered(t *testing.T) {
 	})
 }
 
-// The relay starts what was recorded and not started, each in its own workflow, and then deletes the rows.
+// The relay starts deliveries that were recorded and not started, each in its own workflow, and then deletes their rows.
 func TestRelayStartsTheRecorded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -66,7 +66,7 @@ func TestWhoSharesWithWhom(t *testing.T) {
 	t.Parallel()
 	f, c := newFrontend(t)
 	slowOne, fastOne := webhook.NewEndpointID(), webhook.NewEndpointID()
-	d := setup(t, Config{Client: c, Gate: doorman{slow: map[webhook.EndpointID]bool{slowOne: true}}})
+	d := setup(t, Config{Client: c, Admission: admissionStub{slow: map[webhook.EndpointID]bool{slowOne: true}}})
 	type kind struct {
 		slow, held, later, opened bool
 		relayed                   int
@@ -128,7 +128,7 @@ func TestOneSlowOneHasItsOwnWorkflow(t *testing.T) {
 	t.Parallel()
 	f, c := newFrontend(t)
 	batch := accepted(4).Deliveries
-	d := setup(t, Config{Client: c, Gate: doorman{slow: map[webhook.EndpointID]bool{batch[2].EndpointID: true}}})
+	d := setup(t, Config{Client: c, Admission: admissionStub{slow: map[webhook.EndpointID]bool{batch[2].EndpointID: true}}})
 	d.start(batch)
 	shared, own := groups(t, f)
 	require.Len(t, shared, 1)
@@ -156,10 +156,7 @@ func TestBeginReleased(t *testing.T) {
 			require.Equal(t, start.WorkflowID(), request.GetWorkflowId())
 			require.Equal(t, enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE, request.GetWorkflowIdReusePolicy())
 			require.Equal(t, workflows.DeliveryInput{
-				DeliveryState: workflows.DeliveryState{
-					Ref: start.Ref, Progress: *start.Resume,
-				},
-				HandedOver: true,
+				DeliveryState: workflows.DeliveryState{Ref: start.Ref, Progress: *start.Resume}, HandedOver: true,
 			},
 				inputOf[workflows.DeliveryInput](t, request.GetInput()))
 		}
@@ -183,8 +180,8 @@ func TestAReleaseIsRefused(t *testing.T) {
 				f.tries = map[string]int32{start.WorkflowID(): 1}
 			}
 			f.failing(alreadyStarted())
-			require.NoError(t, d.begin(t.Context(), start))
-			require.Empty(t, f.told)
+			require.NoError(t, d.startDelivery(t.Context(), start))
+			require.Empty(t, f.signalled)
 			require.Len(t, f.starts, 1)
 			if relayed <= 1 || working {
 				require.Empty(t, f.terminated)
@@ -226,13 +223,13 @@ func TestCommandsReachTheHeld(t *testing.T) {
 					if own == running {
 						require.NoError(t, err, name)
 						require.Empty(t, f.starts, name)
-						require.Len(t, f.told, 1, name)
-						require.Equal(t, delivery.Ref.WorkflowID(), f.told[0].GetWorkflowExecution().GetWorkflowId(), name)
+						require.Len(t, f.signalled, 1, name)
+						require.Equal(t, delivery.Ref.WorkflowID(), f.signalled[0].GetWorkflowExecution().GetWorkflowId(), name)
 						require.Equal(t, workflows.CommandSignal{CommandID: 9, Reason: "asked", DeliveryID: delivery.DeliveryID},
-							inputOf[workflows.CommandSignal](t, f.told[0].GetInput()), name)
+							inputOf[workflows.CommandSignal](t, f.signalled[0].GetInput()), name)
 						continue
 					}
-					require.Empty(t, f.told, name)
+					require.Empty(t, f.signalled, name)
 					if state != webhook.StateHeld {
 						require.True(t, isGone(err), name)
 						require.Empty(t, f.starts, name)
@@ -240,11 +237,9 @@ func TestCommandsReachTheHeld(t *testing.T) {
 					}
 					require.NoError(t, err, name)
 					require.Len(t, f.starts, 1, name)
-					require.Equal(t, workflows.DeliveryInput{
-						DeliveryState: workflows.DeliveryState{
-							Ref: delivery.Ref, Progress: delivery.Progress, Unconfirmed: true, Command: asked,
-						},
-					},
+					require.Equal(t, workflows.DeliveryInput{DeliveryState: workflows.DeliveryState{
+						Ref: delivery.Ref, Progress: delivery.Progress, Unconfirmed: true, Command: asked,
+					}},
 						inputOf[workflows.DeliveryInput](t, f.starts[0].GetInput()), name)
 				}
 			}
@@ -277,9 +272,7 @@ func TestReviveHeld(t *testing.T) {
 		require.Equal(t, delivery.Ref.WorkflowID(), f.starts[0].GetWorkflowId())
 		require.Equal(t, enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE, f.starts[0].GetWorkflowIdReusePolicy())
 		require.Equal(t, workflows.DeliveryInput{
-			DeliveryState: workflows.DeliveryState{
-				Ref: delivery.Ref, Progress: delivery.Progress, Unconfirmed: true,
-			},
+			DeliveryState: workflows.DeliveryState{Ref: delivery.Ref, Progress: delivery.Progress, Unconfirmed: true},
 		},
 			inputOf[workflows.DeliveryInput](t, f.starts[0].GetInput()))
 	}

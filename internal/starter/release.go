@@ -29,17 +29,6 @@ const (
 	sentSettles = 3 * time.Second
 )
 
-// Gate is what starting needs to know of the admission to endpoints.
-type Gate interface {
-	// Slow says whether an attempt is likely to take long, or to be turned away.
-	Slow(id webhook.EndpointID) bool
-	// Turn is how long a delivery would wait for its turn, how many per second go after that,
-	// and whether the endpoint fails or is slow.
-	Turn(id webhook.EndpointID) (wait time.Duration, rate float64, troubled bool)
-	// Releasable is how many held deliveries are to be released now.
-	Releasable(id webhook.EndpointID) int
-}
-
 // Backlog is what is held because too much was waiting.
 type Backlog interface {
 	// BacklogEndpoints are up to limit endpoints with such deliveries, in the order of
@@ -156,8 +145,8 @@ func (d *Starter) release() {
 // releaseAll goes once through the endpoints. It ends when nobody is there to be told:
 // what was released then would come back by the relay all at once.
 func (d *Starter) releaseAll() {
-	each(releaseWidth, d.backlog.all(), func(id webhook.EndpointID) {
-		if d.away.Load() || d.stopping() {
+	forEach(releaseWidth, d.backlog.all(), func(id webhook.EndpointID) {
+		if d.temporalDown.Load() || d.stopping() {
 			return
 		}
 		began := time.Now()
@@ -169,12 +158,12 @@ func (d *Starter) releaseAll() {
 
 // releaseExpired starts what is held and is to be given up.
 func (d *Starter) releaseExpired() {
-	for !d.away.Load() && !d.stopping() {
-		starts, err := take(d, d.Backlog.ReleaseExpired)
+	for !d.temporalDown.Load() && !d.stopping() {
+		starts, err := readBatch(d, d.backlogStore.ReleaseExpired)
 		if err != nil {
 			return
 		}
-		for group := range slices.Chunk(starts, d.Width) {
+		for group := range slices.Chunk(starts, d.width) {
 			d.start(group)
 		}
 		if len(starts) < relayBatch {
@@ -184,13 +173,13 @@ func (d *Starter) releaseExpired() {
 }
 
 // findBacklog looks for all endpoints with a backlog; false when it could not.
-func (d *Starter) findBacklog() bool { return d.find(&d.backlog, d.Backlog.BacklogEndpoints) }
+func (d *Starter) findBacklog() bool { return d.find(&d.backlog, d.backlogStore.BacklogEndpoints) }
 
 // find looks, page by page, for all endpoints of a list; false when it could not.
 func (d *Starter) find(list *backlog, read func(context.Context, webhook.EndpointID, int) ([]webhook.EndpointID, error)) bool {
 	var after webhook.EndpointID
-	for !d.away.Load() && !d.stopping() {
-		page, err := take(d, func(ctx context.Context, _ int) ([]webhook.EndpointID, error) { return read(ctx, after, backlogPage) })
+	for !d.temporalDown.Load() && !d.stopping() {
+		page, err := readBatch(d, func(ctx context.Context, _ int) ([]webhook.EndpointID, error) { return read(ctx, after, backlogPage) })
 		if err != nil {
 			return false
 		}
@@ -205,7 +194,7 @@ func (d *Starter) find(list *backlog, read func(context.Context, webhook.Endpoin
 
 // releaseOf releases of a backlog what the gate has room for; true when there may be more.
 func (d *Starter) releaseOf(endpoint webhook.EndpointID) (more bool) {
-	return d.releaseSome(endpoint, d.Backlog.ReleaseBacklog)
+	return d.releaseSome(endpoint, d.backlogStore.ReleaseBacklog)
 }
 
 // releaseSome releases what the gate has room for; true when there may be more.
@@ -213,7 +202,7 @@ func (d *Starter) releaseSome(endpoint webhook.EndpointID,
 	take func(context.Context, webhook.EndpointID, int) ([]webhook.Start, error),
 ) (more bool) {
 	now := time.Now()
-	n := min(d.Gate.Releasable(endpoint)-d.backlog.onItsWay(endpoint, now), releaseBatch)
+	n := min(d.admission.Releasable(endpoint)-d.backlog.onItsWay(endpoint, now), releaseBatch)
 	if n <= 0 {
 		return true
 	}
@@ -222,12 +211,12 @@ func (d *Starter) releaseSome(endpoint webhook.EndpointID,
 	starts, err := take(ctx, endpoint, n)
 	if err != nil {
 		if !d.stopping() {
-			d.Logger.Warn("what is held for an endpoint cannot be released", "endpoint", endpoint, "error", err)
+			d.log.Warn("what is held for an endpoint cannot be released", "endpoint", endpoint, "error", err)
 		}
 		return true
 	}
 	d.backlog.released(endpoint, len(starts), now)
-	for group := range slices.Chunk(starts, d.Width) {
+	for group := range slices.Chunk(starts, d.width) {
 		d.start(group)
 	}
 	return len(starts) == n

@@ -20,23 +20,6 @@ import (
 	"github.com/everpost/everpost/workflows"
 )
 
-// doorman is a gate that says what it was told to.
-type doorman struct {
-	slow, troubled map[webhook.EndpointID]bool
-	turn           map[webhook.EndpointID]time.Duration
-	slower         float64
-	room           func(webhook.EndpointID) int
-}
-
-func (g doorman) Slow(id webhook.EndpointID) bool      { return g.slow[id] }
-func (g doorman) Releasable(id webhook.EndpointID) int { return g.room(id) }
-
-func (g doorman) Turn(id webhook.EndpointID) (wait time.Duration, rate float64, troubled bool) {
-	return g.turn[id], earlyRate - g.slower, g.troubled[id]
-}
-
-func roomFor(n int) func(webhook.EndpointID) int { return func(webhook.EndpointID) int { return n } }
-
 // shelf is a record of what is held.
 type shelf struct {
 	mu       sync.Mutex
@@ -122,7 +105,7 @@ func TestReleaseExpired(t *testing.T) {
 	f, c := newFrontend(t)
 	_, held := heldFor(relayBatch + 3)
 	s := &shelf{expired: held}
-	d := setup(t, Config{Client: c, Gate: doorman{room: roomFor(0)}, Backlog: s})
+	d := setup(t, Config{Client: c, Admission: admissionStub{releasable: upTo(0)}, Backlog: s})
 	d.releaseExpired()
 	require.Empty(t, s.expired)
 	n := 0
@@ -159,7 +142,7 @@ func TestReleaseOf(t *testing.T) {
 			f, c := newFrontend(t)
 			endpoint, held := heldFor(test.starts)
 			s := &shelf{fail: test.fail, starts: map[webhook.EndpointID][]webhook.Start{endpoint: held}}
-			d := setup(t, Config{Client: c, Gate: doorman{room: roomFor(test.room)}, Backlog: s})
+			d := setup(t, Config{Client: c, Admission: admissionStub{releasable: upTo(test.room)}, Backlog: s})
 			require.Equal(t, test.more, d.releaseOf(endpoint))
 			require.Equal(t, test.looks, s.looks)
 			var got []webhook.DeliveryID
@@ -172,7 +155,7 @@ func TestReleaseOf(t *testing.T) {
 					got = append(got, delivery.DeliveryID)
 				}
 			}
-			require.Empty(t, f.told)
+			require.Empty(t, f.signalled)
 			var want []webhook.DeliveryID
 			for _, start := range held[:test.released] { // the oldest
 				want = append(want, start.DeliveryID)
@@ -191,7 +174,7 @@ func TestHeldIsLookedForUntilNothingIsLeft(t *testing.T) {
 		s := &shelf{}
 		var room atomic.Int64
 		room.Store(4)
-		d := setup(t, Config{Gate: doorman{room: func(webhook.EndpointID) int { return int(room.Load()) }}, Backlog: s})
+		d := setup(t, Config{Admission: admissionStub{releasable: func(webhook.EndpointID) int { return int(room.Load()) }}, Backlog: s})
 		d.workers.Go(d.release)
 		time.AfterFunc(1500*time.Millisecond, func() { d.Held(webhook.NewEndpointID()) })
 		looksAfter := func(wait time.Duration) int {
@@ -245,8 +228,8 @@ func TestBacklogIsLookedFor(t *testing.T) {
 			s.starts[webhook.NewEndpointID()] = nil
 		}
 		var room atomic.Int64
-		d := setup(t, Config{Gate: doorman{room: func(webhook.EndpointID) int { return int(room.Load()) }}, Backlog: s})
-		d.away.Store(true)
+		d := setup(t, Config{Admission: admissionStub{releasable: func(webhook.EndpointID) int { return int(room.Load()) }}, Backlog: s})
+		d.temporalDown.Store(true)
 		d.workers.Go(d.release)
 		searchesAfter := func(wait time.Duration) int {
 			before, _ := s.counts()
@@ -256,7 +239,7 @@ func TestBacklogIsLookedFor(t *testing.T) {
 			return after - before
 		}
 		require.Zero(t, searchesAfter(10500*time.Millisecond))
-		d.away.Store(false)
+		d.temporalDown.Store(false)
 		require.Equal(t, 3, searchesAfter(3*time.Second), "in vain")
 		s.failing(nil)
 		require.Equal(t, 3, searchesAfter(time.Second), "pages")
@@ -274,11 +257,11 @@ func TestBacklogIsLookedFor(t *testing.T) {
 func TestReleaseEndsWithTemporal(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*Starter){
-		"away": func(d *Starter) { d.away.Store(true) },
+		"away": func(d *Starter) { d.temporalDown.Store(true) },
 		"stop": func(d *Starter) { close(d.stopped) },
 	} {
 		s := &shelf{}
-		d := setup(t, Config{Gate: doorman{room: roomFor(1)}, Backlog: s})
+		d := setup(t, Config{Admission: admissionStub{releasable: upTo(1)}, Backlog: s})
 		var once sync.Once // several are served at a time
 		s.onLook = func() { once.Do(func() { end(d) }) }
 		for range 10 {
@@ -318,7 +301,9 @@ func TestReleaseFromTheRecord(t *testing.T) {
 		require.NoError(t, err)
 	}
 	room := 3
-	d := setup(t, Config{Client: c, Store: store.Outbox, Gate: doorman{room: func(webhook.EndpointID) int { return room }}, Backlog: store.Held})
+	d := setup(t, Config{
+		Client: c, Store: store.Outbox, Admission: admissionStub{releasable: func(webhook.EndpointID) int { return room }}, Backlog: store.Held,
+	})
 	pause := func(state webhook.EndpointState) {
 		_, err := store.Pool().Exec(t.Context(), `update endpoints set state = $1`, int16(state))
 		require.NoError(t, err)
@@ -340,7 +325,7 @@ func TestReleaseFromTheRecord(t *testing.T) {
 	require.Empty(t, d.backlog.all())
 
 	require.Len(t, f.started(), 2)
-	require.Empty(t, f.told)
+	require.Empty(t, f.signalled)
 	var released []workflows.FanoutDelivery
 	for _, request := range f.starts {
 		released = append(released, inputOf[workflows.FanoutInput](t, request.GetInput()).Deliveries...)

@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(postgrestest.Main(m)) }
 
-// outbox is a record of which a part cannot be read.
+// outbox is a store of which a part may be unreadable.
 type outbox struct {
 	starts   []webhook.Start
 	commands error
@@ -106,7 +106,7 @@ func closedPort(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// silentPort is an address that takes connections and never says a word.
+// silentPort is an address that accepts connections and never answers.
 func silentPort(t *testing.T) string {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -158,9 +158,9 @@ func accepted(n int) webhook.Accepted {
 	return a
 }
 
-// The queue may be overdrawn by an event's endpoints, but is bounded; Accepted never
-// waits, and the door does, for the tenant that has too much and for nobody else.
-func TestDoorWaitsForRoom(t *testing.T) {
+// An event's endpoints may overdraw the queue, but it is bounded. Accepted never waits. Reserve does, for the tenant that has too
+// much in the queue only.
+func TestReserve(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := setup(t, Config{QueueLength: 2, LocalWorker: true})
@@ -169,54 +169,43 @@ func TestDoorWaitsForRoom(t *testing.T) {
 		d.Accepted(accepted(100))
 		release()
 		require.Equal(t, 30, d.Waiting(), "16 times the length, and a sixteenth of that is left free")
-		require.Equal(t, 30, usedBy(d, "acme"), "what found no place uses none")
+		require.Equal(t, 30, d.permits.Held("acme"), "what found no place uses none")
 
-		begun := time.Now()
+		initialProgress := time.Now()
 		_, err = d.Reserve(t.Context(), "acme", 1)
-		require.Equal(t, doorPatience, time.Since(begun))
+		require.Equal(t, reserveTimeout, time.Since(initialProgress))
 		require.Equal(t, webhook.CodeUnavailable, webhook.CodeOf(err))
 		problem, ok := errors.AsType[*webhook.Error](err)
 		require.True(t, ok)
 		require.Equal(t, time.Second, problem.RetryAfter)
 
-		begun = time.Now()
+		initialProgress = time.Now()
 		release, err = d.Reserve(t.Context(), "another", 1)
 		require.NoError(t, err)
-		require.Zero(t, time.Since(begun))
+		require.Zero(t, time.Since(initialProgress))
 		release()
 
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		_, err = d.Reserve(ctx, "acme", 1)
 		require.ErrorIs(t, err, context.Canceled)
-		require.Equal(t, 30, usedBy(d, "acme"))
+		require.Equal(t, 30, d.permits.Held("acme"))
 
-		for range 30 { // as the start slots do
+		for range 30 { // as the start loops do
 			start, ok := d.queue.Next()
 			require.True(t, ok)
-			d.room.give(start.TenantID, 1)
+			d.permits.Release(start.TenantID, 1)
 		}
 		release, err = d.Reserve(t.Context(), "acme", 1)
 		require.NoError(t, err)
 		release()
-		require.Zero(t, usedBy(d, "acme"))
-		require.Empty(t, d.room.guests)
+		require.Zero(t, d.permits.Held("acme"))
+		require.Zero(t, d.permits.Tenants())
 	})
 }
 
-// usedBy is what a tenant uses of the room, with its debt.
-func usedBy(d *Starter, tenant string) int {
-	d.room.mu.Lock()
-	defer d.room.mu.Unlock()
-	if g := d.room.guests[tenant]; g != nil {
-		return g.used
-	}
-	return 0
-}
-
-// R2: payloads are handed over for what a worker of this process sends at once, and
-// for nothing else.
-func TestTokensAreLeftForALocalWorker(t *testing.T) {
+// R2: payloads are kept only for deliveries that a worker of this process sends at once.
+func TestFreshTokensForLocalWorker(t *testing.T) {
 	t.Parallel()
 	for _, local := range []bool{true, false} {
 		d := setup(t, Config{LocalWorker: local})
@@ -233,25 +222,24 @@ func TestTokensAreLeftForALocalWorker(t *testing.T) {
 	}
 }
 
-// R1: what has waited for longer than its time is left to the relay.
-func TestQueueTimeLeavesItToTheRelay(t *testing.T) {
+// R1: a delivery that has waited longer than queueTime is left to the relay.
+func TestQueueTime(t *testing.T) {
 	t.Parallel()
-	d := setup(t, Config{Client: temporalAt(t, silentPort(t)), StartSlots: 1})
+	d := setup(t, Config{Client: temporalAt(t, silentPort(t)), StartLoops: 1})
 	a := accepted(3)
 	for i := range a.Deliveries {
 		a.Deliveries[i].ReceivedAt = time.Now().Add(-queueTime)
 	}
 	d.Accepted(a)
-	d.workers.Go(d.serve)
-	require.Eventually(t, func() bool { return usedBy(d, "acme") == 0 }, queueTime-time.Second, time.Millisecond,
+	d.workers.Go(d.runStartLoop)
+	require.Eventually(t, func() bool { return d.permits.Held("acme") == 0 }, queueTime-time.Second, time.Millisecond,
 		"none was started, which would have taken its time out")
 	require.True(t, d.Healthy())
 	d.Stop()
 }
 
-// Without a Temporal: it is noticed by the probe; then nothing is queued, there is
-// always room, and the outbox is left alone.
-func TestTemporalAway(t *testing.T) {
+// The probe notices that Temporal is down. Then nothing is queued, Reserve does not wait, and the outbox is not read.
+func TestTemporalDown(t *testing.T) {
 	t.Parallel()
 	address := postgrestest.New(t)
 	store, err := stores.Open(t.Context(), stores.Config{URL: address, MaxConns: 3})
@@ -277,8 +265,8 @@ func TestTemporalAway(t *testing.T) {
 		release()
 	}
 	require.Equal(t, before, d.Waiting())
-	require.Zero(t, d.fresh.bytes, "nobody would take it")
-	require.Empty(t, d.room.guests)
+	require.Zero(t, d.fresh.bytes, "there is no worker for it")
+	require.Zero(t, d.permits.Tenants())
 }
 
 func leaveBehind(t *testing.T, store *stores.DB) error {
@@ -291,8 +279,7 @@ func leaveBehind(t *testing.T, store *stores.DB) error {
 	return err
 }
 
-// What an error of a call says about Temporal. It is no proof: at most it makes the probe
-// ask at once.
+// What an error of a call says about Temporal. At most it makes the probe begin at once.
 func TestNote(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -313,27 +300,26 @@ func TestNote(t *testing.T) {
 			d.note(c.err) // twice: it must not block
 		}
 		require.True(t, d.Healthy(), name)
-		require.Equal(t, c.doubt, d.inDoubt() != nil, name)
-		require.Equal(t, c.doubt, len(d.doubt) == 1, name)
+		require.Equal(t, c.doubt, d.suspected() != nil, name)
+		require.Equal(t, c.doubt, len(d.probeNow) == 1, name)
 	}
 }
 
-// R1: what the relay took is carried on although something else cannot be read.
-func TestRelayCarriesWhatItTook(t *testing.T) {
+// R1: what the relay took is started although something else cannot be read.
+func TestRelayStartsWhatItTook(t *testing.T) {
 	t.Parallel()
 	starts := accepted(3).Deliveries
 	d := setup(t, Config{
-		Client: temporalAt(t, closedPort(t)), Store: &outbox{starts: starts, commands: errors.New("not readable")}, StartSlots: 1,
+		Client: temporalAt(t, closedPort(t)), Store: &outbox{starts: starts, commands: errors.New("not readable")}, StartLoops: 1,
 	})
 	require.False(t, d.relayOnce())
-	require.True(t, !d.Healthy() || len(d.doubt) == 1, "a start was tried")
+	require.True(t, !d.Healthy() || len(d.probeNow) == 1, "a start was tried")
 }
 
-// R11: Stop does not wait for a Temporal that does not answer, and nothing begins
-// after it.
-func TestStopCutsOff(t *testing.T) {
+// R11: Stop does not wait for a Temporal that does not answer, and nothing begins after it.
+func TestStopCancelsCalls(t *testing.T) {
 	t.Parallel()
-	d := setup(t, Config{Client: temporalAt(t, silentPort(t)), StartSlots: 2})
+	d := setup(t, Config{Client: temporalAt(t, silentPort(t)), StartLoops: 2})
 	d.Start(nil)
 	a := accepted(10)
 	d.Accepted(a)
@@ -347,36 +333,36 @@ func TestStopCutsOff(t *testing.T) {
 			}
 		})
 	}
-	begun := time.Now()
+	initialProgress := time.Now()
 	d.Stop()
-	require.Less(t, time.Since(begun), startTimeout-time.Second)
+	require.Less(t, time.Since(initialProgress), startTimeout-time.Second)
 	signalling.Wait()
-	require.Empty(t, d.signals)
+	require.Empty(t, d.async)
 	d.Signal(context.Background(), delivery, webhook.PendingCommand{Command: webhook.CommandCancel, ID: 1})
-	require.Empty(t, d.signals, "after Stop")
+	require.Empty(t, d.async, "after Stop")
 	d.Accepted(accepted(1)) // stays in the outbox
 }
 
-// More signals than slots are left to the relay, and their places come back.
+// Signals beyond the bound are left to the relay.
 func TestSignalsAreBounded(t *testing.T) {
 	t.Parallel()
 	d := setup(t, Config{Client: temporalAt(t, silentPort(t))})
 	delivery := webhook.Delivery{Ref: accepted(1).Deliveries[0].Ref}
-	for range 10 * signalSlots {
+	for range 10 * maxAsync {
 		d.Signal(t.Context(), delivery, webhook.PendingCommand{Command: webhook.CommandRetry, ID: 1})
 	}
-	require.Len(t, d.signals, signalSlots)
+	require.Len(t, d.async, maxAsync)
 	d.Stop()
-	require.Empty(t, d.signals)
+	require.Empty(t, d.async)
 }
 
-func TestEachIsBoundedAndComplete(t *testing.T) {
+func TestForEachIsBoundedAndComplete(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		items := make([]int, 50)
 		var now, most, done atomic.Int32
-		begun := time.Now()
-		each(8, items, func(int) {
+		initialProgress := time.Now()
+		forEach(8, items, func(int) {
 			most.Store(max(most.Load(), now.Add(1)))
 			<-time.After(time.Second) // of the bubble's clock
 			now.Add(-1)
@@ -384,6 +370,6 @@ func TestEachIsBoundedAndComplete(t *testing.T) {
 		})
 		require.Equal(t, int32(50), done.Load())
 		require.LessOrEqual(t, most.Load(), int32(8))
-		require.Equal(t, 7*time.Second, time.Since(begun), "and as many at a time as there may be")
+		require.Equal(t, 7*time.Second, time.Since(initialProgress), "and as many at a time as there may be")
 	})
 }

@@ -12,11 +12,10 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// rounds is how often a test runs in which a select has two ways to go.
+// rounds is how often a test runs in which a select may choose either of two cases.
 const rounds = 10
 
-// What comes after Stop, from who still notes what the last requests came to, stays in the outbox: nothing is sent eagerly, and
-// nobody waits for room.
+// What arrives after Stop stays in the outbox: nothing is sent eagerly, and Reserve does not wait.
 func TestNothingIsAcceptedAfterStop(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -26,48 +25,48 @@ func TestNothingIsAcceptedAfterStop(t *testing.T) {
 			asked++
 			return true
 		}})
-		d.room.overdraw("acme", 10)
+		d.permits.Overdraw("acme", 10)
 		d.Stop()
-		begun := time.Now()
+		initialProgress := time.Now()
 		release, err := d.Reserve(t.Context(), "acme", 1)
 		require.NoError(t, err)
-		require.Zero(t, time.Since(begun))
+		require.Zero(t, time.Since(initialProgress))
 		d.Accepted(accepted(5))
 		release()
 		require.Zero(t, asked)
 		require.Zero(t, d.Waiting())
 		require.Zero(t, d.fresh.bytes)
-		require.Equal(t, 10, usedBy(d, "acme"))
+		require.Equal(t, 10, d.permits.Held("acme"))
 	})
 }
 
-// Those who wait for company stay in the outbox, but for a start that is under way.
-func TestStopLeavesTheTroubled(t *testing.T) {
+// Deliveries to unhealthy endpoints stay in the outbox, except those whose start is under way.
+func TestStopLeavesUnhealthy(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f, c := newFrontend(t)
 		a := accepted(6)
-		d := setup(t, Config{Client: c, Width: 2, Gate: inTrouble(a.Deliveries...)})
+		d := setup(t, Config{Client: c, Width: 2, Admission: unhealthyEndpoints(a.Deliveries...)})
 		d.Accepted(a)
 		require.Empty(t, d.gathered())
 		open := f.shut()
-		d.workers.Go(d.serveTroubled)
-		pass(troubleWait)
+		d.workers.Go(d.startUnhealthy)
+		pass(unhealthyWait)
 		go d.Stop()
 		synctest.Wait()
 		open()
 		synctest.Wait()
-		require.Equal(t, d.Width, countBegun(t, f))
+		require.Equal(t, d.width, countBegun(t, f))
 		require.Equal(t, 4, d.Waiting())
 	})
 }
 
-// What others bring beside a large start is not started any more at a stop.
-func TestStopLeavesWhatComesBesideALargeStart(t *testing.T) {
+// Stop ends the starts that are concurrent with a large one.
+func TestStopEndsConcurrentStarts(t *testing.T) {
 	t.Parallel()
 	for range rounds {
 		synctest.Test(t, func(t *testing.T) {
-			s, f, open := besideLoud(t, nil, webhook.Accepted{})
+			s, f, open := concurrentStart(t, nil, webhook.Accepted{})
 			resume := f.shut()
 			s.Accepted(acceptedOf("quiet", 1))
 			synctest.Wait()
@@ -76,7 +75,7 @@ func TestStopLeavesWhatComesBesideALargeStart(t *testing.T) {
 			synctest.Wait()
 			resume()
 			synctest.Wait()
-			require.Equal(t, s.Width+1, countBegun(t, f))
+			require.Equal(t, s.width+1, countBegun(t, f))
 			open()
 		})
 	}
@@ -99,7 +98,7 @@ func (l *looked) TakeCommands(ctx context.Context, n int) ([]webhook.CommandedDe
 	return l.outbox.TakeCommands(ctx, n)
 }
 
-// What is taken from the outbox is not handed out again for a while, so nothing is at a stop.
+// What is taken from the outbox is not handed out again for a while, so nothing is taken after Stop.
 func TestStopTakesNothingMore(t *testing.T) {
 	t.Parallel()
 	for range rounds {

@@ -28,17 +28,17 @@ func tenantsOf(starts []webhook.Start) (tenants []string) {
 	return tenants
 }
 
-// However much a tenant has posted, another's event is the very next start.
-func TestALoneEventIsInTheNextStart(t *testing.T) {
+// However much one tenant has posted, another's event is in the very next start.
+func TestSingleEventIsInTheNextStart(t *testing.T) {
 	t.Parallel()
 	f, c := newFrontend(t)
 	d := setup(t, Config{Client: c, Width: 10})
 	open := f.shut()
-	d.Accepted(acceptedOf("loud", 1))
-	d.workers.Go(d.serve)
+	d.Accepted(acceptedOf("dominant", 1))
+	d.workers.Go(d.runStartLoop)
 	require.Eventually(t, func() bool { return len(f.started()) == 1 }, 20*time.Second, time.Millisecond)
-	loud, quiet := acceptedOf("loud", 500), acceptedOf("quiet", 1)
-	d.Accepted(loud)
+	dominant, quiet := acceptedOf("dominant", 500), acceptedOf("quiet", 1)
+	d.Accepted(dominant)
 	d.Accepted(quiet)
 	open()
 	require.Eventually(t, func() bool { return len(f.started()) == 53 }, 20*time.Second, time.Millisecond)
@@ -46,13 +46,13 @@ func TestALoneEventIsInTheNextStart(t *testing.T) {
 	require.Equal(t, quiet.Deliveries[0].WorkflowID(), f.starts[1].GetWorkflowId())
 	next := inputOf[workflows.FanoutInput](t, f.starts[2].GetInput()).Deliveries
 	require.Len(t, next, 9, "it was taken with these")
-	require.Equal(t, loud.Deliveries[0].Ref, next[0].Ref)
-	require.Equal(t, loud.Deliveries[1].Ref, next[1].Ref)
-	require.Empty(t, d.room.guests)
+	require.Equal(t, dominant.Deliveries[0].Ref, next[0].Ref)
+	require.Equal(t, dominant.Deliveries[1].Ref, next[1].Ref)
+	require.Zero(t, d.permits.Tenants())
 }
 
-// A batch takes one of each tenant in turn.
-func TestGatherTakesTurns(t *testing.T) {
+// A batch takes one delivery of each tenant in turn.
+func TestBatchTakesTenantsInTurn(t *testing.T) {
 	t.Parallel()
 	d := setup(t, Config{Width: 8})
 	for tenant, n := range map[string]int{"a": 20, "b": 3, "c": 1} {
@@ -64,15 +64,15 @@ func TestGatherTakesTurns(t *testing.T) {
 	require.ElementsMatch(t, []string{"a", "b"}, first[3:5])
 	require.ElementsMatch(t, []string{"a", "b"}, first[5:7])
 	require.Equal(t, "a", first[7])
-	require.Len(t, d.queue.Ready, 1, "another slot is told of what is left")
+	require.Len(t, d.queue.Ready, 1, "another start loop takes what is left")
 	require.Equal(t, slices.Repeat([]string{"a"}, 8), tenantsOf(d.gathered()))
 	require.Len(t, d.gathered(), 8)
 	require.Empty(t, d.gathered())
 }
 
-// Of those that need a workflow of their own no more are taken than are started at a
-// time: else one start would take as long as fifty.
-func TestGatherTakesFewThatGoAlone(t *testing.T) {
+// A batch takes no more deliveries that need their own workflow than are started at a time: else one start would take as long
+// as fifty.
+func TestBatchTakesFewOwnWorkflows(t *testing.T) {
 	t.Parallel()
 	d := setup(t, Config{Width: 50})
 	later := acceptedOf("later", 100)
@@ -84,32 +84,32 @@ func TestGatherTakesFewThatGoAlone(t *testing.T) {
 	for range 12 {
 		batch := tenantsOf(d.gathered())
 		require.Less(t, len(batch), 10)
-		require.LessOrEqual(t, len(slices.DeleteFunc(batch, func(tenant string) bool { return tenant == "quiet" })), ownWidth)
+		require.LessOrEqual(t, len(slices.DeleteFunc(batch, func(tenant string) bool { return tenant == "quiet" })), concurrentStarts)
 		require.Len(t, d.queue.Ready, 1)
 	}
 	require.Len(t, d.gathered(), 4)
 }
 
-// Whoever is alone in a batch is begun before those that wait for a time.
-func TestALoneEventIsBegunFirst(t *testing.T) {
+// A single delivery is started before scheduled ones of the same batch.
+func TestUnscheduledStartFirst(t *testing.T) {
 	t.Parallel()
 	f, c := newFrontend(t)
 	d := setup(t, Config{Client: c, Width: 50})
 	open := f.shut()
-	batch := accepted(ownWidth + 2).Deliveries
-	for i := range batch[:ownWidth+1] {
+	batch := accepted(concurrentStarts + 2).Deliveries
+	for i := range batch[:concurrentStarts+1] {
 		batch[i].NotBefore = time.Now().Add(time.Hour)
 	}
 	d.workers.Go(func() { d.start(batch) })
-	require.Eventually(t, func() bool { return len(f.started()) == ownWidth }, 20*time.Second, time.Millisecond)
-	begun := f.started()
+	require.Eventually(t, func() bool { return len(f.started()) == concurrentStarts }, 20*time.Second, time.Millisecond)
+	initialProgress := f.started()
 	open()
 	d.Stop()
-	require.True(t, slices.ContainsFunc(begun, isStartOf(batch[ownWidth+1].WorkflowID())))
+	require.True(t, slices.ContainsFunc(initialProgress, isStartOf(batch[concurrentStarts+1].WorkflowID())))
 }
 
-// What has waited for too long gives its place back, and takes nobody's in the batch.
-func TestGatherLeavesTheLate(t *testing.T) {
+// A delivery that has waited too long releases its permit and is in no batch.
+func TestBatchLeavesLateToRelay(t *testing.T) {
 	t.Parallel()
 	d := setup(t, Config{Width: 2, QueueLength: 100})
 	late := acceptedOf("a", 20)
@@ -120,50 +120,49 @@ func TestGatherLeavesTheLate(t *testing.T) {
 	d.Accepted(acceptedOf("a", 1))
 	d.Accepted(acceptedOf("b", 1))
 	require.ElementsMatch(t, []string{"a", "b"}, tenantsOf(d.gathered()))
-	require.Equal(t, 1, usedBy(d, "a"))
-	require.Equal(t, 1, usedBy(d, "b"))
+	require.Equal(t, 1, d.permits.Held("a"))
+	require.Equal(t, 1, d.permits.Held("b"))
 
 	d.Accepted(acceptedOf("c", 2))
-	d.away.Store(true)
+	d.temporalDown.Store(true)
 	require.Empty(t, d.gathered(), "the outbox keeps them")
 	require.Zero(t, d.Waiting())
-	require.Zero(t, usedBy(d, "c"))
+	require.Zero(t, d.permits.Held("c"))
 }
 
-// At the door nobody waits behind those whose tenant has too much in the queue, and
-// what becomes free goes to whoever has least.
-func TestDoorIsFair(t *testing.T) {
+// Reserve does not wait because of another tenant that has too much in the queue, and permits go to the tenant that holds the
+// fewest.
+func TestReserveIsFair(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := setup(t, Config{QueueLength: 100})
-		d.Accepted(acceptedOf("loud", 1000))
+		d.Accepted(acceptedOf("dominant", 1000))
 		refused := make(chan error, 500)
 		for range cap(refused) {
 			go func() {
-				_, err := d.Reserve(t.Context(), "loud", 1)
+				_, err := d.Reserve(t.Context(), "dominant", 1)
 				refused <- err
 			}()
 		}
 		synctest.Wait()
-		begun := time.Now()
+		initialProgress := time.Now()
 		for range 25 { // half of what the other has left
 			_, err := d.Reserve(t.Context(), "quiet", 1)
 			require.NoError(t, err)
 		}
-		require.Zero(t, time.Since(begun), "no time has passed")
+		require.Zero(t, time.Since(initialProgress), "no time has passed")
 		synctest.Wait()
 		require.Empty(t, refused)
 		for range cap(refused) {
 			require.Equal(t, webhook.CodeUnavailable, webhook.CodeOf(<-refused))
 		}
-		require.Equal(t, doorPatience, time.Since(begun))
-		require.Len(t, d.room.guests, 2)
-		require.Empty(t, d.room.line)
+		require.Equal(t, reserveTimeout, time.Since(initialProgress))
+		require.Equal(t, 2, d.permits.Tenants())
 	})
 }
 
-// Who has few goes before who has many, but nobody is kept apart without need.
-func TestApart(t *testing.T) {
+// Tenants with few deliveries are split from those with many, but a single tenant is not split.
+func TestSplitByTenant(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		starts        map[string]int
@@ -182,7 +181,7 @@ func TestApart(t *testing.T) {
 			for tenant, n := range test.starts {
 				all = append(all, acceptedOf(tenant, n).Deliveries...)
 			}
-			ofFew, ofMany := apart(all, 2)
+			ofFew, ofMany := splitByTenant(all, 2)
 			require.ElementsMatch(t, test.ofFew, tenantsOf(ofFew))
 			require.ElementsMatch(t, test.ofMany, tenantsOf(ofMany))
 		})

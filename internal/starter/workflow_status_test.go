@@ -16,7 +16,7 @@ import (
 	"github.com/everpost/everpost/workflows"
 )
 
-// overdue is a record of what is late: pages are read in order, each delivery once.
+// overdue is a store of overdue deliveries: pages are read in order, each delivery once.
 type overdue struct {
 	mu     sync.Mutex
 	late   []webhook.Delivery
@@ -71,7 +71,7 @@ func (o *overdue) TakeOver(_ context.Context, from, to string, ids []webhook.Del
 	return all, nil
 }
 
-// waitingIn are deliveries that the record says a shared workflow carries.
+// waitingIn are deliveries for which the store names a shared workflow.
 func waitingIn(id string, n int) (all []webhook.Delivery, members []workflows.Status) {
 	for range n {
 		d := waitingDelivery()
@@ -82,15 +82,14 @@ func waitingIn(id string, n int) (all []webhook.Delivery, members []workflows.St
 	return all, members
 }
 
-// A workflow whose task fails again and again does not count as alive. It is ended, with a
-// reason by which it is known again, and what it carried goes on from the record; nobody has
-// terminated it.
-func TestStuckWorkflowIsGoneOnFrom(t *testing.T) {
+// A workflow whose task fails again and again does not count as running. It is ended with a reason that tells it from one that a
+// person has terminated, and another one continues from the store.
+func TestStuckWorkflowIsReplaced(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		tries int32
 		stuck bool
-	}{"tried once": {1, false}, "a worker died, and another": {stuckTries - 1, false}, "again and again": {stuckTries, true}} {
+	}{"tried once": {1, false}, "a worker died, and another": {stuckAttempts - 1, false}, "again and again": {stuckAttempts, true}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f, c := newFrontend(t)
@@ -121,8 +120,8 @@ func TestStuckWorkflowIsGoneOnFrom(t *testing.T) {
 	}
 }
 
-// A shared workflow that is stuck leaves all that it began with to another one, at once, and
-// if that is stuck too, each to its own: one of them may be what no workflow can go on with.
+// A shared workflow that is stuck leaves all deliveries that it was started with to another one, at once. If that is stuck, too,
+// each gets its own: one of them may make every workflow stuck.
 func TestStuckSharedWorkflow(t *testing.T) {
 	t.Parallel()
 	f, c := newFrontend(t)
@@ -134,8 +133,8 @@ func TestStuckSharedWorkflow(t *testing.T) {
 		in.Deliveries = append(in.Deliveries, workflows.FanoutDelivery{Ref: all[i].Ref})
 	}
 	f.there = map[string]enumspb.WorkflowExecutionStatus{"fanout/evt_1/it": running}
-	f.tries, f.inputs = map[string]int32{"fanout/evt_1/it": stuckTries}, map[string]any{"fanout/evt_1/it": in}
-	d.reviveGroup(&round{map[string]*carrier{}}, "fanout/evt_1/it", all[4:]) // one is overdue: the others are not yet
+	f.tries, f.inputs = map[string]int32{"fanout/evt_1/it": stuckAttempts}, map[string]any{"fanout/evt_1/it": in}
+	d.reviveShared(&reconcileRound{map[string]*workflow{}}, "fanout/evt_1/it", all[4:]) // one is overdue: the others are not yet
 	require.Len(t, f.started(), 1)
 	again := f.started()[0].GetWorkflowId()
 	require.True(t, workflows.IsAgain(again))
@@ -150,8 +149,8 @@ func TestStuckSharedWorkflow(t *testing.T) {
 	for i := range o.late {
 		o.late[i].WorkflowID = again
 	}
-	f.there[again], f.tries[again], f.inputs[again] = running, stuckTries, group
-	d.reviveGroup(&round{map[string]*carrier{}}, again, o.late[:1])
+	f.there[again], f.tries[again], f.inputs[again] = running, stuckAttempts, group
+	d.reviveShared(&reconcileRound{map[string]*workflow{}}, again, o.late[:1])
 	require.Len(t, f.started(), 6)
 	shared, own := groups(t, f)
 	require.Len(t, shared, 1)
@@ -161,8 +160,8 @@ func TestStuckSharedWorkflow(t *testing.T) {
 	}
 }
 
-// A round asks about a shared workflow once, and it once who is there, over all pages.
-func TestRoundAsksOnce(t *testing.T) {
+// A round inspects and queries a shared workflow once, over all pages.
+func TestRoundInspectsOnce(t *testing.T) {
 	t.Parallel()
 	f, c := newFrontend(t)
 	const n = 2*relayBatch + 50
@@ -171,7 +170,7 @@ func TestRoundAsksOnce(t *testing.T) {
 	d := setup(t, Config{Client: c, Overdue: o})
 	f.there = map[string]enumspb.WorkflowExecutionStatus{"fanout/evt_1/it": running}
 	f.members = members[:n-3] // three are missing
-	d.reconcileAll(o.Overdue, d.ReconcileEvery)
+	d.reconcileAll(o.Overdue, d.reconcileEvery)
 	require.Equal(t, 1, f.asked["fanout/evt_1/it"])
 	require.Equal(t, 1, f.asked["query fanout/evt_1/it"])
 	require.Len(t, f.started(), 1)
@@ -179,47 +178,46 @@ func TestRoundAsksOnce(t *testing.T) {
 
 	// One whose task waits for a worker cannot answer, and is not asked.
 	f.asked, f.tries = nil, map[string]int32{"fanout/evt_1/it": 1}
-	d.reconcileAll(o.Overdue, d.ReconcileEvery)
+	d.reconcileAll(o.Overdue, d.reconcileEvery)
 	require.Equal(t, 1, f.asked["fanout/evt_1/it"])
 	require.Zero(t, f.asked["query fanout/evt_1/it"])
 	require.Len(t, f.started(), 1)
 }
 
-// The first round comes soon after the start, and those that follow as often as is set.
+// The first round comes soon after the start, later ones as often as is set.
 func TestFirstRoundIsSoon(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		o := &overdue{}
 		d := setup(t, Config{Overdue: o})
-		begun := time.Now()
+		initialProgress := time.Now()
 		d.workers.Go(d.reconcile)
 		<-time.After(12 * time.Minute)
 		d.Stop()
 		require.Len(t, o.rounds, 3)
-		require.LessOrEqual(t, o.rounds[0].Sub(begun), 30*time.Second)
-		require.Equal(t, reconcileEvery, o.rounds[1].Sub(o.rounds[0]))
-		require.Equal(t, reconcileEvery, o.rounds[2].Sub(o.rounds[1]))
+		require.LessOrEqual(t, o.rounds[0].Sub(initialProgress), 30*time.Second)
+		require.Equal(t, defaultReconcileEvery, o.rounds[1].Sub(o.rounds[0]))
+		require.Equal(t, defaultReconcileEvery, o.rounds[2].Sub(o.rounds[1]))
 	})
 }
 
-// A round that could not read, or found Temporal away after it had read, is made up for soon, and
-// is handed out what that one was.
-func TestRoundThatCameToNothing(t *testing.T) {
+// A round that could not read, or found Temporal down after it had read, is repeated soon, and reads the same deliveries.
+func TestFailedRoundIsRepeated(t *testing.T) {
 	t.Parallel()
 	for name, fails := range map[string]func(*Starter, *overdue){
 		"the record is away": func(_ *Starter, o *overdue) {
 			o.fails = []error{&webhook.Error{Code: webhook.CodeUnavailable, Message: "the record is away"}}
 		},
-		"Temporal is away": func(d *Starter, o *overdue) {
+		"Temporal is down": func(d *Starter, o *overdue) {
 			o.late = []webhook.Delivery{waitingDelivery()}
-			o.onRead = func() { d.away.Store(true) }
+			o.onRead = func() { d.temporalDown.Store(true) }
 		},
-		"Temporal turns out to be away": func(d *Starter, o *overdue) {
+		"Temporal turns out to be down": func(d *Starter, o *overdue) {
 			o.late = []webhook.Delivery{waitingDelivery()}
 			o.onRead = func() {
 				d.suspect()
 				time.AfterFunc(time.Second, func() {
-					d.away.Store(true)
+					d.temporalDown.Store(true)
 					d.settle()
 				})
 			}
@@ -233,48 +231,47 @@ func TestRoundThatCameToNothing(t *testing.T) {
 				d := setup(t, Config{Client: c, Overdue: o})
 				fails(d, o)
 				d.workers.Go(d.reconcile)
-				<-time.After(firstRound + 5*time.Second)
+				<-time.After(firstReconcile + 5*time.Second)
 				o.mu.Lock()
 				o.late, o.onRead = nil, nil
 				o.mu.Unlock()
-				d.away.Store(false)
-				<-time.After(2 * reconcileEvery)
+				d.temporalDown.Store(false)
+				<-time.After(2 * defaultReconcileEvery)
 				d.Stop()
 				require.Len(t, o.rounds, 3)
-				require.Less(t, o.rounds[1].Sub(o.rounds[0]), firstRound+5*time.Second)
-				require.Less(t, o.again[1], firstRound)
-				require.Equal(t, reconcileEvery, o.rounds[2].Sub(o.rounds[1]))
-				require.Equal(t, reconcileEvery, o.again[2])
+				require.Less(t, o.rounds[1].Sub(o.rounds[0]), firstReconcile+5*time.Second)
+				require.Less(t, o.again[1], firstReconcile)
+				require.Equal(t, defaultReconcileEvery, o.rounds[2].Sub(o.rounds[1]))
+				require.Equal(t, defaultReconcileEvery, o.again[2])
 			})
 		})
 	}
 }
 
-// What the relay has put into workflows is asked about several at a time: one slow answer keeps
-// few waiting.
-func TestRelayAsksAboutSeveralAtATime(t *testing.T) {
+// The relay inspects several workflows at a time, so that one slow answer delays few.
+func TestRelayInspectsConcurrently(t *testing.T) {
 	t.Parallel()
 	f, c := newFrontend(t)
 	d := setup(t, Config{Client: c})
 	var asking sync.WaitGroup
-	asking.Add(reconcileWidth)
+	asking.Add(concurrentLookups)
 	f.onDescribe = func() {
 		asking.Done()
 		asking.Wait() // for the others
 	}
 	f.there = map[string]enumspb.WorkflowExecutionStatus{}
-	starts := accepted(reconcileWidth).Deliveries
+	starts := accepted(concurrentLookups).Deliveries
 	for i := range starts {
 		starts[i].RelayedTo, starts[i].Relayed = "fanout/"+starts[i].WorkflowID(), 1
 	}
-	begun := time.Now()
-	d.startAgain(starts)
-	require.Less(t, time.Since(begun), startTimeout, "none has waited in vain")
+	initialProgress := time.Now()
+	d.startRelayed(starts)
+	require.Less(t, time.Since(initialProgress), startTimeout, "none has waited in vain")
 	require.Len(t, f.started(), 1, "nobody carries them: they go on in company")
 }
 
-// A delivery's own workflow that is stuck takes signals and heeds none: when what was asked is
-// told again, it is ended, and another one begins with it.
+// A delivery's own workflow that is stuck accepts signals and handles none: when a command is signalled again, the workflow is ended,
+// and another one begins with it.
 func TestUnansweredCommandEndsAStuckWorkflow(t *testing.T) {
 	t.Parallel()
 	for _, state := range []webhook.State{webhook.StateHeld, webhook.StateRetrying, webhook.StateDeadLettered} {
@@ -284,18 +281,18 @@ func TestUnansweredCommandEndsAStuckWorkflow(t *testing.T) {
 		delivery.State, delivery.CompletedAt = state, time.Now()
 		own := delivery.Ref.WorkflowID()
 		f.begins = true
-		f.there, f.tries = map[string]enumspb.WorkflowExecutionStatus{own: running}, map[string]int32{own: stuckTries}
+		f.there, f.tries = map[string]enumspb.WorkflowExecutionStatus{own: running}, map[string]int32{own: stuckAttempts}
 		command := webhook.CommandedDelivery{Delivery: delivery, Command: webhook.PendingCommand{ID: 9, Command: webhook.CommandCancel}}
-		require.NoError(t, d.signalTimes(t.Context(), command))
-		require.Len(t, f.told, 1, "the first time nobody looks")
+		require.NoError(t, d.signalCommand(t.Context(), command))
+		require.Len(t, f.signalled, 1, "the first time nobody looks")
 		require.Empty(t, f.terminated)
 
-		command.Signalled, f.told = 1, nil
-		require.NoError(t, d.signalTimes(t.Context(), command))
+		command.Signalled, f.signalled = 1, nil
+		require.NoError(t, d.signalCommand(t.Context(), command))
 		require.Len(t, f.terminated, 1, state)
 		require.Equal(t, workflows.ReasonStuck, f.terminated[0].GetReason())
 		require.Len(t, f.started(), 1, state)
-		require.Empty(t, f.told, state)
+		require.Empty(t, f.signalled, state)
 		if state != webhook.StateDeadLettered {
 			require.Equal(t, command.Command, inputOf[workflows.DeliveryInput](t, f.started()[0].GetInput()).Command, state)
 		}
@@ -318,15 +315,15 @@ func TestStuckWorkflowGivesWay(t *testing.T) {
 					f.failing(alreadyStarted())
 				}
 				own := start.WorkflowID()
-				f.there, f.tries = map[string]enumspb.WorkflowExecutionStatus{own: running}, map[string]int32{own: stuckTries}
-				require.NoError(t, d.begin(t.Context(), start))
+				f.there, f.tries = map[string]enumspb.WorkflowExecutionStatus{own: running}, map[string]int32{own: stuckAttempts}
+				require.NoError(t, d.startDelivery(t.Context(), start))
 				if relayed <= 1 {
 					require.Empty(t, f.terminated, "it may be about to go on")
 					continue
 				}
 				require.Len(t, f.terminated, 1)
 				require.Equal(t, workflows.ReasonStuck, f.terminated[0].GetReason())
-				require.Empty(t, f.told)
+				require.Empty(t, f.signalled)
 				if !held {
 					require.Len(t, f.signals, 1)
 				}
@@ -335,9 +332,9 @@ func TestStuckWorkflowGivesWay(t *testing.T) {
 	}
 }
 
-// Where no worker runs, what was put into a shared workflow waits in it: a delivery is started
-// alone only when that is known to have ended.
-func TestRelayLeavesWhoIsInGoodHands(t *testing.T) {
+// If no worker runs, deliveries wait in the shared workflow that was started for them. They are started one by one only when that
+// workflow has ended.
+func TestRelayKeepsAssignedWorkflows(t *testing.T) {
 	t.Parallel()
 	f, c := newFrontend(t)
 	o := &outbox{}
@@ -389,8 +386,8 @@ func ids(f *frontend) map[string]bool {
 	return all
 }
 
-// What cannot be noted is not started: it would be started again, beside it, by the next relay.
-func TestRelayNotesBeforeItStarts(t *testing.T) {
+// A workflow that cannot be noted in the outbox is not started: the next relay would start another one.
+func TestRelayAssignsBeforeItStarts(t *testing.T) {
 	t.Parallel()
 	f, c := newFrontend(t)
 	o := &outbox{fails: &webhook.Error{Code: webhook.CodeUnavailable, Message: "the record is away"}}

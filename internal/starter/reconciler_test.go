@@ -18,7 +18,7 @@ const (
 	terminated = enumspb.WORKFLOW_EXECUTION_STATUS_TERMINATED
 )
 
-// R10 over all ways in which a workflow may be gone, and all that it leaves.
+// R10, over all ways in which a workflow may be gone.
 func TestRevive(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -77,8 +77,8 @@ func waitingDelivery() webhook.Delivery {
 	}
 }
 
-// A shared workflow that is alive carries a delivery only if it says so, or cannot be asked.
-func TestReviveWhoIsNotInItsSharedWorkflow(t *testing.T) {
+// A shared workflow that runs has a delivery only if it lists it, or cannot be queried.
+func TestReviveDeliveryMissingInSharedWorkflow(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		members func(webhook.Delivery) []workflows.Status
@@ -87,7 +87,7 @@ func TestReviveWhoIsNotInItsSharedWorkflow(t *testing.T) {
 	}{
 		"it is there":          {func(d webhook.Delivery) []workflows.Status { return []workflows.Status{{}, {Ref: d.Ref}} }, false, false},
 		"others are there":     {func(webhook.Delivery) []workflows.Status { return []workflows.Status{{}} }, false, true},
-		"nobody is there":      {func(webhook.Delivery) []workflows.Status { return []workflows.Status{} }, false, true},
+		"Temporal is down":     {func(webhook.Delivery) []workflows.Status { return []workflows.Status{} }, false, true},
 		"its own carries it":   {func(webhook.Delivery) []workflows.Status { return []workflows.Status{} }, true, false},
 		"no worker can answer": {func(webhook.Delivery) []workflows.Status { return nil }, false, false},
 	} {
@@ -116,8 +116,7 @@ func TestReviveWhoIsNotInItsSharedWorkflow(t *testing.T) {
 	}
 }
 
-// A dead letter that nobody keeps gets a workflow; one that is kept for longer than the
-// setting says now is told.
+// A dead letter without a workflow gets one; that of a dead letter past its retention is signalled.
 func TestReviveDeadLetter(t *testing.T) {
 	t.Parallel()
 	f, c := newFrontend(t)
@@ -132,14 +131,14 @@ func TestReviveDeadLetter(t *testing.T) {
 	f.there[delivery.WorkflowID] = running
 	require.NoError(t, d.revive(t.Context(), &delivery, webhook.PendingCommand{}))
 	require.Len(t, f.started(), 1)
-	require.Len(t, f.told, 1)
-	require.Equal(t, workflows.SignalDiscard, f.told[0].GetSignalName())
-	require.Equal(t, webhook.ReasonRetention, inputOf[workflows.CommandSignal](t, f.told[0].GetInput()).Reason)
+	require.Len(t, f.signalled, 1)
+	require.Equal(t, workflows.SignalDiscard, f.signalled[0].GetSignalName())
+	require.Equal(t, webhook.ReasonRetention, inputOf[workflows.CommandSignal](t, f.signalled[0].GetInput()).Reason)
 }
 
-// R7: a command reaches whoever carries the delivery, also when the record names a
-// workflow that has handed it over, and a dead letter that nobody keeps.
-func TestSignalFindsWhoCarriesIt(t *testing.T) {
+// R7: a command reaches the workflow that has the delivery, also when the store names a shared workflow that has handed it over,
+// and a dead letter without a workflow.
+func TestSignalReachesTheWorkflow(t *testing.T) {
 	t.Parallel()
 	f, c := newFrontend(t)
 	d := New(Config{Client: c, Logger: slog.New(slog.DiscardHandler)})
@@ -147,8 +146,8 @@ func TestSignalFindsWhoCarriesIt(t *testing.T) {
 	delivery.WorkflowID = "fanout/it"
 	f.there = map[string]enumspb.WorkflowExecutionStatus{delivery.Ref.WorkflowID(): running}
 	require.NoError(t, d.signal(t.Context(), delivery, webhook.PendingCommand{ID: 1, Command: webhook.CommandCancel}))
-	require.Len(t, f.told, 1)
-	require.Equal(t, delivery.Ref.WorkflowID(), f.told[0].GetWorkflowExecution().GetWorkflowId())
+	require.Len(t, f.signalled, 1)
+	require.Equal(t, delivery.Ref.WorkflowID(), f.signalled[0].GetWorkflowExecution().GetWorkflowId())
 
 	f.there = map[string]enumspb.WorkflowExecutionStatus{}
 	require.True(t, isGone(d.signal(t.Context(), delivery, webhook.PendingCommand{ID: 1, Command: webhook.CommandCancel})))
@@ -160,8 +159,7 @@ func TestSignalFindsWhoCarriesIt(t *testing.T) {
 	require.Equal(t, &workflows.CommandSignal{CommandID: 1}, inputOf[workflows.DeadLetterInput](t, f.started()[0].GetInput()).Discard)
 }
 
-// What was started long ago and left nothing in the record is looked for: somebody may
-// have terminated it.
+// A delivery that was started long ago and has no first write is looked for: its workflow may have been terminated.
 func TestRelayRevives(t *testing.T) {
 	t.Parallel()
 	f, c := newFrontend(t)
@@ -170,15 +168,15 @@ func TestRelayRevives(t *testing.T) {
 	f.failing(alreadyStarted())
 	f.there = map[string]enumspb.WorkflowExecutionStatus{start.WorkflowID(): terminated}
 	start.Relayed = 1
-	require.NoError(t, d.begin(t.Context(), start))
+	require.NoError(t, d.startDelivery(t.Context(), start))
 	require.Len(t, f.starts, 1, "it may just be about to record something")
 	start.Relayed, f.starts = 2, nil
-	require.NoError(t, d.begin(t.Context(), start))
+	require.NoError(t, d.startDelivery(t.Context(), start))
 	require.Len(t, f.starts, 2, "the refused one, and one after a look")
 	require.True(t, inputOf[workflows.DeliveryInput](t, f.starts[1].GetInput()).Terminated)
 }
 
-// A search attribute holds as many ids as Temporal takes by default.
+// A search attribute holds as many ids as Temporal accepts by default.
 func TestFanoutAttributesFit(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, 50, 60, 61, 200} {

@@ -117,11 +117,11 @@ func TestTestsAreBounded(t *testing.T) {
 	t.Parallel()
 	tests := activities.NewTests(nil)
 	id := webhook.NewEndpointID()
-	var back []func()
+	var releases []func()
 	take := func(tenant string, id webhook.EndpointID) error {
-		giveBack, err := tests.Take(tenant, id)
+		release, err := tests.Acquire(tenant, id)
 		if err == nil {
-			back = append(back, giveBack)
+			releases = append(releases, release)
 			return nil
 		}
 		require.Equal(t, webhook.CodeRateLimited, webhook.CodeOf(err))
@@ -134,7 +134,7 @@ func TestTestsAreBounded(t *testing.T) {
 		require.NoError(t, take("a", id))
 	}
 	require.ErrorContains(t, take("a", id), "this endpoint is being tested already")
-	back[0]()
+	releases[0]()
 	require.NoError(t, take("a", id))
 	for range 7 {
 		require.NoError(t, take("a", webhook.NewEndpointID()))
@@ -144,8 +144,8 @@ func TestTestsAreBounded(t *testing.T) {
 		require.NoError(t, take(fmt.Sprint("t", i/10), webhook.NewEndpointID()))
 	}
 	require.ErrorContains(t, take("b", webhook.NewEndpointID()), "too many endpoints")
-	for _, giveBack := range back[1:] {
-		giveBack()
+	for _, release := range releases[1:] {
+		release()
 	}
 	for range 3 {
 		require.NoError(t, take("a", id))

@@ -14,20 +14,20 @@ import (
 
 // Replays is what the relay reads of replays.
 type Replays interface {
-	// TakeReplays takes replays whose workflow was never at work, has not answered
-	// for a while, or has not been heard of for long.
+	// TakeReplays takes replays whose workflow has recorded nothing yet, has not answered a command for
+	// a while, or has recorded nothing for long.
 	TakeReplays(ctx context.Context, limit int) ([]webhook.Replay, error)
 }
 
-// WakeReplay starts a replay's workflow, or tells it that something was asked of it. What
-// is asked is in the record, so that it arrives in the end, whether or not this does.
+// WakeReplay starts a replay's workflow, or signals it that there is a command. If that fails, the
+// relay repeats it.
 func (d *Starter) WakeReplay(_ context.Context, r webhook.Replay) {
-	d.aside(func(ctx context.Context) error { return d.wake(ctx, r) }) //nolint:contextcheck // the caller is answered before the workflow is reached
+	d.callAsync(func(ctx context.Context) error { return d.wakeReplay(ctx, r) }) //nolint:contextcheck // the caller is answered before the workflow is reached
 }
 
-// wake starts the replay's workflow unless it runs, and tells it what was asked, if
-// anything. All is in the record: a workflow that was lost is made anew.
-func (d *Starter) wake(ctx context.Context, r webhook.Replay) error {
+// wakeReplay starts the replay's workflow unless it runs, and signals it the command, if there is one.
+// A workflow that was lost continues from the store.
+func (d *Starter) wakeReplay(ctx context.Context, r webhook.Replay) error {
 	options := client.StartWorkflowOptions{
 		ID:                                       r.WorkflowID(),
 		TaskQueue:                                workflows.TaskQueue(r.Filter.EndpointID),
@@ -39,7 +39,7 @@ func (d *Starter) wake(ctx context.Context, r webhook.Replay) error {
 	input := workflows.ReplayInput{ReplayID: r.ID}
 	if !r.Command.Pending() {
 		input.Lost = r.Started
-		_, err := d.Client.ExecuteWorkflow(ctx, options, workflows.ReplayWorkflow, input)
+		_, err := d.client.ExecuteWorkflow(ctx, options, workflows.ReplayWorkflow, input)
 		if _, already := errors.AsType[*serviceerror.WorkflowExecutionAlreadyStarted](err); already {
 			return nil
 		}
@@ -56,25 +56,25 @@ func (d *Starter) wake(ctx context.Context, r webhook.Replay) error {
 	case webhook.ReplayKeep:
 	}
 	asked := workflows.ReplaySignal{CommandID: r.Command.ID, PerMinute: r.Command.Rate}
-	_, err := d.Client.SignalWithStartWorkflow(ctx, options.ID, name, asked, options, workflows.ReplayWorkflow, input)
+	_, err := d.client.SignalWithStartWorkflow(ctx, options.ID, name, asked, options, workflows.ReplayWorkflow, input)
 	return err //nolint:wrapcheck // note classifies it
 }
 
-// relayReplays looks after replays that were left behind.
+// relayReplays takes up replays that were left behind.
 func (d *Starter) relayReplays() {
-	if d.Replays == nil || d.away.Load() {
+	if d.replays == nil || d.temporalDown.Load() {
 		return
 	}
-	replays, err := take(d, d.Replays.TakeReplays)
+	replays, err := readBatch(d, d.replays.TakeReplays)
 	if err != nil {
 		return
 	}
-	each(ownWidth, replays, func(r webhook.Replay) {
-		d.carry(func(ctx context.Context) error {
-			if _, err := d.look(ctx, r.WorkflowID()); err != nil { // which ends one that is stuck
+	forEach(concurrentStarts, replays, func(r webhook.Replay) {
+		d.tryCall(func(ctx context.Context) error {
+			if _, err := d.inspect(ctx, r.WorkflowID()); err != nil { // it ends one that is stuck
 				return err
 			}
-			return d.wake(ctx, r)
+			return d.wakeReplay(ctx, r)
 		})
 	})
 }

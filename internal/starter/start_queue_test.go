@@ -11,9 +11,8 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// A first request is sent eagerly unless others for its endpoint wait for their workflows, or
-// its time has not come.
-func TestSentEagerly(t *testing.T) {
+// A first request is sent eagerly unless earlier deliveries of its endpoint wait for their workflows, or it is scheduled.
+func TestSendEagerly(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		a := accepted(4)
@@ -22,8 +21,8 @@ func TestSentEagerly(t *testing.T) {
 		}
 		var asked []activities.AttemptInput
 		sends := false
-		g := doorman{turn: map[webhook.EndpointID]time.Duration{}}
-		d := New(Config{LocalWorker: true, SoleWorker: true, Gate: g})
+		g := admissionStub{wait: map[webhook.EndpointID]time.Duration{}}
+		d := New(Config{LocalWorker: true, SoleWorker: true, Admission: g})
 		d.uses(requests{eager: func(in activities.AttemptInput, _ activities.EagerStart) bool {
 			asked = append(asked, in)
 			return sends
@@ -44,15 +43,15 @@ func TestSentEagerly(t *testing.T) {
 		require.Empty(t, asked, "the first one waits")
 		accept(other)
 		require.Len(t, asked, 1, "but not for this")
-		require.True(t, d.behind.has(first.EndpointID))
+		require.True(t, d.endpointQueue.has(first.EndpointID))
 		require.Equal(t, refsOf(a.Deliveries[:2]), refsOf(d.gathered()), "what was sent is not started yet")
-		require.Empty(t, d.behind.of)
+		require.Empty(t, d.endpointQueue.n)
 		accept(third)
 		require.Len(t, asked, 1, "they are being started")
 		require.Empty(t, d.gathered())
 
-		// What waits for its turn is still before what comes.
-		g.turn[first.EndpointID] = troubleWait
+		// A parked delivery is still before a later one.
+		g.wait[first.EndpointID] = unhealthyWait
 		sends = false
 		accept(first)
 		require.Len(t, asked, 1)
@@ -60,14 +59,14 @@ func TestSentEagerly(t *testing.T) {
 		sends = true
 		accept(second)
 		require.Empty(t, asked)
-		d.workers.Go(d.serveEarly)
-		<-time.After(earlyLook)
+		d.workers.Go(d.returnParked)
+		<-time.After(parkInterval)
 		synctest.Wait()
-		delete(g.turn, first.EndpointID)
+		delete(g.wait, first.EndpointID)
 		accept(third)
 		require.Empty(t, asked, "it is back in the queue")
 		require.Len(t, d.gathered(), 3)
-		require.Empty(t, d.behind.of)
+		require.Empty(t, d.endpointQueue.n)
 
 		later := first
 		later.NotBefore = time.Now().Add(time.Hour)
@@ -77,18 +76,18 @@ func TestSentEagerly(t *testing.T) {
 	})
 }
 
-// Starts that do not keep up are waited for: what comes meanwhile goes through the queue, which is bounded.
+// While starts do not keep up, nothing is sent eagerly: deliveries go through the queue, which is bounded.
 func TestNotEagerWhileStartsDoNotKeepUp(t *testing.T) {
 	t.Parallel()
 	for name, busy := range map[string]func(d *Starter){
-		"the queue is full": func(d *Starter) { d.Accepted(accepted(d.QueueLength)) },
+		"the queue is full": func(d *Starter) { d.Accepted(accepted(d.queueLength)) },
 		"many have gathered": func(d *Starter) {
 			d.gatherings.started(time.Now())
-			for range maxGathered * d.Width {
+			for range maxGathered * d.width {
 				d.gatherings.join(&accepted(1).Deliveries[0], time.Now())
 			}
 		},
-		"Temporal is away": func(d *Starter) { d.away.Store(true) },
+		"Temporal is down": func(d *Starter) { d.temporalDown.Store(true) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -108,16 +107,16 @@ func TestNotEagerWhileStartsDoNotKeepUp(t *testing.T) {
 	}
 }
 
-// What finds no place in the queue keeps nobody behind it, and no more does what is left to the relay.
-func TestNobodyIsBehindWhatIsNotThere(t *testing.T) {
+// A delivery that does not fit into the queue, or is left to the relay, does not count as queued.
+func TestEndpointCountsFollowTheQueue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := New(Config{QueueLength: 1})
 		d.Accepted(accepted(40))
-		require.Len(t, d.behind.of, d.queue.Len())
+		require.Len(t, d.endpointQueue.n, d.queue.Len())
 		require.Less(t, d.queue.Len(), 40)
 		<-time.After(queueTime)
 		require.Empty(t, d.gathered())
-		require.Empty(t, d.behind.of)
+		require.Empty(t, d.endpointQueue.n)
 	})
 }

@@ -28,7 +28,7 @@ func (f *frontend) cannotWrite(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.fail = err; err == nil {
-		f.gate = make(chan struct{})
+		f.answer = make(chan struct{})
 	}
 }
 
@@ -36,7 +36,7 @@ func (f *frontend) canWrite() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.fail == nil {
-		close(f.gate)
+		close(f.answer)
 	}
 	f.fail = nil
 }
@@ -52,16 +52,15 @@ func (f *frontend) forget() {
 }
 
 // waysNotToWrite are those of a Temporal that answers health checks: it has lost its shards,
-// its database is read-only, or something else is wrong that nobody thought of.
+// its database is read-only, or something else is wrong.
 func waysNotToWrite() map[string]error {
 	return map[string]error{
 		"late": nil, "unavailable": serviceerror.NewUnavailable("shard status unknown"), "fails": serviceerror.NewInternal("read-only transaction"),
 	}
 }
 
-// Nobody is refused while Temporal cannot write, however short the queue: who comes before
-// that is known waits until it is.
-func TestATemporalThatCannotWriteIsAway(t *testing.T) {
+// No request is refused while Temporal cannot write, however short the queue is: Reserve waits for the verdict.
+func TestTemporalThatCannotWriteIsDown(t *testing.T) {
 	t.Parallel()
 	for name, err := range waysNotToWrite() {
 		t.Run(name, func(t *testing.T) {
@@ -82,7 +81,7 @@ func TestATemporalThatCannotWriteIsAway(t *testing.T) {
 				require.True(t, d.Healthy())
 
 				f.cannotWrite(err)
-				begun := time.Now()
+				initialProgress := time.Now()
 				var callers sync.WaitGroup
 				for range 20 {
 					callers.Go(func() {
@@ -93,7 +92,7 @@ func TestATemporalThatCannotWriteIsAway(t *testing.T) {
 				}
 				callers.Wait()
 				require.False(t, d.Healthy())
-				require.Less(t, time.Since(begun), doubtAfter+doorPatience+probeTimeout)
+				require.Less(t, time.Since(initialProgress), suspectAfter+reserveTimeout+probeTimeout)
 				letPass(time.Minute)
 				require.False(t, d.Healthy(), "a health check says nothing")
 				require.Zero(t, d.Waiting(), "all is left to the relay")
@@ -101,7 +100,7 @@ func TestATemporalThatCannotWriteIsAway(t *testing.T) {
 				f.canWrite()
 				letPass(probeEvery + probeTimeout)
 				require.True(t, d.Healthy())
-				require.Nil(t, d.inDoubt())
+				require.Nil(t, d.suspected())
 				before := len(f.started())
 				post()
 				synctest.Wait()
@@ -111,9 +110,8 @@ func TestATemporalThatCannotWriteIsAway(t *testing.T) {
 	}
 }
 
-// A Temporal that takes long for what it is given, but can be written to, is busy. The door
-// keeps its bound.
-func TestABusyTemporalIsNotAway(t *testing.T) {
+// A Temporal that is slow but can be written to is busy, and Reserve keeps its bound.
+func TestBusyTemporalIsNotDown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f, c := newFrontend(t)
@@ -128,7 +126,7 @@ func TestABusyTemporalIsNotAway(t *testing.T) {
 			d.Accepted(accepted(1))
 			release()
 		}
-		letPass(doubtAfter)
+		letPass(suspectAfter)
 		synctest.Wait()
 		require.True(t, d.Healthy())
 		_, err := d.Reserve(t.Context(), "acme", 1)
@@ -145,9 +143,8 @@ func TestABusyTemporalIsNotAway(t *testing.T) {
 	})
 }
 
-// A limit that is exceeded says nothing of the rest: what was away stays so, and what was not
-// does not become so.
-func TestALimitIsNoVerdict(t *testing.T) {
+// A limit that is exceeded changes nothing: Temporal stays down, or up.
+func TestExceededLimitIsNoVerdict(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f, c := newFrontend(t)
@@ -158,7 +155,7 @@ func TestALimitIsNoVerdict(t *testing.T) {
 		d.suspect()
 		letPass(probeTimeout + time.Second)
 		require.True(t, d.Healthy())
-		d.setAway(context.DeadlineExceeded)
+		d.markDown(context.DeadlineExceeded)
 		letPass(time.Minute)
 		require.False(t, d.Healthy())
 		f.canWrite()
@@ -167,9 +164,8 @@ func TestALimitIsNoVerdict(t *testing.T) {
 	})
 }
 
-// What the relay took in vain keeps its turn, and is started together, as if it had not been
-// taken. What one start of many failed of comes later: Temporal is there.
-func TestWhatWasTakenInVainKeepsItsTurn(t *testing.T) {
+// Deliveries that the relay took in vain keep their time in the outbox, and share a workflow as if they had not been taken.
+func TestReturnedStartsKeepTheirTime(t *testing.T) {
 	t.Parallel()
 	for name, fault := range waysNotToWrite() {
 		t.Run(name, func(t *testing.T) {
@@ -206,7 +202,7 @@ func TestWhatWasTakenInVainKeepsItsTurn(t *testing.T) {
 			after, relayed := turns()
 			require.Equal(t, before, after)
 			require.Zero(t, relayed)
-			require.False(t, d.relayOnce(), "nobody is there")
+			require.False(t, d.relayOnce(), "Temporal is down")
 			after, _ = turns()
 			require.Equal(t, before, after)
 
@@ -223,7 +219,8 @@ func TestWhatWasTakenInVainKeepsItsTurn(t *testing.T) {
 	}
 }
 
-func TestWhatAloneFailsComesLater(t *testing.T) {
+// A start that fails while Temporal is up is relayed again later.
+func TestFailedStartIsRelayedLater(t *testing.T) {
 	t.Parallel()
 	address := postgrestest.New(t)
 	store, err := stores.Open(t.Context(), stores.Config{URL: address, MaxConns: 3})

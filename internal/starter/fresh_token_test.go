@@ -18,8 +18,8 @@ func newDeliveryID() webhook.DeliveryID {
 	return webhook.DeliveryIDOf(webhook.NewEventID(), webhook.NewEndpointID())
 }
 
-// R2: a token is given once, however many ask at the same time.
-func TestFreshIsTakenOnce(t *testing.T) {
+// R2: a token is given once, however many take it at the same time.
+func TestFreshTokenIsTakenOnce(t *testing.T) {
 	t.Parallel()
 	f := newFresh(time.Now)
 	id, sum := newDeliveryID(), sha256.Sum256([]byte("{}"))
@@ -42,9 +42,8 @@ func TestFreshIsTakenOnce(t *testing.T) {
 	require.Zero(t, f.bytes)
 }
 
-// R2: a token is valid for 5 s from when its delivery was stored, and not from when
-// it was handed over.
-func TestFreshExpires(t *testing.T) {
+// R2: a token is valid for 5 s from when its delivery was stored, not from when it was put.
+func TestFreshTokenExpires(t *testing.T) {
 	t.Parallel()
 	start := time.Now()
 	now := start
@@ -71,19 +70,19 @@ func TestFreshExpires(t *testing.T) {
 	require.Zero(t, f.bytes)
 }
 
-// The payloads that wait are bounded, and what nobody takes is dropped.
-func TestFreshIsBounded(t *testing.T) {
+// The payloads in memory are bounded, and those of expired tokens are dropped.
+func TestFreshTokensAreBounded(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	f := newFresh(func() time.Time { return now })
 	payload := make([]byte, webhook.MaxPayloadBytes)
-	fit := freshBytes / len(payload)
+	fit := maxFreshBytes / len(payload)
 	ids := make([]webhook.DeliveryID, fit+1)
 	for i := range ids {
 		ids[i] = newDeliveryID()
 		f.put(ids[i], payload, noSum, now, now)
 	}
-	require.Equal(t, freshBytes, f.bytes)
+	require.Equal(t, maxFreshBytes, f.bytes)
 	_, ok := f.Take(ids[fit])
 	require.False(t, ok, "there was no room: its attempt asks the record")
 
@@ -98,5 +97,5 @@ func TestFreshIsBounded(t *testing.T) {
 	f.put(last, []byte("x"), noSum, now, now)
 	require.Equal(t, 1, f.bytes)
 	require.Len(t, f.byID, 1)
-	require.Equal(t, []webhook.DeliveryID{last}, f.oldest)
+	require.Equal(t, []webhook.DeliveryID{last}, f.order)
 }

@@ -1,0 +1,44 @@
+package starter
+
+import (
+	"context"
+	"time"
+
+	"github.com/everpost/everpost/activities"
+	"github.com/everpost/everpost/internal/webhook"
+	"github.com/everpost/everpost/workflows"
+)
+
+const (
+	// maxHandOvers bounds the hand-overs under way, over all shared workflows: so each start is as
+	// fast as a single one, and none is begun that does not end in time.
+	maxHandOvers = 8
+	// handOverTimeout is how long a hand-over waits to begin.
+	handOverTimeout = time.Second
+)
+
+// HandOver starts the own workflow of a delivery that leaves a shared one. It is also nil if there is
+// or was one already: that one has the delivery, and is signalled the command, if there is one.
+// activities.ErrCrowded means that too many hand-overs are under way.
+func (d *Starter) HandOver(ctx context.Context, h activities.DeliveryState) error {
+	if !d.handOvers.Acquire(ctx, h.TenantID, 1, handOverTimeout) {
+		return activities.ErrCrowded
+	}
+	defer d.handOvers.Release(h.TenantID, 1)
+	options := d.ownOptions(h.Ref)
+	var err error
+	if h.State == webhook.StateDeadLettered {
+		options.TypedSearchAttributes = workflows.DeadLetterAttributes(h.Ref)
+		_, err = d.client.ExecuteWorkflow(ctx, options, workflows.DeadLetterWorkflow, workflows.NewDeadLetter(workflows.DeliveryState(h)))
+	} else {
+		_, err = d.client.ExecuteWorkflow(ctx, options, workflows.DeliveryWorkflow, workflows.ContinueDelivery(workflows.DeliveryState(h)))
+	}
+	if err != nil && ignoreAlreadyStarted(err) == nil && h.Command.Command != webhook.CommandNone {
+		// A workflow task that was lost because a signal came may have handed it over, without the
+		// command. A signal that was sent by hand is not in the store.
+		if err := d.sendSignal(ctx, options.ID, h.DeliveryID, h.Command); err != nil && !isGone(err) {
+			return err
+		}
+	}
+	return ignoreAlreadyStarted(err)
+}

@@ -1,0 +1,170 @@
+package starter
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+const (
+	// relayEvery is how often the outbox is read, relayBatch how much is read at a time.
+	relayEvery = time.Second
+	relayBatch = 200
+)
+
+// Store is what the relay reads.
+type Store interface {
+	Outbox
+	// TakeCommands takes commands that no step has answered for a while.
+	TakeCommands(ctx context.Context, limit int) ([]webhook.CommandedDelivery, error)
+}
+
+// Outbox has the deliveries whose workflows are still to be started.
+type Outbox interface {
+	// TakeStarts takes deliveries that were stored a while ago and have no first write yet. It does not
+	// return them again for a while.
+	TakeStarts(ctx context.Context, limit int) ([]webhook.Start, error)
+	// DeleteStarts deletes the rows of deliveries that are recorded and whose workflow has been started.
+	DeleteStarts(ctx context.Context, ids []webhook.DeliveryID) error
+	// AssignWorkflow notes the workflow that is started for deliveries that TakeStarts returned.
+	AssignWorkflow(ctx context.Context, workflowID string, ids []webhook.DeliveryID) error
+	// ReturnStarts undoes TakeStarts for deliveries that could not be started.
+	ReturnStarts(ctx context.Context, starts []webhook.Start) error
+}
+
+// relay takes up what was left behind, because a process died, Temporal was down or the queue was too
+// long: deliveries without a workflow, commands without an answer, and replays.
+func (d *Starter) relay() {
+	tick := time.NewTicker(relayEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-d.stopped:
+			return
+		case <-tick.C:
+		}
+		d.relayReplays()
+		for more := true; more; {
+			more = d.relayOnce()
+		}
+	}
+}
+
+// relayOnce takes a batch of deliveries and one of commands. It reports whether there may be more.
+func (d *Starter) relayOnce() bool {
+	if d.temporalDown.Load() {
+		return false
+	}
+	starts, err := readBatch(d, d.store.TakeStarts)
+	if err != nil {
+		return false
+	}
+	late := slices.DeleteFunc(slices.Clone(starts), func(start webhook.Start) bool {
+		return time.Since(start.CreatedAt) < queueTime // a replay leaves its deliveries to the relay at once
+	})
+	if len(late) > 0 {
+		d.log.Info("taking up deliveries that were left behind", "count", len(late))
+	}
+	// Before anything else can fail: the store does not return them again for a while.
+	d.startRelayed(starts)
+	if len(starts) > 0 && d.isDown(d.life) {
+		d.returnStarts(starts)
+	}
+	if d.temporalDown.Load() {
+		return false
+	}
+	commands, err := readBatch(d, d.store.TakeCommands)
+	if err != nil {
+		return false
+	}
+	forEach(concurrentStarts, commands, func(c webhook.CommandedDelivery) {
+		d.tryCall(func(ctx context.Context) error { return d.signalCommand(ctx, c) })
+	})
+	return (len(starts) == relayBatch || len(commands) == relayBatch) && !d.temporalDown.Load()
+}
+
+// returnStarts returns what was taken while Temporal was going down. Some may have been started: a
+// repeated start with the same id is refused, and of two shared workflows with the same delivery the
+// store lets one go on with it.
+func (d *Starter) returnStarts(starts []webhook.Start) {
+	ctx, cancel := context.WithTimeout(d.life, readTimeout)
+	defer cancel()
+	if err := d.store.ReturnStarts(ctx, starts); err != nil && !d.stopping() {
+		d.log.Warn("what was taken from the outbox in vain cannot be put back; it comes again later", "count", len(starts), "error", err)
+	}
+}
+
+// startRelayed starts what was left behind. Deliveries that the relay has started before stay in their
+// workflow as long as it runs. If they got another one each time, many workflows would wait for a
+// worker that is not there.
+func (d *Starter) startRelayed(starts []webhook.Start) {
+	var unassigned []webhook.Start
+	assigned := map[string][]webhook.Start{}
+	for _, start := range starts {
+		if start.RelayedTo == "" || d.needsOwnWorkflow(&start) {
+			unassigned = append(unassigned, start)
+		} else {
+			assigned[start.RelayedTo] = append(assigned[start.RelayedTo], start)
+		}
+	}
+	var (
+		mu     sync.Mutex
+		single []webhook.Start
+	)
+	forEach(concurrentLookups, slices.Collect(maps.Keys(assigned)), func(id string) {
+		together, each := d.withoutWorkflow(id, assigned[id])
+		mu.Lock()
+		defer mu.Unlock()
+		unassigned, single = append(unassigned, together...), append(single, each...)
+	})
+	d.startEach(single)
+	d.start(unassigned)
+}
+
+// withoutWorkflow returns the deliveries of a group that their workflow does not have. If it was never
+// started, they can share another one. If it has ended without a first write of them, or runs
+// without them, each needs its own.
+func (d *Starter) withoutWorkflow(id string, group []webhook.Start) (together, each []webhook.Start) {
+	d.tryCall(func(ctx context.Context) error {
+		found, err := d.inspect(ctx, id)
+		switch {
+		case err != nil:
+			return err
+		case found.status == statusNone:
+			together = group
+		case found.status == statusRunning:
+			for _, start := range group {
+				if !d.hasMember(ctx, found, start.DeliveryID) {
+					each = append(each, start)
+				}
+			}
+		default:
+			each = group
+		}
+		return nil
+	})
+	return together, each
+}
+
+// assignWorkflow notes in the outbox which workflow the relay is about to start for deliveries. If it
+// cannot, they are not started, and the outbox returns them again later.
+func (d *Starter) assignWorkflow(ctx context.Context, id string, group []webhook.Start) bool {
+	var relayed []webhook.DeliveryID
+	for i := range group {
+		if group[i].Relayed > 0 {
+			relayed = append(relayed, group[i].DeliveryID)
+		}
+	}
+	if len(relayed) == 0 {
+		return true
+	}
+	err := d.store.AssignWorkflow(ctx, id, relayed)
+	if err != nil && !d.stopping() {
+		d.log.WarnContext(ctx, "what was left behind could not be put into a workflow yet", "count", len(group), "error", err)
+	}
+	return err == nil
+}

@@ -1,0 +1,303 @@
+package starter
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	enumspb "go.temporal.io/api/enums/v1"
+
+	"github.com/everpost/everpost/internal/webhook"
+	"github.com/everpost/everpost/workflows"
+)
+
+const (
+	// defaultReconcileEvery is how often the store is compared with Temporal, firstReconcile how long
+	// after Start for the first time: what was lost with the process before waits since then.
+	defaultReconcileEvery = 5 * time.Minute
+	firstReconcile        = 20 * time.Second
+	// concurrentLookups is how many workflows are inspected at a time.
+	concurrentLookups = 4
+	// maxInspected bounds the shared workflows that a round remembers.
+	maxInspected = 1000
+)
+
+// Overdue is what the reconciler reads and writes.
+type Overdue interface {
+	// Overdue returns open deliveries that should have gone on a while ago, and Expired dead letters
+	// that are past their retention, in pages: each continues at the cursor of the one before. Neither
+	// returns a delivery again within the time again.
+	Overdue(ctx context.Context, from webhook.Cursor, again time.Duration, limit int) ([]webhook.Delivery, webhook.Cursor, error)
+	Expired(ctx context.Context, keep time.Duration, from webhook.Cursor, again time.Duration, limit int) ([]webhook.Delivery, webhook.Cursor, error)
+	// TakeOver assigns open deliveries from one workflow to a shared one, and returns those that were
+	// the first one's, as they stand.
+	TakeOver(ctx context.Context, from, to string, ids []webhook.DeliveryID) ([]webhook.Delivery, error)
+}
+
+// reconcile finds deliveries that are open in the store and that no workflow has: it was terminated,
+// is stuck, or was lost with its database. It begins with the store, because Temporal's own list of
+// workflows lags and is slow.
+func (d *Starter) reconcile() {
+	soon := min(firstReconcile, d.reconcileEvery)
+	next := time.NewTimer(soon)
+	defer next.Stop()
+	again := d.reconcileEvery
+	for {
+		select {
+		case <-d.stopped:
+			return
+		case <-next.C:
+		}
+		done := d.reconcileAll(d.overdue.Overdue, again)
+		done = d.reconcileAll(func(ctx context.Context, from webhook.Cursor, again time.Duration, limit int) ([]webhook.Delivery, webhook.Cursor, error) {
+			return d.overdue.Expired(ctx, d.keepDeadLetters, from, again, limit)
+		}, again) && done
+		if done {
+			again = d.reconcileEvery
+			next.Reset(d.reconcileEvery)
+		} else { // the next round reads again what this one has read in vain
+			again = soon / 2
+			next.Reset(soon)
+		}
+	}
+}
+
+// reconcileRound remembers the shared workflows that were inspected in one round.
+type reconcileRound struct{ inspected map[string]*workflow }
+
+// reconcileAll compares all deliveries that were not read within the time again. It returns false if
+// it could not.
+func (d *Starter) reconcileAll(
+	read func(context.Context, webhook.Cursor, time.Duration, int) ([]webhook.Delivery, webhook.Cursor, error), again time.Duration,
+) bool {
+	r := reconcileRound{map[string]*workflow{}}
+	var from webhook.Cursor
+	for !d.temporalDown.Load() && !d.stopping() {
+		late, err := readBatch(d, func(ctx context.Context, limit int) (page []webhook.Delivery, err error) {
+			page, from, err = read(ctx, from, again, limit)
+			return page, err
+		})
+		if err != nil || len(late) == 0 {
+			return err == nil
+		}
+		single, shared := groupByWorkflow(late)
+		forEach(concurrentLookups, single, func(delivery webhook.Delivery) {
+			d.tryCall(func(ctx context.Context) error { return d.revive(ctx, &delivery, webhook.PendingCommand{}) })
+		})
+		for id, group := range shared {
+			d.reviveShared(&r, id, group)
+		}
+		if d.isDown(d.life) { // and may have been for some of these calls
+			return false
+		}
+	}
+	return false
+}
+
+// groupByWorkflow divides deliveries into those with workflows of their own, and the others by the
+// shared workflows that the store names.
+func groupByWorkflow(all []webhook.Delivery) (single []webhook.Delivery, shared map[string][]webhook.Delivery) {
+	shared = map[string][]webhook.Delivery{}
+	for i := range all {
+		if workflows.IsFanout(all[i].WorkflowID) {
+			shared[all[i].WorkflowID] = append(shared[all[i].WorkflowID], all[i])
+		} else {
+			single = append(single, all[i])
+		}
+	}
+	return single, shared
+}
+
+// inspectOnce inspects a shared workflow once in a round; nil if it could not.
+func (d *Starter) inspectOnce(r *reconcileRound, id string) *workflow {
+	if known := r.inspected[id]; known != nil {
+		return known
+	}
+	var found *workflow
+	d.tryCall(func(ctx context.Context) error {
+		w, err := d.inspect(ctx, id)
+		if err == nil {
+			found = w
+		}
+		return err
+	})
+	if found != nil {
+		if len(r.inspected) >= maxInspected {
+			clear(r.inspected)
+		}
+		r.inspected[id] = found
+	}
+	return found
+}
+
+// reviveShared starts a workflow for those deliveries of a shared workflow that no workflow has any
+// more: another shared one, or for those that a person has terminated their own.
+func (d *Starter) reviveShared(r *reconcileRound, id string, group []webhook.Delivery) {
+	shared := d.inspectOnce(r, id)
+	if shared == nil {
+		return
+	}
+	if shared.stuck {
+		d.continueStuck(shared, group)
+		return
+	}
+	var (
+		mu   sync.Mutex
+		lost []webhook.DeliveryID
+	)
+	forEach(concurrentLookups, group, func(delivery webhook.Delivery) {
+		d.tryCall(func(ctx context.Context) error {
+			status, err := d.statusOf(ctx, shared, &delivery)
+			if err != nil || status == statusRunning {
+				return err
+			}
+			if status == statusTerminated {
+				return d.restart(ctx, &delivery, true, webhook.PendingCommand{})
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			lost = append(lost, delivery.DeliveryID)
+			return nil
+		})
+	})
+	d.continueShared(id, lost)
+}
+
+// statusOf returns the status of the workflow that has a delivery, given the one that the store names.
+// A shared workflow that has ended, or runs without the delivery, may have handed it over to its own
+// workflow, which has not recorded anything yet.
+func (d *Starter) statusOf(ctx context.Context, named *workflow, delivery *webhook.Delivery) (workflowStatus, error) {
+	own := delivery.Ref.WorkflowID()
+	if named.id == own {
+		return named.status, nil
+	}
+	status := named.status
+	if status == statusRunning {
+		if d.hasMember(ctx, named, delivery.DeliveryID) {
+			return statusRunning, nil
+		}
+		status = statusNone
+	}
+	handedOver, err := d.inspect(ctx, own)
+	if handedOver.status != statusNone {
+		status = handedOver.status
+	}
+	return status, err
+}
+
+// revive starts a delivery's own workflow, unless that or the one that the store names has the
+// delivery. It passes a command on, if there is one.
+func (d *Starter) revive(ctx context.Context, delivery *webhook.Delivery, command webhook.PendingCommand) error {
+	id, own := delivery.WorkflowID, delivery.Ref.WorkflowID()
+	if id == "" { // it is held, or was started just now
+		id = own
+	}
+	named, err := d.inspect(ctx, id)
+	if err != nil {
+		return err
+	}
+	status, err := d.statusOf(ctx, named, delivery)
+	if err != nil {
+		return err
+	}
+	if status == statusRunning {
+		if delivery.State == webhook.StateDeadLettered && d.expired(delivery) { // the retention was longer when it was started
+			command = webhook.PendingCommand{Command: webhook.CommandDiscard, Reason: webhook.ReasonRetention}
+		}
+		return d.sendSignal(ctx, own, delivery.DeliveryID, command)
+	}
+	return d.restart(ctx, delivery, status == statusTerminated, command)
+}
+
+// restart starts the delivery's own workflow, which continues from the store and first carries out the
+// command, if there is one. A held delivery has no workflow, so that terminated means nothing for it.
+func (d *Starter) restart(ctx context.Context, delivery *webhook.Delivery, terminated bool, command webhook.PendingCommand) error {
+	held := delivery.State == webhook.StateHeld
+	if !held {
+		d.log.WarnContext(ctx, "a delivery had no workflow and gets one", "delivery", delivery.DeliveryID, "state", delivery.State, "terminated", terminated)
+	}
+	options := d.ownOptions(delivery.Ref)
+	options.WorkflowIDReusePolicy = enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE // the one before has ended
+	state := workflows.DeliveryState{Ref: delivery.Ref, Progress: delivery.Progress, Command: command, Unconfirmed: true}
+	var err error
+	if delivery.State == webhook.StateDeadLettered {
+		options.TypedSearchAttributes = workflows.DeadLetterAttributes(delivery.Ref)
+		in := workflows.NewDeadLetter(state)
+		in.KeepUntil = delivery.CompletedAt.Add(d.keepDeadLetters)
+		_, err = d.client.ExecuteWorkflow(ctx, options, workflows.DeadLetterWorkflow, in)
+	} else {
+		_, err = d.client.ExecuteWorkflow(ctx, options, workflows.DeliveryWorkflow, workflows.DeliveryInput{
+			DeliveryState: state, Terminated: terminated && !held,
+		})
+	}
+	return ignoreAlreadyStarted(err)
+}
+
+// continueStuck continues all deliveries of a shared workflow that was stuck, also those that are not
+// overdue. The first time they share another workflow. The second time each gets its own: if one of
+// them makes every workflow stuck, the others must not wait for it.
+func (d *Starter) continueStuck(stuck *workflow, group []webhook.Delivery) {
+	ids := make([]webhook.DeliveryID, 0, len(group))
+	known := map[webhook.DeliveryID]bool{}
+	add := func(id webhook.DeliveryID) {
+		if !known[id] {
+			known[id] = true
+			ids = append(ids, id)
+		}
+	}
+	for i := range group {
+		add(group[i].DeliveryID)
+	}
+	d.tryCall(func(ctx context.Context) error {
+		others, err := d.initialDeliveries(ctx, stuck)
+		for _, id := range others {
+			add(id)
+		}
+		return err
+	})
+	if !workflows.IsAgain(stuck.id) {
+		d.continueShared(stuck.id, ids)
+		return
+	}
+	rest, err := d.takeOver(stuck.id, stuck.id, ids)
+	if err != nil {
+		return
+	}
+	forEach(concurrentLookups, rest, func(delivery webhook.Delivery) {
+		d.tryCall(func(ctx context.Context) error { return d.restart(ctx, &delivery, false, webhook.PendingCommand{}) })
+	})
+}
+
+// continueShared starts another shared workflow for deliveries whose shared workflow has ended.
+func (d *Starter) continueShared(from string, ids []webhook.DeliveryID) {
+	for len(ids) > 0 {
+		group := ids[:min(d.width, len(ids))]
+		ids = ids[len(group):]
+		to := workflows.FanoutAgainID(from, group)
+		left, err := d.takeOver(from, to, group)
+		if err != nil {
+			return
+		}
+		if len(left) == 0 {
+			continue // they have changed meanwhile
+		}
+		d.log.Warn("deliveries had no workflow and get one", "count", len(left), "workflow", to, "before", from)
+		starts := make([]webhook.Start, len(left))
+		for i := range left {
+			starts[i] = webhook.Start{Ref: left[i].Ref, Run: left[i].Run, GiveUpAt: left[i].GiveUpAt, Resume: &left[i].Progress}
+		}
+		d.tryCall(func(ctx context.Context) error { return d.startFanout(ctx, to, starts) })
+	}
+}
+
+// takeOver is Overdue.TakeOver, and logs an error.
+func (d *Starter) takeOver(from, to string, ids []webhook.DeliveryID) ([]webhook.Delivery, error) {
+	return readBatch(d, func(ctx context.Context, _ int) ([]webhook.Delivery, error) {
+		return d.overdue.TakeOver(ctx, from, to, ids)
+	})
+}
+
+// expired reports that a dead letter is past its retention.
+func (d *Starter) expired(delivery *webhook.Delivery) bool {
+	return time.Since(delivery.CompletedAt) > d.keepDeadLetters
+}

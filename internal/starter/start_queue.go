@@ -1,0 +1,122 @@
+package starter
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/everpost/everpost/activities"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+const (
+	// queueTime is how long after its commit a delivery may be started from the queue. A delivery
+	// that waits longer is left to the relay, so that both never start the same one.
+	queueTime = 5 * time.Second
+	// reserveTimeout is how long Reserve waits.
+	reserveTimeout = time.Second
+	// queueOverdraft bounds the queue, in queue lengths: an event with many endpoints may overdraw its
+	// tenant's permits.
+	queueOverdraft = 16
+	// maxGathered bounds the deliveries in gatherings, in widths of a workflow.
+	maxGathered = 4
+)
+
+// Reserve waits up to 1 s until the tenant may queue the deliveries of n events that are about to be
+// stored. It does not wait because of what other tenants have queued beyond their share. The caller
+// calls release once, after Accepted or when it accepts nothing.
+//
+// While Temporal is not available, and after Stop, Reserve does not wait, because nothing is queued
+// then. If the queue is full and Temporal is suspected not to be available, Reserve waits for the
+// probe's verdict.
+func (d *Starter) Reserve(ctx context.Context, tenantID string, n int) (release func(), err error) {
+	if d.temporalDown.Load() || d.stopping() {
+		return func() {}, nil
+	}
+	if d.permits.Acquire(ctx, tenantID, n, reserveTimeout) {
+		return func() { d.permits.Release(tenantID, n) }, nil
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, &webhook.Error{Code: webhook.CodeUnavailable, Message: "the request was abandoned", Err: err}
+	}
+	if d.isDown(ctx) || d.stopping() {
+		return func() {}, nil
+	}
+	return nil, &webhook.Error{
+		Code: webhook.CodeUnavailable, Message: "more events are arriving than can be started; try again shortly", RetryAfter: time.Second,
+	}
+}
+
+// Accepted queues deliveries that have just been committed. It never blocks and never fails: what
+// does not fit into the queue, or comes after Stop, is started by the relay.
+func (d *Starter) Accepted(all ...webhook.Accepted) {
+	if d.temporalDown.Load() || d.stopping() {
+		return
+	}
+	for _, event := range all {
+		for _, start := range event.Deliveries {
+			// All times count from before the commit, as the relay's do, however long the commit took.
+			if d.localWorker && !d.isScheduled(&start) {
+				d.fresh.put(start.DeliveryID, event.Payload, event.SHA256, start.CreatedAt, start.ReceivedAt)
+				if d.sendEagerly(start) {
+					continue
+				}
+			}
+			d.enqueue(&start)
+		}
+	}
+}
+
+// enqueue queues a delivery for its start. It returns false if the queue is full; then the relay
+// starts the delivery.
+func (d *Starter) enqueue(start *webhook.Start) bool {
+	d.permits.Overdraw(start.TenantID, 1)
+	d.endpointQueue.add(start, 1)
+	if !d.queue.Put(start.TenantID, *start) {
+		d.endpointQueue.add(start, -1)
+		d.permits.Release(start.TenantID, 1)
+		return false
+	}
+	return true
+}
+
+// sendEagerly sends the first request of a delivery, unless earlier deliveries of its endpoint are
+// queued, or starts do not keep up.
+func (d *Starter) sendEagerly(start webhook.Start) bool {
+	requests := d.requests.Load()
+	return d.soleWorker && requests != nil && d.queue.Len() < d.queueLength && d.gatherings.len() < maxGathered*d.width &&
+		!d.parked.has(start.EndpointID) && !d.endpointQueue.has(start.EndpointID) &&
+		(*requests).SendEagerly(
+			activities.AttemptInput{Ref: start.Ref, Progress: initialProgress(start), FirstTask: true}, &eagerStart{d: d, start: start},
+		)
+}
+
+// endpointCounts counts, by endpoint, the queued deliveries whose first requests are still to be
+// made. A later delivery of the endpoint is not sent eagerly before them.
+type endpointCounts struct {
+	mu sync.Mutex
+	n  map[webhook.EndpointID]int // without those that are 0
+}
+
+// add counts a delivery that is queued, or with -1 one that has left the queue. Deliveries whose
+// first request was sent eagerly do not count.
+func (c *endpointCounts) add(start *webhook.Start, n int) {
+	if start.OwnWorkflow {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.n == nil {
+		c.n = map[webhook.EndpointID]int{}
+	}
+	c.n[start.EndpointID] += n
+	if c.n[start.EndpointID] == 0 {
+		delete(c.n, start.EndpointID)
+	}
+}
+
+func (c *endpointCounts) has(endpoint webhook.EndpointID) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.n[endpoint] > 0
+}

@@ -1,0 +1,208 @@
+package starter
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"time"
+
+	commonpb "go.temporal.io/api/common/v1"
+	"go.temporal.io/api/serviceerror"
+	taskqueuepb "go.temporal.io/api/taskqueue/v1"
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/client"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/everpost/everpost/internal/webhook"
+	"github.com/everpost/everpost/workflows"
+)
+
+// Temporal is down when nothing can be written to it. Its health check says nothing of its history
+// shards and its database. While nothing is suspected, the probe makes health checks only. A call that
+// is late or fails raises a suspicion. Then, and as long as Temporal is down, the probe starts a
+// workflow that does nothing, and the result of that start is the verdict.
+
+const (
+	// probeEvery is how often Temporal is probed. The timeout is generous: a busy Temporal is not down.
+	probeEvery   = time.Second
+	probeTimeout = 3 * time.Second
+	// suspectAfter is how long a call may go without an answer. It is shorter than Reserve waits, so
+	// that no request is refused before the probe has begun.
+	suspectAfter = 3 * reserveTimeout / 4
+	// verdictTimeout is how long isDown waits: for the probe under way and the next one.
+	verdictTimeout = 2 * probeTimeout
+	// A start that fails at once is tried probeTries times, probePause after one another: a single
+	// shard may just be moving to another host.
+	probeTries = 3
+	probePause = 100 * time.Millisecond
+	// probeLife is the timeout of a probe's workflow that no worker takes.
+	probeLife = 10 * time.Second
+)
+
+// note classifies the result of a call. A call that failed only raises a suspicion: a busy Temporal is
+// not down, nor is one that has lost one shard of many, and while it counts as down, nothing limits
+// the intake.
+func (d *Starter) note(err error) {
+	switch {
+	case err == nil, isGone(err): // not started yet, or ended; the command is in the store
+	case isUnavailable(err), isLate(err):
+		d.suspect()
+	default:
+		d.log.Error("Temporal refused a call; it will be repeated from the outbox", "error", err)
+		if !isBusy(err) && !isInvalid(err) {
+			d.suspect()
+		}
+	}
+}
+
+func isGone(err error) bool {
+	_, ok := errors.AsType[*serviceerror.NotFound](err)
+	return ok
+}
+
+func isUnavailable(err error) bool {
+	_, unavailable := errors.AsType[*serviceerror.Unavailable](err)
+	return unavailable
+}
+
+func isLate(err error) bool {
+	_, late := errors.AsType[*serviceerror.DeadlineExceeded](err)
+	return late || errors.Is(err, context.DeadlineExceeded)
+}
+
+// isBusy reports that a limit was exceeded, which says nothing of whether Temporal can be written to.
+func isBusy(err error) bool {
+	_, busy := errors.AsType[*serviceerror.ResourceExhausted](err)
+	return busy
+}
+
+// isInvalid reports an error of the call itself.
+func isInvalid(err error) bool {
+	_, invalid := errors.AsType[*serviceerror.InvalidArgument](err)
+	return invalid
+}
+
+func (d *Starter) markDown(err error) {
+	if d.temporalDown.CompareAndSwap(false, true) {
+		d.log.Warn("Temporal does not answer, or cannot write; events are still accepted and will be delivered when it is back", "error", err)
+	}
+}
+
+func (d *Starter) markUp() {
+	if d.temporalDown.CompareAndSwap(true, false) {
+		d.log.Info("Temporal can be written to again")
+		d.gatherings.wake()
+	}
+}
+
+// suspect has the probe find out at once whether Temporal can be written to.
+func (d *Starter) suspect() {
+	d.suspicionMu.Lock()
+	defer d.suspicionMu.Unlock()
+	if d.suspicion == nil {
+		d.suspicion = make(chan struct{})
+	}
+	select {
+	case d.probeNow <- struct{}{}:
+	default:
+	}
+}
+
+// suspected returns a channel that is closed by the next verdict; nil if nothing is suspected.
+func (d *Starter) suspected() <-chan struct{} {
+	d.suspicionMu.Lock()
+	defer d.suspicionMu.Unlock()
+	return d.suspicion
+}
+
+// settle ends the suspicion with which a probe began. One that was raised since then is left to the
+// next probe, unless Temporal is down.
+func (d *Starter) settle() {
+	d.suspicionMu.Lock()
+	defer d.suspicionMu.Unlock()
+	if d.suspicion != nil && (d.temporalDown.Load() || len(d.probeNow) == 0) {
+		close(d.suspicion)
+		d.suspicion = nil
+	}
+}
+
+// isDown reports whether Temporal is down. While that is suspected, it waits for the verdict.
+func (d *Starter) isDown(ctx context.Context) bool {
+	suspicion := d.suspected()
+	if suspicion == nil || d.temporalDown.Load() {
+		return d.temporalDown.Load()
+	}
+	timer := time.NewTimer(verdictTimeout)
+	defer timer.Stop()
+	select {
+	case <-suspicion:
+	case <-d.stopped:
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+	return d.temporalDown.Load()
+}
+
+// probe finds out again and again whether Temporal is down. A start would find out, too, but only
+// after its timeout, while the queue grows.
+func (d *Starter) probe() {
+	tick := time.NewTicker(probeEvery)
+	defer tick.Stop()
+	var wrote time.Time
+	for {
+		var err error
+		switch {
+		case d.temporalDown.Load() || d.suspected() != nil && time.Since(wrote) >= suspectAfter:
+			if err = d.tryWrite(); err == nil {
+				wrote = time.Now()
+				d.markUp()
+			}
+		case d.suspected() == nil:
+			err = d.checkHealth()
+		}
+		if d.stopping() {
+			return
+		}
+		if err != nil && !isBusy(err) { // busy changes nothing
+			d.markDown(err)
+		}
+		d.settle()
+		select {
+		case <-d.stopped:
+			return
+		case <-d.probeNow:
+		case <-tick.C:
+		}
+	}
+}
+
+func (d *Starter) checkHealth() error {
+	ctx, cancel := context.WithTimeout(d.life, probeTimeout)
+	defer cancel()
+	_, err := d.client.CheckHealth(ctx, &client.CheckHealthRequest{})
+	return err //nolint:wrapcheck // markDown logs it
+}
+
+// tryWrite starts a workflow that does nothing. Each has a new id, and so any shard. If no worker takes
+// it, it ends by its timeout. tryWrite does not use the SDK's retries, which hide the answers.
+func (d *Starter) tryWrite() (err error) {
+	ctx, cancel := context.WithTimeout(d.life, probeTimeout)
+	defer cancel()
+	for range probeTries {
+		id := "probe/" + rand.Text()
+		_, err = d.client.WorkflowService().StartWorkflowExecution(ctx, &workflowservice.StartWorkflowExecutionRequest{
+			Namespace: d.namespace, WorkflowId: id, RequestId: id, WorkflowType: &commonpb.WorkflowType{Name: workflows.ProbeName},
+			TaskQueue:                &taskqueuepb.TaskQueue{Name: workflows.TaskQueue(webhook.EndpointID{})},
+			WorkflowExecutionTimeout: durationpb.New(probeLife),
+		})
+		if !isUnavailable(err) {
+			return err //nolint:wrapcheck // markDown logs it
+		}
+		select {
+		case <-time.After(probePause):
+		case <-ctx.Done():
+			return err //nolint:wrapcheck // as above
+		}
+	}
+	return err //nolint:wrapcheck // as above
+}
