@@ -212,7 +212,8 @@ func (d *Starter) terminateIfIdle(ctx context.Context, start *webhook.Start) err
 	if err != nil || found.status != statusRunning || !found.idle {
 		return err
 	}
-	return d.terminate(ctx, found, "a workflow waits for a delivery that is held; it is ended, and another one is started")
+	d.log.WarnContext(ctx, "a workflow waits for a delivery that is held; it is ended, and another one is started", "workflow", found.id, "run", found.run)
+	return d.terminate(ctx, found)
 }
 
 // begun is where a delivery stands of which nothing is recorded in its run.

@@ -58,7 +58,9 @@ func (d *Starter) inspect(ctx context.Context, id string) (*workflow, error) {
 		found.status = statusRunning
 	case status == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING:
 		found.status, found.stuck = statusClosed, true
-		return found, d.terminate(ctx, found, "a workflow is stuck: its task fails again and again; it is ended, and its deliveries go on in another one")
+		d.log.ErrorContext(ctx, "a workflow is stuck: its task fails again and again; it is ended, and its deliveries go on in another one",
+			"workflow", id, "run", found.run, "tries", task.GetAttempt())
+		return found, d.terminate(ctx, found)
 	case status == enumspb.WORKFLOW_EXECUTION_STATUS_TERMINATED:
 		found.status, err = d.statusOfTerminated(ctx, found)
 		return found, err
@@ -68,10 +70,9 @@ func (d *Starter) inspect(ctx context.Context, id string) (*workflow, error) {
 	return found, nil
 }
 
-// terminate ends the run that was found, and logs why. Temporal's reason tells it from one that a
+// terminate ends the run that was found. Temporal's reason tells it from one that a
 // person has terminated, also if this process dies before it starts another workflow.
-func (d *Starter) terminate(ctx context.Context, found *workflow, why string) error {
-	d.log.ErrorContext(ctx, why, "workflow", found.id, "run", found.run)
+func (d *Starter) terminate(ctx context.Context, found *workflow) error {
 	err := d.client.TerminateWorkflow(ctx, found.id, found.run, workflows.ReasonStuck)
 	if isGone(err) { // it has ended meanwhile
 		return nil
