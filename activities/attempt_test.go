@@ -27,7 +27,7 @@ func TestFreshTokenSendsWithoutAsking(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, webhook.StateDelivered, got.State)
 	require.Equal(t, 1, got.Attempts)
-	require.Equal(t, "200", got.Told)
+	require.Equal(t, "200", got.LastResponse)
 	require.Zero(t, p.record.count(), "nobody was asked")
 	_, again := p.tokens.Fresh().Take(in.DeliveryID)
 	require.False(t, again, "a token is taken once")
@@ -141,7 +141,7 @@ func TestOutcomes(t *testing.T) {
 			got, err := p.attempt(in)
 			require.NoError(t, err)
 			require.Equal(t, c.state.String(), got.State.String())
-			require.Equal(t, c.told, got.Told)
+			require.Equal(t, c.told, got.LastResponse)
 			require.Equal(t, 1, got.Seq)
 			require.Equal(t, 1, got.RunAttempts)
 

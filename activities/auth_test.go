@@ -39,12 +39,12 @@ func TestClientCredentials(t *testing.T) {
 	got, err := p.attempt(in)
 	require.NoError(t, err)
 	require.Equal(t, webhook.StateRetrying, got.State)
-	require.Equal(t, "token_unavailable, Retry-After 1h", got.Told)
+	require.Equal(t, "token_unavailable, Retry-After 1h", got.LastResponse)
 	require.GreaterOrEqual(t, got.Delay, time.Hour)
 	in.Progress, in.DueAt = got.Progress, time.Time{}
 	got, err = p.attempt(in)
 	require.NoError(t, err)
-	require.Equal(t, "token_unavailable, Retry-After 1h", got.Told)
+	require.Equal(t, "token_unavailable, Retry-After 1h", got.LastResponse)
 	require.Equal(t, 1, tokens.Count(), "it is left alone for so long, also when a person asks for an attempt")
 
 	logs := []*process{p, b.process(t, nil), b.process(t, nil)} // which know nothing of that
@@ -52,7 +52,7 @@ func TestClientCredentials(t *testing.T) {
 	got, err = logs[1].attempt(in)
 	require.NoError(t, err)
 	require.Equal(t, webhook.StateRetrying, got.State)
-	require.Equal(t, "token_refused", got.Told)
+	require.Equal(t, "token_refused", got.LastResponse)
 	require.Equal(t, 1, got.Ambiguous)
 	require.Zero(t, b.Count(), "without a token nothing is sent")
 

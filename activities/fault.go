@@ -166,7 +166,7 @@ func (a *Activities) recordFault(ctx context.Context, in AttemptInput, left *Lef
 	step := webhook.Step{Ref: in.Ref, Progress: in.Progress, WorkflowID: in.Shared, CommandDone: in.CommandDone, LastError: left.Fault}
 	step.Seq++
 	if step.DueAt.IsZero() { // without a due time the reconciler would not find it before its give-up time
-		step.WaitUntil(a.now().Add(time.Second).UTC().Truncate(time.Microsecond))
+		step.Progress = step.WaitingUntil(a.now().Add(time.Second).UTC().Truncate(time.Microsecond))
 	}
 	status, err := a.store.RecordStep(ctx, step)
 	if err != nil {

@@ -44,7 +44,7 @@ func (a *Activities) record(ctx context.Context, run *attemptRun, in AttemptInpu
 	a.notifyEnded(&step, status)
 	result := resultOf(in, status)
 	if step.Attempt != nil {
-		result.Told = lastResponse(step.Attempt.Outcome)
+		result.LastResponse = lastResponse(step.Attempt.Outcome)
 	}
 	return result, nil
 }

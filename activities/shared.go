@@ -21,28 +21,28 @@ const (
 // Starter starts the own workflow of a delivery that leaves a shared one. It is no error that the
 // workflow exists already. ErrCrowded: none of the tenant's can be started now.
 type Starter interface {
-	HandOver(ctx context.Context, h Handover) error
+	HandOver(ctx context.Context, h DeliveryState) error
 }
 
 // ErrCrowded is the error of a start that would have to wait too long for others.
 var ErrCrowded = &webhook.Error{Code: webhook.CodeUnavailable, Message: "many deliveries are going on in workflows of their own at once"}
 
-// Handover is a delivery that goes on in a workflow of its own.
-type Handover struct {
+// DeliveryState is what a workflow knows of one of its deliveries.
+type DeliveryState struct {
 	webhook.Ref
 	webhook.Progress
 
-	// Command is what was asked of the delivery and is still to be carried out.
-	Command webhook.PendingCommand `json:"command,omitzero"`
-	// CommandDone: commands up to this id have been carried out.
-	CommandDone int64 `json:"command_done,omitempty"`
-	// UnderWay: the next attempt's request goes on; Join waits for it.
-	UnderWay bool `json:"under_way,omitempty"`
-	// TakeOver: the record does not know yet who goes on with the delivery.
-	TakeOver  bool   `json:"take_over,omitempty"`
-	Told      string `json:"told,omitempty"` // what the receiver said last, in words
-	Faults    int    `json:"faults,omitempty"`
-	LastError string `json:"last_error,omitempty"`
+	// Command is to be handled; commands up to the id CommandDone have been.
+	Command     webhook.PendingCommand `json:"command,omitzero"`
+	CommandDone int64                  `json:"command_done,omitempty"`
+	// Running: the request of the next attempt is under way. Join waits for it.
+	Running bool `json:"running,omitempty"`
+	// Unconfirmed: the store does not name the delivery's own workflow, or keeps a command that
+	// has been handled.
+	Unconfirmed  bool   `json:"unconfirmed,omitempty"`
+	LastResponse string `json:"last_response,omitempty"` // of the receiver, in words
+	Faults       int    `json:"faults,omitempty"`        // internal faults in a row
+	LastError    string `json:"last_error,omitempty"`    // the last of them
 }
 
 // AttemptsResult has the deliveries that an attempt did not simply end.
@@ -193,7 +193,7 @@ type HandedOver struct {
 
 // HandOver starts the own workflows of deliveries: as many as it can within handOverTime. It never
 // fails. It is repeated for those that are left.
-func (a *Activities) HandOver(ctx context.Context, all []Handover) (HandedOver, error) {
+func (a *Activities) HandOver(ctx context.Context, all []DeliveryState) (HandedOver, error) {
 	ctx, cancel := context.WithTimeout(ctx, handOverTime)
 	defer cancel()
 	var (
@@ -230,7 +230,7 @@ func (a *Activities) HandOver(ctx context.Context, all []Handover) (HandedOver, 
 }
 
 // handOver starts one workflow, and turns a panic into its error.
-func (a *Activities) handOver(ctx context.Context, h Handover) (err error) {
+func (a *Activities) handOver(ctx context.Context, h DeliveryState) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = a.panicked(AttemptInput{Ref: h.Ref, Progress: h.Progress}, p)

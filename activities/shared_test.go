@@ -88,7 +88,7 @@ func TestAttemptsSideBySide(t *testing.T) {
 	require.Len(t, left, 3)
 	require.Equal(t, []int{1, 2, 3}, []int{left[0].Index, left[1].Index, left[2].Index})
 	require.Equal(t, webhook.StateRetrying, left[0].State)
-	require.Equal(t, "503", left[0].Told)
+	require.Equal(t, "503", left[0].LastResponse)
 	require.Equal(t, sharedID, left[0].WorkflowID)
 	require.Equal(t, webhook.StateDeadLettered, left[1].State)
 	require.Equal(t, all[2].WorkflowID(), left[1].WorkflowID)
@@ -364,10 +364,10 @@ type handOvers struct {
 	started map[webhook.DeliveryID]int
 	now     int
 	most    int
-	do      func(ctx context.Context, h activities.Handover) error
+	do      func(ctx context.Context, h activities.DeliveryState) error
 }
 
-func (s *handOvers) HandOver(ctx context.Context, h activities.Handover) error {
+func (s *handOvers) HandOver(ctx context.Context, h activities.DeliveryState) error {
 	s.mu.Lock()
 	s.now++
 	s.most = max(s.most, s.now)
@@ -386,8 +386,8 @@ func (s *handOvers) HandOver(ctx context.Context, h activities.Handover) error {
 	return nil
 }
 
-func handovers(n int) []activities.Handover {
-	all := make([]activities.Handover, n)
+func handovers(n int) []activities.DeliveryState {
+	all := make([]activities.DeliveryState, n)
 	for i := range all {
 		event, endpoint := webhook.NewEventID(), webhook.NewEndpointID()
 		all[i].Ref = webhook.Ref{DeliveryID: webhook.DeliveryIDOf(event, endpoint), EventID: event, EndpointID: endpoint}
@@ -397,14 +397,14 @@ func handovers(n int) []activities.Handover {
 
 func TestHandOver(t *testing.T) {
 	t.Parallel()
-	begin := func(do func(context.Context, activities.Handover) error) (*activities.Activities, *handOvers, *buffer) {
+	begin := func(do func(context.Context, activities.DeliveryState) error) (*activities.Activities, *handOvers, *buffer) {
 		s := &handOvers{started: map[webhook.DeliveryID]int{}, do: do}
 		log := &buffer{}
 		return activities.New(activities.Config{Starter: s, Logger: slog.New(slog.NewTextHandler(log, nil))}), s, log
 	}
 	t.Run("all, a few at a time", func(t *testing.T) {
 		t.Parallel()
-		a, s, _ := begin(func(context.Context, activities.Handover) error { return nil })
+		a, s, _ := begin(func(context.Context, activities.DeliveryState) error { return nil })
 		all := handovers(50)
 		handed, err := a.HandOver(t.Context(), all)
 		require.NoError(t, err)
@@ -415,7 +415,7 @@ func TestHandOver(t *testing.T) {
 	t.Run("one fails", func(t *testing.T) {
 		t.Parallel()
 		all := handovers(20)
-		a, s, log := begin(func(_ context.Context, h activities.Handover) error {
+		a, s, log := begin(func(_ context.Context, h activities.DeliveryState) error {
 			if h.DeliveryID == all[3].DeliveryID {
 				return errors.New("canary-address is not there")
 			}
@@ -444,7 +444,7 @@ func TestHandOver(t *testing.T) {
 		for i := range 3 {
 			all[40+i].TenantID = "quiet"
 		}
-		a, s, _ := begin(func(ctx context.Context, h activities.Handover) error {
+		a, s, _ := begin(func(ctx context.Context, h activities.DeliveryState) error {
 			switch h.DeliveryID {
 			case all[0].DeliveryID: // has its turn, and takes its time
 				close(begun)
@@ -473,7 +473,7 @@ func TestHandOver(t *testing.T) {
 	t.Run("one panics", func(t *testing.T) {
 		t.Parallel()
 		all := handovers(20)
-		a, s, _ := begin(func(_ context.Context, h activities.Handover) error {
+		a, s, _ := begin(func(_ context.Context, h activities.DeliveryState) error {
 			if h.DeliveryID == all[3].DeliveryID {
 				panic("canary")
 			}
@@ -486,7 +486,7 @@ func TestHandOver(t *testing.T) {
 	})
 	t.Run("nobody answers", func(t *testing.T) {
 		t.Parallel()
-		a, _, _ := begin(func(ctx context.Context, _ activities.Handover) error {
+		a, _, _ := begin(func(ctx context.Context, _ activities.DeliveryState) error {
 			<-ctx.Done()
 			return ctx.Err()
 		})

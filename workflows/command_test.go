@@ -18,7 +18,7 @@ type environment = *testsuite.TestWorkflowEnvironment
 func (l *life) asked(c webhook.Command, signalName, reason string) func(environment) {
 	return func(env environment) {
 		pending := l.b.command(l.t, l.start.DeliveryID, c, reason)
-		env.SignalWorkflow(signalName, workflows.Asked{CommandID: pending.ID, Reason: reason})
+		env.SignalWorkflow(signalName, workflows.CommandSignal{CommandID: pending.ID, Reason: reason})
 	}
 }
 
@@ -33,7 +33,7 @@ func TestCancelledWhileWaiting(t *testing.T) {
 			return l.asked(webhook.CommandCancel, workflows.SignalCancel, "duplicate order")
 		}},
 		{"by hand", "by hand", func(*life) func(environment) {
-			return signal(workflows.SignalCancel, workflows.Asked{Reason: "by hand"})
+			return signal(workflows.SignalCancel, workflows.CommandSignal{Reason: "by hand"})
 		}},
 		{"by hand without an input", webhook.ReasonCancelled, func(*life) func(environment) { return signal(workflows.SignalCancel, nil) }},
 		{"by hand with a text", "enough of it", func(*life) func(environment) { return signal(workflows.SignalCancel, "enough of it") }},
@@ -180,7 +180,7 @@ func TestRetryNowIsObeyedOnce(t *testing.T) {
 		after(time.Minute, func(env environment) {
 			c := b.command(t, l.start.DeliveryID, webhook.CommandRetry, "")
 			for range 3 { // the relay repeats it
-				env.SignalWorkflow(workflows.SignalRetryNow, workflows.Asked{CommandID: c.ID})
+				env.SignalWorkflow(workflows.SignalRetryNow, workflows.CommandSignal{CommandID: c.ID})
 			}
 		}),
 		after(time.Hour, func(env environment) {
@@ -216,7 +216,7 @@ func TestRetryNowDuringAnAttempt(t *testing.T) {
 				}
 				c, taken := b.tryCommand(t, l.start.DeliveryID, webhook.CommandRetry, "")
 				if test.signalled {
-					l.env.Load().SignalWorkflow(workflows.SignalRetryNow, workflows.Asked{CommandID: c.ID})
+					l.env.Load().SignalWorkflow(workflows.SignalRetryNow, workflows.CommandSignal{CommandID: c.ID})
 				}
 				done <- taken
 			}
@@ -235,7 +235,7 @@ func TestRetryNowDuringAnAttempt(t *testing.T) {
 					if test.away { // the relay signals again, once the record is back
 						require.NotZero(t, pending())
 						b.unrecordable(false)
-						env.SignalWorkflow(workflows.SignalRetryNow, workflows.Asked{CommandID: 1})
+						env.SignalWorkflow(workflows.SignalRetryNow, workflows.CommandSignal{CommandID: 1})
 					}
 				}),
 				after(2*time.Hour, func(environment) {
@@ -289,7 +289,7 @@ func TestContinueAsNewCarriesEverythingOver(t *testing.T) {
 		in, ok := l.input.(workflows.DeliveryInput)
 		require.True(t, ok)
 		require.Equal(t, b.delivery(t, l.start.DeliveryID).Progress, in.Progress)
-		require.Equal(t, "500", in.Told)
+		require.Equal(t, "500", in.LastResponse)
 		require.Equal(t, l.start.Ref, in.Ref)
 		b.receiver.Default(receivertest.Step{})
 		l.run()

@@ -12,21 +12,34 @@ import (
 
 // DeadLetterInput is a delivery that was given up.
 type DeadLetterInput struct {
-	webhook.Ref
-	webhook.Progress
+	DeliveryState
 
-	CommandDone int64     `json:"command_done,omitempty"`
-	Told        string    `json:"told,omitempty"`      // what the receiver said last, in words
-	KeepUntil   time.Time `json:"keep_until,omitzero"` // zero: not yet known
-	Replay      *Asked    `json:"replay,omitempty"`    // asked when it was not a dead letter yet
-	Discard     *Asked    `json:"discard,omitempty"`   // likewise
+	KeepUntil time.Time      `json:"keep_until,omitzero"` // zero: not yet known
+	Replay    *CommandSignal `json:"replay,omitempty"`    // received before it was a dead letter
+	Discard   *CommandSignal `json:"discard,omitempty"`   // likewise
 }
 
-// DeadLetterWorkflow keeps a delivery that was given up until somebody replays
-// it, which continues it as a DeliveryWorkflow, or discards it, or its retention
-// has passed.
+// NewDeadLetter returns the input of a delivery's dead letter, with the command that is pending for it.
+// The store says dead_lettered already.
+func NewDeadLetter(s DeliveryState) DeadLetterInput {
+	in := DeadLetterInput{DeliveryState: DeliveryState{
+		Ref: s.Ref, Progress: s.Progress, CommandDone: s.CommandDone, LastResponse: s.LastResponse,
+	}}
+	signal := signalOf(s.Command)
+	switch s.Command.Command {
+	case webhook.CommandReplay:
+		in.Replay = &signal
+	case webhook.CommandDiscard:
+		in.Discard = &signal
+	case webhook.CommandNone, webhook.CommandCancel, webhook.CommandRetry, webhook.CommandReschedule:
+	}
+	return in
+}
+
+// DeadLetterWorkflow keeps a delivery that was given up until it is replayed, which continues it as a
+// DeliveryWorkflow, or discarded, or its retention has passed.
 func DeadLetterWorkflow(ctx workflow.Context, in DeadLetterInput) error {
-	l := newDeadLetter(ctx, in)
+	l := beginDeadLetter(ctx, in)
 	if err := workflow.SetQueryHandler(ctx, QueryStatus, l.status); err != nil {
 		return fmt.Errorf("set the status query: %w", err)
 	}
@@ -35,68 +48,67 @@ func DeadLetterWorkflow(ctx workflow.Context, in DeadLetterInput) error {
 
 // deadLetter is the state of a DeadLetterWorkflow.
 type deadLetter struct {
-	in      DeadLetterInput
+	DeadLetterInput
+
 	signals signals
-	replay  *Asked
-	discard *Asked
-	cancel  *Asked // sent by hand, of the run that a replay has opened
-	stuck   error  // why what was asked could not be recorded: errGone or errLongHistory
+	cancel  *CommandSignal // sent by hand, of the run that a replay has opened
+	stuck   error          // why the result of a command could not be stored: errGone or errLongHistory
 }
 
-func newDeadLetter(ctx workflow.Context, in DeadLetterInput) *deadLetter {
-	l := &deadLetter{in: in, signals: newSignals(ctx)}
+func beginDeadLetter(ctx workflow.Context, in DeadLetterInput) *deadLetter {
+	l := &deadLetter{DeadLetterInput: in, signals: newSignals(ctx)}
+	l.Replay, l.Discard = nil, nil
 	if in.Replay != nil {
-		l.obey(webhook.CommandReplay, *in.Replay)
+		l.handle(webhook.CommandReplay, *in.Replay)
 	}
 	if in.Discard != nil {
-		l.obey(webhook.CommandDiscard, *in.Discard)
+		l.handle(webhook.CommandDiscard, *in.Discard)
 	}
-	l.in.Replay, l.in.Discard = nil, nil
 	return l
 }
 
 func (l *deadLetter) status() (Status, error) {
-	return Status{Ref: l.in.Ref, Progress: l.in.Progress}, nil
+	return Status{Ref: l.Ref, Progress: l.Progress}, nil
 }
 
 func (l *deadLetter) run(ctx workflow.Context) error {
-	workflow.SetCurrentDetails(ctx, details(l.in.Ref, l.in.Progress, l.in.Told, ""))
-	if l.in.KeepUntil.IsZero() {
-		l.in.KeepUntil = workflow.Now(ctx).Add(keepFor(ctx))
+	workflow.SetCurrentDetails(ctx, details(&l.DeliveryState))
+	if l.KeepUntil.IsZero() {
+		l.KeepUntil = workflow.Now(ctx).Add(keepFor(ctx))
 	}
 	for {
-		l.drain(ctx)
+		l.receiveSignals(ctx)
 		switch {
 		case errors.Is(l.stuck, errGone):
-			workflow.GetLogger(ctx).Warn("a dead letter ends that the record does not know any more", "delivery", l.in.DeliveryID.String())
+			workflow.GetLogger(ctx).Warn("a dead letter ends that is no longer in the store", "delivery", l.DeliveryID.String())
 			return nil
 		case l.stuck != nil:
-			return l.becomeItself(ctx)
-		case l.in.State.Open():
-			return l.becomeDelivery(ctx)
-		case l.in.State != webhook.StateDeadLettered:
-			showState(ctx, l.in.State)
-			return nil // nothing blocked since the drain: no signal is lost
-		case l.replay != nil:
+			return l.continueAsNew(ctx)
+		case l.State.Open():
+			return l.continueAsDelivery(ctx)
+		case l.State != webhook.StateDeadLettered:
+			showState(ctx, l.State)
+			return nil // nothing has blocked since the signals were received: none is lost
+		case l.Replay != nil:
 			l.reopen(ctx)
-		case l.discard != nil:
-			l.end(ctx, *l.discard)
-		case !workflow.Now(ctx).Before(l.in.KeepUntil):
-			l.end(ctx, Asked{Reason: webhook.ReasonRetention})
+		case l.Discard != nil:
+			l.end(ctx, *l.Discard)
+		case !workflow.Now(ctx).Before(l.KeepUntil):
+			l.end(ctx, CommandSignal{Reason: webhook.ReasonRetention})
 		case workflow.GetInfo(ctx).GetContinueAsNewSuggested():
-			return l.becomeItself(ctx)
+			return l.continueAsNew(ctx)
 		default:
 			l.wait(ctx)
 		}
 	}
 }
 
-// wait sleeps until somebody asks for something or the retention has passed.
+// wait sleeps until a signal comes or the retention has passed.
 func (l *deadLetter) wait(ctx workflow.Context) {
 	timerCtx, stop := workflow.WithCancel(ctx)
 	defer stop()
-	timer := workflow.NewTimerWithOptions(timerCtx, l.in.KeepUntil.Sub(workflow.Now(ctx)), workflow.TimerOptions{
-		Summary: "kept until " + l.in.KeepUntil.UTC().Format(time.RFC3339),
+	timer := workflow.NewTimerWithOptions(timerCtx, l.KeepUntil.Sub(workflow.Now(ctx)), workflow.TimerOptions{
+		Summary: "kept until " + l.KeepUntil.UTC().Format(time.RFC3339),
 	})
 	selector := workflow.NewSelector(ctx)
 	selector.AddFuture(timer, func(workflow.Future) {})
@@ -106,88 +118,80 @@ func (l *deadLetter) wait(ctx workflow.Context) {
 
 // reopen opens the next run.
 func (l *deadLetter) reopen(ctx workflow.Context) {
-	l.cancel = nil // asked before there was anything to cancel
-	standing, err := reopen(ctx, l.in.Ref, l.replay.Reason)
+	l.cancel = nil // sent before there was anything to cancel
+	status, err := reopen(ctx, l.Ref, l.Replay.Reason)
 	if err != nil {
 		l.stuck = err
 		return
 	}
-	l.in.Progress, l.replay = standing.Progress, nil
+	l.Progress, l.Replay = status.Progress, nil
 }
 
-// end discards the dead letter, unless the record knows better.
-func (l *deadLetter) end(ctx workflow.Context, asked Asked) {
-	step := webhook.Step{Ref: l.in.Ref, Progress: l.in.Progress, WorkflowID: l.in.WorkflowID(), CommandDone: l.in.CommandDone}
-	step.Seq++
-	step.State, step.Reason = webhook.StateDiscarded, asked.Reason
+// end discards the dead letter, unless the store says otherwise.
+func (l *deadLetter) end(ctx workflow.Context, discard CommandSignal) {
+	step := l.step()
+	step.State, step.Reason = webhook.StateDiscarded, discard.Reason
 	if step.Reason == "" {
 		step.Reason = webhook.ReasonDiscarded
 	}
-	standing, err := recordStep(ctx, step, "discard")
+	status, err := storeStep(ctx, step, "discard")
 	if err != nil {
 		l.stuck = err
 		return
 	}
-	l.in.Progress = standing.Progress
-	if l.in.State != webhook.StateDeadLettered { // else the record was only further on: once more
-		l.discard = nil
+	l.Progress = status.Progress
+	if l.State != webhook.StateDeadLettered { // else the store was only at a later step: once more
+		l.Discard = nil
 	}
 }
 
-// drain takes all signals that are there. Cancelling the workflow, as the Web UI
-// can, means to discard.
-func (l *deadLetter) drain(ctx workflow.Context) {
-	for {
-		command, asked, ok := l.signals.receive(true)
-		if !ok {
-			break
-		}
-		l.obey(command, asked)
-	}
-	if ctx.Err() != nil && l.discard == nil {
-		l.discard = &Asked{Reason: reasonWorkflowCancelled}
+// receiveSignals handles all signals that are there. Cancelling the workflow, as the Web UI can, means
+// to discard.
+func (l *deadLetter) receiveSignals(ctx workflow.Context) {
+	l.signals.receiveAll(true, l.handle)
+	if ctx.Err() != nil && l.Discard == nil {
+		l.Discard = &CommandSignal{Reason: reasonWorkflowCancelled}
 	}
 }
 
-// obey notes what is asked of a dead letter. A replay that it has been through is
-// passed over. What the record keeps for a delivery under way stays unanswered: if
-// a replay has opened one, its first attempt finds it there.
-func (l *deadLetter) obey(command webhook.Command, asked Asked) {
-	if asked.CommandID != 0 && asked.CommandID <= l.in.CommandDone {
+// handle keeps a command to a dead letter. A replay that it has been through is ignored. Commands to an
+// open delivery are not acknowledged: if a replay has opened one, its first attempt finds them.
+func (l *deadLetter) handle(command webhook.Command, signal CommandSignal) {
+	if signal.CommandID != 0 && signal.CommandID <= l.CommandDone {
 		return
 	}
 	switch command {
 	case webhook.CommandReplay:
-		if asked.Run == 0 || asked.Run > l.in.Run {
-			l.replay = &asked
+		if signal.Run == 0 || signal.Run > l.Run {
+			l.Replay = &signal
 		}
 	case webhook.CommandDiscard:
-		l.discard = &asked
-		l.in.CommandDone = max(l.in.CommandDone, asked.CommandID)
+		l.Discard = &signal
+		l.CommandDone = max(l.CommandDone, signal.CommandID)
 	case webhook.CommandCancel:
-		if asked.CommandID == 0 {
-			l.cancel = &asked
+		if signal.CommandID == 0 {
+			l.cancel = &signal
 		}
 	case webhook.CommandNone, webhook.CommandRetry, webhook.CommandReschedule:
 	}
 }
 
-// becomeItself continues with a history of its own, and with what could not be
-// carried out.
-func (l *deadLetter) becomeItself(ctx workflow.Context) error {
-	for _, asked := range []*Asked{l.replay, l.discard} {
-		if asked != nil {
-			asked.CommandID = 0 // counted already: by its id it would be passed over
+// continueAsNew continues with an empty history, and with the commands that are not carried out yet.
+func (l *deadLetter) continueAsNew(ctx workflow.Context) error {
+	for _, signal := range []*CommandSignal{l.Replay, l.Discard} {
+		if signal != nil {
+			signal.CommandID = 0 // it counts as handled: by its id it would be ignored
 		}
 	}
-	l.in.Replay, l.in.Discard = l.replay, l.discard
-	return workflow.NewContinueAsNewError(ctx, DeadLetterWorkflow, l.in)
+	return workflow.NewContinueAsNewError(ctx, DeadLetterWorkflow, l.DeadLetterInput)
 }
 
-// becomeDelivery continues as the delivery that a replay has opened.
-func (l *deadLetter) becomeDelivery(ctx workflow.Context) error {
-	showState(ctx, l.in.State)
-	return workflow.NewContinueAsNewError(ctx, DeliveryWorkflow, DeliveryInput{
-		Ref: l.in.Ref, Progress: l.in.Progress, CommandDone: l.in.CommandDone, Cancel: l.cancel,
-	})
+// continueAsDelivery continues as the delivery that a replay has opened.
+func (l *deadLetter) continueAsDelivery(ctx workflow.Context) error {
+	showState(ctx, l.State)
+	in := DeliveryInput{DeliveryState: DeliveryState{Ref: l.Ref, Progress: l.Progress, CommandDone: l.CommandDone}}
+	if l.cancel != nil {
+		in.Command = webhook.PendingCommand{Command: webhook.CommandCancel, Reason: l.cancel.Reason}
+	}
+	return workflow.NewContinueAsNewError(ctx, DeliveryWorkflow, in)
 }

@@ -49,13 +49,13 @@ func TestReplayed(t *testing.T) {
 		{"by the API, which has opened the run", func(l *life) func(environment) {
 			return func(env environment) {
 				l.b.command(l.t, l.start.DeliveryID, webhook.CommandReplay, "")
-				env.SignalWorkflow(workflows.SignalReplay, workflows.Asked{Run: 2})
+				env.SignalWorkflow(workflows.SignalReplay, workflows.CommandSignal{Run: 2})
 			}
 		}},
 		{"twice", func(l *life) func(environment) {
 			return func(env environment) {
 				l.b.command(l.t, l.start.DeliveryID, webhook.CommandReplay, "")
-				env.SignalWorkflow(workflows.SignalReplay, workflows.Asked{Run: 2})
+				env.SignalWorkflow(workflows.SignalReplay, workflows.CommandSignal{Run: 2})
 				env.SignalWorkflow(workflows.SignalReplay, nil)
 			}
 		}},
@@ -136,8 +136,8 @@ func TestADeadLetterPassesOverOtherCommands(t *testing.T) {
 	l.run(after(time.Hour, func(env environment) {
 		env.SignalWorkflow(workflows.SignalCancel, nil)
 		env.SignalWorkflow(workflows.SignalRetryNow, nil)
-		env.SignalWorkflow(workflows.SignalReplay, workflows.Asked{Run: 1}) // of the run that it has been through
-		env.SignalWorkflow(workflows.SignalReplay, workflows.Asked{Run: 1}) // twice
+		env.SignalWorkflow(workflows.SignalReplay, workflows.CommandSignal{Run: 1}) // of the run that it has been through
+		env.SignalWorkflow(workflows.SignalReplay, workflows.CommandSignal{Run: 1}) // twice
 	}))
 	l.ends(webhook.StateDiscarded, webhook.ReasonRetention)
 	require.InDelta(t, keep.Seconds(), l.now.Sub(began).Seconds(), slack.Seconds())
@@ -181,10 +181,10 @@ func TestCancelOfARunThatAReplayHasOpened(t *testing.T) {
 						c := l.b.command(t, l.start.DeliveryID, webhook.CommandCancel, "not again")
 						send := func(name string) {
 							if name == "replay" {
-								env.SignalWorkflowSkippingWorkflowTask(workflows.SignalReplay, workflows.Asked{Run: 2})
+								env.SignalWorkflowSkippingWorkflowTask(workflows.SignalReplay, workflows.CommandSignal{Run: 2})
 								return
 							}
-							env.SignalWorkflowSkippingWorkflowTask(workflows.SignalCancel, workflows.Asked{CommandID: c.ID, Reason: c.Reason})
+							env.SignalWorkflowSkippingWorkflowTask(workflows.SignalCancel, workflows.CommandSignal{CommandID: c.ID, Reason: c.Reason})
 						}
 						for i, name := range order {
 							env.RegisterDelayedCallback(func() { send(name) }, time.Second+time.Duration(i)*apart)
@@ -238,7 +238,7 @@ func TestWhatComesBetweenRecordAndHandOverIsHandedOver(t *testing.T) {
 			func(l *life) func(environment) {
 				return func(env environment) {
 					l.b.command(l.t, l.start.DeliveryID, webhook.CommandReplay, "")
-					env.SignalWorkflow(workflows.SignalReplay, workflows.Asked{Run: 2})
+					env.SignalWorkflow(workflows.SignalReplay, workflows.CommandSignal{Run: 2})
 				}
 			},
 			func(l *life) { l.opened(2) },

@@ -8,73 +8,81 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// drain takes all signals that are there, and the cancellation of the workflow.
-func (d *delivery) drain(ctx workflow.Context) {
-	for {
-		command, asked, ok := d.signals.receive(d.looked)
-		if !ok {
-			break
-		}
-		d.obey(ctx, command, asked)
-	}
-	if ctx.Err() != nil && d.cancelled == nil {
-		d.cancelled = &Asked{Reason: reasonWorkflowCancelled}
+// receiveSignals handles all signals that are there, and the cancellation of the workflow.
+func (d *delivery) receiveSignals(ctx workflow.Context) {
+	d.signals.receiveAll(d.synced, func(command webhook.Command, signal CommandSignal) { d.handle(ctx, command, signal) })
+	if ctx.Err() != nil && !d.isCancelled() {
+		d.keepCancel(reasonWorkflowCancelled)
 	}
 }
 
-// obey notes what is asked. What has been seen before, or makes no sense for a
-// delivery under way, is passed over: the API has told the caller already. What is
-// meant for the dead letter stays unanswered, and is handed over to it.
-func (d *delivery) obey(ctx workflow.Context, command webhook.Command, asked Asked) {
-	if asked.CommandID != 0 && asked.CommandID <= d.in.CommandDone {
-		d.untold = d.untold || command != webhook.CommandNone
+// handle changes the state as a command says. It ignores commands that have been handled, or make no
+// sense for an open delivery: the API has told the caller already. Commands to the dead letter are
+// not acknowledged, and handed over to it.
+func (d *delivery) handle(ctx workflow.Context, command webhook.Command, signal CommandSignal) {
+	if signal.CommandID != 0 && signal.CommandID <= d.CommandDone {
+		d.Unconfirmed = d.Unconfirmed || command != webhook.CommandNone
 		return
 	}
 	switch command {
 	case webhook.CommandCancel:
-		d.cancelled = &asked
+		d.keepCancel(signal.Reason)
 	case webhook.CommandRetry:
-		d.in.DueAt, d.in.NotBefore, d.held = time.Time{}, time.Time{}, false
-		d.in.Probe, d.in.Terminated = true, false
-		if d.in.State != webhook.StateHeld {
-			d.in.Reason = ""
+		d.DueAt, d.NotBefore, d.held = time.Time{}, time.Time{}, false
+		d.Probe, d.Terminated = true, false
+		if d.State != webhook.StateHeld {
+			d.Reason = ""
 		}
 	case webhook.CommandReschedule:
-		d.reschedule(ctx, asked)
+		d.reschedule(ctx, signal)
 	case webhook.CommandReplay, webhook.CommandDiscard:
-		// It may be a dead letter already and this workflow not know of it, if its first request was eager.
-		if d.in.State != webhook.StateDeadLettered && d.looked {
+		// It may be a dead letter already, and this workflow not know it, if its first request was eager.
+		if d.State != webhook.StateDeadLettered && d.synced {
 			return
 		}
 		if command == webhook.CommandReplay {
-			d.replay = &asked
+			d.replay = &signal
 		} else {
-			d.discard = &asked
+			d.discard = &signal
 		}
 		return
 	case webhook.CommandNone:
 	}
-	d.in.CommandDone = max(d.in.CommandDone, asked.CommandID)
+	d.CommandDone = max(d.CommandDone, signal.CommandID)
 }
 
-// reschedule moves the next attempt, and before the first one the give-up time too,
-// which counts from there. Without a time there is nothing to do; a time past the
-// give-up time means then.
-func (d *delivery) reschedule(ctx workflow.Context, asked Asked) {
-	at, ok := asked.when()
+// keepCancel keeps a cancel until it is carried out, also in the next run: without its id, which counts
+// as handled.
+func (d *delivery) keepCancel(reason string) {
+	d.Command = webhook.PendingCommand{Command: webhook.CommandCancel, Reason: reason}
+}
+
+func (d *delivery) isCancelled() bool { return d.Command.Command == webhook.CommandCancel }
+
+// takeCommand removes the pending command from the state.
+func (d *delivery) takeCommand() webhook.PendingCommand {
+	command := d.Command
+	d.Command = webhook.PendingCommand{}
+	return command
+}
+
+// reschedule moves the next attempt, and before the first one the give-up time too, which counts from
+// there. Without a time nothing changes; a time past the give-up time means the give-up time.
+func (d *delivery) reschedule(ctx workflow.Context, signal CommandSignal) {
+	at, ok := signal.when()
 	switch {
 	case !ok:
 		return
-	case d.in.State == webhook.StatePending:
-		from := d.in.NotBefore
+	case d.State == webhook.StatePending:
+		from := d.NotBefore
 		if from.IsZero() {
 			from = workflow.Now(ctx)
 		}
-		d.in.GiveUpAt, d.in.NotBefore = d.in.GiveUpAt.Add(at.Sub(from)), at
-	case at.After(d.in.GiveUpAt):
-		at = d.in.GiveUpAt
+		d.GiveUpAt, d.NotBefore = d.GiveUpAt.Add(at.Sub(from)), at
+	case at.After(d.GiveUpAt):
+		at = d.GiveUpAt
 	}
 	d.waitUntil(at)
-	d.untold = true
-	d.in.Probe, d.in.Terminated = true, false
+	d.held, d.Unconfirmed = false, true
+	d.Probe, d.Terminated = true, false
 }

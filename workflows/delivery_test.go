@@ -49,7 +49,7 @@ func TestRetriesUntilThePolicyGivesUp(t *testing.T) {
 			d := b.delivery(t, l.start.DeliveryID)
 			require.Contains(t, []string{string(retry.ReasonMaxAttempts), string(retry.ReasonGiveUpTime)}, d.Reason)
 			in := l.rests(d.Reason)
-			require.Equal(t, "503", in.Told)
+			require.Equal(t, "503", in.LastResponse)
 			require.LessOrEqual(t, d.Attempts, preset.Policy.MaxAttempts)
 			require.Equal(t, d.Attempts, b.receiver.Count())
 			require.Equal(t, []string{"retrying", "dead_lettered"}, l.states)

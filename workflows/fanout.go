@@ -18,7 +18,7 @@ const (
 	shortestTimer = 10 * time.Millisecond
 )
 
-// FanoutInput is several deliveries whose first attempts are made side by side.
+// FanoutInput is several deliveries whose attempts are made concurrently.
 type FanoutInput struct {
 	Deliveries []FanoutDelivery `json:"deliveries"`
 	// Members are those of the run before, when the workflow continues as new.
@@ -30,14 +30,13 @@ type FanoutDelivery struct {
 	webhook.Ref
 
 	GiveUpAt time.Time `json:"give_up_at"`
-	// Progress is where a delivery stands that was held, and goes on from there.
+	// Progress is the progress of a delivery that was held; nil of a new one.
 	Progress *webhook.Progress `json:"progress,omitempty"`
 }
 
 // FanoutWorkflow makes the attempts of several deliveries, which costs a fraction of a
-// workflow for each. A delivery that is given up, or is asked something, goes on in a
-// workflow of its own, where a person can look at it. The store says which workflow goes
-// on with which delivery.
+// workflow for each. A delivery that is given up, or gets a command, continues in a workflow
+// of its own, where a person can look at it. The store names the workflow of each delivery.
 //
 // Cancelling it means to hand everything over now.
 func FanoutWorkflow(ctx workflow.Context, in FanoutInput) error {
@@ -52,24 +51,24 @@ func FanoutWorkflow(ctx workflow.Context, in FanoutInput) error {
 type fanout struct {
 	id      string
 	signals signals
-	members []*Member     // those that are still here
-	rested  bool          // the task has begun with a timer or a signal, and not yet waited for a turn
+	members []*Member     // that are still here
+	rested  bool          // the task has begun with a timer or a signal, and no attempt was made since
 	pause   time.Duration // after the last hand-over that could not start all
 }
 
 // Member is a delivery in a shared workflow.
 type Member struct {
-	activities.Handover
+	DeliveryState
 
 	Leaving bool      `json:"leaving,omitempty"` // to a workflow of its own
 	LeaveAt time.Time `json:"leave_at,omitzero"` // … not before; zero: at once
-	LookAt  time.Time `json:"look_at,omitzero"`  // its request goes on: ask for it again then
+	LookAt  time.Time `json:"look_at,omitzero"`  // its request is under way: request its result again then
 }
 
 func newFanout(ctx workflow.Context, in FanoutInput) *fanout {
 	f := &fanout{id: workflow.GetInfo(ctx).WorkflowExecution.ID, signals: newSignals(ctx), members: in.Members}
 	for _, d := range in.Deliveries {
-		m := &Member{Handover: activities.Handover{Ref: d.Ref, Progress: webhook.Progress{Run: 1, GiveUpAt: d.GiveUpAt}}}
+		m := &Member{DeliveryState: DeliveryState{Ref: d.Ref, Progress: webhook.Progress{Run: 1, GiveUpAt: d.GiveUpAt}}}
 		if d.Progress != nil {
 			m.Progress = *d.Progress
 		}
@@ -78,7 +77,7 @@ func newFanout(ctx workflow.Context, in FanoutInput) *fanout {
 	return f
 }
 
-// status is where the deliveries stand that are still here.
+// status is the state of the deliveries that are still here.
 func (f *fanout) status() ([]Status, error) {
 	all := make([]Status, len(f.members))
 	for i, m := range f.members {
@@ -89,7 +88,7 @@ func (f *fanout) status() ([]Status, error) {
 
 func (f *fanout) run(ctx workflow.Context) error {
 	for {
-		f.drain(ctx)
+		f.receiveSignals(ctx)
 		leaving, due := f.sort(ctx)
 		switch {
 		case len(due) > 0:
@@ -97,9 +96,9 @@ func (f *fanout) run(ctx workflow.Context) error {
 		case len(leaving) > 0:
 			f.handOver(ctx, leaving)
 		case len(f.members) == 0:
-			return nil // nothing blocked since the drain: no signal is lost
+			return nil // nothing has blocked since the signals were received: none is lost
 		case f.long(ctx):
-			return f.becomeItself(ctx)
+			return f.continueAsNew(ctx)
 		default:
 			f.wait(ctx)
 		}
@@ -111,14 +110,14 @@ func (f *fanout) long(ctx workflow.Context) bool {
 	return workflow.GetInfo(ctx).GetCurrentHistoryLength() > longFanout
 }
 
-// becomeItself goes on with a short history, and everybody where they stand.
-func (f *fanout) becomeItself(ctx workflow.Context) error {
+// continueAsNew continues with an empty history, and the members as they are.
+func (f *fanout) continueAsNew(ctx workflow.Context) error {
 	return workflow.NewContinueAsNewError(ctx, FanoutWorkflow, FanoutInput{Members: f.members})
 }
 
-// sort finds who leaves and whose next attempt is due. Attempts with one timer
-// between them are asked for together, a little early, and wait by themselves: once in
-// a workflow task, so that none takes long (R4).
+// sort finds the members that leave, and those whose next attempt is due. Attempts that share a timer are
+// requested together, a little early, and wait by themselves: once in a workflow task, so that none takes
+// long (R4).
 func (f *fanout) sort(ctx workflow.Context) (leaving, due []*Member) {
 	now := workflow.Now(ctx)
 	early, ripe := now.Add(activities.MaxEarly), false
@@ -171,19 +170,18 @@ func (f *fanout) attempt(ctx workflow.Context, due []*Member) {
 	for i := range result.Left {
 		left := &result.Left[i]
 		m := due[left.Index]
-		if f.adopt(ctx, m, left) {
+		if f.sync(ctx, m, left) {
 			delete(rest, m)
 		}
 	}
 	f.remove(func(m *Member) bool { return rest[m] })
 }
 
-// adopt takes over what an attempt left to be done. It reports whether that is
-// somebody's of this workflow.
-func (f *fanout) adopt(ctx workflow.Context, m *Member, left *activities.Left) (ours bool) {
+// sync updates a member with what its attempt left to be done. It reports whether it stays a member.
+func (f *fanout) sync(ctx workflow.Context, m *Member, left *activities.Left) (stays bool) {
 	switch {
 	case left.Fault != "":
-		if left.Run == m.Run { // the record was told
+		if left.Run == m.Run { // the store has the fault
 			m.Progress = left.Progress
 		}
 		f.fault(ctx, left.Fault, m)
@@ -192,47 +190,35 @@ func (f *fanout) adopt(ctx workflow.Context, m *Member, left *activities.Left) (
 		m.LookAt = left.LookAt
 		return true
 	case left.Run != m.Run:
-		return false // replayed meanwhile, which goes its own way
+		return false // replayed meanwhile: its own workflow continues it
 	}
-	attempted := left.Attempts > m.Attempts
-	m.LookAt, m.UnderWay, m.Faults, m.LastError = time.Time{}, false, 0, ""
-	m.Progress, m.Command = left.Progress, left.Command
-	if attempted {
-		m.Told = left.Told
-	}
+	before := m.CommandDone
+	m.LookAt = time.Time{}
+	m.apply(&left.AttemptResult)
 	switch {
-	case attempted && left.Command.Command == webhook.CommandRetry:
-		// R7: this attempt was it. Its own workflow tells the record.
-		m.Leaving, m.TakeOver = true, true
-		m.CommandDone, m.Command = left.Command.ID, webhook.PendingCommand{}
-	case !left.BusyUntil.IsZero():
-		m.WaitUntil(left.BusyUntil)
-		m.Leaving, m.TakeOver = true, true
-	case left.Command.Command != webhook.CommandNone:
-		m.Leaving, m.TakeOver = true, true
+	case m.Command.Command != webhook.CommandNone, m.CommandDone > before, !left.BusyUntil.IsZero():
+		m.leave() // its own workflow handles the command, or acknowledges it, or waits for the other process
 	case left.WorkflowID != f.id, m.State != webhook.StateRetrying && !m.Deferred():
-		m.Leaving, m.TakeOver = true, left.WorkflowID != m.WorkflowID()
+		m.Leaving, m.Unconfirmed = true, left.WorkflowID != m.WorkflowID()
 	}
 	return true
 }
 
-// fault lets deliveries that have met a failure of our own wait, 1 s doubling to 1 min. No
-// attempt is counted and the receiver is not blamed. Those that wait already set the time, if
+// fault lets deliveries that have met an internal fault wait. Those that wait already set the time, if
 // it is about right: so many that have met it one after another come to share a timer.
 func (f *fanout) fault(ctx workflow.Context, what string, met ...*Member) {
 	now := workflow.Now(ctx)
 	for _, m := range met {
-		m.UnderWay = m.UnderWay || !m.LookAt.IsZero() // its request may go on
-		m.Faults, m.LastError, m.LookAt = m.Faults+1, what, time.Time{}
-		m.WaitUntil(f.nextTry(m, now, min(time.Second<<min(m.Faults-1, 6), time.Minute)))
-		m.Reason = "" // its turn is gone
+		m.Running = m.Running || !m.LookAt.IsZero() // its request may be under way
+		m.LookAt = time.Time{}
+		m.waitUntil(f.nextTry(m, now, m.addFault(what)))
 	}
 	workflow.GetLogger(ctx).Warn("attempts could not be made", "deliveries", len(met), "first", met[0].DeliveryID.String(),
 		"tries", met[0].Faults, "error", what)
 }
 
-// nextTry is when a member tries again after a pause: with another that does so in the later
-// half of it, or at its end.
+// nextTry is when a member tries again after a pause: with another that does so in the later half of
+// it, or at its end.
 func (f *fanout) nextTry(m *Member, now time.Time, pause time.Duration) time.Time {
 	latest := now.Add(pause)
 	for _, other := range f.members {
@@ -243,14 +229,14 @@ func (f *fanout) nextTry(m *Member, now time.Time, pause time.Duration) time.Tim
 	return latest
 }
 
-// handOver starts the deliveries' own workflows. Who could not be started is tried
-// again a while later, and does not keep the others waiting.
+// handOver starts the deliveries' own workflows. Those that could not be started are tried again later,
+// and do not make the others wait.
 func (f *fanout) handOver(ctx workflow.Context, leaving []*Member) {
 	disconnected, stop := workflow.NewDisconnectedContext(ctx)
 	defer stop()
-	all := make([]activities.Handover, len(leaving))
+	all := make([]activities.DeliveryState, len(leaving))
 	for i, m := range leaving {
-		all[i] = m.Handover
+		all[i] = activities.DeliveryState(m.DeliveryState)
 	}
 	var handed activities.HandedOver
 	summary := "to workflows of their own: " + deliveries(len(leaving))
@@ -282,11 +268,10 @@ func (f *fanout) handOver(ctx workflow.Context, leaving []*Member) {
 	workflow.GetLogger(ctx).Warn("deliveries could not be handed over yet", "count", len(handed.Left), "error", handed.Fault)
 }
 
-// wait sleeps until somebody is to be handed over or tried again, or somebody asks for
-// something.
+// wait sleeps until a member is to be handed over or attempted, or a signal comes.
 func (f *fanout) wait(ctx workflow.Context) {
 	timerCtx, stop := workflow.WithCancel(ctx)
-	if ctx.Err() != nil { // everybody leaves already
+	if ctx.Err() != nil { // all members leave already
 		timerCtx, stop = workflow.NewDisconnectedContext(ctx)
 	}
 	defer stop()
@@ -302,7 +287,7 @@ func (f *fanout) wait(ctx workflow.Context) {
 	selector.Select(timerCtx)
 }
 
-// timer is when the next step of anyone is due.
+// timer is when the first member's next step is due.
 func (f *fanout) timer() time.Time {
 	var next time.Time
 	for _, m := range f.members {
@@ -313,7 +298,7 @@ func (f *fanout) timer() time.Time {
 	return next
 }
 
-// due is when the delivery is tried again, or its request is asked for.
+// due is when the next attempt is made, or the result of the one under way requested.
 func (m *Member) due() time.Time {
 	if !m.LookAt.IsZero() {
 		return m.LookAt
@@ -321,39 +306,35 @@ func (m *Member) due() time.Time {
 	return m.DueAt
 }
 
-// nextStep is when the delivery is to be handed over, or tried again: a little early
-// when the gate keeps a turn for it, as for a delivery in a workflow of its own.
+// nextStep is when the delivery is to be handed over, or its next attempt requested.
 func (m *Member) nextStep() time.Time {
 	switch {
 	case m.Leaving:
 		return m.LeaveAt
-	case m.Deferred() && m.LookAt.IsZero():
-		return m.DueAt.Add(-activities.MaxEarly)
+	case !m.LookAt.IsZero():
+		return m.LookAt
 	}
-	return m.due()
+	return m.DeliveryState.nextStep()
 }
 
-// drain takes all signals that are there, and the cancellation of the workflow. Who
-// is asked anything leaves, and takes it along.
-func (f *fanout) drain(ctx workflow.Context) {
-	for {
-		command, asked, ok := f.signals.receive(true)
-		if !ok {
-			break
-		}
-		if asked.unreadable {
-			continue // it may be meant for one: least of all is it for everyone
+// receiveSignals handles all signals that are there, and the cancellation of the workflow. A delivery
+// with a command leaves, and takes it along.
+func (f *fanout) receiveSignals(ctx workflow.Context) {
+	f.signals.receiveAll(true, func(command webhook.Command, signal CommandSignal) {
+		if signal.unreadable {
+			return // it may be meant for one delivery, and must not reach all
 		}
 		for _, m := range f.members {
 			switch {
-			case !asked.DeliveryID.IsZero() && asked.DeliveryID != m.DeliveryID:
-			case command == webhook.CommandCancel && asked.Reason == webhook.ReasonEndpointDeleted && !m.Leaving:
+			case !signal.DeliveryID.IsZero() && signal.DeliveryID != m.DeliveryID:
+			case command == webhook.CommandCancel && signal.Reason == webhook.ReasonEndpointDeleted && !m.Leaving:
 				m.DueAt, m.LookAt = workflow.Now(ctx), time.Time{} // an attempt finds the endpoint gone, and ends it here
 			default:
-				m.ask(command, asked)
+				m.addCommand(command, signal)
+				m.leave()
 			}
 		}
-	}
+	})
 	if ctx.Err() != nil {
 		for _, m := range f.members {
 			m.leave()
@@ -361,18 +342,9 @@ func (f *fanout) drain(ctx workflow.Context) {
 	}
 }
 
-// ask notes a command for the delivery's own workflow. A cancel is not replaced.
-func (m *Member) ask(command webhook.Command, asked Asked) {
-	if m.Command.Command != webhook.CommandCancel {
-		at, _ := asked.when()
-		m.Command = webhook.PendingCommand{ID: asked.CommandID, Command: command, Reason: asked.Reason, At: at}
-	}
-	m.leave()
-}
-
-// leave has the delivery go on in its own workflow, and a request that goes on waited for there.
+// leave has the delivery's own workflow continue it. That one also waits for a request under way.
 func (m *Member) leave() {
-	m.Leaving, m.TakeOver, m.UnderWay = true, true, m.UnderWay || !m.LookAt.IsZero()
+	m.Leaving, m.Unconfirmed, m.Running = true, true, m.Running || !m.LookAt.IsZero()
 }
 
 func (f *fanout) remove(gone func(*Member) bool) {

@@ -43,12 +43,12 @@ func TestSharedIsAskedAboutOne(t *testing.T) {
 			t.Parallel()
 			l, starts := trio(t)
 			l.run(after(time.Second, signal(test.signal,
-				workflows.Asked{CommandID: 1, Reason: "asked", At: at, DeliveryID: starts[1].DeliveryID})))
+				workflows.CommandSignal{CommandID: 1, Reason: "asked", At: at, DeliveryID: starts[1].DeliveryID})))
 			l.stayed(starts[0], webhook.StateDelivered, 2)
 			l.stayed(starts[2], webhook.StateDelivered, 2)
 			h := l.handedOver(starts[1])
 			require.Equal(t, webhook.PendingCommand{ID: 1, Command: test.command, Reason: "asked", At: at}, h.Command)
-			require.True(t, h.TakeOver)
+			require.True(t, h.Unconfirmed)
 			require.Equal(t, 1, requestsOf(l.b, starts[1].EventID))
 			require.Equal(t, l.b.delivery(t, starts[1].DeliveryID).Progress, h.Progress)
 			require.Equal(t, 1, l.handed.calls)
@@ -82,7 +82,7 @@ func TestSharedIsAskedByHand(t *testing.T) {
 			require.Equal(t, 3, l.handed.calls)
 			for _, start := range starts {
 				h := l.handedOver(start)
-				require.True(t, h.TakeOver)
+				require.True(t, h.Unconfirmed)
 				require.Equal(t, test.command, h.Command.Command)
 				require.Equal(t, test.reason, h.Command.Reason)
 				require.Equal(t, webhook.StateRetrying, h.State, "nothing is ended here")
@@ -97,7 +97,7 @@ func TestSharedIsAskedAboutSomebodyElse(t *testing.T) {
 	t.Parallel()
 	for name, input := range map[string]any{
 		"unreadable": map[string]string{"delivery_id": "dlv_nonsense"},
-		"another's":  workflows.Asked{DeliveryID: webhook.DeliveryIDOf(webhook.NewEventID(), webhook.NewEndpointID())},
+		"another's":  workflows.CommandSignal{DeliveryID: webhook.DeliveryIDOf(webhook.NewEventID(), webhook.NewEndpointID())},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -141,7 +141,7 @@ func TestSharedFindsCommandsInTheRecord(t *testing.T) {
 	l.stayed(starts[0], webhook.StateDelivered, 2)
 	h := l.handedOver(starts[1])
 	require.Equal(t, pending, h.Command)
-	require.True(t, h.TakeOver)
+	require.True(t, h.Unconfirmed)
 	require.Equal(t, 1, requestsOf(l.b, starts[1].EventID), "nothing is sent after it")
 	l.goesOn(h).run()
 	l.ends(webhook.StateCancelled, "too late for its signal")
@@ -152,7 +152,7 @@ func TestSharedHandsOverUntilItIsDone(t *testing.T) {
 	t.Parallel()
 	l, starts := trio(t)
 	calls := 0
-	l.handed.failing(func(h activities.Handover) error {
+	l.handed.failing(func(h activities.DeliveryState) error {
 		calls++
 		if h.DeliveryID == starts[2].DeliveryID && calls < 6 {
 			return errAway
@@ -164,7 +164,7 @@ func TestSharedHandsOverUntilItIsDone(t *testing.T) {
 	require.Equal(t, 6, l.handed.calls, "nobody who has left is handed over again")
 	require.Equal(t, 3, l.handed.count())
 	for _, start := range starts {
-		require.True(t, l.handedOver(start).TakeOver)
+		require.True(t, l.handedOver(start).Unconfirmed)
 	}
 }
 
@@ -199,14 +199,14 @@ func TestSharedGoesOnBesideAFailingHandOver(t *testing.T) {
 	near, slow := b.accept(t, time.Time{}), b.accept(t, time.Time{})
 	b.receiver.Default(receivertest.Step{Status: 503})
 	l := b.share(t, time.Hour, near, slow)
-	l.handed.failing(func(h activities.Handover) error {
+	l.handed.failing(func(h activities.DeliveryState) error {
 		if h.DeliveryID == slow.DeliveryID && requestsOf(b, near.EventID) < 2 {
 			return errAway
 		}
 		return nil
 	})
 	l.run(after(time.Second, func(env environment) {
-		env.SignalWorkflow(workflows.SignalCancel, workflows.Asked{DeliveryID: slow.DeliveryID})
+		env.SignalWorkflow(workflows.SignalCancel, workflows.CommandSignal{DeliveryID: slow.DeliveryID})
 	}))
 	require.GreaterOrEqual(t, requestsOf(b, near.EventID), 2, "it was tried again meanwhile")
 	require.Equal(t, webhook.CommandCancel, l.handedOver(slow).Command.Command)

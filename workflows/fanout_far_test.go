@@ -60,7 +60,7 @@ func TestSharedThoseWhoWaitForLongAreReached(t *testing.T) {
 	starts := b.acceptSome(t, 2)
 	b.receiver.Default(busyStep)
 	l := b.share(t, time.Hour, starts...)
-	l.run(after(time.Hour, signal(workflows.SignalCancel, workflows.Asked{Reason: "asked", DeliveryID: starts[1].DeliveryID})))
+	l.run(after(time.Hour, signal(workflows.SignalCancel, workflows.CommandSignal{Reason: "asked", DeliveryID: starts[1].DeliveryID})))
 	cancelled := l.handedOver(starts[1])
 	require.Equal(t, 1, cancelled.Attempts)
 	require.Equal(t, webhook.CommandCancel, cancelled.Command.Command)
@@ -88,7 +88,7 @@ func TestSharedContinuesAsNew(t *testing.T) {
 		require.Equal(t, starts[i+1].Ref, m.Ref)
 		require.Equal(t, b.delivery(t, m.DeliveryID).Progress, m.Progress)
 		require.Equal(t, 2, m.Attempts)
-		require.Equal(t, "503", m.Told)
+		require.Equal(t, "503", m.LastResponse)
 	}
 	l.run()
 	require.Empty(t, l.next)
@@ -106,9 +106,9 @@ func TestSharedContinuesAsNewWithThoseWhoLeave(t *testing.T) {
 	b.receiver.Script(starts[0].EventID.String(), busyStep)
 	b.receiver.Script(starts[1].EventID.String(), busyStep)
 	l := b.share(t, time.Hour, starts...)
-	l.handed.failing(func(activities.Handover) error { return activities.ErrCrowded })
+	l.handed.failing(func(activities.DeliveryState) error { return activities.ErrCrowded })
 	l.run(after(time.Hour, func(env environment) {
-		env.SignalWorkflow(workflows.SignalCancel, workflows.Asked{Reason: "by hand", DeliveryID: starts[1].DeliveryID})
+		env.SignalWorkflow(workflows.SignalCancel, workflows.CommandSignal{Reason: "by hand", DeliveryID: starts[1].DeliveryID})
 		env.SetCurrentHistoryLength(501)
 	}))
 	require.Equal(t, "FanoutWorkflow", l.next)
@@ -134,7 +134,9 @@ func TestSharedEndsWhoseEndpointIsDeleted(t *testing.T) {
 	l.run(after(time.Hour, func(env environment) {
 		require.NoError(t, b.store.Endpoints.DeleteEndpoint(t.Context(), webhook.Actor{Name: "test"}, tenant, b.endpoint.ID))
 		for _, start := range starts {
-			env.SignalWorkflow(workflows.SignalCancel, workflows.Asked{CommandID: 1, Reason: webhook.ReasonEndpointDeleted, DeliveryID: start.DeliveryID})
+			env.SignalWorkflow(workflows.SignalCancel, workflows.CommandSignal{
+				CommandID: 1, Reason: webhook.ReasonEndpointDeleted, DeliveryID: start.DeliveryID,
+			})
 		}
 	}))
 	require.Empty(t, l.next)

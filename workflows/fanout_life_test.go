@@ -19,12 +19,12 @@ import (
 // one workflow of an id.
 type handed struct {
 	mu    sync.Mutex
-	first []activities.Handover
+	first []activities.DeliveryState
 	calls int
-	fail  func(h activities.Handover) error // asked before each call, unless nil
+	fail  func(h activities.DeliveryState) error // asked before each call, unless nil
 }
 
-func (s *handed) HandOver(_ context.Context, h activities.Handover) error {
+func (s *handed) HandOver(_ context.Context, h activities.DeliveryState) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.calls++
@@ -33,20 +33,20 @@ func (s *handed) HandOver(_ context.Context, h activities.Handover) error {
 			return err
 		}
 	}
-	if !slices.ContainsFunc(s.first, func(other activities.Handover) bool { return other.DeliveryID == h.DeliveryID }) {
+	if !slices.ContainsFunc(s.first, func(other activities.DeliveryState) bool { return other.DeliveryID == h.DeliveryID }) {
 		s.first = append(s.first, h)
 	}
 	return nil
 }
 
-func (s *handed) failing(fail func(activities.Handover) error) {
+func (s *handed) failing(fail func(activities.DeliveryState) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fail = fail
 }
 
 // of is the hand-over of a delivery, if there was one.
-func (s *handed) of(id webhook.DeliveryID) (activities.Handover, bool) {
+func (s *handed) of(id webhook.DeliveryID) (activities.DeliveryState, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, h := range s.first {
@@ -54,7 +54,7 @@ func (s *handed) of(id webhook.DeliveryID) (activities.Handover, bool) {
 			return h, true
 		}
 	}
-	return activities.Handover{}, false
+	return activities.DeliveryState{}, false
 }
 
 func (s *handed) count() int {
@@ -104,23 +104,23 @@ func (b *bundle) shareIn(t stopper, process string, fastWait time.Duration, star
 
 // goesOn makes the life that of the own workflow to which a delivery was handed over,
 // in the same process.
-func (l *life) goesOn(h activities.Handover) *life {
+func (l *life) goesOn(h activities.DeliveryState) *life {
 	l.start = webhook.Start{Ref: h.Ref, Run: h.Run, GiveUpAt: h.GiveUpAt}
 	l.states = nil
-	l.next, l.input = "DeliveryWorkflow", workflows.DeliveryFrom(h)
+	l.next, l.input = "DeliveryWorkflow", workflows.ContinueDelivery(workflows.DeliveryState(h))
 	if h.State == webhook.StateDeadLettered {
-		l.next, l.input = "DeadLetterWorkflow", workflows.DeadLetterFrom(h)
+		l.next, l.input = "DeadLetterWorkflow", workflows.NewDeadLetter(workflows.DeliveryState(h))
 	}
 	return l
 }
 
 // handedOver requires that the delivery was handed over, and that the record names its
 // own workflow already, or will be told.
-func (l *life) handedOver(start webhook.Start) activities.Handover {
+func (l *life) handedOver(start webhook.Start) activities.DeliveryState {
 	h, there := l.handed.of(start.DeliveryID)
 	require.True(l.t, there, "it was not handed over")
 	require.Equal(l.t, start.Ref, h.Ref)
-	if !h.TakeOver {
+	if !h.Unconfirmed {
 		require.Equal(l.t, start.WorkflowID(), l.b.delivery(l.t, start.DeliveryID).WorkflowID)
 	}
 	return h

@@ -18,7 +18,7 @@ import (
 // underWay is a delivery that was handed over while its request goes on, which waits for
 // Release. during has it handed over while the shared workflow makes the attempt; where it is
 // nil, that workflow is cancelled.
-func underWay(t *testing.T, step receivertest.Step, during func(*life)) (*life, activities.Handover) {
+func underWay(t *testing.T, step receivertest.Step, during func(*life)) (*life, activities.DeliveryState) {
 	t.Helper()
 	b := setup(t, "default")
 	start := b.accept(t, time.Time{})
@@ -39,8 +39,8 @@ func underWay(t *testing.T, step receivertest.Step, during func(*life)) (*life, 
 	}
 	require.NoError(t, <-done)
 	h := l.handedOver(start)
-	require.True(t, h.UnderWay)
-	require.True(t, h.TakeOver)
+	require.True(t, h.Running)
+	require.True(t, h.Unconfirmed)
 	d := b.delivery(t, start.DeliveryID)
 	require.Equal(t, webhook.StatePending, d.State)
 	require.Equal(t, l.id, d.WorkflowID, "R4: others see which process sends, and which workflow goes on")
@@ -214,7 +214,7 @@ func TestTwoSharedOverOneDelivery(t *testing.T) {
 		<-ended
 		one.stayed(starts[0], webhook.StateDelivered, 1)
 		h := two.handedOver(starts[0])
-		require.True(t, h.TakeOver)
+		require.True(t, h.Unconfirmed)
 		require.False(t, h.DueAt.IsZero(), "while the first one sends")
 		two.stayed(starts[1], webhook.StateDelivered, 1)
 
@@ -234,7 +234,7 @@ func TestTwoSharedOverOneDelivery(t *testing.T) {
 			two.now = one.env.Load().Now()
 			two.run()
 			h := two.handedOver(start)
-			require.True(t, h.TakeOver, "the record names the first one")
+			require.True(t, h.Unconfirmed, "the record names the first one")
 			require.Equal(t, 1, h.Attempts)
 			two.goesOn(h).run(after(time.Second, func(env environment) {
 				require.Equal(t, start.WorkflowID(), b.delivery(t, start.DeliveryID).WorkflowID)
@@ -272,7 +272,7 @@ func TestRelayedBesideAShared(t *testing.T) {
 		}))
 		shared.stayed(starts[1], webhook.StateDelivered, 2)
 		h := shared.handedOver(starts[0])
-		require.False(t, h.TakeOver)
+		require.False(t, h.Unconfirmed)
 		require.Equal(t, 1, requestsOf(b, starts[0].EventID))
 		own.run()
 		require.Equal(t, starts[0].WorkflowID(), own.ends(webhook.StateDelivered, "").WorkflowID)

@@ -21,13 +21,13 @@ func sharedActs() map[string]func(l *life, of webhook.Start, env environment) {
 	byAPI := func(c webhook.Command, name string) func(*life, webhook.Start, environment) {
 		return func(l *life, of webhook.Start, env environment) {
 			if pending, taken := l.b.tryCommand(l.t, of.DeliveryID, c, "by the API"); taken {
-				env.SignalWorkflow(name, workflows.Asked{CommandID: pending.ID, Reason: "by the API", DeliveryID: of.DeliveryID})
+				env.SignalWorkflow(name, workflows.CommandSignal{CommandID: pending.ID, Reason: "by the API", DeliveryID: of.DeliveryID})
 			}
 		}
 	}
 	byHand := func(name string) func(*life, webhook.Start, environment) {
 		return func(_ *life, of webhook.Start, env environment) {
-			env.SignalWorkflow(name, workflows.Asked{DeliveryID: of.DeliveryID})
+			env.SignalWorkflow(name, workflows.CommandSignal{DeliveryID: of.DeliveryID})
 		}
 	}
 	return map[string]func(l *life, of webhook.Start, env environment){
@@ -59,7 +59,7 @@ func sharedActs() map[string]func(l *life, of webhook.Start, env environment) {
 		"long history": func(_ *life, _ webhook.Start, env environment) { env.SetCurrentHistoryLength(1000) },
 		"hand-over fails": func(l *life, _ webhook.Start, _ environment) {
 			fail := failing(2)
-			l.handed.failing(func(activities.Handover) error { return fail() })
+			l.handed.failing(func(activities.DeliveryState) error { return fail() })
 		},
 		"paused": func(l *life, _ webhook.Start, _ environment) {
 			l.b.setState(l.t, l.b.endpoint.ID, webhook.EndpointPaused)
@@ -115,7 +115,7 @@ func TestSharedDeliveriesComeToRest(t *testing.T) {
 			checkAttempts(t, b.attempts(t, start.DeliveryID), d, policy, map[int]time.Time{d.Run: d.GiveUpAt})
 			require.Equal(t, d.Attempts, requestsOf(b, start.EventID), "each request is an attempt, each attempt was one request")
 			require.Contains(t, []string{l.id, start.WorkflowID()}, d.WorkflowID)
-			if h, left := l.handed.of(start.DeliveryID); left && !h.UnderWay { // else the shared one may have recorded its end
+			if h, left := l.handed.of(start.DeliveryID); left && !h.Running { // else the shared one may have recorded its end
 				require.Equal(t, start.WorkflowID(), d.WorkflowID)
 			}
 		}
@@ -132,8 +132,8 @@ func checkLeft(t require.TestingT, l *life, start webhook.Start) {
 		return
 	}
 	require.Equal(t, 1, h.Run)
-	if d.State.Open() && d.Run == 1 && !h.UnderWay {
-		require.True(t, h.TakeOver || d.WorkflowID == start.WorkflowID(), "the record names %s, and is not told", d.WorkflowID)
+	if d.State.Open() && d.Run == 1 && !h.Running {
+		require.True(t, h.Unconfirmed || d.WorkflowID == start.WorkflowID(), "the record names %s, and is not told", d.WorkflowID)
 	}
 }
 
@@ -150,7 +150,7 @@ func (l *life) finish(start webhook.Start) {
 		require.Less(l.t, run, 100, "it never rests")
 		var scripts []func(environment)
 		if d := l.b.delivery(l.t, start.DeliveryID); d.Run > h.Run && run == 1 { // the API's signal
-			scripts = append(scripts, after(0, signal(workflows.SignalReplay, workflows.Asked{Run: d.Run})))
+			scripts = append(scripts, after(0, signal(workflows.SignalReplay, workflows.CommandSignal{Run: d.Run})))
 		}
 		l.run(scripts...)
 		l.relay()

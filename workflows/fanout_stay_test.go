@@ -62,8 +62,8 @@ func TestSharedAsksAgainForWhatGoesOn(t *testing.T) {
 	l.stayed(starts[2], webhook.StateDelivered, 2)
 	h := l.handedOver(starts[3])
 	require.Equal(t, webhook.StateDeadLettered, h.State)
-	require.False(t, h.UnderWay)
-	require.False(t, h.TakeOver, "the record knows already")
+	require.False(t, h.Running)
+	require.False(t, h.Unconfirmed, "the record knows already")
 	require.Equal(t, 1, requestsOf(l.b, starts[3].EventID))
 	require.Equal(t, 1, l.handed.calls)
 }
@@ -82,13 +82,13 @@ func TestWhoLeavesWhileItsRequestGoesOn(t *testing.T) {
 		sent    int
 	}{
 		{"cancel", func(of webhook.Start) func(environment) {
-			return signal(workflows.SignalCancel, workflows.Asked{CommandID: 1, DeliveryID: of.DeliveryID})
+			return signal(workflows.SignalCancel, workflows.CommandSignal{CommandID: 1, DeliveryID: of.DeliveryID})
 		}, busyStep, webhook.CommandCancel, false, webhook.StateCancelled, 1},
 		{"cancel, and it is delivered", func(of webhook.Start) func(environment) {
-			return signal(workflows.SignalCancel, workflows.Asked{CommandID: 1, DeliveryID: of.DeliveryID})
+			return signal(workflows.SignalCancel, workflows.CommandSignal{CommandID: 1, DeliveryID: of.DeliveryID})
 		}, receivertest.Step{}, webhook.CommandCancel, false, webhook.StateDelivered, 1},
 		{"retry", func(of webhook.Start) func(environment) {
-			return signal(workflows.SignalRetryNow, workflows.Asked{CommandID: 1, DeliveryID: of.DeliveryID})
+			return signal(workflows.SignalRetryNow, workflows.CommandSignal{CommandID: 1, DeliveryID: of.DeliveryID})
 		}, waitFor(time.Hour), webhook.CommandRetry, false, webhook.StateDelivered, 2},
 		{"cancelling the workflow", func(webhook.Start) func(environment) { return environment.CancelWorkflow },
 			busyStep, webhook.CommandNone, true, webhook.StateDelivered, 2},
@@ -108,11 +108,11 @@ func TestWhoLeavesWhileItsRequestGoesOn(t *testing.T) {
 				l.stayed(starts[0], webhook.StateDelivered, 1)
 				require.Equal(t, 1, l.handed.calls)
 			} else {
-				require.True(t, l.handedOver(starts[0]).UnderWay)
+				require.True(t, l.handedOver(starts[0]).Running)
 			}
 			h := l.handedOver(starts[1])
-			require.True(t, h.UnderWay)
-			require.True(t, h.TakeOver)
+			require.True(t, h.Running)
+			require.True(t, h.Unconfirmed)
 			require.Equal(t, test.command, h.Command.Command)
 			require.Zero(t, h.Attempts)
 			l.goesOn(h).run(releasing(l.b))
@@ -132,10 +132,10 @@ func TestEndpointIsDeletedWhileARequestGoesOn(t *testing.T) {
 	l, starts := staying(t, busyStep)
 	l.run(after(time.Second, func(env environment) {
 		require.NoError(t, l.b.store.Endpoints.DeleteEndpoint(context.Background(), webhook.Actor{Name: "test"}, tenant, starts[0].EndpointID))
-		env.SignalWorkflow(workflows.SignalCancel, workflows.Asked{DeliveryID: starts[0].DeliveryID, Reason: webhook.ReasonEndpointDeleted})
+		env.SignalWorkflow(workflows.SignalCancel, workflows.CommandSignal{DeliveryID: starts[0].DeliveryID, Reason: webhook.ReasonEndpointDeleted})
 	}), after(2*time.Second, func(environment) { l.b.receiver.Release() }))
 	if h, left := l.handed.of(starts[0].DeliveryID); left { // it was recorded before the cancel was answered
-		require.False(t, h.UnderWay)
+		require.False(t, h.Running)
 		l.goesOn(h).run()
 	}
 	d := l.ends(webhook.StateCancelled, webhook.ReasonEndpointDeleted)
@@ -176,8 +176,8 @@ func TestAnotherWorkerAsksForWhatGoesOn(t *testing.T) {
 	other.next, other.input, other.id, other.now = l.next, l.input, l.id, l.now
 	other.run()
 	h := other.handedOver(starts[0])
-	require.True(t, h.TakeOver)
-	require.False(t, h.UnderWay)
+	require.True(t, h.Unconfirmed)
+	require.False(t, h.Running)
 	require.False(t, h.DueAt.IsZero())
 	require.Zero(t, h.Attempts)
 	l.b.receiver.Release()

@@ -51,8 +51,8 @@ type sharer struct {
 	state    webhook.State
 	reason   string
 	attempts int
-	leaves   bool                                      // goes on in a workflow of its own
-	as       func(t *testing.T, h activities.Handover) // what that is told; nil for all others
+	leaves   bool                                           // goes on in a workflow of its own
+	as       func(t *testing.T, h activities.DeliveryState) // what that is told; nil for all others
 }
 
 func sharers() []sharer {
@@ -83,9 +83,9 @@ func sharers() []sharer {
 				t.Helper()
 				b.foreignClaim(t, start, webhook.Progress{Run: 1, GiveUpAt: start.GiveUpAt})
 			},
-			as: func(t *testing.T, h activities.Handover) {
+			as: func(t *testing.T, h activities.DeliveryState) {
 				t.Helper()
-				require.True(t, h.TakeOver)
+				require.True(t, h.Unconfirmed)
 				require.InDelta(t, 35, h.DueAt.Sub(h.EventID.Time()).Seconds(), 20, "when that one's right ends")
 			}},
 		{name: "a fault of our own", state: dead, reason: string(retry.ReasonInternal), leaves: true, // at its give-up time
@@ -103,11 +103,11 @@ func sharers() []sharer {
 				t.Helper()
 				b.command(t, start.DeliveryID, webhook.CommandCancel, "not wanted")
 			},
-			as: func(t *testing.T, h activities.Handover) {
+			as: func(t *testing.T, h activities.DeliveryState) {
 				t.Helper()
 				require.Equal(t, webhook.CommandCancel, h.Command.Command)
 				require.Equal(t, "not wanted", h.Command.Reason)
-				require.True(t, h.TakeOver)
+				require.True(t, h.Unconfirmed)
 			}},
 		{name: "replayed meanwhile", state: webhook.StatePending,
 			before: func(t *testing.T, b *bundle, start webhook.Start) {
@@ -172,8 +172,8 @@ func TestSharedFirstAttemptsMixed(t *testing.T) {
 				return
 			}
 			require.Equal(t, d.Progress, h.Progress)
-			require.False(t, h.TakeOver, "the record knows already")
-			require.False(t, h.UnderWay)
+			require.False(t, h.Unconfirmed, "the record knows already")
+			require.False(t, h.Running)
 			require.Zero(t, h.Command)
 		})
 	}

@@ -46,7 +46,7 @@ func TestOwnFaultsAreRepeated(t *testing.T) {
 		require.Zero(t, d.Attempts)
 		require.Contains(t, d.LastError, errAway.Error())
 		require.Contains(t, l.status().LastError, errAway.Error())
-		require.Contains(t, l.details(), "- our own fault: ")
+		require.Contains(t, l.details(), "- internal fault: ")
 	}))
 	d := l.ends(webhook.StateDelivered, "")
 	require.Equal(t, 1, d.Attempts)

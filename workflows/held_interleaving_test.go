@@ -53,7 +53,7 @@ func TestACommandArrivesWhileTheHoldIsRecorded(t *testing.T) {
 					l.resume(nil)
 					pending := l.stored(webhook.PendingCommand{Command: c.command, At: at, Reason: "asked"})
 					if when != "before it is written" {
-						l.env.Load().SignalWorkflow(c.signal, workflows.Asked{CommandID: pending.ID, Reason: "asked", At: at})
+						l.env.Load().SignalWorkflow(c.signal, workflows.CommandSignal{CommandID: pending.ID, Reason: "asked", At: at})
 					}
 				}
 				var once sync.Once

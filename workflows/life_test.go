@@ -65,10 +65,15 @@ func (b *bundle) begin(t stopper, start webhook.Start, fastWait time.Duration) *
 // beginIn is begin in a process of that name.
 func (b *bundle) beginIn(t stopper, process string, start webhook.Start, fastWait time.Duration) *life {
 	l := &life{t: t, b: b, start: start, next: "DeliveryWorkflow", now: time.Now().UTC()}
-	l.input = workflows.DeliveryInput{Ref: start.Ref, Progress: webhook.Progress{Run: start.Run, GiveUpAt: start.GiveUpAt}, NotBefore: start.NotBefore}
+	l.input = workflows.DeliveryInput{
+		DeliveryState: workflows.DeliveryState{
+			Ref: start.Ref, Progress: webhook.Progress{Run: start.Run, GiveUpAt: start.GiveUpAt},
+		},
+		NotBefore: start.NotBefore,
+	}
 	config := activities.Config{
 		Admission: admitAll{admission.New(admission.Config{})},
-		Store: b.record, Targets: b.store.Endpoints.Cache(), Fresh: noFresh{}, Sender: b.sender, Starter: &l.handed,
+		Store:     b.record, Targets: b.store.Endpoints.Cache(), Fresh: noFresh{}, Sender: b.sender, Starter: &l.handed,
 		Logger: slog.New(slog.DiscardHandler), Owner: process, FastWait: fastWait, KeepDeadLetters: keep,
 		Now: func() time.Time { return l.env.Load().Now().Add(-l.behind) },
 	}

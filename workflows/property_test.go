@@ -32,9 +32,9 @@ func acts() map[string]func(l *life, env environment) {
 			if !taken {
 				return
 			}
-			asked := workflows.Asked{CommandID: pending.ID, Reason: "by the API"}
+			asked := workflows.CommandSignal{CommandID: pending.ID, Reason: "by the API"}
 			if c == webhook.CommandReplay {
-				asked = workflows.Asked{Run: l.b.delivery(l.t, l.start.DeliveryID).Run}
+				asked = workflows.CommandSignal{Run: l.b.delivery(l.t, l.start.DeliveryID).Run}
 			}
 			env.SignalWorkflow(name, asked)
 		}
@@ -56,9 +56,11 @@ func acts() map[string]func(l *life, env environment) {
 		"record is away":  func(l *life, _ environment) { l.b.failNext(3) },
 		"record is ahead": func(l *life, _ environment) { l.ahead() },
 		"stale retry": func(_ *life, env environment) {
-			env.SignalWorkflow(workflows.SignalRetryNow, workflows.Asked{CommandID: 1})
+			env.SignalWorkflow(workflows.SignalRetryNow, workflows.CommandSignal{CommandID: 1})
 		},
-		"stale replay":     func(_ *life, env environment) { env.SignalWorkflow(workflows.SignalReplay, workflows.Asked{Run: 1}) },
+		"stale replay": func(_ *life, env environment) {
+			env.SignalWorkflow(workflows.SignalReplay, workflows.CommandSignal{Run: 1})
+		},
 		"nothing happened": func(*life, environment) {},
 	}
 }
@@ -152,13 +154,22 @@ func (l *life) relay() {
 		return
 	}
 	if d.State == webhook.StateHeld { // who releases it starts a workflow
-		l.next, l.input = "DeliveryWorkflow", workflows.DeliveryInput{Ref: d.Ref, Progress: d.Progress, HandedOver: true}
+		l.next, l.input = "DeliveryWorkflow", workflows.DeliveryInput{
+			DeliveryState: workflows.DeliveryState{
+				Ref: d.Ref, Progress: d.Progress,
+			},
+			HandedOver: true,
+		}
 		return
 	}
 	var run int
 	require.NoError(l.t, l.b.store.Pool().QueryRow(context.Background(), `select run from outbox where delivery_id = $1`, d.DeliveryID).Scan(&run))
 	require.Equal(l.t, d.Run, run)
-	l.next, l.input = "DeliveryWorkflow", workflows.DeliveryInput{Ref: d.Ref, Progress: webhook.Progress{Run: run, GiveUpAt: d.GiveUpAt}}
+	l.next, l.input = "DeliveryWorkflow", workflows.DeliveryInput{
+		DeliveryState: workflows.DeliveryState{
+			Ref: d.Ref, Progress: webhook.Progress{Run: run, GiveUpAt: d.GiveUpAt},
+		},
+	}
 }
 
 // checkHandOver checks that the record and the next run agree.

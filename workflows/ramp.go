@@ -1,6 +1,9 @@
 package workflows
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // When a replay with a ramp looks at what came of its releases, and what it makes of it.
 const (
@@ -31,7 +34,7 @@ type verdict struct {
 // it pauses, and does not wait for the minute to be over: the receiver is in trouble.
 //
 // It does not double a rate that was not made use of: where half of what it allows is
-// missing, a receiver is slow, or somebody else the bottleneck.
+// missing, a receiver is slow, or something else the bottleneck.
 func (s sample) judge() verdict {
 	all := s.delivered + s.failed
 	switch {
@@ -79,4 +82,37 @@ func following(next, now time.Time, rate, n int) time.Time {
 		next = behind
 	}
 	return next.Add(time.Duration(n) * interval(rate))
+}
+
+// gather begins a new sample for the ramp.
+func (r *replay) gather(now time.Time) {
+	r.in.Window = ReplayWindow{Since: now, Delivered: r.st.Delivered, Failed: r.st.Failed}
+}
+
+// judge keeps the replay below what the receiver takes, and makes it faster or slower
+// by what first attempts came to.
+func (r *replay) judge(now time.Time) {
+	if !r.releases() {
+		return
+	}
+	if r.st.Rate > r.st.Ceiling {
+		r.in.ChangeTo = r.st.Ceiling
+	}
+	if !r.st.Ramp {
+		return
+	}
+	s := sample{
+		rate: r.st.Rate, ceiling: r.st.Ceiling, over: now.Sub(r.in.Window.Since),
+		delivered: r.st.Delivered - r.in.Window.Delivered, failed: r.st.Failed - r.in.Window.Failed,
+	}
+	v := s.judge()
+	if v.pause {
+		r.in.PauseFor = fmt.Sprintf("paused: %d of %d first attempts failed", s.failed, s.delivered+s.failed)
+	}
+	if v.rate != r.st.Rate {
+		r.in.ChangeTo = v.rate
+	}
+	if v.judged {
+		r.gather(now)
+	}
 }

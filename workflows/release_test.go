@@ -54,7 +54,10 @@ func (l *life) released() webhook.Start {
 // tryNow begins the held delivery's own workflow, as a release does.
 func (l *life) tryNow() *life {
 	l.next, l.input = "DeliveryWorkflow", workflows.DeliveryInput{
-		Ref: l.start.Ref, Progress: l.b.delivery(l.t, l.start.DeliveryID).Progress, HandedOver: true,
+		DeliveryState: workflows.DeliveryState{
+			Ref: l.start.Ref, Progress: l.b.delivery(l.t, l.start.DeliveryID).Progress,
+		},
+		HandedOver: true,
 	}
 	return l
 }
@@ -62,7 +65,9 @@ func (l *life) tryNow() *life {
 // commanded begins the held delivery's own workflow with a command, as a command does that finds none.
 func (l *life) commanded(c webhook.PendingCommand) *life {
 	l.next, l.input = "DeliveryWorkflow", workflows.DeliveryInput{
-		Ref: l.start.Ref, Progress: l.b.delivery(l.t, l.start.DeliveryID).Progress, TakeOver: true, Command: c,
+		DeliveryState: workflows.DeliveryState{
+			Ref: l.start.Ref, Progress: l.b.delivery(l.t, l.start.DeliveryID).Progress, Unconfirmed: true, Command: c,
+		},
 	}
 	return l
 }
@@ -84,7 +89,7 @@ func (l *life) stored(c webhook.PendingCommand) webhook.PendingCommand {
 func (l *life) askedWith(signalName string, c webhook.PendingCommand) func(environment) {
 	return func(env environment) {
 		pending := l.stored(c)
-		env.SignalWorkflow(signalName, workflows.Asked{CommandID: pending.ID, Reason: pending.Reason, At: pending.At, DeliveryID: l.start.DeliveryID})
+		env.SignalWorkflow(signalName, workflows.CommandSignal{CommandID: pending.ID, Reason: pending.Reason, At: pending.At, DeliveryID: l.start.DeliveryID})
 	}
 }
 

@@ -10,21 +10,20 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// ReplayInput is a replay to be made, or to be gone on with. Everything about it is
-// in the record; beyond the id there is only what is between two looks there.
+// ReplayInput is a replay to be made, or to be continued. Everything about it is in the store;
+// beyond the id there is only what has happened since the last read.
 type ReplayInput struct {
 	ReplayID webhook.ReplayID `json:"replay_id"`
-	// Lost says that the replay runs according to the record, and that nobody has heard
-	// of its workflow for long: that was terminated.
+	// Lost: the replay runs by the store, but its workflow was terminated.
 	Lost bool `json:"lost,omitempty"`
 
 	Standing *webhook.ReplayStatus `json:"standing,omitempty"` // nil: not known yet
 	Next     time.Time             `json:"next,omitzero"`      // when the next release is due
-	Tick     time.Time             `json:"tick,omitzero"`      // when it was last asked for one
+	Tick     time.Time             `json:"tick,omitzero"`      // of the last release
 	CountAt  time.Time             `json:"count_at,omitzero"`  // when to look for outcomes; zero: none is awaited
 	Window   ReplayWindow          `json:"window,omitzero"`
 	ByHand   ReplayByHand          `json:"by_hand,omitzero"`
-	Look     bool                  `json:"look,omitempty"`      // the record has something to say
+	Look     bool                  `json:"look,omitempty"`      // the store has a command
 	PauseFor string                `json:"pause_for,omitempty"` // why it is to pause by itself
 	ChangeTo int                   `json:"change_to,omitempty"` // the rate that it is to go on at by itself; 0: as it is
 }
@@ -37,12 +36,12 @@ type ReplayWindow struct {
 	Failed    int64     `json:"failed,omitempty"`
 }
 
-// ReplayByHand is what was asked of the workflow itself and is not recorded yet.
+// ReplayByHand is a command that was sent to the workflow by hand and is not stored yet.
 type ReplayByHand struct {
 	Action  webhook.ReplayAction `json:"action,omitempty"`
 	Reason  string               `json:"reason,omitempty"`
 	SetRate bool                 `json:"set_rate,omitempty"`
-	Rate    int                  `json:"rate,omitempty"` // 0: the one that was asked for last
+	Rate    int                  `json:"rate,omitempty"` // 0: the last requested one
 }
 
 // ReplayStatus is the answer to QueryStatus.
@@ -50,7 +49,7 @@ type ReplayStatus struct {
 	webhook.ReplayStatus
 
 	ReplayID  webhook.ReplayID `json:"replay_id"`
-	LastError string           `json:"last_error,omitempty"` // of our own, while it keeps the replay waiting
+	LastError string           `json:"last_error,omitempty"` // the internal fault that the replay waits for
 }
 
 const (
@@ -66,9 +65,9 @@ const (
 	reasonLost      = "its workflow was ended from outside; resume goes on with it"
 )
 
-// ReplayWorkflow sends a set of deliveries again, at a rate: it releases them in the
-// record, a batch a second, where each finds its own workflow, and counts what their
-// first attempts came to. It ends when all have one, or when it is cancelled.
+// ReplayWorkflow sends a set of deliveries again, at a rate: it releases them in the store, a batch a
+// second, from where each is started, and counts the outcomes of their first attempts. It ends when all
+// have one, or when it is cancelled.
 func ReplayWorkflow(ctx workflow.Context, in ReplayInput) error {
 	r := newReplay(ctx, in)
 	if err := workflow.SetQueryHandler(ctx, QueryStatus, r.status); err != nil {
@@ -82,10 +81,10 @@ type replay struct {
 	in      ReplayInput
 	st      webhook.ReplayStatus
 	signals replaySignals
-	known   bool // st is the record's
+	known   bool // st is the store's
 	gone    bool // there is no such replay any more
 
-	faults int       // our own failures in a row
+	faults int       // internal faults in a row
 	after  time.Time // there is no other try before this time
 	why    string    // the last of them
 }
@@ -104,21 +103,21 @@ func (r *replay) status() (ReplayStatus, error) {
 
 func (r *replay) run(ctx workflow.Context) error {
 	for {
-		r.drain(ctx)
+		r.receiveSignals(ctx)
 		now := workflow.Now(ctx)
 		switch {
 		case r.gone:
-			workflow.GetLogger(ctx).Warn("a replay ends that the record does not know any more", "replay", r.in.ReplayID.String())
+			workflow.GetLogger(ctx).Warn("a replay ends that is no longer in the store", "replay", r.in.ReplayID.String())
 			return nil
 		case r.known && !r.st.State.Open():
-			return nil // nothing blocked since the drain: no signal is lost
+			return nil // nothing has blocked since the signals were received: none is lost
 		case workflow.GetInfo(ctx).GetContinueAsNewSuggested():
-			return r.becomeItself(ctx)
+			return r.continueAsNew(ctx)
 		case now.Before(r.after):
 			r.wait(ctx, r.after)
 		case r.in.Look || !r.known:
 			r.count(ctx)
-		case r.asked():
+		case r.isToChange():
 			r.step(ctx)
 		case r.st.Exhausted && r.st.Waiting() == 0:
 			r.complete(ctx)
@@ -157,7 +156,7 @@ func (r *replay) nextAt() time.Time {
 	return at
 }
 
-// wait sleeps until a time, or, with a zero one, until somebody asks for something.
+// wait sleeps until a time, or, with a zero one, until a signal comes.
 func (r *replay) wait(ctx workflow.Context, until time.Time) {
 	workflow.SetCurrentDetails(ctx, replayDetails(&r.st, r.why))
 	timerCtx, stop := workflow.NewDisconnectedContext(ctx)
@@ -179,7 +178,7 @@ func (r *replay) wait(ctx workflow.Context, until time.Time) {
 func (r *replay) waitSummary() string {
 	switch {
 	case r.faults > 0:
-		return fmt.Sprintf("our own fault, try again (%d)", r.faults)
+		return fmt.Sprintf("internal fault, next try (%d)", r.faults)
 	case r.releases():
 		return fmt.Sprintf("%d released, %d per minute", r.st.Released, r.st.Rate)
 	default:
@@ -191,15 +190,15 @@ func (r *replay) waitSummary() string {
 func (r *replay) release(ctx workflow.Context) {
 	now := workflow.Now(ctx)
 	batch := activities.Batch{ID: r.in.ReplayID, Seq: r.st.Seq + 1, Limit: due(r.in.Next, now, r.st.Rate)}
-	if r.record(ctx, "release", a.ReleaseReplay, batch) {
+	if r.store(ctx, "release", a.ReleaseReplay, batch) {
 		r.in.Tick = now
 	}
 }
 
-// count looks for first outcomes, and so at the record.
+// count reads the store, and first outcomes with it.
 func (r *replay) count(ctx workflow.Context) {
 	first := !r.known
-	if !r.record(ctx, "count first outcomes", a.CountReplay, r.in.ReplayID) {
+	if !r.store(ctx, "count first outcomes", a.CountReplay, r.in.ReplayID) {
 		return
 	}
 	now := workflow.Now(ctx)
@@ -209,7 +208,7 @@ func (r *replay) count(ctx workflow.Context) {
 	switch at := r.st.LookAt; {
 	case at.IsZero():
 		r.in.CountAt = time.Time{}
-	case !at.After(now): // there are more than one look takes, or the record's clock is behind
+	case !at.After(now): // there are more than one look takes, or the store's clock is behind
 		r.in.CountAt = now.Add(clockSlack)
 	default:
 		r.in.CountAt = now.Add(countEvery)
@@ -229,45 +228,12 @@ func (r *replay) begin(now time.Time) {
 	}
 }
 
-// gather begins a new sample for the ramp.
-func (r *replay) gather(now time.Time) {
-	r.in.Window = ReplayWindow{Since: now, Delivered: r.st.Delivered, Failed: r.st.Failed}
-}
-
-// judge keeps the replay below what the receiver takes, and makes it faster or slower
-// by what first attempts came to.
-func (r *replay) judge(now time.Time) {
-	if !r.releases() {
-		return
-	}
-	if r.st.Rate > r.st.Ceiling {
-		r.in.ChangeTo = r.st.Ceiling
-	}
-	if !r.st.Ramp {
-		return
-	}
-	s := sample{
-		rate: r.st.Rate, ceiling: r.st.Ceiling, over: now.Sub(r.in.Window.Since),
-		delivered: r.st.Delivered - r.in.Window.Delivered, failed: r.st.Failed - r.in.Window.Failed,
-	}
-	v := s.judge()
-	if v.pause {
-		r.in.PauseFor = fmt.Sprintf("paused: %d of %d first attempts failed", s.failed, s.delivered+s.failed)
-	}
-	if v.rate != r.st.Rate {
-		r.in.ChangeTo = v.rate
-	}
-	if v.judged {
-		r.gather(now)
-	}
-}
-
-// asked reports whether the replay is to change, for whatever reason.
-func (r *replay) asked() bool {
+// isToChange reports whether the replay's state or rate is to change.
+func (r *replay) isToChange() bool {
 	return r.st.Command.Pending() || r.in.ByHand != ReplayByHand{} || r.in.PauseFor != "" || r.in.ChangeTo != 0
 }
 
-// step carries out what was asked.
+// step stores the change.
 func (r *replay) step(ctx workflow.Context) {
 	before := r.st
 	step := r.next()
@@ -283,11 +249,11 @@ func (r *replay) step(ctx workflow.Context) {
 		rate = step.Asked
 	}
 	r.apply(&step, r.in.ByHand.Action, r.in.ByHand.Reason, rate)
-	if !r.record(ctx, "change", a.RecordReplay, step) {
+	if !r.store(ctx, "change", a.RecordReplay, step) {
 		return
 	}
 	if r.st.State.Open() && !carriedOut(&step, &r.st) {
-		return // the record was further: once more, behind what was there
+		return // the store was at a later step: once more, after that
 	}
 	r.in.ByHand, r.in.PauseFor, r.in.ChangeTo = ReplayByHand{}, "", 0
 	now := workflow.Now(ctx)
@@ -299,8 +265,7 @@ func (r *replay) step(ctx workflow.Context) {
 	}
 }
 
-// apply adds an action and a rate to a step. Whoever resumes goes on no faster than
-// was asked for.
+// apply adds an action and a rate to a step. A resume continues no faster than the requested rate.
 func (r *replay) apply(step *webhook.ReplayStep, action webhook.ReplayAction, reason string, rate int) {
 	switch action {
 	case webhook.ReplayPause:
@@ -318,18 +283,18 @@ func (r *replay) apply(step *webhook.ReplayStep, action webhook.ReplayAction, re
 	}
 }
 
-// carriedOut reports whether a standing is what a step leads to. The number alone does
+// carriedOut reports whether a status is what a step leads to. The number alone does
 // not say it: a batch of the same number, whose answer was lost, may have been first.
 func carriedOut(step *webhook.ReplayStep, st *webhook.ReplayStatus) bool {
 	return st.Seq == step.Seq && st.State == step.State && st.Reason == step.Reason && st.Rate == step.Rate &&
-		(st.Asked == step.Asked || st.Command.Pending()) // another rate has been asked for since
+		(st.Asked == step.Asked || st.Command.Pending()) // another rate was requested since
 }
 
 // complete ends the replay.
 func (r *replay) complete(ctx workflow.Context) {
 	step := r.next()
 	step.State, step.Reason = webhook.ReplayCompleted, ""
-	r.record(ctx, "complete", a.RecordReplay, step)
+	r.store(ctx, "complete", a.RecordReplay, step)
 }
 
 func (r *replay) next() webhook.ReplayStep {
@@ -338,16 +303,30 @@ func (r *replay) next() webhook.ReplayStep {
 	}
 }
 
-// record runs an activity on the record and adopts the standing that it returns. When
-// it fails, it is false, and nothing is tried again before a pause: 1 s doubling to
-// 1 min.
-func (r *replay) record(ctx workflow.Context, what string, activity, input any) bool {
+// continueAsNew continues with an empty history.
+func (r *replay) continueAsNew(ctx workflow.Context) error {
+	if r.known {
+		r.in.Standing, r.in.Lost = &r.st, false
+	}
+	return workflow.NewContinueAsNewError(ctx, ReplayWorkflow, r.in)
+}
+
+func orElse(text, other string) string {
+	if text == "" {
+		return other
+	}
+	return text
+}
+
+// store runs an activity on the store and syncs with the status that it returns. When it fails, it is
+// false, and nothing is tried again before a pause: 1 s doubling to 1 min.
+func (r *replay) store(ctx workflow.Context, what string, activity, input any) bool {
 	disconnected, stop := workflow.NewDisconnectedContext(ctx)
 	defer stop()
-	var standing webhook.ReplayStatus
-	err := workflow.ExecuteLocalActivity(localOptions(disconnected, what), activity, input).Get(disconnected, &standing)
+	var status webhook.ReplayStatus
+	err := workflow.ExecuteLocalActivity(localOptions(disconnected, what), activity, input).Get(disconnected, &status)
 	if err == nil {
-		r.adopt(standing, workflow.Now(ctx))
+		r.sync(status, workflow.Now(ctx))
 		r.faults, r.after, r.why = 0, time.Time{}, ""
 		return true
 	}
@@ -361,51 +340,14 @@ func (r *replay) record(ctx workflow.Context, what string, activity, input any) 
 	return false
 }
 
-// adopt takes over what the record says. What it has released, also by a batch whose
-// answer was lost, is waited for, and counts for the pace.
-func (r *replay) adopt(standing webhook.ReplayStatus, now time.Time) {
-	if n := int(standing.Released - r.st.Released); r.known && n > 0 {
+// sync updates the state with the store's status. What it has released, also by a batch whose answer
+// was lost, is waited for, and counts for the pace.
+func (r *replay) sync(status webhook.ReplayStatus, now time.Time) {
+	if n := int(status.Released - r.st.Released); r.known && n > 0 {
 		r.in.Next = following(r.in.Next, now, r.st.Rate, n)
 	}
-	if r.in.CountAt.IsZero() && !standing.LookAt.IsZero() {
+	if r.in.CountAt.IsZero() && !status.LookAt.IsZero() {
 		r.in.CountAt = now.Add(countEvery)
 	}
-	r.st, r.known = standing, true
-}
-
-// drain takes all signals that are there, and the cancellation of the workflow, which
-// means cancel. A command that the record keeps is read there: several may be one.
-func (r *replay) drain(ctx workflow.Context) {
-	for {
-		action, asked, ok := r.signals.receive()
-		if !ok {
-			break
-		}
-		switch {
-		case asked.CommandID != 0:
-			r.in.Look = true
-		case action == webhook.ReplayKeep:
-			r.in.ByHand.SetRate, r.in.ByHand.Rate = true, asked.PerMinute
-		case r.in.ByHand.Action != webhook.ReplayCancel:
-			r.in.ByHand.Action, r.in.ByHand.Reason = action, asked.Reason
-		}
-	}
-	if ctx.Err() != nil && r.in.ByHand.Action != webhook.ReplayCancel {
-		r.in.ByHand.Action, r.in.ByHand.Reason = webhook.ReplayCancel, reasonWorkflowCancelled
-	}
-}
-
-// becomeItself continues with a history of its own.
-func (r *replay) becomeItself(ctx workflow.Context) error {
-	if r.known {
-		r.in.Standing, r.in.Lost = &r.st, false
-	}
-	return workflow.NewContinueAsNewError(ctx, ReplayWorkflow, r.in)
-}
-
-func orElse(text, other string) string {
-	if text == "" {
-		return other
-	}
-	return text
+	r.st, r.known = status, true
 }

@@ -17,15 +17,15 @@ const (
 	SignalSetRate = "set-rate"
 )
 
-// AskedOfReplay is a command as it reaches a ReplayWorkflow. Sent by hand the input
+// ReplaySignal is a command as it reaches a ReplayWorkflow. Sent by hand the input
 // may also be a text, which is taken as the reason, a number, which is taken as the
 // rate, or absent.
-type AskedOfReplay struct {
-	// CommandID is the id under which the record keeps the command, which says the
+type ReplaySignal struct {
+	// CommandID is the id of the stored command, which has the
 	// rest; 0 when it was sent by hand.
 	CommandID int64  `json:"command_id,omitempty"`
 	Reason    string `json:"reason,omitempty"`
-	PerMinute int    `json:"per_minute,omitempty"` // of set-rate; 0: the one that was asked for last
+	PerMinute int    `json:"per_minute,omitempty"` // of set-rate; 0: the last requested one
 }
 
 // replaySignals are the channels of a ReplayWorkflow.
@@ -41,7 +41,7 @@ func newReplaySignals(ctx workflow.Context) replaySignals {
 }
 
 // receive takes one signal that is there already; ReplayKeep is set-rate.
-func (s *replaySignals) receive() (webhook.ReplayAction, AskedOfReplay, bool) {
+func (s *replaySignals) receive() (webhook.ReplayAction, ReplaySignal, bool) {
 	for _, sig := range []struct {
 		channel workflow.ReceiveChannel
 		action  webhook.ReplayAction
@@ -51,7 +51,29 @@ func (s *replaySignals) receive() (webhook.ReplayAction, AskedOfReplay, bool) {
 			return sig.action, decodeReplay(input), true
 		}
 	}
-	return webhook.ReplayKeep, AskedOfReplay{}, false
+	return webhook.ReplayKeep, ReplaySignal{}, false
+}
+
+// receiveSignals notes all signals that are there, and the cancellation of the workflow, which means
+// cancel. A stored command is read in the store: several may have become one.
+func (r *replay) receiveSignals(ctx workflow.Context) {
+	for {
+		action, signal, ok := r.signals.receive()
+		if !ok {
+			break
+		}
+		switch {
+		case signal.CommandID != 0:
+			r.in.Look = true
+		case action == webhook.ReplayKeep:
+			r.in.ByHand.SetRate, r.in.ByHand.Rate = true, signal.PerMinute
+		case r.in.ByHand.Action != webhook.ReplayCancel:
+			r.in.ByHand.Action, r.in.ByHand.Reason = action, signal.Reason
+		}
+	}
+	if ctx.Err() != nil && r.in.ByHand.Action != webhook.ReplayCancel {
+		r.in.ByHand.Action, r.in.ByHand.Reason = webhook.ReplayCancel, reasonWorkflowCancelled
+	}
 }
 
 // wake lets a selector return when any signal is there; it stays in its channel.
@@ -61,28 +83,28 @@ func (s *replaySignals) wake(selector workflow.Selector) {
 	}
 }
 
-func decodeReplay(raw converter.RawValue) AskedOfReplay {
+func decodeReplay(raw converter.RawValue) ReplaySignal {
 	payload := raw.Payload()
 	if payload == nil {
-		return AskedOfReplay{}
+		return ReplaySignal{}
 	}
 	var (
-		asked AskedOfReplay
-		text  string
-		rate  float64
-		from  = converter.GetDefaultDataConverter().FromPayload
+		signal ReplaySignal
+		text   string
+		rate   float64
+		from   = converter.GetDefaultDataConverter().FromPayload
 	)
 	switch {
 	case from(payload, &text) == nil:
-		asked = AskedOfReplay{Reason: text}
+		signal = ReplaySignal{Reason: text}
 	case from(payload, &rate) == nil:
-		asked = AskedOfReplay{PerMinute: int(min(max(rate, 0), webhook.MaxReplayRate))}
-	case from(payload, &asked) != nil:
-		asked = AskedOfReplay{}
+		signal = ReplaySignal{PerMinute: int(min(max(rate, 0), webhook.MaxReplayRate))}
+	case from(payload, &signal) != nil:
+		signal = ReplaySignal{}
 	}
-	asked.Reason = storable(asked.Reason)
-	asked.PerMinute = min(max(asked.PerMinute, 0), webhook.MaxReplayRate)
-	return asked
+	signal.Reason = storable(signal.Reason)
+	signal.PerMinute = min(max(signal.PerMinute, 0), webhook.MaxReplayRate)
+	return signal
 }
 
 // ReplaySearchAttributes are given with the start of a replay's workflow.
@@ -123,5 +145,5 @@ func replayDetails(st *webhook.ReplayStatus, lastError string) string {
 	if st.Behind {
 		text += "- waiting: deliveries wait longer than usual for their start\n"
 	}
-	return text + line("reason", st.Reason) + line("our own fault", lastError)
+	return text + line("reason", st.Reason) + line("internal fault", lastError)
 }

@@ -211,20 +211,20 @@ func (r *replaying) read() webhook.Replay {
 }
 
 // asks stores a command as the API does, and returns the signal for it.
-func (r *replaying) asks(c webhook.ReplayCommand) (name string, asked workflows.AskedOfReplay) {
+func (r *replaying) asks(c webhook.ReplayCommand) (name string, asked workflows.ReplaySignal) {
 	name, asked, taken := r.tryAsk(c)
 	require.True(r.t, taken, "%s was refused", c.Action)
 	return name, asked
 }
 
 // tryAsk is asks; false when the replay's state forbids it.
-func (r *replaying) tryAsk(c webhook.ReplayCommand) (name string, asked workflows.AskedOfReplay, taken bool) {
+func (r *replaying) tryAsk(c webhook.ReplayCommand) (name string, asked workflows.ReplaySignal, taken bool) {
 	now, err := r.CommandReplay(context.Background(), webhook.Actor{Name: "test"}, tenant, r.replay.ID, c)
 	if webhook.CodeOf(err) == webhook.CodeConflict {
 		return "", asked, false
 	}
 	require.NoError(r.t, err)
-	return signalOf(c), workflows.AskedOfReplay{CommandID: now.Command.ID}, true
+	return signalOf(c), workflows.ReplaySignal{CommandID: now.Command.ID}, true
 }
 
 // signalOf is the signal that brings a command.

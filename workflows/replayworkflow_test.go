@@ -183,7 +183,7 @@ func TestReplayCommands(t *testing.T) {
 			t.Run("set-rate", func(t *testing.T) {
 				t.Parallel()
 				r := setupReplay(t, 1000).replayOf(t, 60, webhook.Replay{Asked: 1})
-				r.run(after(90*time.Second, do(r, rate, workflows.AskedOfReplay{PerMinute: 600})))
+				r.run(after(90*time.Second, do(r, rate, workflows.ReplaySignal{PerMinute: 600})))
 				require.Equal(t, 600, r.ends(webhook.ReplayCompleted, "").Asked)
 				require.Equal(t, []int{1, 600}, r.rates)
 				require.Less(t, r.at[59].Sub(r.at[2]), 20*time.Second)
@@ -203,7 +203,7 @@ func TestReplaySignalsByHand(t *testing.T) {
 		asked, inEnds int
 	}{
 		{"cancel with a text", workflows.SignalCancel, "wrong set", webhook.ReplayCancelled, "wrong set", 60, 60},
-		{"cancel with a reason", workflows.SignalCancel, workflows.AskedOfReplay{Reason: "wrong set"}, webhook.ReplayCancelled, "wrong set", 60, 60},
+		{"cancel with a reason", workflows.SignalCancel, workflows.ReplaySignal{Reason: "wrong set"}, webhook.ReplayCancelled, "wrong set", 60, 60},
 		{"cancel with a number", workflows.SignalCancel, 17, webhook.ReplayCancelled, "cancelled by a person", 60, 60},
 		{"cancel with what PostgreSQL refuses", workflows.SignalCancel, "a\x00b", webhook.ReplayCancelled, "ab", 60, 60},
 		{"set-rate with a number", workflows.SignalSetRate, 600, webhook.ReplayCompleted, "", 600, 600},
@@ -312,7 +312,7 @@ func TestReplayWhileTheRecordIsAway(t *testing.T) {
 				after(40*time.Second, func(environment) {
 					if name == "nothing is carried out" {
 						require.Contains(t, r.status().LastError, errAway.Error())
-						require.Contains(t, r.details(), "- our own fault: ")
+						require.Contains(t, r.details(), "- internal fault: ")
 					}
 				}))
 			done := r.ends(webhook.ReplayCompleted, "")

@@ -22,7 +22,7 @@ func byAPI(l *life, at time.Time) func(environment) {
 }
 
 func byHand(_ *life, at time.Time) func(environment) {
-	return signal(workflows.SignalReschedule, workflows.Asked{At: at})
+	return signal(workflows.SignalReschedule, workflows.CommandSignal{At: at})
 }
 
 func byHandAsText(_ *life, at time.Time) func(environment) {
@@ -69,7 +69,7 @@ func TestRetryingIsRescheduled(t *testing.T) {
 			return func(env environment) {
 				byAPI(l, at)(env)
 				env.RegisterDelayedCallback(func() {
-					env.SignalWorkflow(workflows.SignalReschedule, workflows.Asked{CommandID: 1, At: at.Add(time.Minute)})
+					env.SignalWorkflow(workflows.SignalReschedule, workflows.CommandSignal{CommandID: 1, At: at.Add(time.Minute)})
 				}, 15*time.Second)
 			}
 		}, 10 * time.Minute},

@@ -1,58 +1,125 @@
 package workflows
 
 import (
+	"strings"
+	"time"
+
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// signals are the channels of a delivery's workflow. Both types listen to all of
-// them: a command may arrive while one continues as the other.
-type signals struct {
-	cancel, retry, reschedule, replay, discard workflow.ReceiveChannel
+// Signals of the workflows. Their input is optional: sent by hand from the Web
+// UI, without one, each does the plain thing. FanoutWorkflow takes all of them, for the
+// delivery that the input names, or for each.
+const (
+	SignalCancel     = "cancel"     // DeliveryWorkflow, input CommandSignal
+	SignalRetryNow   = "retry-now"  // DeliveryWorkflow, input CommandSignal
+	SignalReschedule = "reschedule" // DeliveryWorkflow, input CommandSignal with At, or a time alone
+	SignalReplay     = "replay"     // DeadLetterWorkflow, input CommandSignal
+	SignalDiscard    = "discard"    // DeadLetterWorkflow, input CommandSignal
+)
+
+// CommandSignal is a command as a signal brings it.
+type CommandSignal struct {
+	// CommandID is the id of the stored command; 0 if the signal was sent by hand.
+	CommandID int64  `json:"command_id,omitempty"`
+	Reason    string `json:"reason,omitempty"`
+	// Run is the run that a replay has opened; 0 if the signal was sent by hand.
+	Run int `json:"run,omitempty"`
+	// At is the new time of a reschedule.
+	At time.Time `json:"at,omitzero"`
+	// DeliveryID names a delivery of a shared workflow; without it, all are meant.
+	DeliveryID webhook.DeliveryID `json:"delivery_id,omitzero"`
+
+	unreadable bool // the input was none of these
+}
+
+// signalOf is a stored command as its signal.
+func signalOf(c webhook.PendingCommand) CommandSignal {
+	return CommandSignal{CommandID: c.ID, Reason: c.Reason, At: c.At}
+}
+
+// pending is the opposite of signalOf.
+func (s CommandSignal) pending(command webhook.Command) webhook.PendingCommand {
+	at, _ := s.when()
+	return webhook.PendingCommand{ID: s.CommandID, Command: command, Reason: s.Reason, At: at}
+}
+
+// when is the time that a signal names, in its field or, sent by hand, as its text.
+func (s CommandSignal) when() (time.Time, bool) {
+	if !s.At.IsZero() {
+		return s.At, true
+	}
+	at, err := time.Parse(time.RFC3339, s.Reason)
+	return at.UTC(), err == nil
+}
+
+// signals are the signal channels of a workflow of deliveries. Each type of workflow receives all of them:
+// a command may arrive while one continues as the other.
+type signals []signalChannel
+
+type signalChannel struct {
+	command webhook.Command
+	channel workflow.ReceiveChannel
 }
 
 func newSignals(ctx workflow.Context) signals {
 	return signals{
-		cancel: workflow.GetSignalChannel(ctx, SignalCancel), retry: workflow.GetSignalChannel(ctx, SignalRetryNow),
-		reschedule: workflow.GetSignalChannel(ctx, SignalReschedule), replay: workflow.GetSignalChannel(ctx, SignalReplay),
-		discard: workflow.GetSignalChannel(ctx, SignalDiscard),
+		{webhook.CommandCancel, workflow.GetSignalChannel(ctx, SignalCancel)},
+		{webhook.CommandRetry, workflow.GetSignalChannel(ctx, SignalRetryNow)},
+		{webhook.CommandReschedule, workflow.GetSignalChannel(ctx, SignalReschedule)},
+		{webhook.CommandReplay, workflow.GetSignalChannel(ctx, SignalReplay)},
+		{webhook.CommandDiscard, workflow.GetSignalChannel(ctx, SignalDiscard)},
 	}
 }
 
-func (s *signals) each() []struct {
-	channel workflow.ReceiveChannel
-	command webhook.Command
-} {
-	return []struct {
-		channel workflow.ReceiveChannel
-		command webhook.Command
-	}{
-		{s.cancel, webhook.CommandCancel}, {s.retry, webhook.CommandRetry},
-		{s.reschedule, webhook.CommandReschedule}, {s.replay, webhook.CommandReplay}, {s.discard, webhook.CommandDiscard},
-	}
-}
-
-// receive takes one signal that is there already. What moves the next attempt (retry,
-// reschedule) stays in its channel until it is known which attempt that is: the first one may have been
-// made eagerly, and would be taken for the one that was asked for.
-func (s *signals) receive(known bool) (webhook.Command, Asked, bool) {
-	for _, sig := range s.each() {
-		if moves := sig.command == webhook.CommandRetry || sig.command == webhook.CommandReschedule; moves && !known {
+// receiveAll passes all signals that are there to handle, those of the first channels first. Commands
+// that move the next attempt stay in their channels until the workflow is synced with the store: the
+// first attempt may have been made eagerly, and would be taken for the one that was requested.
+func (s signals) receiveAll(synced bool, handle func(webhook.Command, CommandSignal)) {
+	for i := 0; i < len(s); {
+		var input converter.RawValue
+		moves := s[i].command == webhook.CommandRetry || s[i].command == webhook.CommandReschedule
+		if moves && !synced || !s[i].channel.ReceiveAsync(&input) {
+			i++
 			continue
 		}
-		var input converter.RawValue
-		if sig.channel.ReceiveAsync(&input) {
-			return sig.command, decode(input), true
-		}
+		handle(s[i].command, decode(input))
 	}
-	return webhook.CommandNone, Asked{}, false
 }
 
 // wake lets a selector return when any signal is there; it stays in its channel.
-func (s *signals) wake(selector workflow.Selector) {
-	for _, sig := range s.each() {
-		selector.AddReceive(sig.channel, func(workflow.ReceiveChannel, bool) {})
+func (s signals) wake(selector workflow.Selector) {
+	for _, signal := range s {
+		selector.AddReceive(signal.channel, func(workflow.ReceiveChannel, bool) {})
 	}
+}
+
+// decode reads a signal's input: a CommandSignal, or a plain text, which is the reason, or nothing.
+func decode(raw converter.RawValue) CommandSignal {
+	payload := raw.Payload()
+	if payload == nil {
+		return CommandSignal{}
+	}
+	var signal CommandSignal
+	if err := converter.GetDefaultDataConverter().FromPayload(payload, &signal); err != nil {
+		signal = CommandSignal{}
+		if err := converter.GetDefaultDataConverter().FromPayload(payload, &signal.Reason); err != nil {
+			return CommandSignal{unreadable: true}
+		}
+	}
+	signal.Reason = storable(signal.Reason)
+	return signal
+}
+
+// longestReason bounds the reason of a signal sent by hand, in bytes.
+const longestReason = 1000
+
+// storable makes a text one that the store accepts: a step that PostgreSQL refuses (a NUL, broken UTF-8)
+// would be repeated for ever.
+func storable(text string) string {
+	text = strings.ReplaceAll(text[:min(len(text), longestReason)], "\x00", "")
+	return strings.ToValidUTF8(text, "")
 }

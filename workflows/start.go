@@ -10,7 +10,6 @@ import (
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
 
-	"github.com/everpost/everpost/activities"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -81,7 +80,7 @@ func DeliveriesOf(input *commonpb.Payloads) ([]webhook.DeliveryID, error) {
 	return all, nil
 }
 
-// EventIDs is how many ids go into one search attribute, unless Temporal is told
+// EventIDs is how many ids go into one search attribute, unless Temporal is configured
 // otherwise: it takes values of up to 2,048 bytes by default, which is 62.
 const EventIDs = 60
 
@@ -127,26 +126,9 @@ func FanoutSummary(deliveries []webhook.Start) string {
 	return fmt.Sprintf("attempts of %d deliveries side by side", len(deliveries))
 }
 
-// DeliveryFrom is the input of the workflow that takes a delivery over.
-func DeliveryFrom(h activities.Handover) DeliveryInput {
-	return DeliveryInput{
-		Ref: h.Ref, Progress: h.Progress, CommandDone: h.CommandDone, Told: h.Told, Faults: h.Faults, LastError: h.LastError,
-		HandedOver: true, Command: h.Command, UnderWay: h.UnderWay, TakeOver: h.TakeOver,
-	}
-}
-
-// DeadLetterFrom is the same for a delivery that was given up.
-func DeadLetterFrom(h activities.Handover) DeadLetterInput {
-	in := DeadLetterInput{Ref: h.Ref, Progress: h.Progress, CommandDone: h.CommandDone, Told: h.Told}
-	asked := askedBy(h.Command)
-	switch h.Command.Command {
-	case webhook.CommandReplay:
-		in.Replay = &asked
-	case webhook.CommandDiscard:
-		in.Discard = &asked
-	case webhook.CommandNone, webhook.CommandCancel, webhook.CommandRetry, webhook.CommandReschedule:
-	}
-	return in
+// ContinueDelivery returns the input of the own workflow of a delivery that leaves a shared one.
+func ContinueDelivery(s DeliveryState) DeliveryInput {
+	return DeliveryInput{DeliveryState: s, HandedOver: true}
 }
 
 // DeadLetterAttributes are the search attributes of a workflow that begins as a dead letter.

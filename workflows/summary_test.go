@@ -16,11 +16,11 @@ func TestTheDocumentedWaitSummary(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../docs/retries.md")
 	require.NoError(t, err)
-	d := &delivery{in: DeliveryInput{
+	d := &delivery{DeliveryInput: DeliveryInput{DeliveryState: DeliveryState{
 		Progress: webhook.Progress{
 			State: webhook.StateRetrying, Attempts: 4, RunAttempts: 4, DueAt: time.Date(2026, time.November, 23, 9, 53, 37, 0, time.UTC),
 		},
-		Told: "503, Retry-After 30s",
-	}}
+		LastResponse: "503, Retry-After 30s",
+	}}}
 	require.Contains(t, strings.Join(strings.Fields(string(text)), " "), "`"+d.waitSummary()+"`")
 }

@@ -40,7 +40,7 @@ func TestTerminatedAndAsked(t *testing.T) {
 				b.command(t, l.start.DeliveryID, c.asked, "enough")
 			}
 			began := l.now
-			l.input = workflows.DeliveryInput{Ref: l.start.Ref, Progress: progress, TakeOver: true, Terminated: true}
+			l.input = workflows.DeliveryInput{DeliveryState: workflows.DeliveryState{Ref: l.start.Ref, Progress: progress, Unconfirmed: true}, Terminated: true}
 			l.run()
 			if c.state == webhook.StateDeadLettered {
 				l.rests(c.reason)

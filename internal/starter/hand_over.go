@@ -20,7 +20,7 @@ const (
 // HandOver starts the own workflow of a delivery that leaves a shared one. It is also nil if there is
 // or was one already: that one has the delivery, and is signalled the command, if there is one.
 // activities.ErrCrowded means that too many hand-overs are under way.
-func (d *Starter) HandOver(ctx context.Context, h activities.Handover) error {
+func (d *Starter) HandOver(ctx context.Context, h activities.DeliveryState) error {
 	if !d.handOvers.Acquire(ctx, h.TenantID, 1, handOverTimeout) {
 		return activities.ErrCrowded
 	}
@@ -29,9 +29,9 @@ func (d *Starter) HandOver(ctx context.Context, h activities.Handover) error {
 	var err error
 	if h.State == webhook.StateDeadLettered {
 		options.TypedSearchAttributes = workflows.DeadLetterAttributes(h.Ref)
-		_, err = d.client.ExecuteWorkflow(ctx, options, workflows.DeadLetterWorkflow, workflows.DeadLetterFrom(h))
+		_, err = d.client.ExecuteWorkflow(ctx, options, workflows.DeadLetterWorkflow, workflows.NewDeadLetter(workflows.DeliveryState(h)))
 	} else {
-		_, err = d.client.ExecuteWorkflow(ctx, options, workflows.DeliveryWorkflow, workflows.DeliveryFrom(h))
+		_, err = d.client.ExecuteWorkflow(ctx, options, workflows.DeliveryWorkflow, workflows.ContinueDelivery(workflows.DeliveryState(h)))
 	}
 	if err != nil && ignoreAlreadyStarted(err) == nil && h.Command.Command != webhook.CommandNone {
 		// A workflow task that was lost because a signal came may have handed it over, without the

@@ -155,7 +155,9 @@ func TestBeginReleased(t *testing.T) {
 			request := f.starts[1]
 			require.Equal(t, start.WorkflowID(), request.GetWorkflowId())
 			require.Equal(t, enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE, request.GetWorkflowIdReusePolicy())
-			require.Equal(t, workflows.DeliveryInput{Ref: start.Ref, Progress: *start.Resume, HandedOver: true},
+			require.Equal(t, workflows.DeliveryInput{
+				DeliveryState: workflows.DeliveryState{Ref: start.Ref, Progress: *start.Resume}, HandedOver: true,
+			},
 				inputOf[workflows.DeliveryInput](t, request.GetInput()))
 		}
 	}
@@ -223,8 +225,8 @@ func TestCommandsReachTheHeld(t *testing.T) {
 						require.Empty(t, f.starts, name)
 						require.Len(t, f.signalled, 1, name)
 						require.Equal(t, delivery.Ref.WorkflowID(), f.signalled[0].GetWorkflowExecution().GetWorkflowId(), name)
-						require.Equal(t, workflows.Asked{CommandID: 9, Reason: "asked", DeliveryID: delivery.DeliveryID},
-							inputOf[workflows.Asked](t, f.signalled[0].GetInput()), name)
+						require.Equal(t, workflows.CommandSignal{CommandID: 9, Reason: "asked", DeliveryID: delivery.DeliveryID},
+							inputOf[workflows.CommandSignal](t, f.signalled[0].GetInput()), name)
 						continue
 					}
 					require.Empty(t, f.signalled, name)
@@ -235,7 +237,9 @@ func TestCommandsReachTheHeld(t *testing.T) {
 					}
 					require.NoError(t, err, name)
 					require.Len(t, f.starts, 1, name)
-					require.Equal(t, workflows.DeliveryInput{Ref: delivery.Ref, Progress: delivery.Progress, TakeOver: true, Command: asked},
+					require.Equal(t, workflows.DeliveryInput{DeliveryState: workflows.DeliveryState{
+						Ref: delivery.Ref, Progress: delivery.Progress, Unconfirmed: true, Command: asked,
+					}},
 						inputOf[workflows.DeliveryInput](t, f.starts[0].GetInput()), name)
 				}
 			}
@@ -267,7 +271,9 @@ func TestReviveHeld(t *testing.T) {
 		require.Len(t, f.starts, 1)
 		require.Equal(t, delivery.Ref.WorkflowID(), f.starts[0].GetWorkflowId())
 		require.Equal(t, enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE, f.starts[0].GetWorkflowIdReusePolicy())
-		require.Equal(t, workflows.DeliveryInput{Ref: delivery.Ref, Progress: delivery.Progress, TakeOver: true},
+		require.Equal(t, workflows.DeliveryInput{
+			DeliveryState: workflows.DeliveryState{Ref: delivery.Ref, Progress: delivery.Progress, Unconfirmed: true},
+		},
 			inputOf[workflows.DeliveryInput](t, f.starts[0].GetInput()))
 	}
 }

@@ -7,7 +7,6 @@ import (
 
 	enumspb "go.temporal.io/api/enums/v1"
 
-	"github.com/everpost/everpost/activities"
 	"github.com/everpost/everpost/internal/webhook"
 	"github.com/everpost/everpost/workflows"
 )
@@ -219,15 +218,16 @@ func (d *Starter) restart(ctx context.Context, delivery *webhook.Delivery, termi
 	}
 	options := d.ownOptions(delivery.Ref)
 	options.WorkflowIDReusePolicy = enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE // the one before has ended
+	state := workflows.DeliveryState{Ref: delivery.Ref, Progress: delivery.Progress, Command: command, Unconfirmed: true}
 	var err error
 	if delivery.State == webhook.StateDeadLettered {
 		options.TypedSearchAttributes = workflows.DeadLetterAttributes(delivery.Ref)
-		in := workflows.DeadLetterFrom(activities.Handover{Ref: delivery.Ref, Progress: delivery.Progress, Command: command})
+		in := workflows.NewDeadLetter(state)
 		in.KeepUntil = delivery.CompletedAt.Add(d.keepDeadLetters)
 		_, err = d.client.ExecuteWorkflow(ctx, options, workflows.DeadLetterWorkflow, in)
 	} else {
 		_, err = d.client.ExecuteWorkflow(ctx, options, workflows.DeliveryWorkflow, workflows.DeliveryInput{
-			Ref: delivery.Ref, Progress: delivery.Progress, TakeOver: true, Terminated: terminated && !held, Command: command,
+			DeliveryState: state, Terminated: terminated && !held,
 		})
 	}
 	return ignoreAlreadyStarted(err)

@@ -63,7 +63,7 @@ func TestRevive(t *testing.T) {
 			require.Equal(t, enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE, start.GetWorkflowIdReusePolicy())
 			in := inputOf[workflows.DeliveryInput](t, start.GetInput())
 			require.Equal(t, delivery.Progress, in.Progress)
-			require.True(t, in.TakeOver)
+			require.True(t, in.Unconfirmed)
 			require.Equal(t, test.terminated, in.Terminated)
 		})
 	}
@@ -110,7 +110,7 @@ func TestReviveDeliveryMissingInSharedWorkflow(t *testing.T) {
 			require.Len(t, f.started(), 1)
 			require.Equal(t, delivery.Ref.WorkflowID(), f.started()[0].GetWorkflowId())
 			in := inputOf[workflows.DeliveryInput](t, f.started()[0].GetInput())
-			require.True(t, in.TakeOver)
+			require.True(t, in.Unconfirmed)
 			require.False(t, in.Terminated)
 		})
 	}
@@ -133,7 +133,7 @@ func TestReviveDeadLetter(t *testing.T) {
 	require.Len(t, f.started(), 1)
 	require.Len(t, f.signalled, 1)
 	require.Equal(t, workflows.SignalDiscard, f.signalled[0].GetSignalName())
-	require.Equal(t, webhook.ReasonRetention, inputOf[workflows.Asked](t, f.signalled[0].GetInput()).Reason)
+	require.Equal(t, webhook.ReasonRetention, inputOf[workflows.CommandSignal](t, f.signalled[0].GetInput()).Reason)
 }
 
 // R7: a command reaches the workflow that has the delivery, also when the store names a shared workflow that has handed it over,
@@ -156,7 +156,7 @@ func TestSignalReachesTheWorkflow(t *testing.T) {
 	delivery.State = webhook.StateDeadLettered
 	require.NoError(t, d.signal(t.Context(), delivery, webhook.PendingCommand{ID: 1, Command: webhook.CommandDiscard}))
 	require.Len(t, f.started(), 1)
-	require.Equal(t, &workflows.Asked{CommandID: 1}, inputOf[workflows.DeadLetterInput](t, f.started()[0].GetInput()).Discard)
+	require.Equal(t, &workflows.CommandSignal{CommandID: 1}, inputOf[workflows.DeadLetterInput](t, f.started()[0].GetInput()).Discard)
 }
 
 // A delivery that was started long ago and has no first write is looked for: its workflow may have been terminated.

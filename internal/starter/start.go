@@ -158,7 +158,7 @@ func (d *Starter) startFanout(ctx context.Context, id string, group []webhook.St
 func (d *Starter) startDelivery(ctx context.Context, start webhook.Start) error {
 	options := d.ownOptions(start.Ref)
 	input := workflows.DeliveryInput{
-		Ref: start.Ref, Progress: initialProgress(start), NotBefore: start.NotBefore,
+		DeliveryState: workflows.DeliveryState{Ref: start.Ref, Progress: initialProgress(start)}, NotBefore: start.NotBefore,
 	}
 	var err error
 	switch {
@@ -186,7 +186,7 @@ func (d *Starter) startDelivery(ctx context.Context, start webhook.Start) error 
 		if err := d.terminateIfStuck(ctx, &start); err != nil {
 			return err
 		}
-		_, err = d.client.SignalWithStartWorkflow(ctx, options.ID, workflows.SignalReplay, workflows.Asked{Run: start.Run}, options,
+		_, err = d.client.SignalWithStartWorkflow(ctx, options.ID, workflows.SignalReplay, workflows.CommandSignal{Run: start.Run}, options,
 			workflows.DeliveryWorkflow, input)
 	}
 	return ignoreAlreadyStarted(err)
@@ -212,8 +212,7 @@ func (d *Starter) terminateIfIdle(ctx context.Context, start *webhook.Start) err
 	if err != nil || found.status != statusRunning || !found.idle {
 		return err
 	}
-	d.log.ErrorContext(ctx, "a workflow waits for a delivery that is held; it is ended, and another one is started",
-		"workflow", found.id, "run", found.run)
+	d.log.WarnContext(ctx, "a workflow waits for a delivery that is held; it is ended, and another one is started", "workflow", found.id, "run", found.run)
 	return d.terminate(ctx, found)
 }
 

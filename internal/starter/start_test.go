@@ -226,9 +226,9 @@ func TestHandOverStartsItsOwnWorkflow(t *testing.T) {
 	d := setup(t, Config{Client: c})
 	start := accepted(1).Deliveries[0]
 	command := webhook.PendingCommand{ID: 3, Command: webhook.CommandDiscard, Reason: "asked"}
-	h := activities.Handover{
+	h := activities.DeliveryState{
 		Ref: start.Ref, Progress: webhook.Progress{Run: 1, Seq: 2, State: webhook.StateRetrying, Attempts: 2, RunAttempts: 2, Delay: time.Second},
-		Command: command, UnderWay: true, TakeOver: true, Told: "503", Faults: 1, LastError: "away",
+		Command: command, Running: true, Unconfirmed: true, LastResponse: "503", Faults: 1, LastError: "away",
 	}
 	require.NoError(t, d.HandOver(t.Context(), h))
 	request := f.starts[0]
@@ -236,7 +236,7 @@ func TestHandOverStartsItsOwnWorkflow(t *testing.T) {
 	require.Equal(t, "DeliveryWorkflow", request.GetWorkflowType().GetName())
 	require.Equal(t, enumspb.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE, request.GetWorkflowIdReusePolicy())
 	require.Equal(t, workflows.DeliveryInput{
-		Ref: h.Ref, Progress: h.Progress, HandedOver: true, Command: command, UnderWay: true, TakeOver: true, Told: "503", Faults: 1, LastError: "away",
+		DeliveryState: workflows.DeliveryState(h), HandedOver: true,
 	}, inputOf[workflows.DeliveryInput](t, request.GetInput()))
 	require.NotContains(t, request.GetSearchAttributes().GetIndexedFields(), "DeliveryState")
 
@@ -247,7 +247,8 @@ func TestHandOverStartsItsOwnWorkflow(t *testing.T) {
 	require.Equal(t, "DeadLetterWorkflow", request.GetWorkflowType().GetName())
 	require.Equal(t, enumspb.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE, request.GetWorkflowIdReusePolicy())
 	require.Equal(t, workflows.DeadLetterInput{
-		Ref: h.Ref, Progress: h.Progress, Told: "503", Discard: &workflows.Asked{CommandID: 3, Reason: "asked"},
+		DeliveryState: workflows.DeliveryState{Ref: h.Ref, Progress: h.Progress, LastResponse: "503"},
+		Discard:       &workflows.CommandSignal{CommandID: 3, Reason: "asked"},
 	}, inputOf[workflows.DeadLetterInput](t, request.GetInput()))
 	require.JSONEq(t, `"dead_lettered"`, string(request.GetSearchAttributes().GetIndexedFields()["DeliveryState"].GetData()))
 
@@ -263,7 +264,7 @@ func TestHandOverStartsItsOwnWorkflow(t *testing.T) {
 		told := f.signalled[len(f.signalled)-1]
 		require.Equal(t, name, told.GetSignalName())
 		require.Equal(t, start.WorkflowID(), told.GetWorkflowExecution().GetWorkflowId())
-		require.Equal(t, workflows.Asked{Reason: "by hand", DeliveryID: start.DeliveryID}, inputOf[workflows.Asked](t, told.GetInput()))
+		require.Equal(t, workflows.CommandSignal{Reason: "by hand", DeliveryID: start.DeliveryID}, inputOf[workflows.CommandSignal](t, told.GetInput()))
 	}
 	h.Command = webhook.PendingCommand{}
 	require.NoError(t, d.HandOver(t.Context(), h))
@@ -286,13 +287,13 @@ func TestHandOversAreBounded(t *testing.T) {
 			require.True(t, d.handOvers.TryAcquire("acme"), "one tenant may have all")
 		}
 		initialProgress := time.Now()
-		err := d.HandOver(t.Context(), activities.Handover{})
+		err := d.HandOver(t.Context(), activities.DeliveryState{})
 		require.Equal(t, webhook.CodeUnavailable, webhook.CodeOf(err))
 		require.Equal(t, handOverTimeout, time.Since(initialProgress))
 		ctx, cancel := context.WithTimeout(t.Context(), handOverTimeout/2)
 		defer cancel()
 		initialProgress = time.Now()
-		require.Error(t, d.HandOver(ctx, activities.Handover{}))
+		require.Error(t, d.HandOver(ctx, activities.DeliveryState{}))
 		require.Equal(t, handOverTimeout/2, time.Since(initialProgress))
 		require.Equal(t, maxHandOvers, d.handOvers.Held("acme"))
 	})

@@ -59,7 +59,7 @@ func (d *Starter) inspect(ctx context.Context, id string) (*workflow, error) {
 	case status == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING:
 		found.status, found.stuck = statusClosed, true
 		d.log.ErrorContext(ctx, "a workflow is stuck: its task fails again and again; it is ended, and its deliveries go on in another one",
-			"workflow", found.id, "run", found.run)
+			"workflow", found.id, "run", found.run, "tries", task.GetAttempt())
 		return found, d.terminate(ctx, found)
 	case status == enumspb.WORKFLOW_EXECUTION_STATUS_TERMINATED:
 		found.status, err = d.statusOfTerminated(ctx, found)

@@ -156,7 +156,7 @@ func TestStuckSharedWorkflow(t *testing.T) {
 	require.Len(t, shared, 1)
 	require.Len(t, own, 5)
 	for _, in := range own {
-		require.True(t, in.TakeOver)
+		require.True(t, in.Unconfirmed)
 	}
 }
 

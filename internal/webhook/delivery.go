@@ -51,17 +51,18 @@ func (p Progress) Deferred() bool {
 	return p.Reason != "" && !p.DueAt.IsZero() && (p.State == StatePending || p.State == StateRetrying)
 }
 
-// WaitUntil sets the time of the next attempt. A held delivery then waits for that time and no
-// longer for a release, so its state is again the one that it had before the hold.
-func (p *Progress) WaitUntil(at time.Time) {
+// WaitingUntil returns p with another time of the next attempt. A held delivery then waits for that
+// time and no longer for a release, so its state is again the one that it had before the hold.
+func (p Progress) WaitingUntil(at time.Time) Progress {
 	p.DueAt = at
 	if p.State != StateHeld {
-		return
+		return p
 	}
 	p.State, p.Reason = StatePending, ""
 	if p.RunAttempts > 0 {
 		p.State = StateRetrying
 	}
+	return p
 }
 
 // PendingCommand is a command that is stored with a delivery until a step acknowledges it.

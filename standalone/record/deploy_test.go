@@ -83,7 +83,7 @@ func nextRelease(r worker.Registry, a *activities.Activities) {
 		return workflows.FanoutWorkflow(ctx, in)
 	}, workflow.RegisterOptions{Name: "FanoutWorkflow"})
 	named.RegisterWorkflowWithOptions(func(ctx workflow.Context, in workflows.DeliveryInput) error {
-		if !in.TakeOver {
+		if !in.Unconfirmed {
 			panic("this release takes over only")
 		}
 		return workflows.DeliveryWorkflow(ctx, in)

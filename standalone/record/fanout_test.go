@@ -113,15 +113,16 @@ func fanoutBranches() []branch {
 		i.awaitTimer(t, l.of(0).workflowID)
 		return l
 	})
-	add("slow-and-cancelled", 0, func(t *testing.T, i *installation) lot {
+	// R3: a signal comes while the task is at work that would end the workflow. The task fails, and is
+	// repeated: it has handed the dead letter over, and hands it over again with the command.
+	add("signalled-at-its-end", 0, func(t *testing.T, i *installation) lot {
 		t.Helper()
 		i.receiver.Hold()
-		l := i.share(t, "1h", script(busy))
+		l := i.share(t, "1h", script(wrong))
 		require.NoError(t, i.receiver.WaitHeld(t.Context(), 1))
-		require.NoError(t, i.temporal.SignalWorkflow(t.Context(), l.id, "", workflows.SignalCancel, "enough"))
-		await(t, func() bool { return i.count(t, l.of(0).workflowID, enumspb.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED) == 1 })
+		require.NoError(t, i.temporal.SignalWorkflow(t.Context(), l.id, "", workflows.SignalDiscard, "enough"))
 		i.receiver.Release()
-		l.all(t, "cancelled")
+		l.all(t, "discarded")
 		return l
 	})
 	// Another process has the right to send when the retry is due.
@@ -171,7 +172,11 @@ func fanoutBranches() []branch {
 		l.of(0).awaits(t, "retrying")
 		start := l.starts[0]
 		_, err := i.temporal.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{ID: start.WorkflowID(), TaskQueue: workflows.TaskQueue(start.EndpointID)},
-			workflows.DeliveryWorkflow, workflows.DeliveryInput{Ref: start.Ref, Progress: webhook.Progress{Run: 1, GiveUpAt: start.GiveUpAt}})
+			workflows.DeliveryWorkflow, workflows.DeliveryInput{
+				DeliveryState: workflows.DeliveryState{
+					Ref: start.Ref, Progress: webhook.Progress{Run: 1, GiveUpAt: start.GiveUpAt},
+				},
+			})
 		require.NoError(t, err)
 		l.all(t, "delivered")
 		return l

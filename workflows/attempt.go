@@ -1,0 +1,74 @@
+package workflows
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/everpost/everpost/activities"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// a names the activities for the compiler; the worker has the real ones.
+var a *activities.Activities //nolint:gochecknoglobals // only its method values are used: type-checked references
+
+const (
+	attemptTimeout = 10 * time.Second // of a local activity; it returns after about 1 s
+	// joinTimeout is an attempt's deadline twice, one of another process that died and one of this
+	// one, and the time to store it.
+	joinTimeout = 2*webhook.MaxTimeout + 30*time.Second
+	// firstTaskLength is the history when the first task begins: workflow started, task
+	// scheduled, task started. A task that has to be repeated finds more.
+	firstTaskLength  = 3
+	heartbeatTimeout = 4 * activities.HeartbeatEvery
+	longestPause     = time.Minute // between tries to store a step
+)
+
+// makeAttempt makes one attempt: as a local activity, and when the receiver is
+// slow, joined by an ordinary one. Both run on a disconnected context: a cancel
+// never aborts a request that is under way.
+func makeAttempt(ctx workflow.Context, in DeliveryInput) (activities.AttemptResult, error) {
+	ctx, stop := workflow.NewDisconnectedContext(ctx)
+	defer stop()
+	request := activities.AttemptInput{
+		Ref: in.Ref, Progress: in.Progress, NotBefore: in.NotBefore, CommandDone: in.CommandDone, Probe: in.Probe,
+		// Another workflow may have made the first attempt of a delivery that was handed over.
+		FirstTask: !in.HandedOver && workflow.GetInfo(ctx).GetCurrentHistoryLength() <= firstTaskLength,
+	}
+	summary := fmt.Sprintf("attempt %d", in.Attempts+1)
+	if in.Faults > 0 {
+		summary += ", after an internal fault"
+	}
+	var result activities.AttemptResult
+	err := workflow.ExecuteLocalActivity(localOptions(ctx, summary), a.Attempt, request).Get(ctx, &result)
+	elsewhere := in.Running && !result.BusyUntil.IsZero() // begun by the shared workflow, in another process
+	if err != nil || !result.Running && !elsewhere {
+		return result, err
+	}
+	joined := workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+		// Past the give-up time internal faults end it, which the workflow has to store.
+		ScheduleToCloseTimeout: max(in.GiveUpAt.Sub(workflow.Now(ctx)), 0) + joinTimeout,
+		StartToCloseTimeout:    joinTimeout, HeartbeatTimeout: heartbeatTimeout, Summary: summary + ": the receiver is slow, waiting for its answer",
+		RetryPolicy: &temporal.RetryPolicy{InitialInterval: time.Second, BackoffCoefficient: 2, MaximumInterval: longestPause},
+	})
+	result = activities.AttemptResult{}
+	err = workflow.ExecuteActivity(joined, a.Join, request).Get(ctx, &result)
+	return result, err
+}
+
+func localOptions(ctx workflow.Context, summary string) workflow.Context {
+	return workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{
+		StartToCloseTimeout: attemptTimeout, RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 1}, Summary: summary,
+	})
+}
+
+// words is an error's innermost message, without the SDK's wrapping.
+func words(err error) string {
+	if app, ok := errors.AsType[*temporal.ApplicationError](err); ok {
+		return app.Message()
+	}
+	return err.Error()
+}

@@ -1,0 +1,73 @@
+package workflows
+
+import (
+	"time"
+
+	"github.com/everpost/everpost/activities"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// DeliveryState is what a workflow knows of one of its deliveries. A DeliveryWorkflow and a
+// DeadLetterWorkflow have one, a FanoutWorkflow many. A delivery takes it along from one to the other.
+type DeliveryState activities.DeliveryState
+
+// apply updates the state with the result of an attempt.
+func (s *DeliveryState) apply(r *activities.AttemptResult) {
+	attempted := r.Attempts > s.Attempts
+	s.Progress, s.Command, s.Running, s.Faults, s.LastError = r.Progress, r.Command, false, 0, ""
+	if r.LastResponse != "" {
+		s.LastResponse = r.LastResponse
+	}
+	s.Unconfirmed = s.Unconfirmed && !attempted || s.isElsewhere(r.WorkflowID)
+	if attempted && r.Command.Command == webhook.CommandRetry {
+		// R7: this attempt was the retry. The next one keeps its time, and the store keeps the command
+		// until a step acknowledges it.
+		s.CommandDone, s.Command, s.Unconfirmed = max(s.CommandDone, r.Command.ID), webhook.PendingCommand{}, true
+	}
+	if !r.BusyUntil.IsZero() {
+		s.waitUntil(r.BusyUntil)
+	}
+}
+
+// isElsewhere reports whether the store names another workflow than the delivery's own. It names
+// none for a held delivery.
+func (s *DeliveryState) isElsewhere(workflowID string) bool {
+	return workflowID != "" && workflowID != s.WorkflowID()
+}
+
+// waitUntil postpones the next attempt. The reason of an earlier wait no longer applies.
+func (s *DeliveryState) waitUntil(at time.Time) {
+	s.Progress = s.WaitingUntil(at)
+	s.Reason = ""
+}
+
+// addFault counts an internal fault, and returns the pause before the next try: 1 s doubling to
+// 1 min. No attempt is counted, and the receiver is not blamed.
+func (s *DeliveryState) addFault(fault string) (pause time.Duration) {
+	s.Faults++
+	s.LastError = fault
+	return min(time.Second<<min(s.Faults-1, 6), time.Minute)
+}
+
+// nextStep is when the next attempt is requested. A deferred delivery comes a little early and waits
+// for its reservation in the attempt: durable timers are coarse, and a reservation lasts one second.
+func (s *DeliveryState) nextStep() time.Time {
+	if s.Deferred() {
+		return s.DueAt.Add(-activities.MaxEarly)
+	}
+	return s.DueAt
+}
+
+// addCommand keeps a command for the delivery's own workflow. A cancel is not replaced.
+func (s *DeliveryState) addCommand(command webhook.Command, signal CommandSignal) {
+	if s.Command.Command != webhook.CommandCancel {
+		s.Command = signal.pending(command)
+	}
+}
+
+// step is the next step of the delivery's own workflow, without any change yet.
+func (s *DeliveryState) step() webhook.Step {
+	step := webhook.Step{Ref: s.Ref, Progress: s.Progress, WorkflowID: s.WorkflowID(), CommandDone: s.CommandDone}
+	step.Seq++
+	return step
+}

@@ -1,0 +1,89 @@
+package workflows
+
+import (
+	"errors"
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/everpost/everpost/activities"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// What keeps a step from being stored. Either ends the run.
+var (
+	errGone        = errors.New("there is no such delivery any more")
+	errLongHistory = errors.New("the history has become long")
+)
+
+// storeStep stores the end of a delivery, as often as it takes. While another process has a claim, the
+// store refuses it: that process may be delivering.
+func storeStep(ctx workflow.Context, step webhook.Step, why string) (webhook.DeliveryStatus, error) {
+	return persist(ctx, why, func(ctx workflow.Context) (webhook.DeliveryStatus, error) { return storeOnce(ctx, step, why) })
+}
+
+// persist repeats try until it succeeds, or errGone, or errLongHistory.
+func persist(ctx workflow.Context, why string, try func(workflow.Context) (webhook.DeliveryStatus, error)) (webhook.DeliveryStatus, error) {
+	for pause := time.Second; ; {
+		status, err := try(ctx)
+		switch {
+		case isGone(err):
+			return status, errGone
+		case err != nil:
+			sleep(ctx, pause, "the store is unavailable: "+why)
+			pause = min(2*pause, longestPause)
+		case status.State.Open() && !status.OwnedUntil.IsZero():
+			sleep(ctx, max(status.OwnedUntil.Sub(workflow.Now(ctx)), clockSlack), "another process is making an attempt: "+why)
+		default:
+			return status, nil
+		}
+		if workflow.GetInfo(ctx).GetContinueAsNewSuggested() {
+			return status, errLongHistory
+		}
+	}
+}
+
+func isGone(err error) bool {
+	app, ok := errors.AsType[*temporal.ApplicationError](err)
+	return ok && app.Type() == activities.ErrorGone
+}
+
+// storeOnce tries to store a step.
+func storeOnce(ctx workflow.Context, step webhook.Step, why string) (webhook.DeliveryStatus, error) {
+	ctx, stop := workflow.NewDisconnectedContext(ctx)
+	defer stop()
+	var status webhook.DeliveryStatus
+	err := workflow.ExecuteLocalActivity(localOptions(ctx, why), a.RecordStep, step).Get(ctx, &status)
+	return status, err
+}
+
+// reopen opens the next run of a dead letter, as often as it takes.
+func reopen(ctx workflow.Context, ref webhook.Ref, reason string) (webhook.DeliveryStatus, error) {
+	disconnected, stop := workflow.NewDisconnectedContext(ctx)
+	defer stop()
+	return persist(disconnected, "replay", func(ctx workflow.Context) (status webhook.DeliveryStatus, err error) {
+		err = workflow.ExecuteLocalActivity(localOptions(ctx, "replay"), a.Reopen, activities.Reopening{Ref: ref, Reason: reason}).Get(ctx, &status)
+		return status, err
+	})
+}
+
+// keepFor is how long dead letters are kept, as the worker's settings say now.
+func keepFor(ctx workflow.Context) time.Duration {
+	disconnected, stop := workflow.NewDisconnectedContext(ctx)
+	defer stop()
+	for {
+		var kept time.Duration
+		if err := workflow.ExecuteLocalActivity(localOptions(disconnected, "retention"), a.KeepFor).Get(disconnected, &kept); err == nil {
+			return kept
+		}
+		sleep(ctx, time.Second, "retention")
+	}
+}
+
+// sleep waits whether or not the workflow has been cancelled.
+func sleep(ctx workflow.Context, d time.Duration, summary string) {
+	ctx, stop := workflow.NewDisconnectedContext(ctx)
+	defer stop()
+	_ = workflow.NewTimerWithOptions(ctx, d, workflow.TimerOptions{Summary: summary}).Get(ctx, nil) // a disconnected timer is not cancelled
+}

@@ -1,0 +1,28 @@
+package workflows
+
+import "github.com/everpost/everpost/internal/webhook"
+
+// reasonWorkflowCancelled is the reason of an end that a person brought about by cancelling the workflow
+// itself.
+const reasonWorkflowCancelled = "the workflow was cancelled"
+
+// ReasonStuck is with what reason Everpost itself terminates a workflow whose task fails again
+// and again. Its deliveries go on in others: no person has terminated them.
+const ReasonStuck = "its workflow task fails again and again; Everpost goes on with its deliveries in another workflow"
+
+// QueryStatus asks a workflow where its delivery stands; the answer is a Status.
+const QueryStatus = "status"
+
+// Status is the answer to QueryStatus.
+type Status struct {
+	webhook.Ref
+	webhook.Progress
+
+	LastError string `json:"last_error,omitempty"` // the internal fault that the delivery waits for
+}
+
+// TaskQueue is the task queue of an endpoint's deliveries. All endpoints share one.
+func TaskQueue(webhook.EndpointID) string { return "everpost" }
+
+// TaskQueues are all queues that a worker has to serve.
+func TaskQueues() []string { return []string{TaskQueue(webhook.EndpointID{})} }
