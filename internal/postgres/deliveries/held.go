@@ -12,7 +12,7 @@ import (
 
 // IsHeld is a delivery of the table d that waits to be released and is not being released
 // yet: one that is has an outbox row, and then an owner. One with a command is started for that.
-const IsHeld = `d.state = 2 and d.command = 0 and (d.owner is null or d.owner_until < now())
+const IsHeld = `d.state = ` + postgres.Held + ` and d.command = ` + postgres.NoCommand + ` and (d.owner is null or d.owner_until < now())
 	and not exists (select from outbox o where o.delivery_id = d.id)`
 
 // Held finds deliveries that are held although nothing holds them any more, and releases them.
@@ -48,17 +48,17 @@ func (s *Held) ReleaseFaulty(ctx context.Context, endpoint webhook.EndpointID, l
 // to endpoint through the index of what is held, for each.
 const withHeld = `
 		with recursive held (id) as (
-			(select endpoint_id from deliveries where state = 2 and endpoint_id > $1 order by endpoint_id limit 1)
+			(select endpoint_id from deliveries where state = ` + postgres.Held + ` and endpoint_id > $1 order by endpoint_id limit 1)
 			union all
-			select (select endpoint_id from deliveries where state = 2 and endpoint_id > held.id order by endpoint_id limit 1)
+			select (select endpoint_id from deliveries where state = ` + postgres.Held + ` and endpoint_id > held.id order by endpoint_id limit 1)
 			from held where held.id is not null)`
 
 // endpoints are active endpoints for which something is held for a reason.
 func (s *Held) endpoints(ctx context.Context, op, reason string, after webhook.EndpointID, limit int) ([]webhook.EndpointID, error) {
 	return postgres.QueryAll(ctx, s.core.AsWorker(), op, scanEndpointID, withHeld+`
 		select e.id from held join endpoints e on e.id = held.id
-		where e.state = 0 and e.deleted_at is null
-		  and exists (select from deliveries d where d.endpoint_id = e.id and d.state = 2 and d.reason = $2)
+		where e.state = `+postgres.EndpointActive+` and e.deleted_at is null
+		  and exists (select from deliveries d where d.endpoint_id = e.id and d.state = `+postgres.Held+` and d.reason = $2)
 		limit $3`, after, reason, limit)
 }
 
@@ -75,7 +75,7 @@ func (s *Held) release(ctx context.Context, op, reason string, endpoint webhook.
 		rows, err := tx.Query(ctx, `
 			select `+Columns+` from deliveries d
 			where d.endpoint_id = $1 and d.reason = $2 and `+IsHeld+`
-			  and exists (select from endpoints e where e.id = $1 and e.state = 0 and e.deleted_at is null)
+			  and exists (select from endpoints e where e.id = $1 and e.state = `+postgres.EndpointActive+` and e.deleted_at is null)
 			order by d.id limit $3 for update of d skip locked`, endpoint, reason, limit)
 		if err != nil {
 			return err
@@ -96,7 +96,7 @@ func (s *Held) ReleaseExpired(ctx context.Context, limit int) (starts []webhook.
 	err = s.core.AsWorker().InTx(ctx, "release what has expired", func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, `
 			select `+Columns+` from deliveries d
-			where d.state < 3 and `+goesOn+` < now() and `+IsHeld+`
+			where d.state `+postgres.IsOpen+` and `+goesOn+` < now() and `+IsHeld+`
 			order by `+goesOn+` limit $1 for update of d skip locked`, limit)
 		if err != nil {
 			return err
@@ -140,7 +140,7 @@ func Release(ctx context.Context, tx pgx.Tx, now time.Time, held []webhook.Deliv
 // stands for "more than 100,000".
 func (s *Held) HeldDepth(ctx context.Context) (n int64, err error) {
 	err = s.core.AsWorker().WithConn(ctx, "count what is held", func(ctx context.Context, conn postgres.Querier) error {
-		return conn.QueryRow(ctx, `select count(*) from (select from deliveries where state = 2 limit $1) d`, maxCounted+1).Scan(&n)
+		return conn.QueryRow(ctx, `select count(*) from (select from deliveries where state = `+postgres.Held+` limit $1) d`, maxCounted+1).Scan(&n)
 	})
 	return n, err
 }

@@ -12,7 +12,8 @@ import (
 const (
 	// openRelease is a replay r that releases all that is held for an endpoint, and is not
 	// exhausted. Its state is checked apart.
-	openRelease = `r.source = 2 and not r.exhausted and r.event_type = '' and r.reason = '' and r.status = 0 and r.since is null and r.until is null`
+	openRelease = `r.source = ` + postgres.ReplayOfHeld + ` and not r.exhausted and r.event_type = '' and r.reason = '' and r.status = 0
+		and r.since is null and r.until is null`
 	// uncovered is a held delivery of the table d that no such replay of the table release has
 	// still to release.
 	uncovered = `not exists (select from release r where d.id > r.cursor and d.created_at <= r.created_at)`
@@ -26,12 +27,12 @@ func (s *Held) ForgottenEndpoints(ctx context.Context, after webhook.EndpointID,
 		select e.id from held join endpoints e on e.id = held.id
 		cross join lateral (
 			select coalesce(`+lowestCursor+`, `+highestID+`) as low, `+beyond+` as high from replays r
-			where r.tenant_id = e.tenant_id and (r.endpoint_id = e.id or r.endpoint_id is null) and r.state < 2 and `+openRelease+`) r
-		where e.state = 0 and e.deleted_at is null and (
-			exists (select from deliveries d where d.endpoint_id = e.id and d.state = 2 and d.reason = $2 and d.id <= r.low)
-			or exists (select from deliveries d where d.endpoint_id = e.id and d.state = 2 and d.reason = $3 and d.id <= r.low)
-			or exists (select from deliveries d where d.endpoint_id = e.id and d.state = 2 and d.reason = $2 and d.id >= r.high)
-			or exists (select from deliveries d where d.endpoint_id = e.id and d.state = 2 and d.reason = $3 and d.id >= r.high))
+			where r.tenant_id = e.tenant_id and (r.endpoint_id = e.id or r.endpoint_id is null) and r.state `+postgres.ReplayIsOpen+` and `+openRelease+`) r
+		where e.state = `+postgres.EndpointActive+` and e.deleted_at is null and (
+			exists (select from deliveries d where d.endpoint_id = e.id and d.state = `+postgres.Held+` and d.reason = $2 and d.id <= r.low)
+			or exists (select from deliveries d where d.endpoint_id = e.id and d.state = `+postgres.Held+` and d.reason = $3 and d.id <= r.low)
+			or exists (select from deliveries d where d.endpoint_id = e.id and d.state = `+postgres.Held+` and d.reason = $2 and d.id >= r.high)
+			or exists (select from deliveries d where d.endpoint_id = e.id and d.state = `+postgres.Held+` and d.reason = $3 and d.id >= r.high))
 		limit $4`, after, webhook.ReasonPaused, webhook.ReasonDisabled, limit)
 }
 
@@ -65,7 +66,7 @@ func lockForgotten(ctx context.Context, tx pgx.Tx, endpoint webhook.EndpointID, 
 	err := tx.QueryRow(ctx, `
 		select coalesce(`+lowestCursor+`, `+highestID+`), coalesce(`+beyond+`, `+highestID+`)
 		from endpoints e left join replays r
-		  on r.tenant_id = e.tenant_id and (r.endpoint_id = e.id or r.endpoint_id is null) and r.state < 2 and `+openRelease+`
+		  on r.tenant_id = e.tenant_id and (r.endpoint_id = e.id or r.endpoint_id is null) and r.state `+postgres.ReplayIsOpen+` and `+openRelease+`
 		where e.id = $1`, endpoint).Scan(&low, &high)
 	if err != nil {
 		return nil, err
@@ -86,10 +87,10 @@ func lockForgotten(ctx context.Context, tx pgx.Tx, endpoint webhook.EndpointID, 
 		rows, err := tx.Query(ctx, `
 			with release as materialized (
 				select r.cursor, r.created_at from replays r join endpoints e on e.id = $1 and e.tenant_id = r.tenant_id
-				where (r.endpoint_id = e.id or r.endpoint_id is null) and r.state < 2 and `+openRelease+`)
+				where (r.endpoint_id = e.id or r.endpoint_id is null) and r.state `+postgres.ReplayIsOpen+` and `+openRelease+`)
 			select `+Columns+` from deliveries d
 			where d.endpoint_id = $1 and d.reason = $3 and `+part.bound+` and `+IsHeld+` and `+uncovered+`
-			  and exists (select from endpoints e where e.id = $1 and e.state = 0 and e.deleted_at is null)
+			  and exists (select from endpoints e where e.id = $1 and e.state = `+postgres.EndpointActive+` and e.deleted_at is null)
 			order by d.id limit $2 for update of d skip locked`, endpoint, limit-len(all), part.reason, part.id)
 		if err != nil {
 			return nil, err
@@ -109,11 +110,11 @@ func IsHeldForNothing(ctx context.Context, tx pgx.Tx, tenantID string, endpoint 
 	err = tx.QueryRow(ctx, `
 		with release as materialized (
 			select r.cursor, r.created_at from replays r
-			where r.tenant_id = $2 and (r.endpoint_id = $1 or r.endpoint_id is null) and r.state = 0 and r.command <> $3 and r.command <> $4
+			where r.tenant_id = $2 and (r.endpoint_id = $1 or r.endpoint_id is null) and r.state = `+postgres.ReplayRunning+` and r.command <> $3 and r.command <> $4
 			  and `+openRelease+`),
 		bound as (select coalesce(`+lowestCursor+`, `+highestID+`) as low, coalesce(`+beyond+`, `+highestID+`) as high from release r)
-		select exists (select from deliveries d, bound b where d.endpoint_id = $1 and d.state = 2 and d.id <= b.low and `+uncovered+`)
-		    or exists (select from deliveries d, bound b where d.endpoint_id = $1 and d.state = 2 and d.id >= b.high and `+uncovered+`)`,
+		select exists (select from deliveries d, bound b where d.endpoint_id = $1 and d.state = `+postgres.Held+` and d.id <= b.low and `+uncovered+`)
+		    or exists (select from deliveries d, bound b where d.endpoint_id = $1 and d.state = `+postgres.Held+` and d.id >= b.high and `+uncovered+`)`,
 		endpoint, tenantID, int16(webhook.ReplayPause), int16(webhook.ReplayCancel)).Scan(&held)
 	return held, err
 }
