@@ -46,7 +46,7 @@ func TestUnansweredCommandsBringTheWorkflowBack(t *testing.T) {
 				require.Empty(t, f.signalled, name)
 				require.Len(t, f.starts, 1, name)
 				in := inputOf[workflows.DeliveryInput](t, f.starts[0].GetInput())
-				require.True(t, in.TakeOver, name)
+				require.True(t, in.Unconfirmed, name)
 				require.Equal(t, command, in.Command, name)
 				require.Equal(t, own == terminated && state != webhook.StateHeld, in.Terminated, name)
 			}

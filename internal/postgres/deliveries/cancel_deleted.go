@@ -21,7 +21,7 @@ const (
 
 	// isLeftOpen is one of the open deliveries of a deleted endpoint of which nothing was
 	// asked yet: those that are held are asked by the outbox.
-	isLeftOpen = `d.state < 3 and d.command <> 1 and not (d.state = 2
+	isLeftOpen = `d.state ` + postgres.IsOpen + ` and d.command <> ` + postgres.CommandCancel + ` and not (d.state = ` + postgres.Held + `
 		and exists (select from outbox o where o.delivery_id = d.id))`
 )
 
@@ -80,7 +80,7 @@ func (s *Deliveries) cancelOpenDeliveries(ctx context.Context, tenantID string, 
 func (s *Deliveries) cancelOpen(ctx context.Context, tenantID string, ids [][16]byte, after time.Duration) (released bool, err error) {
 	err = s.core.OfTenant(tenantID).InTx(ctx, "cancel deliveries of a deleted endpoint", func(ctx context.Context, tx pgx.Tx) error {
 		// All at once, because two statements would lock in an order of their own.
-		if _, err := tx.Exec(ctx, `select from deliveries where id = any($1) and state < 3 order by id for update`, ids); err != nil {
+		if _, err := tx.Exec(ctx, `select from deliveries where id = any($1) and state `+postgres.IsOpen+` order by id for update`, ids); err != nil {
 			return err
 		}
 		held, err := LockDeliveries(ctx, tx, ids, IsHeld)

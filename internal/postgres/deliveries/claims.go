@@ -59,7 +59,7 @@ var claimAttempt = endingOutbox(`
 	select id, event, endpoint, tenant, type, created, run, seq, 0, attempts, give_up, workflow, owner, now() + span * interval '1 microsecond'
 	from (`+claimRows.Query(1)+`) r
 	on conflict (id) do update set owner = excluded.owner, owner_until = excluded.owner_until, workflow_id = `+takeOver+`
-	where d.run = excluded.run and d.seq = excluded.seq and d.state < 3
+	where d.run = excluded.run and d.seq = excluded.seq and d.state `+postgres.IsOpen+`
 	  and (d.owner is null or d.owner = excluded.owner or d.owner_until < now())`, claimRows)
 
 //nolint:gochecknoglobals // a table that Go cannot write as a constant

@@ -151,7 +151,7 @@ func openRun(ctx context.Context, tx pgx.Tx, d *webhook.Delivery, giveUpAfter ti
 	d.CompletedAt, d.LastError, d.WorkflowID = time.Time{}, "", d.Ref.WorkflowID()
 	_, err := tx.Exec(ctx, `
 		update deliveries set run = $2, seq = 0, state = $3, reason = '', run_attempts = 0, ambiguous = 0, delay_ns = 0, due_at = null,
-			give_up_at = $4, completed_at = null, last_error = '', owner = null, owner_until = null, command = 0, workflow_id = $5
+			give_up_at = $4, completed_at = null, last_error = '', owner = null, owner_until = null, command = `+postgres.NoCommand+`, workflow_id = $5
 		where id = $1`, d.DeliveryID, d.Run, int16(d.State), d.GiveUpAt, d.WorkflowID)
 	if err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 
 // IsHeld is a delivery of the table d that waits to be released and is not being released
 // yet: one that is has an outbox row, and then an owner. One with a command is started for that.
-const IsHeld = `d.state = 2 and d.command = 0 and (d.owner is null or d.owner_until < now())
+const IsHeld = `d.state = ` + postgres.Held + ` and d.command = ` + postgres.NoCommand + ` and (d.owner is null or d.owner_until < now())
 	and not exists (select from outbox o where o.delivery_id = d.id)`
 
 // Held finds deliveries that are held although nothing holds them any more, and releases them: those
@@ -29,22 +29,22 @@ func (s *Held) HeldEndpoints(ctx context.Context, after webhook.EndpointID, limi
 	// The recursive part steps from endpoint to endpoint through the index of held deliveries.
 	return postgres.QueryAll(ctx, s.core.AsWorker(), "look for held deliveries", scanHeldEndpoint, `
 		with recursive held (id) as (
-			(select endpoint_id from deliveries where state = 2 and endpoint_id > $1 order by endpoint_id limit 1)
+			(select endpoint_id from deliveries where state = `+postgres.Held+` and endpoint_id > $1 order by endpoint_id limit 1)
 			union all
-			select (select endpoint_id from deliveries where state = 2 and endpoint_id > held.id order by endpoint_id limit 1)
+			select (select endpoint_id from deliveries where state = `+postgres.Held+` and endpoint_id > held.id order by endpoint_id limit 1)
 			from held where held.id is not null)
 		select e.id, r.faulty from held join endpoints e on e.id = held.id
 		cross join lateral (
 			select `+releaseBounds+`,
-				exists (select from deliveries d where d.endpoint_id = e.id and d.state = 2 and d.reason = $3) as faulty
+				exists (select from deliveries d where d.endpoint_id = e.id and d.state = `+postgres.Held+` and d.reason = $3) as faulty
 			from replays r where `+openReleaseOf+`) r
-		where e.state = 0 and e.deleted_at is null and (
+		where e.state = `+postgres.EndpointActive+` and e.deleted_at is null and (
 			r.faulty
-			or exists (select from deliveries d where d.endpoint_id = e.id and d.state = 2 and d.reason = $2)
-			or exists (select from deliveries d where d.endpoint_id = e.id and d.state = 2 and d.reason = $4 and d.id <= r.low)
-			or exists (select from deliveries d where d.endpoint_id = e.id and d.state = 2 and d.reason = $5 and d.id <= r.low)
-			or exists (select from deliveries d where d.endpoint_id = e.id and d.state = 2 and d.reason = $4 and d.id >= r.high)
-			or exists (select from deliveries d where d.endpoint_id = e.id and d.state = 2 and d.reason = $5 and d.id >= r.high))
+			or exists (select from deliveries d where d.endpoint_id = e.id and d.state = `+postgres.Held+` and d.reason = $2)
+			or exists (select from deliveries d where d.endpoint_id = e.id and d.state = `+postgres.Held+` and d.reason = $4 and d.id <= r.low)
+			or exists (select from deliveries d where d.endpoint_id = e.id and d.state = `+postgres.Held+` and d.reason = $5 and d.id <= r.low)
+			or exists (select from deliveries d where d.endpoint_id = e.id and d.state = `+postgres.Held+` and d.reason = $4 and d.id >= r.high)
+			or exists (select from deliveries d where d.endpoint_id = e.id and d.state = `+postgres.Held+` and d.reason = $5 and d.id >= r.high))
 		limit $6`, after, webhook.ReasonBacklog, webhook.ReasonInternal, webhook.ReasonPaused, webhook.ReasonDisabled, limit)
 }
 
@@ -72,7 +72,7 @@ func (s *Held) ReleaseHeld(ctx context.Context, endpoint webhook.EndpointID, lim
 			union all select * from (`+heldCandidates(`d.reason = $6 and d.id >= (select high from bound) and `+uncovered)+`) s)
 		select `+Columns+` from deliveries d
 		where d.id in (select id from candidate)
-		  and exists (select from endpoints e where e.id = $1 and e.state = 0 and e.deleted_at is null)
+		  and exists (select from endpoints e where e.id = $1 and e.state = `+postgres.EndpointActive+` and e.deleted_at is null)
 		order by d.id limit $2`,
 		endpoint, limit, webhook.ReasonBacklog, webhook.ReasonInternal, webhook.ReasonPaused, webhook.ReasonDisabled)
 }
@@ -105,7 +105,7 @@ func (s *Held) release(ctx context.Context, op, query string, args ...any) (star
 func (s *Held) ReleaseExpired(ctx context.Context, limit int) ([]webhook.Start, error) {
 	return s.release(ctx, "release what has expired", `
 		select `+Columns+` from deliveries d
-		where d.state < 3 and `+goesOn+` < now() and `+IsHeld+`
+		where d.state `+postgres.IsOpen+` and `+goesOn+` < now() and `+IsHeld+`
 		order by `+goesOn+` limit $1 for update of d skip locked`, limit)
 }
 
@@ -138,7 +138,7 @@ func Release(ctx context.Context, tx pgx.Tx, now time.Time, held []webhook.Deliv
 // stands for "more than 100,000".
 func (s *Held) HeldDepth(ctx context.Context) (n int64, err error) {
 	err = s.core.AsWorker().WithConn(ctx, "count what is held", func(ctx context.Context, conn postgres.Querier) error {
-		return conn.QueryRow(ctx, `select count(*) from (select from deliveries where state = 2 limit $1) d`, maxCounted+1).Scan(&n)
+		return conn.QueryRow(ctx, `select count(*) from (select from deliveries where state = `+postgres.Held+` limit $1) d`, maxCounted+1).Scan(&n)
 	})
 	return n, err
 }

@@ -5,13 +5,14 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
 const (
 	// openRelease is a replay r that releases all that is held for an endpoint, and is not
 	// exhausted. Its state is checked apart.
-	openRelease = `r.source = 2 and not r.exhausted and r.event_type = '' and r.reason = '' and r.status = 0 and r.since is null and r.until is null`
+	openRelease = `r.source = ` + postgres.ReplayOfHeld + ` and not r.exhausted and r.event_type = '' and r.reason = '' and r.status = 0 and r.since is null and r.until is null`
 	// uncovered is a held delivery of the table d that no such replay of the table release has
 	// still to release.
 	uncovered = `not exists (select from release r where d.id > r.cursor and d.created_at <= r.created_at)`
@@ -19,7 +20,7 @@ const (
 
 // openReleaseOf matches the replays r that are releasing held deliveries of the endpoint e, or are
 // paused.
-const openReleaseOf = `r.tenant_id = e.tenant_id and (r.endpoint_id = e.id or r.endpoint_id is null) and r.state < 2 and ` + openRelease
+const openReleaseOf = `r.tenant_id = e.tenant_id and (r.endpoint_id = e.id or r.endpoint_id is null) and r.state ` + postgres.ReplayIsOpen + ` and ` + openRelease
 
 // releaseBounds are the ids low and high for the replays r: what one of them has still to release lies
 // between. Without replays, low is the highest id.
@@ -39,11 +40,11 @@ func IsHeldForNothing(ctx context.Context, tx pgx.Tx, tenantID string, endpoint 
 	err = tx.QueryRow(ctx, `
 		with release as materialized (
 			select r.cursor, r.created_at from replays r
-			where r.tenant_id = $2 and (r.endpoint_id = $1 or r.endpoint_id is null) and r.state = 0 and r.command <> $3 and r.command <> $4
+			where r.tenant_id = $2 and (r.endpoint_id = $1 or r.endpoint_id is null) and r.state = `+postgres.ReplayRunning+` and r.command <> $3 and r.command <> $4
 			  and `+openRelease+`),
 		bound as (select `+releaseBounds+` from release r)
-		select exists (select from deliveries d, bound b where d.endpoint_id = $1 and d.state = 2 and d.id <= b.low and `+uncovered+`)
-		    or exists (select from deliveries d, bound b where d.endpoint_id = $1 and d.state = 2 and d.id >= b.high and `+uncovered+`)`,
+		select exists (select from deliveries d, bound b where d.endpoint_id = $1 and d.state = `+postgres.Held+` and d.id <= b.low and `+uncovered+`)
+		    or exists (select from deliveries d, bound b where d.endpoint_id = $1 and d.state = `+postgres.Held+` and d.id >= b.high and `+uncovered+`)`,
 		endpoint, tenantID, int16(webhook.ReplayPause), int16(webhook.ReplayCancel)).Scan(&held)
 	return held, err
 }

@@ -164,20 +164,20 @@ func (s *Outbox) endBegun(ctx context.Context, ids [][16]byte) ([]webhook.Delive
 	return postgres.QueryAll(ctx, s.core.AsWorker(), "end what has gone on", scanID, `
 		delete from outbox where delivery_id in (
 			select o.delivery_id from outbox o join deliveries d on d.id = o.delivery_id
-			where o.delivery_id = any($1) and d.id = any($1) and (d.run > o.run or d.run = o.run and d.seq > 1 and d.state <> 2)
+			where o.delivery_id = any($1) and d.id = any($1) and (d.run > o.run or d.run = o.run and d.seq > 1 and d.state <> `+postgres.Held+`)
 			order by o.delivery_id for update of o)
 		returning delivery_id`, ids)
 }
 
 // isRecorded is a delivery of the table d that has an attempt or a claim, and is not held. A row alone
 // may be that of a command.
-const isRecorded = `(d.seq > 0 or d.owner is not null) and d.state <> 2`
+const isRecorded = `(d.seq > 0 or d.owner is not null) and d.state <> ` + postgres.Held
 
 // findRecorded says of those that were held and are released where they stand, and which of the
 // others have an attempt or a claim.
 func (s *Outbox) findRecorded(ctx context.Context, starts []webhook.Start, ids [][16]byte) error {
 	found, err := postgres.QueryAll(ctx, s.core.AsWorker(), "read what is held", Scan,
-		`select `+Columns+` from deliveries d where d.id = any($1) and d.state = 2`, ids)
+		`select `+Columns+` from deliveries d where d.id = any($1) and d.state = `+postgres.Held, ids)
 	if err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ func (s *Outbox) TakeCommands(ctx context.Context, limit int) ([]webhook.Command
 		update deliveries d set command_told = command_told + 1,
 			commanded_at = now() + $2::bigint * ((1 << least(command_told + 1, $3)) - 1) * interval '1 millisecond'
 		where id in (
-			select id from deliveries where command <> 0 and commanded_at <= now() - $2::bigint * interval '1 millisecond'
+			select id from deliveries where command <> `+postgres.NoCommand+` and commanded_at <= now() - $2::bigint * interval '1 millisecond'
 			order by commanded_at limit $1 for update skip locked)
 		returning d.command, d.command_id, d.command_reason, d.command_at, d.command_told, `+Columns, limit, RelayAfter.Milliseconds(), maxTellings)
 }

@@ -20,21 +20,21 @@ const (
 	// goesOn is from when an open delivery should have gone on by itself: a held one
 	// when it is to be given up, one that is being sent when the right to send has
 	// ended. There is an index on it.
-	goesOn = `(case when state = 2 then give_up_at else coalesce(due_at, owner_until, give_up_at) end)`
+	goesOn = `(case when state = ` + postgres.Held + ` then give_up_at else coalesce(due_at, owner_until, give_up_at) end)`
 )
 
 // Overdue takes up to limit open deliveries whose time has passed a while ago, the
 // longest overdue first, from where the page before ended: their workflow is late, or
 // there is none. They are not handed out again for the time again, by any process.
 func (s *Deliveries) Overdue(ctx context.Context, from webhook.Cursor, again time.Duration, limit int) ([]webhook.Delivery, webhook.Cursor, error) {
-	return s.takePage(ctx, "look for overdue deliveries", "state < 3", goesOn, from, overdueAfter, again, limit)
+	return s.takePage(ctx, "look for overdue deliveries", "state "+postgres.IsOpen, goesOn, from, overdueAfter, again, limit)
 }
 
 // Expired takes up to limit dead letters that were to be discarded a while ago: what
 // completed longer ago than keep. Else it is like Overdue.
 func (s *Deliveries) Expired(ctx context.Context, keep time.Duration, from webhook.Cursor, again time.Duration, limit int,
 ) ([]webhook.Delivery, webhook.Cursor, error) {
-	return s.takePage(ctx, "look for expired dead letters", "state = 4", "completed_at", from, keep+expiredAfter, again, limit)
+	return s.takePage(ctx, "look for expired dead letters", "state = "+postgres.DeadLettered, "completed_at", from, keep+expiredAfter, again, limit)
 }
 
 // takePage takes what is in a state and whose time, by an index, has passed for longer than
@@ -75,6 +75,6 @@ func (s *Deliveries) TakeOver(ctx context.Context, from, to string, ids []webhoo
 	}
 	return postgres.QueryAll(ctx, s.core.AsWorker(), "hand deliveries to another workflow", Scan, `
 		update deliveries d set workflow_id = $2, reconciled_at = now()
-		where id in (select id from deliveries where id = any($3) and workflow_id = $1 and state < 3 order by id for update)
+		where id in (select id from deliveries where id = any($3) and workflow_id = $1 and state `+postgres.IsOpen+` order by id for update)
 		returning `+Columns, from, to, raw)
 }

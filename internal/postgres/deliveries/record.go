@@ -195,15 +195,16 @@ var upsertStep = endingOutbox(`
 		last_status = coalesce(excluded.last_status, d.last_status), last_latency_us = coalesce(excluded.last_latency_us, d.last_latency_us),
 		last_at = coalesce(excluded.last_at, d.last_at), last_retry_after_ns = coalesce(excluded.last_retry_after_ns, d.last_retry_after_ns),
 		-- A step beside a request under way (a fault noted) leaves the right to send where it is, unless its writer gives it back.
-		owner = case when excluded.last_decision is null and excluded.state < 3 and (excluded.owner is null or d.owner <> excluded.owner) then d.owner end,
-		owner_until = case when excluded.last_decision is null and excluded.state < 3 and (excluded.owner is null or d.owner <> excluded.owner)
+		owner = case when excluded.last_decision is null and excluded.state `+postgres.IsOpen+`
+			and (excluded.owner is null or d.owner <> excluded.owner) then d.owner end,
+		owner_until = case when excluded.last_decision is null and excluded.state `+postgres.IsOpen+` and (excluded.owner is null or d.owner <> excluded.owner)
 			then d.owner_until end,
-		command = case when excluded.state > 2 or d.command_id <= excluded.command_id then 0 else d.command end
+		command = case when excluded.state >= `+postgres.Delivered+` or d.command_id <= excluded.command_id then 0 else d.command end
 	where (excluded.run, excluded.seq) > (d.run, d.seq)
-	  and (excluded.run > d.run or d.state not in (3, 5, 6) and (d.state <> 4 or excluded.state = 6))
+	  and (excluded.run > d.run or d.state not `+postgres.IsFinished+` and (d.state <> `+postgres.DeadLettered+` or excluded.state = `+postgres.Discarded+`))
 	  -- Only an end without an attempt, and a hold after a fault of ours, name their writer; the end waits for a request
 	  -- under way elsewhere.
-	  and (excluded.owner is null or excluded.state < 3 or d.owner is null or d.owner = excluded.owner or d.owner_until < now())`, stepRows)
+	  and (excluded.owner is null or excluded.state `+postgres.IsOpen+` or d.owner is null or d.owner = excluded.owner or d.owner_until < now())`, stepRows)
 
 // endingOutbox is a statement that writes to deliveries as d, and with it the end of the outbox
 // rows of those that it has written: they have begun, or gone on. A row whose step or claim

@@ -65,9 +65,10 @@ func askOldest(ctx context.Context, tx pgx.Tx, tenantID string, id webhook.Endpo
 	c := webhook.PendingCommand{Command: webhook.CommandRetry}
 	rows, err := tx.Query(ctx, `
 		select `+deliveries.Columns+` from deliveries d
-		where d.endpoint_id = $1 and d.tenant_id = $2 and d.state < 3 and d.command = 0 and (d.owner is null or d.owner_until < now())
-		  and (d.state = 1 and d.due_at is not null or d.state = 0 and d.due_at is not null and d.reason <> ''
-			or d.state = 2 and d.reason = $3)
+		where d.endpoint_id = $1 and d.tenant_id = $2 and d.state `+postgres.IsOpen+` and d.command = `+postgres.NoCommand+`
+		  and (d.owner is null or d.owner_until < now())
+		  and (d.state = `+postgres.Retrying+` and d.due_at is not null or d.state = `+postgres.Pending+` and d.due_at is not null and d.reason <> ''
+			or d.state = `+postgres.Held+` and d.reason = $3)
 		order by d.id limit 1 for update of d skip locked`, id, tenantID, webhook.ReasonBacklog)
 	if err != nil {
 		return webhook.Delivery{}, c, err

@@ -119,7 +119,7 @@ func deliveredSince(ctx context.Context, db reader, tenantID string, id webhook.
 	err := db.QueryRow(ctx, `
 		select max(completed_at) from (
 			select endpoint_id, state, completed_at from deliveries where tenant_id = $1 and id >= $2 order by id desc limit $3) d
-		where endpoint_id = $4 and state = 3 and completed_at > $5`,
+		where endpoint_id = $4 and state = `+postgres.Delivered+` and completed_at > $5`,
 		tenantID, postgres.IDsFrom(since), newest, pgtype.UUID{Bytes: id, Valid: true}, since).Scan(&at)
 	return postgres.OrZero(at), err
 }

@@ -211,13 +211,13 @@ func lockFailures(ctx context.Context, tx pgx.Tx, all, failed [][16]byte, since 
 		batch.Queue(`
 			insert into endpoint_trouble (endpoint_id, since)
 			select u.id, u.since from unnest($1::uuid[], $2::timestamptz[]) u (id, since)
-			join endpoints e on e.id = u.id and e.state = 0 and e.deleted_at is null
+			join endpoints e on e.id = u.id and e.state = `+postgres.EndpointActive+` and e.deleted_at is null
 			order by u.id on conflict (endpoint_id) do nothing`, failed, since)
 	}
 	var rows []*failureScan
 	batch.Queue(`
 		select `+failureColumns+` from endpoint_trouble t join endpoints e on e.id = t.endpoint_id
-		where t.endpoint_id = any($1) and e.state = 0 and e.deleted_at is null order by t.endpoint_id for update of t`, all).
+		where t.endpoint_id = any($1) and e.state = `+postgres.EndpointActive+` and e.deleted_at is null order by t.endpoint_id for update of t`, all).
 		Query(func(found pgx.Rows) (err error) {
 			rows, err = pgx.CollectRows(found, scanFailures)
 			return err
@@ -248,7 +248,7 @@ func (s *EndpointHealth) FailingEndpoints(ctx context.Context) ([]webhook.Failin
 		return scan.failing(s.core.Now()), err
 	}, `
 		select `+failureColumns+` from endpoint_trouble t join endpoints e on e.id = t.endpoint_id
-		where e.state = 0 and e.deleted_at is null limit $1`, maxFailing)
+		where e.state = `+postgres.EndpointActive+` and e.deleted_at is null limit $1`, maxFailing)
 }
 
 // FailureRecord removes the failures on record of an endpoint that begins anew.

@@ -112,16 +112,16 @@ func (s *EndpointHealth) Health(ctx context.Context, tenantID string, id webhook
 // condition says.
 const (
 	countWaiting = `
-		select count(*), count(*) filter (where not sent and state = 1 and reason = ''), count(*) filter (where not sent and reason <> ''),
-			count(*) filter (where not sent and state = 0 and reason = ''),
-			min(due_at) filter (where not sent), min(created_at) filter (where not sent and (state = 1 or reason <> ''))
+		select count(*), count(*) filter (where not sent and state = ` + postgres.Retrying + ` and reason = ''), count(*) filter (where not sent and reason <> ''),
+			count(*) filter (where not sent and state = ` + postgres.Pending + ` and reason = ''),
+			min(due_at) filter (where not sent), min(created_at) filter (where not sent and (state = ` + postgres.Retrying + ` or reason <> ''))
 		from (
 			select state, reason, due_at, created_at, coalesce(owner_until > now(), false) as sent from deliveries
-			where endpoint_id = $1 and state < 2 and state < 3 and due_at is not null
+			where endpoint_id = $1 and state < ` + postgres.Held + ` and state ` + postgres.IsOpen + ` and due_at is not null
 			order by due_at limit $2) w`
 	countHeld = `
 		select count(*), min(created_at) from (
-			select created_at from deliveries where endpoint_id = $1 and state = 2 order by id limit $2) h`
+			select created_at from deliveries where endpoint_id = $1 and state = ` + postgres.Held + ` order by id limit $2) h`
 )
 
 // positive is n unless it is zero.

@@ -29,14 +29,14 @@ func (s *Replays) AutoReplay(ctx context.Context, tenantID string, id webhook.En
 		// The lock is what keeps two processes from beginning one each; the look for
 		// others is a statement of its own, to see what was committed while this waited.
 		err := tx.QueryRow(ctx, `
-			select auto_replay and state = 0 from endpoints where id = $1 and tenant_id = $2 and deleted_at is null
+			select auto_replay and state = `+postgres.EndpointActive+` from endpoints where id = $1 and tenant_id = $2 and deleted_at is null
 			for no key update`, id, tenantID).Scan(&wanted)
 		if postgres.IsNoRows(err) {
 			wanted, err = false, nil
 		}
 		if err == nil && wanted {
 			err = tx.QueryRow(ctx, `
-				select not exists (select from replays where tenant_id = $1 and endpoint_id = $2 and source = $3 and state < 2)`,
+				select not exists (select from replays where tenant_id = $1 and endpoint_id = $2 and source = $3 and state `+postgres.ReplayIsOpen+`)`,
 				tenantID, id, int16(webhook.ReplayDeadLetters)).Scan(&wanted)
 		}
 		if err == nil && wanted {

@@ -219,7 +219,7 @@ func (out *released) note(ctx context.Context, tx pgx.Tx, id webhook.ReplayID, n
 
 // DeadLetters opens a run of each that is still the dead letter that it was.
 func (r *lockedReplay) deadLetters(ctx context.Context, tx pgx.Tx, ids [][16]byte, now time.Time) (released, error) {
-	found, err := deliveries.LockDeliveries(ctx, tx, ids, `d.state = 4 and d.completed_at <= $2`, r.CreatedAt)
+	found, err := deliveries.LockDeliveries(ctx, tx, ids, `d.state = `+postgres.DeadLettered+` and d.completed_at <= $2`, r.CreatedAt)
 	if err != nil {
 		return released{}, err
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -21,7 +22,7 @@ func (s *Replays) ReplayOutcomes(ctx context.Context, id webhook.ReplayID, now t
 		_, err := tx.Exec(ctx, `
 			update replays set started = true, relay_at = case
 				when command <> 0 or command_rate <> 0 then relay_at
-				when state > 0 then null
+				when state > `+postgres.ReplayRunning+` then null
 				when started and relay_at > now() + $2::bigint * interval '1 millisecond' / 2 then relay_at
 				else now() + $2::bigint * interval '1 millisecond' end
 			where id = $1`, id, replaySilence.Milliseconds())
@@ -71,8 +72,8 @@ func countOutcomes(ctx context.Context, tx pgx.Tx, id webhook.ReplayID, now time
 			select u.id, case
 				when a.decision is not null then a.decision = $8
 				when d.run > u.run then false
-				when d.state = 3 then true
-				when d.state > 3 then false
+				when d.state = `+postgres.Delivered+` then true
+				when d.state > `+postgres.Delivered+` then false
 				when d.id is null and o.delivery_id is null then false
 				end as delivered
 			from unnest($2::uuid[], $3::int[], $4::int[]) u (id, run, number)

@@ -71,11 +71,11 @@ func setOf(r *webhook.Replay, asksFor []string) replaySet {
 		return set
 	case webhook.ReplayDeadLetters:
 		set.table = "deliveries d"
-		set.always += " and d.state = 4"
+		set.always += " and d.state = " + postgres.DeadLettered
 		add("d.completed_at <= ?", r.CreatedAt)
 	case webhook.ReplayHeld:
 		set.table = "deliveries d"
-		set.always += " and d.state = 2"
+		set.always += " and d.state = " + postgres.Held
 	}
 	if !f.EndpointID.IsZero() {
 		add("d.endpoint_id = ?", f.EndpointID)

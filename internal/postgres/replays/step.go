@@ -23,19 +23,19 @@ func (s *Replays) StepReplay(ctx context.Context, step webhook.ReplayStep) (webh
 		tag, err := tx.Exec(ctx, `
 			update replays set seq = $2, state = $3::smallint, state_reason = $4, rate = $6, started = true,
 				asked = case when command_id <= $7 then $5 else asked end,
-				command = case when command_id <= $7 or $3::smallint > 1 then 0 else command end,
-				command_rate = case when command_id <= $7 or $3::smallint > 1 then 0 else command_rate end,
-				completed_at = case when $3::smallint > 1 then now() end,
-				relay_at = case when $3::smallint > 1 then null when command_id > $7 then relay_at
-					when $3::smallint = 0 then now() + $8::bigint * interval '1 millisecond' end
-			where id = $1 and seq < $2 and state < 2`,
+				command = case when command_id <= $7 or $3::smallint `+postgres.ReplayIsOver+` then 0 else command end,
+				command_rate = case when command_id <= $7 or $3::smallint `+postgres.ReplayIsOver+` then 0 else command_rate end,
+				completed_at = case when $3::smallint `+postgres.ReplayIsOver+` then now() end,
+				relay_at = case when $3::smallint `+postgres.ReplayIsOver+` then null when command_id > $7 then relay_at
+					when $3::smallint = `+postgres.ReplayRunning+` then now() + $8::bigint * interval '1 millisecond' end
+			where id = $1 and seq < $2 and state `+postgres.ReplayIsOpen,
 			step.ID, step.Seq, int16(step.State), step.Reason, step.Asked, step.Rate, step.CommandDone, replaySilence.Milliseconds())
 		if err != nil {
 			return err
 		}
 		if !step.State.Open() { // its outcomes are not counted any more
 			if _, err = tx.Exec(ctx, `delete from replay_releases where replay_id = $1
-				and exists (select from replays where id = $1 and state > 1)`, step.ID); err != nil {
+				and exists (select from replays where id = $1 and state `+postgres.ReplayIsOver+`)`, step.ID); err != nil {
 				return err
 			}
 		}

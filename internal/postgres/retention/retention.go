@@ -190,8 +190,8 @@ func (s *Retention) dropDay(ctx context.Context, d oldDay) (dropped bool, err er
 func neededDay(ctx context.Context, tx pgx.Tx, d oldDay) (needed bool, err error) {
 	low, high := d.bounds()
 	err = tx.QueryRow(ctx, fmt.Sprintf(`
-		select exists (select from deliveries where id >= %[1]s and id < %[2]s and state < 3)
-		    or exists (select from deliveries where id >= %[1]s and id < %[2]s and state = 4)
+		select exists (select from deliveries where id >= %[1]s and id < %[2]s and state `+postgres.IsOpen+`)
+		    or exists (select from deliveries where id >= %[1]s and id < %[2]s and state = `+postgres.DeadLettered+`)
 		    or exists (select from outbox where delivery_id >= %[1]s and delivery_id < %[2]s)`, low, high), postgres.Unprepared).Scan(&needed)
 	return needed, err
 }
@@ -206,10 +206,10 @@ func (s *Retention) deleteFinished(ctx context.Context, d oldDay) (total int64, 
 		low := "'" + after.String() + "'::uuid"
 		gone, err := postgres.QueryAll(ctx, s.core.AsWorker(), "delete finished deliveries", pgx.RowTo[[16]byte], fmt.Sprintf(`
 			with finished as (
-				select id from deliveries where id > %[1]s and id < %[2]s and state in (3, 5, 6) order by id limit %[3]d for update skip locked),
+				select id from deliveries where id > %[1]s and id < %[2]s and state `+postgres.IsFinished+` order by id limit %[3]d for update skip locked),
 			gone as (
 				delete from attempts a using finished f where a.delivery_id = f.id and a.delivery_id > %[1]s and a.delivery_id < %[2]s)
-			delete from deliveries d using finished f where d.id = f.id and d.id > %[1]s and d.id < %[2]s and d.state in (3, 5, 6)
+			delete from deliveries d using finished f where d.id = f.id and d.id > %[1]s and d.id < %[2]s and d.state `+postgres.IsFinished+`
 			returning d.id`, low, high, postgres.DeleteBatch), postgres.Unprepared)
 		total += int64(len(gone))
 		if err != nil || len(gone) == 0 {

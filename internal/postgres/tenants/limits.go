@@ -114,7 +114,7 @@ func (q *Quotas) countPending(ctx context.Context, tenantID string) *PendingCoun
 			return conn.QueryRow(ctx, `
 				select (select count(*) from (select from outbox where tenant_id = $1 limit $2) waiting) +
 					(select count(*) from (
-						select from endpoints e join deliveries d on d.endpoint_id = e.id and d.state < 3
+						select from endpoints e join deliveries d on d.endpoint_id = e.id and d.state `+postgres.IsOpen+`
 						where e.tenant_id = $1 and e.deleted_at is null limit $2) open)`,
 				tenantID, limits.PendingDeliveries+1).Scan(&found.counted)
 		})

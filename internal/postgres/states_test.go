@@ -1,0 +1,28 @@
+package postgres
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+func TestNumbersInSQLAreTheDomains(t *testing.T) {
+	t.Parallel()
+	for number, is := range map[any]string{
+		webhook.StatePending: Pending, webhook.StateRetrying: Retrying, webhook.StateHeld: Held, webhook.StateDelivered: Delivered,
+		webhook.StateDeadLettered: DeadLettered, webhook.StateDiscarded: Discarded, webhook.EndpointActive: EndpointActive,
+		webhook.ReplayRunning: ReplayRunning, webhook.ReplayHeld: ReplayOfHeld, webhook.CommandNone: NoCommand, webhook.CommandCancel: CommandCancel,
+	} {
+		require.Equal(t, is, fmt.Sprintf("%d", number), "%T %v", number, number)
+	}
+	for state := webhook.StatePending; state <= webhook.StateDiscarded; state++ {
+		require.Equal(t, state.Open(), state < webhook.StateDelivered, state)
+	}
+	require.Equal(t, fmt.Sprintf("in (%d, %d, %d)", webhook.StateDelivered, webhook.StateCancelled, webhook.StateDiscarded), IsFinished)
+	for state := webhook.ReplayRunning; state.String() != "unknown" && state <= webhook.ReplayRunning+3; state++ {
+		require.Equal(t, state.Open(), state < 2, state)
+	}
+}
