@@ -130,10 +130,10 @@ func TestBacklogIsHeldByTheRecord(t *testing.T) {
 	require.Zero(t, l.handed.count(), "nobody had to be handed over")
 	require.Zero(t, b.outboxRows(t))
 
-	released, err := b.store.Held.ReleaseBacklog(t.Context(), b.endpoint.ID, 10)
+	released, err := b.store.Held.ReleaseHeld(t.Context(), b.endpoint.ID, 10)
 	require.NoError(t, err)
 	require.Len(t, released, 3)
-	again, err := b.store.Held.ReleaseBacklog(t.Context(), b.endpoint.ID, 10)
+	again, err := b.store.Held.ReleaseHeld(t.Context(), b.endpoint.ID, 10)
 	require.NoError(t, err)
 	require.Empty(t, again, "they are on their way")
 
@@ -204,7 +204,7 @@ func TestOwnWorkflowIsHeldAndReleased(t *testing.T) {
 	}
 	l.run()
 	require.Equal(t, webhook.ReasonBacklog, l.isHeld().Reason)
-	starts, err := b.store.Held.ReleaseBacklog(t.Context(), b.endpoint.ID, 10)
+	starts, err := b.store.Held.ReleaseHeld(t.Context(), b.endpoint.ID, 10)
 	require.NoError(t, err)
 	require.Len(t, starts, 1)
 	l.now = l.now.Add(2 * time.Minute)

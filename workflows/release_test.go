@@ -45,7 +45,7 @@ func (l *life) isHeld() webhook.Delivery {
 
 // released lets the store release the delivery, and returns what is to be started.
 func (l *life) released() webhook.Start {
-	starts, err := l.b.store.Held.ReleaseForgotten(context.Background(), l.start.EndpointID, 10)
+	starts, err := l.b.store.Held.ReleaseHeld(context.Background(), l.start.EndpointID, 10)
 	require.NoError(l.t, err)
 	require.Len(l.t, starts, 1)
 	return starts[0]
@@ -253,7 +253,7 @@ func TestHeldIsReleasedDuringAFault(t *testing.T) {
 		require.Empty(t, d.Reason)
 		require.Contains(t, d.LastError, errAway.Error())
 		require.Equal(t, l.start.WorkflowID(), d.WorkflowID)
-		starts, err := l.b.store.Held.ReleaseForgotten(context.Background(), l.start.EndpointID, 10)
+		starts, err := l.b.store.Held.ReleaseHeld(context.Background(), l.start.EndpointID, 10)
 		require.NoError(t, err)
 		require.Empty(t, starts)
 	}))

@@ -12,8 +12,7 @@ import (
 func (a *App) endpointMoved(id webhook.EndpointID) {
 	if a.admission != nil {
 		a.monitor.EndpointChanged(id)
-		a.starter.Resumed(id)
-		a.starter.EndpointMoved(id)
+		a.starter.EndpointChanged(id)
 	}
 }
 

@@ -139,20 +139,16 @@ func TestALoginOfTheWorkerDoesAWorkersPart(t *testing.T) {
 	require.NoError(t, err)
 
 	for name, do := range map[string]func() error{
-		"TakeCommands":     func() error { _, err := s.TakeCommands(ctx, 10); return err },
-		"Overdue":          func() error { _, _, err := s.Overdue(ctx, webhook.Cursor{}, time.Hour, 10); return err },
-		"Expired":          func() error { _, _, err := s.Expired(ctx, time.Hour, webhook.Cursor{}, time.Hour, 10); return err },
-		"ReleaseForgotten": func() error { _, err := s.ReleaseForgotten(ctx, e.ID, 10); return err },
-		"Forgotten":        func() error { _, err := s.ForgottenEndpoints(ctx, webhook.EndpointID{}, 10); return err },
-		"CircuitClosings":  func() error { _, err := s.CircuitClosings(ctx, []webhook.EndpointID{e.ID}); return err },
-		"TakeOver":         func() error { _, err := s.TakeOver(ctx, "a", "b", nil); return err },
-		"AssignWorkflow":   func() error { return s.AssignWorkflow(ctx, "a", nil) },
-		"FaultyEndpoints":  func() error { _, err := s.FaultyEndpoints(ctx, webhook.EndpointID{}, 10); return err },
-		"ReleaseFaulty":    func() error { _, err := s.ReleaseFaulty(ctx, webhook.EndpointID{}, 10); return err },
-		"ReleaseExpired":   func() error { _, err := s.ReleaseExpired(ctx, 10); return err },
-		"BacklogEndpoints": func() error { _, err := s.BacklogEndpoints(ctx, webhook.EndpointID{}, 10); return err },
-		"ReleaseBacklog":   func() error { _, err := s.ReleaseBacklog(ctx, e.ID, 10); return err },
-		"TakeReplays":      func() error { _, err := s.TakeReplays(ctx, 10); return err },
+		"TakeCommands":    func() error { _, err := s.TakeCommands(ctx, 10); return err },
+		"Overdue":         func() error { _, _, err := s.Overdue(ctx, webhook.Cursor{}, time.Hour, 10); return err },
+		"Expired":         func() error { _, _, err := s.Expired(ctx, time.Hour, webhook.Cursor{}, time.Hour, 10); return err },
+		"CircuitClosings": func() error { _, err := s.CircuitClosings(ctx, []webhook.EndpointID{e.ID}); return err },
+		"TakeOver":        func() error { _, err := s.TakeOver(ctx, "a", "b", nil); return err },
+		"AssignWorkflow":  func() error { return s.AssignWorkflow(ctx, "a", nil) },
+		"ReleaseExpired":  func() error { _, err := s.ReleaseExpired(ctx, 10); return err },
+		"HeldEndpoints":   func() error { _, err := s.HeldEndpoints(ctx, webhook.EndpointID{}, 10); return err },
+		"ReleaseHeld":     func() error { _, err := s.ReleaseHeld(ctx, e.ID, 10); return err },
+		"TakeReplays":     func() error { _, err := s.TakeReplays(ctx, 10); return err },
 		"ReleaseReplay": func() error {
 			_, err := s.ReleaseReplay(ctx, webhook.ReplayBatch{ID: owner.replays["acme"].ID, Seq: 1, Limit: 10, Now: time.Now()})
 			return err

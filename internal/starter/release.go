@@ -2,164 +2,171 @@ package starter
 
 import (
 	"context"
-	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/everpost/everpost/internal/webhook"
 )
 
 const (
-	// releaseEvery is how often what is held is looked at, releaseBatch how much of one
-	// endpoint is released then at most.
+	// releaseEvery is how often held deliveries are released, releaseBatch how many of one endpoint
+	// at most.
 	releaseEvery = time.Second
 	releaseBatch = 500
-	// backlogEvery is how often all endpoints are looked at: for what another process
-	// has held, or this one before it was started.
-	backlogEvery = time.Minute
-	backlogPage  = 1000
-	// heldSettles is how long a hold may take from when it is decided until it is in the
-	// record: for so long an endpoint stays on the list although nothing is found.
-	heldSettles = 5 * time.Second
-	// releaseWidth is how many endpoints are served at a time: one slow call keeps no
-	// other waiting.
-	releaseWidth = 4
-	// sentSettles is how long what is released may need to come to the gate.
-	sentSettles = 3 * time.Second
+	// findEvery is how often all endpoints with held deliveries are looked for: so deliveries that are
+	// held although their endpoint is active go on within a minute, whatever held them.
+	findEvery = 20 * time.Second
+	heldPage  = 1000
+	// releaseWidth is how many endpoints are worked on at a time, so that one slow call delays few.
+	releaseWidth = 8
 )
 
-// Backlog is what is held because too much was waiting.
-type Backlog interface {
-	// BacklogEndpoints are up to limit endpoints with such deliveries, in the order of
-	// their ids, after the given one.
-	BacklogEndpoints(ctx context.Context, after webhook.EndpointID, limit int) ([]webhook.EndpointID, error)
-	// ReleaseBacklog releases the oldest of an endpoint. What is not started comes back by the relay.
-	ReleaseBacklog(ctx context.Context, endpoint webhook.EndpointID, limit int) ([]webhook.Start, error)
-	// ReleaseExpired releases what is to be given up.
+// Held has the held deliveries.
+type Held interface {
+	// HeldEndpoints returns up to limit active endpoints with deliveries that can be released: those
+	// after the given id, in the order of their ids.
+	HeldEndpoints(ctx context.Context, after webhook.EndpointID, limit int) ([]webhook.HeldEndpoint, error)
+	// ReleaseHeld releases the oldest of an endpoint. The relay starts what the caller does not start.
+	ReleaseHeld(ctx context.Context, endpoint webhook.EndpointID, limit int) ([]webhook.Start, error)
+	// ReleaseExpired releases deliveries that are to be given up.
 	ReleaseExpired(ctx context.Context, limit int) ([]webhook.Start, error)
 }
 
-// backlog is the endpoints for which something may be held, and when that was said last.
-// The time is zero when it was read in the record.
-type backlog struct {
-	mu   sync.Mutex
-	said map[webhook.EndpointID]time.Time
-	sent map[webhook.EndpointID]sent
-	// swept is when sent was last rid of what has come to the gate.
-	swept time.Time
-}
+// releases reports whether this process releases held deliveries: it needs the admission, to know
+// how many.
+func (d *Starter) releases() bool { return d.admission != nil && d.held != nil }
 
-// sent is what was released of an endpoint since a time. The gate counts it only when
-// it has come there, and knows nothing at all of an endpoint that is new to it.
-type sent struct {
-	since time.Time
-	n     int
-}
-
-// onItsWay is how much was released a moment ago and may not have come to the gate.
-func (b *backlog) onItsWay(id webhook.EndpointID, now time.Time) int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if now.Sub(b.sent[id].since) >= sentSettles {
-		delete(b.sent, id)
-	}
-	return b.sent[id].n
-}
-
-func (b *backlog) released(id webhook.EndpointID, n int, now time.Time) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if n == 0 {
-		return
-	}
-	if b.sent == nil {
-		b.sent = map[webhook.EndpointID]sent{}
-	}
-	if now.Sub(b.swept) >= sentSettles { // also of endpoints that nobody asks for any more
-		b.swept = now
-		maps.DeleteFunc(b.sent, func(_ webhook.EndpointID, s sent) bool { return now.Sub(s.since) >= sentSettles })
-	}
-	s := b.sent[id]
-	if s.n == 0 {
-		s.since = now
-	}
-	s.n += n
-	b.sent[id] = s
-}
-
-// Held says that a delivery of the endpoint is about to be held because too much is
-// waiting.
-func (d *Starter) Held(endpoint webhook.EndpointID) { d.backlog.add(time.Now(), endpoint) }
-
-func (b *backlog) add(said time.Time, all ...webhook.EndpointID) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.said == nil {
-		b.said = map[webhook.EndpointID]time.Time{}
-	}
-	for _, id := range all {
-		if at, there := b.said[id]; !there || at.Before(said) {
-			b.said[id] = said
-		}
+// Held says that a delivery of the endpoint is about to be held because too many wait.
+func (d *Starter) Held(endpoint webhook.EndpointID) {
+	if d.releases() {
+		d.heldEndpoints.note(endpoint, time.Now(), false)
 	}
 }
 
-// all are the endpoints, in no order, so that none is always the last.
-func (b *backlog) all() []webhook.EndpointID {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return slices.Collect(maps.Keys(b.said))
-}
-
-// forget drops an endpoint for which nothing was found by a look that began at the
-// time, unless what was said of it may not have been in the record by then.
-func (b *backlog) forget(id webhook.EndpointID, looked time.Time) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if looked.Sub(b.said[id]) >= heldSettles {
-		delete(b.said, id)
-		delete(b.sent, id)
+// EndpointChanged says that an endpoint was changed, and may have become active: held deliveries are
+// looked for at once, for a few seconds, and a probe does not wait.
+func (d *Starter) EndpointChanged(endpoint webhook.EndpointID) {
+	if d.releases() {
+		d.heldEndpoints.note(endpoint, time.Now(), false)
+		d.heldEndpoints.probeNow(endpoint)
 	}
 }
 
-// release lets go of what is held, as far as the gate has room for it.
+// Faulted implements activities.Faults.
+func (d *Starter) Faulted(endpoint webhook.EndpointID, what string) {
+	if d.releases() && d.heldEndpoints.faulted(endpoint, what, time.Now()) {
+		d.log.Warn("a fault of our own keeps an endpoint from being sent to; its deliveries are held until that is over", "endpoint", endpoint, "error", what)
+	}
+}
+
+// FaultOf implements activities.Faults.
+func (d *Starter) FaultOf(endpoint webhook.EndpointID) (what string, known bool) {
+	return d.heldEndpoints.faultOf(endpoint)
+}
+
+// release releases held deliveries of active endpoints, as many as admission has room for.
 func (d *Starter) release() {
 	tick := time.NewTicker(releaseEvery)
 	defer tick.Stop()
-	var looked time.Time
+	var found time.Time
 	for {
 		select {
 		case <-d.stopped:
 			return
 		case <-tick.C:
 		}
-		if time.Since(looked) >= backlogEvery && d.findBacklog() {
-			looked = time.Now()
+		if time.Since(found) >= findEvery && d.findHeld() {
+			found = time.Now()
 		}
-		d.releaseAll()
+		d.releaseDue()
 		d.releaseExpired()
 	}
 }
 
-// releaseAll goes once through the endpoints. It ends when nobody is there to be told:
-// what was released then would come back by the relay all at once.
-func (d *Starter) releaseAll() {
-	forEach(releaseWidth, d.backlog.all(), func(id webhook.EndpointID) {
-		if d.temporalDown.Load() || d.stopping() {
-			return
-		}
-		began := time.Now()
-		if !d.releaseOf(id) {
-			d.backlog.forget(id, began)
+// releaseDue releases held deliveries of all endpoints that are due. It ends when Temporal goes down:
+// the relay would start all that is released then at once later.
+func (d *Starter) releaseDue() {
+	forEach(releaseWidth, d.heldEndpoints.due(time.Now()), func(endpoint webhook.EndpointID) {
+		if !d.temporalDown.Load() && !d.stopping() {
+			d.releaseOf(endpoint)
 		}
 	})
 }
 
-// releaseExpired starts what is held and is to be given up.
+// findHeld finds all endpoints with held deliveries. It returns false if it could not.
+func (d *Starter) findHeld() bool {
+	var after webhook.EndpointID
+	for !d.temporalDown.Load() && !d.stopping() {
+		page, err := readBatch(d, func(ctx context.Context, _ int) ([]webhook.HeldEndpoint, error) {
+			return d.held.HeldEndpoints(ctx, after, heldPage)
+		})
+		if err != nil {
+			return false
+		}
+		for _, e := range page {
+			d.heldEndpoints.note(e.ID, time.Time{}, e.Faulty)
+		}
+		if len(page) < heldPage {
+			return true
+		}
+		after = page[len(page)-1].ID
+	}
+	return false
+}
+
+// releaseOf releases some of an endpoint's held deliveries. After an internal fault it probes first:
+// what a request needs, and then one delivery, because there are faults that only a request meets.
+// Then twice as many go each time. If admission has no room for the first one, the probe alone ends
+// the fault: what arrives need not be held.
+func (d *Starter) releaseOf(endpoint webhook.EndpointID) {
+	now := time.Now()
+	limit, probe := d.heldEndpoints.allowed(endpoint)
+	if probe {
+		if err := d.probeEndpoint(endpoint); err != nil {
+			d.heldEndpoints.probeFailed(endpoint, err, now)
+			return
+		}
+	}
+	n := min(d.admission.Releasable(endpoint)-d.heldEndpoints.underWay(endpoint, now), limit)
+	if n <= 0 {
+		if probe {
+			d.heldEndpoints.probeSucceeded(endpoint, now)
+		}
+		return
+	}
+	ctx, cancel := context.WithTimeout(d.life, readTimeout)
+	defer cancel()
+	starts, err := d.held.ReleaseHeld(ctx, endpoint, n)
+	if err != nil {
+		if !d.stopping() {
+			d.log.Warn("what is held for an endpoint cannot be released", "endpoint", endpoint, "error", err)
+		}
+		return
+	}
+	// Before the starts: one of them may meet the fault again.
+	if d.heldEndpoints.released(endpoint, len(starts), len(starts) == n, now) {
+		d.log.Info("an endpoint can be sent to again; what was held for it has been released", "endpoint", endpoint)
+	}
+	for group := range slices.Chunk(starts, d.width) {
+		d.start(group)
+	}
+}
+
+// probeEndpoint finds out whether all that a request to an endpoint needs is there.
+func (d *Starter) probeEndpoint(endpoint webhook.EndpointID) error {
+	requests := d.requests.Load()
+	if requests == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(d.life, readTimeout)
+	defer cancel()
+	return (*requests).Probe(ctx, endpoint)
+}
+
+// releaseExpired starts held deliveries that are to be given up.
 func (d *Starter) releaseExpired() {
 	for !d.temporalDown.Load() && !d.stopping() {
-		starts, err := readBatch(d, d.backlogStore.ReleaseExpired)
+		starts, err := readBatch(d, d.held.ReleaseExpired)
 		if err != nil {
 			return
 		}
@@ -170,54 +177,4 @@ func (d *Starter) releaseExpired() {
 			return
 		}
 	}
-}
-
-// findBacklog looks for all endpoints with a backlog; false when it could not.
-func (d *Starter) findBacklog() bool { return d.find(&d.backlog, d.backlogStore.BacklogEndpoints) }
-
-// find looks, page by page, for all endpoints of a list; false when it could not.
-func (d *Starter) find(list *backlog, read func(context.Context, webhook.EndpointID, int) ([]webhook.EndpointID, error)) bool {
-	var after webhook.EndpointID
-	for !d.temporalDown.Load() && !d.stopping() {
-		page, err := readBatch(d, func(ctx context.Context, _ int) ([]webhook.EndpointID, error) { return read(ctx, after, backlogPage) })
-		if err != nil {
-			return false
-		}
-		list.add(time.Time{}, page...)
-		if len(page) < backlogPage {
-			return true
-		}
-		after = page[len(page)-1]
-	}
-	return false
-}
-
-// releaseOf releases of a backlog what the gate has room for; true when there may be more.
-func (d *Starter) releaseOf(endpoint webhook.EndpointID) (more bool) {
-	return d.releaseSome(endpoint, d.backlogStore.ReleaseBacklog)
-}
-
-// releaseSome releases what the gate has room for; true when there may be more.
-func (d *Starter) releaseSome(endpoint webhook.EndpointID,
-	take func(context.Context, webhook.EndpointID, int) ([]webhook.Start, error),
-) (more bool) {
-	now := time.Now()
-	n := min(d.admission.Releasable(endpoint)-d.backlog.onItsWay(endpoint, now), releaseBatch)
-	if n <= 0 {
-		return true
-	}
-	ctx, cancel := context.WithTimeout(d.life, readTimeout)
-	defer cancel()
-	starts, err := take(ctx, endpoint, n)
-	if err != nil {
-		if !d.stopping() {
-			d.log.Warn("what is held for an endpoint cannot be released", "endpoint", endpoint, "error", err)
-		}
-		return true
-	}
-	d.backlog.released(endpoint, len(starts), now)
-	for group := range slices.Chunk(starts, d.width) {
-		d.start(group)
-	}
-	return len(starts) == n
 }

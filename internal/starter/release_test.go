@@ -20,9 +20,10 @@ import (
 	"github.com/everpost/everpost/workflows"
 )
 
-// shelf is a record of what is held.
-type shelf struct {
+// heldStore is a store of held deliveries.
+type heldStore struct {
 	mu       sync.Mutex
+	faulty   bool // because of an internal fault
 	starts   map[webhook.EndpointID][]webhook.Start
 	expired  []webhook.Start
 	fail     error // of all reads
@@ -31,16 +32,19 @@ type shelf struct {
 	onLook   func()
 }
 
-func (s *shelf) BacklogEndpoints(_ context.Context, after webhook.EndpointID, limit int) ([]webhook.EndpointID, error) {
+func (s *heldStore) HeldEndpoints(_ context.Context, after webhook.EndpointID, limit int) (found []webhook.HeldEndpoint, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.searches++
 	all := slices.SortedFunc(maps.Keys(s.starts), func(a, b webhook.EndpointID) int { return bytes.Compare(a[:], b[:]) })
 	all = slices.DeleteFunc(all, func(id webhook.EndpointID) bool { return bytes.Compare(id[:], after[:]) <= 0 })
-	return all[:min(limit, len(all))], s.fail
+	for _, id := range all[:min(limit, len(all))] {
+		found = append(found, webhook.HeldEndpoint{ID: id, Faulty: s.faulty})
+	}
+	return found, s.fail
 }
 
-func (s *shelf) ReleaseBacklog(_ context.Context, id webhook.EndpointID, limit int) ([]webhook.Start, error) {
+func (s *heldStore) ReleaseHeld(_ context.Context, id webhook.EndpointID, limit int) ([]webhook.Start, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.looks = append(s.looks, limit)
@@ -57,7 +61,7 @@ func (s *shelf) ReleaseBacklog(_ context.Context, id webhook.EndpointID, limit i
 	return starts, nil
 }
 
-func (s *shelf) ReleaseExpired(_ context.Context, limit int) ([]webhook.Start, error) {
+func (s *heldStore) ReleaseExpired(_ context.Context, limit int) ([]webhook.Start, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.fail != nil {
@@ -68,20 +72,26 @@ func (s *shelf) ReleaseExpired(_ context.Context, limit int) ([]webhook.Start, e
 	return some, nil
 }
 
-func (s *shelf) failing(err error) {
+func (s *heldStore) failing(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fail = err
 }
 
-func (s *shelf) counts() (searches, looks int) {
+func (s *heldStore) counts() (searches, looks int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.searches, len(s.looks)
 }
 
-// heldFor are n deliveries of one endpoint that are held by the record alone, the oldest
-// first.
+// ids are all endpoints of the list.
+func (h *heldEndpoints) ids() (ids []webhook.EndpointID) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Collect(maps.Keys(h.byID))
+}
+
+// heldFor are n held deliveries of one endpoint, the oldest first.
 func heldFor(n int) (webhook.EndpointID, []webhook.Start) {
 	starts, endpoint := accepted(n).Deliveries, webhook.NewEndpointID()
 	for i := range starts {
@@ -99,13 +109,13 @@ func heldFor(n int) (webhook.EndpointID, []webhook.Start) {
 	return endpoint, starts
 }
 
-// What has expired is started, however much it is and whatever the gate has room for.
+// What has expired is started, however much it is and whatever admission has room for.
 func TestReleaseExpired(t *testing.T) {
 	t.Parallel()
 	f, c := newFrontend(t)
 	_, held := heldFor(relayBatch + 3)
-	s := &shelf{expired: held}
-	d := setup(t, Config{Client: c, Admission: admissionStub{releasable: upTo(0)}, Backlog: s})
+	s := &heldStore{expired: held}
+	d := setup(t, Config{Client: c, Admission: admissionStub{releasable: upTo(0)}, Held: s})
 	d.releaseExpired()
 	require.Empty(t, s.expired)
 	n := 0
@@ -117,8 +127,7 @@ func TestReleaseExpired(t *testing.T) {
 	d.releaseExpired()
 }
 
-// As much is released as the gate has room for, and the endpoint stays on the list until
-// a look finds less than it may.
+// As much is released as admission has room for. The endpoint stays on the list until less is found.
 func TestReleaseOf(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -141,9 +150,11 @@ func TestReleaseOf(t *testing.T) {
 			t.Parallel()
 			f, c := newFrontend(t)
 			endpoint, held := heldFor(test.starts)
-			s := &shelf{fail: test.fail, starts: map[webhook.EndpointID][]webhook.Start{endpoint: held}}
-			d := setup(t, Config{Client: c, Admission: admissionStub{releasable: upTo(test.room)}, Backlog: s})
-			require.Equal(t, test.more, d.releaseOf(endpoint))
+			s := &heldStore{fail: test.fail, starts: map[webhook.EndpointID][]webhook.Start{endpoint: held}}
+			d := setup(t, Config{Client: c, Admission: admissionStub{releasable: upTo(test.room)}, Held: s})
+			d.heldEndpoints.note(endpoint, time.Time{}, false)
+			d.releaseDue()
+			require.Equal(t, test.more, len(d.heldEndpoints.ids()) == 1)
 			require.Equal(t, test.looks, s.looks)
 			var got []webhook.DeliveryID
 			for _, request := range f.started() {
@@ -171,10 +182,10 @@ func TestReleaseOf(t *testing.T) {
 func TestHeldIsLookedForUntilNothingIsLeft(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := &shelf{}
+		s := &heldStore{}
 		var room atomic.Int64
 		room.Store(4)
-		d := setup(t, Config{Admission: admissionStub{releasable: func(webhook.EndpointID) int { return int(room.Load()) }}, Backlog: s})
+		d := setup(t, Config{Admission: admissionStub{releasable: func(webhook.EndpointID) int { return int(room.Load()) }}, Held: s})
 		d.workers.Go(d.release)
 		time.AfterFunc(1500*time.Millisecond, func() { d.Held(webhook.NewEndpointID()) })
 		looksAfter := func(wait time.Duration) int {
@@ -186,36 +197,36 @@ func TestHeldIsLookedForUntilNothingIsLeft(t *testing.T) {
 		}
 		require.Zero(t, looksAfter(1900*time.Millisecond))
 		require.Equal(t, 6, looksAfter(20*time.Second), "one that begins five seconds after it was said is the last")
-		require.Empty(t, d.backlog.all())
+		require.Empty(t, d.heldEndpoints.ids())
 
 		room.Store(0)
 		d.Held(webhook.NewEndpointID())
 		require.Zero(t, looksAfter(20*time.Second))
-		require.Len(t, d.backlog.all(), 1)
+		require.Len(t, d.heldEndpoints.ids(), 1)
 		room.Store(1)
 		require.Equal(t, 1, looksAfter(10*time.Second))
-		require.Empty(t, d.backlog.all())
+		require.Empty(t, d.heldEndpoints.ids())
 		d.Stop()
 	})
 }
 
-// What is said while a look is under way is not forgotten with it; what was said longer
-// ago is not said again by it.
-func TestBacklogForgets(t *testing.T) {
+// A hold that is noted during a look is not forgotten by it, and reading an endpoint from the store does not renew an older note.
+func TestHeldEndpointsAreForgotten(t *testing.T) {
 	t.Parallel()
-	var b backlog
+	var h heldEndpoints
 	id, other := webhook.NewEndpointID(), webhook.NewEndpointID()
-	said := time.Now()
-	b.add(said, id)
-	b.add(time.Time{}, id, other) // as the record says
-	b.forget(id, said.Add(heldSettles-1))
-	b.forget(other, said)
-	require.Equal(t, []webhook.EndpointID{id}, b.all())
-	b.add(said.Add(time.Second), id)
-	b.forget(id, said.Add(heldSettles))
-	require.Equal(t, []webhook.EndpointID{id}, b.all())
-	b.forget(id, said.Add(heldSettles+time.Second))
-	require.Empty(t, b.all())
+	noted := time.Now()
+	h.note(id, noted, false)
+	h.note(id, time.Time{}, false) // from the store
+	h.note(other, time.Time{}, false)
+	h.released(id, 0, false, noted.Add(heldSettles-1))
+	h.released(other, 0, false, noted)
+	require.Equal(t, []webhook.EndpointID{id}, h.ids())
+	h.note(id, noted.Add(time.Second), false)
+	h.released(id, 0, false, noted.Add(heldSettles))
+	require.Equal(t, []webhook.EndpointID{id}, h.ids())
+	h.released(id, 0, false, noted.Add(heldSettles+time.Second))
+	require.Empty(t, h.ids())
 }
 
 // Every minute all endpoints are looked for, page by page; when that fails, again soon.
@@ -223,12 +234,12 @@ func TestBacklogForgets(t *testing.T) {
 func TestBacklogIsLookedFor(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := &shelf{fail: errors.New("away"), starts: map[webhook.EndpointID][]webhook.Start{}}
-		for range 2*backlogPage + 1 {
+		s := &heldStore{fail: errors.New("away"), starts: map[webhook.EndpointID][]webhook.Start{}}
+		for range 2*heldPage + 1 {
 			s.starts[webhook.NewEndpointID()] = nil
 		}
 		var room atomic.Int64
-		d := setup(t, Config{Admission: admissionStub{releasable: func(webhook.EndpointID) int { return int(room.Load()) }}, Backlog: s})
+		d := setup(t, Config{Admission: admissionStub{releasable: func(webhook.EndpointID) int { return int(room.Load()) }}, Held: s})
 		d.temporalDown.Store(true)
 		d.workers.Go(d.release)
 		searchesAfter := func(wait time.Duration) int {
@@ -243,12 +254,12 @@ func TestBacklogIsLookedFor(t *testing.T) {
 		require.Equal(t, 3, searchesAfter(3*time.Second), "in vain")
 		s.failing(nil)
 		require.Equal(t, 3, searchesAfter(time.Second), "pages")
-		require.Len(t, d.backlog.all(), 2*backlogPage+1)
-		require.Zero(t, searchesAfter(59*time.Second))
+		require.Len(t, d.heldEndpoints.ids(), 2*heldPage+1)
+		require.Zero(t, searchesAfter(findEvery-time.Second))
 		require.Equal(t, 3, searchesAfter(time.Second))
 		room.Store(1)
 		require.Zero(t, searchesAfter(time.Second))
-		require.Empty(t, d.backlog.all(), "what was read in the record is forgotten as soon as it is not there any more")
+		require.Empty(t, d.heldEndpoints.ids(), "what was read in the record is forgotten as soon as it is not there any more")
 		d.Stop()
 	})
 }
@@ -257,21 +268,21 @@ func TestBacklogIsLookedFor(t *testing.T) {
 func TestReleaseEndsWithTemporal(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*Starter){
-		"away": func(d *Starter) { d.temporalDown.Store(true) },
+		"down": func(d *Starter) { d.temporalDown.Store(true) },
 		"stop": func(d *Starter) { close(d.stopped) },
 	} {
-		s := &shelf{}
-		d := setup(t, Config{Admission: admissionStub{releasable: upTo(1)}, Backlog: s})
+		s := &heldStore{}
+		d := setup(t, Config{Admission: admissionStub{releasable: upTo(1)}, Held: s})
 		var once sync.Once // several are served at a time
 		s.onLook = func() { once.Do(func() { end(d) }) }
 		for range 10 {
 			d.Held(webhook.NewEndpointID())
 		}
-		d.releaseAll()
+		d.releaseDue()
 		require.NotEmpty(t, s.looks, name)
 		require.LessOrEqual(t, len(s.looks), releaseWidth, name)
-		require.Len(t, d.backlog.all(), 10, name)
-		require.False(t, d.findBacklog(), name)
+		require.Len(t, d.heldEndpoints.ids(), 10, name)
+		require.False(t, d.findHeld(), name)
 		require.Zero(t, s.searches, name)
 	}
 }
@@ -302,27 +313,28 @@ func TestReleaseFromTheRecord(t *testing.T) {
 	}
 	room := 3
 	d := setup(t, Config{
-		Client: c, Store: store.Outbox, Admission: admissionStub{releasable: func(webhook.EndpointID) int { return room }}, Backlog: store.Held,
+		Client: c, Store: store.Outbox, Admission: admissionStub{releasable: func(webhook.EndpointID) int { return room }}, Held: store.Held,
 	})
 	pause := func(state webhook.EndpointState) {
 		_, err := store.Pool().Exec(t.Context(), `update endpoints set state = $1`, int16(state))
 		require.NoError(t, err)
 	}
 	pause(webhook.EndpointPaused)
-	require.True(t, d.findBacklog())
-	require.Empty(t, d.backlog.all())
-	require.False(t, d.releaseOf(endpoint))
+	require.True(t, d.findHeld())
+	require.Empty(t, d.heldEndpoints.ids())
+	d.releaseOf(endpoint)
+	require.Empty(t, f.started())
 
 	pause(webhook.EndpointActive)
-	require.True(t, d.findBacklog())
-	require.Equal(t, []webhook.EndpointID{endpoint}, d.backlog.all())
-	d.releaseAll()
-	require.Equal(t, []webhook.EndpointID{endpoint}, d.backlog.all(), "there may be more")
-	d.releaseAll()
-	require.Equal(t, []webhook.EndpointID{endpoint}, d.backlog.all(), "what is on its way fills the room")
+	require.True(t, d.findHeld())
+	require.Equal(t, []webhook.EndpointID{endpoint}, d.heldEndpoints.ids())
+	d.releaseDue()
+	require.Equal(t, []webhook.EndpointID{endpoint}, d.heldEndpoints.ids(), "there may be more")
+	d.releaseDue()
+	require.Equal(t, []webhook.EndpointID{endpoint}, d.heldEndpoints.ids(), "what is on its way fills the room")
 	room = 6
-	d.releaseAll()
-	require.Empty(t, d.backlog.all())
+	d.releaseDue()
+	require.Empty(t, d.heldEndpoints.ids())
 
 	require.Len(t, f.started(), 2)
 	require.Empty(t, f.signalled)
@@ -334,8 +346,8 @@ func TestReleaseFromTheRecord(t *testing.T) {
 		require.Equal(t, workflows.FanoutDelivery{Ref: start.Ref, GiveUpAt: start.GiveUpAt, Progress: start.Resume}, released[i])
 	}
 
-	require.False(t, d.releaseOf(endpoint), "all are under way")
-	require.Len(t, f.started(), 2)
+	d.releaseOf(endpoint)
+	require.Len(t, f.started(), 2, "all are under way")
 	_, err = store.Pool().Exec(t.Context(), `update outbox set relay_at = now()`)
 	require.NoError(t, err)
 	require.False(t, d.relayOnce())
@@ -343,19 +355,15 @@ func TestReleaseFromTheRecord(t *testing.T) {
 	require.ElementsMatch(t, released, inputOf[workflows.FanoutInput](t, f.starts[2].GetInput()).Deliveries)
 }
 
-// What was released is remembered until it has come to the gate, also of endpoints that nobody
-// asks for again.
-func TestReleasedIsForgotten(t *testing.T) {
+// What was released is counted until admission counts it.
+func TestReleasedIsUnderWay(t *testing.T) {
 	t.Parallel()
-	var b backlog
-	now := time.Now()
-	for i := range 1000 {
-		b.released(webhook.NewEndpointID(), 1, now.Add(time.Duration(i)*time.Second))
-	}
-	require.LessOrEqual(t, len(b.sent), 2*int(sentSettles/time.Second))
-	last := now.Add(1000 * time.Second)
-	id := webhook.NewEndpointID()
-	b.released(id, 5, last)
-	require.Equal(t, 5, b.onItsWay(id, last.Add(sentSettles-1)))
-	require.Zero(t, b.onItsWay(id, last.Add(sentSettles)))
+	var h heldEndpoints
+	id, now := webhook.NewEndpointID(), time.Now()
+	h.note(id, time.Time{}, false)
+	h.released(id, 5, true, now)
+	require.Equal(t, 5, h.underWay(id, now.Add(releaseSettles-1)))
+	require.Zero(t, h.underWay(id, now.Add(releaseSettles)))
+	h.released(id, 2, false, now.Add(releaseSettles))
+	require.Empty(t, h.ids(), "nothing is left")
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/everpost/everpost/workflows"
 )
 
-// Signal tells a delivery's workflow what was asked of it. The command is in the
-// record, so that it arrives in the end, whether or not this does.
+// Signal signals a command to a delivery's workflow. The command is in the store, so that the relay
+// repeats the signal if it fails.
 func (d *Starter) Signal(_ context.Context, delivery webhook.Delivery, c webhook.PendingCommand) {
 	d.callAsync(func(ctx context.Context) error { return d.signal(ctx, delivery, c) }) //nolint:contextcheck // the caller is answered before the signal is
 }
@@ -20,20 +20,20 @@ func (d *Starter) signal(ctx context.Context, delivery webhook.Delivery, c webho
 // signalCommand is signal for a command that may have been signalled before.
 func (d *Starter) signalCommand(ctx context.Context, commanded webhook.CommandedDelivery) error {
 	delivery, c := commanded.Delivery, commanded.Command
-	if c.Command == webhook.CommandReplay { // opened in the record: a run to begin
+	if c.Command == webhook.CommandReplay { // the store has the new run, which is to be started
 		return d.startDelivery(ctx, webhook.Start{Ref: delivery.Ref, Run: delivery.Run, CreatedAt: delivery.CreatedAt, GiveUpAt: delivery.GiveUpAt})
 	}
 	id, own := delivery.WorkflowID, delivery.Ref.WorkflowID()
-	if id == "" { // no step is recorded yet, so nobody else has taken it over
+	if id == "" { // no step is recorded yet, so no other workflow has taken it over
 		id = own
 	}
-	if commanded.Signalled > 0 { // look ends a workflow that is stuck: a signal to it would seem to arrive
-		if c, err := d.inspect(ctx, id); err == nil && id != own && c.status == statusRunning && !d.hasMember(ctx, c, delivery.DeliveryID) {
-			id = own // a shared workflow goes on with others, and lets pass what is meant for this one
+	if commanded.Signalled > 0 { // inspect ends a workflow that is stuck, which would accept the signal
+		if w, err := d.inspect(ctx, id); err == nil && id != own && w.status == statusRunning && !d.hasMember(ctx, w, delivery.DeliveryID) {
+			id = own // a shared workflow that runs without the delivery ignores the signal
 		}
 	}
 	err := d.sendSignal(ctx, id, delivery.DeliveryID, c)
-	if isGone(err) && id != own { // handed over, and the record does not know yet
+	if isGone(err) && id != own { // handed over, which the store does not know yet
 		err = d.sendSignal(ctx, own, delivery.DeliveryID, c)
 	}
 	if isGone(err) && needsWorkflow(&delivery, commanded.Signalled) {
@@ -42,15 +42,14 @@ func (d *Starter) signalCommand(ctx context.Context, commanded webhook.Commanded
 	return err
 }
 
-// needsWorkflow reports that a delivery that neither its own workflow nor the one in the
-// record carries gets one at once, and not when the reconciler misses it: nobody keeps it any
-// more, or it is held. Any other may be about to be started or handed over; but not any more
-// when what was asked of it is told again.
-func needsWorkflow(delivery *webhook.Delivery, told int) bool {
-	return delivery.State == webhook.StateDeadLettered || delivery.State == webhook.StateHeld || told > 0 && delivery.State.Open()
+// needsWorkflow reports that a delivery without a workflow gets one at once, and not only from the
+// reconciler: it is a dead letter or held. Any other may be about to be started or handed over, unless its
+// command was signalled before.
+func needsWorkflow(delivery *webhook.Delivery, signalled int) bool {
+	return delivery.State == webhook.StateDeadLettered || delivery.State == webhook.StateHeld || signalled > 0 && delivery.State.Open()
 }
 
-// tell signals a command to a workflow that carries the delivery.
+// sendSignal signals a command to a workflow; without a command it does nothing.
 func (d *Starter) sendSignal(ctx context.Context, id string, of webhook.DeliveryID, c webhook.PendingCommand) error {
 	name := ""
 	switch c.Command {

@@ -120,7 +120,7 @@ func (d *Starter) deleteOutboxRows(ids []webhook.DeliveryID) {
 // startShared starts deliveries in as few workflows as possible, and returns the one that is left
 // over, if any: it needs no shared workflow.
 func (d *Starter) startShared(all []webhook.Start) (single []webhook.Start) {
-	for len(all) > 1 || len(all) == 1 && d.faulty.has(all[0].EndpointID) { // which will only be held, and a shared workflow does that, too
+	for len(all) > 1 || len(all) == 1 && d.heldEndpoints.isFaulty(all[0].EndpointID) { // which will only be held, and a shared workflow does that, too
 		group := all[:min(d.width, len(all))]
 		all = all[len(group):]
 		d.tryCall(func(ctx context.Context) error { return d.startGroup(ctx, group) })
@@ -154,7 +154,7 @@ func (d *Starter) startFanout(ctx context.Context, id string, group []webhook.St
 	return ignoreAlreadyStarted(err)
 }
 
-// begin starts the delivery's workflow, unless it has been started before.
+// startDelivery starts the delivery's own workflow, unless it was started before.
 func (d *Starter) startDelivery(ctx context.Context, start webhook.Start) error {
 	options := d.ownOptions(start.Ref)
 	input := workflows.DeliveryInput{
@@ -163,8 +163,8 @@ func (d *Starter) startDelivery(ctx context.Context, start webhook.Start) error 
 	var err error
 	switch {
 	case start.Resume != nil:
-		// It may have had a workflow before, in an earlier run, or until it was held. Where that
-		// has not ended yet, the start is refused, and the relay repeats it.
+		// It may have had a workflow before, in an earlier run, or until it was held. If that has not
+		// ended yet, the start is refused, and the relay repeats it.
 		options.WorkflowIDReusePolicy = enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE
 		input.Progress, input.HandedOver = *start.Resume, true
 		if err := d.terminateIfIdle(ctx, &start); err != nil {
@@ -174,13 +174,13 @@ func (d *Starter) startDelivery(ctx context.Context, start webhook.Start) error 
 	case start.Run == 1:
 		_, err = d.client.ExecuteWorkflow(ctx, options, workflows.DeliveryWorkflow, input)
 		if err != nil && ignoreAlreadyStarted(err) == nil && start.Relayed > 1 {
-			// Started, long ago, and nothing of it recorded: is it still there?
+			// It was started long ago and has no first write: its workflow may be gone.
 			return d.revive(ctx, &webhook.Delivery{Ref: start.Ref, Progress: input.Progress, CreatedAt: start.CreatedAt, WorkflowID: options.ID},
 				webhook.PendingCommand{})
 		}
 	default:
-		// A later run: its dead letter may be alive under the same id and continues as
-		// the delivery when it is signalled; else the delivery starts anew.
+		// A later run: the workflow of its dead letter may run under the same id, and continues as the
+		// delivery when it is signalled.
 		options.WorkflowIDReusePolicy = enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE
 		options.EnableEagerStart = false
 		if err := d.terminateIfStuck(ctx, &start); err != nil {
@@ -192,8 +192,8 @@ func (d *Starter) startDelivery(ctx context.Context, start webhook.Start) error 
 	return ignoreAlreadyStarted(err)
 }
 
-// terminateIfStuck ends the workflow that a delivery already has, if it is stuck: what has been relayed
-// more than once was told to it in vain, and one that is stuck takes every signal and heeds none.
+// terminateIfStuck ends the workflow that a delivery already has, if that is stuck: a stuck workflow
+// accepts every signal and handles none. It looks only at a delivery that is relayed again.
 func (d *Starter) terminateIfStuck(ctx context.Context, start *webhook.Start) error {
 	if start.Relayed <= 1 {
 		return nil
@@ -202,8 +202,8 @@ func (d *Starter) terminateIfStuck(ctx context.Context, start *webhook.Start) er
 	return err
 }
 
-// terminateIfIdle ends the workflow that a held delivery already has, if it is stuck, or waits for
-// something: no workflow that knows of the hold does. That of an earlier build may.
+// terminateIfIdle ends the workflow that a held delivery already has, if that is stuck or waits for a
+// signal, as those of earlier builds do. It looks only at a delivery that is relayed again.
 func (d *Starter) terminateIfIdle(ctx context.Context, start *webhook.Start) error {
 	if start.Relayed <= 1 {
 		return nil
@@ -212,11 +212,12 @@ func (d *Starter) terminateIfIdle(ctx context.Context, start *webhook.Start) err
 	if err != nil || found.status != statusRunning || !found.idle {
 		return err
 	}
-	d.log.WarnContext(ctx, "a workflow waits for a delivery that is held; it is ended, and another one is started", "workflow", found.id, "run", found.run)
+	d.log.ErrorContext(ctx, "a workflow waits for a delivery that is held; it is ended, and another one is started",
+		"workflow", found.id, "run", found.run)
 	return d.terminate(ctx, found)
 }
 
-// begun is where a delivery stands of which nothing is recorded in its run.
+// initialProgress is the progress of a run that has no write yet.
 func initialProgress(start webhook.Start) webhook.Progress {
 	return webhook.Progress{Run: start.Run, GiveUpAt: start.GiveUpAt}
 }

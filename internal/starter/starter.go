@@ -16,7 +16,7 @@
 //	signal, replay_workflow     commands and replays
 //	outbox_relay, reconciler    what was left behind, what has lost its workflow
 //	workflow_status             what Temporal says of a workflow
-//	release, forgotten, faulty  held deliveries
+//	release, held_endpoints     held deliveries
 //	temporal_health, calls      whether Temporal is available; bounded calls
 package starter
 
@@ -46,17 +46,14 @@ type Config struct {
 	Logger    *slog.Logger
 
 	// Store is the outbox. Without it nothing is relayed: in a process that may not read all
-	// tenants' deliveries. The same holds for Replays, Overdue, Backlog, Forgotten and FaultyBacklog.
+	// tenants' deliveries. The same holds for Replays, Overdue and Held.
 	Store   Store
 	Replays Replays
 	// Overdue is read by the reconciler, every ReconcileEvery, which defaults to 5 min.
 	Overdue        Overdue
 	ReconcileEvery time.Duration
-	// Backlog has the deliveries that are held because too many waited, Forgotten those that are held
-	// although their endpoint is active, FaultyBacklog those that are held because of internal faults.
-	Backlog       Backlog
-	Forgotten     Forgotten
-	FaultyBacklog FaultyBacklog
+	// Held has the held deliveries. A process with a worker releases them.
+	Held Held
 
 	// Admission is that of this process's worker; nil without one.
 	Admission AdmissionForecast
@@ -101,12 +98,10 @@ type Starter struct {
 	requests  atomic.Pointer[Requests] // nil without a worker, and until Start
 
 	// Of these, those that are nil are not looked at.
-	store          Store
-	replays        Replays
-	overdue        Overdue
-	backlogStore   Backlog
-	forgottenStore Forgotten
-	faultyStore    FaultyBacklog
+	store   Store
+	replays Replays
+	overdue Overdue
+	held    Held
 
 	startLoops, width, eventIDs, queueLength int
 	reconcileEvery, keepDeadLetters          time.Duration
@@ -124,9 +119,7 @@ type Starter struct {
 	async         chan struct{} // a token for each asynchronous call
 	deleting      chan struct{} // a token while outbox rows are being deleted
 
-	backlog   backlog
-	forgotten backlog // endpoints that may have held deliveries although they are active
-	faulty    faulty
+	heldEndpoints heldEndpoints
 
 	temporalDown atomic.Bool   // Temporal cannot be written to; deliveries stay in the outbox
 	probeNow     chan struct{} // wakes the probe
@@ -149,8 +142,7 @@ func New(c Config) *Starter {
 	}
 	d := &Starter{
 		client: c.Client, namespace: cmp.Or(c.Namespace, client.DefaultNamespace), log: c.Logger, admission: c.Admission,
-		store: c.Store, replays: c.Replays, overdue: c.Overdue,
-		backlogStore: c.Backlog, forgottenStore: c.Forgotten, faultyStore: c.FaultyBacklog,
+		store: c.Store, replays: c.Replays, overdue: c.Overdue, held: c.Held,
 		startLoops: cmp.Or(c.StartLoops, 1), width: c.Width, eventIDs: cmp.Or(c.EventIDs, workflows.EventIDs), queueLength: c.QueueLength,
 		reconcileEvery: cmp.Or(c.ReconcileEvery, defaultReconcileEvery), keepDeadLetters: cmp.Or(c.KeepDeadLetters, 30*24*time.Hour),
 		localWorker: c.LocalWorker, soleWorker: c.SoleWorker, now: c.Now,
@@ -188,9 +180,7 @@ func (d *Starter) Start(requests Requests) {
 		{d.overdue != nil, d.reconcile},
 		{d.admission != nil, d.startUnhealthy},
 		{d.admission != nil, d.returnParked},
-		{d.admission != nil && d.backlogStore != nil, d.release},
-		{d.admission != nil && d.forgottenStore != nil, d.releaseForgotten},
-		{d.probes(), d.probeFaulty},
+		{d.releases(), d.release},
 	} {
 		if loop.needed {
 			d.workers.Go(loop.run)

@@ -29,7 +29,7 @@ func (d *Starter) setAside(start webhook.Start, now time.Time) bool {
 		return false
 	}
 	forecast := d.admission.Forecast(start.EndpointID)
-	if forecast.Unhealthy || forecast.Wait > unhealthyWait || d.faulty.has(start.EndpointID) {
+	if forecast.Unhealthy || forecast.Wait > unhealthyWait || d.heldEndpoints.isFaulty(start.EndpointID) {
 		aside := d.unhealthy.Put(start.TenantID, start)
 		if aside {
 			d.permits.Release(start.TenantID, 1)

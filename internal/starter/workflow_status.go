@@ -59,7 +59,7 @@ func (d *Starter) inspect(ctx context.Context, id string) (*workflow, error) {
 	case status == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING:
 		found.status, found.stuck = statusClosed, true
 		d.log.ErrorContext(ctx, "a workflow is stuck: its task fails again and again; it is ended, and its deliveries go on in another one",
-			"workflow", id, "run", found.run, "tries", task.GetAttempt())
+			"workflow", found.id, "run", found.run)
 		return found, d.terminate(ctx, found)
 	case status == enumspb.WORKFLOW_EXECUTION_STATUS_TERMINATED:
 		found.status, err = d.statusOfTerminated(ctx, found)
@@ -70,8 +70,8 @@ func (d *Starter) inspect(ctx context.Context, id string) (*workflow, error) {
 	return found, nil
 }
 
-// terminate ends the run that was found. Temporal's reason tells it from one that a
-// person has terminated, also if this process dies before it starts another workflow.
+// terminate ends the run that was found. The reason tells it from one that a person has terminated,
+// also if this process dies before it starts another workflow.
 func (d *Starter) terminate(ctx context.Context, found *workflow) error {
 	err := d.client.TerminateWorkflow(ctx, found.id, found.run, workflows.ReasonStuck)
 	if isGone(err) { // it has ended meanwhile

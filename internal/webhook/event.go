@@ -65,6 +65,13 @@ type Accepted struct {
 	Replayed   bool              // an earlier request stored the event; nothing new was stored
 }
 
+// HeldEndpoint is an active endpoint with held deliveries. Faulty: some are held because of an
+// internal fault.
+type HeldEndpoint struct {
+	ID     EndpointID
+	Faulty bool
+}
+
 // Start is a stored delivery whose workflow is to be started, with the data that the start
 // needs.
 type Start struct {

@@ -15,67 +15,78 @@ import (
 const IsHeld = `d.state = 2 and d.command = 0 and (d.owner is null or d.owner_until < now())
 	and not exists (select from outbox o where o.delivery_id = d.id)`
 
-// Held finds deliveries that are held although nothing holds them any more, and releases them.
+// Held finds deliveries that are held although nothing holds them any more, and releases them: those
+// of active endpoints, except what an open release replay has still to release (see held_release.go),
+// and those that have expired.
 type Held struct{ core *postgres.Core }
 
+// NewHeld returns the store of held deliveries.
 func NewHeld(s *postgres.Core) *Held { return &Held{s} }
 
-// BacklogEndpoints are the active endpoints for which something is held because too
-// much was waiting: at most limit, those after the given one, in the order of their ids.
-func (s *Held) BacklogEndpoints(ctx context.Context, after webhook.EndpointID, limit int) ([]webhook.EndpointID, error) {
-	return s.endpoints(ctx, "look for a backlog", webhook.ReasonBacklog, after, limit)
-}
-
-// ReleaseBacklog releases up to limit of what is held for an active endpoint because
-// too much was waiting, the oldest first. They are to be started, and wait in the outbox
-// until their next step: the relay makes up for a caller that does not start them.
-func (s *Held) ReleaseBacklog(ctx context.Context, endpoint webhook.EndpointID, limit int) ([]webhook.Start, error) {
-	return s.release(ctx, "release a backlog", webhook.ReasonBacklog, endpoint, limit)
-}
-
-// FaultyEndpoints is BacklogEndpoints for what is held because of a fault of our own.
-func (s *Held) FaultyEndpoints(ctx context.Context, after webhook.EndpointID, limit int) ([]webhook.EndpointID, error) {
-	return s.endpoints(ctx, "look for endpoints with a fault of our own", webhook.ReasonInternal, after, limit)
-}
-
-// ReleaseFaulty is ReleaseBacklog for what is held because of a fault of our own.
-func (s *Held) ReleaseFaulty(ctx context.Context, endpoint webhook.EndpointID, limit int) ([]webhook.Start, error) {
-	return s.release(ctx, "release what a fault of our own has held", webhook.ReasonInternal, endpoint, limit)
-}
-
-// withHeld is the endpoints for which something is held, after the id $1: a step from endpoint
-// to endpoint through the index of what is held, for each.
-const withHeld = `
+// HeldEndpoints returns up to limit active endpoints with such deliveries: those after the given id,
+// in the order of their ids.
+func (s *Held) HeldEndpoints(ctx context.Context, after webhook.EndpointID, limit int) ([]webhook.HeldEndpoint, error) {
+	// The recursive part steps from endpoint to endpoint through the index of held deliveries.
+	return postgres.QueryAll(ctx, s.core.AsWorker(), "look for held deliveries", scanHeldEndpoint, `
 		with recursive held (id) as (
 			(select endpoint_id from deliveries where state = 2 and endpoint_id > $1 order by endpoint_id limit 1)
 			union all
 			select (select endpoint_id from deliveries where state = 2 and endpoint_id > held.id order by endpoint_id limit 1)
-			from held where held.id is not null)`
-
-// endpoints are active endpoints for which something is held for a reason.
-func (s *Held) endpoints(ctx context.Context, op, reason string, after webhook.EndpointID, limit int) ([]webhook.EndpointID, error) {
-	return postgres.QueryAll(ctx, s.core.AsWorker(), op, scanEndpointID, withHeld+`
-		select e.id from held join endpoints e on e.id = held.id
-		where e.state = 0 and e.deleted_at is null
-		  and exists (select from deliveries d where d.endpoint_id = e.id and d.state = 2 and d.reason = $2)
-		limit $3`, after, reason, limit)
+			from held where held.id is not null)
+		select e.id, r.faulty from held join endpoints e on e.id = held.id
+		cross join lateral (
+			select `+releaseBounds+`,
+				exists (select from deliveries d where d.endpoint_id = e.id and d.state = 2 and d.reason = $3) as faulty
+			from replays r where `+openReleaseOf+`) r
+		where e.state = 0 and e.deleted_at is null and (
+			r.faulty
+			or exists (select from deliveries d where d.endpoint_id = e.id and d.state = 2 and d.reason = $2)
+			or exists (select from deliveries d where d.endpoint_id = e.id and d.state = 2 and d.reason = $4 and d.id <= r.low)
+			or exists (select from deliveries d where d.endpoint_id = e.id and d.state = 2 and d.reason = $5 and d.id <= r.low)
+			or exists (select from deliveries d where d.endpoint_id = e.id and d.state = 2 and d.reason = $4 and d.id >= r.high)
+			or exists (select from deliveries d where d.endpoint_id = e.id and d.state = 2 and d.reason = $5 and d.id >= r.high))
+		limit $6`, after, webhook.ReasonBacklog, webhook.ReasonInternal, webhook.ReasonPaused, webhook.ReasonDisabled, limit)
 }
 
-func scanEndpointID(row pgx.CollectableRow) (webhook.EndpointID, error) {
+func scanHeldEndpoint(row pgx.CollectableRow) (e webhook.HeldEndpoint, err error) {
 	var id [16]byte
-	err := row.Scan(&id)
-	return id, err
+	err = row.Scan(&id, &e.Faulty)
+	e.ID = id
+	return e, err
 }
 
-// release releases what is held for an active endpoint for a reason.
-func (s *Held) release(ctx context.Context, op, reason string, endpoint webhook.EndpointID, limit int,
-) (starts []webhook.Start, err error) {
+// ReleaseHeld releases up to limit of an active endpoint's held deliveries, the oldest first. They are
+// to be started, and wait in the outbox until their next step: the relay starts what the caller does
+// not start.
+func (s *Held) ReleaseHeld(ctx context.Context, endpoint webhook.EndpointID, limit int) ([]webhook.Start, error) {
+	return s.release(ctx, "release held deliveries", `
+		with release as materialized (
+			select r.cursor, r.created_at from replays r join endpoints e on e.id = $1 where `+openReleaseOf+`),
+		bound as materialized (select `+releaseBounds+` from release r),
+		candidate as materialized (
+			select * from (`+heldCandidates(`d.reason = $3`)+`) b
+			union all select * from (`+heldCandidates(`d.reason = $4`)+`) i
+			union all select * from (`+heldCandidates(`d.reason = $5 and d.id <= (select low from bound) and `+uncovered)+`) p
+			union all select * from (`+heldCandidates(`d.reason = $6 and d.id <= (select low from bound) and `+uncovered)+`) q
+			union all select * from (`+heldCandidates(`d.reason = $5 and d.id >= (select high from bound) and `+uncovered)+`) r
+			union all select * from (`+heldCandidates(`d.reason = $6 and d.id >= (select high from bound) and `+uncovered)+`) s)
+		select `+Columns+` from deliveries d
+		where d.id in (select id from candidate)
+		  and exists (select from endpoints e where e.id = $1 and e.state = 0 and e.deleted_at is null)
+		order by d.id limit $2`,
+		endpoint, limit, webhook.ReasonBacklog, webhook.ReasonInternal, webhook.ReasonPaused, webhook.ReasonDisabled)
+}
+
+// heldCandidates locks the oldest held deliveries of the endpoint $1 that match: $2 at most, one reason at
+// a time, because the index has the reason before the id.
+func heldCandidates(match string) string {
+	return `select d.id from deliveries d where d.endpoint_id = $1 and ` + match + ` and ` + IsHeld + ` order by d.id limit $2 for update of d skip locked`
+}
+
+// release releases the deliveries that a query finds and locks.
+func (s *Held) release(ctx context.Context, op, query string, args ...any) (starts []webhook.Start, err error) {
 	err = s.core.AsWorker().InTx(ctx, op, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, `
-			select `+Columns+` from deliveries d
-			where d.endpoint_id = $1 and d.reason = $2 and `+IsHeld+`
-			  and exists (select from endpoints e where e.id = $1 and e.state = 0 and e.deleted_at is null)
-			order by d.id limit $3 for update of d skip locked`, endpoint, reason, limit)
+		rows, err := tx.Query(ctx, query, args...)
 		if err != nil {
 			return err
 		}
@@ -91,23 +102,11 @@ func (s *Held) release(ctx context.Context, op, reason string, endpoint webhook.
 
 // ReleaseExpired releases up to limit of what is held and whose give-up time has passed: the
 // workflow that starts gives it up.
-func (s *Held) ReleaseExpired(ctx context.Context, limit int) (starts []webhook.Start, err error) {
-	err = s.core.AsWorker().InTx(ctx, "release what has expired", func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, `
-			select `+Columns+` from deliveries d
-			where d.state < 3 and `+goesOn+` < now() and `+IsHeld+`
-			order by `+goesOn+` limit $1 for update of d skip locked`, limit)
-		if err != nil {
-			return err
-		}
-		found, err := pgx.CollectRows(rows, Scan)
-		if err != nil {
-			return err
-		}
-		starts, err = Release(ctx, tx, s.core.Now(), found, RelayAfter)
-		return err
-	})
-	return starts, err
+func (s *Held) ReleaseExpired(ctx context.Context, limit int) ([]webhook.Start, error) {
+	return s.release(ctx, "release what has expired", `
+		select `+Columns+` from deliveries d
+		where d.state < 3 and `+goesOn+` < now() and `+IsHeld+`
+		order by `+goesOn+` limit $1 for update of d skip locked`, limit)
 }
 
 // Release lets held deliveries try again, which this transaction has locked. The relay

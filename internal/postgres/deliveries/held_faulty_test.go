@@ -11,46 +11,24 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// What a fault of our own holds is found and released apart from a backlog, and not by who
-// looks for what was forgotten.
-func TestReleaseFaulty(t *testing.T) {
+// An endpoint is faulty when an internal fault holds some of its deliveries.
+func TestHeldEndpointsTellFaults(t *testing.T) {
 	t.Parallel()
 	b := storetest.Setup(t)
-	endpoint := b.Subscriber.ID
-	backlog := b.Hold(t, b.AcceptOne(t), storetest.Nobody, webhook.ReasonBacklog)
-	found, err := b.FaultyEndpoints(t.Context(), webhook.EndpointID{}, 10)
-	require.NoError(t, err)
-	require.Empty(t, found)
-
-	faulty := b.Hold(t, b.AcceptOne(t), storetest.Nobody, webhook.ReasonInternal)
-	found, err = b.FaultyEndpoints(t.Context(), webhook.EndpointID{}, 10)
-	require.NoError(t, err)
-	require.Equal(t, []webhook.EndpointID{endpoint}, found)
-
-	_, err = b.Pool().Exec(t.Context(), `update endpoints set updated_at = now() - interval '10 minutes'`)
-	require.NoError(t, err)
-	found, err = b.ForgottenEndpoints(t.Context(), webhook.EndpointID{}, 10)
-	require.NoError(t, err)
-	require.Empty(t, found)
-	require.Zero(t, b.Count(t, "outbox"), "neither is forgotten")
-
-	starts, err := b.ReleaseFaulty(t.Context(), endpoint, 10)
-	require.NoError(t, err)
-	require.Equal(t, []webhook.DeliveryID{faulty.DeliveryID}, storetest.StartIDs(starts))
-	require.Equal(t, webhook.ReasonInternal, starts[0].Resume.Reason)
-	starts, err = b.ReleaseBacklog(t.Context(), endpoint, 10)
-	require.NoError(t, err)
-	require.Equal(t, []webhook.DeliveryID{backlog.DeliveryID}, storetest.StartIDs(starts))
-
+	found := func() []webhook.HeldEndpoint {
+		t.Helper()
+		found, err := b.HeldEndpoints(t.Context(), webhook.EndpointID{}, 10)
+		require.NoError(t, err)
+		return found
+	}
+	require.Empty(t, found())
+	b.Hold(t, b.AcceptOne(t), storetest.Nobody, webhook.ReasonBacklog)
+	require.Equal(t, []webhook.HeldEndpoint{{ID: b.Subscriber.ID}}, found())
 	b.Hold(t, b.AcceptOne(t), storetest.Nobody, webhook.ReasonInternal)
-	_, err = b.PauseEndpoint(t.Context(), webhook.Actor{Name: "test"}, b.Subscriber.TenantID, endpoint)
+	require.Equal(t, []webhook.HeldEndpoint{{ID: b.Subscriber.ID, Faulty: true}}, found())
+	_, err := b.PauseEndpoint(t.Context(), webhook.Actor{Name: "test"}, b.Subscriber.TenantID, b.Subscriber.ID)
 	require.NoError(t, err)
-	found, err = b.FaultyEndpoints(t.Context(), webhook.EndpointID{}, 10)
-	require.NoError(t, err)
-	require.Empty(t, found, "whoever resumes it releases them")
-	starts, err = b.ReleaseFaulty(t.Context(), endpoint, 10)
-	require.NoError(t, err)
-	require.Empty(t, starts)
+	require.Empty(t, found(), "a resume releases them")
 }
 
 // The relay knows into which workflow it has put a delivery, until its run is over.
@@ -134,7 +112,7 @@ func TestHoldAfterAFaultGivesTheClaimBack(t *testing.T) {
 		standing, err := b.RecordStep(t.Context(), step)
 		require.NoError(t, err)
 		require.Equal(t, webhook.StateHeld, standing.State, "held either way: the other's outcome comes after it")
-		starts, err := b.ReleaseFaulty(t.Context(), b.Subscriber.ID, 10)
+		starts, err := b.ReleaseHeld(t.Context(), b.Subscriber.ID, 10)
 		require.NoError(t, err)
 		require.Len(t, starts, released, owner)
 		_, err = b.Pool().Exec(t.Context(), `update deliveries set state = 3`)

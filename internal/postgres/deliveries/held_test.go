@@ -12,32 +12,31 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// A backlog is released from its oldest on, each delivery once, by the outbox.
-func TestReleaseBacklog(t *testing.T) {
+// Held deliveries are released from the oldest on, whatever the reason, each once, by the outbox.
+func TestReleaseHeld(t *testing.T) {
 	t.Parallel()
 	b := storetest.Setup(t)
 	endpoint := b.Subscriber.ID
 	var held []webhook.Start
-	for range 4 {
-		held = append(held, b.Hold(t, b.AcceptOne(t), storetest.Nobody, webhook.ReasonBacklog))
+	for _, reason := range []string{webhook.ReasonBacklog, webhook.ReasonPaused, webhook.ReasonInternal, webhook.ReasonDisabled, webhook.ReasonBacklog} {
+		held = append(held, b.Hold(t, b.AcceptOne(t), storetest.Nobody, reason))
 	}
 	// Those of one millisecond are in the order of their ids.
 	slices.SortFunc(held, func(a, b webhook.Start) int { return bytes.Compare(a.DeliveryID[:], b.DeliveryID[:]) })
-	b.Hold(t, b.AcceptOne(t), storetest.Nobody, webhook.ReasonPaused) // released by resume
 	_, err := b.RecordStep(t.Context(), storetest.StepOf(b.AcceptOne(t), 1, webhook.StateRetrying))
 	require.NoError(t, err)
 	asked := b.Hold(t, b.AcceptOne(t), storetest.Nobody, webhook.ReasonBacklog)
 	_, _, err = b.CommandOne(t, asked.DeliveryID, webhook.CommandCancel)
 	require.NoError(t, err)
 
-	found, err := b.BacklogEndpoints(t.Context(), webhook.EndpointID{}, 10)
+	found, err := b.HeldEndpoints(t.Context(), webhook.EndpointID{}, 10)
 	require.NoError(t, err)
-	require.Equal(t, []webhook.EndpointID{endpoint}, found)
-	found, err = b.BacklogEndpoints(t.Context(), endpoint, 10)
+	require.Equal(t, []webhook.HeldEndpoint{{ID: endpoint, Faulty: true}}, found)
+	found, err = b.HeldEndpoints(t.Context(), endpoint, 10)
 	require.NoError(t, err)
 	require.Empty(t, found, "after it there is none")
 
-	starts, err := b.ReleaseBacklog(t.Context(), endpoint, 3)
+	starts, err := b.ReleaseHeld(t.Context(), endpoint, 3)
 	require.NoError(t, err)
 	require.Equal(t, storetest.StartIDs(held[:3]), storetest.StartIDs(starts), "the oldest first")
 	for _, start := range starts {
@@ -45,10 +44,10 @@ func TestReleaseBacklog(t *testing.T) {
 		require.Equal(t, webhook.StateHeld, start.Resume.State)
 		require.Equal(t, 1, start.Resume.Seq)
 	}
-	starts, err = b.ReleaseBacklog(t.Context(), endpoint, 10)
+	starts, err = b.ReleaseHeld(t.Context(), endpoint, 10)
 	require.NoError(t, err)
 	require.Equal(t, storetest.StartIDs(held[3:]), storetest.StartIDs(starts), "those are on their way")
-	starts, err = b.ReleaseBacklog(t.Context(), endpoint, 10)
+	starts, err = b.ReleaseHeld(t.Context(), endpoint, 10)
 	require.NoError(t, err)
 	require.Empty(t, starts)
 
@@ -84,10 +83,10 @@ func TestBacklogOfAPausedEndpointStays(t *testing.T) {
 	b.Hold(t, b.AcceptOne(t), storetest.Nobody, webhook.ReasonBacklog)
 	_, err := b.PauseEndpoint(t.Context(), storetest.TestActor(), "acme", b.Subscriber.ID)
 	require.NoError(t, err)
-	starts, err := b.ReleaseBacklog(t.Context(), b.Subscriber.ID, 10)
+	starts, err := b.ReleaseHeld(t.Context(), b.Subscriber.ID, 10)
 	require.NoError(t, err)
 	require.Empty(t, starts)
-	found, err := b.BacklogEndpoints(t.Context(), webhook.EndpointID{}, 10)
+	found, err := b.HeldEndpoints(t.Context(), webhook.EndpointID{}, 10)
 	require.NoError(t, err)
 	require.Empty(t, found)
 }
@@ -108,7 +107,7 @@ func TestBacklogIsReleasedOnceByMany(t *testing.T) {
 		go func() {
 			var mine got
 			for range 14 {
-				starts, err := b.ReleaseBacklog(t.Context(), b.Subscriber.ID, 3)
+				starts, err := b.ReleaseHeld(t.Context(), b.Subscriber.ID, 3)
 				mine.ids = append(mine.ids, storetest.StartIDs(starts)...)
 				if err != nil {
 					mine.err = err
@@ -175,7 +174,7 @@ func TestWhatIsBeingSentIsNotHeld(t *testing.T) {
 	b := storetest.Setup(t)
 	start := b.Hold(t, b.AcceptOne(t), storetest.Nobody, webhook.ReasonBacklog)
 	released := func() []webhook.DeliveryID {
-		starts, err := b.ReleaseBacklog(t.Context(), b.Subscriber.ID, 10)
+		starts, err := b.ReleaseHeld(t.Context(), b.Subscriber.ID, 10)
 		require.NoError(t, err)
 		return storetest.StartIDs(starts)
 	}

@@ -65,17 +65,18 @@ func (b *Bundle) Hold(t *testing.T, start webhook.Start, workflow, reason string
 	return start
 }
 
-// Forgotten are the deliveries that are released as forgotten. Finding the endpoint and
+// Releasable are the held deliveries that are released. Finding the endpoint and
 // releasing must say the same.
-func (b *Bundle) Forgotten(t *testing.T) (ids []webhook.DeliveryID) {
+func (b *Bundle) Releasable(t *testing.T) (ids []webhook.DeliveryID) {
 	t.Helper()
-	endpoints, err := b.ForgottenEndpoints(t.Context(), webhook.EndpointID{}, 10)
+	endpoints, err := b.HeldEndpoints(t.Context(), webhook.EndpointID{}, 10)
 	require.NoError(t, err)
-	starts, err := b.ReleaseForgotten(t.Context(), b.Subscriber.ID, 10)
+	starts, err := b.ReleaseHeld(t.Context(), b.Subscriber.ID, 10)
 	require.NoError(t, err)
 	ids = StartIDs(starts)
 	if len(ids) > 0 {
-		require.Equal(t, []webhook.EndpointID{b.Subscriber.ID}, endpoints)
+		require.Len(t, endpoints, 1)
+		require.Equal(t, b.Subscriber.ID, endpoints[0].ID)
 	}
 	return ids
 }

@@ -15,43 +15,35 @@ import (
 	"github.com/everpost/everpost/workflows"
 )
 
-// broken is a shelf of what faults of our own have held, and the way to one endpoint.
-type broken struct {
-	shelf
+// brokenEndpoint is a store of deliveries that an internal fault has held, with a probe of the endpoint.
+type brokenEndpoint struct {
+	heldStore
 
 	fault  error
 	probes []time.Time
 	way    sync.Mutex
 }
 
-func holding(endpoint webhook.EndpointID, held []webhook.Start) *broken {
-	return &broken{shelf: shelf{
+func holding(endpoint webhook.EndpointID, held []webhook.Start) *brokenEndpoint {
+	return &brokenEndpoint{heldStore: heldStore{
 		starts: map[webhook.EndpointID][]webhook.Start{endpoint: held},
 	}}
 }
 
-func (b *broken) FaultyEndpoints(ctx context.Context, after webhook.EndpointID, limit int) ([]webhook.EndpointID, error) {
-	return b.BacklogEndpoints(ctx, after, limit)
-}
-
-func (b *broken) ReleaseFaulty(ctx context.Context, id webhook.EndpointID, limit int) ([]webhook.Start, error) {
-	return b.ReleaseBacklog(ctx, id, limit)
-}
-
-func (b *broken) probe(context.Context, webhook.EndpointID) error {
+func (b *brokenEndpoint) probe(context.Context, webhook.EndpointID) error {
 	b.way.Lock()
 	defer b.way.Unlock()
 	b.probes = append(b.probes, time.Now())
 	return b.fault
 }
 
-func (b *broken) is(err error) {
+func (b *brokenEndpoint) is(err error) {
 	b.way.Lock()
 	defer b.way.Unlock()
 	b.fault = err
 }
 
-func (b *broken) probed() []time.Time {
+func (b *brokenEndpoint) probed() []time.Time {
 	b.way.Lock()
 	defer b.way.Unlock()
 	return b.probes
@@ -67,14 +59,14 @@ func TestFaultyEndpointIsProbed(t *testing.T) {
 		b := holding(endpoint, held)
 		b.is(errors.New("its key is lost"))
 		f, c := newFrontend(t)
-		d := setup(t, Config{Client: c, FaultyBacklog: b, Admission: admissionStub{releasable: upTo(25)}})
+		d := setup(t, Config{Client: c, Held: b, Admission: admissionStub{releasable: upTo(25)}})
 		d.uses(requests{probe: b.probe})
 		_, known := d.FaultOf(endpoint)
 		require.False(t, known)
 		initialProgress := time.Now()
 		d.Faulted(endpoint, "its key is lost")
 		d.Faulted(endpoint, "said by another that was under way")
-		d.workers.Go(d.probeFaulty)
+		d.workers.Go(d.release)
 		defer d.Stop()
 		<-time.After(20 * time.Minute)
 		what, known := d.FaultOf(endpoint)
@@ -93,7 +85,7 @@ func TestFaultyEndpointIsProbed(t *testing.T) {
 		synctest.Wait()
 		_, known = d.FaultOf(endpoint)
 		require.False(t, known)
-		require.False(t, d.faulty.has(endpoint), "it is forgotten")
+		require.False(t, d.heldEndpoints.isFaulty(endpoint), "it is forgotten")
 		all := 0
 		for _, request := range f.started() { // in company, even one
 			all += len(inputOf[workflows.FanoutInput](t, request.GetInput()).Deliveries)
@@ -112,10 +104,10 @@ func TestFaultyEndpointWithoutRoom(t *testing.T) {
 		b := holding(endpoint, held)
 		f, c := newFrontend(t)
 		var room atomic.Int64
-		d := setup(t, Config{Client: c, FaultyBacklog: b, Admission: admissionStub{releasable: func(webhook.EndpointID) int { return int(room.Load()) }}})
+		d := setup(t, Config{Client: c, Held: b, Admission: admissionStub{releasable: func(webhook.EndpointID) int { return int(room.Load()) }}})
 		d.uses(requests{probe: b.probe})
 		d.Faulted(endpoint, "its key is lost")
-		d.workers.Go(d.probeFaulty)
+		d.workers.Go(d.release)
 		defer d.Stop()
 		<-time.After(10 * time.Second)
 		_, known := d.FaultOf(endpoint)
@@ -126,7 +118,7 @@ func TestFaultyEndpointWithoutRoom(t *testing.T) {
 		<-time.After(time.Minute)
 		synctest.Wait()
 		require.NotEmpty(t, f.started())
-		require.False(t, d.faulty.has(endpoint))
+		require.False(t, d.heldEndpoints.isFaulty(endpoint))
 
 		// A fault that only a request meets breaks it again.
 		room.Store(0)
@@ -145,13 +137,13 @@ func TestFaultyEndpointThatFailsItsProof(t *testing.T) {
 		endpoint, held := heldFor(1000)
 		b := holding(endpoint, held)
 		_, c := newFrontend(t)
-		d := setup(t, Config{Client: c, FaultyBacklog: b, Admission: admissionStub{releasable: upTo(100)}})
+		d := setup(t, Config{Client: c, Held: b, Admission: admissionStub{releasable: upTo(100)}})
 		d.uses(requests{probe: b.probe})
 		b.onLook = func() { // whoever is released meets it a moment later
 			time.AfterFunc(100*time.Millisecond, func() { d.Faulted(endpoint, "the proxy is away") })
 		}
 		d.Faulted(endpoint, "the proxy is away")
-		d.workers.Go(d.probeFaulty)
+		d.workers.Go(d.release)
 		defer d.Stop()
 		<-time.After(20 * time.Minute)
 		_, known := d.FaultOf(endpoint)
@@ -175,15 +167,15 @@ func TestFaultyEndpointIsForgotten(t *testing.T) {
 		_, known := d.FaultOf(endpoint)
 		require.False(t, known)
 
-		b := &broken{fault: errors.New("its key is lost")}
-		d = setup(t, Config{FaultyBacklog: b, Admission: admissionStub{releasable: upTo(25)}})
+		b := &brokenEndpoint{fault: errors.New("its key is lost")}
+		d = setup(t, Config{Held: b, Admission: admissionStub{releasable: upTo(25)}})
 		d.uses(requests{probe: b.probe})
 		d.Faulted(endpoint, "its key is lost")
-		d.workers.Go(d.probeFaulty)
+		d.workers.Go(d.release)
 		<-time.After(10*time.Minute + 30*time.Second)
 		b.is(nil)
-		d.EndpointMoved(endpoint)
-		d.EndpointMoved(webhook.NewEndpointID())
+		d.EndpointChanged(endpoint)
+		d.EndpointChanged(webhook.NewEndpointID())
 		<-time.After(3 * time.Second)
 		_, known = d.FaultOf(endpoint)
 		require.False(t, known)
@@ -192,7 +184,7 @@ func TestFaultyEndpointIsForgotten(t *testing.T) {
 		for range maxFaulty + 5 {
 			d.Faulted(webhook.NewEndpointID(), "its key is lost")
 		}
-		require.LessOrEqual(t, len(d.faulty.of), maxFaulty)
+		require.LessOrEqual(t, d.heldEndpoints.faulty, maxFaulty)
 	})
 }
 
@@ -200,8 +192,8 @@ func TestFaultyEndpointIsForgotten(t *testing.T) {
 func TestFaultyEndpointsKeepCompany(t *testing.T) {
 	t.Parallel()
 	all := accepted(3)
-	b := &broken{}
-	d := setup(t, Config{FaultyBacklog: b, Admission: admissionStub{}})
+	b := &brokenEndpoint{}
+	d := setup(t, Config{Held: b, Admission: admissionStub{}})
 	d.Faulted(all.Deliveries[1].EndpointID, "its key is lost")
 	d.Accepted(all)
 	for d.queue.Len() > 0 {

@@ -12,9 +12,8 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// Whatever a delivery is held by: it goes on when its endpoint is active, unless something
-// else is about to see to it.
-func TestForgotten(t *testing.T) {
+// Whatever a delivery is held by, it goes on when its endpoint is active, unless something else is about to release it.
+func TestReleasable(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		change   string // of the delivery
@@ -29,8 +28,8 @@ func TestForgotten(t *testing.T) {
 		"its endpoint is paused":                 {endpoint: `state = 1`},
 		"its endpoint is disabled":               {endpoint: `state = 2`},
 		"its endpoint is deleted":                {endpoint: `deleted_at = now()`},
-		"a backlog waits for room":               {change: `reason = 'backlog'`},
-		"a fault of our own":                     {change: `reason = 'internal'`},
+		"a backlog":                              {change: `reason = 'backlog'`, released: true},
+		"an internal fault":                      {change: `reason = 'internal'`, released: true},
 		"to be cancelled":                        {change: `command = 1`},
 		"being sent":                             {change: `owner = gen_random_uuid(), owner_until = now() + interval '1 minute'`},
 		"was being sent":                         {change: `owner = gen_random_uuid(), owner_until = now() - interval '1 second'`, released: true},
@@ -50,15 +49,15 @@ func TestForgotten(t *testing.T) {
 			if c.released {
 				want = append(want, start.DeliveryID)
 			}
-			require.Equal(t, want, b.Forgotten(t))
-			require.Empty(t, b.Forgotten(t), "it is on its way")
+			require.Equal(t, want, b.Releasable(t))
+			require.Empty(t, b.Releasable(t), "it is on its way")
 		})
 	}
 }
 
 // What a release has before it is its own to release, at its pace, be it paused; what it has
 // passed over is not, and neither is what one that has run out waits for.
-func TestForgottenByARelease(t *testing.T) {
+func TestReleasableDuringAReleaseReplay(t *testing.T) {
 	t.Parallel()
 	const first, later = 0, 1
 	for name, c := range map[string]struct {
@@ -97,7 +96,7 @@ func TestForgottenByARelease(t *testing.T) {
 			for _, i := range c.want {
 				want = append(want, starts[i].DeliveryID)
 			}
-			require.Equal(t, want, b.Forgotten(t))
+			require.Equal(t, want, b.Releasable(t))
 		})
 	}
 }
@@ -124,7 +123,7 @@ func TestWhatIsRefusedLeavesTheRelease(t *testing.T) {
 			b := storetest.Setup(t)
 			start := b.Hold(t, b.AcceptOne(t), storetest.Nobody, webhook.ReasonPaused)
 			require.Zero(t, b.Count(t, "outbox"))
-			require.Len(t, b.Forgotten(t), 1)
+			require.Len(t, b.Releasable(t), 1)
 			require.Equal(t, 1, b.Count(t, "outbox"))
 			refused(t, b, start) // by a workflow that knows of neither
 			require.Equal(t, 1, b.Count(t, "outbox"), "released, and to be started")

@@ -1,0 +1,221 @@
+package starter
+
+import (
+	"sync"
+	"time"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+const (
+	// heldSettles is how long a hold may take from its decision until it is stored: for so long an
+	// endpoint is looked at although nothing is found.
+	heldSettles = 5 * time.Second
+	// releaseSettles is how long a released delivery may take until admission counts it.
+	releaseSettles = 3 * time.Second
+	// firstProbe is how long after an internal fault its endpoint is probed. The pause doubles up to
+	// lastProbe.
+	firstProbe, lastProbe = time.Second, time.Minute
+	// maxFaulty bounds the endpoints whose faults are remembered. The store knows the others.
+	maxFaulty = 20_000
+)
+
+// heldEndpoints are the endpoints that may have held deliveries.
+type heldEndpoints struct {
+	mu     sync.Mutex
+	byID   map[webhook.EndpointID]*heldEndpoint
+	faulty int // how many have a fault
+}
+
+type heldEndpoint struct {
+	noted      time.Time // when a hold was noted last; zero if it was read from the store
+	released   int       // deliveries since releasedAt, which admission may not count yet
+	releasedAt time.Time
+	fault      *fault // nil: none
+}
+
+// fault is an internal fault that keeps an endpoint from being sent to.
+type fault struct {
+	what    string        // for users; "" if it was read from the store
+	active  bool          // deliveries are held until a probe succeeds
+	changed time.Time     // when it was met, or something was released, last
+	pause   time.Duration // before the next probe
+	probeAt time.Time
+	ramp    int // how many may be released at a time; 0: a probe comes first
+}
+
+// note notes that an endpoint has held deliveries, at the given time or, if that is zero, in the store.
+// faulty says that an internal fault holds some.
+func (h *heldEndpoints) note(id webhook.EndpointID, at time.Time, faulty bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	e := h.endpoint(id)
+	if e.noted.Before(at) {
+		e.noted = at
+	}
+	if faulty && e.fault == nil && h.faulty < maxFaulty {
+		h.addFault(e)
+	}
+}
+
+// faulted notes a fault. It reports the first one of an endpoint.
+func (h *heldEndpoints) faulted(id webhook.EndpointID, what string, now time.Time) (first bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if known := h.byID[id]; (known == nil || known.fault == nil) && h.faulty >= maxFaulty {
+		return false
+	}
+	e := h.endpoint(id)
+	if e.fault == nil {
+		h.addFault(e)
+	}
+	if e.fault.active && e.fault.ramp == 0 { // met by another attempt that was under way
+		return false
+	}
+	e.fault.what = what
+	e.fault.activate(now)
+	return e.fault.pause == firstProbe
+}
+
+// faultOf returns the fault of an endpoint until a probe succeeds.
+func (h *heldEndpoints) faultOf(id webhook.EndpointID) (what string, known bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if e := h.byID[id]; e != nil && e.fault != nil && e.fault.active {
+		return e.fault.what, true
+	}
+	return "", false
+}
+
+// isFaulty reports an endpoint that has a fault, or had one a moment ago.
+func (h *heldEndpoints) isFaulty(id webhook.EndpointID) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	e := h.byID[id]
+	return e != nil && e.fault != nil
+}
+
+// probeNow has the next probe of an endpoint made at once.
+func (h *heldEndpoints) probeNow(id webhook.EndpointID) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if e := h.byID[id]; e != nil && e.fault != nil {
+		e.fault.pause, e.fault.probeAt = 0, time.Time{}
+	}
+}
+
+// due returns the endpoints to release from now, in no order.
+func (h *heldEndpoints) due(now time.Time) (ids []webhook.EndpointID) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for id, e := range h.byID {
+		if e.fault == nil || !e.fault.probeAt.After(now) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// allowed returns how many of an endpoint may be released now, and whether a probe comes first.
+func (h *heldEndpoints) allowed(id webhook.EndpointID) (limit int, probe bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch e := h.byID[id]; {
+	case e == nil || e.fault == nil:
+		return releaseBatch, false
+	case e.fault.ramp == 0:
+		return 1, true
+	default:
+		return e.fault.ramp, false
+	}
+}
+
+// underWay is how many were released a moment ago.
+func (h *heldEndpoints) underWay(id webhook.EndpointID, now time.Time) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	e := h.byID[id]
+	if e == nil || now.Sub(e.releasedAt) >= releaseSettles {
+		return 0
+	}
+	return e.released
+}
+
+// probeFailed notes that a probe met a fault.
+func (h *heldEndpoints) probeFailed(id webhook.EndpointID, err error, now time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if e := h.byID[id]; e != nil && e.fault != nil {
+		e.fault.what = err.Error()
+		e.fault.activate(now)
+	}
+}
+
+// probeSucceeded notes that a probe met no fault, and that nothing could be released.
+func (h *heldEndpoints) probeSucceeded(id webhook.EndpointID, now time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if e := h.byID[id]; e != nil && e.fault != nil {
+		e.fault.active, e.fault.ramp, e.fault.changed = false, 1, now
+	}
+}
+
+// released notes that n were released, and whether there may be more. It reports that a fault is over:
+// nothing is left, and nothing was held again for a while. An endpoint of which nothing is left is
+// forgotten.
+func (h *heldEndpoints) released(id webhook.EndpointID, n int, more bool, now time.Time) (faultOver bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	e := h.byID[id]
+	if e == nil {
+		return false
+	}
+	if n > 0 && now.Sub(e.releasedAt) >= releaseSettles {
+		e.released, e.releasedAt = 0, now
+	}
+	e.released += n
+	if f := e.fault; f != nil {
+		switch {
+		case f.ramp == 0: // the first delivery, and no other before the next look
+			f.ramp, f.changed = 1, now
+			return false
+		case more:
+			f.active, f.ramp, f.changed = false, min(2*f.ramp, releaseBatch), now
+			return false
+		case now.Sub(f.changed) < heldSettles:
+			f.active = false
+			return false
+		}
+		e.fault, faultOver = nil, true
+		h.faulty--
+	}
+	if !more && now.Sub(e.noted) >= heldSettles {
+		delete(h.byID, id)
+	}
+	return faultOver
+}
+
+// endpoint returns an endpoint and adds it if it is not known. The caller holds the lock.
+func (h *heldEndpoints) endpoint(id webhook.EndpointID) *heldEndpoint {
+	if h.byID == nil {
+		h.byID = map[webhook.EndpointID]*heldEndpoint{}
+	}
+	e := h.byID[id]
+	if e == nil {
+		e = &heldEndpoint{}
+		h.byID[id] = e
+	}
+	return e
+}
+
+// addFault adds a fault. The caller holds the lock.
+func (h *heldEndpoints) addFault(e *heldEndpoint) {
+	e.fault = &fault{}
+	h.faulty++
+}
+
+// activate puts the next probe off.
+func (f *fault) activate(now time.Time) {
+	f.pause = min(max(2*f.pause, firstProbe), lastProbe)
+	f.active, f.changed, f.probeAt, f.ramp = true, now, now.Add(f.pause), 0
+}

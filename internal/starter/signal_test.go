@@ -1,0 +1,55 @@
+package starter
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	enumspb "go.temporal.io/api/enums/v1"
+
+	"github.com/everpost/everpost/internal/webhook"
+	"github.com/everpost/everpost/workflows"
+)
+
+// R7: a command that is told again, because nobody has answered it, brings a workflow back that
+// was terminated or lost, whatever state the delivery is in; and it is not told to a shared
+// workflow that goes on with others.
+func TestUnansweredCommandsBringTheWorkflowBack(t *testing.T) {
+	t.Parallel()
+	const nobody = enumspb.WORKFLOW_EXECUTION_STATUS_UNSPECIFIED
+	for _, state := range []webhook.State{webhook.StatePending, webhook.StateRetrying, webhook.StateHeld} {
+		for _, own := range []enumspb.WorkflowExecutionStatus{nobody, running, completed, terminated} {
+			for named, members := range map[string][]workflows.Status{"own": nil, "fanout/gone": nil, "fanout/others": {{}}} {
+				name := fmt.Sprintf("%s, named %s, its own %s", state, named, own)
+				f, c := newFrontend(t)
+				d := setup(t, Config{Client: c})
+				delivery := waitingDelivery()
+				delivery.State = state
+				f.begins, f.members, f.there = true, members, map[string]enumspb.WorkflowExecutionStatus{}
+				if named != "own" {
+					delivery.WorkflowID = named
+				}
+				if members != nil {
+					f.there[named] = running
+				}
+				if own != nobody {
+					f.there[delivery.Ref.WorkflowID()] = own
+				}
+				command := webhook.PendingCommand{ID: 9, Command: webhook.CommandCancel}
+				require.NoError(t, d.signalCommand(t.Context(), webhook.CommandedDelivery{Delivery: delivery, Command: command, Signalled: 1}), name)
+				if own == running {
+					require.Len(t, f.signalled, 1, name)
+					require.Equal(t, delivery.Ref.WorkflowID(), f.signalled[0].GetWorkflowExecution().GetWorkflowId(), name)
+					require.Empty(t, f.starts, name)
+					continue
+				}
+				require.Empty(t, f.signalled, name)
+				require.Len(t, f.starts, 1, name)
+				in := inputOf[workflows.DeliveryInput](t, f.starts[0].GetInput())
+				require.True(t, in.Unconfirmed, name)
+				require.Equal(t, command, in.Command, name)
+				require.Equal(t, own == terminated && state != webhook.StateHeld, in.Terminated, name)
+			}
+		}
+	}
+}
