@@ -224,7 +224,8 @@ func TestHeldRows(t *testing.T) {
 	for i, row := range rows {
 		exec(`insert into deliveries (id, event_id, endpoint_id, tenant_id, event_type, created_at, run, seq, give_up_at, reason,
 				state, run_attempts, due_at, command, workflow_id)
-			select id, id, id, 'acme', 'it', now(), 1, 1, now(), 'endpoint_paused', `+row.before+` from (select lpad($1, 32, '0')::uuid) d (id)`,
+			select d.id, d.id as event_id, d.id as endpoint_id, 'acme', 'it', now(), 1, 1, now(), 'endpoint_paused',
+				`+row.before+` from (select lpad($1, 32, '0')::uuid) d (id)`,
 			strconv.Itoa(i))
 	}
 	text, err := migrations.FS.ReadFile("00020_held_rows.sql")

@@ -52,6 +52,7 @@ func NonNilSlice(list []string) []string {
 	return list
 }
 
+// NonNilMap returns m, or an empty map if it is nil.
 func NonNilMap(m map[string]string) map[string]string {
 	if m == nil {
 		return map[string]string{}

@@ -21,7 +21,8 @@ func TestNumbersInSQLAreTheDomains(t *testing.T) {
 	for state := webhook.StatePending; state <= webhook.StateDiscarded; state++ {
 		require.Equal(t, state.Open(), state < webhook.StateDelivered, state)
 	}
-	require.Equal(t, fmt.Sprintf("in (%d, %d, %d)", webhook.StateDelivered, webhook.StateCancelled, webhook.StateDiscarded), IsFinished)
+	finished := fmt.Sprintf("in (%d, %d, %d)", webhook.StateDelivered, webhook.StateCancelled, webhook.StateDiscarded)
+	require.Equal(t, IsFinished, finished)
 	for state := webhook.ReplayRunning; state.String() != "unknown" && state <= webhook.ReplayRunning+3; state++ {
 		require.Equal(t, state.Open(), state < 2, state)
 	}

@@ -66,7 +66,8 @@ func TestHealthSummary(t *testing.T) {
 		},
 		"at its cap": {
 			Health{
-				Endpoint: active, Observed: with(func(s *Observation) { s.InFlight, s.DeferReason = 10, ReasonInFlight }), Backlog: Backlog{Deferred: 200, Oldest: ago},
+				Endpoint: active, Observed: with(func(s *Observation) { s.InFlight, s.DeferReason = 10, ReasonInFlight }),
+				Backlog: Backlog{Deferred: 200, Oldest: ago},
 			},
 			"active, at its cap of 10 requests at a time: 80 requests per second; 10 in flight; 200 waiting for their turn; the oldest since 11:58 UTC",
 		},
@@ -137,7 +138,9 @@ func TestHealthSummary(t *testing.T) {
 			Health{Endpoint: active, Observed: barred(ReasonRateLimitHint, 59*time.Minute+time.Second)},
 			"the receiver says that its rate limit is used up; next request in 60 min; nothing waits",
 		},
-		"another pause": {Health{Endpoint: active, Observed: barred("new", 30*time.Hour)}, "the receiver asked for a pause; next request in 30 h; nothing waits"},
+		"another pause": {
+			Health{Endpoint: active, Observed: barred("new", 30*time.Hour)}, "the receiver asked for a pause; next request in 30 h; nothing waits",
+		},
 		"pause has ended": {
 			Health{Endpoint: active, Observed: barred(ReasonRetryAfter, 0)},
 			"active and well: 98.5 % of the attempts of the last 15 min delivered, answers take 120 ms; nothing waits",
@@ -147,7 +150,8 @@ func TestHealthSummary(t *testing.T) {
 			"active; no trouble is known; 12 waiting for a retry, the next in 3 days; the oldest since 11:58 UTC",
 		},
 		"retries, one is due": {
-			Health{Endpoint: active, Observed: Aggregate(nil), Backlog: Backlog{Retrying: 12, NextAt: now}}, "active; no trouble is known; 12 waiting for a retry",
+			Health{Endpoint: active, Observed: Aggregate(nil), Backlog: Backlog{Retrying: 12, NextAt: now}},
+			"active; no trouble is known; 12 waiting for a retry",
 		},
 		"scheduled": {
 			Health{Endpoint: active, Observed: Aggregate(nil), Backlog: Backlog{Retrying: 2, Scheduled: 3, NextAt: at(time.Second)}},

@@ -12,7 +12,8 @@ import (
 const (
 	// openRelease is a replay r that releases all that is held for an endpoint, and is not
 	// exhausted. Its state is checked apart.
-	openRelease = `r.source = ` + postgres.ReplayOfHeld + ` and not r.exhausted and r.event_type = '' and r.reason = '' and r.status = 0 and r.since is null and r.until is null`
+	openRelease = `r.source = ` + postgres.ReplayOfHeld + ` and not r.exhausted
+		and r.event_type = '' and r.reason = '' and r.status = 0 and r.since is null and r.until is null`
 	// uncovered is a held delivery of the table d that no such replay of the table release has
 	// still to release.
 	uncovered = `not exists (select from release r where d.id > r.cursor and d.created_at <= r.created_at)`
@@ -20,7 +21,8 @@ const (
 
 // openReleaseOf matches the replays r that are releasing held deliveries of the endpoint e, or are
 // paused.
-const openReleaseOf = `r.tenant_id = e.tenant_id and (r.endpoint_id = e.id or r.endpoint_id is null) and r.state ` + postgres.ReplayIsOpen + ` and ` + openRelease
+const openReleaseOf = `r.tenant_id = e.tenant_id and (r.endpoint_id = e.id or r.endpoint_id is null)
+	and r.state ` + postgres.ReplayIsOpen + ` and ` + openRelease
 
 // releaseBounds are the ids low and high for the replays r: what one of them has still to release lies
 // between. Without replays, low is the highest id.
@@ -40,7 +42,8 @@ func IsHeldForNothing(ctx context.Context, tx pgx.Tx, tenantID string, endpoint 
 	err = tx.QueryRow(ctx, `
 		with release as materialized (
 			select r.cursor, r.created_at from replays r
-			where r.tenant_id = $2 and (r.endpoint_id = $1 or r.endpoint_id is null) and r.state = `+postgres.ReplayRunning+` and r.command <> $3 and r.command <> $4
+			where r.tenant_id = $2 and (r.endpoint_id = $1 or r.endpoint_id is null)
+			  and r.state = `+postgres.ReplayRunning+` and r.command <> $3 and r.command <> $4
 			  and `+openRelease+`),
 		bound as (select `+releaseBounds+` from release r)
 		select exists (select from deliveries d, bound b where d.endpoint_id = $1 and d.state = `+postgres.Held+` and d.id <= b.low and `+uncovered+`)

@@ -196,7 +196,10 @@ func TestConcurrentUpdatesLoseNothing(t *testing.T) {
 		for _, e := range []webhook.Endpoint{first, second} {
 			group.Go(func() error {
 				for range each {
-					_, err := store.UpdateEndpoint(t.Context(), storetest.TestActor(), "acme", e.ID, func(e *webhook.Endpoint) error { e.MaxInFlight++; return nil })
+					_, err := store.UpdateEndpoint(t.Context(), storetest.TestActor(), "acme", e.ID, func(e *webhook.Endpoint) error {
+						e.MaxInFlight++
+						return nil
+					})
 					if err != nil {
 						return err
 					}

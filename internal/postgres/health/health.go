@@ -112,7 +112,8 @@ func (s *EndpointHealth) Health(ctx context.Context, tenantID string, id webhook
 // condition says.
 const (
 	countWaiting = `
-		select count(*), count(*) filter (where not sent and state = ` + postgres.Retrying + ` and reason = ''), count(*) filter (where not sent and reason <> ''),
+		select count(*), count(*) filter (where not sent and state = ` + postgres.Retrying + ` and reason = ''),
+			count(*) filter (where not sent and reason <> ''),
 			count(*) filter (where not sent and state = ` + postgres.Pending + ` and reason = ''),
 			min(due_at) filter (where not sent), min(created_at) filter (where not sent and (state = ` + postgres.Retrying + ` or reason <> ''))
 		from (

@@ -75,16 +75,19 @@ type VaultSealer struct {
 
 var madeSecrets atomic.Int64 //nolint:gochecknoglobals // so that no two secrets of a process are alike
 
+// Seal implements postgres.Sealer.
 func (s VaultSealer) Seal(ctx context.Context, plaintext, additional string) (postgres.Sealed, error) {
 	sealed, err := s.Vault.Seal(ctx, plaintext, additional)
 	return postgres.Sealed(sealed), err
 }
 
+// Open implements postgres.Sealer.
 func (s VaultSealer) Open(ctx context.Context, sealed postgres.Sealed, additional string) (string, error) {
 	text, err := s.Vault.Open(ctx, vault.Sealed(sealed), additional)
 	return text, unreadable(err)
 }
 
+// Rewrap implements postgres.Sealer.
 func (s VaultSealer) Rewrap(ctx context.Context, sealed postgres.Sealed) (postgres.Sealed, error) {
 	if s.Rewraps != nil && s.Rewraps.Add(-1) < 0 {
 		return postgres.Sealed{}, ErrAway
