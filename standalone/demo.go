@@ -19,7 +19,6 @@ import (
 	"time"
 
 	"github.com/everpost/everpost/internal/app"
-	"github.com/everpost/everpost/internal/egress"
 	"github.com/everpost/everpost/internal/localpg"
 	"github.com/everpost/everpost/internal/signature"
 )
@@ -102,11 +101,11 @@ func (d *demonstration) stop() {
 func (d *demonstration) url() string { return "http://" + d.addr.String() + demoPath }
 
 // exemption is what the egress guard must allow for the receiver.
-func (d *demonstration) exemption() egress.Exemption {
+func (d *demonstration) exemption() app.Exemption {
 	if d.server == nil {
-		return egress.Exemption{}
+		return app.Exemption{}
 	}
-	return egress.Exemption{TenantID: app.DemoTenant, URL: d.url(), Addr: d.addr}
+	return app.Exemption{TenantID: app.DemoTenant, URL: d.url(), Addr: d.addr}
 }
 
 // receive responds to a first attempt with 503 and to every other one with 200.

@@ -72,11 +72,14 @@ type Options struct {
 
 	// Exempt is the one address on loopback that may be sent to although the guard
 	// refuses it, for one URL of one tenant: the demonstration's receiver.
-	Exempt egress.Exemption
+	Exempt Exemption
 
 	// shareHealthEvery is monitor.Config.ShareEvery, in tests.
 	shareHealthEvery time.Duration
 }
+
+// Exemption is a receiver that may be sent to although the guard refuses it.
+type Exemption = egress.Exemption
 
 // App is a running process. Start it once, Stop it once.
 type App struct {
