@@ -16,7 +16,7 @@ const (
 	testsPerTenant   = 10
 	testsPerEndpoint = 3
 	// testRetryAfter is the Retry-After of a test that exceeds one of these limits, testFaultRetryAfter
-	// that of a fault of our own.
+	// that of an internal fault.
 	testRetryAfter      = 5 * time.Second
 	testFaultRetryAfter = time.Second
 )
@@ -64,7 +64,7 @@ func (t *Tests) Acquire(tenantID string, id webhook.EndpointID) (release func(),
 
 // Send sends one signed request with the payload, as the first attempt of a new event but with the
 // number 0, and returns its outcome; that the receiver refuses it is no error. Send takes no longer
-// than the endpoint's timeout. CodeUnavailable: a fault of our own, or ctx has ended; nothing is
+// than the endpoint's timeout. CodeUnavailable: an internal fault, or ctx has ended; nothing is
 // known of the receiver.
 func (t *Tests) Send(ctx context.Context, target *webhook.Target, eventType string, payload []byte) (webhook.Attempt, error) {
 	event, now := webhook.NewEventID(), t.Now()

@@ -63,7 +63,7 @@ func readBatch[T any](d *Starter, read func(context.Context, int) ([]T, error)) 
 	defer cancel()
 	batch, err := read(ctx, relayBatch)
 	if err != nil && !d.stopping() {
-		d.log.Warn("what was left behind cannot be read", "error", err)
+		d.log.Warn("a batch cannot be read from PostgreSQL", "error", err)
 	}
 	return batch, err
 }

@@ -36,7 +36,7 @@ type Outbox interface {
 	ReturnStarts(ctx context.Context, starts []webhook.Start) error
 }
 
-// relay takes up what was left behind, because a process died, Temporal was down or the queue was too
+// relay starts what was not started, because a process died, Temporal was down or the queue was too
 // long: deliveries without a workflow, commands without an answer, and replays.
 func (d *Starter) relay() {
 	tick := time.NewTicker(relayEvery)
@@ -67,7 +67,7 @@ func (d *Starter) relayOnce() bool {
 		return time.Since(start.CreatedAt) < queueTime // a replay leaves its deliveries to the relay at once
 	})
 	if len(late) > 0 {
-		d.log.Info("taking up deliveries that were left behind", "count", len(late))
+		d.log.Info("starting deliveries that were not started before", "count", len(late))
 	}
 	// Before anything else can fail: the store does not return them again for a while.
 	d.startRelayed(starts)
@@ -94,11 +94,11 @@ func (d *Starter) returnStarts(starts []webhook.Start) {
 	ctx, cancel := context.WithTimeout(d.life, readTimeout)
 	defer cancel()
 	if err := d.store.ReturnStarts(ctx, starts); err != nil && !d.stopping() {
-		d.log.Warn("what was taken from the outbox in vain cannot be put back; it comes again later", "count", len(starts), "error", err)
+		d.log.Warn("deliveries that could not be started cannot be returned to the outbox; the relay takes them again later", "count", len(starts), "error", err)
 	}
 }
 
-// startRelayed starts what was left behind. Deliveries that the relay has started before stay in their
+// startRelayed starts what the relay has taken. Deliveries that the relay has started before stay in their
 // workflow as long as it runs. If they got another one each time, many workflows would wait for a
 // worker that is not there.
 func (d *Starter) startRelayed(starts []webhook.Start) {
@@ -164,7 +164,7 @@ func (d *Starter) assignWorkflow(ctx context.Context, id string, group []webhook
 	}
 	err := d.store.AssignWorkflow(ctx, id, relayed)
 	if err != nil && !d.stopping() {
-		d.log.WarnContext(ctx, "what was left behind could not be put into a workflow yet", "count", len(group), "error", err)
+		d.log.WarnContext(ctx, "deliveries of the outbox could not be assigned to a workflow yet", "count", len(group), "error", err)
 	}
 	return err == nil
 }

@@ -55,7 +55,7 @@ func (d *Starter) reconcile() {
 		if done {
 			again = d.reconcileEvery
 			next.Reset(d.reconcileEvery)
-		} else { // the next round reads again what this one has read in vain
+		} else { // the next round reads again what this one could not handle
 			again = soon / 2
 			next.Reset(soon)
 		}

@@ -55,7 +55,7 @@ func (d *Starter) EndpointChanged(endpoint webhook.EndpointID) {
 // Faulted implements activities.Faults.
 func (d *Starter) Faulted(endpoint webhook.EndpointID, what string) {
 	if d.releases() && d.heldEndpoints.faulted(endpoint, what, time.Now()) {
-		d.log.Warn("a fault of our own keeps an endpoint from being sent to; its deliveries are held until that is over", "endpoint", endpoint, "error", what)
+		d.log.Warn("an internal fault prevents requests to an endpoint; its deliveries are held until a probe succeeds", "endpoint", endpoint, "error", what)
 	}
 }
 

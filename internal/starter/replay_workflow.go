@@ -60,7 +60,7 @@ func (d *Starter) wakeReplay(ctx context.Context, r webhook.Replay) error {
 	return err //nolint:wrapcheck // note classifies it
 }
 
-// relayReplays takes up replays that were left behind.
+// relayReplays wakes replays whose workflow does not answer.
 func (d *Starter) relayReplays() {
 	if d.replays == nil || d.temporalDown.Load() {
 		return

@@ -14,7 +14,7 @@
 //	unhealthy, parked           deliveries that are not started yet
 //	start, hand_over            the start of a workflow
 //	signal, replay_workflow     commands and replays
-//	outbox_relay, reconciler    what was left behind, what has lost its workflow
+//	outbox_relay, reconciler    what was not started, what has lost its workflow
 //	workflow_status             what Temporal says of a workflow
 //	release, held_endpoints     held deliveries
 //	temporal_health, calls      whether Temporal is available; bounded calls

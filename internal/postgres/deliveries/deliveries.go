@@ -90,7 +90,7 @@ func (s *Scanner) delivery() webhook.Delivery {
 	d.DeliveryID, d.EventID, d.EndpointID = s.id, s.event, s.endpoint
 	d.State = webhook.State(s.state) //nolint:gosec // written by us from a State
 	d.Delay = time.Duration(s.delay)
-	d.CreatedAt, d.GiveUpAt = d.EventID.Time(), d.GiveUpAt.UTC() // the same from the outbox to the record
+	d.CreatedAt, d.GiveUpAt = d.EventID.Time(), d.GiveUpAt.UTC() // the same in both tables
 	d.DueAt, d.CompletedAt = postgres.OrZero(s.due), postgres.OrZero(s.completed)
 	if d.WorkflowID == "" && d.State != webhook.StateHeld { // held without a workflow
 		d.WorkflowID = d.Ref.WorkflowID()
@@ -218,7 +218,7 @@ func deliveryConditions(q *postgres.FilterQuery, id, t string, f webhook.Deliver
 }
 
 // LockDeliveries reads deliveries for a change, in the order of their keys, as the
-// flushes of the record lock them. What does not meet the condition is left out.
+// flushRecords locks them. What does not meet the condition is left out.
 func LockDeliveries(ctx context.Context, tx pgx.Tx, ids [][16]byte, condition string, args ...any) ([]webhook.Delivery, error) {
 	rows, err := tx.Query(ctx, `select `+Columns+` from deliveries d where d.id = any($1) and `+condition+` order by d.id for update`,
 		append([]any{ids}, args...)...)

@@ -156,7 +156,7 @@ func (s *Outbox) DeleteStarts(ctx context.Context, ids []webhook.DeliveryID) err
 	})
 }
 
-// endBegun ends the outbox rows of those of which the record says that they have gone on, and
+// endBegun deletes the outbox rows of deliveries that have gone on according to their own row, and
 // returns them: they were put into the outbox by a release while that was being recorded, so
 // that what recorded it did not see them. What was held has two steps by then. One step is that
 // of an eager request, whose workflow may not have been started.

@@ -128,7 +128,7 @@ func (s *Endpoints) UpdateEndpoint(ctx context.Context, by webhook.Actor, tenant
 		func(_ context.Context, _ pgx.Tx, e *webhook.Endpoint) error { return change(e) }, nil)
 }
 
-// UpdateSealed is UpdateEndpoint with a change that may look into the record, and that
+// UpdateSealed is UpdateEndpoint with a change that may query the database, and that
 // does not see headers and credentials: they stay as they are, and sealed, so that this
 // works without the key. In the same transaction it calls also, unless that is nil or
 // nothing has changed.

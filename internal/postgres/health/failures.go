@@ -153,7 +153,7 @@ func scanFailures(row pgx.CollectableRow) (*failureScan, error) {
 	return &s, err
 }
 
-// CountFailures adds to the record what a process has seen of some endpoints, each of
+// CountFailures adds to the store what a process has seen of some endpoints, each of
 // which stands in it once, and returns those that have failures on record then. Of
 // endpoints that are not active, or are changed meanwhile, nothing is counted.
 //

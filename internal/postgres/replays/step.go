@@ -15,7 +15,7 @@ import (
 const replaySilence = 10 * time.Minute
 
 // StepReplay writes a change of where a replay stands. It is written when it comes
-// after the record and the record is open; the standing that is returned rules,
+// after the stored one, and that is open; the status that is returned is authoritative,
 // whichever way it went. CodeNotFound: there is no such replay.
 func (s *Replays) StepReplay(ctx context.Context, step webhook.ReplayStep) (webhook.ReplayStatus, error) {
 	var standing webhook.ReplayStatus
