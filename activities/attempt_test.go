@@ -61,9 +61,9 @@ func TestTokenIsForTheFirstAttemptOnly(t *testing.T) {
 	in := b.fresh(t, p)
 	step := webhook.Step{Ref: in.Ref, Progress: in.Progress, WorkflowID: in.WorkflowID()}
 	step.Seq = 1
-	standing, err := b.store.Deliveries.RecordStep(t.Context(), step)
+	status, err := b.store.Deliveries.RecordStep(t.Context(), step)
 	require.NoError(t, err)
-	in.Progress = standing.Progress
+	in.Progress = status.Progress
 	_, err = p.attempt(in)
 	require.NoError(t, err)
 	require.Equal(t, 1, p.record.count(), "a step was recorded, so somebody else may have sent it")
@@ -292,11 +292,11 @@ func TestNextRunCountsOn(t *testing.T) {
 	dead, err := p.attempt(in)
 	require.NoError(t, err)
 	require.Equal(t, webhook.StateDeadLettered, dead.State)
-	standing, err := p.Reopen(t.Context(), activities.Reopening{Ref: in.Ref, Reason: "mended"})
+	status, err := p.Reopen(t.Context(), activities.Reopening{Ref: in.Ref, Reason: "mended"})
 	require.NoError(t, err)
-	require.Equal(t, 2, standing.Run)
+	require.Equal(t, 2, status.Run)
 
-	in.Progress = webhook.Progress{Run: 2, GiveUpAt: standing.GiveUpAt}
+	in.Progress = webhook.Progress{Run: 2, GiveUpAt: status.GiveUpAt}
 	got, err := p.attempt(in)
 	require.NoError(t, err)
 	require.Equal(t, webhook.StateDelivered, got.State)

@@ -31,19 +31,19 @@ func TestAnEndWaitsForALiveRequest(t *testing.T) {
 			step := webhook.Step{Ref: in.Ref, Progress: in.Progress, WorkflowID: in.WorkflowID()}
 			step.Seq++
 			step.State, step.Reason = webhook.StateCancelled, "enough"
-			standing, err := p.RecordStep(t.Context(), step)
+			status, err := p.RecordStep(t.Context(), step)
 			require.NoError(t, err)
-			require.True(t, standing.State.Open())
-			require.True(t, standing.OwnedUntil.After(time.Now().Add(-time.Second)), "to be asked again while the receiver is slow")
+			require.True(t, status.State.Open())
+			require.True(t, status.OwnedUntil.After(time.Now().Add(-time.Second)), "to be asked again while the receiver is slow")
 			require.True(t, b.delivery(t, in).State.Open())
 
 			b.Release()
 			require.Eventually(t, func() bool {
-				standing, err = p.RecordStep(t.Context(), step)
+				status, err = p.RecordStep(t.Context(), step)
 				require.NoError(t, err)
-				return !standing.State.Open()
+				return !status.State.Open()
 			}, 10*time.Second, 5*time.Millisecond)
-			require.Equal(t, webhook.StateDelivered, standing.State)
+			require.Equal(t, webhook.StateDelivered, status.State)
 			require.Equal(t, webhook.StateDelivered, b.delivery(t, in).State)
 			require.Len(t, b.attempts(t, in), 1)
 			require.Equal(t, 1, b.Count())

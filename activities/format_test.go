@@ -46,9 +46,9 @@ func TestEnvelope(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.Equal(t, webhook.StateDeadLettered, got.State)
-	standing, err := p.Reopen(t.Context(), activities.Reopening{Ref: in.Ref, Reason: "mended"})
+	status, err := p.Reopen(t.Context(), activities.Reopening{Ref: in.Ref, Reason: "mended"})
 	require.NoError(t, err)
-	in.Progress = webhook.Progress{Run: 2, GiveUpAt: standing.GiveUpAt}
+	in.Progress = webhook.Progress{Run: 2, GiveUpAt: status.GiveUpAt}
 	b.Script("/hook", receivertest.Step{Status: 503})
 	got, err = p.attempt(in)
 	require.NoError(t, err)

@@ -67,18 +67,18 @@ func TestPayloadIntegrity(t *testing.T) {
 			require.Equal(t, string(retry.ReasonPayloadCorrupt), told[0].Reason)
 			mu.Unlock()
 
-			standing, err := p.Reopen(t.Context(), activities.Reopening{Ref: in.Ref, Reason: "mended"})
+			status, err := p.Reopen(t.Context(), activities.Reopening{Ref: in.Ref, Reason: "mended"})
 			require.NoError(t, err)
-			in.Progress = webhook.Progress{Run: standing.Run, GiveUpAt: standing.GiveUpAt}
+			in.Progress = webhook.Progress{Run: status.Run, GiveUpAt: status.GiveUpAt}
 			again, err := p.attempt(in)
 			require.NoError(t, err)
 			require.Equal(t, webhook.StateDeadLettered, again.State, "a replay does not send it either")
 			require.Equal(t, 1, b.Count())
 
 			b.execute(t, `update events e set payload = k.payload, payload_sha256 = k.payload_sha256 from kept k where k.id = e.id and e.id = $1`, in.EventID)
-			standing, err = p.Reopen(t.Context(), activities.Reopening{Ref: in.Ref, Reason: "mended"})
+			status, err = p.Reopen(t.Context(), activities.Reopening{Ref: in.Ref, Reason: "mended"})
 			require.NoError(t, err)
-			in.Progress = webhook.Progress{Run: standing.Run, GiveUpAt: standing.GiveUpAt}
+			in.Progress = webhook.Progress{Run: status.Run, GiveUpAt: status.GiveUpAt}
 			mended, err := p.attempt(in)
 			require.NoError(t, err)
 			require.Equal(t, webhook.StateDelivered, mended.State)

@@ -56,9 +56,9 @@ func TestOutcomeOutlivesAnOutageOfTheRecord(t *testing.T) {
 			require.Error(t, err, "still away")
 			wire.Mend()
 			if c.noted {
-				standing, err := p.RecordStep(t.Context(), note(in))
+				status, err := p.RecordStep(t.Context(), note(in))
 				require.NoError(t, err)
-				in.Progress = standing.Progress
+				in.Progress = status.Progress
 			}
 			result, err := p.attempt(in)
 			require.NoError(t, err)
@@ -114,9 +114,9 @@ func TestStepBesideARequestUnderWay(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, got.Running)
 	require.NoError(t, b.WaitHeld(t.Context(), 1))
-	standing, err := p.RecordStep(t.Context(), note(in))
+	status, err := p.RecordStep(t.Context(), note(in))
 	require.NoError(t, err)
-	in.Progress = standing.Progress
+	in.Progress = status.Progress
 	joined := later(func() (activities.AttemptResult, error) { return p.join(in) })
 	b.Release()
 	end := <-joined
@@ -163,14 +163,14 @@ func TestNoEndBesideAnotherProcess(t *testing.T) {
 		p := b.process(t, nil)
 		in := b.stored(t)
 		b.claimedElsewhere(t, in)
-		standing, err := p.RecordStep(t.Context(), cancelled(in))
+		status, err := p.RecordStep(t.Context(), cancelled(in))
 		require.NoError(t, err)
-		require.Equal(t, webhook.StatePending, standing.State)
-		require.WithinRange(t, standing.OwnedUntil, time.Now().Add(time.Second), time.Now().Add(time.Minute))
+		require.Equal(t, webhook.StatePending, status.State)
+		require.WithinRange(t, status.OwnedUntil, time.Now().Add(time.Second), time.Now().Add(time.Minute))
 		b.expire(t, in)
-		standing, err = p.RecordStep(t.Context(), cancelled(in))
+		status, err = p.RecordStep(t.Context(), cancelled(in))
 		require.NoError(t, err)
-		require.Equal(t, webhook.StateCancelled, standing.State)
+		require.Equal(t, webhook.StateCancelled, status.State)
 	})
 	t.Run("not beside this one", func(t *testing.T) {
 		t.Parallel()
@@ -178,9 +178,9 @@ func TestNoEndBesideAnotherProcess(t *testing.T) {
 		p := b.process(t, func(c *activities.Config) { c.Owner = "another process" }) // its claim is this one's
 		in := b.stored(t)
 		b.claimedElsewhere(t, in)
-		standing, err := p.RecordStep(t.Context(), cancelled(in))
+		status, err := p.RecordStep(t.Context(), cancelled(in))
 		require.NoError(t, err)
-		require.Equal(t, webhook.StateCancelled, standing.State)
+		require.Equal(t, webhook.StateCancelled, status.State)
 	})
 	t.Run("found by an attempt", func(t *testing.T) {
 		t.Parallel()
@@ -283,11 +283,11 @@ func TestCancelLetsTheOutcomeBeRecordedFirst(t *testing.T) {
 	_, err := p.RecordStep(t.Context(), cancel)
 	require.Error(t, err, "still away")
 	wire.Mend()
-	standing, err := p.RecordStep(t.Context(), cancel)
+	status, err := p.RecordStep(t.Context(), cancel)
 	require.NoError(t, err)
-	require.Equal(t, webhook.StateDelivered, standing.State)
-	require.Equal(t, 1, standing.Attempts)
+	require.Equal(t, webhook.StateDelivered, status.State)
+	require.Equal(t, 1, status.Attempts)
 	require.Equal(t, 1, b.Count())
 	require.Len(t, b.attempts(t, in), 1)
-	require.Equal(t, standing.Progress, b.delivery(t, in).Progress)
+	require.Equal(t, status.Progress, b.delivery(t, in).Progress)
 }

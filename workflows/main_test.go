@@ -150,7 +150,7 @@ type fallible struct {
 
 // Reopen counts the give-up time from the test's now.
 func (f *fallible) Reopen(ctx context.Context, ref webhook.Ref, reason string) (webhook.DeliveryStatus, error) {
-	before, err := f.Standing(ctx, ref.DeliveryID)
+	before, err := f.DeliveryStatus(ctx, ref.DeliveryID)
 	if err != nil {
 		return before, err
 	}
@@ -161,7 +161,7 @@ func (f *fallible) Reopen(ctx context.Context, ref webhook.Ref, reason string) (
 	if err := f.catchUp(ctx, ref.DeliveryID); err != nil {
 		return after, err
 	}
-	return f.Standing(ctx, ref.DeliveryID)
+	return f.DeliveryStatus(ctx, ref.DeliveryID)
 }
 
 // catchUp moves the give-up time of a run that was opened just now to the test's time.
@@ -190,11 +190,11 @@ func (f *fallible) RecordStep(ctx context.Context, s webhook.Step) (webhook.Deli
 			return webhook.DeliveryStatus{}, err
 		}
 	}
-	standing, err := f.Deliveries.RecordStep(ctx, s)
+	status, err := f.Deliveries.RecordStep(ctx, s)
 	if tell := f.recorded.Swap(nil); tell != nil {
 		(*tell)()
 	}
-	return standing, err
+	return status, err
 }
 
 // sealer is internal/app's.

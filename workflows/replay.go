@@ -17,7 +17,7 @@ type ReplayInput struct {
 	// Lost: the replay runs by the store, but its workflow was terminated.
 	Lost bool `json:"lost,omitempty"`
 
-	Standing *webhook.ReplayStatus `json:"standing,omitempty"` // nil: not known yet
+	Status   *webhook.ReplayStatus `json:"standing,omitempty"` // nil: not known yet
 	Next     time.Time             `json:"next,omitzero"`      // when the next release is due
 	Tick     time.Time             `json:"tick,omitzero"`      // of the last release
 	CountAt  time.Time             `json:"count_at,omitzero"`  // when to look for outcomes; zero: none is awaited
@@ -91,8 +91,8 @@ type replay struct {
 
 func newReplay(ctx workflow.Context, in ReplayInput) *replay {
 	r := &replay{in: in, signals: newReplaySignals(ctx)}
-	if in.Standing != nil {
-		r.st, r.known = *in.Standing, true
+	if in.Status != nil {
+		r.st, r.known = *in.Status, true
 	}
 	return r
 }
@@ -306,7 +306,7 @@ func (r *replay) next() webhook.ReplayStep {
 // continueAsNew continues with an empty history.
 func (r *replay) continueAsNew(ctx workflow.Context) error {
 	if r.known {
-		r.in.Standing, r.in.Lost = &r.st, false
+		r.in.Status, r.in.Lost = &r.st, false
 	}
 	return workflow.NewContinueAsNewError(ctx, ReplayWorkflow, r.in)
 }

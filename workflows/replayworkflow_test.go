@@ -249,7 +249,7 @@ func TestReplayContinuesAsItself(t *testing.T) {
 	r := setupReplay(t, 1000).replayOf(t, 300, webhook.Replay{Asked: 60, Ramp: true})
 	suggest := after(20*time.Second, func(env environment) { env.SetContinueAsNewSuggested(true) })
 	for r.run(suggest); !r.over; r.run(suggest) {
-		require.NotNil(t, r.input.Standing)
+		require.NotNil(t, r.input.Status)
 		require.Less(t, r.runs, 20)
 	}
 	r.ends(webhook.ReplayCompleted, "")

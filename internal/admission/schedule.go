@@ -16,12 +16,12 @@ const (
 	horizonFirst = 4 * time.Minute
 
 	// unknownWaiters is how many new deliveries wait inside Acquire for an endpoint that has
-	// not answered yet: the width of a shared workflow is 50. maxWaiters is that for one that
+	// not answered yet: the width of a shared workflow. maxWaiters is that for one that
 	// has answered, 2,000 per second for as long as shortPatience, and quickWaiters for a quick
 	// one, 3,400 per second for as long as longPatience, while no more than that wait for all
-	// endpoints together. Of returning deliveries maxWaiters more may wait than ever of new
-	// ones: they were told to come.
-	unknownWaiters      = 64
+	// endpoints together. More returning deliveries may wait than new ones: admission gave
+	// them the time.
+	unknownWaiters      = 100
 	maxWaiters          = 512
 	quickWaiters        = 2048
 	maxReturningWaiters = quickWaiters + maxWaiters

@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	enumspb "go.temporal.io/api/enums/v1"
+
 	"github.com/everpost/everpost/activities"
 	"github.com/everpost/everpost/internal/webhook"
 	"github.com/everpost/everpost/workflows"
@@ -17,8 +19,8 @@ const (
 	handOverTimeout = time.Second
 )
 
-// HandOver starts the own workflow of a delivery that leaves a shared one. It is also nil if there is
-// or was one already: that one has the delivery, and is signalled the command, if there is one.
+// HandOver starts the own workflow of a delivery that leaves a shared one. It is also nil if that
+// workflow runs already: it has the delivery, and is signalled the command, if there is one.
 // activities.ErrCrowded means that too many hand-overs are under way.
 func (d *Starter) HandOver(ctx context.Context, h activities.DeliveryState) error {
 	if !d.handOvers.Acquire(ctx, h.TenantID, 1, handOverTimeout) {
@@ -26,6 +28,8 @@ func (d *Starter) HandOver(ctx context.Context, h activities.DeliveryState) erro
 	}
 	defer d.handOvers.Release(h.TenantID, 1)
 	options := d.ownOptions(h.Ref)
+	// The delivery may have had its own workflow before, which held it and has ended.
+	options.WorkflowIDReusePolicy = enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE
 	var err error
 	if h.State == webhook.StateDeadLettered {
 		options.TypedSearchAttributes = workflows.DeadLetterAttributes(h.Ref)

@@ -193,6 +193,22 @@ func TestAReleaseIsRefused(t *testing.T) {
 	}
 }
 
+// R10: the relay looks at the workflow of a released delivery that is relayed alone, again and again: it may run and not know
+// of the release.
+func TestAReleaseThatIsRefusedIsRelayed(t *testing.T) {
+	t.Parallel()
+	f, c := newFrontend(t)
+	d := setup(t, Config{Client: c})
+	_, all := heldFor(1)
+	start := all[0]
+	start.Relayed, start.RelayedTo = 2, start.WorkflowID()
+	f.there = map[string]enumspb.WorkflowExecutionStatus{start.WorkflowID(): running}
+	f.failing(alreadyStarted())
+	d.startRelayed([]webhook.Start{start})
+	require.Len(t, f.starts, 1)
+	require.Len(t, f.terminated, 1)
+}
+
 // R7: over where a delivery stands, whom the record names and what is there: a command
 // finds whoever carries it, and who has nobody and is not about to get one is given a
 // workflow with the command.

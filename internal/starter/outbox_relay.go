@@ -102,19 +102,19 @@ func (d *Starter) returnStarts(starts []webhook.Start) {
 // workflow as long as it runs. If they got another one each time, many workflows would wait for a
 // worker that is not there.
 func (d *Starter) startRelayed(starts []webhook.Start) {
-	var unassigned []webhook.Start
+	var unassigned, single []webhook.Start
 	assigned := map[string][]webhook.Start{}
 	for _, start := range starts {
-		if start.RelayedTo == "" || d.needsOwnWorkflow(&start) {
+		switch {
+		case start.RelayedTo == "" || d.needsOwnWorkflow(&start):
 			unassigned = append(unassigned, start)
-		} else {
+		case start.Resume != nil && start.RelayedTo == start.WorkflowID():
+			single = append(single, start) // a workflow that runs may not know that it is released: startDelivery looks
+		default:
 			assigned[start.RelayedTo] = append(assigned[start.RelayedTo], start)
 		}
 	}
-	var (
-		mu     sync.Mutex
-		single []webhook.Start
-	)
+	var mu sync.Mutex
 	forEach(concurrentLookups, slices.Collect(maps.Keys(assigned)), func(id string) {
 		together, each := d.withoutWorkflow(id, assigned[id])
 		mu.Lock()

@@ -218,8 +218,8 @@ func TestFanoutAttributes(t *testing.T) {
 	}
 }
 
-// A delivery that leaves a shared workflow continues in its own as it stands. That this workflow exists is no error, that Temporal
-// is down is one.
+// A delivery that leaves a shared workflow continues in its own as it stands, also if it had one before, which held it and has
+// ended. That its workflow runs is no error, that Temporal is down is one.
 func TestHandOverStartsItsOwnWorkflow(t *testing.T) {
 	t.Parallel()
 	f, c := newFrontend(t)
@@ -234,7 +234,7 @@ func TestHandOverStartsItsOwnWorkflow(t *testing.T) {
 	request := f.starts[0]
 	require.Equal(t, start.WorkflowID(), request.GetWorkflowId())
 	require.Equal(t, "DeliveryWorkflow", request.GetWorkflowType().GetName())
-	require.Equal(t, enumspb.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE, request.GetWorkflowIdReusePolicy())
+	require.Equal(t, enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE, request.GetWorkflowIdReusePolicy())
 	require.Equal(t, workflows.DeliveryInput{
 		DeliveryState: workflows.DeliveryState(h), HandedOver: true,
 	}, inputOf[workflows.DeliveryInput](t, request.GetInput()))
@@ -245,7 +245,7 @@ func TestHandOverStartsItsOwnWorkflow(t *testing.T) {
 	request = f.starts[1]
 	require.Equal(t, start.WorkflowID(), request.GetWorkflowId())
 	require.Equal(t, "DeadLetterWorkflow", request.GetWorkflowType().GetName())
-	require.Equal(t, enumspb.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE, request.GetWorkflowIdReusePolicy())
+	require.Equal(t, enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE, request.GetWorkflowIdReusePolicy())
 	require.Equal(t, workflows.DeadLetterInput{
 		DeliveryState: workflows.DeliveryState{Ref: h.Ref, Progress: h.Progress, LastResponse: "503"},
 		Discard:       &workflows.CommandSignal{CommandID: 3, Reason: "asked"},

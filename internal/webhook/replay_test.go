@@ -29,8 +29,8 @@ func TestReplayNames(t *testing.T) {
 	require.Equal(t, []string{"running", "paused", "completed", "cancelled"}, states)
 }
 
-// ReplayStanding is part of workflow histories: its JSON form must not change.
-func TestReplayStandingAsJSON(t *testing.T) {
+// ReplayStatus is part of workflow histories: its JSON form must not change.
+func TestReplayStatusAsJSON(t *testing.T) {
 	t.Parallel()
 	for _, action := range []webhook.ReplayAction{webhook.ReplayKeep, webhook.ReplayPause, webhook.ReplayResume, webhook.ReplayCancel} {
 		for _, state := range webhook.ReplayStates() {

@@ -47,18 +47,18 @@ func TestCancelLeftOpenAsksOnce(t *testing.T) {
 	_, err := b.RecordStep(t.Context(), storetest.StepOf(start, 1, webhook.StateRetrying))
 	require.NoError(t, err)
 	require.NoError(t, b.CancelLeftOpen(t.Context()))
-	standing, err := b.Standing(t.Context(), start.DeliveryID)
+	status, err := b.DeliveryStatus(t.Context(), start.DeliveryID)
 	require.NoError(t, err)
-	require.Zero(t, standing.Command, "its endpoint is there")
+	require.Zero(t, status.Command, "its endpoint is there")
 
 	// As a process leaves it that died right after the deletion.
 	_, err = b.Pool().Exec(t.Context(), `update endpoints set deleted_at = now() where id = $1`, b.Subscriber.ID)
 	require.NoError(t, err)
 	for range 2 {
 		require.NoError(t, b.CancelLeftOpen(t.Context()))
-		standing, err = b.Standing(t.Context(), start.DeliveryID)
+		status, err = b.DeliveryStatus(t.Context(), start.DeliveryID)
 		require.NoError(t, err)
-		require.Equal(t, webhook.PendingCommand{ID: 1, Command: webhook.CommandCancel, Reason: webhook.ReasonEndpointDeleted}, standing.Command)
+		require.Equal(t, webhook.PendingCommand{ID: 1, Command: webhook.CommandCancel, Reason: webhook.ReasonEndpointDeleted}, status.Command)
 	}
 }
 
@@ -167,7 +167,7 @@ func TestACancelIsNotOverwritten(t *testing.T) {
 	require.NoError(t, err, "a cancel overrules a retry")
 	_, _, err = b.CommandOne(t, start.DeliveryID, webhook.CommandRetry)
 	require.Equal(t, webhook.CodeConflict, webhook.CodeOf(err))
-	standing, err := b.Standing(t.Context(), start.DeliveryID)
+	status, err := b.DeliveryStatus(t.Context(), start.DeliveryID)
 	require.NoError(t, err)
-	require.Equal(t, cancel, standing.Command)
+	require.Equal(t, cancel, status.Command)
 }

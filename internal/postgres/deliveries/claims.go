@@ -15,10 +15,10 @@ import (
 
 // claiming is a claim in the group commit, with the results of its flush.
 type claiming struct {
-	Claim    webhook.Claim
-	Granted  bool                   // result
-	Standing webhook.DeliveryStatus // result
-	Payload  storedPayload          // result
+	Claim   webhook.Claim
+	Granted bool                   // result
+	Status  webhook.DeliveryStatus // result
+	Payload storedPayload          // result
 }
 
 // repeats reports whether this is the other claim, or one that another flush would grant after it.
@@ -35,11 +35,11 @@ type storedPayload struct {
 func (c *claiming) Tenant() string { return c.Claim.TenantID }
 
 // Claim takes the right to send the next attempt and reads all that sending it
-// needs, in one transaction: the payload, its SHA-256, and the standing with the
+// needs, in one transaction: the payload, its SHA-256, and the status with the
 // pending command. The right is granted when the stored run and step are the
 // claimant's, the state is open, and no other process has the right.
 //
-// Not granted: either the standing is after the claimant's (the outcome is known
+// Not granted: either the status is after the claimant's (the outcome is known
 // already, or another run has begun), or it is the same and OwnedUntil is set.
 // A payload that retention has removed is nil.
 func (s *Deliveries) Claim(ctx context.Context, c webhook.Claim) (webhook.ClaimResult, error) {
@@ -48,12 +48,12 @@ func (s *Deliveries) Claim(ctx context.Context, c webhook.Claim) (webhook.ClaimR
 		return webhook.ClaimResult{}, err
 	}
 	return webhook.ClaimResult{
-		Granted: item.Granted, Status: item.Standing, Payload: item.Payload.Bytes, SHA256: item.Payload.sum, EventAt: item.Payload.created,
+		Granted: item.Granted, Status: item.Status, Payload: item.Payload.Bytes, SHA256: item.Payload.sum, EventAt: item.Payload.created,
 	}, nil
 }
 
 //nolint:gochecknoglobals // a constant that Go cannot write as one
-var claimAttempt = endingOutbox(`
+var claimAttempt = deletingOutboxRows(`
 	insert into deliveries as d (id, event_id, endpoint_id, tenant_id, event_type, created_at,
 		run, seq, state, attempts, give_up_at, workflow_id, owner, owner_until)
 	select id, event, endpoint, tenant, type, created, run, seq, 0, attempts, give_up, workflow, owner, now() + span * interval '1 microsecond'
@@ -105,10 +105,10 @@ func (s *Deliveries) flushClaims(ctx context.Context, items []*claiming) error {
 		}
 	}
 	batch.Queue(claimAttempt, append(claimRows.Args(claims), kept)...).
-		Query(func(rows pgx.Rows) error { return readStandings(rows, granted) })
-	standings, owned := make(map[webhook.DeliveryID]webhook.DeliveryStatus, len(items)), map[webhook.DeliveryID]time.Time{}
-	batch.Queue(`select `+standingColumns+` from deliveries d where id = any($1)`, ids).
-		Query(func(rows pgx.Rows) error { return readStandings(rows, standings) })
+		Query(func(rows pgx.Rows) error { return readStatuses(rows, granted) })
+	statuses, owned := make(map[webhook.DeliveryID]webhook.DeliveryStatus, len(items)), map[webhook.DeliveryID]time.Time{}
+	batch.Queue(`select `+statusColumns+` from deliveries d where id = any($1)`, ids).
+		Query(func(rows pgx.Rows) error { return readStatuses(rows, statuses) })
 	batch.Queue(selectOwned, ids).
 		Query(func(rows pgx.Rows) error { return readOwned(rows, owned) })
 	payloads := map[webhook.EventID]storedPayload{}
@@ -121,9 +121,9 @@ func (s *Deliveries) flushClaims(ctx context.Context, items []*claiming) error {
 		id := it.Claim.DeliveryID
 		_, ok := granted[id]
 		it.Granted = ok && it.repeats(first[id])
-		it.Standing = standings[id]
+		it.Status = statuses[id]
 		if !it.Granted {
-			it.Standing.OwnedUntil = owned[id]
+			it.Status.OwnedUntil = owned[id]
 		}
 		it.Payload = payloads[it.Claim.EventID]
 	}

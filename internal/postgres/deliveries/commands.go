@@ -166,12 +166,12 @@ func openRun(ctx context.Context, tx pgx.Tx, d *webhook.Delivery, giveUpAfter ti
 // Reopen opens the next run of a dead letter for its own workflow, which was
 // signalled to replay by hand, without the API. Where the run was opened already, or
 // the delivery is no dead letter any more, nothing changes. Either way it returns
-// the standing.
+// the status.
 func (s *Deliveries) Reopen(ctx context.Context, ref webhook.Ref, reason string) (webhook.DeliveryStatus, error) {
 	_, _, err := s.Command(ctx, webhook.Actor{Name: "workflow"}, ref.TenantID, ref.DeliveryID,
 		webhook.PendingCommand{Command: webhook.CommandReplay, Reason: reason})
 	if err != nil && webhook.CodeOf(err) != webhook.CodeConflict {
 		return webhook.DeliveryStatus{}, err
 	}
-	return s.Standing(ctx, ref.DeliveryID)
+	return s.DeliveryStatus(ctx, ref.DeliveryID)
 }

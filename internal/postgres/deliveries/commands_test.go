@@ -26,9 +26,9 @@ func TestCommandIsFoundByTheNextStep(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, webhook.PendingCommand{ID: 1, Command: webhook.CommandCancel, Reason: "because"}, begun.Status.Command)
 
-	standing, err := b.RecordStep(t.Context(), storetest.StepOf(start, 1, webhook.StateRetrying))
+	status, err := b.RecordStep(t.Context(), storetest.StepOf(start, 1, webhook.StateRetrying))
 	require.NoError(t, err)
-	require.Equal(t, webhook.CommandCancel, standing.Command.Command)
+	require.Equal(t, webhook.CommandCancel, status.Command.Command)
 
 	_, c, err = b.CommandOne(t, start.DeliveryID, webhook.CommandCancel)
 	require.NoError(t, err, "cancelling twice is no error")
@@ -36,14 +36,14 @@ func TestCommandIsFoundByTheNextStep(t *testing.T) {
 
 	step := storetest.StepOf(start, 2, webhook.StateRetrying)
 	step.CommandDone = 1
-	standing, err = b.RecordStep(t.Context(), step)
+	status, err = b.RecordStep(t.Context(), step)
 	require.NoError(t, err)
-	require.Equal(t, int64(2), standing.Command.ID, "the second has not been seen yet")
+	require.Equal(t, int64(2), status.Command.ID, "the second has not been seen yet")
 	step = storetest.StepOf(start, 3, webhook.StateRetrying)
 	step.CommandDone = 2
-	standing, err = b.RecordStep(t.Context(), step)
+	status, err = b.RecordStep(t.Context(), step)
 	require.NoError(t, err)
-	require.Equal(t, webhook.CommandNone, standing.Command.Command)
+	require.Equal(t, webhook.CommandNone, status.Command.Command)
 }
 
 func TestCommandsAreTakenByState(t *testing.T) {
@@ -75,9 +75,9 @@ func TestRestingClearsWhatWasAsked(t *testing.T) {
 		start := b.AcceptOne(t)
 		_, _, err := b.CommandOne(t, start.DeliveryID, webhook.CommandCancel)
 		require.NoError(t, err)
-		standing, err := b.RecordStep(t.Context(), storetest.StepOf(start, 1, state))
+		status, err := b.RecordStep(t.Context(), storetest.StepOf(start, 1, state))
 		require.NoError(t, err)
-		require.Equal(t, state.Open(), standing.Command.Command == webhook.CommandCancel, state)
+		require.Equal(t, state.Open(), status.Command.Command == webhook.CommandCancel, state)
 	}
 }
 
@@ -109,9 +109,9 @@ func TestReplayOpensARun(t *testing.T) {
 	require.Equal(t, 2, left[0].Run)
 
 	late := storetest.StepOf(start, 9, webhook.StateDiscarded) // of the run that is over
-	standing, err := b.RecordStep(t.Context(), late)
+	status, err := b.RecordStep(t.Context(), late)
 	require.NoError(t, err)
-	require.Equal(t, d.Progress, standing.Progress)
+	require.Equal(t, d.Progress, status.Progress)
 
 	again, err := b.Reopen(t.Context(), start.Ref, "by hand")
 	require.NoError(t, err)
@@ -127,9 +127,9 @@ func TestReplayToADeletedEndpointIsRefused(t *testing.T) {
 	require.NoError(t, b.DeleteEndpoint(t.Context(), storetest.TestActor(), "acme", b.Subscriber.ID))
 	_, _, err = b.CommandOne(t, start.DeliveryID, webhook.CommandReplay)
 	require.Equal(t, webhook.CodeConflict, webhook.CodeOf(err))
-	standing, err := b.Reopen(t.Context(), start.Ref, "")
+	status, err := b.Reopen(t.Context(), start.Ref, "")
 	require.NoError(t, err)
-	require.Equal(t, webhook.StateDeadLettered, standing.State, "it stays readable")
+	require.Equal(t, webhook.StateDeadLettered, status.State, "it stays readable")
 }
 
 func TestDeletingAnEndpointAsksItsOpenDeliveriesToEnd(t *testing.T) {
@@ -294,7 +294,7 @@ func TestRescheduleIsBoundedByTheGiveUpTime(t *testing.T) {
 		}
 		require.NoError(t, err, test)
 		require.Equal(t, asked.At, c.At)
-		commanded, err := b.Standing(t.Context(), start.DeliveryID)
+		commanded, err := b.DeliveryStatus(t.Context(), start.DeliveryID)
 		require.NoError(t, err)
 		require.Equal(t, webhook.PendingCommand{ID: 1, Command: webhook.CommandReschedule, At: asked.At}, commanded.Command)
 	}

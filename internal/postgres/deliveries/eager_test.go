@@ -20,9 +20,9 @@ func TestOutboxRowIsKeptUntilTheStart(t *testing.T) {
 			t.Helper()
 			step := storetest.StepOf(start, 1, webhook.StateRetrying)
 			step.Attempt, step.KeepOutbox = storetest.AttemptOf(1, 1, 503), true
-			standing, err := b.RecordStep(t.Context(), step)
+			status, err := b.RecordStep(t.Context(), step)
 			require.NoError(t, err)
-			require.Equal(t, webhook.StateRetrying, standing.State)
+			require.Equal(t, webhook.StateRetrying, status.State)
 		},
 		"dead letter": func(t *testing.T, b *storetest.Bundle, start webhook.Start) {
 			t.Helper()

@@ -11,8 +11,10 @@ import (
 )
 
 // IsHeld is a delivery of the table d that waits to be released and is not being released
-// yet: one that is has an outbox row, and then an owner. One with a command is started for that.
-const IsHeld = `d.state = ` + postgres.Held + ` and d.command = ` + postgres.NoCommand + ` and (d.owner is null or d.owner_until < now())
+// yet: one that is has an outbox row, and then an owner. The claim of a process that could not record
+// its answer counts for two minutes more, as for the reconciler: until then the process records it.
+// One with a command is started for that.
+const IsHeld = `d.state = ` + postgres.Held + ` and d.command = ` + postgres.NoCommand + ` and (d.owner is null or d.owner_until < now() - interval '2 minutes')
 	and not exists (select from outbox o where o.delivery_id = d.id)`
 
 // Held finds deliveries that are held although nothing holds them any more, and releases them: those
@@ -45,7 +47,7 @@ func (s *Held) HeldEndpoints(ctx context.Context, after webhook.EndpointID, limi
 			or exists (select from deliveries d where d.endpoint_id = e.id and d.state = `+postgres.Held+` and d.reason = $5 and d.id <= r.low)
 			or exists (select from deliveries d where d.endpoint_id = e.id and d.state = `+postgres.Held+` and d.reason = $4 and d.id >= r.high)
 			or exists (select from deliveries d where d.endpoint_id = e.id and d.state = `+postgres.Held+` and d.reason = $5 and d.id >= r.high))
-		limit $6`, after, webhook.ReasonBacklog, webhook.ReasonInternal, webhook.ReasonPaused, webhook.ReasonDisabled, limit)
+		order by held.id limit $6`, after, webhook.ReasonBacklog, webhook.ReasonInternal, webhook.ReasonPaused, webhook.ReasonDisabled, limit)
 }
 
 func scanHeldEndpoint(row pgx.CollectableRow) (e webhook.HeldEndpoint, err error) {
@@ -73,7 +75,7 @@ func (s *Held) ReleaseHeld(ctx context.Context, endpoint webhook.EndpointID, lim
 		select `+Columns+` from deliveries d
 		where d.id in (select id from candidate)
 		  and exists (select from endpoints e where e.id = $1 and e.state = `+postgres.EndpointActive+` and e.deleted_at is null)
-		order by d.id limit $2`,
+		order by d.id limit $2 for update of d`,
 		endpoint, limit, webhook.ReasonBacklog, webhook.ReasonInternal, webhook.ReasonPaused, webhook.ReasonDisabled)
 }
 

@@ -77,9 +77,9 @@ func TestTakeOverOfSharedWorkflows(t *testing.T) {
 	require.Equal(t, 1, left[0].Seq)
 	require.Equal(t, webhook.StateRetrying, left[0].State)
 	for id, want := range map[webhook.DeliveryID]string{open: "fanout/new", delivered: one, elsewhere: "fanout/other", unnamed: one} {
-		standing, err := b.Standing(context.WithoutCancel(t.Context()), id)
+		status, err := b.DeliveryStatus(context.WithoutCancel(t.Context()), id)
 		require.NoError(t, err)
-		require.Equal(t, want, standing.WorkflowID)
+		require.Equal(t, want, status.WorkflowID)
 	}
 }
 
@@ -109,9 +109,9 @@ func TestHoldAfterAFaultGivesTheClaimBack(t *testing.T) {
 		require.True(t, begun.Granted)
 		step := storetest.StepOf(start, 1, webhook.StateHeld)
 		step.Reason, step.Owner, step.WorkflowID = webhook.ReasonInternal, "me", storetest.Nobody
-		standing, err := b.RecordStep(t.Context(), step)
+		status, err := b.RecordStep(t.Context(), step)
 		require.NoError(t, err)
-		require.Equal(t, webhook.StateHeld, standing.State, "held either way: the other's outcome comes after it")
+		require.Equal(t, webhook.StateHeld, status.State, "held either way: the other's outcome comes after it")
 		starts, err := b.ReleaseHeld(t.Context(), b.Subscriber.ID, 10)
 		require.NoError(t, err)
 		require.Len(t, starts, released, owner)

@@ -32,7 +32,8 @@ func TestReleasable(t *testing.T) {
 		"an internal fault":                      {change: `reason = 'internal'`, released: true},
 		"to be cancelled":                        {change: `command = 1`},
 		"being sent":                             {change: `owner = gen_random_uuid(), owner_until = now() + interval '1 minute'`},
-		"was being sent":                         {change: `owner = gen_random_uuid(), owner_until = now() - interval '1 second'`, released: true},
+		"being recorded, maybe":                  {change: `owner = gen_random_uuid(), owner_until = now() - interval '110 seconds'`},
+		"was being sent":                         {change: `owner = gen_random_uuid(), owner_until = now() - interval '121 seconds'`, released: true},
 		"not held":                               {change: `state = 1`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -107,9 +108,9 @@ func TestWhatIsRefusedLeavesTheRelease(t *testing.T) {
 	for name, refused := range map[string]func(*testing.T, *storetest.Bundle, webhook.Start){
 		"a step": func(t *testing.T, b *storetest.Bundle, start webhook.Start) {
 			t.Helper()
-			standing, err := b.RecordStep(t.Context(), storetest.StepOf(start, 1, webhook.StateRetrying))
+			status, err := b.RecordStep(t.Context(), storetest.StepOf(start, 1, webhook.StateRetrying))
 			require.NoError(t, err)
-			require.Equal(t, webhook.StateHeld, standing.State)
+			require.Equal(t, webhook.StateHeld, status.State)
 		},
 		"a claim": func(t *testing.T, b *storetest.Bundle, start webhook.Start) {
 			t.Helper()
@@ -226,9 +227,9 @@ func TestResumeIsRepeated(t *testing.T) {
 				return
 			}
 			require.NotEqual(t, first.ID, second.ID)
-			standing, err := b.ReleaseReplay(t.Context(), webhook.ReplayBatch{ID: second.ID, Seq: 1, Limit: 10, Now: time.Now()})
+			status, err := b.ReleaseReplay(t.Context(), webhook.ReplayBatch{ID: second.ID, Seq: 1, Limit: 10, Now: time.Now()})
 			require.NoError(t, err)
-			require.Equal(t, int64(1), standing.Released)
+			require.Equal(t, int64(1), status.Released)
 			left, err := b.TakeStarts(t.Context(), 10)
 			require.NoError(t, err)
 			require.Equal(t, []webhook.DeliveryID{start.DeliveryID}, storetest.StartIDs(left), "at once, and not when the relay is patient")

@@ -32,7 +32,7 @@ func TestALockedRowHarmsNoOther(t *testing.T) {
 			continue
 		}
 		require.NoError(t, err, "%d", i)
-		require.Equal(t, webhook.StateDelivered, items[i].Standing.State)
+		require.Equal(t, webhook.StateDelivered, items[i].Status.State)
 	}
 }
 

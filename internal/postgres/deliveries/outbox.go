@@ -100,7 +100,7 @@ func (s *Outbox) TakeStarts(ctx context.Context, limit int) ([]webhook.Start, er
 	for i := range starts {
 		ids[i] = starts[i].DeliveryID
 	}
-	gone, err := s.endBegun(ctx, ids)
+	gone, err := s.deleteProgressed(ctx, ids)
 	if err != nil {
 		return nil, err
 	}
@@ -156,11 +156,11 @@ func (s *Outbox) DeleteStarts(ctx context.Context, ids []webhook.DeliveryID) err
 	})
 }
 
-// endBegun deletes the outbox rows of deliveries that have gone on according to their own row, and
+// deleteProgressed deletes the outbox rows of deliveries that have gone on according to their own row, and
 // returns them: they were put into the outbox by a release while that was being recorded, so
 // that what recorded it did not see them. What was held has two steps by then. One step is that
 // of an eager request, whose workflow may not have been started.
-func (s *Outbox) endBegun(ctx context.Context, ids [][16]byte) ([]webhook.DeliveryID, error) {
+func (s *Outbox) deleteProgressed(ctx context.Context, ids [][16]byte) ([]webhook.DeliveryID, error) {
 	return postgres.QueryAll(ctx, s.core.AsWorker(), "end what has gone on", scanID, `
 		delete from outbox where delivery_id in (
 			select o.delivery_id from outbox o join deliveries d on d.id = o.delivery_id

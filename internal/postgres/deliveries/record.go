@@ -16,8 +16,8 @@ import (
 
 // recording is a step in the group commit, with the result of its flush.
 type recording struct {
-	Step     webhook.Step
-	Standing webhook.DeliveryStatus // result
+	Step   webhook.Step
+	Status webhook.DeliveryStatus // result
 }
 
 func (r *recording) Tenant() string { return r.Step.TenantID }
@@ -28,18 +28,18 @@ func (r *recording) Tenant() string { return r.Step.TenantID }
 //
 // What is stored only moves forward: a step that is not after the stored one, or that
 // would leave a final state, changes nothing but still keeps its attempt. The
-// standing that is returned is the stored one in either case: a caller that writes
+// status that is returned is the stored one in either case: a caller that writes
 // "cancelled" and gets "delivered" adopts it.
 //
 // An end that no attempt brought about (cancelled, dead-lettered, discarded) is
 // refused while another process than step.Owner holds the right to send: its POST
-// may just be succeeding. The standing's OwnedUntil then says when to try again.
+// may just be succeeding. The status's OwnedUntil then says when to try again.
 func (s *Deliveries) RecordStep(ctx context.Context, step webhook.Step) (webhook.DeliveryStatus, error) {
 	r := &recording{Step: step}
 	if err := s.records.Do(ctx, r); err != nil {
 		return webhook.DeliveryStatus{}, err
 	}
-	return r.Standing, nil
+	return r.Status, nil
 }
 
 // flushRecords writes the steps of many deliveries in one transaction.
@@ -64,28 +64,28 @@ func (s *Deliveries) flushRecords(ctx context.Context, items []*recording) error
 		}
 	}
 	batch := &pgx.Batch{}
-	standings := make(map[webhook.DeliveryID]webhook.DeliveryStatus, len(highest))
+	statuses := make(map[webhook.DeliveryID]webhook.DeliveryStatus, len(highest))
 	kept := make([][16]byte, 0, len(steps))
 	for i := range steps {
 		if steps[i].KeepOutbox {
 			kept = append(kept, steps[i].DeliveryID)
 		}
 	}
-	batch.Queue(upsertStep, append(stepRows.Args(steps), kept)...).Query(func(rows pgx.Rows) error { return readStandings(rows, standings) })
+	batch.Queue(upsertStep, append(stepRows.Args(steps), kept)...).Query(func(rows pgx.Rows) error { return readStatuses(rows, statuses) })
 	attempts.queue(batch)
 	if err := s.core.Writer.SendBatch(ctx, batch).Close(); err != nil {
 		return err
 	}
-	owned, err := s.readRefused(ctx, highest, standings)
+	owned, err := s.readRefused(ctx, highest, statuses)
 	if err != nil {
 		return err
 	}
 	for _, r := range items {
-		r.Standing = standings[r.Step.DeliveryID]
-		if waitsForClaim(&r.Step) && r.Standing.State.Open() && r.Step.After(r.Standing.Progress) {
-			r.Standing.OwnedUntil = owned[r.Step.DeliveryID]
-			if r.Standing.OwnedUntil.IsZero() { // ended since: try again at once
-				r.Standing.OwnedUntil = s.core.Now()
+		r.Status = statuses[r.Step.DeliveryID]
+		if waitsForClaim(&r.Step) && r.Status.State.Open() && r.Step.After(r.Status.Progress) {
+			r.Status.OwnedUntil = owned[r.Step.DeliveryID]
+			if r.Status.OwnedUntil.IsZero() { // ended since: try again at once
+				r.Status.OwnedUntil = s.core.Now()
 			}
 		}
 	}
@@ -103,14 +103,14 @@ func withAttempt(r *recording) int {
 // a request that another process has under way.
 func waitsForClaim(s *webhook.Step) bool { return s.Attempt == nil && s.State > webhook.StateDelivered }
 
-// readRefused reads the standing of the deliveries whose step was not applied, and
+// readRefused reads the status of the deliveries whose step was not applied, and
 // until when a process has the right to send them.
-func (s *Deliveries) readRefused(ctx context.Context, items []*recording, standings map[webhook.DeliveryID]webhook.DeliveryStatus,
+func (s *Deliveries) readRefused(ctx context.Context, items []*recording, statuses map[webhook.DeliveryID]webhook.DeliveryStatus,
 ) (owned map[webhook.DeliveryID]time.Time, err error) {
 	var refused [][16]byte
 	owned = map[webhook.DeliveryID]time.Time{}
 	for _, r := range items {
-		if _, applied := standings[r.Step.DeliveryID]; !applied {
+		if _, applied := statuses[r.Step.DeliveryID]; !applied {
 			refused = append(refused, r.Step.DeliveryID)
 		}
 	}
@@ -118,14 +118,14 @@ func (s *Deliveries) readRefused(ctx context.Context, items []*recording, standi
 		return owned, nil
 	}
 	batch := &pgx.Batch{}
-	batch.Queue(`select `+standingColumns+` from deliveries d where id = any($1)`, refused).
-		Query(func(rows pgx.Rows) error { return readStandings(rows, standings) })
+	batch.Queue(`select `+statusColumns+` from deliveries d where id = any($1)`, refused).
+		Query(func(rows pgx.Rows) error { return readStatuses(rows, statuses) })
 	batch.Queue(selectOwned, refused).Query(func(rows pgx.Rows) error { return readOwned(rows, owned) })
 	return owned, s.core.Writer.SendBatch(ctx, batch).Close()
 }
 
-// standingColumns is what readStandings scans, of the table d.
-const standingColumns = `d.id, d.run, d.seq, d.state, d.reason, d.attempts, d.run_attempts, d.ambiguous, d.delay_ns, d.due_at, d.give_up_at,
+// statusColumns is what readStatuses scans, of the table d.
+const statusColumns = `d.id, d.run, d.seq, d.state, d.reason, d.attempts, d.run_attempts, d.ambiguous, d.delay_ns, d.due_at, d.give_up_at,
 	d.workflow_id, d.command, d.command_id, d.command_reason, d.command_at`
 
 // takeOver is the workflow of the delivery after a statement that names one: within a
@@ -135,7 +135,7 @@ const takeOver = `case when excluded.run > d.run or d.workflow_id = '' or exclud
 	or starts_with(excluded.workflow_id, '` + webhook.OwnWorkflowPrefix + `')
 	then excluded.workflow_id else d.workflow_id end`
 
-func readStandings(rows pgx.Rows, into map[webhook.DeliveryID]webhook.DeliveryStatus) error {
+func readStatuses(rows pgx.Rows, into map[webhook.DeliveryID]webhook.DeliveryStatus) error {
 	var (
 		id             [16]byte
 		st             webhook.DeliveryStatus
@@ -156,15 +156,15 @@ func readStandings(rows pgx.Rows, into map[webhook.DeliveryID]webhook.DeliverySt
 	return err
 }
 
-// Standing is the stored standing of a delivery; CodeNotFound before its first step.
-func (s *Deliveries) Standing(ctx context.Context, id webhook.DeliveryID) (webhook.DeliveryStatus, error) {
+// DeliveryStatus is the stored status of a delivery; CodeNotFound before its first step.
+func (s *Deliveries) DeliveryStatus(ctx context.Context, id webhook.DeliveryID) (webhook.DeliveryStatus, error) {
 	found := map[webhook.DeliveryID]webhook.DeliveryStatus{}
-	err := s.core.AsWorker().WithConn(ctx, "read a standing", func(ctx context.Context, conn postgres.Querier) error {
-		rows, err := conn.Query(ctx, `select `+standingColumns+` from deliveries d where id = $1`, id)
+	err := s.core.AsWorker().WithConn(ctx, "read a status", func(ctx context.Context, conn postgres.Querier) error {
+		rows, err := conn.Query(ctx, `select `+statusColumns+` from deliveries d where id = $1`, id)
 		if err != nil {
 			return err
 		}
-		return readStandings(rows, found)
+		return readStatuses(rows, found)
 	})
 	if err != nil {
 		return webhook.DeliveryStatus{}, err
@@ -180,7 +180,7 @@ func (s *Deliveries) Standing(ctx context.Context, id webhook.DeliveryID) (webho
 // within a run; a dead letter only becomes discarded.
 //
 //nolint:gochecknoglobals // a constant that Go cannot write as one
-var upsertStep = endingOutbox(`
+var upsertStep = deletingOutboxRows(`
 	insert into deliveries as d (id, event_id, endpoint_id, tenant_id, event_type, created_at,
 		run, seq, state, reason, attempts, run_attempts, ambiguous, delay_ns, due_at, give_up_at, completed_at, last_error, workflow_id,
 		last_decision, last_reason, last_status, last_latency_us, last_at, last_retry_after_ns, command_id, owner, owner_until)
@@ -206,16 +206,16 @@ var upsertStep = endingOutbox(`
 	  -- under way elsewhere.
 	  and (excluded.owner is null or excluded.state `+postgres.IsOpen+` or d.owner is null or d.owner = excluded.owner or d.owner_until < now())`, stepRows)
 
-// endingOutbox is a statement that writes to deliveries as d, and with it the end of the outbox
+// deletingOutboxRows is a statement that writes to deliveries as d, and with it the end of the outbox
 // rows of those that it has written: they have begun, or gone on. A row whose step or claim
 // was refused stays, because it may be the only one that knows of a release. What is put into the
 // outbox while the statement waits for a lock stays as well, and is the relay's to look at. So does
 // the row of a delivery whose workflow is still to be started: the ids of those are the parameter after the rows'.
 //
 // The rows are named without a join: for one, PostgreSQL may read all of a table or an index.
-func endingOutbox[R any](write string, rows postgres.RowsOf[R]) string {
+func deletingOutboxRows[R any](write string, rows postgres.RowsOf[R]) string {
 	return `with applied as (` + write + `
-	returning ` + standingColumns + `),
+	returning ` + statusColumns + `),
 	begun as (delete from outbox where delivery_id = any(array(select id from applied where id <> all($` + strconv.Itoa(len(rows)+1) + `::uuid[]))))
-	select ` + standingColumns + ` from applied d`
+	select ` + statusColumns + ` from applied d`
 }

@@ -53,9 +53,9 @@ func TestRecordedAttemptIsReadBack(t *testing.T) {
 	step.Attempts, step.RunAttempts, step.Delay = 1, 1, time.Second
 	step.DueAt = time.Now().Add(time.Second).UTC().Truncate(time.Microsecond)
 	step.Attempt = storetest.AttemptOf(1, 1, 503)
-	standing, err := b.RecordStep(t.Context(), step)
+	status, err := b.RecordStep(t.Context(), step)
 	require.NoError(t, err)
-	require.Equal(t, step.Progress, standing.Progress)
+	require.Equal(t, step.Progress, status.Progress)
 
 	d, err := b.Delivery(t.Context(), "acme", start.DeliveryID)
 	require.NoError(t, err)
@@ -101,7 +101,7 @@ func TestRecordOnlyMovesForward(t *testing.T) {
 
 				step := storetest.StepOf(start, move.seq, to)
 				step.Run = move.run
-				standing, err := b.RecordStep(t.Context(), step)
+				status, err := b.RecordStep(t.Context(), step)
 				require.NoError(t, err)
 
 				left := !from.Final() && (from != webhook.StateDeadLettered || to == webhook.StateDiscarded)
@@ -109,7 +109,7 @@ func TestRecordOnlyMovesForward(t *testing.T) {
 				if move.forward && (left || move.run > 2) {
 					want = step
 				}
-				require.Equal(t, want.Progress, standing.Progress, "%s, %s to %s", move.name, from, to)
+				require.Equal(t, want.Progress, status.Progress, "%s, %s to %s", move.name, from, to)
 			}
 		}
 	}
@@ -132,7 +132,7 @@ func TestRecordTakesTheHighestOfAFlush(t *testing.T) {
 		}
 		require.NoError(rt, b.FlushRecords(t.Context(), items))
 		for _, it := range items {
-			require.Equal(rt, highest, it.Standing.Seq)
+			require.Equal(rt, highest, it.Status.Seq)
 		}
 		attempts, err := b.Attempts(t.Context(), "acme", start.DeliveryID, 50, 0)
 		require.NoError(rt, err)
@@ -173,9 +173,9 @@ func TestRecordsSideBySideDoNotDeadlock(t *testing.T) {
 	}
 	all.Wait()
 	for _, start := range starts {
-		standing, err := b.Standing(t.Context(), start.DeliveryID)
+		status, err := b.DeliveryStatus(t.Context(), start.DeliveryID)
 		require.NoError(t, err)
-		require.Equal(t, 40, standing.Seq)
+		require.Equal(t, 40, status.Seq)
 	}
 }
 
@@ -264,7 +264,7 @@ func TestClaims(t *testing.T) {
 		require.NoError(t, b.FlushClaims(t.Context(), items))
 		require.True(t, items[0].Granted)
 		require.False(t, items[1].Granted)
-		require.NotZero(t, items[1].Standing.OwnedUntil)
+		require.NotZero(t, items[1].Status.OwnedUntil)
 		require.True(t, items[2].Granted, "it is the same, and the payload is there")
 		require.NotNil(t, items[2].Payload.Bytes)
 		require.False(t, items[3].Granted, "of another step")
@@ -294,9 +294,9 @@ func TestAnEndWaitsForAForeignClaim(t *testing.T) {
 		record := func(start webhook.Start, owner string) webhook.DeliveryStatus {
 			step := storetest.StepOf(start, 1, end)
 			step.Owner = owner
-			standing, err := b.RecordStep(t.Context(), step)
+			status, err := b.RecordStep(t.Context(), step)
 			require.NoError(t, err)
-			return standing
+			return status
 		}
 		start := claimed(time.Minute)
 		refused := record(start, "me")
@@ -305,9 +305,9 @@ func TestAnEndWaitsForAForeignClaim(t *testing.T) {
 
 		delivered := storetest.StepOf(start, 1, webhook.StateDelivered)
 		delivered.Owner, delivered.Attempt = "them", storetest.AttemptOf(1, 1, 200)
-		standing, err := b.RecordStep(t.Context(), delivered)
+		status, err := b.RecordStep(t.Context(), delivered)
 		require.NoError(t, err)
-		require.Equal(t, webhook.StateDelivered, standing.State)
+		require.Equal(t, webhook.StateDelivered, status.State)
 		adopted := record(start, "me")
 		require.Equal(t, webhook.StateDelivered, adopted.State, "delivered wins")
 		require.Zero(t, adopted.OwnedUntil, "there is nothing to wait for")
@@ -353,8 +353,8 @@ func TestAttemptsAreNotForgotten(t *testing.T) {
 	_, _, err = b.CommandOne(t, start.DeliveryID, webhook.CommandReplay)
 	require.NoError(t, err)
 	start.Run = 2
-	standing, err := b.RecordStep(t.Context(), storetest.StepOf(start, 1, webhook.StateHeld))
+	status, err := b.RecordStep(t.Context(), storetest.StepOf(start, 1, webhook.StateHeld))
 	require.NoError(t, err)
-	require.Equal(t, webhook.StateHeld, standing.State)
-	require.Equal(t, 1, standing.Attempts)
+	require.Equal(t, webhook.StateHeld, status.State)
+	require.Equal(t, 1, status.Attempts)
 }

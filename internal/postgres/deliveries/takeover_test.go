@@ -33,9 +33,9 @@ func TestTakeOver(t *testing.T) {
 				start := b.AcceptOne(t)
 				step := storetest.StepOf(start, 1, webhook.StateRetrying)
 				step.WorkflowID = holder
-				standing, err := b.RecordStep(t.Context(), step)
+				status, err := b.RecordStep(t.Context(), step)
 				require.NoError(t, err)
-				require.Equal(t, holder, standing.WorkflowID)
+				require.Equal(t, holder, status.WorkflowID)
 				return start
 			}
 			for _, withAttempt := range []bool{true, false} {
@@ -45,31 +45,31 @@ func TestTakeOver(t *testing.T) {
 				if withAttempt {
 					step.Attempt = storetest.AttemptOf(1, 1, 503)
 				}
-				standing, err := b.RecordStep(t.Context(), step)
+				status, err := b.RecordStep(t.Context(), step)
 				require.NoError(t, err)
-				require.Equal(t, after, standing.WorkflowID, "a step of %q after %q", writer, holder)
-				require.Equal(t, 2, standing.Seq, "who does not own it has its step recorded all the same")
+				require.Equal(t, after, status.WorkflowID, "a step of %q after %q", writer, holder)
+				require.Equal(t, 2, status.Seq, "who does not own it has its step recorded all the same")
 			}
 
 			leaving := held()
 			gone := storetest.StepOf(leaving, 2, webhook.StateHeld)
 			gone.WorkflowID = storetest.Nobody
-			standing, err := b.RecordStep(t.Context(), gone)
+			status, err := b.RecordStep(t.Context(), gone)
 			require.NoError(t, err)
-			require.Equal(t, storetest.Nobody, standing.WorkflowID, "no workflow carries what is held, of %q neither", holder)
+			require.Equal(t, storetest.Nobody, status.WorkflowID, "no workflow carries what is held, of %q neither", holder)
 
 			start := held()
 			late := storetest.StepOf(start, 1, webhook.StateRetrying)
 			late.WorkflowID = writer
-			standing, err = b.RecordStep(t.Context(), late)
+			status, err = b.RecordStep(t.Context(), late)
 			require.NoError(t, err)
-			require.Equal(t, holder, standing.WorkflowID, "a step that is not applied tells nothing")
+			require.Equal(t, holder, status.WorkflowID, "a step that is not applied tells nothing")
 
 			next := storetest.StepOf(start, 0, webhook.StatePending)
 			next.Run, next.WorkflowID = 2, writer
-			standing, err = b.RecordStep(t.Context(), next)
+			status, err = b.RecordStep(t.Context(), next)
 			require.NoError(t, err)
-			require.Equal(t, writer, standing.WorkflowID, "a later run is its writer's, after %q", holder)
+			require.Equal(t, writer, status.WorkflowID, "a later run is its writer's, after %q", holder)
 
 			start = held()
 			claim := storetest.ClaimOf(start, 1, "me", time.Minute)
@@ -98,9 +98,9 @@ func TestFirstRecordSaysWhoGoesOn(t *testing.T) {
 		if commanded {
 			_, _, err := b.CommandOne(t, start.DeliveryID, webhook.CommandCancel)
 			require.NoError(t, err)
-			standing, err := b.Standing(t.Context(), start.DeliveryID)
+			status, err := b.DeliveryStatus(t.Context(), start.DeliveryID)
 			require.NoError(t, err)
-			require.Equal(t, storetest.Nobody, standing.WorkflowID)
+			require.Equal(t, storetest.Nobody, status.WorkflowID)
 		}
 		claim := storetest.ClaimOf(start, 0, "me", time.Minute)
 		claim.WorkflowID = one
@@ -123,16 +123,16 @@ func TestReplayIsItsOwnWorkflows(t *testing.T) {
 	d, _, err := b.CommandOne(t, start.DeliveryID, webhook.CommandReplay)
 	require.NoError(t, err)
 	require.Equal(t, start.WorkflowID(), d.WorkflowID)
-	standing, err := b.Standing(t.Context(), start.DeliveryID)
+	status, err := b.DeliveryStatus(t.Context(), start.DeliveryID)
 	require.NoError(t, err)
-	require.Equal(t, start.WorkflowID(), standing.WorkflowID)
+	require.Equal(t, start.WorkflowID(), status.WorkflowID)
 
 	late := storetest.StepOf(start, 9, webhook.StateRetrying) // of the shared workflow, which knows nothing of it
 	late.WorkflowID, late.Attempt = one, storetest.AttemptOf(1, 1, 503)
-	standing, err = b.RecordStep(t.Context(), late)
+	status, err = b.RecordStep(t.Context(), late)
 	require.NoError(t, err)
-	require.Equal(t, 2, standing.Run)
-	require.Equal(t, start.WorkflowID(), standing.WorkflowID)
+	require.Equal(t, 2, status.Run)
+	require.Equal(t, start.WorkflowID(), status.WorkflowID)
 }
 
 // Starts count how often they were taken up; those of a new run begin anew.

@@ -68,9 +68,9 @@ func TestCloseCircuit(t *testing.T) {
 			}
 			require.Equal(t, want, closed.Probe.DeliveryID)
 			require.Equal(t, webhook.PendingCommand{ID: 1, Command: webhook.CommandRetry}, closed.Command)
-			standing, err := b.Standing(t.Context(), want)
+			status, err := b.DeliveryStatus(t.Context(), want)
 			require.NoError(t, err)
-			require.Equal(t, closed.Command, standing.Command, "it arrives, whatever becomes of the signal")
+			require.Equal(t, closed.Command, status.Command, "it arrives, whatever becomes of the signal")
 			entries, err := b.ListAudit(t.Context(), webhook.AuditFilter{}, webhook.Page{Limit: 1})
 			require.NoError(t, err)
 			require.Equal(t, "endpoint.close_circuit", entries[0].Action)

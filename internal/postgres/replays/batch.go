@@ -27,7 +27,7 @@ const (
 // ReleaseReplay releases the next of a replay's set: it opens a run of each, or ends
 // its hold, has its workflow started, notes that its first outcome is
 // awaited, and moves the cursor and the counters, all in one transaction. So a batch
-// that is asked for again, by its number, is not released again; the standing that is
+// that is asked for again, by its number, is not released again; the status that is
 // returned is the one that it left.
 //
 // Nothing is released when the replay is not running, when a pause or a cancel was
@@ -35,7 +35,7 @@ const (
 // replayed, discarded or deleted since the replay was made is passed over, as is what
 // goes to an endpoint that was deleted. CodeNotFound: there is no such replay.
 func (s *Replays) ReleaseReplay(ctx context.Context, b webhook.ReplayBatch) (webhook.ReplayStatus, error) {
-	var standing webhook.ReplayStatus
+	var status webhook.ReplayStatus
 	err := s.core.AsWorker().InTx(ctx, "release a batch of a replay", func(ctx context.Context, tx pgx.Tx) error {
 		r, err := lockReplay(ctx, tx, b.ID)
 		if err != nil {
@@ -51,11 +51,11 @@ func (s *Replays) ReleaseReplay(ctx context.Context, b webhook.ReplayBatch) (web
 				return err
 			}
 		}
-		standing, err = replayStanding(ctx, tx, b.ID)
-		standing.Behind = behind
+		status, err = replayStatus(ctx, tx, b.ID)
+		status.Behind = behind
 		return err
 	})
-	return standing, err
+	return status, err
 }
 
 // outboxIsLate reports whether deliveries wait for their start, or for a worker, longer than they

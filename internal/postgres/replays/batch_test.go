@@ -71,9 +71,9 @@ func TestABatchIsReleasedOnceByMany(t *testing.T) {
 	r := b.StartReplay(t, webhook.Replay{})
 	var (
 		all       sync.WaitGroup
-		standings [4]webhook.ReplayStatus
+		statuses [4]webhook.ReplayStatus
 	)
-	for i := range standings {
+	for i := range statuses {
 		s := b.Stores
 		if i%2 == 1 {
 			s = storetest.OpenStore(t, b.Address)
@@ -83,14 +83,14 @@ func TestABatchIsReleasedOnceByMany(t *testing.T) {
 			if err != nil {
 				t.Error(err)
 			}
-			standings[i] = st
+			statuses[i] = st
 		})
 	}
 	all.Wait()
-	for _, st := range standings {
-		require.Equal(t, standings[0].ReplayCounts, st.ReplayCounts)
+	for _, st := range statuses {
+		require.Equal(t, statuses[0].ReplayCounts, st.ReplayCounts)
 	}
-	require.EqualValues(t, 3, standings[0].Released)
+	require.EqualValues(t, 3, statuses[0].Released)
 	require.Len(t, b.Left(t), 3)
 	require.Equal(t, 3, b.Count(t, "replay_releases"))
 }

@@ -15,7 +15,7 @@ import (
 // released, up to limit of those that are to be looked at, and returns how it stands.
 // CodeNotFound: there is no such replay.
 func (s *Replays) ReplayOutcomes(ctx context.Context, id webhook.ReplayID, now time.Time, limit int) (webhook.ReplayStatus, error) {
-	var standing webhook.ReplayStatus
+	var status webhook.ReplayStatus
 	err := s.core.AsWorker().InTx(ctx, "count first outcomes", func(ctx context.Context, tx pgx.Tx) error {
 		// Also says that the workflow is alive: seldom, because relay_at has an index.
 		// The lock keeps two that were asked at the same time from counting twice.
@@ -32,10 +32,10 @@ func (s *Replays) ReplayOutcomes(ctx context.Context, id webhook.ReplayID, now t
 		if err := countOutcomes(ctx, tx, id, now, limit); err != nil {
 			return err
 		}
-		standing, err = replayStanding(ctx, tx, id)
+		status, err = replayStatus(ctx, tx, id)
 		return err
 	})
-	return standing, err
+	return status, err
 }
 
 const (

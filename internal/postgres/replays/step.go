@@ -18,7 +18,7 @@ const replaySilence = 10 * time.Minute
 // after the stored one, and that is open; the status that is returned is authoritative,
 // whichever way it went. CodeNotFound: there is no such replay.
 func (s *Replays) StepReplay(ctx context.Context, step webhook.ReplayStep) (webhook.ReplayStatus, error) {
-	var standing webhook.ReplayStatus
+	var status webhook.ReplayStatus
 	err := s.core.AsWorker().InTx(ctx, "record a replay", func(ctx context.Context, tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `
 			update replays set seq = $2, state = $3::smallint, state_reason = $4, rate = $6, started = true,
@@ -48,14 +48,14 @@ func (s *Replays) StepReplay(ctx context.Context, step webhook.ReplayStep) (webh
 				return err
 			}
 		}
-		standing, err = replayStanding(ctx, tx, step.ID)
+		status, err = replayStatus(ctx, tx, step.ID)
 		return err
 	})
-	return standing, err
+	return status, err
 }
 
-// replayStanding reads how a replay stands.
-func replayStanding(ctx context.Context, tx pgx.Tx, id webhook.ReplayID) (webhook.ReplayStatus, error) {
+// replayStatus reads how a replay stands.
+func replayStatus(ctx context.Context, tx pgx.Tx, id webhook.ReplayID) (webhook.ReplayStatus, error) {
 	var (
 		st             webhook.ReplayStatus
 		state, command int16

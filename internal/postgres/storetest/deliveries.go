@@ -63,10 +63,10 @@ func (b *Bundle) Hold(t *testing.T, start webhook.Start, workflow, reason string
 	t.Helper()
 	step := StepOf(start, 1, webhook.StateHeld)
 	step.WorkflowID, step.Reason = workflow, reason
-	standing, err := b.RecordStep(t.Context(), step)
+	status, err := b.RecordStep(t.Context(), step)
 	require.NoError(t, err)
-	require.Equal(t, webhook.StateHeld, standing.State)
-	require.Equal(t, workflow, standing.WorkflowID)
+	require.Equal(t, webhook.StateHeld, status.State)
+	require.Equal(t, workflow, status.WorkflowID)
 	return start
 }
 
