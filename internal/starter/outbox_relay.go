@@ -94,7 +94,7 @@ func (d *Starter) returnStarts(starts []webhook.Start) {
 	ctx, cancel := context.WithTimeout(d.life, readTimeout)
 	defer cancel()
 	if err := d.store.ReturnStarts(ctx, starts); err != nil && !d.stopping() {
-		d.log.Warn("deliveries that could not be started cannot be returned to the outbox; the relay takes them again later", "count", len(starts), "error", err)
+		d.log.Warn("deliveries that could not be started cannot be returned to the outbox; they are taken again later", "count", len(starts), "error", err)
 	}
 }
 

@@ -70,7 +70,7 @@ func TestABatchIsReleasedOnceByMany(t *testing.T) {
 	b.DeadLetters(t, 10)
 	r := b.StartReplay(t, webhook.Replay{})
 	var (
-		all       sync.WaitGroup
+		all      sync.WaitGroup
 		statuses [4]webhook.ReplayStatus
 	)
 	for i := range statuses {
