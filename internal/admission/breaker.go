@@ -51,7 +51,7 @@ const (
 // counter counts the requests of a rolling window, and trips when too many failed.
 type counter = gobreaker.TwoStepCircuitBreaker[struct{}]
 
-// errFailed is what the counter is told of a request that failed.
+// errFailed stands for a failed request in the counter.
 var errFailed = errors.New("the request failed")
 
 // breaker is the circuit breaker of an endpoint. It opens when too many requests of a rolling

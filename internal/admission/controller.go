@@ -21,7 +21,7 @@
 //	schedule                  when the next request may be admitted
 //	permit, waiters, acquire  how a request is admitted, deliveries that wait for it, the decision
 //	shard, controller         all endpoints, and the entry points
-//	health, forecast          what others are told of an endpoint
+//	health, forecast          what other packages read of an endpoint
 //
 // Everything counts within this process. See docs/adr/0008 and 0009.
 package admission

@@ -53,7 +53,7 @@ func newEndpoint(id webhook.EndpointID, env *environment, l *lock, now time.Dura
 	return e
 }
 
-// apply makes limits those of the endpoint; false when they were it before.
+// apply sets the limits; false if they are unchanged.
 func (e *endpoint) apply(now time.Duration, limits Limits) bool {
 	first := e.limits.MaxInFlight == 0
 	if !first && limits == e.limits {
@@ -236,7 +236,7 @@ func (e *endpoint) unresponsive(now time.Duration) bool {
 	return e.breaker.state != CircuitClosed || e.slots.smoothed(now) > slowLatency
 }
 
-// invalidate lets waiting deliveries ask again, and drops reservations for times before before.
+// invalidate lets waiting deliveries ask again, and drops the reservations for times before the given one.
 func (e *endpoint) invalidate(before time.Duration) {
 	for _, w := range e.waiters {
 		e.reservations.remove(w.delivery)

@@ -93,22 +93,22 @@ func (v *environment) forgetHost(h *host) {
 	}
 }
 
-// lock guards endpoints. What changes under it is told when it is given back.
+// lock guards endpoints. It collects the changes of circuits; unlock reports them.
 type lock struct {
 	sync.Mutex
 
 	changes []CircuitChange
 }
 
-// unlock gives the lock back, then tells what has changed.
-func (l *lock) unlock(tell func(CircuitChange)) {
+// unlock gives the lock back, then reports the changes of circuits.
+func (l *lock) unlock(report func(CircuitChange)) {
 	changes := l.changes
 	l.changes = nil
 	l.Unlock()
-	if tell == nil {
+	if report == nil {
 		return
 	}
 	for _, change := range changes {
-		tell(change)
+		report(change)
 	}
 }

@@ -87,7 +87,7 @@ func (e *endpoint) healthy(now time.Duration) bool {
 	return answers || len(e.slots.inFlight) == 0 && sum.Delivered+sum.Failed == 0
 }
 
-// EachUnhealthy calls f with every endpoint of which there is more to tell than that it answers:
+// EachUnhealthy calls f with every endpoint that is not healthy:
 // no request is admitted or a delivery waits, the last request failed, it is slow, or its rate
 // ramps up. Those of a shard are copied under its lock, and f is called without one: the whole is
 // not of one moment.

@@ -49,7 +49,7 @@ const (
 )
 
 // Core is what all stores of a DB share: the pools, each with the role that its work needs,
-// the database's clock, and the changes that processes tell each other.
+// the database's clock, and the changes of which processes notify each other.
 type Core struct {
 	pool   *pgxpool.Pool // for tenants and operators
 	Work   *pgxpool.Pool // for a worker

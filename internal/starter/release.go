@@ -116,8 +116,8 @@ func (d *Starter) findHeld() bool {
 
 // releaseOf releases some of an endpoint's held deliveries. After an internal fault it probes first:
 // what a request needs, and then one delivery, because there are faults that only a request meets.
-// Then twice as many go each time. If admission has no room for the first one, the probe alone ends
-// the fault: what arrives need not be held.
+// Then twice as many go each time. If admission permits none now, a successful probe ends the
+// fault, so that new deliveries are not held.
 func (d *Starter) releaseOf(endpoint webhook.EndpointID) {
 	now := time.Now()
 	limit, probe := d.heldEndpoints.allowed(endpoint)

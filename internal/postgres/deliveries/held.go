@@ -111,8 +111,8 @@ func (s *Held) ReleaseExpired(ctx context.Context, limit int) ([]webhook.Start, 
 		order by `+goesOn+` limit $1 for update of d skip locked`, limit)
 }
 
-// Release lets held deliveries try again, which this transaction has locked. The relay
-// starts those that nobody has started when after has passed.
+// Release releases held deliveries that this transaction has locked. The relay starts those that
+// are not started within after.
 //
 // A concurrent release leaves a delivery's row as it was, so that the lock alone does not
 // show it: the row in the outbox does.

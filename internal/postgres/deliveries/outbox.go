@@ -81,10 +81,9 @@ type Outbox struct{ core *postgres.Core }
 // NewOutbox makes an Outbox.
 func NewOutbox(s *postgres.Core) *Outbox { return &Outbox{s} }
 
-// TakeStarts takes up to limit deliveries that were stored a while ago and have
-// no first record: their start was never made, or died on the way. They are not
-// handed out again for the same while, by any process, and each time for twice as
-// long, up to 8 min: where no worker runs at all, starting them again does not help.
+// TakeStarts takes up to limit deliveries that were stored a while ago and have no first write:
+// their start was not made, or was lost. No process gets them again for as long, and each time for
+// twice as long, up to 8 min: where no worker runs at all, starting them again does not help.
 func (s *Outbox) TakeStarts(ctx context.Context, limit int) ([]webhook.Start, error) {
 	starts, err := postgres.QueryAll(ctx, s.core.AsWorker(), "read the outbox", scanStart, `
 		update outbox set relay_at = now() + $2::bigint * (1 << least(relayed, 5)) * interval '1 millisecond', relayed = relayed + 1
@@ -173,8 +172,8 @@ func (s *Outbox) deleteProgressed(ctx context.Context, ids [][16]byte) ([]webhoo
 // may be that of a command.
 const isRecorded = `(d.seq > 0 or d.owner is not null) and d.state <> ` + postgres.Held
 
-// findRecorded says of those that were held and are released where they stand, and which of the
-// others have an attempt or a claim.
+// findRecorded sets Resume of the deliveries that were held and are released, and Recorded of the
+// others that have an attempt or a claim.
 func (s *Outbox) findRecorded(ctx context.Context, starts []webhook.Start, ids [][16]byte) error {
 	found, err := postgres.QueryAll(ctx, s.core.AsWorker(), "read what is held", Scan,
 		`select `+Columns+` from deliveries d where d.id = any($1) and d.state = `+postgres.Held, ids)
