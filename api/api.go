@@ -105,8 +105,7 @@ func (c Config) withDefaults() Config {
 
 // Server is the API.
 type Server struct {
-	Config
-
+	config  Config
 	echo    *echo.Echo
 	openAPI []byte
 	page    func() ([]byte, error) // the documentation page
@@ -117,8 +116,8 @@ type Server struct {
 
 // New returns a Server with all routes.
 func New(c Config) *Server {
-	s := &Server{Config: c.withDefaults(), echo: echo.New(), buckets: buckets{of: map[string]*rate.Limiter{}}, pace: usualPace()}
-	s.openAPI = openAPIDocument(s.Version)
+	s := &Server{config: c.withDefaults(), echo: echo.New(), buckets: buckets{of: map[string]*rate.Limiter{}}, pace: usualPace()}
+	s.openAPI = openAPIDocument(s.config.Version)
 	s.page = docsOf(s.openAPI)
 	s.echo.HideBanner, s.echo.HidePort = true, true
 	s.echo.HTTPErrorHandler = s.routerError
@@ -147,6 +146,6 @@ func (s *Server) HTTPServer(handler http.Handler) *http.Server {
 		WriteTimeout:      60 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    maxHeaderBytes,
-		ErrorLog:          slog.NewLogLogger(s.Logger.Handler(), slog.LevelDebug),
+		ErrorLog:          slog.NewLogLogger(s.config.Logger.Handler(), slog.LevelDebug),
 	}
 }

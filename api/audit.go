@@ -48,7 +48,7 @@ func (s *Server) listAudit(c call) error {
 		return err
 	}
 	fetch := func(limit int, after string) ([]webhook.AuditEntry, error) {
-		return s.Audit.ListAudit(c.Request().Context(), f, pageOf(limit, after))
+		return s.config.Audit.ListAudit(c.Request().Context(), f, pageOf(limit, after))
 	}
 	return list(c, q, fetch, func(e webhook.AuditEntry) string { return idPosition(e.ID) }, showAudit)
 }

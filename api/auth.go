@@ -61,7 +61,7 @@ const challenge = `Bearer realm="everpost"`
 func (s *Server) authenticate(c echo.Context) (webhook.Key, error) {
 	given := c.Request().Header["Authorization"]
 	if len(given) == 0 {
-		s.Metrics.AuthFailed(AuthMissing)
+		s.config.Metrics.AuthFailed(AuthMissing)
 		return webhook.Key{}, &webhook.Error{Code: webhook.CodeUnauthenticated, Message: `an API key is missing: send it as "Authorization: Bearer evk_…"`}
 	}
 	scheme, text, _ := strings.Cut(given[0], " ")
@@ -72,7 +72,7 @@ func (s *Server) authenticate(c echo.Context) (webhook.Key, error) {
 	id, sum, err := ParseKey(strings.TrimSpace(text))
 	if err == nil && len(given) == 1 && strings.EqualFold(scheme, "Bearer") {
 		var key webhook.Key
-		if key, err = s.Keys.Authenticate(c.Request().Context(), id, sum); err == nil {
+		if key, err = s.config.Keys.Authenticate(c.Request().Context(), id, sum); err == nil {
 			return key, nil
 		}
 		if webhook.CodeOf(err) != webhook.CodeUnauthenticated {
@@ -83,7 +83,7 @@ func (s *Server) authenticate(c echo.Context) (webhook.Key, error) {
 			cause = string(refusal)
 		}
 	}
-	s.Metrics.AuthFailed(cause)
+	s.config.Metrics.AuthFailed(cause)
 	c.Response().Header().Set("WWW-Authenticate", challenge+`, error="invalid_token"`)
 	return webhook.Key{}, &webhook.Error{Code: webhook.CodeUnauthenticated, Message: "the API key is not valid, has expired or was revoked"}
 }
@@ -107,10 +107,10 @@ func (c call) authorise() error {
 // isPreset compares with the configured operator key in constant time. That key is not stored:
 // it is valid as long as it is configured.
 func (s *Server) isPreset(text string) bool {
-	if s.OperatorKey == "" {
+	if s.config.OperatorKey == "" {
 		return false
 	}
-	given, preset := sha256.Sum256([]byte(text)), sha256.Sum256([]byte(s.OperatorKey))
+	given, preset := sha256.Sum256([]byte(text)), sha256.Sum256([]byte(s.config.OperatorKey))
 	return subtle.ConstantTimeCompare(given[:], preset[:]) == 1
 }
 

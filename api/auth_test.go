@@ -144,7 +144,7 @@ func TestFailedAuthenticationIsCounted(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	counted := refusals{}
-	b.server.Metrics = counted
+	b.server.config.Metrics = counted
 	unknown, _ := NewKey(webhook.NewKeyID())
 	for text, want := range map[string]string{
 		"": "auth missing", "Bearer garbage": "auth malformed", "Basic " + b.keys["operator"]: "auth malformed", "Bearer " + unknown: "auth unknown",

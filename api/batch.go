@@ -29,12 +29,12 @@ func (s *Server) postEventBatch(c call) error {
 	if err != nil {
 		return err
 	}
-	b, err := parseBatch(text, s.Now())
+	b, err := parseBatch(text, s.config.Now())
 	if err != nil {
 		return err
 	}
 	b.TenantID, b.IdempotencyKey, b.BodySHA256 = c.tenant, key, sha256.Sum256(text)
-	all, err := s.accept(c, len(b.Events), func(ctx context.Context) ([]webhook.Accepted, error) { return s.Events.AcceptBatch(ctx, b) })
+	all, err := s.accept(c, len(b.Events), func(ctx context.Context) ([]webhook.Accepted, error) { return s.config.Events.AcceptBatch(ctx, b) })
 	if err != nil {
 		return err
 	}

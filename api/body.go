@@ -178,13 +178,13 @@ func (c call) bodyError(err error, limit int) error {
 	code := webhook.CodeOf(err)
 	switch {
 	case code == webhook.CodeRateLimited:
-		c.server.Metrics.BodyRefused(BodyOverTenant)
+		c.server.config.Metrics.BodyRefused(BodyOverTenant)
 		return err
 	case code == webhook.CodeUnavailable:
-		c.server.Metrics.BodyRefused(BodyOverProcess)
+		c.server.config.Metrics.BodyRefused(BodyOverProcess)
 		return err
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		c.server.Metrics.BodyRefused(BodyTooSlow)
+		c.server.config.Metrics.BodyRefused(BodyTooSlow)
 		return &httpError{requestTimeout(), "the body arrived too slowly: after 2 s it must keep to 64 KiB per second, and after 30 s it must be complete"}
 	}
 	return webhook.Invalid("body", "could not be read to its end")

@@ -381,7 +381,7 @@ func TestRefusedBodiesAreCounted(t *testing.T) {
 	} {
 		b := setup(t)
 		counted := refusals{}
-		b.server.Metrics = counted
+		b.server.config.Metrics = counted
 		option := func(*http.Request) {}
 		switch cause {
 		case BodyOverTenant:

@@ -31,20 +31,20 @@ type call struct {
 
 // actor is the caller for the audit log.
 func (c call) actor() webhook.Actor {
-	return webhook.Actor{KeyID: c.key.ID, RequestID: requestID(c), Source: sourceAddress(c.Request(), c.server.TrustedProxies)}
+	return webhook.Actor{KeyID: c.key.ID, RequestID: requestID(c), Source: sourceAddress(c.Request(), c.server.config.TrustedProxies)}
 }
 
 // workflowURL returns the address of a workflow in the Temporal Web UI. The Web UI shows all
 // tenants' workflows, so only operators get it unless a setting extends it to tenants. For a
 // closed workflow (ended is not zero) it is nil after WorkflowsKept.
 func (c call) workflowURL(workflowID string, ended time.Time) *string {
-	if c.key.Scope != webhook.ScopeOperator && !c.server.WorkflowURLForTenants {
+	if c.key.Scope != webhook.ScopeOperator && !c.server.config.WorkflowURLForTenants {
 		return nil
 	}
-	if kept := c.server.WorkflowsKept; kept > 0 && !ended.IsZero() && c.server.Now().Sub(ended) >= kept {
+	if kept := c.server.config.WorkflowsKept; kept > 0 && !ended.IsZero() && c.server.config.Now().Sub(ended) >= kept {
 		return nil
 	}
-	return nullable(c.server.WorkflowURL(workflowID))
+	return nullable(c.server.config.WorkflowURL(workflowID))
 }
 
 // pathID parses the id in the path. A malformed id is treated as one that does not exist.

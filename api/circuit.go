@@ -34,22 +34,22 @@ func (s *Server) closeCircuit(c call) error {
 		return err
 	}
 	ctx := c.Request().Context()
-	if _, err := s.Endpoints.Endpoint(ctx, c.tenant, id); err != nil {
+	if _, err := s.config.Endpoints.Endpoint(ctx, c.tenant, id); err != nil {
 		return err
 	}
-	seen, err := s.Circuits.Circuit(ctx, c.tenant, id)
+	seen, err := s.config.Circuits.Circuit(ctx, c.tenant, id)
 	if err != nil {
 		return err
 	}
 	if seen.Circuit != webhook.CircuitOpen {
 		return &stateError{command: "close-circuit", why: "the circuit is " + string(seen.Circuit)}
 	}
-	closed, err := s.Circuits.CloseCircuit(ctx, c.actor(), c.tenant, id)
+	closed, err := s.config.Circuits.CloseCircuit(ctx, c.actor(), c.tenant, id)
 	if err != nil {
 		return err
 	}
 	if closed.Command.Command != webhook.CommandNone {
-		s.Starter.Signal(context.WithoutCancel(ctx), closed.Probe, closed.Command)
+		s.config.Starter.Signal(context.WithoutCancel(ctx), closed.Probe, closed.Command)
 	}
 	return c.json(http.StatusOK, probedView{showEndpoint(closed.Endpoint), nullable(closed.Probe.DeliveryID)})
 }
@@ -59,18 +59,18 @@ func (s *Server) closeCircuit(c call) error {
 // becomes the probe. mayProbe does not check whether the delivery's state accepts the command.
 func (s *Server) mayProbe(c call, id webhook.DeliveryID, cmd webhook.PendingCommand) error {
 	ctx := c.Request().Context()
-	d, err := s.Deliveries.Delivery(ctx, c.tenant, id)
+	d, err := s.config.Deliveries.Delivery(ctx, c.tenant, id)
 	if err != nil {
 		return err
 	}
 	if !cmd.Command.TakenIn(d.State, !d.DueAt.IsZero()) {
 		return nil
 	}
-	seen, err := s.Circuits.Circuit(ctx, c.tenant, d.EndpointID)
+	seen, err := s.config.Circuits.Circuit(ctx, c.tenant, d.EndpointID)
 	if err != nil {
 		return err
 	}
-	from := s.Now()
+	from := s.config.Now()
 	if cmd.At.After(from) {
 		from = cmd.At
 	}

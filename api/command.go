@@ -39,14 +39,14 @@ func (s *Server) command(c call, id webhook.DeliveryID, cmd webhook.PendingComma
 			return err
 		}
 	}
-	delivery, stored, err := s.Deliveries.Command(ctx, c.actor(), c.tenant, id, cmd)
+	delivery, stored, err := s.config.Deliveries.Command(ctx, c.actor(), c.tenant, id, cmd)
 	if err != nil {
 		if known, ok := errors.AsType[*webhook.Error](err); ok && known.Code == webhook.CodeConflict {
 			return &stateError{command: cmd.Command.String(), state: known.State.String(), why: known.Message}
 		}
 		return err
 	}
-	s.Starter.Signal(context.WithoutCancel(ctx), delivery, stored)
+	s.config.Starter.Signal(context.WithoutCancel(ctx), delivery, stored)
 	return c.json(http.StatusAccepted, c.showDelivery(delivery))
 }
 
@@ -61,7 +61,7 @@ func (s *Server) replayDeadLetter(c call) error {
 	if err != nil {
 		return err
 	}
-	d, err := s.Deliveries.Delivery(c.Request().Context(), c.tenant, id)
+	d, err := s.config.Deliveries.Delivery(c.Request().Context(), c.tenant, id)
 	if err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func (c call) at() (at time.Time, err error) {
 	if text == nil {
 		return time.Time{}, webhook.Invalid("at", "is required")
 	}
-	now := c.server.Now().UTC()
+	now := c.server.config.Now().UTC()
 	return at, readObject(text, func(d *jsonDecoder, name string) {
 		if name != "at" {
 			d.unknown()

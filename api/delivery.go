@@ -107,7 +107,7 @@ func (s *Server) getDelivery(c call) error {
 	if err != nil {
 		return err
 	}
-	d, err := s.Deliveries.Delivery(c.Request().Context(), c.tenant, id)
+	d, err := s.config.Deliveries.Delivery(c.Request().Context(), c.tenant, id)
 	if err != nil {
 		return err
 	}
@@ -149,7 +149,7 @@ func (s *Server) listByFilter(c call, q *query, f webhook.DeliveryFilter) error 
 		return err
 	}
 	fetch := func(limit int, after string) ([]webhook.Delivery, error) {
-		return s.Deliveries.ListDeliveries(c.Request().Context(), c.tenant, f, pageOf(limit, after))
+		return s.config.Deliveries.ListDeliveries(c.Request().Context(), c.tenant, f, pageOf(limit, after))
 	}
 	return list(c, q, fetch, func(d webhook.Delivery) string { return idPosition(d.DeliveryID) }, c.showDelivery)
 }
@@ -164,7 +164,7 @@ func (s *Server) listAttempts(c call) error {
 		return err
 	}
 	fetch := func(limit int, after string) ([]webhook.Attempt, error) {
-		return s.Deliveries.Attempts(c.Request().Context(), c.tenant, id, limit, numberAfter(after))
+		return s.config.Deliveries.Attempts(c.Request().Context(), c.tenant, id, limit, numberAfter(after))
 	}
 	return list(c, q, fetch, func(a webhook.Attempt) string { return numberPosition(a.Number) }, showAttempt)
 }

@@ -91,7 +91,7 @@ func defaultEndpoint() webhook.Endpoint {
 func allEventTypes() []string { return []string{"*"} }
 
 func (s *Server) createEndpoint(c call) error {
-	now := s.Now().UTC().Truncate(time.Microsecond)
+	now := s.config.Now().UTC().Truncate(time.Microsecond)
 	e := defaultEndpoint()
 	e.ID, e.TenantID, e.CreatedAt, e.UpdatedAt = webhook.NewEndpointID(), c.tenant, now, now
 	var given webhook.NewSecret
@@ -114,7 +114,7 @@ func (s *Server) createEndpoint(c call) error {
 	}
 	e.PublicKey = made.PublicKey
 	secret := made.Secret
-	stored, err := s.Endpoints.CreateEndpoint(c.Request().Context(), c.actor(), e, secret)
+	stored, err := s.config.Endpoints.CreateEndpoint(c.Request().Context(), c.actor(), e, secret)
 	if err != nil {
 		return err
 	}
@@ -128,7 +128,7 @@ func (s *Server) getEndpoint(c call) error {
 	if err != nil {
 		return err
 	}
-	e, err := s.Endpoints.Endpoint(c.Request().Context(), c.tenant, id)
+	e, err := s.config.Endpoints.Endpoint(c.Request().Context(), c.tenant, id)
 	if err != nil {
 		return err
 	}
@@ -144,7 +144,7 @@ func (s *Server) listEndpoints(c call) error {
 		return err
 	}
 	fetch := func(limit int, after string) ([]webhook.Endpoint, error) {
-		return s.Endpoints.ListEndpoints(c.Request().Context(), c.tenant, pageOf(limit, after))
+		return s.config.Endpoints.ListEndpoints(c.Request().Context(), c.tenant, pageOf(limit, after))
 	}
 	return list(c, q, fetch, func(e webhook.Endpoint) string { return idPosition(e.ID) }, showEndpoint)
 }
@@ -166,7 +166,7 @@ func (s *Server) updateEndpoint(c call) error {
 	if err := s.changeEndpoint(text, &trial, stays); err != nil {
 		return err
 	}
-	stored, err := s.Endpoints.UpdateEndpoint(c.Request().Context(), c.actor(), c.tenant, id, func(e *webhook.Endpoint) error {
+	stored, err := s.config.Endpoints.UpdateEndpoint(c.Request().Context(), c.actor(), c.tenant, id, func(e *webhook.Endpoint) error {
 		e.Headers = orEmpty(e.Headers)
 		// Compared with the endpoint under its lock: a concurrent change may have set
 		// credentials or another URL.
@@ -227,7 +227,7 @@ func (s *Server) deleteEndpoint(c call) error {
 	if err != nil {
 		return err
 	}
-	if err := s.EndpointSecrets.DeleteEndpoint(c.Request().Context(), c.actor(), c.tenant, id); err != nil {
+	if err := s.config.EndpointSecrets.DeleteEndpoint(c.Request().Context(), c.actor(), c.tenant, id); err != nil {
 		return err
 	}
 	return c.NoContent(http.StatusNoContent)

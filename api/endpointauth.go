@@ -205,7 +205,7 @@ func (s *Server) readCertificate(d *jsonDecoder) webhook.ClientCertificate {
 	if d.broken || len(d.errs) > before {
 		return c
 	}
-	if err := c.Check(s.Now()); errors.Is(err, webhook.ErrKey) {
+	if err := c.Check(s.config.Now()); errors.Is(err, webhook.ErrKey) {
 		d.noteIn("key", err.Error())
 	} else if err != nil {
 		d.noteIn("certificate", err.Error())

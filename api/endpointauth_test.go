@@ -110,7 +110,7 @@ func TestEndpointAuth(t *testing.T) {
 func TestClientCertificate(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	now := b.server.Now()
+	now := b.server.config.Now()
 	until := now.Add(48 * time.Hour).UTC().Truncate(time.Second)
 	c, sum := certificate(t, now.Add(-time.Hour), until)
 	created := b.ok(t, http.StatusCreated, "admin", "POST", endpointsPath, `{"url":"https://example.com","client_certificate":`+quoted(t, c)+`}`)
@@ -220,7 +220,7 @@ func TestEndpointAuthRefusals(t *testing.T) {
 func TestAuthAndTheRestOfTheEndpoint(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.server.URLs = anyURL{}
+	b.server.config.URLs = anyURL{}
 	both := []string{"headers.AUTHORIZATION", "cannot be set together with auth, which sets this header"}
 	own := `"headers":{"AUTHORIZATION":"Bearer canary"}`
 	b.refused(t, "admin", "POST", endpointsPath, `{"url":"https://example.com",`+own+`,"auth":`+basicAuth+`}`, both...)
@@ -233,7 +233,7 @@ func TestAuthAndTheRestOfTheEndpoint(t *testing.T) {
 	b.ok(t, http.StatusOK, "admin", "PATCH", withAuth, `{`+own+`,"auth":null}`)
 	b.ok(t, http.StatusOK, "admin", "PATCH", withAuth, `{"headers":null,"auth":`+basicAuth+`}`)
 
-	now := b.server.Now()
+	now := b.server.config.Now()
 	c, _ := certificate(t, now.Add(-time.Hour), now.Add(time.Hour))
 	noTLS := []string{"client_certificate", "needs an https URL"}
 	b.refused(t, "admin", "POST", endpointsPath, `{"url":"HTTP://example.com","client_certificate":`+quoted(t, c)+`}`, noTLS...)

@@ -97,7 +97,7 @@ func (s *Server) readURL(d *jsonDecoder, e *webhook.Endpoint) {
 
 // checkURL notes everything that is wrong with a URL, so that all of it can be fixed at once.
 func (s *Server) checkURL(d *jsonDecoder, raw string) {
-	err := s.URLs.CheckURL(raw)
+	err := s.config.URLs.CheckURL(raw)
 	if joined, ok := errors.AsType[interface {
 		error
 		Unwrap() []error

@@ -123,11 +123,11 @@ func TestConcurrentlySetCredentialsDoNotFollowTheURL(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	path := endpointsPath + "/" + b.endpoint(t)
-	b.server.Endpoints = meanwhile{b, func(e *webhook.Endpoint) { e.Auth = webhook.Auth{Kind: webhook.AuthBearer, Token: "canary"} }}
+	b.server.config.Endpoints = meanwhile{b, func(e *webhook.Endpoint) { e.Auth = webhook.Auth{Kind: webhook.AuthBearer, Token: "canary"} }}
 	b.refused(t, "admin", "PATCH", path, `{"url":"https://attacker.example"}`, "auth", notFollowing)
 	require.Equal(t, "https://example.com/hook", b.endpoints[0].URL)
 
 	path = b.withCredentials(t)
-	b.server.Endpoints = meanwhile{b, func(e *webhook.Endpoint) { e.URL = "https://elsewhere.example/hook" }}
+	b.server.config.Endpoints = meanwhile{b, func(e *webhook.Endpoint) { e.URL = "https://elsewhere.example/hook" }}
 	b.refused(t, "admin", "PATCH", path, `{"url":"https://receiver.example/hook","auth":null,"client_certificate":null}`, "headers", notFollowing)
 }

@@ -36,7 +36,7 @@ func (s *Server) testEndpoint(c call) error {
 		return err
 	}
 	_ = http.NewResponseController(c.Response()).SetWriteDeadline(time.Now().Add(testTime)) // an error: the request has no connection, as in tests
-	made, err := s.Tests.TestEndpoint(c.Request().Context(), c.actor(), c.tenant, id, eventType, payload)
+	made, err := s.config.Tests.TestEndpoint(c.Request().Context(), c.actor(), c.tenant, id, eventType, payload)
 	if err != nil {
 		return err
 	}

@@ -70,13 +70,13 @@ func (s *Server) postEvent(c call) error {
 	if err != nil {
 		return err
 	}
-	e, err := parseEvent(text, s.Now())
+	e, err := parseEvent(text, s.config.Now())
 	if err != nil {
 		return err
 	}
 	e.TenantID, e.IdempotencyKey, e.BodySHA256 = c.tenant, key, sha256.Sum256(text)
 	all, err := s.accept(c, 1, func(ctx context.Context) ([]webhook.Accepted, error) {
-		accepted, err := s.Events.Accept(ctx, e)
+		accepted, err := s.config.Events.Accept(ctx, e)
 		return []webhook.Accepted{accepted}, err
 	})
 	if err != nil {
@@ -90,7 +90,7 @@ func (s *Server) postEvent(c call) error {
 // which nothing new was stored.
 func (s *Server) accept(c call, n int, store func(context.Context) ([]webhook.Accepted, error)) ([]webhook.Accepted, error) {
 	ctx := c.Request().Context()
-	release, err := s.Starter.Reserve(ctx, c.tenant, n)
+	release, err := s.config.Starter.Reserve(ctx, c.tenant, n)
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +108,7 @@ func (s *Server) accept(c call, n int, store func(context.Context) ([]webhook.Ac
 	if len(fresh) == 0 {
 		c.Response().Header().Set("Idempotent-Replayed", "true")
 	} else {
-		s.Starter.Accepted(fresh...)
+		s.config.Starter.Accepted(fresh...)
 	}
 	return all, nil
 }
@@ -245,7 +245,7 @@ func (s *Server) getEvent(c call) error {
 	if err != nil {
 		return err
 	}
-	event, deliveries, err := s.Events.Event(c.Request().Context(), c.tenant, id)
+	event, deliveries, err := s.config.Events.Event(c.Request().Context(), c.tenant, id)
 	if err != nil {
 		return err
 	}
@@ -263,7 +263,7 @@ func (s *Server) getEventPayload(c call) error {
 	if err != nil {
 		return err
 	}
-	payload, err := s.Events.Payload(c.Request().Context(), c.tenant, id)
+	payload, err := s.config.Events.Payload(c.Request().Context(), c.tenant, id)
 	if err != nil {
 		return err
 	}
@@ -285,7 +285,7 @@ func (s *Server) listEvents(c call) error {
 		return err
 	}
 	fetch := func(limit int, after string) ([]webhook.Event, error) {
-		return s.Events.ListEvents(c.Request().Context(), c.tenant, f, pageOf(limit, after))
+		return s.config.Events.ListEvents(c.Request().Context(), c.tenant, f, pageOf(limit, after))
 	}
 	return list(c, q, fetch, func(e webhook.Event) string { return idPosition(e.ID) }, showEvent)
 }

@@ -80,9 +80,9 @@ func (s *Server) getEndpointHealth(c call) error {
 	if err != nil {
 		return err
 	}
-	h, err := s.Health.Health(c.Request().Context(), c.tenant, id)
+	h, err := s.config.Health.Health(c.Request().Context(), c.tenant, id)
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, showHealth(h, s.Now()))
+	return c.json(http.StatusOK, showHealth(h, s.config.Now()))
 }

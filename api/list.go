@@ -193,6 +193,6 @@ func (s *Server) requireTenant(c call) error {
 	if c.key.Scope != webhook.ScopeOperator {
 		return nil
 	}
-	_, err := s.Tenants.Tenant(c.Request().Context(), c.tenant)
+	_, err := s.config.Tenants.Tenant(c.Request().Context(), c.tenant)
 	return err
 }

@@ -34,7 +34,7 @@ func (s *Server) middleware(next echo.HandlerFunc) echo.HandlerFunc {
 		}
 
 		ctx := c.Request().Context()
-		if !s.Logger.Enabled(ctx, slog.LevelDebug) {
+		if !s.config.Logger.Enabled(ctx, slog.LevelDebug) {
 			return s.recoverPanic(c, next)
 		}
 		start := time.Now()
@@ -42,7 +42,7 @@ func (s *Server) middleware(next echo.HandlerFunc) echo.HandlerFunc {
 		if err != nil {
 			c.Error(err) // written here, so that the log line has the status
 		}
-		s.Logger.LogAttrs(ctx, slog.LevelDebug, "request",
+		s.config.Logger.LogAttrs(ctx, slog.LevelDebug, "request",
 			slog.String("request_id", id), slog.String("method", c.Request().Method), slog.String("route", c.Path()),
 			slog.Int("status", c.Response().Status), slog.Duration("took", time.Since(start).Round(time.Microsecond)))
 		return nil
@@ -64,7 +64,7 @@ func (s *Server) recoverPanic(c echo.Context, next echo.HandlerFunc) (err error)
 		if e, ok := panicked.(runtime.Error); ok {
 			what = e.Error()
 		}
-		s.Logger.LogAttrs(c.Request().Context(), slog.LevelError, "panic",
+		s.config.Logger.LogAttrs(c.Request().Context(), slog.LevelError, "panic",
 			slog.String("request_id", requestID(c)), slog.String("route", c.Path()),
 			slog.String("value", what), slog.String("stack", string(debug.Stack())))
 		if c.Response().Committed {

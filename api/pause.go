@@ -21,10 +21,10 @@ const resumeRate = 600
 
 // usualRate returns the rate of deliveries to the endpoint before it was paused, if known.
 func (s *Server) usualRate(id webhook.EndpointID) int {
-	if s.UsualRate == nil {
+	if s.config.UsualRate == nil {
 		return 0
 	}
-	return min(s.UsualRate(id), webhook.MaxReplayRate)
+	return min(s.config.UsualRate(id), webhook.MaxReplayRate)
 }
 
 // resumedView is a resumed endpoint, and the replay that releases its held deliveries.
@@ -42,7 +42,7 @@ func (s *Server) pauseEndpoint(c call) error {
 	if err := c.noBody(); err != nil {
 		return err
 	}
-	e, err := s.EndpointSwitch.PauseEndpoint(c.Request().Context(), c.actor(), c.tenant, id)
+	e, err := s.config.EndpointSwitch.PauseEndpoint(c.Request().Context(), c.actor(), c.tenant, id)
 	if err != nil {
 		return err
 	}
@@ -72,12 +72,12 @@ func (s *Server) resumeEndpoint(c call) error {
 		}
 	}
 	ctx := c.Request().Context()
-	e, replay, err := s.EndpointSwitch.ResumeEndpoint(ctx, c.actor(), c.tenant, id, rate)
+	e, replay, err := s.config.EndpointSwitch.ResumeEndpoint(ctx, c.actor(), c.tenant, id, rate)
 	if err != nil {
 		return err
 	}
 	if !replay.ID.IsZero() {
-		s.Starter.WakeReplay(context.WithoutCancel(ctx), replay)
+		s.config.Starter.WakeReplay(context.WithoutCancel(ctx), replay)
 	}
 	return c.json(http.StatusOK, resumedView{showEndpoint(e), nullable(replay.ID)})
 }

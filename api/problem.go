@@ -146,7 +146,7 @@ func (s *Server) logInternal(c echo.Context, err error) {
 	if c.Response().Committed || errors.Is(err, context.Canceled) && ctx.Err() != nil {
 		level = slog.LevelDebug
 	}
-	s.Logger.LogAttrs(ctx, level, "request failed",
+	s.config.Logger.LogAttrs(ctx, level, "request failed",
 		slog.String("request_id", requestID(c)), slog.String("method", c.Request().Method),
 		slog.String("route", c.Path()), slog.Any("error", err))
 }
@@ -180,7 +180,7 @@ func (s *Server) routerError(err error, c echo.Context) {
 		answer = s.writeError(c, "route", webhook.NotFound("route"))
 	}
 	if answer != nil { // the client disconnected
-		s.Logger.LogAttrs(c.Request().Context(), slog.LevelDebug, "answer not written", slog.String("request_id", requestID(c)))
+		s.config.Logger.LogAttrs(c.Request().Context(), slog.LevelDebug, "answer not written", slog.String("request_id", requestID(c)))
 	}
 }
 

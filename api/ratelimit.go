@@ -33,11 +33,11 @@ func (s *Server) admit(ctx context.Context, key webhook.Key) error {
 	if key.TenantID == "" {
 		return nil
 	}
-	limits, err := s.Limits.TenantLimits(ctx, key.TenantID)
+	limits, err := s.config.Limits.TenantLimits(ctx, key.TenantID)
 	if err != nil || limits.RequestsPerSecond == 0 {
 		return err
 	}
-	wait := s.buckets.take(key.TenantID, limits, s.Now())
+	wait := s.buckets.take(key.TenantID, limits, s.config.Now())
 	if wait == 0 {
 		return nil
 	}

@@ -71,11 +71,11 @@ func (s *Server) createReplay(c call) error {
 		return &webhook.Error{Code: webhook.CodeInvalid, Message: invalidRequest, Fields: bad}
 	}
 	ctx := c.Request().Context()
-	r, err := s.Replays.CreateReplay(ctx, c.actor(), r)
+	r, err := s.config.Replays.CreateReplay(ctx, c.actor(), r)
 	if err != nil {
 		return err
 	}
-	s.Starter.WakeReplay(context.WithoutCancel(ctx), r)
+	s.config.Starter.WakeReplay(context.WithoutCancel(ctx), r)
 	return c.json(http.StatusAccepted, c.showReplay(r))
 }
 
@@ -168,7 +168,7 @@ func (s *Server) getReplay(c call) error {
 	if err != nil {
 		return err
 	}
-	r, err := s.Replays.Replay(c.Request().Context(), c.tenant, id)
+	r, err := s.config.Replays.Replay(c.Request().Context(), c.tenant, id)
 	if err != nil {
 		return err
 	}
@@ -184,7 +184,7 @@ func (s *Server) listReplays(c call) error {
 		return err
 	}
 	fetch := func(limit int, after string) ([]webhook.Replay, error) {
-		return s.Replays.ListReplays(c.Request().Context(), c.tenant, pageOf(limit, after))
+		return s.config.Replays.ListReplays(c.Request().Context(), c.tenant, pageOf(limit, after))
 	}
 	return list(c, q, fetch, func(r webhook.Replay) string { return idPosition(r.ID) }, c.showReplay)
 }
@@ -236,7 +236,7 @@ func replayFields() []string {
 // effect.
 func (s *Server) commandReplay(c call, id webhook.ReplayID, cmd webhook.ReplayCommand) error {
 	ctx := c.Request().Context()
-	r, err := s.Replays.CommandReplay(ctx, c.actor(), c.tenant, id, cmd)
+	r, err := s.config.Replays.CommandReplay(ctx, c.actor(), c.tenant, id, cmd)
 	if known, ok := errors.AsType[*webhook.Error](err); ok && known.Code == webhook.CodeConflict {
 		name := cmd.Action.String()
 		if cmd.Rate != 0 {
@@ -248,7 +248,7 @@ func (s *Server) commandReplay(c call, id webhook.ReplayID, cmd webhook.ReplayCo
 		return err
 	}
 	if r.Command.Pending() {
-		s.Starter.WakeReplay(context.WithoutCancel(ctx), r)
+		s.config.Starter.WakeReplay(context.WithoutCancel(ctx), r)
 	}
 	return c.json(http.StatusAccepted, c.showReplay(r))
 }

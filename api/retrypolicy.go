@@ -99,12 +99,12 @@ func (s *Server) previewRetryPolicy(c call) error {
 // operator, who has no tenant, the installation's.
 func (s *Server) inheritedPolicy(c call) (retry.Policy, error) {
 	if c.key.TenantID != "" {
-		t, err := s.Tenants.Tenant(c.Request().Context(), c.key.TenantID)
+		t, err := s.config.Tenants.Tenant(c.Request().Context(), c.key.TenantID)
 		if err != nil || !t.RetryPolicy.IsZero() {
 			return t.RetryPolicy, err
 		}
 	}
-	return s.RetryPolicy, nil
+	return s.config.RetryPolicy, nil
 }
 
 // readRetryPolicy reads a preset's name or an object.

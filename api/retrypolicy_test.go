@@ -135,7 +135,7 @@ func TestTenantsPolicy(t *testing.T) {
 func TestPreviewOfTheInstallationsPolicy(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.server.RetryPolicy = mustLookup(t, "steps-36h")
+	b.server.config.RetryPolicy = mustLookup(t, "steps-36h")
 	for _, as := range []string{"operator", "admin", "ingest"} {
 		a := b.ok(t, http.StatusOK, as, "POST", previewPath, `{"retry_policy":null}`)
 		require.Equal(t, "steps-36h", a.json["retry_policy"].(map[string]any)["preset"], as)

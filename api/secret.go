@@ -61,7 +61,7 @@ func (s *Server) getEndpointSecret(c call) error {
 	if err != nil {
 		return err
 	}
-	secret, err := s.EndpointSecrets.EndpointSecret(c.Request().Context(), c.actor(), c.tenant, id)
+	secret, err := s.config.EndpointSecrets.EndpointSecret(c.Request().Context(), c.actor(), c.tenant, id)
 	if err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func (s *Server) rotateEndpointSecret(c call) error {
 			return err
 		}
 	}
-	rotated, err := s.EndpointSecrets.RotateSecret(c.Request().Context(), c.actor(), c.tenant, id, rotation)
+	rotated, err := s.config.EndpointSecrets.RotateSecret(c.Request().Context(), c.actor(), c.tenant, id, rotation)
 	if err != nil {
 		return err
 	}

@@ -51,7 +51,7 @@ func TestSourceAddress(t *testing.T) {
 func TestChangesCarryTheSourceAddress(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.server.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")} // httptest's peer is 192.0.2.1
+	b.server.config.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")} // httptest's peer is 192.0.2.1
 	b.ok(t, http.StatusOK, "operator", "PUT", "/v1/tenants/acme", `{}`)
 	require.Equal(t, "192.0.2.1", b.actors[0].Source.String())
 	b.ok(t, http.StatusOK, "operator", "PUT", "/v1/tenants/acme", `{}`, header(forwardedFor, "1.1.1.1, 198.51.100.7"))

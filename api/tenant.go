@@ -42,7 +42,7 @@ func orEmpty(m map[string]string) map[string]string {
 }
 
 func (s *Server) putTenant(c call) error {
-	now := s.Now().UTC()
+	now := s.config.Now().UTC()
 	t := webhook.Tenant{ID: c.tenant, Metadata: map[string]string{}, CreatedAt: now, UpdatedAt: now}
 	if !webhook.ValidTenantID(t.ID) {
 		return webhook.Invalid("id", notATenantID)
@@ -51,7 +51,7 @@ func (s *Server) putTenant(c call) error {
 	if err != nil {
 		return err
 	}
-	stored, created, err := s.Tenants.PutTenant(c.Request().Context(), c.actor(), t)
+	stored, created, err := s.config.Tenants.PutTenant(c.Request().Context(), c.actor(), t)
 	if err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func (s *Server) updateTenant(c call) error {
 	if err := change(&webhook.Tenant{}); err != nil {
 		return err
 	}
-	stored, err := s.TenantUpdates.UpdateTenant(c.Request().Context(), c.actor(), c.tenant, change)
+	stored, err := s.config.TenantUpdates.UpdateTenant(c.Request().Context(), c.actor(), c.tenant, change)
 	if err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func readMetadata(d *jsonDecoder) map[string]string {
 }
 
 func (s *Server) getTenant(c call) error {
-	t, err := s.Tenants.Tenant(c.Request().Context(), c.tenant)
+	t, err := s.config.Tenants.Tenant(c.Request().Context(), c.tenant)
 	if err != nil {
 		return err
 	}
@@ -126,13 +126,13 @@ func (s *Server) listTenants(c call) error {
 		return err
 	}
 	fetch := func(limit int, after string) ([]webhook.Tenant, error) {
-		return s.Tenants.ListTenants(c.Request().Context(), limit, after)
+		return s.config.Tenants.ListTenants(c.Request().Context(), limit, after)
 	}
 	return list(c, q, fetch, func(t webhook.Tenant) string { return t.ID }, showTenant)
 }
 
 func (s *Server) deleteTenant(c call) error {
-	if err := s.Tenants.DeleteTenant(c.Request().Context(), c.actor(), c.tenant); err != nil {
+	if err := s.config.Tenants.DeleteTenant(c.Request().Context(), c.actor(), c.tenant); err != nil {
 		return err
 	}
 	return c.NoContent(http.StatusNoContent)

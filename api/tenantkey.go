@@ -26,7 +26,7 @@ func showKey(k webhook.Key) keyView {
 }
 
 func (s *Server) createKey(c call) error {
-	k := webhook.Key{ID: webhook.NewKeyID(), TenantID: c.tenant, CreatedAt: s.Now().UTC().Truncate(time.Microsecond)}
+	k := webhook.Key{ID: webhook.NewKeyID(), TenantID: c.tenant, CreatedAt: s.config.Now().UTC().Truncate(time.Microsecond)}
 	err := c.object(func(d *jsonDecoder, name string) {
 		switch name {
 		case "scope":
@@ -64,7 +64,7 @@ func (s *Server) createKey(c call) error {
 	}
 	text, sum := NewKey(k.ID)
 	k.SHA256 = sum
-	if err := s.Keys.CreateKey(c.Request().Context(), c.actor(), k); err != nil {
+	if err := s.config.Keys.CreateKey(c.Request().Context(), c.actor(), k); err != nil {
 		return err
 	}
 	view := showKey(k)
@@ -81,7 +81,7 @@ func (s *Server) listKeys(c call) error {
 		return err
 	}
 	fetch := func(limit int, after string) ([]webhook.Key, error) {
-		return s.Keys.ListKeys(c.Request().Context(), c.tenant, pageOf(limit, after))
+		return s.config.Keys.ListKeys(c.Request().Context(), c.tenant, pageOf(limit, after))
 	}
 	return list(c, q, fetch, func(k webhook.Key) string { return idPosition(k.ID) }, showKey)
 }
@@ -91,7 +91,7 @@ func (s *Server) revokeKey(c call) error {
 	if err != nil {
 		return err
 	}
-	if err := s.Keys.RevokeKey(c.Request().Context(), c.actor(), c.tenant, id); err != nil {
+	if err := s.config.Keys.RevokeKey(c.Request().Context(), c.actor(), c.tenant, id); err != nil {
 		return err
 	}
 	return c.NoContent(http.StatusNoContent)

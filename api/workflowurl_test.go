@@ -17,7 +17,7 @@ func TestWorkflowURLsAreTheOperators(t *testing.T) {
 	t.Parallel()
 	for _, shown := range []bool{false, true} {
 		b := setup(t)
-		b.server.WorkflowURLForTenants = shown
+		b.server.config.WorkflowURLForTenants = shown
 		_, delivery := b.posted(t)
 		replay := b.ok(t, http.StatusAccepted, "operator", "POST", replaysPath, `{"source":"dead_letters"}`).json["id"].(string)
 		for _, c := range []struct{ method, path, body string }{
@@ -49,9 +49,9 @@ func TestWorkflowURLsAreTheOperators(t *testing.T) {
 func TestWorkflowURLsEnd(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.server.WorkflowsKept = 7 * 24 * time.Hour
+	b.server.config.WorkflowsKept = 7 * 24 * time.Hour
 	c := call{server: b.server, key: webhook.Key{Scope: webhook.ScopeOperator}}
-	now := b.server.Now()
+	now := b.server.config.Now()
 	for name, of := range map[string]struct {
 		state webhook.State
 		ended time.Time
