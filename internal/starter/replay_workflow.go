@@ -55,8 +55,8 @@ func (d *Starter) wakeReplay(ctx context.Context, r webhook.Replay) error {
 		name = workflows.SignalCancel
 	case webhook.ReplayKeep:
 	}
-	asked := workflows.ReplaySignal{CommandID: r.Command.ID, PerMinute: r.Command.Rate}
-	_, err := d.client.SignalWithStartWorkflow(ctx, options.ID, name, asked, options, workflows.ReplayWorkflow, input)
+	signal := workflows.ReplaySignal{CommandID: r.Command.ID, PerMinute: r.Command.Rate}
+	_, err := d.client.SignalWithStartWorkflow(ctx, options.ID, name, signal, options, workflows.ReplayWorkflow, input)
 	return err //nolint:wrapcheck // note classifies it
 }
 

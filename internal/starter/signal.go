@@ -66,6 +66,6 @@ func (d *Starter) sendSignal(ctx context.Context, id string, of webhook.Delivery
 	case webhook.CommandNone:
 		return nil
 	}
-	asked := workflows.CommandSignal{CommandID: c.ID, Reason: c.Reason, At: c.At, DeliveryID: of}
-	return d.client.SignalWorkflow(ctx, id, "", name, asked) //nolint:wrapcheck // note classifies it
+	signal := workflows.CommandSignal{CommandID: c.ID, Reason: c.Reason, At: c.At, DeliveryID: of}
+	return d.client.SignalWorkflow(ctx, id, "", name, signal) //nolint:wrapcheck // note classifies it
 }

@@ -10,7 +10,7 @@
 //	events       Events          events, idempotency_keys
 //	deliveries   Deliveries      deliveries, attempts, outbox
 //	             Outbox          outbox, and the commands of deliveries
-//	             Held            outbox, and the commands of deliveries
+//	             Held            outbox
 //	replays      Replays         replays, replay_releases, and new runs of deliveries
 //	retention    Retention       removes events, deliveries and attempts by the day
 //	encryption   Encryption      the sealed columns of endpoints and endpoint_secrets
