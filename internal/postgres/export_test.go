@@ -1,4 +1,4 @@
-// What the tests look into.
+// Names for the tests, which are in a package of their own.
 
 package postgres
 
@@ -13,18 +13,20 @@ const BeatEvery = beatEvery
 const BeatLife = beatLife
 const BeatTimeout = beatTimeout
 
-func (s Caller) Acquire(a0 context.Context) (*pgxpool.Conn, error) { return s.acquire(a0) }
-func (s Caller) On(a0 *pgxpool.Conn) Querier                       { return s.on(a0) }
-func (s Caller) Use(a0 context.Context, a1 string, a2 func(ctx context.Context, conn *pgxpool.Conn) error) error {
-	return s.use(a0, a1, a2)
+func (s Caller) Acquire(ctx context.Context) (*pgxpool.Conn, error) { return s.acquire(ctx) }
+func (s Caller) On(conn *pgxpool.Conn) Querier                      { return s.on(conn) }
+func (s Caller) Use(ctx context.Context, op string, fn func(ctx context.Context, conn *pgxpool.Conn) error) error {
+	return s.use(ctx, op, fn)
 }
 
 const ChannelName = channelName
 
-func (s *clock) IDShift() time.Duration                         { return s.idShift() }
-func (s *clock) Learn(a0 time.Time, a1 time.Time, a2 time.Time) { s.learn(a0, a1, a2) }
-func (s *clock) Now() time.Time                                 { return s.now() }
-func (s *Core) TimeToLive() time.Duration                       { return s.timeToLive() }
+func (s *clock) IDShift() time.Duration { return s.idShift() }
+func (s *clock) Learn(sent time.Time, database time.Time, received time.Time) {
+	s.learn(sent, database, received)
+}
+func (s *clock) Now() time.Time           { return s.now() }
+func (s *Core) TimeToLive() time.Duration { return s.timeToLive() }
 
 type EndpointMoved = endpointMoved
 
@@ -34,10 +36,12 @@ const FreshFor = freshFor
 
 type Heartbeat = heartbeat
 
-func (s *heartbeat) Alive() bool                                           { return s.alive() }
-func (s *heartbeat) Beat(a0 time.Time)                                     { s.beat(a0) }
-func (s *heartbeat) Stop()                                                 { s.stop() }
-func (s *listLimit) Acquire(a0 context.Context, a1 string) (func(), error) { return s.acquire(a0, a1) }
+func (s *heartbeat) Alive() bool       { return s.alive() }
+func (s *heartbeat) Beat(at time.Time) { s.beat(at) }
+func (s *heartbeat) Stop()             { s.stop() }
+func (s *listLimit) Acquire(ctx context.Context, tenant string) (func(), error) {
+	return s.acquire(ctx, tenant)
+}
 
 const ListWait = listWait
 const ListsPerTenant = listsPerTenant

@@ -1,14 +1,14 @@
-// What the tests look into.
+// Names for the tests, which are in a package of their own.
 
 package deliveries
 
 import "context"
 
-func (s *Deliveries) FlushClaims(a0 context.Context, a1 []*claiming) error {
-	return s.flushClaims(a0, a1)
+func (s *Deliveries) FlushClaims(ctx context.Context, items []*claiming) error {
+	return s.flushClaims(ctx, items)
 }
-func (s *Deliveries) FlushRecords(a0 context.Context, a1 []*recording) error {
-	return s.flushRecords(a0, a1)
+func (s *Deliveries) FlushRecords(ctx context.Context, items []*recording) error {
+	return s.flushRecords(ctx, items)
 }
 
 const CancelBatch = cancelBatch

@@ -1,4 +1,4 @@
-// What the tests look into.
+// Names for the tests, which are in a package of their own.
 
 package encryption
 

@@ -1,4 +1,4 @@
-// What the tests look into.
+// Names for the tests, which are in a package of their own.
 
 package endpoints
 
@@ -10,8 +10,8 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-func (s *Endpoints) InsertSecret(a0 context.Context, a1 pgx.Tx, a2 string, a3 webhook.EndpointID, a4 int, a5 string) error {
-	return s.insertSecret(a0, a1, a2, a3, a4, a5)
+func (s *Endpoints) InsertSecret(ctx context.Context, tx pgx.Tx, tenantID string, id webhook.EndpointID, version int, secret string) error {
+	return s.insertSecret(ctx, tx, tenantID, id, version, secret)
 }
 
 const OpenAtATime = openAtATime

@@ -1,4 +1,4 @@
-// What the tests look into.
+// Names for the tests, which are in a package of their own.
 
 package events
 
@@ -8,8 +8,10 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-func (s *Events) FlushIntake(a0 context.Context, a1 []*intake) error { return s.flushIntake(a0, a1) }
-func (s *Events) Match(a0 context.Context, a1 *intake) error         { return s.match(a0, a1) }
+func (s *Events) FlushIntake(ctx context.Context, items []*intake) error {
+	return s.flushIntake(ctx, items)
+}
+func (s *Events) Match(ctx context.Context, in *intake) error { return s.match(ctx, in) }
 
 type Arrival = arrival
 
@@ -17,7 +19,7 @@ const DeliveriesPerEvent = deliveriesPerEvent
 
 type Intake = intake
 
-func (s *intake) Add(a0 webhook.NewEvent, a1 string) { s.add(a0, a1) }
+func (s *intake) Add(e webhook.NewEvent, key string) { s.add(e, key) }
 
 type IntakeKey = intakeKey
 
@@ -28,8 +30,10 @@ const KeyIdempotency = keyIdempotency
 
 var KeysOf = keysOf
 
-func (s *keysUnderWay) Enter(a0 string, a1 []intakeKey) *intakeKey { return s.enter(a0, a1) }
-func (s *keysUnderWay) Leave(a0 string, a1 []intakeKey)            { s.leave(a0, a1) }
+func (s *keysUnderWay) Enter(tenantID string, keys []intakeKey) *intakeKey {
+	return s.enter(tenantID, keys)
+}
+func (s *keysUnderWay) Leave(tenantID string, keys []intakeKey) { s.leave(tenantID, keys) }
 
 var ListEvents = listEvents
 

@@ -1,4 +1,4 @@
-// What the tests look into.
+// Names for the tests, which are in a package of their own.
 
 package health
 
@@ -10,10 +10,12 @@ import (
 
 type Failures = failures
 
-func (s *failures) Add(a0 *webhook.EndpointFailures, a1 webhook.AutoDisable, a2 time.Time) {
-	s.add(a0, a1, a2)
+func (s *failures) Add(t *webhook.EndpointFailures, settings webhook.AutoDisable, changed time.Time) {
+	s.add(t, settings, changed)
 }
-func (s *failures) Empty() bool                                     { return s.empty() }
-func (s *failures) Why(a0 webhook.AutoDisable, a1 time.Time) string { return s.why(a0, a1) }
+func (s *failures) Empty() bool { return s.empty() }
+func (s *failures) Why(settings webhook.AutoDisable, now time.Time) string {
+	return s.why(settings, now)
+}
 
 const SeenLife = seenLife

@@ -1,4 +1,4 @@
-// What the tests look into.
+// Names for the tests, which are in a package of their own.
 
 package keys
 
@@ -9,22 +9,22 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-func (s *Keys) FlushUse(a0 context.Context)        { s.flushUse(a0) }
-func (s *keyCache) Close()                         { s.close() }
-func (s *keyCache) Forget(a0 webhook.KeyID)        { s.forget(a0) }
-func (s *keyCache) IsKnown(a0 webhook.KeyID) bool  { return s.isKnown(a0) }
-func (s *keyCache) Know(a0 webhook.KeyID, a1 bool) { s.know(a0, a1) }
-func (s *keyCache) LookUp(a0 context.Context, a1 webhook.KeyID, a2 func(context.Context, webhook.KeyID) (*webhook.Key, error)) (*webhook.Key, error) {
-	return s.lookUp(a0, a1, a2)
+func (s *Keys) FlushUse(ctx context.Context)          { s.flushUse(ctx) }
+func (s *keyCache) Close()                            { s.close() }
+func (s *keyCache) Forget(id webhook.KeyID)           { s.forget(id) }
+func (s *keyCache) IsKnown(id webhook.KeyID) bool     { return s.isKnown(id) }
+func (s *keyCache) Know(id webhook.KeyID, there bool) { s.know(id, there) }
+func (s *keyCache) LookUp(ctx context.Context, id webhook.KeyID, read func(context.Context, webhook.KeyID) (*webhook.Key, error)) (*webhook.Key, error) {
+	return s.lookUp(ctx, id, read)
 }
-func (s *keyCache) MissingWhy(a0 webhook.KeyID, a1 time.Time) webhook.KeyError {
-	return s.missingWhy(a0, a1)
+func (s *keyCache) MissingWhy(id webhook.KeyID, now time.Time) webhook.KeyError {
+	return s.missingWhy(id, now)
 }
-func (s *keyCache) Remember(a0 webhook.KeyID, a1 time.Time, a2 webhook.KeyError) {
-	s.remember(a0, a1, a2)
+func (s *keyCache) Remember(id webhook.KeyID, now time.Time, why webhook.KeyError) {
+	s.remember(id, now, why)
 }
 func (s *keyCache) TakeUse() map[webhook.KeyID]time.Time { return s.takeUse() }
-func (s *keyCache) Use(a0 webhook.KeyID, a1 time.Time)   { s.use(a0, a1) }
+func (s *keyCache) Use(id webhook.KeyID, now time.Time)  { s.use(id, now) }
 
 const MaxCachedKeys = maxCachedKeys
 const MaxKeyLookUps = maxKeyLookUps

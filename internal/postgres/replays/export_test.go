@@ -1,4 +1,4 @@
-// What the tests look into.
+// Names for the tests, which are in a package of their own.
 
 package replays
 
@@ -13,8 +13,8 @@ const FirstLook = firstLook
 
 type LockedReplay = lockedReplay
 
-func (s *lockedReplay) EventTypes(a0 context.Context, a1 pgx.Tx) ([]string, error) {
-	return s.eventTypes(a0, a1)
+func (s *lockedReplay) EventTypes(ctx context.Context, tx pgx.Tx) ([]string, error) {
+	return s.eventTypes(ctx, tx)
 }
 
 const LongestLook = longestLook
@@ -25,7 +25,7 @@ var NextOf = nextOf
 const RelayLag = relayLag
 const ReplayScan = replayScan
 
-func (s replaySet) After(a0 [16]byte) replaySet { return s.after(a0) }
+func (s replaySet) After(cursor [16]byte) replaySet { return s.after(cursor) }
 
 const ReplaySilence = replaySilence
 

@@ -1,11 +1,11 @@
-// What the tests look into.
+// Names for the tests, which are in a package of their own.
 
 package retention
 
 import "context"
 
-func (s *Retention) RetainDay(a0 context.Context, a1 oldDay) (bool, int64, error) {
-	return s.retainDay(a0, a1)
+func (s *Retention) RetainDay(ctx context.Context, d oldDay) (bool, int64, error) {
+	return s.retainDay(ctx, d)
 }
 
 type OldDay = oldDay
