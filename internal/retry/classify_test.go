@@ -45,9 +45,11 @@ func TestClassifyEveryStatus(t *testing.T) {
 		}
 		require.Equal(t, want, got, "status %d", status)
 
-		parsed, err := retry.ParseReason(string(got.Reason))
-		require.NoError(t, err)
-		require.Equal(t, got.Reason, parsed)
+		if code, isStatus := got.Reason.Status(); isStatus {
+			require.Equal(t, retry.NormalStatus(status), code)
+		} else {
+			require.Contains(t, retry.Reasons(), got.Reason)
+		}
 	}
 }
 
@@ -238,9 +240,6 @@ func TestReasons(t *testing.T) {
 	for _, reason := range retry.Reasons() {
 		require.False(t, seen[reason], reason)
 		seen[reason] = true
-		parsed, err := retry.ParseReason(string(reason))
-		require.NoError(t, err)
-		require.Equal(t, reason, parsed)
 		_, isStatus := reason.Status()
 		require.False(t, isStatus)
 	}
@@ -249,8 +248,8 @@ func TestReasons(t *testing.T) {
 	require.Equal(t, 503, status)
 
 	for _, text := range []string{"", "http_", "http_50", "http_5030", "http_099", "http_-10", "HTTP_503", "delivered ", "http_٣٣٣", "no"} {
-		_, err := retry.ParseReason(text)
-		require.Error(t, err, text)
+		_, isStatus := retry.Reason(text).Status()
+		require.False(t, isStatus, text)
 	}
 }
 

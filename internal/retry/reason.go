@@ -1,8 +1,6 @@
 package retry
 
 import (
-	"fmt"
-	"slices"
 	"strings"
 )
 
@@ -82,20 +80,6 @@ func HTTPReason(status int) Reason {
 	code := NormalStatus(status)
 
 	return Reason(httpReasonPrefix + string([]byte{digit(code / 100), digit(code / 10 % 10), digit(code % 10)}))
-}
-
-// ParseReason parses a fixed reason, http_000, or http_100 to http_999. Any other text is an
-// error, also another spelling, because the text is compared with stored values.
-func ParseReason(text string) (Reason, error) {
-	reason := Reason(text)
-	if slices.Contains(Reasons(), reason) {
-		return reason, nil
-	}
-	if _, ok := reason.Status(); ok {
-		return reason, nil
-	}
-
-	return "", fmt.Errorf("parse reason %q: not a known reason", clip(text))
 }
 
 // Status returns the code of an http_<code> reason, 0 for http_000; false for any
