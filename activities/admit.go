@@ -89,7 +89,7 @@ func (a *Activities) hold(ctx context.Context, run *attemptRun, in AttemptInput,
 		}
 		return a.holdForFault(ctx, run, in, fault)
 	}
-	return a.record(ctx, run, in, in.deadLetter(in.next(), webhook.ReasonHeldExpired))
+	return a.record(ctx, run, in, in.giveUp(webhook.ReasonHeldExpired))
 }
 
 // forget returns the reservation of a delivery that ends without an attempt.

@@ -56,7 +56,7 @@ func (a *Activities) executeOnce(run *attemptRun, in *AttemptInput) (AttemptResu
 		return a.hold(ctx, run, *in, reason)
 	}
 	if in.Deferred() && !a.now().Before(in.GiveUpAt) {
-		return a.record(ctx, run, *in, in.deadLetter(in.next(), webhook.ReasonDeferredExpired))
+		return a.record(ctx, run, *in, in.giveUp(webhook.ReasonDeferredExpired))
 	}
 	decision, giveBack := a.admit(ctx, *in, target)
 	if decision.Permit == nil {
@@ -77,7 +77,7 @@ func (a *Activities) executeOnce(run *attemptRun, in *AttemptInput) (AttemptResu
 		if in.Faults > 0 {
 			reason = webhook.ReasonInternal
 		}
-		return a.record(ctx, run, *in, in.deadLetter(in.next(), reason))
+		return a.record(ctx, run, *in, in.giveUp(reason))
 	}
 	made, err := a.send(ctx, *in, target, content, decision.Permit)
 	if err != nil {

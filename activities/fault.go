@@ -143,7 +143,7 @@ func (a *Activities) handleFault(run *attemptRun, in AttemptInput, fault error) 
 func (a *Activities) holdForFault(ctx context.Context, run *attemptRun, in AttemptInput, fault string) (AttemptResult, error) {
 	step := in.held(webhook.ReasonInternal)
 	if a.now().After(in.GiveUpAt) {
-		step = in.deadLetter(in.next(), webhook.ReasonInternal)
+		step = in.giveUp(webhook.ReasonInternal)
 	}
 	step.LastError = fault
 	return a.record(ctx, run, in, step)

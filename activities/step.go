@@ -32,7 +32,7 @@ func (a *Activities) stepAfter(in AttemptInput, target *webhook.Target, made web
 		step.State, step.DueAt, step.Delay = webhook.StateRetrying, decision.At.Truncate(time.Microsecond), decision.Delay
 		step.Attempt.Delay, step.Attempt.DelaySource, step.Attempt.Nominal = decision.Delay, decision.Source.String(), decision.Nominal
 	case retry.GiveUp:
-		return in.deadLetter(step, string(decision.Reason))
+		step.GiveUp(string(decision.Reason))
 	}
 	return step
 }
@@ -45,10 +45,10 @@ func (in *AttemptInput) next() webhook.Step {
 	return step
 }
 
-// deadLetter makes a step the one that gives the delivery up. A dead letter has a workflow of its
-// own. Every attempt that gives up comes here.
-func (in *AttemptInput) deadLetter(step webhook.Step, reason string) webhook.Step {
-	step.State, step.Reason, step.WorkflowID = webhook.StateDeadLettered, reason, in.WorkflowID()
+// giveUp is a step that makes the delivery a dead letter without another attempt.
+func (in *AttemptInput) giveUp(reason string) webhook.Step {
+	step := in.next()
+	step.GiveUp(reason)
 	return step
 }
 

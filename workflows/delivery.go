@@ -231,7 +231,8 @@ func (d *delivery) confirmTerminated(ctx workflow.Context) {
 // giveUp ends a delivery whose attempts something internal prevents.
 func (d *delivery) giveUp(ctx workflow.Context, reason string) {
 	step := d.step()
-	step.State, step.Reason, step.LastError, step.DueAt = webhook.StateDeadLettered, reason, d.LastError, time.Time{}
+	step.GiveUp(reason)
+	step.LastError = d.LastError
 	if d.end(ctx, step, "give up") {
 		d.Faults, d.Terminated = 0, d.Terminated && d.State.Open()
 	}

@@ -169,7 +169,7 @@ func TestALoginOfTheWorkerDoesAWorkersPart(t *testing.T) {
 		"HeldDepth":        func() error { _, err := s.HeldDepth(ctx); return err },
 		"ReplayRate":       func() error { _, _, err := s.ReplayRate(ctx); return err },
 		"KEKUses":          func() error { _, err := s.KEKUses(ctx); return err },
-		"cancelLeftOpen":   func() error { return s.CancelLeftOpen(ctx) },
+		"CancelRemaining":  func() error { return s.CancelRemaining(ctx) },
 		"EnsurePartitions": func() error { return s.EnsurePartitions(ctx, time.Now().AddDate(0, 0, 30)) },
 	} {
 		require.NoError(t, do(), name)

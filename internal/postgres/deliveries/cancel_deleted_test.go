@@ -40,13 +40,13 @@ func TestDeletingAnEndpointDoesNotWaitForItsDeliveries(t *testing.T) {
 	require.Equal(t, webhook.ReasonEndpointDeleted, asked[0].Command.Reason)
 }
 
-func TestCancelLeftOpenAsksOnce(t *testing.T) {
+func TestCancelRemainingAsksOnce(t *testing.T) {
 	t.Parallel()
 	b := storetest.Setup(t)
 	start := b.AcceptOne(t)
 	_, err := b.RecordStep(t.Context(), storetest.StepOf(start, 1, webhook.StateRetrying))
 	require.NoError(t, err)
-	require.NoError(t, b.CancelLeftOpen(t.Context()))
+	require.NoError(t, b.CancelRemaining(t.Context()))
 	status, err := b.DeliveryStatus(t.Context(), start.DeliveryID)
 	require.NoError(t, err)
 	require.Zero(t, status.Command, "its endpoint is there")
@@ -55,7 +55,7 @@ func TestCancelLeftOpenAsksOnce(t *testing.T) {
 	_, err = b.Pool().Exec(t.Context(), `update endpoints set deleted_at = now() where id = $1`, b.Subscriber.ID)
 	require.NoError(t, err)
 	for range 2 {
-		require.NoError(t, b.CancelLeftOpen(t.Context()))
+		require.NoError(t, b.CancelRemaining(t.Context()))
 		status, err = b.DeliveryStatus(t.Context(), start.DeliveryID)
 		require.NoError(t, err)
 		require.Equal(t, webhook.PendingCommand{ID: 1, Command: webhook.CommandCancel, Reason: webhook.ReasonEndpointDeleted}, status.Command)
@@ -81,7 +81,7 @@ func TestADeletedEndpointsHeldDeliveriesAreReleased(t *testing.T) {
 
 	require.NoError(t, b.DeleteEndpoint(t.Context(), storetest.TestActor(), "acme", b.Subscriber.ID))
 	for range 2 {
-		require.NoError(t, b.CancelLeftOpen(t.Context()))
+		require.NoError(t, b.CancelRemaining(t.Context()))
 		unanswered, err := b.TakeCommands(t.Context(), 10)
 		require.NoError(t, err)
 		_, err = b.Pool().Exec(t.Context(), `update deliveries set commanded_at = now() - interval '1 hour' where command <> 0`)
@@ -116,7 +116,7 @@ func TestADeletedEndpointsHeldDeliveriesAreReleasedInTurn(t *testing.T) {
 		from deliveries, generate_series(1, $1) where id = $2`, 2*deliveries.CancelBatch, start.DeliveryID)
 	require.NoError(t, err)
 	require.NoError(t, b.DeleteEndpoint(t.Context(), storetest.TestActor(), "acme", b.Subscriber.ID))
-	require.NoError(t, b.CancelLeftOpen(t.Context()))
+	require.NoError(t, b.CancelRemaining(t.Context()))
 	require.Equal(t, []int64{deliveries.CancelBatch, deliveries.CancelBatch, 1},
 		storetest.Query[int64](t, b.Stores, `select count(*) from outbox group by relay_at order by relay_at`))
 	require.Equal(t, []bool{true}, storetest.Query[bool](t, b.Stores,

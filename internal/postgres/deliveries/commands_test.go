@@ -333,7 +333,7 @@ func TestCommandsAreToldLessAndLessOften(t *testing.T) {
 			require.Equal(t, []int{n + 1}, told(almost))
 			day += pause
 			n++
-			if n <= deliveries.MaxTellings {
+			if n <= deliveries.MaxSignalDoublings {
 				pause *= 2
 			}
 		}

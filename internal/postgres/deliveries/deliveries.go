@@ -21,10 +21,10 @@ import (
 type Deliveries struct {
 	core *postgres.Core
 
-	endpoints unsealedEndpoints
-	records   *groupcommit.Writer[*recording]
-	claims    *groupcommit.Writer[*claiming]
-	leftOpen  chan struct{} // asks Retention.Maintain to look for what a deleted endpoint left open
+	endpoints   unsealedEndpoints
+	records     *groupcommit.Writer[*recording]
+	claims      *groupcommit.Writer[*claiming]
+	uncancelled chan struct{} // wakes Retention.Maintain: deliveries of a deleted endpoint are still open
 }
 
 // unsealedEndpoints reads endpoints without what is sealed of them.
@@ -40,7 +40,7 @@ const (
 
 // New makes a Deliveries, which Close ends.
 func New(s *postgres.Core, endpoints unsealedEndpoints) *Deliveries {
-	deliveries := &Deliveries{core: s, endpoints: endpoints, leftOpen: make(chan struct{}, 1)}
+	deliveries := &Deliveries{core: s, endpoints: endpoints, uncancelled: make(chan struct{}, 1)}
 	deliveries.records = postgres.NewWriter("record delivery", recordWeight, deliveries.flushRecords)
 	deliveries.claims = postgres.NewWriter("claim attempt", claimWeight, deliveries.flushClaims)
 	return deliveries

@@ -19,7 +19,7 @@ const ExpiredAfter = expiredAfter
 
 var ListDeliveries = listDeliveries
 
-const MaxTellings = maxTellings
+const MaxSignalDoublings = maxSignalDoublings
 const OverdueAfter = overdueAfter
 const RecordWeight = recordWeight
 

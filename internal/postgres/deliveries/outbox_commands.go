@@ -10,9 +10,9 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// maxTellings bounds by how often a pause between two signals of a command doubles: from 15 s
+// maxSignalDoublings bounds by how often a pause between two signals of a command doubles: from 15 s
 // to 32 min. Each is an event of the workflow's history.
-const maxTellings = 7
+const maxSignalDoublings = 7
 
 // TakeCommands takes up to limit commands that no step has answered for a while, to
 // be signalled again. They are not handed out again for the same while, and each time for
@@ -24,7 +24,7 @@ func (s *Outbox) TakeCommands(ctx context.Context, limit int) ([]webhook.Command
 		where id in (
 			select id from deliveries where command <> `+postgres.NoCommand+` and commanded_at <= now() - $2::bigint * interval '1 millisecond'
 			order by commanded_at limit $1 for update skip locked)
-		returning d.command, d.command_id, d.command_reason, d.command_at, d.command_told, `+Columns, limit, RelayAfter.Milliseconds(), maxTellings)
+		returning d.command, d.command_id, d.command_reason, d.command_at, d.command_told, `+Columns, limit, RelayAfter.Milliseconds(), maxSignalDoublings)
 }
 
 func scanCommanded(row pgx.CollectableRow) (webhook.CommandedDelivery, error) {

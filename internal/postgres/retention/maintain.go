@@ -36,7 +36,7 @@ func (s *Retention) Maintain(ctx context.Context) {
 			s.core.Log.ErrorContext(ctx, "partitions were not made", slog.Any("error", err), slog.Duration("retry_in", maintainRetry))
 			wait = maintainRetry
 		}
-		if err := s.deliveries.CancelLeftOpen(ctx); err != nil && ctx.Err() == nil {
+		if err := s.deliveries.CancelRemaining(ctx); err != nil && ctx.Err() == nil {
 			s.core.Log.ErrorContext(ctx, "deliveries of deleted endpoints were not all cancelled", slog.Any("error", err),
 				slog.Duration("retry_in", maintainRetry))
 			wait = maintainRetry
@@ -44,7 +44,7 @@ func (s *Retention) Maintain(ctx context.Context) {
 		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
-		case <-s.deliveries.HasLeftOpen():
+		case <-s.deliveries.HasUncancelled():
 			timer.Stop()
 		case <-ctx.Done():
 			timer.Stop()
