@@ -43,6 +43,12 @@ type Config struct {
 	Starter  Starter
 	URLs     URLs
 
+	// Situations and Engine are for explanations.
+	Situations Situations
+	Engine     Engine
+	// DeadLettersKept is how long dead letters are kept; 0 if that is not known.
+	DeadLettersKept time.Duration
+
 	// OperatorKey is accepted as an operator key in addition to the stored ones. Any text;
 	// defaults to none.
 	OperatorKey string

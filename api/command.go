@@ -47,7 +47,7 @@ func (s *Server) command(c call, id webhook.DeliveryID, cmd webhook.PendingComma
 		return err
 	}
 	s.config.Starter.Signal(context.WithoutCancel(ctx), delivery, stored)
-	return c.json(http.StatusAccepted, c.showDelivery(delivery))
+	return c.json(http.StatusAccepted, s.explainedDelivery(c, delivery))
 }
 
 // replayDeadLetter replays a delivery that is a dead letter. It refuses a delivery in any other

@@ -18,6 +18,7 @@ type deliveryView struct {
 	EventType     string             `json:"event_type"`
 	State         webhook.State      `json:"state"`
 	Reason        *string            `json:"reason"`
+	Summary       string             `json:"summary"`
 	Run           int                `json:"run"`
 	Attempts      int                `json:"attempts"`
 	LastOutcome   *outcomeView       `json:"last_outcome"`
@@ -28,6 +29,7 @@ type deliveryView struct {
 	CompletedAt   timestamp          `json:"completed_at"`
 	WorkflowID    *string            `json:"workflow_id"`
 	WorkflowURL   *string            `json:"workflow_url"`
+	Explanation   *explanationView   `json:"explanation,omitempty"` // not in lists
 }
 
 type outcomeView struct {
@@ -58,10 +60,18 @@ type attemptView struct {
 	ResponseTruncated bool              `json:"response_truncated"`
 }
 
-func (c call) showDelivery(d webhook.Delivery) deliveryView {
+// explainedDelivery is the view of one delivery, with its explanation.
+func (s *Server) explainedDelivery(c call, d webhook.Delivery) deliveryView {
+	explained := s.explainer(c).delivery(d)
+	view := c.showDelivery(d, explained.Summary)
+	view.Explanation = showExplanation(explained)
+	return view
+}
+
+func (c call) showDelivery(d webhook.Delivery, summary string) deliveryView {
 	view := deliveryView{
 		ID: d.DeliveryID, EventID: d.EventID, EndpointID: d.EndpointID, EventType: d.EventType,
-		State: d.State, Reason: nullable(d.Reason), Run: d.Run, Attempts: d.Attempts, LastError: nullable(d.LastError),
+		State: d.State, Reason: nullable(d.Reason), Summary: summary, Run: d.Run, Attempts: d.Attempts, LastError: nullable(d.LastError),
 		GiveUpAt: timestamp(d.GiveUpAt), CreatedAt: timestamp(d.CreatedAt), CompletedAt: timestamp(d.CompletedAt),
 		WorkflowID: nullable(d.WorkflowID),
 	}
@@ -111,7 +121,7 @@ func (s *Server) getDelivery(c call) error {
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, c.showDelivery(d))
+	return c.json(http.StatusOK, s.explainedDelivery(c, d))
 }
 
 func (s *Server) listDeliveries(c call) error {
@@ -151,7 +161,12 @@ func (s *Server) listByFilter(c call, q *query, f webhook.DeliveryFilter) error 
 	fetch := func(limit int, after string) ([]webhook.Delivery, error) {
 		return s.config.Deliveries.ListDeliveries(c.Request().Context(), c.tenant, f, pageOf(limit, after))
 	}
-	return list(c, q, fetch, func(d webhook.Delivery) string { return idPosition(d.DeliveryID) }, c.showDelivery)
+	show := func(deliveries []webhook.Delivery) func(webhook.Delivery) deliveryView {
+		x := s.explainer(c)
+		x.expect(deliveries)
+		return func(d webhook.Delivery) deliveryView { return c.showDelivery(d, x.summary(d)) }
+	}
+	return listAll(c, q, fetch, func(d webhook.Delivery) string { return idPosition(d.DeliveryID) }, show)
 }
 
 func (s *Server) listAttempts(c call) error {

@@ -28,20 +28,23 @@ type eventView struct {
 	EndpointIDs []webhook.EndpointID `json:"endpoint_ids,omitempty"`
 	PayloadSize int                  `json:"payload_size"`
 	Reason      *string              `json:"reason"`
+	Summary     string               `json:"summary,omitempty"` // of an event that matched nothing
 }
 
 // acceptedView is the API's view of an event with its deliveries.
 type acceptedView struct {
 	eventView
 
-	Matched    int            `json:"matched"`
-	Deliveries []deliveryStub `json:"deliveries"`
+	Matched     int              `json:"matched"`
+	Deliveries  []deliveryStub   `json:"deliveries"`
+	Explanation *explanationView `json:"explanation,omitempty"` // of an event that matched nothing
 }
 
 type deliveryStub struct {
 	ID         webhook.DeliveryID `json:"id"`
 	EndpointID webhook.EndpointID `json:"endpoint_id"`
 	State      webhook.State      `json:"state"`
+	Summary    string             `json:"summary,omitempty"` // not in the response to a post
 }
 
 func showEvent(e webhook.Event) eventView {
@@ -56,7 +59,7 @@ func showEvent(e webhook.Event) eventView {
 func showAccepted(a webhook.Accepted) acceptedView {
 	view := acceptedView{eventView: showEvent(a.Event), Matched: len(a.Deliveries), Deliveries: make([]deliveryStub, 0, len(a.Deliveries))}
 	for _, start := range a.Deliveries {
-		view.Deliveries = append(view.Deliveries, deliveryStub{start.DeliveryID, start.EndpointID, webhook.StatePending})
+		view.Deliveries = append(view.Deliveries, deliveryStub{ID: start.DeliveryID, EndpointID: start.EndpointID, State: webhook.StatePending})
 	}
 	return view
 }
@@ -251,8 +254,13 @@ func (s *Server) getEvent(c call) error {
 	}
 	// Matched includes deliveries that retention has removed.
 	view := acceptedView{eventView: showEvent(event), Matched: len(event.EndpointIDs), Deliveries: make([]deliveryStub, 0, len(deliveries))}
+	x := s.explainer(c)
+	x.expect(deliveries)
 	for _, d := range deliveries {
-		view.Deliveries = append(view.Deliveries, deliveryStub{d.DeliveryID, d.EndpointID, d.State})
+		view.Deliveries = append(view.Deliveries, deliveryStub{d.DeliveryID, d.EndpointID, d.State, x.summary(d)})
+	}
+	if explained := x.event(event); explained != nil {
+		view.Summary, view.Explanation = explained.Summary, showExplanation(*explained)
 	}
 	return c.json(http.StatusOK, view)
 }
@@ -287,5 +295,15 @@ func (s *Server) listEvents(c call) error {
 	fetch := func(limit int, after string) ([]webhook.Event, error) {
 		return s.config.Events.ListEvents(c.Request().Context(), c.tenant, f, pageOf(limit, after))
 	}
-	return list(c, q, fetch, func(e webhook.Event) string { return idPosition(e.ID) }, showEvent)
+	show := func([]webhook.Event) func(webhook.Event) eventView {
+		x := s.explainer(c)
+		return func(e webhook.Event) eventView {
+			view := showEvent(e)
+			if explained := x.event(e); explained != nil {
+				view.Summary = explained.Summary
+			}
+			return view
+		}
+	}
+	return listAll(c, q, fetch, func(e webhook.Event) string { return idPosition(e.ID) }, show)
 }

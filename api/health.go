@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/everpost/everpost/internal/explain"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -41,6 +42,7 @@ type healthView struct {
 	More          bool                  `json:"more"`
 	NextAttemptAt timestamp             `json:"next_attempt_at"`
 	OldestWaiting timestamp             `json:"oldest_waiting_at"`
+	Explanation   *explanationView      `json:"explanation"`
 }
 
 type circuitView struct {
@@ -51,14 +53,15 @@ type circuitView struct {
 }
 
 func showHealth(h webhook.Health, now time.Time) healthView {
-	seen, b := &h.Observed, &h.Backlog
+	seen, b, explained := &h.Observed, &h.Backlog, explain.Endpoint(&h, now)
 	view := healthView{
-		EndpointID: h.Endpoint.ID, Summary: h.Summary(now), State: h.Endpoint.State, StateReason: nullable(h.Endpoint.StateReason),
+		EndpointID: h.Endpoint.ID, Summary: explained.Summary, State: h.Endpoint.State, StateReason: nullable(h.Endpoint.StateReason),
 		Circuit:     circuitView{seen.Circuit, timestamp(seen.Since), timestamp(seen.NextProbe), nullable(seen.Why)},
 		NextProbeAt: timestamp(seen.NextProbe), RatePerSecond: rounded(h.Rate()), LatencyMS: milliseconds(seen.Latency),
 		SuccessStreak: seen.SuccessStreak, FailureStreak: seen.FailureStreak, InFlight: seen.InFlight,
 		Waiting: b.Waiting(), Retrying: b.Retrying, Deferred: b.Deferred, Scheduled: b.Scheduled, Held: b.Held, More: b.MoreWaiting || b.MoreHeld,
 		NextAttemptAt: timestamp(b.NextAt), OldestWaiting: timestamp(b.Oldest),
+		Explanation: showExplanation(explained),
 	}
 	if seen.BlockedUntil.After(now) {
 		view.DeferredUntil, view.DeferredFor = timestamp(seen.BlockedUntil), nullable(seen.BlockReason)

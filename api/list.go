@@ -162,6 +162,14 @@ func queryID[ID any](q *query, name string, parse func(string) (ID, error)) ID {
 // entry's own, and show its view. list fetches one entry more than it shows, so that next_cursor is
 // null exactly if no entry follows.
 func list[T, V any](c call, q *query, fetch func(limit int, after string) ([]T, error), position func(T) string, show func(T) V) error {
+	return listAll(c, q, fetch, position, func([]T) func(T) V { return show })
+}
+
+// listAll is list for views that need more than their entry: prepare gets all entries of the page and
+// returns show.
+func listAll[T, V any](c call, q *query, fetch func(limit int, after string) ([]T, error), position func(T) string,
+	prepare func([]T) (show func(T) V),
+) error {
 	entries, err := fetch(min(q.limit+1, maxLimit), q.after)
 	if err != nil {
 		return err
@@ -176,7 +184,7 @@ func list[T, V any](c call, q *query, fetch func(limit int, after string) ([]T, 
 	}
 	entries = entries[:min(len(entries), q.limit)]
 
-	p := page[V]{Data: make([]V, 0, len(entries))}
+	p, show := page[V]{Data: make([]V, 0, len(entries))}, prepare(entries)
 	for _, entry := range entries {
 		p.Data = append(p.Data, show(entry))
 	}

@@ -65,7 +65,7 @@ func TestWorkflowURLsEnd(t *testing.T) {
 	} {
 		d := webhook.Delivery{WorkflowID: "delivery/x"}
 		d.State, d.CompletedAt = of.state, of.ended
-		require.Equal(t, of.shown, c.showDelivery(d).WorkflowURL != nil, name)
+		require.Equal(t, of.shown, c.showDelivery(d, "").WorkflowURL != nil, name)
 	}
 	require.Nil(t, c.showReplay(webhook.Replay{CompletedAt: now.Add(-8 * 24 * time.Hour)}).WorkflowURL)
 	require.NotNil(t, c.showReplay(webhook.Replay{}).WorkflowURL)

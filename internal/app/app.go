@@ -312,6 +312,7 @@ func (a *App) startAPI() {
 		WorkflowURL: a.workflowURL, WorkflowURLForTenants: a.options.Config.WorkflowURLForTenants, WorkflowsKept: a.options.WorkflowsKept,
 		TrustedProxies: a.options.Config.TrustedProxies, Version: a.options.Version, OperatorKey: a.options.Config.OperatorKey,
 		RetryPolicy: a.options.Config.RetryPolicy.Policy, Now: a.store.Now,
+		Situations: situations{a.health, a.store}, Engine: engine{a.starter, a.activities}, DeadLettersKept: a.options.Config.DeadLetterRetention,
 	})
 	a.metrics.Gauge("everpost_api_body_bytes", "Bytes that the bodies of the API's requests under way hold.",
 		func() float64 { return float64(server.BodyBytes()) })

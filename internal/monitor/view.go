@@ -10,8 +10,8 @@ import (
 
 // Healths reads what is stored about the health of endpoints. What the process of the name except has shared is left out.
 type Healths interface {
-	Health(ctx context.Context, tenantID string, id webhook.EndpointID, except string) (
-		webhook.Endpoint, webhook.Backlog, []webhook.Observation, error)
+	Health(ctx context.Context, tenantID string, id webhook.EndpointID, except string) (webhook.Health, []webhook.Observation, error)
+	SeenOf(ctx context.Context, tenantID string, ids []webhook.EndpointID, except string) (map[webhook.EndpointID][]webhook.Observation, error)
 	Seen(ctx context.Context, tenantID string, id webhook.EndpointID, except string) ([]webhook.Observation, error)
 	CloseCircuit(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID) (webhook.ClosedCircuit, error)
 }
@@ -35,16 +35,31 @@ func NewView(store Healths, admission Admission, owner string) *View {
 
 // Health is how an endpoint is doing, and what waits for it.
 func (v *View) Health(ctx context.Context, tenantID string, id webhook.EndpointID) (webhook.Health, error) {
-	e, backlog, seen, err := v.store.Health(ctx, tenantID, id, v.owner)
+	h, seen, err := v.store.Health(ctx, tenantID, id, v.owner)
 	if err != nil {
 		return webhook.Health{}, err
 	}
 	seen = v.withOwn(id, seen)
-	h := webhook.Health{Endpoint: e, Observed: webhook.Aggregate(seen), Known: len(seen) > 0, Backlog: backlog}
-	if v.admission != nil && e.AutoTimeout {
-		h.Observed.Timeout = max(h.Observed.Timeout, v.Timeout(&e))
+	h.Observed, h.Known = webhook.Aggregate(seen), len(seen) > 0
+	if v.admission != nil && h.Endpoint.AutoTimeout {
+		h.Observed.Timeout = max(h.Observed.Timeout, v.Timeout(&h.Endpoint))
 	}
 	return h, nil
+}
+
+// Observed is what the sending processes observe of endpoints. Those of which nothing is known are left out.
+func (v *View) Observed(ctx context.Context, tenantID string, ids []webhook.EndpointID) (map[webhook.EndpointID]webhook.Observation, error) {
+	seen, err := v.store.SeenOf(ctx, tenantID, ids, v.owner)
+	if err != nil {
+		return nil, err
+	}
+	observed := make(map[webhook.EndpointID]webhook.Observation, len(ids))
+	for _, id := range ids {
+		if all := v.withOwn(id, seen[id]); len(all) > 0 {
+			observed[id] = webhook.Aggregate(all)
+		}
+	}
+	return observed, nil
 }
 
 // Circuit is the circuit of an endpoint.

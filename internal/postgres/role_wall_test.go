@@ -54,7 +54,7 @@ func (w *walled) reads() map[string]func(context.Context, *storetest.Stores) (an
 			return deliveries, err
 		},
 		"Health": func(ctx context.Context, s *storetest.Stores) (any, error) {
-			_, _, seen, err := s.Health(ctx, "acme", e, "")
+			_, seen, err := s.Health(ctx, "acme", e, "")
 			return seen, err
 		},
 	}

@@ -121,10 +121,11 @@ type Starter struct {
 
 	heldEndpoints heldEndpoints
 
-	temporalDown atomic.Bool   // Temporal cannot be written to; deliveries stay in the outbox
-	probeNow     chan struct{} // wakes the probe
-	suspicionMu  sync.Mutex
-	suspicion    chan struct{} // closed by the probe's verdict; nil while nothing is suspected
+	temporalDown   atomic.Bool   // Temporal cannot be written to; deliveries stay in the outbox
+	temporalDownAt atomic.Int64  // since when, in microseconds of Unix time
+	probeNow       chan struct{} // wakes the probe
+	suspicionMu    sync.Mutex
+	suspicion      chan struct{} // closed by the probe's verdict; nil while nothing is suspected
 
 	stopped chan struct{}
 	life    context.Context //nolint:containedctx // of calls that outlive their callers; ended by Stop
@@ -211,6 +212,14 @@ func (d *Starter) stopping() bool {
 
 // Healthy reports whether Temporal was available when it was last probed.
 func (d *Starter) Healthy() bool { return !d.temporalDown.Load() }
+
+// TemporalDownSince is since when Temporal has not been available; zero if it is.
+func (d *Starter) TemporalDownSince() time.Time {
+	if d.Healthy() {
+		return time.Time{}
+	}
+	return time.UnixMicro(d.temporalDownAt.Load()).UTC()
+}
 
 // Waiting is how many deliveries wait for their start in this process.
 func (d *Starter) Waiting() int { return d.queue.Len() + d.unhealthy.Len() + d.parked.len() }

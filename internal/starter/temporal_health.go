@@ -83,6 +83,9 @@ func isInvalid(err error) bool {
 }
 
 func (d *Starter) markDown(err error) {
+	if !d.temporalDown.Load() {
+		d.temporalDownAt.Store(d.now().UnixMicro()) // before it counts as down
+	}
 	if d.temporalDown.CompareAndSwap(false, true) {
 		d.log.Warn("Temporal does not answer, or cannot write; events are still accepted and will be delivered when it is back", "error", err)
 	}

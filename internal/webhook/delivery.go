@@ -137,7 +137,9 @@ type Delivery struct {
 	LastError   string
 	CreatedAt   time.Time
 	CompletedAt time.Time // zero while the delivery is open
-	WorkflowID  string
+	// ClaimedUntil is when the claim of the process that makes an attempt ends; zero without a claim.
+	ClaimedUntil time.Time
+	WorkflowID   string
 }
 
 // Attempt is one HTTP request of a delivery.

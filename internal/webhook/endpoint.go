@@ -158,6 +158,14 @@ func (e *Endpoint) Wants(eventType string) bool {
 	return false
 }
 
+// DeletedEndpoint is what is known of an endpoint that was deleted.
+type DeletedEndpoint struct {
+	ID         EndpointID
+	URL        string
+	EventTypes []string
+	DeletedAt  time.Time
+}
+
 // Target is an endpoint with its signing secrets, newest first. It is never stored.
 type Target struct {
 	Endpoint

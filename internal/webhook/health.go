@@ -149,6 +149,9 @@ func (s *Observation) addCircuit(o *Observation) {
 // MaxCounted is the number of an endpoint's deliveries up to which the store counts.
 const MaxCounted = 10_000
 
+// MaxAhead is the number of an endpoint's deliveries up to which those before a waiting one are counted.
+const MaxAhead = 1000
+
 // Backlog counts the open deliveries of an endpoint, up to MaxCounted.
 type Backlog struct {
 	Retrying  int // waiting for a retry
@@ -170,8 +173,18 @@ func (b *Backlog) Waiting() int { return b.Retrying + b.Deferred }
 type Health struct {
 	Endpoint Endpoint
 	Observed Observation
-	Known    bool // a process has an observation; else Seen is zero
+	Known    bool // a process has an observation; else Observed is zero
 	Backlog  Backlog
+	// LastFailure is the newest failed attempt of the deliveries that are open or dead letters; nil if
+	// there is none.
+	LastFailure *LastFailure
+}
+
+// LastFailure is the last failed attempt to an endpoint, as it is stored.
+type LastFailure struct {
+	Reason string
+	At     time.Time
+	Error  string // Attempt.Error
 }
 
 // Timeout is the timeout of the next request; 0 if it is automatic and no process has

@@ -55,13 +55,13 @@ func (s *Deliveries) Close() {
 // Columns is what Scanner scans, of the table d.
 const Columns = `d.id, d.event_id, d.endpoint_id, d.tenant_id, d.event_type,
 	d.run, d.seq, d.state, d.reason, d.attempts, d.run_attempts, d.ambiguous, d.delay_ns, d.due_at, d.give_up_at, d.completed_at, d.last_error, d.workflow_id,
-	d.last_decision, d.last_reason, d.last_status, d.last_latency_us, d.last_at, d.last_retry_after_ns`
+	d.last_decision, d.last_reason, d.last_status, d.last_latency_us, d.last_at, d.last_retry_after_ns, d.owner_until`
 
 // outboxAsDelivery spells the same columns for a delivery without a record: it is
 // pending, and all that is known of it stands in the outbox.
 const outboxAsDelivery = `o.delivery_id, o.event_id, o.endpoint_id, o.tenant_id, o.event_type,
 	o.run, 0, 0::smallint, '', 0, 0, 0, 0::bigint, o.not_before, o.give_up_at, null::timestamptz, '', '',
-	null::smallint, null::text, null::integer, null::bigint, null::timestamptz, null::bigint`
+	null::smallint, null::text, null::integer, null::bigint, null::timestamptz, null::bigint, null::timestamptz`
 
 // Scanner reads Columns of a row.
 type Scanner struct {
@@ -70,6 +70,7 @@ type Scanner struct {
 	state                     int16
 	delay                     int64
 	due, completed, lastAt    *time.Time
+	claimedUntil              *time.Time
 	lastDecision              *int16
 	lastReason                *string
 	lastStatus                *int32
@@ -81,7 +82,7 @@ func (s *Scanner) targets() []any {
 		&s.id, &s.event, &s.endpoint, &s.d.TenantID, &s.d.EventType,
 		&s.d.Run, &s.d.Seq, &s.state, &s.d.Reason, &s.d.Attempts, &s.d.RunAttempts, &s.d.Ambiguous, &s.delay, &s.due, &s.d.GiveUpAt, &s.completed,
 		&s.d.LastError, &s.d.WorkflowID,
-		&s.lastDecision, &s.lastReason, &s.lastStatus, &s.lastLatency, &s.lastAt, &s.lastRetryFor,
+		&s.lastDecision, &s.lastReason, &s.lastStatus, &s.lastLatency, &s.lastAt, &s.lastRetryFor, &s.claimedUntil,
 	}
 }
 
@@ -91,7 +92,7 @@ func (s *Scanner) delivery() webhook.Delivery {
 	d.State = webhook.State(s.state) //nolint:gosec // written by us from a State
 	d.Delay = time.Duration(s.delay)
 	d.CreatedAt, d.GiveUpAt = d.EventID.Time(), d.GiveUpAt.UTC() // the same in both tables
-	d.DueAt, d.CompletedAt = postgres.OrZero(s.due), postgres.OrZero(s.completed)
+	d.DueAt, d.CompletedAt, d.ClaimedUntil = postgres.OrZero(s.due), postgres.OrZero(s.completed), postgres.OrZero(s.claimedUntil)
 	if d.WorkflowID == "" && d.State != webhook.StateHeld { // held without a workflow
 		d.WorkflowID = d.Ref.WorkflowID()
 	}
@@ -162,6 +163,24 @@ func (s *Deliveries) ListDeliveries(ctx context.Context, tenantID string, f webh
 func (s *Deliveries) OfEvent(ctx context.Context, tenantID string, id webhook.EventID) ([]webhook.Delivery, error) {
 	sql, args := listDeliveries(tenantID, webhook.DeliveryFilter{EventID: id}, webhook.Page{Limit: math.MaxInt32})
 	return postgres.QueryAll(ctx, s.core.OfTenant(tenantID), "read the deliveries of an event", Scan, sql, args...)
+}
+
+// Ahead counts the deliveries to the endpoint that go before a waiting one: those that are deferred to
+// an earlier time, or held as a backlog and older. At most webhook.MaxAhead are looked at; more says
+// that there are others.
+func (s *Deliveries) Ahead(ctx context.Context, d webhook.Delivery) (n int, more bool, err error) {
+	query, bound := `select count(*), count(*) filter (where reason <> '') from (
+		select reason from deliveries
+		where endpoint_id = $1 and state < `+postgres.Held+` and state `+postgres.IsOpen+` and due_at < $2 order by due_at limit $3) w`, any(d.DueAt)
+	if d.State == webhook.StateHeld {
+		query, bound = `select count(*), count(*) from (
+			select from deliveries where endpoint_id = $1 and state = `+postgres.Held+` and reason = '`+webhook.ReasonBacklog+`' and id < $2 order by id limit $3) h`, any(d.DeliveryID)
+	}
+	var looked int
+	err = s.core.OfTenant(d.TenantID).WithConn(ctx, "count what goes before a delivery", func(ctx context.Context, conn postgres.Querier) error {
+		return conn.QueryRow(ctx, query, d.EndpointID, bound, webhook.MaxAhead+1).Scan(&looked, &n)
+	})
+	return min(n, webhook.MaxAhead), looked > webhook.MaxAhead, err
 }
 
 func listDeliveries(tenantID string, f webhook.DeliveryFilter, p webhook.Page) (sql string, args []any) {

@@ -125,3 +125,19 @@ func (s Reader) EndpointsOf(ctx context.Context, tenantID string) (endpoints []w
 	}
 	return endpoints, version, nil
 }
+
+// DeletedEndpoints reads the endpoints of a tenant that were deleted last, newest first.
+func (s Reader) DeletedEndpoints(ctx context.Context, tenantID string, limit int) ([]webhook.DeletedEndpoint, error) {
+	scan := func(row pgx.CollectableRow) (webhook.DeletedEndpoint, error) {
+		var (
+			id [16]byte
+			d  webhook.DeletedEndpoint
+		)
+		err := row.Scan(&id, &d.URL, &d.EventTypes, &d.DeletedAt)
+		d.ID, d.DeletedAt = id, d.DeletedAt.UTC()
+		return d, err
+	}
+	return postgres.QueryAll(ctx, s.core.OfTenant(tenantID), "read deleted endpoints of "+tenantID, scan, `
+		select id, url, event_types, deleted_at from endpoints
+		where tenant_id = $1 and deleted_at is not null order by deleted_at desc limit $2`, tenantID, limit)
+}

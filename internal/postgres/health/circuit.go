@@ -27,6 +27,37 @@ func (s *EndpointHealth) Seen(ctx context.Context, tenantID string, id webhook.E
 		order by worker`, id, but, seenLife.Milliseconds())
 }
 
+// SeenOf is what all workers but the one named report of endpoints. Those of which nothing is reported
+// are left out.
+func (s *EndpointHealth) SeenOf(ctx context.Context, tenantID string, ids []webhook.EndpointID, but string) (
+	map[webhook.EndpointID][]webhook.Observation, error,
+) {
+	raw := make([][16]byte, len(ids))
+	for i, id := range ids {
+		raw[i] = id
+	}
+	seen := map[webhook.EndpointID][]webhook.Observation{}
+	err := s.core.OfTenant(tenantID).WithConn(ctx, "read how endpoints fare", func(ctx context.Context, conn postgres.Querier) error {
+		rows, err := conn.Query(ctx, `
+			select endpoint_id, seen from endpoint_health
+			where endpoint_id = any($1) and worker <> $2 and seen_at > now() - $3::bigint * interval '1 millisecond'
+			order by worker`, raw, but, seenLife.Milliseconds())
+		if err != nil {
+			return err
+		}
+		var (
+			id [16]byte
+			o  webhook.Observation
+		)
+		_, err = pgx.ForEachRow(rows, []any{&id, &o}, func() error {
+			seen[id], o = append(seen[id], o), webhook.Observation{}
+			return nil
+		})
+		return err
+	})
+	return seen, err
+}
+
 // CloseCircuit notes, with the audit entry, that an endpoint's circuit was closed by hand: all
 // workers learn of it by CircuitClosings. In the same transaction it asks the oldest delivery
 // that waits for the endpoint to be tried now, which makes it the probe; the command is zero

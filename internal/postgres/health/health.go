@@ -61,15 +61,16 @@ func (s *EndpointHealth) WriteSeen(ctx context.Context, worker string, seen map[
 	})
 }
 
-// Health reads an endpoint with the counts of its deliveries and the reports of all workers but
-// the one named, whose own view is newer. CodeNotFound.
+// Health reads an endpoint with the counts of its deliveries, the last failure on record, and the
+// reports of all workers but the one named, whose own view is newer. CodeNotFound.
 func (s *EndpointHealth) Health(ctx context.Context, tenantID string, id webhook.EndpointID, but string) (
-	e webhook.Endpoint, b webhook.Backlog, seen []webhook.Observation, err error,
+	h webhook.Health, seen []webhook.Observation, err error,
 ) {
-	e, err = s.endpoints.Endpoint(ctx, tenantID, id)
+	h.Endpoint, err = s.endpoints.Endpoint(ctx, tenantID, id)
 	if err != nil {
-		return e, b, nil, err
+		return h, nil, err
 	}
+	b := &h.Backlog
 	batch := &pgx.Batch{}
 	batch.Queue(countWaiting, id, webhook.MaxCounted+1).QueryRow(func(row pgx.Row) error {
 		var looked int
@@ -100,10 +101,18 @@ func (s *EndpointHealth) Health(ctx context.Context, tenantID string, id webhook
 			seen, err = pgx.CollectRows(rows, pgx.RowTo[webhook.Observation])
 			return err
 		})
+	batch.Queue(lastFailure, id, tenantID).Query(func(rows pgx.Rows) error {
+		found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[webhook.LastFailure])
+		if len(found) > 0 {
+			found[0].At = found[0].At.UTC()
+			h.LastFailure = &found[0]
+		}
+		return err
+	})
 	err = s.core.OfTenant(tenantID).WithConn(ctx, "read the health of endpoint "+id.String(), func(ctx context.Context, conn postgres.Querier) error {
 		return conn.SendBatch(ctx, batch).Close()
 	})
-	return e, b, seen, err
+	return h, seen, err
 }
 
 // What waits has a time; a request under way is not waiting. Those due soonest are
@@ -124,6 +133,22 @@ const (
 		select count(*), min(created_at) from (
 			select created_at from deliveries where endpoint_id = $1 and state = ` + postgres.Held + ` order by id limit $2) h`
 )
+
+// lastFailure is the newest failed attempt among the deliveries that are due next and the tenant's newest
+// dead letters; no more than 1000 of each are looked at.
+const lastFailure = `
+	select f.last_reason, f.last_at, coalesce(a.error, '') from (
+		select * from (
+			select id, run, attempts, last_reason, last_at, last_decision from deliveries
+			where endpoint_id = $1 and state < ` + postgres.Held + ` and state ` + postgres.IsOpen + ` and due_at is not null
+			order by due_at limit 1000) w
+		union all
+		select id, run, attempts, last_reason, last_at, last_decision from (
+			select * from deliveries where tenant_id = $2 and state = ` + postgres.DeadLettered + ` order by id desc limit 1000) l
+		where endpoint_id = $1) f
+	left join attempts a on a.delivery_id = f.id and a.run = f.run and a.number = f.attempts
+	where f.last_decision > 1 -- not delivered
+	order by f.last_at desc limit 1`
 
 // positive is n unless it is zero.
 func positive(n *int) *int {

@@ -130,10 +130,10 @@ func (b *Bundle) Waits(t *testing.T, kind string) {
 // HealthOf reads the endpoint's, as a process that is no worker does.
 func (b *Bundle) HealthOf(t *testing.T) (webhook.Backlog, []webhook.Observation) {
 	t.Helper()
-	e, backlog, seen, err := b.Health(t.Context(), "acme", b.Subscriber.ID, "")
+	h, seen, err := b.Health(t.Context(), "acme", b.Subscriber.ID, "")
 	require.NoError(t, err)
-	require.Equal(t, b.Subscriber.ID, e.ID)
-	return backlog, seen
+	require.Equal(t, b.Subscriber.ID, h.Endpoint.ID)
+	return h.Backlog, seen
 }
 
 // Tell counts and, as a process does, disables who has enough; it returns why.

@@ -1,0 +1,154 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/everpost/everpost/internal/explain"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// Situations reads what explanations need besides what is explained. An error only makes them less
+// exact.
+type Situations interface {
+	// TenantEndpoints returns all endpoints of a tenant from a cache, without headers and credentials, in
+	// the order of their ids. They are shared and must not be changed.
+	TenantEndpoints(ctx context.Context, tenantID string) ([]webhook.Endpoint, error)
+	// DeletedEndpoints returns the endpoints that were deleted last, at most limit.
+	DeletedEndpoints(ctx context.Context, tenantID string, limit int) ([]webhook.DeletedEndpoint, error)
+	// Observed returns what the sending processes observe of endpoints, in one read.
+	Observed(ctx context.Context, tenantID string, ids []webhook.EndpointID) (map[webhook.EndpointID]webhook.Observation, error)
+	// Ahead counts the deliveries that go to the endpoint before a waiting one.
+	Ahead(ctx context.Context, d webhook.Delivery) (n int, more bool, err error)
+}
+
+// Engine is what this process knows of the engine that carries deliveries out.
+type Engine interface {
+	// TemporalDownSince is since when Temporal has not been available; zero if it is.
+	TemporalDownSince() time.Time
+	// SentAt is when this process began the request that a delivery has under way; zero if it makes none.
+	SentAt(d *webhook.Delivery) time.Time
+}
+
+// maxDeleted bounds the deleted endpoints that are read to explain why an event matched none.
+const maxDeleted = 20
+
+// explanationView is the API's view of an explanation without its summary.
+type explanationView struct {
+	Code   explain.Code `json:"code"`
+	Cause  *string      `json:"cause"`
+	Next   *string      `json:"next"`
+	Remedy *string      `json:"remedy"`
+	Until  timestamp    `json:"until"`
+}
+
+func showExplanation(e explain.Explanation) *explanationView {
+	return &explanationView{e.Code, nullable(e.Cause), nullable(e.Next), nullable(e.Remedy), timestamp(e.Until)}
+}
+
+// explainer explains the deliveries and events of one response.
+type explainer struct {
+	s         *Server
+	c         call
+	now       time.Time
+	known     bool               // endpoints could be read
+	endpoints []webhook.Endpoint // of the tenant, in the order of their ids
+	deleted   []webhook.DeletedEndpoint
+	observed  map[webhook.EndpointID]webhook.Observation
+}
+
+// explainer reads the tenant's endpoints.
+func (s *Server) explainer(c call) *explainer {
+	x := &explainer{s: s, c: c, now: s.config.Now()}
+	var err error
+	x.endpoints, err = s.config.Situations.TenantEndpoints(c.Request().Context(), c.tenant)
+	x.known = x.noted("endpoints", err)
+	return x
+}
+
+// endpoint is one of the tenant's endpoints; nil if it has none of this id.
+func (x *explainer) endpoint(id webhook.EndpointID) *webhook.Endpoint {
+	i, found := slices.BinarySearchFunc(x.endpoints, id, func(e webhook.Endpoint, id webhook.EndpointID) int { return bytes.Compare(e.ID[:], id[:]) })
+	if !found {
+		return nil
+	}
+	return &x.endpoints[i]
+}
+
+// noted logs an error. It reports whether there is none.
+func (x *explainer) noted(what string, err error) bool {
+	if err != nil {
+		x.s.config.Logger.DebugContext(x.c.Request().Context(), "an explanation is less exact", "without", what, "error", err)
+	}
+	return err == nil
+}
+
+// expect reads, at once, what the explanations of deliveries need.
+func (x *explainer) expect(deliveries []webhook.Delivery) {
+	var ids []webhook.EndpointID
+	for i := range deliveries {
+		if deliveries[i].State.Open() && !slices.Contains(ids, deliveries[i].EndpointID) {
+			ids = append(ids, deliveries[i].EndpointID)
+		}
+	}
+	if len(ids) == 0 {
+		return
+	}
+	var err error
+	x.observed, err = x.s.config.Situations.Observed(x.c.Request().Context(), x.c.tenant, ids)
+	x.noted("observations", err)
+}
+
+// situation is what is known of a delivery without another read.
+func (x *explainer) situation(d webhook.Delivery) explain.Situation {
+	s := explain.Situation{
+		Now: x.now, Delivery: d, Endpoint: x.endpoint(d.EndpointID), Kept: x.s.config.DeadLettersKept,
+		EngineAway: x.s.config.Engine.TemporalDownSince(), SentAt: x.s.config.Engine.SentAt(&d),
+	}
+	s.EndpointDeleted = x.known && s.Endpoint == nil
+	if observed, known := x.observed[d.EndpointID]; known {
+		s.Observed = &observed
+	}
+	return s
+}
+
+// summary is one sentence about a delivery that expect has seen.
+func (x *explainer) summary(d webhook.Delivery) string {
+	return explain.Delivery(x.situation(d)).Summary
+}
+
+// delivery explains one delivery in full, with the error of its last attempt and what goes before it.
+func (x *explainer) delivery(d webhook.Delivery) explain.Explanation {
+	ctx := x.c.Request().Context()
+	x.expect([]webhook.Delivery{d})
+	s := x.situation(d)
+	if d.LastOutcome != nil && d.State != webhook.StateDelivered {
+		last, err := x.s.config.Deliveries.Attempts(ctx, x.c.tenant, d.DeliveryID, 1, 0)
+		if x.noted("the last attempt", err) && len(last) > 0 {
+			s.Error = last[0].Error
+		}
+	}
+	if d.Deferred() || d.State == webhook.StateHeld && d.Reason == webhook.ReasonBacklog {
+		n, more, err := x.s.config.Situations.Ahead(ctx, d)
+		if x.noted("what goes first", err) {
+			s.Ahead = &explain.Ahead{N: n, More: more}
+		}
+	}
+	return explain.Delivery(s)
+}
+
+// event explains an event that matched nothing; nil for others, and if the endpoints are not known.
+func (x *explainer) event(e webhook.Event) *explain.Explanation {
+	if e.Reason != webhook.ReasonNoMatch || !x.known {
+		return nil
+	}
+	if x.deleted == nil {
+		deleted, err := x.s.config.Situations.DeletedEndpoints(x.c.Request().Context(), x.c.tenant, maxDeleted)
+		x.noted("deleted endpoints", err)
+		x.deleted = append([]webhook.DeletedEndpoint{}, deleted...) // not nil: it is read once
+	}
+	explained := explain.Event(e, x.endpoints, x.deleted, x.now)
+	return &explained
+}

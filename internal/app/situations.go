@@ -1,0 +1,46 @@
+package app
+
+import (
+	"context"
+	"time"
+
+	"github.com/everpost/everpost/activities"
+	"github.com/everpost/everpost/internal/monitor"
+	"github.com/everpost/everpost/internal/postgres/stores"
+	"github.com/everpost/everpost/internal/starter"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// situations lets the API explain deliveries, events and endpoints.
+type situations struct {
+	*monitor.View
+
+	store *stores.DB
+}
+
+func (s situations) TenantEndpoints(ctx context.Context, tenantID string) ([]webhook.Endpoint, error) {
+	all, _, err := s.store.Endpoints.Cache().OfTenant(ctx, tenantID)
+	return all, err
+}
+
+func (s situations) DeletedEndpoints(ctx context.Context, tenantID string, limit int) ([]webhook.DeletedEndpoint, error) {
+	return s.store.Endpoints.DeletedEndpoints(ctx, tenantID, limit)
+}
+
+func (s situations) Ahead(ctx context.Context, d webhook.Delivery) (n int, more bool, err error) {
+	return s.store.Deliveries.Ahead(ctx, d)
+}
+
+// engine is what this process knows of the engine.
+type engine struct {
+	*starter.Starter
+
+	activities *activities.Activities // nil without a worker
+}
+
+func (e engine) SentAt(d *webhook.Delivery) time.Time {
+	if e.activities == nil {
+		return time.Time{}
+	}
+	return e.activities.SentAt(d)
+}

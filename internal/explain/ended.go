@@ -1,0 +1,112 @@
+package explain
+
+import (
+	"fmt"
+
+	"github.com/everpost/everpost/internal/retry"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// delivered explains a delivery that the receiver accepted.
+func (s *Situation) delivered() Explanation {
+	d := &s.Delivery
+	e := Explanation{Code: Delivered, Next: "Nothing more is sent.", Remedy: sentence("to send it again: everpost deliveries replay " + d.DeliveryID.String())}
+	e.Summary = "delivered at " + when(d.CompletedAt, s.Now)
+	switch {
+	case d.Run > 1:
+		e.Summary += fmt.Sprintf(", by a replay (run %d), with attempt %d", d.Run, d.Attempts)
+	case d.Attempts == 1:
+		e.Summary += ", with the first attempt"
+	default:
+		e.Summary += fmt.Sprintf(", with attempt %d, %s after it was accepted", d.Attempts, elapsed(d.CompletedAt.Sub(d.CreatedAt)))
+	}
+	if last := d.LastOutcome; last != nil {
+		e.Summary += fmt.Sprintf(": %d in %s", last.Status, latency(last.Latency))
+		e.Cause = sentence(fmt.Sprintf("%s answered %d, and any 2xx means that it has accepted the event", receiverOf(s.Endpoint), last.Status))
+	}
+	e.Summary = sentence(e.Summary)
+	return e
+}
+
+// deadLetter explains a delivery that was given up.
+func (s *Situation) deadLetter() Explanation {
+	d := &s.Delivery
+	e, f, last := Explanation{}, failure{}, ""
+	if d.LastOutcome != nil {
+		f = s.lastFailure()
+		e.Cause, last = f.cause, "; the last "+f.what
+	}
+	made, why := count(d.RunAttempts, "attempt"), ""
+	if d.Run > 1 {
+		made += fmt.Sprintf(" in run %d", d.Run)
+	}
+	switch retry.Reason(d.Reason) {
+	case retry.ReasonMaxAttempts:
+		e.Code, why = Exhausted, made+" failed, as many as the retry policy allows"+last
+	case retry.ReasonGiveUpTime:
+		e.Code, why = Exhausted, made+" failed, and the retry policy's time is over"+last
+	case retry.ReasonAmbiguousLimit:
+		e.Code, why = Exhausted, made+" failed, and such a failure is not retried more often"+last
+	case retry.ReasonRetryAfterPastGiveUp:
+		e.Code, why = Exhausted, made+" failed, and the receiver asked for a pause beyond the give-up time"+last
+		if d.LastOutcome != nil {
+			e.Cause = joined(e.Cause, sentence("it asked for a pause of "+timeUntil(d.LastOutcome.RetryAfter)))
+		}
+	case retry.ReasonHeldExpired:
+		e.Code, why, f.remedy = Expired, "the endpoint was not resumed before the give-up time", ""
+		e.Cause = "The delivery was held until its give-up time."
+	case retry.ReasonDeferredExpired:
+		e.Code, why, f.remedy = Expired, "its turn at the endpoint did not come before the give-up time", ""
+		e.Cause = "The endpoint takes fewer requests than it gets."
+	case retry.ReasonInternal:
+		e.Code, why, f.remedy = FailedInside, "a fault of Everpost, not of the receiver, lasted until the give-up time", "An operator mends the fault."
+		e.Cause = sentence(foreign(d.LastError))
+	case retry.ReasonPayloadCorrupt:
+		e.Code, why, f.remedy = FailedInside, "the stored payload does not match its SHA-256, and such a payload is never sent", "An operator checks the database's storage."
+		e.Cause = "The payload has changed since it was accepted."
+	case retry.ReasonTerminated:
+		e.Code, why, f.remedy = Terminated, "its workflow was terminated from outside", ""
+		e.Cause = "A person or a tool terminated the workflow in Temporal."
+	default:
+		e.Code, why = Refused, "it failed for good"
+		if d.LastOutcome != nil {
+			why = fmt.Sprintf("attempt %d %s, which is not retried", d.Attempts, f.what)
+		}
+	}
+	kept := "kept as a dead letter"
+	if s.Kept > 0 {
+		e.Until = d.CompletedAt.Add(s.Kept)
+		kept += " until " + at(e.Until, s.Now)
+	}
+	e.Next = sentence("nothing more is sent unless it is replayed", kept)
+	e.Remedy = joined(sentence(f.remedy), sentence("to send it again: everpost deliveries replay "+d.DeliveryID.String()))
+	after := ""
+	if d.Run <= 1 {
+		after = ", " + elapsed(d.CompletedAt.Sub(d.CreatedAt)) + " after it was accepted"
+	}
+	e.Summary = sentence("given up at "+at(d.CompletedAt, s.Now)+after+": "+why, kept)
+	return e
+}
+
+// withdrawn explains a cancelled or discarded delivery.
+func (s *Situation) withdrawn() Explanation {
+	d := &s.Delivery
+	e := Explanation{Code: Cancelled, Next: "Nothing more is sent.", Remedy: sentence("to send it again: everpost deliveries replay " + d.DeliveryID.String())}
+	did, why := "cancelled", "on request"
+	switch d.Reason {
+	case webhook.ReasonEndpointDeleted:
+		why, e.Remedy, e.Cause = "because its endpoint was deleted", "", "Deliveries to a deleted endpoint are cancelled."
+	case webhook.ReasonRetention:
+		why, e.Cause = "because its time as a dead letter was over", "Dead letters are kept for a limited time."
+	case webhook.ReasonCancelled, webhook.ReasonDiscarded, "":
+		e.Cause = "The request gave no reason."
+	default:
+		why = "on request (" + foreign(d.Reason) + ")"
+		e.Cause = sentence("the request gave the reason: " + foreign(d.Reason))
+	}
+	if d.State == webhook.StateDiscarded {
+		e.Code, did = Discarded, "discarded"
+	}
+	e.Summary = sentence(did + " at " + when(d.CompletedAt, s.Now) + ", " + why + ", after " + count(d.Attempts, "attempt"))
+	return e
+}

@@ -1,0 +1,256 @@
+package explain
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// wellRatio is the share of delivered attempts from which an endpoint is reported as "well".
+const wellRatio = 0.95
+
+// health is an endpoint's health at a time.
+type health struct {
+	*webhook.Health
+
+	now time.Time
+}
+
+// Endpoint explains an endpoint's condition, and how many deliveries wait and why.
+func Endpoint(h *webhook.Health, now time.Time) Explanation {
+	s := health{h, now}
+	e := s.condition()
+	clauses := []string{e.Summary}
+	if h.Observed.InFlight > 0 {
+		clauses = append(clauses, strconv.Itoa(h.Observed.InFlight)+" in flight")
+	}
+	e.Summary = sentence(append(clauses, s.backlog()...)...)
+	e.Cause = joined(e.Cause, s.lastFailure())
+	if h.Backlog.Held > 0 && h.Endpoint.State == webhook.EndpointActive {
+		e.Next = joined(e.Next, "Held deliveries are released oldest first.")
+	}
+	return e
+}
+
+// condition is the most important fact about the endpoint. Its Summary is a clause.
+func (h health) condition() Explanation {
+	s, id := &h.Observed, h.Endpoint.ID.String()
+	mend := "Mend " + receiverOf(&h.Endpoint) + ". To try it at once: everpost endpoints close-circuit " + id + "."
+	switch {
+	case h.Endpoint.State != webhook.EndpointActive:
+		return h.stopped()
+	case s.Circuit == webhook.CircuitOpen:
+		return Explanation{
+			Code: EndpointOpen, Summary: "circuit open" + since(s, h.now) + reasonOf(s) + "; " + probe(s, h.now), Until: s.NextProbe,
+			Cause: "Most requests failed, so the endpoint gets none for a while.", Remedy: mend,
+			Next: "One request is sent as a probe; if it succeeds, the circuit closes and the rate rises again.",
+		}
+	case s.Circuit == webhook.CircuitHalfOpen:
+		return Explanation{
+			Code: EndpointProbe, Summary: "circuit half open" + since(s, h.now) + reasonOf(s) + "; a probe is under way", Until: s.ProbeOver,
+			Cause: "Most requests failed; one request finds out whether the receiver is well again.",
+			Next:  "If the probe succeeds, the circuit closes; else it stays open for longer.",
+		}
+	case s.BlockedUntil.After(h.now):
+		return Explanation{
+			Code: EndpointRests, Summary: pauseRequested(s, h.now), Until: s.BlockedUntil, Cause: "A response of the receiver asked for it.",
+			Next: sentence("requests are sent again at " + at(s.BlockedUntil, h.now)),
+		}
+	case s.Recovering:
+		words := "recovering: " + PerSecond(s.Rate) + " and rising"
+		if !s.Since.IsZero() {
+			words = "circuit closed again" + since(s, h.now) + ", " + words
+		}
+		return Explanation{
+			Code: EndpointRises, Summary: words, Cause: "After an outage or a pause the rate rises step by step, so that the receiver is not overrun.",
+			Next: sentence("the rate rises to the endpoint's " + PerSecond(h.Endpoint.RateLimit)),
+		}
+	case s.DeferReason == webhook.ReasonInFlight || s.DeferReason == webhook.ReasonHost || s.Latency > webhook.SlowLatency:
+		return h.busy()
+	case s.DeferReason == webhook.ReasonRate:
+		return Explanation{
+			Code: EndpointRate, Summary: "active, at its rate of " + PerSecond(h.Endpoint.RateLimit),
+			Remedy: "If the receiver can take more, raise the endpoint's rate_limit_per_second.",
+		}
+	case s.FailureStreak > 0:
+		words := "active, but the last attempt failed"
+		if s.FailureStreak > 1 {
+			words = fmt.Sprintf("active, but the last %d attempts failed", s.FailureStreak)
+		}
+		if h.LastFailure != nil {
+			words += ", the last with " + Outcome(h.LastFailure.Reason)
+		}
+		return Explanation{Code: EndpointFails, Summary: words, Next: "Failed deliveries are tried again by the retry policy.", Remedy: h.remedy()}
+	}
+	return h.active()
+}
+
+// active describes an active endpoint without trouble.
+func (h health) active() Explanation {
+	s := &h.Observed
+	ratio, known := s.SuccessRate()
+	switch {
+	case !known && h.LastFailure != nil:
+		return Explanation{
+			Code: EndpointIdle, Remedy: h.remedy(),
+			Summary: "active; the last failure on record is " + Outcome(h.LastFailure.Reason) + " at " + when(h.LastFailure.At, h.now),
+		}
+	case !known:
+		return Explanation{Code: EndpointIdle, Summary: "active; no trouble is known"}
+	}
+	words := "active"
+	if ratio >= wellRatio {
+		words += " and well"
+	}
+	words += ": " + percent(ratio) + " of the attempts of the last 15 min delivered"
+	if s.Latency > 0 {
+		words += ", answers take " + latency(s.Latency)
+	}
+	return Explanation{Code: EndpointOK, Summary: words}
+}
+
+// lastFailure says how the last failed attempt on record went.
+func (h health) lastFailure() string {
+	if h.LastFailure == nil {
+		return ""
+	}
+	f := failureOf(h.LastFailure.Reason).at(&h.Endpoint)
+	text := sentence("the last failure on record, at " + when(h.LastFailure.At, h.now) + ": the attempt " + f.what)
+	return joined(text, sentence(errorDetail(h.LastFailure.Error, h.now)))
+}
+
+// remedy is what mends the last failure.
+func (h health) remedy() string {
+	if h.LastFailure == nil {
+		return ""
+	}
+	return failureOf(h.LastFailure.Reason).at(&h.Endpoint).remedy
+}
+
+// stopped describes an endpoint that is not active.
+func (h health) stopped() Explanation {
+	state, reason := h.Endpoint.State.String(), foreign(h.Endpoint.StateReason)
+	words := state
+	switch {
+	case strings.HasPrefix(reason, state):
+		words = reason
+	case reason != "":
+		words = state + " (" + reason + ")"
+	}
+	e := Explanation{
+		Code: EndpointPause, Summary: words + ": nothing is sent", Next: "Its deliveries are held until it is resumed or their give-up time passes.",
+		Remedy: "To send again: everpost endpoints resume " + h.Endpoint.ID.String() + ".",
+	}
+	if h.Endpoint.State == webhook.EndpointDisabled {
+		e.Code, e.Remedy = EndpointOff, "Mend the receiver, test it with everpost endpoints test "+h.Endpoint.ID.String()+", then resume it."
+	}
+	return e
+}
+
+// busy describes an endpoint that is slow or at its limit of requests in flight.
+func (h health) busy() Explanation {
+	s := &h.Observed
+	e := Explanation{
+		Code: EndpointSlow, Summary: "active", Next: "Deliveries go as earlier ones are answered.",
+		Remedy: "Have the receiver answer at once and work afterwards.",
+	}
+	if s.Latency > webhook.SlowLatency {
+		e.Summary += " but slow, answers take " + latency(s.Latency)
+	}
+	switch s.DeferReason {
+	case webhook.ReasonHost:
+		e.Code, e.Remedy = EndpointBusy, "An operator can raise EVERPOST_MAX_IN_FLIGHT_PER_HOST."
+		e.Summary += ", waiting for its host, whose cap all endpoints there share: " + PerSecond(s.Rate)
+	case webhook.ReasonInFlight:
+		e.Code, e.Remedy = EndpointBusy, "If the receiver can take more at a time, raise the endpoint's max_in_flight."
+		e.Summary += fmt.Sprintf(", at its cap of %s at a time: %s", count(h.Endpoint.MaxInFlight, "request"), PerSecond(s.Rate))
+	}
+	return e
+}
+
+func since(s *webhook.Observation, now time.Time) string {
+	if s.Since.IsZero() {
+		return ""
+	}
+	return " since " + clock(s.Since, now)
+}
+
+func reasonOf(s *webhook.Observation) string {
+	if s.Why == "" {
+		return ""
+	}
+	return " after " + strings.Replace(s.Why, " with http_", " with ", 1)
+}
+
+func probe(s *webhook.Observation, now time.Time) string {
+	if !s.NextProbe.After(now) {
+		return "the next delivery is the probe"
+	}
+	return "next probe in " + timeUntil(s.NextProbe.Sub(now))
+}
+
+func pauseRequested(s *webhook.Observation, now time.Time) string {
+	words := "the receiver asked for a pause"
+	switch s.BlockReason {
+	case webhook.ReasonRetryAfter:
+		words += " (429 with Retry-After)"
+	case webhook.ReasonRateLimitHint:
+		words = "the receiver says that its rate limit is used up"
+	}
+	return words + "; next request in " + timeUntil(s.BlockedUntil.Sub(now))
+}
+
+// backlog describes the waiting deliveries, and since when the oldest waits.
+func (h health) backlog() []string {
+	b := &h.Backlog
+	var parts []string
+	if n := b.Waiting(); n > 0 || b.MoreWaiting {
+		parts = append(parts, atLeast(n, b.MoreWaiting)+" waiting"+h.waitReason())
+	}
+	if b.Scheduled > 0 {
+		parts = append(parts, atLeast(b.Scheduled, b.MoreWaiting)+" scheduled")
+	}
+	if b.Held > 0 {
+		words := atLeast(b.Held, b.MoreHeld) + " held"
+		if h.Endpoint.State == webhook.EndpointActive {
+			words += ", being released oldest first"
+		} else {
+			words += " until it is resumed"
+		}
+		parts = append(parts, words)
+	}
+	switch {
+	case len(parts) == 0:
+		return []string{"nothing waits"}
+	case !b.Oldest.IsZero():
+		parts = append(parts, "the oldest since "+clock(b.Oldest, h.now))
+	}
+	return parts
+}
+
+// waitReason describes what the waiting deliveries wait for.
+func (h health) waitReason() string {
+	b := &h.Backlog
+	switch {
+	case h.Endpoint.State != webhook.EndpointActive:
+		return ", held when due"
+	case b.MoreWaiting:
+		return ""
+	case b.Deferred == 0:
+		next := ""
+		if b.NextAt.After(h.now) && b.Retrying == 1 {
+			next = " in " + timeUntil(b.NextAt.Sub(h.now))
+		} else if b.NextAt.After(h.now) && b.Scheduled == 0 {
+			next = ", the next in " + timeUntil(b.NextAt.Sub(h.now))
+		}
+		return " for a retry" + next
+	case b.Retrying > 0:
+		return fmt.Sprintf(" (%d for their turn, %d for a retry)", b.Deferred, b.Retrying)
+	case b.Deferred == 1:
+		return " for its turn"
+	}
+	return " for their turn"
+}

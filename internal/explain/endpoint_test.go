@@ -1,0 +1,207 @@
+package explain
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// The summary of every condition.
+func TestHealthSummary(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 31, 12, 10, 0, 0, time.UTC)
+	at := now.Add
+	well := webhook.Observation{Circuit: webhook.CircuitClosed, Rate: 80, Delivered: 985, Failed: 15, Latency: 120 * time.Millisecond, SuccessStreak: 3}
+	with := func(change func(*webhook.Observation)) webhook.Observation {
+		s := well
+		change(&s)
+		return s
+	}
+	open := with(func(s *webhook.Observation) {
+		s.Circuit, s.Since, s.NextProbe, s.DeferReason, s.Rate = webhook.CircuitOpen, at(-7*time.Minute), at(20100*time.Millisecond), webhook.ReasonCircuitOpen, 0
+		s.Why = "14 of 20 requests failed, the last with http_503"
+	})
+	halfOpen := open
+	halfOpen.Circuit, halfOpen.InFlight = webhook.CircuitHalfOpen, 1
+	barred := func(reason string, d time.Duration) webhook.Observation {
+		return with(func(s *webhook.Observation) { s.BlockedUntil, s.BlockReason, s.DeferReason = at(d), reason, reason })
+	}
+	active, paused, disabled := webhook.Endpoint{MaxInFlight: 10, RateLimit: 5}, webhook.Endpoint{State: webhook.EndpointPaused}, webhook.Endpoint{State: webhook.EndpointDisabled}
+	paused.StateReason, disabled.StateReason = "paused by hand", "it answered 410"
+	one := active
+	one.MaxInFlight = 1
+	ago := at(-12 * time.Minute)
+
+	for name, c := range map[string]struct {
+		webhook.Health
+		want string
+	}{
+		"well": {
+			webhook.Health{Endpoint: active, Observed: well},
+			"active and well: 98.5 % of the attempts of the last 15 min delivered, answers take 120 ms; nothing waits",
+		},
+		"not so well": {
+			webhook.Health{Endpoint: active, Observed: with(func(s *webhook.Observation) { s.Failed, s.Latency = 500, 0 })},
+			"active: 66.3 % of the attempts of the last 15 min delivered; nothing waits",
+		},
+		"nothing known": {webhook.Health{Endpoint: active, Observed: webhook.Aggregate(nil)}, "active; no trouble is known; nothing waits"},
+		"idle since long": {
+			webhook.Health{Endpoint: active, Observed: webhook.Observation{Circuit: webhook.CircuitClosed, Latency: time.Millisecond}},
+			"active; no trouble is known; nothing waits",
+		},
+		"failed once": {
+			webhook.Health{Endpoint: active, Observed: with(func(s *webhook.Observation) { s.FailureStreak = 1 })},
+			"active, but the last attempt failed; nothing waits",
+		},
+		"failed often": {
+			webhook.Health{Endpoint: active, Observed: with(func(s *webhook.Observation) { s.FailureStreak = 12 })},
+			"active, but the last 12 attempts failed; nothing waits",
+		},
+		"slow": {
+			webhook.Health{Endpoint: active, Observed: with(func(s *webhook.Observation) { s.Latency, s.InFlight = 4210*time.Millisecond, 3 })},
+			"active but slow, answers take 4.2 s; 3 in flight; nothing waits",
+		},
+		"at its cap": {
+			webhook.Health{
+				Endpoint: active, Observed: with(func(s *webhook.Observation) { s.InFlight, s.DeferReason = 10, webhook.ReasonInFlight }),
+				Backlog: webhook.Backlog{Deferred: 200, Oldest: ago},
+			},
+			"active, at its cap of 10 requests at a time: 80 requests per second; 10 in flight; 200 waiting for their turn; the oldest since 11:58 UTC",
+		},
+		"slow and full": {
+			webhook.Health{Endpoint: one, Observed: with(func(s *webhook.Observation) {
+				s.InFlight, s.DeferReason, s.Latency, s.Rate = 1, webhook.ReasonInFlight, 12*time.Second, 0.083
+			}), Backlog: webhook.Backlog{Deferred: 1, Oldest: ago}},
+			"active but slow, answers take 12 s, at its cap of 1 request at a time: 5 requests per minute; 1 in flight; " +
+				"1 waiting for its turn; the oldest since 11:58 UTC",
+		},
+		"at its host's cap": {
+			webhook.Health{
+				Endpoint: active, Observed: with(func(s *webhook.Observation) { s.InFlight, s.DeferReason, s.Rate = 1, webhook.ReasonHost, 2 }),
+				Backlog: webhook.Backlog{Deferred: 7, Oldest: ago},
+			},
+			"active, waiting for its host, whose cap all endpoints there share: 2 requests per second; " +
+				"1 in flight; 7 waiting for their turn; the oldest since 11:58 UTC",
+		},
+		"slow, and at its host's cap": {
+			webhook.Health{Endpoint: one, Observed: with(func(s *webhook.Observation) {
+				s.DeferReason, s.Latency, s.Rate = webhook.ReasonHost, 12*time.Second, 0.083
+			})},
+			"active but slow, answers take 12 s, waiting for its host, whose cap all endpoints there share: " +
+				"5 requests per minute; nothing waits",
+		},
+		"at its rate": {
+			webhook.Health{Endpoint: active, Observed: with(func(s *webhook.Observation) { s.DeferReason = webhook.ReasonRate }), Backlog: webhook.Backlog{Deferred: 3, Retrying: 1}},
+			"active, at its rate of 5 requests per second; 4 waiting (3 for their turn, 1 for a retry)",
+		},
+		"circuit open": {
+			webhook.Health{Endpoint: active, Observed: open, Backlog: webhook.Backlog{Deferred: 212}},
+			"circuit open since 12:03 UTC after 14 of 20 requests failed, the last with 503; next probe in 21 s; 212 waiting for their turn",
+		},
+		"open, timeouts": {
+			webhook.Health{Endpoint: active, Observed: func() webhook.Observation {
+				s := open
+				s.Why, s.Since, s.NextProbe = "20 of 20 requests failed, the last with timeout_headers", at(-24*time.Hour), at(9*time.Minute+time.Second)
+				return s
+			}()},
+			"circuit open since 30 Jan 12:10 UTC after 20 of 20 requests failed, the last with timeout_headers; next probe in 10 min; nothing waits",
+		},
+		"open, probe due": {
+			webhook.Health{Endpoint: active, Observed: func() webhook.Observation {
+				s := open
+				s.Why, s.Since, s.NextProbe = "", at(-32*24*time.Hour), now
+				return s
+			}()},
+			"circuit open since 30 Dec 2025 12:10 UTC; the next delivery is the probe; nothing waits",
+		},
+		"half open": {
+			webhook.Health{Endpoint: active, Observed: halfOpen, Backlog: webhook.Backlog{Deferred: 4, Held: 1890, Oldest: ago}},
+			"circuit half open since 12:03 UTC after 14 of 20 requests failed, the last with 503; a probe is under way; 1 in flight; " +
+				"4 waiting for their turn; 1890 held, being released oldest first; the oldest since 11:58 UTC",
+		},
+		"just closed": {
+			webhook.Health{Endpoint: active, Observed: with(func(s *webhook.Observation) {
+				s.Since, s.Recovering, s.Rate, s.DeferReason = at(-time.Minute), true, 2.5, webhook.ReasonRate
+			}), Backlog: webhook.Backlog{Held: 1}},
+			"circuit closed again since 12:09 UTC, recovering: 2.5 requests per second and rising; 1 held, being released oldest first",
+		},
+		"after a pause": {
+			webhook.Health{Endpoint: active, Observed: with(func(s *webhook.Observation) { s.Recovering, s.Rate = true, 1 })},
+			"recovering: 1 request per second and rising; nothing waits",
+		},
+		"Retry-After": {
+			webhook.Health{Endpoint: active, Observed: barred(webhook.ReasonRetryAfter, 21*time.Second), Backlog: webhook.Backlog{Retrying: 1, NextAt: at(22 * time.Second)}},
+			"the receiver asked for a pause (429 with Retry-After); next request in 21 s; 1 waiting for a retry in 22 s",
+		},
+		"rate-limit hint": {
+			webhook.Health{Endpoint: active, Observed: barred(webhook.ReasonRateLimitHint, 59*time.Minute+time.Second)},
+			"the receiver says that its rate limit is used up; next request in 60 min; nothing waits",
+		},
+		"another pause": {
+			webhook.Health{Endpoint: active, Observed: barred("new", 30*time.Hour)}, "the receiver asked for a pause; next request in 30 h; nothing waits",
+		},
+		"pause has ended": {
+			webhook.Health{Endpoint: active, Observed: barred(webhook.ReasonRetryAfter, 0)},
+			"active and well: 98.5 % of the attempts of the last 15 min delivered, answers take 120 ms; nothing waits",
+		},
+		"retries": {
+			webhook.Health{Endpoint: active, Observed: webhook.Aggregate(nil), Backlog: webhook.Backlog{Retrying: 12, NextAt: at(49 * time.Hour), Oldest: ago}},
+			"active; no trouble is known; 12 waiting for a retry, the next in 3 days; the oldest since 11:58 UTC",
+		},
+		"retries, one is due": {
+			webhook.Health{Endpoint: active, Observed: webhook.Aggregate(nil), Backlog: webhook.Backlog{Retrying: 12, NextAt: now}},
+			"active; no trouble is known; 12 waiting for a retry",
+		},
+		"scheduled": {
+			webhook.Health{Endpoint: active, Observed: webhook.Aggregate(nil), Backlog: webhook.Backlog{Retrying: 2, Scheduled: 3, NextAt: at(time.Second)}},
+			"active; no trouble is known; 2 waiting for a retry; 3 scheduled",
+		},
+		"more": {
+			webhook.Health{Endpoint: active, Observed: open, Backlog: webhook.Backlog{Retrying: 1, Deferred: 9999, MoreWaiting: true, Held: 10_000, MoreHeld: true}},
+			"circuit open since 12:03 UTC after 14 of 20 requests failed, the last with 503; next probe in 21 s; more than 10000 waiting; " +
+				"more than 10000 held, being released oldest first",
+		},
+		"more held": {
+			webhook.Health{Endpoint: paused, Observed: well, Backlog: webhook.Backlog{Held: 10_000, MoreHeld: true}},
+			"paused by hand: nothing is sent; more than 10000 held until it is resumed",
+		},
+		"paused":          {webhook.Health{Endpoint: paused, Observed: open}, "paused by hand: nothing is sent; nothing waits"},
+		"paused, no word": {webhook.Health{Endpoint: webhook.Endpoint{State: webhook.EndpointPaused}}, "paused: nothing is sent; nothing waits"},
+		"disabled": {
+			webhook.Health{Endpoint: disabled, Observed: open, Backlog: webhook.Backlog{Retrying: 3, Held: 7, Oldest: ago}},
+			"disabled (it answered 410): nothing is sent; 3 waiting, held when due; 7 held until it is resumed; the oldest since 11:58 UTC",
+		},
+	} {
+		want := strings.ToUpper(c.want[:1]) + c.want[1:] + "."
+		require.Equal(t, want, Endpoint(&c.Health, now).Summary, name)
+	}
+}
+
+func TestHealthWords(t *testing.T) {
+	t.Parallel()
+	for d, want := range map[time.Duration]string{
+		1: "1 s", time.Second: "1 s", 99 * time.Second: "99 s", 100 * time.Second: "2 min", 99 * time.Minute: "99 min", 100 * time.Minute: "2 h",
+		47 * time.Hour: "47 h", 47*time.Hour + 1: "2 days", 72 * time.Hour: "3 days",
+	} {
+		require.Equal(t, want, timeUntil(d), d)
+	}
+	for d, want := range map[time.Duration]string{
+		1: "less than 1 ms", time.Millisecond: "1 ms", 999 * time.Millisecond: "999 ms",
+		time.Second: "1 s", 1250 * time.Millisecond: "1.2 s", 12300 * time.Millisecond: "12 s",
+	} {
+		require.Equal(t, want, latency(d), d)
+	}
+	for rate, want := range map[float64]string{
+		10_000: "10000 requests per second", 9.96: "10 requests per second", 1: "1 request per second", 0.1: "0.1 requests per second",
+		1.0 / 60: "1 request per minute", 0.05: "3 requests per minute", 0.01: "0.6 requests per minute",
+	} {
+		require.Equal(t, want, PerSecond(rate), rate)
+	}
+	for ratio, want := range map[float64]string{0: "0 %", 0.0001: "0.1 %", 0.5: "50 %", 0.6666: "66.7 %", 0.9999: "99.9 %", 1: "100 %"} {
+		require.Equal(t, want, percent(ratio), ratio)
+	}
+}

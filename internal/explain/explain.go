@@ -1,0 +1,133 @@
+// Package explain says in words how a delivery, an event or an endpoint is doing: what happened, why,
+// what happens next and what a person can do. It is the only place where such words are made. It is
+// pure: everything it says follows from its arguments.
+package explain
+
+import (
+	"time"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// Code names a situation. docs/explanations.md has a section for each.
+type Code string
+
+// The situations of an open delivery.
+const (
+	Starting        Code = "starting"
+	EngineAway      Code = "engine_away"
+	Scheduled       Code = "scheduled"
+	InProgress      Code = "in_progress"
+	RetryResponse   Code = "retry_response"
+	RetryAfter      Code = "retry_after"
+	RetryNotFound   Code = "retry_not_found"
+	RetryTimeout    Code = "retry_timeout"
+	RetryConnection Code = "retry_connection"
+	RetryDNS        Code = "retry_dns"
+	RetryTLS        Code = "retry_tls"
+	RetryToken      Code = "retry_token"
+	RetryUnknown    Code = "retry_unknown"
+	WaitsInFlight   Code = "waits_in_flight"
+	WaitsHost       Code = "waits_host"
+	WaitsRate       Code = "waits_rate"
+	WaitsCircuit    Code = "waits_circuit"
+	WaitsReceiver   Code = "waits_receiver"
+	WaitsCapacity   Code = "waits_capacity"
+	HeldPaused      Code = "held_paused"
+	HeldDisabled    Code = "held_disabled"
+	HeldBacklog     Code = "held_backlog"
+	Releasing       Code = "releasing"
+	InternalFault   Code = "internal_fault"
+	Cancelling      Code = "cancelling"
+)
+
+// The situations of a delivery that has ended.
+const (
+	Delivered     Code = "delivered"
+	Refused       Code = "refused"
+	Exhausted     Code = "exhausted"
+	Expired       Code = "expired"
+	FailedInside  Code = "failed_internally"
+	Terminated    Code = "terminated"
+	Cancelled     Code = "cancelled"
+	Discarded     Code = "discarded"
+	NoMatch       Code = "no_matching_endpoint" // of an event
+	EndpointOK    Code = "endpoint_ok"          // of an endpoint, as all that follow
+	EndpointIdle  Code = "endpoint_idle"
+	EndpointFails Code = "endpoint_failing"
+	EndpointBusy  Code = "endpoint_busy"
+	EndpointSlow  Code = "endpoint_slow"
+	EndpointRate  Code = "endpoint_at_rate_limit"
+	EndpointRests Code = "endpoint_pause_requested"
+	EndpointOpen  Code = "endpoint_circuit_open"
+	EndpointProbe Code = "endpoint_circuit_half_open"
+	EndpointRises Code = "endpoint_recovering"
+	EndpointPause Code = "endpoint_paused"
+	EndpointOff   Code = "endpoint_disabled"
+)
+
+// Codes returns all codes, in the order of docs/explanations.md.
+func Codes() []Code {
+	return []Code{
+		Starting, EngineAway, Scheduled, InProgress, RetryResponse, RetryAfter, RetryNotFound, RetryTimeout, RetryConnection, RetryDNS,
+		RetryTLS, RetryToken, RetryUnknown, WaitsInFlight, WaitsHost, WaitsRate, WaitsCircuit, WaitsReceiver, WaitsCapacity,
+		HeldPaused, HeldDisabled, HeldBacklog, Releasing, InternalFault, Cancelling,
+		Delivered, Refused, Exhausted, Expired, FailedInside, Terminated, Cancelled, Discarded, NoMatch,
+		EndpointOK, EndpointIdle, EndpointFails, EndpointBusy, EndpointSlow, EndpointRate, EndpointRests, EndpointOpen, EndpointProbe,
+		EndpointRises, EndpointPause, EndpointOff,
+	}
+}
+
+// Explanation says how something is doing. Each text is one or more sentences, or "" if there is
+// nothing to say; Summary is one sentence and never "".
+type Explanation struct {
+	Code    Code
+	Summary string    // what happened, why, and what happens next
+	Cause   string    // why, in detail
+	Next    string    // what happens without anyone's help
+	Remedy  string    // what a person can do
+	Until   time.Time // when the situation changes by itself at the latest; zero if no time is known
+}
+
+// Situation is what is known of a delivery. What is not known is zero, and nothing is said of it.
+type Situation struct {
+	Now      time.Time
+	Delivery webhook.Delivery
+
+	Endpoint        *webhook.Endpoint // nil: not known, or deleted
+	EndpointDeleted bool
+	Observed        *webhook.Observation // of the endpoint, by the sending processes; nil: not known
+
+	// SentAt is when the attempt under way began, if this process makes it; zero if not known.
+	SentAt time.Time
+	// Error is the error of the last attempt: webhook.Attempt.Error.
+	Error string
+	// Ahead is the number of deliveries that go to the endpoint before a waiting or held one.
+	Ahead *Ahead
+	// EngineAway is since when Temporal has been out of reach; zero if it is not.
+	EngineAway time.Time
+	// Kept is how long a dead letter is kept; 0 if not known.
+	Kept time.Duration
+}
+
+// Ahead is a count of deliveries. More: there are more than N.
+type Ahead struct {
+	N    int
+	More bool
+}
+
+// Delivery explains a delivery.
+func Delivery(s Situation) Explanation {
+	switch s.Delivery.State {
+	case webhook.StateDelivered:
+		return s.delivered()
+	case webhook.StateDeadLettered:
+		return s.deadLetter()
+	case webhook.StateCancelled, webhook.StateDiscarded:
+		return s.withdrawn()
+	case webhook.StateHeld:
+		return s.held()
+	case webhook.StatePending, webhook.StateRetrying:
+	}
+	return s.open()
+}

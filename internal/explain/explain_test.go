@@ -1,0 +1,544 @@
+package explain
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/everpost/everpost/internal/retry"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+func noon() time.Time { return time.Date(2026, 11, 24, 12, 4, 8, 0, time.UTC) }
+
+// shop is an endpoint with the default policy.
+func shop() webhook.Endpoint {
+	return webhook.Endpoint{
+		URL: "https://user:s3cr3t@shop.example/hook?token=s3cr3t", EventTypes: []string{"*"}, Timeout: 15 * time.Second, MaxInFlight: 10, RateLimit: 5,
+	}
+}
+
+// retrying is a delivery after three attempts with an outcome.
+func retrying(reason string) webhook.Delivery {
+	status, _ := retry.Reason(reason).Status()
+	return webhook.Delivery{
+		Progress: webhook.Progress{
+			Run: 1, State: webhook.StateRetrying, Attempts: 3, RunAttempts: 3, DueAt: noon().Add(62 * time.Second),
+			GiveUpAt: time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC),
+		},
+		LastOutcome: &webhook.LastOutcome{Decision: retry.Retry, Reason: reason, Status: status, Latency: 41 * time.Millisecond, At: noon().Add(-24 * time.Second)},
+		CreatedAt:   noon().Add(-time.Hour),
+	}
+}
+
+// deliveryCase is a situation and what is said of it.
+type deliveryCase struct {
+	name    string
+	change  func(*Situation)
+	code    Code
+	summary string
+	cause   string // part of it
+}
+
+func deliveryCases() []deliveryCase {
+	pending := func(s *Situation) {
+		s.Delivery = webhook.Delivery{
+			Progress: webhook.Progress{Run: 1, State: webhook.StatePending, GiveUpAt: s.Delivery.GiveUpAt}, CreatedAt: noon().Add(-2 * time.Second),
+		}
+	}
+	last := func(reason string, more ...func(*Situation)) func(*Situation) {
+		return func(s *Situation) {
+			s.Delivery = retrying(reason)
+			for _, change := range more {
+				change(s)
+			}
+		}
+	}
+	deferred := func(reason string, more ...func(*Situation)) func(*Situation) {
+		return func(s *Situation) {
+			pending(s)
+			s.Delivery.Reason, s.Delivery.DueAt = reason, noon().Add(21*time.Second)
+			for _, change := range more {
+				change(s)
+			}
+		}
+	}
+	held := func(reason string, more ...func(*Situation)) func(*Situation) {
+		return func(s *Situation) {
+			pending(s)
+			s.Delivery.State, s.Delivery.Reason = webhook.StateHeld, reason
+			for _, change := range more {
+				change(s)
+			}
+		}
+	}
+	ended := func(state webhook.State, reason, outcome string, more ...func(*Situation)) func(*Situation) {
+		return func(s *Situation) {
+			s.Delivery = retrying(outcome)
+			d := &s.Delivery
+			d.State, d.Reason, d.DueAt, d.CompletedAt = state, reason, time.Time{}, noon().Add(-24*time.Second)
+			s.Kept = 30 * day
+			for _, change := range more {
+				change(s)
+			}
+		}
+	}
+	observed := func(o webhook.Observation) func(*Situation) { return func(s *Situation) { s.Observed = &o } }
+	state := func(to webhook.EndpointState, reason string) func(*Situation) {
+		return func(s *Situation) { s.Endpoint.State, s.Endpoint.StateReason = to, reason }
+	}
+	const kept = "kept as a dead letter until 24 Dec 12:03 UTC."
+	return []deliveryCase{
+		{
+			"accepted", pending, Starting,
+			"Accepted at 12:04:06 UTC, 2 s ago; attempt 1 is about to be made, or under way.", "",
+		},
+		{
+			"accepted long ago", func(s *Situation) { pending(s); s.Delivery.CreatedAt = noon().Add(-5 * time.Minute) }, Starting,
+			"Accepted at 11:59:08 UTC, 5 min ago; attempt 1 is about to be made, or under way.", "It normally begins within milliseconds.",
+		},
+		{
+			"replayed", func(s *Situation) { pending(s); s.Delivery.Run, s.Delivery.Attempts = 2, 3 }, Starting,
+			"Accepted at 12:04:06 UTC, 2 s ago; replayed, run 2; attempt 4 is about to be made, or under way.", "",
+		},
+		{
+			"Temporal is away", func(s *Situation) { pending(s); s.EngineAway = noon().Add(-90 * time.Second) }, EngineAway,
+			"Attempt 1 waits because Temporal has been out of reach since 12:02:38 UTC, 90 s ago; it is made when Temporal is back.", "safely stored",
+		},
+		{
+			"scheduled", func(s *Situation) { pending(s); s.Delivery.DueAt = noon().Add(49 * time.Hour) }, Scheduled,
+			"Scheduled for 26 Nov 13:04 UTC, in 3 days; attempt 1 is made then.", "deliver_at",
+		},
+		{
+			"sent by this process", func(s *Situation) {
+				pending(s)
+				s.SentAt = noon().Add(-12300 * time.Millisecond)
+				observed(webhook.Observation{InFlight: 10})(s)
+			}, InProgress,
+			"Attempt 1 was sent at 12:03:55 UTC, 12 s ago, and has no answer yet; it times out after 15 s.",
+			"The endpoint allows 10 requests at a time, and 10 are under way.",
+		},
+		{
+			"sent by another process", func(s *Situation) {
+				pending(s)
+				s.Delivery.ClaimedUntil = noon().Add(8 * time.Second)
+				s.Endpoint = nil
+			}, InProgress,
+			"Attempt 1 is under way and has no answer yet.", "The receiver has not answered yet.",
+		},
+		{
+			"503", last("http_503"), RetryResponse,
+			"Attempt 3 at 12:03:44 UTC got 503; attempt 4 follows at 12:05:10 UTC, in 62 s; up to 16 attempts, until 26 Nov 12:00 UTC.",
+			"The receiver at shop.example answered 503 (Service Unavailable).",
+		},
+		{
+			"503 of an unknown endpoint", last("http_503", func(s *Situation) { s.Endpoint = nil }), RetryResponse,
+			"Attempt 3 at 12:03:44 UTC got 503; attempt 4 follows at 12:05:10 UTC, in 62 s; until 26 Nov 12:00 UTC.", "The receiver answered 503",
+		},
+		{
+			"overdue", last("http_503", func(s *Situation) { s.Delivery.DueAt = noon().Add(-3 * time.Minute) }), RetryResponse,
+			"Attempt 3 at 12:03:44 UTC got 503; attempt 4 has been due since 12:01:08 UTC, 3 min ago; up to 16 attempts, until 26 Nov 12:00 UTC.", "",
+		},
+		{
+			"Retry-After", last("http_503", func(s *Situation) { s.Delivery.LastOutcome.RetryAfter = 30 * time.Second }), RetryAfter,
+			"Attempt 3 at 12:03:44 UTC got 503 and asked for a pause of 30 s; attempt 4 follows at 12:05:10 UTC, in 62 s; " +
+				"up to 16 attempts, until 26 Nov 12:00 UTC.", "Its Retry-After is kept",
+		},
+		{
+			"404", last("http_404", func(s *Situation) { s.Delivery.Ambiguous = 2; s.Delivery.DueAt = noon().Add(2 * time.Hour) }), RetryNotFound,
+			"Attempt 3 at 12:03:44 UTC got 404; attempt 4 follows at 14:04:08 UTC, in 2 h; retry 2 of at most 5 for such a failure, until 26 Nov 12:00 UTC.",
+			"The receiver at shop.example answered 404 (Not Found).",
+		},
+		{
+			"timeout", last("timeout_headers"), RetryTimeout,
+			"Attempt 3 at 12:03:44 UTC timed out: the receiver at shop.example did not begin to answer in time; attempt 4 follows at 12:05:10 UTC, in 62 s; " +
+				"up to 16 attempts, until 26 Nov 12:00 UTC.", "within the endpoint's timeout",
+		},
+		{
+			"refused", last("connect_refused"), RetryConnection,
+			"Attempt 3 at 12:03:44 UTC failed: the receiver at shop.example refused the connection; attempt 4 follows at 12:05:10 UTC, in 62 s; " +
+				"up to 16 attempts, until 26 Nov 12:00 UTC.", "",
+		},
+		{
+			"no such host", last("dns_not_found"), RetryDNS,
+			"Attempt 3 at 12:03:44 UTC failed: the host name shop.example does not exist; attempt 4 follows at 12:05:10 UTC, in 62 s; " +
+				"up to 16 attempts, until 26 Nov 12:00 UTC.", "DNS has no address for the host name shop.example.",
+		},
+		{
+			"certificate expired", last("tls_invalid", func(s *Situation) {
+				s.Error = "tls_invalid: x509: certificate has expired or is not yet valid: current time 2026-11-24T12:03:44Z is after 2026-11-21T00:00:00Z"
+			}), RetryTLS,
+			"Attempt 3 at 12:03:44 UTC failed: no secure connection to the receiver at shop.example could be made; attempt 4 follows at 12:05:10 UTC, in 62 s; " +
+				"up to 16 attempts, until 26 Nov 12:00 UTC.", "The certificate expired on 21 Nov 00:00 UTC.",
+		},
+		{
+			"certificate of the future", last("tls_invalid", func(s *Situation) {
+				s.Error = "tls_invalid: x509: certificate has expired or is not yet valid: current time 2026-11-24T12:03:44Z is before 2027-11-21T00:00:00Z"
+			}), RetryTLS,
+			"Attempt 3 at 12:03:44 UTC failed: no secure connection to the receiver at shop.example could be made; attempt 4 follows at 12:05:10 UTC, in 62 s; " +
+				"up to 16 attempts, until 26 Nov 12:00 UTC.", "The certificate is not valid before 21 Nov 2027 00:00 UTC.",
+		},
+		{
+			"certificate of another host", last("tls_invalid", func(s *Situation) { s.Error = "tls_invalid: the certificate is for another host" }), RetryTLS,
+			"Attempt 3 at 12:03:44 UTC failed: no secure connection to the receiver at shop.example could be made; attempt 4 follows at 12:05:10 UTC, in 62 s; " +
+				"up to 16 attempts, until 26 Nov 12:00 UTC.", "The error was: the certificate is for another host.",
+		},
+		{
+			"token refused", last("token_refused", func(s *Situation) { s.Delivery.Ambiguous = 1 }), RetryToken,
+			"Attempt 3 at 12:03:44 UTC was not sent: the token server refused the credentials; attempt 4 follows at 12:05:10 UTC, in 62 s; " +
+				"retry 1 of at most 5 for such a failure, until 26 Nov 12:00 UTC.", "client credentials",
+		},
+		{
+			"unknown failure", last("unknown"), RetryUnknown,
+			"Attempt 3 at 12:03:44 UTC failed for an unknown reason; attempt 4 follows at 12:05:10 UTC, in 62 s; " +
+				"up to 16 attempts, until 26 Nov 12:00 UTC.", "",
+		},
+		{
+			"in flight", deferred(webhook.ReasonInFlight, observed(webhook.Observation{InFlight: 10, Rate: 10}), func(s *Situation) { s.Ahead = &Ahead{N: 212} }), WaitsInFlight,
+			"Waits until the receiver at shop.example has answered earlier requests; attempt 1 follows at 12:04:29 UTC, in 21 s; tried until 26 Nov 12:00 UTC.",
+			"The endpoint allows 10 requests at a time, and 10 are under way. 212 of the endpoint's deliveries come before it, " +
+				"about 22 s at 10 requests per second.",
+		},
+		{
+			"in flight, nothing else known", deferred(webhook.ReasonInFlight, func(s *Situation) { s.Ahead = &Ahead{N: 1000, More: true} }), WaitsInFlight,
+			"Waits until the receiver at shop.example has answered earlier requests; attempt 1 follows at 12:04:29 UTC, in 21 s; tried until 26 Nov 12:00 UTC.",
+			"The endpoint allows 10 requests at a time. More than 1000 of the endpoint's deliveries come before it.",
+		},
+		{
+			"host", deferred(webhook.ReasonHost), WaitsHost,
+			"Waits because the receiver at shop.example is at the limit of requests at a time that all endpoints of its host share; " +
+				"attempt 1 follows at 12:04:29 UTC, in 21 s; tried until 26 Nov 12:00 UTC.", "",
+		},
+		{
+			"rate", deferred(webhook.ReasonRate), WaitsRate,
+			"Waits for its turn at the endpoint's rate of 5 requests per second; attempt 1 follows at 12:04:29 UTC, in 21 s; tried until 26 Nov 12:00 UTC.", "",
+		},
+		{
+			"ramp-up", deferred(webhook.ReasonRate, observed(webhook.Observation{Recovering: true, Rate: 0.05})), WaitsRate,
+			"Waits for its turn while the rate rises again after an outage: 3 requests per minute now; " +
+				"attempt 1 follows at 12:04:29 UTC, in 21 s; tried until 26 Nov 12:00 UTC.", "",
+		},
+		{
+			"circuit", deferred(webhook.ReasonCircuitOpen, observed(webhook.Observation{
+				Circuit: webhook.CircuitOpen, Since: noon().Add(-time.Minute), NextProbe: noon().Add(20 * time.Second),
+				Why: "14 of 20 requests failed, the last with http_503",
+			})), WaitsCircuit,
+			"Waits because the circuit of the endpoint has been open since 12:03 UTC after 14 of 20 requests failed, the last with 503; " +
+				"attempt 1 follows at 12:04:29 UTC, in 21 s; tried until 26 Nov 12:00 UTC.", "Most requests to the endpoint failed",
+		},
+		{
+			"circuit of another process", deferred(webhook.ReasonCircuitOpen), WaitsCircuit,
+			"Waits because the circuit of the endpoint is open; attempt 1 follows at 12:04:29 UTC, in 21 s; tried until 26 Nov 12:00 UTC.", "",
+		},
+		{
+			"pause of the endpoint", deferred(webhook.ReasonRetryAfter, observed(webhook.Observation{BlockedUntil: noon().Add(20 * time.Second)})), WaitsReceiver,
+			"Waits because the receiver at shop.example asked for a pause until 12:04:28 UTC; attempt 1 follows at 12:04:29 UTC, in 21 s; tried until 26 Nov 12:00 UTC.",
+			"Retry-After",
+		},
+		{
+			"capacity", deferred(webhook.ReasonCapacity), WaitsCapacity,
+			"Waits because slow receivers occupy the half of the worker that they may have; attempt 1 follows at 12:04:29 UTC, in 21 s; tried until 26 Nov 12:00 UTC.", "",
+		},
+		{
+			"paused", held(webhook.ReasonPaused, state(webhook.EndpointPaused, "paused by hand")), HeldPaused,
+			"Held because the endpoint is paused (paused by hand); sent when it is resumed, or given up at 26 Nov 12:00 UTC.", "",
+		},
+		{
+			"disabled", held(webhook.ReasonDisabled, state(webhook.EndpointDisabled, "the receiver answered 410: it wants no more events")), HeldDisabled,
+			"Held because the endpoint is disabled (the receiver answered 410: it wants no more events); sent when it is resumed, or given up at 26 Nov 12:00 UTC.", "",
+		},
+		{
+			"backlog", held(webhook.ReasonBacklog, observed(webhook.Observation{Rate: 2}), func(s *Situation) { s.Ahead = &Ahead{N: 700} }), HeldBacklog,
+			"Held because more deliveries wait for the endpoint than it takes in the next 5 min; released oldest first, or given up at 26 Nov 12:00 UTC.",
+			"700 of the endpoint's deliveries come before it, about 6 min at 2 requests per second.",
+		},
+		{
+			"resumed", held(webhook.ReasonPaused), Releasing,
+			"The endpoint is active again and this delivery is being released; held deliveries go oldest first, tried until 26 Nov 12:00 UTC.", "",
+		},
+		{
+			"held by a fault", held(webhook.ReasonInternal, func(s *Situation) { s.Delivery.LastError = "the endpoint's secret cannot be opened" }), InternalFault,
+			"A fault of Everpost, not of the receiver, holds the delivery: the endpoint's secret cannot be opened; tried again until 26 Nov 12:00 UTC.",
+			"No attempt is counted",
+		},
+		{
+			"delayed by a fault", last("http_503", func(s *Situation) { s.Delivery.LastError = "PostgreSQL is not available" }), InternalFault,
+			"A fault of Everpost, not of the receiver, delays attempt 4: PostgreSQL is not available; tried again until 26 Nov 12:00 UTC.", "",
+		},
+		{
+			"endpoint deleted", last("http_503", func(s *Situation) { s.Endpoint, s.EndpointDeleted = nil, true }), Cancelling,
+			"The endpoint was deleted; the delivery is being cancelled.", "",
+		},
+		{
+			"delivered at once", ended(webhook.StateDelivered, "", "http_204", func(s *Situation) { s.Delivery.Attempts = 1 }), Delivered,
+			"Delivered at 12:03:44 UTC, 24 s ago, with the first attempt: 204 in 41 ms.", "any 2xx means",
+		},
+		{
+			"delivered later", ended(webhook.StateDelivered, "", "http_200"), Delivered,
+			"Delivered at 12:03:44 UTC, 24 s ago, with attempt 3, 59 min after it was accepted: 200 in 41 ms.", "",
+		},
+		{
+			"delivered by a replay", ended(webhook.StateDelivered, "", "http_200", func(s *Situation) { s.Delivery.Run = 2 }), Delivered,
+			"Delivered at 12:03:44 UTC, 24 s ago, by a replay (run 2), with attempt 3: 200 in 41 ms.", "",
+		},
+		{
+			"401", ended(webhook.StateDeadLettered, "http_401", "http_401"), Refused,
+			"Given up at 12:03:44 UTC, 59 min after it was accepted: attempt 3 got 401, which is not retried; " + kept, "The receiver at shop.example answered 401 (Unauthorized).",
+		},
+		{
+			"redirect", ended(webhook.StateDeadLettered, "http_302", "http_302"), Refused,
+			"Given up at 12:03:44 UTC, 59 min after it was accepted: attempt 3 got 302, which is not retried; " + kept, "a redirect, which is never followed",
+		},
+		{
+			"denied address", ended(webhook.StateDeadLettered, "denied_address", "denied_address"), Refused,
+			"Given up at 12:03:44 UTC, 59 min after it was accepted: attempt 3 was not sent: the address of the receiver at shop.example is not allowed, " +
+				"which is not retried; " + kept, "private",
+		},
+		{
+			"attempts used up", ended(webhook.StateDeadLettered, "max_attempts", "http_503"), Exhausted,
+			"Given up at 12:03:44 UTC, 59 min after it was accepted: 3 attempts failed, as many as the retry policy allows; the last got 503; " + kept,
+			"The receiver at shop.example answered 503",
+		},
+		{
+			"time over, in a replay", ended(webhook.StateDeadLettered, "give_up_time", "http_503", func(s *Situation) { s.Delivery.Run, s.Kept = 2, 0 }), Exhausted,
+			"Given up at 12:03:44 UTC: 3 attempts in run 2 failed, and the retry policy's time is over; the last got 503; kept as a dead letter.", "",
+		},
+		{
+			"404s used up", ended(webhook.StateDeadLettered, "ambiguous_limit", "http_404"), Exhausted,
+			"Given up at 12:03:44 UTC, 59 min after it was accepted: 3 attempts failed, and such a failure is not retried more often; the last got 404; " + kept, "",
+		},
+		{
+			"Retry-After too long", ended(webhook.StateDeadLettered, "retry_after_past_give_up", "http_503", func(s *Situation) {
+				s.Delivery.LastOutcome.RetryAfter = 100 * time.Hour
+			}), Exhausted,
+			"Given up at 12:03:44 UTC, 59 min after it was accepted: 3 attempts failed, and the receiver asked for a pause beyond the give-up time; " +
+				"the last got 503; " + kept, "It asked for a pause of 5 days.",
+		},
+		{
+			"held too long", ended(webhook.StateDeadLettered, "held_expired", "http_503"), Expired,
+			"Given up at 12:03:44 UTC, 59 min after it was accepted: the endpoint was not resumed before the give-up time; " + kept, "",
+		},
+		{
+			"deferred too long", ended(webhook.StateDeadLettered, "deferred_expired", "http_503"), Expired,
+			"Given up at 12:03:44 UTC, 59 min after it was accepted: its turn at the endpoint did not come before the give-up time; " + kept, "",
+		},
+		{
+			"internal", ended(webhook.StateDeadLettered, "internal", "http_503", func(s *Situation) { s.Delivery.LastError = "the secret cannot be opened" }), FailedInside,
+			"Given up at 12:03:44 UTC, 59 min after it was accepted: a fault of Everpost, not of the receiver, lasted until the give-up time; " + kept,
+			"The secret cannot be opened.",
+		},
+		{
+			"payload corrupt", ended(webhook.StateDeadLettered, "payload_corrupt", "http_503"), FailedInside,
+			"Given up at 12:03:44 UTC, 59 min after it was accepted: the stored payload does not match its SHA-256, and such a payload is never sent; " + kept, "",
+		},
+		{
+			"terminated", ended(webhook.StateDeadLettered, "terminated", "http_503", func(s *Situation) { s.Delivery.LastOutcome = nil }), Terminated,
+			"Given up at 12:03:44 UTC, 59 min after it was accepted: its workflow was terminated from outside; " + kept, "in Temporal",
+		},
+		{
+			"cancelled", ended(webhook.StateCancelled, "no longer needed", "http_503"), Cancelled,
+			"Cancelled at 12:03:44 UTC, 24 s ago, on request (no longer needed), after 3 attempts.", "no longer needed",
+		},
+		{
+			"cancelled with its endpoint", ended(webhook.StateCancelled, "endpoint_deleted", "http_503"), Cancelled,
+			"Cancelled at 12:03:44 UTC, 24 s ago, because its endpoint was deleted, after 3 attempts.", "",
+		},
+		{
+			"discarded", ended(webhook.StateDiscarded, "discarded", "http_503"), Discarded,
+			"Discarded at 12:03:44 UTC, 24 s ago, on request, after 3 attempts.", "",
+		},
+		{
+			"past its retention", ended(webhook.StateDiscarded, "retention", "http_503"), Discarded,
+			"Discarded at 12:03:44 UTC, 24 s ago, because its time as a dead letter was over, after 3 attempts.", "",
+		},
+	}
+}
+
+func TestDelivery(t *testing.T) {
+	t.Parallel()
+	seen := map[Code]bool{}
+	for _, c := range deliveryCases() {
+		e := shop()
+		s := Situation{Now: noon(), Endpoint: &e, Delivery: retrying("http_503")}
+		c.change(&s)
+		got := Delivery(s)
+		require.Equal(t, c.code, got.Code, c.name)
+		require.Equal(t, c.summary, got.Summary, c.name)
+		require.Contains(t, got.Cause, c.cause, c.name)
+		requireSentences(t, got)
+		seen[c.code] = true
+	}
+	for _, code := range Codes() {
+		require.True(t, seen[code] || code == NoMatch || strings.HasPrefix(string(code), "endpoint_"), "no case has the code %s", code)
+	}
+}
+
+var (
+	rawFloat = regexp.MustCompile(`\d\.\d{2}`)
+	urlQuery = regexp.MustCompile(`://\S*[?#@]`)
+)
+
+// requireSentences fails unless every text consists of sentences.
+func requireSentences(t require.TestingT, e Explanation) {
+	require.Contains(t, Codes(), e.Code)
+	require.NotEmpty(t, e.Summary)
+	for _, text := range []string{e.Summary, e.Cause, e.Next, e.Remedy} {
+		if text == "" {
+			continue
+		}
+		require.True(t, strings.HasSuffix(text, "."), "%s: %s", e.Code, text)
+		require.NotContains(t, text, "%!", e.Code)
+		require.NotContains(t, text, "{", e.Code)
+		require.NotContains(t, text, "s3cr3t", "%s: %s", e.Code, text)
+		require.NotRegexp(t, rawFloat, text, e.Code)
+		require.NotRegexp(t, urlQuery, text, e.Code)
+		require.NotContains(t, text, "  ", e.Code)
+		require.NotContains(t, text, "..", e.Code)
+		require.NotContains(t, text, ";;", e.Code)
+		require.Equal(t, strings.ToUpper(text[:1]), text[:1], "%s: %s", e.Code, text)
+	}
+}
+
+// Whatever is known, what is said is in sentences, and no secret is in it.
+func TestEverySituationIsSaidInSentences(t *testing.T) {
+	t.Parallel()
+	reasons := []string{"", "any text of a person", "see https://user:s3cr3t@a.example/x?key=s3cr3t#s3cr3t"}
+	for _, r := range retry.Reasons() {
+		reasons = append(reasons, string(r))
+	}
+	for status := 100; status < 1000; status += 7 {
+		reasons = append(reasons, string(retry.HTTPReason(status)))
+	}
+	reasons = append(reasons, "http_404", "http_410", "http_429", "http_503", webhook.ReasonInFlight, webhook.ReasonHost, webhook.ReasonRate, webhook.ReasonCircuitOpen,
+		webhook.ReasonCapacity, webhook.ReasonRetryAfter, webhook.ReasonRateLimitHint, webhook.ReasonPaused, webhook.ReasonDisabled, webhook.ReasonBacklog)
+	rapid.Check(t, func(t *rapid.T) {
+		instant := func(name string) time.Time {
+			seconds := rapid.IntRange(-400*86400, 400*86400).Draw(t, name)
+			if rapid.IntRange(0, 3).Draw(t, name+" is zero") == 0 {
+				return time.Time{}
+			}
+			return noon().Add(time.Duration(seconds) * time.Second)
+		}
+		e := shop()
+		e.State = rapid.SampledFrom([]webhook.EndpointState{webhook.EndpointActive, webhook.EndpointPaused, webhook.EndpointDisabled}).Draw(t, "endpoint")
+		e.StateReason = rapid.SampledFrom(reasons).Draw(t, "state reason")
+		o := webhook.Observation{
+			Circuit:  rapid.SampledFrom([]webhook.CircuitState{webhook.CircuitClosed, webhook.CircuitHalfOpen, webhook.CircuitOpen}).Draw(t, "circuit"),
+			Rate:     rapid.Float64Range(0, 10_000).Draw(t, "rate"),
+			InFlight: rapid.IntRange(0, 20).Draw(t, "in flight"), Recovering: rapid.Bool().Draw(t, "recovering"),
+			NextProbe: instant("probe"), BlockedUntil: instant("blocked"), Since: instant("since"),
+			Latency:   time.Duration(rapid.Int64Range(0, int64(time.Minute)).Draw(t, "latency")),
+			Delivered: rapid.IntRange(0, 3000).Draw(t, "delivered"), Failed: rapid.IntRange(0, 3000).Draw(t, "failed"),
+			FailureStreak: rapid.IntRange(0, 3).Draw(t, "streak"), DeferReason: rapid.SampledFrom(reasons).Draw(t, "defer reason"),
+		}
+		d := webhook.Delivery{
+			Progress: webhook.Progress{
+				Run: rapid.IntRange(1, 3).Draw(t, "run"), State: rapid.SampledFrom(webhook.States()).Draw(t, "state"),
+				Reason: rapid.SampledFrom(reasons).Draw(t, "reason"), Attempts: rapid.IntRange(0, 16).Draw(t, "attempts"),
+				RunAttempts: rapid.IntRange(0, 16).Draw(t, "run attempts"), Ambiguous: rapid.IntRange(0, 7).Draw(t, "ambiguous"),
+				DueAt: instant("due"), GiveUpAt: instant("give up"),
+			},
+			LastError: rapid.SampledFrom(reasons).Draw(t, "last error"), CreatedAt: instant("created"), CompletedAt: instant("completed"), ClaimedUntil: instant("claimed"),
+		}
+		if rapid.Bool().Draw(t, "outcome") {
+			d.LastOutcome = &webhook.LastOutcome{
+				Reason: rapid.SampledFrom(reasons).Draw(t, "outcome reason"), At: instant("outcome"), Latency: o.Latency,
+				RetryAfter: time.Duration(rapid.Int64Range(0, int64(100*time.Hour)).Draw(t, "retry after")),
+			}
+		}
+		s := Situation{
+			Now: noon(), Delivery: d, EndpointDeleted: rapid.Bool().Draw(t, "deleted"), SentAt: instant("sent"), EngineAway: instant("away"),
+			Error: rapid.SampledFrom([]string{"", "unknown: " + reasons[2], "tls_invalid: x509: any"}).Draw(t, "error"),
+		}
+		if rapid.Bool().Draw(t, "endpoint known") {
+			s.Endpoint = &e
+		}
+		if rapid.Bool().Draw(t, "observed") {
+			s.Observed = &o
+		}
+		if rapid.Bool().Draw(t, "ahead") {
+			s.Ahead = &Ahead{N: rapid.IntRange(0, 1000).Draw(t, "n"), More: rapid.Bool().Draw(t, "more")}
+		}
+		requireSentences(t, Delivery(s))
+		h := webhook.Health{Endpoint: e, Observed: o, Backlog: webhook.Backlog{Retrying: 2, Held: 1, NextAt: instant("next")}}
+		if d.LastOutcome != nil {
+			h.LastFailure = &webhook.LastFailure{Reason: d.LastOutcome.Reason, At: d.LastOutcome.At, Error: s.Error}
+		}
+		requireSentences(t, Endpoint(&h, noon()))
+	})
+}
+
+func TestEvent(t *testing.T) {
+	t.Parallel()
+	event := webhook.Event{Type: "order.paid", CreatedAt: noon().Add(-time.Minute)}
+	named := func(host string, created time.Duration, types ...string) webhook.Endpoint {
+		return webhook.Endpoint{URL: "https://" + host + "/hook?secret", EventTypes: types, CreatedAt: noon().Add(created)}
+	}
+	id := webhook.EndpointID{}.String()
+	paused := named("b.example", -time.Hour, "user.*", "invoice.paid", "x", "y", "z")
+	paused.State = webhook.EndpointPaused
+	for want, endpoints := range map[string][]webhook.Endpoint{
+		"the tenant has no endpoint.":                                        nil,
+		"the tenant has 1 endpoint; " + id + " (a.example) wants invoice.*.": {named("a.example", -time.Hour, "invoice.*")},
+		"the tenant has 2 endpoints; " + id + " (c.example) was created later, at 12:04:03 UTC; " + id +
+			" (b.example, paused) wants user.*, invoice.paid, x and 2 more.": {paused, named("c.example", -5*time.Second, "order.*")},
+		"the tenant has 1 endpoint; " + id + " (d.example) has wanted this type only since it was changed later.": {named("d.example", -time.Hour, "*")},
+		"the tenant has 5 endpoints; " + strings.Repeat(id+" (a.example) wants a; ", 3) + "2 more did not match.": slices.Repeat(
+			[]webhook.Endpoint{named("a.example", -time.Hour, "a")}, 5),
+	} {
+		got := Event(event, endpoints, nil, noon())
+		require.Equal(t, "No endpoint matched the type order.paid, so nothing is sent; "+want, got.Summary)
+		requireSentences(t, got)
+	}
+	deleted := []webhook.DeletedEndpoint{
+		{URL: "https://old.example", EventTypes: []string{"*"}, DeletedAt: noon().Add(-time.Hour)},
+		{URL: "https://other.example", EventTypes: []string{"user.*"}, DeletedAt: noon().Add(-time.Hour)},
+		{URL: "https://later.example", EventTypes: []string{"*"}, DeletedAt: noon()},
+	}
+	require.Equal(t, "No endpoint matched the type order.paid, so nothing is sent; the tenant has no endpoint; "+id+
+		" (old.example) was deleted before, at 11:04:08 UTC.", Event(event, nil, deleted, noon()).Summary)
+	event.Type = webhook.EventEndpointPaused
+	require.Contains(t, Event(event, nil, nil, noon()).Remedy, "* does not match operational events")
+}
+
+// The page has a section for every code, and no other.
+func TestPageHasEveryCode(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/explanations.md")
+	require.NoError(t, err)
+	var sections []Code
+	for line := range strings.Lines(string(text)) {
+		if code, found := strings.CutPrefix(line, "### "); found {
+			sections = append(sections, Code(strings.TrimSpace(code)))
+		}
+	}
+	require.Equal(t, Codes(), sections)
+	for _, code := range Codes() {
+		_, section, _ := strings.Cut(string(text), fmt.Sprintf("\n### %s\n", code))
+		section, _, _ = strings.Cut(section, "\n#")
+		for _, part := range []string{"*Says:* ", "*Means:* ", "*Do:* "} {
+			require.Contains(t, section, part, code)
+		}
+	}
+}
+
+func TestForeignTextIsMadeFit(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"":                                     "",
+		"a\n b\t c":                            "a b c",
+		"see https://u:p@h.example:1/p?q#f ok": "see https://h.example:1/p ok",
+		"https://h.example?q":                  "https://h.example",
+		"https://h.example#f":                  "https://h.example",
+		strings.Repeat("é", 200):               strings.Repeat("é", 150) + "…",
+	} {
+		require.Equal(t, want, foreign(text))
+	}
+}

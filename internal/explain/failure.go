@@ -1,0 +1,208 @@
+package explain
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/everpost/everpost/internal/retry"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// failure says what a failed attempt means. {receiver} stands for "the receiver at shop.example", and
+// {host} for its host name.
+type failure struct {
+	code   Code   // while the delivery is retried
+	what   string // after "attempt 3 at 12:03:44 UTC", in the past tense
+	cause  string
+	remedy string
+}
+
+const checkReceiver = "Check {receiver}"
+
+// failureOf explains the reason of an attempt.
+func failureOf(reason string) failure {
+	if status, ok := retry.Reason(reason).Status(); ok {
+		return statusFailure(status)
+	}
+	timeout := func(what string) failure {
+		return failure{RetryTimeout, "timed out: " + what, "no answer came within the endpoint's timeout",
+			"Have the receiver answer at once and work afterwards, or raise the endpoint's timeout."}
+	}
+	connection := func(what string) failure {
+		return failure{RetryConnection, "failed: " + what, what,
+			"Check that {receiver} runs, and that its load balancer and firewall let requests through."}
+	}
+	switch retry.Reason(reason) {
+	case retry.ReasonDNSNotFound:
+		return failure{RetryDNS, "failed: the host name {host} does not exist", "DNS has no address for the host name {host}.",
+			"Check the endpoint's URL, and the DNS record of the host name {host}."}
+	case retry.ReasonDNSTemporary:
+		return failure{RetryDNS, "failed: the host name {host} could not be resolved", "The DNS resolver gave no answer for the host name {host}.",
+			"If it lasts, check the name servers of the host name {host}, and the resolver that Everpost uses."}
+	case retry.ReasonTLSInvalid:
+		return failure{RetryTLS, "failed: no secure connection to {receiver} could be made", "The TLS handshake failed.",
+			"Check the certificate of {receiver}: its dates, its names and its chain."}
+	case retry.ReasonConnectRefused:
+		return connection("{receiver} refused the connection")
+	case retry.ReasonConnectionReset:
+		return connection("{receiver} reset the connection")
+	case retry.ReasonUnexpectedEOF:
+		return connection("{receiver} closed the connection before it had answered")
+	case retry.ReasonProtocolError:
+		return connection("{receiver} did not answer in valid HTTP")
+	case retry.ReasonTimeoutDial:
+		return timeout("no connection to {receiver} could be made in time")
+	case retry.ReasonTimeoutTLS:
+		return timeout("{receiver} did not finish the TLS handshake in time")
+	case retry.ReasonTimeoutHeaders:
+		return timeout("{receiver} did not begin to answer in time")
+	case retry.ReasonTimeoutBody:
+		return timeout("{receiver} did not finish its answer in time")
+	case retry.ReasonTimeoutTotal:
+		return timeout("the request to {receiver} was not over in time")
+	case retry.ReasonTokenRefused:
+		return failure{RetryToken, "was not sent: the token server refused the credentials", "The OAuth 2 token server refused the endpoint's client credentials.",
+			"Check client id, client secret and scope in the endpoint's auth."}
+	case retry.ReasonTokenUnavailable:
+		return failure{RetryToken, "was not sent: the token server gave no token", "The OAuth 2 token server could not be reached, or failed.",
+			"Check the token URL in the endpoint's auth, and that server."}
+	case retry.ReasonDeniedAddress:
+		return failure{RetryUnknown, "was not sent: the address of {receiver} is not allowed",
+			"Everpost sends nothing to private, local or reserved addresses, so that no endpoint can reach into the network that Everpost runs in.",
+			"Give the endpoint a public URL; an operator can allow an address range with EVERPOST_ALLOWED_CIDRS."}
+	}
+	return failure{RetryUnknown, "failed for an unknown reason", "The request failed in a way that Everpost does not know.",
+		"See the error of the attempt."}
+}
+
+// statusFailure explains a status code.
+func statusFailure(status int) failure {
+	name, remedy := "", checkReceiver+": its log says why it did not accept the request."
+	f := failure{code: RetryResponse}
+	switch {
+	case status >= 300 && status < 400:
+		name, remedy = "a redirect, which is never followed", "Set the endpoint's URL to the address that the redirect names."
+	case status == 400:
+		name, remedy = "Bad Request", "The receiver did not understand the request: compare the payload with what it expects."
+	case status == 401:
+		name, remedy = "Unauthorized", "Check the endpoint's auth and headers, and the secret with which the receiver verifies the signature."
+	case status == 403:
+		name, remedy = "Forbidden", "Check the endpoint's credentials, and whether a firewall in front of {receiver} blocks Everpost's addresses."
+	case status == 404:
+		f.code, name, remedy = RetryNotFound, "Not Found", "Check the path in the endpoint's URL."
+	case status == 405:
+		name, remedy = "Method Not Allowed", "The URL does not take POST: check the path in the endpoint's URL."
+	case status == 408:
+		name = "Request Timeout"
+	case status == 410:
+		name, remedy = "Gone", "The receiver wants no more events, and the endpoint is disabled: resume it if that was a mistake."
+	case status == 413:
+		name, remedy = "Content Too Large", "Raise the receiver's limit on the size of a request."
+	case status == 422:
+		name, remedy = "Unprocessable Content", "The receiver rejected the payload: compare it with what the receiver expects."
+	case status == 429:
+		name, remedy = "Too Many Requests", "If it lasts, lower the endpoint's rate_limit_per_second, or raise the receiver's limit."
+	case status == 500:
+		name = "Internal Server Error"
+	case status == 502:
+		name, remedy = "Bad Gateway", "A proxy in front of {receiver} gets no valid answer: check the server behind it."
+	case status == 503:
+		name, remedy = "Service Unavailable", checkReceiver+": it is overloaded or in maintenance."
+	case status == 504:
+		name, remedy = "Gateway Timeout", "A proxy in front of {receiver} waits too long: check the server behind it."
+	}
+	f.what, f.remedy = fmt.Sprintf("got %03d", status), remedy
+	f.cause = fmt.Sprintf("{receiver} answered %03d", status)
+	if name != "" {
+		f.cause = fmt.Sprintf("{receiver} answered %03d (%s)", status, name)
+	}
+	return f
+}
+
+// at names the receiver. The cause becomes a sentence.
+func (f failure) at(e *webhook.Endpoint) failure {
+	host := hostOf(e)
+	if host == "" {
+		host = "of the endpoint"
+	}
+	names := strings.NewReplacer("{receiver}", receiverOf(e), "{host}", host)
+	return failure{f.code, names.Replace(f.what), sentence(names.Replace(f.cause)), sentence(names.Replace(f.remedy))}
+}
+
+// lastFailure explains the last attempt of the delivery.
+func (s *Situation) lastFailure() failure {
+	reason := ""
+	if s.Delivery.LastOutcome != nil {
+		reason = s.Delivery.LastOutcome.Reason
+	}
+	f := failureOf(reason).at(s.Endpoint)
+	if detail := errorDetail(s.Error, s.Now); detail != "" {
+		f.cause += " " + sentence(detail)
+	}
+	return f
+}
+
+// errorDetail is what an attempt's error ("class: cause") adds to its reason. An expired certificate
+// is said in words.
+func errorDetail(text string, now time.Time) string {
+	_, cause, found := strings.Cut(text, ": ")
+	if !found {
+		return ""
+	}
+	if _, expiry, expired := strings.Cut(cause, "certificate has expired or is not yet valid: current time "); expired {
+		if _, end, ok := strings.Cut(expiry, " is after "); ok {
+			if t, err := time.Parse(time.RFC3339, end); err == nil {
+				return "the certificate expired on " + at(t, now)
+			}
+		}
+		if _, start, ok := strings.Cut(expiry, " is before "); ok {
+			if t, err := time.Parse(time.RFC3339, start); err == nil {
+				return "the certificate is not valid before " + at(t, now)
+			}
+		}
+	}
+	return "the error was: " + foreign(cause)
+}
+
+// Outcome is the reason of an attempt or of the end of a delivery in a few words: "503",
+// "connect refused".
+func Outcome(reason string) string {
+	if reason == "" {
+		return "no answer"
+	}
+	if status, ok := retry.Reason(reason).Status(); ok {
+		return strconv.Itoa(status)
+	}
+	return foreign(strings.ReplaceAll(reason, "_", " "))
+}
+
+// Wait says in words why a delivery waits: the reason of a deferral or a hold.
+func Wait(reason string) string {
+	switch reason {
+	case webhook.ReasonPaused:
+		return "its endpoint is paused"
+	case webhook.ReasonDisabled:
+		return "its endpoint is disabled"
+	case webhook.ReasonBacklog:
+		return "many are waiting before it"
+	case webhook.ReasonCircuitOpen:
+		return "the receiver is in trouble and is given a rest"
+	case webhook.ReasonRetryAfter, webhook.ReasonRateLimitHint:
+		return "the receiver asked for a pause"
+	case webhook.ReasonRate:
+		return "the endpoint's rate is reached"
+	case webhook.ReasonInFlight:
+		return "the endpoint is busy"
+	case webhook.ReasonHost:
+		return "the endpoint's host is busy"
+	case webhook.ReasonInternal:
+		return "an internal fault keeps its endpoint from being sent to"
+	case webhook.ReasonCapacity:
+		return "too many slow receivers are being waited for"
+	case "":
+		return "its endpoint was not active"
+	}
+	return reason
+}

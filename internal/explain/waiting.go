@@ -1,0 +1,291 @@
+package explain
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+const (
+	// startsWithin is how long the first attempt of a delivery normally takes to begin at the most. The
+	// outbox is read again after 15 s.
+	startsWithin = 30 * time.Second
+	checkWorker  = "Check that a worker runs and reaches Temporal: /readyz of its admin listener says so."
+)
+
+// number is the number of the next attempt, or of the one under way.
+func (s *Situation) number() int { return s.Delivery.Attempts + 1 }
+
+// open explains a pending or retrying delivery.
+func (s *Situation) open() Explanation {
+	d, now := &s.Delivery, s.Now
+	due := d.DueAt.After(now)
+	switch {
+	case d.ClaimedUntil.After(now) || !s.SentAt.IsZero():
+		return s.inProgress()
+	case s.EndpointDeleted:
+		return Explanation{
+			Code: Cancelling, Summary: "The endpoint was deleted; the delivery is being cancelled.", Cause: "Deliveries to a deleted endpoint are cancelled.",
+		}
+	case d.LastError != "":
+		return s.fault("delays attempt " + fmt.Sprint(s.number()))
+	case !s.EngineAway.IsZero() && !due:
+		return s.engineAway()
+	case d.Deferred():
+		return s.deferred()
+	case d.State == webhook.StateRetrying && d.LastOutcome != nil:
+		return s.retrying()
+	case due:
+		return Explanation{
+			Code: Scheduled, Summary: sentence("scheduled for "+when(d.DueAt, now), s.replayed(), fmt.Sprintf("attempt %d is made then", s.number())),
+			Cause: "The event has a later deliver_at, or the delivery was rescheduled.", Until: d.DueAt,
+			Next:   sentence(fmt.Sprintf("attempt %d is made at %s", s.number(), at(d.DueAt, now))),
+			Remedy: sentence("to send it now: everpost deliveries retry " + d.DeliveryID.String()),
+		}
+	}
+	return s.starting()
+}
+
+func (s *Situation) starting() Explanation {
+	e := Explanation{
+		Code: Starting, Until: s.Delivery.GiveUpAt, Next: sentence(fmt.Sprintf("attempt %d is made as soon as a worker takes it", s.number())),
+		Summary: sentence("accepted at "+when(s.Delivery.CreatedAt, s.Now), s.replayed(), fmt.Sprintf("attempt %d is about to be made, or under way", s.number())),
+	}
+	if s.Delivery.Run <= 1 && s.Now.Sub(s.Delivery.CreatedAt) > startsWithin {
+		e.Cause, e.Remedy = "The delivery is stored, and no attempt of it is. It normally begins within milliseconds.", checkWorker
+	}
+	return e
+}
+
+// replayed says that the delivery is sent again.
+func (s *Situation) replayed() string {
+	if s.Delivery.Run > 1 {
+		return fmt.Sprintf("replayed, run %d", s.Delivery.Run)
+	}
+	return ""
+}
+
+func (s *Situation) engineAway() Explanation {
+	return Explanation{
+		Code: EngineAway,
+		Summary: sentence(fmt.Sprintf("attempt %d waits because Temporal has been out of reach since %s", s.number(), when(s.EngineAway, s.Now)),
+			"it is made when Temporal is back"),
+		Cause:  "Temporal drives the deliveries, and does not answer or cannot write. The delivery is safely stored in PostgreSQL.",
+		Next:   sentence("it goes on by itself when Temporal is back", s.until("tried until ")),
+		Remedy: "Check the Temporal service and its database.", Until: s.Delivery.GiveUpAt,
+	}
+}
+
+// until is the give-up time after a few words.
+func (s *Situation) until(words string) string {
+	if s.Delivery.GiveUpAt.IsZero() {
+		return ""
+	}
+	return words + at(s.Delivery.GiveUpAt, s.Now)
+}
+
+func (s *Situation) inProgress() Explanation {
+	d, now := &s.Delivery, s.Now
+	sent, over := fmt.Sprintf("attempt %d is under way and has no answer yet", s.number()), ""
+	if !s.SentAt.IsZero() {
+		ago := max(now.Sub(s.SentAt), 0)
+		sent = fmt.Sprintf("attempt %d was sent at %s, %s ago, and has no answer yet", s.number(), at(s.SentAt, now), latency(ago))
+	}
+	if s.Endpoint != nil && !s.Endpoint.AutoTimeout && s.Endpoint.Timeout > 0 {
+		over = "it times out after " + latency(s.Endpoint.Timeout)
+	}
+	e := Explanation{Code: InProgress, Until: d.ClaimedUntil, Summary: sentence(sent, over), Cause: sentence(receiverOf(s.Endpoint) + " has not answered yet")}
+	e.Next = sentence("without an answer in time it is tried again" + s.until(", until "))
+	if s.Observed != nil && s.Endpoint != nil && s.Observed.InFlight > 0 {
+		e.Cause += " " + sentence(s.slots())
+	}
+	return e
+}
+
+// slots says how many requests the endpoint allows at a time, and how many are under way.
+func (s *Situation) slots() string {
+	words := "the endpoint allows " + count(s.Endpoint.MaxInFlight, "request") + " at a time"
+	switch {
+	case s.Observed == nil || s.Observed.InFlight == 0:
+		return words
+	case s.Observed.InFlight == 1:
+		return words + ", and 1 is under way"
+	}
+	return fmt.Sprintf("%s, and %d are under way", words, s.Observed.InFlight)
+}
+
+// attempted says how the last attempt went: "attempt 3 at 12:03:44 UTC got 503".
+func (s *Situation) attempted(f failure) string {
+	return fmt.Sprintf("attempt %d at %s %s", s.Delivery.Attempts, at(s.Delivery.LastOutcome.At, s.Now), f.what)
+}
+
+// follows says when the next attempt is made.
+func (s *Situation) follows() string {
+	switch due := s.Delivery.DueAt; {
+	case due.After(s.Now):
+		return fmt.Sprintf("attempt %d follows at %s", s.number(), when(due, s.Now))
+	case !due.IsZero() && s.Now.Sub(due) > startsWithin:
+		return fmt.Sprintf("attempt %d has been due since %s", s.number(), when(due, s.Now))
+	}
+	return fmt.Sprintf("attempt %d is due now", s.number())
+}
+
+// limits says how long it goes on: "up to 16 attempts, until 26 Nov 12:00 UTC".
+func (s *Situation) limits() string {
+	if s.Endpoint == nil {
+		return s.until("until ")
+	}
+	policy, _ := s.Endpoint.PolicyInForce()
+	words := "up to " + count(policy.MaxAttempts, "attempt")
+	if s.Delivery.Run > 1 {
+		words += " in this run"
+	}
+	return words + s.until(", until ")
+}
+
+func (s *Situation) retrying() Explanation {
+	d := &s.Delivery
+	f := s.lastFailure()
+	did := s.attempted(f)
+	e := Explanation{Code: f.code, Cause: f.cause, Remedy: f.remedy, Until: d.DueAt}
+	limits := s.limits()
+	switch asked := d.LastOutcome.RetryAfter; {
+	case asked > 0:
+		e.Code = RetryAfter
+		did += " and asked for a pause of " + timeUntil(asked)
+		e.Cause += " Its Retry-After is kept: no attempt is made earlier."
+	case d.Ambiguous > 0 && s.Endpoint != nil:
+		policy, _ := s.Endpoint.PolicyInForce()
+		if n := len(policy.AmbiguousDelays); d.Ambiguous <= n {
+			limits = fmt.Sprintf("retry %d of at most %d for such a failure", d.Ambiguous, n) + s.until(", until ")
+			e.Cause += " That may be permanent or be mended soon, so it is retried less often and with longer delays."
+		}
+	}
+	e.Summary, e.Next = sentence(did, s.follows(), limits), sentence(s.follows(), limits)
+	if s.Now.Sub(d.DueAt) > time.Minute && !d.DueAt.IsZero() {
+		e.Remedy = checkWorker
+	}
+	return e
+}
+
+// deferred explains a delivery that admission has given a later time.
+func (s *Situation) deferred() Explanation {
+	d, now := &s.Delivery, s.Now
+	e := Explanation{Until: d.DueAt, Next: sentence(s.follows(), s.until("tried until "))}
+	receiver, why := receiverOf(s.Endpoint), ""
+	switch d.Reason {
+	case webhook.ReasonInFlight:
+		e.Code, why = WaitsInFlight, "waits until "+receiver+" has answered earlier requests"
+		if s.Endpoint != nil {
+			e.Cause = sentence(s.slots())
+		}
+		e.Remedy = "If the receiver can take more at a time, raise the endpoint's max_in_flight."
+	case webhook.ReasonHost:
+		e.Code, why = WaitsHost, "waits because "+receiver+" is at the limit of requests at a time that all endpoints of its host share"
+		e.Remedy = "An operator can raise EVERPOST_MAX_IN_FLIGHT_PER_HOST."
+	case webhook.ReasonCircuitOpen:
+		e.Code, why = WaitsCircuit, "waits because the circuit of the endpoint is open"
+		if o := s.Observed; o != nil && o.Circuit != webhook.CircuitClosed {
+			why = "waits because the circuit of the endpoint has been open" + since(o, now) + reasonOf(o)
+			e.Next = sentence(probe(o, now), s.follows(), s.until("tried until "))
+		}
+		e.Cause = "Most requests to the endpoint failed, so it gets none until a probe succeeds."
+		e.Remedy = "Mend the receiver. To try it at once: everpost endpoints close-circuit " + d.EndpointID.String() + "."
+	case webhook.ReasonRetryAfter, webhook.ReasonRateLimitHint:
+		e.Code, why = WaitsReceiver, "waits because "+receiver+" asked for a pause"
+		if o := s.Observed; o != nil && o.BlockedUntil.After(now) {
+			why += " until " + at(o.BlockedUntil, now)
+		}
+		e.Cause = "A response had Retry-After with 429, or said that no request is left of the receiver's rate limit; it holds for the whole endpoint."
+	case webhook.ReasonCapacity:
+		e.Code, why = WaitsCapacity, "waits because slow receivers occupy the half of the worker that they may have"
+		e.Remedy = "Add workers, or have the slow receivers answer faster."
+	default:
+		e.Code, why = WaitsRate, "waits for its turn"
+		if s.Endpoint != nil {
+			why += " at the endpoint's rate of " + PerSecond(s.Endpoint.RateLimit)
+		}
+		if o := s.Observed; o != nil && o.Recovering {
+			why = "waits for its turn while the rate rises again after an outage: " + PerSecond(o.Rate) + " now"
+		}
+		e.Remedy = "If the receiver can take more, raise the endpoint's rate_limit_per_second."
+	}
+	e.Summary = sentence(why, s.follows(), s.until("tried until "))
+	e.Cause = joined(e.Cause, s.ahead())
+	return e
+}
+
+// ahead says how many deliveries come first, and how long they take at the present rate.
+func (s *Situation) ahead() string {
+	if s.Ahead == nil || s.Ahead.N == 0 {
+		return ""
+	}
+	words := atLeast(s.Ahead.N, s.Ahead.More) + " of the endpoint's deliveries come before it"
+	if o := s.Observed; o != nil && o.Rate > 0 {
+		takes := time.Duration(float64(s.Ahead.N) / o.Rate * float64(time.Second))
+		words += ", about " + timeUntil(takes) + " at " + PerSecond(o.Rate)
+	}
+	return sentence(words)
+}
+
+// joined joins sentences.
+func joined(first, second string) string {
+	if first == "" || second == "" {
+		return first + second
+	}
+	return first + " " + second
+}
+
+// fault explains a fault of Everpost. does is what it does to the delivery.
+func (s *Situation) fault(does string) Explanation {
+	text := foreign(s.Delivery.LastError)
+	if text == "" {
+		text = "its cause is in the worker's log"
+	}
+	return Explanation{
+		Code: InternalFault, Summary: sentence("a fault of Everpost, not of the receiver, "+does+": "+text, s.until("tried again until ")),
+		Cause: sentence(text) + " No attempt is counted, and nothing is held against the receiver.",
+		Next:  "It goes on by itself when the fault has ended.", Remedy: "An operator finds the cause in the worker's log.", Until: s.Delivery.GiveUpAt,
+	}
+}
+
+// held explains a held delivery.
+func (s *Situation) held() Explanation {
+	d := &s.Delivery
+	if d.ClaimedUntil.After(s.Now) || !s.SentAt.IsZero() {
+		return s.inProgress()
+	}
+	active := s.Endpoint != nil && s.Endpoint.State == webhook.EndpointActive
+	e := Explanation{Until: d.GiveUpAt, Cause: s.ahead()}
+	resume := "Resume the endpoint: everpost endpoints resume " + d.EndpointID.String() + "."
+	giveUp := s.until(", or given up at ")
+	switch {
+	case s.EndpointDeleted:
+		return s.open()
+	case d.Reason == webhook.ReasonInternal:
+		return s.fault("holds the delivery")
+	case d.Reason == webhook.ReasonBacklog:
+		e.Code, e.Summary = HeldBacklog, sentence("held because more deliveries wait for the endpoint than it takes in the next 5 min", "released oldest first"+giveUp)
+		e.Next, e.Remedy = sentence("it is released when those before it are sent"+giveUp), "If the receiver can take more, raise max_in_flight or rate_limit_per_second."
+		e.Cause = joined("The endpoint gets more events than it takes.", e.Cause)
+	case active:
+		e.Code, e.Summary = Releasing, sentence("the endpoint is active again and this delivery is being released", "held deliveries go oldest first"+s.until(", tried until "))
+		e.Next = sentence(fmt.Sprintf("attempt %d is made when those before it are released", s.number()))
+	case d.Reason == webhook.ReasonDisabled:
+		e.Code, e.Summary = HeldDisabled, sentence("held because the endpoint is disabled"+s.stateReason(), "sent when it is resumed"+giveUp)
+		e.Next, e.Remedy = sentence("nothing is sent until the endpoint is resumed", s.until("given up at ")), "Mend the receiver. "+resume
+	default:
+		e.Code, e.Summary = HeldPaused, sentence("held because the endpoint is paused"+s.stateReason(), "sent when it is resumed"+giveUp)
+		e.Next, e.Remedy = sentence("nothing is sent until the endpoint is resumed", s.until("given up at ")), resume
+	}
+	return e
+}
+
+// stateReason is why the endpoint is not active, in brackets.
+func (s *Situation) stateReason() string {
+	if s.Endpoint == nil || s.Endpoint.StateReason == "" {
+		return ""
+	}
+	return " (" + foreign(s.Endpoint.StateReason) + ")"
+}
