@@ -21,28 +21,36 @@ func TestDeliveryShape(t *testing.T) {
 	event, delivery := b.posted(t)
 	d := &b.deliveries[0]
 	ids := fmt.Sprintf(`{"id":%q,"event_id":%q,"endpoint_id":%q,"event_type":"order.paid",`, delivery, event, d.EndpointID)
-	workflow := fmt.Sprintf(`"workflow_id":"delivery/%s/%s","workflow_url":"http://ui.example/delivery%%2F%s%%2F%s"}`, event, d.EndpointID, event, d.EndpointID)
+	workflow := fmt.Sprintf(`"workflow_id":"delivery/%s/%s","workflow_url":"http://ui.example/delivery%%2F%s%%2F%s",`, event, d.EndpointID, event, d.EndpointID)
 	get := func() string {
 		return strings.TrimSpace(b.ok(t, http.StatusOK, "operator", "GET", deliveriesPath+"/"+delivery, "").text)
 	}
-	require.Equal(t, ids+`"state":"pending","reason":null,"run":1,"attempts":0,"last_outcome":null,"last_error":null,"next_attempt_at":null,`+
-		`"give_up_at":"2026-02-03T09:30:00.123456Z","created_at":"2026-01-31T09:30:00.123456Z","completed_at":null,`+workflow, get())
+	require.Equal(t, ids+`"state":"pending","reason":null,"summary":"Accepted at 09:30:00 UTC, 0 s ago; attempt 1 is about to be made, or under way.","run":1,"attempts":0,"last_outcome":null,"last_error":null,"next_attempt_at":null,`+
+		`"give_up_at":"2026-02-03T09:30:00.123456Z","created_at":"2026-01-31T09:30:00.123456Z","completed_at":null,`+workflow+
+		`"explanation":{"code":"starting","cause":null,"next":"Attempt 1 is made as soon as a worker takes it.","remedy":null,"until":"2026-02-03T09:30:00.123456Z"}}`, get())
 
 	d.State, d.Attempts, d.DueAt, d.LastError = webhook.StateRetrying, 2, testNow().Add(time.Second), "the vault did not answer"
 	d.LastOutcome = &webhook.LastOutcome{
 		Decision: retry.Retry, Reason: "http_503", Status: 503, Latency: 41 * time.Millisecond, At: testNow(), RetryAfter: time.Second,
 	}
-	require.Equal(t, ids+`"state":"retrying","reason":null,"run":1,"attempts":2,"last_outcome":{"decision":"retry","reason":"http_503",`+
+	require.Equal(t, ids+`"state":"retrying","reason":null,"summary":"A fault of Everpost, not of the receiver, delays attempt 3: the vault did not answer; `+
+		`tried again until 3 Feb 09:30 UTC.","run":1,"attempts":2,"last_outcome":{"decision":"retry","reason":"http_503",`+
 		`"status":503,"latency_ms":41,"at":"2026-01-31T09:30:00.123456Z","retry_after_ms":1000},`+
 		`"last_error":"the vault did not answer","next_attempt_at":"2026-01-31T09:30:01.123456Z","give_up_at":"2026-02-03T09:30:00.123456Z",`+
-		`"created_at":"2026-01-31T09:30:00.123456Z","completed_at":null,`+workflow, get())
+		`"created_at":"2026-01-31T09:30:00.123456Z","completed_at":null,`+workflow+`"explanation":{"code":"internal_fault","cause":"The vault did not answer. `+
+		`No attempt is counted, and nothing is held against the receiver.","next":"It goes on by itself when the fault has ended.",`+
+		`"remedy":"An operator finds the cause in the worker's log.","until":"2026-02-03T09:30:00.123456Z"}}`, get())
 
 	d.State, d.Reason, d.LastError, d.CompletedAt = webhook.StateDeadLettered, "connect_refused", "", testNow()
 	d.LastOutcome = &webhook.LastOutcome{Decision: retry.Permanent, Reason: "connect_refused", At: testNow()}
-	require.Equal(t, ids+`"state":"dead_lettered","reason":"connect_refused","run":1,"attempts":2,"last_outcome":{"decision":"permanent",`+
+	require.Equal(t, ids+`"state":"dead_lettered","reason":"connect_refused",`+
+		`"summary":"Given up at 09:30:00 UTC, 0 s after it was accepted: attempt 2 failed: the receiver at example.com refused the connection, `+
+		`which is not retried; kept as a dead letter.","run":1,"attempts":2,"last_outcome":{"decision":"permanent",`+
 		`"reason":"connect_refused","status":null,"latency_ms":0,"at":"2026-01-31T09:30:00.123456Z","retry_after_ms":null},`+
 		`"last_error":null,"next_attempt_at":null,"give_up_at":"2026-02-03T09:30:00.123456Z","created_at":"2026-01-31T09:30:00.123456Z",`+
-		`"completed_at":"2026-01-31T09:30:00.123456Z",`+workflow, get())
+		`"completed_at":"2026-01-31T09:30:00.123456Z",`+workflow+`"explanation":{"code":"refused","cause":"The receiver at example.com refused the connection.",`+
+		`"next":"Nothing more is sent unless it is replayed; kept as a dead letter.","remedy":"Check that the receiver at example.com runs, and that its load `+
+		`balancer and firewall let requests through. To send it again: everpost deliveries replay `+delivery+`.","until":null}}`, get())
 
 	for query, want := range map[string]int{
 		"": 1, "?state=dead_lettered": 1, "?state=pending": 0, "?state=pending&state=dead_lettered": 1, "?event_id=" + event: 1,

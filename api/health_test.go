@@ -14,7 +14,9 @@ import (
 func (m *memory) Health(_ context.Context, tenant string, id webhook.EndpointID) (webhook.Health, error) {
 	defer m.lock()()
 	e, err := m.endpoint(tenant, id)
-	return webhook.Health{Endpoint: *e, Observed: webhook.Aggregate(m.seen), Known: len(m.seen) > 0, Backlog: m.backlog}, err
+	return webhook.Health{
+		Endpoint: *e, Observed: webhook.Aggregate(m.seen), Known: len(m.seen) > 0, Backlog: m.backlog, LastFailure: m.lastFailure,
+	}, err
 }
 
 func TestEndpointHealth(t *testing.T) {
@@ -23,11 +25,12 @@ func TestEndpointHealth(t *testing.T) {
 	id := b.endpoint(t)
 	path := "/v1/tenants/acme/endpoints/" + id + "/health"
 	nothing := map[string]any{
-		"endpoint_id": id, "summary": "active; no trouble is known; nothing waits", "state": "active", "state_reason": nil,
+		"endpoint_id": id, "summary": "Active; no trouble is known; nothing waits.", "state": "active", "state_reason": nil,
 		"circuit":       map[string]any{"state": "closed", "since": nil, "next_probe_at": nil, "why": nil},
 		"next_probe_at": nil, "deferred_until": nil, "deferred_for": nil, "rate_per_second": 10_000.0, "timeout": "15s", "latency_ms": nil, "success_rate": nil,
 		"retry_ratio": nil, "success_streak": 0.0, "failure_streak": 0.0, "in_flight": 0.0, "waiting": 0.0, "retrying": 0.0, "deferred": 0.0,
 		"scheduled": 0.0, "held": 0.0, "more": false, "next_attempt_at": nil, "oldest_waiting_at": nil,
+		"explanation": map[string]any{"code": "endpoint_idle", "cause": nil, "next": nil, "remedy": nil, "until": nil},
 	}
 	require.Equal(t, nothing, b.ok(t, http.StatusOK, "admin", "GET", path, "").json)
 
@@ -43,8 +46,8 @@ func TestEndpointHealth(t *testing.T) {
 	}
 	require.Equal(t, map[string]any{
 		"endpoint_id": id, "state": "active", "state_reason": nil,
-		"summary": "circuit open since 09:23 UTC after 14 of 20 requests failed, the last with 503; next probe in 21 s; 2 in flight; " +
-			"212 waiting (210 for their turn, 2 for a retry); 3 scheduled; 10000+ held, being released oldest first; the oldest since 09:22 UTC",
+		"summary": "Circuit open since 09:23 UTC after 14 of 20 requests failed, the last with 503; next probe in 21 s; 2 in flight; " +
+			"212 waiting (210 for their turn, 2 for a retry); 3 scheduled; more than 10000 held, being released oldest first; the oldest since 09:22 UTC.",
 		"circuit": map[string]any{
 			"state": "open", "since": "2026-01-31T09:23:00.123456Z", "next_probe_at": "2026-01-31T09:30:21.123456Z",
 			"why": "14 of 20 requests failed, the last with http_503",
@@ -54,7 +57,19 @@ func TestEndpointHealth(t *testing.T) {
 		"success_streak": 5.0, "failure_streak": 4.0, "in_flight": 2.0, "waiting": 212.0, "retrying": 2.0, "deferred": 210.0,
 		"scheduled": 3.0, "held": 10_000.0, "more": true,
 		"next_attempt_at": "2026-01-31T09:30:01.123456Z", "oldest_waiting_at": "2026-01-31T09:22:00.123456Z",
+		"explanation": map[string]any{
+			"code": "endpoint_circuit_open", "cause": "Most requests failed, so the endpoint gets none for a while.",
+			"next": "One request is sent as a probe; if it succeeds, the circuit closes and the rate rises again. " +
+				"Held deliveries are released oldest first.",
+			"remedy": "Mend the receiver at example.com. To try it at once: everpost endpoints close-circuit " + id + ".", "until": "2026-01-31T09:30:21.123456Z",
+		},
 	}, b.ok(t, http.StatusOK, "admin", "GET", path, "").json)
+
+	// The cause names the last failure on record.
+	b.lastFailure = &webhook.LastFailure{Reason: "http_503", At: now.Add(-time.Minute)}
+	require.Equal(t, "Most requests failed, so the endpoint gets none for a while. "+
+		"The last failure on record, at 09:29:00 UTC, 60 s ago: the attempt got 503.",
+		b.ok(t, http.StatusOK, "admin", "GET", path, "").json["explanation"].(map[string]any)["cause"])
 
 	// An automatic timeout is shown if a process has reported one.
 	b.endpoints[0].AutoTimeout = true

@@ -31,7 +31,16 @@ type memory struct {
 	replays    []webhook.Replay
 	seen       []webhook.Observation // of every endpoint
 	backlog    webhook.Backlog
-	test       func(ctx context.Context, eventType string, payload []byte) (webhook.Attempt, error)
+
+	lastFailure *webhook.LastFailure
+
+	deleted      []webhook.DeletedEndpoint
+	ahead        int // of every waiting delivery
+	down, sentAt time.Time
+	observations int   // reads of what is observed
+	unexplained  error // returned by the reads for explanations, if set
+
+	test func(ctx context.Context, eventType string, payload []byte) (webhook.Attempt, error)
 
 	audit []webhook.AuditEntry
 

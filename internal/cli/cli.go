@@ -46,6 +46,7 @@ type Commands struct {
 	Migrate MigrateCommand `cmd:"" help:"Migrate the database to this version."`
 	Keys    KeysCommand    `cmd:"" help:"Create, list and revoke API keys; rotate the key for secrets at rest."`
 
+	Explain     ExplainCommand     `cmd:"" help:"Explain how a delivery, an event or an endpoint is doing, by its id."`
 	Send        SendCommand        `cmd:"" help:"Post an event."`
 	Events      EventsCommand      `cmd:"" help:"Show events."`
 	Deliveries  DeliveriesCommand  `cmd:"" help:"Show, cancel, retry, reschedule and replay deliveries."`

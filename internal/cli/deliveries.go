@@ -29,6 +29,7 @@ type delivery struct {
 	EventType   string  `json:"event_type"`
 	State       string  `json:"state"`
 	Reason      *string `json:"reason"`
+	Summary     string  `json:"summary"`
 	Attempts    int     `json:"attempts"`
 	LastOutcome *struct {
 		Reason string `json:"reason"`
@@ -148,10 +149,8 @@ func (c *DeliveriesListCommand) Run(ctx context.Context, p Process) error {
 		{"STATE", func(d delivery) string { return d.State }},
 		{"EVENT TYPE", func(d delivery) string { return d.EventType }},
 		{"ENDPOINT", func(d delivery) string { return d.EndpointID }},
-		{"ATTEMPTS", func(d delivery) string { return strconv.Itoa(d.Attempts) }},
-		{"LAST", delivery.last},
-		{"NEXT ATTEMPT", func(d delivery) string { return optionalTime(d.NextAttemptAt) }},
 		{"CREATED", func(d delivery) string { return optionalTime(d.CreatedAt) }},
+		{"SUMMARY", func(d delivery) string { return orDash(d.Summary) }},
 	})
 }
 
@@ -164,7 +163,33 @@ type DeliveriesGetCommand struct {
 
 // Run shows it.
 func (c *DeliveriesGetCommand) Run(ctx context.Context, p Process) error {
-	return c.once(ctx, p, request{method: http.MethodGet, path: []string{"deliveries", c.ID.String()}})
+	s, err := c.open(p)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	a, err := s.do(ctx, request{method: http.MethodGet, path: []string{"deliveries", c.ID.String()}})
+	if err != nil {
+		return err
+	}
+	if s.json {
+		return s.show(a)
+	}
+	about, err := decode[explained](a)
+	if err != nil {
+		return err
+	}
+	fields, err := fieldsOf(a.body)
+	if err != nil {
+		return err
+	}
+	var others [][2]string
+	for _, f := range fields {
+		if f.name != "summary" && f.name != "explanation" {
+			others = append(others, [2]string{f.name, readableJSON(f.value)})
+		}
+	}
+	return s.explain(about, others)
 }
 
 // DeliveriesAttemptsCommand lists attempts.

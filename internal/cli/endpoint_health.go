@@ -6,13 +6,15 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
-	"text/tabwriter"
 	"time"
+
+	"github.com/everpost/everpost/internal/explain"
 )
 
 // health is the part of the API's endpoint health that a table shows.
 type health struct {
-	Summary string  `json:"summary"`
+	explained
+
 	State   string  `json:"state"`
 	Why     *string `json:"state_reason"`
 	Circuit struct {
@@ -71,7 +73,7 @@ func (h health) rows() [][2]string {
 		retries = strconv.FormatFloat(*h.RetryRatio, 'f', 2, 64)
 	}
 	rows = append(rows,
-		[2]string{"rate per second", strconv.FormatFloat(h.Rate, 'f', -1, 64)},
+		[2]string{"rate", explain.PerSecond(h.Rate)},
 		[2]string{"timeout", timeout},
 		[2]string{"latency", took},
 		[2]string{"delivered, 15 min", delivered},
@@ -117,14 +119,7 @@ func (c *EndpointsHealthCommand) Run(ctx context.Context, p Process) error {
 	if err != nil {
 		return err
 	}
-	if err := s.line(plain(h.Summary) + "\n"); err != nil {
-		return err
-	}
-	table := tabwriter.NewWriter(s.Stdout, 0, 0, 2, ' ', 0)
-	for _, row := range h.rows() {
-		_, _ = fmt.Fprintf(table, "%s\t%s\n", row[0], plain(row[1]))
-	}
-	return table.Flush() //nolint:wrapcheck // standard output
+	return s.explain(h.explained, h.rows())
 }
 
 // EndpointsTestCommand sends a test request to an endpoint.

@@ -17,7 +17,8 @@ func TestEndpointsHealth(t *testing.T) {
 	b := setup(t)
 	id := b.endpoint()
 	require.Equal(t, [][]string{
-		{"active; no trouble is known; nothing waits"}, nil, {"state", "active"}, {"circuit", "closed"}, {"rate per second", "10000"}, {"timeout", "15s"},
+		{"Active; no trouble is known; nothing waits."}, nil, {"code", "endpoint_idle"}, {"state", "active"}, {"circuit", "closed"},
+		{"rate", "10000 requests per second"}, {"timeout", "15s"},
 		{"latency", "-"}, {"delivered, 15 min", "-"}, {"retries per first attempt", "-"}, {"in a row", "0 delivered, 0 failed"}, {"in flight", "0"},
 		{"waiting", "0 (0 for a retry, 0 for their turn)"}, {"scheduled", "0"}, {"held", "0"},
 	}, rows(t, b.ok("endpoints", "health", id)))
@@ -33,12 +34,12 @@ func TestEndpointsHealth(t *testing.T) {
 	_, deliveries := b.send("order.paid")
 	b.attempted(deliveries[0], 1, 503, webhook.StateRetrying)
 	shown := b.ok("endpoints", "health", id)
-	require.Regexp(t, `^circuit open since .* UTC after 14 of 20 requests failed, the last with 503; next probe in 60 min; `+
-		`1 waiting for a retry( in 1 s)?; the oldest since .* UTC\n\n`, shown)
+	require.Regexp(t, `^Circuit open since .* UTC after 14 of 20 requests failed, the last with 503; next probe in 60 min; `+
+		`1 waiting for a retry( in 1 s)?; the oldest since .* UTC\.\n\n`, shown)
 	for _, row := range [][]string{
 		{"circuit", "open (14 of 20 requests failed, the last with http_503)"}, {"circuit since", since.Format(time.DateTime)},
 		{"next probe", since.Add(time.Hour).Format(time.DateTime)}, {"deferred until", since.Add(30*time.Minute).Format(time.DateTime) + " (retry_after)"},
-		{"rate per second", "0"}, {"latency", "41 ms"}, {"delivered, 15 min", "30.0 %"}, {"retries per first attempt", "1.00"},
+		{"rate", "0 requests per second"}, {"latency", "41 ms"}, {"delivered, 15 min", "30.0 %"}, {"retries per first attempt", "1.00"},
 		{"in a row", "0 delivered, 14 failed"}, {"waiting", "1 (1 for a retry, 0 for their turn)"},
 	} {
 		require.Contains(t, rows(t, shown), row)
@@ -52,7 +53,7 @@ func TestEndpointsHealth(t *testing.T) {
 	b.ok("endpoints", "update", id, "--timeout=auto")
 	require.Contains(t, rows(t, b.ok("endpoints", "health", id)), []string{"timeout", "-"})
 	b.ok("endpoints", "pause", id)
-	require.Contains(t, b.ok("endpoints", "health", id), "paused by hand: nothing is sent; 1 waiting, held when due; ")
+	require.Contains(t, b.ok("endpoints", "health", id), "Paused by hand: nothing is sent; 1 waiting, held when due; ")
 	require.Contains(t, b.fails("endpoints", "health", webhook.NewEndpointID().String()), "no such endpoint of tenant acme")
 }
 

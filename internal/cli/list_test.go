@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -108,7 +109,7 @@ func TestEvents(t *testing.T) {
 	shown := rows(t, b.ok("events", "get", event))
 	require.Contains(t, shown, []string{"external_id", "one"})
 	require.Contains(t, shown, []string{"deliver_at", "-"})
-	require.Contains(t, shown, []string{"deliveries", "id=" + deliveries[0] + " endpoint_id=" + ep + " state=pending"})
+	require.Contains(t, fmt.Sprint(shown), "[deliveries id="+deliveries[0]+" endpoint_id="+ep+" state=pending summary=Accepted at ")
 	none := webhook.NewEventID().String()
 	require.Equal(t, "everpost: no such event of tenant acme; check the id, and --tenant: what is another tenant's is not shown",
 		b.fails("events", "get", none))
@@ -126,10 +127,11 @@ func TestDeliveries(t *testing.T) {
 	b.attempted(id, 1, 503, webhook.StateRetrying)
 
 	table := rows(t, b.ok("deliveries", "list"))
-	require.Equal(t, []string{"ID", "STATE", "EVENT TYPE", "ENDPOINT", "ATTEMPTS", "LAST", "NEXT ATTEMPT", "CREATED"}, table[0])
+	require.Equal(t, []string{"ID", "STATE", "EVENT TYPE", "ENDPOINT", "ATTEMPTS", "CREATED", "SUMMARY"}, table[0])
 	require.Len(t, table, 3)
-	require.Equal(t, []string{user, "pending", "user.created", other, "0", "-", "-"}, table[1][:7])
-	require.Equal(t, []string{id, "retrying", "order.paid", ep, "1", "http_503"}, table[2][:6])
+	require.Equal(t, []string{user, "pending", "user.created", other, "0"}, table[1][:5])
+	require.Equal(t, []string{id, "retrying", "order.paid", ep, "1"}, table[2][:5])
+	require.Regexp(t, "^Attempt 1 at .* UTC got 503 and asked for a pause of 1 s; attempt 2 ", table[2][6])
 	for filter, want := range map[string]int{
 		"--state=retrying": 1, "--state=pending,retrying": 2, "--state=held": 0, "--endpoint=" + other: 1, "--event=" + event: 1,
 		"--event-type=order.paid": 1, "--since=1h": 2, "--until=1h": 0,
@@ -142,6 +144,8 @@ func TestDeliveries(t *testing.T) {
 	shown := rows(t, b.ok("deliveries", "get", id))
 	require.Contains(t, shown, []string{"state", "retrying"})
 	require.Contains(t, shown, []string{"completed_at", "-"})
+	require.Contains(t, shown, []string{"code", "retry_after"})
+	require.Regexp(t, "^Attempt 1 at .* UTC got 503 and asked for a pause of 1 s; attempt 2 ", shown[0][0])
 	require.Equal(t, id, b.json("deliveries", "get", id)["id"])
 
 	b.attempted(id, 2, 200, webhook.StateDelivered)
@@ -217,4 +221,40 @@ func TestDeadLetters(t *testing.T) {
 		require.Contains(t, b.fails("dead-letters", "replay", ids[2], flag), "go with --all", flag)
 	}
 	require.Equal(t, "dead_lettered", b.json("deliveries", "get", ids[2])["state"])
+}
+
+// Everything that has an id is explained by it.
+func TestExplain(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ep := b.endpoint()
+	event, ids := b.send("order.paid")
+	b.attempted(ids[0], 1, 503, webhook.StateRetrying)
+	const sentence = "Attempt 1 at .* UTC got 503 and asked for a pause of 1 s; attempt 2 .*; up to 16 attempts, until .* UTC\\."
+	shown := b.ok("explain", ids[0])
+	require.Regexp(t, "^"+sentence+"\n\n", shown)
+	require.Contains(t, rows(t, shown), []string{"cause", "The receiver at example.com answered 503 (Service Unavailable). Its Retry-After is kept: no attempt is made earlier."})
+	require.Contains(t, rows(t, shown), []string{"code", "retry_after"})
+	require.Equal(t, b.json("deliveries", "get", ids[0])["explanation"], b.json("explain", ids[0])["explanation"])
+
+	require.Regexp(t, "^"+ids[0]+" to "+ep+": "+sentence+"\n$", b.ok("explain", event))
+	none, _ := b.send("user.created")
+	shown = b.ok("explain", none)
+	require.Contains(t, shown, "No endpoint matched the type user.created, so nothing is sent; the tenant has 1 endpoint; "+ep+" (example.com) wants order.*.\n\n")
+	require.Contains(t, rows(t, shown), []string{"code", "no_matching_endpoint"})
+
+	shown = b.ok("explain", ep)
+	require.Regexp(t, "^Active; the last failure on record is 503 at .* ago; 1 waiting for a retry.*\\.\n\n", shown)
+	require.Contains(t, rows(t, shown), []string{"code", "endpoint_idle"})
+	require.Equal(t, ep, b.json("explain", ep)["endpoint_id"])
+
+	for id, want := range map[string]string{
+		"rpl_06f4q2m0hhf5dd6cs7m9k2q8xw": "is not the id of a delivery (dlv_…), an event (evt_…) or an endpoint (ep_…)",
+		"dlv_1":                          "is not an id of the form dlv_…", "evt_": "is not an id of the form evt_…", "ep_x": "is not an id of the form ep_…",
+	} {
+		r := b.run("explain", id)
+		require.Equal(t, 2, r.code, id)
+		require.Contains(t, r.stderr, want, id)
+	}
+	require.Contains(t, b.fails("explain", webhook.NewEventID().String()), "no such event of tenant acme")
 }

@@ -73,7 +73,7 @@ func latency(d time.Duration) string {
 // PerSecond formats a rate in requests, per minute if it is below 0.1 per second.
 func PerSecond(rate float64) string {
 	unit := "second"
-	if rate < 0.1 {
+	if rate > 0 && rate < 0.1 {
 		rate, unit = rate*60, "minute"
 	}
 	number := short(rate)

@@ -1,0 +1,59 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// TenantEndpoints implements Situations.
+func (m *memory) TenantEndpoints(_ context.Context, tenant string) ([]webhook.Endpoint, error) {
+	defer m.lock()()
+	if m.unexplained != nil {
+		return nil, m.unexplained
+	}
+	var all []webhook.Endpoint
+	for _, e := range m.endpoints {
+		if e.TenantID == tenant {
+			all = append(all, e)
+		}
+	}
+	slices.SortFunc(all, func(a, b webhook.Endpoint) int { return bytes.Compare(a.ID[:], b.ID[:]) })
+	return all, nil
+}
+
+func (m *memory) DeletedEndpoints(context.Context, string, int) ([]webhook.DeletedEndpoint, error) {
+	defer m.lock()()
+	return m.deleted, m.unexplained
+}
+
+func (m *memory) Observed(_ context.Context, _ string, ids []webhook.EndpointID) (map[webhook.EndpointID]webhook.Observation, error) {
+	defer m.lock()()
+	m.observations++
+	observed := map[webhook.EndpointID]webhook.Observation{}
+	for _, id := range ids {
+		if len(m.seen) > 0 {
+			observed[id] = webhook.Aggregate(m.seen)
+		}
+	}
+	return observed, m.unexplained
+}
+
+func (m *memory) Ahead(context.Context, webhook.Delivery) (n int, more bool, err error) {
+	defer m.lock()()
+	return m.ahead, false, m.unexplained
+}
+
+// TemporalDownSince implements Engine.
+func (m *memory) TemporalDownSince() time.Time {
+	defer m.lock()()
+	return m.down
+}
+
+func (m *memory) SentAt(*webhook.Delivery) time.Time {
+	defer m.lock()()
+	return m.sentAt
+}

@@ -1,0 +1,130 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// explanation is the API's explanation of a delivery, an endpoint or an event.
+type explanation struct {
+	Code   string     `json:"code"`
+	Cause  *string    `json:"cause"`
+	Next   *string    `json:"next"`
+	Remedy *string    `json:"remedy"`
+	Until  *time.Time `json:"until"`
+}
+
+// rows returns the table; rows of optional values are left out when there is none.
+func (e *explanation) rows() [][2]string {
+	if e == nil {
+		return nil
+	}
+	var rows [][2]string
+	add := func(name string, value *string) {
+		if value != nil {
+			rows = append(rows, [2]string{name, *value})
+		}
+	}
+	add("cause", e.Cause)
+	add("next", e.Next)
+	add("remedy", e.Remedy)
+	if e.Until != nil {
+		rows = append(rows, [2]string{"until", formatTime(*e.Until)})
+	}
+	return append(rows, [2]string{"code", e.Code})
+}
+
+// explained is an object of the API that explains itself.
+type explained struct {
+	Summary     string       `json:"summary"`
+	Explanation *explanation `json:"explanation"`
+	Deliveries  []struct {
+		ID         string `json:"id"`
+		EndpointID string `json:"endpoint_id"`
+		Summary    string `json:"summary"`
+	} `json:"deliveries"` // of an event
+}
+
+// ExplainCommand explains a delivery, an event or an endpoint.
+type ExplainCommand struct {
+	remote `embed:""`
+
+	ID string `arg:"" help:"The id of a delivery (dlv_...), an event (evt_...) or an endpoint (ep_...)." placeholder:"ID"`
+}
+
+// path returns where the API explains the object. The prefix of an id says what it is.
+func (c *ExplainCommand) path() ([]string, error) {
+	kind, _, _ := strings.Cut(c.ID, "_")
+	var err error
+	path := []string{"deliveries", c.ID}
+	switch kind {
+	case "dlv":
+		_, err = webhook.ParseDeliveryID(c.ID)
+	case "evt":
+		path = []string{"events", c.ID}
+		_, err = webhook.ParseEventID(c.ID)
+	case "ep":
+		path = []string{"endpoints", c.ID, "health"}
+		_, err = webhook.ParseEndpointID(c.ID)
+	default:
+		return nil, usagef("explain: %q is not the id of a delivery (dlv_…), an event (evt_…) or an endpoint (ep_…)", c.ID)
+	}
+	if err != nil {
+		return nil, usagef("explain: %q %w", c.ID, err)
+	}
+	return path, nil
+}
+
+// Run prints the explanation.
+func (c *ExplainCommand) Run(ctx context.Context, p Process) error {
+	path, err := c.path()
+	if err != nil {
+		return err
+	}
+	s, err := c.open(p)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	a, err := s.do(ctx, request{method: http.MethodGet, path: path})
+	if err != nil {
+		return err
+	}
+	if s.json {
+		return s.show(a)
+	}
+	about, err := decode[explained](a)
+	if err != nil {
+		return err
+	}
+	if about.Summary != "" {
+		return s.explain(about, nil)
+	}
+	for _, d := range about.Deliveries {
+		if err := s.line(plain(d.ID + " to " + d.EndpointID + ": " + d.Summary)); err != nil {
+			return err
+		}
+	}
+	if len(about.Deliveries) == 0 {
+		return s.line("The event's deliveries are past their retention.")
+	}
+	return nil
+}
+
+// explain prints a summary, then the explanation and other rows as a table.
+func (s *session) explain(about explained, others [][2]string) error {
+	if err := s.line(plain(about.Summary) + "\n"); err != nil {
+		return err
+	}
+	table := tabwriter.NewWriter(s.Stdout, 0, 0, 2, ' ', 0)
+	for _, row := range append(about.Explanation.rows(), others...) {
+		_, _ = fmt.Fprintf(table, "%s\t%s\n", plain(row[0]), plain(row[1]))
+	}
+	return table.Flush() //nolint:wrapcheck // standard output
+}
