@@ -7,6 +7,7 @@ import (
 
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/everpost/everpost/internal/explain"
 	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -141,7 +142,7 @@ func (d *delivery) waitSummary() string {
 	case d.Faults > 0:
 		return fmt.Sprintf("internal fault, next try (%d)", d.Faults)
 	case d.Deferred():
-		return fmt.Sprintf("attempt %d at %s: %s", d.Attempts+1, d.DueAt.UTC().Format(time.TimeOnly), plain(d.Reason))
+		return fmt.Sprintf("attempt %d at %s: %s", d.Attempts+1, d.DueAt.UTC().Format(time.TimeOnly), explain.Wait(d.Reason))
 	case d.Attempts == 0:
 		return "until " + d.DueAt.UTC().Format(time.RFC3339)
 	default:

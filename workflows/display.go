@@ -7,6 +7,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/everpost/everpost/internal/explain"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -30,42 +31,13 @@ func details(s *DeliveryState) string {
 		return text + line("reason", s.Reason) + line("internal fault", s.LastError)
 	}
 	if s.Reason != "" {
-		text += line("waits", plain(s.Reason))
+		text += line("waits", explain.Wait(s.Reason))
 	}
 	text += line("internal fault", s.LastError)
 	if !s.DueAt.IsZero() {
 		text += line("next attempt", s.DueAt.UTC().Format(time.RFC3339))
 	}
 	return text + line("given up at", s.GiveUpAt.UTC().Format(time.RFC3339))
-}
-
-// plain is a stored reason in words.
-func plain(reason string) string {
-	switch reason {
-	case webhook.ReasonPaused:
-		return "its endpoint is paused"
-	case webhook.ReasonDisabled:
-		return "its endpoint is disabled"
-	case webhook.ReasonBacklog:
-		return "many are waiting before it"
-	case webhook.ReasonCircuitOpen:
-		return "the receiver is in trouble and is given a rest"
-	case webhook.ReasonRetryAfter, webhook.ReasonRateLimitHint:
-		return "the receiver asked for a pause"
-	case webhook.ReasonRate:
-		return "the endpoint's rate is reached"
-	case webhook.ReasonInFlight:
-		return "the endpoint is busy"
-	case webhook.ReasonHost:
-		return "the endpoint's host is busy"
-	case webhook.ReasonInternal:
-		return "an internal fault keeps its endpoint from being sent to"
-	case webhook.ReasonCapacity:
-		return "too many slow receivers are being waited for"
-	case "":
-		return "its endpoint was not active"
-	}
-	return reason
 }
 
 func line(name, value string) string {

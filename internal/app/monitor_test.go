@@ -74,7 +74,7 @@ func TestHealthIsShared(t *testing.T) {
 		return answer
 	}
 	circuit := func(a *App) any { return health(a)["circuit"].(map[string]any)["state"] }
-	require.Equal(t, "active; no trouble is known; nothing waits", health(alone)["summary"])
+	require.Equal(t, "Active; no trouble is known; nothing waits.", health(alone)["summary"])
 
 	temporal := newFrontend(t)
 	o := options(t, database)
@@ -87,7 +87,7 @@ func TestHealthIsShared(t *testing.T) {
 	for _, a := range []*App{alone, both} {
 		require.Eventually(t, func() bool { return circuit(a) == "open" }, 20*time.Second, 5*time.Millisecond)
 		answer := health(a)
-		require.Regexp(t, `^circuit open since \d\d:\d\d UTC after 2 of 2 requests failed, the last with 503; next probe in \d+ s; nothing waits$`,
+		require.Regexp(t, `^Circuit open since \d\d:\d\d UTC after 2 of 2 requests failed, the last with 503; next probe in \d+ s; nothing waits\.$`,
 			answer["summary"])
 		require.InDelta(t, 2, answer["failure_streak"], 0)
 		require.InDelta(t, 0, answer["success_rate"], 0)
@@ -107,7 +107,7 @@ func TestHealthIsShared(t *testing.T) {
 	// A process that ends takes with it what it has said.
 	both.Stop()
 	worker.Stop()
-	require.Equal(t, "active; no trouble is known; nothing waits", health(alone)["summary"])
+	require.Equal(t, "Active; no trouble is known; nothing waits.", health(alone)["summary"])
 	var n int
 	require.NoError(t, alone.store.Pool().QueryRow(t.Context(), `select count(*) from endpoint_health`).Scan(&n))
 	require.Zero(t, n)

@@ -149,6 +149,7 @@ func (c *DeliveriesListCommand) Run(ctx context.Context, p Process) error {
 		{"STATE", func(d delivery) string { return d.State }},
 		{"EVENT TYPE", func(d delivery) string { return d.EventType }},
 		{"ENDPOINT", func(d delivery) string { return d.EndpointID }},
+		{"ATTEMPTS", func(d delivery) string { return strconv.Itoa(d.Attempts) }},
 		{"CREATED", func(d delivery) string { return optionalTime(d.CreatedAt) }},
 		{"SUMMARY", func(d delivery) string { return orDash(d.Summary) }},
 	})

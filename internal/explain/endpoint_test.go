@@ -205,3 +205,24 @@ func TestHealthWords(t *testing.T) {
 		require.Equal(t, want, percent(ratio), ratio)
 	}
 }
+
+// Summaries of operational events are sentences, the reasons of disabling are clauses.
+func TestOperationalEvents(t *testing.T) {
+	t.Parallel()
+	disabled := webhook.Endpoint{State: webhook.EndpointDisabled, StateReason: DisabledGone}
+	for want, got := range map[string]string{
+		"The delivery was given up after 1 attempt (max attempts).":                                                                          GivenUp(1, "max_attempts"),
+		"The delivery was given up after 7 attempts (400).":                                                                                  GivenUp(7, "http_400"),
+		"The circuit of the endpoint is open: 5 of 5 requests failed, the last with 503.":                                                    CircuitOpened("5 of 5 requests failed, the last with http_503"),
+		"The endpoint takes requests again, 5 min after its circuit has opened.":                                                             Recovered(5*time.Minute + time.Second),
+		"Within 15 min the endpoint was sent 1 first attempt and 101 retries.":                                                               RetryStorm(1, 101),
+		"The endpoint is active again; its held deliveries are released.":                                                                    StateChanged(&webhook.Endpoint{}),
+		"The endpoint is paused; its deliveries are held until it is resumed.":                                                               StateChanged(&webhook.Endpoint{State: webhook.EndpointPaused}),
+		"The endpoint is disabled, because the receiver answered 410: it wants no more events; its deliveries are held until it is resumed.": StateChanged(&disabled),
+		"The replay is complete: 3 released, of which 2 were delivered and 1 were not at the first attempt.":                                 ReplayCompleted(&webhook.Replay{Released: 3, Delivered: 2, Failed: 1}),
+		"1 request in a row was refused for good, the last with 404":                                                                         DisabledRefused(1, "http_404"),
+		"10 deliveries were given up within 24 hours and none was delivered, the last failed with no answer":                                 DisabledExhausted(10, ""),
+	} {
+		require.Equal(t, want, got)
+	}
+}

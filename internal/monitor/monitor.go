@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/everpost/everpost/internal/explain"
 	"github.com/everpost/everpost/internal/retry"
 	"github.com/everpost/everpost/internal/webhook"
 )
@@ -195,16 +196,9 @@ func (m *Monitor) deadLettered(ref webhook.Ref, p webhook.Progress, now time.Tim
 		Delivery: &webhook.OperationalEventDelivery{
 			ID: ref.DeliveryID, EventID: ref.EventID, EventType: ref.EventType, EndpointID: ref.EndpointID, Reason: p.Reason, Attempts: p.Attempts,
 		},
-		Summary: fmt.Sprintf("the delivery was given up after %s (%s); it can be replayed", plural(p.Attempts, "attempt", "attempts"), p.Reason),
+		Summary: explain.GivenUp(p.Attempts, p.Reason),
 		Key:     fmt.Sprintf("%s/%s/%d", webhook.EventDeadLettered, ref.DeliveryID, p.Run),
 	}})
-}
-
-func plural(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
 }
 
 // CircuitChange is a change of the circuit of an endpoint.
@@ -222,7 +216,7 @@ func (m *Monitor) CircuitChanged(c CircuitChange) {
 		m.outages.opened(c.EndpointID, c.At)
 		m.events.announce(pendingEvent{endpoint: c.EndpointID, event: webhook.OperationalEvent{
 			Type: webhook.EventCircuitOpened, At: c.At,
-			Summary: "the endpoint is given a rest: " + c.Why,
+			Summary: explain.CircuitOpened(c.Why),
 		}})
 	case c.To == webhook.CircuitClosed && c.From != webhook.CircuitClosed:
 		if since, over := m.outages.closed(c.EndpointID, c.At); over {
@@ -237,7 +231,7 @@ func (m *Monitor) recovered(id webhook.EndpointID, at, since time.Time) {
 	m.replays.queue.put(id, outageReplay{since: since})
 	m.events.announce(pendingEvent{endpoint: id, event: webhook.OperationalEvent{
 		Type: webhook.EventEndpointRecovered, At: at,
-		Summary: "the endpoint takes requests again, " + at.Sub(since).Round(time.Second).String() + " after it was given a rest",
+		Summary: explain.Recovered(at.Sub(since)),
 	}})
 }
 

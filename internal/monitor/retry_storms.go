@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/everpost/everpost/internal/explain"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -76,8 +77,7 @@ func (m *Monitor) checkRetryStorm(id webhook.EndpointID, now time.Time) {
 	m.log.Warn("an endpoint is sent mostly retries", "endpoint", id, "retries", state.Retries, "first_attempts", state.First)
 	m.events.announce(pendingEvent{endpoint: id, event: webhook.OperationalEvent{
 		Type: webhook.EventRetryStorm, At: now,
-		Summary: fmt.Sprintf("within 15 minutes the endpoint was sent %s, and %s",
-			plural(state.First, "first attempt", "first attempts"), plural(state.Retries, "retry", "retries")),
+		Summary: explain.RetryStorm(state.First, state.Retries),
 		// All processes use the same key for an hour, so that the event is stored once.
 		Key: fmt.Sprintf("%s/%s/%s", webhook.EventRetryStorm, id, now.UTC().Format("2006-01-02T15")),
 	}})

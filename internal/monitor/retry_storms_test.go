@@ -39,7 +39,7 @@ func TestRetryStormsAreAnnounced(t *testing.T) {
 	if at.Truncate(time.Hour).Equal(at.Add(-time.Minute).Truncate(time.Hour)) { // not around a full hour
 		require.Len(t, stored, 1)
 	}
-	require.Equal(t, "within 15 minutes the endpoint was sent 0 first attempts, and 101 retries", stored[0]["summary"])
+	require.Equal(t, "Within 15 min the endpoint was sent 0 first attempts and 101 retries.", stored[0]["summary"])
 }
 
 func TestRetryStormChecksAreSpaced(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/everpost/everpost/internal/explain"
 	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/postgres/deliveries"
 	"github.com/everpost/everpost/internal/postgres/tenants"
@@ -22,14 +23,14 @@ import (
 
 // NoteState writes, with a change of an endpoint's state, its operational event.
 func (s *Events) NoteState(ctx context.Context, tx pgx.Tx, e *webhook.Endpoint) error {
-	n := webhook.OperationalEvent{TenantID: e.TenantID, Endpoint: e}
+	n := webhook.OperationalEvent{TenantID: e.TenantID, Endpoint: e, Summary: explain.StateChanged(e)}
 	switch e.State {
 	case webhook.EndpointActive:
-		n.Type, n.Summary = webhook.EventEndpointResumed, "the endpoint is active again, and what was held for it is released"
+		n.Type = webhook.EventEndpointResumed
 	case webhook.EndpointPaused:
-		n.Type, n.Summary = webhook.EventEndpointPaused, "the endpoint is paused: its deliveries are held until it is resumed"
+		n.Type = webhook.EventEndpointPaused
 	case webhook.EndpointDisabled:
-		n.Type, n.Summary = webhook.EventEndpointDisabled, "the endpoint is disabled, because "+e.StateReason+"; its deliveries are held until it is resumed"
+		n.Type = webhook.EventEndpointDisabled
 	}
 	return s.note(ctx, tx, &n)
 }
@@ -38,8 +39,7 @@ func (s *Events) NoteState(ctx context.Context, tx pgx.Tx, e *webhook.Endpoint) 
 func (s *Events) NoteReplay(ctx context.Context, tx pgx.Tx, r *webhook.Replay) error {
 	return s.note(ctx, tx, &webhook.OperationalEvent{
 		Type: webhook.EventReplayCompleted, TenantID: r.TenantID, Replay: r,
-		Summary: fmt.Sprintf("the replay is complete: %d released, of which %d were delivered and %d were not at the first attempt",
-			r.Released, r.Delivered, r.Failed),
+		Summary: explain.ReplayCompleted(r),
 	})
 }
 

@@ -45,7 +45,7 @@ func TestStateChangesAreTold(t *testing.T) {
 				"id": b.Subscriber.ID.String(), "url": "https://example.com/hook%2Fa", "description": "the <shop>", "state": "paused",
 				"state_reason": "paused by hand",
 			},
-			"summary": "the endpoint is paused: its deliveries are held until it is resumed",
+			"summary": "The endpoint is paused; its deliveries are held until it is resumed.",
 		}, told[0])
 		require.Equal(t, want, b.Starts(t, tenant))
 	}
@@ -63,8 +63,8 @@ func TestStateChangesAreTold(t *testing.T) {
 	require.NotEmpty(t, storetest.Tell(t, b.Stores, b.Refused(100)))
 	told := b.Told(t, "ops", webhook.EventEndpointDisabled)
 	require.Len(t, told, 1)
-	require.Equal(t, "the endpoint is disabled, because 100 requests in a row were refused for good, the last with 404; "+
-		"its deliveries are held until it is resumed", told[0]["summary"])
+	require.Equal(t, "The endpoint is disabled, because 100 requests in a row were refused for good, the last with 404; "+
+		"its deliveries are held until it is resumed.", told[0]["summary"])
 }
 
 // Nothing is written when nobody asked for it, and nothing when the change fails.

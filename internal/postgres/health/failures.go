@@ -2,13 +2,12 @@ package health
 
 import (
 	"context"
-	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/everpost/everpost/internal/explain"
 	"github.com/everpost/everpost/internal/postgres"
 	"github.com/everpost/everpost/internal/postgres/endpoints"
 	"github.com/everpost/everpost/internal/webhook"
@@ -83,13 +82,13 @@ func (r *failures) forget(now time.Time) {
 // why says in words why the endpoint is to be disabled; "" when it is not.
 func (r *failures) why(settings webhook.AutoDisable, now time.Time) string {
 	if !r.gone.IsZero() {
-		return "the receiver answered 410: it wants no more events"
+		return explain.DisabledGone
 	}
 	if !settings.Enabled {
 		return ""
 	}
 	if r.Streak >= settings.PermanentStreak && r.Streak > 0 {
-		return fmt.Sprintf("%s in a row %s refused for good, the last with %s", counted(r.Streak, "request"), wereOf(r.Streak), inWords(r.Reason))
+		return explain.DisabledRefused(r.Streak, r.Reason)
 	}
 	given := 0
 	for i, minute := range r.Minutes {
@@ -98,35 +97,9 @@ func (r *failures) why(settings webhook.AutoDisable, now time.Time) string {
 		}
 	}
 	if given >= settings.Exhausted24h && given > 0 {
-		return fmt.Sprintf("%s %s given up within 24 hours and none was delivered, the last failed with %s",
-			counted(given, "delivery"), wereOf(given), inWords(r.Reason))
+		return explain.DisabledExhausted(given, r.Reason)
 	}
 	return ""
-}
-
-// inWords is an attempt's reason in words: "404".
-func inWords(reason string) string {
-	if reason == "" {
-		return "no answer"
-	}
-	return strings.ReplaceAll(strings.TrimPrefix(reason, "http_"), "_", " ")
-}
-
-func counted(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	if stem, ok := strings.CutSuffix(what, "y"); ok {
-		what = stem + "ie"
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
-
-func wereOf(n int) string {
-	if n == 1 {
-		return "was"
-	}
-	return "were"
 }
 
 // failureColumns is what failureScan scans, of endpoint_trouble t and endpoints e.
