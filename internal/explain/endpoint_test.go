@@ -219,7 +219,7 @@ func TestOperationalEvents(t *testing.T) {
 		"The endpoint is active again; its held deliveries are released.":                                                                    StateChanged(&webhook.Endpoint{}),
 		"The endpoint is paused; its deliveries are held until it is resumed.":                                                               StateChanged(&webhook.Endpoint{State: webhook.EndpointPaused}),
 		"The endpoint is disabled, because the receiver answered 410: it wants no more events; its deliveries are held until it is resumed.": StateChanged(&disabled),
-		"The replay is complete: 3 released, of which 2 were delivered and 1 were not at the first attempt.":                                 ReplayCompleted(&webhook.Replay{Released: 3, Delivered: 2, Failed: 1}),
+		"The replay is complete: 3 released, of which 2 were delivered and 1 were not at the first attempt.":                                 ReplayCompleted(&webhook.Replay{ReplayCounts: webhook.ReplayCounts{Released: 3, Delivered: 2, Failed: 1}}),
 		"1 request in a row was refused for good, the last with 404":                                                                         DisabledRefused(1, "http_404"),
 		"10 deliveries were given up within 24 hours and none was delivered, the last failed with no answer":                                 DisabledExhausted(10, ""),
 	} {
