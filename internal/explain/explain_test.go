@@ -248,7 +248,7 @@ func deliveryCases() []deliveryCase {
 		},
 		{
 			"paused", held(webhook.ReasonPaused, state(webhook.EndpointPaused, "paused by hand")), HeldPaused,
-			"Held because the endpoint is paused (paused by hand); sent when it is resumed, or given up at 26 Nov 12:00 UTC.", "",
+			"Held because the endpoint is paused by hand; sent when it is resumed, or given up at 26 Nov 12:00 UTC.", "",
 		},
 		{
 			"disabled", held(webhook.ReasonDisabled, state(webhook.EndpointDisabled, "the receiver answered 410: it wants no more events")), HeldDisabled,

@@ -138,17 +138,15 @@ func (s *Situation) lastFailure() failure {
 		reason = s.Delivery.LastOutcome.Reason
 	}
 	f := failureOf(reason).at(s.Endpoint)
-	if detail := errorDetail(s.Error, s.Now); detail != "" {
-		f.cause += " " + sentence(detail)
-	}
+	f.cause = joined(f.cause, sentence(errorDetail(s.Error, s.Now)))
 	return f
 }
 
-// errorDetail is what an attempt's error ("class: cause") adds to its reason. An expired certificate
-// is said in words.
+// errorDetail is what an attempt's error ("class: cause") adds to its reason; "" if it adds nothing.
+// An expired certificate is said in words.
 func errorDetail(text string, now time.Time) string {
-	_, cause, found := strings.Cut(text, ": ")
-	if !found {
+	class, cause, found := strings.Cut(text, ": ")
+	if !found || strings.HasPrefix(class, "timeout_") || class == string(retry.ReasonDNSNotFound) || class == string(retry.ReasonUnexpectedEOF) {
 		return ""
 	}
 	if _, expiry, expired := strings.Cut(cause, "certificate has expired or is not yet valid: current time "); expired {

@@ -2,6 +2,7 @@ package explain
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/everpost/everpost/internal/webhook"
@@ -274,18 +275,22 @@ func (s *Situation) held() Explanation {
 		e.Next = sentence(fmt.Sprintf("attempt %d is made when those before it are released", s.number()))
 	case d.Reason == webhook.ReasonDisabled:
 		e.Code, e.Summary = HeldDisabled, sentence("held because the endpoint is disabled"+s.stateReason(), "sent when it is resumed"+giveUp)
-		e.Next, e.Remedy = sentence("nothing is sent until the endpoint is resumed", s.until("given up at ")), "Mend the receiver. "+resume
+		e.Next, e.Remedy = sentence("nothing is sent until the endpoint is resumed", s.until("it is given up at ")), "Mend the receiver. "+resume
 	default:
 		e.Code, e.Summary = HeldPaused, sentence("held because the endpoint is paused"+s.stateReason(), "sent when it is resumed"+giveUp)
-		e.Next, e.Remedy = sentence("nothing is sent until the endpoint is resumed", s.until("given up at ")), resume
+		e.Next, e.Remedy = sentence("nothing is sent until the endpoint is resumed", s.until("it is given up at ")), resume
 	}
 	return e
 }
 
-// stateReason is why the endpoint is not active, in brackets.
+// stateReason is why the endpoint is not active: " by hand", or a reason in brackets.
 func (s *Situation) stateReason() string {
 	if s.Endpoint == nil || s.Endpoint.StateReason == "" {
 		return ""
 	}
-	return " (" + foreign(s.Endpoint.StateReason) + ")"
+	reason := foreign(s.Endpoint.StateReason)
+	if rest, repeats := strings.CutPrefix(reason, s.Endpoint.State.String()+" "); repeats {
+		return " " + rest
+	}
+	return " (" + reason + ")"
 }

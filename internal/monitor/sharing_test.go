@@ -106,6 +106,10 @@ func TestViewOfSeveralProcesses(t *testing.T) {
 		circuit, err := v.Circuit(t.Context(), "acme", b.endpoint.ID)
 		require.NoError(t, err)
 		require.Equal(t, webhook.CircuitOpen, circuit.Circuit)
+		unknown := webhook.NewEndpointID()
+		observed, err := v.Observed(t.Context(), "acme", []webhook.EndpointID{b.endpoint.ID, unknown})
+		require.NoError(t, err)
+		require.Equal(t, map[webhook.EndpointID]webhook.Observation{b.endpoint.ID: h.Observed}, observed)
 	}
 
 	_, err := view.CloseCircuit(t.Context(), webhook.Actor{}, "acme", b.endpoint.ID)

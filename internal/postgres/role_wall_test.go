@@ -57,6 +57,10 @@ func (w *walled) reads() map[string]func(context.Context, *storetest.Stores) (an
 			_, seen, err := s.Health(ctx, "acme", e, "")
 			return seen, err
 		},
+		"SeenOf": func(ctx context.Context, s *storetest.Stores) (any, error) {
+			seen, err := s.SeenOf(ctx, "acme", []webhook.EndpointID{e}, "")
+			return seen[e], err
+		},
 	}
 }
 

@@ -187,7 +187,7 @@ func TestExplanationsOfWaitsAndEnds(t *testing.T) {
 	paused := b.endpoint(r, "/paused", fieldsOf{"event_types": []string{"a.paused"}})
 	b.ask(http.StatusOK, http.MethodPost, "/endpoints/"+paused.ID+"/pause", nil, nil)
 	b.requireExplained(of("a.paused"), "held_paused",
-		`Held because the endpoint is paused \(paused by hand\); sent when it is resumed, or given up at `+clock+`\.`, "")
+		`Held because the endpoint is paused by hand; sent when it is resumed, or given up at `+clock+`\.`, "")
 	b.requireHealth(paused, "endpoint_paused", `Paused by hand: nothing is sent; 1 held until it is resumed; the oldest since .*\.`)
 
 	r.Script("/gone", receivertest.Step{Status: http.StatusGone})

@@ -358,3 +358,43 @@ func TestAttemptsAreNotForgotten(t *testing.T) {
 	require.Equal(t, webhook.StateHeld, status.State)
 	require.Equal(t, 1, status.Attempts)
 }
+
+// What goes before a deferred delivery has an earlier time, and what goes before a backlog is older. The
+// count is bounded, and what waits for a retry is not counted.
+func TestAhead(t *testing.T) {
+	t.Parallel()
+	b := storetest.Setup(t)
+	due := time.Now().Add(time.Hour).UTC().Truncate(time.Microsecond)
+	waiting := func(state webhook.State, reason string, at time.Time) webhook.Delivery {
+		start := b.Waiting(t, state, reason, at)
+		d, err := b.Delivery(t.Context(), "acme", start.DeliveryID)
+		require.NoError(t, err)
+		return d
+	}
+	ahead := func(d webhook.Delivery) int {
+		n, more, err := b.Ahead(t.Context(), d)
+		require.NoError(t, err)
+		require.False(t, more)
+		return n
+	}
+	waiting(webhook.StatePending, webhook.ReasonRate, due.Add(-time.Second))
+	waiting(webhook.StateRetrying, webhook.ReasonCircuitOpen, due.Add(-time.Second))
+	waiting(webhook.StateRetrying, "", due.Add(-time.Second))
+	deferred := waiting(webhook.StatePending, webhook.ReasonRate, due)
+	waiting(webhook.StatePending, webhook.ReasonRate, due.Add(time.Second))
+	require.Equal(t, 2, ahead(deferred))
+	waiting(webhook.StateHeld, webhook.ReasonBacklog, time.Time{})
+	waiting(webhook.StateHeld, webhook.ReasonPaused, time.Time{})
+	held := waiting(webhook.StateHeld, webhook.ReasonBacklog, time.Time{})
+	waiting(webhook.StateHeld, webhook.ReasonBacklog, time.Time{})
+	require.Equal(t, 1, ahead(held))
+	require.Equal(t, 2, ahead(deferred), "another kind")
+
+	b.Exec(t, `insert into deliveries (id, event_id, endpoint_id, tenant_id, event_type, created_at, run, seq, state, reason, due_at, give_up_at)
+		select gen_random_uuid(), event_id, endpoint_id, tenant_id, event_type, created_at, run, seq, state, reason, due_at - interval '1 minute', give_up_at
+		from deliveries, generate_series(1, $2) where id = $1`, deferred.DeliveryID, webhook.MaxAhead)
+	n, more, err := b.Ahead(t.Context(), deferred)
+	require.NoError(t, err)
+	require.True(t, more)
+	require.Equal(t, webhook.MaxAhead, n)
+}

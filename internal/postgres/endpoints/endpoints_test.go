@@ -284,3 +284,27 @@ func TestNoSecretLiesInTheDatabaseAsItIs(t *testing.T) {
 		}
 	}
 }
+
+// The endpoints that were deleted last come first, up to the limit, and only the tenant's.
+func TestDeletedEndpoints(t *testing.T) {
+	t.Parallel()
+	b := storetest.Setup(t)
+	deleted, err := b.DeletedEndpoints(t.Context(), "acme", 10)
+	require.NoError(t, err)
+	require.Empty(t, deleted)
+	var ids []webhook.EndpointID
+	for range 3 {
+		e := b.AddEndpoint(t, "user.*")
+		require.NoError(t, b.DeleteEndpoint(t.Context(), storetest.TestActor(), "acme", e.ID))
+		ids = append([]webhook.EndpointID{e.ID}, ids...)
+	}
+	deleted, err = b.DeletedEndpoints(t.Context(), "acme", 2)
+	require.NoError(t, err)
+	require.Equal(t, ids[:2], []webhook.EndpointID{deleted[0].ID, deleted[1].ID})
+	require.Equal(t, []string{"user.*"}, deleted[0].EventTypes)
+	require.NotEmpty(t, deleted[0].URL)
+	require.WithinDuration(t, time.Now(), deleted[0].DeletedAt, time.Minute)
+	deleted, err = b.DeletedEndpoints(t.Context(), "other", 10)
+	require.NoError(t, err)
+	require.Empty(t, deleted)
+}
