@@ -136,19 +136,20 @@ const (
 
 // lastFailure is the newest failed attempt among the deliveries that are due next and the tenant's newest
 // dead letters; no more than 1000 of each are looked at.
-const lastFailure = `
-	select f.last_reason, f.last_at, coalesce(a.error, '') from (
-		select * from (
-			select id, run, attempts, last_reason, last_at, last_decision from deliveries
+const (
+	lastFailure = `
+	select f.last_reason, f.last_at,
+		coalesce((select error from attempts a where a.delivery_id = f.id and a.run = f.run and a.number = f.attempts), '')
+	from (
+		select * from (select ` + lastAttempt + ` from deliveries
 			where endpoint_id = $1 and state < ` + postgres.Held + ` and state ` + postgres.IsOpen + ` and due_at is not null
 			order by due_at limit 1000) w
 		union all
-		select id, run, attempts, last_reason, last_at, last_decision from (
-			select * from deliveries where tenant_id = $2 and state = ` + postgres.DeadLettered + ` order by id desc limit 1000) l
-		where endpoint_id = $1) f
-	left join attempts a on a.delivery_id = f.id and a.run = f.run and a.number = f.attempts
-	where f.last_decision > 1 -- not delivered
+		select * from (select ` + lastAttempt + ` from deliveries where tenant_id = $2 and state = ` + postgres.DeadLettered + ` order by id desc limit 1000) l) f
+	where f.endpoint_id = $1 and f.last_decision > 1 -- not delivered
 	order by f.last_at desc limit 1`
+	lastAttempt = `id, endpoint_id, run, attempts, last_reason, last_at, last_decision`
+)
 
 // positive is n unless it is zero.
 func positive(n *int) *int {
