@@ -25,9 +25,11 @@ func TestDeliveryShape(t *testing.T) {
 	get := func() string {
 		return strings.TrimSpace(b.ok(t, http.StatusOK, "operator", "GET", deliveriesPath+"/"+delivery, "").text)
 	}
-	require.Equal(t, ids+`"state":"pending","reason":null,"summary":"Accepted at 09:30:00 UTC, 0 s ago; attempt 1 is about to be made, or under way.","run":1,"attempts":0,"last_outcome":null,"last_error":null,"next_attempt_at":null,`+
+	require.Equal(t, ids+`"state":"pending","reason":null,"summary":"Accepted at 09:30:00 UTC, 0 s ago; `+
+		`attempt 1 is about to be made, or under way.","run":1,"attempts":0,"last_outcome":null,"last_error":null,"next_attempt_at":null,`+
 		`"give_up_at":"2026-02-03T09:30:00.123456Z","created_at":"2026-01-31T09:30:00.123456Z","completed_at":null,`+workflow+
-		`"explanation":{"code":"starting","cause":null,"next":"Attempt 1 is made as soon as a worker takes it.","remedy":null,"until":"2026-02-03T09:30:00.123456Z"}}`, get())
+		`"explanation":{"code":"starting","cause":null,"next":"Attempt 1 is made as soon as a worker takes `+
+		`it.","remedy":null,"until":"2026-02-03T09:30:00.123456Z"}}`, get())
 
 	d.State, d.Attempts, d.DueAt, d.LastError = webhook.StateRetrying, 2, testNow().Add(time.Second), "the vault did not answer"
 	d.LastOutcome = &webhook.LastOutcome{
@@ -48,7 +50,8 @@ func TestDeliveryShape(t *testing.T) {
 		`which is not retried; kept as a dead letter.","run":1,"attempts":2,"last_outcome":{"decision":"permanent",`+
 		`"reason":"connect_refused","status":null,"latency_ms":0,"at":"2026-01-31T09:30:00.123456Z","retry_after_ms":null},`+
 		`"last_error":null,"next_attempt_at":null,"give_up_at":"2026-02-03T09:30:00.123456Z","created_at":"2026-01-31T09:30:00.123456Z",`+
-		`"completed_at":"2026-01-31T09:30:00.123456Z",`+workflow+`"explanation":{"code":"refused","cause":"The receiver at example.com refused the connection.",`+
+		`"completed_at":"2026-01-31T09:30:00.123456Z",`+workflow+`"explanation":{"code":"refused","cause":"The receiver at example.com refused the `+
+		`connection.",`+
 		`"next":"Nothing more is sent unless it is replayed; kept as a dead letter.","remedy":"Check that the receiver at example.com runs, and that its load `+
 		`balancer and firewall let requests through. To send it again: everpost deliveries replay `+delivery+`.","until":null}}`, get())
 

@@ -36,35 +36,34 @@ func (s *Situation) deadLetter() Explanation {
 		f = s.lastFailure()
 		e.Cause, last = f.cause, "; the last "+f.what
 	}
-	made, why := count(d.RunAttempts, "attempt"), ""
-	if d.Run > 1 {
-		made += fmt.Sprintf(" in run %d", d.Run)
-	}
-	switch retry.Reason(d.Reason) {
-	case retry.ReasonMaxAttempts:
+	made := s.made()
+	var why string
+	switch d.Reason {
+	case string(retry.ReasonMaxAttempts):
 		e.Code, why = Exhausted, made+" failed, as many as the retry policy allows"+last
-	case retry.ReasonGiveUpTime:
+	case string(retry.ReasonGiveUpTime):
 		e.Code, why = Exhausted, made+" failed, and the retry policy's time is over"+last
-	case retry.ReasonAmbiguousLimit:
+	case string(retry.ReasonAmbiguousLimit):
 		e.Code, why = Exhausted, made+" failed, and such a failure is not retried more often"+last
-	case retry.ReasonRetryAfterPastGiveUp:
+	case string(retry.ReasonRetryAfterPastGiveUp):
 		e.Code, why = Exhausted, made+" failed, and the receiver asked for a pause beyond the give-up time"+last
 		if d.LastOutcome != nil {
 			e.Cause = joined(e.Cause, sentence("it asked for a pause of "+timeUntil(d.LastOutcome.RetryAfter)))
 		}
-	case retry.ReasonHeldExpired:
+	case webhook.ReasonHeldExpired:
 		e.Code, why, f.remedy = Expired, "the endpoint was not resumed before the give-up time", ""
 		e.Cause = "The delivery was held until its give-up time."
-	case retry.ReasonDeferredExpired:
+	case webhook.ReasonDeferredExpired:
 		e.Code, why, f.remedy = Expired, "its turn at the endpoint did not come before the give-up time", ""
 		e.Cause = "The endpoint takes fewer requests than it gets."
-	case retry.ReasonInternal:
+	case webhook.ReasonInternal:
 		e.Code, why, f.remedy = FailedInside, "a fault of Everpost, not of the receiver, lasted until the give-up time", "An operator mends the fault."
 		e.Cause = sentence(foreign(d.LastError))
-	case retry.ReasonPayloadCorrupt:
-		e.Code, why, f.remedy = FailedInside, "the stored payload does not match its SHA-256, and such a payload is never sent", "An operator checks the database's storage."
+	case string(retry.ReasonPayloadCorrupt):
+		e.Code, why = FailedInside, "the stored payload does not match its SHA-256, and such a payload is never sent"
+		f.remedy = "An operator checks the database's storage."
 		e.Cause = "The payload has changed since it was accepted."
-	case retry.ReasonTerminated:
+	case webhook.ReasonTerminated:
 		e.Code, why, f.remedy = Terminated, "its workflow was terminated from outside", ""
 		e.Cause = "A person or a tool terminated the workflow in Temporal."
 	default:
@@ -86,6 +85,15 @@ func (s *Situation) deadLetter() Explanation {
 	}
 	e.Summary = sentence("given up at "+at(d.CompletedAt, s.Now)+after+": "+why, kept)
 	return e
+}
+
+// made is how many attempts were made in this run.
+func (s *Situation) made() string {
+	words := count(s.Delivery.RunAttempts, "attempt")
+	if s.Delivery.Run > 1 {
+		words += fmt.Sprintf(" in run %d", s.Delivery.Run)
+	}
+	return words
 }
 
 // withdrawn explains a cancelled or discarded delivery.

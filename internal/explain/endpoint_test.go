@@ -22,7 +22,8 @@ func TestHealthSummary(t *testing.T) {
 		return s
 	}
 	open := with(func(s *webhook.Observation) {
-		s.Circuit, s.Since, s.NextProbe, s.DeferReason, s.Rate = webhook.CircuitOpen, at(-7*time.Minute), at(20100*time.Millisecond), webhook.ReasonCircuitOpen, 0
+		s.Circuit, s.Since, s.NextProbe = webhook.CircuitOpen, at(-7*time.Minute), at(20100*time.Millisecond)
+		s.DeferReason, s.Rate = webhook.ReasonCircuitOpen, 0
 		s.Why = "14 of 20 requests failed, the last with http_503"
 	})
 	halfOpen := open
@@ -30,8 +31,9 @@ func TestHealthSummary(t *testing.T) {
 	barred := func(reason string, d time.Duration) webhook.Observation {
 		return with(func(s *webhook.Observation) { s.BlockedUntil, s.BlockReason, s.DeferReason = at(d), reason, reason })
 	}
-	active, paused, disabled := webhook.Endpoint{MaxInFlight: 10, RateLimit: 5}, webhook.Endpoint{State: webhook.EndpointPaused}, webhook.Endpoint{State: webhook.EndpointDisabled}
-	paused.StateReason, disabled.StateReason = "paused by hand", "it answered 410"
+	active := webhook.Endpoint{MaxInFlight: 10, RateLimit: 5}
+	paused := webhook.Endpoint{State: webhook.EndpointPaused, StateReason: "paused by hand"}
+	disabled := webhook.Endpoint{State: webhook.EndpointDisabled, StateReason: "it answered 410"}
 	one := active
 	one.MaxInFlight = 1
 	ago := at(-12 * time.Minute)
@@ -95,7 +97,10 @@ func TestHealthSummary(t *testing.T) {
 				"5 requests per minute; nothing waits",
 		},
 		"at its rate": {
-			webhook.Health{Endpoint: active, Observed: with(func(s *webhook.Observation) { s.DeferReason = webhook.ReasonRate }), Backlog: webhook.Backlog{Deferred: 3, Retrying: 1}},
+			webhook.Health{
+				Endpoint: active, Observed: with(func(s *webhook.Observation) { s.DeferReason = webhook.ReasonRate }),
+				Backlog: webhook.Backlog{Deferred: 3, Retrying: 1},
+			},
 			"active, at its rate of 5 requests per second; 4 waiting (3 for their turn, 1 for a retry)",
 		},
 		"circuit open": {
@@ -134,7 +139,10 @@ func TestHealthSummary(t *testing.T) {
 			"recovering: 1 request per second and rising; nothing waits",
 		},
 		"Retry-After": {
-			webhook.Health{Endpoint: active, Observed: barred(webhook.ReasonRetryAfter, 21*time.Second), Backlog: webhook.Backlog{Retrying: 1, NextAt: at(22 * time.Second)}},
+			webhook.Health{
+				Endpoint: active, Observed: barred(webhook.ReasonRetryAfter, 21*time.Second),
+				Backlog: webhook.Backlog{Retrying: 1, NextAt: at(22 * time.Second)},
+			},
 			"the receiver asked for a pause (429 with Retry-After); next request in 21 s; 1 waiting for a retry in 22 s",
 		},
 		"rate-limit hint": {
@@ -161,7 +169,10 @@ func TestHealthSummary(t *testing.T) {
 			"active; no trouble is known; 2 waiting for a retry; 3 scheduled",
 		},
 		"more": {
-			webhook.Health{Endpoint: active, Observed: open, Backlog: webhook.Backlog{Retrying: 1, Deferred: 9999, MoreWaiting: true, Held: 10_000, MoreHeld: true}},
+			webhook.Health{
+				Endpoint: active, Observed: open,
+				Backlog: webhook.Backlog{Retrying: 1, Deferred: 9999, MoreWaiting: true, Held: 10_000, MoreHeld: true},
+			},
 			"circuit open since 12:03 UTC after 14 of 20 requests failed, the last with 503; next probe in 21 s; more than 10000 waiting; " +
 				"more than 10000 held, being released oldest first",
 		},
@@ -211,17 +222,22 @@ func TestOperationalEvents(t *testing.T) {
 	t.Parallel()
 	disabled := webhook.Endpoint{State: webhook.EndpointDisabled, StateReason: DisabledGone}
 	for want, got := range map[string]string{
-		"The delivery was given up after 1 attempt (max attempts).":                                                                          GivenUp(1, "max_attempts"),
-		"The delivery was given up after 7 attempts (400).":                                                                                  GivenUp(7, "http_400"),
-		"The circuit of the endpoint is open: 5 of 5 requests failed, the last with 503.":                                                    CircuitOpened("5 of 5 requests failed, the last with http_503"),
-		"The endpoint takes requests again, 5 min after its circuit has opened.":                                                             Recovered(5*time.Minute + time.Second),
-		"Within 15 min the endpoint was sent 1 first attempt and 101 retries.":                                                               RetryStorm(1, 101),
-		"The endpoint is active again; its held deliveries are released.":                                                                    StateChanged(&webhook.Endpoint{}),
-		"The endpoint is paused; its deliveries are held until it is resumed.":                                                               StateChanged(&webhook.Endpoint{State: webhook.EndpointPaused}),
-		"The endpoint is disabled, because the receiver answered 410: it wants no more events; its deliveries are held until it is resumed.": StateChanged(&disabled),
-		"The replay is complete: 3 released, of which 2 were delivered and 1 were not at the first attempt.":                                 ReplayCompleted(&webhook.Replay{ReplayCounts: webhook.ReplayCounts{Released: 3, Delivered: 2, Failed: 1}}),
-		"1 request in a row was refused for good, the last with 404":                                                                         DisabledRefused(1, "http_404"),
-		"10 deliveries were given up within 24 hours and none was delivered, the last failed with no answer":                                 DisabledExhausted(10, ""),
+		"The delivery was given up after 1 attempt (max attempts).": GivenUp(1, "max_attempts"),
+		"The delivery was given up after 7 attempts (400).":         GivenUp(7, "http_400"),
+		"The circuit of the endpoint is open: 5 of 5 requests failed, " +
+			"the last with 503.": CircuitOpened("5 of 5 requests failed, the last with http_503"),
+		"The endpoint takes requests again, 5 min after its circuit has " +
+			"opened.": Recovered(5*time.Minute + time.Second),
+		"Within 15 min the endpoint was sent 1 first attempt and 101 retries.": RetryStorm(1, 101),
+		"The endpoint is active again; its held deliveries are released.":      StateChanged(&webhook.Endpoint{}),
+		"The endpoint is paused; its deliveries are held until it is resumed.": StateChanged(&webhook.Endpoint{State: webhook.EndpointPaused}),
+		"The endpoint is disabled, because the receiver answered 410: it wants no more events; " +
+			"its deliveries are held until it is resumed.": StateChanged(&disabled),
+		"The replay is complete: 3 released, of which 2 were delivered and 1 were not at the first " +
+			"attempt.": ReplayCompleted(&webhook.Replay{ReplayCounts: webhook.ReplayCounts{Released: 3, Delivered: 2, Failed: 1}}),
+		"1 request in a row was refused for good, the last with 404": DisabledRefused(1, "http_404"),
+		"10 deliveries were given up within 24 hours and none was delivered, " +
+			"the last failed with no answer": DisabledExhausted(10, ""),
 	} {
 		require.Equal(t, want, got)
 	}

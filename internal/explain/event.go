@@ -57,8 +57,9 @@ func Event(event webhook.Event, endpoints []webhook.Endpoint, deleted []webhook.
 	}
 	e := Explanation{
 		Code: NoMatch, Summary: sentence(clauses...), Cause: "An event goes to the endpoints whose event_types match its type when it is accepted.",
-		Next:   "The event is stored and goes nowhere.",
-		Remedy: "Create an endpoint for it, or add " + event.Type + " to the event_types of one. Then send the past events again: everpost replays create --source events.",
+		Next: "The event is stored and goes nowhere.",
+		Remedy: "Create an endpoint for it, or add " + event.Type + " to the event_types of one. " +
+			"Then send the past events again: everpost replays create --source events.",
 	}
 	if webhook.IsOperational(event.Type) {
 		e.Remedy = "Add " + event.Type + " or " + webhook.OperationalPrefix + "* to the event_types of an endpoint: * does not match operational events."

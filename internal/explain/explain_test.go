@@ -33,8 +33,10 @@ func retrying(reason string) webhook.Delivery {
 			Run: 1, State: webhook.StateRetrying, Attempts: 3, RunAttempts: 3, DueAt: noon().Add(62 * time.Second),
 			GiveUpAt: time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC),
 		},
-		LastOutcome: &webhook.LastOutcome{Decision: retry.Retry, Reason: reason, Status: status, Latency: 41 * time.Millisecond, At: noon().Add(-24 * time.Second)},
-		CreatedAt:   noon().Add(-time.Hour),
+		LastOutcome: &webhook.LastOutcome{
+			Decision: retry.Retry, Reason: reason, Status: status, Latency: 41 * time.Millisecond, At: noon().Add(-24 * time.Second),
+		},
+		CreatedAt: noon().Add(-time.Hour),
 	}
 }
 
@@ -175,19 +177,22 @@ func deliveryCases() []deliveryCase {
 			"certificate expired", last("tls_invalid", func(s *Situation) {
 				s.Error = "tls_invalid: x509: certificate has expired or is not yet valid: current time 2026-11-24T12:03:44Z is after 2026-11-21T00:00:00Z"
 			}), RetryTLS,
-			"Attempt 3 at 12:03:44 UTC failed: no secure connection to the receiver at shop.example could be made; attempt 4 follows at 12:05:10 UTC, in 62 s; " +
+			"Attempt 3 at 12:03:44 UTC failed: no secure connection to the receiver at shop.example could be made; " +
+				"attempt 4 follows at 12:05:10 UTC, in 62 s; " +
 				"up to 16 attempts, until 26 Nov 12:00 UTC.", "The certificate expired on 21 Nov 00:00 UTC.",
 		},
 		{
 			"certificate of the future", last("tls_invalid", func(s *Situation) {
 				s.Error = "tls_invalid: x509: certificate has expired or is not yet valid: current time 2026-11-24T12:03:44Z is before 2027-11-21T00:00:00Z"
 			}), RetryTLS,
-			"Attempt 3 at 12:03:44 UTC failed: no secure connection to the receiver at shop.example could be made; attempt 4 follows at 12:05:10 UTC, in 62 s; " +
+			"Attempt 3 at 12:03:44 UTC failed: no secure connection to the receiver at shop.example could be made; " +
+				"attempt 4 follows at 12:05:10 UTC, in 62 s; " +
 				"up to 16 attempts, until 26 Nov 12:00 UTC.", "The certificate is not valid before 21 Nov 2027 00:00 UTC.",
 		},
 		{
 			"certificate of another host", last("tls_invalid", func(s *Situation) { s.Error = "tls_invalid: the certificate is for another host" }), RetryTLS,
-			"Attempt 3 at 12:03:44 UTC failed: no secure connection to the receiver at shop.example could be made; attempt 4 follows at 12:05:10 UTC, in 62 s; " +
+			"Attempt 3 at 12:03:44 UTC failed: no secure connection to the receiver at shop.example could be made; " +
+				"attempt 4 follows at 12:05:10 UTC, in 62 s; " +
 				"up to 16 attempts, until 26 Nov 12:00 UTC.", "The error was: the certificate is for another host.",
 		},
 		{
@@ -201,7 +206,9 @@ func deliveryCases() []deliveryCase {
 				"up to 16 attempts, until 26 Nov 12:00 UTC.", "",
 		},
 		{
-			"in flight", deferred(webhook.ReasonInFlight, observed(webhook.Observation{InFlight: 10, Rate: 10}), func(s *Situation) { s.Ahead = &Ahead{N: 212} }), WaitsInFlight,
+			"in flight",
+			deferred(webhook.ReasonInFlight, observed(webhook.Observation{InFlight: 10, Rate: 10}), func(s *Situation) { s.Ahead = &Ahead{N: 212} }),
+			WaitsInFlight,
 			"Waits until the receiver at shop.example has answered earlier requests; attempt 1 follows at 12:04:29 UTC, in 21 s; tried until 26 Nov 12:00 UTC.",
 			"The endpoint allows 10 requests at a time, and 10 are under way. 212 of the endpoint's deliveries come before it, " +
 				"about 22 s at 10 requests per second.",
@@ -238,13 +245,16 @@ func deliveryCases() []deliveryCase {
 			"Waits because the circuit of the endpoint is open; attempt 1 follows at 12:04:29 UTC, in 21 s; tried until 26 Nov 12:00 UTC.", "",
 		},
 		{
-			"pause of the endpoint", deferred(webhook.ReasonRetryAfter, observed(webhook.Observation{BlockedUntil: noon().Add(20 * time.Second)})), WaitsReceiver,
-			"Waits because the receiver at shop.example asked for a pause until 12:04:28 UTC; attempt 1 follows at 12:04:29 UTC, in 21 s; tried until 26 Nov 12:00 UTC.",
+			"pause of the endpoint",
+			deferred(webhook.ReasonRetryAfter, observed(webhook.Observation{BlockedUntil: noon().Add(20 * time.Second)})), WaitsReceiver,
+			"Waits because the receiver at shop.example asked for a pause until 12:04:28 UTC; attempt 1 follows at 12:04:29 UTC, in 21 s; " +
+				"tried until 26 Nov 12:00 UTC.",
 			"Retry-After",
 		},
 		{
 			"capacity", deferred(webhook.ReasonCapacity), WaitsCapacity,
-			"Waits because slow receivers occupy the half of the worker that they may have; attempt 1 follows at 12:04:29 UTC, in 21 s; tried until 26 Nov 12:00 UTC.", "",
+			"Waits because slow receivers occupy the half of the worker that they may have; attempt 1 follows at 12:04:29 UTC, in 21 s; " +
+				"tried until 26 Nov 12:00 UTC.", "",
 		},
 		{
 			"paused", held(webhook.ReasonPaused, state(webhook.EndpointPaused, "paused by hand")), HeldPaused,
@@ -252,7 +262,8 @@ func deliveryCases() []deliveryCase {
 		},
 		{
 			"disabled", held(webhook.ReasonDisabled, state(webhook.EndpointDisabled, "the receiver answered 410: it wants no more events")), HeldDisabled,
-			"Held because the endpoint is disabled (the receiver answered 410: it wants no more events); sent when it is resumed, or given up at 26 Nov 12:00 UTC.", "",
+			"Held because the endpoint is disabled (the receiver answered 410: it wants no more events); " +
+				"sent when it is resumed, or given up at 26 Nov 12:00 UTC.", "",
 		},
 		{
 			"backlog", held(webhook.ReasonBacklog, observed(webhook.Observation{Rate: 2}), func(s *Situation) { s.Ahead = &Ahead{N: 700} }), HeldBacklog,
@@ -264,7 +275,8 @@ func deliveryCases() []deliveryCase {
 			"The endpoint is active again and this delivery is being released; held deliveries go oldest first, tried until 26 Nov 12:00 UTC.", "",
 		},
 		{
-			"held by a fault", held(webhook.ReasonInternal, func(s *Situation) { s.Delivery.LastError = "the endpoint's secret cannot be opened" }), InternalFault,
+			"held by a fault",
+			held(webhook.ReasonInternal, func(s *Situation) { s.Delivery.LastError = "the endpoint's secret cannot be opened" }), InternalFault,
 			"A fault of Everpost, not of the receiver, holds the delivery: the endpoint's secret cannot be opened; tried again until 26 Nov 12:00 UTC.",
 			"No attempt is counted",
 		},
@@ -290,7 +302,8 @@ func deliveryCases() []deliveryCase {
 		},
 		{
 			"401", ended(webhook.StateDeadLettered, "http_401", "http_401"), Refused,
-			"Given up at 12:03:44 UTC, 59 min after it was accepted: attempt 3 got 401, which is not retried; " + kept, "The receiver at shop.example answered 401 (Unauthorized).",
+			"Given up at 12:03:44 UTC, 59 min after it was accepted: attempt 3 got 401, which is not retried; " +
+				"" + kept, "The receiver at shop.example answered 401 (Unauthorized).",
 		},
 		{
 			"redirect", ended(webhook.StateDeadLettered, "http_302", "http_302"), Refused,
@@ -307,12 +320,14 @@ func deliveryCases() []deliveryCase {
 			"The receiver at shop.example answered 503",
 		},
 		{
-			"time over, in a replay", ended(webhook.StateDeadLettered, "give_up_time", "http_503", func(s *Situation) { s.Delivery.Run, s.Kept = 2, 0 }), Exhausted,
+			"time over, in a replay",
+			ended(webhook.StateDeadLettered, "give_up_time", "http_503", func(s *Situation) { s.Delivery.Run, s.Kept = 2, 0 }), Exhausted,
 			"Given up at 12:03:44 UTC: 3 attempts in run 2 failed, and the retry policy's time is over; the last got 503; kept as a dead letter.", "",
 		},
 		{
 			"404s used up", ended(webhook.StateDeadLettered, "ambiguous_limit", "http_404"), Exhausted,
-			"Given up at 12:03:44 UTC, 59 min after it was accepted: 3 attempts failed, and such a failure is not retried more often; the last got 404; " + kept, "",
+			"Given up at 12:03:44 UTC, 59 min after it was accepted: 3 attempts failed, and such a failure is not retried more often; " +
+				"the last got 404; " + kept, "",
 		},
 		{
 			"Retry-After too long", ended(webhook.StateDeadLettered, "retry_after_past_give_up", "http_503", func(s *Situation) {
@@ -330,13 +345,15 @@ func deliveryCases() []deliveryCase {
 			"Given up at 12:03:44 UTC, 59 min after it was accepted: its turn at the endpoint did not come before the give-up time; " + kept, "",
 		},
 		{
-			"internal", ended(webhook.StateDeadLettered, "internal", "http_503", func(s *Situation) { s.Delivery.LastError = "the secret cannot be opened" }), FailedInside,
+			"internal",
+			ended(webhook.StateDeadLettered, "internal", "http_503", func(s *Situation) { s.Delivery.LastError = "the secret cannot be opened" }), FailedInside,
 			"Given up at 12:03:44 UTC, 59 min after it was accepted: a fault of Everpost, not of the receiver, lasted until the give-up time; " + kept,
 			"The secret cannot be opened.",
 		},
 		{
 			"payload corrupt", ended(webhook.StateDeadLettered, "payload_corrupt", "http_503"), FailedInside,
-			"Given up at 12:03:44 UTC, 59 min after it was accepted: the stored payload does not match its SHA-256, and such a payload is never sent; " + kept, "",
+			"Given up at 12:03:44 UTC, 59 min after it was accepted: the stored payload does not match its SHA-256, and such a payload is never sent; " +
+				"" + kept, "",
 		},
 		{
 			"terminated", ended(webhook.StateDeadLettered, "terminated", "http_503", func(s *Situation) { s.Delivery.LastOutcome = nil }), Terminated,
@@ -416,7 +433,8 @@ func TestEverySituationIsSaidInSentences(t *testing.T) {
 	for status := 100; status < 1000; status += 7 {
 		reasons = append(reasons, string(retry.HTTPReason(status)))
 	}
-	reasons = append(reasons, "http_404", "http_410", "http_429", "http_503", webhook.ReasonInFlight, webhook.ReasonHost, webhook.ReasonRate, webhook.ReasonCircuitOpen,
+	reasons = append(reasons, "http_404", "http_410", "http_429", "http_503", webhook.ReasonInFlight, webhook.ReasonHost,
+		webhook.ReasonRate, webhook.ReasonCircuitOpen,
 		webhook.ReasonCapacity, webhook.ReasonRetryAfter, webhook.ReasonRateLimitHint, webhook.ReasonPaused, webhook.ReasonDisabled, webhook.ReasonBacklog)
 	rapid.Check(t, func(t *rapid.T) {
 		instant := func(name string) time.Time {
@@ -445,7 +463,8 @@ func TestEverySituationIsSaidInSentences(t *testing.T) {
 				RunAttempts: rapid.IntRange(0, 16).Draw(t, "run attempts"), Ambiguous: rapid.IntRange(0, 7).Draw(t, "ambiguous"),
 				DueAt: instant("due"), GiveUpAt: instant("give up"),
 			},
-			LastError: rapid.SampledFrom(reasons).Draw(t, "last error"), CreatedAt: instant("created"), CompletedAt: instant("completed"), ClaimedUntil: instant("claimed"),
+			LastError: rapid.SampledFrom(reasons).Draw(t, "last error"), CreatedAt: instant("created"), CompletedAt: instant("completed"),
+			ClaimedUntil: instant("claimed"),
 		}
 		if rapid.Bool().Draw(t, "outcome") {
 			d.LastOutcome = &webhook.LastOutcome{

@@ -34,41 +34,41 @@ func failureOf(reason string) failure {
 		return failure{RetryConnection, "failed: " + what, what,
 			"Check that {receiver} runs, and that its load balancer and firewall let requests through."}
 	}
-	switch retry.Reason(reason) {
-	case retry.ReasonDNSNotFound:
+	switch reason {
+	case string(retry.ReasonDNSNotFound):
 		return failure{RetryDNS, "failed: the host name {host} does not exist", "DNS has no address for the host name {host}.",
 			"Check the endpoint's URL, and the DNS record of the host name {host}."}
-	case retry.ReasonDNSTemporary:
+	case string(retry.ReasonDNSTemporary):
 		return failure{RetryDNS, "failed: the host name {host} could not be resolved", "The DNS resolver gave no answer for the host name {host}.",
 			"If it lasts, check the name servers of the host name {host}, and the resolver that Everpost uses."}
-	case retry.ReasonTLSInvalid:
+	case string(retry.ReasonTLSInvalid):
 		return failure{RetryTLS, "failed: no secure connection to {receiver} could be made", "The TLS handshake failed.",
 			"Check the certificate of {receiver}: its dates, its names and its chain."}
-	case retry.ReasonConnectRefused:
+	case string(retry.ReasonConnectRefused):
 		return connection("{receiver} refused the connection")
-	case retry.ReasonConnectionReset:
+	case string(retry.ReasonConnectionReset):
 		return connection("{receiver} reset the connection")
-	case retry.ReasonUnexpectedEOF:
+	case string(retry.ReasonUnexpectedEOF):
 		return connection("{receiver} closed the connection before it had answered")
-	case retry.ReasonProtocolError:
+	case string(retry.ReasonProtocolError):
 		return connection("{receiver} did not answer in valid HTTP")
-	case retry.ReasonTimeoutDial:
+	case string(retry.ReasonTimeoutDial):
 		return timeout("no connection to {receiver} could be made in time")
-	case retry.ReasonTimeoutTLS:
+	case string(retry.ReasonTimeoutTLS):
 		return timeout("{receiver} did not finish the TLS handshake in time")
-	case retry.ReasonTimeoutHeaders:
+	case string(retry.ReasonTimeoutHeaders):
 		return timeout("{receiver} did not begin to answer in time")
-	case retry.ReasonTimeoutBody:
+	case string(retry.ReasonTimeoutBody):
 		return timeout("{receiver} did not finish its answer in time")
-	case retry.ReasonTimeoutTotal:
+	case string(retry.ReasonTimeoutTotal):
 		return timeout("the request to {receiver} was not over in time")
-	case retry.ReasonTokenRefused:
-		return failure{RetryToken, "was not sent: the token server refused the credentials", "The OAuth 2 token server refused the endpoint's client credentials.",
-			"Check client id, client secret and scope in the endpoint's auth."}
-	case retry.ReasonTokenUnavailable:
+	case string(retry.ReasonTokenRefused):
+		return failure{RetryToken, "was not sent: the token server refused the credentials",
+			"The OAuth 2 token server refused the endpoint's client credentials.", "Check client id, client secret and scope in the endpoint's auth."}
+	case string(retry.ReasonTokenUnavailable):
 		return failure{RetryToken, "was not sent: the token server gave no token", "The OAuth 2 token server could not be reached, or failed.",
 			"Check the token URL in the endpoint's auth, and that server."}
-	case retry.ReasonDeniedAddress:
+	case string(retry.ReasonDeniedAddress):
 		return failure{RetryUnknown, "was not sent: the address of {receiver} is not allowed",
 			"Everpost sends nothing to private, local or reserved addresses, so that no endpoint can reach into the network that Everpost runs in.",
 			"Give the endpoint a public URL; an operator can allow an address range with EVERPOST_ALLOWED_CIDRS."}
@@ -149,19 +149,27 @@ func errorDetail(text string, now time.Time) string {
 	if !found || strings.HasPrefix(class, "timeout_") || class == string(retry.ReasonDNSNotFound) || class == string(retry.ReasonUnexpectedEOF) {
 		return ""
 	}
-	if _, expiry, expired := strings.Cut(cause, "certificate has expired or is not yet valid: current time "); expired {
-		if _, end, ok := strings.Cut(expiry, " is after "); ok {
-			if t, err := time.Parse(time.RFC3339, end); err == nil {
-				return "the certificate expired on " + at(t, now)
-			}
-		}
-		if _, start, ok := strings.Cut(expiry, " is before "); ok {
-			if t, err := time.Parse(time.RFC3339, start); err == nil {
-				return "the certificate is not valid before " + at(t, now)
-			}
-		}
+	if words := validity(cause, now); words != "" {
+		return words
 	}
 	return "the error was: " + foreign(cause)
+}
+
+// validity says when a certificate expired or becomes valid; "" for another error. The text is that of
+// x509.CertificateInvalidError.
+func validity(text string, now time.Time) string {
+	for relation, words := range map[string]string{
+		" is after ": "the certificate expired on ", " is before ": "the certificate is not valid before ",
+	} {
+		_, limit, found := strings.Cut(text, relation)
+		if !found || !strings.Contains(text, "certificate has expired or is not yet valid") {
+			continue
+		}
+		if t, err := time.Parse(time.RFC3339, limit); err == nil {
+			return words + at(t, now)
+		}
+	}
+	return ""
 }
 
 // Outcome is the reason of an attempt or of the end of a delivery in a few words: "503",

@@ -2,6 +2,7 @@ package explain
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -30,7 +31,7 @@ func (s *Situation) open() Explanation {
 			Code: Cancelling, Summary: "The endpoint was deleted; the delivery is being cancelled.", Cause: "Deliveries to a deleted endpoint are cancelled.",
 		}
 	case d.LastError != "":
-		return s.fault("delays attempt " + fmt.Sprint(s.number()))
+		return s.fault("delays attempt " + strconv.Itoa(s.number()))
 	case !s.EngineAway.IsZero() && !due:
 		return s.engineAway()
 	case d.Deferred():
@@ -51,7 +52,8 @@ func (s *Situation) open() Explanation {
 func (s *Situation) starting() Explanation {
 	e := Explanation{
 		Code: Starting, Until: s.Delivery.GiveUpAt, Next: sentence(fmt.Sprintf("attempt %d is made as soon as a worker takes it", s.number())),
-		Summary: sentence("accepted at "+when(s.Delivery.CreatedAt, s.Now), s.replayed(), fmt.Sprintf("attempt %d is about to be made, or under way", s.number())),
+		Summary: sentence("accepted at "+when(s.Delivery.CreatedAt, s.Now), s.replayed(),
+			fmt.Sprintf("attempt %d is about to be made, or under way", s.number())),
 	}
 	if s.Delivery.Run <= 1 && s.Now.Sub(s.Delivery.CreatedAt) > startsWithin {
 		e.Cause, e.Remedy = "The delivery is stored, and no attempt of it is. It normally begins within milliseconds.", checkWorker
@@ -174,7 +176,8 @@ func (s *Situation) retrying() Explanation {
 func (s *Situation) deferred() Explanation {
 	d, now := &s.Delivery, s.Now
 	e := Explanation{Until: d.DueAt, Next: sentence(s.follows(), s.until("tried until "))}
-	receiver, why := receiverOf(s.Endpoint), ""
+	receiver := receiverOf(s.Endpoint)
+	var why string
 	switch d.Reason {
 	case webhook.ReasonInFlight:
 		e.Code, why = WaitsInFlight, "waits until "+receiver+" has answered earlier requests"
@@ -267,11 +270,14 @@ func (s *Situation) held() Explanation {
 	case d.Reason == webhook.ReasonInternal:
 		return s.fault("holds the delivery")
 	case d.Reason == webhook.ReasonBacklog:
-		e.Code, e.Summary = HeldBacklog, sentence("held because more deliveries wait for the endpoint than it takes in the next 5 min", "released oldest first"+giveUp)
-		e.Next, e.Remedy = sentence("it is released when those before it are sent"+giveUp), "If the receiver can take more, raise max_in_flight or rate_limit_per_second."
+		e.Code, e.Summary = HeldBacklog,
+			sentence("held because more deliveries wait for the endpoint than it takes in the next 5 min", "released oldest first"+giveUp)
+		e.Next = sentence("it is released when those before it are sent" + giveUp)
+		e.Remedy = "If the receiver can take more, raise max_in_flight or rate_limit_per_second."
 		e.Cause = joined("The endpoint gets more events than it takes.", e.Cause)
 	case active:
-		e.Code, e.Summary = Releasing, sentence("the endpoint is active again and this delivery is being released", "held deliveries go oldest first"+s.until(", tried until "))
+		e.Code, e.Summary = Releasing,
+			sentence("the endpoint is active again and this delivery is being released", "held deliveries go oldest first"+s.until(", tried until "))
 		e.Next = sentence(fmt.Sprintf("attempt %d is made when those before it are released", s.number()))
 	case d.Reason == webhook.ReasonDisabled:
 		e.Code, e.Summary = HeldDisabled, sentence("held because the endpoint is disabled"+s.stateReason(), "sent when it is resumed"+giveUp)

@@ -113,16 +113,19 @@ func TestExplanationsOfFailures(t *testing.T) {
 		},
 		"missing": {
 			step: receivertest.Step{Status: http.StatusNotFound}, code: "retry_not_found",
-			summary: `Attempt 1 at ` + clock + ` got 404; attempt 2 follows at ` + clock + `, in \d+ min; retry 1 of at most 5 for such a failure, until ` + clock + `\.`,
-			cause:   "answered 404 (Not Found).",
+			summary: `Attempt 1 at ` + clock + ` got 404; attempt 2 follows at ` + clock + `, in \d+ min; ` +
+				`retry 1 of at most 5 for such a failure, until ` + clock + `\.`,
+			cause: "answered 404 (Not Found).",
 		},
 		"slow": {
 			step: receivertest.Step{Hang: true}, fields: fieldsOf{"timeout": "1s"}, code: "retry_timeout",
-			summary: `Attempt 1 at ` + clock + ` timed out: the receiver at 127\.0\.0\.1 did not begin to answer in time` + hours, cause: "No answer came within",
+			summary: `Attempt 1 at ` + clock + ` timed out: the receiver at 127\.0\.0\.1 did not begin to answer in ` +
+				`time` + hours, cause: "No answer came within",
 		},
 		"drop": {
 			step: receivertest.Step{Drop: true}, code: "retry_connection",
-			summary: `Attempt 1 at ` + clock + ` failed: the receiver at 127\.0\.0\.1 closed the connection before it had answered` + hours, cause: "closed the connection",
+			summary: `Attempt 1 at ` + clock + ` failed: the receiver at 127\.0\.0\.1 closed the connection before it had ` +
+				`answered` + hours, cause: "closed the connection",
 		},
 		"plain": {
 			fields: fieldsOf{"url": strings.Replace(r.URL(), "http:", "https:", 1) + "/plain"}, code: "retry_tls",
@@ -131,7 +134,8 @@ func TestExplanationsOfFailures(t *testing.T) {
 		},
 		"nowhere": {
 			fields: fieldsOf{"url": "http://nowhere.invalid/nowhere"}, code: "retry_dns",
-			summary: `Attempt 1 at ` + clock + ` failed: the host name nowhere\.invalid (does not exist|could not be resolved)` + hours, cause: "nowhere.invalid.",
+			summary: `Attempt 1 at ` + clock + ` failed: the host name nowhere\.invalid (does not exist|could not be ` +
+				`resolved)` + hours, cause: "nowhere.invalid.",
 		},
 		"unauthorized": {
 			step: receivertest.Step{Status: http.StatusUnauthorized}, code: "refused",
@@ -248,9 +252,12 @@ func TestExplanationsOfAnOpenCircuit(t *testing.T) {
 	t.Parallel()
 	b, _, ep, _, waits := tripped(t)
 	why := `open since ` + clock + ` after 2 of 2 requests failed, the last with 503; `
-	b.requireExplained(waits, "waits_circuit", `Waits because the circuit of the endpoint has been `+why+`attempt 1 follows at `+clock+`, in \d+ (s|min); tried until `+clock+`\.`,
+	b.requireExplained(waits, "waits_circuit",
+		`Waits because the circuit of the endpoint has been `+why+
+			`attempt 1 follows at `+clock+`, in \d+ (s|min); tried until `+clock+`\.`,
 		"Most requests to the endpoint failed")
-	b.requireHealth(ep, "endpoint_circuit_open", `Circuit `+why+`next probe in \d+ (s|min); 3 waiting \(1 for their turn, 2 for a retry\); the oldest since `+clock+`\.`)
+	b.requireHealth(ep, "endpoint_circuit_open", `Circuit `+why+`next probe in \d+ (s|min); 3 waiting \(1 for their turn, 2 for a retry\); `+
+		`the oldest since `+clock+`\.`)
 	cause := b.explain("/endpoints/" + ep.ID + "/health").Explanation.Cause
 	require.Contains(t, text(cause), "The last failure on record, at ")
 	require.Contains(t, text(cause), fmt.Sprintf("the attempt got %d.", http.StatusServiceUnavailable))

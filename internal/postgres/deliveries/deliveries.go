@@ -174,7 +174,8 @@ func (s *Deliveries) Ahead(ctx context.Context, d webhook.Delivery) (n int, more
 		where endpoint_id = $1 and state < `+postgres.Held+` and state `+postgres.IsOpen+` and due_at < $2 order by due_at limit $3) w`, any(d.DueAt)
 	if d.State == webhook.StateHeld {
 		query, bound = `select count(*), count(*) from (
-			select from deliveries where endpoint_id = $1 and state = `+postgres.Held+` and reason = '`+webhook.ReasonBacklog+`' and id < $2 order by id limit $3) h`, any(d.DeliveryID)
+			select from deliveries where endpoint_id = $1 and state = `+postgres.Held+` and reason = '`+webhook.ReasonBacklog+`' and id < $2
+			order by id limit $3) h`, any(d.DeliveryID)
 	}
 	var looked int
 	err = s.core.OfTenant(d.TenantID).WithConn(ctx, "count what goes before a delivery", func(ctx context.Context, conn postgres.Querier) error {

@@ -300,7 +300,9 @@ func TestDeletedEndpoints(t *testing.T) {
 	}
 	deleted, err = b.DeletedEndpoints(t.Context(), "acme", 2)
 	require.NoError(t, err)
-	require.Equal(t, ids[:2], []webhook.EndpointID{deleted[0].ID, deleted[1].ID})
+	require.Len(t, deleted, 2)
+	require.Equal(t, ids[0], deleted[0].ID)
+	require.Equal(t, ids[1], deleted[1].ID)
 	require.Equal(t, []string{"user.*"}, deleted[0].EventTypes)
 	require.NotEmpty(t, deleted[0].URL)
 	require.WithinDuration(t, time.Now(), deleted[0].DeletedAt, time.Minute)

@@ -145,7 +145,8 @@ const (
 			where endpoint_id = $1 and state < ` + postgres.Held + ` and state ` + postgres.IsOpen + ` and due_at is not null
 			order by due_at limit 1000) w
 		union all
-		select * from (select ` + lastAttempt + ` from deliveries where tenant_id = $2 and state = ` + postgres.DeadLettered + ` order by id desc limit 1000) l) f
+		select * from (select ` + lastAttempt + ` from deliveries
+			where tenant_id = $2 and state = ` + postgres.DeadLettered + ` order by id desc limit 1000) l) f
 	where f.endpoint_id = $1 and f.last_decision > 1 -- not delivered
 	order by f.last_at desc limit 1`
 	lastAttempt = `id, endpoint_id, run, attempts, last_reason, last_at, last_decision`
