@@ -184,7 +184,7 @@ func (a *Activities) startOrJoin(in AttemptInput) (*attemptRun, error) {
 		return nil, fmt.Errorf("attempt %d of %s: %w", in.Attempts+1, in.DeliveryID, err)
 	}
 	if isNew {
-		a.pool.run(func() { a.runAttempt(run, in, a.execute) })
+		a.attempts.Go(func() { a.runAttempt(run, in, a.execute) })
 	}
 	return run, nil
 }

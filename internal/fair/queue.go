@@ -3,7 +3,6 @@
 package fair
 
 import (
-	"slices"
 	"sync"
 )
 
@@ -49,17 +48,6 @@ func (q *Queue[T]) Put(tenant string, item T) bool {
 	}
 	q.Wake()
 	return true
-}
-
-// Return queues items that were taken before the tenant's other items and signals Ready. It
-// is not bounded by the size.
-func (q *Queue[T]) Return(tenant string, items ...T) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	of := q.queueOf(tenant)
-	of.items = slices.Insert(of.items, 0, items...)
-	q.waiting += len(items)
-	q.Wake()
 }
 
 // queueOf returns the tenant's queue and creates it if it does not exist.

@@ -15,8 +15,6 @@ const (
 	// smallPart: a tenant with at most 1/smallPart of the width has few deliveries in a start. As many
 	// are started at a time concurrently with a dominant tenant's start.
 	smallPart = 8
-	// maxLinger bounds the pause after a start.
-	maxLinger = 25 * time.Millisecond
 )
 
 // startLoop makes one start after another, each of all that is queued, up to the width of a workflow.
@@ -73,30 +71,7 @@ func (l *startLoop) startNext() {
 		l.startConcurrently(dominant, batch)
 		return
 	}
-	begun := time.Now()
 	l.startBatch(batch)
-	l.linger(time.Since(begun))
-}
-
-// linger waits for as long as the last start took, or until there is enough for a full one: what
-// arrives meanwhile shares the next start. Otherwise a fast loop starts many small workflows, which
-// use up the CPU. Several start loops do not linger.
-func (l *startLoop) linger(took time.Duration) {
-	if l.startLoops > 1 {
-		return
-	}
-	defer l.queue.Wake() // for what has arrived
-	over := time.NewTimer(min(took, maxLinger))
-	defer over.Stop()
-	for l.queue.Len() < l.width {
-		select {
-		case <-over.C:
-			return
-		case <-l.stopped:
-			return
-		case <-l.queue.Ready: // one more has arrived
-		}
-	}
 }
 
 // dominantTenant returns the tenant that has most of a large batch while another tenant has had
@@ -184,7 +159,7 @@ func (d *Starter) takeBatch(next func() (webhook.Start, bool), limit int) (batch
 			d.permits.Release(start.TenantID, 1)
 			continue
 		}
-		if d.setAside(start, now) {
+		if d.setAside(start) {
 			continue
 		}
 		if d.needsOwnWorkflow(&start) {
