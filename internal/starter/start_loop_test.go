@@ -17,21 +17,19 @@ func (d *Starter) gathered() []webhook.Start {
 	return s.nextBatch()
 }
 
-// concurrentStart is a start loop that makes a large start of the tenant dominant, until that is opened. The starts of other tenants
-// are answered at once. What waits was accepted before.
-func concurrentStart(t *testing.T, g AdmissionForecast, waits webhook.Accepted) (s *startLoop, f *frontend, open func()) {
+// concurrentStart returns a start loop that makes a large start of the tenant dominant until open is called. The starts of other
+// tenants are answered at once.
+func concurrentStart(t *testing.T) (s *startLoop, f *frontend, open func()) {
 	t.Helper()
 	f, client := newFrontend(t)
-	s = &startLoop{Starter: setup(t, Config{Client: client, Admission: g})}
+	s = &startLoop{Starter: setup(t, Config{Client: client})}
 	s.latest = tenantStart{"quiet", time.Now()}
 	open = f.shut()
-	s.Accepted(waits, acceptedOf("dominant", s.width))
+	s.Accepted(acceptedOf("dominant", s.width))
 	s.workers.Go(s.run)
-	s.workers.Go(s.returnParked)
 	synctest.Wait()
 	f.shut()()
 	require.Equal(t, s.width, countBegun(t, f))
-	require.Equal(t, len(waits.Deliveries), s.parked.len())
 	return s, f, open
 }
 
@@ -108,68 +106,5 @@ func TestDominantTenant(t *testing.T) {
 		small := startLoop{Starter: New(Config{Width: 2*smallPart - 1})}
 		small.dominantTenant(acceptedOf("b", 1).Deliveries)
 		require.Empty(t, small.dominantTenant(acceptedOf("a", small.width).Deliveries))
-	})
-}
-
-// Deliveries that arrive during a start, and for as long again but not for longer than maxLinger, share the next one. A full start
-// is made at once.
-func TestLinger(t *testing.T) {
-	t.Parallel()
-	const later = 4 * time.Millisecond
-	for name, test := range map[string]struct {
-		loops     int
-		took      time.Duration
-		meanwhile func(d *Starter) // later than the first start
-		lingers   time.Duration
-	}{
-		"as long as it took":  {took: 10 * time.Millisecond, lingers: 10 * time.Millisecond},
-		"not for long":        {took: 2 * maxLinger, lingers: maxLinger},
-		"one more":            {took: 10 * time.Millisecond, lingers: 10 * time.Millisecond, meanwhile: func(d *Starter) { d.Accepted(accepted(1)) }},
-		"it becomes full":     {took: 10 * time.Millisecond, lingers: later, meanwhile: func(d *Starter) { d.Accepted(accepted(19)) }},
-		"several start loops": {loops: 2, took: 10 * time.Millisecond},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				f, client := newFrontend(t)
-				d := setup(t, Config{Client: client, Width: 20, StartLoops: test.loops})
-				d.workers.Go(d.runStartLoop)
-				defer d.Stop()
-				open := f.shut()
-				d.Accepted(accepted(1))
-				pass(test.took)
-				d.Accepted(accepted(1))
-				open()
-				done := time.Now()
-				if test.meanwhile != nil {
-					pass(later)
-					test.meanwhile(d)
-				}
-				for countBegun(t, f) < 2 {
-					pass(time.Millisecond / 2)
-				}
-				require.InDelta(t, test.lingers, time.Since(done), float64(time.Millisecond))
-				require.Len(t, f.started(), 2)
-				require.Zero(t, d.queue.Len())
-			})
-		})
-	}
-}
-
-// Stop does not wait for the end of the pause, and what has arrived meanwhile stays in the outbox.
-func TestStopEndsLinger(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f, client := newFrontend(t)
-		d := setup(t, Config{Client: client})
-		d.workers.Go(d.runStartLoop)
-		time.AfterFunc(20*time.Millisecond, f.shut())
-		d.Accepted(accepted(1))
-		pass(30 * time.Millisecond)
-		d.Accepted(accepted(1))
-		initialProgress := time.Now()
-		d.Stop()
-		require.Zero(t, time.Since(initialProgress))
-		require.Len(t, f.started(), 1)
 	})
 }

@@ -50,24 +50,6 @@ func TestSendEagerly(t *testing.T) {
 		require.Len(t, asked, 1, "they are being started")
 		require.Empty(t, d.gathered())
 
-		// A parked delivery is still before a later one.
-		g.wait[first.EndpointID] = unhealthyWait
-		sends = false
-		accept(first)
-		require.Len(t, asked, 1)
-		require.Empty(t, d.gathered())
-		sends = true
-		accept(second)
-		require.Empty(t, asked)
-		d.workers.Go(d.returnParked)
-		<-time.After(parkInterval)
-		synctest.Wait()
-		delete(g.wait, first.EndpointID)
-		accept(third)
-		require.Empty(t, asked, "it is back in the queue")
-		require.Len(t, d.gathered(), 3)
-		require.Empty(t, d.endpointQueue.n)
-
 		later := first
 		later.NotBefore = time.Now().Add(time.Hour)
 		accept(later)

@@ -141,7 +141,7 @@ func TestScheduledByDatabaseClock(t *testing.T) {
 			unhealthy := set(accepted(1)).Deliveries[0]
 			collecting := New(Config{Admission: unhealthyEndpoints(unhealthy), Now: func() time.Time { return now }})
 			collecting.permits.Overdraw(unhealthy.TenantID, 1)
-			require.NotEqual(t, test.waits, collecting.setAside(unhealthy, time.Now()))
+			require.NotEqual(t, test.waits, collecting.setAside(unhealthy))
 		})
 	}
 }

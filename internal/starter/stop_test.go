@@ -66,7 +66,7 @@ func TestStopEndsConcurrentStarts(t *testing.T) {
 	t.Parallel()
 	for range rounds {
 		synctest.Test(t, func(t *testing.T) {
-			s, f, open := concurrentStart(t, nil, webhook.Accepted{})
+			s, f, open := concurrentStart(t)
 			resume := f.shut()
 			s.Accepted(acceptedOf("quiet", 1))
 			synctest.Wait()
