@@ -12,7 +12,7 @@ const overcommit = 15
 
 // Queue is a first-in, first-out queue for each tenant, served round robin: each turn takes
 // one item of one tenant. Between two items of a tenant every other waiting tenant gets a
-// turn, however many items each has queued. Each operation but Return is O(1). A tenant
+// turn, however many items each has queued. Each operation is O(1). A tenant
 // without items takes no memory. A Queue is safe for concurrent use.
 type Queue[T any] struct {
 	// Ready receives a value when an item can be taken. One value may stand for many items.
