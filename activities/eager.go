@@ -125,6 +125,7 @@ func (a *Activities) executeEager(run *attemptRun, in AttemptInput, request eage
 	default:
 		delivered = true
 		step.WorkflowID, starts = request.start.Delivered()
+		a.awaitTick(ctx)
 	}
 	step.KeepOutbox = !starts
 	result, err = a.record(ctx, run, in, step)
@@ -140,5 +141,19 @@ func (a *Activities) claimSlow(run *attemptRun, in AttemptInput, start EagerStar
 	}
 	if !claimed {
 		a.keepClaiming(run, in)
+	}
+}
+
+// recordTick bounds how long delivered eager requests wait to be recorded together.
+const recordTick = 20 * time.Millisecond
+
+// awaitTick waits until the next whole tick of this process's clock.
+func (a *Activities) awaitTick(ctx context.Context) {
+	now := time.Now()
+	wait := time.NewTimer(now.Truncate(recordTick).Add(recordTick).Sub(now))
+	defer wait.Stop()
+	select {
+	case <-wait.C:
+	case <-ctx.Done():
 	}
 }
