@@ -152,7 +152,7 @@ func TestEagerAndSlow(t *testing.T) {
 			running, err := p.attempt(shared)
 			require.NoError(t, err)
 			require.True(t, running.Running)
-			require.NotZero(t, running.LookAt, "a shared workflow that the relay has started asks again")
+			require.NotZero(t, running.CheckAt, "a shared workflow that the relay has started asks again")
 			own, err := p.attempt(in)
 			require.NoError(t, err)
 			require.True(t, own.Running)

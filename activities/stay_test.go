@@ -18,13 +18,13 @@ func (b *bundle) tight(t *testing.T) *process {
 	return b.process(t, func(c *activities.Config) { c.FastWait = 200 * time.Millisecond })
 }
 
-// one is what is left of one attempt.
-func (p *process) one(t *testing.T, in activities.AttemptInput) activities.Left {
+// one makes one attempt and returns its result.
+func (p *process) one(t *testing.T, in activities.AttemptInput) activities.MemberResult {
 	t.Helper()
-	left := p.attemptsOf(t, in)
-	require.Len(t, left, 1)
-	require.Empty(t, left[0].Fault)
-	return left[0]
+	results := p.attemptsOf(t, in)
+	require.Len(t, results, 1)
+	require.Empty(t, results[0].Fault)
+	return results[0]
 }
 
 // R4: a slow attempt stays in its shared workflow, which is to ask for it again. The claim says
@@ -48,24 +48,24 @@ func TestSlowAttemptStays(t *testing.T) {
 				b.Hold()
 				for range 2 {
 					begun := time.Now()
-					left := p.one(t, in)
-					require.True(t, left.Running)
-					require.Equal(t, in.Progress, left.Progress)
-					require.WithinRange(t, left.LookAt, begun.Add(4*time.Second), time.Now().Add(webhook.DefaultTimeout+time.Second))
+					results := p.one(t, in)
+					require.True(t, results.Running)
+					require.Equal(t, in.Progress, results.Progress)
+					require.WithinRange(t, results.CheckAt, begun.Add(4*time.Second), time.Now().Add(webhook.DefaultTimeout+time.Second))
 					b.awaitClaim(t, in)
 					require.Equal(t, sharedID, b.delivery(t, in).WorkflowID)
 					in.FirstTask = false
 				}
 				b.Release()
 				require.Eventually(t, func() bool { return b.delivery(t, in).State == c.state }, 20*time.Second, time.Millisecond)
-				if left := p.attemptsOf(t, in); c.state == webhook.StateDelivered {
-					require.Empty(t, left)
+				if results := p.attemptsOf(t, in); c.state == webhook.StateDelivered {
+					require.Empty(t, results)
 				} else {
-					require.Len(t, left, 1)
-					require.False(t, left[0].Running)
-					require.Zero(t, left[0].LookAt)
-					require.Equal(t, c.state, left[0].State)
-					require.Equal(t, 1, left[0].Attempts)
+					require.Len(t, results, 1)
+					require.False(t, results[0].Running)
+					require.Zero(t, results[0].CheckAt)
+					require.Equal(t, c.state, results[0].State)
+					require.Equal(t, 1, results[0].Attempts)
 				}
 				carrier := sharedID
 				if c.state == webhook.StateDeadLettered {
@@ -89,12 +89,12 @@ func TestWhoStaysIsAskedForElsewhere(t *testing.T) {
 	other := b.process(t, nil)
 	in := sharing(b.fresh(t, p))[0]
 	b.Hold()
-	require.NotZero(t, p.one(t, in).LookAt)
+	require.NotZero(t, p.one(t, in).CheckAt)
 	b.awaitClaim(t, in)
 	in.FirstTask = false
 	busy := other.one(t, in)
 	require.False(t, busy.Running)
-	require.Zero(t, busy.LookAt)
+	require.Zero(t, busy.CheckAt)
 	require.WithinRange(t, busy.BusyUntil, time.Now().Add(webhook.DefaultTimeout/2), time.Now().Add(webhook.MaxTimeout+10*time.Second))
 	require.Equal(t, sharedID, busy.WorkflowID)
 
@@ -122,7 +122,7 @@ func TestProcessStopsWhileOneStays(t *testing.T) {
 	p := b.tight(t)
 	in := sharing(b.fresh(t, p))[0]
 	b.Hold()
-	require.NotZero(t, p.one(t, in).LookAt)
+	require.NotZero(t, p.one(t, in).CheckAt)
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
@@ -133,7 +133,7 @@ func TestProcessStopsWhileOneStays(t *testing.T) {
 		return err != nil // Stop has begun
 	}, 20*time.Second, time.Millisecond)
 	in.FirstTask = false
-	require.NotZero(t, p.one(t, in).LookAt, "it still goes on")
+	require.NotZero(t, p.one(t, in).CheckAt, "it still goes on")
 	b.Release()
 	<-stopped
 	require.Equal(t, webhook.StateDelivered, b.delivery(t, in).State)

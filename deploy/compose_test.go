@@ -324,17 +324,6 @@ func TestBuilderMatchesGoMod(t *testing.T) {
 	require.Regexp(t, `^golang:`+regexp.QuoteMeta(asked[1])+`\.\d+-`, stages(t)[0].from)
 }
 
-// Images are built with the profile, as `make build` does.
-func TestImagesFollowTheProfile(t *testing.T) {
-	t.Parallel()
-	builds := regexp.MustCompile(`go build .*`).FindAllString(read(t, "Dockerfile"), -1)
-	require.Len(t, builds, 2)
-	require.Contains(t, builds[0], " -pgo=default.pgo ")
-	require.Contains(t, builds[1], " -pgo=../default.pgo ", "in standalone/")
-	require.FileExists(t, filepath.Join(root, "default.pgo"))
-	require.Contains(t, strings.Split(read(t, ".dockerignore"), "\n"), "!default.pgo")
-}
-
 // What the Dockerfile copies whole is what .dockerignore lets through: a new package of the root has to be added there.
 func TestDockerignoreLetsTheSourcesThrough(t *testing.T) {
 	t.Parallel()

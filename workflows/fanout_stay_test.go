@@ -153,7 +153,7 @@ func TestSharedContinuesWithWhatGoesOn(t *testing.T) {
 	require.True(t, ok)
 	require.Len(t, in.Members, 2)
 	for _, m := range in.Members {
-		require.WithinDuration(t, l.now.Add(4*time.Second), m.LookAt, 2*time.Second)
+		require.WithinDuration(t, l.now.Add(4*time.Second), m.CheckAt, 2*time.Second)
 		require.False(t, m.Leaving)
 	}
 	var local []string

@@ -168,7 +168,7 @@ func TestWhoStaysIsRecorded(t *testing.T) {
 	for name, looks := range map[string]int{"fanout-stays": 2, "fanout-stays-cancelled": 2, "fanout-stays-deleted": 3} {
 		for _, event := range all[name].GetEvents() {
 			for _, p := range event.GetMarkerRecordedEventAttributes().GetDetails()["result"].GetPayloads() {
-				if strings.Contains(string(p.GetData()), `"look_at":`) {
+				if strings.Contains(string(p.GetData()), `"check_at":`) {
 					looks--
 				}
 			}

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"text/tabwriter"
 	"time"
+
+	"github.com/everpost/everpost/internal/cli/printable"
 )
 
 // health is the part of the API's endpoint health that a table shows.
@@ -117,12 +119,12 @@ func (c *EndpointsHealthCommand) Run(ctx context.Context, p Process) error {
 	if err != nil {
 		return err
 	}
-	if err := s.line(plain(h.Summary) + "\n"); err != nil {
+	if err := s.line(printable.Text(h.Summary) + "\n"); err != nil {
 		return err
 	}
 	table := tabwriter.NewWriter(s.Stdout, 0, 0, 2, ' ', 0)
 	for _, row := range h.rows() {
-		_, _ = fmt.Fprintf(table, "%s\t%s\n", row[0], plain(row[1]))
+		_, _ = fmt.Fprintf(table, "%s\t%s\n", row[0], printable.Text(row[1]))
 	}
 	return table.Flush() //nolint:wrapcheck // standard output
 }
@@ -163,7 +165,7 @@ func (c *EndpointsTestCommand) Run(ctx context.Context, p Process) error {
 		return err
 	}
 	if !s.json {
-		if err := s.line(plain(made.summary()) + "\n"); err != nil {
+		if err := s.line(printable.Text(made.summary()) + "\n"); err != nil {
 			return err
 		}
 	}
@@ -175,7 +177,7 @@ func (c *EndpointsTestCommand) Run(ctx context.Context, p Process) error {
 		if made.Error != nil {
 			words += ": " + *made.Error
 		}
-		return errors.New("the receiver did not accept: " + plain(words))
+		return errors.New("the receiver did not accept: " + printable.Text(words))
 	}
 	return nil
 }

@@ -71,7 +71,7 @@ func (s *Endpoints) ResumeEndpoint(ctx context.Context, by webhook.Actor, tenant
 // there is something.
 func (s *Endpoints) resumeAgain(ctx context.Context, by webhook.Actor, r *webhook.Replay) error {
 	return s.core.OfTenant(r.TenantID).InTx(ctx, "resume an active endpoint", func(ctx context.Context, tx pgx.Tx) error {
-		held, err := deliveries.IsHeldForNothing(ctx, tx, r.TenantID, r.Filter.EndpointID)
+		held, err := deliveries.HasUncovered(ctx, tx, r.TenantID, r.Filter.EndpointID)
 		if err != nil || !held {
 			return err
 		}

@@ -153,9 +153,9 @@ func (r *lockedReplay) eventTypes(ctx context.Context, tx pgx.Tx) (types []strin
 	return types, err
 }
 
-// nextOf is the next limit ids of a set that match, the id up to which it has been
-// looked at, and whether that was its end. It looks at scan rows at most: with few
-// that match among many, fewer are returned before the end. A zero cursor is where it was.
+// nextOf returns up to limit ids of a set that match, the id up to which the set was read, and
+// whether that was its end. It reads at most scan rows, so it may return fewer than limit ids
+// before the end. A zero cursor means that nothing was read.
 func nextOf(ctx context.Context, tx pgx.Tx, set replaySet, limit, scan int) (ids [][16]byte, cursor [16]byte, exhausted bool, err error) {
 	type row struct {
 		ID      [16]byte
@@ -176,7 +176,7 @@ func nextOf(ctx context.Context, tx pgx.Tx, set replaySet, limit, scan int) (ids
 		return nil, cursor, false, err
 	}
 	if len(found) <= limit {
-		// Which rows were looked at is needed too, from one and the same look.
+		// The cursor needs all rows that were read, and ids of the same read.
 		if found, err = read("true", scan); err != nil {
 			return nil, cursor, false, err
 		}
@@ -211,9 +211,9 @@ func (out *released) add(d webhook.Delivery) {
 // note writes down that the first outcomes are awaited.
 func (out *released) note(ctx context.Context, tx pgx.Tx, id webhook.ReplayID, now time.Time) error {
 	_, err := tx.Exec(ctx, `
-		insert into replay_releases (replay_id, delivery_id, run, number, released_at, look_at)
+		insert into replay_releases (replay_id, delivery_id, run, number, released_at, check_at)
 		select $1, u.id, u.run, u.number, $5, $5::timestamptz + $6::bigint * interval '1 millisecond'
-		from unnest($2::uuid[], $3::int[], $4::int[]) u (id, run, number)`, id, out.ids, out.runs, out.numbers, now, firstLook.Milliseconds())
+		from unnest($2::uuid[], $3::int[], $4::int[]) u (id, run, number)`, id, out.ids, out.runs, out.numbers, now, firstCheck.Milliseconds())
 	return err
 }
 

@@ -206,7 +206,7 @@ func TestTheSetIsTheList(t *testing.T) {
 		}
 		r := b.StartReplay(t, webhook.Replay{Filter: f})
 		require.EqualValues(t, len(want), *r.Total, "%+v", f)
-		require.NoError(t, b.AsWorker().InTx(t.Context(), "look", func(ctx context.Context, tx pgx.Tx) error {
+		require.NoError(t, b.AsWorker().InTx(t.Context(), "read", func(ctx context.Context, tx pgx.Tx) error {
 			var exhausted bool
 			got, _, exhausted, err = replays.NextOf(ctx, tx, replays.SetOf(&r, nil), 100, replays.ReplayScan)
 			require.True(t, exhausted)
@@ -216,7 +216,7 @@ func TestTheSetIsTheList(t *testing.T) {
 	}
 }
 
-// However little each look takes, all that match are found once, in order.
+// However few rows each scan reads, all that match are found once, in order.
 func TestASetIsWalkedInBoundedSteps(t *testing.T) {
 	t.Parallel()
 	b := storetest.Setup(t)

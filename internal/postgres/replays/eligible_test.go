@@ -19,7 +19,7 @@ import (
 func eligibleOf(t require.TestingT, ctx context.Context, b *storetest.Bundle, f webhook.ReplayFilter) (ids []webhook.EventID) {
 	f.Since = time.Now().Add(-time.Hour)
 	r := webhook.Replay{TenantID: "acme", Source: webhook.ReplayEvents, Filter: f, CreatedAt: time.Now().Add(time.Second)}
-	require.NoError(t, b.AsWorker().InTx(ctx, "look", func(ctx context.Context, tx pgx.Tx) error {
+	require.NoError(t, b.AsWorker().InTx(ctx, "read", func(ctx context.Context, tx pgx.Tx) error {
 		locked := replays.LockedReplay{Replay: r}
 		types, err := locked.EventTypes(ctx, tx)
 		if err != nil {

@@ -9,7 +9,7 @@ import (
 )
 
 const BeginLag = beginLag
-const FirstLook = firstLook
+const FirstCheck = firstCheck
 
 type LockedReplay = lockedReplay
 
@@ -17,7 +17,7 @@ func (s *lockedReplay) EventTypes(ctx context.Context, tx pgx.Tx) ([]string, err
 	return s.eventTypes(ctx, tx)
 }
 
-const LongestLook = longestLook
+const LongestCheck = longestCheck
 const MaxUnbegun = maxUnbegun
 
 var NextOf = nextOf

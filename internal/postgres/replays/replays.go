@@ -214,7 +214,7 @@ func changes(r *webhook.Replay, c webhook.ReplayCommand) bool {
 // started, has not answered a command for RelayAfter, or has written nothing for replaySilence
 // although the replay runs. They are not handed out again for RelayAfter.
 func (s *Replays) TakeReplays(ctx context.Context, limit int) ([]webhook.Replay, error) {
-	return postgres.QueryAll(ctx, s.core.AsWorker(), "look for replays whose workflow does not answer", scanReplay, `
+	return postgres.QueryAll(ctx, s.core.AsWorker(), "find replays whose workflow does not answer", scanReplay, `
 		update replays r set relay_at = now() + $2::bigint * interval '1 millisecond'
 		where id in (select id from replays where relay_at <= now() order by relay_at limit $1 for update skip locked)
 		returning `+replayColumns, limit, deliveries.RelayAfter.Milliseconds())

@@ -59,23 +59,23 @@ func replayStatus(ctx context.Context, tx pgx.Tx, id webhook.ReplayID) (webhook.
 	var (
 		st             webhook.ReplayStatus
 		state, command int16
-		look           *time.Time
+		checkAt        *time.Time
 		limit          *float64
 	)
 	err := tx.QueryRow(ctx, `
 		select r.seq, r.state, r.state_reason, r.asked, r.rate, r.ramp, r.total, r.released, r.skipped, r.delivered, r.failed, r.exhausted,
 			r.command, r.command_rate, r.command_id,
-			(select min(look_at) from replay_releases where replay_id = r.id),
+			(select min(check_at) from replay_releases where replay_id = r.id),
 			(select rate_limit from endpoints where id = r.endpoint_id)
 		from replays r where r.id = $1`, id).Scan(
 		&st.Seq, &state, &st.Reason, &st.Asked, &st.Rate, &st.Ramp, &st.Total, &st.Released, &st.Skipped, &st.Delivered, &st.Failed, &st.Exhausted,
-		&command, &st.Command.Rate, &st.Command.ID, &look, &limit)
+		&command, &st.Command.Rate, &st.Command.ID, &checkAt, &limit)
 	if postgres.IsNoRows(err) {
 		return st, webhook.NotFound("replay")
 	}
 	st.State = webhook.ReplayState(state)             //nolint:gosec // written by us
 	st.Command.Action = webhook.ReplayAction(command) //nolint:gosec // written by us
-	st.LookAt = postgres.OrZero(look)
+	st.CheckAt = postgres.OrZero(checkAt)
 	st.Ceiling = webhook.MaxReplayRate
 	if limit != nil {
 		st.Ceiling = max(1, int(min(*limit*60, webhook.MaxReplayRate)))
