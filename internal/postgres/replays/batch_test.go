@@ -102,11 +102,11 @@ func TestReplaysGoOnWhereMuchIsUnderWay(t *testing.T) {
 	b := storetest.Setup(t)
 	b.DeadLetters(t, 2)
 	r := b.StartReplay(t, webhook.Replay{})
-	b.FillOutbox(t, 50_000, 0, deliveries.RelayAfter)                                  // of the last moments
-	b.FillOutbox(t, 5_000, 0, -time.Second)                                            // about to be taken
-	b.FillOutbox(t, 5_000, 1, deliveries.RelayAfter-time.Second)                       // taken a moment ago
-	b.FillOutbox(t, replays.MaxUnbegun/2, 1, deliveries.RelayAfter-2*replays.BeginLag) // of which something keeps these
-	b.FillOutbox(t, replays.MaxUnbegun/2, 20, 5*time.Minute)                           // and these
+	b.FillOutbox(t, 50_000, 0, deliveries.RelayAfter)                                    // of the last moments
+	b.FillOutbox(t, 5_000, 0, -time.Second)                                              // about to be taken
+	b.FillOutbox(t, 5_000, 1, deliveries.RelayAfter-time.Second)                         // taken a moment ago
+	b.FillOutbox(t, replays.MaxUnstarted/2, 1, deliveries.RelayAfter-2*replays.StartLag) // these have waited for longer than usual
+	b.FillOutbox(t, replays.MaxUnstarted/2, 20, 5*time.Minute)                           // these, too
 	st := b.ReleaseBatch(t, r, 1, 2)
 	require.False(t, st.Behind)
 	require.EqualValues(t, 2, st.Released)
@@ -134,11 +134,11 @@ func TestNothingIsReleased(t *testing.T) {
 		},
 		"while nobody begins what the relay took": func(t *testing.T, b *storetest.Bundle, _ webhook.Replay) {
 			t.Helper()
-			b.FillOutbox(t, replays.MaxUnbegun+1, 1, deliveries.RelayAfter-replays.BeginLag-time.Second)
+			b.FillOutbox(t, replays.MaxUnstarted+1, 1, deliveries.RelayAfter-replays.StartLag-time.Second)
 		},
 		"while nobody begins what the relay took again": func(t *testing.T, b *storetest.Bundle, _ webhook.Replay) {
 			t.Helper()
-			b.FillOutbox(t, replays.MaxUnbegun+1, 2, 2*deliveries.RelayAfter)
+			b.FillOutbox(t, replays.MaxUnstarted+1, 2, 2*deliveries.RelayAfter)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-const BeginLag = beginLag
+const StartLag = startLag
 const FirstCheck = firstCheck
 
 type LockedReplay = lockedReplay
@@ -18,7 +18,7 @@ func (s *lockedReplay) EventTypes(ctx context.Context, tx pgx.Tx) ([]string, err
 }
 
 const LongestCheck = longestCheck
-const MaxUnbegun = maxUnbegun
+const MaxUnstarted = maxUnstarted
 
 var NextOf = nextOf
 

@@ -11,14 +11,13 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// ReplayOutcomes counts the first outcomes that are there of what a replay has
-// released, up to limit of those that are due for a check, and returns its progress.
-// CodeNotFound: there is no such replay.
+// ReplayOutcomes counts first outcomes of deliveries that a replay has released. It checks up to limit
+// deliveries that are due for a check, and returns the status. CodeNotFound: there is no such replay.
 func (s *Replays) ReplayOutcomes(ctx context.Context, id webhook.ReplayID, now time.Time, limit int) (webhook.ReplayStatus, error) {
 	var status webhook.ReplayStatus
 	err := s.core.AsWorker().InTx(ctx, "count first outcomes", func(ctx context.Context, tx pgx.Tx) error {
-		// Also says that the workflow is alive: seldom, because relay_at has an index.
-		// The lock keeps two that were asked at the same time from counting twice.
+		// This also shows that the workflow is alive. It changes relay_at rarely, because that has an
+		// index. The lock keeps two concurrent calls from counting twice.
 		_, err := tx.Exec(ctx, `
 			update replays set started = true, relay_at = case
 				when command <> 0 or command_rate <> 0 then relay_at
@@ -39,13 +38,13 @@ func (s *Replays) ReplayOutcomes(ctx context.Context, id webhook.ReplayID, now t
 }
 
 const (
-	// A release is checked after 2 s, then in pauses of half its age; those that take
-	// minutes end on whole minutes, so that many are checked together.
+	// A release is checked after 2 s, then after half its age each time. Longer pauses end on whole
+	// minutes, so that many are checked together.
 	firstCheck   = 2 * time.Second
 	longestCheck = replaySilence / 2
 )
 
-// countOutcomes counts, takes away what it has counted, and puts off the rest.
+// countOutcomes counts the outcomes that exist, removes their releases, and postpones the others.
 func countOutcomes(ctx context.Context, tx pgx.Tx, id webhook.ReplayID, now time.Time, limit int) error {
 	type release struct {
 		Delivery    [16]byte
@@ -64,9 +63,9 @@ func countOutcomes(ctx context.Context, tx pgx.Tx, id webhook.ReplayID, now time
 	for i, r := range releases {
 		ids[i], runs[i], numbers[i] = r.Delivery, r.Run, r.Number
 	}
-	// Each check reads by key (the limits keep the planner from reading whole tables).
-	// The first attempt decides. A delivery that came to rest without it, or that is
-	// gone, has failed; one that waits in the outbox or is under way has no outcome yet.
+	// Each check reads by key; the limits keep the planner from reading whole tables. The first attempt
+	// decides. A delivery that ended without it, or that is gone, has failed. One that is in the outbox
+	// or under way has no outcome yet.
 	_, err = tx.Exec(ctx, `
 		with checked as (
 			select u.id, case
@@ -83,7 +82,7 @@ func countOutcomes(ctx context.Context, tx pgx.Tx, id webhook.ReplayID, now time
 		settled as (
 			delete from replay_releases r using checked l where r.replay_id = $1 and r.delivery_id = l.id and l.delivered is not null
 			returning l.delivered),
-		put_off as (
+		postponed as (
 			update replay_releases r set check_at = case when $5::timestamptz - r.released_at < interval '2 minutes'
 				then $5::timestamptz + greatest(($5::timestamptz - r.released_at) / 2, $6::bigint * interval '1 millisecond')
 				else date_bin('1 minute', $5::timestamptz + least(($5::timestamptz - r.released_at) / 2, $7::bigint * interval '1 millisecond'), 'epoch') end

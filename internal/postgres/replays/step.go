@@ -10,13 +10,12 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// replaySilence is how long a running replay may go without a step or a count of its
-// workflow before TakeReplays hands it out.
+// replaySilence is how long the workflow of a running replay may write nothing before TakeReplays
+// returns the replay.
 const replaySilence = 10 * time.Minute
 
-// StepReplay writes a change of where a replay stands. It is written when it comes
-// after the stored one, and that is open; the status that is returned is authoritative,
-// whichever way it went. CodeNotFound: there is no such replay.
+// StepReplay writes a step of a replay if it comes after the stored one, and that is open. It returns the
+// stored status in either case. CodeNotFound: there is no such replay.
 func (s *Replays) StepReplay(ctx context.Context, step webhook.ReplayStep) (webhook.ReplayStatus, error) {
 	var status webhook.ReplayStatus
 	err := s.core.AsWorker().InTx(ctx, "record a replay", func(ctx context.Context, tx pgx.Tx) error {
@@ -54,7 +53,7 @@ func (s *Replays) StepReplay(ctx context.Context, step webhook.ReplayStep) (webh
 	return status, err
 }
 
-// replayStatus reads how a replay stands.
+// replayStatus reads the status of a replay.
 func replayStatus(ctx context.Context, tx pgx.Tx, id webhook.ReplayID) (webhook.ReplayStatus, error) {
 	var (
 		st             webhook.ReplayStatus
