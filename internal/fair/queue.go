@@ -86,34 +86,14 @@ func (q *Queue[T]) NextIf(wanted func(T) bool) (item T, ok bool) {
 	if q.first == nil || !wanted(q.first.items[0]) {
 		return item, false
 	}
-	return q.takeAfter(nil), true
+	return q.take(), true
 }
 
-// NextBut takes the next item of any tenant but one, which keeps its turn.
-func (q *Queue[T]) NextBut(tenant string) (item T, ok bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	var before *tenantQueue[T]
+// take takes the first tenant's next item. That tenant then gets the last turn.
+func (q *Queue[T]) take() (item T) {
 	of := q.first
-	if of != nil && of.tenant == tenant {
-		before, of = of, of.next
-	}
-	if of == nil {
-		return item, false
-	}
-	return q.takeAfter(before), true
-}
-
-// takeAfter takes an item of the tenant after before, or of the first one if before is nil.
-// That tenant then gets the last turn.
-func (q *Queue[T]) takeAfter(before *tenantQueue[T]) (item T) {
-	link := &q.first
-	if before != nil {
-		link = &before.next
-	}
-	of := *link
-	if *link = of.next; *link == nil {
-		q.last = before
+	if q.first = of.next; q.first == nil {
+		q.last = nil
 	}
 	var none T
 	item, of.items[0] = of.items[0], none // so that the slice does not keep what the item refers to

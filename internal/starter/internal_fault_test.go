@@ -197,7 +197,7 @@ func TestFaultyEndpointsKeepCompany(t *testing.T) {
 	d.Faulted(all.Deliveries[1].EndpointID, "its key is lost")
 	d.Accepted(all)
 	for d.queue.Len() > 0 {
-		for _, s := range d.gathered() {
+		for _, s := range d.nextBatch() {
 			require.NotEqual(t, all.Deliveries[1].EndpointID, s.EndpointID)
 		}
 	}

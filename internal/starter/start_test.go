@@ -130,7 +130,7 @@ func TestScheduledByDatabaseClock(t *testing.T) {
 			d.Accepted(all)
 			_, handedOver := d.Fresh().Take(all.Deliveries[0].DeliveryID)
 			require.NotEqual(t, test.waits, handedOver)
-			batch := d.gathered()
+			batch := d.nextBatch()
 			require.Equal(t, test.waits, len(batch) == concurrentStarts, "no more go alone than can be started at a time")
 			d.start(batch)
 			shared, own := groups(t, f)

@@ -154,7 +154,7 @@ func TestSetAside(t *testing.T) {
 				}
 				var got []webhook.Ref
 				for d.queue.Len() > 0 { // with a width of 1 a batch is one delivery
-					got = append(got, refsOf(d.gathered())...)
+					got = append(got, refsOf(d.nextBatch())...)
 				}
 				require.Equal(t, want, got)
 				require.Equal(t, test.want == collected, d.unhealthy.Len() == 1)
@@ -174,7 +174,7 @@ func TestUnhealthyQueueIsBounded(t *testing.T) {
 	g.slow = g.unhealthy
 	d.admission = g
 	d.Accepted(a)
-	d.startBatch(d.gathered())
+	d.startBatch(d.nextBatch())
 	shared, own := groups(t, f)
 	require.Empty(t, own)
 	require.Len(t, shared, 1)
