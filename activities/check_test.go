@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A shared workflow asks for a running request again after a while, then less and less often, and
-// when its timeout is over: before its claim ends.
+// A shared workflow checks a running request after a while, then less and less often, and when its timeout is over, before its claim
+// ends.
 func TestCheckAt(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

@@ -42,7 +42,7 @@ func (k *known) forget(id webhook.EndpointID) {
 	delete(k.of, id)
 }
 
-// counted counts how often an endpoint is asked for.
+// counted counts how often an endpoint is read.
 type counted struct {
 	activities.Targets
 
@@ -202,8 +202,8 @@ func TestFaultsWhileTheRecordIsAway(t *testing.T) {
 	require.Equal(t, len(all), b.Count())
 }
 
-// A fault that befalls one delivery of a shared workflow is told to the record, and whoever
-// goes on with the delivery since is adopted. Past its give-up time it is given up.
+// An internal fault of one delivery of a shared workflow is recorded. If the store says that another workflow continues the delivery, it
+// leaves. After its give-up time it is given up.
 func TestFaultOfOneDelivery(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -218,7 +218,7 @@ func TestFaultOfOneDelivery(t *testing.T) {
 	require.Contains(t, d.LastError, "panic")
 	require.Equal(t, webhook.StatePending, d.State)
 	require.Equal(t, d.Progress, results[0].Progress)
-	require.WithinDuration(t, time.Now(), d.DueAt, 10*time.Second, "when it does not go on, somebody looks for it")
+	require.WithinDuration(t, time.Now(), d.DueAt, 10*time.Second, "the reconciler finds it if it does not continue")
 	require.Equal(t, sharedID, d.WorkflowID)
 
 	in.Progress, in.Faults = results[0].Progress, 1

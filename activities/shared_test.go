@@ -23,7 +23,7 @@ import (
 // sharedID is the workflow that makes attempts side by side in these tests.
 const sharedID = "fanout/evt_1/aaaa"
 
-// attemptsOf asks for several attempts as a shared workflow does.
+// attemptsOf makes several attempts as a shared workflow does.
 func (p *process) attemptsOf(t *testing.T, all ...activities.AttemptInput) []activities.MemberResult {
 	t.Helper()
 	env := p.environment()
@@ -183,7 +183,7 @@ func (c *claimPanics) Claim(ctx context.Context, claim webhook.Claim) (webhook.C
 	return c.Store.Claim(ctx, claim)
 }
 
-// A fault with one, which could not be recorded or asked for.
+// An internal fault of one delivery, which cannot be recorded or claimed.
 func TestAttemptsOfWhichOneFails(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -211,19 +211,19 @@ func (f failsFor) Claim(ctx context.Context, claim webhook.Claim) (webhook.Claim
 	return f.Store.Claim(ctx, claim)
 }
 
-// R8: who goes on with a delivery is said by the attempt's own step.
-func TestAttemptSaysWhoGoesOn(t *testing.T) {
+// R8: the step of an attempt names the workflow that continues the delivery.
+func TestAttemptNamesTheNextWorkflow(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		step  receivertest.Step
 		state webhook.State
 		own   bool
 	}{
-		"delivered":             {state: webhook.StateDelivered},
-		"soon":                  {step: again(2), state: webhook.StateRetrying},
-		"not soon":              {step: again(6 * 3600), state: webhook.StateRetrying},
-		"given up":              {step: receivertest.Step{Status: 400}, state: webhook.StateDeadLettered, own: true},
-		"asks for far too long": {step: again(900_000), state: webhook.StateDeadLettered, own: true},
+		"delivered":                         {state: webhook.StateDelivered},
+		"soon":                              {step: again(2), state: webhook.StateRetrying},
+		"not soon":                          {step: again(6 * 3600), state: webhook.StateRetrying},
+		"given up":                          {step: receivertest.Step{Status: 400}, state: webhook.StateDeadLettered, own: true},
+		"Retry-After past the give-up time": {step: again(900_000), state: webhook.StateDeadLettered, own: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -250,9 +250,8 @@ func again(seconds int) receivertest.Step {
 	return receivertest.Step{Status: 503, Header: map[string]string{"Retry-After": strconv.Itoa(seconds)}}
 }
 
-// Whoever waits for its endpoint is held by the record alone; given up over that, it
-// has a workflow of its own.
-func TestHeldIsNobodys(t *testing.T) {
+// A delivery that waits for its endpoint is held as a row. If it is given up, it has its own workflow.
+func TestHeldHasNoWorkflow(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := b.process(t, nil)
@@ -287,7 +286,7 @@ func TestHeldIsNobodys(t *testing.T) {
 	require.Zero(t, b.Count())
 }
 
-// R8: attempts that were asked for together, a little early, go out each at its own time.
+// R8: attempts that are requested together, a little early, are sent each at its own time.
 func TestAttemptsWaitForTheirTime(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -327,7 +326,7 @@ func TestEarlyAttempt(t *testing.T) {
 
 	p = b.process(t, nil)
 	in = b.stored(t)
-	in.DueAt = time.Now().Add(time.Hour) // somebody asks for it now: so be it, after as long as it may be early
+	in.DueAt = time.Now().Add(time.Hour) // it waits no longer than an attempt may be early
 	begun := time.Now()
 	got, err = p.attempt(in)
 	require.NoError(t, err)
@@ -335,7 +334,7 @@ func TestEarlyAttempt(t *testing.T) {
 	require.WithinRange(t, b.attempts(t, in)[0].StartedAt, begun.Add(activities.MaxEarly-time.Millisecond), begun.Add(time.Minute))
 }
 
-// R11: who waits for its time when the process is told to end sends nothing.
+// R11: an attempt that waits for its time when the process stops sends nothing.
 func TestEarlyAttemptWhileTheProcessStops(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -484,7 +483,7 @@ func TestHandOver(t *testing.T) {
 		require.Equal(t, []int{3}, handed.Remaining)
 		require.Len(t, s.started, 19)
 	})
-	t.Run("nobody answers", func(t *testing.T) {
+	t.Run("Temporal does not answer", func(t *testing.T) {
 		t.Parallel()
 		a, _, _ := begin(func(ctx context.Context, _ activities.DeliveryState) error {
 			<-ctx.Done()
@@ -493,7 +492,7 @@ func TestHandOver(t *testing.T) {
 		begun := time.Now()
 		handed, err := a.HandOver(t.Context(), handovers(50))
 		require.NoError(t, err)
-		require.Len(t, handed.Remaining, 50, "those behind the first are not begun")
+		require.Len(t, handed.Remaining, 50, "those after the first are not started")
 		require.Less(t, time.Since(begun), 10*time.Second, "within the time of a local activity")
 	})
 }

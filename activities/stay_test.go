@@ -79,10 +79,9 @@ func TestSlowAttemptStays(t *testing.T) {
 	}
 }
 
-// Whoever stays is not sent by another process, which leaves it to its own workflow to
-// wait for the first one's right to end; when that has died, it is sent again under the
-// same number.
-func TestWhoStaysIsAskedForElsewhere(t *testing.T) {
+// A request under way is not repeated by another process: the delivery leaves, and its own workflow waits for the end of the claim. If the
+// first process has died, it is sent again under the same number.
+func TestRunningRequestInAnotherProcess(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := b.tight(t)
@@ -114,9 +113,8 @@ func TestWhoStaysIsAskedForElsewhere(t *testing.T) {
 	require.Equal(t, sharedID, b.delivery(t, in).WorkflowID)
 }
 
-// R11: a process that stops waits for a request that stays, and tells its outcome
-// to whoever asks meanwhile or afterwards.
-func TestProcessStopsWhileOneStays(t *testing.T) {
+// R11: a process that stops waits for a request under way, and returns its outcome to calls meanwhile and afterwards.
+func TestProcessStopsDuringARequest(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := b.tight(t)
@@ -130,7 +128,7 @@ func TestProcessStopsWhileOneStays(t *testing.T) {
 	}()
 	require.Eventually(t, func() bool {
 		_, err := p.attempt(b.stored(t))
-		return err != nil // Stop has begun
+		return err != nil // Stop refuses it
 	}, 20*time.Second, time.Millisecond)
 	in.FirstTask = false
 	require.NotZero(t, p.one(t, in).CheckAt, "it still goes on")

@@ -218,7 +218,7 @@ func TestUnhealthyStayInTheOutbox(t *testing.T) {
 				synctest.Wait()
 				require.Equal(t, test.waiting, d.Waiting())
 				d.Stop()
-				require.Equal(t, test.waiting, d.Waiting(), "nothing is begun at the end")
+				require.Equal(t, test.waiting, d.Waiting(), "nothing is started at the end")
 				require.Zero(t, d.permits.Tenants())
 			})
 		})

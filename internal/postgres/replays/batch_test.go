@@ -38,7 +38,7 @@ func TestDeadLettersAreReleasedInBatches(t *testing.T) {
 	require.False(t, st.Exhausted)
 	require.Equal(t, map[webhook.DeliveryID]int{ids[0]: 2, ids[1]: 2}, b.Left(t), "for the relay at once")
 	again := b.ReleaseBatch(t, r, 1, 2)
-	require.Equal(t, st, again, "a batch that is asked for again is not released again")
+	require.Equal(t, st, again, "a repeated batch is not released again")
 	require.Empty(t, b.Left(t))
 
 	d, err := b.Delivery(t.Context(), "acme", ids[0])
@@ -132,11 +132,11 @@ func TestNothingIsReleased(t *testing.T) {
 			t.Helper()
 			b.FillOutbox(t, 1, 0, -replays.RelayLag-time.Second)
 		},
-		"while nobody begins what the relay took": func(t *testing.T, b *storetest.Bundle, _ webhook.Replay) {
+		"while what the relay took is not started": func(t *testing.T, b *storetest.Bundle, _ webhook.Replay) {
 			t.Helper()
 			b.FillOutbox(t, replays.MaxUnstarted+1, 1, deliveries.RelayAfter-replays.StartLag-time.Second)
 		},
-		"while nobody begins what the relay took again": func(t *testing.T, b *storetest.Bundle, _ webhook.Replay) {
+		"while what the relay took again is not started": func(t *testing.T, b *storetest.Bundle, _ webhook.Replay) {
 			t.Helper()
 			b.FillOutbox(t, replays.MaxUnstarted+1, 2, 2*deliveries.RelayAfter)
 		},
@@ -149,7 +149,7 @@ func TestNothingIsReleased(t *testing.T) {
 			prevent(t, b, r)
 			st := b.ReleaseBatch(t, r, 9, 2)
 			require.Zero(t, st.Released)
-			require.Less(t, st.Seq, int64(9), "it may be asked for again")
+			require.Less(t, st.Seq, int64(9), "it may be repeated")
 			require.Equal(t, strings.HasPrefix(name, "while "), st.Behind)
 			require.Zero(t, b.Count(t, "replay_releases"))
 		})
@@ -276,7 +276,7 @@ func TestEventsAreReplayed(t *testing.T) {
 	require.NoError(t, err)
 	b.Left(t)
 
-	// To the endpoint that got them: what rests is sent again, what is open goes on by itself.
+	// To the endpoint that got them: ended deliveries are sent again, open ones are skipped.
 	filter := webhook.ReplayFilter{EndpointID: b.Subscriber.ID, EventType: "order.paid", Since: since}
 	r := b.StartReplay(t, webhook.Replay{Source: webhook.ReplayEvents, Filter: filter})
 	require.EqualValues(t, 4, *r.Total)

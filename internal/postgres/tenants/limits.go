@@ -36,7 +36,7 @@ type Quotas struct {
 	countFor time.Duration // how long a count of pending deliveries is used
 }
 
-// PendingCount is about how many deliveries of a tenant are not at rest.
+// PendingCount is the approximate number of open deliveries of a tenant.
 type PendingCount struct {
 	counted int // at most one more than the quota
 	added   atomic.Int64
