@@ -171,9 +171,9 @@ func (w *waiter) timeoutError(patience time.Duration) error {
 		}
 		open = append(open, text)
 	}
-	err := fmt.Errorf("not at rest after %s, and goes on being delivered: %s", patience, joinFew(open))
+	err := fmt.Errorf("not finished after %s, delivery continues: %s", patience, joinFew(open))
 	if w.fault != nil {
-		return fmt.Errorf("%w; the last look failed: %w", err, w.fault)
+		return fmt.Errorf("%w; the last check failed: %w", err, w.fault)
 	}
 	return err
 }

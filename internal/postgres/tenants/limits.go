@@ -102,10 +102,9 @@ func scanLimits(row pgx.Row, limits *webhook.Limits) error {
 	return nil
 }
 
-// countPending counts a tenant's deliveries that are not at rest: those that have no
-// first record yet, and those of its endpoints that are open. It does not count beyond
-// the quota. A count that fails is none: a quota protects the installation and must
-// not be what refuses events.
+// countPending counts a tenant's open deliveries: those in the outbox, and the open ones of its
+// endpoints. It does not count beyond the quota. If it fails, it returns no count: a quota protects the
+// installation, and its own fault must not refuse events.
 func (q *Quotas) countPending(ctx context.Context, tenantID string) *PendingCount {
 	found := &PendingCount{}
 	limits, err := q.limits.Get(ctx, tenantID)
