@@ -12,14 +12,14 @@ ARG VERSION=dev
 FROM builder AS build-everpost
 COPY . .
 RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
-    go build -buildvcs=false -trimpath -pgo=default.pgo -ldflags "-s -w -X main.version=${VERSION}" -o /out/everpost ./cmd/everpost
+    go build -buildvcs=false -trimpath -ldflags "-s -w -X main.version=${VERSION}" -o /out/everpost ./cmd/everpost
 
 FROM builder AS build-standalone
 COPY standalone/go.mod standalone/go.sum ./standalone/
 RUN --mount=type=cache,target=/go/pkg/mod cd standalone && go mod download
 COPY . .
 RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
-    cd standalone && go build -buildvcs=false -trimpath -pgo=../default.pgo -ldflags "-s -w -X main.version=${VERSION}" -o /out/everpost .
+    cd standalone && go build -buildvcs=false -trimpath -ldflags "-s -w -X main.version=${VERSION}" -o /out/everpost .
 
 # The binaries are static. Roots are for TLS to receivers, curl is for health checks.
 FROM debian:bookworm-20260824-slim AS runtime

@@ -21,10 +21,7 @@ export GOLANGCI_LINT_CACHE ?= $(CURDIR)/.cache/golangci-lint
 
 # The version comes from git here, not from Go's own stamping, which fails in a checkout that belongs to someone else.
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-# The CPU profile that binaries are optimised for (docs/adr/0023, profile-guided builds), or off. Tests and tools are built
-# without: where one main package had it as its own, whatever imports that would be built twice.
-PGO ?= $(wildcard default.pgo)
-BUILD := $(GO) build -buildvcs=false -pgo='$(if $(filter-out off,$(PGO)),$(abspath $(PGO)),off)' -ldflags '-X main.version=$(VERSION)'
+BUILD := $(GO) build -buildvcs=false -ldflags '-X main.version=$(VERSION)'
 
 # Tools: changing a version, or Go's, builds the tool anew beside the old one.
 GOLANGCI_LINT_VERSION := v2.15.0
@@ -83,12 +80,6 @@ bench: build bin/bench ## measure what Everpost does on this machine: most of an
 .PHONY: bench-compare
 bench-compare: bin/bench ## compare the CPU per delivery of the last two runs of bench; fail if it grew by more than 20 %
 	exec bin/bench compare
-
-.PHONY: profile
-profile: build bin/bench ## find out anew what is hot, and write the default.pgo that builds are optimised for: ten minutes
-	rm -rf bin/profile
-	bin/bench -only throughput,fan-out,batch,latency -runs 1 -results '' -profile bin/profile
-	bin/bench pgo default.pgo bin/profile/*-cpu-1.pprof
 
 .PHONY: bin/bench
 bin/bench:

@@ -8,6 +8,7 @@ package activities
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/everpost/everpost/internal/admission"
@@ -112,13 +113,13 @@ type Activities struct {
 	keepDeadLetters time.Duration
 	now             func() time.Time
 
-	runs   attemptRuns
-	pool   *goroutinePool  // runs the attempts
-	slow   *fair.Semaphore // requests to slow receivers
-	eager  *fair.Semaphore // eager requests
-	outage outage          // of the store
-	base   context.Context //nolint:containedctx // of requests that outlive their activity; ended by Stop
-	cancel context.CancelFunc
+	runs     attemptRuns
+	attempts sync.WaitGroup  // goroutines of attempts
+	slow     *fair.Semaphore // requests to slow receivers
+	eager    *fair.Semaphore // eager requests
+	outage   outage          // of the store
+	base     context.Context //nolint:containedctx // of requests that outlive their activity; ended by Stop
+	cancel   context.CancelFunc
 }
 
 // New returns the activities. Call Stop when the worker has stopped.
@@ -158,7 +159,6 @@ func New(c Config) *Activities {
 		slow: fair.NewDynamic(max(c.MaxRunning/2, 1), 1), eager: fair.NewDynamic(maxEager, 1),
 	}
 	a.base, a.cancel = context.WithCancel(context.Background())
-	a.pool = newGoroutinePool(a.base.Done())
 	return a
 }
 
@@ -177,7 +177,7 @@ func (a *Activities) Stop(ctx context.Context) {
 		<-done
 	}
 	a.cancel()
-	a.pool.members.Wait()
+	a.attempts.Wait()
 }
 
 // noObserver counts nothing.

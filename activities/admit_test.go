@@ -32,9 +32,8 @@ func (b *bundle) limit(t *testing.T, inFlight int, perSecond float64) {
 	b.execute(t, `update endpoints set max_in_flight = $2, rate_limit = $3, version = version + 1 where id = $1`, b.endpoint.ID, inFlight, perSecond)
 }
 
-// Whatever an attempt comes to, its place is given back, and what was learnt of the
-// receiver is told; a failure of our own tells nothing.
-func TestEachPassEnds(t *testing.T) {
+// Whatever the outcome of an attempt, its permit ends, with the result of the request. An internal fault has no result.
+func TestEachPermitEnds(t *testing.T) {
 	t.Parallel()
 	fault := faulty(func(context.Context, egress.Request) egress.Response {
 		return egress.Response{InternalFault: true, Err: "the process is stopping"}
@@ -88,8 +87,7 @@ func TestEachPassEnds(t *testing.T) {
 	}
 }
 
-// Being told to come back is recorded, is no attempt, and leaves no token: whoever
-// sends the delivery then asks the record.
+// A deferral is recorded, is no attempt, and uses up the fresh token: the next attempt needs a claim.
 func TestDeferral(t *testing.T) {
 	t.Parallel()
 	b, g := setup(t), admission.New(admission.Config{})
@@ -181,9 +179,9 @@ func TestSlowReceivers(t *testing.T) {
 	require.Equal(t, 2, g.Totals().InFlight)
 }
 
-// Endpoints of one host share its places: at a real receiver there are never more requests
-// than that, and who was turned away is delivered in its turn.
-func TestPlacesOfAHost(t *testing.T) {
+// Endpoints of one host share its permits: a real receiver never has more requests at a time, and deferred deliveries are delivered in
+// turn.
+func TestPermitsOfAHost(t *testing.T) {
 	t.Parallel()
 	const endpoints, places = 5, 2
 	b, g := setup(t), admission.New(admission.Config{MaxInFlightPerHost: places})

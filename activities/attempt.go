@@ -21,9 +21,9 @@ const (
 	MaxEarly = time.Second
 	// busyPause is the least pause before another process's claim is looked at again.
 	busyPause = time.Second
-	// lookPause is the least time after which a shared workflow asks again for a running
+	// checkPause is the least time after which a shared workflow asks again for a running
 	// request.
-	lookPause = 4 * time.Second
+	checkPause = 4 * time.Second
 )
 
 // AttemptInput says which attempt is to be made: the next one after Progress.
@@ -56,9 +56,9 @@ type AttemptResult struct {
 	webhook.Progress
 
 	// Running: the receiver is slow, and the request is still running. A shared workflow
-	// asks for it again at LookAt; a delivery's own waits for it with Join.
+	// asks for it again at CheckAt; a delivery's own waits for it with Join.
 	Running bool      `json:"running,omitempty"`
-	LookAt  time.Time `json:"look_at,omitzero"`
+	CheckAt time.Time `json:"check_at,omitzero"`
 	// BusyUntil: another process has the right to send until then; nothing was sent.
 	BusyUntil time.Time `json:"busy_until,omitzero"`
 	// Command is the pending command, if any.
@@ -130,22 +130,22 @@ func (a *Activities) leaveRunning(ctx context.Context, run *attemptRun, in Attem
 	default:
 		result := AttemptResult{Progress: in.Progress, Running: true}
 		if in.Shared != "" {
-			result.LookAt = a.lookAt(run)
+			result.CheckAt = a.checkAt(run)
 		}
 		return result, nil
 	}
 }
 
-// lookAt is when a shared workflow asks again for a running request: after lookPause, then after
+// checkAt is when a shared workflow asks again for a running request: after checkPause, then after
 // as long as the request has taken, or when its timeout is over. So a retry is late by no more
 // than that. The end of a request that has no permit yet is unknown.
-func (a *Activities) lookAt(run *attemptRun) time.Time {
+func (a *Activities) checkAt(run *attemptRun) time.Time {
 	now := a.now()
-	pause := lookPause
+	pause := checkPause
 	select {
 	case <-run.admitted:
 		taken := now.Sub(run.began)
-		pause = min(max(taken, lookPause), max(run.timeout-taken, 0)+time.Second)
+		pause = min(max(taken, checkPause), max(run.timeout-taken, 0)+time.Second)
 	default:
 	}
 	return now.Add(pause)
@@ -184,7 +184,7 @@ func (a *Activities) startOrJoin(in AttemptInput) (*attemptRun, error) {
 		return nil, fmt.Errorf("attempt %d of %s: %w", in.Attempts+1, in.DeliveryID, err)
 	}
 	if isNew {
-		a.pool.run(func() { a.runAttempt(run, in, a.execute) })
+		a.attempts.Go(func() { a.runAttempt(run, in, a.execute) })
 	}
 	return run, nil
 }

@@ -103,7 +103,7 @@ func TestAttemptRunsModel(t *testing.T) {
 	})
 }
 
-// inputOf asks for the flight with the key.
+// inputOf is the input of an attempt with the key.
 func inputOf(key attemptKey, seq int) AttemptInput {
 	return AttemptInput{
 		Ref: webhook.Ref{DeliveryID: key.delivery}, Progress: webhook.Progress{Run: key.run, Seq: seq, Attempts: key.number - 1},

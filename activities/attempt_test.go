@@ -17,8 +17,8 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// R2: whoever has the token sends without asking the record, once.
-func TestFreshTokenSendsWithoutAsking(t *testing.T) {
+// R2: an attempt with a fresh token is sent without a claim, once.
+func TestFreshTokenSendsWithoutAClaim(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p, other := b.process(t, nil), b.process(t, nil)
@@ -28,7 +28,7 @@ func TestFreshTokenSendsWithoutAsking(t *testing.T) {
 	require.Equal(t, webhook.StateDelivered, got.State)
 	require.Equal(t, 1, got.Attempts)
 	require.Equal(t, "200", got.LastResponse)
-	require.Zero(t, p.record.count(), "nobody was asked")
+	require.Zero(t, p.record.count(), "the store was not used")
 	_, again := p.tokens.Fresh().Take(in.DeliveryID)
 	require.False(t, again, "a token is taken once")
 
@@ -40,8 +40,8 @@ func TestFreshTokenSendsWithoutAsking(t *testing.T) {
 	require.Equal(t, 1, b.Count())
 }
 
-// R2: without a token the record is asked first, also for a first attempt.
-func TestWithoutTokenAsksTheRecord(t *testing.T) {
+// R2: without a token an attempt needs a claim, also a first one.
+func TestWithoutTokenClaims(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := b.process(t, nil)
@@ -66,7 +66,7 @@ func TestTokenIsForTheFirstAttemptOnly(t *testing.T) {
 	in.Progress = status.Progress
 	_, err = p.attempt(in)
 	require.NoError(t, err)
-	require.Equal(t, 1, p.record.count(), "a step was recorded, so somebody else may have sent it")
+	require.Equal(t, 1, p.record.count(), "a step was recorded, so another process may have sent it")
 }
 
 // R3: an activity that runs again, beside itself or after itself, gets the outcome
@@ -114,20 +114,20 @@ func TestAttemptThatRunsAgainSendsOnce(t *testing.T) {
 func TestOutcomes(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		step   receivertest.Step
-		stop   bool
-		state  webhook.State
-		reason string // of the attempt
-		told   string
+		step     receivertest.Step
+		stop     bool
+		state    webhook.State
+		reason   string // of the attempt
+		response string
 	}{
-		"delivered": {step: receivertest.Step{Status: 204}, state: webhook.StateDelivered, reason: "delivered", told: "204"},
+		"delivered": {step: receivertest.Step{Status: 204}, state: webhook.StateDelivered, reason: "delivered", response: "204"},
 		"busy": {
 			step:  receivertest.Step{Status: 503, Header: map[string]string{"Retry-After": "3600"}},
-			state: webhook.StateRetrying, reason: "http_503", told: "503, Retry-After 1h",
+			state: webhook.StateRetrying, reason: "http_503", response: "503, Retry-After 1h",
 		},
-		"refused":     {step: receivertest.Step{Status: 410}, state: webhook.StateDeadLettered, reason: "http_410", told: "410"},
-		"no answer":   {step: receivertest.Step{Drop: true}, state: webhook.StateRetrying, reason: "unexpected_eof", told: "unexpected_eof"},
-		"not running": {stop: true, state: webhook.StateRetrying, reason: "connect_refused", told: "connect_refused"},
+		"refused":     {step: receivertest.Step{Status: 410}, state: webhook.StateDeadLettered, reason: "http_410", response: "410"},
+		"no answer":   {step: receivertest.Step{Drop: true}, state: webhook.StateRetrying, reason: "unexpected_eof", response: "unexpected_eof"},
+		"not running": {stop: true, state: webhook.StateRetrying, reason: "connect_refused", response: "connect_refused"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -141,7 +141,7 @@ func TestOutcomes(t *testing.T) {
 			got, err := p.attempt(in)
 			require.NoError(t, err)
 			require.Equal(t, c.state.String(), got.State.String())
-			require.Equal(t, c.told, got.LastResponse)
+			require.Equal(t, c.response, got.LastResponse)
 			require.Equal(t, 1, got.Seq)
 			require.Equal(t, 1, got.RunAttempts)
 
@@ -245,7 +245,7 @@ func TestPendingCancelSendsNothing(t *testing.T) {
 	require.Equal(t, "sold out", got.Command.Reason)
 	require.Zero(t, b.Count())
 
-	// A workflow that has seen it and asks all the same knows better.
+	// A workflow that has handled the command has the attempt made.
 	in.CommandDone = command.ID
 	got, err = p.attempt(in)
 	require.NoError(t, err)
@@ -349,7 +349,7 @@ func (c *clock) advance(d time.Duration) {
 	c.now = c.now.Add(d)
 }
 
-// metrics are what an observer is told.
+// metrics are what an observer gets.
 type metrics struct {
 	mu                sync.Mutex
 	attempted, faults int

@@ -14,9 +14,8 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// From the sealed credentials in the record to the receiver: while there is no token
-// nothing is sent and the delivery waits, for as long as the token server asks for; what
-// is recorded and logged of it all holds no secret.
+// Without a token nothing is sent, and the delivery waits for as long as the token server says. Neither the store nor the log has a
+// secret.
 func TestClientCredentials(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -45,7 +44,7 @@ func TestClientCredentials(t *testing.T) {
 	got, err = p.attempt(in)
 	require.NoError(t, err)
 	require.Equal(t, "token_unavailable, Retry-After 1h", got.LastResponse)
-	require.Equal(t, 1, tokens.Count(), "it is left alone for so long, also when a person asks for an attempt")
+	require.Equal(t, 1, tokens.Count(), "the token server gets no request until then, not even for a retry by hand")
 
 	logs := []*process{p, b.process(t, nil), b.process(t, nil)} // which know nothing of that
 	in.Progress, in.DueAt = got.Progress, time.Time{}

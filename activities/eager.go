@@ -57,7 +57,7 @@ func (a *Activities) SendEagerly(in AttemptInput, start EagerStart) bool {
 		return false
 	}
 	request.start = start
-	a.pool.run(func() {
+	a.attempts.Go(func() {
 		a.runAttempt(run, in, func(run *attemptRun, in AttemptInput) (AttemptResult, error) { return a.executeEager(run, in, request) })
 	})
 	return true

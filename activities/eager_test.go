@@ -152,7 +152,7 @@ func TestEagerAndSlow(t *testing.T) {
 			running, err := p.attempt(shared)
 			require.NoError(t, err)
 			require.True(t, running.Running)
-			require.NotZero(t, running.LookAt, "a shared workflow that the relay has started asks again")
+			require.NotZero(t, running.CheckAt, "a shared workflow that the relay has started checks it again")
 			own, err := p.attempt(in)
 			require.NoError(t, err)
 			require.True(t, own.Running)
@@ -200,7 +200,7 @@ func TestEagerAndNotRecorded(t *testing.T) {
 				return err == nil && got.State == want
 			}, 20*time.Second, time.Millisecond)
 			require.Equal(t, in.WorkflowID(), b.delivery(t, in).WorkflowID)
-			require.False(t, b.inOutbox(t, in), "its workflow asked for it")
+			require.False(t, b.inOutbox(t, in), "its workflow makes the attempt")
 			require.Equal(t, 1, b.Count())
 		})
 	}
@@ -275,7 +275,7 @@ func TestEagerAndCancelled(t *testing.T) {
 	}
 }
 
-// A fault of our own is the attempt's, and the next one asks the record.
+// After an internal fault of an eager request, the next attempt needs a claim.
 func TestEagerAndAFault(t *testing.T) {
 	t.Parallel()
 	for name, sender := range map[string]faulty{

@@ -11,9 +11,9 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// Who comes to rest without an attempt is told of, once it is recorded so; who comes to
-// rest with one is not, nor who was at rest before, or goes on.
-func TestEndsWithoutAnAttemptAreTold(t *testing.T) {
+// Ended is called for a delivery that ends without an attempt, once that is recorded. It is not called for one that ends with an attempt,
+// has ended before, or continues.
+func TestEndedIsCalledForEndsWithoutAnAttempt(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	var told []webhook.Progress

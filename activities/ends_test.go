@@ -10,9 +10,8 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// R5: an end that a person asks for waits for the request of this process that is under way, also
-// when another workflow has asked for it: delivered wins. This process's own claim does not keep
-// it from being recorded.
+// R5: a command to end a delivery waits for a request of this process, whichever workflow made it: delivered wins. This process's own
+// claim does not prevent the end from being recorded.
 func TestAnEndWaitsForALiveRequest(t *testing.T) {
 	t.Parallel()
 	for name, shared := range map[string]string{"of the delivery's own workflow": "", "of a shared one": "fanout/it"} {
@@ -34,7 +33,7 @@ func TestAnEndWaitsForALiveRequest(t *testing.T) {
 			status, err := p.RecordStep(t.Context(), step)
 			require.NoError(t, err)
 			require.True(t, status.State.Open())
-			require.True(t, status.OwnedUntil.After(time.Now().Add(-time.Second)), "to be asked again while the receiver is slow")
+			require.True(t, status.OwnedUntil.After(time.Now().Add(-time.Second)), "the command is repeated while the receiver is slow")
 			require.True(t, b.delivery(t, in).State.Open())
 
 			b.Release()

@@ -162,8 +162,8 @@ func (a *Activities) knownFault(in AttemptInput) (fault string, known bool) {
 // person who looks at it sees why it waits. The store's status becomes part of the result; the
 // fault does not if the delivery has ended or goes on elsewhere. A held delivery that was released
 // is no longer held then: otherwise it would be released again while it waits here.
-func (a *Activities) recordFault(ctx context.Context, in AttemptInput, left *Left) {
-	step := webhook.Step{Ref: in.Ref, Progress: in.Progress, WorkflowID: in.Shared, CommandDone: in.CommandDone, LastError: left.Fault}
+func (a *Activities) recordFault(ctx context.Context, in AttemptInput, result *MemberResult) {
+	step := webhook.Step{Ref: in.Ref, Progress: in.Progress, WorkflowID: in.Shared, CommandDone: in.CommandDone, LastError: result.Fault}
 	step.Seq++
 	if step.DueAt.IsZero() { // without a due time the reconciler would not find it before its give-up time
 		step.Progress = step.WaitingUntil(a.now().Add(time.Second).UTC().Truncate(time.Microsecond))
@@ -172,9 +172,9 @@ func (a *Activities) recordFault(ctx context.Context, in AttemptInput, left *Lef
 	if err != nil {
 		return // it is recorded with a later fault
 	}
-	left.AttemptResult = resultOf(in, status)
+	result.AttemptResult = resultOf(in, status)
 	if !status.State.Open() || status.Run != in.Run || status.WorkflowID != in.Shared {
-		left.Fault = ""
+		result.Fault = ""
 	}
 }
 

@@ -42,7 +42,7 @@ func (k *known) forget(id webhook.EndpointID) {
 	delete(k.of, id)
 }
 
-// counted counts how often an endpoint is asked for.
+// counted counts how often an endpoint is read.
 type counted struct {
 	activities.Targets
 
@@ -135,10 +135,10 @@ func TestFaultOfAnEndpointHoldsItsDeliveries(t *testing.T) {
 			for _, in := range []activities.AttemptInput{all[0], all[1]} {
 				in.Progress = b.delivery(t, in).Progress
 				in.GiveUpAt = time.Now().Add(-time.Second)
-				left := p.attemptsOf(t, in)
-				require.Len(t, left, 1)
-				require.Equal(t, webhook.StateDeadLettered, left[0].State)
-				require.Equal(t, webhook.ReasonInternal, left[0].Reason)
+				results := p.attemptsOf(t, in)
+				require.Len(t, results, 1)
+				require.Equal(t, webhook.StateDeadLettered, results[0].State)
+				require.Equal(t, webhook.ReasonInternal, results[0].Reason)
 				require.Contains(t, b.delivery(t, in).LastError, c.want)
 			}
 
@@ -174,7 +174,7 @@ func TestFaultsWhileTheRecordIsAway(t *testing.T) {
 	wire.Cut()
 	result, err := p.Attempts(t.Context(), all)
 	require.NoError(t, err)
-	require.Empty(t, result.Left)
+	require.Empty(t, result.Members)
 	require.Equal(t, []activities.Fault{{What: "the database is not reachable at the moment", Of: []int{0, 1, 2}}}, result.Faults)
 
 	// Those that have met it do not all ask again: for a moment they take it from one another.
@@ -202,8 +202,8 @@ func TestFaultsWhileTheRecordIsAway(t *testing.T) {
 	require.Equal(t, len(all), b.Count())
 }
 
-// A fault that befalls one delivery of a shared workflow is told to the record, and whoever
-// goes on with the delivery since is adopted. Past its give-up time it is given up.
+// An internal fault of one delivery of a shared workflow is recorded. If the store says that another workflow continues the delivery, it
+// leaves. After its give-up time it is given up.
 func TestFaultOfOneDelivery(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -211,28 +211,28 @@ func TestFaultOfOneDelivery(t *testing.T) {
 		c.Sender = faulty(func(context.Context, egress.Request) egress.Response { panic("canary-panic") })
 	})
 	in := sharing(b.stored(t))[0]
-	left := p.attemptsOf(t, in)
-	require.Len(t, left, 1)
-	require.Contains(t, left[0].Fault, "panic")
+	results := p.attemptsOf(t, in)
+	require.Len(t, results, 1)
+	require.Contains(t, results[0].Fault, "panic")
 	d := b.delivery(t, in)
 	require.Contains(t, d.LastError, "panic")
 	require.Equal(t, webhook.StatePending, d.State)
-	require.Equal(t, d.Progress, left[0].Progress)
-	require.WithinDuration(t, time.Now(), d.DueAt, 10*time.Second, "when it does not go on, somebody looks for it")
+	require.Equal(t, d.Progress, results[0].Progress)
+	require.WithinDuration(t, time.Now(), d.DueAt, 10*time.Second, "the reconciler finds it if it does not continue")
 	require.Equal(t, sharedID, d.WorkflowID)
 
-	in.Progress, in.Faults = left[0].Progress, 1
-	left = p.attemptsOf(t, in)
-	require.Len(t, left, 1)
+	in.Progress, in.Faults = results[0].Progress, 1
+	results = p.attemptsOf(t, in)
+	require.Len(t, results, 1)
 	require.Equal(t, d.Seq, b.delivery(t, in).Seq, "not each time")
 
 	in.GiveUpAt = time.Now().Add(-time.Second)
 	b.execute(t, `update deliveries set give_up_at = $2 where id = $1`, in.DeliveryID, in.GiveUpAt)
-	left = p.attemptsOf(t, in)
-	require.Len(t, left, 1)
-	require.Equal(t, webhook.StateDeadLettered, left[0].State)
-	require.Equal(t, webhook.ReasonInternal, left[0].Reason)
-	require.Equal(t, in.WorkflowID(), left[0].WorkflowID)
+	results = p.attemptsOf(t, in)
+	require.Len(t, results, 1)
+	require.Equal(t, webhook.StateDeadLettered, results[0].State)
+	require.Equal(t, webhook.ReasonInternal, results[0].Reason)
+	require.Equal(t, in.WorkflowID(), results[0].WorkflowID)
 }
 
 // Nothing is sent eagerly to an endpoint that cannot be sent to.

@@ -61,7 +61,7 @@ type rotation struct {
 }
 
 // TestForeignVerifiers: 10,000 deliveries across two rotations, through everything that
-// signs and sends, are accepted by whoever holds a secret that is in use, and by nobody else.
+// signs and sends, are accepted by verifiers with a secret that is in use, and by no others.
 func TestForeignVerifiers(t *testing.T) {
 	t.Parallel()
 	r := startRotation(t)

@@ -24,9 +24,8 @@ func (b *bundle) update(t *testing.T, change func(*webhook.Endpoint)) {
 	require.NoError(t, err)
 }
 
-// An envelope is the same with every attempt and run, whoever makes it and wherever the
-// payload comes from; the signature is of what is sent. Another format applies from the
-// next attempt on, and touches nothing that is stored.
+// An envelope is the same in every attempt and run, whichever process sends it and wherever the payload comes from. The signature covers
+// what is sent. Another format applies from the next attempt on, and does not change what is stored.
 func TestEnvelope(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

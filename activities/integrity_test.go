@@ -13,9 +13,8 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// A payload that changes in the record between two attempts, however little, is never
-// sent: the delivery is dead-lettered, the error is logged without a byte of it, and
-// whoever is told of dead letters is told. Once it is mended, a replay sends it.
+// A payload that changes in the store between two attempts is never sent: the delivery becomes a dead letter, the error is logged without
+// a byte of the payload, and the observer gets the dead letter. Once the payload is restored, a replay sends it.
 func TestPayloadIntegrity(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]string{
@@ -87,8 +86,7 @@ func TestPayloadIntegrity(t *testing.T) {
 	}
 }
 
-// A payload that changes in memory between its arrival and its first attempt is not sent:
-// the record is asked, and what it holds is compared, too.
+// A payload that changes in memory between its arrival and its first attempt is not sent: it is read from the store and checked again.
 func TestPayloadIntegrityOfAToken(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -33,8 +33,8 @@ func (b *bundle) claimedElsewhere(t *testing.T, in activities.AttemptInput) {
 	require.True(t, begun.Granted)
 }
 
-// R4: a slow receiver keeps nobody for longer than the fast wait; the claim is
-// there for others to see, the request goes on, and Join brings its outcome.
+// R4: an attempt returns after the fast wait even if the receiver is slow. The claim is stored, the request continues, and Join returns its
+// outcome.
 func TestSlowReceiverIsJoined(t *testing.T) {
 	t.Parallel()
 	for name, withToken := range map[string]bool{"with a token": true, "with a claim": false} {
@@ -103,8 +103,8 @@ func TestForeignClaim(t *testing.T) {
 	require.Equal(t, 1, got.Attempts)
 }
 
-// A claim that ends soon by the record's clock is not asked for again and again.
-func TestBusyIsNotAsked(t *testing.T) {
+// A claim that ends soon by the store's clock is not requested repeatedly.
+func TestBusyPause(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	ahead := time.Now().Add(time.Hour)
@@ -288,7 +288,7 @@ func TestStopWaitsForTheRecord(t *testing.T) {
 	}()
 	require.Eventually(t, func() bool {
 		_, err := p.attempt(b.stored(t))
-		return err != nil // Stop has begun: nothing new
+		return err != nil // Stop refuses new attempts
 	}, 20*time.Second, time.Millisecond)
 	select {
 	case <-stopped:

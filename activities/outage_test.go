@@ -157,7 +157,7 @@ func TestNoEndBesideAnotherProcess(t *testing.T) {
 		step.State, step.Reason = webhook.StateCancelled, webhook.ReasonCancelled
 		return step
 	}
-	t.Run("asked by the workflow", func(t *testing.T) {
+	t.Run("repeated by the workflow", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		p := b.process(t, nil)
@@ -175,7 +175,7 @@ func TestNoEndBesideAnotherProcess(t *testing.T) {
 	t.Run("not beside this one", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
-		p := b.process(t, func(c *activities.Config) { c.Owner = "another process" }) // its claim is this one's
+		p := b.process(t, func(c *activities.Config) { c.Owner = "another process" }) // the claim is of this process
 		in := b.stored(t)
 		b.claimedElsewhere(t, in)
 		status, err := p.RecordStep(t.Context(), cancelled(in))
@@ -200,8 +200,8 @@ func TestNoEndBesideAnotherProcess(t *testing.T) {
 	})
 }
 
-// An error that was not written for people is told to nobody but the log.
-func TestUnknownFaultsAreNotTold(t *testing.T) {
+// An error that was not written for people is only logged.
+func TestUnknownFaultsAreOnlyLogged(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := b.process(t, func(c *activities.Config) { c.Store = broken{} })
@@ -264,8 +264,7 @@ func TestClaimIsWrittenWhenTheRecordIsBack(t *testing.T) {
 	require.Equal(t, 1, b.Count())
 }
 
-// R5: delivered wins, also over a cancel that comes while the record could not be told
-// that it was delivered.
+// R5: delivered wins, also over a cancel that comes while the outcome could not be written.
 func TestCancelLetsTheOutcomeBeRecordedFirst(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

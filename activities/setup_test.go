@@ -110,7 +110,7 @@ type faulty func(context.Context, egress.Request) egress.Response
 
 func (f faulty) Send(ctx context.Context, r egress.Request) egress.Response { return f(ctx, r) }
 
-// asked counts the claims that reach the record.
+// asked counts the claims that reach the store.
 type asked struct {
 	*stores.DB
 	*deliveries.Deliveries
@@ -187,8 +187,7 @@ func (b *buffer) String() string {
 	return b.text.String()
 }
 
-// event stores an event with one delivery and returns what its first attempt is
-// asked for with.
+// event stores an event with one delivery, and returns the input of its first attempt, too.
 func (b *bundle) event(t *testing.T) (webhook.Accepted, activities.AttemptInput) {
 	t.Helper()
 	accepted, err := b.store.Events.Accept(t.Context(), webhook.NewEvent{TenantID: tenant, Type: "order.paid", Payload: []byte(payload)})

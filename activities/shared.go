@@ -47,7 +47,7 @@ type DeliveryState struct {
 
 // AttemptsResult has the deliveries that an attempt did not simply end.
 type AttemptsResult struct {
-	Left []Left `json:"left,omitempty"`
+	Members []MemberResult `json:"members,omitempty"`
 	// Faults are internal faults: one that several deliveries have met is listed once.
 	Faults []Fault `json:"faults,omitempty"`
 }
@@ -58,26 +58,26 @@ type Fault struct {
 	Of   []int  `json:"of"` // indexes of the input
 }
 
-// add adds what is left to be done for a delivery.
-func (r *AttemptsResult) add(left Left) {
+// add adds the result of a delivery for which something is left to be done.
+func (r *AttemptsResult) add(m MemberResult) {
 	switch {
-	case left.Fault == "" && !left.unfinished():
+	case m.Fault == "" && !m.unfinished():
 		return
-	case left.Fault == "" || left.Run > 0: // with what the store says
-		r.Left = append(r.Left, left)
+	case m.Fault == "" || m.Run > 0: // with what the store says
+		r.Members = append(r.Members, m)
 		return
 	}
 	for i := range r.Faults {
-		if r.Faults[i].What == left.Fault {
-			r.Faults[i].Of = append(r.Faults[i].Of, left.Index)
+		if r.Faults[i].What == m.Fault {
+			r.Faults[i].Of = append(r.Faults[i].Of, m.Index)
 			return
 		}
 	}
-	r.Faults = append(r.Faults, Fault{What: left.Fault, Of: []int{left.Index}})
+	r.Faults = append(r.Faults, Fault{What: m.Fault, Of: []int{m.Index}})
 }
 
-// Left is a delivery that an attempt did not end.
-type Left struct {
+// MemberResult is the result of an attempt that did not end its delivery.
+type MemberResult struct {
 	Index int `json:"index"` // of its input
 
 	AttemptResult
@@ -95,7 +95,7 @@ type Left struct {
 //
 // It never fails: an internal fault with one delivery does not affect the others.
 func (a *Activities) Attempts(ctx context.Context, all []AttemptInput) (AttemptsResult, error) {
-	results := make([]Left, len(all))
+	results := make([]MemberResult, len(all))
 	waiting := a.beginEach(all, results)
 	limit := time.NewTimer(0)
 	defer limit.Stop()
@@ -113,21 +113,21 @@ func (a *Activities) Attempts(ctx context.Context, all []AttemptInput) (Attempts
 	}
 	slow.Wait()
 	a.recordFaults(ctx, all, results)
-	var left AttemptsResult
+	var result AttemptsResult
 	for i := range results {
-		left.add(results[i])
+		result.add(results[i])
 	}
-	return left, nil
+	return result, nil
 }
 
 // recordFaults records the internal faults that affect single deliveries, so that a person who
 // looks at one sees why it waits.
-func (a *Activities) recordFaults(ctx context.Context, all []AttemptInput, results []Left) {
+func (a *Activities) recordFaults(ctx context.Context, all []AttemptInput, results []MemberResult) {
 	var recording sync.WaitGroup
 	for i := range results {
-		left := &results[i]
-		if left.Fault != "" && left.scope == scopeDelivery && !left.busy && all[i].Faults%recordFaultEvery == 0 {
-			recording.Go(func() { a.recordFault(ctx, all[i], left) })
+		result := &results[i]
+		if result.Fault != "" && result.scope == scopeDelivery && !result.busy && all[i].Faults%recordFaultEvery == 0 {
+			recording.Go(func() { a.recordFault(ctx, all[i], result) })
 		}
 	}
 	recording.Wait()
@@ -143,7 +143,7 @@ type awaited struct {
 // beginEach begins attempts, and returns those that have begun in the order in which the wait for
 // them ends: so they can be waited for one after another. The results of the others say why they
 // have not begun.
-func (a *Activities) beginEach(all []AttemptInput, results []Left) []awaited {
+func (a *Activities) beginEach(all []AttemptInput, results []MemberResult) []awaited {
 	waiting := make([]awaited, 0, len(all))
 	for i := range all {
 		results[i].Index = i
@@ -160,23 +160,23 @@ func (a *Activities) beginEach(all []AttemptInput, results []Left) []awaited {
 }
 
 // guard turns a panic into a fault of the one delivery. Otherwise it would end the process.
-func (a *Activities) guard(in AttemptInput, left *Left, attempt func() (AttemptResult, error)) {
+func (a *Activities) guard(in AttemptInput, result *MemberResult, attempt func() (AttemptResult, error)) {
 	defer func() {
 		if p := recover(); p != nil {
-			left.set(AttemptResult{}, a.panicked(in, p))
+			result.set(AttemptResult{}, a.panicked(in, p))
 		}
 	}()
-	left.set(attempt())
+	result.set(attempt())
 }
 
 // set takes over what Attempt returns.
-func (l *Left) set(result AttemptResult, err error) {
+func (m *MemberResult) set(result AttemptResult, err error) {
 	if err != nil {
-		l.scope, l.Fault = describeFault(err)
-		l.busy = errors.Is(err, errTooMany) || errors.Is(err, errStopping)
+		m.scope, m.Fault = describeFault(err)
+		m.busy = errors.Is(err, errTooMany) || errors.Is(err, errStopping)
 		return
 	}
-	l.AttemptResult = result
+	m.AttemptResult = result
 }
 
 // unfinished reports that something is still to be done for the delivery.
@@ -187,12 +187,12 @@ func (r *AttemptResult) unfinished() bool {
 
 // HandedOver is the result of HandOver.
 type HandedOver struct {
-	Left  []int  `json:"left,omitempty"`  // indexes of those that were not started
-	Fault string `json:"fault,omitempty"` // why, in words
+	Remaining []int  `json:"remaining,omitempty"` // indexes of those that were not started
+	Fault     string `json:"fault,omitempty"`     // why, in words
 }
 
 // HandOver starts the own workflows of deliveries: as many as it can within handOverTime. It never
-// fails. It is repeated for those that are left.
+// fails. The workflow calls it again for those that remain.
 func (a *Activities) HandOver(ctx context.Context, all []DeliveryState) (HandedOver, error) {
 	ctx, cancel := context.WithTimeout(ctx, handOverTime)
 	defer cancel()
@@ -220,11 +220,11 @@ func (a *Activities) HandOver(ctx context.Context, all []DeliveryState) (HandedO
 	started.Wait()
 	for i, fault := range faults {
 		if fault != nil {
-			result.Left = append(result.Left, i)
+			result.Remaining = append(result.Remaining, i)
 		}
 	}
-	if len(result.Left) > 0 {
-		result.Fault = a.internalFault(ctx, "hand over to workflows of their own", faults[result.Left[0]]).Error()
+	if len(result.Remaining) > 0 {
+		result.Fault = a.internalFault(ctx, "hand over to workflows of their own", faults[result.Remaining[0]]).Error()
 	}
 	return result, nil
 }

@@ -23,8 +23,8 @@ import (
 // sharedID is the workflow that makes attempts side by side in these tests.
 const sharedID = "fanout/evt_1/aaaa"
 
-// attemptsOf asks for several attempts as a shared workflow does.
-func (p *process) attemptsOf(t *testing.T, all ...activities.AttemptInput) []activities.Left {
+// attemptsOf makes several attempts as a shared workflow does.
+func (p *process) attemptsOf(t *testing.T, all ...activities.AttemptInput) []activities.MemberResult {
 	t.Helper()
 	env := p.environment()
 	env.RegisterActivity(p.Attempts)
@@ -32,18 +32,18 @@ func (p *process) attemptsOf(t *testing.T, all ...activities.AttemptInput) []act
 	require.NoError(t, err, "it never fails")
 	var result activities.AttemptsResult
 	require.NoError(t, value.Get(&result))
-	lefts, seen := result.Left, map[int]bool{}
+	results, seen := result.Members, map[int]bool{}
 	for _, fault := range result.Faults {
 		for _, index := range fault.Of {
-			lefts = append(lefts, activities.Left{Index: index, Fault: fault.What})
+			results = append(results, activities.MemberResult{Index: index, Fault: fault.What})
 		}
 	}
-	slices.SortFunc(lefts, func(a, b activities.Left) int { return a.Index - b.Index })
-	for i := range lefts {
-		require.False(t, seen[lefts[i].Index], "each once")
-		seen[lefts[i].Index] = true
+	slices.SortFunc(results, func(a, b activities.MemberResult) int { return a.Index - b.Index })
+	for i := range results {
+		require.False(t, seen[results[i].Index], "each once")
+		seen[results[i].Index] = true
 	}
-	return lefts
+	return results
 }
 
 // sharing makes attempts those of a shared workflow.
@@ -68,7 +68,7 @@ func (p panicking) Target(ctx context.Context, id webhook.EndpointID) (*webhook.
 	return p.Targets.Target(ctx, id)
 }
 
-// R8: what befalls one attempt is none of the others', and who came to rest is left out
+// R8: a fault of one attempt does not affect the others, and deliveries that have ended are not in the result
 // of what the history has to keep.
 func TestAttemptsSideBySide(t *testing.T) {
 	t.Parallel()
@@ -84,16 +84,16 @@ func TestAttemptsSideBySide(t *testing.T) {
 	b.Script(all[2].EventID.String(), receivertest.Step{Status: http.StatusBadRequest})
 	all[3].EndpointID = faulty
 	all[4].EndpointID = webhook.NewEndpointID() // which there is not: deleted
-	left := p.attemptsOf(t, all...)
-	require.Len(t, left, 3)
-	require.Equal(t, []int{1, 2, 3}, []int{left[0].Index, left[1].Index, left[2].Index})
-	require.Equal(t, webhook.StateRetrying, left[0].State)
-	require.Equal(t, "503", left[0].LastResponse)
-	require.Equal(t, sharedID, left[0].WorkflowID)
-	require.Equal(t, webhook.StateDeadLettered, left[1].State)
-	require.Equal(t, all[2].WorkflowID(), left[1].WorkflowID)
-	require.Contains(t, left[2].Fault, "panic: a value of type string")
-	require.NotContains(t, left[2].Fault+p.log.String(), "canary-panic")
+	results := p.attemptsOf(t, all...)
+	require.Len(t, results, 3)
+	require.Equal(t, []int{1, 2, 3}, []int{results[0].Index, results[1].Index, results[2].Index})
+	require.Equal(t, webhook.StateRetrying, results[0].State)
+	require.Equal(t, "503", results[0].LastResponse)
+	require.Equal(t, sharedID, results[0].WorkflowID)
+	require.Equal(t, webhook.StateDeadLettered, results[1].State)
+	require.Equal(t, all[2].WorkflowID(), results[1].WorkflowID)
+	require.Contains(t, results[2].Fault, "panic: a value of type string")
+	require.NotContains(t, results[2].Fault+p.log.String(), "canary-panic")
 	for _, n := range []int{0, 5} {
 		require.Equal(t, webhook.StateDelivered, b.delivery(t, all[n]).State)
 	}
@@ -114,10 +114,10 @@ func TestAttemptsPanicWhileTheyWait(t *testing.T) {
 	all := sharing(b.fresh(t, p), b.fresh(t, p))
 	store.on = all[0].DeliveryID
 	b.Hold()
-	left := p.attemptsOf(t, all...)
-	require.Len(t, left, 2)
-	require.Contains(t, left[0].Fault, "panic: a value of type string")
-	require.True(t, left[1].Running)
+	results := p.attemptsOf(t, all...)
+	require.Len(t, results, 2)
+	require.Contains(t, results[0].Fault, "panic: a value of type string")
+	require.True(t, results[1].Running)
 	b.Release()
 	joined, err := p.join(all[0])
 	require.NoError(t, err)
@@ -135,9 +135,9 @@ func TestAttemptsOfWhichOneIsSlow(t *testing.T) {
 		all[i] = b.fresh(t, p)
 	}
 	b.Script(all[0].EventID.String(), receivertest.Step{Hang: true})
-	left := p.attemptsOf(t, sharing(all...)...)
-	require.Len(t, left, 1)
-	require.True(t, left[0].Running)
+	results := p.attemptsOf(t, sharing(all...)...)
+	require.Len(t, results, 1)
+	require.True(t, results[0].Running)
 	require.Equal(t, 1, p.record.count())
 }
 
@@ -149,10 +149,10 @@ func TestAttemptsAdmissionPanics(t *testing.T) {
 	p := b.process(t, func(c *activities.Config) { c.Admission = g })
 	all := sharing(b.stored(t), b.stored(t))
 	all[0].EndpointID = g.on
-	left := p.attemptsOf(t, all...)
-	require.LessOrEqual(t, len(left), 1, "it goes on beside that, and may have found its endpoint gone")
-	if len(left) == 1 {
-		require.Contains(t, left[0].Fault, "panic: a value of type string")
+	results := p.attemptsOf(t, all...)
+	require.LessOrEqual(t, len(results), 1, "it goes on beside that, and may have found its endpoint gone")
+	if len(results) == 1 {
+		require.Contains(t, results[0].Fault, "panic: a value of type string")
 	}
 	require.Equal(t, webhook.StateDelivered, b.delivery(t, all[1]).State)
 }
@@ -183,16 +183,16 @@ func (c *claimPanics) Claim(ctx context.Context, claim webhook.Claim) (webhook.C
 	return c.Store.Claim(ctx, claim)
 }
 
-// A fault with one, which could not be recorded or asked for.
+// An internal fault of one delivery, which cannot be recorded or claimed.
 func TestAttemptsOfWhichOneFails(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	all := sharing(b.stored(t), b.stored(t), b.stored(t))
 	p := b.process(t, func(c *activities.Config) { c.Store = failsFor{c.Store, all[1].DeliveryID} })
-	left := p.attemptsOf(t, all...)
-	require.Len(t, left, 1)
-	require.Equal(t, 1, left[0].Index)
-	require.Contains(t, left[0].Fault, "the store is away")
+	results := p.attemptsOf(t, all...)
+	require.Len(t, results, 1)
+	require.Equal(t, 1, results[0].Index)
+	require.Contains(t, results[0].Fault, "the store is away")
 	require.Equal(t, 2, b.Count())
 	require.Equal(t, webhook.StateDelivered, b.delivery(t, all[0]).State)
 	require.Equal(t, webhook.StateDelivered, b.delivery(t, all[2]).State)
@@ -211,19 +211,19 @@ func (f failsFor) Claim(ctx context.Context, claim webhook.Claim) (webhook.Claim
 	return f.Store.Claim(ctx, claim)
 }
 
-// R8: who goes on with a delivery is said by the attempt's own step.
-func TestAttemptSaysWhoGoesOn(t *testing.T) {
+// R8: the step of an attempt names the workflow that continues the delivery.
+func TestAttemptNamesTheNextWorkflow(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		step  receivertest.Step
 		state webhook.State
 		own   bool
 	}{
-		"delivered":             {state: webhook.StateDelivered},
-		"soon":                  {step: again(2), state: webhook.StateRetrying},
-		"not soon":              {step: again(6 * 3600), state: webhook.StateRetrying},
-		"given up":              {step: receivertest.Step{Status: 400}, state: webhook.StateDeadLettered, own: true},
-		"asks for far too long": {step: again(900_000), state: webhook.StateDeadLettered, own: true},
+		"delivered":                         {state: webhook.StateDelivered},
+		"soon":                              {step: again(2), state: webhook.StateRetrying},
+		"not soon":                          {step: again(6 * 3600), state: webhook.StateRetrying},
+		"given up":                          {step: receivertest.Step{Status: 400}, state: webhook.StateDeadLettered, own: true},
+		"Retry-After past the give-up time": {step: again(900_000), state: webhook.StateDeadLettered, own: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -250,9 +250,8 @@ func again(seconds int) receivertest.Step {
 	return receivertest.Step{Status: 503, Header: map[string]string{"Retry-After": strconv.Itoa(seconds)}}
 }
 
-// Whoever waits for its endpoint is held by the record alone; given up over that, it
-// has a workflow of its own.
-func TestHeldIsNobodys(t *testing.T) {
+// A delivery that waits for its endpoint is held as a row. If it is given up, it has its own workflow.
+func TestHeldHasNoWorkflow(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := b.process(t, nil)
@@ -273,9 +272,9 @@ func TestHeldIsNobodys(t *testing.T) {
 	_, command, err := b.store.Deliveries.Command(t.Context(), webhook.Actor{Name: "test"}, tenant, in.DeliveryID, cancel)
 	require.NoError(t, err)
 	in.Progress = held.Progress
-	left := p.attemptsOf(t, in)
-	require.Len(t, left, 1, "a command has to be carried out")
-	require.Equal(t, command.ID, left[0].Command.ID)
+	results := p.attemptsOf(t, in)
+	require.Len(t, results, 1, "a command has to be carried out")
+	require.Equal(t, command.ID, results[0].Command.ID)
 
 	late := sharing(b.stored(t))[0]
 	late.GiveUpAt = time.Now().Add(-time.Second)
@@ -287,7 +286,7 @@ func TestHeldIsNobodys(t *testing.T) {
 	require.Zero(t, b.Count())
 }
 
-// R8: attempts that were asked for together, a little early, go out each at its own time.
+// R8: attempts that are requested together, a little early, are sent each at its own time.
 func TestAttemptsWaitForTheirTime(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -327,7 +326,7 @@ func TestEarlyAttempt(t *testing.T) {
 
 	p = b.process(t, nil)
 	in = b.stored(t)
-	in.DueAt = time.Now().Add(time.Hour) // somebody asks for it now: so be it, after as long as it may be early
+	in.DueAt = time.Now().Add(time.Hour) // it waits no longer than an attempt may be early
 	begun := time.Now()
 	got, err = p.attempt(in)
 	require.NoError(t, err)
@@ -335,7 +334,7 @@ func TestEarlyAttempt(t *testing.T) {
 	require.WithinRange(t, b.attempts(t, in)[0].StartedAt, begun.Add(activities.MaxEarly-time.Millisecond), begun.Add(time.Minute))
 }
 
-// R11: who waits for its time when the process is told to end sends nothing.
+// R11: an attempt that waits for its time when the process stops sends nothing.
 func TestEarlyAttemptWhileTheProcessStops(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -423,7 +422,7 @@ func TestHandOver(t *testing.T) {
 		})
 		handed, err := a.HandOver(t.Context(), all)
 		require.NoError(t, err)
-		require.Equal(t, []int{3}, handed.Left)
+		require.Equal(t, []int{3}, handed.Remaining)
 		require.Contains(t, handed.Fault, "hand over to workflows of their own")
 		require.NotContains(t, handed.Fault, "canary", "the cause is for the log")
 		require.Contains(t, log.String(), "canary-address")
@@ -462,7 +461,7 @@ func TestHandOver(t *testing.T) {
 		})
 		handed, err := a.HandOver(t.Context(), all)
 		require.NoError(t, err)
-		require.Len(t, handed.Left, 39)
+		require.Len(t, handed.Remaining, 39)
 		require.Contains(t, handed.Fault, "at once")
 		require.LessOrEqual(t, asked.Load(), int32(4), "the others do not ask")
 		require.Equal(t, 1, s.started[all[0].DeliveryID], "it is not cut off")
@@ -481,10 +480,10 @@ func TestHandOver(t *testing.T) {
 		})
 		handed, err := a.HandOver(t.Context(), all)
 		require.NoError(t, err)
-		require.Equal(t, []int{3}, handed.Left)
+		require.Equal(t, []int{3}, handed.Remaining)
 		require.Len(t, s.started, 19)
 	})
-	t.Run("nobody answers", func(t *testing.T) {
+	t.Run("Temporal does not answer", func(t *testing.T) {
 		t.Parallel()
 		a, _, _ := begin(func(ctx context.Context, _ activities.DeliveryState) error {
 			<-ctx.Done()
@@ -493,7 +492,7 @@ func TestHandOver(t *testing.T) {
 		begun := time.Now()
 		handed, err := a.HandOver(t.Context(), handovers(50))
 		require.NoError(t, err)
-		require.Len(t, handed.Left, 50, "those behind the first are not begun")
+		require.Len(t, handed.Remaining, 50, "those after the first are not started")
 		require.Less(t, time.Since(begun), 10*time.Second, "within the time of a local activity")
 	})
 }

@@ -18,13 +18,13 @@ func (b *bundle) tight(t *testing.T) *process {
 	return b.process(t, func(c *activities.Config) { c.FastWait = 200 * time.Millisecond })
 }
 
-// one is what is left of one attempt.
-func (p *process) one(t *testing.T, in activities.AttemptInput) activities.Left {
+// one makes one attempt and returns its result.
+func (p *process) one(t *testing.T, in activities.AttemptInput) activities.MemberResult {
 	t.Helper()
-	left := p.attemptsOf(t, in)
-	require.Len(t, left, 1)
-	require.Empty(t, left[0].Fault)
-	return left[0]
+	results := p.attemptsOf(t, in)
+	require.Len(t, results, 1)
+	require.Empty(t, results[0].Fault)
+	return results[0]
 }
 
 // R4: a slow attempt stays in its shared workflow, which is to ask for it again. The claim says
@@ -48,24 +48,24 @@ func TestSlowAttemptStays(t *testing.T) {
 				b.Hold()
 				for range 2 {
 					begun := time.Now()
-					left := p.one(t, in)
-					require.True(t, left.Running)
-					require.Equal(t, in.Progress, left.Progress)
-					require.WithinRange(t, left.LookAt, begun.Add(4*time.Second), time.Now().Add(webhook.DefaultTimeout+time.Second))
+					results := p.one(t, in)
+					require.True(t, results.Running)
+					require.Equal(t, in.Progress, results.Progress)
+					require.WithinRange(t, results.CheckAt, begun.Add(4*time.Second), time.Now().Add(webhook.DefaultTimeout+time.Second))
 					b.awaitClaim(t, in)
 					require.Equal(t, sharedID, b.delivery(t, in).WorkflowID)
 					in.FirstTask = false
 				}
 				b.Release()
 				require.Eventually(t, func() bool { return b.delivery(t, in).State == c.state }, 20*time.Second, time.Millisecond)
-				if left := p.attemptsOf(t, in); c.state == webhook.StateDelivered {
-					require.Empty(t, left)
+				if results := p.attemptsOf(t, in); c.state == webhook.StateDelivered {
+					require.Empty(t, results)
 				} else {
-					require.Len(t, left, 1)
-					require.False(t, left[0].Running)
-					require.Zero(t, left[0].LookAt)
-					require.Equal(t, c.state, left[0].State)
-					require.Equal(t, 1, left[0].Attempts)
+					require.Len(t, results, 1)
+					require.False(t, results[0].Running)
+					require.Zero(t, results[0].CheckAt)
+					require.Equal(t, c.state, results[0].State)
+					require.Equal(t, 1, results[0].Attempts)
 				}
 				carrier := sharedID
 				if c.state == webhook.StateDeadLettered {
@@ -79,22 +79,21 @@ func TestSlowAttemptStays(t *testing.T) {
 	}
 }
 
-// Whoever stays is not sent by another process, which leaves it to its own workflow to
-// wait for the first one's right to end; when that has died, it is sent again under the
-// same number.
-func TestWhoStaysIsAskedForElsewhere(t *testing.T) {
+// A request under way is not repeated by another process: the delivery leaves, and its own workflow waits for the end of the claim. If the
+// first process has died, it is sent again under the same number.
+func TestRunningRequestInAnotherProcess(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := b.tight(t)
 	other := b.process(t, nil)
 	in := sharing(b.fresh(t, p))[0]
 	b.Hold()
-	require.NotZero(t, p.one(t, in).LookAt)
+	require.NotZero(t, p.one(t, in).CheckAt)
 	b.awaitClaim(t, in)
 	in.FirstTask = false
 	busy := other.one(t, in)
 	require.False(t, busy.Running)
-	require.Zero(t, busy.LookAt)
+	require.Zero(t, busy.CheckAt)
 	require.WithinRange(t, busy.BusyUntil, time.Now().Add(webhook.DefaultTimeout/2), time.Now().Add(webhook.MaxTimeout+10*time.Second))
 	require.Equal(t, sharedID, busy.WorkflowID)
 
@@ -114,15 +113,14 @@ func TestWhoStaysIsAskedForElsewhere(t *testing.T) {
 	require.Equal(t, sharedID, b.delivery(t, in).WorkflowID)
 }
 
-// R11: a process that stops waits for a request that stays, and tells its outcome
-// to whoever asks meanwhile or afterwards.
-func TestProcessStopsWhileOneStays(t *testing.T) {
+// R11: a process that stops waits for a request under way, and returns its outcome to calls meanwhile and afterwards.
+func TestProcessStopsDuringARequest(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := b.tight(t)
 	in := sharing(b.fresh(t, p))[0]
 	b.Hold()
-	require.NotZero(t, p.one(t, in).LookAt)
+	require.NotZero(t, p.one(t, in).CheckAt)
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
@@ -130,10 +128,10 @@ func TestProcessStopsWhileOneStays(t *testing.T) {
 	}()
 	require.Eventually(t, func() bool {
 		_, err := p.attempt(b.stored(t))
-		return err != nil // Stop has begun
+		return err != nil // Stop refuses it
 	}, 20*time.Second, time.Millisecond)
 	in.FirstTask = false
-	require.NotZero(t, p.one(t, in).LookAt, "it still goes on")
+	require.NotZero(t, p.one(t, in).CheckAt, "it still goes on")
 	b.Release()
 	<-stopped
 	require.Equal(t, webhook.StateDelivered, b.delivery(t, in).State)

@@ -8,7 +8,6 @@
 //
 //	bench [flags]              measure
 //	bench compare [old [new]]  compare two stored runs by CPU per delivery
-//	bench pgo out profile...   merge CPU profiles for profile-guided builds
 package main
 
 import (
@@ -31,9 +30,6 @@ const resultsDir = "bench/results"
 func command(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if len(args) > 0 && args[0] == "compare" {
 		return compareCommand(args[1:], stdout, stderr)
-	}
-	if len(args) > 0 && args[0] == "pgo" {
-		return pgoCommand(args[1:], stdout)
 	}
 	o, results, err := parse(args, stderr)
 	if err != nil {
@@ -60,7 +56,7 @@ func parse(args []string, stderr io.Writer) (o options, results string, err erro
 		return o, "", installation.ErrUsage
 	}
 	if flags.NArg() > 0 {
-		return o, "", fmt.Errorf("%q is no command; the others are compare and pgo", flags.Arg(0))
+		return o, "", fmt.Errorf("%q is no command; the only other one is compare", flags.Arg(0))
 	}
 	if o.quick {
 		o.size = quickSize()

@@ -30,7 +30,7 @@ func TestParse(t *testing.T) {
 		{args: []string{"-set", "A"}, refused: "usage"},
 		{args: []string{"-runs", "0"}, refused: "-runs: is 0, must be at least 1"},
 		{args: []string{"-runs", "x"}, refused: "usage"},
-		{args: []string{"throughput"}, refused: `"throughput" is no command; the others are compare and pgo`},
+		{args: []string{"throughput"}, refused: `"throughput" is no command; the only other one is compare`},
 	} {
 		o, results, err := parse(c.args, io.Discard)
 		if c.refused != "" {

@@ -1,5 +1,5 @@
 // Package deploy holds what runs Everpost elsewhere than on a developer's machine. Its tests read docker-compose.yml,
-// the Dockerfile and what they mount, and refuse what would only fail on somebody's server.
+// the Dockerfile and what they mount, and refuse what would only fail on a server.
 package deploy
 
 import (
@@ -213,7 +213,7 @@ func TestOurServicesAreConfigured(t *testing.T) {
 	}
 	require.Equal(t, services["temporal-namespace"].Environment["TEMPORAL_NAMESPACE"], services["worker"].Environment["TEMPORAL_NAMESPACE"])
 	require.Contains(t, services["api"].Environment, "EVERPOST_OPERATOR_KEY")
-	require.NotContains(t, services["worker"].Environment, "EVERPOST_OPERATOR_KEY", "who does not serve the API needs no key of it")
+	require.NotContains(t, services["worker"].Environment, "EVERPOST_OPERATOR_KEY", "a process that does not serve the API needs no key of it")
 	require.NotContains(t, services["migrate"].Environment, "EVERPOST_KEK", "migrations open no secrets")
 	for _, name := range []string{"api", "worker"} {
 		var allowed config.Hosts
@@ -228,7 +228,7 @@ func TestOurServicesAreConfigured(t *testing.T) {
 	}
 }
 
-// A secret is a variable without a default that .env has to give; nothing secret stands in the file itself.
+// A secret is a variable without a default that .env has to give; the file itself has no secret.
 func TestNoDefaultPasswords(t *testing.T) {
 	t.Parallel()
 	secret := regexp.MustCompile(`(PASSWORD|PWD|SECRET|TOKEN|KEK|_KEY)$`)
@@ -322,17 +322,6 @@ func TestBuilderMatchesGoMod(t *testing.T) {
 	asked := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(read(t, "go.mod"))
 	require.NotNil(t, asked)
 	require.Regexp(t, `^golang:`+regexp.QuoteMeta(asked[1])+`\.\d+-`, stages(t)[0].from)
-}
-
-// Images are built with the profile, as `make build` does.
-func TestImagesFollowTheProfile(t *testing.T) {
-	t.Parallel()
-	builds := regexp.MustCompile(`go build .*`).FindAllString(read(t, "Dockerfile"), -1)
-	require.Len(t, builds, 2)
-	require.Contains(t, builds[0], " -pgo=default.pgo ")
-	require.Contains(t, builds[1], " -pgo=../default.pgo ", "in standalone/")
-	require.FileExists(t, filepath.Join(root, "default.pgo"))
-	require.Contains(t, strings.Split(read(t, ".dockerignore"), "\n"), "!default.pgo")
 }
 
 // What the Dockerfile copies whole is what .dockerignore lets through: a new package of the root has to be added there.

@@ -85,7 +85,7 @@ func TestNewEnvFileIsPrivate(t *testing.T) {
 	var stderr strings.Builder
 	printed.Stderr = &stderr
 	require.NoError(t, printed.Run())
-	require.Contains(t, stderr.String(), "mode 0600", "whoever redirects it is told")
+	require.Contains(t, stderr.String(), "mode 0600", "the output says it")
 }
 
 func TestNewEnvIsStrongAndFresh(t *testing.T) {

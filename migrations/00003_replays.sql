@@ -50,11 +50,11 @@ create table replay_releases (
     run         integer     not null,
     number      integer     not null, -- number of the expected attempt
     released_at timestamptz not null,
-    look_at     timestamptz not null, -- when to check for it
+    check_at     timestamptz not null, -- when to check for it
     primary key (replay_id, delivery_id)
 ) with (autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 10000,
         autovacuum_analyze_scale_factor = 0.0, autovacuum_analyze_threshold = 50000);
-create index replay_releases_look on replay_releases (replay_id, look_at);
+create index replay_releases_check on replay_releases (replay_id, check_at);
 
 -- For replays of held deliveries: there are few of them.
 create index deliveries_held on deliveries (tenant_id, id) where state = 2;

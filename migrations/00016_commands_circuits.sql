@@ -1,8 +1,8 @@
 -- +goose Up
 
 -- How often the relay has signalled a command that no step has executed: each interval is
--- twice as long as the last (internal/postgres/commands.go).
-alter table deliveries add column command_told integer not null default 0;
+-- twice as long as the last (internal/postgres/deliveries/outbox_commands.go).
+alter table deliveries add column command_signals integer not null default 0;
 
 -- Circuits that were closed by hand. Each worker keeps its circuits in memory and reads
 -- this table every second while one of them is open (docs/adr/0010, held deliveries). A row

@@ -124,7 +124,7 @@ func TestCancelledDuringAnAttempt(t *testing.T) {
 				}
 				if test.state == webhook.StateDeadLettered {
 					// A continued run does not inherit the request, so it is handed on: it ends the dead letter.
-					require.Equal(t, way.name == "workflow, joined", l.rests(reason).Discard != nil)
+					require.Equal(t, way.name == "workflow, joined", l.deadLettered(reason).Discard != nil)
 				} else {
 					l.ends(test.state, reason)
 				}
@@ -170,8 +170,8 @@ func TestRetryNow(t *testing.T) {
 	}
 }
 
-// R7: the relay repeats a command's signal; asked once, an attempt is made at once, once.
-func TestRetryNowIsObeyedOnce(t *testing.T) {
+// R7: the relay repeats a command's signal, and a single attempt is made at once.
+func TestRetryCommandIsHandledOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "default")
 	b.receiver.Default(receivertest.Step{Status: 503, Header: map[string]string{"Retry-After": "36000"}})
@@ -191,10 +191,9 @@ func TestRetryNowIsObeyedOnce(t *testing.T) {
 	l.ends(webhook.StateCancelled, "the workflow was cancelled")
 }
 
-// R7: a retry that is found in an attempt's own outcome has been answered by it. The
-// record is told so at once, or the relay would repeat the signal until the next
-// attempt; and that one keeps its time.
-func TestRetryNowDuringAnAttempt(t *testing.T) {
+// R7: an attempt that finds a retry when it is recorded has handled it. The store gets that at once, or the relay would repeat the
+// signal until the next attempt, which keeps its time.
+func TestRetryCommandDuringAnAttempt(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ signalled, away bool }{
 		"stored only":                  {},

@@ -18,7 +18,7 @@ func deadLetter(t *testing.T) *life {
 	b.receiver.Script("/hook", receivertest.Step{Status: 400})
 	l := b.deliver(t)
 	l.run()
-	l.rests("http_400")
+	l.deadLettered("http_400")
 	return l
 }
 
@@ -148,9 +148,9 @@ func TestADeadLetterPassesOverOtherCommands(t *testing.T) {
 func TestDiscardFindsAnOpenedRun(t *testing.T) {
 	t.Parallel()
 	for name, ask := range map[string]func(environment){
-		"signal":     signal(workflows.SignalDiscard, nil),
-		"workflow":   environment.CancelWorkflow,
-		"both asked": func(env environment) { env.SignalWorkflow(workflows.SignalDiscard, nil); env.CancelWorkflow() },
+		"signal":   signal(workflows.SignalDiscard, nil),
+		"workflow": environment.CancelWorkflow,
+		"both":     func(env environment) { env.SignalWorkflow(workflows.SignalDiscard, nil); env.CancelWorkflow() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -212,9 +212,9 @@ func TestAnOldCancelDoesNotEndAReplay(t *testing.T) {
 	l.ends(webhook.StateDelivered, "")
 }
 
-// R5: what is asked of a dead letter can reach the delivery's workflow, in the moment
-// between the record and the hand-over: it is handed over too.
-func TestWhatComesBetweenRecordAndHandOverIsHandedOver(t *testing.T) {
+// R5: a command to a dead letter can reach the delivery's workflow between the write and the continuation. The dead letter's workflow
+// gets it.
+func TestCommandBetweenWriteAndContinuation(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name string
@@ -272,8 +272,8 @@ func TestDeadLetterContinuesAsItself(t *testing.T) {
 		env.SetContinueAsNewSuggested(true)
 		env.SignalWorkflow(workflows.SignalRetryNow, nil)
 	}))
-	in := l.rests("http_400")
-	require.WithinDuration(t, began.Add(keep), in.KeepUntil, slack, "the retention is not begun anew")
+	in := l.deadLettered("http_400")
+	require.WithinDuration(t, began.Add(keep), in.KeepUntil, slack, "the retention does not start again")
 	l.run()
 	l.ends(webhook.StateDiscarded, webhook.ReasonRetention)
 	require.InDelta(t, keep.Seconds(), l.now.Sub(began).Seconds(), slack.Seconds())
@@ -288,8 +288,8 @@ func TestReplayWithoutAnEndpoint(t *testing.T) {
 	require.Equal(t, 1, l.ends(webhook.StateDiscarded, webhook.ReasonDiscarded).Run)
 }
 
-// R7: a record that is out of reach delays what was asked and loses nothing of it.
-func TestDiscardWhileTheRecordIsAway(t *testing.T) {
+// R7: a store that is not available delays a command and does not lose it.
+func TestDiscardWhileTheStoreIsAway(t *testing.T) {
 	t.Parallel()
 	l := deadLetter(t)
 	fail := failing(20)

@@ -30,9 +30,9 @@ func (b *bundle) eagerly(t *testing.T, start webhook.Start, state webhook.State,
 	require.NoError(t, err)
 }
 
-// R7: what is asked of a delivery before its workflow has looked where it stands is asked after its eager attempt: that
-// is not taken for the one that was asked for.
-func TestAskedBeforeTheWorkflowHasLooked(t *testing.T) {
+// R7: a command that comes before the workflow knows the status comes after the eager attempt, which does not count as the attempt
+// of a retry.
+func TestCommandBeforeTheStatusIsKnown(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		signal string
@@ -58,9 +58,9 @@ func TestAskedBeforeTheWorkflowHasLooked(t *testing.T) {
 	}
 }
 
-// A discard is kept until the workflow has looked, and no longer: it is for a dead letter that there is, not for one that
+// A discard is kept until the workflow knows the status, and no longer: it is for a dead letter that exists, not for one that
 // there may be later.
-func TestDiscardedBeforeTheWorkflowHasLooked(t *testing.T) {
+func TestDiscardBeforeTheStatusIsKnown(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		state     webhook.State

@@ -62,7 +62,7 @@ type Member struct {
 
 	Leaving bool      `json:"leaving,omitempty"` // to a workflow of its own
 	LeaveAt time.Time `json:"leave_at,omitzero"` // … not before; zero: at once
-	LookAt  time.Time `json:"look_at,omitzero"`  // its request is under way: request its result again then
+	CheckAt time.Time `json:"check_at,omitzero"` // its request is under way: request its result again then
 }
 
 func newFanout(ctx workflow.Context, in FanoutInput) *fanout {
@@ -167,39 +167,39 @@ func (f *fanout) attempt(ctx workflow.Context, due []*Member) {
 		}
 		f.fault(ctx, fault.What, met...)
 	}
-	for i := range result.Left {
-		left := &result.Left[i]
-		m := due[left.Index]
-		if f.sync(ctx, m, left) {
+	for i := range result.Members {
+		member := &result.Members[i]
+		m := due[member.Index]
+		if f.sync(ctx, m, member) {
 			delete(rest, m)
 		}
 	}
 	f.remove(func(m *Member) bool { return rest[m] })
 }
 
-// sync updates a member with what its attempt left to be done. It reports whether it stays a member.
-func (f *fanout) sync(ctx workflow.Context, m *Member, left *activities.Left) (stays bool) {
+// sync updates a member with the result of its attempt. It reports whether it stays a member.
+func (f *fanout) sync(ctx workflow.Context, m *Member, result *activities.MemberResult) (stays bool) {
 	switch {
-	case left.Fault != "":
-		if left.Run == m.Run { // the store has the fault
-			m.Progress = left.Progress
+	case result.Fault != "":
+		if result.Run == m.Run { // the store has the fault
+			m.Progress = result.Progress
 		}
-		f.fault(ctx, left.Fault, m)
+		f.fault(ctx, result.Fault, m)
 		return true
-	case left.Running:
-		m.LookAt = left.LookAt
+	case result.Running:
+		m.CheckAt = result.CheckAt
 		return true
-	case left.Run != m.Run:
+	case result.Run != m.Run:
 		return false // replayed meanwhile: its own workflow continues it
 	}
 	before := m.CommandDone
-	m.LookAt = time.Time{}
-	m.apply(&left.AttemptResult)
+	m.CheckAt = time.Time{}
+	m.apply(&result.AttemptResult)
 	switch {
-	case m.Command.Command != webhook.CommandNone, m.CommandDone > before, !left.BusyUntil.IsZero():
+	case m.Command.Command != webhook.CommandNone, m.CommandDone > before, !result.BusyUntil.IsZero():
 		m.leave() // its own workflow handles the command, or acknowledges it, or waits for the other process
-	case left.WorkflowID != f.id, m.State != webhook.StateRetrying && !m.Deferred():
-		m.Leaving, m.Unconfirmed = true, left.WorkflowID != m.WorkflowID()
+	case result.WorkflowID != f.id, m.State != webhook.StateRetrying && !m.Deferred():
+		m.Leaving, m.Unconfirmed = true, result.WorkflowID != m.WorkflowID()
 	}
 	return true
 }
@@ -209,8 +209,8 @@ func (f *fanout) sync(ctx workflow.Context, m *Member, left *activities.Left) (s
 func (f *fanout) fault(ctx workflow.Context, what string, met ...*Member) {
 	now := workflow.Now(ctx)
 	for _, m := range met {
-		m.Running = m.Running || !m.LookAt.IsZero() // its request may be under way
-		m.LookAt = time.Time{}
+		m.Running = m.Running || !m.CheckAt.IsZero() // its request may be under way
+		m.CheckAt = time.Time{}
 		m.waitUntil(f.nextTry(m, now, m.addFault(what)))
 	}
 	workflow.GetLogger(ctx).Warn("attempts could not be made", "deliveries", len(met), "first", met[0].DeliveryID.String(),
@@ -243,18 +243,18 @@ func (f *fanout) handOver(ctx workflow.Context, leaving []*Member) {
 	if err := workflow.ExecuteLocalActivity(localOptions(disconnected, summary), a.HandOver, all).Get(disconnected, &handed); err != nil {
 		handed = activities.HandedOver{Fault: words(err)}
 		for i := range leaving {
-			handed.Left = append(handed.Left, i)
+			handed.Remaining = append(handed.Remaining, i)
 		}
 	}
 	gone := make(map[*Member]bool, len(leaving))
 	for _, m := range leaving {
 		gone[m] = true
 	}
-	for _, i := range handed.Left {
+	for _, i := range handed.Remaining {
 		delete(gone, leaving[i])
 	}
 	f.remove(func(m *Member) bool { return gone[m] })
-	if len(handed.Left) == 0 {
+	if len(handed.Remaining) == 0 {
 		f.pause = 0
 		return
 	}
@@ -262,10 +262,10 @@ func (f *fanout) handOver(ctx workflow.Context, leaving []*Member) {
 	if len(gone) > 0 {
 		f.pause = time.Second
 	}
-	for _, i := range handed.Left {
+	for _, i := range handed.Remaining {
 		leaving[i].LeaveAt = workflow.Now(ctx).Add(f.pause)
 	}
-	workflow.GetLogger(ctx).Warn("deliveries could not be handed over yet", "count", len(handed.Left), "error", handed.Fault)
+	workflow.GetLogger(ctx).Warn("deliveries could not be handed over yet", "count", len(handed.Remaining), "error", handed.Fault)
 }
 
 // wait sleeps until a member is to be handed over or attempted, or a signal comes.
@@ -300,8 +300,8 @@ func (f *fanout) timer() time.Time {
 
 // due is when the next attempt is made, or the result of the one under way requested.
 func (m *Member) due() time.Time {
-	if !m.LookAt.IsZero() {
-		return m.LookAt
+	if !m.CheckAt.IsZero() {
+		return m.CheckAt
 	}
 	return m.DueAt
 }
@@ -311,8 +311,8 @@ func (m *Member) nextStep() time.Time {
 	switch {
 	case m.Leaving:
 		return m.LeaveAt
-	case !m.LookAt.IsZero():
-		return m.LookAt
+	case !m.CheckAt.IsZero():
+		return m.CheckAt
 	}
 	return m.DeliveryState.nextStep()
 }
@@ -328,7 +328,7 @@ func (f *fanout) receiveSignals(ctx workflow.Context) {
 			switch {
 			case !signal.DeliveryID.IsZero() && signal.DeliveryID != m.DeliveryID:
 			case command == webhook.CommandCancel && signal.Reason == webhook.ReasonEndpointDeleted && !m.Leaving:
-				m.DueAt, m.LookAt = workflow.Now(ctx), time.Time{} // an attempt finds the endpoint gone, and ends it here
+				m.DueAt, m.CheckAt = workflow.Now(ctx), time.Time{} // an attempt finds the endpoint gone, and ends it here
 			default:
 				m.addCommand(command, signal)
 				m.leave()
@@ -344,7 +344,7 @@ func (f *fanout) receiveSignals(ctx workflow.Context) {
 
 // leave has the delivery's own workflow continue it. That one also waits for a request under way.
 func (m *Member) leave() {
-	m.Leaving, m.Unconfirmed, m.Running = true, true, m.Running || !m.LookAt.IsZero()
+	m.Leaving, m.Unconfirmed, m.Running = true, true, m.Running || !m.CheckAt.IsZero()
 }
 
 func (f *fanout) remove(gone func(*Member) bool) {

@@ -24,9 +24,8 @@ func trio(t *testing.T) (*life, []webhook.Start) {
 	return b.share(t, time.Hour, starts...), starts
 }
 
-// R7: who is asked something goes on in a workflow of its own and takes along what was
-// asked; nobody else does.
-func TestSharedIsAskedAboutOne(t *testing.T) {
+// R7: a member with a command continues in its own workflow, which gets the command. Other members stay.
+func TestSharedCommandToOneMember(t *testing.T) {
 	t.Parallel()
 	at := time.Now().Add(20 * time.Minute).UTC().Truncate(time.Microsecond)
 	for _, test := range []struct {
@@ -161,15 +160,15 @@ func TestSharedHandsOverUntilItIsDone(t *testing.T) {
 	})
 	l.run(after(time.Second, environment.CancelWorkflow))
 	require.Equal(t, []time.Duration{time.Second, 2 * time.Second, 4 * time.Second}, l.timers[1:])
-	require.Equal(t, 6, l.handed.calls, "nobody who has left is handed over again")
+	require.Equal(t, 6, l.handed.calls, "no member is handed over twice")
 	require.Equal(t, 3, l.handed.count())
 	for _, start := range starts {
 		require.True(t, l.handedOver(start).Unconfirmed)
 	}
 }
 
-// What is asked while an attempt is under way reaches who is handed over after it.
-func TestSharedIsAskedDuringAnAttempt(t *testing.T) {
+// A command that comes during an attempt is handed over with the member after it.
+func TestSharedCommandDuringAnAttempt(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "default")
 	start := b.accept(t, time.Time{})
@@ -192,8 +191,8 @@ func TestSharedIsAskedDuringAnAttempt(t *testing.T) {
 	require.Equal(t, 1, b.receiver.Count())
 }
 
-// A hand-over that fails keeps nobody else waiting: near retries are made at their time.
-func TestSharedGoesOnBesideAFailingHandOver(t *testing.T) {
+// A hand-over that fails does not delay other members: near retries are made at their time.
+func TestSharedContinuesWhileAHandOverFails(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "default")
 	near, slow := b.accept(t, time.Time{}), b.accept(t, time.Time{})

@@ -52,9 +52,8 @@ func TestSharedKeepsThoseWhoWaitForLong(t *testing.T) {
 	}
 }
 
-// Who waits in a shared workflow for long is reached by commands as ever, and is given up
-// at its time.
-func TestSharedThoseWhoWaitForLongAreReached(t *testing.T) {
+// A member that waits for a long time gets commands like any other, and is given up at its time.
+func TestSharedLongWaits(t *testing.T) {
 	t.Parallel()
 	b := setupPolicy(t, far())
 	starts := b.acceptSome(t, 2)
@@ -83,7 +82,7 @@ func TestSharedContinuesAsNew(t *testing.T) {
 	in, ok := l.input.(workflows.FanoutInput)
 	require.True(t, ok)
 	require.Empty(t, in.Deliveries)
-	require.Len(t, in.Members, 2, "who was delivered is not there")
+	require.Len(t, in.Members, 2, "delivered members are not")
 	for i, m := range in.Members {
 		require.Equal(t, starts[i+1].Ref, m.Ref)
 		require.Equal(t, b.delivery(t, m.DeliveryID).Progress, m.Progress)
@@ -97,9 +96,8 @@ func TestSharedContinuesAsNew(t *testing.T) {
 	}
 }
 
-// Nor does it wait with that for somebody who could not leave yet, and who takes along
-// what was asked.
-func TestSharedContinuesAsNewWithThoseWhoLeave(t *testing.T) {
+// It continues as new although a member could not be handed over yet. The member takes its command along.
+func TestSharedContinuesAsNewWithLeavingMembers(t *testing.T) {
 	t.Parallel()
 	b := setupPolicy(t, far())
 	starts := b.acceptSome(t, 2)

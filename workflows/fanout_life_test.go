@@ -21,7 +21,7 @@ type handed struct {
 	mu    sync.Mutex
 	first []activities.DeliveryState
 	calls int
-	fail  func(h activities.DeliveryState) error // asked before each call, unless nil
+	fail  func(h activities.DeliveryState) error // called before each call, unless nil
 }
 
 func (s *handed) HandOver(_ context.Context, h activities.DeliveryState) error {
@@ -114,8 +114,8 @@ func (l *life) goesOn(h activities.DeliveryState) *life {
 	return l
 }
 
-// handedOver requires that the delivery was handed over, and that the record names its
-// own workflow already, or will be told.
+// handedOver requires that the delivery was handed over, and that the store names its own workflow, or that the workflow will write
+// that.
 func (l *life) handedOver(start webhook.Start) activities.DeliveryState {
 	h, there := l.handed.of(start.DeliveryID)
 	require.True(l.t, there, "it was not handed over")
@@ -126,7 +126,7 @@ func (l *life) handedOver(start webhook.Start) activities.DeliveryState {
 	return h
 }
 
-// stayed requires that the delivery came to rest in the shared workflow.
+// stayed requires that the delivery ended in the shared workflow.
 func (l *life) stayed(start webhook.Start, state webhook.State, attempts int) {
 	h, there := l.handed.of(start.DeliveryID)
 	require.False(l.t, there, "it was handed over: %+v", h)

@@ -55,8 +55,8 @@ func releasing(b *bundle) func(environment) {
 	}
 }
 
-// R4: a slow receiver's delivery joins its request in a workflow of its own: one
-// request, and what it comes to decides, whatever was asked meanwhile.
+// R4: a delivery to a slow receiver joins its request in its own workflow. There is one request, and its outcome decides, whatever
+// command came meanwhile.
 func TestHandedOverJoins(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -87,13 +87,13 @@ func TestHandedOverJoins(t *testing.T) {
 			began := l.now
 			l.goesOn(h).run(releasing(l.b))
 			if test.state == webhook.StateDeadLettered {
-				l.rests(test.reason)
+				l.deadLettered(test.reason)
 			} else {
 				l.ends(test.state, test.reason)
 			}
 			require.Equal(t, test.sent, l.b.receiver.Count())
 			require.Len(t, l.b.attempts(t, h.DeliveryID), test.sent)
-			require.Less(t, l.now.Sub(began), time.Minute, "what was asked for is not waited for")
+			require.Less(t, l.now.Sub(began), time.Minute, "a retry does not wait")
 		})
 	}
 }
@@ -108,7 +108,7 @@ func TestHandedOverIsCancelledBeforeItJoins(t *testing.T) {
 	require.Equal(t, 1, l.b.receiver.Count())
 }
 
-// R4: a reschedule that was asked for while the request went on is for the next attempt.
+// R4: a reschedule that comes during the request is for the next attempt.
 func TestHandedOverIsRescheduledBeforeItJoins(t *testing.T) {
 	t.Parallel()
 	at := time.Now().Add(30 * time.Minute).UTC().Truncate(time.Second)
@@ -122,8 +122,8 @@ func TestHandedOverIsRescheduledBeforeItJoins(t *testing.T) {
 	require.WithinRange(t, attempts[1].StartedAt, at, at.Add(slack))
 }
 
-// R4: also when another process has the workflow: it waits for the first one's record,
-// and sends again, under the same number, when that one is never heard of again.
+// R4: the same in another process. It waits until the first process has recorded the outcome. If that process has died, it sends
+// again under the same attempt number.
 func TestHandedOverJoinsElsewhere(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -156,7 +156,7 @@ func TestHandedOverJoinsElsewhere(t *testing.T) {
 			second.ends(webhook.StateDelivered, "")
 			require.Equal(t, test.sent, b.receiver.Count())
 			require.Len(t, b.attempts(t, h.DeliveryID), 1)
-			require.Empty(t, second.timers, "joined, not asked for again and again")
+			require.Empty(t, second.timers, "it joins once and does not poll")
 			for _, request := range b.receiver.Requests() {
 				require.Equal(t, "1", request.Header.Get("everpost-attempt"))
 			}
@@ -164,8 +164,7 @@ func TestHandedOverJoinsElsewhere(t *testing.T) {
 	}
 }
 
-// keptToken is a process that still has an event's payload, which it left for a first
-// attempt that another one has begun to make.
+// keptToken is a process that still has the fresh token for a first attempt that another process is making.
 type keptToken struct{}
 
 func (keptToken) Take(webhook.DeliveryID) (content webhook.Content, ok bool) {
@@ -241,7 +240,7 @@ func TestTwoSharedOverOneDelivery(t *testing.T) {
 				env.SetContinueAsNewSuggested(true) // so that the first one is due before it
 			}))
 		}))
-		require.Equal(t, 1, b.receiver.Count(), "who does not own it sends nothing")
+		require.Equal(t, 1, b.receiver.Count(), "a workflow that does not own it sends nothing")
 		one.handedOver(start) // which starts nothing: there is one already
 		two.run()
 		d := two.ends(webhook.StateDelivered, "")
@@ -315,9 +314,8 @@ func TestRelayedBesideAShared(t *testing.T) {
 	})
 }
 
-// Who takes over behind an attempt of the shared workflow that it does not know of
-// tells the record all the same.
-func TestTakeOverOfARecordThatIsFurther(t *testing.T) {
+// A workflow that takes over without knowing of the last attempt of the shared workflow still writes its takeover.
+func TestTakeOverBehindTheStoredStatus(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "default")
 	start := b.accept(t, time.Time{})
@@ -332,7 +330,7 @@ func TestTakeOverOfARecordThatIsFurther(t *testing.T) {
 	l.goesOn(h).run(after(time.Second, func(environment) {
 		d := b.delivery(t, start.DeliveryID)
 		require.Equal(t, start.WorkflowID(), d.WorkflowID)
-		require.Equal(t, 3, d.Seq, "told once more, and not time after time")
+		require.Equal(t, 3, d.Seq, "written once more, not repeatedly")
 	}))
 	l.ends(webhook.StateDelivered, "")
 }

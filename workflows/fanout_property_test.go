@@ -70,10 +70,9 @@ func sharedActs() map[string]func(l *life, of webhook.Start, env environment) {
 	}
 }
 
-// Whatever happens: each delivery comes to rest in the shared workflow or is handed
-// over, once; the record names whoever goes on; nothing is sent twice; and all come to
-// rest in the end.
-func TestSharedDeliveriesComeToRest(t *testing.T) {
+// Whatever happens, each delivery ends in the shared workflow or is handed over once. The store names the workflow that continues it,
+// nothing is sent twice, and all deliveries end.
+func TestSharedDeliveriesEnd(t *testing.T) {
 	t.Parallel()
 	policy, _ := retry.Lookup("fast")
 	b := setupPolicy(t, policy)
@@ -128,12 +127,12 @@ func checkLeft(t require.TestingT, l *life, start webhook.Start) {
 	d := l.b.delivery(t, start.DeliveryID)
 	if !left {
 		held := d.State == webhook.StateHeld && d.WorkflowID == "" // until it is released
-		require.True(t, d.State.Final() || d.Run > 1 || held, "%s, and nobody goes on with it", d.State)
+		require.True(t, d.State.Final() || d.Run > 1 || held, "%s, and no workflow continues it", d.State)
 		return
 	}
 	require.Equal(t, 1, h.Run)
 	if d.State.Open() && d.Run == 1 && !h.Running {
-		require.True(t, h.Unconfirmed || d.WorkflowID == start.WorkflowID(), "the record names %s, and is not told", d.WorkflowID)
+		require.True(t, h.Unconfirmed || d.WorkflowID == start.WorkflowID(), "the store names %s, and is not updated", d.WorkflowID)
 	}
 }
 
@@ -147,7 +146,7 @@ func (l *life) finish(start webhook.Start) {
 		l.relay()
 	}
 	for run := 1; l.next != ""; run++ {
-		require.Less(l.t, run, 100, "it never rests")
+		require.Less(l.t, run, 100, "it never ends")
 		var scripts []func(environment)
 		if d := l.b.delivery(l.t, start.DeliveryID); d.Run > h.Run && run == 1 { // the API's signal
 			scripts = append(scripts, after(0, signal(workflows.SignalReplay, workflows.CommandSignal{Run: d.Run})))

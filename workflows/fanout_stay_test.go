@@ -45,9 +45,9 @@ func (l *life) releasingAt(n int64, starts []webhook.Start, local *[]string) fun
 	}
 }
 
-// R4: a delivery whose request goes on stays where it is, and is asked for until that has
-// ended, all together; then it goes on like any other.
-func TestSharedAsksAgainForWhatGoesOn(t *testing.T) {
+// R4: a member whose request is under way stays. The workflow checks all such requests together until they have ended; then the member
+// continues like any other.
+func TestSharedChecksRunningRequests(t *testing.T) {
 	t.Parallel()
 	l, starts := staying(t, receivertest.Step{}, receivertest.Step{}, busyStep, wrongStep)
 	var local []string
@@ -68,9 +68,8 @@ func TestSharedAsksAgainForWhatGoesOn(t *testing.T) {
 	require.Equal(t, 1, l.handed.calls)
 }
 
-// R7: who has to leave while its request goes on takes that along: its own workflow waits
-// for it, and nothing is sent twice.
-func TestWhoLeavesWhileItsRequestGoesOn(t *testing.T) {
+// R7: a member that leaves during its request takes it along: its own workflow waits for the request, and nothing is sent twice.
+func TestMemberLeavesDuringItsRequest(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name    string
@@ -125,9 +124,9 @@ func TestWhoLeavesWhileItsRequestGoesOn(t *testing.T) {
 	}
 }
 
-// An endpoint that is deleted meanwhile: its member is asked for at once, and stays; what
-// the request came to counts, and nothing is sent after it.
-func TestEndpointIsDeletedWhileARequestGoesOn(t *testing.T) {
+// If the endpoint is deleted during a request, the member is checked at once and stays. The outcome of the request counts, and nothing
+// is sent after it.
+func TestEndpointIsDeletedDuringARequest(t *testing.T) {
 	t.Parallel()
 	l, starts := staying(t, busyStep)
 	l.run(after(time.Second, func(env environment) {
@@ -143,8 +142,8 @@ func TestEndpointIsDeletedWhileARequestGoesOn(t *testing.T) {
 	require.Equal(t, 1, l.b.receiver.Count())
 }
 
-// Whoever waits to be asked for does so in the workflow that continues it.
-func TestSharedContinuesWithWhatGoesOn(t *testing.T) {
+// A member whose request is under way stays one when the workflow continues as new.
+func TestSharedContinuesAsNewDuringARequest(t *testing.T) {
 	t.Parallel()
 	l, starts := staying(t, receivertest.Step{}, receivertest.Step{})
 	l.run(func(env environment) { env.SetCurrentHistoryLength(1000) })
@@ -153,7 +152,7 @@ func TestSharedContinuesWithWhatGoesOn(t *testing.T) {
 	require.True(t, ok)
 	require.Len(t, in.Members, 2)
 	for _, m := range in.Members {
-		require.WithinDuration(t, l.now.Add(4*time.Second), m.LookAt, 2*time.Second)
+		require.WithinDuration(t, l.now.Add(4*time.Second), m.CheckAt, 2*time.Second)
 		require.False(t, m.Leaving)
 	}
 	var local []string
@@ -165,9 +164,9 @@ func TestSharedContinuesWithWhatGoesOn(t *testing.T) {
 	}
 }
 
-// A worker that dies while a request goes on: whoever is there then asks, learns who has
-// the right to send, and leaves the delivery to its own workflow, which waits for that.
-func TestAnotherWorkerAsksForWhatGoesOn(t *testing.T) {
+// If a worker dies during a request, the next one finds the claim and hands the delivery over to its own workflow, which waits until the
+// claim has ended.
+func TestAnotherWorkerFindsTheClaim(t *testing.T) {
 	t.Parallel()
 	l, starts := staying(t, receivertest.Step{})
 	l.run(func(env environment) { env.SetCurrentHistoryLength(1000) })
@@ -187,7 +186,7 @@ func TestAnotherWorkerAsksForWhatGoesOn(t *testing.T) {
 	require.Equal(t, 1, l.b.receiver.Count())
 }
 
-// ownerless: nobody has the right to send it, as far as the record knows.
+// ownerless reports that no process has a claim on the delivery in the store.
 func (b *bundle) ownerless(t *testing.T, start webhook.Start) (none bool) {
 	t.Helper()
 	require.NoError(t, b.store.Pool().QueryRow(t.Context(),

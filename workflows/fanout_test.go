@@ -19,7 +19,7 @@ var (
 	wrongStep = receivertest.Step{Status: 400}
 )
 
-// wait is an answer that asks for time.
+// waitFor is an answer with Retry-After.
 func waitFor(d time.Duration) receivertest.Step {
 	return receivertest.Step{Status: 503, Header: map[string]string{"Retry-After": strconv.Itoa(int(d.Seconds()))}}
 }
@@ -52,7 +52,7 @@ type sharer struct {
 	reason   string
 	attempts int
 	leaves   bool                                           // goes on in a workflow of its own
-	as       func(t *testing.T, h activities.DeliveryState) // what that is told; nil for all others
+	as       func(t *testing.T, h activities.DeliveryState) // checks its input; nil if it is not handed over
 }
 
 func sharers() []sharer {
@@ -86,7 +86,7 @@ func sharers() []sharer {
 			as: func(t *testing.T, h activities.DeliveryState) {
 				t.Helper()
 				require.True(t, h.Unconfirmed)
-				require.InDelta(t, 35, h.DueAt.Sub(h.EventID.Time()).Seconds(), 20, "when that one's right ends")
+				require.InDelta(t, 35, h.DueAt.Sub(h.EventID.Time()).Seconds(), 20, "when the claim ends")
 			}},
 		{name: "a fault of our own", state: dead, reason: string(retry.ReasonInternal), leaves: true, // at its give-up time
 			before: func(_ *testing.T, b *bundle, start webhook.Start) {
@@ -121,8 +121,7 @@ func sharers() []sharer {
 	}
 }
 
-// Whatever becomes of one of them is none of the others' business; and what
-// is given up or is asked something goes on in a workflow of its own.
+// The members do not affect each other. One that is given up, or gets a command, continues in its own workflow.
 func TestSharedFirstAttemptsMixed(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "default")
@@ -179,8 +178,8 @@ func TestSharedFirstAttemptsMixed(t *testing.T) {
 	}
 }
 
-// And whoever was handed over comes to rest there, told by nothing but the hand-over.
-func TestHandedOverComeToRest(t *testing.T) {
+// A delivery that was handed over ends in its own workflow, which knows only what the hand-over says.
+func TestHandedOverEnd(t *testing.T) {
 	t.Parallel()
 	for _, s := range sharers() {
 		if !s.leaves {
@@ -199,7 +198,7 @@ func TestHandedOverComeToRest(t *testing.T) {
 			l.goesOn(l.handedOver(start))
 			b.refuse(0)
 			resume := func(env environment) {
-				require.Equal(t, start.WorkflowID(), b.delivery(t, start.DeliveryID).WorkflowID, "the record knows who goes on")
+				require.Equal(t, start.WorkflowID(), b.delivery(t, start.DeliveryID).WorkflowID, "the store names the workflow that continues it")
 				b.expire(t, start)
 				if s.state == webhook.StateDeadLettered {
 					env.SignalWorkflow(workflows.SignalReplay, nil)

@@ -66,7 +66,7 @@ func TestOwnFaultsUntilTheGiveUpTime(t *testing.T) {
 	b.refuse(-1)
 	l := b.deliver(t)
 	l.run()
-	in := l.rests(string(retry.ReasonInternal))
+	in := l.deadLettered(string(retry.ReasonInternal))
 	require.Zero(t, in.Attempts)
 	require.Zero(t, b.receiver.Count())
 	require.Contains(t, b.delivery(t, l.start.DeliveryID).LastError, errAway.Error())
@@ -152,7 +152,7 @@ func TestSlowAttemptIsJoined(t *testing.T) {
 						return // on a busy machine the next attempt may be slow as well, and over by now
 					}
 					require.NoError(t, <-done)
-					// By now the record knows who sends.
+					// The claim is stored by now.
 					var owned bool
 					require.NoError(t, b.store.Pool().QueryRow(t.Context(),
 						`select owner_until > now() from deliveries where id = $1`, l.start.DeliveryID).Scan(&owned))
@@ -178,8 +178,8 @@ func (b *bundle) foreignClaim(t *testing.T, start webhook.Start, progress webhoo
 	require.True(t, begun.Granted)
 }
 
-// R2, R4: while another process has the right to send nothing is sent here. It is asked
-// again when that right ends: then the outcome is known, or the attempt made here.
+// R2, R4: while another process has a claim, nothing is sent. The attempt is repeated when the claim ends: then the outcome is known, or
+// the attempt is made here.
 func TestBusyElsewhere(t *testing.T) {
 	t.Parallel()
 	t.Run("which tells its outcome", func(t *testing.T) {
@@ -199,7 +199,7 @@ func TestBusyElsewhere(t *testing.T) {
 		require.Len(t, l.timers, 1)
 		require.InDelta(t, 35, l.timers[0].Seconds(), slack.Seconds())
 	})
-	t.Run("which is never heard of again", func(t *testing.T) {
+	t.Run("that has died", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t, "default")
 		l := b.deliver(t)
@@ -211,8 +211,8 @@ func TestBusyElsewhere(t *testing.T) {
 		require.Equal(t, 1, l.ends(webhook.StateDelivered, "").Attempts)
 		require.Equal(t, 1, b.receiver.Count())
 	})
-	// The record's clock is behind: the right has run out by the workflow's clock and
-	// not by the record's. It is asked again, and not without a pause.
+	// The store's clock is behind: the claim has ended by the workflow's clock and not by the store's. The attempt is repeated after
+	// a pause.
 	t.Run("by a clock that is behind", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t, "default")

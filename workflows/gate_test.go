@@ -23,9 +23,8 @@ func setupGate(t *testing.T, perSecond float64, config admission.Config) *bundle
 	return b
 }
 
-// Those who cannot go at once come back at a time of their own, in the same workflow,
-// and that is no attempt.
-func TestSharedAttemptsTakeTurns(t *testing.T) {
+// Deliveries that are not admitted at once each get a reservation, in the same workflow. A deferral is no attempt.
+func TestSharedDeferrals(t *testing.T) {
 	t.Parallel()
 	b := setupGate(t, 0.5, admission.Config{})
 	starts := b.acceptSome(t, 5)
@@ -47,7 +46,7 @@ func TestSharedAttemptsTakeTurns(t *testing.T) {
 		require.Equal(t, l.id, d.WorkflowID)
 	}
 	turns := slices.DeleteFunc(l.timers, func(d time.Duration) bool { return d <= 10*time.Millisecond }) // those only end a task
-	require.Len(t, turns, 4, "one each, and nobody comes back twice")
+	require.Len(t, turns, 4, "one each, and none is deferred twice")
 	for _, start := range starts {
 		l.stayed(start, webhook.StateDelivered, 1)
 	}
@@ -70,8 +69,7 @@ func (d *deferring) Acquire(ctx context.Context, r admission.Request) admission.
 	return d.Controller.Acquire(ctx, r)
 }
 
-// However often a turn comes to nothing, who waits for it stays: a workflow for each would
-// cost the most just when everything is short.
+// A member stays however often it is deferred: a workflow for each would cost the most when capacity is short.
 func TestSharedStaysHoweverOftenItIsDeferred(t *testing.T) {
 	t.Parallel()
 	const times, width = 10, 3
@@ -104,10 +102,9 @@ func apart(t *testing.T, b *bundle, starts []webhook.Start, least time.Duration)
 	}
 }
 
-// What does not fit before the horizon is held by the record alone: the workflow ends
-// without it. Whoever releases it starts a workflow, in which it goes on, as often as
-// it takes, and every delivery is made once.
-func TestBacklogIsHeldByTheRecord(t *testing.T) {
+// Deliveries without a reservation before the horizon are held as rows, and the workflow ends without them. Each release starts a
+// workflow in which they continue, and every delivery is made once.
+func TestBacklogIsHeldAsRows(t *testing.T) {
 	t.Parallel()
 	b := setupGate(t, 0.5, admission.Config{MaxReserved: 1}) // so that four may have a time, and no more
 	starts := b.acceptSome(t, 8)
@@ -121,13 +118,13 @@ func TestBacklogIsHeldByTheRecord(t *testing.T) {
 		}
 		require.Equal(t, webhook.StateHeld, d.State)
 		require.Equal(t, webhook.ReasonBacklog, d.Reason)
-		require.Empty(t, d.WorkflowID, "it is nobody's")
+		require.Empty(t, d.WorkflowID, "it has no workflow")
 		require.Zero(t, d.Attempts)
 		require.Zero(t, d.DueAt)
 		held = append(held, start)
 	}
 	require.Len(t, held, 3)
-	require.Zero(t, l.handed.count(), "nobody had to be handed over")
+	require.Zero(t, l.handed.count(), "none is handed over")
 	require.Zero(t, b.outboxRows(t))
 
 	released, err := b.store.Held.ReleaseHeld(t.Context(), b.endpoint.ID, 10)
@@ -164,7 +161,7 @@ func TestOwnWorkflowTakesItsTurn(t *testing.T) {
 	require.Zero(t, l.gate.Totals().Reserved)
 }
 
-// other is a delivery that nobody else knows of.
+// other is a delivery of another endpoint.
 func other(b *bundle) webhook.DeliveryID {
 	return webhook.DeliveryIDOf(webhook.NewEventID(), b.endpoint.ID)
 }
@@ -188,7 +185,7 @@ func TestDeferredExpires(t *testing.T) {
 	l := b.begin(t, start, time.Hour)
 	occupy(t, l)
 	l.run()
-	l.rests(webhook.ReasonDeferredExpired)
+	l.deadLettered(webhook.ReasonDeferredExpired)
 	require.Zero(t, b.receiver.Count())
 	require.Zero(t, l.gate.Totals().Reserved)
 }
@@ -199,7 +196,7 @@ func TestOwnWorkflowIsHeldAndReleased(t *testing.T) {
 	b := setupGate(t, 0.1, admission.Config{MaxReserved: 1})
 	l := b.deliver(t)
 	occupy(t, l)
-	for range 5 { // whoever comes now finds no time
+	for range 5 { // later ones get no reservation
 		l.gate.Acquire(t.Context(), admission.Request{Endpoint: b.endpoint.ID, Delivery: other(b), Limits: admission.Limits{Rate: 0.1}})
 	}
 	l.run()

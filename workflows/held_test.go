@@ -33,8 +33,7 @@ func (l *life) deliversElsewhere(progress webhook.Progress) func(environment) {
 	}
 }
 
-// R5: an end that is asked for while another process sends does not beat what that
-// request comes to: delivered wins.
+// R5: a command to end a delivery while another process sends does not override the outcome of that request: delivered wins.
 func TestCancelledWhileAnotherProcessSends(t *testing.T) {
 	t.Parallel()
 	cancel := after(10*time.Second, signal(workflows.SignalCancel, "enough"))
@@ -46,7 +45,7 @@ func TestCancelledWhileAnotherProcessSends(t *testing.T) {
 		require.Zero(t, l.b.receiver.Count())
 		require.Len(t, l.b.attempts(t, l.start.DeliveryID), 1)
 	})
-	t.Run("which is never heard of again", func(t *testing.T) {
+	t.Run("that has died", func(t *testing.T) {
 		t.Parallel()
 		l, _ := elsewhere(t, "default")
 		began := l.now
@@ -60,8 +59,7 @@ func TestCancelledWhileAnotherProcessSends(t *testing.T) {
 	})
 }
 
-// R5: nor does our own giving up; and a claim that has run out by the workflow's
-// clock and not by the record's is asked for again with a pause.
+// R5: nor does giving up. If a claim has ended by the workflow's clock and not by the store's, the step is repeated after a pause.
 func TestGivenUpWhileAnotherProcessSends(t *testing.T) {
 	t.Parallel()
 	l, progress := elsewhere(t, "fast") // an hour

@@ -56,8 +56,8 @@ type stopper interface {
 	Cleanup(f func())
 }
 
-// begin is a delivery that is about to be started. fastWait is how long a
-// workflow task waits for the receiver: an hour for whoever does not test that.
+// begin returns a delivery that is about to be started. fastWait is how long a workflow task waits for the receiver: an hour in tests that
+// are not about it.
 func (b *bundle) begin(t stopper, start webhook.Start, fastWait time.Duration) *life {
 	return b.beginIn(t, "this process", start, fastWait)
 }
@@ -110,8 +110,7 @@ func (l *life) clock() time.Time {
 	return l.now
 }
 
-// runningClock is the skipped time, and goes on while that stands still because an
-// activity is at work.
+// runningClock is the skipped time. It advances in real time while an activity runs, when skipped time does not.
 type runningClock struct {
 	skipped func() time.Time
 
@@ -141,7 +140,7 @@ func (a admitAll) Acquire(ctx context.Context, r admission.Request) admission.De
 	return a.Controller.Acquire(ctx, r)
 }
 
-// withoutEager admits no eager request: here each attempt is asked for.
+// withoutEager admits no eager request: each attempt is made by a workflow.
 type withoutEager struct{ *admission.Controller }
 
 func (withoutEager) TryAcquire(admission.Request) *admission.Permit { return nil }
@@ -176,8 +175,8 @@ func (l *life) prepare() *testsuite.TestWorkflowEnvironment {
 	return env
 }
 
-// run makes one run, after the script has had its environment. Afterwards l.next
-// is the type it continues as, and l.input that one's input.
+// run executes one run of the workflow; the script may prepare the environment. Afterwards l.next is the type as which it continues, and
+// l.input the input of that.
 func (l *life) run(script ...func(*testsuite.TestWorkflowEnvironment)) {
 	env := l.prepare()
 	for _, s := range script {
@@ -223,8 +222,8 @@ func (l *life) ends(state webhook.State, reason string) webhook.Delivery {
 	return d
 }
 
-// rests requires that the delivery has become a dead letter.
-func (l *life) rests(reason string) workflows.DeadLetterInput {
+// deadLettered requires that the delivery has become a dead letter.
+func (l *life) deadLettered(reason string) workflows.DeadLetterInput {
 	require.Equal(l.t, "DeadLetterWorkflow", l.next)
 	in, ok := l.input.(workflows.DeadLetterInput)
 	require.True(l.t, ok)
@@ -252,7 +251,7 @@ func (l *life) attempted(n int) {
 	require.Eventually(l.t, func() bool { return l.b.delivery(l.t, l.start.DeliveryID).Attempts == n }, 20*time.Second, time.Millisecond)
 }
 
-// status asks the run, which may have ended.
+// status queries the run, which may have ended.
 func (l *life) status() workflows.Status {
 	answer, err := l.env.Load().QueryWorkflow(workflows.QueryStatus)
 	require.NoError(l.t, err)

@@ -136,8 +136,8 @@ type fallible struct {
 	*stores.DB
 	*deliveries.Deliveries
 
-	// onBegin and onRecord, when set, are asked before each call; an error is the
-	// call's, and the record stays untouched.
+	// onBegin and onRecord, if set, are called before each call. If they return an error, the call returns it and the store stays
+	// unchanged.
 	onBegin  atomic.Pointer[func(webhook.Claim) error]
 	onRecord atomic.Pointer[func(webhook.Step) error]
 	// recorded, when set, is called once a step is written, before its writer knows.
@@ -216,7 +216,7 @@ func (s sealer) Open(ctx context.Context, sealed postgres.Sealed, additional str
 	return plaintext, nil
 }
 
-// noFresh has no payloads: every attempt asks the record.
+// noFresh has no payloads: every attempt needs a claim.
 type noFresh struct{}
 
 func (noFresh) Take(webhook.DeliveryID) (content webhook.Content, ok bool) {

@@ -52,7 +52,7 @@ func (b *bundle) givenUp(t *testing.T, policy retry.Policy) ran {
 	l := b.deliver(t)
 	l.run()
 	d := b.delivery(t, l.start.DeliveryID)
-	in := l.rests(d.Reason)
+	in := l.deadLettered(d.Reason)
 	r := ran{life: l, policy: policy, delivery: d, attempts: b.attempts(t, l.start.DeliveryID)}
 
 	require.Len(t, r.attempts, d.Attempts)
@@ -343,9 +343,8 @@ func TestTheLastAttemptNearTheDeadline(t *testing.T) {
 	}
 }
 
-// What a receiver asks for is kept up to the give-up time, and ends the delivery at
-// once when it lies past it, at whichever attempt.
-func TestRetryAfterAroundTheDeadline(t *testing.T) {
+// Retry-After is obeyed up to the give-up time, and ends the delivery at once if it is later, at any attempt.
+func TestRetryAfterAroundTheGiveUpTime(t *testing.T) {
 	t.Parallel()
 	busy := receivertest.Step{Status: http.StatusServiceUnavailable}
 	wait := func(status int, after string) receivertest.Step {
@@ -354,7 +353,7 @@ func TestRetryAfterAroundTheDeadline(t *testing.T) {
 	date := time.Now().UTC().Add(2 * time.Hour).Format(http.TimeFormat)
 	for name, c := range map[string]struct {
 		script []receivertest.Step
-		at     []time.Duration // from the first attempt at which the receiver asks
+		at     []time.Duration // from the first attempt with Retry-After
 		asked  int             // that attempt's number
 		reason retry.Reason
 	}{
@@ -378,13 +377,13 @@ func TestRetryAfterAroundTheDeadline(t *testing.T) {
 			b.receiver.Default(receivertest.Step{Status: 200})
 			l := b.deliver(t)
 			l.run()
-			l.rests(string(c.reason))
+			l.deadLettered(string(c.reason))
 			r := ran{life: l, policy: policy, delivery: b.delivery(t, l.start.DeliveryID), attempts: b.attempts(t, l.start.DeliveryID)}
 			require.Len(t, r.attempts, c.asked+len(c.at))
 			require.Equal(t, len(r.attempts), b.receiver.Count())
 			for i, at := range c.at {
 				waited := r.at(c.asked+i) - r.at(c.asked-1)
-				require.GreaterOrEqual(t, waited, at, "sooner than asked")
+				require.GreaterOrEqual(t, waited, at, "too soon")
 				require.LessOrEqual(t, waited, at+slack)
 				require.Equal(t, "retry_after", r.attempts[c.asked+i-1].DelaySource)
 			}
@@ -460,7 +459,7 @@ func TestOwnFaultsAfterAttemptsUntilTheGiveUpTime(t *testing.T) {
 	b.record.onBegin.Store(&refuse)
 	l := b.deliver(t)
 	l.run()
-	in := l.rests(string(retry.ReasonInternal))
+	in := l.deadLettered(string(retry.ReasonInternal))
 	require.Equal(t, 2, in.Attempts)
 	require.Equal(t, 2, b.receiver.Count())
 	require.Len(t, b.attempts(t, l.start.DeliveryID), 2)

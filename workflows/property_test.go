@@ -105,9 +105,9 @@ func drawStep(t *rapid.T) receivertest.Step {
 	return step
 }
 
-// Whatever receivers, people and the record do: a delivery comes to rest in one
-// state, within the bounds of its policy, and the record and the engine agree on it.
-func TestEveryDeliveryComesToRest(t *testing.T) {
+// Whatever receivers, people and the store do, a delivery ends in one state, within the bounds of its policy, and the store and the
+// workflow agree on it.
+func TestEveryDeliveryEnds(t *testing.T) {
 	t.Parallel()
 	policy, _ := retry.Lookup("fast")
 	b := setupPolicy(t, policy)
@@ -123,7 +123,7 @@ func TestEveryDeliveryComesToRest(t *testing.T) {
 
 		giveUp := map[int]time.Time{1: l.start.GiveUpAt}
 		for run := 1; l.next != ""; run++ {
-			require.Less(t, run, 100, "it never rests")
+			require.Less(t, run, 100, "it never ends")
 			before := b.delivery(t, l.start.DeliveryID)
 			giveUp[before.Run] = before.GiveUpAt
 			var scripts []func(environment)
@@ -153,7 +153,7 @@ func (l *life) relay() {
 	if l.next != "" || !d.State.Open() {
 		return
 	}
-	if d.State == webhook.StateHeld { // who releases it starts a workflow
+	if d.State == webhook.StateHeld { // its release starts a workflow
 		l.next, l.input = "DeliveryWorkflow", workflows.DeliveryInput{
 			DeliveryState: workflows.DeliveryState{
 				Ref: d.Ref, Progress: d.Progress,

@@ -69,7 +69,7 @@ func TestRampProperties(t *testing.T) {
 		better.delivered, better.failed = s.delivered+min(s.failed, 1), max(s.failed-1, 0)
 		if !v.pause {
 			require.False(t, better.judge().pause)
-			require.GreaterOrEqual(t, better.judge().rate, v.rate, "who does better is never slower")
+			require.GreaterOrEqual(t, better.judge().rate, v.rate, "a better outcome never slows it down")
 		}
 	})
 }

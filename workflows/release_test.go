@@ -72,7 +72,7 @@ func (l *life) commanded(c webhook.PendingCommand) *life {
 	return l
 }
 
-// pending is the command that nobody has answered yet; 0 is none.
+// pending is the command that is not handled yet; 0 for none.
 func (b *bundle) pending(t require.TestingT, start webhook.Start) (command int) {
 	require.NoError(t, b.store.Pool().QueryRow(context.Background(), `select command from deliveries where id = $1`, start.DeliveryID).Scan(&command))
 	return command
@@ -171,7 +171,7 @@ func TestHeldIsTriedInVain(t *testing.T) {
 
 // expired requires that the delivery was given up because it was held for too long.
 func (l *life) expired() {
-	l.rests(webhook.ReasonHeldExpired)
+	l.deadLettered(webhook.ReasonHeldExpired)
 	require.Zero(l.t, l.b.receiver.Count())
 	require.Equal(l.t, "dead_lettered", l.states[len(l.states)-1])
 }
@@ -211,7 +211,7 @@ func TestHeldIsGivenUpByAClockThatIsBehind(t *testing.T) {
 	l.expired()
 }
 
-// A cancel ends it while its endpoint is paused, whoever starts the workflow.
+// A cancel ends it while its endpoint is paused, however its workflow is started.
 func TestHeldIsCancelled(t *testing.T) {
 	t.Parallel()
 	cancel := webhook.PendingCommand{Command: webhook.CommandCancel, Reason: "enough"}
@@ -286,7 +286,7 @@ func TestReplayedRunIsHeld(t *testing.T) {
 	b.receiver.Script("/hook", receivertest.Step{Status: 400})
 	l := b.deliver(t)
 	l.run()
-	l.rests("http_400")
+	l.deadLettered("http_400")
 	b.setState(t, b.endpoint.ID, webhook.EndpointPaused)
 	l.run(after(time.Hour, signal(workflows.SignalReplay, nil)))
 	l.opened(2)

@@ -205,7 +205,7 @@ func (r *replay) count(ctx workflow.Context) {
 	if r.in.Look = false; first {
 		r.begin(now)
 	}
-	switch at := r.st.LookAt; {
+	switch at := r.st.CheckAt; {
 	case at.IsZero():
 		r.in.CountAt = time.Time{}
 	case !at.After(now): // there are more than one look takes, or the store's clock is behind
@@ -346,7 +346,7 @@ func (r *replay) sync(status webhook.ReplayStatus, now time.Time) {
 	if n := int(status.Released - r.st.Released); r.known && n > 0 {
 		r.in.Next = following(r.in.Next, now, r.st.Rate, n)
 	}
-	if r.in.CountAt.IsZero() && !status.LookAt.IsZero() {
+	if r.in.CountAt.IsZero() && !status.CheckAt.IsZero() {
 		r.in.CountAt = now.Add(countEvery)
 	}
 	r.st, r.known = status, true

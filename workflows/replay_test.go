@@ -161,14 +161,14 @@ func TestEveryBranchIsRecorded(t *testing.T) {
 	}
 }
 
-// Where a request goes on, its shared workflow really keeps the delivery and asks again.
-func TestWhoStaysIsRecorded(t *testing.T) {
+// In this history a shared workflow keeps a member whose request is under way, and checks it again.
+func TestARunningRequestIsRecorded(t *testing.T) {
 	t.Parallel()
 	all := histories(t)
 	for name, looks := range map[string]int{"fanout-stays": 2, "fanout-stays-cancelled": 2, "fanout-stays-deleted": 3} {
 		for _, event := range all[name].GetEvents() {
 			for _, p := range event.GetMarkerRecordedEventAttributes().GetDetails()["result"].GetPayloads() {
-				if strings.Contains(string(p.GetData()), `"look_at":`) {
+				if strings.Contains(string(p.GetData()), `"check_at":`) {
 					looks--
 				}
 			}

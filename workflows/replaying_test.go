@@ -43,7 +43,7 @@ type replaying struct {
 	mu       sync.Mutex
 	succeeds func(n int) bool            // whether the first attempt of the nth released is
 	holds    bool                        // what is released is not attempted
-	fail     func(what string) error     // asked before each call of the record; an error is the call's
+	fail     func(what string) error     // called before each call of the store; an error is returned by the call
 	lose     func(what string) error     // the same, after it was carried out
 	released []webhook.DeliveryID        // in the order of being released
 	at       []time.Time                 // when each was
@@ -210,15 +210,15 @@ func (r *replaying) read() webhook.Replay {
 	return now
 }
 
-// asks stores a command as the API does, and returns the signal for it.
-func (r *replaying) asks(c webhook.ReplayCommand) (name string, asked workflows.ReplaySignal) {
-	name, asked, taken := r.tryAsk(c)
+// command stores a command as the API does, and returns the signal for it.
+func (r *replaying) command(c webhook.ReplayCommand) (name string, asked workflows.ReplaySignal) {
+	name, asked, taken := r.tryCommand(c)
 	require.True(r.t, taken, "%s was refused", c.Action)
 	return name, asked
 }
 
-// tryAsk is asks; false when the replay's state forbids it.
-func (r *replaying) tryAsk(c webhook.ReplayCommand) (name string, asked workflows.ReplaySignal, taken bool) {
+// tryCommand does the same, and returns false if the replay's state does not allow it.
+func (r *replaying) tryCommand(c webhook.ReplayCommand) (name string, asked workflows.ReplaySignal, taken bool) {
 	now, err := r.CommandReplay(context.Background(), webhook.Actor{Name: "test"}, tenant, r.replay.ID, c)
 	if webhook.CodeOf(err) == webhook.CodeConflict {
 		return "", asked, false

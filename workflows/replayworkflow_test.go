@@ -93,7 +93,7 @@ func TestReplayRampsDown(t *testing.T) {
 	require.Equal(t, r.set, r.released)
 }
 
-// It pauses by itself and says why; whoever resumes it goes on where it was.
+// A replay pauses itself and says why. A resume continues it where it was.
 func TestReplayPausesItself(t *testing.T) {
 	t.Parallel()
 	r := setupReplay(t, 1000).replayOf(t, 100, webhook.Replay{Asked: 240, Ramp: true})
@@ -133,13 +133,13 @@ func TestReplayCommands(t *testing.T) {
 	ways := map[string]way{
 		"api": func(r *replaying, c webhook.ReplayCommand, _ any) func(environment) {
 			return func(env environment) {
-				name, asked := r.asks(c)
+				name, asked := r.command(c)
 				env.SignalWorkflow(name, asked)
 			}
 		},
 		"api, twice": func(r *replaying, c webhook.ReplayCommand, _ any) func(environment) {
 			return func(env environment) {
-				name, asked := r.asks(c)
+				name, asked := r.command(c)
 				env.SignalWorkflow(name, asked)
 				env.SignalWorkflow(name, asked)
 				env.RegisterDelayedCallback(func() { env.SignalWorkflow(name, asked) }, time.Minute)
@@ -147,7 +147,7 @@ func TestReplayCommands(t *testing.T) {
 		},
 		"api, repeated by the relay": func(r *replaying, c webhook.ReplayCommand, _ any) func(environment) {
 			return func(env environment) {
-				name, asked := r.asks(c)
+				name, asked := r.command(c)
 				env.RegisterDelayedCallback(func() { env.SignalWorkflow(name, asked) }, 15*time.Second)
 			}
 		},
@@ -258,8 +258,8 @@ func TestReplayContinuesAsItself(t *testing.T) {
 	require.Equal(t, []int{60, 120}, r.rates[:2], "the ramp goes on over the runs")
 }
 
-// What was asked at the last moment goes on into the next run.
-func TestReplayKeepsWhatWasAskedOverRuns(t *testing.T) {
+// A command that comes just before continue-as-new is handled in the next run.
+func TestReplayKeepsCommandsOverRuns(t *testing.T) {
 	t.Parallel()
 	r := setupReplay(t, 1000).replayOf(t, 30, webhook.Replay{Asked: 60})
 	r.run(after(10*time.Second, func(env environment) {
@@ -272,8 +272,7 @@ func TestReplayKeepsWhatWasAskedOverRuns(t *testing.T) {
 	r.ends(webhook.ReplayCancelled, "enough")
 }
 
-// R5: what was asked while the answer of a batch was lost meets a record that is
-// further than the workflow knows, and is carried out behind it.
+// R5: a command that comes after the result of a batch was lost finds a stored status ahead of the workflow's, and is handled after it.
 func TestReplayIsCancelledBehindALostAnswer(t *testing.T) {
 	t.Parallel()
 	r := setupReplay(t, 1000).replayOf(t, 30, webhook.Replay{Asked: 60})
@@ -384,8 +383,7 @@ func TestReplayThatIsGone(t *testing.T) {
 	require.InDelta(t, 11, len(r.released), 2)
 }
 
-// A workflow that was terminated is made anew when that is noticed, and waits for
-// somebody to say so.
+// A workflow that was terminated is started again when that is noticed, and waits for a resume.
 func TestReplayWhoseWorkflowWasLost(t *testing.T) {
 	t.Parallel()
 	r := setupReplay(t, 1000).replayOf(t, 30, webhook.Replay{Asked: 60})
@@ -394,7 +392,7 @@ func TestReplayWhoseWorkflowWasLost(t *testing.T) {
 		require.Equal(t, webhook.ReplayPaused, r.read().State)
 		require.Contains(t, r.read().StateReason, "was ended from outside")
 		require.Empty(t, r.released)
-		name, asked := r.asks(webhook.ReplayCommand{Action: webhook.ReplayResume})
+		name, asked := r.command(webhook.ReplayCommand{Action: webhook.ReplayResume})
 		env.SignalWorkflow(name, asked)
 	}))
 	r.ends(webhook.ReplayCompleted, "")
@@ -426,7 +424,7 @@ func TestReplayProperties(t *testing.T) {
 	}
 	for action, name := range map[webhook.ReplayAction]string{webhook.ReplayPause: "pause", webhook.ReplayResume: "resume", webhook.ReplayCancel: "cancel"} {
 		acts[name] = func(r *replaying, env environment) {
-			if name, asked, taken := r.tryAsk(webhook.ReplayCommand{Action: action}); taken {
+			if name, asked, taken := r.tryCommand(webhook.ReplayCommand{Action: action}); taken {
 				env.SignalWorkflow(name, asked)
 			}
 		}
@@ -447,7 +445,7 @@ func TestReplayProperties(t *testing.T) {
 					scripts = append(scripts, after(at, func(env environment) { acts[name](r, env) }))
 				}
 			}
-			for at := time.Hour; at < 20*time.Hour; at += time.Hour { // somebody looks after it
+			for at := time.Hour; at < 20*time.Hour; at += time.Hour { // the relay checks it
 				scripts = append(scripts, after(at, func(env environment) {
 					r.answer(func(int) bool { return true })
 					env.SignalWorkflow(workflows.SignalResume, nil)

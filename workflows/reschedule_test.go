@@ -43,7 +43,7 @@ func TestRetryingIsRescheduled(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name string
-		at   time.Duration // from now, when it is asked
+		at   time.Duration // from now, when the command comes
 		ask  asking
 		want time.Duration // from now, when the second attempt is made
 	}{

@@ -23,7 +23,7 @@ func (b *bundle) unrecordable(away bool) {
 	b.record.onRecord.Store(&refuse)
 }
 
-// A delivery whose row is gone has nobody left to ask: its workflow ends.
+// The workflow of a delivery whose row is gone ends.
 func TestTheRowIsGone(t *testing.T) {
 	t.Parallel()
 	gone := func(webhook.Step) error { return webhook.NotFound("delivery") }
@@ -35,7 +35,7 @@ func TestTheRowIsGone(t *testing.T) {
 			env.SignalWorkflow(workflows.SignalReplay, nil)
 		}))
 		require.Empty(t, l.next)
-		require.Len(t, l.timers, 1, "it asked once")
+		require.Len(t, l.timers, 1, "it tried once")
 	})
 	t.Run("discarded", func(t *testing.T) {
 		t.Parallel()
@@ -59,8 +59,8 @@ func TestTheRowIsGone(t *testing.T) {
 	})
 }
 
-// R5: an end that cannot be recorded for long does not let the history grow without a
-// bound: it goes on in a new run, with what was asked.
+// R5: an end that cannot be written for a long time does not let the history grow without bound: it continues in a new run, with the
+// command.
 func TestContinueAsNewWhileAnEndCannotBeRecorded(t *testing.T) {
 	t.Parallel()
 	suggest := func(env environment) { env.SetContinueAsNewSuggested(true) }
@@ -89,7 +89,7 @@ func TestContinueAsNewWhileAnEndCannotBeRecorded(t *testing.T) {
 		require.Equal(t, "DeliveryWorkflow", l.next)
 		b.unrecordable(false)
 		l.run()
-		l.rests(string(retry.ReasonInternal))
+		l.deadLettered(string(retry.ReasonInternal))
 		require.Contains(t, b.delivery(t, l.start.DeliveryID).LastError, errAway.Error())
 	})
 	t.Run("discard", func(t *testing.T) {
@@ -101,6 +101,6 @@ func TestContinueAsNewWhileAnEndCannotBeRecorded(t *testing.T) {
 		l.b.unrecordable(false)
 		l.run()
 		l.ends(webhook.StateDiscarded, "of no use")
-		require.Empty(t, l.timers, "at once: it was asked before")
+		require.Empty(t, l.timers, "at once: the command came before")
 	})
 }

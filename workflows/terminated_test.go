@@ -10,9 +10,8 @@ import (
 	"github.com/everpost/everpost/workflows"
 )
 
-// A delivery whose workflow somebody has terminated is given up, unless something was asked of
-// it: that was accepted.
-func TestTerminatedAndAsked(t *testing.T) {
+// A delivery whose workflow was terminated by hand is given up, unless a command was accepted for it.
+func TestTerminatedWithACommand(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		asked  webhook.Command
@@ -43,7 +42,7 @@ func TestTerminatedAndAsked(t *testing.T) {
 			l.input = workflows.DeliveryInput{DeliveryState: workflows.DeliveryState{Ref: l.start.Ref, Progress: progress, Unconfirmed: true}, Terminated: true}
 			l.run()
 			if c.state == webhook.StateDeadLettered {
-				l.rests(c.reason)
+				l.deadLettered(c.reason)
 				return
 			}
 			l.ends(c.state, c.reason)

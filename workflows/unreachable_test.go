@@ -70,7 +70,7 @@ func setupUnreachable(t *testing.T, policy retry.Policy) *unreachable {
 	return u
 }
 
-// resolver asks a server of the test's own, which knows no name until the record is right.
+// resolver uses a server of the test, which knows no name until the DNS record is right.
 func (u *unreachable) resolver(t *testing.T) *net.Resolver {
 	t.Helper()
 	socket, err := net.ListenPacket("udp4", "127.0.0.1:0")
@@ -223,7 +223,7 @@ func TestWaitingDeliveriesFollowTheTenantsPolicy(t *testing.T) {
 	l.run(after(90*time.Minute, func(*testsuite.TestWorkflowEnvironment) {
 		put(`{"strategy":"fixed","base":"2h","jitter":"none","give_up_after":"72h","max_attempts":4}`)
 	}))
-	l.rests(string(retry.ReasonMaxAttempts))
+	l.deadLettered(string(retry.ReasonMaxAttempts))
 	r := ran{life: l, attempts: b.attempts(t, l.start.DeliveryID)}
 	require.Len(t, r.attempts, 4)
 	for i, at := range []time.Duration{0, time.Hour, 2 * time.Hour, 4 * time.Hour} {

@@ -17,7 +17,6 @@ const (
 // Forecast is what a new delivery of an endpoint has to expect.
 type Forecast struct {
 	Wait      time.Duration // until it would be admitted
-	Rate      float64       // how many per second are admitted after that
 	Unhealthy bool          // the last two requests failed, the latency is above 1 s, or the circuit is not closed
 }
 
@@ -26,7 +25,7 @@ type Forecast struct {
 func (c *Controller) Forecast(id webhook.EndpointID) (f Forecast) {
 	c.look(id, func(e *endpoint, now time.Duration) {
 		at, _ := e.earliest(now)
-		f = Forecast{Wait: max(0, at-now), Rate: e.effectiveRate(now), Unhealthy: e.recent.failureStreak >= failingStreak || e.unresponsive(now)}
+		f = Forecast{Wait: max(0, at-now), Unhealthy: e.recent.failureStreak >= failingStreak || e.unresponsive(now)}
 	})
 	return f
 }

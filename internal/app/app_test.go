@@ -136,8 +136,7 @@ func TestTakenPort(t *testing.T) {
 	}
 }
 
-// Whether a delivery's time has come is told by the record's clock, which is believed to be the
-// process's own until the database was asked.
+// The database's clock decides whether a delivery is due. Until it was read, the process's own clock does.
 func TestStarterUsesDatabaseClock(t *testing.T) {
 	t.Parallel()
 	o := options(t, "postgres://localhost/x")
@@ -167,7 +166,7 @@ func TestStopWithoutStart(t *testing.T) {
 	a.Stop()
 }
 
-// Temporal is away: events are accepted all the same, and say so to whoever asks.
+// Without Temporal events are accepted all the same, and /readyz says so.
 func TestAPIWithoutTemporal(t *testing.T) {
 	t.Parallel()
 	a := start(t, options(t, postgrestest.New(t)))

@@ -15,8 +15,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 )
 
-// frontend is as much of a Temporal as a worker without tasks talks to. A real one
-// cannot be told to lose a namespace that it has just served.
+// frontend is as much of Temporal as a worker without tasks needs. A real one cannot lose a namespace that it has just served.
 type frontend struct {
 	workflowservice.UnimplementedWorkflowServiceServer
 
@@ -53,7 +52,7 @@ func newFrontend(t *testing.T) *frontend {
 	return f
 }
 
-// lose takes the namespace away, also from who waits for tasks in it; find brings it back.
+// lose removes the namespace, also for pollers in it; find restores it.
 func (f *frontend) lose() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -34,8 +34,7 @@ func TestErrorsOfTheVault(t *testing.T) {
 	require.NoError(t, ofVault(nil))
 }
 
-// A key management service that refuses, or is away, is seen in /readyz, and a caller who
-// needs it is told to come back.
+// A key management service that refuses, or does not answer, shows in /readyz, and calls that need it get a Retry-After.
 func TestKeyServiceInReadyz(t *testing.T) {
 	t.Parallel()
 	o := options(t, postgrestest.New(t))
@@ -101,5 +100,5 @@ func TestUnknownKeyIsRefusedAtStart(t *testing.T) {
 	defer store.Close()
 	_, err = store.Pool().Exec(t.Context(), `update endpoint_secrets set expires_at = now() - interval '1 second'`)
 	require.NoError(t, err)
-	require.NoError(t, try(config.KEKs{KEK: otherKEK}), "nobody needs what has expired")
+	require.NoError(t, try(config.KEKs{KEK: otherKEK}), "expired secrets are not needed")
 }

@@ -101,7 +101,7 @@ func TestHealthIsShared(t *testing.T) {
 	both.fail(t, id, 1)
 	require.Equal(t, 3, both.seen(t, id).Failed)
 	require.Eventually(t, func() bool { return alone.seen(t, id).Failed == 3 }, 20*time.Second, 5*time.Millisecond)
-	require.Equal(t, 3, both.seen(t, id).Failed, "not from what it has told the others too")
+	require.Equal(t, 3, both.seen(t, id).Failed, "not its own shared observation again")
 	require.Eventually(t, func() bool { return circuit(alone) == "closed" }, 20*time.Second, 5*time.Millisecond)
 
 	// A process that ends takes with it what it has said.
@@ -113,8 +113,8 @@ func TestHealthIsShared(t *testing.T) {
 	require.Zero(t, n)
 }
 
-// With a timeout that follows the answers a process tells of its own, the default while
-// little is known, and tests with it; one that does not send knows what it is told.
+// With timeout "auto" a sending process shows its own timeout, the default while little is known, and uses it for tests. A process that does
+// not send shows what others share.
 func TestAutoTimeoutIsShown(t *testing.T) {
 	t.Parallel()
 	database := postgrestest.New(t)
@@ -150,7 +150,7 @@ func TestAutoTimeoutIsShown(t *testing.T) {
 	require.Equal(t, "5s", timeout(both), "a test counts for nothing")
 
 	both.fail(t, id, 1)
-	require.Eventually(t, func() bool { return timeout(alone) == "5s" }, 20*time.Second, 5*time.Millisecond, "told of with its trouble")
+	require.Eventually(t, func() bool { return timeout(alone) == "5s" }, 20*time.Second, 5*time.Millisecond, "shared with its failures")
 }
 
 func parse(t *testing.T, id string) webhook.EndpointID {

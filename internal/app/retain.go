@@ -29,10 +29,10 @@ func (a *App) retainOnce(ctx context.Context) {
 	tenants, tenantsErr := a.store.Tenants.PruneDeletedTenants(ctx) // after what may be left of them
 	entries, auditErr := a.store.Audit.PruneAuditLog(ctx, c.AuditRetention)
 	if err := errors.Join(err, keysErr, replaysErr, secretsErr, tenantsErr, auditErr); err != nil && ctx.Err() == nil {
-		a.log.WarnContext(ctx, "what is past its retention was not all removed; the next try is in an hour", "error", err)
+		a.log.WarnContext(ctx, "days past their retention were not all removed; the next try is in an hour", "error", err)
 	}
 	if removed.Days > 0 || removed.Rows > 0 || keys > 0 || replays > 0 || secrets > 0 || tenants > 0 || entries > 0 {
-		a.log.InfoContext(ctx, "removed what is past its retention",
+		a.log.InfoContext(ctx, "removed days past their retention",
 			"days", removed.Days, "deliveries", removed.Rows, "idempotency_keys", keys, "replays", replays, "secrets", secrets,
 			"tenant_ids", tenants, "audit_entries", entries)
 	}

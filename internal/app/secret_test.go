@@ -25,7 +25,7 @@ import (
 
 const otherKEK = "DAT5l0nhOEf7qT3dayoog75S/YmcSpIPEmOtQEpayp0="
 
-// transitState is what a Vault answers everything with; 0: it does what it is asked.
+// transitState is the status of all answers of a Vault; 0: it works.
 type transitState struct{ status atomic.Int32 }
 
 // transit is a Vault that encrypts nothing; package vault tests with a better one.

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// countedRecord counts how often it is asked, and answers with an error.
+// countedRecord counts its calls, and returns an error.
 type countedRecord struct {
 	asked int
 	err   error

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/everpost/everpost/internal/cli/printable"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -307,5 +308,5 @@ func (s *session) printAccepted(a answer, verb string) error {
 	if err != nil {
 		return err
 	}
-	return s.line(fmt.Sprintf("%s  %s accepted, %s", plain(d.ID), verb, plain(d.State)))
+	return s.line(fmt.Sprintf("%s  %s accepted, %s", printable.Text(d.ID), verb, printable.Text(d.State)))
 }

@@ -3,6 +3,8 @@ package cli
 import (
 	"encoding/json"
 	"strings"
+
+	"github.com/everpost/everpost/internal/cli/printable"
 )
 
 // endpointFields are the flags that creating and updating an endpoint share. Fields without
@@ -77,7 +79,7 @@ func headersOf(lines []string) (map[string]string, error) {
 			return nil, usage("--header: must be of the form 'Name: value'")
 		}
 		if _, twice := headers[name]; twice {
-			return nil, usage("--header: " + plain(name) + " is given more than once")
+			return nil, usage("--header: " + printable.Text(name) + " is given more than once")
 		}
 		headers[name] = strings.TrimSpace(value)
 	}

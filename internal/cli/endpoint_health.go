@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/everpost/everpost/internal/cli/printable"
 	"github.com/everpost/everpost/internal/explain"
 )
 
@@ -158,7 +159,7 @@ func (c *EndpointsTestCommand) Run(ctx context.Context, p Process) error {
 		return err
 	}
 	if !s.json {
-		if err := s.line(plain(made.summary()) + "\n"); err != nil {
+		if err := s.line(printable.Text(made.summary()) + "\n"); err != nil {
 			return err
 		}
 	}
@@ -170,7 +171,7 @@ func (c *EndpointsTestCommand) Run(ctx context.Context, p Process) error {
 		if made.Error != nil {
 			words += ": " + *made.Error
 		}
-		return errors.New("the receiver did not accept: " + plain(words))
+		return errors.New("the receiver did not accept: " + printable.Text(words))
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/everpost/everpost/internal/cli/printable"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -168,7 +169,7 @@ func (c *EndpointsSecretCommand) Run(ctx context.Context, p Process) error {
 	if err != nil {
 		return err
 	}
-	return s.line(plain(shown.Secret))
+	return s.line(printable.Text(shown.Secret))
 }
 
 // EndpointsPauseCommand pauses an endpoint.

@@ -10,6 +10,8 @@ import (
 	"net/url"
 	"strings"
 	"syscall"
+
+	"github.com/everpost/everpost/internal/cli/printable"
 )
 
 // apiError is an error response of the API, in one line for people.
@@ -46,14 +48,14 @@ func (s *session) newAPIError(r request, req *http.Request, response *http.Respo
 		return &apiError{response.StatusCode, fmt.Sprintf("%s answered %d %s, and not as Everpost does: is --url the address of its API?",
 			s.base, response.StatusCode, http.StatusText(response.StatusCode))}
 	}
-	text := plain(p.Detail)
+	text := printable.Text(p.Detail)
 	if response.StatusCode == http.StatusUnauthorized && s.key == "" { // the detail is about headers
 		text = "an API key is missing"
 	}
 	if len(p.Errors) > 0 {
 		fields := make([]string, len(p.Errors))
 		for i, e := range p.Errors {
-			fields[i] = plain(e.Field + ": " + e.Message + r.given(e.Field))
+			fields[i] = printable.Text(e.Field + ": " + e.Message + r.given(e.Field))
 		}
 		text = strings.Join(fields, "; ")
 	}
@@ -107,19 +109,19 @@ func (s *session) hint(req *http.Request, response *http.Response, p problem) st
 	case http.StatusNotFound:
 		switch p.Detail {
 		case "no such route":
-			return fmt.Sprintf(" (%s %s); is that Everpost older than this command (%s)?", req.Method, plain(req.URL.Path), s.Version)
+			return fmt.Sprintf(" (%s %s); is that Everpost older than this command (%s)?", req.Method, printable.Text(req.URL.Path), s.Version)
 		case "no such tenant":
-			return fmt.Sprintf(": %s; check --tenant, and that the key is this tenant's or an operator's", plain(s.tenant))
+			return fmt.Sprintf(": %s; check --tenant, and that the key is this tenant's or an operator's", printable.Text(s.tenant))
 		}
-		return fmt.Sprintf(" of tenant %s; check the id, and --tenant: what is another tenant's is not shown", plain(s.tenant))
+		return fmt.Sprintf(" of tenant %s; check the id, and --tenant: what is another tenant's is not shown", printable.Text(s.tenant))
 	case http.StatusMethodNotAllowed:
 		return fmt.Sprintf("; is that Everpost older than this command (%s)?", s.Version)
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		if after := response.Header.Get("Retry-After"); after != "" {
-			return "; try again in " + plain(after) + " s"
+			return "; try again in " + printable.Text(after) + " s"
 		}
 	case http.StatusInternalServerError:
-		return " (request " + plain(p.RequestID) + ")"
+		return " (request " + printable.Text(p.RequestID) + ")"
 	}
 	return ""
 }
@@ -155,7 +157,7 @@ func (s *session) unreachable(ctx context.Context, err error) error {
 	if late, ok := errors.AsType[net.Error](err); ok && late.Timeout() {
 		return &noResponseError{text: fmt.Sprintf("no answer from %s within %s", s.base, requestTimeout)}
 	}
-	return &noResponseError{text: "no answer from " + s.base + ": " + plain(err.Error())}
+	return &noResponseError{text: "no answer from " + s.base + ": " + printable.Text(err.Error())}
 }
 
 // isTemporary reports whether a retry may succeed.

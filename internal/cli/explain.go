@@ -8,6 +8,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/everpost/everpost/internal/cli/printable"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -107,7 +108,7 @@ func (c *ExplainCommand) Run(ctx context.Context, p Process) error {
 		return s.explain(about, nil)
 	}
 	for _, d := range about.Deliveries {
-		if err := s.line(plain(d.ID + " to " + d.EndpointID + ": " + d.Summary)); err != nil {
+		if err := s.line(printable.Text(d.ID + " to " + d.EndpointID + ": " + d.Summary)); err != nil {
 			return err
 		}
 	}
@@ -119,12 +120,12 @@ func (c *ExplainCommand) Run(ctx context.Context, p Process) error {
 
 // explain prints a summary, then the explanation and other rows as a table.
 func (s *session) explain(about explained, others [][2]string) error {
-	if err := s.line(plain(about.Summary) + "\n"); err != nil {
+	if err := s.line(printable.Text(about.Summary) + "\n"); err != nil {
 		return err
 	}
 	table := tabwriter.NewWriter(s.Stdout, 0, 0, 2, ' ', 0)
 	for _, row := range append(about.Explanation.rows(), others...) {
-		_, _ = fmt.Fprintf(table, "%s\t%s\n", plain(row[0]), plain(row[1]))
+		_, _ = fmt.Fprintf(table, "%s\t%s\n", printable.Text(row[0]), printable.Text(row[1]))
 	}
 	return table.Flush() //nolint:wrapcheck // standard output
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/everpost/everpost/internal/cli/printable"
 )
 
 const (
@@ -77,7 +79,7 @@ func printList[T any](ctx context.Context, s *session, noun string, r request, p
 		}
 		cells := make([]string, len(columns))
 		for i, c := range columns {
-			cells[i] = plain(c.cell(entry))
+			cells[i] = printable.Text(c.cell(entry))
 		}
 		_, _ = fmt.Fprintln(table, strings.TrimRight(strings.Join(cells, "\t"), "\t"))
 	}

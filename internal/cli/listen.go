@@ -4,17 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"strconv"
 	"time"
 
+	"github.com/everpost/everpost/internal/cli/receiver"
 	"github.com/everpost/everpost/internal/signature"
 )
 
 const (
-	maxListenBody = 1 << 20 // four times the largest payload
 	listenTimeout = 30 * time.Second
 	listenGrace   = 2 * time.Second // for requests under way at the stop
 )
@@ -33,7 +32,7 @@ type ListenCommand struct {
 
 // Run receives until a signal, then prints the number of requests.
 func (c *ListenCommand) Run(ctx context.Context, p Process) error {
-	r, err := c.receiver(p)
+	settings, err := c.receiver(p)
 	if err != nil {
 		return err
 	}
@@ -43,13 +42,14 @@ func (c *ListenCommand) Run(ctx context.Context, p Process) error {
 	if err != nil {
 		return fmt.Errorf("%s cannot be listened on (%w); choose another --port, or 0 for a free one", address, cause(err))
 	}
-	r.stopping = ctx.Done()
+	settings.Stopping = ctx.Done()
+	r := receiver.New(settings)
 	server := &http.Server{
 		Handler: r, MaxHeaderBytes: 64 << 10, ReadHeaderTimeout: listenTimeout, IdleTimeout: time.Minute,
 		// Both timeouts include the delay of the response.
 		ReadTimeout: listenTimeout + c.Delay, WriteTimeout: listenTimeout + c.Delay,
 	}
-	r.print("listening on http://" + l.Addr().String())
+	r.Print("listening on http://" + l.Addr().String())
 	if c.Host == "127.0.0.1" {
 		_, _ = fmt.Fprintln(p.Stderr, "Everpost sends to this machine when it was started with 'everpost standalone --dev'; Ctrl-C ends")
 	}
@@ -68,7 +68,7 @@ func (c *ListenCommand) Run(ctx context.Context, p Process) error {
 	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("listen: %w", err)
 	}
-	r.print(r.count())
+	r.Print(r.Summary())
 	return nil
 }
 
@@ -80,37 +80,34 @@ func cause(err error) error {
 	return err
 }
 
-// receiver checks the flags and returns the receiver.
-func (c *ListenCommand) receiver(p Process) (*receiver, error) {
-	r := &receiver{
-		out: p.Stdout, status: c.Status, first: c.First, delay: c.Delay, body: c.Body,
-		requests: map[string]int{}, answers: map[int]int{}, verdicts: map[string]int{},
-	}
+// receiver checks the flags and returns the configuration of the receiver.
+func (c *ListenCommand) receiver(p Process) (receiver.Config, error) {
+	config := receiver.Config{Out: p.Stdout, Status: c.Status, First: c.First, Delay: c.Delay, Body: c.Body}
 	switch {
 	case c.First < 0:
-		return nil, usage("--first: must not be negative")
+		return receiver.Config{}, usage("--first: must not be negative")
 	case c.Delay < 0:
-		return nil, usage("--delay: must not be negative")
+		return receiver.Config{}, usage("--delay: must not be negative")
 	case c.Status != 0 && (c.Status < 200 || c.Status > 999):
-		return nil, usage("--status: must be from 200 to 999")
+		return receiver.Config{}, usage("--status: must be from 200 to 999")
 	case c.RetryAfter != nil && *c.RetryAfter < 0:
-		return nil, usage("--retry-after: must not be negative")
+		return receiver.Config{}, usage("--retry-after: must not be negative")
 	case c.Status == 0 && c.First > 0:
-		r.status = http.StatusServiceUnavailable
+		config.Status = http.StatusServiceUnavailable
 	case c.Status == 0:
-		r.status = http.StatusOK
+		config.Status = http.StatusOK
 	}
 	if c.RetryAfter != nil {
-		r.retryAfter = strconv.Itoa(*c.RetryAfter)
+		config.RetryAfter = strconv.Itoa(*c.RetryAfter)
 	}
 	for _, text := range c.Secret {
 		key, err := parseKey(text)
 		if err != nil {
-			return nil, usagef("--secret: %w", err)
+			return receiver.Config{}, usagef("--secret: %w", err)
 		}
-		r.keys = append(r.keys, key)
+		config.Keys = append(config.Keys, key)
 	}
-	return r, nil
+	return config, nil
 }
 
 // parseKey parses a key to verify signatures with. The error does not contain it.
@@ -123,17 +120,4 @@ func parseKey(text string) (signature.Key, error) {
 		return nil, fmt.Errorf("%w (whsec_..., whsk_... or whpk_...)", err)
 	}
 	return secret, nil
-}
-
-// readBody reads a request's body. status is the status to respond with when it cannot be
-// read, else 0.
-func readBody(w http.ResponseWriter, r *http.Request) (body []byte, status int) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxListenBody))
-	if _, large := errors.AsType[*http.MaxBytesError](err); large {
-		return nil, http.StatusRequestEntityTooLarge
-	}
-	if err != nil {
-		return nil, http.StatusBadRequest
-	}
-	return body, 0
 }

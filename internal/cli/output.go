@@ -6,10 +6,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 	"text/tabwriter"
-	"unicode"
+
+	"github.com/everpost/everpost/internal/cli/printable"
 )
 
 // record makes a request and prints the response.
@@ -57,15 +57,15 @@ func writeFields(w io.Writer, body []byte) error {
 				if i > 0 {
 					name = ""
 				}
-				_, _ = fmt.Fprintf(w, "%s\t%s\n", plain(name), plain(readableJSON(one)))
+				_, _ = fmt.Fprintf(w, "%s\t%s\n", printable.Text(name), printable.Text(readableJSON(one)))
 			}
 			continue
 		}
 		if f.name == "headers" { // they often contain credentials of the receiver
-			_, _ = fmt.Fprintf(w, "%s\t%s\n", plain(f.name), plain(namesOnly(f.value)))
+			_, _ = fmt.Fprintf(w, "%s\t%s\n", printable.Text(f.name), printable.Text(namesOnly(f.value)))
 			continue
 		}
-		_, _ = fmt.Fprintf(w, "%s\t%s\n", plain(f.name), plain(readableJSON(f.value)))
+		_, _ = fmt.Fprintf(w, "%s\t%s\n", printable.Text(f.name), printable.Text(readableJSON(f.value)))
 	}
 	return nil
 }
@@ -150,26 +150,4 @@ func orDash(text string) string {
 		return "-"
 	}
 	return text
-}
-
-// plain makes foreign text printable: characters that control a terminal, end a line or
-// change the writing direction become escape sequences.
-func plain(text string) string {
-	clean := true
-	for _, r := range text {
-		clean = clean && unicode.IsPrint(r)
-	}
-	if clean {
-		return text
-	}
-	var b strings.Builder
-	for _, r := range text {
-		if unicode.IsPrint(r) {
-			b.WriteRune(r)
-			continue
-		}
-		quoted := strconv.QuoteRune(r)
-		b.WriteString(quoted[1 : len(quoted)-1])
-	}
-	return b.String()
 }

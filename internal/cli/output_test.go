@@ -14,6 +14,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/everpost/everpost/internal/cli/printable"
 )
 
 // Any text is printed on one line, without control characters.
@@ -23,10 +25,10 @@ func TestPlain(t *testing.T) {
 		"": "", "order.paid": "order.paid", "é ß 🙂": "é ß 🙂",
 		"a\x1b[31mb": `a\x1b[31mb`, "a\r\n\tb": `a\r\n\tb`, "\u202eabc": `\u202eabc`, "\u009b1m": `\u009b1m`,
 	} {
-		require.Equal(t, want, plain(text))
+		require.Equal(t, want, printable.Text(text))
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		for _, r := range plain(rapid.String().Draw(t, "text")) {
+		for _, r := range printable.Text(rapid.String().Draw(t, "text")) {
 			if !unicode.IsPrint(r) {
 				t.Fatalf("%q is printed", r)
 			}
@@ -127,21 +129,4 @@ func TestErrorsWithoutResponse(t *testing.T) {
 		require.EqualError(t, got, want)
 		require.True(t, isTemporary(got))
 	}
-}
-
-// A receiver drops the oldest ids and none of the newest.
-func TestTrackedIDsAreBounded(t *testing.T) {
-	t.Parallel()
-	r := &receiver{status: 503, first: 1, requests: map[string]int{}}
-	id := func(i int) string { return time.Unix(int64(i), 0).UTC().Format(time.RFC3339) }
-	for i := range maxTrackedIDs + 10 {
-		status, _ := r.answer(id(i))
-		require.Equal(t, 503, status)
-	}
-	require.Len(t, r.requests, maxTrackedIDs)
-	require.Len(t, r.order, maxTrackedIDs)
-	status, _ := r.answer(id(maxTrackedIDs + 9))
-	require.Equal(t, 200, status)
-	status, _ = r.answer(id(0))
-	require.Equal(t, 503, status, "forgotten")
 }

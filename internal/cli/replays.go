@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strconv"
 	"time"
+
+	"github.com/everpost/everpost/internal/cli/printable"
 )
 
 // ReplaysCommand manages replays of many deliveries.
@@ -182,7 +184,7 @@ func (c *oneReplay) await(ctx context.Context, p Process, verb, wanted string) e
 		case <-poll.C:
 		case <-patience.C:
 			_, _ = fmt.Fprintf(s.Stderr, "%s is stored; the replay is still %s, 'everpost replays get %s' shows when it is carried out\n",
-				verb, plain(r.State), c.ID)
+				verb, printable.Text(r.State), c.ID)
 			return s.show(a)
 		case <-ctx.Done():
 			return errInterrupted

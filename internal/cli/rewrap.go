@@ -8,6 +8,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/everpost/everpost/internal/app"
+	"github.com/everpost/everpost/internal/cli/printable"
 	"github.com/everpost/everpost/internal/config"
 )
 
@@ -64,7 +65,7 @@ func printUses(out io.Writer, found app.Rewrapping) error {
 		case !use.Known:
 			state = "NOT KNOWN"
 		}
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%d\n", plain(use.KEKID), state, use.What, use.Rows)
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%d\n", printable.Text(use.KEKID), state, use.What, use.Rows)
 	}
 	return table.Flush() //nolint:wrapcheck // standard output
 }
@@ -78,7 +79,7 @@ func printRewrapped(out io.Writer, done app.Rewrapping) error {
 	switch {
 	case done.Unreadable > 0:
 		for _, name := range done.Named {
-			_, _ = fmt.Fprintln(out, plain(name))
+			_, _ = fmt.Fprintln(out, printable.Text(name))
 		}
 		return fmt.Errorf("%d rows cannot be decrypted with the keys that are set, and were left as they are; "+
 			"name the missing keys in EVERPOST_KEK_OLD_FILES, or create those endpoints again", done.Unreadable)

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/everpost/everpost/internal/cli/printable"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -103,13 +104,13 @@ func (s *session) printStored(event accepted, posted answer) error {
 		if event.Reason != nil {
 			reason += ": " + *event.Reason
 		}
-		return s.line(fmt.Sprintf("%s  stored  %s", plain(event.ID), plain(reason)))
+		return s.line(fmt.Sprintf("%s  stored  %s", printable.Text(event.ID), printable.Text(reason)))
 	}
-	if err := s.line(plain(event.ID) + "  stored"); err != nil {
+	if err := s.line(printable.Text(event.ID) + "  stored"); err != nil {
 		return err
 	}
 	for _, d := range event.Deliveries {
-		if err := s.line(fmt.Sprintf("%s  to %s  %s", plain(d.ID), plain(d.EndpointID), plain(d.State))); err != nil {
+		if err := s.line(fmt.Sprintf("%s  to %s  %s", printable.Text(d.ID), printable.Text(d.EndpointID), printable.Text(d.State))); err != nil {
 			return err
 		}
 	}

@@ -201,7 +201,7 @@ func TestSendWaitTimesOut(t *testing.T) {
 	b.attempted(ids[0], 1, 503, webhook.StateRetrying)
 	r := b.run("send", "order.paid", "--external-id=once", "--wait", "--timeout=250ms", "--json")
 	require.Equal(t, 1, r.code)
-	require.Regexp(t, `^everpost: not at rest after 250ms, and goes on being delivered: `+ids[0]+
+	require.Regexp(t, `^everpost: not finished after 250ms, delivery continues: `+ids[0]+
 		` is retrying, next attempt at \d{4}-\d\d-\d\d [\d:]{8}\n$`, r.stderr)
 	var event map[string]any
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), &event))
@@ -269,8 +269,8 @@ func TestSendWaitsThroughAnOutage(t *testing.T) {
 
 	fault.Store(http.StatusBadGateway)
 	r = call{args: at(front.URL, "send", "order.paid", "--wait", "--timeout=200ms")}.run(t)
-	require.Contains(t, r.stderr, "not at rest after 200ms")
-	require.Contains(t, r.stderr, "the last look failed: "+front.URL+" answered 502 Bad Gateway")
+	require.Contains(t, r.stderr, "not finished after 200ms")
+	require.Contains(t, r.stderr, "the last check failed: "+front.URL+" answered 502 Bad Gateway")
 }
 
 // Without a response it is unknown whether the event is stored; the error says so and what

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"net/http"
 	"time"
+
+	"github.com/everpost/everpost/internal/cli/printable"
 )
 
 // TenantsCommand manages tenants. It needs an operator's key.
@@ -128,7 +130,7 @@ func (c *TenantsCreateCommand) Run(ctx context.Context, p Process) error {
 		if err != nil {
 			return err
 		}
-		return &apiError{http.StatusConflict, "there is a tenant " + plain(c.ID) + " already; 'everpost tenants update' changes it"}
+		return &apiError{http.StatusConflict, "there is a tenant " + printable.Text(c.ID) + " already; 'everpost tenants update' changes it"}
 	}
 	return s.record(ctx, request{method: http.MethodPut, body: body})
 }
@@ -166,5 +168,5 @@ func (c *TenantsDeleteCommand) Run(ctx context.Context, p Process) error {
 	if _, err := s.do(ctx, request{method: http.MethodDelete}); err != nil || s.json { // 204 has no body to print
 		return err
 	}
-	return s.line("deleted " + plain(c.ID))
+	return s.line("deleted " + printable.Text(c.ID))
 }

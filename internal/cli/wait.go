@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/everpost/everpost/internal/cli/printable"
 	"github.com/everpost/everpost/internal/webhook"
 )
 
@@ -55,7 +56,7 @@ func (w *waiter) follow(ctx context.Context, patience time.Duration) error {
 	for {
 		news, err := w.poll(ctx)
 		if ctx.Err() != nil {
-			return fmt.Errorf("interrupted; %s is stored and goes on being delivered", plain(w.event.ID))
+			return fmt.Errorf("interrupted; %s is stored and goes on being delivered", printable.Text(w.event.ID))
 		}
 		if err != nil && !isTemporary(err) {
 			return err
@@ -137,7 +138,7 @@ func (w *waiter) printProgress(at *time.Time, text string) {
 	if at != nil {
 		clock = at.UTC().Format(clockTime)
 	}
-	_ = w.line(clock + "  " + plain(text)) // only progress: the result is the exit code
+	_ = w.line(clock + "  " + printable.Text(text)) // only progress: the result is the exit code
 }
 
 // result returns an error that names the deliveries that were not delivered.
@@ -170,9 +171,9 @@ func (w *waiter) timeoutError(patience time.Duration) error {
 		}
 		open = append(open, text)
 	}
-	err := fmt.Errorf("not at rest after %s, and goes on being delivered: %s", patience, joinFew(open))
+	err := fmt.Errorf("not finished after %s, delivery continues: %s", patience, joinFew(open))
 	if w.fault != nil {
-		return fmt.Errorf("%w; the last look failed: %w", err, w.fault)
+		return fmt.Errorf("%w; the last check failed: %w", err, w.fault)
 	}
 	return err
 }
@@ -180,7 +181,7 @@ func (w *waiter) timeoutError(patience time.Duration) error {
 // joinFew joins the first texts and counts the rest.
 func joinFew(texts []string) string {
 	const few = 3
-	shown := plain(strings.Join(texts[:min(len(texts), few)], ", "))
+	shown := printable.Text(strings.Join(texts[:min(len(texts), few)], ", "))
 	if more := len(texts) - few; more > 0 {
 		shown += fmt.Sprintf(" and %d more", more)
 	}

@@ -3,7 +3,6 @@
 package fair
 
 import (
-	"slices"
 	"sync"
 )
 
@@ -13,7 +12,7 @@ const overcommit = 15
 
 // Queue is a first-in, first-out queue for each tenant, served round robin: each turn takes
 // one item of one tenant. Between two items of a tenant every other waiting tenant gets a
-// turn, however many items each has queued. Each operation but Return is O(1). A tenant
+// turn, however many items each has queued. Each operation is O(1). A tenant
 // without items takes no memory. A Queue is safe for concurrent use.
 type Queue[T any] struct {
 	// Ready receives a value when an item can be taken. One value may stand for many items.
@@ -49,17 +48,6 @@ func (q *Queue[T]) Put(tenant string, item T) bool {
 	}
 	q.Wake()
 	return true
-}
-
-// Return queues items that were taken before the tenant's other items and signals Ready. It
-// is not bounded by the size.
-func (q *Queue[T]) Return(tenant string, items ...T) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	of := q.queueOf(tenant)
-	of.items = slices.Insert(of.items, 0, items...)
-	q.waiting += len(items)
-	q.Wake()
 }
 
 // queueOf returns the tenant's queue and creates it if it does not exist.
@@ -98,34 +86,14 @@ func (q *Queue[T]) NextIf(wanted func(T) bool) (item T, ok bool) {
 	if q.first == nil || !wanted(q.first.items[0]) {
 		return item, false
 	}
-	return q.takeAfter(nil), true
+	return q.take(), true
 }
 
-// NextBut takes the next item of any tenant but one, which keeps its turn.
-func (q *Queue[T]) NextBut(tenant string) (item T, ok bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	var before *tenantQueue[T]
+// take takes the first tenant's next item. That tenant then gets the last turn.
+func (q *Queue[T]) take() (item T) {
 	of := q.first
-	if of != nil && of.tenant == tenant {
-		before, of = of, of.next
-	}
-	if of == nil {
-		return item, false
-	}
-	return q.takeAfter(before), true
-}
-
-// takeAfter takes an item of the tenant after before, or of the first one if before is nil.
-// That tenant then gets the last turn.
-func (q *Queue[T]) takeAfter(before *tenantQueue[T]) (item T) {
-	link := &q.first
-	if before != nil {
-		link = &before.next
-	}
-	of := *link
-	if *link = of.next; *link == nil {
-		q.last = before
+	if q.first = of.next; q.first == nil {
+		q.last = nil
 	}
 	var none T
 	item, of.items[0] = of.items[0], none // so that the slice does not keep what the item refers to

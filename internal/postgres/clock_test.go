@@ -50,7 +50,7 @@ func TestTheDatabasesClockCounts(t *testing.T) {
 			require.NoError(t, err)
 			require.Len(t, late, 1)
 
-			// The right to send lasts as long for whoever asks.
+			// The claim lasts equally long for each process.
 			got, err := wrong.Claim(t.Context(), storetest.ClaimOf(start, 0, "wrong", 30*time.Second))
 			require.NoError(t, err)
 			require.True(t, got.Granted)

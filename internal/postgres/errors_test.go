@@ -60,7 +60,7 @@ func TestTranslate(t *testing.T) {
 		require.ErrorIs(t, got, c.err, name)
 		require.ErrorContains(t, got, "do a thing", name)
 		e, ok := errors.AsType[*webhook.Error](got)
-		require.Equal(t, !errors.Is(c.err, context.Canceled), ok, "%s: nobody is left to be told", name)
+		require.Equal(t, !errors.Is(c.err, context.Canceled), ok, "%s: the caller is gone", name)
 		if ok && c.want == webhook.CodeUnavailable {
 			require.Positive(t, e.RetryAfter, name)
 			require.NotContains(t, e.Message, "words of the server", name)

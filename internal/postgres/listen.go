@@ -179,7 +179,7 @@ func (s *Core) listenLoop(ctx context.Context) {
 				s.resetPools() // the server has ended the connection: most likely all of them
 			}
 		}
-		s.Log.WarnContext(ctx, "not hearing changes of other processes: caches are short-lived until reconnected",
+		s.Log.WarnContext(ctx, "not listening for changes of other processes: caches expire quickly until reconnected",
 			slog.Any("error", err), slog.Duration("retry_in", pause))
 		timer := time.NewTimer(pause)
 		select {
@@ -216,7 +216,7 @@ func (s *Core) listen(ctx context.Context) (connected bool, err error) {
 		s.changes.heard.beat(sent)
 		if !connected {
 			connected = true
-			s.Log.InfoContext(ctx, "hearing changes of other processes")
+			s.Log.InfoContext(ctx, "listening for changes of other processes")
 		}
 		if err := s.waitForChanges(ctx, conn); err != nil {
 			return connected, fmt.Errorf("listen: %w", err)

@@ -40,7 +40,7 @@ func TestAChangeIsHeardByOtherProcesses(t *testing.T) {
 	_, err = other.Authenticate(t.Context(), key.ID, key.SHA256)
 	require.NoError(t, err)
 
-	// Well below staleAfter: that it was heard, and did not just grow old.
+	// Well below staleAfter: it was notified, and did not just expire.
 	soon := func(what string, condition func() bool) {
 		start := time.Now()
 		require.Eventually(t, condition, storetest.Eventually, storetest.Poll, what)
@@ -126,8 +126,8 @@ func TestAListenerThatIsCutOffReconnectsAndForgetsAll(t *testing.T) {
 	}, storetest.Eventually, storetest.Poll, "and it hears again")
 }
 
-// Whoever calls when the database is back gets a connection to it, not one of before.
-func TestConnectionsOfBeforeAreNotUsedAgain(t *testing.T) {
+// After an outage of the database callers get new connections.
+func TestOldConnectionsAreNotUsedAgain(t *testing.T) {
 	t.Parallel()
 	_, address := storetest.SetupStore(t)
 	w, through := postgrestest.NewProxy(t, address)
@@ -152,9 +152,8 @@ func TestConnectionsOfBeforeAreNotUsedAgain(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A fill that began before the listener came back must not be stored after it: what
-// changed in between was not heard.
-func TestAReconnectOvertakesAFillUnderWay(t *testing.T) {
+// A cache fill that began before the listener reconnected must not be stored after that: it may lack a change that was not notified.
+func TestReconnectDuringACacheFill(t *testing.T) {
 	t.Parallel()
 	s, address := storetest.SetupStore(t)
 	e := storetest.CreateEndpoint(t, s, "acme")
@@ -254,9 +253,8 @@ func TestAChangeOfAnUnknownKindForgetsAll(t *testing.T) {
 	}, storetest.Eventually, storetest.Poll)
 }
 
-// Only what leads an endpoint elsewhere or gives it another state is told as a move:
-// neither another change, nor one that was refused or belongs to a stranger.
-func TestOnlyAMoveIsTold(t *testing.T) {
+// Only a change of an endpoint's URL or state is notified as a move: no other change, and none that was refused or is another tenant's.
+func TestOnlyAMoveIsNotified(t *testing.T) {
 	t.Parallel()
 	changing, address := storetest.SetupStore(t)
 	listening, moved := storetest.OpenStore(t, address), make(chan webhook.EndpointID, 10)
@@ -284,7 +282,7 @@ func TestOnlyAMoveIsTold(t *testing.T) {
 		case id := <-moved:
 			require.Equal(t, want, id)
 		case <-time.After(storetest.Eventually):
-			require.FailNow(t, "it was not told", "%s", want)
+			require.FailNow(t, "it was not notified", "%s", want)
 		}
 	}
 }

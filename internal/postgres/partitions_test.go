@@ -165,7 +165,7 @@ func TestPartitionsOfAMissingTableAreAnErrorThatNamesIt(t *testing.T) {
 	_, err := s.Pool().Exec(t.Context(), `drop table events cascade`)
 	require.NoError(t, err)
 	require.ErrorContains(t, s.EnsurePartitions(t.Context(), noon()), "events")
-	require.Len(t, storetest.PartitionsOf(t, s, "attempts"), 6, "the others have theirs")
+	require.Len(t, storetest.PartitionsOf(t, s, "attempts"), 6, "the other days have one")
 }
 
 func TestIDsFromIsBelowEveryIDOfItsTimeAndAboveEveryEarlierOne(t *testing.T) {

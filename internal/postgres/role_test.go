@@ -318,7 +318,7 @@ func TestTheNameEndsWithItsStatement(t *testing.T) {
 		require.NoError(t, named.QueryRow(ctx, `select count(*) from endpoints`).Scan(&n))
 		require.Equal(t, 1, n)
 		require.NoError(t, conn.QueryRow(ctx, `select count(*) from endpoints`).Scan(&n))
-		require.Zero(t, n, "nobody is named any more")
+		require.Zero(t, n, "no tenant is named any more")
 
 		require.ErrorIs(t, named.QueryRow(ctx, `select id from tenants where id = 'other'`).Scan(new(string)), pgx.ErrNoRows)
 		require.ErrorContains(t, named.QueryRow(ctx, `select 1/0`).Scan(&n), "division by zero")
@@ -359,7 +359,7 @@ func TestANameIsAValue(t *testing.T) {
 	require.NoError(t, w.Ready(t.Context()))
 }
 
-// nobody reads back in a transaction which tenant it names; that has no row.
+// nobody reads as a tenant that does not exist.
 func (w *walled) nobody(t *testing.T, name string) error {
 	t.Helper()
 	return w.OfTenant(name).InTx(t.Context(), "look", func(ctx context.Context, tx pgx.Tx) error {

@@ -118,9 +118,9 @@ func (w *walled) changes() map[string]func(context.Context, *storetest.Stores) e
 	}
 }
 
-// Here the statements ask for acme, with all their conditions, and the wall is told of
-// somebody else: as if a condition of theirs were wrong. Nothing may come through.
-func TestNothingComesThroughTheWall(t *testing.T) {
+// The statements select acme's rows, with all their conditions, but the session names another tenant, as if a condition were wrong. Row-level
+// security lets no row through.
+func TestRowLevelSecurityHidesOtherTenants(t *testing.T) {
 	t.Parallel()
 	w := setupWall(t)
 	foreign := storetest.OpenStore(t, w.Address)

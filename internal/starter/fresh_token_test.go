@@ -84,7 +84,7 @@ func TestFreshTokensAreBounded(t *testing.T) {
 	}
 	require.Equal(t, maxFreshBytes, f.bytes)
 	_, ok := f.Take(ids[fit])
-	require.False(t, ok, "there was no room: its attempt asks the record")
+	require.False(t, ok, "there was no room: its attempt needs a claim")
 
 	_, ok = f.Take(ids[0])
 	require.True(t, ok)

@@ -131,7 +131,7 @@ func TestUndeliveredHaveOwnWorkflows(t *testing.T) {
 		synctest.Wait()
 		require.Empty(t, record.ended)
 		open()
-		pass(maxLinger)
+		synctest.Wait()
 		require.Equal(t, []webhook.DeliveryID{all.Deliveries[2].DeliveryID}, record.ended)
 		_, own := groups(t, f)
 		require.Len(t, own, 3)

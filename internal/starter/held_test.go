@@ -30,8 +30,7 @@ func groups(t *testing.T, f *frontend) (shared [][]workflows.FanoutDelivery, own
 	return shared, own
 }
 
-// Whoever is released rides along with the others, whatever its run, from where it
-// stands.
+// A released delivery shares a workflow with others, whatever its run, and continues from its status.
 func TestReleasedShare(t *testing.T) {
 	t.Parallel()
 	f, c := newFrontend(t)
@@ -59,10 +58,9 @@ func TestReleasedShare(t *testing.T) {
 	require.NotEqual(t, f.starts[0].GetWorkflowId(), f.starts[1].GetWorkflowId())
 }
 
-// Over all that says who may share: slow ones do among themselves, whether they are new
-// or released; what waits for its time, or is a run that a replay has opened, goes alone,
-// however often it was taken up.
-func TestWhoSharesWithWhom(t *testing.T) {
+// A table of what decides about sharing: slow deliveries share among themselves, new or released. One that waits for its time, or is a run
+// that a replay has opened, has its own workflow, however often it was relayed.
+func TestSharing(t *testing.T) {
 	t.Parallel()
 	f, c := newFrontend(t)
 	slowOne, fastOne := webhook.NewEndpointID(), webhook.NewEndpointID()
@@ -123,8 +121,8 @@ func TestWhoSharesWithWhom(t *testing.T) {
 	require.Len(t, seen, len(all))
 }
 
-// One slow receiver among fast ones is begun alone.
-func TestOneSlowOneHasItsOwnWorkflow(t *testing.T) {
+// A delivery to a slow receiver among fast ones has its own workflow.
+func TestSingleSlowDeliveryHasItsOwnWorkflow(t *testing.T) {
 	t.Parallel()
 	f, c := newFrontend(t)
 	batch := accepted(4).Deliveries
@@ -137,9 +135,8 @@ func TestOneSlowOneHasItsOwnWorkflow(t *testing.T) {
 	require.Equal(t, batch[2].Ref, own[0].Ref)
 }
 
-// A released delivery that is alone goes on in its own workflow, though there was one of
-// that id, and asks the record before it sends.
-func TestBeginReleased(t *testing.T) {
+// A released delivery that is alone continues in its own workflow, although there was one with that id, and needs a claim.
+func TestStartReleased(t *testing.T) {
 	t.Parallel()
 	for _, run := range []int{1, 2} {
 		for _, relayed := range []int{0, 1, 2, 5} {
@@ -209,9 +206,8 @@ func TestAReleaseThatIsRefusedIsRelayed(t *testing.T) {
 	require.Len(t, f.terminated, 1)
 }
 
-// R7: over where a delivery stands, whom the record names and what is there: a command
-// finds whoever carries it, and who has nobody and is not about to get one is given a
-// workflow with the command.
+// R7: a table of the delivery's state, the workflow that the store names, and the workflows that exist. A command reaches the workflow that
+// carries the delivery. If there is none, and none is about to start, a workflow is started with the command.
 func TestCommandsReachTheHeld(t *testing.T) {
 	t.Parallel()
 	const nobody = enumspb.WORKFLOW_EXECUTION_STATUS_UNSPECIFIED

@@ -49,9 +49,8 @@ func (b *brokenEndpoint) probed() []time.Time {
 	return b.probes
 }
 
-// An endpoint that a fault of our own keeps from being sent to is tried again after 1 s,
-// doubling to once a minute, by nobody else; and when it can be sent to, what was held goes: one
-// first, then more and more.
+// An endpoint with an internal fault is probed after 1 s, then after twice as long each time, up to a minute. When the fault has ended, its
+// held deliveries are released: one first, then more and more.
 func TestFaultyEndpointIsProbed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -87,7 +86,7 @@ func TestFaultyEndpointIsProbed(t *testing.T) {
 		require.False(t, known)
 		require.False(t, d.heldEndpoints.isFaulty(endpoint), "it is forgotten")
 		all := 0
-		for _, request := range f.started() { // in company, even one
+		for _, request := range f.started() { // in a shared workflow, even one
 			all += len(inputOf[workflows.FanoutInput](t, request.GetInput()).Deliveries)
 		}
 		require.Equal(t, len(held), all)
@@ -139,7 +138,7 @@ func TestFaultyEndpointThatFailsItsProof(t *testing.T) {
 		_, c := newFrontend(t)
 		d := setup(t, Config{Client: c, Held: b, Admission: admissionStub{releasable: upTo(100)}})
 		d.uses(requests{probe: b.probe})
-		b.onLook = func() { // whoever is released meets it a moment later
+		b.onLook = func() { // the released delivery meets the fault a moment later
 			time.AfterFunc(100*time.Millisecond, func() { d.Faulted(endpoint, "the proxy is away") })
 		}
 		d.Faulted(endpoint, "the proxy is away")
@@ -156,8 +155,8 @@ func TestFaultyEndpointThatFailsItsProof(t *testing.T) {
 	})
 }
 
-// Who has changed an endpoint need not wait for the minute; a process that does not look after
-// faulty endpoints remembers none, and there is a bound.
+// A change of the endpoint ends the wait for the next probe. A process that does not probe remembers no faulty endpoints, and their number
+// is bounded.
 func TestFaultyEndpointIsForgotten(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -197,7 +196,7 @@ func TestFaultyEndpointsKeepCompany(t *testing.T) {
 	d.Faulted(all.Deliveries[1].EndpointID, "its key is lost")
 	d.Accepted(all)
 	for d.queue.Len() > 0 {
-		for _, s := range d.gathered() {
+		for _, s := range d.nextBatch() {
 			require.NotEqual(t, all.Deliveries[1].EndpointID, s.EndpointID)
 		}
 	}

@@ -139,13 +139,13 @@ func (d *Starter) releaseOf(endpoint webhook.EndpointID) {
 	starts, err := d.held.ReleaseHeld(ctx, endpoint, n)
 	if err != nil {
 		if !d.stopping() {
-			d.log.Warn("what is held for an endpoint cannot be released", "endpoint", endpoint, "error", err)
+			d.log.Warn("held deliveries of an endpoint cannot be released", "endpoint", endpoint, "error", err)
 		}
 		return
 	}
 	// Before the starts: one of them may meet the fault again.
 	if d.heldEndpoints.released(endpoint, len(starts), len(starts) == n, now) {
-		d.log.Info("an endpoint can be sent to again; what was held for it has been released", "endpoint", endpoint)
+		d.log.Info("an endpoint can be sent to again; its held deliveries are being released", "endpoint", endpoint)
 	}
 	for group := range slices.Chunk(starts, d.width) {
 		d.start(group)

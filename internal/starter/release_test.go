@@ -287,9 +287,9 @@ func TestReleaseEndsWithTemporal(t *testing.T) {
 	}
 }
 
-// With the real record: what is held is released once, the oldest first, from where it
-// stands; a paused endpoint's is not, and does not stay on the list.
-func TestReleaseFromTheRecord(t *testing.T) {
+// With a real store: held deliveries are released once, the oldest first, with their status. Those of a paused endpoint are not, and the
+// endpoint does not stay on the list.
+func TestReleaseFromTheStore(t *testing.T) {
 	t.Parallel()
 	f, c := newFrontend(t)
 	store, err := stores.Open(t.Context(), stores.Config{URL: postgrestest.New(t), MaxConns: 3})

@@ -11,9 +11,8 @@ import (
 	"github.com/everpost/everpost/workflows"
 )
 
-// R7: a command that is told again, because nobody has answered it, brings a workflow back that
-// was terminated or lost, whatever state the delivery is in; and it is not told to a shared
-// workflow that goes on with others.
+// R7: a command that is signalled again, because no step has handled it, starts a workflow that was terminated or lost, in any state of the
+// delivery. It is not sent to a shared workflow that continues with other deliveries.
 func TestUnansweredCommandsBringTheWorkflowBack(t *testing.T) {
 	t.Parallel()
 	const nobody = enumspb.WORKFLOW_EXECUTION_STATUS_UNSPECIFIED

@@ -29,8 +29,7 @@ func (d *Starter) isScheduled(start *webhook.Start) bool {
 }
 
 // start starts deliveries: in as few workflows as possible, and in their own those that may not share
-// one. Deliveries that are likely to take long share workflows among themselves. Those of tenants that
-// have few do not wait for the others.
+// one. Deliveries that are likely to take long share workflows among themselves.
 func (d *Starter) start(batch []webhook.Start) {
 	d.gatherings.started(time.Now())
 	var shared, slow, own []webhook.Start
@@ -44,31 +43,9 @@ func (d *Starter) start(batch []webhook.Start) {
 			shared = append(shared, start)
 		}
 	}
-	ofSmall, ofLarge := splitByTenant(shared, d.width/smallPart)
-	d.startEach(d.startShared(ofSmall))
-	single := d.startShared(ofLarge)
+	single := d.startShared(shared)
 	single = append(single, d.startShared(slow)...)
 	d.startEach(append(single, own...))
-}
-
-// splitByTenant divides deliveries into those of tenants that have at most few, and the others. The
-// deliveries of a single tenant stay together.
-func splitByTenant(all []webhook.Start, few int) (ofSmall, ofLarge []webhook.Start) {
-	count := map[string]int{}
-	for i := range all {
-		count[all[i].TenantID]++
-	}
-	if len(count) <= 1 {
-		return nil, all
-	}
-	for _, start := range all {
-		if count[start.TenantID] <= few {
-			ofSmall = append(ofSmall, start)
-		} else {
-			ofLarge = append(ofLarge, start)
-		}
-	}
-	return ofSmall, ofLarge
 }
 
 // startEach starts deliveries in their own workflows.

@@ -41,13 +41,13 @@ func TestSingleEventIsInTheNextStart(t *testing.T) {
 	d.Accepted(dominant)
 	d.Accepted(quiet)
 	open()
-	require.Eventually(t, func() bool { return len(f.started()) == 53 }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return len(f.started()) == 52 }, 20*time.Second, time.Millisecond)
 	d.Stop()
-	require.Equal(t, quiet.Deliveries[0].WorkflowID(), f.starts[1].GetWorkflowId())
-	next := inputOf[workflows.FanoutInput](t, f.starts[2].GetInput()).Deliveries
-	require.Len(t, next, 9, "it was taken with these")
+	next := inputOf[workflows.FanoutInput](t, f.starts[1].GetInput()).Deliveries
+	require.Len(t, next, 10)
 	require.Equal(t, dominant.Deliveries[0].Ref, next[0].Ref)
-	require.Equal(t, dominant.Deliveries[1].Ref, next[1].Ref)
+	require.Equal(t, quiet.Deliveries[0].Ref, next[1].Ref)
+	require.Equal(t, dominant.Deliveries[1].Ref, next[2].Ref)
 	require.Zero(t, d.permits.Tenants())
 }
 
@@ -58,16 +58,16 @@ func TestBatchTakesTenantsInTurn(t *testing.T) {
 	for tenant, n := range map[string]int{"a": 20, "b": 3, "c": 1} {
 		d.Accepted(acceptedOf(tenant, n))
 	}
-	first := tenantsOf(d.gathered())
+	first := tenantsOf(d.nextBatch())
 	require.Len(t, first, 8)
 	require.ElementsMatch(t, []string{"a", "b", "c"}, first[:3])
 	require.ElementsMatch(t, []string{"a", "b"}, first[3:5])
 	require.ElementsMatch(t, []string{"a", "b"}, first[5:7])
 	require.Equal(t, "a", first[7])
 	require.Len(t, d.queue.Ready, 1, "another start loop takes what is left")
-	require.Equal(t, slices.Repeat([]string{"a"}, 8), tenantsOf(d.gathered()))
-	require.Len(t, d.gathered(), 8)
-	require.Empty(t, d.gathered())
+	require.Equal(t, slices.Repeat([]string{"a"}, 8), tenantsOf(d.nextBatch()))
+	require.Len(t, d.nextBatch(), 8)
+	require.Empty(t, d.nextBatch())
 }
 
 // A batch takes no more deliveries that need their own workflow than are started at a time: else one start would take as long
@@ -82,12 +82,12 @@ func TestBatchTakesFewOwnWorkflows(t *testing.T) {
 	d.Accepted(later)
 	d.Accepted(acceptedOf("quiet", 1))
 	for range 12 {
-		batch := tenantsOf(d.gathered())
+		batch := tenantsOf(d.nextBatch())
 		require.Less(t, len(batch), 10)
 		require.LessOrEqual(t, len(slices.DeleteFunc(batch, func(tenant string) bool { return tenant == "quiet" })), concurrentStarts)
 		require.Len(t, d.queue.Ready, 1)
 	}
-	require.Len(t, d.gathered(), 4)
+	require.Len(t, d.nextBatch(), 4)
 }
 
 // A single delivery is started before scheduled ones of the same batch.
@@ -119,13 +119,13 @@ func TestBatchLeavesLateToRelay(t *testing.T) {
 	d.Accepted(late)
 	d.Accepted(acceptedOf("a", 1))
 	d.Accepted(acceptedOf("b", 1))
-	require.ElementsMatch(t, []string{"a", "b"}, tenantsOf(d.gathered()))
+	require.ElementsMatch(t, []string{"a", "b"}, tenantsOf(d.nextBatch()))
 	require.Equal(t, 1, d.permits.Held("a"))
 	require.Equal(t, 1, d.permits.Held("b"))
 
 	d.Accepted(acceptedOf("c", 2))
 	d.temporalDown.Store(true)
-	require.Empty(t, d.gathered(), "the outbox keeps them")
+	require.Empty(t, d.nextBatch(), "the outbox keeps them")
 	require.Zero(t, d.Waiting())
 	require.Zero(t, d.permits.Held("c"))
 }
@@ -159,31 +159,4 @@ func TestReserveIsFair(t *testing.T) {
 		require.Equal(t, reserveTimeout, time.Since(initialProgress))
 		require.Equal(t, 2, d.permits.Tenants())
 	})
-}
-
-// Tenants with few deliveries are split from those with many, but a single tenant is not split.
-func TestSplitByTenant(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		starts        map[string]int
-		ofFew, ofMany []string
-	}{
-		"nobody":        {nil, nil, nil},
-		"one with one":  {map[string]int{"a": 1}, nil, []string{"a"}},
-		"one with many": {map[string]int{"a": 5}, nil, []string{"a", "a", "a", "a", "a"}},
-		"few and many":  {map[string]int{"a": 4, "b": 2}, []string{"b", "b"}, []string{"a", "a", "a", "a"}},
-		"all with few":  {map[string]int{"a": 2, "b": 1}, []string{"a", "a", "b"}, nil},
-		"all with many": {map[string]int{"a": 3, "b": 3}, nil, []string{"a", "a", "a", "b", "b", "b"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			var all []webhook.Start
-			for tenant, n := range test.starts {
-				all = append(all, acceptedOf(tenant, n).Deliveries...)
-			}
-			ofFew, ofMany := splitByTenant(all, 2)
-			require.ElementsMatch(t, test.ofFew, tenantsOf(ofFew))
-			require.ElementsMatch(t, test.ofMany, tenantsOf(ofMany))
-		})
-	}
 }

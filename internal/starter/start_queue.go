@@ -85,7 +85,7 @@ func (d *Starter) enqueue(start *webhook.Start) bool {
 func (d *Starter) sendEagerly(start webhook.Start) bool {
 	requests := d.requests.Load()
 	return d.soleWorker && requests != nil && d.queue.Len() < d.queueLength && d.gatherings.len() < maxGathered*d.width &&
-		!d.parked.has(start.EndpointID) && !d.endpointQueue.has(start.EndpointID) &&
+		!d.endpointQueue.has(start.EndpointID) &&
 		(*requests).SendEagerly(
 			activities.AttemptInput{Ref: start.Ref, Progress: initialProgress(start), FirstTask: true}, &eagerStart{d: d, start: start},
 		)

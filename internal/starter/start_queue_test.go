@@ -44,29 +44,11 @@ func TestSendEagerly(t *testing.T) {
 		accept(other)
 		require.Len(t, asked, 1, "but not for this")
 		require.True(t, d.endpointQueue.has(first.EndpointID))
-		require.Equal(t, refsOf(a.Deliveries[:2]), refsOf(d.gathered()), "what was sent is not started yet")
+		require.Equal(t, refsOf(a.Deliveries[:2]), refsOf(d.nextBatch()), "what was sent is not started yet")
 		require.Empty(t, d.endpointQueue.n)
 		accept(third)
 		require.Len(t, asked, 1, "they are being started")
-		require.Empty(t, d.gathered())
-
-		// A parked delivery is still before a later one.
-		g.wait[first.EndpointID] = unhealthyWait
-		sends = false
-		accept(first)
-		require.Len(t, asked, 1)
-		require.Empty(t, d.gathered())
-		sends = true
-		accept(second)
-		require.Empty(t, asked)
-		d.workers.Go(d.returnParked)
-		<-time.After(parkInterval)
-		synctest.Wait()
-		delete(g.wait, first.EndpointID)
-		accept(third)
-		require.Empty(t, asked, "it is back in the queue")
-		require.Len(t, d.gathered(), 3)
-		require.Empty(t, d.endpointQueue.n)
+		require.Empty(t, d.nextBatch())
 
 		later := first
 		later.NotBefore = time.Now().Add(time.Hour)
@@ -116,7 +98,7 @@ func TestEndpointCountsFollowTheQueue(t *testing.T) {
 		require.Len(t, d.endpointQueue.n, d.queue.Len())
 		require.Less(t, d.queue.Len(), 40)
 		<-time.After(queueTime)
-		require.Empty(t, d.gathered())
+		require.Empty(t, d.nextBatch())
 		require.Empty(t, d.endpointQueue.n)
 	})
 }

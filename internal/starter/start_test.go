@@ -130,7 +130,7 @@ func TestScheduledByDatabaseClock(t *testing.T) {
 			d.Accepted(all)
 			_, handedOver := d.Fresh().Take(all.Deliveries[0].DeliveryID)
 			require.NotEqual(t, test.waits, handedOver)
-			batch := d.gathered()
+			batch := d.nextBatch()
 			require.Equal(t, test.waits, len(batch) == concurrentStarts, "no more go alone than can be started at a time")
 			d.start(batch)
 			shared, own := groups(t, f)
@@ -141,7 +141,7 @@ func TestScheduledByDatabaseClock(t *testing.T) {
 			unhealthy := set(accepted(1)).Deliveries[0]
 			collecting := New(Config{Admission: unhealthyEndpoints(unhealthy), Now: func() time.Time { return now }})
 			collecting.permits.Overdraw(unhealthy.TenantID, 1)
-			require.NotEqual(t, test.waits, collecting.setAside(unhealthy, time.Now()))
+			require.NotEqual(t, test.waits, collecting.setAside(unhealthy))
 		})
 	}
 }
@@ -218,8 +218,8 @@ func TestFanoutAttributes(t *testing.T) {
 	}
 }
 
-// A delivery that leaves a shared workflow continues in its own as it stands, also if it had one before, which held it and has
-// ended. That its workflow runs is no error, that Temporal is down is one.
+// A delivery that leaves a shared workflow continues in its own with its status, also if it had one before, which held it and has ended. It
+// is no error if that workflow runs; it is one if Temporal is down.
 func TestHandOverStartsItsOwnWorkflow(t *testing.T) {
 	t.Parallel()
 	f, c := newFrontend(t)
@@ -252,7 +252,7 @@ func TestHandOverStartsItsOwnWorkflow(t *testing.T) {
 	}, inputOf[workflows.DeadLetterInput](t, request.GetInput()))
 	require.JSONEq(t, `"dead_lettered"`, string(request.GetSearchAttributes().GetIndexedFields()["DeliveryState"].GetData()))
 
-	// R3: a task that was lost has handed it over before, without what was asked since.
+	// R3: a task that was lost has handed it over before, without the later command.
 	f.failing(serviceerror.NewWorkflowExecutionAlreadyStarted("there is one", "", "a run"))
 	for c, name := range map[webhook.Command]string{
 		webhook.CommandCancel: workflows.SignalCancel, webhook.CommandRetry: workflows.SignalRetryNow,
@@ -261,10 +261,10 @@ func TestHandOverStartsItsOwnWorkflow(t *testing.T) {
 	} {
 		h.Command = webhook.PendingCommand{Command: c, Reason: "by hand"}
 		require.NoError(t, d.HandOver(t.Context(), h))
-		told := f.signalled[len(f.signalled)-1]
-		require.Equal(t, name, told.GetSignalName())
-		require.Equal(t, start.WorkflowID(), told.GetWorkflowExecution().GetWorkflowId())
-		require.Equal(t, workflows.CommandSignal{Reason: "by hand", DeliveryID: start.DeliveryID}, inputOf[workflows.CommandSignal](t, told.GetInput()))
+		signal := f.signalled[len(f.signalled)-1]
+		require.Equal(t, name, signal.GetSignalName())
+		require.Equal(t, start.WorkflowID(), signal.GetWorkflowExecution().GetWorkflowId())
+		require.Equal(t, workflows.CommandSignal{Reason: "by hand", DeliveryID: start.DeliveryID}, inputOf[workflows.CommandSignal](t, signal.GetInput()))
 	}
 	h.Command = webhook.PendingCommand{}
 	require.NoError(t, d.HandOver(t.Context(), h))

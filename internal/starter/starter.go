@@ -11,7 +11,7 @@
 //	start_queue, fresh_token    what the API hands over; payloads for the first attempts
 //	gathering                   workflows of deliveries that eager requests have delivered
 //	start_loop                  takes what is queued, as one start
-//	unhealthy, parked           deliveries that are not started yet
+//	unhealthy                   deliveries to unhealthy endpoints, collected before their start
 //	start, hand_over            the start of a workflow
 //	signal, replay_workflow     commands and replays
 //	outbox_relay, reconciler    what was not started, what has lost its workflow
@@ -111,7 +111,6 @@ type Starter struct {
 	queue         *fair.Queue[webhook.Start]
 	permits       *fair.Semaphore            // of the start queue
 	unhealthy     *fair.Queue[webhook.Start] // deliveries to unhealthy endpoints: see setAside
-	parked        *parkedStarts
 	endpointQueue endpointCounts
 	gatherings    *gatherings
 	fresh         *Fresh
@@ -151,7 +150,6 @@ func New(c Config) *Starter {
 		queue:      fair.New[webhook.Start](queueOverdraft * c.QueueLength),
 		permits:    fair.NewDynamic(c.QueueLength, 1),
 		unhealthy:  fair.New[webhook.Start](c.QueueLength),
-		parked:     newParked(),
 		gatherings: newGatherings(c.Width),
 		fresh:      newFresh(time.Now),
 		handOvers:  fair.NewCapped(maxHandOvers, maxHandOvers),
@@ -180,7 +178,6 @@ func (d *Starter) Start(requests Requests) {
 		{d.store != nil, d.relay},
 		{d.overdue != nil, d.reconcile},
 		{d.admission != nil, d.startUnhealthy},
-		{d.admission != nil, d.returnParked},
 		{d.releases(), d.release},
 	} {
 		if loop.needed {
@@ -222,7 +219,7 @@ func (d *Starter) TemporalDownSince() time.Time {
 }
 
 // Waiting is how many deliveries wait for their start in this process.
-func (d *Starter) Waiting() int { return d.queue.Len() + d.unhealthy.Len() + d.parked.len() }
+func (d *Starter) Waiting() int { return d.queue.Len() + d.unhealthy.Len() }
 
 // Fresh returns the payloads of new events, for the worker of this process.
 func (d *Starter) Fresh() *Fresh { return d.fresh }

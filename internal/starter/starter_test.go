@@ -36,7 +36,7 @@ type outbox struct {
 	ended  []webhook.DeliveryID
 }
 
-// requests stands for the worker of this process.
+// requests is the worker of this process.
 type requests struct {
 	eager func(activities.AttemptInput, activities.EagerStart) bool
 	probe func(context.Context, webhook.EndpointID) error

@@ -48,7 +48,7 @@ func TestStopLeavesUnhealthy(t *testing.T) {
 		a := accepted(6)
 		d := setup(t, Config{Client: c, Width: 2, Admission: unhealthyEndpoints(a.Deliveries...)})
 		d.Accepted(a)
-		require.Empty(t, d.gathered())
+		require.Empty(t, d.nextBatch())
 		open := f.shut()
 		d.workers.Go(d.startUnhealthy)
 		pass(unhealthyWait)
@@ -59,26 +59,6 @@ func TestStopLeavesUnhealthy(t *testing.T) {
 		require.Equal(t, d.width, countBegun(t, f))
 		require.Equal(t, 4, d.Waiting())
 	})
-}
-
-// Stop ends the starts that are concurrent with a large one.
-func TestStopEndsConcurrentStarts(t *testing.T) {
-	t.Parallel()
-	for range rounds {
-		synctest.Test(t, func(t *testing.T) {
-			s, f, open := concurrentStart(t, nil, webhook.Accepted{})
-			resume := f.shut()
-			s.Accepted(acceptedOf("quiet", 1))
-			synctest.Wait()
-			s.Accepted(acceptedOf("quiet", 1))
-			go s.Stop()
-			synctest.Wait()
-			resume()
-			synctest.Wait()
-			require.Equal(t, s.width+1, countBegun(t, f))
-			open()
-		})
-	}
 }
 
 // looked is an outbox that counts how often it is read.

@@ -18,7 +18,7 @@ import (
 	"github.com/everpost/everpost/workflows"
 )
 
-// isProbe reports a start that only asks whether Temporal can be written to.
+// isProbe reports a start that only tests whether Temporal can be written to.
 func isProbe(in *workflowservice.StartWorkflowExecutionRequest) bool {
 	return in.GetWorkflowType().GetName() == workflows.ProbeName
 }

@@ -21,22 +21,21 @@ type AdmissionForecast interface {
 	Releasable(id webhook.EndpointID) int
 }
 
-// setAside reports that a delivery is not to be started now, and keeps it elsewhere. One to an
-// unhealthy endpoint is collected with others, in a queue with a bound of its own, and releases its
-// permit. One that would be admitted soon is parked.
-func (d *Starter) setAside(start webhook.Start, now time.Time) bool {
+// setAside reports that a delivery is to an unhealthy endpoint. It is then collected with others, in
+// a queue with a bound of its own, and its permit is released.
+func (d *Starter) setAside(start webhook.Start) bool {
 	if d.admission == nil || start.Resume != nil || d.needsOwnWorkflow(&start) {
 		return false
 	}
 	forecast := d.admission.Forecast(start.EndpointID)
-	if forecast.Unhealthy || forecast.Wait > unhealthyWait || d.heldEndpoints.isFaulty(start.EndpointID) {
-		aside := d.unhealthy.Put(start.TenantID, start)
-		if aside {
-			d.permits.Release(start.TenantID, 1)
-		}
-		return aside
+	if !forecast.Unhealthy && forecast.Wait <= unhealthyWait && !d.heldEndpoints.isFaulty(start.EndpointID) {
+		return false
 	}
-	return d.park(start, forecast, now)
+	aside := d.unhealthy.Put(start.TenantID, start)
+	if aside {
+		d.permits.Release(start.TenantID, 1)
+	}
+	return aside
 }
 
 // startUnhealthy starts the deliveries to unhealthy endpoints, in as few workflows as possible.

@@ -17,7 +17,6 @@ import (
 type admissionStub struct {
 	slow, unhealthy map[webhook.EndpointID]bool
 	wait            map[webhook.EndpointID]time.Duration
-	slower          float64 // by how much the rate is too low to park deliveries
 	releasable      func(webhook.EndpointID) int
 }
 
@@ -25,7 +24,7 @@ func (a admissionStub) Slow(id webhook.EndpointID) bool      { return a.slow[id]
 func (a admissionStub) Releasable(id webhook.EndpointID) int { return a.releasable(id) }
 
 func (a admissionStub) Forecast(id webhook.EndpointID) admission.Forecast {
-	return admission.Forecast{Wait: a.wait[id], Rate: minParkRate - a.slower, Unhealthy: a.unhealthy[id]}
+	return admission.Forecast{Wait: a.wait[id], Unhealthy: a.unhealthy[id]}
 }
 
 func upTo(n int) func(webhook.EndpointID) int { return func(webhook.EndpointID) int { return n } }
@@ -89,7 +88,7 @@ func TestUnhealthyStartInFullWorkflows(t *testing.T) {
 	put := func(some []webhook.Start) {
 		d.permits.Overdraw("acme", len(some))
 		for _, s := range some {
-			require.True(t, d.setAside(s, time.Now()))
+			require.True(t, d.setAside(s))
 		}
 	}
 	put(all[:25])
@@ -122,31 +121,23 @@ func TestSetAside(t *testing.T) {
 		return admissionStub{wait: map[webhook.EndpointID]time.Duration{s.EndpointID: wait}}
 	}
 	type change func(s *webhook.Start, c *Config)
-	const started, collected, parked = "started", "collected", "parked"
+	const started, collected = "started", "collected"
 	for name, test := range map[string]struct {
 		change change
 		want   string
 	}{
 		"unhealthy":               {func(*webhook.Start, *Config) {}, collected},
 		"its wait is long":        {func(s *webhook.Start, c *Config) { c.Admission = wait(s, unhealthyWait+1) }, collected},
-		"its wait is not so long": {func(s *webhook.Start, c *Config) { c.Admission = wait(s, unhealthyWait) }, parked},
-		"its wait is not short":   {func(s *webhook.Start, c *Config) { c.Admission = wait(s, parkAbove+1) }, parked},
-		"its wait is short":       {func(s *webhook.Start, c *Config) { c.Admission = wait(s, parkAbove) }, started},
-		"its endpoint takes few per second": {func(s *webhook.Start, c *Config) {
-			c.Admission = admissionStub{wait: map[webhook.EndpointID]time.Duration{s.EndpointID: unhealthyWait}, slower: 1}
-		}, started},
-		"it was parked for long": {func(s *webhook.Start, c *Config) {
-			c.Admission, s.ReceivedAt = wait(s, unhealthyWait), time.Now().Add(-maxParked)
-		}, started},
-		"relayed once":      {func(s *webhook.Start, _ *Config) { s.Relayed = 1 }, collected},
-		"relayed twice":     {func(s *webhook.Start, _ *Config) { s.Relayed = 2 }, collected},
-		"its time has come": {func(s *webhook.Start, _ *Config) { s.NotBefore = time.Now().Add(-time.Second) }, collected},
-		"healthy":           {func(_ *webhook.Start, c *Config) { c.Admission = admissionStub{} }, started},
-		"no admission":      {func(_ *webhook.Start, c *Config) { c.Admission = nil }, started},
-		"width of 1":        {func(_ *webhook.Start, c *Config) { c.Width = 1 }, started},
-		"released":          {func(s *webhook.Start, _ *Config) { s.Resume = &webhook.Progress{Run: 1, State: webhook.StateHeld} }, started},
-		"scheduled":         {func(s *webhook.Start, _ *Config) { s.NotBefore = time.Now().Add(time.Hour) }, started},
-		"replayed":          {func(s *webhook.Start, _ *Config) { s.Run = 2 }, started},
+		"its wait is not so long": {func(s *webhook.Start, c *Config) { c.Admission = wait(s, unhealthyWait) }, started},
+		"relayed once":            {func(s *webhook.Start, _ *Config) { s.Relayed = 1 }, collected},
+		"relayed twice":           {func(s *webhook.Start, _ *Config) { s.Relayed = 2 }, collected},
+		"its time has come":       {func(s *webhook.Start, _ *Config) { s.NotBefore = time.Now().Add(-time.Second) }, collected},
+		"healthy":                 {func(_ *webhook.Start, c *Config) { c.Admission = admissionStub{} }, started},
+		"no admission":            {func(_ *webhook.Start, c *Config) { c.Admission = nil }, started},
+		"width of 1":              {func(_ *webhook.Start, c *Config) { c.Width = 1 }, started},
+		"released":                {func(s *webhook.Start, _ *Config) { s.Resume = &webhook.Progress{Run: 1, State: webhook.StateHeld} }, started},
+		"scheduled":               {func(s *webhook.Start, _ *Config) { s.NotBefore = time.Now().Add(time.Hour) }, started},
+		"replayed":                {func(s *webhook.Start, _ *Config) { s.Run = 2 }, started},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -157,17 +148,16 @@ func TestSetAside(t *testing.T) {
 				test.change(start, &c)
 				d := New(c)
 				d.Accepted(all)
-				want, permits := refsOf(all.Deliveries), map[string]int{started: 3, collected: 2, parked: 3}
+				want, permits := refsOf(all.Deliveries), map[string]int{started: 3, collected: 2}
 				if test.want != started {
 					want = []webhook.Ref{want[0], want[2]}
 				}
 				var got []webhook.Ref
 				for d.queue.Len() > 0 { // with a width of 1 a batch is one delivery
-					got = append(got, refsOf(d.gathered())...)
+					got = append(got, refsOf(d.nextBatch())...)
 				}
 				require.Equal(t, want, got)
 				require.Equal(t, test.want == collected, d.unhealthy.Len() == 1)
-				require.Equal(t, test.want == parked, d.parked.len() == 1)
 				require.Equal(t, permits[test.want], d.permits.Held("acme"))
 			})
 		})
@@ -184,7 +174,7 @@ func TestUnhealthyQueueIsBounded(t *testing.T) {
 	g.slow = g.unhealthy
 	d.admission = g
 	d.Accepted(a)
-	d.startBatch(d.gathered())
+	d.startBatch(d.nextBatch())
 	shared, own := groups(t, f)
 	require.Empty(t, own)
 	require.Len(t, shared, 1)
@@ -228,7 +218,7 @@ func TestUnhealthyStayInTheOutbox(t *testing.T) {
 				synctest.Wait()
 				require.Equal(t, test.waiting, d.Waiting())
 				d.Stop()
-				require.Equal(t, test.waiting, d.Waiting(), "nothing is begun at the end")
+				require.Equal(t, test.waiting, d.Waiting(), "nothing is started at the end")
 				require.Zero(t, d.permits.Tenants())
 			})
 		})

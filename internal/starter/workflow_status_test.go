@@ -109,7 +109,7 @@ func TestStuckWorkflowIsReplaced(t *testing.T) {
 			require.Len(t, f.started(), 1)
 			require.False(t, inputOf[workflows.DeliveryInput](t, f.started()[0].GetInput()).Terminated)
 
-			// Whoever ended it died before it started another: nobody else takes that for a person's doing.
+			// The process that ended it died before it started another. Other processes do not take that for a termination by hand.
 			require.NoError(t, d.revive(t.Context(), &delivery, webhook.PendingCommand{}))
 			require.Len(t, f.started(), 2)
 			require.False(t, inputOf[workflows.DeliveryInput](t, f.started()[1].GetInput()).Terminated)
@@ -174,9 +174,9 @@ func TestRoundInspectsOnce(t *testing.T) {
 	require.Equal(t, 1, f.asked["fanout/evt_1/it"])
 	require.Equal(t, 1, f.asked["query fanout/evt_1/it"])
 	require.Len(t, f.started(), 1)
-	require.Len(t, inputOf[workflows.FanoutInput](t, f.started()[0].GetInput()).Deliveries, 3, "in company")
+	require.Len(t, inputOf[workflows.FanoutInput](t, f.started()[0].GetInput()).Deliveries, 3, "in a shared workflow")
 
-	// One whose task waits for a worker cannot answer, and is not asked.
+	// A workflow whose task waits for a worker cannot answer, and gets no query.
 	f.asked, f.tries = nil, map[string]int32{"fanout/evt_1/it": 1}
 	d.reconcileAll(o.Overdue, d.reconcileEvery)
 	require.Equal(t, 1, f.asked["fanout/evt_1/it"])
@@ -267,7 +267,7 @@ func TestRelayInspectsConcurrently(t *testing.T) {
 	initialProgress := time.Now()
 	d.startRelayed(starts)
 	require.Less(t, time.Since(initialProgress), startTimeout, "none has waited in vain")
-	require.Len(t, f.started(), 1, "nobody carries them: they go on in company")
+	require.Len(t, f.started(), 1, "they have no workflow, and continue in a shared one")
 }
 
 // A delivery's own workflow that is stuck accepts signals and handles none: when a command is signalled again, the workflow is ended,
@@ -284,7 +284,7 @@ func TestUnansweredCommandEndsAStuckWorkflow(t *testing.T) {
 		f.there, f.tries = map[string]enumspb.WorkflowExecutionStatus{own: running}, map[string]int32{own: stuckAttempts}
 		command := webhook.CommandedDelivery{Delivery: delivery, Command: webhook.PendingCommand{ID: 9, Command: webhook.CommandCancel}}
 		require.NoError(t, d.signalCommand(t.Context(), command))
-		require.Len(t, f.signalled, 1, "the first time nobody looks")
+		require.Len(t, f.signalled, 1, "the first signal does not check the workflow")
 		require.Empty(t, f.terminated)
 
 		command.Signalled, f.signalled = 1, nil
@@ -374,7 +374,7 @@ func TestRelayKeepsAssignedWorkflows(t *testing.T) {
 	f.tries = nil
 	before := len(f.started())
 	relayed()
-	require.LessOrEqual(t, len(f.started())-before, 4, "in company, as ever")
+	require.LessOrEqual(t, len(f.started())-before, 4, "in shared workflows, as always")
 }
 
 // ids are the workflows that were started.

@@ -241,6 +241,6 @@ type ReplayStatus struct {
 	Exhausted bool `json:"exhausted,omitempty"`
 	// Behind: nothing was released, because other deliveries wait longer than usual for their start.
 	Behind bool `json:"behind,omitempty"`
-	// LookAt is when the next first outcome is expected; zero if none is pending.
-	LookAt time.Time `json:"look_at,omitzero"`
+	// CheckAt is when the next first outcome is expected; zero if none is pending.
+	CheckAt time.Time `json:"check_at,omitzero"`
 }

@@ -80,7 +80,7 @@ func cluster(t *testing.T, temporal, namespace string, further settings) *instan
 	return in
 }
 
-// health asks /readyz.
+// health reads /readyz.
 func (in *instance) health(t *testing.T) (status int, says string) {
 	t.Helper()
 	got, err := (&door{base: in.addr["admin"], http: http.DefaultClient}).call(contextFor(t, patience), http.MethodGet, "/readyz", nil)
@@ -127,7 +127,7 @@ func TestTemporalAway(t *testing.T) {
 		began := time.Now()
 		e, _ := b.postOne("order.paid", `{}`)
 		ids = append(ids, e.ID)
-		require.Less(t, time.Since(began), 5*time.Second, "nobody waits for Temporal at the door")
+		require.Less(t, time.Since(began), 5*time.Second, "requests do not wait for Temporal")
 	}
 	require.Equal(t, 1, r.Count(), "without an engine nothing is sent")
 

@@ -33,7 +33,7 @@ func TestBatch(t *testing.T) {
 	known := b.post("order.paid", oddPayload, "external_id", `"order-0"`)
 	events := []string{
 		fmt.Sprintf(`{"type":"order.paid","payload":%s,"external_id":"order-0"}`, oddPayload), // what post sent, to the byte
-		`{"type":"nobody.asked","payload":1}`,
+		`{"type":"no.match","payload":1}`,
 	}
 	payloads := map[string]string{known.ID: oddPayload}
 	for n := range 30 {
@@ -68,7 +68,7 @@ func TestBatch(t *testing.T) {
 	}
 }
 
-// odd is JSON that nobody may re-serialise, another for each n.
+// odd is JSON that must not be re-serialised, another for each n.
 func odd(n int) string { return fmt.Sprintf(`{ "n":%d.0, "odd" :%s}`, n, oddPayload) }
 
 // TestBatchIsAllOrNothing: one bad event, whatever is bad about it and wherever it is

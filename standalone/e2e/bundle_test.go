@@ -32,8 +32,7 @@ func contextFor(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// eventually asks until there is nothing missing, and fails with what was missing
-// last when the context ends.
+// eventually repeats missing until it returns "". When the context ends, it fails with what was missing last.
 func eventually(ctx context.Context, t *testing.T, missing func() string) {
 	t.Helper()
 	for {

@@ -45,7 +45,7 @@ func TestCanaries(t *testing.T) {
 	tokens.Default(receivertest.Step{
 		Header: map[string]string{"Content-Type": "application/json"}, Body: `{"access_token":"` + markers["issued token"] + `","expires_in":3600}`,
 	})
-	// In trouble it says what it was asked, as some do.
+	// Its error quotes the request, as some servers do.
 	told := markers["client secret"] + markers["token URL"]
 	tokens.Script("/token", receivertest.Step{Status: 503, Body: told, Header: map[string]string{"X-Echo": told}})
 	tokenClient := fieldsOf{
@@ -65,7 +65,7 @@ func TestCanaries(t *testing.T) {
 	target("/perma/"+markers["path"]+query, r.URL(), fieldsOf{"type": "basic", "username": "shop", "password": markers["password"]}, nil)
 	target("/drops"+query, r.URL(), tokenClient, nil)
 	target("/slows"+query, r.URL(), nil, nil)
-	target("/nones"+query, "http://127.0.0.1:1", bearer, nil) // nobody listens there
+	target("/nones"+query, "http://127.0.0.1:1", bearer, nil) // nothing listens there
 	target("/certs"+query, strings.Replace(r.URL(), "http:", "https:", 1), nil, certificate)
 	b.ask(http.StatusOK, http.MethodPatch, "/endpoints/"+alive.ID, fieldsOf{"auth": fieldsOf{
 		"type": "basic", "username": "shop", "password": markers["password"],
@@ -92,7 +92,7 @@ func TestCanaries(t *testing.T) {
 			d = b.waitState(d.ID, "delivered")
 		}
 		workflows[d.WorkflowID] = e.ID
-		// Who may read attempts may not read what is secret of the endpoint.
+		// A key that may read attempts may not read the endpoint's secrets.
 		attempts := b.ask(http.StatusOK, http.MethodGet, "/deliveries/"+d.ID+"/attempts", nil, nil)
 		requireNoMarker(t, "the attempts of "+kind, string(attempts.body), credentialsAmong(markers, kind))
 	}

@@ -102,7 +102,7 @@ func TestCloseCircuit(t *testing.T) {
 	b.ask(http.StatusConflict, http.MethodPost, "/endpoints/"+ep.ID+"/close-circuit", nil, nil)
 }
 
-// Whose workflow was terminated by hand, and who is cancelled after that, ends cancelled.
+// A delivery that is cancelled after its workflow was terminated by hand ends cancelled.
 func TestCancelledAfterItsWorkflowWasTerminated(t *testing.T) {
 	t.Parallel()
 	b, r, d := waiting(t)

@@ -16,8 +16,8 @@ import (
 	"github.com/everpost/everpost/internal/receivertest"
 )
 
-// commanders ask random things of the deliveries that a stream makes. What cannot be asked,
-// or meets a process that has just been killed, is not asked again.
+// commanders give random commands to the deliveries of a stream. A command that is refused, or sent to a process that was just killed, is
+// not repeated.
 type commanders struct {
 	b    *bundle
 	stop chan struct{}
@@ -126,9 +126,8 @@ func (c *commanders) pauseAndResume(e endpoint) {
 	})
 }
 
-// Senders, people who ask for anything at any moment, and a process that is killed again and
-// again: when all are quiet, each event that was acknowledged has come to rest, and nothing is
-// held for an endpoint that is active.
+// Senders, random commands at any moment, and a process that is killed again and again: afterwards each acknowledged event has ended, and
+// nothing is held for an active endpoint.
 func TestCommandsAndKills(t *testing.T) {
 	t.Parallel()
 	kills, between := 2, 4*time.Second

@@ -139,7 +139,7 @@ func TestNoWorkerForAWhile(t *testing.T) {
 	var placed int
 	require.NoError(t, database.QueryRow(ctx, `select count(*) from outbox where workflow_id <> ''`).Scan(&placed))
 	require.Equal(t, events, placed)
-	// What the last look started would be seen by now: it is asked for by id.
+	// What was started last would be visible by now: it is read by id.
 	var own int
 	for _, id := range ids {
 		if _, err := engine.DescribeWorkflow(ctx, "delivery/"+id+"/"+hook.ID, ""); err == nil {

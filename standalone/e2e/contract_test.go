@@ -72,7 +72,7 @@ func lookedEnough(checked, transports int, part bool) bool {
 	return checked > 0 || part && transports == 0
 }
 
-// isPart reports whether somebody asked for less than all tests.
+// isPart reports whether only some of the tests run.
 func isPart() bool {
 	for _, name := range []string{"test.run", "test.skip", "test.list"} {
 		if f := flag.Lookup(name); f != nil && f.Value.String() != "" {

@@ -18,7 +18,7 @@ import (
 	"github.com/everpost/everpost/internal/receivertest"
 )
 
-// oddPayload is JSON that nobody may re-serialise: spaces, escapes, number forms, the order of names.
+// oddPayload is JSON that must not be re-serialised: spaces, escapes, number forms, the order of names.
 const oddPayload = `{"b" : 1.10, "a":"\u00e4\/ä😀",  "n":[1e2, -0.0 ,null], "":{ } }`
 
 // atOnceIs is less than the 15 s after which the relay takes up what was left behind:

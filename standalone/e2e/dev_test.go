@@ -33,12 +33,11 @@ func TestDevAndItsOpposite(t *testing.T) {
 		f, err := runToEnd(contextFor(t, patience), settings{"EVERPOST_DATA_DIR": data, name: value}, "standalone", "--dev")
 		require.NoError(t, err)
 		requireUsage(t, f, "EVERPOST_DEV: is set together with "+name)
-		require.NoDirExists(t, data, "nothing was begun")
+		require.NoDirExists(t, data, "nothing was started")
 	}
 }
 
-// The listeners that ask nobody who they are answer no web page of another name (DNS rebinding). Temporal's
-// speaks gRPC only, which no page can.
+// Listeners without authentication refuse web pages of other host names (DNS rebinding). Temporal's speaks gRPC only, which no page can.
 func TestForeignNames(t *testing.T) {
 	t.Parallel()
 	in := shared(t)

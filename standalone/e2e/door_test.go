@@ -78,7 +78,7 @@ func TestBadInput(t *testing.T) {
 		for _, body := range bodies {
 			got, err := b.door.call(ctx, place.method, place.path, body)
 			require.NoError(t, err, "%s %s %.80q", place.method, place.path, body)
-			requireNoFaultOfOurs(t, got, fmt.Sprintf("%s %s %.80q", place.method, place.path, body))
+			requireCallersFault(t, got, fmt.Sprintf("%s %s %.80q", place.method, place.path, body))
 			if place.path == b.path("/events") {
 				require.GreaterOrEqual(t, got.status, 400, "%.80q was accepted", body)
 			}
@@ -96,7 +96,7 @@ func TestBadInput(t *testing.T) {
 		for _, method := range []string{"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "TRACE", "ODD"} {
 			got, err := b.door.call(ctx, method, path, nil)
 			require.NoError(t, err, "%s %s", method, path)
-			requireNoFaultOfOurs(t, got, method+" "+path)
+			requireCallersFault(t, got, method+" "+path)
 			if method != "OPTIONS" { // says what an address takes, also of one that is nothing
 				require.GreaterOrEqual(t, got.status, 400, "%s %s", method, path)
 			}
@@ -114,8 +114,8 @@ func TestBadInput(t *testing.T) {
 	b.waitState(d.ID, "delivered")
 }
 
-// requireNoFaultOfOurs checks that an answer blames nobody but the caller, and says so as a problem.
-func requireNoFaultOfOurs(t *testing.T, got answer, what string) {
+// requireCallersFault requires that an answer is not a 5xx, and that an error is a problem document.
+func requireCallersFault(t *testing.T, got answer, what string) {
 	t.Helper()
 	require.Less(t, got.status, 500, "%s: %s", what, got.body)
 	if got.status >= 400 && len(got.body) > 0 {

@@ -125,7 +125,7 @@ func TestSharedFirstAttempts(t *testing.T) {
 	}, seen)
 }
 
-// A delivery that waits for a near retry in a shared workflow is told like any other.
+// A delivery that waits for a near retry in a shared workflow gets commands like any other.
 func TestSharedIsCommanded(t *testing.T) {
 	t.Parallel()
 	b, r := setup(t), newReceiver(t)
@@ -156,7 +156,7 @@ func TestSharedIsCommanded(t *testing.T) {
 	for _, d := range waiting[2:] {
 		d = b.waitState(d.ID, "delivered")
 		require.Equal(t, 2, d.Attempts)
-		require.True(t, isShared(d.WorkflowID), "who was not asked stayed")
+		require.True(t, isShared(d.WorkflowID), "the one without a command stayed")
 	}
 	for _, d := range waiting[:2] {
 		require.Equal(t, workflowID(d), b.delivery(d.ID).WorkflowID)

@@ -108,8 +108,7 @@ func (b *bundle) requireEachOnce(ctx context.Context, r *receiver, all []deliver
 	require.LessOrEqual(b.t, len(connections), places)
 }
 
-// What waits behind a receiver that hangs takes no place, no attempt and nobody's time:
-// each waits for a turn of its own, or is held, and says so.
+// Deliveries that wait for a receiver that hangs use no permit and no attempt: each has a reservation or is held, and its reason says so.
 func TestHangingReceiverKeepsItsBacklogToItself(t *testing.T) {
 	t.Parallel()
 	b, hanging, well := setup(t), newReceiver(t), newReceiver(t)
@@ -178,9 +177,8 @@ func TestBacklogOutlivesKill(t *testing.T) {
 	}
 }
 
-// A delivery that is held by the record alone obeys a person: somebody is found who
-// carries the command out.
-func TestCommandsToWhatIsHeldByTheRecordAlone(t *testing.T) {
+// A held delivery without a workflow obeys commands: a workflow is started for each.
+func TestCommandsToHeldDeliveries(t *testing.T) {
 	t.Parallel()
 	b, r := setup(t), newReceiver(t)
 	r.Hold()
@@ -211,7 +209,7 @@ func TestCommandsToWhatIsHeldByTheRecordAlone(t *testing.T) {
 	require.Empty(t, r.of(moved.EventID))
 }
 
-// Passing its give-up time, a held delivery is given up, also when nobody carries it.
+// A held delivery is given up at its give-up time, also without a workflow.
 func TestHeldUntilGivenUp(t *testing.T) {
 	t.Parallel()
 	b, r := setup(t), newReceiver(t)

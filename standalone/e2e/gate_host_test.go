@@ -53,9 +53,8 @@ func (c *crowded) counts() (now, most int) {
 	return c.now, c.most
 }
 
-// Endpoints of several tenants on one host share its places. Who waits for them says so,
-// and everybody gets a turn.
-func TestEndpointsOfAHostShareItsPlaces(t *testing.T) {
+// Endpoints of several tenants on one host share its permits. A delivery that waits for one says so, and each endpoint gets its share.
+func TestEndpointsOfAHostShareItsPermits(t *testing.T) {
 	t.Parallel()
 	const places = 3
 	in := ownInstance(t, settings{"EVERPOST_MAX_IN_FLIGHT_PER_HOST": strconv.Itoa(places)})

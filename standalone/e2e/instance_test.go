@@ -42,7 +42,7 @@ func newInstance() (*instance, error) {
 	if err != nil {
 		return nil, err
 	}
-	// As root the database runs as another user, who must be able to come through.
+	// As root the database runs as another user, which needs access.
 	if err := os.Chmod(home, 0o711); err != nil {
 		return nil, err
 	}

@@ -42,8 +42,7 @@ func beLazyInit(program string) int {
 	return 0
 }
 
-// killBelow is SIGKILL for all that a process has started, directly or not, at once: none sees another
-// one die before. It returns whom it killed.
+// killBelow sends SIGKILL to all descendants of a process at once, so that none sees another one die before. It returns their ids.
 func killBelow(t *testing.T, parent int) (killed []int) {
 	t.Helper()
 	entries, err := os.ReadDir("/proc")
@@ -69,8 +68,8 @@ func killBelow(t *testing.T, parent int) (killed []int) {
 	return killed
 }
 
-// Everything is killed at once and started again at once, while the dead are still in the kernel, and
-// stay there: nobody collects them. Each life accepts an event, and all are delivered.
+// Everything is killed at once and started again at once, while the dead processes are zombies that are never reaped. An event is accepted
+// after each start, and all are delivered.
 func TestKilledAtOnceAndStartedAtOnce(t *testing.T) {
 	t.Parallel()
 	lives := 4

@@ -7,8 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Pausing holds and drops nothing; resuming releases at the asked rate; a held delivery
-// takes commands.
+// A pause holds and drops nothing. A resume releases at the requested rate. A held delivery obeys commands.
 func TestPauseHoldsAndResumeReleases(t *testing.T) {
 	t.Parallel()
 	b, r := setup(t), newReceiver(t)

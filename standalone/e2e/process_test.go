@@ -122,7 +122,7 @@ func fields(line string) map[string]string {
 	return all
 }
 
-// terminate asks it to end and expects exit 0 in time.
+// terminate sends SIGTERM and expects exit 0 in time.
 func (p *process) terminate() error {
 	if err := p.command.Process.Signal(syscall.SIGTERM); err != nil {
 		return fmt.Errorf("SIGTERM: %w", err)

@@ -15,9 +15,8 @@ import (
 	"github.com/everpost/everpost/internal/receivertest"
 )
 
-// R10: what the record says is open and nobody carries comes to rest all the same. A
-// delivery whose workflow a person terminated leaves a dead letter; one whose engine
-// lost it goes on where it was; one that is only late is left alone.
+// R10: an open delivery without a workflow ends all the same. If its workflow was terminated by hand, it becomes a dead letter. If Temporal
+// has lost the workflow, it continues where it was. One that is only late is not touched.
 func TestReconciler(t *testing.T) {
 	t.Parallel()
 	address := shared(t).addr["temporal"]

@@ -60,8 +60,8 @@ func seed(t *testing.T, database *pgx.Conn, tenant, endpointID string, n int) []
 	return names
 }
 
-// R7: without an engine a replay and what is asked of it are stored, and carried out
-// when it is back. A workflow that was terminated is noticed.
+// R7: while Temporal is not available, a replay and its commands are stored, and handled when it is back. A workflow that was terminated is
+// noticed.
 func TestReplayWhileTemporalIsAway(t *testing.T) {
 	t.Parallel()
 	in, line, database, namespace := serving(t, "replay")
@@ -82,7 +82,7 @@ func TestReplayWhileTemporalIsAway(t *testing.T) {
 	b.ask(http.StatusAccepted, http.MethodPost, "/replays/"+made.ID+"/pause", nil, nil)
 	b.ask(http.StatusAccepted, http.MethodPatch, "/replays/"+made.ID, fieldsOf{"rate_per_minute": 6000}, nil)
 	line.restore(t)
-	b.waitReplay(ctx, made.ID, "told by the relay", func(r replay) bool { return r.State == "paused" && r.CurrentRate == 6000 })
+	b.waitReplay(ctx, made.ID, "signalled by the relay", func(r replay) bool { return r.State == "paused" && r.CurrentRate == 6000 })
 
 	b.ask(http.StatusAccepted, http.MethodPatch, "/replays/"+made.ID, fieldsOf{"rate_per_minute": 6}, nil)
 	b.ask(http.StatusAccepted, http.MethodPost, "/replays/"+made.ID+"/resume", nil, nil)
@@ -94,7 +94,7 @@ func TestReplayWhileTemporalIsAway(t *testing.T) {
 		if r.State == "paused" {
 			return true
 		}
-		// Once more, when a signal of the resume has begun it anew meanwhile.
+		// Once more, in case a signal of the resume has started it again.
 		if err := engine.TerminateWorkflow(ctx, made.WorkflowID, "", "by hand"); err == nil {
 			_, err = database.Exec(ctx, `update replays set relay_at = now()`) // ten minutes later
 			require.NoError(t, err)

@@ -191,8 +191,7 @@ func TestReplayByHand(t *testing.T) {
 	require.Equal(t, done.State, status.State)
 }
 
-// Past events, to an endpoint that is younger than they are, and again to the one that
-// got them: those that each asks for, in the format that it has.
+// Past events are sent to a newer endpoint, and again to the one that got them: the types that each wants, in its own format.
 func TestReplayOfEvents(t *testing.T) {
 	t.Parallel()
 	b, r := setup(t), newReceiver(t)

@@ -99,7 +99,7 @@ func TestDatabaseInTheClear(t *testing.T) {
 		requireUsage(t, f, "EVERPOST_DATABASE_URL: PostgreSQL at db.example.invalid, port 5432, is not on this machine",
 			"sslmode=verify-full", "sslmode=disable")
 		require.NotContains(t, f.stderr, "canary", command)
-		require.NoDirExists(t, data, "nothing was begun")
+		require.NoDirExists(t, data, "nothing was started")
 	}
 	u, err := url.Parse(elsewhere)
 	require.NoError(t, err)

@@ -29,10 +29,8 @@ const (
 	specmaticTime    = 90 * time.Second
 )
 
-// Somebody else's generator makes requests from the document that the product serves
-// (tools/contract fetches it). The verdict is ours: its understanding of OpenAPI 3.1 has
-// gaps, so what counts is that no answer that passes through here is a 5xx or against
-// the document.
+// A generator of others (tools/contract fetches it) makes requests from the document that the product serves. Its understanding of OpenAPI
+// 3.1 has gaps, so this test judges by itself: no answer is a 5xx or violates the document.
 func TestSpecmatic(t *testing.T) {
 	t.Parallel()
 	jar := os.Getenv("EVERPOST_TEST_SPECMATIC")
@@ -49,7 +47,7 @@ func TestSpecmatic(t *testing.T) {
 		before := proxy.answers.Load()
 		proxy.specmatic(t, jar, spec, in.key, o)
 		t.Logf("%s: %d answers", o.ID, proxy.answers.Load()-before)
-		require.Greater(t, proxy.answers.Load(), before, "nothing was asked of %s", o.ID)
+		require.Greater(t, proxy.answers.Load(), before, "no request was made to %s", o.ID)
 		require.Empty(t, proxy.found(), o.ID)
 	}
 }

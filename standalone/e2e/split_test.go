@@ -40,7 +40,7 @@ func buildCluster(t *testing.T, into string) string {
 }
 
 // split is an installation of several processes of everpost-cluster: APIs and workers on one
-// PostgreSQL and one Temporal, as somebody sets them up who has outgrown one machine.
+// PostgreSQL and one Temporal, the shape for more than one machine.
 type split struct {
 	t       *testing.T
 	binary  string

@@ -71,7 +71,7 @@ func TestUnusableCommandLine(t *testing.T) {
 			f, err := runToEnd(contextFor(t, patience), data.with(c.env), c.args...)
 			require.NoError(t, err)
 			requireUsage(t, f, c.names)
-			require.NoDirExists(t, data["EVERPOST_DATA_DIR"], "nothing was begun")
+			require.NoDirExists(t, data["EVERPOST_DATA_DIR"], "nothing was started")
 		})
 	}
 }

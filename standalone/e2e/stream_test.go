@@ -112,7 +112,7 @@ func (s *stream) waitMore(t *testing.T, n int) {
 	})
 }
 
-// end waits until each event that was begun is acknowledged, and returns them all.
+// end waits until each event that was posted is acknowledged, and returns them all.
 func (s *stream) end(t *testing.T) []string {
 	t.Helper()
 	close(s.ended)

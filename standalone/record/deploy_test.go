@@ -19,9 +19,8 @@ import (
 // stuckPatience is for tasks that have to fail several times, at 10 s each.
 const stuckPatience = 3 * time.Minute
 
-// A release whose workflows do not fit the histories of those that are under way, or which
-// panics, blocks them for good. Their deliveries go on from the record all the same, each once,
-// and nobody is said to have terminated them.
+// A release whose workflows do not fit the histories of running ones, or panic, blocks these for good. Their deliveries continue from the
+// store all the same, each once, and do not count as terminated by hand.
 func TestIncompatibleRelease(t *testing.T) {
 	t.Parallel()
 	i := prepare(t)
@@ -41,8 +40,7 @@ func TestIncompatibleRelease(t *testing.T) {
 	stop()
 
 	t.Cleanup(i.deploy(t, nextRelease))
-	// The reconciler asks about what should have gone on two minutes ago. Of the shared one's it
-	// finds one, and the others with it.
+	// The reconciler finds deliveries that are two minutes overdue. It finds one of the shared workflow, and with it the others.
 	i.exec(t, `update deliveries set due_at = now() - interval '3 minutes' where workflow_id = $1`, alone.workflowID)
 	i.exec(t, `update deliveries set due_at = now() - interval '3 minutes'
 		where id = (select id from deliveries where workflow_id = $1 limit 1)`, l.id)
@@ -51,7 +49,7 @@ func TestIncompatibleRelease(t *testing.T) {
 		d := l.of(n)
 		awaitFor(t, stuckPatience, func() bool { return d.now(t)["state"] == "delivered" })
 		require.InDelta(t, 2, d.now(t)["attempts"], 0)
-		require.Contains(t, d.now(t)["workflow_id"], "/again/", "in company")
+		require.Contains(t, d.now(t)["workflow_id"], "/again/", "a shared workflow")
 		require.Equal(t, 2, i.requestsOf(l.starts[n].EventID.String()), "each attempt once")
 	}
 	require.InDelta(t, 2, alone.now(t)["attempts"], 0)

@@ -49,7 +49,7 @@ func (i *installation) shareTo(t *testing.T, id string, scripts ...[]receivertes
 	return l.begin(t)
 }
 
-// begin starts the shared workflow of the lot as it stands.
+// begin starts the shared workflow of the lot.
 func (l lot) begin(t *testing.T) lot {
 	t.Helper()
 	l.id = workflows.FanoutID(l.starts)

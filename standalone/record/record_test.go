@@ -38,11 +38,10 @@ var (
 	fine  = receivertest.Step{}
 )
 
-// TestRecord takes every branch of the workflows once, against a whole
-// installation, and writes down the histories. It runs only when it is asked to:
+// TestRecord takes every branch of the workflows once, in a whole installation, and writes the histories. It only runs on request:
 //
 //	go test ./record -run TestRecord -update
-func TestRecord(t *testing.T) { //nolint:paralleltest // one branch takes the record away from all
+func TestRecord(t *testing.T) { //nolint:paralleltest // one branch makes the database unavailable to all
 	if !*update {
 		t.Skip("the histories are recorded; -update records them anew")
 	}

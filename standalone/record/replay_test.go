@@ -40,8 +40,8 @@ func (d delivery) progress(t *testing.T) map[string]any {
 	return d.call(t, http.MethodGet, "/replays/"+d.id, nil)
 }
 
-// stands waits until the API shows a field of the replay with a value.
-func (d delivery) stands(t *testing.T, field string, value any) {
+// awaitField waits until the API shows a field of the replay with a value.
+func (d delivery) awaitField(t *testing.T, field string, value any) {
 	t.Helper()
 	await(t, func() bool { return d.progress(t)[field] == value })
 }
@@ -59,72 +59,72 @@ func replayBranches() []branch {
 		{"paced", func(t *testing.T, i *installation) delivery {
 			t.Helper()
 			d := i.replay(t, 5, 4, map[string]any{"rate_per_minute": 120, "ramp": false})
-			d.stands(t, "state", "completed")
+			d.awaitField(t, "state", "completed")
 			return d
 		}},
 		{"paced-by-api", func(t *testing.T, i *installation) delivery {
 			t.Helper()
 			d := i.replay(t, 5, 5, slowly())
-			d.stands(t, "released", 1.)
+			d.awaitField(t, "released", 1.)
 			d.replayCommand(t, "pause")
-			d.stands(t, "state", "paused")
+			d.awaitField(t, "state", "paused")
 			d.call(t, http.MethodPatch, "/replays/"+d.id, map[string]any{"rate_per_minute": 6000})
-			d.stands(t, "current_rate_per_minute", 6000.)
+			d.awaitField(t, "current_rate_per_minute", 6000.)
 			d.replayCommand(t, "resume")
-			d.stands(t, "state", "completed")
+			d.awaitField(t, "state", "completed")
 			return d
 		}},
 		{"paced-by-hand", func(t *testing.T, i *installation) delivery {
 			t.Helper()
 			d := i.replay(t, 5, 5, slowly())
-			d.stands(t, "released", 1.)
+			d.awaitField(t, "released", 1.)
 			d.signal(t, workflows.SignalPause)
-			d.stands(t, "state", "paused")
+			d.awaitField(t, "state", "paused")
 			d.signal(t, workflows.SignalResume)
-			d.stands(t, "state", "running")
+			d.awaitField(t, "state", "running")
 			d.signal(t, workflows.SignalSetRate)
 			d.signal(t, workflows.SignalCancel)
-			d.stands(t, "state", "cancelled")
+			d.awaitField(t, "state", "cancelled")
 			return d
 		}},
 		{"paced-cancelled-workflow", func(t *testing.T, i *installation) delivery {
 			t.Helper()
 			d := i.replay(t, 5, 5, slowly())
-			d.stands(t, "released", 1.)
+			d.awaitField(t, "released", 1.)
 			require.NoError(t, d.temporal.CancelWorkflow(t.Context(), d.workflowID, ""))
-			d.stands(t, "state", "cancelled")
+			d.awaitField(t, "state", "cancelled")
 			return d
 		}},
 		{"paced-pauses-itself", func(t *testing.T, i *installation) delivery {
 			t.Helper()
 			d := i.replay(t, 60, 0, map[string]any{"rate_per_minute": 300})
-			d.stands(t, "state", "paused")
+			d.awaitField(t, "state", "paused")
 			d.replayCommand(t, "cancel")
-			d.stands(t, "state", "cancelled")
+			d.awaitField(t, "state", "cancelled")
 			return d
 		}},
 		// The record goes away while it is at work.
 		{"paced-own-fault", func(t *testing.T, i *installation) delivery {
 			t.Helper()
 			d := i.replay(t, 5, 5, map[string]any{"rate_per_minute": 60})
-			d.stands(t, "released", 1.)
+			d.awaitField(t, "released", 1.)
 			i.exec(t, `alter table replays rename to replays_away`)
 			before := i.count(t, d.workflowID, enumspb.EVENT_TYPE_TIMER_STARTED)
 			await(t, func() bool { return i.count(t, d.workflowID, enumspb.EVENT_TYPE_TIMER_STARTED) >= before+2 })
 			i.exec(t, `alter table replays_away rename to replays`)
-			d.stands(t, "state", "completed")
+			d.awaitField(t, "state", "completed")
 			return d
 		}},
 		// Its workflow is terminated, which is noticed.
 		{"paced-lost", func(t *testing.T, i *installation) delivery {
 			t.Helper()
 			d := i.replay(t, 3, 3, slowly())
-			d.stands(t, "released", 1.)
+			d.awaitField(t, "released", 1.)
 			require.NoError(t, d.temporal.TerminateWorkflow(t.Context(), d.workflowID, "", "by hand"))
 			i.exec(t, `update replays set relay_at = now() where state = 0`)
-			d.stands(t, "state", "paused")
+			d.awaitField(t, "state", "paused")
 			d.replayCommand(t, "cancel")
-			d.stands(t, "state", "cancelled")
+			d.awaitField(t, "state", "cancelled")
 			return d
 		}},
 	}

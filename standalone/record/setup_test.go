@@ -114,7 +114,7 @@ func (i *installation) deploy(t *testing.T, register func(worker.Registry, *acti
 	return product.Stop
 }
 
-// call asks the API about the tenant and returns the answer.
+// call makes a request to the API and returns the response.
 func (i *installation) call(t *testing.T, method, path string, body any) map[string]any {
 	t.Helper()
 	text, err := json.Marshal(body)
@@ -212,8 +212,7 @@ func (d delivery) awaits(t *testing.T, state string) {
 	await(t, func() bool { return d.now(t)["state"] == state })
 }
 
-// await asks until the answer is yes. (require.Eventually asks in a goroutine, in
-// which a test must not fail.)
+// await repeats satisfied until it returns true. (require.Eventually calls it in a goroutine, in which a test must not fail.)
 func await(t *testing.T, satisfied func() bool) {
 	t.Helper()
 	awaitFor(t, patience, satisfied)
@@ -228,7 +227,7 @@ func awaitFor(t *testing.T, patience time.Duration, satisfied func() bool) {
 	}
 }
 
-// do asks for a command through the API.
+// do sends a command through the API.
 func (d delivery) do(t *testing.T, command string) {
 	t.Helper()
 	d.call(t, http.MethodPost, "/deliveries/"+d.id+"/"+command, map[string]any{})

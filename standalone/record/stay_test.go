@@ -9,8 +9,7 @@ import (
 	"github.com/everpost/everpost/internal/receivertest"
 )
 
-// stayBranches are those of a lot whose requests go on for so long that it asks for them
-// twice.
+// stayBranches are those whose requests take so long that the shared workflow checks them twice.
 func stayBranches() []branch {
 	const long = 8 * time.Second
 	fails := receivertest.Step{Status: http.StatusServiceUnavailable, Delay: long}
@@ -33,7 +32,7 @@ func stayBranches() []branch {
 			l.awaitEnd(t)
 			return l
 		}),
-		// It is asked for at once, and leaves with what the request came to.
+		// It is checked at once, and leaves with the outcome of the request.
 		sharing("stays-deleted", 0, func(t *testing.T, i *installation) lot {
 			t.Helper()
 			l := i.share(t, "1s", script(fails))

@@ -93,8 +93,7 @@ func TestAuditLogIsFoundByIndex(t *testing.T) {
 	require.Contains(t, plan, "audit_log_by_key")
 }
 
-// Entries that are old enough go, the oldest first; what is younger than 29 days stays,
-// whoever asks.
+// Old entries are removed, the oldest first. Entries younger than 29 days stay, whatever the setting.
 func TestPruneAuditLog(t *testing.T) {
 	t.Parallel()
 	s, _ := storetest.SetupStore(t)

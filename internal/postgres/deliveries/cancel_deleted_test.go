@@ -13,8 +13,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// A delivery that somebody holds keeps nobody from deleting its endpoint; what is
-// left open then is cancelled by the maintenance.
+// A locked delivery does not delay the deletion of its endpoint. Maintenance cancels the deliveries that remain open.
 func TestDeletingAnEndpointDoesNotWaitForItsDeliveries(t *testing.T) {
 	t.Parallel()
 	b := storetest.Setup(t)
@@ -62,8 +61,8 @@ func TestCancelRemainingAsksOnce(t *testing.T) {
 	}
 }
 
-// What is held is released, to end in company; what is at work, or has a command, is asked one
-// by one. None of it is done twice.
+// Held deliveries are released, to end in shared workflows. Deliveries that have a workflow, or a command, get a cancel each. Nothing is done
+// twice.
 func TestADeletedEndpointsHeldDeliveriesAreReleased(t *testing.T) {
 	t.Parallel()
 	b := storetest.Setup(t)

@@ -21,12 +21,12 @@ type claiming struct {
 	Payload storedPayload          // result
 }
 
-// repeats reports whether this is the other claim, or one that another flush would grant after it.
+// repeats reports whether c repeats the other claim, which would be granted in a flush of its own, too.
 func (c *claiming) repeats(other *claiming) bool {
 	return c.Claim.Owner == other.Claim.Owner && c.Claim.Run == other.Claim.Run && c.Claim.Seq == other.Claim.Seq
 }
 
-// storedPayload is an event's content as it is stored; zero once retention has removed it.
+// storedPayload is the stored content of an event; zero once retention has removed it.
 type storedPayload struct {
 	Bytes, sum []byte
 	created    time.Time
@@ -34,14 +34,13 @@ type storedPayload struct {
 
 func (c *claiming) Tenant() string { return c.Claim.TenantID }
 
-// Claim takes the right to send the next attempt and reads all that sending it
-// needs, in one transaction: the payload, its SHA-256, and the status with the
-// pending command. The right is granted when the stored run and step are the
-// claimant's, the state is open, and no other process has the right.
+// Claim takes the right to send the next attempt and reads what the request needs, in one transaction:
+// the payload, its SHA-256, and the status with the pending command. The claim is granted if run and
+// step are the stored ones, the state is open, and no other process has a claim.
 //
-// Not granted: either the status is after the claimant's (the outcome is known
-// already, or another run has begun), or it is the same and OwnedUntil is set.
-// A payload that retention has removed is nil.
+// If it is not granted, the stored status is ahead of the caller's (the outcome is known already, or
+// another run was opened), or it is the same and OwnedUntil is set. A payload that retention has removed
+// is nil.
 func (s *Deliveries) Claim(ctx context.Context, c webhook.Claim) (webhook.ClaimResult, error) {
 	item := &claiming{Claim: c}
 	if err := s.claims.Do(ctx, item); err != nil {
@@ -84,7 +83,7 @@ func (s *Deliveries) flushClaims(ctx context.Context, items []*claiming) error {
 	// In the order of the keys, as in flushRecords.
 	slices.SortStableFunc(items, func(a, b *claiming) int { return bytes.Compare(a.Claim.DeliveryID[:], b.Claim.DeliveryID[:]) })
 	claims := make([]*webhook.Claim, 0, len(items))
-	first := make(map[webhook.DeliveryID]*claiming, len(items)) // of a delivery: another one in one flush is granted with it if it is the same
+	first := make(map[webhook.DeliveryID]*claiming, len(items)) // the only claim on a delivery that is written; others may repeat it
 	for _, it := range items {
 		it.Granted, it.Payload = false, storedPayload{}
 		if first[it.Claim.DeliveryID] != nil {
@@ -157,5 +156,5 @@ func readPayloads(rows pgx.Rows, into map[webhook.EventID]storedPayload) error {
 	return err
 }
 
-// ownerOf is a process's name as it is stored.
+// ownerOf returns the stored form of a process's name.
 func ownerOf(name string) [16]byte { return uuid.NewSHA1(uuid.NameSpaceOID, []byte(name)) }

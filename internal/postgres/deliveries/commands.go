@@ -12,15 +12,13 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// Command stores a command for a delivery, with the audit entry, and
-// returns the delivery as it is then. The workflow that owns the delivery
-// finds the command with its next step at the latest; a signal makes it sooner.
-// A replay opens the next run here and now, with an outbox row, so that it is
-// carried to the engine as surely as a new event is.
+// Command stores a command for a delivery, with an audit entry, and returns the delivery after that. The
+// delivery's workflow finds the command with its next step at the latest; a signal makes that sooner. A
+// replay opens the next run at once, with an outbox row, so that it is as certain to start as a new
+// event.
 //
-// Errors: CodeNotFound; CodeConflict with the State that forbids the command, or
-// when a cancel has been stored and is not answered yet: no other command may take
-// its place. Cancelling twice is no error.
+// Errors: CodeNotFound; CodeConflict with the State that does not allow the command, or if a cancel is
+// stored and not handled yet, which no other command may replace. Cancelling twice is no error.
 func (s *Deliveries) Command(ctx context.Context, by webhook.Actor, tenantID string, id webhook.DeliveryID, c webhook.PendingCommand,
 ) (webhook.Delivery, webhook.PendingCommand, error) {
 	endpoint, refusal := webhook.Endpoint{}, error(nil)
@@ -36,10 +34,10 @@ func (s *Deliveries) Command(ctx context.Context, by webhook.Actor, tenantID str
 			return err
 		}
 		if c.Command == webhook.CommandCancel && d.State == webhook.StateCancelled {
-			c = webhook.PendingCommand{} // repeated after it was carried out: there is nothing to signal
+			c = webhook.PendingCommand{} // cancelled already: there is nothing to signal
 			return nil
 		}
-		if err := takes(&d, c, &endpoint); err != nil {
+		if err := validate(&d, c, &endpoint); err != nil {
 			return err
 		}
 		if c.Command == webhook.CommandReplay && refusal != nil {
@@ -49,11 +47,11 @@ func (s *Deliveries) Command(ctx context.Context, by webhook.Actor, tenantID str
 		if err := s.putCommand(ctx, tx, &d, &c, policy.GiveUpAfter); err != nil {
 			return err
 		}
-		said := map[string]string{"reason": c.Reason}
+		values := map[string]string{"reason": c.Reason}
 		if !c.At.IsZero() {
-			said["at"] = c.At.Format(time.RFC3339Nano)
+			values["at"] = c.At.Format(time.RFC3339Nano)
 		}
-		detail, err := json.Marshal(said)
+		detail, err := json.Marshal(values)
 		if err != nil {
 			return err
 		}
@@ -65,8 +63,8 @@ func (s *Deliveries) Command(ctx context.Context, by webhook.Actor, tenantID str
 	return d, c, nil
 }
 
-// takes refuses a command that makes no sense for the delivery as it stands.
-func takes(d *webhook.Delivery, c webhook.PendingCommand, endpoint *webhook.Endpoint) error {
+// validate refuses a command that the delivery's state does not allow.
+func validate(d *webhook.Delivery, c webhook.PendingCommand, endpoint *webhook.Endpoint) error {
 	refuse := func(why string) error {
 		return &webhook.Error{Code: webhook.CodeConflict, State: d.State, Message: why}
 	}
@@ -81,9 +79,9 @@ func takes(d *webhook.Delivery, c webhook.PendingCommand, endpoint *webhook.Endp
 	return nil
 }
 
-// endpointOf is the delivery's endpoint. It is read before the transaction, because
-// that needs a connection of its own, and many commands would hold all of them.
-// CodeConflict: the endpoint was deleted.
+// endpointOf reads the delivery's endpoint. The caller reads it before its transaction: it needs a
+// connection of its own, and many commands would hold all connections. CodeConflict: the endpoint was
+// deleted.
 func (s *Deliveries) endpointOf(ctx context.Context, tenantID string, id webhook.DeliveryID) (webhook.Endpoint, error) {
 	d, err := s.Delivery(ctx, tenantID, id)
 	if err != nil {
@@ -96,8 +94,8 @@ func (s *Deliveries) endpointOf(ctx context.Context, tenantID string, id webhook
 	return endpoint, err
 }
 
-// lockDelivery reads a delivery for a change. One that has no record yet gets its
-// row from the outbox: the row stays behind any step that is written (seq 0).
+// lockDelivery reads and locks a delivery. One without a row gets one from its outbox row, with seq 0,
+// so that any step is ahead of it.
 func lockDelivery(ctx context.Context, tx pgx.Tx, tenantID string, id webhook.DeliveryID) (webhook.Delivery, error) {
 	_, err := tx.Exec(ctx, `
 		insert into deliveries (id, event_id, endpoint_id, tenant_id, event_type, created_at, run, seq, state, due_at, give_up_at)
@@ -118,7 +116,7 @@ func lockDelivery(ctx context.Context, tx pgx.Tx, tenantID string, id webhook.De
 	return d, err
 }
 
-// putCommand stores the command, and gives it its id. A replay opens the next run.
+// putCommand stores the command and sets its id. A replay opens the next run instead.
 func (s *Deliveries) putCommand(ctx context.Context, tx pgx.Tx, d *webhook.Delivery, c *webhook.PendingCommand, giveUpAfter time.Duration) error {
 	if c.Command == webhook.CommandReplay {
 		return openRun(ctx, tx, d, giveUpAfter, s.core.Now())
@@ -130,19 +128,19 @@ func (s *Deliveries) putCommand(ctx context.Context, tx pgx.Tx, d *webhook.Deliv
 	return err
 }
 
-// StoreCommand returns no row where a cancel waits for its answer and the command is
-// another: a later retry would make the cancel be forgotten.
+// StoreCommand stores a command and returns its id. It returns pgx.ErrNoRows if another command would
+// replace a cancel that is not handled yet.
 func StoreCommand(ctx context.Context, tx pgx.Tx, id webhook.DeliveryID, c webhook.PendingCommand) (int64, error) {
 	var commandID int64
 	err := tx.QueryRow(ctx, `
-		update deliveries set command = $2, command_id = command_id + 1, command_reason = $3, command_at = $4, commanded_at = now(), command_told = 0
+		update deliveries set command = $2, command_id = command_id + 1, command_reason = $3, command_at = $4, commanded_at = now(), command_signals = 0
 		where id = $1 and (command <> $5 or $2 = $5) returning command_id`,
 		id, int16(c.Command), c.Reason, postgres.Optional(c.At), int16(webhook.CommandCancel)).Scan(&commandID)
 	return commandID, err
 }
 
-// openRun begins a delivery again: a fresh budget, a fresh give-up time, the
-// attempts counted on.
+// openRun opens the next run of a delivery, with a new budget and a new give-up time. Attempt numbers
+// continue.
 func openRun(ctx context.Context, tx pgx.Tx, d *webhook.Delivery, giveUpAfter time.Duration, now time.Time) error {
 	now = now.UTC().Truncate(time.Microsecond)
 	d.Progress = webhook.Progress{
@@ -163,10 +161,9 @@ func openRun(ctx context.Context, tx pgx.Tx, d *webhook.Delivery, giveUpAfter ti
 	return tx.SendBatch(ctx, batch).Close()
 }
 
-// Reopen opens the next run of a dead letter for its own workflow, which was
-// signalled to replay by hand, without the API. Where the run was opened already, or
-// the delivery is no dead letter any more, nothing changes. Either way it returns
-// the status.
+// Reopen opens the next run of a dead letter whose workflow was signalled by hand, without the API. It
+// changes nothing if the run was opened already, or if the delivery is not a dead letter any more. It
+// returns the status in either case.
 func (s *Deliveries) Reopen(ctx context.Context, ref webhook.Ref, reason string) (webhook.DeliveryStatus, error) {
 	_, _, err := s.Command(ctx, webhook.Actor{Name: "workflow"}, ref.TenantID, ref.DeliveryID,
 		webhook.PendingCommand{Command: webhook.CommandReplay, Reason: reason})

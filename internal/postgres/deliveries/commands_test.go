@@ -20,7 +20,7 @@ func TestCommandIsFoundByTheNextStep(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, webhook.StatePending, d.State)
 	require.Equal(t, int64(1), c.ID)
-	require.Equal(t, 1, b.Count(t, "outbox"), "the delivery is still to be begun")
+	require.Equal(t, 1, b.Count(t, "outbox"), "the delivery is still to be started")
 
 	begun, err := b.Claim(t.Context(), storetest.ClaimOf(start, 0, "me", time.Minute))
 	require.NoError(t, err)
@@ -209,7 +209,7 @@ func TestListDeliveriesSeesPendingAndRecordedOnce(t *testing.T) {
 		deliveries, err := b.ListDeliveries(t.Context(), "acme", f, p)
 		require.NoError(t, err)
 		for _, d := range deliveries {
-			require.Equal(t, d.EventID.Time(), d.CreatedAt, "pending, recorded or asked to end: the same all along")
+			require.Equal(t, d.EventID.Time(), d.CreatedAt, "the same while pending, recorded and commanded")
 			found = append(found, d.DeliveryID)
 		}
 		return found
@@ -300,9 +300,9 @@ func TestRescheduleIsBoundedByTheGiveUpTime(t *testing.T) {
 	}
 }
 
-// A command that nobody answers is told again after 15 s, and each time after twice as long, up
-// to half an hour. A new one begins anew.
-func TestCommandsAreToldLessAndLessOften(t *testing.T) {
+// A command that is not handled is signalled again after 15 s, and each time after twice as long, up to half an hour. A new command starts
+// again at 15 s.
+func TestCommandsAreSignalledLessAndLessOften(t *testing.T) {
 	t.Parallel()
 	b := storetest.Setup(t)
 	start := b.AcceptOne(t)

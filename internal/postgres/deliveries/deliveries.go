@@ -1,5 +1,5 @@
 // Package deliveries stores deliveries, their attempts and the outbox: everything that moves a delivery
-// from one state to the next, and what has to be carried to Temporal.
+// from one state to the next, and what has to be brought to Temporal.
 package deliveries
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// Deliveries records what becomes of deliveries: claims, steps with their attempts, and commands.
+// Deliveries reads and writes deliveries: claims, steps with their attempts, and commands.
 type Deliveries struct {
 	core *postgres.Core
 
@@ -38,7 +38,7 @@ const (
 	claimWeight  = 200
 )
 
-// New makes a Deliveries, which Close ends.
+// New returns a Deliveries. Call Close when it is not used any more.
 func New(s *postgres.Core, endpoints unsealedEndpoints) *Deliveries {
 	deliveries := &Deliveries{core: s, endpoints: endpoints, uncancelled: make(chan struct{}, 1)}
 	deliveries.records = postgres.NewWriter("record delivery", recordWeight, deliveries.flushRecords)
@@ -46,7 +46,7 @@ func New(s *postgres.Core, endpoints unsealedEndpoints) *Deliveries {
 	return deliveries
 }
 
-// Close writes what was handed in, and ends the group commits.
+// Close waits for the writes that were handed in, and ends the group commits.
 func (s *Deliveries) Close() {
 	s.claims.Stop()
 	s.records.Stop()
@@ -57,8 +57,7 @@ const Columns = `d.id, d.event_id, d.endpoint_id, d.tenant_id, d.event_type,
 	d.run, d.seq, d.state, d.reason, d.attempts, d.run_attempts, d.ambiguous, d.delay_ns, d.due_at, d.give_up_at, d.completed_at, d.last_error, d.workflow_id,
 	d.last_decision, d.last_reason, d.last_status, d.last_latency_us, d.last_at, d.last_retry_after_ns, d.owner_until`
 
-// outboxAsDelivery spells the same columns for a delivery without a record: it is
-// pending, and all that is known of it stands in the outbox.
+// outboxAsDelivery has the same columns for a delivery that only has an outbox row, o: it is pending.
 const outboxAsDelivery = `o.delivery_id, o.event_id, o.endpoint_id, o.tenant_id, o.event_type,
 	o.run, 0, 0::smallint, '', 0, 0, 0, 0::bigint, o.not_before, o.give_up_at, null::timestamptz, '', '',
 	null::smallint, null::text, null::integer, null::bigint, null::timestamptz, null::bigint, null::timestamptz`
@@ -125,14 +124,14 @@ func (s *Deliveries) Delivery(ctx context.Context, tenantID string, id webhook.D
 	return found[0], nil
 }
 
-// deliveries reads some deliveries of a tenant, in no order; what does not exist is left out.
+// deliveries reads deliveries of a tenant by id, in no order. It leaves out those that do not exist.
 func (s *Deliveries) deliveries(ctx context.Context, tenantID string, ids []webhook.DeliveryID) ([]webhook.Delivery, error) {
 	raw := make([][16]byte, len(ids))
 	for i, id := range ids {
 		raw[i] = id
 	}
-	// One statement, so one snapshot: a delivery that moves from the outbox to its
-	// record meanwhile is seen exactly once.
+	// One statement has one snapshot: a delivery whose first row is written meanwhile is found exactly
+	// once.
 	return postgres.QueryAll(ctx, s.core.OfTenant(tenantID), "read deliveries", Scan, `
 		select `+Columns+` from deliveries d where d.id = any($1) and d.tenant_id = $2
 		union all
@@ -142,11 +141,10 @@ func (s *Deliveries) deliveries(ctx context.Context, tenantID string, ids []webh
 
 // ListDeliveries reads a page of a tenant's deliveries, newest first.
 //
-// There is no index for each filter: it would be paid for by every delivery. Dead
-// letters and one event's deliveries are found directly; what else is rare in a long
-// record is looked for row by row, from the newest on, until the page is full or the
-// statement's time is over (CodeUnavailable): Since bounds that. CodeRateLimited: the
-// tenant has too many lists under way.
+// Dead letters and the deliveries of one event have an index. Other filters have none, because every
+// delivery would pay for it: rows are read from the newest on, until the page is full or the statement
+// times out (CodeUnavailable), which a Since prevents. CodeRateLimited: the tenant has too many lists
+// under way.
 func (s *Deliveries) ListDeliveries(ctx context.Context, tenantID string, f webhook.DeliveryFilter, p webhook.Page) ([]webhook.Delivery, error) {
 	by := postgres.Scarce{Since: f.Since}
 	by.Add("state", len(f.States) > 0 && !slices.Equal(f.States, []webhook.State{webhook.StateDeadLettered}))
@@ -158,8 +156,8 @@ func (s *Deliveries) ListDeliveries(ctx context.Context, tenantID string, f webh
 	return postgres.ReadList(ctx, s.core, s.core.OfTenant(tenantID), "list deliveries", by, Scan, sql, args...)
 }
 
-// OfEvent reads all deliveries of an event, which takes no turn: their ids say
-// where they are.
+// OfEvent reads all deliveries of an event, newest first. It is not counted as a list, because it reads
+// by key.
 func (s *Deliveries) OfEvent(ctx context.Context, tenantID string, id webhook.EventID) ([]webhook.Delivery, error) {
 	sql, args := listDeliveries(tenantID, webhook.DeliveryFilter{EventID: id}, webhook.Page{Limit: math.MaxInt32})
 	return postgres.QueryAll(ctx, s.core.OfTenant(tenantID), "read the deliveries of an event", Scan, sql, args...)
@@ -203,9 +201,8 @@ func wantsPending(states []webhook.State) bool {
 	return len(states) == 0 || slices.Contains(states, webhook.StatePending)
 }
 
-// deliveryConditions is the conditions of a filter on the table or alias t, whose
-// delivery id is the column id. Times are turned into bounds on the id, so that
-// only the days in question are looked at.
+// deliveryConditions returns the conditions of a filter on the table or alias t, whose delivery id is the
+// column id. Times become bounds of the id, so that only the partitions of these days are read.
 func deliveryConditions(q *postgres.FilterQuery, id, t string, f webhook.DeliveryFilter, p webhook.Page) string {
 	var b strings.Builder
 	if len(f.States) > 0 {
@@ -219,7 +216,7 @@ func deliveryConditions(q *postgres.FilterQuery, id, t string, f webhook.Deliver
 		b.WriteString(" and " + t + ".endpoint_id = " + q.Arg(f.EndpointID))
 	}
 	if !f.EventID.IsZero() {
-		// A delivery's id carries its event's millisecond: a look at one of them, not at all.
+		// A delivery's id begins with its event's time: only this millisecond is read.
 		at := f.EventID.Time()
 		b.WriteString(" and " + t + ".event_id = " + q.Arg(f.EventID) +
 			" and " + id + " >= " + q.Arg([16]byte(postgres.IDsFrom(at))) + " and " + id + " < " + q.Arg([16]byte(postgres.IDsFrom(at.Add(time.Millisecond)))))
@@ -237,8 +234,8 @@ func deliveryConditions(q *postgres.FilterQuery, id, t string, f webhook.Deliver
 	return b.String()
 }
 
-// LockDeliveries reads deliveries for a change, in the order of their keys, as the
-// flushRecords locks them. What does not meet the condition is left out.
+// LockDeliveries reads and locks the deliveries that meet the condition, in the order of their keys, as
+// flushRecords does.
 func LockDeliveries(ctx context.Context, tx pgx.Tx, ids [][16]byte, condition string, args ...any) ([]webhook.Delivery, error) {
 	rows, err := tx.Query(ctx, `select `+Columns+` from deliveries d where d.id = any($1) and `+condition+` order by d.id for update`,
 		append([]any{ids}, args...)...)

@@ -10,16 +10,16 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// IsHeld is a delivery of the table d that waits to be released and is not being released
-// yet: one that is has an outbox row, and then an owner. The claim of a process that could not record
-// its answer counts for two minutes more, as for the reconciler: until then the process records it.
-// One with a command is started for that.
+// IsHeld selects held deliveries of the table d that are not being released. One that is being released
+// has an outbox row, and then an owner. A claim counts for two minutes after its end, as it does for the
+// reconciler: until then its process may still record the result. A delivery with a command is started
+// because of that.
 const IsHeld = `d.state = ` + postgres.Held + ` and d.command = ` + postgres.NoCommand + ` and (d.owner is null or d.owner_until < now() - interval '2 minutes')
 	and not exists (select from outbox o where o.delivery_id = d.id)`
 
-// Held finds deliveries that are held although nothing holds them any more, and releases them: those
-// of active endpoints, except what an open release replay has still to release (see held_release.go),
-// and those that have expired.
+// Held finds and releases deliveries that should not be held any longer: those of active endpoints,
+// except those that an open release replay will release (see held_release.go), and those whose give-up
+// time has passed.
 type Held struct{ core *postgres.Core }
 
 // NewHeld returns the store of held deliveries.
@@ -29,7 +29,7 @@ func NewHeld(s *postgres.Core) *Held { return &Held{s} }
 // in the order of their ids.
 func (s *Held) HeldEndpoints(ctx context.Context, after webhook.EndpointID, limit int) ([]webhook.HeldEndpoint, error) {
 	// The recursive part steps from endpoint to endpoint through the index of held deliveries.
-	return postgres.QueryAll(ctx, s.core.AsWorker(), "look for held deliveries", scanHeldEndpoint, `
+	return postgres.QueryAll(ctx, s.core.AsWorker(), "find endpoints with held deliveries", scanHeldEndpoint, `
 		with recursive held (id) as (
 			(select endpoint_id from deliveries where state = `+postgres.Held+` and endpoint_id > $1 order by endpoint_id limit 1)
 			union all
@@ -57,9 +57,9 @@ func scanHeldEndpoint(row pgx.CollectableRow) (e webhook.HeldEndpoint, err error
 	return e, err
 }
 
-// ReleaseHeld releases up to limit of an active endpoint's held deliveries, the oldest first. They are
-// to be started, and wait in the outbox until their next step: the relay starts what the caller does
-// not start.
+// ReleaseHeld releases up to limit held deliveries of an active endpoint, the oldest first. The caller
+// starts them. They are in the outbox until their next step, so the relay starts those that the caller
+// does not.
 func (s *Held) ReleaseHeld(ctx context.Context, endpoint webhook.EndpointID, limit int) ([]webhook.Start, error) {
 	return s.release(ctx, "release held deliveries", `
 		with release as materialized (
@@ -79,8 +79,8 @@ func (s *Held) ReleaseHeld(ctx context.Context, endpoint webhook.EndpointID, lim
 		endpoint, limit, webhook.ReasonBacklog, webhook.ReasonInternal, webhook.ReasonPaused, webhook.ReasonDisabled)
 }
 
-// heldCandidates locks the oldest held deliveries of the endpoint $1 that match: $2 at most, one reason at
-// a time, because the index has the reason before the id.
+// heldCandidates returns a query that locks up to $2 held deliveries of the endpoint $1 that match, the
+// oldest first. A match names one reason, because the index has the reason before the id.
 func heldCandidates(match string) string {
 	return `select d.id from deliveries d where d.endpoint_id = $1 and ` + match + ` and ` + IsHeld + ` order by d.id limit $2 for update of d skip locked`
 }
@@ -102,10 +102,10 @@ func (s *Held) release(ctx context.Context, op, query string, args ...any) (star
 	return starts, err
 }
 
-// ReleaseExpired releases up to limit of what is held and whose give-up time has passed: the
-// workflow that starts gives it up.
+// ReleaseExpired releases up to limit held deliveries whose give-up time has passed. The workflow that
+// starts gives them up.
 func (s *Held) ReleaseExpired(ctx context.Context, limit int) ([]webhook.Start, error) {
-	return s.release(ctx, "release what has expired", `
+	return s.release(ctx, "release expired deliveries", `
 		select `+Columns+` from deliveries d
 		where d.state `+postgres.IsOpen+` and `+goesOn+` < now() and `+IsHeld+`
 		order by `+goesOn+` limit $1 for update of d skip locked`, limit)
@@ -114,8 +114,8 @@ func (s *Held) ReleaseExpired(ctx context.Context, limit int) ([]webhook.Start, 
 // Release releases held deliveries that this transaction has locked. The relay starts those that
 // are not started within after.
 //
-// A concurrent release leaves a delivery's row as it was, so that the lock alone does not
-// show it: the row in the outbox does.
+// A concurrent release does not change a delivery's row, so the lock does not reveal it. Its outbox row
+// does.
 func Release(ctx context.Context, tx pgx.Tx, now time.Time, held []webhook.Delivery, after time.Duration) (starts []webhook.Start, err error) {
 	if len(held) == 0 {
 		return nil, nil
@@ -136,10 +136,10 @@ func Release(ctx context.Context, tx pgx.Tx, now time.Time, held []webhook.Deliv
 	return starts, err
 }
 
-// HeldDepth is how many deliveries are held. It counts no further than 100,001, which
-// stands for "more than 100,000".
+// HeldDepth returns how many deliveries are held. It counts no further than 100,001, which means "more
+// than 100,000".
 func (s *Held) HeldDepth(ctx context.Context) (n int64, err error) {
-	err = s.core.AsWorker().WithConn(ctx, "count what is held", func(ctx context.Context, conn postgres.Querier) error {
+	err = s.core.AsWorker().WithConn(ctx, "count held deliveries", func(ctx context.Context, conn postgres.Querier) error {
 		return conn.QueryRow(ctx, `select count(*) from (select from deliveries where state = `+postgres.Held+` limit $1) d`, maxCounted+1).Scan(&n)
 	})
 	return n, err

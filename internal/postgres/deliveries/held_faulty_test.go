@@ -68,7 +68,7 @@ func TestTakeOverOfSharedWorkflows(t *testing.T) {
 		return start.DeliveryID
 	}
 	open, delivered, elsewhere := record(webhook.StateRetrying, one), record(webhook.StateDelivered, one), record(webhook.StateRetrying, "fanout/other")
-	unnamed := record(webhook.StateRetrying, one) // and nobody asks for it
+	unnamed := record(webhook.StateRetrying, one) // without a command
 	left, err := b.TakeOver(t.Context(), one, "fanout/new", []webhook.DeliveryID{open, delivered, elsewhere, b.AcceptOne(t).DeliveryID})
 	require.NoError(t, err)
 	require.Len(t, left, 1)
@@ -83,7 +83,7 @@ func TestTakeOverOfSharedWorkflows(t *testing.T) {
 	}
 }
 
-// What cannot be decrypted is told from a database that is away.
+// Secrets that cannot be decrypted give another error than a database that is not available.
 func TestTargetThatDoesNotOpen(t *testing.T) {
 	t.Parallel()
 	b := storetest.Setup(t)
@@ -95,9 +95,8 @@ func TestTargetThatDoesNotOpen(t *testing.T) {
 	require.ErrorContains(t, err, "a secret, header or credential of the endpoint cannot be decrypted")
 }
 
-// Whoever holds a delivery after a fault of its own gives the right to send it back, and takes
-// nobody else's.
-func TestHoldAfterAFaultGivesTheClaimBack(t *testing.T) {
+// A hold after an internal fault gives up the process's own claim, and no other process's.
+func TestHoldAfterAFaultGivesUpTheClaim(t *testing.T) {
 	t.Parallel()
 	b := storetest.Setup(t)
 	for owner, released := range map[string]int{"me": 1, "another": 0} {

@@ -65,7 +65,7 @@ func TestReleaseHeld(t *testing.T) {
 		require.Equal(t, 1, start.Resume.Seq)
 	}
 	rows := b.Count(t, "outbox")
-	// The first record of whoever goes on with it ends its outbox row, and it is held no more.
+	// The first write after the release deletes its outbox row, and it is not held any more.
 	claim := storetest.ClaimOf(held[0], 1, "me", time.Minute)
 	claim.WorkflowID = one
 	begun, err := b.Claim(t.Context(), claim)
@@ -168,8 +168,8 @@ func TestReleaseExpired(t *testing.T) {
 	require.Empty(t, starts, "it is on its way")
 }
 
-// What somebody has the right to send is on its way, and not held, until that has run out.
-func TestWhatIsBeingSentIsNotHeld(t *testing.T) {
+// A delivery with a claim is being sent, and does not count as held until the claim has ended.
+func TestClaimedIsNotHeld(t *testing.T) {
 	t.Parallel()
 	b := storetest.Setup(t)
 	start := b.Hold(t, b.AcceptOne(t), storetest.Nobody, webhook.ReasonBacklog)

@@ -11,12 +11,12 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// OutboxRow has the relay take up a delivery that has not begun by then: after a while from the
-// beginning of the transaction, by the database's clock.
+// OutboxRow is a row of the outbox. The relay starts its delivery unless the row has been deleted by
+// then.
 type OutboxRow struct {
 	*webhook.Start
 
-	After time.Duration
+	After time.Duration // when the relay does so, from the beginning of the transaction
 }
 
 //nolint:gochecknoglobals // a table that Go cannot write as a constant
@@ -39,10 +39,10 @@ var insertOutboxRows = `
 	select id, event, endpoint, tenant, type, run, created, not_before, give_up, now() + after * interval '1 microsecond' from (` +
 	outboxRows.Query(1) + `) r`
 
-// OutboxBatch is rows of the outbox that are to be written.
+// OutboxBatch has the rows to insert into the outbox.
 type OutboxBatch []OutboxRow
 
-// Queue writes the rows. A delivery that has one begins its next run.
+// Queue inserts the rows. A row that exists is updated for the delivery's next run.
 func (rows OutboxBatch) Queue(b *pgx.Batch) {
 	if len(rows) > 0 {
 		b.Queue(insertOutboxRows+`
@@ -51,15 +51,15 @@ func (rows OutboxBatch) Queue(b *pgx.Batch) {
 	}
 }
 
-// QueueFirst writes the rows of events that are being stored: no other transaction knows their
-// ids. It needs no right to read the table.
+// QueueFirst inserts the rows of events that are being stored. No other transaction knows their ids, so
+// there is no conflict, and no right to read the table is needed.
 func (rows OutboxBatch) QueueFirst(b *pgx.Batch) {
 	if len(rows) > 0 {
 		b.Queue(insertOutboxRows, outboxRows.Args(rows)...)
 	}
 }
 
-// queueNew writes the rows of those that have none, and calls written for each.
+// queueNew inserts the rows of deliveries that have none, and calls written for each.
 func (rows OutboxBatch) queueNew(b *pgx.Batch, written func(webhook.DeliveryID)) {
 	if len(rows) == 0 {
 		return
@@ -74,16 +74,16 @@ func (rows OutboxBatch) queueNew(b *pgx.Batch, written func(webhook.DeliveryID))
 	})
 }
 
-// Outbox hands out what has to be carried to Temporal: deliveries that have not begun, and
-// commands that no step has answered.
+// Outbox returns what has to be brought to Temporal: deliveries that are not started, and commands that
+// no step has answered.
 type Outbox struct{ core *postgres.Core }
 
 // NewOutbox makes an Outbox.
 func NewOutbox(s *postgres.Core) *Outbox { return &Outbox{s} }
 
-// TakeStarts takes up to limit deliveries that were stored a while ago and have no first write:
-// their start was not made, or was lost. No process gets them again for as long, and each time for
-// twice as long, up to 8 min: where no worker runs at all, starting them again does not help.
+// TakeStarts takes up to limit deliveries whose outbox row is due: their start was not made, or was
+// lost. It returns them again, to any process, after RelayAfter, and each time after twice as long, up
+// to 8 min: where no worker runs at all, starting them again does not help.
 func (s *Outbox) TakeStarts(ctx context.Context, limit int) ([]webhook.Start, error) {
 	starts, err := postgres.QueryAll(ctx, s.core.AsWorker(), "read the outbox", scanStart, `
 		update outbox set relay_at = now() + $2::bigint * (1 << least(relayed, 5)) * interval '1 millisecond', relayed = relayed + 1
@@ -107,9 +107,8 @@ func (s *Outbox) TakeStarts(ctx context.Context, limit int) ([]webhook.Start, er
 	return starts, s.findRecorded(ctx, starts, ids)
 }
 
-// ReturnStarts gives back what TakeStarts has handed out and could not be started, because Temporal
-// was away: it is handed out again at the time at which it was due, as if it had not been handed out. What has
-// been recorded or taken since then stays as it is.
+// ReturnStarts undoes TakeStarts for deliveries that could not be started, because Temporal was not
+// available: they are due again. Rows that were deleted or taken since then stay as they are.
 func (s *Outbox) ReturnStarts(ctx context.Context, starts []webhook.Start) error {
 	ids, relayAt, relayed := make([][16]byte, len(starts)), make([]time.Time, len(starts)), make([]int, len(starts))
 	for i := range starts {
@@ -126,13 +125,13 @@ func (s *Outbox) ReturnStarts(ctx context.Context, starts []webhook.Start) error
 	})
 }
 
-// AssignWorkflow notes into which workflow deliveries are put that have no first record.
+// AssignWorkflow writes the workflow of deliveries to their outbox rows, before it is started.
 func (s *Outbox) AssignWorkflow(ctx context.Context, workflowID string, ids []webhook.DeliveryID) error {
 	raw := make([][16]byte, len(ids))
 	for i, id := range ids {
 		raw[i] = id
 	}
-	return s.core.AsWorker().WithConn(ctx, "note where deliveries are", func(ctx context.Context, conn postgres.Querier) error {
+	return s.core.AsWorker().WithConn(ctx, "assign a workflow in the outbox", func(ctx context.Context, conn postgres.Querier) error {
 		_, err := conn.Exec(ctx, `update outbox set workflow_id = $1
 			where delivery_id in (select delivery_id from outbox where delivery_id = any($2) order by delivery_id for update)`, workflowID, raw)
 		return err
@@ -155,12 +154,12 @@ func (s *Outbox) DeleteStarts(ctx context.Context, ids []webhook.DeliveryID) err
 	})
 }
 
-// deleteProgressed deletes the outbox rows of deliveries that have gone on according to their own row, and
-// returns them: they were put into the outbox by a release while that was being recorded, so
-// that what recorded it did not see them. What was held has two steps by then. One step is that
-// of an eager request, whose workflow may not have been started.
+// deleteProgressed deletes the outbox rows of deliveries that need no start, and returns these
+// deliveries. A release has inserted their rows while a step was being written that did not see them.
+// Such a delivery was held, so it has at least two steps. A single step may be that of an eager request,
+// whose workflow may not have been started.
 func (s *Outbox) deleteProgressed(ctx context.Context, ids [][16]byte) ([]webhook.DeliveryID, error) {
-	return postgres.QueryAll(ctx, s.core.AsWorker(), "end what has gone on", scanID, `
+	return postgres.QueryAll(ctx, s.core.AsWorker(), "delete outdated outbox rows", scanID, `
 		delete from outbox where delivery_id in (
 			select o.delivery_id from outbox o join deliveries d on d.id = o.delivery_id
 			where o.delivery_id = any($1) and d.id = any($1) and (d.run > o.run or d.run = o.run and d.seq > 1 and d.state <> `+postgres.Held+`)
@@ -168,19 +167,19 @@ func (s *Outbox) deleteProgressed(ctx context.Context, ids [][16]byte) ([]webhoo
 		returning delivery_id`, ids)
 }
 
-// isRecorded is a delivery of the table d that has an attempt or a claim, and is not held. A row alone
-// may be that of a command.
+// isRecorded selects deliveries of the table d that have an attempt or a claim, and are not held. A row
+// with neither was inserted by a command.
 const isRecorded = `(d.seq > 0 or d.owner is not null) and d.state <> ` + postgres.Held
 
-// findRecorded sets Resume of the deliveries that were held and are released, and Recorded of the
-// others that have an attempt or a claim.
+// findRecorded sets Resume of deliveries that are being released, and Recorded of others that have an
+// attempt or a claim.
 func (s *Outbox) findRecorded(ctx context.Context, starts []webhook.Start, ids [][16]byte) error {
-	found, err := postgres.QueryAll(ctx, s.core.AsWorker(), "read what is held", Scan,
+	found, err := postgres.QueryAll(ctx, s.core.AsWorker(), "read held deliveries", Scan,
 		`select `+Columns+` from deliveries d where d.id = any($1) and d.state = `+postgres.Held, ids)
 	if err != nil {
 		return err
 	}
-	recorded, err := postgres.QueryAll(ctx, s.core.AsWorker(), "read what is recorded", scanID,
+	recorded, err := postgres.QueryAll(ctx, s.core.AsWorker(), "read recorded deliveries", scanID,
 		`select d.id from deliveries d where d.id = any($1) and d.run = 1 and `+isRecorded, ids)
 	if err != nil {
 		return err
@@ -217,19 +216,18 @@ func scanStart(row pgx.CollectableRow) (webhook.Start, error) {
 	return start, err
 }
 
-// maxCounted bounds the count of the outbox: beyond it the number says nothing more.
+// maxCounted bounds counts of rows, because they are counted often.
 const maxCounted = 100_000
 
-// OutboxDepth is how many deliveries wait for their first record, and since when
-// the oldest does (zero when none does). It counts no further than 100,001, which
-// stands for "more than 100,000".
+// OutboxDepth returns how many deliveries are in the outbox, and since when the oldest is (zero if there
+// is none). It counts no further than 100,001, which means "more than 100,000".
 func (s *Outbox) OutboxDepth(ctx context.Context) (int64, time.Time, error) {
 	var (
 		n      int64
 		oldest *time.Duration
 	)
 	err := s.core.AsWorker().WithConn(ctx, "count the outbox", func(ctx context.Context, conn postgres.Querier) error {
-		// In the order of the key, which is that of time: the oldest is among the counted.
+		// In the order of the key, which is that of time, so that the oldest is among those counted.
 		return conn.QueryRow(ctx, `
 			select count(*), now() - min(created_at) from (select created_at from outbox order by delivery_id limit $1) o`, maxCounted+1).
 			Scan(&n, &oldest)
@@ -240,6 +238,6 @@ func (s *Outbox) OutboxDepth(ctx context.Context) (int64, time.Time, error) {
 	return n, time.Now().Add(-*oldest), nil // as old by this process's clock as it is by the database's
 }
 
-// RelayAfter is when the relay takes up what has not begun: longer than the
-// life of a token, a start's timeout and a workflow task's timeout together.
+// RelayAfter is how long after its commit the relay starts a delivery: longer than the life of a fresh
+// token, a start's timeout and a workflow task's timeout together.
 const RelayAfter = 15 * time.Second

@@ -14,17 +14,16 @@ import (
 // to 32 min. Each is an event of the workflow's history.
 const maxSignalDoublings = 7
 
-// TakeCommands takes up to limit commands that no step has answered for a while, to
-// be signalled again. They are not handed out again for the same while, and each time for
-// twice as long.
+// TakeCommands takes up to limit commands to signal again, because no step has answered them for
+// RelayAfter. It returns them again after RelayAfter, and each time after twice as long.
 func (s *Outbox) TakeCommands(ctx context.Context, limit int) ([]webhook.CommandedDelivery, error) {
 	return postgres.QueryAll(ctx, s.core.AsWorker(), "read commands", scanCommanded, `
-		update deliveries d set command_told = command_told + 1,
-			commanded_at = now() + $2::bigint * ((1 << least(command_told + 1, $3)) - 1) * interval '1 millisecond'
+		update deliveries d set command_signals = command_signals + 1,
+			commanded_at = now() + $2::bigint * ((1 << least(command_signals + 1, $3)) - 1) * interval '1 millisecond'
 		where id in (
 			select id from deliveries where command <> `+postgres.NoCommand+` and commanded_at <= now() - $2::bigint * interval '1 millisecond'
 			order by commanded_at limit $1 for update skip locked)
-		returning d.command, d.command_id, d.command_reason, d.command_at, d.command_told, `+Columns, limit, RelayAfter.Milliseconds(), maxSignalDoublings)
+		returning d.command, d.command_id, d.command_reason, d.command_at, d.command_signals, `+Columns, limit, RelayAfter.Milliseconds(), maxSignalDoublings)
 }
 
 func scanCommanded(row pgx.CollectableRow) (webhook.CommandedDelivery, error) {

@@ -11,35 +11,33 @@ import (
 )
 
 const (
-	// overdueAfter is how long after its time an open delivery is asked about: longer
-	// than a workflow needs to go on after a fault of its own, or to be made elsewhere.
+	// overdueAfter is how long after its time an open delivery counts as overdue: longer than a
+	// workflow needs to recover from a fault, or to move to another process.
 	overdueAfter = 2 * time.Minute
 	// expiredAfter is the same for a dead letter whose retention has passed.
 	expiredAfter = time.Hour
 
-	// goesOn is from when an open delivery should have gone on by itself: a held one
-	// when it is to be given up, one that is being sent when the right to send has
-	// ended. There is an index on it.
+	// goesOn is when an open delivery changes at the latest: a held one at its give-up time, one that
+	// is being sent at the end of its claim. There is an index on it.
 	goesOn = `(case when state = ` + postgres.Held + ` then give_up_at else coalesce(due_at, owner_until, give_up_at) end)`
 )
 
-// Overdue takes up to limit open deliveries whose time has passed a while ago, the
-// longest overdue first, from where the page before ended: their workflow is late, or
-// there is none. They are not handed out again for the time again, by any process.
+// Overdue takes up to limit open deliveries whose workflow is late or gone, the longest overdue first,
+// beginning after the page that ended at from. No process gets them again before the time again has
+// passed.
 func (s *Deliveries) Overdue(ctx context.Context, from webhook.Cursor, again time.Duration, limit int) ([]webhook.Delivery, webhook.Cursor, error) {
-	return s.takePage(ctx, "look for overdue deliveries", "state "+postgres.IsOpen, goesOn, from, overdueAfter, again, limit)
+	return s.takePage(ctx, "find overdue deliveries", "state "+postgres.IsOpen, goesOn, from, overdueAfter, again, limit)
 }
 
-// Expired takes up to limit dead letters that were to be discarded a while ago: what
-// completed longer ago than keep. Else it is like Overdue.
+// Expired does the same for dead letters that should have been discarded: those given up longer ago than
+// keep.
 func (s *Deliveries) Expired(ctx context.Context, keep time.Duration, from webhook.Cursor, again time.Duration, limit int,
 ) ([]webhook.Delivery, webhook.Cursor, error) {
-	return s.takePage(ctx, "look for expired dead letters", "state = "+postgres.DeadLettered, "completed_at", from, keep+expiredAfter, again, limit)
+	return s.takePage(ctx, "find expired dead letters", "state = "+postgres.DeadLettered, "completed_at", from, keep+expiredAfter, again, limit)
 }
 
-// takePage takes what is in a state and whose time, by an index, has passed for longer than
-// late. A page begins after the last row of the one before: what was looked at there is not
-// read again.
+// takePage takes deliveries in a state whose time, which has an index, passed longer than late ago. A
+// page begins after the last row of the page before, so that no row is read twice.
 func (s *Deliveries) takePage(ctx context.Context, op, state, at string, from webhook.Cursor, late, again time.Duration, limit int,
 ) ([]webhook.Delivery, webhook.Cursor, error) {
 	last := from

@@ -20,7 +20,7 @@ func TestOverdue(t *testing.T) {
 	for name, test := range map[string]struct {
 		state       webhook.State
 		due, giveUp time.Time
-		claimed     time.Duration // from now; 0: by nobody
+		claimed     time.Duration // from now; 0: not claimed
 		overdue     bool
 	}{
 		"retrying, late":                   {webhook.StateRetrying, late, time.Now().Add(time.Hour), 0, true},
@@ -78,7 +78,7 @@ func TestOverdue(t *testing.T) {
 	require.Len(t, page, len(want), "and again after that")
 }
 
-// A dead letter whose retention has passed is handed out when nobody discarded it.
+// A dead letter whose retention has passed is returned if it was not discarded.
 func TestExpired(t *testing.T) {
 	t.Parallel()
 	b := storetest.Setup(t)

@@ -22,18 +22,16 @@ type recording struct {
 
 func (r *recording) Tenant() string { return r.Step.TenantID }
 
-// RecordStep writes one step of a delivery: its new state, the attempt that led to
-// it, and, as the first record of its run, the end of its outbox row; all in one
-// transaction.
+// RecordStep writes one step of a delivery in one transaction: its new state, and the attempt that led
+// to it. It deletes the delivery's outbox row, unless step.KeepOutbox is set.
 //
-// What is stored only moves forward: a step that is not after the stored one, or that
-// would leave a final state, changes nothing but still keeps its attempt. The
-// status that is returned is the stored one in either case: a caller that writes
-// "cancelled" and gets "delivered" adopts it.
+// The stored state only moves forward: a step that is not after the stored one, or that would leave a
+// final state, does not change it. Its attempt is stored all the same. RecordStep returns the stored
+// status in either case, and the caller goes on from that: it may write "cancelled" and get "delivered".
 //
-// An end that no attempt brought about (cancelled, dead-lettered, discarded) is
-// refused while another process than step.Owner holds the right to send: its POST
-// may just be succeeding. The status's OwnedUntil then says when to try again.
+// An end without an attempt (cancelled, dead-lettered, discarded) is refused while another process than
+// step.Owner has claimed the delivery: its request may just be succeeding. The status's OwnedUntil then
+// says when to try again.
 func (s *Deliveries) RecordStep(ctx context.Context, step webhook.Step) (webhook.DeliveryStatus, error) {
 	r := &recording{Step: step}
 	if err := s.records.Do(ctx, r); err != nil {
@@ -44,13 +42,13 @@ func (s *Deliveries) RecordStep(ctx context.Context, step webhook.Step) (webhook
 
 // flushRecords writes the steps of many deliveries in one transaction.
 func (s *Deliveries) flushRecords(ctx context.Context, items []*recording) error {
-	// The highest step of each delivery is written, in the order of the keys:
-	// flushes that lock rows in different orders would deadlock.
+	// Only the highest step of each delivery is written, and in the order of the keys: flushes that
+	// lock rows in different orders would deadlock.
 	sorted := slices.Clone(items)
 	slices.SortStableFunc(sorted, func(a, b *recording) int {
 		return cmp.Or(bytes.Compare(a.Step.DeliveryID[:], b.Step.DeliveryID[:]),
 			cmp.Compare(b.Step.Run, a.Step.Run), cmp.Compare(b.Step.Seq, a.Step.Seq),
-			cmp.Compare(withAttempt(b), withAttempt(a))) // what was sent counts more than what was decided
+			cmp.Compare(withAttempt(b), withAttempt(a))) // a step with an attempt first
 	})
 	highest := slices.CompactFunc(slices.Clone(sorted), func(a, b *recording) bool { return a.Step.DeliveryID == b.Step.DeliveryID })
 
@@ -99,12 +97,12 @@ func withAttempt(r *recording) int {
 	return 0
 }
 
-// waitsForClaim reports an end that no attempt brought about: it must not overtake
-// a request that another process has under way.
+// waitsForClaim reports an end without an attempt. It must not overtake a request that another process
+// has under way.
 func waitsForClaim(s *webhook.Step) bool { return s.Attempt == nil && s.State > webhook.StateDelivered }
 
-// readRefused reads the status of the deliveries whose step was not applied, and
-// until when a process has the right to send them.
+// readRefused reads the status of the deliveries whose step was not applied, and when the claims on
+// them end.
 func (s *Deliveries) readRefused(ctx context.Context, items []*recording, statuses map[webhook.DeliveryID]webhook.DeliveryStatus,
 ) (owned map[webhook.DeliveryID]time.Time, err error) {
 	var refused [][16]byte
@@ -128,9 +126,8 @@ func (s *Deliveries) readRefused(ctx context.Context, items []*recording, status
 const statusColumns = `d.id, d.run, d.seq, d.state, d.reason, d.attempts, d.run_attempts, d.ambiguous, d.delay_ns, d.due_at, d.give_up_at,
 	d.workflow_id, d.command, d.command_id, d.command_reason, d.command_at`
 
-// takeOver is the workflow of the delivery after a statement that names one: within a
-// run a workflow of the delivery's own takes it from a shared one, and none takes it
-// back, or from another shared one. One that holds it leaves it without a workflow.
+// takeOver is the delivery's workflow after a statement that names one. Within a run, only the
+// delivery's own workflow replaces another one, and a hold clears it.
 const takeOver = `case when excluded.run > d.run or d.workflow_id = '' or excluded.workflow_id = ''
 	or starts_with(excluded.workflow_id, '` + webhook.OwnWorkflowPrefix + `')
 	then excluded.workflow_id else d.workflow_id end`
@@ -176,15 +173,15 @@ func (s *Deliveries) DeliveryStatus(ctx context.Context, id webhook.DeliveryID) 
 	return st, nil
 }
 
-// upsertStep is rule R6 in SQL: forward only, and never out of a final state
-// within a run; a dead letter only becomes discarded.
+// upsertStep is rule R6 in SQL: a delivery only moves forward, and never out of a final state within a
+// run; a dead letter can only be discarded.
 //
 //nolint:gochecknoglobals // a constant that Go cannot write as one
 var upsertStep = deletingOutboxRows(`
 	insert into deliveries as d (id, event_id, endpoint_id, tenant_id, event_type, created_at,
 		run, seq, state, reason, attempts, run_attempts, ambiguous, delay_ns, due_at, give_up_at, completed_at, last_error, workflow_id,
 		last_decision, last_reason, last_status, last_latency_us, last_at, last_retry_after_ns, command_id, owner, owner_until)
-	-- command_id and the owner are compared below, and never stored over others'.
+	-- command_id and the owner are only compared below, not stored.
 	`+stepRows.Query(1)+`
 	on conflict (id) do update set
 		run = excluded.run, seq = excluded.seq, state = excluded.state, reason = excluded.reason,
@@ -194,7 +191,7 @@ var upsertStep = deletingOutboxRows(`
 		last_decision = coalesce(excluded.last_decision, d.last_decision), last_reason = coalesce(excluded.last_reason, d.last_reason),
 		last_status = coalesce(excluded.last_status, d.last_status), last_latency_us = coalesce(excluded.last_latency_us, d.last_latency_us),
 		last_at = coalesce(excluded.last_at, d.last_at), last_retry_after_ns = coalesce(excluded.last_retry_after_ns, d.last_retry_after_ns),
-		-- A step beside a request under way (a fault noted) leaves the right to send where it is, unless its writer gives it back.
+		-- An open step without an attempt, such as a fault, keeps the claim, unless it is of the process that has the claim.
 		owner = case when excluded.last_decision is null and excluded.state `+postgres.IsOpen+`
 			and (excluded.owner is null or d.owner <> excluded.owner) then d.owner end,
 		owner_until = case when excluded.last_decision is null and excluded.state `+postgres.IsOpen+` and (excluded.owner is null or d.owner <> excluded.owner)
@@ -202,20 +199,21 @@ var upsertStep = deletingOutboxRows(`
 		command = case when excluded.state >= `+postgres.Delivered+` or d.command_id <= excluded.command_id then 0 else d.command end
 	where (excluded.run, excluded.seq) > (d.run, d.seq)
 	  and (excluded.run > d.run or d.state not `+postgres.IsFinished+` and (d.state <> `+postgres.DeadLettered+` or excluded.state = `+postgres.Discarded+`))
-	  -- Only an end without an attempt, and a hold after a fault of ours, name their writer; the end waits for a request
+	  -- Only an end without an attempt, and a hold after an internal fault, name an owner. Such an end waits for a request
 	  -- under way elsewhere.
 	  and (excluded.owner is null or excluded.state `+postgres.IsOpen+` or d.owner is null or d.owner = excluded.owner or d.owner_until < now())`, stepRows)
 
-// deletingOutboxRows is a statement that writes to deliveries as d, and with it the end of the outbox
-// rows of those that it has written: they have begun, or gone on. A row whose step or claim
-// was refused stays, because it may be the only one that knows of a release. What is put into the
-// outbox while the statement waits for a lock stays as well, and is the relay's to look at. So does
-// the row of a delivery whose workflow is still to be started: the ids of those are the parameter after the rows'.
+// deletingOutboxRows returns a statement that writes to deliveries as d and deletes the outbox rows of
+// the deliveries that it has written. These outbox rows stay:
 //
-// The rows are named without a join: for one, PostgreSQL may read all of a table or an index.
+//   - of a delivery whose step or claim was refused: the outbox row may be the only trace of a release;
+//   - one that is inserted while the statement waits for a lock: the relay handles it;
+//   - of a delivery whose workflow is still to be started. Its id is in the parameter after those of rows.
+//
+// The delete has a list of ids instead of a join: for a join, PostgreSQL may read a whole table or index.
 func deletingOutboxRows[R any](write string, rows postgres.RowsOf[R]) string {
 	return `with applied as (` + write + `
 	returning ` + statusColumns + `),
-	begun as (delete from outbox where delivery_id = any(array(select id from applied where id <> all($` + strconv.Itoa(len(rows)+1) + `::uuid[]))))
+	deleted as (delete from outbox where delivery_id = any(array(select id from applied where id <> all($` + strconv.Itoa(len(rows)+1) + `::uuid[]))))
 	select ` + statusColumns + ` from applied d`
 }

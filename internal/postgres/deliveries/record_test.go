@@ -179,7 +179,7 @@ func TestRecordsSideBySideDoNotDeadlock(t *testing.T) {
 	}
 }
 
-// R2: who may send.
+// R2: which process may send.
 func TestClaims(t *testing.T) {
 	t.Parallel()
 	b := storetest.Setup(t)
@@ -340,8 +340,8 @@ func TestAnEndAsFirstRecordLeavesNoClaim(t *testing.T) {
 	require.True(t, begun.Granted)
 }
 
-// Attempts are counted over all runs, also when the first step of a run knows nothing of
-// those before it: it was begun anew, and is held.
+// Attempts are counted over all runs, also when the first step of a run does not know those before, because its workflow was started again
+// and held it.
 func TestAttemptsAreNotForgotten(t *testing.T) {
 	t.Parallel()
 	b := storetest.Setup(t)

@@ -48,7 +48,7 @@ var stepRows = postgres.RowsOf[stepRow]{
 	postgres.EachOptional("writer_until timestamptz", stepRow.writerUntil),
 }
 
-// ofAttempt is a value of the step's attempt, null without one.
+// ofAttempt returns a value of the step's attempt, null without an attempt.
 func ofAttempt[V any](value func(*webhook.Attempt) *V) func(stepRow) *V {
 	return func(s stepRow) *V {
 		if s.Attempt == nil {
@@ -69,9 +69,9 @@ func (s stepRow) completedAt() *time.Time {
 	return &s.now
 }
 
-// namesWriter reports a step that names its writer: an end without an attempt, and a hold after
-// a fault of ours, which gives a claim back. Where that is the first record the writer stays in
-// the row, as a claim that has run out.
+// namesWriter reports a step that names the process that writes it: an end without an attempt, and a hold
+// after an internal fault, which gives up the claim. In a new row that process has a claim that has
+// ended.
 func (s stepRow) namesWriter() bool {
 	return waitsForClaim(s.Step) || s.State == webhook.StateHeld && s.Reason == webhook.ReasonInternal
 }

@@ -17,9 +17,8 @@ const (
 	own   = webhook.OwnWorkflowPrefix + "evt_1/ep_1"
 )
 
-// Over the whole space: who goes on with a delivery after a step or a claim. Within a
-// run its own workflow takes it from a shared one; none takes it back, or from another
-// shared one.
+// The whole table of which workflow continues a delivery after a step or a claim. Within a run its own workflow takes it from a shared one.
+// No workflow takes it back, or from another shared one.
 func TestTakeOver(t *testing.T) {
 	t.Parallel()
 	b := storetest.Setup(t)
@@ -48,7 +47,7 @@ func TestTakeOver(t *testing.T) {
 				status, err := b.RecordStep(t.Context(), step)
 				require.NoError(t, err)
 				require.Equal(t, after, status.WorkflowID, "a step of %q after %q", writer, holder)
-				require.Equal(t, 2, status.Seq, "who does not own it has its step recorded all the same")
+				require.Equal(t, 2, status.Seq, "the step of a workflow that does not own it is recorded all the same")
 			}
 
 			leaving := held()
@@ -89,8 +88,8 @@ func TestTakeOver(t *testing.T) {
 	}
 }
 
-// The first record says who begun it, also when a command came before it.
-func TestFirstRecordSaysWhoGoesOn(t *testing.T) {
+// The first write names the workflow, also when a command came before it.
+func TestFirstWriteNamesTheWorkflow(t *testing.T) {
 	t.Parallel()
 	b := storetest.Setup(t)
 	for _, commanded := range []bool{false, true} {
@@ -111,8 +110,8 @@ func TestFirstRecordSaysWhoGoesOn(t *testing.T) {
 	}
 }
 
-// A replay opens a run of the delivery's own workflow, whoever had the one before.
-func TestReplayIsItsOwnWorkflows(t *testing.T) {
+// A replay opens a run in the delivery's own workflow, whichever workflow had the run before.
+func TestReplayHasItsOwnWorkflow(t *testing.T) {
 	t.Parallel()
 	b := storetest.Setup(t)
 	start := b.AcceptOne(t)

@@ -127,7 +127,7 @@ func TestRewrapBesideWriters(t *testing.T) {
 
 // The key management service goes away in the middle: what is done is done, and the next
 // run goes on from there.
-func TestRewrapGoesOn(t *testing.T) {
+func TestRewrapContinues(t *testing.T) {
 	t.Parallel()
 	address := postgrestest.New(t)
 	older, newer := storetest.TestKEK(t, 1), storetest.TestKEK(t, 2)
@@ -151,8 +151,8 @@ func TestRewrapGoesOn(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// What does not open is left as it is and named; the rest is moved.
-func TestRewrapLeavesWhatDoesNotOpen(t *testing.T) {
+// A row that cannot be decrypted is left as it is and reported. The others are rewrapped.
+func TestRewrapLeavesUnreadableRows(t *testing.T) {
 	t.Parallel()
 	address := postgrestest.New(t)
 	lost, older, newer := storetest.TestKEK(t, 1), storetest.TestKEK(t, 2), storetest.TestKEK(t, 3)
@@ -180,8 +180,8 @@ func TestRewrapLeavesWhatDoesNotOpen(t *testing.T) {
 	require.Error(t, err, "it does not know the newer key")
 }
 
-// A row that somebody has locked is waited for by nobody.
-func TestRewrapPassesLockedRows(t *testing.T) {
+// Locked rows are skipped, without waiting.
+func TestRewrapSkipsLockedRows(t *testing.T) {
 	t.Parallel()
 	address := postgrestest.New(t)
 	older, newer := storetest.TestKEK(t, 1), storetest.TestKEK(t, 2)

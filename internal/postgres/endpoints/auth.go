@@ -10,8 +10,8 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// authRow is what is sealed of an endpoint's credentials: fields may be added, a name
-// never changes its meaning.
+// authRow is the encrypted part of an endpoint's credentials, as JSON. Fields may be added; a name never
+// changes its meaning.
 type authRow struct {
 	Kind         webhook.AuthKind `json:"kind,omitempty"`
 	Username     string           `json:"username,omitempty"`
@@ -69,5 +69,5 @@ func (s Reader) openAuth(ctx context.Context, e *webhook.Endpoint, c sealedColum
 	return nil
 }
 
-// errAuth stands for the decoder's error, which quotes what it could not read.
+// errAuth replaces the decoder's error, which would quote the credentials.
 var errAuth = errors.New("not a JSON object of credentials")

@@ -15,24 +15,23 @@ const (
 	maxCachedEndpoints = 50_000 // over all tenants; a tenant without any counts as one
 )
 
-// Cache keeps endpoints in memory: by id with their secrets, for sending,
-// and by tenant, for matching. A change made by this process takes effect in it at
-// once, one made by another within 2 s (see DB.Listen).
+// Cache keeps endpoints in memory: by id with their secrets, for sending, and by tenant, for matching. A
+// change by this process takes effect at once, one by another process within 2 s (see DB.Listen).
 //
-// What it returns is shared: it must not be changed.
+// Callers must not change what it returns, because it is shared.
 type Cache struct {
 	targets *cache.Cache[webhook.EndpointID, *webhook.Target]
 	tenants *cache.Cache[string, tenantEndpoints]
 }
 
-// tenantEndpoints is every endpoint of a tenant at one version of them.
+// tenantEndpoints has all endpoints of a tenant at one version.
 type tenantEndpoints struct {
 	endpoints   []webhook.Endpoint
 	version     int64
-	operational []string // the filters for operational events, of all of them
+	operational []string // the event types of all endpoints that match operational events
 }
 
-// operationalFilters are those of some endpoints that let operational events through.
+// operationalFilters returns the event types of endpoints that match operational events.
 func operationalFilters(endpoints []webhook.Endpoint) []string {
 	var filters []string
 	for i := range endpoints {
@@ -45,7 +44,7 @@ func operationalFilters(endpoints []webhook.Endpoint) []string {
 	return filters
 }
 
-// NewCache makes a Cache, which Close ends.
+// NewCache returns a Cache. Call Close when it is not used any more.
 func NewCache(s Reader) *Cache {
 	c := &Cache{
 		targets: postgres.NewCache(s.core, maxCachedTargets, func(ctx context.Context, id webhook.EndpointID) (cache.Filled[*webhook.Target], error) {
@@ -82,21 +81,20 @@ func (c *Cache) Changed(of postgres.Change) {
 	}
 }
 
-// Target is Endpoints.Target, cached. CodeNotFound is not cached: the ids come from our
-// own record, so it is rare.
+// Target is Endpoints.Target, cached. CodeNotFound is not cached: the ids come from the store, so it is rare.
 func (c *Cache) Target(ctx context.Context, id webhook.EndpointID) (*webhook.Target, error) {
 	return c.targets.Get(ctx, id)
 }
 
-// Known is Target for an endpoint that is in the cache; it reads nothing.
+// Known is Target for an endpoint that is in the cache. It does not read the store.
 func (c *Cache) Known(id webhook.EndpointID) (*webhook.Target, bool) {
 	return c.targets.Known(id)
 }
 
-// Filling is how many targets are being read.
+// Filling returns how many targets are being read.
 func (c *Cache) Filling() int { return c.targets.Filling() }
 
-// Expect begins to read an endpoint that is not in the cache: it will be asked for soon.
+// Expect starts reading an endpoint that is not in the cache, because it will be needed soon.
 func (c *Cache) Expect(ctx context.Context, id webhook.EndpointID) {
 	c.targets.Expect(ctx, id)
 }
@@ -107,23 +105,23 @@ func (c *Cache) OfTenant(ctx context.Context, tenantID string) ([]webhook.Endpoi
 	return t.endpoints, t.version, err
 }
 
-// AsksFor reports whether an endpoint of the tenant asked for an operational event.
+// AsksFor reports whether an endpoint of the tenant wants an operational event.
 func (c *Cache) AsksFor(ctx context.Context, tenantID, eventType string) (bool, error) {
 	t, err := c.tenants.Get(ctx, tenantID)
 	return slices.ContainsFunc(t.operational, func(filter string) bool { return webhook.FilterMatches(filter, eventType) }), err
 }
 
-// ForgetTenant makes the next OfTenant read the tenant's endpoints anew.
+// ForgetTenant makes the next OfTenant read the tenant's endpoints again.
 func (c *Cache) ForgetTenant(tenantID string) { c.tenants.Forget(tenantID) }
 
-// forgetTargetsOf makes the next Target of each endpoint of the tenant read it anew.
+// forgetTargetsOf makes the next Target of each endpoint of the tenant read it again.
 func (c *Cache) forgetTargetsOf(tenantID string) {
 	c.targets.ForgetIf(func(t *webhook.Target) bool { return t.TenantID == tenantID })
 }
 
 func (c *Cache) forget(id webhook.EndpointID) { c.targets.Forget(id) }
 
-// ForgetAll makes everything be read anew.
+// ForgetAll empties the cache.
 func (c *Cache) ForgetAll() {
 	c.targets.ForgetAll()
 	c.tenants.ForgetAll()

@@ -10,8 +10,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// endpointRow is a row of endpoints while it is read or written: the fields of an endpoint, and
-// the columns whose values are no such field.
+// endpointRow is a row of endpoints: the fields of an endpoint, and columns that are not fields.
 type endpointRow struct {
 	e       webhook.Endpoint
 	state   int16
@@ -26,7 +25,7 @@ type endpointRow struct {
 	auth    sealedColumns
 }
 
-// endpointColumn is a column of endpoints, and where its value is in a row.
+// endpointColumn is a column of endpoints, and where a row has its value.
 type endpointColumn struct {
 	name string
 	at   func(r *endpointRow) any // a pointer

@@ -1,5 +1,5 @@
-// Package endpoints stores endpoints with their secrets, headers and credentials, which are sealed. Reader
-// reads them, and Cache keeps them in memory.
+// Package endpoints stores endpoints with their secrets, headers and credentials, which are encrypted
+// ("sealed"). Reader reads them, and Cache keeps them in memory.
 package endpoints
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// Endpoints stores endpoints with their secrets, headers and credentials, the latter sealed.
+// Endpoints writes endpoints with their secrets, headers and credentials.
 type Endpoints struct {
 	Reader
 
@@ -40,7 +40,7 @@ type Config struct {
 	MakeSecret func(scheme string) (webhook.NewSecret, error)
 }
 
-// New makes an Endpoints.
+// New returns an Endpoints.
 func New(c Config) *Endpoints {
 	return &Endpoints{
 		Reader: c.Reader, cache: c.Cache, quotas: c.Quotas, events: c.Events, deliveries: c.Deliveries, failures: c.Failures, makeSecret: c.MakeSecret,
@@ -52,7 +52,7 @@ type stateEvents interface {
 	NoteState(ctx context.Context, tx pgx.Tx, e *webhook.Endpoint) error
 }
 
-// failureRecord is the failures for which endpoints are disabled.
+// failureRecord has the failures for which endpoints are disabled.
 type failureRecord interface {
 	Forget(ctx context.Context, tx pgx.Tx, id webhook.EndpointID) error
 }
@@ -60,11 +60,10 @@ type failureRecord interface {
 // Cache is the cache of endpoints.
 func (s *Endpoints) Cache() *Cache { return s.cache }
 
-// CreateEndpoint stores an endpoint with its first secret. An ID that is zero is
-// made; the version and the times are the store's. CodeNotFound: no such tenant;
-// CodeQuota: it has as many as it may.
+// CreateEndpoint stores an endpoint with its first secret. It sets the version and the times, and the id if
+// that is zero. CodeNotFound: there is no such tenant; CodeQuota: the tenant has as many endpoints as it may.
 //
-// When it returns, every event that is accepted from then on is matched against it.
+// Every event that is accepted after it has returned is matched against the endpoint.
 func (s *Endpoints) CreateEndpoint(ctx context.Context, by webhook.Actor, e webhook.Endpoint, secret string) (webhook.Endpoint, error) {
 	if e.ID.IsZero() {
 		e.ID = webhook.NewEndpointID()
@@ -99,15 +98,14 @@ func (s *Endpoints) CreateEndpoint(ctx context.Context, by webhook.Actor, e webh
 	return e, nil
 }
 
-// UpdateEndpoint reads the endpoint under a lock, lets change edit it and writes it
-// back with its version raised. An error of change is returned as it is and undoes
-// everything; a change that changes nothing writes nothing. change must be quick:
-// the tenant's other endpoint changes wait for it. What it does to the ids, the
-// version and the times is ignored.
+// UpdateEndpoint locks and reads an endpoint, lets change edit it, and writes it with the next version. An
+// error of change is returned unchanged, and nothing is written then, nor if change changes nothing. change
+// must be quick, because other changes of the tenant's endpoints wait for it. Its changes of ids, version and
+// times are ignored.
 func (s *Endpoints) UpdateEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID,
 	change func(*webhook.Endpoint) error,
 ) (webhook.Endpoint, error) {
-	// Opened before any lock: a key management service may have to be asked.
+	// Decrypt before any lock: that may call a key management service.
 	row, err := s.endpointRow(ctx, tenantID, id)
 	if err != nil {
 		return webhook.Endpoint{}, err
@@ -128,10 +126,9 @@ func (s *Endpoints) UpdateEndpoint(ctx context.Context, by webhook.Actor, tenant
 		func(_ context.Context, _ pgx.Tx, e *webhook.Endpoint) error { return change(e) }, nil)
 }
 
-// UpdateSealed is UpdateEndpoint with a change that may query the database, and that
-// does not see headers and credentials: they stay as they are, and sealed, so that this
-// works without the key. In the same transaction it calls also, unless that is nil or
-// nothing has changed.
+// UpdateSealed is UpdateEndpoint with a change that may query the database, and that does not see headers and
+// credentials: they stay encrypted, so that no key is needed. It calls also in the same transaction, unless
+// that is nil or nothing has changed.
 func (s *Endpoints) UpdateSealed(ctx context.Context, as postgres.Caller, by webhook.Actor, tenantID string, id webhook.EndpointID,
 	change func(context.Context, pgx.Tx, *webhook.Endpoint) error, also func(context.Context, pgx.Tx) error,
 ) (webhook.Endpoint, error) {
@@ -139,7 +136,7 @@ func (s *Endpoints) UpdateSealed(ctx context.Context, as postgres.Caller, by web
 	return s.editEndpoint(ctx, as, by, tenantID, id, closed, change, also)
 }
 
-// editEndpoint is both, with what opens the row that was read, if anything.
+// editEndpoint implements both. open decrypts the row that was read; nil: it stays encrypted.
 func (s *Endpoints) editEndpoint(ctx context.Context, as postgres.Caller, by webhook.Actor, tenantID string, id webhook.EndpointID,
 	open func(context.Context, *endpointRow) (webhook.Endpoint, error),
 	change func(context.Context, pgx.Tx, *webhook.Endpoint) error, also func(context.Context, pgx.Tx) error,
@@ -199,8 +196,8 @@ func (s *Endpoints) editEndpoint(ctx context.Context, as postgres.Caller, by web
 	return e, nil
 }
 
-// changeAction is what the audit log calls a change: by the state that it leads to when
-// it leads to another one, which nothing does that changes anything else.
+// changeAction returns the action of a change in the audit log. A change of the state has an action of its own,
+// because it changes nothing else.
 func changeAction(before, after *webhook.Endpoint) string {
 	if before.State == after.State {
 		return audit.EndpointUpdate
@@ -216,8 +213,8 @@ func changeAction(before, after *webhook.Endpoint) string {
 	return audit.EndpointUpdate
 }
 
-// followChange does in a change's transaction what follows from it: an endpoint with a new URL
-// or state has its failures forgotten, and a new state becomes an operational event.
+// followChange writes the consequences of a change in its transaction: a new URL or state removes the failures, and
+// a new state is an operational event.
 func (s *Endpoints) followChange(ctx context.Context, tx pgx.Tx, before, after *webhook.Endpoint) error {
 	if before.State == after.State && before.URL == after.URL {
 		return nil
@@ -231,8 +228,8 @@ func (s *Endpoints) followChange(ctx context.Context, tx pgx.Tx, before, after *
 	return s.events.NoteState(ctx, tx, after)
 }
 
-// writeEndpoint writes e over the locked row that before was read from. What is sealed
-// stays as it lies there, unless it was changed.
+// writeEndpoint writes e to the locked row that before was read from. Headers and credentials that have not changed are
+// not encrypted again.
 func (s *Endpoints) writeEndpoint(ctx context.Context, tx pgx.Tx, row *endpointRow, before, e *webhook.Endpoint) (err error) {
 	headers, auth := row.headers, row.auth
 	if !maps.Equal(before.Headers, e.Headers) {
@@ -250,9 +247,8 @@ func (s *Endpoints) writeEndpoint(ctx context.Context, tx pgx.Tx, row *endpointR
 	return err
 }
 
-// DeleteEndpoint ends the endpoint: its open deliveries are asked to be cancelled
-// and its secrets, headers and credentials are destroyed. The row stays, for the deliveries that
-// name it.
+// DeleteEndpoint deletes an endpoint: it cancels its open deliveries and removes its secrets, headers and credentials. The
+// row stays, because deliveries name it.
 func (s *Endpoints) DeleteEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID) error {
 	err := s.changeEndpoint(ctx, s.core.OfTenant(tenantID), "delete", tenantID, id, func(ctx context.Context, tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `
@@ -281,10 +277,9 @@ func (s *Endpoints) DeleteEndpoint(ctx context.Context, by webhook.Actor, tenant
 	return nil
 }
 
-// changeEndpoint runs one change of an endpoint: in one transaction with a new
-// version of the tenant's endpoints and the notification of every process. The
-// tenant's row is locked first, always, so that two changes cannot deadlock and
-// none slips past DeleteTenant.
+// changeEndpoint runs a change of an endpoint in one transaction with the next version of the tenant's endpoints and the
+// notification of all processes. It always locks the tenant's row first, so that changes do not deadlock, and none is
+// concurrent with DeleteTenant.
 func (s *Endpoints) changeEndpoint(ctx context.Context, as postgres.Caller, verb, tenantID string, id webhook.EndpointID,
 	fn func(ctx context.Context, tx pgx.Tx) error,
 ) error {

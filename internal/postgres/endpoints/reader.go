@@ -13,7 +13,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// Endpoint reads one endpoint; CodeNotFound when the tenant has none of this id.
+// Endpoint reads one endpoint. CodeNotFound: the tenant has no endpoint with this id.
 func (s Reader) Endpoint(ctx context.Context, tenantID string, id webhook.EndpointID) (webhook.Endpoint, error) {
 	row, err := s.endpointRow(ctx, tenantID, id)
 	if err != nil {
@@ -32,7 +32,7 @@ func (s Reader) Unsealed(ctx context.Context, tenantID string, id webhook.Endpoi
 	return s.endpointOfRow(&row), nil
 }
 
-// endpointRow reads one endpoint, still sealed.
+// endpointRow reads the row of one endpoint.
 func (s Reader) endpointRow(ctx context.Context, tenantID string, id webhook.EndpointID) (row endpointRow, err error) {
 	err = s.core.OfTenant(tenantID).WithConn(ctx, "read endpoint "+id.String(), func(ctx context.Context, conn postgres.Querier) error {
 		rows, err := conn.Query(ctx, `
@@ -46,8 +46,8 @@ func (s Reader) endpointRow(ctx context.Context, tenantID string, id webhook.End
 	return row, err
 }
 
-// ListEndpoints lists the endpoints of a tenant, newest first. One whose headers and
-// credentials cannot be opened is listed without them.
+// ListEndpoints lists the endpoints of a tenant, newest first. One whose headers and credentials cannot be
+// decrypted is listed without them.
 func (s Reader) ListEndpoints(ctx context.Context, tenantID string, p webhook.Page) ([]webhook.Endpoint, error) {
 	var found []endpointRow
 	op := "list endpoints of " + tenantID
@@ -72,8 +72,8 @@ func (s Reader) ListEndpoints(ctx context.Context, tenantID string, p webhook.Pa
 	return list, nil
 }
 
-// openSome opens endpoints, a few at a time. What cannot be opened is shown as far as it
-// can be, and logged: one endpoint must not hide the others.
+// openSome decrypts endpoints, a few at a time. One that cannot be decrypted is returned without headers and
+// credentials, and logged, so that it does not hide the others.
 func (s Reader) openSome(ctx context.Context, rows []endpointRow) []webhook.Endpoint {
 	list, errs := make([]webhook.Endpoint, len(rows)), make([]error, len(rows))
 	var workers sync.WaitGroup
@@ -95,12 +95,11 @@ func (s Reader) openSome(ctx context.Context, rows []endpointRow) []webhook.Endp
 	return list
 }
 
-// openAtATime bounds how many endpoints of a list are opened at a time.
+// openAtATime bounds how many endpoints of a list are decrypted at a time.
 const openAtATime = 8
 
-// EndpointsOf reads every endpoint of a tenant that is not deleted, whatever its
-// state, in the order of their ids and without their headers, and the version of
-// that set: both of one moment. CodeNotFound: no such tenant.
+// EndpointsOf reads all endpoints of a tenant that are not deleted, in any state, in the order of their ids and
+// without their headers, and their version, in one snapshot. CodeNotFound: there is no such tenant.
 func (s Reader) EndpointsOf(ctx context.Context, tenantID string) (endpoints []webhook.Endpoint, version int64, err error) {
 	err = s.core.OfTenant(tenantID).InSnapshot(ctx, "read endpoints of "+tenantID, func(ctx context.Context, tx pgx.Tx) error {
 		err := tx.QueryRow(ctx, `select endpoints_version from tenants where id = $1`, tenantID).Scan(&version)

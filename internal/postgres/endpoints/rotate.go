@@ -15,12 +15,12 @@ import (
 
 const actionEndpointRotateSecret = "endpoint.rotate_secret"
 
-// RotateSecret gives an endpoint a new secret: the caller's, or one that fits its
-// signature scheme. The present ones are used beside it for the grace, or for what is
-// left of their own if that is less. It is in effect when a change of an endpoint is.
+// RotateSecret gives an endpoint a new secret: the caller's, or a new one for its signature scheme. The present
+// secrets are used as well for the grace period, or until they expire if that is sooner. It takes effect as a
+// change of an endpoint does.
 //
-// CodeInvalid: the caller's secret is of another kind than the scheme's; CodeConflict:
-// so many secrets are in use that one has to expire first.
+// CodeInvalid: the caller's secret does not fit the signature scheme; CodeConflict: so many secrets are in use
+// that one has to expire first.
 func (s *Endpoints) RotateSecret(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID, r webhook.Rotation) (webhook.Rotated, error) {
 	done := webhook.Rotated{NewSecret: r.NewSecret}
 	err := s.changeEndpoint(ctx, s.core.OfTenant(tenantID), "rotate secret of", tenantID, id, func(ctx context.Context, tx pgx.Tx) error {
@@ -57,9 +57,8 @@ func (s *Endpoints) RotateSecret(ctx context.Context, by webhook.Actor, tenantID
 	return done, nil
 }
 
-// fitSecret gives an endpoint whose signature scheme has changed a secret that the new
-// scheme signs with, unless it has one. The old one is used for the usual grace, as far
-// as the new scheme can: v1 and v1a go into one header.
+// fitSecret gives an endpoint whose signature scheme has changed a secret for the new scheme, unless it has one.
+// The old secret is used for the usual grace period if the new scheme allows that: v1 and v1a share a header.
 func (s *Endpoints) fitSecret(ctx context.Context, tx pgx.Tx, before, after *webhook.Endpoint) error {
 	if webhook.SecretPrefix(before.Signature) == webhook.SecretPrefix(after.Signature) {
 		return nil
@@ -73,8 +72,8 @@ func (s *Endpoints) fitSecret(ctx context.Context, tx pgx.Tx, before, after *web
 	return err
 }
 
-// addSecret stores a further secret, under the endpoint's lock, and lets the others
-// expire; those that have are removed. oldUntil is when the last of them expires.
+// addSecret stores another secret under the endpoint's lock, sets when the others expire, and removes expired ones.
+// oldUntil is when the last of the others expires.
 func (s *Endpoints) addSecret(ctx context.Context, tx pgx.Tx, tenantID string, id webhook.EndpointID, secret string, grace time.Duration,
 ) (oldUntil time.Time, err error) {
 	var (
@@ -101,7 +100,7 @@ func (s *Endpoints) addSecret(ctx context.Context, tx pgx.Tx, tenantID string, i
 	return until.Time.UTC(), s.insertSecret(ctx, tx, tenantID, id, newest+1, secret)
 }
 
-// PruneSecrets removes the secrets that have expired, and says how many.
+// PruneSecrets removes expired secrets and returns their number.
 func (s *Endpoints) PruneSecrets(ctx context.Context) (removed int64, err error) {
 	return PruneExpiredSecrets(ctx, s.core)
 }

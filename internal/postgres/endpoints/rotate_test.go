@@ -65,8 +65,7 @@ func TestRotateSecretKeepsTheOldForItsGrace(t *testing.T) {
 	}
 }
 
-// The old one ends by itself, in the cache of a process that nobody tells, and its row
-// is removed.
+// The old secret ends by itself, also in the cache of a process that gets no notification, and its row is removed.
 func TestExpiredSecretsVanish(t *testing.T) {
 	t.Parallel()
 	s, address := storetest.SetupStore(t)

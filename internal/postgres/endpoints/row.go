@@ -15,7 +15,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// Reader reads endpoints and opens what is sealed of them.
+// Reader reads and decrypts endpoints.
 type Reader struct {
 	core *postgres.Core
 
@@ -23,17 +23,16 @@ type Reader struct {
 	retryPolicy retry.Policy // of the installation
 }
 
-// NewReader makes a Reader.
+// NewReader returns a Reader.
 func NewReader(s *postgres.Core, sealer postgres.Sealer, policy retry.Policy) Reader {
 	return Reader{core: s, sealer: sealer, retryPolicy: policy}
 }
 
-// autoTimeoutNS is what timeout_ns holds beside timeout_auto. It never changes: with any
-// other value a process that does not know that column has set a timeout since.
+// autoTimeoutNS is the value of timeout_ns with timeout_auto. It never changes: any other value means that a
+// process that does not know timeout_auto has set a timeout since.
 const autoTimeoutNS = int64(15 * time.Second)
 
-// breakerRow and DisableRow are the jsonb columns: fields may be added, a name
-// never changes its meaning.
+// breakerRow and DisableRow are jsonb columns. Fields may be added; a name never changes its meaning.
 type breakerRow struct {
 	Enabled      bool          `json:"enabled"`
 	Window       time.Duration `json:"window_ns"`
@@ -57,7 +56,7 @@ func (s Reader) Inherited(tenants *retry.Policy) webhook.InheritedPolicy {
 	return webhook.InheritedPolicy{Policy: s.retryPolicy, Source: webhook.PolicyOfInstallation}
 }
 
-// endpointOfRow is what was read, without headers and credentials: those are still sealed.
+// endpointOfRow returns the endpoint of a row, without headers and credentials, which are still encrypted.
 func (s Reader) endpointOfRow(r *endpointRow) webhook.Endpoint {
 	e := r.e
 	e.RetryPolicy, e.Inherited = tenants.PolicyOf(r.own), s.Inherited(r.tenants)
@@ -72,7 +71,7 @@ func (s Reader) endpointOfRow(r *endpointRow) webhook.Endpoint {
 	return e
 }
 
-// rowOf is the reverse of endpointOfRow, with what is sealed.
+// rowOf is the reverse of endpointOfRow, with the encrypted columns.
 func rowOf(e *webhook.Endpoint, headers, auth sealedColumns) *endpointRow {
 	r := &endpointRow{
 		e: *e, state: int16(e.State), format: int16(e.PayloadFormat), timeout: int64(e.Timeout), auto: e.AutoTimeout, own: tenants.PolicyColumn(e.RetryPolicy),
@@ -93,7 +92,7 @@ func collectEndpoint(rows pgx.Rows) (endpointRow, error) {
 	return r, err
 }
 
-// scanEndpoint reads endpointSelect, and whatever follows into further.
+// scanEndpoint scans endpointSelect, and the columns after it into further.
 func scanEndpoint(row pgx.CollectableRow, further ...any) (endpointRow, error) {
 	var r endpointRow
 	if err := row.Scan(append(r.scanned(), further...)...); err != nil {
@@ -102,8 +101,8 @@ func scanEndpoint(row pgx.CollectableRow, further ...any) (endpointRow, error) {
 	return r, nil
 }
 
-// openEndpoint is the endpoint with its headers and its credentials. It may have to ask a key management
-// service, so that where it can be it is done without a connection in hand.
+// openEndpoint returns the endpoint with its headers and credentials. It may call a key management service, so
+// callers should not hold a database connection meanwhile.
 func (s Reader) openEndpoint(ctx context.Context, r *endpointRow) (webhook.Endpoint, error) {
 	e := s.endpointOfRow(r)
 	if err := s.openHeaders(ctx, &e, r.headers); err != nil {

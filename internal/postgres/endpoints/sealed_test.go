@@ -18,7 +18,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// watchedSealer counts, and is away when it is told to be.
+// watchedSealer counts its calls, and fails on request.
 type watchedSealer struct {
 	storetest.TestSealer
 
@@ -55,7 +55,7 @@ func (s *watchedSealer) Open(ctx context.Context, sealed postgres.Sealed, additi
 	return s.TestSealer.Open(ctx, sealed, additional)
 }
 
-// count is how often it was asked since it was asked for this last.
+// count returns the number of calls since the last count.
 func (s *watchedSealer) count() (seals, opens, under int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,8 +113,7 @@ func (b *sealedBundle) columns(t *testing.T, prefix string) string {
 		from endpoints where id = $1`, [16]byte(b.Subscriber.ID))[0]
 }
 
-// Nothing is asked of a key management service while others wait for the tenant's row,
-// unless there is something new to seal.
+// No key management service is called while the tenant's row is locked, unless there is a new secret to encrypt.
 func TestSealedStaysSealed(t *testing.T) {
 	t.Parallel()
 	b := setupSealed(t)

@@ -16,9 +16,8 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// Target reads an endpoint with what a request to it needs: its headers and its
-// signing secrets, newest first, those that have expired left out. CodeNotFound
-// when it was deleted.
+// Target reads an endpoint with what a request needs: its headers, credentials and valid signing secrets, newest
+// first. CodeNotFound: it was deleted.
 func (s Reader) Target(ctx context.Context, id webhook.EndpointID) (webhook.Target, error) {
 	target, _, err := s.TargetUntil(ctx, s.core.AsWorker(), id)
 	return target, err
@@ -33,8 +32,7 @@ func (s Reader) TargetOf(ctx context.Context, tenantID string, id webhook.Endpoi
 	return target, err
 }
 
-// TargetUntil is Target with the time at which the next of the secrets expires, zero
-// when none will.
+// TargetUntil is Target with the time at which the next secret expires; zero if none will.
 func (s Reader) TargetUntil(ctx context.Context, as postgres.Caller, id webhook.EndpointID) (t webhook.Target, until time.Time, err error) {
 	op := "read target " + id.String()
 	var (
@@ -62,7 +60,7 @@ func (s Reader) TargetUntil(ctx context.Context, as postgres.Caller, id webhook.
 	if err != nil {
 		return webhook.Target{}, time.Time{}, err
 	}
-	// Without a connection in hand: the key management service may have to be asked.
+	// Without a connection: this may call a key management service.
 	if t.Endpoint, err = s.openEndpoint(ctx, &row); err != nil {
 		return webhook.Target{}, time.Time{}, notOpened(op, err)
 	}
@@ -79,8 +77,8 @@ func (s Reader) TargetUntil(ctx context.Context, as postgres.Caller, id webhook.
 	return t, until, nil
 }
 
-// notOpened is the error of a target of which something cannot be decrypted. One that says
-// for itself when to come back (a key management service that is away) keeps its code.
+// notOpened returns the error of a target that cannot be decrypted. An error with a Retry-After, of a key
+// management service that is not available, keeps its code.
 func notOpened(op string, err error) error {
 	if errors.Is(err, context.Canceled) {
 		return postgres.Translate(op, err)
@@ -102,8 +100,7 @@ type storedSecret struct {
 	expires *time.Time
 }
 
-// EndpointSecret is the newest signing secret. That it was read is written to the
-// audit log before it is handed out.
+// EndpointSecret returns the newest signing secret, after it has written that to the audit log.
 func (s *Endpoints) EndpointSecret(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID) (string, error) {
 	var secret string
 	err := s.core.OfTenant(tenantID).InTx(ctx, "read secret of endpoint "+id.String(), func(ctx context.Context, tx pgx.Tx) error {
@@ -164,7 +161,7 @@ func (s Reader) openSecret(ctx context.Context, sealed postgres.Sealed, tenantID
 	return secret, nil
 }
 
-// SecretPlace is bound to a sealed secret, so that its row cannot be put elsewhere.
+// SecretPlace is what a sealed secret is bound to, so that it cannot be copied to another row.
 func SecretPlace(tenantID string, id webhook.EndpointID, version int) string {
 	return tenantID + "|" + id.String() + "|" + strconv.Itoa(version)
 }
@@ -172,7 +169,7 @@ func SecretPlace(tenantID string, id webhook.EndpointID, version int) string {
 // HeadersPlace is what the sealed headers of an endpoint are bound to.
 func HeadersPlace(e *webhook.Endpoint) string { return e.TenantID + "|" + e.ID.String() + "|headers" }
 
-// sealedColumns are the columns of something sealed that may be absent.
+// sealedColumns are the columns of a sealed value that may be null.
 type sealedColumns struct {
 	kekID                         *string
 	wrappedKey, nonce, ciphertext []byte
@@ -183,13 +180,13 @@ func (c sealedColumns) equal(d sealedColumns) bool {
 		bytes.Equal(c.wrappedKey, d.wrappedKey) && bytes.Equal(c.nonce, d.nonce) && bytes.Equal(c.ciphertext, d.ciphertext)
 }
 
-// sealedParts are what is sealed of a new endpoint.
+// sealedParts are the sealed values of a new endpoint.
 type sealedParts struct {
 	headers, auth sealedColumns
 	secret        postgres.Sealed // the first
 }
 
-// sealNew seals what a new endpoint has, before the tenant's row is locked.
+// sealNew seals the values of a new endpoint, before the tenant's row is locked.
 func (s *Endpoints) sealNew(ctx context.Context, e *webhook.Endpoint, secret string) (parts sealedParts, err error) {
 	if parts.headers, err = s.sealHeaders(ctx, e); err != nil {
 		return parts, err
@@ -230,5 +227,5 @@ func (s Reader) openHeaders(ctx context.Context, e *webhook.Endpoint, c sealedCo
 	return nil
 }
 
-// errHeaders stands for the decoder's error, which quotes what it could not read.
+// errHeaders replaces the decoder's error, which would quote the headers.
 var errHeaders = errors.New("not a JSON object of strings")

@@ -10,10 +10,10 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// PauseEndpoint lets the endpoint's deliveries be held when they are due, until it is
-// resumed. One that is paused stays as it is.
+// PauseEndpoint pauses an endpoint: its deliveries are held when they are due, until it is resumed. It does nothing
+// if the endpoint is paused.
 //
-// Errors: CodeNotFound; CodeConflict, it is disabled.
+// Errors: CodeNotFound; CodeConflict, the endpoint is disabled.
 func (s *Endpoints) PauseEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID) (webhook.Endpoint, error) {
 	e, err := s.UpdateSealed(ctx, s.core.OfTenant(tenantID), by, tenantID, id, func(_ context.Context, _ pgx.Tx, e *webhook.Endpoint) error {
 		switch e.State {
@@ -31,8 +31,8 @@ func (s *Endpoints) PauseEndpoint(ctx context.Context, by webhook.Actor, tenantI
 	return s.opened(ctx, e), nil
 }
 
-// opened is an endpoint whose state was changed with its headers and credentials, as far
-// as they can be opened: what was done is done without.
+// opened returns an endpoint, whose state was changed, with its headers and credentials, if they can be
+// decrypted. The change does not depend on that.
 func (s *Endpoints) opened(ctx context.Context, e webhook.Endpoint) webhook.Endpoint {
 	row, err := s.endpointRow(ctx, e.TenantID, e.ID)
 	if err != nil {
@@ -43,12 +43,11 @@ func (s *Endpoints) opened(ctx context.Context, e webhook.Endpoint) webhook.Endp
 	return e
 }
 
-// ResumeEndpoint makes a paused or disabled endpoint active again, and in the same
-// transaction begins a replay of what is held for it, at the rate (deliveries per
-// minute) and from there on faster or slower as it goes. One that is active stays as it
-// is: then a replay begins when something is held all the same and none that is running
-// will release it; else its id is zero. What it will release is not counted, because other
-// changes of the tenant's endpoints wait for this one. CodeNotFound.
+// ResumeEndpoint makes a paused or disabled endpoint active, and in the same transaction creates a replay of its
+// held deliveries, which begins at the rate (deliveries per minute) and adapts it. If the endpoint is active
+// already, it creates a replay only if there are held deliveries that no running replay will release; else the
+// replay's id is zero. The replay's total is not counted, because other changes of the tenant's endpoints wait
+// meanwhile. CodeNotFound.
 func (s *Endpoints) ResumeEndpoint(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID, rate int,
 ) (webhook.Endpoint, webhook.Replay, error) {
 	r := webhook.Replay{
@@ -67,11 +66,10 @@ func (s *Endpoints) ResumeEndpoint(ctx context.Context, by webhook.Actor, tenant
 	return s.opened(ctx, e), r, nil
 }
 
-// resumeAgain begins a replay of what is held for an endpoint although it is active, if
-// there is something.
+// resumeAgain creates a replay of the held deliveries of an active endpoint, if there are any.
 func (s *Endpoints) resumeAgain(ctx context.Context, by webhook.Actor, r *webhook.Replay) error {
 	return s.core.OfTenant(r.TenantID).InTx(ctx, "resume an active endpoint", func(ctx context.Context, tx pgx.Tx) error {
-		held, err := deliveries.IsHeldForNothing(ctx, tx, r.TenantID, r.Filter.EndpointID)
+		held, err := deliveries.HasUncovered(ctx, tx, r.TenantID, r.Filter.EndpointID)
 		if err != nil || !held {
 			return err
 		}

@@ -250,12 +250,11 @@ func TestAcceptBatchWhoseKeysAreUnderWay(t *testing.T) {
 	require.Empty(t, b.InFlight().Keys)
 }
 
-// Matching sees every endpoint that was created before, also one of another process
-// that nobody has told this one about.
+// Matching sees every endpoint that was created before, also one of another process whose notification has not arrived.
 func TestAcceptSeesNamedEndpointsOfOtherProcesses(t *testing.T) {
 	t.Parallel()
 	b := storetest.Setup(t)
-	b.AcceptOne(t) // fills the cache; nobody listens in this test
+	b.AcceptOne(t) // fills the cache; there is no listener in this test
 	other := &storetest.Bundle{Stores: storetest.OpenStore(t, b.Address)}
 	in := batchOf("", "x", "")
 	in.Events[1].EndpointIDs = []webhook.EndpointID{other.AddEndpoint(t, "nothing.else").ID}

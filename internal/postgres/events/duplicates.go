@@ -11,8 +11,8 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// settleKnown finds out what stands under the keys that were there already, and
-// settles the requests that they belong to.
+// settleKnown reads the rows of keys that earlier requests have taken, and decides on the requests with
+// these keys.
 func settleKnown(ctx context.Context, db postgres.Querier, items []*intake, keys []heldKey) error {
 	if err := readKeys(ctx, db, keys); err != nil {
 		return err
@@ -29,8 +29,8 @@ func settleKnown(ctx context.Context, db postgres.Querier, items []*intake, keys
 	return nil
 }
 
-// readKeys reads the rows of keys that were tried to be taken. A request of which a
-// row is not there any more is to be handed in again.
+// readKeys reads the rows of the keys. A request is handed in again if the row of one of its keys has
+// disappeared since.
 func readKeys(ctx context.Context, db postgres.Querier, keys []heldKey) error {
 	var names keyNames
 	for _, h := range keys {
@@ -74,8 +74,7 @@ func readKeys(ctx context.Context, db postgres.Querier, keys []heldKey) error {
 	return nil
 }
 
-// earlierEvents reads the events that the keys' rows name, through a view without
-// payloads.
+// earlierEvents reads the events that the rows of the keys name, through a view without payloads.
 func earlierEvents(ctx context.Context, db postgres.Querier, keys []heldKey) (map[webhook.EventID]*webhook.Event, error) {
 	events := map[webhook.EventID]*webhook.Event{}
 	var ids [][16]byte
@@ -99,8 +98,8 @@ func earlierEvents(ctx context.Context, db postgres.Querier, keys []heldKey) (ma
 	return events, err
 }
 
-// settle draws the consequences of the keys that earlier requests have. The
-// Idempotency-Key is looked at first: it is about the whole request.
+// settle decides on a request with keys of earlier requests. The Idempotency-Key comes first, because it
+// is about the whole request.
 func (in *intake) settle(events map[webhook.EventID]*webhook.Event) {
 	var wrong []webhook.FieldError
 	for i := range in.keys {
@@ -114,7 +113,7 @@ func (in *intake) settle(events map[webhook.EventID]*webhook.Event) {
 				left++
 			}
 		}
-		if left == 0 { // retention has removed what it stood for
+		if left == 0 { // retention has removed its events
 			k.free, in.Again = true, true
 			continue
 		}
@@ -135,13 +134,13 @@ func (in *intake) settle(events map[webhook.EventID]*webhook.Event) {
 	}
 }
 
-// repeat gives the request the answer of the one that had its Idempotency-Key.
+// repeat gives the request the answer of the earlier one with its Idempotency-Key.
 func (in *intake) repeat(row *keyRow, events map[webhook.EventID]*webhook.Event, left int) {
 	switch {
 	case !bytes.Equal(row.sum, in.Body[:]) || len(row.events) != len(in.Arrivals):
 		in.refused = mismatch(webhook.FieldError{Field: fieldIdempotencyKey, Message: usedBefore})
 	case left < len(row.events):
-		// To store it again would send twice what is still there.
+		// Storing it again would send the remaining events twice.
 		in.refused = &webhook.Error{Code: webhook.CodeConflict, Fields: []webhook.FieldError{{
 			Field: fieldIdempotencyKey, Message: "was used before, and retention has removed some of the events it stood for since; use another key",
 		}}}
@@ -153,7 +152,7 @@ func (in *intake) repeat(row *keyRow, events map[webhook.EventID]*webhook.Event,
 	}
 }
 
-// The places of a request's keys.
+// Where a request has its keys.
 const (
 	fieldExternalID     = "external_id"
 	fieldIdempotencyKey = "Idempotency-Key"
@@ -165,7 +164,7 @@ func mismatch(wrong ...webhook.FieldError) *webhook.Error {
 	return &webhook.Error{Code: webhook.CodeMismatch, Message: "a key was used before with another body", Fields: wrong}
 }
 
-// underWay refuses a request of which another one under way has the key.
+// underWay returns the error for a request whose key a request under way has, too.
 func (in *intake) underWay(k *intakeKey) error {
 	field := fieldIdempotencyKey
 	if k.Kind == keyExternalID {

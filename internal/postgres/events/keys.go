@@ -20,14 +20,14 @@ const (
 	keyIdempotency int16 = 2
 )
 
-// intakeKey is a key of a request, with what its flush found out.
+// intakeKey is a key of a request, with the results of its flush.
 type intakeKey struct {
 	Kind int16
 	Key  string
-	at   int // the arrival that it names; an Idempotency-Key is the request's
+	at   int // the event that it names; 0 for an Idempotency-Key, which names the request
 
-	row  *keyRow // result: what stands under it from an earlier request; nil: nothing
-	free bool    // result: … and that request's events are gone, so that it is to be deleted
+	row  *keyRow // result: the row of an earlier request; nil if there is none
+	free bool    // result: that request's events are gone, so that the row is to be deleted
 }
 
 // name is the key as one string that sorts; a tenant's id holds no NUL.
@@ -35,13 +35,13 @@ func (k *intakeKey) name(tenantID string) string {
 	return tenantID + "\x00" + string(rune(k.Kind)) + k.Key
 }
 
-// keyRow is an earlier request's row.
+// keyRow is the row of an earlier request.
 type keyRow struct {
 	sum    []byte
 	events []webhook.EventID // one, or those of a batch in their order
 }
 
-// heldKey is a key that a flush takes for a request.
+// heldKey is a key that a flush inserts for a request.
 type heldKey struct {
 	*intakeKey
 
@@ -49,13 +49,12 @@ type heldKey struct {
 	in   *intake
 }
 
-// event is the id that identifies the key's row as this request's.
+// event is the id by which the row of the key belongs to this request.
 func (h heldKey) event() webhook.EventID { return h.in.Arrivals[h.at].id }
 
-// keysOf are the keys of the requests that can be stored, in the order in which all
-// flushes take them, so that none waits for another that waits for it. Of two
-// requests with a key in common the later is handed in again; keysUnderWay keeps
-// that from happening within a process.
+// keysOf returns the keys of the requests that can be stored, in the order in which all flushes insert
+// them, so that flushes do not deadlock. Of two requests with a common key the later one is handed in
+// again; keysUnderWay prevents that within a process.
 func keysOf(items []*intake) []heldKey {
 	var all []heldKey
 	holder := map[string]*intake{}
@@ -81,7 +80,7 @@ func keysOf(items []*intake) []heldKey {
 	return all
 }
 
-// sum is the SHA-256 of the body that the key stands for.
+// sum is the SHA-256 of the body of the event or request that the key names.
 func (h heldKey) sum() []byte {
 	if h.Kind == keyExternalID {
 		return h.in.Arrivals[h.at].event.BodySHA256[:]
@@ -89,7 +88,7 @@ func (h heldKey) sum() []byte {
 	return h.in.Body[:]
 }
 
-// list is what an Idempotency-Key is to answer with; nil for one event.
+// list has the ids of the events in the answer for an Idempotency-Key; nil for one event.
 func (h heldKey) list() *string {
 	if h.Kind == keyExternalID {
 		return nil
@@ -97,7 +96,7 @@ func (h heldKey) list() *string {
 	return h.in.eventList()
 }
 
-// keyRows are rows of idempotency_keys, with the events that the keys are to name.
+// keyRows are rows of idempotency_keys, with the events that the keys name.
 //
 //nolint:gochecknoglobals // a table that Go cannot write as a constant
 var keyRows = postgres.RowsOf[heldKey]{
@@ -118,7 +117,7 @@ const insertKeys = `
 //nolint:gochecknoglobals // a constant that Go cannot write as one
 var takeKeys = insertKeys + `(` + keyRows.Query(1) + `) r on conflict do nothing`
 
-// queueKeys inserts the keys and counts those that were not there.
+// queueKeys inserts the keys and counts those that are new.
 func queueKeys(batch *pgx.Batch, keys []heldKey, taken *int) {
 	if len(keys) == 0 {
 		return
@@ -130,8 +129,8 @@ func queueKeys(batch *pgx.Batch, keys []heldKey, taken *int) {
 		})
 }
 
-// keyNames name rows of idempotency_keys. The event says whose row is meant, so that no row is
-// deleted that has become another request's.
+// keyNames names rows of idempotency_keys. It includes the event, so that no row of another request is
+// deleted.
 type keyNames struct {
 	tenants, keys []string
 	kinds         []int16
@@ -145,8 +144,8 @@ func (c *keyNames) add(h heldKey, event webhook.EventID) {
 	c.events = append(c.events, event)
 }
 
-// settleKeys gives back the keys of what is not stored, deletes those whose events
-// are gone, and completes the answers of batches that hold earlier events.
+// settleKeys deletes the keys of requests that are not stored and those whose events are gone, and
+// completes the answers of batches that contain earlier events.
 func settleKeys(ctx context.Context, db postgres.Querier, keys []heldKey) error {
 	var (
 		orphans, mixed keyNames
@@ -185,7 +184,7 @@ func settleKeys(ctx context.Context, db postgres.Querier, keys []heldKey) error 
 	return db.SendBatch(ctx, batch).Close()
 }
 
-// eventList is what the request's Idempotency-Key is to answer with; nil for one event.
+// eventList has the ids of the events in the answer for the request's Idempotency-Key; nil for one event.
 func (in *intake) eventList() *string {
 	if !in.batch {
 		return nil
@@ -194,7 +193,7 @@ func (in *intake) eventList() *string {
 	return &list
 }
 
-// mixed reports whether earlier events are in the answer.
+// mixed reports whether the answer contains earlier events.
 func (in *intake) mixed() bool {
 	for i := range in.Arrivals {
 		if in.Arrivals[i].isKnown() {
@@ -204,7 +203,7 @@ func (in *intake) mixed() bool {
 	return false
 }
 
-// answerIDs are the ids of the events in the answer.
+// answerIDs returns the ids of the events in the answer.
 func (in *intake) answerIDs() []webhook.EventID {
 	ids := make([]webhook.EventID, len(in.Arrivals))
 	for i := range in.Arrivals {
@@ -215,13 +214,13 @@ func (in *intake) answerIDs() []webhook.EventID {
 	return ids
 }
 
-// keysUnderWay are the keys of requests that this process is storing.
+// keysUnderWay has the keys of requests that this process is storing.
 type keysUnderWay struct {
 	mu   sync.Mutex
 	Keys map[string]struct{} // by name
 }
 
-// enter puts all of a request's keys under way, or none and returns one that is.
+// enter adds all keys of a request, or adds none and returns one that is under way.
 func (u *keysUnderWay) enter(tenantID string, keys []intakeKey) (taken *intakeKey) {
 	if len(keys) == 0 {
 		return nil
@@ -250,10 +249,9 @@ func (u *keysUnderWay) leave(tenantID string, keys []intakeKey) {
 	}
 }
 
-// PruneIdempotencyKeys removes keys that are older than their time, a batch at a
-// time: Idempotency-Keys after a day; external ids after externalIDs, and then only
-// when their event is gone, because that may stay as long as it has a dead letter.
-// It returns how many went.
+// PruneIdempotencyKeys removes old keys, in batches: Idempotency-Keys after a day; external ids after
+// externalIDs, but not before their event is removed, which a dead letter may keep for longer. It returns
+// the number of removed keys.
 func (s *Events) PruneIdempotencyKeys(ctx context.Context, externalIDs time.Duration) (int, error) {
 	total := 0
 	for _, k := range []struct {
@@ -269,13 +267,13 @@ func (s *Events) PruneIdempotencyKeys(ctx context.Context, externalIDs time.Dura
 	return total, nil
 }
 
-// pruneKeys goes over the old keys of a kind once, oldest first, so that no batch
-// looks again at those that stay. Keys of one time go together: the next batch begins after it.
+// pruneKeys goes through the old keys of a kind once, oldest first. Keys of the same time are in one batch,
+// because the next batch begins after that time.
 func (s *Events) pruneKeys(ctx context.Context, kind int16, before time.Time) (int, error) {
 	total := 0
 	for after := new(time.Time{}); ; {
 		var seen, gone int
-		begun := time.Now()
+		start := time.Now()
 		err := s.core.Work.QueryRow(ctx, `
 			with old as (
 				select tenant_id, kind, key, event_id, created_at from idempotency_keys
@@ -291,7 +289,7 @@ func (s *Events) pruneKeys(ctx context.Context, kind int16, before time.Time) (i
 		if err != nil || seen < postgres.DeleteBatch {
 			return total, err
 		}
-		if err := postgres.Rest(ctx, begun); err != nil {
+		if err := postgres.Rest(ctx, start); err != nil {
 			return total, err
 		}
 	}

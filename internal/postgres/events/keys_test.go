@@ -34,7 +34,7 @@ func TestRepetitionsInOneFlushAreOneEvent(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		events []webhook.NewEvent
-		stale  int   // this one's match is old; -1: none
+		stale  int   // the index of an item with an old match; -1 for none
 		again  []int // these are handed in again
 		stored int
 	}{
@@ -131,8 +131,8 @@ func TestAKeyWhoseEventIsGoneIsFree(t *testing.T) {
 	}
 }
 
-// A key that stood in the way when it was to be taken, and is gone when it is looked
-// at, belongs to nobody: whoever wanted it must not go on as if it were theirs.
+// A key that existed when it was to be taken, and is gone when it is read, belongs to no request: the request that wanted it is handed in
+// again.
 func TestAKeyThatVanishesIsTakenAgain(t *testing.T) {
 	t.Parallel()
 	b := storetest.Setup(t)

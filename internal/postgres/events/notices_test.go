@@ -67,8 +67,8 @@ func TestStateChangesAreTold(t *testing.T) {
 		"its deliveries are held until it is resumed.", told[0]["summary"])
 }
 
-// Nothing is written when nobody asked for it, and nothing when the change fails.
-func TestNobodyListens(t *testing.T) {
+// Nothing is written without an endpoint that wants it, or when the change fails.
+func TestNothingIsWrittenWithoutASubscriber(t *testing.T) {
 	t.Parallel()
 	b := storetest.SetupOperational(t)
 	b.ListensTo(t, "acme", "*", webhook.EventEndpointDisabled)
@@ -86,7 +86,7 @@ func TestNobodyListens(t *testing.T) {
 	require.NoError(t, err)
 	_, _, err = b.ResumeEndpoint(t.Context(), storetest.TestActor(), "acme", broken, 1)
 	require.Error(t, err)
-	require.Zero(t, b.Count(t, "events"), "told is what was done")
+	require.Zero(t, b.Count(t, "events"), "only committed changes are reported")
 	require.Zero(t, b.Count(t, "outbox"))
 }
 
@@ -122,9 +122,8 @@ func TestNotify(t *testing.T) {
 	require.Empty(t, again, "what is known by its key is not stored again")
 }
 
-// The operator's own endpoints are told of once, and a tenant that is named and does not
-// exist is nobody.
-func TestTheOperatorsOwn(t *testing.T) {
+// The operator's own endpoints get one event each. An operator tenant that does not exist gets none.
+func TestOperatorTenant(t *testing.T) {
 	t.Parallel()
 	b := storetest.SetupOperational(t)
 	operator := b.ListensTo(t, "ops", "everpost.*")
@@ -172,8 +171,7 @@ func TestCompletedReplaysAreTold(t *testing.T) {
 	}
 }
 
-// One replay begins, of what was given up since, and none while it lasts, or where nobody
-// asked for it.
+// One automatic replay is created, of the dead letters since the outage, and none while it is open, or without auto_replay.
 func TestAutoReplay(t *testing.T) {
 	t.Parallel()
 	b := storetest.Setup(t)

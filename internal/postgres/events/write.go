@@ -33,8 +33,8 @@ func (s *Events) flushIntake(ctx context.Context, items []*intake) error {
 	return nil
 }
 
-// writeIntake settles each request by itself, and writes what is to be stored: two round trips if none of the requests has to be
-// repeated. The first begins, asks for the endpoints' versions and takes the keys, the last commits.
+// writeIntake decides on each request by itself, and writes those that are to be stored. It takes two round trips if none of their
+// keys is known: the first begins, reads the versions of the endpoints and takes the keys; the last writes and commits.
 func writeIntake(ctx context.Context, db postgres.Querier, items []*intake) error {
 	if err := checkIntake(ctx, db, items); err != nil {
 		return err
@@ -47,8 +47,8 @@ func writeIntake(ctx context.Context, db postgres.Querier, items []*intake) erro
 	return db.SendBatch(ctx, batch).Close()
 }
 
-// checkIntake begins the transaction, compares the endpoints' versions, takes the keys,
-// and leaves each request settled: to be stored, or not.
+// checkIntake begins the transaction, compares the versions of the endpoints, takes the keys, and decides
+// which requests are stored.
 func checkIntake(ctx context.Context, db postgres.Querier, items []*intake) error {
 	var tenants []string
 	for _, in := range items {
@@ -90,7 +90,7 @@ func checkIntake(ctx context.Context, db postgres.Querier, items []*intake) erro
 	return settleKeys(ctx, db, keys)
 }
 
-// reset forgets what an earlier flush found out.
+// reset removes the results of an earlier flush.
 func (in *intake) reset() {
 	in.Stale, in.Again, in.answered, in.refused = false, false, false, nil
 	for i := range in.Arrivals {
@@ -101,13 +101,12 @@ func (in *intake) reset() {
 	}
 }
 
-// stores reports whether the request is to be stored: nothing is known that is against it.
+// stores reports whether the request is to be stored, by what is known so far.
 func (in *intake) stores() bool {
 	return in.refused == nil && !in.Stale && !in.Again && !in.answered
 }
 
-// unknown is why a request with an event for an endpoint that does not exist is refused; nil
-// of any other.
+// unknown returns the error for events that name an endpoint that does not exist; nil if there are none.
 func (in *intake) unknown() *webhook.Error {
 	var wrong []webhook.FieldError
 	for i := range in.Arrivals {
@@ -125,8 +124,7 @@ func (in *intake) unknown() *webhook.Error {
 
 func (in *intake) Tenant() string { return in.TenantID }
 
-// weight is what a request counts for in a flush: one per event, or more when it
-// makes very many deliveries.
+// Weight is what a request counts in a flush: one per event, or more if it has very many deliveries.
 func (in *intake) Weight() int {
 	deliveries := 0
 	for i := range in.Arrivals {
@@ -135,8 +133,7 @@ func (in *intake) Weight() int {
 	return max(len(in.Arrivals), deliveries/deliveriesPerEvent)
 }
 
-// queueVersions asks for the versions of the tenants' endpoints; of a tenant that does not
-// exist there is none.
+// queueVersions reads the versions of the tenants' endpoints. A tenant that does not exist has none.
 func queueVersions(batch *pgx.Batch, tenants []string, versions map[string]int64) {
 	batch.Queue(`select id, endpoints_version from tenants where id = any($1)`, tenants).Query(func(rows pgx.Rows) error {
 		var (
@@ -151,7 +148,7 @@ func queueVersions(batch *pgx.Batch, tenants []string, versions map[string]int64
 	})
 }
 
-// newRows are the events that are to be stored, and their outbox rows.
+// newRows returns the rows of the events to store, and their outbox rows.
 func newRows(items []*intake) (ev eventBatch, ob deliveries.OutboxBatch) {
 	for _, in := range items {
 		if !in.stores() {
@@ -178,7 +175,7 @@ type eventRow struct {
 	in *intake
 }
 
-// eventRows has the payloads last: the buffer that they fill is not made larger for anything after them.
+// eventRows has the payloads last, so that the buffer is not enlarged for anything after them.
 //
 //nolint:gochecknoglobals // a table that Go cannot write as a constant
 var eventRows = postgres.RowsOf[eventRow]{
@@ -217,8 +214,8 @@ func (rows eventBatch) queue(b *pgx.Batch) {
 	}
 }
 
-// UUIDArray spells an array of uuids: unnest flattens arrays of arrays, so that a
-// list per row has to travel as text.
+// UUIDArray writes an array of UUIDs as text. A list for each row cannot be sent as an array, because
+// unnest flattens arrays of arrays.
 func UUIDArray[ID ~[16]byte](ids []ID) string {
 	const hexDigits = "0123456789abcdef"
 	var b strings.Builder

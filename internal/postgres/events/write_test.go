@@ -119,7 +119,7 @@ func TestAcceptRefusesAnUnknownTenant(t *testing.T) {
 func TestAcceptSeesEndpointsOfOtherProcesses(t *testing.T) {
 	t.Parallel()
 	b := storetest.Setup(t)
-	b.AcceptOne(t) // fills the cache; nobody listens in this test
+	b.AcceptOne(t) // fills the cache; there is no listener in this test
 	other := &storetest.Bundle{Stores: storetest.OpenStore(t, b.Address)}
 	added := other.AddEndpoint(t, "*")
 	a, err := b.Accept(t.Context(), storetest.NewEvent("order.paid"))

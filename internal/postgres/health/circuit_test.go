@@ -12,7 +12,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// Closing a circuit is told to workers, is in the audit log, and wakes the oldest that waits.
+// Closing a circuit notifies workers, is in the audit log, and wakes the oldest waiting delivery.
 func TestCloseCircuit(t *testing.T) {
 	t.Parallel()
 	const soon = `now() + interval '10 minutes'`
@@ -43,10 +43,10 @@ func TestCloseCircuit(t *testing.T) {
 		"waits for its retry":              {`state = 1, reason = '', due_at = ` + soon, true},
 		"held as a backlog":                {`state = 2, reason = 'backlog', due_at = null`, true},
 		"waits for its deliver_at":         {`state = 0, reason = '', due_at = ` + soon, false},
-		"being begun":                      {`state = 0, reason = '', due_at = null`, false},
+		"being started":                    {`state = 0, reason = '', due_at = null`, false},
 		"being sent":                       {`state = 1, due_at = ` + soon + `, owner = gen_random_uuid(), owner_until = ` + soon, false},
 		"to be cancelled":                  {`state = 1, due_at = ` + soon + `, command = 1`, false},
-		"at rest":                          {`state = 4, due_at = ` + soon, false},
+		"ended":                            {`state = 4, due_at = ` + soon, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -31,7 +31,7 @@ type reader interface {
 // the first failure, which is then forgotten; or its failures began anew while this looked
 // at it, and is to be looked at again.
 func (s *EndpointHealth) DisableFailing(ctx context.Context, tenantID string, id webhook.EndpointID) (why string, err error) {
-	seen, delivered, err := s.lookAtFailures(ctx, tenantID, id)
+	seen, delivered, err := s.readFailures(ctx, tenantID, id)
 	if err != nil || seen == nil {
 		return "", err
 	}
@@ -47,9 +47,9 @@ func (s *EndpointHealth) DisableFailing(ctx context.Context, tenantID string, id
 	return why, err
 }
 
-// lookAtFailures reads the failures of an endpoint, nil when they are not enough, and when
+// readFailures reads the failures of an endpoint, nil when they are not enough, and when
 // something was delivered since, without a lock.
-func (s *EndpointHealth) lookAtFailures(ctx context.Context, tenantID string, id webhook.EndpointID) (seen *failureScan, delivered time.Time, err error) {
+func (s *EndpointHealth) readFailures(ctx context.Context, tenantID string, id webhook.EndpointID) (seen *failureScan, delivered time.Time, err error) {
 	err = s.core.AsWorker().WithConn(ctx, "look at a failing endpoint", func(ctx context.Context, conn postgres.Querier) error {
 		row, reason, err := enoughFailures(ctx, conn, id, "", s.core.Now())
 		if err != nil || reason == "" {

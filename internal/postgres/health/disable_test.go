@@ -38,7 +38,7 @@ func TestLookingForASuccessKeepsNobodyWaiting(t *testing.T) {
 func TestASuccessWhileDisablingWaits(t *testing.T) {
 	t.Parallel()
 	for name, meanwhile := range map[string]func(t *testing.T, b *storetest.Bundle){
-		"a success that nobody counted": func(t *testing.T, b *storetest.Bundle) {
+		"a success that was not counted": func(t *testing.T, b *storetest.Bundle) {
 			t.Helper()
 			b.EndIn(t, b.AcceptOne(t), webhook.StateDelivered)
 		},

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// exhaustedFor is how long a delivery that was given up counts.
+	// exhaustedFor is for how long a delivery that was given up counts.
 	exhaustedFor = 24 * time.Hour
 	// maxFailing bounds the failing endpoints that a process knows of.
 	maxFailing = 100_000
@@ -25,7 +25,7 @@ type failures struct {
 	id        webhook.EndpointID
 	Since     time.Time
 	Streak    int
-	Minutes   []time.Time // of what was given up, in order
+	Minutes   []time.Time // in which deliveries were given up, in order
 	Exhausted []int32     // how many in each
 	gone      time.Time
 	Reason    string
@@ -33,8 +33,8 @@ type failures struct {
 
 func (r *failures) empty() bool { return r.Streak == 0 && len(r.Minutes) == 0 && r.gone.IsZero() }
 
-// add counts what a process has seen, for an endpoint with such settings, which was
-// last changed then: what was sent before that says nothing about it.
+// add adds what a process has observed of an endpoint with these settings. Observations from before changed, its
+// last change, do not count.
 func (r *failures) add(t *webhook.EndpointFailures, settings webhook.AutoDisable, changed time.Time) {
 	if !t.Succeeded.IsZero() && !r.Since.After(t.Succeeded) {
 		*r = failures{id: r.id, Since: r.Since, gone: r.gone}
@@ -70,7 +70,7 @@ func (r *failures) exhaust(minute time.Time, n int32) {
 	r.Exhausted[at] += n
 }
 
-// forget drops the minutes that do not count any more.
+// forget removes minutes that do not count any more.
 func (r *failures) forget(now time.Time) {
 	old := 0
 	for old < len(r.Minutes) && !r.Minutes[old].Add(time.Minute).After(now.Add(-exhaustedFor)) {
@@ -79,7 +79,7 @@ func (r *failures) forget(now time.Time) {
 	r.Minutes, r.Exhausted = r.Minutes[old:], r.Exhausted[old:]
 }
 
-// why says in words why the endpoint is to be disabled; "" when it is not.
+// why returns why the endpoint is to be disabled, in words; "" if it is not.
 func (r *failures) why(settings webhook.AutoDisable, now time.Time) string {
 	if !r.gone.IsZero() {
 		return explain.DisabledGone
@@ -126,12 +126,10 @@ func scanFailures(row pgx.CollectableRow) (*failureScan, error) {
 	return &s, err
 }
 
-// CountFailures adds to the store what a process has seen of some endpoints, each of
-// which stands in it once, and returns those that have failures on record then. Of
-// endpoints that are not active, or are changed meanwhile, nothing is counted.
+// CountFailures stores what a process has observed of different endpoints, and returns those that have failures on
+// record after that. It does not count endpoints that are not active, or are changed meanwhile.
 //
-// It is one transaction that locks the rows, so that what several processes see of one
-// endpoint adds up.
+// It locks the rows in one transaction, so that the observations of several processes add up.
 func (s *EndpointHealth) CountFailures(ctx context.Context, seen []webhook.EndpointFailures) ([]webhook.FailingEndpoint, error) {
 	var (
 		all    [][16]byte
@@ -176,8 +174,7 @@ func (s *EndpointHealth) CountFailures(ctx context.Context, seen []webhook.Endpo
 	return left, nil
 }
 
-// lockFailures locks the rows of endpoints, in the order of their ids, after it has made
-// those of the ones that failed.
+// lockFailures inserts rows for endpoints that failed, and locks the rows of all, in the order of their ids.
 func lockFailures(ctx context.Context, tx pgx.Tx, all, failed [][16]byte, since []time.Time) ([]*failureScan, error) {
 	batch := &pgx.Batch{}
 	if len(failed) > 0 {
@@ -198,7 +195,7 @@ func lockFailures(ctx context.Context, tx pgx.Tx, all, failed [][16]byte, since 
 	return rows, tx.SendBatch(ctx, batch).Close()
 }
 
-// queue writes the row back; one without failures is deleted.
+// queue writes the row, or deletes it if it has no failures.
 func (r *failures) queue(b *pgx.Batch) {
 	if r.empty() {
 		b.Queue(`delete from endpoint_trouble where endpoint_id = $1`, r.id)
@@ -214,7 +211,7 @@ func (s *failureScan) failing(now time.Time) webhook.FailingEndpoint {
 	return webhook.FailingEndpoint{EndpointID: s.id, TenantID: s.tenantID, Since: s.Since.UTC(), Disable: s.why(s.settings, now) != ""}
 }
 
-// FailingEndpoints are the active endpoints with failures on record, 100,000 at most.
+// FailingEndpoints returns the active endpoints with failures on record, 100,000 at most.
 func (s *EndpointHealth) FailingEndpoints(ctx context.Context) ([]webhook.FailingEndpoint, error) {
 	return postgres.QueryAll(ctx, s.core.AsWorker(), "look for failing endpoints", func(row pgx.CollectableRow) (webhook.FailingEndpoint, error) {
 		scan, err := scanFailures(row)
@@ -224,7 +221,7 @@ func (s *EndpointHealth) FailingEndpoints(ctx context.Context) ([]webhook.Failin
 		where e.state = `+postgres.EndpointActive+` and e.deleted_at is null limit $1`, maxFailing)
 }
 
-// FailureRecord removes the failures on record of an endpoint that begins anew.
+// FailureRecord removes the failures on record of an endpoint.
 type FailureRecord struct{}
 
 // Forget removes the failures of an endpoint.

@@ -82,7 +82,7 @@ func TestHealthCountsAreBounded(t *testing.T) {
 	require.True(t, backlog.MoreWaiting && backlog.MoreHeld)
 }
 
-// What a worker sees is what it has written last; what others see is theirs, for a while.
+// A worker reads its own last observation, and those of other workers for a while.
 func TestSharedHealth(t *testing.T) {
 	t.Parallel()
 	b := storetest.Setup(t)
@@ -113,14 +113,14 @@ func TestSharedHealth(t *testing.T) {
 		health.SeenLife.Milliseconds())
 	require.NoError(t, err)
 	_, got = b.HealthOf(t)
-	require.Equal(t, []webhook.Observation{seen(3)}, got, "who is not heard of is not believed")
+	require.Equal(t, []webhook.Observation{seen(3)}, got, "an old observation does not count")
 	write("w2", map[webhook.EndpointID]webhook.Observation{id: seen(5)})
 	require.Equal(t, 1, b.Count(t, "endpoint_health"), "and is forgotten")
 	write("w2", nil)
 	require.Zero(t, b.Count(t, "endpoint_health"))
 }
 
-// Who has tested an endpoint is in the log.
+// A test request is in the audit log, with its actor.
 func TestNoteTest(t *testing.T) {
 	t.Parallel()
 	b := storetest.Setup(t)

@@ -44,9 +44,8 @@ func TestAFloodOfInventedKeysIsBounded(t *testing.T) {
 	})
 }
 
-// A key that was found once is read anew while invented ones have all the turns of theirs,
-// and loses that when it is revoked.
-func TestInventedKeysDoNotStandInTheWayOfLivingOnes(t *testing.T) {
+// A key that was found once can be read again while requests with invented keys use up all their permits. It cannot after it was revoked.
+func TestInventedKeysDoNotBlockValidOnes(t *testing.T) {
 	t.Parallel()
 	s, _ := storetest.SetupStore(t)
 	k := storetest.TestKey("acme")

@@ -12,22 +12,22 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// errNothing undoes the transaction of a replay that would send nothing.
+// errNothing rolls back the creation of an empty replay.
 var errNothing = errors.New("there is nothing to be replayed")
 
-// AutoReplay begins a replay of an endpoint's dead letters since a time, as the
-// endpoint's auto_replay asks: false when it does not ask for it, is not active, has no
-// such dead letter, or a replay of its dead letters has not ended yet.
-func (s *Replays) AutoReplay(ctx context.Context, tenantID string, id webhook.EndpointID, since time.Time) (r webhook.Replay, begun bool, err error) {
+// AutoReplay creates a replay of an endpoint's dead letters since a time. It returns false if the endpoint
+// has no auto_replay, is not active or has no such dead letter, or if a replay of its dead letters is
+// open.
+func (s *Replays) AutoReplay(ctx context.Context, tenantID string, id webhook.EndpointID, since time.Time) (r webhook.Replay, created bool, err error) {
 	r = webhook.Replay{
 		TenantID: tenantID, Source: webhook.ReplayDeadLetters, Filter: webhook.ReplayFilter{EndpointID: id, Since: since},
 		Asked: webhook.DefaultReplayRate, Ramp: true,
 	}
 	nothing := false
-	err = s.core.AsWorker().InTx(ctx, "begin a replay by itself", func(ctx context.Context, tx pgx.Tx) error {
+	err = s.core.AsWorker().InTx(ctx, "create an automatic replay", func(ctx context.Context, tx pgx.Tx) error {
 		var wanted bool
-		// The lock is what keeps two processes from beginning one each; the look for
-		// others is a statement of its own, to see what was committed while this waited.
+		// The lock keeps two processes from creating one each. The second statement sees what was
+		// committed while the first waited for the lock.
 		err := tx.QueryRow(ctx, `
 			select auto_replay and state = `+postgres.EndpointActive+` from endpoints where id = $1 and tenant_id = $2 and deleted_at is null
 			for no key update`, id, tenantID).Scan(&wanted)

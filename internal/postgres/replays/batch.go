@@ -14,26 +14,24 @@ import (
 )
 
 const (
-	// replayScan bounds how many rows one batch looks at for those that match.
+	// replayScan bounds how many rows one batch reads to find those that match.
 	replayScan = 20_000
-	// Events that are new come first: replays add nothing while the relay takes up what is due
-	// later than relayLag, or while more than maxUnbegun deliveries that it took longer than
-	// beginLag ago have not been begun. How many there are in all says nothing: a large
-	// installation always has many, each for a moment.
-	relayLag, beginLag = 5 * time.Second, 5 * time.Second
-	maxUnbegun         = 1000
+	// New events come first. A replay releases nothing while the relay is more than relayLag late,
+	// or while more than maxUnstarted deliveries that the relay took longer than startLag ago have
+	// not been started. The total in the outbox does not matter: a large installation always has
+	// many rows, each for a moment.
+	relayLag, startLag = 5 * time.Second, 5 * time.Second
+	maxUnstarted       = 1000
 )
 
-// ReleaseReplay releases the next of a replay's set: it opens a run of each, or ends
-// its hold, has its workflow started, notes that its first outcome is
-// awaited, and moves the cursor and the counters, all in one transaction. So a batch
-// that is asked for again, by its number, is not released again; the status that is
-// returned is the one that it left.
+// ReleaseReplay releases the next batch of a replay in one transaction: it opens a run of each delivery,
+// or ends its hold, inserts it into the outbox, remembers to check its first outcome, and moves the
+// cursor and the counters. A batch that is repeated, which its number shows, is not released again.
+// ReleaseReplay returns the status after that.
 //
-// Nothing is released when the replay is not running, when a pause or a cancel was
-// asked for, or when deliveries wait longer for their start than usual (Behind). What was
-// replayed, discarded or deleted since the replay was made is passed over, as is what
-// goes to an endpoint that was deleted. CodeNotFound: there is no such replay.
+// It releases nothing if the replay is not running, if a pause or a cancel is pending, or if deliveries
+// wait longer for their start than usual (Behind). It skips what was replayed, discarded or deleted since
+// the replay was created, and what goes to a deleted endpoint. CodeNotFound: there is no such replay.
 func (s *Replays) ReleaseReplay(ctx context.Context, b webhook.ReplayBatch) (webhook.ReplayStatus, error) {
 	var status webhook.ReplayStatus
 	err := s.core.AsWorker().InTx(ctx, "release a batch of a replay", func(ctx context.Context, tx pgx.Tx) error {
@@ -58,19 +56,18 @@ func (s *Replays) ReleaseReplay(ctx context.Context, b webhook.ReplayBatch) (web
 	return status, err
 }
 
-// outboxIsLate reports whether deliveries wait for their start, or for a worker, longer than they
-// do when all is well. What was taken once is due again RelayAfter later; nothing is taken twice
-// then.
+// outboxIsLate reports whether deliveries wait longer than usual for their start, or for a worker. A
+// delivery that was taken is due again RelayAfter later; normally none is taken twice.
 func outboxIsLate(ctx context.Context, tx pgx.Tx) (late bool, err error) {
 	err = tx.QueryRow(ctx, `
 		select exists (select from outbox where relay_at < now() - $1::bigint * interval '1 millisecond')
 			or (select count(*) > $2 from (
 				select from outbox where relayed > 0 and (relayed > 1 or relay_at < now() + $3::bigint * interval '1 millisecond') limit $2 + 1) o)`,
-		relayLag.Milliseconds(), maxUnbegun, (deliveries.RelayAfter - beginLag).Milliseconds()).Scan(&late)
+		relayLag.Milliseconds(), maxUnstarted, (deliveries.RelayAfter - startLag).Milliseconds()).Scan(&late)
 	return late, err
 }
 
-// lockedReplay is a replay that this transaction alone may change.
+// lockedReplay is a replay that this transaction has locked.
 type lockedReplay struct {
 	webhook.Replay
 
@@ -96,20 +93,20 @@ func lockReplay(ctx context.Context, tx pgx.Tx, id webhook.ReplayID) (*lockedRep
 	return r, err
 }
 
-// release releases a batch and notes how far it has come.
+// release releases a batch and moves the cursor and the counters.
 func (r *lockedReplay) release(ctx context.Context, tx pgx.Tx, b webhook.ReplayBatch) error {
-	var asksFor []string
+	var wanted []string
 	if r.Source == webhook.ReplayEvents {
 		// In the order in which retention locks the tables of a day.
 		if _, err := tx.Exec(ctx, `lock table deliveries in row share mode`); err != nil {
 			return err
 		}
 		var err error
-		if asksFor, err = r.eventTypes(ctx, tx); err != nil {
+		if wanted, err = r.eventTypes(ctx, tx); err != nil {
 			return err
 		}
 	}
-	ids, cursor, exhausted, err := nextOf(ctx, tx, setOf(&r.Replay, asksFor).after(r.cursor), b.Limit, replayScan)
+	ids, cursor, exhausted, err := nextOf(ctx, tx, setOf(&r.Replay, wanted).after(r.cursor), b.Limit, replayScan)
 	if err != nil {
 		return err
 	}
@@ -126,14 +123,14 @@ func (r *lockedReplay) release(ctx context.Context, tx pgx.Tx, b webhook.ReplayB
 		if err != nil {
 			return err
 		}
-		if err := out.note(ctx, tx, r.ID, b.Now); err != nil {
+		if err := out.store(ctx, tx, r.ID, b.Now); err != nil {
 			return err
 		}
 	}
 	if cursor == ([16]byte{}) {
 		cursor = r.cursor
 	}
-	// At the end it is known what was passed over on the way, and how many there were.
+	// The last batch shows how many were skipped, and how many there were in all.
 	_, err = tx.Exec(ctx, `
 		update replays set seq = $2, cursor = $3, exhausted = $4, released = released + $5,
 			skipped = case when $4 then greatest(skipped + $6, coalesce(total, 0) - released - $5) else skipped + $6 end,
@@ -142,8 +139,7 @@ func (r *lockedReplay) release(ctx context.Context, tx pgx.Tx, b webhook.ReplayB
 	return err
 }
 
-// eventTypes are what the replay's endpoint asks for now, which may be less than when the
-// replay was made; nothing once it is deleted.
+// eventTypes returns the present event types of the replay's endpoint; none if the endpoint is deleted.
 func (r *lockedReplay) eventTypes(ctx context.Context, tx pgx.Tx) (types []string, err error) {
 	err = tx.QueryRow(ctx, `select event_types from endpoints where id = $1 and tenant_id = $2 and deleted_at is null`,
 		r.Filter.EndpointID, r.TenantID).Scan(&types)
@@ -153,9 +149,9 @@ func (r *lockedReplay) eventTypes(ctx context.Context, tx pgx.Tx) (types []strin
 	return types, err
 }
 
-// nextOf is the next limit ids of a set that match, the id up to which it has been
-// looked at, and whether that was its end. It looks at scan rows at most: with few
-// that match among many, fewer are returned before the end. A zero cursor is where it was.
+// nextOf returns up to limit ids of a set that match, the id up to which the set was read, and
+// whether that was its end. It reads at most scan rows, so it may return fewer than limit ids
+// before the end. A zero cursor means that nothing was read.
 func nextOf(ctx context.Context, tx pgx.Tx, set replaySet, limit, scan int) (ids [][16]byte, cursor [16]byte, exhausted bool, err error) {
 	type row struct {
 		ID      [16]byte
@@ -176,7 +172,7 @@ func nextOf(ctx context.Context, tx pgx.Tx, set replaySet, limit, scan int) (ids
 		return nil, cursor, false, err
 	}
 	if len(found) <= limit {
-		// Which rows were looked at is needed too, from one and the same look.
+		// The cursor needs all rows that were read, and ids of the same read.
 		if found, err = read("true", scan); err != nil {
 			return nil, cursor, false, err
 		}
@@ -194,7 +190,7 @@ func nextOf(ctx context.Context, tx pgx.Tx, set replaySet, limit, scan int) (ids
 	return ids, cursor, exhausted, nil
 }
 
-// released is what a batch has released: which attempt of each is waited for.
+// released has the deliveries that a batch has released, each with the attempt whose outcome counts.
 type released struct {
 	ids     [][16]byte
 	runs    []int
@@ -208,16 +204,16 @@ func (out *released) add(d webhook.Delivery) {
 	out.numbers = append(out.numbers, d.Attempts+1)
 }
 
-// note writes down that the first outcomes are awaited.
-func (out *released) note(ctx context.Context, tx pgx.Tx, id webhook.ReplayID, now time.Time) error {
+// store inserts the deliveries whose first outcomes are to be checked.
+func (out *released) store(ctx context.Context, tx pgx.Tx, id webhook.ReplayID, now time.Time) error {
 	_, err := tx.Exec(ctx, `
-		insert into replay_releases (replay_id, delivery_id, run, number, released_at, look_at)
+		insert into replay_releases (replay_id, delivery_id, run, number, released_at, check_at)
 		select $1, u.id, u.run, u.number, $5, $5::timestamptz + $6::bigint * interval '1 millisecond'
-		from unnest($2::uuid[], $3::int[], $4::int[]) u (id, run, number)`, id, out.ids, out.runs, out.numbers, now, firstLook.Milliseconds())
+		from unnest($2::uuid[], $3::int[], $4::int[]) u (id, run, number)`, id, out.ids, out.runs, out.numbers, now, firstCheck.Milliseconds())
 	return err
 }
 
-// DeadLetters opens a run of each that is still the dead letter that it was.
+// deadLetters opens a run of each delivery that has been a dead letter since before the replay.
 func (r *lockedReplay) deadLetters(ctx context.Context, tx pgx.Tx, ids [][16]byte, now time.Time) (released, error) {
 	found, err := deliveries.LockDeliveries(ctx, tx, ids, `d.state = `+postgres.DeadLettered+` and d.completed_at <= $2`, r.CreatedAt)
 	if err != nil {
@@ -226,8 +222,8 @@ func (r *lockedReplay) deadLetters(ctx context.Context, tx pgx.Tx, ids [][16]byt
 	return r.openRuns(ctx, tx, found, now)
 }
 
-// events sends past events to the replay's endpoint: a delivery that rests is opened
-// again, one that is open goes on by itself, and one that never was is made.
+// events sends past events to the replay's endpoint: a delivery that has ended gets a new run, an open
+// one is skipped, and one that does not exist is created.
 func (r *lockedReplay) events(ctx context.Context, tx pgx.Tx, events [][16]byte, now time.Time) (released, error) {
 	wanted := map[webhook.DeliveryID]webhook.Start{}
 	var ids [][16]byte
@@ -257,25 +253,24 @@ func (r *lockedReplay) events(ctx context.Context, tx pgx.Tx, events [][16]byte,
 	if err != nil {
 		return released{}, err
 	}
-	var rest []webhook.Delivery
+	var ended []webhook.Delivery
 	for _, d := range found {
 		delete(wanted, d.DeliveryID)
 		if !d.State.Open() {
-			rest = append(rest, d)
+			ended = append(ended, d)
 		}
 	}
-	out, err := r.openRuns(ctx, tx, rest, now)
+	out, err := r.openRuns(ctx, tx, ended, now)
 	if err != nil {
 		return out, err
 	}
-	out.skipped += len(found) - len(rest)
-	err = r.begin(ctx, tx, wanted, now, &out)
+	out.skipped += len(found) - len(ended)
+	err = r.create(ctx, tx, wanted, now, &out)
 	return out, err
 }
 
-// held ends the holds. The relay starts the deliveries within a second or so; for an endpoint
-// that takes nothing they are held again. What a command was given to is left alone: it is
-// started for that.
+// held ends the holds. The relay starts the deliveries within about a second. If the endpoint is not
+// active, they are held again. A delivery with a command is skipped: it is started because of that.
 func (r *lockedReplay) held(ctx context.Context, tx pgx.Tx, ids [][16]byte, now time.Time) (released, error) {
 	var out released
 	found, err := deliveries.LockDeliveries(ctx, tx, ids, deliveries.IsHeld)

@@ -38,7 +38,7 @@ func TestDeadLettersAreReleasedInBatches(t *testing.T) {
 	require.False(t, st.Exhausted)
 	require.Equal(t, map[webhook.DeliveryID]int{ids[0]: 2, ids[1]: 2}, b.Left(t), "for the relay at once")
 	again := b.ReleaseBatch(t, r, 1, 2)
-	require.Equal(t, st, again, "a batch that is asked for again is not released again")
+	require.Equal(t, st, again, "a repeated batch is not released again")
 	require.Empty(t, b.Left(t))
 
 	d, err := b.Delivery(t.Context(), "acme", ids[0])
@@ -102,11 +102,11 @@ func TestReplaysGoOnWhereMuchIsUnderWay(t *testing.T) {
 	b := storetest.Setup(t)
 	b.DeadLetters(t, 2)
 	r := b.StartReplay(t, webhook.Replay{})
-	b.FillOutbox(t, 50_000, 0, deliveries.RelayAfter)                                  // of the last moments
-	b.FillOutbox(t, 5_000, 0, -time.Second)                                            // about to be taken
-	b.FillOutbox(t, 5_000, 1, deliveries.RelayAfter-time.Second)                       // taken a moment ago
-	b.FillOutbox(t, replays.MaxUnbegun/2, 1, deliveries.RelayAfter-2*replays.BeginLag) // of which something keeps these
-	b.FillOutbox(t, replays.MaxUnbegun/2, 20, 5*time.Minute)                           // and these
+	b.FillOutbox(t, 50_000, 0, deliveries.RelayAfter)                                    // of the last moments
+	b.FillOutbox(t, 5_000, 0, -time.Second)                                              // about to be taken
+	b.FillOutbox(t, 5_000, 1, deliveries.RelayAfter-time.Second)                         // taken a moment ago
+	b.FillOutbox(t, replays.MaxUnstarted/2, 1, deliveries.RelayAfter-2*replays.StartLag) // these have waited for longer than usual
+	b.FillOutbox(t, replays.MaxUnstarted/2, 20, 5*time.Minute)                           // these, too
 	st := b.ReleaseBatch(t, r, 1, 2)
 	require.False(t, st.Behind)
 	require.EqualValues(t, 2, st.Released)
@@ -132,13 +132,13 @@ func TestNothingIsReleased(t *testing.T) {
 			t.Helper()
 			b.FillOutbox(t, 1, 0, -replays.RelayLag-time.Second)
 		},
-		"while nobody begins what the relay took": func(t *testing.T, b *storetest.Bundle, _ webhook.Replay) {
+		"while what the relay took is not started": func(t *testing.T, b *storetest.Bundle, _ webhook.Replay) {
 			t.Helper()
-			b.FillOutbox(t, replays.MaxUnbegun+1, 1, deliveries.RelayAfter-replays.BeginLag-time.Second)
+			b.FillOutbox(t, replays.MaxUnstarted+1, 1, deliveries.RelayAfter-replays.StartLag-time.Second)
 		},
-		"while nobody begins what the relay took again": func(t *testing.T, b *storetest.Bundle, _ webhook.Replay) {
+		"while what the relay took again is not started": func(t *testing.T, b *storetest.Bundle, _ webhook.Replay) {
 			t.Helper()
-			b.FillOutbox(t, replays.MaxUnbegun+1, 2, 2*deliveries.RelayAfter)
+			b.FillOutbox(t, replays.MaxUnstarted+1, 2, 2*deliveries.RelayAfter)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -149,7 +149,7 @@ func TestNothingIsReleased(t *testing.T) {
 			prevent(t, b, r)
 			st := b.ReleaseBatch(t, r, 9, 2)
 			require.Zero(t, st.Released)
-			require.Less(t, st.Seq, int64(9), "it may be asked for again")
+			require.Less(t, st.Seq, int64(9), "it may be repeated")
 			require.Equal(t, strings.HasPrefix(name, "while "), st.Behind)
 			require.Zero(t, b.Count(t, "replay_releases"))
 		})
@@ -206,7 +206,7 @@ func TestTheSetIsTheList(t *testing.T) {
 		}
 		r := b.StartReplay(t, webhook.Replay{Filter: f})
 		require.EqualValues(t, len(want), *r.Total, "%+v", f)
-		require.NoError(t, b.AsWorker().InTx(t.Context(), "look", func(ctx context.Context, tx pgx.Tx) error {
+		require.NoError(t, b.AsWorker().InTx(t.Context(), "read", func(ctx context.Context, tx pgx.Tx) error {
 			var exhausted bool
 			got, _, exhausted, err = replays.NextOf(ctx, tx, replays.SetOf(&r, nil), 100, replays.ReplayScan)
 			require.True(t, exhausted)
@@ -216,7 +216,7 @@ func TestTheSetIsTheList(t *testing.T) {
 	}
 }
 
-// However little each look takes, all that match are found once, in order.
+// However few rows each scan reads, all that match are found once, in order.
 func TestASetIsWalkedInBoundedSteps(t *testing.T) {
 	t.Parallel()
 	b := storetest.Setup(t)
@@ -276,7 +276,7 @@ func TestEventsAreReplayed(t *testing.T) {
 	require.NoError(t, err)
 	b.Left(t)
 
-	// To the endpoint that got them: what rests is sent again, what is open goes on by itself.
+	// To the endpoint that got them: ended deliveries are sent again, open ones are skipped.
 	filter := webhook.ReplayFilter{EndpointID: b.Subscriber.ID, EventType: "order.paid", Since: since}
 	r := b.StartReplay(t, webhook.Replay{Source: webhook.ReplayEvents, Filter: filter})
 	require.EqualValues(t, 4, *r.Total)

@@ -19,7 +19,7 @@ import (
 func eligibleOf(t require.TestingT, ctx context.Context, b *storetest.Bundle, f webhook.ReplayFilter) (ids []webhook.EventID) {
 	f.Since = time.Now().Add(-time.Hour)
 	r := webhook.Replay{TenantID: "acme", Source: webhook.ReplayEvents, Filter: f, CreatedAt: time.Now().Add(time.Second)}
-	require.NoError(t, b.AsWorker().InTx(ctx, "look", func(ctx context.Context, tx pgx.Tx) error {
+	require.NoError(t, b.AsWorker().InTx(ctx, "read", func(ctx context.Context, tx pgx.Tx) error {
 		locked := replays.LockedReplay{Replay: r}
 		types, err := locked.EventTypes(ctx, tx)
 		if err != nil {
@@ -34,8 +34,8 @@ func eligibleOf(t require.TestingT, ctx context.Context, b *storetest.Bundle, f 
 	return ids
 }
 
-// A replay of events sends an endpoint what it asked for, and what was sent to it by name.
-func TestReplayOfEventsSendsNothingUnasked(t *testing.T) {
+// A replay of events sends an endpoint the types that it wants, and events that named it.
+func TestReplayOfEventsSendsOnlyWantedTypes(t *testing.T) {
 	t.Parallel()
 	b := storetest.Setup(t)
 	other := b.AddEndpoint(t, "user.*", "everpost.*")
@@ -47,8 +47,8 @@ func TestReplayOfEventsSendsNothingUnasked(t *testing.T) {
 		return a.Event.ID
 	}
 	asked := post("order.paid")
-	unasked := post("user.password_reset") // another endpoint asked for it
-	unmatched := post("invoice.paid")      // nobody did
+	unasked := post("user.password_reset") // another endpoint wants it
+	unmatched := post("invoice.paid")      // none does
 	_ = post("order.paid", other.ID)
 	byName := post("user.created", b.Subscriber.ID)
 	both := post("user.deleted", other.ID, b.Subscriber.ID)
@@ -61,7 +61,7 @@ func TestReplayOfEventsSendsNothingUnasked(t *testing.T) {
 	filter = webhook.ReplayFilter{EndpointID: b.Subscriber.ID, IncludeUnmatched: true}
 	require.Equal(t, []webhook.EventID{asked, unasked, unmatched, byName, both}, eligibleOf(t, t.Context(), b, filter))
 
-	// The types that count are those that the endpoint asks for when a batch is released.
+	// The endpoint's types at the release of a batch count.
 	young := b.AddEndpoint(t, "user.*", "everpost.*")
 	r := b.StartReplay(t, webhook.Replay{Source: webhook.ReplayEvents, Filter: webhook.ReplayFilter{EndpointID: young.ID, Since: time.Now().Add(-time.Hour)}})
 	require.EqualValues(t, 2, *r.Total)

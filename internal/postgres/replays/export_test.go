@@ -8,8 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-const BeginLag = beginLag
-const FirstLook = firstLook
+const StartLag = startLag
+const FirstCheck = firstCheck
 
 type LockedReplay = lockedReplay
 
@@ -17,8 +17,8 @@ func (s *lockedReplay) EventTypes(ctx context.Context, tx pgx.Tx) ([]string, err
 	return s.eventTypes(ctx, tx)
 }
 
-const LongestLook = longestLook
-const MaxUnbegun = maxUnbegun
+const LongestCheck = longestCheck
+const MaxUnstarted = maxUnstarted
 
 var NextOf = nextOf
 

@@ -11,14 +11,13 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// ReplayOutcomes counts the first outcomes that are there of what a replay has
-// released, up to limit of those that are to be looked at, and returns how it stands.
-// CodeNotFound: there is no such replay.
+// ReplayOutcomes counts first outcomes of deliveries that a replay has released. It checks up to limit
+// deliveries that are due for a check, and returns the status. CodeNotFound: there is no such replay.
 func (s *Replays) ReplayOutcomes(ctx context.Context, id webhook.ReplayID, now time.Time, limit int) (webhook.ReplayStatus, error) {
 	var status webhook.ReplayStatus
 	err := s.core.AsWorker().InTx(ctx, "count first outcomes", func(ctx context.Context, tx pgx.Tx) error {
-		// Also says that the workflow is alive: seldom, because relay_at has an index.
-		// The lock keeps two that were asked at the same time from counting twice.
+		// This also shows that the workflow is alive. It changes relay_at rarely, because that has an
+		// index. The lock keeps two concurrent calls from counting twice.
 		_, err := tx.Exec(ctx, `
 			update replays set started = true, relay_at = case
 				when command <> 0 or command_rate <> 0 then relay_at
@@ -39,20 +38,20 @@ func (s *Replays) ReplayOutcomes(ctx context.Context, id webhook.ReplayID, now t
 }
 
 const (
-	// A release is looked at after 2 s, then in pauses of half its age; those that take
-	// minutes end on whole minutes, so that many are looked at together.
-	firstLook   = 2 * time.Second
-	longestLook = replaySilence / 2
+	// A release is checked after 2 s, then after half its age each time. Longer pauses end on whole
+	// minutes, so that many are checked together.
+	firstCheck   = 2 * time.Second
+	longestCheck = replaySilence / 2
 )
 
-// countOutcomes counts, takes away what it has counted, and puts off the rest.
+// countOutcomes counts the outcomes that exist, removes their releases, and postpones the others.
 func countOutcomes(ctx context.Context, tx pgx.Tx, id webhook.ReplayID, now time.Time, limit int) error {
 	type release struct {
 		Delivery    [16]byte
 		Run, Number int
 	}
 	rows, err := tx.Query(ctx, `
-		select delivery_id, run, number from replay_releases where replay_id = $1 and look_at <= $2 order by look_at limit $3`, id, now, limit)
+		select delivery_id, run, number from replay_releases where replay_id = $1 and check_at <= $2 order by check_at limit $3`, id, now, limit)
 	if err != nil {
 		return err
 	}
@@ -64,11 +63,11 @@ func countOutcomes(ctx context.Context, tx pgx.Tx, id webhook.ReplayID, now time
 	for i, r := range releases {
 		ids[i], runs[i], numbers[i] = r.Delivery, r.Run, r.Number
 	}
-	// Each look is one by key (the limits keep the planner from reading whole tables).
-	// The first attempt decides. A delivery that came to rest without it, or that is
-	// gone, has failed; one that waits in the outbox or is under way has no outcome yet.
+	// Each check reads by key; the limits keep the planner from reading whole tables. The first attempt
+	// decides. A delivery that ended without it, or that is gone, has failed. One that is in the outbox
+	// or under way has no outcome yet.
 	_, err = tx.Exec(ctx, `
-		with looked as (
+		with checked as (
 			select u.id, case
 				when a.decision is not null then a.decision = $8
 				when d.run > u.run then false
@@ -81,17 +80,17 @@ func countOutcomes(ctx context.Context, tx pgx.Tx, id webhook.ReplayID, now time
 			left join lateral (select id, run, state from deliveries where id = u.id limit 1) d on true
 			left join lateral (select delivery_id from outbox where delivery_id = u.id limit 1) o on true),
 		settled as (
-			delete from replay_releases r using looked l where r.replay_id = $1 and r.delivery_id = l.id and l.delivered is not null
+			delete from replay_releases r using checked l where r.replay_id = $1 and r.delivery_id = l.id and l.delivered is not null
 			returning l.delivered),
-		put_off as (
-			update replay_releases r set look_at = case when $5::timestamptz - r.released_at < interval '2 minutes'
+		postponed as (
+			update replay_releases r set check_at = case when $5::timestamptz - r.released_at < interval '2 minutes'
 				then $5::timestamptz + greatest(($5::timestamptz - r.released_at) / 2, $6::bigint * interval '1 millisecond')
 				else date_bin('1 minute', $5::timestamptz + least(($5::timestamptz - r.released_at) / 2, $7::bigint * interval '1 millisecond'), 'epoch') end
-			from looked l where r.replay_id = $1 and r.delivery_id = l.id and l.delivered is null)
+			from checked l where r.replay_id = $1 and r.delivery_id = l.id and l.delivered is null)
 		update replays set
 			delivered = delivered + (select count(*) from settled s where s.delivered),
 			failed = failed + (select count(*) from settled s where not s.delivered)
-		where id = $1`, id, ids, runs, numbers, now, firstLook.Milliseconds(), longestLook.Milliseconds(),
+		where id = $1`, id, ids, runs, numbers, now, firstCheck.Milliseconds(), longestCheck.Milliseconds(),
 		int16(retry.Delivered))
 	return err
 }

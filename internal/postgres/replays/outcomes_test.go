@@ -78,13 +78,13 @@ func TestFirstOutcomes(t *testing.T) {
 			require.NoError(t, err)
 			require.Len(t, starts, 1)
 			test.happen(t, b, starts[0])
-			now := time.Now().Add(replays.FirstLook)
+			now := time.Now().Add(replays.FirstCheck)
 			st, err = b.ReplayOutcomes(t.Context(), r.ID, now, 10)
 			require.NoError(t, err)
 			require.Equal(t, test.want, []int64{st.Delivered, st.Failed})
-			require.Equal(t, st.Waiting() == 1, !st.LookAt.IsZero())
+			require.Equal(t, st.Waiting() == 1, !st.CheckAt.IsZero())
 			if st.Waiting() == 1 {
-				require.WithinDuration(t, now.Add(replays.FirstLook), st.LookAt, time.Second, "looked at again later")
+				require.WithinDuration(t, now.Add(replays.FirstCheck), st.CheckAt, time.Second, "checked again later")
 			}
 			again, err := b.ReplayOutcomes(t.Context(), r.ID, now, 10)
 			require.NoError(t, err)
@@ -93,24 +93,24 @@ func TestFirstOutcomes(t *testing.T) {
 	}
 }
 
-// What waits for long is looked at ever less, and a look is bounded.
-func TestLooksAreBounded(t *testing.T) {
+// Releases that wait for long are checked less and less often, and a check is bounded.
+func TestChecksAreBounded(t *testing.T) {
 	t.Parallel()
 	b := storetest.Setup(t)
 	b.DeadLetters(t, 3)
 	r := b.StartReplay(t, webhook.Replay{})
 	b.ReleaseBatch(t, r, 1, 3)
-	now, looks := time.Now(), 0
-	for end := now.Add(24 * time.Hour); now.Before(end); looks++ {
+	now, checks := time.Now(), 0
+	for end := now.Add(24 * time.Hour); now.Before(end); checks++ {
 		now = now.Add(time.Minute)
 		st, err := b.ReplayOutcomes(t.Context(), r.ID, now, 3)
 		require.NoError(t, err)
-		require.True(t, st.LookAt.After(now))
-		require.LessOrEqual(t, st.LookAt.Sub(now), replays.LongestLook)
-		now = st.LookAt
+		require.True(t, st.CheckAt.After(now))
+		require.LessOrEqual(t, st.CheckAt.Sub(now), replays.LongestCheck)
+		now = st.CheckAt
 	}
-	require.Less(t, looks, 24*60)
+	require.Less(t, checks, 24*60)
 	st, err := b.ReplayOutcomes(t.Context(), r.ID, now.Add(time.Hour), 2)
 	require.NoError(t, err)
-	require.False(t, st.LookAt.After(now.Add(time.Hour)), "one is still to be looked at")
+	require.False(t, st.CheckAt.After(now.Add(time.Hour)), "one is still to be checked")
 }

@@ -60,17 +60,17 @@ type Replays struct {
 	retryPolicy retry.Policy // of the installation
 }
 
-// New makes a Replays.
+// New returns a Replays.
 func New(s *postgres.Core, events replayEvents, policy retry.Policy) *Replays {
 	return &Replays{core: s, events: events, retryPolicy: policy}
 }
 
-// CreateReplay stores a replay, with the audit entry, and counts its set, which is
-// fixed from then on: what ends later is not part of it. The id and the
-// times are the store's. Asked, Ramp, Source and Filter are the caller's.
+// CreateReplay stores a replay with an audit entry, and counts its set. The set is fixed: a delivery that
+// ends later is not part of it. The caller sets Asked, Ramp, Source and Filter, the store everything
+// else.
 //
-// Errors: CodeNotFound, no such tenant; CodeInvalid, it has no such endpoint;
-// CodeRateLimited and CodeUnavailable, too much is being listed and counted.
+// Errors: CodeNotFound, there is no such tenant; CodeInvalid, it has no such endpoint; CodeRateLimited and
+// CodeUnavailable, too many lists and counts are under way.
 func (s *Replays) CreateReplay(ctx context.Context, by webhook.Actor, r webhook.Replay) (webhook.Replay, error) {
 	const op = "create a replay"
 	as := s.core.OfTenant(r.TenantID)
@@ -83,23 +83,23 @@ func (s *Replays) CreateReplay(ctx context.Context, by webhook.Actor, r webhook.
 	return r, err
 }
 
-// Insert is CreateReplay; without counted its total is not known before its end.
+// Insert is CreateReplay within a transaction. Without counted, the total is not known before the end.
 func Insert(ctx context.Context, tx pgx.Tx, by webhook.Actor, r *webhook.Replay, counted bool) error {
 	r.ID, r.Rate = webhook.NewReplayID(), r.Asked
-	var asksFor []string // of the endpoint; null without one
+	var wanted []string // event types of the endpoint; null without one
 	err := tx.QueryRow(ctx, `
 		select clock_timestamp(), (select event_types from endpoints where id = $2 and tenant_id = $1 and deleted_at is null)
-		from tenants where id = $1 for key share`, r.TenantID, r.Filter.EndpointID).Scan(&r.CreatedAt, &asksFor)
+		from tenants where id = $1 for key share`, r.TenantID, r.Filter.EndpointID).Scan(&r.CreatedAt, &wanted)
 	switch {
 	case postgres.IsNoRows(err):
 		return webhook.NotFound("tenant")
 	case err != nil:
 		return err
-	case asksFor == nil && !r.Filter.EndpointID.IsZero():
+	case wanted == nil && !r.Filter.EndpointID.IsZero():
 		return webhook.Invalid("endpoint_id", "names an endpoint that does not exist")
 	}
 	r.CreatedAt = r.CreatedAt.UTC()
-	set := setOf(r, asksFor)
+	set := setOf(r, wanted)
 	if counted {
 		if r.Total, err = countSet(ctx, tx, set); err != nil {
 			return err
@@ -144,14 +144,13 @@ func (s *Replays) ListReplays(ctx context.Context, tenantID string, p webhook.Pa
 		`select `+replayColumns+` from replays r where tenant_id = $1 and `+postgres.PageCondition+` order by id desc limit $3`, tenantID, p.After, p.Limit)
 }
 
-// CommandReplay stores a command for a replay, with the audit entry, and
-// returns the replay as it is then. Its workflow finds the command with its next
-// step at the latest, and no batch is released past a pause or a cancel; a signal
-// makes it sooner. What changes nothing is not stored: the Command of what is
-// returned is not pending then.
+// CommandReplay stores a command for a replay with an audit entry, and returns the replay after that. The
+// workflow finds the command with its next step at the latest; a signal makes that sooner. After a pause
+// or a cancel no batch is released. A command that changes nothing is not stored: the returned replay has
+// no pending command then.
 //
-// Errors: CodeNotFound; CodeConflict, beside the replay, when it has ended, or is
-// being cancelled and the command is another.
+// Errors: CodeNotFound; CodeConflict, with the replay, if it has ended, or is being cancelled and the
+// command is not a cancel.
 func (s *Replays) CommandReplay(ctx context.Context, by webhook.Actor, tenantID string, id webhook.ReplayID, c webhook.ReplayCommand,
 ) (webhook.Replay, error) {
 	var r webhook.Replay
@@ -192,8 +191,7 @@ func (s *Replays) CommandReplay(ctx context.Context, by webhook.Actor, tenantID 
 	return r, err
 }
 
-// changes reports whether the command asks for anything but what is, or what was
-// asked for already.
+// changes reports whether the command changes the replay, or its pending command.
 func changes(r *webhook.Replay, c webhook.ReplayCommand) bool {
 	if c.Rate != 0 {
 		return c.Rate != r.Asked || c.Rate != r.Rate
@@ -210,11 +208,11 @@ func changes(r *webhook.Replay, c webhook.ReplayCommand) bool {
 	return false
 }
 
-// TakeReplays takes up to limit replays whose workflow may be missing: it has not
-// started, has not answered a command for RelayAfter, or has written nothing for replaySilence
-// although the replay runs. They are not handed out again for RelayAfter.
+// TakeReplays takes up to limit replays whose workflow may be missing: it has not started, has not handled
+// a command for RelayAfter, or has written nothing for replaySilence although the replay runs. No process
+// gets them again before RelayAfter has passed.
 func (s *Replays) TakeReplays(ctx context.Context, limit int) ([]webhook.Replay, error) {
-	return postgres.QueryAll(ctx, s.core.AsWorker(), "look for replays whose workflow does not answer", scanReplay, `
+	return postgres.QueryAll(ctx, s.core.AsWorker(), "find replays whose workflow does not answer", scanReplay, `
 		update replays r set relay_at = now() + $2::bigint * interval '1 millisecond'
 		where id in (select id from replays where relay_at <= now() order by relay_at limit $1 for update skip locked)
 		returning `+replayColumns, limit, deliveries.RelayAfter.Milliseconds())
@@ -231,8 +229,8 @@ func (s *Replays) PruneReplays(ctx context.Context, keep time.Duration) (int, er
 	return int(gone), err
 }
 
-// ReplayRate is how many replays are running, and how many deliveries they release in
-// a minute together.
+// ReplayRate returns how many replays are running, and how many deliveries they release per minute in
+// all.
 func (s *Replays) ReplayRate(ctx context.Context) (running, perMinute int64, err error) {
 	err = s.core.AsWorker().WithConn(ctx, "read the rate of replays", func(ctx context.Context, conn postgres.Querier) error {
 		return conn.QueryRow(ctx, `select count(*), coalesce(sum(rate), 0) from replays where state = $1`, int16(webhook.ReplayRunning)).

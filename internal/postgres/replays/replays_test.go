@@ -99,7 +99,7 @@ func TestReplayCommandsTogether(t *testing.T) {
 	b.AskReplay(t, r, webhook.ReplayCommand{Action: webhook.ReplayPause})
 	got := b.AskReplay(t, r, webhook.ReplayCommand{Rate: 7})
 	require.Equal(t, webhook.ReplayCommand{ID: 2, Action: webhook.ReplayPause, Rate: 7}, got.Command)
-	require.Equal(t, []int{7, 100}, []int{got.Asked, got.Rate}, "asked for, and not in force yet")
+	require.Equal(t, []int{7, 100}, []int{got.Asked, got.Rate}, "requested, and not in force yet")
 	got = b.AskReplay(t, r, webhook.ReplayCommand{Action: webhook.ReplayPause})
 	require.EqualValues(t, 2, got.Command.ID, "repeated: nothing new")
 	got = b.AskReplay(t, r, webhook.ReplayCommand{Action: webhook.ReplayResume})
@@ -138,7 +138,7 @@ func TestReplayStepsMoveForward(t *testing.T) {
 	st, err = b.StepReplay(t.Context(), step)
 	require.NoError(t, err)
 	require.Equal(t, webhook.ReplayCancelled, st.State)
-	require.Zero(t, b.Count(t, "replay_releases"), "nobody counts any more")
+	require.Zero(t, b.Count(t, "replay_releases"), "outcomes are not counted any more")
 	step.Seq, step.State = 5, webhook.ReplayRunning
 	again, err := b.StepReplay(t.Context(), step)
 	require.NoError(t, err)
@@ -183,7 +183,7 @@ func TestReplaysLeftBehind(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, in(deliveries.RelayAfter))
 	left = in(replays.ReplaySilence)
-	require.Len(t, left, 1, "not heard of for long")
+	require.Len(t, left, 1, "silent for a long time")
 	require.True(t, left[0].Started)
 
 	step(1, webhook.ReplayRunning, 0)

@@ -15,7 +15,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// openRuns is openRun for many that rest. Those of a deleted endpoint are skipped.
+// openRuns opens a run of each delivery, all of which have ended. It skips those of a deleted endpoint.
 func (r *lockedReplay) openRuns(ctx context.Context, tx pgx.Tx, all []webhook.Delivery, now time.Time) (released, error) {
 	var out released
 	policies, err := r.policiesOf(ctx, tx, all)
@@ -52,8 +52,8 @@ func (r *lockedReplay) openRuns(ctx context.Context, tx pgx.Tx, all []webhook.De
 	return out, tx.SendBatch(ctx, batch).Close()
 }
 
-// policiesOf are the retry policies in force of the deliveries' endpoints; a deleted
-// endpoint has none.
+// policiesOf returns the retry policies in force of the deliveries' endpoints. A deleted endpoint has
+// none.
 func (r *lockedReplay) policiesOf(ctx context.Context, tx pgx.Tx, all []webhook.Delivery) (map[webhook.EndpointID]retry.Policy, error) {
 	policies := map[webhook.EndpointID]retry.Policy{}
 	var ids [][16]byte
@@ -83,9 +83,8 @@ func (r *lockedReplay) policiesOf(ctx context.Context, tx pgx.Tx, all []webhook.
 	return policies, err
 }
 
-// begin makes the first runs of deliveries that never were. Those that wait in the
-// outbox are open.
-func (r *lockedReplay) begin(ctx context.Context, tx pgx.Tx, wanted map[webhook.DeliveryID]webhook.Start, now time.Time, out *released) error {
+// create inserts new deliveries into the outbox. It skips those that are there already.
+func (r *lockedReplay) create(ctx context.Context, tx pgx.Tx, wanted map[webhook.DeliveryID]webhook.Start, now time.Time, out *released) error {
 	if len(wanted) == 0 {
 		return nil
 	}
@@ -93,8 +92,8 @@ func (r *lockedReplay) begin(ctx context.Context, tx pgx.Tx, wanted map[webhook.
 	if err != nil {
 		return err
 	}
-	policy, known := policies[r.Filter.EndpointID]
-	if !known {
+	policy, exists := policies[r.Filter.EndpointID]
+	if !exists {
 		out.skipped += len(wanted)
 		return nil
 	}
@@ -107,14 +106,14 @@ func (r *lockedReplay) begin(ctx context.Context, tx pgx.Tx, wanted map[webhook.
 	if err != nil {
 		return err
 	}
-	begun, err := pgx.CollectRows(rows, pgx.RowTo[[16]byte])
+	known, err := pgx.CollectRows(rows, pgx.RowTo[[16]byte])
 	if err != nil {
 		return err
 	}
-	out.skipped += len(begun)
+	out.skipped += len(known)
 	var ob deliveries.OutboxBatch
 	for _, id := range ids {
-		if slices.Contains(begun, id) {
+		if slices.Contains(known, id) {
 			continue
 		}
 		start := wanted[id]

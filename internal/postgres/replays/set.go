@@ -14,20 +14,19 @@ import (
 )
 
 const (
-	// countTimeout is how long the creation of a replay counts its set.
+	// countTimeout bounds how long the creation of a replay counts its set.
 	countTimeout = postgres.ListTimeout
-	// idSlack is more than the time in an id and the time at which its row was created differ.
+	// idSlack is more than the difference between the time in an id and the creation of its row.
 	idSlack = time.Second
 )
 
-// replaySet is the set of a replay: a table, the bounds of its ids, and what has to
-// be true of a row.
+// replaySet is the set of a replay: a table, bounds of its ids, and the conditions of a row.
 type replaySet struct {
 	table     string // with its alias d
 	always    string // conditions that an index serves
 	matched   string // the others
 	args      []any
-	low, high [16]byte // above low, below high
+	low, high [16]byte // ids are above low and below high
 }
 
 // sql selects columns of the set's rows, matched or not, and returns its arguments.
@@ -35,9 +34,9 @@ func (set replaySet) sql(columns string) (string, []any) {
 	return `select ` + columns + ` from ` + set.table + ` where ` + set.always, set.args
 }
 
-// setOf is the set of a replay from its beginning. AsksFor is what the endpoint of one of
-// events asks for.
-func setOf(r *webhook.Replay, asksFor []string) replaySet {
+// setOf returns the whole set of a replay. wanted are the event types of the endpoint, for a replay of
+// events.
+func setOf(r *webhook.Replay, wanted []string) replaySet {
 	f := r.Filter
 	until := r.CreatedAt
 	if !f.Until.IsZero() && f.Until.Before(until) {
@@ -63,7 +62,7 @@ func setOf(r *webhook.Replay, asksFor []string) replaySet {
 	switch r.Source {
 	case webhook.ReplayEvents:
 		set.table = "events d"
-		set.matched += " and " + eligible(&q, f, asksFor)
+		set.matched += " and " + eligible(&q, f, wanted)
 		if f.EventType != "" {
 			set.matched += " and " + q.TypePasses("d.type", f.EventType)
 		}
@@ -93,32 +92,32 @@ func setOf(r *webhook.Replay, asksFor []string) replaySet {
 	return set
 }
 
-// eligible is whether an event d may be sent to the endpoint of a replay of events: it named
-// this endpoint, or named none and is of a type that the endpoint asks for, or, if the replay
-// includes what is unmatched, of any type. Operational events have to be asked for in any
-// case: they are about other endpoints.
+// eligible returns the condition that an event d may be sent to the endpoint of a replay of events: the
+// event named this endpoint, or it named none and has a type that the endpoint wants, or any type if the
+// replay includes unmatched events. An operational event needs a type that the endpoint wants in any
+// case, because it is about other endpoints.
 //
-// Of an event from before this was remembered it is only known where it went. It is taken
-// to have named those endpoints, unless there were none because none matched.
-func eligible(q *postgres.FilterQuery, f webhook.ReplayFilter, asksFor []string) string {
-	asked := q.TypePasses("d.type", asksFor...)
+// Of events stored before the names were kept, only the endpoints that they were sent to are known. They
+// count as named, unless there were none because none matched.
+func eligible(q *postgres.FilterQuery, f webhook.ReplayFilter, types []string) string {
+	wanted := q.TypePasses("d.type", types...)
 	named := q.Arg(f.EndpointID) + " = any(d.endpoint_ids) and d.targeted is not false"
 	namedNone := "(d.targeted is false or d.targeted is null and d.reason = '" + webhook.ReasonNoMatch + "')"
-	eligible := "(" + named + " or " + namedNone + " and " + asked + ")"
+	eligible := "(" + named + " or " + namedNone + " and " + wanted + ")"
 	if f.IncludeUnmatched {
 		eligible = "(" + named + " or " + namedNone + ")"
 	}
-	return "(" + eligible + " and (not " + postgres.IsOperational("d.type") + " or " + asked + "))"
+	return "(" + eligible + " and (not " + postgres.IsOperational("d.type") + " or " + wanted + "))"
 }
 
-// after is the set from an id on.
+// after returns the part of the set after an id.
 func (set replaySet) after(cursor [16]byte) replaySet {
 	set.args = append([]any(nil), set.args...)
 	set.args[1] = cursor
 	return set
 }
 
-// countSet is how many a replay's set has, nil when they cannot be counted in time.
+// countSet counts a replay's set; nil if that takes too long.
 func countSet(ctx context.Context, tx pgx.Tx, set replaySet) (*int64, error) {
 	total := new(int64)
 	_, err := tx.Exec(ctx, `savepoint counting; set local statement_timeout = `+postgres.Milliseconds(countTimeout))
@@ -133,6 +132,6 @@ func countSet(ctx context.Context, tx pgx.Tx, set replaySet) (*int64, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, err = tx.Exec(ctx, `rollback to savepoint counting`) // and with it the timeout
+	_, err = tx.Exec(ctx, `rollback to savepoint counting`) // this also resets the timeout
 	return total, err
 }

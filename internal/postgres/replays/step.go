@@ -10,13 +10,12 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// replaySilence is how long a running replay may go without a step or a count of its
-// workflow before TakeReplays hands it out.
+// replaySilence is how long the workflow of a running replay may write nothing before TakeReplays
+// returns the replay.
 const replaySilence = 10 * time.Minute
 
-// StepReplay writes a change of where a replay stands. It is written when it comes
-// after the stored one, and that is open; the status that is returned is authoritative,
-// whichever way it went. CodeNotFound: there is no such replay.
+// StepReplay writes a step of a replay if it comes after the stored one, and that is open. It returns the
+// stored status in either case. CodeNotFound: there is no such replay.
 func (s *Replays) StepReplay(ctx context.Context, step webhook.ReplayStep) (webhook.ReplayStatus, error) {
 	var status webhook.ReplayStatus
 	err := s.core.AsWorker().InTx(ctx, "record a replay", func(ctx context.Context, tx pgx.Tx) error {
@@ -54,28 +53,28 @@ func (s *Replays) StepReplay(ctx context.Context, step webhook.ReplayStep) (webh
 	return status, err
 }
 
-// replayStatus reads how a replay stands.
+// replayStatus reads the status of a replay.
 func replayStatus(ctx context.Context, tx pgx.Tx, id webhook.ReplayID) (webhook.ReplayStatus, error) {
 	var (
 		st             webhook.ReplayStatus
 		state, command int16
-		look           *time.Time
+		checkAt        *time.Time
 		limit          *float64
 	)
 	err := tx.QueryRow(ctx, `
 		select r.seq, r.state, r.state_reason, r.asked, r.rate, r.ramp, r.total, r.released, r.skipped, r.delivered, r.failed, r.exhausted,
 			r.command, r.command_rate, r.command_id,
-			(select min(look_at) from replay_releases where replay_id = r.id),
+			(select min(check_at) from replay_releases where replay_id = r.id),
 			(select rate_limit from endpoints where id = r.endpoint_id)
 		from replays r where r.id = $1`, id).Scan(
 		&st.Seq, &state, &st.Reason, &st.Asked, &st.Rate, &st.Ramp, &st.Total, &st.Released, &st.Skipped, &st.Delivered, &st.Failed, &st.Exhausted,
-		&command, &st.Command.Rate, &st.Command.ID, &look, &limit)
+		&command, &st.Command.Rate, &st.Command.ID, &checkAt, &limit)
 	if postgres.IsNoRows(err) {
 		return st, webhook.NotFound("replay")
 	}
 	st.State = webhook.ReplayState(state)             //nolint:gosec // written by us
 	st.Command.Action = webhook.ReplayAction(command) //nolint:gosec // written by us
-	st.LookAt = postgres.OrZero(look)
+	st.CheckAt = postgres.OrZero(checkAt)
 	st.Ceiling = webhook.MaxReplayRate
 	if limit != nil {
 		st.Ceiling = max(1, int(min(*limit*60, webhook.MaxReplayRate)))

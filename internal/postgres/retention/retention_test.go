@@ -46,7 +46,7 @@ func TestRetentionDropsFinishedDaysAndKeepsWhatIsNeeded(t *testing.T) {
 	require.True(t, lost(finished.EventID))
 	require.True(t, lost(nothing.Event.ID))
 	require.False(t, lost(dead.EventID), "a dead letter can still be replayed")
-	require.False(t, lost(fresh.EventID), "it has not been begun")
+	require.False(t, lost(fresh.EventID), "it has not been started")
 	attempts, err := b.Attempts(t.Context(), "acme", dead.DeliveryID, 10, 0)
 	require.NoError(t, err)
 	require.Len(t, attempts, 1)

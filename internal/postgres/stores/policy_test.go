@@ -14,7 +14,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// givesUpAfter is a policy that can be told by its give-up time.
+// givesUpAfter is a policy that tests recognise by its give-up time.
 func givesUpAfter(after time.Duration) retry.Policy {
 	policy := retry.Default()
 	policy.Preset, policy.GiveUpAfter = "", after
@@ -38,9 +38,8 @@ func setupPolicies(t *testing.T) *storetest.Bundle {
 	return b
 }
 
-// The endpoint's own, else its tenant's, else the installation's: wherever the endpoint is
-// read, and for whatever is begun.
-func TestWhosePolicyIsInForce(t *testing.T) {
+// The policy in force is the endpoint's own, else its tenant's, else the installation's, wherever the endpoint is read.
+func TestPolicyInForce(t *testing.T) {
 	t.Parallel()
 	b := setupPolicies(t)
 	requireInForce := func(after time.Duration, whose webhook.PolicySource) {
@@ -145,13 +144,13 @@ func TestATenantsPolicyIsHeardByOtherProcesses(t *testing.T) {
 
 	for _, want := range []time.Duration{7 * time.Hour, 8 * time.Hour} {
 		b.PutPolicy(t, givesUpAfter(want))
-		accepted, err := other.Accept(t.Context(), storetest.NewEvent("order.paid")) // before it can have heard of it
+		accepted, err := other.Accept(t.Context(), storetest.NewEvent("order.paid")) // before a notification can have arrived
 		require.NoError(t, err)
 		require.Equal(t, accepted.Event.CreatedAt.Add(want), accepted.Deliveries[0].GiveUpAt)
 		require.Equal(t, want, after(targets[0]))
 		start := time.Now()
 		require.Eventually(t, func() bool { return after(targets[1]) == want }, storetest.Eventually, storetest.Poll)
-		require.Less(t, time.Since(start), 30*time.Second, "heard, and not just grown old")
+		require.Less(t, time.Since(start), 30*time.Second, "notified, and not just expired")
 		require.True(t, other.Listening())
 	}
 

@@ -20,7 +20,7 @@ func requireDeletedID(t *testing.T, err error) {
 	require.ErrorContains(t, err, "a tenant with this id was deleted")
 }
 
-// Whoever gets the id of a deleted tenant would get what is left of it: so nobody does.
+// The id of a deleted tenant cannot be used again while rows of it are left, because the new tenant would get them.
 func TestTheIDOfADeletedTenantIsRefusedUntilNothingIsLeft(t *testing.T) {
 	t.Parallel()
 	b := storetest.Setup(t)

@@ -36,7 +36,7 @@ type Quotas struct {
 	countFor time.Duration // how long a count of pending deliveries is used
 }
 
-// PendingCount is about how many deliveries of a tenant are not at rest.
+// PendingCount is the approximate number of open deliveries of a tenant.
 type PendingCount struct {
 	counted int // at most one more than the quota
 	added   atomic.Int64
@@ -102,10 +102,9 @@ func scanLimits(row pgx.Row, limits *webhook.Limits) error {
 	return nil
 }
 
-// countPending counts a tenant's deliveries that are not at rest: those that have no
-// first record yet, and those of its endpoints that are open. It does not count beyond
-// the quota. A count that fails is none: a quota protects the installation and must
-// not be what refuses events.
+// countPending counts a tenant's open deliveries: those in the outbox, and the open ones of its
+// endpoints. It does not count beyond the quota. If it fails, it returns no count: a quota protects the
+// installation, and its own fault must not refuse events.
 func (q *Quotas) countPending(ctx context.Context, tenantID string) *PendingCount {
 	found := &PendingCount{}
 	limits, err := q.limits.Get(ctx, tenantID)

@@ -53,8 +53,8 @@ func TestNotifyGoesOn(t *testing.T) {
 	require.Len(t, b.Told(t, "ops", webhook.EventCircuitOpened), 1)
 }
 
-// What was stored counts as pending, also when nobody waited for the answer.
-func TestWhatWasLeftCountsAsPending(t *testing.T) {
+// Stored events count as pending, also if the caller has gone.
+func TestAbandonedRequestsCountAsPending(t *testing.T) {
 	t.Parallel()
 	b := storetest.Setup(t)
 	b.SetLimits(t, "acme", webhook.Limits{PendingDeliveries: 3})

@@ -170,8 +170,7 @@ func TestDeleteTenant(t *testing.T) {
 	require.Equal(t, []int64{0}, storetest.Query[int64](t, s, `select count(*) from endpoints`))
 }
 
-// An endpoint that is being created while its tenant is being deleted: whoever
-// comes second sees what the first has done.
+// An endpoint is created while its tenant is being deleted: the second transaction sees the result of the first.
 func TestDeleteTenantSeesAnEndpointThatWasCommittedWhileItWaited(t *testing.T) {
 	t.Parallel()
 	s, _ := storetest.SetupStore(t)

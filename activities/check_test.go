@@ -8,9 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A shared workflow asks for a running request again after a while, then less and less often, and
-// when its timeout is over: before its claim ends.
-func TestLookAt(t *testing.T) {
+// A shared workflow checks a running request after a while, then less and less often, and when its timeout is over, before its claim
+// ends.
+func TestCheckAt(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	a := &Activities{now: func() time.Time { return now }}
@@ -32,7 +32,7 @@ func TestLookAt(t *testing.T) {
 		if c.timeout > 0 {
 			close(run.admitted)
 		}
-		require.Equal(t, now.Add(c.pause), a.lookAt(run), "%+v", c)
+		require.Equal(t, now.Add(c.pause), a.checkAt(run), "%+v", c)
 		if 0 < c.taken && c.taken <= c.timeout {
 			require.Less(t, c.taken+c.pause, c.timeout+claimSlack)
 		}

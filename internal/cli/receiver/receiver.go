@@ -1,4 +1,6 @@
-package cli
+// Package receiver is the webhook receiver behind "everpost listen": it verifies signatures, prints requests
+// and responds as configured.
+package receiver
 
 import (
 	"cmp"
@@ -13,10 +15,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/everpost/everpost/internal/cli/printable"
 	"github.com/everpost/everpost/internal/signature"
 )
 
 const (
+	maxBody        = 1 << 20 // four times the largest payload
+	clockTime      = "15:04:05.000"
 	maxTrackedIDs  = 100_000 // webhook-ids whose requests are counted; the oldest are dropped
 	maxShownHeader = 128
 )
@@ -28,26 +33,36 @@ const (
 	signatureUnchecked = "unchecked"
 )
 
-// receiver responds to requests as configured and prints them.
-type receiver struct {
-	out        io.Writer
-	keys       []signature.Key
-	status     int // the response; only to the first requests of an id if first is not 0
-	first      int
-	retryAfter string // with that response; "" for none
-	delay      time.Duration
-	body       bool
-	stopping   <-chan struct{}
+// Config says how a receiver responds and what it prints.
+type Config struct {
+	Out        io.Writer
+	Keys       []signature.Key // to verify signatures with; without any, they are not checked
+	Status     int             // of the response
+	First      int             // respond so only to the first requests of each webhook-id, then with 200; 0: to all
+	RetryAfter string          // sent with that response; "" for none
+	Delay      time.Duration   // before every response
+	Body       bool            // print payloads, too
+	Stopping   <-chan struct{} // ends delays when it is closed
+}
 
-	mu       sync.Mutex // guards the fields below, and out
+// Receiver responds to requests as configured and prints them.
+type Receiver struct {
+	config Config
+
+	mu       sync.Mutex // guards the fields below, and the output
 	requests map[string]int
 	order    []string // keys of requests, oldest first
 	answers  map[int]int
 	verdicts map[string]int
 }
 
+// New returns a receiver.
+func New(c Config) *Receiver {
+	return &Receiver{config: c, requests: map[string]int{}, answers: map[int]int{}, verdicts: map[string]int{}}
+}
+
 // ServeHTTP responds to one request.
-func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	at := time.Now()
 	body, status := readBody(w, req)
 	id := cmp.Or(req.Header.Get(signature.HeaderID), req.Header.Get(signature.HeaderHexIdempotency))
@@ -78,7 +93,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if req.Method != http.MethodPost {
 		line += "  (" + shown(req.Method) + ")"
 	}
-	if r.body {
+	if r.config.Body {
 		line += "\n  " + readable(body)
 	}
 	r.note(line, status, verdict)
@@ -88,9 +103,9 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 }
 
 // answer returns the response to a request with that id.
-func (r *receiver) answer(id string) (status int, retryAfter string) {
-	if r.first == 0 {
-		return r.status, r.retryAfter
+func (r *Receiver) answer(id string) (status int, retryAfter string) {
+	if r.config.First == 0 {
+		return r.config.Status, r.config.RetryAfter
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -103,35 +118,35 @@ func (r *receiver) answer(id string) (status int, retryAfter string) {
 		r.order = append(r.order, id)
 	}
 	r.requests[id] = count + 1
-	if count < r.first {
-		return r.status, r.retryAfter
+	if count < r.config.First {
+		return r.config.Status, r.config.RetryAfter
 	}
 	return http.StatusOK, ""
 }
 
 // wait waits for the delay and reports whether the sender disconnected meanwhile.
-func (r *receiver) wait(req *http.Request) (gone bool) {
-	if r.delay > 0 {
-		timer := time.NewTimer(r.delay)
+func (r *Receiver) wait(req *http.Request) (gone bool) {
+	if r.config.Delay > 0 {
+		timer := time.NewTimer(r.config.Delay)
 		defer timer.Stop()
 		select {
 		case <-timer.C:
 		case <-req.Context().Done():
-		case <-r.stopping:
+		case <-r.config.Stopping:
 		}
 	}
 	return req.Context().Err() != nil
 }
 
 // verify checks the signature with the keys and returns the reason if it is not valid.
-func (r *receiver) verify(h http.Header, body []byte, now time.Time) (verdict, why string) {
-	if len(r.keys) == 0 {
+func (r *Receiver) verify(h http.Header, body []byte, now time.Time) (verdict, why string) {
+	if len(r.config.Keys) == 0 {
 		return signatureUnchecked, ""
 	}
 	message := signature.Message{
 		ID: h.Get(signature.HeaderID), Timestamp: h.Get(signature.HeaderTimestamp), Signature: h.Get(signature.HeaderSignature), Body: body,
 	}
-	err := signature.Verify(message, now, 0, r.keys...)
+	err := signature.Verify(message, now, 0, r.config.Keys...)
 	if header := h.Get(signature.HeaderHexSignature); header != "" && message.Signature == "" {
 		err = r.verifyHex(header, body)
 	}
@@ -142,9 +157,9 @@ func (r *receiver) verify(h http.Header, body []byte, now time.Time) (verdict, w
 }
 
 // verifyHex checks the signature of the hex scheme, which only uses secrets.
-func (r *receiver) verifyHex(header string, body []byte) error {
+func (r *Receiver) verifyHex(header string, body []byte) error {
 	err := signature.ErrNoHMACSecret
-	for _, key := range r.keys {
+	for _, key := range r.config.Keys {
 		if secret, ok := key.(signature.Secret); ok {
 			if err = signature.VerifyHex(header, body, secret); err == nil {
 				return nil
@@ -155,23 +170,23 @@ func (r *receiver) verifyHex(header string, body []byte) error {
 }
 
 // note prints a request and counts it.
-func (r *receiver) note(line string, status int, verdict string) {
+func (r *Receiver) note(line string, status int, verdict string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_, _ = fmt.Fprintln(r.out, line)
+	_, _ = fmt.Fprintln(r.config.Out, line)
 	r.answers[status]++
 	r.verdicts[verdict]++
 }
 
-// print prints a line.
-func (r *receiver) print(line string) {
+// Print prints a line.
+func (r *Receiver) Print(line string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_, _ = fmt.Fprintln(r.out, line)
+	_, _ = fmt.Fprintln(r.config.Out, line)
 }
 
-// count summarises the requests and their responses.
-func (r *receiver) count() string {
+// Summary summarises the requests and their responses.
+func (r *Receiver) Summary() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	total, parts := 0, []string{}
@@ -197,14 +212,27 @@ func shown(value string) string {
 	if len(value) > maxShownHeader {
 		value = value[:maxShownHeader] + "…"
 	}
-	return orDash(plain(value))
+	return cmp.Or(printable.Text(value), "-")
 }
 
 // readable makes a payload printable: indented, and without terminal control characters.
 func readable(body []byte) string {
 	lines := strings.Split(strings.TrimRight(string(body), "\r\n"), "\n")
 	for i, line := range lines {
-		lines[i] = plain(strings.TrimSuffix(line, "\r"))
+		lines[i] = printable.Text(strings.TrimSuffix(line, "\r"))
 	}
 	return strings.Join(lines, "\n  ")
+}
+
+// readBody reads a request's body. status is the status to respond with when it cannot be
+// read, else 0.
+func readBody(w http.ResponseWriter, r *http.Request) (body []byte, status int) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if _, large := errors.AsType[*http.MaxBytesError](err); large {
+		return nil, http.StatusRequestEntityTooLarge
+	}
+	if err != nil {
+		return nil, http.StatusBadRequest
+	}
+	return body, 0
 }
