@@ -3,6 +3,7 @@ package api
 import (
 	"bytes"
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -87,17 +88,17 @@ func (x *explainer) noted(what string, err error) bool {
 
 // expect reads, at once, what the explanations of deliveries need.
 func (x *explainer) expect(deliveries []webhook.Delivery) {
-	var ids []webhook.EndpointID
+	open := map[webhook.EndpointID]bool{}
 	for i := range deliveries {
-		if deliveries[i].State.Open() && !slices.Contains(ids, deliveries[i].EndpointID) {
-			ids = append(ids, deliveries[i].EndpointID)
+		if deliveries[i].State.Open() {
+			open[deliveries[i].EndpointID] = true
 		}
 	}
-	if len(ids) == 0 {
+	if len(open) == 0 {
 		return
 	}
 	var err error
-	x.observed, err = x.s.config.Situations.Observed(x.c.Request().Context(), x.c.tenant, ids)
+	x.observed, err = x.s.config.Situations.Observed(x.c.Request().Context(), x.c.tenant, slices.Collect(maps.Keys(open)))
 	x.noted("observations", err)
 }
 

@@ -16,30 +16,32 @@ const maxNamed = 3
 // Event explains an event that matched no endpoint. endpoints are the tenant's; deleted are those it
 // had, as far as known.
 func Event(event webhook.Event, endpoints []webhook.Endpoint, deleted []webhook.DeletedEndpoint, now time.Time) Explanation {
-	type note struct {
-		words string
-		near  bool // it would get such an event now, or would have got this one earlier
-	}
-	var notes []note
+	// Those that would get such an event now, or would have got this one earlier, are named first. A tenant
+	// may have thousands of endpoints, so words are only made for those that are named.
+	var near, others []func() string
 	for i := range endpoints {
 		e := &endpoints[i]
 		switch wants := e.Wants(event.Type); {
 		case wants && e.CreatedAt.After(event.CreatedAt):
-			notes = append(notes, note{named(e) + " was created later, at " + at(e.CreatedAt, now), true})
+			near = append(near, func() string { return named(e) + " was created later, at " + at(e.CreatedAt, now) })
 		case wants:
-			notes = append(notes, note{named(e) + " has wanted this type only since it was changed later", true})
-		default:
-			notes = append(notes, note{named(e) + " wants " + filters(e.EventTypes), false})
+			near = append(near, func() string { return named(e) + " has wanted this type only since it was changed later" })
+		case len(others) < maxNamed:
+			others = append(others, func() string { return named(e) + " wants " + filters(e.EventTypes) })
 		}
 	}
+	rest := len(endpoints)
 	for i := range deleted {
 		d := &deleted[i]
 		e := &webhook.Endpoint{ID: d.ID, URL: d.URL, EventTypes: d.EventTypes}
 		if !d.DeletedAt.After(event.CreatedAt) && e.Wants(event.Type) {
-			notes = append(notes, note{named(e) + " was deleted before, at " + at(d.DeletedAt, now), true})
+			near = append(near, func() string { return named(e) + " was deleted before, at " + at(d.DeletedAt, now) })
+			rest++
 		}
 	}
-	slices.SortStableFunc(notes, func(a, b note) int { return cmp.Compare(rank(a.near), rank(b.near)) })
+	notes := slices.Concat(near, others)
+	notes = notes[:min(len(notes), maxNamed)]
+	rest -= len(notes)
 	clauses := []string{"no endpoint matched the type " + event.Type + ", so nothing is sent"}
 	switch len(endpoints) {
 	case 0:
@@ -49,10 +51,10 @@ func Event(event webhook.Event, endpoints []webhook.Endpoint, deleted []webhook.
 	default:
 		clauses = append(clauses, fmt.Sprintf("the tenant has %d endpoints", len(endpoints)))
 	}
-	for i := range min(len(notes), maxNamed) {
-		clauses = append(clauses, notes[i].words)
+	for _, words := range notes {
+		clauses = append(clauses, words())
 	}
-	if rest := len(notes) - maxNamed; rest > 0 {
+	if rest > 0 {
 		clauses = append(clauses, fmt.Sprintf("%d more did not match", rest))
 	}
 	e := Explanation{
@@ -65,13 +67,6 @@ func Event(event webhook.Event, endpoints []webhook.Endpoint, deleted []webhook.
 		e.Remedy = "Add " + event.Type + " or " + webhook.OperationalPrefix + "* to the event_types of an endpoint: * does not match operational events."
 	}
 	return e
-}
-
-func rank(near bool) int {
-	if near {
-		return 0
-	}
-	return 1
 }
 
 // named is an endpoint's id and host, and its state if it is not active.

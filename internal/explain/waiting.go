@@ -140,6 +140,9 @@ func (s *Situation) limits() string {
 		return s.until("until ")
 	}
 	policy, _ := s.Endpoint.PolicyInForce()
+	if policy.MaxAttempts == 0 {
+		return s.until("until ")
+	}
 	words := "up to " + count(policy.MaxAttempts, "attempt")
 	if s.Delivery.Run > 1 {
 		words += " in this run"

@@ -125,10 +125,12 @@ func TestTemporalAway(t *testing.T) {
 	in.waitHealth(t, "degraded")
 	for range 10 {
 		began := time.Now()
-		e, _ := b.postOne("order.paid", `{}`)
-		ids = append(ids, e.ID)
+		e, waits := b.postOne("order.paid", `{}`)
+		ids, d = append(ids, e.ID), waits
 		require.Less(t, time.Since(began), 5*time.Second, "requests do not wait for Temporal")
 	}
+	b.requireExplained(b.delivery(d.ID), "engine_away",
+		`Attempt 1 waits because Temporal has been out of reach since `+clock+`, \d+ s ago; it is made when Temporal is back\.`, "safely stored in PostgreSQL")
 	require.Equal(t, 1, r.Count(), "without an engine nothing is sent")
 
 	line.restore(t)
