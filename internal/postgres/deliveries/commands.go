@@ -133,7 +133,8 @@ func (s *Deliveries) putCommand(ctx context.Context, tx pgx.Tx, d *webhook.Deliv
 func StoreCommand(ctx context.Context, tx pgx.Tx, id webhook.DeliveryID, c webhook.PendingCommand) (int64, error) {
 	var commandID int64
 	err := tx.QueryRow(ctx, `
-		update deliveries set command = $2, command_id = command_id + 1, command_reason = $3, command_at = $4, commanded_at = now(), command_signals = 0
+		update deliveries set command = $2, command_id = command_id + 1, command_reason = $3, command_at = $4,
+			commanded_at = now(), command_signals = 0
 		where id = $1 and (command <> $5 or $2 = $5) returning command_id`,
 		id, int16(c.Command), c.Reason, postgres.Optional(c.At), int16(webhook.CommandCancel)).Scan(&commandID)
 	return commandID, err
