@@ -76,12 +76,12 @@ func (h health) condition() Explanation {
 			Remedy: "If the receiver can take more, raise the endpoint's rate_limit_per_second.",
 		}
 	case s.FailureStreak > 0:
-		words := "active, but the last attempt failed"
+		words, with := "active, but the last attempt failed", " with "
 		if s.FailureStreak > 1 {
-			words = fmt.Sprintf("active, but the last %d attempts failed", s.FailureStreak)
+			words, with = fmt.Sprintf("active, but the last %d attempts failed", s.FailureStreak), ", the last with "
 		}
 		if h.LastFailure != nil {
-			words += ", the last with " + Outcome(h.LastFailure.Reason)
+			words += with + Outcome(h.LastFailure.Reason)
 		}
 		return Explanation{Code: EndpointFails, Summary: words, Next: "Failed deliveries are tried again by the retry policy.", Remedy: h.remedy()}
 	}

@@ -63,6 +63,18 @@ func TestHealthSummary(t *testing.T) {
 			webhook.Health{Endpoint: active, Observed: with(func(s *webhook.Observation) { s.FailureStreak = 12 })},
 			"active, but the last 12 attempts failed; nothing waits",
 		},
+		"failed once, and why": {
+			webhook.Health{
+				Endpoint: active, Observed: with(func(s *webhook.Observation) { s.FailureStreak = 1 }), LastFailure: &webhook.LastFailure{Reason: "http_503"},
+			},
+			"active, but the last attempt failed with 503; nothing waits",
+		},
+		"failed often, and why": {
+			webhook.Health{
+				Endpoint: active, Observed: with(func(s *webhook.Observation) { s.FailureStreak = 3 }), LastFailure: &webhook.LastFailure{Reason: "connect_refused"},
+			},
+			"active, but the last 3 attempts failed, the last with connect refused; nothing waits",
+		},
 		"slow": {
 			webhook.Health{Endpoint: active, Observed: with(func(s *webhook.Observation) { s.Latency, s.InFlight = 4210*time.Millisecond, 3 })},
 			"active but slow, answers take 4.2 s; 3 in flight; nothing waits",
