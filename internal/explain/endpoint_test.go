@@ -71,7 +71,8 @@ func TestHealthSummary(t *testing.T) {
 		},
 		"failed often, and why": {
 			webhook.Health{
-				Endpoint: active, Observed: with(func(s *webhook.Observation) { s.FailureStreak = 3 }), LastFailure: &webhook.LastFailure{Reason: "connect_refused"},
+				Endpoint: active, Observed: with(func(s *webhook.Observation) { s.FailureStreak = 3 }),
+				LastFailure: &webhook.LastFailure{Reason: "connect_refused"},
 			},
 			"active, but the last 3 attempts failed, the last with connect refused; nothing waits",
 		},
