@@ -43,16 +43,22 @@ const (
 
 // The situations of a delivery that has ended.
 const (
-	Delivered     Code = "delivered"
-	Refused       Code = "refused"
-	Exhausted     Code = "exhausted"
-	Expired       Code = "expired"
-	FailedInside  Code = "failed_internally"
-	Terminated    Code = "terminated"
-	Cancelled     Code = "cancelled"
-	Discarded     Code = "discarded"
-	NoMatch       Code = "no_matching_endpoint" // of an event
-	EndpointOK    Code = "endpoint_ok"          // of an endpoint, as all that follow
+	Delivered    Code = "delivered"
+	Refused      Code = "refused"
+	Exhausted    Code = "exhausted"
+	Expired      Code = "expired"
+	FailedInside Code = "failed_internally"
+	Terminated   Code = "terminated"
+	Cancelled    Code = "cancelled"
+	Discarded    Code = "discarded"
+)
+
+// NoMatch is the situation of an event that matched no endpoint.
+const NoMatch Code = "no_matching_endpoint"
+
+// The situations of an endpoint.
+const (
+	EndpointOK    Code = "endpoint_ok"
 	EndpointIdle  Code = "endpoint_idle"
 	EndpointFails Code = "endpoint_failing"
 	EndpointBusy  Code = "endpoint_busy"

@@ -109,7 +109,7 @@ func (b *bundle) requireEachOnce(ctx context.Context, r *receiver, all []deliver
 }
 
 // Deliveries that wait for a receiver that hangs use no permit and no attempt: each has a reservation or is held, and its reason says so.
-func TestHangingReceiverKeepsItsBacklogToItself(t *testing.T) {
+func TestBacklogOfAHangingReceiver(t *testing.T) {
 	t.Parallel()
 	b, hanging, well := setup(t), newReceiver(t), newReceiver(t)
 	hanging.Hold()
@@ -148,7 +148,7 @@ func TestHangingReceiverKeepsItsBacklogToItself(t *testing.T) {
 }
 
 // A backlog is rows: it is there again after kill -9 and comes to its end.
-func TestBacklogOutlivesKill(t *testing.T) {
+func TestBacklogSurvivesAKill(t *testing.T) {
 	t.Parallel()
 	in := ownInstance(t, nil)
 	b, r := newBundle(t, in, in.door(), "acme"), newReceiver(t)
