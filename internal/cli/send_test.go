@@ -163,7 +163,7 @@ func TestSendWaits(t *testing.T) {
 	b.endpoint()
 	w, ids := wait(t, 1, at(b.url, "send", "order.paid", "--wait")...)
 	b.attempted(ids[0], 1, 503, webhook.StateRetrying)
-	w.line(ids[0] + "  attempt 1  503 http_503, 41 ms, next in 1s (retry_after)")
+	w.line(ids[0] + "  attempt 1  503 http_503, 41 ms, next in 1m0s (retry_after)")
 	b.attempted(ids[0], 2, 500, webhook.StateRetrying)
 	w.line(ids[0] + "  attempt 2  500 http_500, ")
 	b.attempted(ids[0], 3, 200, webhook.StateDelivered)

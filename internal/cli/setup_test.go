@@ -188,7 +188,7 @@ func (b *bundle) attempted(id string, number, status int, state webhook.State) {
 	}
 	switch {
 	case state == webhook.StateRetrying:
-		tried.Delay, tried.DelaySource, step.DueAt = time.Second, "retry_after", now.Add(time.Second)
+		tried.Delay, tried.DelaySource, step.DueAt = time.Minute, "retry_after", now.Add(time.Minute)
 	case !state.Open():
 		step.Reason = "max_attempts"
 	}
