@@ -7,15 +7,15 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Unprepared is for a statement that is used once, with literals for the planner: prepared, it
-// would take the place of one that is used all the time.
+// Unprepared is the mode for a statement that is used once, with literals for the planner. Prepared,
+// it would push a statement in constant use out of the driver's cache.
 const Unprepared = pgx.QueryExecModeExec
 
-// restFactor is how much longer than a batch of deletions took the next one waits, so that
-// they take a quarter of what one connection can.
+// restFactor is the pause after a batch of deletions, as a multiple of the time that the batch
+// took: deletions use a quarter of one connection's time.
 const restFactor = 3
 
-// Rest lets others have the database after a batch that began at a time.
+// Rest pauses after a batch that began at begun, so that other work gets the database.
 func Rest(ctx context.Context, begun time.Time) error {
 	pause := time.NewTimer(restFactor * time.Since(begun))
 	defer pause.Stop()
@@ -27,5 +27,5 @@ func Rest(ctx context.Context, begun time.Time) error {
 	}
 }
 
-// DeleteBatch is how many rows go at a time: reckoned to be 10 to 20 ms of a core, for which others may have to wait.
+// DeleteBatch is how many rows are deleted at a time: an estimated 10 to 20 ms of a core, for which other statements may wait.
 const DeleteBatch = 1000

@@ -9,31 +9,30 @@ import (
 )
 
 const (
-	// clockIsOff is from when on a process says that its clock differs from the database's.
+	// clockIsOff is the difference between the clocks from which on it is logged.
 	clockIsOff = time.Second
 	// idPrecision is how far the time in an event's id may be off the database's clock.
 	idPrecision = 10 * time.Millisecond
 )
 
-// clock is the database's clock as this process knows it. Processes compare times only
-// through the database, so its clock is the one that counts: a host whose own clock is minutes
-// off does the same at the same time as all others.
+// clock estimates the database's clock. Every time that processes compare is by that clock, so a
+// host whose own clock is minutes off acts at the same time as all others.
 //
-// Between two looks at the database the time goes on by the process's monotonic clock, so a
-// step of its wall clock is not seen at all.
+// Between two readings the estimate advances with the process's monotonic clock, so steps of its
+// wall clock have no effect.
 type clock struct {
 	local func() time.Time
 	log   *slog.Logger
 	At    atomic.Pointer[reading]
 
-	mu     sync.Mutex    // of learn
+	mu     sync.Mutex    // held by learn
 	logged time.Duration // the difference that was logged last
 }
 
 // reading is one moment on both clocks.
 type reading struct{ Local, Database time.Time }
 
-// newClock believes the local clock until the database was asked.
+// newClock starts with the local clock, until the first reading.
 func newClock(local func() time.Time, log *slog.Logger) *clock {
 	c := &clock{local: local, log: log}
 	now := local()
@@ -41,7 +40,7 @@ func newClock(local func() time.Time, log *slog.Logger) *clock {
 	return c
 }
 
-// now has no monotonic reading: it is for what others compare, and not to measure time with.
+// now has no monotonic reading: use it for times that are stored or compared, not to measure durations.
 func (c *clock) now() time.Time {
 	at := c.At.Load()
 	return at.Database.Add(c.local().Sub(at.Local))
@@ -61,8 +60,8 @@ func (c *clock) ask(ctx context.Context, db Querier) error {
 	return nil
 }
 
-// learn takes in what the database's clock said at some moment between sent and received.
-// What is known already is kept unless that contradicts it: a round trip says no more.
+// learn updates the estimate with a reading of the database's clock, made at some moment between
+// sent and received. The estimate stays as it is unless the reading contradicts it.
 func (c *clock) learn(sent, database, received time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -78,15 +77,15 @@ func (c *clock) learn(sent, database, received time.Time) {
 	if off := c.offset(); (off - c.logged).Abs() >= clockIsOff {
 		c.logged = off
 		if off.Abs() >= clockIsOff {
-			c.log.Warn("this process's clock differs from the database's, which counts", slog.Duration("ahead", off))
+			c.log.Warn("this process's clock differs from the database's; times are the database's", slog.Duration("ahead", off))
 		} else {
 			c.log.Info("this process's clock agrees with the database's again")
 		}
 	}
 }
 
-// IDShift is by how much new ids are off, which are made with the machine's clock; 0 when that
-// is of no consequence.
+// idShift is what to add to the machine's clock when making ids; 0 when the difference is too
+// small to matter.
 func (c *clock) idShift() time.Duration {
 	if shift := time.Until(c.now()); shift.Abs() >= idPrecision {
 		return shift.Round(time.Millisecond)

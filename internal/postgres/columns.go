@@ -8,12 +8,12 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// RowsOf describes the rows of a batched statement, which gets them as one array for each
-// column. R is what a row is made of. The first column is always whole, and says how many
-// rows there are.
+// RowsOf describes the rows of a batched statement, which takes one array for each column. R is
+// the Go value of a row. The array of the first column is always complete: its length is the
+// number of rows.
 type RowsOf[R any] []Column[R]
 
-// Column is a column of such rows.
+// Column is one column of the rows.
 type Column[R any] struct {
 	name   string // "id uuid": in the statement, with its type
 	Values func(rows []R) any
@@ -24,27 +24,27 @@ func Whole[R, V any](name string, of func(R) V) Column[R] {
 	return Column[R]{name, func(rows []R) any { return ValuesOf(rows, of) }}
 }
 
-// Each is a column. Most columns of a group commit hold the same value in every row, and
-// PostgreSQL takes an array apart value by value: then the array has that value alone.
+// Each is any other column. Most columns of a group commit have the same value in every row, and
+// PostgreSQL unpacks arrays value by value: if all values are equal, the array holds the value once.
 func Each[R any, V comparable](name string, of func(R) V) Column[R] {
 	return Column[R]{name, func(rows []R) any { return onceFunc(rows, of, func(a, b V) bool { return a == b }) }}
 }
 
-// EachOptional is each for values that may be null.
+// EachOptional is Each for values that may be null.
 func EachOptional[R any, V comparable](name string, of func(R) *V) Column[R] {
 	return Column[R]{name, func(rows []R) any {
 		return onceFunc(rows, of, func(a, b *V) bool { return a == b || a != nil && b != nil && *a == *b })
 	}}
 }
 
-// EachBytes is each for bytes; nil is null.
+// EachBytes is Each for bytes; nil is null.
 func EachBytes[R any](name string, of func(R) []byte) Column[R] {
 	return Column[R]{name, func(rows []R) any {
 		return onceFunc(rows, of, func(a, b []byte) bool { return (a == nil) == (b == nil) && bytes.Equal(a, b) })
 	}}
 }
 
-// Query is a query for the rows; its parameters begin with the given one.
+// Query is a select of the rows; parameter is the number of its first parameter.
 func (columns RowsOf[R]) Query(parameter int) string {
 	var values, arrays, names strings.Builder
 	for i, c := range columns {
@@ -52,7 +52,7 @@ func (columns RowsOf[R]) Query(parameter int) string {
 		array := fmt.Sprintf("$%d::%s[]", parameter+i, kind)
 		value := name
 		if i > 0 {
-			// An array that is whole has no element 0.
+			// Only an array that holds one value for all rows has an element 0.
 			value = fmt.Sprintf(", coalesce(%s, (%s)[0]) as %s", name, array, name)
 			array, name = ", "+array, ", "+name
 		}
@@ -63,7 +63,7 @@ func (columns RowsOf[R]) Query(parameter int) string {
 	return fmt.Sprintf("select %s from unnest(%s) a (%s)", &values, &arrays, &names)
 }
 
-// Args are the parameters of query for some rows.
+// Args are the parameters of Query for the rows.
 func (columns RowsOf[R]) Args(rows []R) []any {
 	args := make([]any, len(columns))
 	for i, c := range columns {
@@ -72,7 +72,7 @@ func (columns RowsOf[R]) Args(rows []R) []any {
 	return args
 }
 
-// ValuesOf is a value of each row.
+// ValuesOf returns a value of each row.
 func ValuesOf[R, V any](rows []R, of func(R) V) []V {
 	values := make([]V, len(rows))
 	for i, r := range rows {
@@ -81,7 +81,7 @@ func ValuesOf[R, V any](rows []R, of func(R) V) []V {
 	return values
 }
 
-// onceFunc is a column's array: element 0 alone, if all values are equal.
+// onceFunc returns a column's array: only an element 0, if all values are equal.
 func onceFunc[R, V any](rows []R, of func(R) V, equal func(a, b V) bool) any {
 	if len(rows) == 0 {
 		return []V(nil)

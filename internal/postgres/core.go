@@ -1,11 +1,11 @@
-// Package postgres is what all stores in PostgreSQL share, the packages below it: the pools
+// Package postgres holds what the stores in the packages below it share: the connection pools
 // (core.go), the role and the transaction of each statement (role.go, statements.go), the errors
-// (errors.go), the database's clock (clock.go), the changes that processes notify each other of,
-// which keep the caches true (listen.go), the group commits (writers.go, columns.go), lists
-// (filter.go, list_limit.go) and partitions (partitions.go). Package stores opens them all.
+// (errors.go), the database's clock (clock.go), the notifications of changes, which keep the caches
+// up to date (listen.go), the group commits (writers.go, columns.go), lists (filter.go,
+// list_limit.go) and partitions (partitions.go). Package stores opens the stores.
 //
 // Every method of a store returns a *webhook.Error when the caller can act on it; Translate makes
-// those of the driver's errors.
+// one from an error of the driver.
 package postgres
 
 import (
@@ -31,9 +31,9 @@ const (
 	statementTimeout = 10 * time.Second
 	lockTimeout      = 5 * time.Second
 
-	// A flush carries items of many callers: it must not wait long for one row. After a
-	// timeout it is halved (see groupcommit.Remedy), so that a dozen waits in a row have to
-	// fit into the time of a batch. Five of them, an item's own, are longer than a table is
+	// A flush carries items of many callers, so it must not wait long for one row. After a
+	// timeout it is halved (see groupcommit.Remedy): a dozen waits in a row have to fit into
+	// the time of a batch. Five of them, for a single item, take longer than a table is
 	// locked while a partition is attached or dropped.
 	flushStatementTimeout = 5 * time.Second
 	flushLockTimeout      = 500 * time.Millisecond
@@ -49,7 +49,7 @@ const (
 )
 
 // Core is what all stores of a DB share: the pools, each with the role that its work needs,
-// the database's clock, and the changes of which processes notify each other.
+// the database's clock, and the notifications of changes between processes.
 type Core struct {
 	pool   *pgxpool.Pool // for tenants and operators
 	Work   *pgxpool.Pool // for a worker
@@ -64,7 +64,7 @@ type Core struct {
 
 	misnamed string // in tests of row-level security: the tenant that OfTenant names, whatever its argument
 
-	life       context.Context //nolint:containedctx // ended by close: what runs in the background has no caller
+	life       context.Context //nolint:containedctx // ended by Stop: background work has no caller
 	end        context.CancelFunc
 	background sync.WaitGroup
 	listenOnce sync.Once
@@ -82,7 +82,7 @@ type Config struct {
 // Open makes a core. It does not wait for the database.
 func Open(ctx context.Context, c Config) (*Core, error) {
 	s := &Core{Log: c.Logger, clock: newClock(c.Now, c.Logger)}
-	// Not ctx: it ends the opening, and the pools would take it for their own life.
+	// Without the cancellation of ctx, which ends the opening: the pools live longer.
 	ctx = context.WithoutCancel(ctx)
 	if err := s.openPools(ctx, c); err != nil {
 		s.ClosePools()
@@ -146,11 +146,11 @@ func (s *Core) resetPools() {
 	}
 }
 
-// Now is the time by the database's clock, as exactly as a round trip tells. Until the
-// database was asked first, by Ready or Listen, it is the process's own time.
+// Now is the time by the database's clock, to the precision of a round trip. Before the first
+// reading, by Ready or Listen, it is the process's own time.
 func (s *Core) Now() time.Time { return s.clock.now() }
 
-// IDShift is how much later than this process's clock says new ids are made.
+// IDShift is what new ids add to this process's clock, so that they carry the database's time.
 func (s *Core) IDShift() time.Duration { return s.clock.idShift() }
 
 // ClockOffset is how far this process's clock is ahead of the database's.
@@ -171,7 +171,7 @@ func (s *Core) ConnectionsUsed() (n int) {
 }
 
 // Ready returns nil when the database answers and takes writes; CodeUnavailable
-// otherwise, also for a standby. It also looks at the database's clock: see Now.
+// otherwise, also for a standby. It also reads the database's clock: see Now.
 func (s *Core) Ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
@@ -230,8 +230,8 @@ func writerConfig(of *pgxpool.Config, conns int32) *pgxpool.Config {
 	config.MinConns, config.MinIdleConns = 0, 0
 	config.ConnConfig.RuntimeParams["statement_timeout"] = Milliseconds(flushStatementTimeout)
 	config.ConnConfig.RuntimeParams["lock_timeout"] = Milliseconds(flushLockTimeout)
-	// A plan is made when the tables may be nearly empty, where reading a whole one seems cheap,
-	// and kept when they are full. Every row that a group commit looks for has an index.
+	// Plans are cached. One made while a table is nearly empty would scan it, and be kept when
+	// the table is full. An index serves every row that a group commit looks up.
 	config.ConnConfig.RuntimeParams["enable_seqscan"] = "off"
 	return config
 }

@@ -14,25 +14,25 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// retryAfter is when a caller may come back after the database was away: it is
-// either back within a second or away for long.
+// retryAfter is the Retry-After while the database is away: it usually is back within a
+// second, or away for long.
 const retryAfter = time.Second
 
 // QueryCanceled is the SQLSTATE of a statement that timed out, or that an administrator
 // cancelled.
 const QueryCanceled = "57014"
 
-// Translate turns an error of the driver into one of the domain; op says what was
-// being done. It is the only place that knows SQLSTATEs as reasons for callers.
+// Translate turns an error of the driver into a *webhook.Error; op names the operation.
+// It is the only place that maps SQLSTATEs to codes for callers.
 //
-//	no connection, too many, shutting down, read-only, time out → CodeUnavailable
-//	deadlock, serialisation failure (to be repeated)            → CodeUnavailable
+//	no connection, too many, shutting down, read-only, timeout  → CodeUnavailable
+//	deadlock, serialisation failure (retry)                     → CodeUnavailable
 //	unique, foreign key, exclusion violated                     → CodeConflict
 //	text that PostgreSQL cannot hold (NUL, bad UTF-8)           → CodeInvalid
 //	anything else                                               → CodeInternal
 //
-// A *webhook.Error keeps its code and gets op. So does a cancelled context:
-// errors.Is(err, context.Canceled) holds, and no caller is left that could retry.
+// A *webhook.Error keeps its code, and op is added. A cancelled context stays one, too:
+// errors.Is(err, context.Canceled) holds, and no caller is left to retry.
 func Translate(op string, err error) error {
 	if err == nil {
 		return nil
@@ -65,7 +65,7 @@ func translateState(op, state string, err error) error {
 		return unavailable(op, err)
 	default:
 		if _, connecting := errors.AsType[*pgconn.ConnectError](err); connecting {
-			return unavailable(op, err) // also a refused password: it may be in rotation
+			return unavailable(op, err) // also a rejected password: it may be being rotated
 		}
 		switch state[:min(2, len(state))] {
 		case "08", "53", "58": // connection, resources (too many connections, disk full), system

@@ -19,7 +19,7 @@ func (q *FilterQuery) Arg(v any) string {
 	return fmt.Sprintf("$%d", len(q.Args))
 }
 
-// Window bounds a list by time and by the page before.
+// Window bounds a list by time and by the last id of the previous page.
 func (q *FilterQuery) Window(b *strings.Builder, id, created string, since, until time.Time, p webhook.Page) {
 	if !since.IsZero() {
 		b.WriteString(" and " + id + " >= " + q.Arg([16]byte(IDsFrom(since))) + " and " + created + " >= " + q.Arg(since))
@@ -32,5 +32,5 @@ func (q *FilterQuery) Window(b *strings.Builder, id, created string, since, unti
 	}
 }
 
-// PageCondition keeps rows after the page's last one; parameter 2 is that one's id.
+// PageCondition keeps the rows after the previous page; parameter 2 is the last id of that page.
 const PageCondition = `($2::uuid = '00000000-0000-0000-0000-000000000000' or id < $2)`

@@ -15,20 +15,20 @@ import (
 )
 
 const (
-	listsPerTenant = 4 // that run at a time
+	listsPerTenant = 4 // at a time
 	listWait       = time.Second
 
 	// ListTimeout bounds a list's statement.
 	ListTimeout = 3 * time.Second
 
-	// slowListAgain is the Retry-After of a list that took too long: the same list will take as
-	// long again.
+	// slowListAgain is the Retry-After of a list that took too long: the same list takes as long
+	// again.
 	slowListAgain = 10 * time.Second
 )
 
-// listLimit bounds the statements that may go through all rows of a tenant: lists with a filter
-// that matches little, and counts. All of them together get half of the connections, because
-// accepting events needs these connections, too: for keys, limits and endpoints.
+// listLimit bounds the statements that may read all rows of a tenant: lists with a filter that
+// few rows match, and counts. Together they get half of the connections, because accepting events
+// needs connections of the same pool for keys, limits and endpoints.
 type listLimit struct {
 	Wait, Timeout time.Duration
 	Running       *fair.Semaphore
@@ -38,7 +38,7 @@ func newListLimit(conns int32) *listLimit {
 	return &listLimit{Wait: listWait, Timeout: ListTimeout, Running: fair.NewCapped(max(1, int(conns)/2), listsPerTenant)} //nolint:mnd // half
 }
 
-// acquire waits until the tenant may run a list, and returns the function that ends that.
+// acquire waits until the tenant may run a list. The caller calls release after the list.
 // CodeRateLimited: the tenant runs too many; CodeUnavailable: all tenants together do.
 func (l *listLimit) acquire(ctx context.Context, tenant string) (release func(), err error) {
 	if l.Running.Acquire(ctx, tenant, 1, l.Wait) {
@@ -50,14 +50,14 @@ func (l *listLimit) acquire(ctx context.Context, tenant string) (release func(),
 	case l.Running.Held(tenant) >= listsPerTenant:
 		return nil, &webhook.Error{
 			Code: webhook.CodeRateLimited, RetryAfter: retryAfter,
-			Message: fmt.Sprintf("%d lists are being read side by side already; ask for the next when one has been answered", listsPerTenant),
+			Message: fmt.Sprintf("%d lists of this tenant are already running; try again when one of them has been answered", listsPerTenant),
 		}
 	}
 	return nil, &webhook.Error{Code: webhook.CodeUnavailable, RetryAfter: retryAfter, Message: "too many lists are being read at the moment"}
 }
 
-// Scarce are the filters of a list that no index serves, for the words of its error, and
-// whether it is bounded in time already.
+// Scarce are the filters of a list that no index serves, and the list's lower bound in time: for
+// the error of a list that takes too long.
 type Scarce struct {
 	filters []string
 	Since   time.Time
@@ -70,24 +70,24 @@ func (s *Scarce) Add(name string, used bool) {
 	}
 }
 
-// tooSlow says what to narrow of a list that took too long. Without a filter it is not the
-// list's fault: the database is slow.
+// tooSlow is the error of a list that took too long; it says how to narrow the list. Without a
+// filter the cause is not the list but a slow database.
 func (s *Scarce) tooSlow(timeout time.Duration, err error) error {
 	if len(s.filters) == 0 {
 		return err
 	}
 	narrow := "choose a later since"
 	if s.Since.IsZero() {
-		narrow = "give since, so that only what is newer is looked at"
+		narrow = "give since, so that only newer rows are searched"
 	}
 	return &webhook.Error{
 		Code: webhook.CodeUnavailable, RetryAfter: slowListAgain, Err: err,
-		Message: fmt.Sprintf("the list took longer than %s, because too little of what was looked at fits %s; %s",
+		Message: fmt.Sprintf("the list took longer than %s, because few of the rows searched match %s; %s",
 			timeout, strings.Join(s.filters, " and "), narrow),
 	}
 }
 
-// ReadList is QueryAll for a list that may take long: in its turn, and in a shorter time.
+// ReadList is QueryAll for a list that may take long: it waits for its turn and has a shorter timeout.
 func ReadList[T any](ctx context.Context, s *Core, c Caller, op string, by Scarce, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
 	release, err := s.lists.acquire(ctx, c.value)
 	if err != nil {

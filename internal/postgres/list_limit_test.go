@@ -110,19 +110,19 @@ func TestAListThatTakesTooLong(t *testing.T) {
 		return func() error { _, err := b.ListDeliveries(t.Context(), "acme", f, page); return err }
 	}
 	for says, ask := range map[string]func() error{
-		"fits event_type; give since, so that only what is newer is looked at": list(webhook.DeliveryFilter{EventType: "order.paid"}),
-		"fits state and endpoint_id; choose a later since": list(webhook.DeliveryFilter{
+		"match event_type; give since, so that only newer rows are searched": list(webhook.DeliveryFilter{EventType: "order.paid"}),
+		"match state and endpoint_id; choose a later since": list(webhook.DeliveryFilter{
 			States: []webhook.State{webhook.StateRetrying}, EndpointID: b.Subscriber.ID, Since: since,
 		}),
-		"fits reason and status; give since": list(webhook.DeliveryFilter{
+		"match reason and status; give since": list(webhook.DeliveryFilter{
 			States: []webhook.State{webhook.StateDeadLettered}, Reason: "http_503", Status: 503,
 		}),
 		"the database is not reachable at the moment: list deliveries": list(webhook.DeliveryFilter{}),
-		"fits type; give since": func() error {
+		"match type; give since": func() error {
 			_, err := b.ListEvents(t.Context(), "acme", webhook.EventFilter{Type: "order.paid"}, page)
 			return err
 		},
-		"fits action; give since": func() error {
+		"match action; give since": func() error {
 			_, err := b.ListAudit(t.Context(), webhook.AuditFilter{Action: "tenant.create"}, page)
 			return err
 		},

@@ -17,16 +17,16 @@ import (
 )
 
 const (
-	// A change is in effect within 2 s everywhere, also behind a connection that is
-	// dead without having said so. A beat is sent every beatEvery and waited for
-	// beatTimeout; beatLife after the last one that came back the listener counts as
-	// down, and a cache entry older than staleAfter is then read anew. So a change at
-	// time t is seen by t + max(beatLife, staleAfter).
+	// A change takes effect everywhere within 2 s, even if a connection died unnoticed.
+	// The listener sends a query, its beat, every beatEvery and waits beatTimeout for the
+	// answer. It counts as down beatLife after the last answered beat, and a cache entry
+	// older than staleAfter is then read anew. So a change at time t is seen by
+	// t + max(beatLife, staleAfter).
 	beatEvery   = 500 * time.Millisecond
 	beatTimeout = 500 * time.Millisecond
 	beatLife    = 1500 * time.Millisecond
 	staleAfter  = 2 * time.Second
-	freshFor    = time.Minute // while the listener is up: the net under what it might miss
+	freshFor    = time.Minute // while the listener is up, in case it misses a change
 
 	reconnectFirst = 100 * time.Millisecond
 	reconnectLast  = 5 * time.Second
@@ -42,9 +42,9 @@ const (
 	ChangeMoved    changeKind = "moved"  // an endpoint has another URL or state; sent with ChangeEndpoint
 )
 
-// Change is what one process notifies the others of after a commit. Only changes of
-// endpoints, keys and whole tenants are notified: a NOTIFY in every commit cost 30 % of
-// the transactions, because their commits take turns.
+// Change is what one process notifies the others of after a commit. Only changes of endpoints,
+// keys and tenants are notified: commits with a NOTIFY are serialized, and one in every commit
+// cost 30 % of the throughput.
 type Change struct {
 	Kind    changeKind `json:"k"`
 	ID      string     `json:"id,omitempty"`
@@ -53,8 +53,8 @@ type Change struct {
 	Policy  bool       `json:"p,omitempty"` // the tenant's retry policy has changed, and so its endpoints'
 }
 
-// channelName is an expression: a channel belongs to the database, our caches to a
-// schema in it. A name has at most 63 bytes.
+// channelName is an SQL expression: a channel belongs to a database, the caches to a schema in
+// it. A name has at most 63 bytes.
 const channelName = `left('everpost_' || current_schema(), 63)`
 
 // Notify notifies every process of a change once its transaction is committed.
@@ -84,16 +84,16 @@ type ChangeHandler interface {
 // Subscribe adds a handler. It must not be called once the DB is open.
 func (s *Core) Subscribe(h ChangeHandler) { s.changes.handlers = append(s.changes.handlers, h) }
 
-// ChangedHere makes a change of this process take effect in it at once. It is called whatever
-// the outcome of the transaction: after an error of the commit that is not known, and to
-// forget once too often does no harm.
+// ChangedHere makes a change of this process take effect in it at once. It is called whatever the
+// outcome of the transaction: after a failed commit that is unknown, and forgetting an entry once
+// too often does no harm.
 func (s *Core) ChangedHere(c Change) {
 	switch c.Kind {
 	case ChangeEndpoint, ChangeKey, ChangeTenant, ChangeMoved:
 		for _, h := range s.changes.handlers {
 			h.Changed(c)
 		}
-	default: // of a newer release, or of another program: what it means is unknown
+	default: // from a newer release, or another program: its meaning is unknown
 		s.ForgetAll()
 	}
 }
@@ -119,7 +119,7 @@ func (moved endpointMoved) Changed(c Change) {
 
 func (endpointMoved) ForgetAll() {}
 
-// heartbeat is when the listener was last known to hear everything.
+// heartbeat is until when the listener has surely heard every change.
 type heartbeat struct{ at atomic.Pointer[time.Time] }
 
 func (h *heartbeat) beat(at time.Time) { h.at.Store(&at) }
@@ -135,7 +135,7 @@ func NewCache[K comparable, V any](s *Core, limit int, fill func(context.Context
 	return cache.New(cache.Config[K, V]{Limit: limit, Life: s.timeToLive, Fill: fill, Translate: TranslateCache})
 }
 
-// TranslateCache is translate for the errors of a cache.
+// TranslateCache is Translate for the errors of a cache.
 func TranslateCache(err error) error {
 	if errors.Is(err, cache.ErrClosed) {
 		return errClosed()
@@ -151,8 +151,8 @@ func (s *Core) timeToLive() time.Duration {
 	return staleAfter
 }
 
-// StartListening begins to hear the changes of every process, and runs beside; it returns at
-// once. Both go on until ctx or the core ends.
+// StartListening listens for the changes of all processes, and runs beside, in the background
+// until ctx or the core ends.
 func (s *Core) StartListening(ctx context.Context, beside func(context.Context)) {
 	s.listenOnce.Do(func() {
 		ctx, cancel := context.WithCancel(ctx)
@@ -162,7 +162,7 @@ func (s *Core) StartListening(ctx context.Context, beside func(context.Context))
 	})
 }
 
-// Listening reports whether changes made by other processes are being heard.
+// Listening reports whether this process hears the changes of others.
 func (s *Core) Listening() bool { return s.changes.heard.alive() }
 
 func (s *Core) listenLoop(ctx context.Context) {
@@ -176,7 +176,7 @@ func (s *Core) listenLoop(ctx context.Context) {
 		if connected {
 			pause = reconnectFirst
 			if !pgconn.Timeout(err) && !errors.Is(err, context.DeadlineExceeded) {
-				s.resetPools() // the server has ended the connection: most likely all of them
+				s.resetPools() // the server has closed the connection, and most likely all others
 			}
 		}
 		s.Log.WarnContext(ctx, "not listening for changes of other processes: caches expire quickly until reconnected",
@@ -192,8 +192,8 @@ func (s *Core) listenLoop(ctx context.Context) {
 	}
 }
 
-// listen hears changes on one connection until that is lost or ctx ends. connected
-// says that it heard for a while.
+// listen listens on one connection until that is lost or ctx ends. connected reports whether
+// it was up for a while.
 func (s *Core) listen(ctx context.Context) (connected bool, err error) {
 	conn, err := s.openListener(ctx)
 	if err != nil {
@@ -205,14 +205,14 @@ func (s *Core) listen(ctx context.Context) (connected bool, err error) {
 		_ = conn.Close(ctx)
 	}()
 
-	// What was changed before LISTEN took effect was not heard.
+	// Changes before LISTEN took effect were missed.
 	s.ForgetAll()
 	for {
 		sent := time.Now()
 		if err := within(ctx, beatTimeout, func(ctx context.Context) error { return s.clock.ask(ctx, conn) }); err != nil {
 			return connected, fmt.Errorf("listen: %w", err)
 		}
-		// Whatever was sent before the answer has been handled: see openListener.
+		// Every notification sent before the answer has been handled: see openListener.
 		s.changes.heard.beat(sent)
 		if !connected {
 			connected = true
@@ -224,14 +224,13 @@ func (s *Core) listen(ctx context.Context) (connected bool, err error) {
 	}
 }
 
-// openListener opens a connection of its own that listens. Notifications are
-// handled as they are read, also in the middle of another statement, so none waits
-// in a queue while a beat says that all is heard.
+// openListener opens a connection that listens. Notifications are handled as they are read, also
+// in the middle of another statement, so none is still queued when a beat is answered.
 func (s *Core) openListener(ctx context.Context) (*pgx.Conn, error) {
 	config := s.pool.Config().ConnConfig
 	config.RuntimeParams["application_name"] += " listener"
 	config.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) {
-		var c Change // of an unknown kind when it cannot be read
+		var c Change // of an unknown kind if it cannot be parsed
 		_ = json.Unmarshal([]byte(n.Payload), &c)
 		s.ChangedHere(c)
 	}
@@ -251,7 +250,7 @@ func (s *Core) openListener(ctx context.Context) (*pgx.Conn, error) {
 	return conn, nil
 }
 
-// waitForChanges reads for the time between two beats.
+// waitForChanges handles notifications until the next beat.
 func (s *Core) waitForChanges(ctx context.Context, conn *pgx.Conn) error {
 	until, cancel := context.WithTimeout(ctx, beatEvery)
 	defer cancel()

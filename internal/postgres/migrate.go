@@ -15,15 +15,14 @@ import (
 )
 
 const (
-	// A migration may rewrite an index, but must not queue up behind a long
-	// transaction: what comes after it in the lock's queue waits too.
+	// A migration may rewrite an index, but must not queue behind a long transaction:
+	// everything behind it in the lock's queue waits, too.
 	migrateLockTimeout = 10 * time.Second
 	migrateConns       = 3 // one holds the lock, one migrates
 )
 
-// Migrated returns nil when the database has the tables that this release needs. It
-// says what to do otherwise: a database of an older release is to be migrated, one of
-// a newer release needs that release.
+// Migrated returns nil when the database has the tables that this release needs. Its error
+// says what to do: migrate a database of an older release, or run the release of a newer one.
 func (s *Core) Migrated(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()

@@ -11,7 +11,7 @@ import (
 // IsNoRows reports a query that found no row.
 func IsNoRows(err error) bool { return errors.Is(err, pgx.ErrNoRows) }
 
-// Optional is nil for the zero time: SQL's null.
+// Optional returns t, or nil (null in SQL) if it is zero.
 func Optional(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
@@ -19,7 +19,7 @@ func Optional(t time.Time) *time.Time {
 	return &t
 }
 
-// OrZero is the zero time for SQL's null.
+// OrZero returns the time in UTC, or the zero time for null.
 func OrZero(t *time.Time) time.Time {
 	if t == nil {
 		return time.Time{}
@@ -27,7 +27,7 @@ func OrZero(t *time.Time) time.Time {
 	return t.UTC()
 }
 
-// JSONBytes is JSON of what always has one.
+// JSONBytes returns the JSON of a value that can always be marshalled.
 func JSONBytes(v any) []byte {
 	text, err := json.Marshal(v)
 	if err != nil { // maps of strings always marshal
@@ -36,7 +36,7 @@ func JSONBytes(v any) []byte {
 	return text
 }
 
-// NonNil is empty for nil: not null.
+// NonNil returns b, or empty bytes if it is nil, which would be null in SQL.
 func NonNil(b []byte) []byte {
 	if b == nil {
 		return []byte{}
@@ -44,7 +44,7 @@ func NonNil(b []byte) []byte {
 	return b
 }
 
-// NonNilSlice is empty for nil.
+// NonNilSlice returns list, or an empty one if it is nil.
 func NonNilSlice(list []string) []string {
 	if list == nil {
 		return []string{}

@@ -17,13 +17,13 @@ import (
 
 const daysBehind = 1 // a process whose clock is behind still writes yesterday's ids
 
-const daysAhead = 3 // so many days may maintenance fail before rows land in the DEFAULT partition
+const daysAhead = 3 // for how many days maintenance may fail before rows go to the DEFAULT partition
 
-// Attaching takes an exclusive lock on the DEFAULT partition. While it waits for
-// that, readers of all days wait behind it: better to give up soon and come back.
+// Attaching takes an exclusive lock on the DEFAULT partition. While it waits for the lock,
+// readers of all days queue behind it, so it gives up soon and is tried again later.
 const attachLockTimeout = 2 * time.Second
 
-// Day is what a partition holds.
+// Day is the span of a partition.
 const Day = 24 * time.Hour
 
 // Partitioned is a table that is split by day on the time inside an id.
@@ -34,7 +34,7 @@ func PartitionedTables() []Partitioned {
 	return []Partitioned{{"events", "id"}, {"deliveries", "id"}, {"attempts", "delivery_id"}}
 }
 
-// MakePartitions makes the partitions of the days around now with a worker's rights.
+// MakePartitions makes the partitions of the days around now, in the worker's role.
 func (s *Core) MakePartitions(ctx context.Context, now time.Time) error {
 	return ensurePartitions(ctx, s.Work, s.Log, now)
 }
@@ -46,7 +46,7 @@ func ensurePartitions(ctx context.Context, pool *pgxpool.Pool, logger *slog.Logg
 		for offset := -daysBehind; offset <= daysAhead; offset++ {
 			if err := ensurePartition(ctx, pool, logger, t, today.Add(time.Duration(offset)*Day)); err != nil {
 				failed = append(failed, err)
-				break // the table's other days would fail alike
+				break // the table's other days would fail, too
 			}
 		}
 	}
@@ -80,7 +80,7 @@ func ensurePartition(ctx context.Context, pool *pgxpool.Pool, logger *slog.Logge
 		return err
 	})
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == "23514" {
-		skipped, err = true, nil // a row of the day came in between the look and the lock
+		skipped, err = true, nil // a row of the day was inserted between the check and the lock
 	}
 	if err != nil {
 		return Translate("make partition "+name, err)
@@ -91,8 +91,8 @@ func ensurePartition(ctx context.Context, pool *pgxpool.Pool, logger *slog.Logge
 	return nil
 }
 
-// lockPartitions keeps other processes from making partitions, looks whether one
-// of them has made this one, and bounds the wait for further locks.
+// lockPartitions keeps other processes from making partitions, checks whether one of
+// them has made this one, and bounds the wait for further locks.
 func lockPartitions(ctx context.Context, tx pgx.Tx, name string) (exists bool, err error) {
 	_, err = tx.Exec(ctx, `select pg_advisory_xact_lock(hashtextextended('everpost/partitions/' || current_schema(), 0))`)
 	if err != nil {
@@ -105,7 +105,7 @@ func lockPartitions(ctx context.Context, tx pgx.Tx, name string) (exists bool, e
 	return false, err
 }
 
-// tableExists looks in the schema that unqualified names are made in.
+// tableExists reports whether the current schema has the table.
 func tableExists(ctx context.Context, db interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }, name string,
@@ -133,5 +133,5 @@ func defaultHolds(ctx context.Context, tx pgx.Tx, t Partitioned, low, high uuid.
 	return holds, err
 }
 
-// Quote is a name in SQL.
+// Quote quotes a name for SQL.
 func Quote(name string) string { return pgx.Identifier{name}.Sanitize() }

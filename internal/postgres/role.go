@@ -31,17 +31,17 @@ const (
 	settingRole   = "role"
 )
 
-// Caller is what statements are made as: a pool, whose connections have a role, and what is
-// set for the length of a statement or transaction.
+// Caller is the identity of statements: a pool, whose connections have a role, and a setting
+// for the length of a statement or transaction.
 type Caller struct {
 	pool           *pgxpool.Pool
-	setting, value string // nothing when empty
+	setting, value string // "" for none
 
 	timeout time.Duration // of single statements, with a setting; zero: the connection's
 }
 
-// OfTenant sees and writes what is the tenant's. A process that is only a worker does
-// this in the worker's role.
+// OfTenant reads and writes the rows of a tenant. A process that is only a worker does so in
+// the worker's role.
 func (s *Core) OfTenant(tenantID string) Caller {
 	if s.misnamed != "" {
 		tenantID = s.misnamed
@@ -49,7 +49,7 @@ func (s *Core) OfTenant(tenantID string) Caller {
 	return Caller{pool: s.pool, setting: SettingTenant, value: tenantID}
 }
 
-// AsOperator is for what is no tenant's, and for what a tenant cannot do itself.
+// AsOperator reads and writes rows that belong to no tenant, and does what tenants may not.
 func (s *Core) AsOperator() Caller {
 	return Caller{pool: s.pool, setting: settingRole, value: RoleOperator}
 }
@@ -62,7 +62,7 @@ func (s *Core) OfTenantOrOperator(tenantID string) Caller {
 	return s.OfTenant(tenantID)
 }
 
-// AsWorker sees and writes deliveries of all tenants.
+// AsWorker reads and writes the deliveries of all tenants.
 func (s *Core) AsWorker() Caller { return Caller{pool: s.Work} }
 
 // May reports whether the login may take a role. A login with RoleAPI also has RoleOperator
@@ -71,15 +71,15 @@ func (s *Core) May(ctx context.Context, role string) (may bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	err = s.pool.QueryRow(ctx, `select exists (select from pg_roles where rolname = $1 and `+mayTake+`)`, role).Scan(&may)
-	return may, Translate("ask for the roles of this login", err)
+	return may, Translate("look up the roles of this login", err)
 }
 
-// mayTake is whether the login may take the role of a row of pg_roles. Since PostgreSQL 16
-// that is not the same as membership.
+// mayTake is an SQL condition: whether the login may take the role of a row of pg_roles. Since
+// PostgreSQL 16 membership alone is not enough.
 const mayTake = `pg_has_role(session_user, rolname, case when current_setting('server_version_num')::int >= 160000 then 'SET' else 'MEMBER' end)`
 
-// takeRole makes new connections take the first of some roles that their login may take.
-// It is a setting of the session: nothing is done in the login's own name.
+// takeRole makes new connections take the first of the roles that their login may take. It is a
+// setting of the session: no statement runs with the login's own rights.
 func takeRole(config *pgxpool.Config, roles ...string) *pgxpool.Config {
 	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 		var taken *string
@@ -98,7 +98,7 @@ func takeRole(config *pgxpool.Config, roles ...string) *pgxpool.Config {
 	return config
 }
 
-// noRole says why none of the roles was taken, and what to do.
+// noRole is the error when none of the roles can be taken: why, and what to do.
 func noRole(ctx context.Context, conn *pgx.Conn, roles []string) error {
 	var (
 		there bool
@@ -124,7 +124,7 @@ type Querier interface {
 	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 }
 
-// on is a connection that makes each statement as c.
+// on returns conn with each statement run as c.
 func (c Caller) on(conn *pgxpool.Conn) Querier {
 	if c.setting == "" {
 		return conn
@@ -132,8 +132,8 @@ func (c Caller) on(conn *pgxpool.Conn) Querier {
 	return &named{conn, c}
 }
 
-// begin is how a transaction as c begins, in one round trip. The value stands in
-// it in hexadecimal, so that no text can be anything but a value.
+// begin is the statement that begins a transaction as c, in one round trip. The value is in
+// hexadecimal, so that no text can break out of the literal.
 func (c Caller) begin(mode string) string {
 	if c.setting == "" {
 		return "begin " + mode
@@ -141,7 +141,7 @@ func (c Caller) begin(mode string) string {
 	return "begin " + mode + "; select set_config('" + c.setting + `', convert_from('\x` + hex.EncodeToString([]byte(c.value)) + `', 'UTF8'), true)`
 }
 
-// check refuses what PostgreSQL cannot hold, before a transaction breaks on it.
+// check returns CodeInvalid for a value that PostgreSQL cannot hold.
 func (c Caller) check() error {
 	if strings.ContainsRune(c.value, 0) || !utf8.ValidString(c.value) {
 		return &webhook.Error{Code: webhook.CodeInvalid, Message: "text with a NUL or invalid UTF-8 cannot be stored"}
@@ -149,14 +149,14 @@ func (c Caller) check() error {
 	return nil
 }
 
-// SetLocally sets something until the end of a transaction.
+// SetLocally changes a setting until the end of a transaction.
 const SetLocally = `select set_config($1, $2, true)`
 
-// setWithTimeout bounds the statements after it, too.
+// setWithTimeout also bounds the statements after it.
 const setWithTimeout = `select set_config($1, $2, true), set_config('statement_timeout', $3, true)`
 
-// named sends what c sets ahead of each statement and in the same round trip: what is
-// sent together is one transaction, with the end of which the setting goes.
+// named sends c's setting ahead of each statement, in the same round trip: both are one
+// transaction, with whose end the setting ends.
 type named struct {
 	conn *pgxpool.Conn
 	c    Caller

@@ -6,8 +6,8 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// Sealed is something encrypted with a data key of its own, and that key
-// encrypted with the key-encryption key KEKID.
+// Sealed is a text encrypted with a data key of its own, and that key encrypted
+// with the key-encryption key KEKID.
 type Sealed struct {
 	KEKID      string
 	WrappedKey []byte
@@ -22,7 +22,7 @@ type Sealer interface {
 	Open(ctx context.Context, sealed Sealed, additional string) (plaintext string, err error)
 }
 
-// NoSealer stands in when no secrets are read or written.
+// NoSealer is for processes that neither read nor write secrets. Its methods fail.
 type NoSealer struct{}
 
 // Seal implements Sealer.
@@ -31,7 +31,7 @@ func (NoSealer) Seal(context.Context, string, string) (Sealed, error) { return S
 // Open implements Sealer.
 func (NoSealer) Open(context.Context, Sealed, string) (string, error) { return "", ErrNoSealer() }
 
-// ErrNoSealer says that there is no key.
+// ErrNoSealer is the error of NoSealer.
 func ErrNoSealer() error {
 	return &webhook.Error{Code: webhook.CodeInternal, Message: "no key-encryption key is configured"}
 }

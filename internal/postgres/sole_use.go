@@ -18,23 +18,23 @@ const (
 	// and schemas: "everpost" in ASCII.
 	soleKey = 0x65766572706f7374
 
-	// soleGrace is how long a lock that another session holds is waited for: the server takes a
+	// soleGrace is how long to wait for a lock that another session holds: the server takes a
 	// moment to notice that a process was killed.
 	soleGrace = 5 * time.Second
 	solePoll  = 100 * time.Millisecond
-	soleRetry = time.Second // between two tries to connect again, at most: meanwhile nothing keeps others off
+	soleRetry = time.Second // the longest pause between two tries to connect: meanwhile the lock is free
 
-	// soleBeat is how often the connection is tried while nothing happens, and how long an answer may take.
+	// soleBeat is how often the idle connection is checked, and how long an answer may take.
 	soleBeat = 5 * time.Second
 
 	// maxApplicationName is what the server keeps of a name, in bytes (NAMEDATALEN).
 	maxApplicationName = 63
 )
 
-// SoleUseError says that another standalone installation uses a database.
+// SoleUseError is the error when another standalone installation uses the database.
 type SoleUseError struct {
-	Holder string    // how it calls itself, "" when it is not known
-	Since  time.Time // since when it is connected; zero when it is not known
+	Holder string    // the name of its session; "" when unknown
+	Since  time.Time // when it connected; zero when unknown
 }
 
 func (e *SoleUseError) Error() string {
@@ -45,20 +45,20 @@ func (e *SoleUseError) Error() string {
 	return "another everpost standalone" + known + " uses this database: stop that one, or give this one a PostgreSQL server of its own"
 }
 
-// SoleUse is a standalone installation's right to be the only one on a database. It is an advisory
-// lock of a session: the server takes it back when the connection ends, however it ends.
+// SoleUse is the lock that keeps other standalone installations off a database. It is a session's
+// advisory lock: the server releases it when the connection ends, however it ends.
 type SoleUse struct {
 	config *pgx.ConnConfig
 	log    *slog.Logger
 
 	end  context.CancelFunc
-	done chan struct{} // closed when the lock is held no more
+	done chan struct{} // closed when the lock is no longer held
 	err  error         // why, unless Release was called; read it after done
 }
 
-// TakeSoleUse takes the lock of the database that the connection string names. It goes on holding it
-// until Release, and takes it again whenever its connection breaks. The error is *SoleUseError when
-// another installation has it.
+// TakeSoleUse takes the lock of the database that the connection string names. It holds the lock
+// until Release, and takes it again whenever its connection breaks. The error is a *SoleUseError when
+// another installation has the lock.
 func TakeSoleUse(ctx context.Context, url string, log *slog.Logger) (*SoleUse, error) {
 	pool, err := poolConfig(Config{URL: url})
 	if err != nil {
@@ -75,8 +75,8 @@ func TakeSoleUse(ctx context.Context, url string, log *slog.Logger) (*SoleUse, e
 	return s, nil
 }
 
-// soleName is the name of the session: for processes that find the lock taken, and for this
-// one when it looks for a session of its own that the server believes to be alive.
+// soleName is the name of the session. Processes that find the lock taken report it, and this one
+// finds a session of its own by it that broke without the server noticing.
 func soleName() string {
 	host, err := os.Hostname()
 	if err != nil {
@@ -86,8 +86,8 @@ func soleName() string {
 	return name[:min(len(name), maxApplicationName)]
 }
 
-// Done returns a channel that is closed when the lock is held no more: after Release, or when the
-// connection broke and another installation has taken the lock meanwhile. This one has to stop then.
+// Done returns a channel that is closed when the lock is no longer held: after Release, or when the
+// connection broke and another installation has taken the lock. This one must stop then.
 func (s *SoleUse) Done() <-chan struct{} { return s.done }
 
 // Err is the *SoleUseError of a lock that another installation has taken. It is nil until Done is
@@ -101,7 +101,7 @@ func (s *SoleUse) Err() error {
 	}
 }
 
-// Release gives the lock back. Calling it again does nothing.
+// Release releases the lock. Calling it again does nothing.
 func (s *SoleUse) Release() {
 	s.end()
 	<-s.done
@@ -128,7 +128,7 @@ func (s *SoleUse) hold(ctx context.Context, conn *pgx.Conn) {
 	}
 }
 
-// retake takes the lock again, as often as it takes. It gives up when another installation has it.
+// retake tries to take the lock again until it succeeds, or another installation has it.
 func (s *SoleUse) retake(ctx context.Context) (*pgx.Conn, error) {
 	for pause := reconnectFirst; ; pause = min(2*pause, soleRetry) {
 		conn, err := s.take(ctx)
@@ -159,8 +159,8 @@ func (s *SoleUse) take(ctx context.Context) (_ *pgx.Conn, err error) {
 			closeConn(ctx, conn)
 		}
 	}()
-	// The session is idle for as long as this process lives. Should the machine vanish, the server is
-	// to notice within half a minute instead of two hours.
+	// The session is idle while this process lives. If the machine vanishes, the server notices
+	// within half a minute instead of two hours.
 	_, err = conn.Exec(ctx, `select set_config('idle_session_timeout', '0', false),
 		set_config('tcp_keepalives_idle', '10', false), set_config('tcp_keepalives_interval', '5', false), set_config('tcp_keepalives_count', '3', false)`)
 	if err != nil {
@@ -191,8 +191,8 @@ func (s *SoleUse) take(ctx context.Context) (_ *pgx.Conn, err error) {
 	}
 }
 
-// holder says which session has the lock, nil when none has any more. One of this process, which the
-// server believes to be alive although its connection broke, is ended.
+// holder returns which session has the lock, nil for none. It ends a session of this process itself,
+// whose connection broke without the server noticing.
 func (s *SoleUse) holder(ctx context.Context, conn *pgx.Conn) (*SoleUseError, error) {
 	var (
 		pid   int32
@@ -240,7 +240,7 @@ func watchConn(ctx context.Context, conn *pgx.Conn) error {
 	}
 }
 
-// closeConn closes a connection although ctx has ended: the server gives the lock free at once.
+// closeConn closes a connection even if ctx has ended: the server releases the lock at once.
 func closeConn(ctx context.Context, conn *pgx.Conn) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), beatTimeout)
 	defer cancel()

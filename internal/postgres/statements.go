@@ -8,20 +8,20 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// WithConn makes statements as c, each by itself, on one connection. An error of
-// fn that is not the domain's is translated.
+// WithConn runs statements as c on one connection, each in a transaction of its own. It
+// translates an error of fn unless that is a *webhook.Error.
 func (c Caller) WithConn(ctx context.Context, op string, fn func(ctx context.Context, db Querier) error) error {
 	return c.use(ctx, op, func(ctx context.Context, conn *pgxpool.Conn) error { return fn(ctx, c.on(conn)) })
 }
 
-// InTx runs fn in a transaction as c and commits it when fn returns nil. An error
-// of fn that is not the domain's is translated. After an error of the commit itself it is
-// not known whether it was made.
+// InTx runs fn in a transaction as c and commits it when fn returns nil. It translates an
+// error of fn unless that is a *webhook.Error. After an error of the commit itself it is
+// unknown whether the transaction was committed.
 func (c Caller) InTx(ctx context.Context, op string, fn func(ctx context.Context, tx pgx.Tx) error) error {
 	return c.transact(ctx, op, "", fn)
 }
 
-// InSnapshot is InTx for reads of one moment.
+// InSnapshot is InTx for several reads that must see the same state.
 func (c Caller) InSnapshot(ctx context.Context, op string, fn func(ctx context.Context, tx pgx.Tx) error) error {
 	return c.transact(ctx, op, "read only, isolation level repeatable read", fn)
 }
@@ -41,7 +41,7 @@ func (c Caller) transact(ctx context.Context, op, mode string, fn func(ctx conte
 	})
 }
 
-// use gives fn a connection, in the bounds of one call.
+// use gives fn a connection, for callTimeout at most.
 func (c Caller) use(ctx context.Context, op string, fn func(ctx context.Context, conn *pgxpool.Conn) error) error {
 	if err := c.check(); err != nil {
 		return Translate(op, err)
@@ -56,7 +56,7 @@ func (c Caller) use(ctx context.Context, op string, fn func(ctx context.Context,
 	return Translate(op, fn(ctx, conn))
 }
 
-// QueryAll reads all rows of one statement, in the bounds of WithConn.
+// QueryAll reads all rows of one statement, as WithConn does.
 func QueryAll[T any](ctx context.Context, c Caller, op string, scan pgx.RowToFunc[T], sql string, args ...any) (found []T, err error) {
 	err = c.WithConn(ctx, op, func(ctx context.Context, db Querier) error {
 		rows, err := db.Query(ctx, sql, args...)
@@ -72,13 +72,13 @@ func QueryAll[T any](ctx context.Context, c Caller, op string, scan pgx.RowToFun
 	return found, nil
 }
 
-// acquire waits a bounded time for a connection, so that an exhausted pool turns
-// into "come back later" and not into a pile of waiting requests.
+// acquire waits a bounded time for a connection: when the pool is exhausted, callers are
+// told to retry later, and requests do not pile up.
 func (c Caller) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
 	return c.pool.Acquire(ctx)
 }
 
-// ErrUnchanged undoes the transaction of a change that changes nothing.
+// ErrUnchanged rolls back the transaction of a change that changes nothing.
 var ErrUnchanged = errors.New("nothing changed")

@@ -1,7 +1,7 @@
 package postgres
 
-// The numbers of states in SQL. Partial indexes name them, so that they stand in the text of a
-// statement and are no parameters. A test holds them against package webhook.
+// The numbers of states in SQL. Partial indexes name them, so they are part of a statement's text
+// and not parameters. A test compares them with package webhook.
 const (
 	Pending      = "0" // webhook.StatePending, and so on
 	Retrying     = "1"
@@ -11,7 +11,7 @@ const (
 	Discarded    = "6"
 
 	IsOpen     = "< 3"          // pending, retrying or held
-	IsFinished = "in (3, 5, 6)" // delivered, cancelled or discarded: no replay of dead letters opens it again
+	IsFinished = "in (3, 5, 6)" // delivered, cancelled or discarded: a replay of dead letters does not reopen it
 
 	EndpointActive = "0" // webhook.EndpointActive
 

@@ -10,10 +10,10 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// CheckEncryption returns an error when connections to a database would cross a network without TLS
-// although the connection string does not ask for that: the driver's own default tries TLS and goes
-// on without when the server, or a machine in between, says that it has none. On this machine, over a
-// socket or loopback, nothing has to be encrypted.
+// CheckEncryption returns an error when connections to a database might cross a network without TLS
+// and the connection string does not allow it: by default the driver goes on without TLS when the
+// server, or a machine in between, says that it has none. Connections on this machine, over a socket
+// or loopback, need no encryption.
 func CheckEncryption(connection string) error {
 	config, err := pgconn.ParseConfig(connection)
 	if err != nil {
@@ -40,8 +40,7 @@ func CheckEncryption(connection string) error {
 	return nil
 }
 
-// asksForNone reports whether the connection string itself, not the environment, says that there is
-// to be no TLS.
+// asksForNone reports whether the connection string itself, and not the environment, turns TLS off.
 func asksForNone(connection string) bool {
 	u, err := url.Parse(connection)
 	return err == nil && u.Query().Get("sslmode") == "disable"

@@ -6,10 +6,10 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// TypePasses is webhook.FilterMatches in SQL: whether the event type in a column passes one
-// of the filters. It compares bytes, whatever the database's collation and whatever LIKE
-// takes for a wildcard ("_" is one), and is a condition on rows that an index has chosen:
-// types have none of their own, which every event would pay for.
+// TypePasses is webhook.FilterMatches in SQL: whether the event type in a column matches one of
+// the filters. It compares bytes: neither the database's collation nor the wildcards of LIKE
+// ("_" is one) matter. It filters rows that another index has found: an index on types would
+// cost every event.
 func (q *FilterQuery) TypePasses(column string, filters ...string) string {
 	var conditions, names, prefixes []string
 	for _, filter := range filters {
@@ -35,7 +35,7 @@ func (q *FilterQuery) TypePasses(column string, filters ...string) string {
 	return "(" + strings.Join(conditions, " or ") + ")"
 }
 
-// oneOf is what an operator compares with: a value, or any of several.
+// oneOf is the right side of a comparison: one value, or any of several.
 func (q *FilterQuery) oneOf(values []string) string {
 	if len(values) == 1 {
 		return q.Arg(values[0])

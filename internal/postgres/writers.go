@@ -11,8 +11,8 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// NewWriter returns a group commit with PostgreSQL's errors: op is what it does, limit the
-// weight of the items in one flush.
+// NewWriter returns a group commit that knows PostgreSQL's errors. op names it in errors, limit
+// is the greatest weight of one flush.
 func NewWriter[T interface{ Tenant() string }](op string, limit int, flush func(context.Context, []T) error) *groupcommit.Writer[T] {
 	return groupcommit.New(groupcommit.Config[T]{
 		Flush: flush, MaxWeight: limit, Tenant: T.Tenant, Weight: weightOf[T], Classify: remedyOf,
@@ -28,7 +28,7 @@ func weightOf[T any](item T) int {
 	return 1
 }
 
-// translateWriter is translate for the errors of a group commit.
+// translateWriter is Translate for the errors of a group commit.
 func translateWriter(op string, err error) error {
 	switch {
 	case errors.Is(err, groupcommit.ErrStopped):
@@ -45,14 +45,14 @@ func errClosed() error {
 	return &webhook.Error{Code: webhook.CodeUnavailable, Message: "Everpost is stopping", RetryAfter: time.Second}
 }
 
-// remedyOf says what helps after an error of a flush.
+// remedyOf returns what to do after an error of a flush.
 func remedyOf(err error) groupcommit.Remedy {
 	return groupcommit.Remedy{Repeat: isConflict(err), RepeatAlone: isLocked(err), Split: isBadData(err) || isHeldUp(err)}
 }
 
-// isConflict reports a deadlock (40P01), a serialisation failure (40001) or a row that
-// was on its way into the DEFAULT partition while its day's own was attached (23514
-// without the name of a constraint): the same statement may succeed when it is repeated.
+// isConflict reports a deadlock (40P01), a serialisation failure (40001) or a row that was
+// inserted into the DEFAULT partition while the partition of its day was attached (23514
+// without the name of a constraint). The same statement may succeed when it is repeated.
 func isConflict(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && (pg.Code == "40P01" || pg.Code == "40001" || pg.Code == "23514" && pg.ConstraintName == "")
@@ -64,8 +64,8 @@ func isLocked(err error) bool {
 	return ok && pg.Code == "55P03"
 }
 
-// isHeldUp reports a lock timeout or a statement timeout (57014): another transaction holds
-// one of the rows, which says nothing about the others.
+// isHeldUp reports a lock timeout or a statement timeout (57014): another transaction has
+// locked one of the rows, and the others may be free.
 func isHeldUp(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && (isLocked(err) || pg.Code == "57014")

@@ -37,11 +37,11 @@ type Audit struct{ core *postgres.Core }
 // New makes an Audit.
 func New(s *postgres.Core) *Audit { return &Audit{s} }
 
-// Write writes the log entry of a change in the change's transaction:
-// both are stored or neither. subject is the id of what was changed, TenantID is ""
-// for none, and detail a JSON object, nil for an empty one. It names what changed
-// and never holds a secret, a payload, a URL or a header: the log is kept for long
-// and read by many.
+// Write writes the log entry of a change in the transaction of the change: both are
+// stored or neither. subject is the id of what was changed, tenantID is "" for none,
+// and detail is a JSON object, nil for an empty one. It names what changed and never
+// holds a secret, a payload, a URL or a header: the log is kept for long and read by
+// many.
 func Write(ctx context.Context, tx pgx.Tx, by webhook.Actor, tenantID, action, subject string, detail []byte) error {
 	if detail == nil {
 		detail = []byte("{}")
@@ -57,7 +57,7 @@ func Write(ctx context.Context, tx pgx.Tx, by webhook.Actor, tenantID, action, s
 	return nil
 }
 
-// optionalAddr is null for the zero Addr. A zone means nothing elsewhere, and inet has none.
+// optionalAddr is null for the zero Addr. It drops the zone, which has a meaning only on its host and which inet lacks.
 func optionalAddr(a netip.Addr) *netip.Addr {
 	if !a.IsValid() {
 		return nil
@@ -67,8 +67,7 @@ func optionalAddr(a netip.Addr) *netip.Addr {
 }
 
 // PruneAuditLog removes the entries that are older than keep, the oldest first and a batch
-// at a time, and returns their number. The database refuses to remove what is younger than
-// 29 days: an error.
+// at a time, and returns their number. The database returns an error for a keep below 29 days.
 func (s *Audit) PruneAuditLog(ctx context.Context, keep time.Duration) (removed int64, err error) {
 	for {
 		begun := time.Now()
@@ -88,5 +87,5 @@ func (s *Audit) PruneAuditLog(ctx context.Context, keep time.Duration) (removed 
 	}
 }
 
-// System is the actor of changes that no request asked for.
+// System is the actor of changes that Everpost makes by itself.
 func System() webhook.Actor { return webhook.Actor{Name: "everpost"} }

@@ -5,9 +5,8 @@ import (
 	"slices"
 )
 
-// Changed names what differs, for the audit log: names, never values, and as the
-// API names its fields. It goes over the fields by reflection, so that a new one cannot
-// be forgotten here and its change be taken for none.
+// Changed returns the API's names of the fields that differ, for the audit log: names,
+// never values. It uses reflection, so that it covers every new field.
 func Changed[T any](before, after *T) []string {
 	names := []string{}
 	b, a := reflect.ValueOf(before).Elem(), reflect.ValueOf(after).Elem()
@@ -22,8 +21,8 @@ func Changed[T any](before, after *T) []string {
 	return names
 }
 
-// apiName is what the API calls a field of an endpoint, a tenant or its limits:
-// MaxInFlight is max_in_flight.
+// apiName is the API's name of a field of an endpoint, a tenant or its limits:
+// max_in_flight for MaxInFlight.
 func apiName(field string) string {
 	switch field {
 	case "AutoTimeout":

@@ -14,12 +14,12 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// auditSkew is how far the time in an entry's id, a process's, may be from its own time,
-// the database's: their clocks differ, and a transaction takes a while.
+// auditSkew is how far the time in an entry's id, by a process's clock, may be from the entry's
+// time, by the database's: the clocks differ, and a transaction takes a while.
 const auditSkew = time.Hour
 
-// ListAudit lists what was changed, and by whom, newest first. It reads as far as the
-// times in the ids say, so that a span of time costs what is in it.
+// ListAudit lists what was changed, and by whom, newest first. The times in the ids bound what it
+// reads, so a list costs as much as the entries of its span of time.
 func (s *Audit) ListAudit(ctx context.Context, f webhook.AuditFilter, p webhook.Page) ([]webhook.AuditEntry, error) {
 	by := postgres.Scarce{Since: f.Since}
 	by.Add("tenant", f.TenantID != "")
@@ -45,7 +45,7 @@ func auditArgs(f webhook.AuditFilter, p webhook.Page) []any {
 	return []any{auditBefore(f, p), f.TenantID, key, f.Action, postgres.Optional(f.Since), postgres.Optional(f.Until), p.Limit, auditFrom(f)}
 }
 
-// auditFrom and auditBefore bound the ids of the entries that are asked for.
+// auditFrom and auditBefore bound the ids of the entries of a list.
 func auditFrom(f webhook.AuditFilter) (from [16]byte) {
 	if !f.Since.IsZero() {
 		from = postgres.IDsFrom(f.Since.Add(-auditSkew))

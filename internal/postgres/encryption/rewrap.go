@@ -1,4 +1,4 @@
-// Package encryption moves what is sealed to another key-encryption key.
+// Package encryption re-encrypts stored secrets with another key-encryption key.
 package encryption
 
 import (
@@ -22,70 +22,70 @@ const (
 
 	rewrapBatch   = 500
 	rewrapAtATime = 8 // data keys of a batch: a key management service takes milliseconds for each
-	// rewrapPasses bounds how often what was being changed is looked at again: a process
-	// that still encrypts with an older key makes more of it.
+	// rewrapPasses bounds the passes over all rows: a process that still encrypts with an
+	// older key adds rows meanwhile.
 	rewrapPasses = 10
 	rewrapPause  = 200 * time.Millisecond // before such a pass
-	mostNamed    = 20                     // of the rows that do not open
+	mostNamed    = 20                     // rows that cannot be decrypted, in the result
 )
 
-// Encryption looks after what is sealed when the key-encryption key changes.
+// Encryption re-encrypts stored secrets when the key-encryption key changes.
 type Encryption struct{ core *postgres.Core }
 
 // New makes an Encryption.
 func New(s *postgres.Core) *Encryption { return &Encryption{s} }
 
-// ErrUnreadable is what a Rewrapper returns, wrapped, for a row that will not open later
-// either: its key is not known, or it was altered. Other errors are of the moment.
+// ErrUnreadable is what a Rewrapper returns, wrapped, for a row that can never be decrypted:
+// its key is unknown, or it was altered. Other errors are temporary.
 var ErrUnreadable = errors.New("cannot be decrypted")
 
-// Rewrapper moves what is sealed to the key that seals now.
+// Rewrapper re-encrypts with the current key-encryption key.
 type Rewrapper interface {
-	// Current is the KEKID of what is sealed now.
+	// Current is the id of the current key.
 	Current(ctx context.Context) (kekID string, err error)
-	// Rewrap returns what was sealed with its data key wrapped by that key.
+	// Rewrap returns sealed with its data key encrypted by the current key.
 	Rewrap(ctx context.Context, sealed postgres.Sealed) (postgres.Sealed, error)
 	Open(ctx context.Context, sealed postgres.Sealed, additional string) (plaintext string, err error)
 }
 
-// KEKUse is how much of a kind is sealed with a key.
+// KEKUse is how many rows of a kind are encrypted with a key.
 type KEKUse struct {
 	KEKID string
 	What  string // "signing secrets", "headers", "credentials"
 	Rows  int64
 }
 
-// RewrapProgress is where a Rewrap is.
+// RewrapProgress is the progress of a Rewrap.
 type RewrapProgress struct {
 	What            string
 	Done, Remaining int64
 }
 
-// Rewrapped is what became of it.
+// Rewrapped is the result of a Rewrap.
 type Rewrapped struct {
 	Current    string
-	Rows       int64    // that were moved to it
-	Unreadable int64    // rows that do not open, and stay as they are
+	Rows       int64    // re-encrypted with it
+	Unreadable int64    // rows that cannot be decrypted, and stay as they are
 	Named      []string // the first of them
 	Uses       []KEKUse // afterwards
 }
 
-// Rewrap moves everything that is sealed to the current key, while others read and
-// write. A row is changed only when its new form opens, and only if it has not been
-// changed meanwhile; what is locked is looked at again. What is done stays done: after an
-// error, or an end of ctx, it is called again and goes on.
+// Rewrap re-encrypts every stored secret with the current key, while others read and write.
+// It changes a row only if the new form can be decrypted and the row has not changed
+// meanwhile; it comes back to locked rows. After an error, or the end of ctx, the rows done
+// stay done, and the next call does the rest.
 func (s *Encryption) Rewrap(ctx context.Context, by webhook.Actor, keys Rewrapper, progress func(RewrapProgress)) (Rewrapped, error) {
 	return s.RewrapInBatches(ctx, by, keys, rewrapBatch, progress)
 }
 
-// RewrapInBatches is Rewrap with so many rows at a time.
+// RewrapInBatches is Rewrap with the given number of rows at a time.
 func (s *Encryption) RewrapInBatches(ctx context.Context, by webhook.Actor, keys Rewrapper, batch int, progress func(RewrapProgress)) (Rewrapped, error) {
 	if _, err := endpoints.PruneExpiredSecrets(ctx, s.core); err != nil {
 		return Rewrapped{}, err
 	}
 	current, err := keys.Current(ctx)
 	if err != nil {
-		return Rewrapped{}, fmt.Errorf("ask for the key that encrypts: %w", err)
+		return Rewrapped{}, fmt.Errorf("look up the current key: %w", err)
 	}
 	run := &rewrapping{store: s, keys: keys, batch: batch, progress: progress, unreadable: map[sealedKey]struct{}{}}
 	run.result.Current = current
@@ -93,14 +93,14 @@ func (s *Encryption) RewrapInBatches(ctx context.Context, by webhook.Actor, keys
 		return run.result, err
 	}
 	result := run.result
-	return result, s.core.AsWorker().InTx(ctx, "note the rewrapping", func(ctx context.Context, tx pgx.Tx) error {
+	return result, s.core.AsWorker().InTx(ctx, "write the audit entry of the rewrap", func(ctx context.Context, tx pgx.Tx) error {
 		return audit.Write(ctx, tx, by, "", actionKeysRewrap, current,
 			postgres.JSONBytes(map[string]int64{"rows": result.Rows, "unreadable": result.Unreadable}))
 	})
 }
 
-// KEKUses is what is sealed with which key, of all tenants, without what has expired. It
-// is for every login that may take a worker's role or an operator's.
+// KEKUses counts what is encrypted with which key, of all tenants, without expired secrets. The
+// login needs the worker's role or the operator's.
 func (s *Encryption) KEKUses(ctx context.Context) ([]KEKUse, error) {
 	as := s.core.AsOperator()
 	worker, err := s.core.May(ctx, postgres.RoleWorker)
@@ -118,8 +118,8 @@ func (s *Encryption) KEKUses(ctx context.Context) ([]KEKUse, error) {
 		`select kek_id, what, used from kek_uses order by array_position($1::text[], what), kek_id`, order)
 }
 
-// sealedPlace is where something sealed lies: four columns of a table, with a prefix.
-// A test looks for those that are not listed.
+// sealedPlace is where secrets are stored: four columns of a table, with a prefix. A test
+// fails if the schema has others.
 type sealedPlace struct {
 	What, Table, Prefix string
 	id, version         string // the key of its rows: version may be a constant
@@ -147,7 +147,7 @@ type sealedKey struct {
 	version int32
 }
 
-// sealedRow is a row with something sealed, and what it is to become.
+// sealedRow is a row with a secret, and its new form.
 type sealedRow struct {
 	sealedKey
 
@@ -156,7 +156,7 @@ type sealedRow struct {
 	err      error
 }
 
-// left is how many rows another key is needed for.
+// left is how many rows still need another key.
 func (r *Rewrapped) left() (rows int64) {
 	for _, use := range r.Uses {
 		if use.KEKID != r.Current {
@@ -175,8 +175,8 @@ type rewrapping struct {
 	result     Rewrapped
 }
 
-// passes goes through all places until nothing is left that opens: others may have held
-// a row, or written one with an older key where a pass had been already.
+// passes goes through all places until no row that can be decrypted is left: a row may have been
+// locked, or written with an older key behind a pass.
 func (r *rewrapping) passes(ctx context.Context) (err error) {
 	for pass := range rewrapPasses {
 		if pass > 0 {
@@ -255,7 +255,7 @@ func (r *rewrapping) read(ctx context.Context, p sealedPlace, after sealedKey) (
 		after.id, after.version, r.result.Current, r.batch)
 }
 
-// rewrap gives each row its new form, and opens that.
+// rewrap computes the new form of each row, and checks that it can be decrypted.
 func (r *rewrapping) rewrap(ctx context.Context, p sealedPlace, rows []sealedRow) {
 	next := make(chan *sealedRow)
 	var workers sync.WaitGroup
@@ -275,7 +275,7 @@ func (r *rewrapping) rewrap(ctx context.Context, p sealedPlace, rows []sealedRow
 	workers.Wait()
 }
 
-// sort takes out the rows that do not open, and returns the first other error.
+// sort returns the rows that can be decrypted, and the first error of another kind.
 func (r *rewrapping) sort(rows []sealedRow) (ready []sealedRow, err error) {
 	for i := range rows {
 		row := &rows[i]
@@ -294,8 +294,8 @@ func (r *rewrapping) sort(rows []sealedRow) (ready []sealedRow, err error) {
 	return ready, err
 }
 
-// write stores the new forms of those rows that are unchanged and not locked: it waits for
-// no other transaction, and none waits long for it.
+// write stores the new forms of the rows that are unchanged and not locked: it waits for no
+// other transaction, and none waits long for it.
 func (r *rewrapping) write(ctx context.Context, p sealedPlace, rows []sealedRow) (written int64, err error) {
 	var (
 		ids       [][16]byte

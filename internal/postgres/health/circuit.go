@@ -14,21 +14,21 @@ import (
 
 const (
 	actionCloseCircuit = "endpoint.close_circuit"
-	// closingLife is how long a closing is returned to the workers that ask: they do every second
-	// while they have open circuits. What opens later is not the same failure.
+	// closingLife is for how long workers are told of a closing. They ask every second while they
+	// have open circuits. A circuit that opens later has failed anew.
 	closingLife = 10 * time.Second
 )
 
-// Seen is what all workers but the one named report of an endpoint.
+// Seen reads the observations of an endpoint by all workers but the named one.
 func (s *EndpointHealth) Seen(ctx context.Context, tenantID string, id webhook.EndpointID, but string) ([]webhook.Observation, error) {
-	return postgres.QueryAll(ctx, s.core.OfTenant(tenantID), "read how endpoint "+id.String()+" fares", pgx.RowTo[webhook.Observation], `
+	return postgres.QueryAll(ctx, s.core.OfTenant(tenantID), "read the health of endpoint "+id.String(), pgx.RowTo[webhook.Observation], `
 		select seen from endpoint_health
 		where endpoint_id = $1 and worker <> $2 and seen_at > now() - $3::bigint * interval '1 millisecond'
 		order by worker`, id, but, seenLife.Milliseconds())
 }
 
-// SeenOf is what all workers but the one named report of endpoints. Those of which nothing is reported
-// are left out.
+// SeenOf reads the observations of endpoints by all workers but the named one. Endpoints without
+// any are left out.
 func (s *EndpointHealth) SeenOf(ctx context.Context, tenantID string, ids []webhook.EndpointID, but string) (
 	map[webhook.EndpointID][]webhook.Observation, error,
 ) {
@@ -37,7 +37,7 @@ func (s *EndpointHealth) SeenOf(ctx context.Context, tenantID string, ids []webh
 		raw[i] = id
 	}
 	seen := map[webhook.EndpointID][]webhook.Observation{}
-	err := s.core.OfTenant(tenantID).WithConn(ctx, "read how endpoints fare", func(ctx context.Context, conn postgres.Querier) error {
+	err := s.core.OfTenant(tenantID).WithConn(ctx, "read the health of endpoints", func(ctx context.Context, conn postgres.Querier) error {
 		rows, err := conn.Query(ctx, `
 			select endpoint_id, seen from endpoint_health
 			where endpoint_id = any($1) and worker <> $2 and seen_at > now() - $3::bigint * interval '1 millisecond'
@@ -58,12 +58,12 @@ func (s *EndpointHealth) SeenOf(ctx context.Context, tenantID string, ids []webh
 	return seen, err
 }
 
-// CloseCircuit notes, with the audit entry, that an endpoint's circuit was closed by hand: all
-// workers learn of it by CircuitClosings. In the same transaction it asks the oldest delivery
-// that waits for the endpoint to be tried now, which makes it the probe; the command is zero
-// when there is none. CodeNotFound.
+// CloseCircuit stores that an endpoint's circuit was closed by hand, with the audit entry. The
+// workers read it by CircuitClosings. The same transaction gives the oldest delivery that waits for
+// the endpoint a retry command, which makes it the probe; the command is zero when none waits.
+// CodeNotFound.
 //
-// Whether the circuit is open is not looked at: only the workers know.
+// It does not check whether the circuit is open: only the workers know.
 func (s *EndpointHealth) CloseCircuit(ctx context.Context, by webhook.Actor, tenantID string, id webhook.EndpointID) (closed webhook.ClosedCircuit, err error) {
 	if closed.Endpoint, err = s.endpoints.Endpoint(ctx, tenantID, id); err != nil {
 		return closed, err
@@ -77,7 +77,7 @@ func (s *EndpointHealth) CloseCircuit(ctx context.Context, by webhook.Actor, ten
 		}
 		detail := map[string]string{}
 		if closed.Endpoint.State == webhook.EndpointActive { // else it would be held
-			if closed.Probe, closed.Command, err = askOldest(ctx, tx, tenantID, id); err != nil {
+			if closed.Probe, closed.Command, err = retryOldest(ctx, tx, tenantID, id); err != nil {
 				return err
 			}
 		}
@@ -89,10 +89,10 @@ func (s *EndpointHealth) CloseCircuit(ctx context.Context, by webhook.Actor, ten
 	return closed, err
 }
 
-// askOldest asks the oldest delivery that waits for an endpoint to be tried now: one that was
-// put off, or tried before, or held as a backlog. What waits for a time that was set by a command
-// stays as it is, as does what is being sent, or has been asked for something.
-func askOldest(ctx context.Context, tx pgx.Tx, tenantID string, id webhook.EndpointID) (webhook.Delivery, webhook.PendingCommand, error) {
+// retryOldest stores a retry command for the oldest delivery that waits for an endpoint: a deferred
+// or retrying one, or one held as backlog. It leaves out deliveries scheduled by a command, those
+// whose request is under way, and those with a command pending.
+func retryOldest(ctx context.Context, tx pgx.Tx, tenantID string, id webhook.EndpointID) (webhook.Delivery, webhook.PendingCommand, error) {
 	c := webhook.PendingCommand{Command: webhook.CommandRetry}
 	rows, err := tx.Query(ctx, `
 		select `+deliveries.Columns+` from deliveries d
@@ -115,7 +115,7 @@ func askOldest(ctx context.Context, tx pgx.Tx, tenantID string, id webhook.Endpo
 	return probe, c, err
 }
 
-// CircuitClosings is when the circuits of endpoints were closed by hand, within the last seconds.
+// CircuitClosings returns when circuits of endpoints were closed by hand within closingLife.
 func (s *EndpointHealth) CircuitClosings(ctx context.Context, of []webhook.EndpointID) (map[webhook.EndpointID]time.Time, error) {
 	ids := make([][16]byte, len(of))
 	for i, id := range of {

@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// lookedAt bounds how many of a tenant's newest deliveries are looked at for a
-	// success before an endpoint is disabled, and lookedAtAgain how many, for what came
-	// since, while all changes of the tenant's endpoints wait.
+	// lookedAt bounds how many of a tenant's newest deliveries are searched for a success
+	// before an endpoint is disabled; lookedAtAgain bounds the second search, for newer
+	// ones, during which all changes of the tenant's endpoints wait.
 	lookedAt      = 50_000
 	lookedAtAgain = 1000
 )
@@ -26,10 +26,10 @@ type reader interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// DisableFailing disables an endpoint whose failures on record are enough for that, and
-// returns why; "" when it is not: it has been changed, or something was delivered since
-// the first failure, which is then forgotten; or its failures began anew while this looked
-// at it, and is to be looked at again.
+// DisableFailing disables an endpoint that has enough failures on record, and returns why.
+// It returns "" and leaves the endpoint as it is if it was changed, if a delivery succeeded
+// since the first failure (the failures are then removed), or if the failures began anew
+// meanwhile (the caller then calls it again).
 func (s *EndpointHealth) DisableFailing(ctx context.Context, tenantID string, id webhook.EndpointID) (why string, err error) {
 	seen, delivered, err := s.readFailures(ctx, tenantID, id)
 	if err != nil || seen == nil {
@@ -47,8 +47,8 @@ func (s *EndpointHealth) DisableFailing(ctx context.Context, tenantID string, id
 	return why, err
 }
 
-// readFailures reads the failures of an endpoint, nil when they are not enough, and when
-// something was delivered since, without a lock.
+// readFailures reads, without a lock, the failures of an endpoint, nil when they are not
+// enough, and the time of the last success since.
 func (s *EndpointHealth) readFailures(ctx context.Context, tenantID string, id webhook.EndpointID) (seen *failureScan, delivered time.Time, err error) {
 	err = s.core.AsWorker().WithConn(ctx, "look at a failing endpoint", func(ctx context.Context, conn postgres.Querier) error {
 		row, reason, err := enoughFailures(ctx, conn, id, "", s.core.Now())
@@ -64,7 +64,7 @@ func (s *EndpointHealth) readFailures(ctx context.Context, tenantID string, id w
 	return seen, delivered, err
 }
 
-// disable disables an endpoint with such failures, unless they have changed.
+// disable disables an endpoint with the failures seen, unless they have changed.
 func (s *EndpointHealth) disable(ctx context.Context, tenantID string, seen *failureScan) (why string, delivered time.Time, err error) {
 	_, err = s.endpoints.UpdateSealed(ctx, s.core.AsWorker(), audit.System(), tenantID, seen.id, func(
 		ctx context.Context, tx pgx.Tx, e *webhook.Endpoint,
@@ -77,7 +77,7 @@ func (s *EndpointHealth) disable(ctx context.Context, tenantID string, seen *fai
 			return err
 		}
 		if row.gone.IsZero() {
-			if !row.Since.Equal(seen.Since) { // no success was looked for since then
+			if !row.Since.Equal(seen.Since) { // no success since then was searched for
 				return nil
 			}
 			if delivered, err = deliveredSince(ctx, tx, tenantID, seen.id, row.Since, lookedAtAgain); err != nil || !delivered.IsZero() {
@@ -90,8 +90,8 @@ func (s *EndpointHealth) disable(ctx context.Context, tenantID string, seen *fai
 	return why, delivered, err
 }
 
-// enoughFailures reads the failures on record of an endpoint, and why they are enough to
-// disable it; "" when it is not, or there is none.
+// enoughFailures reads the failures on record of an endpoint, and why it is to be disabled;
+// "" if they are not enough or there are none.
 func enoughFailures(ctx context.Context, db reader, id webhook.EndpointID, lock string, now time.Time) (row *failureScan, why string, err error) {
 	rows, err := db.Query(ctx, `
 		select `+failureColumns+` from endpoint_trouble t join endpoints e on e.id = t.endpoint_id where t.endpoint_id = $1 `+lock, id)
@@ -109,10 +109,10 @@ func enoughFailures(ctx context.Context, db reader, id webhook.EndpointID, lock 
 	return row, why, nil
 }
 
-// deliveredSince is when something was last delivered to an endpoint, of the tenant's
-// newest deliveries, made since then; zero when nothing was.
+// deliveredSince returns the time of the last success at an endpoint since then, among the
+// tenant's newest deliveries; zero if there is none.
 //
-// Processes remove the failures on record after a success. This look covers a process that was
+// Processes remove the failures on record after a success. This search covers a process that was
 // killed before it did.
 func deliveredSince(ctx context.Context, db reader, tenantID string, id webhook.EndpointID, since time.Time, newest int) (time.Time, error) {
 	var at *time.Time

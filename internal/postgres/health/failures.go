@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// exhaustedFor is for how long a delivery that was given up counts.
+	// exhaustedFor is for how long a delivery that was given up counts as a failure.
 	exhaustedFor = 24 * time.Hour
-	// maxFailing bounds the failing endpoints that a process knows of.
+	// maxFailing bounds the failing endpoints that a process keeps in memory.
 	maxFailing = 100_000
 )
 

@@ -1,5 +1,5 @@
-// Package health stores how endpoints fare: what each worker sees of them, the failures for which they
-// are disabled, and circuits that were closed by hand.
+// Package health stores the health of endpoints: what each worker observes of them, the failures for
+// which they are disabled, and circuits that were closed by hand.
 package health
 
 import (
@@ -18,15 +18,15 @@ import (
 const (
 	actionEndpointTest = "endpoint.test"
 
-	// seenLife is how long what a worker wrote of its endpoints is believed: it writes
-	// every few seconds.
+	// seenLife is for how long a worker's observations are used: it writes new ones every
+	// few seconds.
 	seenLife = 30 * time.Second
-	// seenPrune is how many of other workers' forgotten rows a write removes at most.
+	// seenPrune is how many expired rows of other workers a write removes at most.
 	seenPrune = 1000
 )
 
-// EndpointHealth stores how endpoints fare: what each worker sees of them, closed circuits, and
-// the failures for which an endpoint is disabled.
+// EndpointHealth stores the health of endpoints: the observations of each worker, circuits closed
+// by hand, and the failures for which an endpoint is disabled.
 type EndpointHealth struct {
 	core *postgres.Core
 
@@ -38,8 +38,8 @@ func New(s *postgres.Core, endpoints *endpoints.Endpoints) *EndpointHealth {
 	return &EndpointHealth{core: s, endpoints: endpoints}
 }
 
-// WriteSeen replaces a worker's reports of endpoints: the endpoints that it does not name any
-// more are removed. Reports that other workers have not renewed for seenLife are removed, too.
+// WriteSeen replaces a worker's observations of endpoints: those of endpoints that seen lacks are
+// removed, as are other workers' observations older than seenLife.
 func (s *EndpointHealth) WriteSeen(ctx context.Context, worker string, seen map[webhook.EndpointID]webhook.Observation) error {
 	ids, texts := make([][16]byte, 0, len(seen)), make([][]byte, 0, len(seen))
 	for id := range seen {
@@ -62,7 +62,7 @@ func (s *EndpointHealth) WriteSeen(ctx context.Context, worker string, seen map[
 }
 
 // Health reads an endpoint with the counts of its deliveries, the last failure on record, and the
-// reports of all workers but the one named, whose own view is newer. CodeNotFound.
+// observations of all workers but the named one, which has newer ones itself. CodeNotFound.
 func (s *EndpointHealth) Health(ctx context.Context, tenantID string, id webhook.EndpointID, but string) (
 	h webhook.Health, seen []webhook.Observation, err error,
 ) {
@@ -77,7 +77,7 @@ func (s *EndpointHealth) Health(ctx context.Context, tenantID string, id webhook
 		var next, oldest *time.Time
 		err := row.Scan(&looked, &b.Retrying, &b.Deferred, &b.Scheduled, &next, &oldest)
 		b.MoreWaiting, b.NextAt, b.Oldest = looked > webhook.MaxCounted, postgres.OrZero(next), postgres.OrZero(oldest)
-		if b.Waiting()+b.Scheduled > webhook.MaxCounted { // one too many was looked at
+		if b.Waiting()+b.Scheduled > webhook.MaxCounted { // one more than the bound was read
 			*cmp.Or(positive(&b.Retrying), positive(&b.Deferred), &b.Scheduled)--
 		}
 		return err
@@ -115,10 +115,9 @@ func (s *EndpointHealth) Health(ctx context.Context, tenantID string, id webhook
 	return h, seen, err
 }
 
-// What waits has a time; a request under way is not waiting. Those due soonest are
-// looked at, no more than the bound: how much else there is costs nothing. Both counts
-// go over deliveries_open and deliveries_backlog; state < 3 is what the former's
-// condition says.
+// A waiting delivery has a due time; one whose request is under way is not waiting. The counts
+// read the deliveries that are due soonest, up to the bound, however many there are. They use the
+// indexes deliveries_open and deliveries_backlog; state < 3 repeats the former's condition.
 const (
 	countWaiting = `
 		select count(*), count(*) filter (where not sent and state = ` + postgres.Retrying + ` and reason = ''),
@@ -135,7 +134,7 @@ const (
 )
 
 // lastFailure is the newest failed attempt among the deliveries that are due next and the tenant's newest
-// dead letters; no more than 1000 of each are looked at.
+// dead letters, at most 1,000 of each.
 const (
 	lastFailure = `
 	select f.last_reason, f.last_at,

@@ -15,9 +15,9 @@ import (
 const (
 	maxCachedKeys = 20_000
 
-	// Keys that do not exist are remembered apart from those that do, so that a flood
-	// of invented ids cannot push living keys out, and shortly: the operator may be
-	// about to create the key that a client is already trying.
+	// Keys that do not exist are cached apart from those that do, so that a flood of
+	// invented ids cannot evict real keys. They are cached briefly: the operator may be
+	// about to create the key that a client already uses.
 	maxMissingKeys  = 20_000
 	missingKeyFor   = time.Second
 	maxKnownKeys    = 100_000
@@ -33,18 +33,18 @@ type keyCache struct {
 
 	now func() time.Time // by the database's clock
 
-	// One token for each look-up under way. Ids of which a key was found once have turns of
-	// their own: no flood of invented ones stands in their way.
+	// One token for each look-up under way. Ids that had a key before have tokens of their
+	// own: a flood of invented ids cannot delay them.
 	knownLookUps, LookUps chan struct{}
 
 	mu      sync.Mutex
 	Known   *cache.Map[webhook.KeyID, struct{}] // existed when they were looked up last
 	Missing *cache.Map[webhook.KeyID, missingKey]
-	Written *cache.Map[webhook.KeyID, time.Time] // uses that were handed to takeUse within the last minute
+	Written *cache.Map[webhook.KeyID, time.Time] // uses that takeUse returned within the last minute
 	used    map[webhook.KeyID]time.Time          // uses to be written
 }
 
-// missingKey is a key that does not live: why, and until when that is believed.
+// missingKey is an invalid key: why it is, and until when that is cached.
 type missingKey struct {
 	why   webhook.KeyError
 	until time.Time
@@ -68,8 +68,8 @@ func newKeyCache(s *postgres.Core, read func(context.Context, webhook.KeyID) (*w
 	return c
 }
 
-// lookUp reads a key. It bounds the concurrent look-ups; a caller that gets no turn in time
-// has to come back (CodeUnavailable).
+// lookUp reads a key. It bounds the concurrent look-ups. CodeUnavailable: no token was free in
+// time.
 func (c *keyCache) lookUp(ctx context.Context, id webhook.KeyID, read func(context.Context, webhook.KeyID) (*webhook.Key, error)) (*webhook.Key, error) {
 	turns, crowd := c.LookUps, "too many unknown keys are being tried"
 	if c.isKnown(id) {
@@ -106,7 +106,7 @@ func (c *keyCache) isKnown(id webhook.KeyID) bool {
 	return known
 }
 
-// know notes that there is such a key, or that there is none.
+// know stores whether the key exists.
 func (c *keyCache) know(id webhook.KeyID, there bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -123,7 +123,7 @@ func (c *keyCache) authenticate(ctx context.Context, id webhook.KeyID, sum [32]b
 	if err != nil {
 		return webhook.Key{}, err
 	}
-	// Compared also when there is no such key: a miss takes as long as a wrong secret.
+	// Compared even when there is no such key, so that it takes as long as a wrong secret.
 	matches := subtle.ConstantTimeCompare(k.SHA256[:], sum[:]) == 1
 	expired := !k.ExpiresAt.IsZero() && !c.now().Before(k.ExpiresAt)
 	switch {
@@ -138,7 +138,7 @@ func (c *keyCache) authenticate(ctx context.Context, id webhook.KeyID, sum [32]b
 	return *k, nil
 }
 
-// find returns the key and "", or an empty key and why there is none.
+// find returns the key and "", or an empty key and why it is invalid.
 func (c *keyCache) find(ctx context.Context, id webhook.KeyID, now time.Time) (*webhook.Key, webhook.KeyError, error) {
 	if why := c.missingWhy(id, now); why != "" {
 		return &webhook.Key{}, why, nil
@@ -162,7 +162,7 @@ func errBadKey(why webhook.KeyError) error {
 	return &webhook.Error{Code: webhook.CodeUnauthenticated, Message: "the key is not valid", Err: why}
 }
 
-// missingWhy is why there is no such key, "" when that is not known.
+// missingWhy is why the key is invalid; "" when the cache does not know.
 func (c *keyCache) missingWhy(id webhook.KeyID, now time.Time) webhook.KeyError {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -178,11 +178,11 @@ func (c *keyCache) remember(id webhook.KeyID, now time.Time, why webhook.KeyErro
 	c.Missing.Put(id, missingKey{why: why, until: now.Add(missingKeyFor)}, now)
 }
 
-// use notes that a key was used, once a minute for each.
+// use notes that a key was used, at most once a minute.
 func (c *keyCache) use(id webhook.KeyID, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	last, _ := c.Written.Peek(id) // one that was evicted is written again: the statement keeps to the minute as well
+	last, _ := c.Written.Peek(id) // an evicted one is written again, but the statement keeps to the minute, too
 	if now.Sub(last) < keyUseStep || len(c.used) >= maxPendingUsage {
 		return
 	}
@@ -190,7 +190,7 @@ func (c *keyCache) use(id webhook.KeyID, now time.Time) {
 	c.used[id] = now
 }
 
-// takeUse hands over what is to be written.
+// takeUse returns the uses to be written, and forgets them.
 func (c *keyCache) takeUse() map[webhook.KeyID]time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()

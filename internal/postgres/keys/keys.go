@@ -15,7 +15,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// Keys stores API keys and authenticates with them.
+// Keys stores API keys and authenticates callers.
 type Keys struct {
 	core *postgres.Core
 
@@ -56,8 +56,8 @@ func (s *Keys) CreateKey(ctx context.Context, by webhook.Actor, k webhook.Key) e
 	})
 }
 
-// ListKeys lists the living keys of a tenant, or the operator's for "", newest
-// first. Expired keys are in it, revoked ones are not.
+// ListKeys lists the keys of a tenant, or the operator's for "", newest first: expired
+// keys included, revoked ones not.
 func (s *Keys) ListKeys(ctx context.Context, tenantID string, p webhook.Page) ([]webhook.Key, error) {
 	var list []webhook.Key
 	err := s.core.OfTenantOrOperator(tenantID).WithConn(ctx, "list keys of "+tenantID, func(ctx context.Context, conn postgres.Querier) error {
@@ -74,8 +74,8 @@ func (s *Keys) ListKeys(ctx context.Context, tenantID string, p webhook.Page) ([
 	return list, err
 }
 
-// RevokeKey ends a key of a tenant, or of the operator for "": here at once,
-// elsewhere within 2 s. CodeNotFound when there is none, or it was revoked already.
+// RevokeKey revokes a key of a tenant, or of the operator for "": at once in this process,
+// within 2 s in the others. CodeNotFound when there is none, or it is revoked already.
 func (s *Keys) RevokeKey(ctx context.Context, by webhook.Actor, tenantID string, id webhook.KeyID) error {
 	defer s.core.ChangedHere(postgres.Change{Kind: postgres.ChangeKey, ID: id.String()})
 	return s.core.OfTenantOrOperator(tenantID).InTx(ctx, "revoke key "+id.String(), func(ctx context.Context, tx pgx.Tx) error {
@@ -95,15 +95,15 @@ func (s *Keys) RevokeKey(ctx context.Context, by webhook.Actor, tenantID string,
 	})
 }
 
-// Authenticate returns the key of this id when it lives and the hash is its own;
-// CodeUnauthenticated otherwise, with the same words and after the same work
-// whatever is wrong. It is answered from the cache, see keyCache.
+// Authenticate returns the key with this id if it is valid and has this hash;
+// CodeUnauthenticated otherwise, with the same message and after the same work
+// whatever is wrong. It reads the cache: see keyCache.
 func (s *Keys) Authenticate(ctx context.Context, id webhook.KeyID, sha256 [32]byte) (webhook.Key, error) {
 	return s.cache.authenticate(ctx, id, sha256)
 }
 
-// livingKey reads a key that was not revoked: nil when there is none, CodeUnauthenticated
-// for one that was.
+// livingKey reads a key. It returns nil when there is none, and CodeUnauthenticated when it
+// is revoked.
 func (s *Keys) livingKey(ctx context.Context, id webhook.KeyID) (*webhook.Key, error) {
 	var (
 		found   *webhook.Key
@@ -130,7 +130,7 @@ func (s *Keys) livingKey(ctx context.Context, id webhook.KeyID) (*webhook.Key, e
 	return found, nil
 }
 
-// scanKey reads keyColumns, and whatever follows into further.
+// scanKey reads keyColumns, and further columns into further.
 func scanKey(row pgx.CollectableRow, further ...any) (webhook.Key, error) {
 	var (
 		k             webhook.Key

@@ -42,11 +42,11 @@ func (s *Keys) flushUse(ctx context.Context) {
 	}
 }
 
-// keyUseStep is how exact last_used_at is.
+// keyUseStep is the precision of last_used_at.
 const keyUseStep = time.Minute
 
-// WriteUse writes when keys were last used, many at a time. A row that another
-// process is writing just now is left out: it gets the same minute from there.
+// WriteUse writes when keys were last used. It skips rows that another process is
+// writing: that process writes the same minute.
 func (s *Keys) WriteUse(ctx context.Context, used map[webhook.KeyID]time.Time) error {
 	ids, times := make([][16]byte, 0, len(used)), make([]time.Time, 0, len(used))
 	for id, at := range used {

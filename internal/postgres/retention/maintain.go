@@ -12,23 +12,24 @@ const (
 )
 
 // EnsurePartitions makes the partitions of events, deliveries and attempts from the
-// day before now to three days after it, where they are missing. Days are UTC's;
-// a partition is named for its day, events_20261120. Several processes may call it
-// at once: one works, the others wait and find it done.
+// day before now to three days after it, where they are missing. Days are in UTC;
+// a partition is named after its day, as events_20261120. Several processes may call
+// it at once: one makes the partitions while the others wait.
 //
-// A day of which the DEFAULT partition already holds rows cannot have a partition
-// of its own: PostgreSQL refuses to attach one while the rows are elsewhere, and
-// moving them would need a lock on everything. Such a day is skipped with a warning
-// and its rows stay in the DEFAULT partition, where they are found, indexed and
-// unique like any others; only their retention costs a DELETE instead of a DROP.
+// A day of which the DEFAULT partition already holds rows cannot get a partition of
+// its own: PostgreSQL does not attach one while the rows are elsewhere, and moving
+// them would lock all tables. Such a day is skipped with a warning. Its rows stay in
+// the DEFAULT partition, where they are found, indexed and unique like any others;
+// only their retention costs a DELETE instead of a DROP.
 //
-// An error leaves what was made and does not keep the other tables from theirs.
+// After an error the partitions already made stay, and those of the other tables are
+// still made.
 func (s *Retention) EnsurePartitions(ctx context.Context, now time.Time) error {
 	return s.core.MakePartitions(ctx, now)
 }
 
-// Maintain makes partitions ahead of time, and finishes the cancelling of what
-// deleted endpoints left open, until ctx ends.
+// Maintain makes partitions ahead of time and cancels the remaining deliveries of deleted
+// endpoints, until ctx ends.
 func (s *Retention) Maintain(ctx context.Context) {
 	for {
 		wait := maintainEvery

@@ -1,5 +1,5 @@
-// Package retention removes events, deliveries and attempts whose time is over, by the day, and keeps the
-// partitions of the days to come.
+// Package retention removes events, deliveries and attempts after their retention, day by day, and makes
+// the partitions of the next days.
 package retention
 
 import (
@@ -18,10 +18,10 @@ import (
 )
 
 const (
-	dropLockTimeout = 2 * time.Second // as attachLockTimeout: readers wait behind a waiting drop
+	dropLockTimeout = 2 * time.Second // as attachLockTimeout: readers queue behind a waiting drop
 )
 
-// Retention makes the partitions of days to come and removes those whose retention has passed.
+// Retention makes the partitions of the next days and removes those whose retention has passed.
 type Retention struct {
 	core *postgres.Core
 
@@ -33,18 +33,17 @@ func New(s *postgres.Core, deliveries *deliveries.Deliveries) *Retention {
 	return &Retention{core: s, deliveries: deliveries}
 }
 
-// Retained says what a retention run has removed.
+// Retained is what a retention run has removed.
 type Retained struct {
-	Days int   // dropped as a whole
-	Rows int64 // deliveries that were deleted one by one, from days that are still needed
+	Days int   // dropped as whole partitions
+	Rows int64 // deliveries deleted one by one, from days that still hold others
 }
 
-// Retain removes the events, deliveries and attempts of days that ended before
-// keep ago. A day of which everything is finished is dropped, partitions and all,
-// which costs the same however much it held. A day with open deliveries or dead
-// letters keeps those, with their events and attempts; what is finished of it is
-// deleted, as is what lies in the DEFAULT partitions. Several processes may call it
-// at once.
+// Retain removes the events, deliveries and attempts of days that ended before now - keep.
+// If all deliveries of a day are finished, its partitions are dropped, which costs the same
+// however many rows they hold. A day with open deliveries or dead letters keeps those, with
+// their events and attempts; its finished deliveries are deleted row by row, as are the rows
+// in the DEFAULT partitions. Several processes may call it at once.
 func (s *Retention) Retain(ctx context.Context, now time.Time, keep time.Duration) (Retained, error) {
 	days, err := s.daysBefore(ctx, now.Add(-keep))
 	if err != nil {
@@ -67,24 +66,24 @@ func (s *Retention) Retain(ctx context.Context, now time.Time, keep time.Duratio
 	return total, errors.Join(failed...)
 }
 
-// oldDay is a day that is past its retention, and the tables that have a partition
-// for it; the rows of the others lie in their DEFAULT partitions.
+// oldDay is a day past its retention, and the tables that have a partition for it. Its rows
+// of the other tables are in their DEFAULT partitions.
 type oldDay struct {
 	From   time.Time
 	Tables []string
 }
 
-// bounds are the day's ids as SQL: the smallest, and the smallest of the next day.
-// Literals, so that the planner looks at the day's partitions only.
+// bounds are the smallest id of the day and of the next day, as SQL literals, so that the
+// planner reads only the day's partitions.
 func (d oldDay) bounds() (low, high string) {
 	return "'" + postgres.IDsFrom(d.From).String() + "'::uuid", "'" + postgres.IDsFrom(d.From.Add(postgres.Day)).String() + "'::uuid"
 }
 
-// whole reports that nothing of the day lies in a DEFAULT partition.
+// whole reports whether every table has a partition for the day.
 func (d oldDay) whole() bool { return len(d.Tables) == len(postgres.PartitionedTables()) }
 
-// daysBefore are the days that ended by the time given, the oldest first: those that
-// a table has a partition for and those of which a DEFAULT partition holds rows.
+// daysBefore returns the days that ended by limit, oldest first: those that a table has a
+// partition for and those of which a DEFAULT partition holds rows.
 func (s *Retention) daysBefore(ctx context.Context, limit time.Time) ([]oldDay, error) {
 	days := map[time.Time]*oldDay{}
 	add := func(from time.Time) *oldDay {
@@ -122,7 +121,7 @@ func (s *Retention) daysBefore(ctx context.Context, limit time.Time) ([]oldDay, 
 	return old, nil
 }
 
-// daysInDefault goes from day to day through a table's DEFAULT partition, by its index.
+// daysInDefault calls found for each day until limit that a table's DEFAULT partition has rows of.
 func (s *Retention) daysInDefault(ctx context.Context, t postgres.Partitioned, limit time.Time, found func(time.Time)) error {
 	for next := time.UnixMilli(0); ; {
 		ids, err := postgres.QueryAll(ctx, s.core.AsWorker(), "look into "+t.Table+"_default", pgx.RowTo[[16]byte], fmt.Sprintf(
@@ -150,9 +149,9 @@ func (s *Retention) retainDay(ctx context.Context, d oldDay) (dropped bool, rows
 	return dropped, rows, s.deleteOrphans(ctx, d)
 }
 
-// dropDay drops the day's partitions unless something of it is still needed. It
-// looks twice: without locks, because that is the ordinary end, and with locks on
-// everything that could make a delivery open again.
+// dropDay drops the day's partitions unless some of their rows are still needed. It checks
+// twice: without locks, which usually settles it, and with locks on every table that could
+// reopen a delivery.
 func (s *Retention) dropDay(ctx context.Context, d oldDay) (dropped bool, err error) {
 	if len(d.Tables) == 0 {
 		return false, nil
@@ -161,8 +160,8 @@ func (s *Retention) dropDay(ctx context.Context, d oldDay) (dropped bool, err er
 		if needed, err := neededDay(ctx, tx, d); err != nil || needed {
 			return err
 		}
-		// Of the tables first, then of their partitions, in the order in which the
-		// group commits use them: any other could deadlock with a reader or a flush.
+		// The tables are locked first, then their partitions, in the order in which the group
+		// commits use them: any other order could deadlock with a reader or a flush.
 		var partitions []string
 		for _, table := range []string{"deliveries", "attempts", "events"} {
 			if slices.Contains(d.Tables, table) {
@@ -185,8 +184,8 @@ func (s *Retention) dropDay(ctx context.Context, d oldDay) (dropped bool, err er
 	return dropped && err == nil, err
 }
 
-// neededDay reports whether something of the day is open, a dead letter or not begun.
-// Each question has an index, because one round of them is asked under the lock.
+// neededDay reports whether the day has deliveries that are open, dead letters or in the outbox.
+// An index serves each subquery, because the second check runs under the lock.
 func neededDay(ctx context.Context, tx pgx.Tx, d oldDay) (needed bool, err error) {
 	low, high := d.bounds()
 	err = tx.QueryRow(ctx, fmt.Sprintf(`
@@ -196,9 +195,9 @@ func neededDay(ctx context.Context, tx pgx.Tx, d oldDay) (needed bool, err error
 	return needed, err
 }
 
-// deleteFinished deletes the day's finished deliveries with their attempts, a batch
-// at a time in the order of the ids, so that none goes over what the one before it
-// has left dead. What is locked is being replayed and stays.
+// deleteFinished deletes the day's finished deliveries with their attempts, a batch at a time
+// in the order of their ids, so that no batch scans the dead rows of the previous one. It skips
+// locked deliveries: they are being replayed.
 func (s *Retention) deleteFinished(ctx context.Context, d oldDay) (total int64, err error) {
 	_, high := d.bounds()
 	for after := postgres.IDsFrom(d.From); ; {
@@ -222,8 +221,8 @@ func (s *Retention) deleteFinished(ctx context.Context, d oldDay) (total int64, 
 	}
 }
 
-// deleteOrphans deletes the day's events of which no delivery is left, and the
-// attempts in the DEFAULT partition whose deliveries were dropped with theirs.
+// deleteOrphans deletes the day's events without deliveries, and the attempts in the DEFAULT
+// partition whose deliveries were dropped with a partition.
 func (s *Retention) deleteOrphans(ctx context.Context, d oldDay) error {
 	err := s.sweepDay(ctx, d, "events", "id", `
 		delete from events e where e.id = any($1) and e.id >= $2 and e.id < $3
@@ -237,9 +236,9 @@ func (s *Retention) deleteOrphans(ctx context.Context, d oldDay) error {
 			and not exists (select from deliveries d where d.id = a.delivery_id)`)
 }
 
-// sweepDay runs a DELETE over the ids $1 of a day's table, a batch at a time. $2 and
-// $3 bound the batch's ids by whole milliseconds: an event and its deliveries share
-// theirs.
+// sweepDay runs a DELETE for the ids of a day's table, $1, a batch at a time. $2 and $3 bound
+// the batch's ids by whole milliseconds: the ids of an event and its deliveries have the same
+// millisecond.
 func (s *Retention) sweepDay(ctx context.Context, d oldDay, table, column, sql string) error {
 	_, high := d.bounds()
 	for after := postgres.IDsFrom(d.From); ; {

@@ -15,8 +15,8 @@
 //	retention    Retention       removes events, deliveries and attempts by the day
 //	encryption   Encryption      the sealed columns of endpoints and endpoint_secrets
 //
-// Another package's rows are written through its functions, but for new runs of deliveries, which
-// replays opens many at a time. All share the core, package postgres.
+// A package writes another's rows through its functions, except that replays opens new runs of
+// deliveries itself, many at a time. All share the core, package postgres.
 package stores
 
 import (
@@ -74,14 +74,14 @@ type Config struct {
 	// Defaults to retry.Default.
 	RetryPolicy retry.Policy
 
-	// Sends says that this process sends to endpoints: while an event is being stored, those
-	// of its endpoints that are not in the cache are read.
+	// Sends says that this process sends to endpoints: while it stores an event, it reads those
+	// of the event's endpoints that are not in the cache.
 	Sends bool
 
-	// Now is this process's clock, which may be wrong: see DB.Now. Defaults to time.Now.
+	// Now is this process's clock, which may be off: see DB.Now. Defaults to time.Now.
 	Now func() time.Time
 
-	// Logger gets what happens in the background. Defaults to none.
+	// Logger is for background work. Defaults to none.
 	Logger *slog.Logger
 }
 
@@ -125,9 +125,8 @@ type DB struct {
 	closeOnce sync.Once
 }
 
-// Open makes a DB. It does not wait for the database: while that is away every
-// method returns CodeUnavailable, and Ready says so. An error means that the
-// configuration is unusable.
+// Open makes a DB. It does not wait for the database: while that is away, every method
+// and Ready return CodeUnavailable. An error means that the configuration is unusable.
 func Open(ctx context.Context, c Config) (*DB, error) {
 	c = c.withDefaults()
 	s, err := postgres.Open(ctx, postgres.Config{URL: c.URL, MaxConns: c.MaxConns, EndpointMoved: c.EndpointMoved, Now: c.Now, Logger: c.Logger})
@@ -155,8 +154,8 @@ func Open(ctx context.Context, c Config) (*DB, error) {
 	return db, nil
 }
 
-// Close writes what was handed in, ends what runs in the background and closes
-// every connection. Calls under way finish first; later ones fail.
+// Close writes what is queued, ends background work and closes every connection. Calls
+// under way finish first; later ones fail.
 func (db *DB) Close() {
 	db.closeOnce.Do(func() {
 		db.Events.Close()
@@ -169,8 +168,7 @@ func (db *DB) Close() {
 	})
 }
 
-// Listen begins to hear the changes of every process, and to write when keys were
-// last used; it returns at once. It goes on until ctx ends or Close, reconnecting
-// for as long as it takes. Without it the caches still work, with a short
-// time to live.
+// Listen listens for the changes of all processes, and writes when keys were last used, in
+// the background until ctx ends or Close. It reconnects by itself. Without it the caches
+// still work, with a short time to live.
 func (db *DB) Listen(ctx context.Context) { db.StartListening(ctx, db.Keys.UseLoop) }

@@ -11,15 +11,15 @@ import (
 )
 
 const (
-	// tombstoneFor is how long at least the id of a deleted tenant cannot be used again:
-	// longer than a flush that has seen the tenant takes, and than any cache remembers it.
+	// tombstoneFor is for how long at least the id of a deleted tenant cannot be used again:
+	// longer than a flush that has read the tenant takes, and than any cache keeps it.
 	tombstoneFor = 10 * time.Minute
 
-	tombstoneBatch = 200 // looked at together, each in every day's index
+	tombstoneBatch = 200 // ids checked together, each in every day's index
 )
 
-// refuseDeleted refuses the id of a tenant that was deleted and that something is left of.
-// It is asked when the new tenant's row is there: a deletion of this id waits from then on.
+// refuseDeleted returns CodeConflict for the id of a deleted tenant whose events or deliveries are
+// still kept. It runs after the new tenant's row is inserted, which makes a deletion of the id wait.
 func refuseDeleted(ctx context.Context, tx pgx.Tx, id string) error {
 	var deleted bool
 	err := tx.QueryRow(ctx, `select exists (select from deleted_tenants where id = $1)`, id).Scan(&deleted)
@@ -33,8 +33,8 @@ func refuseDeleted(ctx context.Context, tx pgx.Tx, id string) error {
 	return err
 }
 
-// PruneDeletedTenants frees the ids of deleted tenants that nothing is left of, and says
-// how many.
+// PruneDeletedTenants frees the ids of deleted tenants of which no row is left, and returns how
+// many.
 func (s *Tenants) PruneDeletedTenants(ctx context.Context) (freed int64, err error) {
 	for after := ""; ; {
 		begun := time.Now()
@@ -54,9 +54,9 @@ func (s *Tenants) PruneDeletedTenants(ctx context.Context) (freed int64, err err
 	}
 }
 
-// The first id from a tenant's on is asked for, and compared: the index by tenant alone has
-// that order. Asked for a row of the tenant's, the planner may go through a whole day that
-// has none, because it believes that any tenant has many.
+// Each subquery finds the first tenant id at or after the given one, by the index on tenants, and
+// compares it. A search for a row of the tenant may scan a whole day that has none, because the
+// planner assumes that every tenant has many.
 const pruneDeletedTenants = `
 	with old as (
 		select id from deleted_tenants

@@ -18,14 +18,14 @@ import (
 const (
 	maxCachedLimits = 50_000
 
-	// PendingFor is how long a count of a tenant's pending deliveries is used. What this
-	// process accepts meanwhile is added to it; what others accept, and what comes to
-	// rest, shows in the next count.
+	// PendingFor is for how long a count of a tenant's pending deliveries is used. Deliveries
+	// that this process accepts meanwhile are added to it. Those that other processes accept,
+	// and those that finish, show in the next count.
 	PendingFor = 3 * time.Second
 )
 
-// Quotas are the limits of tenants in memory. An event costs a look into it; only a
-// tenant with a quota of pending deliveries costs a query, one every few seconds.
+// Quotas keeps the limits of tenants in memory. Accepting an event reads only memory; a tenant
+// with a quota of pending deliveries costs a query every few seconds.
 type Quotas struct {
 	core *postgres.Core
 
@@ -65,8 +65,8 @@ func NewQuotas(s *postgres.Core, defaults webhook.Limits) *Quotas {
 	return q
 }
 
-// TenantLimits are the limits in force for a tenant, the operator's defaults included.
-// They come from memory. CodeNotFound: no such tenant.
+// TenantLimits returns the effective limits of a tenant, the operator's defaults included, from
+// memory. CodeNotFound: no such tenant.
 func (s *Tenants) TenantLimits(ctx context.Context, tenantID string) (webhook.Limits, error) {
 	return s.quotas.Limits(ctx, tenantID)
 }
@@ -76,12 +76,12 @@ func (q *Quotas) Limits(ctx context.Context, tenantID string) (webhook.Limits, e
 	return q.limits.Get(ctx, tenantID)
 }
 
-// Pending counts a tenant's pending deliveries, unless the last count is still good.
+// Pending returns the count of a tenant's pending deliveries; it counts unless the last count is recent.
 func (q *Quotas) Pending(ctx context.Context, tenantID string) (*PendingCount, error) {
 	return q.pending.Get(ctx, tenantID)
 }
 
-// PendingKnown is Pending for a count that is still good; it reads nothing.
+// PendingKnown is Pending without a query: false if there is no recent count.
 func (q *Quotas) PendingKnown(tenantID string) (*PendingCount, bool) { return q.pending.Peek(tenantID) }
 
 func (q *Quotas) read(ctx context.Context, tenantID string) (limits webhook.Limits, err error) {
@@ -103,8 +103,8 @@ func scanLimits(row pgx.Row, limits *webhook.Limits) error {
 }
 
 // countPending counts a tenant's open deliveries: those in the outbox, and the open ones of its
-// endpoints. It does not count beyond the quota. If it fails, it returns no count: a quota protects the
-// installation, and its own fault must not refuse events.
+// endpoints. It does not count beyond the quota. If it fails, it returns zero: a failed count must
+// not reject events.
 func (q *Quotas) countPending(ctx context.Context, tenantID string) *PendingCount {
 	found := &PendingCount{}
 	limits, err := q.limits.Get(ctx, tenantID)
@@ -125,8 +125,8 @@ func (q *Quotas) countPending(ctx context.Context, tenantID string) *PendingCoun
 	return found
 }
 
-// AllowEndpoint refuses one more endpoint of a tenant that has as many as it may. The
-// tenant's row is locked by the caller, so that the count is exact.
+// AllowEndpoint returns CodeQuota if a tenant may have no further endpoint. The caller has locked
+// the tenant's row, so the count is exact.
 func (q *Quotas) AllowEndpoint(ctx context.Context, tx pgx.Tx, tenantID string) error {
 	var own webhook.Limits
 	if err := scanLimits(tx.QueryRow(ctx, `select limits from tenants where id = $1`, tenantID), &own); err != nil {
@@ -148,7 +148,7 @@ func (q *Quotas) AllowEndpoint(ctx context.Context, tx pgx.Tx, tenantID string) 
 	return nil
 }
 
-// QuotaError says which limit is reached.
+// QuotaError is the error of a limit that is reached.
 func QuotaError(what string, quota int) *webhook.Error {
 	return &webhook.Error{Code: webhook.CodeQuota, Message: "the tenant's limit of " + what + " is " + strconv.Itoa(quota)}
 }

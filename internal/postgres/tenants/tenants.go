@@ -16,7 +16,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// Tenants stores tenants and knows their limits.
+// Tenants stores tenants and their limits.
 type Tenants struct {
 	core *postgres.Core
 
@@ -29,15 +29,15 @@ func New(s *postgres.Core, quotas *Quotas) *Tenants { return &Tenants{core: s, q
 const tenantColumns = `id, name, contact, metadata, limits, retry_policy, created_at, updated_at`
 
 // PutTenant creates the tenant or replaces its name, contact, metadata, limits and
-// retry policy. The times are the database's. The audit log has the names of what was changed.
-// CodeConflict for an id that was a deleted tenant's of which something is left.
+// retry policy. The times are the database's. The audit log names the fields that changed.
+// CodeConflict: the id is a deleted tenant's whose events or deliveries are still kept.
 func (s *Tenants) PutTenant(ctx context.Context, by webhook.Actor, t webhook.Tenant) (stored webhook.Tenant, created bool, err error) {
 	return s.writeTenant(ctx, by, audit.TenantReplace, t.ID, func(webhook.Tenant) (webhook.Tenant, error) { return t, nil })
 }
 
-// UpdateTenant reads the tenant under a lock, lets change edit it and writes it back. An
-// error of change is returned as it is and undoes everything; a change that changes
-// nothing writes nothing. What it does to the id and the times is ignored. CodeNotFound.
+// UpdateTenant locks the tenant, lets change edit it and writes it back. It returns an error of
+// change unaltered, and then writes nothing; a change that changes nothing writes nothing either.
+// Changes of the id and the times are ignored. CodeNotFound: no such tenant.
 func (s *Tenants) UpdateTenant(ctx context.Context, by webhook.Actor, id string, change func(*webhook.Tenant) error) (webhook.Tenant, error) {
 	var before webhook.Tenant
 	var changeErr error
@@ -65,8 +65,8 @@ func (s *Tenants) UpdateTenant(ctx context.Context, by webhook.Actor, id string,
 	return stored, err
 }
 
-// writeTenant writes what edit makes of the tenant as it is; one that is not there has
-// no CreatedAt.
+// writeTenant writes what edit makes of the stored tenant. If there is none, edit gets one without
+// CreatedAt.
 func (s *Tenants) writeTenant(ctx context.Context, by webhook.Actor, action, id string, edit func(webhook.Tenant) (webhook.Tenant, error),
 ) (stored webhook.Tenant, created bool, err error) {
 	changed := postgres.Change{Kind: postgres.ChangeTenant, Tenant: id}
@@ -80,8 +80,8 @@ func (s *Tenants) writeTenant(ctx context.Context, by webhook.Actor, action, id 
 		if err != nil {
 			return err
 		}
-		// xmax is 0 in a row version that this statement inserted. With another retry policy
-		// the endpoints are as good as changed: later events are matched with it.
+		// xmax is 0 in a row that this statement inserted. A new retry policy counts as a change
+		// of the endpoints: it applies to deliveries of later events.
 		rows, err := tx.Query(ctx, `
 			insert into tenants (id, name, contact, metadata, limits, retry_policy) values ($1, $2, $3, $4, $5, $6)
 			on conflict (id) do update
@@ -118,8 +118,8 @@ func (s *Tenants) writeTenant(ctx context.Context, by webhook.Actor, action, id 
 	return stored, created, nil
 }
 
-// tenantBefore reads and locks a tenant that is about to be written; one that is not
-// there, or that another transaction makes at this moment, is as empty.
+// tenantBefore reads and locks a tenant that is about to be written. It returns an empty one if
+// there is none, or if another transaction is creating it.
 func tenantBefore(ctx context.Context, tx pgx.Tx, id string) (webhook.Tenant, error) {
 	rows, err := tx.Query(ctx, `select `+tenantColumns+` from tenants where id = $1 for no key update`, id)
 	if err != nil {
@@ -159,8 +159,8 @@ func (s *Tenants) Tenant(ctx context.Context, id string) (webhook.Tenant, error)
 	return t, err
 }
 
-// ListTenants is ordered by id, by bytes; after is the last id of the page before,
-// "" for the first page.
+// ListTenants lists tenants in the byte order of their ids. after is the last id of the previous
+// page, "" for the first page.
 func (s *Tenants) ListTenants(ctx context.Context, limit int, after string) ([]webhook.Tenant, error) {
 	var list []webhook.Tenant
 	err := s.core.AsOperator().WithConn(ctx, "list tenants", func(ctx context.Context, conn postgres.Querier) error {
@@ -174,16 +174,15 @@ func (s *Tenants) ListTenants(ctx context.Context, limit int, after string) ([]w
 	return list, err
 }
 
-// DeleteTenant removes the tenant with its keys and with what its deleted endpoints
-// left. CodeConflict while it has endpoints. Its events and deliveries stay until
-// retention removes them, and until then no tenant of the same id can be made: see
-// PruneDeletedTenants.
+// DeleteTenant deletes the tenant with its keys and the rows of its deleted endpoints.
+// CodeConflict while it has endpoints. Its events and deliveries stay until retention removes
+// them; until then no tenant with the same id can be created: see PruneDeletedTenants.
 func (s *Tenants) DeleteTenant(ctx context.Context, by webhook.Actor, id string) error {
 	defer s.core.ChangedHere(postgres.Change{Kind: postgres.ChangeTenant, Tenant: id})
 	return s.core.AsOperator().InTx(ctx, "delete tenant "+id, func(ctx context.Context, tx pgx.Tx) error {
-		// The lock keeps CreateEndpoint out, which begins with the tenant's row too. The
-		// look for endpoints is a statement of its own: it must see what was committed
-		// while this one waited.
+		// The lock excludes CreateEndpoint, which locks the tenant's row first, too. Endpoints
+		// are searched in a statement of their own: it sees what was committed while this one
+		// waited for the lock.
 		if err := lockTenant(ctx, tx, id); err != nil {
 			return err
 		}
@@ -216,7 +215,7 @@ func lockTenant(ctx context.Context, tx pgx.Tx, id string) error {
 	return err
 }
 
-// scanTenant reads tenantColumns and whatever follows them.
+// scanTenant reads tenantColumns, and further columns into further.
 func scanTenant(row pgx.CollectableRow, further ...any) (webhook.Tenant, error) {
 	var (
 		t      webhook.Tenant
@@ -230,5 +229,3 @@ func scanTenant(row pgx.CollectableRow, further ...any) (webhook.Tenant, error) 
 	t.CreatedAt, t.UpdatedAt = t.CreatedAt.UTC(), t.UpdatedAt.UTC()
 	return t, nil
 }
-
-// NonNilMap is an empty map for nil, so that the column holds {} and not null.
