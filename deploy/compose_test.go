@@ -53,7 +53,7 @@ func (s service) healthChecked() bool {
 
 // commands are the long-running and one-off commands of the everpost binary that an installation runs.
 func commands() []string {
-	return []string{"standalone", "serve", "api", "worker", "migrate", "keys", "version"}
+	return []string{"standalone", "serve", "api", "worker", "migrate", "setup-temporal", "doctor", "keys", "version"}
 }
 
 // settings are the environment variables that the everpost binary reads.
@@ -151,7 +151,7 @@ func TestStartOrder(t *testing.T) {
 	for _, name := range []string{"api", "worker"} {
 		seen := map[string]bool{}
 		reach(services, name, seen)
-		for _, before := range []string{"postgresql", "migrate", "temporal-schema", "temporal", "temporal-namespace"} {
+		for _, before := range []string{"postgresql", "migrate", "temporal-schema", "temporal", "setup-temporal"} {
 			require.Contains(t, seen, before, name)
 		}
 	}
@@ -183,7 +183,7 @@ func TestCommandsExist(t *testing.T) {
 		require.Contains(t, commands(), s.Command[0], name)
 		used = append(used, s.Command[0])
 	}
-	require.ElementsMatch(t, []string{"migrate", "api", "worker"}, used)
+	require.ElementsMatch(t, []string{"migrate", "setup-temporal", "api", "worker"}, used)
 
 	defaults := regexp.MustCompile(`(?m)^CMD \["([a-z]+)"\]$`).FindAllStringSubmatch(read(t, "Dockerfile"), -1)
 	require.Len(t, defaults, 2)
@@ -195,7 +195,7 @@ func TestCommandsExist(t *testing.T) {
 func TestSettingsExist(t *testing.T) {
 	t.Parallel()
 	variable := regexp.MustCompile(`\bEVERPOST_[A-Z_]+\b`)
-	for _, name := range []string{"docker-compose.yml", "Dockerfile", "deploy/new-env", "deploy/temporal/setup-namespace.sh", "deploy/README.md"} {
+	for _, name := range []string{"docker-compose.yml", "Dockerfile", "deploy/new-env", "deploy/README.md"} {
 		for _, used := range variable.FindAllString(read(t, name), -1) {
 			require.Contains(t, settings(), used, name)
 		}
@@ -211,7 +211,7 @@ func TestOurServicesAreConfigured(t *testing.T) {
 		}
 		require.True(t, services[name].healthChecked(), name)
 	}
-	require.Equal(t, services["temporal-namespace"].Environment["TEMPORAL_NAMESPACE"], services["worker"].Environment["TEMPORAL_NAMESPACE"])
+	require.Equal(t, services["setup-temporal"].Environment["TEMPORAL_NAMESPACE"], services["worker"].Environment["TEMPORAL_NAMESPACE"])
 	require.Contains(t, services["api"].Environment, "EVERPOST_OPERATOR_KEY")
 	require.NotContains(t, services["worker"].Environment, "EVERPOST_OPERATOR_KEY", "a process that does not serve the API needs no key of it")
 	require.NotContains(t, services["migrate"].Environment, "EVERPOST_KEK", "migrations open no secrets")
@@ -337,19 +337,6 @@ func TestDockerignoreLetsTheSourcesThrough(t *testing.T) {
 		}
 		require.Contains(t, allowed, "!"+entry.Name())
 	}
-}
-
-func TestSearchAttributes(t *testing.T) {
-	t.Parallel()
-	script := read(t, "deploy/temporal/setup-namespace.sh")
-	got := map[string]string{}
-	for _, match := range regexp.MustCompile(`--name (\w+) --type (\w+)`).FindAllStringSubmatch(script, -1) {
-		got[match[1]] = match[2]
-	}
-	require.Equal(t, map[string]string{
-		"TenantId": "Keyword", "EndpointId": "Keyword", "EventType": "Keyword", "EventId": "Keyword",
-		"DeliveryState": "Keyword", "EventIds": "KeywordList",
-	}, got)
 }
 
 func TestDynamicConfig(t *testing.T) {

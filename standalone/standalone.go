@@ -12,7 +12,6 @@ import (
 	"syscall"
 	"time"
 
-	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/client"
 
 	"github.com/everpost/everpost/internal/app"
@@ -20,6 +19,7 @@ import (
 	"github.com/everpost/everpost/internal/config"
 	"github.com/everpost/everpost/internal/hosts"
 	"github.com/everpost/everpost/internal/localpg"
+	"github.com/everpost/everpost/internal/namespace"
 	"github.com/everpost/everpost/standalone/internal/temporald"
 	"github.com/everpost/everpost/standalone/internal/webui"
 	"github.com/everpost/everpost/workflows"
@@ -242,17 +242,10 @@ func (i *instance) startCluster(ctx context.Context, o localpg.Options) (*localp
 
 // startEngine starts Temporal and its Web UI.
 func (i *instance) startEngine(ctx context.Context) error {
-	attributes := map[string]enumspb.IndexedValueType{}
-	for _, name := range workflows.KeywordAttributes() {
-		attributes[name] = enumspb.INDEXED_VALUE_TYPE_KEYWORD
-	}
-	for _, name := range workflows.KeywordListAttributes() {
-		attributes[name] = enumspb.INDEXED_VALUE_TYPE_KEYWORD_LIST
-	}
 	var err error
 	i.temporal, err = temporald.Start(ctx, temporald.Options{
 		DatabaseURL: i.command.DatabaseURL, Listen: i.command.TemporalListen, Namespace: client.DefaultNamespace, Retention: i.command.TemporalRetention,
-		Shards: int(i.command.Shards), SearchAttributes: attributes, Logger: i.log,
+		Shards: int(i.command.Shards), SearchAttributes: namespace.WorkflowAttributes(), Logger: i.log,
 		PruneVisibilityIndexes: i.private,
 	})
 	if err != nil {

@@ -11,9 +11,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// The adapters do not know each other: these few lines are where they meet.
-
-// startSender makes the client that sends requests, for a worker and for tests of endpoints.
+// startSender makes the client that sends requests to receivers, for a worker and for tests of endpoints.
 func (a *App) startSender() {
 	a.sender = egress.New(egress.Config{
 		Guard: a.guard, Version: a.options.Version, RootCAs: a.roots, Proxy: a.options.Config.EgressProxyURL(),
@@ -44,7 +42,7 @@ func newGuard(c config.Config) *egress.Guard {
 	})
 }
 
-// tenantLimits are those of every tenant that has none of its own.
+// tenantLimits are the limits of tenants without limits of their own.
 func tenantLimits(c config.Config) webhook.Limits {
 	return webhook.Limits{
 		RequestsPerSecond: c.TenantRequestsPerSecond, Burst: c.TenantBurst, Endpoints: c.TenantEndpoints,

@@ -8,15 +8,15 @@ import (
 	"github.com/everpost/everpost/internal/hosts"
 )
 
-// adminHandler serves what operators and their machines ask: is it alive, can it
-// do its work, what does it do. It asks nobody who they are: a page in a browser
-// gets nothing of it under a name of its own, nor a profile under any.
+// adminHandler serves health checks, metrics and profiles, without authentication. So it
+// checks the Host header, and refuses cross-site requests for profiles: a web page in an
+// operator's browser must not read them.
 func (a *App) adminHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, health{Status: "ok"}) })
 	mux.HandleFunc("GET /readyz", a.ready)
 	mux.Handle("GET /metrics", a.metrics.Handler())
-	// Without /debug/pprof/cmdline: secrets may have been given as flags.
+	// Without /debug/pprof/cmdline: flags may contain secrets.
 	debug := http.NewServeMux()
 	debug.HandleFunc("GET /debug/pprof/", pprof.Index)
 	debug.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
@@ -35,10 +35,10 @@ type health struct {
 	KeyService string `json:"key_service,omitempty"` // only with a key management service
 }
 
-// ready is 200 when the process can do its work: an API needs PostgreSQL, and says
-// "degraded" while Temporal is away, because events are accepted all the same; a
-// worker needs both. A key management service that does not answer or refuses degrades
-// both: endpoints that are known are still sent to. It is 503 before all is up, and from the beginning of Stop on.
+// ready answers 200 if the process can do its work. An API needs PostgreSQL, and is degraded
+// without Temporal, because events are still accepted. A worker needs both. Without its key
+// management service either is degraded: endpoints in the cache still get requests. The answer
+// is 503 until Start has finished, and from the beginning of Stop.
 func (a *App) ready(w http.ResponseWriter, r *http.Request) {
 	h := health{Status: "ok", PostgreSQL: "ok", Temporal: "ok"}
 	status := http.StatusOK
@@ -79,10 +79,10 @@ func (a *App) ready(w http.ResponseWriter, r *http.Request) {
 func answer(w http.ResponseWriter, status int, h health) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(h) //nolint:errchkjson // strings always encode; when the asker has gone there is nothing to do
+	_ = json.NewEncoder(w).Encode(h) //nolint:errchkjson // strings always encode; if the client has gone there is nothing to do
 }
 
-// registerGauges adds what is read when the metrics are.
+// registerGauges adds the metrics that are read at each scrape.
 func (a *App) registerGauges() {
 	a.metrics.Gauge("everpost_starts_waiting", "Deliveries that wait in this process for the start of their workflow.",
 		func() float64 { return float64(a.starter.Waiting()) })

@@ -7,8 +7,8 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// endpointMoved is called when an endpoint was changed: it may have another URL, or a person says
-// that its receiver is healthy.
+// endpointMoved is called when an endpoint has another URL or state: what this process remembers of
+// its failures no longer applies.
 func (a *App) endpointMoved(id webhook.EndpointID) {
 	if a.admission != nil {
 		a.monitor.EndpointChanged(id)
@@ -16,7 +16,7 @@ func (a *App) endpointMoved(id webhook.EndpointID) {
 	}
 }
 
-// admissionCollector counts once for all of the admission's metrics.
+// admissionCollector reads the counts of admission once per scrape, for all of its metrics.
 type admissionCollector struct {
 	admission                                         *admission.Controller
 	endpoints, inFlight, waiting, reserved, notClosed *prometheus.Desc
@@ -50,8 +50,8 @@ func (c *admissionCollector) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// usualRate is how many deliveries an endpoint got in a minute before it was paused or
-// in trouble, as far as this process remembers.
+// usualRate is how many deliveries per minute an endpoint got before it was paused or failed,
+// if this process remembers.
 func (a *App) usualRate(id webhook.EndpointID) int {
 	if a.admission == nil {
 		return 0

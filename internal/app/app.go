@@ -34,51 +34,51 @@ import (
 	"github.com/everpost/everpost/worker"
 )
 
-// Options say which process this is.
+// Options configure a process.
 type Options struct {
 	Config  config.Config
 	Version string
 	Logger  *slog.Logger
 
-	// API and Worker are what this process does.
+	// API and Worker say which parts this process runs.
 	API    bool
 	Worker bool
 
-	// Temporal is where the engine is.
+	// Temporal says how to reach Temporal.
 	Temporal client.Options
 	// EventIDs is how many events a shared workflow can be found by; see starter.Config.
 	EventIDs int
 	// UIURL is the address of the Temporal Web UI; without it, deliveries show no workflow_url.
 	UIURL string
-	// WorkflowsKept is how long a workflow that has ended can be looked at there; 0: not known,
-	// and its address is shown all the same.
+	// WorkflowsKept is for how long the Web UI shows a workflow that has ended. 0 means unknown:
+	// then deliveries always show a workflow_url.
 	WorkflowsKept time.Duration
 
-	// Owner is the name under which attempts are claimed. A process that takes the
-	// place of one with the same name takes over its claims at once, so there must
-	// never be two at a time. Defaults to a name of its own for each process.
+	// Owner is the name under which this process claims attempts. A process takes over the
+	// claims of an earlier one with the same name at once, so two must never run at a time.
+	// Defaults to a random name.
 	Owner string
 
-	// Clock is this process's clock, in tests a wrong one. Defaults to time.Now.
+	// Clock is this process's clock, which may be off in tests. Defaults to time.Now.
 	Clock func() time.Time
 
-	// SoleWorker says that no other process runs workflows as long as this one does: then
-	// first requests need not wait for them.
+	// SoleWorker says that no other process runs a worker while this one does. Then first
+	// requests need not wait for their workflows.
 	SoleWorker bool
 
-	// Register makes known what the worker runs. Defaults to worker.Register; another release's
-	// in a test.
+	// Register registers workflows and activities. Defaults to worker.Register; tests pass
+	// that of another release.
 	Register func(worker.Registry, *activities.Activities)
 
-	// Exempt is the one address on loopback that may be sent to although the guard
-	// refuses it, for one URL of one tenant: the demonstration's receiver.
+	// Exempt is the receiver of the demonstration: the egress guard allows its loopback
+	// address, for one URL of one tenant.
 	Exempt Exemption
 
 	// shareHealthEvery is monitor.Config.ShareEvery, in tests.
 	shareHealthEvery time.Duration
 }
 
-// Exemption is a receiver that may be sent to although the guard refuses it.
+// Exemption is a receiver that the egress guard allows although its address is not public.
 type Exemption = egress.Exemption
 
 // App is a running process. Start it once, Stop it once.
@@ -92,33 +92,33 @@ type App struct {
 	monitor    *monitor.Monitor      // nil without a worker
 	health     *monitor.View
 	guard      *egress.Guard
-	roots      *x509.CertPool // that verify receivers; nil for the system's
+	roots      *x509.CertPool // to verify receivers; nil for the system's
 	client     client.Client
 	sender     *egress.Client
 	activities *activities.Activities
 	starter    *starter.Starter
-	working    atomic.Bool  // the worker serves its queues
+	working    atomic.Bool  // the worker polls its task queues
 	keys       *vault.Vault // nil without a key
 	keyService atomic.Pointer[string]
-	overAll    bool // this process may look after all tenants' deliveries: see takeRoles
+	overAll    bool // this process may read the deliveries of all tenants: see takeRoles
 
 	api, admin               *http.Server
 	apiListener, adminListen net.Listener
 
-	life     context.Context //nolint:containedctx // of what runs in the background; ended by Stop
+	life     context.Context //nolint:containedctx // of background work; ended by Stop
 	end      context.CancelFunc
-	phases   []phase // of stopping, in the order of starting; run in the reverse one
+	phases   []phase // of stopping, in the order of starting; run in reverse
 	started  chan struct{}
 	stopping atomic.Bool
 
-	// Others in tests: StopTime, keyServiceEvery and worker.Start.
+	// StopTime, keyServiceEvery and worker.Start, except in tests.
 	stopTime        time.Duration
 	keyServiceEvery time.Duration
 	newWorker       func(client.Client, *activities.Activities, func(error)) (*worker.Workers, error)
 }
 
-// New checks the options and opens what needs no waiting: an error is one of the
-// configuration. Nothing is served before Start.
+// New checks the options and opens what needs no waiting. An error means that the
+// configuration is unusable. Nothing is served before Start.
 func New(ctx context.Context, o Options) (*App, error) {
 	if err := o.Config.Validate(); err != nil {
 		return nil, err
@@ -150,13 +150,13 @@ func New(ctx context.Context, o Options) (*App, error) {
 	}
 	a.life, a.end = context.WithCancel(context.WithoutCancel(ctx))
 
-	// The client before the store: what writes to the store is stopped first (R11).
+	// The client before the store: whatever writes to the store stops first (R11).
 	temporal := o.Temporal
 	temporal.Logger = log.NewStructuredLogger(o.Logger)
 	if temporal.Identity == "" {
 		temporal.Identity = "everpost " + o.Version
 	}
-	// The SDK gzips every request otherwise; between neighbours that is CPU for nothing.
+	// By default the SDK compresses every request. In one data centre that is a waste of CPU.
 	temporal.ConnectionOptions.GrpcCompression = &client.GrpcCompressionNone{}
 	a.client, err = client.NewLazyClient(temporal)
 	if err != nil {
@@ -187,12 +187,11 @@ func New(ctx context.Context, o Options) (*App, error) {
 	return a, nil
 }
 
-// storeConns is the size of the product's pool: the flushes of the group commits,
-// and reads beside them.
+// storeConns is the size of the main connection pool.
 const storeConns = 24
 
-// Start brings everything up in the reverse of the order in which an event passes through,
-// so that the API accepts nothing that cannot be processed.
+// Start starts the parts in the reverse order of an event's path, so that the API accepts
+// nothing that cannot be processed.
 func (a *App) Start(ctx context.Context) (err error) {
 	defer func() { //nolint:contextcheck // stops although ctx has ended
 		if err != nil {
@@ -212,7 +211,7 @@ func (a *App) Start(ctx context.Context) (err error) {
 		return err
 	}
 	a.makeStarter()
-	a.store.Listen(a.life) //nolint:contextcheck // what Start brings up outlives its context, here and below
+	a.store.Listen(a.life) //nolint:contextcheck // outlives the context of Start, here and below
 	a.maintain()           //nolint:contextcheck // see above
 	if err := a.listen(); err != nil {
 		return err
@@ -235,8 +234,8 @@ func (a *App) Start(ctx context.Context) (err error) {
 	return nil
 }
 
-// takeRoles finds out what the database's login may do. One that is only for the API does
-// not relay, maintain or count over all tenants: the workers do.
+// takeRoles reads which roles the database's login may take. A process whose login is only
+// for the API does no work for all tenants, such as the relay and retention: the workers do.
 func (a *App) takeRoles(ctx context.Context) error {
 	serves, err := a.store.May(ctx, postgres.RoleAPI)
 	if err != nil {
@@ -255,7 +254,7 @@ func (a *App) takeRoles(ctx context.Context) error {
 	return nil
 }
 
-// makeStarter makes the starter, and what uses it.
+// makeStarter makes the starter, the monitor and the view of health.
 func (a *App) makeStarter() {
 	a.starter = starter.New(a.starterConfig())
 	if a.admission != nil {
@@ -264,8 +263,8 @@ func (a *App) makeStarter() {
 	a.health = a.newHealthView()
 }
 
-// starterConfig is what the starter works with. In a process that may not read all tenants'
-// deliveries, it does not relay, reconcile or release.
+// starterConfig is the starter's configuration. In a process that may not read the deliveries of
+// all tenants, the starter does not relay, reconcile or release.
 func (a *App) starterConfig() starter.Config {
 	o := a.options
 	c := starter.Config{
@@ -283,7 +282,7 @@ func (a *App) starterConfig() starter.Config {
 	return c
 }
 
-// maintain makes partitions and removes what is past its retention, in the background.
+// maintain makes partitions and removes days past their retention, in the background.
 func (a *App) maintain() {
 	ctx, end := context.WithCancel(a.life)
 	var loops sync.WaitGroup
@@ -332,9 +331,9 @@ func (a *App) workflowURL(id string) string {
 	return a.options.UIURL + "/namespaces/" + url.PathEscape(namespace) + "/workflows/" + url.PathEscape(id)
 }
 
-// processName is what claims are made under: another one for each process.
+// processName returns a random name, under which this process makes claims.
 func processName() string {
 	var b [16]byte
-	_, _ = rand.Read(b[:]) // never fails: it ends the process instead
+	_, _ = rand.Read(b[:]) // never fails: it crashes the process instead
 	return hex.EncodeToString(b[:])
 }

@@ -30,9 +30,9 @@ func DemoExists(ctx context.Context, c config.Config, logger *slog.Logger) (bool
 	return err == nil, err
 }
 
-// SetUpDemo makes the demonstration's tenant with one endpoint at url, or, when
-// the tenant is there already, points its endpoint to url. It returns the
-// endpoint and its secret. The URL is not checked: it is Options.Exempt's.
+// SetUpDemo creates the demonstration's tenant with one endpoint at url. If the tenant
+// exists, it sets the URL of its endpoint. It returns the endpoint and its secret. The
+// URL is not checked: it is that of Options.Exempt.
 func (a *App) SetUpDemo(ctx context.Context, url string) (webhook.Endpoint, string, error) {
 	by := webhook.Actor{Name: "demonstration"}
 	if _, _, err := a.store.Tenants.PutTenant(ctx, by, webhook.Tenant{ID: DemoTenant, Name: "Demonstration"}); err != nil {
@@ -45,7 +45,7 @@ func (a *App) SetUpDemo(ctx context.Context, url string) (webhook.Endpoint, stri
 	var e webhook.Endpoint
 	if len(found) == 1 {
 		e, err = a.store.Endpoints.UpdateEndpoint(ctx, by, DemoTenant, found[0].ID, func(e *webhook.Endpoint) error {
-			if !webhook.SameOrigin(e.URL, url) { // nothing that is stored follows it, here neither
+			if !webhook.SameOrigin(e.URL, url) { // stored credentials do not follow a changed URL, here neither
 				e.Headers, e.Auth, e.Certificate = nil, webhook.Auth{}, webhook.ClientCertificate{}
 			}
 			e.URL = url

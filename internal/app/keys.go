@@ -25,8 +25,18 @@ func Migrate(ctx context.Context, c config.Config, logger *slog.Logger) error {
 	return postgres.Migrate(ctx, c.DatabaseURL, logger)
 }
 
-// CheckDatabase refuses an EVERPOST_DATABASE_URL that is none, or that would let what is in the
-// database cross a network in the clear without saying so.
+// CheckMigrated returns an error unless the product's database is at the version of this release.
+func CheckMigrated(ctx context.Context, databaseURL string, logger *slog.Logger) error {
+	store, err := stores.Open(ctx, stores.Config{URL: databaseURL, MaxConns: 2, Logger: logger})
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	return store.Migrated(ctx)
+}
+
+// CheckDatabase returns an error for an EVERPOST_DATABASE_URL that is not a URL of PostgreSQL, or that
+// allows connections over a network without TLS and does not say so.
 func CheckDatabase(databaseURL string) error {
 	err := config.CheckDatabaseURL(databaseURL)
 	if err == nil {
@@ -38,15 +48,15 @@ func CheckDatabase(databaseURL string) error {
 	return nil
 }
 
-// SoleUse is a standalone installation's right to be the only one on a database.
+// SoleUse is the lock that keeps other standalone installations off a database.
 type SoleUse = postgres.SoleUse
 
-// TakeSoleUse keeps other standalone installations off a database until Release.
+// TakeSoleUse takes that lock, until Release.
 func TakeSoleUse(ctx context.Context, databaseURL string, logger *slog.Logger) (*SoleUse, error) {
 	return postgres.TakeSoleUse(ctx, databaseURL, logger)
 }
 
-// KeyRing makes, lists and revokes API keys without the API. Close it.
+// KeyRing creates, lists and revokes API keys without the API. Close it.
 type KeyRing struct {
 	store *stores.DB
 }
@@ -66,8 +76,8 @@ func OpenKeys(ctx context.Context, c config.Config, logger *slog.Logger) (*KeyRi
 // Close closes the database.
 func (k *KeyRing) Close() { k.store.Close() }
 
-// Create makes a key and returns its text, which is shown this once. An empty
-// tenant makes an operator key.
+// Create creates a key and returns its text, which cannot be read again. Without a
+// tenant it is an operator key.
 func (k *KeyRing) Create(ctx context.Context, tenantID, name string, scope webhook.Scope, expires time.Time) (webhook.Key, string, error) {
 	if tenantID == "" {
 		scope = webhook.ScopeOperator
@@ -85,11 +95,11 @@ func (k *KeyRing) Create(ctx context.Context, tenantID, name string, scope webho
 	return key, text, nil
 }
 
-// Lives reports whether the text is a key that works.
+// Lives reports whether the text is a valid key.
 func (k *KeyRing) Lives(ctx context.Context, text string) (bool, error) {
 	id, sum, err := api.ParseKey(text)
 	if err != nil {
-		return false, nil //nolint:nilerr // a text that is no key does not work
+		return false, nil //nolint:nilerr // a text of another form is no valid key
 	}
 	_, err = k.store.Keys.Authenticate(ctx, id, sum)
 	if webhook.CodeOf(err) == webhook.CodeUnauthenticated {
@@ -98,14 +108,14 @@ func (k *KeyRing) Lives(ctx context.Context, text string) (bool, error) {
 	return err == nil, err
 }
 
-// List returns the keys of a tenant, or the operator's for an empty one.
+// List returns the keys of a tenant, or the operator keys for "".
 func (k *KeyRing) List(ctx context.Context, tenantID string) ([]webhook.Key, error) {
 	return k.store.Keys.ListKeys(ctx, tenantID, webhook.Page{Limit: maxListedKeys})
 }
 
 const maxListedKeys = 250
 
-// Revoke ends a key.
+// Revoke revokes a key.
 func (k *KeyRing) Revoke(ctx context.Context, tenantID, keyID string) error {
 	id, err := webhook.ParseKeyID(keyID)
 	if err != nil {

@@ -10,17 +10,17 @@ import (
 	"github.com/everpost/everpost/internal/vault"
 )
 
-// keyServiceEvery is how often a key management service is asked whether it still
-// encrypts, for /readyz: a refusal is else seen only when something is to be encrypted.
+// keyServiceEvery is how often the key management service is checked, for /readyz: without
+// that, an outage would show only when a secret is read or written.
 const keyServiceEvery = 15 * time.Second
 
-// usesKeyService reports whether it is a key management service that encrypts.
+// usesKeyService reports whether a key management service holds the current key.
 func (a *App) usesKeyService() bool {
 	k := &a.options.Config.KEKs
 	return a.keys != nil && k.KEKVaultAddr != "" && !k.KEKVaultOld
 }
 
-// watchKeyService asks the key management service, until ctx ends.
+// watchKeyService checks the key management service until ctx ends.
 func (a *App) watchKeyService(ctx context.Context) {
 	tick := time.NewTicker(a.keyServiceEvery)
 	defer tick.Stop()
@@ -31,8 +31,8 @@ func (a *App) watchKeyService(ctx context.Context) {
 		}
 		a.keyService.Store(&is)
 		if is != "ok" && is != was {
-			a.log.WarnContext(ctx, "the key management service cannot be used: what has to be encrypted is answered with 503, "+
-				"and endpoints that are not known cannot be sent to", "it", is)
+			a.log.WarnContext(ctx, "the key management service cannot be used: requests that need encryption get 503, "+
+				"and endpoints that are not in the cache get no requests", "it", is)
 		}
 		select {
 		case <-tick.C:
@@ -53,8 +53,8 @@ func (a *App) askKeyService(ctx context.Context) string {
 	return "does not answer"
 }
 
-// keyServiceState is what was found out last: ok, refuses or does not answer; "" as long
-// as nothing was, and without a key management service.
+// keyServiceState is the result of the last check: ok, refuses or does not answer; "" before the
+// first one, and without a key management service.
 func (a *App) keyServiceState() string {
 	if state := a.keyService.Load(); state != nil {
 		return *state
@@ -62,10 +62,9 @@ func (a *App) keyServiceState() string {
 	return ""
 }
 
-// checkKeys refuses to start without a key that something in the store is encrypted
-// with: endpoints that cannot be signed for would else be noticed one by one, and what an
-// API with another key encrypts could be opened by nobody else. Keys that are named as lost
-// are not missed.
+// checkKeys returns an error if a key that stored secrets need is missing. Without this check,
+// endpoints would fail one by one, and an API with another key would encrypt secrets that no
+// other process can read. Keys in EVERPOST_KEK_LOST are not required.
 func (a *App) checkKeys(ctx context.Context) error {
 	if a.keys == nil {
 		return nil
@@ -78,7 +77,7 @@ func (a *App) checkKeys(ctx context.Context) error {
 		"or as Vault's with EVERPOST_KEK_VAULT_OLD (if it is lost for good, name its id in EVERPOST_KEK_LOST)", strings.Join(missing, " and "))
 }
 
-// missingKeys are the uses of keys that are neither known nor given up, for people.
+// missingKeys describes the uses of keys that are neither set nor named as lost.
 func (a *App) missingKeys(ctx context.Context) ([]string, error) {
 	uses, err := a.store.Encryption.KEKUses(ctx)
 	if err != nil {

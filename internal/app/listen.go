@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// listen takes both ports, so that one that is taken is known at once.
+// listen opens both ports early, so that a port in use is reported at once.
 func (a *App) listen() error {
 	var err error
 	if a.adminListen, err = listen(a.life, "EVERPOST_ADMIN_LISTEN", a.options.Config.AdminListen); err != nil {
@@ -20,7 +20,7 @@ func (a *App) listen() error {
 	a.admin = &http.Server{
 		Handler:           a.adminHandler(),
 		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
-		WriteTimeout: time.Minute, // after the seconds that a profile is asked to take
+		WriteTimeout: time.Minute, // beyond the duration of a profile
 		IdleTimeout:  time.Minute,
 	}
 	a.serve(phaseAdmin, a.admin, a.adminListen, time.Second)
@@ -51,8 +51,7 @@ func cause(err error) error {
 	return err
 }
 
-// serve runs a server until Stop; patience is how long it waits then for requests
-// under way.
+// serve runs a server until Stop, which waits up to patience for requests under way.
 func (a *App) serve(name string, s *http.Server, l net.Listener, patience time.Duration) {
 	done := make(chan struct{})
 	go func() {

@@ -18,7 +18,7 @@ func (a *App) newMonitor() *monitor.Monitor {
 	})
 }
 
-// newHealthView makes what shows the API the health of endpoints.
+// newHealthView makes the view of the health of endpoints, for the API.
 func (a *App) newHealthView() *monitor.View {
 	if a.admission == nil {
 		return monitor.NewView(a.store.EndpointHealth, nil, "")
@@ -26,7 +26,7 @@ func (a *App) newHealthView() *monitor.View {
 	return monitor.NewView(a.store.EndpointHealth, endpointStates{a.admission, a.store.Now}, a.options.Owner)
 }
 
-// observer shows the metrics and the monitor what becomes of attempts. It is an activities.Observer.
+// observer reports attempts to the metrics and the monitor. It implements activities.Observer.
 type observer struct {
 	*telemetry.Metrics
 
@@ -48,7 +48,7 @@ func (a *App) circuitChanged(c admission.CircuitChange) {
 	})
 }
 
-// endpointStates shows the monitor what the admission knows of endpoints.
+// endpointStates gives the monitor the state of endpoints in admission.
 type endpointStates struct {
 	admission *admission.Controller
 	now       func() time.Time // by the database's clock
@@ -71,7 +71,7 @@ func (s endpointStates) CloseCircuit(id webhook.EndpointID, at time.Time) {
 
 func (s endpointStates) Reset(id webhook.EndpointID) { s.admission.Reset(id) }
 
-// seenOf is what the admission knows of an endpoint, for all processes: its times are by the database's clock.
+// seenOf converts the state of an endpoint in admission for other processes: to times by the database's clock.
 func seenOf(h admission.Health, now func() time.Time) webhook.Observation {
 	s := webhook.Observation{
 		Circuit: webhook.CircuitState(h.Circuit.String()), Since: h.Since, Why: h.Why, NextProbe: h.NextProbe, ProbeOver: h.ProbeOver,

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// retain removes what is past its retention, every hour.
+// retain removes, every hour, what is past its retention.
 func (a *App) retain(ctx context.Context) {
 	tick := time.NewTicker(time.Hour)
 	defer tick.Stop()
@@ -26,7 +26,7 @@ func (a *App) retainOnce(ctx context.Context) {
 	keys, keysErr := a.store.Events.PruneIdempotencyKeys(ctx, c.Retention)
 	replays, replaysErr := a.store.Replays.PruneReplays(ctx, c.Retention)
 	secrets, secretsErr := a.store.Endpoints.PruneSecrets(ctx)
-	tenants, tenantsErr := a.store.Tenants.PruneDeletedTenants(ctx) // after what may be left of them
+	tenants, tenantsErr := a.store.Tenants.PruneDeletedTenants(ctx) // last, after their rows
 	entries, auditErr := a.store.Audit.PruneAuditLog(ctx, c.AuditRetention)
 	if err := errors.Join(err, keysErr, replaysErr, secretsErr, tenantsErr, auditErr); err != nil && ctx.Err() == nil {
 		a.log.WarnContext(ctx, "days past their retention were not all removed; the next try is in an hour", "error", err)

@@ -12,30 +12,30 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// rewrapConns serve a rewrapping, which makes one statement at a time.
+// rewrapConns is enough for a rewrap, which runs one statement at a time.
 const rewrapConns = 2
 
-// RewrapProgress is where a rewrapping is.
+// RewrapProgress is the progress of a rewrap.
 type RewrapProgress = encryption.RewrapProgress
 
-// KEKUse is how much is sealed with a key-encryption key.
+// KEKUse is how many rows are encrypted with a key-encryption key.
 type KEKUse struct {
 	encryption.KEKUse
 
-	Current bool // it seals what is sealed now
-	Known   bool // it is among the settings
+	Current bool // the key encrypts new secrets
+	Known   bool // the key is in the settings
 }
 
-// Rewrapping is what a rewrapping did, and what it left.
+// Rewrapping is the result of a rewrap.
 type Rewrapping struct {
-	Rows       int64    // moved to the current key
-	Unreadable int64    // do not open, and were left
+	Rows       int64    // re-encrypted with the current key
+	Unreadable int64    // cannot be decrypted, and are unchanged
 	Named      []string // the first of those
-	Left       int64    // need another key than the current one, the unreadable among them
+	Left       int64    // still need another key, the unreadable included
 	Uses       []KEKUse
 }
 
-// Rewraps are the key-encryption keys of a store and what they seal. Close it.
+// Rewraps are a store and its key-encryption keys. Close it.
 type Rewraps struct {
 	store *stores.DB
 	keys  *vault.Vault
@@ -67,7 +67,7 @@ func (r *Rewraps) Close() {
 	r.keys.Close()
 }
 
-// Look says which keys are in use, and changes nothing.
+// Look reads which keys are in use. It changes nothing.
 func (r *Rewraps) Look(ctx context.Context) (Rewrapping, error) {
 	current, err := sealer{r.keys}.Current(ctx)
 	if err != nil {
@@ -77,7 +77,7 @@ func (r *Rewraps) Look(ctx context.Context) (Rewrapping, error) {
 	return r.said(encryption.Rewrapped{Current: current, Uses: found}), err
 }
 
-// Rewrap moves everything to the current key.
+// Rewrap re-encrypts everything with the current key.
 func (r *Rewraps) Rewrap(ctx context.Context, progress func(RewrapProgress)) (Rewrapping, error) {
 	done, err := r.store.Encryption.Rewrap(ctx, webhook.Actor{Name: "command line"}, sealer{r.keys}, progress)
 	return r.said(done), err

@@ -15,11 +15,10 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// kmsPause is when a caller may come back who needed a key management service that is
-// away: it is asked again by then.
+// kmsPause is the Retry-After while the key management service is away.
 const kmsPause = 5 * time.Second
 
-// sealer lets the store encrypt with the vault.
+// sealer encrypts for the store, with the vault.
 type sealer struct{ vault *vault.Vault }
 
 func (s sealer) Seal(ctx context.Context, plaintext, additional string) (postgres.Sealed, error) {
@@ -44,7 +43,7 @@ func (s sealer) Open(ctx context.Context, sealed postgres.Sealed, additional str
 	return plaintext, nil
 }
 
-// Current is the name of the key that encrypts.
+// Current is the id of the key that encrypts.
 func (s sealer) Current(ctx context.Context) (string, error) {
 	if s.vault == nil {
 		return "", errNoKEK
@@ -59,8 +58,8 @@ func (s sealer) Rewrap(ctx context.Context, sealed postgres.Sealed) (postgres.Se
 	return postgres.Sealed(rewrapped), ofVault(err)
 }
 
-// ofVault gives an outage of the key management service and its refusal their code,
-// because they are a matter of time, and reports the others to the store.
+// ofVault gives CodeUnavailable to an outage of the key management service and to its refusal, which
+// pass with time, and returns other errors as the store expects them.
 func ofVault(err error) error {
 	if errors.Is(err, vault.ErrTampered) || errors.Is(err, vault.ErrUnknownKEK) {
 		return fmt.Errorf("%w: %w", encryption.ErrUnreadable, err)
@@ -81,8 +80,8 @@ func ofVault(err error) error {
 
 var errNoKEK = errors.New("there is no key-encryption key: set EVERPOST_KEK_FILE, EVERPOST_KEK or EVERPOST_KEK_VAULT_ADDR")
 
-// loadVault reads the key-encryption keys; without one, a vault that is nil. A key in a
-// key management service is not asked for yet.
+// loadVault reads the key-encryption keys; it returns nil if there are none. It does not yet
+// contact a key management service.
 func loadVault(c config.KEKs) (*vault.Vault, error) {
 	if !c.AnyKEK() {
 		return nil, nil //nolint:nilnil // a process that handles no secrets needs none
@@ -106,7 +105,7 @@ func loadVault(c config.KEKs) (*vault.Vault, error) {
 	return vault.New(current, older...), nil
 }
 
-// oldKEKs are the keys that are only read with.
+// oldKEKs are the keys that only decrypt.
 func oldKEKs(c config.KEKs) (older []vault.KEK, err error) {
 	for _, path := range c.KEKOldFiles {
 		kek, err := named("EVERPOST_KEK_OLD_FILES")(vault.LoadOldKEKFile(path))
@@ -132,7 +131,7 @@ func oldKEKs(c config.KEKs) (older []vault.KEK, err error) {
 	return older, nil
 }
 
-// named adds to an error which setting it is about, and what to do about a key that can be guessed.
+// named adds the setting to an error, and to that of a weak key what to do.
 func named(setting string) func(*vault.StaticKEK, error) (vault.KEK, error) {
 	return func(kek *vault.StaticKEK, err error) (vault.KEK, error) {
 		if errors.Is(err, vault.ErrWeakKEK) {

@@ -31,7 +31,7 @@ func (s situations) Ahead(ctx context.Context, d webhook.Delivery) (n int, more 
 	return s.store.Deliveries.Ahead(ctx, d)
 }
 
-// engine is what this process knows of the engine.
+// engine is the state of Temporal, and of the requests under way in this process.
 type engine struct {
 	*starter.Starter
 

@@ -7,17 +7,16 @@ import (
 )
 
 const (
-	// StopTime is how long Stop takes at most: little more than an attempt's deadline.
-	// What runs the process has the rest of the 40 s in which it promises to end for
-	// Temporal and PostgreSQL.
+	// StopTime is how long Stop takes at most: little more than an attempt's deadline. A
+	// process ends within 40 s; standalone needs the rest for Temporal and PostgreSQL.
 	StopTime = 33 * time.Second
-	// recordTime is the part of StopTime after requests that are still under way are
-	// cut off: for what they came to, and for the writers.
+	// recordTime is the last part of StopTime, after requests under way are cut off: for
+	// recording their outcomes, and for the group commits.
 	recordTime = 2 * time.Second
 )
 
-// The phases of stopping, in their order: the API accepts nothing more before what is
-// there is ended, and the store outlives what writes to it.
+// The phases of stopping, in their order: first the API stops accepting, and the store outlives
+// everything that writes to it.
 const (
 	phaseAPI         = "the API server"
 	phaseStarter     = "the starter"
@@ -33,8 +32,8 @@ const (
 	phaseClient      = "the Temporal client"
 )
 
-// phase is one part of stopping. Its context ends when all of Stop has to be over;
-// it may overrun it, and is left behind then.
+// phase is one part of stopping. Its context ends with StopTime. Stop does not wait for a phase
+// that overruns it.
 type phase struct {
 	name string
 	stop func(context.Context)
@@ -44,16 +43,15 @@ func (a *App) push(name string, stop func(context.Context)) {
 	a.phases = append(a.phases, phase{name, stop})
 }
 
-// Stop ends everything within StopTime: the API, then the starter, the worker, the
-// requests under way, what writes to the store, and at last the connection to Temporal.
-// Meanwhile /readyz answers 503. What is not finished by then is found again by the next
-// start.
+// Stop stops everything within StopTime: the API, then the starter, the worker, the requests
+// under way, the store, and at last the connection to Temporal. Meanwhile /readyz answers 503.
+// The next start finds what was not finished.
 func (a *App) Stop() {
 	a.log.Info("stopping: no new work, waiting for what is under way")
 	a.unwind()
 }
 
-// unwind ends what has been started, the last first, against one deadline.
+// unwind stops what has been started, the last first, within one deadline.
 func (a *App) unwind() {
 	a.stopping.Store(true)
 	ctx, cancel := context.WithTimeout(context.Background(), a.stopTime)
@@ -73,13 +71,13 @@ func (a *App) unwind() {
 	a.phases = nil
 }
 
-// untilCut ends with ctx, but for the time that is kept for the store.
+// untilCut is a context that ends recordTime before ctx.
 func untilCut(ctx context.Context) (context.Context, context.CancelFunc) {
 	end, _ := ctx.Deadline()
 	return context.WithDeadline(ctx, end.Add(-recordTime))
 }
 
-// await waits for done, which it prefers, or for the end of ctx.
+// await waits for done or the end of ctx. If both have happened, it reports done.
 func await(ctx context.Context, done <-chan struct{}) bool {
 	select {
 	case <-done:

@@ -11,10 +11,10 @@ import (
 	"github.com/everpost/everpost/internal/telemetry"
 )
 
-// countPatience bounds each look into the store when the metrics are read.
+// countPatience bounds each query of a scrape.
 const countPatience = 2 * time.Second
 
-// depths are what the store counts for the metrics.
+// depths are the counts of the store for the metrics.
 type depths interface {
 	OutboxDepth(ctx context.Context) (int64, time.Time, error)
 	HeldDepth(ctx context.Context) (int64, error)
@@ -28,8 +28,8 @@ type countingStores struct {
 	*replays.Replays
 }
 
-// storeCollector reads each count once for the metrics that it
-// serves: a count is work for PostgreSQL, and what is read together belongs together.
+// storeCollector reads each count once per scrape, for all metrics that need it: a count is work
+// for PostgreSQL.
 type storeCollector struct {
 	life                              context.Context //nolint:containedctx // a scrape has none
 	store                             depths

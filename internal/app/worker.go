@@ -9,14 +9,14 @@ import (
 )
 
 const (
-	// workerPatience is how long Start waits for the worker; without a Temporal the
-	// rest comes up all the same, and events are accepted.
+	// workerPatience is how long Start waits for the worker. Without Temporal it goes on, and
+	// events are accepted.
 	workerPatience = 10 * time.Second
-	// workerPause is how long after a failure the worker is started again.
+	// workerPause is the pause before a failed worker is started again.
 	workerPause = time.Second
 )
 
-// makeActivities makes what the worker runs. It exists before the first event, the demonstration's included.
+// makeActivities makes the activities, before the first event is accepted.
 func (a *App) makeActivities() {
 	a.startSender()
 	a.activities = activities.New(activities.Config{
@@ -27,7 +27,7 @@ func (a *App) makeActivities() {
 	})
 }
 
-// startWorker runs the worker, and waits a moment for it.
+// startWorker starts the worker, and waits up to workerPatience until it runs.
 func (a *App) startWorker() {
 	halt, halted, up := make(chan struct{}), make(chan struct{}), make(chan struct{}, 1)
 	go func() {
@@ -38,8 +38,8 @@ func (a *App) startWorker() {
 		work, cancel := untilCut(ctx)
 		defer cancel()
 		a.activities.Stop(work)
-		// The worker may have waited for requests that were cancelled. The other half of the
-		// time is for the records.
+		// The worker may be waiting for requests that were just cancelled. The other half of
+		// recordTime is for the records.
 		limited, cancel := context.WithTimeout(ctx, recordTime/2)
 		defer cancel()
 		await(limited, halted)
@@ -50,7 +50,7 @@ func (a *App) startWorker() {
 		close(halt)
 		await(work, halted)
 	})
-	// With Temporal there, the worker runs before the first event comes in.
+	// If Temporal answers, the worker runs before the first event is accepted.
 	select {
 	case <-up:
 	case <-time.After(workerPatience):
@@ -65,7 +65,7 @@ func (a *App) keepWorking(halt <-chan struct{}, up chan<- struct{}) {
 		workers, err := a.newWorker(a.client, a.activities, func(err error) {
 			select {
 			case failed <- err:
-			default: // each queue's worker may fail; one is enough
+			default: // one failure is enough
 			}
 		})
 		switch {
@@ -98,7 +98,7 @@ func (a *App) work(workers *worker.Workers, halt <-chan struct{}, up chan<- stru
 	case <-halt:
 		halted = true
 	case err := <-failed:
-		a.log.Error("the worker has stopped by itself; another one is started", "error", err)
+		a.log.Error("the worker has stopped by itself; starting another one", "error", err)
 	}
 	a.working.Store(false)
 	workers.Stop()

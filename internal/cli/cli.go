@@ -19,6 +19,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/everpost/everpost/internal/cli/completion"
 	"github.com/everpost/everpost/internal/config"
 	"github.com/everpost/everpost/internal/telemetry"
 	"github.com/everpost/everpost/internal/webhook"
@@ -46,6 +47,9 @@ type Commands struct {
 	Migrate MigrateCommand `cmd:"" help:"Migrate the database to this version."`
 	Keys    KeysCommand    `cmd:"" help:"Create, list and revoke API keys; rotate the key for secrets at rest."`
 
+	SetupTemporal SetupTemporalCommand `cmd:"" help:"Create Everpost's namespace and search attributes in Temporal."`
+	Doctor        DoctorCommand        `cmd:"" help:"Check an installation, and say how to mend what is wrong."`
+
 	Explain     ExplainCommand     `cmd:"" help:"Explain how a delivery, an event or an endpoint is doing, by its id."`
 	Send        SendCommand        `cmd:"" help:"Post an event."`
 	Events      EventsCommand      `cmd:"" help:"Show events."`
@@ -57,11 +61,11 @@ type Commands struct {
 	Audit       AuditCommand       `cmd:"" help:"Show the audit log."`
 	Listen      ListenCommand      `cmd:"" help:"Run a test receiver that prints and verifies requests, and fails as configured."`
 
-	Completion CompletionCommand `cmd:"" help:"Print a script that completes commands and flags in a shell."`
-	Help       HelpCommand       `cmd:"" help:"Show the help of a command."`
-	Version    VersionCommand    `cmd:"" help:"Print the version."`
+	Completion completion.ScriptCommand `cmd:"" help:"Print a script that completes commands and flags in a shell."`
+	Help       HelpCommand              `cmd:"" help:"Show the help of a command."`
+	Version    VersionCommand           `cmd:"" help:"Print the version."`
 
-	Complete completeCommand `cmd:"" hidden:"" name:"__complete"`
+	Complete completion.CandidatesCommand `cmd:"" hidden:"" name:"__complete"`
 
 	ShowVersion kong.VersionFlag `help:"Print the version." name:"version"`
 }
@@ -86,6 +90,7 @@ func Main(p Process, args []string, grammar any) int {
 		kong.UsageOnError(), kong.Writers(p.Stdout, p.Stderr),
 		kong.Exit(func(code int) { exit, exited = code, true }), // after --help; Main returns
 		kong.BindTo(ctx, (*context.Context)(nil)), kong.Bind(p),
+		kong.BindTo(p.Stdout, (*io.Writer)(nil)),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}), kong.ValueFormatter(flagHelp),
 		kong.Vars{"version": "everpost " + p.Version},
 		textMapper[webhook.EventID](), textMapper[webhook.EndpointID](), textMapper[webhook.DeliveryID](), textMapper[webhook.KeyID](),

@@ -178,8 +178,11 @@ func TestMigrateAndKeys(t *testing.T) {
 	t.Parallel()
 	address := postgrestest.NewEmpty(t)
 	url := "--database-url=" + address
-	for range 2 { // the second time is no error
-		code, stdout, stderr := run(t, nil, "migrate", url)
+	code, _, stderr := run(t, nil, "migrate", "--check", url)
+	require.Equal(t, 1, code, stderr)
+	require.Contains(t, stderr, "run 'everpost migrate'")
+	for _, check := range []string{"--check=false", "--check=false", "--check"} { // the second time is no error
+		code, stdout, stderr := run(t, nil, "migrate", check, url)
 		require.Zero(t, code, stderr)
 		require.Equal(t, "the database is up to date\n", stdout)
 	}
@@ -214,7 +217,7 @@ func TestMigrateAndKeys(t *testing.T) {
 		_, table, _ = run(t, nil, list...)
 		require.NotContains(t, table, id)
 	}
-	code, _, stderr := run(t, nil, "keys", "create", url, "--tenant=nobody")
+	code, _, stderr = run(t, nil, "keys", "create", url, "--tenant=nobody")
 	require.Equal(t, 3, code)
 	require.Contains(t, stderr, "tenant nobody: ")
 	code, _, stderr = run(t, nil, "keys", "revoke", url, webhook.NewKeyID().String())

@@ -3,30 +3,13 @@ package cli
 import (
 	"context"
 	"fmt"
-	"net"
-	"net/netip"
-
-	"go.temporal.io/sdk/contrib/envconfig"
 
 	"github.com/everpost/everpost/internal/app"
 	"github.com/everpost/everpost/internal/config"
 )
 
-// temporalSettings is the part of the help on Temporal's settings, which come from the
-// environment only and are not Everpost's.
-const temporalSettings = `Where Temporal is, by its own conventions, from the environment:
-
-  TEMPORAL_ADDRESS         host:port (default localhost:7233)
-  TEMPORAL_NAMESPACE       namespace (default "default")
-  TEMPORAL_API_KEY         API key, of Temporal Cloud
-  TEMPORAL_TLS             true or false; required for another machine
-  TEMPORAL_TLS_SERVER_CA_CERT_PATH, TEMPORAL_TLS_SERVER_NAME
-                           certificates to trust, and the name in the server's
-  TEMPORAL_TLS_CLIENT_CERT_PATH, TEMPORAL_TLS_CLIENT_KEY_PATH
-                           certificate and key of this client
-  TEMPORAL_CONFIG_FILE, TEMPORAL_PROFILE
-                           a file of Temporal's with all of this, and a profile in it
-
+// runtimeSettings is the part of the help on the settings of the Go runtime.
+const runtimeSettings = `
 GOGC and GOMEMLIMIT tune the garbage collector, as in every Go program.`
 
 // ServeCommand runs API and worker.
@@ -36,7 +19,7 @@ type ServeCommand struct {
 }
 
 // Help returns the help that the flags do not contain.
-func (*ServeCommand) Help() string { return temporalSettings }
+func (*ServeCommand) Help() string { return temporalSettings + runtimeSettings }
 
 // Run runs until a signal.
 func (c *ServeCommand) Run(ctx context.Context, p Process) error {
@@ -50,7 +33,7 @@ type APICommand struct {
 }
 
 // Help returns the help that the flags do not contain.
-func (*APICommand) Help() string { return temporalSettings }
+func (*APICommand) Help() string { return temporalSettings + runtimeSettings }
 
 // Run runs until a signal.
 func (c *APICommand) Run(ctx context.Context, p Process) error {
@@ -63,7 +46,7 @@ type WorkerCommand struct {
 }
 
 // Help returns the help that the flags do not contain.
-func (*WorkerCommand) Help() string { return temporalSettings }
+func (*WorkerCommand) Help() string { return temporalSettings + runtimeSettings }
 
 // Run runs until a signal.
 func (c *WorkerCommand) Run(ctx context.Context, p Process) error {
@@ -75,13 +58,9 @@ func serve(ctx context.Context, p Process, c config.Config, uiURL string, withAP
 	if err := c.RequireCluster(true); err != nil {
 		return Usage(err)
 	}
-	// TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE and so on: Temporal's own conventions.
-	temporal, err := envconfig.LoadDefaultClientOptions()
+	temporal, err := temporalOptions()
 	if err != nil {
-		return usagef("settings of Temporal: %w", err)
-	}
-	if err := requireTemporalTLS(temporal.HostPort, temporal.ConnectionOptions.TLS != nil || temporal.ConnectionOptions.TLSDisabled); err != nil {
-		return Usage(err)
+		return err
 	}
 	a, err := app.New(ctx, app.Options{
 		Config: c, Version: p.Version, Logger: logger, API: withAPI, Worker: withWorker, Temporal: temporal, UIURL: uiURL,
@@ -107,6 +86,7 @@ func serve(ctx context.Context, p Process, c config.Config, uiURL string, withAP
 // MigrateCommand migrates the database.
 type MigrateCommand struct {
 	DatabaseURL string `env:"EVERPOST_DATABASE_URL" help:"PostgreSQL of the product, as a postgres:// URL." placeholder:"URL" required:""`
+	Check       bool   `help:"Only check whether the database is up to date; exit with 1 if not."`
 	LogLevel    string `default:"info" enum:"debug,info,warn,error" env:"EVERPOST_LOG_LEVEL" help:"Least level of log lines." placeholder:"LEVEL"`
 }
 
@@ -115,7 +95,11 @@ func (c *MigrateCommand) Run(ctx context.Context, p Process) error {
 	if err := checkDatabase(c.DatabaseURL); err != nil {
 		return err
 	}
-	if err := app.Migrate(ctx, config.Config{DatabaseURL: c.DatabaseURL}, p.Logger(c.LogLevel)); err != nil {
+	if c.Check {
+		if err := app.CheckMigrated(ctx, c.DatabaseURL, p.Logger(c.LogLevel)); err != nil {
+			return err
+		}
+	} else if err := app.Migrate(ctx, config.Config{DatabaseURL: c.DatabaseURL}, p.Logger(c.LogLevel)); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintln(p.Stdout, "the database is up to date")
@@ -129,19 +113,4 @@ type VersionCommand struct{}
 func (VersionCommand) Run(p Process) error {
 	_, err := fmt.Fprintln(p.Stdout, "everpost "+p.Version)
 	return err //nolint:wrapcheck // standard output
-}
-
-// requireTemporalTLS returns an error when the connection to Temporal would be unencrypted
-// over a network. settled reports that TLS is on, or that the operator has turned it off
-// explicitly.
-func requireTemporalTLS(address string, settled bool) error {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		host = address
-	}
-	ip, err := netip.ParseAddr(host)
-	if settled || host == "" || host == "localhost" || err == nil && ip.IsLoopback() {
-		return nil
-	}
-	return fmt.Errorf("TEMPORAL_ADDRESS: %s would be spoken to without TLS; set TEMPORAL_TLS=true, or =false where the network may be trusted", address)
 }

@@ -29,7 +29,7 @@ func (s *Core) Migrated(ctx context.Context) error {
 	versions := stdlib.OpenDBFromPool(s.pool)
 	defer func() { _ = versions.Close() }()
 	current, newest, err := migrations.Version(ctx, versions)
-	if errors.Is(err, migrations.ErrNewer) {
+	if errors.Is(err, migrations.ErrNewer) || errors.Is(err, errNoRole) {
 		return err
 	}
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == "42501" {

@@ -9,40 +9,16 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	enumspb "go.temporal.io/api/enums/v1"
-	"go.temporal.io/api/operatorservice/v1"
-	"go.temporal.io/api/workflowservice/v1"
-	"go.temporal.io/sdk/client"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/everpost/everpost/internal/localpg"
 )
 
-// makeNamespace makes a namespace as an operator of a cluster would, and waits until
-// it can be used.
+// makeNamespace sets up a namespace as an operator of a cluster does.
 func makeNamespace(ctx context.Context, t *testing.T, address, name string) {
 	t.Helper()
-	engine, err := client.Dial(client.Options{HostPort: address, Namespace: name, Logger: quiet{}})
+	f, err := runToEnd(ctx, settings{"TEMPORAL_ADDRESS": address, "TEMPORAL_NAMESPACE": name}, "setup-temporal")
 	require.NoError(t, err)
-	defer engine.Close()
-	_, err = engine.WorkflowService().RegisterNamespace(ctx, &workflowservice.RegisterNamespaceRequest{
-		Namespace: name, WorkflowExecutionRetentionPeriod: durationpb.New(24 * time.Hour),
-	})
-	require.NoError(t, err)
-	attributes := map[string]enumspb.IndexedValueType{"EventIds": enumspb.INDEXED_VALUE_TYPE_KEYWORD_LIST}
-	for _, attribute := range []string{"TenantId", "EndpointId", "EventType", "EventId", "DeliveryState"} {
-		attributes[attribute] = enumspb.INDEXED_VALUE_TYPE_KEYWORD
-	}
-	eventually(ctx, t, func() string {
-		_, err := engine.OperatorService().AddSearchAttributes(ctx, &operatorservice.AddSearchAttributesRequest{Namespace: name, SearchAttributes: attributes})
-		if err == nil {
-			_, err = engine.CountWorkflow(ctx, &workflowservice.CountWorkflowExecutionsRequest{Query: "EventId IS NULL AND DeliveryState IS NULL"})
-		}
-		if err != nil {
-			return "the namespace cannot be used: " + err.Error()
-		}
-		return ""
-	})
+	require.Zero(t, f.code, f.stderr)
 }
 
 // cluster is "everpost serve" on a PostgreSQL of its own, with the Temporal at the address.

@@ -14,7 +14,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
-	enumspb "go.temporal.io/api/enums/v1"
 	historypb "go.temporal.io/api/history/v1"
 	"go.temporal.io/sdk/client"
 
@@ -22,10 +21,10 @@ import (
 	"github.com/everpost/everpost/internal/app"
 	"github.com/everpost/everpost/internal/config"
 	"github.com/everpost/everpost/internal/localpg"
+	"github.com/everpost/everpost/internal/namespace"
 	"github.com/everpost/everpost/internal/receivertest"
 	"github.com/everpost/everpost/standalone/internal/temporald"
 	"github.com/everpost/everpost/worker"
-	"github.com/everpost/everpost/workflows"
 )
 
 const (
@@ -65,15 +64,8 @@ func prepare(t *testing.T) *installation {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, cluster.Stop(context.WithoutCancel(t.Context()))) })
 
-	attributes := map[string]enumspb.IndexedValueType{}
-	for _, name := range workflows.KeywordAttributes() {
-		attributes[name] = enumspb.INDEXED_VALUE_TYPE_KEYWORD
-	}
-	for _, name := range workflows.KeywordListAttributes() {
-		attributes[name] = enumspb.INDEXED_VALUE_TYPE_KEYWORD_LIST
-	}
 	url := cluster.URL(localpg.Database)
-	engine, err := temporald.Start(t.Context(), temporald.Options{DatabaseURL: url, SearchAttributes: attributes})
+	engine, err := temporald.Start(t.Context(), temporald.Options{DatabaseURL: url, SearchAttributes: namespace.WorkflowAttributes()})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)

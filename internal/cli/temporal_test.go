@@ -17,7 +17,7 @@ func TestTemporalRequiresTLS(t *testing.T) {
 		if open {
 			require.NoError(t, requireTemporalTLS(address, false), address)
 		} else {
-			require.ErrorContains(t, requireTemporalTLS(address, false), "TEMPORAL_ADDRESS: "+address+" would be spoken to without TLS")
+			require.ErrorContains(t, requireTemporalTLS(address, false), "TEMPORAL_ADDRESS: the connection to "+address+" would not be encrypted")
 		}
 	}
 }

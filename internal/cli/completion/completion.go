@@ -1,22 +1,24 @@
-package cli
+// Package completion completes the command line: the scripts for the shells, and the command that they call.
+package completion
 
 import (
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
 )
 
-// CompletionCommand prints a completion script for a shell. The script calls the hidden
+// ScriptCommand prints a completion script for a shell. The script calls the hidden
 // command __complete for the candidates. Kong has no completion of its own, and no
 // maintained library adds it: see docs/adr/0001, libraries.
-type CompletionCommand struct {
+type ScriptCommand struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish." placeholder:"SHELL"`
 }
 
 // Help describes how to use the script.
-func (*CompletionCommand) Help() string {
+func (*ScriptCommand) Help() string {
 	return `For the shell that runs now:
 
   bash:  source <(everpost completion bash)
@@ -27,7 +29,7 @@ For every new one, put that line into ~/.bashrc, ~/.zshrc (after compinit) or ~/
 }
 
 // Run prints the script.
-func (c *CompletionCommand) Run(p Process) error {
+func (c *ScriptCommand) Run(stdout io.Writer) error {
 	scripts := map[string]string{
 		"bash": `_everpost() {
 	local IFS=$'\n'
@@ -48,23 +50,23 @@ end
 complete -c everpost -a '(__everpost_complete)'
 complete -c everpost-cluster -a '(__everpost_complete)'`,
 	}
-	_, err := fmt.Fprintln(p.Stdout, scripts[c.Shell])
+	_, err := fmt.Fprintln(stdout, scripts[c.Shell])
 	return err //nolint:wrapcheck // standard output
 }
 
-// completeCommand prints the candidates for the last of the words.
-type completeCommand struct {
+// CandidatesCommand prints the candidates for the last of the words.
+type CandidatesCommand struct {
 	Words []string `arg:"" optional:"" passthrough:""`
 }
 
 // Run prints one candidate per line.
-func (c *completeCommand) Run(p Process, model *kong.Application) error {
+func (c *CandidatesCommand) Run(stdout io.Writer, model *kong.Application) error {
 	words := c.Words
 	if len(words) > 0 && words[0] == "--" {
 		words = words[1:]
 	}
 	for _, candidate := range candidates(model.Node, words) {
-		if _, err := fmt.Fprintln(p.Stdout, candidate); err != nil {
+		if _, err := fmt.Fprintln(stdout, candidate); err != nil {
 			return err //nolint:wrapcheck // standard output
 		}
 	}

@@ -1,0 +1,126 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"go.temporal.io/sdk/client"
+
+	"github.com/everpost/everpost/internal/config"
+	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/postgres/stores"
+)
+
+// checkTimeout bounds one check. Temporal gets half of it: the SDK repeats a call that fails.
+const checkTimeout = 10 * time.Second
+
+// Verdict is the result of a check.
+type Verdict string
+
+// The verdicts. A problem keeps deliveries from being made or events from being accepted, or will soon; a warning does not.
+const (
+	VerdictOK      Verdict = "ok"
+	VerdictWarning Verdict = "warning"
+	VerdictProblem Verdict = "problem"
+	VerdictSkipped Verdict = "skipped" // cannot be checked; Detail says why
+)
+
+// Finding is what a check found.
+type Finding struct {
+	Check   string  `json:"check"`
+	Verdict Verdict `json:"verdict"`
+	Detail  string  `json:"detail"`
+	Remedy  string  `json:"remedy,omitempty"` // what to do; "" if nothing is wrong
+}
+
+// Installation is what Diagnose checks.
+type Installation struct {
+	Config  config.Config // valid: see Validate
+	Unknown []string      // EVERPOST_ variables in the environment that no setting has
+
+	// DataDir is that of a standalone installation; "" for others.
+	DataDir string
+	// DatabaseErr is why the database of a standalone installation was not found.
+	DatabaseErr error
+
+	Temporal    client.Options
+	TemporalErr error // why Temporal's settings cannot be used
+
+	Logger *slog.Logger
+}
+
+// diagnosis is one run of the checks.
+type diagnosis struct {
+	Installation
+
+	store  *stores.DB // nil if the database cannot be used
+	facts  postgres.Facts
+	engine client.Client // nil if Temporal or its namespace cannot be used
+}
+
+// Diagnose checks an installation without changing it. The findings are in the order in which problems should be mended.
+func Diagnose(ctx context.Context, i Installation) []Finding {
+	c := &diagnosis{Installation: i}
+	defer c.close()
+	var all []Finding
+	for _, check := range []struct {
+		name string
+		run  func(context.Context) Finding
+	}{
+		{"settings", c.settings}, {"database", c.database}, {"schema", c.schema}, {"roles", c.roles}, {"clock", c.clock}, {"keys", c.keys},
+		{"temporal", c.temporal}, {"workers", c.workers}, {"backlog", c.backlog}, {"egress", c.egress}, {"disk", c.disk},
+	} {
+		within, cancel := context.WithTimeout(ctx, checkTimeout)
+		f := check.run(within)
+		cancel()
+		f.Check = check.name
+		all = append(all, f)
+	}
+	return all
+}
+
+func (c *diagnosis) close() {
+	if c.store != nil {
+		c.store.Close()
+	}
+	if c.engine != nil {
+		c.engine.Close()
+	}
+}
+
+func ok(format string, args ...any) Finding {
+	return Finding{Verdict: VerdictOK, Detail: fmt.Sprintf(format, args...)}
+}
+
+func skipped(why string) Finding { return Finding{Verdict: VerdictSkipped, Detail: why} }
+
+func problem(detail, remedy string) Finding {
+	return Finding{Verdict: VerdictProblem, Detail: detail, Remedy: remedy}
+}
+
+func warning(detail, remedy string) Finding {
+	return Finding{Verdict: VerdictWarning, Detail: detail, Remedy: remedy}
+}
+
+// withoutDatabase is the finding of a check that needs the database.
+func (c *diagnosis) withoutDatabase() (Finding, bool) {
+	if c.store == nil {
+		return skipped("the database cannot be used"), true
+	}
+	return Finding{}, false
+}
+
+// standalone reports whether this is a standalone installation with a PostgreSQL of its own.
+func (c *diagnosis) standalone() bool { return c.DataDir != "" }
+
+// oneLine is an error in one line: joined errors, and some of the driver's, have several.
+func oneLine(err error) string {
+	lines := strings.Split(err.Error(), "\n")
+	for i := range lines {
+		lines[i] = strings.TrimSpace(lines[i])
+	}
+	return strings.ReplaceAll(strings.Join(lines, "; "), ":; ", ": ")
+}

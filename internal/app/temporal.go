@@ -1,0 +1,87 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/log"
+
+	"github.com/everpost/everpost/internal/namespace"
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// setupInterval is the pause between two tries while Temporal starts.
+const setupInterval = 500 * time.Millisecond
+
+// NamespaceSetup is what SetupNamespace found and changed.
+type NamespaceSetup = namespace.Result
+
+// NamespaceName is the namespace of the options.
+func NamespaceName(o client.Options) string {
+	if o.Namespace == "" {
+		return client.DefaultNamespace
+	}
+	return o.Namespace
+}
+
+// SetupNamespace creates Everpost's namespace in Temporal and its search attributes, as far as they are missing. At
+// retention 0 an existing namespace keeps its retention. It waits up to wait for Temporal.
+func SetupNamespace(ctx context.Context, o client.Options, retention, wait time.Duration, logger *slog.Logger) (NamespaceSetup, error) {
+	c, err := dialLazily(o, logger)
+	if err != nil {
+		return NamespaceSetup{}, err
+	}
+	defer c.Close()
+	result, err := namespace.Ensure(ctx, services(c), namespace.Config{
+		Name: NamespaceName(o), Attributes: namespace.WorkflowAttributes(), Retention: retention, Timeout: wait, Interval: setupInterval,
+	})
+	return result, explainTemporal(o, err)
+}
+
+func dialLazily(o client.Options, logger *slog.Logger) (client.Client, error) {
+	o.Logger = log.NewStructuredLogger(logger)
+	c, err := client.NewLazyClient(o)
+	if err != nil {
+		return nil, fmt.Errorf("open the Temporal client: %w", err)
+	}
+	return c, nil
+}
+
+func services(c client.Client) namespace.Services {
+	return namespace.Services{Workflow: c.WorkflowService(), Operator: c.OperatorService()}
+}
+
+// explainTemporal adds to an error of Temporal what to do about it.
+func explainTemporal(o client.Options, err error) error {
+	const cloud = "a namespace of Temporal Cloud is set up there: see docs/operations.md#temporal-as-a-service"
+	_, denied := errors.AsType[*serviceerror.PermissionDenied](err)
+	_, lacking := errors.AsType[*serviceerror.Unimplemented](err)
+	switch {
+	case err == nil:
+		return nil
+	case denied:
+		return &webhook.Error{
+			Code: webhook.CodeForbidden, Err: err,
+			Message: "Temporal at " + o.HostPort + " does not permit this: check TEMPORAL_API_KEY, or the certificate; " + cloud,
+		}
+	case lacking:
+		return &webhook.Error{Code: webhook.CodeForbidden, Message: "Temporal at " + o.HostPort + " does not offer this; " + cloud, Err: err}
+	case isAway(err):
+		return &webhook.Error{
+			Code: webhook.CodeUnavailable, Message: "no answer from Temporal at " + o.HostPort + ": check TEMPORAL_ADDRESS and TEMPORAL_TLS", Err: err,
+		}
+	}
+	return err
+}
+
+// isAway reports an error of a server that does not answer.
+func isAway(err error) bool {
+	_, away := errors.AsType[*serviceerror.Unavailable](err)
+	_, late := errors.AsType[*serviceerror.DeadlineExceeded](err)
+	return away || late || errors.Is(err, context.DeadlineExceeded)
+}

@@ -1,0 +1,90 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"text/tabwriter"
+
+	"github.com/everpost/everpost/internal/app"
+	"github.com/everpost/everpost/internal/cli/printable"
+	"github.com/everpost/everpost/internal/config"
+)
+
+// DoctorCommand checks an installation.
+type DoctorCommand struct {
+	config.Config `embed:""`
+
+	DataDir        string `default:".everpost" env:"EVERPOST_DATA_DIR" help:"Data directory of 'everpost standalone'." placeholder:"DIR"`
+	TemporalListen string `default:"127.0.0.1:7233" env:"EVERPOST_TEMPORAL_LISTEN" help:"Address of its embedded Temporal." placeholder:"HOST:PORT"`
+	JSON           bool   `help:"Print JSON." name:"json"`
+}
+
+// Help returns the help that the flags do not contain.
+func (*DoctorCommand) Help() string {
+	return "Run it with the same settings as the process to check: 'everpost serve', 'api', 'worker' or 'standalone'. " +
+		"It changes nothing. The exit code is 1 if it finds a problem.\n\n" + temporalSettings
+}
+
+// errProblems is the error when a check finds a problem.
+var errProblems = errors.New("there are problems: see above")
+
+// Run checks the installation and prints the findings.
+func (c *DoctorCommand) Run(ctx context.Context, p Process) error {
+	installation := app.Installation{Unknown: config.Unknown(p.Environ, Settings()), Logger: p.Logger("error")}
+	if c.DatabaseURL == "" && p.FindDatabase != nil {
+		c.findStandalone(p, &installation)
+	} else {
+		installation.Temporal, installation.TemporalErr = temporalOptions()
+	}
+	installation.Config = c.Config
+	findings := app.Diagnose(ctx, installation)
+	problems := 0
+	for _, f := range findings {
+		if f.Verdict == app.VerdictProblem {
+			problems++
+		}
+	}
+	if err := c.print(p, findings, problems == 0); err != nil {
+		return err
+	}
+	if problems > 0 {
+		return errProblems
+	}
+	return nil
+}
+
+// findStandalone sets where a standalone installation has its database, its key and its Temporal.
+func (c *DoctorCommand) findStandalone(p Process, i *app.Installation) {
+	i.DataDir = c.DataDir
+	if absolute, err := filepath.Abs(c.DataDir); err == nil {
+		i.DataDir = absolute
+	}
+	c.DatabaseURL, i.DatabaseErr = p.FindDatabase(i.DataDir)
+	c.AddOwn(config.OwnKEKFile(i.DataDir))
+	i.Temporal.HostPort = c.TemporalListen
+}
+
+func (c *DoctorCommand) print(p Process, findings []app.Finding, healthy bool) error {
+	if c.JSON {
+		text, err := json.Marshal(struct {
+			Version string        `json:"version"`
+			OK      bool          `json:"ok"`
+			Checks  []app.Finding `json:"checks"`
+		}{p.Version, healthy, findings})
+		if err == nil {
+			_, err = fmt.Fprintln(p.Stdout, string(text))
+		}
+		return err //nolint:wrapcheck // standard output
+	}
+	table := tabwriter.NewWriter(p.Stdout, 0, 0, 2, ' ', 0)
+	for _, f := range findings {
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\n", f.Verdict, f.Check, printable.Text(f.Detail))
+		if f.Remedy != "" {
+			_, _ = fmt.Fprintf(table, "\t\t→ %s\n", printable.Text(f.Remedy))
+		}
+	}
+	return table.Flush() //nolint:wrapcheck // standard output
+}

@@ -1,0 +1,27 @@
+package postgres
+
+import (
+	"context"
+)
+
+// Facts describe a database and a login, for people.
+type Facts struct {
+	Version   string // of the server, such as 17.11
+	Bytes     int64  // of the database on disk
+	Login     string
+	Superuser bool // or the login bypasses row-level security
+	TLS       bool
+	Directory string // of the data, on the server; "" if the login may not read it
+}
+
+// Facts reads facts of the server and the login, with the login's own rights.
+func (s *Core) Facts(ctx context.Context) (f Facts, err error) {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	err = s.login.QueryRow(ctx, `
+		select current_setting('server_version'), pg_database_size(current_database()), session_user, rolsuper or rolbypassrls,
+			coalesce((select ssl from pg_stat_ssl where pid = pg_backend_pid()), false),
+			case when pg_has_role(session_user, 'pg_read_all_settings', 'usage') then current_setting('data_directory') else '' end
+		from pg_roles where rolname = session_user`).Scan(&f.Version, &f.Bytes, &f.Login, &f.Superuser, &f.TLS, &f.Directory)
+	return f, Translate("read facts of the database", err)
+}

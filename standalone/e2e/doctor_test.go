@@ -1,0 +1,177 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/operatorservice/v1"
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/client"
+	"google.golang.org/protobuf/types/known/durationpb"
+)
+
+// newNamespace returns a name that no other test and no earlier run uses.
+func newNamespace(prefix string) string { return prefix + "-" + time.Now().Format("150405.000000") }
+
+func TestSetupTemporal(t *testing.T) {
+	t.Parallel()
+	address, name := shared(t).addr["temporal"], newNamespace("setup")
+	setup := func(env settings, args ...string) finished {
+		all := settings{"TEMPORAL_ADDRESS": address, "TEMPORAL_NAMESPACE": name}.with(env)
+		f, err := runToEnd(contextFor(t, patience), all, append([]string{"setup-temporal"}, args...)...)
+		require.NoError(t, err)
+		return f
+	}
+	const attributes = "DeliveryState, EndpointId, EventId, EventIds, EventType, TenantId"
+	for _, step := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "namespace " + name + ": created, keeps workflows that have ended for 24 h\nsearch attributes: created " + attributes},
+		{nil, "namespace " + name + ": exists, keeps workflows that have ended for 24 h\nsearch attributes: all exist"},
+		{[]string{"--retention=48h"}, "namespace " + name + ": exists, keeps workflows that have ended for 48 h (before: 24 h)\nsearch attributes: all exist"},
+		{nil, "namespace " + name + ": exists, keeps workflows that have ended for 48 h\nsearch attributes: all exist"},
+	} {
+		f := setup(nil, step.args...)
+		require.Zero(t, f.code, f.stderr)
+		require.Equal(t, step.want, strings.TrimSpace(f.stdout))
+	}
+
+	f := setup(settings{"TEMPORAL_ADDRESS": "127.0.0.1:1"}, "--wait=1s")
+	require.Equal(t, 5, f.code)
+	require.Contains(t, f.stderr, "no answer from Temporal at 127.0.0.1:1: check TEMPORAL_ADDRESS and TEMPORAL_TLS")
+	f = setup(nil, "--retention=30m")
+	require.Equal(t, 2, f.code)
+	require.Contains(t, f.stderr, "--retention: 30m0s: Temporal keeps workflows for 1h or more")
+}
+
+// A search attribute of another type is not replaced, and stays without damage.
+func TestSetupTemporalWithAnotherType(t *testing.T) {
+	t.Parallel()
+	address, name := shared(t).addr["temporal"], newNamespace("other-type")
+	ctx := contextFor(t, patience)
+	c, err := client.Dial(client.Options{HostPort: address, Namespace: name, Logger: quiet{}})
+	require.NoError(t, err)
+	defer c.Close()
+	_, err = c.WorkflowService().RegisterNamespace(ctx, &workflowservice.RegisterNamespaceRequest{
+		Namespace: name, WorkflowExecutionRetentionPeriod: durationpb.New(24 * time.Hour),
+	})
+	require.NoError(t, err)
+	eventually(ctx, t, func() string {
+		_, err := c.OperatorService().AddSearchAttributes(ctx, &operatorservice.AddSearchAttributesRequest{
+			Namespace: name, SearchAttributes: map[string]enumspb.IndexedValueType{"EventType": enumspb.INDEXED_VALUE_TYPE_INT},
+		})
+		if err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+	f, err := runToEnd(ctx, settings{"TEMPORAL_ADDRESS": address, "TEMPORAL_NAMESPACE": name}, "setup-temporal")
+	require.NoError(t, err)
+	require.Equal(t, 1, f.code)
+	require.Contains(t, f.stderr, "search attribute EventType: the namespace has it as Int, not Keyword")
+}
+
+// checks are the findings of doctor by their check.
+type checks map[string]struct{ Verdict, Detail, Remedy string }
+
+func doctor(t *testing.T, env settings) (checks, finished) {
+	t.Helper()
+	f, err := runToEnd(contextFor(t, patience), env, "doctor", "--json")
+	require.NoError(t, err)
+	var report struct {
+		OK     bool
+		Checks []struct{ Check, Verdict, Detail, Remedy string }
+	}
+	require.NoError(t, json.Unmarshal([]byte(f.stdout), &report), f.stderr)
+	require.Equal(t, report.OK, f.code == 0)
+	found := checks{}
+	for _, c := range report.Checks {
+		found[c.Check] = struct{ Verdict, Detail, Remedy string }{c.Verdict, c.Detail, c.Remedy}
+		if c.Verdict == "problem" || c.Verdict == "warning" {
+			require.NotEmpty(t, c.Remedy, "%s: a remedy is named", c.Check)
+		}
+	}
+	require.Len(t, found, 11)
+	return found, f
+}
+
+func TestDoctorOfStandalone(t *testing.T) {
+	t.Parallel()
+	in := shared(t)
+	env := in.env.with(settings{"EVERPOST_TEMPORAL_LISTEN": in.addr["temporal"]})
+	found, f := doctor(t, env)
+	require.Zero(t, f.code, f.stdout)
+	for name, c := range found {
+		require.Equal(t, "ok", c.Verdict, "%s: %s", name, c.Detail)
+	}
+	require.Contains(t, found["temporal"].Detail, "namespace default keeps workflows that have ended for")
+
+	text, err := runToEnd(contextFor(t, patience), env, "doctor")
+	require.NoError(t, err)
+	require.Regexp(t, `(?m)^ok +database +PostgreSQL \d+`, text.stdout)
+
+	env["EVERPOST_DATA_DIR"] = t.TempDir()
+	found, f = doctor(t, env)
+	require.Equal(t, 1, f.code)
+	require.Contains(t, f.stderr, "everpost: there are problems: see above")
+	require.Equal(t, "problem", found["database"].Verdict)
+	require.Equal(t, "skipped", found["schema"].Verdict)
+}
+
+func TestDoctorOfACluster(t *testing.T) {
+	t.Parallel()
+	address, namespace := shared(t).addr["temporal"], newNamespace("doctor")
+	makeNamespace(contextFor(t, patience), t, address, namespace)
+	in := cluster(t, address, namespace, nil)
+
+	found, f := doctor(t, in.env)
+	require.Zero(t, f.code, f.stdout)
+	require.Equal(t, "warning", found["roles"].Verdict, "the test's login is a superuser")
+	require.Equal(t, "skipped", found["disk"].Verdict)
+	for _, name := range []string{"settings", "database", "schema", "clock", "keys", "temporal", "workers", "backlog", "egress"} {
+		require.Equal(t, "ok", found[name].Verdict, "%s: %s", name, found[name].Detail)
+	}
+
+	invalid, err := runToEnd(contextFor(t, patience), in.env.with(settings{"EVERPOST_OPERATOR_KEY": "short"}), "doctor")
+	require.NoError(t, err)
+	require.Equal(t, 2, invalid.code)
+	require.Contains(t, invalid.stderr, "EVERPOST_OPERATOR_KEY: must be a secret of 32 characters or more")
+	checked, err := runToEnd(contextFor(t, patience), in.env, "migrate", "--check")
+	require.NoError(t, err)
+	require.Zero(t, checked.code, checked.stderr)
+	require.Contains(t, checked.stdout, "the database is up to date")
+
+	for _, test := range []struct {
+		name                   string
+		env                    settings
+		check, verdict, detail string
+	}{
+		{"unknown setting", settings{"EVERPOST_RETENTIONS": "1h"}, "settings", "warning", "unknown settings: EVERPOST_RETENTIONS"},
+		{"no database", settings{"EVERPOST_DATABASE_URL": "postgres://someone:canary@127.0.0.1:1/everpost"}, "database", "problem", "not reachable"},
+		{"another key", settings{"EVERPOST_KEK": "7Z0J3Qh4V0m5oS9yXnq2b8tKcRrW1uEfAaLlDdGgHhM="}, "keys", "ok", "encrypts every secret"},
+		{"no key", settings{"EVERPOST_KEK": ""}, "keys", "problem", "no key for secrets at rest"},
+		{"no Temporal", settings{"TEMPORAL_ADDRESS": "127.0.0.1:1"}, "temporal", "problem", "no answer from Temporal at 127.0.0.1:1"},
+		{"no namespace", settings{"TEMPORAL_NAMESPACE": "nowhere"}, "temporal", "problem", "there is no namespace nowhere"},
+		{"no TLS", settings{"TEMPORAL_ADDRESS": "temporal.example.com:7233"}, "settings", "problem", "would not be encrypted"},
+		{"no proxy", settings{"EVERPOST_EGRESS_PROXY": "http://someone:canary@127.0.0.1:1"}, "egress", "problem", "the proxy 127.0.0.1:1 does not answer"},
+	} {
+		found, f := doctor(t, in.env.with(test.env))
+		require.Equal(t, test.verdict, found[test.check].Verdict, "%s: %+v", test.name, found[test.check])
+		require.Contains(t, found[test.check].Detail, test.detail, test.name)
+		require.Equal(t, test.verdict == "problem", f.code == 1, test.name)
+		require.NotContains(t, f.stdout+f.stderr, "canary", test.name)
+	}
+
+	// With a secret on record a missing key is noticed.
+	b, r := newBundle(t, in, in.door(), "acme"), newReceiver(t)
+	b.endpoint(r, "/hook", nil)
+	found, _ = doctor(t, in.env.with(settings{"EVERPOST_KEK": "7Z0J3Qh4V0m5oS9yXnq2b8tKcRrW1uEfAaLlDdGgHhM="}))
+	require.Equal(t, "problem", found["keys"].Verdict)
+	require.Contains(t, found["keys"].Detail, "the key is missing that encrypts 1 signing secrets")
+	require.NoError(t, in.process.terminate())
+}
