@@ -112,16 +112,13 @@ func (a *Activities) writeClaim(ctx context.Context, run *attemptRun, in Attempt
 // keepClaiming repeats the claim while the attempt runs: when the store is in reach again, a Join
 // in another process must find the claim before it sends.
 func (a *Activities) keepClaiming(run *attemptRun, in AttemptInput) {
-	for {
+	for a.writeClaim(a.base, run, in, run.eager) != nil {
 		pause := time.NewTimer(a.fastWait / 2)
 		select {
 		case <-run.done:
 			pause.Stop()
 			return
 		case <-pause.C:
-		}
-		if a.writeClaim(a.base, run, in, run.eager) == nil {
-			return
 		}
 	}
 }

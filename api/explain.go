@@ -21,8 +21,15 @@ type Situations interface {
 	DeletedEndpoints(ctx context.Context, tenantID string, limit int) ([]webhook.DeletedEndpoint, error)
 	// Observed returns what the sending processes observe of endpoints, in one read.
 	Observed(ctx context.Context, tenantID string, ids []webhook.EndpointID) (map[webhook.EndpointID]webhook.Observation, error)
+	Backlog
+}
+
+// Backlog reads what waiting and held deliveries wait behind.
+type Backlog interface {
 	// Ahead counts the deliveries that go to the endpoint before a waiting one.
 	Ahead(ctx context.Context, d webhook.Delivery) (n int, more bool, err error)
+	// PausedReleases returns a tenant's paused replays that are to release held deliveries.
+	PausedReleases(ctx context.Context, tenantID string) ([]webhook.PausedRelease, error)
 }
 
 // Engine is what this process knows of the engine that carries deliveries out.
@@ -58,6 +65,7 @@ type explainer struct {
 	endpoints []webhook.Endpoint // of the tenant, in the order of their ids
 	deleted   []webhook.DeletedEndpoint
 	observed  map[webhook.EndpointID]webhook.Observation
+	paused    []webhook.PausedRelease
 }
 
 // explainer reads the tenant's endpoints.
@@ -88,16 +96,23 @@ func (x *explainer) noted(what string, err error) bool {
 
 // expect reads, at once, what the explanations of deliveries need.
 func (x *explainer) expect(deliveries []webhook.Delivery) {
-	open := map[webhook.EndpointID]bool{}
+	open, held := map[webhook.EndpointID]bool{}, false
 	for i := range deliveries {
-		if deliveries[i].State.Open() {
-			open[deliveries[i].EndpointID] = true
+		d := &deliveries[i]
+		if d.State.Open() {
+			open[d.EndpointID] = true
 		}
+		e := x.endpoint(d.EndpointID)
+		held = held || d.State == webhook.StateHeld && e != nil && e.State == webhook.EndpointActive
 	}
 	if len(open) == 0 {
 		return
 	}
 	var err error
+	if held {
+		x.paused, err = x.s.config.Situations.PausedReleases(x.c.Request().Context(), x.c.tenant)
+		x.noted("paused releases", err)
+	}
 	x.observed, err = x.s.config.Situations.Observed(x.c.Request().Context(), x.c.tenant, slices.Collect(maps.Keys(open)))
 	x.noted("observations", err)
 }
@@ -111,6 +126,9 @@ func (x *explainer) situation(d webhook.Delivery) explain.Situation {
 	s.EndpointDeleted = x.known && s.Endpoint == nil
 	if observed, known := x.observed[d.EndpointID]; known {
 		s.Observed = &observed
+	}
+	if i := slices.IndexFunc(x.paused, func(r webhook.PausedRelease) bool { return r.Covers(&d) }); i >= 0 {
+		s.PausedReplay = x.paused[i].ID
 	}
 	return s
 }

@@ -57,3 +57,8 @@ func (m *memory) SentAt(*webhook.Delivery) time.Time {
 	defer m.lock()()
 	return m.sentAt
 }
+
+func (m *memory) PausedReleases(context.Context, string) ([]webhook.PausedRelease, error) {
+	defer m.lock()()
+	return m.pausedReleases, m.unexplained
+}

@@ -34,11 +34,12 @@ type memory struct {
 
 	lastFailure *webhook.LastFailure
 
-	deleted      []webhook.DeletedEndpoint
-	ahead        int // of every waiting delivery
-	down, sentAt time.Time
-	observations int   // reads of what is observed
-	unexplained  error // returned by the reads for explanations, if set
+	deleted        []webhook.DeletedEndpoint
+	ahead          int // of every waiting delivery
+	down, sentAt   time.Time
+	observations   int // reads of what is observed
+	pausedReleases []webhook.PausedRelease
+	unexplained    error // returned by the reads for explanations, if set
 
 	test func(ctx context.Context, eventType string, payload []byte) (webhook.Attempt, error)
 

@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/everpost/everpost/internal/config"
 	"github.com/everpost/everpost/internal/namespace"
 	"github.com/everpost/everpost/internal/postgres"
+	"github.com/everpost/everpost/internal/postgres/deliveries"
 	"github.com/everpost/everpost/internal/postgres/stores"
 	"github.com/everpost/everpost/internal/vault"
 	"github.com/everpost/everpost/workflows"
@@ -182,7 +184,7 @@ func (c *diagnosis) temporal(ctx context.Context) Finding {
 	}
 	switch {
 	case err != nil:
-		return problem(oneLine(explainTemporal(c.Temporal, err)), "events are still accepted, and sent when it answers")
+		return problem(oneLine(explainTemporal(c.Temporal, err)), c.startTemporal())
 	case !state.Exists:
 		return problem("there is no namespace "+name, "run 'everpost setup-temporal'")
 	case state.AttributesErr != nil:
@@ -191,7 +193,15 @@ func (c *diagnosis) temporal(ctx context.Context) Finding {
 	case len(state.Missing) > 0:
 		return problem("namespace "+name+" lacks the search attributes "+strings.Join(state.Missing, ", "), "run 'everpost setup-temporal'")
 	}
-	return ok("version %s at %s, namespace %s keeps workflows that have ended for %s", state.ServerVersion, c.Temporal.HostPort, name, state.Retention)
+	return ok("version %s at %s, namespace %s keeps a workflow for %s after its end",
+		state.ServerVersion, c.Temporal.HostPort, name, daysText(state.Retention))
+}
+
+func (c *diagnosis) startTemporal() string {
+	if c.standalone() {
+		return "start 'everpost standalone', which runs it, or name its address with --temporal-listen"
+	}
+	return "start it, or correct TEMPORAL_ADDRESS; events are still accepted, and sent when it answers"
 }
 
 func (c *diagnosis) workers(ctx context.Context) Finding {
@@ -209,7 +219,7 @@ func (c *diagnosis) workers(ctx context.Context) Finding {
 	if polling == 0 {
 		return warning("no worker has polled for minutes: events are accepted and not sent", "start 'everpost worker' or 'everpost serve'")
 	}
-	return ok("%d polled within the last minutes", polling)
+	return ok("%d polled within the last 5 minutes", polling)
 }
 
 func (c *diagnosis) backlog(ctx context.Context) Finding {
@@ -222,13 +232,17 @@ func (c *diagnosis) backlog(ctx context.Context) Finding {
 	}
 	age := time.Duration(0)
 	if !oldest.IsZero() {
-		age = max(0, c.store.Now().Sub(oldest)).Round(time.Second)
+		age = max(0, time.Since(oldest)).Round(time.Second)
+	}
+	count := strconv.FormatInt(n, 10)
+	if n > deliveries.MaxCounted {
+		count = "more than " + strconv.Itoa(deliveries.MaxCounted)
 	}
 	if age > backlogWarning {
-		return warning(fmt.Sprintf("%d deliveries wait for their first attempt, the oldest for %s", n, age),
+		return warning(fmt.Sprintf("%s deliveries wait for their first attempt, the oldest for %s", count, age),
 			"see the findings on Temporal and workers; 'everpost explain ID' explains a delivery")
 	}
-	return ok("%d deliveries wait for their first attempt", n)
+	return ok("%s deliveries wait for their first attempt", count)
 }
 
 func (c *diagnosis) egress(ctx context.Context) Finding {
@@ -280,6 +294,15 @@ func (c *diagnosis) disk(context.Context) Finding {
 		return warning(text, "free some space, or shorten EVERPOST_RETENTION")
 	}
 	return ok("%s", text)
+}
+
+// daysText formats a duration in days where it is a whole number of them.
+func daysText(d time.Duration) string {
+	const day = 24 * time.Hour
+	if d < 2*day || d%day != 0 {
+		return d.String()
+	}
+	return fmt.Sprintf("%d days", d/day)
 }
 
 // bytesText formats a size in MiB or GiB.

@@ -31,6 +31,10 @@ func (s situations) Ahead(ctx context.Context, d webhook.Delivery) (n int, more 
 	return s.store.Deliveries.Ahead(ctx, d)
 }
 
+func (s situations) PausedReleases(ctx context.Context, tenantID string) ([]webhook.PausedRelease, error) {
+	return s.store.Deliveries.PausedReleases(ctx, tenantID)
+}
+
 // engine is the state of Temporal, and of the requests under way in this process.
 type engine struct {
 	*starter.Starter

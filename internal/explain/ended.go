@@ -43,6 +43,10 @@ func (s *Situation) deadLetter() Explanation {
 		e.Code, why = Exhausted, made+" failed, as many as the retry policy allows"+last
 	case string(retry.ReasonGiveUpTime):
 		e.Code, why = Exhausted, made+" failed, and the retry policy's time is over"+last
+		if d.RunAttempts == 0 {
+			e.Code, why, f.remedy = Expired, "no attempt could be made before the give-up time", ""
+			e.Cause = "Everpost, its database or Temporal was away until then, or the workers had too much to do."
+		}
 	case string(retry.ReasonAmbiguousLimit):
 		e.Code, why = Exhausted, made+" failed, and such a failure is not retried more often"+last
 	case string(retry.ReasonRetryAfterPastGiveUp):
@@ -72,14 +76,18 @@ func (s *Situation) deadLetter() Explanation {
 			why = fmt.Sprintf("attempt %d %s, which is not retried", d.Attempts, f.what)
 		}
 	}
-	kept := "kept as a dead letter"
+	e.Remedy = joined(sentence(f.remedy), sentence("to send it again: everpost deliveries replay "+d.DeliveryID.String()))
+	return s.givenUp(e, why)
+}
+
+// givenUp completes the explanation of a dead letter: when it was given up and why, and how long it is kept.
+func (s *Situation) givenUp(e Explanation, why string) Explanation {
+	d, kept, after := &s.Delivery, "kept as a dead letter", ""
 	if s.Kept > 0 {
 		e.Until = d.CompletedAt.Add(s.Kept)
 		kept += " until " + at(e.Until, s.Now)
 	}
 	e.Next = sentence("nothing more is sent unless it is replayed", kept)
-	e.Remedy = joined(sentence(f.remedy), sentence("to send it again: everpost deliveries replay "+d.DeliveryID.String()))
-	after := ""
 	if d.Run <= 1 {
 		after = ", " + elapsed(d.CompletedAt.Sub(d.CreatedAt)) + " after it was accepted"
 	}

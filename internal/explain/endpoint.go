@@ -50,7 +50,7 @@ func (h health) condition() Explanation {
 		}
 	case s.Circuit == webhook.CircuitHalfOpen:
 		return Explanation{
-			Code: EndpointProbe, Summary: "circuit half open" + since(s, h.now) + reasonOf(s) + "; a probe is under way", Until: s.ProbeOver,
+			Code: EndpointProbe, Summary: "circuit half open" + since(s, h.now) + reasonOf(s) + "; " + probe(s, h.now), Until: s.ProbeOver,
 			Cause: "Most requests failed; one request finds out whether the receiver is well again.",
 			Next:  "If the probe succeeds, the circuit closes; else it stays open for longer.",
 		}
@@ -186,6 +186,9 @@ func reasonOf(s *webhook.Observation) string {
 }
 
 func probe(s *webhook.Observation, now time.Time) string {
+	if s.Circuit == webhook.CircuitHalfOpen && s.ProbeOver.After(now) {
+		return "a probe is under way"
+	}
 	if !s.NextProbe.After(now) {
 		return "the next delivery is the probe"
 	}

@@ -27,7 +27,9 @@ func TestHealthSummary(t *testing.T) {
 		s.Why = "14 of 20 requests failed, the last with http_503"
 	})
 	halfOpen := open
-	halfOpen.Circuit, halfOpen.InFlight = webhook.CircuitHalfOpen, 1
+	halfOpen.Circuit, halfOpen.InFlight, halfOpen.ProbeOver = webhook.CircuitHalfOpen, 1, at(5*time.Second)
+	noProbe := halfOpen
+	noProbe.ProbeOver = time.Time{}
 	barred := func(reason string, d time.Duration) webhook.Observation {
 		return with(func(s *webhook.Observation) { s.BlockedUntil, s.BlockReason, s.DeferReason = at(d), reason, reason })
 	}
@@ -135,6 +137,10 @@ func TestHealthSummary(t *testing.T) {
 				return s
 			}()},
 			"circuit open since 30 Dec 2025 12:10 UTC; the next delivery is the probe; nothing waits",
+		},
+		"half open, the probe has ended": {
+			webhook.Health{Endpoint: active, Observed: noProbe},
+			"circuit half open since 12:03 UTC after 14 of 20 requests failed, the last with 503; next probe in 21 s; 1 in flight; nothing waits",
 		},
 		"half open": {
 			webhook.Health{Endpoint: active, Observed: halfOpen, Backlog: webhook.Backlog{Deferred: 4, Held: 1890, Oldest: ago}},

@@ -110,6 +110,8 @@ type Situation struct {
 	Error string
 	// Ahead is the number of deliveries that go to the endpoint before a waiting or held one.
 	Ahead *Ahead
+	// PausedReplay is the paused replay that is to release a held delivery; zero if there is none.
+	PausedReplay webhook.ReplayID
 	// EngineAway is since when Temporal has been out of reach; zero if it is not.
 	EngineAway time.Time
 	// Kept is how long a dead letter is kept; 0 if not known.

@@ -271,6 +271,39 @@ func deliveryCases() []deliveryCase {
 			"700 of the endpoint's deliveries come before it, about 6 min at 2 requests per second.",
 		},
 		{
+			"waits for a retry, paused", last("http_503", state(webhook.EndpointPaused, "paused by hand")), RetryResponse,
+			"Attempt 3 at 12:03:44 UTC got 503; attempt 4 is due at 12:05:10 UTC, in 62 s, and held then because the endpoint is paused by hand; " +
+				"up to 16 attempts, until 26 Nov 12:00 UTC.", "answered 503",
+		},
+		{
+			"due, disabled", last("http_503", state(webhook.EndpointDisabled, ""), func(s *Situation) { s.Delivery.DueAt = s.Now }), RetryResponse,
+			"Attempt 3 at 12:03:44 UTC got 503; attempt 4 is held because the endpoint is disabled; up to 16 attempts, until 26 Nov 12:00 UTC.", "",
+		},
+		{
+			"scheduled, paused", func(s *Situation) {
+				pending(s)
+				s.Delivery.DueAt = noon().Add(49 * time.Hour)
+				state(webhook.EndpointPaused, "")(s)
+			}, Scheduled,
+			"Scheduled for 26 Nov 13:04 UTC, in 3 days; it is held then because the endpoint is paused.", "",
+		},
+		{
+			"accepted, paused", func(s *Situation) { pending(s); state(webhook.EndpointPaused, "")(s) }, Starting,
+			"Accepted at 12:04:06 UTC, 2 s ago; it is about to be held because the endpoint is paused.", "",
+		},
+		{
+			"paused again before the backlog was released", held(webhook.ReasonBacklog, state(webhook.EndpointPaused, "")), HeldPaused,
+			"Held because the endpoint is paused; sent when it is resumed, or given up at 26 Nov 12:00 UTC.", "",
+		},
+		{
+			"endpoint not known", held(webhook.ReasonDisabled, func(s *Situation) { s.Endpoint = nil }), HeldDisabled,
+			"Held because the endpoint is disabled; sent when it is resumed, or given up at 26 Nov 12:00 UTC.", "",
+		},
+		{
+			"resumed, the release is paused", held(webhook.ReasonPaused, func(s *Situation) { s.PausedReplay = webhook.ReplayID{15: 1} }), Releasing,
+			"Held: the replay that releases it is paused; sent when the replay is resumed, or given up at 26 Nov 12:00 UTC.", "too many of their attempts fail",
+		},
+		{
 			"resumed", held(webhook.ReasonPaused), Releasing,
 			"The endpoint is active again and this delivery is being released; held deliveries go oldest first, tried until 26 Nov 12:00 UTC.", "",
 		},
@@ -323,6 +356,12 @@ func deliveryCases() []deliveryCase {
 			"time over, in a replay",
 			ended(webhook.StateDeadLettered, "give_up_time", "http_503", func(s *Situation) { s.Delivery.Run, s.Kept = 2, 0 }), Exhausted,
 			"Given up at 12:03:44 UTC: 3 attempts in run 2 failed, and the retry policy's time is over; the last got 503; kept as a dead letter.", "",
+		},
+		{
+			"time over without an attempt", ended(webhook.StateDeadLettered, "give_up_time", "http_503", func(s *Situation) {
+				s.Delivery.Attempts, s.Delivery.RunAttempts, s.Delivery.LastOutcome = 0, 0, nil
+			}), Expired,
+			"Given up at 12:03:44 UTC, 59 min after it was accepted: no attempt could be made before the give-up time; " + kept, "workers had too much to do",
 		},
 		{
 			"404s used up", ended(webhook.StateDeadLettered, "ambiguous_limit", "http_404"), Exhausted,

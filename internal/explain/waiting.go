@@ -16,11 +16,37 @@ const (
 	checkWorker  = "Check that a worker runs and reaches Temporal: /readyz of its admin listener says so."
 )
 
+// stopped reports whether the endpoint is paused or disabled: what is due is held.
+func (s *Situation) stopped() bool {
+	return s.Endpoint != nil && s.Endpoint.State != webhook.EndpointActive
+}
+
+// becauseStopped is why nothing is sent: "because the endpoint is paused by hand".
+func (s *Situation) becauseStopped() string {
+	return "because the endpoint is " + s.Endpoint.State.String() + s.stateReason()
+}
+
+func (s *Situation) resume() string {
+	words := "Resume the endpoint: everpost endpoints resume " + s.Delivery.EndpointID.String() + "."
+	if s.stopped() && s.Endpoint.State == webhook.EndpointDisabled {
+		return "Mend the receiver. " + words
+	}
+	return words
+}
+
 // number is the number of the next attempt, or of the one under way.
 func (s *Situation) number() int { return s.Delivery.Attempts + 1 }
 
 // open explains a pending or retrying delivery.
 func (s *Situation) open() Explanation {
+	e := s.waiting()
+	if s.stopped() && e.Code != InProgress && e.Code != EngineAway {
+		e.Next, e.Remedy = sentence("it is held when it is due, and sent when the endpoint is resumed", s.until("given up at ")), s.resume()
+	}
+	return e
+}
+
+func (s *Situation) waiting() Explanation {
 	d, now := &s.Delivery, s.Now
 	due := d.DueAt.After(now)
 	switch {
@@ -39,9 +65,13 @@ func (s *Situation) open() Explanation {
 	case d.State == webhook.StateRetrying && d.LastOutcome != nil:
 		return s.retrying()
 	case due:
+		then := fmt.Sprintf("attempt %d is made then", s.number())
+		if s.stopped() {
+			then = "it is held then " + s.becauseStopped()
+		}
 		return Explanation{
-			Code: Scheduled, Summary: sentence("scheduled for "+when(d.DueAt, now), s.replayed(), fmt.Sprintf("attempt %d is made then", s.number())),
-			Cause: "The event has a later deliver_at, or the delivery was rescheduled.", Until: d.DueAt,
+			Code: Scheduled, Summary: sentence("scheduled for "+when(d.DueAt, now), s.replayed(), then), Until: d.DueAt,
+			Cause:  "The event has a later deliver_at, or the delivery was rescheduled.",
 			Next:   sentence(fmt.Sprintf("attempt %d is made at %s", s.number(), at(d.DueAt, now))),
 			Remedy: sentence("to send it now: everpost deliveries retry " + d.DeliveryID.String()),
 		}
@@ -50,15 +80,31 @@ func (s *Situation) open() Explanation {
 }
 
 func (s *Situation) starting() Explanation {
+	soon := fmt.Sprintf("attempt %d is about to be made, or under way", s.number())
+	if s.stopped() {
+		soon = "it is about to be held " + s.becauseStopped()
+	}
 	e := Explanation{
 		Code: Starting, Until: s.Delivery.GiveUpAt, Next: sentence(fmt.Sprintf("attempt %d is made as soon as a worker takes it", s.number())),
-		Summary: sentence("accepted at "+when(s.Delivery.CreatedAt, s.Now), s.replayed(),
-			fmt.Sprintf("attempt %d is about to be made, or under way", s.number())),
+		Summary: sentence("accepted at "+when(s.Delivery.CreatedAt, s.Now), s.replayed(), soon),
 	}
-	if s.Delivery.Run <= 1 && s.Now.Sub(s.Delivery.CreatedAt) > startsWithin {
+	if s.Now.Sub(s.began()) > startsWithin {
 		e.Cause, e.Remedy = "The delivery is stored, and no attempt of it is. It normally begins within milliseconds.", checkWorker
 	}
 	return e
+}
+
+// began is when the run began: a delivery that a replay has made of an old event began later than the event.
+func (s *Situation) began() time.Time {
+	began := s.Delivery.CreatedAt
+	if s.Endpoint == nil || s.Delivery.GiveUpAt.IsZero() {
+		return began
+	}
+	policy, _ := s.Endpoint.PolicyInForce()
+	if by := s.Delivery.GiveUpAt.Add(-policy.GiveUpAfter); by.After(began) {
+		return by
+	}
+	return began
 }
 
 // replayed says that the delivery is sent again.
@@ -100,10 +146,22 @@ func (s *Situation) inProgress() Explanation {
 	}
 	e := Explanation{Code: InProgress, Until: d.ClaimedUntil, Summary: sentence(sent, over), Cause: sentence(receiverOf(s.Endpoint) + " has not answered yet")}
 	e.Next = sentence("without an answer in time it is tried again" + s.until(", until "))
+	if s.lastAllowed() {
+		e.Next = "It is the last attempt that the retry policy allows: without an answer in time the delivery becomes a dead letter."
+	}
 	if s.Observed != nil && s.Endpoint != nil && s.Observed.InFlight > 0 {
 		e.Cause += " " + sentence(s.slots())
 	}
 	return e
+}
+
+// lastAllowed reports whether the retry policy allows no attempt after the next one, or the one under way.
+func (s *Situation) lastAllowed() bool {
+	if s.Endpoint == nil {
+		return false
+	}
+	policy, _ := s.Endpoint.PolicyInForce()
+	return policy.MaxAttempts > 0 && s.Delivery.RunAttempts+1 >= policy.MaxAttempts
 }
 
 // slots says how many requests the endpoint allows at a time, and how many are under way.
@@ -126,6 +184,10 @@ func (s *Situation) attempted(f failure) string {
 // follows says when the next attempt is made.
 func (s *Situation) follows() string {
 	switch due := s.Delivery.DueAt; {
+	case s.stopped() && due.After(s.Now):
+		return fmt.Sprintf("attempt %d is due at %s, and held then %s", s.number(), when(due, s.Now), s.becauseStopped())
+	case s.stopped():
+		return fmt.Sprintf("attempt %d is held %s", s.number(), s.becauseStopped())
 	case due.After(s.Now):
 		return fmt.Sprintf("attempt %d follows at %s", s.number(), when(due, s.Now))
 	case !due.IsZero() && s.Now.Sub(due) > startsWithin:
@@ -199,6 +261,11 @@ func (s *Situation) deferred() Explanation {
 		}
 		e.Cause = "Most requests to the endpoint failed, so it gets none until a probe succeeds."
 		e.Remedy = "Mend the receiver. To try it at once: everpost endpoints close-circuit " + d.EndpointID.String() + "."
+		if o := s.Observed; o != nil && o.Circuit == webhook.CircuitClosed {
+			why = "was deferred while the circuit of the endpoint was open, which has closed since"
+			e.Cause = "Most requests to the endpoint failed for a while."
+			e.Remedy = "To send it now: everpost deliveries retry " + d.DeliveryID.String() + "."
+		}
 	case webhook.ReasonRetryAfter, webhook.ReasonRateLimitHint:
 		e.Code, why = WaitsReceiver, "waits because "+receiver+" asked for a pause"
 		if o := s.Observed; o != nil && o.BlockedUntil.After(now) {
@@ -263,31 +330,43 @@ func (s *Situation) held() Explanation {
 	if d.ClaimedUntil.After(s.Now) || !s.SentAt.IsZero() {
 		return s.inProgress()
 	}
-	active := s.Endpoint != nil && s.Endpoint.State == webhook.EndpointActive
 	e := Explanation{Until: d.GiveUpAt, Cause: s.ahead()}
-	resume := "Resume the endpoint: everpost endpoints resume " + d.EndpointID.String() + "."
 	giveUp := s.until(", or given up at ")
 	switch {
 	case s.EndpointDeleted:
 		return s.open()
+	case s.stopped():
+		e.Code = HeldPaused
+		if s.Endpoint.State == webhook.EndpointDisabled {
+			e.Code = HeldDisabled
+		}
+		e.Summary = sentence("held "+s.becauseStopped(), "sent when it is resumed"+giveUp)
+		e.Next, e.Remedy = sentence("nothing is sent until the endpoint is resumed", s.until("it is given up at ")), s.resume()
 	case d.Reason == webhook.ReasonInternal:
 		return s.fault("holds the delivery")
+	case !s.PausedReplay.IsZero():
+		e.Code, e.Summary = Releasing, sentence("held: the replay that releases it is paused", "sent when the replay is resumed"+giveUp)
+		e.Next = sentence("nothing is sent until the replay is resumed or cancelled", s.until("it is given up at "))
+		replay := s.PausedReplay.String()
+		e.Remedy = "Look at the replay: everpost replays get " + replay + ". To go on: everpost replays resume " + replay + "."
+		e.Cause = joined("A release of held deliveries pauses when too many of their attempts fail, or on request.", e.Cause)
 	case d.Reason == webhook.ReasonBacklog:
 		e.Code, e.Summary = HeldBacklog,
 			sentence("held because more deliveries wait for the endpoint than it takes in the next 5 min", "released oldest first"+giveUp)
 		e.Next = sentence("it is released when those before it are sent" + giveUp)
 		e.Remedy = "If the receiver can take more, raise max_in_flight or rate_limit_per_second."
 		e.Cause = joined("The endpoint gets more events than it takes.", e.Cause)
-	case active:
+	case s.Endpoint != nil:
 		e.Code, e.Summary = Releasing,
 			sentence("the endpoint is active again and this delivery is being released", "held deliveries go oldest first"+s.until(", tried until "))
 		e.Next = sentence(fmt.Sprintf("attempt %d is made when those before it are released", s.number()))
-	case d.Reason == webhook.ReasonDisabled:
-		e.Code, e.Summary = HeldDisabled, sentence("held because the endpoint is disabled"+s.stateReason(), "sent when it is resumed"+giveUp)
-		e.Next, e.Remedy = sentence("nothing is sent until the endpoint is resumed", s.until("it is given up at ")), "Mend the receiver. "+resume
-	default:
-		e.Code, e.Summary = HeldPaused, sentence("held because the endpoint is paused"+s.stateReason(), "sent when it is resumed"+giveUp)
-		e.Next, e.Remedy = sentence("nothing is sent until the endpoint is resumed", s.until("it is given up at ")), resume
+	default: // what the endpoint's state is now is not known
+		state := "paused"
+		if e.Code = HeldPaused; d.Reason == webhook.ReasonDisabled {
+			e.Code, state = HeldDisabled, "disabled"
+		}
+		e.Summary = sentence("held because the endpoint is "+state, "sent when it is resumed"+giveUp)
+		e.Next, e.Remedy = sentence("nothing is sent until the endpoint is resumed", s.until("it is given up at ")), s.resume()
 	}
 	return e
 }

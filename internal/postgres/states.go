@@ -16,6 +16,7 @@ const (
 	EndpointActive = "0" // webhook.EndpointActive
 
 	ReplayRunning = "0" // webhook.ReplayRunning
+	ReplayPaused  = "1" // webhook.ReplayPaused
 	ReplayIsOpen  = "< 2"
 	ReplayIsOver  = "> 1"
 	ReplayOfHeld  = "2" // webhook.ReplayHeld, a source

@@ -14,7 +14,8 @@ func TestNumbersInSQLAreTheDomains(t *testing.T) {
 	for number, is := range map[any]string{
 		webhook.StatePending: Pending, webhook.StateRetrying: Retrying, webhook.StateHeld: Held, webhook.StateDelivered: Delivered,
 		webhook.StateDeadLettered: DeadLettered, webhook.StateDiscarded: Discarded, webhook.EndpointActive: EndpointActive,
-		webhook.ReplayRunning: ReplayRunning, webhook.ReplayHeld: ReplayOfHeld, webhook.CommandNone: NoCommand, webhook.CommandCancel: CommandCancel,
+		webhook.ReplayRunning: ReplayRunning, webhook.ReplayPaused: ReplayPaused, webhook.ReplayHeld: ReplayOfHeld,
+		webhook.CommandNone: NoCommand, webhook.CommandCancel: CommandCancel,
 	} {
 		require.Equal(t, is, fmt.Sprintf("%d", number), "%T %v", number, number)
 	}

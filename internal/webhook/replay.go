@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"time"
@@ -205,6 +206,19 @@ type Replay struct {
 
 // WorkflowID is the id of the replay's workflow.
 func (r Replay) WorkflowID() string { return "replay/" + r.ID.String() }
+
+// PausedRelease is a paused replay that is to release all held deliveries of an endpoint, or of a tenant.
+type PausedRelease struct {
+	ID         ReplayID
+	EndpointID EndpointID // zero: of every endpoint
+	After      DeliveryID // the deliveries up to this one are done
+	CreatedAt  time.Time
+}
+
+// Covers reports whether the replay will release a held delivery.
+func (r PausedRelease) Covers(d *Delivery) bool {
+	return (r.EndpointID.IsZero() || r.EndpointID == d.EndpointID) && bytes.Compare(d.DeliveryID[:], r.After[:]) > 0 && !d.CreatedAt.After(r.CreatedAt)
+}
 
 // ReplayBatch requests the release of the next deliveries of a replay.
 type ReplayBatch struct {

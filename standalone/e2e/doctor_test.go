@@ -76,22 +76,30 @@ func TestSetupTemporalWithAnotherType(t *testing.T) {
 	require.Contains(t, f.stderr, "search attribute EventType: the namespace has it as Int, not Keyword")
 }
 
+// finding is what doctor says of one check.
+type finding struct {
+	Check   string `json:"check"`
+	Verdict string `json:"verdict"`
+	Detail  string `json:"detail"`
+	Remedy  string `json:"remedy"`
+}
+
 // checks are the findings of doctor by their check.
-type checks map[string]struct{ Verdict, Detail, Remedy string }
+type checks map[string]finding
 
 func doctor(t *testing.T, env settings) (checks, finished) {
 	t.Helper()
 	f, err := runToEnd(contextFor(t, patience), env, "doctor", "--json")
 	require.NoError(t, err)
 	var report struct {
-		OK     bool
-		Checks []struct{ Check, Verdict, Detail, Remedy string }
+		OK     bool      `json:"ok"`
+		Checks []finding `json:"checks"`
 	}
 	require.NoError(t, json.Unmarshal([]byte(f.stdout), &report), f.stderr)
 	require.Equal(t, report.OK, f.code == 0)
 	found := checks{}
 	for _, c := range report.Checks {
-		found[c.Check] = struct{ Verdict, Detail, Remedy string }{c.Verdict, c.Detail, c.Remedy}
+		found[c.Check] = c
 		if c.Verdict == "problem" || c.Verdict == "warning" {
 			require.NotEmpty(t, c.Remedy, "%s: a remedy is named", c.Check)
 		}
@@ -109,7 +117,7 @@ func TestDoctorOfStandalone(t *testing.T) {
 	for name, c := range found {
 		require.Equal(t, "ok", c.Verdict, "%s: %s", name, c.Detail)
 	}
-	require.Contains(t, found["temporal"].Detail, "namespace default keeps workflows that have ended for")
+	require.Contains(t, found["temporal"].Detail, "namespace default keeps a workflow for 7 days after its end")
 
 	text, err := runToEnd(contextFor(t, patience), env, "doctor")
 	require.NoError(t, err)

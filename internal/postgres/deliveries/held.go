@@ -140,7 +140,7 @@ func Release(ctx context.Context, tx pgx.Tx, now time.Time, held []webhook.Deliv
 // than 100,000".
 func (s *Held) HeldDepth(ctx context.Context) (n int64, err error) {
 	err = s.core.AsWorker().WithConn(ctx, "count held deliveries", func(ctx context.Context, conn postgres.Querier) error {
-		return conn.QueryRow(ctx, `select count(*) from (select from deliveries where state = `+postgres.Held+` limit $1) d`, maxCounted+1).Scan(&n)
+		return conn.QueryRow(ctx, `select count(*) from (select from deliveries where state = `+postgres.Held+` limit $1) d`, MaxCounted+1).Scan(&n)
 	})
 	return n, err
 }

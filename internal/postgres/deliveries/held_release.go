@@ -50,3 +50,27 @@ func HasUncovered(ctx context.Context, tx pgx.Tx, tenantID string, endpoint webh
 		endpoint, tenantID, int16(webhook.ReplayPause), int16(webhook.ReplayCancel)).Scan(&held)
 	return held, err
 }
+
+// maxPausedReleases bounds PausedReleases. More than a few paused releases of a tenant at a time are no use to anyone.
+const maxPausedReleases = 100
+
+// PausedReleases returns a tenant's paused replays that will release all held deliveries of an endpoint, oldest first.
+func (s *Deliveries) PausedReleases(ctx context.Context, tenantID string) ([]webhook.PausedRelease, error) {
+	return postgres.QueryAll(ctx, s.core.OfTenant(tenantID), "read the paused releases", scanPausedRelease, `
+		select r.id, r.endpoint_id, r.cursor, r.created_at from replays r
+		where r.tenant_id = $1 and r.state = `+postgres.ReplayPaused+` and `+openRelease+` order by r.id limit $2`, tenantID, maxPausedReleases)
+}
+
+func scanPausedRelease(row pgx.CollectableRow) (webhook.PausedRelease, error) {
+	var (
+		r        webhook.PausedRelease
+		id, done [16]byte
+		endpoint *[16]byte
+	)
+	err := row.Scan(&id, &endpoint, &done, &r.CreatedAt)
+	if endpoint != nil {
+		r.EndpointID = *endpoint
+	}
+	r.ID, r.After = id, done
+	return r, err
+}

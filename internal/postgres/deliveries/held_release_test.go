@@ -236,3 +236,54 @@ func TestResumeIsRepeated(t *testing.T) {
 		})
 	}
 }
+
+func TestPausedReleases(t *testing.T) {
+	t.Parallel()
+	const first, later = 0, 1
+	for name, c := range map[string]struct {
+		change  string // of the release
+		covered []int
+	}{
+		"it is running":                          {"created_at = now() + interval '1 second'", nil},
+		"it is paused":                           {"created_at = now() + interval '1 second', state = 1", []int{first, later}},
+		"it was made before the second was":      {"state = 1, created_at = $1", []int{first}},
+		"it has passed over the first":           {"created_at = now() + interval '1 second', state = 1, cursor = $2", []int{later}},
+		"it has run out and is paused":           {"exhausted = true, state = 1", nil},
+		"it was cancelled":                       {"state = 3", nil},
+		"it is of another source":                {"source = 1, state = 1", nil},
+		"it is of some of them":                  {"event_type = 'order.paid', state = 1", nil},
+		"it is of all of the tenant's endpoints": {"created_at = now() + interval '1 second', endpoint_id = null, state = 1", []int{first, later}},
+		"it is of another endpoint":              {"created_at = now() + interval '1 second', endpoint_id = gen_random_uuid(), state = 1", nil},
+		"it is of another tenant":                {"tenant_id = 'another', state = 1", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := storetest.Setup(t)
+			b.Exec(t, `insert into tenants (id, name) values ('another', '')`)
+			starts := []webhook.Start{b.AcceptOne(t)}
+			require.Eventually(t, func() bool {
+				return time.Since(starts[first].EventID.Time()) > 2*time.Millisecond
+			}, time.Second, time.Millisecond)
+			starts = append(starts, b.AcceptOne(t))
+			for _, start := range starts {
+				b.Hold(t, start, storetest.Nobody, webhook.ReasonPaused)
+			}
+			b.ReleaseAllHeld(t)
+			b.Exec(t, `update replays set `+c.change+` where $1::timestamptz is not null and $2::uuid is not null`,
+				starts[first].EventID.Time(), starts[first].DeliveryID)
+			paused, err := b.Deliveries.PausedReleases(t.Context(), starts[first].TenantID)
+			require.NoError(t, err)
+			var covered []int
+			for i, start := range starts {
+				d, err := b.Deliveries.Delivery(t.Context(), start.TenantID, start.DeliveryID)
+				require.NoError(t, err)
+				for _, release := range paused {
+					if release.Covers(&d) {
+						covered = append(covered, i)
+					}
+				}
+			}
+			require.Equal(t, c.covered, covered)
+		})
+	}
+}

@@ -47,7 +47,8 @@ func (rows OutboxBatch) Queue(b *pgx.Batch) {
 	if len(rows) > 0 {
 		b.Queue(insertOutboxRows+`
 			on conflict (delivery_id) do update
-			set run = excluded.run, give_up_at = excluded.give_up_at, relay_at = excluded.relay_at, relayed = 0, workflow_id = ''`, outboxRows.Args(rows)...)
+			set run = excluded.run, give_up_at = excluded.give_up_at, relay_at = excluded.relay_at, relayed = 0, workflow_id = '',
+				stored_at = excluded.stored_at`, outboxRows.Args(rows)...)
 	}
 }
 
@@ -216,20 +217,20 @@ func scanStart(row pgx.CollectableRow) (webhook.Start, error) {
 	return start, err
 }
 
-// maxCounted bounds counts of rows, because they are counted often.
-const maxCounted = 100_000
+// MaxCounted bounds counts of rows, because they are counted often: MaxCounted+1 means more than that.
+const MaxCounted = 100_000
 
-// OutboxDepth returns how many deliveries are in the outbox, and since when the oldest is (zero if there
-// is none). It counts no further than 100,001, which means "more than 100,000".
+// OutboxDepth returns how many deliveries are in the outbox, and since when the oldest is, by this
+// process's clock (zero if there is none). It counts no further than 100,001, which means "more than 100,000".
 func (s *Outbox) OutboxDepth(ctx context.Context) (int64, time.Time, error) {
 	var (
 		n      int64
 		oldest *time.Duration
 	)
 	err := s.core.AsWorker().WithConn(ctx, "count the outbox", func(ctx context.Context, conn postgres.Querier) error {
-		// In the order of the key, which is that of time, so that the oldest is among those counted.
+		// In the order of the key, which is that of the events, so that the oldest is normally among those counted.
 		return conn.QueryRow(ctx, `
-			select count(*), now() - min(created_at) from (select created_at from outbox order by delivery_id limit $1) o`, maxCounted+1).
+			select count(*), now() - min(stored_at) from (select stored_at from outbox order by delivery_id limit $1) o`, MaxCounted+1).
 			Scan(&n, &oldest)
 	})
 	if err != nil || oldest == nil {
