@@ -113,13 +113,13 @@ type Activities struct {
 	keepDeadLetters time.Duration
 	now             func() time.Time
 
-	runs     attemptRuns
-	attempts sync.WaitGroup  // goroutines of attempts
-	slow     *fair.Semaphore // requests to slow receivers
-	eager    *fair.Semaphore // eager requests
-	outage   outage          // of the store
-	base     context.Context //nolint:containedctx // of requests that outlive their activity; ended by Stop
-	cancel   context.CancelFunc
+	executions executions
+	attempts   sync.WaitGroup  // goroutines of attempts
+	slow       *fair.Semaphore // requests to slow receivers
+	eager      *fair.Semaphore // eager requests
+	outage     outage          // of the store
+	base       context.Context //nolint:containedctx // of requests that outlive their activity; ended by Stop
+	cancel     context.CancelFunc
 }
 
 // New returns the activities. Call Stop when the worker has stopped.
@@ -155,8 +155,8 @@ func New(c Config) *Activities {
 		store: c.Store, targets: c.Targets, fresh: c.Fresh, sender: c.Sender, admission: c.Admission, starter: c.Starter, faults: c.Faults,
 		replays: c.Replays, observer: c.Observer, held: c.Held, ended: c.Ended, log: c.Logger, owner: c.Owner,
 		fastWait: c.FastWait, maxRunning: c.MaxRunning, keepDeadLetters: c.KeepDeadLetters, now: c.Now,
-		runs: newAttemptRuns(c.MaxRunning, rememberedRuns),
-		slow: fair.NewDynamic(max(c.MaxRunning/2, 1), 1), eager: fair.NewDynamic(maxEager, 1),
+		executions: newExecutions(c.MaxRunning, rememberedExecutions),
+		slow:       fair.NewDynamic(max(c.MaxRunning/2, 1), 1), eager: fair.NewDynamic(maxEager, 1),
 	}
 	a.base, a.cancel = context.WithCancel(context.Background())
 	return a
@@ -167,7 +167,7 @@ func New(c Config) *Activities {
 func (a *Activities) Stop(ctx context.Context) {
 	done := make(chan struct{})
 	go func() {
-		a.runs.close()
+		a.executions.close()
 		close(done)
 	}()
 	select {

@@ -56,11 +56,11 @@ func withTimeout(target *webhook.Target, timeout time.Duration) *webhook.Target 
 
 // recordDecision records that admission defers or holds the delivery. It is not deferred beyond
 // its give-up time.
-func (a *Activities) recordDecision(ctx context.Context, run *attemptRun, in AttemptInput, decision admission.Decision) (AttemptResult, error) {
+func (a *Activities) recordDecision(ctx context.Context, exec *execution, in AttemptInput, decision admission.Decision) (AttemptResult, error) {
 	a.observer.Deferred(decision.Reason)
 	if decision.Held() {
 		a.held(in.EndpointID)
-		return a.hold(ctx, run, in, decision.Reason)
+		return a.hold(ctx, exec, in, decision.Reason)
 	}
 	step := in.next()
 	step.State, step.Reason, step.DueAt = webhook.StatePending, decision.Reason, a.now().Add(decision.Wait).UTC().Truncate(time.Microsecond)
@@ -70,7 +70,7 @@ func (a *Activities) recordDecision(ctx context.Context, run *attemptRun, in Att
 	if step.DueAt.After(in.GiveUpAt) {
 		step.DueAt = in.GiveUpAt
 	}
-	return a.record(ctx, run, in, step)
+	return a.record(ctx, exec, in, step)
 }
 
 // hold records that the delivery waits for its release. Past the give-up time it becomes a dead
@@ -78,18 +78,18 @@ func (a *Activities) recordDecision(ctx context.Context, run *attemptRun, in Att
 //
 // A held delivery has no workflow: there may be many, and each costs only a row. Its release starts
 // a workflow.
-func (a *Activities) hold(ctx context.Context, run *attemptRun, in AttemptInput, reason string) (AttemptResult, error) {
+func (a *Activities) hold(ctx context.Context, exec *execution, in AttemptInput, reason string) (AttemptResult, error) {
 	if !a.now().After(in.GiveUpAt) {
-		return a.record(ctx, run, in, in.held(reason))
+		return a.record(ctx, exec, in, in.held(reason))
 	}
 	if in.State == webhook.StateHeld && in.Reason == webhook.ReasonInternal {
 		fault, known := a.faults.FaultOf(in.EndpointID)
 		if !known { // it ended too late
 			fault = "an internal fault kept the delivery from being sent until its give-up time"
 		}
-		return a.holdForFault(ctx, run, in, fault)
+		return a.holdForFault(ctx, exec, in, fault)
 	}
-	return a.record(ctx, run, in, in.giveUp(webhook.ReasonHeldExpired))
+	return a.record(ctx, exec, in, in.giveUp(webhook.ReasonHeldExpired))
 }
 
 // forget returns the reservation of a delivery that ends without an attempt.

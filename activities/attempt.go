@@ -88,17 +88,17 @@ func (in *AttemptInput) workflowID() string {
 //
 // An error is an internal fault; no attempt is counted.
 func (a *Activities) Attempt(ctx context.Context, in AttemptInput) (AttemptResult, error) {
-	run, err := a.startOrJoin(in)
+	exec, err := a.startOrJoin(in)
 	if err != nil {
 		return AttemptResult{}, err
 	}
 	limit := time.NewTimer(a.waitFor(in))
 	defer limit.Stop()
 	select {
-	case <-run.done:
-		return run.result, run.err
+	case <-exec.done:
+		return exec.result, exec.err
 	case <-limit.C:
-		return a.leaveRunning(ctx, run, in)
+		return a.leaveRunning(ctx, exec, in)
 	}
 }
 
@@ -113,24 +113,24 @@ func (a *Activities) waitFor(in AttemptInput) time.Duration {
 
 // leaveRunning leaves an attempt that takes longer running, and claims it. It returns the result
 // if the attempt has ended by now.
-func (a *Activities) leaveRunning(ctx context.Context, run *attemptRun, in AttemptInput) (AttemptResult, error) {
-	if !a.awaitAdmission(run) {
-		return run.result, run.err
+func (a *Activities) leaveRunning(ctx context.Context, exec *execution, in AttemptInput) (AttemptResult, error) {
+	if !a.awaitAdmission(exec) {
+		return exec.result, exec.err
 	}
-	if a.runs.needsClaim(run) {
+	if a.executions.needsClaim(exec) {
 		// From here on other processes must know that the request is running, and where.
-		if err := a.writeClaim(ctx, run, in, false); err != nil {
+		if err := a.writeClaim(ctx, exec, in, false); err != nil {
 			a.log.WarnContext(ctx, "a slow attempt could not be claimed yet", "delivery", in.DeliveryID, "error", err)
-			a.runs.goBeforeClose(func() { a.keepClaiming(run, in) })
+			a.executions.goBeforeClose(func() { a.keepClaiming(exec, in) })
 		}
 	}
 	select {
-	case <-run.done: // it ended while the claim was written
-		return run.result, run.err
+	case <-exec.done: // it ended while the claim was written
+		return exec.result, exec.err
 	default:
 		result := AttemptResult{Progress: in.Progress, Running: true}
 		if in.Shared != "" {
-			result.CheckAt = a.checkAt(run)
+			result.CheckAt = a.checkAt(exec)
 		}
 		return result, nil
 	}
@@ -139,13 +139,13 @@ func (a *Activities) leaveRunning(ctx context.Context, run *attemptRun, in Attem
 // checkAt is when a shared workflow asks again for a running request: after checkPause, then after
 // as long as the request has taken, or when its timeout is over. So a retry is late by no more
 // than that. The end of a request that has no permit yet is unknown.
-func (a *Activities) checkAt(run *attemptRun) time.Time {
+func (a *Activities) checkAt(exec *execution) time.Time {
 	now := a.now()
 	pause := checkPause
 	select {
-	case <-run.admitted:
-		taken := now.Sub(run.began)
-		pause = min(max(taken, checkPause), max(run.timeout-taken, 0)+time.Second)
+	case <-exec.admitted:
+		taken := now.Sub(exec.began)
+		pause = min(max(taken, checkPause), max(exec.timeout-taken, 0)+time.Second)
 	default:
 	}
 	return now.Add(pause)
@@ -153,19 +153,19 @@ func (a *Activities) checkAt(run *attemptRun) time.Time {
 
 // awaitAdmission waits for a run that has no permit yet: it is about to be deferred, where a claim
 // would say that it is being sent, or to be sent. False: the run has ended.
-func (a *Activities) awaitAdmission(run *attemptRun) bool {
+func (a *Activities) awaitAdmission(exec *execution) bool {
 	select {
-	case <-run.admitted: // the receiver has had its time, or what was left of it
+	case <-exec.admitted: // the receiver has had its time, or what was left of it
 	default:
 		limit := time.NewTimer(a.fastWait)
 		defer limit.Stop()
 		select {
-		case <-run.done:
+		case <-exec.done:
 		case <-limit.C: // the store is slow, or the receiver is
 		}
 	}
 	select { // it may have ended by now
-	case <-run.done:
+	case <-exec.done:
 		return false
 	default:
 		return true
@@ -177,31 +177,31 @@ func untilDue(in AttemptInput, now time.Time) time.Duration {
 	return min(max(in.DueAt.Sub(now), 0), MaxEarly)
 }
 
-// startOrJoin returns the attempt's run: the running one, the remembered one, or a new one.
-func (a *Activities) startOrJoin(in AttemptInput) (*attemptRun, error) {
-	run, isNew, err := a.runs.enter(in, a.now())
+// startOrJoin returns the attempt's execution: the running one, the remembered one, or a new one.
+func (a *Activities) startOrJoin(in AttemptInput) (*execution, error) {
+	exec, isNew, err := a.executions.enter(in, a.now())
 	if err != nil {
 		return nil, fmt.Errorf("attempt %d of %s: %w", in.Attempts+1, in.DeliveryID, err)
 	}
 	if isNew {
-		a.attempts.Go(func() { a.runAttempt(run, in, a.execute) })
+		a.attempts.Go(func() { a.runAttempt(exec, in, a.execute) })
 	}
-	return run, nil
+	return exec, nil
 }
 
 // runAttempt runs an attempt, in a goroutine of its own, because it may outlive the activity that
 // began it.
-func (a *Activities) runAttempt(run *attemptRun, in AttemptInput, attempt func(*attemptRun, AttemptInput) (AttemptResult, error)) {
-	defer a.runs.end(in.key(), run)
+func (a *Activities) runAttempt(exec *execution, in AttemptInput, attempt func(*execution, AttemptInput) (AttemptResult, error)) {
+	defer a.executions.end(in.key(), exec)
 	defer func() {
 		if p := recover(); p != nil {
-			run.err = a.panicked(in, p)
+			exec.err = a.panicked(in, p)
 		}
-		if run.err != nil {
-			a.observer.InternalFault(run.err)
+		if exec.err != nil {
+			a.observer.InternalFault(exec.err)
 		}
 	}()
-	run.result, run.err = attempt(run, in)
+	exec.result, exec.err = attempt(exec, in)
 }
 
 // panicked logs a panic and makes it an error. The value of a panic may be anything, even a

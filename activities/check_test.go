@@ -28,18 +28,18 @@ func TestCheckAt(t *testing.T) {
 		{24 * time.Hour, 30 * time.Second, time.Second},
 		{time.Second, 2 * time.Second, 2 * time.Second},
 	} {
-		run := &attemptRun{began: now.Add(-c.taken), timeout: c.timeout, admitted: make(chan struct{})}
+		exec := &execution{began: now.Add(-c.taken), timeout: c.timeout, admitted: make(chan struct{})}
 		if c.timeout > 0 {
-			close(run.admitted)
+			close(exec.admitted)
 		}
-		require.Equal(t, now.Add(c.pause), a.checkAt(run), "%+v", c)
+		require.Equal(t, now.Add(c.pause), a.checkAt(exec), "%+v", c)
 		if 0 < c.taken && c.taken <= c.timeout {
 			require.Less(t, c.taken+c.pause, c.timeout+claimSlack)
 		}
 	}
 }
 
-// A run with a permit has been waited for. One without may end soon after it gets one.
+// An execution with a permit has been waited for. One without may end soon after it gets one.
 func TestAwaitAdmission(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -59,15 +59,15 @@ func TestAwaitAdmission(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				a, began := &Activities{fastWait: time.Second}, time.Now()
-				run := &attemptRun{admitted: make(chan struct{}), done: make(chan struct{})}
-				for at, event := range map[*time.Duration]chan struct{}{&c.admitted: run.admitted, &c.done: run.done} {
+				exec := &execution{admitted: make(chan struct{}), done: make(chan struct{})}
+				for at, event := range map[*time.Duration]chan struct{}{&c.admitted: exec.admitted, &c.done: exec.done} {
 					if *at == 0 {
 						close(event)
 						continue
 					}
 					time.AfterFunc(*at, func() { close(event) })
 				}
-				require.Equal(t, c.running, a.awaitAdmission(run))
+				require.Equal(t, c.running, a.awaitAdmission(exec))
 				require.Equal(t, c.takes, time.Since(began))
 			})
 		})

@@ -16,7 +16,7 @@ const claimSlack = 5 * time.Second
 
 // payload returns the payload, and with it the right to send: a fresh token, or a claim. Nil
 // means that nothing is to be sent: the result and the error are the attempt's.
-func (a *Activities) payload(ctx context.Context, run *attemptRun, in *AttemptInput, target *webhook.Target) (*webhook.Content, AttemptResult, error) {
+func (a *Activities) payload(ctx context.Context, exec *execution, in *AttemptInput, target *webhook.Target) (*webhook.Content, AttemptResult, error) {
 	if in.FirstTask && in.Run == 1 && in.Seq == 0 && in.Attempts == 0 {
 		if content := a.takeFresh(ctx, in); content != nil {
 			return content, AttemptResult{}, nil
@@ -32,12 +32,12 @@ func (a *Activities) payload(ctx context.Context, run *attemptRun, in *AttemptIn
 		return nil, AttemptResult{}, a.internalFault(ctx, fmt.Sprintf("claim attempt %d of %s", in.Attempts+1, in.DeliveryID), err)
 	}
 	a.outage.end()
-	a.runs.needsClaim(run) // it has one now
+	a.executions.needsClaim(exec) // it has one now
 	status := claimed.Status
 	result := AttemptResult{Progress: in.Progress, Command: in.unhandled(status), WorkflowID: status.WorkflowID}
 	switch {
 	case status.After(in.Progress), !status.State.Open():
-		result.Progress, run.settled = status.Progress, true
+		result.Progress, exec.settled = status.Progress, true
 		return nil, result, nil
 	case in.After(status.Progress) && status.Run > 0:
 		// The store has lost steps: it was restored from an older copy. It is authoritative
@@ -52,7 +52,7 @@ func (a *Activities) payload(ctx context.Context, run *attemptRun, in *AttemptIn
 	in.Progress = status.Progress // the same step, with the attempts of earlier runs
 	if !intact(claimed.Payload, claimed.SHA256) {
 		a.log.ErrorContext(ctx, "a stored payload does not match its SHA-256 and was not sent", "delivery", in.DeliveryID, "event", in.EventID)
-		result, err := a.record(ctx, run, *in, in.giveUp(string(retry.ReasonPayloadCorrupt)))
+		result, err := a.record(ctx, exec, *in, in.giveUp(string(retry.ReasonPayloadCorrupt)))
 		return nil, result, err
 	}
 	return &webhook.Content{Payload: claimed.Payload, CreatedAt: claimed.EventAt}, AttemptResult{}, nil
@@ -94,13 +94,13 @@ func (a *Activities) claim(in AttemptInput, timeout time.Duration) webhook.Claim
 }
 
 // writeClaim claims a running attempt. keepOutbox says that its workflow is not started yet.
-func (a *Activities) writeClaim(ctx context.Context, run *attemptRun, in AttemptInput, keepOutbox bool) error {
+func (a *Activities) writeClaim(ctx context.Context, exec *execution, in AttemptInput, keepOutbox bool) error {
 	ctx, cancel := context.WithTimeout(ctx, a.fastWait)
 	defer cancel()
 	timeout := webhook.MaxTimeout
 	select {
-	case <-run.admitted:
-		timeout = run.timeout
+	case <-exec.admitted:
+		timeout = exec.timeout
 	default: // it may get its permit at any moment
 	}
 	claim := a.claim(in, timeout)
@@ -111,11 +111,11 @@ func (a *Activities) writeClaim(ctx context.Context, run *attemptRun, in Attempt
 
 // keepClaiming repeats the claim while the attempt runs: when the store is in reach again, a Join
 // in another process must find the claim before it sends.
-func (a *Activities) keepClaiming(run *attemptRun, in AttemptInput) {
-	for a.writeClaim(a.base, run, in, run.eager) != nil {
+func (a *Activities) keepClaiming(exec *execution, in AttemptInput) {
+	for a.writeClaim(a.base, exec, in, exec.eager) != nil {
 		pause := time.NewTimer(a.fastWait / 2)
 		select {
-		case <-run.done:
+		case <-exec.done:
 			pause.Stop()
 			return
 		case <-pause.C:

@@ -51,46 +51,48 @@ func (a *Activities) SendEagerly(in AttemptInput, start EagerStart) bool {
 	if _, faulty := a.faults.FaultOf(in.EndpointID); faulty || !ok || holdReason(target) != "" || !a.eager.TryAcquire(in.TenantID) {
 		return false
 	}
-	run, request := a.beginEager(in, target)
-	if run == nil {
+	exec, request := a.beginEager(in, target)
+	if exec == nil {
 		a.eager.Release(in.TenantID, 1)
 		return false
 	}
 	request.start = start
 	a.attempts.Go(func() {
-		a.runAttempt(run, in, func(run *attemptRun, in AttemptInput) (AttemptResult, error) { return a.executeEager(run, in, request) })
+		a.runAttempt(exec, in, func(exec *execution, in AttemptInput) (AttemptResult, error) {
+			return a.executeEager(exec, in, request)
+		})
 	})
 	return true
 }
 
 // beginEager begins the attempt if admission permits it and there is a fresh token.
-func (a *Activities) beginEager(in AttemptInput, target *webhook.Target) (*attemptRun, eagerRequest) {
+func (a *Activities) beginEager(in AttemptInput, target *webhook.Target) (*execution, eagerRequest) {
 	permit := a.admission.TryAcquire(admission.RequestFor(&target.Endpoint, in.DeliveryID))
 	if permit == nil {
 		return nil, eagerRequest{}
 	}
-	var run *attemptRun
+	var exec *execution
 	content := a.takeFresh(a.base, &in)
 	if content != nil {
-		run = a.runs.enterEager(in, a.now())
+		exec = a.executions.enterEager(in, a.now())
 	}
-	if run == nil {
+	if exec == nil {
 		permit.Cancel()
 		return nil, eagerRequest{}
 	}
 	request := eagerRequest{target: withTimeout(target, permit.Timeout()), permit: permit, content: content}
-	run.timeout = request.target.Timeout
-	close(run.admitted)
-	return run, request
+	exec.timeout = request.target.Timeout
+	close(exec.admitted)
+	return exec, request
 }
 
 // executeEager makes an attempt that no workflow has asked for.
-func (a *Activities) executeEager(run *attemptRun, in AttemptInput, request eagerRequest) (result AttemptResult, err error) {
+func (a *Activities) executeEager(exec *execution, in AttemptInput, request eagerRequest) (result AttemptResult, err error) {
 	delivered, recorded := false, false
 	slow := time.AfterFunc(a.fastWait, func() {
 		a.eager.Release(in.TenantID, 1)
-		if a.runs.markSlow(run) {
-			a.runs.goBeforeClose(func() { a.claimSlow(run, in, request.start) })
+		if a.executions.markSlow(exec) {
+			a.executions.goBeforeClose(func() { a.claimSlow(exec, in, request.start) })
 		}
 	})
 	giveBack := sync.OnceFunc(func() {
@@ -104,14 +106,14 @@ func (a *Activities) executeEager(run *attemptRun, in AttemptInput, request eage
 		switch {
 		case delivered:
 			request.start.Ended()
-		case !a.runs.isSlow(run):
+		case !a.executions.isSlow(exec):
 			request.start.Undelivered(recorded)
 		}
 	}()
 	ctx, cancel := context.WithTimeout(a.base, webhook.MaxTimeout+queryTime)
 	defer cancel()
 	made, err := a.send(ctx, in, request.target, request.content, request.permit)
-	a.runs.markAnswered(run)
+	a.executions.markAnswered(exec)
 	giveBack() // the record is not part of the request
 	if err != nil {
 		return AttemptResult{}, err
@@ -120,27 +122,27 @@ func (a *Activities) executeEager(run *attemptRun, in AttemptInput, request eage
 	starts := false
 	switch {
 	case step.State != webhook.StateDelivered:
-	case a.runs.isSlow(run):
-		starts = a.runs.isOwnStarted(run)
+	case a.executions.isSlow(exec):
+		starts = a.executions.isOwnStarted(exec)
 	default:
 		delivered = true
 		step.WorkflowID, starts = request.start.Delivered()
 		a.awaitTick(ctx)
 	}
 	step.KeepOutbox = !starts
-	result, err = a.record(ctx, run, in, step)
+	result, err = a.record(ctx, exec, in, step)
 	recorded = err == nil
 	return result, err
 }
 
 // claimSlow claims a slow eager request and has its own workflow started, which waits for it.
-func (a *Activities) claimSlow(run *attemptRun, in AttemptInput, start EagerStart) {
-	claimed := a.runs.needsClaim(run) && a.writeClaim(a.base, run, in, true) == nil
+func (a *Activities) claimSlow(exec *execution, in AttemptInput, start EagerStart) {
+	claimed := a.executions.needsClaim(exec) && a.writeClaim(a.base, exec, in, true) == nil
 	if start.Undelivered(claimed) {
-		a.runs.markOwnStarted(run)
+		a.executions.markOwnStarted(exec)
 	}
 	if !claimed {
-		a.keepClaiming(run, in)
+		a.keepClaiming(exec, in)
 	}
 }
 

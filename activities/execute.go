@@ -12,63 +12,63 @@ import (
 
 // execute makes one attempt, from the first check to the record. An internal fault that concerns
 // the whole endpoint, or that lasts until the give-up time, becomes a recorded result.
-func (a *Activities) execute(run *attemptRun, in AttemptInput) (AttemptResult, error) {
-	result, err := a.executeGuarded(run, &in)
+func (a *Activities) execute(exec *execution, in AttemptInput) (AttemptResult, error) {
+	result, err := a.executeGuarded(exec, &in)
 	if err != nil {
-		return a.handleFault(run, in, err)
+		return a.handleFault(exec, in, err)
 	}
 	return result, nil
 }
 
 // executeGuarded turns a panic into an error.
-func (a *Activities) executeGuarded(run *attemptRun, in *AttemptInput) (result AttemptResult, err error) {
+func (a *Activities) executeGuarded(exec *execution, in *AttemptInput) (result AttemptResult, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = a.panicked(*in, p)
 		}
 	}()
-	return a.executeOnce(run, in)
+	return a.executeOnce(exec, in)
 }
 
-func (a *Activities) executeOnce(run *attemptRun, in *AttemptInput) (AttemptResult, error) {
+func (a *Activities) executeOnce(exec *execution, in *AttemptInput) (AttemptResult, error) {
 	ctx, cancel := context.WithTimeout(a.base, webhook.MaxTimeout+queryTime)
 	defer cancel()
-	if run.unrecorded != nil {
-		return a.recordAgain(ctx, run, *in)
+	if exec.unrecorded != nil {
+		return a.recordAgain(ctx, exec, *in)
 	}
 	if !a.waitUntilDue(ctx, *in) {
 		return AttemptResult{}, errStopping
 	}
 	if fault, known := a.knownFault(*in); known {
-		return a.holdForFault(ctx, run, *in, fault)
+		return a.holdForFault(ctx, exec, *in, fault)
 	}
 	target, err := a.targets.Target(ctx, in.EndpointID)
 	if webhook.CodeOf(err) == webhook.CodeNotFound {
-		return a.record(ctx, run, *in, in.cancelled(webhook.ReasonEndpointDeleted))
+		return a.record(ctx, exec, *in, in.cancelled(webhook.ReasonEndpointDeleted))
 	}
 	if err != nil {
 		return AttemptResult{}, a.internalFault(ctx, fmt.Sprintf("load endpoint %s", in.EndpointID), err)
 	}
 	if now := a.now(); in.NotBefore.After(now.Add(earlyEnough)) {
-		return a.record(ctx, run, *in, in.waitUntil(in.NotBefore))
+		return a.record(ctx, exec, *in, in.waitUntil(in.NotBefore))
 	}
 	if reason := holdReason(target); reason != "" || in.State == webhook.StateHeld && a.now().After(in.GiveUpAt) {
-		return a.hold(ctx, run, *in, reason)
+		return a.hold(ctx, exec, *in, reason)
 	}
 	if in.Deferred() && !a.now().Before(in.GiveUpAt) {
-		return a.record(ctx, run, *in, in.giveUp(webhook.ReasonDeferredExpired))
+		return a.record(ctx, exec, *in, in.giveUp(webhook.ReasonDeferredExpired))
 	}
 	decision, giveBack := a.admit(ctx, *in, target)
 	if decision.Permit == nil {
 		// The step says that the delivery waits, so its next attempt has to claim it.
 		_, _ = a.fresh.Take(in.DeliveryID)
-		return a.recordDecision(ctx, run, *in, decision)
+		return a.recordDecision(ctx, exec, *in, decision)
 	}
 	defer giveBack()
 	target = withTimeout(target, decision.Permit.Timeout())
-	run.timeout = target.Timeout
-	close(run.admitted)
-	content, result, err := a.payload(ctx, run, in, target)
+	exec.timeout = target.Timeout
+	close(exec.admitted)
+	content, result, err := a.payload(ctx, exec, in, target)
 	if content == nil {
 		return result, err
 	}
@@ -77,18 +77,18 @@ func (a *Activities) executeOnce(run *attemptRun, in *AttemptInput) (AttemptResu
 		if in.Faults > 0 {
 			reason = webhook.ReasonInternal
 		}
-		return a.record(ctx, run, *in, in.giveUp(reason))
+		return a.record(ctx, exec, *in, in.giveUp(reason))
 	}
 	made, err := a.send(ctx, *in, target, content, decision.Permit)
 	if err != nil {
 		return AttemptResult{}, err
 	}
-	return a.record(ctx, run, *in, a.stepAfter(*in, target, made))
+	return a.record(ctx, exec, *in, a.stepAfter(*in, target, made))
 }
 
 // recordAgain records an outcome that could not be recorded before.
-func (a *Activities) recordAgain(ctx context.Context, run *attemptRun, in AttemptInput) (AttemptResult, error) {
-	step := *run.unrecorded
+func (a *Activities) recordAgain(ctx context.Context, exec *execution, in AttemptInput) (AttemptResult, error) {
+	step := *exec.unrecorded
 	step.KeepOutbox = false // a workflow asks for it, so it has been started
 	switch {
 	case in.Shared == "": // a shared workflow may have made the attempt and handed the delivery over
@@ -96,7 +96,7 @@ func (a *Activities) recordAgain(ctx context.Context, run *attemptRun, in Attemp
 	case step.State == webhook.StateDelivered: // eagerly, for a workflow that may never be started
 		step.WorkflowID = in.Shared
 	}
-	return a.record(ctx, run, in, step)
+	return a.record(ctx, exec, in, step)
 }
 
 // waitUntilDue waits until the attempt is due, if it was asked for a little early. False: the

@@ -118,19 +118,19 @@ func (o *outage) lastError(now time.Time) error {
 // give-up time the delivery becomes a dead letter. If the fault affects all of the endpoint's
 // deliveries, the delivery is held until a probe of the endpoint succeeds: each costs a row, and
 // one probe serves all. Otherwise the workflow repeats the attempt.
-func (a *Activities) handleFault(run *attemptRun, in AttemptInput, fault error) (AttemptResult, error) {
+func (a *Activities) handleFault(exec *execution, in AttemptInput, fault error) (AttemptResult, error) {
 	affected, text := describeFault(fault)
 	if affected == scopeEndpoint {
 		a.faults.Faulted(in.EndpointID, text)
 	}
 	expired := a.now().After(in.GiveUpAt)
 	// An outcome that is not recorded yet comes before everything else.
-	if run.unrecorded != nil || !expired && affected != scopeEndpoint || errors.Is(fault, errStopping) || a.base.Err() != nil {
+	if exec.unrecorded != nil || !expired && affected != scopeEndpoint || errors.Is(fault, errStopping) || a.base.Err() != nil {
 		return AttemptResult{}, fault
 	}
 	ctx, cancel := context.WithTimeout(a.base, queryTime)
 	defer cancel()
-	result, err := a.holdForFault(ctx, run, in, text)
+	result, err := a.holdForFault(ctx, exec, in, text)
 	if err != nil {
 		return AttemptResult{}, fault
 	}
@@ -140,13 +140,13 @@ func (a *Activities) handleFault(run *attemptRun, in AttemptInput, fault error) 
 
 // holdForFault records that an internal fault keeps the endpoint from being sent to. Past its
 // give-up time the delivery becomes a dead letter.
-func (a *Activities) holdForFault(ctx context.Context, run *attemptRun, in AttemptInput, fault string) (AttemptResult, error) {
+func (a *Activities) holdForFault(ctx context.Context, exec *execution, in AttemptInput, fault string) (AttemptResult, error) {
 	step := in.held(webhook.ReasonInternal)
 	if a.now().After(in.GiveUpAt) {
 		step = in.giveUp(webhook.ReasonInternal)
 	}
 	step.LastError = fault
-	return a.record(ctx, run, in, step)
+	return a.record(ctx, exec, in, step)
 }
 
 // knownFault returns the fault that is known of the endpoint. A held delivery is attempted all the

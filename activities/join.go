@@ -31,17 +31,17 @@ func (a *Activities) Join(ctx context.Context, in AttemptInput) (AttemptResult, 
 	heartbeat := time.NewTicker(HeartbeatEvery)
 	defer heartbeat.Stop()
 	for {
-		run, err := a.startOrJoin(in)
+		exec, err := a.startOrJoin(in)
 		if err != nil {
 			return AttemptResult{}, err
 		}
-		if err := await(ctx, run.done, nil, heartbeat.C); err != nil {
+		if err := await(ctx, exec.done, nil, heartbeat.C); err != nil {
 			return AttemptResult{}, err
 		}
-		if run.err != nil || run.result.BusyUntil.IsZero() {
-			return run.result, run.err
+		if exec.err != nil || exec.result.BusyUntil.IsZero() {
+			return exec.result, exec.err
 		}
-		again, stop := context.WithTimeout(ctx, min(run.result.BusyUntil.Sub(a.now()), joinPoll))
+		again, stop := context.WithTimeout(ctx, min(exec.result.BusyUntil.Sub(a.now()), joinPoll))
 		err = await(ctx, again.Done(), stopping, heartbeat.C)
 		stop()
 		if err != nil {
@@ -80,20 +80,20 @@ func (a *Activities) recordAttemptFirst(ctx context.Context, step webhook.Step) 
 	if step.Attempt != nil || step.State.Open() {
 		return webhook.DeliveryStatus{}, false, nil
 	}
-	run := a.runs.runningOf(in)
-	if run == nil {
-		if !a.runs.isUnrecorded(in.key()) {
+	exec := a.executions.runningOf(in)
+	if exec == nil {
+		if !a.executions.isUnrecorded(in.key()) {
 			return webhook.DeliveryStatus{}, false, nil
 		}
-		if run, err = a.startOrJoin(in); err != nil {
+		if exec, err = a.startOrJoin(in); err != nil {
 			return webhook.DeliveryStatus{}, true, err
 		}
 	}
 	limit := time.NewTimer(a.fastWait)
 	defer limit.Stop()
 	select {
-	case <-run.done:
-		return webhook.DeliveryStatus{Progress: run.result.Progress, Command: run.result.Command, WorkflowID: run.result.WorkflowID}, true, run.err
+	case <-exec.done:
+		return webhook.DeliveryStatus{Progress: exec.result.Progress, Command: exec.result.Command, WorkflowID: exec.result.WorkflowID}, true, exec.err
 	case <-limit.C: // the receiver is slow
 		running := in.Progress
 		running.State = webhook.StatePending // open, whatever the step says

@@ -16,9 +16,9 @@ import (
 const maxRebases = 5
 
 // record writes the step. The status that the store returns is the result.
-func (a *Activities) record(ctx context.Context, run *attemptRun, in AttemptInput, step webhook.Step) (AttemptResult, error) {
+func (a *Activities) record(ctx context.Context, exec *execution, in AttemptInput, step webhook.Step) (AttemptResult, error) {
 	if step.Attempt != nil {
-		run.unrecorded = &step // from here on this process does not send it again
+		exec.unrecorded = &step // from here on this process does not send it again
 	}
 	step.Owner = a.owner
 	status, err := a.store.RecordStep(ctx, step)
@@ -36,7 +36,7 @@ func (a *Activities) record(ctx context.Context, run *attemptRun, in AttemptInpu
 		return a.busy(resultOf(in, status), status.OwnedUntil), nil
 	}
 	a.outage.end()
-	run.unrecorded, run.settled = nil, true
+	exec.unrecorded, exec.settled = nil, true
 	if step.Attempt != nil {
 		a.observer.Attempted(in.Ref, step.Attempt, status.Progress)
 	}

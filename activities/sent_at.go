@@ -8,13 +8,13 @@ import (
 
 // SentAt returns when this process began the request that a delivery has under way; zero if it makes none.
 func (a *Activities) SentAt(d *webhook.Delivery) time.Time {
-	run := a.runs.runningOf(AttemptInput{Ref: d.Ref, Progress: d.Progress})
-	if run == nil {
+	exec := a.executions.runningOf(AttemptInput{Ref: d.Ref, Progress: d.Progress})
+	if exec == nil {
 		return time.Time{}
 	}
 	select {
-	case <-run.admitted:
-		return run.began
+	case <-exec.admitted:
+		return exec.began
 	default: // it has no permit yet
 		return time.Time{}
 	}

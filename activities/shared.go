@@ -103,11 +103,11 @@ func (a *Activities) Attempts(ctx context.Context, all []AttemptInput) (Attempts
 	for _, w := range waiting {
 		limit.Reset(time.Until(w.until))
 		select {
-		case <-w.run.done:
-			results[w.index].set(w.run.result, w.run.err)
+		case <-w.exec.done:
+			results[w.index].set(w.exec.result, w.exec.err)
 		case <-limit.C:
 			slow.Go(func() {
-				a.guard(all[w.index], &results[w.index], func() (AttemptResult, error) { return a.leaveRunning(ctx, w.run, all[w.index]) })
+				a.guard(all[w.index], &results[w.index], func() (AttemptResult, error) { return a.leaveRunning(ctx, w.exec, all[w.index]) })
 			})
 		}
 	}
@@ -136,7 +136,7 @@ func (a *Activities) recordFaults(ctx context.Context, all []AttemptInput, resul
 // awaited is one of several running attempts, and until when it is waited for.
 type awaited struct {
 	index int
-	run   *attemptRun
+	exec  *execution
 	until time.Time
 }
 
@@ -148,9 +148,9 @@ func (a *Activities) beginEach(all []AttemptInput, results []MemberResult) []awa
 	for i := range all {
 		results[i].Index = i
 		a.guard(all[i], &results[i], func() (AttemptResult, error) {
-			run, err := a.startOrJoin(all[i])
+			exec, err := a.startOrJoin(all[i])
 			if err == nil {
-				waiting = append(waiting, awaited{i, run, time.Now().Add(a.waitFor(all[i]))})
+				waiting = append(waiting, awaited{i, exec, time.Now().Add(a.waitFor(all[i]))})
 			}
 			return AttemptResult{}, err
 		})

@@ -11,50 +11,50 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// R2, R3: the memo against a model. Whatever happens in whatever order, a key has
-// one flight at a time; a recorded outcome that leads on is returned and not flown
-// again while it is among the latest; an outcome that is not recorded is handed
-// over; and neither kind is kept without bound.
-func TestAttemptRunsModel(t *testing.T) {
+// R2, R3: the executions against a model. Whatever happens in whatever order, a key has
+// one execution at a time; a recorded outcome that leads on is returned, and the attempt
+// not executed again, while it is among the latest; an outcome that is not recorded is
+// handed over; and neither kind is kept without bound.
+func TestExecutionsModel(t *testing.T) {
 	t.Parallel()
 	const limit, remembered, keys = 3, 4, 12
 	rapid.Check(t, func(t *rapid.T) {
-		f := newAttemptRuns(limit, remembered)
-		running := map[attemptKey]*attemptRun{}
+		f := newExecutions(limit, remembered)
+		running := map[attemptKey]*execution{}
 		lost := map[attemptKey]*webhook.Step{} // the newest that was left unrecorded
 		var recent []attemptKey                // recorded, newest last
 		t.Repeat(map[string]func(*rapid.T){
 			"enter": func(t *rapid.T) {
 				key := attemptKey{run: 1, number: rapid.IntRange(1, keys).Draw(t, "number")}
-				run, isNew, err := f.enter(inputOf(key, key.number-1), time.Time{})
+				exec, isNew, err := f.enter(inputOf(key, key.number-1), time.Time{})
 				before, isRunning := running[key]
 				switch {
 				case isRunning:
-					require.Same(t, before, run)
+					require.Same(t, before, exec)
 					require.False(t, isNew)
 				case err != nil:
 					require.ErrorIs(t, err, errTooMany)
 					require.Len(t, running, limit)
 				case isNew:
 					require.Less(t, len(running), limit)
-					require.NotContains(t, recent[max(0, len(recent)-remembered):], key, "remembered, and flown again")
-					if run.unrecorded != nil {
-						require.Same(t, lost[key], run.unrecorded)
+					require.NotContains(t, recent[max(0, len(recent)-remembered):], key, "remembered, and executed again")
+					if exec.unrecorded != nil {
+						require.Same(t, lost[key], exec.unrecorded)
 					}
-					running[key] = run
+					running[key] = exec
 				default:
-					require.NoError(t, run.err)
-					require.Equal(t, key.number, run.result.Seq)
+					require.NoError(t, exec.err)
+					require.Equal(t, key.number, exec.result.Seq)
 				}
 			},
 			"enter eagerly": func(t *rapid.T) {
 				key := attemptKey{run: 1, number: rapid.IntRange(1, keys).Draw(t, "number")}
 				known := f.byKey[key] != nil
-				run := f.enterEager(inputOf(key, key.number-1), time.Time{})
-				require.Equal(t, !known && len(running) < limit, run != nil)
-				if run != nil {
-					require.Nil(t, run.unrecorded)
-					running[key] = run
+				exec := f.enterEager(inputOf(key, key.number-1), time.Time{})
+				require.Equal(t, !known && len(running) < limit, exec != nil)
+				if exec != nil {
+					require.Nil(t, exec.unrecorded)
+					running[key] = exec
 				}
 			},
 			"end": func(t *rapid.T) {
@@ -62,28 +62,28 @@ func TestAttemptRunsModel(t *testing.T) {
 					t.Skip("nothing is under way")
 				}
 				key := rapid.SampledFrom(keysOf(running)).Draw(t, "key")
-				run := running[key]
+				exec := running[key]
 				delete(running, key)
 				switch rapid.IntRange(0, 3).Draw(t, "how") {
 				case 0:
-					run.result.Run, run.result.Seq, run.settled, run.unrecorded = 1, key.number, true, nil
+					exec.result.Run, exec.result.Seq, exec.settled, exec.unrecorded = 1, key.number, true, nil
 					recent = append(recent, key)
 				case 1: // busy
 				case 2:
-					run.err = errors.New("our fault")
+					exec.err = errors.New("our fault")
 				case 3:
-					run.err = errors.New("not recorded")
-					run.unrecorded = &webhook.Step{}
-					lost[key] = run.unrecorded
+					exec.err = errors.New("not recorded")
+					exec.unrecorded = &webhook.Step{}
+					lost[key] = exec.unrecorded
 				}
-				f.end(key, run)
+				f.end(key, exec)
 				again, isNew, err := f.enter(inputOf(key, key.number), time.Time{})
 				require.NoError(t, err)
 				require.True(t, isNew, "what does not lead on is not remembered")
-				require.Same(t, run.unrecorded, again.unrecorded, "the newest that is left is never the one that goes")
-				again.unrecorded, again.result, again.err, again.settled = run.unrecorded, run.result, run.err, run.settled
+				require.Same(t, exec.unrecorded, again.unrecorded, "the newest that is left is never the one that goes")
+				again.unrecorded, again.result, again.err, again.settled = exec.unrecorded, exec.result, exec.err, exec.settled
 				f.end(key, again)
-				if run.settled {
+				if exec.settled {
 					recent = append(recent, key)
 				}
 			},
@@ -93,8 +93,8 @@ func TestAttemptRunsModel(t *testing.T) {
 				require.LessOrEqual(t, f.unrecorded.Len(), remembered)
 			},
 		})
-		for key, run := range running {
-			f.end(key, run)
+		for key, exec := range running {
+			f.end(key, exec)
 		}
 		f.close()
 		_, _, err := f.enter(inputOf(attemptKey{run: 1, number: keys + 1}, 0), time.Time{})
@@ -110,7 +110,7 @@ func inputOf(key attemptKey, seq int) AttemptInput {
 	}
 }
 
-func keysOf(m map[attemptKey]*attemptRun) []attemptKey {
+func keysOf(m map[attemptKey]*execution) []attemptKey {
 	var all []attemptKey
 	for number := range 20 {
 		if key := (attemptKey{run: 1, number: number}); m[key] != nil {

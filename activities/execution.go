@@ -1,0 +1,268 @@
+package activities
+
+import (
+	"container/list"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/everpost/everpost/internal/webhook"
+)
+
+// execution is one attempt that this process makes or has made. Its outcome is remembered: if the
+// workflow task was lost after the request went out, the repeated activity gets the outcome, and
+// the request is not sent again.
+type execution struct {
+	began    time.Time
+	done     chan struct{} // closed when the execution has ended; result and err are set then
+	admitted chan struct{} // closed when the execution has its permit; timeout is set then
+	timeout  time.Duration // of the request
+	result   AttemptResult
+	err      error
+	claimed  bool // guarded by executions.mu: the store has a claim, or gets one now
+	settled  bool // result is what the store says; false if nothing was sent and nothing is known
+
+	// unrecorded is the step of a request that was answered while the store was out of
+	// reach: the next execution of the attempt records it and sends nothing. place is its
+	// place in executions.unrecorded.
+	unrecorded *webhook.Step
+	place      *list.Element
+
+	eager      bool // it began before a workflow asked for it
+	answered   bool // guarded by executions.mu: its eager request has ended
+	slow       bool // guarded by executions.mu: its eager request is slow, and its own workflow waits for it
+	ownStarted bool // guarded by executions.mu: that workflow is being started
+}
+
+// attemptKey identifies an attempt.
+type attemptKey struct {
+	delivery    webhook.DeliveryID
+	run, number int
+}
+
+var (
+	errTooMany  = errors.New("too many attempts are running")
+	errStopping = errors.New("this process is stopping")
+)
+
+// rememberedExecutions is how many ended executions are kept, of each kind. Those that are recorded
+// only save a query, so few suffice. Those that are not recorded are never more than the attempts
+// that ran when the store became unreachable, for each outage. An outcome that another process has
+// taken over is dropped after rememberedExecutions newer ones.
+const rememberedExecutions = 10_000
+
+// executions are a process's attempts by delivery, run and number.
+type executions struct {
+	mu           sync.Mutex
+	byKey        map[attemptKey]*execution
+	recorded     executionRing // the ended ones in byKey that are recorded
+	unrecorded   list.List     // the keys in byKey whose outcome is not recorded
+	running, max int
+	closed       bool
+
+	// waiting counts what Stop waits for. It grows only with mu held and closed unset, or
+	// by an execution that it counts, so never from zero during a Wait.
+	waiting sync.WaitGroup
+}
+
+func newExecutions(limit, remembered int) executions {
+	return executions{byKey: map[attemptKey]*execution{}, recorded: newExecutionRing(remembered), max: limit}
+}
+
+// enter returns the execution of an attempt that follows the input's step. isNew reports that the
+// caller has to run it; it takes over the unrecorded outcome of the execution before.
+//
+// It ignores a remembered result that is not after the input's step. Either the delivery had to
+// wait and has done so, or the caller knows the step already.
+func (r *executions) enter(in AttemptInput, now time.Time) (exec *execution, isNew bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	key := in.key()
+	before := r.byKey[key]
+	if before != nil && (!before.ended() || before.err == nil && before.result.After(in.Progress)) {
+		return before, false, nil
+	}
+	switch {
+	case r.closed:
+		return nil, false, errStopping
+	case r.running >= r.max:
+		return nil, false, errTooMany
+	}
+	exec = r.begin(key, now)
+	if before != nil {
+		exec.unrecorded, exec.place = before.unrecorded, before.place
+	}
+	return exec, true, nil
+}
+
+// enterEager returns a new execution of an attempt that no workflow has asked for. Nil: there is one
+// already, or there can be none.
+func (r *executions) enterEager(in AttemptInput, now time.Time) *execution {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.byKey[in.key()] != nil || r.closed || r.running >= r.max {
+		return nil
+	}
+	exec := r.begin(in.key(), now)
+	exec.eager = true
+	return exec
+}
+
+// begin adds an execution. The caller holds the lock.
+func (r *executions) begin(key attemptKey, now time.Time) *execution {
+	r.running++
+	r.waiting.Add(1)
+	exec := &execution{began: now, done: make(chan struct{}), admitted: make(chan struct{})}
+	r.byKey[key] = exec
+	return exec
+}
+
+// runningOf returns the execution of an attempt that has not ended; nil if there is none.
+func (r *executions) runningOf(in AttemptInput) *execution {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if exec := r.byKey[in.key()]; exec != nil && !exec.ended() {
+		return exec
+	}
+	return nil
+}
+
+// markSlow notes that an eager request is slow, so that its own workflow waits for it. False: the
+// request has ended.
+func (r *executions) markSlow(exec *execution) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	exec.slow = !exec.answered
+	return exec.slow
+}
+
+func (r *executions) isSlow(exec *execution) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return exec.slow
+}
+
+// markOwnStarted notes that the own workflow of a slow eager request is being started.
+func (r *executions) markOwnStarted(exec *execution) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	exec.ownStarted = true
+}
+
+func (r *executions) isOwnStarted(exec *execution) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return exec.ownStarted
+}
+
+// markAnswered notes that an eager request has ended.
+func (r *executions) markAnswered(exec *execution) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	exec.answered = true
+}
+
+// end publishes the outcome of an execution.
+func (r *executions) end(key attemptKey, exec *execution) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	defer r.waiting.Done()
+	r.running--
+	close(exec.done)
+	if exec.unrecorded != nil {
+		r.keepUnrecorded(key, exec)
+		return
+	}
+	if exec.place != nil {
+		r.unrecorded.Remove(exec.place)
+	}
+	if exec.err != nil || !exec.settled { // no outcome: the next execution queries the store again
+		delete(r.byKey, key)
+		return
+	}
+	if old := r.recorded.push(key, exec); old.exec != nil && r.byKey[old.key] == old.exec {
+		delete(r.byKey, old.key)
+	}
+}
+
+// isUnrecorded reports that an attempt has ended and its outcome could not be recorded.
+func (r *executions) isUnrecorded(key attemptKey) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	exec := r.byKey[key]
+	return exec != nil && exec.ended() && exec.unrecorded != nil
+}
+
+// keepUnrecorded keeps an outcome that is not recorded, and drops the oldest one if there are too
+// many. The caller holds the lock.
+func (r *executions) keepUnrecorded(key attemptKey, exec *execution) {
+	if exec.place != nil {
+		return
+	}
+	exec.place = r.unrecorded.PushBack(key)
+	if r.unrecorded.Len() <= len(r.recorded.entries) {
+		return
+	}
+	oldest, _ := r.unrecorded.Remove(r.unrecorded.Front()).(attemptKey)
+	if other := r.byKey[oldest]; other.ended() {
+		delete(r.byKey, oldest)
+	} else {
+		other.place = nil // it is being recorded
+	}
+}
+
+// ended reports whether the execution has ended. The caller holds the lock.
+func (exec *execution) ended() bool {
+	select {
+	case <-exec.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// needsClaim reports, once, that the store has no claim of the execution.
+func (r *executions) needsClaim(exec *execution) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	needed := !exec.claimed
+	exec.claimed = true
+	return needed
+}
+
+// goBeforeClose runs fn in a goroutine that close waits for, unless close has been called.
+func (r *executions) goBeforeClose(fn func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.closed {
+		r.waiting.Go(fn)
+	}
+}
+
+// close refuses new executions and waits for those that have begun.
+func (r *executions) close() {
+	r.mu.Lock()
+	r.closed = true
+	r.mu.Unlock()
+	r.waiting.Wait()
+}
+
+// executionRing holds the executions that were pushed last.
+type executionRing struct {
+	entries []ringEntry
+	next    int
+}
+
+type ringEntry struct {
+	key  attemptKey
+	exec *execution
+}
+
+func newExecutionRing(size int) executionRing { return executionRing{entries: make([]ringEntry, size)} }
+
+// push returns the entry that it replaces; the zero entry while there is room.
+func (r *executionRing) push(key attemptKey, exec *execution) (old ringEntry) {
+	old, r.entries[r.next] = r.entries[r.next], ringEntry{key, exec}
+	r.next = (r.next + 1) % len(r.entries)
+	return old
+}
