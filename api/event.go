@@ -104,7 +104,7 @@ func (s *Server) accept(c call, n int, store func(context.Context) ([]webhook.Ac
 	}
 	fresh := make([]webhook.Accepted, 0, len(all))
 	for _, a := range all {
-		if !a.Replayed {
+		if !a.Repeated {
 			fresh = append(fresh, a)
 		}
 	}

@@ -357,7 +357,7 @@ func (m *memory) accept(e webhook.NewEvent) (webhook.Accepted, error) {
 			return webhook.Accepted{}, &webhook.Error{Code: webhook.CodeMismatch, Message: "this external_id came with another body"}
 		}
 		again := m.accepted[i]
-		again.Replayed = true
+		again.Repeated = true
 		return again, nil
 	}
 

@@ -59,7 +59,7 @@ type counted struct {
 
 func (c counted) Accept(ctx context.Context, e webhook.NewEvent) (webhook.Accepted, error) {
 	accepted, err := c.Events.Accept(ctx, e)
-	if err == nil && !accepted.Replayed {
+	if err == nil && !accepted.Repeated {
 		c.metrics.Accepted()
 	}
 	return accepted, err
@@ -68,7 +68,7 @@ func (c counted) Accept(ctx context.Context, e webhook.NewEvent) (webhook.Accept
 func (c counted) AcceptBatch(ctx context.Context, b webhook.NewBatch) ([]webhook.Accepted, error) {
 	all, err := c.Events.AcceptBatch(ctx, b)
 	for i := range all {
-		if !all[i].Replayed {
+		if !all[i].Repeated {
 			c.metrics.Accepted()
 		}
 	}

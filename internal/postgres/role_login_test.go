@@ -70,7 +70,7 @@ func TestALoginOfTheAPIRunsTheAPI(t *testing.T) {
 	require.NoError(t, err)
 	again, err := s.Accept(ctx, webhook.NewEvent{TenantID: "acme", Type: "order.paid", Payload: []byte(`1`), ExternalID: "three", IdempotencyKey: "k"})
 	require.NoError(t, err)
-	require.True(t, again.Replayed)
+	require.True(t, again.Repeated)
 	require.Equal(t, accepted.Event.ID, again.Event.ID)
 	require.Equal(t, accepted.Event.PayloadSize, again.Event.PayloadSize)
 	for name, read := range owner.reads() {

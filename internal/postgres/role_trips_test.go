@@ -81,7 +81,7 @@ func TestTheWallTakesNoRoundTrip(t *testing.T) {
 	again := func() {
 		a, err := b.Accept(t.Context(), keyed)
 		require.NoError(t, err)
-		require.True(t, a.Replayed)
+		require.True(t, a.Repeated)
 	}
 	again()
 	require.Equal(t, 4, trips(t, b.Intake, again), "take keys, read whose they are, read those events, commit")

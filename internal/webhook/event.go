@@ -60,9 +60,9 @@ type Event struct {
 type Accepted struct {
 	Event      Event
 	Deliveries []Start
-	Payload    []byte            // as stored; nil if Replayed
+	Payload    []byte            // as stored; nil if Repeated
 	SHA256     [sha256.Size]byte // of the payload, computed on arrival
-	Replayed   bool              // an earlier request stored the event; nothing new was stored
+	Repeated   bool              // an earlier request stored the event; nothing new was stored
 }
 
 // HeldEndpoint is an active endpoint with held deliveries. Faulty: some are held because of an

@@ -303,7 +303,7 @@ func (in *intake) answer() []webhook.Accepted {
 
 // acceptedBefore is the answer that an event got when it was stored.
 func acceptedBefore(e webhook.Event) webhook.Accepted {
-	again := webhook.Accepted{Event: e, Replayed: true}
+	again := webhook.Accepted{Event: e, Repeated: true}
 	for _, endpoint := range e.EndpointIDs {
 		again.Deliveries = append(again.Deliveries, webhook.Start{Ref: webhook.Ref{
 			DeliveryID: webhook.DeliveryIDOf(e.ID, endpoint), EventID: e.ID, EndpointID: endpoint,

@@ -197,8 +197,8 @@ func acceptAs(ctx context.Context, rt *rapid.T, b *storetest.Bundle, m *model, i
 	require.NoError(rt, err)
 	require.Len(rt, all, len(in.Events))
 	for i, a := range all {
-		require.Equal(rt, !want.events[i].IsZero(), a.Replayed, i)
-		if a.Replayed {
+		require.Equal(rt, !want.events[i].IsZero(), a.Repeated, i)
+		if a.Repeated {
 			require.Equal(rt, want.events[i], a.Event.ID, i)
 		}
 		require.Equal(rt, in.Events[i].ExternalID, a.Event.ExternalID)

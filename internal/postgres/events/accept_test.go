@@ -46,10 +46,10 @@ func idsOf(all []webhook.Accepted) []webhook.EventID {
 	return ids
 }
 
-func replayed(all []webhook.Accepted) []bool {
+func repeated(all []webhook.Accepted) []bool {
 	var which []bool
 	for _, a := range all {
-		which = append(which, a.Replayed)
+		which = append(which, a.Repeated)
 	}
 	return which
 }
@@ -65,7 +65,7 @@ func TestAcceptBatchStoresAllInOneTransaction(t *testing.T) {
 	in.Events[3].EndpointIDs = []webhook.EndpointID{second.ID}
 	all, err := b.AcceptBatch(t.Context(), in)
 	require.NoError(t, err)
-	require.Equal(t, []bool{false, false, false, false}, replayed(all))
+	require.Equal(t, []bool{false, false, false, false}, repeated(all))
 	require.Equal(t, []int{2, 0, 2, 1}, []int{len(all[0].Deliveries), len(all[1].Deliveries), len(all[2].Deliveries), len(all[3].Deliveries)})
 	require.Equal(t, webhook.ReasonNoMatch, all[1].Event.Reason)
 	require.Equal(t, deliverAt.Add(72*time.Hour), all[2].Deliveries[0].GiveUpAt)
@@ -120,7 +120,7 @@ func TestAcceptBatchIsAllOrNothing(t *testing.T) {
 			b.RequireEmpty(t)
 			all, err := b.AcceptBatch(t.Context(), batchOf("k", "x", "", "y"))
 			require.NoError(t, err)
-			require.Equal(t, []bool{false, false, false}, replayed(all), "the keys are free")
+			require.Equal(t, []bool{false, false, false}, repeated(all), "the keys are free")
 		})
 	}
 }
@@ -141,7 +141,7 @@ func TestAcceptBatchOfABrokenConnection(t *testing.T) {
 	require.NoError(t, err)
 	all, err := b.AcceptBatch(t.Context(), batchOf("k", "x", "y"))
 	require.NoError(t, err)
-	require.Equal(t, []bool{false, false}, replayed(all))
+	require.Equal(t, []bool{false, false}, repeated(all))
 }
 
 // R9: a batch that cannot be stored harms no other request of its flush, and goes as a whole.
@@ -176,14 +176,14 @@ func TestAcceptBatchWithKnownEvents(t *testing.T) {
 	require.NoError(t, err)
 	all, err := b.AcceptBatch(t.Context(), batchOf("", "x", "y", "", "z"))
 	require.NoError(t, err)
-	require.Equal(t, []bool{false, true, false, false}, replayed(all))
+	require.Equal(t, []bool{false, true, false, false}, repeated(all))
 	require.Equal(t, first.Event, all[1].Event)
 	require.Equal(t, first.Deliveries[0].Ref, all[1].Deliveries[0].Ref)
 	require.Equal(t, 4, b.Count(t, "events"))
 
 	again, err := b.Accept(t.Context(), keyed("z", "", "z"))
 	require.NoError(t, err)
-	require.True(t, again.Replayed, "a batch's event is known to a post of one")
+	require.True(t, again.Repeated, "a batch's event is known to a post of one")
 	require.Equal(t, all[3].Event, again.Event)
 
 	// Two are known with another body: both are named, and nothing is stored.
@@ -199,7 +199,7 @@ func TestAcceptBatchWithKnownEvents(t *testing.T) {
 	gone.Events[0].EndpointIDs = []webhook.EndpointID{webhook.NewEndpointID()}
 	mixed, err := b.AcceptBatch(t.Context(), gone)
 	require.NoError(t, err)
-	require.Equal(t, []bool{true, false}, replayed(mixed))
+	require.Equal(t, []bool{true, false}, repeated(mixed))
 	require.Equal(t, all[0].Event, mixed[0].Event)
 }
 
@@ -217,7 +217,7 @@ func TestAcceptBatchWithAnIdempotencyKey(t *testing.T) {
 		again, err := b.AcceptBatch(t.Context(), batchOf(name, externals...))
 		require.NoError(t, err, name)
 		require.Equal(t, idsOf(first), idsOf(again), name)
-		require.NotContains(t, replayed(again), false, name)
+		require.NotContains(t, repeated(again), false, name)
 		for i := range first {
 			require.Equal(t, first[i].Event, again[i].Event, name)
 			require.Equal(t, first[i].Deliveries[0].Ref, again[i].Deliveries[0].Ref, name)
@@ -291,13 +291,13 @@ func TestAcceptBatchWhoseEventsAreGone(t *testing.T) {
 	in.IdempotencyKey = ""
 	again, err := b.AcceptBatch(t.Context(), in)
 	require.NoError(t, err)
-	require.Equal(t, []bool{true, false, false}, replayed(again), "an external id whose event is gone is free")
+	require.Equal(t, []bool{true, false, false}, repeated(again), "an external id whose event is gone is free")
 
 	in.IdempotencyKey = "k"
 	remove(append(idsOf(first), idsOf(again)...)...)
 	third, err := b.AcceptBatch(t.Context(), in)
 	require.NoError(t, err)
-	require.Equal(t, []bool{false, false, false}, replayed(third), "and so is a key all of whose events are")
+	require.Equal(t, []bool{false, false, false}, repeated(third), "and so is a key all of whose events are")
 	fourth, err := b.AcceptBatch(t.Context(), in)
 	require.NoError(t, err)
 	require.Equal(t, idsOf(third), idsOf(fourth), "the keys are the new batch's now")

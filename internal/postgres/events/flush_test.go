@@ -71,7 +71,7 @@ func TestOverlappingBatchesNeitherDeadlockNorDoubleStore(t *testing.T) {
 		for _, a := range answers {
 			require.Equal(t, answers[0].Event.ID, a.Event.ID, external)
 			require.Equal(t, external, a.Event.ExternalID)
-			if !a.Replayed {
+			if !a.Repeated {
 				fresh++
 			}
 		}

@@ -121,11 +121,11 @@ func TestAKeyWhoseEventIsGoneIsFree(t *testing.T) {
 			e.BodySHA256 = sha256.Sum256([]byte(body))
 			again, err := b.Accept(t.Context(), e)
 			require.NoError(t, err)
-			require.False(t, again.Replayed)
+			require.False(t, again.Repeated)
 			require.NotEqual(t, first.Event.ID, again.Event.ID)
 			third, err := b.Accept(t.Context(), e)
 			require.NoError(t, err)
-			require.True(t, third.Replayed, "the keys are the new event's now")
+			require.True(t, third.Repeated, "the keys are the new event's now")
 			require.Equal(t, again.Event.ID, third.Event.ID)
 		})
 	}

@@ -172,7 +172,7 @@ func (s *Events) Notify(ctx context.Context, events []webhook.OperationalEvent) 
 			refused = append(refused, fmt.Errorf("store operational events of %s: %w", b.TenantID, err))
 		}
 		for _, a := range all {
-			if !a.Replayed {
+			if !a.Repeated {
 				stored = append(stored, a)
 			}
 		}

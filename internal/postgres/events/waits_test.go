@@ -47,7 +47,7 @@ func TestAcceptWaitsForAKeyThatIsBeingTaken(t *testing.T) {
 			}
 			got := <-answered
 			require.NoError(t, got.err)
-			require.Equal(t, taken, got.accepted.Replayed)
+			require.Equal(t, taken, got.accepted.Repeated)
 			require.Equal(t, taken, earlier.Event.ID == got.accepted.Event.ID)
 			stored := map[bool]int{true: 1, false: 2}[taken]
 			require.Equal(t, stored, b.Count(t, "events"))

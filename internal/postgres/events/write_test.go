@@ -24,7 +24,7 @@ func TestAcceptStoresEventAndOutboxTogether(t *testing.T) {
 	in.ExternalID, in.DeliverAt = "order-17", deliverAt
 	accepted, err := b.Accept(t.Context(), in)
 	require.NoError(t, err)
-	require.False(t, accepted.Replayed)
+	require.False(t, accepted.Repeated)
 	require.Len(t, accepted.Deliveries, 1)
 
 	e, deliveries, err := b.Event(t.Context(), "acme", accepted.Event.ID)
@@ -144,7 +144,7 @@ func TestAcceptIsIdempotent(t *testing.T) {
 		before := b.Count(t, "events")
 		again, err := b.Accept(t.Context(), in)
 		require.NoError(t, err, name)
-		require.True(t, again.Replayed, name)
+		require.True(t, again.Repeated, name)
 		require.Equal(t, first.Event, again.Event, name)
 		require.Equal(t, first.Deliveries[0].Ref, again.Deliveries[0].Ref, name)
 
@@ -165,11 +165,11 @@ func TestAcceptGivesBackTheKeyOfARefusedEvent(t *testing.T) {
 	in.IdempotencyKey = "two" // new, together with an external id that is known
 	again, err := b.Accept(t.Context(), in)
 	require.NoError(t, err)
-	require.True(t, again.Replayed)
+	require.True(t, again.Repeated)
 	in.ExternalID = "three"
 	fresh, err := b.Accept(t.Context(), in)
 	require.NoError(t, err)
-	require.False(t, fresh.Replayed, "the key of the refused event is free again")
+	require.False(t, fresh.Repeated, "the key of the refused event is free again")
 }
 
 func TestAcceptKeysOfTenantsAndKindsAreApart(t *testing.T) {
@@ -184,7 +184,7 @@ func TestAcceptKeysOfTenantsAndKindsAreApart(t *testing.T) {
 	} {
 		a, err := b.Accept(t.Context(), in)
 		require.NoError(t, err)
-		require.False(t, a.Replayed)
+		require.False(t, a.Repeated)
 	}
 }
 
@@ -208,7 +208,7 @@ func TestAcceptIsIdempotentAcrossProcesses(t *testing.T) {
 		require.NoError(t, errs[0])
 		require.NoError(t, errs[1])
 		require.Equal(t, answers[0].Event.ID, answers[1].Event.ID)
-		require.NotEqual(t, answers[0].Replayed, answers[1].Replayed)
+		require.NotEqual(t, answers[0].Repeated, answers[1].Repeated)
 	}
 	require.Equal(t, 20, b.Count(t, "events"))
 	require.Equal(t, 20, b.Count(t, "outbox"))
