@@ -59,8 +59,8 @@ type AttemptResult struct {
 	// asks for it again at CheckAt; a delivery's own waits for it with Join.
 	Running bool      `json:"running,omitempty"`
 	CheckAt time.Time `json:"check_at,omitzero"`
-	// BusyUntil: another process has the right to send until then; nothing was sent.
-	BusyUntil time.Time `json:"busy_until,omitzero"`
+	// ClaimedUntil: another process has a claim until then; nothing was sent.
+	ClaimedUntil time.Time `json:"busy_until,omitzero"` // the name in recorded histories
 	// Command is the pending command, if any.
 	Command webhook.PendingCommand `json:"command,omitzero"`
 	// LastResponse is the receiver's last response in words: "503, Retry-After 30s".

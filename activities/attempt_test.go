@@ -328,7 +328,7 @@ func TestRecordThatWasRestoredRules(t *testing.T) {
 	got, err := p.attempt(in)
 	require.NoError(t, err)
 	require.Equal(t, first.Progress, got.Progress)
-	require.Zero(t, got.BusyUntil)
+	require.Zero(t, got.ClaimedUntil)
 	require.Equal(t, 1, b.Count())
 }
 

@@ -33,7 +33,7 @@ func TestAnEndWaitsForALiveRequest(t *testing.T) {
 			status, err := p.RecordStep(t.Context(), step)
 			require.NoError(t, err)
 			require.True(t, status.State.Open())
-			require.True(t, status.OwnedUntil.After(time.Now().Add(-time.Second)), "the command is repeated while the receiver is slow")
+			require.True(t, status.ClaimedUntil.After(time.Now().Add(-time.Second)), "the command is repeated while the receiver is slow")
 			require.True(t, b.delivery(t, in).State.Open())
 
 			b.Release()

@@ -45,7 +45,7 @@ func (a *Activities) payload(ctx context.Context, exec *execution, in *AttemptIn
 		result.Progress = status.Progress
 		return nil, result, nil
 	case !claimed.Granted:
-		return nil, a.busy(result, status.OwnedUntil), nil
+		return nil, a.busy(result, status.ClaimedUntil), nil
 	case result.Command.Command == webhook.CommandCancel:
 		return nil, result, nil // the workflow ends the delivery
 	}

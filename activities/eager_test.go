@@ -146,7 +146,7 @@ func TestEagerAndSlow(t *testing.T) {
 			require.True(t, b.inOutbox(t, in))
 			busy, err := b.process(t, nil).attempt(in)
 			require.NoError(t, err)
-			require.False(t, busy.BusyUntil.IsZero(), "the store knows which process sends it")
+			require.False(t, busy.ClaimedUntil.IsZero(), "the store knows which process sends it")
 			shared := in
 			shared.Shared = gathering
 			running, err := p.attempt(shared)
@@ -261,7 +261,7 @@ func TestEagerAndCancelled(t *testing.T) {
 			status, err := p.RecordStep(t.Context(), cancelled(in))
 			require.NoError(t, err)
 			require.True(t, status.State.Open())
-			require.False(t, status.OwnedUntil.IsZero(), "to be tried again")
+			require.False(t, status.ClaimedUntil.IsZero(), "to be tried again")
 			b.Release()
 			require.Eventually(t, func() bool { return len(b.attempts(t, in)) == 1 }, 20*time.Second, time.Millisecond)
 			d := b.delivery(t, in)

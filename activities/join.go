@@ -38,10 +38,10 @@ func (a *Activities) Join(ctx context.Context, in AttemptInput) (AttemptResult, 
 		if err := await(ctx, exec.done, nil, heartbeat.C); err != nil {
 			return AttemptResult{}, err
 		}
-		if exec.err != nil || exec.result.BusyUntil.IsZero() {
+		if exec.err != nil || exec.result.ClaimedUntil.IsZero() {
 			return exec.result, exec.err
 		}
-		again, stop := context.WithTimeout(ctx, min(exec.result.BusyUntil.Sub(a.now()), joinPoll))
+		again, stop := context.WithTimeout(ctx, min(exec.result.ClaimedUntil.Sub(a.now()), joinPoll))
 		err = await(ctx, again.Done(), stopping, heartbeat.C)
 		stop()
 		if err != nil {
@@ -51,7 +51,7 @@ func (a *Activities) Join(ctx context.Context, in AttemptInput) (AttemptResult, 
 }
 
 // RecordStep writes a step that no attempt led to: the end of a delivery, or a new due time. The
-// status that it returns is authoritative. If OwnedUntil is set, another process is making an
+// status that it returns is authoritative. If ClaimedUntil is set, another process is making an
 // attempt, and the delivery must not end before that time.
 //
 // An error of the type ErrorGone says that the delivery does not exist any more.
@@ -97,7 +97,7 @@ func (a *Activities) recordAttemptFirst(ctx context.Context, step webhook.Step) 
 	case <-limit.C: // the receiver is slow
 		running := in.Progress
 		running.State = webhook.StatePending // open, whatever the step says
-		return webhook.DeliveryStatus{Progress: running, OwnedUntil: a.now().Add(busyPause)}, true, nil
+		return webhook.DeliveryStatus{Progress: running, ClaimedUntil: a.now().Add(busyPause)}, true, nil
 	case <-ctx.Done():
 		return webhook.DeliveryStatus{}, true, fmt.Errorf("record %s: %w", step.DeliveryID, context.Cause(ctx))
 	}

@@ -60,7 +60,7 @@ func TestSlowReceiverIsJoined(t *testing.T) {
 			require.NoError(t, err)
 			require.False(t, busy.Running)
 			require.Equal(t, in.Progress, busy.Progress)
-			require.WithinRange(t, busy.BusyUntil, time.Now().Add(webhook.DefaultTimeout/2), time.Now().Add(webhook.MaxTimeout+10*time.Second))
+			require.WithinRange(t, busy.ClaimedUntil, time.Now().Add(webhook.DefaultTimeout/2), time.Now().Add(webhook.MaxTimeout+10*time.Second))
 
 			beats := make(chan struct{}, 100)
 			env := p.environment()
@@ -93,7 +93,7 @@ func TestForeignClaim(t *testing.T) {
 	require.True(t, begun.Granted)
 	got, err := p.attempt(in)
 	require.NoError(t, err)
-	require.WithinDuration(t, time.Now().Add(time.Minute), got.BusyUntil, 30*time.Second)
+	require.WithinDuration(t, time.Now().Add(time.Minute), got.ClaimedUntil, 30*time.Second)
 	require.Zero(t, b.Count())
 
 	b.expire(t, in)
@@ -116,7 +116,7 @@ func TestBusyPause(t *testing.T) {
 	require.NoError(t, err)
 	got, err := p.attempt(in)
 	require.NoError(t, err)
-	require.Equal(t, ahead.Add(time.Second).UTC(), got.BusyUntil.UTC())
+	require.Equal(t, ahead.Add(time.Second).UTC(), got.ClaimedUntil.UTC())
 }
 
 // awaitClaim waits until the record knows that the attempt is being sent. With the fast

@@ -33,7 +33,7 @@ func (a *Activities) record(ctx context.Context, exec *execution, in AttemptInpu
 		return AttemptResult{}, a.internalFault(ctx, fmt.Sprintf("record %s", in.DeliveryID), err)
 	}
 	if isRefused(step, status) {
-		return a.busy(resultOf(in, status), status.OwnedUntil), nil
+		return a.busy(resultOf(in, status), status.ClaimedUntil), nil
 	}
 	a.outage.end()
 	exec.unrecorded, exec.settled = nil, true
@@ -72,15 +72,15 @@ func isMissing(step webhook.Step, status webhook.DeliveryStatus) bool {
 // isRefused reports that the store has refused to end the delivery, because another process has
 // the right to send: its request may be delivering just now.
 func isRefused(step webhook.Step, status webhook.DeliveryStatus) bool {
-	return step.Attempt == nil && !step.State.Open() && status.State.Open() && !status.OwnedUntil.IsZero()
+	return step.Attempt == nil && !step.State.Open() && status.State.Open() && !status.ClaimedUntil.IsZero()
 }
 
 // busy is the result while another process has the right to send. If that right has run out by
 // this process's clock, or ended between two statements, the pause is busyPause.
 func (a *Activities) busy(result AttemptResult, until time.Time) AttemptResult {
-	result.BusyUntil = until
-	if soonest := a.now().Add(busyPause); result.BusyUntil.Before(soonest) {
-		result.BusyUntil = soonest
+	result.ClaimedUntil = until
+	if soonest := a.now().Add(busyPause); result.ClaimedUntil.Before(soonest) {
+		result.ClaimedUntil = soonest
 	}
 	return result
 }

@@ -181,7 +181,7 @@ func (m *MemberResult) set(result AttemptResult, err error) {
 
 // unfinished reports that something is still to be done for the delivery.
 func (r *AttemptResult) unfinished() bool {
-	held := r.State == webhook.StateHeld && r.Command.Command == webhook.CommandNone && r.BusyUntil.IsZero()
+	held := r.State == webhook.StateHeld && r.Command.Command == webhook.CommandNone && r.ClaimedUntil.IsZero()
 	return r.Running || !r.State.Final() && !held
 }
 

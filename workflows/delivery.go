@@ -169,7 +169,7 @@ func (d *delivery) attempt(ctx workflow.Context) {
 	if first && d.State != webhook.StateDeadLettered {
 		d.replay, d.discard = nil, nil // of a delivery that is no dead letter
 	}
-	d.Probe = d.Probe && !result.BusyUntil.IsZero()
+	d.Probe = d.Probe && !result.ClaimedUntil.IsZero()
 	if d.State.Open() && !d.held && d.Attempts == before && !d.waits(ctx) {
 		d.DueAt = workflow.Now(ctx).Add(clockSlack)
 	}

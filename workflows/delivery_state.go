@@ -24,8 +24,8 @@ func (s *DeliveryState) apply(r *activities.AttemptResult) {
 		// until a step acknowledges it.
 		s.CommandDone, s.Command, s.Unconfirmed = max(s.CommandDone, r.Command.ID), webhook.PendingCommand{}, true
 	}
-	if !r.BusyUntil.IsZero() {
-		s.waitUntil(r.BusyUntil)
+	if !r.ClaimedUntil.IsZero() {
+		s.waitUntil(r.ClaimedUntil)
 	}
 }
 

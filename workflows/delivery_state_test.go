@@ -53,7 +53,7 @@ func TestDeliveryStateApply(t *testing.T) {
 			DeliveryState{Ref: ref}, activities.AttemptResult{Progress: held}, DeliveryState{Ref: ref, Progress: held},
 		},
 		"another process is sending a held delivery": {
-			DeliveryState{Ref: ref, Progress: held}, activities.AttemptResult{Progress: held, BusyUntil: busy},
+			DeliveryState{Ref: ref, Progress: held}, activities.AttemptResult{Progress: held, ClaimedUntil: busy},
 			DeliveryState{Ref: ref, Progress: webhook.Progress{Run: 1, Seq: 1, State: webhook.StatePending, DueAt: busy}},
 		},
 	} {

@@ -196,7 +196,7 @@ func (f *fanout) sync(ctx workflow.Context, m *Member, result *activities.Member
 	m.CheckAt = time.Time{}
 	m.apply(&result.AttemptResult)
 	switch {
-	case m.Command.Command != webhook.CommandNone, m.CommandDone > before, !result.BusyUntil.IsZero():
+	case m.Command.Command != webhook.CommandNone, m.CommandDone > before, !result.ClaimedUntil.IsZero():
 		m.leave() // its own workflow handles the command, or acknowledges it, or waits for the other process
 	case result.WorkflowID != f.id, m.State != webhook.StateRetrying && !m.Deferred():
 		m.Leaving, m.Unconfirmed = true, result.WorkflowID != m.WorkflowID()

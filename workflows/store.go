@@ -33,8 +33,8 @@ func persist(ctx workflow.Context, why string, try func(workflow.Context) (webho
 		case err != nil:
 			sleep(ctx, pause, "the store is unavailable: "+why)
 			pause = min(2*pause, longestPause)
-		case status.State.Open() && !status.OwnedUntil.IsZero():
-			sleep(ctx, max(status.OwnedUntil.Sub(workflow.Now(ctx)), clockSlack), "another process is making an attempt: "+why)
+		case status.State.Open() && !status.ClaimedUntil.IsZero():
+			sleep(ctx, max(status.ClaimedUntil.Sub(workflow.Now(ctx)), clockSlack), "another process is making an attempt: "+why)
 		default:
 			return status, nil
 		}

@@ -59,7 +59,7 @@ func TestTheDatabasesClockCounts(t *testing.T) {
 				refused, err := s.Claim(t.Context(), storetest.ClaimOf(start, 0, "right", 30*time.Second))
 				require.NoError(t, err)
 				require.False(t, refused.Granted)
-				require.WithinDuration(t, s.Now().Add(30*time.Second), refused.Status.OwnedUntil, 5*time.Second)
+				require.WithinDuration(t, s.Now().Add(30*time.Second), refused.Status.ClaimedUntil, 5*time.Second)
 			}
 
 			// An end that no attempt brought about is now.

@@ -112,10 +112,10 @@ type DeliveryStatus struct {
 
 	WorkflowID string         // the workflow that drives the delivery; "" while it is held
 	Command    PendingCommand // zero for none
-	// OwnedUntil is when another process's claim ends; zero if there is none. A step that
+	// ClaimedUntil is when another process's claim ends; zero if there is none. A step that
 	// ends the delivery without an attempt is refused until then, and its result has this
 	// time.
-	OwnedUntil time.Time
+	ClaimedUntil time.Time `json:"OwnedUntil"` //nolint:tagliatelle // the name in recorded histories
 }
 
 // LastOutcome summarises the newest attempt.

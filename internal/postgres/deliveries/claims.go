@@ -39,7 +39,7 @@ func (c *claiming) Tenant() string { return c.Claim.TenantID }
 // step are the stored ones, the state is open, and no other process has a claim.
 //
 // If it is not granted, the stored status is ahead of the caller's (the outcome is known already, or
-// another run was opened), or it is the same and OwnedUntil is set. A payload that retention has removed
+// another run was opened), or it is the same and ClaimedUntil is set. A payload that retention has removed
 // is nil.
 func (s *Deliveries) Claim(ctx context.Context, c webhook.Claim) (webhook.ClaimResult, error) {
 	item := &claiming{Claim: c}
@@ -122,7 +122,7 @@ func (s *Deliveries) flushClaims(ctx context.Context, items []*claiming) error {
 		it.Granted = ok && it.repeats(first[id])
 		it.Status = statuses[id]
 		if !it.Granted {
-			it.Status.OwnedUntil = owned[id]
+			it.Status.ClaimedUntil = owned[id]
 		}
 		it.Payload = payloads[it.Claim.EventID]
 	}

@@ -30,7 +30,7 @@ func (r *recording) Tenant() string { return r.Step.TenantID }
 // status in either case, and the caller goes on from that: it may write "cancelled" and get "delivered".
 //
 // An end without an attempt (cancelled, dead-lettered, discarded) is refused while another process than
-// step.Owner has claimed the delivery: its request may just be succeeding. The status's OwnedUntil then
+// step.Owner has claimed the delivery: its request may just be succeeding. The status's ClaimedUntil then
 // says when to try again.
 func (s *Deliveries) RecordStep(ctx context.Context, step webhook.Step) (webhook.DeliveryStatus, error) {
 	r := &recording{Step: step}
@@ -81,9 +81,9 @@ func (s *Deliveries) flushRecords(ctx context.Context, items []*recording) error
 	for _, r := range items {
 		r.Status = statuses[r.Step.DeliveryID]
 		if waitsForClaim(&r.Step) && r.Status.State.Open() && r.Step.After(r.Status.Progress) {
-			r.Status.OwnedUntil = owned[r.Step.DeliveryID]
-			if r.Status.OwnedUntil.IsZero() { // ended since: try again at once
-				r.Status.OwnedUntil = s.core.Now()
+			r.Status.ClaimedUntil = owned[r.Step.DeliveryID]
+			if r.Status.ClaimedUntil.IsZero() { // ended since: try again at once
+				r.Status.ClaimedUntil = s.core.Now()
 			}
 		}
 	}

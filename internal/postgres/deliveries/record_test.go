@@ -205,7 +205,7 @@ func TestClaims(t *testing.T) {
 		require.True(t, begin(t, storetest.ClaimOf(start, 0, "me", time.Minute)).Granted)
 		refused := begin(t, storetest.ClaimOf(start, 0, "you", time.Minute))
 		require.False(t, refused.Granted)
-		require.WithinDuration(t, time.Now().Add(time.Minute), refused.Status.OwnedUntil, 10*time.Second)
+		require.WithinDuration(t, time.Now().Add(time.Minute), refused.Status.ClaimedUntil, 10*time.Second)
 		_, err := b.Pool().Exec(t.Context(), `update deliveries set owner_until = now() - interval '1 second' where id = $1`, start.DeliveryID)
 		require.NoError(t, err)
 		require.True(t, begin(t, storetest.ClaimOf(start, 0, "you", time.Minute)).Granted)
@@ -220,7 +220,7 @@ func TestClaims(t *testing.T) {
 		begun := begin(t, storetest.ClaimOf(start, 0, "me", time.Minute))
 		require.False(t, begun.Granted)
 		require.Equal(t, step.Progress, begun.Status.Progress)
-		require.Zero(t, begun.Status.OwnedUntil)
+		require.Zero(t, begun.Status.ClaimedUntil)
 	})
 	t.Run("the attempt's record frees it", func(t *testing.T) {
 		t.Parallel()
@@ -264,7 +264,7 @@ func TestClaims(t *testing.T) {
 		require.NoError(t, b.FlushClaims(t.Context(), items))
 		require.True(t, items[0].Granted)
 		require.False(t, items[1].Granted)
-		require.NotZero(t, items[1].Status.OwnedUntil)
+		require.NotZero(t, items[1].Status.ClaimedUntil)
 		require.True(t, items[2].Granted, "it is the same, and the payload is there")
 		require.NotNil(t, items[2].Payload.Bytes)
 		require.False(t, items[3].Granted, "of another step")
@@ -301,7 +301,7 @@ func TestAnEndWaitsForAForeignClaim(t *testing.T) {
 		start := claimed(time.Minute)
 		refused := record(start, "me")
 		require.Equal(t, webhook.StatePending, refused.State)
-		require.WithinDuration(t, time.Now().Add(time.Minute), refused.OwnedUntil, 10*time.Second)
+		require.WithinDuration(t, time.Now().Add(time.Minute), refused.ClaimedUntil, 10*time.Second)
 
 		delivered := storetest.StepOf(start, 1, webhook.StateDelivered)
 		delivered.Owner, delivered.Attempt = "them", storetest.AttemptOf(1, 1, 200)
@@ -310,16 +310,16 @@ func TestAnEndWaitsForAForeignClaim(t *testing.T) {
 		require.Equal(t, webhook.StateDelivered, status.State)
 		adopted := record(start, "me")
 		require.Equal(t, webhook.StateDelivered, adopted.State, "delivered wins")
-		require.Zero(t, adopted.OwnedUntil, "there is nothing to wait for")
+		require.Zero(t, adopted.ClaimedUntil, "there is nothing to wait for")
 
 		require.Equal(t, end, record(claimed(time.Minute), "them").State, "its own request has ended")
 		expired := record(claimed(-time.Second), "me")
 		require.Equal(t, end, expired.State)
-		require.Zero(t, expired.OwnedUntil)
+		require.Zero(t, expired.ClaimedUntil)
 
 		first := record(b.AcceptOne(t), "me") // as its first record
 		require.Equal(t, end, first.State)
-		require.Zero(t, first.OwnedUntil)
+		require.Zero(t, first.ClaimedUntil)
 	}
 }
 
