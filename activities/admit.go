@@ -80,7 +80,7 @@ func (a *Activities) recordDecision(ctx context.Context, exec *execution, in Att
 // a workflow.
 func (a *Activities) hold(ctx context.Context, exec *execution, in AttemptInput, reason string) (AttemptResult, error) {
 	if !a.now().After(in.GiveUpAt) {
-		return a.record(ctx, exec, in, in.held(reason))
+		return a.record(ctx, exec, in, in.holdStep(reason))
 	}
 	if in.State == webhook.StateHeld && in.Reason == webhook.ReasonInternal {
 		fault, known := a.faults.FaultOf(in.EndpointID)
@@ -89,7 +89,7 @@ func (a *Activities) hold(ctx context.Context, exec *execution, in AttemptInput,
 		}
 		return a.holdForFault(ctx, exec, in, fault)
 	}
-	return a.record(ctx, exec, in, in.giveUp(webhook.ReasonHeldExpired))
+	return a.record(ctx, exec, in, in.giveUpStep(webhook.ReasonHeldExpired))
 }
 
 // forget returns the reservation of a delivery that ends without an attempt.

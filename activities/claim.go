@@ -52,7 +52,7 @@ func (a *Activities) payload(ctx context.Context, exec *execution, in *AttemptIn
 	in.Progress = status.Progress // the same step, with the attempts of earlier runs
 	if !intact(claimed.Payload, claimed.SHA256) {
 		a.log.ErrorContext(ctx, "a stored payload does not match its SHA-256 and was not sent", "delivery", in.DeliveryID, "event", in.EventID)
-		result, err := a.record(ctx, exec, *in, in.giveUp(string(retry.ReasonPayloadCorrupt)))
+		result, err := a.record(ctx, exec, *in, in.giveUpStep(string(retry.ReasonPayloadCorrupt)))
 		return nil, result, err
 	}
 	return &webhook.Content{Payload: claimed.Payload, CreatedAt: claimed.EventAt}, AttemptResult{}, nil

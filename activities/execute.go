@@ -44,19 +44,19 @@ func (a *Activities) executeOnce(exec *execution, in *AttemptInput) (AttemptResu
 	}
 	target, err := a.targets.Target(ctx, in.EndpointID)
 	if webhook.CodeOf(err) == webhook.CodeNotFound {
-		return a.record(ctx, exec, *in, in.cancelled(webhook.ReasonEndpointDeleted))
+		return a.record(ctx, exec, *in, in.cancelStep(webhook.ReasonEndpointDeleted))
 	}
 	if err != nil {
 		return AttemptResult{}, a.internalFault(ctx, fmt.Sprintf("load endpoint %s", in.EndpointID), err)
 	}
 	if now := a.now(); in.NotBefore.After(now.Add(earlyEnough)) {
-		return a.record(ctx, exec, *in, in.waitUntil(in.NotBefore))
+		return a.record(ctx, exec, *in, in.waitStep(in.NotBefore))
 	}
 	if reason := holdReason(target); reason != "" || in.State == webhook.StateHeld && a.now().After(in.GiveUpAt) {
 		return a.hold(ctx, exec, *in, reason)
 	}
 	if in.Deferred() && !a.now().Before(in.GiveUpAt) {
-		return a.record(ctx, exec, *in, in.giveUp(webhook.ReasonDeferredExpired))
+		return a.record(ctx, exec, *in, in.giveUpStep(webhook.ReasonDeferredExpired))
 	}
 	decision, giveBack := a.admit(ctx, *in, target)
 	if decision.Permit == nil {
@@ -77,7 +77,7 @@ func (a *Activities) executeOnce(exec *execution, in *AttemptInput) (AttemptResu
 		if in.Faults > 0 {
 			reason = webhook.ReasonInternal
 		}
-		return a.record(ctx, exec, *in, in.giveUp(reason))
+		return a.record(ctx, exec, *in, in.giveUpStep(reason))
 	}
 	made, err := a.send(ctx, *in, target, content, decision.Permit)
 	if err != nil {

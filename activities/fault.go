@@ -141,9 +141,9 @@ func (a *Activities) handleFault(exec *execution, in AttemptInput, fault error) 
 // holdForFault records that an internal fault keeps the endpoint from being sent to. Past its
 // give-up time the delivery becomes a dead letter.
 func (a *Activities) holdForFault(ctx context.Context, exec *execution, in AttemptInput, fault string) (AttemptResult, error) {
-	step := in.held(webhook.ReasonInternal)
+	step := in.holdStep(webhook.ReasonInternal)
 	if a.now().After(in.GiveUpAt) {
-		step = in.giveUp(webhook.ReasonInternal)
+		step = in.giveUpStep(webhook.ReasonInternal)
 	}
 	step.LastError = fault
 	return a.record(ctx, exec, in, step)

@@ -32,7 +32,7 @@ func (a *Activities) stepAfter(in AttemptInput, target *webhook.Target, made web
 		step.State, step.DueAt, step.Delay = webhook.StateRetrying, decision.At.Truncate(time.Microsecond), decision.Delay
 		step.Attempt.Delay, step.Attempt.DelaySource, step.Attempt.Nominal = decision.Delay, decision.Source.String(), decision.Nominal
 	case retry.GiveUp:
-		step.GiveUp(string(decision.Reason))
+		step.SetDeadLettered(string(decision.Reason))
 	}
 	return step
 }
@@ -45,30 +45,30 @@ func (in *AttemptInput) next() webhook.Step {
 	return step
 }
 
-// giveUp is a step that makes the delivery a dead letter without another attempt.
-func (in *AttemptInput) giveUp(reason string) webhook.Step {
+// giveUpStep is a step that makes the delivery a dead letter without another attempt.
+func (in *AttemptInput) giveUpStep(reason string) webhook.Step {
 	step := in.next()
-	step.GiveUp(reason)
+	step.SetDeadLettered(reason)
 	return step
 }
 
-// cancelled is a step that cancels the delivery.
-func (in *AttemptInput) cancelled(reason string) webhook.Step {
+// cancelStep is a step that cancels the delivery.
+func (in *AttemptInput) cancelStep(reason string) webhook.Step {
 	step := in.next()
 	step.State, step.Reason = webhook.StateCancelled, reason
 	return step
 }
 
-// waitUntil is a step that sets the due time.
-func (in *AttemptInput) waitUntil(due time.Time) webhook.Step {
+// waitStep is a step that sets the due time.
+func (in *AttemptInput) waitStep(due time.Time) webhook.Step {
 	step := in.next()
 	step.DueAt = due
 	return step
 }
 
-// held is a step into a hold. A held delivery has no workflow.
-func (in *AttemptInput) held(reason string) webhook.Step {
-	step := in.waitUntil(time.Time{})
+// holdStep is a step into a hold. A held delivery has no workflow.
+func (in *AttemptInput) holdStep(reason string) webhook.Step {
+	step := in.waitStep(time.Time{})
 	step.State, step.Reason, step.WorkflowID = webhook.StateHeld, reason, ""
 	return step
 }

@@ -232,7 +232,7 @@ func (d *delivery) confirmTerminated(ctx workflow.Context) {
 // giveUp ends a delivery whose attempts something internal prevents.
 func (d *delivery) giveUp(ctx workflow.Context, reason string) {
 	step := d.step()
-	step.GiveUp(reason)
+	step.SetDeadLettered(reason)
 	step.LastError = d.LastError
 	if d.end(ctx, step, "give up") {
 		d.Faults, d.Terminated = 0, d.Terminated && d.State.Open()

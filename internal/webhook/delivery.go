@@ -88,9 +88,9 @@ type Step struct {
 	KeepOutbox bool `json:"-"`
 }
 
-// GiveUp makes the delivery a dead letter, with a workflow of its own. Every delivery that is given up
-// comes here. The reason is one of retry's or of this package's.
-func (s *Step) GiveUp(reason string) {
+// SetDeadLettered makes the delivery a dead letter, with a workflow of its own. Every delivery that
+// is given up comes here. The reason is one of retry's or of this package's.
+func (s *Step) SetDeadLettered(reason string) {
 	s.State, s.Reason, s.DueAt = StateDeadLettered, reason, time.Time{}
 	s.WorkflowID = s.Ref.WorkflowID()
 }
