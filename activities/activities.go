@@ -72,8 +72,8 @@ type Config struct {
 	Faults    Faults // nil: none is remembered
 	Replays   Replays
 	Observer  Observer // may be nil
-	// Held is called when admission holds a delivery because of a backlog. May be nil.
-	Held func(webhook.EndpointID)
+	// OnBacklog is called when admission holds a delivery because of a backlog. May be nil.
+	OnBacklog func(webhook.EndpointID)
 	// Ended is called when a delivery ends without an attempt, sometimes twice. It must be
 	// quick. May be nil.
 	Ended  func(ref webhook.Ref, p webhook.Progress)
@@ -103,7 +103,7 @@ type Activities struct {
 	faults    Faults
 	replays   Replays
 	observer  Observer
-	held      func(webhook.EndpointID)
+	onBacklog func(webhook.EndpointID)
 	ended     func(webhook.Ref, webhook.Progress)
 	log       *slog.Logger
 	owner     string
@@ -133,8 +133,8 @@ func New(c Config) *Activities {
 	if c.Observer == nil {
 		c.Observer = noObserver{}
 	}
-	if c.Held == nil {
-		c.Held = func(webhook.EndpointID) {}
+	if c.OnBacklog == nil {
+		c.OnBacklog = func(webhook.EndpointID) {}
 	}
 	if c.Ended == nil {
 		c.Ended = func(webhook.Ref, webhook.Progress) {}
@@ -153,7 +153,7 @@ func New(c Config) *Activities {
 	}
 	a := &Activities{
 		store: c.Store, targets: c.Targets, fresh: c.Fresh, sender: c.Sender, admission: c.Admission, starter: c.Starter, faults: c.Faults,
-		replays: c.Replays, observer: c.Observer, held: c.Held, ended: c.Ended, log: c.Logger, owner: c.Owner,
+		replays: c.Replays, observer: c.Observer, onBacklog: c.OnBacklog, ended: c.Ended, log: c.Logger, owner: c.Owner,
 		fastWait: c.FastWait, maxRunning: c.MaxRunning, keepDeadLetters: c.KeepDeadLetters, now: c.Now,
 		executions: newExecutions(c.MaxRunning, rememberedExecutions),
 		slow:       fair.NewDynamic(max(c.MaxRunning/2, 1), 1), eager: fair.NewDynamic(maxEager, 1),

@@ -59,7 +59,7 @@ func withTimeout(target *webhook.Target, timeout time.Duration) *webhook.Target 
 func (a *Activities) recordDecision(ctx context.Context, exec *execution, in AttemptInput, decision admission.Decision) (AttemptResult, error) {
 	a.observer.Deferred(decision.Reason)
 	if decision.Held() {
-		a.held(in.EndpointID)
+		a.onBacklog(in.EndpointID)
 		return a.hold(ctx, exec, in, decision.Reason)
 	}
 	step := in.next()

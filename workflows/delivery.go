@@ -52,7 +52,7 @@ type delivery struct {
 	discard *CommandSignal // likewise
 	shown   webhook.State  // the search attribute; pending is not shown
 	hasText bool           // the Web UI has details, which must be kept true
-	held    bool           // the store holds the delivery: its release starts another workflow
+	isHeld  bool           // the store holds the delivery: its release starts another workflow
 	stuck   error          // why the end could not be stored: errGone or errLongHistory
 	synced  bool           // the store's status of the delivery is known
 }
@@ -83,7 +83,7 @@ func (d *delivery) run(ctx workflow.Context) error {
 			d.cancel(ctx)
 		case d.State == webhook.StateDeadLettered:
 			return d.continueAsDeadLetter(ctx)
-		case !d.State.Open(), d.held:
+		case !d.State.Open(), d.isHeld:
 			d.show(ctx)
 			return nil // nothing has blocked since the signals were received: none is lost
 		case workflow.GetInfo(ctx).GetContinueAsNewSuggested():
@@ -154,7 +154,7 @@ func (d *delivery) waitSummary() string {
 func (d *delivery) attempt(ctx workflow.Context) {
 	before := d.Attempts
 	result, err := makeAttempt(ctx, d.DeliveryInput)
-	d.Running, d.held = false, false
+	d.Running, d.isHeld = false, false
 	first := !d.synced
 	d.synced = true
 	if err != nil {
@@ -165,12 +165,12 @@ func (d *delivery) attempt(ctx workflow.Context) {
 		return
 	}
 	d.apply(&result)
-	d.held = d.State == webhook.StateHeld
+	d.isHeld = d.State == webhook.StateHeld
 	if first && d.State != webhook.StateDeadLettered {
 		d.replay, d.discard = nil, nil // of a delivery that is no dead letter
 	}
 	d.Probe = d.Probe && !result.ClaimedUntil.IsZero()
-	if d.State.Open() && !d.held && d.Attempts == before && !d.waits(ctx) {
+	if d.State.Open() && !d.isHeld && d.Attempts == before && !d.waits(ctx) {
 		d.DueAt = workflow.Now(ctx).Add(clockSlack)
 	}
 	command := d.takeCommand()
@@ -252,7 +252,7 @@ func (d *delivery) end(ctx workflow.Context, step webhook.Step, why string) bool
 
 // sync updates the state with the store's status, which rules.
 func (d *delivery) sync(ctx workflow.Context, status webhook.DeliveryStatus) {
-	d.Progress, d.held = status.Progress, status.State == webhook.StateHeld
+	d.Progress, d.isHeld = status.Progress, status.State == webhook.StateHeld
 	if status.State.Open() && d.isElsewhere(status.WorkflowID) {
 		d.Unconfirmed = true // the step came too late: a shared workflow's attempt was before it
 	}

@@ -28,7 +28,7 @@ func (d *delivery) handle(ctx workflow.Context, command webhook.Command, signal 
 	case webhook.CommandCancel:
 		d.keepCancel(signal.Reason)
 	case webhook.CommandRetry:
-		d.DueAt, d.NotBefore, d.held = time.Time{}, time.Time{}, false
+		d.DueAt, d.NotBefore, d.isHeld = time.Time{}, time.Time{}, false
 		d.Probe, d.Terminated = true, false
 		if d.State != webhook.StateHeld {
 			d.Reason = ""
@@ -83,6 +83,6 @@ func (d *delivery) reschedule(ctx workflow.Context, signal CommandSignal) {
 		at = d.GiveUpAt
 	}
 	d.waitUntil(at)
-	d.held, d.Unconfirmed = false, true
+	d.isHeld, d.Unconfirmed = false, true
 	d.Probe, d.Terminated = true, false
 }

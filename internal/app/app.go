@@ -274,7 +274,7 @@ func (a *App) starterConfig() starter.Config {
 	}
 	if a.overAll {
 		c.Store, c.Replays, c.Overdue, c.ReconcileEvery = a.store.Outbox, a.store.Replays, a.store.Deliveries, o.Config.ReconcileEvery
-		c.Held = a.store.Held
+		c.HeldStore = a.store.Held
 	}
 	if a.admission != nil {
 		c.Admission = a.admission

@@ -58,7 +58,7 @@ func TestFaultyEndpointIsProbed(t *testing.T) {
 		b := holding(endpoint, held)
 		b.is(errors.New("its key is lost"))
 		f, c := newFrontend(t)
-		d := setup(t, Config{Client: c, Held: b, Admission: admissionStub{releasable: upTo(25)}})
+		d := setup(t, Config{Client: c, HeldStore: b, Admission: admissionStub{releasable: upTo(25)}})
 		d.uses(requests{probe: b.probe})
 		_, known := d.FaultOf(endpoint)
 		require.False(t, known)
@@ -103,7 +103,7 @@ func TestFaultyEndpointWithoutRoom(t *testing.T) {
 		b := holding(endpoint, held)
 		f, c := newFrontend(t)
 		var room atomic.Int64
-		d := setup(t, Config{Client: c, Held: b, Admission: admissionStub{releasable: func(webhook.EndpointID) int { return int(room.Load()) }}})
+		d := setup(t, Config{Client: c, HeldStore: b, Admission: admissionStub{releasable: func(webhook.EndpointID) int { return int(room.Load()) }}})
 		d.uses(requests{probe: b.probe})
 		d.Faulted(endpoint, "its key is lost")
 		d.workers.Go(d.release)
@@ -136,7 +136,7 @@ func TestFaultyEndpointThatFailsItsProof(t *testing.T) {
 		endpoint, held := heldFor(1000)
 		b := holding(endpoint, held)
 		_, c := newFrontend(t)
-		d := setup(t, Config{Client: c, Held: b, Admission: admissionStub{releasable: upTo(100)}})
+		d := setup(t, Config{Client: c, HeldStore: b, Admission: admissionStub{releasable: upTo(100)}})
 		d.uses(requests{probe: b.probe})
 		b.onLook = func() { // the released delivery meets the fault a moment later
 			time.AfterFunc(100*time.Millisecond, func() { d.Faulted(endpoint, "the proxy is away") })
@@ -167,7 +167,7 @@ func TestFaultyEndpointIsForgotten(t *testing.T) {
 		require.False(t, known)
 
 		b := &brokenEndpoint{fault: errors.New("its key is lost")}
-		d = setup(t, Config{Held: b, Admission: admissionStub{releasable: upTo(25)}})
+		d = setup(t, Config{HeldStore: b, Admission: admissionStub{releasable: upTo(25)}})
 		d.uses(requests{probe: b.probe})
 		d.Faulted(endpoint, "its key is lost")
 		d.workers.Go(d.release)
@@ -192,7 +192,7 @@ func TestFaultyEndpointsKeepCompany(t *testing.T) {
 	t.Parallel()
 	all := accepted(3)
 	b := &brokenEndpoint{}
-	d := setup(t, Config{Held: b, Admission: admissionStub{}})
+	d := setup(t, Config{HeldStore: b, Admission: admissionStub{}})
 	d.Faulted(all.Deliveries[1].EndpointID, "its key is lost")
 	d.Accepted(all)
 	for d.queue.Len() > 0 {

@@ -21,8 +21,8 @@ const (
 	releaseWidth = 8
 )
 
-// Held has the held deliveries.
-type Held interface {
+// HeldStore has the held deliveries.
+type HeldStore interface {
 	// HeldEndpoints returns up to limit active endpoints with deliveries that can be released: those
 	// after the given id, in the order of their ids.
 	HeldEndpoints(ctx context.Context, after webhook.EndpointID, limit int) ([]webhook.HeldEndpoint, error)
@@ -34,10 +34,10 @@ type Held interface {
 
 // releases reports whether this process releases held deliveries: it needs the admission, to know
 // how many.
-func (d *Starter) releases() bool { return d.admission != nil && d.held != nil }
+func (d *Starter) releases() bool { return d.admission != nil && d.heldStore != nil }
 
-// Held says that a delivery of the endpoint is about to be held because too many wait.
-func (d *Starter) Held(endpoint webhook.EndpointID) {
+// NoteHeld notes that a delivery of the endpoint is about to be held because too many wait.
+func (d *Starter) NoteHeld(endpoint webhook.EndpointID) {
 	if d.releases() {
 		d.heldEndpoints.note(endpoint, time.Now(), false)
 	}
@@ -98,7 +98,7 @@ func (d *Starter) findHeld() bool {
 	var after webhook.EndpointID
 	for !d.temporalDown.Load() && !d.stopping() {
 		page, err := readBatch(d, func(ctx context.Context, _ int) ([]webhook.HeldEndpoint, error) {
-			return d.held.HeldEndpoints(ctx, after, heldPage)
+			return d.heldStore.HeldEndpoints(ctx, after, heldPage)
 		})
 		if err != nil {
 			return false
@@ -136,7 +136,7 @@ func (d *Starter) releaseOf(endpoint webhook.EndpointID) {
 	}
 	ctx, cancel := context.WithTimeout(d.life, readTimeout)
 	defer cancel()
-	starts, err := d.held.ReleaseHeld(ctx, endpoint, n)
+	starts, err := d.heldStore.ReleaseHeld(ctx, endpoint, n)
 	if err != nil {
 		if !d.stopping() {
 			d.log.Warn("held deliveries of an endpoint cannot be released", "endpoint", endpoint, "error", err)
@@ -166,7 +166,7 @@ func (d *Starter) probeEndpoint(endpoint webhook.EndpointID) error {
 // releaseExpired starts held deliveries that are to be given up.
 func (d *Starter) releaseExpired() {
 	for !d.temporalDown.Load() && !d.stopping() {
-		starts, err := readBatch(d, d.held.ReleaseExpired)
+		starts, err := readBatch(d, d.heldStore.ReleaseExpired)
 		if err != nil {
 			return
 		}

@@ -115,7 +115,7 @@ func TestReleaseExpired(t *testing.T) {
 	f, c := newFrontend(t)
 	_, held := heldFor(relayBatch + 3)
 	s := &heldStore{expired: held}
-	d := setup(t, Config{Client: c, Admission: admissionStub{releasable: upTo(0)}, Held: s})
+	d := setup(t, Config{Client: c, Admission: admissionStub{releasable: upTo(0)}, HeldStore: s})
 	d.releaseExpired()
 	require.Empty(t, s.expired)
 	n := 0
@@ -151,7 +151,7 @@ func TestReleaseOf(t *testing.T) {
 			f, c := newFrontend(t)
 			endpoint, held := heldFor(test.starts)
 			s := &heldStore{fail: test.fail, starts: map[webhook.EndpointID][]webhook.Start{endpoint: held}}
-			d := setup(t, Config{Client: c, Admission: admissionStub{releasable: upTo(test.room)}, Held: s})
+			d := setup(t, Config{Client: c, Admission: admissionStub{releasable: upTo(test.room)}, HeldStore: s})
 			d.heldEndpoints.note(endpoint, time.Time{}, false)
 			d.releaseDue()
 			require.Equal(t, test.more, len(d.heldEndpoints.ids()) == 1)
@@ -185,9 +185,9 @@ func TestHeldIsLookedForUntilNothingIsLeft(t *testing.T) {
 		s := &heldStore{}
 		var room atomic.Int64
 		room.Store(4)
-		d := setup(t, Config{Admission: admissionStub{releasable: func(webhook.EndpointID) int { return int(room.Load()) }}, Held: s})
+		d := setup(t, Config{Admission: admissionStub{releasable: func(webhook.EndpointID) int { return int(room.Load()) }}, HeldStore: s})
 		d.workers.Go(d.release)
-		time.AfterFunc(1500*time.Millisecond, func() { d.Held(webhook.NewEndpointID()) })
+		time.AfterFunc(1500*time.Millisecond, func() { d.NoteHeld(webhook.NewEndpointID()) })
 		looksAfter := func(wait time.Duration) int {
 			_, before := s.counts()
 			<-time.After(wait)
@@ -200,7 +200,7 @@ func TestHeldIsLookedForUntilNothingIsLeft(t *testing.T) {
 		require.Empty(t, d.heldEndpoints.ids())
 
 		room.Store(0)
-		d.Held(webhook.NewEndpointID())
+		d.NoteHeld(webhook.NewEndpointID())
 		require.Zero(t, looksAfter(20*time.Second))
 		require.Len(t, d.heldEndpoints.ids(), 1)
 		room.Store(1)
@@ -239,7 +239,7 @@ func TestBacklogIsLookedFor(t *testing.T) {
 			s.starts[webhook.NewEndpointID()] = nil
 		}
 		var room atomic.Int64
-		d := setup(t, Config{Admission: admissionStub{releasable: func(webhook.EndpointID) int { return int(room.Load()) }}, Held: s})
+		d := setup(t, Config{Admission: admissionStub{releasable: func(webhook.EndpointID) int { return int(room.Load()) }}, HeldStore: s})
 		d.temporalDown.Store(true)
 		d.workers.Go(d.release)
 		searchesAfter := func(wait time.Duration) int {
@@ -272,11 +272,11 @@ func TestReleaseEndsWithTemporal(t *testing.T) {
 		"stop": func(d *Starter) { close(d.stopped) },
 	} {
 		s := &heldStore{}
-		d := setup(t, Config{Admission: admissionStub{releasable: upTo(1)}, Held: s})
+		d := setup(t, Config{Admission: admissionStub{releasable: upTo(1)}, HeldStore: s})
 		var once sync.Once // several are served at a time
 		s.onLook = func() { once.Do(func() { end(d) }) }
 		for range 10 {
-			d.Held(webhook.NewEndpointID())
+			d.NoteHeld(webhook.NewEndpointID())
 		}
 		d.releaseDue()
 		require.NotEmpty(t, s.looks, name)
@@ -313,7 +313,7 @@ func TestReleaseFromTheStore(t *testing.T) {
 	}
 	room := 3
 	d := setup(t, Config{
-		Client: c, Store: store.Outbox, Admission: admissionStub{releasable: func(webhook.EndpointID) int { return room }}, Held: store.Held,
+		Client: c, Store: store.Outbox, Admission: admissionStub{releasable: func(webhook.EndpointID) int { return room }}, HeldStore: store.Held,
 	})
 	pause := func(state webhook.EndpointState) {
 		_, err := store.Pool().Exec(t.Context(), `update endpoints set state = $1`, int16(state))

@@ -46,14 +46,14 @@ type Config struct {
 	Logger    *slog.Logger
 
 	// Store is the outbox. Without it nothing is relayed: in a process that may not read all
-	// tenants' deliveries. The same holds for Replays, Overdue and Held.
+	// tenants' deliveries. The same holds for Replays, Overdue and HeldStore.
 	Store   Store
 	Replays Replays
 	// Overdue is read by the reconciler, every ReconcileEvery, which defaults to 5 min.
 	Overdue        Overdue
 	ReconcileEvery time.Duration
-	// Held has the held deliveries. A process with a worker releases them.
-	Held Held
+	// HeldStore has the held deliveries. A process with a worker releases them.
+	HeldStore HeldStore
 
 	// Admission is that of this process's worker; nil without one.
 	Admission AdmissionForecast
@@ -98,10 +98,10 @@ type Starter struct {
 	requests  atomic.Pointer[Requests] // nil without a worker, and until Start
 
 	// Of these, those that are nil are not looked at.
-	store   Store
-	replays Replays
-	overdue Overdue
-	held    Held
+	store     Store
+	replays   Replays
+	overdue   Overdue
+	heldStore HeldStore
 
 	startLoops, width, eventIDs, queueLength int
 	reconcileEvery, keepDeadLetters          time.Duration
@@ -142,7 +142,7 @@ func New(c Config) *Starter {
 	}
 	d := &Starter{
 		client: c.Client, namespace: cmp.Or(c.Namespace, client.DefaultNamespace), log: c.Logger, admission: c.Admission,
-		store: c.Store, replays: c.Replays, overdue: c.Overdue, held: c.Held,
+		store: c.Store, replays: c.Replays, overdue: c.Overdue, heldStore: c.HeldStore,
 		startLoops: cmp.Or(c.StartLoops, 1), width: c.Width, eventIDs: cmp.Or(c.EventIDs, workflows.EventIDs), queueLength: c.QueueLength,
 		reconcileEvery: cmp.Or(c.ReconcileEvery, defaultReconcileEvery), keepDeadLetters: cmp.Or(c.KeepDeadLetters, 30*24*time.Hour),
 		localWorker: c.LocalWorker, soleWorker: c.SoleWorker, now: c.Now,
