@@ -10,23 +10,24 @@ import (
 )
 
 // maxEager bounds the running eager requests, without those that are known to be slow. A tenant
-// gets as many as it leaves to the others.
+// may use at most as many as remain free for others.
 const maxEager = 128
 
-// EagerStart starts the workflow of a delivery whose first request is sent before that. Either
-// Delivered and then Ended are called, or Undelivered is. None of them blocks.
+// EagerStart starts the workflow of a delivery whose first request is sent before the workflow
+// starts. The caller calls either WorkflowForDelivered and then StartDelivered, or only StartOwn.
+// None blocks.
 type EagerStart interface {
-	// Delivered returns the id of the workflow under which the delivered attempt is recorded.
-	// starts is false if this process will not start it: then the outbox row is kept, and the
-	// relay starts it.
-	Delivered() (workflowID string, starts bool)
-	// Ended starts that workflow, by itself or for several deliveries. The attempt has been
-	// recorded, or is left to the workflow to be recorded.
-	Ended()
-	// Undelivered starts the delivery's own workflow: its request is slow, or has failed.
-	// recorded says that the store has its attempt or its claim, and kept the outbox row.
-	// starts is as that of Delivered.
-	Undelivered(recorded bool) (starts bool)
+	// WorkflowForDelivered returns the id of the workflow under which the delivered attempt is
+	// recorded. starts is false if this process will not start it: then the outbox row is kept,
+	// and the relay starts it.
+	WorkflowForDelivered() (workflowID string, starts bool)
+	// StartDelivered starts that workflow, for this delivery alone or for several. The attempt
+	// has been recorded, or is left to the workflow to be recorded.
+	StartDelivered()
+	// StartOwn starts the delivery's own workflow: its request is slow, or has failed. recorded
+	// says that the store has its attempt or its claim, and kept the outbox row. starts is as
+	// that of WorkflowForDelivered.
+	StartOwn(recorded bool) (starts bool)
 }
 
 // eagerRequest is what an eager request needs.
@@ -105,9 +106,9 @@ func (a *Activities) executeEager(exec *execution, in AttemptInput, request eage
 		request.permit.Cancel()
 		switch {
 		case delivered:
-			request.start.Ended()
+			request.start.StartDelivered()
 		case !a.executions.isSlow(exec):
-			request.start.Undelivered(recorded)
+			request.start.StartOwn(recorded)
 		}
 	}()
 	ctx, cancel := context.WithTimeout(a.base, webhook.MaxTimeout+queryTime)
@@ -126,7 +127,7 @@ func (a *Activities) executeEager(exec *execution, in AttemptInput, request eage
 		starts = a.executions.isOwnStarted(exec)
 	default:
 		delivered = true
-		step.WorkflowID, starts = request.start.Delivered()
+		step.WorkflowID, starts = request.start.WorkflowForDelivered()
 		a.awaitTick(ctx)
 	}
 	step.KeepOutbox = !starts
@@ -138,7 +139,7 @@ func (a *Activities) executeEager(exec *execution, in AttemptInput, request eage
 // claimSlow claims a slow eager request and has its own workflow started, which waits for it.
 func (a *Activities) claimSlow(exec *execution, in AttemptInput, start EagerStart) {
 	claimed := a.executions.needsClaim(exec) && a.writeClaim(a.base, exec, in, true) == nil
-	if start.Undelivered(claimed) {
+	if start.StartOwn(claimed) {
 		a.executions.markOwnStarted(exec)
 	}
 	if !claimed {

@@ -47,14 +47,14 @@ func (s *starts) note(call string) {
 	s.calls = append(s.calls, call)
 }
 
-func (s *starts) Delivered() (workflowID string, starts bool) {
+func (s *starts) WorkflowForDelivered() (workflowID string, starts bool) {
 	s.note("delivered")
 	return gathering, !s.stopped
 }
 
-func (s *starts) Ended() { s.note("ended") }
+func (s *starts) StartDelivered() { s.note("ended") }
 
-func (s *starts) Undelivered(recorded bool) (starts bool) {
+func (s *starts) StartOwn(recorded bool) (starts bool) {
 	s.note(fmt.Sprint("undelivered, recorded: ", recorded))
 	return !s.stopped
 }

@@ -198,32 +198,32 @@ func (d *Starter) startGathering(ctx context.Context, one *gathering) error {
 // eagerStart starts the workflow of a delivery whose first request was sent eagerly. It implements
 // activities.EagerStart.
 type eagerStart struct {
-	d     *Starter
-	start webhook.Start
-	in    *gathering // that it has joined; nil: this process starts no workflow for what was delivered
+	starter *Starter
+	start   webhook.Start
+	in      *gathering // that it has joined; nil: this process starts no workflow for what was delivered
 }
 
 var _ activities.EagerStart = (*eagerStart)(nil)
 
-// Delivered returns the workflow that the delivered attempt is recorded with.
-func (s *eagerStart) Delivered() (workflowID string, starts bool) {
-	if s.d.stopping() || s.d.temporalDown.Load() {
-		return s.start.WorkflowID(), false
+// WorkflowForDelivered has the delivery join a gathering, and returns the id of its workflow.
+func (e *eagerStart) WorkflowForDelivered() (workflowID string, starts bool) {
+	if e.starter.stopping() || e.starter.temporalDown.Load() {
+		return e.start.WorkflowID(), false
 	}
-	s.in = s.d.gatherings.join(&s.start, time.Now())
-	return s.in.id, true
+	e.in = e.starter.gatherings.join(&e.start, time.Now())
+	return e.in.id, true
 }
 
-// Ended says that the delivered attempt is recorded.
-func (s *eagerStart) Ended() {
-	if s.in != nil {
-		s.d.gatherings.recorded(s.in, s.start)
+// StartDelivered makes the delivery a member of its gathering, which starts when all are members.
+func (e *eagerStart) StartDelivered() {
+	if e.in != nil {
+		e.starter.gatherings.recorded(e.in, e.start)
 	}
 }
 
-// Undelivered queues the delivery for the start of its own workflow.
-func (s *eagerStart) Undelivered(recorded bool) (starts bool) {
-	own := s.start
+// StartOwn queues the delivery for the start of its own workflow.
+func (e *eagerStart) StartOwn(recorded bool) (starts bool) {
+	own := e.start
 	own.OwnWorkflow, own.Recorded, own.ReceivedAt = true, recorded, time.Now()
-	return !s.d.temporalDown.Load() && !s.d.stopping() && s.d.enqueue(&own)
+	return !e.starter.temporalDown.Load() && !e.starter.stopping() && e.starter.enqueue(&own)
 }

@@ -35,7 +35,7 @@ func eager(t *testing.T, c Config) (d *Starter, f *frontend, record *outbox, sen
 // joins returns the id of the workflow that will be started for a delivered delivery.
 func joins(t *testing.T, start activities.EagerStart) string {
 	t.Helper()
-	id, willStart := start.Delivered()
+	id, willStart := start.WorkflowForDelivered()
 	require.True(t, willStart)
 	return id
 }
@@ -55,22 +55,22 @@ func TestDeliveredShareAWorkflow(t *testing.T) {
 		require.Empty(t, f.started(), "they are under way")
 
 		require.Equal(t, all.Deliveries[0].WorkflowID(), joins(t, starts[0]))
-		starts[0].Ended()
+		starts[0].StartDelivered()
 		synctest.Wait()
 		require.Equal(t, refsOf(all.Deliveries[:1]), begunBy(t, f))
 
 		id := joins(t, starts[1])
 		require.True(t, workflows.IsFanout(id))
-		starts[1].Ended()
+		starts[1].StartDelivered()
 		pass(gatherTime / 2)
 		require.Equal(t, id, joins(t, starts[2]))
 		require.Equal(t, id, joins(t, starts[3]))
-		starts[2].Ended()
+		starts[2].StartDelivered()
 		pass(gatherTime/2 - 1)
 		require.Equal(t, 1, countBegun(t, f))
 		pass(time.Second)
 		require.Equal(t, 1, countBegun(t, f), "one is still being recorded")
-		starts[3].Ended()
+		starts[3].StartDelivered()
 		synctest.Wait()
 		require.ElementsMatch(t, refsOf(all.Deliveries), begunBy(t, f))
 		require.Equal(t, id, f.started()[1].GetWorkflowId())
@@ -92,7 +92,7 @@ func TestFullGathering(t *testing.T) {
 		ids := map[string]int{}
 		for _, start := range starts {
 			ids[joins(t, start)]++
-			start.Ended()
+			start.StartDelivered()
 		}
 		require.Len(t, ids, 2)
 		synctest.Wait()
@@ -116,18 +116,18 @@ func TestUndeliveredHaveOwnWorkflows(t *testing.T) {
 		d.gatherings.started(time.Now())
 		all := accepted(3)
 		starts := send(all)
-		require.True(t, starts[0].Undelivered(false))
+		require.True(t, starts[0].StartOwn(false))
 		synctest.Wait()
 		require.Equal(t, refsOf(all.Deliveries[:1]), begunBy(t, f))
 		require.Empty(t, record.ended, "nothing is recorded")
 
 		f.failing(alreadyStarted())
-		require.True(t, starts[1].Undelivered(true))
+		require.True(t, starts[1].StartOwn(true))
 		synctest.Wait()
 		require.Equal(t, []webhook.DeliveryID{all.Deliveries[1].DeliveryID}, record.ended, "it was started before")
 		record.ended = nil
 		open := f.shut()
-		require.True(t, starts[2].Undelivered(true))
+		require.True(t, starts[2].StartOwn(true))
 		synctest.Wait()
 		require.Empty(t, record.ended)
 		open()
@@ -156,7 +156,7 @@ func TestGatheringsAreStartedAgain(t *testing.T) {
 				all := accepted(2)
 				for _, start := range send(all) {
 					joins(t, start)
-					start.Ended()
+					start.StartDelivered()
 				}
 				f.failing(serviceerror.NewInvalidArgument("not now"))
 				pass(gatherTime + startAgainAfter/2)
@@ -187,8 +187,8 @@ func TestNoGatheringWithWidthOne(t *testing.T) {
 		d.workers.Go(d.runStartLoop)
 		defer d.Stop()
 		for _, start := range send(accepted(3)) {
-			start.Delivered()
-			start.Ended()
+			start.WorkflowForDelivered()
+			start.StartDelivered()
 		}
 		synctest.Wait()
 		_, own := groups(t, f)
@@ -207,19 +207,19 @@ func TestStopStartsWhatHasGathered(t *testing.T) {
 		starts := send(all)
 		for _, start := range starts[:2] {
 			joins(t, start)
-			start.Ended()
+			start.StartDelivered()
 		}
 		joins(t, starts[4])
-		require.True(t, starts[2].Undelivered(true))
+		require.True(t, starts[2].StartOwn(true))
 		d.workers.Go(d.runStartLoop)
 		d.Stop()
 		require.ElementsMatch(t, refsOf(all.Deliveries[:3]), begunBy(t, f))
-		starts[4].Ended()
-		id, willStart := starts[3].Delivered()
+		starts[4].StartDelivered()
+		id, willStart := starts[3].WorkflowForDelivered()
 		require.False(t, willStart)
 		require.Equal(t, all.Deliveries[3].WorkflowID(), id)
-		starts[3].Ended()
-		require.False(t, starts[3].Undelivered(true))
+		starts[3].StartDelivered()
+		require.False(t, starts[3].StartOwn(true))
 		require.Zero(t, d.Waiting())
 	})
 }
