@@ -74,9 +74,10 @@ type Config struct {
 	Observer  Observer // may be nil
 	// OnBacklog is called when admission holds a delivery because of a backlog. May be nil.
 	OnBacklog func(webhook.EndpointID)
-	// Ended is called when a delivery ends without an attempt, sometimes twice. It must be
-	// quick. May be nil.
-	Ended  func(ref webhook.Ref, p webhook.Progress)
+	// OnEndWithoutAttempt is called when a delivery ends without an attempt, sometimes twice. It
+	// must be quick. May be nil.
+	OnEndWithoutAttempt func(ref webhook.Ref, p webhook.Progress)
+
 	Logger *slog.Logger
 	Owner  string // of this process's claims; unique among processes
 
@@ -104,7 +105,7 @@ type Activities struct {
 	replays   Replays
 	observer  Observer
 	onBacklog func(webhook.EndpointID)
-	ended     func(webhook.Ref, webhook.Progress)
+	onEnd     func(webhook.Ref, webhook.Progress)
 	log       *slog.Logger
 	owner     string
 
@@ -136,8 +137,8 @@ func New(c Config) *Activities {
 	if c.OnBacklog == nil {
 		c.OnBacklog = func(webhook.EndpointID) {}
 	}
-	if c.Ended == nil {
-		c.Ended = func(webhook.Ref, webhook.Progress) {}
+	if c.OnEndWithoutAttempt == nil {
+		c.OnEndWithoutAttempt = func(webhook.Ref, webhook.Progress) {}
 	}
 	if c.FastWait == 0 {
 		c.FastWait = time.Second
@@ -153,7 +154,7 @@ func New(c Config) *Activities {
 	}
 	a := &Activities{
 		store: c.Store, targets: c.Targets, fresh: c.Fresh, sender: c.Sender, admission: c.Admission, starter: c.Starter, faults: c.Faults,
-		replays: c.Replays, observer: c.Observer, onBacklog: c.OnBacklog, ended: c.Ended, log: c.Logger, owner: c.Owner,
+		replays: c.Replays, observer: c.Observer, onBacklog: c.OnBacklog, onEnd: c.OnEndWithoutAttempt, log: c.Logger, owner: c.Owner,
 		fastWait: c.FastWait, maxRunning: c.MaxRunning, keepDeadLetters: c.KeepDeadLetters, now: c.Now,
 		executions: newExecutions(c.MaxRunning, rememberedExecutions),
 		slow:       fair.NewDynamic(max(c.MaxRunning/2, 1), 1), eager: fair.NewDynamic(maxEager, 1),

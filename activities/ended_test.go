@@ -11,14 +11,14 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// Ended is called for a delivery that ends without an attempt, once that is recorded. It is not called for one that ends with an attempt,
-// has ended before, or continues.
+// OnEndWithoutAttempt is called for a delivery that ends without an attempt, once that is recorded. It is not called for one that ends
+// with an attempt, has ended before, or continues.
 func TestEndedIsCalledForEndsWithoutAnAttempt(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	var told []webhook.Progress
 	p := b.process(t, func(c *activities.Config) {
-		c.Ended = func(_ webhook.Ref, p webhook.Progress) { told = append(told, p) }
+		c.OnEndWithoutAttempt = func(_ webhook.Ref, p webhook.Progress) { told = append(told, p) }
 	})
 	delivered := b.stored(t)
 	_, err := p.attempt(delivered)

@@ -35,7 +35,7 @@ func TestPayloadIntegrity(t *testing.T) {
 			var mu sync.Mutex
 			var told []webhook.Progress
 			p := b.process(t, func(c *activities.Config) {
-				c.Ended = func(_ webhook.Ref, p webhook.Progress) {
+				c.OnEndWithoutAttempt = func(_ webhook.Ref, p webhook.Progress) {
 					mu.Lock()
 					defer mu.Unlock()
 					told = append(told, p)

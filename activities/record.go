@@ -53,7 +53,7 @@ func (a *Activities) record(ctx context.Context, exec *execution, in AttemptInpu
 func (a *Activities) notifyEnded(step *webhook.Step, status webhook.DeliveryStatus) {
 	applied := status.Run == step.Run && status.Seq == step.Seq && status.State == step.State
 	if step.Attempt == nil && !step.State.Open() && applied {
-		a.ended(step.Ref, status.Progress)
+		a.onEnd(step.Ref, status.Progress)
 	}
 }
 
