@@ -65,8 +65,8 @@ func localOptions(ctx workflow.Context, summary string) workflow.Context {
 	})
 }
 
-// words is an error's innermost message, without the SDK's wrapping.
-func words(err error) string {
+// message is an error's innermost message, without the SDK's wrapping.
+func message(err error) string {
 	if app, ok := errors.AsType[*temporal.ApplicationError](err); ok {
 		return app.Message()
 	}

@@ -196,7 +196,7 @@ func (d *delivery) confirm(ctx workflow.Context) bool {
 
 // fault waits after an internal fault.
 func (d *delivery) fault(ctx workflow.Context, err error) {
-	d.waitUntil(workflow.Now(ctx).Add(d.addFault(words(err))))
+	d.waitUntil(workflow.Now(ctx).Add(d.addFault(message(err))))
 	workflow.GetLogger(ctx).Warn("an attempt could not be made", "delivery", d.DeliveryID.String(), "tries", d.Faults, "error", d.LastError)
 	if d.Faults == 1 || d.Faults%10 == 0 { // shown with the delivery, if the store is available
 		step := d.step()

@@ -89,7 +89,7 @@ func (f *fanout) status() ([]Status, error) {
 func (f *fanout) run(ctx workflow.Context) error {
 	for {
 		f.receiveSignals(ctx)
-		leaving, due := f.sort(ctx)
+		leaving, due := f.leavingAndDue(ctx)
 		switch {
 		case len(due) > 0:
 			f.attempt(ctx, due)
@@ -115,12 +115,12 @@ func (f *fanout) continueAsNew(ctx workflow.Context) error {
 	return workflow.NewContinueAsNewError(ctx, FanoutWorkflow, FanoutInput{Members: f.members})
 }
 
-// sort finds the members that leave, and those whose next attempt is due. Attempts that share a timer are
+// leavingAndDue returns the members that leave, and those whose next attempt is due. Attempts that share a timer are
 // requested together, a little early, and wait by themselves: once in a workflow task, so that none takes
 // long (R4).
-func (f *fanout) sort(ctx workflow.Context) (leaving, due []*Member) {
+func (f *fanout) leavingAndDue(ctx workflow.Context) (leaving, due []*Member) {
 	now := workflow.Now(ctx)
-	early, ripe := now.Add(activities.MaxEarly), false
+	early, anyDue := now.Add(activities.MaxEarly), false
 	for _, m := range f.members {
 		switch {
 		case m.Leaving:
@@ -129,10 +129,10 @@ func (f *fanout) sort(ctx workflow.Context) (leaving, due []*Member) {
 			}
 		case !m.due().After(early):
 			due = append(due, m)
-			ripe = ripe || !m.due().After(now) || f.rested && !m.nextStep().After(now)
+			anyDue = anyDue || !m.due().After(now) || f.rested && !m.nextStep().After(now)
 		}
 	}
-	if !ripe {
+	if !anyDue {
 		due = nil
 	}
 	return leaving, due
@@ -152,18 +152,18 @@ func (f *fanout) attempt(ctx workflow.Context, due []*Member) {
 	summary := fmt.Sprintf("attempt %d of %s", due[0].Attempts+1, deliveries(len(due)))
 	err := workflow.ExecuteLocalActivity(localOptions(disconnected, summary), a.Attempts, inputs).Get(disconnected, &result)
 	if err != nil {
-		f.fault(ctx, words(err), due...)
+		f.fault(ctx, message(err), due...)
 		return
 	}
-	rest := make(map[*Member]bool, len(due))
+	finished := make(map[*Member]bool, len(due))
 	for _, m := range due {
-		rest[m] = true
+		finished[m] = true
 	}
 	for _, fault := range result.Faults {
 		met := make([]*Member, len(fault.Of))
 		for i, index := range fault.Of {
 			met[i] = due[index]
-			delete(rest, met[i])
+			delete(finished, met[i])
 		}
 		f.fault(ctx, fault.What, met...)
 	}
@@ -171,10 +171,10 @@ func (f *fanout) attempt(ctx workflow.Context, due []*Member) {
 		member := &result.Members[i]
 		m := due[member.Index]
 		if f.sync(ctx, m, member) {
-			delete(rest, m)
+			delete(finished, m)
 		}
 	}
-	f.remove(func(m *Member) bool { return rest[m] })
+	f.remove(func(m *Member) bool { return finished[m] })
 }
 
 // sync updates a member with the result of its attempt. It reports whether it stays a member.
@@ -241,7 +241,7 @@ func (f *fanout) handOver(ctx workflow.Context, leaving []*Member) {
 	var handed activities.HandedOver
 	summary := "to workflows of their own: " + deliveries(len(leaving))
 	if err := workflow.ExecuteLocalActivity(localOptions(disconnected, summary), a.HandOver, all).Get(disconnected, &handed); err != nil {
-		handed = activities.HandedOver{Fault: words(err)}
+		handed = activities.HandedOver{Fault: message(err)}
 		for i := range leaving {
 			handed.Remaining = append(handed.Remaining, i)
 		}

@@ -17,10 +17,10 @@ type ReplayInput struct {
 	// Lost: the replay runs by the store, but its workflow was terminated.
 	Lost bool `json:"lost,omitempty"`
 
-	Status   *webhook.ReplayStatus `json:"standing,omitempty"` // nil: not known yet
-	Next     time.Time             `json:"next,omitzero"`      // when the next release is due
-	Tick     time.Time             `json:"tick,omitzero"`      // of the last release
-	CountAt  time.Time             `json:"count_at,omitzero"`  // when to look for outcomes; zero: none is awaited
+	Status   *webhook.ReplayStatus `json:"status,omitempty"`  // nil: not known yet
+	Next     time.Time             `json:"next,omitzero"`     // when the next release is due
+	Tick     time.Time             `json:"tick,omitzero"`     // of the last release
+	CountAt  time.Time             `json:"count_at,omitzero"` // when to look for outcomes; zero: none is awaited
 	Window   ReplayWindow          `json:"window,omitzero"`
 	ByHand   ReplayByHand          `json:"by_hand,omitzero"`
 	Look     bool                  `json:"look,omitempty"`      // the store has a command
@@ -84,9 +84,9 @@ type replay struct {
 	known   bool // st is the store's
 	gone    bool // there is no such replay any more
 
-	faults int       // internal faults in a row
-	after  time.Time // there is no other try before this time
-	why    string    // the last of them
+	faults    int       // internal faults in a row
+	after     time.Time // there is no other try before this time
+	lastError string    // of the last fault
 }
 
 func newReplay(ctx workflow.Context, in ReplayInput) *replay {
@@ -98,7 +98,7 @@ func newReplay(ctx workflow.Context, in ReplayInput) *replay {
 }
 
 func (r *replay) status() (ReplayStatus, error) {
-	return ReplayStatus{ReplayStatus: r.st, ReplayID: r.in.ReplayID, LastError: r.why}, nil
+	return ReplayStatus{ReplayStatus: r.st, ReplayID: r.in.ReplayID, LastError: r.lastError}, nil
 }
 
 func (r *replay) run(ctx workflow.Context) error {
@@ -158,7 +158,7 @@ func (r *replay) nextAt() time.Time {
 
 // wait sleeps until a time, or, with a zero one, until a signal comes.
 func (r *replay) wait(ctx workflow.Context, until time.Time) {
-	workflow.SetCurrentDetails(ctx, replayDetails(&r.st, r.why))
+	workflow.SetCurrentDetails(ctx, replayDetails(&r.st, r.lastError))
 	timerCtx, stop := workflow.NewDisconnectedContext(ctx)
 	timerCtx, end := workflow.WithCancel(timerCtx)
 	defer stop()
@@ -327,7 +327,7 @@ func (r *replay) store(ctx workflow.Context, what string, activity, input any) b
 	err := workflow.ExecuteLocalActivity(localOptions(disconnected, what), activity, input).Get(disconnected, &status)
 	if err == nil {
 		r.sync(status, workflow.Now(ctx))
-		r.faults, r.after, r.why = 0, time.Time{}, ""
+		r.faults, r.after, r.lastError = 0, time.Time{}, ""
 		return true
 	}
 	if r.gone = isGone(err); r.gone {
@@ -335,8 +335,8 @@ func (r *replay) store(ctx workflow.Context, what string, activity, input any) b
 	}
 	r.faults++
 	r.after = workflow.Now(ctx).Add(min(time.Second<<min(r.faults-1, 6), longestPause))
-	r.why = words(err)
-	workflow.GetLogger(ctx).Warn("a replay cannot go on", "replay", r.in.ReplayID.String(), "tries", r.faults, "error", r.why)
+	r.lastError = message(err)
+	workflow.GetLogger(ctx).Warn("a replay cannot go on", "replay", r.in.ReplayID.String(), "tries", r.faults, "error", r.lastError)
 	return false
 }
 
