@@ -107,7 +107,7 @@ func (b *bundle) shareIn(t stopper, process string, fastWait time.Duration, star
 func (l *life) goesOn(h activities.DeliveryState) *life {
 	l.start = webhook.Start{Ref: h.Ref, Run: h.Run, GiveUpAt: h.GiveUpAt}
 	l.states = nil
-	l.next, l.input = "DeliveryWorkflow", workflows.ContinueDelivery(workflows.DeliveryState(h))
+	l.next, l.input = "DeliveryWorkflow", workflows.HandOverInput(workflows.DeliveryState(h))
 	if h.State == webhook.StateDeadLettered {
 		l.next, l.input = "DeadLetterWorkflow", workflows.NewDeadLetter(workflows.DeliveryState(h))
 	}

@@ -37,23 +37,23 @@ func GatheringID(first webhook.EventID, unique string) string {
 	return fanoutPrefix + first.String() + "/" + unique
 }
 
-// againPart is in the id of a shared workflow that goes on with the deliveries of another one.
-const againPart = "/again/"
+// successorPart is in the id of a shared workflow that continues deliveries of another one.
+const successorPart = "/again/"
 
-// FanoutAgainID is the id of the shared workflow that goes on with deliveries of another one:
+// FanoutSuccessorID is the id of the shared workflow that continues deliveries of another one:
 // the same each time for the same deliveries.
-func FanoutAgainID(from string, deliveries []webhook.DeliveryID) string {
+func FanoutSuccessorID(from string, deliveries []webhook.DeliveryID) string {
 	sum := sha256.New()
 	_, _ = sum.Write([]byte(from)) // never fails
 	for i := range deliveries {
 		_, _ = sum.Write(deliveries[i][:])
 	}
 	first, _, _ := strings.Cut(strings.TrimPrefix(from, fanoutPrefix), "/")
-	return fanoutPrefix + first + againPart + hex.EncodeToString(sum.Sum(nil)[:8])
+	return fanoutPrefix + first + successorPart + hex.EncodeToString(sum.Sum(nil)[:8])
 }
 
-// IsAgain reports an id made by FanoutAgainID.
-func IsAgain(id string) bool { return strings.Contains(id, againPart) }
+// IsSuccessor reports an id made by FanoutSuccessorID.
+func IsSuccessor(id string) bool { return strings.Contains(id, successorPart) }
 
 // FanoutOf is the input of the workflow that makes these first attempts.
 func FanoutOf(deliveries []webhook.Start) FanoutInput {
@@ -126,8 +126,8 @@ func FanoutSummary(deliveries []webhook.Start) string {
 	return fmt.Sprintf("attempts of %d deliveries side by side", len(deliveries))
 }
 
-// ContinueDelivery returns the input of the own workflow of a delivery that leaves a shared one.
-func ContinueDelivery(s DeliveryState) DeliveryInput {
+// HandOverInput returns the input of the own workflow of a delivery that leaves a shared one.
+func HandOverInput(s DeliveryState) DeliveryInput {
 	return DeliveryInput{DeliveryState: s, HandedOver: true}
 }
 

@@ -35,7 +35,7 @@ func (d *Starter) HandOver(ctx context.Context, h activities.DeliveryState) erro
 		options.TypedSearchAttributes = workflows.DeadLetterAttributes(h.Ref)
 		_, err = d.client.ExecuteWorkflow(ctx, options, workflows.DeadLetterWorkflow, workflows.NewDeadLetter(workflows.DeliveryState(h)))
 	} else {
-		_, err = d.client.ExecuteWorkflow(ctx, options, workflows.DeliveryWorkflow, workflows.ContinueDelivery(workflows.DeliveryState(h)))
+		_, err = d.client.ExecuteWorkflow(ctx, options, workflows.DeliveryWorkflow, workflows.HandOverInput(workflows.DeliveryState(h)))
 	}
 	if err != nil && ignoreAlreadyStarted(err) == nil && h.Command.Command != webhook.CommandNone {
 		// A workflow task that was lost because a signal came may have handed it over, without the

@@ -255,7 +255,7 @@ func (d *Starter) continueStuck(stuck *workflow, group []webhook.Delivery) {
 		}
 		return err
 	})
-	if !workflows.IsAgain(stuck.id) {
+	if !workflows.IsSuccessor(stuck.id) {
 		d.continueShared(stuck.id, ids)
 		return
 	}
@@ -273,7 +273,7 @@ func (d *Starter) continueShared(from string, ids []webhook.DeliveryID) {
 	for len(ids) > 0 {
 		group := ids[:min(d.width, len(ids))]
 		ids = ids[len(group):]
-		to := workflows.FanoutAgainID(from, group)
+		to := workflows.FanoutSuccessorID(from, group)
 		left, err := d.takeOver(from, to, group)
 		if err != nil {
 			return

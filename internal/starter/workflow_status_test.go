@@ -137,7 +137,7 @@ func TestStuckSharedWorkflow(t *testing.T) {
 	d.reviveShared(&reconcileRound{map[string]*workflow{}}, "fanout/evt_1/it", all[4:]) // one is overdue: the others are not yet
 	require.Len(t, f.started(), 1)
 	again := f.started()[0].GetWorkflowId()
-	require.True(t, workflows.IsAgain(again))
+	require.True(t, workflows.IsSuccessor(again))
 	require.True(t, workflows.IsFanout(again))
 	group := inputOf[workflows.FanoutInput](t, f.started()[0].GetInput())
 	require.Len(t, group.Deliveries, 5)
