@@ -80,16 +80,16 @@ func DeliveriesOf(input *commonpb.Payloads) ([]webhook.DeliveryID, error) {
 	return all, nil
 }
 
-// EventIDs is how many ids go into one search attribute, unless Temporal is configured
+// MaxEventIDs is how many ids go into one search attribute, unless Temporal is configured
 // otherwise: it takes values of up to 2,048 bytes by default, which is 62.
-const EventIDs = 60
+const MaxEventIDs = 60
 
 // EventIDBytes is what an id takes in a search attribute, with quotes and a comma.
 const EventIDBytes = 33
 
 // FanoutAttributes are its search attributes: the first so many events, and what all
 // deliveries have in common.
-func FanoutAttributes(deliveries []webhook.Start, eventIDs int) temporal.SearchAttributes {
+func FanoutAttributes(deliveries []webhook.Start, maxEventIDs int) temporal.SearchAttributes {
 	var (
 		first  = deliveries[0].Ref
 		events []string
@@ -100,7 +100,7 @@ func FanoutAttributes(deliveries []webhook.Start, eventIDs int) temporal.SearchA
 	sameTenant, sameEndpoint, sameType := true, true, true
 	for i := range deliveries {
 		d := &deliveries[i]
-		if !seen[d.EventID] && len(events) < eventIDs {
+		if !seen[d.EventID] && len(events) < maxEventIDs {
 			seen[d.EventID] = true
 			events = append(events, d.EventID.String())
 		}

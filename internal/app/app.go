@@ -46,8 +46,8 @@ type Options struct {
 
 	// Temporal says how to reach Temporal.
 	Temporal client.Options
-	// EventIDs is how many events a shared workflow can be found by; see starter.Config.
-	EventIDs int
+	// MaxEventIDs is how many events a shared workflow can be found by; see starter.Config.
+	MaxEventIDs int
 	// UIURL is the address of the Temporal Web UI; without it, deliveries show no workflow_url.
 	UIURL string
 	// WorkflowsKept is for how long the Web UI shows a workflow that has ended. 0 means unknown:
@@ -270,7 +270,7 @@ func (a *App) starterConfig() starter.Config {
 	c := starter.Config{
 		Client: a.client, Namespace: o.Temporal.Namespace, Logger: a.log,
 		StartLoops: o.Config.StartSlots, QueueLength: o.Config.QueueLength, LocalWorker: o.Worker, SoleWorker: o.SoleWorker,
-		Width: o.Config.MaxPerWorkflow, EventIDs: o.EventIDs, KeepDeadLetters: o.Config.DeadLetterRetention, Now: a.store.Now,
+		MaxPerWorkflow: o.Config.MaxPerWorkflow, MaxEventIDs: o.MaxEventIDs, KeepDeadLetters: o.Config.DeadLetterRetention, Now: a.store.Now,
 	}
 	if a.overAll {
 		c.Store, c.Replays, c.Overdue, c.ReconcileEvery = a.store.Outbox, a.store.Replays, a.store.Deliveries, o.Config.ReconcileEvery

@@ -22,7 +22,7 @@ const (
 
 // A delivery that its eager request has delivered needs a workflow only to be shown to users. So its
 // start can wait: one workflow is started for all deliveries that were delivered within gatherTime,
-// up to the width. A delivery that is alone gets its own at once. What a process loses when it dies
+// up to maxPerWorkflow. A delivery that is alone gets its own at once. What a process loses when it dies
 // is in the store.
 
 // gathering is a workflow that is still to be started.
@@ -36,8 +36,8 @@ type gathering struct {
 
 // gatherings are the gatherings of a process.
 type gatherings struct {
-	width int
-	ready chan struct{} // receives a value when a gathering is to be started
+	maxPerWorkflow int
+	ready          chan struct{} // receives a value when a gathering is to be started
 
 	mu        sync.Mutex
 	open      *gathering
@@ -47,8 +47,8 @@ type gatherings struct {
 	latest    time.Time    // of the last start, or of the last delivery that joined
 }
 
-func newGatherings(width int) *gatherings {
-	return &gatherings{width: width, ready: make(chan struct{}, 1)}
+func newGatherings(maxPerWorkflow int) *gatherings {
+	return &gatherings{maxPerWorkflow: maxPerWorkflow, ready: make(chan struct{}, 1)}
 }
 
 // join adds a delivery, whose attempt is about to be recorded, to the open gathering. If the delivery
@@ -59,7 +59,7 @@ func (g *gatherings) join(start *webhook.Start, now time.Time) *gathering {
 	alone := now.Sub(g.latest) >= gatherTime
 	g.latest = now
 	g.waiting++
-	if g.open == nil && (alone || g.width == 1) {
+	if g.open == nil && (alone || g.maxPerWorkflow == 1) {
 		own := &gathering{id: start.WorkflowID(), joined: 1}
 		g.complete(own)
 		return own
@@ -71,7 +71,7 @@ func (g *gatherings) join(start *webhook.Start, now time.Time) *gathering {
 	}
 	joined := g.open
 	joined.joined++
-	if joined.joined == g.width {
+	if joined.joined == g.maxPerWorkflow {
 		g.complete(joined)
 	}
 	return joined

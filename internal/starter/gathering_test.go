@@ -84,7 +84,7 @@ func TestDeliveredShareAWorkflow(t *testing.T) {
 func TestFullGathering(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		d, f, _, send := eager(t, Config{Width: 3})
+		d, f, _, send := eager(t, Config{MaxPerWorkflow: 3})
 		d.workers.Go(d.runStartLoop)
 		defer d.Stop()
 		d.gatherings.started(time.Now())
@@ -149,7 +149,7 @@ func TestGatheringsAreStartedAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				d, f, _, send := eager(t, Config{Width: width})
+				d, f, _, send := eager(t, Config{MaxPerWorkflow: width})
 				d.workers.Go(d.runStartLoop)
 				defer d.Stop()
 				d.gatherings.started(time.Now())
@@ -179,11 +179,11 @@ func TestGatheringsAreStartedAgain(t *testing.T) {
 	}
 }
 
-// With a width of 1, each delivery has its own workflow.
-func TestNoGatheringWithWidthOne(t *testing.T) {
+// With MaxPerWorkflow 1, each delivery has its own workflow.
+func TestNoGatheringWithOnePerWorkflow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		d, f, _, send := eager(t, Config{Width: 1})
+		d, f, _, send := eager(t, Config{MaxPerWorkflow: 1})
 		d.workers.Go(d.runStartLoop)
 		defer d.Stop()
 		for _, start := range send(accepted(3)) {

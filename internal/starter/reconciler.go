@@ -271,7 +271,7 @@ func (d *Starter) continueStuck(stuck *workflow, group []webhook.Delivery) {
 // continueShared starts another shared workflow for deliveries whose shared workflow has ended.
 func (d *Starter) continueShared(from string, ids []webhook.DeliveryID) {
 	for len(ids) > 0 {
-		group := ids[:min(d.width, len(ids))]
+		group := ids[:min(d.maxPerWorkflow, len(ids))]
 		ids = ids[len(group):]
 		to := workflows.FanoutSuccessorID(from, group)
 		left, err := d.takeOver(from, to, group)

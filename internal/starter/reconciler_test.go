@@ -180,9 +180,9 @@ func TestRelayRevives(t *testing.T) {
 func TestFanoutAttributesFit(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, 50, 60, 61, 200} {
-		ids, ok := workflows.FanoutAttributes(accepted(n).Deliveries, workflows.EventIDs).GetKeywordList(eventIDsKey())
+		ids, ok := workflows.FanoutAttributes(accepted(n).Deliveries, workflows.MaxEventIDs).GetKeywordList(eventIDsKey())
 		require.True(t, ok)
-		require.Len(t, ids, min(n, workflows.EventIDs))
+		require.Len(t, ids, min(n, workflows.MaxEventIDs))
 		size := 0
 		for _, id := range ids {
 			require.LessOrEqual(t, len(id)+3, workflows.EventIDBytes, "as JSON: quotes and a comma")

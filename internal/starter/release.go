@@ -147,7 +147,7 @@ func (d *Starter) releaseOf(endpoint webhook.EndpointID) {
 	if d.heldEndpoints.released(endpoint, len(starts), len(starts) == n, now) {
 		d.log.Info("an endpoint can be sent to again; its held deliveries are being released", "endpoint", endpoint)
 	}
-	for group := range slices.Chunk(starts, d.width) {
+	for group := range slices.Chunk(starts, d.maxPerWorkflow) {
 		d.start(group)
 	}
 }
@@ -170,7 +170,7 @@ func (d *Starter) releaseExpired() {
 		if err != nil {
 			return
 		}
-		for group := range slices.Chunk(starts, d.width) {
+		for group := range slices.Chunk(starts, d.maxPerWorkflow) {
 			d.start(group)
 		}
 		if len(starts) < relayBatch {

@@ -20,7 +20,7 @@ const concurrentStarts = 8
 // needsOwnWorkflow reports that a delivery may not share a workflow: its time is to come, its eager
 // request was sent, or it continues a workflow that may still run.
 func (d *Starter) needsOwnWorkflow(start *webhook.Start) bool {
-	return d.width == 1 || start.OwnWorkflow || start.Recorded || d.isScheduled(start) || start.Run > 1 && start.Resume == nil
+	return d.maxPerWorkflow == 1 || start.OwnWorkflow || start.Recorded || d.isScheduled(start) || start.Run > 1 && start.Resume == nil
 }
 
 // isScheduled reports that a delivery's deliver_at is in the future.
@@ -98,7 +98,7 @@ func (d *Starter) deleteOutboxRows(ids []webhook.DeliveryID) {
 // over, if any: it needs no shared workflow.
 func (d *Starter) startShared(all []webhook.Start) (single []webhook.Start) {
 	for len(all) > 1 || len(all) == 1 && d.heldEndpoints.isFaulty(all[0].EndpointID) { // which will only be held, and a shared workflow does that, too
-		group := all[:min(d.width, len(all))]
+		group := all[:min(d.maxPerWorkflow, len(all))]
 		all = all[len(group):]
 		d.tryCall(func(ctx context.Context) error { return d.startGroup(ctx, group) })
 	}
@@ -125,7 +125,7 @@ func (d *Starter) startGroup(ctx context.Context, group []webhook.Start) error {
 
 func (d *Starter) startFanout(ctx context.Context, id string, group []webhook.Start) error {
 	options := d.startOptions(id, workflows.TaskQueue(group[0].EndpointID))
-	options.TypedSearchAttributes = workflows.FanoutAttributes(group, d.eventIDs)
+	options.TypedSearchAttributes = workflows.FanoutAttributes(group, d.maxEventIDs)
 	options.StaticSummary = workflows.FanoutSummary(group)
 	_, err := d.client.ExecuteWorkflow(ctx, options, workflows.FanoutWorkflow, workflows.FanoutOf(group))
 	return ignoreAlreadyStarted(err)

@@ -32,7 +32,7 @@ func tenantsOf(starts []webhook.Start) (tenants []string) {
 func TestSingleEventIsInTheNextStart(t *testing.T) {
 	t.Parallel()
 	f, c := newFrontend(t)
-	d := setup(t, Config{Client: c, Width: 10})
+	d := setup(t, Config{Client: c, MaxPerWorkflow: 10})
 	open := f.shut()
 	d.Accepted(acceptedOf("dominant", 1))
 	d.workers.Go(d.runStartLoop)
@@ -54,7 +54,7 @@ func TestSingleEventIsInTheNextStart(t *testing.T) {
 // A batch takes one delivery of each tenant in turn.
 func TestBatchTakesTenantsInTurn(t *testing.T) {
 	t.Parallel()
-	d := setup(t, Config{Width: 8})
+	d := setup(t, Config{MaxPerWorkflow: 8})
 	for tenant, n := range map[string]int{"a": 20, "b": 3, "c": 1} {
 		d.Accepted(acceptedOf(tenant, n))
 	}
@@ -74,7 +74,7 @@ func TestBatchTakesTenantsInTurn(t *testing.T) {
 // as fifty.
 func TestBatchTakesFewOwnWorkflows(t *testing.T) {
 	t.Parallel()
-	d := setup(t, Config{Width: 50})
+	d := setup(t, Config{MaxPerWorkflow: 50})
 	later := acceptedOf("later", 100)
 	for i := range later.Deliveries {
 		later.Deliveries[i].NotBefore = time.Now().Add(time.Hour)
@@ -94,7 +94,7 @@ func TestBatchTakesFewOwnWorkflows(t *testing.T) {
 func TestUnscheduledStartFirst(t *testing.T) {
 	t.Parallel()
 	f, c := newFrontend(t)
-	d := setup(t, Config{Client: c, Width: 50})
+	d := setup(t, Config{Client: c, MaxPerWorkflow: 50})
 	open := f.shut()
 	batch := accepted(concurrentStarts + 2).Deliveries
 	for i := range batch[:concurrentStarts+1] {
@@ -111,7 +111,7 @@ func TestUnscheduledStartFirst(t *testing.T) {
 // A delivery that has waited too long releases its permit and is in no batch.
 func TestBatchLeavesLateToRelay(t *testing.T) {
 	t.Parallel()
-	d := setup(t, Config{Width: 2, QueueLength: 100})
+	d := setup(t, Config{MaxPerWorkflow: 2, QueueLength: 100})
 	late := acceptedOf("a", 20)
 	for i := range late.Deliveries {
 		late.Deliveries[i].ReceivedAt = time.Now().Add(-queueTime)

@@ -6,8 +6,8 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// runStartLoop makes one start after another, each of all that is queued, up to the width of a
-// workflow. At a low rate that is a single delivery; at a high rate many share a workflow.
+// runStartLoop makes one start after another, each of all that is queued, up to maxPerWorkflow. At a
+// low rate that is a single delivery; at a high rate many share a workflow.
 func (d *Starter) runStartLoop() {
 	for !d.stopping() { // select would choose any case that is ready
 		select {
@@ -45,13 +45,13 @@ func (d *Starter) startBatch(batch []webhook.Start) {
 	}
 }
 
-// nextBatch takes the deliveries of the next start from the queue, one of each tenant in turn, up to the
-// width of a workflow. It takes no more deliveries that need their own workflow than are started at a
+// nextBatch takes the deliveries of the next start from the queue, one of each tenant in turn, up to
+// maxPerWorkflow. It takes no more deliveries that need their own workflow than are started at a
 // time, because such starts cost the most: so a batch takes a short time, whatever a tenant has posted.
 // It sets aside those that are not to be started now.
 func (d *Starter) nextBatch() (batch []webhook.Start) {
 	now, own := time.Now(), 0
-	for len(batch) < d.width && own < concurrentStarts {
+	for len(batch) < d.maxPerWorkflow && own < concurrentStarts {
 		start, ok := d.queue.Next()
 		if !ok {
 			return batch

@@ -18,7 +18,7 @@ const (
 	// queueOverdraft bounds the queue, in queue lengths: an event with many endpoints may overdraw its
 	// tenant's permits.
 	queueOverdraft = 16
-	// maxGathered bounds the deliveries in gatherings, in widths of a workflow.
+	// maxGathered bounds the deliveries in gatherings, in multiples of maxPerWorkflow.
 	maxGathered = 4
 )
 
@@ -84,7 +84,7 @@ func (d *Starter) enqueue(start *webhook.Start) bool {
 // queued, or starts do not keep up.
 func (d *Starter) sendEagerly(start webhook.Start) bool {
 	requests := d.requests.Load()
-	return d.soleWorker && requests != nil && d.queue.Len() < d.queueLength && d.gatherings.len() < maxGathered*d.width &&
+	return d.soleWorker && requests != nil && d.queue.Len() < d.queueLength && d.gatherings.len() < maxGathered*d.maxPerWorkflow &&
 		!d.endpointQueue.has(start.EndpointID) &&
 		(*requests).SendEagerly(
 			activities.AttemptInput{Ref: start.Ref, Progress: initialProgress(start), FirstTask: true}, &eagerStart{starter: d, start: start},

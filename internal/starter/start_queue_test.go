@@ -65,7 +65,7 @@ func TestNotEagerWhileStartsDoNotKeepUp(t *testing.T) {
 		"the queue is full": func(d *Starter) { d.Accepted(accepted(d.queueLength)) },
 		"many have gathered": func(d *Starter) {
 			d.gatherings.started(time.Now())
-			for range maxGathered * d.width {
+			for range maxGathered * d.maxPerWorkflow {
 				d.gatherings.join(&accepted(1).Deliveries[0], time.Now())
 			}
 		},
@@ -75,7 +75,7 @@ func TestNotEagerWhileStartsDoNotKeepUp(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				asked := 0
-				d := New(Config{LocalWorker: true, SoleWorker: true, QueueLength: 20, Width: 5})
+				d := New(Config{LocalWorker: true, SoleWorker: true, QueueLength: 20, MaxPerWorkflow: 5})
 				busy(d)
 				d.uses(requests{eager: func(activities.AttemptInput, activities.EagerStart) bool {
 					asked++

@@ -43,7 +43,7 @@ func TestSingleDeliveryHasItsOwnWorkflow(t *testing.T) {
 func TestQueuedDeliveriesShareWorkflows(t *testing.T) {
 	t.Parallel()
 	f, c := newFrontend(t)
-	d := setup(t, Config{Client: c, Width: 10})
+	d := setup(t, Config{Client: c, MaxPerWorkflow: 10})
 	open := f.shut()
 	first, rest := accepted(1), accepted(25)
 	d.Accepted(first)
@@ -146,12 +146,12 @@ func TestScheduledByDatabaseClock(t *testing.T) {
 	}
 }
 
-// With a width of 1 no delivery shares a workflow; one that is left over has its own.
-func TestWidth(t *testing.T) {
+// With MaxPerWorkflow 1 no delivery shares a workflow; one that is left over has its own.
+func TestMaxPerWorkflow(t *testing.T) {
 	t.Parallel()
 	for width, want := range map[int][2]int{1: {0, 7}, 2: {3, 1}, 3: {2, 1}, 6: {1, 1}, 7: {1, 0}, 50: {1, 0}} {
 		f, c := newFrontend(t)
-		d := setup(t, Config{Client: c, Width: width})
+		d := setup(t, Config{Client: c, MaxPerWorkflow: width})
 		d.start(accepted(7).Deliveries)
 		got := [2]int{}
 		for _, request := range f.started() {
@@ -161,7 +161,7 @@ func TestWidth(t *testing.T) {
 				got[1]++
 			}
 		}
-		require.Equal(t, want, got, "width %d", width)
+		require.Equal(t, want, got, "%d per workflow", width)
 	}
 }
 

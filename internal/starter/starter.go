@@ -60,11 +60,11 @@ type Config struct {
 	// StartLoops is the number of start loops. Defaults to 1: then deliveries that arrive during a
 	// start share the next one.
 	StartLoops int
-	// Width is how many deliveries may share a workflow. Defaults to 100; with 1 none do.
-	Width int
-	// EventIDs is the number of events by which a shared workflow can be found. Defaults to
-	// workflows.EventIDs; more needs a Temporal that accepts longer search attributes.
-	EventIDs int
+	// MaxPerWorkflow is how many deliveries may share a workflow. Defaults to 100; with 1 none do.
+	MaxPerWorkflow int
+	// MaxEventIDs is the number of events by which a shared workflow can be found. Defaults to
+	// workflows.MaxEventIDs; more needs a Temporal that accepts longer search attributes.
+	MaxEventIDs int
 	// QueueLength is how many deliveries may wait for a start before Reserve waits. Defaults to 1,000.
 	// A single tenant gets half of it, several get less each: see fair.NewDynamic.
 	QueueLength int
@@ -103,10 +103,10 @@ type Starter struct {
 	overdue   Overdue
 	heldStore HeldStore
 
-	startLoops, width, eventIDs, queueLength int
-	reconcileEvery, keepDeadLetters          time.Duration
-	localWorker, soleWorker                  bool
-	now                                      func() time.Time
+	startLoops, maxPerWorkflow, maxEventIDs, queueLength int
+	reconcileEvery, keepDeadLetters                      time.Duration
+	localWorker, soleWorker                              bool
+	now                                                  func() time.Time
 
 	queue         *fair.Queue[webhook.Start]
 	permits       *fair.Semaphore            // of the start queue
@@ -136,21 +136,22 @@ type Starter struct {
 
 // New returns a starter. Start begins its work.
 func New(c Config) *Starter {
-	c.Width, c.QueueLength = cmp.Or(c.Width, 100), cmp.Or(c.QueueLength, 1000)
+	c.MaxPerWorkflow, c.QueueLength = cmp.Or(c.MaxPerWorkflow, 100), cmp.Or(c.QueueLength, 1000)
 	if c.Now == nil {
 		c.Now = time.Now
 	}
 	d := &Starter{
 		client: c.Client, namespace: cmp.Or(c.Namespace, client.DefaultNamespace), log: c.Logger, admission: c.Admission,
 		store: c.Store, replays: c.Replays, overdue: c.Overdue, heldStore: c.HeldStore,
-		startLoops: cmp.Or(c.StartLoops, 1), width: c.Width, eventIDs: cmp.Or(c.EventIDs, workflows.EventIDs), queueLength: c.QueueLength,
+		startLoops: cmp.Or(c.StartLoops, 1), queueLength: c.QueueLength,
+		maxPerWorkflow: c.MaxPerWorkflow, maxEventIDs: cmp.Or(c.MaxEventIDs, workflows.MaxEventIDs),
 		reconcileEvery: cmp.Or(c.ReconcileEvery, defaultReconcileEvery), keepDeadLetters: cmp.Or(c.KeepDeadLetters, 30*24*time.Hour),
 		localWorker: c.LocalWorker, soleWorker: c.SoleWorker, now: c.Now,
 
 		queue:      fair.New[webhook.Start](queueOverdraft * c.QueueLength),
 		permits:    fair.NewDynamic(c.QueueLength, 1),
 		unhealthy:  fair.New[webhook.Start](c.QueueLength),
-		gatherings: newGatherings(c.Width),
+		gatherings: newGatherings(c.MaxPerWorkflow),
 		fresh:      newFresh(time.Now),
 		handOvers:  fair.NewCapped(maxHandOvers, maxHandOvers),
 		async:      make(chan struct{}, maxAsync),

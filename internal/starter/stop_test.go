@@ -46,7 +46,7 @@ func TestStopLeavesUnhealthy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, c := newFrontend(t)
 		a := accepted(6)
-		d := setup(t, Config{Client: c, Width: 2, Admission: unhealthyEndpoints(a.Deliveries...)})
+		d := setup(t, Config{Client: c, MaxPerWorkflow: 2, Admission: unhealthyEndpoints(a.Deliveries...)})
 		d.Accepted(a)
 		require.Empty(t, d.nextBatch())
 		open := f.shut()
@@ -56,7 +56,7 @@ func TestStopLeavesUnhealthy(t *testing.T) {
 		synctest.Wait()
 		open()
 		synctest.Wait()
-		require.Equal(t, d.width, countBegun(t, f))
+		require.Equal(t, d.maxPerWorkflow, countBegun(t, f))
 		require.Equal(t, 4, d.Waiting())
 	})
 }

@@ -67,7 +67,7 @@ func TestTemporalThatCannotWriteIsDown(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				f, c := newFrontend(t)
-				d := setup(t, Config{Client: c, QueueLength: 4, Width: 1})
+				d := setup(t, Config{Client: c, QueueLength: 4, MaxPerWorkflow: 1})
 				d.Start(nil)
 				defer d.Stop()
 				post := func() {
@@ -116,7 +116,7 @@ func TestBusyTemporalIsNotDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, c := newFrontend(t)
 		f.quick = isProbe
-		d := setup(t, Config{Client: c, QueueLength: 4, Width: 1})
+		d := setup(t, Config{Client: c, QueueLength: 4, MaxPerWorkflow: 1})
 		d.Start(nil)
 		defer d.Stop()
 		f.cannotWrite(nil)

@@ -44,14 +44,14 @@ func (d *Starter) startUnhealthy() {
 		for full := true; full && !d.stopping(); { // what is left after the last full workflow waits again
 			batch := d.nextUnhealthy()
 			d.startEach(d.startShared(batch))
-			full = len(batch) == d.width
+			full = len(batch) == d.maxPerWorkflow
 		}
 	}
 }
 
 func (d *Starter) nextUnhealthy() (batch []webhook.Start) {
 	now := time.Now()
-	for len(batch) < d.width {
+	for len(batch) < d.maxPerWorkflow {
 		start, ok := d.unhealthy.Next()
 		if !ok {
 			break

@@ -84,7 +84,7 @@ func TestUnhealthyStartInFullWorkflows(t *testing.T) {
 	t.Parallel()
 	f, c := newFrontend(t)
 	all := accepted(26).Deliveries
-	d := setup(t, Config{Client: c, Width: 10, Admission: unhealthyEndpoints(all...)})
+	d := setup(t, Config{Client: c, MaxPerWorkflow: 10, Admission: unhealthyEndpoints(all...)})
 	put := func(some []webhook.Start) {
 		d.permits.Overdraw("acme", len(some))
 		for _, s := range some {
@@ -134,7 +134,7 @@ func TestSetAside(t *testing.T) {
 		"its time has come":       {func(s *webhook.Start, _ *Config) { s.NotBefore = time.Now().Add(-time.Second) }, collected},
 		"healthy":                 {func(_ *webhook.Start, c *Config) { c.Admission = admissionStub{} }, started},
 		"no admission":            {func(_ *webhook.Start, c *Config) { c.Admission = nil }, started},
-		"width of 1":              {func(_ *webhook.Start, c *Config) { c.Width = 1 }, started},
+		"one per workflow":        {func(_ *webhook.Start, c *Config) { c.MaxPerWorkflow = 1 }, started},
 		"released":                {func(s *webhook.Start, _ *Config) { s.Resume = &webhook.Progress{Run: 1, State: webhook.StateHeld} }, started},
 		"scheduled":               {func(s *webhook.Start, _ *Config) { s.NotBefore = time.Now().Add(time.Hour) }, started},
 		"replayed":                {func(s *webhook.Start, _ *Config) { s.Run = 2 }, started},
@@ -153,7 +153,7 @@ func TestSetAside(t *testing.T) {
 					want = []webhook.Ref{want[0], want[2]}
 				}
 				var got []webhook.Ref
-				for d.queue.Len() > 0 { // with a width of 1 a batch is one delivery
+				for d.queue.Len() > 0 { // with MaxPerWorkflow 1 a batch is one delivery
 					got = append(got, refsOf(d.nextBatch())...)
 				}
 				require.Equal(t, want, got)

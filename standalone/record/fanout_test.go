@@ -54,7 +54,7 @@ func (l lot) begin(t *testing.T) lot {
 	t.Helper()
 	l.id = workflows.FanoutID(l.starts)
 	_, err := l.temporal.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{
-		ID: l.id, TaskQueue: workflows.TaskQueue(l.starts[0].EndpointID), TypedSearchAttributes: workflows.FanoutAttributes(l.starts, workflows.EventIDs),
+		ID: l.id, TaskQueue: workflows.TaskQueue(l.starts[0].EndpointID), TypedSearchAttributes: workflows.FanoutAttributes(l.starts, workflows.MaxEventIDs),
 		StaticSummary: workflows.FanoutSummary(l.starts),
 	}, workflows.FanoutWorkflow, workflows.FanoutOf(l.starts))
 	require.NoError(t, err)
