@@ -117,7 +117,7 @@ func (a *Activities) leaveRunning(ctx context.Context, exec *execution, in Attem
 	if !a.awaitAdmission(exec) {
 		return exec.result, exec.err
 	}
-	if a.executions.needsClaim(exec) {
+	if a.executions.markClaimed(exec) {
 		// From here on other processes must know that the request is running, and where.
 		if err := a.writeClaim(ctx, exec, in, false); err != nil {
 			a.log.WarnContext(ctx, "a slow attempt could not be claimed yet", "delivery", in.DeliveryID, "error", err)

@@ -14,9 +14,12 @@ import (
 // claimSlack is added to the request's timeout in its claim: the time to record the outcome.
 const claimSlack = 5 * time.Second
 
-// payload returns the payload, and with it the right to send: a fresh token, or a claim. Nil
-// means that nothing is to be sent: the result and the error are the attempt's.
-func (a *Activities) payload(ctx context.Context, exec *execution, in *AttemptInput, target *webhook.Target) (*webhook.Content, AttemptResult, error) {
+// payloadWithRightToSend returns the payload when it has the right to send: by a fresh token, or by
+// a claim, which it makes. Nil means that nothing is to be sent: the result and the error are the
+// attempt's.
+func (a *Activities) payloadWithRightToSend(
+	ctx context.Context, exec *execution, in *AttemptInput, target *webhook.Target,
+) (*webhook.Content, AttemptResult, error) {
 	if in.FirstTask && in.Run == 1 && in.Seq == 0 && in.Attempts == 0 {
 		if content := a.takeFresh(ctx, in); content != nil {
 			return content, AttemptResult{}, nil
@@ -32,7 +35,7 @@ func (a *Activities) payload(ctx context.Context, exec *execution, in *AttemptIn
 		return nil, AttemptResult{}, a.internalFault(ctx, fmt.Sprintf("claim attempt %d of %s", in.Attempts+1, in.DeliveryID), err)
 	}
 	a.outage.end()
-	a.executions.needsClaim(exec) // it has one now
+	a.executions.markClaimed(exec)
 	status := claimed.Status
 	result := AttemptResult{Progress: in.Progress, Command: in.unhandled(status), WorkflowID: status.WorkflowID}
 	switch {

@@ -138,7 +138,7 @@ func (a *Activities) executeEager(exec *execution, in AttemptInput, request eage
 
 // claimSlow claims a slow eager request and has its own workflow started, which waits for it.
 func (a *Activities) claimSlow(exec *execution, in AttemptInput, start EagerStart) {
-	claimed := a.executions.needsClaim(exec) && a.writeClaim(a.base, exec, in, true) == nil
+	claimed := a.executions.markClaimed(exec) && a.writeClaim(a.base, exec, in, true) == nil
 	if start.StartOwn(claimed) {
 		a.executions.markOwnStarted(exec)
 	}

@@ -68,7 +68,7 @@ func (a *Activities) executeOnce(exec *execution, in *AttemptInput) (AttemptResu
 	target = withTimeout(target, decision.Permit.Timeout())
 	exec.timeout = target.Timeout
 	close(exec.admitted)
-	content, result, err := a.payload(ctx, exec, in, target)
+	content, result, err := a.payloadWithRightToSend(ctx, exec, in, target)
 	if content == nil {
 		return result, err
 	}

@@ -221,13 +221,14 @@ func (exec *execution) ended() bool {
 	}
 }
 
-// needsClaim reports, once, that the store has no claim of the execution.
-func (r *executions) needsClaim(exec *execution) bool {
+// markClaimed notes that the store has a claim of the execution, or gets one now. It reports whether
+// this is the first time: the caller then has to write the claim.
+func (r *executions) markClaimed(exec *execution) (first bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	needed := !exec.claimed
+	first = !exec.claimed
 	exec.claimed = true
-	return needed
+	return first
 }
 
 // goBeforeClose runs fn in a goroutine that close waits for, unless close has been called.

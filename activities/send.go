@@ -27,7 +27,7 @@ type message struct {
 // An error is an internal fault: nothing is known of the receiver.
 func post(ctx context.Context, sender Sender, now time.Time, target *webhook.Target, m message, payload []byte) (webhook.Attempt, error) {
 	body := target.PayloadFormat.Body(m.eventType, m.created, payload) // what is signed is what is sent
-	header, own, err := signed(m, target, body, now)
+	header, ownCount, err := signed(m, target, body, now)
 	if err != nil {
 		return webhook.Attempt{}, err
 	}
@@ -39,10 +39,10 @@ func post(ctx context.Context, sender Sender, now time.Time, target *webhook.Tar
 	if response.InternalFault {
 		return webhook.Attempt{}, &sendError{response.Err}
 	}
-	redactEchoes(&response, target.URL, header[:own])
+	redactEchoes(&response, target.URL, header[:ownCount])
 	return webhook.Attempt{
 		Number: m.number, StartedAt: now, Latency: response.Latency, Outcome: retry.Classify(response.Answer, policy), Error: response.Err,
-		RequestHeaders: recordedHeader(header, own, target.Auth), ResponseHeaders: response.Header, ResponseBody: response.Body,
+		RequestHeaders: recordedHeader(header, ownCount, target.Auth), ResponseHeaders: response.Header, ResponseBody: response.Body,
 		Truncated: response.Truncated,
 	}, nil
 }

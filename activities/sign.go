@@ -10,9 +10,9 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// signed returns the header of one request: first the endpoint's own fields, own of them, then
+// signed returns the header of one request: first the ownCount fields of the endpoint's own, then
 // those of Everpost.
-func signed(m message, target *webhook.Target, body []byte, now time.Time) (header [][2]string, own int, err error) {
+func signed(m message, target *webhook.Target, body []byte, now time.Time) (header [][2]string, ownCount int, err error) {
 	secrets := make([]signature.Secret, 0, len(target.Secrets))
 	for _, text := range target.Secrets {
 		secret, err := signature.ParseSecret(text)
@@ -31,7 +31,7 @@ func signed(m message, target *webhook.Target, body []byte, now time.Time) (head
 			header = append(header, [2]string{name, value})
 		}
 	}
-	own = len(header)
+	ownCount = len(header)
 	if !has(header, "content-type") {
 		header = append(header, [2]string{"content-type", "application/json"})
 	}
@@ -40,7 +40,7 @@ func signed(m message, target *webhook.Target, body []byte, now time.Time) (head
 		[2]string{"everpost-attempt", strconv.Itoa(m.number)},
 		[2]string{"everpost-event-type", m.eventType},
 		[2]string{"everpost-delivery-id", m.delivery.String()},
-	), own, nil
+	), ownCount, nil
 }
 
 // signatureFields returns the fields by which a receiver verifies a request and recognises a
@@ -77,13 +77,13 @@ func has(fields [][2]string, name string) bool {
 
 // recordedHeader is the header as it is recorded. The values of the endpoint's own fields, and of
 // the field made of its auth, may be credentials: only their names are recorded.
-func recordedHeader(header [][2]string, own int, auth webhook.Auth) map[string]string {
+func recordedHeader(header [][2]string, ownCount int, auth webhook.Auth) map[string]string {
 	kept := make(map[string]string, len(header)+1)
 	if auth.Kind != webhook.AuthNone {
 		kept["Authorization"] = webhook.Redacted
 	}
 	for i, field := range header {
-		if i < own {
+		if i < ownCount {
 			kept[field[0]] = webhook.Redacted
 		} else {
 			kept[field[0]] = field[1]

@@ -15,7 +15,7 @@ const (
 	maxAsync = 16
 )
 
-// call makes one call to Temporal and notes what its result says of Temporal.
+// call makes one call to Temporal and classifies its result.
 func (d *Starter) call(f func(context.Context) error) {
 	ctx, cancel := context.WithTimeout(d.life, startTimeout)
 	defer cancel()
@@ -23,7 +23,7 @@ func (d *Starter) call(f func(context.Context) error) {
 	err := f(ctx)
 	late.Stop()
 	if d.life.Err() == nil { // else Stop has cancelled it
-		d.note(err)
+		d.classifyResult(err)
 	}
 }
 

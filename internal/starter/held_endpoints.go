@@ -8,11 +8,11 @@ import (
 )
 
 const (
-	// heldSettles is how long a hold may take from its decision until it is stored: for so long an
+	// holdDelay is how long a hold may take from its decision until it is stored: for so long an
 	// endpoint is looked at although nothing is found.
-	heldSettles = 5 * time.Second
-	// releaseSettles is how long a released delivery may take until admission counts it.
-	releaseSettles = 3 * time.Second
+	holdDelay = 5 * time.Second
+	// releaseDelay is how long a released delivery may take until admission counts it.
+	releaseDelay = 3 * time.Second
 	// firstProbe is how long after an internal fault its endpoint is probed. The pause doubles up to
 	// lastProbe.
 	firstProbe, lastProbe = time.Second, time.Minute
@@ -135,7 +135,7 @@ func (h *heldEndpoints) underWay(id webhook.EndpointID, now time.Time) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	e := h.byID[id]
-	if e == nil || now.Sub(e.releasedAt) >= releaseSettles {
+	if e == nil || now.Sub(e.releasedAt) >= releaseDelay {
 		return 0
 	}
 	return e.released
@@ -170,7 +170,7 @@ func (h *heldEndpoints) released(id webhook.EndpointID, n int, more bool, now ti
 	if e == nil {
 		return false
 	}
-	if n > 0 && now.Sub(e.releasedAt) >= releaseSettles {
+	if n > 0 && now.Sub(e.releasedAt) >= releaseDelay {
 		e.released, e.releasedAt = 0, now
 	}
 	e.released += n
@@ -182,14 +182,14 @@ func (h *heldEndpoints) released(id webhook.EndpointID, n int, more bool, now ti
 		case more:
 			f.active, f.ramp, f.changed = false, min(2*f.ramp, releaseBatch), now
 			return false
-		case now.Sub(f.changed) < heldSettles:
+		case now.Sub(f.changed) < holdDelay:
 			f.active = false
 			return false
 		}
 		e.fault, faultOver = nil, true
 		h.faulty--
 	}
-	if !more && now.Sub(e.noted) >= heldSettles {
+	if !more && now.Sub(e.noted) >= holdDelay {
 		delete(h.byID, id)
 	}
 	return faultOver

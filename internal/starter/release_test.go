@@ -219,13 +219,13 @@ func TestHeldEndpointsAreForgotten(t *testing.T) {
 	h.note(id, noted, false)
 	h.note(id, time.Time{}, false) // from the store
 	h.note(other, time.Time{}, false)
-	h.released(id, 0, false, noted.Add(heldSettles-1))
+	h.released(id, 0, false, noted.Add(holdDelay-1))
 	h.released(other, 0, false, noted)
 	require.Equal(t, []webhook.EndpointID{id}, h.ids())
 	h.note(id, noted.Add(time.Second), false)
-	h.released(id, 0, false, noted.Add(heldSettles))
+	h.released(id, 0, false, noted.Add(holdDelay))
 	require.Equal(t, []webhook.EndpointID{id}, h.ids())
-	h.released(id, 0, false, noted.Add(heldSettles+time.Second))
+	h.released(id, 0, false, noted.Add(holdDelay+time.Second))
 	require.Empty(t, h.ids())
 }
 
@@ -362,8 +362,8 @@ func TestReleasedIsUnderWay(t *testing.T) {
 	id, now := webhook.NewEndpointID(), time.Now()
 	h.note(id, time.Time{}, false)
 	h.released(id, 5, true, now)
-	require.Equal(t, 5, h.underWay(id, now.Add(releaseSettles-1)))
-	require.Zero(t, h.underWay(id, now.Add(releaseSettles)))
-	h.released(id, 2, false, now.Add(releaseSettles))
+	require.Equal(t, 5, h.underWay(id, now.Add(releaseDelay-1)))
+	require.Zero(t, h.underWay(id, now.Add(releaseDelay)))
+	h.released(id, 2, false, now.Add(releaseDelay))
 	require.Empty(t, h.ids(), "nothing is left")
 }

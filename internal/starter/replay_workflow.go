@@ -43,7 +43,7 @@ func (d *Starter) wakeReplay(ctx context.Context, r webhook.Replay) error {
 		if _, already := errors.AsType[*serviceerror.WorkflowExecutionAlreadyStarted](err); already {
 			return nil
 		}
-		return err //nolint:wrapcheck // note classifies it
+		return err //nolint:wrapcheck // classifyResult handles it
 	}
 	name := workflows.SignalSetRate
 	switch r.Command.Action {
@@ -57,7 +57,7 @@ func (d *Starter) wakeReplay(ctx context.Context, r webhook.Replay) error {
 	}
 	signal := workflows.ReplaySignal{CommandID: r.Command.ID, PerMinute: r.Command.Rate}
 	_, err := d.client.SignalWithStartWorkflow(ctx, options.ID, name, signal, options, workflows.ReplayWorkflow, input)
-	return err //nolint:wrapcheck // note classifies it
+	return err //nolint:wrapcheck // classifyResult handles it
 }
 
 // relayReplays wakes replays whose workflow does not answer.

@@ -67,5 +67,5 @@ func (d *Starter) sendSignal(ctx context.Context, id string, of webhook.Delivery
 		return nil
 	}
 	signal := workflows.CommandSignal{CommandID: c.ID, Reason: c.Reason, At: c.At, DeliveryID: of}
-	return d.client.SignalWorkflow(ctx, id, "", name, signal) //nolint:wrapcheck // note classifies it
+	return d.client.SignalWorkflow(ctx, id, "", name, signal) //nolint:wrapcheck // classifyResult handles it
 }

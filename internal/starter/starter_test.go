@@ -297,7 +297,7 @@ func TestNote(t *testing.T) {
 	} {
 		d := setup(t, Config{})
 		for range 2 {
-			d.note(c.err) // twice: it must not block
+			d.classifyResult(c.err) // twice: it must not block
 		}
 		require.True(t, d.Healthy(), name)
 		require.Equal(t, c.doubt, d.suspected() != nil, name)

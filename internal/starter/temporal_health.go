@@ -39,10 +39,10 @@ const (
 	probeLife = 10 * time.Second
 )
 
-// note classifies the result of a call. A call that failed only raises a suspicion: a busy Temporal is
-// not down, nor is one that has lost one shard of many, and while it counts as down, nothing limits
-// the intake.
-func (d *Starter) note(err error) {
+// classifyResult decides what the result of a call says of Temporal. A call that failed only raises a
+// suspicion: a busy Temporal is not down, nor is one that has lost one shard of many, and while it
+// counts as down, nothing limits the intake.
+func (d *Starter) classifyResult(err error) {
 	switch {
 	case err == nil, isGone(err): // not started yet, or ended; the command is in the store
 	case isUnavailable(err), isLate(err):

@@ -48,7 +48,7 @@ func (d *Starter) inspect(ctx context.Context, id string) (*workflow, error) {
 		return found, nil
 	}
 	if err != nil {
-		return found, err //nolint:wrapcheck // note classifies it
+		return found, err //nolint:wrapcheck // classifyResult handles it
 	}
 	task := described.GetPendingWorkflowTask()
 	found.run, found.taskPending = described.GetWorkflowExecutionInfo().GetExecution().GetRunId(), task != nil
@@ -77,7 +77,7 @@ func (d *Starter) terminate(ctx context.Context, found *workflow) error {
 	if isGone(err) { // it has ended meanwhile
 		return nil
 	}
-	return err //nolint:wrapcheck // note classifies it
+	return err //nolint:wrapcheck // classifyResult handles it
 }
 
 // statusOfTerminated tells a workflow that a person has terminated from one that Everpost has ended.
@@ -91,7 +91,7 @@ func (d *Starter) statusOfTerminated(ctx context.Context, found *workflow) (work
 	case isGone(err):
 		return statusTerminated, nil
 	case err != nil:
-		return statusTerminated, err //nolint:wrapcheck // note classifies it
+		return statusTerminated, err //nolint:wrapcheck // classifyResult handles it
 	case last.GetWorkflowExecutionTerminatedEventAttributes().GetReason() == workflows.ReasonStuck:
 		return statusClosed, nil
 	}
@@ -128,7 +128,7 @@ func (d *Starter) initialDeliveries(ctx context.Context, w *workflow) ([]webhook
 	}
 	first, err := history.Next()
 	if err != nil {
-		return nil, err //nolint:wrapcheck // note classifies it
+		return nil, err //nolint:wrapcheck // classifyResult handles it
 	}
 	return workflows.DeliveriesOf(first.GetWorkflowExecutionStartedEventAttributes().GetInput())
 }
