@@ -1,4 +1,4 @@
-// Package worker registers the workflows and activities, serves the task queues and stops
+// Package worker registers the workflows and activities, serves the task queue and stops
 // gracefully.
 package worker
 
@@ -27,43 +27,37 @@ const cachedWorkflows = 1000
 // deadline and 2 s to record it.
 const StopTimeout = webhook.MaxTimeout + 2*time.Second
 
-// Workers are the workers of a process, one for each task queue.
-type Workers struct {
-	workers []sdk.Worker
+// Worker is the worker of a process.
+type Worker struct {
+	worker sdk.Worker
 }
 
-// Start starts a worker for each task queue. Eager workflow starts require the client that
-// starts the workflows. fatal is called when a worker ends by itself, for example because
-// its namespace does not exist.
-func Start(c client.Client, a *activities.Activities, fatal func(error)) (*Workers, error) {
+// Start starts a worker. Eager workflow starts require the client that starts the workflows. fatal
+// is called when the worker ends by itself, for example because its namespace does not exist.
+func Start(c client.Client, a *activities.Activities, fatal func(error)) (*Worker, error) {
 	return StartWith(c, func(r Registry) { Register(r, a) }, fatal)
 }
 
 // StartWith is Start with other registrations; a test registers those of another release.
-func StartWith(c client.Client, register func(Registry), fatal func(error)) (*Workers, error) {
-	w := &Workers{}
+func StartWith(c client.Client, register func(Registry), fatal func(error)) (*Worker, error) {
 	sdk.SetStickyWorkflowCacheSize(cachedWorkflows)
-	for _, queue := range workflows.TaskQueues() {
-		one := sdk.New(c, queue, sdk.Options{
-			MaxConcurrentWorkflowTaskExecutionSize:  slots,
-			MaxConcurrentLocalActivityExecutionSize: slots,
-			MaxConcurrentActivityExecutionSize:      slots,
-			WorkflowTaskPollerBehavior:              sdk.NewPollerBehaviorAutoscaling(sdk.PollerBehaviorAutoscalingOptions{}),
-			ActivityTaskPollerBehavior:              sdk.NewPollerBehaviorAutoscaling(sdk.PollerBehaviorAutoscalingOptions{}),
-			// On a busy machine a workflow task may run for longer than the default of 1 s
-			// without a deadlock.
-			DeadlockDetectionTimeout: 10 * time.Second,
-			WorkerStopTimeout:        StopTimeout,
-			OnFatalError:             fatal,
-		})
-		register(one)
-		if err := one.Start(); err != nil {
-			w.Stop()
-			return nil, fmt.Errorf("start the worker of %s: %w", queue, err)
-		}
-		w.workers = append(w.workers, one)
+	w := sdk.New(c, workflows.TaskQueue, sdk.Options{
+		MaxConcurrentWorkflowTaskExecutionSize:  slots,
+		MaxConcurrentLocalActivityExecutionSize: slots,
+		MaxConcurrentActivityExecutionSize:      slots,
+		WorkflowTaskPollerBehavior:              sdk.NewPollerBehaviorAutoscaling(sdk.PollerBehaviorAutoscalingOptions{}),
+		ActivityTaskPollerBehavior:              sdk.NewPollerBehaviorAutoscaling(sdk.PollerBehaviorAutoscalingOptions{}),
+		// On a busy machine a workflow task may run for longer than the default of 1 s
+		// without a deadlock.
+		DeadlockDetectionTimeout: 10 * time.Second,
+		WorkerStopTimeout:        StopTimeout,
+		OnFatalError:             fatal,
+	})
+	register(w)
+	if err := w.Start(); err != nil {
+		return nil, fmt.Errorf("start the worker of %s: %w", workflows.TaskQueue, err)
 	}
-	return w, nil
+	return &Worker{w}, nil
 }
 
 // Registry registers workflows and activities: a worker or a test environment.
@@ -92,8 +86,4 @@ func Register(r Registry, a *activities.Activities) {
 }
 
 // Stop stops polling for tasks and waits up to StopTimeout for those under way.
-func (w *Workers) Stop() {
-	for _, one := range w.workers {
-		one.Stop()
-	}
-}
+func (w *Worker) Stop() { w.worker.Stop() }

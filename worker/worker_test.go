@@ -51,6 +51,5 @@ func TestNamesAreTheContract(t *testing.T) {
 	require.Equal(t, "DeadLetterWorkflow", name(workflows.DeadLetterWorkflow))
 	require.Equal(t, "ReplayWorkflow", name(workflows.ReplayWorkflow))
 	require.Equal(t, workflows.ProbeName, name(workflows.ProbeWorkflow))
-	require.Equal(t, []string{"everpost"}, workflows.TaskQueues())
-	require.Contains(t, workflows.TaskQueues(), workflows.TaskQueue([16]byte{1}))
+	require.Equal(t, "everpost", workflows.TaskQueue)
 }

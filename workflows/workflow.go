@@ -21,8 +21,5 @@ type Status struct {
 	LastError string `json:"last_error,omitempty"` // the internal fault that the delivery waits for
 }
 
-// TaskQueue is the task queue of an endpoint's deliveries. All endpoints share one.
-func TaskQueue(webhook.EndpointID) string { return "everpost" }
-
-// TaskQueues are all queues that a worker has to serve.
-func TaskQueues() []string { return []string{TaskQueue(webhook.EndpointID{})} }
+// TaskQueue is the task queue of all workflows.
+const TaskQueue = "everpost"

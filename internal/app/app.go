@@ -114,7 +114,7 @@ type App struct {
 	// StopTime, keyServiceEvery and worker.Start, except in tests.
 	stopTime        time.Duration
 	keyServiceEvery time.Duration
-	newWorker       func(client.Client, *activities.Activities, func(error)) (*worker.Workers, error)
+	newWorker       func(client.Client, *activities.Activities, func(error)) (*worker.Worker, error)
 }
 
 // New checks the options and opens what needs no waiting. An error means that the
@@ -144,7 +144,7 @@ func New(ctx context.Context, o Options) (*App, error) {
 	a := &App{guard: guard, roots: roots, options: o, log: o.Logger, metrics: telemetry.NewMetrics(o.Version), keys: keys, started: make(chan struct{})}
 	a.stopTime, a.keyServiceEvery, a.newWorker = StopTime, keyServiceEvery, worker.Start
 	if o.Register != nil {
-		a.newWorker = func(c client.Client, runs *activities.Activities, fatal func(error)) (*worker.Workers, error) {
+		a.newWorker = func(c client.Client, runs *activities.Activities, fatal func(error)) (*worker.Worker, error) {
 			return worker.StartWith(c, func(r worker.Registry) { o.Register(r, runs) }, fatal)
 		}
 	}

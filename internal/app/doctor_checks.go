@@ -208,13 +208,9 @@ func (c *diagnosis) workers(ctx context.Context) Finding {
 	if c.engine == nil {
 		return skipped("Temporal cannot be used")
 	}
-	polling := 0
-	for _, queue := range workflows.TaskQueues() {
-		n, err := namespace.Pollers(ctx, services(c.engine), NamespaceName(c.Temporal), queue)
-		if err != nil {
-			return skipped(oneLine(err))
-		}
-		polling = max(polling, n)
+	polling, err := namespace.Pollers(ctx, services(c.engine), NamespaceName(c.Temporal), workflows.TaskQueue)
+	if err != nil {
+		return skipped(oneLine(err))
 	}
 	if polling == 0 {
 		return warning("no worker has polled for minutes: events are accepted and not sent", "start 'everpost worker' or 'everpost serve'")

@@ -193,12 +193,12 @@ func TestWorkerThatGivesUpIsReplaced(t *testing.T) {
 			require.NoError(t, err)
 			// The SDK gives up after two minutes of such errors; the test says it for it.
 			giveUp := make(chan func(error), 2)
-			a.newWorker = func(c client.Client, acts *activities.Activities, fatal func(error)) (*worker.Workers, error) {
-				workers, err := worker.Start(c, acts, fatal)
+			a.newWorker = func(c client.Client, acts *activities.Activities, fatal func(error)) (*worker.Worker, error) {
+				w, err := worker.Start(c, acts, fatal)
 				if err == nil {
 					giveUp <- fatal
 				}
-				return workers, err
+				return w, err
 			}
 			require.NoError(t, a.Start(t.Context()))
 			t.Cleanup(a.Stop)
@@ -211,7 +211,7 @@ func TestWorkerThatGivesUpIsReplaced(t *testing.T) {
 			temporal.lose()
 			fatal := <-giveUp
 			fatal(errors.New("namespace default is not found"))
-			fatal(errors.New("again, from another queue"))
+			fatal(errors.New("again, from another poller"))
 			require.Eventually(t, func() bool { return !a.working.Load() }, soon, time.Millisecond)
 			status, answer = ready()
 			require.Equal(t, "not running", answer["worker"])

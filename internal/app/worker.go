@@ -62,7 +62,7 @@ func (a *App) startWorker() {
 func (a *App) keepWorking(halt <-chan struct{}, up chan<- struct{}) {
 	for warned := false; ; {
 		failed := make(chan error, 1)
-		workers, err := a.newWorker(a.client, a.activities, func(err error) {
+		w, err := a.newWorker(a.client, a.activities, func(err error) {
 			select {
 			case failed <- err:
 			default: // one failure is enough
@@ -71,7 +71,7 @@ func (a *App) keepWorking(halt <-chan struct{}, up chan<- struct{}) {
 		switch {
 		case err == nil:
 			warned = false
-			if a.work(workers, halt, up, failed) {
+			if a.work(w, halt, up, failed) {
 				return
 			}
 		case !warned:
@@ -88,7 +88,7 @@ func (a *App) keepWorking(halt <-chan struct{}, up chan<- struct{}) {
 
 // work lets a worker run until halt is closed, and returns true, or until it stops by itself. The
 // worker has stopped when work returns.
-func (a *App) work(workers *worker.Workers, halt <-chan struct{}, up chan<- struct{}, failed <-chan error) (halted bool) {
+func (a *App) work(w *worker.Worker, halt <-chan struct{}, up chan<- struct{}, failed <-chan error) (halted bool) {
 	a.working.Store(true)
 	select {
 	case up <- struct{}{}:
@@ -101,6 +101,6 @@ func (a *App) work(workers *worker.Workers, halt <-chan struct{}, up chan<- stru
 		a.log.Error("the worker has stopped by itself; starting another one", "error", err)
 	}
 	a.working.Store(false)
-	workers.Stop()
+	w.Stop()
 	return halted
 }

@@ -30,7 +30,7 @@ func (d *Starter) WakeReplay(_ context.Context, r webhook.Replay) {
 func (d *Starter) wakeReplay(ctx context.Context, r webhook.Replay) error {
 	options := client.StartWorkflowOptions{
 		ID:                                       r.WorkflowID(),
-		TaskQueue:                                workflows.TaskQueue(r.Filter.EndpointID),
+		TaskQueue:                                workflows.TaskQueue,
 		WorkflowIDReusePolicy:                    enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE,
 		WorkflowExecutionErrorWhenAlreadyStarted: true,
 		TypedSearchAttributes:                    workflows.ReplaySearchAttributes(r),

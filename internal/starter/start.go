@@ -124,7 +124,7 @@ func (d *Starter) startGroup(ctx context.Context, group []webhook.Start) error {
 }
 
 func (d *Starter) startFanout(ctx context.Context, id string, group []webhook.Start) error {
-	options := d.startOptions(id, workflows.TaskQueue(group[0].EndpointID))
+	options := d.startOptions(id)
 	options.TypedSearchAttributes = workflows.FanoutAttributes(group, d.maxEventIDs)
 	options.StaticSummary = workflows.FanoutSummary(group)
 	_, err := d.client.ExecuteWorkflow(ctx, options, workflows.FanoutWorkflow, workflows.FanoutOf(group))
@@ -200,7 +200,7 @@ func initialProgress(start webhook.Start) webhook.Progress {
 
 // ownOptions are the options of a delivery's own workflow.
 func (d *Starter) ownOptions(ref webhook.Ref) client.StartWorkflowOptions {
-	options := d.startOptions(ref.WorkflowID(), workflows.TaskQueue(ref.EndpointID))
+	options := d.startOptions(ref.WorkflowID())
 	options.TypedSearchAttributes = workflows.SearchAttributes(ref)
 	options.StaticSummary = workflows.StaticSummary(ref)
 	return options
@@ -208,9 +208,9 @@ func (d *Starter) ownOptions(ref webhook.Ref) client.StartWorkflowOptions {
 
 // startOptions are the options of every start. There is at most one workflow of an id, running or
 // closed.
-func (d *Starter) startOptions(id, queue string) client.StartWorkflowOptions {
+func (d *Starter) startOptions(id string) client.StartWorkflowOptions {
 	return client.StartWorkflowOptions{
-		ID: id, TaskQueue: queue,
+		ID: id, TaskQueue: workflows.TaskQueue,
 		WorkflowIDReusePolicy:                    enumspb.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE,
 		WorkflowExecutionErrorWhenAlreadyStarted: true,
 		EnableEagerStart:                         d.localWorker,

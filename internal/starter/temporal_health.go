@@ -13,7 +13,6 @@ import (
 	"go.temporal.io/sdk/client"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/everpost/everpost/internal/webhook"
 	"github.com/everpost/everpost/workflows"
 )
 
@@ -195,7 +194,7 @@ func (d *Starter) tryWrite() (err error) {
 		id := "probe/" + rand.Text()
 		_, err = d.client.WorkflowService().StartWorkflowExecution(ctx, &workflowservice.StartWorkflowExecutionRequest{
 			Namespace: d.namespace, WorkflowId: id, RequestId: id, WorkflowType: &commonpb.WorkflowType{Name: workflows.ProbeName},
-			TaskQueue:                &taskqueuepb.TaskQueue{Name: workflows.TaskQueue(webhook.EndpointID{})},
+			TaskQueue:                &taskqueuepb.TaskQueue{Name: workflows.TaskQueue},
 			WorkflowExecutionTimeout: durationpb.New(probeLife),
 		})
 		if !isUnavailable(err) {

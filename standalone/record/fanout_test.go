@@ -54,7 +54,7 @@ func (l lot) begin(t *testing.T) lot {
 	t.Helper()
 	l.id = workflows.FanoutID(l.starts)
 	_, err := l.temporal.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{
-		ID: l.id, TaskQueue: workflows.TaskQueue(l.starts[0].EndpointID), TypedSearchAttributes: workflows.FanoutAttributes(l.starts, workflows.MaxEventIDs),
+		ID: l.id, TaskQueue: workflows.TaskQueue, TypedSearchAttributes: workflows.FanoutAttributes(l.starts, workflows.MaxEventIDs),
 		StaticSummary: workflows.FanoutSummary(l.starts),
 	}, workflows.FanoutWorkflow, workflows.FanoutOf(l.starts))
 	require.NoError(t, err)
@@ -171,7 +171,7 @@ func fanoutBranches() []branch {
 		l := i.share(t, "3s", script(busy, fine), script(fine))
 		l.of(0).awaits(t, "retrying")
 		start := l.starts[0]
-		_, err := i.temporal.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{ID: start.WorkflowID(), TaskQueue: workflows.TaskQueue(start.EndpointID)},
+		_, err := i.temporal.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{ID: start.WorkflowID(), TaskQueue: workflows.TaskQueue},
 			workflows.DeliveryWorkflow, workflows.DeliveryInput{
 				DeliveryState: workflows.DeliveryState{
 					Ref: start.Ref, Progress: webhook.Progress{Run: 1, GiveUpAt: start.GiveUpAt},
