@@ -16,70 +16,70 @@ const (
 )
 
 // call makes one call to Temporal and classifies its result.
-func (d *Starter) call(f func(context.Context) error) {
-	ctx, cancel := context.WithTimeout(d.life, startTimeout)
+func (s *Starter) call(f func(context.Context) error) {
+	ctx, cancel := context.WithTimeout(s.life, startTimeout)
 	defer cancel()
-	late := time.AfterFunc(suspectAfter, d.suspect)
+	late := time.AfterFunc(suspectAfter, s.suspect)
 	err := f(ctx)
 	late.Stop()
-	if d.life.Err() == nil { // else Stop has cancelled it
-		d.classifyResult(err)
+	if s.life.Err() == nil { // else Stop has cancelled it
+		s.classifyResult(err)
 	}
 }
 
 // tryCall makes a call unless Temporal is not available or Stop has cancelled all calls.
-func (d *Starter) tryCall(f func(context.Context) error) {
-	if !d.temporalDown.Load() && d.life.Err() == nil {
-		d.call(f)
+func (s *Starter) tryCall(f func(context.Context) error) {
+	if !s.temporalDown.Load() && s.life.Err() == nil {
+		s.call(f)
 	}
 }
 
 // callAsync makes a call in the background. It makes none after Stop, or when too many are under way:
 // the relay makes up for it.
-func (d *Starter) callAsync(f func(context.Context) error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.stopping() {
+func (s *Starter) callAsync(f func(context.Context) error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopping() {
 		return
 	}
 	select {
-	case d.async <- struct{}{}:
+	case s.async <- struct{}{}:
 	default:
 		return
 	}
-	d.workers.Go(func() {
-		defer func() { <-d.async }()
-		d.call(f)
+	s.workers.Go(func() {
+		defer func() { <-s.async }()
+		s.call(f)
 	})
 }
 
 // readBatch reads a batch from PostgreSQL and logs an error. It reads nothing after Stop: what the
 // store hands out it does not hand out again for a while.
-func readBatch[T any](d *Starter, read func(context.Context, int) ([]T, error)) ([]T, error) {
-	if d.stopping() {
+func readBatch[T any](s *Starter, read func(context.Context, int) ([]T, error)) ([]T, error) {
+	if s.stopping() {
 		return nil, context.Canceled
 	}
-	ctx, cancel := context.WithTimeout(d.life, readTimeout)
+	ctx, cancel := context.WithTimeout(s.life, readTimeout)
 	defer cancel()
 	batch, err := read(ctx, relayBatch)
-	if err != nil && !d.stopping() {
-		d.log.Warn("a batch cannot be read from PostgreSQL", "error", err)
+	if err != nil && !s.stopping() {
+		s.log.Warn("a batch cannot be read from PostgreSQL", "error", err)
 	}
 	return batch, err
 }
 
 // waitFor waits for a value of ready, and then for the given time. It returns false when the starter
 // stops.
-func (d *Starter) waitFor(ready <-chan struct{}, wait time.Duration) bool {
+func (s *Starter) waitFor(ready <-chan struct{}, wait time.Duration) bool {
 	select {
-	case <-d.stopped:
+	case <-s.stopped:
 		return false
 	case <-ready:
 	}
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
-	case <-d.stopped:
+	case <-s.stopped:
 		return false
 	case <-timer.C:
 		return true

@@ -171,28 +171,28 @@ func (g *gatherings) started(now time.Time) {
 // startGathered starts the workflows of the gatherings that are due, before the end of the process of
 // all. A start that fails is repeated with the same id, when Temporal is available: the deliveries
 // have no outbox rows any more.
-func (d *Starter) startGathered(beforeStop bool) {
-	if d.temporalDown.Load() && !beforeStop {
+func (s *Starter) startGathered(beforeStop bool) {
+	if s.temporalDown.Load() && !beforeStop {
 		return // markUp wakes
 	}
-	for _, one := range d.gatherings.take(beforeStop) {
+	for _, one := range s.gatherings.take(beforeStop) {
 		started := false
-		d.tryCall(func(ctx context.Context) error {
-			err := d.startGathering(ctx, one)
+		s.tryCall(func(ctx context.Context) error {
+			err := s.startGathering(ctx, one)
 			started = err == nil
 			return err
 		})
 		if !started && !beforeStop {
-			d.gatherings.retry(one)
+			s.gatherings.retry(one)
 		}
 	}
 }
 
-func (d *Starter) startGathering(ctx context.Context, one *gathering) error {
+func (s *Starter) startGathering(ctx context.Context, one *gathering) error {
 	if workflows.IsFanout(one.id) {
-		return d.startFanout(ctx, one.id, one.members)
+		return s.startFanout(ctx, one.id, one.members)
 	}
-	return d.startDelivery(ctx, one.members[0])
+	return s.startDelivery(ctx, one.members[0])
 }
 
 // eagerStart starts the workflow of a delivery whose first request was sent eagerly. It implements

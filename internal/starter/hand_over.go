@@ -22,25 +22,25 @@ const (
 // HandOver starts the own workflow of a delivery that leaves a shared one. It is also nil if that
 // workflow runs already: it has the delivery, and is signalled the command, if there is one.
 // activities.ErrCrowded means that too many hand-overs are under way.
-func (d *Starter) HandOver(ctx context.Context, h activities.DeliveryState) error {
-	if !d.handOvers.Acquire(ctx, h.TenantID, 1, handOverTimeout) {
+func (s *Starter) HandOver(ctx context.Context, h activities.DeliveryState) error {
+	if !s.handOvers.Acquire(ctx, h.TenantID, 1, handOverTimeout) {
 		return activities.ErrCrowded
 	}
-	defer d.handOvers.Release(h.TenantID, 1)
-	options := d.ownOptions(h.Ref)
+	defer s.handOvers.Release(h.TenantID, 1)
+	options := s.ownOptions(h.Ref)
 	// The delivery may have had its own workflow before, which held it and has ended.
 	options.WorkflowIDReusePolicy = enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE
 	var err error
 	if h.State == webhook.StateDeadLettered {
 		options.TypedSearchAttributes = workflows.DeadLetterAttributes(h.Ref)
-		_, err = d.client.ExecuteWorkflow(ctx, options, workflows.DeadLetterWorkflow, workflows.NewDeadLetter(workflows.DeliveryState(h)))
+		_, err = s.client.ExecuteWorkflow(ctx, options, workflows.DeadLetterWorkflow, workflows.NewDeadLetter(workflows.DeliveryState(h)))
 	} else {
-		_, err = d.client.ExecuteWorkflow(ctx, options, workflows.DeliveryWorkflow, workflows.HandOverInput(workflows.DeliveryState(h)))
+		_, err = s.client.ExecuteWorkflow(ctx, options, workflows.DeliveryWorkflow, workflows.HandOverInput(workflows.DeliveryState(h)))
 	}
 	if err != nil && ignoreAlreadyStarted(err) == nil && h.Command.Command != webhook.CommandNone {
 		// A workflow task that was lost because a signal came may have handed it over, without the
 		// command. A signal that was sent by hand is not in the store.
-		if err := d.sendSignal(ctx, options.ID, h.DeliveryID, h.Command); err != nil && !isGone(err) {
+		if err := s.sendSignal(ctx, options.ID, h.DeliveryID, h.Command); err != nil && !isGone(err) {
 			return err
 		}
 	}

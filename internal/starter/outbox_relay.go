@@ -38,28 +38,28 @@ type Outbox interface {
 
 // relay starts what was not started, because a process died, Temporal was down or the queue was too
 // long: deliveries without a workflow, commands without an answer, and replays.
-func (d *Starter) relay() {
+func (s *Starter) relay() {
 	tick := time.NewTicker(relayEvery)
 	defer tick.Stop()
 	for {
 		select {
-		case <-d.stopped:
+		case <-s.stopped:
 			return
 		case <-tick.C:
 		}
-		d.relayReplays()
+		s.relayReplays()
 		for more := true; more; {
-			more = d.relayOnce()
+			more = s.relayOnce()
 		}
 	}
 }
 
 // relayOnce takes a batch of deliveries and one of commands. It reports whether there may be more.
-func (d *Starter) relayOnce() bool {
-	if d.temporalDown.Load() {
+func (s *Starter) relayOnce() bool {
+	if s.temporalDown.Load() {
 		return false
 	}
-	starts, err := readBatch(d, d.store.TakeStarts)
+	starts, err := readBatch(s, s.store.TakeStarts)
 	if err != nil {
 		return false
 	}
@@ -67,46 +67,46 @@ func (d *Starter) relayOnce() bool {
 		return time.Since(start.CreatedAt) < queueTime // a replay leaves its deliveries to the relay at once
 	})
 	if len(late) > 0 {
-		d.log.Info("starting deliveries that were not started before", "count", len(late))
+		s.log.Info("starting deliveries that were not started before", "count", len(late))
 	}
 	// Before anything else can fail: the store does not return them again for a while.
-	d.startRelayed(starts)
-	if len(starts) > 0 && d.isDown(d.life) {
-		d.returnStarts(starts)
+	s.startRelayed(starts)
+	if len(starts) > 0 && s.isDown(s.life) {
+		s.returnStarts(starts)
 	}
-	if d.temporalDown.Load() {
+	if s.temporalDown.Load() {
 		return false
 	}
-	commands, err := readBatch(d, d.store.TakeCommands)
+	commands, err := readBatch(s, s.store.TakeCommands)
 	if err != nil {
 		return false
 	}
 	forEach(concurrentStarts, commands, func(c webhook.CommandedDelivery) {
-		d.tryCall(func(ctx context.Context) error { return d.signalCommand(ctx, c) })
+		s.tryCall(func(ctx context.Context) error { return s.signalCommand(ctx, c) })
 	})
-	return (len(starts) == relayBatch || len(commands) == relayBatch) && !d.temporalDown.Load()
+	return (len(starts) == relayBatch || len(commands) == relayBatch) && !s.temporalDown.Load()
 }
 
 // returnStarts returns what was taken while Temporal was going down. Some may have been started: a
 // repeated start with the same id is refused, and of two shared workflows with the same delivery the
 // store lets one go on with it.
-func (d *Starter) returnStarts(starts []webhook.Start) {
-	ctx, cancel := context.WithTimeout(d.life, readTimeout)
+func (s *Starter) returnStarts(starts []webhook.Start) {
+	ctx, cancel := context.WithTimeout(s.life, readTimeout)
 	defer cancel()
-	if err := d.store.ReturnStarts(ctx, starts); err != nil && !d.stopping() {
-		d.log.Warn("deliveries that could not be started cannot be returned to the outbox; they are taken again later", "count", len(starts), "error", err)
+	if err := s.store.ReturnStarts(ctx, starts); err != nil && !s.stopping() {
+		s.log.Warn("deliveries that could not be started cannot be returned to the outbox; they are taken again later", "count", len(starts), "error", err)
 	}
 }
 
 // startRelayed starts what the relay has taken. Deliveries that the relay has started before stay in their
 // workflow as long as it runs. If they got another one each time, many workflows would wait for a
 // worker that is not there.
-func (d *Starter) startRelayed(starts []webhook.Start) {
+func (s *Starter) startRelayed(starts []webhook.Start) {
 	var unassigned, single []webhook.Start
 	assigned := map[string][]webhook.Start{}
 	for _, start := range starts {
 		switch {
-		case start.RelayedTo == "" || d.needsOwnWorkflow(&start):
+		case start.RelayedTo == "" || s.needsOwnWorkflow(&start):
 			unassigned = append(unassigned, start)
 		case start.Resume != nil && start.RelayedTo == start.WorkflowID():
 			single = append(single, start) // a workflow that runs may not know that it is released: startDelivery looks
@@ -116,21 +116,21 @@ func (d *Starter) startRelayed(starts []webhook.Start) {
 	}
 	var mu sync.Mutex
 	forEach(concurrentLookups, slices.Collect(maps.Keys(assigned)), func(id string) {
-		together, each := d.withoutWorkflow(id, assigned[id])
+		together, each := s.withoutWorkflow(id, assigned[id])
 		mu.Lock()
 		defer mu.Unlock()
 		unassigned, single = append(unassigned, together...), append(single, each...)
 	})
-	d.startEach(single)
-	d.start(unassigned)
+	s.startEach(single)
+	s.start(unassigned)
 }
 
 // withoutWorkflow returns the deliveries of a group that their workflow does not have. If it was never
 // started, they can share another one. If it has ended without a first write of them, or runs
 // without them, each needs its own.
-func (d *Starter) withoutWorkflow(id string, group []webhook.Start) (together, each []webhook.Start) {
-	d.tryCall(func(ctx context.Context) error {
-		found, err := d.inspect(ctx, id)
+func (s *Starter) withoutWorkflow(id string, group []webhook.Start) (together, each []webhook.Start) {
+	s.tryCall(func(ctx context.Context) error {
+		found, err := s.inspect(ctx, id)
 		switch {
 		case err != nil:
 			return err
@@ -138,7 +138,7 @@ func (d *Starter) withoutWorkflow(id string, group []webhook.Start) (together, e
 			together = group
 		case found.status == statusRunning:
 			for _, start := range group {
-				if !d.hasMember(ctx, found, start.DeliveryID) {
+				if !s.hasMember(ctx, found, start.DeliveryID) {
 					each = append(each, start)
 				}
 			}
@@ -152,7 +152,7 @@ func (d *Starter) withoutWorkflow(id string, group []webhook.Start) (together, e
 
 // assignWorkflow notes in the outbox which workflow the relay is about to start for deliveries. If it
 // cannot, they are not started, and the outbox returns them again later.
-func (d *Starter) assignWorkflow(ctx context.Context, id string, group []webhook.Start) bool {
+func (s *Starter) assignWorkflow(ctx context.Context, id string, group []webhook.Start) bool {
 	var relayed []webhook.DeliveryID
 	for i := range group {
 		if group[i].Relayed > 0 {
@@ -162,9 +162,9 @@ func (d *Starter) assignWorkflow(ctx context.Context, id string, group []webhook
 	if len(relayed) == 0 {
 		return true
 	}
-	err := d.store.AssignWorkflow(ctx, id, relayed)
-	if err != nil && !d.stopping() {
-		d.log.WarnContext(ctx, "deliveries of the outbox could not be assigned to a workflow yet", "count", len(group), "error", err)
+	err := s.store.AssignWorkflow(ctx, id, relayed)
+	if err != nil && !s.stopping() {
+		s.log.WarnContext(ctx, "deliveries of the outbox could not be assigned to a workflow yet", "count", len(group), "error", err)
 	}
 	return err == nil
 }

@@ -37,24 +37,24 @@ type Overdue interface {
 // reconcile finds deliveries that are open in the store and that no workflow has: it was terminated,
 // is stuck, or was lost with its database. It begins with the store, because Temporal's own list of
 // workflows lags and is slow.
-func (d *Starter) reconcile() {
-	soon := min(firstReconcile, d.reconcileEvery)
+func (s *Starter) reconcile() {
+	soon := min(firstReconcile, s.reconcileEvery)
 	next := time.NewTimer(soon)
 	defer next.Stop()
-	again := d.reconcileEvery
+	again := s.reconcileEvery
 	for {
 		select {
-		case <-d.stopped:
+		case <-s.stopped:
 			return
 		case <-next.C:
 		}
-		done := d.reconcileAll(d.overdue.Overdue, again)
-		done = d.reconcileAll(func(ctx context.Context, from webhook.Cursor, again time.Duration, limit int) ([]webhook.Delivery, webhook.Cursor, error) {
-			return d.overdue.Expired(ctx, d.keepDeadLetters, from, again, limit)
+		done := s.reconcileAll(s.overdue.Overdue, again)
+		done = s.reconcileAll(func(ctx context.Context, from webhook.Cursor, again time.Duration, limit int) ([]webhook.Delivery, webhook.Cursor, error) {
+			return s.overdue.Expired(ctx, s.keepDeadLetters, from, again, limit)
 		}, again) && done
 		if done {
-			again = d.reconcileEvery
-			next.Reset(d.reconcileEvery)
+			again = s.reconcileEvery
+			next.Reset(s.reconcileEvery)
 		} else { // the next round reads again what this one could not handle
 			again = soon / 2
 			next.Reset(soon)
@@ -67,13 +67,13 @@ type reconcileRound struct{ inspected map[string]*workflow }
 
 // reconcileAll compares all deliveries that were not read within the time again. It returns false if
 // it could not.
-func (d *Starter) reconcileAll(
+func (s *Starter) reconcileAll(
 	read func(context.Context, webhook.Cursor, time.Duration, int) ([]webhook.Delivery, webhook.Cursor, error), again time.Duration,
 ) bool {
 	r := reconcileRound{map[string]*workflow{}}
 	var from webhook.Cursor
-	for !d.temporalDown.Load() && !d.stopping() {
-		late, err := readBatch(d, func(ctx context.Context, limit int) (page []webhook.Delivery, err error) {
+	for !s.temporalDown.Load() && !s.stopping() {
+		late, err := readBatch(s, func(ctx context.Context, limit int) (page []webhook.Delivery, err error) {
 			page, from, err = read(ctx, from, again, limit)
 			return page, err
 		})
@@ -82,12 +82,12 @@ func (d *Starter) reconcileAll(
 		}
 		single, shared := groupByWorkflow(late)
 		forEach(concurrentLookups, single, func(delivery webhook.Delivery) {
-			d.tryCall(func(ctx context.Context) error { return d.revive(ctx, &delivery, webhook.PendingCommand{}) })
+			s.tryCall(func(ctx context.Context) error { return s.revive(ctx, &delivery, webhook.PendingCommand{}) })
 		})
 		for id, group := range shared {
-			d.reviveShared(&r, id, group)
+			s.reviveShared(&r, id, group)
 		}
-		if d.isDown(d.life) { // and may have been for some of these calls
+		if s.isDown(s.life) { // and may have been for some of these calls
 			return false
 		}
 	}
@@ -109,13 +109,13 @@ func groupByWorkflow(all []webhook.Delivery) (single []webhook.Delivery, shared 
 }
 
 // inspectOnce inspects a shared workflow once in a round; nil if it could not.
-func (d *Starter) inspectOnce(r *reconcileRound, id string) *workflow {
+func (s *Starter) inspectOnce(r *reconcileRound, id string) *workflow {
 	if known := r.inspected[id]; known != nil {
 		return known
 	}
 	var found *workflow
-	d.tryCall(func(ctx context.Context) error {
-		w, err := d.inspect(ctx, id)
+	s.tryCall(func(ctx context.Context) error {
+		w, err := s.inspect(ctx, id)
 		if err == nil {
 			found = w
 		}
@@ -132,13 +132,13 @@ func (d *Starter) inspectOnce(r *reconcileRound, id string) *workflow {
 
 // reviveShared starts a workflow for those deliveries of a shared workflow that no workflow has any
 // more: another shared one, or for those that a person has terminated their own.
-func (d *Starter) reviveShared(r *reconcileRound, id string, group []webhook.Delivery) {
-	shared := d.inspectOnce(r, id)
+func (s *Starter) reviveShared(r *reconcileRound, id string, group []webhook.Delivery) {
+	shared := s.inspectOnce(r, id)
 	if shared == nil {
 		return
 	}
 	if shared.stuck {
-		d.continueStuck(shared, group)
+		s.continueStuck(shared, group)
 		return
 	}
 	var (
@@ -146,13 +146,13 @@ func (d *Starter) reviveShared(r *reconcileRound, id string, group []webhook.Del
 		lost []webhook.DeliveryID
 	)
 	forEach(concurrentLookups, group, func(delivery webhook.Delivery) {
-		d.tryCall(func(ctx context.Context) error {
-			status, err := d.statusOf(ctx, shared, &delivery)
+		s.tryCall(func(ctx context.Context) error {
+			status, err := s.statusOf(ctx, shared, &delivery)
 			if err != nil || status == statusRunning {
 				return err
 			}
 			if status == statusTerminated {
-				return d.restart(ctx, &delivery, true, webhook.PendingCommand{})
+				return s.restart(ctx, &delivery, true, webhook.PendingCommand{})
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -160,25 +160,25 @@ func (d *Starter) reviveShared(r *reconcileRound, id string, group []webhook.Del
 			return nil
 		})
 	})
-	d.continueShared(id, lost)
+	s.continueShared(id, lost)
 }
 
 // statusOf returns the status of the workflow that has a delivery, given the one that the store names.
 // A shared workflow that has ended, or runs without the delivery, may have handed it over to its own
 // workflow, which has not recorded anything yet.
-func (d *Starter) statusOf(ctx context.Context, named *workflow, delivery *webhook.Delivery) (workflowStatus, error) {
+func (s *Starter) statusOf(ctx context.Context, named *workflow, delivery *webhook.Delivery) (workflowStatus, error) {
 	own := delivery.Ref.WorkflowID()
 	if named.id == own {
 		return named.status, nil
 	}
 	status := named.status
 	if status == statusRunning {
-		if d.hasMember(ctx, named, delivery.DeliveryID) {
+		if s.hasMember(ctx, named, delivery.DeliveryID) {
 			return statusRunning, nil
 		}
 		status = statusNone
 	}
-	handedOver, err := d.inspect(ctx, own)
+	handedOver, err := s.inspect(ctx, own)
 	if handedOver.status != statusNone {
 		status = handedOver.status
 	}
@@ -187,46 +187,46 @@ func (d *Starter) statusOf(ctx context.Context, named *workflow, delivery *webho
 
 // revive starts a delivery's own workflow, unless that or the one that the store names has the
 // delivery. It passes a command on, if there is one.
-func (d *Starter) revive(ctx context.Context, delivery *webhook.Delivery, command webhook.PendingCommand) error {
+func (s *Starter) revive(ctx context.Context, delivery *webhook.Delivery, command webhook.PendingCommand) error {
 	id, own := delivery.WorkflowID, delivery.Ref.WorkflowID()
 	if id == "" { // it is held, or was started just now
 		id = own
 	}
-	named, err := d.inspect(ctx, id)
+	named, err := s.inspect(ctx, id)
 	if err != nil {
 		return err
 	}
-	status, err := d.statusOf(ctx, named, delivery)
+	status, err := s.statusOf(ctx, named, delivery)
 	if err != nil {
 		return err
 	}
 	if status == statusRunning {
-		if delivery.State == webhook.StateDeadLettered && d.expired(delivery) { // the retention was longer when it was started
+		if delivery.State == webhook.StateDeadLettered && s.expired(delivery) { // the retention was longer when it was started
 			command = webhook.PendingCommand{Command: webhook.CommandDiscard, Reason: webhook.ReasonRetention}
 		}
-		return d.sendSignal(ctx, own, delivery.DeliveryID, command)
+		return s.sendSignal(ctx, own, delivery.DeliveryID, command)
 	}
-	return d.restart(ctx, delivery, status == statusTerminated, command)
+	return s.restart(ctx, delivery, status == statusTerminated, command)
 }
 
 // restart starts the delivery's own workflow, which continues from the store and first carries out the
 // command, if there is one. A held delivery has no workflow, so that terminated means nothing for it.
-func (d *Starter) restart(ctx context.Context, delivery *webhook.Delivery, terminated bool, command webhook.PendingCommand) error {
+func (s *Starter) restart(ctx context.Context, delivery *webhook.Delivery, terminated bool, command webhook.PendingCommand) error {
 	held := delivery.State == webhook.StateHeld
 	if !held {
-		d.log.WarnContext(ctx, "a delivery had no workflow and gets one", "delivery", delivery.DeliveryID, "state", delivery.State, "terminated", terminated)
+		s.log.WarnContext(ctx, "a delivery had no workflow and gets one", "delivery", delivery.DeliveryID, "state", delivery.State, "terminated", terminated)
 	}
-	options := d.ownOptions(delivery.Ref)
+	options := s.ownOptions(delivery.Ref)
 	options.WorkflowIDReusePolicy = enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE // the one before has ended
 	state := workflows.DeliveryState{Ref: delivery.Ref, Progress: delivery.Progress, Command: command, Unconfirmed: true}
 	var err error
 	if delivery.State == webhook.StateDeadLettered {
 		options.TypedSearchAttributes = workflows.DeadLetterAttributes(delivery.Ref)
 		in := workflows.NewDeadLetter(state)
-		in.KeepUntil = delivery.CompletedAt.Add(d.keepDeadLetters)
-		_, err = d.client.ExecuteWorkflow(ctx, options, workflows.DeadLetterWorkflow, in)
+		in.KeepUntil = delivery.CompletedAt.Add(s.keepDeadLetters)
+		_, err = s.client.ExecuteWorkflow(ctx, options, workflows.DeadLetterWorkflow, in)
 	} else {
-		_, err = d.client.ExecuteWorkflow(ctx, options, workflows.DeliveryWorkflow, workflows.DeliveryInput{
+		_, err = s.client.ExecuteWorkflow(ctx, options, workflows.DeliveryWorkflow, workflows.DeliveryInput{
 			DeliveryState: state, Terminated: terminated && !held,
 		})
 	}
@@ -236,7 +236,7 @@ func (d *Starter) restart(ctx context.Context, delivery *webhook.Delivery, termi
 // continueStuck continues all deliveries of a shared workflow that was stuck, also those that are not
 // overdue. The first time they share another workflow. The second time each gets its own: if one of
 // them makes every workflow stuck, the others must not wait for it.
-func (d *Starter) continueStuck(stuck *workflow, group []webhook.Delivery) {
+func (s *Starter) continueStuck(stuck *workflow, group []webhook.Delivery) {
 	ids := make([]webhook.DeliveryID, 0, len(group))
 	known := map[webhook.DeliveryID]bool{}
 	add := func(id webhook.DeliveryID) {
@@ -248,56 +248,56 @@ func (d *Starter) continueStuck(stuck *workflow, group []webhook.Delivery) {
 	for i := range group {
 		add(group[i].DeliveryID)
 	}
-	d.tryCall(func(ctx context.Context) error {
-		others, err := d.initialDeliveries(ctx, stuck)
+	s.tryCall(func(ctx context.Context) error {
+		others, err := s.initialDeliveries(ctx, stuck)
 		for _, id := range others {
 			add(id)
 		}
 		return err
 	})
 	if !workflows.IsSuccessor(stuck.id) {
-		d.continueShared(stuck.id, ids)
+		s.continueShared(stuck.id, ids)
 		return
 	}
-	rest, err := d.takeOver(stuck.id, stuck.id, ids)
+	rest, err := s.takeOver(stuck.id, stuck.id, ids)
 	if err != nil {
 		return
 	}
 	forEach(concurrentLookups, rest, func(delivery webhook.Delivery) {
-		d.tryCall(func(ctx context.Context) error { return d.restart(ctx, &delivery, false, webhook.PendingCommand{}) })
+		s.tryCall(func(ctx context.Context) error { return s.restart(ctx, &delivery, false, webhook.PendingCommand{}) })
 	})
 }
 
 // continueShared starts another shared workflow for deliveries whose shared workflow has ended.
-func (d *Starter) continueShared(from string, ids []webhook.DeliveryID) {
+func (s *Starter) continueShared(from string, ids []webhook.DeliveryID) {
 	for len(ids) > 0 {
-		group := ids[:min(d.maxPerWorkflow, len(ids))]
+		group := ids[:min(s.maxPerWorkflow, len(ids))]
 		ids = ids[len(group):]
 		to := workflows.FanoutSuccessorID(from, group)
-		left, err := d.takeOver(from, to, group)
+		left, err := s.takeOver(from, to, group)
 		if err != nil {
 			return
 		}
 		if len(left) == 0 {
 			continue // they have changed meanwhile
 		}
-		d.log.Warn("deliveries had no workflow and get one", "count", len(left), "workflow", to, "before", from)
+		s.log.Warn("deliveries had no workflow and get one", "count", len(left), "workflow", to, "before", from)
 		starts := make([]webhook.Start, len(left))
 		for i := range left {
 			starts[i] = webhook.Start{Ref: left[i].Ref, Run: left[i].Run, GiveUpAt: left[i].GiveUpAt, Resume: &left[i].Progress}
 		}
-		d.tryCall(func(ctx context.Context) error { return d.startFanout(ctx, to, starts) })
+		s.tryCall(func(ctx context.Context) error { return s.startFanout(ctx, to, starts) })
 	}
 }
 
 // takeOver is Overdue.TakeOver, and logs an error.
-func (d *Starter) takeOver(from, to string, ids []webhook.DeliveryID) ([]webhook.Delivery, error) {
-	return readBatch(d, func(ctx context.Context, _ int) ([]webhook.Delivery, error) {
-		return d.overdue.TakeOver(ctx, from, to, ids)
+func (s *Starter) takeOver(from, to string, ids []webhook.DeliveryID) ([]webhook.Delivery, error) {
+	return readBatch(s, func(ctx context.Context, _ int) ([]webhook.Delivery, error) {
+		return s.overdue.TakeOver(ctx, from, to, ids)
 	})
 }
 
 // expired reports that a dead letter is past its retention.
-func (d *Starter) expired(delivery *webhook.Delivery) bool {
-	return time.Since(delivery.CompletedAt) > d.keepDeadLetters
+func (s *Starter) expired(delivery *webhook.Delivery) bool {
+	return time.Since(delivery.CompletedAt) > s.keepDeadLetters
 }

@@ -34,77 +34,77 @@ type HeldStore interface {
 
 // releases reports whether this process releases held deliveries: it needs the admission, to know
 // how many.
-func (d *Starter) releases() bool { return d.admission != nil && d.heldStore != nil }
+func (s *Starter) releases() bool { return s.admission != nil && s.heldStore != nil }
 
 // NoteHeld notes that a delivery of the endpoint is about to be held because too many wait.
-func (d *Starter) NoteHeld(endpoint webhook.EndpointID) {
-	if d.releases() {
-		d.heldEndpoints.note(endpoint, time.Now(), false)
+func (s *Starter) NoteHeld(endpoint webhook.EndpointID) {
+	if s.releases() {
+		s.heldEndpoints.note(endpoint, time.Now(), false)
 	}
 }
 
 // EndpointChanged says that an endpoint was changed, and may have become active: held deliveries are
 // looked for at once, for a few seconds, and a probe does not wait.
-func (d *Starter) EndpointChanged(endpoint webhook.EndpointID) {
-	if d.releases() {
-		d.heldEndpoints.note(endpoint, time.Now(), false)
-		d.heldEndpoints.probeNow(endpoint)
+func (s *Starter) EndpointChanged(endpoint webhook.EndpointID) {
+	if s.releases() {
+		s.heldEndpoints.note(endpoint, time.Now(), false)
+		s.heldEndpoints.probeNow(endpoint)
 	}
 }
 
 // Faulted implements activities.Faults.
-func (d *Starter) Faulted(endpoint webhook.EndpointID, what string) {
-	if d.releases() && d.heldEndpoints.faulted(endpoint, what, time.Now()) {
-		d.log.Warn("an internal fault prevents requests to an endpoint; its deliveries are held until a probe succeeds", "endpoint", endpoint, "error", what)
+func (s *Starter) Faulted(endpoint webhook.EndpointID, what string) {
+	if s.releases() && s.heldEndpoints.faulted(endpoint, what, time.Now()) {
+		s.log.Warn("an internal fault prevents requests to an endpoint; its deliveries are held until a probe succeeds", "endpoint", endpoint, "error", what)
 	}
 }
 
 // FaultOf implements activities.Faults.
-func (d *Starter) FaultOf(endpoint webhook.EndpointID) (what string, known bool) {
-	return d.heldEndpoints.faultOf(endpoint)
+func (s *Starter) FaultOf(endpoint webhook.EndpointID) (what string, known bool) {
+	return s.heldEndpoints.faultOf(endpoint)
 }
 
 // release releases held deliveries of active endpoints, as many as admission has room for.
-func (d *Starter) release() {
+func (s *Starter) release() {
 	tick := time.NewTicker(releaseEvery)
 	defer tick.Stop()
 	var found time.Time
 	for {
 		select {
-		case <-d.stopped:
+		case <-s.stopped:
 			return
 		case <-tick.C:
 		}
-		if time.Since(found) >= findEvery && d.findHeld() {
+		if time.Since(found) >= findEvery && s.findHeld() {
 			found = time.Now()
 		}
-		d.releaseDue()
-		d.releaseExpired()
+		s.releaseDue()
+		s.releaseExpired()
 	}
 }
 
 // releaseDue releases held deliveries of all endpoints that are due. It ends when Temporal goes down:
 // the relay would start all that is released then at once later.
-func (d *Starter) releaseDue() {
-	forEach(releaseWidth, d.heldEndpoints.due(time.Now()), func(endpoint webhook.EndpointID) {
-		if !d.temporalDown.Load() && !d.stopping() {
-			d.releaseOf(endpoint)
+func (s *Starter) releaseDue() {
+	forEach(releaseWidth, s.heldEndpoints.due(time.Now()), func(endpoint webhook.EndpointID) {
+		if !s.temporalDown.Load() && !s.stopping() {
+			s.releaseOf(endpoint)
 		}
 	})
 }
 
 // findHeld finds all endpoints with held deliveries. It returns false if it could not.
-func (d *Starter) findHeld() bool {
+func (s *Starter) findHeld() bool {
 	var after webhook.EndpointID
-	for !d.temporalDown.Load() && !d.stopping() {
-		page, err := readBatch(d, func(ctx context.Context, _ int) ([]webhook.HeldEndpoint, error) {
-			return d.heldStore.HeldEndpoints(ctx, after, heldPage)
+	for !s.temporalDown.Load() && !s.stopping() {
+		page, err := readBatch(s, func(ctx context.Context, _ int) ([]webhook.HeldEndpoint, error) {
+			return s.heldStore.HeldEndpoints(ctx, after, heldPage)
 		})
 		if err != nil {
 			return false
 		}
 		for _, e := range page {
-			d.heldEndpoints.note(e.ID, time.Time{}, e.Faulty)
+			s.heldEndpoints.note(e.ID, time.Time{}, e.Faulty)
 		}
 		if len(page) < heldPage {
 			return true
@@ -118,60 +118,60 @@ func (d *Starter) findHeld() bool {
 // what a request needs, and then one delivery, because there are faults that only a request meets.
 // Then twice as many go each time. If admission permits none now, a successful probe ends the
 // fault, so that new deliveries are not held.
-func (d *Starter) releaseOf(endpoint webhook.EndpointID) {
+func (s *Starter) releaseOf(endpoint webhook.EndpointID) {
 	now := time.Now()
-	limit, probe := d.heldEndpoints.allowed(endpoint)
+	limit, probe := s.heldEndpoints.allowed(endpoint)
 	if probe {
-		if err := d.probeEndpoint(endpoint); err != nil {
-			d.heldEndpoints.probeFailed(endpoint, err, now)
+		if err := s.probeEndpoint(endpoint); err != nil {
+			s.heldEndpoints.probeFailed(endpoint, err, now)
 			return
 		}
 	}
-	n := min(d.admission.Releasable(endpoint)-d.heldEndpoints.underWay(endpoint, now), limit)
+	n := min(s.admission.Releasable(endpoint)-s.heldEndpoints.underWay(endpoint, now), limit)
 	if n <= 0 {
 		if probe {
-			d.heldEndpoints.probeSucceeded(endpoint, now)
+			s.heldEndpoints.probeSucceeded(endpoint, now)
 		}
 		return
 	}
-	ctx, cancel := context.WithTimeout(d.life, readTimeout)
+	ctx, cancel := context.WithTimeout(s.life, readTimeout)
 	defer cancel()
-	starts, err := d.heldStore.ReleaseHeld(ctx, endpoint, n)
+	starts, err := s.heldStore.ReleaseHeld(ctx, endpoint, n)
 	if err != nil {
-		if !d.stopping() {
-			d.log.Warn("held deliveries of an endpoint cannot be released", "endpoint", endpoint, "error", err)
+		if !s.stopping() {
+			s.log.Warn("held deliveries of an endpoint cannot be released", "endpoint", endpoint, "error", err)
 		}
 		return
 	}
 	// Before the starts: one of them may meet the fault again.
-	if d.heldEndpoints.released(endpoint, len(starts), len(starts) == n, now) {
-		d.log.Info("an endpoint can be sent to again; its held deliveries are being released", "endpoint", endpoint)
+	if s.heldEndpoints.released(endpoint, len(starts), len(starts) == n, now) {
+		s.log.Info("an endpoint can be sent to again; its held deliveries are being released", "endpoint", endpoint)
 	}
-	for group := range slices.Chunk(starts, d.maxPerWorkflow) {
-		d.start(group)
+	for group := range slices.Chunk(starts, s.maxPerWorkflow) {
+		s.start(group)
 	}
 }
 
 // probeEndpoint finds out whether all that a request to an endpoint needs is there.
-func (d *Starter) probeEndpoint(endpoint webhook.EndpointID) error {
-	requests := d.requests.Load()
+func (s *Starter) probeEndpoint(endpoint webhook.EndpointID) error {
+	requests := s.requests.Load()
 	if requests == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(d.life, readTimeout)
+	ctx, cancel := context.WithTimeout(s.life, readTimeout)
 	defer cancel()
 	return (*requests).Probe(ctx, endpoint)
 }
 
 // releaseExpired starts held deliveries that are to be given up.
-func (d *Starter) releaseExpired() {
-	for !d.temporalDown.Load() && !d.stopping() {
-		starts, err := readBatch(d, d.heldStore.ReleaseExpired)
+func (s *Starter) releaseExpired() {
+	for !s.temporalDown.Load() && !s.stopping() {
+		starts, err := readBatch(s, s.heldStore.ReleaseExpired)
 		if err != nil {
 			return
 		}
-		for group := range slices.Chunk(starts, d.maxPerWorkflow) {
-			d.start(group)
+		for group := range slices.Chunk(starts, s.maxPerWorkflow) {
+			s.start(group)
 		}
 		if len(starts) < relayBatch {
 			return

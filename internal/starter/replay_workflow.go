@@ -21,13 +21,13 @@ type Replays interface {
 
 // WakeReplay starts a replay's workflow, or signals it that there is a command. If that fails, the
 // relay repeats it.
-func (d *Starter) WakeReplay(_ context.Context, r webhook.Replay) {
-	d.callAsync(func(ctx context.Context) error { return d.wakeReplay(ctx, r) }) //nolint:contextcheck // the caller is answered before the workflow is reached
+func (s *Starter) WakeReplay(_ context.Context, r webhook.Replay) {
+	s.callAsync(func(ctx context.Context) error { return s.wakeReplay(ctx, r) }) //nolint:contextcheck // the caller is answered before the workflow is reached
 }
 
 // wakeReplay starts the replay's workflow unless it runs, and signals it the command, if there is one.
 // A workflow that was lost continues from the store.
-func (d *Starter) wakeReplay(ctx context.Context, r webhook.Replay) error {
+func (s *Starter) wakeReplay(ctx context.Context, r webhook.Replay) error {
 	options := client.StartWorkflowOptions{
 		ID:                                       r.WorkflowID(),
 		TaskQueue:                                workflows.TaskQueue,
@@ -39,7 +39,7 @@ func (d *Starter) wakeReplay(ctx context.Context, r webhook.Replay) error {
 	input := workflows.ReplayInput{ReplayID: r.ID}
 	if !r.Command.Pending() {
 		input.Lost = r.Started
-		_, err := d.client.ExecuteWorkflow(ctx, options, workflows.ReplayWorkflow, input)
+		_, err := s.client.ExecuteWorkflow(ctx, options, workflows.ReplayWorkflow, input)
 		if _, already := errors.AsType[*serviceerror.WorkflowExecutionAlreadyStarted](err); already {
 			return nil
 		}
@@ -56,25 +56,25 @@ func (d *Starter) wakeReplay(ctx context.Context, r webhook.Replay) error {
 	case webhook.ReplayKeep:
 	}
 	signal := workflows.ReplaySignal{CommandID: r.Command.ID, PerMinute: r.Command.Rate}
-	_, err := d.client.SignalWithStartWorkflow(ctx, options.ID, name, signal, options, workflows.ReplayWorkflow, input)
+	_, err := s.client.SignalWithStartWorkflow(ctx, options.ID, name, signal, options, workflows.ReplayWorkflow, input)
 	return err //nolint:wrapcheck // classifyResult handles it
 }
 
 // relayReplays wakes replays whose workflow does not answer.
-func (d *Starter) relayReplays() {
-	if d.replays == nil || d.temporalDown.Load() {
+func (s *Starter) relayReplays() {
+	if s.replays == nil || s.temporalDown.Load() {
 		return
 	}
-	replays, err := readBatch(d, d.replays.TakeReplays)
+	replays, err := readBatch(s, s.replays.TakeReplays)
 	if err != nil {
 		return
 	}
 	forEach(concurrentStarts, replays, func(r webhook.Replay) {
-		d.tryCall(func(ctx context.Context) error {
-			if _, err := d.inspect(ctx, r.WorkflowID()); err != nil { // it ends one that is stuck
+		s.tryCall(func(ctx context.Context) error {
+			if _, err := s.inspect(ctx, r.WorkflowID()); err != nil { // it ends one that is stuck
 				return err
 			}
-			return d.wakeReplay(ctx, r)
+			return s.wakeReplay(ctx, r)
 		})
 	})
 }

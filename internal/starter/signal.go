@@ -9,35 +9,35 @@ import (
 
 // Signal signals a command to a delivery's workflow. The command is in the store, so that the relay
 // repeats the signal if it fails.
-func (d *Starter) Signal(_ context.Context, delivery webhook.Delivery, c webhook.PendingCommand) {
-	d.callAsync(func(ctx context.Context) error { return d.signal(ctx, delivery, c) }) //nolint:contextcheck // the caller is answered before the signal is
+func (s *Starter) Signal(_ context.Context, delivery webhook.Delivery, c webhook.PendingCommand) {
+	s.callAsync(func(ctx context.Context) error { return s.signal(ctx, delivery, c) }) //nolint:contextcheck // the caller is answered before the signal is
 }
 
-func (d *Starter) signal(ctx context.Context, delivery webhook.Delivery, c webhook.PendingCommand) error {
-	return d.signalCommand(ctx, webhook.CommandedDelivery{Delivery: delivery, Command: c})
+func (s *Starter) signal(ctx context.Context, delivery webhook.Delivery, c webhook.PendingCommand) error {
+	return s.signalCommand(ctx, webhook.CommandedDelivery{Delivery: delivery, Command: c})
 }
 
 // signalCommand is signal for a command that may have been signalled before.
-func (d *Starter) signalCommand(ctx context.Context, commanded webhook.CommandedDelivery) error {
+func (s *Starter) signalCommand(ctx context.Context, commanded webhook.CommandedDelivery) error {
 	delivery, c := commanded.Delivery, commanded.Command
 	if c.Command == webhook.CommandReplay { // the store has the new run, which is to be started
-		return d.startDelivery(ctx, webhook.Start{Ref: delivery.Ref, Run: delivery.Run, CreatedAt: delivery.CreatedAt, GiveUpAt: delivery.GiveUpAt})
+		return s.startDelivery(ctx, webhook.Start{Ref: delivery.Ref, Run: delivery.Run, CreatedAt: delivery.CreatedAt, GiveUpAt: delivery.GiveUpAt})
 	}
 	id, own := delivery.WorkflowID, delivery.Ref.WorkflowID()
 	if id == "" { // no step is recorded yet, so no other workflow has taken it over
 		id = own
 	}
 	if commanded.Signalled > 0 { // inspect ends a workflow that is stuck, which would accept the signal
-		if w, err := d.inspect(ctx, id); err == nil && id != own && w.status == statusRunning && !d.hasMember(ctx, w, delivery.DeliveryID) {
+		if w, err := s.inspect(ctx, id); err == nil && id != own && w.status == statusRunning && !s.hasMember(ctx, w, delivery.DeliveryID) {
 			id = own // a shared workflow that runs without the delivery ignores the signal
 		}
 	}
-	err := d.sendSignal(ctx, id, delivery.DeliveryID, c)
+	err := s.sendSignal(ctx, id, delivery.DeliveryID, c)
 	if isGone(err) && id != own { // handed over, which the store does not know yet
-		err = d.sendSignal(ctx, own, delivery.DeliveryID, c)
+		err = s.sendSignal(ctx, own, delivery.DeliveryID, c)
 	}
 	if isGone(err) && needsWorkflow(&delivery, commanded.Signalled) {
-		return d.revive(ctx, &delivery, c)
+		return s.revive(ctx, &delivery, c)
 	}
 	return err
 }
@@ -50,7 +50,7 @@ func needsWorkflow(delivery *webhook.Delivery, signalled int) bool {
 }
 
 // sendSignal signals a command to a workflow; without a command it does nothing.
-func (d *Starter) sendSignal(ctx context.Context, id string, of webhook.DeliveryID, c webhook.PendingCommand) error {
+func (s *Starter) sendSignal(ctx context.Context, id string, of webhook.DeliveryID, c webhook.PendingCommand) error {
 	name := ""
 	switch c.Command {
 	case webhook.CommandCancel:
@@ -67,5 +67,5 @@ func (d *Starter) sendSignal(ctx context.Context, id string, of webhook.Delivery
 		return nil
 	}
 	signal := workflows.CommandSignal{CommandID: c.ID, Reason: c.Reason, At: c.At, DeliveryID: of}
-	return d.client.SignalWorkflow(ctx, id, "", name, signal) //nolint:wrapcheck // classifyResult handles it
+	return s.client.SignalWorkflow(ctx, id, "", name, signal) //nolint:wrapcheck // classifyResult handles it
 }

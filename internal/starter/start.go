@@ -19,44 +19,44 @@ const concurrentStarts = 8
 
 // needsOwnWorkflow reports that a delivery may not share a workflow: its time is to come, its eager
 // request was sent, or it continues a workflow that may still run.
-func (d *Starter) needsOwnWorkflow(start *webhook.Start) bool {
-	return d.maxPerWorkflow == 1 || start.OwnWorkflow || start.Recorded || d.isScheduled(start) || start.Run > 1 && start.Resume == nil
+func (s *Starter) needsOwnWorkflow(start *webhook.Start) bool {
+	return s.maxPerWorkflow == 1 || start.OwnWorkflow || start.Recorded || s.isScheduled(start) || start.Run > 1 && start.Resume == nil
 }
 
 // isScheduled reports that a delivery's deliver_at is in the future.
-func (d *Starter) isScheduled(start *webhook.Start) bool {
-	return !start.NotBefore.IsZero() && start.NotBefore.After(d.now())
+func (s *Starter) isScheduled(start *webhook.Start) bool {
+	return !start.NotBefore.IsZero() && start.NotBefore.After(s.now())
 }
 
 // start starts deliveries: in as few workflows as possible, and in their own those that may not share
 // one. Deliveries that are likely to take long share workflows among themselves.
-func (d *Starter) start(batch []webhook.Start) {
-	d.gatherings.started(time.Now())
+func (s *Starter) start(batch []webhook.Start) {
+	s.gatherings.started(time.Now())
 	var shared, slow, own []webhook.Start
 	for _, start := range batch {
 		switch {
-		case d.needsOwnWorkflow(&start):
+		case s.needsOwnWorkflow(&start):
 			own = append(own, start)
-		case d.admission != nil && d.admission.Slow(start.EndpointID):
+		case s.admission != nil && s.admission.Slow(start.EndpointID):
 			slow = append(slow, start)
 		default:
 			shared = append(shared, start)
 		}
 	}
-	single := d.startShared(shared)
-	single = append(single, d.startShared(slow)...)
-	d.startEach(append(single, own...))
+	single := s.startShared(shared)
+	single = append(single, s.startShared(slow)...)
+	s.startEach(append(single, own...))
 }
 
 // startEach starts deliveries in their own workflows.
-func (d *Starter) startEach(all []webhook.Start) {
+func (s *Starter) startEach(all []webhook.Start) {
 	var (
 		mu       sync.Mutex
 		recorded []webhook.DeliveryID
 	)
 	forEach(concurrentStarts, all, func(start webhook.Start) {
-		d.tryCall(func(ctx context.Context) error {
-			err := d.startDelivery(ctx, start)
+		s.tryCall(func(ctx context.Context) error {
+			err := s.startDelivery(ctx, start)
 			if err == nil && start.Recorded {
 				mu.Lock()
 				defer mu.Unlock()
@@ -65,46 +65,46 @@ func (d *Starter) startEach(all []webhook.Start) {
 			return err
 		})
 	})
-	d.deleteOutboxRows(recorded)
+	s.deleteOutboxRows(recorded)
 }
 
 // deleteOutboxRows deletes the outbox rows of deliveries that were recorded before their workflows
 // were started. It does so in the background, one batch at a time; the relay deletes what is left.
-func (d *Starter) deleteOutboxRows(ids []webhook.DeliveryID) {
-	if len(ids) == 0 || d.store == nil {
+func (s *Starter) deleteOutboxRows(ids []webhook.DeliveryID) {
+	if len(ids) == 0 || s.store == nil {
 		return
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.stopping() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopping() {
 		return
 	}
 	select {
-	case d.deleting <- struct{}{}:
+	case s.deleting <- struct{}{}:
 	default:
 		return
 	}
-	d.workers.Go(func() {
-		defer func() { <-d.deleting }()
-		ctx, cancel := context.WithTimeout(d.life, readTimeout)
+	s.workers.Go(func() {
+		defer func() { <-s.deleting }()
+		ctx, cancel := context.WithTimeout(s.life, readTimeout)
 		defer cancel()
-		if err := d.store.DeleteStarts(ctx, ids); err != nil && !d.stopping() {
-			d.log.Warn("rows of started deliveries cannot be deleted from the outbox; the relay will do it", "count", len(ids), "error", err)
+		if err := s.store.DeleteStarts(ctx, ids); err != nil && !s.stopping() {
+			s.log.Warn("rows of started deliveries cannot be deleted from the outbox; the relay will do it", "count", len(ids), "error", err)
 		}
 	})
 }
 
 // startShared starts deliveries in as few workflows as possible, and returns the one that is left
 // over, if any: it needs no shared workflow.
-func (d *Starter) startShared(all []webhook.Start) (single []webhook.Start) {
-	for len(all) > 1 || len(all) == 1 && d.heldEndpoints.isFaulty(all[0].EndpointID) { // which will only be held, and a shared workflow does that, too
-		group := all[:min(d.maxPerWorkflow, len(all))]
+func (s *Starter) startShared(all []webhook.Start) (single []webhook.Start) {
+	for len(all) > 1 || len(all) == 1 && s.heldEndpoints.isFaulty(all[0].EndpointID) { // which will only be held, and a shared workflow does that, too
+		group := all[:min(s.maxPerWorkflow, len(all))]
 		all = all[len(group):]
-		d.tryCall(func(ctx context.Context) error { return d.startGroup(ctx, group) })
+		s.tryCall(func(ctx context.Context) error { return s.startGroup(ctx, group) })
 	}
 	if len(all) == 1 && all[0].Relayed > 0 {
-		d.tryCall(func(ctx context.Context) error {
-			if !d.assignWorkflow(ctx, all[0].WorkflowID(), all) {
+		s.tryCall(func(ctx context.Context) error {
+			if !s.assignWorkflow(ctx, all[0].WorkflowID(), all) {
 				all = nil
 			}
 			return nil
@@ -115,25 +115,25 @@ func (d *Starter) startShared(all []webhook.Start) (single []webhook.Start) {
 
 // startGroup starts the shared workflow of several deliveries. Its id follows from the deliveries, so
 // that a start that is repeated, because its answer was lost, is the same.
-func (d *Starter) startGroup(ctx context.Context, group []webhook.Start) error {
+func (s *Starter) startGroup(ctx context.Context, group []webhook.Start) error {
 	id := workflows.FanoutID(group)
-	if !d.assignWorkflow(ctx, id, group) {
+	if !s.assignWorkflow(ctx, id, group) {
 		return nil
 	}
-	return d.startFanout(ctx, id, group)
+	return s.startFanout(ctx, id, group)
 }
 
-func (d *Starter) startFanout(ctx context.Context, id string, group []webhook.Start) error {
-	options := d.startOptions(id)
-	options.TypedSearchAttributes = workflows.FanoutAttributes(group, d.maxEventIDs)
+func (s *Starter) startFanout(ctx context.Context, id string, group []webhook.Start) error {
+	options := s.startOptions(id)
+	options.TypedSearchAttributes = workflows.FanoutAttributes(group, s.maxEventIDs)
 	options.StaticSummary = workflows.FanoutSummary(group)
-	_, err := d.client.ExecuteWorkflow(ctx, options, workflows.FanoutWorkflow, workflows.FanoutOf(group))
+	_, err := s.client.ExecuteWorkflow(ctx, options, workflows.FanoutWorkflow, workflows.FanoutOf(group))
 	return ignoreAlreadyStarted(err)
 }
 
 // startDelivery starts the delivery's own workflow, unless it was started before.
-func (d *Starter) startDelivery(ctx context.Context, start webhook.Start) error {
-	options := d.ownOptions(start.Ref)
+func (s *Starter) startDelivery(ctx context.Context, start webhook.Start) error {
+	options := s.ownOptions(start.Ref)
 	input := workflows.DeliveryInput{
 		DeliveryState: workflows.DeliveryState{Ref: start.Ref, Progress: initialProgress(start)}, NotBefore: start.NotBefore,
 	}
@@ -144,15 +144,15 @@ func (d *Starter) startDelivery(ctx context.Context, start webhook.Start) error 
 		// ended yet, the start is refused, and the relay repeats it.
 		options.WorkflowIDReusePolicy = enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE
 		input.Progress, input.HandedOver = *start.Resume, true
-		if err := d.terminateIfIdle(ctx, &start); err != nil {
+		if err := s.terminateIfIdle(ctx, &start); err != nil {
 			return err
 		}
-		_, err = d.client.ExecuteWorkflow(ctx, options, workflows.DeliveryWorkflow, input)
+		_, err = s.client.ExecuteWorkflow(ctx, options, workflows.DeliveryWorkflow, input)
 	case start.Run == 1:
-		_, err = d.client.ExecuteWorkflow(ctx, options, workflows.DeliveryWorkflow, input)
+		_, err = s.client.ExecuteWorkflow(ctx, options, workflows.DeliveryWorkflow, input)
 		if err != nil && ignoreAlreadyStarted(err) == nil && start.Relayed > 1 {
 			// It was started long ago and has no first write: its workflow may be gone.
-			return d.revive(ctx, &webhook.Delivery{Ref: start.Ref, Progress: input.Progress, CreatedAt: start.CreatedAt, WorkflowID: options.ID},
+			return s.revive(ctx, &webhook.Delivery{Ref: start.Ref, Progress: input.Progress, CreatedAt: start.CreatedAt, WorkflowID: options.ID},
 				webhook.PendingCommand{})
 		}
 	default:
@@ -160,10 +160,10 @@ func (d *Starter) startDelivery(ctx context.Context, start webhook.Start) error 
 		// delivery when it is signalled.
 		options.WorkflowIDReusePolicy = enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE
 		options.EnableEagerStart = false
-		if err := d.terminateIfStuck(ctx, &start); err != nil {
+		if err := s.terminateIfStuck(ctx, &start); err != nil {
 			return err
 		}
-		_, err = d.client.SignalWithStartWorkflow(ctx, options.ID, workflows.SignalReplay, workflows.CommandSignal{Run: start.Run}, options,
+		_, err = s.client.SignalWithStartWorkflow(ctx, options.ID, workflows.SignalReplay, workflows.CommandSignal{Run: start.Run}, options,
 			workflows.DeliveryWorkflow, input)
 	}
 	return ignoreAlreadyStarted(err)
@@ -171,26 +171,26 @@ func (d *Starter) startDelivery(ctx context.Context, start webhook.Start) error 
 
 // terminateIfStuck ends the workflow that a delivery already has, if that is stuck: a stuck workflow
 // accepts every signal and handles none. It looks only at a delivery that is relayed again.
-func (d *Starter) terminateIfStuck(ctx context.Context, start *webhook.Start) error {
+func (s *Starter) terminateIfStuck(ctx context.Context, start *webhook.Start) error {
 	if start.Relayed <= 1 {
 		return nil
 	}
-	_, err := d.inspect(ctx, start.WorkflowID())
+	_, err := s.inspect(ctx, start.WorkflowID())
 	return err
 }
 
 // terminateIfIdle ends the workflow that a held delivery already has, if that is stuck or waits for a
 // signal, as those of earlier builds do. It looks only at a delivery that is relayed again.
-func (d *Starter) terminateIfIdle(ctx context.Context, start *webhook.Start) error {
+func (s *Starter) terminateIfIdle(ctx context.Context, start *webhook.Start) error {
 	if start.Relayed <= 1 {
 		return nil
 	}
-	found, err := d.inspect(ctx, start.WorkflowID())
+	found, err := s.inspect(ctx, start.WorkflowID())
 	if err != nil || found.status != statusRunning || !found.idle {
 		return err
 	}
-	d.log.WarnContext(ctx, "a workflow waits for a delivery that is held; it is ended, and another one is started", "workflow", found.id, "run", found.run)
-	return d.terminate(ctx, found)
+	s.log.WarnContext(ctx, "a workflow waits for a delivery that is held; it is ended, and another one is started", "workflow", found.id, "run", found.run)
+	return s.terminate(ctx, found)
 }
 
 // initialProgress is the progress of a run that has no write yet.
@@ -199,8 +199,8 @@ func initialProgress(start webhook.Start) webhook.Progress {
 }
 
 // ownOptions are the options of a delivery's own workflow.
-func (d *Starter) ownOptions(ref webhook.Ref) client.StartWorkflowOptions {
-	options := d.startOptions(ref.WorkflowID())
+func (s *Starter) ownOptions(ref webhook.Ref) client.StartWorkflowOptions {
+	options := s.startOptions(ref.WorkflowID())
 	options.TypedSearchAttributes = workflows.SearchAttributes(ref)
 	options.StaticSummary = workflows.StaticSummary(ref)
 	return options
@@ -208,12 +208,12 @@ func (d *Starter) ownOptions(ref webhook.Ref) client.StartWorkflowOptions {
 
 // startOptions are the options of every start. There is at most one workflow of an id, running or
 // closed.
-func (d *Starter) startOptions(id string) client.StartWorkflowOptions {
+func (s *Starter) startOptions(id string) client.StartWorkflowOptions {
 	return client.StartWorkflowOptions{
 		ID: id, TaskQueue: workflows.TaskQueue,
 		WorkflowIDReusePolicy:                    enumspb.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE,
 		WorkflowExecutionErrorWhenAlreadyStarted: true,
-		EnableEagerStart:                         d.localWorker,
+		EnableEagerStart:                         s.localWorker,
 	}
 }
 

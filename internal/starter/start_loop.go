@@ -8,40 +8,40 @@ import (
 
 // runStartLoop makes one start after another, each of all that is queued, up to maxPerWorkflow. At a
 // low rate that is a single delivery; at a high rate many share a workflow.
-func (d *Starter) runStartLoop() {
-	for !d.stopping() { // select would choose any case that is ready
+func (s *Starter) runStartLoop() {
+	for !s.stopping() { // select would choose any case that is ready
 		select {
-		case <-d.stopped:
-		case <-d.queue.Ready:
-			d.startBatch(d.nextBatch())
-		case <-d.gatherings.ready:
-			d.startGathered(false)
+		case <-s.stopped:
+		case <-s.queue.Ready:
+			s.startBatch(s.nextBatch())
+		case <-s.gatherings.ready:
+			s.startGathered(false)
 		}
 	}
-	d.startBeforeStop()
+	s.startBeforeStop()
 }
 
 // startBeforeStop starts the workflows of deliveries whose eager requests were sent. Everything else
 // stays in the outbox.
-func (d *Starter) startBeforeStop() {
+func (s *Starter) startBeforeStop() {
 	var sent []webhook.Start
-	for start, ok := d.queue.Next(); ok; start, ok = d.queue.Next() {
+	for start, ok := s.queue.Next(); ok; start, ok = s.queue.Next() {
 		if start.OwnWorkflow {
 			sent = append(sent, start)
 		}
 	}
-	d.start(sent)
-	d.startGathered(true)
+	s.start(sent)
+	s.startGathered(true)
 }
 
 // startBatch starts a batch and releases its permits.
-func (d *Starter) startBatch(batch []webhook.Start) {
+func (s *Starter) startBatch(batch []webhook.Start) {
 	if len(batch) == 0 { // another start loop has taken it
 		return
 	}
-	d.start(batch)
+	s.start(batch)
 	for i := range batch {
-		d.permits.Release(batch[i].TenantID, 1)
+		s.permits.Release(batch[i].TenantID, 1)
 	}
 }
 
@@ -49,31 +49,31 @@ func (d *Starter) startBatch(batch []webhook.Start) {
 // maxPerWorkflow. It takes no more deliveries that need their own workflow than are started at a
 // time, because such starts cost the most: so a batch takes a short time, whatever a tenant has posted.
 // It sets aside those that are not to be started now.
-func (d *Starter) nextBatch() (batch []webhook.Start) {
+func (s *Starter) nextBatch() (batch []webhook.Start) {
 	now, own := time.Now(), 0
-	for len(batch) < d.maxPerWorkflow && own < concurrentStarts {
-		start, ok := d.queue.Next()
+	for len(batch) < s.maxPerWorkflow && own < concurrentStarts {
+		start, ok := s.queue.Next()
 		if !ok {
 			return batch
 		}
-		d.endpointQueue.add(&start, -1)
-		if d.leftToRelay(&start, now) {
-			d.permits.Release(start.TenantID, 1)
+		s.endpointQueue.add(&start, -1)
+		if s.leftToRelay(&start, now) {
+			s.permits.Release(start.TenantID, 1)
 			continue
 		}
-		if d.setAside(start) {
+		if s.setAside(start) {
 			continue
 		}
-		if d.needsOwnWorkflow(&start) {
+		if s.needsOwnWorkflow(&start) {
 			own++
 		}
 		batch = append(batch, start)
 	}
-	d.queue.Wake() // another start loop, or this one again
+	s.queue.Wake() // another start loop, or this one again
 	return batch
 }
 
 // leftToRelay reports that a delivery has waited too long, or that Temporal is not available.
-func (d *Starter) leftToRelay(start *webhook.Start, now time.Time) bool {
-	return !start.OwnWorkflow && now.Sub(start.ReceivedAt) >= queueTime || d.temporalDown.Load()
+func (s *Starter) leftToRelay(start *webhook.Start, now time.Time) bool {
+	return !start.OwnWorkflow && now.Sub(start.ReceivedAt) >= queueTime || s.temporalDown.Load()
 }

@@ -29,17 +29,17 @@ const (
 // While Temporal is not available, and after Stop, Reserve does not wait, because nothing is queued
 // then. If the queue is full and Temporal is suspected not to be available, Reserve waits for the
 // probe's verdict.
-func (d *Starter) Reserve(ctx context.Context, tenantID string, n int) (release func(), err error) {
-	if d.temporalDown.Load() || d.stopping() {
+func (s *Starter) Reserve(ctx context.Context, tenantID string, n int) (release func(), err error) {
+	if s.temporalDown.Load() || s.stopping() {
 		return func() {}, nil
 	}
-	if d.permits.Acquire(ctx, tenantID, n, reserveTimeout) {
-		return func() { d.permits.Release(tenantID, n) }, nil
+	if s.permits.Acquire(ctx, tenantID, n, reserveTimeout) {
+		return func() { s.permits.Release(tenantID, n) }, nil
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, &webhook.Error{Code: webhook.CodeUnavailable, Message: "the request was abandoned", Err: err}
 	}
-	if d.isDown(ctx) || d.stopping() {
+	if s.isDown(ctx) || s.stopping() {
 		return func() {}, nil
 	}
 	return nil, &webhook.Error{
@@ -49,32 +49,32 @@ func (d *Starter) Reserve(ctx context.Context, tenantID string, n int) (release 
 
 // Accepted queues deliveries that have just been committed. It never blocks and never fails: what
 // does not fit into the queue, or comes after Stop, is started by the relay.
-func (d *Starter) Accepted(all ...webhook.Accepted) {
-	if d.temporalDown.Load() || d.stopping() {
+func (s *Starter) Accepted(all ...webhook.Accepted) {
+	if s.temporalDown.Load() || s.stopping() {
 		return
 	}
 	for _, event := range all {
 		for _, start := range event.Deliveries {
 			// All times count from before the commit, as the relay's do, however long the commit took.
-			if d.localWorker && !d.isScheduled(&start) {
-				d.fresh.put(start.DeliveryID, event.Payload, event.SHA256, start.CreatedAt, start.ReceivedAt)
-				if d.sendEagerly(start) {
+			if s.localWorker && !s.isScheduled(&start) {
+				s.fresh.put(start.DeliveryID, event.Payload, event.SHA256, start.CreatedAt, start.ReceivedAt)
+				if s.sendEagerly(start) {
 					continue
 				}
 			}
-			d.enqueue(&start)
+			s.enqueue(&start)
 		}
 	}
 }
 
 // enqueue queues a delivery for its start. It returns false if the queue is full; then the relay
 // starts the delivery.
-func (d *Starter) enqueue(start *webhook.Start) bool {
-	d.permits.Overdraw(start.TenantID, 1)
-	d.endpointQueue.add(start, 1)
-	if !d.queue.Put(start.TenantID, *start) {
-		d.endpointQueue.add(start, -1)
-		d.permits.Release(start.TenantID, 1)
+func (s *Starter) enqueue(start *webhook.Start) bool {
+	s.permits.Overdraw(start.TenantID, 1)
+	s.endpointQueue.add(start, 1)
+	if !s.queue.Put(start.TenantID, *start) {
+		s.endpointQueue.add(start, -1)
+		s.permits.Release(start.TenantID, 1)
 		return false
 	}
 	return true
@@ -82,12 +82,12 @@ func (d *Starter) enqueue(start *webhook.Start) bool {
 
 // sendEagerly sends the first request of a delivery, unless earlier deliveries of its endpoint are
 // queued, or starts do not keep up.
-func (d *Starter) sendEagerly(start webhook.Start) bool {
-	requests := d.requests.Load()
-	return d.soleWorker && requests != nil && d.queue.Len() < d.queueLength && d.gatherings.len() < maxGathered*d.maxPerWorkflow &&
-		!d.endpointQueue.has(start.EndpointID) &&
+func (s *Starter) sendEagerly(start webhook.Start) bool {
+	requests := s.requests.Load()
+	return s.soleWorker && requests != nil && s.queue.Len() < s.queueLength && s.gatherings.len() < maxGathered*s.maxPerWorkflow &&
+		!s.endpointQueue.has(start.EndpointID) &&
 		(*requests).SendEagerly(
-			activities.AttemptInput{Ref: start.Ref, Progress: initialProgress(start), FirstTask: true}, &eagerStart{starter: d, start: start},
+			activities.AttemptInput{Ref: start.Ref, Progress: initialProgress(start), FirstTask: true}, &eagerStart{starter: s, start: start},
 		)
 }
 

@@ -140,7 +140,7 @@ func New(c Config) *Starter {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	d := &Starter{
+	s := &Starter{
 		client: c.Client, namespace: cmp.Or(c.Namespace, client.DefaultNamespace), log: c.Logger, admission: c.Admission,
 		store: c.Store, replays: c.Replays, overdue: c.Overdue, heldStore: c.HeldStore,
 		startLoops: cmp.Or(c.StartLoops, 1), queueLength: c.QueueLength,
@@ -159,49 +159,49 @@ func New(c Config) *Starter {
 		probeNow:   make(chan struct{}, 1),
 		stopped:    make(chan struct{}),
 	}
-	d.life, d.end = context.WithCancel(context.Background())
-	return d
+	s.life, s.end = context.WithCancel(context.Background())
+	return s
 }
 
 // Start begins the work. requests is nil in a process without a worker.
-func (d *Starter) Start(requests Requests) {
+func (s *Starter) Start(requests Requests) {
 	if requests != nil {
-		d.requests.Store(&requests)
+		s.requests.Store(&requests)
 	}
-	for range d.startLoops {
-		d.workers.Go(d.runStartLoop)
+	for range s.startLoops {
+		s.workers.Go(s.runStartLoop)
 	}
 	for _, loop := range []struct {
 		needed bool
 		run    func()
 	}{
-		{true, d.probe},
-		{d.store != nil, d.relay},
-		{d.overdue != nil, d.reconcile},
-		{d.admission != nil, d.startUnhealthy},
-		{d.releases(), d.release},
+		{true, s.probe},
+		{s.store != nil, s.relay},
+		{s.overdue != nil, s.reconcile},
+		{s.admission != nil, s.startUnhealthy},
+		{s.releases(), s.release},
 	} {
 		if loop.needed {
-			d.workers.Go(loop.run)
+			s.workers.Go(loop.run)
 		}
 	}
 }
 
 // Stop ends the work within about 2 s. What is not started by then stays in the outbox.
-func (d *Starter) Stop() {
-	d.mu.Lock()
-	close(d.stopped)
-	d.mu.Unlock()
-	cancel := time.AfterFunc(stopTimeout, d.end)
-	d.workers.Wait()
+func (s *Starter) Stop() {
+	s.mu.Lock()
+	close(s.stopped)
+	s.mu.Unlock()
+	cancel := time.AfterFunc(stopTimeout, s.end)
+	s.workers.Wait()
 	cancel.Stop()
-	d.end()
+	s.end()
 }
 
 // stopping reports whether Stop was called.
-func (d *Starter) stopping() bool {
+func (s *Starter) stopping() bool {
 	select {
-	case <-d.stopped:
+	case <-s.stopped:
 		return true
 	default:
 		return false
@@ -209,18 +209,18 @@ func (d *Starter) stopping() bool {
 }
 
 // Healthy reports whether Temporal was available when it was last probed.
-func (d *Starter) Healthy() bool { return !d.temporalDown.Load() }
+func (s *Starter) Healthy() bool { return !s.temporalDown.Load() }
 
 // TemporalDownSince is since when Temporal has not been available; zero if it is.
-func (d *Starter) TemporalDownSince() time.Time {
-	if d.Healthy() {
+func (s *Starter) TemporalDownSince() time.Time {
+	if s.Healthy() {
 		return time.Time{}
 	}
-	return time.UnixMicro(d.temporalDownAt.Load()).UTC()
+	return time.UnixMicro(s.temporalDownAt.Load()).UTC()
 }
 
 // Waiting is how many deliveries wait for their start in this process.
-func (d *Starter) Waiting() int { return d.queue.Len() + d.unhealthy.Len() }
+func (s *Starter) Waiting() int { return s.queue.Len() + s.unhealthy.Len() }
 
 // Fresh returns the payloads of new events, for the worker of this process.
-func (d *Starter) Fresh() *Fresh { return d.fresh }
+func (s *Starter) Fresh() *Fresh { return s.fresh }

@@ -41,15 +41,15 @@ const (
 // classifyResult decides what the result of a call says of Temporal. A call that failed only raises a
 // suspicion: a busy Temporal is not down, nor is one that has lost one shard of many, and while it
 // counts as down, nothing limits the intake.
-func (d *Starter) classifyResult(err error) {
+func (s *Starter) classifyResult(err error) {
 	switch {
 	case err == nil, isGone(err): // not started yet, or ended; the command is in the store
 	case isUnavailable(err), isLate(err):
-		d.suspect()
+		s.suspect()
 	default:
-		d.log.Error("Temporal refused a call; it will be repeated from the outbox", "error", err)
+		s.log.Error("Temporal refused a call; it will be repeated from the outbox", "error", err)
 		if !isBusy(err) && !isInvalid(err) {
-			d.suspect()
+			s.suspect()
 		}
 	}
 }
@@ -81,119 +81,119 @@ func isInvalid(err error) bool {
 	return invalid
 }
 
-func (d *Starter) markDown(err error) {
-	if !d.temporalDown.Load() {
-		d.temporalDownAt.Store(d.now().UnixMicro()) // before it counts as down
+func (s *Starter) markDown(err error) {
+	if !s.temporalDown.Load() {
+		s.temporalDownAt.Store(s.now().UnixMicro()) // before it counts as down
 	}
-	if d.temporalDown.CompareAndSwap(false, true) {
-		d.log.Warn("Temporal does not answer, or cannot write; events are still accepted and will be delivered when it is back", "error", err)
+	if s.temporalDown.CompareAndSwap(false, true) {
+		s.log.Warn("Temporal does not answer, or cannot write; events are still accepted and will be delivered when it is back", "error", err)
 	}
 }
 
-func (d *Starter) markUp() {
-	if d.temporalDown.CompareAndSwap(true, false) {
-		d.log.Info("Temporal can be written to again")
-		d.gatherings.wake()
+func (s *Starter) markUp() {
+	if s.temporalDown.CompareAndSwap(true, false) {
+		s.log.Info("Temporal can be written to again")
+		s.gatherings.wake()
 	}
 }
 
 // suspect has the probe find out at once whether Temporal can be written to.
-func (d *Starter) suspect() {
-	d.suspicionMu.Lock()
-	defer d.suspicionMu.Unlock()
-	if d.suspicion == nil {
-		d.suspicion = make(chan struct{})
+func (s *Starter) suspect() {
+	s.suspicionMu.Lock()
+	defer s.suspicionMu.Unlock()
+	if s.suspicion == nil {
+		s.suspicion = make(chan struct{})
 	}
 	select {
-	case d.probeNow <- struct{}{}:
+	case s.probeNow <- struct{}{}:
 	default:
 	}
 }
 
 // suspected returns a channel that is closed by the next verdict; nil if nothing is suspected.
-func (d *Starter) suspected() <-chan struct{} {
-	d.suspicionMu.Lock()
-	defer d.suspicionMu.Unlock()
-	return d.suspicion
+func (s *Starter) suspected() <-chan struct{} {
+	s.suspicionMu.Lock()
+	defer s.suspicionMu.Unlock()
+	return s.suspicion
 }
 
 // settle ends the suspicion with which a probe began. One that was raised since then is left to the
 // next probe, unless Temporal is down.
-func (d *Starter) settle() {
-	d.suspicionMu.Lock()
-	defer d.suspicionMu.Unlock()
-	if d.suspicion != nil && (d.temporalDown.Load() || len(d.probeNow) == 0) {
-		close(d.suspicion)
-		d.suspicion = nil
+func (s *Starter) settle() {
+	s.suspicionMu.Lock()
+	defer s.suspicionMu.Unlock()
+	if s.suspicion != nil && (s.temporalDown.Load() || len(s.probeNow) == 0) {
+		close(s.suspicion)
+		s.suspicion = nil
 	}
 }
 
 // isDown reports whether Temporal is down. While that is suspected, it waits for the verdict.
-func (d *Starter) isDown(ctx context.Context) bool {
-	suspicion := d.suspected()
-	if suspicion == nil || d.temporalDown.Load() {
-		return d.temporalDown.Load()
+func (s *Starter) isDown(ctx context.Context) bool {
+	suspicion := s.suspected()
+	if suspicion == nil || s.temporalDown.Load() {
+		return s.temporalDown.Load()
 	}
 	timer := time.NewTimer(verdictTimeout)
 	defer timer.Stop()
 	select {
 	case <-suspicion:
-	case <-d.stopped:
+	case <-s.stopped:
 	case <-ctx.Done():
 	case <-timer.C:
 	}
-	return d.temporalDown.Load()
+	return s.temporalDown.Load()
 }
 
 // probe finds out again and again whether Temporal is down. A start would find out, too, but only
 // after its timeout, while the queue grows.
-func (d *Starter) probe() {
+func (s *Starter) probe() {
 	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()
 	var wrote time.Time
 	for {
 		var err error
 		switch {
-		case d.temporalDown.Load() || d.suspected() != nil && time.Since(wrote) >= suspectAfter:
-			if err = d.tryWrite(); err == nil {
+		case s.temporalDown.Load() || s.suspected() != nil && time.Since(wrote) >= suspectAfter:
+			if err = s.tryWrite(); err == nil {
 				wrote = time.Now()
-				d.markUp()
+				s.markUp()
 			}
-		case d.suspected() == nil:
-			err = d.checkHealth()
+		case s.suspected() == nil:
+			err = s.checkHealth()
 		}
-		if d.stopping() {
+		if s.stopping() {
 			return
 		}
 		if err != nil && !isBusy(err) { // busy changes nothing
-			d.markDown(err)
+			s.markDown(err)
 		}
-		d.settle()
+		s.settle()
 		select {
-		case <-d.stopped:
+		case <-s.stopped:
 			return
-		case <-d.probeNow:
+		case <-s.probeNow:
 		case <-tick.C:
 		}
 	}
 }
 
-func (d *Starter) checkHealth() error {
-	ctx, cancel := context.WithTimeout(d.life, probeTimeout)
+func (s *Starter) checkHealth() error {
+	ctx, cancel := context.WithTimeout(s.life, probeTimeout)
 	defer cancel()
-	_, err := d.client.CheckHealth(ctx, &client.CheckHealthRequest{})
+	_, err := s.client.CheckHealth(ctx, &client.CheckHealthRequest{})
 	return err //nolint:wrapcheck // markDown logs it
 }
 
 // tryWrite starts a workflow that does nothing. Each has a new id, and so any shard. If no worker takes
 // it, it ends by its timeout. tryWrite does not use the SDK's retries, which hide the answers.
-func (d *Starter) tryWrite() (err error) {
-	ctx, cancel := context.WithTimeout(d.life, probeTimeout)
+func (s *Starter) tryWrite() (err error) {
+	ctx, cancel := context.WithTimeout(s.life, probeTimeout)
 	defer cancel()
 	for range probeTries {
 		id := "probe/" + rand.Text()
-		_, err = d.client.WorkflowService().StartWorkflowExecution(ctx, &workflowservice.StartWorkflowExecutionRequest{
-			Namespace: d.namespace, WorkflowId: id, RequestId: id, WorkflowType: &commonpb.WorkflowType{Name: workflows.ProbeName},
+		_, err = s.client.WorkflowService().StartWorkflowExecution(ctx, &workflowservice.StartWorkflowExecutionRequest{
+			Namespace: s.namespace, WorkflowId: id, RequestId: id, WorkflowType: &commonpb.WorkflowType{Name: workflows.ProbeName},
 			TaskQueue:                &taskqueuepb.TaskQueue{Name: workflows.TaskQueue},
 			WorkflowExecutionTimeout: durationpb.New(probeLife),
 		})

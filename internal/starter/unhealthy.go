@@ -23,40 +23,40 @@ type AdmissionForecast interface {
 
 // setAside reports that a delivery is to an unhealthy endpoint. It is then collected with others, in
 // a queue with a bound of its own, and its permit is released.
-func (d *Starter) setAside(start webhook.Start) bool {
-	if d.admission == nil || start.Resume != nil || d.needsOwnWorkflow(&start) {
+func (s *Starter) setAside(start webhook.Start) bool {
+	if s.admission == nil || start.Resume != nil || s.needsOwnWorkflow(&start) {
 		return false
 	}
-	forecast := d.admission.Forecast(start.EndpointID)
-	if !forecast.Unhealthy && forecast.Wait <= unhealthyWait && !d.heldEndpoints.isFaulty(start.EndpointID) {
+	forecast := s.admission.Forecast(start.EndpointID)
+	if !forecast.Unhealthy && forecast.Wait <= unhealthyWait && !s.heldEndpoints.isFaulty(start.EndpointID) {
 		return false
 	}
-	aside := d.unhealthy.Put(start.TenantID, start)
+	aside := s.unhealthy.Put(start.TenantID, start)
 	if aside {
-		d.permits.Release(start.TenantID, 1)
+		s.permits.Release(start.TenantID, 1)
 	}
 	return aside
 }
 
 // startUnhealthy starts the deliveries to unhealthy endpoints, in as few workflows as possible.
-func (d *Starter) startUnhealthy() {
-	for d.waitFor(d.unhealthy.Ready, unhealthyWait) {
-		for full := true; full && !d.stopping(); { // what is left after the last full workflow waits again
-			batch := d.nextUnhealthy()
-			d.startEach(d.startShared(batch))
-			full = len(batch) == d.maxPerWorkflow
+func (s *Starter) startUnhealthy() {
+	for s.waitFor(s.unhealthy.Ready, unhealthyWait) {
+		for full := true; full && !s.stopping(); { // what is left after the last full workflow waits again
+			batch := s.nextUnhealthy()
+			s.startEach(s.startShared(batch))
+			full = len(batch) == s.maxPerWorkflow
 		}
 	}
 }
 
-func (d *Starter) nextUnhealthy() (batch []webhook.Start) {
+func (s *Starter) nextUnhealthy() (batch []webhook.Start) {
 	now := time.Now()
-	for len(batch) < d.maxPerWorkflow {
-		start, ok := d.unhealthy.Next()
+	for len(batch) < s.maxPerWorkflow {
+		start, ok := s.unhealthy.Next()
 		if !ok {
 			break
 		}
-		if !d.leftToRelay(&start, now) {
+		if !s.leftToRelay(&start, now) {
 			batch = append(batch, start)
 		}
 	}

@@ -41,9 +41,9 @@ type workflow struct {
 }
 
 // inspect finds out how a workflow stands. It ends one that is stuck.
-func (d *Starter) inspect(ctx context.Context, id string) (*workflow, error) {
+func (s *Starter) inspect(ctx context.Context, id string) (*workflow, error) {
 	found := &workflow{id: id}
-	described, err := d.client.DescribeWorkflowExecution(ctx, id, "")
+	described, err := s.client.DescribeWorkflowExecution(ctx, id, "")
 	if isGone(err) {
 		return found, nil
 	}
@@ -58,11 +58,11 @@ func (d *Starter) inspect(ctx context.Context, id string) (*workflow, error) {
 		found.status = statusRunning
 	case status == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING:
 		found.status, found.stuck = statusClosed, true
-		d.log.ErrorContext(ctx, "a workflow is stuck: its task fails again and again; it is ended, and its deliveries go on in another one",
+		s.log.ErrorContext(ctx, "a workflow is stuck: its task fails again and again; it is ended, and its deliveries go on in another one",
 			"workflow", found.id, "run", found.run, "tries", task.GetAttempt())
-		return found, d.terminate(ctx, found)
+		return found, s.terminate(ctx, found)
 	case status == enumspb.WORKFLOW_EXECUTION_STATUS_TERMINATED:
-		found.status, err = d.statusOfTerminated(ctx, found)
+		found.status, err = s.statusOfTerminated(ctx, found)
 		return found, err
 	default:
 		found.status = statusClosed
@@ -72,8 +72,8 @@ func (d *Starter) inspect(ctx context.Context, id string) (*workflow, error) {
 
 // terminate ends the run that was found. The reason tells it from one that a person has terminated,
 // also if this process dies before it starts another workflow.
-func (d *Starter) terminate(ctx context.Context, found *workflow) error {
-	err := d.client.TerminateWorkflow(ctx, found.id, found.run, workflows.ReasonStuck)
+func (s *Starter) terminate(ctx context.Context, found *workflow) error {
+	err := s.client.TerminateWorkflow(ctx, found.id, found.run, workflows.ReasonStuck)
 	if isGone(err) { // it has ended meanwhile
 		return nil
 	}
@@ -81,8 +81,8 @@ func (d *Starter) terminate(ctx context.Context, found *workflow) error {
 }
 
 // statusOfTerminated tells a workflow that a person has terminated from one that Everpost has ended.
-func (d *Starter) statusOfTerminated(ctx context.Context, found *workflow) (workflowStatus, error) {
-	history := d.client.GetWorkflowHistory(ctx, found.id, found.run, false, enumspb.HISTORY_EVENT_FILTER_TYPE_CLOSE_EVENT)
+func (s *Starter) statusOfTerminated(ctx context.Context, found *workflow) (workflowStatus, error) {
+	history := s.client.GetWorkflowHistory(ctx, found.id, found.run, false, enumspb.HISTORY_EVENT_FILTER_TYPE_CLOSE_EVENT)
 	if !history.HasNext() {
 		return statusTerminated, nil
 	}
@@ -101,7 +101,7 @@ func (d *Starter) statusOfTerminated(ctx context.Context, found *workflow) (work
 // hasMember reports whether a shared workflow that runs has a delivery. It queries each workflow once.
 // If the query is not answered, because its worker is busy or none runs, it reports true: the
 // workflow will be inspected again.
-func (d *Starter) hasMember(ctx context.Context, w *workflow, delivery webhook.DeliveryID) bool {
+func (s *Starter) hasMember(ctx context.Context, w *workflow, delivery webhook.DeliveryID) bool {
 	if w.taskPending { // it cannot answer
 		return true
 	}
@@ -109,7 +109,7 @@ func (d *Starter) hasMember(ctx context.Context, w *workflow, delivery webhook.D
 	defer w.mu.Unlock()
 	if !w.queried {
 		w.queried = true
-		answer, err := d.client.QueryWorkflow(ctx, w.id, w.run, workflows.QueryStatus)
+		answer, err := s.client.QueryWorkflow(ctx, w.id, w.run, workflows.QueryStatus)
 		if err != nil || answer.Get(&w.members) != nil {
 			w.members = nil
 		} else if w.members == nil {
@@ -121,8 +121,8 @@ func (d *Starter) hasMember(ctx context.Context, w *workflow, delivery webhook.D
 
 // initialDeliveries returns the deliveries that a run of a shared workflow was started with. A stuck
 // workflow cannot be queried.
-func (d *Starter) initialDeliveries(ctx context.Context, w *workflow) ([]webhook.DeliveryID, error) {
-	history := d.client.GetWorkflowHistory(ctx, w.id, w.run, false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+func (s *Starter) initialDeliveries(ctx context.Context, w *workflow) ([]webhook.DeliveryID, error) {
+	history := s.client.GetWorkflowHistory(ctx, w.id, w.run, false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
 	if !history.HasNext() {
 		return nil, nil
 	}
