@@ -1,5 +1,5 @@
 // Package activities has the activities of the workflows: the attempt of a delivery, from the
-// first check to the record of its outcome, and the steps that are only recorded.
+// first check to the recording of its outcome, and the steps that are only recorded.
 //
 // A receiver's refusal is a value. An error is an internal fault: nothing is known of the
 // receiver, and no attempt is counted.
@@ -163,8 +163,8 @@ func New(c Config) *Activities {
 	return a
 }
 
-// Stop waits for the running attempts and their records until ctx ends, then cancels them: an
-// attempt that was cancelled is made again by another process. Stop refuses new attempts.
+// Stop refuses new attempts, and waits until ctx ends for the running ones to be made and recorded.
+// Then it cancels them: an attempt that was cancelled is made again by another process.
 func (a *Activities) Stop(ctx context.Context) {
 	done := make(chan struct{})
 	go func() {

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// slowWait replaces FastWait if the receiver is known to be slow. A run that has no permit
-	// by then is waited for.
+	// slowWait replaces FastWait if the receiver is known to be slow. If an attempt has no
+	// permit by then, Attempt goes on waiting.
 	slowWait = 300 * time.Millisecond
 	// capacityPause is the least deferral of an attempt at a slow receiver when too many of
 	// them are running. capacitySpread is added at random, so that they do not come at once.
@@ -21,7 +21,7 @@ const (
 
 // admit asks admission for a permit. A tenant's requests to slow receivers get at most half of
 // the attempts that may run; beyond that they are deferred. With a permit, the caller must call
-// giveBack, which ends the permit if it is not ended.
+// giveBack, which cancels the permit unless Done was called.
 func (a *Activities) admit(ctx context.Context, in AttemptInput, target *webhook.Target) (decision admission.Decision, giveBack func()) {
 	request := admission.RequestFor(&target.Endpoint, in.DeliveryID)
 	request.Released, request.Retries, request.Probe = in.State == webhook.StateHeld, in.RunAttempts, in.Probe
@@ -84,7 +84,7 @@ func (a *Activities) hold(ctx context.Context, exec *execution, in AttemptInput,
 	}
 	if in.State == webhook.StateHeld && in.Reason == webhook.ReasonInternal {
 		fault, known := a.faults.FaultOf(in.EndpointID)
-		if !known { // it ended too late
+		if !known { // the fault ended after the give-up time
 			fault = "an internal fault kept the delivery from being sent until its give-up time"
 		}
 		return a.holdForFault(ctx, exec, in, fault)

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// queryTime bounds what an attempt does beside the request: queries and records.
+	// queryTime bounds what an attempt does besides the request: queries and writes.
 	queryTime = 20 * time.Second
 	// earlyEnough is how much before its due time an attempt may start: timers and clocks
 	// are not exact.
@@ -43,7 +43,7 @@ type AttemptInput struct {
 	// unless another probe is running.
 	Probe bool `json:"probe,omitempty"`
 
-	// Shared is the shared workflow that makes the attempt; "" is the delivery's own.
+	// Shared is the shared workflow that makes the attempt; "" means the delivery's own workflow.
 	Shared string `json:"shared,omitempty"`
 
 	// Faults counts the consecutive internal faults that a shared workflow has met with this
@@ -51,12 +51,12 @@ type AttemptInput struct {
 	Faults int `json:"faults,omitempty"`
 }
 
-// AttemptResult is the status of the delivery after it.
+// AttemptResult is the status of the delivery after the attempt.
 type AttemptResult struct {
 	webhook.Progress
 
 	// Running: the receiver is slow, and the request is still running. A shared workflow
-	// asks for it again at CheckAt; a delivery's own waits for it with Join.
+	// asks for it again at CheckAt; a delivery's own workflow waits for it with Join.
 	Running bool      `json:"running,omitempty"`
 	CheckAt time.Time `json:"check_at,omitzero"`
 	// ClaimedUntil: another process has a claim until then; nothing was sent.
@@ -138,7 +138,7 @@ func (a *Activities) leaveRunning(ctx context.Context, exec *execution, in Attem
 
 // checkAt is when a shared workflow asks again for a running request: after checkPause, then after
 // as long as the request has taken, or when its timeout is over. So a retry is late by no more
-// than that. The end of a request that has no permit yet is unknown.
+// than that. When a request without a permit will end is not known.
 func (a *Activities) checkAt(exec *execution) time.Time {
 	now := a.now()
 	pause := checkPause
@@ -151,11 +151,11 @@ func (a *Activities) checkAt(exec *execution) time.Time {
 	return now.Add(pause)
 }
 
-// awaitAdmission waits for a run that has no permit yet: it is about to be deferred, where a claim
-// would say that it is being sent, or to be sent. False: the run has ended.
+// awaitAdmission waits for an execution that has no permit yet. It will either be deferred, in which
+// case a claim would be wrong, or be sent. False: the execution has ended.
 func (a *Activities) awaitAdmission(exec *execution) bool {
 	select {
-	case <-exec.admitted: // the receiver has had its time, or what was left of it
+	case <-exec.admitted: // admitted: the wait for the receiver is over
 	default:
 		limit := time.NewTimer(a.fastWait)
 		defer limit.Stop()

@@ -70,8 +70,8 @@ func (a *Activities) takeFresh(ctx context.Context, in *AttemptInput) *webhook.C
 	if intact(content.Payload, content.SHA256[:]) {
 		return &content
 	}
-	// The bytes changed in this process's memory. Those in the store may be right, and are
-	// compared as well.
+	// The bytes changed in this process's memory. The stored payload may be intact; it is
+	// checked too.
 	a.log.ErrorContext(ctx, "a payload has changed in memory since it arrived and was not sent", "delivery", in.DeliveryID, "event", in.EventID)
 	return nil
 }

@@ -115,7 +115,7 @@ func (a *Activities) executeEager(exec *execution, in AttemptInput, request eage
 	defer cancel()
 	made, err := a.send(ctx, in, request.target, request.content, request.permit)
 	a.executions.markAnswered(exec)
-	giveBack() // the record is not part of the request
+	giveBack() // the recording is not part of the request
 	if err != nil {
 		return AttemptResult{}, err
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// execute makes one attempt, from the first check to the record. An internal fault that concerns
+// execute makes one attempt, from the first check to the recording. An internal fault that concerns
 // the whole endpoint, or that lasts until the give-up time, becomes a recorded result.
 func (a *Activities) execute(exec *execution, in AttemptInput) (AttemptResult, error) {
 	result, err := a.executeGuarded(exec, &in)
@@ -60,7 +60,7 @@ func (a *Activities) executeOnce(exec *execution, in *AttemptInput) (AttemptResu
 	}
 	decision, giveBack := a.admit(ctx, *in, target)
 	if decision.Permit == nil {
-		// The step says that the delivery waits, so its next attempt has to claim it.
+		// Drop the token: after a deferral, the next attempt must claim.
 		_, _ = a.fresh.Take(in.DeliveryID)
 		return a.recordDecision(ctx, exec, *in, decision)
 	}

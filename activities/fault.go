@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	// recordFaultEvery says at which faults in a row a shared workflow's delivery records its
-	// internal fault: the first, and every tenth after it.
+	// recordFaultEvery: an internal fault with a shared workflow's delivery is recorded the first
+	// time and every tenth time in a row.
 	recordFaultEvery = 10
-	// outagePause is how long after the store was unreachable an attempt that has met a fault
-	// before does not query it: other attempts of this process do.
+	// outagePause is how long after an outage of the store was noticed the store is not queried
+	// by an attempt that has failed before. Other attempts of this process query it.
 	outagePause = time.Second
 )
 

@@ -71,9 +71,9 @@ func (a *Activities) RecordStep(ctx context.Context, step webhook.Step) (webhook
 	return status, nil
 }
 
-// recordAttemptFirst records, before an end that no attempt led to, the attempt that this process
-// is making, eagerly or for another workflow, or could not record while the store was out of
-// reach: it may have delivered. recorded is false if there is no such attempt.
+// recordAttemptFirst records an attempt of the delivery before an end that no attempt led to. It is
+// one that this process is making, eagerly or for another workflow, or could not record while the
+// store was out of reach. It may have delivered. recorded is false if there is no such attempt.
 func (a *Activities) recordAttemptFirst(ctx context.Context, step webhook.Step) (status webhook.DeliveryStatus, recorded bool, err error) {
 	in := AttemptInput{Ref: step.Ref, Progress: step.Progress, CommandDone: step.CommandDone}
 	in.Seq-- // the attempt follows the step that the end follows
@@ -129,7 +129,7 @@ func (a *Activities) KeepFor(context.Context) (time.Duration, error) { return a.
 var errWorkerStopping = errors.New("join: this worker is stopping; another one goes on waiting")
 
 // await waits for done, and sends heartbeats meanwhile. It returns an error when stopping is
-// closed; nil never is.
+// closed. A nil channel is never closed.
 func await(ctx context.Context, done, stopping <-chan struct{}, heartbeat <-chan time.Time) error {
 	for {
 		select {

@@ -75,8 +75,8 @@ func isRefused(step webhook.Step, status webhook.DeliveryStatus) bool {
 	return step.Attempt == nil && !step.State.Open() && status.State.Open() && !status.ClaimedUntil.IsZero()
 }
 
-// busy is the result while another process has the right to send. If that right has run out by
-// this process's clock, or ended between two statements, the pause is busyPause.
+// busy is the result while another process has a claim. If the claim has expired by this process's
+// clock, or ended between two statements, the pause is busyPause.
 func (a *Activities) busy(result AttemptResult, until time.Time) AttemptResult {
 	result.ClaimedUntil = until
 	if soonest := a.now().Add(busyPause); result.ClaimedUntil.Before(soonest) {

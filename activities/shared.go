@@ -13,8 +13,8 @@ import (
 const (
 	// handOverTime bounds one HandOver; the next one starts what is left.
 	handOverTime = 8 * time.Second
-	// handOverWidth is how many workflows one HandOver starts at a time. The Starter bounds
-	// those of all in a process.
+	// handOverWidth is how many workflows one HandOver starts at a time. The Starter limits the
+	// total per process.
 	handOverWidth = 4
 )
 
@@ -45,7 +45,7 @@ type DeliveryState struct {
 	LastError    string `json:"last_error,omitempty"`    // the last of them
 }
 
-// AttemptsResult has the deliveries that an attempt did not simply end.
+// AttemptsResult has the deliveries that need further work.
 type AttemptsResult struct {
 	Members []MemberResult `json:"members,omitempty"`
 	// Faults are internal faults: one that several deliveries have met is listed once.
@@ -58,7 +58,7 @@ type Fault struct {
 	Of   []int  `json:"of"` // indexes of the input
 }
 
-// add adds the result of a delivery for which something is left to be done.
+// add adds the result of a delivery, if that needs further work.
 func (r *AttemptsResult) add(m MemberResult) {
 	switch {
 	case m.Fault == "" && !m.unfinished():
@@ -179,7 +179,7 @@ func (m *MemberResult) set(result AttemptResult, err error) {
 	m.AttemptResult = result
 }
 
-// unfinished reports that something is still to be done for the delivery.
+// unfinished reports that the delivery needs further work.
 func (r *AttemptResult) unfinished() bool {
 	held := r.State == webhook.StateHeld && r.Command.Command == webhook.CommandNone && r.ClaimedUntil.IsZero()
 	return r.Running || !r.State.Final() && !held
