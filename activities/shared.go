@@ -38,7 +38,7 @@ type DeliveryState struct {
 	// Running: the request of the next attempt is under way. Join waits for it.
 	Running bool `json:"running,omitempty"`
 	// Unconfirmed: the store does not name the delivery's own workflow, or keeps a command that
-	// has been handled.
+	// has been handled. See workflows.DeliveryState.
 	Unconfirmed  bool   `json:"unconfirmed,omitempty"`
 	LastResponse string `json:"last_response,omitempty"` // of the receiver, in words
 	Faults       int    `json:"faults,omitempty"`        // internal faults in a row

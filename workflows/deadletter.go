@@ -140,7 +140,7 @@ func (l *deadLetter) end(ctx workflow.Context, discard CommandSignal) {
 		return
 	}
 	l.Progress = status.Progress
-	if l.State != webhook.StateDeadLettered { // else the store was only at a later step: once more
+	if l.State != webhook.StateDeadLettered { // otherwise the store was one step ahead; the loop tries again
 		l.Discard = nil
 	}
 }
@@ -154,7 +154,7 @@ func (l *deadLetter) receiveSignals(ctx workflow.Context) {
 	}
 }
 
-// handle keeps a command to a dead letter. A replay that it has been through is ignored. Commands to an
+// handle keeps a command to a dead letter. A replay that has already been carried out is ignored. Commands to an
 // open delivery are not acknowledged: if a replay has opened one, its first attempt finds them.
 func (l *deadLetter) handle(command webhook.Command, signal CommandSignal) {
 	if signal.CommandID != 0 && signal.CommandID <= l.CommandDone {

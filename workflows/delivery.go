@@ -26,7 +26,7 @@ type DeliveryInput struct {
 	Terminated bool `json:"terminated,omitempty"`
 
 	// Probe: a person requested the next attempt. It is made although the endpoint's circuit is open,
-	// and decides whether that closes.
+	// and its outcome decides whether the circuit closes.
 	Probe bool `json:"probe,omitempty"`
 }
 
@@ -102,8 +102,8 @@ func (d *delivery) run(ctx workflow.Context) error {
 	}
 }
 
-// finishHandOver does what a shared workflow has left. A request that is under way comes first: its
-// outcome decides, whatever command came meanwhile (R5).
+// finishHandOver continues what a shared workflow left unfinished. A request that is under way comes
+// first: its outcome decides, whatever command came meanwhile (R5).
 func (d *delivery) finishHandOver(ctx workflow.Context) {
 	command := d.takeCommand()
 	if d.Running {
@@ -167,7 +167,7 @@ func (d *delivery) attempt(ctx workflow.Context) {
 	d.apply(&result)
 	d.isHeld = d.State == webhook.StateHeld
 	if first && d.State != webhook.StateDeadLettered {
-		d.replay, d.discard = nil, nil // of a delivery that is no dead letter
+		d.replay, d.discard = nil, nil // they do not apply: this is not a dead letter
 	}
 	d.Probe = d.Probe && !result.ClaimedUntil.IsZero()
 	if d.State.Open() && !d.isHeld && d.Attempts == before && !d.waits(ctx) {
@@ -250,7 +250,7 @@ func (d *delivery) end(ctx workflow.Context, step webhook.Step, why string) bool
 	return true
 }
 
-// sync updates the state with the store's status, which rules.
+// sync updates the state with the store's status, which is authoritative.
 func (d *delivery) sync(ctx workflow.Context, status webhook.DeliveryStatus) {
 	d.Progress, d.isHeld = status.Progress, status.State == webhook.StateHeld
 	if status.State.Open() && d.isElsewhere(status.WorkflowID) {

@@ -36,7 +36,7 @@ func (d *delivery) handle(ctx workflow.Context, command webhook.Command, signal 
 	case webhook.CommandReschedule:
 		d.reschedule(ctx, signal)
 	case webhook.CommandReplay, webhook.CommandDiscard:
-		// It may be a dead letter already, and this workflow not know it, if its first request was eager.
+		// If its first request was eager, it may be a dead letter already without this workflow knowing it.
 		if d.State != webhook.StateDeadLettered && d.synced {
 			return
 		}
@@ -51,8 +51,8 @@ func (d *delivery) handle(ctx workflow.Context, command webhook.Command, signal 
 	d.CommandDone = max(d.CommandDone, signal.CommandID)
 }
 
-// keepCancel keeps a cancel until it is carried out, also in the next run: without its id, which counts
-// as handled.
+// keepCancel keeps a cancel until it is carried out, even in a later run of the workflow. It keeps no id,
+// because the id counts as handled.
 func (d *delivery) keepCancel(reason string) {
 	d.Command = webhook.PendingCommand{Command: webhook.CommandCancel, Reason: reason}
 }

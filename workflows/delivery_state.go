@@ -8,7 +8,20 @@ import (
 )
 
 // DeliveryState is what a workflow knows of one of its deliveries. A DeliveryWorkflow and a
-// DeadLetterWorkflow have one, a FanoutWorkflow many. A delivery takes it along from one to the other.
+// DeadLetterWorkflow have one, a FanoutWorkflow many. The state moves with the delivery between
+// workflows.
+//
+// Four flags say what a workflow and the store know of each other:
+//
+//	flag         of             set                                         effect
+//	FirstTask    AttemptInput   in the first task of the first workflow:    a fresh token may stand for a claim
+//	                            no lost task can have sent a request
+//	HandedOver   DeliveryInput  if another workflow may have made           FirstTask is never set, synced is
+//	                            attempts
+//	synced       delivery       when the workflow has made an attempt, or   before: retry and reschedule wait, replay and
+//	                            began with the store's status               discard are kept, as the store may be ahead
+//	Unconfirmed  DeliveryState  if the store names another workflow, or     a step is stored before the next wait
+//	                            has a command that is handled already
 type DeliveryState activities.DeliveryState
 
 // apply updates the state with the result of an attempt.

@@ -11,26 +11,26 @@ import (
 )
 
 const (
-	// longFanout is how many events a shared workflow's history may have: it is read
-	// again for every step that finds it no longer in memory.
+	// longFanout is how many events a shared workflow's history may have. The history is read
+	// again for every workflow task that finds the workflow no longer in memory.
 	longFanout = 500
-	// shortestTimer is the least time between two of its tasks.
+	// shortestTimer is the least time between two workflow tasks of a shared workflow.
 	shortestTimer = 10 * time.Millisecond
 )
 
 // FanoutInput is several deliveries whose attempts are made concurrently.
 type FanoutInput struct {
 	Deliveries []FanoutDelivery `json:"deliveries"`
-	// Members are those of the run before, when the workflow continues as new.
+	// Members are the members of the workflow run before, when the workflow continues as new.
 	Members []*Member `json:"members,omitempty"`
 }
 
-// FanoutDelivery is one of them.
+// FanoutDelivery is one delivery of a FanoutInput.
 type FanoutDelivery struct {
 	webhook.Ref
 
 	GiveUpAt time.Time `json:"give_up_at"`
-	// Progress is the progress of a delivery that was held; nil of a new one.
+	// Progress is the progress of a delivery that was held; nil for a new delivery.
 	Progress *webhook.Progress `json:"progress,omitempty"`
 }
 
@@ -38,7 +38,7 @@ type FanoutDelivery struct {
 // workflow for each. A delivery that is given up, or gets a command, continues in a workflow
 // of its own, where a person can look at it. The store names the workflow of each delivery.
 //
-// Cancelling it means to hand everything over now.
+// Cancelling a FanoutWorkflow hands all its deliveries over now.
 func FanoutWorkflow(ctx workflow.Context, in FanoutInput) error {
 	f := newFanout(ctx, in)
 	if err := workflow.SetQueryHandler(ctx, QueryStatus, f.status); err != nil {
@@ -52,7 +52,7 @@ type fanout struct {
 	id      string
 	signals signals
 	members []*Member     // that are still here
-	rested  bool          // the task has begun with a timer or a signal, and no attempt was made since
+	rested  bool          // the workflow task has begun with a timer or a signal, and no attempt was made since
 	pause   time.Duration // after the last hand-over that could not start all
 }
 
@@ -60,9 +60,9 @@ type fanout struct {
 type Member struct {
 	DeliveryState
 
-	Leaving bool      `json:"leaving,omitempty"` // to a workflow of its own
-	LeaveAt time.Time `json:"leave_at,omitzero"` // … not before; zero: at once
-	CheckAt time.Time `json:"check_at,omitzero"` // its request is under way: request its result again then
+	Leaving bool      `json:"leaving,omitempty"` // the delivery moves to a workflow of its own
+	LeaveAt time.Time `json:"leave_at,omitzero"` // a leaving delivery is not handed over before; zero: at once
+	CheckAt time.Time `json:"check_at,omitzero"` // the request is under way: ask for its result again then
 }
 
 func newFanout(ctx workflow.Context, in FanoutInput) *fanout {
@@ -115,9 +115,9 @@ func (f *fanout) continueAsNew(ctx workflow.Context) error {
 	return workflow.NewContinueAsNewError(ctx, FanoutWorkflow, FanoutInput{Members: f.members})
 }
 
-// leavingAndDue returns the members that leave, and those whose next attempt is due. Attempts that share a timer are
-// requested together, a little early, and wait by themselves: once in a workflow task, so that none takes
-// long (R4).
+// leavingAndDue returns the members that leave, and those whose next attempt is due. Attempts that
+// share a timer are requested together, a little early, and wait by themselves. There is only one round
+// of attempts per workflow task, so that no task takes long (R4).
 func (f *fanout) leavingAndDue(ctx workflow.Context) (leaving, due []*Member) {
 	now := workflow.Now(ctx)
 	early, anyDue := now.Add(activities.MaxEarly), false
@@ -204,8 +204,7 @@ func (f *fanout) sync(ctx workflow.Context, m *Member, result *activities.Member
 	return true
 }
 
-// fault lets deliveries that have met an internal fault wait. Those that wait already set the time, if
-// it is about right: so many that have met it one after another come to share a timer.
+// fault lets deliveries that have met an internal fault wait.
 func (f *fanout) fault(ctx workflow.Context, what string, met ...*Member) {
 	now := workflow.Now(ctx)
 	for _, m := range met {
@@ -217,8 +216,8 @@ func (f *fanout) fault(ctx workflow.Context, what string, met ...*Member) {
 		"tries", met[0].Faults, "error", what)
 }
 
-// nextTry is when a member tries again after a pause: with another that does so in the later half of
-// it, or at its end.
+// nextTry is when a member tries again after a pause. It reuses another faulty member's retry time if
+// that falls in the second half of the pause, so that they share a timer.
 func (f *fanout) nextTry(m *Member, now time.Time, pause time.Duration) time.Time {
 	latest := now.Add(pause)
 	for _, other := range f.members {
@@ -342,7 +341,7 @@ func (f *fanout) receiveSignals(ctx workflow.Context) {
 	}
 }
 
-// leave has the delivery's own workflow continue it. That one also waits for a request under way.
+// leave has the delivery's own workflow continue it. That workflow also waits for a request under way.
 func (m *Member) leave() {
 	m.Leaving, m.Unconfirmed, m.Running = true, true, m.Running || !m.CheckAt.IsZero()
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// When a replay with a ramp looks at what came of its releases, and what it makes of it.
+// When a replay with a ramp looks at the first outcomes, and how outcomes change the rate.
 const (
 	rampEvery   = time.Minute
 	rampSample  = 20 // first outcomes; fewer say nothing
@@ -29,12 +29,12 @@ type verdict struct {
 	judged bool // the next sample begins anew; else this one goes on
 }
 
-// judge doubles the rate at least a minute after the last time when at least 95 % were
-// delivered at first go, never above the ceiling, and halves it below 80 %. Below 50 %
-// it pauses, and does not wait for the minute to be over: the receiver is in trouble.
+// judge changes the rate once a minute at most. It doubles the rate when at least 95 % were
+// delivered on the first attempt, never above the ceiling, and halves it below 80 %. Below
+// 50 % it pauses, and does not wait for the minute to be over: the receiver is in trouble.
 //
-// It does not double a rate that was not made use of: where half of what it allows is
-// missing, a receiver is slow, or something else the bottleneck.
+// It does not double an unused rate: where less than half of what the rate allows has been
+// made, the receiver is slow, or something else is the bottleneck.
 func (s sample) judge() verdict {
 	all := s.delivered + s.failed
 	switch {

@@ -55,7 +55,7 @@ type ReplayStatus struct {
 const (
 	// countEvery is how often first outcomes are looked for.
 	countEvery = 5 * time.Second
-	// behindPause is how long a replay lets deliveries be started that wait.
+	// behindPause is how long a replay pauses while deliveries wait for their start.
 	behindPause = 5 * time.Second
 )
 
@@ -65,8 +65,8 @@ const (
 	reasonLost      = "its workflow was ended from outside; resume goes on with it"
 )
 
-// ReplayWorkflow sends a set of deliveries again, at a rate: it releases them in the store, a batch a
-// second, from where each is started, and counts the outcomes of their first attempts. It ends when all
+// ReplayWorkflow sends a set of deliveries again, at a rate. It releases them in the store, a batch a
+// second, and each is then started. It counts the outcomes of their first attempts, and ends when all
 // have one, or when it is cancelled.
 func ReplayWorkflow(ctx workflow.Context, in ReplayInput) error {
 	r := newReplay(ctx, in)
@@ -340,7 +340,7 @@ func (r *replay) store(ctx workflow.Context, what string, activity, input any) b
 	return false
 }
 
-// sync updates the state with the store's status. What it has released, also by a batch whose answer
+// sync updates the state with the store's status. What it has released, even by a batch whose answer
 // was lost, is waited for, and counts for the pace.
 func (r *replay) sync(status webhook.ReplayStatus, now time.Time) {
 	if n := int(status.Released - r.st.Released); r.known && n > 0 {

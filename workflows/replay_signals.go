@@ -10,7 +10,7 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// Signals of ReplayWorkflow, input AskedOfReplay, beside SignalCancel.
+// Signals of ReplayWorkflow, input ReplaySignal, other than SignalCancel.
 const (
 	SignalPause   = "pause"
 	SignalResume  = "resume"

@@ -10,9 +10,9 @@ import (
 	"github.com/everpost/everpost/internal/webhook"
 )
 
-// Signals of the workflows. Their input is optional: sent by hand from the Web
-// UI, without one, each does the plain thing. FanoutWorkflow takes all of them, for the
-// delivery that the input names, or for each.
+// Signals of the workflows. Their input is optional: sent by hand from the Web UI without
+// one, each acts with its defaults. FanoutWorkflow takes all of them, for the delivery that
+// the input names, or for each.
 const (
 	SignalCancel     = "cancel"     // DeliveryWorkflow, input CommandSignal
 	SignalRetryNow   = "retry-now"  // DeliveryWorkflow, input CommandSignal

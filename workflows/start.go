@@ -64,7 +64,7 @@ func FanoutOf(deliveries []webhook.Start) FanoutInput {
 	return in
 }
 
-// DeliveriesOf are the deliveries that a shared workflow began with which was given this input.
+// DeliveriesOf are the deliveries with which a shared workflow with this input began.
 func DeliveriesOf(input *commonpb.Payloads) ([]webhook.DeliveryID, error) {
 	var in FanoutInput
 	if err := converter.GetDefaultDataConverter().FromPayloads(input, &in); err != nil {
@@ -87,8 +87,8 @@ const MaxEventIDs = 60
 // EventIDBytes is what an id takes in a search attribute, with quotes and a comma.
 const EventIDBytes = 33
 
-// FanoutAttributes are its search attributes: the first so many events, and what all
-// deliveries have in common.
+// FanoutAttributes are a shared workflow's search attributes: the first maxEventIDs events, and what
+// all deliveries have in common.
 func FanoutAttributes(deliveries []webhook.Start, maxEventIDs int) temporal.SearchAttributes {
 	var (
 		first  = deliveries[0].Ref
@@ -123,7 +123,7 @@ func FanoutAttributes(deliveries []webhook.Start, maxEventIDs int) temporal.Sear
 
 // FanoutSummary is one line for the Web UI's list of workflows.
 func FanoutSummary(deliveries []webhook.Start) string {
-	return fmt.Sprintf("attempts of %d deliveries side by side", len(deliveries))
+	return fmt.Sprintf("attempts of %d deliveries, made concurrently", len(deliveries))
 }
 
 // HandOverInput returns the input of the own workflow of a delivery that leaves a shared one.

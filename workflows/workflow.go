@@ -6,8 +6,8 @@ import "github.com/everpost/everpost/internal/webhook"
 // itself.
 const reasonWorkflowCancelled = "the workflow was cancelled"
 
-// ReasonStuck is with what reason Everpost itself terminates a workflow whose task fails again
-// and again. Its deliveries go on in others: no person has terminated them.
+// ReasonStuck is the reason Everpost gives when it terminates a workflow whose task fails again and
+// again. Its deliveries continue in other workflows: no person has terminated them.
 const ReasonStuck = "its workflow task fails again and again; Everpost goes on with its deliveries in another workflow"
 
 // QueryStatus asks a workflow where its delivery stands; the answer is a Status.
