@@ -154,8 +154,9 @@ func (l *deadLetter) receiveSignals(ctx workflow.Context) {
 	}
 }
 
-// handle keeps a command to a dead letter. A replay that has already been carried out is ignored. Commands to an
-// open delivery are not acknowledged: if a replay has opened one, its first attempt finds them.
+// handle keeps a command to a dead letter. A replay that has already been carried out is ignored.
+// Commands to an open delivery are not acknowledged: if a replay has opened one, its first attempt finds
+// them.
 func (l *deadLetter) handle(command webhook.Command, signal CommandSignal) {
 	if signal.CommandID != 0 && signal.CommandID <= l.CommandDone {
 		return

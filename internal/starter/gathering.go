@@ -20,8 +20,8 @@ const (
 	startAgainAfter = time.Second
 )
 
-// A delivery that its eager request has delivered needs a workflow only to be shown to users. So its
-// start can wait: one workflow is started for all deliveries that were delivered within gatherTime,
+// After a successful eager request the workflow only serves display. So its start can wait: one
+// workflow is started for all deliveries that were delivered within gatherTime,
 // up to maxPerWorkflow. A delivery that is alone gets its own at once. What a process loses when it dies
 // is in the store.
 
@@ -125,7 +125,8 @@ func (g *gatherings) wake() {
 	}
 }
 
-// take takes what is due; with all set also what is not complete, with the members that are recorded.
+// take takes the due gatherings; with all set, also those that are not complete, with the members that
+// are recorded.
 func (g *gatherings) take(all bool) []*gathering {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -168,9 +169,9 @@ func (g *gatherings) started(now time.Time) {
 	g.latest = now
 }
 
-// startGathered starts the workflows of the gatherings that are due, before the end of the process of
-// all. A start that fails is repeated with the same id, when Temporal is available: the deliveries
-// have no outbox rows any more.
+// startGathered starts the workflows of the due gatherings, or of all of them when the process stops.
+// A start that fails is repeated with the same id, when Temporal is available: the deliveries have no
+// outbox rows any more.
 func (s *Starter) startGathered(beforeStop bool) {
 	if s.temporalDown.Load() && !beforeStop {
 		return // markUp wakes

@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// holdDelay is how long a hold may take from its decision until it is stored: for so long an
-	// endpoint is looked at although nothing is found.
+	// holdDelay is how long a hold may take from its decision until it is stored: until then the
+	// endpoint is kept on the list, even if it has no held deliveries.
 	holdDelay = 5 * time.Second
 	// releaseDelay is how long a released delivery may take until admission counts it.
 	releaseDelay = 3 * time.Second

@@ -25,8 +25,8 @@ type Store interface {
 
 // Outbox has the deliveries whose workflows are still to be started.
 type Outbox interface {
-	// TakeStarts takes deliveries that were stored a while ago and have no first write yet. It does not
-	// return them again for a while.
+	// TakeStarts takes deliveries that were stored a while ago: those without a first write, and those
+	// whose first write kept the outbox row (Start.Recorded). It does not return them again for a while.
 	TakeStarts(ctx context.Context, limit int) ([]webhook.Start, error)
 	// DeleteStarts deletes the rows of deliveries that are recorded and whose workflow has been started.
 	DeleteStarts(ctx context.Context, ids []webhook.DeliveryID) error
@@ -88,8 +88,8 @@ func (s *Starter) relayOnce() bool {
 }
 
 // returnStarts returns what was taken while Temporal was going down. Some may have been started: a
-// repeated start with the same id is refused, and of two shared workflows with the same delivery the
-// store lets one go on with it.
+// repeated start with the same id is refused, and if two workflows have a delivery, only one gets the
+// claim.
 func (s *Starter) returnStarts(starts []webhook.Start) {
 	ctx, cancel := context.WithTimeout(s.life, readTimeout)
 	defer cancel()

@@ -130,8 +130,8 @@ func (s *Starter) inspectOnce(r *reconcileRound, id string) *workflow {
 	return found
 }
 
-// reviveShared starts a workflow for those deliveries of a shared workflow that no workflow has any
-// more: another shared one, or for those that a person has terminated their own.
+// reviveShared starts workflows for those deliveries of a shared workflow that no workflow has any
+// more: a new shared workflow; or, if a person terminated it, one per delivery.
 func (s *Starter) reviveShared(r *reconcileRound, id string, group []webhook.Delivery) {
 	shared := s.inspectOnce(r, id)
 	if shared == nil {
@@ -233,7 +233,7 @@ func (s *Starter) restart(ctx context.Context, delivery *webhook.Delivery, termi
 	return ignoreAlreadyStarted(err)
 }
 
-// continueStuck continues all deliveries of a shared workflow that was stuck, also those that are not
+// continueStuck continues all deliveries of a shared workflow that was stuck, even those that are not
 // overdue. The first time they share another workflow. The second time each gets its own: if one of
 // them makes every workflow stuck, the others must not wait for it.
 func (s *Starter) continueStuck(stuck *workflow, group []webhook.Delivery) {

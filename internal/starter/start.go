@@ -17,8 +17,8 @@ import (
 // concurrentStarts is how many workflows of single deliveries are started at a time.
 const concurrentStarts = 8
 
-// needsOwnWorkflow reports that a delivery may not share a workflow: its time is to come, its eager
-// request was sent, or it continues a workflow that may still run.
+// needsOwnWorkflow reports that a delivery may not share a workflow: its deliver_at is in the future,
+// its eager request was sent, or it continues a workflow that may still run.
 func (s *Starter) needsOwnWorkflow(start *webhook.Start) bool {
 	return s.maxPerWorkflow == 1 || start.OwnWorkflow || start.Recorded || s.isScheduled(start) || start.Run > 1 && start.Resume == nil
 }
@@ -179,8 +179,9 @@ func (s *Starter) terminateIfStuck(ctx context.Context, start *webhook.Start) er
 	return err
 }
 
-// terminateIfIdle ends the workflow that a held delivery already has, if that is stuck or waits for a
-// signal, as those of earlier builds do. It looks only at a delivery that is relayed again.
+// terminateIfIdle ends the workflow that a held delivery already has, if that is stuck or idle. An idle
+// one does not know that its delivery is held, as after PostgreSQL was restored from an older copy. It
+// looks only at a delivery that is relayed again.
 func (s *Starter) terminateIfIdle(ctx context.Context, start *webhook.Start) error {
 	if start.Relayed <= 1 {
 		return nil

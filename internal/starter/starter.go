@@ -1,5 +1,6 @@
-// Package starter brings deliveries and commands from PostgreSQL to Temporal. It starts a workflow
-// for each delivery and signals each command: at once if it can, else from the outbox.
+// Package starter brings deliveries and commands from PostgreSQL to Temporal. It starts the workflows
+// of deliveries, up to 100 of which share one, and signals each command: at once if it can, else from
+// the outbox.
 //
 // No call to Temporal has to succeed. The relay repeats a start or a signal that was not made, was
 // not answered, or was lost with the process. A repeated start has the same workflow id, and there
@@ -97,7 +98,7 @@ type Starter struct {
 	admission AdmissionForecast        // nil without a worker
 	requests  atomic.Pointer[Requests] // nil without a worker, and until Start
 
-	// Of these, those that are nil are not looked at.
+	// Each may be nil; its loop then does not run.
 	store     Store
 	replays   Replays
 	overdue   Overdue

@@ -30,8 +30,8 @@ const (
 	suspectAfter = 3 * reserveTimeout / 4
 	// verdictTimeout is how long isDown waits: for the probe under way and the next one.
 	verdictTimeout = 2 * probeTimeout
-	// A start that fails at once is tried probeTries times, probePause after one another: a single
-	// shard may just be moving to another host.
+	// A start that fails at once is tried probeTries times, probePause apart. A single shard may just
+	// be moving to another host.
 	probeTries = 3
 	probePause = 100 * time.Millisecond
 	// probeLife is the timeout of a probe's workflow that no worker takes.

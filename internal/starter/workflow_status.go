@@ -71,7 +71,7 @@ func (s *Starter) inspect(ctx context.Context, id string) (*workflow, error) {
 }
 
 // terminate ends the run that was found. The reason tells it from one that a person has terminated,
-// also if this process dies before it starts another workflow.
+// even if this process dies before it starts another workflow.
 func (s *Starter) terminate(ctx context.Context, found *workflow) error {
 	err := s.client.TerminateWorkflow(ctx, found.id, found.run, workflows.ReasonStuck)
 	if isGone(err) { // it has ended meanwhile
@@ -116,7 +116,7 @@ func (s *Starter) hasMember(ctx context.Context, w *workflow, delivery webhook.D
 			w.members = []workflows.Status{}
 		}
 	}
-	return w.members == nil || slices.ContainsFunc(w.members, func(s workflows.Status) bool { return s.DeliveryID == delivery })
+	return w.members == nil || slices.ContainsFunc(w.members, func(m workflows.Status) bool { return m.DeliveryID == delivery })
 }
 
 // initialDeliveries returns the deliveries that a run of a shared workflow was started with. A stuck
