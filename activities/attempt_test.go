@@ -32,7 +32,7 @@ func TestFreshTokenSendsWithoutAClaim(t *testing.T) {
 	_, again := p.tokens.Fresh().Take(in.DeliveryID)
 	require.False(t, again, "a token is taken once")
 
-	// Without the token and the memo, the record knows it.
+	// Without the token and the memo, the store knows it.
 	known, err := other.attempt(in)
 	require.NoError(t, err)
 	require.Equal(t, got.Progress, known.Progress)
@@ -160,7 +160,7 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// The request is signed for its attempt, and what the record shows of it holds no
+// The request is signed for its attempt, and what the store shows of it holds no
 // credentials.
 func TestRequestAndWhatIsShownOfIt(t *testing.T) {
 	t.Parallel()
@@ -185,7 +185,7 @@ func TestRequestAndWhatIsShownOfIt(t *testing.T) {
 	}, b.attempts(t, in)[0].RequestHeaders)
 }
 
-// Nothing is sent, and the record says why.
+// Nothing is sent, and the store says why.
 func TestEndsWithoutRequest(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -281,7 +281,7 @@ func TestDeliverAtWaitsAndIsSentThen(t *testing.T) {
 	require.Equal(t, 1, b.Count())
 }
 
-// A replay opened in the record: the next run's workflow learns there how many
+// A replay opened in the store: the next run's workflow learns there how many
 // attempts were made before.
 func TestNextRunCountsOn(t *testing.T) {
 	t.Parallel()
@@ -313,7 +313,7 @@ func TestNextRunCountsOn(t *testing.T) {
 	require.Equal(t, 2, b.Count())
 }
 
-// The record rules also where it has lost steps: the delivery goes on from there.
+// The store is authoritative, even if it has lost steps: the delivery goes on from there.
 func TestRecordThatWasRestoredRules(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

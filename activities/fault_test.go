@@ -63,7 +63,7 @@ func (c *counted) count() int {
 	return c.n
 }
 
-// A fault of our own that concerns all of an endpoint's deliveries holds each in the record: no
+// A fault of our own that concerns all of an endpoint's deliveries holds each in the store: no
 // attempt is counted, and it is seen as last_error. The others that come are held without a
 // try, and one that is released tries again.
 func TestFaultOfAnEndpointHoldsItsDeliveries(t *testing.T) {
@@ -161,7 +161,7 @@ func TestFaultOfAnEndpointHoldsItsDeliveries(t *testing.T) {
 	}
 }
 
-// While the record is away nothing can be held in it: the fault is the workflow's to repeat,
+// While the store is away nothing can be held in it: the fault is the workflow's to repeat,
 // and said once for all that have met it.
 func TestFaultsWhileTheRecordIsAway(t *testing.T) {
 	t.Parallel()

@@ -39,7 +39,7 @@ func TestEnvelope(t *testing.T) {
 	got, err := p.attempt(in)
 	require.NoError(t, err)
 	require.Zero(t, p.record.count())
-	for range 2 { // from the record
+	for range 2 { // from the store
 		in.Progress, in.DueAt = got.Progress, time.Time{}
 		got, err = p.attempt(in)
 		require.NoError(t, err)

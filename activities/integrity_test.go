@@ -93,8 +93,8 @@ func TestPayloadIntegrityOfAToken(t *testing.T) {
 		spoil string
 		state webhook.State
 	}{
-		"the record is whole": {"", webhook.StateDelivered},
-		"the record is not":   {`update events set payload = set_bit(payload, 9, 1 - get_bit(payload, 9)) where id = $1`, webhook.StateDeadLettered},
+		"the store is whole": {"", webhook.StateDelivered},
+		"the store is not":   {`update events set payload = set_bit(payload, 9, 1 - get_bit(payload, 9)) where id = $1`, webhook.StateDeadLettered},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -119,7 +119,7 @@ func TestBusyPause(t *testing.T) {
 	require.Equal(t, ahead.Add(time.Second).UTC(), got.ClaimedUntil.UTC())
 }
 
-// awaitClaim waits until the record knows that the attempt is being sent. With the fast
+// awaitClaim waits until the store knows that the attempt is being sent. With the fast
 // wait of these tests the first try to tell it may have no time.
 func (b *bundle) awaitClaim(t *testing.T, in activities.AttemptInput) {
 	t.Helper()

@@ -22,7 +22,7 @@ func note(in activities.AttemptInput) webhook.Step {
 	return step
 }
 
-// R3, R4: the record is away when the answer comes. The outcome is kept, and the
+// R3, R4: the store is away when the answer comes. The outcome is kept, and the
 // next try records it and sends nothing; also when the owner has recorded a step
 // of its own meanwhile.
 func TestOutcomeOutlivesAnOutageOfTheRecord(t *testing.T) {
@@ -81,7 +81,7 @@ func TestOutcomeOutlivesAnOutageOfTheRecord(t *testing.T) {
 	}
 }
 
-// The record is away before anything was sent: an error, no request, and the token
+// The store is away before anything was sent: an error, no request, and the token
 // is not needed for the next try.
 func TestRecordAwayBeforeTheRequest(t *testing.T) {
 	t.Parallel()
@@ -216,7 +216,7 @@ func TestUnknownFaultsAreOnlyLogged(t *testing.T) {
 	require.Equal(t, 3, strings.Count(p.log.String(), "dial canary-host"))
 }
 
-// broken is a record behind which something fails that is no error of the domain.
+// broken is a store behind which something fails that is no error of the domain.
 type broken struct{}
 
 var errForeign = errors.New("dial canary-host: refused")
@@ -233,8 +233,8 @@ func (broken) Reopen(context.Context, webhook.Ref, string) (webhook.DeliveryStat
 	return webhook.DeliveryStatus{}, errForeign
 }
 
-// R4: the record is away when a slow attempt wants to write its claim. It is
-// written when the record is back, so that no other process sends beside it.
+// R4: the store is away when a slow attempt wants to write its claim. It is
+// written when the store is back, so that no other process sends beside it.
 func TestClaimIsWrittenWhenTheRecordIsBack(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -38,7 +38,7 @@ const (
 	kek     = "K4JF8A06nx3tRLH7jGEAk8DIEogd7avty/nxsMJyLIk="
 )
 
-// bundle is a record with one endpoint, and its receiver.
+// bundle is a store with one endpoint, and its receiver.
 type bundle struct {
 	*receivertest.Receiver
 
@@ -142,7 +142,7 @@ type process struct {
 	log    *buffer
 }
 
-// process starts a process on the bundle's record.
+// process starts a process on the bundle's store.
 func (b *bundle) process(t *testing.T, change func(*activities.Config)) *process {
 	t.Helper()
 	return b.processAt(t, b.address, change)

@@ -112,7 +112,7 @@ func TestCancelledDuringAnAttempt(t *testing.T) {
 			{"signal", time.Hour, func(_ *life, env environment) { env.SignalWorkflow(workflows.SignalCancel, "enough") }},
 			{"signal, joined", 10 * time.Millisecond, func(_ *life, env environment) { env.SignalWorkflow(workflows.SignalCancel, "enough") }},
 			{"workflow, joined", 10 * time.Millisecond, func(_ *life, env environment) { env.CancelWorkflow() }},
-			// The signal does not arrive: the record has the command.
+			// The signal does not arrive: the store has the command.
 			{"stored only", time.Hour, func(l *life, _ environment) { l.b.command(l.t, l.start.DeliveryID, webhook.CommandCancel, "enough") }},
 		} {
 			t.Run(test.name+"/"+way.name, func(t *testing.T) {
@@ -135,7 +135,7 @@ func TestCancelledDuringAnAttempt(t *testing.T) {
 	}
 }
 
-// R7: a cancel that came before the first attempt is found in the record, although
+// R7: a cancel that came before the first attempt is found in the store, although
 // its signal came before the workflow was started and is lost.
 func TestCancelledBeforeTheFirstAttempt(t *testing.T) {
 	t.Parallel()
@@ -196,9 +196,9 @@ func TestRetryCommandIsHandledOnce(t *testing.T) {
 func TestRetryCommandDuringAnAttempt(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ signalled, away bool }{
-		"stored only":                  {},
-		"signalled":                    {signalled: true},
-		"the record is away meanwhile": {away: true},
+		"stored only":                 {},
+		"signalled":                   {signalled: true},
+		"the store is away meanwhile": {away: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -231,7 +231,7 @@ func TestRetryCommandDuringAnAttempt(t *testing.T) {
 					go during()
 				}),
 				after(time.Hour, func(env environment) {
-					if test.away { // the relay signals again, once the record is back
+					if test.away { // the relay signals again, once the store is back
 						require.NotZero(t, pending())
 						b.unrecordable(false)
 						env.SignalWorkflow(workflows.SignalRetryNow, workflows.CommandSignal{CommandID: 1})
@@ -323,7 +323,7 @@ func TestContinueAsNewCarriesEverythingOver(t *testing.T) {
 	})
 }
 
-// R5: a cancel that the record refuses, because it is further than the workflow knows
+// R5: a cancel that the store refuses, because it is further than the workflow knows
 // but not at its end, is written again behind what was there.
 func TestACancelIsNotLostOnARecordThatIsFurther(t *testing.T) {
 	t.Parallel()

@@ -143,8 +143,8 @@ func TestADeadLetterPassesOverOtherCommands(t *testing.T) {
 	require.InDelta(t, keep.Seconds(), l.now.Sub(began).Seconds(), slack.Seconds())
 }
 
-// R6: the API opens a run in the record before the workflow hears of it. A discard
-// that is carried out then finds the record further on and does not end it.
+// R6: the API opens a run in the store before the workflow hears of it. A discard
+// that is carried out then finds the store further on and does not end it.
 func TestDiscardFindsAnOpenedRun(t *testing.T) {
 	t.Parallel()
 	for name, ask := range map[string]func(environment){
@@ -167,7 +167,7 @@ func TestDiscardFindsAnOpenedRun(t *testing.T) {
 }
 
 // R7: replayed and cancelled again by the API before the workflow hears of either, in
-// whatever order the two signals arrive: the cancel is kept in the record.
+// whatever order the two signals arrive: the cancel is kept in the store.
 func TestCancelOfARunThatAReplayHasOpened(t *testing.T) {
 	t.Parallel()
 	for _, order := range [][]string{{"replay", "cancel"}, {"cancel", "replay"}, {"replay"}} {
@@ -301,7 +301,7 @@ func TestDiscardWhileTheStoreIsAway(t *testing.T) {
 	require.Equal(t, time.Minute, l.timers[len(l.timers)-1])
 }
 
-// R5: a discard that the record refuses, because it is further than the workflow knows,
+// R5: a discard that the store refuses, because it is further than the workflow knows,
 // is written again behind what was there.
 func TestADiscardIsNotLostOnARecordThatIsFurther(t *testing.T) {
 	t.Parallel()

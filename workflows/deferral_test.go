@@ -218,7 +218,7 @@ func TestReleasedGoesOnAfterAFault(t *testing.T) {
 		spoil func(b *bundle, start webhook.Start)
 		stays bool
 	}{
-		"the record is away": {func(b *bundle, _ webhook.Start) { b.failNext(1) }, true},
+		"the store is away": {func(b *bundle, _ webhook.Start) { b.failNext(1) }, true},
 		"another process is sending it": {func(b *bundle, start webhook.Start) {
 			b.exec(t, `update deliveries set owner = gen_random_uuid(), owner_until = now() + interval '5 seconds' where id = $1`, start.DeliveryID)
 		}, false},

@@ -129,7 +129,7 @@ func TestSharedIsRescheduledByHand(t *testing.T) {
 	require.WithinRange(t, l.b.attempts(t, starts[0].DeliveryID)[1].StartedAt, at, at.Add(slack))
 }
 
-// R7: a command whose signal was lost is found in the record by the next attempt.
+// R7: a command whose signal was lost is found in the store by the next attempt.
 func TestSharedFindsCommandsInTheRecord(t *testing.T) {
 	t.Parallel()
 	l, starts := trio(t)

@@ -21,7 +21,7 @@ func far() retry.Policy {
 }
 
 // R8: where many wait for long, they stay together: each is tried again at its time, by
-// the workflow that the record names.
+// the workflow that the store names.
 func TestSharedKeepsThoseWhoWaitForLong(t *testing.T) {
 	t.Parallel()
 	b := setupPolicy(t, far())

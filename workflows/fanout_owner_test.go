@@ -233,7 +233,7 @@ func TestTwoSharedOverOneDelivery(t *testing.T) {
 			two.now = one.env.Load().Now()
 			two.run()
 			h := two.handedOver(start)
-			require.True(t, h.Unconfirmed, "the record names the first one")
+			require.True(t, h.Unconfirmed, "the store names the first one")
 			require.Equal(t, 1, h.Attempts)
 			two.goesOn(h).run(after(time.Second, func(env environment) {
 				require.Equal(t, start.WorkflowID(), b.delivery(t, start.DeliveryID).WorkflowID)

@@ -44,8 +44,8 @@ func sharedActs() map[string]func(l *life, of webhook.Start, env environment) {
 		},
 		"all by hand":     func(_ *life, _ webhook.Start, env environment) { env.SignalWorkflow(workflows.SignalRetryNow, nil) },
 		"cancel workflow": func(_ *life, _ webhook.Start, env environment) { env.CancelWorkflow() },
-		"record is away":  func(l *life, _ webhook.Start, _ environment) { l.b.failNext(3) },
-		"record is ahead": func(l *life, of webhook.Start, _ environment) {
+		"store is away":   func(l *life, _ webhook.Start, _ environment) { l.b.failNext(3) },
+		"store is ahead": func(l *life, of webhook.Start, _ environment) {
 			l.b.exec(l.t, `update deliveries set seq = seq + 1 where id = $1 and state < 3`, of.DeliveryID)
 		},
 		"taken over": func(l *life, of webhook.Start, _ environment) { // by its own, which the relay has started

@@ -63,7 +63,7 @@ func TestSharedChecksRunningRequests(t *testing.T) {
 	h := l.handedOver(starts[3])
 	require.Equal(t, webhook.StateDeadLettered, h.State)
 	require.False(t, h.Running)
-	require.False(t, h.Unconfirmed, "the record knows already")
+	require.False(t, h.Unconfirmed, "the store knows already")
 	require.Equal(t, 1, requestsOf(l.b, starts[3].EventID))
 	require.Equal(t, 1, l.handed.calls)
 }

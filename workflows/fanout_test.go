@@ -171,7 +171,7 @@ func TestSharedFirstAttemptsMixed(t *testing.T) {
 				return
 			}
 			require.Equal(t, d.Progress, h.Progress)
-			require.False(t, h.Unconfirmed, "the record knows already")
+			require.False(t, h.Unconfirmed, "the store knows already")
 			require.False(t, h.Running)
 			require.Zero(t, h.Command)
 		})

@@ -13,7 +13,7 @@ import (
 	"github.com/everpost/everpost/workflows"
 )
 
-var errAway = &webhook.Error{Code: webhook.CodeUnavailable, Message: "the record is away"}
+var errAway = &webhook.Error{Code: webhook.CodeUnavailable, Message: "the store is away"}
 
 // failing returns a function that fails the first n times; n < 0: always.
 func failing(n int64) func() error {
@@ -84,7 +84,7 @@ func TestOwnFaultsUntilTheGiveUpTime(t *testing.T) {
 // again, also when the fault itself was recorded in between.
 func TestAnOutcomeThatCouldNotBeRecorded(t *testing.T) {
 	t.Parallel()
-	for name, faultRecorded := range map[string]bool{"the record is away for a while": false, "only this statement failed": true} {
+	for name, faultRecorded := range map[string]bool{"the store is away for a while": false, "only this statement failed": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t, "default")
@@ -230,7 +230,7 @@ func TestBusyElsewhere(t *testing.T) {
 	})
 }
 
-// R3: the record can know more than the workflow: an outcome whose activity was lost.
+// R3: the store can know more than the workflow: an outcome whose activity was lost.
 func TestTheRecordIsFurtherThanTheWorkflow(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "default")

@@ -15,7 +15,7 @@ import (
 	"github.com/everpost/everpost/workflows"
 )
 
-// heldByAnother is what the record says when a shared workflow, which knew of nothing, has held
+// heldByAnother is what the store says when a shared workflow, which knew of nothing, has held
 // the delivery beside its own one.
 func (l *life) heldByAnother() {
 	l.b.exec(l.t, `update deliveries set seq = seq + 1, state = 2, reason = 'endpoint_paused', due_at = null, workflow_id = '', owner = null,
@@ -153,7 +153,7 @@ func TestTwoReleasesAtOnce(t *testing.T) {
 	}
 }
 
-// R6: the hold of a workflow that knows less than the record changes nothing.
+// R6: the hold of a workflow that knows less than the store changes nothing.
 func TestAStaleHoldAfterANewerAttempt(t *testing.T) {
 	t.Parallel()
 	l := heldDelivery(t)

@@ -34,7 +34,7 @@ func TestRecordedHistoriesReplay(t *testing.T) {
 	for name, history := range histories(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			// A shared workflow compares its id with the record's.
+			// A shared workflow compares its id with the store's.
 			id := history.GetEvents()[0].GetWorkflowExecutionStartedEventAttributes().GetWorkflowId()
 			require.NoError(t, replayer().ReplayWorkflowHistoryWithOptions(sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)), history,
 				sdk.ReplayWorkflowHistoryOptions{OriginalExecution: workflow.Execution{ID: id}}))

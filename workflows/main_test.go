@@ -29,7 +29,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(postgrestest.Main(m)) }
 
 const tenant = "acme"
 
-// bundle is what deliveries are made with: the real record in a schema of the
+// bundle is what deliveries are made with: the real store in a schema of the
 // test's own, the real HTTP client and a real receiver.
 type bundle struct {
 	store    *stores.DB
@@ -88,7 +88,7 @@ func (b *bundle) accept(t require.TestingT, deliverAt time.Time) webhook.Start {
 	return accepted.Deliveries[0]
 }
 
-// delivery reads what the record says.
+// delivery reads what the store says.
 func (b *bundle) delivery(t require.TestingT, id webhook.DeliveryID) webhook.Delivery {
 	d, err := b.store.Deliveries.Delivery(context.Background(), tenant, id)
 	require.NoError(t, err)
@@ -131,7 +131,7 @@ func (b *bundle) exec(t require.TestingT, sql string, args ...any) {
 	require.NoError(t, err)
 }
 
-// fallible is the record, which can be made to be out of reach for single calls.
+// fallible is the store, which can be made to be out of reach for single calls.
 type fallible struct {
 	*stores.DB
 	*deliveries.Deliveries

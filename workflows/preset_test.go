@@ -16,7 +16,7 @@ import (
 )
 
 // In this file time is skipped: each test is the whole life of a delivery, up to 84
-// hours of it, with the real record, real requests and the real activities.
+// hours of it, with the real store, real requests and the real activities.
 
 // ran is a delivery that was given up.
 type ran struct {
@@ -74,7 +74,7 @@ func (r ran) requireVerdicts(t *testing.T) {
 	t.Helper()
 	ambiguous, previous := 0, time.Duration(0)
 	for i, a := range r.attempts {
-		// Which the record does not keep.
+		// Which the store does not keep.
 		a.Outcome.Ambiguous = a.Outcome.Decision == retry.Retry && a.Outcome.Status == http.StatusNotFound &&
 			!slices.Contains(r.policy.RetryStatuses, http.StatusNotFound)
 		ambiguous++
@@ -392,7 +392,7 @@ func TestRetryAfterAroundTheGiveUpTime(t *testing.T) {
 	}
 }
 
-// stumble makes the record fail around every attempt: so many claims before it, and so
+// stumble makes the store fail around every attempt: so many claims before it, and so
 // many writes of its outcome after it.
 func (b *bundle) stumble(claims, writes int) {
 	var mu sync.Mutex
@@ -423,7 +423,7 @@ func (b *bundle) stumble(claims, writes int) {
 }
 
 // Our own failures are no attempts: the budget, the numbers, the delays and the reason
-// are those of the receiver alone, however often the record was away in between.
+// are those of the receiver alone, however often the store was away in between.
 func TestOwnFaultsNeverCountAsAttempts(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"fast", "steps-90m", "standard-webhooks"} {
@@ -444,7 +444,7 @@ func TestOwnFaultsNeverCountAsAttempts(t *testing.T) {
 	}
 }
 
-// A record that is away for ever after two attempts: the delivery ends at its give-up
+// A store that is away for ever after two attempts: the delivery ends at its give-up
 // time for our own reason, with two attempts.
 func TestOwnFaultsAfterAttemptsUntilTheGiveUpTime(t *testing.T) {
 	t.Parallel()

@@ -53,8 +53,8 @@ func acts() map[string]func(l *life, env environment) {
 		"discard by hand": byHand(workflows.SignalDiscard),
 		"cancel workflow": func(_ *life, env environment) { env.CancelWorkflow() },
 		"continue as new": func(_ *life, env environment) { env.SetContinueAsNewSuggested(true) },
-		"record is away":  func(l *life, _ environment) { l.b.failNext(3) },
-		"record is ahead": func(l *life, _ environment) { l.ahead() },
+		"store is away":   func(l *life, _ environment) { l.b.failNext(3) },
+		"store is ahead":  func(l *life, _ environment) { l.ahead() },
 		"stale retry": func(_ *life, env environment) {
 			env.SignalWorkflow(workflows.SignalRetryNow, workflows.CommandSignal{CommandID: 1})
 		},
@@ -73,7 +73,7 @@ func (b *bundle) failNext(n int64) {
 	b.record.onRecord.Store(&onRecord)
 }
 
-// ahead moves the record forward by a step that its workflow knows nothing of.
+// ahead moves the store forward by a step that its workflow knows nothing of.
 func (l *life) ahead() {
 	l.b.exec(l.t, `update deliveries set seq = seq + 1 where id = $1 and state < 3`, l.start.DeliveryID)
 }
@@ -146,7 +146,7 @@ func TestEveryDeliveryEnds(t *testing.T) {
 }
 
 // relay starts the delivery anew, as the relay does, when a replay has opened a run
-// in the moment between the record's end of the run before and the workflow's: its
+// in the moment between the store's end of the run before and the workflow's: its
 // signal was passed over, and its outbox row is still there.
 func (l *life) relay() {
 	d := l.b.delivery(l.t, l.start.DeliveryID)
@@ -180,7 +180,7 @@ func checkHandOver(t require.TestingT, l *life) {
 		require.True(t, d.State.Final(), "it has ended as %s", d.State)
 	case workflows.DeadLetterInput:
 		require.Equal(t, webhook.StateDeadLettered, in.State)
-		if d.Run == in.Run+1 { // a replay came between the record's end of the run and the workflow's
+		if d.Run == in.Run+1 { // a replay came between the store's end of the run and the workflow's
 			require.Equal(t, webhook.StatePending, d.State)
 			return
 		}

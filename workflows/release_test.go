@@ -113,8 +113,8 @@ func TestHeldIsReleased(t *testing.T) {
 			l.tryNow()
 		},
 		"by a retry": func(l *life) { l.commanded(l.stored(webhook.PendingCommand{Command: webhook.CommandRetry})) },
-		// R7: the workflow was started for something else, and finds the command in the record.
-		"by a retry that only the record knows of": func(l *life) {
+		// R7: the workflow was started for something else, and finds the command in the store.
+		"by a retry that only the store knows of": func(l *life) {
 			l.stored(webhook.PendingCommand{Command: webhook.CommandRetry})
 			l.tryNow()
 		},
@@ -143,7 +143,7 @@ func TestHeldIsTriedInVain(t *testing.T) {
 			l.tryNow()
 		},
 		"by a retry": func(l *life) { l.commanded(l.stored(webhook.PendingCommand{Command: webhook.CommandRetry})) },
-		"by a retry that only the record knows of": func(l *life) {
+		"by a retry that only the store knows of": func(l *life) {
 			l.stored(webhook.PendingCommand{Command: webhook.CommandRetry})
 			l.tryNow()
 		},
@@ -197,7 +197,7 @@ func TestHeldIsGivenUp(t *testing.T) {
 	}
 }
 
-// The worker's clock is behind that of the record: the give-up time has come by one and not by the
+// The worker's clock is behind that of the store: the give-up time has come by one and not by the
 // other. It is held again, until it is tried next.
 func TestHeldIsGivenUpByAClockThatIsBehind(t *testing.T) {
 	t.Parallel()
@@ -217,7 +217,7 @@ func TestHeldIsCancelled(t *testing.T) {
 	cancel := webhook.PendingCommand{Command: webhook.CommandCancel, Reason: "enough"}
 	for name, start := range map[string]func(l *life){
 		"with the command": func(l *life) { l.commanded(l.stored(cancel)) },
-		"which only the record knows of": func(l *life) {
+		"which only the store knows of": func(l *life) {
 			l.stored(cancel)
 			l.tryNow()
 		},

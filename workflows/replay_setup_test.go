@@ -25,7 +25,7 @@ import (
 )
 
 // replaying is a replay's workflow through all the runs it continues as, with skipped
-// time, on the real record. In place of the engine and a receiver it attempts what was
+// time, on the real store. In place of the engine and a receiver it attempts what was
 // released at once, and records the outcome.
 type replaying struct {
 	*replays.Replays
@@ -193,7 +193,7 @@ func (r *replaying) run(script ...func(environment)) {
 	r.over = true
 }
 
-// ends requires that the replay is over, in this state of the record.
+// ends requires that the replay is over, in this state of the store.
 func (r *replaying) ends(state webhook.ReplayState, reason string) webhook.Replay {
 	require.True(r.t, r.over, "the workflow goes on")
 	now := r.read()

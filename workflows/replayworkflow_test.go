@@ -230,7 +230,7 @@ func TestReplayIsCancelledWithItsWorkflow(t *testing.T) {
 	require.InDelta(t, 11, len(r.released), 2)
 }
 
-// R5: also while the record is away: it is carried out when it is back.
+// R5: also while the store is away: it is carried out when it is back.
 func TestReplayIsCancelledWhileTheRecordIsAway(t *testing.T) {
 	t.Parallel()
 	r := setupReplay(t, 1000).replayOf(t, 30, webhook.Replay{Asked: 60})
@@ -294,7 +294,7 @@ func TestReplayIsCancelledBehindALostAnswer(t *testing.T) {
 	require.InDelta(t, 12, len(r.released), 2)
 }
 
-// The record is away for a while, before and after a call is carried out.
+// The store is away for a while, before and after a call is carried out.
 func TestReplayWhileTheRecordIsAway(t *testing.T) {
 	t.Parallel()
 	for name, interfere := range map[string]func(r *replaying, fail func(string) error){
@@ -411,7 +411,7 @@ func TestReplayProperties(t *testing.T) {
 		"cancel by hand":   func(_ *replaying, env environment) { env.SignalWorkflow(workflows.SignalCancel, nil) },
 		"cancel workflow":  func(_ *replaying, env environment) { env.CancelWorkflow() },
 		"continue as new":  func(_ *replaying, env environment) { env.SetContinueAsNewSuggested(true) },
-		"record is away": func(r *replaying, _ environment) {
+		"store is away": func(r *replaying, _ environment) {
 			fail := failing(3)
 			r.let(&r.fail, func(string) error { return fail() })
 		},

@@ -81,7 +81,7 @@ func TestRetryingIsRescheduled(t *testing.T) {
 			l.run(after(time.Minute, test.ask(l, at)), after(90*time.Second, func(environment) {
 				require.Zero(t, l.b.pending(t, l.start), "it is answered")
 				if l.b.receiver.Count() == 1 {
-					require.WithinDuration(t, want, l.b.delivery(t, l.start.DeliveryID).DueAt, slack, "the record says when")
+					require.WithinDuration(t, want, l.b.delivery(t, l.start.DeliveryID).DueAt, slack, "the store says when")
 				}
 			}))
 			d := l.ends(webhook.StateDelivered, "")
@@ -180,7 +180,7 @@ func TestHeldIsRescheduled(t *testing.T) {
 	}
 }
 
-// R7: commands whose signal was lost are found in the record by the next attempt, and
+// R7: commands whose signal was lost are found in the store by the next attempt, and
 // are for the one after it; a retry was that attempt.
 func TestCommandsFromTheRecord(t *testing.T) {
 	t.Parallel()

@@ -212,7 +212,7 @@ func decode[T any](t require.TestingT, again *workflow.ContinueAsNewError) T {
 	return input
 }
 
-// ends requires that the life is over, in this state of the record.
+// ends requires that the life is over, in this state of the store.
 func (l *life) ends(state webhook.State, reason string) webhook.Delivery {
 	require.Empty(l.t, l.next, "the workflow goes on")
 	d := l.b.delivery(l.t, l.start.DeliveryID)
@@ -228,7 +228,7 @@ func (l *life) deadLettered(reason string) workflows.DeadLetterInput {
 	in, ok := l.input.(workflows.DeadLetterInput)
 	require.True(l.t, ok)
 	d := l.b.delivery(l.t, l.start.DeliveryID)
-	require.Equal(l.t, webhook.StateDeadLettered, d.State, "the record knows before the workflow continues")
+	require.Equal(l.t, webhook.StateDeadLettered, d.State, "the store knows before the workflow continues")
 	require.Equal(l.t, reason, d.Reason)
 	require.Equal(l.t, l.start.Ref, in.Ref)
 	require.Equal(l.t, d.Progress, in.Progress)

@@ -12,7 +12,7 @@ import (
 	"github.com/everpost/everpost/workflows"
 )
 
-// unrecordable lets no step into the record but attempts.
+// unrecordable lets no step into the store but attempts.
 func (b *bundle) unrecordable(away bool) {
 	refuse := func(s webhook.Step) error {
 		if away && s.Attempt == nil {

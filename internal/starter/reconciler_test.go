@@ -23,13 +23,13 @@ func TestRevive(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		own, shared enumspb.WorkflowExecutionStatus // 0: there is none
-		named       bool                            // the record names the shared one
+		named       bool                            // the store names the shared one
 		starts      bool
 		terminated  bool
 	}{
 		"its own runs":      {own: running},
 		"a shared one runs": {shared: running, named: true},
-		"handed over, which the record does not know": {shared: completed, own: running, named: true},
+		"handed over, which the store does not know": {shared: completed, own: running, named: true},
 		"there is none":                             {starts: true},
 		"the shared one is gone":                    {named: true, starts: true},
 		"its own has ended":                         {own: completed, starts: true},

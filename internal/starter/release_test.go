@@ -177,7 +177,7 @@ func TestReleaseOf(t *testing.T) {
 }
 
 // An endpoint is on the list from when something is held until a while after nothing was
-// found: what is said to be held is not in the record yet. While there is no room for
+// found: what is said to be held is not in the store yet. While there is no room for
 // it, it stays.
 func TestHeldIsLookedForUntilNothingIsLeft(t *testing.T) {
 	t.Parallel()
@@ -259,7 +259,7 @@ func TestBacklogIsLookedFor(t *testing.T) {
 		require.Equal(t, 3, searchesAfter(time.Second))
 		room.Store(1)
 		require.Zero(t, searchesAfter(time.Second))
-		require.Empty(t, d.heldEndpoints.ids(), "what was read in the record is forgotten as soon as it is not there any more")
+		require.Empty(t, d.heldEndpoints.ids(), "what was read in the store is forgotten as soon as it is not there any more")
 		d.Stop()
 	})
 }

@@ -144,7 +144,7 @@ func TestStuckSharedWorkflow(t *testing.T) {
 	for i := range group.Deliveries {
 		require.Equal(t, &all[i].Progress, group.Deliveries[i].Progress)
 	}
-	require.Len(t, o.taken[again], 5, "the record says so before it begins")
+	require.Len(t, o.taken[again], 5, "the store says so before it begins")
 
 	for i := range o.late {
 		o.late[i].WorkflowID = again
@@ -205,8 +205,8 @@ func TestFirstRoundIsSoon(t *testing.T) {
 func TestFailedRoundIsRepeated(t *testing.T) {
 	t.Parallel()
 	for name, fails := range map[string]func(*Starter, *overdue){
-		"the record is away": func(_ *Starter, o *overdue) {
-			o.fails = []error{&webhook.Error{Code: webhook.CodeUnavailable, Message: "the record is away"}}
+		"the store is away": func(_ *Starter, o *overdue) {
+			o.fails = []error{&webhook.Error{Code: webhook.CodeUnavailable, Message: "the store is away"}}
 		},
 		"Temporal is down": func(d *Starter, o *overdue) {
 			o.late = []webhook.Delivery{waitingDelivery()}
@@ -390,7 +390,7 @@ func ids(f *frontend) map[string]bool {
 func TestRelayAssignsBeforeItStarts(t *testing.T) {
 	t.Parallel()
 	f, c := newFrontend(t)
-	o := &outbox{fails: &webhook.Error{Code: webhook.CodeUnavailable, Message: "the record is away"}}
+	o := &outbox{fails: &webhook.Error{Code: webhook.CodeUnavailable, Message: "the store is away"}}
 	d := setup(t, Config{Client: c, Store: o})
 	for _, n := range []int{1, 5} {
 		o.starts = accepted(n).Deliveries
