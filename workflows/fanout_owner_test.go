@@ -265,7 +265,7 @@ func TestRelayedBesideAShared(t *testing.T) {
 		shared.run(after(time.Second, func(environment) {
 			own.now = shared.env.Load().Now()
 			own.run(after(time.Second, func(env environment) {
-				require.Equal(t, starts[0].WorkflowID(), b.delivery(t, starts[0].DeliveryID).WorkflowID, "it tells the record at once")
+				require.Equal(t, starts[0].WorkflowID(), b.delivery(t, starts[0].DeliveryID).WorkflowID, "it is written to the store at once")
 				env.SetContinueAsNewSuggested(true)
 			}))
 		}))

@@ -73,7 +73,7 @@ func sharers() []sharer {
 				t.Helper()
 				require.NoError(t, b.store.Endpoints.DeleteEndpoint(t.Context(), webhook.Actor{Name: "test"}, tenant, start.EndpointID))
 			}},
-		{name: "endpoint paused", state: webhook.StateHeld, reason: webhook.ReasonPaused, // the record alone holds it
+		{name: "endpoint paused", state: webhook.StateHeld, reason: webhook.ReasonPaused, // the store alone holds it
 			before: func(t *testing.T, b *bundle, start webhook.Start) {
 				t.Helper()
 				b.setState(t, start.EndpointID, webhook.EndpointPaused)

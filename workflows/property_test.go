@@ -172,7 +172,7 @@ func (l *life) relay() {
 	}
 }
 
-// checkHandOver checks that the record and the next run agree.
+// checkHandOver checks that the store and the next run agree.
 func checkHandOver(t require.TestingT, l *life) {
 	d := l.b.delivery(t, l.start.DeliveryID)
 	switch in := l.input.(type) {
