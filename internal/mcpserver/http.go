@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/auth"
@@ -53,14 +54,15 @@ func (s *Server) ServeHTTP(ctx context.Context, l net.Listener) error {
 		return fmt.Errorf("serve HTTP: %w", err)
 	case <-ctx.Done():
 	}
+	s.endCalls()
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
-	stopped := make(chan error, 1)
-	go func() { stopped <- server.Shutdown(last) }()
-	for session := range s.mcp.Sessions() { // their streams would keep Shutdown waiting
-		_ = session.Close()
-	}
-	if <-stopped != nil {
+	go func() { // their streams would keep Shutdown waiting
+		for session := range s.mcp.Sessions() {
+			_ = session.Close()
+		}
+	}()
+	if server.Shutdown(last) != nil {
 		_ = server.Close()
 	}
 	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
@@ -77,8 +79,24 @@ func (s *Server) handler() http.Handler {
 	})
 	authenticated := auth.RequireBearerToken(tokenOf, nil)(s.checkNewSessions(streamable))
 	mux := http.NewServeMux()
-	mux.Handle(Path, http.NewCrossOriginProtection().Handler(readBody(authenticated)))
+	mux.Handle(Path, http.NewCrossOriginProtection().Handler(requireKey(readBody(authenticated))))
 	return mux
+}
+
+// requireKey refuses requests without a bearer token.
+func requireKey(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if kind, _, _ := strings.Cut(r.Header.Get("Authorization"), " "); !strings.EqualFold(kind, "bearer") {
+			unauthorized(w, "Bearer", "an API key is missing: send one as bearer token")
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func unauthorized(w http.ResponseWriter, challenge, text string) {
+	w.Header().Set("WWW-Authenticate", challenge)
+	http.Error(w, text, http.StatusUnauthorized)
 }
 
 // readBody reads the body within a time, which the answer, a stream that may stay open, must not have.
@@ -139,8 +157,7 @@ func (s *Server) checkNewSessions(next http.Handler) http.Handler {
 		case err == nil:
 			next.ServeHTTP(w, r)
 		case isRefused && refused.Status == http.StatusUnauthorized:
-			w.Header().Set("WWW-Authenticate", `Bearer error="invalid_token"`)
-			http.Error(w, "the API key is not valid, has expired or was revoked", http.StatusUnauthorized)
+			unauthorized(w, `Bearer error="invalid_token"`, "the API key is not valid, has expired or was revoked")
 		default:
 			unavailable(w, "Everpost's API does not answer as it should; the key cannot be checked")
 		}

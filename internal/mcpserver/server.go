@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -57,6 +58,9 @@ type Server struct {
 	tenant string
 	slots  chan struct{} // one for each call that works
 	seal   sealer
+
+	stopping chan struct{} // closed by endCalls
+	endCalls func()        // ends all calls, also those that wait for a person
 }
 
 // New returns a server.
@@ -64,14 +68,16 @@ func New(c Config) (*Server, error) {
 	if c.Tenant != "" && !webhook.ValidTenantID(c.Tenant) {
 		return nil, fmt.Errorf("tenant: %q is not the id of a tenant", c.Tenant)
 	}
+	stopping := make(chan struct{})
 	s := &Server{
 		api: c.Client, tenant: c.Tenant, slots: make(chan struct{}, maxCalls), seal: newSealer(),
+		stopping: stopping, endCalls: sync.OnceFunc(func() { close(stopping) }),
 		mcp: mcp.NewServer(
 			&mcp.Implementation{Name: "everpost", Title: "Everpost", Version: c.Version},
 			&mcp.ServerOptions{Instructions: instructions, Capabilities: &mcp.ServerCapabilities{}},
 		),
 	}
-	s.mcp.AddReceivingMiddleware(limitTime)
+	s.mcp.AddReceivingMiddleware(s.limitTime)
 	s.addEndpointTools()
 	s.addDeliveryTools()
 	s.addDeadLetterTools()
@@ -86,14 +92,21 @@ func New(c Config) (*Server, error) {
 	return s, nil
 }
 
-// limitTime ends a call whose confirmation does not come.
-func limitTime(next mcp.MethodHandler) mcp.MethodHandler {
+// limitTime ends a call whose confirmation does not come, and all calls when the server stops.
+func (s *Server) limitTime(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		if method != "tools/call" {
 			return next(ctx, method, req)
 		}
 		ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
 		defer cancel()
+		go func() {
+			select {
+			case <-s.stopping:
+				cancel()
+			case <-ctx.Done():
+			}
+		}()
 		return next(ctx, method, req)
 	}
 }
@@ -101,6 +114,7 @@ func limitTime(next mcp.MethodHandler) mcp.MethodHandler {
 // ServeStdio serves one client over a pair of streams until the input ends or ctx is done. Calls use the key
 // of Config.Client.
 func (s *Server) ServeStdio(ctx context.Context, in io.ReadCloser, out io.Writer) error {
+	defer context.AfterFunc(ctx, s.endCalls)()
 	err := s.mcp.Run(ctx, &mcp.IOTransport{Reader: in, Writer: keptOpen{out}})
 	if ctx.Err() != nil || errors.Is(err, io.EOF) || errors.Is(err, io.ErrClosedPipe) {
 		return nil
