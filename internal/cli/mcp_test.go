@@ -243,7 +243,7 @@ func TestMCPErrors(t *testing.T) {
 
 	foreign := b.mcpCommand(b.key("other", webhook.ScopeAdmin))
 	a = connectAgent(t, foreign, nil)
-	require.Contains(t, a.fails("get_delivery", map[string]any{"id": ids[0]}), "no such tenant (status 404)\nRemedy: Check the id and the tenant (acme)")
+	require.Contains(t, a.fails("get_delivery", map[string]any{"id": ids[0]}), "(status 404)\nRemedy: Check the id and the tenant (acme): what is another tenant's is not shown.")
 	foreign.Tenant = "other"
 	a = connectAgent(t, foreign, nil)
 	for name, id := range map[string]string{"get_delivery": ids[0], "get_endpoint": ep, "explain": ids[0]} {

@@ -98,7 +98,7 @@ func listDeadLetters(ctx context.Context, c *call, in listDeadLettersInput) (str
 		}
 		counted, head = &count, count.text()
 	}
-	return fit(in.Limit, func(n int) (string, deadLetterList, error) {
+	return fit(in.entries(), func(n int) (string, deadLetterList, error) {
 		text, page, err := pageOfDeliveries(ctx, c, query, in.Cursor, n, "dead-letters")
 		return head + text, deadLetterList{Counted: counted, DeadLetters: page.Deliveries, NextCursor: page.NextCursor}, err
 	})

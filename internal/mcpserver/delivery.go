@@ -139,7 +139,7 @@ func listDeliveries(ctx context.Context, c *call, in listDeliveriesInput) (strin
 	if in.EventID != "" {
 		query.Set("event_id", in.EventID)
 	}
-	return fit(in.Limit, func(n int) (string, deliveryList, error) {
+	return fit(in.entries(), func(n int) (string, deliveryList, error) {
 		return pageOfDeliveries(ctx, c, query, in.Cursor, n, "deliveries")
 	})
 }

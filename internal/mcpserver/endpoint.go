@@ -175,7 +175,7 @@ func (s *Server) addEndpointTools() {
 }
 
 func listEndpoints(ctx context.Context, c *call, in listEndpointsInput) (string, endpointList, error) {
-	return fit(in.Limit, func(n int) (string, endpointList, error) {
+	return fit(in.entries(), func(n int) (string, endpointList, error) {
 		page, err := list[endpoint](ctx, c, url.Values{}, in.Cursor, n, "endpoints")
 		if err != nil {
 			return "", endpointList{}, err

@@ -71,7 +71,7 @@ func (s *Server) addReplayTools() {
 }
 
 func listReplays(ctx context.Context, c *call, in listReplaysInput) (string, replayList, error) {
-	return fit(in.Limit, func(n int) (string, replayList, error) {
+	return fit(in.entries(), func(n int) (string, replayList, error) {
 		page, err := list[replay](ctx, c, url.Values{}, in.Cursor, n, "replays")
 		if err != nil {
 			return "", replayList{}, err

@@ -6,6 +6,7 @@
 package mcpserver
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -92,11 +93,16 @@ func New(c Config) (*Server, error) {
 	return s, nil
 }
 
-// limitTime ends a call whose confirmation does not come, and all calls when the server stops.
+// limitTime ends a call whose confirmation does not come, and all calls when the server stops. It also makes
+// arguments that are null absent.
 func (s *Server) limitTime(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
-		if method != "tools/call" {
+		params, ok := req.GetParams().(*mcp.CallToolParamsRaw)
+		if !ok {
 			return next(ctx, method, req)
+		}
+		if bytes.Equal(bytes.TrimSpace(params.Arguments), []byte("null")) {
+			params.Arguments = nil // the SDK tells them apart
 		}
 		ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
 		defer cancel()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/google/jsonschema-go/jsonschema"
@@ -81,7 +80,6 @@ func schemaOf[In any](oneTenant bool) *jsonschema.Schema {
 	}
 	if limit := schema.Properties["limit"]; limit != nil {
 		limit.Minimum, limit.Maximum = jsonschema.Ptr(1.0), jsonschema.Ptr(float64(maxEntries))
-		limit.Default = json.RawMessage(fmt.Sprint(defaultEntries))
 	}
 	if states := schema.Properties["state"]; states != nil && states.Items != nil {
 		states.Items.Enum = []any{"pending", "retrying", "held", "delivered", "dead_lettered", "cancelled", "discarded"}
@@ -91,8 +89,16 @@ func schemaOf[In any](oneTenant bool) *jsonschema.Schema {
 
 // paging limits a list.
 type paging struct {
-	Limit  int    `json:"limit,omitempty" jsonschema:"The maximum of entries; newest first."`
+	Limit  int    `json:"limit,omitempty" jsonschema:"The maximum of entries, 10 if absent; newest first."`
 	Cursor string `json:"cursor,omitempty" jsonschema:"next_cursor of the page before."`
+}
+
+// entries is how many entries a page has at most.
+func (p paging) entries() int {
+	if p.Limit == 0 {
+		return defaultEntries
+	}
+	return p.Limit
 }
 
 // fit calls render with n, n/2, n/4, … 1, until the result is not larger than a result may be.
