@@ -45,7 +45,8 @@ func TestMCPConfirmedByThePerson(t *testing.T) {
 	require.Contains(t, a.fails("pause_endpoint", map[string]any{"id": ep}), "Not done: the user did not agree.")
 	require.Equal(t, "active", b.stateOfEndpoint(ep))
 	answer = "cancel"
-	require.Contains(t, a.fails("pause_endpoint", map[string]any{"id": ep, "confirm": true, "expect": "example.com"}), "Not done", "confirm does not replace the person")
+	text := a.fails("pause_endpoint", map[string]any{"id": ep, "confirm": true, "expect": "example.com"})
+	require.Contains(t, text, "Not done: the user did not agree.", "confirm does not replace the person")
 	require.Equal(t, "active", b.stateOfEndpoint(ep))
 	answer = "accept"
 	text, out := a.ok("pause_endpoint", map[string]any{"id": ep})
@@ -78,7 +79,8 @@ func TestMCPConfirmedByName(t *testing.T) {
 		{"id": ids[0]}, {"id": ids[0], "confirm": true}, {"id": ids[0], "expect": "order.paid"}, {"id": ids[0], "confirm": true, "expect": "order.sent"},
 	} {
 		text := a.fails("cancel_delivery", arguments)
-		require.Contains(t, text, "Not done: this needs a confirmation.\nCancel the delivery "+ids[0]+" of tenant acme (order.paid to "+ep+", retrying after 1 attempt)?")
+		require.Contains(t, text, "Not done: this needs a confirmation.\nCancel the delivery "+ids[0]+
+			" of tenant acme (order.paid to "+ep+", retrying after 1 attempt)?")
 		require.Contains(t, text, `confirm: true and expect: "order.paid" (the event type of the delivery).`)
 	}
 	require.Equal(t, "retrying", b.json("deliveries", "get", ids[0])["state"])

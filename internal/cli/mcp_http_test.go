@@ -20,6 +20,14 @@ import (
 // serveMCP runs the command over HTTP and returns its address.
 func serveMCP(t *testing.T, c cli.MCPCommand) string {
 	t.Helper()
+	address, stop := startMCP(t, c)
+	t.Cleanup(stop)
+	return address
+}
+
+// startMCP is serveMCP for a test that stops it by itself.
+func startMCP(t *testing.T, c cli.MCPCommand) (address string, stop func()) {
+	t.Helper()
 	stderr, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
 	require.NoError(t, err)
 	reader, writer := io.Pipe()
@@ -33,14 +41,13 @@ func serveMCP(t *testing.T, c cli.MCPCommand) string {
 	}()
 	line, err := bufio.NewReader(reader).ReadString('\n')
 	require.NoError(t, err)
-	t.Cleanup(func() {
+	address, ok := strings.CutPrefix(strings.TrimSpace(line), "ready mcp=")
+	require.True(t, ok, line)
+	return address, func() {
 		cancel()
 		require.NoError(t, <-ended)
 		require.NoError(t, stderr.Close())
-	})
-	address, ok := strings.CutPrefix(strings.TrimSpace(line), "ready mcp=")
-	require.True(t, ok, line)
-	return address
+	}
 }
 
 // withKey sends a key with each request.
@@ -107,7 +114,8 @@ func raw(t *testing.T, method, address, host string, header map[string]string) (
 	t.Helper()
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
-	const begin = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}`
+	const begin = `{"jsonrpc":"2.0","id":1,"method":"initialize",` +
+		`"params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}`
 	request, err := http.NewRequestWithContext(t.Context(), method, address, strings.NewReader(begin))
 	require.NoError(t, err)
 	request.Host = host
@@ -159,4 +167,29 @@ func TestMCPOverHTTPRefuses(t *testing.T) {
 	status, header = raw(t, http.MethodPost, serveMCP(t, away), "", map[string]string{"Authorization": key})
 	require.Equal(t, http.StatusServiceUnavailable, status, "a key that cannot be checked begins no session")
 	require.Equal(t, "10", header.Get("Retry-After"))
+}
+
+// A stop does not wait for a person who has not answered, and nothing is changed.
+func TestMCPStopsWhileAPersonThinks(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ep := b.endpoint()
+	c := b.mcpCommand("")
+	c.Write = true
+	address, stop := startMCP(t, c)
+	asked, answer, called := make(chan string, 1), make(chan string), make(chan error, 1)
+	a, err := connectHTTP(t, address, b.key("acme", webhook.ScopeAdmin), func(question string) string {
+		asked <- question
+		return <-answer
+	})
+	require.NoError(t, err)
+	go func() {
+		_, err := a.session.CallTool(context.Background(), &mcp.CallToolParams{Name: "pause_endpoint", Arguments: map[string]any{"id": ep}})
+		called <- err
+	}()
+	require.Contains(t, <-asked, "Pause the endpoint "+ep)
+	stop()
+	answer <- "accept"
+	require.Error(t, <-called)
+	require.Equal(t, "active", b.stateOfEndpoint(ep))
 }

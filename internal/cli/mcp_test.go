@@ -190,7 +190,8 @@ func TestMCPExplains(t *testing.T) {
 
 	text, _ = a.ok("list_replays", nil)
 	require.Equal(t, "There are no replays.", text)
-	text, out = a.ok("retry_policy_preview", map[string]any{"retry_policy": map[string]any{"strategy": "fixed", "base": "30s", "jitter": "none", "max_attempts": 2}})
+	twice := map[string]any{"strategy": "fixed", "base": "30s", "jitter": "none", "max_attempts": 2}
+	text, out = a.ok("retry_policy_preview", map[string]any{"retry_policy": twice})
 	require.Equal(t, "2 attempts, counted from the first:\n1 after 0s (between 0s and 0s)\n2 after 30s (between 30s and 30s)\n", text)
 	require.Len(t, out["attempts"], 2)
 	text, _ = a.ok("retry_policy_preview", map[string]any{"retry_policy": "fast"})
@@ -243,7 +244,8 @@ func TestMCPErrors(t *testing.T) {
 
 	foreign := b.mcpCommand(b.key("other", webhook.ScopeAdmin))
 	a = connectAgent(t, foreign, nil)
-	require.Contains(t, a.fails("get_delivery", map[string]any{"id": ids[0]}), "(status 404)\nRemedy: Check the id and the tenant (acme): what is another tenant's is not shown.")
+	text := a.fails("get_delivery", map[string]any{"id": ids[0]})
+	require.Contains(t, text, "(status 404)\nRemedy: Check the id and the tenant (acme): what is another tenant's is not shown.")
 	foreign.Tenant = "other"
 	a = connectAgent(t, foreign, nil)
 	for name, id := range map[string]string{"get_delivery": ids[0], "get_endpoint": ep, "explain": ids[0]} {
@@ -258,7 +260,7 @@ func TestMCPErrors(t *testing.T) {
 	all.Tenant = ""
 	a = connectAgent(t, all, nil)
 	require.Contains(t, a.fails("list_deliveries", nil), "tenant")
-	text, _ := a.ok("list_deliveries", map[string]any{"tenant": "acme"})
+	text, _ = a.ok("list_deliveries", map[string]any{"tenant": "acme"})
 	require.Contains(t, text, ids[0])
 	for want, arguments := range map[string]map[string]any{
 		"event_type: ":                         {"tenant": "acme", "event_type": "order paid"},
